@@ -1,0 +1,74 @@
+# Makefile: the commands of this project. `make demo` and `make check` set up a fresh machine first.
+#   demo       set up, build, run the main job          check     every test that needs no GPU
+#   check-gpu  the tests that need a GPU                bench     measure against peers (GPU)
+#   golden     renew tests/golden                       format    clang-format in place
+#   lint       every static check                       sanitize  check under ASan and UBSan
+#   portable   needs only glibc, a driver and NVRTC     install   PREFIX=/usr/local
+BUILD ?= build
+JOBS ?= $(shell nproc)
+PREFIX ?= /usr/local
+BUILD_TYPE ?= RelWithDebInfo
+
+WHEEL_NVRTC := $(CURDIR)/.deps/python/nvidia/cu13/lib/libnvrtc.so.13
+# FATUNE_HIDE_CUDA=1: as on a machine without a CUDA toolkit.
+ifdef FATUNE_HIDE_CUDA
+export FATUNE_HIDE_CUDA
+export FATUNE_LIBNVRTC = $(WHEEL_NVRTC)
+endif
+
+CONFIGURE = cmake -DCMAKE_BUILD_TYPE=$(BUILD_TYPE) -DCMAKE_INSTALL_PREFIX=$(PREFIX) $(CMAKE_FLAGS) -S . -B
+COMPILE = cmake --build
+SOURCES = $(shell find generator cache runtime tuner tests bench -name '*.[ch]' | sort)
+
+.PHONY: all setup build demo check check-gpu bench golden format lint sanitize portable install clean
+all: build
+
+setup:
+	@.ci/setup build nvrtc
+
+build: setup
+	@$(CONFIGURE) $(BUILD) >/dev/null
+	@$(COMPILE) $(BUILD) -j $(JOBS)
+
+demo: build
+	@.ci/demo $(BUILD)/fatune
+
+check: build
+	@.ci/test $(BUILD) -LE gpu -j $(JOBS)
+
+check-gpu: build
+	@.ci/need-gpu
+	@.ci/test $(BUILD) -L gpu -V
+
+bench: build
+	@.ci/need-gpu
+	@bench/run $(BUILD)
+
+golden: build
+	@FATUNE_GOLDEN_UPDATE=1 $(BUILD)/fatune_tests golden
+	@git --no-pager diff --stat -- tests/golden 2>/dev/null || true
+
+format:
+	@clang-format --style=file -i $(SOURCES)
+
+lint:
+	@.ci/setup build lint
+	@$(CONFIGURE) $(BUILD)/lint >/dev/null
+	@$(COMPILE) $(BUILD)/lint -j $(JOBS) >/dev/null
+	@.ci/lint $(BUILD)/lint $(JOBS)
+
+sanitize: setup
+	@$(CONFIGURE) $(BUILD)/sanitize -DFATUNE_SANITIZE=ON -DCMAKE_BUILD_TYPE=Debug >/dev/null
+	@$(COMPILE) $(BUILD)/sanitize -j $(JOBS)
+	@.ci/test $(BUILD)/sanitize -LE gpu -j $(JOBS)
+
+portable: setup
+	@$(CONFIGURE) $(BUILD)/portable -DFATUNE_PORTABLE=ON >/dev/null
+	@$(COMPILE) $(BUILD)/portable -j $(JOBS)
+	@.ci/check-portable $(BUILD)/portable
+
+install: build
+	@cmake --install $(BUILD)
+
+clean:
+	rm -rf $(BUILD)

@@ -1,0 +1,268 @@
+/* database.c: one SQLite file of ours: opened with care, its statements, its write transactions.
+ * in -> out: a path and how far to trust it -> a connection; SQL literals -> prepared statements. */
+#include "cache/database.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cache/folders.h"
+#include "cache/schema.h"
+#include "generator/status.h"
+#include "generator/text.h"
+
+enum { PATIENCE_MS = 30000, HEADER_BYTES = 100 };
+
+#define FRESH "PRAGMA page_size=8192; PRAGMA journal_mode=MEMORY;"
+static const char FROZEN[] = "?immutable=1";
+
+/* -- opening -------------------------------------------------------------------------------- */
+
+/* "file:" name of SQLite: characters with a meaning in it are escaped, so that no path can smuggle in
+ * parameters. */
+static void add_uri(struct ft_text *uri, const char *path, const char *parameters) {
+  ft_text_add(uri, path[0] == '/' ? "file://" : "file:");
+  for (; *path; path++) {
+    if (strchr("?#%", *path))
+      ft_text_add(uri, "%%%02x", (unsigned char)*path);
+    else
+      ft_text_append(uri, path, 1);
+  }
+  ft_text_add(uri, "%s", parameters);
+}
+
+/* What makes reading a file of unknown origin safe (sqlite.org/security.html): nothing in its schema
+ * is run, pages are checked, its pages are not mapped, rows have a limit. */
+static int harden(struct ft_database *database) {
+  sqlite3 *const handle = database->handle;
+  int failed = 0;
+  failed |= sqlite3_db_config(handle, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
+  failed |= sqlite3_db_config(handle, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
+  failed |= sqlite3_db_config(handle, SQLITE_DBCONFIG_ENABLE_TRIGGER, 0, NULL);
+  failed |= sqlite3_db_config(handle, SQLITE_DBCONFIG_ENABLE_VIEW, 0, NULL);
+  failed |= sqlite3_exec(handle, "PRAGMA cell_size_check=ON; PRAGMA mmap_size=0;", NULL, NULL, NULL);
+  failed |= sqlite3_busy_timeout(handle, PATIENCE_MS);
+  sqlite3_limit(handle, SQLITE_LIMIT_LENGTH, FT_IMAGE_LIMIT + 2 * FT_LOG_LIMIT);
+  return failed ? ft_database_fail(database, "cannot be opened") : FT_OK;
+}
+
+static int connect_to(struct ft_database *database, const char *path, int flags,
+                      const char *parameters) {
+  struct ft_text uri = FT_TEXT_INIT;
+  add_uri(&uri, path, parameters);
+  int status = ft_text_status(&uri);
+  if (status == FT_OK) {
+    /* The store's lock serialises; SQLite's own mutexes would only cost time. */
+    flags |= SQLITE_OPEN_URI | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE;
+    if (sqlite3_open_v2(uri.data, &database->handle, flags, NULL) != SQLITE_OK)
+      status = ft_database_fail(database, "cannot be opened");
+  }
+  ft_text_free(&uri);
+  if (status == FT_OK) status = harden(database);
+  return status;
+}
+
+/* Ours, of a version we know? */
+static int judge(const char *name, int64_t application, int64_t version) {
+  if (application != FT_APPLICATION_ID)
+    return ft_fail(FT_E_CACHE, "'%s' is not a file of fatune (application_id %lld); left alone",
+                   name, (long long)application);
+  if (version > FT_SCHEMA_VERSION)
+    return ft_fail(FT_E_CACHE,
+                   "'%s' was written by a newer fatune (schema %lld, known are 1 .. %d); left alone",
+                   name, (long long)version, FT_SCHEMA_VERSION);
+  if (version < 1) return ft_fail(FT_E_CACHE, "'%s' has no schema version; left alone", name);
+  return FT_OK;
+}
+
+static int recognise(struct ft_database *database, int64_t *version) {
+  int64_t application = 0;
+  FT_TRY(ft_database_number(database, "PRAGMA application_id", &application));
+  FT_TRY(ft_database_number(database, "PRAGMA user_version", version));
+  return judge(database->path ? database->path : "memory", application, *version);
+}
+
+/* Both tables are real tables: a virtual one would run code of a module on every row. */
+static int check_tables(struct ft_database *database) {
+  int64_t tables = 0;
+  FT_TRY(ft_database_number(database,
+                            "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND "
+                            "rootpage > 0 AND name IN ('trials', 'kernels')",
+                            &tables));
+  if (tables != 2)
+    return ft_fail(FT_E_CACHE, "'%s' lacks a table of fatune; left alone", database->path);
+  return FT_OK;
+}
+
+static uint32_t big_endian(const unsigned char *bytes) {
+  return (uint32_t)bytes[0] << 24 | (uint32_t)bytes[1] << 16 | (uint32_t)bytes[2] << 8 | bytes[3];
+}
+
+/* The first bytes of a file; *length: how many there are. Through SQLite's file layer and not by
+ * read(2): close(2) on a file drops the locks that other connections of this process hold on it. */
+static int read_header(const char *path, unsigned char header[HEADER_BYTES], size_t *length) {
+  sqlite3_vfs *const vfs = sqlite3_vfs_find(NULL);
+  sqlite3_file *const file = calloc(1, (size_t)vfs->szOsFile);
+  const char *const name = sqlite3_create_filename(path, "", "", 0, NULL);
+  const int flags = SQLITE_OPEN_READONLY | SQLITE_OPEN_MAIN_DB | SQLITE_OPEN_NOFOLLOW;
+  sqlite3_int64 size = 0;
+  int code = file && name ? vfs->xOpen(vfs, name, file, flags, NULL) : SQLITE_NOMEM;
+  if (code == SQLITE_OK) code = file->pMethods->xFileSize(file, &size);
+  *length = size < HEADER_BYTES ? (size_t)size : HEADER_BYTES;
+  if (code == SQLITE_OK) code = file->pMethods->xRead(file, header, (int)*length, 0);
+  if (file && file->pMethods) file->pMethods->xClose(file);
+  sqlite3_free_filename((char *)name);
+  free(file);
+  if (code == SQLITE_NOMEM) return ft_fail(FT_E_MEMORY, "no memory to open '%s'", path);
+  return code == SQLITE_OK ? FT_OK : ft_fail(FT_E_CACHE, "'%s' cannot be read: %s", path,
+                                             sqlite3_errstr(code));
+}
+
+/* Looks before a connection that could write exists: even opening and closing another application's
+ * file may fold its write-ahead log into it. Our own files have had their header from the first. An
+ * empty file is taken: nothing is lost in filling it. */
+static int recognise_header(const char *path) {
+  unsigned char header[HEADER_BYTES] = {0};
+  size_t length = 0;
+  FT_TRY(read_header(path, header, &length));
+  if (length == 0) return FT_OK;
+  if (length < HEADER_BYTES || memcmp(header, "SQLite format 3", 16) != 0)
+    return ft_fail(FT_E_CACHE, "'%s' is not a database; left alone", path);
+  return judge(path, big_endian(header + 68), big_endian(header + 60));
+}
+
+static int open_frozen(struct ft_database *database, const char *path) {
+  int64_t version = 0;
+  FT_TRY(connect_to(database, path, SQLITE_OPEN_READONLY, FROZEN));
+  FT_TRY(recognise(database, &version));
+  return check_tables(database);
+}
+
+/* 0 for a file without anything in it; within a transaction it has a first page already. */
+static int version_of(struct ft_database *database, int64_t *version) {
+  int64_t entries = 0;
+  FT_TRY(ft_database_number(database, "SELECT count(*) FROM sqlite_schema", &entries));
+  *version = 0;
+  return entries > 0 ? recognise(database, version) : FT_OK;
+}
+
+static int migrate(struct ft_database *database) {
+  int64_t version = 0;
+  FT_TRY(version_of(database, &version));
+  if (version == FT_SCHEMA_VERSION) return FT_OK;
+  FT_TRY(ft_database_begin(database, PATIENCE_MS));
+  /* Another process may have been faster: look again, now that nobody else writes. */
+  int status = version_of(database, &version);
+  for (int step = (int)version + 1; status == FT_OK && step <= FT_SCHEMA_VERSION; step++)
+    if (sqlite3_exec(database->handle, ft_schema_step(step), NULL, NULL, NULL) != SQLITE_OK)
+      status = ft_database_fail(database, "the schema cannot be written");
+  if (status == FT_OK) return ft_database_commit(database);
+  ft_database_rollback(database);
+  return status;
+}
+
+static void pause_ms(int milliseconds) {
+  const struct timespec length = {milliseconds / 1000, milliseconds % 1000 * 1000000L};
+  nanosleep(&length, NULL);
+}
+
+/* Switching to a write-ahead log needs the file for itself, and SQLite does not wait for that: when
+ * many processes open a new file at once, some fail unless they try again. Never fatal. */
+static void set_journal(struct ft_database *database, bool write_ahead) {
+  const char *const sql = write_ahead ? "PRAGMA journal_mode=WAL" : "PRAGMA journal_mode=DELETE";
+  for (int attempt = 0; attempt < 100; attempt++) {
+    const int code = sqlite3_exec(database->handle, sql, NULL, NULL, NULL) & 0xFF;
+    if (code != SQLITE_BUSY && code != SQLITE_LOCKED && code != SQLITE_PROTOCOL) return;
+    pause_ms(1 + attempt % 16);
+  }
+}
+
+static int open_user(struct ft_database *database, const char *path) {
+  char *const folder = strdup(path);
+  if (!folder) return ft_fail(FT_E_MEMORY, "no memory for a path");
+  *strrchr(folder, '/') = '\0';
+  const char *const place = folder[0] ? folder : "/";
+  int status = FT_OK;
+
+  FT_CHECK(recognise_header(path));
+  if (euidaccess(place, W_OK | X_OK) != 0 || euidaccess(path, W_OK) != 0) {
+    /* Read-only medium: a write-ahead file there can only be read as immutable. */
+    FT_CHECK(open_frozen(database, path));
+    goto done;
+  }
+  FT_CHECK(connect_to(database, path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOFOLLOW, ""));
+  /* page_size and auto_vacuum take effect in an empty file only. */
+  if (sqlite3_exec(database->handle,
+                   "PRAGMA page_size=8192; PRAGMA auto_vacuum=INCREMENTAL;"
+                   "PRAGMA synchronous=NORMAL; PRAGMA journal_size_limit=16777216;",
+                   NULL, NULL, NULL) != SQLITE_OK)
+    FT_CHECK(ft_database_fail(database, "cannot be opened"));
+  FT_CHECK(migrate(database));
+  FT_CHECK(check_tables(database));
+  set_journal(database, ft_folder_is_local(place));
+  database->writable = sqlite3_db_readonly(database->handle, "main") == 0;
+done:
+  free(folder);
+  return status;
+}
+
+/* A live file needs its locks and logs; where those cannot be made (read-only medium) the file is at
+ * rest, and is read as it lies. */
+static int open_foreign(struct ft_database *database, const char *path) {
+  int64_t version = 0;
+  int status = connect_to(database, path, SQLITE_OPEN_READONLY, "");
+  if (status == FT_OK) status = ft_database_number(database, "PRAGMA user_version", &version);
+  const int code = database->handle ? sqlite3_errcode(database->handle) & 0xFF : SQLITE_OK;
+  if (status != FT_OK && (code == SQLITE_CANTOPEN || code == SQLITE_READONLY)) {
+    sqlite3_close(database->handle);
+    database->handle = NULL;
+    return open_frozen(database, path);
+  }
+  if (status == FT_OK) status = recognise(database, &version);
+  if (status == FT_OK) status = check_tables(database);
+  return status;
+}
+
+/* Nobody sees the file before it is whole, so its journal need not outlive us. */
+static int open_fresh(struct ft_database *database, const char *path, const char *pragmas) {
+  FT_TRY(connect_to(database, path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOFOLLOW, ""));
+  if (sqlite3_exec(database->handle, pragmas, NULL, NULL, NULL) != SQLITE_OK)
+    return ft_database_fail(database, "cannot be opened");
+  database->writable = true;
+  return migrate(database);
+}
+
+static int open_memory(struct ft_database *database) {
+  FT_TRY(connect_to(database, ":memory:", SQLITE_OPEN_READWRITE | SQLITE_OPEN_MEMORY, ""));
+  database->writable = true;
+  return migrate(database);
+}
+
+int ft_database_open(struct ft_database *database, const char *path, enum ft_database_mode mode) {
+  const unsigned reported = database->reported;
+  *database = (struct ft_database){.reported = reported};
+  if (path && !(database->path = strdup(path))) return ft_fail(FT_E_MEMORY, "no memory for a path");
+  int status = FT_OK;
+  switch (mode) {
+  case FT_DATABASE_USER: status = open_user(database, path); break;
+  case FT_DATABASE_FROZEN: status = open_frozen(database, path); break;
+  case FT_DATABASE_FOREIGN: status = open_foreign(database, path); break;
+  case FT_DATABASE_FRESH_USER:
+    status = open_fresh(database, path, FRESH " PRAGMA auto_vacuum=INCREMENTAL;");
+    break;
+  case FT_DATABASE_FRESH_LAYER: status = open_fresh(database, path, FRESH); break;
+  case FT_DATABASE_MEMORY: status = open_memory(database); break;
+  }
+  if (status != FT_OK) ft_database_close(database);
+  return status;
+}
+
+void ft_database_close(struct ft_database *database) {
+  for (int i = 0; i < FT_PREPARED_MAX; i++) sqlite3_finalize(database->prepared[i].statement);
+  sqlite3_close(database->handle);
+  free(database->path);
+  *database = (struct ft_database){.reported = database->reported};
+}

@@ -1,0 +1,63 @@
+/* database.h: one SQLite file of ours: opened with care, its statements, its write transactions.
+ * in -> out: a path and how far to trust it -> a connection; SQL literals -> prepared statements.
+ * Not thread-safe: the store's lock guards it. */
+#ifndef CACHE_DATABASE_H
+#define CACHE_DATABASE_H
+
+#include <sqlite3.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum ft_database_mode {
+  FT_DATABASE_USER,   /* read and write; made and migrated when needed; links are refused */
+  FT_DATABASE_FROZEN, /* read-only and immutable: no locks, no journal, no write-ahead log */
+  FT_DATABASE_FOREIGN, /* read-only, maybe in use by others: a file to import */
+  FT_DATABASE_FRESH_USER,  /* an empty file that nobody sees yet, to become a user file */
+  FT_DATABASE_FRESH_LAYER, /* likewise, to be shipped: no write-ahead log, no free pages */
+  FT_DATABASE_MEMORY
+};
+
+enum { FT_PREPARED_MAX = 32, FT_IMAGE_LIMIT = 64 << 20, FT_LOG_LIMIT = 1 << 20 };
+
+struct ft_database {
+  sqlite3 *handle; /* NULL: not open */
+  char *path;      /* owned; NULL for memory */
+  bool writable;
+  unsigned reported; /* faults that a warning was given for: kept when closed */
+  struct {
+    const char *sql; /* a literal: told apart by address */
+    sqlite3_stmt *statement;
+  } prepared[FT_PREPARED_MAX];
+};
+
+/* FT_E_CACHE with a detail that names the file. A file of another application or of a newer version
+ * is refused before anything could write to it. */
+int ft_database_open(struct ft_database *database, const char *path, enum ft_database_mode mode);
+void ft_database_close(struct ft_database *database);
+
+/* The statement of a literal, ready to bind; give it back with ft_database_done. */
+int ft_database_prepare(struct ft_database *database, const char *sql, sqlite3_stmt **statement);
+void ft_database_done(sqlite3_stmt *statement); /* NULL is fine */
+
+/* Steps a statement that returns no rows. */
+int ft_database_run(struct ft_database *database, sqlite3_stmt *statement, const char *doing);
+
+/* FT_E_CACHE (FT_E_MEMORY when that is the cause) with "path: doing: SQLite's message". */
+int ft_database_fail(struct ft_database *database, const char *doing);
+
+/* First column of a statement without parameters. */
+int ft_database_number(struct ft_database *database, const char *sql, int64_t *number);
+
+/* BEGIN IMMEDIATE, waiting up to patience_ms for other writers. Never a deferred transaction: one
+ * that reads first and then writes fails under contention whatever the timeout. */
+int ft_database_begin(struct ft_database *database, int patience_ms);
+int ft_database_commit(struct ft_database *database); /* rolls back on failure */
+void ft_database_rollback(struct ft_database *database);
+
+/* The file was renamed or deleted under the open connection. */
+bool ft_database_moved(struct ft_database *database);
+
+/* PRAGMA integrity_check (quick: quick_check) found nothing. */
+bool ft_database_intact(struct ft_database *database, bool quick);
+
+#endif

@@ -1,0 +1,259 @@
+/* rows.c: trials and kernels as rows of a database, each with a digest of its own.
+ * in -> out: struct -> row; row -> struct, checked. */
+#include "cache/rows.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "cache/fields.h"
+#include "generator/status.h"
+
+enum { TEXT_LIMIT = 64 << 10 };
+
+/* -- small things --------------------------------------------------------------------------- */
+
+int ft_bind_digest(sqlite3_stmt *statement, int index, const struct ft_digest *digest) {
+  return sqlite3_bind_blob(statement, index, digest->bytes, FT_DIGEST_BYTES, SQLITE_TRANSIENT);
+}
+
+int ft_bind_text(sqlite3_stmt *statement, int index, const char *text) {
+  return sqlite3_bind_text(statement, index, text, -1, SQLITE_TRANSIENT);
+}
+
+static int request_text(const struct ft_request *request, char **text) {
+  struct ft_locale locale = ft_locale_plain();
+  struct ft_text buffer = FT_TEXT_INIT;
+  ft_request_print(request, &buffer);
+  ft_locale_restore(&locale);
+  *text = buffer.data;
+  if (ft_text_status(&buffer) == FT_OK && buffer.data) return FT_OK;
+  ft_text_free(&buffer);
+  *text = NULL;
+  return ft_fail(FT_E_MEMORY, "no memory for the text of a request");
+}
+
+int ft_row_request_text(const struct ft_request *request, char **text) {
+  return request_text(request, text);
+}
+
+int ft_row_class_text(const struct ft_request *request, char **text) {
+  const struct ft_request class = ft_request_kernel_class(request);
+  return request_text(&class, text);
+}
+
+/* From the end: a device name may hold a slash, target and count do not. */
+static const char *target_of(const char *device, const char **last) {
+  *last = strrchr(device, '/');
+  if (!*last) return NULL;
+  const char *begin = *last;
+  while (begin > device && begin[-1] != '/') begin--;
+  return begin > device ? begin : NULL;
+}
+
+void ft_device_target(const char *device, char target[16]) {
+  const char *last = NULL;
+  const char *const begin = target_of(device, &last);
+  const size_t length = begin ? (size_t)(last - begin) : 0;
+  target[0] = '\0';
+  if (length == 0 || length >= 16) return;
+  memcpy(target, begin, length);
+  target[length] = '\0';
+}
+
+int ft_device_multiprocessors(const char *device) {
+  const char *const last = strrchr(device, '/');
+  const long count = last ? strtol(last + 1, NULL, 10) : 0;
+  return count > 0 && count < 100000 ? (int)count : 0;
+}
+
+/* The bytes of a column, or NULL when it has another length than it must have. */
+static const void *column_bytes(sqlite3_stmt *row, int column, size_t least, size_t most,
+                                size_t *length) {
+  const void *const bytes = sqlite3_column_blob(row, column);
+  *length = (size_t)sqlite3_column_bytes(row, column);
+  return bytes && *length >= least && *length <= most ? bytes : NULL;
+}
+
+static bool column_is_digest(sqlite3_stmt *row, int column, const struct ft_digest *expected) {
+  size_t length = 0;
+  const void *const bytes = column_bytes(row, column, FT_DIGEST_BYTES, FT_DIGEST_BYTES, &length);
+  return bytes && memcmp(bytes, expected->bytes, FT_DIGEST_BYTES) == 0;
+}
+
+/* A text column without an embedded NUL, which would end it early for us but not for its digest. */
+static const char *column_line(sqlite3_stmt *row, int column, size_t most, size_t *length) {
+  const char *const text = (const char *)sqlite3_column_text(row, column);
+  *length = (size_t)sqlite3_column_bytes(row, column);
+  return text && *length <= most && strlen(text) == *length ? text : NULL;
+}
+
+/* A column is also NULL when memory ran out: that must not count as damage, which deletes rows. */
+static int unsound(sqlite3_stmt *row, const char *what) {
+  if (sqlite3_errcode(sqlite3_db_handle(row)) == SQLITE_NOMEM)
+    return ft_fail(FT_E_MEMORY, "no memory to read a row");
+  return ft_fail(FT_E_CACHE, "a row is damaged: %s", what);
+}
+
+/* -- trials --------------------------------------------------------------------------------- */
+
+static struct ft_digest trial_identity(const char *text, size_t length) {
+  struct ft_hasher hasher;
+  ft_hasher_init(&hasher);
+  ft_hasher_section(&hasher, "trial", text, length);
+  return ft_hasher_final(&hasher);
+}
+
+static int bind_trial(sqlite3_stmt *statement, const struct ft_trial *trial,
+                      const struct ft_text *text) {
+  const struct ft_digest identity = trial_identity(text->data, text->length);
+  char target[16];
+  char *bucket = NULL, *class = NULL;
+  int status = ft_row_request_text(&trial->bucket, &bucket);
+  if (status == FT_OK) status = ft_row_class_text(&trial->bucket, &class);
+  ft_device_target(trial->device, target);
+  if (status == FT_OK) {
+    ft_bind_digest(statement, 1, &identity);
+    ft_bind_text(statement, 2, bucket);
+    ft_bind_text(statement, 3, class);
+    ft_bind_text(statement, 4, trial->device);
+    ft_bind_text(statement, 5, target);
+    ft_bind_text(statement, 6, trial->policy);
+    ft_bind_text(statement, 7, ft_outcome_name(trial->outcome));
+    sqlite3_bind_int64(statement, 8, trial->at);
+    ft_bind_digest(statement, 9, &trial->templates);
+    ft_bind_text(statement, 10, text->data);
+  }
+  free(bucket);
+  free(class);
+  return status;
+}
+
+int ft_row_put_trial(struct ft_database *database, const struct ft_trial *trial, bool *inserted) {
+  struct ft_text text = FT_TEXT_INIT;
+  struct ft_trial back;
+  sqlite3_stmt *statement = NULL;
+  *inserted = false;
+  ft_trial_print(trial, &text);
+  int status = FT_OK;
+  FT_CHECK(ft_text_status(&text));
+  FT_CHECK(ft_trial_parse(&back, text.data));
+  FT_CHECK(ft_database_prepare(database,
+                               "INSERT INTO trials (identity, bucket, class, device, target, "
+                               "policy, outcome, at, templates, text) VALUES (?1, ?2, ?3, ?4, ?5, "
+                               "?6, ?7, ?8, ?9, ?10) ON CONFLICT (identity) DO NOTHING",
+                               &statement));
+  FT_CHECK(bind_trial(statement, trial, &text));
+  FT_CHECK(ft_database_run(database, statement, "a trial cannot be written"));
+  *inserted = sqlite3_changes(database->handle) > 0;
+done:
+  ft_database_done(statement);
+  ft_text_free(&text);
+  return status;
+}
+
+int ft_row_read_trial(sqlite3_stmt *row, struct ft_trial *trial, struct ft_digest *identity) {
+  size_t length = 0;
+  const char *const text = column_line(row, 0, TEXT_LIMIT, &length);
+  if (!text) return unsound(row, "a trial has no text, or one that is too long");
+  *identity = trial_identity(text, length);
+  if (!column_is_digest(row, 1, identity))
+    return unsound(row, "a trial does not match its digest");
+  if (ft_trial_parse(trial, text) != FT_OK) return FT_E_NOT_FOUND;
+  return FT_OK;
+}
+
+/* -- kernels -------------------------------------------------------------------------------- */
+
+static struct ft_digest kernel_identity(const char *text, const char *log) {
+  struct ft_hasher hasher;
+  ft_hasher_init(&hasher);
+  ft_hasher_section(&hasher, "kernel", text, strlen(text));
+  if (log) ft_hasher_section(&hasher, "log", log, strlen(log));
+  return ft_hasher_final(&hasher);
+}
+
+static int check_kernel(const struct ft_kernel *kernel) {
+  if (!kernel->image || kernel->image_size == 0 || kernel->image_size > FT_IMAGE_LIMIT)
+    return ft_fail(FT_E_ARGUMENT, "a kernel's image has %zu bytes; allowed are 1 .. %d",
+                   kernel->image_size, FT_IMAGE_LIMIT);
+  const struct ft_digest digest = ft_digest_of(kernel->image, kernel->image_size);
+  if (!ft_digest_equal(&digest, &kernel->image_digest))
+    return ft_fail(FT_E_ARGUMENT, "a kernel's image does not match its image_digest");
+  return FT_OK;
+}
+
+static void bind_kernel(sqlite3_stmt *statement, const struct ft_kernel *kernel, const char *text,
+                        const char *log, int64_t now) {
+  const struct ft_digest identity = kernel_identity(text, log);
+  ft_bind_digest(statement, 1, &kernel->key);
+  ft_bind_digest(statement, 2, &kernel->source);
+  ft_bind_text(statement, 3, kernel->target);
+  sqlite3_bind_int64(statement, 4, now);
+  ft_bind_digest(statement, 5, &identity);
+  ft_bind_text(statement, 6, text);
+  ft_bind_text(statement, 7, log);
+  /* The image outlives the statement's run: not copied. */
+  sqlite3_bind_blob64(statement, 8, kernel->image, kernel->image_size, SQLITE_STATIC);
+}
+
+int ft_row_put_kernel(struct ft_database *database, const struct ft_kernel *kernel, int64_t now,
+                      bool keep, bool *inserted) {
+  static const char columns_keep[] =
+      "INSERT INTO kernels (key, source, target, used, identity, text, log, image) "
+      "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT (key) DO NOTHING";
+  static const char columns_replace[] =
+      "INSERT INTO kernels (key, source, target, used, identity, text, log, image) "
+      "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT (key) DO UPDATE SET "
+      "source = ?2, target = ?3, used = ?4, identity = ?5, text = ?6, log = ?7, image = ?8";
+  struct ft_text text = FT_TEXT_INIT;
+  struct ft_kernel back;
+  sqlite3_stmt *statement = NULL;
+  /* A log beyond the limit is for nobody to read: left out rather than cut in the middle. */
+  const char *const log =
+      kernel->log && strlen(kernel->log) > FT_LOG_LIMIT ? NULL : kernel->log;
+  *inserted = false;
+  ft_kernel_print(kernel, &text);
+  int status = FT_OK;
+  FT_CHECK(ft_text_status(&text));
+  FT_CHECK(check_kernel(kernel));
+  FT_CHECK(ft_kernel_parse(&back, text.data));
+  FT_CHECK(ft_database_prepare(database, keep ? columns_keep : columns_replace, &statement));
+  bind_kernel(statement, kernel, text.data, log, now);
+  FT_CHECK(ft_database_run(database, statement, "a kernel cannot be written"));
+  *inserted = sqlite3_changes(database->handle) > 0;
+done:
+  ft_database_done(statement);
+  ft_text_free(&text);
+  return status;
+}
+
+static int copy_image(struct ft_kernel *kernel, const void *image, size_t size, const char *log) {
+  const struct ft_digest digest = ft_digest_of(image, size);
+  if (size != kernel->image_size || !ft_digest_equal(&digest, &kernel->image_digest))
+    return ft_fail(FT_E_CACHE, "a row is damaged: a kernel's image does not match its digest");
+  kernel->image = malloc(size);
+  kernel->log = log ? strdup(log) : NULL;
+  if (!kernel->image || (log && !kernel->log)) {
+    ft_kernel_free(kernel);
+    return ft_fail(FT_E_MEMORY, "no memory for a kernel of %zu bytes", size);
+  }
+  memcpy(kernel->image, image, size);
+  return FT_OK;
+}
+
+int ft_row_read_kernel(sqlite3_stmt *row, struct ft_kernel *kernel) {
+  size_t text_length = 0, log_length = 0, size = 0;
+  const char *const text = column_line(row, 0, TEXT_LIMIT, &text_length);
+  const bool logged = sqlite3_column_type(row, 2) != SQLITE_NULL;
+  const char *const log = logged ? column_line(row, 2, FT_LOG_LIMIT, &log_length) : NULL;
+  memset(kernel, 0, sizeof *kernel);
+  if (!text || (logged && !log))
+    return unsound(row, "a kernel has no text, or one that is too long");
+  const struct ft_digest identity = kernel_identity(text, log);
+  if (!column_is_digest(row, 1, &identity))
+    return unsound(row, "a kernel's text does not match its digest");
+  if (ft_kernel_parse(kernel, text) != FT_OK) return FT_E_NOT_FOUND;
+  const void *const image = column_bytes(row, 3, 1, FT_IMAGE_LIMIT, &size);
+  if (!image) return unsound(row, "a kernel has no image, or one that is too large");
+  return copy_image(kernel, image, size, log);
+}

@@ -1,0 +1,289 @@
+/* store.c: opening and closing of a store, its files and layers, and its warnings.
+ * in -> out: options and environment -> whatever of the stores can be had. */
+#include "cache/store.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cache/folders.h"
+#include "cache/store_parts.h"
+#include "generator/status.h"
+
+enum { RETRY_SECONDS = 60 };
+
+static const int64_t DEFAULT_CAP = INT64_C(2) << 30;
+static const char LAYER_ENDING[] = ".fatune";
+static const char *const user_names[FT_KINDS] = {"tuning.db", "kernels.db"};
+
+/* -- lock and warnings ---------------------------------------------------------------------- */
+
+void ft_store_enter(struct ft_store *store) {
+  pthread_mutex_lock(&store->lock);
+}
+
+void ft_store_leave(struct ft_store *store) {
+  char *warnings[FT_WARNINGS_MAX];
+  const int count = store->warning_count;
+  memcpy(warnings, store->warnings, sizeof warnings);
+  store->warning_count = 0;
+  pthread_mutex_unlock(&store->lock);
+  for (int i = 0; i < count; i++) {
+    store->warn(store->payload, warnings[i]);
+    free(warnings[i]);
+  }
+}
+
+static void queue_warning(struct ft_store *store, const char *message) {
+  if (!store->warn || store->warning_count == FT_WARNINGS_MAX) return;
+  char *const copy = strdup(message);
+  if (copy) store->warnings[store->warning_count++] = copy;
+}
+
+void ft_store_report(struct ft_store *store, struct ft_database *database, enum ft_fault fault) {
+  const unsigned bit = 1U << fault;
+  if (database->reported & bit) return;
+  database->reported |= bit;
+  queue_warning(store, ft_detail());
+}
+
+/* -- user files ----------------------------------------------------------------------------- */
+
+static int64_t monotonic_seconds(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (int64_t)now.tv_sec;
+}
+
+/* Whole, under a name of its own, and only then where others look: whoever comes upon the file, in a
+ * race or after a crash or with the disk full, finds all of the schema or no file at all. */
+static int fill_new_file(const char *temporary, const char *path) {
+  struct ft_database fresh = {0};
+  const int status = ft_database_open(&fresh, temporary, FT_DATABASE_FRESH_USER);
+  ft_database_close(&fresh);
+  FT_TRY(status);
+  if (link(temporary, path) == 0 || errno == EEXIST) return FT_OK;
+  /* Not every file system has links; a race lost here costs what the loser has written so far. */
+  if (rename(temporary, path) == 0) return FT_OK;
+  return ft_fail(FT_E_CACHE, "cannot make '%s': %s", path, strerror(errno));
+}
+
+static int make_file(const char *path) {
+  char *temporary = NULL;
+  if (asprintf(&temporary, "%s.XXXXXX", path) < 0)
+    return ft_fail(FT_E_MEMORY, "no memory for a path");
+  const int descriptor = mkstemp(temporary); /* 0600 */
+  if (descriptor < 0) {
+    const int status = ft_fail(FT_E_CACHE, "cannot make '%s': %s", path, strerror(errno));
+    free(temporary);
+    return status;
+  }
+  close(descriptor);
+  const int status = fill_new_file(temporary, path);
+  unlink(temporary);
+  free(temporary);
+  return status;
+}
+
+static int open_user_file(struct ft_user_file *file, const char *name, bool writing) {
+  char *real = NULL, *path = NULL;
+  int status = ft_folder_check(file->folder, &real);
+  if (status == FT_E_NOT_FOUND && writing) {
+    FT_CHECK(ft_folder_make(file->folder));
+    status = ft_folder_check(file->folder, &real);
+  }
+  FT_CHECK(status);
+  if (asprintf(&path, "%s/%s", strcmp(real, "/") == 0 ? "" : real, name) < 0) {
+    path = NULL;
+    FT_CHECK(ft_fail(FT_E_MEMORY, "no memory for a path"));
+  }
+  status = ft_file_check(path);
+  if (status == FT_E_NOT_FOUND && writing) {
+    FT_CHECK(make_file(path));
+    status = ft_file_check(path);
+  }
+  FT_CHECK(status);
+  FT_CHECK(ft_database_open(&file->database, path, FT_DATABASE_USER));
+done:
+  free(real);
+  free(path);
+  return status;
+}
+
+struct ft_database *ft_store_user(struct ft_store *store, enum ft_kind kind, bool writing) {
+  struct ft_user_file *const file = &store->user[kind];
+  struct ft_database *const database = &file->database;
+  if (!file->path) {
+    if (writing) ft_fail(FT_E_CACHE, "there is no place for %s", user_names[kind]);
+    return NULL;
+  }
+  /* Somebody cleaned up: what is written to a file without a name is lost. */
+  if (database->handle && ft_database_moved(database)) ft_database_close(database);
+  if (!database->handle) {
+    if (monotonic_seconds() < file->retry_at) {
+      if (writing) ft_fail(FT_E_CACHE, "'%s' could not be opened a moment ago", file->path);
+      return NULL;
+    }
+    const int status = open_user_file(file, user_names[kind], writing);
+    if (status == FT_E_NOT_FOUND && !writing) return NULL;
+    if (status != FT_OK) {
+      ft_store_report(store, database, FT_FAULT_OPEN);
+      file->retry_at = monotonic_seconds() + RETRY_SECONDS;
+      return NULL;
+    }
+  }
+  if (writing && !database->writable) {
+    ft_fail(FT_E_CACHE, "'%s' is read-only; what is new stays in memory", file->path);
+    ft_store_report(store, database, FT_FAULT_WRITE);
+    return NULL;
+  }
+  return database;
+}
+
+struct ft_database *ft_store_memory(struct ft_store *store) {
+  if (!store->memory.handle && ft_database_open(&store->memory, NULL, FT_DATABASE_MEMORY) != FT_OK)
+    return NULL;
+  return &store->memory;
+}
+
+void ft_store_sources(struct ft_store *store, enum ft_kind kind, struct ft_sources *sources) {
+  struct ft_database *const user = ft_store_user(store, kind, false);
+  sources->count = 0;
+  if (user) sources->at[sources->count++] = (struct ft_source_of_rows){user, 0};
+  if (store->memory.handle)
+    sources->at[sources->count++] = (struct ft_source_of_rows){&store->memory, 0};
+  for (int i = 0; i < store->layer_count; i++)
+    sources->at[sources->count++] = (struct ft_source_of_rows){&store->layers[i], i + 1};
+}
+
+/* -- layers --------------------------------------------------------------------------------- */
+
+static int is_layer(const struct dirent *entry) {
+  const size_t length = strlen(entry->d_name), ending = sizeof LAYER_ENDING - 1;
+  return length > ending && strcmp(entry->d_name + length - ending, LAYER_ENDING) == 0;
+}
+
+/* Layers come from an administrator: their owner is not checked, but nobody else may write to them. */
+static int check_layer(const char *path) {
+  struct stat state;
+  if (stat(path, &state) != 0)
+    return ft_fail(FT_E_CACHE, "cannot use '%s': %s", path, strerror(errno));
+  if (!S_ISREG(state.st_mode))
+    return ft_fail(FT_E_CACHE, "cannot use '%s': it is not a plain file", path);
+  if (state.st_mode & S_IWOTH)
+    return ft_fail(FT_E_CACHE, "'%s' can be written to by everybody (mode %03o); not used", path,
+                   (unsigned)(state.st_mode & 0777));
+  return FT_OK;
+}
+
+static void add_layer(struct ft_store *store, const char *folder, const char *name) {
+  struct ft_database *const layer = &store->layers[store->layer_count];
+  char *path = NULL;
+  if (asprintf(&path, "%s/%s", folder, name) < 0) return;
+  int status = check_layer(path);
+  if (status == FT_OK) status = ft_database_open(layer, path, FT_DATABASE_FROZEN);
+  if (status == FT_OK)
+    store->layer_count++;
+  else
+    queue_warning(store, ft_detail());
+  free(path);
+}
+
+/* By name, so that the order of layers does not depend on the file system. */
+static void add_folder(struct ft_store *store, const char *folder) {
+  struct dirent **files = NULL;
+  const int count = scandir(folder, &files, is_layer, alphasort);
+  for (int i = 0; i < count; i++) {
+    if (store->layer_count < FT_LAYERS_MAX) add_layer(store, folder, files[i]->d_name);
+    free(files[i]);
+  }
+  if (count >= 0) free(files);
+}
+
+static int add_layers(struct ft_store *store, const struct ft_store_options *options) {
+  const char *folders = options->system_path;
+  if (!folders) folders = secure_getenv("FATUNE_SYSTEM_PATH");
+  char *const copy = strdup(folders ? folders : "");
+  if (!copy) return ft_fail(FT_E_MEMORY, "no memory for the system path");
+  char *rest = copy;
+  for (char *folder = strsep(&rest, ":"); folder; folder = strsep(&rest, ":"))
+    if (folder[0]) add_folder(store, folder);
+  free(copy);
+  if (options->library_folder) add_folder(store, options->library_folder);
+  return FT_OK;
+}
+
+/* -- public --------------------------------------------------------------------------------- */
+
+static int name_user_files(struct ft_store *store, const char *folder) {
+  for (int kind = 0; kind < FT_KINDS; kind++) {
+    struct ft_user_file *const file = &store->user[kind];
+    const enum ft_folder place = kind == FT_KIND_TUNING ? FT_FOLDER_TUNING : FT_FOLDER_KERNELS;
+    const int status = ft_folder_name(place, folder, &file->folder);
+    if (status == FT_E_MEMORY) return status;
+    if (status != FT_OK) {
+      /* One cause for both files, one warning. */
+      if (store->warning_count == 0) queue_warning(store, ft_detail());
+      continue;
+    }
+    if (asprintf(&file->path, "%s/%s", file->folder, user_names[kind]) < 0) {
+      file->path = NULL;
+      return ft_fail(FT_E_MEMORY, "no memory for a path");
+    }
+  }
+  return FT_OK;
+}
+
+int ft_store_open(struct ft_store **store, const struct ft_store_options *options) {
+  static const struct ft_store_options none;
+  if (!options) options = &none;
+  struct ft_store *const made = calloc(1, sizeof *made);
+  *store = NULL;
+  if (!made) return ft_fail(FT_E_MEMORY, "no memory for a store");
+  pthread_mutex_init(&made->lock, NULL);
+  made->cap = options->kernel_bytes_cap > 0 ? options->kernel_bytes_cap : DEFAULT_CAP;
+  made->memory_only = options->memory_only != 0;
+  made->warn = options->warn;
+  made->payload = options->payload;
+
+  ft_store_enter(made);
+  int status = FT_OK;
+  if (!made->memory_only) {
+    status = name_user_files(made, options->folder);
+    if (status == FT_OK) status = add_layers(made, options);
+  }
+  ft_store_leave(made);
+  if (status != FT_OK) {
+    ft_store_close(made);
+    return status;
+  }
+  *store = made;
+  return FT_OK;
+}
+
+void ft_store_close(struct ft_store *store) {
+  if (!store) return;
+  for (int kind = 0; kind < FT_KINDS; kind++) {
+    ft_database_close(&store->user[kind].database);
+    free(store->user[kind].folder);
+    free(store->user[kind].path);
+  }
+  for (int i = 0; i < store->layer_count; i++) ft_database_close(&store->layers[i]);
+  ft_database_close(&store->memory);
+  free(store->forgotten);
+  pthread_mutex_destroy(&store->lock);
+  free(store);
+}
+
+const char *ft_store_tuning_path(const struct ft_store *store) {
+  return store->user[FT_KIND_TUNING].path;
+}
+
+const char *ft_store_kernels_path(const struct ft_store *store) {
+  return store->user[FT_KIND_KERNELS].path;
+}

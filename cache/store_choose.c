@@ -1,0 +1,177 @@
+/* store_choose.c: the config for a request on a device: exact, near, by model, or none.
+ * in -> out: query -> the winner and how it was hit. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cache/fields.h"
+#include "cache/rows.h"
+#include "cache/store_parts.h"
+#include "generator/status.h"
+
+/* The query as texts, as the rows have it. */
+struct wanted {
+  const struct ft_query *query;
+  struct ft_request bucket_request;
+  char *bucket, *class; /* owned */
+  char target[16];
+};
+
+static const char *layer_name(const struct ft_store *store, int layer) {
+  return layer == 0 ? "user file" : store->layers[layer - 1].path;
+}
+
+/* The winner of what passes the filter; false when nothing does. */
+static bool take(struct ft_store *store, const struct ft_filter *filter, enum ft_hit hit,
+                 struct ft_choice *choice) {
+  struct ft_entries entries;
+  if (ft_store_gather(store, filter, &entries) != FT_OK) return false;
+  const bool any = entries.standing_count > 0;
+  if (any) {
+    const struct ft_standing *const best = &entries.standings[0];
+    choice->hit = hit;
+    choice->config = best->trial->config;
+    choice->kernel = best->trial->kernel;
+    choice->median_us = best->median_us;
+    snprintf(choice->note, sizeof choice->note, "'%s' on %s by %s; %s", filter->bucket,
+             filter->device, best->trial->policy, layer_name(store, filter->layer));
+  }
+  ft_entries_free(&entries);
+  return any;
+}
+
+static void add_note(struct ft_choice *choice, const char *remark) {
+  const size_t length = strlen(choice->note);
+  snprintf(choice->note + length, sizeof choice->note - length, "; %s", remark);
+}
+
+static bool choose_exact(struct ft_store *store, const struct wanted *wanted,
+                         struct ft_choice *choice) {
+  struct ft_filter filter = {.bucket = wanted->bucket,
+                             .device = wanted->query->device,
+                             .outcome = "ok",
+                             .policy = wanted->query->policy,
+                             .templates = wanted->query->templates};
+  for (filter.layer = 0; filter.layer <= store->layer_count; filter.layer++)
+    if (take(store, &filter, FT_HIT_EXACT, choice)) return true;
+  return false;
+}
+
+/* Predictions have a policy of their own (the model's), so the query's does not filter them. */
+static bool choose_predicted(struct ft_store *store, const struct wanted *wanted,
+                             struct ft_choice *choice) {
+  struct ft_filter filter = {
+      .bucket = wanted->bucket, .device = wanted->query->device, .outcome = "predicted"};
+  const struct ft_digest *const templates[2] = {wanted->query->templates, NULL};
+  for (int pass = templates[0] ? 0 : 1; pass < 2; pass++) {
+    filter.templates = templates[pass];
+    for (filter.layer = 0; filter.layer <= store->layer_count; filter.layer++)
+      if (take(store, &filter, FT_HIT_MODEL, choice)) return true;
+  }
+  return false;
+}
+
+/* -- near ----------------------------------------------------------------------------------- */
+
+struct near_spot {
+  const struct ft_spot *spot;
+  bool elsewhere;  /* on another device class */
+  double octaves;  /* from the bucket wanted */
+  double unlike;   /* ratio of multiprocessors, in octaves */
+};
+
+/* Nearest first; the rest only makes the order total, whatever order the rows were written in. */
+static int order_near(const void *a, const void *b) {
+  const struct near_spot *const left = a, *const right = b;
+  if (left->elsewhere != right->elsewhere) return left->elsewhere ? 1 : -1;
+  if (left->octaves != right->octaves) return left->octaves < right->octaves ? -1 : 1;
+  if (left->unlike != right->unlike) return left->unlike < right->unlike ? -1 : 1;
+  if (left->spot->layer != right->spot->layer)
+    return left->spot->layer < right->spot->layer ? -1 : 1;
+  const int order = strcmp(left->spot->device, right->spot->device);
+  return order != 0 ? order : strcmp(left->spot->bucket, right->spot->bucket);
+}
+
+static double octaves_between(int a, int b) {
+  return a > 0 && b > 0 ? fabs(log2((double)a / b)) : 32;
+}
+
+/* False: a bucket that this version cannot read, or of another kernel class. */
+static bool place_spot(const struct ft_spot *spot, const struct wanted *wanted,
+                       struct near_spot *near) {
+  struct ft_request bucket;
+  if (ft_request_parse(&bucket, spot->bucket) != FT_OK) return false;
+  const double octaves = ft_request_distance(&wanted->bucket_request, &bucket);
+  if (!(octaves >= 0)) return false;
+  const char *const here = wanted->query->device;
+  *near = (struct near_spot){
+      .spot = spot,
+      .elsewhere = strcmp(spot->device, here) != 0,
+      .octaves = octaves,
+      .unlike = octaves_between(ft_device_multiprocessors(spot->device),
+                                ft_device_multiprocessors(here)),
+  };
+  return true;
+}
+
+static bool take_near(struct ft_store *store, const struct wanted *wanted,
+                      const struct near_spot *near, struct ft_choice *choice) {
+  struct ft_filter filter = {.bucket = near->spot->bucket,
+                             .device = near->spot->device,
+                             .outcome = "ok",
+                             .policy = wanted->query->policy,
+                             .templates = wanted->query->templates,
+                             .layer = near->spot->layer};
+  const bool current = filter.templates && take(store, &filter, FT_HIT_NEAR, choice);
+  filter.templates = NULL;
+  if (!current && !take(store, &filter, FT_HIT_NEAR, choice)) return false;
+  if (near->elsewhere) add_note(choice, "another device");
+  if (near->octaves > 0) add_note(choice, "nearest bucket");
+  if (!current && wanted->query->templates) add_note(choice, "other templates");
+  return true;
+}
+
+static bool choose_near(struct ft_store *store, const struct wanted *wanted,
+                        struct ft_choice *choice) {
+  static const char sql[] = "SELECT DISTINCT bucket, device FROM trials WHERE class = ?1 AND "
+                            "target = ?2 AND outcome = 'ok' AND (?3 IS NULL OR policy = ?3)";
+  const char *const texts[3] = {wanted->class, wanted->target, wanted->query->policy};
+  struct ft_spots spots;
+  if (ft_store_spots(store, sql, texts, -1, &spots) != FT_OK) return false;
+  struct near_spot *const near = calloc(spots.count + 1, sizeof *near);
+  size_t count = 0;
+  for (size_t i = 0; near && i < spots.count; i++)
+    if (place_spot(&spots.at[i], wanted, &near[count])) count++;
+  if (count > 1) qsort(near, count, sizeof *near, order_near);
+
+  bool taken = false;
+  for (size_t i = 0; !taken && i < count; i++) taken = take_near(store, wanted, &near[i], choice);
+  free(near);
+  ft_spots_free(&spots);
+  return taken;
+}
+
+/* -- public --------------------------------------------------------------------------------- */
+
+int ft_store_choose(struct ft_store *store, const struct ft_query *query, struct ft_choice *choice) {
+  struct wanted wanted = {.query = query, .bucket_request = ft_request_bucket(query->request)};
+  *choice = (struct ft_choice){.hit = FT_HIT_DEFAULT};
+  snprintf(wanted.target, sizeof wanted.target, "%s", query->target ? query->target : "");
+  if (!query->target) ft_device_target(query->device, wanted.target);
+
+  ft_store_enter(store);
+  struct ft_locale locale = ft_locale_plain(); /* buckets are parsed along the way */
+  if (ft_row_request_text(&wanted.bucket_request, &wanted.bucket) == FT_OK &&
+      ft_row_class_text(&wanted.bucket_request, &wanted.class) == FT_OK) {
+    if (!choose_exact(store, &wanted, choice) && !choose_near(store, &wanted, choice) &&
+        !choose_predicted(store, &wanted, choice))
+      snprintf(choice->note, sizeof choice->note, "nothing is known of '%s' on %s", wanted.bucket,
+               query->device);
+  }
+  ft_locale_restore(&locale);
+  ft_store_leave(store);
+  free(wanted.bucket);
+  free(wanted.class);
+  return FT_OK;
+}

@@ -1,0 +1,182 @@
+/* store_export.c: the winners of one target and their kernels as one file to ship.
+ * in -> out: the user's rows -> a file that stores use as a system layer. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cache/rows.h"
+#include "cache/store_parts.h"
+#include "generator/status.h"
+
+struct shipment {
+  struct ft_store *store;
+  struct ft_database *file;
+  int64_t trials, kernels;
+};
+
+/* -- rows ----------------------------------------------------------------------------------- */
+
+/* A trial whose kernel is gone is still worth shipping: its config is the choice. `used` is 0, so that
+ * equal data gives equal files. */
+static int ship_kernel(struct shipment *shipment, const struct ft_digest *key) {
+  struct ft_kernel kernel;
+  bool inserted = false;
+  int status = ft_store_find_kernel(shipment->store, key, &kernel);
+  if (status == FT_E_NOT_FOUND) return FT_OK;
+  if (status == FT_OK) status = ft_row_put_kernel(shipment->file, &kernel, 0, true, &inserted);
+  if (inserted) shipment->kernels++;
+  ft_kernel_free(&kernel);
+  return status;
+}
+
+/* All trials of the best candidate that passes: together they are its samples. */
+static int ship_best(struct shipment *shipment, const struct ft_filter *filter) {
+  struct ft_entries entries;
+  FT_TRY(ft_store_gather(shipment->store, filter, &entries));
+  const size_t count = entries.standing_count > 0 ? entries.standings[0].count : 0;
+  int status = FT_OK;
+  for (size_t i = 0; status == FT_OK && i < count; i++) {
+    const struct ft_trial *const trial = &entries.at[i]->trial;
+    bool inserted = false;
+    status = ft_row_put_trial(shipment->file, trial, &inserted);
+    if (inserted) shipment->trials++;
+    if (status == FT_OK) status = ship_kernel(shipment, &trial->kernel);
+  }
+  ft_entries_free(&entries);
+  return status;
+}
+
+/* Is no later trial of the same policy among the entries? Its templates then are the current ones. */
+static bool is_latest(const struct ft_entries *entries, size_t index) {
+  const struct ft_trial *const trial = &entries->at[index]->trial;
+  for (size_t i = 0; i < entries->count; i++) {
+    const struct ft_trial *const other = &entries->at[i]->trial;
+    if (strcmp(other->policy, trial->policy) != 0) continue;
+    if (other->at > trial->at || (other->at == trial->at && i < index)) return false;
+  }
+  return true;
+}
+
+/* One winner per policy, by the templates that were measured last. */
+static int ship_policies(struct shipment *shipment, struct ft_filter *filter, bool *any) {
+  struct ft_entries entries;
+  FT_TRY(ft_store_gather(shipment->store, filter, &entries));
+  int status = FT_OK;
+  *any = entries.count > 0;
+  for (size_t i = 0; status == FT_OK && i < entries.count; i++) {
+    if (!is_latest(&entries, i)) continue;
+    filter->policy = entries.at[i]->trial.policy;
+    filter->templates = &entries.at[i]->trial.templates;
+    status = ship_best(shipment, filter);
+  }
+  filter->policy = NULL;
+  filter->templates = NULL;
+  ft_entries_free(&entries);
+  return status;
+}
+
+/* Predictions are shipped where nothing was measured. */
+static int ship_spot(struct shipment *shipment, const struct ft_spot *spot) {
+  struct ft_filter filter = {.bucket = spot->bucket, .device = spot->device, .outcome = "ok"};
+  bool any = false;
+  FT_TRY(ship_policies(shipment, &filter, &any));
+  if (any) return FT_OK;
+  filter.outcome = "predicted";
+  return ship_policies(shipment, &filter, &any);
+}
+
+static int ship_all(struct shipment *shipment, const char *target, const char *device) {
+  static const char sql[] = "SELECT DISTINCT bucket, device FROM trials WHERE target = ?1 AND "
+                            "(?2 IS NULL OR device = ?2)";
+  const char *const texts[3] = {target, device, NULL};
+  struct ft_spots spots;
+  FT_TRY(ft_store_spots(shipment->store, sql, texts, 0, &spots));
+  int status = FT_OK;
+  for (size_t i = 0; status == FT_OK && i < spots.count; i++) {
+    const struct ft_spot *const before = i > 0 ? &spots.at[i - 1] : NULL;
+    const bool seen = before && strcmp(before->bucket, spots.at[i].bucket) == 0 &&
+                      strcmp(before->device, spots.at[i].device) == 0;
+    if (!seen) status = ship_spot(shipment, &spots.at[i]);
+  }
+  ft_spots_free(&spots);
+  return status;
+}
+
+/* -- file ----------------------------------------------------------------------------------- */
+
+static int fill(struct shipment *shipment, const char *path, const char *target,
+                const char *device) {
+  struct ft_database file = {0};
+  FT_TRY(ft_database_open(&file, path, FT_DATABASE_FRESH_LAYER));
+  shipment->file = &file;
+  int status = ft_database_begin(&file, 0);
+  if (status == FT_OK) status = ship_all(shipment, target, device);
+  if (status == FT_OK) status = ft_database_commit(&file);
+  ft_database_close(&file);
+  shipment->file = NULL;
+  return status;
+}
+
+static int sync_path(const char *path, int flags) {
+  const int descriptor = open(path, flags | O_CLOEXEC);
+  if (descriptor < 0) return -1;
+  const int failed = fsync(descriptor);
+  close(descriptor);
+  return failed;
+}
+
+/* The name appears only once the bytes are on the disk. A folder that cannot be synced (some network
+ * file systems) does not make the file any worse. */
+static int publish(const char *temporary, const char *file) {
+  if (chmod(temporary, 0644) != 0 || sync_path(temporary, O_RDONLY) != 0 ||
+      rename(temporary, file) != 0)
+    return ft_fail(FT_E_CACHE, "cannot write '%s': %s", file, strerror(errno));
+  char *const folder = strdup(file);
+  char *const slash = folder ? strrchr(folder, '/') : NULL;
+  if (slash) *(slash == folder ? slash + 1 : slash) = '\0';
+  if (folder) sync_path(slash ? folder : ".", O_RDONLY | O_DIRECTORY);
+  free(folder);
+  return FT_OK;
+}
+
+/* Its own folder: SQLite's journal lies beside its file, and rename needs the same file system. */
+static int make_temporary(const char *file, char **temporary) {
+  if (asprintf(temporary, "%s.XXXXXX", file) < 0) {
+    *temporary = NULL;
+    return ft_fail(FT_E_MEMORY, "no memory for a path");
+  }
+  const int descriptor = mkstemp(*temporary);
+  if (descriptor >= 0) {
+    close(descriptor);
+    return FT_OK;
+  }
+  const int why = errno;
+  free(*temporary);
+  *temporary = NULL;
+  return ft_fail(FT_E_CACHE, "cannot write '%s': %s", file, strerror(why));
+}
+
+int ft_store_export(struct ft_store *store, const char *target, const char *device,
+                    const char *file, int64_t *trials, int64_t *kernels) {
+  struct shipment shipment = {.store = store};
+  char *temporary = NULL, *real = NULL;
+  int status = make_temporary(file, &temporary);
+  if (status == FT_OK && !(real = realpath(temporary, NULL)))
+    status = ft_fail(FT_E_CACHE, "cannot write '%s': %s", file, strerror(errno));
+  if (status == FT_OK) {
+    ft_store_enter(store);
+    status = fill(&shipment, real, target, device);
+    ft_store_leave(store);
+  }
+  if (status == FT_OK) status = publish(temporary, file);
+  if (status != FT_OK && temporary) unlink(temporary);
+  if (trials) *trials = status == FT_OK ? shipment.trials : 0;
+  if (kernels) *kernels = status == FT_OK ? shipment.kernels : 0;
+  free(real);
+  free(temporary);
+  return status;
+}

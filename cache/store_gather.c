@@ -1,0 +1,172 @@
+/* store_gather.c: trials out of all sources: by filter, and which buckets there are.
+ * in -> out: a filter -> ranked trials; a SELECT -> (bucket, device) pairs. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cache/rows.h"
+#include "cache/store_parts.h"
+#include "generator/status.h"
+
+static const char TRIALS[] =
+    "SELECT " FT_TRIAL_COLUMNS " FROM trials WHERE bucket = ?1 AND device = ?2 AND "
+    "(?3 IS NULL OR outcome = ?3) AND (?4 IS NULL OR policy = ?4) AND "
+    "(?5 IS NULL OR templates = ?5)";
+
+/* Room for one more element; FT_E_MEMORY. */
+static int grow(void **array, size_t count, size_t *capacity, size_t size) {
+  if (count < *capacity) return FT_OK;
+  const size_t wider = *capacity ? 2 * *capacity : 16;
+  void *const grown = realloc(*array, wider * size);
+  if (!grown) return ft_fail(FT_E_MEMORY, "no memory for %zu rows", wider);
+  *array = grown;
+  *capacity = wider;
+  return FT_OK;
+}
+
+/* -- trials --------------------------------------------------------------------------------- */
+
+/* The searched columns are copies: what counts is in the text, and the two may differ by damage. */
+static bool passes(const struct ft_trial *trial, const struct ft_filter *filter) {
+  char *bucket = NULL;
+  if (ft_row_request_text(&trial->bucket, &bucket) != FT_OK) return false;
+  const bool same = strcmp(bucket, filter->bucket) == 0;
+  free(bucket);
+  return same && strcmp(trial->device, filter->device) == 0 &&
+         (!filter->policy || strcmp(trial->policy, filter->policy) == 0) &&
+         (!filter->outcome || strcmp(ft_outcome_name(trial->outcome), filter->outcome) == 0) &&
+         (!filter->templates || ft_digest_equal(&trial->templates, filter->templates));
+}
+
+static int add_entry(struct ft_store *store, struct ft_database *database, sqlite3_stmt *statement,
+                     const struct ft_filter *filter, struct ft_entries *entries) {
+  struct ft_entry *const entry = calloc(1, sizeof *entry);
+  if (!entry) return ft_fail(FT_E_MEMORY, "no memory for a trial");
+  int status = ft_row_read_trial(statement, &entry->trial, &entry->identity);
+  if (status == FT_E_CACHE) {
+    ft_fail_within(status, "%s", database->path ? database->path : "memory");
+    ft_store_report(store, database, FT_FAULT_ROW);
+  }
+  if (status == FT_OK && passes(&entry->trial, filter)) {
+    void *array = entries->at;
+    status = grow(&array, entries->count, &entries->capacity, sizeof *entries->at);
+    entries->at = array;
+    if (status == FT_OK) {
+      entries->at[entries->count++] = entry;
+      return FT_OK;
+    }
+  }
+  free(entry);
+  return status == FT_E_MEMORY ? status : FT_OK;
+}
+
+static int gather_from(struct ft_store *store, struct ft_database *database,
+                       const struct ft_filter *filter, struct ft_entries *entries) {
+  sqlite3_stmt *statement = NULL;
+  int status = ft_database_prepare(database, TRIALS, &statement);
+  int code = SQLITE_DONE;
+  if (status == FT_OK) {
+    ft_bind_text(statement, 1, filter->bucket);
+    ft_bind_text(statement, 2, filter->device);
+    ft_bind_text(statement, 3, filter->outcome);
+    ft_bind_text(statement, 4, filter->policy);
+    if (filter->templates) ft_bind_digest(statement, 5, filter->templates);
+    while (status == FT_OK && (code = sqlite3_step(statement)) == SQLITE_ROW)
+      status = add_entry(store, database, statement, filter, entries);
+    if (status == FT_OK && code != SQLITE_DONE)
+      status = ft_database_fail(database, "trials cannot be read");
+  }
+  ft_database_done(statement);
+  if (status == FT_E_CACHE) ft_store_report(store, database, FT_FAULT_READ);
+  return status == FT_E_MEMORY ? status : FT_OK;
+}
+
+int ft_store_gather(struct ft_store *store, const struct ft_filter *filter,
+                    struct ft_entries *entries) {
+  struct ft_sources sources;
+  *entries = (struct ft_entries){0};
+  ft_store_sources(store, FT_KIND_TUNING, &sources);
+  int status = FT_OK;
+  for (int i = 0; status == FT_OK && i < sources.count; i++)
+    if (filter->layer < 0 || filter->layer == sources.at[i].layer)
+      status = gather_from(store, sources.at[i].database, filter, entries);
+  if (status == FT_OK)
+    status = ft_winner_rank(entries->at, &entries->count, &entries->standings,
+                            &entries->standing_count);
+  if (status != FT_OK) ft_entries_free(entries);
+  return status;
+}
+
+void ft_entries_free(struct ft_entries *entries) {
+  for (size_t i = 0; i < entries->count; i++) free(entries->at[i]);
+  free(entries->at);
+  free(entries->standings);
+  *entries = (struct ft_entries){0};
+}
+
+/* -- spots ---------------------------------------------------------------------------------- */
+
+static int order_spots(const void *a, const void *b) {
+  const struct ft_spot *const left = a, *const right = b;
+  int order = strcmp(left->bucket, right->bucket);
+  if (order == 0) order = strcmp(left->device, right->device);
+  return order != 0 ? order : (left->layer > right->layer) - (left->layer < right->layer);
+}
+
+static int add_spot(sqlite3_stmt *statement, int layer, struct ft_spots *spots) {
+  const char *const bucket = (const char *)sqlite3_column_text(statement, 0);
+  const char *const device = (const char *)sqlite3_column_text(statement, 1);
+  if (!bucket || !device) return FT_OK;
+  void *array = spots->at;
+  const int status = grow(&array, spots->count, &spots->capacity, sizeof *spots->at);
+  spots->at = array;
+  FT_TRY(status);
+  struct ft_spot spot = {strdup(bucket), strdup(device), layer};
+  if (!spot.bucket || !spot.device) {
+    free(spot.bucket);
+    free(spot.device);
+    return ft_fail(FT_E_MEMORY, "no memory for the name of a bucket");
+  }
+  spots->at[spots->count++] = spot;
+  return FT_OK;
+}
+
+static int spots_from(struct ft_store *store, struct ft_source_of_rows *source, const char *sql,
+                      const char *const texts[3], struct ft_spots *spots) {
+  sqlite3_stmt *statement = NULL;
+  int status = ft_database_prepare(source->database, sql, &statement);
+  int code = SQLITE_DONE;
+  if (status == FT_OK) {
+    const int wanted = sqlite3_bind_parameter_count(statement);
+    for (int i = 0; i < wanted && i < 3; i++) ft_bind_text(statement, i + 1, texts[i]);
+    while (status == FT_OK && (code = sqlite3_step(statement)) == SQLITE_ROW)
+      status = add_spot(statement, source->layer, spots);
+    if (status == FT_OK && code != SQLITE_DONE)
+      status = ft_database_fail(source->database, "trials cannot be read");
+  }
+  ft_database_done(statement);
+  if (status == FT_E_CACHE) ft_store_report(store, source->database, FT_FAULT_READ);
+  return status == FT_E_MEMORY ? status : FT_OK;
+}
+
+int ft_store_spots(struct ft_store *store, const char *sql, const char *const texts[3],
+                   int last_layer, struct ft_spots *spots) {
+  struct ft_sources sources;
+  *spots = (struct ft_spots){0};
+  ft_store_sources(store, FT_KIND_TUNING, &sources);
+  int status = FT_OK;
+  for (int i = 0; status == FT_OK && i < sources.count; i++)
+    if (last_layer < 0 || sources.at[i].layer <= last_layer)
+      status = spots_from(store, &sources.at[i], sql, texts, spots);
+  if (status != FT_OK) ft_spots_free(spots);
+  if (spots->count > 1) qsort(spots->at, spots->count, sizeof *spots->at, order_spots);
+  return status;
+}
+
+void ft_spots_free(struct ft_spots *spots) {
+  for (size_t i = 0; i < spots->count; i++) {
+    free(spots->at[i].bucket);
+    free(spots->at[i].device);
+  }
+  free(spots->at);
+  *spots = (struct ft_spots){0};
+}

@@ -1,0 +1,129 @@
+/* store_import.c: rows of another file into the user's: an export, or another user's stores.
+ * in -> out: an untrusted file -> new rows here, or none and the reason. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include "cache/rows.h"
+#include "cache/store_parts.h"
+#include "generator/status.h"
+
+struct intake {
+  struct ft_database from;
+  struct ft_database *tuning, *kernels; /* one and the same when only memory is used */
+  int64_t trial_count, kernel_count;
+};
+
+/* A pipe would make the open wait for ever. */
+static int check_plain(const char *file) {
+  struct stat state;
+  if (stat(file, &state) != 0)
+    return ft_fail(FT_E_CACHE, "cannot read '%s': %s", file, strerror(errno));
+  if (!S_ISREG(state.st_mode))
+    return ft_fail(FT_E_CACHE, "cannot read '%s': it is not a plain file", file);
+  return FT_OK;
+}
+
+/* Sound rows that this version cannot read (a knob came or went) are skipped; a damaged row damns the
+ * file. */
+static int take_trial(struct intake *intake, sqlite3_stmt *row) {
+  struct ft_trial trial;
+  struct ft_digest identity;
+  bool inserted = false;
+  const int status = ft_row_read_trial(row, &trial, &identity);
+  if (status == FT_E_NOT_FOUND) return FT_OK;
+  FT_TRY(status);
+  FT_TRY(ft_row_put_trial(intake->tuning, &trial, &inserted));
+  if (inserted) intake->trial_count++;
+  return FT_OK;
+}
+
+static int take_kernel(struct intake *intake, sqlite3_stmt *row) {
+  struct ft_kernel kernel;
+  bool inserted = false;
+  int status = ft_row_read_kernel(row, &kernel);
+  if (status == FT_E_NOT_FOUND) return FT_OK;
+  FT_TRY(status);
+  status = ft_row_put_kernel(intake->kernels, &kernel, (int64_t)time(NULL), true, &inserted);
+  if (inserted) intake->kernel_count++;
+  ft_kernel_free(&kernel);
+  return status;
+}
+
+static int take_rows(struct intake *intake, const char *sql,
+                     int (*take)(struct intake *, sqlite3_stmt *)) {
+  sqlite3_stmt *statement = NULL;
+  int code = SQLITE_DONE;
+  FT_TRY(ft_database_prepare(&intake->from, sql, &statement));
+  int status = FT_OK;
+  while (status == FT_OK && (code = sqlite3_step(statement)) == SQLITE_ROW)
+    status = take(intake, statement);
+  if (status == FT_OK && code != SQLITE_DONE)
+    status = ft_database_fail(&intake->from, "cannot be read");
+  ft_database_done(statement);
+  return status;
+}
+
+/* Kernels first: should the second commit fail, kernels without trials are harmless, while the other
+ * way round the trials would name kernels that are not there. */
+static int take_all(struct intake *intake) {
+  const bool both = intake->kernels != intake->tuning;
+  FT_TRY(ft_database_begin(intake->kernels, 30000));
+  int status = both ? ft_database_begin(intake->tuning, 30000) : FT_OK;
+  if (status == FT_OK)
+    status = take_rows(intake, "SELECT " FT_KERNEL_COLUMNS " FROM kernels ORDER BY id", take_kernel);
+  if (status == FT_OK)
+    status = take_rows(intake, "SELECT " FT_TRIAL_COLUMNS " FROM trials ORDER BY id", take_trial);
+  if (status == FT_OK) status = ft_database_commit(intake->kernels);
+  if (status == FT_OK && both) status = ft_database_commit(intake->tuning);
+  if (status != FT_OK) {
+    ft_database_rollback(intake->kernels);
+    ft_database_rollback(intake->tuning);
+  }
+  return status;
+}
+
+static int trim(struct ft_store *store, struct ft_database *database) {
+  int64_t deleted = 0;
+  FT_TRY(ft_database_begin(database, 30000));
+  const int status = ft_store_trim(database, store->cap, &deleted);
+  if (status == FT_OK) return ft_database_commit(database);
+  ft_database_rollback(database);
+  return status;
+}
+
+static int import(struct ft_store *store, const char *file, struct intake *intake) {
+  FT_TRY(check_plain(file));
+  FT_TRY(ft_database_open(&intake->from, file, FT_DATABASE_FOREIGN));
+  if (!ft_database_intact(&intake->from, true))
+    return ft_fail(FT_E_CACHE, "'%s' is damaged", file);
+  if (store->memory_only) {
+    intake->tuning = intake->kernels = ft_store_memory(store);
+    if (!intake->tuning) return FT_E_MEMORY;
+  } else {
+    intake->kernels = ft_store_user(store, FT_KIND_KERNELS, true);
+    if (!intake->kernels) return FT_E_CACHE;
+    intake->tuning = ft_store_user(store, FT_KIND_TUNING, true);
+    if (!intake->tuning) return FT_E_CACHE;
+  }
+  FT_TRY(take_all(intake));
+  return trim(store, intake->kernels);
+}
+
+int ft_store_import(struct ft_store *store, const char *file, int64_t *trials, int64_t *kernels) {
+  struct intake intake = {.trial_count = 0};
+  ft_store_enter(store);
+  int status = import(store, file, &intake);
+  ft_database_close(&intake.from);
+  ft_store_leave(store);
+  if (trials) *trials = status == FT_OK ? intake.trial_count : 0;
+  if (kernels) *kernels = status == FT_OK ? intake.kernel_count : 0;
+  return status == FT_OK ? FT_OK : ft_fail_within(status, "import of '%s'", file);
+}
+
+/* User files and exports have the same tables, so taking in is the same for all of them. */
+int ft_store_merge(struct ft_store *store, const char *file, int64_t *trials, int64_t *kernels) {
+  return ft_store_import(store, file, trials, kernels);
+}

@@ -1,0 +1,240 @@
+/* store_kernels.c: compiled kernels by key and by source.
+ * in -> out: key or source -> a kernel whose digest has been checked; kernel -> row. */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "cache/rows.h"
+#include "cache/store_parts.h"
+#include "generator/status.h"
+
+enum { DAMAGED_MAX = 16, RECENCY_SECONDS = 3600, HEAL_PATIENCE_MS = 1000 };
+
+static const int64_t MEMORY_CAP = INT64_C(256) << 20;
+
+static const char BY_KEY[] = "SELECT " FT_KERNEL_COLUMNS ", id, used FROM kernels WHERE key = ?1";
+static const char BY_SOURCE[] =
+    "SELECT " FT_KERNEL_COLUMNS ", id, used FROM kernels WHERE source = ?1 ORDER BY id DESC";
+enum { COLUMN_ID = 4, COLUMN_USED = 5 };
+
+/* -- looking up ----------------------------------------------------------------------------- */
+
+/* What a pass over rows leaves to be done once its statement is at rest. */
+struct found {
+  int64_t damaged[DAMAGED_MAX];
+  int damaged_count;
+  int64_t id, used; /* of the row taken */
+};
+
+static bool is_forgotten(const struct ft_store *store, const struct ft_digest *key) {
+  for (size_t i = 0; i < store->forgotten_count; i++)
+    if (ft_digest_equal(&store->forgotten[i], key)) return true;
+  return false;
+}
+
+static void delete_rows(struct ft_database *database, const int64_t *ids, int count) {
+  sqlite3_stmt *statement = NULL;
+  if (count == 0 || !database->writable) return;
+  if (ft_database_begin(database, HEAL_PATIENCE_MS) != FT_OK) return;
+  for (int i = 0; i < count; i++) {
+    if (ft_database_prepare(database, "DELETE FROM kernels WHERE id = ?1", &statement) != FT_OK)
+      break;
+    sqlite3_bind_int64(statement, 1, ids[i]);
+    ft_database_run(database, statement, "a damaged kernel cannot be deleted");
+  }
+  ft_database_commit(database);
+}
+
+/* Least recently used needs no more than hours; a write per look-up would make readers wait for
+ * writers. Not worth waiting for either, nor a warning. A clock that jumped back is mended too. */
+static void renew(struct ft_database *database, int64_t id, int64_t used) {
+  const int64_t now = (int64_t)time(NULL);
+  sqlite3_stmt *statement = NULL;
+  if (!database->writable || llabs(now - used) < RECENCY_SECONDS) return;
+  if (ft_database_begin(database, 0) != FT_OK) return;
+  if (ft_database_prepare(database, "UPDATE kernels SET used = ?2 WHERE id = ?1", &statement) ==
+      FT_OK) {
+    sqlite3_bind_int64(statement, 1, id);
+    sqlite3_bind_int64(statement, 2, now);
+    ft_database_run(database, statement, "a kernel cannot be renewed");
+  }
+  ft_database_commit(database);
+}
+
+/* The first sound row; FT_E_NOT_FOUND at the end. The columns searched by may be damaged themselves,
+ * so the kernel's own key or source is compared. */
+static int take_row(struct ft_store *store, struct ft_source_of_rows *source,
+                    sqlite3_stmt *statement, const struct ft_digest *wanted, bool by_key,
+                    struct ft_kernel *kernel, struct found *found) {
+  int code;
+  while ((code = sqlite3_step(statement)) == SQLITE_ROW) {
+    int status = ft_row_read_kernel(statement, kernel);
+    if (status == FT_E_MEMORY) return status;
+    if (status == FT_OK) {
+      const bool right = ft_digest_equal(by_key ? &kernel->key : &kernel->source, wanted);
+      if (right && !(source->layer > 0 && is_forgotten(store, &kernel->key))) {
+        found->id = sqlite3_column_int64(statement, COLUMN_ID);
+        found->used = sqlite3_column_int64(statement, COLUMN_USED);
+        return FT_OK;
+      }
+      ft_kernel_free(kernel);
+      if (right) continue;
+      status = ft_fail(FT_E_CACHE, "a row is damaged: a kernel lies under a key not its own");
+    }
+    if (status != FT_E_CACHE) continue;
+    if (found->damaged_count < DAMAGED_MAX)
+      found->damaged[found->damaged_count++] = sqlite3_column_int64(statement, COLUMN_ID);
+  }
+  return code == SQLITE_DONE ? FT_E_NOT_FOUND
+                             : ft_database_fail(source->database, "a kernel cannot be read");
+}
+
+static int find_in(struct ft_store *store, struct ft_source_of_rows *source,
+                   const struct ft_digest *wanted, bool by_key, struct ft_kernel *kernel) {
+  struct ft_database *const database = source->database;
+  struct found found = {.damaged_count = 0};
+  sqlite3_stmt *statement = NULL;
+  int status = ft_database_prepare(database, by_key ? BY_KEY : BY_SOURCE, &statement);
+  if (status == FT_OK) {
+    ft_bind_digest(statement, 1, wanted);
+    status = take_row(store, source, statement, wanted, by_key, kernel, &found);
+  }
+  ft_database_done(statement);
+  if (found.damaged_count > 0) {
+    ft_fail_within(FT_E_CACHE, "%s", database->path ? database->path : "memory");
+    ft_store_report(store, database, FT_FAULT_ROW);
+    delete_rows(database, found.damaged, found.damaged_count);
+  }
+  if (status == FT_E_CACHE) ft_store_report(store, database, FT_FAULT_READ);
+  if (status == FT_OK && source->layer == 0) renew(database, found.id, found.used);
+  return status;
+}
+
+static int find(struct ft_store *store, const struct ft_digest *wanted, bool by_key,
+                struct ft_kernel *kernel) {
+  struct ft_sources sources;
+  ft_store_sources(store, FT_KIND_KERNELS, &sources);
+  for (int i = 0; i < sources.count; i++) {
+    const int status = find_in(store, &sources.at[i], wanted, by_key, kernel);
+    if (status == FT_OK || status == FT_E_MEMORY) return status;
+  }
+  memset(kernel, 0, sizeof *kernel);
+  return ft_fail(FT_E_NOT_FOUND, "no such kernel in the caches");
+}
+
+int ft_store_find_kernel(struct ft_store *store, const struct ft_digest *key,
+                         struct ft_kernel *kernel) {
+  return find(store, key, true, kernel);
+}
+
+/* -- writing -------------------------------------------------------------------------------- */
+
+/* Pages in use: what is free in the file will be filled again before it grows. */
+static bool beyond(struct ft_database *database, int64_t cap) {
+  int64_t pages = 0, unused = 0, page_bytes = 0;
+  return ft_database_number(database, "PRAGMA page_count", &pages) == FT_OK &&
+         ft_database_number(database, "PRAGMA freelist_count", &unused) == FT_OK &&
+         ft_database_number(database, "PRAGMA page_size", &page_bytes) == FT_OK &&
+         (pages - unused) * page_bytes > cap;
+}
+
+static int put_into(struct ft_database *database, const struct ft_kernel *kernel, int64_t cap) {
+  bool inserted = false;
+  int64_t deleted = 0;
+  FT_TRY(ft_database_begin(database, 30000));
+  int status = ft_row_put_kernel(database, kernel, (int64_t)time(NULL), false, &inserted);
+  /* Down to nine tenths, so that not every kernel from now on pays for a collection. */
+  if (status == FT_OK && beyond(database, cap))
+    status = ft_store_trim(database, cap / 10 * 9, &deleted);
+  if (status == FT_OK) return ft_database_commit(database);
+  ft_database_rollback(database);
+  return status;
+}
+
+static int put(struct ft_store *store, const struct ft_kernel *kernel) {
+  int status = FT_E_CACHE;
+  struct ft_database *const user = ft_store_user(store, FT_KIND_KERNELS, true);
+  if (user) {
+    status = put_into(user, kernel, store->cap);
+    if (status == FT_E_CACHE) ft_store_report(store, user, FT_FAULT_WRITE);
+    if (status != FT_E_CACHE) return status;
+  }
+  struct ft_database *const memory = ft_store_memory(store);
+  if (!memory) return FT_E_MEMORY;
+  const int kept =
+      put_into(memory, kernel, store->cap < MEMORY_CAP ? store->cap : MEMORY_CAP);
+  return kept != FT_OK || store->memory_only ? kept : status;
+}
+
+/* -- public --------------------------------------------------------------------------------- */
+
+int ft_store_kernel_get(struct ft_store *store, const struct ft_digest *key,
+                        struct ft_kernel *kernel) {
+  ft_store_enter(store);
+  const int status = find(store, key, true, kernel);
+  *(status == FT_OK ? &store->hits : &store->misses) += 1;
+  ft_store_leave(store);
+  return status;
+}
+
+int ft_store_kernel_of_source(struct ft_store *store, const struct ft_digest *source,
+                              const struct ft_digest *preferred, struct ft_kernel *kernel) {
+  int status = FT_E_NOT_FOUND;
+  ft_store_enter(store);
+  if (preferred) status = find(store, preferred, true, kernel);
+  if (status == FT_OK && !ft_digest_equal(&kernel->source, source)) {
+    ft_kernel_free(kernel);
+    status = FT_E_NOT_FOUND;
+  }
+  if (status == FT_E_NOT_FOUND) status = find(store, source, false, kernel);
+  *(status == FT_OK ? &store->hits : &store->misses) += 1;
+  ft_store_leave(store);
+  return status;
+}
+
+int ft_store_kernel_put(struct ft_store *store, const struct ft_kernel *kernel) {
+  ft_store_enter(store);
+  const int status = put(store, kernel);
+  ft_store_leave(store);
+  return status;
+}
+
+static int forget_in(struct ft_database *database, const struct ft_digest *key) {
+  sqlite3_stmt *statement = NULL;
+  FT_TRY(ft_database_begin(database, 30000));
+  int status = ft_database_prepare(database, "DELETE FROM kernels WHERE key = ?1", &statement);
+  if (status == FT_OK) {
+    ft_bind_digest(statement, 1, key);
+    status = ft_database_run(database, statement, "a kernel cannot be deleted");
+  }
+  if (status == FT_OK) return ft_database_commit(database);
+  ft_database_rollback(database);
+  return status;
+}
+
+/* Layers are not ours to change: there the kernel is passed over for as long as the store lives. */
+static int forget_in_layers(struct ft_store *store, const struct ft_digest *key) {
+  if (store->layer_count == 0 || is_forgotten(store, key)) return FT_OK;
+  struct ft_digest *const grown =
+      realloc(store->forgotten, (store->forgotten_count + 1) * sizeof *grown);
+  if (!grown) return ft_fail(FT_E_MEMORY, "no memory to forget a kernel");
+  grown[store->forgotten_count++] = *key;
+  store->forgotten = grown;
+  return FT_OK;
+}
+
+int ft_store_kernel_forget(struct ft_store *store, const struct ft_digest *key) {
+  struct ft_sources sources;
+  ft_store_enter(store);
+  int status = forget_in_layers(store, key);
+  ft_store_sources(store, FT_KIND_KERNELS, &sources);
+  for (int i = 0; i < sources.count && sources.at[i].layer == 0; i++) {
+    struct ft_database *const database = sources.at[i].database;
+    const int forgot = database->writable ? forget_in(database, key)
+                                          : ft_fail(FT_E_CACHE, "'%s' is read-only", database->path);
+    if (forgot == FT_E_CACHE) ft_store_report(store, database, FT_FAULT_WRITE);
+    if (forgot != FT_OK) status = forgot;
+  }
+  ft_store_leave(store);
+  return status;
+}

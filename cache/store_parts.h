@@ -1,0 +1,114 @@
+/* store_parts.h: what the store_*.c files share; nobody else includes this.
+ * in -> out: struct ft_store -> the databases to look into, in order; faults -> warnings.
+ * Every function here is called with the store's lock held (ft_store_enter). */
+#ifndef CACHE_STORE_PARTS_H
+#define CACHE_STORE_PARTS_H
+
+#include <pthread.h>
+
+#include "cache/database.h"
+#include "cache/store.h"
+#include "cache/winner.h"
+
+enum ft_kind { FT_KIND_TUNING, FT_KIND_KERNELS, FT_KINDS };
+
+enum ft_fault { FT_FAULT_OPEN, FT_FAULT_READ, FT_FAULT_WRITE, FT_FAULT_ROW };
+
+enum { FT_LAYERS_MAX = 64, FT_SOURCES_MAX = FT_LAYERS_MAX + 2, FT_WARNINGS_MAX = 16 };
+
+struct ft_user_file {
+  char *folder, *path; /* NULL: there is no place for it */
+  struct ft_database database;
+  int64_t retry_at; /* monotonic seconds: a file that could not be opened is left alone until then */
+};
+
+struct ft_store {
+  pthread_mutex_t lock;
+  struct ft_user_file user[FT_KINDS];
+  struct ft_database memory; /* what could not be written to the user files */
+  struct ft_database layers[FT_LAYERS_MAX];
+  int layer_count;
+  struct ft_digest *forgotten; /* kernels of layers that the driver refused */
+  size_t forgotten_count;
+  int64_t cap;
+  bool memory_only;
+  void (*warn)(void *payload, const char *message);
+  void *payload;
+  char *warnings[FT_WARNINGS_MAX]; /* given once the lock is released */
+  int warning_count;
+  int64_t hits, misses;
+};
+
+/* One place to look into. The user's file and the memory beside it are layer 0 together. */
+struct ft_source_of_rows {
+  struct ft_database *database;
+  int layer;
+};
+
+struct ft_sources {
+  struct ft_source_of_rows at[FT_SOURCES_MAX];
+  int count;
+};
+
+void ft_store_enter(struct ft_store *store);
+/* Releases the lock, then gives the warnings: a callback may use the store. */
+void ft_store_leave(struct ft_store *store);
+
+/* Makes a warning of ft_detail(), once per database and kind of fault. */
+void ft_store_report(struct ft_store *store, struct ft_database *database, enum ft_fault fault);
+
+/* The user's file, opened when it is there; for writing it is made. NULL: not to be had; what was
+ * wrong is reported (nothing is wrong when it is merely not there yet). */
+struct ft_database *ft_store_user(struct ft_store *store, enum ft_kind kind, bool writing);
+
+/* The database in memory; NULL when there is no memory for it. */
+struct ft_database *ft_store_memory(struct ft_store *store);
+
+/* Everything open that may hold rows of the kind, user first. */
+void ft_store_sources(struct ft_store *store, enum ft_kind kind, struct ft_sources *sources);
+
+/* Inside a transaction: forgets the least recently used kernels beyond cap bytes. */
+int ft_store_trim(struct ft_database *database, int64_t cap, int64_t *deleted);
+
+/* ft_store_kernel_get without lock and statistics. */
+int ft_store_find_kernel(struct ft_store *store, const struct ft_digest *key,
+                         struct ft_kernel *kernel);
+
+/* -- trials: see store_gather.c ------------------------------------------------------------- */
+
+struct ft_filter { /* NULL: any */
+  const char *bucket, *device; /* never NULL */
+  const char *outcome, *policy;
+  const struct ft_digest *templates;
+  int layer; /* -1: all */
+};
+
+struct ft_entries { /* ranked: see winner.h */
+  struct ft_entry **at;
+  size_t count, capacity;
+  struct ft_standing *standings;
+  size_t standing_count;
+};
+
+/* The trials that pass, ranked. Faults are reported and count as no trials. */
+int ft_store_gather(struct ft_store *store, const struct ft_filter *filter,
+                    struct ft_entries *entries);
+void ft_entries_free(struct ft_entries *entries);
+
+struct ft_spot { /* a bucket on a device class that has trials */
+  char *bucket, *device; /* owned */
+  int layer;
+};
+
+struct ft_spots {
+  struct ft_spot *at;
+  size_t count, capacity;
+};
+
+/* Runs a SELECT of bucket, device with the texts (NULL: SQL NULL) as ?1, ?2, ?3 on the sources up to
+ * last_layer (-1: all). Sorted by bucket, device, layer. */
+int ft_store_spots(struct ft_store *store, const char *sql, const char *const texts[3],
+                   int last_layer, struct ft_spots *spots);
+void ft_spots_free(struct ft_spots *spots);
+
+#endif

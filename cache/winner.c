@@ -1,0 +1,190 @@
+/* winner.c: which of the trials of one bucket on one device class wins.
+ * in -> out: trials -> the same trials in winner's order, and one standing per candidate. */
+#include "cache/winner.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "generator/status.h"
+
+static const double TIE_SHARE = 0.01;
+static const double TIE_SPREADS = 2.0;
+
+static int order_numbers(double a, double b) {
+  return (a > b) - (a < b);
+}
+
+static int order_doubles(const void *a, const void *b) {
+  double left = 0, right = 0;
+  memcpy(&left, a, sizeof left);
+  memcpy(&right, b, sizeof right);
+  return order_numbers(left, right);
+}
+
+/* -- candidates ----------------------------------------------------------------------------- */
+
+/* 0: the same candidate. */
+static int order_candidates(const struct ft_trial *a, const struct ft_trial *b) {
+  if (a->outcome != b->outcome) return a->outcome < b->outcome ? -1 : 1;
+  int order = ft_config_compare(&a->config, &b->config);
+  if (order == 0) order = strcmp(a->policy, b->policy);
+  if (order == 0) order = strcmp(a->nvrtc, b->nvrtc);
+  if (order == 0) order = memcmp(&a->templates, &b->templates, sizeof a->templates);
+  return order;
+}
+
+static int order_entries(const void *a, const void *b) {
+  const struct ft_entry *const left = *(struct ft_entry *const *)a;
+  const struct ft_entry *const right = *(struct ft_entry *const *)b;
+  const int order = order_candidates(&left->trial, &right->trial);
+  if (order != 0) return order;
+  if (left->trial.at != right->trial.at) return left->trial.at < right->trial.at ? -1 : 1;
+  return memcmp(&left->identity, &right->identity, sizeof left->identity);
+}
+
+/* The same trial may lie in a user file and in a layer. Doubles are neighbours after sorting. */
+static void drop_doubles(struct ft_entry **entries, size_t *count) {
+  size_t kept = 0;
+  for (size_t i = 0; i < *count; i++) {
+    if (kept > 0 && ft_digest_equal(&entries[kept - 1]->identity, &entries[i]->identity)) {
+      free(entries[i]);
+      continue;
+    }
+    entries[kept++] = entries[i];
+  }
+  *count = kept;
+}
+
+/* Between the neighbours of a sorted array. */
+static double quantile(const double *sorted, size_t count, double share) {
+  const double place = share * (double)(count - 1);
+  const size_t below = (size_t)place;
+  const size_t above = below + 1 < count ? below + 1 : below;
+  return sorted[below] + (place - (double)below) * (sorted[above] - sorted[below]);
+}
+
+static size_t samples_of(const struct ft_trial *trial) {
+  return trial->sample_count > 0 ? (size_t)trial->sample_count : 1;
+}
+
+/* A trial without samples counts as one sample, its median; its stated spread is then all there is. */
+static int pool_samples(struct ft_entry *const *entries, struct ft_standing *standing) {
+  size_t total = 0, filled = 0;
+  for (size_t i = 0; i < standing->count; i++) total += samples_of(&entries[i]->trial);
+  double *const samples = calloc(total, sizeof *samples);
+  if (!samples) return ft_fail(FT_E_MEMORY, "no memory for %zu samples", total);
+
+  double stated = 0;
+  for (size_t i = 0; i < standing->count; i++) {
+    const struct ft_trial *const trial = &entries[i]->trial;
+    const bool sampled = trial->sample_count > 0;
+    memcpy(&samples[filled], sampled ? trial->samples_us : &trial->median_us,
+           samples_of(trial) * sizeof *samples);
+    filled += samples_of(trial);
+    if (!sampled && trial->spread_us > stated) stated = trial->spread_us;
+    if (trial->is_default) standing->is_default = true;
+  }
+  qsort(samples, total, sizeof *samples, order_doubles);
+  standing->median_us = quantile(samples, total, 0.5);
+  standing->spread_us = (quantile(samples, total, 0.8) - quantile(samples, total, 0.2)) / 2;
+  if (stated > standing->spread_us) standing->spread_us = stated;
+  free(samples);
+  return FT_OK;
+}
+
+static int make_standings(struct ft_entry *const *entries, size_t count,
+                          struct ft_standing *standings, size_t *standing_count) {
+  size_t made = 0;
+  for (size_t first = 0; first < count;) {
+    size_t end = first + 1;
+    while (end < count && order_candidates(&entries[first]->trial, &entries[end]->trial) == 0) end++;
+    standings[made] = (struct ft_standing){
+        .first = first, .count = end - first, .trial = &entries[end - 1]->trial};
+    FT_TRY(pool_samples(&entries[first], &standings[made]));
+    made++;
+    first = end;
+  }
+  *standing_count = made;
+  return FT_OK;
+}
+
+/* -- order ---------------------------------------------------------------------------------- */
+
+static int order_medians(const void *a, const void *b) {
+  const struct ft_standing *const left = a, *const right = b;
+  if (left->trial->outcome != right->trial->outcome)
+    return left->trial->outcome < right->trial->outcome ? -1 : 1;
+  int order = order_numbers(left->median_us, right->median_us);
+  if (order == 0) order = order_numbers(left->spread_us, right->spread_us);
+  if (order == 0) order = order_candidates(left->trial, right->trial);
+  return order;
+}
+
+static int order_tied(const void *a, const void *b) {
+  const struct ft_standing *const left = a, *const right = b;
+  if (left->is_default != right->is_default) return left->is_default ? -1 : 1;
+  if (left->trial->smem_bytes != right->trial->smem_bytes)
+    return left->trial->smem_bytes < right->trial->smem_bytes ? -1 : 1;
+  if (left->trial->registers != right->trial->registers)
+    return left->trial->registers < right->trial->registers ? -1 : 1;
+  return order_candidates(left->trial, right->trial);
+}
+
+/* The standings of one outcome, already by median. Times of failures mean nothing: no ties there. */
+static void settle_ties(struct ft_standing *standings, size_t count) {
+  const enum ft_outcome outcome = standings[0].trial->outcome;
+  if (outcome != FT_OUTCOME_OK && outcome != FT_OUTCOME_PREDICTED) return;
+  const double best = standings[0].median_us;
+  const double limit = best + fmax(TIE_SHARE * best, TIE_SPREADS * standings[0].spread_us);
+  size_t tied = 0;
+  while (tied < count && standings[tied].median_us <= limit) standings[tied++].tied = true;
+  qsort(standings, tied, sizeof *standings, order_tied);
+}
+
+/* Entries follow their standings. */
+static int reorder_entries(struct ft_entry **entries, size_t count, struct ft_standing *standings,
+                           size_t standing_count) {
+  struct ft_entry **const sorted = calloc(count, sizeof *sorted);
+  if (!sorted) return ft_fail(FT_E_MEMORY, "no memory for %zu trials", count);
+  size_t filled = 0;
+  for (size_t i = 0; i < standing_count; i++) {
+    memcpy(&sorted[filled], &entries[standings[i].first], standings[i].count * sizeof *sorted);
+    standings[i].first = filled;
+    filled += standings[i].count;
+  }
+  memcpy(entries, sorted, count * sizeof *sorted);
+  free(sorted);
+  return FT_OK;
+}
+
+int ft_winner_rank(struct ft_entry **entries, size_t *count, struct ft_standing **standings,
+                   size_t *standing_count) {
+  *standings = NULL;
+  *standing_count = 0;
+  if (*count == 0) return FT_OK;
+  qsort(entries, *count, sizeof *entries, order_entries);
+  drop_doubles(entries, count);
+
+  int status = FT_OK;
+  *standings = calloc(*count, sizeof **standings);
+  if (!*standings) FT_CHECK(ft_fail(FT_E_MEMORY, "no memory for %zu standings", *count));
+  FT_CHECK(make_standings(entries, *count, *standings, standing_count));
+  qsort(*standings, *standing_count, sizeof **standings, order_medians);
+  for (size_t first = 0; first < *standing_count;) {
+    size_t end = first + 1;
+    while (end < *standing_count &&
+           (*standings)[end].trial->outcome == (*standings)[first].trial->outcome)
+      end++;
+    settle_ties(*standings + first, end - first);
+    first = end;
+  }
+  FT_CHECK(reorder_entries(entries, *count, *standings, *standing_count));
+done:
+  if (status != FT_OK) {
+    free(*standings);
+    *standings = NULL;
+    *standing_count = 0;
+  }
+  return status;
+}

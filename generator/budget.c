@@ -1,0 +1,88 @@
+/* budget.c: shared memory and registers of one candidate, by buffer and fragment.
+ * in -> out: request + config + arch -> struct ft_budget, occupancy.
+ * The kernel templates use the same figures, so a change here is a change of the kernels. */
+#include "generator/budget.h"
+
+#include <stdbool.h>
+
+static int min_int(int a, int b) {
+  return a < b ? a : b;
+}
+
+static int max_int(int a, int b) {
+  return a > b ? a : b;
+}
+
+static int round_up(int value, int unit) {
+  return (value + unit - 1) / unit * unit;
+}
+
+/* Whether every knob is small enough that nothing below overflows; rules.c names the culprit. */
+static bool within_range(const struct ft_config *config) {
+  return config->block_m >= 1 && config->block_m <= 512 && config->block_n >= 1 &&
+         config->block_n <= 512 && config->warps >= 1 && config->warps <= 32 &&
+         config->stages >= 1 && config->stages <= 8 && config->ctas_per_sm >= 1 &&
+         config->ctas_per_sm <= 32;
+}
+
+/* Bytes from row to row: 16-byte chunks made odd in number, so that the eight rows that ldmatrix
+ * reads at once begin in eight different groups of banks. */
+static int odd_stride(int padded_dim) {
+  return (padded_dim / 8 | 1) * 16;
+}
+
+static void plan_shared_memory(struct ft_budget *budget, const struct ft_config *config) {
+  budget->smem_q = config->block_m * budget->qk_stride;
+  budget->smem_k = config->stages * config->block_n * budget->qk_stride;
+  budget->smem_v = config->stages * config->block_n * budget->v_stride;
+  budget->smem_o = config->block_m * budget->v_stride;
+  const int keys = budget->smem_k + budget->smem_v;
+  /* Q is read once into registers before the first K and V arrive, or stays beside them. */
+  const int loop = config->q_in_regs ? max_int(budget->smem_q, keys) : budget->smem_q + keys;
+  budget->smem_bytes = max_int(loop, budget->smem_o);
+}
+
+/* A warp holds a fragment of R x C values in 32 threads: fp32 takes R * C / 32 registers of each,
+ * 16-bit types half of that. */
+static void plan_registers(struct ft_budget *budget, const struct ft_config *config,
+                           const struct ft_arch *arch) {
+  enum { ADDRESSES_AND_STATISTICS = 40 }; /* pointers, loop state, row_max and row_sum */
+  const int rows = budget->warp_rows;
+  budget->regs_q = config->q_in_regs ? rows * budget->d_pad / 64 : 0;
+  budget->regs_s = rows * config->block_n / 32 * (config->overlap ? 2 : 1);
+  budget->regs_p = rows * config->block_n / 64;
+  budget->regs_o = rows * budget->dv_pad / 32;
+  /* Without overlap P takes over the registers of S piece by piece. */
+  budget->regs_estimate = budget->regs_q + budget->regs_o + budget->regs_s +
+                          (config->overlap ? budget->regs_p : 0) + ADDRESSES_AND_STATISTICS;
+  const int share = arch->regs_per_sm / (budget->threads * config->ctas_per_sm);
+  budget->regs_limit = min_int(255, share / 8 * 8);
+}
+
+struct ft_budget ft_budget_of(const struct ft_request *request, const struct ft_config *config,
+                              const struct ft_arch *arch) {
+  struct ft_budget budget = {0};
+  if (!within_range(config)) return budget;
+  budget.threads = 32 * config->warps;
+  budget.warp_rows = config->block_m / config->warps;
+  budget.d_pad = round_up(request->head_dim, 16);
+  budget.dv_pad = round_up(request->head_dim_v, 16);
+  budget.qk_stride = odd_stride(budget.d_pad);
+  budget.v_stride = odd_stride(budget.dv_pad);
+  plan_shared_memory(&budget, config);
+  plan_registers(&budget, config, arch);
+  return budget;
+}
+
+int ft_budget_occupancy(const struct ft_budget *budget, const struct ft_arch *arch, int registers) {
+  enum { QUARTERS = 4, REGISTER_UNIT = 256 }; /* warps live in quarters of the multiprocessor */
+  if (budget->threads < 1 || budget->threads > 1024) return 0;
+  if (registers < 1 || registers > 255 || budget->smem_bytes > arch->smem_per_block) return 0;
+
+  const int by_smem = arch->smem_per_sm / max_int(1, budget->smem_bytes + arch->smem_reserved);
+  const int by_threads = arch->threads_per_sm / budget->threads;
+  const int regs_per_warp = round_up(32 * registers, REGISTER_UNIT);
+  const int warps = QUARTERS * (arch->regs_per_sm / QUARTERS / regs_per_warp);
+  const int by_regs = warps / (budget->threads / 32);
+  return min_int(min_int(by_smem, by_threads), min_int(by_regs, arch->blocks_per_sm));
+}

@@ -1,0 +1,47 @@
+/* config.h: the free knobs of one candidate, and only those (noun 2 of 5).
+ * in -> out: text <-> struct. What follows from the knobs is in budget.h.
+ * Text form: "mma block_m=128 block_n=64 warps=4 stages=2 ...": family, then knobs in the order
+ * of knobs.def. */
+#ifndef GENERATOR_CONFIG_H
+#define GENERATOR_CONFIG_H
+
+#include "generator/text.h"
+
+enum ft_family { FT_FAMILY_MMA }; /* mma.sync, ldmatrix, cp.async: sm_75 and later */
+
+struct ft_config {
+  enum ft_family family;
+#define KNOB(name, values, meaning) int name;
+#include "generator/knobs.def"
+#undef KNOB
+};
+
+enum {
+#define KNOB(name, values, meaning) FT_KNOB_##name,
+#include "generator/knobs.def"
+#undef KNOB
+  FT_KNOB_COUNT
+};
+
+struct ft_knob {
+  const char *name;
+  const char *meaning;
+  const int *values; /* what the search space tries */
+  int value_count;
+};
+
+const struct ft_knob *ft_knob(int index);
+int ft_config_get(const struct ft_config *config, int knob);
+void ft_config_set(struct ft_config *config, int knob, int value);
+
+void ft_config_print(const struct ft_config *config, struct ft_text *text);
+
+/* All knobs must be given, each once; errors name the word. Legality is not checked here. */
+int ft_config_parse(struct ft_config *config, const char *text);
+
+/* Total order by text fields: <0, 0, >0. Used to break ties the same way everywhere. */
+int ft_config_compare(const struct ft_config *a, const struct ft_config *b);
+
+const char *ft_family_name(enum ft_family family);
+
+#endif

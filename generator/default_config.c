@@ -1,0 +1,65 @@
+/* default_config.c: the hand-written prior, trial number 0 of every search.
+ * in -> out: request + arch -> a legal config, by a table of favourites and a ladder below it.
+ * A pure function: equal requests get equal defaults on equal GPUs, now and later. */
+#include <stddef.h>
+
+#include "generator/space.h"
+#include "generator/status.h"
+
+/* Best first; a row counts when max(d, dv) is at most `head_dim`. Bigger heads need more registers
+ * for O, so rows per warp shrink; the rows below a GPU's limits in shared memory come later. */
+static const struct favourite {
+  int head_dim;
+  struct ft_config config;
+} favourites[] = {
+#define ROW(dim, m, n, w, s, q, c)                                                                 \
+  {                                                                                                \
+    dim, {                                                                                         \
+      .family = FT_FAMILY_MMA, .block_m = m, .block_n = n, .warps = w, .stages = s,                \
+      .q_in_regs = q, .overlap = 0, .ctas_per_sm = c                                               \
+    }                                                                                              \
+  }
+    ROW(64, 128, 64, 4, 2, 0, 2),  ROW(64, 128, 64, 4, 2, 1, 2), /* sm_86, sm_89: Q makes room for a
+                                                                    second block */
+    ROW(64, 128, 64, 4, 1, 0, 1),                                /* sm_75 */
+    ROW(128, 128, 64, 4, 2, 0, 2), ROW(128, 128, 32, 4, 2, 0, 2), ROW(128, 128, 32, 4, 2, 0, 1),
+    ROW(128, 64, 64, 4, 2, 0, 2), /* masks of 64 rows, short queries */
+    ROW(128, 64, 32, 4, 2, 0, 2),  ROW(128, 64, 64, 4, 1, 0, 1),  ROW(192, 128, 64, 8, 2, 0, 1),
+    ROW(256, 128, 64, 8, 2, 0, 1), ROW(256, 64, 32, 4, 2, 0, 1),  ROW(256, 64, 32, 4, 1, 0, 1),
+    ROW(256, 64, 32, 4, 1, 1, 1), /* sm_75 */
+#undef ROW
+};
+
+/* For what is left (fine masks, short queries, small shared memory): one warp per 16 rows, which
+ * always fits the registers, the largest tile first. */
+static bool climb_down(const struct ft_request *request, const struct ft_arch *arch,
+                       struct ft_config *config) {
+  static const int rows[] = {64, 32, 16}, columns[] = {64, 32, 48, 16};
+  for (size_t m = 0; m < sizeof rows / sizeof rows[0]; ++m)
+    for (size_t n = 0; n < sizeof columns / sizeof columns[0]; ++n)
+      for (int stages = arch->sm >= 80 ? 2 : 1; stages >= 1; --stages) {
+        *config = (struct ft_config){.family = FT_FAMILY_MMA,
+                                     .block_m = rows[m],
+                                     .block_n = columns[n],
+                                     .warps = rows[m] / 16,
+                                     .stages = stages,
+                                     .ctas_per_sm = 1};
+        if (ft_rules_broken(request, arch, config) == NULL) return true;
+      }
+  return false;
+}
+
+int ft_default_config(const struct ft_request *request, const struct ft_arch *arch,
+                      struct ft_config *config) {
+  FT_TRY(ft_rules_serves(request, arch));
+  const int head_dim =
+      request->head_dim > request->head_dim_v ? request->head_dim : request->head_dim_v;
+  for (size_t i = 0; i < sizeof favourites / sizeof favourites[0]; ++i) {
+    if (favourites[i].head_dim < head_dim) continue;
+    *config = favourites[i].config;
+    if (ft_rules_broken(request, arch, config) == NULL) return FT_OK;
+  }
+  if (climb_down(request, arch, config)) return FT_OK;
+  return ft_fail(FT_E_UNSUPPORTED, "no config is legal on %s, not even %d x %d with one warp",
+                 arch->name, config->block_m, config->block_n);
+}

@@ -1,0 +1,130 @@
+/* emit.c: request + config -> CUDA C text, by the template engine.
+ * in -> out: request, arch, config -> checks, header strings, rendering, digest -> struct
+ * ft_source. */
+#include "generator/emit.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "generator/render.h"
+#include "generator/status.h"
+
+static void free_text(struct ft_source *source) {
+  free(source->text);
+  free(source->origins);
+  free(source->names);
+  source->text = NULL;
+  source->origins = NULL;
+  source->names = NULL;
+}
+
+/* Renders twice: which files are used, which the text names on its top, is known after the first.
+ */
+static int render_twice(struct ft_render *job, struct ft_text *parts) {
+  job->parts_text = "";
+  FT_TRY(ft_render(job));
+  free_text(job->source);
+  for (int i = 0; i < job->part_count; ++i) {
+    const struct ft_digest digest = ft_digest_of(job->parts[i]->text, job->parts[i]->length);
+    char hex[FT_DIGEST_HEX];
+    ft_digest_hex(&digest, hex);
+    ft_text_add(parts, "%s%s %.8s", i > 0 ? ", " : "", job->parts[i]->name, hex);
+  }
+  FT_TRY(ft_text_status(parts));
+  job->parts_text = parts->data == NULL ? "" : parts->data;
+  return ft_render(job);
+}
+
+/* The smallest request of the class: valid wherever the class is, so it can be checked and parsed.
+ */
+static struct ft_request smallest_of(const struct ft_request *class) {
+  struct ft_request smallest = *class;
+  smallest.heads_q = smallest.heads_kv = 1;
+  smallest.batch = smallest.seqlen_q = smallest.seqlen_k = 1;
+  return smallest;
+}
+
+static int check(const struct ft_request *class, const struct ft_arch *arch,
+                 const struct ft_config *config) {
+  const struct ft_request smallest = smallest_of(class);
+  FT_TRY(ft_request_validate(&smallest));
+  FT_TRY(ft_rules_serves(class, arch));
+  const struct ft_rule *const broken = ft_rules_broken(class, arch, config);
+  if (broken == NULL) return FT_OK;
+  struct ft_text text = FT_TEXT_INIT;
+  ft_config_print(config, &text);
+  ft_fail(FT_E_ARGUMENT, "config '%s' breaks rule %s on %s: %s", text.data ? text.data : "",
+          broken->name, arch->name, broken->reason);
+  ft_text_free(&text);
+  return FT_E_ARGUMENT;
+}
+
+static void digest_source(struct ft_source *source) {
+  char buffer[64];
+  const char *options[8];
+  struct ft_hasher hasher;
+  ft_hasher_init(&hasher);
+  ft_hasher_section(&hasher, "schema", "fatune source 1", 15);
+  ft_hasher_section(&hasher, "target", source->target, strlen(source->target));
+  for (const char **option = ft_source_options(source, buffer, options); *option != NULL; ++option)
+    ft_hasher_section(&hasher, "option", *option, strlen(*option));
+  ft_hasher_section(&hasher, "text", source->text, source->length);
+  source->digest = ft_hasher_final(&hasher);
+}
+
+/* The lines that the text opens with. */
+struct heading {
+  struct ft_text request, config, again, parts;
+};
+
+static int write_heading(struct heading *heading, const struct ft_request *class,
+                         const struct ft_source *source) {
+  const struct ft_request smallest = smallest_of(class);
+  ft_request_print(class, &heading->request);
+  ft_config_print(&source->config, &heading->config);
+  FT_TRY(ft_text_status(&heading->request));
+  FT_TRY(ft_text_status(&heading->config));
+  ft_text_add(&heading->again, "fatune emit '");
+  ft_request_print(&smallest, &heading->again);
+  ft_text_add(&heading->again, "' --gpu %s --config '%s'", source->target, heading->config.data);
+  return ft_text_status(&heading->again);
+}
+
+static void free_heading(struct heading *heading) {
+  ft_text_free(&heading->request);
+  ft_text_free(&heading->config);
+  ft_text_free(&heading->again);
+  ft_text_free(&heading->parts);
+}
+
+int ft_emit(struct ft_source *source, struct ft_lua *lua, const struct ft_request *request,
+            const struct ft_arch *arch, const struct ft_config *config) {
+  *source = (struct ft_source){.config = *config};
+  const struct ft_request class = ft_request_kernel_class(request);
+  FT_TRY(check(&class, arch, config));
+  source->budget = ft_budget_of(&class, config, arch);
+  ft_arch_target(arch, source->target);
+
+  int status = FT_OK;
+  struct heading heading = {0};
+  struct ft_render job = {
+      .lua = lua, .request = &class, .arch = arch, .config = config, .source = source};
+  FT_CHECK(ft_lua_template(lua, ft_pass_name(class.pass), ft_family_name(config->family),
+                           &job.template_name));
+  FT_CHECK(write_heading(&heading, &class, source));
+  job.request_text = heading.request.data;
+  job.config_text = heading.config.data;
+  job.again = heading.again.data;
+  FT_CHECK(render_twice(&job, &heading.parts));
+  digest_source(source);
+
+done:
+  free_heading(&heading);
+  if (status != FT_OK) ft_source_free(source);
+  return status;
+}
+
+void ft_source_free(struct ft_source *source) {
+  free_text(source);
+  *source = (struct ft_source){0};
+}

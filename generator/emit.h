@@ -1,0 +1,44 @@
+/* emit.h: request + config -> CUDA C text (noun 3 of 5: source).
+ * in -> out: request, arch (its sm alone), config -> struct ft_source with its line map. */
+#ifndef GENERATOR_EMIT_H
+#define GENERATOR_EMIT_H
+
+#include "generator/lua_host.h"
+#include "generator/rules.h"
+
+/* The entry of every emitted kernel; fixed, so that equal code gives equal images. */
+#define FT_ENTRY "fatune_kernel"
+
+struct ft_origin {
+  const char *file; /* template file name; owned by the source */
+  int line;
+};
+
+struct ft_source {
+  char *text; /* NUL-terminated CUDA C; owned */
+  size_t length;
+  struct ft_origin *origins; /* origins[i]: where line i + 1 of text comes from; owned */
+  int line_count;
+  char *names;             /* storage of the file names; owned */
+  char target[16];         /* "sm_90" */
+  struct ft_digest digest; /* of text, target and compile options (see compile_options) */
+  struct ft_config config;
+  struct ft_budget budget;
+};
+
+/* Fails with FT_E_ARGUMENT when the config breaks a rule (named), FT_E_UNSUPPORTED when the target
+ * cannot serve the request, FT_E_TEMPLATE with template file and line when a template is broken.
+ * The text depends on the request's kernel class, the config and arch->sm alone. */
+int ft_emit(struct ft_source *source, struct ft_lua *lua, const struct ft_request *request,
+            const struct ft_arch *arch, const struct ft_config *config);
+void ft_source_free(struct ft_source *source);
+
+/* The NVRTC options the source is to be compiled with, NULL-terminated, static but for the target.
+ * They are part of the digest. buffer (at least 64 bytes) holds the architecture option. */
+const char **ft_source_options(const struct ft_source *source, char *buffer,
+                               const char *options[8]);
+
+/* Rewrites "name(12): error" of an NVRTC log into "templates/file(34): error", line by line. */
+void ft_source_map_log(const struct ft_source *source, const char *log, struct ft_text *mapped);
+
+#endif

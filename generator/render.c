@@ -1,0 +1,205 @@
+/* render.c: values -> Lua tables, template engine -> struct ft_source.
+ * in -> out: struct ft_render -> text and line origins.
+ * Lua raises errors by longjmp, so all that talks to it runs in one protected function (render),
+ * and whatever C memory that function makes hangs on the source and outlives it. */
+#include "generator/render.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <lauxlib.h>
+#include <lua.h>
+
+static void set_integer(lua_State *state, const char *name, lua_Integer value) {
+  lua_pushinteger(state, value);
+  lua_setfield(state, -2, name);
+}
+
+static void set_boolean(lua_State *state, const char *name, bool value) {
+  lua_pushboolean(state, value);
+  lua_setfield(state, -2, name);
+}
+
+static void set_string(lua_State *state, const char *name, const char *value) {
+  lua_pushstring(state, value);
+  lua_setfield(state, -2, name);
+}
+
+/* Sets field `name` of the table below to engine.strict(table on top, name). */
+static void set_strict(lua_State *state, int engine, const char *name) {
+  lua_getfield(state, engine, "strict");
+  lua_insert(state, -2);
+  lua_pushstring(state, name);
+  lua_call(state, 2, 1);
+  lua_setfield(state, -2, name);
+}
+
+static const char *causal_name(enum ft_causal causal) {
+  switch (causal) {
+  case FT_CAUSAL_NONE: break;
+  case FT_CAUSAL_BOTTOM_RIGHT: return "bottom-right";
+  case FT_CAUSAL_TOP_LEFT: return "top-left";
+  }
+  return "none";
+}
+
+static void push_request(lua_State *state, const struct ft_request *request) {
+  lua_newtable(state);
+  set_string(state, "pass", ft_pass_name(request->pass));
+  set_string(state, "dtype", ft_dtype_name(request->dtype));
+  set_integer(state, "head_dim", request->head_dim);
+  set_integer(state, "head_dim_v", request->head_dim_v);
+  set_string(state, "causal", causal_name(request->causal));
+  set_boolean(state, "dropout", request->dropout);
+  set_boolean(state, "deterministic", request->deterministic);
+  set_integer(state, "mask_rows", request->mask_rows);
+  set_integer(state, "mask_cols", request->mask_cols);
+}
+
+static void push_config(lua_State *state, const struct ft_config *config) {
+  lua_newtable(state);
+  set_string(state, "family", ft_family_name(config->family));
+  for (int i = 0; i < FT_KNOB_COUNT; ++i)
+    set_integer(state, ft_knob(i)->name, ft_config_get(config, i));
+}
+
+static void push_budget(lua_State *state, const struct ft_budget *budget) {
+  lua_newtable(state);
+#define FIELD(name) set_integer(state, #name, budget->name)
+  FIELD(threads);
+  FIELD(warp_rows);
+  FIELD(d_pad);
+  FIELD(dv_pad);
+  FIELD(qk_stride);
+  FIELD(v_stride);
+  FIELD(smem_q);
+  FIELD(smem_k);
+  FIELD(smem_v);
+  FIELD(smem_o);
+  FIELD(smem_bytes);
+  FIELD(regs_q);
+  FIELD(regs_s);
+  FIELD(regs_p);
+  FIELD(regs_o);
+  FIELD(regs_estimate);
+  FIELD(regs_limit);
+#undef FIELD
+}
+
+static void push_values(lua_State *state, int engine, const struct ft_render *job) {
+  lua_newtable(state);
+  push_request(state, job->request);
+  set_strict(state, engine, "request");
+  push_config(state, job->config);
+  set_strict(state, engine, "config");
+  push_budget(state, &job->source->budget);
+  set_strict(state, engine, "budget");
+  set_integer(state, "sm", job->arch->sm);
+  set_string(state, "target", job->source->target);
+  set_string(state, "request_text", job->request_text);
+  set_string(state, "config_text", job->config_text);
+  set_string(state, "again", job->again);
+  set_string(state, "parts_text", job->parts_text);
+}
+
+/* read(name) of the engine. A missing part is an error at the line that asks for it: level 1 is the
+ * engine, level 2 the template. */
+static int read_template(lua_State *state) {
+  struct ft_render *const job = lua_touserdata(state, lua_upvalueindex(1));
+  const char *const name = luaL_checkstring(state, 1);
+  const struct ft_template *const file = ft_template_files_find(ft_lua_files(job->lua), name);
+  if (file == NULL) {
+    luaL_where(state, 2);
+    lua_pushfstring(state, "template '%s' does not exist", name);
+    lua_concat(state, 2);
+    return lua_error(state);
+  }
+  int known = 0;
+  while (known < job->part_count && job->parts[known] != file) ++known;
+  if (known == FT_RENDER_PARTS) luaL_error(state, "more than %d template files", FT_RENDER_PARTS);
+  if (known == job->part_count) job->parts[job->part_count++] = file;
+  lua_pushlstring(state, file->text, file->length);
+  return 1;
+}
+
+/* The engine's arrays of files and lines -> source->origins; files are those of job->parts. */
+static void take_origins(lua_State *state, int files, int numbers, const struct ft_render *job) {
+  struct ft_source *const source = job->source;
+  const int count = (int)luaL_len(state, files);
+  source->origins = calloc((size_t)count + 1, sizeof *source->origins);
+  if (source->origins == NULL) {
+    luaL_error(state, "no memory for %d line origins", count);
+    return; /* never: luaL_error jumps, but is not declared so */
+  }
+  const char *names[FT_RENDER_PARTS];
+  const char *name = source->names;
+  for (int i = 0; i < job->part_count; name += strlen(name) + 1, ++i) names[i] = name;
+
+  for (int line = 0; line < count; ++line) {
+    lua_rawgeti(state, files, line + 1);
+    lua_rawgeti(state, numbers, line + 1);
+    const char *const file = luaL_checkstring(state, -2);
+    int part = 0;
+    while (part < job->part_count && strcmp(names[part], file) != 0) ++part;
+    if (part == job->part_count) {
+      luaL_error(state, "engine.lua: line from unknown file %s", file);
+      return;
+    }
+    source->origins[line] = (struct ft_origin){names[part], (int)luaL_checkinteger(state, -1)};
+    lua_pop(state, 2);
+  }
+  source->line_count = count;
+}
+
+/* The rendered text, with the names of the parts beside it. */
+static void take_text(lua_State *state, int text, const struct ft_render *job) {
+  struct ft_source *const source = job->source;
+  size_t length, name_bytes = 0;
+  const char *const rendered = luaL_checklstring(state, text, &length);
+  for (int i = 0; i < job->part_count; ++i) name_bytes += strlen(job->parts[i]->name) + 1;
+  source->text = malloc(length + 1);
+  source->names = malloc(name_bytes + 1);
+  if (source->text == NULL || source->names == NULL) {
+    luaL_error(state, "no memory for %d bytes of source", (int)length);
+    return;
+  }
+  memcpy(source->text, rendered, length);
+  source->text[length] = '\0';
+  source->length = length;
+  char *name = source->names;
+  for (int i = 0; i < job->part_count; ++i) name = stpcpy(name, job->parts[i]->name) + 1;
+}
+
+/* A value with a line break would shift all origins after it. */
+static void check_line_count(lua_State *state, const struct ft_source *source) {
+  int breaks = 0;
+  for (const char *c = source->text; (c = strchr(c, '\n')) != NULL; ++c) ++breaks;
+  if (breaks != source->line_count || strlen(source->text) != source->length)
+    luaL_error(state, "a template value holds a line break or a NUL byte");
+}
+
+/* Runs protected; the job is the argument. */
+static int render(lua_State *state) {
+  struct ft_render *const job = lua_touserdata(state, 1);
+  ft_lua_push_engine(job->lua);
+  const int engine = lua_gettop(state);
+  lua_getfield(state, engine, "render");
+  lua_pushstring(state, job->template_name);
+  push_values(state, engine, job);
+  lua_pushlightuserdata(state, job);
+  lua_pushcclosure(state, read_template, 1);
+  lua_call(state, 3, 3);
+  const int text = engine + 1, files = engine + 2, numbers = engine + 3;
+  take_text(state, text, job);
+  take_origins(state, files, numbers, job);
+  check_line_count(state, job->source);
+  return 0;
+}
+
+int ft_render(struct ft_render *job) {
+  lua_State *const state = ft_lua_state(job->lua);
+  job->part_count = 0;
+  lua_pushcfunction(state, render);
+  lua_pushlightuserdata(state, job);
+  return ft_lua_call(job->lua, 1, 0);
+}

@@ -1,0 +1,154 @@
+/* rules.c: which configs are legal, one rule a row, one reason a rule.
+ * in -> out: request + arch + config -> the first broken rule.
+ * Rules depend on the lengths only where they are known (not 0): a kernel class passes all that any
+ * of its requests passes. */
+#include "generator/rules.h"
+
+#include <stddef.h>
+
+#include "generator/status.h"
+
+#define RULE(function)                                                                             \
+  static int function(const struct ft_request *request, const struct ft_arch *arch,                \
+                      const struct ft_config *config, const struct ft_budget *budget)
+#define UNUSED(argument) ((void)(argument))
+
+/* ft_budget_of gives an all-zero budget when a knob is out of range; flags are looked at here. */
+RULE(knob_range) {
+  UNUSED(request), UNUSED(arch);
+  return budget->threads > 0 && (config->q_in_regs | 1) == 1 && (config->overlap | 1) == 1;
+}
+
+RULE(warp_rows) {
+  UNUSED(request), UNUSED(arch);
+  const int rows = budget->warp_rows;
+  return config->block_m % config->warps == 0 &&
+         (rows == 16 || rows == 32 || rows == 48 || rows == 64);
+}
+
+RULE(block_n) {
+  UNUSED(request), UNUSED(arch), UNUSED(budget);
+  return config->block_n % 16 == 0;
+}
+
+RULE(no_cp_async) {
+  UNUSED(request), UNUSED(budget);
+  return arch->sm >= 80 || config->stages == 1;
+}
+
+RULE(overlap_stages) {
+  UNUSED(request), UNUSED(arch), UNUSED(budget);
+  return !config->overlap || config->stages >= 2;
+}
+
+RULE(mask_rows) {
+  UNUSED(arch), UNUSED(budget);
+  return request->mask_rows == 0 || request->mask_rows % config->block_m == 0;
+}
+
+RULE(mask_cols) {
+  UNUSED(arch), UNUSED(budget);
+  return request->mask_cols == 0 || request->mask_cols % config->block_n == 0;
+}
+
+RULE(thread_limit) {
+  UNUSED(request);
+  return budget->threads <= 1024 && config->ctas_per_sm * budget->threads <= arch->threads_per_sm &&
+         config->ctas_per_sm <= arch->blocks_per_sm;
+}
+
+RULE(smem_limit) {
+  UNUSED(request), UNUSED(config);
+  return budget->smem_bytes <= arch->smem_per_block;
+}
+
+RULE(smem_occupancy) {
+  UNUSED(request);
+  return config->ctas_per_sm * (budget->smem_bytes + arch->smem_reserved) <= arch->smem_per_sm;
+}
+
+RULE(register_limit) {
+  UNUSED(request), UNUSED(arch), UNUSED(config);
+  return budget->regs_estimate <= budget->regs_limit;
+}
+
+/* Rows of queries a block can use: of the mask's block, of the request where its length is known.
+ */
+RULE(short_tile) {
+  UNUSED(arch), UNUSED(budget);
+  if (config->block_m >= 64) return 1;
+  return (request->mask_rows != 0 && request->mask_rows % 64 != 0) || request->seqlen_q <= 32;
+}
+
+RULE(long_tile) {
+  UNUSED(arch), UNUSED(budget);
+  return request->seqlen_q == 0 || config->block_m <= 64 || config->block_m < 2 * request->seqlen_q;
+}
+
+RULE(idle_quarters) {
+  UNUSED(request), UNUSED(arch), UNUSED(budget);
+  return config->block_m < 64 || config->warps * config->ctas_per_sm >= 4;
+}
+
+RULE(flat_tile) {
+  UNUSED(request), UNUSED(arch), UNUSED(budget);
+  return config->block_n <= config->block_m || config->block_m < 64;
+}
+
+/* Big heads may have no room for more than 16 keys; a fine mask allows no more. */
+RULE(thin_tile) {
+  UNUSED(arch), UNUSED(budget);
+  return config->block_n >= 32 || request->mask_cols % 32 != 0 ||
+         request->head_dim + request->head_dim_v > 256;
+}
+
+static const struct ft_rule rules[] = {
+    {"knob-range", "a knob is outside what the kernel can be written for", knob_range},
+    {"warp-rows", "a warp owns 16, 32, 48 or 64 rows: whole mma tiles whose statistics fit",
+     warp_rows},
+    {"block-n", "P V takes keys in steps of 16, the k of one mma", block_n},
+    {"no-cp-async", "before sm_80 nothing is loaded in the background, so one stage", no_cp_async},
+    {"overlap", "issuing the next S early needs the next K: two stages", overlap_stages},
+    {"mask-rows", "a block of queries must lie in one row of the mask", mask_rows},
+    {"mask-cols", "a block of keys must lie in one column of the mask", mask_cols},
+    {"thread-limit", "blocks have at most 1024 threads, and all that are aimed at must be resident",
+     thread_limit},
+    {"smem-limit", "the buffers must fit the shared memory of a block", smem_limit},
+    {"smem-occupancy", "as many blocks as aimed at must fit the shared memory together",
+     smem_occupancy},
+    {"register-limit", "the fragments must fit the registers left by the launch bounds",
+     register_limit},
+    {"short-tile", "few rows reload K and V too often, unless there are few to work on",
+     short_tile},
+    {"long-tile", "more than half of the rows would lie beyond the last query", long_tile},
+    {"idle-quarters", "fewer than four warps leave a quarter of the multiprocessor without work",
+     idle_quarters},
+    {"flat-tile", "more keys than queries in a tile cost registers for S and save no traffic",
+     flat_tile},
+    {"thin-tile", "steps of 16 keys spend more on barriers and statistics than on products",
+     thin_tile},
+};
+
+const struct ft_rule *ft_rules_broken(const struct ft_request *request, const struct ft_arch *arch,
+                                      const struct ft_config *config) {
+  const struct ft_budget budget = ft_budget_of(request, config, arch);
+  for (size_t i = 0; i < sizeof rules / sizeof rules[0]; ++i)
+    if (!rules[i].holds(request, arch, config, &budget)) return &rules[i];
+  return NULL;
+}
+
+const struct ft_rule *ft_rules_at(int index) {
+  return index >= 0 && index < (int)(sizeof rules / sizeof rules[0]) ? &rules[index] : NULL;
+}
+
+int ft_rules_serves(const struct ft_request *request, const struct ft_arch *arch) {
+  if (arch->sm < 75)
+    return ft_fail(FT_E_UNSUPPORTED, "%s is sm_%d; tensor-core attention needs sm_75 or later",
+                   arch->name, arch->sm);
+  if (request->dtype == FT_BF16 && arch->sm < 80)
+    return ft_fail(FT_E_UNSUPPORTED, "bf16 needs sm_80 or later, and %s is sm_%d; fp16 is possible",
+                   arch->name, arch->sm);
+  if (request->pass == FT_BACKWARD)
+    return ft_fail(FT_E_UNSUPPORTED, "the backward pass is not implemented yet; only forward is");
+  return FT_OK;
+}

@@ -1,0 +1,33 @@
+/* space.h: the search space: every legal config for a request on a GPU, in a fixed order.
+ * in -> out: request + arch -> sequence of configs. The default config always comes first.
+ * ft_default_config is a pure function of (request, arch): the prior by hand, trial number 0. */
+#ifndef GENERATOR_SPACE_H
+#define GENERATOR_SPACE_H
+
+#include <stdbool.h>
+
+#include "generator/rules.h"
+
+/* A legal config for every request the target serves. */
+int ft_default_config(const struct ft_request *request, const struct ft_arch *arch,
+                      struct ft_config *config);
+
+struct ft_space {
+  struct ft_request request;
+  struct ft_arch arch;
+  struct ft_config first; /* the default */
+  int digits[FT_KNOB_COUNT];
+  bool started, finished;
+  long visited, rejected;
+};
+
+int ft_space_open(struct ft_space *space, const struct ft_request *request,
+                  const struct ft_arch *arch);
+/* The next legal config; false at the end. */
+bool ft_space_next(struct ft_space *space, struct ft_config *config);
+
+/* Like ft_space_next over the raw product: *broken is the rule that rejects it, or NULL. */
+bool ft_space_next_any(struct ft_space *space, struct ft_config *config,
+                       const struct ft_rule **broken);
+
+#endif

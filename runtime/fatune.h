@@ -1,0 +1,333 @@
+/* fatune.h: the public interface of fatune, a compiler and tuner of exact attention kernels.
+ *
+ *     O = softmax(scale * Q K^T + mask) V            LSE_i = log sum_j exp(scale * q_i . k_j)
+ *
+ * (mask is 0 where key j is visible to query i, -inf elsewhere; the sum of LSE is over visible
+ * keys.) The algorithm is FlashAttention (Dao et al., arXiv 2205.14135; Dao, arXiv 2307.08691):
+ * tiles of K and V pass by, row maximum and sum are kept as one goes (online softmax: Milakov,
+ * Gimelshein, arXiv 1805.02867), nothing of size seqlen_q x seqlen_k is stored.
+ *
+ * A session holds the templates, the caches and, where there is one, the GPU. A plan is one
+ * request made ready to run: its config looked up, its kernel compiled or fetched, loaded.
+ * Running a plan launches.
+ *
+ *     fatune_session_open(&session, NULL);
+ *     fatune_plan_make(&plan, session, &request);
+ *     fatune_plan_run(plan, &arguments, stream);
+ *     fatune_plan_free(plan);
+ *     fatune_session_close(session);
+ *
+ * Conventions, for every function:
+ *  - returns FATUNE_OK (0) or a negative fatune_status; fatune_detail() then explains it, naming
+ *    the argument, its value and what is allowed. Nothing is printed, no signal handler is set,
+ *    nothing exits.
+ *  - out-parameters come first and are set to NULL on failure. *_free and *_close accept NULL.
+ *  - option structs begin with their size; start from the FATUNE_..._INIT value. A field left 0
+ *    means its default. Another size than this version's is FATUNE_E_ARGUMENT.
+ *  - strings and structs passed in are copied; strings handed out say until when they live.
+ *  - a session, its plans and its masks may be used by many threads at once. Closing and freeing
+ *    is done by one thread, when no other uses the object. After fork() the child must not use
+ *    them. More on threads: runtime/README.md.
+ *  - a plan or mask keeps its session's address: free it before the session is closed.
+ *  - dtypes, layouts: Q, K, V, O are fp16 or bf16 in device memory, [batch, sequence, head, dim]
+ *    in any order of strides, the last dimension contiguous, every row 16-byte aligned. Sizes and
+ *    strides are in elements, offsets 64-bit.
+ *  - FATUNE_E_MEMORY may come from any function that makes something and is not repeated below. */
+#ifndef FATUNE_H
+#define FATUNE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define FATUNE_VERSION_MAJOR 0
+#define FATUNE_VERSION_MINOR 1
+
+#if defined(__GNUC__)
+#define FATUNE_API __attribute__((visibility("default")))
+#else
+#define FATUNE_API
+#endif
+
+/* ---- status -------------------------------------------------------------------------- */
+
+/* ORDER STATUS: the same as enum ft_status inside. */
+typedef enum fatune_status {
+  FATUNE_OK = 0,
+  FATUNE_E_ARGUMENT = -1,      /* an argument is outside what is allowed */
+  FATUNE_E_UNSUPPORTED = -2,   /* a sound request; no kernel serves it on this GPU */
+  FATUNE_E_MEMORY = -3,        /* host or device memory ran out */
+  FATUNE_E_TEMPLATE = -4,      /* a template is broken */
+  FATUNE_E_NO_DRIVER = -5,     /* no CUDA driver, or no GPU */
+  FATUNE_E_NO_NVRTC = -6,      /* no NVRTC, nor a compiled kernel to do without */
+  FATUNE_E_COMPILE = -7,       /* NVRTC refused a kernel */
+  FATUNE_E_DEVICE = -8,        /* the CUDA driver reported an error */
+  FATUNE_E_CACHE = -9,         /* a cache file failed where using it was the task */
+  FATUNE_E_NOT_FOUND = -10,    /* what was asked for by name is not there */
+  FATUNE_E_NOT_PREPARED = -11, /* would compile or load in a stream capture */
+  FATUNE_E_WRONG = -12,        /* a kernel's result failed verification */
+  FATUNE_E_IO = -13,           /* a file could not be read or written */
+  FATUNE_E_INTERRUPTED = -14   /* stopped on request; what is done is kept */
+} fatune_status;
+
+/* A fixed sentence for a status. Never NULL, never freed. */
+FATUNE_API const char *fatune_status_text(int status);
+
+/* What went wrong in this thread's last failed call. Valid until the thread's next failure. */
+FATUNE_API const char *fatune_detail(void);
+
+/* "0.1.0". */
+FATUNE_API const char *fatune_version(void);
+
+/* ---- session ------------------------------------------------------------------------- */
+
+typedef struct fatune_session fatune_session;
+
+typedef struct fatune_session_options {
+  size_t size; /* sizeof(fatune_session_options) */
+  /* 1 + CUDA ordinal of the GPU; 0: that of the calling thread's current context, else the first
+     GPU. A session without a GPU opens all the same. */
+  int device;
+  /* Folder of both caches; NULL: $FATUNE_CACHE_DIR, else the XDG folders. */
+  const char *cache_dir;
+  /* ':'-separated folders with shipped caches; NULL: $FATUNE_SYSTEM_PATH. The folder `fatune`
+     beside the library is always searched, last. */
+  const char *system_path;
+  /* Templates for development; NULL: $FATUNE_TEMPLATE_DIR, else those built in. */
+  const char *template_dir;
+  int memory_only; /* 1: no cache file is read or written */
+  int compile;     /* 0: compile what is in no cache; -1: never (FATUNE_E_NO_NVRTC) */
+  /* Warnings, one line each; NULL: dropped. Called from any thread that is inside a fatune call. */
+  void (*log)(void *payload, const char *message);
+  void *payload;
+} fatune_session_options;
+
+#define FATUNE_SESSION_OPTIONS_INIT                                                                \
+  { sizeof(fatune_session_options), 0, 0, 0, 0, 0, 0, 0, 0 }
+
+/* Opens the caches, the templates and, if present, the driver (libcuda.so.1, or $FATUNE_LIBCUDA)
+ * and the GPU; needs none of the last two: what does need a GPU then fails with
+ * FATUNE_E_NO_DRIVER and the reason. options NULL: all defaults. NVRTC is opened at the first
+ * compile. The context used is the one current in the calling thread where it is of this GPU (it
+ * must outlive the session), else the GPU's primary context, retained until close; no context is
+ * left current that was not. A cache that cannot be used is a line to `log` and no error.
+ * FATUNE_E_ARGUMENT for an option or a GPU number out of range, FATUNE_E_TEMPLATE or _IO for
+ * template_dir. */
+FATUNE_API int fatune_session_open(fatune_session **session, const fatune_session_options *options);
+
+/* Frees everything but plans and masks, which must have been freed before. NULL is allowed. */
+FATUNE_API void fatune_session_close(fatune_session *session);
+
+/* ---- request ------------------------------------------------------------------------- */
+
+typedef enum fatune_pass { FATUNE_FORWARD, FATUNE_BACKWARD } fatune_pass;
+typedef enum fatune_dtype { FATUNE_FP16, FATUNE_BF16 } fatune_dtype;
+/* Which keys j query i sees. */
+typedef enum fatune_causal {
+  FATUNE_CAUSAL_NONE,
+  FATUNE_CAUSAL_BOTTOM_RIGHT, /* j <= i + nk - nq, as in FlashAttention since 2.1 */
+  FATUNE_CAUSAL_TOP_LEFT      /* j <= i, as in PyTorch's is_causal */
+} fatune_causal;
+
+/* What a kernel is specialised for (first group) and what its config is chosen for (second group;
+ * the values of a run may differ, one plan serves all, at best speed those of the same power of
+ * two). */
+typedef struct fatune_request {
+  size_t size;        /* sizeof(fatune_request) */
+  fatune_pass pass;   /* FATUNE_FORWARD */
+  fatune_dtype dtype; /* of Q, K, V, O. Softmax and accumulation are fp32 */
+  int head_dim;       /* of Q and K: 16..256, a multiple of 8 */
+  int head_dim_v;     /* of V and O, likewise; 0: head_dim */
+  fatune_causal causal;
+  int dropout;       /* 1: the plan applies dropout; its probability is an argument of the run */
+  int mask_rows;     /* of one block of a block-sparse mask, a multiple of 16; 0: no mask */
+  int mask_cols;     /* likewise */
+  int deterministic; /* backward only; the forward always is */
+
+  int64_t batch;       /* 0: 1 */
+  int heads_q;         /* 0: 1; a multiple of heads_kv (MHA, GQA, MQA) */
+  int heads_kv;        /* 0: heads_q */
+  int64_t seqlen_q;    /* 1 .. 2^31 - 1 */
+  int64_t seqlen_k;    /* 0: seqlen_q */
+  double mask_density; /* expected share of kept blocks, (0, 1]; 0: 1 */
+} fatune_request;
+
+#define FATUNE_REQUEST_INIT                                                                        \
+  {                                                                                                \
+    sizeof(fatune_request), FATUNE_FORWARD, FATUNE_BF16, 0, 0, FATUNE_CAUSAL_NONE, 0, 0, 0, 0, 0,  \
+        0, 0, 0, 0, 0                                                                              \
+  }
+
+/* Fills a request from its text, e.g. "forward bf16 d128 hq32 hkv8 b2 nq4096 causal". Words in
+ * any order, each once: forward, backward; fp16, bf16; dN, dvN head dims; hqN, hkvN heads; bN
+ * batch; nqN, nkN lengths; causal, causal=top-left; dropout; deterministic; mask=RxC or
+ * mask=RxC@density. d and nq are required. FATUNE_E_ARGUMENT names the word. */
+FATUNE_API int fatune_request_parse(fatune_request *request, const char *text);
+
+/* ---- block-sparse mask --------------------------------------------------------------- */
+
+typedef struct fatune_mask fatune_mask;
+
+typedef struct fatune_mask_options {
+  size_t size; /* sizeof(fatune_mask_options) */
+  /* [batch, heads, ceil(seqlen_q / mask_rows), ceil(seqlen_k / mask_cols)], dense, row-major;
+     non-zero: keep. Host memory, or device memory where on_device is 1. */
+  const uint8_t *blocks;
+  int on_device;
+  int mask_rows, mask_cols;   /* size of one block, as in the request */
+  int64_t batch;              /* 1: the same for every batch */
+  int heads;                  /* query heads; 1: the same for every head */
+  int64_t seqlen_q, seqlen_k; /* in elements; a run's lengths must be these */
+} fatune_mask_options;
+
+#define FATUNE_MASK_OPTIONS_INIT                                                                   \
+  { sizeof(fatune_mask_options), 0, 0, 0, 0, 0, 0, 0, 0 }
+
+/* Turns a bitmap into index lists on the device, once; the mask is then used by any number of
+ * runs, forward and backward, at once if need be. Copies blocks, which may be freed afterwards,
+ * and waits for `stream` (a CUstream of the session's GPU; NULL: the default stream): blocks
+ * written on that stream before are seen. Device memory: 8 bytes for each row of blocks, 4 for
+ * each kept block. Key blocks that are off are never loaded; a query row that sees no key gives
+ * O = 0, LSE = -inf. FATUNE_E_ARGUMENT names the option; FATUNE_E_NO_DRIVER without a GPU;
+ * FATUNE_E_NOT_PREPARED while `stream` is being captured; FATUNE_E_DEVICE. */
+FATUNE_API int fatune_mask_make(fatune_mask **mask, fatune_session *session,
+                                const fatune_mask_options *options, void *stream);
+
+/* Share of kept blocks, 0 .. 1; 0 for NULL. */
+FATUNE_API double fatune_mask_density(const fatune_mask *mask);
+
+/* The caller sees to it that no run still uses the mask. NULL is allowed. */
+FATUNE_API void fatune_mask_free(fatune_mask *mask);
+
+/* ---- plan ---------------------------------------------------------------------------- */
+
+typedef struct fatune_plan fatune_plan;
+
+/* Looks the config up (exact, near, model, else the default; never measures), fetches the kernel
+ * from the caches or compiles it (some tenths of a second), and loads it. A cached kernel that
+ * the driver refuses is compiled anew, with one line to `log`. FATUNE_E_NO_DRIVER without a GPU;
+ * FATUNE_E_ARGUMENT names the field of the request; FATUNE_E_UNSUPPORTED where no kernel serves
+ * it on this GPU; FATUNE_E_NO_NVRTC where it has to be compiled and cannot be; FATUNE_E_COMPILE,
+ * _TEMPLATE, _DEVICE; FATUNE_E_NOT_PREPARED while a stream is being captured that the default
+ * stream waits for: make plans before the capture. */
+FATUNE_API int fatune_plan_make(fatune_plan **plan, fatune_session *session,
+                                const fatune_request *request);
+
+/* The same with a config given as text ("mma block_m=128 ..."); for experiments and tests. A
+ * config that breaks a rule is FATUNE_E_ARGUMENT with the rule's name. */
+FATUNE_API int fatune_plan_make_with(fatune_plan **plan, fatune_session *session,
+                                     const fatune_request *request, const char *config);
+
+/* Frees the plan; the caller sees to it that no run of it is still under way. NULL is allowed. */
+FATUNE_API void fatune_plan_free(fatune_plan *plan);
+
+/* Where the config came from: "exact: ...", "near: ...", "model: ...", "default: ...", "given";
+ * and, after a ';', where the kernel came from: cache or compiler. Lives as long as the plan. ""
+ * for NULL, as below. */
+FATUNE_API const char *fatune_plan_origin(const fatune_plan *plan);
+/* The config's text. Lives as long as the plan. */
+FATUNE_API const char *fatune_plan_config(const fatune_plan *plan);
+/* The emitted CUDA C. Lives as long as the plan. */
+FATUNE_API const char *fatune_plan_source(const fatune_plan *plan);
+
+/* Bytes of device memory to hand in as arguments.workspace; 0 for every forward. */
+FATUNE_API int fatune_plan_workspace_size(const fatune_plan *plan, size_t *bytes);
+
+/* Element (b, i, h, c) lies at data + b * stride_batch + i * stride_seq + h * stride_head + c, in
+ * elements. Strides are multiples of 8, at least the head dim, or, for an input, 0 to broadcast;
+ * where the extent is 1 the stride is not looked at. In an output the dimensions must nest: in
+ * ascending order each stride is past the end of what the ones before it span. Outputs share no
+ * memory with inputs or each other. */
+typedef struct fatune_tensor {
+  void *data; /* device address, 16-byte aligned */
+  int64_t stride_batch;
+  int64_t stride_seq;
+  int64_t stride_head;
+} fatune_tensor;
+
+typedef struct fatune_arguments {
+  size_t size;     /* sizeof(fatune_arguments) */
+  fatune_tensor q; /* [batch, seqlen_q, heads_q, head_dim] */
+  fatune_tensor k; /* [batch, seqlen_k, heads_kv, head_dim] */
+  fatune_tensor v; /* [batch, seqlen_k, heads_kv, head_dim_v] */
+  /* [batch, seqlen_q, heads_q, head_dim_v]; overwritten. A row that sees no key becomes 0. */
+  fatune_tensor o;
+  /* Device address, [batch, heads_q, seqlen_q] contiguous, natural logarithm, scale applied; -inf
+     for a row that sees no key. NULL: not wanted. */
+  float *lse;
+  int64_t batch; /* 0: the request's; likewise below */
+  int heads_q, heads_kv;
+  int64_t seqlen_q, seqlen_k;
+  float scale; /* softmax scale, > 0 and finite; 0: 1 / sqrt(head_dim) */
+  /* Probability in [0, 1], rounded to a multiple of 2^-15; kept elements are divided by 1 - p of
+     the rounded p. LSE and the normaliser are those without dropout. */
+  float dropout;
+  /* The dropout mask is a pure function of (seed, offset, batch, query head, i, j), the same for
+     every config and GPU: Philox4x32-10 (Salmon et al., SC'11, doi 10.1145/2063384.2063405), see
+     templates/parts/dropout.cu.in. */
+  uint64_t seed, offset;
+  /* Device addresses, 8-byte aligned, read by the kernel when it runs instead of the values above,
+     for captured graphs; NULL: the values. */
+  const uint64_t *seed_device, *offset_device;
+  /* Where the request has one, and only there: for the run's lengths, and for its batch and heads_q
+     or 1. It must stay until the run has finished. */
+  const fatune_mask *mask;
+  void *workspace; /* fatune_plan_workspace_size bytes, 256-byte aligned */
+} fatune_arguments;
+
+#define FATUNE_ARGUMENTS_INIT                                                                      \
+  {                                                                                                \
+    sizeof(fatune_arguments), {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, 0, 0, 0, 0,  \
+        0, 0, 0, 0, 0, 0, 0, 0, 0, 0                                                               \
+  }
+
+/* Launches on `stream` (a CUstream of the session's GPU; NULL: the default stream) and returns.
+ * Allocates nothing, takes no lock, does no I/O, does not synchronise; may be captured into a
+ * graph (which then keeps the addresses and values given here; the plan must outlive it). Any
+ * number of threads may run one plan at once. The session's context (fatune_session_open says
+ * which) must be current in the calling thread. Every argument is checked first;
+ * FATUNE_E_ARGUMENT then names it and nothing was launched. FATUNE_E_DEVICE where the driver
+ * refuses the launch; a fault of the kernel shows at the next synchronisation, as for any kernel.
+ * The run's lengths, batch and heads may differ from the request's; 2^31 - 1 thread blocks bound
+ * batch * heads_q * ceil(seqlen_q / block_m). */
+FATUNE_API int fatune_plan_run(fatune_plan *plan, const fatune_arguments *arguments, void *stream);
+
+/* ---- without a plan: emit, compile --------------------------------------------------- */
+
+/* CUDA C of a request for a GPU by name ("a100", "sm_80"; NULL: the session's). config NULL: the
+ * best known. *text is freed with fatune_text_free. Needs no GPU, nor NVRTC. FATUNE_E_NOT_FOUND
+ * lists the GPUs known; else as fatune_plan_make. The text depends on the request's first group,
+ * the config and the GPU's compute capability alone. */
+FATUNE_API int fatune_emit(char **text, fatune_session *session, const fatune_request *request,
+                           const char *gpu, const char *config);
+FATUNE_API void fatune_text_free(char *text); /* NULL is allowed */
+
+/* ---- tuning -------------------------------------------------------------------------- */
+
+typedef struct fatune_tune_options {
+  size_t size;           /* sizeof(fatune_tune_options) */
+  int if_missing;        /* 1: return at once when a measured winner exists for the bucket */
+  double budget_seconds; /* stop starting candidates after this long; 0: no limit */
+  int jobs;              /* compiling threads; 0: one per core */
+  void (*progress)(void *payload, int done, int total, double best_us);
+  void *payload;
+} fatune_tune_options;
+
+#define FATUNE_TUNE_OPTIONS_INIT                                                                   \
+  { sizeof(fatune_tune_options), 0, 0, 0, 0, 0 }
+
+/* Measures candidates for the request on the session's GPU and keeps every trial in the cache;
+ * the next fatune_plan_make of the bucket finds the winner. Verifies each candidate before timing
+ * it; the default config is always the first. options NULL: all defaults. Takes seconds to minutes
+ * and the GPU's memory for the request's tensors; nothing else should run on the GPU meanwhile.
+ * progress is called in the calling thread. Errors as of fatune_plan_make; FATUNE_E_INTERRUPTED. */
+FATUNE_API int fatune_tune(fatune_session *session, const fatune_request *request,
+                           const fatune_tune_options *options);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,121 @@
+/* kernel_source.c: from a request to a kernel in host memory.
+ * in -> out: request -> choice -> source -> kernel, from the stores first, from NVRTC where need
+ * be. */
+#include <string.h>
+#include <stdio.h>
+
+#include "generator/rules.h"
+#include "generator/space.h"
+#include "generator/status.h"
+#include "runtime/session.h"
+
+int ft_session_compiler(fatune_session *session, struct ft_compiler **compiler) {
+  *compiler = NULL;
+  if (!session->may_compile)
+    return ft_fail(FT_E_NO_NVRTC, "options.compile is -1: nothing is compiled in this session");
+  pthread_mutex_lock(&session->compiler_lock);
+  int status = FT_OK;
+  if (!session->compiler) status = ft_compiler_open(&session->compiler);
+  *compiler = session->compiler;
+  pthread_mutex_unlock(&session->compiler_lock);
+  return status;
+}
+
+int ft_session_emit(fatune_session *session, const struct ft_request *request,
+                    const struct ft_arch *arch, const struct ft_config *config,
+                    struct ft_source *source) {
+  pthread_mutex_lock(&session->lua_lock);
+  const int status = ft_emit(source, session->lua, request, arch, config);
+  pthread_mutex_unlock(&session->lua_lock);
+  return status;
+}
+
+/* Compiles and keeps. A store that cannot take the kernel costs the next process a compile, no
+ * more. */
+static int compile(fatune_session *session, const struct ft_source *source,
+                   struct ft_kernel *kernel) {
+  struct ft_compiler *compiler;
+  FT_TRY(ft_session_compiler(session, &compiler));
+  FT_TRY(ft_compiler_compile(compiler, source, kernel));
+  if (ft_store_kernel_put(session->store, kernel) != FT_OK &&
+      !atomic_exchange(&session->warned_store, true))
+    ft_session_warn(session, "compiled kernels are not kept: %s", ft_detail());
+  return FT_OK;
+}
+
+int ft_session_kernel(fatune_session *session, const struct ft_source *source,
+                      const struct ft_digest *preferred, struct ft_kernel *kernel, bool *compiled) {
+  *compiled = false;
+  const int found = ft_store_kernel_of_source(session->store, &source->digest, preferred, kernel);
+  if (found == FT_OK) return FT_OK;
+  *compiled = true;
+  const int status = compile(session, source, kernel);
+  if (status == FT_E_NO_NVRTC)
+    return ft_fail_within(status, "the kernel is in no cache and has to be compiled");
+  return status;
+}
+
+/* FT_OK and *kernel, *module renewed, or the failure of doing so; the old kernel is freed either
+ * way. */
+static int replace_refused(fatune_session *session, const struct ft_source *source,
+                           struct ft_kernel *kernel, struct ft_module *module) {
+  if (!atomic_exchange(&session->warned_image, true))
+    ft_session_warn(session, "a cached kernel was refused by the driver and is compiled anew (%s)",
+                    ft_detail());
+  /* A read-only layer keeps its copy, so the store must not be asked again: compile at once. */
+  ft_store_kernel_forget(session->store, &kernel->key);
+  ft_kernel_free(kernel);
+  FT_TRY(compile(session, source, kernel));
+  return ft_module_load(module, session, kernel);
+}
+
+int ft_session_load(fatune_session *session, const struct ft_source *source,
+                    const struct ft_digest *preferred, struct ft_kernel *kernel,
+                    struct ft_module *module, bool *compiled) {
+  bool refused;
+  FT_TRY(ft_session_kernel(session, source, preferred, kernel, compiled));
+  int status = ft_module_try_load(module, session, kernel, &refused);
+  if (refused && !*compiled) {
+    *compiled = true;
+    status = replace_refused(session, source, kernel, module);
+  }
+  if (status != FT_OK) ft_kernel_free(kernel);
+  return status;
+}
+
+/* ---- the choice of a config ---- */
+
+static int choose_default(const struct ft_request *request, const struct ft_arch *arch,
+                          const char *why, struct ft_choice *choice) {
+  memset(choice, 0, sizeof *choice);
+  choice->hit = FT_HIT_DEFAULT;
+  snprintf(choice->note, sizeof choice->note, "%s", why);
+  return ft_default_config(request, arch, &choice->config);
+}
+
+int ft_session_choose(fatune_session *session, const struct ft_request *request,
+                      const struct ft_arch *arch, const char *device_class,
+                      struct ft_choice *choice) {
+  memset(choice, 0, sizeof *choice);
+  FT_TRY(ft_rules_serves(request, arch));
+  char of_table[96], target[16];
+  if (!device_class) {
+    ft_device_class(arch, of_table);
+    device_class = of_table;
+  }
+  ft_arch_target(arch, target);
+  const struct ft_query query = {.request = request,
+                                 .device = device_class,
+                                 .target = target,
+                                 .templates = &session->templates};
+  FT_TRY(ft_store_choose(session->store, &query, choice));
+  if (choice->hit == FT_HIT_DEFAULT)
+    return choose_default(request, arch, "nothing measured or predicted", choice);
+
+  /* Another GPU's winner, or one of older rules, need not be legal here. */
+  const struct ft_rule *const broken = ft_rules_broken(request, arch, &choice->config);
+  if (!broken) return FT_OK;
+  char why[256];
+  snprintf(why, sizeof why, "the known winner breaks rule %s", broken->name);
+  return choose_default(request, arch, why, choice);
+}

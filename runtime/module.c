@@ -1,0 +1,106 @@
+/* module.c: a kernel on the GPU.
+ * in -> out: struct ft_kernel -> loaded function with its shared memory granted.
+ * Attribute numbers are CUfunction_attribute of the CUDA driver API. */
+#include <string.h>
+
+#include "generator/emit.h"
+#include "generator/status.h"
+#include "runtime/session.h"
+
+enum {
+  ATTRIBUTE_MAX_THREADS = 0,
+  ATTRIBUTE_STATIC_SMEM = 1,
+  ATTRIBUTE_LOCAL_BYTES = 3,
+  ATTRIBUTE_REGISTERS = 4,
+  ATTRIBUTE_DYNAMIC_SMEM = 8,
+  ATTRIBUTE_CARVEOUT = 9
+};
+
+/* What cuModuleLoadData says of an image it cannot use, as opposed to a GPU in trouble. */
+static bool is_image_fault(cu_result result) {
+  switch (result) {
+  case 1:   /* INVALID_VALUE: what old drivers say of a damaged image */
+  case 200: /* INVALID_IMAGE */
+  case 209: /* NO_BINARY_FOR_GPU */
+  case 218: /* INVALID_PTX */
+  case 222: /* UNSUPPORTED_PTX_VERSION */
+  case 300: /* INVALID_SOURCE */
+  case 500: /* NOT_FOUND: the entry is not in it */ return true;
+  default: return false;
+  }
+}
+
+static int read_attributes(struct ft_module *module, const struct ft_driver *driver) {
+  const struct {
+    int attribute;
+    int *value;
+  } wanted[] = {{ATTRIBUTE_MAX_THREADS, &module->max_threads},
+                {ATTRIBUTE_STATIC_SMEM, &module->static_smem},
+                {ATTRIBUTE_LOCAL_BYTES, &module->spill_bytes},
+                {ATTRIBUTE_REGISTERS, &module->registers}};
+  for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
+    FT_TRY(ft_driver_status(
+        driver, driver->function_attribute(wanted[i].value, wanted[i].attribute, module->function),
+        "cuFuncGetAttribute"));
+  return FT_OK;
+}
+
+static int grant_shared_memory(const struct ft_module *module, const struct ft_driver *driver,
+                               int bytes) {
+  enum { WITHOUT_ASKING = 48 * 1024 };
+  if (bytes > WITHOUT_ASKING)
+    FT_TRY(ft_driver_status(driver,
+                            driver->function_set(module->function, ATTRIBUTE_DYNAMIC_SMEM, bytes),
+                            "cuFuncSetAttribute(MAX_DYNAMIC_SHARED_SIZE_BYTES)"));
+  /* All of L1 as shared memory: otherwise the driver may split it so that fewer blocks fit than
+   * planned. */
+  return ft_driver_status(driver, driver->function_set(module->function, ATTRIBUTE_CARVEOUT, 100),
+                          "cuFuncSetAttribute(PREFERRED_SHARED_MEMORY_CARVEOUT)");
+}
+
+static int check_threads(const struct ft_module *module, const struct ft_kernel *kernel) {
+  if (kernel->threads <= module->max_threads) return FT_OK;
+  return ft_fail(FT_E_DEVICE, "the kernel needs %d threads in a block; the GPU grants it %d",
+                 kernel->threads, module->max_threads);
+}
+
+int ft_module_try_load(struct ft_module *module, fatune_session *session,
+                       const struct ft_kernel *kernel, bool *refused) {
+  memset(module, 0, sizeof *module);
+  *refused = false;
+  FT_TRY(ft_session_enter(session));
+
+  const struct ft_driver *const driver = &session->driver;
+  int status;
+  cu_result result = driver->module_load(&module->handle, kernel->image);
+  if (result) module->handle = NULL;
+  FT_CHECK(ft_driver_status(driver, result, "cuModuleLoadData"));
+  result = driver->module_function(&module->function, module->handle, FT_ENTRY);
+  FT_CHECK(ft_driver_status(driver, result, "cuModuleGetFunction"));
+  FT_CHECK(read_attributes(module, driver));
+  FT_CHECK(check_threads(module, kernel));
+  FT_CHECK(grant_shared_memory(module, driver, kernel->smem_bytes));
+
+done:
+  *refused = is_image_fault(result);
+  if (status != FT_OK && module->handle) driver->module_unload(module->handle);
+  if (status != FT_OK) memset(module, 0, sizeof *module);
+  ft_session_leave(session);
+  return status;
+}
+
+int ft_module_load(struct ft_module *module, fatune_session *session,
+                   const struct ft_kernel *kernel) {
+  bool refused;
+  return ft_module_try_load(module, session, kernel, &refused);
+}
+
+void ft_module_unload(struct ft_module *module, fatune_session *session) {
+  if (module->handle) {
+    /* Unloaded even where the context cannot be entered: there is no later try. */
+    const bool entered = ft_session_enter(session) == FT_OK;
+    session->driver.module_unload(module->handle);
+    if (entered) ft_session_leave(session);
+  }
+  memset(module, 0, sizeof *module);
+}

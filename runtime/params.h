@@ -1,0 +1,41 @@
+/* params.h: the one argument of an emitted forward kernel, as the device sees it.
+ * in -> out: plan + fatune_arguments -> this struct, passed by value to the kernel.
+ * The same struct stands in templates/parts/params.cu.in (grep "ORDER PARAMS"); both sides assert
+ * its size. Strides are in elements. */
+#ifndef RUNTIME_PARAMS_H
+#define RUNTIME_PARAMS_H
+
+#include <stdint.h>
+
+struct ft_stride {
+  int64_t batch, row, head;
+};
+
+/* ORDER PARAMS */
+struct ft_forward_params {
+  uint64_t q, k, v; /* device addresses, 16-byte aligned */
+  uint64_t o;
+  uint64_t lse; /* float [batch, heads_q, nq], or 0 */
+  struct ft_stride q_stride, k_stride, v_stride, o_stride;
+  uint64_t seed, offset; /* of the dropout mask, used where the pointers below are 0 */
+  uint64_t seed_address, offset_address; /* device addresses of uint64_t, or 0 */
+  uint64_t mask_starts; /* int64_t [lists + 1]: where a row block's list begins in mask_blocks */
+  uint64_t mask_blocks; /* int32_t: kept column blocks, ascending within a list */
+  int64_t mask_batch_lists; /* lists from one batch to the next; 0: broadcast */
+  int64_t mask_head_lists;  /* lists from one query head to the next; 0: broadcast */
+  int32_t nq, nk;
+  int32_t heads_q;
+  int32_t group; /* query heads per kv head */
+  int32_t batch;
+  int32_t q_tiles;       /* ceil(nq / block_m) */
+  int32_t section_heads; /* (batch, query head) pairs whose tiles run together, longest first */
+  int32_t causal_shift;  /* key j is visible to query i when j <= i + causal_shift */
+  float scale;           /* softmax scale, > 0 */
+  float scale_log2;      /* scale * log2(e) */
+  uint32_t dropout_threshold; /* of 2^15: an element is dropped when its 15 bits are below */
+  float dropout_rescale;      /* 1 / (1 - threshold / 2^15); 0 when everything is dropped */
+};
+
+_Static_assert(sizeof(struct ft_forward_params) == 248, "the device side counts on 248 bytes");
+
+#endif

@@ -1,0 +1,144 @@
+/* plan.c: a request made ready to run, and its run.
+ * in -> out: request -> config -> source -> kernel -> module = plan; plan + arguments -> launch. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "generator/status.h"
+#include "runtime/session.h"
+
+struct fatune_plan {
+  fatune_session *session;
+  struct ft_request request; /* defaults filled in */
+  struct ft_source source;   /* with config and budget */
+  struct ft_module module;
+  struct ft_text config;
+  struct ft_text origin;
+};
+
+/* Loading a module in mid-capture would invalidate the capture. Any capture a NULL stream would be
+ * drawn into makes the query itself fail with a capture error, which ft_driver_status knows. */
+static int refuse_capture(fatune_session *session) {
+  FT_TRY(ft_session_enter(session));
+  int capturing = 0;
+  int status = ft_driver_status(
+      &session->driver, session->driver.stream_capturing(NULL, &capturing), "cuStreamIsCapturing");
+  if (status == FT_OK && capturing)
+    status = ft_fail(FT_E_NOT_PREPARED, "a stream is being captured");
+  if (status == FT_E_NOT_PREPARED)
+    status = ft_fail_within(status, "make the plan before the capture");
+  ft_session_leave(session);
+  return status;
+}
+
+static int choose(fatune_session *session, const struct ft_request *request, const char *config,
+                  struct ft_choice *choice) {
+  if (!config)
+    return ft_session_choose(session, request, &session->device.arch, session->device.id, choice);
+  memset(choice, 0, sizeof *choice);
+  return ft_config_parse(&choice->config, config);
+}
+
+/* ORDER HIT */
+static const char *hit_name(enum ft_hit hit) {
+  static const char *const names[] = {"default", "model", "near", "exact"};
+  return names[hit];
+}
+
+static int describe(fatune_plan *plan, const struct ft_choice *choice, bool given,
+                    const struct ft_kernel *kernel, bool compiled) {
+  ft_config_print(&plan->source.config, &plan->config);
+  struct ft_text *const origin = &plan->origin;
+  ft_text_add(origin, "%s", given ? "given" : hit_name(choice->hit));
+  if (!given && *choice->note) ft_text_add(origin, ": %s", choice->note);
+  ft_text_add(origin, "; kernel %s NVRTC %s", compiled ? "compiled now by" : "from the cache, by",
+              kernel->nvrtc);
+  FT_TRY(ft_text_status(&plan->config));
+  return ft_text_status(origin);
+}
+
+static int make(fatune_plan *plan, const fatune_request *request, const char *config) {
+  fatune_session *const session = plan->session;
+  const struct ft_digest nothing = {{0}};
+  struct ft_choice choice;
+  FT_TRY(ft_request_from_public(&plan->request, request));
+  FT_TRY(refuse_capture(session));
+  FT_TRY(choose(session, &plan->request, config, &choice));
+  FT_TRY(ft_session_emit(session, &plan->request, &session->device.arch, &choice.config,
+                         &plan->source));
+  const bool measured = !ft_digest_equal(&choice.kernel, &nothing);
+
+  struct ft_kernel kernel = {0};
+  bool compiled;
+  FT_TRY(ft_session_load(session, &plan->source, measured ? &choice.kernel : NULL, &kernel,
+                         &plan->module, &compiled));
+  const int status = describe(plan, &choice, config != NULL, &kernel, compiled);
+  ft_kernel_free(&kernel);
+  return status;
+}
+
+static int make_plan(fatune_plan **out, fatune_session *session, const fatune_request *request,
+                     const char *config) {
+  if (!out) return ft_fail(FT_E_ARGUMENT, "plan is NULL; it takes the new plan");
+  *out = NULL;
+  if (!session) return ft_fail(FT_E_ARGUMENT, "session is NULL");
+  FT_TRY(ft_session_needs_device(session));
+  fatune_plan *const plan = calloc(1, sizeof *plan);
+  if (!plan) return ft_fail(FT_E_MEMORY, "no memory for a plan");
+  plan->session = session;
+  const int status = make(plan, request, config);
+  if (status != FT_OK) {
+    fatune_plan_free(plan);
+    return status;
+  }
+  *out = plan;
+  return FT_OK;
+}
+
+int fatune_plan_make(fatune_plan **plan, fatune_session *session, const fatune_request *request) {
+  return make_plan(plan, session, request, NULL);
+}
+
+int fatune_plan_make_with(fatune_plan **plan, fatune_session *session,
+                          const fatune_request *request, const char *config) {
+  if (plan) *plan = NULL;
+  if (!config) return ft_fail(FT_E_ARGUMENT, "config is NULL; fatune_plan_make chooses one");
+  return make_plan(plan, session, request, config);
+}
+
+void fatune_plan_free(fatune_plan *plan) {
+  if (!plan) return;
+  ft_module_unload(&plan->module, plan->session);
+  ft_source_free(&plan->source);
+  ft_text_free(&plan->config);
+  ft_text_free(&plan->origin);
+  free(plan);
+}
+
+const char *fatune_plan_origin(const fatune_plan *plan) {
+  return plan ? plan->origin.data : "";
+}
+
+const char *fatune_plan_config(const fatune_plan *plan) {
+  return plan ? plan->config.data : "";
+}
+
+const char *fatune_plan_source(const fatune_plan *plan) {
+  return plan ? plan->source.text : "";
+}
+
+int fatune_plan_workspace_size(const fatune_plan *plan, size_t *bytes) {
+  if (!bytes) return ft_fail(FT_E_ARGUMENT, "bytes is NULL; it takes the size");
+  *bytes = 0;
+  if (!plan) return ft_fail(FT_E_ARGUMENT, "plan is NULL");
+  return FT_OK;
+}
+
+int fatune_plan_run(fatune_plan *plan, const fatune_arguments *arguments, void *stream) {
+  if (!plan) return ft_fail(FT_E_ARGUMENT, "plan is NULL");
+  const fatune_session *const session = plan->session;
+  struct ft_launch launch;
+  FT_TRY(ft_launch_prepare(&launch, &plan->request, &plan->source.config, &session->device.arch,
+                           arguments));
+  return ft_launch_enqueue(&launch, &session->driver, &plan->module, &plan->source.budget, stream);
+}

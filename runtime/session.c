@@ -1,0 +1,195 @@
+/* session.c: opening and closing a session, and its context.
+ * in -> out: options, environment -> templates, stores, driver, GPU.
+ * A missing driver or GPU is kept as the reason why not; what needs one reports it later. */
+#include "runtime/session.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "generator/lua_host.h"
+#include "generator/status.h"
+
+void ft_session_warn(const fatune_session *session, const char *format, ...) {
+  if (!session->log) return;
+  char message[1024];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(message, sizeof message, format, arguments);
+  va_end(arguments);
+  for (char *c = message; *c; c++)
+    if (*c == '\n') *c = ' ';
+  session->log(session->payload, message);
+}
+
+int ft_session_needs_device(const fatune_session *session) {
+  if (session->has_device) return FT_OK;
+  return ft_fail(session->no_device_status, "%s", session->no_device_detail);
+}
+
+int ft_check_size(const char *what, size_t given, size_t expected) {
+  if (given == expected) return FT_OK;
+  return ft_fail(FT_E_ARGUMENT,
+                 "%s.size is %zu; this is version %s, where it is %zu: start from the _INIT value",
+                 what, given, fatune_version(), expected);
+}
+
+static int check_options(const fatune_session_options *options) {
+  FT_TRY(ft_check_size("options", options->size, sizeof *options));
+  if (options->device < 0)
+    return ft_fail(FT_E_ARGUMENT, "options.device is %d; allowed: 0, or 1 + the GPU's number",
+                   options->device);
+  if (options->memory_only != 0 && options->memory_only != 1)
+    return ft_fail(FT_E_ARGUMENT, "options.memory_only is %d; allowed: 0, 1", options->memory_only);
+  if (options->compile != 0 && options->compile != -1)
+    return ft_fail(FT_E_ARGUMENT, "options.compile is %d; allowed: 0, -1", options->compile);
+  return FT_OK;
+}
+
+/* ---- templates and stores ---- */
+
+static int open_templates(fatune_session *session, const char *folder) {
+  if (!folder || !*folder) folder = secure_getenv("FATUNE_TEMPLATE_DIR");
+  if (folder && !*folder) folder = NULL;
+  FT_TRY(ft_lua_open(&session->lua, folder));
+  session->templates = ft_lua_templates_digest(session->lua);
+  return FT_OK;
+}
+
+/* "<folder of libfatune>/fatune": shipped caches lie beside the library, wherever it was put. */
+static const char *library_folder(char folder[PATH_MAX]) {
+  Dl_info self;
+  if (!dladdr((void *)(uintptr_t)&fatune_session_open, &self) || !self.dli_fname) return NULL;
+  if (!realpath(self.dli_fname, folder)) return NULL;
+  char *const slash = strrchr(folder, '/');
+  if (!slash || (size_t)(slash - folder) + sizeof "/fatune" > PATH_MAX) return NULL;
+  memcpy(slash, "/fatune", sizeof "/fatune");
+  return folder;
+}
+
+static int open_store(fatune_session *session, const fatune_session_options *options) {
+  char folder[PATH_MAX];
+  const struct ft_store_options store = {.folder = options->cache_dir,
+                                         .system_path = options->system_path,
+                                         .library_folder = library_folder(folder),
+                                         .memory_only = options->memory_only,
+                                         .warn = options->log,
+                                         .payload = options->payload};
+  return ft_store_open(&session->store, &store);
+}
+
+/* ---- the GPU ---- */
+
+/* The ordinal of the calling thread's current context; false where there is none. */
+static bool current_ordinal(const struct ft_driver *driver, int count, int *ordinal) {
+  cu_context context = NULL;
+  cu_device current;
+  if (driver->context_current(&context) || !context) return false;
+  if (driver->context_device(&current)) return false;
+  for (int i = 0; i < count; i++) {
+    cu_device device;
+    if (driver->device_get(&device, i) == 0 && device == current) {
+      *ordinal = i;
+      return true;
+    }
+  }
+  return false;
+}
+
+/* The caller's own context where it is of our GPU, so that its streams and memory go with our
+ * kernels; else the primary context, which the CUDA runtime, PyTorch and others share. */
+static int take_context(fatune_session *session) {
+  const struct ft_driver *const driver = &session->driver;
+  cu_context current = NULL;
+  cu_device of_current;
+  if (driver->context_current(&current) == 0 && current &&
+      driver->context_device(&of_current) == 0 && of_current == session->device.handle) {
+    session->context = current;
+    return FT_OK;
+  }
+  FT_TRY(ft_driver_status(driver, driver->primary_retain(&session->context, session->device.handle),
+                          "cuDevicePrimaryCtxRetain"));
+  session->owns_context = true;
+  return FT_OK;
+}
+
+/* FT_E_ARGUMENT for a GPU that does not exist; any other failure means a session without a GPU. */
+static int open_device(fatune_session *session, int wanted) {
+  FT_TRY(ft_driver_open(&session->driver));
+  const struct ft_driver *const driver = &session->driver;
+  int count = 0, ordinal = wanted > 0 ? wanted - 1 : 0;
+  FT_TRY(ft_driver_status(driver, driver->device_count(&count), "cuDeviceGetCount"));
+  if (count < 1)
+    return ft_fail(FT_E_NO_DRIVER, "the CUDA driver sees no GPU (CUDA_VISIBLE_DEVICES?)");
+  if (ordinal >= count)
+    return ft_fail(FT_E_ARGUMENT, "options.device is %d; allowed: 0 .. %d, there %s %d GPU%s",
+                   wanted, count, count == 1 ? "is" : "are", count, count == 1 ? "" : "s");
+  if (wanted == 0) current_ordinal(driver, count, &ordinal);
+  FT_TRY(ft_device_read(&session->device, driver, session->lua, ordinal));
+  return take_context(session);
+}
+
+static int find_device(fatune_session *session, int wanted) {
+  const int status = open_device(session, wanted);
+  session->has_device = status == FT_OK;
+  if (status == FT_OK) return FT_OK;
+  session->no_device_status = status;
+  snprintf(session->no_device_detail, sizeof session->no_device_detail, "%s", ft_detail());
+  ft_driver_close(&session->driver);
+  return status == FT_E_ARGUMENT ? status : FT_OK;
+}
+
+/* ---- public ---- */
+
+int fatune_session_open(fatune_session **out, const fatune_session_options *options) {
+  if (!out) return ft_fail(FT_E_ARGUMENT, "session is NULL; it takes the new session");
+  *out = NULL;
+  const fatune_session_options defaults = FATUNE_SESSION_OPTIONS_INIT;
+  if (!options) options = &defaults;
+  FT_TRY(check_options(options));
+
+  fatune_session *const session = calloc(1, sizeof *session);
+  if (!session) return ft_fail(FT_E_MEMORY, "no memory for a session");
+  pthread_mutex_init(&session->lua_lock, NULL); /* of the default kind it cannot fail on Linux */
+  pthread_mutex_init(&session->compiler_lock, NULL);
+  session->may_compile = options->compile == 0;
+  session->log = options->log;
+  session->payload = options->payload;
+
+  int status;
+  FT_CHECK(open_templates(session, options->template_dir));
+  FT_CHECK(open_store(session, options));
+  FT_CHECK(find_device(session, options->device));
+  *out = session;
+
+done:
+  if (status != FT_OK) fatune_session_close(session);
+  return status;
+}
+
+void fatune_session_close(fatune_session *session) {
+  if (!session) return;
+  ft_compiler_close(session->compiler);
+  if (session->owns_context) session->driver.primary_release(session->device.handle);
+  if (session->has_device) ft_driver_close(&session->driver);
+  ft_store_close(session->store);
+  ft_lua_close(session->lua);
+  pthread_mutex_destroy(&session->compiler_lock);
+  pthread_mutex_destroy(&session->lua_lock);
+  free(session);
+}
+
+int ft_session_enter(fatune_session *session) {
+  FT_TRY(ft_session_needs_device(session));
+  return ft_driver_status(&session->driver, session->driver.context_push(session->context),
+                          "cuCtxPushCurrent");
+}
+
+void ft_session_leave(fatune_session *session) {
+  cu_context left;
+  session->driver.context_pop(&left);
+}

@@ -1,0 +1,42 @@
+#!/bin/sh
+# check_install.sh: `make install` as a user meets it: README's example through pkg-config and CMake.
+# in -> out: build folder, source folder, C compiler -> exit 0 if both build against the installed files.
+set -eu
+build=$1 source=$2 compiler=$3
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+prefix=$scratch/prefix
+
+cmake --install "$build" --prefix "$prefix" >/dev/null
+library=$(dirname "$(find "$prefix" -name libfatune.so)")
+
+# The first ```c block of the README, as typed in by a new user.
+awk '/^```c$/ { on = 1; next } /^```/ { if (on) exit } on' "$source/README.md" >"$scratch/example.c"
+[ -s "$scratch/example.c" ] || { echo "README.md has no C example"; exit 1; }
+
+# fatune.pc names the prefix of configure time; a moved tree says where it is now.
+flags=$(PKG_CONFIG_PATH=$library/pkgconfig pkg-config --define-variable=prefix="$prefix" \
+  --define-variable=libdir="$library" --define-variable=includedir="$prefix/include" \
+  --cflags --libs fatune)
+# shellcheck disable=SC2086 # flags are many words
+"$compiler" -std=c11 -Wall -Wextra -Werror -fPIC -shared -Wl,--no-undefined "$scratch/example.c" \
+  -o "$scratch/example.so" $flags
+
+mkdir "$scratch/user"
+cat >"$scratch/user/CMakeLists.txt" <<'END'
+cmake_minimum_required(VERSION 3.25)
+project(user C)
+find_package(fatune 0.1 REQUIRED)
+add_library(example SHARED ../example.c)
+target_link_libraries(example PRIVATE fatune::fatune)
+END
+cmake -S "$scratch/user" -B "$scratch/user/build" -DCMAKE_PREFIX_PATH="$prefix" \
+  -DCMAKE_C_COMPILER="$compiler" >/dev/null
+cmake --build "$scratch/user/build" >/dev/null
+
+# It must load with nothing but its own prefix; a header that C++ cannot read is no public header.
+if LD_LIBRARY_PATH=$library ldd "$scratch/example.so" | grep 'not found'; then exit 1; fi
+if command -v c++ >/dev/null; then
+  echo '#include <fatune.h>' | c++ -x c++ -Wall -Werror -I"$prefix/include" -fsyntax-only -
+fi
+"$prefix"/bin/fatune --version >/dev/null

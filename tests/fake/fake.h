@@ -1,0 +1,44 @@
+/* fake.h: what tests ask of and tell the stand-ins for libcuda and NVRTC (both are opened with
+ * dlopen, so the functions below are looked up with dlsym in the very library the code under test
+ * has opened). in -> out: failure to inject -> calls counted, last launch, objects alive. */
+#ifndef TESTS_FAKE_FAKE_H
+#define TESTS_FAKE_FAKE_H
+
+#include <stddef.h>
+
+/* Forgets counts and records. failure: "SYMBOL:N:CODE" lets the N-th call (from 1) of SYMBOL give
+ * CODE, "*" counts all calls together; NULL: none. Before the first reset FATUNE_FAKE_FAIL is
+ * taken. */
+typedef void fake_reset_function(const char *failure);
+
+/* Calls of one symbol since the reset; NULL: of all. */
+typedef int fake_calls_function(const char *symbol);
+
+/* The name of the call that was made to fail; "" when none was. */
+typedef const char *fake_failed_function(void);
+
+/* Device buffers, modules, streams, events, contexts retained, programs that were not given back.
+ */
+typedef int fake_live_function(void);
+
+struct fake_launch {
+  int count;
+  unsigned grid[3], block[3], smem;
+  void *stream;
+  unsigned char params[512]; /* as many bytes as fake_cuda_params_size says */
+};
+typedef const struct fake_launch *fake_launch_function(void);
+
+/* What the fake GPU is like; set after reset. */
+struct fake_gpu {
+  const char *name;
+  int sm, sm_count, count; /* compute capability x 10; GPUs of this kind */
+  int capturing;           /* 1: streams are being captured */
+  int current;             /* 1: a context is current in the calling thread from the start */
+};
+typedef void fake_gpu_function(const struct fake_gpu *gpu);
+
+/* A function attribute as cuFuncSetAttribute last set it; -1: never. */
+typedef int fake_function_set_function(int attribute);
+
+#endif

@@ -1,0 +1,92 @@
+/* fake_core.h: counting of calls and injection of one failure, for a fake library of one file.
+ * in -> out: symbol name -> 0, or the error the test asked for. Static, so each fake has its own
+ * state. */
+#ifndef TESTS_FAKE_CORE_H
+#define TESTS_FAKE_CORE_H
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FAKE_SYMBOLS = 80 };
+
+static struct {
+  pthread_mutex_t lock;
+  int ready;
+  int total, live;
+  int symbol_count;
+  const char *symbols[FAKE_SYMBOLS];
+  int calls[FAKE_SYMBOLS];
+  char fail_symbol[64];
+  int fail_call, fail_code; /* fail_call 0: nothing is to fail */
+  const char *failed;
+} fake = {.lock = PTHREAD_MUTEX_INITIALIZER, .failed = ""};
+
+static void fake_take_failure(const char *failure) {
+  fake.fail_call = 0;
+  fake.failed = "";
+  if (failure &&
+      sscanf(failure, "%63[^:]:%d:%d", fake.fail_symbol, &fake.fail_call, &fake.fail_code) != 3) {
+    fprintf(stderr, "fake library: failure \"%s\" is not SYMBOL:N:CODE\n", failure);
+    abort();
+  }
+}
+
+static int fake_symbol_index(const char *symbol) {
+  for (int i = 0; i < fake.symbol_count; i++)
+    if (strcmp(fake.symbols[i], symbol) == 0) return i;
+  if (fake.symbol_count == FAKE_SYMBOLS) abort();
+  fake.symbols[fake.symbol_count] = symbol;
+  return fake.symbol_count++;
+}
+
+/* Counts the call; the error it is to give. */
+static int fake_call(const char *symbol) {
+  pthread_mutex_lock(&fake.lock);
+  if (!fake.ready) fake_take_failure(getenv("FATUNE_FAKE_FAIL"));
+  fake.ready = 1;
+  const int index = fake_symbol_index(symbol);
+  fake.calls[index]++;
+  fake.total++;
+  const int any = strcmp(fake.fail_symbol, "*") == 0;
+  const int now = any ? fake.total : fake.calls[index];
+  int code = 0;
+  if (fake.fail_call && (any || strcmp(fake.fail_symbol, symbol) == 0) && now == fake.fail_call) {
+    code = fake.fail_code;
+    fake.failed = symbol;
+  }
+  pthread_mutex_unlock(&fake.lock);
+  return code;
+}
+
+static void fake_count_live(int change) {
+  pthread_mutex_lock(&fake.lock);
+  fake.live += change;
+  pthread_mutex_unlock(&fake.lock);
+}
+
+static void fake_start_over(const char *failure) {
+  fake.ready = 1;
+  fake.total = 0;
+  fake.live = 0;
+  fake.symbol_count = 0;
+  memset(fake.calls, 0, sizeof fake.calls);
+  fake_take_failure(failure);
+}
+
+static int fake_count(const char *symbol) {
+  if (!symbol) return fake.total;
+  for (int i = 0; i < fake.symbol_count; i++)
+    if (strcmp(fake.symbols[i], symbol) == 0) return fake.calls[i];
+  return 0;
+}
+
+/* Returns from the calling function with the error the test asked for, if any. */
+#define FAKE_CALL(symbol)                                                                          \
+  do {                                                                                             \
+    const int fake_code = fake_call(symbol);                                                       \
+    if (fake_code) return fake_code;                                                               \
+  } while (0)
+
+#endif

@@ -1,0 +1,557 @@
+// fatune: forward attention, sm_80
+// request  forward bf16 d128 causal mask=128x128
+// config   mma block_m=128 block_n=32 warps=8 stages=2 q_in_regs=0 overlap=0 ctas_per_sm=1
+// budget   69632 bytes of shared memory, 256 threads, about 120 of 255 registers
+// parts    mma_forward.cu.in f034e12f, parts/ptx_mma.cu.in 8a368135, parts/params.cu.in dc0fae01, parts/copy_tile.cu.in d12fa49f, parts/softmax.cu.in 04ccf7ac, parts/mma_tile.cu.in ce938012, parts/keys.cu.in d2078758, parts/epilogue_mma.cu.in 3161710f, parts/mma_loop_staged.cu.in 986107d4
+// again    fatune emit 'forward bf16 d128 nq1 causal mask=128x128' --gpu sm_80 --config 'mma block_m=128 block_n=32 warps=8 stages=2 q_in_regs=0 overlap=0 ctas_per_sm=1'
+//
+// O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691): a block owns
+// BLOCK_M queries of one head and walks over the keys BLOCK_N at a time, from the last to the first, so
+// that tiles cut by the end of the keys or by the diagonal come first. A warp owns WARP_ROWS queries.
+
+// ---- constants ---------------------------------------------------------------------------------
+constexpr int BLOCK_M = 128;    // query rows of a block
+constexpr int BLOCK_N = 32;     // keys of a step
+constexpr int WARPS = 8;
+constexpr int THREADS = 32 * WARPS;
+constexpr int STAGES = 2;       // K and V tiles in shared memory
+constexpr int CTAS_PER_SM = 1;
+
+constexpr int HEAD_DIM = 128;   // of Q, K
+constexpr int HEAD_DIM_V = 128; // of V, O
+constexpr int D_PAD = 128;      // in shared memory: multiples of 16, the rest zeros
+constexpr int DV_PAD = 128;
+constexpr int QK_STRIDE = 272;  // bytes from row to row of Q, K
+constexpr int V_STRIDE = 272;   // bytes from row to row of V, O
+
+constexpr int WARP_ROWS = BLOCK_M / WARPS;
+constexpr int M_TILES = WARP_ROWS / 16;   // mma tiles of a warp: rows,
+constexpr int N_TILES = BLOCK_N / 8;      // keys of a step,
+constexpr int O_TILES = HEAD_DIM_V / 8;   // columns of O
+constexpr int K_STEPS = D_PAD / 16;       // depth of Q K^T
+
+constexpr int K_STAGE = BLOCK_N * QK_STRIDE;  // bytes
+constexpr int V_STAGE = BLOCK_N * V_STRIDE;
+constexpr int SMEM_K = BLOCK_M * QK_STRIDE;   // behind Q
+constexpr int SMEM_V = SMEM_K + STAGES * K_STAGE;
+static_assert(SMEM_V + STAGES * V_STAGE <= 69632, "shared memory as budgeted");
+constexpr int MASK_ROWS = 128, MASK_COLS = 128;
+constexpr int STEPS_PER_MASK_BLOCK = MASK_COLS / BLOCK_N;
+static_assert(MASK_ROWS % BLOCK_M == 0 && MASK_COLS % BLOCK_N == 0, "a tile lies in one mask block");
+
+// ---- one wrapper per instruction ---------------------------------------------------------------
+typedef unsigned short element;  // bf16, moved and multiplied as 16-bit patterns
+
+__device__ __forceinline__ unsigned shared_address(const void *pointer) {
+  return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
+}
+
+// Four 8x8 matrices of 16-bit elements; lane i gives the address of row i % 8 of matrix i / 8.
+__device__ __forceinline__ void ldmatrix_x4(unsigned (&r)[4], unsigned address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(address) : "memory");
+}
+
+// The same with each matrix transposed on the way.
+__device__ __forceinline__ void ldmatrix_x4_trans(unsigned (&r)[4], unsigned address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(address) : "memory");
+}
+
+// c += A B for a 16x16 tile A (row-major fragments) and a 16x8 tile B (column-major), fp32 accumulators.
+__device__ __forceinline__ void mma_m16n8k16(float (&c)[4], const unsigned (&a)[4], unsigned b0,
+                                             unsigned b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// 16 bytes from global to shared memory; zeros where `valid` is false (the source is not touched then).
+__device__ __forceinline__ void copy_16(unsigned to, const element *from, bool valid) {
+  const int bytes = valid ? 16 : 0;
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" :: "r"(to), "l"(from), "r"(bytes)
+               : "memory");
+}
+
+// Closes a group of copies; wait_copies<N> waits until at most the N youngest groups are under way.
+__device__ __forceinline__ void commit_copies() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+template <int YOUNGEST> __device__ __forceinline__ void wait_copies() {
+  asm volatile("cp.async.wait_group %0;" :: "n"(YOUNGEST) : "memory");
+}
+
+__device__ __forceinline__ void store_shared_4(unsigned to, unsigned value) {
+  asm volatile("st.shared.u32 [%0], %1;" :: "r"(to), "r"(value) : "memory");
+}
+
+__device__ __forceinline__ void load_shared_16(unsigned (&r)[4], unsigned from) {
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(from) : "memory");
+}
+
+__device__ __forceinline__ void store_global_16(element *to, const unsigned (&r)[4]) {
+  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};"
+               :: "l"(to), "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]) : "memory");
+}
+
+// 2^x; 2^-inf = 0.
+__device__ __forceinline__ float ex2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+__device__ __forceinline__ float lg2(float x) {
+  float y;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// Two fp32 values as a pair of bf16, round to nearest even; `low` in the low half.
+__device__ __forceinline__ unsigned pack(float low, float high) {
+  unsigned pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+
+// Byte permutation; the sign of a byte is spread over 8 bits where bit 3 of its selector is set.
+__device__ __forceinline__ unsigned prmt(unsigned a, unsigned b, unsigned selector) {
+  unsigned r;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(selector));
+  return r;
+}
+
+// ---- the argument ------------------------------------------------------------------------------
+// The same struct stands in runtime/params.h (ORDER PARAMS). Strides are in elements.
+struct Stride { long long batch, row, head; };
+
+struct ForwardParams {
+  const element *q, *k, *v;
+  element *o;
+  float *lse;                      // [batch, heads_q, nq], or null
+  Stride q_stride, k_stride, v_stride, o_stride;
+  unsigned long long seed, offset; // of the dropout mask, used where the pointers are null
+  const unsigned long long *seed_address, *offset_address;
+  const long long *mask_starts;    // where a row block's list begins in mask_blocks
+  const int *mask_blocks;          // kept column blocks, ascending within a list
+  long long mask_batch_lists, mask_head_lists;
+  int nq, nk;
+  int heads_q;
+  int group;                       // query heads per kv head
+  int batch;
+  int q_tiles;
+  int section_heads;               // (batch, head) pairs whose tiles run together
+  int causal_shift;                // key j is visible to query i when j <= i + causal_shift
+  float scale, scale_log2;         // softmax scale; times log2(e)
+  unsigned dropout_threshold;      // of 2^15
+  float dropout_rescale;
+};
+static_assert(sizeof(ForwardParams) == 248, "the host side fills 248 bytes");
+
+// ---- tiles in shared memory --------------------------------------------------------------------------
+// A tile is ROWS rows of CHUNKS chunks of 16 bytes. ldmatrix reads eight rows at once and they must fall into
+// distinct banks: rows of whole 128 bytes are swizzled (chunk c of row r lies at c ^ r % 8), others are an odd
+// number of chunks apart.
+template <int STRIDE> __device__ __forceinline__ unsigned chunk_offset(int row, int chunk) {
+  return row * STRIDE + (STRIDE % 128 == 0 ? chunk ^ row % 8 : chunk) * 16;
+}
+
+// From a lane's address of chunk pair 0 (0 or 1 behind the XOR) to the same lane's chunk pair `pair`.
+template <int STRIDE> __device__ __forceinline__ unsigned chunk_pair(unsigned address, int pair) {
+  return STRIDE % 128 == 0 ? (address ^ (pair % 4 * 32)) + pair / 4 * 128 : address + pair * 32;
+}
+
+// Global to shared memory. A thread keeps to one column of chunks. Rows from `rows` on and chunks beyond the
+// VALID first become zeros.
+template <int ROWS, int CHUNKS, int VALID, int STRIDE>
+__device__ __forceinline__ void copy_tile(unsigned to, const element *from, int row_stride, int rows) {
+  constexpr int THREADS_PER_ROW = (CHUNKS & -CHUNKS) < 16 ? (CHUNKS & -CHUNKS) : 16;  // divides CHUNKS
+  constexpr int ROWS_PER_PASS = THREADS / THREADS_PER_ROW;
+  const int row = threadIdx.x / THREADS_PER_ROW;
+  const int chunk = threadIdx.x % THREADS_PER_ROW;
+  const int rows_left = rows - row;
+  from += (long long)row * row_stride + chunk * 8;
+  if (ROWS_PER_PASS % 8 == 0) to += chunk_offset<STRIDE>(row, chunk);  // the swizzle is that of all passes
+  #pragma unroll
+  for (int r = 0; r < ROWS; r += ROWS_PER_PASS) {
+    const unsigned to_row = ROWS_PER_PASS % 8 == 0 ? to + r * STRIDE : to + chunk_offset<STRIDE>(row + r, chunk);
+    if (ROWS % ROWS_PER_PASS == 0 || row < ROWS - r) {
+      #pragma unroll
+      for (int c = 0; c < CHUNKS; c += THREADS_PER_ROW) {
+        copy_16(to_row + c * 16, from + c * 8, r < rows_left && (CHUNKS == VALID || chunk < VALID - c));
+      }
+    }
+    from += (long long)ROWS_PER_PASS * row_stride;
+  }
+}
+
+// ---- online softmax (arXiv 1805.02867) -------------------------------------------------------------
+// In base 2: p = 2^(s scale_log2 - max scale_log2), one FFMA and one MUFU per element. row_max holds the
+// raw maximum over the quad of lanes that shares a row, row_sum this lane's part of the sum.
+
+#define MINUS_INFINITY __int_as_float(0xff800000)
+
+__device__ __forceinline__ float quad_max(float x) {
+  x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
+  return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
+}
+
+__device__ __forceinline__ float quad_sum(float x) {
+  x += __shfl_xor_sync(0xffffffffu, x, 1);
+  return x + __shfl_xor_sync(0xffffffffu, x, 2);
+}
+
+// A row that has seen no key yet has maximum -inf; 0 stands in for it, so that 2^(-inf - 0) = 0, not NaN.
+__device__ __forceinline__ float finite_max(float x) { return x == MINUS_INFINITY ? 0.f : x; }
+
+// New maxima. O and row_sum are rescaled to them only when a maximum of the warp has moved by more than
+// RESCALE_LIMIT: until then p may exceed 1, up to 2^RESCALE_LIMIT, which costs no precision in either type.
+constexpr float RESCALE_LIMIT = 8.f;
+
+__device__ __forceinline__ void update_max(float (&rO)[M_TILES][O_TILES][4], float (&row_max)[M_TILES][2],
+                                           float (&row_sum)[M_TILES][2],
+                                           const float (&rS)[M_TILES][N_TILES][4], float scale_log2) {
+  float new_max[M_TILES][2];
+  bool moved = false;
+  #pragma unroll
+  for (int m = 0; m < M_TILES; ++m) {
+    #pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      float x = fmaxf(rS[m][0][2 * h], rS[m][0][2 * h + 1]);
+      #pragma unroll
+      for (int n = 1; n < N_TILES; ++n) x = fmaxf(x, fmaxf(rS[m][n][2 * h], rS[m][n][2 * h + 1]));
+      new_max[m][h] = fmaxf(row_max[m][h], quad_max(x));
+      moved |= (new_max[m][h] - row_max[m][h]) * scale_log2 > RESCALE_LIMIT;
+    }
+  }
+  if (!__any_sync(0xffffffffu, moved)) return;
+  #pragma unroll
+  for (int m = 0; m < M_TILES; ++m) {
+    #pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const float shrink = ex2((row_max[m][h] - finite_max(new_max[m][h])) * scale_log2);
+      row_max[m][h] = new_max[m][h];
+      row_sum[m][h] *= shrink;
+      #pragma unroll
+      for (int n = 0; n < O_TILES; ++n) {
+        rO[m][n][2 * h] *= shrink;
+        rO[m][n][2 * h + 1] *= shrink;
+      }
+    }
+  }
+}
+
+// S of 16 keys -> P as the A fragments of the second product; adds to row_sum.
+__device__ __forceinline__ void exponentiate(unsigned (&rP)[M_TILES][4], float (&row_sum)[M_TILES][2],
+                                             const float (&rS)[M_TILES][N_TILES][4],
+                                             const float (&max_scaled)[M_TILES][2], int k,
+                                             float scale_log2) {
+  #pragma unroll
+  for (int m = 0; m < M_TILES; ++m) {
+    #pragma unroll
+    for (int i = 0; i < 4; ++i) {  // fragment register i: rows g + 8 (i % 2), keys 8 (i / 2) + 2 t
+      const float *s = rS[m][2 * k + i / 2] + 2 * (i % 2);
+      const float p0 = ex2(s[0] * scale_log2 - max_scaled[m][i % 2]);
+      const float p1 = ex2(s[1] * scale_log2 - max_scaled[m][i % 2]);
+      row_sum[m][i % 2] += p0 + p1;
+      rP[m][i] = pack(p0, p1);
+    }
+  }
+}
+
+// ---- the two products, mma.sync fragments from shared memory ---------------------------------------
+// Shared-memory addresses of this lane's ldmatrix rows, at tile 0 of stage 0.
+struct Lanes {
+  unsigned sQ, sK, sV;
+};
+
+__device__ __forceinline__ Lanes find_lanes(unsigned smem, int warp, int lane) {
+  Lanes lanes;
+  // A fragment of Q: matrices (rows 0-7, k 0-7), (rows 8-15, k 0-7), (rows 0-7, k 8-15), (8-15, 8-15).
+  lanes.sQ = smem + chunk_offset<QK_STRIDE>(warp * WARP_ROWS + lane % 16, lane / 16);
+  // B fragments of K, two key tiles at once: (keys 0-7, k 0-7), (keys 0-7, k 8-15), (keys 8-15, ...).
+  lanes.sK = smem + SMEM_K + chunk_offset<QK_STRIDE>(lane % 8 + lane / 16 * 8, lane / 8 % 2);
+  // B fragments of V, transposed, two column tiles: (keys 0-7, v 0-7), (keys 8-15, v 0-7), (keys 0-7, v 8-15).
+  lanes.sV = smem + SMEM_V + chunk_offset<V_STRIDE>(lane % 16, lane / 16);
+  return lanes;
+}
+
+#define Q_OPERAND unsigned sQ
+
+// S = Q K^T, the part of depth 16 at k.
+__device__ __forceinline__ void gemm_qk_step(float (&rS)[M_TILES][N_TILES][4], Q_OPERAND, unsigned sK, int k) {
+  unsigned rQ[M_TILES][4];
+  #pragma unroll
+  for (int m = 0; m < M_TILES; ++m) ldmatrix_x4(rQ[m], chunk_pair<QK_STRIDE>(sQ, k) + m * 16 * QK_STRIDE);
+  #pragma unroll
+  for (int n = 0; n < N_TILES; n += 2) {
+    unsigned rK[4];
+    ldmatrix_x4(rK, chunk_pair<QK_STRIDE>(sK, k) + n * 8 * QK_STRIDE);
+    #pragma unroll
+    for (int m = 0; m < M_TILES; ++m) {
+      mma_m16n8k16(rS[m][n], rQ[m], rK[0], rK[1]);
+      mma_m16n8k16(rS[m][n + 1], rQ[m], rK[2], rK[3]);
+    }
+  }
+}
+
+__device__ __forceinline__ void gemm_qk(float (&rS)[M_TILES][N_TILES][4], Q_OPERAND, unsigned sK) {
+  #pragma unroll
+  for (int m = 0; m < M_TILES; ++m) {
+    #pragma unroll
+    for (int n = 0; n < N_TILES; ++n) rS[m][n][0] = rS[m][n][1] = rS[m][n][2] = rS[m][n][3] = 0.f;
+  }
+  #pragma unroll
+  for (int k = 0; k < K_STEPS; ++k) gemm_qk_step(rS, sQ, sK, k);
+}
+
+// O += P V, the part of the 16 keys at k.
+__device__ __forceinline__ void gemm_pv_step(float (&rO)[M_TILES][O_TILES][4],
+                                             const unsigned (&rP)[M_TILES][4], unsigned sV, int k) {
+  #pragma unroll
+  for (int n = 0; n < O_TILES; n += 2) {
+    unsigned rV[4];
+    ldmatrix_x4_trans(rV, chunk_pair<V_STRIDE>(sV, n / 2) + k * 16 * V_STRIDE);
+    #pragma unroll
+    for (int m = 0; m < M_TILES; ++m) {
+      mma_m16n8k16(rO[m][n], rP[m], rV[0], rV[1]);
+      if (n + 1 < O_TILES) mma_m16n8k16(rO[m][n + 1], rP[m], rV[2], rV[3]);
+    }
+  }
+}
+
+// Softmax of one step and O += P V, 16 keys at a time: the exponentials of the next 16 keys are ready to
+// run while the matrix unit works on these.
+__device__ __forceinline__ void softmax_gemm_pv(float (&rO)[M_TILES][O_TILES][4],
+                                                const float (&rS)[M_TILES][N_TILES][4],
+                                                const float (&row_max)[M_TILES][2],
+                                                float (&row_sum)[M_TILES][2], unsigned sV,
+                                                float scale_log2) {
+  float max_scaled[M_TILES][2];
+  #pragma unroll
+  for (int m = 0; m < M_TILES; ++m) {
+    max_scaled[m][0] = finite_max(row_max[m][0]) * scale_log2;
+    max_scaled[m][1] = finite_max(row_max[m][1]) * scale_log2;
+  }
+  #pragma unroll
+  for (int k = 0; k < BLOCK_N / 16; ++k) {
+    unsigned rP[M_TILES][4];
+    exponentiate(rP, row_sum, rS, max_scaled, k, scale_log2);
+    gemm_pv_step(rO, rP, sV, k);
+  }
+}
+
+// ---- which tile, which keys ------------------------------------------------------------------------
+struct Tile {
+  int batch, head, kv_head;
+  int q0;                    // first query row
+};
+
+// Blocks start in the order of their number. A section of (batch, head) pairs, small enough for its K and V
+// to stay in L2, runs together; inside it the tiles with the most keys start first.
+__device__ __forceinline__ Tile find_tile(const ForwardParams &params) {
+  const unsigned section_blocks = unsigned(params.section_heads) * params.q_tiles;
+  const unsigned section = blockIdx.x / section_blocks;
+  const unsigned first_head = section * params.section_heads;
+  const unsigned heads = min(unsigned(params.section_heads), params.batch * params.heads_q - first_head);
+  const unsigned rest = blockIdx.x - section * section_blocks;
+  const unsigned batch_head = first_head + rest % heads;
+  Tile tile;
+  tile.batch = batch_head / params.heads_q;
+  tile.head = batch_head % params.heads_q;
+  tile.kv_head = tile.head / params.group;
+  tile.q0 = (params.q_tiles - 1 - int(rest / heads)) * BLOCK_M;  // the last rows see the most keys
+  return tile;
+}
+
+// Keys [0, limit) are visible to row i.
+__device__ __forceinline__ int visible_keys(const ForwardParams &params, int i) {
+  return min(params.nk, i + params.causal_shift + 1);
+}
+
+// The steps of a tile: the kept mask blocks of its row block, last to first, each BLOCK_N keys at a time.
+struct Keys {
+  const int *blocks;         // this row block's list
+  int skipped;               // steps at the end of the last block that no row can see
+  int steps;
+};
+
+__device__ __forceinline__ Keys find_keys(const ForwardParams &params, const Tile &tile) {
+  const long long list = tile.batch * params.mask_batch_lists + tile.head * params.mask_head_lists +
+                         tile.q0 / MASK_ROWS;
+  const long long start = params.mask_starts[list];
+  const int limit = visible_keys(params, min(tile.q0 + BLOCK_M, params.nq) - 1);
+  // Binary search for the number of blocks that begin before the limit.
+  Keys keys;
+  keys.blocks = params.mask_blocks + start;
+  int low = 0, high = int(params.mask_starts[list + 1] - start);
+  while (low < high) {
+    const int middle = (low + high) / 2;
+    if (keys.blocks[middle] < (limit + MASK_COLS - 1) / MASK_COLS) low = middle + 1; else high = middle;
+  }
+  const int blocks = limit > 0 ? low : 0;
+  keys.skipped = 0;
+  if (blocks > 0) {
+    const int seen = limit - keys.blocks[blocks - 1] * MASK_COLS;  // keys of the last block before the limit
+    if (seen < MASK_COLS) keys.skipped = STEPS_PER_MASK_BLOCK - (seen + BLOCK_N - 1) / BLOCK_N;
+  }
+  keys.steps = blocks * STEPS_PER_MASK_BLOCK - keys.skipped;
+  return keys;
+}
+
+// First key of a step.
+__device__ __forceinline__ int key_of(const Keys &keys, int step) {
+  const int from_end = keys.steps - 1 - step;
+  return keys.blocks[from_end / STEPS_PER_MASK_BLOCK] * MASK_COLS + from_end % STEPS_PER_MASK_BLOCK * BLOCK_N;
+}
+
+// Whether a warp's rows see no key of the step at all, and whether they see all of them.
+__device__ __forceinline__ bool sees_nothing(const ForwardParams &params, int first_row, int key) {
+  return key >= visible_keys(params, first_row + WARP_ROWS - 1);
+}
+
+__device__ __forceinline__ bool sees_all(const ForwardParams &params, int first_row, int key) {
+  return key + BLOCK_N <= visible_keys(params, first_row);
+}
+
+// S = -inf where the row does not see the key. Lane (g, t) holds rows g, g + 8 and keys 2 t, 2 t + 1 of each
+// 16x8 tile, so one limit a row, relative to this lane's first key, decides by constants.
+__device__ __forceinline__ void mask_scores(float (&rS)[M_TILES][N_TILES][4], const ForwardParams &params,
+                                            int first_row, int key, int lane) {
+  #pragma unroll
+  for (int m = 0; m < M_TILES; ++m) {
+    #pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int row = first_row + m * 16 + h * 8 + lane / 4;
+      const int limit = visible_keys(params, row) - key - lane % 4 * 2;
+      #pragma unroll
+      for (int n = 0; n < N_TILES; ++n) {
+        if (n * 8 >= limit) rS[m][n][2 * h] = MINUS_INFINITY;
+        if (n * 8 + 1 >= limit) rS[m][n][2 * h + 1] = MINUS_INFINITY;
+      }
+    }
+  }
+}
+
+// ---- the end: O = O / l, LSE = ln l + max scale ---------------------------------------------------------
+// O goes through shared memory, so that global stores are whole rows of 16-byte chunks. A warp stages and
+// stores its own rows. Rows that saw no key have l = 0: O = 0, LSE = -inf.
+__device__ __forceinline__ void finish(const ForwardParams &params, const Tile &tile, unsigned smem, int warp,
+                                       int lane, const float (&rO)[M_TILES][O_TILES][4],
+                                       const float (&row_max)[M_TILES][2],
+                                       const float (&row_sum)[M_TILES][2]) {
+  const unsigned sO = smem + warp * WARP_ROWS * V_STRIDE;
+  __syncthreads();  // Q, K, V are no longer needed; wait_copies<0> has been passed or nothing was loaded
+  #pragma unroll
+  for (int m = 0; m < M_TILES; ++m) {
+    #pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const float l = quad_sum(row_sum[m][h]);
+      float normaliser = l > 0.f ? 1.f / l : 0.f;
+      const int row = m * 16 + h * 8 + lane / 4;
+      const int i = tile.q0 + warp * WARP_ROWS + row;
+      if (params.lse && lane % 4 == 0 && i < params.nq) {
+        const float lse = l > 0.f ? (row_max[m][h] * params.scale_log2 + lg2(l)) * 0.69314718f : MINUS_INFINITY;
+        params.lse[(long long)(tile.batch * params.heads_q + tile.head) * params.nq + i] = lse;
+      }
+      #pragma unroll
+      for (int n = 0; n < O_TILES; ++n) {
+        store_shared_4(sO + chunk_offset<V_STRIDE>(row, n) + lane % 4 * 4,
+                       pack(rO[m][n][2 * h] * normaliser, rO[m][n][2 * h + 1] * normaliser));
+      }
+    }
+  }
+  __syncwarp();
+  constexpr int CHUNKS = HEAD_DIM_V / 8;
+  const int rows = params.nq - (tile.q0 + warp * WARP_ROWS);
+  element *gO = params.o + tile.batch * params.o_stride.batch + tile.head * params.o_stride.head +
+                (tile.q0 + warp * WARP_ROWS) * params.o_stride.row;
+  #pragma unroll 4
+  for (int c = lane; c < WARP_ROWS * CHUNKS; c += 32) {
+    const int row = c / CHUNKS, chunk = c % CHUNKS;
+    if (row < rows) {
+      unsigned r[4];
+      load_shared_16(r, sO + chunk_offset<V_STRIDE>(row, chunk));
+      store_global_16(gO + row * params.o_stride.row + chunk * 8, r);
+    }
+  }
+}
+
+// ---- the kernel ----------------------------------------------------------------------------------
+extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM)
+fatune_kernel(const __grid_constant__ ForwardParams params) {
+  extern __shared__ __align__(128) unsigned char shared[];
+  const unsigned smem = shared_address(shared);
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+
+  const Tile tile = find_tile(params);
+  const Lanes lanes = find_lanes(smem, warp, lane);
+  const int first_row = tile.q0 + warp * WARP_ROWS;
+  const element *gQ = params.q + tile.batch * params.q_stride.batch + tile.head * params.q_stride.head +
+                      tile.q0 * params.q_stride.row;
+  const element *gK = params.k + tile.batch * params.k_stride.batch + tile.kv_head * params.k_stride.head;
+  const element *gV = params.v + tile.batch * params.v_stride.batch + tile.kv_head * params.v_stride.head;
+
+  Keys keys = find_keys(params, tile);
+  float rO[M_TILES][O_TILES][4] = {};
+  float row_max[M_TILES][2], row_sum[M_TILES][2];
+  #pragma unroll
+  for (int m = 0; m < M_TILES; ++m) {
+    row_max[m][0] = row_max[m][1] = MINUS_INFINITY;
+    row_sum[m][0] = row_sum[m][1] = 0.f;
+  }
+
+  const int k_row = int(params.k_stride.row), v_row = int(params.v_stride.row);
+  auto load_k = [&](int key, int stage) {
+    copy_tile<BLOCK_N, D_PAD / 8, HEAD_DIM / 8, QK_STRIDE>(smem + SMEM_K + stage * K_STAGE,
+        gK + (long long)key * k_row, k_row, params.nk - key);
+  };
+  auto load_v = [&](int key, int stage) {
+    copy_tile<BLOCK_N, DV_PAD / 8, HEAD_DIM_V / 8, V_STRIDE>(smem + SMEM_V + stage * V_STAGE,
+        gV + (long long)key * v_row, v_row, params.nk - key);
+  };
+
+  if (keys.steps > 0) {
+    copy_tile<BLOCK_M, D_PAD / 8, HEAD_DIM / 8, QK_STRIDE>(smem, gQ, int(params.q_stride.row),
+                                                           params.nq - tile.q0);
+    // One group of copies a step: K and V of step + STAGES - 1 travel while step is computed. The barrier says
+    // both that this step's tiles are there for all and that the last step's are no longer needed.
+    int load_stage = 0;
+    #pragma unroll
+    for (int step = 0; step < STAGES - 1; ++step) {
+      if (step < keys.steps) {
+        const int key = key_of(keys, step);
+        load_k(key, step);
+        load_v(key, step);
+      }
+      commit_copies();
+    }
+    load_stage = STAGES - 1;
+    int stage = 0;
+    for (int step = 0; step < keys.steps; ++step) {
+      wait_copies<STAGES - 2>();
+      __syncthreads();
+      if (step + STAGES - 1 < keys.steps) {
+        const int key = key_of(keys, step + STAGES - 1);
+        load_k(key, load_stage);
+        load_v(key, load_stage);
+      }
+      commit_copies();
+      load_stage = load_stage + 1 == STAGES ? 0 : load_stage + 1;
+
+      const int key = key_of(keys, step);
+      if (!sees_nothing(params, first_row, key)) {
+        float rS[M_TILES][N_TILES][4];
+        gemm_qk(rS, lanes.sQ, lanes.sK + stage * K_STAGE);
+        if (!sees_all(params, first_row, key)) mask_scores(rS, params, first_row, key, lane);
+        update_max(rO, row_max, row_sum, rS, params.scale_log2);
+        softmax_gemm_pv(rO, rS, row_max, row_sum, lanes.sV + stage * V_STAGE, params.scale_log2);
+      }
+      stage = stage + 1 == STAGES ? 0 : stage + 1;
+    }
+  }
+  finish(params, tile, smem, warp, lane, rO, row_max, row_sum);
+}

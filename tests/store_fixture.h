@@ -1,0 +1,255 @@
+/* store_fixture.h: what the store suites share: a folder of their own, random rows, warnings.
+ * in -> out: a seed -> trials and kernels that are sound; a store's warnings -> a list to look at.
+ * Functions are inline because every suite uses only some of them. */
+#ifndef TESTS_STORE_FIXTURE_H
+#define TESTS_STORE_FIXTURE_H
+
+#include <check.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <sqlite3.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cache/store.h"
+#include "generator/status.h"
+
+#define CLASS_H200 "nvidia-h200/sm_90/132"
+#define CLASS_H100 "nvidia-h100/sm_90/114"
+#define CLASS_A100 "nvidia-a100/sm_80/108"
+
+#define assert_ok(expression)                                                                      \
+  do {                                                                                             \
+    const int assert_status = (expression);                                                        \
+    ck_assert_msg(assert_status == FT_OK, "%s: %d %s", #expression, assert_status, ft_detail());   \
+  } while (0)
+
+#define assert_status(expression, expected)                                                        \
+  do {                                                                                             \
+    const int got_status = (expression);                                                           \
+    ck_assert_msg(got_status == (expected), "%s: %d, not %d; %s", #expression, got_status,         \
+                  (expected), ft_detail());                                                        \
+  } while (0)
+
+/* -- random --------------------------------------------------------------------------------- */
+
+struct dice {
+  uint64_t state, seed;
+};
+
+/* FATUNE_TEST_SEED repeats a run; failures print the seed. */
+static inline struct dice dice_new(void) {
+  const char *const given = getenv("FATUNE_TEST_SEED");
+  struct timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  const uint64_t seed = given ? strtoull(given, NULL, 10)
+                              : (uint64_t)now.tv_nsec ^ (uint64_t)getpid() << 32;
+  return (struct dice){seed, seed};
+}
+
+static inline uint64_t dice_bits(struct dice *dice) { /* splitmix64 */
+  uint64_t z = dice->state += UINT64_C(0x9e3779b97f4a7c15);
+  z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+  z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+  return z ^ (z >> 31);
+}
+
+static inline int dice_below(struct dice *dice, int limit) {
+  return (int)(dice_bits(dice) % (uint64_t)limit);
+}
+
+static inline double dice_share(struct dice *dice) {
+  return (double)(dice_bits(dice) >> 11) * 0x1p-53;
+}
+
+static inline struct ft_digest dice_digest(struct dice *dice) {
+  const uint64_t bits = dice_bits(dice);
+  return ft_digest_of(&bits, sizeof bits);
+}
+
+/* -- rows ----------------------------------------------------------------------------------- */
+
+static inline struct ft_digest digest_of_text(const char *text) {
+  return ft_digest_of(text, strlen(text));
+}
+
+static inline struct ft_kernel make_kernel(struct dice *dice, size_t size) {
+  struct ft_kernel kernel = {.source = dice_digest(dice),
+                             .key = dice_digest(dice),
+                             .target = "sm_90",
+                             .nvrtc = "13.0.88",
+                             .image = malloc(size),
+                             .image_size = size,
+                             .registers = dice_below(dice, 256),
+                             .smem_bytes = dice_below(dice, 232448),
+                             .threads = 128};
+  ck_assert_ptr_nonnull(kernel.image);
+  for (size_t i = 0; i < size; i++) ((unsigned char *)kernel.image)[i] = (unsigned char)dice_bits(dice);
+  kernel.image_digest = ft_digest_of(kernel.image, size);
+  if (dice_below(dice, 2)) kernel.log = strdup("ptxas info: 168 registers\n");
+  return kernel;
+}
+
+static inline bool same_kernel(const struct ft_kernel *a, const struct ft_kernel *b) {
+  struct ft_text left = FT_TEXT_INIT, right = FT_TEXT_INIT;
+  ft_kernel_print(a, &left);
+  ft_kernel_print(b, &right);
+  const bool same = strcmp(left.data, right.data) == 0 && a->image_size == b->image_size &&
+                    memcmp(a->image, b->image, a->image_size) == 0 && !a->log == !b->log &&
+                    (!a->log || strcmp(a->log, b->log) == 0);
+  ft_text_free(&left);
+  ft_text_free(&right);
+  return same;
+}
+
+static inline struct ft_request request_of(const char *text) {
+  struct ft_request request;
+  assert_ok(ft_request_parse(&request, text));
+  return request;
+}
+
+static inline struct ft_config config_number(int number) {
+  struct ft_config config = {.family = FT_FAMILY_MMA};
+  for (int knob = 0; knob < FT_KNOB_COUNT; knob++) {
+    const struct ft_knob *const about = ft_knob(knob);
+    ft_config_set(&config, knob, about->values[number % about->value_count]);
+    number /= about->value_count;
+  }
+  return config;
+}
+
+/* A measured trial: config number, one median, a spread of a thousandth of it. */
+static inline struct ft_trial make_trial(const char *request, const char *device, int config,
+                                         double median_us) {
+  struct ft_trial trial = {.policy = "events-warm/1",
+                           .nvrtc = "13.0.88",
+                           .driver = "580.65",
+                           .outcome = FT_OUTCOME_OK,
+                           .median_us = median_us,
+                           .spread_us = median_us / 1000,
+                           .registers = 168,
+                           .smem_bytes = 65536,
+                           .at = 1700000000};
+  trial.request = request_of(request);
+  trial.bucket = ft_request_bucket(&trial.request);
+  trial.config = config_number(config);
+  snprintf(trial.device, sizeof trial.device, "%s", device);
+  trial.templates = digest_of_text("templates 1");
+  return trial;
+}
+
+/* -- stores --------------------------------------------------------------------------------- */
+
+enum { FIXTURE_WARNINGS = 32 };
+
+struct fixture {
+  char root[64];   /* removed at the end */
+  char folder[96]; /* of the user files; not made */
+  char warnings[FIXTURE_WARNINGS][512];
+  int warning_count;
+  struct dice dice;
+};
+
+static inline void note_warning(void *payload, const char *message) {
+  struct fixture *const fixture = payload;
+  ck_assert_int_lt(fixture->warning_count, FIXTURE_WARNINGS);
+  snprintf(fixture->warnings[fixture->warning_count++], 512, "%s", message);
+}
+
+static inline void fixture_open(struct fixture *fixture) {
+  memset(fixture, 0, sizeof *fixture);
+  unsetenv("FATUNE_CACHE_DIR");
+  unsetenv("FATUNE_SYSTEM_PATH");
+  fixture->dice = dice_new();
+  snprintf(fixture->root, sizeof fixture->root, "/tmp/fatune-test-XXXXXX");
+  ck_assert_ptr_nonnull(mkdtemp(fixture->root));
+  snprintf(fixture->folder, sizeof fixture->folder, "%s/user", fixture->root);
+}
+
+static inline int remove_one(const char *path, const struct stat *state, int kind,
+                             struct FTW *where) {
+  (void)state;
+  (void)kind;
+  (void)where;
+  return remove(path);
+}
+
+static inline void fixture_close(struct fixture *fixture) {
+  nftw(fixture->root, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+static inline struct ft_store *open_store_with(struct fixture *fixture,
+                                               struct ft_store_options options) {
+  struct ft_store *store = NULL;
+  if (!options.folder) options.folder = fixture->folder;
+  options.warn = note_warning;
+  options.payload = fixture;
+  assert_ok(ft_store_open(&store, &options));
+  return store;
+}
+
+static inline struct ft_store *open_store(struct fixture *fixture) {
+  return open_store_with(fixture, (struct ft_store_options){.folder = fixture->folder});
+}
+
+static inline void assert_warnings(const struct fixture *fixture, int expected) {
+  ck_assert_msg(fixture->warning_count == expected, "%d warnings, not %d; first: %s; last: %s",
+                fixture->warning_count, expected,
+                fixture->warning_count ? fixture->warnings[0] : "-",
+                fixture->warning_count ? fixture->warnings[fixture->warning_count - 1] : "-");
+}
+
+/* -- files ---------------------------------------------------------------------------------- */
+
+struct bytes {
+  unsigned char *data;
+  size_t size;
+};
+
+static inline struct bytes read_bytes(const char *path) {
+  FILE *const file = fopen(path, "rb");
+  ck_assert_msg(file != NULL, "%s", path);
+  fseek(file, 0, SEEK_END);
+  struct bytes bytes = {NULL, (size_t)ftell(file)};
+  rewind(file);
+  bytes.data = malloc(bytes.size + 1);
+  ck_assert_uint_eq(fread(bytes.data, 1, bytes.size, file), bytes.size);
+  fclose(file);
+  return bytes;
+}
+
+static inline void write_bytes(const char *path, const void *data, size_t size) {
+  FILE *const file = fopen(path, "wb");
+  ck_assert_msg(file != NULL, "%s", path);
+  ck_assert_uint_eq(fwrite(data, 1, size, file), size);
+  ck_assert_int_eq(fclose(file), 0);
+}
+
+/* Runs SQL on a file behind the store's back. */
+static inline void run_sql(const char *path, const char *sql) {
+  sqlite3 *handle = NULL;
+  char *message = NULL;
+  ck_assert_int_eq(sqlite3_open(path, &handle), SQLITE_OK);
+  sqlite3_exec(handle, sql, NULL, NULL, &message);
+  ck_assert_msg(message == NULL, "%s: %s", sql, message);
+  sqlite3_close(handle);
+}
+
+static inline int64_t number_of(const char *path, const char *sql) {
+  sqlite3 *handle = NULL;
+  sqlite3_stmt *statement = NULL;
+  ck_assert_int_eq(sqlite3_open(path, &handle), SQLITE_OK);
+  ck_assert_msg(sqlite3_prepare_v2(handle, sql, -1, &statement, NULL) == SQLITE_OK, "%s: %s", sql,
+                sqlite3_errmsg(handle));
+  ck_assert_int_eq(sqlite3_step(statement), SQLITE_ROW);
+  const int64_t number = sqlite3_column_int64(statement, 0);
+  sqlite3_finalize(statement);
+  sqlite3_close(handle);
+  return number;
+}
+
+#endif

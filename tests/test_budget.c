@@ -1,0 +1,149 @@
+/* test_budget.c: shared memory, registers and occupancy of single configs.
+ * in -> out: tests/cases/budget.txt (computed by hand) and random configs -> Check suite. */
+#include <check.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "generator/budget.h"
+#include "tests/generator_cases.h"
+#include "tests/suites.h"
+
+enum { LINE_BYTES = 1024 };
+
+struct hand_case {
+  struct ft_request request;
+  struct ft_config config;
+  struct ft_arch arch;
+  struct ft_budget budget;
+  int line;
+};
+
+static int field_of(const struct ft_budget *budget, const char *name) {
+#define FIELD(field)                                                                               \
+  if (strcmp(name, #field) == 0) return budget->field
+  FIELD(threads);
+  FIELD(warp_rows);
+  FIELD(d_pad);
+  FIELD(dv_pad);
+  FIELD(qk_stride);
+  FIELD(v_stride);
+  FIELD(smem_q);
+  FIELD(smem_k);
+  FIELD(smem_v);
+  FIELD(smem_o);
+  FIELD(smem_bytes);
+  FIELD(regs_q);
+  FIELD(regs_s);
+  FIELD(regs_p);
+  FIELD(regs_o);
+  FIELD(regs_estimate);
+  FIELD(regs_limit);
+#undef FIELD
+  ck_abort_msg("budget.txt: no field '%s'", name);
+  return 0;
+}
+
+static int number_at(const char *text, char stop) {
+  char *end;
+  const long value = strtol(text, &end, 10);
+  ck_assert_msg(end != text && *end == stop, "budget.txt: no number at '%s'", text);
+  return (int)value;
+}
+
+/* "name=value" or "occupancy(registers)=value". */
+static void check_word(const struct hand_case *hand, char *word) {
+  static const char occupancy[] = "occupancy(";
+  char *const equals = strchr(word, '=');
+  ck_assert_msg(equals != NULL, "budget.txt:%d: '%s' has no value", hand->line, word);
+  *equals = '\0';
+  const int expected = number_at(equals + 1, '\0');
+  const bool blocks = strncmp(word, occupancy, sizeof occupancy - 1) == 0;
+  const int actual = blocks ? ft_budget_occupancy(&hand->budget, &hand->arch,
+                                                  number_at(word + sizeof occupancy - 1, ')'))
+                            : field_of(&hand->budget, word);
+  ck_assert_msg(actual == expected, "budget.txt:%d: %s is %d, by hand %d", hand->line, word, actual,
+                expected);
+}
+
+static void check_line(char *line, int number) {
+  struct hand_case hand = {.line = number};
+  char *rest = line;
+  const char *const request = strtok_r(line, "|", &rest), *const config =
+                                                              strtok_r(NULL, "|", &rest);
+  const char *const gpu = strtok_r(NULL, "|", &rest);
+  ck_assert_msg(ft_request_parse(&hand.request, request) == FT_OK, "%s", ft_detail());
+  hand.config = known_config(config);
+  hand.arch = known_gpu(gpu);
+  hand.budget = ft_budget_of(&hand.request, &hand.config, &hand.arch);
+  for (char *word = strtok_r(NULL, "| \n", &rest); word; word = strtok_r(NULL, " \n", &rest))
+    check_word(&hand, word);
+}
+
+START_TEST(budgets_computed_by_hand) {
+  FILE *const file = fopen(FATUNE_TESTS_DIR "/cases/budget.txt", "r");
+  ck_assert_msg(file != NULL, "cases/budget.txt is missing");
+  char line[LINE_BYTES];
+  int number = 0, cases = 0;
+  while (fgets(line, sizeof line, file) != NULL) {
+    ++number;
+    ck_assert_msg(strchr(line, '\n') != NULL, "budget.txt:%d is too long", number);
+    if (line[0] == '#' || line[0] == '\n') continue;
+    check_line(line, number);
+    ++cases;
+  }
+  ck_assert_int_eq(fclose(file), 0);
+  ck_assert_int_ge(cases, 6);
+}
+END_TEST
+
+START_TEST(strides_avoid_bank_conflicts) {
+  const struct ft_arch arch = known_gpu("h200");
+  struct ft_request request;
+  ck_assert_int_eq(ft_request_parse(&request, "d64 nq1"), FT_OK);
+  const struct ft_config config =
+      known_config("mma block_m=64 block_n=64 warps=4 stages=1 ctas_per_sm=1");
+  for (request.head_dim = 16; request.head_dim <= 256; request.head_dim += 8) {
+    const struct ft_budget budget = ft_budget_of(&request, &config, &arch);
+    ck_assert_int_ge(budget.d_pad, request.head_dim);
+    ck_assert_int_lt(budget.d_pad - request.head_dim, 16);
+    ck_assert_int_eq(budget.d_pad % 16, 0);
+    ck_assert_int_ge(budget.qk_stride, 2 * budget.d_pad);
+    /* Eight rows begin in eight different 16-byte groups of the 128 bytes of all banks. */
+    int groups = 0;
+    for (int row = 0; row < 8; ++row) groups |= 1 << (row * budget.qk_stride / 16 % 8);
+    ck_assert_int_eq(groups, 0xff);
+  }
+}
+END_TEST
+
+/* Knobs of any size (a config from a text) must neither overflow nor divide by zero. */
+START_TEST(wild_configs_are_harmless) {
+  seed_cases();
+  const struct ft_arch arch = known_gpu("a100");
+  for (int round = 0; round < 20000; ++round) {
+    const struct ft_request request = random_request();
+    struct ft_config config = random_config();
+    if (random_int(0, 1)) config = random_candidate();
+    if (random_int(0, 3) == 0) ft_config_set(&config, random_int(0, FT_KNOB_COUNT - 1), -5);
+    const struct ft_budget budget = ft_budget_of(&request, &config, &arch);
+    ck_assert_msg(budget.threads >= 0 && budget.smem_bytes >= 0 && budget.regs_estimate >= 0,
+                  "seed %llu", (unsigned long long)cases_seed);
+    const int blocks = ft_budget_occupancy(&budget, &arch, random_int(-1, 300));
+    ck_assert_int_ge(blocks, 0);
+    ck_assert_int_le(blocks * budget.threads, arch.threads_per_sm);
+    ck_assert_int_le(blocks * budget.smem_bytes, arch.smem_per_sm);
+  }
+}
+END_TEST
+
+Suite *make_budget_suite(void) {
+  Suite *const suite = suite_create("budget");
+  TCase *const tests = tcase_create("all");
+  tcase_add_test(tests, budgets_computed_by_hand);
+  tcase_add_test(tests, strides_avoid_bank_conflicts);
+  tcase_add_test(tests, wild_configs_are_harmless);
+  suite_add_tcase(suite, tests);
+  return suite;
+}

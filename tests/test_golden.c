@@ -1,0 +1,345 @@
+/* test_golden.c: emitted kernels and their budgets against the files of tests/golden.
+ * in -> out: list.txt (name | target | request | config) -> <name>.cu, <name>.budget.txt.
+ * Every kernel is compiled for every target of the `mma` family; a spill fails, always.
+ * `make golden` sets FATUNE_GOLDEN_UPDATE and writes the files instead of comparing them. */
+#include <check.h>
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "generator/emit.h"
+#include "generator/status.h"
+#include "runtime/compiler.h"
+#include "tests/suites.h"
+
+#define FOLDER FATUNE_TESTS_DIR "/golden/"
+
+enum { MAX_ENTRIES = 64, NAME_SIZE = 48, LINE_SIZE = 512 };
+
+static const char *const targets[] = {"sm_75", "sm_80",  "sm_86", "sm_89",
+                                      "sm_90", "sm_100", "sm_120"};
+enum { TARGET_COUNT = (int)(sizeof targets / sizeof targets[0]) };
+
+struct entry {
+  char name[NAME_SIZE];
+  char target[16];
+  struct ft_request request;
+  struct ft_config config;
+};
+
+static void must(int status, const char *what) {
+  ck_assert_msg(status == FT_OK, "%s: %s (%s)", what, ft_status_text(status), ft_detail());
+}
+
+/* ---- files -------------------------------------------------------------------------------------
+ */
+
+static bool updating(void) {
+  return getenv("FATUNE_GOLDEN_UPDATE") != NULL;
+}
+
+static void read_file(const char *path, struct ft_text *text) {
+  FILE *file = fopen(path, "rb");
+  ck_assert_msg(file != NULL, "%s: %s; `make golden` writes it", path, strerror(errno));
+  char block[4096];
+  size_t count;
+  while ((count = fread(block, 1, sizeof block, file)) > 0) ft_text_append(text, block, count);
+  ck_assert_int_eq(ferror(file), 0);
+  ck_assert_int_eq(fclose(file), 0);
+  must(ft_text_status(text), path);
+}
+
+static void write_file(const char *path, const char *bytes, size_t length) {
+  FILE *file = fopen(path, "wb");
+  ck_assert_msg(file != NULL, "%s: %s", path, strerror(errno));
+  ck_assert_uint_eq(fwrite(bytes, 1, length, file), length);
+  ck_assert_int_eq(fclose(file), 0);
+}
+
+static int first_different_line(const char *a, const char *b) {
+  int line = 1;
+  for (; *a != '\0' && *a == *b; a++, b++)
+    if (*a == '\n') line++;
+  return line;
+}
+
+/* What the line begins with, for a message. */
+static const char *line_at(const char *text, int line, char buffer[LINE_SIZE]) {
+  for (; line > 1 && *text != '\0'; text++)
+    if (*text == '\n') line--;
+  snprintf(buffer, LINE_SIZE, "%.*s", (int)strcspn(text, "\n"), text);
+  return buffer;
+}
+
+static void compare_or_write(const char *name, const char *suffix, const struct ft_text *now) {
+  char path[sizeof FOLDER + NAME_SIZE + 16];
+  snprintf(path, sizeof path, "%s%s%s", FOLDER, name, suffix);
+  if (updating()) {
+    write_file(path, now->data, now->length);
+    return;
+  }
+  struct ft_text golden = FT_TEXT_INIT;
+  read_file(path, &golden);
+  const char *before = golden.data ? golden.data : "";
+  char old[LINE_SIZE], new[LINE_SIZE];
+  const int line = first_different_line(before, now->data);
+  ck_assert_msg(strcmp(before, now->data) == 0,
+                "%s:%d differs; where that is meant, `make golden` and review the diff\n- %s\n+ %s",
+                path, line, line_at(before, line, old), line_at(now->data, line, new));
+  ft_text_free(&golden);
+}
+
+/* ---- list.txt ----------------------------------------------------------------------------------
+ */
+
+/* Cuts `line` at '|' into exactly `count` fields without the blanks around them. */
+static bool split(char *line, char **fields, int count) {
+  for (int i = 0; i < count; i++) {
+    char *bar = strchr(line, '|');
+    if ((bar != NULL) != (i < count - 1)) return false;
+    char *end = bar ? bar : line + strlen(line);
+    while (end > line && strchr(" \t\r\n", end[-1])) end--;
+    fields[i] = line + strspn(line, " \t");
+    line = bar ? bar + 1 : line;
+    *end = '\0';
+  }
+  return true;
+}
+
+static int read_entries(struct entry entries[MAX_ENTRIES]) {
+  FILE *file = fopen(FOLDER "list.txt", "r");
+  ck_assert_msg(file != NULL, FOLDER "list.txt: %s", strerror(errno));
+  char line[LINE_SIZE];
+  int count = 0;
+  while (fgets(line, sizeof line, file)) {
+    char *fields[4];
+    if (line[0] == '#' || line[0] == '\n') continue;
+    ck_assert_msg(split(line, fields, 4), "list.txt, entry %d: not 4 fields", count + 1);
+    ck_assert_int_lt(count, MAX_ENTRIES);
+    struct entry *entry = &entries[count++];
+    snprintf(entry->name, sizeof entry->name, "%s", fields[0]);
+    snprintf(entry->target, sizeof entry->target, "%s", fields[1]);
+    must(ft_request_parse(&entry->request, fields[2]), fields[0]);
+    must(ft_config_parse(&entry->config, fields[3]), fields[0]);
+  }
+  ck_assert_int_eq(fclose(file), 0);
+  return count;
+}
+
+/* Loop tests are registered by number before the list is read; numbers past its end do nothing. */
+static bool entry_at(int index, struct entry *entry) {
+  struct entry entries[MAX_ENTRIES];
+  const int count = read_entries(entries);
+  if (index < count) *entry = entries[index];
+  return index < count;
+}
+
+static int count_entries(void) {
+  FILE *file = fopen(FOLDER "list.txt", "r");
+  char line[LINE_SIZE];
+  int count = 0;
+  while (file && fgets(line, sizeof line, file)) count += line[0] != '#' && line[0] != '\n';
+  if (file) fclose(file);
+  return count;
+}
+
+/* ---- the tests ---------------------------------------------------------------------------------
+ */
+
+static void arch_of(struct ft_lua *lua, const char *target, struct ft_arch *arch) {
+  must(ft_lua_gpu(lua, target, arch), target);
+}
+
+START_TEST(emitted_text_is_golden) {
+  struct entry entry;
+  if (!entry_at(_i, &entry)) return;
+  struct ft_lua *lua = NULL;
+  struct ft_arch arch;
+  struct ft_source source;
+  must(ft_lua_open(&lua, NULL), "templates");
+  arch_of(lua, entry.target, &arch);
+  must(ft_emit(&source, lua, &entry.request, &arch, &entry.config), entry.name);
+
+  struct ft_text text = FT_TEXT_INIT;
+  ft_text_append(&text, source.text, source.length);
+  must(ft_text_status(&text), entry.name);
+  compare_or_write(entry.name, ".cu", &text);
+  ft_text_free(&text);
+  ft_source_free(&source);
+  ft_lua_close(lua);
+}
+END_TEST
+
+/* Appends the line of one target, "sm_80  threads=128 smem=49152 registers=168 spills=0". */
+static void add_budget(struct ft_text *text, struct ft_compiler *compiler, struct ft_lua *lua,
+                       const struct entry *entry, const char *target) {
+  struct ft_arch arch;
+  arch_of(lua, target, &arch);
+  if (ft_rules_serves(&entry->request, &arch) != FT_OK) {
+    ft_text_add(text, "%-7s not served\n", target);
+    return;
+  }
+  const struct ft_rule *broken = ft_rules_broken(&entry->request, &arch, &entry->config);
+  if (broken) {
+    ck_assert_msg(arch.sm < 80, "%s is rejected on %s by %s; choose a config for all targets",
+                  entry->name, target, broken->name);
+    ft_text_add(text, "%-7s rejected by %s\n", target, broken->name);
+    return;
+  }
+  if (ft_compiler_supports(compiler, target) != FT_OK) { /* CUDA 12.0 knows no sm_100 */
+    ft_text_add(text, "%-7s unknown to this NVRTC\n", target);
+    return;
+  }
+  struct ft_source source;
+  struct ft_kernel kernel;
+  must(ft_emit(&source, lua, &entry->request, &arch, &entry->config), entry->name);
+  must(ft_compiler_compile(compiler, &source, &kernel), entry->name);
+  ck_assert_msg(kernel.spill_bytes == 0, "%s on %s: %d bytes per thread spill (%d registers)",
+                entry->name, target, kernel.spill_bytes, kernel.registers);
+  ck_assert_int_eq(kernel.threads, source.budget.threads);
+  ck_assert_int_eq(kernel.smem_bytes, source.budget.smem_bytes);
+  ck_assert_int_le(kernel.registers, source.budget.regs_limit);
+  ft_text_add(text, "%-7s threads=%d smem=%d registers=%d spills=%d\n", target, kernel.threads,
+              kernel.smem_bytes, kernel.registers, kernel.spill_bytes);
+  ft_kernel_free(&kernel);
+  ft_source_free(&source);
+}
+
+/* "nvrtc 13.0.88": the version without the digest of its file. */
+static void add_version(struct ft_text *text, const struct ft_compiler *compiler) {
+  const char *version = ft_compiler_version(compiler);
+  ft_text_add(text, "nvrtc %.*s\n", (int)strcspn(version, "+"), version);
+}
+
+/* Registers are NVRTC's choice, so they are golden for one version of it only. */
+static bool golden_compiler(const struct entry *entry, const char *expected) {
+  char path[sizeof FOLDER + NAME_SIZE + 16];
+  struct ft_text golden = FT_TEXT_INIT;
+  snprintf(path, sizeof path, "%s%s.budget.txt", FOLDER, entry->name);
+  read_file(path, &golden);
+  const bool same = golden.data && strncmp(golden.data, expected, strlen(expected)) == 0;
+  ft_text_free(&golden);
+  return same;
+}
+
+START_TEST(every_target_compiles_within_the_golden_budget) {
+  struct entry entry;
+  if (!entry_at(_i, &entry)) return;
+  struct ft_lua *lua = NULL;
+  struct ft_compiler *compiler = NULL;
+  must(ft_lua_open(&lua, NULL), "templates");
+  must(ft_compiler_open(&compiler), "NVRTC");
+
+  struct ft_text budget = FT_TEXT_INIT, version = FT_TEXT_INIT;
+  add_version(&version, compiler);
+  add_version(&budget, compiler);
+  for (int i = 0; i < TARGET_COUNT; i++) add_budget(&budget, compiler, lua, &entry, targets[i]);
+  must(ft_text_status(&budget), entry.name);
+  must(ft_text_status(&version), entry.name);
+  if (updating() || golden_compiler(&entry, version.data))
+    compare_or_write(entry.name, ".budget.txt", &budget);
+  ft_text_free(&version);
+  ft_text_free(&budget);
+  ft_compiler_close(compiler);
+  ft_lua_close(lua);
+}
+END_TEST
+
+/* The guard above is worth something only if a real spill reaches it: aimed at four blocks per
+ * multiprocessor, a kernel that wants 200 registers gets 128. */
+START_TEST(a_spill_is_seen) {
+  static const char constant[] = "CTAS_PER_SM = 1";
+  struct ft_request request;
+  struct ft_config config;
+  struct ft_arch arch;
+  struct ft_source source;
+  struct ft_kernel kernel;
+  struct ft_lua *lua = NULL;
+  struct ft_compiler *compiler = NULL;
+  must(ft_lua_open(&lua, NULL), "templates");
+  must(ft_compiler_open(&compiler), "NVRTC");
+  arch_of(lua, "sm_80", &arch);
+  must(ft_request_parse(&request, "forward bf16 d256 nq4096"), "request");
+  must(ft_config_parse(&config, "mma block_m=64 block_n=32 warps=4 stages=2 q_in_regs=0 overlap=0 "
+                                "ctas_per_sm=1"),
+       "config");
+  must(ft_emit(&source, lua, &request, &arch, &config), "emit");
+  char *blocks = strstr(source.text, constant);
+  ck_assert_msg(blocks != NULL, "the emitted text has no \"%s\"", constant);
+  blocks[sizeof constant - 2] = '4';
+  must(ft_compiler_compile(compiler, &source, &kernel), "compile");
+  ck_assert_int_le(kernel.registers, 128);
+  ck_assert_int_gt(kernel.spill_bytes, 0);
+  ft_kernel_free(&kernel);
+  ft_source_free(&source);
+  ft_compiler_close(compiler);
+  ft_lua_close(lua);
+}
+END_TEST
+
+/* A golden kernel must compile for its own target, and sm_75 must be covered by one at least. */
+START_TEST(every_golden_config_is_legal_on_its_target) {
+  struct entry entries[MAX_ENTRIES];
+  const int count = read_entries(entries);
+  struct ft_lua *lua = NULL;
+  bool covered[TARGET_COUNT] = {false};
+  must(ft_lua_open(&lua, NULL), "templates");
+  for (int i = 0; i < count; i++) {
+    for (int t = 0; t < TARGET_COUNT; t++) {
+      struct ft_arch arch;
+      arch_of(lua, targets[t], &arch);
+      const struct ft_rule *broken =
+          ft_rules_broken(&entries[i].request, &arch, &entries[i].config);
+      const bool legal = ft_rules_serves(&entries[i].request, &arch) == FT_OK && !broken;
+      covered[t] = covered[t] || legal;
+      ck_assert_msg(legal || strcmp(targets[t], entries[i].target) != 0, "%s breaks %s on %s",
+                    entries[i].name, broken ? broken->name : "the target", targets[t]);
+    }
+  }
+  for (int t = 0; t < TARGET_COUNT; t++)
+    ck_assert_msg(covered[t], "no golden kernel is compiled for %s", targets[t]);
+  ft_lua_close(lua);
+}
+END_TEST
+
+START_TEST(no_golden_file_is_left_over) {
+  struct entry entries[MAX_ENTRIES];
+  const int count = read_entries(entries);
+  DIR *folder = opendir(FOLDER);
+  ck_assert_ptr_nonnull(folder);
+  const struct dirent *file;
+  while ((file = readdir(folder)) != NULL) {
+    if (file->d_name[0] == '.' || strcmp(file->d_name, "list.txt") == 0) continue;
+    bool listed = false;
+    for (int i = 0; i < count; i++) {
+      const size_t length = strlen(entries[i].name);
+      listed = listed ||
+               (strncmp(file->d_name, entries[i].name, length) == 0 && file->d_name[length] == '.');
+    }
+    ck_assert_msg(listed, "tests/golden/%s belongs to no entry of list.txt", file->d_name);
+  }
+  closedir(folder);
+}
+END_TEST
+
+Suite *make_golden_suite(void) {
+  Suite *suite = suite_create("golden");
+  const int count = count_entries();
+  TCase *list = tcase_create("list");
+  tcase_add_test(list, every_golden_config_is_legal_on_its_target);
+  tcase_add_test(list, no_golden_file_is_left_over);
+  suite_add_tcase(suite, list);
+
+  TCase *text = tcase_create("text");
+  tcase_add_loop_test(text, emitted_text_is_golden, 0, count);
+  suite_add_tcase(suite, text);
+
+  TCase *budget = tcase_create("budget");
+  tcase_set_timeout(budget, 300); /* seven compiles each, on a busy machine */
+  tcase_add_loop_test(budget, every_target_compiles_within_the_golden_budget, 0, count);
+  tcase_add_test(budget, a_spill_is_seen);
+  suite_add_tcase(suite, budget);
+  return suite;
+}

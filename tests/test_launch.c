@@ -1,0 +1,344 @@
+/* test_launch.c: the checks and the arithmetic of one run.
+ * in -> out: arguments -> device struct and grid; every bad argument -> its name, value and what is
+ * allowed. */
+#include <math.h>
+#include <string.h>
+
+#include "generator/status.h"
+#include "runtime/session.h"
+#include "tests/fake/use_fake.h"
+#include "tests/suites.h"
+
+static struct ft_request request;
+static struct ft_config config;
+static struct ft_arch arch;
+static fatune_arguments good;
+static struct ft_launch launch;
+
+/* Addresses are never followed by ft_launch_prepare. */
+static void *at(uintptr_t address) {
+  return (void *)address;
+}
+
+/* batch 2, 8 query heads on 2 kv heads, 300 queries, 700 keys, d 64, dv 48, [batch, seq, head,
+ * dim]. */
+static void set_up(void) {
+  request = (struct ft_request){.dtype = FT_BF16,
+                                .head_dim = 64,
+                                .head_dim_v = 48,
+                                .heads_q = 8,
+                                .heads_kv = 2,
+                                .batch = 2,
+                                .seqlen_q = 300,
+                                .seqlen_k = 700,
+                                .mask_density = 1};
+  config = (struct ft_config){.block_m = 128, .block_n = 64, .warps = 4, .stages = 2};
+  arch = (struct ft_arch){.sm = 90, .sm_count = 132, .l2_bytes = 50 << 20};
+  const fatune_arguments empty = FATUNE_ARGUMENTS_INIT;
+  good = empty;
+  good.q = (fatune_tensor){at(0x10000000), 300 * 8 * 64, 8 * 64, 64};
+  good.k = (fatune_tensor){at(0x20000000), 700 * 2 * 64, 2 * 64, 64};
+  good.v = (fatune_tensor){at(0x30000000), 700 * 2 * 48, 2 * 48, 48};
+  good.o = (fatune_tensor){at(0x40000000), 300 * 8 * 48, 8 * 48, 48};
+  good.lse = at(0x50000000);
+}
+
+static int prepare(const fatune_arguments *arguments) {
+  memset(&launch, 0x5a, sizeof launch);
+  return ft_launch_prepare(&launch, &request, &config, &arch, arguments);
+}
+
+static void expect_bad(const fatune_arguments *bad, const char *name, const char *allowed) {
+  ck_assert_status(prepare(bad), FT_E_ARGUMENT);
+  ck_assert_detail(name);
+  ck_assert_detail(allowed);
+  ck_assert_status(prepare(&good), FT_OK);
+}
+
+#define BAD(field, value, name, allowed)                                                           \
+  do {                                                                                             \
+    fatune_arguments bad = good;                                                                   \
+    bad.field = value;                                                                             \
+    expect_bad(&bad, name, allowed);                                                               \
+  } while (0)
+
+START_TEST(good_arguments_become_params) {
+  ck_assert_status(prepare(&good), FT_OK);
+  const struct ft_forward_params *const p = &launch.params;
+  ck_assert_uint_eq(launch.grid, 3 * 2 * 8);
+  ck_assert_uint_eq(p->q, 0x10000000);
+  ck_assert_uint_eq(p->k, 0x20000000);
+  ck_assert_uint_eq(p->v, 0x30000000);
+  ck_assert_uint_eq(p->o, 0x40000000);
+  ck_assert_uint_eq(p->lse, 0x50000000);
+  ck_assert_int_eq(p->q_stride.batch, 300 * 8 * 64);
+  ck_assert_int_eq(p->q_stride.row, 8 * 64);
+  ck_assert_int_eq(p->q_stride.head, 64);
+  ck_assert_int_eq(p->v_stride.row, 2 * 48);
+  ck_assert_int_eq(p->o_stride.head, 48);
+  ck_assert_int_eq(p->nq, 300);
+  ck_assert_int_eq(p->nk, 700);
+  ck_assert_int_eq(p->heads_q, 8);
+  ck_assert_int_eq(p->group, 4);
+  ck_assert_int_eq(p->batch, 2);
+  ck_assert_int_eq(p->q_tiles, 3);
+  ck_assert_int_eq(p->section_heads, 1);
+  ck_assert_float_eq(p->scale, 0.125f);
+  ck_assert_float_eq_tol(p->scale_log2, 0.125f * 1.442695041f, 1e-7f);
+  ck_assert_uint_eq(p->dropout_threshold, 0);
+  ck_assert_float_eq(p->dropout_rescale, 1);
+  ck_assert_uint_eq(p->mask_starts | p->mask_blocks | p->seed | p->seed_address, 0);
+}
+END_TEST
+
+START_TEST(a_run_may_differ_from_its_request) {
+  fatune_arguments other = good;
+  other.batch = 1;
+  other.heads_q = other.heads_kv = 1;
+  other.seqlen_q = 1;
+  other.seqlen_k = INT32_MAX;
+  other.k.stride_seq = other.v.stride_seq = 0; /* one key for all: a broadcast input */
+  other.lse = NULL;
+  other.scale = 3;
+  ck_assert_status(prepare(&other), FT_OK);
+  ck_assert_uint_eq(launch.grid, 1);
+  ck_assert_int_eq(launch.params.nk, INT32_MAX);
+  ck_assert_int_eq(launch.params.q_stride.batch, 0); /* extents of 1 */
+  ck_assert_float_eq(launch.params.scale, 3);
+  ck_assert_uint_eq(launch.params.lse, 0);
+}
+END_TEST
+
+START_TEST(strides_of_extents_of_one_are_ignored) {
+  fatune_arguments odd = good;
+  odd.batch = 1;
+  odd.q.stride_batch = odd.k.stride_batch = odd.v.stride_batch = 3;
+  odd.o.stride_batch = -7;
+  ck_assert_status(prepare(&odd), FT_OK);
+  ck_assert_int_eq(launch.params.o_stride.batch, 0);
+}
+END_TEST
+
+START_TEST(other_layouts_are_accepted) {
+  fatune_arguments bhsd = good;
+  bhsd.o = (fatune_tensor){at(0x40000000), 8 * 300 * 48, 48, 300 * 48};
+  ck_assert_status(prepare(&bhsd), FT_OK);
+  fatune_arguments sbhd = good;
+  sbhd.o = (fatune_tensor){at(0x40000000), 8 * 48, 2 * 8 * 48, 48};
+  ck_assert_status(prepare(&sbhd), FT_OK);
+  fatune_arguments padded = good;
+  padded.o = (fatune_tensor){at(0x40000000), 300 * 8 * 56 + 64, 8 * 56, 56};
+  ck_assert_status(prepare(&padded), FT_OK);
+}
+END_TEST
+
+START_TEST(the_causal_shift_follows_the_alignment) {
+  request.causal = FT_CAUSAL_BOTTOM_RIGHT;
+  ck_assert_status(prepare(&good), FT_OK);
+  ck_assert_int_eq(launch.params.causal_shift, 400);
+  request.causal = FT_CAUSAL_TOP_LEFT;
+  ck_assert_status(prepare(&good), FT_OK);
+  ck_assert_int_eq(launch.params.causal_shift, 0);
+  request.causal = FT_CAUSAL_BOTTOM_RIGHT;
+  fatune_arguments extreme = good;
+  extreme.batch = extreme.heads_q = extreme.heads_kv = 1;
+  extreme.seqlen_q = INT32_MAX;
+  extreme.seqlen_k = 1;
+  ck_assert_status(prepare(&extreme), FT_OK);
+  ck_assert_int_eq(launch.params.causal_shift, 1 - INT32_MAX);
+}
+END_TEST
+
+START_TEST(sections_fill_half_of_l2) {
+  request.causal = FT_CAUSAL_BOTTOM_RIGHT;
+  const int64_t kv = 700 * (64 + 48) * 2;
+  arch.l2_bytes = 2 * kv * 3 + 1; /* three kv heads, each of four query heads */
+  ck_assert_status(prepare(&good), FT_OK);
+  ck_assert_int_eq(launch.params.section_heads, 12);
+  arch.l2_bytes = 1; /* at least one group */
+  ck_assert_status(prepare(&good), FT_OK);
+  ck_assert_int_eq(launch.params.section_heads, 4);
+  arch.l2_bytes = INT64_MAX; /* at most all */
+  ck_assert_status(prepare(&good), FT_OK);
+  ck_assert_int_eq(launch.params.section_heads, 16);
+}
+END_TEST
+
+START_TEST(dropout_is_rounded_to_15_bits) {
+  static const struct {
+    float p;
+    unsigned threshold;
+    double rescale;
+  } cases[] = {{0, 0, 1},
+               {1, 32768, 0},
+               {0.5f, 16384, 2},
+               {0.1f, 3277, 32768.0 / (32768 - 3277)},
+               {1e-9f, 0, 1},
+               {0.99999f, 32768, 0},
+               {0.9999f, 32765, 32768.0 / 3}};
+  request.dropout = true;
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    fatune_arguments a = good;
+    a.dropout = cases[i].p;
+    a.seed = UINT64_C(0x123456789abcdef0);
+    a.offset = 7;
+    ck_assert_status(prepare(&a), FT_OK);
+    ck_assert_uint_eq(launch.params.dropout_threshold, cases[i].threshold);
+    ck_assert_float_eq(launch.params.dropout_rescale, (float)cases[i].rescale);
+    ck_assert_uint_eq(launch.params.seed, UINT64_C(0x123456789abcdef0));
+    ck_assert_uint_eq(launch.params.offset, 7);
+  }
+  BAD(dropout, -0.1f, "arguments.dropout is -0.1", "0 .. 1");
+  BAD(dropout, 1.5f, "arguments.dropout is 1.5", "0 .. 1");
+  BAD(dropout, NAN, "arguments.dropout is", "0 .. 1");
+  BAD(seed_device, at(0x1004), "arguments.seed_device is 0x1004", "multiple of 8");
+  BAD(offset_device, at(0x1004), "arguments.offset_device is 0x1004", "multiple of 8");
+}
+END_TEST
+
+START_TEST(bad_tensors_are_named) {
+#define BAD_TENSOR(t, dim)                                                                         \
+  BAD(t.data, NULL, "arguments." #t ".data is NULL", "device address");                            \
+  BAD(t.data, at(0x40000008), "arguments." #t ".data is 0x40000008", "multiple of 16");            \
+  BAD(t.stride_batch, 12, "arguments." #t ".stride_batch is 12", "multiple of 8");                 \
+  BAD(t.stride_seq, 12, "arguments." #t ".stride_seq is 12", "multiple of 8");                     \
+  BAD(t.stride_head, 12, "arguments." #t ".stride_head is 12", "multiple of 8");                   \
+  BAD(t.stride_seq, -512, "arguments." #t ".stride_seq is -512", ">= 0");                          \
+  BAD(t.stride_head, (dim)-8, "less than a row", "allowed: >= ");                                  \
+  BAD(t.stride_batch, INT64_MAX / 8 * 8, "arguments." #t " reaches past", "address space");        \
+  BAD(t.stride_seq, INT64_MAX / 512 * 8, "arguments." #t " reaches past", "address space");        \
+  BAD(t.data, at(UINTPTR_MAX - 15), "arguments." #t " reaches past", "address space")
+  BAD_TENSOR(q, 64);
+  BAD_TENSOR(k, 64);
+  BAD_TENSOR(v, 48);
+  BAD_TENSOR(o, 48);
+#undef BAD_TENSOR
+  BAD(lse, at(0x50000002), "arguments.lse is 0x50000002", "multiple of 4");
+}
+END_TEST
+
+START_TEST(outputs_must_not_overlap) {
+  BAD(o.stride_batch, 0, "arguments.o.stride_batch is 0", "overlap");
+  BAD(o.stride_seq, 0, "arguments.o.stride_seq is 0", "overlap");
+  BAD(o.stride_head, 0, "arguments.o.stride_head is 0", "overlap");
+  BAD(o.stride_seq, 8 * 48 - 8, "arguments.o overlaps itself", "376");
+  BAD(o.stride_batch, 300 * 8 * 48 - 8, "arguments.o overlaps itself", "115200");
+  BAD(o.data, good.q.data, "arguments.o.data", "must not share");
+  BAD(o.data, good.k.data, "arguments.o.data", "must not share");
+  BAD(o.data, good.v.data, "arguments.o.data", "must not share");
+  BAD(lse, good.o.data, "arguments.lse", "must not share");
+}
+END_TEST
+
+START_TEST(bad_extents_are_named) {
+  const int64_t too_many = INT64_C(1) << 31;
+  BAD(batch, -1, "arguments.batch is -1", "1 .. 2^31 - 1");
+  BAD(batch, too_many, "arguments.batch is 2147483648", "1 .. 2^31 - 1");
+  BAD(seqlen_q, -1, "arguments.seqlen_q is -1", "1 .. 2^31 - 1");
+  BAD(seqlen_q, too_many, "arguments.seqlen_q is 2147483648", "1 .. 2^31 - 1");
+  BAD(seqlen_k, -3, "arguments.seqlen_k is -3", "1 .. 2^31 - 1");
+  BAD(heads_q, -8, "arguments.heads_q is -8", "1 .. 2^31 - 1");
+  BAD(heads_kv, -2, "arguments.heads_kv is -2", "1 .. 2^31 - 1");
+  BAD(heads_q, 7, "arguments.heads_q is 7", "a multiple of heads_kv, 2");
+  BAD(heads_kv, 16, "arguments.heads_q is 8", "a multiple of heads_kv, 16");
+  BAD(batch, INT32_MAX, "2147483647", "2^31 - 1 blocks"); /* x 8 heads x 3 tiles */
+  fatune_arguments bad = good;
+  bad.batch = bad.seqlen_q = INT32_MAX;
+  bad.heads_q = bad.heads_kv = INT32_MAX;
+  expect_bad(&bad, "2147483647", "2^31 - 1 blocks");
+  bad = good;
+  bad.size = 8;
+  expect_bad(&bad, "arguments.size is 8", "_INIT");
+  ck_assert_status(prepare(NULL), FT_E_ARGUMENT);
+  ck_assert_detail("arguments is NULL");
+}
+END_TEST
+
+START_TEST(bad_numbers_are_named) {
+  BAD(scale, -1, "arguments.scale is -1", "> 0 and finite");
+  BAD(scale, NAN, "arguments.scale is", "> 0 and finite");
+  BAD(scale, INFINITY, "arguments.scale is inf", "> 0 and finite");
+  BAD(scale, 3e38f, "arguments.scale is 3e+38", "> 0 and finite");
+  BAD(dropout, 0.5f, "arguments.dropout is 0.5", "the plan's request has no dropout");
+}
+END_TEST
+
+START_TEST(masks_must_fit) {
+  struct fatune_mask mask = {.starts = 0x60000000,
+                             .blocks = 0x60001000,
+                             .rows = 128,
+                             .cols = 64,
+                             .batch = 2,
+                             .heads = 8,
+                             .seqlen_q = 300,
+                             .seqlen_k = 700,
+                             .row_blocks = 3,
+                             .col_blocks = 11};
+  BAD(mask, &mask, "arguments.mask is 0x", "allowed: NULL");
+  request.mask_rows = 128;
+  request.mask_cols = 64;
+  ck_assert_status(prepare(&good), FT_E_ARGUMENT);
+  ck_assert_detail("arguments.mask is NULL");
+  good.mask = &mask;
+  ck_assert_status(prepare(&good), FT_OK);
+  ck_assert_uint_eq(launch.params.mask_starts, 0x60000000);
+  ck_assert_uint_eq(launch.params.mask_blocks, 0x60001000);
+  ck_assert_int_eq(launch.params.mask_batch_lists, 24);
+  ck_assert_int_eq(launch.params.mask_head_lists, 3);
+
+  struct fatune_mask other = mask;
+  other.batch = 1;
+  BAD(batch, 3, "arguments.mask is for a batch of 2", "allowed: 1, or 3");
+  good.mask = &other;
+  ck_assert_status(prepare(&good), FT_OK);
+  ck_assert_int_eq(launch.params.mask_batch_lists, 0);
+  ck_assert_int_eq(launch.params.mask_head_lists, 3);
+  other.heads = 1;
+  ck_assert_status(prepare(&good), FT_OK);
+  ck_assert_int_eq(launch.params.mask_head_lists, 0);
+  other = mask;
+  other.heads = 1;
+  ck_assert_status(prepare(&good), FT_OK);
+  ck_assert_int_eq(launch.params.mask_batch_lists, 3);
+
+#define BAD_MASK(field, value, name)                                                               \
+  other = mask;                                                                                    \
+  other.field = value;                                                                             \
+  ck_assert_status(prepare(&good), FT_E_ARGUMENT);                                                 \
+  ck_assert_detail(name)
+  BAD_MASK(rows, 64, "64x64; the plan's are 128x64");
+  BAD_MASK(cols, 128, "128x128; the plan's are 128x64");
+  BAD_MASK(batch, 3, "allowed: 1, or 2");
+  BAD_MASK(heads, 2, "2 query heads; allowed: 1, or 8");
+  BAD_MASK(seqlen_q, 301, "301x700; the run's are 300x700");
+  BAD_MASK(seqlen_k, 699, "300x699; the run's are 300x700");
+#undef BAD_MASK
+}
+END_TEST
+
+START_TEST(backward_is_not_launched) {
+  request.pass = FT_BACKWARD;
+  ck_assert_status(prepare(&good), FT_E_UNSUPPORTED);
+}
+END_TEST
+
+Suite *make_launch_suite(void) {
+  Suite *const suite = suite_create("launch");
+  TCase *const tests = tcase_create("prepare");
+  tcase_add_checked_fixture(tests, set_up, NULL);
+  tcase_add_test(tests, good_arguments_become_params);
+  tcase_add_test(tests, a_run_may_differ_from_its_request);
+  tcase_add_test(tests, strides_of_extents_of_one_are_ignored);
+  tcase_add_test(tests, other_layouts_are_accepted);
+  tcase_add_test(tests, the_causal_shift_follows_the_alignment);
+  tcase_add_test(tests, sections_fill_half_of_l2);
+  tcase_add_test(tests, dropout_is_rounded_to_15_bits);
+  tcase_add_test(tests, bad_tensors_are_named);
+  tcase_add_test(tests, outputs_must_not_overlap);
+  tcase_add_test(tests, bad_extents_are_named);
+  tcase_add_test(tests, bad_numbers_are_named);
+  tcase_add_test(tests, masks_must_fit);
+  tcase_add_test(tests, backward_is_not_launched);
+  suite_add_tcase(suite, tests);
+  return suite;
+}

@@ -1,0 +1,141 @@
+/* test_model.c: the cost model moves the right way and is finite everywhere.
+ * in -> out: requests and GPUs of every kind, all legal configs -> Check suite. */
+#include "tests/suites.h"
+
+#include <math.h>
+
+#include "generator/space.h"
+#include "generator/status.h"
+#include "tuner/model.h"
+
+static const struct ft_arch big = {.name = "big",
+                                   .sm = 90,
+                                   .sm_count = 132,
+                                   .smem_per_block = 232448,
+                                   .smem_per_sm = 233472,
+                                   .smem_reserved = 1024,
+                                   .regs_per_sm = 65536,
+                                   .threads_per_sm = 2048,
+                                   .blocks_per_sm = 32,
+                                   .l2_bytes = 50 << 20,
+                                   .clock_ghz = 1.98,
+                                   .dram_gbs = 4800,
+                                   .mma_flops_per_clk = 2048};
+static const struct ft_arch small = {.name = "small",
+                                     .sm = 86,
+                                     .sm_count = 72,
+                                     .smem_per_block = 101376,
+                                     .smem_per_sm = 102400,
+                                     .smem_reserved = 1024,
+                                     .regs_per_sm = 65536,
+                                     .threads_per_sm = 1536,
+                                     .blocks_per_sm = 16,
+                                     .l2_bytes = 6 << 20,
+                                     .clock_ghz = 1.7,
+                                     .dram_gbs = 600,
+                                     .mma_flops_per_clk = 1024};
+
+static const struct ft_config config = {.family = FT_FAMILY_MMA,
+                                        .block_m = 128,
+                                        .block_n = 64,
+                                        .warps = 4,
+                                        .stages = 2,
+                                        .ctas_per_sm = 2};
+
+static struct ft_request request_of(const char *text) {
+  struct ft_request request;
+  ck_assert_msg(ft_request_parse(&request, text) == FT_OK, "%s: %s", text, ft_detail());
+  return request;
+}
+
+static double us_of(const char *text, const struct ft_arch *arch) {
+  const struct ft_request request = request_of(text);
+  return ft_model(&request, arch, &config, 0, 0).us;
+}
+
+START_TEST(more_work_takes_longer) {
+  const double base = us_of("forward bf16 d128 hq16 b2 nq4096", &big);
+  ck_assert_double_gt(us_of("forward bf16 d128 hq16 b4 nq4096", &big), base);
+  ck_assert_double_gt(us_of("forward bf16 d128 hq16 b2 nq8192", &big), base);
+  ck_assert_double_gt(us_of("forward bf16 d128 hq16 b2 nq4096 nk8192", &big), base);
+  ck_assert_double_gt(us_of("forward bf16 d256 hq16 b2 nq4096", &big), base);
+  ck_assert_double_gt(us_of("forward bf16 d128 hq16 b2 nq4096 dropout", &big), base);
+  ck_assert_double_lt(us_of("forward bf16 d128 hq16 b2 nq4096 causal", &big), base);
+  ck_assert_double_lt(us_of("forward bf16 d128 hq16 b2 nq4096 mask=128x128@0.25", &big), base);
+  ck_assert_double_gt(us_of("forward bf16 d128 hq16 b2 nq4096", &small), base);
+}
+END_TEST
+
+START_TEST(spills_and_registers_cost) {
+  const struct ft_request request = request_of("forward bf16 d64 hq16 b2 nq4096");
+  const double clean = ft_model(&request, &big, &config, 128, 0).us;
+  ck_assert_double_gt(ft_model(&request, &big, &config, 128, 256).us, clean);
+  const struct ft_prediction thin = ft_model(&request, &big, &config, 128, 0);
+  const struct ft_prediction fat = ft_model(&request, &big, &config, 255, 0);
+  ck_assert_int_gt(thin.occupancy, fat.occupancy);
+  ck_assert_double_le(thin.us, fat.us);
+}
+END_TEST
+
+START_TEST(never_faster_than_a_resource) {
+  const struct ft_request request = request_of("forward bf16 d128 hq16 b2 nq4096");
+  const struct ft_prediction p = ft_model(&request, &big, &config, 0, 0);
+  ck_assert_double_ge(p.us, p.mma_us);
+  ck_assert_double_ge(p.us, p.exp_us);
+  ck_assert_double_ge(p.us, p.issue_us);
+  ck_assert_double_ge(p.us, p.smem_us);
+  ck_assert_double_ge(p.us, p.dram_us);
+  /* 4 n^2 d b h FLOP at 2048 per cycle, 132 multiprocessors, 1.98 GHz */
+  ck_assert_double_eq_tol(p.mma_us, 4.0 * 4096 * 4096 * 128 * 32 / (2048 * 132 * 1980.0),
+                          0.01 * p.mma_us);
+}
+END_TEST
+
+/* One block more than fits in a wave must cost a step of the staircase. */
+START_TEST(a_wave_too_many_shows) {
+  struct ft_request request = request_of("forward bf16 d128 nq128 nk8192");
+  const int slots = ft_model(&request, &big, &config, 0, 0).occupancy * big.sm_count;
+  request.batch = slots;
+  const double full = ft_model(&request, &big, &config, 0, 0).us;
+  request.batch = slots + 1;
+  ck_assert_double_gt(ft_model(&request, &big, &config, 0, 0).us, 1.2 * full);
+}
+END_TEST
+
+static const char *const requests[] = {
+    "forward bf16 d128 hq16 b2 nq4096",
+    "forward fp16 d16 nq1",
+    "forward bf16 d256 hq8 b1 nq100000000 nk100000000 causal",
+    "forward bf16 d64 dv256 hq4 hkv1 nq1000 nk10 causal",
+    "forward bf16 d64 nq4096 mask=16x48@0.01 causal=top-left dropout",
+};
+
+START_TEST(finite_for_every_legal_config) {
+  const struct ft_request request = request_of(requests[_i]);
+  const struct ft_arch *archs[] = {&big, &small};
+  for (int a = 0; a < 2; a++) {
+    struct ft_space space;
+    struct ft_config candidate;
+    int count = 0;
+    ck_assert_int_eq(ft_space_open(&space, &request, archs[a]), FT_OK);
+    for (; ft_space_next(&space, &candidate); count++) {
+      const struct ft_prediction p = ft_model(&request, archs[a], &candidate, 0, 0);
+      ck_assert_msg(isfinite(p.us) && p.us > 0 && p.waves > 0, "%s: %g us", requests[_i], p.us);
+    }
+    ck_assert_int_ge(count, 1);
+  }
+}
+END_TEST
+
+Suite *make_model_suite(void) {
+  Suite *suite = suite_create("model");
+  TCase *tcase = tcase_create("model");
+  tcase_add_test(tcase, more_work_takes_longer);
+  tcase_add_test(tcase, spills_and_registers_cost);
+  tcase_add_test(tcase, never_faster_than_a_resource);
+  tcase_add_test(tcase, a_wave_too_many_shows);
+  tcase_add_loop_test(tcase, finite_for_every_legal_config, 0,
+                      sizeof requests / sizeof requests[0]);
+  suite_add_tcase(suite, tcase);
+  return suite;
+}

@@ -1,0 +1,364 @@
+/* test_problem.c: problems and their verdicts on the fake GPU, whose memory this process can write.
+ * in -> out: right outputs and each kind of damage, failing driver calls -> Check suite. */
+#include "tests/suites.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "generator/status.h"
+#include "tests/fake/use_fake.h"
+#include "tuner/measure.h"
+#include "tuner/problem.h"
+#include "tuner/tune.h"
+
+static uint64_t fresh_seed(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  return (uint64_t)now.tv_sec * 1000000007u + (uint64_t)now.tv_nsec;
+}
+
+static struct fake_controls cuda;
+static fatune_session *session;
+
+static void open_session(void) {
+  cuda = use_fake_cuda();
+  const fatune_session_options options = memory_only_options();
+  ck_assert_status(fatune_session_open(&session, &options), FT_OK);
+}
+
+static void close_session(void) {
+  fatune_session_close(session);
+  ck_assert_int_eq(cuda.live(), 0);
+}
+
+static struct ft_problem_options options_of(const char *text, enum ft_layout layout) {
+  struct ft_problem_options options = {
+      .layout = layout, .seed = fresh_seed(), .keep_host = true, .want_lse = true};
+  ck_assert_msg(ft_request_parse(&options.request, text) == FT_OK, "%s", ft_detail());
+  return options;
+}
+
+static struct ft_problem *problem_make(const struct ft_problem_options *options) {
+  struct ft_problem *problem;
+  ck_assert_status(ft_problem_make(&problem, session, options), FT_OK);
+  return problem;
+}
+
+/* ---- a right kernel, on the CPU
+ * -------------------------------------------------------------------------- */
+
+/* Reads its inputs where a kernel would: through the addresses and strides of the arguments. */
+static uint16_t *dense_copy(const fatune_tensor *tensor, int64_t batch, int64_t rows, int heads,
+                            int dim) {
+  uint16_t *dense = malloc((size_t)(batch * rows * heads * dim) * sizeof *dense), *to = dense;
+  for (int64_t b = 0; b < batch; b++) {
+    for (int64_t row = 0; row < rows; row++) {
+      for (int h = 0; h < heads; h++, to += dim) {
+        const uint16_t *from = (const uint16_t *)tensor->data + b * tensor->stride_batch +
+                               row * tensor->stride_seq + h * tensor->stride_head;
+        memcpy(to, from, (size_t)dim * sizeof *to);
+      }
+    }
+  }
+  return dense;
+}
+
+/* The bitmap again, from the index lists on the device. */
+static uint8_t *blocks_of(const struct fatune_mask *mask) {
+  const int64_t lists = mask->batch * mask->heads * mask->row_blocks;
+  const int64_t *starts = (const int64_t *)(uintptr_t)mask->starts;
+  const int32_t *kept = (const int32_t *)(uintptr_t)mask->blocks;
+  uint8_t *blocks = calloc((size_t)(lists * mask->col_blocks), 1);
+  for (int64_t list = 0; list < lists; list++) {
+    for (int64_t n = starts[list]; n < starts[list + 1]; n++)
+      blocks[list * mask->col_blocks + kept[n]] = 1;
+  }
+  return blocks;
+}
+
+static uint16_t *o_row(const fatune_arguments *a, int64_t b, int h, int64_t i) {
+  return (uint16_t *)a->o.data + b * a->o.stride_batch + i * a->o.stride_seq + h * a->o.stride_head;
+}
+
+static void run_on_cpu(const struct ft_problem *problem, const struct ft_request *request) {
+  const fatune_arguments *a = ft_problem_arguments(problem);
+  uint16_t *q =
+      dense_copy(&a->q, request->batch, request->seqlen_q, request->heads_q, request->head_dim);
+  uint16_t *k =
+      dense_copy(&a->k, request->batch, request->seqlen_k, request->heads_kv, request->head_dim);
+  uint16_t *v =
+      dense_copy(&a->v, request->batch, request->seqlen_k, request->heads_kv, request->head_dim_v);
+  uint8_t *blocks = a->mask ? blocks_of(a->mask) : NULL;
+  const struct ft_host_problem host = {.request = *request,
+                                       .q = q,
+                                       .k = k,
+                                       .v = v,
+                                       .blocks = blocks,
+                                       .mask_batch = a->mask ? (int)a->mask->batch : 0,
+                                       .mask_heads = a->mask ? a->mask->heads : 0,
+                                       .scale = (double)a->scale,
+                                       .dropout = (double)a->dropout,
+                                       .seed = a->seed,
+                                       .offset = a->offset};
+  for (int64_t b = 0; b < request->batch; b++) {
+    for (int h = 0; h < request->heads_q; h++) {
+      for (int64_t i = 0; i < request->seqlen_q; i++) {
+        double o[256], lse;
+        ft_plain_row(&host, (struct ft_row){.batch = b, .head = h, .i = i}, o, &lse);
+        for (int d = 0; d < request->head_dim_v; d++)
+          o_row(a, b, h, i)[d] = ft_to_dtype(request->dtype, o[d]);
+        a->lse[(b * request->heads_q + h) * request->seqlen_q + i] = (float)lse;
+      }
+    }
+  }
+  free(q);
+  free(k);
+  free(v);
+  free(blocks);
+}
+
+static struct ft_comparison verdict(struct ft_problem *problem, int rows) {
+  struct ft_comparison comparison;
+  ck_assert_status(ft_problem_verify(problem, rows, 2, &comparison), FT_OK);
+  return comparison;
+}
+
+#define ck_assert_wrong(problem, part)                                                             \
+  do {                                                                                             \
+    const struct ft_comparison ck_found = verdict(problem, 50);                                    \
+    ck_assert_msg(!(ck_found.error_ratio <= 1), "not noticed");                                    \
+    ck_assert_msg(strstr(ck_found.worst, part), "\"%s\" lacks \"%s\"", ck_found.worst, part);      \
+  } while (0)
+
+/* ---- tests
+ * ---------------------------------------------------------------------------------------------- */
+
+static const char *const requests[] = {
+    "forward bf16 d64 nq33 nk65 b2 hq4 hkv2",
+    "forward fp16 d72 dv40 nq40 nk23 b2 hq2 hkv1 causal",
+    "forward bf16 d64 nq70 nk90 b2 hq2 hkv1 dropout causal=top-left",
+    "forward fp16 d128 nq70 nk90 b2 hq2 hkv1 mask=16x32@0.5",
+};
+enum { REQUESTS = sizeof requests / sizeof requests[0], LAYOUTS = 3 };
+
+START_TEST(right_outputs_pass_in_every_layout) {
+  open_session();
+  struct ft_problem_options options =
+      options_of(requests[_i / LAYOUTS], (enum ft_layout)(_i % LAYOUTS));
+  options.broadcast_mask = _i % 2;
+  struct ft_problem *problem = problem_make(&options);
+  ck_assert_wrong(problem, "not written");
+  run_on_cpu(problem, &options.request);
+  const struct ft_comparison some = verdict(problem, 20), all = verdict(problem, 1 << 20);
+  ck_assert_msg(some.error_ratio <= 0.5 && all.error_ratio <= 0.5, "seed %llu: %s",
+                (unsigned long long)options.seed, all.worst);
+  ck_assert_double_gt(all.o_error, 0);
+  ck_assert_status(ft_problem_poison(problem, NULL), FT_OK);
+  ck_assert_wrong(problem, "not written");
+  ft_problem_free(problem);
+  close_session();
+}
+END_TEST
+
+START_TEST(damage_is_named) {
+  open_session();
+  const struct ft_problem_options options = options_of(requests[0], FT_LAYOUT_PADDED);
+  struct ft_problem *problem = problem_make(&options);
+  const fatune_arguments *a = ft_problem_arguments(problem);
+  run_on_cpu(problem, &options.request);
+  uint16_t *o = o_row(a, 1, 3, 32), *begin = a->o.data;
+  const int64_t span = 2 * a->o.stride_batch;
+
+  uint16_t kept = o[63];
+  o[63] = 0xFFFF;
+  ck_assert_wrong(problem, "O of batch 1 head 3 row 32");
+  o[63] = kept;
+  kept = o[64]; /* the gap behind the row */
+  ck_assert_int_eq(kept, 0xFFFF);
+  o[64] = 0;
+  ck_assert_wrong(problem, "1 elements into the gaps");
+  o[64] = kept;
+  kept = begin[-1];
+  begin[-1] = 0;
+  ck_assert_wrong(problem, "before the begin of O");
+  begin[-1] = kept;
+  kept = begin[span + 7];
+  begin[span + 7] = 0;
+  ck_assert_wrong(problem, "past the end of O");
+  begin[span + 7] = kept;
+
+  const int last = 2 * 4 * 33 - 1;
+  const float lse = a->lse[last];
+  a->lse[last] = NAN;
+  ck_assert_wrong(problem, "LSE of batch 1 head 3 row 32");
+  a->lse[last] = lse;
+  const float fence = a->lse[last + 1];
+  a->lse[last + 1] = 0;
+  ck_assert_wrong(problem, "past the end of LSE");
+  a->lse[last + 1] = fence;
+  a->lse[0] += 0.01f; /* the first and the last row are always compared */
+  ck_assert_wrong(problem, "LSE of batch 0 head 0 row 0");
+  a->lse[0] -= 0.01f;
+  ck_assert_double_le(verdict(problem, 50).error_ratio, 1);
+  ft_problem_free(problem);
+  close_session();
+}
+END_TEST
+
+START_TEST(inputs_follow_the_seed) {
+  open_session();
+  struct ft_problem_options options = options_of("forward bf16 d64 nq5000 hq8", FT_LAYOUT_BSHD);
+  struct ft_problem *one = problem_make(&options), *same = problem_make(&options);
+  options.seed++;
+  struct ft_problem *other = problem_make(&options);
+  const size_t bytes = 5000 * 8 * 64 * sizeof(uint16_t); /* more than one block of fresh numbers */
+  const fatune_arguments *a = ft_problem_arguments(one), *b = ft_problem_arguments(same);
+  const fatune_arguments *c = ft_problem_arguments(other);
+  ck_assert(memcmp(a->q.data, b->q.data, bytes) == 0 && a->seed == b->seed &&
+            a->offset == b->offset);
+  ck_assert(memcmp(a->q.data, c->q.data, bytes) != 0 && a->seed != c->seed);
+  ck_assert(memcmp(a->q.data, a->k.data, bytes) != 0 && memcmp(a->k.data, a->v.data, bytes) != 0);
+
+  double sum = 0, square = 0;
+  const double n = 5000 * 8 * 64;
+  for (int i = 0; i < n; i++) {
+    const double x = ft_from_dtype(FT_BF16, ((const uint16_t *)a->v.data)[i]);
+    sum += x;
+    square += x * x;
+  }
+  ck_assert_msg(fabs(sum / n) < 0.01 && fabs(square / n - 1) < 0.02,
+                "seed %llu: mean %g, variance %g", (unsigned long long)options.seed, sum / n,
+                square / n);
+  ft_problem_free(one);
+  ft_problem_free(same);
+  ft_problem_free(other);
+  close_session();
+}
+END_TEST
+
+START_TEST(mask_density_is_as_asked) {
+  open_session();
+  const struct ft_problem_options options =
+      options_of("forward bf16 d64 nq4096 hq4 mask=64x64@0.25", FT_LAYOUT_BSHD);
+  struct ft_problem *problem = problem_make(&options);
+  /* 16384 blocks, five sigma */
+  ck_assert_double_eq_tol(ft_problem_mask_density(problem), 0.25,
+                          5 * sqrt(0.25 * 0.75 / 16384) + 0.005);
+  ft_problem_free(problem);
+  close_session();
+}
+END_TEST
+
+START_TEST(without_host_copies_there_is_no_verdict) {
+  open_session();
+  struct ft_problem_options options = options_of(requests[0], FT_LAYOUT_BSHD);
+  options.keep_host = false;
+  struct ft_problem *problem = problem_make(&options);
+  struct ft_comparison comparison;
+  ck_assert_status(ft_problem_verify(problem, 10, 1, &comparison), FT_E_ARGUMENT);
+  ck_assert_detail("keep_host");
+  ft_problem_free(problem);
+  close_session();
+}
+END_TEST
+
+/* Whichever driver call fails, there is a status and nothing is left behind. */
+START_TEST(no_driver_failure_leaks) {
+  open_session();
+  const struct ft_problem_options options = options_of(requests[3], FT_LAYOUT_PADDED);
+  const int depth = cuda.depth();
+  bool failed = true;
+  int calls = 0;
+  for (; failed; calls++) {
+    char failure[32];
+    snprintf(failure, sizeof failure, "*:%d:2", calls + 1);
+    struct ft_problem *problem = NULL;
+    struct ft_comparison comparison;
+    cuda.reset(failure);
+    int status = ft_problem_make(&problem, session, &options);
+    if (status == FT_OK) status = ft_problem_verify(problem, 10, 1, &comparison);
+    failed = cuda.failed()[0] != '\0';
+    ft_problem_free(problem);
+    const bool gives_back = strstr(cuda.failed(), "Pop") || strstr(cuda.failed(), "Free") ||
+                            strstr(cuda.failed(), "Destroy"); /* nothing can be done about those */
+    ck_assert_msg(status != FT_OK || !failed || gives_back, "call %d, %s", calls, cuda.failed());
+    ck_assert_msg(cuda.live() == 0, "call %d, %s: %d left", calls, cuda.failed(), cuda.live());
+    ck_assert_int_eq(cuda.depth(), depth);
+  }
+  ck_assert_int_gt(calls, 15);
+  fatune_session_close(session);
+}
+END_TEST
+
+static int launch_nothing(void *payload, cu_stream stream) {
+  (void)stream;
+  *(int *)payload += 1;
+  nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL); /* the fake GPU's clock is ours */
+  return FT_OK;
+}
+
+START_TEST(measuring_repeats_as_the_policy_says) {
+  open_session();
+  ck_assert_status(ft_session_enter(session), FT_OK);
+  const int live = cuda.live();
+  int launches[2] = {0};
+  const struct ft_runnable runnables[2] = {{launch_nothing, &launches[0]},
+                                           {launch_nothing, &launches[1]}};
+  struct ft_measure_policy policy = {.warmup_us = 500, .sample_us = 700, .samples = 4};
+  struct ft_timing timing, timings[2];
+  ck_assert_status(ft_measure(&timing, session, NULL, runnables, &policy, NULL), FT_OK);
+  ck_assert_int_eq(timing.sample_count, 4);
+  ck_assert_double_ge(timing.median_us, 200);
+  ck_assert_int_ge(launches[0], 2 + 2 + 4 * 2);
+
+  launches[0] = 0;
+  policy.give_up_us = 100;
+  ck_assert_status(ft_measure(&timing, session, NULL, runnables, &policy, NULL), FT_OK);
+  ck_assert_int_eq(timing.sample_count, 1);
+  ck_assert_int_eq(launches[0], 2);
+
+  launches[0] = 0;
+  ck_assert_status(ft_measure_interleaved(timings, session, NULL, runnables, 2, &policy, NULL),
+                   FT_OK);
+  ck_assert(timings[0].sample_count == 4 && timings[1].sample_count == 4);
+  ck_assert(launches[0] >= 8 && launches[1] >= 8);
+  ck_assert_int_eq(cuda.live(), live);
+  ft_session_leave(session);
+  close_session();
+}
+END_TEST
+
+/* The fake GPU computes nothing, so every candidate is wrong; the search ends with just that. */
+START_TEST(a_gpu_that_does_nothing_is_found_out) {
+  const struct fake_controls nvrtc = use_fake_nvrtc();
+  open_session();
+  struct ft_request request;
+  ck_assert_int_eq(ft_request_parse(&request, "forward bf16 d64 nq256 hq2"), FT_OK);
+  const struct ft_tune_options options = {
+      .effort = FT_EFFORT_QUICK, .jobs = 2, .shard = 0, .shards = 6};
+  struct ft_tune_summary summary;
+  ck_assert_status(ft_tune(session, &request, &options, &summary), FT_E_NOT_FOUND);
+  ck_assert_detail("none of 3 candidates ran right: 3 wrong");
+  ck_assert_int_gt(nvrtc.calls("nvrtcCompileProgram"), 0);
+  close_session();
+  ck_assert_int_eq(nvrtc.live(), 0);
+}
+END_TEST
+
+Suite *make_problem_suite(void) {
+  Suite *suite = suite_create("problem");
+  TCase *tcase = tcase_create("problem");
+  tcase_set_timeout(tcase, 60);
+  tcase_add_loop_test(tcase, right_outputs_pass_in_every_layout, 0, REQUESTS * LAYOUTS);
+  tcase_add_test(tcase, damage_is_named);
+  tcase_add_test(tcase, inputs_follow_the_seed);
+  tcase_add_test(tcase, mask_density_is_as_asked);
+  tcase_add_test(tcase, without_host_copies_there_is_no_verdict);
+  tcase_add_test(tcase, no_driver_failure_leaks);
+  tcase_add_test(tcase, measuring_repeats_as_the_policy_says);
+  tcase_add_test(tcase, a_gpu_that_does_nothing_is_found_out);
+  suite_add_tcase(suite, tcase);
+  return suite;
+}

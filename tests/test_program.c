@@ -1,0 +1,286 @@
+/* test_program.c: the program `fatune` as its users see it, on a machine without a GPU.
+ * in -> out: command lines -> what was printed where, and the exit code. */
+#include "tests/run_program.h"
+#include "tests/suites.h"
+
+#include <sys/stat.h>
+
+/* -- help and usage ------------------------------------------------------------------------- */
+
+START_TEST(help_is_everywhere) {
+  static const char *const names[] = {"",       "tune",    "emit",  "compile", "bench",
+                                      "verify", "explain", "cache", "gpus",    "doctor"};
+  char line[64];
+  snprintf(line, sizeof line, "%s --help", names[_i]);
+  expect(line, 0);
+  expect_output("Usage: fatune");
+  expect_output(names[_i]);
+  ck_assert_str_eq(messages, "");
+  if (_i == 0) return;
+  snprintf(line, sizeof line, "help %s", names[_i]);
+  expect(line, 0);
+  expect_output("Usage: fatune");
+}
+END_TEST
+
+START_TEST(version_is_told) {
+  expect("--version", 0);
+  ck_assert(strncmp(output, "fatune ", 7) == 0 && strchr(output, '.') != NULL);
+  expect("emit --version", 0);
+}
+END_TEST
+
+/* Nothing of a failure may land on stdout, where a script takes it for data. */
+static const struct {
+  const char *arguments;
+  int code;
+  const char *message;
+} failures[] = {
+    {"", 2, "Usage: fatune"},
+    {"tunee", 2, "did you mean 'tune'?"},
+    {"banana", 2, "no command 'banana'"},
+    {"help banana", 2, "no command 'banana'"},
+    {"tune", 2, "no request"},
+    {"--gpu a100", 2, "no request"},
+    {"--frobnicate", 2, "unrecognized option"},
+    {"emit", 2, "no request"},
+    {"emit d128 nq64 --gpu h20", 2, "did you mean 'h200'?"},
+    {"emit d128 nq64 --gpu nonsense", 2, "known:"},
+    {"emit d128 nq64 --gpu ''", 2, "--gpu is ''"},
+    {"emit d129 nq64 --gpu a100", 2, "head_dim is 129"},
+    {"emit --gpu a100 --head-dim 129 --seqlen 64", 2, "--head-dim '129'"},
+    {"emit --gpu a100 --head-dim 128 --seqlen 64 --heads 32:5", 2, "--heads '32:5'"},
+    {"emit d128 hq32 hkv5 nq64 --gpu a100", 2, "heads_q is 32"},
+    {"emit --gpu a100 --head-dim 128 --seqlen 0", 2, "--seqlen is '0'"},
+    {"emit d128 nq0 --gpu a100", 2, "seqlen_q is 0"},
+    {"emit d128 nq1 nk0 --gpu a100", 2, "seqlen_k is 0"},
+    {"emit d128 nq1 b0 --gpu a100", 2, "batch is 0"},
+    {"emit --gpu a100 --head-dim 128", 2, "--seqlen is missing"},
+    {"emit d64 nq1 --gpu a100 --config 'mma block_m=1'", 2, "--config"},
+    {"emit d64 nq1 --gpu a100 -o /nowhere/x.cu", 1, "/nowhere/x.cu"},
+    {"emit bf16 d64 nq1 --gpu t4", 3, "bf16"},
+    {"emit d64 nq1", 3, "--gpu"},
+    {"emit d64 nq1 --gpu auto", 3, "without a GPU these work"},
+    {"tune d64 nq1 --gpu auto", 3, "without a GPU these work"},
+    {"bench d64 nq1", 3, "without a GPU these work"},
+    {"verify d64 nq1 --gpu a100", 3, "not in this machine"},
+    {"explain d64 nq1", 3, "--gpu"},
+    {"cache", 2, "path, list, stats"},
+    {"cache burn", 2, "'burn'"},
+    {"cache stats extra", 2, "'extra'"},
+    {"cache merge", 2, "FILE"},
+    {"cache gc", 2, "--cap"},
+    {"cache export --gpu a100", 2, "-o FILE"},
+    {"cache import /dev/null", 6, "/dev/null"},
+    {"gpus --gpu a100", 2, "unrecognized option"},
+    {"doctor word", 2, "'word'"},
+};
+
+START_TEST(failures_have_a_code_and_a_message) {
+  expect(failures[_i].arguments, failures[_i].code);
+  expect_message(failures[_i].message);
+  ck_assert_str_eq(output, "");
+}
+END_TEST
+
+START_TEST(failures_are_documents_with_json) {
+  expect("emit d129 nq64 --gpu a100 --json", 2);
+  json_t *root = document("emit");
+  const json_t *error = json_object_get(root, "error");
+  ck_assert_int_eq(json_integer_value(json_object_get(error, "exit")), 2);
+  ck_assert_ptr_nonnull(strstr(text_at(error, "message"), "129"));
+  json_decref(root);
+
+  expect("--json bench d64 nq64", 3);
+  root = document("bench");
+  error = json_object_get(root, "error");
+  ck_assert_int_eq(json_integer_value(json_object_get(error, "exit")), 3);
+  json_decref(root);
+}
+END_TEST
+
+/* -- commands without a GPU ----------------------------------------------------------------- */
+
+START_TEST(gpus_are_listed) {
+  expect("gpus", 0);
+  expect_output("h200");
+  expect_output("sm_80");
+  expect("--json gpus", 0);
+  json_t *const root = document("gpus"), *const gpus = json_object_get(root, "gpus"), *gpu;
+  size_t i;
+  ck_assert_uint_gt(json_array_size(gpus), 5);
+  json_array_foreach(gpus, i, gpu) {
+    ck_assert_int_gt(json_integer_value(json_object_get(gpu, "sm_count")), 0);
+    ck_assert(json_is_false(json_object_get(gpu, "here")));
+    ck_assert(strncmp(text_at(gpu, "target"), "sm_", 3) == 0);
+  }
+  json_decref(root);
+}
+END_TEST
+
+START_TEST(emit_prints_a_source_that_repeats_itself) {
+  static char first[sizeof output], again[4096];
+  expect("emit --gpu a100 --head-dim 128 --heads 32:8 --seqlen 4096 --causal", 0);
+  expect_output("__global__");
+  expect_output("fatune_kernel");
+  ck_assert_str_eq(messages, "");
+  strcpy(first, output);
+
+  /* The text form asks the same; the command in the source's head emits it again. */
+  expect("emit --gpu a100 forward bf16 d128 hq32 hkv8 nq4096 causal", 0);
+  ck_assert_str_eq(output, first);
+  const char *const command = strstr(first, "fatune emit ");
+  ck_assert_ptr_nonnull(command);
+  snprintf(again, sizeof again, "%.*s", (int)strcspn(command, "\n"), command);
+  expect(again + strlen("fatune "), 0);
+  ck_assert_str_eq(output, first);
+
+  char line[256];
+  snprintf(line, sizeof line, "emit --gpu a100 d128 hq32 hkv8 nq4096 causal -o '%s/k.cu'", folder);
+  expect(line, 0);
+  ck_assert_str_eq(output, "");
+  static char written[sizeof output];
+  read_file("k.cu", written, sizeof written);
+  ck_assert_str_eq(written, first);
+}
+END_TEST
+
+START_TEST(emit_has_a_document) {
+  static const char config[] =
+      "mma block_m=64 block_n=64 warps=4 stages=2 q_in_regs=0 overlap=0 ctas_per_sm=1";
+  char line[512];
+  snprintf(line, sizeof line, "emit d64 nq512 --gpu sm_90 --json --config '%s'", config);
+  expect(line, 0);
+  json_t *const root = document("emit");
+  ck_assert_str_eq(text_at(root, "config"), config);
+  ck_assert_str_eq(text_at(root, "origin"), "given");
+  ck_assert_str_eq(text_at(json_object_get(root, "gpu"), "target"), "sm_90");
+  ck_assert_ptr_nonnull(strstr(text_at(root, "source"), "fatune_kernel"));
+  ck_assert_uint_eq(strlen(text_at(root, "digest")), 64);
+  json_decref(root);
+}
+END_TEST
+
+START_TEST(doctor_tells_what_is_missing) {
+  setenv("FATUNE_LIBNVRTC", "/nowhere/libnvrtc.so", 1);
+  setenv("FATUNE_NO_SUCH_VARIABLE", "1", 1);
+  expect("doctor --json", 0);
+  json_t *const root = document("doctor"), *one;
+  size_t i;
+  int missing = 0, unknown = 0;
+  json_array_foreach(json_object_get(root, "checks"), i, one) {
+    const char *const name = text_at(one, "name"), *const state = text_at(one, "state");
+    const bool absent =
+        strcmp(name, "driver") == 0 || strcmp(name, "GPU") == 0 || strcmp(name, "NVRTC") == 0;
+    if (absent) ck_assert_str_eq(state, "missing");
+    if (strcmp(name, "tuning") == 0) ck_assert_str_eq(state, "ok");
+    if (strcmp(state, "ok") != 0) ck_assert_str_ne(text_at(one, "consequence"), "");
+    missing += strcmp(state, "missing") == 0;
+    unknown += strncmp(text_at(one, "value"), "FATUNE_NO_SUCH_VARIABLE", 23) == 0 &&
+               strcmp(state, "unknown") == 0;
+  }
+  ck_assert_int_ge(missing, 3);
+  ck_assert_int_eq(unknown, 1);
+  json_decref(root);
+}
+END_TEST
+
+START_TEST(compiling_without_nvrtc_is_a_compile_failure) {
+  setenv("FATUNE_LIBNVRTC", "/nowhere/libnvrtc.so", 1);
+  expect("compile d64 nq128 --gpu a100", 4);
+  expect_message("NVRTC");
+  expect("emit d64 nq128 --gpu a100", 0);
+}
+END_TEST
+
+START_TEST(cache_starts_empty) {
+  char expected[256];
+  expect("cache path", 0);
+  snprintf(expected, sizeof expected, "%s/tuning.db\n%s/kernels.db\n", folder, folder);
+  ck_assert_str_eq(output, expected);
+  expect("cache list", 0);
+  ck_assert_str_eq(output, "");
+  expect("cache stats --json", 0);
+  json_t *const root = document("cache");
+  ck_assert_str_eq(text_at(root, "action"), "stats");
+  ck_assert_int_eq(json_integer_value(json_object_get(root, "trials")), 0);
+  ck_assert_int_eq(json_integer_value(json_object_get(root, "kernels")), 0);
+  json_decref(root);
+  expect("cache verify", 0);
+  expect_output("0 damaged");
+}
+END_TEST
+
+START_TEST(cache_dir_goes_before_the_environment) {
+  char line[256], expected[256];
+  snprintf(line, sizeof line, "cache path --cache-dir '%s/other'", folder);
+  expect(line, 0);
+  snprintf(expected, sizeof expected, "%s/other/tuning.db", folder);
+  expect_output(expected);
+}
+END_TEST
+
+START_TEST(a_damaged_cache_is_told) {
+  char path[128];
+  snprintf(path, sizeof path, "%s/tuning.db", folder);
+  FILE *const file = fopen(path, "w");
+  ck_assert_ptr_nonnull(file);
+  for (int i = 0; i < 1000; ++i) fputs("this is no database. ", file);
+  fclose(file);
+  ck_assert_int_eq(chmod(path, 0600), 0);
+  expect("cache stats", 6);
+  expect_message("tuning.db");
+  expect("emit d64 nq128 --gpu a100", 0); /* a fault of a cache is a miss and a warning */
+  expect_output("fatune_kernel");
+}
+END_TEST
+
+START_TEST(lost_output_is_a_failure_and_a_gone_reader_is_not) {
+  char command[8192];
+  snprintf(command, sizeof command, "'%s' gpus >/dev/full 2>'%s/err'", program, folder);
+  int status = system(command);
+  ck_assert_int_eq(WEXITSTATUS(status), 1);
+  read_file("err", messages, sizeof messages);
+  expect_message("No space left");
+
+  snprintf(command, sizeof command, "'%s' gpus >&- 2>'%s/err'", program, folder);
+  status = system(command);
+  ck_assert_int_eq(WEXITSTATUS(status), 1);
+
+  /* A reader that takes one line of a source longer than a pipe holds. */
+  snprintf(command, sizeof command,
+           "{ for i in 1 2 3 4 5 6 7 8; do '%s' emit d64 nq128 --gpu a100 || echo $? >'%s/code'; "
+           "done; } 2>'%s/err' | head -n 1 >/dev/null",
+           program, folder, folder);
+  status = system(command);
+  ck_assert_int_eq(WEXITSTATUS(status), 0);
+  read_file("err", messages, sizeof messages);
+  ck_assert_str_eq(messages, "");
+  snprintf(command, sizeof command, "%s/code", folder);
+  ck_assert_msg(access(command, F_OK) != 0, "a gone reader was a failure");
+}
+END_TEST
+
+#define COUNT(array) (int)(sizeof array / sizeof *array)
+
+Suite *make_program_suite(void) {
+  Suite *const suite = suite_create("program");
+  TCase *const tests = tcase_create("program");
+  tcase_add_checked_fixture(tests, begin_program_test, end_program_test);
+  tcase_set_timeout(tests, 240);
+  tcase_add_loop_test(tests, help_is_everywhere, 0, 10);
+  tcase_add_test(tests, version_is_told);
+  tcase_add_loop_test(tests, failures_have_a_code_and_a_message, 0, COUNT(failures));
+  tcase_add_test(tests, failures_are_documents_with_json);
+  tcase_add_test(tests, gpus_are_listed);
+  tcase_add_test(tests, emit_prints_a_source_that_repeats_itself);
+  tcase_add_test(tests, emit_has_a_document);
+  tcase_add_test(tests, doctor_tells_what_is_missing);
+  tcase_add_test(tests, compiling_without_nvrtc_is_a_compile_failure);
+  tcase_add_test(tests, cache_starts_empty);
+  tcase_add_test(tests, cache_dir_goes_before_the_environment);
+  tcase_add_test(tests, a_damaged_cache_is_told);
+  tcase_add_test(tests, lost_output_is_a_failure_and_a_gone_reader_is_not);
+  suite_add_tcase(suite, tests);
+  return suite;
+}

@@ -1,0 +1,125 @@
+/* test_rules.c: every legality rule rejects what it is for, and is named.
+ * in -> out: generator/rules.h -> Check suite. */
+#include <check.h>
+#include <string.h>
+
+#include "generator/rules.h"
+#include "tests/generator_cases.h"
+#include "tests/suites.h"
+
+/* Legal but for the one rule. */
+static const struct {
+  const char *rule; /* "" when the config is legal */
+  const char *request, *gpu, *config;
+} cases[] = {
+#define CONFIG(m, n, w, s, q, o, c)                                                                \
+  "mma block_m=" #m " block_n=" #n " warps=" #w " stages=" #s " q_in_regs=" #q " overlap=" #o      \
+  " ctas_per_sm=" #c
+    {"", "fp16 d128 nq4096", "h200", CONFIG(128, 64, 4, 2, 0, 0, 2)},
+    {"", "fp16 d64 nq4096", "t4", CONFIG(128, 64, 4, 1, 0, 0, 1)},
+    {"", "d64 nq4096 mask=48x48", "a100", CONFIG(48, 48, 1, 2, 0, 0, 1)},
+    {"", "d64 nq20", "a100", CONFIG(16, 64, 1, 2, 0, 0, 1)},
+    {"knob-range", "d128 nq4096", "h200", CONFIG(0, 64, 4, 2, 0, 0, 2)},
+    {"knob-range", "d128 nq4096", "h200", CONFIG(128, 64, 0, 2, 0, 0, 2)},
+    {"knob-range", "d128 nq4096", "h200", CONFIG(2000000000, 64, 4, 2, 0, 0, 2)},
+    {"knob-range", "d128 nq4096", "h200", CONFIG(128, 64, 4, 2, 2, 0, 2)},
+    {"knob-range", "d128 nq4096", "h200", CONFIG(128, 64, 4, 2, 0, 3, 2)},
+    {"knob-range", "d128 nq4096", "h200", CONFIG(128, 64, 4, 2, 0, 0, 0)},
+    {"warp-rows", "d64 nq4096", "h200", CONFIG(128, 64, 1, 2, 0, 0, 1)},
+    {"warp-rows", "d64 nq4096", "h200", CONFIG(96, 64, 4, 2, 0, 0, 1)},
+    {"warp-rows", "d64 nq4096", "h200", CONFIG(128, 64, 5, 2, 0, 0, 1)},
+    {"block-n", "d64 nq4096", "h200", CONFIG(128, 40, 4, 2, 0, 0, 1)},
+    {"no-cp-async", "fp16 d64 nq4096", "t4", CONFIG(64, 32, 4, 2, 0, 0, 1)},
+    {"overlap", "d64 nq4096", "h200", CONFIG(64, 32, 4, 1, 0, 1, 1)},
+    {"mask-rows", "d64 nq4096 mask=64x64", "h200", CONFIG(128, 64, 4, 2, 0, 0, 1)},
+    {"mask-cols", "d64 nq4096 mask=128x32", "h200", CONFIG(128, 64, 4, 2, 0, 0, 1)},
+    {"thread-limit", "d64 nq4096", "h200", CONFIG(512, 32, 32, 1, 0, 0, 3)},
+    {"smem-limit", "fp16 d128 nq4096", "t4", CONFIG(128, 64, 4, 1, 0, 0, 1)},
+    {"smem-occupancy", "d128 nq4096", "h200", CONFIG(128, 128, 8, 2, 0, 0, 2)},
+    {"register-limit", "d64 nq4096", "l4", CONFIG(128, 64, 4, 2, 1, 1, 1)},
+    {"short-tile", "d64 nq4096", "h200", CONFIG(32, 32, 2, 2, 0, 0, 2)},
+    {"short-tile", "d64 nq4096 mask=64x64", "h200", CONFIG(32, 32, 2, 2, 0, 0, 2)},
+    {"long-tile", "d64 nq40", "h200", CONFIG(128, 64, 4, 2, 0, 0, 1)},
+    {"idle-quarters", "d64 nq4096", "h200", CONFIG(64, 32, 2, 2, 0, 0, 1)},
+    {"flat-tile", "d64 nq4096", "h200", CONFIG(64, 128, 4, 1, 0, 0, 1)},
+    {"thin-tile", "d64 nq4096", "h200", CONFIG(64, 16, 4, 2, 0, 0, 1)},
+#undef CONFIG
+};
+enum { CASES = sizeof cases / sizeof cases[0] };
+
+START_TEST(rule_is_named) {
+  struct ft_request request;
+  const struct ft_config config = known_config(cases[_i].config);
+  ck_assert_msg(ft_request_parse(&request, cases[_i].request) == FT_OK, "%s", ft_detail());
+  const struct ft_arch arch = known_gpu(cases[_i].gpu);
+  const struct ft_rule *const broken = ft_rules_broken(&request, &arch, &config);
+  ck_assert_msg(strcmp(broken ? broken->name : "", cases[_i].rule) == 0,
+                "%s on %s, %s: '%s' expected, '%s' found", cases[_i].request, cases[_i].gpu,
+                cases[_i].config, cases[_i].rule, broken ? broken->name : "");
+}
+END_TEST
+
+START_TEST(every_rule_has_name_reason_and_case) {
+  int count = 0;
+  for (const struct ft_rule *rule; (rule = ft_rules_at(count)) != NULL; ++count) {
+    ck_assert(rule->name[0] != '\0' && strlen(rule->reason) > 20);
+    for (int i = 0; i < count; ++i) ck_assert_str_ne(rule->name, ft_rules_at(i)->name);
+    int tried = 0;
+    for (int i = 0; i < CASES; ++i) tried += strcmp(cases[i].rule, rule->name) == 0;
+    ck_assert_msg(tried > 0, "no case breaks rule %s", rule->name);
+  }
+  ck_assert_int_gt(count, 10);
+  ck_assert_ptr_null(ft_rules_at(-1));
+}
+END_TEST
+
+/* What a request may use its kernel class may use: lengths never make an emission illegal. */
+START_TEST(class_allows_what_its_requests_allow) {
+  seed_cases();
+  const struct ft_arch arch = known_gpu("h200");
+  for (int round = 0; round < 20000; ++round) {
+    const struct ft_request request = random_request();
+    const struct ft_request class = ft_request_kernel_class(&request);
+    const struct ft_config config = random_candidate();
+    if (ft_rules_broken(&request, &arch, &config) != NULL) continue;
+    ck_assert_msg(ft_rules_broken(&class, &arch, &config) == NULL, "seed %llu",
+                  (unsigned long long)cases_seed);
+  }
+}
+END_TEST
+
+START_TEST(targets_serve_what_they_can) {
+  static const struct {
+    const char *request, *gpu, *reason; /* "" when served */
+  } served[] = {
+      {"fp16 d64 nq1", "t4", ""},       {"bf16 d64 nq1", "t4", "bf16 needs sm_80"},
+      {"bf16 d64 nq1", "a10", ""},      {"backward d64 nq1", "h200", "backward"},
+      {"bf16 d256 nq1", "rtx5090", ""}, {"fp16 d16 nq1 mask=16x16 dropout", "t4", ""},
+  };
+  for (size_t i = 0; i < sizeof served / sizeof served[0]; ++i) {
+    struct ft_request request;
+    ck_assert_int_eq(ft_request_parse(&request, served[i].request), FT_OK);
+    const struct ft_arch arch = known_gpu(served[i].gpu);
+    const int status = ft_rules_serves(&request, &arch);
+    ck_assert_int_eq(status, served[i].reason[0] ? FT_E_UNSUPPORTED : FT_OK);
+    if (status != FT_OK) ck_assert_ptr_nonnull(strstr(ft_detail(), served[i].reason));
+  }
+  struct ft_arch volta = known_gpu("t4");
+  volta.sm = 70;
+  struct ft_request request;
+  ck_assert_int_eq(ft_request_parse(&request, "fp16 d64 nq1"), FT_OK);
+  ck_assert_int_eq(ft_rules_serves(&request, &volta), FT_E_UNSUPPORTED);
+  ck_assert_ptr_nonnull(strstr(ft_detail(), "sm_70"));
+}
+END_TEST
+
+Suite *make_rules_suite(void) {
+  Suite *const suite = suite_create("rules");
+  TCase *const tests = tcase_create("all");
+  tcase_add_loop_test(tests, rule_is_named, 0, CASES);
+  tcase_add_test(tests, every_rule_has_name_reason_and_case);
+  tcase_add_test(tests, class_allows_what_its_requests_allow);
+  tcase_add_test(tests, targets_serve_what_they_can);
+  suite_add_tcase(suite, tests);
+  return suite;
+}

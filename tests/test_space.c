@@ -1,0 +1,160 @@
+/* test_space.c: the search space and the default config.
+ * in -> out: generator/space.h over all GPUs of the table -> Check suite. */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "generator/space.h"
+#include "tests/generator_cases.h"
+#include "tests/suites.h"
+
+enum { MAX_LEGAL = 2000 };
+
+static struct ft_request parsed(const char *text) {
+  struct ft_request request;
+  ck_assert_msg(ft_request_parse(&request, text) == FT_OK, "'%s': %s", text, ft_detail());
+  return request;
+}
+
+/* All configs of a space; asserts that each is legal and none comes twice. */
+static int list_space(const struct ft_request *request, const struct ft_arch *arch,
+                      struct ft_config legal[MAX_LEGAL]) {
+  struct ft_space space;
+  ck_assert_msg(ft_space_open(&space, request, arch) == FT_OK, "%s", ft_detail());
+  int count = 0;
+  struct ft_config config;
+  while (ft_space_next(&space, &config)) {
+    ck_assert_int_lt(count, MAX_LEGAL);
+    ck_assert_ptr_null(ft_rules_broken(request, arch, &config));
+    for (int i = 0; i < count; ++i) ck_assert_int_ne(ft_config_compare(&legal[i], &config), 0);
+    legal[count++] = config;
+  }
+  ck_assert(!ft_space_next(&space, &config)); /* the end stays the end */
+  ck_assert_int_eq((int)(space.visited - space.rejected), count);
+  return count;
+}
+
+static int product_of_values(void) {
+  int product = 1;
+  for (int i = 0; i < FT_KNOB_COUNT; ++i) product *= ft_knob(i)->value_count;
+  return product;
+}
+
+START_TEST(default_comes_first_then_all_that_is_legal) {
+  static struct ft_config legal[MAX_LEGAL], again[MAX_LEGAL];
+  static const char *const gpus[] = {"t4", "a100", "l4", "h200", "b200", "rtx5090"};
+  seed_cases();
+  for (int round = 0; round < 24; ++round) {
+    struct ft_request request = random_request();
+    request.pass = FT_FORWARD;
+    request.deterministic = false;
+    request.dtype = FT_FP16;
+    const struct ft_arch arch = known_gpu(gpus[round % 6]);
+    struct ft_config first;
+    ck_assert_int_eq(ft_default_config(&request, &arch, &first), FT_OK);
+    const int count = list_space(&request, &arch, legal);
+    ck_assert_int_eq(ft_config_compare(&legal[0], &first), 0);
+    ck_assert_int_eq(list_space(&request, &arch, again), count);
+    for (int i = 0; i < count; ++i) ck_assert(ft_config_compare(&legal[i], &again[i]) == 0);
+
+    /* The raw walk sees the whole product once, and the same legal ones. */
+    struct ft_space space;
+    struct ft_config config;
+    const struct ft_rule *broken;
+    int any = 0, fine = 0;
+    ck_assert_int_eq(ft_space_open(&space, &request, &arch), FT_OK);
+    while (ft_space_next_any(&space, &config, &broken)) {
+      if (broken == NULL) ck_assert(ft_config_compare(&legal[fine++], &config) == 0);
+      ++any;
+    }
+    ck_assert_int_eq(fine, count);
+    ck_assert_int_eq(any, product_of_values());
+  }
+}
+END_TEST
+
+START_TEST(ordinary_spaces_are_worth_a_full_search) {
+  static struct ft_config legal[MAX_LEGAL];
+  static const struct {
+    const char *request, *gpu;
+    int least, most;
+  } spaces[] = {
+      {"bf16 d128 nq4096 causal", "h200", 100, 400},
+      {"bf16 d128 nq4096", "a100", 100, 400},
+      {"bf16 d64 nq4096", "h200", 100, 400},
+      {"bf16 d64 nq4096", "l4", 100, 400},
+      {"bf16 d256 nq4096", "h200", 50, 400},
+      {"bf16 d128 nq1 nk4096", "h200", 100, 400},
+      {"fp16 d128 nq4096", "t4", 10, 400},
+      {"bf16 d128 nq4096 mask=128x128", "h200", 50, 400},
+  };
+  for (size_t i = 0; i < sizeof spaces / sizeof spaces[0]; ++i) {
+    const struct ft_request request = parsed(spaces[i].request);
+    const struct ft_arch arch = known_gpu(spaces[i].gpu);
+    const int count = list_space(&request, &arch, legal);
+    ck_assert_msg(count >= spaces[i].least && count <= spaces[i].most, "%s on %s: %d configs",
+                  spaces[i].request, spaces[i].gpu, count);
+  }
+}
+END_TEST
+
+/* Every head dim with every V head dim, on one GPU of every compute capability, for masks and
+ * lengths at which something changes. */
+START_TEST(every_served_request_has_a_legal_default) {
+  static const char *const gpus[] = {"t4", "a30", "a10", "l4", "h200", "b200", "rtx5090"};
+  static const int masks[] = {0, 16, 48, 64, 80, 96, 128, 256, 4096};
+  static const int64_t lengths[] = {1, 32, 33, 100, 4096};
+  enum { MASKS = sizeof masks / sizeof masks[0] };
+  const struct ft_arch arch = known_gpu(gpus[_i]);
+  struct ft_request request = parsed("fp16 d16 nq1");
+  for (int d = 16; d <= 256; d += 8)
+    for (int dv = 16; dv <= 256; dv += 8)
+      for (int mask = 0; mask < MASKS * MASKS; ++mask)
+        for (int length = 0; length < 5; ++length) {
+          request.head_dim = d;
+          request.head_dim_v = dv;
+          request.mask_rows = masks[mask % MASKS];
+          request.mask_cols = masks[mask / MASKS];
+          if ((request.mask_rows == 0) != (request.mask_cols == 0)) continue;
+          request.seqlen_q = lengths[length];
+          struct ft_config config;
+          ck_assert_msg(ft_default_config(&request, &arch, &config) == FT_OK,
+                        "%s d%d dv%d mask=%dx%d nq%d: %s", gpus[_i], d, dv, request.mask_rows,
+                        request.mask_cols, (int)request.seqlen_q, ft_detail());
+          ck_assert_ptr_null(ft_rules_broken(&request, &arch, &config));
+        }
+}
+END_TEST
+
+START_TEST(default_depends_on_limits_not_on_names) {
+  const struct ft_request request = parsed("bf16 d128 hq32 nq4096 causal");
+  const struct ft_arch arch = known_gpu("h200");
+  struct ft_arch renamed = arch;
+  strcpy(renamed.name, "another");
+  struct ft_config a, b;
+  ck_assert_int_eq(ft_default_config(&request, &arch, &a), FT_OK);
+  ck_assert_int_eq(ft_default_config(&request, &renamed, &b), FT_OK);
+  ck_assert_int_eq(ft_config_compare(&a, &b), 0);
+}
+END_TEST
+
+START_TEST(unserved_requests_have_no_space) {
+  struct ft_space space;
+  const struct ft_request backward = parsed("backward d64 nq1"), bf16 = parsed("bf16 d64 nq1");
+  const struct ft_arch h200 = known_gpu("h200"), t4 = known_gpu("t4");
+  ck_assert_int_eq(ft_space_open(&space, &backward, &h200), FT_E_UNSUPPORTED);
+  ck_assert_int_eq(ft_space_open(&space, &bf16, &t4), FT_E_UNSUPPORTED);
+}
+END_TEST
+
+Suite *make_space_suite(void) {
+  Suite *const suite = suite_create("space");
+  TCase *const tests = tcase_create("all");
+  tcase_add_test(tests, default_comes_first_then_all_that_is_legal);
+  tcase_add_test(tests, ordinary_spaces_are_worth_a_full_search);
+  tcase_add_loop_test(tests, every_served_request_has_a_legal_default, 0, 7);
+  tcase_add_test(tests, default_depends_on_limits_not_on_names);
+  tcase_add_test(tests, unserved_requests_have_no_space);
+  suite_add_tcase(suite, tests);
+  return suite;
+}

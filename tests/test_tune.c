@@ -1,0 +1,572 @@
+/* test_tune.c: the search on a simulated machine, where every candidate's fate is known beforehand;
+ * and the prediction for real, where this machine has NVRTC. in -> out: fates, drifts, stops ->
+ * rows, winner -> Check suite. */
+#include "tests/suites.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cache/store.h"
+#include "generator/lua_host.h"
+#include "generator/space.h"
+#include "generator/status.h"
+#include "tuner/search.h"
+
+/* ---- the simulated machine
+ * ---------------------------------------------------------------------------- */
+
+enum fate { RUNS, WRONG, SPILLS, NO_COMPILE, NO_LOAD, FAULTS, HANGS, SAME_IMAGE };
+enum { MOST = 1000 };
+
+struct simulated {
+  const struct ft_candidates *candidates;
+  enum fate fates[MOST];
+  double us[MOST]; /* true time of each candidate */
+  double drift;    /* factor on all times from the first heat on */
+  bool lost;
+  int compile_status; /* when not FT_OK: of every compile */
+  _Atomic int compiles;
+  int measures, heats, loads, unloads, kept;
+  struct ft_trial rows[2 * MOST];
+  int row_count;
+  struct ft_store *store; /* gets the rows too, unless NULL */
+};
+
+static int index_of(const struct simulated *machine, const struct ft_config *config) {
+  for (int n = 0; n < machine->candidates->count; n++) {
+    if (ft_config_compare(&machine->candidates->list[n].config, config) == 0) return n;
+  }
+  ck_abort_msg("unknown config");
+}
+
+static int simulated_compile(void *payload, const struct ft_config *config,
+                             struct ft_kernel *kernel) {
+  struct simulated *machine = payload;
+  const int index = index_of(machine, config);
+  machine->compiles++;
+  *kernel = (struct ft_kernel){0};
+  if (machine->compile_status != FT_OK) return ft_fail(machine->compile_status, "simulated");
+  if (machine->fates[index] == NO_COMPILE)
+    return ft_fail(FT_E_COMPILE, "error: simulated\nin two lines");
+  kernel->image = calloc(1, 8);
+  kernel->image_size = 8;
+  kernel->registers = 100 + index % 7;
+  kernel->smem_bytes = 1000 * (1 + index % 5);
+  kernel->threads = 128;
+  kernel->spill_bytes = machine->fates[index] == SPILLS ? 16 : 0;
+  const int name = machine->fates[index] == SAME_IMAGE ? index - 1 : index;
+  if (name != index) kernel->smem_bytes = 1000 * (1 + name % 5);
+  kernel->image_digest = ft_digest_of(&name, sizeof name);
+  kernel->key = kernel->image_digest;
+  strcpy(kernel->nvrtc, "13.0.0");
+  return FT_OK;
+}
+
+static int simulated_load(void *payload, const struct ft_config *config,
+                          const struct ft_kernel *kernel, void **loaded) {
+  struct simulated *machine = payload;
+  const int index = index_of(machine, config);
+  ck_assert_ptr_nonnull(kernel->image);
+  if (machine->fates[index] == NO_LOAD) return ft_fail(FT_E_DEVICE, "simulated refusal");
+  int *handle = malloc(sizeof *handle);
+  *handle = index;
+  *loaded = handle;
+  machine->loads++;
+  return FT_OK;
+}
+
+static void simulated_unload(void *payload, void *loaded) {
+  struct simulated *machine = payload;
+  machine->unloads++;
+  free(loaded);
+}
+
+static int simulated_verify(void *payload, void *loaded, struct ft_comparison *comparison) {
+  struct simulated *machine = payload;
+  const int index = *(int *)loaded;
+  *comparison = (struct ft_comparison){.error_ratio = machine->fates[index] == WRONG ? NAN : 0.4};
+  strcpy(comparison->worst, "O is off");
+  machine->lost = machine->fates[index] == FAULTS || machine->fates[index] == HANGS;
+  return machine->lost ? ft_fail(FT_E_DEVICE, "simulated fault") : FT_OK;
+}
+
+/* Samples 0.1 % apart around the true time. */
+static void take_samples(const struct simulated *machine, int index, double factor, int count,
+                         struct ft_timing *timing) {
+  *timing = (struct ft_timing){.sample_count = count, .sm_clock_mhz = 1500};
+  for (int n = 0; n < count; n++) {
+    timing->samples_us[n] = machine->us[index] * factor * (1 + 0.001 * (n % 3 - 1));
+  }
+  ft_timing_summarise(timing);
+}
+
+static int simulated_measure(void *payload, void *loaded, double give_up_us,
+                             struct ft_timing *timing) {
+  struct simulated *machine = payload;
+  const int index = *(int *)loaded;
+  ck_assert_msg(machine->fates[index] == RUNS || index == 0, "candidate %d must not be timed",
+                index);
+  machine->measures++;
+  const bool gives_up = give_up_us > 0 && machine->us[index] > give_up_us;
+  take_samples(machine, index, 1, gives_up ? 1 : 5, timing);
+  return FT_OK;
+}
+
+static int simulated_heat(void *payload, void *const *loaded, int count,
+                          struct ft_timing *timings) {
+  struct simulated *machine = payload;
+  machine->heats++;
+  for (int n = 0; n < count; n++) {
+    take_samples(machine, *(int *)loaded[n], machine->drift, 24, &timings[n]);
+  }
+  return FT_OK;
+}
+
+static enum ft_health simulated_health(void *payload) {
+  struct simulated *machine = payload;
+  if (!machine->lost) return FT_HEALTH_GOOD;
+  for (int n = 0; n < machine->candidates->count; n++) {
+    if (machine->fates[n] == HANGS) return FT_HEALTH_BUSY;
+  }
+  return FT_HEALTH_LOST;
+}
+
+static int simulated_record(void *payload, const struct ft_trial *trial) {
+  struct simulated *machine = payload;
+  ck_assert_int_lt(machine->row_count, 2 * MOST);
+  machine->rows[machine->row_count++] = *trial;
+  return machine->store ? ft_store_trial_put(machine->store, trial) : FT_OK;
+}
+
+static bool simulated_recall(void *payload, const struct ft_config *config,
+                             struct ft_trial *trial) {
+  struct simulated *machine = payload;
+  for (int n = machine->row_count - 1; n >= 0; n--) {
+    if (ft_config_compare(&machine->rows[n].config, config) != 0) continue;
+    *trial = machine->rows[n];
+    return true;
+  }
+  return false;
+}
+
+static int simulated_keep(void *payload, const struct ft_kernel *kernel) {
+  struct simulated *machine = payload;
+  ck_assert_ptr_nonnull(kernel->image);
+  machine->kept++;
+  return FT_OK;
+}
+
+/* ---- what all tests begin with
+ * ------------------------------------------------------------------------ */
+
+static const struct ft_arch arch = {.name = "simulated",
+                                    .sm = 90,
+                                    .sm_count = 132,
+                                    .smem_per_block = 232448,
+                                    .smem_per_sm = 233472,
+                                    .smem_reserved = 1024,
+                                    .regs_per_sm = 65536,
+                                    .threads_per_sm = 2048,
+                                    .blocks_per_sm = 32,
+                                    .clock_ghz = 1.98,
+                                    .dram_gbs = 4800,
+                                    .mma_flops_per_clk = 2048};
+
+static struct ft_request the_request(void) {
+  struct ft_request request;
+  ck_assert_int_eq(ft_request_parse(&request, "forward bf16 d64 hq16 b2 nq2048"), FT_OK);
+  return request;
+}
+
+/* A machine on which everything runs, the candidates from 100 us on, each 0.2 % slower than the one
+ * before, but for the default, which takes 150 us. */
+struct setting {
+  struct ft_candidates candidates;
+  struct simulated *machine;
+  struct ft_rig rig;
+  struct ft_trial stamp;
+  struct ft_tune_options options;
+  struct ft_tune_summary summary;
+};
+
+static struct setting *setting_make(enum ft_effort effort) {
+  struct setting *s = calloc(1, sizeof *s);
+  const struct ft_request request = the_request();
+  s->options = (struct ft_tune_options){.effort = effort, .jobs = 2};
+  ck_assert_msg(ft_candidates_make(&s->candidates, &request, &arch, &s->options) == FT_OK, "%s",
+                ft_detail());
+  ck_assert_int_le(s->candidates.count, MOST);
+  s->machine = calloc(1, sizeof *s->machine);
+  s->machine->candidates = &s->candidates;
+  s->machine->drift = 1;
+  for (int n = 0; n < s->candidates.count; n++)
+    s->machine->us[n] = n == 0 ? 150 : 100 * pow(1.002, n);
+  s->rig = (struct ft_rig){.payload = s->machine,
+                           .compile = simulated_compile,
+                           .load = simulated_load,
+                           .unload = simulated_unload,
+                           .verify = simulated_verify,
+                           .measure = simulated_measure,
+                           .measure_in_turn = simulated_heat,
+                           .health = simulated_health,
+                           .record = simulated_record,
+                           .recall = simulated_recall,
+                           .keep = simulated_keep};
+  s->stamp = (struct ft_trial){.request = request, .bucket = ft_request_bucket(&request)};
+  strcpy(s->stamp.device, "simulated/sm_90/132");
+  strcpy(s->stamp.policy, FT_POLICY);
+  return s;
+}
+
+static int search(struct setting *s) {
+  s->summary = (struct ft_tune_summary){0};
+  const int status = ft_search(&s->rig, &s->candidates, &s->stamp, &s->options, &s->summary);
+  ck_assert_int_eq(s->machine->loads, s->machine->unloads);
+  return status;
+}
+
+static void setting_free(struct setting *s) {
+  ft_store_close(s->machine->store);
+  ft_candidates_free(&s->candidates);
+  free(s->machine);
+  free(s);
+}
+
+static int rows_of(const struct setting *s, int candidate, const struct ft_trial **row) {
+  int count = 0;
+  for (int n = 0; n < s->machine->row_count; n++) {
+    if (ft_config_compare(&s->machine->rows[n].config, &s->candidates.list[candidate].config) != 0)
+      continue;
+    if (row) *row = &s->machine->rows[n];
+    count++;
+  }
+  return count;
+}
+
+static int best_of(const struct setting *s) {
+  return index_of(s->machine, &s->summary.best);
+}
+
+/* ---- tests
+ * --------------------------------------------------------------------------------------------- */
+
+static void expect_default_first(void *payload, const struct ft_tune_progress *progress) {
+  int *calls = payload;
+  *calls += 1;
+  ck_assert_int_eq(progress->done, *calls);
+  ck_assert_int_eq(progress->trial->is_default, *calls == 1);
+  ck_assert(progress->best_us > 0 && progress->elapsed_seconds >= 0 && progress->eta_seconds >= 0);
+}
+
+START_TEST(the_default_comes_first) {
+  struct setting *s = setting_make(FT_EFFORT_EXHAUSTIVE);
+  const struct ft_request request = the_request();
+  struct ft_config config;
+  int calls = 0;
+  ck_assert_int_eq(ft_default_config(&request, &arch, &config), FT_OK);
+  ck_assert_int_eq(ft_config_compare(&s->candidates.list[0].config, &config), 0);
+  s->options.progress = expect_default_first;
+  s->options.payload = &calls;
+  ck_assert_int_eq(search(s), FT_OK);
+  ck_assert_int_eq(calls, s->candidates.count);
+  ck_assert_double_eq_tol(s->summary.default_us, 150, 1e-9);
+  setting_free(s);
+}
+END_TEST
+
+START_TEST(every_candidate_has_one_row_with_its_fate) {
+  static const enum ft_outcome expected[] = {FT_OUTCOME_OK, FT_OUTCOME_WRONG, FT_OUTCOME_SPILLED,
+                                             FT_OUTCOME_COMPILE, FT_OUTCOME_LAUNCH};
+  struct setting *s = setting_make(FT_EFFORT_EXHAUSTIVE);
+  for (int n = 0; n < s->candidates.count; n++) s->machine->fates[n] = (enum fate)(n % 5);
+  ck_assert_int_eq(search(s), FT_OK);
+  int outcomes[5] = {0};
+  for (int n = 0; n < s->candidates.count; n++) {
+    const struct ft_trial *row = NULL;
+    ck_assert_int_eq(rows_of(s, n, &row), 1);
+    ck_assert_int_eq(row->outcome, expected[n % 5]);
+    ck_assert(row->outcome == FT_OUTCOME_OK ? row->sample_count > 0 && row->median_us > 0
+                                            : row->sample_count == 0 && row->reason[0] != '\0');
+    ck_assert_ptr_null(strchr(row->reason, '\n'));
+    outcomes[n % 5]++;
+  }
+  ck_assert_int_eq(s->summary.tried, s->candidates.count);
+  ck_assert_int_eq(s->summary.ok, outcomes[0]);
+  ck_assert_int_eq(s->summary.wrong, outcomes[1]);
+  ck_assert_int_eq(s->summary.spilled, outcomes[2]);
+  ck_assert_int_eq(s->summary.failed, outcomes[3] + outcomes[4]);
+  ck_assert_int_eq(best_of(s), 5);
+  setting_free(s);
+}
+END_TEST
+
+START_TEST(wrong_kernels_never_win) {
+  struct setting *s = setting_make(FT_EFFORT_EXHAUSTIVE);
+  s->machine->fates[1] = s->machine->fates[2] = WRONG;
+  s->machine->us[1] = s->machine->us[2] = 1;
+  ck_assert_int_eq(search(s), FT_OK); /* simulated_measure fails the test when they are timed */
+  ck_assert_int_gt(best_of(s), 2);
+  setting_free(s);
+}
+END_TEST
+
+START_TEST(a_spilling_default_is_measured) {
+  struct setting *s = setting_make(FT_EFFORT_QUICK);
+  s->machine->fates[0] = SPILLS;
+  ck_assert_int_eq(search(s), FT_OK);
+  ck_assert_double_eq_tol(s->summary.default_us, 150, 1e-9);
+  setting_free(s);
+}
+END_TEST
+
+/* The winner of the search and that of the store's query must be the same config. */
+static void expect_stores_choice(struct setting *s) {
+  const struct ft_request request = the_request();
+  const struct ft_query query = {.request = &request,
+                                 .device = s->stamp.device,
+                                 .target = "sm_90",
+                                 .templates = &s->stamp.templates};
+  struct ft_choice choice;
+  ck_assert_int_eq(ft_store_choose(s->machine->store, &query, &choice), FT_OK);
+  ck_assert_int_eq(choice.hit, FT_HIT_EXACT);
+  ck_assert_int_eq(ft_config_compare(&choice.config, &s->summary.best), 0);
+}
+
+static void give_store(struct setting *s) {
+  const struct ft_store_options options = {.memory_only = 1};
+  ck_assert_int_eq(ft_store_open(&s->machine->store, &options), FT_OK);
+}
+
+START_TEST(ties_go_to_the_default) {
+  struct setting *s = setting_make(FT_EFFORT_EXHAUSTIVE);
+  give_store(s);
+  s->machine->us[0] = 100.7; /* within 1 % of candidate 1, 100.2 us */
+  ck_assert_int_eq(search(s), FT_OK);
+  ck_assert_int_eq(best_of(s), 0);
+  expect_stores_choice(s);
+  setting_free(s);
+}
+END_TEST
+
+START_TEST(ties_go_to_less_memory_then_fewer_registers) {
+  struct setting *s = setting_make(FT_EFFORT_EXHAUSTIVE);
+  give_store(s);
+  for (int n = 1; n < s->candidates.count; n++) s->machine->us[n] = n <= 6 ? 100 + 0.01 * n : 110;
+  ck_assert_int_eq(search(s), FT_OK);
+  ck_assert_int_eq(best_of(s), 5); /* 1000 bytes; of 1 .. 6 the only one */
+  expect_stores_choice(s);
+  setting_free(s);
+}
+END_TEST
+
+/* The GPU is 8 % slower in the finals than in the screening: no row of the screening may win by
+ * that. */
+START_TEST(a_warming_gpu_does_not_decide) {
+  struct setting *s = setting_make(FT_EFFORT_EXHAUSTIVE);
+  give_store(s);
+  s->machine->drift = 1.08;
+  for (int n = 1; n < s->candidates.count; n++) s->machine->us[n] = n == 9 ? 100 : 106 + 0.5 * n;
+  ck_assert_int_eq(search(s), FT_OK);
+  ck_assert_int_eq(best_of(s), 9);
+  expect_stores_choice(s);
+  setting_free(s);
+}
+END_TEST
+
+static volatile sig_atomic_t stop_flag;
+
+static void stop_after_ten(void *payload, const struct ft_tune_progress *progress) {
+  (void)payload;
+  stop_flag = progress->done >= 10;
+}
+
+START_TEST(a_stop_keeps_every_row) {
+  struct setting *s = setting_make(FT_EFFORT_EXHAUSTIVE);
+  stop_flag = 0;
+  s->options.stop = &stop_flag;
+  s->options.progress = stop_after_ten;
+  ck_assert_int_eq(search(s), FT_E_INTERRUPTED);
+  ck_assert_int_eq(s->summary.tried, 10);
+  for (int n = 0; n < s->candidates.count; n++) ck_assert_int_eq(rows_of(s, n, NULL), n < 10);
+  ck_assert_int_eq(best_of(s), 5); /* of the 1 % from candidate 1 on, the least memory */
+  ck_assert_int_eq(s->machine->heats, 0);
+  ck_assert_int_le(s->machine->compiles,
+                   10 + 2 * 2 + 2); /* no more than the look-ahead for nothing */
+  setting_free(s);
+}
+END_TEST
+
+/* A fault is recorded, ends the search, and the next search goes round it. */
+START_TEST(a_lost_gpu_is_recorded) {
+  struct setting *s = setting_make(FT_EFFORT_QUICK);
+  const struct ft_trial *row = NULL;
+  s->machine->fates[4] = _i ? HANGS : FAULTS;
+  ck_assert_int_eq(search(s), FT_E_DEVICE);
+  ck_assert_ptr_nonnull(strstr(ft_detail(), "simulated fault"));
+  ck_assert_int_eq(rows_of(s, 4, &row), 1);
+  ck_assert_int_eq(row->outcome, _i ? FT_OUTCOME_TIMEOUT : FT_OUTCOME_LAUNCH);
+  for (int n = 0; n < s->candidates.count; n++) ck_assert_int_eq(rows_of(s, n, NULL), n <= 4);
+
+  s->machine->lost = false;
+  s->machine->compiles = 0;
+  ck_assert_int_eq(search(s), FT_OK);
+  ck_assert_int_eq(s->summary.recalled, 5);
+  ck_assert_int_eq(s->summary.tried, s->candidates.count);
+  ck_assert_int_eq(rows_of(s, 4, NULL), 1);
+  setting_free(s);
+}
+END_TEST
+
+START_TEST(the_second_run_measures_nothing) {
+  struct setting *s = setting_make(_i ? FT_EFFORT_EXHAUSTIVE : FT_EFFORT_NORMAL);
+  ck_assert_int_eq(search(s), FT_OK);
+  const int best = best_of(s), rows = s->machine->row_count, tried = s->summary.tried;
+  const double best_us = s->summary.best_us;
+  s->machine->compiles = s->machine->measures = s->machine->heats = s->machine->loads = 0;
+  s->machine->unloads = 0;
+  ck_assert_int_eq(search(s), FT_OK);
+  ck_assert_int_eq(s->machine->measures + s->machine->heats + s->machine->loads, 0);
+  ck_assert_int_eq(s->machine->row_count, rows);
+  ck_assert_int_eq(s->summary.recalled, tried);
+  ck_assert_int_eq(best_of(s), best);
+  ck_assert_double_eq(s->summary.best_us, best_us);
+
+  s->options.again = true;
+  ck_assert_int_eq(search(s), FT_OK);
+  ck_assert_int_eq(s->summary.recalled, 0);
+  ck_assert_int_gt(s->machine->measures, 0);
+  setting_free(s);
+}
+END_TEST
+
+START_TEST(an_equal_image_is_not_measured_twice) {
+  struct setting *s = setting_make(FT_EFFORT_QUICK);
+  const struct ft_trial *row = NULL;
+  s->machine->fates[3] = SAME_IMAGE; /* as candidate 2 */
+  ck_assert_int_eq(search(s), FT_OK);
+  ck_assert_int_eq(rows_of(s, 3, &row), 1);
+  ck_assert_int_eq(row->outcome, FT_OUTCOME_REJECTED);
+  ck_assert_ptr_nonnull(strstr(row->reason, "same image as mma block_m="));
+  ck_assert_int_eq(s->machine->measures, s->candidates.count - 1);
+  setting_free(s);
+}
+END_TEST
+
+START_TEST(effort_decides_how_many) {
+  struct setting *quick = setting_make(FT_EFFORT_QUICK), *normal = setting_make(FT_EFFORT_NORMAL);
+  ck_assert_int_eq(quick->candidates.count, 13);
+  ck_assert_int_eq(search(normal), FT_OK);
+  ck_assert_int_gt(normal->candidates.count, 70);
+  ck_assert_int_eq(normal->summary.tried, 62); /* default, best, 60 that are no better */
+  setting_free(quick);
+  setting_free(normal);
+}
+END_TEST
+
+START_TEST(a_missing_compiler_ends_the_search) {
+  struct setting *s = setting_make(FT_EFFORT_QUICK);
+  s->machine->compile_status = FT_E_NO_NVRTC;
+  ck_assert_int_eq(search(s), FT_E_NO_NVRTC);
+  ck_assert_int_eq(s->machine->row_count, 0);
+  setting_free(s);
+}
+END_TEST
+
+START_TEST(nothing_that_runs_is_said) {
+  struct setting *s = setting_make(FT_EFFORT_QUICK);
+  for (int n = 0; n < s->candidates.count; n++) s->machine->fates[n] = WRONG;
+  ck_assert_int_eq(search(s), FT_E_NOT_FOUND);
+  ck_assert_ptr_nonnull(strstr(ft_detail(), "13 wrong"));
+  ck_assert_int_eq(s->machine->row_count, 13);
+  setting_free(s);
+}
+END_TEST
+
+START_TEST(shards_are_a_partition) {
+  enum { SHARDS = 3 };
+  const struct ft_request request = the_request();
+  struct setting *s = setting_make(FT_EFFORT_EXHAUSTIVE);
+  int seen[MOST] = {0};
+  for (int shard = 0; shard < SHARDS; shard++) {
+    const struct ft_tune_options options = {
+        .effort = FT_EFFORT_EXHAUSTIVE, .shard = shard, .shards = SHARDS};
+    struct ft_candidates part;
+    ck_assert_int_eq(ft_candidates_make(&part, &request, &arch, &options), FT_OK);
+    ck_assert(part.list[0].is_default);
+    for (int n = 0; n < part.count; n++) seen[index_of(s->machine, &part.list[n].config)]++;
+    ft_candidates_free(&part);
+  }
+  ck_assert_int_eq(seen[0], SHARDS);
+  for (int n = 1; n < s->candidates.count; n++) ck_assert_int_eq(seen[n], 1);
+  const struct ft_tune_options bad = {.shard = 3, .shards = SHARDS};
+  struct ft_candidates none;
+  ck_assert_int_eq(ft_candidates_make(&none, &request, &arch, &bad), FT_E_ARGUMENT);
+  setting_free(s);
+}
+END_TEST
+
+/* ---- for real
+ * ------------------------------------------------------------------------------------------ */
+
+START_TEST(prediction_compiles_for_a_gpu_that_is_not_here) {
+  fatune_session_options options = FATUNE_SESSION_OPTIONS_INIT;
+  options.memory_only = 1;
+  fatune_session *session;
+  ck_assert_msg(fatune_session_open(&session, &options) == FT_OK, "%s", ft_detail());
+  struct ft_compiler *compiler;
+  const int compiles = ft_session_compiler(session, &compiler);
+  const struct ft_request request = the_request();
+  struct ft_arch a100;
+  ck_assert_int_eq(ft_lua_gpu(session->lua, "a100", &a100), FT_OK);
+  const struct ft_tune_options tune = {
+      .effort = FT_EFFORT_QUICK, .jobs = 2, .shard = 1, .shards = 4};
+  struct ft_tune_summary summary;
+  const int status = ft_tune_predict(session, &request, &a100, &tune, &summary);
+  if (compiles != FT_OK) {
+    ck_assert_int_eq(status, FT_E_NO_NVRTC);
+    fatune_session_close(session);
+    return;
+  }
+  ck_assert_msg(status == FT_OK, "%s", ft_detail());
+  ck_assert_int_eq(summary.tried, 4); /* the default and 1, 5, 9 of 13 */
+  ck_assert(!summary.measured && summary.best_us > 0 && summary.default_us > 0);
+
+  struct ft_choice choice;
+  ck_assert_int_eq(ft_session_choose(session, &request, &a100, NULL, &choice), FT_OK);
+  ck_assert_int_eq(choice.hit, FT_HIT_MODEL);
+  ck_assert_int_eq(ft_config_compare(&choice.config, &summary.best), 0);
+
+  ck_assert_int_eq(ft_tune_predict(session, &request, &a100, &tune, &summary), FT_OK);
+  ck_assert_int_eq(summary.recalled, 4);
+  ck_assert_double_eq(summary.compile_seconds, 0);
+  fatune_session_close(session);
+}
+END_TEST
+
+Suite *make_tune_suite(void) {
+  Suite *suite = suite_create("tune");
+  TCase *tcase = tcase_create("search");
+  tcase_set_timeout(tcase, 30);
+  tcase_add_test(tcase, the_default_comes_first);
+  tcase_add_test(tcase, every_candidate_has_one_row_with_its_fate);
+  tcase_add_test(tcase, wrong_kernels_never_win);
+  tcase_add_test(tcase, a_spilling_default_is_measured);
+  tcase_add_test(tcase, ties_go_to_the_default);
+  tcase_add_test(tcase, ties_go_to_less_memory_then_fewer_registers);
+  tcase_add_test(tcase, a_warming_gpu_does_not_decide);
+  tcase_add_test(tcase, a_stop_keeps_every_row);
+  tcase_add_loop_test(tcase, a_lost_gpu_is_recorded, 0, 2);
+  tcase_add_loop_test(tcase, the_second_run_measures_nothing, 0, 2);
+  tcase_add_test(tcase, an_equal_image_is_not_measured_twice);
+  tcase_add_test(tcase, effort_decides_how_many);
+  tcase_add_test(tcase, a_missing_compiler_ends_the_search);
+  tcase_add_test(tcase, nothing_that_runs_is_said);
+  tcase_add_test(tcase, shards_are_a_partition);
+  suite_add_tcase(suite, tcase);
+  TCase *real = tcase_create("prediction");
+  tcase_set_timeout(real, 120);
+  tcase_add_test(real, prediction_compiles_for_a_gpu_that_is_not_here);
+  suite_add_tcase(suite, real);
+  return suite;
+}

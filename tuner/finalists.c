@@ -1,0 +1,209 @@
+/* finalists.c: the entrants of a search and their finals.
+ * in -> out: screened trials -> in-turn samples of the near-best -> rows, winner.
+ *
+ * A candidate has one row. Its screening samples are few and taken at whatever clock the GPU had
+ * then, so for the near-best they are not stored but replaced by the finals'. */
+#include "tuner/finalists.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "generator/status.h"
+
+enum { FINALISTS = 8, HEATS = 3 };
+static const double NEAR = 1.05; /* within 5 % of the best in the screening */
+
+static bool is_near(const struct ft_field *field, const struct ft_entrant *entrant) {
+  return entrant->screen_us <= NEAR * field->best_us || entrant->trial.is_default;
+}
+
+static int record(struct ft_field *field, struct ft_entrant *entrant) {
+  if (entrant->recorded) return FT_OK;
+  FT_TRY(field->rig->record(field->rig->payload, &entrant->trial));
+  entrant->recorded = true;
+  return FT_OK;
+}
+
+static int grow(struct ft_field *field) {
+  if (field->count < field->capacity) return FT_OK;
+  const int capacity = field->capacity ? 2 * field->capacity : 64;
+  struct ft_entrant *grown = realloc(field->entrants, (size_t)capacity * sizeof *grown);
+  if (!grown) return ft_fail(FT_E_MEMORY, "no memory for %d entrants", capacity);
+  field->entrants = grown;
+  field->capacity = capacity;
+  return FT_OK;
+}
+
+int ft_field_add(struct ft_field *field, const struct ft_trial *trial, struct ft_kernel *kernel,
+                 void *loaded, bool recalled) {
+  const int status = grow(field);
+  if (status != FT_OK) {
+    if (loaded) field->rig->unload(field->rig->payload, loaded);
+    ft_kernel_free(kernel);
+    return status;
+  }
+  field->entrants[field->count++] = (struct ft_entrant){.trial = *trial,
+                                                        .kernel = *kernel,
+                                                        .loaded = loaded,
+                                                        .screen_us = trial->median_us,
+                                                        .recorded = recalled};
+  if (field->best_us == 0 || trial->median_us < field->best_us) field->best_us = trial->median_us;
+  for (int n = 0; n < field->count; n++) { /* a new best may have decided about earlier ones too */
+    if (!is_near(field, &field->entrants[n])) FT_TRY(record(field, &field->entrants[n]));
+  }
+  return FT_OK;
+}
+
+/* ---- the decision
+ * -------------------------------------------------------------------------------------- */
+
+static double tie_limit(const struct ft_trial *best) {
+  return best->median_us + fmax(0.01 * best->median_us, 2 * best->spread_us);
+}
+
+/* Among equals. */
+static bool preferred(const struct ft_trial *a, const struct ft_trial *b) {
+  if (a->is_default != b->is_default) return a->is_default;
+  if (a->smem_bytes != b->smem_bytes) return a->smem_bytes < b->smem_bytes;
+  if (a->registers != b->registers) return a->registers < b->registers;
+  return ft_config_compare(&a->config, &b->config) < 0;
+}
+
+static const struct ft_entrant *fastest(const struct ft_field *field) {
+  const struct ft_entrant *best = NULL;
+  for (int n = 0; n < field->count; n++) {
+    const struct ft_entrant *entrant = &field->entrants[n];
+    if (!best || entrant->trial.median_us < best->trial.median_us) best = entrant;
+  }
+  return best;
+}
+
+const struct ft_entrant *ft_field_winner(const struct ft_field *field) {
+  const struct ft_entrant *best = fastest(field), *winner = best;
+  if (!best) return NULL;
+  const double limit = tie_limit(&best->trial);
+  for (int n = 0; n < field->count; n++) {
+    const struct ft_entrant *entrant = &field->entrants[n];
+    if (entrant->trial.median_us <= limit && preferred(&entrant->trial, &winner->trial))
+      winner = entrant;
+  }
+  return winner;
+}
+
+/* ---- finals
+ * ---------------------------------------------------------------------------------------------- */
+
+static int load(struct ft_field *field, struct ft_entrant *entrant) {
+  if (entrant->loaded) return FT_OK;
+  const struct ft_rig *rig = field->rig;
+  if (!entrant->kernel.image)
+    FT_TRY(rig->compile(rig->payload, &entrant->trial.config, &entrant->kernel));
+  return rig->load(rig->payload, &entrant->trial.config, &entrant->kernel, &entrant->loaded);
+}
+
+static int heat(struct ft_field *field, struct ft_entrant *const *starters, int count) {
+  struct ft_timing timings[FINALISTS + 2];
+  void *loaded[FINALISTS + 2] = {0};
+  for (int n = 0; n < count; n++) {
+    FT_TRY(load(field, starters[n]));
+    loaded[n] = starters[n]->loaded;
+  }
+  FT_TRY(field->rig->measure_in_turn(field->rig->payload, loaded, count, timings));
+  for (int n = 0; n < count; n++) {
+    /* Whoever runs a second time is there to be compared with; its row stands. */
+    if (starters[n]->final) continue;
+    ft_trial_set_timing(&starters[n]->trial, &timings[n]);
+    starters[n]->final = true;
+    starters[n]->recorded = false;
+    field->rig->keep(field->rig->payload,
+                     &starters[n]->kernel); /* a kernel not kept costs a compile */
+    FT_TRY(record(field, starters[n]));
+  }
+  return FT_OK;
+}
+
+static int by_screening(const void *a, const void *b) {
+  const struct ft_entrant *x = *(struct ft_entrant *const *)a, *y = *(struct ft_entrant *const *)b;
+  if (x->screen_us != y->screen_us) return x->screen_us < y->screen_us ? -1 : 1;
+  return ft_config_compare(&x->trial.config, &y->trial.config);
+}
+
+/* The best by screening within `limit`, without those that had their finals. */
+static int pick(struct ft_field *field, double limit, int most, struct ft_entrant **starters,
+                int *count) {
+  struct ft_entrant **order = malloc((size_t)field->count * sizeof *order);
+  if (!order) return ft_fail(FT_E_MEMORY, "no memory for %d entrants", field->count);
+  int near = 0;
+  for (int n = 0; n < field->count; n++) {
+    struct ft_entrant *entrant = &field->entrants[n];
+    if (!entrant->final && entrant->screen_us <= limit) order[near++] = entrant;
+  }
+  qsort(order, (size_t)near, sizeof *order, by_screening);
+  for (int n = 0; n < near && n < most; n++) starters[(*count)++] = order[n];
+  free(order);
+  return FT_OK;
+}
+
+static void add_default(struct ft_field *field, struct ft_entrant **starters, int *count) {
+  for (int n = 0; n < field->count; n++) {
+    struct ft_entrant *entrant = &field->entrants[n];
+    if (!entrant->trial.is_default || entrant->final) continue;
+    for (int s = 0; s < *count; s++) {
+      if (starters[s] == entrant) return;
+    }
+    starters[(*count)++] = entrant;
+  }
+}
+
+/* Rows found in the store count as finals already held when there are enough of them. */
+static bool nothing_new(const struct ft_field *field) {
+  for (int n = 0; n < field->count; n++) {
+    const struct ft_entrant *entrant = &field->entrants[n];
+    if (!entrant->recorded && is_near(field, entrant)) return false;
+  }
+  return true;
+}
+
+int ft_field_finals(struct ft_field *field, const volatile sig_atomic_t *stop) {
+  if (field->count == 0 || nothing_new(field)) return FT_OK;
+  double limit = NEAR * field->best_us;
+  for (int round = 0; round < HEATS && !(stop && *stop); round++) {
+    struct ft_entrant *starters[FINALISTS + 2];
+    int count = 0;
+    FT_TRY(pick(field, limit, FINALISTS, starters, &count));
+    if (round == 0) add_default(field, starters, &count);
+    if (count == 0) break;
+    struct ft_entrant *held = (struct ft_entrant *)(uintptr_t)ft_field_winner(field);
+    if (round > 0 && held->final) starters[count++] = held;
+    FT_TRY(heat(field, starters, count));
+    /* A GPU that has warmed up clocks lower. If a screening from before then looks as good as the
+     * finals' best, it has to run beside it before it may be believed. */
+    const struct ft_entrant *best = NULL;
+    for (int n = 0; n < field->count; n++) {
+      const struct ft_entrant *entrant = &field->entrants[n];
+      if (entrant->final && (!best || entrant->trial.median_us < best->trial.median_us))
+        best = entrant;
+    }
+    limit = tie_limit(&best->trial);
+  }
+  return ft_field_flush(field);
+}
+
+int ft_field_flush(struct ft_field *field) {
+  int status = FT_OK;
+  for (int n = 0; n < field->count; n++) {
+    const int recorded = record(field, &field->entrants[n]);
+    if (status == FT_OK) status = recorded;
+  }
+  return status;
+}
+
+void ft_field_close(struct ft_field *field) {
+  for (int n = 0; n < field->count; n++) {
+    struct ft_entrant *entrant = &field->entrants[n];
+    if (entrant->loaded) field->rig->unload(field->rig->payload, entrant->loaded);
+    ft_kernel_free(&entrant->kernel);
+  }
+  free(field->entrants);
+  *field = (struct ft_field){0};
+}

@@ -1,0 +1,44 @@
+/* finalists.h: everything that ran right, and the decision among it.
+ * in -> out: screened trials -> the near-best measured again in turn -> rows, winner. */
+#ifndef TUNER_FINALISTS_H
+#define TUNER_FINALISTS_H
+
+#include "tuner/trial_run.h"
+
+struct ft_entrant {
+  struct ft_trial trial; /* as recorded, or as it would be now */
+  struct ft_kernel kernel;
+  void *loaded; /* NULL for a recalled one until it is needed */
+  double screen_us;
+  bool recorded;
+  bool final; /* trial holds samples taken in turn */
+};
+
+struct ft_field {
+  const struct ft_rig *rig;
+  struct ft_entrant *entrants;
+  int count, capacity;
+  double best_us; /* of the screening; 0: none yet */
+};
+
+/* Takes kernel and loaded over. Rows that are clearly not among the best are recorded at once; the
+ * others wait for the finals, whose samples replace theirs. recalled: the row is in the store
+ * already. */
+int ft_field_add(struct ft_field *field, const struct ft_trial *trial, struct ft_kernel *kernel,
+                 void *loaded, bool recalled);
+
+/* Measures the near-best and the default in turn. stop: as in ft_tune_options, looked at between
+ * rounds. */
+int ft_field_finals(struct ft_field *field, const volatile sig_atomic_t *stop);
+
+/* Records what still waits, as it is. */
+int ft_field_flush(struct ft_field *field);
+
+/* By the store's rule: within max(1 %, twice the best's spread) the default, else less shared
+ * memory, fewer registers, ft_config_compare. NULL when nothing ran. */
+const struct ft_entrant *ft_field_winner(const struct ft_field *field);
+
+/* Unloads and frees everything. */
+void ft_field_close(struct ft_field *field);
+
+#endif

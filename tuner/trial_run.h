@@ -1,0 +1,35 @@
+/* trial_run.h: one candidate from its compile to its outcome.
+ * in -> out: candidate + what the compiler said -> struct ft_trial, loaded kernel where it runs
+ * right. */
+#ifndef TUNER_TRIAL_RUN_H
+#define TUNER_TRIAL_RUN_H
+
+#include "tuner/compile_pool.h"
+
+/* Seconds and names that all trials of one search share; config, outcome and figures are left open.
+ */
+struct ft_trial_run {
+  const struct ft_rig *rig;
+  const struct ft_trial *stamp;
+};
+
+/* Load -> verify -> time. *loaded is NULL unless the outcome is FT_OK. best_us: a run much longer
+ * than that is timed once only (0: none known). A failure of the candidate is its outcome and
+ * FT_OK; FT_E_DEVICE means that the GPU is lost, with the trial filled in all the same. */
+int ft_trial_run(const struct ft_trial_run *run, const struct ft_candidate *candidate,
+                 const struct ft_compiled *compiled, double best_us, struct ft_trial *trial,
+                 void **loaded);
+
+/* Whether a failed compile is the candidate's own fault. */
+bool ft_compile_is_candidates(int status);
+
+/* The stamp with the candidate's name, outcome and reason. */
+void ft_trial_begin(struct ft_trial *trial, const struct ft_trial *stamp,
+                    const struct ft_candidate *candidate);
+void ft_trial_end(struct ft_trial *trial, enum ft_outcome outcome, const char *reason);
+
+/* Figures of the compiled kernel and of a timing. */
+void ft_trial_set_kernel(struct ft_trial *trial, const struct ft_kernel *kernel);
+void ft_trial_set_timing(struct ft_trial *trial, const struct ft_timing *timing);
+
+#endif
