@@ -9,6 +9,7 @@ JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
 BUILD_TYPE ?= RelWithDebInfo
 
+MAKEFLAGS += --no-print-directory
 WHEEL_NVRTC := $(CURDIR)/.deps/python/nvidia/cu13/lib/libnvrtc.so.13
 # FATUNE_HIDE_CUDA=1: as on a machine without a CUDA toolkit.
 ifdef FATUNE_HIDE_CUDA
@@ -65,7 +66,7 @@ sanitize: setup
 portable: setup
 	@$(CONFIGURE) $(BUILD)/portable -DFATUNE_PORTABLE=ON >/dev/null
 	@$(COMPILE) $(BUILD)/portable -j $(JOBS)
-	@.ci/check-portable $(BUILD)/portable
+	@.ci/portable $(BUILD)/portable
 
 install: build
 	@cmake --install $(BUILD)

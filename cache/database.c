@@ -1,5 +1,6 @@
 /* database.c: one SQLite file of ours: opened with care, its statements, its write transactions.
- * in -> out: a path and how far to trust it -> a connection; SQL literals -> prepared statements. */
+ * in -> out: a path and how far to trust it -> a connection; SQL literals -> prepared statements.
+ */
 #include "cache/database.h"
 
 #include <fcntl.h>
@@ -21,8 +22,8 @@ static const char FROZEN[] = "?immutable=1";
 
 /* -- opening -------------------------------------------------------------------------------- */
 
-/* "file:" name of SQLite: characters with a meaning in it are escaped, so that no path can smuggle in
- * parameters. */
+/* "file:" name of SQLite: characters with a meaning in it are escaped, so that no path can smuggle
+ * in parameters. */
 static void add_uri(struct ft_text *uri, const char *path, const char *parameters) {
   ft_text_add(uri, path[0] == '/' ? "file://" : "file:");
   for (; *path; path++) {
@@ -34,8 +35,8 @@ static void add_uri(struct ft_text *uri, const char *path, const char *parameter
   ft_text_add(uri, "%s", parameters);
 }
 
-/* What makes reading a file of unknown origin safe (sqlite.org/security.html): nothing in its schema
- * is run, pages are checked, its pages are not mapped, rows have a limit. */
+/* What makes reading a file of unknown origin safe (sqlite.org/security.html): nothing in its
+ * schema is run, pages are checked, its pages are not mapped, rows have a limit. */
 static int harden(struct ft_database *database) {
   sqlite3 *const handle = database->handle;
   int failed = 0;
@@ -43,7 +44,8 @@ static int harden(struct ft_database *database) {
   failed |= sqlite3_db_config(handle, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
   failed |= sqlite3_db_config(handle, SQLITE_DBCONFIG_ENABLE_TRIGGER, 0, NULL);
   failed |= sqlite3_db_config(handle, SQLITE_DBCONFIG_ENABLE_VIEW, 0, NULL);
-  failed |= sqlite3_exec(handle, "PRAGMA cell_size_check=ON; PRAGMA mmap_size=0;", NULL, NULL, NULL);
+  failed |=
+      sqlite3_exec(handle, "PRAGMA cell_size_check=ON; PRAGMA mmap_size=0;", NULL, NULL, NULL);
   failed |= sqlite3_busy_timeout(handle, PATIENCE_MS);
   sqlite3_limit(handle, SQLITE_LIMIT_LENGTH, FT_IMAGE_LIMIT + 2 * FT_LOG_LIMIT);
   return failed ? ft_database_fail(database, "cannot be opened") : FT_OK;
@@ -71,9 +73,10 @@ static int judge(const char *name, int64_t application, int64_t version) {
     return ft_fail(FT_E_CACHE, "'%s' is not a file of fatune (application_id %lld); left alone",
                    name, (long long)application);
   if (version > FT_SCHEMA_VERSION)
-    return ft_fail(FT_E_CACHE,
-                   "'%s' was written by a newer fatune (schema %lld, known are 1 .. %d); left alone",
-                   name, (long long)version, FT_SCHEMA_VERSION);
+    return ft_fail(
+        FT_E_CACHE,
+        "'%s' was written by a newer fatune (schema %lld, known are 1 .. %d); left alone", name,
+        (long long)version, FT_SCHEMA_VERSION);
   if (version < 1) return ft_fail(FT_E_CACHE, "'%s' has no schema version; left alone", name);
   return FT_OK;
 }
@@ -117,8 +120,9 @@ static int read_header(const char *path, unsigned char header[HEADER_BYTES], siz
   sqlite3_free_filename((char *)name);
   free(file);
   if (code == SQLITE_NOMEM) return ft_fail(FT_E_MEMORY, "no memory to open '%s'", path);
-  return code == SQLITE_OK ? FT_OK : ft_fail(FT_E_CACHE, "'%s' cannot be read: %s", path,
-                                             sqlite3_errstr(code));
+  return code == SQLITE_OK
+             ? FT_OK
+             : ft_fail(FT_E_CACHE, "'%s' cannot be read: %s", path, sqlite3_errstr(code));
 }
 
 /* Looks before a connection that could write exists: even opening and closing another application's
@@ -209,8 +213,8 @@ done:
   return status;
 }
 
-/* A live file needs its locks and logs; where those cannot be made (read-only medium) the file is at
- * rest, and is read as it lies. */
+/* A live file needs its locks and logs; where those cannot be made (read-only medium) the file is
+ * at rest, and is read as it lies. */
 static int open_foreign(struct ft_database *database, const char *path) {
   int64_t version = 0;
   int status = connect_to(database, path, SQLITE_OPEN_READONLY, "");

@@ -72,8 +72,8 @@ static int64_t now_ms(void) {
   return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* SQLite's own waiting leaves out the cases in which waiting inside it could deadlock (recovery of a
- * log, a change of journal): those are tried again here. */
+/* SQLite's own waiting leaves out the cases in which waiting inside it could deadlock (recovery of
+ * a log, a change of journal): those are tried again here. */
 int ft_database_begin(struct ft_database *database, int patience_ms) {
   const struct timespec nap = {0, BUSY_PAUSE_MS * 1000000L};
   const int64_t deadline = now_ms() + patience_ms;
@@ -96,7 +96,8 @@ int ft_database_commit(struct ft_database *database) {
   return status;
 }
 
-/* Some faults (disk full, I/O) have already rolled back: rolling back again would only be an error. */
+/* Some faults (disk full, I/O) have already rolled back: rolling back again would only be an error.
+ */
 void ft_database_rollback(struct ft_database *database) {
   if (sqlite3_get_autocommit(database->handle) == 0)
     sqlite3_exec(database->handle, "ROLLBACK", NULL, NULL, NULL);
@@ -104,8 +105,7 @@ void ft_database_rollback(struct ft_database *database) {
 
 bool ft_database_moved(struct ft_database *database) {
   int moved = 0;
-  const int code =
-      sqlite3_file_control(database->handle, "main", SQLITE_FCNTL_HAS_MOVED, &moved);
+  const int code = sqlite3_file_control(database->handle, "main", SQLITE_FCNTL_HAS_MOVED, &moved);
   return code == SQLITE_OK && moved != 0;
 }
 

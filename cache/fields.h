@@ -22,7 +22,7 @@ struct ft_field {
   const char *name;
   const struct ft_field_type *type;
   size_t offset, size;
-  bool required; /* always printed, must be given; others are left out when "" or "0" */
+  bool required; /* always printed, must be given; others are left out when "" or the number 0 */
 };
 
 extern const struct ft_field_type ft_field_string; /* char[size] */

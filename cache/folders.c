@@ -40,8 +40,9 @@ int ft_folder_name(enum ft_folder folder, const char *given, char **name) {
   const char *const home = absolute_of("HOME");
   if (home) return join(name, home, tuning ? "/.local/state/fatune" : "/.cache/fatune");
   *name = NULL;
-  return ft_fail(FT_E_NOT_FOUND, "no folder for the caches: neither FATUNE_CACHE_DIR nor %s nor "
-                                 "HOME is set to an absolute path",
+  return ft_fail(FT_E_NOT_FOUND,
+                 "no folder for the caches: neither FATUNE_CACHE_DIR nor %s nor "
+                 "HOME is set to an absolute path",
                  tuning ? "XDG_STATE_HOME" : "XDG_CACHE_HOME");
 }
 
@@ -75,8 +76,9 @@ static int check_owner(const char *name, const struct stat *state) {
     return ft_fail(FT_E_CACHE, "'%s' belongs to user %lu, not to user %lu who runs this; not used",
                    name, (unsigned long)state->st_uid, (unsigned long)geteuid());
   if (state->st_mode & (S_IWGRP | S_IWOTH))
-    return ft_fail(FT_E_CACHE, "'%s' can be written to by others (mode %03o); not used; "
-                               "'chmod go-w' makes it usable",
+    return ft_fail(FT_E_CACHE,
+                   "'%s' can be written to by others (mode %03o); not used; "
+                   "'chmod go-w' makes it usable",
                    name, (unsigned)(state->st_mode & 0777));
   return FT_OK;
 }

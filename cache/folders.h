@@ -7,25 +7,26 @@
 
 enum ft_folder { FT_FOLDER_TUNING, FT_FOLDER_KERNELS };
 
-/* The folder of a user file, to be freed: `given`, else FATUNE_CACHE_DIR, else $XDG_STATE_HOME/fatune
- * or $XDG_CACHE_HOME/fatune, else below $HOME. FT_E_NOT_FOUND when none of them is set. */
+/* The folder of a user file, to be freed: `given`, else FATUNE_CACHE_DIR, else
+ * $XDG_STATE_HOME/fatune or $XDG_CACHE_HOME/fatune, else below $HOME. FT_E_NOT_FOUND when none of
+ * them is set. */
 int ft_folder_name(enum ft_folder folder, const char *given, char **name);
 
 /* Makes the folder and its missing parents, all 0700. */
 int ft_folder_make(const char *name);
 
-/* *real: the folder's name without symbolic links, to be freed. Fails with FT_E_NOT_FOUND when it is
- * not there, with FT_E_CACHE when somebody else owns it or could write to it: who can replace a file
- * of ours chooses the code that runs on the GPU. */
+/* *real: the folder's name without symbolic links, to be freed. Fails with FT_E_NOT_FOUND when it
+ * is not there, with FT_E_CACHE when somebody else owns it or could write to it: who can replace a
+ * file of ours chooses the code that runs on the GPU. */
 int ft_folder_check(const char *name, char **real);
 
 /* The same for a file in a checked folder: a plain file of ours, no link, not open to others.
  * FT_E_NOT_FOUND when it is not there. */
 int ft_file_check(const char *path);
 
-/* Is the folder on a file system of this host alone? Write-ahead logs need shared memory between the
- * processes that use a file, so they must not be used over a network. Unknown types are not local:
- * an entry missing from the list costs speed, not data. */
+/* Is the folder on a file system of this host alone? Write-ahead logs need shared memory between
+ * the processes that use a file, so they must not be used over a network. Unknown types are not
+ * local: an entry missing from the list costs speed, not data. */
 bool ft_folder_is_local(const char *name);
 
 #endif

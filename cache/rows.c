@@ -156,8 +156,7 @@ int ft_row_read_trial(sqlite3_stmt *row, struct ft_trial *trial, struct ft_diges
   const char *const text = column_line(row, 0, TEXT_LIMIT, &length);
   if (!text) return unsound(row, "a trial has no text, or one that is too long");
   *identity = trial_identity(text, length);
-  if (!column_is_digest(row, 1, identity))
-    return unsound(row, "a trial does not match its digest");
+  if (!column_is_digest(row, 1, identity)) return unsound(row, "a trial does not match its digest");
   if (ft_trial_parse(trial, text) != FT_OK) return FT_E_NOT_FOUND;
   return FT_OK;
 }
@@ -209,8 +208,7 @@ int ft_row_put_kernel(struct ft_database *database, const struct ft_kernel *kern
   struct ft_kernel back;
   sqlite3_stmt *statement = NULL;
   /* A log beyond the limit is for nobody to read: left out rather than cut in the middle. */
-  const char *const log =
-      kernel->log && strlen(kernel->log) > FT_LOG_LIMIT ? NULL : kernel->log;
+  const char *const log = kernel->log && strlen(kernel->log) > FT_LOG_LIMIT ? NULL : kernel->log;
   *inserted = false;
   ft_kernel_print(kernel, &text);
   int status = FT_OK;

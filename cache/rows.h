@@ -9,7 +9,7 @@
 #include "cache/trial.h"
 
 /* The columns that the two readers below take, in their order, first in a SELECT. */
-#define FT_TRIAL_COLUMNS "text, identity"
+#define FT_TRIAL_COLUMNS  "text, identity"
 #define FT_KERNEL_COLUMNS "text, identity, log, image"
 
 /* Canonical texts, to be freed by the caller (the request's also for its kernel class). */

@@ -8,7 +8,8 @@ enum {
   FT_SCHEMA_VERSION = 1
 };
 
-/* SQL from version - 1 to version (1 .. FT_SCHEMA_VERSION); its last statement sets user_version. */
+/* SQL from version - 1 to version (1 .. FT_SCHEMA_VERSION); its last statement sets user_version.
+ */
 const char *ft_schema_step(int version);
 
 #endif

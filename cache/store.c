@@ -60,8 +60,8 @@ static int64_t monotonic_seconds(void) {
   return (int64_t)now.tv_sec;
 }
 
-/* Whole, under a name of its own, and only then where others look: whoever comes upon the file, in a
- * race or after a crash or with the disk full, finds all of the schema or no file at all. */
+/* Whole, under a name of its own, and only then where others look: whoever comes upon the file, in
+ * a race or after a crash or with the disk full, finds all of the schema or no file at all. */
 static int fill_new_file(const char *temporary, const char *path) {
   struct ft_database fresh = {0};
   const int status = ft_database_open(&fresh, temporary, FT_DATABASE_FRESH_USER);
@@ -168,7 +168,8 @@ static int is_layer(const struct dirent *entry) {
   return length > ending && strcmp(entry->d_name + length - ending, LAYER_ENDING) == 0;
 }
 
-/* Layers come from an administrator: their owner is not checked, but nobody else may write to them. */
+/* Layers come from an administrator: their owner is not checked, but nobody else may write to them.
+ */
 static int check_layer(const char *path) {
   struct stat state;
   if (stat(path, &state) != 0)

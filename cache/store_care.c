@@ -40,8 +40,8 @@ int ft_store_stats(struct ft_store *store, struct ft_store_stats *stats) {
   ft_store_sources(store, FT_KIND_KERNELS, &sources);
   for (int i = 0; i < sources.count && sources.at[i].layer == 0; i++) {
     add_number(store, sources.at[i].database, "SELECT count(*) FROM kernels", &stats->kernels);
-    add_number(store, sources.at[i].database,
-               "SELECT coalesce(sum(length(image)), 0) FROM kernels", &stats->kernel_bytes);
+    add_number(store, sources.at[i].database, "SELECT coalesce(sum(length(image)), 0) FROM kernels",
+               &stats->kernel_bytes);
   }
   stats->tuning_file_bytes = file_bytes(store->user[FT_KIND_TUNING].path);
   stats->kernels_file_bytes = file_bytes(store->user[FT_KIND_KERNELS].path);
@@ -92,7 +92,8 @@ static int check_trial(struct ft_check *check, sqlite3_stmt *row) {
   return status == FT_E_MEMORY ? status : FT_OK;
 }
 
-/* A file that breaks off counts as one more damage; what could be read until then has been counted. */
+/* A file that breaks off counts as one more damage; what could be read until then has been counted.
+ */
 static int check_rows(struct ft_database *database, struct ft_check *check, const char *sql,
                       int (*check_row)(struct ft_check *, sqlite3_stmt *)) {
   sqlite3_stmt *statement = NULL;
@@ -190,7 +191,8 @@ int ft_store_verify(struct ft_store *store, bool repair, int64_t *checked, int64
 /* Sizes in whole pages, as they lie in the file: an image of one byte too many takes one more. */
 int ft_store_trim(struct ft_database *database, int64_t cap, int64_t *deleted) {
   static const char sql[] =
-      "DELETE FROM kernels WHERE id IN (SELECT id FROM (SELECT id, sum((length(image) / 8192 + 2) * "
+      "DELETE FROM kernels WHERE id IN (SELECT id FROM (SELECT id, sum((length(image) / 8192 + 2) "
+      "* "
       "8192) OVER (ORDER BY used DESC, id DESC) AS total FROM kernels) WHERE total > ?1)";
   sqlite3_stmt *statement = NULL;
   FT_TRY(ft_database_prepare(database, sql, &statement));

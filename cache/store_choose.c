@@ -76,9 +76,9 @@ static bool choose_predicted(struct ft_store *store, const struct wanted *wanted
 
 struct near_spot {
   const struct ft_spot *spot;
-  bool elsewhere;  /* on another device class */
-  double octaves;  /* from the bucket wanted */
-  double unlike;   /* ratio of multiprocessors, in octaves */
+  bool elsewhere; /* on another device class */
+  double octaves; /* from the bucket wanted */
+  double unlike;  /* ratio of multiprocessors, in octaves */
 };
 
 /* Nearest first; the rest only makes the order total, whatever order the rows were written in. */
@@ -109,8 +109,8 @@ static bool place_spot(const struct ft_spot *spot, const struct wanted *wanted,
       .spot = spot,
       .elsewhere = strcmp(spot->device, here) != 0,
       .octaves = octaves,
-      .unlike = octaves_between(ft_device_multiprocessors(spot->device),
-                                ft_device_multiprocessors(here)),
+      .unlike =
+          octaves_between(ft_device_multiprocessors(spot->device), ft_device_multiprocessors(here)),
   };
   return true;
 }
@@ -154,7 +154,8 @@ static bool choose_near(struct ft_store *store, const struct wanted *wanted,
 
 /* -- public --------------------------------------------------------------------------------- */
 
-int ft_store_choose(struct ft_store *store, const struct ft_query *query, struct ft_choice *choice) {
+int ft_store_choose(struct ft_store *store, const struct ft_query *query,
+                    struct ft_choice *choice) {
   struct wanted wanted = {.query = query, .bucket_request = ft_request_bucket(query->request)};
   *choice = (struct ft_choice){.hit = FT_HIT_DEFAULT};
   snprintf(wanted.target, sizeof wanted.target, "%s", query->target ? query->target : "");

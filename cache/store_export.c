@@ -20,8 +20,8 @@ struct shipment {
 
 /* -- rows ----------------------------------------------------------------------------------- */
 
-/* A trial whose kernel is gone is still worth shipping: its config is the choice. `used` is 0, so that
- * equal data gives equal files. */
+/* A trial whose kernel is gone is still worth shipping: its config is the choice. `used` is 0, so
+ * that equal data gives equal files. */
 static int ship_kernel(struct shipment *shipment, const struct ft_digest *key) {
   struct ft_kernel kernel;
   bool inserted = false;
@@ -50,7 +50,8 @@ static int ship_best(struct shipment *shipment, const struct ft_filter *filter) 
   return status;
 }
 
-/* Is no later trial of the same policy among the entries? Its templates then are the current ones. */
+/* Is no later trial of the same policy among the entries? Its templates then are the current ones.
+ */
 static bool is_latest(const struct ft_entries *entries, size_t index) {
   const struct ft_trial *const trial = &entries->at[index]->trial;
   for (size_t i = 0; i < entries->count; i++) {
@@ -129,8 +130,8 @@ static int sync_path(const char *path, int flags) {
   return failed;
 }
 
-/* The name appears only once the bytes are on the disk. A folder that cannot be synced (some network
- * file systems) does not make the file any worse. */
+/* The name appears only once the bytes are on the disk. A folder that cannot be synced (some
+ * network file systems) does not make the file any worse. */
 static int publish(const char *temporary, const char *file) {
   if (chmod(temporary, 0644) != 0 || sync_path(temporary, O_RDONLY) != 0 ||
       rename(temporary, file) != 0)

@@ -90,8 +90,8 @@ int ft_store_gather(struct ft_store *store, const struct ft_filter *filter,
     if (filter->layer < 0 || filter->layer == sources.at[i].layer)
       status = gather_from(store, sources.at[i].database, filter, entries);
   if (status == FT_OK)
-    status = ft_winner_rank(entries->at, &entries->count, &entries->standings,
-                            &entries->standing_count);
+    status =
+        ft_winner_rank(entries->at, &entries->count, &entries->standings, &entries->standing_count);
   if (status != FT_OK) ft_entries_free(entries);
   return status;
 }

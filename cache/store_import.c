@@ -26,8 +26,8 @@ static int check_plain(const char *file) {
   return FT_OK;
 }
 
-/* Sound rows that this version cannot read (a knob came or went) are skipped; a damaged row damns the
- * file. */
+/* Sound rows that this version cannot read (a knob came or went) are skipped; a damaged row damns
+ * the file. */
 static int take_trial(struct intake *intake, sqlite3_stmt *row) {
   struct ft_trial trial;
   struct ft_digest identity;
@@ -66,14 +66,15 @@ static int take_rows(struct intake *intake, const char *sql,
   return status;
 }
 
-/* Kernels first: should the second commit fail, kernels without trials are harmless, while the other
- * way round the trials would name kernels that are not there. */
+/* Kernels first: should the second commit fail, kernels without trials are harmless, while the
+ * other way round the trials would name kernels that are not there. */
 static int take_all(struct intake *intake) {
   const bool both = intake->kernels != intake->tuning;
   FT_TRY(ft_database_begin(intake->kernels, 30000));
   int status = both ? ft_database_begin(intake->tuning, 30000) : FT_OK;
   if (status == FT_OK)
-    status = take_rows(intake, "SELECT " FT_KERNEL_COLUMNS " FROM kernels ORDER BY id", take_kernel);
+    status =
+        take_rows(intake, "SELECT " FT_KERNEL_COLUMNS " FROM kernels ORDER BY id", take_kernel);
   if (status == FT_OK)
     status = take_rows(intake, "SELECT " FT_TRIAL_COLUMNS " FROM trials ORDER BY id", take_trial);
   if (status == FT_OK) status = ft_database_commit(intake->kernels);
@@ -97,8 +98,7 @@ static int trim(struct ft_store *store, struct ft_database *database) {
 static int import(struct ft_store *store, const char *file, struct intake *intake) {
   FT_TRY(check_plain(file));
   FT_TRY(ft_database_open(&intake->from, file, FT_DATABASE_FOREIGN));
-  if (!ft_database_intact(&intake->from, true))
-    return ft_fail(FT_E_CACHE, "'%s' is damaged", file);
+  if (!ft_database_intact(&intake->from, true)) return ft_fail(FT_E_CACHE, "'%s' is damaged", file);
   if (store->memory_only) {
     intake->tuning = intake->kernels = ft_store_memory(store);
     if (!intake->tuning) return FT_E_MEMORY;

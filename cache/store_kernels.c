@@ -61,8 +61,8 @@ static void renew(struct ft_database *database, int64_t id, int64_t used) {
   ft_database_commit(database);
 }
 
-/* The first sound row; FT_E_NOT_FOUND at the end. The columns searched by may be damaged themselves,
- * so the kernel's own key or source is compared. */
+/* The first sound row; FT_E_NOT_FOUND at the end. The columns searched by may be damaged
+ * themselves, so the kernel's own key or source is compared. */
 static int take_row(struct ft_store *store, struct ft_source_of_rows *source,
                     sqlite3_stmt *statement, const struct ft_digest *wanted, bool by_key,
                     struct ft_kernel *kernel, struct found *found) {
@@ -161,8 +161,7 @@ static int put(struct ft_store *store, const struct ft_kernel *kernel) {
   }
   struct ft_database *const memory = ft_store_memory(store);
   if (!memory) return FT_E_MEMORY;
-  const int kept =
-      put_into(memory, kernel, store->cap < MEMORY_CAP ? store->cap : MEMORY_CAP);
+  const int kept = put_into(memory, kernel, store->cap < MEMORY_CAP ? store->cap : MEMORY_CAP);
   return kept != FT_OK || store->memory_only ? kept : status;
 }
 
@@ -230,8 +229,9 @@ int ft_store_kernel_forget(struct ft_store *store, const struct ft_digest *key) 
   ft_store_sources(store, FT_KIND_KERNELS, &sources);
   for (int i = 0; i < sources.count && sources.at[i].layer == 0; i++) {
     struct ft_database *const database = sources.at[i].database;
-    const int forgot = database->writable ? forget_in(database, key)
-                                          : ft_fail(FT_E_CACHE, "'%s' is read-only", database->path);
+    const int forgot = database->writable
+                           ? forget_in(database, key)
+                           : ft_fail(FT_E_CACHE, "'%s' is read-only", database->path);
     if (forgot == FT_E_CACHE) ft_store_report(store, database, FT_FAULT_WRITE);
     if (forgot != FT_OK) status = forgot;
   }

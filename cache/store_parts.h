@@ -19,7 +19,8 @@ enum { FT_LAYERS_MAX = 64, FT_SOURCES_MAX = FT_LAYERS_MAX + 2, FT_WARNINGS_MAX =
 struct ft_user_file {
   char *folder, *path; /* NULL: there is no place for it */
   struct ft_database database;
-  int64_t retry_at; /* monotonic seconds: a file that could not be opened is left alone until then */
+  int64_t
+      retry_at; /* monotonic seconds: a file that could not be opened is left alone until then */
 };
 
 struct ft_store {
@@ -76,7 +77,7 @@ int ft_store_find_kernel(struct ft_store *store, const struct ft_digest *key,
 
 /* -- trials: see store_gather.c ------------------------------------------------------------- */
 
-struct ft_filter { /* NULL: any */
+struct ft_filter {             /* NULL: any */
   const char *bucket, *device; /* never NULL */
   const char *outcome, *policy;
   const struct ft_digest *templates;
@@ -95,7 +96,7 @@ int ft_store_gather(struct ft_store *store, const struct ft_filter *filter,
                     struct ft_entries *entries);
 void ft_entries_free(struct ft_entries *entries);
 
-struct ft_spot { /* a bucket on a device class that has trials */
+struct ft_spot {         /* a bucket on a device class that has trials */
   char *bucket, *device; /* owned */
   int layer;
 };
@@ -105,8 +106,8 @@ struct ft_spots {
   size_t count, capacity;
 };
 
-/* Runs a SELECT of bucket, device with the texts (NULL: SQL NULL) as ?1, ?2, ?3 on the sources up to
- * last_layer (-1: all). Sorted by bucket, device, layer. */
+/* Runs a SELECT of bucket, device with the texts (NULL: SQL NULL) as ?1, ?2, ?3 on the sources up
+ * to last_layer (-1: all). Sorted by bucket, device, layer. */
 int ft_store_spots(struct ft_store *store, const char *sql, const char *const texts[3],
                    int last_layer, struct ft_spots *spots);
 void ft_spots_free(struct ft_spots *spots);

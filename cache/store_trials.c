@@ -57,8 +57,8 @@ static int spots_of(struct ft_store *store, const struct ft_request *bucket, con
   return status;
 }
 
-/* One (bucket, device) at a time is held in memory, and the lock is not held while the caller looks:
- * a list of everything is long, and the callback may use the store. */
+/* One (bucket, device) at a time is held in memory, and the lock is not held while the caller
+ * looks: a list of everything is long, and the callback may use the store. */
 int ft_store_trials(struct ft_store *store, const struct ft_request *bucket, const char *device,
                     bool (*visit)(void *payload, const struct ft_trial *trial), void *payload) {
   struct ft_spots spots = {0};

@@ -48,8 +48,10 @@ static int parse_outcome(void *member, size_t size, const char *value) {
     memcpy(member, &outcome, size);
     return FT_OK;
   }
-  return ft_fail(FT_E_ARGUMENT, "is '%.40s'; allowed are ok, predicted, rejected, compile, "
-                                "spilled, launch, wrong, timeout", value);
+  return ft_fail(FT_E_ARGUMENT,
+                 "is '%.40s'; allowed are ok, predicted, rejected, compile, "
+                 "spilled, launch, wrong, timeout",
+                 value);
 }
 
 /* The samples are two members, so their field spans the whole trial. */

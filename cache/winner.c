@@ -68,7 +68,8 @@ static size_t samples_of(const struct ft_trial *trial) {
   return trial->sample_count > 0 ? (size_t)trial->sample_count : 1;
 }
 
-/* A trial without samples counts as one sample, its median; its stated spread is then all there is. */
+/* A trial without samples counts as one sample, its median; its stated spread is then all there is.
+ */
 static int pool_samples(struct ft_entry *const *entries, struct ft_standing *standing) {
   size_t total = 0, filled = 0;
   for (size_t i = 0; i < standing->count; i++) total += samples_of(&entries[i]->trial);
@@ -98,7 +99,8 @@ static int make_standings(struct ft_entry *const *entries, size_t count,
   size_t made = 0;
   for (size_t first = 0; first < count;) {
     size_t end = first + 1;
-    while (end < count && order_candidates(&entries[first]->trial, &entries[end]->trial) == 0) end++;
+    while (end < count && order_candidates(&entries[first]->trial, &entries[end]->trial) == 0)
+      end++;
     standings[made] = (struct ft_standing){
         .first = first, .count = end - first, .trial = &entries[end - 1]->trial};
     FT_TRY(pool_samples(&entries[first], &standings[made]));
@@ -131,7 +133,8 @@ static int order_tied(const void *a, const void *b) {
   return order_candidates(left->trial, right->trial);
 }
 
-/* The standings of one outcome, already by median. Times of failures mean nothing: no ties there. */
+/* The standings of one outcome, already by median. Times of failures mean nothing: no ties there.
+ */
 static void settle_ties(struct ft_standing *standings, size_t count) {
   const enum ft_outcome outcome = standings[0].trial->outcome;
   if (outcome != FT_OUTCOME_OK && outcome != FT_OUTCOME_PREDICTED) return;

@@ -1,10 +1,10 @@
 /* winner.h: which of the trials of one bucket on one device class wins. No database here.
  * in -> out: trials -> the same trials in winner's order, and one standing per candidate.
  *
- * Trials of the same config, policy, templates, compiler and outcome are one candidate: their samples
- * are pooled. Candidates within max(1 %, twice the best's spread) of the best median are tied: noise
- * does not choose between them; the default config, then less shared memory, then fewer registers,
- * then ft_config_compare does. So equal data, in whatever order, gives equal choices. */
+ * Trials of the same config, policy, templates, compiler and outcome are one candidate: their
+ * samples are pooled. Candidates within max(1 %, twice the best's spread) of the best median are
+ * tied: noise does not choose between them; the default config, then less shared memory, then fewer
+ * registers, then ft_config_compare does. So equal data, in whatever order, gives equal choices. */
 #ifndef CACHE_WINNER_H
 #define CACHE_WINNER_H
 
@@ -18,12 +18,12 @@ struct ft_entry { /* a trial as it came from a store */
   struct ft_digest identity; /* of its text */
 };
 
-struct ft_standing {        /* one candidate */
-  size_t first, count;      /* its entries */
+struct ft_standing {            /* one candidate */
+  size_t first, count;          /* its entries */
   const struct ft_trial *trial; /* the latest of them */
   double median_us, spread_us;  /* of all samples together */
   bool is_default;
-  bool tied;                /* with the best of its outcome */
+  bool tied; /* with the best of its outcome */
 };
 
 /* Sorts entries (measured before predicted before failed; the winner first), drops double ones and

@@ -25,10 +25,11 @@ static bool within_range(const struct ft_config *config) {
          config->ctas_per_sm <= 32;
 }
 
-/* Bytes from row to row: 16-byte chunks made odd in number, so that the eight rows that ldmatrix
- * reads at once begin in eight different groups of banks. */
-static int odd_stride(int padded_dim) {
-  return (padded_dim / 8 | 1) * 16;
+/* Bytes from row to row. The eight rows that ldmatrix reads at once must begin in eight different
+ * groups of banks: rows of whole 128 bytes are swizzled by the kernel, others are made an odd number
+ * of 16-byte chunks long. */
+static int row_stride(int padded_dim) {
+  return padded_dim % 64 == 0 ? 2 * padded_dim : (padded_dim / 8 | 1) * 16;
 }
 
 static void plan_shared_memory(struct ft_budget *budget, const struct ft_config *config) {
@@ -67,8 +68,8 @@ struct ft_budget ft_budget_of(const struct ft_request *request, const struct ft_
   budget.warp_rows = config->block_m / config->warps;
   budget.d_pad = round_up(request->head_dim, 16);
   budget.dv_pad = round_up(request->head_dim_v, 16);
-  budget.qk_stride = odd_stride(budget.d_pad);
-  budget.v_stride = odd_stride(budget.dv_pad);
+  budget.qk_stride = row_stride(budget.d_pad);
+  budget.v_stride = row_stride(budget.dv_pad);
   plan_shared_memory(&budget, config);
   plan_registers(&budget, config, arch);
   return budget;

@@ -13,8 +13,8 @@ struct ft_budget {
   int warp_rows; /* query rows of one warp: block_m / warps */
   int d_pad;     /* head dim of Q, K in shared memory: next multiple of 16 */
   int dv_pad;    /* head dim of V, O in shared memory */
-  int qk_stride; /* bytes from row to row of Q, K in shared memory; an odd number of 16-byte
-                    chunks, so that ldmatrix's eight rows fall into distinct banks */
+  int qk_stride; /* bytes from row to row of Q, K in shared memory: whole 128 bytes, swizzled, or an
+                    odd number of 16-byte chunks: ldmatrix's eight rows fall into distinct banks */
   int v_stride;  /* likewise of V and of the staged O */
   int smem_q;    /* bytes; Q shares the space of K, V when it moves on to registers */
   int smem_k;    /* bytes, all stages */

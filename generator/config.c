@@ -119,7 +119,7 @@ int ft_config_parse(struct ft_config *config, const char *text) {
   while ((word = strtok_r(NULL, " \t\n", &rest)) != NULL)
     FT_CHECK(parse_knob(&parsed, given, word));
   for (int i = 0; i < FT_KNOB_COUNT; ++i) {
-    if (given[i]) continue;
+    if (given[i] || knobs[i].values[0] == 0) continue; /* a switch left out is off */
     status = ft_fail(FT_E_ARGUMENT, "config: knob '%s' is missing (%s)", knobs[i].name,
                      knobs[i].meaning);
     goto done;

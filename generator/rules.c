@@ -16,7 +16,8 @@
 /* ft_budget_of gives an all-zero budget when a knob is out of range; flags are looked at here. */
 RULE(knob_range) {
   UNUSED(request), UNUSED(arch);
-  return budget->threads > 0 && (config->q_in_regs | 1) == 1 && (config->overlap | 1) == 1;
+  return budget->threads > 0 && (config->q_in_regs | 1) == 1 && (config->overlap | 1) == 1 &&
+         (config->draw_early | 1) == 1;
 }
 
 RULE(warp_rows) {
@@ -39,6 +40,11 @@ RULE(no_cp_async) {
 RULE(overlap_stages) {
   UNUSED(request), UNUSED(arch), UNUSED(budget);
   return !config->overlap || config->stages >= 2;
+}
+
+RULE(draw_early) {
+  UNUSED(arch), UNUSED(budget);
+  return !config->draw_early || (request->dropout && !config->overlap);
 }
 
 RULE(mask_rows) {
@@ -109,6 +115,8 @@ static const struct ft_rule rules[] = {
     {"block-n", "P V takes keys in steps of 16, the k of one mma", block_n},
     {"no-cp-async", "before sm_80 nothing is loaded in the background, so one stage", no_cp_async},
     {"overlap", "issuing the next S early needs the next K: two stages", overlap_stages},
+    {"draw-early", "without dropout nothing is drawn; with overlap Q K^T has company already",
+     draw_early},
     {"mask-rows", "a block of queries must lie in one row of the mask", mask_rows},
     {"mask-cols", "a block of keys must lie in one column of the mask", mask_cols},
     {"thread-limit", "blocks have at most 1024 threads, and all that are aimed at must be resident",

@@ -189,7 +189,7 @@ typedef struct fatune_mask_options {
 /* Turns a bitmap into index lists on the device, once; the mask is then used by any number of
  * runs, forward and backward, at once if need be. Copies blocks, which may be freed afterwards,
  * and waits for `stream` (a CUstream of the session's GPU; NULL: the default stream): blocks
- * written on that stream before are seen. Device memory: 8 bytes for each row of blocks, 4 for
+ * written on that stream before are seen. Device memory: 16 bytes for each row of blocks, 4 for
  * each kept block. Key blocks that are off are never loaded; a query row that sees no key gives
  * O = 0, LSE = -inf. FATUNE_E_ARGUMENT names the option; FATUNE_E_NO_DRIVER without a GPU;
  * FATUNE_E_NOT_PREPARED while `stream` is being captured; FATUNE_E_DEVICE. */
@@ -238,9 +238,9 @@ FATUNE_API int fatune_plan_workspace_size(const fatune_plan *plan, size_t *bytes
 
 /* Element (b, i, h, c) lies at data + b * stride_batch + i * stride_seq + h * stride_head + c, in
  * elements. Strides are multiples of 8, at least the head dim, or, for an input, 0 to broadcast;
- * where the extent is 1 the stride is not looked at. In an output the dimensions must nest: in
- * ascending order each stride is past the end of what the ones before it span. Outputs share no
- * memory with inputs or each other. */
+ * stride_seq is at most 2^31 - 1; where the extent is 1 the stride is not looked at. In an output
+ * the dimensions must nest: in ascending order each stride is past the end of what the ones before
+ * it span. Outputs share no memory with inputs or each other. */
 typedef struct fatune_tensor {
   void *data; /* device address, 16-byte aligned */
   int64_t stride_batch;
@@ -262,7 +262,7 @@ typedef struct fatune_arguments {
   int heads_q, heads_kv;
   int64_t seqlen_q, seqlen_k;
   float scale; /* softmax scale, > 0 and finite; 0: 1 / sqrt(head_dim) */
-  /* Probability in [0, 1], rounded to a multiple of 2^-15; kept elements are divided by 1 - p of
+  /* Probability in [0, 1], rounded to a multiple of 2^-14; kept elements are divided by 1 - p of
      the rounded p. LSE and the normaliser are those without dropout. */
   float dropout;
   /* The dropout mask is a pure function of (seed, offset, batch, query head, i, j), the same for

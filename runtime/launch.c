@@ -132,6 +132,9 @@ static int read_tensor(const struct view *view, uint64_t *address, struct ft_str
   FT_TRY(check_stride(view, "seq", t->stride_seq, view->rows));
   FT_TRY(check_stride(view, "head", t->stride_head, view->heads));
   FT_TRY(check_span(view));
+  if (view->rows > 1 && t->stride_seq > INT32_MAX)
+    return ft_fail(FT_E_ARGUMENT, "arguments.%s.stride_seq is %lld; allowed: at most 2^31 - 1",
+                   view->name, (long long)t->stride_seq);
   if (view->output) FT_TRY(check_no_overlap(view));
   *address = (uintptr_t)t->data;
   /* PyTorch leaves anything as the stride of an extent of 1. */
@@ -184,7 +187,7 @@ static int read_scale(struct ft_forward_params *params, const struct ft_request 
 
 static int read_dropout(struct ft_forward_params *params, const struct ft_request *request,
                         const fatune_arguments *arguments) {
-  enum { ONE = 1 << 15 };
+  enum { ONE = 1 << 14 };
   const float p = arguments->dropout;
   if (!request->dropout && p != 0)
     return ft_fail(FT_E_ARGUMENT,
@@ -241,7 +244,7 @@ static int read_mask(struct ft_forward_params *params, const struct ft_request *
     return ft_fail(FT_E_ARGUMENT, "arguments.mask is NULL; the plan's request has a mask of %dx%d",
                    request->mask_rows, request->mask_cols);
   FT_TRY(check_mask(request, extents, mask));
-  params->mask_starts = mask->starts;
+  params->mask_lists = mask->lists;
   params->mask_blocks = mask->blocks;
   params->mask_batch_lists = mask->batch == 1 ? 0 : mask->heads * mask->row_blocks;
   params->mask_head_lists = mask->heads == 1 ? 0 : mask->row_blocks;
@@ -250,11 +253,11 @@ static int read_mask(struct ft_forward_params *params, const struct ft_request *
 
 /* ---- the order of the tiles ---- */
 
-/* Under causal the tiles of a section run longest first, over as many heads as keep K and V in half
- * of L2; without causal all tiles are alike and one head after the other reuses L2 best. */
+/* Under causal or a mask the tiles of a section run longest first, over as many heads as keep K and
+ * V in half of L2; else all tiles are alike and one head after the other reuses L2 best. */
 static int64_t section_of(const struct ft_request *request, const struct ft_arch *arch,
                           const struct extents *extents) {
-  if (request->causal == FT_CAUSAL_NONE) return 1;
+  if (request->causal == FT_CAUSAL_NONE && request->mask_rows == 0) return 1;
   const int64_t group = extents->heads_q / extents->heads_kv;
   const int64_t pairs = extents->batch * extents->heads_q;
   const int64_t kv_bytes =
@@ -264,11 +267,20 @@ static int64_t section_of(const struct ft_request *request, const struct ft_arch
   return section < pairs ? section : pairs;
 }
 
+/* Tiles of one head. Under a mask every row block has all its tiles, the last one some beyond nq.
+ */
+static int64_t count_tiles(const struct ft_request *request, const struct ft_config *config,
+                           int64_t nq) {
+  if (request->mask_rows == 0) return (nq + config->block_m - 1) / config->block_m;
+  const int64_t row_blocks = (nq + request->mask_rows - 1) / request->mask_rows;
+  return row_blocks * (request->mask_rows / config->block_m);
+}
+
 static int read_geometry(struct ft_launch *launch, const struct ft_request *request,
                          const struct ft_config *config, const struct ft_arch *arch,
                          const struct extents *extents) {
   struct ft_forward_params *const params = &launch->params;
-  const int64_t q_tiles = (extents->nq + config->block_m - 1) / config->block_m;
+  const int64_t q_tiles = count_tiles(request, config, extents->nq);
   const int64_t pairs = extents->batch * extents->heads_q; /* < 2^62 */
   int64_t blocks;
   if (__builtin_mul_overflow(q_tiles, pairs, &blocks) || blocks > INT32_MAX)

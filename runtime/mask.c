@@ -1,7 +1,7 @@
 /* mask.c: block-sparse masks.
- * in -> out: bitmap on host or device -> index lists on the device (compressed sparse rows).
- * List number ((batch * heads) + head) * row_blocks + row_block holds the kept column blocks,
- * ascending. */
+ * in -> out: bitmap on host or device -> index lists on the device.
+ * The row blocks of one (batch, head) stand together, the one with the most kept blocks first, so
+ * that a launch starts its longest tiles first; each names its kept column blocks, ascending. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -46,19 +46,30 @@ static int count(const struct fatune_mask *mask, int64_t *lists, int64_t *bitmap
   return FT_OK;
 }
 
-void ft_mask_lists(const uint8_t *bitmap, int64_t lists, int64_t col_blocks, int64_t *starts,
-                   int32_t *blocks) {
+static int longer_first(const void *left, const void *right) {
+  const struct ft_mask_list *const a = left, *const b = right;
+  if (a->count != b->count) return a->count > b->count ? -1 : 1;
+  return a->row_block < b->row_block ? -1 : 1;
+}
+
+int64_t ft_mask_lists(const uint8_t *bitmap, int64_t heads, int64_t row_blocks, int64_t col_blocks,
+                      struct ft_mask_list *lists, int32_t *blocks) {
   int64_t kept = 0;
-  for (int64_t list = 0; list < lists; list++) {
-    const uint8_t *const row = bitmap + list * col_blocks;
-    starts[list] = kept;
-    for (int64_t col = 0; col < col_blocks; col++) {
-      if (!row[col]) continue;
-      if (blocks) blocks[kept] = (int32_t)col;
-      kept++;
+  for (int64_t head = 0; head < heads; head++) {
+    struct ft_mask_list *const own = lists + head * row_blocks;
+    for (int64_t row = 0; row < row_blocks; row++) {
+      const uint8_t *const flags = bitmap + (head * row_blocks + row) * col_blocks;
+      own[row] = (struct ft_mask_list){.row_block = (int32_t)row, .start = kept};
+      for (int64_t col = 0; col < col_blocks; col++) {
+        if (!flags[col]) continue;
+        if (blocks) blocks[kept] = (int32_t)col;
+        kept++;
+      }
+      own[row].count = (int32_t)(kept - own[row].start);
     }
+    qsort(own, (size_t)row_blocks, sizeof *own, longer_first);
   }
-  starts[lists] = kept;
+  return kept;
 }
 
 /* ---- to and from the device; the context is current ---- */
@@ -93,48 +104,57 @@ static int fetch_bitmap(const struct ft_driver *driver, const uint8_t *blocks, i
   return copy_and_wait(driver, (uintptr_t)blocks, *bitmap, (size_t)size, false, stream);
 }
 
-static int build_lists(const uint8_t *bitmap, int64_t lists, int64_t col_blocks, int64_t **starts,
-                       int32_t **blocks) {
-  *starts = malloc((size_t)(lists + 1) * sizeof **starts);
-  if (!*starts) return ft_fail(FT_E_MEMORY, "no memory for %lld lists", (long long)lists);
-  ft_mask_lists(bitmap, lists, col_blocks, *starts, NULL);
-  const int64_t kept = (*starts)[lists];
-  *blocks = malloc((size_t)(kept ? kept : 1) * sizeof **blocks);
-  if (!*blocks) return ft_fail(FT_E_MEMORY, "no memory for %lld kept blocks", (long long)kept);
-  ft_mask_lists(bitmap, lists, col_blocks, *starts, *blocks);
+/* The lists of all (batch, head) pairs of a mask on the host. */
+struct built {
+  struct ft_mask_list *lists;
+  int32_t *blocks;
+  int64_t count; /* of lists */
+  int64_t kept;  /* blocks */
+};
+
+static int build_lists(struct built *built, const struct fatune_mask *mask, const uint8_t *bitmap) {
+  const int64_t heads = mask->batch * mask->heads;
+  built->lists = malloc((size_t)built->count * sizeof *built->lists);
+  if (!built->lists)
+    return ft_fail(FT_E_MEMORY, "no memory for %lld lists", (long long)built->count);
+  built->kept =
+      ft_mask_lists(bitmap, heads, mask->row_blocks, mask->col_blocks, built->lists, NULL);
+  built->blocks = malloc((size_t)(built->kept ? built->kept : 1) * sizeof *built->blocks);
+  if (!built->blocks)
+    return ft_fail(FT_E_MEMORY, "no memory for %lld kept blocks", (long long)built->kept);
+  ft_mask_lists(bitmap, heads, mask->row_blocks, mask->col_blocks, built->lists, built->blocks);
   return FT_OK;
 }
 
-static int upload(struct fatune_mask *mask, const struct ft_driver *driver, int64_t lists,
-                  int64_t *starts, int32_t *blocks, cu_stream stream) {
-  const size_t starts_bytes = (size_t)(lists + 1) * sizeof *starts;
-  const size_t blocks_bytes = (size_t)starts[lists] * sizeof *blocks;
-  FT_TRY(ft_driver_status(driver, driver->memory_alloc(&mask->memory, starts_bytes + blocks_bytes),
+static int upload(struct fatune_mask *mask, const struct ft_driver *driver,
+                  const struct built *built, cu_stream stream) {
+  const size_t lists_bytes = (size_t)built->count * sizeof *built->lists;
+  const size_t blocks_bytes = (size_t)built->kept * sizeof *built->blocks;
+  FT_TRY(ft_driver_status(driver, driver->memory_alloc(&mask->memory, lists_bytes + blocks_bytes),
                           "cuMemAlloc"));
-  mask->starts = mask->memory;
-  mask->blocks = mask->memory + starts_bytes;
-  FT_TRY(copy_and_wait(driver, mask->starts, starts, starts_bytes, true, stream));
-  return copy_and_wait(driver, mask->blocks, blocks, blocks_bytes, true, stream);
+  mask->lists = mask->memory;
+  mask->blocks = mask->memory + lists_bytes;
+  FT_TRY(copy_and_wait(driver, mask->lists, built->lists, lists_bytes, true, stream));
+  return copy_and_wait(driver, mask->blocks, built->blocks, blocks_bytes, true, stream);
 }
 
 static int fill(struct fatune_mask *mask, const fatune_mask_options *options, cu_stream stream) {
   const struct ft_driver *const driver = &mask->session->driver;
-  int64_t lists = 0, size = 0, *starts = NULL;
-  int32_t *blocks = NULL;
+  struct built built = {0};
+  int64_t size = 0;
   uint8_t *fetched = NULL;
   int status;
-  FT_CHECK(count(mask, &lists, &size));
+  FT_CHECK(count(mask, &built.count, &size));
   FT_CHECK(refuse_capture(driver, stream));
   if (options->on_device) FT_CHECK(fetch_bitmap(driver, options->blocks, size, stream, &fetched));
-  FT_CHECK(
-      build_lists(fetched ? fetched : options->blocks, lists, mask->col_blocks, &starts, &blocks));
-  FT_CHECK(upload(mask, driver, lists, starts, blocks, stream));
-  mask->density = (double)starts[lists] / (double)size;
+  FT_CHECK(build_lists(&built, mask, fetched ? fetched : options->blocks));
+  FT_CHECK(upload(mask, driver, &built, stream));
+  mask->density = (double)built.kept / (double)size;
 
 done:
   free(fetched);
-  free(starts);
-  free(blocks);
+  free(built.lists);
+  free(built.blocks);
   return status;
 }
 

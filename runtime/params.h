@@ -11,6 +11,13 @@ struct ft_stride {
   int64_t batch, row, head;
 };
 
+/* ORDER PARAMS: the kept column blocks of one row block. */
+struct ft_mask_list {
+  int32_t row_block;
+  int32_t count;
+  int64_t start; /* of the list in mask_blocks */
+};
+
 /* ORDER PARAMS */
 struct ft_forward_params {
   uint64_t q, k, v; /* device addresses, 16-byte aligned */
@@ -19,8 +26,8 @@ struct ft_forward_params {
   struct ft_stride q_stride, k_stride, v_stride, o_stride;
   uint64_t seed, offset; /* of the dropout mask, used where the pointers below are 0 */
   uint64_t seed_address, offset_address; /* device addresses of uint64_t, or 0 */
-  uint64_t mask_starts; /* int64_t [lists + 1]: where a row block's list begins in mask_blocks */
-  uint64_t mask_blocks; /* int32_t: kept column blocks, ascending within a list */
+  uint64_t mask_lists;      /* struct ft_mask_list, one for each row block, the longest first */
+  uint64_t mask_blocks;     /* int32_t: kept column blocks, ascending within a list */
   int64_t mask_batch_lists; /* lists from one batch to the next; 0: broadcast */
   int64_t mask_head_lists;  /* lists from one query head to the next; 0: broadcast */
   int32_t nq, nk;
@@ -32,8 +39,8 @@ struct ft_forward_params {
   int32_t causal_shift;  /* key j is visible to query i when j <= i + causal_shift */
   float scale;           /* softmax scale, > 0 */
   float scale_log2;      /* scale * log2(e) */
-  uint32_t dropout_threshold; /* of 2^15: an element is dropped when its 15 bits are below */
-  float dropout_rescale;      /* 1 / (1 - threshold / 2^15); 0 when everything is dropped */
+  uint32_t dropout_threshold; /* of 2^14: an element is dropped when its 14 bits are below */
+  float dropout_rescale;      /* 1 / (1 - threshold / 2^14); 0 when everything is dropped */
 };
 
 _Static_assert(sizeof(struct ft_forward_params) == 248, "the device side counts on 248 bytes");

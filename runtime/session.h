@@ -95,8 +95,8 @@ int ft_session_load(fatune_session *session, const struct ft_source *source,
 /* The index lists of a block-sparse mask on the device; the inside of a fatune_mask. */
 struct fatune_mask {
   fatune_session *session;
-  cu_address memory; /* one allocation: starts, then blocks */
-  cu_address starts; /* int64_t [lists + 1], lists = batch * heads * row_blocks in that order */
+  cu_address memory; /* one allocation: lists, then blocks */
+  cu_address lists;  /* struct ft_mask_list [batch][heads][row_blocks], longest first */
   cu_address blocks; /* int32_t, ascending within a list */
   int rows, cols;    /* of one block */
   int64_t batch;     /* 1: broadcast */
@@ -106,10 +106,11 @@ struct fatune_mask {
   double density;
 };
 
-/* Bitmap in host memory -> lists in host memory, the pure part of fatune_mask_make. starts has
- * lists + 1 entries; blocks, which may be NULL to count only, starts[lists] of them. */
-void ft_mask_lists(const uint8_t *bitmap, int64_t lists, int64_t col_blocks, int64_t *starts,
-                   int32_t *blocks);
+/* Bitmap [heads][row_blocks][col_blocks] in host memory -> lists in host memory, the pure part of
+ * fatune_mask_make; heads counts (batch, head) pairs. lists has heads * row_blocks entries; blocks may
+ * be NULL to count only. Returns the number of kept blocks. */
+int64_t ft_mask_lists(const uint8_t *bitmap, int64_t heads, int64_t row_blocks, int64_t col_blocks,
+                      struct ft_mask_list *lists, int32_t *blocks);
 
 /* arguments -> device struct and grid, every check of fatune_plan_run done. */
 struct ft_launch {

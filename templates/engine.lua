@@ -9,6 +9,7 @@ local engine = {}
 
 -- One text line as a Lua call: literal pieces and $(...) values alternate.
 local function text_line_to_lua(line, number)
+  if not line:find("$(", 1, true) then return string.format("emit_line(%d, %q)", number, line) end
   local pieces, position = {}, 1
   while true do
     local start, stop = line:find("%$%b()", position)
@@ -30,6 +31,17 @@ local function template_to_lua(text)
     chunk[#chunk + 1] = statement or text_line_to_lua(line, number)
   end
   return table.concat(chunk, "\n")
+end
+
+-- A template as a function of its names. Loaded once: a source is rendered twice, and then some more.
+local loaded = {}
+local function template_to_function(file, text)
+  local known = loaded[file]
+  if known and known.text == text then return known.run end
+  local run, message = load("local _ENV = ...; " .. template_to_lua(text), "=" .. file, "t", {})
+  if not run then error(message, 0) end
+  loaded[file] = { text = text, run = run }
+  return run
 end
 
 -- A value as text. Floats that are whole print as integers; booleans and nil are mistakes.
@@ -74,9 +86,7 @@ function engine.render(name, values, read)
         error(string.format("undefined template name '%s'", key), 2)
       end,
     })
-    local chunk, message = load(template_to_lua(text), "=" .. file, "t", scope)
-    if not chunk then error(message, 0) end
-    chunk()
+    template_to_function(file, text)(scope)
   end
 
   render_file(name)

@@ -46,8 +46,8 @@ static inline struct dice dice_new(void) {
   const char *const given = getenv("FATUNE_TEST_SEED");
   struct timespec now;
   clock_gettime(CLOCK_REALTIME, &now);
-  const uint64_t seed = given ? strtoull(given, NULL, 10)
-                              : (uint64_t)now.tv_nsec ^ (uint64_t)getpid() << 32;
+  const uint64_t seed =
+      given ? strtoull(given, NULL, 10) : (uint64_t)now.tv_nsec ^ (uint64_t)getpid() << 32;
   return (struct dice){seed, seed};
 }
 
@@ -88,7 +88,8 @@ static inline struct ft_kernel make_kernel(struct dice *dice, size_t size) {
                              .smem_bytes = dice_below(dice, 232448),
                              .threads = 128};
   ck_assert_ptr_nonnull(kernel.image);
-  for (size_t i = 0; i < size; i++) ((unsigned char *)kernel.image)[i] = (unsigned char)dice_bits(dice);
+  for (size_t i = 0; i < size; i++)
+    ((unsigned char *)kernel.image)[i] = (unsigned char)dice_bits(dice);
   kernel.image_digest = ft_digest_of(kernel.image, size);
   if (dice_below(dice, 2)) kernel.log = strdup("ptxas info: 168 registers\n");
   return kernel;

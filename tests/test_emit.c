@@ -69,11 +69,14 @@ START_TEST(values_reach_the_template) {
       "%s", ft_detail());
   struct ft_text config = FT_TEXT_INIT, expected = FT_TEXT_INIT;
   ft_config_print(&plain, &config);
+  const struct ft_request request = parsed("bf16 d64 nq1");
+  const struct ft_arch arch = known_gpu("h200");
+  const struct ft_budget budget = ft_budget_of(&request, &plain, &arch);
   ft_text_add(&expected,
-              "forward bf16 64 64 bottom-right 0\nmma 64 4 9216\n90 sm_90\n"
+              "forward bf16 64 64 bottom-right 0\nmma 64 4 %d\n90 sm_90\n"
               "forward bf16 d64 causal\n%s\n"
               "fatune emit 'forward bf16 d64 nq1 causal' --gpu sm_90 --config '%s'\n",
-              config.data, config.data);
+              budget.smem_k, config.data, config.data);
   ck_assert_str_eq(text.data, expected.data);
   ft_text_free(&config);
   ft_text_free(&expected);

@@ -57,7 +57,7 @@ START_TEST(random_kernels_survive_the_round_trip) {
 }
 END_TEST
 
-#define HEX "0000000000000000000000000000000000000000000000000000000000000001"
+#define HEX  "0000000000000000000000000000000000000000000000000000000000000001"
 #define REST " spills=0 smem=0 threads=128 size=1 key=" HEX " source=" HEX " image=" HEX
 
 static const struct {

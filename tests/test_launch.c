@@ -87,7 +87,7 @@ START_TEST(good_arguments_become_params) {
   ck_assert_float_eq_tol(p->scale_log2, 0.125f * 1.442695041f, 1e-7f);
   ck_assert_uint_eq(p->dropout_threshold, 0);
   ck_assert_float_eq(p->dropout_rescale, 1);
-  ck_assert_uint_eq(p->mask_starts | p->mask_blocks | p->seed | p->seed_address, 0);
+  ck_assert_uint_eq(p->mask_lists | p->mask_blocks | p->seed | p->seed_address, 0);
 }
 END_TEST
 
@@ -164,18 +164,18 @@ START_TEST(sections_fill_half_of_l2) {
 }
 END_TEST
 
-START_TEST(dropout_is_rounded_to_15_bits) {
+START_TEST(dropout_is_rounded_to_14_bits) {
   static const struct {
     float p;
     unsigned threshold;
     double rescale;
   } cases[] = {{0, 0, 1},
-               {1, 32768, 0},
-               {0.5f, 16384, 2},
-               {0.1f, 3277, 32768.0 / (32768 - 3277)},
+               {1, 16384, 0},
+               {0.5f, 8192, 2},
+               {0.1f, 1638, 16384.0 / (16384 - 1638)},
                {1e-9f, 0, 1},
-               {0.99999f, 32768, 0},
-               {0.9999f, 32765, 32768.0 / 3}};
+               {0.99999f, 16384, 0},
+               {0.9998f, 16381, 16384.0 / 3}};
   request.dropout = true;
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     fatune_arguments a = good;
@@ -206,7 +206,8 @@ START_TEST(bad_tensors_are_named) {
   BAD(t.stride_seq, -512, "arguments." #t ".stride_seq is -512", ">= 0");                          \
   BAD(t.stride_head, (dim)-8, "less than a row", "allowed: >= ");                                  \
   BAD(t.stride_batch, INT64_MAX / 8 * 8, "arguments." #t " reaches past", "address space");        \
-  BAD(t.stride_seq, INT64_MAX / 512 * 8, "arguments." #t " reaches past", "address space");        \
+  BAD(t.stride_seq, INT64_C(1) << 31, "stride_seq is 2147483648", "at most 2^31 - 1");             \
+  BAD(t.stride_head, INT64_MAX / 8 * 8, "arguments." #t " reaches past", "address space");         \
   BAD(t.data, at(UINTPTR_MAX - 15), "arguments." #t " reaches past", "address space")
   BAD_TENSOR(q, 64);
   BAD_TENSOR(k, 64);
@@ -264,7 +265,7 @@ START_TEST(bad_numbers_are_named) {
 END_TEST
 
 START_TEST(masks_must_fit) {
-  struct fatune_mask mask = {.starts = 0x60000000,
+  struct fatune_mask mask = {.lists = 0x60000000,
                              .blocks = 0x60001000,
                              .rows = 128,
                              .cols = 64,
@@ -281,7 +282,7 @@ START_TEST(masks_must_fit) {
   ck_assert_detail("arguments.mask is NULL");
   good.mask = &mask;
   ck_assert_status(prepare(&good), FT_OK);
-  ck_assert_uint_eq(launch.params.mask_starts, 0x60000000);
+  ck_assert_uint_eq(launch.params.mask_lists, 0x60000000);
   ck_assert_uint_eq(launch.params.mask_blocks, 0x60001000);
   ck_assert_int_eq(launch.params.mask_batch_lists, 24);
   ck_assert_int_eq(launch.params.mask_head_lists, 3);
@@ -332,7 +333,7 @@ Suite *make_launch_suite(void) {
   tcase_add_test(tests, other_layouts_are_accepted);
   tcase_add_test(tests, the_causal_shift_follows_the_alignment);
   tcase_add_test(tests, sections_fill_half_of_l2);
-  tcase_add_test(tests, dropout_is_rounded_to_15_bits);
+  tcase_add_test(tests, dropout_is_rounded_to_14_bits);
   tcase_add_test(tests, bad_tensors_are_named);
   tcase_add_test(tests, outputs_must_not_overlap);
   tcase_add_test(tests, bad_extents_are_named);

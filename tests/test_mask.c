@@ -35,15 +35,24 @@ static uint8_t *random_bitmap(unsigned seed, int64_t count, int percent) {
   return bitmap;
 }
 
-/* Every list names the kept columns of its row, in order, and nothing else. */
-static void check_lists(unsigned seed, const uint8_t *bitmap, int64_t lists, int64_t cols,
-                        const int64_t *starts, const int32_t *blocks) {
-  ck_assert_msg(starts[0] == 0, "seed %u", seed);
-  for (int64_t list = 0; list < lists; list++) {
-    int64_t at = starts[list];
-    for (int64_t col = 0; col < cols; col++)
-      if (bitmap[list * cols + col]) ck_assert_msg(blocks[at++] == col, "seed %u", seed);
-    ck_assert_msg(at == starts[list + 1], "seed %u list %lld", seed, (long long)list);
+/* The lists of a (batch, head) name every row block once, longest first, and of each exactly the kept
+ * columns, in order. */
+static void check_lists(unsigned seed, const uint8_t *bitmap, int64_t heads, int64_t rows,
+                        int64_t cols, const struct ft_mask_list *lists, const int32_t *blocks) {
+  for (int64_t head = 0; head < heads; head++) {
+    bool seen[64] = {false};
+    for (int64_t n = 0; n < rows; n++) {
+      const struct ft_mask_list *const list = &lists[head * rows + n];
+      ck_assert_msg(list->row_block >= 0 && list->row_block < rows, "seed %u", seed);
+      ck_assert_msg(!seen[list->row_block], "seed %u: row %d twice", seed, list->row_block);
+      seen[list->row_block] = true;
+      ck_assert_msg(n == 0 || list->count <= list[-1].count, "seed %u: not longest first", seed);
+      int64_t at = list->start;
+      for (int64_t col = 0; col < cols; col++)
+        if (bitmap[(head * rows + list->row_block) * cols + col])
+          ck_assert_msg(blocks[at++] == col, "seed %u", seed);
+      ck_assert_msg(at == list->start + list->count, "seed %u row %d", seed, list->row_block);
+    }
   }
 }
 
@@ -51,13 +60,13 @@ START_TEST(lists_name_the_kept_blocks) {
   static const int percents[] = {0, 3, 50, 100};
   for (int i = 0; i < 4; i++) {
     const unsigned seed = (unsigned)time(NULL) + (unsigned)i;
-    const int64_t lists = 1 + seed % 40, cols = 1 + seed % 17;
-    uint8_t *const bitmap = random_bitmap(seed, lists * cols, percents[i]);
-    int64_t starts[64];
-    ft_mask_lists(bitmap, lists, cols, starts, NULL);
-    int32_t *const blocks = malloc((size_t)(starts[lists] + 1) * sizeof *blocks);
-    ft_mask_lists(bitmap, lists, cols, starts, blocks);
-    check_lists(seed, bitmap, lists, cols, starts, blocks);
+    const int64_t heads = 1 + seed % 3, rows = 1 + seed % 20, cols = 1 + seed % 17;
+    uint8_t *const bitmap = random_bitmap(seed, heads * rows * cols, percents[i]);
+    struct ft_mask_list lists[64];
+    const int64_t kept = ft_mask_lists(bitmap, heads, rows, cols, lists, NULL);
+    int32_t *const blocks = malloc((size_t)(kept + 1) * sizeof *blocks);
+    ck_assert_int_eq(ft_mask_lists(bitmap, heads, rows, cols, lists, blocks), kept);
+    check_lists(seed, bitmap, heads, rows, cols, lists, blocks);
     free(blocks);
     free(bitmap);
   }
@@ -76,14 +85,16 @@ static fatune_mask_options options_of(const uint8_t *blocks) {
   return options;
 }
 
-enum { LISTS = 2 * 3 * 4, COLS = 11 };
+enum { HEADS = 2 * 3, ROWS = 4, LISTS = HEADS * ROWS, COLS = 11 };
 
 /* The fake's device memory is host memory, so the test can look. */
 static void check_mask(unsigned seed, const fatune_mask *mask, const uint8_t *bitmap) {
-  const int64_t *const starts = (const int64_t *)(uintptr_t)mask->starts;
+  const struct ft_mask_list *const lists = (const struct ft_mask_list *)(uintptr_t)mask->lists;
   const int32_t *const blocks = (const int32_t *)(uintptr_t)mask->blocks;
-  check_lists(seed, bitmap, LISTS, COLS, starts, blocks);
-  ck_assert_double_eq_tol(fatune_mask_density(mask), (double)starts[LISTS] / (LISTS * COLS), 1e-12);
+  check_lists(seed, bitmap, HEADS, ROWS, COLS, lists, blocks);
+  int kept = 0;
+  for (int n = 0; n < LISTS * COLS; n++) kept += bitmap[n] != 0;
+  ck_assert_double_eq_tol(fatune_mask_density(mask), (double)kept / (LISTS * COLS), 1e-12);
   ck_assert_int_eq(mask->row_blocks, 4);
   ck_assert_int_eq(mask->col_blocks, COLS);
 }

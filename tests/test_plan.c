@@ -385,7 +385,7 @@ static double microseconds_of_runs(fatune_plan *plan, const fatune_arguments *ar
 }
 
 START_TEST(a_run_costs_little) {
-#ifdef __SANITIZE_ADDRESS__
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   const double limit_us = 30;
 #else
   const double limit_us = 3;

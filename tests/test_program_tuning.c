@@ -18,7 +18,8 @@ START_TEST(compile_describes_and_keeps_the_kernel) {
   json_t *root = document("compile");
   ck_assert(json_is_true(json_object_get(root, "compiled")));
   const json_int_t registers = json_integer_value(json_object_get(root, "registers"));
-  ck_assert(registers > 16 && registers <= 255);
+  const bool is_fake = getenv("FATUNE_LIBNVRTC") != NULL; /* its image tells of no registers */
+  ck_assert(is_fake || (registers > 16 && registers <= 255));
   snprintf(line, sizeof line, "%s/k.cubin", folder);
   ck_assert_int_eq(stat(line, &state), 0);
   ck_assert_int_eq(state.st_size, json_integer_value(json_object_get(root, "size")));
@@ -119,11 +120,13 @@ START_TEST(a_signal_stops_and_keeps) {
   static const int signals[] = {SIGINT, SIGTERM};
   need_nvrtc();
   char command[8192];
-  /* A shell without job control starts background jobs with SIGINT ignored; env -i style tricks
-   * aside, `exec` in the foreground and a killer beside it keep the default. */
+  /* A shell starts background jobs with SIGINT ignored; so the program takes the foreground shell's
+   * place, and the job in the background is the killer. */
   snprintf(command, sizeof command,
            "sh -c '(sleep 1.5; kill -%d $$) & exec \"%s\" --gpu a100 --effort exhaustive --again "
-           "--json d128 nq4096 hq32' >'%s/out' 2>'%s/err'",
+           "--json \"d128 nq4096 hq32\" \"d64 nq4096 hq32\" \"d96 nq4096 hq32\" "
+           "\"d128 nq4096 hq32 causal\" \"d64 nq4096 hq32 causal\" \"d256 nq4096\"' >'%s/out' "
+           "2>'%s/err'",
            signals[_i], program, folder, folder);
   const int status = system(command);
   read_file("out", output, sizeof output);

@@ -62,8 +62,8 @@ START_TEST(files_are_private_and_as_specified) {
     ck_assert_int_eq(number_of(paths[i], "PRAGMA user_version"), 1);
     ck_assert_int_eq(number_of(paths[i], "PRAGMA page_size"), 8192);
     ck_assert_int_eq(number_of(paths[i], "PRAGMA auto_vacuum"), 2);
-    ck_assert_int_eq(
-        number_of(paths[i], "SELECT journal_mode = 'wal' FROM pragma_journal_mode"), 1);
+    ck_assert_int_eq(number_of(paths[i], "SELECT journal_mode = 'wal' FROM pragma_journal_mode"),
+                     1);
   }
   ft_kernel_free(&kernel);
   ft_store_close(store);
@@ -75,9 +75,9 @@ static void canonical_schema(const char *path, struct ft_text *text) {
   sqlite3 *handle = NULL;
   sqlite3_stmt *statement = NULL;
   ck_assert_int_eq(sqlite3_open(path, &handle), SQLITE_OK);
-  ck_assert_int_eq(
-      sqlite3_prepare_v2(handle, "SELECT sql FROM sqlite_schema ORDER BY name", -1, &statement, NULL),
-      SQLITE_OK);
+  ck_assert_int_eq(sqlite3_prepare_v2(handle, "SELECT sql FROM sqlite_schema ORDER BY name", -1,
+                                      &statement, NULL),
+                   SQLITE_OK);
   while (sqlite3_step(statement) == SQLITE_ROW) {
     const char *sql = (const char *)sqlite3_column_text(statement, 0);
     for (; sql && *sql; sql++) {
@@ -301,6 +301,9 @@ START_TEST(least_recently_used_goes_first) {
   assert_ok(ft_store_gc(store, 0, &deleted));
   ck_assert_int_eq(deleted, 3);
   ft_store_close(store);
+  struct stat state;
+  ck_assert_int_eq(stat(path, &state), 0);
+  ck_assert_int_lt(state.st_size, COUNT * 30000 / 2); /* the room is given back */
   for (int i = 0; i < COUNT; i++) ft_kernel_free(&kernels[i]);
 }
 END_TEST
@@ -315,7 +318,8 @@ START_TEST(use_is_written_once_an_hour) {
   static const struct {
     int age;
     bool renewed;
-  } cases[] = {{0, false}, {1800, false}, {3500, false}, {3700, true}, {-3700, true}, {-100, false}};
+  } cases[] = {{0, false},   {1800, false}, {3500, false},
+               {3700, true}, {-3700, true}, {-100, false}};
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     char sql[128];
     snprintf(sql, sizeof sql, "UPDATE kernels SET used = %lld", (long long)(now - cases[i].age));

@@ -5,9 +5,9 @@
 #include "cache/winner.h"
 #include "tests/store_fixture.h"
 
-#define PROBLEM "forward bf16 d128 hq16 hkv16 b2 nq4096 nk4096 causal"
-#define NEARBY "forward bf16 d128 hq16 hkv16 b2 nq8192 nk8192 causal"
-#define FAR_OFF "forward bf16 d128 hq16 hkv16 b2 nq65536 nk65536 causal"
+#define PROBLEM     "forward bf16 d128 hq16 hkv16 b2 nq4096 nk4096 causal"
+#define NEARBY      "forward bf16 d128 hq16 hkv16 b2 nq8192 nk8192 causal"
+#define FAR_OFF     "forward bf16 d128 hq16 hkv16 b2 nq65536 nk65536 causal"
 #define OTHER_CLASS "forward bf16 d128 hq16 hkv16 b2 nq4096 nk4096"
 
 static struct fixture fixture;
@@ -68,13 +68,13 @@ static const struct {
   int is_default, smem, registers; /* of the slower one; the faster has 0, 65536, 168 */
   bool wins;
 } ties[] = {
-    {100.9, 0.1, 1, 65536, 168, true},   /* within 1 %: default first */
-    {101.1, 0.1, 1, 65536, 168, false},  /* beyond */
-    {103.9, 2.0, 1, 65536, 168, true},   /* within twice the spread */
-    {104.1, 2.0, 1, 65536, 168, false},  /* beyond */
-    {100.5, 0.1, 0, 65535, 255, true},   /* then less shared memory */
-    {100.5, 0.1, 0, 65537, 10, false},   /* which goes before registers */
-    {100.5, 0.1, 0, 65536, 167, true},   /* then fewer registers */
+    {100.9, 0.1, 1, 65536, 168, true},  /* within 1 %: default first */
+    {101.1, 0.1, 1, 65536, 168, false}, /* beyond */
+    {103.9, 2.0, 1, 65536, 168, true},  /* within twice the spread */
+    {104.1, 2.0, 1, 65536, 168, false}, /* beyond */
+    {100.5, 0.1, 0, 65535, 255, true},  /* then less shared memory */
+    {100.5, 0.1, 0, 65537, 10, false},  /* which goes before registers */
+    {100.5, 0.1, 0, 65536, 167, true},  /* then fewer registers */
     {100.5, 0.1, 0, 65536, 169, false},
 };
 
@@ -268,7 +268,8 @@ START_TEST(the_device_most_alike_is_taken) {
 }
 END_TEST
 
-/* A later version may write knobs or outcomes that this one does not know: passed over in silence. */
+/* A later version may write knobs or outcomes that this one does not know: passed over in silence.
+ */
 static void insert_raw(const char *path, const char *text) {
   struct ft_hasher hasher;
   sqlite3 *handle = NULL;
@@ -277,13 +278,14 @@ static void insert_raw(const char *path, const char *text) {
   ft_hasher_section(&hasher, "trial", text, strlen(text));
   const struct ft_digest identity = ft_hasher_final(&hasher);
   ck_assert_int_eq(sqlite3_open(path, &handle), SQLITE_OK);
-  ck_assert_int_eq(sqlite3_prepare_v2(handle,
-                                      "INSERT INTO trials (identity, bucket, class, device, target, "
-                                      "policy, outcome, at, templates, text) SELECT ?1, bucket, "
-                                      "class, device, target, policy, outcome, at, templates, ?2 "
-                                      "FROM trials LIMIT 1",
-                                      -1, &statement, NULL),
-                   SQLITE_OK);
+  ck_assert_int_eq(
+      sqlite3_prepare_v2(handle,
+                         "INSERT INTO trials (identity, bucket, class, device, target, "
+                         "policy, outcome, at, templates, text) SELECT ?1, bucket, "
+                         "class, device, target, policy, outcome, at, templates, ?2 "
+                         "FROM trials LIMIT 1",
+                         -1, &statement, NULL),
+      SQLITE_OK);
   sqlite3_bind_blob(statement, 1, identity.bytes, FT_DIGEST_BYTES, SQLITE_STATIC);
   sqlite3_bind_text(statement, 2, text, -1, SQLITE_STATIC);
   ck_assert_int_eq(sqlite3_step(statement), SQLITE_DONE);
@@ -405,8 +407,12 @@ START_TEST(lists_are_in_winners_order) {
 END_TEST
 
 START_TEST(the_same_trial_counts_once) {
-  struct ft_store *const store = open_store(&fixture);
+  char file[128];
   const struct ft_trial trial = make_trial(PROBLEM, CLASS_H200, 1, 30);
+  snprintf(file, sizeof file, "%s/sm_90.fatune", fixture.root);
+  make_layer(file, &trial);
+  struct ft_store *const store =
+      open_store_with(&fixture, (struct ft_store_options){.library_folder = fixture.root});
   struct seen seen = {.stop_after = -1};
   for (int i = 0; i < 3; i++) put(store, trial);
   assert_ok(ft_store_trials(store, NULL, NULL, see, &seen));

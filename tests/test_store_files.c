@@ -96,8 +96,8 @@ START_TEST(exports_are_files_to_ship) {
   ck_assert_int_eq(state.st_mode & 0777, 0644);
   ck_assert_int_eq(number_of(shipped, "PRAGMA user_version"), 1);
   ck_assert_int_eq(number_of(shipped, "PRAGMA application_id"), 0x46415455);
-  ck_assert_int_eq(
-      number_of(shipped, "SELECT journal_mode = 'delete' FROM pragma_journal_mode"), 1);
+  ck_assert_int_eq(number_of(shipped, "SELECT journal_mode = 'delete' FROM pragma_journal_mode"),
+                   1);
   char listing[256];
   snprintf(listing, sizeof listing, "test $(ls %s | wc -l) = 2", fixture.root);
   ck_assert_int_eq(system(listing), 0); /* no temporary is left */
@@ -107,10 +107,9 @@ END_TEST
 
 START_TEST(equal_data_gives_equal_files) {
   char files[2][160];
-  struct ft_trial trials[4] = {make_trial(PROBLEM, CLASS_H200, 1, 10),
-                               make_trial(SMALLER, CLASS_H200, 2, 10),
-                               make_trial(SMALLER, CLASS_H100, 3, 10),
-                               make_trial(PROBLEM, CLASS_H100, 4, 10)};
+  struct ft_trial trials[4] = {
+      make_trial(PROBLEM, CLASS_H200, 1, 10), make_trial(SMALLER, CLASS_H200, 2, 10),
+      make_trial(SMALLER, CLASS_H100, 3, 10), make_trial(PROBLEM, CLASS_H100, 4, 10)};
   struct ft_kernel kernels[4];
   for (int i = 0; i < 4; i++) {
     kernels[i] = make_kernel(&fixture.dice, 9000);
@@ -177,8 +176,8 @@ START_TEST(layers_serve_without_being_touched) {
   ship(kernels);
   struct bytes before = read_bytes(shipped);
   ck_assert_int_eq(chmod(shipped, 0444), 0);
-  struct ft_store *const store = open_store_with(
-      &fixture, (struct ft_store_options){.library_folder = fixture.root});
+  struct ft_store *const store =
+      open_store_with(&fixture, (struct ft_store_options){.library_folder = fixture.root});
   assert_has(store, &kernels[0]);
   assert_ok(ft_store_kernel_of_source(store, &kernels[1].source, NULL, &back));
   ck_assert(same_kernel(&kernels[1], &back));
@@ -269,7 +268,7 @@ static const char *const spoilers[] = {
     "ALTER TABLE trials DROP COLUMN text",
     "ALTER TABLE kernels RENAME COLUMN image TO picture",
     "ALTER TABLE trials RENAME TO t; CREATE VIEW trials AS SELECT * FROM t",
-    "DROP TABLE trials; CREATE VIRTUAL TABLE trials USING fts5(text, identity)",
+    "DROP TABLE trials; CREATE VIRTUAL TABLE trials USING fts5(id, text, identity)",
     "UPDATE kernels SET image = zeroblob(20000) WHERE id = 2",
     "UPDATE kernels SET image = zeroblob(67108865) WHERE id = 2",
     "UPDATE kernels SET image = x'' WHERE id = 2",
@@ -304,8 +303,8 @@ START_TEST(spoiled_files_are_refused_whole) {
   }
   ft_store_close(store);
   /* As a layer it never gives out what differs from its digest either. */
-  struct ft_store *const above = open_store_with(
-      &fixture, (struct ft_store_options){.library_folder = fixture.root});
+  struct ft_store *const above =
+      open_store_with(&fixture, (struct ft_store_options){.library_folder = fixture.root});
   for (int i = 0; i < 2; i++) {
     struct ft_kernel back;
     if (ft_store_kernel_get(above, &kernels[i].key, &back) != FT_OK) continue;
@@ -363,8 +362,8 @@ START_TEST(what_is_no_database_is_refused) {
   ft_store_close(store);
   assert_warnings(&fixture, 0); /* the caller is told; nobody else need be */
 
-  struct ft_store *const above = open_store_with(
-      &fixture, (struct ft_store_options){.library_folder = fixture.root});
+  struct ft_store *const above =
+      open_store_with(&fixture, (struct ft_store_options){.library_folder = fixture.root});
   struct ft_store_stats stats;
   assert_ok(ft_store_stats(above, &stats));
   ck_assert_int_eq(stats.layers, 0);

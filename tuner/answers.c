@@ -1,13 +1,14 @@
 /* answers.c: what chosen rows of a problem must give, how far off a kernel may be, and the verdict.
- * in -> out: host problem + rows -> float64 results and allowances; a kernel's outputs ->
- * ft_comparison.
+ * in -> out: host problem + rows -> float64 results, allowances; a kernel's outputs -> verdict.
  *
  * Allowed is twice what the plain computation errs on the same rows, plus a floor for what it
- * happens to get exactly right (one visible key: P = 1, O = V): O    half a unit in the last place
- * of the row's largest value: the rounding of O itself; LSE  1e-5 + 2e-6 |LSE|: the tensor cores
- * truncate where they accumulate S, each step of 16 by up to 2^-22 of the largest partial sum, and
- * ex2.approx and lg2.approx err by 2 ulp; a program in IEEE fp32, as the plain one, does neither.
- * One key lost among 20 000 still shows as 5e-5. */
+ * happens to get exactly right (one visible key: P = 1, O = V).
+ *
+ * Floor of O: half a unit in the last place of the row's largest value, the rounding of O itself.
+ *
+ * Floor of LSE: 1e-5 + 2e-6 |LSE|. Tensor cores truncate where they accumulate S, each step of 16
+ * by up to 2^-22 of the largest partial sum, and ex2.approx and lg2.approx err by 2 ulp; a program
+ * in IEEE fp32, as the plain one, does neither. One key lost among 20 000 still shows, as 5e-5. */
 #include "tuner/reference.h"
 
 #include <math.h>

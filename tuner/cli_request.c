@@ -205,8 +205,8 @@ int cli_request_option(struct cli_options *options, int key, const char *value) 
   case CLI_KEY_BATCH: return cli_integer("--batch", value, 1, INT32_MAX, &draft->fields.batch);
   case CLI_KEY_DROPOUT:
     draft->fields.dropout = true;
-    /* Below 2^-15 a probability rounds to none; 0 would mean "not given". */
-    return cli_real("--dropout", value, 1.0 / 32768, 1, &options->dropout);
+    /* 2^-14 is the step of the probability; 0 would mean "not given". */
+    return cli_real("--dropout", value, 1.0 / 16384, 1, &options->dropout);
   case CLI_KEY_MASK: return set_mask(options, value);
   case CLI_KEY_DETERMINISTIC: draft->fields.deterministic = true; return FT_OK;
   default: return set_choice(options, key, value);

@@ -51,6 +51,14 @@ struct tuning {
   double elapsed;
 };
 
+static void tell_trial(struct cli *cli, const struct ft_trial *trial) {
+  char *const config = cli_config_text(&trial->config), time[32] = "";
+  if (trial->median_us > 0) snprintf(time, sizeof time, "  %.1f us", trial->median_us);
+  cli_detail(cli, "%s%s  %d regs  %s%s%s", config, time, trial->registers,
+             ft_outcome_name(trial->outcome), trial->reason[0] != '\0' ? ": " : "", trial->reason);
+  free(config);
+}
+
 static void on_progress(void *payload, const struct ft_tune_progress *progress) {
   struct tuning *const tuning = payload;
   char note[48] = "";
@@ -58,13 +66,8 @@ static void on_progress(void *payload, const struct ft_tune_progress *progress) 
   tuning->total = progress->total;
   tuning->elapsed = progress->elapsed_seconds;
   if (progress->best_us > 0) snprintf(note, sizeof note, "best %.1f us", progress->best_us);
-  const struct ft_trial *const trial = progress->trial;
-  if (trial != NULL && tuning->cli->options.verbosity > 0) {
-    char *const config = cli_config_text(&trial->config);
-    cli_detail(tuning->cli, "%s  %.1f us  %d regs  %s%s%s", config, trial->median_us,
-               trial->registers, ft_outcome_name(trial->outcome), trial->reason[0] ? ": " : "",
-               trial->reason);
-    free(config);
+  if (progress->trial != NULL && tuning->cli->options.verbosity > 0) {
+    tell_trial(tuning->cli, progress->trial);
   }
   cli_progress_update(&tuning->progress, progress->done, progress->total, progress->eta_seconds,
                       note);

@@ -54,8 +54,7 @@ int ft_field_add(struct ft_field *field, const struct ft_trial *trial, struct ft
   return FT_OK;
 }
 
-/* ---- the decision
- * -------------------------------------------------------------------------------------- */
+/* ---- the decision ---- */
 
 static double tie_limit(const struct ft_trial *best) {
   return best->median_us + fmax(0.01 * best->median_us, 2 * best->spread_us);
@@ -90,8 +89,7 @@ const struct ft_entrant *ft_field_winner(const struct ft_field *field) {
   return winner;
 }
 
-/* ---- finals
- * ---------------------------------------------------------------------------------------------- */
+/* ---- finals ---- */
 
 static int load(struct ft_field *field, struct ft_entrant *entrant) {
   if (entrant->loaded) return FT_OK;

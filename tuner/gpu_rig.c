@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "generator/status.h"
+#include "tuner/known_trials.h"
 #include "tuner/problem.h"
 
 enum { SMALL_ROWS = 2048, TIMED_ROWS = 64 }; /* compared with the reference */
@@ -32,8 +33,7 @@ struct ft_gpu_rig {
   cu_stream stream;
   struct ft_nvml *nvml;
   struct ft_problem *small, *timed;
-  struct ft_trial *known; /* rows of this bucket and device from the store */
-  int known_count, known_capacity;
+  struct ft_known known;
 };
 
 /* A candidate on the GPU. */
@@ -44,8 +44,7 @@ struct loaded {
   struct ft_launch small, timed;
 };
 
-/* ---- compile, store
- * --------------------------------------------------------------------------------------- */
+/* ---- compile, store ---- */
 
 /* Compiled by this machine's NVRTC if there is one, else whatever the store has of this source. Not
  * kept: hundreds of losers would push winners out of the store. */
@@ -79,44 +78,14 @@ static int rig_keep(void *payload, const struct ft_kernel *kernel) {
   return ft_store_kernel_put(rig->session->store, kernel);
 }
 
-/* The same conditions: what the kernel is made of and by, and what measured it. */
-static bool same_conditions(const struct ft_trial *row, const struct ft_trial *stamp) {
-  return ft_digest_equal(&row->templates, &stamp->templates) &&
-         strcmp(row->policy, stamp->policy) == 0 && strcmp(row->driver, stamp->driver) == 0 &&
-         (row->nvrtc[0] == '\0' || stamp->nvrtc[0] == '\0' ||
-          strcmp(row->nvrtc, stamp->nvrtc) == 0);
-}
-
-static bool collect_known(void *payload, const struct ft_trial *row) {
-  struct ft_gpu_rig *rig = payload;
-  /* Predictions name no driver, so that they and measurements never stand in for each other. */
-  if (!same_conditions(row, &rig->stamp)) return true;
-  if (rig->known_count == rig->known_capacity) {
-    const int capacity = rig->known_capacity ? 2 * rig->known_capacity : 256;
-    struct ft_trial *grown = realloc(rig->known, (size_t)capacity * sizeof *grown);
-    if (!grown) return false; /* what is not known is tried again */
-    rig->known = grown;
-    rig->known_capacity = capacity;
-  }
-  rig->known[rig->known_count++] = *row;
-  return true;
-}
-
 static bool rig_recall(void *payload, const struct ft_config *config, struct ft_trial *trial) {
-  struct ft_gpu_rig *rig = payload;
-  bool found = false;
-  for (int n = 0; n < rig->known_count; n++) {
-    const struct ft_trial *row = &rig->known[n];
-    if (ft_config_compare(&row->config, config) != 0) continue;
-    /* Of several rows the one with most samples, which is the one from the finals. */
-    if (!found || row->sample_count > trial->sample_count) *trial = *row;
-    found = true;
-  }
-  return found;
+  const struct ft_gpu_rig *rig = payload;
+  const struct ft_trial *row = ft_known_find(&rig->known, config);
+  if (row) *trial = *row;
+  return row != NULL;
 }
 
-/* ---- on the GPU
- * --------------------------------------------------------------------------------------------- */
+/* ---- on the GPU ---- */
 
 static int rig_load(void *payload, const struct ft_config *config, const struct ft_kernel *kernel,
                     void **out) {
@@ -203,8 +172,7 @@ static enum ft_health rig_health(void *payload) {
   return health;
 }
 
-/* ---- open, close
- * -------------------------------------------------------------------------------------------- */
+/* ---- open, close ---- */
 
 struct ft_request ft_small_request(const struct ft_request *request) {
   enum { LARGEST_BLOCK_M = 256 };
@@ -298,7 +266,7 @@ int ft_gpu_rig_open(struct ft_gpu_rig **out, fatune_session *session,
   ft_session_compiler(session, &rig->compiler);
   make_stamp(rig, with_gpu);
   if (with_gpu) FT_CHECK(take_gpu(rig, options->seed));
-  ft_store_trials(session->store, &rig->stamp.bucket, rig->stamp.device, collect_known, rig);
+  ft_known_collect(&rig->known, session->store, &rig->stamp);
   *out = rig;
 done:
   if (status != FT_OK) ft_gpu_rig_close(rig);
@@ -314,7 +282,7 @@ void ft_gpu_rig_close(struct ft_gpu_rig *rig) {
   }
   ft_nvml_close(rig->nvml);
   if (rig->entered) ft_session_leave(rig->session);
-  free(rig->known);
+  ft_known_free(&rig->known);
   free(rig);
 }
 

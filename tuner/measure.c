@@ -13,6 +13,8 @@
 
 enum { NOT_READY = 600 }; /* CUDA_ERROR_NOT_READY */
 enum { REPEATS_MOST = 1 << 14 };
+/* One run alone is timed with its launch latency, which says nothing about a short kernel. */
+static const double GIVE_UP_LEAST_US = 500;
 
 static int ascending(const void *a, const void *b) {
   const double x = *(const double *)a, y = *(const double *)b;
@@ -150,7 +152,7 @@ static int calibrate(struct stopwatch *watch, const struct ft_runnable *runnable
       time_once(watch, runnable, 1, &us)); /* loads code, fills L2: says nothing about the kernel */
   FT_TRY(time_once(watch, runnable, 1, &us));
   *run_us = us;
-  if (policy->give_up_us > 0 && us > policy->give_up_us) {
+  if (policy->give_up_us > 0 && us > policy->give_up_us && us > GIVE_UP_LEAST_US) {
     *gave_up = true;
     return FT_OK;
   }
@@ -182,6 +184,8 @@ static int measure_one(struct stopwatch *watch, struct ft_timing *timing, struct
     return FT_OK;
   }
   const int samples = samples_of(policy);
+  FT_TRY(
+      launch_times(runnable, watch->stream, 1)); /* an idle GPU would time the first launch too */
   FT_TRY(record(watch, 0));
   for (int n = 0; n < samples; n++) {
     FT_TRY(launch_times(runnable, watch->stream, repeats));
@@ -215,6 +219,7 @@ done:
 static int one_round(struct stopwatch *watch, struct ft_timing *timings,
                      const struct ft_runnable *runnables, const int *repeats, int count,
                      struct ft_nvml *nvml, int *clock_mhz) {
+  FT_TRY(launch_times(&runnables[0], watch->stream, 1)); /* as in measure_one */
   FT_TRY(record(watch, 0));
   for (int n = 0; n < count; n++) {
     FT_TRY(launch_times(&runnables[n], watch->stream, repeats[n]));

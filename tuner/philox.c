@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-enum { THRESHOLD_BITS = 15 };
+enum { THRESHOLD_BITS = 14 };
 
 void ft_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t words[4]) {
   uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3];
@@ -35,14 +35,16 @@ uint32_t ft_dropout_threshold(double probability) {
 
 bool ft_dropout_keeps(uint64_t seed, uint64_t offset, int64_t batch, int heads_q, int head,
                       int64_t i, int64_t j, uint32_t threshold) {
-  const uint32_t counter[4] = {(uint32_t)((i / 16) * 8 + i % 8),
-                               (uint32_t)((j / 16) * 4 + (j % 8) / 2),
-                               (uint32_t)(batch * heads_q + head), (uint32_t)offset};
+  const uint32_t counter[4] = {(uint32_t)offset, (uint32_t)((j / 32) * 4 + (j % 8) / 2),
+                               (uint32_t)(batch * heads_q + head),
+                               (uint32_t)((i / 16) * 8 + i % 8)};
   const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32) ^ (uint32_t)(offset >> 32)};
   uint32_t words[4];
   ft_philox(counter, key, words);
-  /* One draw serves the 8 elements that one thread of an mma.m16n8k16 pair holds. */
-  const uint32_t word = words[(i / 8) % 2 + 2 * ((j / 8) % 2)];
+  /* One draw serves the 16 elements of a 16x32 block that one thread holds as two mma fragments;
+   * the second fragment takes the words turned by a byte. */
+  uint32_t word = words[(i / 8) % 2 + 2 * ((j / 8) % 2)];
+  if ((j / 16) % 2 == 1) word = word >> 8 | word << 24;
   const uint32_t half = j % 2 ? word >> 16 : word;
-  return (half & 0x7FFFu) >= threshold;
+  return (half & 0x3FFFu) >= threshold;
 }

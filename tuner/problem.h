@@ -1,6 +1,7 @@
 /* problem.h: one attention problem on the GPU, made for checking: seeded random inputs, outputs
- * poisoned and fenced by canaries. in -> out: request + layout + seed -> device buffers,
- * fatune_arguments; after a run -> verdict. */
+ * poisoned and fenced by canaries.
+ * in -> out: request + layout + seed -> device buffers, fatune_arguments; after a run -> verdict.
+ */
 #ifndef TUNER_PROBLEM_H
 #define TUNER_PROBLEM_H
 

@@ -19,8 +19,7 @@ uint64_t ft_random_next(uint64_t *state) {
   return z ^ z >> 31;
 }
 
-/* ---- shapes
- * -------------------------------------------------------------------------------------- */
+/* ---- shapes ---- */
 
 /* a * b + c, or a failure that is no memory: nobody has 2^63 elements. */
 static int multiply_add(int64_t a, int64_t b, int64_t c, int64_t *result) {
@@ -79,8 +78,7 @@ int ft_layout_image(const uint16_t **image, uint16_t **owned, const uint16_t *de
   return FT_OK;
 }
 
-/* ---- numbers
- * --------------------------------------------------------------------------------------- */
+/* ---- numbers ---- */
 
 /* Two normals from one draw (Box and Muller). */
 static void normal_pair(uint64_t *state, float pair[2]) {

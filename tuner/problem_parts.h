@@ -1,6 +1,6 @@
-/* problem_parts.h: the inside of a problem, shared by problem.c, problem_inputs.c and
- * problem_verify.c. in -> out: shapes and strides of the four tensors, host copies, device buffers
- * with their fences. */
+/* problem_parts.h: the inside of a problem, shared by problem.c, problem_inputs.c,
+ * problem_verify.c. in -> out: shapes and strides of the tensors, host copies, device buffers with
+ * their fences. */
 #ifndef TUNER_PROBLEM_PARTS_H
 #define TUNER_PROBLEM_PARTS_H
 

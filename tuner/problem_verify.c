@@ -14,8 +14,7 @@
 #include "tuner/measure.h"
 #include "tuner/problem_parts.h"
 
-/* ---- rows and answers, once
- * ------------------------------------------------------------------------- */
+/* ---- rows and answers, once ---- */
 
 static struct ft_row row_at(const struct ft_request *request, int64_t index) {
   const int64_t per_batch = request->seqlen_q * request->heads_q;
@@ -85,8 +84,7 @@ done:
   return status;
 }
 
-/* ---- the outputs
- * ------------------------------------------------------------------------------------- */
+/* ---- the outputs ---- */
 
 static int fetch(struct ft_problem *problem, int buffer, unsigned char *to) {
   const struct ft_driver *driver = &problem->session->driver;

@@ -1,7 +1,7 @@
-/* reference.c: attention of one row on the CPU, twice: in float64, and as a plain same-dtype
- * program does it. in -> out: host tensors + (batch, head, i) -> O and LSE of the row. Both share
- * the visible keys and the dropout mask; they differ in arithmetic alone, so that the plain one's
- * error is the yardstick for a kernel's. */
+/* reference.c: attention of one row on the CPU, in float64 and as a plain same-dtype program does
+ * it. in -> out: host tensors + (batch, head, i) -> O and LSE of the row. Both share the visible
+ * keys and the dropout mask; they differ in arithmetic alone, so that the plain one's error is the
+ * yardstick for a kernel's. */
 #include "tuner/reference.h"
 
 #include <math.h>
@@ -113,7 +113,7 @@ int64_t ft_row_scores(const struct ft_host_problem *problem, struct ft_row row,
 /* 1 / (1 - p) of the rounded p; 0 when everything is dropped, as nothing is left to rescale. */
 static double dropout_rescale(const struct ft_host_problem *problem) {
   const double share =
-      problem->request.dropout ? ft_dropout_threshold(problem->dropout) / 32768.0 : 0;
+      problem->request.dropout ? ft_dropout_threshold(problem->dropout) / 16384.0 : 0;
   return share < 1 ? 1 / (1 - share) : 0;
 }
 

@@ -39,7 +39,7 @@ void ft_reference_row(const struct ft_host_problem *problem, struct ft_row row, 
 void ft_plain_row(const struct ft_host_problem *problem, struct ft_row row, double *o, double *lse);
 
 /* Whether element (i, j) of (batch, head) is kept by the dropout mask: Philox4x32-10, bit for bit
- * as templates/parts/dropout.cu.in. threshold = round(p * 2^15). */
+ * as templates/parts/dropout.cu.in. threshold = round(p * 2^14). */
 bool ft_dropout_keeps(uint64_t seed, uint64_t offset, int64_t batch, int heads_q, int head,
                       int64_t i, int64_t j, uint32_t threshold);
 uint32_t ft_dropout_threshold(double probability);

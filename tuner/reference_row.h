@@ -1,5 +1,5 @@
-/* reference_row.h: the steps of one reference row, for answers.c, which does many rows with one
- * scratch. in -> out: problem + row -> scores of the visible keys -> O and LSE, exact or plain. */
+/* reference_row.h: the steps of a reference row, for answers.c, which does many with one scratch.
+ * in -> out: problem + row -> scores of the visible keys -> O and LSE, exact or plain. */
 #ifndef TUNER_REFERENCE_ROW_H
 #define TUNER_REFERENCE_ROW_H
 

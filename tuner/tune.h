@@ -1,8 +1,7 @@
 /* tune.h: the search: candidates -> trials -> winner.
  * in -> out: session + request + effort -> trials in the store and a summary.
  *
- *   space -> rules -> model order -> compile (threads) -> verify -> screen -> finalists,
- * interleaved -> rows
+ *   space -> rules -> model order -> compile (threads) -> verify -> screen -> finals -> rows
  */
 #ifndef TUNER_TUNE_H
 #define TUNER_TUNE_H

@@ -1,0 +1,26 @@
+/* gpu_cases.h: the requests of the matrix suite, and their kernels compiled by all cores beforehand.
+ * in -> out: index -> request, layout, mask, dropout (the same in every run); seed -> inputs and one
+ * random legal config; cases -> compiled kernels in the session's store. */
+#ifndef TESTS_GPU_GPU_CASES_H
+#define TESTS_GPU_GPU_CASES_H
+
+#include "tests/gpu/gpu_lab.h"
+#include "tuner/problem.h"
+
+/* 11 for each of the 31 head dims; 31 and the 24 combinations of causal, dropout, mask and dtype
+ * have no common divisor, so every dim meets them in another order. */
+enum { GPU_CASES = 341, GPU_CONFIGS = 2 };
+
+struct gpu_case {
+  int index;
+  struct ft_problem_options options;
+  struct ft_config configs[GPU_CONFIGS]; /* the default, a random legal one */
+};
+
+/* Fails the test on any error. */
+void gpu_case_make(struct gpu_case *one, int index);
+
+/* What failed, by case and config; 0 when all compiled. Messages go to stderr. */
+int gpu_cases_compile(const struct gpu_case *cases, int count);
+
+#endif

@@ -1,0 +1,13 @@
+/* gpu_suites.h: the suites of fatune_gpu_tests, in the order they run. */
+#ifndef TESTS_GPU_GPU_SUITES_H
+#define TESTS_GPU_GPU_SUITES_H
+
+#include <check.h>
+
+Suite *make_gpu_properties_suite(void);
+Suite *make_gpu_masks_suite(void);
+Suite *make_gpu_plan_suite(void);
+Suite *make_gpu_tune_suite(void);
+Suite *make_gpu_matrix_suite(void);
+
+#endif

@@ -1,0 +1,22 @@
+/* known_trials.h: what the store knows of a search's candidates already.
+ * in -> out: store + stamp -> rows taken under the same conditions, by config. */
+#ifndef TUNER_KNOWN_TRIALS_H
+#define TUNER_KNOWN_TRIALS_H
+
+#include "cache/store.h"
+
+struct ft_known {
+  struct ft_trial *rows; /* owned */
+  int count, capacity;
+};
+
+/* Rows of the stamp's bucket and device with its templates, policy, driver and NVRTC. What cannot
+ * be read is not known, and tried again. */
+void ft_known_collect(struct ft_known *known, struct ft_store *store, const struct ft_trial *stamp);
+
+/* NULL: not known. Valid until free. */
+const struct ft_trial *ft_known_find(const struct ft_known *known, const struct ft_config *config);
+
+void ft_known_free(struct ft_known *known);
+
+#endif
