@@ -173,8 +173,9 @@ static void pause_ms(int milliseconds) {
   nanosleep(&length, NULL);
 }
 
-/* Switching to a write-ahead log needs the file for itself, and SQLite does not wait for that: when
- * many processes open a new file at once, some fail unless they try again. Never fatal. */
+/* Switching to a write-ahead log needs the file for itself, and SQLite does not always wait for
+ * that: when many processes open a new file at once, some fail unless they try again. Never fatal.
+ */
 static void set_journal(struct ft_database *database, bool write_ahead) {
   const char *const sql = write_ahead ? "PRAGMA journal_mode=WAL" : "PRAGMA journal_mode=DELETE";
   for (int attempt = 0; attempt < 100; attempt++) {
@@ -182,6 +183,20 @@ static void set_journal(struct ft_database *database, bool write_ahead) {
     if (code != SQLITE_BUSY && code != SQLITE_LOCKED && code != SQLITE_PROTOCOL) return;
     pause_ms(1 + attempt % 16);
   }
+}
+
+/* page_size and auto_vacuum take effect in an empty file only. Set in any other, auto_vacuum would
+ * still write a page at every opening. */
+static int configure(struct ft_database *database) {
+  int64_t pages = 0;
+  FT_TRY(ft_database_number(database, "PRAGMA page_count", &pages));
+  if (sqlite3_exec(database->handle,
+                   pages > 0 ? "PRAGMA synchronous=NORMAL; PRAGMA journal_size_limit=16777216;"
+                             : "PRAGMA synchronous=NORMAL; PRAGMA journal_size_limit=16777216;"
+                               "PRAGMA page_size=8192; PRAGMA auto_vacuum=INCREMENTAL;",
+                   NULL, NULL, NULL) != SQLITE_OK)
+    return ft_database_fail(database, "cannot be opened");
+  return FT_OK;
 }
 
 static int open_user(struct ft_database *database, const char *path) {
@@ -198,12 +213,7 @@ static int open_user(struct ft_database *database, const char *path) {
     goto done;
   }
   FT_CHECK(connect_to(database, path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOFOLLOW, ""));
-  /* page_size and auto_vacuum take effect in an empty file only. */
-  if (sqlite3_exec(database->handle,
-                   "PRAGMA page_size=8192; PRAGMA auto_vacuum=INCREMENTAL;"
-                   "PRAGMA synchronous=NORMAL; PRAGMA journal_size_limit=16777216;",
-                   NULL, NULL, NULL) != SQLITE_OK)
-    FT_CHECK(ft_database_fail(database, "cannot be opened"));
+  FT_CHECK(configure(database));
   FT_CHECK(migrate(database));
   FT_CHECK(check_tables(database));
   set_journal(database, ft_folder_is_local(place));

@@ -9,18 +9,18 @@
 #include "generator/text.h"
 
 struct ft_kernel {
-  struct ft_digest source; /* ft_source.digest: text, options, target */
-  struct ft_digest key;    /* source + NVRTC version and build: identity of the image */
+  struct ft_digest source;       /* ft_source.digest: text, options, target */
+  struct ft_digest key;          /* source + NVRTC version and build: identity of the image */
   struct ft_digest image_digest; /* of the image's bytes; checked before the image is loaded */
   char target[16];
-  char nvrtc[64];          /* "13.0.88": version and build of the compiler */
-  void *image;             /* cubin; owned */
+  char nvrtc[64]; /* "13.0.88": version and build of the compiler */
+  void *image;    /* cubin; owned */
   size_t image_size;
-  int registers;           /* per thread */
-  int spill_bytes;         /* local memory per thread: spills and stack */
-  int smem_bytes;          /* dynamic shared memory a launch asks for */
+  int registers;   /* per thread */
+  int spill_bytes; /* local memory per thread: spills and stack */
+  int smem_bytes;  /* dynamic shared memory a launch asks for */
   int threads;
-  char *log;               /* NVRTC's log, mapped to template lines; owned, may be NULL */
+  char *log; /* NVRTC's log, mapped to template lines; owned, may be NULL */
 };
 
 void ft_kernel_free(struct ft_kernel *kernel);

@@ -2,14 +2,14 @@
  * in -> out: trials and kernels -> rows; a request on a device -> the winner and how it was hit.
  *
  * tuning.db (never deleted by us) and kernels.db (evictable, capped, least recently used first) lie
- * in $XDG_STATE_HOME/fatune and $XDG_CACHE_HOME/fatune, or both under FATUNE_CACHE_DIR. System layers
- * are single files "<target>.fatune" found in the folders given; they are opened read-only and
- * immutable. User first, then the layers in order.
+ * in $XDG_STATE_HOME/fatune and $XDG_CACHE_HOME/fatune, or both under FATUNE_CACHE_DIR. System
+ * layers are single files "<target>.fatune" found in the folders given; they are opened read-only
+ * and immutable. User first, then the layers in order.
  *
- * A fault of any store is a miss and one warning, never a failed look-up: ft_store_open succeeds with
- * whatever could be opened, if need be with nothing but memory. Functions that exist to write (put,
- * import, export, gc) report FT_E_CACHE. One ft_store may be used from many threads; it must not be
- * carried over fork(). */
+ * A fault of any store is a miss and one warning, never a failed look-up: ft_store_open succeeds
+ * with whatever could be opened, if need be with nothing but memory. Functions that exist to write
+ * (put, import, export, gc) report FT_E_CACHE. One ft_store may be used from many threads; it must
+ * not be carried over fork(). */
 #ifndef CACHE_STORE_H
 #define CACHE_STORE_H
 
@@ -20,11 +20,11 @@
 struct ft_store;
 
 struct ft_store_options {
-  const char *folder;        /* both user files here; NULL: FATUNE_CACHE_DIR, else the XDG folders */
-  const char *system_path;   /* ':'-separated folders of system layers; NULL: FATUNE_SYSTEM_PATH */
+  const char *folder;      /* both user files here; NULL: FATUNE_CACHE_DIR, else the XDG folders */
+  const char *system_path; /* ':'-separated folders of system layers; NULL: FATUNE_SYSTEM_PATH */
   const char *library_folder; /* one more folder of system layers, searched last; may be NULL */
-  int64_t kernel_bytes_cap;  /* of kernels.db; 0: 2 GiB */
-  int memory_only;           /* nothing on disk is read or written */
+  int64_t kernel_bytes_cap;   /* of kernels.db; 0: 2 GiB */
+  int memory_only;            /* nothing on disk is read or written */
   void (*warn)(void *payload, const char *message); /* at most once per fault; may be NULL */
   void *payload;
 };
@@ -52,27 +52,28 @@ int ft_store_kernel_forget(struct ft_store *store, const struct ft_digest *key);
 
 int ft_store_trial_put(struct ft_store *store, const struct ft_trial *trial);
 
-enum ft_hit {           /* ORDER HIT */
-  FT_HIT_DEFAULT,       /* nothing known: the hand-written default */
-  FT_HIT_MODEL,         /* predicted for this bucket and device class */
-  FT_HIT_NEAR,          /* measured for the nearest bucket on this device class, or on a device of the
-                           same target, or with other templates */
-  FT_HIT_EXACT          /* measured for this bucket on this device class, with these templates */
+/* ORDER HIT */
+enum ft_hit {
+  FT_HIT_DEFAULT, /* nothing known: the hand-written default */
+  FT_HIT_MODEL,   /* predicted for this bucket and device class */
+  FT_HIT_NEAR,    /* measured for the nearest bucket on this device class, or on a device of the
+                     same target, or with other templates */
+  FT_HIT_EXACT    /* measured for this bucket on this device class, with these templates */
 };
 
 struct ft_choice {
   enum ft_hit hit;
-  struct ft_config config;  /* unset when hit is FT_HIT_DEFAULT */
-  struct ft_digest kernel;  /* key of the kernel that was measured */
-  double median_us;         /* measured or predicted; 0 when unknown */
-  char note[256];           /* which bucket, device, layer; for people */
+  struct ft_config config; /* unset when hit is FT_HIT_DEFAULT */
+  struct ft_digest kernel; /* key of the kernel that was measured */
+  double median_us;        /* measured or predicted; 0 when unknown */
+  char note[256];          /* which bucket, device, layer; for people */
 };
 
 struct ft_query {
   const struct ft_request *request;
-  const char *device;   /* device class */
-  const char *target;   /* "sm_90" */
-  const char *policy;   /* NULL: any */
+  const char *device; /* device class */
+  const char *target; /* "sm_90" */
+  const char *policy; /* NULL: any */
   const struct ft_digest *templates;
 };
 
@@ -82,7 +83,8 @@ struct ft_query {
  * measured several times (same key) are pooled. */
 int ft_store_choose(struct ft_store *store, const struct ft_query *query, struct ft_choice *choice);
 
-/* All trials of a bucket on a device class (NULL: all of them), winner's order; return false to stop. */
+/* All trials of a bucket on a device class (NULL: all of them), winner's order; return false to
+ * stop. */
 int ft_store_trials(struct ft_store *store, const struct ft_request *bucket, const char *device,
                     bool (*visit)(void *payload, const struct ft_trial *trial), void *payload);
 
@@ -106,13 +108,14 @@ int ft_store_verify(struct ft_store *store, bool repair, int64_t *checked, int64
 /* Deletes the least recently used kernels beyond `cap` bytes. */
 int ft_store_gc(struct ft_store *store, int64_t cap, int64_t *deleted);
 
-/* Writes the winners of one target and the kernels they name into one read-only-friendly file (whole
- * or not at all: a temporary beside it, then rename). device NULL: every device class of the target. */
+/* Writes the winners of one target and the kernels they name into one read-only-friendly file
+ * (whole or not at all: a temporary beside it, then rename). device NULL: every device class of the
+ * target. */
 int ft_store_export(struct ft_store *store, const char *target, const char *device,
                     const char *file, int64_t *trials, int64_t *kernels);
 
-/* Takes trials and kernels of such a file in; all or nothing; rows already here are skipped. The file
- * is not trusted: schema, digests and sizes are checked, nothing in it is executed. */
+/* Takes trials and kernels of such a file in; all or nothing; rows already here are skipped. The
+ * file is not trusted: schema, digests and sizes are checked, nothing in it is executed. */
 int ft_store_import(struct ft_store *store, const char *file, int64_t *trials, int64_t *kernels);
 
 /* Takes in another user's tuning.db or kernels.db (the kind is recognised). */

@@ -10,7 +10,8 @@
 #include "generator/digest.h"
 #include "generator/request.h"
 
-enum ft_outcome {       /* ORDER OUTCOME */
+/* ORDER OUTCOME */
+enum ft_outcome {
   FT_OUTCOME_OK,        /* verified and measured */
   FT_OUTCOME_PREDICTED, /* compiled for real, timed by the model only */
   FT_OUTCOME_REJECTED,  /* a rule or the compiled resources rule it out; reason names which */
@@ -24,25 +25,25 @@ enum ft_outcome {       /* ORDER OUTCOME */
 enum { FT_TRIAL_SAMPLES = 64 };
 
 struct ft_trial {
-  struct ft_request bucket;  /* the key: bucket, device, policy, config */
-  char device[96];           /* device class: "nvidia-h200/sm_90/132" */
-  char policy[48];           /* measurement policy: "events-warm/1" */
+  struct ft_request bucket; /* the key: bucket, device, policy, config */
+  char device[96];          /* device class: "nvidia-h200/sm_90/132" */
+  char policy[48];          /* measurement policy: "events-warm/1" */
   struct ft_config config;
   struct ft_request request; /* what was measured exactly */
   char nvrtc[64], driver[32];
   struct ft_digest templates;
-  struct ft_digest kernel;   /* key of the kernel measured */
+  struct ft_digest kernel; /* key of the kernel measured */
   enum ft_outcome outcome;
   char reason[256];
-  double median_us;          /* of samples; for FT_OUTCOME_PREDICTED the model's time */
-  double spread_us;          /* half the distance between the 20th and the 80th percentile */
+  double median_us; /* of samples; for FT_OUTCOME_PREDICTED the model's time */
+  double spread_us; /* half the distance between the 20th and the 80th percentile */
   double samples_us[FT_TRIAL_SAMPLES];
   int sample_count;
   int registers, spill_bytes, smem_bytes;
-  int sm_clock_mhz;          /* seen while measuring; 0: unknown */
-  double error_ratio;        /* error over the allowed error, < 1 is right; 0: not verified */
-  int is_default;            /* the config is ft_default_config's */
-  int64_t at;                /* seconds since 1970 */
+  int sm_clock_mhz;   /* seen while measuring; 0: unknown */
+  double error_ratio; /* error over the allowed error, < 1 is right; 0: not verified */
+  int is_default;     /* the config is ft_default_config's */
+  int64_t at;         /* seconds since 1970 */
 };
 
 const char *ft_outcome_name(enum ft_outcome outcome);

@@ -26,8 +26,8 @@ static bool within_range(const struct ft_config *config) {
 }
 
 /* Bytes from row to row. The eight rows that ldmatrix reads at once must begin in eight different
- * groups of banks: rows of whole 128 bytes are swizzled by the kernel, others are made an odd number
- * of 16-byte chunks long. */
+ * groups of banks: rows of whole 128 bytes are swizzled by the kernel, others are made an odd
+ * number of 16-byte chunks long. */
 static int row_stride(int padded_dim) {
   return padded_dim % 64 == 0 ? 2 * padded_dim : (padded_dim / 8 | 1) * 16;
 }

@@ -36,9 +36,9 @@ void ft_config_set(struct ft_config *config, int knob, int value);
 
 void ft_config_print(const struct ft_config *config, struct ft_text *text);
 
-/* Each knob once; switches (knobs whose values begin with 0) may be left out and are then 0, so that
- * a text from before a switch was added still means the same. Errors name the word. Legality is not
- * checked here. */
+/* Each knob once; switches (knobs whose values begin with 0) may be left out and are then 0, so
+ * that a text from before a switch was added still means the same. Errors name the word. Legality
+ * is not checked here. */
 int ft_config_parse(struct ft_config *config, const char *text);
 
 /* Total order by text fields: <0, 0, >0. Used to break ties the same way everywhere. */

@@ -18,23 +18,6 @@ static void free_text(struct ft_source *source) {
   source->names = NULL;
 }
 
-/* Renders twice: which files are used, which the text names on its top, is known after the first.
- */
-static int render_twice(struct ft_render *job, struct ft_text *parts) {
-  job->parts_text = "";
-  FT_TRY(ft_render(job));
-  free_text(job->source);
-  for (int i = 0; i < job->part_count; ++i) {
-    const struct ft_digest digest = ft_digest_of(job->parts[i]->text, job->parts[i]->length);
-    char hex[FT_DIGEST_HEX];
-    ft_digest_hex(&digest, hex);
-    ft_text_add(parts, "%s%s %.8s", i > 0 ? ", " : "", job->parts[i]->name, hex);
-  }
-  FT_TRY(ft_text_status(parts));
-  job->parts_text = parts->data == NULL ? "" : parts->data;
-  return ft_render(job);
-}
-
 /* The smallest request of the class: valid wherever the class is, so it can be checked and parsed.
  */
 static struct ft_request smallest_of(const struct ft_request *class) {
@@ -74,7 +57,7 @@ static void digest_source(struct ft_source *source) {
 
 /* The lines that the text opens with. */
 struct heading {
-  struct ft_text request, config, again, parts;
+  struct ft_text request, config, again;
 };
 
 static int write_heading(struct heading *heading, const struct ft_request *class,
@@ -94,7 +77,6 @@ static void free_heading(struct heading *heading) {
   ft_text_free(&heading->request);
   ft_text_free(&heading->config);
   ft_text_free(&heading->again);
-  ft_text_free(&heading->parts);
 }
 
 int ft_emit(struct ft_source *source, struct ft_lua *lua, const struct ft_request *request,
@@ -115,7 +97,7 @@ int ft_emit(struct ft_source *source, struct ft_lua *lua, const struct ft_reques
   job.request_text = heading.request.data;
   job.config_text = heading.config.data;
   job.again = heading.again.data;
-  FT_CHECK(render_twice(&job, &heading.parts));
+  FT_CHECK(ft_render(&job));
   digest_source(source);
 
 done:

@@ -4,6 +4,7 @@
  * and whatever C memory that function makes hangs on the source and outlives it. */
 #include "generator/render.h"
 
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -86,6 +87,25 @@ static void push_budget(lua_State *state, const struct ft_budget *budget) {
 #undef FIELD
 }
 
+/* "mma_forward.cu.in 9f31..., parts/softmax.cu.in 02ab...": the files used. The engine calls it
+ * when everything has been rendered, so that all are known. */
+static int parts_text(lua_State *state) {
+  const struct ft_render *const job = lua_touserdata(state, lua_upvalueindex(1));
+  luaL_Buffer buffer;
+  luaL_buffinit(state, &buffer);
+  for (int i = 0; i < job->part_count; ++i) {
+    const struct ft_digest digest = ft_digest_of(job->parts[i]->text, job->parts[i]->length);
+    char hex[FT_DIGEST_HEX];
+    ft_digest_hex(&digest, hex);
+    if (i > 0) luaL_addstring(&buffer, ", ");
+    luaL_addstring(&buffer, job->parts[i]->name);
+    luaL_addchar(&buffer, ' ');
+    luaL_addlstring(&buffer, hex, 8);
+  }
+  luaL_pushresult(&buffer);
+  return 1;
+}
+
 static void push_values(lua_State *state, int engine, const struct ft_render *job) {
   lua_newtable(state);
   push_request(state, job->request);
@@ -99,7 +119,9 @@ static void push_values(lua_State *state, int engine, const struct ft_render *jo
   set_string(state, "request_text", job->request_text);
   set_string(state, "config_text", job->config_text);
   set_string(state, "again", job->again);
-  set_string(state, "parts_text", job->parts_text);
+  lua_pushlightuserdata(state, (void *)(uintptr_t)job);
+  lua_pushcclosure(state, parts_text, 1);
+  lua_setfield(state, -2, "parts_text");
 }
 
 /* read(name) of the engine. A missing part is an error at the line that asks for it: level 1 is the

@@ -98,7 +98,7 @@ RULE(idle_quarters) {
 
 RULE(flat_tile) {
   UNUSED(request), UNUSED(arch), UNUSED(budget);
-  return config->block_n <= config->block_m || config->block_m < 64;
+  return config->block_n <= 2 * config->block_m || config->block_m < 64;
 }
 
 /* Big heads may have no room for more than 16 keys; a fine mask allows no more. */
@@ -131,7 +131,7 @@ static const struct ft_rule rules[] = {
     {"long-tile", "more than half of the rows would lie beyond the last query", long_tile},
     {"idle-quarters", "fewer than four warps leave a quarter of the multiprocessor without work",
      idle_quarters},
-    {"flat-tile", "more keys than queries in a tile cost registers for S and save no traffic",
+    {"flat-tile", "many more keys than queries cost registers for S and save no traffic",
      flat_tile},
     {"thin-tile", "steps of 16 keys spend more on barriers and statistics than on products",
      thin_tile},

@@ -33,7 +33,7 @@ local function template_to_lua(text)
   return table.concat(chunk, "\n")
 end
 
--- A template as a function of its names. Loaded once: a source is rendered twice, and then some more.
+-- A template as a function of its names, loaded once.
 local loaded = {}
 local function template_to_function(file, text)
   local known = loaded[file]
@@ -57,7 +57,8 @@ local function value_to_text(value, file, number)
   error(string.format("%s:%d: $(...) gave %s, not a number or a string", file, number, type(value)), 0)
 end
 
--- Renders the template `name` with `values`; read(name) gives a template's text or nil.
+-- Renders the template `name` with `values`; read(name) gives a template's text or nil. A value that is a
+-- function is called when all else has been rendered.
 -- Returns text, and two arrays with the file and the line every text line comes from.
 function engine.render(name, values, read)
   local lines, files, numbers = {}, {}, {}
@@ -72,9 +73,12 @@ function engine.render(name, values, read)
       tostring = tostring, error = error,
       part = render_file,
       emit_line = function(number, ...)
-        local pieces = { ... }
-        for i = 2, #pieces, 2 do pieces[i] = value_to_text(pieces[i], file, number) end
-        lines[#lines + 1] = table.concat(pieces)
+        local pieces, late = { ... }, false
+        for i = 2, #pieces, 2 do
+          if type(pieces[i]) == "function" then late = true
+          else pieces[i] = value_to_text(pieces[i], file, number) end
+        end
+        lines[#lines + 1] = late and pieces or table.concat(pieces)
         files[#files + 1] = file
         numbers[#numbers + 1] = number
       end,
@@ -90,6 +94,14 @@ function engine.render(name, values, read)
   end
 
   render_file(name)
+  for i, line in ipairs(lines) do
+    if type(line) == "table" then
+      for n, piece in ipairs(line) do
+        if type(piece) == "function" then line[n] = value_to_text(piece(), files[i], numbers[i]) end
+      end
+      lines[i] = table.concat(line)
+    end
+  end
   return table.concat(lines, "\n") .. "\n", files, numbers
 end
 

@@ -161,14 +161,20 @@ static inline void note_warning(void *payload, const char *message) {
   snprintf(fixture->warnings[fixture->warning_count++], 512, "%s", message);
 }
 
-static inline void fixture_open(struct fixture *fixture) {
+/* In memory where that can be had: a busy disk would make the suites slow, and they test nothing of
+ * it. The suite about crashes is the exception. */
+static inline void fixture_open_in(struct fixture *fixture, const char *folder) {
   memset(fixture, 0, sizeof *fixture);
   unsetenv("FATUNE_CACHE_DIR");
   unsetenv("FATUNE_SYSTEM_PATH");
   fixture->dice = dice_new();
-  snprintf(fixture->root, sizeof fixture->root, "/tmp/fatune-test-XXXXXX");
+  snprintf(fixture->root, sizeof fixture->root, "%s/fatune-test-XXXXXX", folder);
   ck_assert_ptr_nonnull(mkdtemp(fixture->root));
   snprintf(fixture->folder, sizeof fixture->folder, "%s/user", fixture->root);
+}
+
+static inline void fixture_open(struct fixture *fixture) {
+  fixture_open_in(fixture, access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
 }
 
 static inline int remove_one(const char *path, const struct stat *state, int kind,

@@ -45,7 +45,7 @@ static const struct {
     {"short-tile", "d64 nq4096 mask=64x64", "h200", CONFIG(32, 32, 2, 2, 0, 0, 2)},
     {"long-tile", "d64 nq40", "h200", CONFIG(128, 64, 4, 2, 0, 0, 1)},
     {"idle-quarters", "d64 nq4096", "h200", CONFIG(64, 32, 2, 2, 0, 0, 1)},
-    {"flat-tile", "d64 nq4096", "h200", CONFIG(64, 128, 4, 1, 0, 0, 1)},
+    {"flat-tile", "d64 nq4096", "h200", CONFIG(64, 144, 4, 1, 0, 0, 2)},
     {"thin-tile", "d64 nq4096", "h200", CONFIG(64, 16, 4, 2, 0, 0, 1)},
 #undef CONFIG
 };

@@ -220,6 +220,30 @@ START_TEST(kernels_are_kept) {
 }
 END_TEST
 
+/* Readers must not make each other wait, nor wear the disk. */
+START_TEST(reading_writes_nothing) {
+  struct ft_store *store = open_store(&fixture);
+  struct ft_kernel kernel = make_kernel(&fixture.dice, 300);
+  assert_ok(ft_store_kernel_put(store, &kernel));
+  char path[256], log[300];
+  snprintf(path, sizeof path, "%s", ft_store_kernels_path(store));
+  snprintf(log, sizeof log, "%s-wal", path);
+  ft_store_close(store);
+  const struct bytes before = read_bytes(path);
+  store = open_store(&fixture);
+  assert_has(store, &kernel);
+  struct stat state;
+  if (stat(log, &state) == 0) ck_assert_int_eq(state.st_size, 0);
+  ft_store_close(store);
+  const struct bytes after = read_bytes(path);
+  ck_assert_uint_eq(before.size, after.size);
+  ck_assert_int_eq(memcmp(before.data, after.data, before.size), 0);
+  free(before.data);
+  free(after.data);
+  ft_kernel_free(&kernel);
+}
+END_TEST
+
 START_TEST(unsound_kernels_are_refused) {
   struct ft_store *const store = open_store(&fixture);
   struct ft_kernel kernel = make_kernel(&fixture.dice, 500);
@@ -423,6 +447,7 @@ Suite *make_store_suite(void) {
   tcase_add_test(tests, memory_only_touches_nothing);
   tcase_add_test(tests, a_store_deleted_under_us_is_made_again);
   tcase_add_test(tests, kernels_are_kept);
+  tcase_add_test(tests, reading_writes_nothing);
   tcase_add_test(tests, unsound_kernels_are_refused);
   tcase_add_test(tests, a_source_finds_its_newest_kernel);
   tcase_add_test(tests, least_recently_used_goes_first);

@@ -15,7 +15,7 @@
 static struct fixture fixture;
 
 static void set_up(void) {
-  fixture_open(&fixture);
+  fixture_open_in(&fixture, "/tmp");
 }
 
 static void tear_down(void) {
@@ -288,7 +288,7 @@ START_TEST(a_transaction_has_its_lock_from_the_first) {
 }
 END_TEST
 
-/* SQLite does not wait by itself for the moment in which it can change the kind of journal. */
+/* The kind of journal can change only while nobody reads. */
 START_TEST(the_write_ahead_log_is_waited_for) {
   struct ft_store *store = open_store(&fixture);
   struct ft_kernel kernel = make_kernel(&fixture.dice, 300), back;

@@ -205,6 +205,19 @@ START_TEST(layers_serve_without_being_touched) {
 }
 END_TEST
 
+START_TEST(layers_that_anybody_can_change_are_not_used) {
+  struct ft_kernel kernels[2], back;
+  ship(kernels);
+  ck_assert_int_eq(chmod(shipped, 0666), 0);
+  struct ft_store *const store =
+      open_store_with(&fixture, (struct ft_store_options){.library_folder = fixture.root});
+  assert_status(ft_store_kernel_get(store, &kernels[0].key, &back), FT_E_NOT_FOUND);
+  ft_store_close(store);
+  assert_warnings(&fixture, 1);
+  for (int i = 0; i < 2; i++) ft_kernel_free(&kernels[i]);
+}
+END_TEST
+
 START_TEST(imports_add_what_is_new) {
   struct ft_kernel kernels[2];
   ship(kernels);
@@ -380,6 +393,7 @@ Suite *make_store_files_suite(void) {
   tcase_add_test(tests, equal_data_gives_equal_files);
   tcase_add_test(tests, exports_go_by_device_and_policy);
   tcase_add_test(tests, layers_serve_without_being_touched);
+  tcase_add_test(tests, layers_that_anybody_can_change_are_not_used);
   tcase_add_test(tests, imports_add_what_is_new);
   tcase_add_test(tests, user_files_merge_while_in_use);
   tcase_add_test(tests, imports_keep_to_the_cap);

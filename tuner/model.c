@@ -153,7 +153,8 @@ struct ft_prediction ft_model(const struct ft_request *request, const struct ft_
   double cycles =
       walk.mean * (full * at_full + at_rest) + (full + (rest > 0)) * BLOCK_LATENCY / resident;
   if (walk.longest > walk.mean) {
-    const double even = prediction.waves * (walk.mean * at_full + BLOCK_LATENCY / resident);
+    const double per_sm = fmax(prediction.waves * resident, ceil(blocks / sms) * (blocks < 4 * sms));
+    const double even = per_sm * (walk.mean * at_full + BLOCK_LATENCY) / resident;
     const double longest = walk.longest * step_cycles(&step, 1, config) + BLOCK_LATENCY;
     cycles = fmax(even, longest);
   }

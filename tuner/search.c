@@ -150,8 +150,9 @@ static int take_known(struct search *search, int index, struct ft_trial *trial) 
 /* Whether to go on after a candidate. */
 static bool patient(struct search *search) {
   const double best_us = search->field.best_us;
+  if (best_us == 0) return true; /* as long as nothing runs, any that does is an improvement */
   search->since += 1;
-  if (best_us > 0 && (search->patience_us == 0 || best_us < IMPROVEMENT * search->patience_us)) {
+  if (search->patience_us == 0 || best_us < IMPROVEMENT * search->patience_us) {
     search->patience_us = best_us;
     search->since = 0;
   }

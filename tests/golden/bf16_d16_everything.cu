@@ -1,9 +1,9 @@
 // fatune: forward attention, sm_100
 // request  forward bf16 d16 causal dropout mask=64x64
-// config   mma block_m=64 block_n=64 warps=4 stages=2 q_in_regs=1 overlap=1 ctas_per_sm=2
+// config   mma block_m=64 block_n=64 warps=4 stages=2 q_in_regs=1 overlap=1 draw_early=0 ctas_per_sm=2
 // budget   12288 bytes of shared memory, 128 threads, about 132 of 255 registers
-// parts    mma_forward.cu.in f034e12f, parts/ptx_mma.cu.in 8a368135, parts/params.cu.in dc0fae01, parts/copy_tile.cu.in d12fa49f, parts/softmax.cu.in 04ccf7ac, parts/dropout.cu.in fb5fd169, parts/mma_tile.cu.in ce938012, parts/keys.cu.in d2078758, parts/epilogue_mma.cu.in 3161710f, parts/mma_loop_overlap.cu.in fc113865
-// again    fatune emit 'forward bf16 d16 nq1 causal dropout mask=64x64' --gpu sm_100 --config 'mma block_m=64 block_n=64 warps=4 stages=2 q_in_regs=1 overlap=1 ctas_per_sm=2'
+// parts    mma_forward.cu.in 036e9314, parts/ptx_mma.cu.in 22856ef3, parts/params.cu.in 4c502bea, parts/copy_tile.cu.in d12fa49f, parts/softmax.cu.in 04ccf7ac, parts/dropout.cu.in 37cd1109, parts/mma_tile.cu.in ea84e444, parts/keys.cu.in c2f8b5b9, parts/epilogue_mma.cu.in 3161710f, parts/mma_loop_overlap.cu.in d01439f1
+// again    fatune emit 'forward bf16 d16 nq1 causal dropout mask=64x64' --gpu sm_100 --config 'mma block_m=64 block_n=64 warps=4 stages=2 q_in_regs=1 overlap=1 draw_early=0 ctas_per_sm=2'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691): a block owns
 // BLOCK_M queries of one head and walks over the keys BLOCK_N at a time, from the last to the first, so
@@ -117,16 +117,32 @@ __device__ __forceinline__ unsigned pack(float low, float high) {
   return pair;
 }
 
-// Byte permutation; the sign of a byte is spread over 8 bits where bit 3 of its selector is set.
-__device__ __forceinline__ unsigned prmt(unsigned a, unsigned b, unsigned selector) {
-  unsigned r;
-  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(selector));
-  return r;
+// All ones in each 16-bit half where a >= b, both read as fp16.
+__device__ __forceinline__ unsigned halves_ge(unsigned a, unsigned b) {
+  unsigned mask;
+  asm("set.ge.u32.f16x2 %0, %1, %2;" : "=r"(mask) : "r"(a), "r"(b));
+  return mask;
 }
+
+// A value that is the same in all lanes, said so to the compiler: it can then live in a uniform register.
+__device__ __forceinline__ unsigned uniform(unsigned x) {
+  unsigned y;
+  asm("redux.sync.or.b32 %0, %1, 0xffffffff;" : "=r"(y) : "r"(x));
+  return y;
+}
+
+// Keeps the computation of x at this place: the compiler would otherwise move it down to where x is used.
+__device__ __forceinline__ void pin(unsigned &x) { asm volatile("" : "+r"(x)); }
 
 // ---- the argument ------------------------------------------------------------------------------
 // The same struct stands in runtime/params.h (ORDER PARAMS). Strides are in elements.
 struct Stride { long long batch, row, head; };
+
+struct __align__(16) MaskList {
+  int row_block;
+  int count;                       // kept column blocks
+  long long start;                 // of the list in mask_blocks
+};
 
 struct ForwardParams {
   const element *q, *k, *v;
@@ -135,7 +151,7 @@ struct ForwardParams {
   Stride q_stride, k_stride, v_stride, o_stride;
   unsigned long long seed, offset; // of the dropout mask, used where the pointers are null
   const unsigned long long *seed_address, *offset_address;
-  const long long *mask_starts;    // where a row block's list begins in mask_blocks
+  const MaskList *mask_lists;      // one for each row block, the longest first
   const int *mask_blocks;          // kept column blocks, ascending within a list
   long long mask_batch_lists, mask_head_lists;
   int nq, nk;
@@ -146,7 +162,7 @@ struct ForwardParams {
   int section_heads;               // (batch, head) pairs whose tiles run together
   int causal_shift;                // key j is visible to query i when j <= i + causal_shift
   float scale, scale_log2;         // softmax scale; times log2(e)
-  unsigned dropout_threshold;      // of 2^15
+  unsigned dropout_threshold;      // of 2^14
   float dropout_rescale;
 };
 static_assert(sizeof(ForwardParams) == 248, "the host side fills 248 bytes");
@@ -264,30 +280,42 @@ __device__ __forceinline__ void exponentiate(unsigned (&rP)[M_TILES][4], float (
 
 // ---- dropout -----------------------------------------------------------------------------------
 // The mask is a pure function of (seed, offset, batch, head, i, j), whatever the tiles: Philox4x32-10
-// (Salmon et al., SC'11). One draw of 128 bits serves the 8 elements of a 16x16 block that one lane
-// holds as an mma fragment: rows i, i + 8, columns j, j + 1, j + 8, j + 9 (i = g, j = 2 t mod 16):
-//   counter = { (i / 16) * 8 + i % 8, (j / 16) * 4 + j % 8 / 2, batch * heads_q + head, offset.low }
+// (Salmon et al., SC'11). One draw of 128 bits serves the 16 elements of a 16x32 block that one lane holds as
+// two mma fragments: rows i, i + 8, columns j, j + 1, j + 8, j + 9 and the same 16 further:
+//   counter = { offset.low, (j / 32) * 4 + j % 8 / 2, batch * heads_q + head, (i / 16) * 8 + i % 8 }
 //   key     = { seed.low, seed.high ^ offset.high }
-//   word    = (i / 8) % 2 + 2 * ((j / 8) % 2); its low half serves even j, its high half odd j
-// 15 bits of the half are compared: dropped when below the threshold round(p 2^15).
+//   word    = (i / 8) % 2 + 2 * ((j / 8) % 2), rotated right by 8 bits where (j / 16) % 2 = 1
+//   half    = the low half of the word for even j, the high half for odd j
+// An element is dropped when the low 14 bits of its half are below the threshold round(p 2^14). Every byte
+// thus serves two elements, high in one and low in the other: each is dropped with exactly the probability
+// threshold / 2^14, and the two are correlated by less than 1 in 100.
+// What varies along the keys enters the first round by XOR alone, so that most of the first three rounds is
+// the same for all keys or for all rows of a warp.
+constexpr int KEYS_PER_DRAW = BLOCK_N % 32 == 0 ? 32 : 16;
+constexpr int DRAWS_HELD = 1;                        // drawn beside P V, as they are needed
+
 struct Dropout {
   unsigned key[2];
-  unsigned row, column;      // counter words of this lane at row block 0, column block 0
-  unsigned batch_head, offset;
-  unsigned threshold_pair;   // the threshold in both halves
+  unsigned offset, batch_head;               // counter words,
+  unsigned row, column;                      // at this lane's first row and at key 0
+  unsigned threshold_pair;                   // the threshold in both halves
+  int key_block;                             // this step's first key / 16
+  unsigned random[DRAWS_HELD][M_TILES][4];
 };
 
-__device__ __forceinline__ Dropout dropout_setup(const ForwardParams &params, int batch_head, int lane) {
+__device__ __forceinline__ Dropout dropout_setup(const ForwardParams &params, int batch_head, int first_row,
+                                                 int lane) {
   const unsigned long long seed = params.seed_address ? *params.seed_address : params.seed;
   const unsigned long long offset = params.offset_address ? *params.offset_address : params.offset;
   Dropout dropout;
-  dropout.key[0] = static_cast<unsigned>(seed);
-  dropout.key[1] = static_cast<unsigned>(seed >> 32) ^ static_cast<unsigned>(offset >> 32);
-  dropout.row = lane / 4;
+  dropout.key[0] = uniform(static_cast<unsigned>(seed));
+  dropout.key[1] = uniform(static_cast<unsigned>(seed >> 32) ^ static_cast<unsigned>(offset >> 32));
+  dropout.offset = uniform(static_cast<unsigned>(offset));
+  dropout.batch_head = uniform(batch_head);
+  dropout.row = first_row / 16 * 8 + lane / 4;
   dropout.column = lane % 4;
-  dropout.batch_head = batch_head;
-  dropout.offset = static_cast<unsigned>(offset);
   dropout.threshold_pair = params.dropout_threshold * 0x00010001u;
+  dropout.key_block = 0;
   return dropout;
 }
 
@@ -305,22 +333,36 @@ __device__ __forceinline__ void philox(unsigned (&r)[4], unsigned key0, unsigned
   }
 }
 
-// Zeroes the dropped elements of a 16x16 tile of P, given as the A fragment of lane (g, t).
-__device__ __forceinline__ void drop(unsigned (&rP)[4], const Dropout &dropout, int row_block,
-                                     int column_block) {
-  unsigned r[4] = {row_block * 8 + dropout.row, column_block * 4 + dropout.column,
-                   dropout.batch_head, dropout.offset};
-  philox(r, dropout.key[0], dropout.key[1]);
+// The draw that serves the keys from 16 `block` of this step on, for all rows of the warp.
+__device__ __forceinline__ void draw(Dropout &dropout, int block) {
+  const int key_block = dropout.key_block + block;
   #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    // (2^15 + u) - threshold keeps bit 15 exactly when u >= threshold; the halves cannot borrow.
-    const unsigned kept = (r[i] | 0x80008000u) - dropout.threshold_pair;
-    rP[i] &= prmt(kept, 0, 0xBB99);
+  for (int m = 0; m < M_TILES; ++m) {
+    unsigned (&random)[4] = dropout.random[block * 16 / KEYS_PER_DRAW % DRAWS_HELD][m];
+    random[0] = dropout.offset;
+    random[1] = key_block / 2 * 4 + dropout.column;
+    random[2] = dropout.batch_head;
+    random[3] = dropout.row + m * 8;
+    philox(random, dropout.key[0], dropout.key[1]);
+  }
+}
+
+// Zeroes the dropped elements of the 16 keys from 16 `block` on, P given as A fragments. 14-bit integers
+// compare like the fp16 numbers of the same bits.
+__device__ __forceinline__ void drop(unsigned (&rP)[M_TILES][4], const Dropout &dropout, int block) {
+  #pragma unroll
+  for (int m = 0; m < M_TILES; ++m) {
+    #pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      unsigned random = dropout.random[block * 16 / KEYS_PER_DRAW % DRAWS_HELD][m][i];
+      if (block * 16 % KEYS_PER_DRAW != 0) random = __funnelshift_r(random, random, 8);
+      rP[m][i] &= halves_ge(random & 0x3FFF3FFFu, dropout.threshold_pair);
+    }
   }
 }
 
 // ---- the two products, mma.sync fragments from shared memory ---------------------------------------
-// Shared-memory addresses of this lane's ldmatrix rows, at tile 0 of stage 0.
+// Shared-memory addresses of this lane's ldmatrix rows, at chunk pair 0 of stage 0.
 struct Lanes {
   unsigned sQ, sK, sV;
 };
@@ -336,30 +378,48 @@ __device__ __forceinline__ Lanes find_lanes(unsigned smem, int warp, int lane) {
   return lanes;
 }
 
-#define Q_OPERAND const unsigned (&rQ)[M_TILES][K_STEPS][4]
+// This warp's queries, as A fragments.
+struct Queries {
+  unsigned rQ[M_TILES][K_STEPS][4];
+};
 
-// S = Q K^T, the part of depth 16 at k.
-__device__ __forceinline__ void gemm_qk_step(float (&rS)[M_TILES][N_TILES][4], Q_OPERAND, unsigned sK, int k) {
+__device__ __forceinline__ void load_queries(Queries &queries, unsigned sQ) {
+  #pragma unroll
+  for (int m = 0; m < M_TILES; ++m) {
+    #pragma unroll
+    for (int k = 0; k < K_STEPS; ++k) {
+      ldmatrix_x4(queries.rQ[m][k], chunk_pair<QK_STRIDE>(sQ, k) + m * 16 * QK_STRIDE);
+    }
+  }
+}
+
+// S += Q K^T, the part of depth 16 at k.
+__device__ __forceinline__ void gemm_qk_step(float (&rS)[M_TILES][N_TILES][4], const Queries &queries,
+                                             unsigned sK, int k) {
   #pragma unroll
   for (int n = 0; n < N_TILES; n += 2) {
     unsigned rK[4];
     ldmatrix_x4(rK, chunk_pair<QK_STRIDE>(sK, k) + n * 8 * QK_STRIDE);
     #pragma unroll
     for (int m = 0; m < M_TILES; ++m) {
-      mma_m16n8k16(rS[m][n], rQ[m][k], rK[0], rK[1]);
-      mma_m16n8k16(rS[m][n + 1], rQ[m][k], rK[2], rK[3]);
+      mma_m16n8k16(rS[m][n], queries.rQ[m][k], rK[0], rK[1]);
+      mma_m16n8k16(rS[m][n + 1], queries.rQ[m][k], rK[2], rK[3]);
     }
   }
 }
 
-__device__ __forceinline__ void gemm_qk(float (&rS)[M_TILES][N_TILES][4], Q_OPERAND, unsigned sK) {
+// S = Q K^T
+__device__ __forceinline__ void gemm_qk(float (&rS)[M_TILES][N_TILES][4], const Queries &queries,
+                                        unsigned sK) {
   #pragma unroll
   for (int m = 0; m < M_TILES; ++m) {
     #pragma unroll
     for (int n = 0; n < N_TILES; ++n) rS[m][n][0] = rS[m][n][1] = rS[m][n][2] = rS[m][n][3] = 0.f;
   }
   #pragma unroll
-  for (int k = 0; k < K_STEPS; ++k) gemm_qk_step(rS, rQ, sK, k);
+  for (int k = 0; k < K_STEPS; ++k) {
+    gemm_qk_step(rS, queries, sK, k);
+  }
 }
 
 // O += P V, the part of the 16 keys at k.
@@ -377,25 +437,27 @@ __device__ __forceinline__ void gemm_pv_step(float (&rO)[M_TILES][O_TILES][4],
   }
 }
 
-// Softmax of one step and O += P V, 16 keys at a time: the exponentials of the next 16 keys are ready to
-// run while the matrix unit works on these.
+// P = softmax numerators of one step and O += P V, 16 keys at a time: the exponentials of the next 16 keys
+// are ready to run while the matrix unit works on these.
 __device__ __forceinline__ void softmax_gemm_pv(float (&rO)[M_TILES][O_TILES][4],
                                                 const float (&rS)[M_TILES][N_TILES][4],
                                                 const float (&row_max)[M_TILES][2],
-                                                float (&row_sum)[M_TILES][2], unsigned sV,
-                                                float scale_log2, const Dropout &dropout, int row_block, int key) {
+                                                float (&row_sum)[M_TILES][2],
+                                                Dropout &dropout,
+                                                unsigned sV, float scale_log2) {
   float max_scaled[M_TILES][2];
   #pragma unroll
   for (int m = 0; m < M_TILES; ++m) {
     max_scaled[m][0] = finite_max(row_max[m][0]) * scale_log2;
     max_scaled[m][1] = finite_max(row_max[m][1]) * scale_log2;
   }
+  draw(dropout, 0);  // always ahead of use, so that the chain of rounds hides behind the products
   #pragma unroll
   for (int k = 0; k < BLOCK_N / 16; ++k) {
     unsigned rP[M_TILES][4];
     exponentiate(rP, row_sum, rS, max_scaled, k, scale_log2);
-    #pragma unroll
-    for (int m = 0; m < M_TILES; ++m) drop(rP[m], dropout, row_block + m, key / 16 + k);
+    drop(rP, dropout, k);
+    if ((k + 1) * 16 % KEYS_PER_DRAW == 0 && k + 1 < BLOCK_N / 16) draw(dropout, k + 1);
     gemm_pv_step(rO, rP, sV, k);
   }
 }
@@ -404,6 +466,7 @@ __device__ __forceinline__ void softmax_gemm_pv(float (&rO)[M_TILES][O_TILES][4]
 struct Tile {
   int batch, head, kv_head;
   int q0;                    // first query row
+  MaskList list;             // kept mask blocks of its row block
 };
 
 // Blocks start in the order of their number. A section of (batch, head) pairs, small enough for its K and V
@@ -415,11 +478,15 @@ __device__ __forceinline__ Tile find_tile(const ForwardParams &params) {
   const unsigned heads = min(unsigned(params.section_heads), params.batch * params.heads_q - first_head);
   const unsigned rest = blockIdx.x - section * section_blocks;
   const unsigned batch_head = first_head + rest % heads;
+  const int turn = rest / heads;
   Tile tile;
   tile.batch = batch_head / params.heads_q;
   tile.head = batch_head % params.heads_q;
   tile.kv_head = tile.head / params.group;
-  tile.q0 = (params.q_tiles - 1 - int(rest / heads)) * BLOCK_M;  // the last rows see the most keys
+  constexpr int TILES = MASK_ROWS / BLOCK_M;  // of a row block
+  tile.list = params.mask_lists[tile.batch * params.mask_batch_lists + tile.head * params.mask_head_lists +
+                                turn / TILES];
+  tile.q0 = tile.list.row_block * MASK_ROWS + turn % TILES * BLOCK_M;
   return tile;
 }
 
@@ -431,30 +498,24 @@ __device__ __forceinline__ int visible_keys(const ForwardParams &params, int i) 
 // The steps of a tile: the kept mask blocks of its row block, last to first, each BLOCK_N keys at a time.
 struct Keys {
   const int *blocks;         // this row block's list
-  int skipped;               // steps at the end of the last block that no row can see
   int steps;
 };
 
 __device__ __forceinline__ Keys find_keys(const ForwardParams &params, const Tile &tile) {
-  const long long list = tile.batch * params.mask_batch_lists + tile.head * params.mask_head_lists +
-                         tile.q0 / MASK_ROWS;
-  const long long start = params.mask_starts[list];
+  Keys keys = {params.mask_blocks + tile.list.start, 0};
+  int count = tile.list.count;
   const int limit = visible_keys(params, min(tile.q0 + BLOCK_M, params.nq) - 1);
   // Binary search for the number of blocks that begin before the limit.
-  Keys keys;
-  keys.blocks = params.mask_blocks + start;
-  int low = 0, high = int(params.mask_starts[list + 1] - start);
-  while (low < high) {
-    const int middle = (low + high) / 2;
-    if (keys.blocks[middle] < (limit + MASK_COLS - 1) / MASK_COLS) low = middle + 1; else high = middle;
+  int low = 0;
+  while (low < count) {
+    const int middle = (low + count) / 2;
+    if (limit > 0 && keys.blocks[middle] <= (limit - 1) / MASK_COLS) low = middle + 1; else count = middle;
   }
-  const int blocks = limit > 0 ? low : 0;
-  keys.skipped = 0;
-  if (blocks > 0) {
-    const int seen = limit - keys.blocks[blocks - 1] * MASK_COLS;  // keys of the last block before the limit
-    if (seen < MASK_COLS) keys.skipped = STEPS_PER_MASK_BLOCK - (seen + BLOCK_N - 1) / BLOCK_N;
+  if (count > 0) {
+    const int seen = limit - keys.blocks[count - 1] * MASK_COLS;  // keys of the last block before the limit
+    const int unseen = seen < MASK_COLS ? STEPS_PER_MASK_BLOCK - (seen + BLOCK_N - 1) / BLOCK_N : 0;
+    keys.steps = count * STEPS_PER_MASK_BLOCK - unseen;
   }
-  keys.steps = blocks * STEPS_PER_MASK_BLOCK - keys.skipped;
   return keys;
 }
 
@@ -545,13 +606,14 @@ fatune_kernel(const __grid_constant__ ForwardParams params) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 
   const Tile tile = find_tile(params);
+  if (tile.q0 >= params.nq) return;  // the last row block may have fewer tiles
   const Lanes lanes = find_lanes(smem, warp, lane);
   const int first_row = tile.q0 + warp * WARP_ROWS;
   const element *gQ = params.q + tile.batch * params.q_stride.batch + tile.head * params.q_stride.head +
                       tile.q0 * params.q_stride.row;
   const element *gK = params.k + tile.batch * params.k_stride.batch + tile.kv_head * params.k_stride.head;
   const element *gV = params.v + tile.batch * params.v_stride.batch + tile.kv_head * params.v_stride.head;
-  const Dropout dropout = dropout_setup(params, tile.batch * params.heads_q + tile.head, lane);
+  Dropout dropout = dropout_setup(params, tile.batch * params.heads_q + tile.head, first_row, lane);
 
   Keys keys = find_keys(params, tile);
   float rO[M_TILES][O_TILES][4] = {};
@@ -578,14 +640,8 @@ fatune_kernel(const __grid_constant__ ForwardParams params) {
     commit_copies();
     wait_copies<0>();
     __syncthreads();
-    unsigned rQ[M_TILES][K_STEPS][4];
-    #pragma unroll
-    for (int m = 0; m < M_TILES; ++m) {
-      #pragma unroll
-      for (int k = 0; k < K_STEPS; ++k) {
-        ldmatrix_x4(rQ[m][k], chunk_pair<QK_STRIDE>(lanes.sQ, k) + m * 16 * QK_STRIDE);
-      }
-    }
+    Queries queries;
+    load_queries(queries, lanes.sQ);
     __syncthreads();
     // S of the next step is computed between the maximum and the exponentials of this one: the matrix unit has
     // work while the exponentials run. Group g of the copies is K of step g + 1 and V of step g.
@@ -600,7 +656,7 @@ fatune_kernel(const __grid_constant__ ForwardParams params) {
     float rS[M_TILES][N_TILES][4];
     wait_copies<STAGES - 1>();
     __syncthreads();
-    gemm_qk(rS, rQ, lanes.sK);
+    gemm_qk(rS, queries, lanes.sK);
     int stage = 0;       // of V of this step
     int last_stage = STAGES - 1;
     for (int step = 0; step < keys.steps; ++step) {
@@ -612,12 +668,13 @@ fatune_kernel(const __grid_constant__ ForwardParams params) {
       commit_copies();
 
       const int key = key_of(keys, step);
+      dropout.key_block = key / 16;
       if (!sees_all(params, first_row, key)) mask_scores(rS, params, first_row, key, lane);
       update_max(rO, row_max, row_sum, rS, params.scale_log2);
-      float rS_next[M_TILES][N_TILES][4];
-      if (step + 1 < keys.steps) {
-        gemm_qk(rS_next, rQ, lanes.sK + next_stage * K_STAGE);
-        softmax_gemm_pv(rO, rS, row_max, row_sum, lanes.sV + stage * V_STAGE, params.scale_log2, dropout, first_row / 16, key);
+      if (step + 1 < keys.steps) {  // one block of code, so that the compiler can interleave the two lines
+        float rS_next[M_TILES][N_TILES][4];
+        gemm_qk(rS_next, queries, lanes.sK + next_stage * K_STAGE);
+        softmax_gemm_pv(rO, rS, row_max, row_sum, dropout, lanes.sV + stage * V_STAGE, params.scale_log2);
         #pragma unroll
         for (int m = 0; m < M_TILES; ++m) {
           #pragma unroll
@@ -627,7 +684,7 @@ fatune_kernel(const __grid_constant__ ForwardParams params) {
           }
         }
       } else {
-        softmax_gemm_pv(rO, rS, row_max, row_sum, lanes.sV + stage * V_STAGE, params.scale_log2, dropout, first_row / 16, key);
+        softmax_gemm_pv(rO, rS, row_max, row_sum, dropout, lanes.sV + stage * V_STAGE, params.scale_log2);
       }
       last_stage = stage;
       stage = next_stage;

@@ -1,9 +1,9 @@
 // fatune: forward attention, sm_75
 // request  forward fp16 d128 dropout
-// config   mma block_m=64 block_n=32 warps=4 stages=1 q_in_regs=0 overlap=0 ctas_per_sm=1
-// budget   34816 bytes of shared memory, 128 threads, about 120 of 255 registers
-// parts    mma_forward.cu.in f034e12f, parts/ptx_mma.cu.in 8a368135, parts/params.cu.in dc0fae01, parts/copy_tile.cu.in d12fa49f, parts/softmax.cu.in 04ccf7ac, parts/dropout.cu.in fb5fd169, parts/mma_tile.cu.in ce938012, parts/keys.cu.in d2078758, parts/epilogue_mma.cu.in 3161710f, parts/mma_loop_single.cu.in 9ff1cc0f
-// again    fatune emit 'forward fp16 d128 nq1 dropout' --gpu sm_75 --config 'mma block_m=64 block_n=32 warps=4 stages=1 q_in_regs=0 overlap=0 ctas_per_sm=1'
+// config   mma block_m=64 block_n=32 warps=4 stages=1 q_in_regs=0 overlap=0 draw_early=0 ctas_per_sm=1
+// budget   32768 bytes of shared memory, 128 threads, about 120 of 255 registers
+// parts    mma_forward.cu.in 036e9314, parts/ptx_mma.cu.in 22856ef3, parts/params.cu.in 4c502bea, parts/copy_tile.cu.in d12fa49f, parts/softmax.cu.in 04ccf7ac, parts/dropout.cu.in 37cd1109, parts/mma_tile.cu.in ea84e444, parts/keys.cu.in c2f8b5b9, parts/epilogue_mma.cu.in 3161710f, parts/mma_loop_single.cu.in abeb531d
+// again    fatune emit 'forward fp16 d128 nq1 dropout' --gpu sm_75 --config 'mma block_m=64 block_n=32 warps=4 stages=1 q_in_regs=0 overlap=0 draw_early=0 ctas_per_sm=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691): a block owns
 // BLOCK_M queries of one head and walks over the keys BLOCK_N at a time, from the last to the first, so
@@ -21,8 +21,8 @@ constexpr int HEAD_DIM = 128;   // of Q, K
 constexpr int HEAD_DIM_V = 128; // of V, O
 constexpr int D_PAD = 128;      // in shared memory: multiples of 16, the rest zeros
 constexpr int DV_PAD = 128;
-constexpr int QK_STRIDE = 272;  // bytes from row to row of Q, K
-constexpr int V_STRIDE = 272;   // bytes from row to row of V, O
+constexpr int QK_STRIDE = 256;  // bytes from row to row of Q, K
+constexpr int V_STRIDE = 256;   // bytes from row to row of V, O
 
 constexpr int WARP_ROWS = BLOCK_M / WARPS;
 constexpr int M_TILES = WARP_ROWS / 16;   // mma tiles of a warp: rows,
@@ -34,7 +34,7 @@ constexpr int K_STAGE = BLOCK_N * QK_STRIDE;  // bytes
 constexpr int V_STAGE = BLOCK_N * V_STRIDE;
 constexpr int SMEM_K = BLOCK_M * QK_STRIDE;   // behind Q
 constexpr int SMEM_V = SMEM_K + STAGES * K_STAGE;
-static_assert(SMEM_V + STAGES * V_STAGE <= 34816, "shared memory as budgeted");
+static_assert(SMEM_V + STAGES * V_STAGE <= 32768, "shared memory as budgeted");
 
 // ---- one wrapper per instruction ---------------------------------------------------------------
 typedef unsigned short element;  // fp16, moved and multiplied as 16-bit patterns
@@ -120,16 +120,30 @@ __device__ __forceinline__ unsigned pack(float low, float high) {
   return pair;
 }
 
-// Byte permutation; the sign of a byte is spread over 8 bits where bit 3 of its selector is set.
-__device__ __forceinline__ unsigned prmt(unsigned a, unsigned b, unsigned selector) {
-  unsigned r;
-  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(selector));
-  return r;
+// All ones in each 16-bit half where a >= b, both read as fp16.
+__device__ __forceinline__ unsigned halves_ge(unsigned a, unsigned b) {
+  unsigned mask;
+  asm("set.ge.u32.f16x2 %0, %1, %2;" : "=r"(mask) : "r"(a), "r"(b));
+  return mask;
 }
+
+// A value that is the same in all lanes, said so to the compiler: it can then live in a uniform register.
+__device__ __forceinline__ unsigned uniform(unsigned x) {
+  return x;
+}
+
+// Keeps the computation of x at this place: the compiler would otherwise move it down to where x is used.
+__device__ __forceinline__ void pin(unsigned &x) { asm volatile("" : "+r"(x)); }
 
 // ---- the argument ------------------------------------------------------------------------------
 // The same struct stands in runtime/params.h (ORDER PARAMS). Strides are in elements.
 struct Stride { long long batch, row, head; };
+
+struct __align__(16) MaskList {
+  int row_block;
+  int count;                       // kept column blocks
+  long long start;                 // of the list in mask_blocks
+};
 
 struct ForwardParams {
   const element *q, *k, *v;
@@ -138,7 +152,7 @@ struct ForwardParams {
   Stride q_stride, k_stride, v_stride, o_stride;
   unsigned long long seed, offset; // of the dropout mask, used where the pointers are null
   const unsigned long long *seed_address, *offset_address;
-  const long long *mask_starts;    // where a row block's list begins in mask_blocks
+  const MaskList *mask_lists;      // one for each row block, the longest first
   const int *mask_blocks;          // kept column blocks, ascending within a list
   long long mask_batch_lists, mask_head_lists;
   int nq, nk;
@@ -149,7 +163,7 @@ struct ForwardParams {
   int section_heads;               // (batch, head) pairs whose tiles run together
   int causal_shift;                // key j is visible to query i when j <= i + causal_shift
   float scale, scale_log2;         // softmax scale; times log2(e)
-  unsigned dropout_threshold;      // of 2^15
+  unsigned dropout_threshold;      // of 2^14
   float dropout_rescale;
 };
 static_assert(sizeof(ForwardParams) == 248, "the host side fills 248 bytes");
@@ -267,30 +281,42 @@ __device__ __forceinline__ void exponentiate(unsigned (&rP)[M_TILES][4], float (
 
 // ---- dropout -----------------------------------------------------------------------------------
 // The mask is a pure function of (seed, offset, batch, head, i, j), whatever the tiles: Philox4x32-10
-// (Salmon et al., SC'11). One draw of 128 bits serves the 8 elements of a 16x16 block that one lane
-// holds as an mma fragment: rows i, i + 8, columns j, j + 1, j + 8, j + 9 (i = g, j = 2 t mod 16):
-//   counter = { (i / 16) * 8 + i % 8, (j / 16) * 4 + j % 8 / 2, batch * heads_q + head, offset.low }
+// (Salmon et al., SC'11). One draw of 128 bits serves the 16 elements of a 16x32 block that one lane holds as
+// two mma fragments: rows i, i + 8, columns j, j + 1, j + 8, j + 9 and the same 16 further:
+//   counter = { offset.low, (j / 32) * 4 + j % 8 / 2, batch * heads_q + head, (i / 16) * 8 + i % 8 }
 //   key     = { seed.low, seed.high ^ offset.high }
-//   word    = (i / 8) % 2 + 2 * ((j / 8) % 2); its low half serves even j, its high half odd j
-// 15 bits of the half are compared: dropped when below the threshold round(p 2^15).
+//   word    = (i / 8) % 2 + 2 * ((j / 8) % 2), rotated right by 8 bits where (j / 16) % 2 = 1
+//   half    = the low half of the word for even j, the high half for odd j
+// An element is dropped when the low 14 bits of its half are below the threshold round(p 2^14). Every byte
+// thus serves two elements, high in one and low in the other: each is dropped with exactly the probability
+// threshold / 2^14, and the two are correlated by less than 1 in 100.
+// What varies along the keys enters the first round by XOR alone, so that most of the first three rounds is
+// the same for all keys or for all rows of a warp.
+constexpr int KEYS_PER_DRAW = BLOCK_N % 32 == 0 ? 32 : 16;
+constexpr int DRAWS_HELD = 1;                        // drawn beside P V, as they are needed
+
 struct Dropout {
   unsigned key[2];
-  unsigned row, column;      // counter words of this lane at row block 0, column block 0
-  unsigned batch_head, offset;
-  unsigned threshold_pair;   // the threshold in both halves
+  unsigned offset, batch_head;               // counter words,
+  unsigned row, column;                      // at this lane's first row and at key 0
+  unsigned threshold_pair;                   // the threshold in both halves
+  int key_block;                             // this step's first key / 16
+  unsigned random[DRAWS_HELD][M_TILES][4];
 };
 
-__device__ __forceinline__ Dropout dropout_setup(const ForwardParams &params, int batch_head, int lane) {
+__device__ __forceinline__ Dropout dropout_setup(const ForwardParams &params, int batch_head, int first_row,
+                                                 int lane) {
   const unsigned long long seed = params.seed_address ? *params.seed_address : params.seed;
   const unsigned long long offset = params.offset_address ? *params.offset_address : params.offset;
   Dropout dropout;
-  dropout.key[0] = static_cast<unsigned>(seed);
-  dropout.key[1] = static_cast<unsigned>(seed >> 32) ^ static_cast<unsigned>(offset >> 32);
-  dropout.row = lane / 4;
+  dropout.key[0] = uniform(static_cast<unsigned>(seed));
+  dropout.key[1] = uniform(static_cast<unsigned>(seed >> 32) ^ static_cast<unsigned>(offset >> 32));
+  dropout.offset = uniform(static_cast<unsigned>(offset));
+  dropout.batch_head = uniform(batch_head);
+  dropout.row = first_row / 16 * 8 + lane / 4;
   dropout.column = lane % 4;
-  dropout.batch_head = batch_head;
-  dropout.offset = static_cast<unsigned>(offset);
   dropout.threshold_pair = params.dropout_threshold * 0x00010001u;
+  dropout.key_block = 0;
   return dropout;
 }
 
@@ -308,22 +334,36 @@ __device__ __forceinline__ void philox(unsigned (&r)[4], unsigned key0, unsigned
   }
 }
 
-// Zeroes the dropped elements of a 16x16 tile of P, given as the A fragment of lane (g, t).
-__device__ __forceinline__ void drop(unsigned (&rP)[4], const Dropout &dropout, int row_block,
-                                     int column_block) {
-  unsigned r[4] = {row_block * 8 + dropout.row, column_block * 4 + dropout.column,
-                   dropout.batch_head, dropout.offset};
-  philox(r, dropout.key[0], dropout.key[1]);
+// The draw that serves the keys from 16 `block` of this step on, for all rows of the warp.
+__device__ __forceinline__ void draw(Dropout &dropout, int block) {
+  const int key_block = dropout.key_block + block;
   #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    // (2^15 + u) - threshold keeps bit 15 exactly when u >= threshold; the halves cannot borrow.
-    const unsigned kept = (r[i] | 0x80008000u) - dropout.threshold_pair;
-    rP[i] &= prmt(kept, 0, 0xBB99);
+  for (int m = 0; m < M_TILES; ++m) {
+    unsigned (&random)[4] = dropout.random[block * 16 / KEYS_PER_DRAW % DRAWS_HELD][m];
+    random[0] = dropout.offset;
+    random[1] = key_block / 2 * 4 + dropout.column;
+    random[2] = dropout.batch_head;
+    random[3] = dropout.row + m * 8;
+    philox(random, dropout.key[0], dropout.key[1]);
+  }
+}
+
+// Zeroes the dropped elements of the 16 keys from 16 `block` on, P given as A fragments. 14-bit integers
+// compare like the fp16 numbers of the same bits.
+__device__ __forceinline__ void drop(unsigned (&rP)[M_TILES][4], const Dropout &dropout, int block) {
+  #pragma unroll
+  for (int m = 0; m < M_TILES; ++m) {
+    #pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      unsigned random = dropout.random[block * 16 / KEYS_PER_DRAW % DRAWS_HELD][m][i];
+      if (block * 16 % KEYS_PER_DRAW != 0) random = __funnelshift_r(random, random, 8);
+      rP[m][i] &= halves_ge(random & 0x3FFF3FFFu, dropout.threshold_pair);
+    }
   }
 }
 
 // ---- the two products, mma.sync fragments from shared memory ---------------------------------------
-// Shared-memory addresses of this lane's ldmatrix rows, at tile 0 of stage 0.
+// Shared-memory addresses of this lane's ldmatrix rows, at chunk pair 0 of stage 0.
 struct Lanes {
   unsigned sQ, sK, sV;
 };
@@ -339,13 +379,19 @@ __device__ __forceinline__ Lanes find_lanes(unsigned smem, int warp, int lane) {
   return lanes;
 }
 
-#define Q_OPERAND unsigned sQ
+// This warp's queries, as A fragments.
+struct Queries {
+  unsigned sQ;  // read from shared memory at every step
+};
 
-// S = Q K^T, the part of depth 16 at k.
-__device__ __forceinline__ void gemm_qk_step(float (&rS)[M_TILES][N_TILES][4], Q_OPERAND, unsigned sK, int k) {
+// S += Q K^T, the part of depth 16 at k.
+__device__ __forceinline__ void gemm_qk_step(float (&rS)[M_TILES][N_TILES][4], const Queries &queries,
+                                             unsigned sK, int k) {
   unsigned rQ[M_TILES][4];
   #pragma unroll
-  for (int m = 0; m < M_TILES; ++m) ldmatrix_x4(rQ[m], chunk_pair<QK_STRIDE>(sQ, k) + m * 16 * QK_STRIDE);
+  for (int m = 0; m < M_TILES; ++m) {
+    ldmatrix_x4(rQ[m], chunk_pair<QK_STRIDE>(queries.sQ, k) + m * 16 * QK_STRIDE);
+  }
   #pragma unroll
   for (int n = 0; n < N_TILES; n += 2) {
     unsigned rK[4];
@@ -358,14 +404,18 @@ __device__ __forceinline__ void gemm_qk_step(float (&rS)[M_TILES][N_TILES][4], Q
   }
 }
 
-__device__ __forceinline__ void gemm_qk(float (&rS)[M_TILES][N_TILES][4], Q_OPERAND, unsigned sK) {
+// S = Q K^T
+__device__ __forceinline__ void gemm_qk(float (&rS)[M_TILES][N_TILES][4], const Queries &queries,
+                                        unsigned sK) {
   #pragma unroll
   for (int m = 0; m < M_TILES; ++m) {
     #pragma unroll
     for (int n = 0; n < N_TILES; ++n) rS[m][n][0] = rS[m][n][1] = rS[m][n][2] = rS[m][n][3] = 0.f;
   }
   #pragma unroll
-  for (int k = 0; k < K_STEPS; ++k) gemm_qk_step(rS, sQ, sK, k);
+  for (int k = 0; k < K_STEPS; ++k) {
+    gemm_qk_step(rS, queries, sK, k);
+  }
 }
 
 // O += P V, the part of the 16 keys at k.
@@ -383,25 +433,27 @@ __device__ __forceinline__ void gemm_pv_step(float (&rO)[M_TILES][O_TILES][4],
   }
 }
 
-// Softmax of one step and O += P V, 16 keys at a time: the exponentials of the next 16 keys are ready to
-// run while the matrix unit works on these.
+// P = softmax numerators of one step and O += P V, 16 keys at a time: the exponentials of the next 16 keys
+// are ready to run while the matrix unit works on these.
 __device__ __forceinline__ void softmax_gemm_pv(float (&rO)[M_TILES][O_TILES][4],
                                                 const float (&rS)[M_TILES][N_TILES][4],
                                                 const float (&row_max)[M_TILES][2],
-                                                float (&row_sum)[M_TILES][2], unsigned sV,
-                                                float scale_log2, const Dropout &dropout, int row_block, int key) {
+                                                float (&row_sum)[M_TILES][2],
+                                                Dropout &dropout,
+                                                unsigned sV, float scale_log2) {
   float max_scaled[M_TILES][2];
   #pragma unroll
   for (int m = 0; m < M_TILES; ++m) {
     max_scaled[m][0] = finite_max(row_max[m][0]) * scale_log2;
     max_scaled[m][1] = finite_max(row_max[m][1]) * scale_log2;
   }
+  draw(dropout, 0);  // always ahead of use, so that the chain of rounds hides behind the products
   #pragma unroll
   for (int k = 0; k < BLOCK_N / 16; ++k) {
     unsigned rP[M_TILES][4];
     exponentiate(rP, row_sum, rS, max_scaled, k, scale_log2);
-    #pragma unroll
-    for (int m = 0; m < M_TILES; ++m) drop(rP[m], dropout, row_block + m, key / 16 + k);
+    drop(rP, dropout, k);
+    if ((k + 1) * 16 % KEYS_PER_DRAW == 0 && k + 1 < BLOCK_N / 16) draw(dropout, k + 1);
     gemm_pv_step(rO, rP, sV, k);
   }
 }
@@ -421,11 +473,12 @@ __device__ __forceinline__ Tile find_tile(const ForwardParams &params) {
   const unsigned heads = min(unsigned(params.section_heads), params.batch * params.heads_q - first_head);
   const unsigned rest = blockIdx.x - section * section_blocks;
   const unsigned batch_head = first_head + rest % heads;
+  const int turn = rest / heads;
   Tile tile;
   tile.batch = batch_head / params.heads_q;
   tile.head = batch_head % params.heads_q;
   tile.kv_head = tile.head / params.group;
-  tile.q0 = int(rest / heads) * BLOCK_M;
+  tile.q0 = turn * BLOCK_M;
   return tile;
 }
 
@@ -532,7 +585,7 @@ fatune_kernel(const __grid_constant__ ForwardParams params) {
                       tile.q0 * params.q_stride.row;
   const element *gK = params.k + tile.batch * params.k_stride.batch + tile.kv_head * params.k_stride.head;
   const element *gV = params.v + tile.batch * params.v_stride.batch + tile.kv_head * params.v_stride.head;
-  const Dropout dropout = dropout_setup(params, tile.batch * params.heads_q + tile.head, lane);
+  Dropout dropout = dropout_setup(params, tile.batch * params.heads_q + tile.head, first_row, lane);
 
   Keys keys = find_keys(params, tile);
   float rO[M_TILES][O_TILES][4] = {};
@@ -556,6 +609,7 @@ fatune_kernel(const __grid_constant__ ForwardParams params) {
   if (keys.steps > 0) {
     copy_tile<BLOCK_M, D_PAD / 8, HEAD_DIM / 8, QK_STRIDE>(smem, gQ, int(params.q_stride.row),
                                                            params.nq - tile.q0);
+    const Queries queries = {lanes.sQ};
     // One buffer each: V of this step travels during Q K^T, K of the next one during softmax and P V.
     load_k(key_of(keys, 0), 0);
     commit_copies();
@@ -565,15 +619,16 @@ fatune_kernel(const __grid_constant__ ForwardParams params) {
       __syncthreads();  // K is there for all; nobody needs the last V any more
       load_v(key, 0);
       commit_copies();
+      dropout.key_block = key / 16;
       float rS[M_TILES][N_TILES][4];
-      gemm_qk(rS, lanes.sQ, lanes.sK);
+      gemm_qk(rS, queries, lanes.sK);
       if (!sees_all(params, first_row, key)) mask_scores(rS, params, first_row, key, lane);
       wait_copies<0>();
       __syncthreads();  // V is there for all; nobody needs this K any more
       if (step + 1 < keys.steps) load_k(key_of(keys, step + 1), 0);
       commit_copies();
       update_max(rO, row_max, row_sum, rS, params.scale_log2);
-      softmax_gemm_pv(rO, rS, row_max, row_sum, lanes.sV, params.scale_log2, dropout, first_row / 16, key);
+      softmax_gemm_pv(rO, rS, row_max, row_sum, dropout, lanes.sV, params.scale_log2);
     }
   }
   finish(params, tile, smem, warp, lane, rO, row_max, row_sum);

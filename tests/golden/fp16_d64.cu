@@ -1,9 +1,9 @@
 // fatune: forward attention, sm_80
 // request  forward fp16 d64
-// config   mma block_m=128 block_n=32 warps=4 stages=2 q_in_regs=0 overlap=0 ctas_per_sm=2
-// budget   36864 bytes of shared memory, 128 threads, about 136 of 255 registers
-// parts    mma_forward.cu.in f034e12f, parts/ptx_mma.cu.in 8a368135, parts/params.cu.in dc0fae01, parts/copy_tile.cu.in d12fa49f, parts/softmax.cu.in 04ccf7ac, parts/mma_tile.cu.in ce938012, parts/keys.cu.in d2078758, parts/epilogue_mma.cu.in 3161710f, parts/mma_loop_staged.cu.in 986107d4
-// again    fatune emit 'forward fp16 d64 nq1' --gpu sm_80 --config 'mma block_m=128 block_n=32 warps=4 stages=2 q_in_regs=0 overlap=0 ctas_per_sm=2'
+// config   mma block_m=128 block_n=32 warps=4 stages=2 q_in_regs=0 overlap=0 draw_early=0 ctas_per_sm=2
+// budget   32768 bytes of shared memory, 128 threads, about 136 of 255 registers
+// parts    mma_forward.cu.in 036e9314, parts/ptx_mma.cu.in 22856ef3, parts/params.cu.in 4c502bea, parts/copy_tile.cu.in d12fa49f, parts/softmax.cu.in 04ccf7ac, parts/mma_tile.cu.in ea84e444, parts/keys.cu.in c2f8b5b9, parts/epilogue_mma.cu.in 3161710f, parts/mma_loop_staged.cu.in 8329a4c2
+// again    fatune emit 'forward fp16 d64 nq1' --gpu sm_80 --config 'mma block_m=128 block_n=32 warps=4 stages=2 q_in_regs=0 overlap=0 draw_early=0 ctas_per_sm=2'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691): a block owns
 // BLOCK_M queries of one head and walks over the keys BLOCK_N at a time, from the last to the first, so
@@ -21,8 +21,8 @@ constexpr int HEAD_DIM = 64;   // of Q, K
 constexpr int HEAD_DIM_V = 64; // of V, O
 constexpr int D_PAD = 64;      // in shared memory: multiples of 16, the rest zeros
 constexpr int DV_PAD = 64;
-constexpr int QK_STRIDE = 144;  // bytes from row to row of Q, K
-constexpr int V_STRIDE = 144;   // bytes from row to row of V, O
+constexpr int QK_STRIDE = 128;  // bytes from row to row of Q, K
+constexpr int V_STRIDE = 128;   // bytes from row to row of V, O
 
 constexpr int WARP_ROWS = BLOCK_M / WARPS;
 constexpr int M_TILES = WARP_ROWS / 16;   // mma tiles of a warp: rows,
@@ -34,7 +34,7 @@ constexpr int K_STAGE = BLOCK_N * QK_STRIDE;  // bytes
 constexpr int V_STAGE = BLOCK_N * V_STRIDE;
 constexpr int SMEM_K = BLOCK_M * QK_STRIDE;   // behind Q
 constexpr int SMEM_V = SMEM_K + STAGES * K_STAGE;
-static_assert(SMEM_V + STAGES * V_STAGE <= 36864, "shared memory as budgeted");
+static_assert(SMEM_V + STAGES * V_STAGE <= 32768, "shared memory as budgeted");
 
 // ---- one wrapper per instruction ---------------------------------------------------------------
 typedef unsigned short element;  // fp16, moved and multiplied as 16-bit patterns
@@ -114,16 +114,32 @@ __device__ __forceinline__ unsigned pack(float low, float high) {
   return pair;
 }
 
-// Byte permutation; the sign of a byte is spread over 8 bits where bit 3 of its selector is set.
-__device__ __forceinline__ unsigned prmt(unsigned a, unsigned b, unsigned selector) {
-  unsigned r;
-  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(selector));
-  return r;
+// All ones in each 16-bit half where a >= b, both read as fp16.
+__device__ __forceinline__ unsigned halves_ge(unsigned a, unsigned b) {
+  unsigned mask;
+  asm("set.ge.u32.f16x2 %0, %1, %2;" : "=r"(mask) : "r"(a), "r"(b));
+  return mask;
 }
+
+// A value that is the same in all lanes, said so to the compiler: it can then live in a uniform register.
+__device__ __forceinline__ unsigned uniform(unsigned x) {
+  unsigned y;
+  asm("redux.sync.or.b32 %0, %1, 0xffffffff;" : "=r"(y) : "r"(x));
+  return y;
+}
+
+// Keeps the computation of x at this place: the compiler would otherwise move it down to where x is used.
+__device__ __forceinline__ void pin(unsigned &x) { asm volatile("" : "+r"(x)); }
 
 // ---- the argument ------------------------------------------------------------------------------
 // The same struct stands in runtime/params.h (ORDER PARAMS). Strides are in elements.
 struct Stride { long long batch, row, head; };
+
+struct __align__(16) MaskList {
+  int row_block;
+  int count;                       // kept column blocks
+  long long start;                 // of the list in mask_blocks
+};
 
 struct ForwardParams {
   const element *q, *k, *v;
@@ -132,7 +148,7 @@ struct ForwardParams {
   Stride q_stride, k_stride, v_stride, o_stride;
   unsigned long long seed, offset; // of the dropout mask, used where the pointers are null
   const unsigned long long *seed_address, *offset_address;
-  const long long *mask_starts;    // where a row block's list begins in mask_blocks
+  const MaskList *mask_lists;      // one for each row block, the longest first
   const int *mask_blocks;          // kept column blocks, ascending within a list
   long long mask_batch_lists, mask_head_lists;
   int nq, nk;
@@ -143,7 +159,7 @@ struct ForwardParams {
   int section_heads;               // (batch, head) pairs whose tiles run together
   int causal_shift;                // key j is visible to query i when j <= i + causal_shift
   float scale, scale_log2;         // softmax scale; times log2(e)
-  unsigned dropout_threshold;      // of 2^15
+  unsigned dropout_threshold;      // of 2^14
   float dropout_rescale;
 };
 static_assert(sizeof(ForwardParams) == 248, "the host side fills 248 bytes");
@@ -260,7 +276,7 @@ __device__ __forceinline__ void exponentiate(unsigned (&rP)[M_TILES][4], float (
 }
 
 // ---- the two products, mma.sync fragments from shared memory ---------------------------------------
-// Shared-memory addresses of this lane's ldmatrix rows, at tile 0 of stage 0.
+// Shared-memory addresses of this lane's ldmatrix rows, at chunk pair 0 of stage 0.
 struct Lanes {
   unsigned sQ, sK, sV;
 };
@@ -276,13 +292,19 @@ __device__ __forceinline__ Lanes find_lanes(unsigned smem, int warp, int lane) {
   return lanes;
 }
 
-#define Q_OPERAND unsigned sQ
+// This warp's queries, as A fragments.
+struct Queries {
+  unsigned sQ;  // read from shared memory at every step
+};
 
-// S = Q K^T, the part of depth 16 at k.
-__device__ __forceinline__ void gemm_qk_step(float (&rS)[M_TILES][N_TILES][4], Q_OPERAND, unsigned sK, int k) {
+// S += Q K^T, the part of depth 16 at k.
+__device__ __forceinline__ void gemm_qk_step(float (&rS)[M_TILES][N_TILES][4], const Queries &queries,
+                                             unsigned sK, int k) {
   unsigned rQ[M_TILES][4];
   #pragma unroll
-  for (int m = 0; m < M_TILES; ++m) ldmatrix_x4(rQ[m], chunk_pair<QK_STRIDE>(sQ, k) + m * 16 * QK_STRIDE);
+  for (int m = 0; m < M_TILES; ++m) {
+    ldmatrix_x4(rQ[m], chunk_pair<QK_STRIDE>(queries.sQ, k) + m * 16 * QK_STRIDE);
+  }
   #pragma unroll
   for (int n = 0; n < N_TILES; n += 2) {
     unsigned rK[4];
@@ -295,14 +317,18 @@ __device__ __forceinline__ void gemm_qk_step(float (&rS)[M_TILES][N_TILES][4], Q
   }
 }
 
-__device__ __forceinline__ void gemm_qk(float (&rS)[M_TILES][N_TILES][4], Q_OPERAND, unsigned sK) {
+// S = Q K^T
+__device__ __forceinline__ void gemm_qk(float (&rS)[M_TILES][N_TILES][4], const Queries &queries,
+                                        unsigned sK) {
   #pragma unroll
   for (int m = 0; m < M_TILES; ++m) {
     #pragma unroll
     for (int n = 0; n < N_TILES; ++n) rS[m][n][0] = rS[m][n][1] = rS[m][n][2] = rS[m][n][3] = 0.f;
   }
   #pragma unroll
-  for (int k = 0; k < K_STEPS; ++k) gemm_qk_step(rS, sQ, sK, k);
+  for (int k = 0; k < K_STEPS; ++k) {
+    gemm_qk_step(rS, queries, sK, k);
+  }
 }
 
 // O += P V, the part of the 16 keys at k.
@@ -320,13 +346,13 @@ __device__ __forceinline__ void gemm_pv_step(float (&rO)[M_TILES][O_TILES][4],
   }
 }
 
-// Softmax of one step and O += P V, 16 keys at a time: the exponentials of the next 16 keys are ready to
-// run while the matrix unit works on these.
+// P = softmax numerators of one step and O += P V, 16 keys at a time: the exponentials of the next 16 keys
+// are ready to run while the matrix unit works on these.
 __device__ __forceinline__ void softmax_gemm_pv(float (&rO)[M_TILES][O_TILES][4],
                                                 const float (&rS)[M_TILES][N_TILES][4],
                                                 const float (&row_max)[M_TILES][2],
-                                                float (&row_sum)[M_TILES][2], unsigned sV,
-                                                float scale_log2) {
+                                                float (&row_sum)[M_TILES][2],
+                                                unsigned sV, float scale_log2) {
   float max_scaled[M_TILES][2];
   #pragma unroll
   for (int m = 0; m < M_TILES; ++m) {
@@ -356,11 +382,12 @@ __device__ __forceinline__ Tile find_tile(const ForwardParams &params) {
   const unsigned heads = min(unsigned(params.section_heads), params.batch * params.heads_q - first_head);
   const unsigned rest = blockIdx.x - section * section_blocks;
   const unsigned batch_head = first_head + rest % heads;
+  const int turn = rest / heads;
   Tile tile;
   tile.batch = batch_head / params.heads_q;
   tile.head = batch_head % params.heads_q;
   tile.kv_head = tile.head / params.group;
-  tile.q0 = int(rest / heads) * BLOCK_M;
+  tile.q0 = turn * BLOCK_M;
   return tile;
 }
 
@@ -489,9 +516,9 @@ fatune_kernel(const __grid_constant__ ForwardParams params) {
   if (keys.steps > 0) {
     copy_tile<BLOCK_M, D_PAD / 8, HEAD_DIM / 8, QK_STRIDE>(smem, gQ, int(params.q_stride.row),
                                                            params.nq - tile.q0);
+    const Queries queries = {lanes.sQ};
     // One group of copies a step: K and V of step + STAGES - 1 travel while step is computed. The barrier says
     // both that this step's tiles are there for all and that the last step's are no longer needed.
-    int load_stage = 0;
     #pragma unroll
     for (int step = 0; step < STAGES - 1; ++step) {
       if (step < keys.steps) {
@@ -501,8 +528,7 @@ fatune_kernel(const __grid_constant__ ForwardParams params) {
       }
       commit_copies();
     }
-    load_stage = STAGES - 1;
-    int stage = 0;
+    int stage = 0, load_stage = STAGES - 1;
     for (int step = 0; step < keys.steps; ++step) {
       wait_copies<STAGES - 2>();
       __syncthreads();
@@ -517,7 +543,7 @@ fatune_kernel(const __grid_constant__ ForwardParams params) {
       const int key = key_of(keys, step);
       {
         float rS[M_TILES][N_TILES][4];
-        gemm_qk(rS, lanes.sQ, lanes.sK + stage * K_STAGE);
+        gemm_qk(rS, queries, lanes.sK + stage * K_STAGE);
         if (!sees_all(params, first_row, key)) mask_scores(rS, params, first_row, key, lane);
         update_max(rO, row_max, row_sum, rS, params.scale_log2);
         softmax_gemm_pv(rO, rS, row_max, row_sum, lanes.sV + stage * V_STAGE, params.scale_log2);

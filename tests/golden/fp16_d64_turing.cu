@@ -1,9 +1,9 @@
 // fatune: forward attention, sm_75
 // request  forward fp16 d64 causal
-// config   mma block_m=64 block_n=64 warps=4 stages=1 q_in_regs=1 overlap=0 ctas_per_sm=2
-// budget   18432 bytes of shared memory, 128 threads, about 120 of 255 registers
-// parts    mma_forward.cu.in f034e12f, parts/ptx_mma.cu.in 8a368135, parts/params.cu.in dc0fae01, parts/copy_tile.cu.in d12fa49f, parts/softmax.cu.in 04ccf7ac, parts/mma_tile.cu.in ce938012, parts/keys.cu.in d2078758, parts/epilogue_mma.cu.in 3161710f, parts/mma_loop_single.cu.in 9ff1cc0f
-// again    fatune emit 'forward fp16 d64 nq1 causal' --gpu sm_75 --config 'mma block_m=64 block_n=64 warps=4 stages=1 q_in_regs=1 overlap=0 ctas_per_sm=2'
+// config   mma block_m=64 block_n=64 warps=4 stages=1 q_in_regs=1 overlap=0 draw_early=0 ctas_per_sm=2
+// budget   16384 bytes of shared memory, 128 threads, about 120 of 255 registers
+// parts    mma_forward.cu.in 036e9314, parts/ptx_mma.cu.in 22856ef3, parts/params.cu.in 4c502bea, parts/copy_tile.cu.in d12fa49f, parts/softmax.cu.in 04ccf7ac, parts/mma_tile.cu.in ea84e444, parts/keys.cu.in c2f8b5b9, parts/epilogue_mma.cu.in 3161710f, parts/mma_loop_single.cu.in abeb531d
+// again    fatune emit 'forward fp16 d64 nq1 causal' --gpu sm_75 --config 'mma block_m=64 block_n=64 warps=4 stages=1 q_in_regs=1 overlap=0 draw_early=0 ctas_per_sm=2'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691): a block owns
 // BLOCK_M queries of one head and walks over the keys BLOCK_N at a time, from the last to the first, so
@@ -21,8 +21,8 @@ constexpr int HEAD_DIM = 64;   // of Q, K
 constexpr int HEAD_DIM_V = 64; // of V, O
 constexpr int D_PAD = 64;      // in shared memory: multiples of 16, the rest zeros
 constexpr int DV_PAD = 64;
-constexpr int QK_STRIDE = 144;  // bytes from row to row of Q, K
-constexpr int V_STRIDE = 144;   // bytes from row to row of V, O
+constexpr int QK_STRIDE = 128;  // bytes from row to row of Q, K
+constexpr int V_STRIDE = 128;   // bytes from row to row of V, O
 
 constexpr int WARP_ROWS = BLOCK_M / WARPS;
 constexpr int M_TILES = WARP_ROWS / 16;   // mma tiles of a warp: rows,
@@ -34,7 +34,7 @@ constexpr int K_STAGE = BLOCK_N * QK_STRIDE;  // bytes
 constexpr int V_STAGE = BLOCK_N * V_STRIDE;
 constexpr int SMEM_K = 0;                     // Q is staged where K and V go later
 constexpr int SMEM_V = SMEM_K + STAGES * K_STAGE;
-static_assert(SMEM_V + STAGES * V_STAGE <= 18432, "shared memory as budgeted");
+static_assert(SMEM_V + STAGES * V_STAGE <= 16384, "shared memory as budgeted");
 
 // ---- one wrapper per instruction ---------------------------------------------------------------
 typedef unsigned short element;  // fp16, moved and multiplied as 16-bit patterns
@@ -120,16 +120,30 @@ __device__ __forceinline__ unsigned pack(float low, float high) {
   return pair;
 }
 
-// Byte permutation; the sign of a byte is spread over 8 bits where bit 3 of its selector is set.
-__device__ __forceinline__ unsigned prmt(unsigned a, unsigned b, unsigned selector) {
-  unsigned r;
-  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(selector));
-  return r;
+// All ones in each 16-bit half where a >= b, both read as fp16.
+__device__ __forceinline__ unsigned halves_ge(unsigned a, unsigned b) {
+  unsigned mask;
+  asm("set.ge.u32.f16x2 %0, %1, %2;" : "=r"(mask) : "r"(a), "r"(b));
+  return mask;
 }
+
+// A value that is the same in all lanes, said so to the compiler: it can then live in a uniform register.
+__device__ __forceinline__ unsigned uniform(unsigned x) {
+  return x;
+}
+
+// Keeps the computation of x at this place: the compiler would otherwise move it down to where x is used.
+__device__ __forceinline__ void pin(unsigned &x) { asm volatile("" : "+r"(x)); }
 
 // ---- the argument ------------------------------------------------------------------------------
 // The same struct stands in runtime/params.h (ORDER PARAMS). Strides are in elements.
 struct Stride { long long batch, row, head; };
+
+struct __align__(16) MaskList {
+  int row_block;
+  int count;                       // kept column blocks
+  long long start;                 // of the list in mask_blocks
+};
 
 struct ForwardParams {
   const element *q, *k, *v;
@@ -138,7 +152,7 @@ struct ForwardParams {
   Stride q_stride, k_stride, v_stride, o_stride;
   unsigned long long seed, offset; // of the dropout mask, used where the pointers are null
   const unsigned long long *seed_address, *offset_address;
-  const long long *mask_starts;    // where a row block's list begins in mask_blocks
+  const MaskList *mask_lists;      // one for each row block, the longest first
   const int *mask_blocks;          // kept column blocks, ascending within a list
   long long mask_batch_lists, mask_head_lists;
   int nq, nk;
@@ -149,7 +163,7 @@ struct ForwardParams {
   int section_heads;               // (batch, head) pairs whose tiles run together
   int causal_shift;                // key j is visible to query i when j <= i + causal_shift
   float scale, scale_log2;         // softmax scale; times log2(e)
-  unsigned dropout_threshold;      // of 2^15
+  unsigned dropout_threshold;      // of 2^14
   float dropout_rescale;
 };
 static_assert(sizeof(ForwardParams) == 248, "the host side fills 248 bytes");
@@ -266,7 +280,7 @@ __device__ __forceinline__ void exponentiate(unsigned (&rP)[M_TILES][4], float (
 }
 
 // ---- the two products, mma.sync fragments from shared memory ---------------------------------------
-// Shared-memory addresses of this lane's ldmatrix rows, at tile 0 of stage 0.
+// Shared-memory addresses of this lane's ldmatrix rows, at chunk pair 0 of stage 0.
 struct Lanes {
   unsigned sQ, sK, sV;
 };
@@ -282,30 +296,48 @@ __device__ __forceinline__ Lanes find_lanes(unsigned smem, int warp, int lane) {
   return lanes;
 }
 
-#define Q_OPERAND const unsigned (&rQ)[M_TILES][K_STEPS][4]
+// This warp's queries, as A fragments.
+struct Queries {
+  unsigned rQ[M_TILES][K_STEPS][4];
+};
 
-// S = Q K^T, the part of depth 16 at k.
-__device__ __forceinline__ void gemm_qk_step(float (&rS)[M_TILES][N_TILES][4], Q_OPERAND, unsigned sK, int k) {
+__device__ __forceinline__ void load_queries(Queries &queries, unsigned sQ) {
+  #pragma unroll
+  for (int m = 0; m < M_TILES; ++m) {
+    #pragma unroll
+    for (int k = 0; k < K_STEPS; ++k) {
+      ldmatrix_x4(queries.rQ[m][k], chunk_pair<QK_STRIDE>(sQ, k) + m * 16 * QK_STRIDE);
+    }
+  }
+}
+
+// S += Q K^T, the part of depth 16 at k.
+__device__ __forceinline__ void gemm_qk_step(float (&rS)[M_TILES][N_TILES][4], const Queries &queries,
+                                             unsigned sK, int k) {
   #pragma unroll
   for (int n = 0; n < N_TILES; n += 2) {
     unsigned rK[4];
     ldmatrix_x4(rK, chunk_pair<QK_STRIDE>(sK, k) + n * 8 * QK_STRIDE);
     #pragma unroll
     for (int m = 0; m < M_TILES; ++m) {
-      mma_m16n8k16(rS[m][n], rQ[m][k], rK[0], rK[1]);
-      mma_m16n8k16(rS[m][n + 1], rQ[m][k], rK[2], rK[3]);
+      mma_m16n8k16(rS[m][n], queries.rQ[m][k], rK[0], rK[1]);
+      mma_m16n8k16(rS[m][n + 1], queries.rQ[m][k], rK[2], rK[3]);
     }
   }
 }
 
-__device__ __forceinline__ void gemm_qk(float (&rS)[M_TILES][N_TILES][4], Q_OPERAND, unsigned sK) {
+// S = Q K^T
+__device__ __forceinline__ void gemm_qk(float (&rS)[M_TILES][N_TILES][4], const Queries &queries,
+                                        unsigned sK) {
   #pragma unroll
   for (int m = 0; m < M_TILES; ++m) {
     #pragma unroll
     for (int n = 0; n < N_TILES; ++n) rS[m][n][0] = rS[m][n][1] = rS[m][n][2] = rS[m][n][3] = 0.f;
   }
   #pragma unroll
-  for (int k = 0; k < K_STEPS; ++k) gemm_qk_step(rS, rQ, sK, k);
+  for (int k = 0; k < K_STEPS; ++k) {
+    gemm_qk_step(rS, queries, sK, k);
+  }
 }
 
 // O += P V, the part of the 16 keys at k.
@@ -323,13 +355,13 @@ __device__ __forceinline__ void gemm_pv_step(float (&rO)[M_TILES][O_TILES][4],
   }
 }
 
-// Softmax of one step and O += P V, 16 keys at a time: the exponentials of the next 16 keys are ready to
-// run while the matrix unit works on these.
+// P = softmax numerators of one step and O += P V, 16 keys at a time: the exponentials of the next 16 keys
+// are ready to run while the matrix unit works on these.
 __device__ __forceinline__ void softmax_gemm_pv(float (&rO)[M_TILES][O_TILES][4],
                                                 const float (&rS)[M_TILES][N_TILES][4],
                                                 const float (&row_max)[M_TILES][2],
-                                                float (&row_sum)[M_TILES][2], unsigned sV,
-                                                float scale_log2) {
+                                                float (&row_sum)[M_TILES][2],
+                                                unsigned sV, float scale_log2) {
   float max_scaled[M_TILES][2];
   #pragma unroll
   for (int m = 0; m < M_TILES; ++m) {
@@ -359,11 +391,12 @@ __device__ __forceinline__ Tile find_tile(const ForwardParams &params) {
   const unsigned heads = min(unsigned(params.section_heads), params.batch * params.heads_q - first_head);
   const unsigned rest = blockIdx.x - section * section_blocks;
   const unsigned batch_head = first_head + rest % heads;
+  const int turn = rest / heads;
   Tile tile;
   tile.batch = batch_head / params.heads_q;
   tile.head = batch_head % params.heads_q;
   tile.kv_head = tile.head / params.group;
-  tile.q0 = (params.q_tiles - 1 - int(rest / heads)) * BLOCK_M;  // the last rows see the most keys
+  tile.q0 = (params.q_tiles - 1 - turn) * BLOCK_M;  // the last rows see the most keys
   return tile;
 }
 
@@ -499,14 +532,8 @@ fatune_kernel(const __grid_constant__ ForwardParams params) {
     commit_copies();
     wait_copies<0>();
     __syncthreads();
-    unsigned rQ[M_TILES][K_STEPS][4];
-    #pragma unroll
-    for (int m = 0; m < M_TILES; ++m) {
-      #pragma unroll
-      for (int k = 0; k < K_STEPS; ++k) {
-        ldmatrix_x4(rQ[m][k], chunk_pair<QK_STRIDE>(lanes.sQ, k) + m * 16 * QK_STRIDE);
-      }
-    }
+    Queries queries;
+    load_queries(queries, lanes.sQ);
     __syncthreads();
     // One buffer each: V of this step travels during Q K^T, K of the next one during softmax and P V.
     load_k(key_of(keys, 0), 0);
@@ -518,7 +545,7 @@ fatune_kernel(const __grid_constant__ ForwardParams params) {
       load_v(key, 0);
       commit_copies();
       float rS[M_TILES][N_TILES][4];
-      gemm_qk(rS, rQ, lanes.sK);
+      gemm_qk(rS, queries, lanes.sK);
       if (!sees_all(params, first_row, key)) mask_scores(rS, params, first_row, key, lane);
       wait_copies<0>();
       __syncthreads();  // V is there for all; nobody needs this K any more

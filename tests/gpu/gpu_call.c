@@ -132,8 +132,10 @@ static fatune_plan *plan_of(const struct gpu_call *call) {
   const fatune_request request = gpu_public_request(&call->request);
   fatune_session *const session = gpu_lab()->session;
   fatune_plan *plan = NULL;
-  if (call->config) gpu_assert_ok(fatune_plan_make_with(&plan, session, &request, call->config));
-  else gpu_assert_ok(fatune_plan_make(&plan, session, &request));
+  if (call->config)
+    gpu_assert_ok(fatune_plan_make_with(&plan, session, &request, call->config));
+  else
+    gpu_assert_ok(fatune_plan_make(&plan, session, &request));
   return plan;
 }
 
@@ -164,7 +166,8 @@ void gpu_call_run(const struct gpu_call *call, struct gpu_output *output) {
   fatune_plan_free(plan);
   fatune_mask_free(mask);
   const cu_address all[] = {buffers.q, buffers.k, buffers.v, buffers.o, buffers.lse};
-  for (size_t i = 0; i < sizeof all / sizeof *all; i++) gpu_assert_cuda(driver->memory_free(all[i]));
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+    gpu_assert_cuda(driver->memory_free(all[i]));
 }
 
 void gpu_output_free(struct gpu_output *output) {

@@ -1,15 +1,16 @@
 /* gpu_call.h: one call of the public interface over host arrays.
- * in -> out: request, Q, K, V, mask on the host -> plan, device memory, run -> O, LSE on the host. */
+ * in -> out: request, Q, K, V, mask on the host -> plan, device memory, run -> O, LSE on the host.
+ */
 #ifndef TESTS_GPU_GPU_CALL_H
 #define TESTS_GPU_GPU_CALL_H
 
 #include "tests/gpu/gpu_lab.h"
 
 struct gpu_call {
-  struct ft_request request;  /* lengths, batch, heads of the run too */
-  const char *config;         /* NULL: the plan chooses */
-  const uint16_t *q, *k, *v;  /* dense [batch, seq, head, dim] in the request's dtype */
-  const uint8_t *blocks;      /* [mask_batch, mask_heads, rows, cols] */
+  struct ft_request request; /* lengths, batch, heads of the run too */
+  const char *config;        /* NULL: the plan chooses */
+  const uint16_t *q, *k, *v; /* dense [batch, seq, head, dim] in the request's dtype */
+  const uint8_t *blocks;     /* [mask_batch, mask_heads, rows, cols] */
   int64_t mask_batch;
   int mask_heads;
   float scale, dropout;
@@ -17,8 +18,8 @@ struct gpu_call {
 };
 
 struct gpu_output {
-  uint16_t *o;    /* [batch, seq, head, dim_v] */
-  float *lse;     /* [batch, head, seq] */
+  uint16_t *o; /* [batch, seq, head, dim_v] */
+  float *lse;  /* [batch, head, seq] */
   size_t o_count, lse_count;
 };
 

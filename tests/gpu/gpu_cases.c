@@ -16,16 +16,16 @@
 
 /* Around the edges of tiles and mma steps, and in between. */
 static int64_t random_length(uint64_t *state) {
-  static const int edges[] = {1,   2,   7,   8,   15,  16,  17,  31,  33,  63,  64,  65,
-                              95,  96,  97,  127, 128, 129, 191, 193, 255, 256, 257, 385};
+  static const int edges[] = {1,  2,  7,  8,   15,  16,  17,  31,  33,  63,  64,  65,
+                              95, 96, 97, 127, 128, 129, 191, 193, 255, 256, 257, 385};
   if (gpu_random_below(state, 10) == 0) return 1;
   if (gpu_random_below(state, 2) == 0) return edges[gpu_random_below(state, COUNT(edges))];
   return 1 + gpu_random_below(state, 600);
 }
 
 static void choose_mask(struct ft_problem_options *options, uint64_t *state) {
-  static const int sizes[][2] = {{16, 16},  {32, 64},   {64, 64},  {128, 128}, {64, 128}, {256, 64},
-                                 {48, 32},  {128, 32},  {16, 128}, {192, 96},  {80, 48},  {64, 256}};
+  static const int sizes[][2] = {{16, 16}, {32, 64},  {64, 64},  {128, 128}, {64, 128}, {256, 64},
+                                 {48, 32}, {128, 32}, {16, 128}, {192, 96},  {80, 48},  {64, 256}};
   /* 1e-9 keeps the one block that ft_problem_make always keeps. */
   static const double densities[] = {1e-9, 0.1, 0.25, 0.5, 0.75, 1};
   const int size = gpu_random_below(state, COUNT(sizes));
@@ -64,8 +64,7 @@ static void choose_request(struct ft_problem_options *options, int index) {
   request->dropout = combination / 3 % 2 == 1;
   request->dtype = combination / 12 == 0 ? FT_FP16 : FT_BF16;
   request->head_dim = request->head_dim_v = 16 + 8 * (index % 31);
-  if (gpu_random_below(&state, 3) == 0)
-    request->head_dim_v = 16 + 8 * gpu_random_below(&state, 31);
+  if (gpu_random_below(&state, 3) == 0) request->head_dim_v = 16 + 8 * gpu_random_below(&state, 31);
   request->seqlen_q = random_length(&state);
   request->seqlen_k = random_length(&state);
   choose_heads(request, &state);
@@ -81,7 +80,8 @@ static void choose_request(struct ft_problem_options *options, int index) {
 /* ---- configs ---- */
 
 /* Each legal config is as likely as any other. */
-static void random_config(const struct ft_request *request, uint64_t seed, struct ft_config *chosen) {
+static void random_config(const struct ft_request *request, uint64_t seed,
+                          struct ft_config *chosen) {
   struct ft_space space;
   struct ft_config config;
   uint64_t seen = 0;

@@ -1,6 +1,6 @@
-/* gpu_cases.h: the requests of the matrix suite, and their kernels compiled by all cores beforehand.
- * in -> out: index -> request, layout, mask, dropout (the same in every run); seed -> inputs and one
- * random legal config; cases -> compiled kernels in the session's store. */
+/* gpu_cases.h: the requests of the matrix suite, and their kernels compiled by all cores
+ * beforehand. in -> out: index -> request, layout, mask, dropout (the same in every run); seed ->
+ * inputs and one random legal config; cases -> compiled kernels in the session's store. */
 #ifndef TESTS_GPU_GPU_CASES_H
 #define TESTS_GPU_GPU_CASES_H
 

@@ -1,5 +1,6 @@
 /* gpu_child.h: processes of their own that tests and bench/overheads.py start.
- * in -> out: fatune_gpu_tests --child NAME ARGUMENT... -> one JSON object a line on stdout, exit 0. */
+ * in -> out: fatune_gpu_tests --child NAME ARGUMENT... -> one JSON object a line on stdout, exit 0.
+ */
 #ifndef TESTS_GPU_GPU_CHILD_H
 #define TESTS_GPU_GPU_CHILD_H
 

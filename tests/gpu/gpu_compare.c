@@ -37,7 +37,8 @@ static double larger(double largest, double difference) {
   return isnan(difference) ? INFINITY : difference;
 }
 
-double gpu_o_difference(const struct gpu_output *a, const struct gpu_output *b, enum ft_dtype dtype) {
+double gpu_o_difference(const struct gpu_output *a, const struct gpu_output *b,
+                        enum ft_dtype dtype) {
   double largest = 0;
   ck_assert_uint_eq(a->o_count, b->o_count);
   for (size_t n = 0; n < a->o_count; n++)

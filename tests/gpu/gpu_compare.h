@@ -1,10 +1,10 @@
 /* gpu_compare.h: random inputs of a call, and how far two outputs may be apart.
  * in -> out: request -> inputs; two outputs -> largest differences, assertions with derived bounds.
  *
- * Bounds: a kernel rounds P to the dtype (relative error u = half an ulp) and O again. With |V| <= 1
- * the first costs at most u, the second u |O| <= u, so two runs of the same thing in another order
- * differ by at most 4 u; GPU_SLACK covers fp32 accumulation. A tile lost or taken twice shows as 10
- * to 100 times that. */
+ * Bounds: a kernel rounds P to the dtype (relative error u = half an ulp) and O again. With |V| <=
+ * 1 the first costs at most u, the second u |O| <= u, so two runs of the same thing in another
+ * order differ by at most 4 u; GPU_SLACK covers fp32 accumulation. A tile lost or taken twice shows
+ * as 10 to 100 times that. */
 #ifndef TESTS_GPU_GPU_COMPARE_H
 #define TESTS_GPU_GPU_COMPARE_H
 
@@ -29,7 +29,8 @@ void gpu_inputs_free(struct gpu_inputs *inputs);
 double gpu_value(const struct gpu_output *output, enum ft_dtype dtype, size_t n);
 
 /* The largest difference of O, and of LSE, where -inf equals -inf. NaN gives infinity. */
-double gpu_o_difference(const struct gpu_output *a, const struct gpu_output *b, enum ft_dtype dtype);
+double gpu_o_difference(const struct gpu_output *a, const struct gpu_output *b,
+                        enum ft_dtype dtype);
 double gpu_lse_difference(const struct gpu_output *a, const struct gpu_output *b);
 
 /* The same thing computed in another order; `enlarged`: how much dropout enlarges what it keeps. */

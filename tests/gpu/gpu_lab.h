@@ -1,5 +1,6 @@
-/* gpu_lab.h: what the GPU suites share: one session on the GPU with caches of its own, a seed, checks.
- * in -> out: environment -> session; internal request -> public one; status, CUresult -> assertion. */
+/* gpu_lab.h: what the GPU suites share: one session on the GPU with caches of its own, a seed,
+ * checks. in -> out: environment -> session; internal request -> public one; status, CUresult ->
+ * assertion. */
 #ifndef TESTS_GPU_GPU_LAB_H
 #define TESTS_GPU_GPU_LAB_H
 

@@ -16,6 +16,7 @@ struct named_suite {
 
 static const struct named_suite suites[] = {{"properties", make_gpu_properties_suite},
                                             {"masks", make_gpu_masks_suite},
+                                            {"graph", make_gpu_graph_suite},
                                             {"plan", make_gpu_plan_suite},
                                             {"tune", make_gpu_tune_suite},
                                             {"matrix", make_gpu_matrix_suite}};

@@ -6,6 +6,7 @@
 
 Suite *make_gpu_properties_suite(void);
 Suite *make_gpu_masks_suite(void);
+Suite *make_gpu_graph_suite(void);
 Suite *make_gpu_plan_suite(void);
 Suite *make_gpu_tune_suite(void);
 Suite *make_gpu_matrix_suite(void);

@@ -1,6 +1,6 @@
 /* test_gpu_matrix.c: the cross-product of features against float64 on the CPU.
- * in -> out: 341 requests, each with its default and a random legal config -> fences, poison and every
- * row checked by ft_problem_verify; the worst error over the allowed one is told.
+ * in -> out: 341 requests, each with its default and a random legal config -> fences, poison and
+ * every row checked by ft_problem_verify; the worst error over the allowed one is told.
  * FATUNE_TEST_SEED repeats a run; FATUNE_TEST_CASE=N runs the N-th request alone. */
 #include <math.h>
 #include <stdio.h>
@@ -96,8 +96,8 @@ static void report(const struct findings *findings, const struct gpu_case *cases
 static int chosen_cases(int *first) {
   const char *const given = getenv("FATUNE_TEST_CASE");
   *first = given ? (int)strtol(given, NULL, 10) : 0;
-  ck_assert_msg(*first >= 0 && *first < GPU_CASES, "FATUNE_TEST_CASE is %s; allowed: 0 .. %d", given,
-                GPU_CASES - 1);
+  ck_assert_msg(*first >= 0 && *first < GPU_CASES, "FATUNE_TEST_CASE is %s; allowed: 0 .. %d",
+                given, GPU_CASES - 1);
   return given ? 1 : GPU_CASES;
 }
 

@@ -36,8 +36,7 @@ END_TEST
 /* Small integers, so that V1 + 2 V2 is exact. */
 static uint16_t *integers(enum ft_dtype dtype, int64_t count, uint64_t seed) {
   uint16_t *const made = gpu_constant(dtype, count, 0);
-  for (int64_t n = 0; n < count; n++)
-    made[n] = ft_to_dtype(dtype, gpu_random_below(&seed, 9) - 4);
+  for (int64_t n = 0; n < count; n++) made[n] = ft_to_dtype(dtype, gpu_random_below(&seed, 9) - 4);
   return made;
 }
 
@@ -46,7 +45,8 @@ START_TEST(linear_in_v) {
   const enum ft_dtype dtype = call.request.dtype;
   const int64_t count = gpu_count_v(&call.request);
   struct gpu_inputs inputs = gpu_inputs_make(&call, 20 + (uint64_t)_i);
-  uint16_t *const one = integers(dtype, count, gpu_seed(31)), *const two = integers(dtype, count, gpu_seed(32));
+  uint16_t *const one = integers(dtype, count, gpu_seed(31)), *const two = integers(dtype, count,
+                                                                                    gpu_seed(32));
   uint16_t *const both = gpu_constant(dtype, count, 0);
   for (int64_t n = 0; n < count; n++)
     both[n] = ft_to_dtype(dtype, ft_from_dtype(dtype, one[n]) + 2 * ft_from_dtype(dtype, two[n]));
@@ -62,7 +62,8 @@ START_TEST(linear_in_v) {
     const double a = gpu_value(&o1, dtype, n), b = gpu_value(&o2, dtype, n);
     const double c = gpu_value(&o12, dtype, n);
     /* P is the same three times: only the three outputs are rounded. fp32 sums: |V| is up to 12. */
-    gpu_assert_at_most(fabs(c - (a + 2 * b)), 1.01 * u * (fabs(a) + 2 * fabs(b) + fabs(c)) + 12 * GPU_SLACK);
+    gpu_assert_at_most(fabs(c - (a + 2 * b)),
+                       1.01 * u * (fabs(a) + 2 * fabs(b) + fabs(c)) + 12 * GPU_SLACK);
   }
   gpu_output_free(&o1), gpu_output_free(&o2), gpu_output_free(&o12);
   free(one), free(two), free(both);
@@ -223,7 +224,8 @@ static void swap_halves(void *data, size_t bytes) {
 }
 
 START_TEST(order_of_batches_does_not_matter) {
-  struct gpu_call call = {.request = gpu_request("forward fp16 d80 hq4 hkv2 b2 nq190 nk260 causal")};
+  struct gpu_call call = {.request =
+                              gpu_request("forward fp16 d80 hq4 hkv2 b2 nq190 nk260 causal")};
   const struct ft_request *const r = &call.request;
   struct gpu_inputs inputs = gpu_inputs_make(&call, 80);
   struct gpu_output straight, swapped;
