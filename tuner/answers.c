@@ -99,7 +99,8 @@ static void answer_row(struct work *work, struct ft_row_scratch *scratch, int in
 static void *answer_rows(void *payload) {
   struct work *work = payload;
   struct ft_row_scratch scratch;
-  if (ft_row_scratch_make(&scratch, work->problem->request.seqlen_k) != FT_OK) {
+  ft_row_scratch_make(&scratch, work->problem->request.seqlen_k);
+  if (!scratch.keys) {
     work->failed = 1;
     return NULL;
   }
@@ -241,7 +242,8 @@ int ft_reference_compare(struct ft_comparison *comparison, const struct ft_host_
                          const struct ft_row *rows, int row_count, const uint16_t *o,
                          const float *lse, int threads) {
   struct ft_answers *answers;
-  FT_TRY(ft_answers_make(&answers, problem, rows, row_count, threads));
+  const int status = ft_answers_make(&answers, problem, rows, row_count, threads);
+  if (!answers) return status;
   ft_answers_compare(answers, o, lse, comparison);
   ft_answers_free(answers);
   return FT_OK;

@@ -182,6 +182,7 @@ int ft_field_finals(struct ft_field *field, const volatile sig_atomic_t *stop) {
       if (entrant->final && (!best || entrant->trial.median_us < best->trial.median_us))
         best = entrant;
     }
+    if (!best) break;
     limit = tie_limit(&best->trial);
   }
   return ft_field_flush(field);

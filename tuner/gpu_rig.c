@@ -80,9 +80,7 @@ static int rig_keep(void *payload, const struct ft_kernel *kernel) {
 
 static bool rig_recall(void *payload, const struct ft_config *config, struct ft_trial *trial) {
   const struct ft_gpu_rig *rig = payload;
-  const struct ft_trial *row = ft_known_find(&rig->known, config);
-  if (row) *trial = *row;
-  return row != NULL;
+  return ft_known_find(&rig->known, config, trial);
 }
 
 /* ---- on the GPU ---- */

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tuner/trial_run.h"
+
 struct collector {
   struct ft_known *known;
   const struct ft_trial *stamp;
@@ -42,13 +44,30 @@ void ft_known_collect(struct ft_known *known, struct ft_store *store,
   ft_store_trials(store, &stamp->bucket, stamp->device, collect, &collector);
 }
 
-const struct ft_trial *ft_known_find(const struct ft_known *known, const struct ft_config *config) {
-  const struct ft_trial *found = NULL;
+/* Adds the samples of a second row, as far as there is room. */
+static void pool(struct ft_trial *trial, const struct ft_trial *row) {
+  struct ft_timing timing = {.sample_count = trial->sample_count,
+                             .sm_clock_mhz = trial->sm_clock_mhz};
+  memcpy(timing.samples_us, trial->samples_us, sizeof timing.samples_us);
+  for (int n = 0; n < row->sample_count && timing.sample_count < FT_TRIAL_SAMPLES; n++) {
+    timing.samples_us[timing.sample_count++] = row->samples_us[n];
+  }
+  ft_timing_summarise(&timing);
+  ft_trial_set_timing(trial, &timing);
+}
+
+bool ft_known_find(const struct ft_known *known, const struct ft_config *config,
+                   struct ft_trial *trial) {
+  bool found = false;
   for (int n = 0; n < known->count; n++) {
     const struct ft_trial *row = &known->rows[n];
     if (ft_config_compare(&row->config, config) != 0) continue;
-    /* Of several rows the one with most samples, which is the one from the finals. */
-    if (!found || row->sample_count > found->sample_count) found = row;
+    if (found && row->outcome == FT_OUTCOME_OK && trial->outcome == FT_OUTCOME_OK) {
+      pool(trial, row);
+    } else if (!found || row->outcome == FT_OUTCOME_OK) {
+      *trial = *row; /* what ran right once, does */
+    }
+    found = true;
   }
   return found;
 }

@@ -3,6 +3,8 @@
 #ifndef TUNER_KNOWN_TRIALS_H
 #define TUNER_KNOWN_TRIALS_H
 
+#include <stdbool.h>
+
 #include "cache/store.h"
 
 struct ft_known {
@@ -14,8 +16,9 @@ struct ft_known {
  * be read is not known, and tried again. */
 void ft_known_collect(struct ft_known *known, struct ft_store *store, const struct ft_trial *stamp);
 
-/* NULL: not known. Valid until free. */
-const struct ft_trial *ft_known_find(const struct ft_known *known, const struct ft_config *config);
+/* The row of a config; samples of several are pooled as the store pools them. */
+bool ft_known_find(const struct ft_known *known, const struct ft_config *config,
+                   struct ft_trial *trial);
 
 void ft_known_free(struct ft_known *known);
 

@@ -249,7 +249,8 @@ int ft_search(const struct ft_rig *rig, const struct ft_candidates *candidates,
   summary->product = candidates->product;
   summary->legal = candidates->legal;
   if (!search.known || !search.is_known || !search.images) {
-    FT_CHECK(ft_fail(FT_E_MEMORY, "no memory for %zu candidates", count));
+    status = ft_fail(FT_E_MEMORY, "no memory for %zu candidates", count);
+    goto done;
   }
   recall_known(&search);
   FT_CHECK(ft_compile_pool_open(&pool, rig, candidates, search.is_known, options->jobs));

@@ -1,18 +1,18 @@
 // fatune: forward attention, sm_90
 // request  forward bf16 d128
-// config   mma block_m=64 block_n=32 warps=4 stages=2 q_in_regs=1 overlap=1 draw_early=0 ctas_per_sm=1
-// budget   32768 bytes of shared memory, 128 threads, about 176 of 255 registers
+// config   mma block_m=128 block_n=32 warps=8 stages=2 q_in_regs=1 overlap=1 draw_early=0 ctas_per_sm=1
+// budget   32768 bytes of shared memory, 256 threads, about 176 of 255 registers
 // parts    mma_forward.cu.in 036e9314, parts/ptx_mma.cu.in 22856ef3, parts/params.cu.in 4c502bea, parts/copy_tile.cu.in d12fa49f, parts/softmax.cu.in 04ccf7ac, parts/mma_tile.cu.in ea84e444, parts/keys.cu.in c2f8b5b9, parts/epilogue_mma.cu.in 3161710f, parts/mma_loop_overlap.cu.in d01439f1
-// again    fatune emit 'forward bf16 d128 nq1' --gpu sm_90 --config 'mma block_m=64 block_n=32 warps=4 stages=2 q_in_regs=1 overlap=1 draw_early=0 ctas_per_sm=1'
+// again    fatune emit 'forward bf16 d128 nq1' --gpu sm_90 --config 'mma block_m=128 block_n=32 warps=8 stages=2 q_in_regs=1 overlap=1 draw_early=0 ctas_per_sm=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691): a block owns
 // BLOCK_M queries of one head and walks over the keys BLOCK_N at a time, from the last to the first, so
 // that tiles cut by the end of the keys or by the diagonal come first. A warp owns WARP_ROWS queries.
 
 // ---- constants ---------------------------------------------------------------------------------
-constexpr int BLOCK_M = 64;    // query rows of a block
+constexpr int BLOCK_M = 128;    // query rows of a block
 constexpr int BLOCK_N = 32;     // keys of a step
-constexpr int WARPS = 4;
+constexpr int WARPS = 8;
 constexpr int THREADS = 32 * WARPS;
 constexpr int STAGES = 2;       // K and V tiles in shared memory
 constexpr int CTAS_PER_SM = 1;

@@ -1,20 +1,20 @@
 // fatune: forward attention, sm_89
 // request  forward bf16 d256
-// config   mma block_m=64 block_n=32 warps=4 stages=2 q_in_regs=0 overlap=0 draw_early=0 ctas_per_sm=1
-// budget   98304 bytes of shared memory, 128 threads, about 184 of 255 registers
-// parts    mma_forward.cu.in 036e9314, parts/ptx_mma.cu.in 22856ef3, parts/params.cu.in 4c502bea, parts/copy_tile.cu.in d12fa49f, parts/softmax.cu.in 04ccf7ac, parts/mma_tile.cu.in ea84e444, parts/keys.cu.in c2f8b5b9, parts/epilogue_mma.cu.in 3161710f, parts/mma_loop_staged.cu.in 8329a4c2
-// again    fatune emit 'forward bf16 d256 nq1' --gpu sm_89 --config 'mma block_m=64 block_n=32 warps=4 stages=2 q_in_regs=0 overlap=0 draw_early=0 ctas_per_sm=1'
+// config   mma block_m=128 block_n=32 warps=8 stages=1 q_in_regs=0 overlap=0 draw_early=0 ctas_per_sm=1
+// budget   98304 bytes of shared memory, 256 threads, about 184 of 255 registers
+// parts    mma_forward.cu.in 036e9314, parts/ptx_mma.cu.in 22856ef3, parts/params.cu.in 4c502bea, parts/copy_tile.cu.in d12fa49f, parts/softmax.cu.in 04ccf7ac, parts/mma_tile.cu.in ea84e444, parts/keys.cu.in c2f8b5b9, parts/epilogue_mma.cu.in 3161710f, parts/mma_loop_single.cu.in abeb531d
+// again    fatune emit 'forward bf16 d256 nq1' --gpu sm_89 --config 'mma block_m=128 block_n=32 warps=8 stages=1 q_in_regs=0 overlap=0 draw_early=0 ctas_per_sm=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691): a block owns
 // BLOCK_M queries of one head and walks over the keys BLOCK_N at a time, from the last to the first, so
 // that tiles cut by the end of the keys or by the diagonal come first. A warp owns WARP_ROWS queries.
 
 // ---- constants ---------------------------------------------------------------------------------
-constexpr int BLOCK_M = 64;    // query rows of a block
+constexpr int BLOCK_M = 128;    // query rows of a block
 constexpr int BLOCK_N = 32;     // keys of a step
-constexpr int WARPS = 4;
+constexpr int WARPS = 8;
 constexpr int THREADS = 32 * WARPS;
-constexpr int STAGES = 2;       // K and V tiles in shared memory
+constexpr int STAGES = 1;       // K and V tiles in shared memory
 constexpr int CTAS_PER_SM = 1;
 
 constexpr int HEAD_DIM = 256;   // of Q, K
@@ -517,38 +517,24 @@ fatune_kernel(const __grid_constant__ ForwardParams params) {
     copy_tile<BLOCK_M, D_PAD / 8, HEAD_DIM / 8, QK_STRIDE>(smem, gQ, int(params.q_stride.row),
                                                            params.nq - tile.q0);
     const Queries queries = {lanes.sQ};
-    // One group of copies a step: K and V of step + STAGES - 1 travel while step is computed. The barrier says
-    // both that this step's tiles are there for all and that the last step's are no longer needed.
-    #pragma unroll
-    for (int step = 0; step < STAGES - 1; ++step) {
-      if (step < keys.steps) {
-        const int key = key_of(keys, step);
-        load_k(key, step);
-        load_v(key, step);
-      }
-      commit_copies();
-    }
-    int stage = 0, load_stage = STAGES - 1;
+    // One buffer each: V of this step travels during Q K^T, K of the next one during softmax and P V.
+    load_k(key_of(keys, 0), 0);
+    commit_copies();
     for (int step = 0; step < keys.steps; ++step) {
-      wait_copies<STAGES - 2>();
-      __syncthreads();
-      if (step + STAGES - 1 < keys.steps) {
-        const int key = key_of(keys, step + STAGES - 1);
-        load_k(key, load_stage);
-        load_v(key, load_stage);
-      }
-      commit_copies();
-      load_stage = load_stage + 1 == STAGES ? 0 : load_stage + 1;
-
       const int key = key_of(keys, step);
-      {
-        float rS[M_TILES][N_TILES][4];
-        gemm_qk(rS, queries, lanes.sK + stage * K_STAGE);
-        if (!sees_all(params, first_row, key)) mask_scores(rS, params, first_row, key, lane);
-        update_max(rO, row_max, row_sum, rS, params.scale_log2);
-        softmax_gemm_pv(rO, rS, row_max, row_sum, lanes.sV + stage * V_STAGE, params.scale_log2);
-      }
-      stage = stage + 1 == STAGES ? 0 : stage + 1;
+      wait_copies<0>();
+      __syncthreads();  // K is there for all; nobody needs the last V any more
+      load_v(key, 0);
+      commit_copies();
+      float rS[M_TILES][N_TILES][4];
+      gemm_qk(rS, queries, lanes.sK);
+      if (!sees_all(params, first_row, key)) mask_scores(rS, params, first_row, key, lane);
+      wait_copies<0>();
+      __syncthreads();  // V is there for all; nobody needs this K any more
+      if (step + 1 < keys.steps) load_k(key_of(keys, step + 1), 0);
+      commit_copies();
+      update_max(rO, row_max, row_sum, rS, params.scale_log2);
+      softmax_gemm_pv(rO, rS, row_max, row_sum, lanes.sV, params.scale_log2);
     }
   }
   finish(params, tile, smem, warp, lane, rO, row_max, row_sum);

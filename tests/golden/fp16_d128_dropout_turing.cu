@@ -1,18 +1,18 @@
 // fatune: forward attention, sm_75
 // request  forward fp16 d128 dropout
-// config   mma block_m=64 block_n=32 warps=4 stages=1 q_in_regs=0 overlap=0 draw_early=0 ctas_per_sm=1
-// budget   32768 bytes of shared memory, 128 threads, about 120 of 255 registers
+// config   mma block_m=128 block_n=32 warps=8 stages=1 q_in_regs=0 overlap=0 draw_early=0 ctas_per_sm=1
+// budget   49152 bytes of shared memory, 256 threads, about 120 of 255 registers
 // parts    mma_forward.cu.in 036e9314, parts/ptx_mma.cu.in 22856ef3, parts/params.cu.in 4c502bea, parts/copy_tile.cu.in d12fa49f, parts/softmax.cu.in 04ccf7ac, parts/dropout.cu.in 37cd1109, parts/mma_tile.cu.in ea84e444, parts/keys.cu.in c2f8b5b9, parts/epilogue_mma.cu.in 3161710f, parts/mma_loop_single.cu.in abeb531d
-// again    fatune emit 'forward fp16 d128 nq1 dropout' --gpu sm_75 --config 'mma block_m=64 block_n=32 warps=4 stages=1 q_in_regs=0 overlap=0 draw_early=0 ctas_per_sm=1'
+// again    fatune emit 'forward fp16 d128 nq1 dropout' --gpu sm_75 --config 'mma block_m=128 block_n=32 warps=8 stages=1 q_in_regs=0 overlap=0 draw_early=0 ctas_per_sm=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691): a block owns
 // BLOCK_M queries of one head and walks over the keys BLOCK_N at a time, from the last to the first, so
 // that tiles cut by the end of the keys or by the diagonal come first. A warp owns WARP_ROWS queries.
 
 // ---- constants ---------------------------------------------------------------------------------
-constexpr int BLOCK_M = 64;    // query rows of a block
+constexpr int BLOCK_M = 128;    // query rows of a block
 constexpr int BLOCK_N = 32;     // keys of a step
-constexpr int WARPS = 4;
+constexpr int WARPS = 8;
 constexpr int THREADS = 32 * WARPS;
 constexpr int STAGES = 1;       // K and V tiles in shared memory
 constexpr int CTAS_PER_SM = 1;
@@ -34,7 +34,7 @@ constexpr int K_STAGE = BLOCK_N * QK_STRIDE;  // bytes
 constexpr int V_STAGE = BLOCK_N * V_STRIDE;
 constexpr int SMEM_K = BLOCK_M * QK_STRIDE;   // behind Q
 constexpr int SMEM_V = SMEM_K + STAGES * K_STAGE;
-static_assert(SMEM_V + STAGES * V_STAGE <= 32768, "shared memory as budgeted");
+static_assert(SMEM_V + STAGES * V_STAGE <= 49152, "shared memory as budgeted");
 
 // ---- one wrapper per instruction ---------------------------------------------------------------
 typedef unsigned short element;  // fp16, moved and multiplied as 16-bit patterns

@@ -25,8 +25,8 @@ int64_t gpu_count_o(const struct ft_request *r) {
   return r->batch * r->seqlen_q * r->heads_q * r->head_dim_v;
 }
 
-double gpu_half_ulp(enum ft_dtype dtype) {
-  return dtype == FT_BF16 ? 0x1p-9 : 0x1p-12;
+double gpu_roundoff(enum ft_dtype dtype) {
+  return dtype == FT_BF16 ? 0x1p-8 : 0x1p-11;
 }
 
 static uint16_t *new_array(int64_t count) {

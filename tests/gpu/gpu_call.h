@@ -39,8 +39,7 @@ int64_t gpu_count_k(const struct ft_request *request);
 int64_t gpu_count_v(const struct ft_request *request);
 int64_t gpu_count_o(const struct ft_request *request);
 
-/* Half the distance between neighbours of the dtype, relative: 2^-9 for bf16, 2^-12 for fp16. The
- * largest relative error of one rounding. */
-double gpu_half_ulp(enum ft_dtype dtype);
+/* The largest relative error of one rounding: 2^-8 for bf16, 2^-11 for fp16. */
+double gpu_roundoff(enum ft_dtype dtype);
 
 #endif

@@ -59,7 +59,7 @@ double gpu_lse_difference(const struct gpu_output *a, const struct gpu_output *b
 void gpu_assert_agree(const struct gpu_output *a, const struct gpu_output *b, enum ft_dtype dtype,
                       double enlarged) {
   gpu_assert_at_most(gpu_o_difference(a, b, dtype),
-                     enlarged * (4 * gpu_half_ulp(dtype) + GPU_SLACK));
+                     enlarged * (4 * gpu_roundoff(dtype) + GPU_SLACK));
   gpu_assert_at_most(gpu_lse_difference(a, b), GPU_LSE_BOUND);
 }
 

@@ -26,7 +26,7 @@ START_TEST(v_of_ones_gives_ones) {
   double largest = 0;
   for (size_t n = 0; n < output.o_count; n++)
     largest = fmax(largest, fabs(gpu_value(&output, dtype, n) - 1));
-  gpu_assert_at_most(largest, 2 * gpu_half_ulp(dtype)); /* the neighbour of 1 at most */
+  gpu_assert_at_most(largest, 2 * gpu_roundoff(dtype)); /* of P, of O */
   gpu_output_free(&output);
   free(ones);
   gpu_inputs_free(&inputs);
@@ -57,7 +57,7 @@ START_TEST(linear_in_v) {
   gpu_call_run(&call, &o2);
   call.v = both;
   gpu_call_run(&call, &o12);
-  const double u = gpu_half_ulp(dtype);
+  const double u = gpu_roundoff(dtype);
   for (size_t n = 0; n < o12.o_count; n++) {
     const double a = gpu_value(&o1, dtype, n), b = gpu_value(&o2, dtype, n);
     const double c = gpu_value(&o12, dtype, n);
@@ -159,7 +159,7 @@ START_TEST(split_keys_merge_to_the_whole) {
   double largest = 0;
   for (size_t n = 0; n < whole.o_count; n++)
     largest = fmax(largest, fabs(merged[n] - gpu_value(&whole, FT_FP16, n)));
-  gpu_assert_at_most(largest, 4 * gpu_half_ulp(FT_FP16) + GPU_SLACK);
+  gpu_assert_at_most(largest, 4 * gpu_roundoff(FT_FP16) + GPU_SLACK);
   gpu_assert_at_most(gpu_lse_difference(&first, &whole), GPU_LSE_BOUND);
   free(merged);
   gpu_output_free(&whole), gpu_output_free(&first), gpu_output_free(&second);
