@@ -21,11 +21,14 @@ CONFIGURE = cmake -DCMAKE_BUILD_TYPE=$(BUILD_TYPE) -DCMAKE_INSTALL_PREFIX=$(PREF
 COMPILE = cmake --build
 SOURCES = $(shell find generator cache runtime tuner tests bench -name '*.[ch]' | sort)
 
-.PHONY: all setup build demo check check-gpu bench golden format lint sanitize portable install clean
+.PHONY: all setup need-gpu build demo check check-gpu bench golden format lint sanitize portable install clean
 all: build
 
 setup:
 	@.ci/setup build nvrtc
+
+need-gpu:
+	@.ci/need-gpu
 
 build: setup
 	@$(CONFIGURE) $(BUILD) >/dev/null
@@ -37,12 +40,10 @@ demo: build
 check: build
 	@.ci/test $(BUILD) -LE gpu -j $(JOBS)
 
-check-gpu: build
-	@.ci/need-gpu
+check-gpu: need-gpu build
 	@.ci/test $(BUILD) -L gpu -V
 
-bench: build
-	@.ci/need-gpu
+bench: need-gpu build
 	@bench/run $(BUILD)
 
 golden: build

@@ -78,7 +78,7 @@ struct ft_query {
 };
 
 /* The winner. Always FT_OK; a fault is a worse hit. Inside the noise-sized tie set (medians within
- * max(1 %, twice the best's spread)) the order is: default config, less shared memory, fewer
+ * ft_tie_limit of winner.h, at most 1 %) the order is: default config, less shared memory, fewer
  * registers, ft_config_compare; so equal data gives equal choices everywhere. Samples of one config
  * measured several times (same key) are pooled. */
 int ft_store_choose(struct ft_store *store, const struct ft_query *query, struct ft_choice *choice);

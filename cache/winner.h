@@ -2,7 +2,7 @@
  * in -> out: trials -> the same trials in winner's order, and one standing per candidate.
  *
  * Trials of the same config, policy, templates, compiler and outcome are one candidate: their
- * samples are pooled. Candidates within max(1 %, twice the best's spread) of the best median are
+ * samples are pooled. Candidates within ft_tie_limit of the best median are
  * tied: noise does not choose between them; the default config, then less shared memory, then fewer
  * registers, then ft_config_compare does. So equal data, in whatever order, gives equal choices. */
 #ifndef CACHE_WINNER_H
@@ -25,6 +25,10 @@ struct ft_standing {            /* one candidate */
   bool is_default;
   bool tied; /* with the best of its outcome */
 };
+
+/* The slowest median that is still as good as the best one: twice the best's spread above it, but
+ * at least 0.3 % and at most 1 %. */
+double ft_tie_limit(double best_us, double spread_us);
 
 /* Sorts entries (measured before predicted before failed; the winner first), drops double ones and
  * makes the standings, to be freed by the caller. *count shrinks to what is left. */

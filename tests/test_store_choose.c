@@ -68,14 +68,16 @@ static const struct {
   int is_default, smem, registers; /* of the slower one; the faster has 0, 65536, 168 */
   bool wins;
 } ties[] = {
-    {100.9, 0.1, 1, 65536, 168, true},  /* within 1 %: default first */
-    {101.1, 0.1, 1, 65536, 168, false}, /* beyond */
-    {103.9, 2.0, 1, 65536, 168, true},  /* within twice the spread */
-    {104.1, 2.0, 1, 65536, 168, false}, /* beyond */
-    {100.5, 0.1, 0, 65535, 255, true},  /* then less shared memory */
-    {100.5, 0.1, 0, 65537, 10, false},  /* which goes before registers */
-    {100.5, 0.1, 0, 65536, 167, true},  /* then fewer registers */
-    {100.5, 0.1, 0, 65536, 169, false},
+    {100.2, 0.0, 1, 65536, 168, true},  /* within 0.3 %: default first */
+    {100.4, 0.0, 1, 65536, 168, false}, /* beyond */
+    {100.7, 0.4, 1, 65536, 168, true},  /* within twice the spread */
+    {100.9, 0.4, 1, 65536, 168, false}, /* beyond */
+    {100.9, 5.0, 1, 65536, 168, true},  /* within 1 %, */
+    {101.1, 5.0, 1, 65536, 168, false}, /* which is all that a spread can excuse */
+    {100.2, 0.1, 0, 65535, 255, true},  /* then less shared memory */
+    {100.2, 0.1, 0, 65537, 10, false},  /* which goes before registers */
+    {100.2, 0.1, 0, 65536, 167, true},  /* then fewer registers */
+    {100.2, 0.1, 0, 65536, 169, false},
 };
 
 START_TEST(ties_have_a_fixed_order) {

@@ -8,6 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "cache/winner.h"
 #include "generator/status.h"
 
 enum { FINALISTS = 8, HEATS = 3 };
@@ -56,10 +57,6 @@ int ft_field_add(struct ft_field *field, const struct ft_trial *trial, struct ft
 
 /* ---- the decision ---- */
 
-static double tie_limit(const struct ft_trial *best) {
-  return best->median_us + fmax(0.01 * best->median_us, 2 * best->spread_us);
-}
-
 /* Among equals. */
 static bool preferred(const struct ft_trial *a, const struct ft_trial *b) {
   if (a->is_default != b->is_default) return a->is_default;
@@ -80,7 +77,7 @@ static const struct ft_entrant *fastest(const struct ft_field *field) {
 const struct ft_entrant *ft_field_winner(const struct ft_field *field) {
   const struct ft_entrant *best = fastest(field), *winner = best;
   if (!best) return NULL;
-  const double limit = tie_limit(&best->trial);
+  const double limit = ft_tie_limit(best->trial.median_us, best->trial.spread_us);
   for (int n = 0; n < field->count; n++) {
     const struct ft_entrant *entrant = &field->entrants[n];
     if (entrant->trial.median_us <= limit && preferred(&entrant->trial, &winner->trial))
@@ -183,7 +180,7 @@ int ft_field_finals(struct ft_field *field, const volatile sig_atomic_t *stop) {
         best = entrant;
     }
     if (!best) break;
-    limit = tie_limit(&best->trial);
+    limit = ft_tie_limit(best->trial.median_us, best->trial.spread_us);
   }
   return ft_field_flush(field);
 }

@@ -34,7 +34,7 @@ int ft_field_finals(struct ft_field *field, const volatile sig_atomic_t *stop);
 /* Records what still waits, as it is. */
 int ft_field_flush(struct ft_field *field);
 
-/* By the store's rule: within max(1 %, twice the best's spread) the default, else less shared
+/* By the store's rule: within ft_tie_limit of the best the default, else less shared
  * memory, fewer registers, ft_config_compare. NULL when nothing ran. */
 const struct ft_entrant *ft_field_winner(const struct ft_field *field);
 
