@@ -184,7 +184,7 @@ static int search(struct ft_nvrtc *nvrtc, struct ft_text *tried) {
   for (size_t i = 0; i < sizeof toolkits / sizeof *toolkits && status == FT_E_NO_NVRTC; i++)
     status = try_pattern(nvrtc, tried, "", toolkits[i]);
   /* Set-up's folder; empty in a build that is to leave this machine. */
-  if (status == FT_E_NO_NVRTC && *FATUNE_DEPS_DIR)
+  if (status == FT_E_NO_NVRTC && sizeof FATUNE_DEPS_DIR > 1)
     status = try_wheels(nvrtc, tried, FATUNE_DEPS_DIR "/python");
   if (status == FT_E_NO_NVRTC) status = try_beside(nvrtc, tried);
   if (status == FT_E_NO_NVRTC) status = try_python_on_path(nvrtc, tried);

@@ -107,8 +107,8 @@ struct fatune_mask {
 };
 
 /* Bitmap [heads][row_blocks][col_blocks] in host memory -> lists in host memory, the pure part of
- * fatune_mask_make; heads counts (batch, head) pairs. lists has heads * row_blocks entries; blocks may
- * be NULL to count only. Returns the number of kept blocks. */
+ * fatune_mask_make; heads counts (batch, head) pairs. lists has heads * row_blocks entries; blocks
+ * may be NULL to count only. Returns the number of kept blocks. */
 int64_t ft_mask_lists(const uint8_t *bitmap, int64_t heads, int64_t row_blocks, int64_t col_blocks,
                       struct ft_mask_list *lists, int32_t *blocks);
 

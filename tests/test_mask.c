@@ -35,8 +35,8 @@ static uint8_t *random_bitmap(unsigned seed, int64_t count, int percent) {
   return bitmap;
 }
 
-/* The lists of a (batch, head) name every row block once, longest first, and of each exactly the kept
- * columns, in order. */
+/* The lists of a (batch, head) name every row block once, longest first, and of each exactly the
+ * kept columns, in order. */
 static void check_lists(unsigned seed, const uint8_t *bitmap, int64_t heads, int64_t rows,
                         int64_t cols, const struct ft_mask_list *lists, const int32_t *blocks) {
   for (int64_t head = 0; head < heads; head++) {

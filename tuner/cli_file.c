@@ -39,7 +39,7 @@ int cli_file_write(struct cli *cli, const char *path, const void *bytes, size_t 
   if (strcmp(path, "-") == 0) {
     if (cli->options.json)
       return ft_fail(FT_E_ARGUMENT, "--output is '-' with --json; allowed: a file");
-    fwrite(bytes, 1, length, stdout); /* main looks at ferror(stdout) */
+    (void)fwrite(bytes, 1, length, stdout); /* main looks at ferror(stdout) */
     return FT_OK;
   }
   if (stat(path, &state) == 0 && !S_ISREG(state.st_mode)) { /* a device or pipe is written into */

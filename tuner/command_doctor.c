@@ -8,8 +8,6 @@
 
 #include "generator/status.h"
 
-extern char **environ;
-
 enum state { STATE_OK, STATE_MISSING, STATE_UNKNOWN, STATE_BAD };
 
 struct doctor {

@@ -41,7 +41,7 @@ static void fill_trial(const struct prediction *prediction, const struct ft_cand
   }
   const struct ft_kernel *kernel = &compiled->kernel;
   ft_trial_set_kernel(trial, kernel);
-  if (kernel->spill_bytes > 0 && !candidate->is_default) {
+  if (kernel->spill_bytes > FT_SPILL_TOLERATED && !candidate->is_default) {
     char reason[64];
     snprintf(reason, sizeof reason, "%d bytes of local memory per thread", kernel->spill_bytes);
     ft_trial_end(trial, FT_OUTCOME_SPILLED, reason);
@@ -131,7 +131,8 @@ static int decide(struct prediction *prediction) {
   struct ft_tune_summary *summary = prediction->summary;
   const struct ft_entrant *winner = ft_field_winner(&prediction->field);
   if (!winner) {
-    return ft_fail(FT_E_NOT_FOUND, "none of %d candidates compiles without spills", summary->tried);
+    return ft_fail(FT_E_NOT_FOUND, "none of %d candidates compiles with few enough spills",
+                   summary->tried);
   }
   /* Not kept, it is compiled again when needed. A recalled winner's was kept when it won first. */
   if (winner->kernel.image) prediction->rig->keep(prediction->rig->payload, &winner->kernel);

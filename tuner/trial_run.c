@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "tuner/model.h"
 #include "generator/status.h"
 
 /* A candidate this much slower than the best is not worth more than one run. */
@@ -92,7 +93,7 @@ int ft_trial_run(const struct ft_trial_run *run, const struct ft_candidate *cand
   }
   ft_trial_set_kernel(trial, &compiled->kernel);
   /* The default is measured come what may: it is what the others are compared with. */
-  if (compiled->kernel.spill_bytes > 0 && !candidate->is_default) {
+  if (compiled->kernel.spill_bytes > FT_SPILL_TOLERATED && !candidate->is_default) {
     char reason[64];
     snprintf(reason, sizeof reason, "%d bytes of local memory per thread",
              compiled->kernel.spill_bytes);

@@ -2,7 +2,7 @@
 // request  forward bf16 d128
 // config   mma block_m=128 block_n=32 warps=8 stages=2 q_in_regs=1 overlap=1 draw_early=0 ctas_per_sm=1
 // budget   32768 bytes of shared memory, 256 threads, about 176 of 255 registers
-// parts    mma_forward.cu.in 036e9314, parts/ptx_mma.cu.in 22856ef3, parts/params.cu.in 4c502bea, parts/copy_tile.cu.in d12fa49f, parts/softmax.cu.in 04ccf7ac, parts/mma_tile.cu.in ea84e444, parts/keys.cu.in c2f8b5b9, parts/epilogue_mma.cu.in 3161710f, parts/mma_loop_overlap.cu.in d01439f1
+// parts    mma_forward.cu.in 036e9314, parts/ptx_mma.cu.in 22856ef3, parts/params.cu.in 4c502bea, parts/copy_tile.cu.in d12fa49f, parts/softmax.cu.in 04ccf7ac, parts/mma_tile.cu.in ea84e444, parts/keys.cu.in d69dbfdb, parts/epilogue_mma.cu.in 3161710f, parts/mma_loop_overlap.cu.in 45fe73b0
 // again    fatune emit 'forward bf16 d128 nq1' --gpu sm_90 --config 'mma block_m=128 block_n=32 warps=8 stages=2 q_in_regs=1 overlap=1 draw_early=0 ctas_per_sm=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691): a block owns
@@ -401,7 +401,7 @@ __device__ __forceinline__ int visible_keys(const ForwardParams &params, int i) 
   return params.nk;
 }
 
-// The steps of a tile: all keys some row of it can see, last to first.
+// The steps of a tile: all keys some row of it can see.
 struct Keys {
   int steps;
 };
@@ -412,9 +412,7 @@ __device__ __forceinline__ Keys find_keys(const ForwardParams &params, const Til
 }
 
 // First key of a step.
-__device__ __forceinline__ int key_of(const Keys &keys, int step) {
-  return (keys.steps - 1 - step) * BLOCK_N;
-}
+__device__ __forceinline__ int key_of(const Keys &, int step) { return step * BLOCK_N; }
 
 // Whether a warp's rows see no key of the step at all, and whether they see all of them.
 __device__ __forceinline__ bool sees_all(const ForwardParams &params, int first_row, int key) {
@@ -527,34 +525,37 @@ fatune_kernel(const __grid_constant__ ForwardParams params) {
     Queries queries;
     load_queries(queries, lanes.sQ);
     __syncthreads();
-    // S of the next step is computed between the maximum and the exponentials of this one: the matrix unit has
-    // work while the exponentials run. Group g of the copies is K of step g + 1 and V of step g.
-    load_k(key_of(keys, 0), 0);
+    // Steps run from the last to the first. S of the next step is computed between the maximum and the
+    // exponentials of this one: the matrix unit has work while the exponentials run. A group of copies is V of
+    // one step and K of the next.
+    const int last = keys.steps - 1;
+    load_k(key_of(keys, last), 0);
     commit_copies();
     #pragma unroll
-    for (int step = 0; step < STAGES - 1; ++step) {
-      if (step + 1 < keys.steps) load_k(key_of(keys, step + 1), step + 1);
-      if (step < keys.steps) load_v(key_of(keys, step), step);
+    for (int ahead = 0; ahead < STAGES - 1; ++ahead) {
+      if (last - ahead - 1 >= 0) load_k(key_of(keys, last - ahead - 1), ahead + 1);
+      if (last - ahead >= 0) load_v(key_of(keys, last - ahead), ahead);
       commit_copies();
     }
     float rS[M_TILES][N_TILES][4];
     wait_copies<STAGES - 1>();
     __syncthreads();
     gemm_qk(rS, queries, lanes.sK);
-    int stage = 0;       // of V of this step
-    int last_stage = STAGES - 1;
-    for (int step = 0; step < keys.steps; ++step) {
+    int stage = 0;  // of V of this step; K of it was there, too
+    for (int step = last; step >= 0; --step) {
       const int next_stage = stage + 1 == STAGES ? 0 : stage + 1;
       wait_copies<STAGES - 2>();
       __syncthreads();
-      if (step + STAGES < keys.steps) load_k(key_of(keys, step + STAGES), stage);
-      if (step + STAGES - 1 < keys.steps) load_v(key_of(keys, step + STAGES - 1), last_stage);
+      if (step - STAGES >= 0) load_k(key_of(keys, step - STAGES), stage);
+      if (step - (STAGES - 1) >= 0) {
+        load_v(key_of(keys, step - (STAGES - 1)), stage == 0 ? STAGES - 1 : stage - 1);
+      }
       commit_copies();
 
       const int key = key_of(keys, step);
       if (!sees_all(params, first_row, key)) mask_scores(rS, params, first_row, key, lane);
       update_max(rO, row_max, row_sum, rS, params.scale_log2);
-      if (step + 1 < keys.steps) {  // one block of code, so that the compiler can interleave the two lines
+      if (step > 0) {  // one block of code, so that the compiler can interleave the two lines
         float rS_next[M_TILES][N_TILES][4];
         gemm_qk(rS_next, queries, lanes.sK + next_stage * K_STAGE);
         softmax_gemm_pv(rO, rS, row_max, row_sum, lanes.sV + stage * V_STAGE, params.scale_log2);
@@ -569,7 +570,6 @@ fatune_kernel(const __grid_constant__ ForwardParams params) {
       } else {
         softmax_gemm_pv(rO, rS, row_max, row_sum, lanes.sV + stage * V_STAGE, params.scale_log2);
       }
-      last_stage = stage;
       stage = next_stage;
     }
   }

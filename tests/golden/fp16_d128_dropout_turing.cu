@@ -2,7 +2,7 @@
 // request  forward fp16 d128 dropout
 // config   mma block_m=128 block_n=32 warps=8 stages=1 q_in_regs=0 overlap=0 draw_early=0 ctas_per_sm=1
 // budget   49152 bytes of shared memory, 256 threads, about 120 of 255 registers
-// parts    mma_forward.cu.in 036e9314, parts/ptx_mma.cu.in 22856ef3, parts/params.cu.in 4c502bea, parts/copy_tile.cu.in d12fa49f, parts/softmax.cu.in 04ccf7ac, parts/dropout.cu.in 37cd1109, parts/mma_tile.cu.in ea84e444, parts/keys.cu.in c2f8b5b9, parts/epilogue_mma.cu.in 3161710f, parts/mma_loop_single.cu.in abeb531d
+// parts    mma_forward.cu.in 036e9314, parts/ptx_mma.cu.in 22856ef3, parts/params.cu.in 4c502bea, parts/copy_tile.cu.in d12fa49f, parts/softmax.cu.in 04ccf7ac, parts/dropout.cu.in 37cd1109, parts/mma_tile.cu.in ea84e444, parts/keys.cu.in d69dbfdb, parts/epilogue_mma.cu.in 3161710f, parts/mma_loop_single.cu.in 359dc46a
 // again    fatune emit 'forward fp16 d128 nq1 dropout' --gpu sm_75 --config 'mma block_m=128 block_n=32 warps=8 stages=1 q_in_regs=0 overlap=0 draw_early=0 ctas_per_sm=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691): a block owns
@@ -487,7 +487,7 @@ __device__ __forceinline__ int visible_keys(const ForwardParams &params, int i) 
   return params.nk;
 }
 
-// The steps of a tile: all keys some row of it can see, last to first.
+// The steps of a tile: all keys some row of it can see.
 struct Keys {
   int steps;
 };
@@ -498,9 +498,7 @@ __device__ __forceinline__ Keys find_keys(const ForwardParams &params, const Til
 }
 
 // First key of a step.
-__device__ __forceinline__ int key_of(const Keys &keys, int step) {
-  return (keys.steps - 1 - step) * BLOCK_N;
-}
+__device__ __forceinline__ int key_of(const Keys &, int step) { return step * BLOCK_N; }
 
 // Whether a warp's rows see no key of the step at all, and whether they see all of them.
 __device__ __forceinline__ bool sees_all(const ForwardParams &params, int first_row, int key) {
@@ -610,10 +608,10 @@ fatune_kernel(const __grid_constant__ ForwardParams params) {
     copy_tile<BLOCK_M, D_PAD / 8, HEAD_DIM / 8, QK_STRIDE>(smem, gQ, int(params.q_stride.row),
                                                            params.nq - tile.q0);
     const Queries queries = {lanes.sQ};
-    // One buffer each: V of this step travels during Q K^T, K of the next one during softmax and P V.
-    load_k(key_of(keys, 0), 0);
+    // Steps run from the last to the first. One buffer each: V of this step travels during Q K^T, K of the next one during softmax and P V.
+    load_k(key_of(keys, keys.steps - 1), 0);
     commit_copies();
-    for (int step = 0; step < keys.steps; ++step) {
+    for (int step = keys.steps - 1; step >= 0; --step) {
       const int key = key_of(keys, step);
       wait_copies<0>();
       __syncthreads();  // K is there for all; nobody needs the last V any more
@@ -625,7 +623,7 @@ fatune_kernel(const __grid_constant__ ForwardParams params) {
       if (!sees_all(params, first_row, key)) mask_scores(rS, params, first_row, key, lane);
       wait_copies<0>();
       __syncthreads();  // V is there for all; nobody needs this K any more
-      if (step + 1 < keys.steps) load_k(key_of(keys, step + 1), 0);
+      if (step > 0) load_k(key_of(keys, step - 1), 0);
       commit_copies();
       update_max(rO, row_max, row_sum, rS, params.scale_log2);
       softmax_gemm_pv(rO, rS, row_max, row_sum, dropout, lanes.sV, params.scale_log2);

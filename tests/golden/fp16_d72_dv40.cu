@@ -2,7 +2,7 @@
 // request  forward fp16 d72 dv40 causal=top-left
 // config   mma block_m=128 block_n=64 warps=8 stages=3 q_in_regs=0 overlap=0 draw_early=0 ctas_per_sm=1
 // budget   77824 bytes of shared memory, 256 threads, about 96 of 255 registers
-// parts    mma_forward.cu.in 036e9314, parts/ptx_mma.cu.in 22856ef3, parts/params.cu.in 4c502bea, parts/copy_tile.cu.in d12fa49f, parts/softmax.cu.in 04ccf7ac, parts/mma_tile.cu.in ea84e444, parts/keys.cu.in c2f8b5b9, parts/epilogue_mma.cu.in 3161710f, parts/mma_loop_staged.cu.in 8329a4c2
+// parts    mma_forward.cu.in 036e9314, parts/ptx_mma.cu.in 22856ef3, parts/params.cu.in 4c502bea, parts/copy_tile.cu.in d12fa49f, parts/softmax.cu.in 04ccf7ac, parts/mma_tile.cu.in ea84e444, parts/keys.cu.in d69dbfdb, parts/epilogue_mma.cu.in 3161710f, parts/mma_loop_staged.cu.in 017c921d
 // again    fatune emit 'forward fp16 d72 dv40 nq1 causal=top-left' --gpu sm_120 --config 'mma block_m=128 block_n=64 warps=8 stages=3 q_in_regs=0 overlap=0 draw_early=0 ctas_per_sm=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691): a block owns
@@ -396,7 +396,7 @@ __device__ __forceinline__ int visible_keys(const ForwardParams &params, int i) 
   return min(params.nk, i + params.causal_shift + 1);
 }
 
-// The steps of a tile: all keys some row of it can see, last to first.
+// The steps of a tile: all keys some row of it can see.
 struct Keys {
   int steps;
 };
@@ -407,9 +407,7 @@ __device__ __forceinline__ Keys find_keys(const ForwardParams &params, const Til
 }
 
 // First key of a step.
-__device__ __forceinline__ int key_of(const Keys &keys, int step) {
-  return (keys.steps - 1 - step) * BLOCK_N;
-}
+__device__ __forceinline__ int key_of(const Keys &, int step) { return step * BLOCK_N; }
 
 // Whether a warp's rows see no key of the step at all, and whether they see all of them.
 __device__ __forceinline__ bool sees_nothing(const ForwardParams &params, int first_row, int key) {
@@ -521,28 +519,29 @@ fatune_kernel(const __grid_constant__ ForwardParams params) {
     copy_tile<BLOCK_M, D_PAD / 8, HEAD_DIM / 8, QK_STRIDE>(smem, gQ, int(params.q_stride.row),
                                                            params.nq - tile.q0);
     const Queries queries = {lanes.sQ};
-    // One group of copies a step: K and V of step + STAGES - 1 travel while step is computed. The barrier says
-    // both that this step's tiles are there for all and that the last step's are no longer needed.
+    // Steps run from the last to the first. One group of copies a step: K and V of STAGES - 1 steps ahead travel
+    // while one is computed. The barrier says both that this step's tiles are there for all and that those of
+    // the step before are no longer needed.
     #pragma unroll
-    for (int step = 0; step < STAGES - 1; ++step) {
-      if (step < keys.steps) {
-        const int key = key_of(keys, step);
-        load_k(key, step);
-        load_v(key, step);
+    for (int ahead = 0; ahead < STAGES - 1; ++ahead) {
+      if (keys.steps - 1 - ahead >= 0) {
+        const int key = key_of(keys, keys.steps - 1 - ahead);
+        load_k(key, ahead);
+        load_v(key, ahead);
       }
       commit_copies();
     }
-    int stage = 0, load_stage = STAGES - 1;
-    for (int step = 0; step < keys.steps; ++step) {
+    int stage = 0;
+    for (int step = keys.steps - 1; step >= 0; --step) {
       wait_copies<STAGES - 2>();
       __syncthreads();
-      if (step + STAGES - 1 < keys.steps) {
-        const int key = key_of(keys, step + STAGES - 1);
-        load_k(key, load_stage);
-        load_v(key, load_stage);
+      if (step - (STAGES - 1) >= 0) {
+        const int key = key_of(keys, step - (STAGES - 1));
+        const int free_stage = stage == 0 ? STAGES - 1 : stage - 1;
+        load_k(key, free_stage);
+        load_v(key, free_stage);
       }
       commit_copies();
-      load_stage = load_stage + 1 == STAGES ? 0 : load_stage + 1;
 
       const int key = key_of(keys, step);
       if (!sees_nothing(params, first_row, key)) {

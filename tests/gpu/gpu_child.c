@@ -14,8 +14,6 @@
 #include "tuner/measure.h"
 #include "tuner/problem.h"
 
-extern char **environ;
-
 /* What every child works on. */
 struct child {
   fatune_session *session;

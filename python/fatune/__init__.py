@@ -1,0 +1,22 @@
+"""fatune: exact attention on NVIDIA GPUs by kernels compiled and tuned for the case at hand.
+
+A thin layer over the C library (runtime/fatune.h is its manual): PyTorch tensors go in by address
+and strides, on the current stream; nothing is copied, and nothing waits for the GPU.
+
+    out = fatune.attention(q, k, v, causal=True)              # [batch, heads, seq, dim], as SDPA
+    out, lse = fatune.attention(q, k, v, dropout=0.1, seed=7, return_lse=True)
+
+PyTorch is imported at the first call that takes tensors, so the package also serves machines
+without it (parse_request, Session.emit, Session.tune).
+"""
+
+from ._attention import BlockMask, attention, default_session
+from ._library import Error, library_path, version
+from ._session import Plan, Request, Session, parse_request
+
+__version__ = version()
+
+__all__ = [
+    "BlockMask", "Error", "Plan", "Request", "Session", "attention", "default_session",
+    "library_path", "parse_request", "version",
+]

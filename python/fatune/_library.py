@@ -1,0 +1,102 @@
+"""Finds and loads libfatune.so, declares its functions, turns a status into an exception."""
+
+import ctypes as c
+import functools
+import os
+import pathlib
+
+from . import _structs as s
+
+_NAME = "libfatune.so"
+
+
+class Error(RuntimeError):
+    """A call of the library failed: `status` is its code (a fatune_status of runtime/fatune.h),
+    `detail` names the argument, its value and what is allowed."""
+
+    def __init__(self, status, text, detail):
+        super().__init__(f"{text}: {detail}" if detail else text)
+        self.status = status
+        self.detail = detail
+
+
+def _candidates():
+    """Where the library may be: beside the package, in the build folders of a checkout, installed."""
+    package = pathlib.Path(__file__).resolve().parent
+    root = package.parent.parent
+    for folder in (package, root / "build" / "portable", root / "build"):
+        yield from (str(folder / _NAME), str(folder / (_NAME + ".0")))
+    yield from (_NAME + ".0", _NAME)
+
+
+def _load():
+    chosen = os.environ.get("FATUNE_LIBRARY")
+    if chosen:
+        return chosen, c.CDLL(chosen)
+    tried = []
+    for candidate in _candidates():
+        if os.sep in candidate and not os.path.exists(candidate):
+            tried.append(candidate)
+            continue
+        try:
+            return candidate, c.CDLL(candidate)
+        except OSError as error:
+            tried.append(str(error))
+    raise ImportError("no libfatune.so; FATUNE_LIBRARY may name it. Tried: " + "; ".join(tried))
+
+
+# name: result, arguments. Pointers to handles are c_void_p; addresses of structs go by byref.
+_pointer, _text = c.c_void_p, c.c_char_p
+_FUNCTIONS = {
+    "fatune_status_text": (_text, c.c_int),
+    "fatune_detail": (_text,),
+    "fatune_version": (_text,),
+    "fatune_session_open": (c.c_int, c.POINTER(_pointer), c.POINTER(s.SessionOptions)),
+    "fatune_session_close": (None, _pointer),
+    "fatune_request_parse": (c.c_int, c.POINTER(s.Request), _text),
+    "fatune_mask_make": (c.c_int, c.POINTER(_pointer), _pointer, c.POINTER(s.MaskOptions), _pointer),
+    "fatune_mask_density": (c.c_double, _pointer),
+    "fatune_mask_free": (None, _pointer),
+    "fatune_plan_make": (c.c_int, c.POINTER(_pointer), _pointer, c.POINTER(s.Request)),
+    "fatune_plan_make_with": (c.c_int, c.POINTER(_pointer), _pointer, c.POINTER(s.Request), _text),
+    "fatune_plan_free": (None, _pointer),
+    "fatune_plan_origin": (_text, _pointer),
+    "fatune_plan_config": (_text, _pointer),
+    "fatune_plan_source": (_text, _pointer),
+    "fatune_plan_workspace_size": (c.c_int, _pointer, c.POINTER(c.c_size_t)),
+    "fatune_plan_run": (c.c_int, _pointer, c.POINTER(s.Arguments), _pointer),
+    "fatune_emit": (c.c_int, c.POINTER(_pointer), _pointer, c.POINTER(s.Request), _text, _text),
+    "fatune_text_free": (None, _pointer),
+    "fatune_tune": (c.c_int, _pointer, c.POINTER(s.Request), c.POINTER(s.TuneOptions)),
+}
+
+
+@functools.lru_cache(maxsize=None)
+def _loaded():
+    path, library = _load()
+    for name, (result, *arguments) in _FUNCTIONS.items():
+        function = getattr(library, name)
+        function.restype = result
+        function.argtypes = arguments
+    return path, library
+
+
+def library():
+    """The loaded library, its functions declared."""
+    return _loaded()[1]
+
+
+def library_path():
+    """The file the library was loaded from."""
+    return _loaded()[0]
+
+
+def version():
+    return library().fatune_version().decode()
+
+
+def check(status):
+    """Raises Error unless the status is 0. Only in the thread that made the call."""
+    if status != 0:
+        lib = library()
+        raise Error(status, lib.fatune_status_text(status).decode(), lib.fatune_detail().decode())

@@ -1,0 +1,156 @@
+"""Session and Plan: the library's handles as objects that free themselves."""
+
+import ctypes as c
+import math
+import os
+import threading
+import weakref
+
+from . import _structs as s
+from ._library import check, library
+
+Request = s.Request
+
+
+def parse_request(text):
+    """The Request of a text such as "forward bf16 d128 hq32 hkv8 b2 nq4096 causal"."""
+    request = Request()
+    check(library().fatune_request_parse(request, text.encode()))
+    return request
+
+
+def _as_request(request):
+    return parse_request(request) if isinstance(request, str) else request
+
+
+def _bytes(text):
+    return None if text is None else os.fsencode(text)
+
+
+def _octave(value):
+    """The exponent of the nearest power of two: what the library's buckets are made of."""
+    return round(math.log2(value))
+
+
+def bucket_of(request):
+    """What a plan's config is chosen for: requests of one kernel class whose sizes round to the
+    same powers of two share a plan."""
+    heads_kv = request.heads_kv or request.heads_q or 1
+    return (
+        request.pass_, request.dtype, request.head_dim, request.head_dim_v or request.head_dim,
+        request.causal, request.dropout, request.mask_rows, request.mask_cols,
+        request.deterministic, _octave((request.batch or 1) * heads_kv),
+        _octave((request.heads_q or 1) / heads_kv), _octave(request.seqlen_q),
+        _octave(request.seqlen_k or request.seqlen_q), _octave(request.mask_density or 1),
+    )
+
+
+class _OpenSession:
+    """The handle of a session. Plans and masks refer to it, so that it is closed after them all,
+    in whatever order Python lets go of the objects."""
+
+    def __init__(self, options):
+        self.handle = c.c_void_p()
+        self._options = options  # ctypes would not keep the callback in it alive by itself
+        lib = library()
+        check(lib.fatune_session_open(self.handle, options))
+        self._close = weakref.finalize(self, lib.fatune_session_close, self.handle)
+        self._close.atexit = False  # the driver may be gone by then
+
+
+class Plan:
+    """A request made ready to run. Made by Session.plan."""
+
+    def __init__(self, opened, request, config=None):
+        self._opened = opened
+        self.request = request
+        handle = c.c_void_p()
+        lib = library()
+        if config is None:
+            check(lib.fatune_plan_make(handle, opened.handle, request))
+        else:
+            check(lib.fatune_plan_make_with(handle, opened.handle, request, config.encode()))
+        self.handle = handle
+        self._free = weakref.finalize(self, lib.fatune_plan_free, handle)
+        self._free.atexit = False
+
+    @property
+    def origin(self):
+        """Where the config and the kernel came from."""
+        return library().fatune_plan_origin(self.handle).decode()
+
+    @property
+    def config(self):
+        return library().fatune_plan_config(self.handle).decode()
+
+    @property
+    def source(self):
+        """The emitted CUDA C."""
+        return library().fatune_plan_source(self.handle).decode()
+
+    def run(self, arguments, stream):
+        """Launches; `arguments` is a struct fatune_arguments, `stream` a CUstream."""
+        check(library().fatune_plan_run(self.handle, arguments, stream))
+
+
+class Session:
+    """The caches, the templates and, if there is one, the GPU. Thread-safe.
+
+    device: CUDA ordinal, or None for the current context's GPU, else the first. The folders default
+    to the environment's. memory_only: no cache file is read or written. compile=False: run what is
+    in the caches, compile nothing. log: a function that takes one line of warning.
+    """
+
+    def __init__(self, *, device=None, cache_dir=None, system_path=None, template_dir=None,
+                 memory_only=False, compile=True, log=None):
+        options = s.SessionOptions(
+            device=0 if device is None else 1 + device, cache_dir=_bytes(cache_dir),
+            system_path=_bytes(system_path), template_dir=_bytes(template_dir),
+            memory_only=int(memory_only), compile=0 if compile else -1)
+        if log is not None:
+            options.log = s.LogFunction(lambda _, line: log(line.decode(errors="replace")))
+        self.opened = _OpenSession(options)
+        self.handle = self.opened.handle
+        self._plans = {}
+        self._lock = threading.Lock()
+
+    def plan(self, request, config=None):
+        """A new Plan of a Request or its text; config: use this one, not the best known."""
+        return Plan(self.opened, _as_request(request), config)
+
+    def cached_plan(self, request):
+        """The plan of the request's kernel class and bucket, made at the first call."""
+        key = bucket_of(request)
+        plan = self._plans.get(key)
+        if plan is not None:
+            return plan
+        with self._lock:
+            if key not in self._plans:
+                self._plans[key] = Plan(self.opened, request)
+            return self._plans[key]
+
+    def forget_plans(self):
+        """Later calls look their config up anew, for instance after tuning."""
+        with self._lock:
+            self._plans = {}
+
+    def emit(self, request, gpu=None, config=None):
+        """CUDA C of a request for a GPU by name ("a100", "sm_80"; None: the session's)."""
+        text = c.c_void_p()
+        lib = library()
+        check(lib.fatune_emit(text, self.handle, _as_request(request),
+                              None if gpu is None else gpu.encode(),
+                              None if config is None else config.encode()))
+        try:
+            return c.cast(text, c.c_char_p).value.decode()
+        finally:
+            lib.fatune_text_free(text)
+
+    def tune(self, request, *, if_missing=True, budget_seconds=0, jobs=0, progress=None):
+        """Measures candidates for a request on the session's GPU and keeps what it learnt;
+        progress(done, total, best_us) is called after each. Later plans find the winner."""
+        options = s.TuneOptions(if_missing=int(if_missing), budget_seconds=budget_seconds, jobs=jobs)
+        if progress is not None:
+            options.progress = s.ProgressFunction(lambda _, *told: progress(*told))
+        check(library().fatune_tune(self.handle, _as_request(request), options))
+        self.forget_plans()

@@ -1,0 +1,85 @@
+"""The structs of runtime/fatune.h, field by field in its order (tests/test_structs.py compares
+their layout with a C compiler's). Each begins with its size, which the library checks."""
+
+import ctypes as c
+
+FORWARD, BACKWARD = range(2)
+FP16, BF16 = range(2)
+CAUSAL_NONE, CAUSAL_BOTTOM_RIGHT, CAUSAL_TOP_LEFT = range(3)
+
+LogFunction = c.CFUNCTYPE(None, c.c_void_p, c.c_char_p)
+ProgressFunction = c.CFUNCTYPE(None, c.c_void_p, c.c_int, c.c_int, c.c_double)
+
+
+class Sized(c.Structure):
+    """A struct that begins with its size; everything else starts as 0, which means default."""
+
+    def __init__(self, **fields):
+        super().__init__(**fields)
+        self.size = c.sizeof(self)
+
+
+class SessionOptions(Sized):
+    c_name = "fatune_session_options"
+    _fields_ = [
+        ("size", c.c_size_t), ("device", c.c_int), ("cache_dir", c.c_char_p),
+        ("system_path", c.c_char_p), ("template_dir", c.c_char_p), ("memory_only", c.c_int),
+        ("compile", c.c_int), ("log", LogFunction), ("payload", c.c_void_p),
+    ]
+
+
+class Request(Sized):
+    """What is asked for; see fatune_request in runtime/fatune.h for every field."""
+
+    c_name = "fatune_request"
+    _fields_ = [
+        ("size", c.c_size_t), ("pass_", c.c_int), ("dtype", c.c_int), ("head_dim", c.c_int),
+        ("head_dim_v", c.c_int), ("causal", c.c_int), ("dropout", c.c_int), ("mask_rows", c.c_int),
+        ("mask_cols", c.c_int), ("deterministic", c.c_int), ("batch", c.c_int64),
+        ("heads_q", c.c_int), ("heads_kv", c.c_int), ("seqlen_q", c.c_int64),
+        ("seqlen_k", c.c_int64), ("mask_density", c.c_double),
+    ]
+
+    def __repr__(self):
+        fields = ", ".join(f"{name}={getattr(self, name)}" for name, _ in self._fields_[1:])
+        return f"Request({fields})"
+
+
+class MaskOptions(Sized):
+    c_name = "fatune_mask_options"
+    _fields_ = [
+        ("size", c.c_size_t), ("blocks", c.c_void_p), ("on_device", c.c_int),
+        ("mask_rows", c.c_int), ("mask_cols", c.c_int), ("batch", c.c_int64), ("heads", c.c_int),
+        ("seqlen_q", c.c_int64), ("seqlen_k", c.c_int64),
+    ]
+
+
+class Tensor(c.Structure):
+    c_name = "fatune_tensor"
+    _fields_ = [
+        ("data", c.c_void_p), ("stride_batch", c.c_int64), ("stride_seq", c.c_int64),
+        ("stride_head", c.c_int64),
+    ]
+
+
+class Arguments(Sized):
+    c_name = "fatune_arguments"
+    _fields_ = [
+        ("size", c.c_size_t), ("q", Tensor), ("k", Tensor), ("v", Tensor), ("o", Tensor),
+        ("lse", c.c_void_p), ("batch", c.c_int64), ("heads_q", c.c_int), ("heads_kv", c.c_int),
+        ("seqlen_q", c.c_int64), ("seqlen_k", c.c_int64), ("scale", c.c_float),
+        ("dropout", c.c_float), ("seed", c.c_uint64), ("offset", c.c_uint64),
+        ("seed_device", c.c_void_p), ("offset_device", c.c_void_p), ("mask", c.c_void_p),
+        ("workspace", c.c_void_p),
+    ]
+
+
+class TuneOptions(Sized):
+    c_name = "fatune_tune_options"
+    _fields_ = [
+        ("size", c.c_size_t), ("if_missing", c.c_int), ("budget_seconds", c.c_double),
+        ("jobs", c.c_int), ("progress", ProgressFunction), ("payload", c.c_void_p),
+    ]
+
+
+ALL = (SessionOptions, Request, MaskOptions, Tensor, Arguments, TuneOptions)

@@ -1,0 +1,93 @@
+"""What the tests share: where the build is, and stand-ins for PyTorch and its tensors."""
+
+import os
+import pathlib
+import sys
+import types
+
+PYTHON = pathlib.Path(__file__).resolve().parent.parent
+ROOT = PYTHON.parent
+BUILD = pathlib.Path(os.environ.get("FATUNE_BUILD_DIR") or ROOT / "build")
+FAKE_CUDA = BUILD / "fake" / "libfake_cuda.so"
+FAKE_NVRTC = BUILD / "fake" / "libfake_nvrtc.so"
+
+sys.path.insert(0, str(PYTHON))
+if "FATUNE_LIBRARY" not in os.environ and (BUILD / "libfatune.so").exists():
+    os.environ["FATUNE_LIBRARY"] = str(BUILD / "libfatune.so")
+
+
+class Device:
+    def __init__(self, type_, index=None):
+        self.type, self.index = type_, index
+
+    def __eq__(self, other):
+        return (self.type, self.index) == (other.type, other.index)
+
+    def __str__(self):
+        return self.type if self.index is None else f"{self.type}:{self.index}"
+
+
+CUDA, CPU = Device("cuda", 0), Device("cpu")
+
+
+class Tensor:
+    """As much of torch.Tensor as the package looks at; its memory is an invented address."""
+
+    next_address = 0x10000000
+
+    def __init__(self, shape, dtype, device=CUDA, strides=None):
+        self.shape, self.dtype, self.device = tuple(shape), dtype, device
+        if strides is None:
+            strides, step = [], 1
+            for extent in reversed(self.shape):
+                strides.insert(0, step)
+                step *= extent
+        self.strides = tuple(strides)
+        self.requires_grad = False
+        self.address = Tensor.next_address
+        Tensor.next_address += 0x1000000
+
+    def dim(self):
+        return len(self.shape)
+
+    def stride(self):
+        return self.strides
+
+    def numel(self):
+        count = 1
+        for extent in self.shape:
+            count *= extent
+        return count
+
+    def element_size(self):
+        return 8 if self.dtype == "int64" else 2
+
+    def data_ptr(self):
+        return self.address
+
+
+class _Nothing:
+    def __init__(self, *_):
+        pass
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        return False
+
+    def record(self):
+        pass
+
+
+def fake_torch():
+    """A module `torch` whose tensors are those above."""
+    torch = types.ModuleType("torch")
+    torch.float16, torch.bfloat16, torch.float32 = "float16", "bfloat16", "float32"
+    torch.bool, torch.uint8 = "bool", "uint8"
+    torch.is_grad_enabled = lambda: True
+    torch.empty = lambda shape, dtype, device: Tensor(shape, dtype, device)
+    torch.cuda = types.SimpleNamespace(
+        device=_Nothing, Event=_Nothing, current_device=lambda: 0,
+        current_stream=lambda device=None: types.SimpleNamespace(cuda_stream=0x5717EA))
+    return torch

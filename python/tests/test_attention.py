@@ -1,0 +1,142 @@
+"""attention() hands the library what its tensors say: a driver that records launches looks on.
+The tensors are stand-ins, so neither PyTorch nor a GPU is needed."""
+
+import ctypes
+import os
+import sys
+import unittest
+from unittest import mock
+
+import support
+from support import CPU, FAKE_CUDA, FAKE_NVRTC, Tensor
+
+import fatune
+
+
+class Launch(ctypes.Structure):
+    """What the recording driver tells of the last launch (struct fake_launch)."""
+
+    _fields_ = [("count", ctypes.c_int), ("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3),
+                ("smem", ctypes.c_uint), ("stream", ctypes.c_void_p),
+                ("words", ctypes.c_uint64 * 64)]
+
+
+def bf16(*shape, **more):
+    return Tensor(shape, "bfloat16", **more)
+
+
+@unittest.skipUnless(FAKE_CUDA.exists() and FAKE_NVRTC.exists(), "the build has no stand-in driver")
+class Attention(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        environment = {"FATUNE_LIBCUDA": str(FAKE_CUDA), "FATUNE_LIBNVRTC": str(FAKE_NVRTC),
+                       "FATUNE_LIBNVML": "/nowhere"}
+        cls.patches = [mock.patch.dict(os.environ, environment),
+                       mock.patch.dict(sys.modules, {"torch": support.fake_torch()})]
+        for patch in cls.patches:
+            patch.start()
+        cls.driver = ctypes.CDLL(str(FAKE_CUDA))
+        cls.driver.fake_cuda_last_launch.restype = ctypes.POINTER(Launch)
+        cls.driver.fake_cuda_reset.argtypes = [ctypes.c_char_p]
+        cls.driver.cuCtxPushCurrent_v2.argtypes = [ctypes.c_void_p]
+        cls.driver.fake_cuda_reset(None)
+        cls.session = fatune.Session(memory_only=True)
+        cls.driver.cuCtxPushCurrent_v2(0x1000)
+
+    @classmethod
+    def tearDownClass(cls):
+        for patch in cls.patches:
+            patch.stop()
+
+    def launch(self, *tensors, **options):
+        """The launch that a call makes, and its result."""
+        before = self.driver.fake_cuda_last_launch().contents.count
+        result = fatune.attention(*tensors, session=self.session, **options)
+        launch = self.driver.fake_cuda_last_launch().contents
+        self.assertEqual(launch.count, before + 1)
+        self.assertEqual(launch.stream, 0x5717EA)
+        return launch, result
+
+    def test_bhsd(self):
+        q, k, v = bf16(2, 8, 100, 64), bf16(2, 2, 300, 64), bf16(2, 2, 300, 32)
+        launch, out = self.launch(q, k, v)
+        self.assertEqual(out.shape, (2, 8, 100, 32))
+        self.assertEqual(list(launch.words[:5]),
+                         [q.address, k.address, v.address, out.address, 0])
+        # Strides of batch, sequence and head of q, k, v, o.
+        self.assertEqual(list(launch.words[5:17]), [
+            8 * 100 * 64, 64, 100 * 64, 2 * 300 * 64, 64, 300 * 64,
+            2 * 300 * 32, 32, 300 * 32, 8 * 100 * 32, 32, 100 * 32])
+
+    def test_bshd_and_lse(self):
+        q, k = bf16(3, 50, 4, 128), bf16(3, 70, 4, 128)
+        launch, (out, lse) = self.launch(q, k, k, layout="bshd", return_lse=True, causal="top-left")
+        self.assertEqual((out.shape, lse.shape, lse.dtype), ((3, 50, 4, 128), (3, 4, 50), "float32"))
+        self.assertEqual(launch.words[4], lse.address)
+        self.assertEqual(list(launch.words[5:8]), [50 * 4 * 128, 4 * 128, 128])
+
+    def test_broadcast_keys(self):
+        q, k = bf16(2, 4, 64, 64), bf16(2, 4, 96, 64, strides=(0, 0, 64, 1))
+        launch, _ = self.launch(q, k, k)
+        self.assertEqual(list(launch.words[8:11]), [0, 64, 0])
+
+    def test_seeds(self):
+        q, seed = bf16(1, 2, 64, 64), Tensor((1,), "int64")
+        launch, _ = self.launch(q, q, q, dropout=0.25, seed=-1, offset=5)
+        self.assertEqual(list(launch.words[17:21]), [2**64 - 1, 5, 0, 0])
+        launch, _ = self.launch(q, q, q, dropout=0.25, seed=seed)
+        self.assertEqual(launch.words[19], seed.address)
+
+    def test_plans_are_kept_by_bucket(self):
+        session = fatune.Session(memory_only=True)
+        def plans_after(length, **options):
+            fatune.attention(*[bf16(1, 2, length, 64)] * 3, session=session, **options)
+            return len(session._plans)
+        self.assertEqual([plans_after(1000), plans_after(1100), plans_after(4096)], [1, 1, 2])
+        self.assertEqual(plans_after(1000, causal=True), 3)
+
+    def test_given_output(self):
+        q, out = bf16(1, 2, 64, 64), bf16(1, 2, 64, 64)
+        launch, result = self.launch(q, q, q, out=out)
+        self.assertIs(result, out)
+        self.assertEqual(launch.words[3], out.address)
+        with self.assertRaisesRegex(ValueError, "out is"):
+            fatune.attention(q, q, q, out=bf16(1, 2, 65, 64), session=self.session)
+
+    def test_empty_is_nothing(self):
+        before = self.driver.fake_cuda_last_launch().contents.count
+        out = fatune.attention(bf16(1, 2, 0, 64), bf16(1, 2, 9, 64), bf16(1, 2, 9, 64),
+                               session=self.session)
+        self.assertEqual(out.shape, (1, 2, 0, 64))
+        self.assertEqual(self.driver.fake_cuda_last_launch().contents.count, before)
+
+    def test_refusals(self):
+        q = bf16(1, 2, 64, 64)
+        wrong = [
+            (ValueError, "k is on cpu", (q, bf16(1, 2, 64, 64, device=CPU), q), {}),
+            (TypeError, "v is float16", (q, q, Tensor((1, 2, 64, 64), "float16")), {}),
+            (ValueError, "q has 3 dim", (bf16(2, 64, 64), q, q), {}),
+            (ValueError, "stride 64 in its last", (q, bf16(1, 2, 64, 64, strides=(0, 0, 1, 64)), q), {}),
+            (ValueError, "multiple of k's, 3", (q, bf16(1, 3, 64, 64), bf16(1, 3, 64, 64)), {}),
+            (ValueError, "v has 65 keys", (q, q, bf16(1, 2, 65, 64)), {}),
+            (ValueError, "head dim of k is 72", (q, bf16(1, 2, 64, 72), q), {}),
+            (ValueError, "batches", (q, bf16(2, 2, 64, 64), q), {}),
+            (ValueError, "layout", (q, q, q), {"layout": "sbhd"}),
+            (ValueError, "causal", (q, q, q), {"causal": "left"}),
+            (ValueError, "scale", (q, q, q), {"scale": 0.0}),
+            (fatune.Error, "dropout", (q, q, q), {"dropout": 1.5}),
+            (TypeError, "seed is bfloat16", (q, q, q), {"dropout": 0.5, "seed": q}),
+        ]
+        for kind, message, tensors, options in wrong:
+            with self.subTest(message), self.assertRaisesRegex(kind, message):
+                fatune.attention(*tensors, session=self.session, **options)
+
+    def test_gradients_are_not_lost_in_silence(self):
+        q = bf16(1, 2, 64, 64)
+        q.requires_grad = True
+        with self.assertRaisesRegex(NotImplementedError, "backward"):
+            fatune.attention(q, q, q, session=self.session)
+
+
+if __name__ == "__main__":
+    unittest.main()
