@@ -220,7 +220,7 @@ struct bytes {
 static inline struct bytes read_bytes(const char *path) {
   FILE *const file = fopen(path, "rb");
   ck_assert_msg(file != NULL, "%s", path);
-  fseek(file, 0, SEEK_END);
+  ck_assert_int_eq(fseek(file, 0, SEEK_END), 0);
   struct bytes bytes = {NULL, (size_t)ftell(file)};
   rewind(file);
   bytes.data = malloc(bytes.size + 1);

@@ -190,7 +190,7 @@ START_TEST(broken_texts_are_refused_by_name) {
   char word[64];
   snprintf(word, sizeof word, " %s=", broken[_i].field);
   /* bucket is first and has no blank before it */
-  char *found = strncmp(whole, word + 1, strlen(word + 1)) == 0 ? whole : strstr(whole, word);
+  char *found = strstr(whole, word + 1) == whole ? whole : strstr(whole, word);
   if (found) {
     const char *end = strchr(found + 1, '=') + 1;
     end = *end == '"' ? strchr(end + 1, '"') + 1 : end + strcspn(end, " ");

@@ -65,6 +65,15 @@ class Tensor:
     def data_ptr(self):
         return self.address
 
+    def contiguous(self):
+        return self
+
+    def __getitem__(self, index):
+        """tensor[None, None], which puts two extents of 1 in front."""
+        front = Tensor((1,) * len(index) + self.shape, self.dtype, self.device)
+        front.address = self.address
+        return front
+
 
 class _Nothing:
     def __init__(self, *_):

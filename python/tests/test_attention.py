@@ -110,6 +110,20 @@ class Attention(unittest.TestCase):
         self.assertEqual(out.shape, (1, 2, 0, 64))
         self.assertEqual(self.driver.fake_cuda_last_launch().contents.count, before)
 
+    def test_block_mask(self):
+        kept = (ctypes.c_uint8 * 6)(1, 0, 1, 0, 0, 1)  # 2 x 3 blocks
+        blocks = Tensor((2, 3), "uint8", device=CPU)
+        blocks.address = ctypes.addressof(kept)
+        mask = fatune.BlockMask(blocks, 64, 128, 100, 300, session=self.session)
+        self.assertEqual(mask.density, 0.5)
+        q, k = bf16(1, 2, 100, 64), bf16(1, 2, 300, 64)
+        launch, _ = self.launch(q, k, k, mask=mask)
+        self.assertEqual(list(launch.words[23:25]), [0, 0])  # the same for all batches and heads
+        with self.assertRaisesRegex(fatune.Error, "mask"):
+            fatune.attention(q, q, q, mask=mask, session=self.session)
+        with self.assertRaisesRegex(ValueError, "blocks is"):
+            fatune.BlockMask(blocks, 64, 64, 100, 300, session=self.session)
+
     def test_refusals(self):
         q = bf16(1, 2, 64, 64)
         wrong = [

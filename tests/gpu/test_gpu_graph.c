@@ -20,7 +20,7 @@ struct graphs {
 };
 
 static struct graphs open_graphs(void) {
-  struct graphs graphs;
+  struct graphs graphs = {0};
   *(void **)&graphs.begin = gpu_driver_symbol("cuStreamBeginCapture_v2");
   *(void **)&graphs.end = gpu_driver_symbol("cuStreamEndCapture");
   *(void **)&graphs.instantiate = gpu_driver_symbol("cuGraphInstantiateWithFlags");
