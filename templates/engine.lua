@@ -7,9 +7,8 @@
 
 local engine = {}
 
--- One text line as a Lua call: literal pieces and $(...) values alternate.
+-- One text line with values as a Lua call: literal pieces and $(...) values alternate.
 local function text_line_to_lua(line, number)
-  if not line:find("$(", 1, true) then return string.format("emit_line(%d, %q)", number, line) end
   local pieces, position = {}, 1
   while true do
     local start, stop = line:find("%$%b()", position)
@@ -22,14 +21,31 @@ local function text_line_to_lua(line, number)
   return string.format("emit_line(%d, %s)", number, table.concat(pieces, ", "))
 end
 
+-- Lines without values as one call with one long string. It begins with a dot, because Lua drops a line break
+-- that comes first.
+local function plain_lines_to_lua(lines, number)
+  return string.format("emit_lines(%d, [====[.%s]====])", number, table.concat(lines, "\n"))
+end
+
 local function template_to_lua(text)
-  local chunk, number = {}, 0
+  local chunk, plain, number = {}, {}, 0
+  local function flush()
+    if #plain > 0 then chunk[#chunk + 1] = plain_lines_to_lua(plain, number - #plain) end
+    plain = {}
+  end
   if text:sub(-1) ~= "\n" then text = text .. "\n" end
   for line in text:gmatch("([^\n]*)\n") do
     number = number + 1
     local statement = line:match("^%s*//@(.*)$")
-    chunk[#chunk + 1] = statement or text_line_to_lua(line, number)
+    if statement or line:find("$(", 1, true) or line:find("]====]", 1, true) then
+      flush()
+      chunk[#chunk + 1] = statement or text_line_to_lua(line, number)
+    else
+      plain[#plain + 1] = line
+    end
   end
+  number = number + 1
+  flush()
   return table.concat(chunk, "\n")
 end
 
@@ -72,6 +88,12 @@ function engine.render(name, values, read)
       math = math, string = string, table = table, ipairs = ipairs, pairs = pairs,
       tostring = tostring, error = error,
       part = render_file,
+      emit_lines = function(number, text)
+        for line in (text .. "\n"):gmatch("([^\n]*)\n", 2) do
+          lines[#lines + 1], files[#files + 1], numbers[#numbers + 1] = line, file, number
+          number = number + 1
+        end
+      end,
       emit_line = function(number, ...)
         local pieces, late = { ... }, false
         for i = 2, #pieces, 2 do

@@ -1,0 +1,104 @@
+"""report.py: recorded results as the tables of the README.
+in -> out: bench/results/<machine>/*.json -> markdown on stdout."""
+
+import json
+import pathlib
+import sys
+
+
+def table(heads, rows):
+    lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
+    lines += ["| " + " | ".join(str(cell) for cell in row) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def number(value, digits=0):
+    return "-" if value is None else f"{value:.{digits}f}"
+
+
+def yes(value):
+    return "yes" if value else "no"
+
+
+def forward_grid(result):
+    rows = [(row["d"], row["n"], yes(row["causal"]), number(row["fatune"]), number(row["fa2"]),
+             number(row["ratio"], 2), number(row.get("cudnn"))) for row in result["rows"]]
+    dims = ", ".join(f"d = {dim}: {value:.3f}" for dim, value in result["by_dim"].items())
+    return (f"Forward, bf16, batch · n = 16384, heads · d = 2048, TFLOP/s. Geometric mean of the ratio to "
+            f"FlashAttention-2: **{result['geomean']:.3f}** ({dims}), least {result['least']:.3f}. Tuning "
+            f"all {len(rows)} took {result['tune_seconds']:.0f} s ({result['effort']}).\n\n"
+            + table(("d", "n", "causal", "fatune", "FA2", "ratio", "cuDNN"), rows))
+
+
+def dropout(result):
+    rows = [(row["d"], yes(row["causal"]), number(row["fatune"]), number(row["fatune_dropout"]),
+             f"{row['cost'] * 100:.1f} %", number(row["fa2"]), number(row["fa2_dropout"]),
+             number(row["to_fa2_dropout"], 2)) for row in result["rows"]]
+    return (f"Dropout {result['probability']}, n = 4096, TFLOP/s.\n\n"
+            + table(("d", "causal", "without", "with", "cost", "FA2 without", "FA2 with",
+                     "with / FA2 with"), rows))
+
+
+def block_sparse(result):
+    rows = [(row["d"], row["what"], f"{row['kept'] * 100:.1f} %", number(row["us"]),
+             number(row["tflops"]), number(row["to_dense"], 2)) for row in result["rows"]]
+    return ("Block-sparse, 128×128 blocks, n = 16384, TFLOP/s of useful work.\n\n"
+            + table(("d", "mask", "kept", "µs", "TFLOP/s", "of dense"), rows))
+
+
+def memory(result):
+    rows = [(row["n"], row["what"], number(row["driver_mib"], 1), number(row["allocator_mib"], 1))
+            for row in result["rows"]]
+    return ("Device memory beyond inputs and outputs, 16 heads, d = 64, causal, MiB.\n\n"
+            + table(("n", "", "from the driver", "allocator's peak"), rows))
+
+
+def overheads(result):
+    rows = [("compile one kernel, cold, one core (median of ten)", f"{result['compile_ms']:.0f} ms"),
+            ("the same as a process of its own", f"{result['compile_process_ms']:.0f} ms"),
+            ("host time of `fatune_plan_run`", f"{result['run_us']:.2f} µs"),
+            ("plan from warm caches in a new process", f"{result['warm_plan_us'] / 1e3:.2f} ms"),
+            ("open a session, CUDA's start included", f"{result['warm_session_us'] / 1e3:.0f} ms")]
+    return table(("what", "time"), rows)
+
+
+def tune_quality(result):
+    rows = [(row["what"], f"{row['tried']} of {row['legal']}", number(row["wall_seconds"], 1),
+             number(row["us"], 1), row["config"]) for row in result["rows"]]
+    return (f"Tuning `{result['request']}`: the chosen config reaches {result['quality']:.3f} of the best.\n\n"
+            + table(("", "candidates", "seconds", "µs", "config"), rows))
+
+
+SECTIONS = (forward_grid, dropout, block_sparse, memory, overheads, tune_quality)
+
+
+def clocks(result):
+    told = [result[when].get("clocks.sm", "?") for when in ("clocks_before", "clocks_after")]
+    return f"{told[0]} → {told[1]} MHz"
+
+
+def report(folder):
+    print(f"### {folder.name}\n")
+    for section in SECTIONS:
+        path = folder / f"{section.__name__}.json"
+        if not path.exists():
+            continue
+        result = json.loads(path.read_text())
+        machine = result["machine"]
+        print(section(result))
+        print(f"\n{result['date'][:10]}, {machine['gpu']}, driver {machine['driver']}, NVRTC "
+              f"{(machine['nvrtc'] or '?').split('+')[0]}, PyTorch {machine['torch']}, templates "
+              f"{(machine['templates'] or '?')[:12]}, SM clock {clocks(result)}.\n")
+
+
+def main():
+    root = pathlib.Path(__file__).resolve().parent / "results"
+    folders = [pathlib.Path(argument) for argument in sys.argv[1:]] or sorted(root.glob("*/"))
+    if not folders:
+        sys.exit(f"no results in {root}")
+    for folder in folders:
+        report(folder)
+
+
+if __name__ == "__main__":
+    main()
