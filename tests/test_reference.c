@@ -123,18 +123,19 @@ END_TEST
 START_TEST(dropout_takes_the_agreed_bits) {
   const uint64_t seed = 0x0123456789ABCDEFu, offset = 0xFEDCBA9876543210u;
   for (int i = 0; i < 40; i++) {
-    for (int j = 0; j < 40; j++) {
-      const uint32_t counter[4] = {0x76543210u, (uint32_t)(j / 32 * 4 + j % 8 / 2), 3 * 5 + 2,
+    for (int j = 0; j < 140; j++) {
+      const uint32_t counter[4] = {0x76543210u, (uint32_t)(j / 64 * 4 + j % 8 / 2), 3 * 5 + 2,
                                    (uint32_t)(i / 16 * 8 + i % 8)};
       const uint32_t key[2] = {0x89ABCDEFu, 0x01234567u ^ 0xFEDCBA98u};
       uint32_t words[4];
       ft_philox(counter, key, words);
-      const int word = (i / 8 % 2) + 2 * (j / 8 % 2);
-      const unsigned char bytes[4] = {(unsigned char)words[word], (unsigned char)(words[word] >> 8),
-                                      (unsigned char)(words[word] >> 16),
-                                      (unsigned char)(words[word] >> 24)};
-      const int low = (j % 2 * 2 + j / 16 % 2) % 4; /* the second 16 keys: a byte further */
-      const uint32_t u = (uint32_t)(bytes[low] | bytes[(low + 1) % 4] << 8) & 0x3FFF;
+      unsigned char bytes[4][4]; /* of each word, the least significant first */
+      for (int n = 0; n < 16; n++) bytes[n / 4][n % 4] = (unsigned char)(words[n / 4] >> n % 4 * 8);
+      const int word = (i / 8 % 2) + 2 * (j / 8 % 2), fragment = j / 16 % 4, low = j % 2 * 2;
+      unsigned u = bytes[word][low] | (unsigned)bytes[word][low + 1] << 8;
+      const unsigned char *const other = bytes[(word + fragment) % 4];
+      if (fragment != 0) u ^= other[(low + 1) % 4] | (unsigned)other[(low + 2) % 4] << 8;
+      u &= 0x3FFF;
       ck_assert(!ft_dropout_keeps(seed, offset, 3, 5, 2, i, j, u + 1));
       ck_assert(ft_dropout_keeps(seed, offset, 3, 5, 2, i, j, u));
     }

@@ -35,16 +35,17 @@ uint32_t ft_dropout_threshold(double probability) {
 
 bool ft_dropout_keeps(uint64_t seed, uint64_t offset, int64_t batch, int heads_q, int head,
                       int64_t i, int64_t j, uint32_t threshold) {
-  const uint32_t counter[4] = {(uint32_t)offset, (uint32_t)((j / 32) * 4 + (j % 8) / 2),
+  const uint32_t counter[4] = {(uint32_t)offset, (uint32_t)((j / 64) * 4 + (j % 8) / 2),
                                (uint32_t)(batch * heads_q + head),
                                (uint32_t)((i / 16) * 8 + i % 8)};
   const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32) ^ (uint32_t)(offset >> 32)};
   uint32_t words[4];
   ft_philox(counter, key, words);
-  /* One draw serves the 16 elements of a 16x32 block that one thread holds as two mma fragments;
-   * the second fragment takes the words turned by a byte. */
-  uint32_t word = words[(i / 8) % 2 + 2 * ((j / 8) % 2)];
-  if ((j / 16) % 2 == 1) word = word >> 8 | word << 24;
+  /* One draw serves the 32 elements of a 16x64 block that one thread holds as four mma fragments;
+   * all but the first mix in another word, turned by a byte. */
+  const int64_t w = (i / 8) % 2 + 2 * ((j / 8) % 2), fragment = (j / 16) % 4;
+  const uint32_t other = words[(w + fragment) % 4];
+  const uint32_t word = fragment == 0 ? words[w] : words[w] ^ (other >> 8 | other << 24);
   const uint32_t half = j % 2 ? word >> 16 : word;
   return (half & 0x3FFFu) >= threshold;
 }

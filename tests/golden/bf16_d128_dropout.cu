@@ -2,7 +2,7 @@
 // request  forward bf16 d128 causal dropout
 // config   mma block_m=128 block_n=64 warps=8 stages=1 q_in_regs=0 overlap=0 draw_early=1 ctas_per_sm=1
 // budget   65536 bytes of shared memory, 256 threads, about 136 of 255 registers
-// parts    mma_forward.cu.in 036e9314, parts/ptx_mma.cu.in 22856ef3, parts/params.cu.in 4c502bea, parts/copy_tile.cu.in d12fa49f, parts/softmax.cu.in 04ccf7ac, parts/dropout.cu.in 37cd1109, parts/mma_tile.cu.in ea84e444, parts/keys.cu.in d69dbfdb, parts/epilogue_mma.cu.in 3161710f, parts/mma_loop_single.cu.in 359dc46a
+// parts    mma_forward.cu.in 036e9314, parts/ptx_mma.cu.in 22856ef3, parts/params.cu.in 4c502bea, parts/copy_tile.cu.in d12fa49f, parts/softmax.cu.in 04ccf7ac, parts/dropout.cu.in 92cc9330, parts/mma_tile.cu.in ea84e444, parts/keys.cu.in d69dbfdb, parts/epilogue_mma.cu.in 3161710f, parts/mma_loop_single.cu.in 359dc46a
 // again    fatune emit 'forward bf16 d128 nq1 causal dropout' --gpu sm_86 --config 'mma block_m=128 block_n=64 warps=8 stages=1 q_in_regs=0 overlap=0 draw_early=1 ctas_per_sm=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691): a block owns
@@ -277,18 +277,20 @@ __device__ __forceinline__ void exponentiate(unsigned (&rP)[M_TILES][4], float (
 
 // ---- dropout -----------------------------------------------------------------------------------
 // The mask is a pure function of (seed, offset, batch, head, i, j), whatever the tiles: Philox4x32-10
-// (Salmon et al., SC'11). One draw of 128 bits serves the 16 elements of a 16x32 block that one lane holds as
-// two mma fragments: rows i, i + 8, columns j, j + 1, j + 8, j + 9 and the same 16 further:
-//   counter = { offset.low, (j / 32) * 4 + j % 8 / 2, batch * heads_q + head, (i / 16) * 8 + i % 8 }
-//   key     = { seed.low, seed.high ^ offset.high }
-//   word    = (i / 8) % 2 + 2 * ((j / 8) % 2), rotated right by 8 bits where (j / 16) % 2 = 1
-//   half    = the low half of the word for even j, the high half for odd j
-// An element is dropped when the low 14 bits of its half are below the threshold round(p 2^14). Every byte
-// thus serves two elements, high in one and low in the other: each is dropped with exactly the probability
-// threshold / 2^14, and the two are correlated by less than 1 in 100.
+// (Salmon et al., SC'11). One draw of four words r[0..3] serves the 32 elements of a 16x64 block that one lane
+// holds as four mma fragments: rows i, i + 8, columns j, j + 1, j + 8, j + 9 and the same 16, 32, 48 further:
+//   counter  = { offset.low, (j / 64) * 4 + j % 8 / 2, batch * heads_q + head, (i / 16) * 8 + i % 8 }
+//   key      = { seed.low, seed.high ^ offset.high }
+//   w        = (i / 8) % 2 + 2 * ((j / 8) % 2), the element's register in its fragment
+//   fragment = (j / 16) % 4
+//   word     = r[w]                                                     in fragment 0,
+//              r[w] ^ (r[(w + fragment) % 4] rotated right by 8 bits)   in fragments 1, 2, 3
+//   half     = the low half of the word for even j, the high half for odd j
+// An element is dropped when the low 14 bits of its half are below the threshold round(p 2^14). Any two elements
+// are independent: of the words that make them, each has bits that the other has not.
 // What varies along the keys enters the first round by XOR alone, so that most of the first three rounds is
 // the same for all keys or for all rows of a warp.
-constexpr int KEYS_PER_DRAW = BLOCK_N % 32 == 0 ? 32 : 16;
+constexpr int KEYS_PER_DRAW = BLOCK_N % 64 == 0 ? 64 : BLOCK_N % 32 == 0 ? 32 : 16;
 constexpr int DRAWS_HELD = BLOCK_N / KEYS_PER_DRAW;  // those of a whole step, drawn beside Q K^T
 
 struct Dropout {
@@ -332,12 +334,11 @@ __device__ __forceinline__ void philox(unsigned (&r)[4], unsigned key0, unsigned
 
 // The draw that serves the keys from 16 `block` of this step on, for all rows of the warp.
 __device__ __forceinline__ void draw(Dropout &dropout, int block) {
-  const int key_block = dropout.key_block + block;
   #pragma unroll
   for (int m = 0; m < M_TILES; ++m) {
     unsigned (&random)[4] = dropout.random[block * 16 / KEYS_PER_DRAW % DRAWS_HELD][m];
     random[0] = dropout.offset;
-    random[1] = key_block / 2 * 4 + dropout.column;
+    random[1] = (dropout.key_block + block) / 4 * 4 + dropout.column;
     random[2] = dropout.batch_head;
     random[3] = dropout.row + m * 8;
     philox(random, dropout.key[0], dropout.key[1]);
@@ -346,18 +347,30 @@ __device__ __forceinline__ void draw(Dropout &dropout, int block) {
   }
 }
 
-// Zeroes the dropped elements of the 16 keys from 16 `block` on, P given as A fragments. 14-bit integers
-// compare like the fp16 numbers of the same bits.
-__device__ __forceinline__ void drop(unsigned (&rP)[M_TILES][4], const Dropout &dropout, int block) {
+// Zeroes the dropped elements of one fragment of P for each 16 rows of the warp. 14-bit integers compare like
+// the fp16 numbers of the same bits.
+template <int FRAGMENT>
+__device__ __forceinline__ void drop_fragment(unsigned (&rP)[M_TILES][4], const Dropout &dropout, int held) {
   #pragma unroll
   for (int m = 0; m < M_TILES; ++m) {
+    const unsigned (&random)[4] = dropout.random[held][m];
     #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      unsigned random = dropout.random[block * 16 / KEYS_PER_DRAW % DRAWS_HELD][m][i];
-      if (block * 16 % KEYS_PER_DRAW != 0) random = __funnelshift_r(random, random, 8);
-      rP[m][i] &= halves_ge(random & 0x3FFF3FFFu, dropout.threshold_pair);
+      const unsigned other = random[(i + FRAGMENT) % 4];
+      const unsigned word = FRAGMENT == 0 ? random[i] : random[i] ^ __funnelshift_r(other, other, 8);
+      rP[m][i] &= halves_ge(word & 0x3FFF3FFFu, dropout.threshold_pair);
     }
   }
+}
+
+// The 16 keys from 16 `block` of this step on.
+__device__ __forceinline__ void drop(unsigned (&rP)[M_TILES][4], const Dropout &dropout, int block) {
+  const int held = block * 16 / KEYS_PER_DRAW % DRAWS_HELD;
+  const int fragment = block % 4;  // known to the compiler: steps begin at multiples of 64 keys
+  if (fragment == 0) drop_fragment<0>(rP, dropout, held);
+  if (fragment == 1) drop_fragment<1>(rP, dropout, held);
+  if (fragment == 2) drop_fragment<2>(rP, dropout, held);
+  if (fragment == 3) drop_fragment<3>(rP, dropout, held);
 }
 
 // ---- the two products, mma.sync fragments from shared memory ---------------------------------------
