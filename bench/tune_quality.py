@@ -1,30 +1,32 @@
 """tune_quality.py: how close a normal search comes to an exhaustive one, and how long both take.
-in -> out: one request, empty caches -> seconds of each search, candidates tried, and the two
-winners measured side by side: time of the best over time of the chosen, 1 being perfect."""
+in -> out: requests, empty caches -> seconds of each search, candidates tried, and the two winners
+of each measured side by side: time of the best over time of the chosen, 1 being perfect."""
 
 import tempfile
 
 import common
 
 OPTIONS = {
-    "--request": {"default": "forward bf16 d128 hq16 b4 nq4096 causal"},
+    "--requests": {"nargs": "+", "default": ["forward bf16 d128 hq16 b4 nq4096 causal",
+                                             "forward bf16 d64 hq32 b1 nq16384",
+                                             "forward bf16 d256 hq8 b16 nq1024 causal"]},
     "--exhaustive-budget": {"type": float, "default": 240.0},
 }
 
 
-def search(options, effort, budget):
+def search(options, request, effort, budget):
     with tempfile.TemporaryDirectory() as cache:
-        document = common.tune(options, [options.request], cache=cache, effort=effort, budget=budget)
+        document = common.tune(options, [request], cache=cache, effort=effort, budget=budget)
     result = document["results"][0]
     result["complete"] = document["complete"]
     result["wall_seconds"] = document["seconds"]
     return result
 
 
-def side_by_side(options, fatune, torch, configs):
+def side_by_side(options, fatune, torch, request_text, configs):
     """Median microseconds of each config, measured in turn."""
     session = fatune.default_session(torch.cuda.current_device())
-    request = fatune.parse_request(options.request)
+    request = fatune.parse_request(request_text)
     kinds = {0: torch.float16, 1: torch.bfloat16}
 
     def tensor(seq, heads, dim):
@@ -52,27 +54,34 @@ def side_by_side(options, fatune, torch, configs):
     return [contender.median_us for contender in contenders]
 
 
+def compare(options, torch, report, request):
+    """Both searches for one request; returns the quality of what the first chose."""
+    chosen = search(options, request, options.effort, options.budget)
+    best = search(options, request, "quick" if options.quick else "exhaustive",
+                  options.exhaustive_budget)
+    import fatune
+    torch.manual_seed(0)
+    with torch.no_grad():
+        times = side_by_side(options, fatune, torch, request, [chosen["config"], best["config"]])
+    for what, result, us in (("chosen", chosen, times[0]), ("best", best, times[1])):
+        report.add(request=request, what=what, us=us, tuned_us=result["best_us"],
+                   default_us=result["default_us"], tried=result["tried"], legal=result["legal"],
+                   seconds=result["seconds"], wall_seconds=result["wall_seconds"],
+                   complete=result["complete"], spilled=result["spilled"], wrong=result["wrong"],
+                   failed=result["failed"], compile_seconds=result["compile_seconds"],
+                   measure_seconds=result["measure_seconds"], config=result["config"])
+    quality = min(times) / times[0]
+    print(f"chosen reaches {quality:.4f} of the best, in {chosen['wall_seconds']:.0f} s")
+    return quality
+
+
 def main():
     options = common.parse_arguments(__doc__.splitlines()[0], effort="normal", budget=120.0,
                                      options=OPTIONS)
     torch = common.import_torch()
     report = common.Report("tune_quality", options)
-    chosen = search(options, options.effort, options.budget)
-    best = search(options, "quick" if options.quick else "exhaustive", options.exhaustive_budget)
-    import fatune
-    torch.manual_seed(0)
-    with torch.no_grad():
-        times = side_by_side(options, fatune, torch, [chosen["config"], best["config"]])
-    for what, result, us in (("chosen", chosen, times[0]), ("best", best, times[1])):
-        report.add(what=what, us=us, tuned_us=result["best_us"], default_us=result["default_us"],
-                   tried=result["tried"], legal=result["legal"], seconds=result["seconds"],
-                   wall_seconds=result["wall_seconds"], complete=result["complete"],
-                   spilled=result["spilled"], wrong=result["wrong"], failed=result["failed"],
-                   compile_seconds=result["compile_seconds"],
-                   measure_seconds=result["measure_seconds"], config=result["config"])
-    quality = min(times) / times[0]
-    print(f"chosen reaches {quality:.4f} of the best, in {chosen['wall_seconds']:.0f} s")
-    report.write(request=options.request, quality=quality)
+    quality = [compare(options, torch, report, request) for request in options.requests]
+    report.write(requests=options.requests, quality=quality, least=min(quality))
 
 
 if __name__ == "__main__":
