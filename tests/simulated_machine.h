@@ -53,7 +53,7 @@ static int simulated_compile(void *payload, const struct ft_config *config,
   kernel->registers = 100 + index % 7;
   kernel->smem_bytes = 1000 * (1 + index % 5);
   kernel->threads = 128;
-  kernel->spill_bytes = machine->fates[index] == SPILLS ? 64 : 0;
+  kernel->spill_bytes = machine->fates[index] == SPILLS ? 80 : 0;
   const int name = machine->fates[index] == SAME_IMAGE ? index - 1 : index;
   if (name != index) kernel->smem_bytes = 1000 * (1 + name % 5);
   kernel->image_digest = ft_digest_of(&name, sizeof name);

@@ -1,5 +1,5 @@
-/* test_reference.c: the yardstick itself: formats, Philox, float64 attention, allowances, verdicts.
- * in -> out: published vectors, all 16-bit patterns, random problems (seed printed) -> Check suite.
+/* test_reference.c: the yardstick itself: formats, float64 attention, allowances, verdicts.
+ * in -> out: all 16-bit patterns, random problems (seed printed) -> Check suite.
  */
 #include "tests/suites.h"
 
@@ -96,67 +96,6 @@ START_TEST(rounding_takes_the_nearest) {
                   "seed %llu: %a became %a, not %a", (unsigned long long)seed, (double)narrow,
                   (double)rounded, expected);
   }
-}
-END_TEST
-
-/* ---- Philox and dropout ---- */
-
-/* kat_vectors of Random123, philox 4x32 10. */
-START_TEST(philox_known_answers) {
-  static const uint32_t vectors[3][10] = {
-      {0, 0, 0, 0, 0, 0, 0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8},
-      {0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff, 0x408f276d,
-       0x41c83b0e, 0xa20bc7c6, 0x6d5451fd},
-      {0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344, 0xa4093822, 0x299f31d0, 0xd16cfe09,
-       0x94fdcceb, 0x5001e420, 0x24126ea1},
-  };
-  for (int n = 0; n < 3; n++) {
-    uint32_t words[4];
-    ft_philox(vectors[n], vectors[n] + 4, words);
-    for (int w = 0; w < 4; w++) ck_assert_uint_eq(words[w], vectors[n][6 + w]);
-  }
-}
-END_TEST
-
-/* The words of one draw by hand: which element takes which 16 bits is a contract with the kernels.
- */
-START_TEST(dropout_takes_the_agreed_bits) {
-  const uint64_t seed = 0x0123456789ABCDEFu, offset = 0xFEDCBA9876543210u;
-  for (int i = 0; i < 40; i++) {
-    for (int j = 0; j < 140; j++) {
-      const uint32_t counter[4] = {0x76543210u, (uint32_t)(j / 64 * 4 + j % 8 / 2), 3 * 5 + 2,
-                                   (uint32_t)(i / 16 * 8 + i % 8)};
-      const uint32_t key[2] = {0x89ABCDEFu, 0x01234567u ^ 0xFEDCBA98u};
-      uint32_t words[4];
-      ft_philox(counter, key, words);
-      unsigned char bytes[4][4]; /* of each word, the least significant first */
-      for (int n = 0; n < 16; n++) bytes[n / 4][n % 4] = (unsigned char)(words[n / 4] >> n % 4 * 8);
-      const int word = (i / 8 % 2) + 2 * (j / 8 % 2), fragment = j / 16 % 4, low = j % 2 * 2;
-      unsigned u = bytes[word][low] | (unsigned)bytes[word][low + 1] << 8;
-      const unsigned char *const other = bytes[(word + fragment) % 4];
-      if (fragment != 0) u ^= other[(low + 1) % 4] | (unsigned)other[(low + 2) % 4] << 8;
-      u &= 0x3FFF;
-      ck_assert(!ft_dropout_keeps(seed, offset, 3, 5, 2, i, j, u + 1));
-      ck_assert(ft_dropout_keeps(seed, offset, 3, 5, 2, i, j, u));
-    }
-  }
-}
-END_TEST
-
-START_TEST(dropout_share_is_the_probability) {
-  static const double probabilities[] = {0, 0.1, 0.5, 0.9, 1};
-  const double p = probabilities[_i];
-  const uint32_t threshold = ft_dropout_threshold(p);
-  const uint64_t seed = fresh_seed();
-  const int size = 400;
-  int dropped = 0;
-  for (int i = 0; i < size; i++) {
-    for (int j = 0; j < size; j++) dropped += !ft_dropout_keeps(seed, 7, 0, 4, 1, i, j, threshold);
-  }
-  const double n = (double)size * size, exact = threshold / 16384.0;
-  ck_assert_double_eq_tol(exact, p, 0x1p-15);
-  ck_assert_msg(fabs(dropped - n * exact) <= 5 * sqrt(n * exact * (1 - exact)),
-                "seed %llu: %d of %.0f", (unsigned long long)seed, dropped, n);
 }
 END_TEST
 
@@ -446,11 +385,6 @@ Suite *make_reference_suite(void) {
   tcase_add_test(formats, known_patterns);
   tcase_add_loop_test(formats, rounding_takes_the_nearest, 0, 2);
   suite_add_tcase(suite, formats);
-  TCase *dropout = tcase_create("dropout");
-  tcase_add_test(dropout, philox_known_answers);
-  tcase_add_test(dropout, dropout_takes_the_agreed_bits);
-  tcase_add_loop_test(dropout, dropout_share_is_the_probability, 0, 5);
-  suite_add_tcase(suite, dropout);
   TCase *rows = tcase_create("rows");
   tcase_set_timeout(rows, 30);
   tcase_add_loop_test(rows, rows_agree_with_the_definition, 0, REQUESTS);

@@ -21,7 +21,7 @@ struct ft_prediction {
 /* Bytes of local memory per thread up to which a candidate is still measured: a loop-invariant or
  * two that ptxas parks outside the registers cost less than a smaller tile. Beyond it is `spilled`.
  */
-enum { FT_SPILL_TOLERATED = 32 };
+enum { FT_SPILL_TOLERATED = 64 };
 
 /* registers 0: the budget's estimate. spill_bytes > 0 is charged as local traffic. */
 struct ft_prediction ft_model(const struct ft_request *request, const struct ft_arch *arch,

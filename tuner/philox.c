@@ -33,19 +33,28 @@ uint32_t ft_dropout_threshold(double probability) {
   return (uint32_t)lround(probability * (1u << THRESHOLD_BITS));
 }
 
+static uint32_t ror(uint32_t x, int bits) {
+  return x >> bits | x << (32 - bits);
+}
+
+uint32_t ft_dropout_word(const uint32_t words[4], int w, int fragment) {
+  if (fragment == 0) return words[w];
+  if (fragment == 4) return words[w] ^ ror(words[(w + 1) % 4], 8) ^ ror(words[(w + 2) % 4], 20);
+  return words[w] ^ ror(words[(w + fragment) % 4], fragment < 4 ? 8 : 20);
+}
+
 bool ft_dropout_keeps(uint64_t seed, uint64_t offset, int64_t batch, int heads_q, int head,
                       int64_t i, int64_t j, uint32_t threshold) {
   const uint32_t counter[4] = {(uint32_t)offset, (uint32_t)((j / 64) * 4 + (j % 8) / 2),
                                (uint32_t)(batch * heads_q + head),
-                               (uint32_t)((i / 16) * 8 + i % 8)};
+                               (uint32_t)((i / 32) * 8 + i % 8)};
   const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32) ^ (uint32_t)(offset >> 32)};
   uint32_t words[4];
   ft_philox(counter, key, words);
-  /* One draw serves the 32 elements of a 16x64 block that one thread holds as four mma fragments;
-   * all but the first mix in another word, turned by a byte. */
-  const int64_t w = (i / 8) % 2 + 2 * ((j / 8) % 2), fragment = (j / 16) % 4;
-  const uint32_t other = words[(w + fragment) % 4];
-  const uint32_t word = fragment == 0 ? words[w] : words[w] ^ (other >> 8 | other << 24);
+  /* One draw serves the 64 elements of a 32x64 block that one thread holds as eight mma fragments.
+   */
+  const int w = (int)((i / 8) % 2 + 2 * ((j / 8) % 2));
+  const uint32_t word = ft_dropout_word(words, w, (int)((j / 16) % 4 + 4 * ((i / 16) % 2)));
   const uint32_t half = j % 2 ? word >> 16 : word;
   return (half & 0x3FFFu) >= threshold;
 }

@@ -44,6 +44,9 @@ bool ft_dropout_keeps(uint64_t seed, uint64_t offset, int64_t batch, int heads_q
                       int64_t i, int64_t j, uint32_t threshold);
 uint32_t ft_dropout_threshold(double probability);
 
+/* The word that register w of one of the eight fragments takes from a draw's four words. */
+uint32_t ft_dropout_word(const uint32_t words[4], int w, int fragment);
+
 /* The verdict over the outputs of some rows. error_ratio is the largest of three quotients error /
  * allowed, right when <= 1: O in relative L2 over all rows; O in its largest element, each row
  * measured by its own largest |value|; LSE in its largest element. Infinite for NaN, for a row that

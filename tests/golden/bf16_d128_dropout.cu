@@ -2,7 +2,7 @@
 // request  forward bf16 d128 causal dropout
 // config   mma block_m=128 block_n=64 warps=8 stages=1 q_in_regs=0 overlap=0 draw_early=1 ctas_per_sm=1
 // budget   65536 bytes of shared memory, 256 threads, about 136 of 255 registers
-// parts    mma_forward.cu.in 036e9314, parts/ptx_mma.cu.in 22856ef3, parts/params.cu.in 4c502bea, parts/copy_tile.cu.in d12fa49f, parts/softmax.cu.in 04ccf7ac, parts/dropout.cu.in 92cc9330, parts/mma_tile.cu.in ea84e444, parts/keys.cu.in d69dbfdb, parts/epilogue_mma.cu.in 3161710f, parts/mma_loop_single.cu.in 359dc46a
+// parts    mma_forward.cu.in 036e9314, parts/ptx_mma.cu.in 22856ef3, parts/params.cu.in 4c502bea, parts/copy_tile.cu.in d12fa49f, parts/softmax.cu.in 04ccf7ac, parts/dropout.cu.in 35d88e0e, parts/mma_tile.cu.in ea84e444, parts/keys.cu.in d69dbfdb, parts/epilogue_mma.cu.in 3161710f, parts/mma_loop_single.cu.in 359dc46a
 // again    fatune emit 'forward bf16 d128 nq1 causal dropout' --gpu sm_86 --config 'mma block_m=128 block_n=64 warps=8 stages=1 q_in_regs=0 overlap=0 draw_early=1 ctas_per_sm=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691): a block owns
@@ -277,29 +277,36 @@ __device__ __forceinline__ void exponentiate(unsigned (&rP)[M_TILES][4], float (
 
 // ---- dropout -----------------------------------------------------------------------------------
 // The mask is a pure function of (seed, offset, batch, head, i, j), whatever the tiles: Philox4x32-10
-// (Salmon et al., SC'11). One draw of four words r[0..3] serves the 32 elements of a 16x64 block that one lane
-// holds as four mma fragments: rows i, i + 8, columns j, j + 1, j + 8, j + 9 and the same 16, 32, 48 further:
-//   counter  = { offset.low, (j / 64) * 4 + j % 8 / 2, batch * heads_q + head, (i / 16) * 8 + i % 8 }
+// (Salmon et al., SC'11). One draw of four words r[0..3] serves the 64 elements of a 32x64 block that one lane
+// holds as eight mma fragments, rows i, i + 8 and columns j, j + 1, j + 8, j + 9 of each 16x16 tile of it:
+//   counter  = { offset.low, (j / 64) * 4 + j % 8 / 2, batch * heads_q + head, (i / 32) * 8 + i % 8 }
 //   key      = { seed.low, seed.high ^ offset.high }
 //   w        = (i / 8) % 2 + 2 * ((j / 8) % 2), the element's register in its fragment
-//   fragment = (j / 16) % 4
-//   word     = r[w]                                                     in fragment 0,
-//              r[w] ^ (r[(w + fragment) % 4] rotated right by 8 bits)   in fragments 1, 2, 3
+//   fragment = (j / 16) % 4 + 4 * ((i / 16) % 2)
+//   word     = r[w]                                                              in fragment 0,
+//              r[w] ^ ror(r[(w + fragment) % 4], 8)                              in fragments 1, 2, 3,
+//              r[w] ^ ror(r[(w + 1) % 4], 8) ^ ror(r[(w + 2) % 4], 20)           in fragment 4,
+//              r[w] ^ ror(r[(w + fragment) % 4], 20)                             in fragments 5, 6, 7
 //   half     = the low half of the word for even j, the high half for odd j
 // An element is dropped when the low 14 bits of its half are below the threshold round(p 2^14). Any two elements
-// are independent: of the words that make them, each has bits that the other has not.
+// of a draw are independent: the 28 bits that decide about them are linearly independent functions of the 128
+// drawn (tests/test_dropout.c counts the ranks).
 // What varies along the keys enters the first round by XOR alone, so that most of the first three rounds is
 // the same for all keys or for all rows of a warp.
 constexpr int KEYS_PER_DRAW = BLOCK_N % 64 == 0 ? 64 : BLOCK_N % 32 == 0 ? 32 : 16;
 constexpr int DRAWS_HELD = BLOCK_N / KEYS_PER_DRAW;  // those of a whole step, drawn beside Q K^T
 
+// Draws down the rows of a warp: one for two m tiles where those lie in one block of 32 rows.
+constexpr int ROW_DRAWS = WARP_ROWS % 32 == 0 ? M_TILES / 2 : M_TILES;
+
 struct Dropout {
   unsigned key[2];
-  unsigned offset, batch_head;               // counter words,
-  unsigned row, column;                      // at this lane's first row and at key 0
+  unsigned offset, batch_head;               // counter words
+  unsigned lane_row, lane_column;            // this lane's share of the other two
   unsigned threshold_pair;                   // the threshold in both halves
+  int row_block;                             // this warp's first row / 16
   int key_block;                             // this step's first key / 16
-  unsigned random[DRAWS_HELD][M_TILES][4];
+  unsigned random[DRAWS_HELD][ROW_DRAWS][4];
 };
 
 __device__ __forceinline__ Dropout dropout_setup(const ForwardParams &params, int batch_head, int first_row,
@@ -311,9 +318,10 @@ __device__ __forceinline__ Dropout dropout_setup(const ForwardParams &params, in
   dropout.key[1] = uniform(static_cast<unsigned>(seed >> 32) ^ static_cast<unsigned>(offset >> 32));
   dropout.offset = uniform(static_cast<unsigned>(offset));
   dropout.batch_head = uniform(batch_head);
-  dropout.row = first_row / 16 * 8 + lane / 4;
-  dropout.column = lane % 4;
+  dropout.lane_row = lane / 4;
+  dropout.lane_column = lane % 4;
   dropout.threshold_pair = params.dropout_threshold * 0x00010001u;
+  dropout.row_block = first_row / 16;
   dropout.key_block = 0;
   return dropout;
 }
@@ -332,45 +340,56 @@ __device__ __forceinline__ void philox(unsigned (&r)[4], unsigned key0, unsigned
   }
 }
 
-// The draw that serves the keys from 16 `block` of this step on, for all rows of the warp.
+// The draws that serve the keys from 16 `block` of this step on, for all rows of the warp.
 __device__ __forceinline__ void draw(Dropout &dropout, int block) {
   #pragma unroll
-  for (int m = 0; m < M_TILES; ++m) {
-    unsigned (&random)[4] = dropout.random[block * 16 / KEYS_PER_DRAW % DRAWS_HELD][m];
+  for (int d = 0; d < ROW_DRAWS; ++d) {
+    unsigned (&random)[4] = dropout.random[block * 16 / KEYS_PER_DRAW % DRAWS_HELD][d];
     random[0] = dropout.offset;
-    random[1] = (dropout.key_block + block) / 4 * 4 + dropout.column;
+    random[1] = (dropout.key_block + block) / 4 * 4 + dropout.lane_column;
     random[2] = dropout.batch_head;
-    random[3] = dropout.row + m * 8;
+    random[3] = (dropout.row_block + d * M_TILES / ROW_DRAWS) / 2 * 8 + dropout.lane_row;
     philox(random, dropout.key[0], dropout.key[1]);
     #pragma unroll
     for (int i = 0; i < 4; ++i) pin(random[i]);
   }
 }
 
-// Zeroes the dropped elements of one fragment of P for each 16 rows of the warp. 14-bit integers compare like
-// the fp16 numbers of the same bits.
-template <int FRAGMENT>
-__device__ __forceinline__ void drop_fragment(unsigned (&rP)[M_TILES][4], const Dropout &dropout, int held) {
+__device__ __forceinline__ unsigned ror(unsigned x, int bits) { return __funnelshift_r(x, x, bits); }
+
+// Zeroes the dropped elements of a fragment of P, number COLUMN + 4 row. 14-bit integers compare like the fp16
+// numbers of the same bits.
+template <int COLUMN>
+__device__ __forceinline__ void drop_fragment(unsigned (&rP)[4], const unsigned (&random)[4], int row,
+                                              unsigned threshold_pair) {
   #pragma unroll
-  for (int m = 0; m < M_TILES; ++m) {
-    const unsigned (&random)[4] = dropout.random[held][m];
-    #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const unsigned other = random[(i + FRAGMENT) % 4];
-      const unsigned word = FRAGMENT == 0 ? random[i] : random[i] ^ __funnelshift_r(other, other, 8);
-      rP[m][i] &= halves_ge(word & 0x3FFF3FFFu, dropout.threshold_pair);
+  for (int w = 0; w < 4; ++w) {
+    unsigned word = random[w];
+    if (COLUMN == 0) {
+      word ^= (ror(random[(w + 1) % 4], 8) ^ ror(random[(w + 2) % 4], 20)) & (row == 0 ? 0u : ~0u);
+    } else {
+      word ^= ror(random[(w + COLUMN) % 4], row == 0 ? 8 : 20);
     }
+    rP[w] &= halves_ge(word & 0x3FFF3FFFu, threshold_pair);
   }
 }
 
-// The 16 keys from 16 `block` of this step on.
+// The 16 keys from 16 `block` of this step on. The compiler knows row and column where tiles are whole blocks of
+// 32 rows and 64 keys.
 __device__ __forceinline__ void drop(unsigned (&rP)[M_TILES][4], const Dropout &dropout, int block) {
-  const int held = block * 16 / KEYS_PER_DRAW % DRAWS_HELD;
-  const int fragment = block % 4;  // known to the compiler: steps begin at multiples of 64 keys
-  if (fragment == 0) drop_fragment<0>(rP, dropout, held);
-  if (fragment == 1) drop_fragment<1>(rP, dropout, held);
-  if (fragment == 2) drop_fragment<2>(rP, dropout, held);
-  if (fragment == 3) drop_fragment<3>(rP, dropout, held);
+  const int column = BLOCK_N % 64 == 0 ? block % 4 : (dropout.key_block + block) % 4;
+  #pragma unroll
+  for (int m = 0; m < M_TILES; ++m) {
+    const int row = WARP_ROWS % 32 == 0 ? m % 2 : (dropout.row_block + m) % 2;
+    const unsigned (&random)[4] =
+        dropout.random[block * 16 / KEYS_PER_DRAW % DRAWS_HELD][m * ROW_DRAWS / M_TILES];
+    switch (column) {
+      case 0: drop_fragment<0>(rP[m], random, row, dropout.threshold_pair); break;
+      case 1: drop_fragment<1>(rP[m], random, row, dropout.threshold_pair); break;
+      case 2: drop_fragment<2>(rP[m], random, row, dropout.threshold_pair); break;
+      default: drop_fragment<3>(rP[m], random, row, dropout.threshold_pair); break;
+    }
+  }
 }
 
 // ---- the two products, mma.sync fragments from shared memory ---------------------------------------
