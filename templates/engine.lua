@@ -88,8 +88,8 @@ function engine.render(name, values, read)
       math = math, string = string, table = table, ipairs = ipairs, pairs = pairs,
       tostring = tostring, error = error,
       part = render_file,
-      emit_lines = function(number, text)
-        for line in (text .. "\n"):gmatch("([^\n]*)\n", 2) do
+      emit_lines = function(number, plain)
+        for line in (plain .. "\n"):gmatch("([^\n]*)\n", 2) do
           lines[#lines + 1], files[#files + 1], numbers[#numbers + 1] = line, file, number
           number = number + 1
         end
