@@ -258,9 +258,9 @@ static int open_memory(struct ft_database *database) {
 int ft_database_open(struct ft_database *database, const char *path, enum ft_database_mode mode) {
   const unsigned reported = database->reported;
   *database = (struct ft_database){.reported = reported};
-  if (mode == FT_DATABASE_MEMORY) path = ":memory:";
-  if (!path) return ft_fail(FT_E_ARGUMENT, "path is NULL; only a store in memory has none");
-  if (!(database->path = strdup(path))) return ft_fail(FT_E_MEMORY, "no memory for a path");
+  if (!path && mode != FT_DATABASE_MEMORY)
+    return ft_fail(FT_E_ARGUMENT, "path is NULL; only a store in memory has none");
+  if (path && !(database->path = strdup(path))) return ft_fail(FT_E_MEMORY, "no memory for a path");
   int status = FT_OK;
   switch (mode) {
   case FT_DATABASE_USER: status = open_user(database, path); break;

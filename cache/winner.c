@@ -128,14 +128,18 @@ static int order_medians(const void *a, const void *b) {
   return order;
 }
 
+int ft_tie_order(const struct ft_trial *a, bool a_is_default, const struct ft_trial *b,
+                 bool b_is_default) {
+  if (a_is_default != b_is_default) return a_is_default ? -1 : 1;
+  if (a->smem_bytes != b->smem_bytes) return a->smem_bytes < b->smem_bytes ? -1 : 1;
+  if (a->registers != b->registers) return a->registers < b->registers ? -1 : 1;
+  return ft_config_compare(&a->config, &b->config);
+}
+
 static int order_tied(const void *a, const void *b) {
   const struct ft_standing *const left = a, *const right = b;
-  if (left->is_default != right->is_default) return left->is_default ? -1 : 1;
-  if (left->trial->smem_bytes != right->trial->smem_bytes)
-    return left->trial->smem_bytes < right->trial->smem_bytes ? -1 : 1;
-  if (left->trial->registers != right->trial->registers)
-    return left->trial->registers < right->trial->registers ? -1 : 1;
-  return order_candidates(left->trial, right->trial);
+  const int order = ft_tie_order(left->trial, left->is_default, right->trial, right->is_default);
+  return order != 0 ? order : order_candidates(left->trial, right->trial);
 }
 
 /* The standings of one outcome, already by median. Times of failures mean nothing: no ties there.

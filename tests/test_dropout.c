@@ -5,15 +5,9 @@
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
-#include <time.h>
 
+#include "tests/fresh_seed.h"
 #include "tuner/reference.h"
-
-static uint64_t fresh_seed(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_REALTIME, &now);
-  return (uint64_t)now.tv_sec * 1000000007u + (uint64_t)now.tv_nsec;
-}
 
 /* kat_vectors of Random123, philox 4x32 10. */
 START_TEST(philox_known_answers) {

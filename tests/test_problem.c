@@ -5,19 +5,13 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "generator/status.h"
 #include "tests/fake/use_fake.h"
+#include "tests/fresh_seed.h"
 #include "tuner/measure.h"
 #include "tuner/problem_parts.h"
 #include "tuner/tune.h"
-
-static uint64_t fresh_seed(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_REALTIME, &now);
-  return (uint64_t)now.tv_sec * 1000000007u + (uint64_t)now.tv_nsec;
-}
 
 static struct fake_controls cuda;
 static fatune_session *session;

@@ -6,9 +6,9 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "generator/status.h"
+#include "tests/fresh_seed.h"
 #include "tuner/reference.h"
 
 static uint64_t next_random(uint64_t *state) { /* splitmix64 */
@@ -22,12 +22,6 @@ static double random_normal(uint64_t *state) { /* of 12 uniforms: good enough as
   double sum = -6;
   for (int i = 0; i < 12; i++) sum += (double)(next_random(state) >> 11) * 0x1p-53;
   return sum;
-}
-
-static uint64_t fresh_seed(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_REALTIME, &now);
-  return (uint64_t)now.tv_sec * 1000000007u + (uint64_t)now.tv_nsec;
 }
 
 /* ---- formats ---- */

@@ -5,7 +5,6 @@
  * then, so for the near-best they are not stored but replaced by the finals'. */
 #include "tuner/finalists.h"
 
-#include <math.h>
 #include <stdlib.h>
 
 #include "cache/winner.h"
@@ -59,10 +58,7 @@ int ft_field_add(struct ft_field *field, const struct ft_trial *trial, struct ft
 
 /* Among equals. */
 static bool preferred(const struct ft_trial *a, const struct ft_trial *b) {
-  if (a->is_default != b->is_default) return a->is_default;
-  if (a->smem_bytes != b->smem_bytes) return a->smem_bytes < b->smem_bytes;
-  if (a->registers != b->registers) return a->registers < b->registers;
-  return ft_config_compare(&a->config, &b->config) < 0;
+  return ft_tie_order(a, a->is_default, b, b->is_default) < 0;
 }
 
 static const struct ft_entrant *fastest(const struct ft_field *field) {
