@@ -22,6 +22,7 @@ struct ft_source {
   char *names;             /* storage of the file names; owned */
   char target[16];         /* "sm_90" */
   struct ft_digest digest; /* of text, target and compile options (see compile_options) */
+  enum ft_dtype dtype;     /* of Q, K, V, O */
   struct ft_config config;
   struct ft_budget budget;
 };

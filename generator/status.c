@@ -28,6 +28,7 @@ const char *ft_status_text(int status) {
   case FT_E_WRONG: return "wrong result";
   case FT_E_IO: return "file could not be read or written";
   case FT_E_INTERRUPTED: return "interrupted";
+  case FT_E_NO_CXX: return "no C++ compiler";
   }
   return "unknown status";
 }

@@ -20,7 +20,8 @@ enum ft_status {
   FT_E_NOT_PREPARED = -11, /* would have to compile or load during a stream capture */
   FT_E_WRONG = -12,        /* a kernel's result failed verification */
   FT_E_IO = -13,           /* a file could not be read or written */
-  FT_E_INTERRUPTED = -14   /* stopped on request; what was finished is kept */
+  FT_E_INTERRUPTED = -14,  /* stopped on request; what was finished is kept */
+  FT_E_NO_CXX = -15        /* no C++ compiler, which the emulator needs */
 };
 
 /* A short fixed sentence for a status; never NULL. */

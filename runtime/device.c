@@ -87,6 +87,10 @@ static void read_rates(struct ft_arch *arch, const struct ft_driver *driver, str
 
 /* The kernel module's version stands in sysfs, which is far quicker to ask than NVML. */
 static int read_driver_version(struct ft_device *device, const struct ft_driver *driver) {
+  if (driver->emulated) {
+    strcpy(device->driver, "emulator");
+    return FT_OK;
+  }
   FILE *const file = fopen("/sys/module/nvidia/version", "re");
   const bool found = file && fgets(device->driver, (int)sizeof device->driver, file);
   if (file) (void)fclose(file); /* only read */

@@ -76,7 +76,8 @@ typedef struct CUgraphExec_st *cu_graph_exec;
   CU(event_elapsed, "cuEventElapsedTime", (float *milliseconds, cu_event start, cu_event end))
 
 struct ft_driver {
-  void *library;
+  void *library; /* NULL for the emulator */
+  bool emulated; /* runtime/emulator/emulator.h filled the table */
 #define CU(member, symbol, arguments) cu_result(*member) arguments;
   FT_DRIVER_FUNCTIONS(CU)
 #undef CU

@@ -70,7 +70,8 @@ typedef enum fatune_status {
   FATUNE_E_NOT_PREPARED = -11, /* would compile or load in a stream capture */
   FATUNE_E_WRONG = -12,        /* a kernel's result failed verification */
   FATUNE_E_IO = -13,           /* a file could not be read or written */
-  FATUNE_E_INTERRUPTED = -14   /* stopped on request; what is done is kept */
+  FATUNE_E_INTERRUPTED = -14,  /* stopped on request; what is done is kept */
+  FATUNE_E_NO_CXX = -15        /* no C++ compiler, which the emulator needs */
 } fatune_status;
 
 /* A fixed sentence for a status. Never NULL, never freed. */
@@ -103,10 +104,17 @@ typedef struct fatune_session_options {
   /* Warnings, one line each; NULL: dropped. Called from any thread that is inside a fatune call. */
   void (*log)(void *payload, const char *message);
   void *payload;
+  /* The name of a GPU (`fatune gpus`; "a100") that this session emulates on the CPU instead of
+     using one; NULL: none. Device memory is then the process's own memory, each call returns when
+     all is done, and a kernel's fault (an access outside the tensors, a race, a barrier some threads
+     miss ...) is FATUNE_E_DEVICE of its run with the place. Runs need no current context and no
+     stream (NULL). For checking, not for speed: nothing is ever timed, fatune_tune predicts. Needs a C++ compiler ($FATUNE_CXX, g++, clang++) when a plan is made, else
+     FATUNE_E_NO_CXX. */
+  const char *emulate;
 } fatune_session_options;
 
 #define FATUNE_SESSION_OPTIONS_INIT                                                                \
-  { sizeof(fatune_session_options), 0, 0, 0, 0, 0, 0, 0, 0 }
+  { sizeof(fatune_session_options), 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /* Opens the caches, the templates and, if present, the driver (libcuda.so.1, or $FATUNE_LIBCUDA)
  * and the GPU; needs none of the last two: what does need a GPU then fails with

@@ -1,12 +1,13 @@
 /* kernel_source.c: from a request to a kernel in host memory.
  * in -> out: request -> choice -> source -> kernel, from the stores first, from NVRTC where need
- * be. */
+ * be; for an emulated GPU from the C++ compiler. */
 #include <string.h>
 #include <stdio.h>
 
 #include "generator/rules.h"
 #include "generator/space.h"
 #include "generator/status.h"
+#include "runtime/emulator/emulator.h"
 #include "runtime/session.h"
 
 int ft_session_compiler(fatune_session *session, struct ft_compiler **compiler) {
@@ -69,10 +70,25 @@ static int replace_refused(fatune_session *session, const struct ft_source *sour
   return ft_module_load(module, session, kernel);
 }
 
+/* For the CPU; such an image is never kept, as another CPU may not run it. */
+static int load_emulated(fatune_session *session, const struct ft_source *source,
+                         struct ft_kernel *kernel, struct ft_module *module) {
+  if (!session->may_compile)
+    return ft_fail(FT_E_NO_CXX, "options.compile is -1: nothing is compiled in this session");
+  FT_TRY(ft_emulator_compile(source, kernel));
+  const int status = ft_module_load(module, session, kernel);
+  if (status != FT_OK) ft_kernel_free(kernel);
+  return status;
+}
+
 int ft_session_load(fatune_session *session, const struct ft_source *source,
                     const struct ft_digest *preferred, struct ft_kernel *kernel,
                     struct ft_module *module, bool *compiled) {
   bool refused;
+  if (session->driver.emulated) {
+    *compiled = true;
+    return load_emulated(session, source, kernel, module);
+  }
   FT_TRY(ft_session_kernel(session, source, preferred, kernel, compiled));
   int status = ft_module_try_load(module, session, kernel, &refused);
   if (refused && !*compiled) {

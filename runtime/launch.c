@@ -317,6 +317,9 @@ int ft_launch_prepare(struct ft_launch *launch, const struct ft_request *request
   struct extents extents;
   struct ft_forward_params *const params = &launch->params;
   memset(launch, 0, sizeof *launch);
+  launch->head_dim = request->head_dim;
+  launch->head_dim_v = request->head_dim_v;
+  launch->dtype = request->dtype;
   FT_TRY(read_extents(&extents, request, arguments));
   FT_TRY(read_geometry(launch, request, config, arch, &extents));
   FT_TRY(read_tensors(params, request, &extents, arguments));
@@ -330,6 +333,7 @@ int ft_launch_enqueue(const struct ft_launch *launch, const struct ft_driver *dr
                       cu_stream stream) {
   /* The driver copies the struct during the call, and only reads it. */
   void *kernel_arguments[] = {(void *)(uintptr_t)&launch->params};
+  if (driver->emulated) ft_launch_describe(launch);
   const cu_result result =
       driver->launch(module->function, launch->grid, 1, 1, (unsigned)budget->threads, 1, 1,
                      (unsigned)budget->smem_bytes, stream, kernel_arguments, NULL);

@@ -51,8 +51,11 @@ static int describe(fatune_plan *plan, const struct ft_choice *choice, bool give
   struct ft_text *const origin = &plan->origin;
   ft_text_add(origin, "%s", given ? "given" : hit_name(choice->hit));
   if (!given && *choice->note) ft_text_add(origin, ": %s", choice->note);
-  ft_text_add(origin, "; kernel %s NVRTC %s", compiled ? "compiled now by" : "from the cache, by",
-              kernel->nvrtc);
+  if (plan->session->driver.emulated)
+    ft_text_add(origin, "; emulated on the CPU, compiled by %s", kernel->nvrtc);
+  else
+    ft_text_add(origin, "; kernel %s NVRTC %s", compiled ? "compiled now by" : "from the cache, by",
+                kernel->nvrtc);
   FT_TRY(ft_text_status(&plan->config));
   return ft_text_status(origin);
 }

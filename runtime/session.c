@@ -13,6 +13,7 @@
 
 #include "generator/lua_host.h"
 #include "generator/status.h"
+#include "runtime/emulator/emulator.h"
 
 void ft_session_warn(const fatune_session *session, const char *format, ...) {
   if (!session->log) return;
@@ -47,6 +48,10 @@ static int check_options(const fatune_session_options *options) {
     return ft_fail(FT_E_ARGUMENT, "options.memory_only is %d; allowed: 0, 1", options->memory_only);
   if (options->compile != 0 && options->compile != -1)
     return ft_fail(FT_E_ARGUMENT, "options.compile is %d; allowed: 0, -1", options->compile);
+  if (options->emulate && options->device != 0)
+    return ft_fail(FT_E_ARGUMENT,
+                   "options.device is %d and options.emulate \"%.64s\"; allowed: one of them",
+                   options->device, options->emulate);
   return FT_OK;
 }
 
@@ -143,6 +148,33 @@ static int find_device(fatune_session *session, int wanted) {
   return status == FT_E_ARGUMENT ? status : FT_OK;
 }
 
+/* "options.emulate is ...; allowed: a100, h100, ..." */
+static int refuse_emulated(fatune_session *session, const char *name) {
+  struct ft_text known = FT_TEXT_INIT;
+  struct ft_arch arch;
+  for (int i = 0; ft_lua_gpu_at(session->lua, i, &arch) == FT_OK; i++)
+    ft_text_add(&known, "%s%s", i ? ", " : "", arch.name);
+  ft_fail(FT_E_ARGUMENT, "options.emulate is \"%.64s\"; allowed: %s", name,
+          known.data ? known.data : "nothing, the table of GPUs is empty");
+  ft_text_free(&known);
+  return FT_E_ARGUMENT;
+}
+
+static int emulate_device(fatune_session *session, const char *name) {
+  struct ft_device *const device = &session->device;
+  struct ft_arch arch;
+  int ordinal;
+  const int found = ft_lua_gpu(session->lua, name, &arch);
+  if (found == FT_E_NOT_FOUND) return refuse_emulated(session, name);
+  FT_TRY(found);
+  FT_TRY(ft_emulator_open(&session->driver, &arch, &ordinal));
+  FT_TRY(ft_device_read(device, &session->driver, session->lua, ordinal));
+  device->arch = arch; /* rates a driver does not tell, too */
+  FT_TRY(take_context(session));
+  session->has_device = true;
+  return FT_OK;
+}
+
 /* ---- public ---- */
 
 int fatune_session_open(fatune_session **out, const fatune_session_options *options) {
@@ -163,7 +195,8 @@ int fatune_session_open(fatune_session **out, const fatune_session_options *opti
   int status;
   FT_CHECK(open_templates(session, options->template_dir));
   FT_CHECK(open_store(session, options));
-  FT_CHECK(find_device(session, options->device));
+  FT_CHECK(options->emulate ? emulate_device(session, options->emulate)
+                            : find_device(session, options->device));
   *out = session;
 
 done:

@@ -21,7 +21,7 @@ struct fatune_session {
   pthread_mutex_t compiler_lock; /* guards the opening of compiler */
   struct ft_compiler *compiler;  /* NULL until first needed; use ft_session_compiler */
   bool may_compile;
-  struct ft_driver driver; /* valid when has_device */
+  struct ft_driver driver; /* valid when has_device; maybe the emulator */
   bool has_device;
   int no_device_status; /* why not, and the detail */
   char no_device_detail[256];
@@ -87,7 +87,8 @@ int ft_session_enter(fatune_session *session);
 void ft_session_leave(fatune_session *session);
 
 /* ft_session_kernel and ft_module_load together. An image from the store that the driver refuses is
- * forgotten and compiled anew, once. Caller frees kernel and unloads module. */
+ * forgotten and compiled anew, once. For an emulated GPU the kernel is compiled for the CPU,
+ * always, and not kept. Caller frees kernel and unloads module. */
 int ft_session_load(fatune_session *session, const struct ft_source *source,
                     const struct ft_digest *preferred, struct ft_kernel *kernel,
                     struct ft_module *module, bool *compiled);
@@ -116,10 +117,15 @@ int64_t ft_mask_lists(const uint8_t *bitmap, int64_t heads, int64_t row_blocks, 
 struct ft_launch {
   struct ft_forward_params params;
   unsigned grid;
+  int head_dim, head_dim_v; /* what params leave open of the tensors */
+  enum ft_dtype dtype;
 };
 int ft_launch_prepare(struct ft_launch *launch, const struct ft_request *request,
                       const struct ft_config *config, const struct ft_arch *arch,
                       const fatune_arguments *arguments);
+
+/* launch_tensors.c: tells the emulator which memory the launch may use. */
+void ft_launch_describe(const struct ft_launch *launch);
 
 /* Enqueues it; the context must be current. */
 int ft_launch_enqueue(const struct ft_launch *launch, const struct ft_driver *driver,

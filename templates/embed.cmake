@@ -1,8 +1,11 @@
-# embed.cmake: makes the templates part of the library.
-# in -> out: FOLDER/**/*.{lua,cu.in} -> OUTPUT, a C file with ft_templates[] of generator/templates.h.
+# embed.cmake: makes text files part of the library.
+# in -> out: the files below FOLDER whose names end as ENDINGS (".lua,.cu.in") says -> OUTPUT, a C file with
+# ARRAY, of struct ft_template (generator/templates.h), which HEADER declares.
 # Bytes, not string literals: C11 promises no more than 4095 characters of a literal.
-file(GLOB_RECURSE names RELATIVE ${FOLDER} ${FOLDER}/*.lua ${FOLDER}/*.cu.in)
-list(SORT names) # the templates' digest must not depend on the file system's order
+string(REPLACE "," ";" patterns "${ENDINGS}")
+list(TRANSFORM patterns PREPEND "${FOLDER}/*")
+file(GLOB_RECURSE names RELATIVE ${FOLDER} ${patterns})
+list(SORT names) # a digest over them must not depend on the file system's order
 
 set(arrays "")
 set(rows "")
@@ -17,11 +20,11 @@ foreach(name ${names})
   math(EXPR index "${index} + 1")
 endforeach()
 
-file(WRITE ${OUTPUT} "/* templates.c: made by templates/embed.cmake; do not edit. */
+file(WRITE ${OUTPUT} "/* Made by templates/embed.cmake; do not edit. */
 #include <stddef.h>
 
-#include \"generator/templates.h\"
+#include \"${HEADER}\"
 
-${arrays}const struct ft_template ft_templates[] = {
+${arrays}const struct ft_template ${ARRAY}[] = {
 ${rows}  {NULL, NULL, 0}};
 ")

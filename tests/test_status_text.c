@@ -12,12 +12,12 @@
 #include "tests/suites.h"
 
 START_TEST(every_status_has_its_own_sentence) {
-  for (int a = 0; a >= FT_E_INTERRUPTED; --a) {
+  for (int a = 0; a >= FT_E_NO_CXX; --a) {
     ck_assert_str_ne(ft_status_text(a), "unknown status");
     for (int b = 0; b > a; --b) ck_assert_str_ne(ft_status_text(a), ft_status_text(b));
   }
   ck_assert_str_eq(ft_status_text(1), "unknown status");
-  ck_assert_str_eq(ft_status_text(FT_E_INTERRUPTED - 1), "unknown status");
+  ck_assert_str_eq(ft_status_text(FT_E_NO_CXX - 1), "unknown status");
 }
 END_TEST
 

@@ -98,15 +98,17 @@ class Session:
 
     device: CUDA ordinal, or None for the current context's GPU, else the first. The folders default
     to the environment's. memory_only: no cache file is read or written. compile=False: run what is
-    in the caches, compile nothing. log: a function that takes one line of warning.
+    in the caches, compile nothing. log: a function that takes one line of warning. emulate: the name
+    of a GPU ("a100") to emulate on the CPU in place of using one.
     """
 
     def __init__(self, *, device=None, cache_dir=None, system_path=None, template_dir=None,
-                 memory_only=False, compile=True, log=None):
+                 memory_only=False, compile=True, log=None, emulate=None):
         options = s.SessionOptions(
             device=0 if device is None else 1 + device, cache_dir=_bytes(cache_dir),
             system_path=_bytes(system_path), template_dir=_bytes(template_dir),
-            memory_only=int(memory_only), compile=0 if compile else -1)
+            memory_only=int(memory_only), compile=0 if compile else -1,
+            emulate=None if emulate is None else emulate.encode())
         if log is not None:
             options.log = s.LogFunction(lambda _, line: log(line.decode(errors="replace")))
         self.opened = _OpenSession(options)

@@ -24,7 +24,7 @@ class SessionOptions(Sized):
     _fields_ = [
         ("size", c.c_size_t), ("device", c.c_int), ("cache_dir", c.c_char_p),
         ("system_path", c.c_char_p), ("template_dir", c.c_char_p), ("memory_only", c.c_int),
-        ("compile", c.c_int), ("log", LogFunction), ("payload", c.c_void_p),
+        ("compile", c.c_int), ("log", LogFunction), ("payload", c.c_void_p), ("emulate", c.c_char_p),
     ]
 
 

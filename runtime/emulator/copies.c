@@ -1,0 +1,77 @@
+/* copies.c: asynchronous copies (cp.async), done as late as the wait that orders them allows.
+ * in -> out: copies, groups, waits of one thread -> shared memory.
+ * A copy that nobody waits for never happens, so that a missing wait shows. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/emulator/block.h"
+
+static void make_room(void **array, int *room, int count, size_t size) {
+  if (count < *room) return;
+  const int more = *room ? 2 * *room : 64;
+  void *const grown = realloc(*array, (size_t)more * size);
+  if (!grown) ft_fault(0, "has no memory left for its copies");
+  *array = grown;
+  *room = more;
+}
+
+static int committed(const struct ft_thread *thread) {
+  int count = 0;
+  for (int g = 0; g < thread->group_count; g++) count += thread->groups[g];
+  return count;
+}
+
+void ft_copy_async(uint32_t to, const void *from, int bytes, int valid, int line) {
+  struct ft_block *const block = ft_block_now;
+  struct ft_thread *const thread = block->running;
+  char what[512];
+  if (valid > 0 && !ft_memory_check(block->launch->tensors, block->launch->tensor_count,
+                                    (uintptr_t)from, valid, FE_READ, what, sizeof what))
+    ft_fault(line, "%s", what);
+  if (ft_shared_begin_copy(&block->shared, thread->number, to, bytes, line, what))
+    ft_fault(line, "%s", what);
+  void *copies = thread->copies;
+  make_room(&copies, &thread->copy_room, thread->copy_count, sizeof *thread->copies);
+  thread->copies = copies;
+  thread->copies[thread->copy_count++] =
+      (struct ft_copy){.from = from, .to = to, .bytes = bytes, .valid = valid, .line = line};
+}
+
+void ft_copy_commit(int line) {
+  (void)line;
+  struct ft_thread *const thread = ft_block_now->running;
+  const int open = thread->copy_count - committed(thread);
+  void *groups = thread->groups;
+  make_room(&groups, &thread->group_room, thread->group_count, sizeof *thread->groups);
+  thread->groups = groups;
+  thread->groups[thread->group_count++] = open;
+}
+
+static void finish(struct ft_thread *thread, const struct ft_copy *copy) {
+  struct ft_shared_memory *const shared = &ft_block_now->shared;
+  unsigned char *const to = ft_shared_at(shared, copy->to);
+  if (copy->valid > 0) memcpy(to, copy->from, (size_t)copy->valid);
+  memset(to + copy->valid, 0, (size_t)(copy->bytes - copy->valid));
+  ft_shared_end_copy(shared, thread->number, copy->to, copy->bytes,
+                     copy->valid == copy->bytes ? (uintptr_t)copy->from : 0, copy->line);
+}
+
+void ft_copy_wait(int youngest, int line) {
+  (void)line;
+  struct ft_thread *const thread = ft_block_now->running;
+  const int groups = thread->group_count - youngest;
+  if (groups <= 0) return;
+  int done = 0;
+  for (int g = 0; g < groups; g++) done += thread->groups[g];
+  for (int n = 0; n < done; n++) finish(thread, &thread->copies[n]);
+  thread->copy_count -= done;
+  thread->group_count -= groups;
+  memmove(thread->copies, thread->copies + done,
+          (size_t)thread->copy_count * sizeof *thread->copies);
+  memmove(thread->groups, thread->groups + groups,
+          (size_t)thread->group_count * sizeof *thread->groups);
+}
+
+void ft_copies_forget(struct ft_thread *thread) {
+  thread->copy_count = thread->group_count = 0;
+}

@@ -1,0 +1,109 @@
+/* machine.h: what an emulated kernel and the machine that runs it know of each other.
+ * in -> out: C++ made from an emitted kernel -> struct fe_kernel; the machine -> struct fe_machine.
+ * Plain C, read by both sides: the library includes it, and every emulated kernel is compiled with
+ * it (the build embeds this text). `line` is always the line of the emitted text. */
+#ifndef RUNTIME_EMULATOR_DEVICE_MACHINE_H
+#define RUNTIME_EMULATOR_DEVICE_MACHINE_H
+
+#include <stdint.h>
+
+enum { FE_ABI = 1 };
+enum { FE_WARP = 32 };
+/* Dynamic shared memory begins here in the shared window; what lies below is nobody's. */
+enum { FE_SHARED_BASE = 1024, FE_SHARED_MOST = 232448 };
+/* What a variable holds that was never written (-ftrivial-auto-var-init=pattern): every byte 0xFE
+ * with GCC; with Clang 0xAA in integers and 0xFF in floats. */
+enum { FE_UNWRITTEN_GCC = 0xFE, FE_UNWRITTEN_CLANG = 0xAA, FE_UNWRITTEN_CLANG_FLOAT = 0xFF };
+
+struct fe_index {
+  unsigned x, y, z;
+};
+
+/* Where the running thread is; the machine changes it whenever it changes threads. */
+struct fe_here {
+  struct fe_index thread, block, block_size, grid;
+};
+
+/* Operations of a whole warp: each lane arrives with a record, the last one to arrive carries the
+ * operation out for all. ORDER WARP OPS: runtime/emulator/warp_ops.c has one function for each. */
+enum fe_warp_op {
+  FE_SYNCWARP,    /* no record */
+  FE_SHUFFLE_XOR, /* struct fe_shuffle */
+  FE_VOTE_ANY,    /* struct fe_shuffle, mask unused */
+  FE_REDUCE_OR,   /* struct fe_shuffle, mask unused */
+  FE_LDMATRIX_X4, /* struct fe_ldmatrix */
+  FE_LDMATRIX_X4_TRANS,
+  FE_MMA_BF16, /* struct fe_mma: m16n8k16, fp32 accumulators */
+  FE_MMA_FP16,
+  FE_WARP_OPS
+};
+
+struct fe_shuffle {
+  uint32_t value; /* in and out */
+  uint32_t mask;  /* lane i reads lane i ^ mask */
+};
+
+struct fe_ldmatrix {
+  uint32_t *registers; /* r[0..3]: row lane / 4, columns 2 (lane % 4) and one more of matrix i */
+  uint32_t address;    /* shared: of row lane % 8 of matrix lane / 8 */
+};
+
+/* c += A B; fragments as in the PTX manual, "Matrix Fragments for mma.m16n8k16". Where a register
+ * lives tells where its value came from. */
+struct fe_mma {
+  float *c;          /* [4] */
+  const uint32_t *a; /* [4] */
+  const uint32_t *b[2];
+};
+
+enum fe_access { FE_READ, FE_WRITE, FE_ATOMIC };
+
+struct fe_machine {
+  struct fe_here here;
+  /* Of the running thread: what happens within is of no interest to `access`. */
+  const unsigned char *stack;
+  uint64_t stack_bytes;
+  uint64_t steps_left; /* of the block; `step` is called when they are used up */
+
+  /* Returns when all 32 lanes of the warp have arrived at the same op in the same line. */
+  void (*warp)(enum fe_warp_op op, void *record, int line);
+  /* Returns when `threads` threads (0: the whole block) have arrived at barrier `id`. */
+  void (*barrier)(int id, int threads, int line);
+
+  /* Shared memory by its 32-bit address; any size that is a power of two, aligned to itself. */
+  void (*shared_read)(void *to, uint32_t from, int bytes, int line);
+  void (*shared_write)(uint32_t to, const void *from, int bytes, int line);
+  uint32_t (*shared_address)(const void *pointer, int line);
+
+  /* Global memory, checked and then copied. */
+  void (*global_read)(void *to, const void *from, int bytes, int line);
+  void (*global_write)(void *to, const void *from, int bytes, int line);
+
+  /* cp.async: `bytes` of which the first `valid` are read from `from`, the rest become zeros. Takes
+   * place when the wait that orders it is passed, no sooner. */
+  void (*copy_async)(uint32_t to, const void *from, int bytes, int valid, int line);
+  void (*copy_commit)(int line);
+  void (*copy_wait)(int youngest, int line); /* until at most so many groups are under way */
+
+  /* From the compiler's own instrumentation: every plain load and store that is not of the stack,
+   * those of the stack that read what was never written, and one basic block too many. */
+  void (*access)(const void *address, int bytes, enum fe_access access);
+  void (*step)(void);
+
+  /* Fails the launch with the place: for primitives that find fault with an operand themselves. */
+  void (*fault)(int line, const char *what);
+};
+
+/* What a compiled emulated kernel exports, as `fatune_emulated`. */
+struct fe_kernel {
+  int abi; /* FE_ABI */
+  int argument_bytes;
+  void (*run)(const void *argument);            /* one thread, from begin to end */
+  struct fe_machine **machine;                  /* to be set before the first run */
+  unsigned char *shared;                        /* FE_SHARED_MOST bytes, aligned to 1024 */
+  const unsigned char *image_begin, *image_end; /* the loaded object: its constants and variables */
+  int lines;                                    /* of the emitted text */
+  const char *const *origins; /* [lines]: "parts/softmax.cu.in:12", where each came from */
+};
+
+#endif

@@ -1,0 +1,207 @@
+/* driver_module.c: loaded kernels and their launches.
+ * in -> out: image -> shared object, loaded from memory; function + grid + arguments -> the launch.
+ */
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "generator/emit.h"
+#include "runtime/emulator/driver_parts.h"
+#include "runtime/emulator/launch.h"
+#include "runtime/emulator/object.h"
+
+struct CUmod_st {
+  struct ft_arch gpu;
+  int file; /* stays open: the loader takes two objects of one name for one */
+  char path[64];
+  void *library;
+  const struct fe_kernel *kernel;
+  unsigned shared_granted;
+};
+
+enum { WITHOUT_ASKING = 48 * 1024 };
+
+/* ---- modules ---- */
+
+static cu_result write_object(struct CUmod_st *module, const struct ft_emulator_image *image) {
+  const char *bytes = (const char *)(image + 1);
+  uint64_t left = image->bytes;
+  module->file = memfd_create("fatune-kernel", MFD_CLOEXEC);
+  if (module->file < 0)
+    return ft_emulator_refuse(CU_OPERATING_SYSTEM, "memfd_create: %s", strerror(errno));
+  while (left > 0) {
+    const ssize_t count = write(module->file, bytes, left);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0)
+      return ft_emulator_refuse(CU_OUT_OF_MEMORY, "no memory for a kernel of %llu bytes: %s",
+                                (unsigned long long)image->bytes, strerror(errno));
+    bytes += count;
+    left -= (uint64_t)count;
+  }
+  return 0;
+}
+
+static cu_result open_object(struct CUmod_st *module) {
+  char own[64];
+  (void)snprintf(own, sizeof own, "/proc/self/fd/%d", module->file);
+  (void)snprintf(module->path, sizeof module->path, "/proc/%ld/fd/%d", (long)getpid(),
+                 module->file);
+  module->library = dlopen(own, RTLD_NOW | RTLD_LOCAL);
+  if (!module->library) return ft_emulator_refuse(CU_OPERATING_SYSTEM, "%s", dlerror());
+  module->kernel = dlsym(module->library, "fatune_emulated");
+  if (!module->kernel || module->kernel->abi != FE_ABI)
+    return ft_emulator_refuse(CU_INVALID_IMAGE, "a kernel for another version of the emulator");
+  return 0;
+}
+
+static void close_module(struct CUmod_st *module) {
+  if (module->library) (void)dlclose(module->library);
+  if (module->file >= 0) (void)close(module->file);
+  free(module);
+}
+
+cu_result ft_emulator_load(cu_module *out, const void *bytes, const struct ft_arch *gpu) {
+  struct ft_emulator_image image;
+  *out = NULL;
+  if (memcmp(bytes, FT_EMULATOR_MAGIC, sizeof image.magic) != 0)
+    return ft_emulator_fail(CU_INVALID_IMAGE);
+  struct CUmod_st *const module = calloc(1, sizeof *module);
+  if (!module) return ft_emulator_fail(CU_OUT_OF_MEMORY);
+  module->gpu = *gpu;
+  module->shared_granted = WITHOUT_ASKING;
+  cu_result result = write_object(module, bytes);
+  if (!result) result = open_object(module);
+  if (result)
+    close_module(module);
+  else
+    *out = module;
+  return result;
+}
+
+cu_result ft_emulator_module_unload(cu_module module) {
+  if (module) close_module(module);
+  return 0;
+}
+
+/* A module has one function, so it can stand for it. */
+cu_result ft_emulator_module_function(cu_function *function, cu_module module, const char *name) {
+  if (strcmp(name, FT_ENTRY) != 0)
+    return ft_emulator_refuse(CU_NOT_FOUND, "there is %s, but no %s", FT_ENTRY, name);
+  *function = (cu_function)(void *)module;
+  return 0;
+}
+
+/* ---- functions; attribute numbers are CUfunction_attribute ---- */
+
+static struct CUmod_st *module_of(cu_function function) {
+  return (struct CUmod_st *)(void *)function;
+}
+
+static int threads_most(const struct ft_arch *gpu) {
+  enum { THREADS_OF_A_BLOCK = 1024 };
+  return gpu->threads_per_sm < THREADS_OF_A_BLOCK ? gpu->threads_per_sm : THREADS_OF_A_BLOCK;
+}
+
+cu_result ft_emulator_function_attribute(int *value, int attribute, cu_function function) {
+  enum { MAX_THREADS = 0 };
+  *value = attribute == MAX_THREADS ? threads_most(&module_of(function)->gpu) : 0;
+  return 0;
+}
+
+cu_result ft_emulator_function_set(cu_function function, int attribute, int value) {
+  enum { DYNAMIC_SMEM = 8 };
+  struct CUmod_st *const module = module_of(function);
+  if (attribute != DYNAMIC_SMEM) return 0;
+  if (value < 0 || value > module->gpu.smem_per_block)
+    return ft_emulator_refuse(CU_INVALID_VALUE,
+                              "%d bytes of shared memory; a block of %s may have %d", value,
+                              module->gpu.name, module->gpu.smem_per_block);
+  module->shared_granted = (unsigned)value;
+  return 0;
+}
+
+cu_result ft_emulator_occupancy(int *blocks, cu_function function, int block_size, size_t smem) {
+  const struct ft_arch *const gpu = &module_of(function)->gpu;
+  if (block_size < 1) return ft_emulator_fail(CU_INVALID_VALUE);
+  const size_t each = smem + (size_t)gpu->smem_reserved;
+  const int by_threads = gpu->threads_per_sm / block_size;
+  const int by_memory = each ? (int)((size_t)gpu->smem_per_sm / each) : by_threads;
+  *blocks = by_threads < by_memory ? by_threads : by_memory;
+  if (*blocks > gpu->blocks_per_sm) *blocks = gpu->blocks_per_sm;
+  return 0;
+}
+
+/* ---- launches ---- */
+
+static _Thread_local struct ft_emulated_tensor expected[FT_TENSORS_MOST];
+static _Thread_local int expected_count;
+
+void ft_emulator_expect(const struct ft_emulated_tensor *tensors, int count) {
+  expected_count = count < FT_TENSORS_MOST ? count : FT_TENSORS_MOST;
+  memcpy(expected, tensors, (size_t)expected_count * sizeof *expected);
+}
+
+/* $FATUNE_EMULATOR_STEPS, else what no kernel of ours comes near in one block. */
+static cu_result read_steps(uint64_t *steps) {
+  const char *const text = secure_getenv("FATUNE_EMULATOR_STEPS");
+  *steps = 2000000000;
+  if (!text || !*text) return 0;
+  char *end;
+  errno = 0;
+  const long long value = strtoll(text, &end, 10);
+  if (errno == 0 && *end == '\0' && value > 0) {
+    *steps = (uint64_t)value;
+    return 0;
+  }
+  return ft_emulator_refuse(CU_INVALID_VALUE,
+                            "FATUNE_EMULATOR_STEPS is \"%s\"; allowed: a whole number >= 1", text);
+}
+
+static cu_result check_shape(const struct ft_arch *gpu, const unsigned grid[3],
+                             const unsigned block[3]) {
+  if (grid[0] < 1 || grid[0] > INT32_MAX || grid[1] != 1 || grid[2] != 1)
+    return ft_emulator_refuse(CU_INVALID_VALUE,
+                              "the grid is %u x %u x %u; emulated: 1 .. 2^31 - 1, 1, 1", grid[0],
+                              grid[1], grid[2]);
+  const unsigned most = (unsigned)threads_most(gpu);
+  if (block[0] < 1 || block[0] > most || block[0] % FE_WARP != 0 || block[1] != 1 || block[2] != 1)
+    return ft_emulator_refuse(CU_INVALID_VALUE,
+                              "the block is %u x %u x %u; emulated: multiples of %d up to %u, 1, 1",
+                              block[0], block[1], block[2], FE_WARP, most);
+  return 0;
+}
+
+cu_result ft_emulator_launch(cu_function function, unsigned grid_x, unsigned grid_y,
+                             unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z,
+                             unsigned smem, cu_stream stream, void **params, void **extra) {
+  (void)stream;
+  const int tensor_count = expected_count;
+  expected_count = 0;
+  if (!function || !params || !params[0] || extra) return ft_emulator_fail(CU_INVALID_VALUE);
+  const struct CUmod_st *const module = module_of(function);
+  const unsigned grid[3] = {grid_x, grid_y, grid_z}, block[3] = {block_x, block_y, block_z};
+  uint64_t steps;
+  cu_result result = check_shape(&module->gpu, grid, block);
+  if (!result) result = read_steps(&steps);
+  if (result) return result;
+  if (smem > module->shared_granted || smem > FE_SHARED_MOST)
+    return ft_emulator_refuse(CU_INVALID_VALUE, "%u bytes of shared memory; the function has %u",
+                              smem, module->shared_granted);
+
+  const struct ft_emulated_launch launch = {.kernel = module->kernel,
+                                            .object_file = module->path,
+                                            .grid = grid_x,
+                                            .threads = block_x,
+                                            .shared_bytes = smem,
+                                            .argument = params[0],
+                                            .tensors = expected,
+                                            .tensor_count = tensor_count,
+                                            .steps_most = steps};
+  char message[1024];
+  if (ft_emulated_launch_run(&launch, message, sizeof message) == 0) return 0;
+  return ft_emulator_refuse(CU_LAUNCH_FAILED, "%s", message);
+}

@@ -1,0 +1,132 @@
+/* fault.c: where a kernel went wrong, in words.
+ * in -> out: line or stack, thread -> "fatune_kernel, line 212 (parts/copy_tile.cu.in:34),
+ * block 3, warp 1, lane 17: reads 16 bytes ...; called from line 300 (...)".
+ * The lines of the callers, inlined ones too, are asked from addr2line, which comes with every
+ * compiler; without it the message lacks them. */
+#include <execinfo.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "generator/status.h"
+#include "generator/text.h"
+#include "runtime/emulator/block.h"
+#include "runtime/emulator/object.h"
+
+enum { FRAMES_MOST = 32, LINES_MOST = 16, CALLERS_TOLD = 4 };
+
+struct lines {
+  int count;
+  int lines[LINES_MOST];
+};
+
+const char *ft_line_text(int line, char text[96]) {
+  const struct fe_kernel *const kernel = ft_block_now->launch->kernel;
+  if (line < 1 || line > kernel->lines)
+    snprintf(text, 96, "unknown line");
+  else
+    snprintf(text, 96, "line %d (%s)", line, kernel->origins[line - 1]);
+  return text;
+}
+
+/* ---- the chain of calls ---- */
+
+/* Offsets in the object, in hexadecimal, of this thread's return addresses that lie in the kernel.
+ * One less: the address behind a call may belong to the next line. */
+static int find_frames(char offsets[FRAMES_MOST][20]) {
+  const struct fe_kernel *const kernel = ft_block_now->launch->kernel;
+  void *frames[FRAMES_MOST];
+  const int all = backtrace(frames, FRAMES_MOST);
+  int count = 0;
+  for (int i = 0; i < all; i++) {
+    const unsigned char *const address = frames[i];
+    if (address <= kernel->image_begin || address >= kernel->image_end) continue;
+    snprintf(offsets[count++], sizeof offsets[0], "0x%lx",
+             (unsigned long)(address - kernel->image_begin - 1));
+  }
+  return count;
+}
+
+/* Lines of the emitted text, innermost first. */
+static struct lines chain_of_calls(void) {
+  const char *const object = ft_block_now->launch->object_file;
+  struct lines chain = {0};
+  char offsets[FRAMES_MOST][20];
+  const int count = object ? find_frames(offsets) : 0;
+  if (count == 0) return chain;
+  const char *arguments[FRAMES_MOST + 5] = {"addr2line", "-i", "-e", object};
+  for (int i = 0; i < count; i++) arguments[4 + i] = offsets[i];
+  struct ft_text output = FT_TEXT_INIT;
+  int code;
+  if (ft_child_run(arguments, NULL, &output, &code) == FT_OK && code == 0 && output.data) {
+    static const char name[] = "kernel.cu:";
+    for (const char *at = strstr(output.data, name); at && chain.count < LINES_MOST;
+         at = strstr(at, name)) {
+      at += sizeof name - 1;
+      chain.lines[chain.count++] = (int)strtol(at, NULL, 10);
+    }
+  }
+  ft_text_free(&output);
+  return chain;
+}
+
+/* Those behind `line`, outwards; all when it is not among them. */
+static void add_callers(struct ft_text *message, const struct lines *chain, int line) {
+  int first = 0, told = 0;
+  for (int i = chain->count - 1; i >= 0; i--)
+    if (chain->lines[i] == line) first = i + 1;
+  for (int i = first; i < chain->count && told < CALLERS_TOLD; i++) {
+    char text[96];
+    if (i > 0 && chain->lines[i] == chain->lines[i - 1]) continue;
+    ft_text_add(message, "%s%s", told++ == 0 ? "; called from " : ", ",
+                ft_line_text(chain->lines[i], text));
+  }
+}
+
+/* ---- the message ---- */
+
+__attribute__((format(printf, 4, 0))) static void tell(const struct ft_thread *thread, int line,
+                                                       const struct lines *chain,
+                                                       const char *format, va_list arguments) {
+  struct ft_block *const block = ft_block_now;
+  char place[96], what[1024];
+  vsnprintf(what, sizeof what, format, arguments);
+  struct ft_text message = FT_TEXT_INIT;
+  ft_text_add(&message, "fatune_kernel, %s, block %u, warp %d, lane %d: %s",
+              ft_line_text(line, place), block->machine.here.block.x, thread->number / FE_WARP,
+              ft_lane_of(thread), what);
+  if (chain) add_callers(&message, chain, line);
+  if (ft_text_status(&message) == 0)
+    snprintf(block->message, block->message_size, "%s", message.data);
+  ft_text_free(&message);
+  block->faulted = true;
+}
+
+void ft_fault(int line, const char *format, ...) {
+  struct ft_thread *const thread = ft_block_now->running;
+  const struct lines chain = chain_of_calls();
+  va_list arguments;
+  va_start(arguments, format);
+  tell(thread, line > 0 || chain.count == 0 ? line : chain.lines[0], &chain, format, arguments);
+  va_end(arguments);
+  ft_fiber_leave(&thread->fiber);
+  abort(); /* a thread that faulted is not entered again */
+}
+
+void ft_fault_lane(const struct ft_thread *thread, int line, const char *format, ...) {
+  const struct lines chain = chain_of_calls(); /* the same for all lanes */
+  va_list arguments;
+  va_start(arguments, format);
+  tell(thread, line, &chain, format, arguments);
+  va_end(arguments);
+  ft_fiber_leave(&ft_block_now->running->fiber);
+  abort();
+}
+
+void ft_fault_outside(const struct ft_thread *thread, const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  tell(thread, thread->line, NULL, format, arguments);
+  va_end(arguments);
+}

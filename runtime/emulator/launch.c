@@ -1,0 +1,186 @@
+/* launch.c: a grid of blocks, each a set of fibers that run until they have to wait.
+ * in -> out: kernel, grid, argument -> every thread run to its end, or a fault.
+ *
+ * Threads change only where one waits for others, so nothing here needs a lock within a launch; a
+ * launch holds one, since a kernel's machine and shared memory are one of a kind. A warp runs as
+ * far as it can, lane after lane, before the next one does. When nobody can run and not all have
+ * ended, somebody waits for one who will not come. */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "generator/status.h"
+#include "runtime/emulator/block.h"
+
+enum { STACK_BYTES = 256 * 1024 };
+
+static pthread_mutex_t one_launch = PTHREAD_MUTEX_INITIALIZER;
+struct ft_block *ft_block_now;
+
+static void fault_of_primitive(int line, const char *what) {
+  ft_fault(line, "%s", what);
+}
+
+static const struct fe_machine functions = {.warp = ft_arrive_at_warp_op,
+                                            .barrier = ft_arrive_at_barrier,
+                                            .shared_read = ft_emulate_shared_read,
+                                            .shared_write = ft_emulate_shared_write,
+                                            .shared_address = ft_emulate_shared_address,
+                                            .global_read = ft_emulate_global_read,
+                                            .global_write = ft_emulate_global_write,
+                                            .copy_async = ft_copy_async,
+                                            .copy_commit = ft_copy_commit,
+                                            .copy_wait = ft_copy_wait,
+                                            .access = ft_emulate_plain,
+                                            .step = ft_step,
+                                            .fault = fault_of_primitive};
+
+/* ---- running ---- */
+
+static void run_thread(void *payload) {
+  struct ft_thread *const thread = payload;
+  const struct ft_emulated_launch *const launch = ft_block_now->launch;
+  launch->kernel->run(launch->argument);
+  thread->waiting = FT_ENDED;
+}
+
+static void enter(struct ft_block *block, struct ft_thread *thread) {
+  block->running = thread;
+  block->machine.here.thread.x = (unsigned)thread->number;
+  block->machine.stack = thread->fiber.stack;
+  block->machine.stack_bytes = thread->fiber.stack_bytes;
+  ft_fiber_enter(&thread->fiber);
+}
+
+/* As far as the warp gets without the others. */
+static void run_warp(struct ft_block *block, struct ft_warp *warp) {
+  while (warp->runnable && !block->faulted) {
+    warp->runnable = false;
+    for (int lane = 0; lane < FE_WARP && !block->faulted; lane++)
+      if (warp->lanes[lane]->waiting == FT_RUNNING) enter(block, warp->lanes[lane]);
+  }
+}
+
+/* The first lane of a warp that has not come where this thread waits. */
+static const struct ft_thread *missing(const struct ft_block *block,
+                                       const struct ft_thread *thread) {
+  const bool of_warp = thread->waiting == FT_AT_WARP_OP;
+  for (int t = 0; t < block->thread_count; t++) {
+    const struct ft_thread *const other = &block->threads[t];
+    if (of_warp && other->number / FE_WARP != thread->number / FE_WARP) continue;
+    if (other->waiting != thread->waiting || other->what != thread->what) return other;
+  }
+  return thread;
+}
+
+static void tell_stuck(struct ft_block *block) {
+  const struct ft_thread *stuck = NULL;
+  for (int t = 0; t < block->thread_count; t++) {
+    const struct ft_thread *const thread = &block->threads[t];
+    if (thread->waiting == FT_ENDED) continue;
+    /* A lane its warp waits for tells more than a warp that waits for the block. */
+    if (!stuck || (stuck->waiting == FT_AT_BARRIER && thread->waiting == FT_AT_WARP_OP))
+      stuck = thread;
+  }
+  const struct ft_thread *const absent = missing(block, stuck);
+  char text[160];
+  if (stuck->waiting == FT_AT_WARP_OP)
+    ft_fault_outside(stuck, "waits at %s for its warp, but lane %d %s",
+                     ft_warp_op_names[stuck->what], ft_lane_of(absent),
+                     ft_thread_text(absent, text));
+  else
+    ft_fault_outside(stuck, "waits at barrier %d, but warp %d, lane %d %s", stuck->what,
+                     absent->number / FE_WARP, ft_lane_of(absent), ft_thread_text(absent, text));
+}
+
+static bool all_ended(const struct ft_block *block) {
+  for (int t = 0; t < block->thread_count; t++)
+    if (block->threads[t].waiting != FT_ENDED) return false;
+  return true;
+}
+
+static bool any_runnable(const struct ft_block *block) {
+  for (int w = 0; w < block->warp_count; w++)
+    if (block->warps[w].runnable) return true;
+  return false;
+}
+
+static void run_block(struct ft_block *block, unsigned number) {
+  block->machine.here.block.x = number;
+  block->machine.steps_left = block->launch->steps_most;
+  ft_shared_reset(&block->shared);
+  for (int t = 0; t < block->thread_count; t++) {
+    ft_wait_at(&block->threads[t], FT_RUNNING, 0, 0, NULL);
+    ft_copies_forget(&block->threads[t]);
+  }
+  for (int w = 0; w < block->warp_count; w++) {
+    block->warps[w].arrived = 0;
+    block->warps[w].runnable = true;
+  }
+  while (!block->faulted && any_runnable(block))
+    for (int w = 0; w < block->warp_count && !block->faulted; w++)
+      run_warp(block, &block->warps[w]);
+  if (!block->faulted && !all_ended(block)) tell_stuck(block);
+}
+
+/* ---- making ---- */
+
+static int make_thread(struct ft_block *block, int number) {
+  struct ft_thread *const thread = &block->threads[number];
+  thread->number = number;
+  block->warps[number / FE_WARP].lanes[number % FE_WARP] = thread;
+  thread->fragments.slots = calloc(FT_FRAGMENT_SLOTS, sizeof *thread->fragments.slots);
+  if (!thread->fragments.slots) return ft_fail(FT_E_MEMORY, "no memory for a thread");
+  return ft_fiber_make(&thread->fiber, STACK_BYTES, run_thread, thread);
+}
+
+static int make_block(struct ft_block *block, const struct ft_emulated_launch *launch) {
+  const int threads = (int)launch->threads;
+  if (threads < FE_WARP || threads > FT_THREADS_MOST || threads % FE_WARP != 0)
+    return ft_fail(FT_E_ARGUMENT, "a block of %u threads; allowed: %d to %d, whole warps",
+                   launch->threads, FE_WARP, FT_THREADS_MOST);
+  block->launch = launch;
+  block->machine = functions;
+  block->machine.here.block_size = (struct fe_index){launch->threads, 1, 1};
+  block->machine.here.grid = (struct fe_index){launch->grid, 1, 1};
+  block->thread_count = threads;
+  block->warp_count = threads / FE_WARP;
+  block->threads = calloc((size_t)threads, sizeof *block->threads);
+  block->warps = calloc((size_t)block->warp_count, sizeof *block->warps);
+  if (!block->threads || !block->warps) return ft_fail(FT_E_MEMORY, "no memory for a block");
+  for (int t = 0; t < threads; t++) FT_TRY(make_thread(block, t));
+  return ft_shared_make(&block->shared, launch->kernel->shared, launch->shared_bytes, threads);
+}
+
+static void free_block(struct ft_block *block) {
+  for (int t = 0; block->threads && t < block->thread_count; t++) {
+    struct ft_thread *const thread = &block->threads[t];
+    ft_fiber_free(&thread->fiber);
+    free(thread->fragments.slots);
+    free(thread->copies);
+    free(thread->groups);
+  }
+  free(block->threads);
+  free(block->warps);
+  ft_shared_free(&block->shared);
+}
+
+int ft_emulated_launch_run(const struct ft_emulated_launch *launch, char *message, size_t size) {
+  struct ft_block block = {.message = message, .message_size = size};
+  pthread_mutex_lock(&one_launch);
+  ft_block_now = &block;
+  *launch->kernel->machine = &block.machine;
+  int status = make_block(&block, launch);
+  if (status != FT_OK) snprintf(message, size, "%s", ft_detail());
+  for (unsigned number = 0; status == FT_OK && number < launch->grid; number++) {
+    run_block(&block, number);
+    if (block.faulted) status = -1;
+  }
+  free_block(&block);
+  *launch->kernel->machine =
+      NULL; /* instrumented code may run once more as the object is unloaded */
+  ft_block_now = NULL;
+  pthread_mutex_unlock(&one_launch);
+  return status == FT_OK ? 0 : -1;
+}

@@ -1,0 +1,39 @@
+/* memory.h: the emulated GPU's global memory.
+ * in -> out: allocations, with which of their bytes have been written -> checked accesses.
+ * Thread-safe but for ft_memory_check, which the one running launch calls. */
+#ifndef RUNTIME_EMULATOR_MEMORY_H
+#define RUNTIME_EMULATOR_MEMORY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "runtime/emulator/device/machine.h"
+#include "runtime/emulator/emulator.h"
+
+/* 256-byte aligned, filled with noise, nothing of it written; 0 when there is no memory. */
+uint64_t ft_memory_allocate(size_t bytes);
+/* false when the address is no allocation. */
+bool ft_memory_free(uint64_t address);
+/* Whether the bytes lie in one allocation. */
+bool ft_memory_holds(uint64_t address, size_t bytes);
+/* Bytes written by a copy or a fill from the host. */
+void ft_memory_written(uint64_t address, size_t bytes);
+
+/* Whether a kernel may do this; else what is wrong with it, in words, without the place: "reads 16
+ * bytes, 32 past the end of K[batch 0, row 99, head 1] ...". Marks what is written. */
+bool ft_memory_check(const struct ft_emulated_tensor *tensors, int count, uint64_t address,
+                     int bytes, enum fe_access access, char *what, size_t size);
+
+/* The element of a tensor that lies at an address. */
+struct ft_place {
+  const struct ft_emulated_tensor *tensor;
+  int64_t index[FT_TENSOR_DIMS];
+};
+/* false when it is in no tensor, between elements, or in one whose elements overlap. */
+bool ft_memory_place(const struct ft_emulated_tensor *tensors, int count, uint64_t address,
+                     struct ft_place *place);
+/* "K[batch 0, row 3, head 1, column 8]" */
+const char *ft_place_text(const struct ft_place *place, char text[128]);
+
+#endif

@@ -1,0 +1,202 @@
+/* warp_ops.c: what a whole warp does at once, done when its last lane has arrived.
+ * in -> out: 32 records -> 32 results. Fragments are laid out as in the PTX manual, "Matrix
+ * Fragments for mma.m16n8k16" and "ldmatrix". */
+#include <string.h>
+
+#include "runtime/emulator/block.h"
+
+/* ORDER WARP OPS */
+const char *const ft_warp_op_names[FE_WARP_OPS] = {
+    "__syncwarp", "__shfl_xor_sync", "a vote",          "redux.sync.or",
+    "ldmatrix",   "ldmatrix.trans",  "mma.sync (bf16)", "mma.sync (fp16)"};
+
+static void sync_warp(struct ft_warp *warp) {
+  int threads[FE_WARP];
+  for (int lane = 0; lane < FE_WARP; lane++) threads[lane] = warp->lanes[lane]->number;
+  ft_shared_order(&ft_block_now->shared, threads, FE_WARP);
+}
+
+/* ---- shuffle, vote, reduction ---- */
+
+static struct fe_shuffle *shuffle_of(const struct ft_warp *warp, int lane) {
+  return warp->lanes[lane]->record;
+}
+
+static void shuffle_xor(struct ft_warp *warp) {
+  uint32_t values[FE_WARP];
+  for (int lane = 0; lane < FE_WARP; lane++) values[lane] = shuffle_of(warp, lane)->value;
+  for (int lane = 0; lane < FE_WARP; lane++) {
+    struct fe_shuffle *const shuffle = shuffle_of(warp, lane);
+    shuffle->value = values[(uint32_t)lane ^ shuffle->mask];
+  }
+}
+
+static void reduce_or(struct ft_warp *warp) {
+  uint32_t all = 0;
+  for (int lane = 0; lane < FE_WARP; lane++) all |= shuffle_of(warp, lane)->value;
+  for (int lane = 0; lane < FE_WARP; lane++) shuffle_of(warp, lane)->value = all;
+}
+
+/* ---- ldmatrix ---- */
+
+struct row {
+  uint16_t elements[8];
+  uint64_t origin; /* of the first; they lie side by side; 0 unknown */
+};
+
+/* Row `lane % 8` of matrix `lane / 8`, by the address of that lane. */
+static struct row load_row(const struct ft_thread *thread, int line) {
+  struct ft_shared_memory *const shared = &ft_block_now->shared;
+  const struct fe_ldmatrix *const record = thread->record;
+  struct row row;
+  char what[256];
+  if (ft_shared_read(shared, thread->number, record->address, sizeof row.elements, line, what))
+    ft_fault_lane(thread, line, "%s", what);
+  memcpy(row.elements, ft_shared_at(shared, record->address), sizeof row.elements);
+  row.origin = ft_shared_origin(shared, record->address);
+  return row;
+}
+
+static uint64_t origin_in(const struct row *row, int column) {
+  return row->origin ? row->origin + (uint64_t)column * sizeof row->elements[0] : 0;
+}
+
+static void ldmatrix(struct ft_warp *warp, bool transposed, int line) {
+  struct row rows[FE_WARP];
+  for (int lane = 0; lane < FE_WARP; lane++) rows[lane] = load_row(warp->lanes[lane], line);
+  for (int lane = 0; lane < FE_WARP; lane++) {
+    const struct fe_ldmatrix *const record = warp->lanes[lane]->record;
+    const int outer = lane / 4, inner = lane % 4 * 2;
+    for (int matrix = 0; matrix < 4; matrix++) {
+      uint32_t pair = 0;
+      uint64_t origins[2];
+      for (int half = 0; half < 2; half++) {
+        const struct row *const row = &rows[8 * matrix + (transposed ? inner + half : outer)];
+        const int column = transposed ? outer : inner + half;
+        pair |= (uint32_t)row->elements[column] << 16 * half;
+        origins[half] = origin_in(row, column);
+      }
+      record->registers[matrix] = pair;
+      ft_fragment_note(&warp->lanes[lane]->fragments, &record->registers[matrix], origins);
+    }
+  }
+}
+
+/* ---- mma ---- */
+
+static float float_of(uint32_t bits) {
+  float value;
+  memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+static float from_bf16(uint32_t bits) {
+  return float_of(bits << 16);
+}
+
+static float from_fp16(uint32_t bits) {
+  const uint32_t sign = (bits & 0x8000u) << 16, rest = bits & 0x7FFFu;
+  if (rest >= 0x7C00u) return float_of(sign | 0x7F800000u | (rest & 0x3FFu) << 13);
+  if (rest >= 0x400u) return float_of(sign | ((rest << 13) + 0x38000000u));
+  const float tiny = (float)rest * 0x1p-24f;
+  return sign ? -tiny : tiny;
+}
+
+/* The compiler fills what is declared without a value (machine.h), so what is still full of it was
+ * never written. */
+static bool unwritten(const void *value, bool is_float) {
+  unsigned char bytes[4];
+  memcpy(bytes, value, sizeof bytes);
+  if (bytes[0] != bytes[1] || bytes[0] != bytes[2] || bytes[0] != bytes[3]) return false;
+  return bytes[0] == FE_UNWRITTEN_GCC ||
+         bytes[0] == (is_float ? FE_UNWRITTEN_CLANG_FLOAT : FE_UNWRITTEN_CLANG);
+}
+
+static void check_written(const struct ft_thread *thread, int line) {
+  const struct fe_mma *const record = thread->record;
+  const char *name = NULL;
+  int at = 0;
+  for (int i = 0; i < 4 && !name; at = i++)
+    if (unwritten(&record->c[i], true)) name = "accumulator c";
+  for (int i = 0; i < 4 && !name; at = i++)
+    if (unwritten(&record->a[i], false)) name = "operand a";
+  for (int i = 0; i < 2 && !name; at = i++)
+    if (unwritten(record->b[i], false)) name = "operand b";
+  if (name)
+    ft_fault_lane(thread, line, "uses %s[%d] of a product, a register that was never written", name,
+                  at);
+}
+
+static void check_operands(struct ft_warp *warp, int line) {
+  struct ft_operands operands[FE_WARP];
+  for (int lane = 0; lane < FE_WARP; lane++) {
+    struct ft_thread *const thread = warp->lanes[lane];
+    const struct fe_mma *const record = thread->record;
+    check_written(thread, line);
+    for (int i = 0; i < 4; i++)
+      operands[lane].a[i] = ft_fragment_find(&thread->fragments, &record->a[i]);
+    for (int i = 0; i < 2; i++)
+      operands[lane].b[i] = ft_fragment_find(&thread->fragments, record->b[i]);
+  }
+  char what[FT_FRAGMENT_WORDS];
+  const struct ft_emulated_launch *const launch = ft_block_now->launch;
+  if (ft_fragment_fault(operands, launch->tensors, launch->tensor_count, what))
+    ft_fault(line, "%s", what);
+}
+
+struct tiles {
+  float a[16][16], b[16][8], c[16][8];
+};
+
+static void gather(struct tiles *tiles, const struct ft_warp *warp, float (*convert)(uint32_t)) {
+  for (int lane = 0; lane < FE_WARP; lane++) {
+    const struct fe_mma *const record = warp->lanes[lane]->record;
+    const int g = lane / 4, t = lane % 4 * 2;
+    for (int i = 0; i < 4; i++) {
+      const int row = g + 8 * (i % 2), k = t + 8 * (i / 2);
+      tiles->a[row][k] = convert(record->a[i] & 0xFFFF);
+      tiles->a[row][k + 1] = convert(record->a[i] >> 16);
+      tiles->c[g + 8 * (i / 2)][t + i % 2] = record->c[i];
+    }
+    for (int i = 0; i < 2; i++) {
+      tiles->b[t + 8 * i][g] = convert(*record->b[i] & 0xFFFF);
+      tiles->b[t + 8 * i + 1][g] = convert(*record->b[i] >> 16);
+    }
+  }
+}
+
+/* Products of two 16-bit numbers are exact in fp32; sums are rounded one after the other. */
+static void multiply(struct tiles *tiles) {
+  for (int row = 0; row < 16; row++) {
+    for (int k = 0; k < 16; k++) {
+      const float a = tiles->a[row][k];
+      for (int n = 0; n < 8; n++) tiles->c[row][n] += a * tiles->b[k][n];
+    }
+  }
+}
+
+static void mma(struct ft_warp *warp, float (*convert)(uint32_t), int line) {
+  struct tiles tiles;
+  check_operands(warp, line);
+  gather(&tiles, warp, convert);
+  multiply(&tiles);
+  for (int lane = 0; lane < FE_WARP; lane++) {
+    const struct fe_mma *const record = warp->lanes[lane]->record;
+    for (int i = 0; i < 4; i++)
+      record->c[i] = tiles.c[lane / 4 + 8 * (i / 2)][lane % 4 * 2 + i % 2];
+  }
+}
+
+void ft_warp_op_run(enum fe_warp_op op, struct ft_warp *warp, int line) {
+  switch (op) { /* ORDER WARP OPS */
+  case FE_SYNCWARP: sync_warp(warp); break;
+  case FE_SHUFFLE_XOR: shuffle_xor(warp); break;
+  case FE_VOTE_ANY:
+  case FE_REDUCE_OR: reduce_or(warp); break;
+  case FE_LDMATRIX_X4: ldmatrix(warp, false, line); break;
+  case FE_LDMATRIX_X4_TRANS: ldmatrix(warp, true, line); break;
+  case FE_MMA_BF16: mma(warp, from_bf16, line); break;
+  case FE_MMA_FP16: mma(warp, from_fp16, line); break;
+  case FE_WARP_OPS: break;
+  }
+}
