@@ -111,8 +111,7 @@ static void *answer_rows(void *payload) {
   return NULL;
 }
 
-/* Half a unit in the last place of the dtype at |value|. */
-static double half_ulp(enum ft_dtype dtype, double value) {
+double ft_half_ulp(enum ft_dtype dtype, double value) {
   int exponent;
   frexp(value, &exponent);
   const int smallest = dtype == FT_FP16 ? -13 : -125; /* frexp's exponent of the smallest normal */
@@ -134,7 +133,7 @@ static void sum_up(struct ft_answers *answers) {
     answers->lse_error = fmax(answers->lse_error, answers->plain_lse[index]);
   }
   /* Rounding O alone errs by about half a unit roundoff in the mean. */
-  const double floor_l2 = 0.5 * half_ulp(answers->dtype, 1.0);
+  const double floor_l2 = 0.5 * ft_half_ulp(answers->dtype, 1.0);
   answers->o_norm = sqrt(square);
   answers->o_allowed = floor_l2;
   if (square > 0) answers->o_allowed += 2 * sqrt(plain_square / square);
@@ -168,74 +167,111 @@ int ft_answers_make(struct ft_answers **answers, const struct ft_host_problem *p
   return FT_OK;
 }
 
-static void blame(struct ft_comparison *comparison, double ratio, const char *what,
-                  struct ft_row row, double is, double should) {
+/* column: of O, or FT_COLUMN_LSE. */
+static void blame(struct ft_comparison *comparison, double ratio, struct ft_row row, int column,
+                  double is, double should) {
   if (!(ratio > comparison->error_ratio)) return;
+  char what[32] = "LSE";
+  if (column != FT_COLUMN_LSE) snprintf(what, sizeof what, "O[%d]", column);
   comparison->error_ratio = ratio;
+  comparison->row = row;
+  comparison->column = column;
   snprintf(comparison->worst, sizeof comparison->worst,
            "%s of batch %lld head %d row %lld is %.7g, not %.7g", what, (long long)row.batch,
            row.head, (long long)row.i, is, should);
 }
 
-static void compare_lse(const struct ft_answers *answers, int index, double lse,
-                        struct ft_comparison *comparison) {
+static void judge_lse(const struct ft_answers *answers, int index, double lse,
+                      struct ft_row_verdict *verdict) {
   const double should = answers->lse[index];
+  verdict->lse = lse;
+  verdict->lse_expected = should;
   if (isinf(should)) {
-    if (lse != should) blame(comparison, INFINITY, "LSE", answers->rows[index], lse, should);
+    if (lse != should) verdict->lse_ratio = INFINITY;
     return;
   }
-  const double error = fabs(lse - should);
-  const double allowed = 2 * answers->lse_error + 1e-5 + 2e-6 * fabs(should);
-  const double ratio = isfinite(error) ? error / allowed : INFINITY;
-  if (!(ratio * comparison->lse_allowed < comparison->lse_error)) {
-    comparison->lse_error = error;
-    comparison->lse_allowed = allowed;
-  }
-  blame(comparison, ratio, "LSE", answers->rows[index], lse, should);
+  verdict->lse_error = fabs(lse - should);
+  verdict->lse_allowed = 2 * answers->lse_error + 1e-5 + 2e-6 * fabs(should);
+  verdict->lse_ratio =
+      isfinite(verdict->lse_error) ? verdict->lse_error / verdict->lse_allowed : INFINITY;
 }
 
-/* Returns the squared error of the row. */
-static double compare_o(const struct ft_answers *answers, int index, const uint16_t *o,
-                        struct ft_comparison *comparison) {
-  const double *should = answers->o + (size_t)index * (size_t)answers->dim;
+/* Of one element of a row. A row of zeros (nothing visible, all dropped) has to be just that. */
+static double o_allowed(const struct ft_answers *answers, int index) {
   const double largest = answers->largest[index];
-  /* A row of zeros (nothing visible, all dropped) has to be just that. */
-  const double allowed =
-      largest > 0 ? 2 * answers->element_error * largest + half_ulp(answers->dtype, largest) : 0;
-  double square = 0;
+  if (!(largest > 0)) return 0;
+  return 2 * answers->element_error * largest + ft_half_ulp(answers->dtype, largest);
+}
+
+static double element_ratio(double error, double allowed) {
+  if (error == 0) return 0;
+  return isfinite(error) && allowed > 0 ? error / allowed : INFINITY;
+}
+
+bool ft_answers_element(const struct ft_answers *answers, int index, int column, uint16_t o) {
+  const double should = answers->o[(size_t)index * (size_t)answers->dim + (size_t)column];
+  const double error = fabs(ft_from_dtype(answers->dtype, o) - should);
+  return element_ratio(error, o_allowed(answers, index)) <= 1;
+}
+
+void ft_answers_row(const struct ft_answers *answers, int index, const uint16_t *o,
+                    const float *lse, struct ft_row_verdict *verdict) {
+  const double *should = answers->o + (size_t)index * (size_t)answers->dim;
+  const double allowed = o_allowed(answers, index);
   float values[FT_REFERENCE_DIM];
   ft_widen(answers->dtype, o, values, answers->dim);
+  *verdict = (struct ft_row_verdict){.o = (double)values[0], .o_expected = should[0]};
   for (int d = 0; d < answers->dim; d++) {
     const double is = (double)values[d];
     const double error = fabs(is - should[d]);
-    square += error * error;
-    if (error == 0) continue;
-    const double ratio = isfinite(error) && allowed > 0 ? error / allowed : INFINITY;
-    if (!(ratio > comparison->error_ratio)) continue;
-    char what[32];
-    snprintf(what, sizeof what, "O[%d]", d);
-    blame(comparison, ratio, what, answers->rows[index], is, should[d]);
+    verdict->o_square += error * error;
+    const double ratio = element_ratio(error, allowed);
+    if (!(ratio > verdict->o_ratio)) continue;
+    verdict->o_ratio = ratio;
+    verdict->column = d;
+    verdict->o = is;
+    verdict->o_expected = should[d];
   }
-  return square;
+  if (lse) judge_lse(answers, index, (double)*lse, verdict);
+}
+
+/* No element stands out: the row that comes nearest to it is told. */
+static void blame_sum(const struct ft_answers *answers, const struct ft_comparison *worst_o,
+                      struct ft_comparison *comparison) {
+  const double ratio = comparison->o_error / comparison->o_allowed;
+  if (!(ratio > comparison->error_ratio)) return;
+  comparison->error_ratio = ratio;
+  comparison->row = worst_o->row;
+  comparison->column = worst_o->column;
+  snprintf(comparison->worst, sizeof comparison->worst,
+           "O is off by %.3g in relative L2 over %d rows, %.3g is allowed", comparison->o_error,
+           answers->row_count, comparison->o_allowed);
 }
 
 void ft_answers_compare(const struct ft_answers *answers, const uint16_t *o, const float *lse,
                         struct ft_comparison *comparison) {
   *comparison = (struct ft_comparison){.o_allowed = answers->o_allowed};
+  struct ft_comparison worst_o = *comparison;
   double square = 0;
   for (int index = 0; index < answers->row_count; index++) {
-    square += compare_o(answers, index, o + (size_t)index * (size_t)answers->dim, comparison);
-    if (lse) compare_lse(answers, index, (double)lse[index], comparison);
+    const struct ft_row row = answers->rows[index];
+    struct ft_row_verdict verdict;
+    ft_answers_row(answers, index, o + (size_t)index * (size_t)answers->dim,
+                   lse ? &lse[index] : NULL, &verdict);
+    square += verdict.o_square;
+    blame(&worst_o, verdict.o_ratio, row, verdict.column, verdict.o, verdict.o_expected);
+    blame(comparison, verdict.o_ratio, row, verdict.column, verdict.o, verdict.o_expected);
+    if (!lse) continue;
+    blame(comparison, verdict.lse_ratio, row, FT_COLUMN_LSE, verdict.lse, verdict.lse_expected);
+    if (isfinite(verdict.lse_expected) &&
+        !(verdict.lse_ratio * comparison->lse_allowed < comparison->lse_error)) {
+      comparison->lse_error = verdict.lse_error;
+      comparison->lse_allowed = verdict.lse_allowed;
+    }
   }
   if (answers->o_norm > 0) comparison->o_error = sqrt(square) / answers->o_norm;
   if (isnan(square)) comparison->o_error = INFINITY;
-  const double ratio = comparison->o_error / comparison->o_allowed;
-  if (ratio > comparison->error_ratio) {
-    comparison->error_ratio = ratio;
-    snprintf(comparison->worst, sizeof comparison->worst,
-             "O is off by %.3g in relative L2 over %d rows, %.3g is allowed", comparison->o_error,
-             answers->row_count, comparison->o_allowed);
-  }
+  blame_sum(answers, &worst_o, comparison);
 }
 
 int ft_reference_compare(struct ft_comparison *comparison, const struct ft_host_problem *problem,

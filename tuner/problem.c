@@ -28,23 +28,30 @@ static int allocate(struct ft_problem *problem, int buffer, size_t bytes, size_t
   return FT_OK;
 }
 
-static int make_input(struct ft_problem *problem, int buffer) {
+int ft_problem_upload(struct ft_problem *problem, int buffer, const uint16_t *dense) {
   const struct ft_driver *driver = &problem->session->driver;
-  const struct ft_shape *shape = &problem->shapes[buffer];
-  const uint64_t seed = problem->options.seed + 0x5851F42D4C957F2Du * (uint64_t)(buffer + 1);
   const uint16_t *image;
   uint16_t *owned = NULL;
   int status;
-  FT_CHECK(ft_random_tensor(&problem->dense[buffer], problem->options.request.dtype, shape->count,
-                            seed));
-  FT_CHECK(ft_layout_image(&image, &owned, problem->dense[buffer], shape));
-  FT_CHECK(allocate(problem, buffer, (size_t)shape->span * 2, 0));
+  FT_CHECK(ft_layout_image(&image, &owned, dense, &problem->shapes[buffer]));
   FT_CHECK(ft_driver_status(
       driver, driver->copy_to_device(problem->data[buffer], image, problem->bytes[buffer], NULL),
       "cuMemcpyHtoDAsync"));
   FT_CHECK(ft_driver_status(driver, driver->stream_synchronize(NULL), "cuStreamSynchronize"));
 done:
   free(owned);
+  return status;
+}
+
+static int make_input(struct ft_problem *problem, int buffer) {
+  const struct ft_shape *shape = &problem->shapes[buffer];
+  const uint64_t seed = problem->options.seed + 0x5851F42D4C957F2Du * (uint64_t)(buffer + 1);
+  int status;
+  FT_CHECK(ft_random_tensor(&problem->dense[buffer], problem->options.request.dtype, shape->count,
+                            seed));
+  FT_CHECK(allocate(problem, buffer, (size_t)shape->span * 2, 0));
+  FT_CHECK(ft_problem_upload(problem, buffer, problem->dense[buffer]));
+done:
   if (status != FT_OK || !problem->options.keep_host) {
     free(problem->dense[buffer]);
     problem->dense[buffer] = NULL;

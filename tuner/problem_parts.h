@@ -1,6 +1,5 @@
-/* problem_parts.h: the inside of a problem, shared by problem.c, problem_inputs.c,
- * problem_verify.c. in -> out: shapes and strides of the tensors, host copies, device buffers with
- * their fences. */
+/* problem_parts.h: the inside of a problem, shared by problem*.c and weights.c. in -> out: shapes
+ * and strides of the tensors, host copies, device buffers with their fences. */
 #ifndef TUNER_PROBLEM_PARTS_H
 #define TUNER_PROBLEM_PARTS_H
 
@@ -42,7 +41,11 @@ struct ft_problem {
   unsigned char *o_image, *lse_image; /* what came back, fences included */
   uint16_t *o_rows;
   float *lse_rows;
+  struct ft_comparison verdict; /* the last one */
 };
+
+/* Fills an input with the dense tensor in its layout, and waits. The context is current. */
+int ft_problem_upload(struct ft_problem *problem, int buffer, const uint16_t *dense);
 
 /* FT_E_MEMORY when the sizes do not fit 63 bits. */
 int ft_shape_make(struct ft_shape *shape, enum ft_layout layout, int64_t batch, int64_t rows,

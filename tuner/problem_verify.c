@@ -111,7 +111,7 @@ __attribute__((format(printf, 2, 3))) static bool found(struct ft_comparison *co
                                                         const char *format, ...) {
   va_list arguments;
   va_start(arguments, format);
-  *comparison = (struct ft_comparison){.error_ratio = INFINITY};
+  *comparison = (struct ft_comparison){.error_ratio = INFINITY, .column = FT_COLUMN_NONE};
   vsnprintf(comparison->worst, sizeof comparison->worst, format, arguments);
   va_end(arguments);
   return true;
@@ -132,6 +132,15 @@ static bool fence_broken(const unsigned char *image, size_t bytes, const char *n
   return false;
 }
 
+/* The same, and the fault lies in one row. */
+static bool found_in_row(struct ft_comparison *comparison, struct ft_row row, int column) {
+  found(comparison, "%s of batch %lld head %d row %lld is NaN or was not written",
+        column == FT_COLUMN_LSE ? "LSE" : "O", (long long)row.batch, row.head, (long long)row.i);
+  comparison->row = row;
+  comparison->column = column;
+  return true;
+}
+
 static bool holds_nan(const uint16_t *values, int count, unsigned infinity) {
   unsigned nans = 0;
   for (int n = 0; n < count; n++) nans |= (values[n] & 0x7FFFu) > infinity;
@@ -145,9 +154,11 @@ static bool o_unwritten(const struct ft_problem *problem, const uint16_t *o,
   for (int64_t b = 0; b < shape->batch; b++) {
     for (int64_t row = 0; row < shape->rows; row++) {
       for (int head = 0; head < shape->heads; head++) {
-        if (!holds_nan(o + ft_shape_offset(shape, b, row, head), shape->dim, infinity)) continue;
-        return found(comparison, "O of batch %lld head %d row %lld is NaN or was not written",
-                     (long long)b, head, (long long)row);
+        const uint16_t *values = o + ft_shape_offset(shape, b, row, head);
+        if (!holds_nan(values, shape->dim, infinity)) continue;
+        int column = 0;
+        while (!holds_nan(values + column, 1, infinity)) column += 1;
+        return found_in_row(comparison, (struct ft_row){b, head, row}, column);
       }
     }
   }
@@ -171,10 +182,7 @@ static bool lse_unwritten(const struct ft_problem *problem, const float *lse,
   const struct ft_request *request = &problem->options.request;
   const int64_t count = (int64_t)(problem->bytes[FT_LSE] / sizeof(float));
   for (int64_t n = 0; n < count; n++) {
-    if (!isnan(lse[n])) continue;
-    const struct ft_row row = row_at(request, n);
-    return found(comparison, "LSE of batch %lld head %d row %lld is NaN or was not written",
-                 (long long)row.batch, row.head, (long long)row.i);
+    if (isnan(lse[n])) return found_in_row(comparison, row_at(request, n), FT_COLUMN_LSE);
   }
   return false;
 }
@@ -193,23 +201,28 @@ static void gather_rows(struct ft_problem *problem, const uint16_t *o, const flo
   }
 }
 
-int ft_problem_verify(struct ft_problem *problem, int rows, int threads,
-                      struct ft_comparison *comparison) {
-  *comparison = (struct ft_comparison){0};
-  FT_TRY(prepare(problem, rows, threads));
-  FT_TRY(fetch_outputs(problem));
+static void judge(struct ft_problem *problem, struct ft_comparison *comparison) {
   const bool want_lse = problem->options.want_lse;
   /* The fences are 256 bytes, so both stay aligned for their type. */
   const uint16_t *o = (const uint16_t *)(const void *)(problem->o_image + FT_FENCE_BYTES);
   const float *lse = (const float *)(const void *)(problem->lse_image + FT_FENCE_BYTES);
-  if (fence_broken(problem->o_image, problem->bytes[FT_O], "O", comparison)) return FT_OK;
-  if (want_lse && fence_broken(problem->lse_image, problem->bytes[FT_LSE], "LSE", comparison))
-    return FT_OK;
-  if (o_unwritten(problem, o, comparison)) return FT_OK;
-  if (gaps_written(problem, o, comparison)) return FT_OK;
-  if (want_lse && lse_unwritten(problem, lse, comparison)) return FT_OK;
   gather_rows(problem, o, lse);
+  if (fence_broken(problem->o_image, problem->bytes[FT_O], "O", comparison)) return;
+  if (want_lse && fence_broken(problem->lse_image, problem->bytes[FT_LSE], "LSE", comparison))
+    return;
+  if (o_unwritten(problem, o, comparison)) return;
+  if (gaps_written(problem, o, comparison)) return;
+  if (want_lse && lse_unwritten(problem, lse, comparison)) return;
   ft_answers_compare(problem->answers, problem->o_rows, want_lse ? problem->lse_rows : NULL,
                      comparison);
+}
+
+int ft_problem_verify(struct ft_problem *problem, int rows, int threads,
+                      struct ft_comparison *comparison) {
+  *comparison = problem->verdict = (struct ft_comparison){0};
+  FT_TRY(prepare(problem, rows, threads));
+  FT_TRY(fetch_outputs(problem));
+  judge(problem, comparison);
+  problem->verdict = *comparison;
   return FT_OK;
 }

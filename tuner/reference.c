@@ -30,8 +30,7 @@ void ft_row_scratch_free(struct ft_row_scratch *scratch) {
   *scratch = (struct ft_row_scratch){0};
 }
 
-/* Keys 0 .. end - 1 are visible as far as causality goes. */
-static int64_t visible_end(const struct ft_request *request, int64_t i) {
+int64_t ft_visible_end(const struct ft_request *request, int64_t i) {
   int64_t end = request->seqlen_k;
   if (request->causal == FT_CAUSAL_TOP_LEFT) end = i + 1;
   if (request->causal == FT_CAUSAL_BOTTOM_RIGHT)
@@ -85,7 +84,7 @@ int64_t ft_row_scores(const struct ft_host_problem *problem, struct ft_row row,
   const int dim = request->head_dim;
   const uint32_t threshold = request->dropout ? ft_dropout_threshold(problem->dropout) : 0;
   const uint8_t *line = mask_line(problem, row);
-  const int64_t end = visible_end(request, row.i);
+  const int64_t end = ft_visible_end(request, row.i);
   float q[FT_REFERENCE_DIM], k[FT_REFERENCE_DIM];
   ft_widen(request->dtype,
            problem->q +
@@ -110,8 +109,7 @@ int64_t ft_row_scores(const struct ft_host_problem *problem, struct ft_row row,
   return count;
 }
 
-/* 1 / (1 - p) of the rounded p; 0 when everything is dropped, as nothing is left to rescale. */
-static double dropout_rescale(const struct ft_host_problem *problem) {
+double ft_dropout_rescale(const struct ft_host_problem *problem) {
   const double share =
       problem->request.dropout ? ft_dropout_threshold(problem->dropout) / 16384.0 : 0;
   return share < 1 ? 1 / (1 - share) : 0;
@@ -135,7 +133,7 @@ void ft_row_exact(const struct ft_host_problem *problem, struct ft_row row,
              dim);
     for (int d = 0; d < dim; d++) o[d] += p * (double)v[d];
   }
-  const double factor = dropout_rescale(problem) / sum;
+  const double factor = ft_dropout_rescale(problem) / sum;
   for (int d = 0; d < dim; d++) o[d] *= factor;
   *lse = max + log(sum);
 }
@@ -164,11 +162,41 @@ void ft_row_plain(const struct ft_host_problem *problem, struct ft_row row,
     ft_widen(dtype, kv_row(problem, problem->v, dim, row, scratch->keys[n]), v, dim);
     for (int d = 0; d < dim; d++) accumulator[d] += rounded * v[d];
   }
-  const float rescale = (float)dropout_rescale(problem);
+  const float rescale = (float)ft_dropout_rescale(problem);
   for (int d = 0; d < dim; d++) {
     o[d] = (double)ft_round_to_dtype(dtype, accumulator[d] / sum * rescale);
   }
   *lse = (double)(max + logf(sum));
+}
+
+static void sort_keys(const struct ft_host_problem *problem, struct ft_row row,
+                      const struct ft_row_scratch *scratch, int64_t count, unsigned char *keys) {
+  const int64_t end = ft_visible_end(&problem->request, row.i);
+  for (int64_t j = 0; j < problem->request.seqlen_k; j++) {
+    keys[j] = j < end ? FT_KEY_BLOCK : FT_KEY_CAUSAL;
+  }
+  for (int64_t n = 0; n < count; n++) {
+    keys[scratch->keys[n]] = scratch->kept[n] ? FT_KEY_KEPT : FT_KEY_DROPPED;
+  }
+}
+
+int ft_row_weights(const struct ft_host_problem *problem, struct ft_row row, double *weights,
+                   unsigned char *keys, double *lse) {
+  struct ft_row_scratch scratch;
+  FT_TRY(ft_row_scratch_make(&scratch, problem->request.seqlen_k));
+  const int64_t count = ft_row_scores(problem, row, &scratch);
+  sort_keys(problem, row, &scratch, count, keys);
+  double max = -INFINITY, sum = 0;
+  for (int64_t n = 0; n < count; n++) max = fmax(max, scratch.exact[n]);
+  for (int64_t n = 0; n < count; n++) sum += exp(scratch.exact[n] - max);
+  *lse = max + log(sum);
+  for (int64_t j = 0; j < problem->request.seqlen_k; j++) weights[j] = 0;
+  for (int64_t n = 0; n < count; n++) {
+    if (!scratch.kept[n]) continue;
+    weights[scratch.keys[n]] = exp(scratch.exact[n] - *lse) * ft_dropout_rescale(problem);
+  }
+  ft_row_scratch_free(&scratch);
+  return FT_OK;
 }
 
 typedef void row_function(const struct ft_host_problem *problem, struct ft_row row,

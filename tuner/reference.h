@@ -56,7 +56,10 @@ struct ft_comparison {
   double o_error, o_allowed;     /* relative L2 */
   double lse_error, lse_allowed; /* of the worst row, absolute; 0 without LSE */
   char worst[160];               /* what made the ratio, and where */
+  struct ft_row row;             /* the worst, and its worst column of O or: */
+  int column;
 };
+enum { FT_COLUMN_LSE = -1, FT_COLUMN_NONE = -2 /* the fault is in no row */ };
 
 /* What chosen rows of a problem must give: computed once, compared with many times. */
 struct ft_answers;
@@ -69,6 +72,20 @@ void ft_answers_free(struct ft_answers *answers);
 /* o: dtype patterns [row][head_dim_v]; lse: float [row], or NULL. */
 void ft_answers_compare(const struct ft_answers *answers, const uint16_t *o, const float *lse,
                         struct ft_comparison *comparison);
+
+/* Of row `index` alone, by the same allowances. */
+struct ft_row_verdict {
+  double o_ratio; /* of the worst element, which is: */
+  double o, o_expected;
+  int column;
+  double o_square; /* squared error */
+  double lse_ratio, lse_error, lse_allowed;
+  double lse, lse_expected;
+};
+void ft_answers_row(const struct ft_answers *answers, int index, const uint16_t *o,
+                    const float *lse, struct ft_row_verdict *verdict);
+/* Whether this one element is right. */
+bool ft_answers_element(const struct ft_answers *answers, int index, int column, uint16_t o);
 
 /* make, compare, free in one. */
 int ft_reference_compare(struct ft_comparison *comparison, const struct ft_host_problem *problem,

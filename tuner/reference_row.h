@@ -1,5 +1,5 @@
 /* reference_row.h: the steps of a reference row, for answers.c, which does many with one scratch.
- * in -> out: problem + row -> scores of the visible keys -> O and LSE, exact or plain. */
+ * in -> out: problem + row -> scores of the visible keys -> O and LSE, exact or plain; weights. */
 #ifndef TUNER_REFERENCE_ROW_H
 #define TUNER_REFERENCE_ROW_H
 
@@ -16,6 +16,9 @@ struct ft_row_scratch {
   unsigned char *kept; /* by dropout */
 };
 
+/* Keys 0 .. end - 1 are visible as far as causality goes; the end may be 0. */
+int64_t ft_visible_end(const struct ft_request *request, int64_t i);
+
 int ft_row_scratch_make(struct ft_row_scratch *scratch, int64_t seqlen_k);
 void ft_row_scratch_free(struct ft_row_scratch *scratch);
 
@@ -27,5 +30,18 @@ void ft_row_exact(const struct ft_host_problem *problem, struct ft_row row,
                   const struct ft_row_scratch *scratch, int64_t count, double *o, double *lse);
 void ft_row_plain(const struct ft_host_problem *problem, struct ft_row row,
                   const struct ft_row_scratch *scratch, int64_t count, double *o, double *lse);
+
+/* What a key is to a row. */
+enum ft_key { FT_KEY_KEPT, FT_KEY_DROPPED, FT_KEY_CAUSAL, FT_KEY_BLOCK /* is off in the mask */ };
+
+/* What every one of the seqlen_k keys is and the weight that its row of V gets, dropout and its
+ * rescaling applied: 0 but for those kept. */
+int ft_row_weights(const struct ft_host_problem *problem, struct ft_row row, double *weights,
+                   unsigned char *keys, double *lse);
+/* 1 / (1 - p) of the rounded p; 0 when everything is dropped, as nothing is left to rescale. */
+double ft_dropout_rescale(const struct ft_host_problem *problem);
+
+/* Half a unit in the last place of the dtype at |value|. */
+double ft_half_ulp(enum ft_dtype dtype, double value);
 
 #endif
