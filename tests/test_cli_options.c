@@ -126,6 +126,9 @@ static const struct {
     {&tune, "d64|nq1|--shard|5/4", "--shard is '5/4'", "K/N"},
     {&tune, "d64|nq1|--shard|1", "--shard is '1'", "K/N"},
     {&tune, "d64|nq1|--gpu=", "--gpu is ''", "value"},
+    {&tune, "d64|nq1|--gpu|emulator:", "--gpu is 'emulator:'", "emulator:NAME"},
+    {&tune, "d64|nq1|--gpu|emulator|--device|0", "--device 0", "exclude each other"},
+    {&tune, "d64|nq1|--device|3|--gpu|emulator:h200", "--gpu emulator:h200", "no number"},
     {&tune, "d64|nq1|--device|x", "--device is 'x'", "from 0"},
     {&tune, "d64|nq1|--seed|0", "--seed is '0'", "from 1"},
     {&tune, "d64|nq1|--color|pink", "--color is 'pink'", "auto, always, never"},
@@ -190,6 +193,35 @@ START_TEST(defaults_are_unset) {
   ck_assert_int_eq(options.shards, 0);
   ck_assert_int_eq(options.cap, -1);
   ck_assert(!options.json && !options.again && options.budget_seconds == 0);
+  cli_options_free(&options);
+}
+END_TEST
+
+static const struct {
+  const char *gpu, *emulated;
+} gpus[] = {
+    {"emulator", "a100"},
+    {"emulator:h200", "h200"},
+    {"Emulator:sm_90", "sm_90"},
+    {"emulator:auto", "auto"},
+    {"a100", NULL},
+    {"auto", NULL},
+    {"emulators", NULL}, /* a name like another, and of no GPU */
+};
+
+START_TEST(an_emulated_gpu_is_named) {
+  struct cli_options options;
+  char line[64];
+  snprintf(line, sizeof line, "d64|nq1|--gpu|%s", gpus[_i].gpu);
+  ck_assert_int_eq(parse(&options, &tune, line), FT_OK);
+  ck_assert_str_eq(options.gpu, gpus[_i].gpu);
+  ck_assert_pstr_eq(options.emulate, gpus[_i].emulated);
+  cli_options_free(&options);
+
+  /* The last one counts. */
+  snprintf(line, sizeof line, "--gpu|emulator:t4|d64|nq1|--gpu=%s", gpus[_i].gpu);
+  ck_assert_int_eq(parse(&options, &tune, line), FT_OK);
+  ck_assert_pstr_eq(options.emulate, gpus[_i].emulated);
   cli_options_free(&options);
 }
 END_TEST
@@ -280,6 +312,7 @@ Suite *make_cli_options_suite(void) {
   tcase_add_loop_test(tests, unknown_options_are_refused, 0, 6);
   tcase_add_test(tests, values_arrive);
   tcase_add_test(tests, defaults_are_unset);
+  tcase_add_loop_test(tests, an_emulated_gpu_is_named, 0, COUNT(gpus));
   tcase_add_test(tests, cache_words_arrive);
   tcase_add_test(tests, shapes_are_read);
   tcase_add_test(tests, random_numbers_come_back);

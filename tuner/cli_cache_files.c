@@ -45,7 +45,8 @@ int cli_cache_export(struct cli *cli, fatune_session *session, char **words, int
   }
   FT_TRY(cli_target_find(cli, session, &target));
   /* "sm_90" is every GPU of the target, a name one class of them. */
-  const bool whole = cli->options.gpu != NULL && strncasecmp(cli->options.gpu, "sm", 2) == 0;
+  const char *const gpu = cli->options.emulate != NULL ? cli->options.emulate : cli->options.gpu;
+  const bool whole = gpu != NULL && strncasecmp(gpu, "sm", 2) == 0;
   FT_TRY(ft_store_export(session->store, target.name, whole ? NULL : target.id, file, &trials,
                          &kernels));
   if (trials == 0) {

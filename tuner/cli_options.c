@@ -50,7 +50,10 @@ static const struct argp_option request_options[] = {
 
 static const struct argp_option gpu_options[] = {
     {NULL, 0, NULL, 0, "GPU:", 2},
-    {"gpu", KEY_GPU, "NAME", 0, "auto (default: the one in the machine), or by name: a100, sm_90",
+    {"gpu", KEY_GPU, "NAME", 0,
+     "auto (default: the one in the machine), by name: a100, sm_90, or emulated on the CPU: "
+     "emulator "
+     "(an a100), emulator:h200",
      2},
     {0}};
 
@@ -126,6 +129,22 @@ static int int_given(const char *option, const char *text, int low, int high, in
   return FT_OK;
 }
 
+/* "emulator" and "emulator:NAME" say as well that the GPU is to be emulated. */
+static int gpu_given(struct cli_options *options, const char *text) {
+  const size_t length = strlen(CLI_EMULATOR);
+  FT_TRY(text_given("--gpu", text, &options->gpu));
+  options->emulate = NULL;
+  if (strncasecmp(text, CLI_EMULATOR, length) != 0) return FT_OK;
+  if (text[length] == '\0') options->emulate = "a100";
+  if (text[length] != ':') return FT_OK;
+  options->emulate = text + length + 1;
+  if (options->emulate[0] != '\0') return FT_OK;
+  return ft_fail(FT_E_ARGUMENT,
+                 "--gpu is '%s'; allowed: emulator, or emulator:NAME with a name "
+                 "that `fatune gpus` lists",
+                 text);
+}
+
 static int effort_given(struct cli_options *options, const char *text) {
   static const char *const names[] = {"quick", "normal", "exhaustive", NULL};
   int index;
@@ -152,7 +171,7 @@ static int seed_given(struct cli_options *options, const char *text) {
 /* One option that is not part of a request; FT_E_NOT_FOUND when key is none. */
 static int set_option(struct cli_options *options, int key, const char *text) {
   switch (key) {
-  case KEY_GPU: return text_given("--gpu", text, &options->gpu);
+  case KEY_GPU: return gpu_given(options, text);
   case KEY_DEVICE:
     FT_TRY(int_given("--device", text, 0, 1023, &options->device));
     ++options->device;
@@ -195,6 +214,14 @@ static error_t parse_option(int key, char *text, struct argp_state *state) {
   return argp_result(parsing, set_option(parsing->options, key, text));
 }
 
+/* What no option can judge alone. */
+static int check_options(const struct cli_options *options) {
+  if (options->emulate == NULL || options->device == 0) return FT_OK;
+  return ft_fail(FT_E_ARGUMENT,
+                 "--device %d and --gpu %s exclude each other: an emulated GPU has no number",
+                 options->device - 1, options->gpu);
+}
+
 /* Parser of the whole: positional arguments, and the inputs of the groups. */
 static error_t parse_argument(int key, char *text, struct argp_state *state) {
   struct parsing *const parsing = state->input;
@@ -213,6 +240,7 @@ static error_t parse_argument(int key, char *text, struct argp_state *state) {
     options->word_count = state->argc - state->next;
     return 0;
   case ARGP_KEY_END:
+    if (check_options(options) != FT_OK) return argp_result(parsing, FT_E_ARGUMENT);
     if ((takes & CLI_REQUESTS) == 0) return 0;
     return argp_result(parsing, cli_request_end(options, (takes & CLI_ONE_REQUEST) != 0));
   default: return ARGP_ERR_UNKNOWN;

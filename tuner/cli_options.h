@@ -10,6 +10,8 @@
 #include "generator/request.h"
 #include "tuner/tune.h"
 
+#define CLI_EMULATOR "emulator" /* of --gpu emulator, --gpu emulator:NAME */
+
 /* Bits: which groups of options a command has. */
 enum cli_takes {
   CLI_REQUESTS = 1,    /* REQUEST..., --pass, --head-dim, ..., --shapes */
@@ -42,8 +44,9 @@ struct cli_options {
   int request_count;
   double dropout; /* probability of a run; 0: not given */
 
-  const char *gpu; /* NULL: not given. All strings are argv's */
-  int device;      /* 1 + CUDA ordinal; 0: the first */
+  const char *gpu;     /* NULL: not given. All strings are argv's */
+  const char *emulate; /* the GPU of --gpu emulator[:GPU]; NULL: none is emulated */
+  int device;          /* 1 + CUDA ordinal; 0: the first */
   const char *config;
   const char *output;
 

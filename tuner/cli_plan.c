@@ -1,4 +1,4 @@
-/* cli_plan.c: what `bench` and `verify` share.
+/* cli_plan.c: what `bench`, `verify` and `tune` share.
  * in -> out: struct ft_request + options -> fatune_plan. */
 #include "tuner/cli_plan.h"
 
@@ -8,9 +8,8 @@
 
 #include "generator/status.h"
 
-int cli_plan_make(struct cli *cli, fatune_session *session, const struct ft_request *request,
+int cli_plan_make(fatune_session *session, const struct ft_request *request, const char *config,
                   fatune_plan **plan) {
-  const char *const config = cli->options.config;
   fatune_request public_request;
   char *const text = cli_request_text(request);
   int status = fatune_request_parse(&public_request, text);

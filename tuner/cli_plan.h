@@ -1,4 +1,4 @@
-/* cli_plan.h: what `bench` and `verify` share: a plan, and problems to run it on.
+/* cli_plan.h: what `bench`, `verify` and `tune` share: a plan, and problems to run it on.
  * in -> out: struct ft_request + options -> fatune_plan; problem -> one run. */
 #ifndef TUNER_CLI_PLAN_H
 #define TUNER_CLI_PLAN_H
@@ -6,8 +6,8 @@
 #include "tuner/cli_session.h"
 #include "tuner/problem.h"
 
-/* With --config of that config, else of the best known. */
-int cli_plan_make(struct cli *cli, fatune_session *session, const struct ft_request *request,
+/* Of that config, as text; NULL: of the best known. */
+int cli_plan_make(fatune_session *session, const struct ft_request *request, const char *config,
                   fatune_plan **plan);
 
 /* --seed, else one from the clock; told with --verbose so that a run can be repeated. */

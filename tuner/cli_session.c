@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "generator/lua_host.h"
 #include "generator/status.h"
 
 int cli_exit_of(int status) {
@@ -14,6 +15,7 @@ int cli_exit_of(int status) {
   case FT_E_UNSUPPORTED:
   case FT_E_NO_DRIVER: return CLI_EXIT_NO_GPU;
   case FT_E_NO_NVRTC:
+  case FT_E_NO_CXX:
   case FT_E_COMPILE: return CLI_EXIT_COMPILE;
   case FT_E_CACHE: return CLI_EXIT_CACHE;
   case FT_E_WRONG: return CLI_EXIT_WRONG;
@@ -38,17 +40,38 @@ static void warn(void *payload, const char *message) {
   cli_warning(payload, "%s", message);
 }
 
+/* The name of the GPU to emulate may be the fault. A session without it has the table of names. */
+static int explain_emulate(const struct cli *cli, int status) {
+  fatune_session_options options = FATUNE_SESSION_OPTIONS_INIT;
+  fatune_session *session;
+  struct ft_arch arch;
+  const char *const name = cli->options.emulate;
+  char detail[1024];
+  snprintf(detail, sizeof detail, "%s", ft_detail());
+  options.memory_only = 1;
+  FT_TRY(fatune_session_open(&session, &options));
+  if (ft_lua_gpu(session->lua, name, &arch) == FT_E_NOT_FOUND) {
+    status = cli_target_unknown(session, name, true);
+  } else {
+    ft_fail(status, "--gpu %s: %s", cli->options.gpu, detail);
+  }
+  fatune_session_close(session);
+  return status;
+}
+
 int cli_session_open(struct cli *cli, fatune_session **session) {
   fatune_session_options options = FATUNE_SESSION_OPTIONS_INIT;
   options.device = cli->options.device;
   options.cache_dir = cli->options.cache_dir;
+  options.emulate = cli->options.emulate;
   options.log = warn;
   options.payload = cli;
   const int status = fatune_session_open(session, &options);
   if (status == FT_E_ARGUMENT && cli->options.device > 0) {
     return ft_fail_within(status, "--device %d", cli->options.device - 1);
   }
-  return status;
+  const bool has_name = cli->options.emulate != NULL && status != FT_OK;
+  return has_name ? explain_emulate(cli, status) : status;
 }
 
 int cli_choose(struct cli *cli, fatune_session *session, const struct ft_request *request,

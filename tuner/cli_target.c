@@ -11,10 +11,12 @@
 
 #define STILL_WORKS                                                                                \
   "without a GPU these work: tune, emit, compile and explain with --gpu NAME (tune predicts), "    \
-  "cache, gpus, doctor"
+  "verify with --gpu emulator, cache, gpus, doctor"
 
 static void use_session_gpu(const fatune_session *session, struct cli_target *target) {
-  *target = (struct cli_target){.arch = session->device.arch, .here = true};
+  const bool emulated = session->driver.emulated;
+  *target =
+      (struct cli_target){.arch = session->device.arch, .here = !emulated, .emulated = emulated};
   snprintf(target->id, sizeof target->id, "%s", session->device.id);
   ft_arch_target(&target->arch, target->name);
 }
@@ -57,7 +59,7 @@ static bool is_here(const fatune_session *session, const char *name, const struc
 }
 
 /* The detail lists the known names; put the one that was probably meant in front. */
-static int unknown_gpu(fatune_session *session, const char *name) {
+int cli_target_unknown(fatune_session *session, const char *name, bool emulated) {
   struct ft_arch row, closest = {.name = ""};
   int least = 1000;
   for (int i = 0; ft_lua_gpu_at(session->lua, i, &row) == FT_OK; ++i) {
@@ -67,23 +69,28 @@ static int unknown_gpu(fatune_session *session, const char *name) {
     closest = row;
   }
   ft_lua_gpu(session->lua, name, &row); /* for its detail again: the loop may have changed it */
+  if (!emulated && cli_is_close(name, CLI_EMULATOR)) {
+    return ft_fail_within(FT_E_ARGUMENT, "--gpu (did you mean '%s'?)", CLI_EMULATOR);
+  }
   if (closest.name[0] == '\0') return ft_fail_within(FT_E_ARGUMENT, "--gpu");
-  return ft_fail_within(FT_E_ARGUMENT, "--gpu (did you mean '%s'?)", closest.name);
+  return ft_fail_within(FT_E_ARGUMENT, "--gpu (did you mean '%s%s'?)",
+                        emulated ? CLI_EMULATOR ":" : "", closest.name);
 }
 
 int cli_target_find(struct cli *cli, fatune_session *session, struct cli_target *target) {
   const char *const name = cli->options.gpu;
-  if (name == NULL || strcmp(name, "auto") == 0) {
-    if (session->has_device) {
-      use_session_gpu(session, target);
-      return FT_OK;
-    }
-    return ft_fail(FT_E_NO_DRIVER, "%s: %s; %s", name == NULL ? "no --gpu given" : "--gpu auto",
-                   session->no_device_detail, STILL_WORKS);
+  const bool of_session = name == NULL || strcmp(name, "auto") == 0 || cli->options.emulate != NULL;
+  if (of_session && session->has_device) {
+    use_session_gpu(session, target);
+    return FT_OK;
+  }
+  if (of_session) {
+    return ft_fail(FT_E_NO_DRIVER, "%s%s: %s; %s", name == NULL ? "no --gpu given" : "--gpu ",
+                   name == NULL ? "" : name, session->no_device_detail, STILL_WORKS);
   }
   *target = (struct cli_target){0};
   const int status = ft_lua_gpu(session->lua, name, &target->arch);
-  if (status == FT_E_NOT_FOUND) return unknown_gpu(session, name);
+  if (status == FT_E_NOT_FOUND) return cli_target_unknown(session, name, false);
   FT_TRY(status);
   if (is_here(session, name, &target->arch)) {
     use_session_gpu(session, target);
@@ -94,13 +101,23 @@ int cli_target_find(struct cli *cli, fatune_session *session, struct cli_target 
   return FT_OK;
 }
 
-int cli_target_here(struct cli *cli, fatune_session *session, struct cli_target *target) {
+int cli_target_run(struct cli *cli, fatune_session *session, struct cli_target *target) {
   FT_TRY(cli_target_find(cli, session, target));
-  if (target->here) return FT_OK;
+  if (target->here || target->emulated) return FT_OK;
   return ft_fail(
       FT_E_NO_DRIVER, "--gpu '%s' is not in this machine (%s) and '%s' has to run on it; %s",
       cli->options.gpu, session->has_device ? session->device.arch.name : session->no_device_detail,
       cli->command, STILL_WORKS);
+}
+
+int cli_target_time(struct cli *cli, fatune_session *session, struct cli_target *target) {
+  FT_TRY(cli_target_run(cli, session, target));
+  if (!target->emulated) return FT_OK;
+  return ft_fail(
+      FT_E_NO_DRIVER,
+      "--gpu %s: the emulator has no clock, nothing it does can be timed; `fatune verify "
+      "--gpu %s` checks results, `fatune tune --gpu %s` predicts times",
+      cli->options.gpu, cli->options.gpu, cli->options.emulate);
 }
 
 void cli_json_target(struct cli *cli, const struct cli_target *target) {
@@ -109,5 +126,6 @@ void cli_json_target(struct cli *cli, const struct cli_target *target) {
   cli_json_set(gpu, "class", cli_json_text(target->id));
   cli_json_set(gpu, "target", cli_json_text(target->name));
   cli_json_set(gpu, "here", json_boolean(target->here));
+  cli_json_set(gpu, "emulated", json_boolean(target->emulated));
   cli_json(cli, "gpu", gpu);
 }

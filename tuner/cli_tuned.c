@@ -37,9 +37,13 @@ static json_t *result_json(const struct ft_request *request, const char *text,
 }
 
 void cli_tuned_add(struct cli_tuned *tuned, const struct ft_request *request, const char *text,
-                   const struct ft_tune_summary *summary) {
+                   const struct ft_tune_summary *summary, const struct cli_tuned_run *emulated) {
   struct cli_table *const table = &tuned->table;
-  json_array_append_new(tuned->results, result_json(request, text, summary));
+  json_t *const result = result_json(request, text, summary);
+  if (emulated != NULL && emulated->json != NULL) {
+    cli_json_set(result, "emulated_run", emulated->json);
+  }
+  json_array_append_new(tuned->results, result);
   if (!(summary->best_us > 0)) return;
   char *const config = cli_config_text(&summary->best);
   cli_table_add(table, "%.1f", summary->best_us);
@@ -50,16 +54,19 @@ void cli_tuned_add(struct cli_tuned *tuned, const struct ft_request *request, co
     cli_table_add(table, "-");
   }
   cli_table_add(table, "%d/%ld", summary->tried, summary->legal);
+  if (emulated != NULL) cli_table_add(table, "%s", emulated->verdict);
   cli_table_add(table, "%s", text);
   cli_table_add(table, "%s", config);
   free(config);
 }
 
-void cli_tuned_begin(struct cli_tuned *tuned, bool measured) {
+void cli_tuned_begin(struct cli_tuned *tuned, const struct cli_target *target) {
   tuned->results = json_array();
-  cli_table_begin(&tuned->table, measured
-                                     ? ">us|>TFLOP/s|>vs default|>tried|request|config"
-                                     : ">predicted us|>TFLOP/s|>vs default|>tried|request|config");
+  cli_table_begin(&tuned->table,
+                  target->emulated
+                      ? ">predicted us|>TFLOP/s|>vs default|>tried|emulated run|request|config"
+                  : target->here ? ">us|>TFLOP/s|>vs default|>tried|request|config"
+                                 : ">predicted us|>TFLOP/s|>vs default|>tried|request|config");
 }
 
 void cli_tuned_end(struct cli_tuned *tuned, struct cli *cli) {

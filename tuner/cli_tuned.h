@@ -10,10 +10,17 @@ struct cli_tuned {
   json_t *results;
 };
 
-/* measured false: the table's head says that times are predicted. */
-void cli_tuned_begin(struct cli_tuned *tuned, bool measured);
+/* What the emulator made of a winner. */
+struct cli_tuned_run {
+  char verdict[48]; /* "right (5 problems)" */
+  json_t *json;     /* handed on; NULL: not run */
+};
+
+/* Unless the GPU is here, the table's head says that times are predicted. */
+void cli_tuned_begin(struct cli_tuned *tuned, const struct cli_target *target);
+/* emulated: NULL unless the GPU is. */
 void cli_tuned_add(struct cli_tuned *tuned, const struct ft_request *request, const char *text,
-                   const struct ft_tune_summary *summary);
+                   const struct ft_tune_summary *summary, const struct cli_tuned_run *emulated);
 void cli_tuned_end(struct cli_tuned *tuned, struct cli *cli);
 
 #endif

@@ -71,7 +71,7 @@ static int measure(struct bench *bench, struct ft_request request) {
   struct run_payload payload = {0};
   struct ft_timing timing;
   int status;
-  FT_CHECK(cli_plan_make(bench->cli, bench->session, &request, &payload.plan));
+  FT_CHECK(cli_plan_make(bench->session, &request, bench->cli->options.config, &payload.plan));
   FT_CHECK(ft_problem_make(&problem, bench->session, &options));
   payload.arguments = ft_problem_arguments(problem);
   const struct ft_runnable runnable = {launch, &payload};
@@ -106,7 +106,7 @@ static int run(struct cli *cli) {
   struct bench bench = {.cli = cli};
   int status, code = CLI_EXIT_OK;
   FT_CHECK(cli_session_open(cli, &bench.session));
-  FT_CHECK(cli_target_here(cli, bench.session, &bench.target));
+  FT_CHECK(cli_target_time(cli, bench.session, &bench.target));
   FT_CHECK(ft_session_enter(bench.session));
   ft_nvml_open(&bench.nvml, &bench.session->driver, bench.session->device.handle);
   bench.results = json_array();
@@ -132,6 +132,6 @@ const struct command command_bench = {
     .details =
         "Times are of one launch, by CUDA events, medians of 25 samples; TFLOP/s count visible "
         "pairs, as FlashAttention does. The spread is half the distance between the 20th and "
-        "the 80th percentile.",
+        "the 80th percentile. An emulated GPU has no clock and is refused.",
     .takes = CLI_REQUESTS | CLI_GPU | CLI_DEVICE | CLI_CONFIG | CLI_SEED,
     .run = run};

@@ -1,5 +1,5 @@
 /* command_doctor.c: `fatune doctor`: what is there, what is missing, and what works without it.
- * in -> out: driver, GPU, NVRTC, caches, templates, environment -> one line each. */
+ * in -> out: driver, GPU, NVRTC, C++ compiler, caches, templates, environment -> one line each. */
 #include "tuner/command.h"
 
 #include <stdlib.h>
@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "generator/status.h"
+#include "runtime/emulator/emulator.h"
 
 enum state { STATE_OK, STATE_MISSING, STATE_UNKNOWN, STATE_BAD };
 
@@ -64,8 +65,8 @@ static void check_gpu(struct doctor *doctor, bool has_driver) {
   if (!session->has_device) {
     check(doctor, "GPU", STATE_MISSING,
           has_driver ? session->no_device_detail : "none without a driver",
-          "emit, compile, explain and tune with --gpu NAME work (tune predicts); bench, verify and "
-          "measuring do not");
+          "emit, compile, explain and tune with --gpu NAME work (tune predicts), and verify with "
+          "--gpu emulator; bench and measuring do not");
     return;
   }
   snprintf(line, sizeof line, "%d: %s, %.0f GiB, class %s", device->ordinal, device->arch.name,
@@ -97,6 +98,16 @@ static void check_compiler(struct doctor *doctor) {
   const bool known = ft_compiler_supports(compiler, target) == FT_OK;
   check(doctor, "target", known ? STATE_OK : STATE_MISSING, known ? target : ft_detail(),
         "a newer NVRTC is needed for this GPU");
+}
+
+static void check_emulator(struct doctor *doctor) {
+  char name[64], path[512], line[640];
+  if (ft_emulator_compiler(name, path) != FT_OK) {
+    check(doctor, "emulator", STATE_MISSING, ft_detail(), "everything but --gpu emulator works");
+    return;
+  }
+  snprintf(line, sizeof line, "%s, %s", name, path);
+  check(doctor, "emulator", STATE_OK, line, "");
 }
 
 /* A file that is not there yet is no fault: the first trial makes it. */
@@ -150,9 +161,9 @@ static void check_templates(struct doctor *doctor) {
 
 /* A mistyped variable has no effect and no other trace than this. */
 static void check_environment(struct doctor *doctor) {
-  static const char *const known[] = {"FATUNE_CACHE_DIR",    "FATUNE_SYSTEM_PATH",
-                                      "FATUNE_TEMPLATE_DIR", "FATUNE_LIBCUDA",
-                                      "FATUNE_LIBNVRTC",     "FATUNE_LIBNVML"};
+  static const char *const known[] = {
+      "FATUNE_CACHE_DIR", "FATUNE_SYSTEM_PATH", "FATUNE_TEMPLATE_DIR", "FATUNE_LIBCUDA",
+      "FATUNE_LIBNVRTC",  "FATUNE_LIBNVML",     "FATUNE_CXX"};
   for (char **variable = environ; *variable != NULL; ++variable) {
     const size_t length = strcspn(*variable, "=");
     bool is_known = strncmp(*variable, "CUDA_VISIBLE_DEVICES=", 21) == 0;
@@ -173,6 +184,7 @@ static int run(struct cli *cli) {
   check(&doctor, "fatune", STATE_OK, fatune_version(), "");
   check_gpu(&doctor, check_driver(&doctor));
   check_compiler(&doctor);
+  check_emulator(&doctor);
   check_templates(&doctor);
   check_caches(&doctor);
   check_environment(&doctor);

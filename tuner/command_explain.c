@@ -19,7 +19,9 @@ static void explain_asked(struct cli *cli, const struct ft_request *request,
   cli_field(cli, "request", "%s", text);
   cli_field(cli, "bucket", "%s", bucket_text);
   cli_field(cli, "GPU", "%s (%s)%s", target->arch.name, target->id,
-            target->here ? "" : ", not in this machine");
+            target->here       ? ""
+            : target->emulated ? ", emulated"
+                               : ", not in this machine");
   free(text);
   free(bucket_text);
 }
@@ -35,8 +37,8 @@ static void explain_tools(struct cli *cli, fatune_session *session) {
             compiles ? version : "missing: only kernels that are in a cache can be run");
   cli_json(cli, "templates", cli_json_text(digest));
   cli_json(cli, "nvrtc", cli_json_text(version));
-  cli_json(cli, "driver",
-           session->has_device ? cli_json_text(session->device.driver) : json_null());
+  const bool has_driver = session->has_device && !session->driver.emulated;
+  cli_json(cli, "driver", has_driver ? cli_json_text(session->device.driver) : json_null());
 }
 
 /* Template files the source is made of, in order of use. */

@@ -48,6 +48,7 @@ static int run(struct cli *cli) {
     add(&table, list, &arch, false);
   }
   cli_table_end(cli, &table);
+  cli_note(cli, "--gpu emulator:NAME emulates one of them on the CPU");
   cli_json(cli, "gpus", list);
   fatune_session_close(session);
   return CLI_EXIT_OK;
@@ -59,6 +60,7 @@ const struct command command_gpus = {
     .arguments = "",
     .details =
         "--gpu also takes a target (sm_90), which is any GPU of that compute capability. Case "
-        "and punctuation are ignored.",
+        "and punctuation are ignored. emulator:NAME is a GPU of the table emulated on the CPU, for "
+        "verify and tune; emulator alone is emulator:a100.",
     .takes = CLI_DEVICE,
     .run = run};

@@ -1,6 +1,7 @@
 /* command_tune.c: `fatune tune`: searches the best config for each request.
  * in -> out: requests + GPU -> trials in the cache; a table of winners.
- * A GPU that is not in the machine is predicted, and every output says so. */
+ * A GPU that is not in the machine is predicted, and every output says so; where it is emulated,
+ * the winner is run and checked. */
 #include "tuner/command.h"
 
 #include <signal.h>
@@ -10,6 +11,8 @@
 
 #include "cache/trial.h"
 #include "generator/status.h"
+#include "tuner/cli_emulated_run.h"
+#include "tuner/cli_emulator.h"
 #include "tuner/cli_progress.h"
 #include "tuner/cli_tuned.h"
 
@@ -45,7 +48,8 @@ struct tuning {
   bool cut_short;  /* the budget ended a search before its end */
   int code;        /* of the first failure */
   bool lost;       /* the GPU no longer answers */
-  double share;    /* seconds the request at hand may take; 0: any */
+  int emulated_runs;
+  double share; /* seconds the request at hand may take; 0: any */
   /* Of the request at hand, when its last candidate was done. */
   int tried, total;
   double elapsed;
@@ -124,11 +128,22 @@ static void report_failure(struct tuning *tuning, const char *text, int status) 
   if (status == FT_E_DEVICE) tuning->lost = true;
 }
 
+/* The verdict of the emulator on what the search found. */
+static int run_emulated(struct tuning *tuning, const struct ft_request *request,
+                        const struct ft_tune_summary *summary, struct cli_tuned_run *emulated) {
+  if (!tuning->target.emulated || !(summary->best_us > 0) || stop_signal != 0) return FT_OK;
+  const int status =
+      cli_emulated_run(tuning->cli, tuning->session, request, &summary->best, emulated);
+  tuning->emulated_runs += emulated->json != NULL;
+  return status;
+}
+
 /* A request that fails does not keep the others from being tuned. */
 static void tune_one(struct tuning *tuning, const struct ft_request *request, int requests_left) {
   struct cli *const cli = tuning->cli;
   char *const text = cli_request_text(request);
   struct ft_tune_summary summary = {.measured = tuning->target.here};
+  struct cli_tuned_run emulated = {.verdict = "-"};
   if (is_tuned(tuning, request)) {
     cli_note(cli, "%s: has a measured winner, skipped", text);
     free(text);
@@ -138,10 +153,12 @@ static void tune_one(struct tuning *tuning, const struct ft_request *request, in
   tuning->elapsed = 0;
   tuning->share = share_of_budget(tuning, requests_left);
   cli_progress_begin(&tuning->progress, cli, text);
-  const int status = search(tuning, request, &summary);
+  int status = search(tuning, request, &summary);
   cli_progress_end(&tuning->progress);
   if (status == FT_OK && ran_out_of_time(tuning)) tuning->cut_short = true;
-  cli_tuned_add(&tuning->tuned, request, text, &summary);
+  if (status == FT_OK) status = run_emulated(tuning, request, &summary, &emulated);
+  cli_tuned_add(&tuning->tuned, request, text, &summary,
+                tuning->target.emulated ? &emulated : NULL);
   report_failure(tuning, text, status);
   free(text);
 }
@@ -162,16 +179,18 @@ static void tune_all(struct tuning *tuning) {
   const bool here = tuning->target.here;
   cli_json_target(cli, &tuning->target);
   cli_json(cli, "measured", json_boolean(here));
+  cli_json(cli, "emulated", json_boolean(tuning->target.emulated));
   if (!here) {
     cli_warning(cli,
-                "%s is not in this machine: times are PREDICTED by the model from compiled "
+                "%s is %s: times are PREDICTED by the model from compiled "
                 "kernels, not measured",
-                tuning->target.arch.name);
+                tuning->target.arch.name,
+                tuning->target.emulated ? "emulated" : "not in this machine");
   }
   if (cli->options.budget_seconds > 0) {
     tuning->deadline = cli_monotonic_seconds() + cli->options.budget_seconds;
   }
-  cli_tuned_begin(&tuning->tuned, here);
+  cli_tuned_begin(&tuning->tuned, &tuning->target);
   catch_signal(SIGINT);
   catch_signal(SIGTERM);
   const int count = cli->options.request_count;
@@ -179,6 +198,7 @@ static void tune_all(struct tuning *tuning) {
     tune_one(tuning, &cli->options.requests[i], count - i);
   }
   cli_tuned_end(&tuning->tuned, cli);
+  if (tuning->emulated_runs > 0) cli_emulated_steps(cli, tuning->session, &tuning->target);
   cli_json(cli, "complete", json_boolean(stop_signal == 0 && !tuning->cut_short && !tuning->lost));
 }
 
@@ -187,6 +207,7 @@ static int run(struct cli *cli) {
   int status, code;
   FT_CHECK(cli_session_open(cli, &tuning.session));
   FT_CHECK(cli_target_find(cli, tuning.session, &tuning.target));
+  FT_CHECK(cli_emulator_ready(&tuning.target));
   tune_all(&tuning);
 done:
   code = status != FT_OK ? cli_fail(cli, status) : end_code(&tuning);
@@ -201,7 +222,8 @@ const struct command command_tune = {
     .details =
         "With the GPU in this machine every candidate is compiled, verified and measured. For "
         "another GPU (--gpu NAME) candidates are compiled and ranked by the model; these "
-        "results are predicted, and give way to the first measurement.\n"
+        "results are predicted, and give way to the first measurement. With --gpu emulator:NAME "
+        "the winner is then run on the CPU, on small problems, and checked; nothing is timed.\n"
         "Ctrl-C finishes the candidate at hand and keeps all trials; a second one kills.",
     .takes = CLI_REQUESTS | CLI_GPU | CLI_DEVICE | CLI_SEARCH | CLI_SEED,
     .run = run};

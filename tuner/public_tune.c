@@ -1,6 +1,6 @@
 /* public_tune.c: fatune_tune of fatune.h.
  * in -> out: public request and options -> ft_tune. It lives here because the runtime, below, never
- * tunes. */
+ * tunes. A session that emulates its GPU has no clock: ft_tune predicts. */
 #include "generator/status.h"
 #include "tuner/tune.h"
 

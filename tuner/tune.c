@@ -1,5 +1,6 @@
 /* tune.c: tuning on the GPU at hand.
- * in -> out: session + request + options -> candidates, a rig, the search -> rows and summary. */
+ * in -> out: session + request + options -> candidates, a rig, the search -> rows and summary.
+ * An emulated GPU has no clock, so it is predicted like one that is elsewhere. */
 #include "tuner/tune.h"
 
 #include "generator/status.h"
@@ -12,6 +13,7 @@ int ft_tune(fatune_session *session, const struct ft_request *request,
   FT_TRY(ft_request_validate(request));
   FT_TRY(ft_session_needs_device(session));
   const struct ft_arch *arch = &session->device.arch;
+  if (session->driver.emulated) return ft_tune_predict(session, request, arch, options, summary);
   struct ft_candidates candidates;
   struct ft_gpu_rig *rig = NULL;
   int status;
