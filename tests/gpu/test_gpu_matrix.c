@@ -9,6 +9,7 @@
 #include "generator/status.h"
 #include "tests/gpu/gpu_cases.h"
 #include "tests/gpu/gpu_suites.h"
+#include "tests/matrix_cases.h"
 #include "tuner/measure.h"
 
 enum { ROWS = 2048, MESSAGES_MOST = 20 };
@@ -124,49 +125,16 @@ END_TEST
 
 /* ---- what the matrix covers ---- */
 
-/* Counts over all cases, by name; each must be at least as large as said. */
-struct tally {
-  int dims[31], combinations[24], layouts[3];
-  int other_dim_v, mqa, gqa, one_query, one_key, blind_rows, empty_mask, full_mask, broadcast;
-  int no_lse, own_scale, odd_mask;
-};
-
-static void count_case(struct tally *tally, const struct ft_problem_options *options) {
-  const struct ft_request *const r = &options->request;
-  const int combination =
-      (int)r->causal + 3 * r->dropout + 6 * (r->mask_rows > 0) + 12 * (r->dtype == FT_BF16);
-  tally->dims[r->head_dim / 8 - 2]++;
-  tally->combinations[combination]++;
-  tally->layouts[options->layout]++;
-  tally->other_dim_v += r->head_dim_v != r->head_dim;
-  tally->mqa += r->heads_kv == 1 && r->heads_q > 1;
-  tally->gqa += r->heads_kv > 1 && r->heads_q > r->heads_kv;
-  tally->one_query += r->seqlen_q == 1;
-  tally->one_key += r->seqlen_k == 1;
-  tally->blind_rows += r->causal == FT_CAUSAL_BOTTOM_RIGHT && r->seqlen_q > r->seqlen_k;
-  tally->empty_mask += r->mask_rows > 0 && r->mask_density < 0.01;
-  tally->full_mask += r->mask_rows > 0 && r->mask_density > 0.99;
-  tally->broadcast += options->broadcast_mask;
-  tally->no_lse += !options->want_lse;
-  tally->own_scale += options->scale > 0;
-  tally->odd_mask += r->mask_rows % 64 != 0 || r->mask_cols % 64 != 0;
-}
-
 START_TEST(the_matrix_covers_what_it_says) {
-  struct tally tally = {0};
+  static const struct matrix_least least = {
+      .dim = 11, .combination = 14, .layout = 80, .feature = 10};
+  struct matrix_tally tally = {0};
   for (int i = 0; i < GPU_CASES; i++) {
     struct gpu_case one;
     gpu_case_make(&one, i);
-    count_case(&tally, &one.options);
+    matrix_count(&tally, &one.options);
   }
-  for (int i = 0; i < 31; i++) ck_assert_int_ge(tally.dims[i], 11);
-  for (int i = 0; i < 24; i++) ck_assert_int_ge(tally.combinations[i], 14);
-  for (int i = 0; i < 3; i++) ck_assert_int_ge(tally.layouts[i], 80);
-  const int several[] = {tally.other_dim_v, tally.mqa,        tally.gqa,       tally.one_query,
-                         tally.one_key,     tally.blind_rows, tally.no_lse,    tally.own_scale,
-                         tally.empty_mask,  tally.full_mask,  tally.broadcast, tally.odd_mask};
-  for (size_t i = 0; i < sizeof several / sizeof *several; i++)
-    ck_assert_msg(several[i] >= 10, "feature %zu occurs only %d times", i, several[i]);
+  matrix_assert_covers(&tally, &least);
 }
 END_TEST
 

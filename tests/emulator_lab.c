@@ -1,0 +1,187 @@
+/* emulator_lab.c: sessions, runs and planted bugs for the tests of the emulated device.
+ * in -> out: GPU, problem, config -> verdict; an edit -> folder of templates. */
+#include "tests/emulator_lab.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "generator/space.h"
+#include "tests/fresh_seed.h"
+#include "tuner/measure.h"
+#include "tuner/problem_explain.h"
+#include "tuner/problem_parts.h"
+
+#define assert_ok(expression)                                                                      \
+  ck_assert_msg((expression) == FT_OK, "%s: %s", #expression, ft_detail())
+
+uint64_t emulator_seed(void) {
+  const char *const given = getenv("FATUNE_TEST_SEED");
+  return given && *given ? strtoull(given, NULL, 0) : fresh_seed();
+}
+
+static void print_log(void *payload, const char *message) {
+  (void)payload;
+  fprintf(stderr, "fatune: %s\n", message);
+}
+
+fatune_session *emulator_open(const char *gpu, const char *templates) {
+  fatune_session_options options = FATUNE_SESSION_OPTIONS_INIT;
+  fatune_session *session;
+  options.emulate = gpu;
+  options.memory_only = 1;
+  options.template_dir = templates;
+  options.log = print_log;
+  assert_ok(fatune_session_open(&session, &options));
+  assert_ok(ft_session_needs_device(session));
+  return session;
+}
+
+/* ---- runs ---- */
+
+char *emulator_request_text(const struct ft_request *request) {
+  struct ft_text text = FT_TEXT_INIT;
+  ft_request_print(request, &text);
+  assert_ok(ft_text_status(&text));
+  return text.data;
+}
+
+static int make_plan(fatune_plan **plan, fatune_session *session, const struct ft_request *asked,
+                     const char *config) {
+  fatune_request request;
+  char *const text = emulator_request_text(asked);
+  assert_ok(fatune_request_parse(&request, text));
+  free(text);
+  return config ? fatune_plan_make_with(plan, session, &request, config)
+                : fatune_plan_make(plan, session, &request);
+}
+
+static int run_plan(void *payload, const fatune_arguments *arguments) {
+  return fatune_plan_run(payload, arguments, NULL);
+}
+
+static void verify(struct emulator_run *run, struct ft_problem *problem, fatune_plan *plan) {
+  enum { ALL_ROWS = 1 << 20, THREADS = 1 };
+  assert_ok(ft_problem_verify(problem, ALL_ROWS, THREADS, &run->comparison));
+  if (run->comparison.error_ratio <= 1) return;
+  if (ft_problem_explain(problem, run_plan, plan, &run->explanation) != FT_OK)
+    ft_text_add(&run->explanation, "no explanation: %s\n", ft_detail());
+}
+
+void emulator_run(struct emulator_run *run, fatune_session *session,
+                  const struct ft_problem_options *options, const char *config) {
+  struct ft_problem_options kept = *options;
+  struct ft_problem *problem;
+  fatune_plan *plan;
+  *run = (struct emulator_run){.explanation = FT_TEXT_INIT};
+  kept.keep_host = true;
+  assert_ok(ft_problem_make(&problem, session, &kept));
+  assert_ok(ft_session_enter(session));
+  run->status = make_plan(&plan, session, &kept.request, config);
+  if (run->status == FT_OK) run->status = run_plan(plan, ft_problem_arguments(problem));
+  if (run->status == FT_OK)
+    verify(run, problem, plan);
+  else
+    snprintf(run->fault, sizeof run->fault, "%s", ft_detail());
+  ft_session_leave(session);
+  fatune_plan_free(plan);
+  ft_problem_free(problem);
+}
+
+void emulator_run_free(struct emulator_run *run) {
+  ft_text_free(&run->explanation);
+}
+
+char *emulator_random_config(fatune_session *session, const struct ft_request *request,
+                             uint64_t seed) {
+  struct ft_space space;
+  struct ft_config config, chosen;
+  struct ft_text text = FT_TEXT_INIT;
+  uint64_t seen = 0;
+  assert_ok(ft_space_open(&space, request, &session->device.arch));
+  while (ft_space_next(&space, &config))
+    if (ft_random_next(&seed) % ++seen == 0) chosen = config;
+  ck_assert_uint_gt(seen, 0);
+  ft_config_print(&chosen, &text);
+  assert_ok(ft_text_status(&text));
+  return text.data;
+}
+
+/* ---- planted bugs ---- */
+
+static char *read_file(const char *folder, const char *file) {
+  char path[512];
+  (void)snprintf(path, sizeof path, "%s/%s", folder, file);
+  FILE *const stream = fopen(path, "rb");
+  ck_assert_msg(stream != NULL, "cannot read %s", path);
+  ck_assert_int_eq(fseek(stream, 0, SEEK_END), 0);
+  const size_t length = (size_t)ftell(stream);
+  rewind(stream);
+  char *const text = malloc(length + 1);
+  ck_assert_ptr_nonnull(text);
+  ck_assert_uint_eq(fread(text, 1, length, stream), length);
+  text[length] = '\0';
+  fclose(stream);
+  return text;
+}
+
+static void write_file(const char *folder, const char *file, const char *text) {
+  char path[512];
+  (void)snprintf(path, sizeof path, "%s/%s", folder, file);
+  FILE *const stream = fopen(path, "wb");
+  ck_assert_msg(stream != NULL, "cannot write %s", path);
+  ck_assert_int_ge(fputs(text, stream), 0);
+  ck_assert_int_eq(fclose(stream), 0);
+}
+
+static void shell(const char *format, const char *a, const char *b) {
+  char command[512];
+  (void)snprintf(command, sizeof command, format, a, b);
+  ck_assert_msg(system(command) == 0, "failed: %s", command);
+}
+
+static struct planted copy_templates(void) {
+  struct planted planted = {"/tmp/fatune-planted-XXXXXX"};
+  ck_assert_ptr_nonnull(mkdtemp(planted.folder));
+  shell("cp -r '%s/templates/.' '%s'", FATUNE_SOURCE_DIR, planted.folder);
+  return planted;
+}
+
+struct planted emulator_plant_file(const char *file, const char *text) {
+  const struct planted planted = copy_templates();
+  write_file(planted.folder, file, text);
+  return planted;
+}
+
+struct planted emulator_plant(const char *file, const char *piece, const char *other) {
+  const struct planted planted = copy_templates();
+  char *const text = read_file(planted.folder, file);
+  char *const at = strstr(text, piece);
+  ck_assert_msg(at != NULL, "templates/%s has no more \"%s\": the planted bug must be renewed",
+                file, piece);
+  ck_assert_msg(strstr(at + 1, piece) == NULL, "templates/%s has \"%s\" more than once", file,
+                piece);
+  struct ft_text edited = FT_TEXT_INIT;
+  ft_text_append(&edited, text, (size_t)(at - text));
+  ft_text_add(&edited, "%s%s", other, at + strlen(piece));
+  assert_ok(ft_text_status(&edited));
+  write_file(planted.folder, file, edited.data);
+  ft_text_free(&edited);
+  free(text);
+  return planted;
+}
+
+void emulator_unplant(const struct planted *planted) {
+  shell("rm -rf '%s'%s", planted->folder, "");
+}
+
+int emulator_line_of(const struct planted *planted, const char *file, const char *text) {
+  char *const whole = read_file(planted->folder, file);
+  const char *const found = strstr(whole, text);
+  ck_assert_msg(found != NULL, "templates/%s has no more \"%s\"", file, text);
+  int line = 1;
+  for (const char *at = whole; at < found; at++) line += *at == '\n';
+  free(whole);
+  return line;
+}

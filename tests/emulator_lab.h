@@ -1,0 +1,46 @@
+/* emulator_lab.h: what the tests of the emulated device share.
+ * in -> out: name of a GPU -> session that emulates it; problem, config -> a run with its verdict;
+ * an edit -> a copy of the templates with a bug in it. Failures of the lab itself fail the test. */
+#ifndef TESTS_EMULATOR_LAB_H
+#define TESTS_EMULATOR_LAB_H
+
+#include <check.h>
+
+#include "generator/status.h"
+#include "tuner/problem.h"
+
+/* In memory only. templates NULL: those built in. */
+fatune_session *emulator_open(const char *gpu, const char *templates);
+
+/* One run of one kernel. Right when status is FT_OK and error_ratio <= 1. */
+struct emulator_run {
+  int status;                      /* of the plan or the run */
+  char fault[2048];                /* why it failed, in fatune's words */
+  struct ft_comparison comparison; /* every row, where it did not fail */
+  struct ft_text explanation;      /* of a wrong result */
+};
+/* config NULL: the default. */
+void emulator_run(struct emulator_run *run, fatune_session *session,
+                  const struct ft_problem_options *options, const char *config);
+void emulator_run_free(struct emulator_run *run);
+
+/* A legal config, each as likely as any other; text to be freed. */
+char *emulator_random_config(fatune_session *session, const struct ft_request *request,
+                             uint64_t seed);
+char *emulator_request_text(const struct ft_request *request);
+
+/* A copy of templates/ in which one piece of text, there exactly once, is another. */
+struct planted {
+  char folder[64];
+};
+struct planted emulator_plant(const char *file, const char *piece, const char *other);
+/* A copy in which a whole file is another. */
+struct planted emulator_plant_file(const char *file, const char *text);
+void emulator_unplant(const struct planted *planted);
+/* The line of a file of the copy that holds this text, the first one. */
+int emulator_line_of(const struct planted *planted, const char *file, const char *text);
+
+/* FATUNE_TEST_SEED, else another one in every run. */
+uint64_t emulator_seed(void);
+
+#endif
