@@ -106,10 +106,10 @@ typedef struct fatune_session_options {
   void *payload;
   /* The name of a GPU (`fatune gpus`; "a100") that this session emulates on the CPU instead of
      using one; NULL: none. Device memory is then the process's own memory, each call returns when
-     all is done, and a kernel's fault (an access outside the tensors, a race, a barrier some threads
-     miss ...) is FATUNE_E_DEVICE of its run with the place. Runs need no current context and no
-     stream (NULL). For checking, not for speed: nothing is ever timed, fatune_tune predicts. Needs a C++ compiler ($FATUNE_CXX, g++, clang++) when a plan is made, else
-     FATUNE_E_NO_CXX. */
+     all is done, and a kernel's fault (an access outside the tensors, a race, a barrier some
+     threads miss ...) is FATUNE_E_DEVICE of its run with the place. Runs need no current context
+     and no stream (NULL). For checking, not for speed: nothing is ever timed, fatune_tune predicts.
+     Needs a C++ compiler ($FATUNE_CXX, g++, clang++) when a plan is made, else FATUNE_E_NO_CXX. */
   const char *emulate;
 } fatune_session_options;
 
