@@ -2,7 +2,7 @@
 #   demo       set up, build, run the main job          check     every test that needs no GPU
 #   check-gpu  the tests that need a GPU                bench     measure against peers (GPU)
 #   golden     renew tests/golden                       format    clang-format in place
-#   lint       every static check                       sanitize  check under ASan and UBSan
+#   lint       every static check                       sanitize  check under ASan and UBSan; SUITES=regex
 #   portable   needs only glibc, a driver and NVRTC     install   PREFIX=/usr/local
 BUILD ?= build
 JOBS ?= $(shell nproc)
@@ -62,7 +62,7 @@ lint:
 sanitize: setup
 	@$(CONFIGURE) $(BUILD)/sanitize -DFATUNE_SANITIZE=ON -DCMAKE_BUILD_TYPE=Debug >/dev/null
 	@$(COMPILE) $(BUILD)/sanitize -j $(JOBS)
-	@.ci/test $(BUILD)/sanitize -LE gpu -j $(JOBS)
+	@.ci/test $(BUILD)/sanitize -LE gpu $(if $(SUITES),-R $(SUITES)) -j $(JOBS)
 
 portable: setup
 	@$(CONFIGURE) $(BUILD)/portable -DFATUNE_PORTABLE=ON >/dev/null

@@ -9,6 +9,8 @@
 #include "generator/status.h"
 #include "tuner/weights.h"
 
+enum { ROWS_AROUND = 64, OTHERS_MOST = 4 * ROWS_AROUND };
+
 struct explained {
   struct ft_problem *problem;
   struct ft_text *text;
@@ -18,7 +20,8 @@ struct explained {
   struct ft_answers *own; /* the answers when the row is none of those checked */
   const uint16_t *o;      /* the row as it came back */
   const float *lse;       /* or NULL */
-  int other;              /* index of the row in whose place it is; -1: of none */
+  bool has_other;         /* what stands in the row is what should be in: */
+  struct ft_row other;
   struct ft_row_verdict verdict;
 };
 
@@ -170,6 +173,41 @@ static int sees_several(const struct ft_problem *problem, struct ft_row row, boo
   return FT_OK;
 }
 
+/* Rows whose place a kernel may take for this one's: near it, or the same of other heads, batches.
+ */
+static int rows_around(const struct explained *it, struct ft_row rows[OTHERS_MOST]) {
+  const struct ft_request *request = &it->problem->options.request;
+  const struct ft_row row = it->row;
+  int count = 0;
+  for (int64_t i = row.i - ROWS_AROUND; i <= row.i + ROWS_AROUND; i++) {
+    if (i < 0 || i >= request->seqlen_q || i == row.i) continue;
+    rows[count++] = (struct ft_row){row.batch, row.head, i};
+  }
+  for (int head = 0; head < request->heads_q && count < OTHERS_MOST; head++) {
+    if (head != row.head) rows[count++] = (struct ft_row){row.batch, head, row.i};
+  }
+  for (int64_t batch = 0; batch < request->batch && count < OTHERS_MOST; batch++) {
+    if (batch != row.batch) rows[count++] = (struct ft_row){batch, row.head, row.i};
+  }
+  return count;
+}
+
+static int find_other_row(struct explained *it) {
+  struct ft_row rows[OTHERS_MOST];
+  const int count = rows_around(it, rows);
+  struct ft_answers *answers;
+  if (count == 0) return FT_OK;
+  FT_TRY(ft_answers_make(&answers, &it->problem->host, rows, count, 1));
+  for (int n = 0; n < count && !it->has_other; n++) {
+    struct ft_row_verdict verdict;
+    ft_answers_row(answers, n, it->o, NULL, &verdict);
+    it->has_other = verdict.o_ratio <= 1;
+    it->other = rows[n];
+  }
+  ft_answers_free(answers);
+  return FT_OK;
+}
+
 static int tell_if_another_row(struct explained *it) {
   const struct ft_problem *problem = it->problem;
   const int dim = problem->options.request.head_dim_v;
@@ -179,21 +217,11 @@ static int tell_if_another_row(struct explained *it) {
     ft_text_add(it->text, "All of this row is 0.\n");
     return FT_OK;
   }
-  for (int n = 0; n < problem->row_count && it->other < 0; n++) {
-    struct ft_row_verdict verdict;
-    if (same_row(problem->rows[n], it->row)) continue;
-    ft_answers_row(problem->answers, n, it->o, NULL, &verdict);
-    if (verdict.o_ratio <= 1) it->other = n;
-  }
-  if (it->other < 0) return FT_OK;
-  bool telling;
-  FT_TRY(sees_several(problem, problem->rows[it->other], &telling));
-  if (!telling) {
-    it->other = -1;
-    return FT_OK;
-  }
+  FT_TRY(find_other_row(it));
+  if (it->has_other) FT_TRY(sees_several(problem, it->other, &it->has_other));
+  if (!it->has_other) return FT_OK;
   ft_text_add(it->text, "What stands there is what O");
-  tell_row(it->text, problem->rows[it->other]);
+  tell_row(it->text, it->other);
   ft_text_add(it->text, "] should be.\n");
   return FT_OK;
 }
@@ -251,8 +279,8 @@ static void tell_wrong_columns(const struct explained *it, const struct ft_weigh
 
 static int tell_if_weights_of_other(const struct explained *it, const struct ft_weights *weights) {
   struct ft_weights other;
-  if (it->other < 0) return FT_OK;
-  FT_TRY(ft_weights_make(&other, it->problem, it->problem->rows[it->other]));
+  if (!it->has_other) return FT_OK;
+  FT_TRY(ft_weights_make(&other, it->problem, it->other));
   bool same = true;
   for (int64_t j = 0; same && j < weights->count; j++) {
     other.used[j] = weights->used[j];
@@ -321,7 +349,7 @@ int ft_problem_explain(struct ft_problem *problem,
                        int (*run)(void *payload, const fatune_arguments *arguments), void *payload,
                        struct ft_text *text) {
   struct ft_runner runner = {run, payload, FT_EXPLAIN_RUNS - 1};
-  struct explained it = {.problem = problem, .text = text, .other = -1};
+  struct explained it = {.problem = problem, .text = text};
   int status = FT_OK;
   if (!problem->answers) {
     return ft_fail(FT_E_ARGUMENT, "a problem that was not verified cannot be explained");

@@ -52,8 +52,9 @@ static const char *const hook_flags[] = {"-fsanitize=thread", "-nodefaultlibs", 
 static const char *const asan_flags[] = {"-fsanitize=address,undefined",
                                          "-fno-sanitize-recover=all", "-DFE_ADDRESS_SANITIZER",
                                          "-fno-omit-frame-pointer"};
+enum { MODE_FLAGS_MOST = sizeof asan_flags / sizeof *asan_flags };
 #else
-#define asan_flags hook_flags
+enum { MODE_FLAGS_MOST = sizeof hook_flags / sizeof *hook_flags };
 #endif
 
 static const char *const gcc_flags[] = {"-fmax-errors=8", "-fno-diagnostics-show-caret", "--param",
@@ -68,7 +69,7 @@ static const char *const last_flags[] = {"kernel.cc", "-o", "kernel.so", "-lm", 
 
 #define COUNT(list) ((int)(sizeof(list) / sizeof *(list)))
 enum { ARGUMENTS_MOST = 40 };
-_Static_assert(COUNT(common_flags) + COUNT(asan_flags) + COUNT(gcc_flags) + COUNT(last_flags) + 3 <=
+_Static_assert(COUNT(common_flags) + MODE_FLAGS_MOST + COUNT(gcc_flags) + COUNT(last_flags) + 3 <=
                    ARGUMENTS_MOST,
                "room for the arguments");
 _Static_assert(COUNT(clang_flags) <= COUNT(gcc_flags) + 1, "room for the arguments");
@@ -80,19 +81,20 @@ static int add_flags(const char **arguments, int count, const char *const *flags
 
 /* The hooks see some faults that the sanitizers do not: FATUNE_EMULATOR_HOOKS=1 keeps them in a
  * library under AddressSanitizer, too. */
-static bool with_hooks(void) {
-  const char *const wanted = secure_getenv("FATUNE_EMULATOR_HOOKS");
-  return !UNDER_ASAN || (wanted && strcmp(wanted, "1") == 0);
+static int add_mode_flags(const char **arguments, int count) {
+#if UNDER_ASAN
+  const char *const hooks = secure_getenv("FATUNE_EMULATOR_HOOKS");
+  if (!hooks || strcmp(hooks, "1") != 0)
+    return add_flags(arguments, count, asan_flags, COUNT(asan_flags));
+#endif
+  return add_flags(arguments, count, hook_flags, COUNT(hook_flags));
 }
 
 static void write_arguments(const char *arguments[ARGUMENTS_MOST], const struct ft_cxx *cxx) {
   int count = 0;
   arguments[count++] = cxx->path;
   count = add_flags(arguments, count, common_flags, COUNT(common_flags));
-  if (with_hooks())
-    count = add_flags(arguments, count, hook_flags, COUNT(hook_flags));
-  else
-    count = add_flags(arguments, count, asan_flags, COUNT(asan_flags));
+  count = add_mode_flags(arguments, count);
   if (cxx->clang)
     count = add_flags(arguments, count, clang_flags, COUNT(clang_flags));
   else

@@ -25,15 +25,20 @@ static void random_config(const struct ft_request *request, uint64_t seed,
   ck_assert_uint_gt(seen, 0);
 }
 
-void gpu_case_make(struct gpu_case *one, int index) {
+void gpu_case_options(struct ft_problem_options *options, int index, uint64_t seed) {
   static const struct matrix_size size = {
       .longest = 600, .rows = 1536, .rows_seldom = 4096, .tile = 1};
+  memset(options, 0, sizeof *options);
+  options->keep_host = true;
+  options->seed = seed;
+  matrix_choose(options, index, &size);
+}
+
+void gpu_case_make(struct gpu_case *one, int index) {
   const struct ft_arch *const arch = &gpu_lab()->session->device.arch;
   memset(one, 0, sizeof *one);
   one->index = index;
-  one->options.keep_host = true;
-  one->options.seed = gpu_seed((uint64_t)index);
-  matrix_choose(&one->options, index, &size);
+  gpu_case_options(&one->options, index, gpu_seed((uint64_t)index));
   gpu_assert_ok(ft_request_validate(&one->options.request));
   gpu_assert_ok(ft_default_config(&one->options.request, arch, &one->configs[0]));
   random_config(&one->options.request, ~one->options.seed, &one->configs[1]);
@@ -77,6 +82,7 @@ int gpu_cases_compile(const struct gpu_case *cases, int count) {
   pthread_t threads[THREADS_MOST];
   struct pool pool = {.cases = cases, .count = count};
   int started = 0;
+  if (gpu_lab()->session->driver.emulated) return 0; /* whose kernels are in no store */
   while (started < gpu_lab()->threads - 1 && started < THREADS_MOST &&
          pthread_create(&threads[started], NULL, compile_some, &pool) == 0)
     started++;

@@ -17,6 +17,8 @@ struct gpu_case {
   struct ft_config configs[GPU_CONFIGS]; /* the default, a random legal one */
 };
 
+/* All of a case but its configs; needs no session. */
+void gpu_case_options(struct ft_problem_options *options, int index, uint64_t seed);
 /* Fails the test on any error. */
 void gpu_case_make(struct gpu_case *one, int index);
 

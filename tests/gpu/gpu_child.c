@@ -1,5 +1,6 @@
 /* gpu_child.c: processes of their own that tests and bench/overheads.py start.
- * in -> out: --child NAME REQUEST -> session, plan, runs in a fresh process -> JSON on stdout. */
+ * in -> out: --child NAME REQUEST -> session, plan, runs in a fresh process -> JSON on stdout;
+ * --child emulate -> files. */
 #include "tests/gpu/gpu_child.h"
 
 #include <spawn.h>
@@ -10,6 +11,7 @@
 #include <unistd.h>
 
 #include "generator/status.h"
+#include "tests/gpu/gpu_emulated.h"
 #include "tests/gpu/gpu_lab.h"
 #include "tuner/measure.h"
 #include "tuner/problem.h"
@@ -109,7 +111,11 @@ int gpu_child_main(int argc, char **argv) {
     int (*run)(struct child *child, const char *request);
   } kinds[] = {{"warm", run_warm}, {"shipped", run_shipped}, {"host-time", run_host_time}};
   struct child child = {0};
-  int status = ft_fail(FT_E_ARGUMENT, "--child takes warm, shipped or host-time, and a request");
+  int status = ft_fail(FT_E_ARGUMENT, "--child takes warm, shipped or host-time, and a request; or "
+                                      "emulate, a file of jobs and two numbers");
+  if (argc == 4 && strcmp(argv[0], "emulate") == 0)
+    status =
+        gpu_emulated_child(argv[1], (int)strtol(argv[2], NULL, 10), (int)strtol(argv[3], NULL, 10));
   for (size_t i = 0; argc == 2 && i < sizeof kinds / sizeof *kinds; i++)
     if (strcmp(argv[0], kinds[i].name) == 0) status = kinds[i].run(&child, argv[1]);
   if (status != FT_OK) fprintf(stderr, "%s: %s\n", ft_status_text(status), ft_detail());
@@ -134,6 +140,17 @@ static char **environment_with(char *const variables[]) {
     if (!replaced) made[more++] = environ[i];
   }
   return made;
+}
+
+pid_t gpu_child_start(const char *const arguments[]) {
+  enum { ARGUMENTS_MOST = 8 };
+  const char *all[ARGUMENTS_MOST + 1] = {"/proc/self/exe", "--child"};
+  pid_t process;
+  int count = 2;
+  while (*arguments && count < ARGUMENTS_MOST) all[count++] = *arguments++;
+  const int failed =
+      posix_spawn(&process, all[0], NULL, NULL, (char *const *)(uintptr_t)all, environ);
+  return failed ? -1 : process;
 }
 
 static void read_all(int descriptor, char *output, size_t size) {

@@ -53,6 +53,7 @@ bool gpu_lab_open(void) {
 
   fatune_session_options options = FATUNE_SESSION_OPTIONS_INIT;
   options.log = print_log;
+  options.emulate = getenv("FATUNE_TEST_EMULATED");
   int status = fatune_session_open(&the_lab.session, &options);
   /* The tests use the driver between fatune's calls, so its context stays current. */
   if (status == FT_OK) status = ft_session_enter(the_lab.session);

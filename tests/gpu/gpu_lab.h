@@ -1,6 +1,7 @@
 /* gpu_lab.h: what the GPU suites share: one session on the GPU with caches of its own, a seed,
  * checks. in -> out: environment -> session; internal request -> public one; status, CUresult ->
- * assertion. */
+ * assertion. FATUNE_TEST_EMULATED=h200 emulates that GPU instead, so that what these tests do can
+ * be rehearsed on a machine without one. */
 #ifndef TESTS_GPU_GPU_LAB_H
 #define TESTS_GPU_GPU_LAB_H
 

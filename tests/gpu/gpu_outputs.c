@@ -1,0 +1,161 @@
+/* gpu_outputs.c: raw outputs of a problem, kept to be compared with those of another device.
+ * in -> out: problem after a run -> O, LSE; two of them -> largest difference over the allowed. */
+#include "tests/gpu/gpu_outputs.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "generator/status.h"
+#include "tests/gpu/gpu_compare.h"
+#include "tuner/measure.h"
+#include "tuner/reference_row.h"
+
+/* ---- outputs ---- */
+
+static int allocate(struct gpu_output *output) {
+  output->o = malloc(output->o_count * sizeof *output->o);
+  output->lse = malloc((output->lse_count + 1) * sizeof *output->lse);
+  if (output->o && output->lse) return FT_OK;
+  gpu_output_free(output);
+  return ft_fail(FT_E_MEMORY, "no memory for outputs of %zu elements", output->o_count);
+}
+
+static int fetch(const struct ft_problem *problem, int buffer, void *to) {
+  const struct ft_driver *const driver = &problem->session->driver;
+  if (!problem->memory[buffer]) return FT_OK;
+  FT_TRY(ft_driver_status(
+      driver, driver->copy_to_host(to, problem->data[buffer], problem->bytes[buffer], NULL),
+      "cuMemcpyDtoHAsync"));
+  return ft_measure_wait(problem->session, NULL);
+}
+
+int gpu_output_fetch(struct gpu_output *output, const struct ft_problem *problem) {
+  output->o_count = problem->bytes[FT_O] / sizeof *output->o;
+  output->lse_count = problem->bytes[FT_LSE] / sizeof *output->lse;
+  FT_TRY(allocate(output));
+  int status;
+  FT_CHECK(fetch(problem, FT_O, output->o));
+  FT_CHECK(fetch(problem, FT_LSE, output->lse));
+done:
+  if (status != FT_OK) gpu_output_free(output);
+  return status;
+}
+
+int gpu_output_save(const struct gpu_output *output, const char *path) {
+  FILE *const file = fopen(path, "wb");
+  if (!file) return ft_fail(FT_E_IO, "cannot write %s", path);
+  const bool written =
+      fwrite(output->o, sizeof *output->o, output->o_count, file) == output->o_count &&
+      fwrite(output->lse, sizeof *output->lse, output->lse_count, file) == output->lse_count;
+  if (fclose(file) == 0 && written) return FT_OK;
+  return ft_fail(FT_E_IO, "cannot write %s", path);
+}
+
+int gpu_output_load(struct gpu_output *output, const char *path) {
+  FILE *const file = fopen(path, "rb");
+  if (!file) return ft_fail(FT_E_IO, "there is no %s", path);
+  int status = allocate(output);
+  if (status == FT_OK &&
+      (fread(output->o, sizeof *output->o, output->o_count, file) != output->o_count ||
+       fread(output->lse, sizeof *output->lse, output->lse_count, file) != output->lse_count ||
+       fgetc(file) != EOF)) {
+    gpu_output_free(output);
+    status = ft_fail(FT_E_IO, "%s has another size than the outputs here", path);
+  }
+  (void)fclose(file); /* only read */
+  return status;
+}
+
+/* ---- what the bounds are made of ---- */
+
+int gpu_measure_make(struct gpu_measure *measure, const struct ft_problem *problem) {
+  const struct ft_request *const r = &problem->options.request;
+  const int columns = r->heads_kv * r->head_dim_v;
+  measure->request = *r;
+  measure->shape = problem->shapes[FT_O];
+  measure->rescale = 1 / (1 - ft_dropout_threshold(problem->host.dropout) * 0x1p-14);
+  measure->largest_v = calloc((size_t)r->batch * (size_t)columns, sizeof *measure->largest_v);
+  if (!measure->largest_v) return ft_fail(FT_E_MEMORY, "no memory for the largest of V");
+  const uint16_t *v = problem->dense[FT_V];
+  for (int64_t b = 0; b < r->batch; b++) {
+    double *const largest = measure->largest_v + b * columns;
+    for (int64_t key = 0; key < r->seqlen_k; key++, v += columns)
+      for (int n = 0; n < columns; n++)
+        largest[n] = fmax(largest[n], fabs(ft_from_dtype(r->dtype, v[n])));
+  }
+  return FT_OK;
+}
+
+void gpu_measure_free(struct gpu_measure *measure) {
+  free(measure->largest_v);
+  measure->largest_v = NULL;
+}
+
+/* ---- comparison ---- */
+
+__attribute__((format(printf, 3, 4))) static void blame(struct gpu_agreement *agreement,
+                                                        double ratio, const char *format, ...) {
+  if (ratio <= agreement->ratio) return; /* NaN counts as the largest */
+  va_list arguments;
+  va_start(arguments, format);
+  agreement->ratio = isnan(ratio) ? INFINITY : ratio;
+  (void)vsnprintf(agreement->worst, sizeof agreement->worst, format, arguments);
+  va_end(arguments);
+}
+
+static void compare_row(struct gpu_agreement *agreement, const struct gpu_measure *measure,
+                        struct ft_row row, const uint16_t *a, const uint16_t *b) {
+  const struct ft_request *const r = &measure->request;
+  const double u = ft_half_ulp(r->dtype, 1);
+  const int kv_head = row.head / (r->heads_q / r->heads_kv);
+  const double *const largest =
+      measure->largest_v + (row.batch * r->heads_kv + kv_head) * r->head_dim_v;
+  double square = 0, norm = 0;
+  agreement->elements += r->head_dim_v;
+  for (int c = 0; c < r->head_dim_v; c++) {
+    const double x = ft_from_dtype(r->dtype, a[c]), y = ft_from_dtype(r->dtype, b[c]);
+    const double allowed = (2 * u + GPU_SLACK) * largest[c] * measure->rescale +
+                           2 * ft_half_ulp(r->dtype, fmax(fabs(x), fabs(y)));
+    square += (x - y) * (x - y);
+    norm += fmax(x * x, y * y);
+    agreement->differing += a[c] != b[c];
+    blame(agreement, fabs(x - y) / allowed, "O of batch %lld head %d row %lld column %d: %g and %g",
+          (long long)row.batch, row.head, (long long)row.i, c, x, y);
+  }
+  if (square != 0)
+    blame(agreement, sqrt(square / norm) / (4 * u),
+          "O of batch %lld head %d row %lld is off by %.2g", (long long)row.batch, row.head,
+          (long long)row.i, sqrt(square / norm));
+}
+
+static void compare_lse(struct gpu_agreement *agreement, const struct gpu_output *a,
+                        const struct gpu_output *b) {
+  for (size_t n = 0; n < a->lse_count; n++) {
+    if (a->lse[n] == b->lse[n]) continue; /* of infinities the difference is NaN */
+    const double x = (double)a->lse[n], y = (double)b->lse[n];
+    blame(agreement, fabs(x - y) / (2 * (1e-5 + 2e-6 * fmax(fabs(x), fabs(y)))),
+          "LSE, element %zu: %.8g and %.8g", n, x, y);
+  }
+}
+
+void gpu_outputs_compare(struct gpu_agreement *agreement, const struct gpu_measure *measure,
+                         const struct gpu_output *a, const struct gpu_output *b) {
+  const struct ft_request *const r = &measure->request;
+  *agreement = (struct gpu_agreement){0};
+  if (a->o_count != b->o_count || a->lse_count != b->lse_count) {
+    blame(agreement, INFINITY, "outputs of different sizes");
+    return;
+  }
+  for (int64_t batch = 0; batch < r->batch; batch++) {
+    for (int head = 0; head < r->heads_q; head++) {
+      for (int64_t i = 0; i < r->seqlen_q; i++) {
+        const int64_t at = ft_shape_offset(&measure->shape, batch, i, head);
+        compare_row(agreement, measure, (struct ft_row){batch, head, i}, a->o + at, b->o + at);
+      }
+    }
+  }
+  compare_lse(agreement, a, b);
+}
