@@ -206,13 +206,18 @@ __attribute__((format(printf, 1, 2))) static void expect(const char *format, ...
   ck_assert_msg(strstr(said.data, part), "seed %llu: \"%s\" lacks \"%s\"", seed, said.data, part);
 }
 
+/* The number behind these words. */
+static long long told_number(const char *text, const char *words) {
+  const char *const at = strstr(text, words);
+  ck_assert_msg(at, "seed %llu: \"%s\" lacks \"%s\"", seed, text, words);
+  return strtoll(at + strlen(words), NULL, 10);
+}
+
 /* The row the text is about. */
 static struct ft_row told_row(void) {
-  long long batch, i;
-  int head;
-  ck_assert_msg(sscanf(said.data, "O[batch %lld, row %lld, head %d", &batch, &i, &head) == 3,
-                "seed %llu: %s", seed, said.data);
-  return (struct ft_row){.batch = batch, .head = head, .i = i};
+  return (struct ft_row){.batch = told_number(said.data, "O[batch "),
+                         .head = (int)told_number(said.data, ", head "),
+                         .i = told_number(said.data, ", row ")};
 }
 
 static void expect_weights_of(struct ft_row row) {
@@ -268,8 +273,7 @@ START_TEST(keys_exchanged) {
   /* Where weights are alike, a few more or less seem to be exchanged. */
   const char *told = strstr(said.data, " have the weights of keys ");
   ck_assert_msg(told, "seed %llu: %s", seed, said.data);
-  long long first, last;
-  ck_assert_int_eq(sscanf(told, " have the weights of keys %lld to %lld", &first, &last), 2);
+  const long long first = told_number(told, " keys "), last = told_number(told, " to ");
   ck_assert_msg(first >= 8 && first <= 11 && last >= 12 && last <= 19, "seed %llu: %s", seed,
                 said.data);
   close_problem();
@@ -336,7 +340,7 @@ START_TEST(a_mask_block_that_is_off) {
                MASK_BLOCK);
   const uint8_t *blocks = machine.problem->blocks; /* [2][2][5][3] */
   int off = 3 * 3;                                 /* list 3 on: 1 to 2 see nothing */
-  while (blocks[off] && off < 59) off++;
+  while (off < 59 && blocks[off]) off++;
   ck_assert(!blocks[off]); /* the chance that none is off is 2^-50 */
   machine.row = (struct ft_row){.batch = off / 30, .head = off / 15 % 2, .i = off / 3 % 5 * 16};
   machine.key = off % 3 * 32;

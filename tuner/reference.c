@@ -135,7 +135,7 @@ void ft_row_exact(const struct ft_host_problem *problem, struct ft_row row,
   }
   const double factor = ft_dropout_rescale(problem) / sum;
   for (int d = 0; d < dim; d++) o[d] *= factor;
-  *lse = max + log(sum);
+  *lse = count > 0 ? max + log(sum) : -INFINITY;
 }
 
 void ft_row_plain(const struct ft_host_problem *problem, struct ft_row row,
@@ -189,7 +189,7 @@ int ft_row_weights(const struct ft_host_problem *problem, struct ft_row row, dou
   double max = -INFINITY, sum = 0;
   for (int64_t n = 0; n < count; n++) max = fmax(max, scratch.exact[n]);
   for (int64_t n = 0; n < count; n++) sum += exp(scratch.exact[n] - max);
-  *lse = max + log(sum);
+  *lse = count > 0 ? max + log(sum) : -INFINITY;
   for (int64_t j = 0; j < problem->request.seqlen_k; j++) weights[j] = 0;
   for (int64_t n = 0; n < count; n++) {
     if (!scratch.kept[n]) continue;

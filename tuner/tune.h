@@ -51,10 +51,11 @@ struct ft_tune_summary {
   bool measured;          /* false: predicted, there is no such GPU here */
 };
 
-/* Tunes on the session's GPU; one that is emulated is predicted, as below. Candidates whose rows are in the store are not run again, so a second
- * call compiles and measures nothing. FT_E_INTERRUPTED: stopped, all rows kept. FT_E_NOT_FOUND: no
- * candidate ran right. FT_E_DEVICE: a candidate took the GPU context with it; its row says which,
- * and the next call passes it over. The summary is filled in whatever is returned. */
+/* Tunes on the session's GPU; one that is emulated is predicted, as below. Candidates whose rows
+ * are in the store are not run again, so a second call compiles and measures nothing.
+ * FT_E_INTERRUPTED: stopped, all rows kept. FT_E_NOT_FOUND: no candidate ran right. FT_E_DEVICE: a
+ * candidate took the GPU context with it; its row says which, and the next call passes it over. The
+ * summary is filled in whatever is returned. */
 int ft_tune(fatune_session *session, const struct ft_request *request,
             const struct ft_tune_options *options, struct ft_tune_summary *summary);
 

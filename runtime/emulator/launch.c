@@ -75,12 +75,13 @@ static const struct ft_thread *missing(const struct ft_block *block,
 }
 
 static void tell_stuck(struct ft_block *block) {
-  const struct ft_thread *stuck = NULL;
+  const struct ft_thread *stuck = &block->threads[0];
   for (int t = 0; t < block->thread_count; t++) {
     const struct ft_thread *const thread = &block->threads[t];
     if (thread->waiting == FT_ENDED) continue;
     /* A lane its warp waits for tells more than a warp that waits for the block. */
-    if (!stuck || (stuck->waiting == FT_AT_BARRIER && thread->waiting == FT_AT_WARP_OP))
+    if (stuck->waiting == FT_ENDED ||
+        (stuck->waiting == FT_AT_BARRIER && thread->waiting == FT_AT_WARP_OP))
       stuck = thread;
   }
   const struct ft_thread *const absent = missing(block, stuck);

@@ -454,7 +454,7 @@ bool ft_memory_place(const struct ft_emulated_tensor *tensors, int count, uint64
 
 const char *ft_place_text(const struct ft_place *place, char text[128]) {
   snprintf(text, 128, "%s[batch %lld, row %lld, head %lld, column %lld]", place->tensor->name,
-           (long long)place->index[0], (long long)place->index[1],
-           (long long)place->index[2], (long long)place->index[3]);
+           (long long)place->index[0], (long long)place->index[1], (long long)place->index[2],
+           (long long)place->index[3]);
   return text;
 }
