@@ -213,11 +213,10 @@ static long long told_number(const char *text, const char *words) {
   return strtoll(at + strlen(words), NULL, 10);
 }
 
-/* The row the text is about. */
 static struct ft_row told_row(void) {
-  return (struct ft_row){.batch = told_number(said.data, "O[batch "),
-                         .head = (int)told_number(said.data, ", head "),
-                         .i = told_number(said.data, ", row ")};
+  const int head = (int)told_number(said.data, ", head ");
+  return (struct ft_row){told_number(said.data, "O[batch "), head,
+                         told_number(said.data, ", row ")};
 }
 
 static void expect_weights_of(struct ft_row row) {
@@ -271,9 +270,8 @@ START_TEST(keys_exchanged) {
   explain();
   expect_weights_of(told_row());
   /* Where weights are alike, a few more or less seem to be exchanged. */
-  const char *told = strstr(said.data, " have the weights of keys ");
-  ck_assert_msg(told, "seed %llu: %s", seed, said.data);
-  const long long first = told_number(told, " keys "), last = told_number(told, " to ");
+  const long long first = told_number(said.data, " have the weights of keys ");
+  const long long last = told_number(strstr(said.data, " have the weights of keys "), " to ");
   ck_assert_msg(first >= 8 && first <= 11 && last >= 12 && last <= 19, "seed %llu: %s", seed,
                 said.data);
   close_problem();
@@ -324,13 +322,9 @@ START_TEST(one_dropout_bit) {
   expect("O[batch 1, row %lld, head 1, column ", (long long)machine.row.i);
   expect("(1 of %d rows checked is wrong)", _i % 2 ? 33 * 8 : 33 * 4);
   expect_weights_of(machine.row);
-  if (kept) {
-    expect("gives key %lld no weight, expected ", (long long)machine.key);
-    expect("(dropout keeps it).\n");
-  } else {
-    expect("gives key %lld a weight of ", (long long)machine.key);
-    expect(", but dropout drops it.\n");
-  }
+  expect(kept ? "gives key %lld no weight, expected " : "gives key %lld a weight of ",
+         (long long)machine.key);
+  expect(kept ? "(dropout keeps it).\n" : ", but dropout drops it.\n");
   close_problem();
 }
 END_TEST
