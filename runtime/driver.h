@@ -73,7 +73,11 @@ typedef struct CUgraphExec_st *cu_graph_exec;
   CU(event_record, "cuEventRecord", (cu_event event, cu_stream stream))                            \
   CU(event_query, "cuEventQuery", (cu_event event))                                                \
   CU(event_synchronize, "cuEventSynchronize", (cu_event event))                                    \
-  CU(event_elapsed, "cuEventElapsedTime", (float *milliseconds, cu_event start, cu_event end))
+  CU(event_elapsed, "cuEventElapsedTime", (float *milliseconds, cu_event start, cu_event end))     \
+  CU(tensor_map_encode, "cuTensorMapEncodeTiled",                                                  \
+     (void *opaque, int type, unsigned rank, void *address, const uint64_t *extents,               \
+      const uint64_t *strides, const unsigned *box, const unsigned *element_strides,               \
+      int interleave, int swizzle, int l2_promotion, int fill))
 
 struct ft_driver {
   void *library; /* NULL for the emulator */

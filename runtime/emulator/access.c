@@ -78,11 +78,19 @@ static void access_piece(const unsigned char *address, int bytes, enum fe_access
   check_global(address, bytes, access, 0);
 }
 
+/* What the hooks pass on of the stack is a word that a register must not hold when it is read. */
+_Noreturn static void fault_of_register(const unsigned char *address) {
+  uint32_t word;
+  memcpy(&word, address, sizeof word);
+  if (word == FE_UNDER_WAY)
+    ft_fault(0, "reads an accumulator of a wgmma that is under way: no wgmma.wait_group orders it");
+  ft_fault(0, "reads a variable that was never written");
+}
+
 void ft_emulate_plain(const void *memory, int bytes, enum fe_access access) {
   const unsigned char *address = memory;
   const struct ft_fiber *const fiber = &ft_block_now->running->fiber;
-  if (lies_in(address, fiber->stack, fiber->stack_bytes))
-    ft_fault(0, "reads a variable that was never written");
+  if (lies_in(address, fiber->stack, fiber->stack_bytes)) fault_of_register(address);
   while (bytes > 0) { /* a struct is read in one go: by its words */
     int piece = bytes < 16 ? bytes : 16;
     while ((piece & (piece - 1)) != 0) piece &= piece - 1;

@@ -1,5 +1,5 @@
 /* block.h: the inside of the emulated machine: one block of threads at a time, each thread a fiber.
- * in -> out: what launch.c, warp_ops.c, shared_memory.c, copies.c and fault.c share. */
+ * in -> out: what launch.c, waits.c and what carries operations out share. */
 #ifndef RUNTIME_EMULATOR_BLOCK_H
 #define RUNTIME_EMULATOR_BLOCK_H
 
@@ -7,8 +7,12 @@
 #include "runtime/emulator/fragment.h"
 #include "runtime/emulator/launch.h"
 #include "runtime/emulator/shared_memory.h"
+#include "runtime/emulator/tensor_map.h"
+#include "runtime/emulator/wgmma.h"
 
 enum { FT_BARRIERS = 16, FT_THREADS_MOST = 1024 }; /* of a block, as on every GPU so far */
+enum { FT_MBARRIERS = 64, FT_MBARRIER_BYTES = 8 };
+enum { FT_THREAD_WORDS = 256 }; /* room for where a thread is */
 
 /* A cp.async under way: its bytes move when a wait orders it. */
 struct ft_copy {
@@ -18,13 +22,20 @@ struct ft_copy {
   int line;
 };
 
-enum ft_waiting { FT_RUNNING, FT_AT_WARP_OP, FT_AT_BARRIER, FT_ENDED };
+enum ft_waiting {
+  FT_RUNNING,
+  FT_AT_WARP_OP,
+  FT_AT_WARPGROUP_OP,
+  FT_AT_BARRIER,
+  FT_AT_MBARRIER,
+  FT_ENDED
+};
 
 struct ft_thread {
   struct ft_fiber fiber;
   int number; /* in its block */
   enum ft_waiting waiting;
-  int what; /* the warp op or the barrier waited at */
+  int what; /* the op, the barrier or the index of the mbarrier waited at */
   int line;
   void *record;
 
@@ -34,6 +45,7 @@ struct ft_thread {
   int group_count, group_room;
 
   struct ft_fragments fragments; /* where the values of its registers come from */
+  struct ft_stores *stores;      /* TMA's, NULL: none yet; owned */
 };
 
 struct ft_warp {
@@ -42,8 +54,37 @@ struct ft_warp {
   bool runnable;
 };
 
+/* 128 threads from a multiple of 128 on. */
+struct ft_warpgroup {
+  int arrived;   /* lanes waiting at a warpgroup op */
+  int registers; /* that each of its threads may use: setmaxnreg */
+  int claim;     /* how many it waits for; 0: it does not */
+  struct ft_products products;
+};
+
 struct ft_barrier {
   int arrived, expected;
+  uint32_t warps;     /* a bit for each that has come to bar.sync or bar.arrive */
+  uint32_t *gathered; /* clock of those who have; owned */
+};
+
+struct ft_mbarrier {
+  uint32_t address;
+  int agent;           /* of the TMA loads it waits for */
+  int count, missing;  /* arrivals of a phase; those still to come */
+  int64_t expected;    /* bytes of TMA loads the phase waits for */
+  int64_t queued;      /* bytes of loads issued for it, which land when somebody waits */
+  unsigned phase;      /* the one under way */
+  uint32_t init_stamp; /* who made it, in which line */
+  int init_line;
+  bool announced;                /* a fence has told TMA of it */
+  uint32_t *gathered, *released; /* clocks: of this phase's arrivals, of the phases before; owned */
+};
+
+/* A TMA load under way. */
+struct ft_load {
+  struct ft_box box;
+  int mbarrier, thread, line;
 };
 
 struct ft_block {
@@ -51,9 +92,15 @@ struct ft_block {
   struct fe_machine machine; /* what the kernel sees */
   struct ft_thread *threads;
   struct ft_warp *warps;
-  int thread_count, warp_count;
+  struct ft_warpgroup *warpgroups;
+  int thread_count, warp_count, warpgroup_count;
   struct ft_thread *running;
+  int registers_left; /* of those each warpgroup was launched with: setmaxnreg */
   struct ft_barrier barriers[FT_BARRIERS];
+  struct ft_mbarrier mbarriers[FT_MBARRIERS];
+  int mbarrier_count;
+  struct ft_load *loads; /* owned */
+  int load_count, load_room;
   struct ft_shared_memory shared;
 
   bool faulted;
@@ -86,12 +133,53 @@ extern const char *const ft_warp_op_names[FE_WARP_OPS];
 
 /* waits.c: returns when those waited for have come. */
 void ft_arrive_at_warp_op(enum fe_warp_op op, void *record, int line);
-void ft_arrive_at_barrier(int id, int threads, int line);
+void ft_arrive_at_warpgroup_op(enum fe_warpgroup_op op, void *record, int line);
+void ft_arrive_at_barrier(int line);
 void ft_step(void); /* the block has taken all its steps */
+void ft_count_step(int line);
 void ft_wait_at(struct ft_thread *thread, enum ft_waiting waiting, int what, int line,
                 void *record);
+void ft_release(struct ft_thread *thread); /* it may run on */
+/* The memory, which must not be NULL. */
+void *ft_need(void *memory);
+/* Room for one more than `count` things of this size in *array, which it returns. */
+void *ft_make_room(void *array, int *room, int count, size_t size);
+
+/* deadlock.c: nobody can run and not all have ended. */
+void ft_tell_deadlock(const struct ft_block *block);
 /* "is at ldmatrix in line 12 (parts/mma_tile.cu.in:3)", "has ended" */
-const char *ft_thread_text(const struct ft_thread *thread, char text[160]);
+const char *ft_thread_text(const struct ft_thread *thread, char text[FT_THREAD_WORDS]);
+
+/* named_barriers.c: bar.sync and bar.arrive of a warp that has come together. */
+void ft_named_barrier(struct ft_warp *warp, bool waits, int line);
+void ft_barriers_reset(struct ft_block *block);
+void ft_barriers_free(struct ft_block *block);
+
+/* mbarriers.c, and the loads they wait for. */
+void ft_mbarrier_init(uint32_t address, int arrivals, int line);
+void ft_mbarrier_init_fence(int line);
+void ft_mbarrier_arrive(uint32_t address, uint32_t bytes, int line);
+void ft_mbarrier_wait(uint32_t address, unsigned parity, int line);
+void ft_tma_load(uint32_t to, const void *map, uint32_t mbarrier, const int at[4], int line);
+void ft_async_proxy_fence(int line);
+void ft_mbarriers_reset(struct ft_block *block);
+void ft_mbarriers_free(struct ft_block *block);
+/* As the block ends: a load that has not landed is a fault. */
+void ft_check_loads_landed(struct ft_block *block);
+
+/* tma_store.c */
+void ft_tma_store(const void *map, uint32_t from, const int at[4], int line);
+void ft_tma_store_commit(int line);
+void ft_tma_store_wait(int youngest, int line);
+void ft_stores_end(struct ft_thread *thread); /* as the thread ends */
+void ft_stores_free(struct ft_thread *thread);
+
+/* warpgroup_ops.c: like warp_ops.c. */
+void ft_warpgroup_op_run(enum fe_warpgroup_op op, int warpgroup, int line);
+extern const char *const ft_warpgroup_op_names[FE_WARPGROUP_OPS];
+void ft_warpgroups_reset(struct ft_block *block);
+/* As the block ends: a product under way is a fault. */
+void ft_check_products_done(struct ft_block *block);
 
 /* access.c: what the functions of struct fe_machine do. */
 uint32_t ft_emulate_shared_address(const void *pointer, int line);

@@ -6,15 +6,6 @@
 
 #include "runtime/emulator/block.h"
 
-static void make_room(void **array, int *room, int count, size_t size) {
-  if (count < *room) return;
-  const int more = *room ? 2 * *room : 64;
-  void *const grown = realloc(*array, (size_t)more * size);
-  if (!grown) ft_fault(0, "has no memory left for its copies");
-  *array = grown;
-  *room = more;
-}
-
 static int committed(const struct ft_thread *thread) {
   int count = 0;
   for (int g = 0; g < thread->group_count; g++) count += thread->groups[g];
@@ -28,11 +19,11 @@ void ft_copy_async(uint32_t to, const void *from, int bytes, int valid, int line
   if (valid > 0 && !ft_memory_check(block->launch->tensors, block->launch->tensor_count,
                                     (uintptr_t)from, valid, FE_READ, what, sizeof what))
     ft_fault(line, "%s", what);
-  if (ft_shared_begin_copy(&block->shared, thread->number, to, bytes, line, what))
+  const struct ft_accessor by = ft_shared_thread(&block->shared, thread->number, line);
+  if (ft_shared_write_by(&block->shared, &by, to, bytes, FT_PENDING, what))
     ft_fault(line, "%s", what);
-  void *copies = thread->copies;
-  make_room(&copies, &thread->copy_room, thread->copy_count, sizeof *thread->copies);
-  thread->copies = copies;
+  thread->copies =
+      ft_make_room(thread->copies, &thread->copy_room, thread->copy_count, sizeof *thread->copies);
   thread->copies[thread->copy_count++] =
       (struct ft_copy){.from = from, .to = to, .bytes = bytes, .valid = valid, .line = line};
 }
@@ -41,9 +32,8 @@ void ft_copy_commit(int line) {
   (void)line;
   struct ft_thread *const thread = ft_block_now->running;
   const int open = thread->copy_count - committed(thread);
-  void *groups = thread->groups;
-  make_room(&groups, &thread->group_room, thread->group_count, sizeof *thread->groups);
-  thread->groups = groups;
+  thread->groups = ft_make_room(thread->groups, &thread->group_room, thread->group_count,
+                                sizeof *thread->groups);
   thread->groups[thread->group_count++] = open;
 }
 
@@ -52,8 +42,8 @@ static void finish(struct ft_thread *thread, const struct ft_copy *copy) {
   unsigned char *const to = ft_shared_at(shared, copy->to);
   if (copy->valid > 0) memcpy(to, copy->from, (size_t)copy->valid);
   memset(to + copy->valid, 0, (size_t)(copy->bytes - copy->valid));
-  ft_shared_end_copy(shared, thread->number, copy->to, copy->bytes,
-                     copy->valid == copy->bytes ? (uintptr_t)copy->from : 0, copy->line);
+  ft_shared_landed(shared, copy->to, copy->bytes, ft_stamp_now(&shared->clocks, thread->number),
+                   copy->valid == copy->bytes ? (uintptr_t)copy->from : 0);
 }
 
 void ft_copy_wait(int youngest, int line) {

@@ -25,6 +25,12 @@ cu_result ft_emulator_refuse(cu_result result, const char *format, ...)
 /* The same without words of its own. */
 cu_result ft_emulator_fail(cu_result result);
 
+/* tensor_map.c */
+cu_result ft_emulator_tensor_map_encode(void *opaque, int type, unsigned rank, void *address,
+                                        const uint64_t *extents, const uint64_t *strides,
+                                        const unsigned *box, const unsigned *element_strides,
+                                        int interleave, int swizzle, int l2_promotion, int fill);
+
 /* driver_module.c. The names are those of the table's members. */
 cu_result ft_emulator_load(cu_module *module, const void *image, const struct ft_arch *gpu);
 cu_result ft_emulator_module_unload(cu_module module);

@@ -32,6 +32,16 @@ static const struct fe_machine functions = {.warp = ft_arrive_at_warp_op,
                                             .copy_async = ft_copy_async,
                                             .copy_commit = ft_copy_commit,
                                             .copy_wait = ft_copy_wait,
+                                            .warpgroup = ft_arrive_at_warpgroup_op,
+                                            .mbarrier_init = ft_mbarrier_init,
+                                            .mbarrier_init_fence = ft_mbarrier_init_fence,
+                                            .mbarrier_arrive = ft_mbarrier_arrive,
+                                            .mbarrier_wait = ft_mbarrier_wait,
+                                            .tma_load = ft_tma_load,
+                                            .tma_store = ft_tma_store,
+                                            .tma_store_commit = ft_tma_store_commit,
+                                            .tma_store_wait = ft_tma_store_wait,
+                                            .async_proxy_fence = ft_async_proxy_fence,
                                             .access = ft_emulate_plain,
                                             .step = ft_step,
                                             .fault = fault_of_primitive};
@@ -42,6 +52,7 @@ static void run_thread(void *payload) {
   struct ft_thread *const thread = payload;
   const struct ft_emulated_launch *const launch = ft_block_now->launch;
   launch->kernel->run(launch->argument);
+  ft_stores_end(thread);
   thread->waiting = FT_ENDED;
 }
 
@@ -62,39 +73,6 @@ static void run_warp(struct ft_block *block, struct ft_warp *warp) {
   }
 }
 
-/* The first lane of a warp that has not come where this thread waits. */
-static const struct ft_thread *missing(const struct ft_block *block,
-                                       const struct ft_thread *thread) {
-  const bool of_warp = thread->waiting == FT_AT_WARP_OP;
-  for (int t = 0; t < block->thread_count; t++) {
-    const struct ft_thread *const other = &block->threads[t];
-    if (of_warp && other->number / FE_WARP != thread->number / FE_WARP) continue;
-    if (other->waiting != thread->waiting || other->what != thread->what) return other;
-  }
-  return thread;
-}
-
-static void tell_stuck(struct ft_block *block) {
-  const struct ft_thread *stuck = &block->threads[0];
-  for (int t = 0; t < block->thread_count; t++) {
-    const struct ft_thread *const thread = &block->threads[t];
-    if (thread->waiting == FT_ENDED) continue;
-    /* A lane its warp waits for tells more than a warp that waits for the block. */
-    if (stuck->waiting == FT_ENDED ||
-        (stuck->waiting == FT_AT_BARRIER && thread->waiting == FT_AT_WARP_OP))
-      stuck = thread;
-  }
-  const struct ft_thread *const absent = missing(block, stuck);
-  char text[160];
-  if (stuck->waiting == FT_AT_WARP_OP)
-    ft_fault_outside(stuck, "waits at %s for its warp, but lane %d %s",
-                     ft_warp_op_names[stuck->what], ft_lane_of(absent),
-                     ft_thread_text(absent, text));
-  else
-    ft_fault_outside(stuck, "waits at barrier %d, but warp %d, lane %d %s", stuck->what,
-                     absent->number / FE_WARP, ft_lane_of(absent), ft_thread_text(absent, text));
-}
-
 static bool all_ended(const struct ft_block *block) {
   for (int t = 0; t < block->thread_count; t++)
     if (block->threads[t].waiting != FT_ENDED) return false;
@@ -107,10 +85,13 @@ static bool any_runnable(const struct ft_block *block) {
   return false;
 }
 
-static void run_block(struct ft_block *block, unsigned number) {
+static void reset_block(struct ft_block *block, unsigned number) {
   block->machine.here.block.x = number;
   block->machine.steps_left = block->launch->steps_most;
   ft_shared_reset(&block->shared);
+  ft_barriers_reset(block);
+  ft_mbarriers_reset(block);
+  ft_warpgroups_reset(block);
   for (int t = 0; t < block->thread_count; t++) {
     ft_wait_at(&block->threads[t], FT_RUNNING, 0, 0, NULL);
     ft_copies_forget(&block->threads[t]);
@@ -119,10 +100,16 @@ static void run_block(struct ft_block *block, unsigned number) {
     block->warps[w].arrived = 0;
     block->warps[w].runnable = true;
   }
+}
+
+static void run_block(struct ft_block *block, unsigned number) {
+  reset_block(block, number);
   while (!block->faulted && any_runnable(block))
     for (int w = 0; w < block->warp_count && !block->faulted; w++)
       run_warp(block, &block->warps[w]);
-  if (!block->faulted && !all_ended(block)) tell_stuck(block);
+  if (!block->faulted && !all_ended(block)) ft_tell_deadlock(block);
+  if (!block->faulted) ft_check_loads_landed(block);
+  if (!block->faulted) ft_check_products_done(block);
 }
 
 /* ---- making ---- */
@@ -149,7 +136,10 @@ static int make_block(struct ft_block *block, const struct ft_emulated_launch *l
   block->warp_count = threads / FE_WARP;
   block->threads = calloc((size_t)threads, sizeof *block->threads);
   block->warps = calloc((size_t)block->warp_count, sizeof *block->warps);
-  if (!block->threads || !block->warps) return ft_fail(FT_E_MEMORY, "no memory for a block");
+  block->warpgroup_count = threads / FT_WARPGROUP;
+  block->warpgroups = calloc((size_t)block->warpgroup_count + 1, sizeof *block->warpgroups);
+  if (!block->threads || !block->warps || !block->warpgroups)
+    return ft_fail(FT_E_MEMORY, "no memory for a block");
   for (int t = 0; t < threads; t++) FT_TRY(make_thread(block, t));
   return ft_shared_make(&block->shared, launch->kernel->shared, launch->shared_bytes, threads);
 }
@@ -161,7 +151,13 @@ static void free_block(struct ft_block *block) {
     free(thread->fragments.slots);
     free(thread->copies);
     free(thread->groups);
+    ft_stores_free(thread);
   }
+  for (int g = 0; block->warpgroups && g < block->warpgroup_count; g++)
+    ft_products_free(&block->warpgroups[g].products);
+  ft_barriers_free(block);
+  ft_mbarriers_free(block);
+  free(block->warpgroups);
   free(block->threads);
   free(block->warps);
   ft_shared_free(&block->shared);

@@ -1,6 +1,5 @@
 /* shared_memory.c: shared memory under watch.
- * in -> out: accesses, barriers -> granules, clocks; what is wrong.
- * A stamp is a time and a thread in 32 bits. A thread's time grows when it meets others. */
+ * in -> out: accesses -> granules; what is wrong. */
 #include "runtime/emulator/shared_memory.h"
 
 #include <stdio.h>
@@ -10,41 +9,26 @@
 #include "generator/status.h"
 #include "runtime/emulator/device/machine.h"
 
-enum { THREAD_BITS = 10, NOISE = 0xCB };
-
-static uint32_t *clock_of(const struct ft_shared_memory *shared, int thread) {
-  return shared->clocks + (size_t)thread * (size_t)shared->threads;
-}
-
-static uint32_t stamp_now(const struct ft_shared_memory *shared, int thread) {
-  return clock_of(shared, thread)[thread] << THREAD_BITS | (uint32_t)thread;
-}
-
-static int thread_of(uint32_t stamp) {
-  return (int)(stamp & ((1u << THREAD_BITS) - 1));
-}
-
-/* Whether what was stamped came before all that the owner of the clock does now. */
-static bool is_before(uint32_t stamp, const uint32_t *clock) {
-  return (stamp >> THREAD_BITS) <= clock[thread_of(stamp)];
-}
+enum { NOISE = 0xCB };
 
 int ft_shared_make(struct ft_shared_memory *shared, unsigned char *bytes, uint32_t size,
                    int threads) {
   const size_t granules = size / FT_GRANULE + 1;
   *shared = (struct ft_shared_memory){.bytes = bytes, .size = size, .threads = threads};
   shared->warps = (threads + FE_WARP - 1) / FE_WARP;
-  shared->clocks = calloc((size_t)threads * (size_t)threads, sizeof *shared->clocks);
+  shared->slots = shared->warps + threads / FT_WARPGROUP + 1;
   shared->granules = calloc(granules, sizeof *shared->granules);
-  shared->readers = calloc(granules * (size_t)shared->warps, sizeof *shared->readers);
+  shared->readers = calloc(granules * (size_t)shared->slots, sizeof *shared->readers);
   shared->origins = calloc(granules, sizeof *shared->origins);
-  if (shared->clocks && shared->granules && shared->readers && shared->origins) return FT_OK;
+  if (shared->granules && shared->readers && shared->origins &&
+      ft_clocks_make(&shared->clocks, threads) == FT_OK)
+    return FT_OK;
   ft_shared_free(shared);
   return ft_fail(FT_E_MEMORY, "no memory to watch %u bytes of shared memory", size);
 }
 
 void ft_shared_free(struct ft_shared_memory *shared) {
-  free(shared->clocks);
+  ft_clocks_free(&shared->clocks);
   free(shared->granules);
   free(shared->readers);
   free(shared->origins);
@@ -55,11 +39,8 @@ void ft_shared_reset(struct ft_shared_memory *shared) {
   const size_t granules = shared->size / FT_GRANULE;
   memset(shared->bytes, NOISE, shared->size);
   memset(shared->granules, 0, granules * sizeof *shared->granules);
-  memset(shared->readers, 0, granules * (size_t)shared->warps * sizeof *shared->readers);
   memset(shared->origins, 0, granules * sizeof *shared->origins);
-  memset(shared->clocks, 0,
-         (size_t)shared->threads * (size_t)shared->threads * sizeof *shared->clocks);
-  for (int t = 0; t < shared->threads; t++) clock_of(shared, t)[t] = 1;
+  ft_clocks_reset(&shared->clocks);
 }
 
 unsigned char *ft_shared_at(const struct ft_shared_memory *shared, uint32_t address) {
@@ -70,6 +51,13 @@ uint64_t ft_shared_origin(const struct ft_shared_memory *shared, uint32_t addres
   const uint32_t offset = address - FE_SHARED_BASE;
   const uint64_t origin = shared->origins[offset / FT_GRANULE];
   return origin ? origin + offset % FT_GRANULE : 0;
+}
+
+struct ft_accessor ft_shared_thread(const struct ft_shared_memory *shared, int thread, int line) {
+  return (struct ft_accessor){.clock = ft_clock_of(&shared->clocks, thread),
+                              .stamp = ft_stamp_now(&shared->clocks, thread),
+                              .slot = thread / FE_WARP,
+                              .line = line};
 }
 
 /* ---- what can be wrong ---- */
@@ -89,120 +77,145 @@ static const char *misplaced(const struct ft_shared_memory *shared, uint32_t add
   return what;
 }
 
-static const char *conflict(size_t granule, const char *verb, uint32_t stamp, const char *other,
-                            int line, char what[256]) {
-  snprintf(what, 256,
-           "%s shared memory at offset %zu, which warp %d, lane %d %s in line %d, and nothing "
-           "orders the two (race)",
-           verb, granule * FT_GRANULE, thread_of(stamp) / FE_WARP, thread_of(stamp) % FE_WARP,
-           other, line);
+/* "warp 1, lane 3", "the wgmma of warpgroup 2" */
+static const char *who(const struct ft_shared_memory *shared, uint32_t stamp, char text[64]) {
+  const struct ft_clocks *const clocks = &shared->clocks;
+  const int agent = ft_agent_of(stamp);
+  if (agent < clocks->threads) {
+    snprintf(text, 64, "warp %d, lane %d", agent / FE_WARP, agent % FE_WARP);
+    return text;
+  }
+  const int number = clocks->beside[agent - clocks->threads].number;
+  switch (clocks->beside[agent - clocks->threads].kind) {
+  case FT_PRODUCTS: snprintf(text, 64, "the wgmma of warpgroup %d", number); break;
+  case FT_STORES:
+    snprintf(text, 64, "the TMA store of warp %d, lane %d", number / FE_WARP, number % FE_WARP);
+    break;
+  case FT_LOADS: snprintf(text, 64, "the TMA load to the mbarrier at offset %d", number); break;
+  }
+  return text;
+}
+
+static const char *conflict(const struct ft_shared_memory *shared, size_t granule, const char *verb,
+                            uint32_t stamp, const char *other, int line, char what[256]) {
+  char text[64];
+  const bool thread = ft_agent_of(stamp) < shared->clocks.threads;
+  snprintf(what, 256, "%s shared memory at offset %zu, which %s %s in line %d, and %s (race)", verb,
+           granule * FT_GRANULE, who(shared, stamp, text), other, line,
+           thread ? "nothing orders the two" : "no wait for that orders the two");
   return what;
 }
 
-static const char *under_way(size_t granule, const char *verb, const struct ft_granule *g,
-                             char what[256]) {
-  snprintf(what, 256,
-           "%s shared memory at offset %zu, to which the asynchronous copy of line %d (warp %d, "
-           "lane %d) is still under way: no wait orders it",
-           verb, granule * FT_GRANULE, g->written_line, thread_of(g->writer) / FE_WARP,
-           thread_of(g->writer) % FE_WARP);
+/* Bytes that nobody may touch. */
+static const char *taken(const struct ft_shared_memory *shared, size_t granule, const char *verb,
+                         char what[256]) {
+  const struct ft_granule *const g = &shared->granules[granule];
+  const size_t offset = granule * FT_GRANULE;
+  const bool copy = ft_agent_of(g->writer) < shared->clocks.threads;
+  char text[64];
+  if (g->use == FT_MBARRIER)
+    snprintf(what, 256, "%s shared memory at offset %zu, where the mbarrier of line %d is", verb,
+             offset, g->written_line);
+  else
+    snprintf(what, 256,
+             "%s shared memory at offset %zu, to which the %s of line %d (%s) is still under way: "
+             "no wait orders it",
+             verb, offset, copy ? "asynchronous copy" : "TMA load", g->written_line,
+             copy ? who(shared, g->writer, text)
+                  : who(shared, g->writer, text) + strlen("the TMA load "));
   return what;
 }
 
-const char *ft_shared_read(struct ft_shared_memory *shared, int thread, uint32_t address, int bytes,
-                           int line, char what[256]) {
+static const char *unfenced(const struct ft_shared_memory *shared, size_t granule, const char *verb,
+                            char what[256]) {
+  const struct ft_granule *const g = &shared->granules[granule];
+  char text[64];
+  snprintf(what, 256,
+           "%s, by the asynchronous proxy, shared memory at offset %zu, which %s writes by an "
+           "ordinary store in line %d: no fence.proxy.async is between the two",
+           verb, granule * FT_GRANULE, who(shared, g->writer, text), g->written_line);
+  return what;
+}
+
+/* ---- accesses ---- */
+
+const char *ft_shared_read_by(struct ft_shared_memory *shared, const struct ft_accessor *by,
+                              uint32_t address, int bytes, char what[256]) {
   if (misplaced(shared, address, bytes, "reads", what)) return what;
-  const uint32_t *const clock = clock_of(shared, thread);
-  const uint32_t stamp = stamp_now(shared, thread);
   const size_t begin = (address - FE_SHARED_BASE) / FT_GRANULE;
   const size_t end = begin + (size_t)(bytes + FT_GRANULE - 1) / FT_GRANULE;
-  uint32_t *reader = shared->readers + begin * (size_t)shared->warps + thread / FE_WARP;
-  for (size_t n = begin; n < end; n++, reader += shared->warps) {
+  uint32_t *reader = shared->readers + begin * (size_t)shared->slots + by->slot;
+  for (size_t n = begin; n < end; n++, reader += shared->slots) {
     struct ft_granule *const g = &shared->granules[n];
-    if (g->pending) return under_way(n, "reads", g, what);
+    if (g->use != FT_PLAIN) return taken(shared, n, "reads", what);
     if (!g->writer) {
       snprintf(what, 256, "reads shared memory at offset %zu, which was never written",
                n * FT_GRANULE);
       return what;
     }
-    if (!is_before(g->writer, clock))
-      return conflict(n, "reads", g->writer, "writes", g->written_line, what);
-    g->read_line = (uint16_t)line;
-    *reader = stamp;
+    if (!ft_is_before(g->writer, by->clock))
+      return conflict(shared, n, "reads", g->writer, "writes", g->written_line, what);
+    if (by->async && !ft_is_fenced(&shared->clocks, g->writer, by->clock))
+      return unfenced(shared, n, "reads", what);
+    g->read_line = (uint16_t)by->line;
+    g->readers |= UINT64_C(1) << by->slot;
+    *reader = by->stamp;
   }
   return NULL;
 }
 
-/* Conflicts of a write, and its mark. */
-static const char *take(struct ft_shared_memory *shared, int thread, uint32_t address, int bytes,
-                        int line, bool pending, char what[256]) {
+/* Who read the granule and may still do so. */
+static const char *read_meanwhile(const struct ft_shared_memory *shared, size_t granule,
+                                  const uint32_t *clock, char what[256]) {
+  const struct ft_granule *const g = &shared->granules[granule];
+  const uint32_t *const readers = shared->readers + granule * (size_t)shared->slots;
+  for (uint64_t left = g->readers; left; left &= left - 1) {
+    const uint32_t stamp = readers[__builtin_ctzll(left)];
+    if (!ft_is_before(stamp, clock))
+      return conflict(shared, granule, "writes", stamp, "reads", g->read_line, what);
+  }
+  return NULL;
+}
+
+const char *ft_shared_write_by(struct ft_shared_memory *shared, const struct ft_accessor *by,
+                               uint32_t address, int bytes, enum ft_granule_use use,
+                               char what[256]) {
   if (misplaced(shared, address, bytes, "writes", what)) return what;
-  const uint32_t *const clock = clock_of(shared, thread);
   const size_t begin = (address - FE_SHARED_BASE) / FT_GRANULE;
   const size_t end = begin + (size_t)(bytes + FT_GRANULE - 1) / FT_GRANULE;
   for (size_t n = begin; n < end; n++) {
     struct ft_granule *const g = &shared->granules[n];
-    if (g->pending) return under_way(n, "writes", g, what);
-    if (g->writer && !is_before(g->writer, clock))
-      return conflict(n, "writes", g->writer, "writes", g->written_line, what);
-    uint32_t *const readers = shared->readers + n * (size_t)shared->warps;
-    for (int w = 0; w < shared->warps; w++) {
-      if (readers[w] && !is_before(readers[w], clock))
-        return conflict(n, "writes", readers[w], "reads", g->read_line, what);
-      readers[w] = 0;
-    }
-    *g = (struct ft_granule){
-        .writer = stamp_now(shared, thread), .written_line = (uint16_t)line, .pending = pending};
+    if (g->use != FT_PLAIN) return taken(shared, n, "writes", what);
+    if (g->writer && !ft_is_before(g->writer, by->clock))
+      return conflict(shared, n, "writes", g->writer, "writes", g->written_line, what);
+    if (g->readers && read_meanwhile(shared, n, by->clock, what)) return what;
+    if (by->async && g->writer && !ft_is_fenced(&shared->clocks, g->writer, by->clock))
+      return unfenced(shared, n, "writes", what);
+    *g = (struct ft_granule){.writer = by->stamp, .written_line = (uint16_t)by->line, .use = use};
     shared->origins[n] = 0;
   }
   return NULL;
 }
 
+const char *ft_shared_read(struct ft_shared_memory *shared, int thread, uint32_t address, int bytes,
+                           int line, char what[256]) {
+  const struct ft_accessor by = ft_shared_thread(shared, thread, line);
+  return ft_shared_read_by(shared, &by, address, bytes, what);
+}
+
 const char *ft_shared_write(struct ft_shared_memory *shared, int thread, uint32_t address,
                             int bytes, int line, char what[256]) {
-  return take(shared, thread, address, bytes, line, false, what);
+  const struct ft_accessor by = ft_shared_thread(shared, thread, line);
+  return ft_shared_write_by(shared, &by, address, bytes, FT_PLAIN, what);
 }
 
-const char *ft_shared_begin_copy(struct ft_shared_memory *shared, int thread, uint32_t address,
-                                 int bytes, int line, char what[256]) {
-  return take(shared, thread, address, bytes, line, true, what);
-}
-
-void ft_shared_end_copy(struct ft_shared_memory *shared, int thread, uint32_t address, int bytes,
-                        uint64_t origin, int line) {
+void ft_shared_landed(struct ft_shared_memory *shared, uint32_t address, int bytes, uint32_t stamp,
+                      uint64_t origin) {
   const size_t begin = (address - FE_SHARED_BASE) / FT_GRANULE;
   const size_t end = begin + (size_t)bytes / FT_GRANULE;
   for (size_t n = begin; n < end; n++) {
-    shared->granules[n] =
-        (struct ft_granule){.writer = stamp_now(shared, thread), .written_line = (uint16_t)line};
+    if (stamp) shared->granules[n].writer = stamp;
+    shared->granules[n].use = FT_PLAIN;
     shared->origins[n] = origin ? origin + (n - begin) * FT_GRANULE : 0;
-  }
-}
-
-/* ---- order ---- */
-
-/* What the threads know together becomes what each knows; then each begins a new time. */
-void ft_shared_order(struct ft_shared_memory *shared, const int *threads, int count) {
-  uint32_t joint[1 << THREAD_BITS] = {0};
-  const size_t size = (size_t)shared->threads * sizeof *joint;
-  for (int i = 0; i < count; i++) {
-    const uint32_t *const clock = clock_of(shared, threads[i]);
-    for (int t = 0; t < shared->threads; t++)
-      if (clock[t] > joint[t]) joint[t] = clock[t];
-  }
-  for (int i = 0; i < count; i++) {
-    uint32_t *const clock = clock_of(shared, threads[i]);
-    memcpy(clock, joint, size);
-    clock[threads[i]]++;
-  }
-}
-
-void ft_shared_order_all(struct ft_shared_memory *shared) {
-  uint32_t joint[1 << THREAD_BITS];
-  for (int t = 0; t < shared->threads; t++) joint[t] = clock_of(shared, t)[t];
-  for (int t = 0; t < shared->threads; t++) {
-    uint32_t *const clock = clock_of(shared, t);
-    memcpy(clock, joint, (size_t)shared->threads * sizeof *joint);
-    clock[t]++;
   }
 }

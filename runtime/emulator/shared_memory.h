@@ -1,11 +1,10 @@
 /* shared_memory.h: the shared memory of one block, and what is known of its every two bytes: who
  * wrote them, who read them since, whether a copy is still on its way, which global bytes they are.
- * in -> out: accesses and barriers -> the first thing that is wrong with them, in words.
+ * in -> out: accesses -> the first thing that is wrong with them, in words.
  *
- * Races are found by vector clocks (Mattern 1989), as in FastTrack (Flanagan, Freund, PLDI 2009,
- * doi 10.1145/1542476.1542490): clock[a][b] is the latest time of thread b that a is ordered
- * behind. An access is in order when the time of each earlier access that it conflicts with is at
- * most that. Barriers and __syncwarp order; shuffles, votes and products do not. */
+ * An access is in order when each earlier one that it conflicts with is known to who does it
+ * (clocks.h). Barriers, mbarriers, __syncwarp and waits for what is asynchronous order; shuffles,
+ * votes and products do not. */
 #ifndef RUNTIME_EMULATOR_SHARED_MEMORY_H
 #define RUNTIME_EMULATOR_SHARED_MEMORY_H
 
@@ -13,22 +12,32 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "runtime/emulator/clocks.h"
+
 enum { FT_GRANULE = 2 }; /* bytes; the smallest element */
+
+enum ft_granule_use {
+  FT_PLAIN,
+  FT_PENDING, /* a copy is on its way here */
+  FT_MBARRIER
+};
 
 struct ft_granule {
   uint32_t writer;       /* stamp of the last write; 0: never written */
   uint16_t written_line; /* where it was done */
   uint16_t read_line;    /* of the last read since */
-  bool pending;          /* a copy is on its way here */
+  uint64_t readers;      /* a bit for each slot of ft_shared_memory.readers that read since */
+  enum ft_granule_use use;
 };
 
 struct ft_shared_memory {
   unsigned char *bytes; /* the kernel's own array */
   uint32_t size;
   int threads, warps;
-  uint32_t *clocks;            /* [threads][threads] */
+  struct ft_clocks clocks;
   struct ft_granule *granules; /* [size / FT_GRANULE] */
-  uint32_t *readers;           /* [size / FT_GRANULE][warps]: stamp of each warp's last read */
+  int slots;                   /* one for each warp, each warpgroup's products, and TMA's stores */
+  uint32_t *readers;           /* [size / FT_GRANULE][slots]: stamp of each slot's last read */
   uint64_t *origins; /* [size / FT_GRANULE]: global address the bytes were copied from; 0 */
 };
 
@@ -39,27 +48,44 @@ void ft_shared_free(struct ft_shared_memory *shared);
 /* A new block: nothing written, noise everywhere. */
 void ft_shared_reset(struct ft_shared_memory *shared);
 
-/* What is wrong with `bytes` at address (in the shared window), for an access by this thread; NULL:
- * nothing, and it is noted. The message lies in what. */
+/* Who accesses: what it is ordered behind, and the mark it leaves. */
+struct ft_accessor {
+  const uint32_t *clock;
+  uint32_t stamp;
+  int slot; /* for reads */
+  int line;
+  bool async; /* by the asynchronous proxy: TMA, wgmma */
+};
+struct ft_accessor ft_shared_thread(const struct ft_shared_memory *shared, int thread, int line);
+static inline int ft_slot_of_products(const struct ft_shared_memory *shared, int warpgroup) {
+  return shared->warps + warpgroup;
+}
+static inline int ft_slot_of_stores(const struct ft_shared_memory *shared) {
+  return shared->slots - 1;
+}
+
+/* What is wrong with `bytes` at address (in the shared window), for this access; NULL: nothing, and
+ * it is noted. The message lies in what. */
+const char *ft_shared_read_by(struct ft_shared_memory *shared, const struct ft_accessor *by,
+                              uint32_t address, int bytes, char what[256]);
+/* use: what the bytes are from now on; nobody may touch them while a copy is on its way. */
+const char *ft_shared_write_by(struct ft_shared_memory *shared, const struct ft_accessor *by,
+                               uint32_t address, int bytes, enum ft_granule_use use,
+                               char what[256]);
+/* The same for a thread's ordinary accesses. */
 const char *ft_shared_read(struct ft_shared_memory *shared, int thread, uint32_t address, int bytes,
                            int line, char what[256]);
 const char *ft_shared_write(struct ft_shared_memory *shared, int thread, uint32_t address,
                             int bytes, int line, char what[256]);
-/* An asynchronous copy that begins: like a write, and nobody may touch the bytes until it ends. */
-const char *ft_shared_begin_copy(struct ft_shared_memory *shared, int thread, uint32_t address,
-                                 int bytes, int line, char what[256]);
-/* It ends now, for this thread: the bytes are there, from global address origin (0: zeros). */
-void ft_shared_end_copy(struct ft_shared_memory *shared, int thread, uint32_t address, int bytes,
-                        uint64_t origin, int line);
+
+/* A copy that was on its way is there, as if written with this stamp (0: that of its begin), from
+ * global address origin (0: zeros). */
+void ft_shared_landed(struct ft_shared_memory *shared, uint32_t address, int bytes, uint32_t stamp,
+                      uint64_t origin);
 
 /* Where bytes of the window are; the address must have been checked. */
 unsigned char *ft_shared_at(const struct ft_shared_memory *shared, uint32_t address);
 /* Global address that the element at this address was copied from, 0 where unknown. */
 uint64_t ft_shared_origin(const struct ft_shared_memory *shared, uint32_t address);
-
-/* All of the block, or these threads, meet: what each did before is ordered before what any does
- * next. */
-void ft_shared_order_all(struct ft_shared_memory *shared);
-void ft_shared_order(struct ft_shared_memory *shared, const int *threads, int count);
 
 #endif

@@ -1,7 +1,8 @@
-/* waits.c: threads that wait for others: for their warp, for their block.
+/* waits.c: threads that wait for others: for their warp, their warpgroup, their block.
  * in -> out: arrivals -> the op carried out or the barrier opened, those who waited released; or
  * what is wrong with who came where. */
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "runtime/emulator/block.h"
 
@@ -14,7 +15,7 @@ void ft_step(void) {
   too_many_steps(0);
 }
 
-static void count_step(int line) {
+void ft_count_step(int line) {
   if (ft_block_now->machine.steps_left-- == 0) too_many_steps(line);
 }
 
@@ -26,98 +27,108 @@ void ft_wait_at(struct ft_thread *thread, enum ft_waiting waiting, int what, int
   thread->record = record;
 }
 
-static void release(struct ft_thread *thread) {
+void ft_release(struct ft_thread *thread) {
   thread->waiting = FT_RUNNING;
   ft_block_now->warps[thread->number / FE_WARP].runnable = true;
 }
 
-/* "ldmatrix in line 12 (parts/mma_tile.cu.in:3)" */
-const char *ft_thread_text(const struct ft_thread *thread, char text[160]) {
-  char line[96];
-  switch (thread->waiting) {
-  case FT_RUNNING: snprintf(text, 160, "still runs"); break;
-  case FT_ENDED: snprintf(text, 160, "has ended"); break;
-  case FT_AT_WARP_OP:
-    snprintf(text, 160, "is at %s in %s", ft_warp_op_names[thread->what],
-             ft_line_text(thread->line, line));
-    break;
-  case FT_AT_BARRIER:
-    snprintf(text, 160, "is at barrier %d in %s", thread->what, ft_line_text(thread->line, line));
-    break;
-  }
-  return text;
+void *ft_need(void *memory) {
+  if (!memory) ft_fault(0, "has no memory left for what is under way");
+  return memory;
 }
 
+void *ft_make_room(void *array, int *room, int count, size_t size) {
+  if (count < *room) return array;
+  const int more = *room ? 2 * *room : 64;
+  void *const grown = ft_need(realloc(array, (size_t)more * size));
+  *room = more;
+  return grown;
+}
+
+/* ---- operations of a warp, of a warpgroup ---- */
+
 /* All lanes have arrived at something; it must be one thing. */
-static void check_together(const struct ft_warp *warp, const struct ft_thread *thread) {
-  for (int lane = 0; lane < FE_WARP; lane++) {
-    const struct ft_thread *const other = warp->lanes[lane];
+static void check_together(const struct ft_thread *lanes, int count, const char *name,
+                           const char *whole, const struct ft_thread *thread) {
+  for (int i = 0; i < count; i++) {
+    const struct ft_thread *const other = &lanes[i];
     if (other->what == thread->what && other->line == thread->line) continue;
-    char text[160];
-    ft_fault(thread->line, "%s is for the whole warp, but lane %d %s",
-             ft_warp_op_names[thread->what], lane, ft_thread_text(other, text));
+    char text[FT_THREAD_WORDS], warp[24] = "";
+    if (count > FE_WARP) snprintf(warp, sizeof warp, "warp %d, ", other->number / FE_WARP);
+    ft_fault(thread->line, "%s is for the whole %s, but %slane %d %s", name, whole, warp,
+             ft_lane_of(other), ft_thread_text(other, text));
   }
+}
+
+/* The op may have the lanes wait again: for a barrier, for registers. */
+static void leave_unless_released(struct ft_thread *thread) {
+  if (thread->waiting != FT_RUNNING) ft_fiber_leave(&thread->fiber);
 }
 
 void ft_arrive_at_warp_op(enum fe_warp_op op, void *record, int line) {
   struct ft_thread *const thread = ft_block_now->running;
   struct ft_warp *const warp = &ft_block_now->warps[thread->number / FE_WARP];
-  count_step(line);
+  ft_count_step(line);
   ft_wait_at(thread, FT_AT_WARP_OP, (int)op, line, record);
   if (++warp->arrived < FE_WARP) {
     ft_fiber_leave(&thread->fiber);
     return;
   }
-  check_together(warp, thread);
-  ft_warp_op_run(op, warp, line);
+  check_together(warp->lanes[0], FE_WARP, ft_warp_op_names[op], "warp", thread);
   warp->arrived = 0;
-  for (int lane = 0; lane < FE_WARP; lane++) release(warp->lanes[lane]);
+  for (int lane = 0; lane < FE_WARP; lane++) ft_release(warp->lanes[lane]);
+  ft_warp_op_run(op, warp, line);
+  leave_unless_released(thread);
 }
 
-static void open_barrier(struct ft_block *block, int id) {
-  struct ft_barrier *const barrier = &block->barriers[id];
-  int threads[FT_THREADS_MOST], count = 0;
-  for (int t = 0; t < block->thread_count; t++) {
-    struct ft_thread *const thread = &block->threads[t];
-    if (thread->waiting != FT_AT_BARRIER || thread->what != id) continue;
-    threads[count++] = t;
-    release(thread);
+void ft_arrive_at_warpgroup_op(enum fe_warpgroup_op op, void *record, int line) {
+  struct ft_block *const block = ft_block_now;
+  struct ft_thread *const thread = block->running;
+  const int number = thread->number / FT_WARPGROUP;
+  ft_count_step(line);
+  if (number >= block->warpgroup_count)
+    ft_fault(line, "%s is for a warpgroup of %d threads, but the block has %d threads",
+             ft_warpgroup_op_names[op], FT_WARPGROUP, block->thread_count);
+  struct ft_warpgroup *const group = &block->warpgroups[number];
+  ft_wait_at(thread, FT_AT_WARPGROUP_OP, (int)op, line, record);
+  if (++group->arrived < FT_WARPGROUP) {
+    ft_fiber_leave(&thread->fiber);
+    return;
   }
-  *barrier = (struct ft_barrier){0};
-  if (count == block->thread_count)
-    ft_shared_order_all(&block->shared);
-  else
-    ft_shared_order(&block->shared, threads, count);
+  struct ft_thread *const first = &block->threads[number * FT_WARPGROUP];
+  check_together(first, FT_WARPGROUP, ft_warpgroup_op_names[op], "warpgroup", thread);
+  group->arrived = 0;
+  for (int lane = 0; lane < FT_WARPGROUP; lane++) ft_release(&first[lane]);
+  ft_warpgroup_op_run(op, number, line);
+  leave_unless_released(thread);
 }
 
-/* A barrier of the whole block is one line of the text for all; of a named one each side may have
- * its own. */
+/* ---- __syncthreads ---- */
+
+static void open_barrier(struct ft_block *block) {
+  for (int t = 0; t < block->thread_count; t++) ft_release(&block->threads[t]);
+  block->barriers[0].arrived = 0;
+  ft_clocks_order_all(&block->shared.clocks);
+}
+
 static void check_same_line(const struct ft_block *block, int line) {
   for (int t = 0; t < block->thread_count; t++) {
     const struct ft_thread *const other = &block->threads[t];
-    char text[160];
+    char text[FT_THREAD_WORDS];
     if (other->waiting == FT_AT_BARRIER && other->what == 0 && other->line != line)
       ft_fault(line, "is a barrier of the whole block, but warp %d, lane %d %s", t / FE_WARP,
                t % FE_WARP, ft_thread_text(other, text));
   }
 }
 
-void ft_arrive_at_barrier(int id, int threads, int line) {
+void ft_arrive_at_barrier(int line) {
   struct ft_block *const block = ft_block_now;
   struct ft_thread *const thread = block->running;
-  count_step(line);
-  if (id < 0 || id >= FT_BARRIERS)
-    ft_fault(line, "names barrier %d; allowed: 0 to %d", id, FT_BARRIERS - 1);
-  const int expected = threads > 0 ? threads : block->thread_count;
-  struct ft_barrier *const barrier = &block->barriers[id];
-  if (barrier->arrived > 0 && barrier->expected != expected)
-    ft_fault(line, "waits at barrier %d for %d threads, others wait there for %d", id, expected,
-             barrier->expected);
-  if (threads == 0) check_same_line(block, line);
-  barrier->expected = expected;
-  ft_wait_at(thread, FT_AT_BARRIER, id, line, NULL);
-  if (++barrier->arrived == expected)
-    open_barrier(block, id);
+  ft_count_step(line);
+  check_same_line(block, line);
+  ft_wait_at(thread, FT_AT_BARRIER, 0, line, NULL);
+  if (++block->barriers[0].arrived == block->thread_count)
+    open_barrier(block);
   else
     ft_fiber_leave(&thread->fiber);
 }

@@ -4,16 +4,18 @@
 #include <string.h>
 
 #include "runtime/emulator/block.h"
+#include "runtime/emulator/numbers.h"
 
 /* ORDER WARP OPS */
 const char *const ft_warp_op_names[FE_WARP_OPS] = {
     "__syncwarp", "__shfl_xor_sync", "a vote",          "redux.sync.or",
-    "ldmatrix",   "ldmatrix.trans",  "mma.sync (bf16)", "mma.sync (fp16)"};
+    "ldmatrix",   "ldmatrix.trans",  "mma.sync (bf16)", "mma.sync (fp16)",
+    "stmatrix",   "bar.sync",        "bar.arrive"};
 
 static void sync_warp(struct ft_warp *warp) {
   int threads[FE_WARP];
   for (int lane = 0; lane < FE_WARP; lane++) threads[lane] = warp->lanes[lane]->number;
-  ft_shared_order(&ft_block_now->shared, threads, FE_WARP);
+  ft_clocks_order(&ft_block_now->shared.clocks, threads, FE_WARP);
 }
 
 /* ---- shuffle, vote, reduction ---- */
@@ -82,46 +84,35 @@ static void ldmatrix(struct ft_warp *warp, bool transposed, int line) {
   }
 }
 
+static void stmatrix(struct ft_warp *warp, int line) {
+  struct ft_shared_memory *const shared = &ft_block_now->shared;
+  for (int lane = 0; lane < FE_WARP; lane++) {
+    const struct ft_thread *const thread = warp->lanes[lane];
+    const uint32_t address = ((const struct fe_stmatrix *)thread->record)->address;
+    uint32_t row[4];
+    char what[256];
+    for (int pair = 0; pair < 4; pair++) {
+      const struct fe_stmatrix *const source = warp->lanes[lane % 8 * 4 + pair]->record;
+      row[pair] = source->registers[lane / 8];
+    }
+    if (ft_shared_write(shared, thread->number, address, sizeof row, line, what))
+      ft_fault_lane(thread, line, "%s", what);
+    memcpy(ft_shared_at(shared, address), row, sizeof row);
+  }
+}
+
 /* ---- mma ---- */
-
-static float float_of(uint32_t bits) {
-  float value;
-  memcpy(&value, &bits, sizeof value);
-  return value;
-}
-
-static float from_bf16(uint32_t bits) {
-  return float_of(bits << 16);
-}
-
-static float from_fp16(uint32_t bits) {
-  const uint32_t sign = (bits & 0x8000u) << 16, rest = bits & 0x7FFFu;
-  if (rest >= 0x7C00u) return float_of(sign | 0x7F800000u | (rest & 0x3FFu) << 13);
-  if (rest >= 0x400u) return float_of(sign | ((rest << 13) + 0x38000000u));
-  const float tiny = (float)rest * 0x1p-24f;
-  return sign ? -tiny : tiny;
-}
-
-/* The compiler fills what is declared without a value (machine.h), so what is still full of it was
- * never written. */
-static bool unwritten(const void *value, bool is_float) {
-  unsigned char bytes[4];
-  memcpy(bytes, value, sizeof bytes);
-  if (bytes[0] != bytes[1] || bytes[0] != bytes[2] || bytes[0] != bytes[3]) return false;
-  return bytes[0] == FE_UNWRITTEN_GCC ||
-         bytes[0] == (is_float ? FE_UNWRITTEN_CLANG_FLOAT : FE_UNWRITTEN_CLANG);
-}
 
 static void check_written(const struct ft_thread *thread, int line) {
   const struct fe_mma *const record = thread->record;
   const char *name = NULL;
   int at = 0;
   for (int i = 0; i < 4 && !name; at = i++)
-    if (unwritten(&record->c[i], true)) name = "accumulator c";
+    if (ft_unwritten(&record->c[i], true)) name = "accumulator c";
   for (int i = 0; i < 4 && !name; at = i++)
-    if (unwritten(&record->a[i], false)) name = "operand a";
+    if (ft_unwritten(&record->a[i], false)) name = "operand a";
   for (int i = 0; i < 2 && !name; at = i++)
-    if (unwritten(record->b[i], false)) name = "operand b";
+    if (ft_unwritten(record->b[i], false)) name = "operand b";
   if (name)
     ft_fault_lane(thread, line, "uses %s[%d] of a product, a register that was never written", name,
                   at);
@@ -195,8 +186,11 @@ void ft_warp_op_run(enum fe_warp_op op, struct ft_warp *warp, int line) {
   case FE_REDUCE_OR: reduce_or(warp); break;
   case FE_LDMATRIX_X4: ldmatrix(warp, false, line); break;
   case FE_LDMATRIX_X4_TRANS: ldmatrix(warp, true, line); break;
-  case FE_MMA_BF16: mma(warp, from_bf16, line); break;
-  case FE_MMA_FP16: mma(warp, from_fp16, line); break;
+  case FE_MMA_BF16: mma(warp, ft_from_bf16, line); break;
+  case FE_MMA_FP16: mma(warp, ft_from_fp16, line); break;
+  case FE_STMATRIX_X4: stmatrix(warp, line); break;
+  case FE_BARRIER_SYNC: ft_named_barrier(warp, true, line); break;
+  case FE_BARRIER_ARRIVE: ft_named_barrier(warp, false, line); break;
   case FE_WARP_OPS: break;
   }
 }

@@ -21,6 +21,7 @@ enum {
 
 static struct fake_gpu gpu = {"NVIDIA H200", 90, 132, 1, 0, 0};
 static struct fake_launch last_launch;
+static int maps_made; /* since the last launch */
 static int function_settings[16];
 static int primary_context, callers_context; /* their addresses serve as handles */
 static _Thread_local cu_context stack[16];
@@ -270,7 +271,10 @@ DEFINE(cuLaunchKernel, (cu_function function, unsigned grid_x, unsigned grid_y, 
                                      .block = {block_x, block_y, block_z},
                                      .smem = smem,
                                      .stream = (void *)stream};
-  memcpy(last_launch.params, params[0], sizeof(struct ft_forward_params));
+  /* Who had tensor maps made hands them over. */
+  memcpy(last_launch.params, params[0],
+         maps_made > 0 ? sizeof(struct ft_tiled_forward_params) : sizeof(struct ft_forward_params));
+  maps_made = 0;
   return 0;
 }
 
@@ -404,5 +408,30 @@ DEFINE(cuEventElapsedTime, (float *milliseconds, cu_event start, cu_event end)) 
   const struct timespec *const b = (const struct timespec *)(const void *)end;
   *milliseconds =
       (float)((double)(b->tv_sec - a->tv_sec) * 1e3 + (double)(b->tv_nsec - a->tv_nsec) * 1e-6);
+  return 0;
+}
+
+/* The real one's own checks; a map is marked by what it was made of. */
+DEFINE(cuTensorMapEncodeTiled,
+       (void *opaque, int type, unsigned rank, void *address, const uint64_t *extents,
+        const uint64_t *strides, const unsigned *box, const unsigned *element_strides,
+        int interleave, int swizzle, int l2_promotion, int fill)) {
+  FAKE_CALL("cuTensorMapEncodeTiled");
+  const uint64_t row = (uint64_t)box[0] * 2;
+  if ((uintptr_t)opaque % 64 != 0 || (uintptr_t)address % 16 != 0 || rank < 1 || rank > 5 ||
+      type < 0 || interleave != 0 || l2_promotion < 0 || fill != 0 || row % 16 != 0 ||
+      (swizzle == 3 && row > 128))
+    return INVALID_VALUE;
+  for (unsigned dim = 0; dim < rank; dim++)
+    if (extents[dim] < 1 || extents[dim] > UINT64_C(1) << 32 || box[dim] < 1 || box[dim] > 256 ||
+        element_strides[dim] < 1 || element_strides[dim] > 8 ||
+        (dim > 0 && (strides[dim - 1] % 16 != 0 || strides[dim - 1] >= UINT64_C(1) << 40)))
+      return INVALID_VALUE;
+  maps_made++;
+  memset(opaque, 0, 128);
+  memcpy(opaque, &address, sizeof address);
+  memcpy((char *)opaque + 8, extents, rank * sizeof *extents);
+  memcpy((char *)opaque + 48, strides, (rank - 1) * sizeof *strides);
+  memcpy((char *)opaque + 80, box, rank * sizeof *box);
   return 0;
 }

@@ -131,7 +131,7 @@ inline unsigned fe_to_fp16(float x) {
 // ---- threads together
 // ------------------------------------------------------------------------------
 inline void __syncthreads(FE_LINE) {
-  fe_machine->barrier(0, 0, line);
+  fe_machine->barrier(line);
 }
 
 inline void fe_whole_warp(unsigned mask, int line) {

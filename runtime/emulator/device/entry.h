@@ -13,13 +13,19 @@ FE_HOOK __sanitizer_cov_trace_pc() {
   if (fe_machine && fe_machine->steps_left-- == 0) fe_machine->step();
 }
 
-// Whether a word of the stack is as the compiler filled it where no value was given (machine.h),
-// and the other word of its eight bytes is, too: one alone may be chance.
-FE_INLINE_PLAIN static inline bool fe_unwritten(const unsigned char *address) {
-  const unsigned long long pair = *reinterpret_cast<const unsigned long long *>(
-      reinterpret_cast<uintptr_t>(address) & ~uintptr_t{7});
-  return pair == FE_UNWRITTEN_GCC * 0x0101010101010101ull ||
-         pair == FE_UNWRITTEN_CLANG * 0x0101010101010101ull;
+FE_INLINE_PLAIN static inline unsigned long long fe_pair(const unsigned char *address) {
+  return *reinterpret_cast<const unsigned long long *>(reinterpret_cast<uintptr_t>(address) &
+                                                       ~uintptr_t{7});
+}
+
+// Whether what is read of the stack must not be read: a word as the compiler filled it where no
+// value was given, or accumulators under way (machine.h). The other word of its eight bytes is so,
+// too: one alone may be chance. Larger reads copy structs, holes and all.
+FE_INLINE_PLAIN static inline bool fe_no_value(const unsigned char *address, int bytes) {
+  const unsigned long long pair = fe_pair(address);
+  if (pair == FE_UNDER_WAY * 0x0000000100000001ull) return true;
+  return bytes == 4 && (pair == FE_UNWRITTEN_GCC * 0x0101010101010101ull ||
+                        pair == FE_UNWRITTEN_CLANG * 0x0101010101010101ull);
 }
 
 // Most of what a kernel touches by plain loads and stores is its registers, which live in its stack
@@ -29,7 +35,7 @@ FE_INLINE_PLAIN static inline void fe_plain(const void *at, int bytes, fe_access
   if (!fe_machine) return;
   const bool registers =
       static_cast<uint64_t>(address - fe_machine->stack) < fe_machine->stack_bytes;
-  if (registers && (access != FE_READ || bytes != 4 || !fe_unwritten(address))) return;
+  if (registers && (access != FE_READ || bytes < 4 || !fe_no_value(address, bytes))) return;
   fe_machine->access(at, bytes, access);
 }
 

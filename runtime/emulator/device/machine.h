@@ -7,13 +7,15 @@
 
 #include <stdint.h>
 
-enum { FE_ABI = 1 };
+enum { FE_ABI = 2 };
 enum { FE_WARP = 32 };
 /* Dynamic shared memory begins here in the shared window; what lies below is nobody's. */
 enum { FE_SHARED_BASE = 1024, FE_SHARED_MOST = 232448 };
 /* What a variable holds that was never written (-ftrivial-auto-var-init=pattern): every byte 0xFE
  * with GCC; with Clang 0xAA in integers and 0xFF in floats. */
 enum { FE_UNWRITTEN_GCC = 0xFE, FE_UNWRITTEN_CLANG = 0xAA, FE_UNWRITTEN_CLANG_FLOAT = 0xFF };
+/* What an accumulator holds while a wgmma that writes it is under way: no number. */
+enum { FE_UNDER_WAY = 0x7FEDC0DE };
 
 struct fe_index {
   unsigned x, y, z;
@@ -35,6 +37,9 @@ enum fe_warp_op {
   FE_LDMATRIX_X4_TRANS,
   FE_MMA_BF16, /* struct fe_mma: m16n8k16, fp32 accumulators */
   FE_MMA_FP16,
+  FE_STMATRIX_X4,    /* struct fe_stmatrix */
+  FE_BARRIER_SYNC,   /* struct fe_barrier: bar.sync */
+  FE_BARRIER_ARRIVE, /* struct fe_barrier: bar.arrive, which does not wait */
   FE_WARP_OPS
 };
 
@@ -48,12 +53,45 @@ struct fe_ldmatrix {
   uint32_t address;    /* shared: of row lane % 8 of matrix lane / 8 */
 };
 
+struct fe_stmatrix {
+  uint32_t registers[4]; /* as ldmatrix has them */
+  uint32_t address;      /* shared: of row lane % 8 of matrix lane / 8 */
+};
+
+struct fe_barrier {
+  int id, threads;
+};
+
 /* c += A B; fragments as in the PTX manual, "Matrix Fragments for mma.m16n8k16". Where a register
  * lives tells where its value came from. */
 struct fe_mma {
   float *c;          /* [4] */
   const uint32_t *a; /* [4] */
   const uint32_t *b[2];
+};
+
+/* Operations of a warpgroup, 128 threads from a multiple of 128 on, in the same way. ORDER
+ * WARPGROUP OPS: runtime/emulator/warpgroup_ops.c. */
+enum fe_warpgroup_op {
+  FE_WGMMA_FENCE,       /* no record */
+  FE_WGMMA,             /* struct fe_wgmma; done when a wait has passed */
+  FE_WGMMA_COMMIT,      /* no record */
+  FE_WGMMA_WAIT,        /* int: until at most so many groups are under way */
+  FE_REGISTERS_RELEASE, /* int: of each thread from here on; setmaxnreg.dec */
+  FE_REGISTERS_CLAIM,   /* int; setmaxnreg.inc */
+  FE_WARPGROUP_OPS
+};
+
+/* c = A B or c += A B, m64nNk16, fp32 accumulators; fragments and descriptors as in the PTX manual,
+ * "Asynchronous Warpgroup Level Matrix Multiply-Accumulate". */
+struct fe_wgmma {
+  float *c; /* [registers], N / 2 */
+  int registers;
+  int accumulate;
+  const uint32_t *a; /* [4], or NULL: a_descriptor */
+  uint64_t a_descriptor, b_descriptor;
+  int b_across; /* B's depth lies across the rows in shared memory (MN-major), not along them */
+  int bf16;
 };
 
 enum fe_access { FE_READ, FE_WRITE, FE_ATOMIC };
@@ -67,8 +105,8 @@ struct fe_machine {
 
   /* Returns when all 32 lanes of the warp have arrived at the same op in the same line. */
   void (*warp)(enum fe_warp_op op, void *record, int line);
-  /* Returns when `threads` threads (0: the whole block) have arrived at barrier `id`. */
-  void (*barrier)(int id, int threads, int line);
+  /* Returns when all threads of the block have arrived. */
+  void (*barrier)(int line);
 
   /* Shared memory by its 32-bit address; any size that is a power of two, aligned to itself. */
   void (*shared_read)(void *to, uint32_t from, int bytes, int line);
@@ -84,6 +122,24 @@ struct fe_machine {
   void (*copy_async)(uint32_t to, const void *from, int bytes, int valid, int line);
   void (*copy_commit)(int line);
   void (*copy_wait)(int youngest, int line); /* until at most so many groups are under way */
+
+  /* Like `warp`, for the 128 lanes of a warpgroup. */
+  void (*warpgroup)(enum fe_warpgroup_op op, void *record, int line);
+
+  /* mbarrier, by its 32-bit shared address. bytes: those that the phase also waits for. */
+  void (*mbarrier_init)(uint32_t barrier, int arrivals, int line);
+  void (*mbarrier_init_fence)(int line);
+  void (*mbarrier_arrive)(uint32_t barrier, uint32_t bytes, int line);
+  void (*mbarrier_wait)(uint32_t barrier, unsigned parity, int line);
+
+  /* TMA: the box of a tensor map at four coordinates, the innermost first. A load lands when
+   * somebody waits for the phase of the mbarrier that it completes, a store when its wait is
+   * passed. */
+  void (*tma_load)(uint32_t to, const void *map, uint32_t barrier, const int at[4], int line);
+  void (*tma_store)(const void *map, uint32_t from, const int at[4], int line);
+  void (*tma_store_commit)(int line);
+  void (*tma_store_wait)(int youngest, int line);
+  void (*async_proxy_fence)(int line);
 
   /* From the compiler's own instrumentation: every plain load and store that is not of the stack,
    * those of the stack that read what was never written, and one basic block too many. */

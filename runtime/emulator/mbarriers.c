@@ -1,0 +1,263 @@
+/* mbarriers.c: mbarrier objects and the TMA loads they wait for.
+ * in -> out: inits, arrivals, expected bytes, loads, waits -> phases; threads released, bytes in
+ * shared memory.
+ * A phase completes when its arrivals are in and its bytes are there (PTX manual, "Phase of the
+ * mbarrier object"). Loads land as late as they may: when somebody waits for a phase that lacks
+ * nothing else. What an arriving thread knew is known to all who have waited for the phase. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/emulator/block.h"
+
+enum { BYTES_MOST = (1 << 20) - 1, ARRIVALS_MOST = (1 << 20) - 1 };
+
+static int offset_of(const struct ft_mbarrier *mbarrier) {
+  return (int)(mbarrier->address - FE_SHARED_BASE);
+}
+
+/* ---- making ---- */
+
+static struct ft_mbarrier *make(struct ft_block *block, uint32_t address, int line) {
+  const struct ft_clocks *const clocks = &block->shared.clocks;
+  if (block->mbarrier_count == FT_MBARRIERS)
+    ft_fault(line, "makes one mbarrier more than the %d that are emulated", FT_MBARRIERS);
+  struct ft_mbarrier *const mbarrier = &block->mbarriers[block->mbarrier_count++];
+  uint32_t *const gathered =
+      ft_need(mbarrier->gathered ? mbarrier->gathered : ft_clock_make(clocks));
+  uint32_t *const released =
+      ft_need(mbarrier->released ? mbarrier->released : ft_clock_make(clocks));
+  *mbarrier = (struct ft_mbarrier){.address = address, .gathered = gathered, .released = released};
+  ft_clock_clear(clocks, gathered);
+  ft_clock_clear(clocks, released);
+  mbarrier->agent = ft_clocks_agent(&block->shared.clocks, FT_LOADS, offset_of(mbarrier));
+  if (mbarrier->agent < 0) ft_fault(line, "has more mbarriers and stores than are emulated");
+  return mbarrier;
+}
+
+void ft_mbarrier_init(uint32_t address, int arrivals, int line) {
+  struct ft_block *const block = ft_block_now;
+  const struct ft_accessor by = ft_shared_thread(&block->shared, block->running->number, line);
+  char what[256];
+  if (arrivals < 1 || arrivals > ARRIVALS_MOST)
+    ft_fault(line, "makes an mbarrier for %d arrivals; allowed: 1 to %d", arrivals, ARRIVALS_MOST);
+  if (ft_shared_write_by(&block->shared, &by, address, FT_MBARRIER_BYTES, FT_MBARRIER, what))
+    ft_fault(line, "%s", what);
+  struct ft_mbarrier *const mbarrier = make(block, address, line);
+  mbarrier->count = mbarrier->missing = arrivals;
+  mbarrier->init_stamp = by.stamp;
+  mbarrier->init_line = line;
+}
+
+/* What this thread is behind of, TMA knows from now on. */
+static void announce(struct ft_block *block) {
+  const uint32_t *const clock = ft_clock_of(&block->shared.clocks, block->running->number);
+  for (int n = 0; n < block->mbarrier_count; n++) {
+    struct ft_mbarrier *const mbarrier = &block->mbarriers[n];
+    if (ft_is_before(mbarrier->init_stamp, clock)) mbarrier->announced = true;
+  }
+}
+
+void ft_mbarrier_init_fence(int line) {
+  (void)line;
+  announce(ft_block_now);
+}
+
+void ft_async_proxy_fence(int line) {
+  (void)line;
+  announce(ft_block_now);
+  ft_clocks_fence(&ft_block_now->shared.clocks, ft_block_now->running->number);
+}
+
+static struct ft_mbarrier *find(struct ft_block *block, uint32_t address, int line) {
+  const uint32_t *const clock = ft_clock_of(&block->shared.clocks, block->running->number);
+  for (int n = 0; n < block->mbarrier_count; n++) {
+    struct ft_mbarrier *const mbarrier = &block->mbarriers[n];
+    if (mbarrier->address != address) continue;
+    if (!ft_is_before(mbarrier->init_stamp, clock))
+      ft_fault(line,
+               "uses the mbarrier at offset %d, which warp %d, lane %d makes in line %d, and "
+               "nothing orders the two (race)",
+               offset_of(mbarrier), ft_agent_of(mbarrier->init_stamp) / FE_WARP,
+               ft_agent_of(mbarrier->init_stamp) % FE_WARP, mbarrier->init_line);
+    return mbarrier;
+  }
+  ft_fault(line, "uses an mbarrier at offset %lld, where none was made",
+           (long long)address - FE_SHARED_BASE);
+}
+
+/* ---- loads ---- */
+
+static void land(struct ft_shared_memory *shared, const struct ft_box *box) {
+  for (int number = 0; number < box->rows; number++) {
+    const struct ft_box_row row = ft_box_row(box, number);
+    for (int byte = 0; byte < box->row_bytes; byte += FT_CHUNK) {
+      const uint32_t to = ft_box_chunk(box, &row, byte);
+      const int first = row.first > byte ? row.first : byte;
+      const int end = row.end < byte + FT_CHUNK ? row.end : byte + FT_CHUNK;
+      const uint64_t from = row.global + (uint64_t)(first - row.first);
+      unsigned char *const bytes = ft_shared_at(shared, to);
+      memset(bytes, 0, FT_CHUNK);
+      if (end > first)
+        memcpy(bytes + (first - byte), (const void *)(uintptr_t)from, (size_t)(end - first));
+      ft_shared_landed(shared, to, FT_CHUNK, 0, end - first == FT_CHUNK ? from : 0);
+    }
+  }
+}
+
+static void land_all(struct ft_block *block, int number) {
+  int kept = 0;
+  for (int n = 0; n < block->load_count; n++) {
+    const struct ft_load *const load = &block->loads[n];
+    if (load->mbarrier == number)
+      land(&block->shared, &load->box);
+    else
+      block->loads[kept++] = *load;
+  }
+  block->load_count = kept;
+}
+
+/* Bytes nobody may touch until they have landed. */
+static void begin(struct ft_block *block, const struct ft_box *box,
+                  const struct ft_mbarrier *mbarrier, int line) {
+  const int thread = block->running->number;
+  struct ft_accessor by = ft_shared_thread(&block->shared, thread, line);
+  by.stamp = ft_stamp(mbarrier->phase + 1, mbarrier->agent);
+  by.async = true;
+  char what[256];
+  for (int number = 0; number < box->rows; number++) {
+    const struct ft_box_row row = ft_box_row(box, number);
+    for (int byte = 0; byte < box->row_bytes; byte += FT_CHUNK)
+      if (ft_shared_write_by(&block->shared, &by, ft_box_chunk(box, &row, byte), FT_CHUNK,
+                             FT_PENDING, what))
+        ft_fault(line, "%s", what);
+  }
+}
+
+/* ---- phases ---- */
+
+static void complete(struct ft_block *block, struct ft_mbarrier *mbarrier) {
+  struct ft_clocks *const clocks = &block->shared.clocks;
+  const int number = (int)(mbarrier - block->mbarriers);
+  if (mbarrier->queued > 0) land_all(block, number);
+  mbarrier->phase++;
+  mbarrier->missing = mbarrier->count;
+  mbarrier->expected = mbarrier->queued = 0;
+  mbarrier->gathered[mbarrier->agent] = mbarrier->phase;
+  ft_clock_join(clocks, mbarrier->released, mbarrier->gathered);
+  ft_clock_clear(clocks, mbarrier->gathered);
+  for (int t = 0; t < block->thread_count; t++) {
+    struct ft_thread *const thread = &block->threads[t];
+    if (thread->waiting != FT_AT_MBARRIER || thread->what != number) continue;
+    ft_clocks_acquire(clocks, t, mbarrier->released);
+    ft_release(thread);
+  }
+}
+
+static bool somebody_waits(const struct ft_block *block, const struct ft_mbarrier *mbarrier) {
+  const int number = (int)(mbarrier - block->mbarriers);
+  for (int t = 0; t < block->thread_count; t++)
+    if (block->threads[t].waiting == FT_AT_MBARRIER && block->threads[t].what == number)
+      return true;
+  return false;
+}
+
+static bool lacks_nothing(const struct ft_mbarrier *mbarrier) {
+  return mbarrier->missing == 0 && mbarrier->expected == mbarrier->queued;
+}
+
+/* After an arrival or a load. */
+static void settle(struct ft_block *block, struct ft_mbarrier *mbarrier, int line) {
+  if (mbarrier->missing == 0 && mbarrier->queued > mbarrier->expected)
+    ft_fault(line,
+             "loads %lld bytes more than the %lld that phase %u of the mbarrier at offset %d "
+             "expects",
+             (long long)(mbarrier->queued - mbarrier->expected), (long long)mbarrier->expected,
+             mbarrier->phase, offset_of(mbarrier));
+  if (!lacks_nothing(mbarrier)) return;
+  if (mbarrier->queued == 0 || somebody_waits(block, mbarrier)) complete(block, mbarrier);
+}
+
+void ft_mbarrier_arrive(uint32_t address, uint32_t bytes, int line) {
+  struct ft_block *const block = ft_block_now;
+  ft_count_step(line);
+  struct ft_mbarrier *const mbarrier = find(block, address, line);
+  if (mbarrier->missing == 0)
+    ft_fault(line,
+             "arrives once more than the %d arrivals of phase %u of the mbarrier at offset %d, "
+             "which still waits for bytes",
+             mbarrier->count, mbarrier->phase, offset_of(mbarrier));
+  if (mbarrier->expected + bytes > BYTES_MOST)
+    ft_fault(line, "has the mbarrier at offset %d expect %lld bytes; allowed: up to %d",
+             offset_of(mbarrier), (long long)mbarrier->expected + bytes, BYTES_MOST);
+  ft_clocks_release(&block->shared.clocks, block->running->number, mbarrier->gathered);
+  mbarrier->expected += bytes;
+  mbarrier->missing--;
+  settle(block, mbarrier, line);
+}
+
+void ft_tma_load(uint32_t to, const void *map, uint32_t address, const int at[4], int line) {
+  struct ft_block *const block = ft_block_now;
+  struct ft_load load = {.thread = block->running->number, .line = line};
+  char what[512];
+  ft_count_step(line);
+  if (ft_box_make(&load.box, map, to, at, what)) ft_fault(line, "%s", what);
+  struct ft_mbarrier *const mbarrier = find(block, address, line);
+  if (!mbarrier->announced)
+    ft_fault(line,
+             "has TMA use the mbarrier at offset %d, which no fence (fence.mbarrier_init, "
+             "fence.proxy.async) has made known to it",
+             offset_of(mbarrier));
+  if (!ft_box_check(&load.box, block->launch->tensors, block->launch->tensor_count, false, what,
+                    sizeof what))
+    ft_fault(line, "%s", what);
+  begin(block, &load.box, mbarrier, line);
+  load.mbarrier = (int)(mbarrier - block->mbarriers);
+  block->loads =
+      ft_make_room(block->loads, &block->load_room, block->load_count, sizeof *block->loads);
+  block->loads[block->load_count++] = load;
+  mbarrier->queued += (int64_t)load.box.rows * load.box.row_bytes;
+  settle(block, mbarrier, line);
+}
+
+/* The phase before the one under way has the other parity and has completed. */
+void ft_mbarrier_wait(uint32_t address, unsigned parity, int line) {
+  struct ft_block *const block = ft_block_now;
+  struct ft_thread *const thread = block->running;
+  ft_count_step(line);
+  struct ft_mbarrier *const mbarrier = find(block, address, line);
+  if (parity > 1) ft_fault(line, "waits for parity %u of an mbarrier; allowed: 0, 1", parity);
+  if (mbarrier->phase % 2 == parity && lacks_nothing(mbarrier)) complete(block, mbarrier);
+  if (mbarrier->phase % 2 != parity) {
+    ft_clocks_acquire(&block->shared.clocks, thread->number, mbarrier->released);
+    return;
+  }
+  ft_wait_at(thread, FT_AT_MBARRIER, (int)(mbarrier - block->mbarriers), line, NULL);
+  ft_fiber_leave(&thread->fiber);
+}
+
+/* ---- blocks ---- */
+
+void ft_mbarriers_reset(struct ft_block *block) {
+  block->mbarrier_count = 0;
+  block->load_count = 0;
+}
+
+void ft_mbarriers_free(struct ft_block *block) {
+  for (int n = 0; n < FT_MBARRIERS; n++) {
+    free(block->mbarriers[n].gathered);
+    free(block->mbarriers[n].released);
+  }
+  free(block->loads);
+}
+
+void ft_check_loads_landed(struct ft_block *block) {
+  if (block->load_count == 0) return;
+  const struct ft_load *const load = &block->loads[0];
+  struct ft_thread *const thread = &block->threads[load->thread];
+  thread->line = load->line;
+  ft_fault_outside(thread,
+                   "begins a TMA load that is still under way as the block ends: nobody waits for "
+                   "phase %u of the mbarrier at offset %d",
+                   block->mbarriers[load->mbarrier].phase,
+                   offset_of(&block->mbarriers[load->mbarrier]));
+}

@@ -1,0 +1,118 @@
+/* wgmma_operand.c: operands of wgmma in shared memory.
+ * in -> out: descriptor -> addresses, checks, numbers; whether they are a tile of a tensor.
+ * Layouts as in the PTX manual, "Matrix Descriptor Format" and "Strides" of wgmma, for the 128-byte
+ * swizzle: groups of eight rows of 128 bytes, their chunks exchanged by address bits 7-9. */
+#include <stdio.h>
+
+#include "runtime/emulator/numbers.h"
+#include "runtime/emulator/tensor_map.h"
+#include "runtime/emulator/wgmma.h"
+
+enum { ROW_BYTES = 128, ATOM_ROWS = 8, ATOM_BYTES = ATOM_ROWS * ROW_BYTES };
+enum { CHUNK_ELEMENTS = 8, ROW_CHUNKS = ROW_BYTES / FT_CHUNK };
+
+static uint32_t field(uint64_t descriptor, int bit) {
+  return (uint32_t)(descriptor >> bit & 0x3FFF) << 4;
+}
+
+const char *ft_operand_decode(struct ft_operand *operand, char name, uint64_t descriptor,
+                              bool across, int outer, char what[FT_OPERAND_WORDS]) {
+  enum { SWIZZLE_128 = 1 };
+  const int swizzle = (int)(descriptor >> 62), base = (int)(descriptor >> 49 & 7);
+  *operand = (struct ft_operand){.name = name,
+                                 .begin = field(descriptor, 0),
+                                 .leading = field(descriptor, 16),
+                                 .stride = field(descriptor, 32),
+                                 .across = across,
+                                 .rows = across ? FT_WGMMA_DEPTH : outer,
+                                 .chunks = (across ? outer : FT_WGMMA_DEPTH) / CHUNK_ELEMENTS};
+  if (swizzle != SWIZZLE_128 || base != 0) {
+    snprintf(what, FT_OPERAND_WORDS,
+             "has %c with swizzle %d and base offset %d in its descriptor; emulated: 1 (128 bytes) "
+             "and 0",
+             name, swizzle, base);
+    return what;
+  }
+  const uint32_t most = across ? 0 : ROW_BYTES - 2 * FT_CHUNK;
+  if (operand->begin % ATOM_BYTES > most) {
+    snprintf(what, FT_OPERAND_WORDS,
+             "has %c begin at shared address %u; emulated: multiples of %d%s", name, operand->begin,
+             ATOM_BYTES, across ? "" : ", and up to 96 bytes into the row that is there");
+    return what;
+  }
+  return NULL;
+}
+
+static uint32_t address_of(const struct ft_operand *operand, int row, int chunk) {
+  const uint32_t panel = operand->across ? (uint32_t)(chunk / ROW_CHUNKS) * operand->leading : 0;
+  return ft_swizzle_128(operand->begin + panel + (uint32_t)(row / ATOM_ROWS) * operand->stride +
+                        (uint32_t)(row % ATOM_ROWS * ROW_BYTES) +
+                        (uint32_t)(chunk % ROW_CHUNKS * FT_CHUNK));
+}
+
+const char *ft_operand_read(const struct ft_operand *operand, struct ft_shared_memory *shared,
+                            const struct ft_accessor *by, char what[FT_OPERAND_WORDS]) {
+  char words[256];
+  for (int row = 0; row < operand->rows; row++)
+    for (int chunk = 0; chunk < operand->chunks; chunk++)
+      if (ft_shared_read_by(shared, by, address_of(operand, row, chunk), FT_CHUNK, words)) {
+        snprintf(what, FT_OPERAND_WORDS, "%s; %c's row %d, byte %d there", words, operand->name,
+                 row, chunk * FT_CHUNK);
+        return what;
+      }
+  return NULL;
+}
+
+void ft_operand_gather(const struct ft_operand *operand, const struct ft_shared_memory *shared,
+                       bool bf16, float *to, int row_step, int column_step) {
+  for (int row = 0; row < operand->rows; row++)
+    for (int chunk = 0; chunk < operand->chunks; chunk++) {
+      uint16_t bits[CHUNK_ELEMENTS];
+      memcpy(bits, ft_shared_at(shared, address_of(operand, row, chunk)), sizeof bits);
+      float *const first = to + row * row_step + chunk * CHUNK_ELEMENTS * column_step;
+      if (bf16)
+        for (int i = 0; i < CHUNK_ELEMENTS; i++) first[i * column_step] = ft_from_bf16(bits[i]);
+      else
+        for (int i = 0; i < CHUNK_ELEMENTS; i++) first[i * column_step] = ft_from_fp16(bits[i]);
+    }
+}
+
+/* ---- tiles ---- */
+
+static const char *no_tile(const struct ft_operand *operand, int row, int chunk, uint64_t found,
+                           uint64_t expected, const struct ft_emulated_tensor *tensors, int count,
+                           char what[FT_OPERAND_WORDS]) {
+  struct ft_place place;
+  char is[128] = "no element", be[128] = "no element";
+  if (ft_memory_place(tensors, count, found, &place)) ft_place_text(&place, is);
+  if (ft_memory_place(tensors, count, expected, &place)) ft_place_text(&place, be);
+  snprintf(what, FT_OPERAND_WORDS,
+           "multiplies by %s %c that is no tile: %d rows and %d columns from its begin stands %s, "
+           "not %s",
+           operand->name == 'A' ? "an" : "a", operand->name, row, chunk * CHUNK_ELEMENTS, is, be);
+  return what;
+}
+
+const char *ft_operand_tile(const struct ft_operand *operand, const struct ft_shared_memory *shared,
+                            const struct ft_emulated_tensor *tensors, int count,
+                            struct ft_place *first, char what[FT_OPERAND_WORDS]) {
+  uint64_t begin = 0;
+  int64_t row_bytes = 0;
+  *first = (struct ft_place){0};
+  for (int n = 0; n < operand->rows * operand->chunks; n++) {
+    const int row = n / operand->chunks, chunk = n % operand->chunks;
+    const uint64_t origin = ft_shared_origin(shared, address_of(operand, row, chunk));
+    if (!origin) continue;
+    if (!first->tensor) {
+      if (!ft_memory_place(tensors, count, origin, first)) return NULL;
+      row_bytes = first->tensor->strides[1] * first->tensor->element_bytes;
+      begin = origin - (uint64_t)(row * row_bytes + chunk * FT_CHUNK);
+      first->index[1] -= row;
+      first->index[3] -= chunk * CHUNK_ELEMENTS;
+    }
+    const uint64_t expected = begin + (uint64_t)(row * row_bytes + chunk * FT_CHUNK);
+    if (origin != expected)
+      return no_tile(operand, row, chunk, origin, expected, tensors, count, what);
+  }
+  return NULL;
+}
