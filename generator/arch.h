@@ -6,6 +6,8 @@
 
 #include <stdint.h>
 
+#include "generator/config.h"
+
 struct ft_arch {
   char name[64];      /* "h200"; for a real device the driver's name of it */
   int sm;             /* compute capability x 10: 75, 80, 86, 89, 90, 100, 120 */
@@ -22,7 +24,12 @@ struct ft_arch {
   double mma_flops_per_clk; /* dense fp16 -> fp32 FLOP per cycle and SM reachable by mma.sync */
 };
 
-/* "sm_90": the target of the `mma` family on this GPU. buffer holds at least 16 bytes. */
+/* "sm_90": the compute capability, by which device classes, --gpu and the files of shipped caches
+ * name what kernels of all families are for. buffer holds at least 16 bytes. */
 void ft_arch_target(const struct ft_arch *arch, char *buffer);
+
+/* What NVRTC compiles a config for on this GPU: "sm_90" for mma, "sm_90a" for wgmma, whose
+ * instructions no other compute capability has. */
+void ft_config_target(const struct ft_config *config, const struct ft_arch *arch, char *buffer);
 
 #endif

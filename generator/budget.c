@@ -17,13 +17,19 @@ static int round_up(int value, int unit) {
   return (value + unit - 1) / unit * unit;
 }
 
+static bool is_within(int value, int least, int most) {
+  return value >= least && value <= most;
+}
+
 /* Whether every knob is small enough that nothing below overflows; rules.c names the culprit. */
 static bool within_range(const struct ft_config *config) {
-  return config->block_m >= 1 && config->block_m <= 512 && config->block_n >= 1 &&
-         config->block_n <= 512 && config->warps >= 1 && config->warps <= 32 &&
-         config->stages >= 1 && config->stages <= 8 && config->ctas_per_sm >= 1 &&
-         config->ctas_per_sm <= 32;
+  const bool own = config->family == FT_FAMILY_WGMMA ? is_within(config->q_stages, 1, 2)
+                                                     : is_within(config->warps, 1, 32);
+  return own && is_within(config->block_m, 1, 512) && is_within(config->block_n, 1, 512) &&
+         is_within(config->stages, 1, 8) && is_within(config->ctas_per_sm, 1, 32);
 }
+
+/* ---- mma ---- */
 
 /* Bytes from row to row. The eight rows that ldmatrix reads at once must begin in eight different
  * groups of banks: rows of whole 128 bytes are swizzled by the kernel, others are made an odd
@@ -60,18 +66,76 @@ static void plan_registers(struct ft_budget *budget, const struct ft_config *con
   budget->regs_limit = min_int(255, share / 8 * 8);
 }
 
+static void plan_mma(struct ft_budget *budget, const struct ft_config *config,
+                     const struct ft_arch *arch) {
+  budget->threads = 32 * config->warps;
+  budget->warp_rows = config->block_m / config->warps;
+  budget->qk_stride = row_stride(budget->d_pad);
+  budget->v_stride = row_stride(budget->dv_pad);
+  plan_shared_memory(budget, config);
+  plan_registers(budget, config, arch);
+}
+
+/* ---- wgmma ---- */
+
+enum { WARPGROUP = 128, PANEL_COLUMNS = 64, PANEL_ROW = 128 };
+
+/* Barriers | Q stages | K stages | V stages. O is staged in the place of its tile's Q. */
+static void plan_panels(struct ft_budget *budget, const struct ft_config *config) {
+  const int rows = config->block_m * PANEL_ROW, keys = config->stages * config->block_n * PANEL_ROW;
+  budget->qk_stride = budget->v_stride = PANEL_ROW;
+  budget->d_panels = round_up(budget->d_pad, PANEL_COLUMNS) / PANEL_COLUMNS;
+  budget->dv_panels = round_up(budget->dv_pad, PANEL_COLUMNS) / PANEL_COLUMNS;
+  budget->smem_barriers = 1024;
+  budget->smem_q = config->q_stages * rows * max_int(budget->d_panels, budget->dv_panels);
+  budget->smem_k = keys * budget->d_panels;
+  budget->smem_v = keys * budget->dv_panels;
+  budget->smem_o = rows * budget->dv_panels;
+  budget->smem_bytes = budget->smem_barriers + budget->smem_q + budget->smem_k + budget->smem_v;
+}
+
+/* A block begins with the same number of registers for each thread; the producer releases what the
+ * consumers claim. setmaxnreg takes multiples of 8 from 24 on, and all together must not have more
+ * than the block was given. */
+static void share_registers(struct ft_budget *budget, const struct ft_arch *arch) {
+  static const struct {
+    int producer, consumer;
+  } shares[] = {{0, 0}, {56, 240}, {24, 240}, {32, 160}};
+  if (!is_within(budget->consumers, 1, 3)) return; /* none to share, or too few for any tile */
+  budget->producer_regs = shares[budget->consumers].producer;
+  budget->consumer_regs = shares[budget->consumers].consumer;
+  budget->launch_regs = min_int(budget->consumer_regs, arch->regs_per_sm / budget->threads / 8 * 8);
+}
+
+/* An accumulator of 64 x C values lies in 128 threads: C / 2 registers of each. */
+static void plan_wgmma(struct ft_budget *budget, const struct ft_config *config,
+                       const struct ft_arch *arch) {
+  enum { ADDRESSES_AND_STATISTICS = 32 };
+  budget->consumers = config->block_m / 64;
+  budget->threads = WARPGROUP * (1 + budget->consumers);
+  budget->warp_rows = 16;
+  plan_panels(budget, config);
+  share_registers(budget, arch);
+  budget->regs_s = config->block_n / 2;
+  budget->regs_p = config->block_n / 4;
+  budget->regs_o = budget->dv_pad / 2;
+  budget->regs_estimate =
+      budget->regs_s + budget->regs_p + budget->regs_o + ADDRESSES_AND_STATISTICS;
+  budget->regs_limit = budget->consumer_regs;
+}
+
+/* ---- both ---- */
+
 struct ft_budget ft_budget_of(const struct ft_request *request, const struct ft_config *config,
                               const struct ft_arch *arch) {
   struct ft_budget budget = {0};
   if (!within_range(config)) return budget;
-  budget.threads = 32 * config->warps;
-  budget.warp_rows = config->block_m / config->warps;
   budget.d_pad = round_up(request->head_dim, 16);
   budget.dv_pad = round_up(request->head_dim_v, 16);
-  budget.qk_stride = row_stride(budget.d_pad);
-  budget.v_stride = row_stride(budget.dv_pad);
-  plan_shared_memory(&budget, config);
-  plan_registers(&budget, config, arch);
+  switch (config->family) {
+  case FT_FAMILY_MMA: plan_mma(&budget, config, arch); break;
+  case FT_FAMILY_WGMMA: plan_wgmma(&budget, config, arch); break;
+  }
   return budget;
 }
 
@@ -86,4 +150,9 @@ int ft_budget_occupancy(const struct ft_budget *budget, const struct ft_arch *ar
   const int warps = QUARTERS * (arch->regs_per_sm / QUARTERS / regs_per_warp);
   const int by_regs = warps / (budget->threads / 32);
   return min_int(min_int(by_smem, by_threads), min_int(by_regs, arch->blocks_per_sm));
+}
+
+int ft_budget_registers(const struct ft_budget *budget) {
+  return budget->launch_regs > 0 ? budget->launch_regs
+                                 : min_int(budget->regs_estimate, budget->regs_limit);
 }

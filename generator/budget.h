@@ -8,32 +8,45 @@
 #include "generator/config.h"
 #include "generator/request.h"
 
+/* Lengths of shared memory are in bytes, registers are 32-bit and per thread. */
 struct ft_budget {
   int threads;   /* of a block */
-  int warp_rows; /* query rows of one warp: block_m / warps */
-  int d_pad;     /* head dim of Q, K in shared memory: next multiple of 16 */
-  int dv_pad;    /* head dim of V, O in shared memory */
+  int warp_rows; /* query rows of one warp: mma block_m / warps, wgmma 16 */
+  int d_pad;     /* head dim of Q, K as the products take it: next multiple of 16 */
+  int dv_pad;    /* head dim of V, O */
   int qk_stride; /* bytes from row to row of Q, K in shared memory: whole 128 bytes, swizzled, or an
                     odd number of 16-byte chunks: ldmatrix's eight rows fall into distinct banks */
   int v_stride;  /* likewise of V and of the staged O */
-  int smem_q;    /* bytes; Q shares the space of K, V when it moves on to registers */
-  int smem_k;    /* bytes, all stages */
+  int smem_q;    /* mma: Q shares the space of K, V when it moves on to registers */
+  int smem_k;    /* all stages */
   int smem_v;
-  int smem_o;     /* bytes of the staged O tile; it reuses the space of Q, K, V */
+  int smem_o;     /* the staged O tile; it reuses the space of Q (mma: of Q, K, V) */
   int smem_bytes; /* dynamic shared memory of a block */
-  int regs_q;     /* 32-bit registers per thread, by fragment */
+  int regs_q;     /* by fragment */
   int regs_s;
   int regs_p;
   int regs_o;
   int regs_estimate; /* their sum as live at the peak, with addresses and statistics */
-  int regs_limit;    /* what the launch bounds allow a thread, at most 255 */
+  int regs_limit;    /* mma: what the launch bounds allow, at most 255; wgmma: consumer_regs */
+
+  /* wgmma only. Tiles lie as panels of 64 columns, whose rows are 128 bytes, swizzled. */
+  int d_panels;      /* of Q, K */
+  int dv_panels;     /* of V, O */
+  int consumers;     /* warpgroups that compute, 64 query rows each; one more is the producer */
+  int smem_barriers; /* before Q, and whole 1024 bytes, by which panels are aligned */
+  int producer_regs; /* what the warpgroups make of launch_regs, by setmaxnreg */
+  int consumer_regs;
+  int launch_regs; /* with which every thread begins */
 };
 
 struct ft_budget ft_budget_of(const struct ft_request *request, const struct ft_config *config,
                               const struct ft_arch *arch);
 
 /* Blocks that fit on one multiprocessor at once with `registers` per thread (from the compiled
- * kernel, or regs_estimate). 0: does not fit. */
+ * kernel, or ft_budget_registers). 0: does not fit. */
 int ft_budget_occupancy(const struct ft_budget *budget, const struct ft_arch *arch, int registers);
+
+/* Registers to expect of the compiled kernel. */
+int ft_budget_registers(const struct ft_budget *budget);
 
 #endif

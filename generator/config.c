@@ -11,27 +11,37 @@
 #include "generator/status.h"
 
 /* knobs.def holds each list of values in parentheses: UNWRAP takes them off. */
-#define UNWRAP(...)                 __VA_ARGS__
-#define KNOB(name, values, meaning) static const int name##_values[] = {UNWRAP values};
+#define UNWRAP(...) __VA_ARGS__
+#define NONE        (0)
+#define KNOB(name, mma, wgmma, meaning)                                                            \
+  static const int name##_mma[] = {UNWRAP mma}, name##_wgmma[] = {UNWRAP wgmma};
 #include "generator/knobs.def"
 #undef KNOB
 
+#define VALUES(array)                                                                              \
+  { array, (int)(sizeof(array) / sizeof(array)[0]) }
 static const struct ft_knob knobs[FT_KNOB_COUNT] = {
-#define KNOB(name, values, meaning)                                                                \
-  {#name, meaning, name##_values, (int)(sizeof name##_values / sizeof name##_values[0])},
+#define KNOB(name, mma, wgmma, meaning)                                                            \
+  {#name, meaning, {VALUES(name##_mma), VALUES(name##_wgmma)}},
 #include "generator/knobs.def"
 #undef KNOB
 };
 
-static const char *const family_names[] = {"mma"}; /* in the order of enum ft_family */
+/* In the order of enum ft_family. */
+static const char *const family_names[FT_FAMILY_COUNT] = {"mma", "wgmma"};
 
 const struct ft_knob *ft_knob(int index) {
   return index >= 0 && index < FT_KNOB_COUNT ? &knobs[index] : NULL;
 }
 
+bool ft_family_has(enum ft_family family, int knob) {
+  const struct ft_values *const values = &knobs[knob].values[family];
+  return values->count > 1 || values->list[0] != 0;
+}
+
 int ft_config_get(const struct ft_config *config, int knob) {
   switch (knob) {
-#define KNOB(name, values, meaning)                                                                \
+#define KNOB(name, mma, wgmma, meaning)                                                            \
   case FT_KNOB_##name:                                                                             \
     return config->name;
 #include "generator/knobs.def"
@@ -43,7 +53,7 @@ int ft_config_get(const struct ft_config *config, int knob) {
 
 void ft_config_set(struct ft_config *config, int knob, int value) {
   switch (knob) {
-#define KNOB(name, values, meaning)                                                                \
+#define KNOB(name, mma, wgmma, meaning)                                                            \
   case FT_KNOB_##name:                                                                             \
     config->name = value;                                                                          \
     return;
@@ -56,39 +66,49 @@ void ft_config_set(struct ft_config *config, int knob, int value) {
 void ft_config_print(const struct ft_config *config, struct ft_text *text) {
   ft_text_add(text, "%s", ft_family_name(config->family));
   for (int i = 0; i < FT_KNOB_COUNT; ++i)
-    ft_text_add(text, " %s=%d", knobs[i].name, ft_config_get(config, i));
-}
-
-/* Names of all knobs for a message: "block_m, block_n, ...". */
-static void list_knobs(char *buffer, size_t size) {
-  buffer[0] = '\0';
-  for (int i = 0; i < FT_KNOB_COUNT; ++i) {
-    if (i > 0) strncat(buffer, ", ", size - strlen(buffer) - 1);
-    strncat(buffer, knobs[i].name, size - strlen(buffer) - 1);
-  }
+    if (ft_family_has(config->family, i))
+      ft_text_add(text, " %s=%d", knobs[i].name, ft_config_get(config, i));
 }
 
 static int parse_family(struct ft_config *config, const char *word) {
-  for (size_t i = 0; i < sizeof family_names / sizeof family_names[0]; ++i) {
+  for (int i = 0; i < FT_FAMILY_COUNT; ++i) {
     if (strcmp(word, family_names[i]) != 0) continue;
     config->family = (enum ft_family)i;
     return FT_OK;
   }
-  return ft_fail(FT_E_ARGUMENT, "config: family '%s' is unknown; allowed: mma", word);
+  return ft_fail(FT_E_ARGUMENT, "config: family '%s' is unknown; allowed: mma, wgmma", word);
+}
+
+/* Names of a family's knobs for a message: "block_m, block_n, ...". */
+static void list_knobs(enum ft_family family, char *buffer, size_t size) {
+  buffer[0] = '\0';
+  for (int i = 0; i < FT_KNOB_COUNT; ++i) {
+    if (!ft_family_has(family, i)) continue;
+    if (buffer[0] != '\0') strncat(buffer, ", ", size - strlen(buffer) - 1);
+    strncat(buffer, knobs[i].name, size - strlen(buffer) - 1);
+  }
+}
+
+/* The family's knob of that name, FT_KNOB_COUNT if there is none. */
+static int find_knob(enum ft_family family, const char *name, size_t length) {
+  int knob = 0;
+  while (knob < FT_KNOB_COUNT &&
+         (!ft_family_has(family, knob) || strlen(knobs[knob].name) != length ||
+          strncmp(name, knobs[knob].name, length) != 0))
+    ++knob;
+  return knob;
 }
 
 /* One "name=value" word. */
 static int parse_knob(struct ft_config *config, bool given[FT_KNOB_COUNT], const char *word) {
   const char *const equals = strchr(word, '=');
   const size_t name_length = equals == NULL ? strlen(word) : (size_t)(equals - word);
-  int knob = 0;
-  while (knob < FT_KNOB_COUNT && (strlen(knobs[knob].name) != name_length ||
-                                  strncmp(word, knobs[knob].name, name_length) != 0))
-    ++knob;
+  const int knob = find_knob(config->family, word, name_length);
   if (knob == FT_KNOB_COUNT) {
     char names[256];
-    list_knobs(names, sizeof names);
-    return ft_fail(FT_E_ARGUMENT, "config: '%s' is no knob; allowed: %s", word, names);
+    list_knobs(config->family, names, sizeof names);
+    return ft_fail(FT_E_ARGUMENT, "config: %s has no knob '%.*s'; allowed: %s",
+                   ft_family_name(config->family), (int)name_length, word, names);
   }
   if (given[knob]) return ft_fail(FT_E_ARGUMENT, "config: '%s' is given twice", knobs[knob].name);
 
@@ -119,7 +139,8 @@ int ft_config_parse(struct ft_config *config, const char *text) {
   while ((word = strtok_r(NULL, " \t\n", &rest)) != NULL)
     FT_CHECK(parse_knob(&parsed, given, word));
   for (int i = 0; i < FT_KNOB_COUNT; ++i) {
-    if (given[i] || knobs[i].values[0] == 0) continue; /* a switch left out is off */
+    /* A switch left out is off; what the family has not is 0, too. */
+    if (given[i] || knobs[i].values[parsed.family].list[0] == 0) continue;
     status = ft_fail(FT_E_ARGUMENT, "config: knob '%s' is missing (%s)", knobs[i].name,
                      knobs[i].meaning);
     goto done;
@@ -134,6 +155,7 @@ done:
 int ft_config_compare(const struct ft_config *a, const struct ft_config *b) {
   if (a->family != b->family) return a->family < b->family ? -1 : 1;
   for (int i = 0; i < FT_KNOB_COUNT; ++i) {
+    if (!ft_family_has(a->family, i)) continue;
     const int left = ft_config_get(a, i), right = ft_config_get(b, i);
     if (left != right) return left < right ? -1 : 1;
   }
@@ -141,6 +163,5 @@ int ft_config_compare(const struct ft_config *a, const struct ft_config *b) {
 }
 
 const char *ft_family_name(enum ft_family family) {
-  return (size_t)family < sizeof family_names / sizeof family_names[0] ? family_names[family]
-                                                                       : "unknown";
+  return (unsigned)family < FT_FAMILY_COUNT ? family_names[family] : "unknown";
 }

@@ -6,12 +6,15 @@
 #include "generator/space.h"
 #include "generator/status.h"
 
-/* Best first; a row counts when max(d, dv) is at most `head_dim`. Bigger heads need more registers
- * for O, so rows per warp shrink; the rows below a GPU's limits in shared memory come later. */
-static const struct favourite {
+/* Best first; a row counts when max(d, dv) is at most `head_dim`. */
+struct favourite {
   int head_dim;
   struct ft_config config;
-} favourites[] = {
+};
+
+/* Bigger heads need more registers for O, so rows per warp shrink; the rows below a GPU's limits in
+ * shared memory come later. */
+static const struct favourite mma_favourites[] = {
 #define ROW(dim, m, n, w, s, q, c)                                                                 \
   {                                                                                                \
     dim, {                                                                                         \
@@ -30,10 +33,68 @@ static const struct favourite {
 #undef ROW
 };
 
+/* The largest tiles whose S, P and O fit the registers of as many consumers as K and V can be
+ * shared by. Where two stages of Q fit, too, tiles overlap. */
+static const struct favourite wgmma_favourites[] = {
+#define ROW(dim, m, n, q, o, late)                                                                 \
+  {                                                                                                \
+    dim, {                                                                                         \
+      .family = FT_FAMILY_WGMMA, .block_m = m, .block_n = n, .stages = 2, .q_stages = q,           \
+      .overlap_tiles = o, .rescale_late = late, .ctas_per_sm = 1                                   \
+    }                                                                                              \
+  }
+    ROW(64, 192, 128, 2, 1, 0), ROW(128, 128, 128, 2, 1, 1), ROW(192, 128, 112, 1, 0, 0),
+    ROW(256, 128, 80, 1, 0, 0), ROW(128, 64, 128, 2, 1, 1), /* short queries, masks of 64 rows */
+    ROW(256, 64, 80, 1, 0, 0),
+#undef ROW
+};
+
+static bool take_favourite(const struct favourite *favourites, size_t count,
+                           const struct ft_request *request, const struct ft_arch *arch,
+                           struct ft_config *config) {
+  const int head_dim =
+      request->head_dim > request->head_dim_v ? request->head_dim : request->head_dim_v;
+  for (size_t i = 0; i < count; ++i) {
+    if (favourites[i].head_dim < head_dim) continue;
+    *config = favourites[i].config;
+    if (ft_rules_broken(request, arch, config) == NULL) return true;
+  }
+  return false;
+}
+
+/* The rules allow a little more than the estimate: for the search to find out, not for a default.
+ */
+static bool registers_suffice(const struct ft_request *request, const struct ft_arch *arch,
+                              const struct ft_config *config) {
+  const struct ft_budget budget = ft_budget_of(request, config, arch);
+  return budget.regs_estimate <= budget.regs_limit;
+}
+
+/* wgmma under fine masks: the largest tile that divides the mask's blocks. May find none. */
+static bool climb_down_wgmma(const struct ft_request *request, const struct ft_arch *arch,
+                             struct ft_config *config) {
+  static const int rows[] = {128, 192, 64};
+  for (size_t m = 0; m < sizeof rows / sizeof rows[0]; ++m)
+    for (int columns = 192; columns >= 64; columns -= 16)
+      for (int q_stages = 2; q_stages >= 1; --q_stages) {
+        *config = (struct ft_config){.family = FT_FAMILY_WGMMA,
+                                     .block_m = rows[m],
+                                     .block_n = columns,
+                                     .stages = 2,
+                                     .q_stages = q_stages,
+                                     .overlap_tiles = q_stages == 2,
+                                     .ctas_per_sm = 1};
+        if (registers_suffice(request, arch, config) &&
+            ft_rules_broken(request, arch, config) == NULL)
+          return true;
+      }
+  return false;
+}
+
 /* For what is left (fine masks, short queries, small shared memory): one warp per 16 rows, which
  * always fits the registers, the largest tile first. */
-static bool climb_down(const struct ft_request *request, const struct ft_arch *arch,
-                       struct ft_config *config) {
+static bool climb_down_mma(const struct ft_request *request, const struct ft_arch *arch,
+                           struct ft_config *config) {
   static const int rows[] = {64, 32, 16}, columns[] = {64, 32, 48, 16};
   for (size_t m = 0; m < sizeof rows / sizeof rows[0]; ++m)
     for (size_t n = 0; n < sizeof columns / sizeof columns[0]; ++n)
@@ -49,17 +110,25 @@ static bool climb_down(const struct ft_request *request, const struct ft_arch *a
   return false;
 }
 
+#define COUNT(array) (sizeof(array) / sizeof(array)[0])
+
+static bool default_wgmma(const struct ft_request *request, const struct ft_arch *arch,
+                          struct ft_config *config) {
+  return ft_family_serves(FT_FAMILY_WGMMA, request, arch) &&
+         (take_favourite(wgmma_favourites, COUNT(wgmma_favourites), request, arch, config) ||
+          climb_down_wgmma(request, arch, config));
+}
+
+static bool default_mma(const struct ft_request *request, const struct ft_arch *arch,
+                        struct ft_config *config) {
+  return take_favourite(mma_favourites, COUNT(mma_favourites), request, arch, config) ||
+         climb_down_mma(request, arch, config);
+}
+
 int ft_default_config(const struct ft_request *request, const struct ft_arch *arch,
                       struct ft_config *config) {
   FT_TRY(ft_rules_serves(request, arch));
-  const int head_dim =
-      request->head_dim > request->head_dim_v ? request->head_dim : request->head_dim_v;
-  for (size_t i = 0; i < sizeof favourites / sizeof favourites[0]; ++i) {
-    if (favourites[i].head_dim < head_dim) continue;
-    *config = favourites[i].config;
-    if (ft_rules_broken(request, arch, config) == NULL) return FT_OK;
-  }
-  if (climb_down(request, arch, config)) return FT_OK;
+  if (default_wgmma(request, arch, config) || default_mma(request, arch, config)) return FT_OK;
   return ft_fail(FT_E_UNSUPPORTED, "no config is legal on %s, not even %d x %d with one warp",
                  arch->name, config->block_m, config->block_n);
 }

@@ -61,15 +61,17 @@ struct heading {
 };
 
 static int write_heading(struct heading *heading, const struct ft_request *class,
-                         const struct ft_source *source) {
+                         const struct ft_arch *arch, const struct ft_source *source) {
   const struct ft_request smallest = smallest_of(class);
+  char gpu[16];
+  ft_arch_target(arch, gpu);
   ft_request_print(class, &heading->request);
   ft_config_print(&source->config, &heading->config);
   FT_TRY(ft_text_status(&heading->request));
   FT_TRY(ft_text_status(&heading->config));
   ft_text_add(&heading->again, "fatune emit '");
   ft_request_print(&smallest, &heading->again);
-  ft_text_add(&heading->again, "' --gpu %s --config '%s'", source->target, heading->config.data);
+  ft_text_add(&heading->again, "' --gpu %s --config '%s'", gpu, heading->config.data);
   return ft_text_status(&heading->again);
 }
 
@@ -85,7 +87,7 @@ int ft_emit(struct ft_source *source, struct ft_lua *lua, const struct ft_reques
   const struct ft_request class = ft_request_kernel_class(request);
   FT_TRY(check(&class, arch, config));
   source->budget = ft_budget_of(&class, config, arch);
-  ft_arch_target(arch, source->target);
+  ft_config_target(config, arch, source->target);
 
   int status = FT_OK;
   struct heading heading = {0};
@@ -93,7 +95,7 @@ int ft_emit(struct ft_source *source, struct ft_lua *lua, const struct ft_reques
       .lua = lua, .request = &class, .arch = arch, .config = config, .source = source};
   FT_CHECK(ft_lua_template(lua, ft_pass_name(class.pass), ft_family_name(config->family),
                            &job.template_name));
-  FT_CHECK(write_heading(&heading, &class, source));
+  FT_CHECK(write_heading(&heading, &class, arch, source));
   job.request_text = heading.request.data;
   job.config_text = heading.config.data;
   job.again = heading.again.data;

@@ -20,7 +20,7 @@ struct ft_source {
   struct ft_origin *origins; /* origins[i]: where line i + 1 of text comes from; owned */
   int line_count;
   char *names;             /* storage of the file names; owned */
-  char target[16];         /* "sm_90" */
+  char target[16];         /* "sm_90", "sm_90a": ft_config_target */
   struct ft_digest digest; /* of text, target and compile options (see compile_options) */
   enum ft_dtype dtype;     /* of Q, K, V, O */
   struct ft_config config;

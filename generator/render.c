@@ -61,7 +61,8 @@ static void push_config(lua_State *state, const struct ft_config *config) {
   lua_newtable(state);
   set_string(state, "family", ft_family_name(config->family));
   for (int i = 0; i < FT_KNOB_COUNT; ++i)
-    set_integer(state, ft_knob(i)->name, ft_config_get(config, i));
+    if (ft_family_has(config->family, i))
+      set_integer(state, ft_knob(i)->name, ft_config_get(config, i));
 }
 
 static void push_budget(lua_State *state, const struct ft_budget *budget) {
@@ -84,6 +85,13 @@ static void push_budget(lua_State *state, const struct ft_budget *budget) {
   FIELD(regs_o);
   FIELD(regs_estimate);
   FIELD(regs_limit);
+  FIELD(d_panels);
+  FIELD(dv_panels);
+  FIELD(consumers);
+  FIELD(smem_barriers);
+  FIELD(producer_regs);
+  FIELD(consumer_regs);
+  FIELD(launch_regs);
 #undef FIELD
 }
 

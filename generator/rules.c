@@ -13,11 +13,33 @@
                       const struct ft_config *config, const struct ft_budget *budget)
 #define UNUSED(argument) ((void)(argument))
 
-/* ft_budget_of gives an all-zero budget when a knob is out of range; flags are looked at here. */
+/* The one switch of the wgmma family: on as soon as templates/catalogue.lua names a template of its
+ * for forward. */
+static const bool wgmma_has_template = true;
+
+bool ft_family_serves(enum ft_family family, const struct ft_request *request,
+                      const struct ft_arch *arch) {
+  switch (family) {
+  case FT_FAMILY_MMA: return true; /* wherever anything does: ft_rules_serves */
+  case FT_FAMILY_WGMMA: return wgmma_has_template && request->pass == FT_FORWARD && arch->sm == 90;
+  }
+  return false;
+}
+
+/* ft_budget_of gives an all-zero budget when a number is out of range; switches are looked at
+ * here. The registers of a wgmma kernel are shared out for one block on a multiprocessor. */
 RULE(knob_range) {
   UNUSED(request), UNUSED(arch);
-  return budget->threads > 0 && (config->q_in_regs | 1) == 1 && (config->overlap | 1) == 1 &&
-         (config->draw_early | 1) == 1;
+  if (budget->threads == 0) return 0;
+  if (config->family == FT_FAMILY_WGMMA)
+    return (config->overlap_tiles | config->alternate | config->rescale_late | 1) == 1 &&
+           config->ctas_per_sm == 1;
+  return (config->q_in_regs | config->overlap | config->draw_early | 1) == 1;
+}
+
+RULE(family) {
+  UNUSED(budget);
+  return ft_family_serves(config->family, request, arch);
 }
 
 RULE(warp_rows) {
@@ -27,9 +49,34 @@ RULE(warp_rows) {
          (rows == 16 || rows == 32 || rows == 48 || rows == 64);
 }
 
+RULE(warpgroup_rows) {
+  UNUSED(request), UNUSED(arch);
+  return config->block_m % 64 == 0 && budget->consumers >= 1 && budget->consumers <= 3;
+}
+
 RULE(block_n) {
   UNUSED(request), UNUSED(arch), UNUSED(budget);
   return config->block_n % 16 == 0;
+}
+
+RULE(wgmma_n) {
+  UNUSED(request), UNUSED(arch);
+  return config->block_n <= 256 && budget->dv_pad <= 256;
+}
+
+RULE(one_stage) {
+  UNUSED(request), UNUSED(arch), UNUSED(budget);
+  return config->stages >= 2;
+}
+
+RULE(overlap_tiles) {
+  UNUSED(request), UNUSED(arch), UNUSED(budget);
+  return !config->overlap_tiles || config->q_stages == 2;
+}
+
+RULE(alternate) {
+  UNUSED(request), UNUSED(arch);
+  return !config->alternate || budget->consumers == 2;
 }
 
 RULE(no_cp_async) {
@@ -78,6 +125,14 @@ RULE(register_limit) {
   return budget->regs_estimate <= budget->regs_limit;
 }
 
+/* The compiler finds room for a few registers more than the estimate allows for, and where it does
+ * not, the spills show. */
+RULE(consumer_registers) {
+  enum { MORE = 16 };
+  UNUSED(request), UNUSED(arch), UNUSED(config);
+  return budget->regs_estimate <= budget->regs_limit + MORE;
+}
+
 /* Rows of queries a block can use: of the mask's block, of the request where its length is known.
  */
 RULE(short_tile) {
@@ -108,40 +163,62 @@ RULE(thin_tile) {
          request->head_dim + request->head_dim_v > 256;
 }
 
+enum { EVERY = FT_EVERY_FAMILY, MMA = FT_FAMILY_MMA, WGMMA = FT_FAMILY_WGMMA };
+
 static const struct ft_rule rules[] = {
-    {"knob-range", "a knob is outside what the kernel can be written for", knob_range},
-    {"warp-rows", "a warp owns 16, 32, 48 or 64 rows: whole mma tiles whose statistics fit",
+    {EVERY, "knob-range", "a knob is outside what the kernel can be written for", knob_range},
+    {EVERY, "family",
+     "the family has instructions that this GPU lacks, or no kernel for such a request", family},
+    {MMA, "warp-rows", "a warp owns 16, 32, 48 or 64 rows: whole mma tiles whose statistics fit",
      warp_rows},
-    {"block-n", "P V takes keys in steps of 16, the k of one mma", block_n},
-    {"no-cp-async", "before sm_80 nothing is loaded in the background, so one stage", no_cp_async},
-    {"overlap", "issuing the next S early needs the next K: two stages", overlap_stages},
-    {"draw-early", "without dropout nothing is drawn; with overlap Q K^T has company already",
+    {WGMMA, "warpgroup-rows",
+     "a warpgroup owns 64 rows, the m of wgmma, and registers are for three of them at most",
+     warpgroup_rows},
+    {EVERY, "block-n", "P V takes keys in steps of 16, the k of one mma", block_n},
+    {WGMMA, "wgmma-n", "one wgmma makes all columns of S, and one all of O: 256 are its most",
+     wgmma_n},
+    {MMA, "no-cp-async", "before sm_80 nothing is loaded in the background, so one stage",
+     no_cp_async},
+    {WGMMA, "one-stage", "the producer fills one stage while the consumers read another",
+     one_stage},
+    {MMA, "overlap", "issuing the next S early needs the next K: two stages", overlap_stages},
+    {WGMMA, "overlap-tiles", "the first S of the next tile needs its Q beside this one's: two",
+     overlap_tiles},
+    {WGMMA, "alternate", "it takes two consumer warpgroups to take turns", alternate},
+    {MMA, "draw-early", "without dropout nothing is drawn; with overlap Q K^T has company already",
      draw_early},
-    {"mask-rows", "a block of queries must lie in one row of the mask", mask_rows},
-    {"mask-cols", "a block of keys must lie in one column of the mask", mask_cols},
-    {"thread-limit", "blocks have at most 1024 threads, and all that are aimed at must be resident",
-     thread_limit},
-    {"smem-limit", "the buffers must fit the shared memory of a block", smem_limit},
-    {"smem-occupancy", "as many blocks as aimed at must fit the shared memory together",
+    {EVERY, "mask-rows", "a block of queries must lie in one row of the mask", mask_rows},
+    {EVERY, "mask-cols", "a block of keys must lie in one column of the mask", mask_cols},
+    {EVERY, "thread-limit",
+     "blocks have at most 1024 threads, and all that are aimed at must be resident", thread_limit},
+    {EVERY, "smem-limit", "the buffers must fit the shared memory of a block", smem_limit},
+    {EVERY, "smem-occupancy", "as many blocks as aimed at must fit the shared memory together",
      smem_occupancy},
-    {"register-limit", "the fragments must fit the registers left by the launch bounds",
+    {MMA, "register-limit", "the fragments must fit the registers left by the launch bounds",
      register_limit},
-    {"short-tile", "few rows reload K and V too often, unless there are few to work on",
+    {WGMMA, "consumer-registers", "S, P and O must about fit the registers a consumer can claim",
+     consumer_registers},
+    {MMA, "short-tile", "few rows reload K and V too often, unless there are few to work on",
      short_tile},
-    {"long-tile", "more than half of the rows would lie beyond the last query", long_tile},
-    {"idle-quarters", "fewer than four warps leave a quarter of the multiprocessor without work",
-     idle_quarters},
-    {"flat-tile", "many more keys than queries cost registers for S and save no traffic",
+    {EVERY, "long-tile", "more than half of the rows would lie beyond the last query", long_tile},
+    {MMA, "idle-quarters",
+     "fewer than four warps leave a quarter of the multiprocessor without work", idle_quarters},
+    {MMA, "flat-tile", "many more keys than queries cost registers for S and save no traffic",
      flat_tile},
-    {"thin-tile", "steps of 16 keys spend more on barriers and statistics than on products",
+    {MMA, "thin-tile", "steps of 16 keys spend more on barriers and statistics than on products",
      thin_tile},
 };
+
+static bool concerns(const struct ft_rule *rule, const struct ft_config *config) {
+  return rule->family == FT_EVERY_FAMILY || rule->family == (int)config->family;
+}
 
 const struct ft_rule *ft_rules_broken(const struct ft_request *request, const struct ft_arch *arch,
                                       const struct ft_config *config) {
   const struct ft_budget budget = ft_budget_of(request, config, arch);
   for (size_t i = 0; i < sizeof rules / sizeof rules[0]; ++i)
-    if (!rules[i].holds(request, arch, config, &budget)) return &rules[i];
+    if (concerns(&rules[i], config) && !rules[i].holds(request, arch, config, &budget))
+      return &rules[i];
   return NULL;
 }
 

@@ -4,9 +4,19 @@
 #ifndef GENERATOR_RULES_H
 #define GENERATOR_RULES_H
 
+#include <stdbool.h>
+
 #include "generator/budget.h"
 
+/* Whether a family has a kernel for the request that runs on the GPU. The rule "family" asks, and
+ * so do the search space and the default config. */
+bool ft_family_serves(enum ft_family family, const struct ft_request *request,
+                      const struct ft_arch *arch);
+
+enum { FT_EVERY_FAMILY = -1 };
+
 struct ft_rule {
+  int family;         /* whose configs it is for: enum ft_family, or FT_EVERY_FAMILY */
   const char *name;   /* "smem-limit" */
   const char *reason; /* one sentence, why the rule exists */
   int (*holds)(const struct ft_request *, const struct ft_arch *, const struct ft_config *,

@@ -1,5 +1,6 @@
 /* space.h: the search space: every legal config for a request on a GPU, in a fixed order.
- * in -> out: request + arch -> sequence of configs. The default config always comes first.
+ * in -> out: request + arch -> sequence of configs, family by family. The default config always
+ * comes first.
  * ft_default_config is a pure function of (request, arch): the prior by hand, trial number 0. */
 #ifndef GENERATOR_SPACE_H
 #define GENERATOR_SPACE_H
@@ -16,8 +17,9 @@ struct ft_space {
   struct ft_request request;
   struct ft_arch arch;
   struct ft_config first; /* the default */
+  int family;             /* of the product being walked; FT_FAMILY_COUNT: past the last */
   int digits[FT_KNOB_COUNT];
-  bool started, finished;
+  bool started;
   long visited, rejected;
 };
 
@@ -26,7 +28,8 @@ int ft_space_open(struct ft_space *space, const struct ft_request *request,
 /* The next legal config; false at the end. */
 bool ft_space_next(struct ft_space *space, struct ft_config *config);
 
-/* Like ft_space_next over the raw product: *broken is the rule that rejects it, or NULL. */
+/* Like ft_space_next over the raw products of the families that serve the request: *broken is the
+ * rule that rejects it, or NULL. */
 bool ft_space_next_any(struct ft_space *space, struct ft_config *config,
                        const struct ft_rule **broken);
 

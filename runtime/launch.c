@@ -276,10 +276,20 @@ static int64_t count_tiles(const struct ft_request *request, const struct ft_con
   return row_blocks * (request->mask_rows / config->block_m);
 }
 
+/* Blocks of wgmma kernels stay and take two tiles at a time (templates/parts/keys.cu.in), one where
+ * there are no more tiles than places. None may be without work. */
+static int64_t resident_blocks(int64_t tiles, int64_t q_tiles, int64_t pairs,
+                               const struct ft_config *config, const struct ft_arch *arch) {
+  const int64_t resident = (int64_t)arch->sm_count * config->ctas_per_sm;
+  const int64_t twos = (q_tiles + 1) / 2 * pairs;
+  if (tiles <= resident) return tiles;
+  return twos < resident ? twos : resident;
+}
+
 static int read_geometry(struct ft_launch *launch, const struct ft_request *request,
                          const struct ft_config *config, const struct ft_arch *arch,
                          const struct extents *extents) {
-  struct ft_forward_params *const params = &launch->params;
+  struct ft_forward_params *const params = &launch->tiled.rest;
   const int64_t q_tiles = count_tiles(request, config, extents->nq);
   const int64_t pairs = extents->batch * extents->heads_q; /* < 2^62 */
   int64_t blocks;
@@ -302,7 +312,9 @@ static int read_geometry(struct ft_launch *launch, const struct ft_request *requ
   case FT_CAUSAL_BOTTOM_RIGHT: params->causal_shift = params->nk - params->nq; break;
   case FT_CAUSAL_TOP_LEFT: params->causal_shift = 0; break;
   }
-  launch->grid = (unsigned)blocks;
+  launch->grid = (unsigned)(config->family == FT_FAMILY_WGMMA
+                                ? resident_blocks(blocks, q_tiles, pairs, config, arch)
+                                : blocks);
   return FT_OK;
 }
 
@@ -315,8 +327,9 @@ int ft_launch_prepare(struct ft_launch *launch, const struct ft_request *request
     return ft_fail(FT_E_UNSUPPORTED, "the backward pass cannot be launched yet");
 
   struct extents extents;
-  struct ft_forward_params *const params = &launch->params;
+  struct ft_forward_params *const params = &launch->tiled.rest;
   memset(launch, 0, sizeof *launch);
+  launch->family = config->family;
   launch->head_dim = request->head_dim;
   launch->head_dim_v = request->head_dim_v;
   launch->dtype = request->dtype;
@@ -332,7 +345,10 @@ int ft_launch_enqueue(const struct ft_launch *launch, const struct ft_driver *dr
                       const struct ft_module *module, const struct ft_budget *budget,
                       cu_stream stream) {
   /* The driver copies the struct during the call, and only reads it. */
-  void *kernel_arguments[] = {(void *)(uintptr_t)&launch->params};
+  const void *const argument = launch->family == FT_FAMILY_WGMMA
+                                   ? (const void *)&launch->tiled
+                                   : (const void *)&launch->tiled.rest;
+  void *kernel_arguments[] = {(void *)(uintptr_t)argument};
   if (driver->emulated) ft_launch_describe(launch);
   const cu_result result =
       driver->launch(module->function, launch->grid, 1, 1, (unsigned)budget->threads, 1, 1,

@@ -20,7 +20,7 @@ static struct ft_emulated_tensor word(const char *name, uint64_t address) {
 }
 
 void ft_launch_describe(const struct ft_launch *launch) {
-  const struct ft_forward_params *const p = &launch->params;
+  const struct ft_forward_params *const p = &launch->tiled.rest;
   const int64_t heads_kv = p->heads_q / p->group;
   const int64_t d = launch->head_dim, dv = launch->head_dim_v;
   struct ft_emulated_tensor tensors[FT_TENSORS_MOST];

@@ -1,7 +1,8 @@
 /* params.h: the one argument of an emitted forward kernel, as the device sees it.
- * in -> out: plan + fatune_arguments -> this struct, passed by value to the kernel.
- * The same struct stands in templates/parts/params.cu.in (grep "ORDER PARAMS"); both sides assert
- * its size. Strides are in elements. */
+ * in -> out: plan + fatune_arguments -> one of these structs, passed by value to the kernel: of the
+ * mma family ft_forward_params, of wgmma ft_tiled_forward_params.
+ * The same structs stand in templates/parts/params.cu.in and tiled_params.cu.in (grep "ORDER
+ * PARAMS"); both sides assert their sizes. Strides are in elements. */
 #ifndef RUNTIME_PARAMS_H
 #define RUNTIME_PARAMS_H
 
@@ -44,5 +45,19 @@ struct ft_forward_params {
 };
 
 _Static_assert(sizeof(struct ft_forward_params) == 248, "the device side counts on 248 bytes");
+
+/* CUtensorMap: how TMA finds its way in a tensor. */
+struct ft_tensor_map {
+  _Alignas(64) uint64_t opaque[16];
+};
+
+/* ORDER PARAMS */
+struct ft_tiled_forward_params {
+  struct ft_tensor_map q, k, v, o; /* boxes of block_m, block_n, block_n and 64 rows */
+  struct ft_forward_params rest;
+};
+
+_Static_assert(sizeof(struct ft_tiled_forward_params) == 768,
+               "the device side counts on 768 bytes");
 
 #endif

@@ -143,5 +143,6 @@ int fatune_plan_run(fatune_plan *plan, const fatune_arguments *arguments, void *
   struct ft_launch launch;
   FT_TRY(ft_launch_prepare(&launch, &plan->request, &plan->source.config, &session->device.arch,
                            arguments));
+  FT_TRY(ft_launch_map_tensors(&launch, &plan->source.config, &session->driver));
   return ft_launch_enqueue(&launch, &session->driver, &plan->module, &plan->source.budget, stream);
 }

@@ -115,7 +115,8 @@ int64_t ft_mask_lists(const uint8_t *bitmap, int64_t heads, int64_t row_blocks, 
 
 /* arguments -> device struct and grid, every check of fatune_plan_run done. */
 struct ft_launch {
-  struct ft_forward_params params;
+  struct ft_tiled_forward_params tiled; /* mma kernels take `rest` of it alone */
+  enum ft_family family;
   unsigned grid;
   int head_dim, head_dim_v; /* what params leave open of the tensors */
   enum ft_dtype dtype;
@@ -123,6 +124,11 @@ struct ft_launch {
 int ft_launch_prepare(struct ft_launch *launch, const struct ft_request *request,
                       const struct ft_config *config, const struct ft_arch *arch,
                       const fatune_arguments *arguments);
+
+/* tensor_maps.c: for families that load by TMA, the maps of a prepared launch; nothing for others.
+ * FT_E_ARGUMENT where a tensor lies as TMA cannot take it. */
+int ft_launch_map_tensors(struct ft_launch *launch, const struct ft_config *config,
+                          const struct ft_driver *driver);
 
 /* launch_tensors.c: tells the emulator which memory the launch may use. */
 void ft_launch_describe(const struct ft_launch *launch);

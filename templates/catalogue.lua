@@ -3,5 +3,6 @@
 
 return {
   { pass = "forward", family = "mma", template = "mma_forward.cu.in" },
+  { pass = "forward", family = "wgmma", template = "wgmma_forward.cu.in" },
   { pass = "backward", family = "mma", missing = "the backward pass is not implemented yet" },
 }

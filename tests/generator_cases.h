@@ -14,6 +14,7 @@
 #include "generator/config.h"
 #include "generator/lua_host.h"
 #include "generator/request.h"
+#include "generator/rules.h"
 #include "generator/status.h"
 
 /* A GPU of the table. */
@@ -26,12 +27,15 @@ static inline struct ft_arch known_gpu(const char *name) {
   return arch;
 }
 
-/* The text with " knob=0" for each knob it lacks, so that a new knob leaves old cases as they are.
- */
+/* The text with " knob=0" for each knob of its family it lacks, so that a new knob leaves old cases
+ * as they are. */
 static inline void complete_config(const char *text, struct ft_text *whole) {
+  const char *const begin = text + strspn(text, " \t\n");
+  const enum ft_family family = strncmp(begin, "wgmma", 5) == 0 ? FT_FAMILY_WGMMA : FT_FAMILY_MMA;
   ft_text_add(whole, "%s", text);
   for (int i = 0; i < FT_KNOB_COUNT; ++i) {
     char word[64];
+    if (!ft_family_has(family, i)) continue;
     (void)snprintf(word, sizeof word, " %s=", ft_knob(i)->name);
     if (strstr(text, word) == NULL) ft_text_add(whole, "%s0", word);
   }
@@ -44,6 +48,27 @@ static inline struct ft_config known_config(const char *text) {
   ck_assert_msg(ft_config_parse(&config, whole.data) == FT_OK, "%s", ft_detail());
   ft_text_free(&whole);
   return config;
+}
+
+static inline bool wgmma_serves(void) {
+  const struct ft_request request = {.pass = FT_FORWARD};
+  const struct ft_arch hopper = {.sm = 90};
+  return ft_family_serves(FT_FAMILY_WGMMA, &request, &hopper);
+}
+
+/* ft_rules_broken; as long as no wgmma kernel is emitted, as if one were on sm_90. */
+static inline const struct ft_rule *rule_broken(const struct ft_request *request,
+                                                const struct ft_arch *arch,
+                                                const struct ft_config *config) {
+  if (config->family == FT_FAMILY_MMA || wgmma_serves() || arch->sm != 90)
+    return ft_rules_broken(request, arch, config);
+  const struct ft_budget budget = ft_budget_of(request, config, arch);
+  const struct ft_rule *rule;
+  for (int i = 0; (rule = ft_rules_at(i)) != NULL; ++i) {
+    if (rule->family == FT_FAMILY_MMA || strcmp(rule->name, "family") == 0) continue;
+    if (!rule->holds(request, arch, config, &budget)) return rule;
+  }
+  return NULL;
 }
 
 static uint64_t cases_seed, cases_state;
@@ -99,19 +124,30 @@ static inline struct ft_request random_request(void) {
   return request;
 }
 
+static inline enum ft_family random_family(void) {
+  return (enum ft_family)random_int(0, FT_FAMILY_COUNT - 1);
+}
+
 /* Any values, not only legal ones. */
 static inline struct ft_config random_config(void) {
-  struct ft_config config = {.family = FT_FAMILY_MMA};
-  for (int i = 0; i < FT_KNOB_COUNT; ++i) ft_config_set(&config, i, (int)random_count(31) - 1);
+  struct ft_config config = {.family = random_family()};
+  for (int i = 0; i < FT_KNOB_COUNT; ++i)
+    if (ft_family_has(config.family, i)) ft_config_set(&config, i, (int)random_count(31) - 1);
   return config;
 }
 
-/* A point of the search space's raw product. */
-static inline struct ft_config random_candidate(void) {
-  struct ft_config config = {.family = FT_FAMILY_MMA};
-  for (int i = 0; i < FT_KNOB_COUNT; ++i)
-    ft_config_set(&config, i, ft_knob(i)->values[random_int(0, ft_knob(i)->value_count - 1)]);
+/* A point of a family's raw product. */
+static inline struct ft_config random_candidate_of(enum ft_family family) {
+  struct ft_config config = {.family = family};
+  for (int i = 0; i < FT_KNOB_COUNT; ++i) {
+    const struct ft_values *const values = &ft_knob(i)->values[family];
+    ft_config_set(&config, i, values->list[random_int(0, values->count - 1)]);
+  }
   return config;
+}
+
+static inline struct ft_config random_candidate(void) {
+  return random_candidate_of(random_family());
 }
 
 #endif

@@ -16,7 +16,7 @@
 /* ---- the simulated machine ---- */
 
 enum fate { RUNS, WRONG, SPILLS, NO_COMPILE, NO_LOAD, FAULTS, HANGS, SAME_IMAGE };
-enum { MOST = 1000 };
+enum { MOST = 2000 };
 
 struct simulated {
   const struct ft_candidates *candidates;

@@ -116,9 +116,9 @@ static inline struct ft_request request_of(const char *text) {
 static inline struct ft_config config_number(int number) {
   struct ft_config config = {.family = FT_FAMILY_MMA};
   for (int knob = 0; knob < FT_KNOB_COUNT; knob++) {
-    const struct ft_knob *const about = ft_knob(knob);
-    ft_config_set(&config, knob, about->values[number % about->value_count]);
-    number /= about->value_count;
+    const struct ft_values *const values = &ft_knob(knob)->values[config.family];
+    ft_config_set(&config, knob, values->list[number % values->count]);
+    number /= values->count;
   }
   return config;
 }

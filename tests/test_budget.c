@@ -40,6 +40,13 @@ static int field_of(const struct ft_budget *budget, const char *name) {
   FIELD(regs_o);
   FIELD(regs_estimate);
   FIELD(regs_limit);
+  FIELD(d_panels);
+  FIELD(dv_panels);
+  FIELD(consumers);
+  FIELD(smem_barriers);
+  FIELD(producer_regs);
+  FIELD(consumer_regs);
+  FIELD(launch_regs);
 #undef FIELD
   ck_abort_msg("budget.txt: no field '%s'", name);
   return 0;
@@ -94,7 +101,7 @@ START_TEST(budgets_computed_by_hand) {
     ++cases;
   }
   ck_assert_int_eq(fclose(file), 0);
-  ck_assert_int_ge(cases, 6);
+  ck_assert_int_ge(cases, 10);
 }
 END_TEST
 
@@ -123,6 +130,36 @@ START_TEST(strides_avoid_bank_conflicts) {
 }
 END_TEST
 
+/* What setmaxnreg and the swizzle of panels ask for, for every legal config. */
+START_TEST(wgmma_budgets_suit_the_hardware) {
+  seed_cases();
+  const struct ft_arch arch = known_gpu("h200");
+  int legal = 0;
+  for (int round = 0; round < 20000; ++round) {
+    const struct ft_request request = random_request();
+    const struct ft_config config = random_candidate_of(FT_FAMILY_WGMMA);
+    if (rule_broken(&request, &arch, &config) != NULL) continue;
+    const struct ft_budget b = ft_budget_of(&request, &config, &arch);
+    ++legal;
+    ck_assert_int_eq(b.threads, 128 * (b.consumers + 1));
+    const int together = 128 * (b.producer_regs + b.consumers * b.consumer_regs);
+    ck_assert_int_le(together, arch.regs_per_sm);
+    ck_assert_int_le(b.threads * b.launch_regs, arch.regs_per_sm);
+    ck_assert(b.producer_regs <= b.launch_regs && b.launch_regs <= b.consumer_regs);
+    ck_assert_int_ge(b.producer_regs, 24);
+    ck_assert_int_le(b.consumer_regs, 255);
+    ck_assert_int_eq((b.producer_regs | b.consumer_regs | b.launch_regs) % 8, 0);
+    ck_assert_int_eq((b.smem_barriers | b.smem_q | b.smem_k) % 1024, 0);
+    ck_assert_int_eq(b.smem_bytes, b.smem_barriers + b.smem_q + b.smem_k + b.smem_v);
+    ck_assert_int_le(config.q_stages * b.smem_o, b.smem_q);
+    ck_assert(64 * b.d_panels >= request.head_dim && 64 * b.dv_panels >= request.head_dim_v);
+    ck_assert_int_eq(ft_budget_registers(&b), b.launch_regs);
+    ck_assert_int_eq(ft_budget_occupancy(&b, &arch, b.launch_regs), 1);
+  }
+  ck_assert_int_gt(legal, 100);
+}
+END_TEST
+
 /* Knobs of any size (a config from a text) must neither overflow nor divide by zero. */
 START_TEST(wild_configs_are_harmless) {
   seed_cases();
@@ -148,6 +185,7 @@ Suite *make_budget_suite(void) {
   TCase *const tests = tcase_create("all");
   tcase_add_test(tests, budgets_computed_by_hand);
   tcase_add_test(tests, strides_avoid_bank_conflicts);
+  tcase_add_test(tests, wgmma_budgets_suit_the_hardware);
   tcase_add_test(tests, wild_configs_are_harmless);
   suite_add_tcase(suite, tests);
   return suite;

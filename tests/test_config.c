@@ -11,11 +11,18 @@
 START_TEST(knobs_are_listed_once) {
   for (int i = 0; i < FT_KNOB_COUNT; ++i) {
     const struct ft_knob *const knob = ft_knob(i);
+    int families = 0;
     ck_assert_ptr_nonnull(knob);
-    ck_assert(knob->name[0] != '\0' && knob->meaning[0] != '\0' && knob->value_count > 0);
+    ck_assert(knob->name[0] != '\0' && knob->meaning[0] != '\0');
     for (int j = 0; j < i; ++j) ck_assert_str_ne(knob->name, ft_knob(j)->name);
-    for (int j = 0; j < knob->value_count; ++j)
-      for (int k = 0; k < j; ++k) ck_assert_int_ne(knob->values[j], knob->values[k]);
+    for (int family = 0; family < FT_FAMILY_COUNT; ++family) {
+      const struct ft_values values = knob->values[family];
+      ck_assert_int_gt(values.count, 0);
+      for (int j = 0; j < values.count; ++j)
+        for (int k = 0; k < j; ++k) ck_assert_int_ne(values.list[j], values.list[k]);
+      families += ft_family_has((enum ft_family)family, i);
+    }
+    ck_assert_int_gt(families, 0);
   }
   ck_assert_ptr_null(ft_knob(-1));
   ck_assert_ptr_null(ft_knob(FT_KNOB_COUNT));
@@ -28,6 +35,60 @@ START_TEST(every_knob_has_a_place_of_its_own) {
   for (int i = 0; i < FT_KNOB_COUNT; ++i) ck_assert_int_eq(ft_config_get(&config, i), 100 + i);
   ck_assert_int_eq(config.block_m, 100 + FT_KNOB_block_m);
   ck_assert_int_eq(config.ctas_per_sm, 100 + FT_KNOB_ctas_per_sm);
+}
+END_TEST
+
+static const char *const whole_texts[] = {
+    "mma block_m=128 block_n=64 warps=4 stages=2 q_in_regs=1 overlap=0 draw_early=1 ctas_per_sm=2",
+    "wgmma block_m=128 block_n=176 stages=2 q_stages=2 overlap_tiles=1 alternate=0 rescale_late=1 "
+    "ctas_per_sm=1",
+};
+
+/* The caches hold these texts: neither words nor their order may change. */
+START_TEST(a_family_names_its_own_knobs) {
+  struct ft_text text = FT_TEXT_INIT;
+  struct ft_config config = known_config(whole_texts[_i]);
+  ck_assert_int_eq(config.family, _i);
+  ft_config_print(&config, &text);
+  ck_assert_str_eq(text.data, whole_texts[_i]);
+
+  /* What another family's knob holds is no part of the config. */
+  const struct ft_config same = config;
+  for (int i = 0; i < FT_KNOB_COUNT; ++i) {
+    if (ft_family_has(config.family, i)) continue;
+    ck_assert_int_eq(ft_config_get(&config, i), 0);
+    ft_config_set(&config, i, 7);
+  }
+  ck_assert_int_eq(ft_config_compare(&same, &config), 0);
+  ft_text_clear(&text);
+  ft_config_print(&config, &text);
+  ck_assert_str_eq(text.data, whole_texts[_i]);
+  ft_text_free(&text);
+}
+END_TEST
+
+START_TEST(a_family_has_a_target) {
+  const struct ft_arch h200 = known_gpu("h200"), a10 = known_gpu("a10");
+  const struct ft_config mma = known_config(whole_texts[FT_FAMILY_MMA]);
+  const struct ft_config wgmma = known_config(whole_texts[FT_FAMILY_WGMMA]);
+  char target[16];
+  ft_config_target(&mma, &h200, target);
+  ck_assert_str_eq(target, "sm_90");
+  ft_config_target(&wgmma, &h200, target);
+  ck_assert_str_eq(target, "sm_90a");
+  ft_config_target(&mma, &a10, target);
+  ck_assert_str_eq(target, "sm_86");
+}
+END_TEST
+
+START_TEST(switches_may_be_left_out) {
+  const struct ft_config a =
+      known_config("wgmma block_m=64 block_n=80 stages=3 q_stages=1 ctas_per_sm=1");
+  struct ft_config b;
+  ck_assert_int_eq(
+      ft_config_parse(&b, "wgmma ctas_per_sm=1 q_stages=1 stages=3 block_n=80 block_m=64"), FT_OK);
+  ck_assert_int_eq(ft_config_compare(&a, &b), 0);
+  ck_assert(b.overlap_tiles == 0 && b.alternate == 0 && b.rescale_late == 0);
 }
 END_TEST
 
@@ -65,15 +126,22 @@ END_TEST
 /* What is wrong, after all knobs ("+") or instead of them, and what the message must name. */
 static const char *const bad_texts[][2] = {
     {"", "family ''"},
-    {"wgmma block_m=64", "'wgmma'"},
+    {"wmma block_m=64", "family 'wmma'"},
     {"mma", "'block_m' is missing"},
+    {"wgmma block_m=64", "'block_n' is missing"},
+    {"wgmma block_m=64 block_n=64 stages=2 ctas_per_sm=1", "'q_stages' is missing"},
+    {"wgmma warps=4", "config: wgmma has no knob 'warps'"},
+    {"wgmma colour=3", "allowed: block_m, block_n, stages, q_stages, overlap_tiles, alternate, "},
+    {"mma q_stages=1", "config: mma has no knob 'q_stages'"},
+    {"mma q_stages", "allowed: block_m, block_n, warps, stages, q_in_regs, overlap, draw_early, "
+                     "ctas_per_sm"},
     {"mma block_m=128 block_n=64 warps=4 stages=2 q_in_regs=0 overlap=1",
      "'ctas_per_sm' is missing"},
     {"+block_m=128", "'block_m' is given twice"},
-    {"+colour=3", "'colour=3'"},
-    {"+block=3", "'block=3'"},
-    {"+block_mm=3", "'block_mm=3'"},
-    {"+=3", "'=3'"},
+    {"+colour=3", "'colour'"},
+    {"+block=3", "'block'"},
+    {"+block_mm=3", "'block_mm'"},
+    {"+=3", "no knob ''"},
     {"+mma", "'mma'"},
     {"mma block_m", "'block_m'"},
     {"mma block_m=", "'block_m='"},
@@ -117,6 +185,9 @@ Suite *make_config_suite(void) {
   TCase *const tests = tcase_create("all");
   tcase_add_test(tests, knobs_are_listed_once);
   tcase_add_test(tests, every_knob_has_a_place_of_its_own);
+  tcase_add_loop_test(tests, a_family_names_its_own_knobs, 0, FT_FAMILY_COUNT);
+  tcase_add_test(tests, a_family_has_a_target);
+  tcase_add_test(tests, switches_may_be_left_out);
   tcase_add_test(tests, text_survives_a_round_trip);
   tcase_add_test(tests, words_come_in_any_order);
   tcase_add_loop_test(tests, bad_text_is_named, 0, sizeof bad_texts / sizeof bad_texts[0]);

@@ -84,6 +84,36 @@ START_TEST(values_reach_the_template) {
 }
 END_TEST
 
+/* The target, and the command to emit it again, which names the GPU as --gpu takes it. As long as
+ * no wgmma kernel is emitted, its config breaks a rule. */
+START_TEST(wgmma_has_a_target_of_its_own) {
+  const struct template_folder folder =
+      make_folder("$(config.family) $(config.q_stages) $(budget.d_panels) $(budget.launch_regs)\n"
+                  "$(sm) $(target)\n$(again)\n");
+  put(&folder, "catalogue.lua",
+      "return {{pass = 'forward', family = 'wgmma', template = 'main.cu.in'}}");
+  const char *const text = "wgmma block_m=128 block_n=64 stages=2 q_stages=2 overlap_tiles=0 "
+                           "alternate=0 rescale_late=0 ctas_per_sm=1";
+  struct ft_lua *const lua = opened(folder.path);
+  const struct ft_request request = parsed("bf16 d128 hq8 nq4096");
+  const struct ft_config config = known_config(text);
+  const struct ft_arch arch = known_gpu("h200");
+  struct ft_source source;
+  const int status = ft_emit(&source, lua, &request, &arch, &config);
+  ck_assert_msg(status == (wgmma_serves() ? FT_OK : FT_E_ARGUMENT), "%s", ft_detail());
+  if (status == FT_OK) {
+    ck_assert_str_eq(source.target, "sm_90a");
+    ck_assert_ptr_eq(strstr(source.text, "wgmma 2 2 168\n90 sm_90a\n"), source.text);
+    ck_assert_ptr_nonnull(strstr(source.text, " --gpu sm_90 --config 'wgmma "));
+    ft_source_free(&source);
+  } else {
+    ck_assert_ptr_nonnull(strstr(ft_detail(), "breaks rule family on h200"));
+  }
+  ft_lua_close(lua);
+  remove_folder(&folder);
+}
+END_TEST
+
 START_TEST(parts_are_named_with_their_digests) {
   struct ft_text text = FT_TEXT_INIT;
   ck_assert_int_eq(emit_template("$(parts_text)\n", &text), FT_OK);
@@ -322,6 +352,7 @@ Suite *make_emit_suite(void) {
   TCase *const tests = tcase_create("all");
   tcase_set_timeout(tests, 60);
   tcase_add_test(tests, values_reach_the_template);
+  tcase_add_test(tests, wgmma_has_a_target_of_its_own);
   tcase_add_test(tests, parts_are_named_with_their_digests);
   tcase_add_loop_test(tests, broken_template_is_located, 0, BROKEN);
   tcase_add_test(tests, state_survives_a_broken_template);

@@ -247,7 +247,7 @@ static void poison_and_check(const struct lab *lab) {
 
 START_TEST(launches_are_checked) {
   struct lab lab = open_lab();
-  void *params[] = {&lab.launch.params};
+  void *params[] = {&lab.launch.tiled.rest};
   const cu_function f = lab.module.function;
   const unsigned threads = (unsigned)lab.source.budget.threads;
   ck_assert_refused(driver.launch(f, 1, 2, 1, threads, 1, 1, 0, NULL, params, NULL), 1,
@@ -276,7 +276,7 @@ END_TEST
 START_TEST(a_fault_is_its_launchs_and_leaves_the_emulator_whole) {
   struct lab lab = open_lab();
   poison_and_check(&lab);
-  void *params[] = {&lab.launch.params};
+  void *params[] = {&lab.launch.tiled.rest};
   const unsigned threads = (unsigned)lab.source.budget.threads;
   const unsigned bytes = (unsigned)lab.source.budget.smem_bytes;
   /* What was told of the memory was for the launch before. */

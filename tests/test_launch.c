@@ -64,7 +64,7 @@ static void expect_bad(const fatune_arguments *bad, const char *name, const char
 
 START_TEST(good_arguments_become_params) {
   ck_assert_status(prepare(&good), FT_OK);
-  const struct ft_forward_params *const p = &launch.params;
+  const struct ft_forward_params *const p = &launch.tiled.rest;
   ck_assert_uint_eq(launch.grid, 3 * 2 * 8);
   ck_assert_uint_eq(p->q, 0x10000000);
   ck_assert_uint_eq(p->k, 0x20000000);
@@ -102,10 +102,10 @@ START_TEST(a_run_may_differ_from_its_request) {
   other.scale = 3;
   ck_assert_status(prepare(&other), FT_OK);
   ck_assert_uint_eq(launch.grid, 1);
-  ck_assert_int_eq(launch.params.nk, INT32_MAX);
-  ck_assert_int_eq(launch.params.q_stride.batch, 0); /* extents of 1 */
-  ck_assert_float_eq(launch.params.scale, 3);
-  ck_assert_uint_eq(launch.params.lse, 0);
+  ck_assert_int_eq(launch.tiled.rest.nk, INT32_MAX);
+  ck_assert_int_eq(launch.tiled.rest.q_stride.batch, 0); /* extents of 1 */
+  ck_assert_float_eq(launch.tiled.rest.scale, 3);
+  ck_assert_uint_eq(launch.tiled.rest.lse, 0);
 }
 END_TEST
 
@@ -115,7 +115,7 @@ START_TEST(strides_of_extents_of_one_are_ignored) {
   odd.q.stride_batch = odd.k.stride_batch = odd.v.stride_batch = 3;
   odd.o.stride_batch = -7;
   ck_assert_status(prepare(&odd), FT_OK);
-  ck_assert_int_eq(launch.params.o_stride.batch, 0);
+  ck_assert_int_eq(launch.tiled.rest.o_stride.batch, 0);
 }
 END_TEST
 
@@ -135,17 +135,17 @@ END_TEST
 START_TEST(the_causal_shift_follows_the_alignment) {
   request.causal = FT_CAUSAL_BOTTOM_RIGHT;
   ck_assert_status(prepare(&good), FT_OK);
-  ck_assert_int_eq(launch.params.causal_shift, 400);
+  ck_assert_int_eq(launch.tiled.rest.causal_shift, 400);
   request.causal = FT_CAUSAL_TOP_LEFT;
   ck_assert_status(prepare(&good), FT_OK);
-  ck_assert_int_eq(launch.params.causal_shift, 0);
+  ck_assert_int_eq(launch.tiled.rest.causal_shift, 0);
   request.causal = FT_CAUSAL_BOTTOM_RIGHT;
   fatune_arguments extreme = good;
   extreme.batch = extreme.heads_q = extreme.heads_kv = 1;
   extreme.seqlen_q = INT32_MAX;
   extreme.seqlen_k = 1;
   ck_assert_status(prepare(&extreme), FT_OK);
-  ck_assert_int_eq(launch.params.causal_shift, 1 - INT32_MAX);
+  ck_assert_int_eq(launch.tiled.rest.causal_shift, 1 - INT32_MAX);
 }
 END_TEST
 
@@ -154,13 +154,13 @@ START_TEST(sections_fill_half_of_l2) {
   const int64_t kv = 700 * (64 + 48) * 2;
   arch.l2_bytes = 2 * kv * 3 + 1; /* three kv heads, each of four query heads */
   ck_assert_status(prepare(&good), FT_OK);
-  ck_assert_int_eq(launch.params.section_heads, 12);
+  ck_assert_int_eq(launch.tiled.rest.section_heads, 12);
   arch.l2_bytes = 1; /* at least one group */
   ck_assert_status(prepare(&good), FT_OK);
-  ck_assert_int_eq(launch.params.section_heads, 4);
+  ck_assert_int_eq(launch.tiled.rest.section_heads, 4);
   arch.l2_bytes = INT64_MAX; /* at most all */
   ck_assert_status(prepare(&good), FT_OK);
-  ck_assert_int_eq(launch.params.section_heads, 16);
+  ck_assert_int_eq(launch.tiled.rest.section_heads, 16);
 }
 END_TEST
 
@@ -183,10 +183,10 @@ START_TEST(dropout_is_rounded_to_14_bits) {
     a.seed = UINT64_C(0x123456789abcdef0);
     a.offset = 7;
     ck_assert_status(prepare(&a), FT_OK);
-    ck_assert_uint_eq(launch.params.dropout_threshold, cases[i].threshold);
-    ck_assert_float_eq(launch.params.dropout_rescale, (float)cases[i].rescale);
-    ck_assert_uint_eq(launch.params.seed, UINT64_C(0x123456789abcdef0));
-    ck_assert_uint_eq(launch.params.offset, 7);
+    ck_assert_uint_eq(launch.tiled.rest.dropout_threshold, cases[i].threshold);
+    ck_assert_float_eq(launch.tiled.rest.dropout_rescale, (float)cases[i].rescale);
+    ck_assert_uint_eq(launch.tiled.rest.seed, UINT64_C(0x123456789abcdef0));
+    ck_assert_uint_eq(launch.tiled.rest.offset, 7);
   }
   BAD(dropout, -0.1f, "arguments.dropout is -0.1", "0 .. 1");
   BAD(dropout, 1.5f, "arguments.dropout is 1.5", "0 .. 1");
@@ -282,25 +282,25 @@ START_TEST(masks_must_fit) {
   ck_assert_detail("arguments.mask is NULL");
   good.mask = &mask;
   ck_assert_status(prepare(&good), FT_OK);
-  ck_assert_uint_eq(launch.params.mask_lists, 0x60000000);
-  ck_assert_uint_eq(launch.params.mask_blocks, 0x60001000);
-  ck_assert_int_eq(launch.params.mask_batch_lists, 24);
-  ck_assert_int_eq(launch.params.mask_head_lists, 3);
+  ck_assert_uint_eq(launch.tiled.rest.mask_lists, 0x60000000);
+  ck_assert_uint_eq(launch.tiled.rest.mask_blocks, 0x60001000);
+  ck_assert_int_eq(launch.tiled.rest.mask_batch_lists, 24);
+  ck_assert_int_eq(launch.tiled.rest.mask_head_lists, 3);
 
   struct fatune_mask other = mask;
   other.batch = 1;
   BAD(batch, 3, "arguments.mask is for a batch of 2", "allowed: 1, or 3");
   good.mask = &other;
   ck_assert_status(prepare(&good), FT_OK);
-  ck_assert_int_eq(launch.params.mask_batch_lists, 0);
-  ck_assert_int_eq(launch.params.mask_head_lists, 3);
+  ck_assert_int_eq(launch.tiled.rest.mask_batch_lists, 0);
+  ck_assert_int_eq(launch.tiled.rest.mask_head_lists, 3);
   other.heads = 1;
   ck_assert_status(prepare(&good), FT_OK);
-  ck_assert_int_eq(launch.params.mask_head_lists, 0);
+  ck_assert_int_eq(launch.tiled.rest.mask_head_lists, 0);
   other = mask;
   other.heads = 1;
   ck_assert_status(prepare(&good), FT_OK);
-  ck_assert_int_eq(launch.params.mask_batch_lists, 3);
+  ck_assert_int_eq(launch.tiled.rest.mask_batch_lists, 3);
 
 #define BAD_MASK(field, value, name)                                                               \
   other = mask;                                                                                    \

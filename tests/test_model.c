@@ -6,6 +6,7 @@
 
 #include "generator/space.h"
 #include "generator/status.h"
+#include "tests/generator_cases.h"
 #include "tuner/model.h"
 
 static const struct ft_arch big = {.name = "big",
@@ -41,6 +42,14 @@ static const struct ft_config config = {.family = FT_FAMILY_MMA,
                                         .warps = 4,
                                         .stages = 2,
                                         .ctas_per_sm = 2};
+static const struct ft_config hopper = {.family = FT_FAMILY_WGMMA,
+                                        .block_m = 128,
+                                        .block_n = 80,
+                                        .stages = 2,
+                                        .q_stages = 1,
+                                        .ctas_per_sm = 1};
+static const struct ft_config *const configs[] = {&config, &hopper};
+enum { CONFIGS = sizeof configs / sizeof configs[0] };
 
 static struct ft_request request_of(const char *text) {
   struct ft_request request;
@@ -48,21 +57,22 @@ static struct ft_request request_of(const char *text) {
   return request;
 }
 
-static double us_of(const char *text, const struct ft_arch *arch) {
+static double us_of(const char *text, const struct ft_arch *arch, const struct ft_config *of) {
   const struct ft_request request = request_of(text);
-  return ft_model(&request, arch, &config, 0, 0).us;
+  return ft_model(&request, arch, of, 0, 0).us;
 }
 
 START_TEST(more_work_takes_longer) {
-  const double base = us_of("forward bf16 d128 hq16 b2 nq4096", &big);
-  ck_assert_double_gt(us_of("forward bf16 d128 hq16 b4 nq4096", &big), base);
-  ck_assert_double_gt(us_of("forward bf16 d128 hq16 b2 nq8192", &big), base);
-  ck_assert_double_gt(us_of("forward bf16 d128 hq16 b2 nq4096 nk8192", &big), base);
-  ck_assert_double_gt(us_of("forward bf16 d256 hq16 b2 nq4096", &big), base);
-  ck_assert_double_gt(us_of("forward bf16 d128 hq16 b2 nq4096 dropout", &big), base);
-  ck_assert_double_lt(us_of("forward bf16 d128 hq16 b2 nq4096 causal", &big), base);
-  ck_assert_double_lt(us_of("forward bf16 d128 hq16 b2 nq4096 mask=128x128@0.25", &big), base);
-  ck_assert_double_gt(us_of("forward bf16 d128 hq16 b2 nq4096", &small), base);
+  const struct ft_config *const of = configs[_i];
+  const double base = us_of("forward bf16 d128 hq16 b2 nq4096", &big, of);
+  ck_assert_double_gt(us_of("forward bf16 d128 hq16 b4 nq4096", &big, of), base);
+  ck_assert_double_gt(us_of("forward bf16 d128 hq16 b2 nq8192", &big, of), base);
+  ck_assert_double_gt(us_of("forward bf16 d128 hq16 b2 nq4096 nk8192", &big, of), base);
+  ck_assert_double_gt(us_of("forward bf16 d256 hq16 b2 nq4096", &big, of), base);
+  ck_assert_double_gt(us_of("forward bf16 d128 hq16 b2 nq4096 dropout", &big, of), base);
+  ck_assert_double_lt(us_of("forward bf16 d128 hq16 b2 nq4096 causal", &big, of), base);
+  ck_assert_double_lt(us_of("forward bf16 d128 hq16 b2 nq4096 mask=128x128@0.25", &big, of), base);
+  ck_assert_double_gt(us_of("forward bf16 d128 hq16 b2 nq4096", &small, of), base);
 }
 END_TEST
 
@@ -79,15 +89,50 @@ END_TEST
 
 START_TEST(never_faster_than_a_resource) {
   const struct ft_request request = request_of("forward bf16 d128 hq16 b2 nq4096");
-  const struct ft_prediction p = ft_model(&request, &big, &config, 0, 0);
+  const struct ft_prediction p = ft_model(&request, &big, configs[_i], 0, 0);
   ck_assert_double_ge(p.us, p.mma_us);
   ck_assert_double_ge(p.us, p.exp_us);
   ck_assert_double_ge(p.us, p.issue_us);
   ck_assert_double_ge(p.us, p.smem_us);
+  ck_assert_double_ge(p.us, p.l2_us);
   ck_assert_double_ge(p.us, p.dram_us);
-  /* 4 n^2 d b h FLOP at 2048 per cycle, 132 multiprocessors, 1.98 GHz */
-  ck_assert_double_eq_tol(p.mma_us, 4.0 * 4096 * 4096 * 128 * 32 / (2048 * 132 * 1980.0),
+  /* 4 n^2 d b h FLOP at so many per cycle, 132 multiprocessors, 1.98 GHz */
+  static const double flops_per_clk[CONFIGS] = {2048, 4096};
+  const double steps = ceil(4096.0 / configs[_i]->block_n) * configs[_i]->block_n / 4096;
+  ck_assert_double_eq_tol(p.mma_us,
+                          steps * 4.0 * 4096 * 4096 * 128 * 32 / (flops_per_clk[_i] * 132 * 1980.0),
                           0.01 * p.mma_us);
+}
+END_TEST
+
+/* What each knob is for must show, or the search would find it by luck alone. */
+START_TEST(wgmma_knobs_have_their_effect) {
+  const char *const text = "forward bf16 d128 hq16 b32 nq512";
+  const double base = us_of(text, &big, &hopper);
+  struct ft_config other = hopper;
+  other.q_stages = 2;
+  const double with_q = us_of(text, &big, &other);
+  ck_assert_double_lt(with_q, base);
+  other.overlap_tiles = 1;
+  ck_assert_double_lt(us_of(text, &big, &other), with_q);
+  other = hopper;
+  other.rescale_late = 1;
+  ck_assert_double_lt(us_of(text, &big, &other), base);
+  other = hopper;
+  other.block_m = 64; /* K and V are read for half as many rows, and little is hidden */
+  ck_assert_double_gt(us_of(text, &big, &other), base);
+  const struct ft_request request = request_of(text);
+  ck_assert_double_gt(ft_model(&request, &big, &hopper, 0, 1000).us, base);
+  ck_assert_int_eq(ft_model(&request, &big, &hopper, 168, 0).occupancy, 1);
+}
+END_TEST
+
+START_TEST(wgmma_beats_mma_where_there_is_work) {
+  const char *const texts[] = {"forward bf16 d128 hq16 b2 nq4096",
+                               "forward bf16 d128 hq16 b2 nq4096 causal dropout",
+                               "forward bf16 d256 hq8 b2 nq4096 mask=128x80@0.3"};
+  for (int i = 0; i < 3; i++)
+    ck_assert_double_lt(1.3 * us_of(texts[i], &big, &hopper), us_of(texts[i], &big, &config));
 }
 END_TEST
 
@@ -127,14 +172,34 @@ START_TEST(finite_for_every_legal_config) {
 }
 END_TEST
 
+START_TEST(finite_for_every_legal_wgmma_config) {
+  const struct ft_request request = request_of(requests[_i]);
+  int count = 0;
+  seed_cases();
+  for (int round = 0; round < 3000; round++) {
+    const struct ft_config candidate = random_candidate_of(FT_FAMILY_WGMMA);
+    if (rule_broken(&request, &big, &candidate) != NULL) continue;
+    const struct ft_prediction p = ft_model(&request, &big, &candidate, 0, 0);
+    ck_assert_msg(isfinite(p.us) && p.us > 0 && p.waves > 0 && p.occupancy == 1,
+                  "%s: %g us, seed %llu", requests[_i], p.us, (unsigned long long)cases_seed);
+    count++;
+  }
+  ck_assert_int_ge(count, strstr(requests[_i], "mask=16x48") ? 0 : 1);
+}
+END_TEST
+
 Suite *make_model_suite(void) {
   Suite *suite = suite_create("model");
   TCase *tcase = tcase_create("model");
-  tcase_add_test(tcase, more_work_takes_longer);
+  tcase_add_loop_test(tcase, more_work_takes_longer, 0, CONFIGS);
   tcase_add_test(tcase, spills_and_registers_cost);
-  tcase_add_test(tcase, never_faster_than_a_resource);
+  tcase_add_loop_test(tcase, never_faster_than_a_resource, 0, CONFIGS);
+  tcase_add_test(tcase, wgmma_knobs_have_their_effect);
+  tcase_add_test(tcase, wgmma_beats_mma_where_there_is_work);
   tcase_add_test(tcase, a_wave_too_many_shows);
   tcase_add_loop_test(tcase, finite_for_every_legal_config, 0,
+                      sizeof requests / sizeof requests[0]);
+  tcase_add_loop_test(tcase, finite_for_every_legal_wgmma_config, 0,
                       sizeof requests / sizeof requests[0]);
   suite_add_tcase(suite, tcase);
   return suite;

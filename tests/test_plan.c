@@ -67,12 +67,16 @@ static fatune_arguments arguments_of(const fatune_request *r) {
   return a;
 }
 
+static const char *const family_configs[] = {
+    "mma block_m=128 block_n=64 warps=4 stages=2 ctas_per_sm=1",
+    "wgmma block_m=128 block_n=128 stages=2 q_stages=2 overlap_tiles=1 ctas_per_sm=1"};
+
 START_TEST(a_plan_launches_what_its_source_says) {
   fatune_session *const session = open_session(1);
   const fatune_request request = request_of("forward bf16 d128 hq8 hkv2 b3 nq1000 nk500 causal");
   fatune_plan *plan;
-  ck_assert_status(fatune_plan_make(&plan, session, &request), FATUNE_OK);
-  ck_assert_ptr_nonnull(strstr(fatune_plan_origin(plan), "default"));
+  ck_assert_status(fatune_plan_make_with(&plan, session, &request, family_configs[_i]), FATUNE_OK);
+  ck_assert_ptr_nonnull(strstr(fatune_plan_origin(plan), "given"));
   ck_assert_ptr_nonnull(strstr(fatune_plan_origin(plan), "compiled now"));
   ck_assert_ptr_nonnull(strstr(fatune_plan_source(plan), "fatune_kernel"));
   struct ft_config config;
@@ -86,7 +90,10 @@ START_TEST(a_plan_launches_what_its_source_says) {
   ck_assert_status(ft_session_enter(session), FT_OK);
   const int before = cuda.calls(NULL);
   ck_assert_status(fatune_plan_run(plan, &arguments, &stream), FATUNE_OK);
-  ck_assert_int_eq(cuda.calls(NULL), before + 1); /* the launch and nothing else */
+  /* The launch, and for wgmma the four tensor maps; nothing else. */
+  const bool tiled = config.family == FT_FAMILY_WGMMA;
+  ck_assert_int_eq(cuda.calls("cuTensorMapEncodeTiled"), tiled ? 4 : 0);
+  ck_assert_int_eq(cuda.calls(NULL), before + (tiled ? 5 : 1));
   ft_session_leave(session);
 
   struct ft_request inner;
@@ -95,15 +102,17 @@ START_TEST(a_plan_launches_what_its_source_says) {
   const struct fake_launch *const seen = cuda.last_launch();
   const unsigned tiles = (1000 + (unsigned)config.block_m - 1) / (unsigned)config.block_m;
   ck_assert_int_eq(seen->count, 1);
-  ck_assert_uint_eq(seen->grid[0], tiles * 3 * 8);
+  /* 4 twos of tiles for each of 24 heads are fewer than the 132 places of the GPU. */
+  ck_assert_uint_eq(seen->grid[0], tiled ? tiles / 2 * 3 * 8 : tiles * 3 * 8);
   ck_assert_uint_eq(seen->grid[1], 1);
-  ck_assert_uint_eq(seen->block[0], 32 * (unsigned)config.warps);
+  ck_assert_uint_eq(seen->block[0], (unsigned)budget.threads);
   ck_assert_uint_eq(seen->smem, (unsigned)budget.smem_bytes);
   ck_assert_ptr_eq(seen->stream, &stream);
   ck_assert_int_eq(cuda.setting(9), 100);
   ck_assert_int_eq(cuda.setting(8), budget.smem_bytes > 49152 ? budget.smem_bytes : -1);
   struct ft_forward_params params;
-  memcpy(&params, seen->params, sizeof params);
+  memcpy(&params, seen->params + (tiled ? offsetof(struct ft_tiled_forward_params, rest) : 0),
+         sizeof params);
   ck_assert_uint_eq(params.q, 0x1000);
   ck_assert_int_eq(params.nq, 1000);
   ck_assert_int_eq(params.group, 4);
@@ -412,7 +421,7 @@ Suite *make_plan_suite(void) {
   Suite *const suite = suite_create("plan");
   TCase *const tests = tcase_create("plan");
   tcase_add_checked_fixture(tests, set_up, tear_down);
-  tcase_add_test(tests, a_plan_launches_what_its_source_says);
+  tcase_add_loop_test(tests, a_plan_launches_what_its_source_says, 0, 2);
   tcase_add_test(tests, a_run_without_a_context_says_so);
   tcase_add_test(tests, a_warm_cache_needs_no_nvrtc);
   tcase_add_test(tests, a_refused_image_is_compiled_anew_once);

@@ -48,6 +48,43 @@ static const struct {
     {"flat-tile", "d64 nq4096", "h200", CONFIG(64, 144, 4, 1, 0, 0, 2)},
     {"thin-tile", "d64 nq4096", "h200", CONFIG(64, 16, 4, 2, 0, 0, 1)},
 #undef CONFIG
+#define CONFIG(m, n, s, q, o, a)                                                                   \
+  "wgmma block_m=" #m " block_n=" #n " stages=" #s " q_stages=" #q " overlap_tiles=" #o            \
+  " alternate=" #a " rescale_late=1 ctas_per_sm=1"
+    {"", "bf16 d128 nq4096", "h200", CONFIG(128, 128, 2, 2, 1, 0)},
+    {"", "bf16 d64 nq4096", "h100", CONFIG(192, 128, 2, 2, 1, 0)},
+    {"", "fp16 d256 nq4096", "h200", CONFIG(128, 80, 2, 1, 0, 1)},
+    {"", "d40 dv16 nq40", "h200", CONFIG(64, 256, 3, 2, 0, 0)},
+    {"", "d128 nq4096 mask=64x80", "h200", CONFIG(64, 80, 2, 1, 0, 0)},
+    {"family", "d128 nq4096", "a100", CONFIG(128, 128, 2, 2, 1, 0)},
+    {"family", "d128 nq4096", "b200", CONFIG(128, 128, 2, 2, 1, 0)},
+    {"knob-range", "d128 nq4096", "h200", CONFIG(0, 128, 2, 2, 1, 0)},
+    {"knob-range", "d128 nq4096", "h200", CONFIG(128, 2000000000, 2, 2, 1, 0)},
+    {"knob-range", "d128 nq4096", "h200", CONFIG(128, 128, 2, 0, 0, 0)},
+    {"knob-range", "d128 nq4096", "h200", CONFIG(128, 128, 2, 3, 0, 0)},
+    {"knob-range", "d128 nq4096", "h200", CONFIG(128, 128, 2, 2, 2, 0)},
+    {"knob-range", "d128 nq4096", "h200",
+     "wgmma block_m=128 block_n=64 stages=2 q_stages=1 ctas_per_sm=2"},
+    {"warpgroup-rows", "d64 nq4096", "h200", CONFIG(32, 128, 2, 1, 0, 0)},
+    {"warpgroup-rows", "d64 nq4096", "h200", CONFIG(96, 128, 2, 1, 0, 0)},
+    {"warpgroup-rows", "d64 nq4096", "h200", CONFIG(256, 64, 2, 1, 0, 0)},
+    {"block-n", "d64 nq4096", "h200", CONFIG(128, 72, 2, 1, 0, 0)},
+    {"wgmma-n", "d64 nq4096", "h200", CONFIG(128, 272, 2, 1, 0, 0)},
+    {"one-stage", "d64 nq4096", "h200", CONFIG(128, 128, 1, 1, 0, 0)},
+    {"overlap-tiles", "d64 nq4096", "h200", CONFIG(128, 128, 2, 1, 1, 0)},
+    {"alternate", "d64 nq4096", "h200", CONFIG(192, 64, 2, 2, 1, 1)},
+    {"alternate", "d64 nq4096", "h200", CONFIG(64, 64, 2, 2, 1, 1)},
+    {"mask-rows", "d128 nq4096 mask=64x128", "h200", CONFIG(128, 128, 2, 2, 1, 0)},
+    {"mask-cols", "d128 nq4096 mask=128x48", "h200", CONFIG(128, 64, 2, 2, 1, 0)},
+    {"smem-limit", "d128 nq4096", "h200", CONFIG(128, 176, 2, 2, 0, 0)},
+    {"smem-limit", "d256 nq4096", "h200", CONFIG(128, 96, 2, 1, 0, 0)},
+    {"smem-limit", "d64 dv256 nq4096", "h200", CONFIG(128, 96, 2, 2, 0, 0)},
+    {"consumer-registers", "d64 nq4096", "h200", CONFIG(192, 160, 2, 1, 0, 0)},
+    {"consumer-registers", "d128 nq4096", "h200", CONFIG(192, 112, 2, 1, 0, 0)},
+    {"consumer-registers", "d16 dv192 nq4096", "h200", CONFIG(64, 176, 2, 1, 0, 0)},
+    {"long-tile", "d128 nq64", "h200", CONFIG(128, 128, 2, 2, 1, 0)},
+    {"long-tile", "d64 nq96", "h200", CONFIG(192, 128, 2, 2, 1, 0)},
+#undef CONFIG
 };
 enum { CASES = sizeof cases / sizeof cases[0] };
 
@@ -56,7 +93,7 @@ START_TEST(rule_is_named) {
   const struct ft_config config = known_config(cases[_i].config);
   ck_assert_msg(ft_request_parse(&request, cases[_i].request) == FT_OK, "%s", ft_detail());
   const struct ft_arch arch = known_gpu(cases[_i].gpu);
-  const struct ft_rule *const broken = ft_rules_broken(&request, &arch, &config);
+  const struct ft_rule *const broken = rule_broken(&request, &arch, &config);
   ck_assert_msg(strcmp(broken ? broken->name : "", cases[_i].rule) == 0,
                 "%s on %s, %s: '%s' expected, '%s' found", cases[_i].request, cases[_i].gpu,
                 cases[_i].config, cases[_i].rule, broken ? broken->name : "");
@@ -79,15 +116,51 @@ END_TEST
 
 /* What a request may use its kernel class may use: lengths never make an emission illegal. */
 START_TEST(class_allows_what_its_requests_allow) {
+  int legal[FT_FAMILY_COUNT] = {0};
   seed_cases();
   const struct ft_arch arch = known_gpu("h200");
   for (int round = 0; round < 20000; ++round) {
     const struct ft_request request = random_request();
     const struct ft_request class = ft_request_kernel_class(&request);
     const struct ft_config config = random_candidate();
-    if (ft_rules_broken(&request, &arch, &config) != NULL) continue;
-    ck_assert_msg(ft_rules_broken(&class, &arch, &config) == NULL, "seed %llu",
+    if (rule_broken(&request, &arch, &config) != NULL) continue;
+    ck_assert_msg(rule_broken(&class, &arch, &config) == NULL, "seed %llu",
                   (unsigned long long)cases_seed);
+    ++legal[config.family];
+  }
+  for (int family = 0; family < FT_FAMILY_COUNT; ++family) ck_assert_int_gt(legal[family], 0);
+}
+END_TEST
+
+/* A rule for one family says nothing about the other's configs, whatever is in its knobs. */
+START_TEST(rules_keep_to_their_families) {
+  struct ft_request request;
+  ck_assert_int_eq(ft_request_parse(&request, "d64 nq4096"), FT_OK);
+  const struct ft_arch arch = known_gpu("h200");
+  struct ft_config mma = known_config("mma block_m=128 block_n=64 warps=4 stages=1 ctas_per_sm=1");
+  struct ft_config wgmma =
+      known_config("wgmma block_m=128 block_n=64 stages=2 q_stages=1 ctas_per_sm=1");
+  mma.alternate = mma.overlap_tiles = 1;
+  wgmma.draw_early = wgmma.q_in_regs = 1;
+  ck_assert_ptr_null(rule_broken(&request, &arch, &mma));
+  ck_assert_ptr_null(rule_broken(&request, &arch, &wgmma));
+}
+END_TEST
+
+/* The one switch in rules.c and the catalogue of templates say the same. */
+START_TEST(families_serve_what_has_a_template) {
+  static const char *const gpus[] = {"t4", "a100", "h100", "h200", "b200", "rtx5090"};
+  struct ft_request request;
+  struct ft_lua *lua;
+  const char *name;
+  ck_assert_int_eq(ft_request_parse(&request, "fp16 d64 nq4096"), FT_OK);
+  ck_assert_int_eq(ft_lua_open(&lua, NULL), FT_OK);
+  const bool wgmma = ft_lua_template(lua, "forward", "wgmma", &name) == FT_OK;
+  ft_lua_close(lua);
+  for (size_t i = 0; i < sizeof gpus / sizeof gpus[0]; ++i) {
+    const struct ft_arch arch = known_gpu(gpus[i]);
+    ck_assert(ft_family_serves(FT_FAMILY_MMA, &request, &arch));
+    ck_assert_int_eq(ft_family_serves(FT_FAMILY_WGMMA, &request, &arch), wgmma && arch.sm == 90);
   }
 }
 END_TEST
@@ -123,6 +196,8 @@ Suite *make_rules_suite(void) {
   tcase_add_loop_test(tests, rule_is_named, 0, CASES);
   tcase_add_test(tests, every_rule_has_name_reason_and_case);
   tcase_add_test(tests, class_allows_what_its_requests_allow);
+  tcase_add_test(tests, rules_keep_to_their_families);
+  tcase_add_test(tests, families_serve_what_has_a_template);
   tcase_add_test(tests, targets_serve_what_they_can);
   suite_add_tcase(suite, tests);
   return suite;

@@ -34,10 +34,16 @@ static int list_space(const struct ft_request *request, const struct ft_arch *ar
   return count;
 }
 
-static int product_of_values(void) {
+static int product_of_values(enum ft_family family) {
   int product = 1;
-  for (int i = 0; i < FT_KNOB_COUNT; ++i) product *= ft_knob(i)->value_count;
+  for (int i = 0; i < FT_KNOB_COUNT; ++i) product *= ft_knob(i)->values[family].count;
   return product;
+}
+
+/* Of all families that serve a request of random_request made forward fp16. */
+static int product_of_families(const struct ft_arch *arch) {
+  const bool wgmma = arch->sm == 90 && wgmma_serves();
+  return product_of_values(FT_FAMILY_MMA) + (wgmma ? product_of_values(FT_FAMILY_WGMMA) : 0);
 }
 
 START_TEST(default_comes_first_then_all_that_is_legal) {
@@ -68,32 +74,79 @@ START_TEST(default_comes_first_then_all_that_is_legal) {
       ++any;
     }
     ck_assert_int_eq(fine, count);
-    ck_assert_int_eq(any, product_of_values());
+    ck_assert_int_eq(any, product_of_families(&arch));
   }
 }
 END_TEST
+
+/* Legal configs of a family, whether it serves already or not. */
+static int count_legal(enum ft_family family, const struct ft_request *request,
+                       const struct ft_arch *arch) {
+  int count = 0;
+  for (int n = 0; n < product_of_values(family); ++n) {
+    struct ft_config config = {.family = family};
+    for (int i = 0, rest = n; i < FT_KNOB_COUNT; ++i) {
+      const struct ft_values values = ft_knob(i)->values[family];
+      ft_config_set(&config, i, values.list[rest % values.count]);
+      rest /= values.count;
+    }
+    count += rule_broken(request, arch, &config) == NULL;
+  }
+  return count;
+}
 
 START_TEST(ordinary_spaces_are_worth_a_full_search) {
   static struct ft_config legal[MAX_LEGAL];
   static const struct {
     const char *request, *gpu;
-    int least, most;
+    int mma_least, mma_most, wgmma_least, wgmma_most;
   } spaces[] = {
-      {"bf16 d128 nq4096 causal", "h200", 100, 400},
-      {"bf16 d128 nq4096", "a100", 100, 400},
-      {"bf16 d64 nq4096", "h200", 100, 500},
-      {"bf16 d64 nq4096", "l4", 100, 400},
-      {"bf16 d256 nq4096", "h200", 50, 400},
-      {"bf16 d128 nq1 nk4096", "h200", 100, 500},
-      {"fp16 d128 nq4096", "t4", 10, 400},
-      {"bf16 d128 nq4096 mask=128x128", "h200", 50, 400},
+      {"bf16 d128 nq4096 causal", "h200", 100, 400, 100, 400},
+      {"bf16 d128 nq4096", "a100", 100, 400, 0, 0},
+      {"bf16 d64 nq4096", "h200", 100, 500, 100, 600},
+      {"bf16 d64 nq4096", "l4", 100, 400, 0, 0},
+      {"bf16 d256 nq4096", "h200", 50, 400, 20, 400},
+      {"bf16 d128 nq1 nk4096", "h200", 100, 500, 50, 400},
+      {"fp16 d128 nq4096", "t4", 10, 400, 0, 0},
+      {"bf16 d128 nq4096 mask=128x128", "h200", 50, 400, 50, 400},
+      {"bf16 d128 nq4096 mask=16x128", "h200", 10, 400, 0, 0},
   };
   for (size_t i = 0; i < sizeof spaces / sizeof spaces[0]; ++i) {
     const struct ft_request request = parsed(spaces[i].request);
     const struct ft_arch arch = known_gpu(spaces[i].gpu);
-    const int count = list_space(&request, &arch, legal);
-    ck_assert_msg(count >= spaces[i].least && count <= spaces[i].most, "%s on %s: %d configs",
-                  spaces[i].request, spaces[i].gpu, count);
+    const int mma = count_legal(FT_FAMILY_MMA, &request, &arch);
+    const int wgmma = count_legal(FT_FAMILY_WGMMA, &request, &arch);
+    ck_assert_msg(mma >= spaces[i].mma_least && mma <= spaces[i].mma_most,
+                  "%s on %s: %d mma configs", spaces[i].request, spaces[i].gpu, mma);
+    ck_assert_msg(wgmma >= spaces[i].wgmma_least && wgmma <= spaces[i].wgmma_most,
+                  "%s on %s: %d wgmma configs", spaces[i].request, spaces[i].gpu, wgmma);
+    ck_assert_int_eq(list_space(&request, &arch, legal), mma + (wgmma_serves() ? wgmma : 0));
+  }
+}
+END_TEST
+
+/* wgmma wherever it has a legal config; under fine masks it has none. */
+START_TEST(defaults_are_of_the_best_family) {
+  static const struct {
+    const char *request, *gpu;
+    enum ft_family family;
+  } defaults[] = {
+      {"bf16 d128 nq4096 causal", "h200", FT_FAMILY_WGMMA},
+      {"fp16 d64 nq40", "h100", FT_FAMILY_WGMMA},
+      {"fp16 d256 nq4096 mask=64x96", "gh200", FT_FAMILY_WGMMA},
+      {"bf16 d128 nq4096 mask=16x128", "h200", FT_FAMILY_MMA},
+      {"bf16 d128 nq4096 mask=128x32", "h200", FT_FAMILY_MMA},
+      {"bf16 d128 nq4096", "a100", FT_FAMILY_MMA},
+      {"bf16 d128 nq4096", "b200", FT_FAMILY_MMA},
+  };
+  for (size_t i = 0; i < sizeof defaults / sizeof defaults[0]; ++i) {
+    const struct ft_request request = parsed(defaults[i].request);
+    const struct ft_arch arch = known_gpu(defaults[i].gpu);
+    const enum ft_family family = wgmma_serves() ? defaults[i].family : FT_FAMILY_MMA;
+    struct ft_config config;
+    ck_assert_int_eq(ft_default_config(&request, &arch, &config), FT_OK);
+    ck_assert_msg(config.family == family, "%s on %s: %s", defaults[i].request, defaults[i].gpu,
+                  ft_family_name(config.family));
   }
 }
 END_TEST
@@ -152,6 +205,7 @@ Suite *make_space_suite(void) {
   TCase *const tests = tcase_create("all");
   tcase_add_test(tests, default_comes_first_then_all_that_is_legal);
   tcase_add_test(tests, ordinary_spaces_are_worth_a_full_search);
+  tcase_add_test(tests, defaults_are_of_the_best_family);
   tcase_add_loop_test(tests, every_served_request_has_a_legal_default, 0, 7);
   tcase_add_test(tests, default_depends_on_limits_not_on_names);
   tcase_add_test(tests, unserved_requests_have_no_space);

@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "generator/rules.h"
 #include "generator/status.h"
 #include "tuner/known_trials.h"
 #include "tuner/problem.h"
@@ -88,17 +89,21 @@ static bool rig_recall(void *payload, const struct ft_config *config, struct ft_
 static int rig_load(void *payload, const struct ft_config *config, const struct ft_kernel *kernel,
                     void **out) {
   struct ft_gpu_rig *rig = payload;
-  struct loaded *loaded = calloc(1, sizeof *loaded);
+  /* Tensor maps are aligned to more than malloc promises. */
+  struct loaded *loaded = aligned_alloc(_Alignof(struct loaded), sizeof *loaded);
   *out = NULL;
   if (!loaded) return ft_fail(FT_E_MEMORY, "no memory for a candidate");
+  memset(loaded, 0, sizeof *loaded);
   loaded->rig = rig;
   loaded->budget = ft_budget_of(&rig->request, config, &rig->arch);
-  const struct ft_request small = ft_small_request(&rig->request);
+  const struct ft_request small = ft_small_request(&rig->request, &rig->arch);
   int status;
   FT_CHECK(ft_launch_prepare(&loaded->small, &small, config, &rig->arch,
                              ft_problem_arguments(rig->small)));
   FT_CHECK(ft_launch_prepare(&loaded->timed, &rig->request, config, &rig->arch,
                              ft_problem_arguments(rig->timed)));
+  FT_CHECK(ft_launch_map_tensors(&loaded->small, config, &rig->session->driver));
+  FT_CHECK(ft_launch_map_tensors(&loaded->timed, config, &rig->session->driver));
   FT_CHECK(ft_module_load(&loaded->module, rig->session, kernel));
   *out = loaded;
 done:
@@ -172,11 +177,19 @@ static enum ft_health rig_health(void *payload) {
 
 /* ---- open, close ---- */
 
-struct ft_request ft_small_request(const struct ft_request *request) {
+/* Blocks of wgmma kernels stay and take tile after tile: enough tiles that each comes to a second
+ * and some to a third. */
+static int64_t batch_of(const struct ft_request *small, const struct ft_arch *arch) {
+  enum { LARGEST_BLOCK_M = 192 };
+  const int64_t tiles = small->heads_q * (small->seqlen_q / LARGEST_BLOCK_M + 1);
+  const int64_t batch = 2 * arch->sm_count / tiles + 1;
+  return ft_family_serves(FT_FAMILY_WGMMA, small, arch) && batch > 2 ? batch : 2;
+}
+
+struct ft_request ft_small_request(const struct ft_request *request, const struct ft_arch *arch) {
   enum { LARGEST_BLOCK_M = 256 };
   const int group = request->heads_q / request->heads_kv;
   struct ft_request small = *request;
-  small.batch = 2;
   small.heads_kv = 2;
   small.heads_q = small.heads_kv * (group < 3 ? group : 3);
   small.seqlen_q = 2 * LARGEST_BLOCK_M + 17;
@@ -187,6 +200,7 @@ struct ft_request ft_small_request(const struct ft_request *request) {
     if (small.mask_rows > LARGEST_BLOCK_M) small.seqlen_q = 2 * small.mask_rows + 17;
     small.mask_density = 0.5;
   }
+  small.batch = batch_of(&small, arch);
   return small;
 }
 
@@ -197,7 +211,7 @@ static uint64_t clock_seed(void) {
 }
 
 static int make_problems(struct ft_gpu_rig *rig, uint64_t seed) {
-  const struct ft_problem_options small = {.request = ft_small_request(&rig->request),
+  const struct ft_problem_options small = {.request = ft_small_request(&rig->request, &rig->arch),
                                            .layout = FT_LAYOUT_PADDED,
                                            .seed = seed,
                                            .keep_host = true,

@@ -20,6 +20,6 @@ const struct ft_trial *ft_gpu_rig_stamp(const struct ft_gpu_rig *rig);
 
 /* The small problem each candidate must get right: all features of the request, odd lengths,
  * strides with gaps, several tiles of every block size. */
-struct ft_request ft_small_request(const struct ft_request *request);
+struct ft_request ft_small_request(const struct ft_request *request, const struct ft_arch *arch);
 
 #endif

@@ -5,8 +5,8 @@
  * the others hide behind it as far as there are other warps to run meanwhile. Steps come in waves
  * of resident blocks. The constants below were fitted to 800 timings of seven requests on an H200
  * (forward, mma); what is good there orders candidates elsewhere too, and order is all it is for.
- */
-#include "tuner/model.h"
+ * The wgmma family has a model of its own, model_wgmma.c. */
+#include "tuner/model_parts.h"
 
 #include <math.h>
 
@@ -30,8 +30,12 @@ struct step {
   double mma, exp, issue, smem, l2, fixed;
 };
 
-static double or_default(double value, double otherwise) {
+double ft_or_default(double value, double otherwise) {
   return value > 0 ? value : otherwise;
+}
+
+double ft_cycles_per_us(const struct ft_arch *arch) {
+  return ft_or_default(arch->clock_ghz, 1.5) * 1e3;
 }
 
 static struct step step_of(const struct ft_request *request, const struct ft_arch *arch,
@@ -40,7 +44,7 @@ static struct step step_of(const struct ft_request *request, const struct ft_arc
   const double m = config->block_m, n = config->block_n, warps = config->warps;
   const double rows = budget->warp_rows, d = budget->d_pad, dv = budget->dv_pad;
   struct step step = {0};
-  step.mma = 2 * m * n * (d + dv) / or_default(arch->mma_flops_per_clk, 1024);
+  step.mma = 2 * m * n * (d + dv) / ft_or_default(arch->mma_flops_per_clk, 1024);
   step.exp = m * n / EXP_PER_CLK;
 
   /* ldmatrix: every warp reads all of K and V, and its rows of Q where they are not in registers.
@@ -83,22 +87,17 @@ static double step_cycles(const struct step *step, double resident,
   return resident * (busiest + exposed) + step->fixed;
 }
 
-/* Steps of a block, over all blocks: mean and largest. */
-struct walk {
-  double mean, longest;
-};
-
-static struct walk walk_of(const struct ft_request *request, const struct ft_config *config) {
+struct ft_walk ft_walk_of(const struct ft_request *request, const struct ft_config *config) {
   enum { SAMPLES = 512 }; /* of the query tiles; more would only smooth */
   const double all = ceil((double)request->seqlen_k / config->block_n);
   const double density = request->mask_rows > 0 ? request->mask_density : 1;
-  if (request->causal == FT_CAUSAL_NONE) return (struct walk){all * density, all * density};
+  if (request->causal == FT_CAUSAL_NONE) return (struct ft_walk){all * density, all * density};
 
   const int64_t tiles = (request->seqlen_q + config->block_m - 1) / config->block_m;
   const int64_t shift =
       request->causal == FT_CAUSAL_BOTTOM_RIGHT ? request->seqlen_k - request->seqlen_q : 0;
   const int64_t samples = tiles < SAMPLES ? tiles : SAMPLES;
-  struct walk walk = {0};
+  struct ft_walk walk = {0};
   for (int64_t sample = 0; sample < samples; sample++) {
     const int64_t tile = samples == tiles ? sample : (2 * sample + 1) * tiles / (2 * samples);
     const int64_t rows_end = (tile + 1) * config->block_m;
@@ -111,29 +110,34 @@ static struct walk walk_of(const struct ft_request *request, const struct ft_con
   return walk;
 }
 
-/* Q, K, V read and O, LSE written once. */
-static double compulsory_bytes(const struct ft_request *request) {
+double ft_tile_count(const struct ft_request *request, const struct ft_config *config) {
+  return (double)request->batch * request->heads_q *
+         ceil((double)request->seqlen_q / config->block_m);
+}
+
+double ft_compulsory_us(const struct ft_request *request, const struct ft_arch *arch) {
   const double queries = (double)request->batch * request->heads_q * (double)request->seqlen_q;
   const double keys = (double)request->batch * request->heads_kv * (double)request->seqlen_k;
   const double element = ft_dtype_bytes(request->dtype);
-  return (queries + keys) * (request->head_dim + request->head_dim_v) * element + queries * 4;
+  const double bytes =
+      (queries + keys) * (request->head_dim + request->head_dim_v) * element + queries * 4;
+  return bytes / (ft_or_default(arch->dram_gbs, 500) * 1e3);
 }
 
-struct ft_prediction ft_model(const struct ft_request *request, const struct ft_arch *arch,
-                              const struct ft_config *config, int registers, int spill_bytes) {
+static struct ft_prediction model_mma(const struct ft_request *request, const struct ft_arch *arch,
+                                      const struct ft_config *config, int registers,
+                                      int spill_bytes) {
   const struct ft_budget budget = ft_budget_of(request, config, arch);
-  const int assumed = registers > 0                              ? registers
-                      : budget.regs_estimate < budget.regs_limit ? budget.regs_estimate
-                                                                 : budget.regs_limit;
+  const int assumed = registers > 0 ? registers : ft_budget_registers(&budget);
   struct ft_prediction prediction = {.occupancy = ft_budget_occupancy(&budget, arch, assumed)};
   const double resident = fmax(1, prediction.occupancy);
   const double sms = fmax(1, arch->sm_count);
   const struct step step = step_of(request, arch, config, &budget, spill_bytes);
-  const struct walk walk = walk_of(request, config);
+  const struct ft_walk walk = ft_walk_of(request, config);
 
   const double blocks =
       (double)request->batch * request->heads_q * ceil((double)request->seqlen_q / config->block_m);
-  const double cycles_per_us = or_default(arch->clock_ghz, 1.5) * 1e3;
+  const double cycles_per_us = ft_cycles_per_us(arch);
   const double steps_per_sm = blocks * walk.mean / sms;
   prediction.waves = blocks / (sms * resident);
   prediction.mma_us = steps_per_sm * step.mma / cycles_per_us;
@@ -141,7 +145,7 @@ struct ft_prediction ft_model(const struct ft_request *request, const struct ft_
   prediction.issue_us = steps_per_sm * step.issue / cycles_per_us;
   prediction.smem_us = steps_per_sm * step.smem / cycles_per_us;
   prediction.l2_us = steps_per_sm * step.l2 / cycles_per_us;
-  prediction.dram_us = compulsory_bytes(request) / (or_default(arch->dram_gbs, 500) * 1e3);
+  prediction.dram_us = ft_compulsory_us(request, arch);
 
   /* Full waves at full occupancy, then what is left, spread evenly. Blocks of unequal length run
    * longest first, so a wave's end is ragged by one block at most: no rounding up, but never less
@@ -161,4 +165,10 @@ struct ft_prediction ft_model(const struct ft_request *request, const struct ft_
   }
   prediction.us = fmax(cycles / cycles_per_us, prediction.dram_us);
   return prediction;
+}
+
+struct ft_prediction ft_model(const struct ft_request *request, const struct ft_arch *arch,
+                              const struct ft_config *config, int registers, int spill_bytes) {
+  if (config->family == FT_FAMILY_WGMMA) return ft_model_wgmma(request, arch, config, spill_bytes);
+  return model_mma(request, arch, config, registers, spill_bytes);
 }

@@ -2,7 +2,7 @@
 // request  forward bf16 d128 causal
 // config   mma block_m=128 block_n=32 warps=8 stages=2 q_in_regs=0 overlap=0 draw_early=0 ctas_per_sm=1
 // budget   65536 bytes of shared memory, 256 threads, about 120 of 255 registers
-// parts    mma_forward.cu.in 036e9314, parts/ptx_mma.cu.in 22856ef3, parts/params.cu.in 4c502bea, parts/copy_tile.cu.in d12fa49f, parts/softmax.cu.in 04ccf7ac, parts/mma_tile.cu.in ea84e444, parts/keys.cu.in d69dbfdb, parts/epilogue_mma.cu.in 3161710f, parts/mma_loop_staged.cu.in 017c921d
+// parts    mma_forward.cu.in 036e9314, parts/ptx_mma.cu.in 22856ef3, parts/params.cu.in 4c502bea, parts/copy_tile.cu.in d12fa49f, parts/softmax.cu.in d299fa8e, parts/quad.cu.in fa233452, parts/mma_tile.cu.in ea84e444, parts/keys.cu.in 309d5cd5, parts/epilogue_mma.cu.in 3161710f, parts/mma_loop_staged.cu.in 017c921d
 // again    fatune emit 'forward bf16 d128 nq1 causal' --gpu sm_90 --config 'mma block_m=128 block_n=32 warps=8 stages=2 q_in_regs=0 overlap=0 draw_early=0 ctas_per_sm=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691): a block owns
@@ -205,6 +205,7 @@ __device__ __forceinline__ void copy_tile(unsigned to, const element *from, int 
 // In base 2: p = 2^(s scale_log2 - max scale_log2), one FFMA and one MUFU per element. row_max holds the
 // raw maximum over the quad of lanes that shares a row, row_sum this lane's part of the sum.
 
+// ---- rows over the quad of lanes that share them -----------------------------------------------------
 #define MINUS_INFINITY __int_as_float(0xff800000)
 
 __device__ __forceinline__ float quad_max(float x) {
@@ -220,10 +221,11 @@ __device__ __forceinline__ float quad_sum(float x) {
 // A row that has seen no key yet has maximum -inf; 0 stands in for it, so that 2^(-inf - 0) = 0, not NaN.
 __device__ __forceinline__ float finite_max(float x) { return x == MINUS_INFINITY ? 0.f : x; }
 
-// New maxima. O and row_sum are rescaled to them only when a maximum of the warp has moved by more than
-// RESCALE_LIMIT: until then p may exceed 1, up to 2^RESCALE_LIMIT, which costs no precision in either type.
+// O and the sums are rescaled to new maxima only when a maximum of the warp has moved by more than this: until then
+// p may exceed 1, up to 2^RESCALE_LIMIT, which costs no precision in either type.
 constexpr float RESCALE_LIMIT = 8.f;
 
+// New maxima, and O and row_sum rescaled to them where one has moved far enough.
 __device__ __forceinline__ void update_max(float (&rO)[M_TILES][O_TILES][4], float (&row_max)[M_TILES][2],
                                            float (&row_sum)[M_TILES][2],
                                            const float (&rS)[M_TILES][N_TILES][4], float scale_log2) {
@@ -373,6 +375,16 @@ struct Tile {
   int q0;                    // first query row
 };
 
+// Tile `turn` of a (batch, head) pair; turn 0 has the most keys.
+__device__ __forceinline__ Tile tile_at(const ForwardParams &params, unsigned batch_head, int turn) {
+  Tile tile;
+  tile.batch = batch_head / params.heads_q;
+  tile.head = batch_head % params.heads_q;
+  tile.kv_head = tile.head / params.group;
+  tile.q0 = (params.q_tiles - 1 - turn) * BLOCK_M;  // the last rows see the most keys
+  return tile;
+}
+
 // Blocks start in the order of their number. A section of (batch, head) pairs, small enough for its K and V
 // to stay in L2, runs together; inside it the tiles with the most keys start first.
 __device__ __forceinline__ Tile find_tile(const ForwardParams &params) {
@@ -381,14 +393,7 @@ __device__ __forceinline__ Tile find_tile(const ForwardParams &params) {
   const unsigned first_head = section * params.section_heads;
   const unsigned heads = min(unsigned(params.section_heads), params.batch * params.heads_q - first_head);
   const unsigned rest = blockIdx.x - section * section_blocks;
-  const unsigned batch_head = first_head + rest % heads;
-  const int turn = rest / heads;
-  Tile tile;
-  tile.batch = batch_head / params.heads_q;
-  tile.head = batch_head % params.heads_q;
-  tile.kv_head = tile.head / params.group;
-  tile.q0 = (params.q_tiles - 1 - turn) * BLOCK_M;  // the last rows see the most keys
-  return tile;
+  return tile_at(params, first_head + rest % heads, rest / heads);
 }
 
 // Keys [0, limit) are visible to row i.

@@ -1,0 +1,28 @@
+/* model_parts.h: what the models of the families share.
+ * in -> out: request + config -> steps of a tile, bytes; a family's model -> struct ft_prediction.
+ */
+#ifndef TUNER_MODEL_PARTS_H
+#define TUNER_MODEL_PARTS_H
+
+#include "tuner/model.h"
+
+/* Steps of a query tile, over all tiles: mean and largest. */
+struct ft_walk {
+  double mean, longest;
+};
+struct ft_walk ft_walk_of(const struct ft_request *request, const struct ft_config *config);
+
+/* Tiles of all heads and batches. */
+double ft_tile_count(const struct ft_request *request, const struct ft_config *config);
+
+/* Q, K, V read and O, LSE written once: microseconds. */
+double ft_compulsory_us(const struct ft_request *request, const struct ft_arch *arch);
+
+/* For arithmetic where a GPU's row lacks a figure. */
+double ft_or_default(double value, double otherwise);
+double ft_cycles_per_us(const struct ft_arch *arch);
+
+struct ft_prediction ft_model_wgmma(const struct ft_request *request, const struct ft_arch *arch,
+                                    const struct ft_config *config, int spill_bytes);
+
+#endif
