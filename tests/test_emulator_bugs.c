@@ -24,6 +24,7 @@
 #define PRODUCTS  "parts/mma_tile.cu.in"
 #define KEYS      "parts/keys.cu.in"
 #define SOFTMAX   "parts/softmax.cu.in"
+#define QUAD      "parts/quad.cu.in"
 #define EPILOGUE  "parts/epilogue_mma.cu.in"
 #define LOOP_WAIT "      wait_copies<STAGES - 2>();\n"
 
@@ -181,13 +182,13 @@ static const struct bug bugs[] = {
      .at = {PRODUCTS, "ldmatrix_x4(rK, "},
      .words = {"reads shared memory at offset ", "which was never written"}},
     {.name = "lane that misses a shuffle",
-     .file = SOFTMAX,
+     .file = QUAD,
      .piece = "  x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));",
      .other = "  if (threadIdx.x % 32 != 5) x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));",
-     .at = {SOFTMAX, "x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1))"},
+     .at = {QUAD, "x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1))"},
      .from = {LOOP, "update_max(rO, "},
      .words = {"__shfl_xor_sync is for the whole warp, but lane 5 is at __shfl_xor_sync in line ",
-               SOFTMAX}},
+               QUAD}},
     {.name = "early return of one lane",
      .file = MAIN,
      .piece = "  finish(params, tile,",

@@ -99,13 +99,16 @@ START_TEST(every_line_keeps_its_number_and_ptx_goes) {
     struct ft_text text = FT_TEXT_INIT;
     ck_assert_ok(ft_emulator_text(&source, &text));
     char heading[256];
-    snprintf(heading, sizeof heading, "#define FE_SM %s\n#define FE_BF16 %d\n", source.target + 3,
-             source.dtype == FT_BF16);
+    snprintf(heading, sizeof heading, "#define FE_SM %ld\n#define FE_BF16 %d\n",
+             strtol(source.target + 3, NULL, 10), source.dtype == FT_BF16);
     ck_assert_int_eq(strncmp(text.data, heading, strlen(heading)), 0);
     ck_assert_ptr_null(strstr(text.data, "asm"));
-    const char *const header = strstr(text.data, "#include \"ptx_mma.h\"\n");
+    const char *const include = source.config.family == FT_FAMILY_MMA
+                                    ? "#include \"ptx_mma.h\"\n"
+                                    : "#include \"ptx_wgmma.h\"\n";
+    const char *const header = strstr(text.data, include);
     ck_assert_ptr_nonnull(header);
-    ck_assert_ptr_null(strstr(header + 1, "#include \"ptx_mma.h\"\n"));
+    ck_assert_ptr_null(strstr(header + 1, include));
 
     int found[4096] = {0};
     read_back(&source, text.data, found);

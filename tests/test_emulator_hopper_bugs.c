@@ -289,6 +289,21 @@ static const struct bug bugs[] = {
      .at = "rP[i / 4][i % 4] = pack",
      .words = {"reads an accumulator of a wgmma that is under way", NULL},
      .plain = true},
+    {.name = "wait for the first product one group too short",
+     .piece = "  wgmma_wait<0>();\n  hold(rS);\n",
+     .other = "  if (t == 0) wgmma_wait<0>();\n  wgmma_wait<1>();\n  hold(rS);\n",
+     .at = "rP[i / 4][i % 4] = pack",
+     .words = {"reads an accumulator of a wgmma that is under way", NULL},
+     .plain = true},
+    {.name = "tile written one wait too soon",
+     .piece = GIVE_BACK,
+     .other = "  wgmma_wait<1>();\n"
+              "  if (t > 0 && first) mbarrier_arrive(empty + 8 * ((t - 1) % 2));\n"
+              "  if (t == 4 && first) store_shared_4(tile, 0);\n",
+     .at = "store_shared_4(tile",
+     .words =
+         {"writes shared memory at offset 17408, which the wgmma of warpgroup 1 reads in line ",
+          "no wait for that orders the two (race)"}},
     {.name = "missing wait for the last product",
      .piece = "wgmma_wait<0>();\nfor",
      .other = "\nfor",
@@ -357,6 +372,21 @@ static const struct bug bugs[] = {
      .other = "if (first) async_proxy_fence();\nbarrier_sync(1 + me, 128);\n",
      .at = "tma_store(maps",
      .words = {"by the asynchronous proxy, shared memory at offset ", NULL}},
+    {.name = "written behind the proxy fence",
+     .piece = STORING,
+     .other = "async_proxy_fence();\nif (thread == 140) store_shared_4(q + 12 * 128 + 4 * 16, 0);\n"
+              "barrier_sync(1 + me, 128);\n",
+     .at = "tma_store(maps",
+     .words = {"shared memory at offset 2624, which warp 4, lane 12 writes by an ordinary store",
+               "no fence.proxy.async is between the two"}},
+    {.name = "written by an ordinary store before a load",
+     .piece = EXPECT,
+     .other = EXPECT "store_shared_4(y + t % 2 * 8192, 0);\n",
+     .at = LOAD,
+     .words =
+         {"writes, by the asynchronous proxy, shared memory at offset 17408, which warp 0, lane "
+          "0 writes by an ordinary store",
+          NULL}},
     {.name = "missing barrier before the store",
      .piece = STORING,
      .other = "async_proxy_fence();\n\n",

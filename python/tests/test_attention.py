@@ -18,7 +18,8 @@ class Launch(ctypes.Structure):
 
     _fields_ = [("count", ctypes.c_int), ("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3),
                 ("smem", ctypes.c_uint), ("stream", ctypes.c_void_p),
-                ("words", ctypes.c_uint64 * 64)]
+                ("maps", ctypes.c_uint64 * 64),  # four tensor maps: the GPU is a Hopper
+                ("words", ctypes.c_uint64 * 32)]
 
 
 def bf16(*shape, **more):
