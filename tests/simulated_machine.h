@@ -15,7 +15,7 @@
 
 /* ---- the simulated machine ---- */
 
-enum fate { RUNS, WRONG, SPILLS, NO_COMPILE, NO_LOAD, FAULTS, HANGS, SAME_IMAGE };
+enum fate { RUNS, WRONG, SPILLS, NO_COMPILE, NO_LOAD, FAULTS, HANGS, SAME_IMAGE, SERIAL };
 enum { MOST = 2000 };
 
 struct simulated {
@@ -54,6 +54,11 @@ static int simulated_compile(void *payload, const struct ft_config *config,
   kernel->smem_bytes = 1000 * (1 + index % 5);
   kernel->threads = 128;
   kernel->spill_bytes = machine->fates[index] == SPILLS ? 80 : 0;
+  if (machine->fates[index] == SERIAL)
+    kernel->log = strdup("ptxas info    : (C7519) warpgroup.arrive is injected in around line 9\n"
+                         "ptxas info    : (C7512) Potential Performance Loss: wgmma.mma_async "
+                         "instructions are serialized due to insufficient register resources in "
+                         "the function 'fatune_kernel'\n");
   const int name = machine->fates[index] == SAME_IMAGE ? index - 1 : index;
   if (name != index) kernel->smem_bytes = 1000 * (1 + name % 5);
   kernel->image_digest = ft_digest_of(&name, sizeof name);

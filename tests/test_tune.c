@@ -210,6 +210,22 @@ START_TEST(an_equal_image_is_not_measured_twice) {
 }
 END_TEST
 
+/* What ptxas says of a kernel outlasts the compile, and a remark that costs nothing is none. */
+START_TEST(serialised_products_are_not_measured) {
+  struct setting *s = setting_make(FT_EFFORT_QUICK);
+  const struct ft_trial *row = NULL;
+  s->machine->fates[3] = SERIAL;
+  ck_assert_int_eq(search(s), FT_OK);
+  ck_assert_int_eq(rows_of(s, 3, &row), 1);
+  ck_assert_int_eq(row->outcome, FT_OUTCOME_REJECTED);
+  ck_assert_str_eq(row->reason, "ptxas: (C7512) Potential Performance Loss: wgmma.mma_async "
+                                "instructions are serialized due to insufficient register "
+                                "resources");
+  ck_assert_int_eq(s->machine->measures, s->candidates.count - 1);
+  setting_free(s);
+}
+END_TEST
+
 START_TEST(effort_decides_how_many) {
   struct setting *quick = setting_make(FT_EFFORT_QUICK), *normal = setting_make(FT_EFFORT_NORMAL);
   ck_assert_int_eq(quick->candidates.count, 13);
@@ -355,6 +371,7 @@ Suite *make_tune_suite(void) {
   tcase_add_loop_test(tcase, a_lost_gpu_is_recorded, 0, 2);
   tcase_add_loop_test(tcase, the_second_run_measures_nothing, 0, 2);
   tcase_add_test(tcase, an_equal_image_is_not_measured_twice);
+  tcase_add_test(tcase, serialised_products_are_not_measured);
   tcase_add_test(tcase, effort_decides_how_many);
   tcase_add_test(tcase, a_missing_compiler_ends_the_search);
   tcase_add_test(tcase, nothing_that_runs_is_said);

@@ -41,12 +41,7 @@ static void fill_trial(const struct prediction *prediction, const struct ft_cand
   }
   const struct ft_kernel *kernel = &compiled->kernel;
   ft_trial_set_kernel(trial, kernel);
-  if (kernel->spill_bytes > FT_SPILL_TOLERATED && !candidate->is_default) {
-    char reason[64];
-    snprintf(reason, sizeof reason, "%d bytes of local memory per thread", kernel->spill_bytes);
-    ft_trial_end(trial, FT_OUTCOME_SPILLED, reason);
-    return;
-  }
+  if (ft_trial_ruled_out(trial, candidate, kernel)) return;
   trial->median_us = ft_model(prediction->request, prediction->arch, &candidate->config,
                               kernel->registers, kernel->spill_bytes)
                          .us;

@@ -49,6 +49,38 @@ bool ft_compile_is_candidates(int status) {
   return status == FT_E_COMPILE || status == FT_E_ARGUMENT || status == FT_E_UNSUPPORTED;
 }
 
+/* From "(C7512) Potential Performance Loss: wgmma.mma_async instructions are serialized due to ...
+ * in the function 'fatune_kernel'": what is said, without the function. NULL when nothing is. */
+static const char *find_complaint(const char *log, int *length) {
+  for (const char *line = log; line && (line = strstr(line, "(C75"));) {
+    const int whole = (int)strcspn(line, "\n");
+    const char *const serial = strstr(line, "serialized"), *const ignored = strstr(line, "ignored");
+    const bool matters = (serial && serial < line + whole) || (ignored && ignored < line + whole);
+    const char *const end = strstr(line, " in the function");
+    *length = end && end < line + whole ? (int)(end - line) : whole;
+    if (matters) return line;
+    line += whole;
+  }
+  return NULL;
+}
+
+bool ft_trial_ruled_out(struct ft_trial *trial, const struct ft_candidate *candidate,
+                        const struct ft_kernel *kernel) {
+  char reason[sizeof trial->reason];
+  int length;
+  if (candidate->is_default) return false;
+  if (kernel->spill_bytes > FT_SPILL_TOLERATED) {
+    snprintf(reason, sizeof reason, "%d bytes of local memory per thread", kernel->spill_bytes);
+    ft_trial_end(trial, FT_OUTCOME_SPILLED, reason);
+    return true;
+  }
+  const char *const complaint = find_complaint(kernel->log, &length);
+  if (!complaint) return false;
+  snprintf(reason, sizeof reason, "ptxas: %.*s", length, complaint);
+  ft_trial_end(trial, FT_OUTCOME_REJECTED, reason);
+  return true;
+}
+
 /* A call on the GPU failed: the candidate's outcome, and FT_E_DEVICE when the GPU went with it. */
 static int device_failure(const struct ft_rig *rig, struct ft_trial *trial) {
   char reason[sizeof trial->reason], config[256];
@@ -92,14 +124,7 @@ int ft_trial_run(const struct ft_trial_run *run, const struct ft_candidate *cand
     return FT_OK;
   }
   ft_trial_set_kernel(trial, &compiled->kernel);
-  /* The default is measured come what may: it is what the others are compared with. */
-  if (compiled->kernel.spill_bytes > FT_SPILL_TOLERATED && !candidate->is_default) {
-    char reason[64];
-    snprintf(reason, sizeof reason, "%d bytes of local memory per thread",
-             compiled->kernel.spill_bytes);
-    ft_trial_end(trial, FT_OUTCOME_SPILLED, reason);
-    return FT_OK;
-  }
+  if (ft_trial_ruled_out(trial, candidate, &compiled->kernel)) return FT_OK;
   if (rig->load(rig->payload, &candidate->config, &compiled->kernel, loaded) != FT_OK) {
     *loaded = NULL;
     return device_failure(rig, trial);

@@ -28,6 +28,12 @@ void ft_trial_begin(struct ft_trial *trial, const struct ft_trial *stamp,
                     const struct ft_candidate *candidate);
 void ft_trial_end(struct ft_trial *trial, enum ft_outcome outcome, const char *reason);
 
+/* Whether what the compiler made is not worth timing: it spills more than FT_SPILL_TOLERATED bytes,
+ * or ptxas says (C75xx) that wgmma runs one by one or that setmaxnreg is ignored. Ends the trial
+ * then. The default is timed come what may: it is what the others are compared with. */
+bool ft_trial_ruled_out(struct ft_trial *trial, const struct ft_candidate *candidate,
+                        const struct ft_kernel *kernel);
+
 /* Figures of the compiled kernel and of a timing. */
 void ft_trial_set_kernel(struct ft_trial *trial, const struct ft_kernel *kernel);
 void ft_trial_set_timing(struct ft_trial *trial, const struct ft_timing *timing);
