@@ -2,7 +2,7 @@
 // request  forward fp16 d64 dv40 causal dropout mask=128x128
 // config   wgmma block_m=64 block_n=128 stages=3 q_stages=1 overlap_tiles=0 alternate=0 rescale_late=0 ctas_per_sm=1
 // budget   107520 bytes of shared memory, 256 threads, about 152 of 240 registers
-// parts    wgmma_forward.cu.in 911c4f01, parts/ptx_wgmma.cu.in 3c5a4431, parts/params.cu.in 4c502bea, parts/tiled_params.cu.in 88143768, parts/quad.cu.in fa233452, parts/dropout.cu.in b99c29d6, parts/keys.cu.in 309d5cd5, parts/pipeline.cu.in 8c45c7e8, parts/producer.cu.in 9f2a4e15, parts/wgmma_softmax.cu.in 3d46d248, parts/consumer.cu.in 2edf7202, parts/consume_each.cu.in 33301183
+// parts    wgmma_forward.cu.in 911c4f01, parts/ptx_wgmma.cu.in 3c5a4431, parts/params.cu.in 4c502bea, parts/tiled_params.cu.in 88143768, parts/quad.cu.in fa233452, parts/dropout.cu.in b99c29d6, parts/keys.cu.in 309d5cd5, parts/pipeline.cu.in 8c45c7e8, parts/producer.cu.in 9f2a4e15, parts/wgmma_softmax.cu.in 7d1eb3ed, parts/consumer.cu.in 77384f42, parts/consume_each.cu.in 33301183
 // again    fatune emit 'forward fp16 d64 dv40 nq1 causal dropout mask=128x128' --gpu sm_90 --config 'wgmma block_m=64 block_n=128 stages=3 q_stages=1 overlap_tiles=0 alternate=0 rescale_late=0 ctas_per_sm=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691) on Hopper. One block per
@@ -642,6 +642,8 @@ __device__ __forceinline__ void store_tiles(const TiledForwardParams &params, un
 
 // New maxima, and by how much O and the sums shrink. Nothing changes until a maximum of the warp has moved by more than
 // RESCALE_LIMIT: until then p may exceed 1, up to 2^RESCALE_LIMIT, which costs no precision in either type.
+// MASKED: a row may have seen no key yet.
+template <bool MASKED>
 __device__ __forceinline__ bool move_maxima(float (&shrink)[2], float (&row_max)[2], float (&row_sum)[2],
                                             const float (&rS)[N_TILES][4], float scale_log2) {
   float new_max[2];
@@ -658,7 +660,7 @@ __device__ __forceinline__ bool move_maxima(float (&shrink)[2], float (&row_max)
   }
   #pragma unroll
   for (int h = 0; h < 2; ++h) {
-    shrink[h] = ex2((row_max[h] - finite_max(new_max[h])) * scale_log2);
+    shrink[h] = ex2((row_max[h] - (MASKED ? finite_max(new_max[h]) : new_max[h])) * scale_log2);
     row_max[h] = new_max[h];
     row_sum[h] *= shrink[h];
   }
@@ -666,9 +668,11 @@ __device__ __forceinline__ bool move_maxima(float (&shrink)[2], float (&row_max)
 }
 
 // S -> numerators, in place; adds to the sums.
+template <bool MASKED>
 __device__ __forceinline__ void numerators(float (&rS)[N_TILES][4], float (&row_sum)[2], const float (&row_max)[2],
                                            float scale_log2) {
-  const float max_scaled[2] = {finite_max(row_max[0]) * scale_log2, finite_max(row_max[1]) * scale_log2};
+  const float max_scaled[2] = {(MASKED ? finite_max(row_max[0]) : row_max[0]) * scale_log2,
+                               (MASKED ? finite_max(row_max[1]) : row_max[1]) * scale_log2};
   float sums[2][2] = {};
   #pragma unroll
   for (int n = 0; n < N_TILES; ++n) {
@@ -779,8 +783,8 @@ template <bool MASKED>
 __device__ __forceinline__ bool softmax(Consumer &consumer, float (&shrink)[2], const ForwardParams &params,
                                         const Work &work, int key) {
   if (MASKED) mask_scores(consumer.rS, params, work.first_row + consumer.warp * 16, key, consumer.lane);
-  const bool moved = move_maxima(shrink, consumer.row_max, consumer.row_sum, consumer.rS[0], params.scale_log2);
-  numerators(consumer.rS[0], consumer.row_sum, consumer.row_max, params.scale_log2);
+  const bool moved = move_maxima<MASKED>(shrink, consumer.row_max, consumer.row_sum, consumer.rS[0], params.scale_log2);
+  numerators<MASKED>(consumer.rS[0], consumer.row_sum, consumer.row_max, params.scale_log2);
   return moved;
 }
 
