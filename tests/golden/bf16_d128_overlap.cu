@@ -2,7 +2,7 @@
 // request  forward bf16 d128
 // config   mma block_m=128 block_n=32 warps=8 stages=2 q_in_regs=1 overlap=1 draw_early=0 ctas_per_sm=1
 // budget   32768 bytes of shared memory, 256 threads, about 176 of 255 registers
-// parts    mma_forward.cu.in 036e9314, parts/ptx_mma.cu.in 22856ef3, parts/params.cu.in 4c502bea, parts/copy_tile.cu.in d12fa49f, parts/softmax.cu.in d299fa8e, parts/quad.cu.in fa233452, parts/mma_tile.cu.in ea84e444, parts/keys.cu.in 309d5cd5, parts/epilogue_mma.cu.in 3161710f, parts/mma_loop_overlap.cu.in 45fe73b0
+// parts    mma_forward.cu.in 93f63f2c, parts/ptx_common.cu.in 1b520579, parts/ptx_mma.cu.in 84c4fd15, parts/params.cu.in 4c502bea, parts/copy_tile.cu.in d12fa49f, parts/softmax.cu.in d299fa8e, parts/quad.cu.in fa233452, parts/mma_tile.cu.in ea84e444, parts/keys.cu.in 309d5cd5, parts/epilogue_mma.cu.in 3161710f, parts/mma_loop_overlap.cu.in 45fe73b0
 // again    fatune emit 'forward bf16 d128 nq1' --gpu sm_90 --config 'mma block_m=128 block_n=32 warps=8 stages=2 q_in_regs=1 overlap=1 draw_early=0 ctas_per_sm=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691): a block owns
@@ -43,6 +43,44 @@ __device__ __forceinline__ unsigned shared_address(const void *pointer) {
   return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
 }
 
+// 2^x; 2^-inf = 0.
+__device__ __forceinline__ float ex2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+__device__ __forceinline__ float lg2(float x) {
+  float y;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// Two fp32 values as a pair of bf16, round to nearest even; `low` in the low half.
+__device__ __forceinline__ unsigned pack(float low, float high) {
+  unsigned pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+
+// All ones in each 16-bit half where a >= b, both read as fp16.
+__device__ __forceinline__ unsigned halves_ge(unsigned a, unsigned b) {
+  unsigned mask;
+  asm("set.ge.u32.f16x2 %0, %1, %2;" : "=r"(mask) : "r"(a), "r"(b));
+  return mask;
+}
+
+// A value that is the same in all lanes, said so to the compiler: it can then live in a uniform register.
+__device__ __forceinline__ unsigned uniform(unsigned x) {
+  unsigned y;
+  asm("redux.sync.or.b32 %0, %1, 0xffffffff;" : "=r"(y) : "r"(x));
+  return y;
+}
+
+// Keeps the computation of x at this place: the compiler would otherwise move it down to where x is used.
+__device__ __forceinline__ void pin(unsigned &x) { asm volatile("" : "+r"(x)); }
+
+// ---- mma.sync, ldmatrix, cp.async ------------------------------------------------------------------
 // Four 8x8 matrices of 16-bit elements; lane i gives the address of row i % 8 of matrix i / 8.
 __device__ __forceinline__ void ldmatrix_x4(unsigned (&r)[4], unsigned address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -93,43 +131,6 @@ __device__ __forceinline__ void store_global_16(element *to, const unsigned (&r)
   asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};"
                :: "l"(to), "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]) : "memory");
 }
-
-// 2^x; 2^-inf = 0.
-__device__ __forceinline__ float ex2(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
-__device__ __forceinline__ float lg2(float x) {
-  float y;
-  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
-// Two fp32 values as a pair of bf16, round to nearest even; `low` in the low half.
-__device__ __forceinline__ unsigned pack(float low, float high) {
-  unsigned pair;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-  return pair;
-}
-
-// All ones in each 16-bit half where a >= b, both read as fp16.
-__device__ __forceinline__ unsigned halves_ge(unsigned a, unsigned b) {
-  unsigned mask;
-  asm("set.ge.u32.f16x2 %0, %1, %2;" : "=r"(mask) : "r"(a), "r"(b));
-  return mask;
-}
-
-// A value that is the same in all lanes, said so to the compiler: it can then live in a uniform register.
-__device__ __forceinline__ unsigned uniform(unsigned x) {
-  unsigned y;
-  asm("redux.sync.or.b32 %0, %1, 0xffffffff;" : "=r"(y) : "r"(x));
-  return y;
-}
-
-// Keeps the computation of x at this place: the compiler would otherwise move it down to where x is used.
-__device__ __forceinline__ void pin(unsigned &x) { asm volatile("" : "+r"(x)); }
 
 // ---- the argument ------------------------------------------------------------------------------
 // The same struct stands in runtime/params.h (ORDER PARAMS). Strides are in elements.

@@ -2,7 +2,7 @@
 // request  forward fp16 d64 dv40 causal dropout mask=128x128
 // config   wgmma block_m=64 block_n=128 stages=3 q_stages=1 overlap_tiles=0 alternate=0 rescale_late=0 ctas_per_sm=1
 // budget   107520 bytes of shared memory, 256 threads, about 152 of 240 registers
-// parts    wgmma_forward.cu.in 911c4f01, parts/ptx_wgmma.cu.in 3c5a4431, parts/params.cu.in 4c502bea, parts/tiled_params.cu.in 88143768, parts/quad.cu.in fa233452, parts/dropout.cu.in b99c29d6, parts/keys.cu.in 309d5cd5, parts/pipeline.cu.in 8c45c7e8, parts/producer.cu.in 9f2a4e15, parts/wgmma_softmax.cu.in 7d1eb3ed, parts/consumer.cu.in 77384f42, parts/consume_each.cu.in 33301183
+// parts    wgmma_forward.cu.in 2cad6f2f, parts/ptx_common.cu.in 1b520579, parts/ptx_wgmma.cu.in 8196568e, parts/params.cu.in 4c502bea, parts/tiled_params.cu.in 88143768, parts/quad.cu.in fa233452, parts/dropout.cu.in b99c29d6, parts/keys.cu.in 309d5cd5, parts/pipeline.cu.in 8c45c7e8, parts/producer.cu.in 9f2a4e15, parts/wgmma_softmax.cu.in 7d1eb3ed, parts/consumer.cu.in 77384f42, parts/consume_each.cu.in 33301183
 // again    fatune emit 'forward fp16 d64 dv40 nq1 causal dropout mask=128x128' --gpu sm_90 --config 'wgmma block_m=64 block_n=128 stages=3 q_stages=1 overlap_tiles=0 alternate=0 rescale_late=0 ctas_per_sm=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691) on Hopper. One block per
@@ -32,13 +32,52 @@ constexpr int MASK_ROWS = 128, MASK_COLS = 128;
 constexpr int STEPS_PER_MASK_BLOCK = MASK_COLS / BLOCK_N;
 static_assert(MASK_ROWS % BLOCK_M == 0 && MASK_COLS % BLOCK_N == 0, "a tile lies in one mask block");
 
-// ---- one wrapper per instruction: sm_90a ---------------------------------------------------------
+// ---- one wrapper per instruction ---------------------------------------------------------------
 typedef unsigned short element;  // fp16, moved and multiplied as 16-bit patterns
-typedef unsigned long long u64;
 
 __device__ __forceinline__ unsigned shared_address(const void *pointer) {
   return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
 }
+
+// 2^x; 2^-inf = 0.
+__device__ __forceinline__ float ex2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+__device__ __forceinline__ float lg2(float x) {
+  float y;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// Two fp32 values as a pair of fp16, round to nearest even; `low` in the low half.
+__device__ __forceinline__ unsigned pack(float low, float high) {
+  unsigned pair;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+
+// All ones in each 16-bit half where a >= b, both read as fp16.
+__device__ __forceinline__ unsigned halves_ge(unsigned a, unsigned b) {
+  unsigned mask;
+  asm("set.ge.u32.f16x2 %0, %1, %2;" : "=r"(mask) : "r"(a), "r"(b));
+  return mask;
+}
+
+// A value that is the same in all lanes, said so to the compiler: it can then live in a uniform register.
+__device__ __forceinline__ unsigned uniform(unsigned x) {
+  unsigned y;
+  asm("redux.sync.or.b32 %0, %1, 0xffffffff;" : "=r"(y) : "r"(x));
+  return y;
+}
+
+// Keeps the computation of x at this place: the compiler would otherwise move it down to where x is used.
+__device__ __forceinline__ void pin(unsigned &x) { asm volatile("" : "+r"(x)); }
+
+// ---- sm_90a: mbarrier, TMA, named barriers, wgmma ------------------------------------------------------
+typedef unsigned long long u64;
 
 // mbarrier: eight bytes of shared memory that count arrivals and bytes. A phase completes when all have come;
 // its parity is then no longer the one waited for.
@@ -176,43 +215,6 @@ __device__ __forceinline__ void stmatrix_x4(unsigned address, unsigned r0, unsig
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};"
                :: "r"(address), "r"(r0), "r"(r1), "r"(r2), "r"(r3) : "memory");
 }
-
-// 2^x; 2^-inf = 0.
-__device__ __forceinline__ float ex2(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
-__device__ __forceinline__ float lg2(float x) {
-  float y;
-  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
-// Two fp32 values as a pair of fp16, round to nearest even; `low` in the low half.
-__device__ __forceinline__ unsigned pack(float low, float high) {
-  unsigned pair;
-  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-  return pair;
-}
-
-// All ones in each 16-bit half where a >= b, both read as fp16.
-__device__ __forceinline__ unsigned halves_ge(unsigned a, unsigned b) {
-  unsigned mask;
-  asm("set.ge.u32.f16x2 %0, %1, %2;" : "=r"(mask) : "r"(a), "r"(b));
-  return mask;
-}
-
-// A value that is the same in all lanes, said so to the compiler: it can then live in a uniform register.
-__device__ __forceinline__ unsigned uniform(unsigned x) {
-  unsigned y;
-  asm("redux.sync.or.b32 %0, %1, 0xffffffff;" : "=r"(y) : "r"(x));
-  return y;
-}
-
-// Keeps the computation of x at this place: the compiler would otherwise move it down to where x is used.
-__device__ __forceinline__ void pin(unsigned &x) { asm volatile("" : "+r"(x)); }
 
 // ---- the argument ------------------------------------------------------------------------------
 // The same struct stands in runtime/params.h (ORDER PARAMS). Strides are in elements.
