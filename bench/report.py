@@ -46,6 +46,35 @@ def block_sparse(result):
             + table(("d", "mask", "kept", "µs", "TFLOP/s", "of dense"), rows))
 
 
+def backward(result):
+    tables = []
+    heads = {"grid": ("d", "n", "causal", "fatune", "FA2", "ratio", "cuDNN"),
+             "dropout": ("d", "n", "causal", "fatune", "FA2", "ratio"),
+             "sparse": ("d", "mask", "kept", "µs", "TFLOP/s", "of dense"),
+             "deterministic": ("d", "n", "causal", "fatune", "deterministic", "ratio")}
+    titles = {"grid": "batch · n = 16384, heads · d = 2048",
+              "dropout": f"dropout {result['probability']}",
+              "sparse": f"{result['block']}×{result['block']} blocks, n = 16384, useful work",
+              "deterministic": "deterministic"}
+    for part, ratios in result["ratios"].items():
+        rows = []
+        for row in (row for row in result["rows"] if row["part"] == part):
+            if part == "sparse":
+                rows.append((row["d"], row["what"], f"{row['kept'] * 100:.1f} %", number(row["us"]),
+                             number(row["tflops"]), number(row["ratio"], 2)))
+                continue
+            cells = [row["d"], row["n"], yes(row["causal"]), number(row["fatune"])]
+            other = "deterministic" if part == "deterministic" else "fa2"
+            cells += [number(row[other]), number(row["ratio"], 2)]
+            if part == "grid":
+                cells.append(number(row.get("cudnn")))
+            rows.append(cells)
+        tables.append(f"Backward, bf16, {titles[part]}, TFLOP/s. Geometric mean of the ratio "
+                      f"**{ratios['geomean']:.3f}**, least {ratios['least']:.3f}.\n\n"
+                      + table(heads[part], rows))
+    return "\n\n".join(tables)
+
+
 def memory(result):
     rows = [(row["n"], row["what"], number(row["driver_mib"], 1), number(row["allocator_mib"], 1))
             for row in result["rows"]]
@@ -70,7 +99,7 @@ def tune_quality(result):
             + table(("request", "", "candidates", "seconds", "µs", "config"), rows))
 
 
-SECTIONS = (forward_grid, dropout, block_sparse, memory, overheads, tune_quality)
+SECTIONS = (forward_grid, dropout, block_sparse, backward, memory, overheads, tune_quality)
 
 
 def clocks(result):

@@ -23,8 +23,10 @@ static bool is_within(int value, int least, int most) {
 
 /* Whether every knob is small enough that nothing below overflows; rules.c names the culprit. */
 static bool within_range(const struct ft_config *config) {
-  const bool own = config->family == FT_FAMILY_WGMMA ? is_within(config->q_stages, 1, 2)
-                                                     : is_within(config->warps, 1, 32);
+  bool own = is_within(config->warps, 1, 32);
+  if (config->family == FT_FAMILY_WGMMA) own = is_within(config->q_stages, 1, 2);
+  if (config->family == FT_FAMILY_MMA_BACKWARD)
+    own = own && is_within(config->column_warps, 1, 4) && is_within(config->parts, 1, 4);
   return own && is_within(config->block_m, 1, 512) && is_within(config->block_n, 1, 512) &&
          is_within(config->stages, 1, 8) && is_within(config->ctas_per_sm, 1, 32);
 }
@@ -124,7 +126,83 @@ static void plan_wgmma(struct ft_budget *budget, const struct ft_config *config,
   budget->regs_limit = budget->consumer_regs;
 }
 
-/* ---- both ---- */
+/* ---- mma_backward ---- */
+
+/* Half of the warps sum dV up, the others dK; column_warps of each have the same keys. */
+static void plan_roles(struct ft_budget *budget, const struct ft_config *config) {
+  budget->threads = 32 * config->warps;
+  budget->key_warps = config->warps / 2 / config->column_warps;
+  budget->warp_keys = config->block_n / max_int(1, budget->key_warps);
+  budget->warp_rows = budget->warp_keys;
+  budget->part_queries = config->block_m / config->parts / config->column_warps;
+}
+
+/* dQ of a step, block_m x d, is shared out to all warps, so that rows and columns of a warp's
+ * share, which it reads, are few. */
+static int dq_rows_of(const struct ft_budget *budget, const struct ft_config *config) {
+  int best = 0, least = 0;
+  for (int rows = 16; rows <= config->block_m; rows *= 2) {
+    const int row_warps = config->block_m / rows;
+    if (config->block_m % rows != 0 || row_warps > config->warps) continue;
+    const int column_warps = config->warps / row_warps;
+    const int columns = round_up(budget->d_pad / 16, column_warps) / column_warps * 16;
+    if (best != 0 && rows + columns >= least) continue;
+    best = rows;
+    least = rows + columns;
+  }
+  return best;
+}
+
+/* K | V | Q stages | dO stages | P | dS | LSE and D. */
+static void plan_tiles(struct ft_budget *budget, const struct ft_config *config) {
+  budget->qk_stride = row_stride(budget->d_pad);
+  budget->v_stride = row_stride(budget->dv_pad);
+  budget->p_stride = row_stride(config->block_m);
+  budget->smem_k = config->block_n * budget->qk_stride;
+  budget->smem_v = config->block_n * budget->v_stride;
+  budget->smem_q = config->stages * config->block_m * budget->qk_stride;
+  budget->smem_o = config->stages * config->block_m * budget->v_stride;
+  budget->smem_p = config->block_n * budget->p_stride;
+  budget->smem_ds = (config->late_dq ? 2 : 1) * budget->smem_p;
+  budget->smem_stats = config->stages * config->block_m * 2 * 4;
+  budget->smem_bytes = budget->smem_k + budget->smem_v + budget->smem_q + budget->smem_o +
+                       budget->smem_p + budget->smem_ds + budget->smem_stats;
+}
+
+/* The last kernel: of sums in fp32 it makes dQ, a warp one block of 16 x 16 after the other; or it
+ * has a warp for every 16 queries and walks over the keys. */
+static void plan_dq(struct ft_budget *budget, const struct ft_config *config) {
+  budget->dq_smem = config->block_m * budget->qk_stride;
+  budget->dq_threads = budget->threads;
+  if (config->dq != 2) return;
+  budget->dq_threads = 32 * max_int(1, config->block_m / 16);
+  budget->dq_block_n = 64;
+  while (budget->dq_block_n > 16 && config->block_n % budget->dq_block_n != 0)
+    budget->dq_block_n -= 16;
+  budget->dq_smem += config->block_m * budget->v_stride +
+                     budget->dq_block_n * (budget->qk_stride + budget->v_stride);
+}
+
+static void plan_mma_backward(struct ft_budget *budget, const struct ft_config *config,
+                              const struct ft_arch *arch) {
+  enum { ADDRESSES = 40 };
+  plan_roles(budget, config);
+  plan_tiles(budget, config);
+  plan_dq(budget, config);
+  const int keys = budget->warp_keys, depth = max_int(budget->d_pad, budget->dv_pad);
+  budget->dq_warp_rows = dq_rows_of(budget, config);
+  budget->regs_dq = config->dq == 2 ? 0 : config->block_m * budget->d_pad / budget->threads;
+  budget->regs_q = config->kv_in_regs ? keys * depth / 64 : 0;
+  budget->regs_s = keys * budget->part_queries / 32;
+  budget->regs_p = keys * budget->part_queries / 64;
+  budget->regs_o = keys * depth / 32 / config->column_warps;
+  budget->regs_estimate =
+      budget->regs_o + budget->regs_q + max_int(budget->regs_s, budget->regs_dq) + ADDRESSES;
+  const int share = arch->regs_per_sm / (budget->threads * config->ctas_per_sm);
+  budget->regs_limit = min_int(255, share / 8 * 8);
+}
+
+/* ---- all ---- */
 
 struct ft_budget ft_budget_of(const struct ft_request *request, const struct ft_config *config,
                               const struct ft_arch *arch) {
@@ -135,6 +213,7 @@ struct ft_budget ft_budget_of(const struct ft_request *request, const struct ft_
   switch (config->family) {
   case FT_FAMILY_MMA: plan_mma(&budget, config, arch); break;
   case FT_FAMILY_WGMMA: plan_wgmma(&budget, config, arch); break;
+  case FT_FAMILY_MMA_BACKWARD: plan_mma_backward(&budget, config, arch); break;
   }
   return budget;
 }

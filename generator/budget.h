@@ -37,6 +37,21 @@ struct ft_budget {
   int producer_regs; /* what the warpgroups make of launch_regs, by setmaxnreg */
   int consumer_regs;
   int launch_regs; /* with which every thread begins */
+
+  /* mma_backward only. smem_q holds all stages of Q, smem_o those of dO, smem_k and smem_v one
+   * tile; regs_s scores, regs_q rows of K or V, regs_o the sums for dK or dV. */
+  int key_warps;    /* warps along the keys, of each role */
+  int warp_keys;    /* keys of one warp */
+  int part_queries; /* queries of which a warp holds scores at a time */
+  int p_stride;     /* bytes from key to key of P and dS */
+  int smem_p;       /* behind them */
+  int smem_ds;      /* all of its tiles */
+  int smem_stats;   /* LSE and D of all stages */
+  int dq_warp_rows; /* query rows of dQ that one warp computes */
+  int regs_dq;      /* its sums */
+  int dq_threads;   /* of a block of the last kernel, which makes dQ of sums, or of Q, K, V, dO */
+  int dq_block_n;   /* dq=2: keys of a step there */
+  int dq_smem;      /* its shared memory */
 };
 
 struct ft_budget ft_budget_of(const struct ft_request *request, const struct ft_config *config,

@@ -13,22 +13,23 @@
 /* knobs.def holds each list of values in parentheses: UNWRAP takes them off. */
 #define UNWRAP(...) __VA_ARGS__
 #define NONE        (0)
-#define KNOB(name, mma, wgmma, meaning)                                                            \
-  static const int name##_mma[] = {UNWRAP mma}, name##_wgmma[] = {UNWRAP wgmma};
+#define KNOB(name, mma, wgmma, mma_backward, meaning)                                              \
+  static const int name##_mma[] = {UNWRAP mma}, name##_wgmma[] = {UNWRAP wgmma},                   \
+                   name##_mma_backward[] = {UNWRAP mma_backward};
 #include "generator/knobs.def"
 #undef KNOB
 
 #define VALUES(array)                                                                              \
   { array, (int)(sizeof(array) / sizeof(array)[0]) }
 static const struct ft_knob knobs[FT_KNOB_COUNT] = {
-#define KNOB(name, mma, wgmma, meaning)                                                            \
-  {#name, meaning, {VALUES(name##_mma), VALUES(name##_wgmma)}},
+#define KNOB(name, mma, wgmma, mma_backward, meaning)                                              \
+  {#name, meaning, {VALUES(name##_mma), VALUES(name##_wgmma), VALUES(name##_mma_backward)}},
 #include "generator/knobs.def"
 #undef KNOB
 };
 
 /* In the order of enum ft_family. */
-static const char *const family_names[FT_FAMILY_COUNT] = {"mma", "wgmma"};
+static const char *const family_names[FT_FAMILY_COUNT] = {"mma", "wgmma", "mma_backward"};
 
 const struct ft_knob *ft_knob(int index) {
   return index >= 0 && index < FT_KNOB_COUNT ? &knobs[index] : NULL;
@@ -41,7 +42,7 @@ bool ft_family_has(enum ft_family family, int knob) {
 
 int ft_config_get(const struct ft_config *config, int knob) {
   switch (knob) {
-#define KNOB(name, mma, wgmma, meaning)                                                            \
+#define KNOB(name, mma, wgmma, mma_backward, meaning)                                              \
   case FT_KNOB_##name:                                                                             \
     return config->name;
 #include "generator/knobs.def"
@@ -53,7 +54,7 @@ int ft_config_get(const struct ft_config *config, int knob) {
 
 void ft_config_set(struct ft_config *config, int knob, int value) {
   switch (knob) {
-#define KNOB(name, mma, wgmma, meaning)                                                            \
+#define KNOB(name, mma, wgmma, mma_backward, meaning)                                              \
   case FT_KNOB_##name:                                                                             \
     config->name = value;                                                                          \
     return;
@@ -76,7 +77,8 @@ static int parse_family(struct ft_config *config, const char *word) {
     config->family = (enum ft_family)i;
     return FT_OK;
   }
-  return ft_fail(FT_E_ARGUMENT, "config: family '%s' is unknown; allowed: mma, wgmma", word);
+  return ft_fail(FT_E_ARGUMENT, "config: family '%s' is unknown; allowed: mma, wgmma, mma_backward",
+                 word);
 }
 
 /* Names of a family's knobs for a message: "block_m, block_n, ...". */

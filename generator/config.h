@@ -10,20 +10,21 @@
 #include "generator/text.h"
 
 enum ft_family {
-  FT_FAMILY_MMA,  /* mma.sync, ldmatrix, cp.async: sm_75 and later */
-  FT_FAMILY_WGMMA /* wgmma, TMA, mbarrier, setmaxnreg: sm_90a */
+  FT_FAMILY_MMA,         /* mma.sync, ldmatrix, cp.async: sm_75 and later */
+  FT_FAMILY_WGMMA,       /* wgmma, TMA, mbarrier, setmaxnreg: sm_90a */
+  FT_FAMILY_MMA_BACKWARD /* the gradients by mma.sync, with knobs of their own */
 };
-enum { FT_FAMILY_COUNT = FT_FAMILY_WGMMA + 1 };
+enum { FT_FAMILY_COUNT = FT_FAMILY_MMA_BACKWARD + 1 };
 
 struct ft_config {
   enum ft_family family;
-#define KNOB(name, mma, wgmma, meaning) int name; /* 0 where the family has it not */
+#define KNOB(name, mma, wgmma, mma_backward, meaning) int name; /* 0: the family has it not */
 #include "generator/knobs.def"
 #undef KNOB
 };
 
 enum {
-#define KNOB(name, mma, wgmma, meaning) FT_KNOB_##name,
+#define KNOB(name, mma, wgmma, mma_backward, meaning) FT_KNOB_##name,
 #include "generator/knobs.def"
 #undef KNOB
   FT_KNOB_COUNT

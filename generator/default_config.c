@@ -35,6 +35,28 @@ static const struct favourite mma_favourites[] = {
 
 /* The largest tiles whose S, P and O fit the registers of as many consumers as K and V can be
  * shared by. Where two stages of Q fit, too, tiles overlap. */
+static const struct favourite backward_favourites[] = {
+#define ROW(dim, m, n, w, s, columns, part, regs, late)                                            \
+  {                                                                                                \
+    dim, {                                                                                         \
+      .family = FT_FAMILY_MMA_BACKWARD, .block_m = m, .block_n = n, .warps = w, .stages = s,       \
+      .column_warps = columns, .parts = part, .kv_in_regs = regs, .late_dq = late,                 \
+      .ctas_per_sm = 1                                                                             \
+    }                                                                                              \
+  }
+    ROW(64, 128, 128, 8, 2, 1, 2, 1, 1), ROW(64, 64, 128, 8, 2, 1, 1, 1, 0), /* sm_86, sm_89 */
+    ROW(64, 64, 64, 8, 2, 1, 1, 1, 1), /* masks of 64 columns */
+    ROW(64, 64, 64, 8, 1, 1, 1, 0, 0), /* sm_75 */
+    ROW(128, 64, 128, 8, 2, 1, 1, 0, 1), ROW(128, 64, 128, 8, 2, 1, 1, 0, 0), /* sm_80 */
+    ROW(128, 64, 64, 8, 2, 2, 1, 0, 1), /* masks of 64 columns */
+    ROW(128, 32, 64, 8, 2, 1, 1, 0, 1), /* sm_86, sm_89 */
+    ROW(128, 32, 64, 8, 1, 1, 1, 0, 0), /* sm_75 */
+    ROW(256, 64, 64, 8, 2, 2, 1, 0, 1),  ROW(256, 64, 64, 8, 1, 2, 1, 0, 0), /* sm_80 */
+    ROW(256, 32, 32, 8, 1, 2, 1, 0, 0),                                      /* sm_86, sm_89 */
+    ROW(256, 16, 32, 4, 1, 1, 1, 0, 0),                                      /* sm_75 */
+#undef ROW
+};
+
 static const struct favourite wgmma_favourites[] = {
 #define ROW(dim, m, n, q, o, late)                                                                 \
   {                                                                                                \
@@ -57,6 +79,8 @@ static bool take_favourite(const struct favourite *favourites, size_t count,
   for (size_t i = 0; i < count; ++i) {
     if (favourites[i].head_dim < head_dim) continue;
     *config = favourites[i].config;
+    if (request->deterministic) config->dq = request->mask_rows == 0 ? 1 : 2;
+    if (config->dq == 2) config->late_dq = 0;
     if (ft_rules_broken(request, arch, config) == NULL) return true;
   }
   return false;
@@ -110,6 +134,29 @@ static bool climb_down_mma(const struct ft_request *request, const struct ft_arc
   return false;
 }
 
+/* Gradients for what is left: the largest tile, 16 keys for a warp. */
+static bool climb_down_backward(const struct ft_request *request, const struct ft_arch *arch,
+                                struct ft_config *config) {
+  static const int sizes[] = {64, 32, 16};
+  enum { SIZES = sizeof sizes / sizeof sizes[0] };
+  for (int size = 0; size < SIZES * SIZES; ++size)
+    for (int columns = 2; columns >= 1; --columns)
+      for (int stages = arch->sm >= 80 ? 2 : 1; stages >= 1; --stages) {
+        const int keys = sizes[size % SIZES];
+        *config = (struct ft_config){.family = FT_FAMILY_MMA_BACKWARD,
+                                     .block_m = sizes[size / SIZES],
+                                     .block_n = keys,
+                                     .warps = keys / 16 * 2 * columns,
+                                     .stages = stages,
+                                     .column_warps = columns,
+                                     .parts = 1,
+                                     .ctas_per_sm = 1};
+        if (request->deterministic) config->dq = request->mask_rows == 0 ? 1 : 2;
+        if (ft_rules_broken(request, arch, config) == NULL) return true;
+      }
+  return false;
+}
+
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 
 static bool default_wgmma(const struct ft_request *request, const struct ft_arch *arch,
@@ -121,14 +168,24 @@ static bool default_wgmma(const struct ft_request *request, const struct ft_arch
 
 static bool default_mma(const struct ft_request *request, const struct ft_arch *arch,
                         struct ft_config *config) {
-  return take_favourite(mma_favourites, COUNT(mma_favourites), request, arch, config) ||
-         climb_down_mma(request, arch, config);
+  return ft_family_serves(FT_FAMILY_MMA, request, arch) &&
+         (take_favourite(mma_favourites, COUNT(mma_favourites), request, arch, config) ||
+          climb_down_mma(request, arch, config));
+}
+
+static bool default_backward(const struct ft_request *request, const struct ft_arch *arch,
+                             struct ft_config *config) {
+  return ft_family_serves(FT_FAMILY_MMA_BACKWARD, request, arch) &&
+         (take_favourite(backward_favourites, COUNT(backward_favourites), request, arch, config) ||
+          climb_down_backward(request, arch, config));
 }
 
 int ft_default_config(const struct ft_request *request, const struct ft_arch *arch,
                       struct ft_config *config) {
   FT_TRY(ft_rules_serves(request, arch));
-  if (default_wgmma(request, arch, config) || default_mma(request, arch, config)) return FT_OK;
+  if (default_wgmma(request, arch, config) || default_mma(request, arch, config) ||
+      default_backward(request, arch, config))
+    return FT_OK;
   return ft_fail(FT_E_UNSUPPORTED, "no config is legal on %s, not even %d x %d with one warp",
                  arch->name, config->block_m, config->block_n);
 }

@@ -83,7 +83,7 @@ static void free_heading(struct heading *heading) {
 
 int ft_emit(struct ft_source *source, struct ft_lua *lua, const struct ft_request *request,
             const struct ft_arch *arch, const struct ft_config *config) {
-  *source = (struct ft_source){.dtype = request->dtype, .config = *config};
+  *source = (struct ft_source){.pass = request->pass, .dtype = request->dtype, .config = *config};
   const struct ft_request class = ft_request_kernel_class(request);
   FT_TRY(check(&class, arch, config));
   source->budget = ft_budget_of(&class, config, arch);

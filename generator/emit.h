@@ -8,6 +8,9 @@
 
 /* The entry of every emitted kernel; fixed, so that equal code gives equal images. */
 #define FT_ENTRY "fatune_kernel"
+/* Those of a backward besides, launched before and after it. */
+#define FT_ENTRY_PREPARE "fatune_prepare"
+#define FT_ENTRY_CONVERT "fatune_convert"
 
 struct ft_origin {
   const char *file; /* template file name; owned by the source */
@@ -22,6 +25,7 @@ struct ft_source {
   char *names;             /* storage of the file names; owned */
   char target[16];         /* "sm_90", "sm_90a": ft_config_target */
   struct ft_digest digest; /* of text, target and compile options (see compile_options) */
+  enum ft_pass pass;       /* a backward has two more entries */
   enum ft_dtype dtype;     /* of Q, K, V, O */
   struct ft_config config;
   struct ft_budget budget;

@@ -92,6 +92,18 @@ static void push_budget(lua_State *state, const struct ft_budget *budget) {
   FIELD(producer_regs);
   FIELD(consumer_regs);
   FIELD(launch_regs);
+  FIELD(key_warps);
+  FIELD(warp_keys);
+  FIELD(part_queries);
+  FIELD(p_stride);
+  FIELD(smem_p);
+  FIELD(smem_ds);
+  FIELD(smem_stats);
+  FIELD(dq_warp_rows);
+  FIELD(regs_dq);
+  FIELD(dq_threads);
+  FIELD(dq_block_n);
+  FIELD(dq_smem);
 #undef FIELD
 }
 

@@ -17,10 +17,15 @@
  * for forward. */
 static const bool wgmma_has_template = true;
 
+static bool is_within(int value, int least, int most) {
+  return value >= least && value <= most;
+}
+
 bool ft_family_serves(enum ft_family family, const struct ft_request *request,
                       const struct ft_arch *arch) {
   switch (family) {
-  case FT_FAMILY_MMA: return true; /* wherever anything does: ft_rules_serves */
+  case FT_FAMILY_MMA: return request->pass == FT_FORWARD; /* wherever anything does */
+  case FT_FAMILY_MMA_BACKWARD: return request->pass == FT_BACKWARD;
   case FT_FAMILY_WGMMA: return wgmma_has_template && request->pass == FT_FORWARD && arch->sm == 90;
   }
   return false;
@@ -34,6 +39,9 @@ RULE(knob_range) {
   if (config->family == FT_FAMILY_WGMMA)
     return (config->overlap_tiles | config->alternate | config->rescale_late | 1) == 1 &&
            config->ctas_per_sm == 1;
+  if (config->family == FT_FAMILY_MMA_BACKWARD)
+    return (config->kv_in_regs | config->late_dq | 1) == 1 && is_within(config->stages, 1, 2) &&
+           is_within(config->dq, 0, 2);
   return (config->q_in_regs | config->overlap | config->draw_early | 1) == 1;
 }
 
@@ -52,6 +60,50 @@ RULE(warp_rows) {
 RULE(warpgroup_rows) {
   UNUSED(request), UNUSED(arch);
   return config->block_m % 64 == 0 && budget->consumers >= 1 && budget->consumers <= 3;
+}
+
+/* Roles and column_warps divide the warps, powers of two all of them. */
+RULE(warp_keys) {
+  UNUSED(request), UNUSED(arch);
+  const int keys = budget->warp_keys, warps = config->warps;
+  return (warps & (warps - 1)) == 0 && (config->column_warps & (config->column_warps - 1)) == 0 &&
+         budget->key_warps >= 1 && config->block_n % budget->key_warps == 0 &&
+         (keys == 16 || keys == 32 || keys == 64);
+}
+
+RULE(part_queries) {
+  UNUSED(request), UNUSED(arch);
+  const int queries = budget->part_queries;
+  return queries * config->parts * config->column_warps == config->block_m && queries % 16 == 0 &&
+         queries >= 16 && (config->block_m & (config->block_m - 1)) == 0;
+}
+
+/* One for each group of warps that exchanges P, and one where such a group is of more than two. */
+RULE(named_barriers) {
+  UNUSED(request), UNUSED(arch);
+  const int each = config->column_warps > 1 ? 3 : 1;
+  return budget->key_warps * config->parts * each <= 15;
+}
+
+RULE(deterministic) {
+  UNUSED(arch), UNUSED(budget);
+  return !request->deterministic || config->dq != 0;
+}
+
+RULE(ordered_dq) {
+  UNUSED(arch), UNUSED(budget);
+  return config->dq != 1 || (request->deterministic && request->mask_rows == 0);
+}
+
+/* A pass of its own doubles two of the products. */
+RULE(second_pass) {
+  UNUSED(arch), UNUSED(budget);
+  return config->dq != 2 || request->deterministic;
+}
+
+RULE(late_dq) {
+  UNUSED(request), UNUSED(arch), UNUSED(budget);
+  return !config->late_dq || config->dq != 2;
 }
 
 RULE(block_n) {
@@ -163,7 +215,42 @@ RULE(thin_tile) {
          request->head_dim + request->head_dim_v > 256;
 }
 
-enum { EVERY = FT_EVERY_FAMILY, MMA = FT_FAMILY_MMA, WGMMA = FT_FAMILY_WGMMA };
+/* Backward: queries of a step and keys of a block, of which there may be few to work on, or room
+ * for few beside big heads. */
+RULE(short_step) {
+  UNUSED(arch), UNUSED(budget);
+  return config->block_m >= 64 || request->mask_rows % 64 != 0 || request->seqlen_q <= 32 ||
+         request->head_dim + request->head_dim_v > 128;
+}
+
+RULE(few_keys) {
+  UNUSED(arch), UNUSED(budget);
+  return config->block_n >= 64 || request->mask_cols % 64 != 0 ||
+         request->head_dim + request->head_dim_v > 256;
+}
+
+RULE(thin_parts) {
+  UNUSED(request), UNUSED(arch);
+  return config->parts == 1 || budget->part_queries >= 32;
+}
+
+RULE(shared_keys) {
+  UNUSED(arch);
+  return config->column_warps == 1 || budget->warp_keys >= 32 || config->block_n < 32 ||
+         request->head_dim + request->head_dim_v > 256;
+}
+
+RULE(few_warps) {
+  UNUSED(request), UNUSED(arch), UNUSED(budget);
+  return config->warps * config->ctas_per_sm >= 8 || config->block_n < 64;
+}
+
+enum {
+  EVERY = FT_EVERY_FAMILY,
+  MMA = FT_FAMILY_MMA,
+  WGMMA = FT_FAMILY_WGMMA,
+  BACKWARD = FT_FAMILY_MMA_BACKWARD
+};
 
 static const struct ft_rule rules[] = {
     {EVERY, "knob-range", "a knob is outside what the kernel can be written for", knob_range},
@@ -174,10 +261,26 @@ static const struct ft_rule rules[] = {
     {WGMMA, "warpgroup-rows",
      "a warpgroup owns 64 rows, the m of wgmma, and registers are for three of them at most",
      warpgroup_rows},
+    {BACKWARD, "warp-keys",
+     "a warp has 16, 32 or 64 keys: whole mma tiles, of which the role's warps divide block_n",
+     warp_keys},
+    {BACKWARD, "part-queries", "a warp makes scores of whole mma tiles of 16 queries at a time",
+     part_queries},
+    {BACKWARD, "named-barriers", "a block has 15 of them besides that of all its threads",
+     named_barriers},
+    {BACKWARD, "deterministic", "atomic adds come in any order, and sums are rounded by it",
+     deterministic},
+    {BACKWARD, "ordered-dq",
+     "adds in order cost time for determinism's sake; under a mask it is not known who comes "
+     "before",
+     ordered_dq},
+    {BACKWARD, "second-pass", "a pass of its own is only worth its products for determinism",
+     second_pass},
+    {BACKWARD, "late-dq", "without dQ in the main kernel there is nothing to be late", late_dq},
     {EVERY, "block-n", "P V takes keys in steps of 16, the k of one mma", block_n},
     {WGMMA, "wgmma-n", "one wgmma makes all columns of S, and one all of O: 256 are its most",
      wgmma_n},
-    {MMA, "no-cp-async", "before sm_80 nothing is loaded in the background, so one stage",
+    {EVERY, "no-cp-async", "before sm_80 nothing is loaded in the background, so one stage",
      no_cp_async},
     {WGMMA, "one-stage", "the producer fills one stage while the consumers read another",
      one_stage},
@@ -196,6 +299,8 @@ static const struct ft_rule rules[] = {
      smem_occupancy},
     {MMA, "register-limit", "the fragments must fit the registers left by the launch bounds",
      register_limit},
+    {BACKWARD, "sum-registers", "sums and scores must fit the registers left by the launch bounds",
+     register_limit},
     {WGMMA, "consumer-registers", "S, P and O must about fit the registers a consumer can claim",
      consumer_registers},
     {MMA, "short-tile", "few rows reload K and V too often, unless there are few to work on",
@@ -205,6 +310,16 @@ static const struct ft_rule rules[] = {
      "fewer than four warps leave a quarter of the multiprocessor without work", idle_quarters},
     {MMA, "flat-tile", "many more keys than queries cost registers for S and save no traffic",
      flat_tile},
+    {BACKWARD, "short-step",
+     "few queries of a step do not pay for its barriers, unless there are few or heads are big",
+     short_step},
+    {BACKWARD, "few-keys", "a block of few keys reloads Q and dO too often, unless heads are big",
+     few_keys},
+    {BACKWARD, "thin-parts", "parts are for scores of many queries; each costs an exchange of P",
+     thin_parts},
+    {BACKWARD, "shared-keys",
+     "warps share keys to have more of them in registers, not to have 16 each", shared_keys},
+    {BACKWARD, "few-warps", "two warps of a quarter hide what one waits for", few_warps},
     {MMA, "thin-tile", "steps of 16 keys spend more on barriers and statistics than on products",
      thin_tile},
 };
@@ -233,7 +348,5 @@ int ft_rules_serves(const struct ft_request *request, const struct ft_arch *arch
   if (request->dtype == FT_BF16 && arch->sm < 80)
     return ft_fail(FT_E_UNSUPPORTED, "bf16 needs sm_80 or later, and %s is sm_%d; fp16 is possible",
                    arch->name, arch->sm);
-  if (request->pass == FT_BACKWARD)
-    return ft_fail(FT_E_UNSUPPORTED, "the backward pass is not implemented yet; only forward is");
   return FT_OK;
 }

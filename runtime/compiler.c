@@ -152,8 +152,14 @@ static int read_image(const struct ft_nvrtc *nvrtc, nvrtc_program program,
 
 static void describe(const struct ft_compiler *compiler, const struct ft_source *source,
                      struct ft_kernel *kernel) {
-  struct ft_image_resources resources;
+  static const char *const others[] = {FT_ENTRY_PREPARE, FT_ENTRY_CONVERT};
+  struct ft_image_resources resources, other;
   ft_image_read(kernel->image, kernel->image_size, FT_ENTRY, &resources);
+  /* Registers are those of the main kernel; a spill is one wherever it is. */
+  for (int n = 0; n < 2 && source->pass == FT_BACKWARD; n++) {
+    ft_image_read(kernel->image, kernel->image_size, others[n], &other);
+    if (other.local_bytes > resources.local_bytes) resources.local_bytes = other.local_bytes;
+  }
   kernel->registers =
       resources.registers; /* 0 where the image is silent; the driver knows once loaded */
   kernel->spill_bytes = resources.local_bytes;

@@ -5,7 +5,11 @@
  * (mask is 0 where key j is visible to query i, -inf elsewhere; the sum of LSE is over visible
  * keys.) The algorithm is FlashAttention (Dao et al., arXiv 2205.14135; Dao, arXiv 2307.08691):
  * tiles of K and V pass by, row maximum and sum are kept as one goes (online softmax: Milakov,
- * Gimelshein, arXiv 1805.02867), nothing of size seqlen_q x seqlen_k is stored.
+ * Gimelshein, arXiv 1805.02867), nothing of size seqlen_q x seqlen_k is stored. The backward
+ * computes P = exp(scale * Q K^T - LSE) anew:
+ *
+ *     dV = P^T dO               dS = P o (dO V^T - rowsum(dO o O) + dLSE)
+ *     dQ = scale * dS K         dK = scale * dS^T Q
  *
  * A session holds the templates, the caches and, where there is one, the GPU. A plan is one
  * request made ready to run: its config looked up, its kernel compiled or fetched, loaded.
@@ -197,10 +201,10 @@ typedef struct fatune_mask_options {
 /* Turns a bitmap into index lists on the device, once; the mask is then used by any number of
  * runs, forward and backward, at once if need be. Copies blocks, which may be freed afterwards,
  * and waits for `stream` (a CUstream of the session's GPU; NULL: the default stream): blocks
- * written on that stream before are seen. Device memory: 16 bytes for each row of blocks, 4 for
- * each kept block. Key blocks that are off are never loaded; a query row that sees no key gives
- * O = 0, LSE = -inf. FATUNE_E_ARGUMENT names the option; FATUNE_E_NO_DRIVER without a GPU;
- * FATUNE_E_NOT_PREPARED while `stream` is being captured; FATUNE_E_DEVICE. */
+ * written on that stream before are seen. Device memory: 16 bytes for each row and each column of
+ * blocks, 8 for each kept block. Key blocks that are off are never loaded; a query row that sees no
+ * key gives O = 0, LSE = -inf. FATUNE_E_ARGUMENT names the option; FATUNE_E_NO_DRIVER without a
+ * GPU; FATUNE_E_NOT_PREPARED while `stream` is being captured; FATUNE_E_DEVICE. */
 FATUNE_API int fatune_mask_make(fatune_mask **mask, fatune_session *session,
                                 const fatune_mask_options *options, void *stream);
 
@@ -241,7 +245,11 @@ FATUNE_API const char *fatune_plan_config(const fatune_plan *plan);
 /* The emitted CUDA C. Lives as long as the plan. */
 FATUNE_API const char *fatune_plan_source(const fatune_plan *plan);
 
-/* Bytes of device memory to hand in as arguments.workspace; 0 for every forward. */
+/* Bytes of device memory to hand in as arguments.workspace, for runs of the request's batch, heads
+ * and lengths; 0 for every forward. A backward takes at most 4 (head_dim + 11) bytes for every row
+ * of Q, seqlen_q rounded up to whole tiles (or blocks of the mask): dQ summed up in fp32, unless
+ * the config computes dQ in a pass of its own, and two statistics of the row. Nothing grows with
+ * seqlen_q times seqlen_k. */
 FATUNE_API int fatune_plan_workspace_size(const fatune_plan *plan, size_t *bytes);
 
 /* Element (b, i, h, c) lies at data + b * stride_batch + i * stride_seq + h * stride_head + c, in
@@ -261,10 +269,11 @@ typedef struct fatune_arguments {
   fatune_tensor q; /* [batch, seqlen_q, heads_q, head_dim] */
   fatune_tensor k; /* [batch, seqlen_k, heads_kv, head_dim] */
   fatune_tensor v; /* [batch, seqlen_k, heads_kv, head_dim_v] */
-  /* [batch, seqlen_q, heads_q, head_dim_v]; overwritten. A row that sees no key becomes 0. */
+  /* [batch, seqlen_q, heads_q, head_dim_v]; overwritten by a forward. A row that sees no key
+     becomes 0. */
   fatune_tensor o;
   /* Device address, [batch, heads_q, seqlen_q] contiguous, natural logarithm, scale applied; -inf
-     for a row that sees no key. NULL: not wanted. */
+     for a row that sees no key. NULL: not wanted; a backward needs it. */
   float *lse;
   int64_t batch; /* 0: the request's; likewise below */
   int heads_q, heads_kv;
@@ -283,14 +292,27 @@ typedef struct fatune_arguments {
   /* Where the request has one, and only there: for the run's lengths, and for its batch and heads_q
      or 1. It must stay until the run has finished. */
   const fatune_mask *mask;
-  void *workspace; /* fatune_plan_workspace_size bytes, 256-byte aligned */
+  void *workspace; /* fatune_plan_workspace_size bytes, 256-byte aligned; overwritten */
+  /* Of a backward plan, which reads o and lse as the forward wrote them, with the same scale,
+   * dropout, seed, offset and mask. All of dq, dk, dv is overwritten; rows of queries that see no
+   * key become 0, as do keys that no query sees. */
+  fatune_tensor dout; /* as o: the gradient of O */
+  fatune_tensor dq;   /* as q; likewise below */
+  fatune_tensor dk;
+  fatune_tensor dv;
+  const float *dlse; /* device address, as lse: the gradient of LSE; NULL: 0 */
 } fatune_arguments;
 
 #define FATUNE_ARGUMENTS_INIT                                                                      \
   {                                                                                                \
     sizeof(fatune_arguments), {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, 0, 0, 0, 0,  \
-        0, 0, 0, 0, 0, 0, 0, 0, 0, 0                                                               \
+        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, 0    \
   }
+
+/* The same for a run with these arguments, of which only batch, heads and lengths matter; what one
+ * of them needs, smaller runs need at most. */
+FATUNE_API int fatune_plan_workspace_for(const fatune_plan *plan, const fatune_arguments *arguments,
+                                         size_t *bytes);
 
 /* Launches on `stream` (a CUstream of the session's GPU; NULL: the default stream) and returns.
  * Allocates nothing, takes no lock, does no I/O, does not synchronise; may be captured into a
@@ -300,7 +322,8 @@ typedef struct fatune_arguments {
  * FATUNE_E_ARGUMENT then names it and nothing was launched. FATUNE_E_DEVICE where the driver
  * refuses the launch; a fault of the kernel shows at the next synchronisation, as for any kernel.
  * The run's lengths, batch and heads may differ from the request's; 2^31 - 1 thread blocks bound
- * batch * heads_q * ceil(seqlen_q / block_m). */
+ * batch * heads_q * ceil(seqlen_q / block_m). A backward plan launches three kernels, one after the
+ * other; with a deterministic request its gradients are the same bits in every run. */
 FATUNE_API int fatune_plan_run(fatune_plan *plan, const fatune_arguments *arguments, void *stream);
 
 /* ---- without a plan: emit, compile --------------------------------------------------- */

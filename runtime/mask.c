@@ -1,7 +1,9 @@
 /* mask.c: block-sparse masks.
  * in -> out: bitmap on host or device -> index lists on the device.
  * The row blocks of one (batch, head) stand together, the one with the most kept blocks first, so
- * that a launch starts its longest tiles first; each names its kept column blocks, ascending. */
+ * that a launch starts its longest tiles first; each names its kept column blocks, ascending. The
+ * column blocks have lists of row blocks likewise, in their own order: a backward looks those of
+ * several heads up by the column block. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -52,23 +54,45 @@ static int longer_first(const void *left, const void *right) {
   return a->row_block < b->row_block ? -1 : 1;
 }
 
+/* What is kept of a bitmap by lines of it, rows or columns: flags step by line_step from line to
+ * line, by step within one. */
+struct lines {
+  int64_t count, length, line_step, step;
+};
+
+static int64_t list_lines(const uint8_t *flags, const struct lines *lines,
+                          struct ft_mask_list *lists, int32_t *blocks, int64_t kept) {
+  for (int64_t line = 0; line < lines->count; line++) {
+    lists[line] = (struct ft_mask_list){.row_block = (int32_t)line, .start = kept};
+    for (int64_t n = 0; n < lines->length; n++) {
+      if (!flags[line * lines->line_step + n * lines->step]) continue;
+      if (blocks) blocks[kept] = (int32_t)n;
+      kept++;
+    }
+    lists[line].count = (int32_t)(kept - lists[line].start);
+  }
+  return kept;
+}
+
 int64_t ft_mask_lists(const uint8_t *bitmap, int64_t heads, int64_t row_blocks, int64_t col_blocks,
                       struct ft_mask_list *lists, int32_t *blocks) {
+  const struct lines rows = {row_blocks, col_blocks, col_blocks, 1};
   int64_t kept = 0;
   for (int64_t head = 0; head < heads; head++) {
     struct ft_mask_list *const own = lists + head * row_blocks;
-    for (int64_t row = 0; row < row_blocks; row++) {
-      const uint8_t *const flags = bitmap + (head * row_blocks + row) * col_blocks;
-      own[row] = (struct ft_mask_list){.row_block = (int32_t)row, .start = kept};
-      for (int64_t col = 0; col < col_blocks; col++) {
-        if (!flags[col]) continue;
-        if (blocks) blocks[kept] = (int32_t)col;
-        kept++;
-      }
-      own[row].count = (int32_t)(kept - own[row].start);
-    }
+    kept = list_lines(bitmap + head * row_blocks * col_blocks, &rows, own, blocks, kept);
     qsort(own, (size_t)row_blocks, sizeof *own, longer_first);
   }
+  return kept;
+}
+
+int64_t ft_mask_columns(const uint8_t *bitmap, int64_t heads, int64_t row_blocks,
+                        int64_t col_blocks, struct ft_mask_list *lists, int32_t *blocks) {
+  const struct lines columns = {col_blocks, row_blocks, 1, col_blocks};
+  int64_t kept = 0;
+  for (int64_t head = 0; head < heads; head++)
+    kept = list_lines(bitmap + head * row_blocks * col_blocks, &columns, lists + head * col_blocks,
+                      blocks, kept);
   return kept;
 }
 
@@ -106,36 +130,50 @@ static int fetch_bitmap(const struct ft_driver *driver, const uint8_t *blocks, i
 
 /* The lists of all (batch, head) pairs of a mask on the host. */
 struct built {
-  struct ft_mask_list *lists;
-  int32_t *blocks;
-  int64_t count; /* of lists */
-  int64_t kept;  /* blocks */
+  struct ft_mask_list *lists, *column_lists;
+  int32_t *blocks, *column_blocks;
+  int64_t count, column_count; /* of lists */
+  int64_t kept;                /* blocks */
 };
 
 static int build_lists(struct built *built, const struct fatune_mask *mask, const uint8_t *bitmap) {
   const int64_t heads = mask->batch * mask->heads;
+  const int64_t rows = mask->row_blocks, cols = mask->col_blocks;
+  built->column_count = heads * cols;
   built->lists = malloc((size_t)built->count * sizeof *built->lists);
-  if (!built->lists)
-    return ft_fail(FT_E_MEMORY, "no memory for %lld lists", (long long)built->count);
-  built->kept =
-      ft_mask_lists(bitmap, heads, mask->row_blocks, mask->col_blocks, built->lists, NULL);
-  built->blocks = malloc((size_t)(built->kept ? built->kept : 1) * sizeof *built->blocks);
-  if (!built->blocks)
+  built->column_lists = malloc((size_t)built->column_count * sizeof *built->lists);
+  if (!built->lists || !built->column_lists)
+    return ft_fail(FT_E_MEMORY, "no memory for %lld lists",
+                   (long long)(built->count + built->column_count));
+  built->kept = ft_mask_lists(bitmap, heads, rows, cols, built->lists, NULL);
+  const size_t bytes = (size_t)(built->kept ? built->kept : 1) * sizeof *built->blocks;
+  built->blocks = malloc(bytes);
+  built->column_blocks = malloc(bytes);
+  if (!built->blocks || !built->column_blocks)
     return ft_fail(FT_E_MEMORY, "no memory for %lld kept blocks", (long long)built->kept);
-  ft_mask_lists(bitmap, heads, mask->row_blocks, mask->col_blocks, built->lists, built->blocks);
+  ft_mask_lists(bitmap, heads, rows, cols, built->lists, built->blocks);
+  ft_mask_columns(bitmap, heads, rows, cols, built->column_lists, built->column_blocks);
   return FT_OK;
 }
 
 static int upload(struct fatune_mask *mask, const struct ft_driver *driver,
                   const struct built *built, cu_stream stream) {
   const size_t lists_bytes = (size_t)built->count * sizeof *built->lists;
+  const size_t columns_bytes = (size_t)built->column_count * sizeof *built->lists;
   const size_t blocks_bytes = (size_t)built->kept * sizeof *built->blocks;
-  FT_TRY(ft_driver_status(driver, driver->memory_alloc(&mask->memory, lists_bytes + blocks_bytes),
-                          "cuMemAlloc"));
-  mask->lists = mask->memory;
-  mask->blocks = mask->memory + lists_bytes;
+  FT_TRY(ft_driver_status(
+      driver, driver->memory_alloc(&mask->memory, lists_bytes + columns_bytes + 2 * blocks_bytes),
+      "cuMemAlloc"));
+  mask->lists = mask->memory; /* lists first: they are aligned to 16 bytes */
+  mask->column_lists = mask->lists + lists_bytes;
+  mask->blocks = mask->column_lists + columns_bytes;
+  mask->column_blocks = mask->blocks + blocks_bytes;
   FT_TRY(copy_and_wait(driver, mask->lists, built->lists, lists_bytes, true, stream));
-  return copy_and_wait(driver, mask->blocks, built->blocks, blocks_bytes, true, stream);
+  FT_TRY(
+      copy_and_wait(driver, mask->column_lists, built->column_lists, columns_bytes, true, stream));
+  FT_TRY(copy_and_wait(driver, mask->blocks, built->blocks, blocks_bytes, true, stream));
+  return copy_and_wait(driver, mask->column_blocks, built->column_blocks, blocks_bytes, true,
+                       stream);
 }
 
 static int fill(struct fatune_mask *mask, const fatune_mask_options *options, cu_stream stream) {
@@ -154,7 +192,9 @@ static int fill(struct fatune_mask *mask, const fatune_mask_options *options, cu
 done:
   free(fetched);
   free(built.lists);
+  free(built.column_lists);
   free(built.blocks);
+  free(built.column_blocks);
   return status;
 }
 

@@ -45,17 +45,32 @@ static int read_attributes(struct ft_module *module, const struct ft_driver *dri
   return FT_OK;
 }
 
-static int grant_shared_memory(const struct ft_module *module, const struct ft_driver *driver,
-                               int bytes) {
+static int grant_shared_memory(cu_function function, const struct ft_driver *driver, int bytes) {
   enum { WITHOUT_ASKING = 48 * 1024 };
   if (bytes > WITHOUT_ASKING)
-    FT_TRY(ft_driver_status(driver,
-                            driver->function_set(module->function, ATTRIBUTE_DYNAMIC_SMEM, bytes),
+    FT_TRY(ft_driver_status(driver, driver->function_set(function, ATTRIBUTE_DYNAMIC_SMEM, bytes),
                             "cuFuncSetAttribute(MAX_DYNAMIC_SHARED_SIZE_BYTES)"));
   /* All of L1 as shared memory: otherwise the driver may split it so that fewer blocks fit than
-   * planned. */
-  return ft_driver_status(driver, driver->function_set(module->function, ATTRIBUTE_CARVEOUT, 100),
+   * planned, and another split for the next kernel would be waited for. */
+  return ft_driver_status(driver, driver->function_set(function, ATTRIBUTE_CARVEOUT, 100),
                           "cuFuncSetAttribute(PREFERRED_SHARED_MEMORY_CARVEOUT)");
+}
+
+/* The result of the driver in *result, too. */
+static int find_function(cu_function *function, const struct ft_module *module, const char *entry,
+                         const struct ft_driver *driver, cu_result *result) {
+  *result = driver->module_function(function, module->handle, entry);
+  return ft_driver_status(driver, *result, "cuModuleGetFunction");
+}
+
+/* What a backward has besides its main kernel. How much shared memory they take is the launch's to
+ * say; here they may have all there is. */
+static int load_others(struct ft_module *module, const struct ft_driver *driver, int smem_most,
+                       cu_result *result) {
+  FT_TRY(find_function(&module->prepare, module, FT_ENTRY_PREPARE, driver, result));
+  FT_TRY(find_function(&module->convert, module, FT_ENTRY_CONVERT, driver, result));
+  FT_TRY(grant_shared_memory(module->prepare, driver, 0));
+  return grant_shared_memory(module->convert, driver, smem_most);
 }
 
 static int check_threads(const struct ft_module *module, const struct ft_kernel *kernel) {
@@ -65,7 +80,7 @@ static int check_threads(const struct ft_module *module, const struct ft_kernel 
 }
 
 int ft_module_try_load(struct ft_module *module, fatune_session *session,
-                       const struct ft_kernel *kernel, bool *refused) {
+                       const struct ft_kernel *kernel, enum ft_pass pass, bool *refused) {
   memset(module, 0, sizeof *module);
   *refused = false;
   FT_TRY(ft_session_enter(session));
@@ -75,11 +90,12 @@ int ft_module_try_load(struct ft_module *module, fatune_session *session,
   cu_result result = driver->module_load(&module->handle, kernel->image);
   if (result) module->handle = NULL;
   FT_CHECK(ft_driver_status(driver, result, "cuModuleLoadData"));
-  result = driver->module_function(&module->function, module->handle, FT_ENTRY);
-  FT_CHECK(ft_driver_status(driver, result, "cuModuleGetFunction"));
+  FT_CHECK(find_function(&module->function, module, FT_ENTRY, driver, &result));
   FT_CHECK(read_attributes(module, driver));
   FT_CHECK(check_threads(module, kernel));
-  FT_CHECK(grant_shared_memory(module, driver, kernel->smem_bytes));
+  FT_CHECK(grant_shared_memory(module->function, driver, kernel->smem_bytes));
+  if (pass == FT_BACKWARD)
+    FT_CHECK(load_others(module, driver, session->device.arch.smem_per_block, &result));
 
 done:
   *refused = is_image_fault(result);
@@ -90,9 +106,9 @@ done:
 }
 
 int ft_module_load(struct ft_module *module, fatune_session *session,
-                   const struct ft_kernel *kernel) {
+                   const struct ft_kernel *kernel, enum ft_pass pass) {
   bool refused;
-  return ft_module_try_load(module, session, kernel, &refused);
+  return ft_module_try_load(module, session, kernel, pass, &refused);
 }
 
 void ft_module_unload(struct ft_module *module, fatune_session *session) {

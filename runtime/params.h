@@ -1,8 +1,9 @@
-/* params.h: the one argument of an emitted forward kernel, as the device sees it.
+/* params.h: the one argument of an emitted kernel, as the device sees it.
  * in -> out: plan + fatune_arguments -> one of these structs, passed by value to the kernel: of the
- * mma family ft_forward_params, of wgmma ft_tiled_forward_params.
- * The same structs stand in templates/parts/params.cu.in and tiled_params.cu.in (grep "ORDER
- * PARAMS"); both sides assert their sizes. Strides are in elements. */
+ * mma family ft_forward_params, of wgmma ft_tiled_forward_params, backward ft_backward_params.
+ * The same structs stand in templates/parts/params.cu.in, tiled_params.cu.in and
+ * backward_params.cu.in (grep "ORDER PARAMS"); both sides assert their sizes. Strides are in
+ * elements. */
 #ifndef RUNTIME_PARAMS_H
 #define RUNTIME_PARAMS_H
 
@@ -12,9 +13,10 @@ struct ft_stride {
   int64_t batch, row, head;
 };
 
-/* ORDER PARAMS: the kept column blocks of one row block. */
+/* ORDER PARAMS: the kept column blocks of one row block; backward has lists of row blocks, too, one
+ * for each column block. */
 struct ft_mask_list {
-  int32_t row_block;
+  int32_t row_block; /* whose list it is; in the transposed lists a column block */
   int32_t count;
   int64_t start; /* of the list in mask_blocks */
 };
@@ -59,5 +61,41 @@ struct ft_tiled_forward_params {
 
 _Static_assert(sizeof(struct ft_tiled_forward_params) == 768,
                "the device side counts on 768 bytes");
+
+/* ORDER PARAMS: for all kernels of a backward plan. */
+struct ft_backward_params {
+  uint64_t q, k, v, o, dout, dq, dk, dv; /* device addresses, 16-byte aligned */
+  uint64_t lse;                          /* float [batch, heads_q, nq] */
+  uint64_t dlse;                         /* likewise, or 0 */
+
+  /* Workspace, 16-byte aligned; padded to whole tiles of queries. */
+  uint64_t dq_sum;    /* float [batch, heads_q, q_tiles, block_m * d_pad]; 0 with dq=2 */
+  uint64_t row_stats; /* float [batch, heads_q, q_tiles, 2, block_m] */
+  uint64_t counters;  /* int32_t [batch, heads_q, q_tiles] with dq=1, else 0 */
+
+  struct ft_stride q_stride, k_stride, v_stride, o_stride;
+  struct ft_stride dout_stride, dq_stride, dk_stride, dv_stride;
+  uint64_t seed, offset; /* of the dropout mask, used where the pointers below are 0 */
+  uint64_t seed_address, offset_address;
+  uint64_t mask_lists;  /* struct ft_mask_list, list c is that of column block c */
+  uint64_t mask_blocks; /* int32_t: kept row blocks, ascending within a list */
+  int64_t mask_batch_lists, mask_head_lists; /* strides of mask_lists; 0: broadcast */
+  uint64_t row_lists, row_blocks;            /* the forward's lists, for dq=2; else 0 */
+  int64_t row_batch_lists, row_head_lists;
+  int32_t nq, nk;
+  int32_t heads_q, heads_kv;
+  int32_t group; /* query heads per kv head */
+  int32_t batch;
+  int32_t q_tiles;            /* of block_m queries; under a mask as many as fill its row blocks */
+  int32_t k_tiles;            /* of block_n keys; under a mask as many as fill its column blocks */
+  int32_t section_heads;      /* (batch, kv head) pairs whose key tiles run together */
+  int32_t causal_shift;       /* key j is visible to query i when j <= i + causal_shift */
+  float scale;                /* softmax scale, > 0 */
+  float scale_log2;           /* scale * log2(e) */
+  uint32_t dropout_threshold; /* of 2^14 */
+  float dropout_rescale;
+};
+
+_Static_assert(sizeof(struct ft_backward_params) == 448, "the device side counts on 448 bytes");
 
 #endif

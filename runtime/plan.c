@@ -134,7 +134,18 @@ int fatune_plan_workspace_size(const fatune_plan *plan, size_t *bytes) {
   if (!bytes) return ft_fail(FT_E_ARGUMENT, "bytes is NULL; it takes the size");
   *bytes = 0;
   if (!plan) return ft_fail(FT_E_ARGUMENT, "plan is NULL");
-  return FT_OK;
+  return ft_launch_workspace(&plan->request, &plan->source.config, &plan->session->device.arch,
+                             NULL, bytes);
+}
+
+int fatune_plan_workspace_for(const fatune_plan *plan, const fatune_arguments *arguments,
+                              size_t *bytes) {
+  if (!bytes) return ft_fail(FT_E_ARGUMENT, "bytes is NULL; it takes the size");
+  *bytes = 0;
+  if (!plan) return ft_fail(FT_E_ARGUMENT, "plan is NULL");
+  if (!arguments) return ft_fail(FT_E_ARGUMENT, "arguments is NULL");
+  return ft_launch_workspace(&plan->request, &plan->source.config, &plan->session->device.arch,
+                             arguments, bytes);
 }
 
 int fatune_plan_run(fatune_plan *plan, const fatune_arguments *arguments, void *stream) {

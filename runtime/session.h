@@ -66,20 +66,21 @@ void ft_device_class(const struct ft_arch *arch, char id[96]);
 /* Public request -> internal, defaults filled in, validated. */
 int ft_request_from_public(struct ft_request *to, const fatune_request *from);
 
-/* A loaded kernel. */
+/* A loaded kernel, or the three of a backward. */
 struct ft_module {
   cu_module handle;
-  cu_function function;
+  cu_function function;                                 /* the kernel, in a backward the main one */
+  cu_function prepare, convert;                         /* of a backward */
   int registers, spill_bytes, static_smem, max_threads; /* as the driver tells */
 };
 
 /* Loads the image and grants it its shared memory. */
 int ft_module_load(struct ft_module *module, fatune_session *session,
-                   const struct ft_kernel *kernel);
+                   const struct ft_kernel *kernel, enum ft_pass pass);
 /* The same; *refused is true when the driver found fault with the image itself, so that another
  * image of the same source may do. */
 int ft_module_try_load(struct ft_module *module, fatune_session *session,
-                       const struct ft_kernel *kernel, bool *refused);
+                       const struct ft_kernel *kernel, enum ft_pass pass, bool *refused);
 void ft_module_unload(struct ft_module *module, fatune_session *session);
 
 /* Makes the session's context current for the calling thread until the matching leave. */
@@ -96,12 +97,15 @@ int ft_session_load(fatune_session *session, const struct ft_source *source,
 /* The index lists of a block-sparse mask on the device; the inside of a fatune_mask. */
 struct fatune_mask {
   fatune_session *session;
-  cu_address memory; /* one allocation: lists, then blocks */
+  cu_address memory; /* one allocation for all of it */
   cu_address lists;  /* struct ft_mask_list [batch][heads][row_blocks], longest first */
   cu_address blocks; /* int32_t, ascending within a list */
-  int rows, cols;    /* of one block */
-  int64_t batch;     /* 1: broadcast */
-  int heads;         /* 1: broadcast */
+  /* The transposed: kept row blocks of each column block, struct ft_mask_list
+   * [batch][heads][col_blocks], in order. */
+  cu_address column_lists, column_blocks;
+  int rows, cols; /* of one block */
+  int64_t batch;  /* 1: broadcast */
+  int heads;      /* 1: broadcast */
   int64_t seqlen_q, seqlen_k;
   int64_t row_blocks, col_blocks;
   double density;
@@ -112,13 +116,23 @@ struct fatune_mask {
  * may be NULL to count only. Returns the number of kept blocks. */
 int64_t ft_mask_lists(const uint8_t *bitmap, int64_t heads, int64_t row_blocks, int64_t col_blocks,
                       struct ft_mask_list *lists, int32_t *blocks);
+/* The same of the columns: heads * col_blocks lists. */
+int64_t ft_mask_columns(const uint8_t *bitmap, int64_t heads, int64_t row_blocks,
+                        int64_t col_blocks, struct ft_mask_list *lists, int32_t *blocks);
+
+/* What a plan launches, in this order. */
+enum ft_step { FT_STEP_PREPARE, FT_STEP_MAIN, FT_STEP_CONVERT };
 
 /* arguments -> device struct and grid, every check of fatune_plan_run done. */
 struct ft_launch {
   struct ft_tiled_forward_params tiled; /* mma kernels take `rest` of it alone */
+  struct ft_backward_params backward;
+  enum ft_pass pass;
   enum ft_family family;
   unsigned grid;
-  int head_dim, head_dim_v; /* what params leave open of the tensors */
+  unsigned tiles_grid;                /* of prepare and convert in a backward: tiles of queries */
+  int64_t sum_of_tile, stats_of_tile; /* floats of a tile in the workspace */
+  int head_dim, head_dim_v;           /* what params leave open of the tensors */
   enum ft_dtype dtype;
 };
 int ft_launch_prepare(struct ft_launch *launch, const struct ft_request *request,
@@ -130,10 +144,16 @@ int ft_launch_prepare(struct ft_launch *launch, const struct ft_request *request
 int ft_launch_map_tensors(struct ft_launch *launch, const struct ft_config *config,
                           const struct ft_driver *driver);
 
-/* launch_tensors.c: tells the emulator which memory the launch may use. */
-void ft_launch_describe(const struct ft_launch *launch);
+/* Bytes of device memory that the arguments' run needs; 0 in a forward. arguments NULL: those of
+ * the request. */
+int ft_launch_workspace(const struct ft_request *request, const struct ft_config *config,
+                        const struct ft_arch *arch, const fatune_arguments *arguments,
+                        size_t *bytes);
 
-/* Enqueues it; the context must be current. */
+/* launch_tensors.c: tells the emulator which memory the next launch, a step of it, may use. */
+void ft_launch_describe(const struct ft_launch *launch, enum ft_step step);
+
+/* Enqueues all of it; the context must be current. */
 int ft_launch_enqueue(const struct ft_launch *launch, const struct ft_driver *driver,
                       const struct ft_module *module, const struct ft_budget *budget,
                       cu_stream stream);

@@ -61,10 +61,13 @@ static int run_plan(void *payload, const fatune_arguments *arguments) {
   return fatune_plan_run(payload, arguments, NULL);
 }
 
-static void verify(struct emulator_run *run, struct ft_problem *problem, fatune_plan *plan) {
+/* The run's own failure is a finding, any other one of the lab. */
+static void check(struct emulator_run *run, struct ft_problem *problem, fatune_plan *plan) {
   enum { ALL_ROWS = 1 << 20, THREADS = 1 };
-  assert_ok(ft_problem_verify(problem, ALL_ROWS, THREADS, &run->comparison));
-  if (run->comparison.error_ratio <= 1) return;
+  const struct ft_problem_run runner = {run_plan, plan, NULL};
+  assert_ok(ft_problem_fit(problem, plan));
+  run->status = ft_problem_check(problem, &runner, ALL_ROWS, THREADS, &run->comparison);
+  if (run->status != FT_OK || run->comparison.error_ratio <= 1) return;
   if (ft_problem_explain(problem, run_plan, plan, &run->explanation) != FT_OK)
     ft_text_add(&run->explanation, "no explanation: %s\n", ft_detail());
 }
@@ -79,11 +82,8 @@ void emulator_run(struct emulator_run *run, fatune_session *session,
   assert_ok(ft_problem_make(&problem, session, &kept));
   assert_ok(ft_session_enter(session));
   run->status = make_plan(&plan, session, &kept.request, config);
-  if (run->status == FT_OK) run->status = run_plan(plan, ft_problem_arguments(problem));
-  if (run->status == FT_OK)
-    verify(run, problem, plan);
-  else
-    snprintf(run->fault, sizeof run->fault, "%s", ft_detail());
+  if (run->status == FT_OK) check(run, problem, plan);
+  if (run->status != FT_OK) snprintf(run->fault, sizeof run->fault, "%s", ft_detail());
   ft_session_leave(session);
   fatune_plan_free(plan);
   ft_problem_free(problem);

@@ -31,7 +31,9 @@ static inline struct ft_arch known_gpu(const char *name) {
  * as they are. */
 static inline void complete_config(const char *text, struct ft_text *whole) {
   const char *const begin = text + strspn(text, " \t\n");
-  const enum ft_family family = strncmp(begin, "wgmma", 5) == 0 ? FT_FAMILY_WGMMA : FT_FAMILY_MMA;
+  enum ft_family family = FT_FAMILY_MMA;
+  if (strncmp(begin, "wgmma", 5) == 0) family = FT_FAMILY_WGMMA;
+  if (strncmp(begin, "mma_backward", 12) == 0) family = FT_FAMILY_MMA_BACKWARD;
   ft_text_add(whole, "%s", text);
   for (int i = 0; i < FT_KNOB_COUNT; ++i) {
     char word[64];

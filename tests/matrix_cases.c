@@ -78,6 +78,16 @@ void matrix_choose(struct ft_problem_options *options, int index, const struct m
   if (random_below(&state, 5) == 0) options->scale = 0.02 + 0.3 * random_below(&state, 2);
 }
 
+void matrix_choose_backward(struct ft_problem_options *options, int index,
+                            const struct matrix_size *size) {
+  matrix_choose(options, index, size);
+  uint64_t state = 0xBAC5u + (uint64_t)index;
+  options->request.pass = FT_BACKWARD;
+  options->request.deterministic = random_below(&state, 4) == 0;
+  options->want_lse = true;
+  options->want_dlse = random_below(&state, 2) == 0;
+}
+
 /* ---- what they cover ---- */
 
 void matrix_count(struct matrix_tally *tally, const struct ft_problem_options *options) {
@@ -98,6 +108,8 @@ void matrix_count(struct matrix_tally *tally, const struct ft_problem_options *o
   tally->broadcast += options->broadcast_mask;
   tally->no_lse += !options->want_lse;
   tally->own_scale += options->scale > 0;
+  tally->deterministic += r->deterministic;
+  tally->with_dlse += options->want_dlse;
   tally->odd_mask += r->mask_rows % 64 != 0 || r->mask_cols % 64 != 0;
 }
 
@@ -115,7 +127,10 @@ void matrix_assert_covers(const struct matrix_tally *tally, const struct matrix_
                   {"one query", tally->one_query},
                   {"one key", tally->one_key},
                   {"rows that see no key", tally->blind_rows},
-                  {"no LSE", tally->no_lse},
+                  {least->pass == FT_BACKWARD ? "deterministic" : "no LSE",
+                   least->pass == FT_BACKWARD ? tally->deterministic : tally->no_lse},
+                  {least->pass == FT_BACKWARD ? "a gradient of LSE" : "no LSE",
+                   least->pass == FT_BACKWARD ? tally->with_dlse : tally->no_lse},
                   {"a scale of its own", tally->own_scale},
                   {"a mask without blocks", tally->empty_mask},
                   {"a mask of all blocks", tally->full_mask},

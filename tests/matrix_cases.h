@@ -18,17 +18,23 @@ struct matrix_size {
 /* Combination (index % 24) of causal, dropout, mask and dtype, head dim number index % 31: the two
  * have no common divisor. The seed is left to the caller. */
 void matrix_choose(struct ft_problem_options *options, int index, const struct matrix_size *size);
+/* The same of the backward, one of four deterministic, with a gradient of LSE in every other one.
+ */
+void matrix_choose_backward(struct ft_problem_options *options, int index,
+                            const struct matrix_size *size);
 
 /* Counts over many requests. */
 struct matrix_tally {
   int dims[MATRIX_DIMS], combinations[MATRIX_COMBINATIONS], layouts[MATRIX_LAYOUTS];
   int other_dim_v, mqa, gqa, one_query, one_key, blind_rows, empty_mask, full_mask, broadcast;
   int no_lse, own_scale, odd_mask;
+  int deterministic, with_dlse; /* of the backward, which always has LSE */
 };
 void matrix_count(struct matrix_tally *tally, const struct ft_problem_options *options);
 
 /* Fails the test where a count is less than this. */
 struct matrix_least {
+  enum ft_pass pass;
   int dim, combination, layout, feature;
 };
 void matrix_assert_covers(const struct matrix_tally *tally, const struct matrix_least *least);

@@ -47,6 +47,18 @@ static int field_of(const struct ft_budget *budget, const char *name) {
   FIELD(producer_regs);
   FIELD(consumer_regs);
   FIELD(launch_regs);
+  FIELD(key_warps);
+  FIELD(warp_keys);
+  FIELD(part_queries);
+  FIELD(p_stride);
+  FIELD(smem_p);
+  FIELD(smem_ds);
+  FIELD(smem_stats);
+  FIELD(dq_warp_rows);
+  FIELD(regs_dq);
+  FIELD(dq_threads);
+  FIELD(dq_block_n);
+  FIELD(dq_smem);
 #undef FIELD
   ck_abort_msg("budget.txt: no field '%s'", name);
   return 0;

@@ -18,6 +18,8 @@ static const struct cli_syntax tune = {"fatune tune", "REQUEST...", "Tune.",
                                        CLI_REQUESTS | CLI_GPU | CLI_DEVICE | CLI_SEARCH | CLI_SEED};
 static const struct cli_syntax one = {"fatune emit", "REQUEST", "Emit.",
                                       CLI_REQUESTS | CLI_ONE_REQUEST | CLI_GPU | CLI_CONFIG};
+static const struct cli_syntax one_to_file = {"fatune emit", "REQUEST", "Emit.",
+                                              CLI_REQUESTS | CLI_ONE_REQUEST | CLI_OUTPUT};
 static const struct cli_syntax cache = {"fatune cache", "ACTION", "Cache.", CLI_CACHE | CLI_OUTPUT};
 
 /* line: words separated by '|', so that a word may hold blanks. */
@@ -66,6 +68,7 @@ static const struct {
     {"forward|d64|nq1|backward|d64|nq2|d32 nq3|nq4|d16",
      "forward bf16 d64 nq1; backward bf16 d64 nq2; forward bf16 d32 nq3; forward bf16 d16 nq4"},
     {"both d64 nq3", "forward bf16 d64 nq3; backward bf16 d64 nq3"},
+    {"both d64 nq3 deterministic", "forward bf16 d64 nq3; backward bf16 d64 nq3 deterministic"},
     {"d64|--gpu|a100|nq3", "forward bf16 d64 nq3"},
     {"--|d64|nq3", "forward bf16 d64 nq3"},
 };
@@ -133,7 +136,10 @@ static const struct {
     {&tune, "d64|nq1|--seed|0", "--seed is '0'", "from 1"},
     {&tune, "d64|nq1|--color|pink", "--color is 'pink'", "auto, always, never"},
     {&tune, "--shapes|/nowhere/shapes", "--shapes '/nowhere/shapes'", "No such file"},
-    {&one, "d64 nq1|d64 nq2", "2 requests", "one"},
+    {&one, "d64 nq1|d64 nq2", "2 requests", "one, or both passes of one"},
+    {&one, "forward d64 nq1|backward d64 nq1", "2 requests", "one, or both passes of one"},
+    {&one, "both d64 nq1|d64 nq2", "3 requests", "one, or both passes of one"},
+    {&one_to_file, "both d64 nq1|-o|x", "--output 'x' with both passes", "one of them"},
     {&cache, "gc|--cap|5X", "--cap is '5X'", "512M"},
     {&cache, "gc|--cap|99999999T", "--cap is '99999999T'", "bytes"},
 };

@@ -317,12 +317,6 @@ START_TEST(masks_must_fit) {
 }
 END_TEST
 
-START_TEST(backward_is_not_launched) {
-  request.pass = FT_BACKWARD;
-  ck_assert_status(prepare(&good), FT_E_UNSUPPORTED);
-}
-END_TEST
-
 Suite *make_launch_suite(void) {
   Suite *const suite = suite_create("launch");
   TCase *const tests = tcase_create("prepare");
@@ -339,7 +333,6 @@ Suite *make_launch_suite(void) {
   tcase_add_test(tests, bad_extents_are_named);
   tcase_add_test(tests, bad_numbers_are_named);
   tcase_add_test(tests, masks_must_fit);
-  tcase_add_test(tests, backward_is_not_launched);
   suite_add_tcase(suite, tests);
   return suite;
 }

@@ -56,6 +56,19 @@ static void check_lists(unsigned seed, const uint8_t *bitmap, int64_t heads, int
   }
 }
 
+static void check_columns(unsigned seed, const uint8_t *bitmap, int64_t heads, int64_t rows,
+                          int64_t cols, const struct ft_mask_list *lists, const int32_t *blocks) {
+  for (int64_t n = 0; n < heads * cols; n++) {
+    const struct ft_mask_list *const list = &lists[n];
+    ck_assert_msg(list->row_block == n % cols, "seed %u: out of order", seed);
+    int64_t at = list->start;
+    for (int64_t row = 0; row < rows; row++)
+      if (bitmap[(n / cols * rows + row) * cols + n % cols])
+        ck_assert_msg(blocks[at++] == row, "seed %u", seed);
+    ck_assert_msg(at == list->start + list->count, "seed %u column %lld", seed, (long long)n);
+  }
+}
+
 START_TEST(lists_name_the_kept_blocks) {
   static const int percents[] = {0, 3, 50, 100};
   for (int i = 0; i < 4; i++) {
@@ -67,6 +80,8 @@ START_TEST(lists_name_the_kept_blocks) {
     int32_t *const blocks = malloc((size_t)(kept + 1) * sizeof *blocks);
     ck_assert_int_eq(ft_mask_lists(bitmap, heads, rows, cols, lists, blocks), kept);
     check_lists(seed, bitmap, heads, rows, cols, lists, blocks);
+    ck_assert_int_eq(ft_mask_columns(bitmap, heads, rows, cols, lists, blocks), kept);
+    check_columns(seed, bitmap, heads, rows, cols, lists, blocks);
     free(blocks);
     free(bitmap);
   }
@@ -92,6 +107,9 @@ static void check_mask(unsigned seed, const fatune_mask *mask, const uint8_t *bi
   const struct ft_mask_list *const lists = (const struct ft_mask_list *)(uintptr_t)mask->lists;
   const int32_t *const blocks = (const int32_t *)(uintptr_t)mask->blocks;
   check_lists(seed, bitmap, HEADS, ROWS, COLS, lists, blocks);
+  check_columns(seed, bitmap, HEADS, ROWS, COLS,
+                (const struct ft_mask_list *)(uintptr_t)mask->column_lists,
+                (const int32_t *)(uintptr_t)mask->column_blocks);
   int kept = 0;
   for (int n = 0; n < LISTS * COLS; n++) kept += bitmap[n] != 0;
   ck_assert_double_eq_tol(fatune_mask_density(mask), (double)kept / (LISTS * COLS), 1e-12);

@@ -48,7 +48,16 @@ static const struct ft_config hopper = {.family = FT_FAMILY_WGMMA,
                                         .stages = 2,
                                         .q_stages = 1,
                                         .ctas_per_sm = 1};
-static const struct ft_config *const configs[] = {&config, &hopper};
+static const struct ft_config gradients = {.family = FT_FAMILY_MMA_BACKWARD,
+                                           .block_m = 64,
+                                           .block_n = 128,
+                                           .warps = 8,
+                                           .stages = 2,
+                                           .column_warps = 1,
+                                           .parts = 1,
+                                           .late_dq = 1,
+                                           .ctas_per_sm = 1};
+static const struct ft_config *const configs[] = {&config, &hopper, &gradients};
 enum { CONFIGS = sizeof configs / sizeof configs[0] };
 
 static struct ft_request request_of(const char *text) {
@@ -57,8 +66,15 @@ static struct ft_request request_of(const char *text) {
   return request;
 }
 
+/* The same backward where the config makes gradients. */
+static struct ft_request request_for(const char *text, const struct ft_config *of) {
+  struct ft_request request = request_of(text);
+  if (of->family == FT_FAMILY_MMA_BACKWARD) request.pass = FT_BACKWARD;
+  return request;
+}
+
 static double us_of(const char *text, const struct ft_arch *arch, const struct ft_config *of) {
-  const struct ft_request request = request_of(text);
+  const struct ft_request request = request_for(text, of);
   return ft_model(&request, arch, of, 0, 0).us;
 }
 
@@ -88,7 +104,7 @@ START_TEST(spills_and_registers_cost) {
 END_TEST
 
 START_TEST(never_faster_than_a_resource) {
-  const struct ft_request request = request_of("forward bf16 d128 hq16 b2 nq4096");
+  const struct ft_request request = request_for("forward bf16 d128 hq16 b2 nq4096", configs[_i]);
   const struct ft_prediction p = ft_model(&request, &big, configs[_i], 0, 0);
   ck_assert_double_ge(p.us, p.mma_us);
   ck_assert_double_ge(p.us, p.exp_us);
@@ -96,8 +112,8 @@ START_TEST(never_faster_than_a_resource) {
   ck_assert_double_ge(p.us, p.smem_us);
   ck_assert_double_ge(p.us, p.l2_us);
   ck_assert_double_ge(p.us, p.dram_us);
-  /* 4 n^2 d b h FLOP at so many per cycle, 132 multiprocessors, 1.98 GHz */
-  static const double flops_per_clk[CONFIGS] = {2048, 4096};
+  /* 4 n^2 d b h FLOP, backward 10, at so many per cycle, 132 multiprocessors, 1.98 GHz */
+  static const double flops_per_clk[CONFIGS] = {2048, 4096, 2048 / 2.5};
   const double steps = ceil(4096.0 / configs[_i]->block_n) * configs[_i]->block_n / 4096;
   ck_assert_double_eq_tol(p.mma_us,
                           steps * 4.0 * 4096 * 4096 * 128 * 32 / (flops_per_clk[_i] * 132 * 1980.0),
@@ -136,6 +152,27 @@ START_TEST(wgmma_beats_mma_where_there_is_work) {
 }
 END_TEST
 
+START_TEST(backward_knobs_have_their_effect) {
+  const char *const text = "forward bf16 d128 hq16 b2 nq4096";
+  const double base = us_of(text, &big, &gradients);
+  struct ft_config other = gradients;
+  other.late_dq = 0;
+  ck_assert_double_gt(us_of(text, &big, &other), base);
+  other = gradients;
+  other.stages = 1;
+  ck_assert_double_gt(us_of(text, &big, &other), base);
+  other = gradients;
+  other.block_n = 64; /* Q and dO are read for half as many keys, and dQ is summed twice as often */
+  ck_assert_double_gt(us_of(text, &big, &other), base);
+  other = gradients;
+  other.dq = 2;
+  other.late_dq = 0;
+  ck_assert_double_gt(us_of(text, &big, &other), base);
+  const struct ft_request request = request_for(text, &gradients);
+  ck_assert_double_gt(ft_model(&request, &big, &gradients, 0, 1000).us, base);
+}
+END_TEST
+
 /* One block more than fits in a wave must cost a step of the staircase. */
 START_TEST(a_wave_too_many_shows) {
   struct ft_request request = request_of("forward bf16 d128 nq128 nk8192");
@@ -147,12 +184,18 @@ START_TEST(a_wave_too_many_shows) {
 }
 END_TEST
 
+enum { FORWARD_REQUESTS = 5 }; /* which come first */
 static const char *const requests[] = {
     "forward bf16 d128 hq16 b2 nq4096",
     "forward fp16 d16 nq1",
     "forward bf16 d256 hq8 b1 nq100000000 nk100000000 causal",
     "forward bf16 d64 dv256 hq4 hkv1 nq1000 nk10 causal",
     "forward bf16 d64 nq4096 mask=16x48@0.01 causal=top-left dropout",
+    "backward bf16 d128 hq16 b2 nq4096",
+    "backward fp16 d16 nq1",
+    "backward bf16 d256 hq8 b1 nq100000000 nk100000000 causal deterministic",
+    "backward bf16 d64 dv256 hq4 hkv1 nq10 nk1000 causal",
+    "backward bf16 d64 nq4096 mask=16x48@0.01 causal=top-left dropout deterministic",
 };
 
 START_TEST(finite_for_every_legal_config) {
@@ -196,11 +239,11 @@ Suite *make_model_suite(void) {
   tcase_add_loop_test(tcase, never_faster_than_a_resource, 0, CONFIGS);
   tcase_add_test(tcase, wgmma_knobs_have_their_effect);
   tcase_add_test(tcase, wgmma_beats_mma_where_there_is_work);
+  tcase_add_test(tcase, backward_knobs_have_their_effect);
   tcase_add_test(tcase, a_wave_too_many_shows);
   tcase_add_loop_test(tcase, finite_for_every_legal_config, 0,
                       sizeof requests / sizeof requests[0]);
-  tcase_add_loop_test(tcase, finite_for_every_legal_wgmma_config, 0,
-                      sizeof requests / sizeof requests[0]);
+  tcase_add_loop_test(tcase, finite_for_every_legal_wgmma_config, 0, FORWARD_REQUESTS);
   suite_add_tcase(suite, tcase);
   return suite;
 }

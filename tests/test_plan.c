@@ -206,10 +206,6 @@ START_TEST(bad_arguments_are_named) {
   ck_assert_status(fatune_plan_make_with(&plan, session, &request, "mma block_m=1"),
                    FATUNE_E_ARGUMENT);
   ck_assert_ptr_null(plan);
-  fatune_request backward = request;
-  backward.pass = FATUNE_BACKWARD;
-  ck_assert_status(fatune_plan_make(&plan, session, &backward), FATUNE_E_UNSUPPORTED);
-  ck_assert_ptr_null(plan);
   ck_assert_status(fatune_plan_run(NULL, &arguments, NULL), FATUNE_E_ARGUMENT);
   ck_assert_status(fatune_plan_workspace_size(NULL, NULL), FATUNE_E_ARGUMENT);
   ck_assert_str_eq(fatune_plan_origin(NULL), "");

@@ -42,6 +42,25 @@ START_TEST(verify_runs_a_small_request_as_asked) {
 }
 END_TEST
 
+START_TEST(verify_runs_both_passes) {
+  expect("verify both d64 hq2 hkv1 nq70 causal --gpu emulator:h200 --json", 0);
+  json_t *const root = document("verify");
+  const json_t *const passes = json_object_get(root, "passes");
+  ck_assert_uint_eq(json_array_size(passes), 2);
+  for (size_t i = 0; i < 2; ++i) {
+    const json_t *const pass = json_array_get(passes, i);
+    const json_t *const one = json_array_get(json_object_get(pass, "cases"), 0);
+    const char *const request = json_string_value(json_object_get(pass, "request"));
+    ck_assert_int_eq(strncmp(request, i ? "backward" : "forward", 7), 0);
+    ck_assert_double_gt(json_number_value(json_object_get(one, i ? "dk_error" : "o_error")), 0);
+    ck_assert_double_gt(json_number_value(json_object_get(one, i ? "dq_allowed" : "lse_allowed")),
+                        0);
+    check_cases(pass, 15);
+  }
+  json_decref(root);
+}
+END_TEST
+
 START_TEST(verify_cuts_a_large_request_and_says_so) {
   expect("verify fp16 d64 dv32 hq32 hkv8 b4 nq4096 causal dropout mask=128x64@0.5 --rows 64 "
          "--gpu emulator:h200",
@@ -223,7 +242,7 @@ static void break_template(const char *file, const char *script) {
 }
 
 START_TEST(a_wrong_result_is_explained) {
-  break_template("parts/keys.cu.in", "s/(n \\* 8 >= limit)/(n * 8 > limit)/");
+  break_template("parts/visible.cu.in", "s/(n \\* 8 >= limit)/(n * 8 > limit)/");
   expect("verify d64 nq70 nk75 --gpu emulator --json", 7);
   json_t *root = document("verify");
   ck_assert_int_gt(json_integer_value(json_object_get(root, "wrong")), 0);
@@ -263,6 +282,7 @@ Suite *make_program_emulator_suite(void) {
   tcase_add_checked_fixture(tests, begin_program_test, end_program_test);
   tcase_set_timeout(tests, 240);
   tcase_add_test(tests, verify_runs_a_small_request_as_asked);
+  tcase_add_test(tests, verify_runs_both_passes);
   tcase_add_test(tests, verify_cuts_a_large_request_and_says_so);
   tcase_add_test(tests, tune_predicts_and_runs_the_winner);
   tcase_add_test(tests, tune_says_which_steps_were_emulated);

@@ -85,6 +85,49 @@ static const struct {
     {"long-tile", "d128 nq64", "h200", CONFIG(128, 128, 2, 2, 1, 0)},
     {"long-tile", "d64 nq96", "h200", CONFIG(192, 128, 2, 2, 1, 0)},
 #undef CONFIG
+#define CONFIG(m, n, w, s, c, p, r, l, q)                                                          \
+  "mma_backward block_m=" #m " block_n=" #n " warps=" #w " stages=" #s " column_warps=" #c         \
+  " parts=" #p " kv_in_regs=" #r " late_dq=" #l " dq=" #q " ctas_per_sm=1"
+    {"", "backward bf16 d128 nq4096", "h200", CONFIG(64, 128, 8, 2, 1, 1, 0, 1, 0)},
+    {"", "backward bf16 d64 nq4096", "h200", CONFIG(128, 128, 8, 2, 1, 2, 1, 1, 0)},
+    {"", "backward d256 nq4096 deterministic", "h200", CONFIG(64, 64, 8, 2, 2, 1, 0, 1, 1)},
+    {"", "backward d64 nq4096 mask=16x48", "h200", CONFIG(16, 16, 2, 2, 1, 1, 0, 1, 0)},
+    {"", "backward d64 nq32", "h200", CONFIG(32, 128, 8, 2, 1, 1, 0, 1, 0)},
+    {"family", "d128 nq4096", "h200", CONFIG(64, 128, 8, 2, 1, 1, 0, 1, 0)},
+    {"family", "backward d128 nq4096", "h200",
+     "mma block_m=128 block_n=64 warps=4 stages=2 ctas_per_sm=2"},
+    {"family", "backward d128 nq4096", "h200",
+     "wgmma block_m=128 block_n=128 stages=2 q_stages=2 ctas_per_sm=1"},
+    {"knob-range", "backward d64 nq4096", "h200", CONFIG(64, 128, 8, 3, 1, 1, 0, 1, 0)},
+    {"knob-range", "backward d64 nq4096", "h200", CONFIG(64, 128, 8, 2, 0, 1, 0, 1, 0)},
+    {"knob-range", "backward d64 nq4096", "h200", CONFIG(64, 128, 8, 2, 1, 0, 0, 1, 0)},
+    {"knob-range", "backward d64 nq4096", "h200", CONFIG(64, 128, 8, 2, 1, 1, 2, 1, 0)},
+    {"knob-range", "backward d64 nq4096", "h200", CONFIG(64, 128, 8, 2, 1, 1, 0, 1, 3)},
+    {"warp-keys", "backward d64 nq4096", "h200", CONFIG(64, 192, 8, 2, 1, 1, 0, 1, 0)},
+    {"warp-keys", "backward d64 nq4096", "h200", CONFIG(64, 128, 12, 2, 1, 1, 0, 1, 0)},
+    {"warp-keys", "backward d64 nq4096", "h200", CONFIG(64, 64, 2, 2, 2, 1, 0, 1, 0)},
+    {"warp-keys", "backward d64 nq4096", "h200", CONFIG(64, 256, 2, 2, 1, 1, 0, 1, 0)},
+    {"part-queries", "backward d64 nq4096", "h200", CONFIG(64, 64, 4, 2, 1, 3, 0, 1, 0)},
+    {"part-queries", "backward d64 nq4096", "h200", CONFIG(96, 64, 4, 2, 1, 1, 0, 1, 0)},
+    {"named-barriers", "backward d64 nq4096", "h200", CONFIG(128, 256, 16, 2, 1, 2, 0, 1, 0)},
+    {"deterministic", "backward d64 nq4096 deterministic", "h200",
+     CONFIG(64, 128, 8, 2, 1, 1, 0, 1, 0)},
+    {"ordered-dq", "backward d64 nq4096", "h200", CONFIG(64, 128, 8, 2, 1, 1, 0, 1, 1)},
+    {"ordered-dq", "backward d64 nq4096 deterministic mask=128x128", "h200",
+     CONFIG(64, 128, 8, 2, 1, 1, 0, 1, 1)},
+    {"second-pass", "backward d64 nq4096", "h200", CONFIG(64, 128, 8, 2, 1, 1, 0, 0, 2)},
+    {"late-dq", "backward d64 nq4096 deterministic", "h200", CONFIG(64, 128, 8, 2, 1, 1, 0, 1, 2)},
+    {"no-cp-async", "backward fp16 d64 nq4096", "t4", CONFIG(64, 64, 8, 2, 1, 1, 0, 0, 0)},
+    {"mask-rows", "backward d64 nq4096 mask=64x128", "h200", CONFIG(128, 128, 8, 2, 1, 2, 0, 1, 0)},
+    {"mask-cols", "backward d64 nq4096 mask=128x64", "h200", CONFIG(64, 128, 8, 2, 1, 1, 0, 1, 0)},
+    {"smem-limit", "backward d128 nq4096", "l4", CONFIG(64, 128, 8, 2, 1, 1, 0, 1, 0)},
+    {"sum-registers", "backward d128 nq4096", "h200", CONFIG(64, 256, 8, 1, 1, 1, 0, 0, 0)},
+    {"short-step", "backward d64 nq4096", "h200", CONFIG(32, 128, 8, 2, 1, 1, 0, 1, 0)},
+    {"few-keys", "backward d64 nq4096", "h200", CONFIG(64, 32, 4, 2, 1, 1, 0, 1, 0)},
+    {"thin-parts", "backward d64 nq4096", "h200", CONFIG(64, 128, 8, 2, 2, 2, 0, 1, 0)},
+    {"shared-keys", "backward d64 nq4096", "h200", CONFIG(64, 64, 16, 2, 2, 1, 0, 1, 0)},
+    {"few-warps", "backward d64 nq4096", "h200", CONFIG(64, 64, 4, 2, 1, 1, 0, 1, 0)},
+#undef CONFIG
 };
 enum { CASES = sizeof cases / sizeof cases[0] };
 
@@ -156,11 +199,19 @@ START_TEST(families_serve_what_has_a_template) {
   ck_assert_int_eq(ft_request_parse(&request, "fp16 d64 nq4096"), FT_OK);
   ck_assert_int_eq(ft_lua_open(&lua, NULL), FT_OK);
   const bool wgmma = ft_lua_template(lua, "forward", "wgmma", &name) == FT_OK;
+  ck_assert_int_eq(ft_lua_template(lua, "backward", "mma_backward", &name), FT_OK);
+  ck_assert_int_eq(ft_lua_template(lua, "backward", "mma", &name), FT_E_UNSUPPORTED);
   ft_lua_close(lua);
   for (size_t i = 0; i < sizeof gpus / sizeof gpus[0]; ++i) {
     const struct ft_arch arch = known_gpu(gpus[i]);
     ck_assert(ft_family_serves(FT_FAMILY_MMA, &request, &arch));
     ck_assert_int_eq(ft_family_serves(FT_FAMILY_WGMMA, &request, &arch), wgmma && arch.sm == 90);
+    ck_assert(!ft_family_serves(FT_FAMILY_MMA_BACKWARD, &request, &arch));
+    struct ft_request backward = request;
+    backward.pass = FT_BACKWARD;
+    ck_assert(ft_family_serves(FT_FAMILY_MMA_BACKWARD, &backward, &arch));
+    ck_assert(!ft_family_serves(FT_FAMILY_MMA, &backward, &arch));
+    ck_assert(!ft_family_serves(FT_FAMILY_WGMMA, &backward, &arch));
   }
 }
 END_TEST
@@ -169,9 +220,13 @@ START_TEST(targets_serve_what_they_can) {
   static const struct {
     const char *request, *gpu, *reason; /* "" when served */
   } served[] = {
-      {"fp16 d64 nq1", "t4", ""},       {"bf16 d64 nq1", "t4", "bf16 needs sm_80"},
-      {"bf16 d64 nq1", "a10", ""},      {"backward d64 nq1", "h200", "backward"},
-      {"bf16 d256 nq1", "rtx5090", ""}, {"fp16 d16 nq1 mask=16x16 dropout", "t4", ""},
+      {"fp16 d64 nq1", "t4", ""},
+      {"bf16 d64 nq1", "t4", "bf16 needs sm_80"},
+      {"bf16 d64 nq1", "a10", ""},
+      {"backward d64 nq1", "h200", ""},
+      {"backward bf16 d64 nq1", "t4", "bf16 needs sm_80"},
+      {"bf16 d256 nq1", "rtx5090", ""},
+      {"fp16 d16 nq1 mask=16x16 dropout", "t4", ""},
   };
   for (size_t i = 0; i < sizeof served / sizeof served[0]; ++i) {
     struct ft_request request;

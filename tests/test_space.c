@@ -40,9 +40,10 @@ static int product_of_values(enum ft_family family) {
   return product;
 }
 
-/* Of all families that serve a request of random_request made forward fp16. */
-static int product_of_families(const struct ft_arch *arch) {
+/* Of all families that serve a request of random_request made fp16. */
+static int product_of_families(const struct ft_request *request, const struct ft_arch *arch) {
   const bool wgmma = arch->sm == 90 && wgmma_serves();
+  if (request->pass == FT_BACKWARD) return product_of_values(FT_FAMILY_MMA_BACKWARD);
   return product_of_values(FT_FAMILY_MMA) + (wgmma ? product_of_values(FT_FAMILY_WGMMA) : 0);
 }
 
@@ -52,10 +53,10 @@ START_TEST(default_comes_first_then_all_that_is_legal) {
   seed_cases();
   for (int round = 0; round < 24; ++round) {
     struct ft_request request = random_request();
-    request.pass = FT_FORWARD;
-    request.deterministic = false;
+    request.pass = round % 3 == 0 ? FT_BACKWARD : FT_FORWARD;
+    request.deterministic = request.pass == FT_BACKWARD && round % 2 == 0;
     request.dtype = FT_FP16;
-    const struct ft_arch arch = known_gpu(gpus[round % 6]);
+    const struct ft_arch arch = known_gpu(gpus[random_int(0, 5)]);
     struct ft_config first;
     ck_assert_int_eq(ft_default_config(&request, &arch, &first), FT_OK);
     const int count = list_space(&request, &arch, legal);
@@ -74,7 +75,7 @@ START_TEST(default_comes_first_then_all_that_is_legal) {
       ++any;
     }
     ck_assert_int_eq(fine, count);
-    ck_assert_int_eq(any, product_of_families(&arch));
+    ck_assert_int_eq(any, product_of_families(&request, &arch));
   }
 }
 END_TEST
@@ -125,6 +126,32 @@ START_TEST(ordinary_spaces_are_worth_a_full_search) {
 }
 END_TEST
 
+START_TEST(ordinary_backward_spaces_are_worth_a_full_search) {
+  static const struct {
+    const char *request, *gpu;
+    int least, most;
+  } spaces[] = {
+      {"backward bf16 d64 nq4096", "h200", 50, 400},
+      {"backward bf16 d128 nq4096 causal", "h200", 50, 400},
+      {"backward bf16 d256 nq4096", "h200", 20, 400},
+      {"backward bf16 d128 nq4096 deterministic", "a100", 50, 400},
+      {"backward bf16 d128 nq4096", "l4", 20, 400},
+      {"backward bf16 d64 nq4096 dropout", "l4", 50, 400},
+      {"backward bf16 d128 nq4096 mask=16x128", "h200", 10, 400},
+      {"backward fp16 d128 nq4096", "t4", 2, 400},
+  };
+  for (size_t i = 0; i < sizeof spaces / sizeof spaces[0]; ++i) {
+    static struct ft_config legal[MAX_LEGAL];
+    const struct ft_request request = parsed(spaces[i].request);
+    const struct ft_arch arch = known_gpu(spaces[i].gpu);
+    const int count = count_legal(FT_FAMILY_MMA_BACKWARD, &request, &arch);
+    ck_assert_msg(count >= spaces[i].least && count <= spaces[i].most, "%s on %s: %d configs",
+                  spaces[i].request, spaces[i].gpu, count);
+    ck_assert_int_eq(list_space(&request, &arch, legal), count);
+  }
+}
+END_TEST
+
 /* wgmma wherever it has a legal config; under fine masks it has none. */
 START_TEST(defaults_are_of_the_best_family) {
   static const struct {
@@ -138,11 +165,14 @@ START_TEST(defaults_are_of_the_best_family) {
       {"bf16 d128 nq4096 mask=128x32", "h200", FT_FAMILY_MMA},
       {"bf16 d128 nq4096", "a100", FT_FAMILY_MMA},
       {"bf16 d128 nq4096", "b200", FT_FAMILY_MMA},
+      {"backward bf16 d128 nq4096", "h200", FT_FAMILY_MMA_BACKWARD},
+      {"backward fp16 d128 nq4096", "t4", FT_FAMILY_MMA_BACKWARD},
   };
   for (size_t i = 0; i < sizeof defaults / sizeof defaults[0]; ++i) {
     const struct ft_request request = parsed(defaults[i].request);
     const struct ft_arch arch = known_gpu(defaults[i].gpu);
-    const enum ft_family family = wgmma_serves() ? defaults[i].family : FT_FAMILY_MMA;
+    const bool waits = defaults[i].family == FT_FAMILY_WGMMA && !wgmma_serves();
+    const enum ft_family family = waits ? FT_FAMILY_MMA : defaults[i].family;
     struct ft_config config;
     ck_assert_int_eq(ft_default_config(&request, &arch, &config), FT_OK);
     ck_assert_msg(config.family == family, "%s on %s: %s", defaults[i].request, defaults[i].gpu,
@@ -155,11 +185,13 @@ END_TEST
  * lengths at which something changes. */
 START_TEST(every_served_request_has_a_legal_default) {
   static const char *const gpus[] = {"t4", "a30", "a10", "l4", "h200", "b200", "rtx5090"};
+  static const char *const passes[] = {"fp16 d16 nq1", "backward fp16 d16 nq1",
+                                       "backward fp16 d16 nq1 deterministic"};
   static const int masks[] = {0, 16, 48, 64, 80, 96, 128, 256, 4096};
   static const int64_t lengths[] = {1, 32, 33, 100, 4096};
   enum { MASKS = sizeof masks / sizeof masks[0] };
-  const struct ft_arch arch = known_gpu(gpus[_i]);
-  struct ft_request request = parsed("fp16 d16 nq1");
+  const struct ft_arch arch = known_gpu(gpus[_i % 7]);
+  struct ft_request request = parsed(passes[_i / 7]);
   for (int d = 16; d <= 256; d += 8)
     for (int dv = 16; dv <= 256; dv += 8)
       for (int mask = 0; mask < MASKS * MASKS; ++mask)
@@ -172,8 +204,9 @@ START_TEST(every_served_request_has_a_legal_default) {
           request.seqlen_q = lengths[length];
           struct ft_config config;
           ck_assert_msg(ft_default_config(&request, &arch, &config) == FT_OK,
-                        "%s d%d dv%d mask=%dx%d nq%d: %s", gpus[_i], d, dv, request.mask_rows,
-                        request.mask_cols, (int)request.seqlen_q, ft_detail());
+                        "%s on %s: d%d dv%d mask=%dx%d nq%d: %s", passes[_i / 7], gpus[_i % 7], d,
+                        dv, request.mask_rows, request.mask_cols, (int)request.seqlen_q,
+                        ft_detail());
           ck_assert_ptr_null(ft_rules_broken(&request, &arch, &config));
         }
 }
@@ -194,8 +227,8 @@ END_TEST
 START_TEST(unserved_requests_have_no_space) {
   struct ft_space space;
   const struct ft_request backward = parsed("backward d64 nq1"), bf16 = parsed("bf16 d64 nq1");
-  const struct ft_arch h200 = known_gpu("h200"), t4 = known_gpu("t4");
-  ck_assert_int_eq(ft_space_open(&space, &backward, &h200), FT_E_UNSUPPORTED);
+  const struct ft_arch t4 = known_gpu("t4");
+  ck_assert_int_eq(ft_space_open(&space, &backward, &t4), FT_E_UNSUPPORTED);
   ck_assert_int_eq(ft_space_open(&space, &bf16, &t4), FT_E_UNSUPPORTED);
 }
 END_TEST
@@ -205,8 +238,9 @@ Suite *make_space_suite(void) {
   TCase *const tests = tcase_create("all");
   tcase_add_test(tests, default_comes_first_then_all_that_is_legal);
   tcase_add_test(tests, ordinary_spaces_are_worth_a_full_search);
+  tcase_add_test(tests, ordinary_backward_spaces_are_worth_a_full_search);
   tcase_add_test(tests, defaults_are_of_the_best_family);
-  tcase_add_loop_test(tests, every_served_request_has_a_legal_default, 0, 7);
+  tcase_add_loop_test(tests, every_served_request_has_a_legal_default, 0, 3 * 7);
   tcase_add_test(tests, default_depends_on_limits_not_on_names);
   tcase_add_test(tests, unserved_requests_have_no_space);
   suite_add_tcase(suite, tests);

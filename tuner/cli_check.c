@@ -40,8 +40,12 @@ void cli_check_begin(struct cli_check *check) {
   check->done = check->wrong = 0;
   check->faulted = false;
   check->explanation = (struct ft_text)FT_TEXT_INIT;
-  cli_table_begin(&check->table, "verdict|layout|>queries|>keys|>error/allowed|>O error|>allowed|"
-                                 ">LSE error|>allowed|worst");
+  cli_table_begin(&check->table,
+                  check->request.pass == FT_BACKWARD
+                      ? "verdict|layout|>queries|>keys|>error/allowed|>dQ error|>allowed|"
+                        ">dK error|>allowed|>dV error|>allowed|worst"
+                      : "verdict|layout|>queries|>keys|>error/allowed|>O error|>allowed|"
+                        ">LSE error|>allowed|worst");
 }
 
 static json_t *case_json(const struct ft_problem_options *problem, bool right) {
@@ -63,25 +67,47 @@ static void begin_row(struct cli_check *check, const struct ft_problem_options *
   cli_table_add(&check->table, "%lld", (long long)problem->request.seqlen_k);
 }
 
+/* An error and what is allowed, by the names they have in the document. */
+struct named_error {
+  const char *name, *allowed_name;
+  double error, allowed;
+};
+enum { OUTPUT_ERRORS = 2, GRADIENT_ERRORS = 3 };
+
+static struct named_error output_error(const struct ft_comparison *comparison, int n) {
+  return n == 0 ? (struct named_error){"o_error", "o_allowed", comparison->o_error,
+                                       comparison->o_allowed}
+                : (struct named_error){"lse_error", "lse_allowed", comparison->lse_error,
+                                       comparison->lse_allowed};
+}
+
+static struct named_error gradient_error(const struct ft_comparison *comparison, int n) {
+  static const char *const names[][2] = {
+      {"dq_error", "dq_allowed"}, {"dk_error", "dk_allowed"}, {"dv_error", "dv_allowed"}};
+  return (struct named_error){names[n][0], names[n][1], comparison->gradients[n].error,
+                              comparison->gradients[n].allowed};
+}
+
 static void add(struct cli_check *check, const struct ft_problem_options *problem,
                 const struct ft_comparison *comparison) {
   const bool right = comparison->error_ratio <= 1; /* false for a NaN */
   struct cli_table *const table = &check->table;
+  json_t *const one = case_json(problem, right);
   if (!right) ++check->wrong;
   begin_row(check, problem, right ? "right" : "WRONG");
   cli_table_add(table, "%.3f", comparison->error_ratio);
-  cli_table_add(table, "%.2e", comparison->o_error);
-  cli_table_add(table, "%.2e", comparison->o_allowed);
-  cli_table_add(table, "%.2e", comparison->lse_error);
-  cli_table_add(table, "%.2e", comparison->lse_allowed);
+  const bool backward = problem->request.pass == FT_BACKWARD;
+  for (int n = 0; n < (backward ? GRADIENT_ERRORS : OUTPUT_ERRORS); n++) {
+    const struct named_error error =
+        backward ? gradient_error(comparison, n) : output_error(comparison, n);
+    cli_table_add(table, "%.2e", error.error);
+    cli_table_add(table, "%.2e", error.allowed);
+    cli_json_set(one, error.name, cli_json_real(error.error));
+    cli_json_set(one, error.allowed_name, cli_json_real(error.allowed));
+  }
   cli_table_add(table, "%s", right ? "" : comparison->worst);
 
-  json_t *const one = case_json(problem, right);
   cli_json_set(one, "error_ratio", cli_json_real(comparison->error_ratio));
-  cli_json_set(one, "o_error", cli_json_real(comparison->o_error));
-  cli_json_set(one, "o_allowed", cli_json_real(comparison->o_allowed));
-  cli_json_set(one, "lse_error", cli_json_real(comparison->lse_error));
-  cli_json_set(one, "lse_allowed", cli_json_real(comparison->lse_allowed));
   cli_json_set(one, "worst", cli_json_text(comparison->worst));
   json_array_append_new(check->cases, one);
 }
@@ -124,12 +150,12 @@ static int check_case(struct cli_check *check, const struct ft_problem_options *
   struct ft_problem *problem = NULL;
   struct ft_comparison comparison;
   int status;
+  const struct ft_problem_run run = {run_kernel, check, NULL};
   FT_CHECK(ft_problem_make(&problem, check->session, options));
-  FT_CHECK(ft_problem_poison(problem, NULL));
-  status = run_kernel(check, ft_problem_arguments(problem));
+  FT_CHECK(ft_problem_fit(problem, check->plan));
+  status = ft_problem_check(problem, &run, rows, cores > 0 ? (int)cores : 1, &comparison);
   if (status == FT_E_WRONG) add_fault(check, options);
   FT_CHECK(status);
-  FT_CHECK(ft_problem_verify(problem, rows, cores > 0 ? (int)cores : 1, &comparison));
   add(check, options, &comparison);
   if (!(comparison.error_ratio <= 1)) explain(check, problem, options);
 done:
@@ -155,6 +181,7 @@ int cli_check_run(struct cli_check *check) {
         .dropout = check->cli->options.dropout,
         .keep_host = true,
         .want_lse = true,
+        .want_dlse = i % 2 == 1,
         .broadcast_mask = request->mask_rows > 0 && layout == FT_LAYOUT_BHSD};
     status = check_case(check, &options);
     cli_progress_update(&progress, i + 1, check->count, -1, "");

@@ -15,7 +15,7 @@
 /* Bits: which groups of options a command has. */
 enum cli_takes {
   CLI_REQUESTS = 1,    /* REQUEST..., --pass, --head-dim, ..., --shapes */
-  CLI_ONE_REQUEST = 2, /* with CLI_REQUESTS: exactly one */
+  CLI_ONE_REQUEST = 2, /* with CLI_REQUESTS: exactly one, or both passes of one */
   CLI_GPU = 4,         /* --gpu */
   CLI_CONFIG = 8,      /* --config */
   CLI_SEARCH = 16,     /* --effort, --budget, --jobs, --shard, --if-missing, --again */
@@ -32,7 +32,7 @@ enum cli_color { CLI_COLOR_AUTO, CLI_COLOR_ALWAYS, CLI_COLOR_NEVER };
 struct cli_draft {
   struct ft_request fields;
   bool by_option; /* any request option was given */
-  bool both;      /* --pass both */
+  bool both;      /* --pass both, or a text that begins with it */
   bool has_head_dim, has_seqlen;
   const char *shapes;   /* --shapes FILE */
   struct ft_text words; /* a request given as separate words */

@@ -47,9 +47,20 @@ static int add_request(struct cli_options *options, const struct ft_request *req
   return FT_OK;
 }
 
+/* The forward of a backward request, and the request. */
+static int add_both(struct cli_options *options, const struct ft_request *backward) {
+  struct ft_request forward = *backward;
+  forward.pass = FT_FORWARD;
+  forward.deterministic = false; /* the forward always is */
+  options->draft.both = true;
+  FT_TRY(ft_request_validate(&forward));
+  FT_TRY(ft_request_validate(backward));
+  FT_TRY(add_request(options, &forward));
+  return add_request(options, backward);
+}
+
 /* "both bf16 ..." stands for the forward and the backward request. */
 static int add_text(struct cli_options *options, const char *text) {
-  static const char *const passes[] = {"forward", "backward"};
   struct ft_request request;
   text += strspn(text, BLANKS);
   const size_t first = strcspn(text, BLANKS);
@@ -57,16 +68,12 @@ static int add_text(struct cli_options *options, const char *text) {
     FT_TRY(ft_request_parse(&request, text));
     return add_request(options, &request);
   }
-  for (int pass = 0; pass < 2; ++pass) {
-    struct ft_text whole = FT_TEXT_INIT;
-    ft_text_add(&whole, "%s%s", passes[pass], text + first);
-    int status = ft_text_status(&whole);
-    if (status == FT_OK) status = ft_request_parse(&request, whole.data);
-    if (status == FT_OK) status = add_request(options, &request);
-    ft_text_free(&whole);
-    if (status != FT_OK) return status;
-  }
-  return FT_OK;
+  struct ft_text whole = FT_TEXT_INIT;
+  ft_text_add(&whole, "backward%s", text + first);
+  int status = ft_text_status(&whole);
+  if (status == FT_OK) status = ft_request_parse(&request, whole.data);
+  ft_text_free(&whole);
+  return status == FT_OK ? add_both(options, &request) : status;
 }
 
 static int flush_words(struct cli_options *options) {
@@ -176,14 +183,13 @@ static int finish_fields(struct cli_options *options) {
     return ft_fail(FT_E_ARGUMENT, "%s is missing; a request needs at least --head-dim and --seqlen",
                    missing);
   }
-  for (int pass = 0; pass < (draft->both ? 2 : 1); ++pass) {
-    struct ft_request request = draft->fields;
-    if (draft->both) request.pass = pass == 0 ? FT_FORWARD : FT_BACKWARD;
-    if (draft->both && pass == 0) request.deterministic = false; /* the forward always is */
-    FT_TRY(ft_request_validate(&request));
-    FT_TRY(add_request(options, &request));
+  struct ft_request request = draft->fields;
+  if (draft->both) {
+    request.pass = FT_BACKWARD;
+    return add_both(options, &request);
   }
-  return FT_OK;
+  FT_TRY(ft_request_validate(&request));
+  return add_request(options, &request);
 }
 
 void cli_request_begin(struct cli_options *options) {
@@ -243,8 +249,12 @@ int cli_request_end(struct cli_options *options, bool exactly_one) {
                    "no request; give one as \"forward bf16 d128 hq32 nq4096 causal\" "
                    "or by --head-dim 128 --heads 32 --seqlen 4096 --causal");
   }
-  if (exactly_one && options->request_count != 1) {
-    return ft_fail(FT_E_ARGUMENT, "%d requests; allowed: one", options->request_count);
+  if (!exactly_one || options->request_count == 1) return FT_OK;
+  if (options->request_count > 2 || !draft->both) {
+    return ft_fail(FT_E_ARGUMENT, "%d requests; allowed: one, or both passes of one",
+                   options->request_count);
   }
-  return FT_OK;
+  if (options->output == NULL) return FT_OK;
+  return ft_fail(FT_E_ARGUMENT, "--output '%s' with both passes; allowed: one of them",
+                 options->output);
 }

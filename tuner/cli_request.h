@@ -29,7 +29,8 @@ int cli_request_option(struct cli_options *options, int key, const char *value);
  * names a pass begins the next request. */
 int cli_request_word(struct cli_options *options, const char *word);
 
-/* After the last argument: what was begun becomes requests; at least one, or exactly one. */
+/* After the last argument: what was begun becomes requests; at least one, or exactly one, which may
+ * be both passes of one. */
 int cli_request_end(struct cli_options *options, bool exactly_one);
 
 #endif

@@ -73,6 +73,7 @@ static int measure(struct bench *bench, struct ft_request request) {
   int status;
   FT_CHECK(cli_plan_make(bench->session, &request, bench->cli->options.config, &payload.plan));
   FT_CHECK(ft_problem_make(&problem, bench->session, &options));
+  FT_CHECK(ft_problem_fit(problem, payload.plan));
   payload.arguments = ft_problem_arguments(problem);
   const struct ft_runnable runnable = {launch, &payload};
   FT_CHECK(ft_measure(&timing, bench->session, bench->nvml, &runnable, &policy, NULL));

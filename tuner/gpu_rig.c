@@ -40,9 +40,10 @@ struct ft_gpu_rig {
 /* A candidate on the GPU. */
 struct loaded {
   struct ft_gpu_rig *rig;
+  struct ft_config config;
   struct ft_module module;
   struct ft_budget budget;
-  struct ft_launch small, timed;
+  struct ft_launch launch; /* aimed at one of the problems */
 };
 
 /* ---- compile, store ---- */
@@ -95,19 +96,13 @@ static int rig_load(void *payload, const struct ft_config *config, const struct 
   if (!loaded) return ft_fail(FT_E_MEMORY, "no memory for a candidate");
   memset(loaded, 0, sizeof *loaded);
   loaded->rig = rig;
+  loaded->config = *config;
   loaded->budget = ft_budget_of(&rig->request, config, &rig->arch);
-  const struct ft_request small = ft_small_request(&rig->request, &rig->arch);
-  int status;
-  FT_CHECK(ft_launch_prepare(&loaded->small, &small, config, &rig->arch,
-                             ft_problem_arguments(rig->small)));
-  FT_CHECK(ft_launch_prepare(&loaded->timed, &rig->request, config, &rig->arch,
-                             ft_problem_arguments(rig->timed)));
-  FT_CHECK(ft_launch_map_tensors(&loaded->small, config, &rig->session->driver));
-  FT_CHECK(ft_launch_map_tensors(&loaded->timed, config, &rig->session->driver));
-  FT_CHECK(ft_module_load(&loaded->module, rig->session, kernel));
-  *out = loaded;
-done:
-  if (status != FT_OK) free(loaded);
+  const int status = ft_module_load(&loaded->module, rig->session, kernel, rig->request.pass);
+  if (status != FT_OK)
+    free(loaded);
+  else
+    *out = loaded;
   return status;
 }
 
@@ -118,41 +113,79 @@ static void rig_unload(void *payload, void *handle) {
   free(loaded);
 }
 
-static int enqueue(const struct loaded *loaded, const struct ft_launch *launch, cu_stream stream) {
-  return ft_launch_enqueue(launch, &loaded->rig->session->driver, &loaded->module, &loaded->budget,
-                           stream);
+static int enqueue(const struct loaded *loaded, cu_stream stream) {
+  return ft_launch_enqueue(&loaded->launch, &loaded->rig->session->driver, &loaded->module,
+                           &loaded->budget, stream);
 }
 
-static int launch_timed(void *payload, cu_stream stream) {
+static int launch(void *payload, cu_stream stream) {
+  return enqueue(payload, stream);
+}
+
+/* The workspace of a problem is remade where a candidate wants another size, so addresses are read
+ * when they are used, not when the candidate is loaded. */
+static int aim(struct loaded *loaded, const struct ft_problem *problem,
+               const struct ft_request *request) {
+  const struct ft_gpu_rig *rig = loaded->rig;
+  FT_TRY(ft_launch_prepare(&loaded->launch, request, &loaded->config, &rig->arch,
+                           ft_problem_arguments(problem)));
+  return ft_launch_map_tensors(&loaded->launch, &loaded->config, &rig->session->driver);
+}
+
+static int workspace_of(const struct loaded *loaded, const struct ft_problem *problem,
+                        const struct ft_request *request, size_t *bytes) {
+  return ft_launch_workspace(request, &loaded->config, &loaded->rig->arch,
+                             ft_problem_arguments(problem), bytes);
+}
+
+static int run_and_wait(void *payload, const fatune_arguments *arguments) {
   const struct loaded *loaded = payload;
-  return enqueue(loaded, &loaded->timed, stream);
+  (void)arguments; /* aimed at already */
+  FT_TRY(enqueue(loaded, loaded->rig->stream));
+  return ft_measure_wait(loaded->rig->session, loaded->rig->stream);
 }
 
 static int verify_on(struct loaded *loaded, struct ft_problem *problem,
-                     const struct ft_launch *launch, int rows, struct ft_comparison *comparison) {
-  struct ft_gpu_rig *rig = loaded->rig;
-  FT_TRY(ft_problem_poison(problem, rig->stream));
-  FT_TRY(enqueue(loaded, launch, rig->stream));
-  FT_TRY(ft_measure_wait(rig->session, rig->stream));
-  return ft_problem_verify(problem, rows, rig->threads, comparison);
+                     const struct ft_request *request, int rows, struct ft_comparison *comparison) {
+  const struct ft_gpu_rig *rig = loaded->rig;
+  const struct ft_problem_run run = {run_and_wait, loaded, rig->stream};
+  size_t bytes;
+  FT_TRY(workspace_of(loaded, problem, request, &bytes));
+  FT_TRY(ft_problem_reserve(problem, bytes));
+  FT_TRY(aim(loaded, problem, request));
+  return ft_problem_check(problem, &run, rows, rig->threads, comparison);
 }
 
 static int rig_verify(void *payload, void *handle, struct ft_comparison *comparison) {
   struct ft_gpu_rig *rig = payload;
   struct loaded *loaded = handle;
-  FT_TRY(verify_on(loaded, rig->small, &loaded->small, SMALL_ROWS, comparison));
+  const struct ft_request small = ft_small_request(&rig->request, &rig->arch);
+  FT_TRY(verify_on(loaded, rig->small, &small, SMALL_ROWS, comparison));
   if (!(comparison->error_ratio <= 1)) return FT_OK;
   struct ft_comparison timed;
-  FT_TRY(verify_on(loaded, rig->timed, &loaded->timed, TIMED_ROWS, &timed));
+  FT_TRY(verify_on(loaded, rig->timed, &rig->request, TIMED_ROWS, &timed));
   if (!(timed.error_ratio <= comparison->error_ratio)) *comparison = timed;
+  return FT_OK;
+}
+
+/* All of them can run in turn: the workspace is that of the greediest. */
+static int aim_all(struct ft_gpu_rig *rig, void *const *handles, int count) {
+  size_t most = 0, bytes;
+  for (int n = 0; n < count; n++) {
+    FT_TRY(workspace_of(handles[n], rig->timed, &rig->request, &bytes));
+    if (bytes > most) most = bytes;
+  }
+  FT_TRY(ft_problem_reserve(rig->timed, most));
+  for (int n = 0; n < count; n++) FT_TRY(aim(handles[n], rig->timed, &rig->request));
   return FT_OK;
 }
 
 static int rig_measure(void *payload, void *handle, double give_up_us, struct ft_timing *timing) {
   struct ft_gpu_rig *rig = payload;
-  const struct ft_runnable runnable = {.launch = launch_timed, .payload = handle};
+  const struct ft_runnable runnable = {.launch = launch, .payload = handle};
   struct ft_measure_policy policy = screening;
   policy.give_up_us = give_up_us;
+  FT_TRY(aim_all(rig, &handle, 1));
   return ft_measure(timing, rig->session, rig->nvml, &runnable, &policy, rig->stream);
 }
 
@@ -162,8 +195,9 @@ static int rig_measure_in_turn(void *payload, void *const *handles, int count,
   struct ft_runnable runnables[FT_TRIAL_SAMPLES];
   if (count > FT_TRIAL_SAMPLES) return ft_fail(FT_E_ARGUMENT, "%d candidates in one heat", count);
   for (int n = 0; n < count; n++) {
-    runnables[n] = (struct ft_runnable){.launch = launch_timed, .payload = handles[n]};
+    runnables[n] = (struct ft_runnable){.launch = launch, .payload = handles[n]};
   }
+  FT_TRY(aim_all(rig, handles, count));
   return ft_measure_interleaved(timings, rig->session, rig->nvml, runnables, count, &finals,
                                 rig->stream);
 }
@@ -215,7 +249,8 @@ static int make_problems(struct ft_gpu_rig *rig, uint64_t seed) {
                                            .layout = FT_LAYOUT_PADDED,
                                            .seed = seed,
                                            .keep_host = true,
-                                           .want_lse = true};
+                                           .want_lse = true,
+                                           .want_dlse = true};
   const struct ft_problem_options timed = {.request = rig->request,
                                            .layout = FT_LAYOUT_BSHD,
                                            .seed = ~seed,

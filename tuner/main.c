@@ -95,6 +95,30 @@ static int unknown_command(const char *word) {
   return CLI_EXIT_USAGE;
 }
 
+/* Once for each pass where the command takes one request and got both passes of one: what it prints
+ * comes one after the other, what it puts into the document in an array. */
+static int run_passes(struct cli *cli, const struct command *command) {
+  struct ft_request *const requests = cli->options.requests;
+  const int count = cli->options.request_count;
+  if ((command->takes & CLI_ONE_REQUEST) == 0 || count < 2) return command->run(cli);
+  json_t *const document = cli->json, *const passes = document ? json_array() : NULL;
+  int code = CLI_EXIT_OK;
+  cli->options.request_count = 1;
+  for (int pass = 0; pass < count; ++pass) {
+    if (pass > 0) cli_print(cli, "\n");
+    cli->options.requests = requests + pass;
+    cli->json = document ? json_object() : NULL;
+    const int one = command->run(cli);
+    if (code == CLI_EXIT_OK) code = one;
+    if (document) json_array_append_new(passes, cli->json);
+  }
+  cli->json = document;
+  cli->options.requests = requests;
+  cli->options.request_count = count;
+  cli_json(cli, "passes", passes);
+  return code;
+}
+
 static int run_command(const struct command *command, int argc, char **argv) {
   char name[32], doc[2048];
   snprintf(name, sizeof name, "fatune %s", command->name);
@@ -106,7 +130,7 @@ static int run_command(const struct command *command, int argc, char **argv) {
   const int status = cli_options_parse(&cli.options, &syntax, argc, argv, 0);
   cli_output_begin(&cli);
   if (status == FT_OK) {
-    code = command->run(&cli);
+    code = run_passes(&cli, command);
   } else {
     code = cli_fail(&cli, status);
     if (code == CLI_EXIT_USAGE) fprintf(stderr, "Try `%s --help' for more information.\n", name);

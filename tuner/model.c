@@ -169,6 +169,11 @@ static struct ft_prediction model_mma(const struct ft_request *request, const st
 
 struct ft_prediction ft_model(const struct ft_request *request, const struct ft_arch *arch,
                               const struct ft_config *config, int registers, int spill_bytes) {
-  if (config->family == FT_FAMILY_WGMMA) return ft_model_wgmma(request, arch, config, spill_bytes);
+  switch (config->family) {
+  case FT_FAMILY_MMA: break;
+  case FT_FAMILY_WGMMA: return ft_model_wgmma(request, arch, config, spill_bytes);
+  case FT_FAMILY_MMA_BACKWARD:
+    return ft_model_backward(request, arch, config, registers, spill_bytes);
+  }
   return model_mma(request, arch, config, registers, spill_bytes);
 }

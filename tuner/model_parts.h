@@ -24,5 +24,8 @@ double ft_cycles_per_us(const struct ft_arch *arch);
 
 struct ft_prediction ft_model_wgmma(const struct ft_request *request, const struct ft_arch *arch,
                                     const struct ft_config *config, int spill_bytes);
+struct ft_prediction ft_model_backward(const struct ft_request *request, const struct ft_arch *arch,
+                                       const struct ft_config *config, int registers,
+                                       int spill_bytes);
 
 #endif

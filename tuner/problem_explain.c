@@ -136,7 +136,7 @@ static void tell_o(const struct explained *it) {
   ft_text_add(it->text, "O");
   tell_row(it->text, it->row);
   ft_text_add(it->text, ", column %d] ", verdict->column);
-  if (it->o[verdict->column] == FT_POISON_O) {
+  if (it->o[verdict->column] == FT_POISON_16) {
     ft_text_add(it->text, "was not written");
   } else {
     ft_text_add(it->text, "is %.4g", verdict->o);
@@ -326,7 +326,7 @@ static int restore(struct ft_problem *problem) {
 static bool unwritten(const struct explained *it) {
   const int dim = it->problem->options.request.head_dim_v;
   int poisoned = 0;
-  for (int c = 0; c < dim; c++) poisoned += it->o[c] == FT_POISON_O;
+  for (int c = 0; c < dim; c++) poisoned += it->o[c] == FT_POISON_16;
   return poisoned == dim;
 }
 
@@ -351,11 +351,13 @@ int ft_problem_explain(struct ft_problem *problem,
   struct ft_runner runner = {run, payload, FT_EXPLAIN_RUNS - 1};
   struct explained it = {.problem = problem, .text = text};
   int status = FT_OK;
-  if (!problem->answers) {
+  if (!problem->answers && !problem->gradient_answers) {
     return ft_fail(FT_E_ARGUMENT, "a problem that was not verified cannot be explained");
   }
   if (problem->verdict.error_ratio <= 1) {
     ft_text_add(text, "The result is right.\n");
+  } else if (problem->gradient_answers) {
+    status = ft_problem_tell_gradients(problem, text);
   } else if (problem->verdict.column == FT_COLUMN_NONE) {
     ft_text_add(text, "The kernel %s.\n", problem->verdict.worst);
   } else {

@@ -33,7 +33,7 @@ static int multiply_add(int64_t a, int64_t b, int64_t c, int64_t *result) {
 int ft_shape_make(struct ft_shape *shape, enum ft_layout layout, int64_t batch, int64_t rows,
                   int heads, int dim) {
   /* The gaps of the padded layout differ, so that no two strides can be mixed up unnoticed. */
-  const int gap = layout == FT_LAYOUT_PADDED ? 8 : 0;
+  const int gap = layout == FT_LAYOUT_PADDED ? 8 : layout == FT_LAYOUT_WIDE ? 24 : 0;
   *shape = (struct ft_shape){.batch = batch, .rows = rows, .heads = heads, .dim = dim};
   if (layout == FT_LAYOUT_BHSD) {
     shape->stride_row = dim;

@@ -3,10 +3,12 @@
 #ifndef TUNER_PROBLEM_PARTS_H
 #define TUNER_PROBLEM_PARTS_H
 
+#include "generator/text.h"
+#include "tuner/gradients.h"
 #include "tuner/problem.h"
 
 enum { FT_FENCE_BYTES = 256 };    /* before and after each output; keeps its alignment */
-enum { FT_POISON_O = 0xFFFF };    /* a NaN in both 16-bit formats, and every byte 0xFF */
+enum { FT_POISON_16 = 0xFFFF };   /* a NaN in both 16-bit formats, and every byte 0xFF */
 #define FT_POISON_LSE 0x7FBADBADu /* a NaN no computation gives */
 #define FT_FENCE_WORD 0xA5C3F00Du
 
@@ -19,18 +21,33 @@ struct ft_shape {
   int64_t count; /* elements of the tensor */
 };
 
-enum { FT_Q, FT_K, FT_V, FT_O, FT_LSE, FT_BUFFERS };
+enum {
+  FT_Q, /* tensors */
+  FT_K,
+  FT_V,
+  FT_O,
+  FT_DOUT,
+  FT_DQ, /* then dK, dV, as in enum ft_gradient */
+  FT_DK,
+  FT_DV,
+  FT_TENSORS,
+  FT_LSE = FT_TENSORS,
+  FT_DLSE,
+  FT_WORKSPACE,
+  FT_BUFFERS
+};
 
 struct ft_problem {
   fatune_session *session;
   struct ft_problem_options options;
-  struct ft_shape shapes[FT_LSE]; /* of Q, K, V, O */
-  uint16_t *dense[FT_O];          /* host copies of Q, K, V; NULL once dropped */
+  struct ft_shape shapes[FT_TENSORS];
+  uint16_t *dense[FT_TENSORS]; /* host copies of the inputs; NULL once dropped */
+  float *lse, *dlse;           /* likewise, of a backward */
   uint8_t *blocks;
   struct ft_host_problem host;   /* points to the copies above */
   cu_address memory[FT_BUFFERS]; /* allocations */
   size_t bytes[FT_BUFFERS];      /* of the data in them, without fences */
-  cu_address data[FT_BUFFERS];   /* the data; 0 without LSE */
+  cu_address data[FT_BUFFERS];   /* the data; 0: there is none */
   fatune_mask *mask;
   fatune_arguments arguments;
 
@@ -41,8 +58,41 @@ struct ft_problem {
   unsigned char *o_image, *lse_image; /* what came back, fences included */
   uint16_t *o_rows;
   float *lse_rows;
+  struct ft_gradient_answers *gradient_answers;
+  unsigned char *gradient_images[FT_GRADIENTS];
+  uint16_t *gradient_rows[FT_GRADIENTS];
   struct ft_comparison verdict; /* the last one */
 };
+
+/* problem_backward.c: O, LSE, dO, dLSE of a backward; Q, K, V and the mask are there. The context
+ * is current. */
+int ft_problem_forward(struct ft_problem *problem);
+
+/* Device memory for a buffer, with a fence on either side. */
+int ft_problem_allocate(struct ft_problem *problem, int buffer, size_t bytes, size_t fence);
+int ft_problem_copy_in(struct ft_problem *problem, int buffer, const void *from);
+
+/* problem_gradients.c: ft_problem_verify of a backward. */
+int ft_problem_verify_gradients(struct ft_problem *problem, int rows, int threads,
+                                struct ft_comparison *comparison);
+void ft_problem_forget_gradients(struct ft_problem *problem);
+/* problem_tell.c: ft_problem_explain of a wrong backward; no run is needed. */
+int ft_problem_tell_gradients(struct ft_problem *problem, struct ft_text *text);
+
+/* problem_outputs.c: what any output can have wrong, whatever its values should be. Each says so in
+ * *comparison and returns true when it has. An image is a buffer with its fences. */
+__attribute__((format(printf, 2, 3))) bool ft_output_found(struct ft_comparison *comparison,
+                                                           const char *format, ...);
+bool ft_output_fence_broken(const unsigned char *image, size_t bytes, const char *name,
+                            struct ft_comparison *comparison);
+/* `what` names its rows: "row" or "key". */
+bool ft_output_unwritten(const struct ft_shape *shape, enum ft_dtype dtype, const uint16_t *values,
+                         const char *name, const char *what, struct ft_comparison *comparison);
+/* Of a tensor that holds no poison any more, so that what is left of it must be just the gaps. */
+bool ft_output_gaps_written(const struct ft_shape *shape, const uint16_t *values, const char *name,
+                            struct ft_comparison *comparison);
+/* The buffer with its fences, to host memory, and waits. The context is current. */
+int ft_output_fetch(struct ft_problem *problem, int buffer, unsigned char *to);
 
 /* Fills an input with the dense tensor in its layout, and waits. The context is current. */
 int ft_problem_upload(struct ft_problem *problem, int buffer, const uint16_t *dense);

@@ -1,12 +1,10 @@
 /* problem_verify.c: what a kernel left in the outputs.
  * in -> out: O and LSE with their fences from the GPU -> verdict: fences whole, every element
  * written, gaps untouched, chosen rows right. The rows and their reference are made once per
- * problem. */
+ * problem. Of a backward: problem_gradients.c. */
 #include "tuner/problem.h"
 
 #include <math.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -68,10 +66,6 @@ static void forget_answers(struct ft_problem *problem) {
 static int prepare(struct ft_problem *problem, int rows, int threads) {
   const struct ft_request *request = &problem->options.request;
   const int64_t all = request->batch * request->heads_q * request->seqlen_q;
-  if (rows < 1) return ft_fail(FT_E_ARGUMENT, "rows to verify is %d; allowed: 1 and more", rows);
-  if (!problem->options.keep_host) {
-    return ft_fail(FT_E_ARGUMENT, "a problem made without keep_host cannot be verified");
-  }
   if (problem->answers && problem->row_count == (all < rows ? all : rows)) return FT_OK;
   forget_answers(problem);
   int status;
@@ -86,95 +80,15 @@ done:
 
 /* ---- the outputs ---- */
 
-static int fetch(struct ft_problem *problem, int buffer, unsigned char *to) {
-  const struct ft_driver *driver = &problem->session->driver;
-  if (!problem->memory[buffer]) return FT_OK;
-  FT_TRY(ft_driver_status(driver,
-                          driver->copy_to_host(to, problem->memory[buffer],
-                                               problem->bytes[buffer] + 2 * FT_FENCE_BYTES, NULL),
-                          "cuMemcpyDtoHAsync"));
-  return ft_driver_status(driver, driver->stream_synchronize(NULL), "cuStreamSynchronize");
-}
-
 static int fetch_outputs(struct ft_problem *problem) {
   int status;
   FT_TRY(ft_session_enter(problem->session));
   FT_CHECK(ft_measure_wait(problem->session, NULL));
-  FT_CHECK(fetch(problem, FT_O, problem->o_image));
-  FT_CHECK(fetch(problem, FT_LSE, problem->lse_image));
+  FT_CHECK(ft_output_fetch(problem, FT_O, problem->o_image));
+  FT_CHECK(ft_output_fetch(problem, FT_LSE, problem->lse_image));
 done:
   ft_session_leave(problem->session);
   return status;
-}
-
-__attribute__((format(printf, 2, 3))) static bool found(struct ft_comparison *comparison,
-                                                        const char *format, ...) {
-  va_list arguments;
-  va_start(arguments, format);
-  *comparison = (struct ft_comparison){.error_ratio = INFINITY, .column = FT_COLUMN_NONE};
-  vsnprintf(comparison->worst, sizeof comparison->worst, format, arguments);
-  va_end(arguments);
-  return true;
-}
-
-static bool fence_broken(const unsigned char *image, size_t bytes, const char *name,
-                         struct ft_comparison *comparison) {
-  const uint32_t word = FT_FENCE_WORD;
-  for (size_t n = 0; n < FT_FENCE_BYTES; n += sizeof word) {
-    const size_t distance = FT_FENCE_BYTES - n;
-    if (memcmp(image + n, &word, sizeof word) != 0) {
-      return found(comparison, "wrote %zu bytes before the begin of %s", distance, name);
-    }
-    if (memcmp(image + FT_FENCE_BYTES + bytes + n, &word, sizeof word) != 0) {
-      return found(comparison, "wrote %zu bytes past the end of %s", n, name);
-    }
-  }
-  return false;
-}
-
-/* The same, and the fault lies in one row. */
-static bool found_in_row(struct ft_comparison *comparison, struct ft_row row, int column) {
-  found(comparison, "%s of batch %lld head %d row %lld is NaN or was not written",
-        column == FT_COLUMN_LSE ? "LSE" : "O", (long long)row.batch, row.head, (long long)row.i);
-  comparison->row = row;
-  comparison->column = column;
-  return true;
-}
-
-static bool holds_nan(const uint16_t *values, int count, unsigned infinity) {
-  unsigned nans = 0;
-  for (int n = 0; n < count; n++) nans |= (values[n] & 0x7FFFu) > infinity;
-  return nans != 0;
-}
-
-static bool o_unwritten(const struct ft_problem *problem, const uint16_t *o,
-                        struct ft_comparison *comparison) {
-  const struct ft_shape *shape = &problem->shapes[FT_O];
-  const unsigned infinity = problem->options.request.dtype == FT_FP16 ? 0x7C00 : 0x7F80;
-  for (int64_t b = 0; b < shape->batch; b++) {
-    for (int64_t row = 0; row < shape->rows; row++) {
-      for (int head = 0; head < shape->heads; head++) {
-        const uint16_t *values = o + ft_shape_offset(shape, b, row, head);
-        if (!holds_nan(values, shape->dim, infinity)) continue;
-        int column = 0;
-        while (!holds_nan(values + column, 1, infinity)) column += 1;
-        return found_in_row(comparison, (struct ft_row){b, head, row}, column);
-      }
-    }
-  }
-  return false;
-}
-
-/* The tensor itself holds no poison any more, so what is left of it must be just the gaps. */
-static bool gaps_written(const struct ft_problem *problem, const uint16_t *o,
-                         struct ft_comparison *comparison) {
-  const struct ft_shape *shape = &problem->shapes[FT_O];
-  if (shape->span == shape->count) return false;
-  int64_t poisoned = 0;
-  for (int64_t n = 0; n < shape->span; n++) poisoned += o[n] == FT_POISON_O;
-  if (poisoned == shape->span - shape->count) return false;
-  return found(comparison, "wrote %lld elements into the gaps between the rows of O",
-               (long long)(shape->span - shape->count - poisoned));
 }
 
 static bool lse_unwritten(const struct ft_problem *problem, const float *lse,
@@ -182,7 +96,13 @@ static bool lse_unwritten(const struct ft_problem *problem, const float *lse,
   const struct ft_request *request = &problem->options.request;
   const int64_t count = (int64_t)(problem->bytes[FT_LSE] / sizeof(float));
   for (int64_t n = 0; n < count; n++) {
-    if (isnan(lse[n])) return found_in_row(comparison, row_at(request, n), FT_COLUMN_LSE);
+    if (!isnan(lse[n])) continue;
+    const struct ft_row row = row_at(request, n);
+    ft_output_found(comparison, "LSE of batch %lld head %d row %lld is NaN or was not written",
+                    (long long)row.batch, row.head, (long long)row.i);
+    comparison->row = row;
+    comparison->column = FT_COLUMN_LSE;
+    return true;
   }
   return false;
 }
@@ -207,11 +127,14 @@ static void judge(struct ft_problem *problem, struct ft_comparison *comparison) 
   const uint16_t *o = (const uint16_t *)(const void *)(problem->o_image + FT_FENCE_BYTES);
   const float *lse = (const float *)(const void *)(problem->lse_image + FT_FENCE_BYTES);
   gather_rows(problem, o, lse);
-  if (fence_broken(problem->o_image, problem->bytes[FT_O], "O", comparison)) return;
-  if (want_lse && fence_broken(problem->lse_image, problem->bytes[FT_LSE], "LSE", comparison))
+  const struct ft_shape *shape = &problem->shapes[FT_O];
+  const enum ft_dtype dtype = problem->options.request.dtype;
+  if (ft_output_fence_broken(problem->o_image, problem->bytes[FT_O], "O", comparison)) return;
+  if (want_lse &&
+      ft_output_fence_broken(problem->lse_image, problem->bytes[FT_LSE], "LSE", comparison))
     return;
-  if (o_unwritten(problem, o, comparison)) return;
-  if (gaps_written(problem, o, comparison)) return;
+  if (ft_output_unwritten(shape, dtype, o, "O", "row", comparison)) return;
+  if (ft_output_gaps_written(shape, o, "O", comparison)) return;
   if (want_lse && lse_unwritten(problem, lse, comparison)) return;
   ft_answers_compare(problem->answers, problem->o_rows, want_lse ? problem->lse_rows : NULL,
                      comparison);
@@ -220,9 +143,30 @@ static void judge(struct ft_problem *problem, struct ft_comparison *comparison) 
 int ft_problem_verify(struct ft_problem *problem, int rows, int threads,
                       struct ft_comparison *comparison) {
   *comparison = problem->verdict = (struct ft_comparison){0};
-  FT_TRY(prepare(problem, rows, threads));
-  FT_TRY(fetch_outputs(problem));
-  judge(problem, comparison);
+  if (rows < 1) return ft_fail(FT_E_ARGUMENT, "rows to verify is %d; allowed: 1 and more", rows);
+  if (!problem->options.keep_host)
+    return ft_fail(FT_E_ARGUMENT, "a problem made without keep_host cannot be verified");
+  if (problem->options.request.pass == FT_BACKWARD) {
+    FT_TRY(ft_problem_verify_gradients(problem, rows, threads, comparison));
+  } else {
+    FT_TRY(prepare(problem, rows, threads));
+    FT_TRY(fetch_outputs(problem));
+    judge(problem, comparison);
+  }
+  problem->verdict = *comparison;
+  return FT_OK;
+}
+
+int ft_problem_check(struct ft_problem *problem, const struct ft_problem_run *run, int rows,
+                     int threads, struct ft_comparison *comparison) {
+  const struct ft_request *request = &problem->options.request;
+  FT_TRY(ft_problem_poison(problem, run->stream));
+  FT_TRY(run->run(run->payload, &problem->arguments));
+  FT_TRY(ft_problem_verify(problem, rows, threads, comparison));
+  if (request->pass != FT_BACKWARD || !request->deterministic || comparison->damaged) return FT_OK;
+  FT_TRY(ft_problem_poison(problem, run->stream));
+  FT_TRY(run->run(run->payload, &problem->arguments));
+  FT_TRY(ft_problem_verify_repeat(problem, comparison));
   problem->verdict = *comparison;
   return FT_OK;
 }

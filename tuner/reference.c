@@ -39,8 +39,7 @@ int64_t ft_visible_end(const struct ft_request *request, int64_t i) {
   return end < request->seqlen_k ? end : request->seqlen_k;
 }
 
-/* The bitmap's line of blocks that row i of a batch and head falls into; NULL without a mask. */
-static const uint8_t *mask_line(const struct ft_host_problem *problem, struct ft_row row) {
+const uint8_t *ft_mask_line(const struct ft_host_problem *problem, struct ft_row row) {
   const struct ft_request *request = &problem->request;
   if (!problem->blocks || request->mask_rows == 0) return NULL;
   const int64_t rows = (request->seqlen_q + request->mask_rows - 1) / request->mask_rows;
@@ -51,17 +50,15 @@ static const uint8_t *mask_line(const struct ft_host_problem *problem, struct ft
          ((batch * problem->mask_heads + head) * rows + row.i / request->mask_rows) * cols;
 }
 
-/* Element 0 of row `index` of a K or V like tensor [batch, seq, heads_kv, dim]. */
-static const uint16_t *kv_row(const struct ft_host_problem *problem, const uint16_t *tensor,
-                              int dim, struct ft_row row, int64_t index) {
+const uint16_t *ft_kv_row(const struct ft_host_problem *problem, const uint16_t *tensor, int dim,
+                          struct ft_row row, int64_t index) {
   const struct ft_request *request = &problem->request;
   const int kv_head = row.head / (request->heads_q / request->heads_kv);
   return tensor + ((row.batch * request->seqlen_k + index) * request->heads_kv + kv_head) * dim;
 }
 
-/* q . k in float64 (products of 16-bit numbers are exact there) and in fp32. The lanes let the
- * compiler use vector registers; the order of a sum is free in both. */
-static void dot(const float *q, const float *k, int dim, double *exact, float *plain) {
+/* The lanes let the compiler use vector registers; the order of a sum is free in both. */
+void ft_dot(const float *q, const float *k, int dim, double *exact, float *plain) {
   double sums[LANES] = {0};
   float plain_sums[LANES] = {0};
   for (int d = 0; d < dim; d += LANES) {
@@ -83,7 +80,7 @@ int64_t ft_row_scores(const struct ft_host_problem *problem, struct ft_row row,
   const struct ft_request *request = &problem->request;
   const int dim = request->head_dim;
   const uint32_t threshold = request->dropout ? ft_dropout_threshold(problem->dropout) : 0;
-  const uint8_t *line = mask_line(problem, row);
+  const uint8_t *line = ft_mask_line(problem, row);
   const int64_t end = ft_visible_end(request, row.i);
   float q[FT_REFERENCE_DIM], k[FT_REFERENCE_DIM];
   ft_widen(request->dtype,
@@ -94,10 +91,10 @@ int64_t ft_row_scores(const struct ft_host_problem *problem, struct ft_row row,
   int64_t count = 0;
   for (int64_t j = 0; j < end; j++) {
     if (line && !line[j / request->mask_cols]) continue;
-    ft_widen(request->dtype, kv_row(problem, problem->k, dim, row, j), k, dim);
+    ft_widen(request->dtype, ft_kv_row(problem, problem->k, dim, row, j), k, dim);
     double exact;
     float plain;
-    dot(q, k, dim, &exact, &plain);
+    ft_dot(q, k, dim, &exact, &plain);
     scratch->keys[count] = j;
     scratch->exact[count] = exact * problem->scale;
     scratch->plain[count] = plain * (float)problem->scale;
@@ -129,7 +126,7 @@ void ft_row_exact(const struct ft_host_problem *problem, struct ft_row row,
     const double p = exp(scratch->exact[n] - max);
     sum += p;
     if (!scratch->kept[n]) continue;
-    ft_widen(problem->request.dtype, kv_row(problem, problem->v, dim, row, scratch->keys[n]), v,
+    ft_widen(problem->request.dtype, ft_kv_row(problem, problem->v, dim, row, scratch->keys[n]), v,
              dim);
     for (int d = 0; d < dim; d++) o[d] += p * (double)v[d];
   }
@@ -159,7 +156,7 @@ void ft_row_plain(const struct ft_host_problem *problem, struct ft_row row,
     }
     if (!scratch->kept[n]) continue;
     const float rounded = ft_round_to_dtype(dtype, p);
-    ft_widen(dtype, kv_row(problem, problem->v, dim, row, scratch->keys[n]), v, dim);
+    ft_widen(dtype, ft_kv_row(problem, problem->v, dim, row, scratch->keys[n]), v, dim);
     for (int d = 0; d < dim; d++) accumulator[d] += rounded * v[d];
   }
   const float rescale = (float)ft_dropout_rescale(problem);

@@ -19,6 +19,10 @@ struct ft_host_problem {
   const uint16_t *q, *k, *v;
   const uint8_t *blocks;
   int mask_batch, mask_heads;
+  /* Of a backward alone, what the forward left and what comes in: [batch, seq, heads_q, head_dim_v]
+   * and [batch, heads_q, seq]. dlse may be NULL. */
+  const uint16_t *o, *dout;
+  const float *lse, *dlse;
   double scale;
   double dropout; /* probability asked for */
   uint64_t seed, offset;
@@ -58,6 +62,10 @@ struct ft_comparison {
   char worst[160];               /* what made the ratio, and where */
   struct ft_row row;             /* the worst, and its worst column of O or: */
   int column;
+  bool damaged; /* a fence, a gap, an element not written: no value was compared */
+  struct {
+    double error, allowed;
+  } gradients[3]; /* of dQ, dK, dV: relative L2 (tuner/gradients.h) */
 };
 enum { FT_COLUMN_LSE = -1, FT_COLUMN_NONE = -2 /* the fault is in no row */ };
 

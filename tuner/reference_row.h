@@ -1,4 +1,5 @@
-/* reference_row.h: the steps of a reference row, for answers.c, which does many with one scratch.
+/* reference_row.h: the steps of a reference row, for answers.c, which does many with one scratch,
+ * and for the gradients.
  * in -> out: problem + row -> scores of the visible keys -> O and LSE, exact or plain; weights. */
 #ifndef TUNER_REFERENCE_ROW_H
 #define TUNER_REFERENCE_ROW_H
@@ -18,6 +19,17 @@ struct ft_row_scratch {
 
 /* Keys 0 .. end - 1 are visible as far as causality goes; the end may be 0. */
 int64_t ft_visible_end(const struct ft_request *request, int64_t i);
+
+/* The bitmap's line of blocks that the row falls into; NULL without a mask. */
+const uint8_t *ft_mask_line(const struct ft_host_problem *problem, struct ft_row row);
+
+/* Element 0 of row `index` of K or V [batch, seq, heads_kv, dim], of the row's kv head. */
+const uint16_t *ft_kv_row(const struct ft_host_problem *problem, const uint16_t *tensor, int dim,
+                          struct ft_row row, int64_t index);
+
+/* q . k in float64 (products of 16-bit numbers are exact there) and in fp32; dim a multiple of 8.
+ */
+void ft_dot(const float *q, const float *k, int dim, double *exact, float *plain);
 
 int ft_row_scratch_make(struct ft_row_scratch *scratch, int64_t seqlen_k);
 void ft_row_scratch_free(struct ft_row_scratch *scratch);

@@ -5,6 +5,7 @@ and strides, on the current stream; nothing is copied, and nothing waits for the
 
     out = fatune.attention(q, k, v, causal=True)              # [batch, heads, seq, dim], as SDPA
     out, lse = fatune.attention(q, k, v, dropout=0.1, seed=7, return_lse=True)
+    out.sum().backward()                                      # where q, k, v want gradients
 
 PyTorch is imported at the first call that takes tensors, so the package also serves machines
 without it (parse_request, Session.emit, Session.tune).

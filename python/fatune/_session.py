@@ -3,6 +3,7 @@
 import ctypes as c
 import math
 import os
+import sys
 import threading
 import weakref
 
@@ -46,23 +47,31 @@ def bucket_of(request):
 
 
 class _OpenSession:
-    """The handle of a session. Plans and masks refer to it, so that it is closed after them all,
-    in whatever order Python lets go of the objects."""
+    """The handle of a session. What frees plans and masks refers to it, so that it is closed after
+    them all, even where Python collects a cycle with all of these objects in it at once."""
 
     def __init__(self, options):
         self.handle = c.c_void_p()
         self._options = options  # ctypes would not keep the callback in it alive by itself
         lib = library()
         check(lib.fatune_session_open(self.handle, options))
-        self._close = weakref.finalize(self, lib.fatune_session_close, self.handle)
-        self._close.atexit = False  # the driver may be gone by then
+
+    def __del__(self, is_finalizing=sys.is_finalizing):
+        if self.handle and not is_finalizing():  # at the end the driver may be gone
+            library().fatune_session_close(self.handle)
+
+    def frees(self, owner, free, handle):
+        """Calls free(handle) when the owner is gone, before the session is closed."""
+        weakref.finalize(owner, self._free, free, handle).atexit = False
+
+    def _free(self, free, handle):
+        free(handle)
 
 
 class Plan:
     """A request made ready to run. Made by Session.plan."""
 
     def __init__(self, opened, request, config=None):
-        self._opened = opened
         self.request = request
         handle = c.c_void_p()
         lib = library()
@@ -71,8 +80,7 @@ class Plan:
         else:
             check(lib.fatune_plan_make_with(handle, opened.handle, request, config.encode()))
         self.handle = handle
-        self._free = weakref.finalize(self, lib.fatune_plan_free, handle)
-        self._free.atexit = False
+        opened.frees(self, lib.fatune_plan_free, handle)
 
     @property
     def origin(self):
@@ -87,6 +95,19 @@ class Plan:
     def source(self):
         """The emitted CUDA C."""
         return library().fatune_plan_source(self.handle).decode()
+
+    @property
+    def workspace_size(self):
+        """Bytes of device memory that a run of the request's sizes takes; 0 for a forward."""
+        size = c.c_size_t()
+        check(library().fatune_plan_workspace_size(self.handle, size))
+        return size.value
+
+    def workspace_for(self, arguments):
+        """The same of a run with these arguments."""
+        size = c.c_size_t()
+        check(library().fatune_plan_workspace_for(self.handle, arguments, size))
+        return size.value
 
     def run(self, arguments, stream):
         """Launches; `arguments` is a struct fatune_arguments, `stream` a CUstream."""

@@ -70,7 +70,8 @@ class Arguments(Sized):
         ("seqlen_q", c.c_int64), ("seqlen_k", c.c_int64), ("scale", c.c_float),
         ("dropout", c.c_float), ("seed", c.c_uint64), ("offset", c.c_uint64),
         ("seed_device", c.c_void_p), ("offset_device", c.c_void_p), ("mask", c.c_void_p),
-        ("workspace", c.c_void_p),
+        ("workspace", c.c_void_p), ("dout", Tensor), ("dq", Tensor), ("dk", Tensor), ("dv", Tensor),
+        ("dlse", c.c_void_p),
     ]
 
 

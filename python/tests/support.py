@@ -44,6 +44,7 @@ class Tensor:
                 step *= extent
         self.strides = tuple(strides)
         self.requires_grad = False
+        self.context = None  # of the function that made it
         self.address = Tensor.next_address
         Tensor.next_address += 0x1000000
 
@@ -60,13 +61,14 @@ class Tensor:
         return count
 
     def element_size(self):
-        return 8 if self.dtype == "int64" else 2
+        return {"int64": 8, "uint8": 1, "float32": 4}.get(self.dtype, 2)
 
     def data_ptr(self):
         return self.address
 
     def contiguous(self):
-        return self
+        dense = Tensor(self.shape, self.dtype, self.device)
+        return self if dense.strides == self.strides else dense
 
     def __getitem__(self, index):
         """tensor[None, None], which puts two extents of 1 in front."""
@@ -89,6 +91,38 @@ class _Nothing:
         pass
 
 
+class Context:
+    """What an autograd function keeps between its forward and its backward."""
+
+    def save_for_backward(self, *tensors):
+        self.saved_tensors = tensors
+
+    def set_materialize_grads(self, value):
+        self.materializes = value
+
+
+class Function:
+    """Of torch.autograd: the outputs know how to be differentiated."""
+
+    @classmethod
+    def apply(cls, *arguments):
+        context = Context()
+        outputs = cls.forward(context, *arguments)
+        for output in outputs:
+            output.context, output.function = context, cls
+        return outputs
+
+
+def _like(tensor):
+    dense = sorted(zip(tensor.strides, tensor.shape), reverse=True)
+    span = 1
+    for stride, extent in reversed(dense):
+        if stride != span:  # not dense: as torch, contiguous
+            return Tensor(tensor.shape, tensor.dtype, tensor.device)
+        span *= extent
+    return Tensor(tensor.shape, tensor.dtype, tensor.device, tensor.strides)
+
+
 def fake_torch():
     """A module `torch` whose tensors are those above."""
     torch = types.ModuleType("torch")
@@ -96,6 +130,10 @@ def fake_torch():
     torch.bool, torch.uint8 = "bool", "uint8"
     torch.is_grad_enabled = lambda: True
     torch.empty = lambda shape, dtype, device: Tensor(shape, dtype, device)
+    torch.empty_like = torch.zeros_like = _like
+    torch.autograd = types.SimpleNamespace(
+        Function=Function,
+        function=types.SimpleNamespace(once_differentiable=lambda function: function))
     torch.cuda = types.SimpleNamespace(
         device=_Nothing, Event=_Nothing, current_device=lambda: 0,
         current_stream=lambda device=None: types.SimpleNamespace(cuda_stream=0x5717EA))

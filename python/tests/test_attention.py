@@ -2,6 +2,7 @@
 The tensors are stand-ins, so neither PyTorch nor a GPU is needed."""
 
 import ctypes
+import gc
 import os
 import sys
 import unittest
@@ -19,7 +20,13 @@ class Launch(ctypes.Structure):
     _fields_ = [("count", ctypes.c_int), ("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3),
                 ("smem", ctypes.c_uint), ("stream", ctypes.c_void_p),
                 ("maps", ctypes.c_uint64 * 64),  # four tensor maps: the GPU is a Hopper
-                ("words", ctypes.c_uint64 * 32)]
+                ("words", ctypes.c_uint64 * 32),
+                ("order", ctypes.c_char * 16), ("grids", ctypes.c_uint * 3),
+                ("threads", ctypes.c_uint * 3)]
+
+    def address(self, n):
+        """The n-th word of a backward's argument, which has no tensor maps in front."""
+        return self.maps[n]
 
 
 def bf16(*shape, **more):
@@ -146,11 +153,110 @@ class Attention(unittest.TestCase):
             with self.subTest(message), self.assertRaisesRegex(kind, message):
                 fatune.attention(*tensors, session=self.session, **options)
 
-    def test_gradients_are_not_lost_in_silence(self):
+    def test_no_gradients_wanted(self):
         q = bf16(1, 2, 64, 64)
+        _, out = self.launch(q, q, q)
+        self.assertIsNone(out.context)
+
+    def wanting(self, *tensors, **options):
+        """The outputs of a call that keeps what its backward needs."""
+        tensors[0].requires_grad = True
+        return fatune.attention(*tensors, session=self.session, return_lse=True, **options)
+
+    def backward(self, out, dout, dlse=None):
+        """The launch of the last of three kernels, and the gradients."""
+        before = self.driver.fake_cuda_last_launch().contents.count
+        gradients = out.function.backward(out.context, dout, dlse)
+        launch = self.driver.fake_cuda_last_launch().contents
+        self.assertEqual(launch.count, before + 3)
+        return launch, gradients
+
+    def test_backward(self):
+        q, k, v = bf16(2, 8, 100, 64), bf16(2, 2, 300, 64), bf16(2, 2, 300, 32)
+        out, lse = self.wanting(q, k, v, causal=True)
+        dout, dlse = bf16(2, 8, 100, 32), Tensor((2, 8, 100), "float32")
+        launch, (dq, dk, dv, *rest) = self.backward(out, dout, dlse)
+        self.assertEqual(rest, [None, None, None])
+        self.assertEqual([dq.shape, dk.shape, dv.shape], [q.shape, k.shape, v.shape])
+        expected = [tensor.address for tensor in (q, k, v, out, dout, dq, dk, dv, lse, dlse)]
+        self.assertEqual([launch.address(n) for n in range(10)], expected)
+        # Strides of batch, sequence and head of q and, five tensors on, of dq.
+        of_q = [8 * 100 * 64, 64, 100 * 64]
+        self.assertEqual([launch.address(n) for n in range(13, 16)], of_q)
+        self.assertEqual([launch.address(n) for n in range(28, 31)], of_q)
+
+    def test_backward_without_gradient_of_lse(self):
+        q = bf16(1, 2, 64, 64)
+        out, _ = self.wanting(q, q, q)
+        launch, _ = self.backward(out, bf16(1, 2, 64, 64))
+        self.assertEqual(launch.address(9), 0)
+
+    def test_backward_of_lse_alone(self):
+        q = bf16(1, 2, 64, 64)
+        out, _ = self.wanting(q, q, q)
+        dlse = Tensor((1, 2, 64), "float32")
+        launch, (dq, *_) = self.backward(out, None, dlse)
+        self.assertEqual(launch.address(9), dlse.address)
+        self.assertNotEqual(launch.address(4), 0)  # zeros
+        self.assertEqual(out.function.backward(out.context, None, None), (None,) * 6)
+
+    def test_backward_copies_what_cannot_be_read(self):
+        q = bf16(1, 2, 64, 64)
+        out, _ = self.wanting(q, q, q)
+        of_a_sum = bf16(1, 2, 64, 64, strides=(0, 0, 0, 0))
+        launch, _ = self.backward(out, of_a_sum)
+        self.assertNotEqual(launch.address(4), of_a_sum.address)
+        broadcast = bf16(1, 2, 64, 64, strides=(0, 0, 64, 1))
+        launch, _ = self.backward(out, broadcast)
+        self.assertEqual(launch.address(4), broadcast.address)
+
+    def test_backward_keeps_the_layout_of_its_inputs(self):
+        q = bf16(1, 2, 64, 64, strides=(2 * 64 * 64, 64, 2 * 64, 1))
+        k = bf16(1, 2, 64, 64, strides=(0, 0, 64, 1))
+        out, _ = self.wanting(q, k, k)
+        _, (dq, dk, _, *_) = self.backward(out, bf16(1, 2, 64, 64))
+        self.assertEqual(dq.strides, q.strides)
+        self.assertEqual(dk.strides, (2 * 64 * 64, 64 * 64, 64, 1))
+
+    def test_backward_has_the_seeds_of_its_forward(self):
+        q, seed = bf16(1, 2, 64, 64), Tensor((1,), "int64")
+        out, _ = self.wanting(q, q, q, dropout=0.25, seed=seed, offset=5)
+        self.assertIn(seed, out.context.saved_tensors)
+        launch, _ = self.backward(out, bf16(1, 2, 64, 64))
+        self.assertEqual([launch.address(n) for n in range(37, 41)], [0, 5, seed.address, 0])
+
+    def test_deterministic_is_of_the_backward_alone(self):
+        q = bf16(1, 2, 64, 64)
+        session = fatune.Session(memory_only=True)
         q.requires_grad = True
-        with self.assertRaisesRegex(NotImplementedError, "backward"):
-            fatune.attention(q, q, q, session=self.session)
+        out = fatune.attention(q, q, q, session=session, deterministic=True)
+        self.backward(out, bf16(1, 2, 64, 64))
+        flags = [(plan.request.pass_, plan.request.deterministic)
+                 for plan in session._plans.values()]
+        self.assertEqual(flags, [(0, 0), (1, 1)])
+
+    def test_a_session_in_a_cycle_is_closed_last(self):
+        for _ in range(20):
+            session = fatune.Session(memory_only=True)
+            q = bf16(1, 2, 64, 64)
+            q.requires_grad = True
+            q.cycle = (session, q, fatune.attention(q, q, q, session=session))
+            del session, q
+            gc.collect()
+
+    def test_backward_of_nothing(self):
+        before = self.driver.fake_cuda_last_launch().contents.count
+        q, k = bf16(1, 2, 0, 64), bf16(1, 2, 9, 64)
+        out, _ = self.wanting(q, k, k)
+        dq, dk, dv, *_ = out.function.backward(out.context, bf16(1, 2, 0, 64), None)
+        self.assertEqual([dq.shape, dk.shape, dv.shape], [q.shape, k.shape, k.shape])
+        self.assertEqual(self.driver.fake_cuda_last_launch().contents.count, before)
+
+    def test_given_output_has_no_gradients(self):
+        q, out = bf16(1, 2, 64, 64), bf16(1, 2, 64, 64)
+        q.requires_grad = True
+        with self.assertRaisesRegex(ValueError, "out is given"):
+            fatune.attention(q, q, q, out=out, session=self.session)
 
 
 if __name__ == "__main__":

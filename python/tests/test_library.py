@@ -68,6 +68,12 @@ class Sessions(unittest.TestCase):
             gc.collect()
         self.assertTrue(lines, "a broken cache gives a warning")
 
+    def test_examples_are_python(self):
+        examples = sorted((support.PYTHON / "examples").glob("*.py"))
+        self.assertTrue(examples)
+        for example in examples:
+            compile(example.read_text(), str(example), "exec")
+
     def test_import_needs_no_torch(self):
         code = "import sys, fatune; fatune.parse_request('d64 nq1'); sys.exit('torch' in sys.modules)"
         environment = dict(os.environ, PYTHONPATH=str(support.PYTHON))

@@ -74,7 +74,8 @@ static void access_piece(const unsigned char *address, int bytes, enum fe_access
   }
   if (address >= kernel->image_begin && address < kernel->image_end) return;
   if (lies_in(address, &block->machine, sizeof block->machine)) return;
-  if (lies_in(address, block->launch->argument, (size_t)kernel->argument_bytes)) return;
+  if (lies_in(address, block->launch->argument, (size_t)block->launch->entry->argument_bytes))
+    return;
   check_global(address, bytes, access, 0);
 }
 

@@ -56,8 +56,9 @@ void ft_copy_wait(int youngest, int line) {
   for (int n = 0; n < done; n++) finish(thread, &thread->copies[n]);
   thread->copy_count -= done;
   thread->group_count -= groups;
-  memmove(thread->copies, thread->copies + done,
-          (size_t)thread->copy_count * sizeof *thread->copies);
+  if (done > 0) /* groups may be empty, and there be no copies at all */
+    memmove(thread->copies, thread->copies + done,
+            (size_t)thread->copy_count * sizeof *thread->copies);
   memmove(thread->groups, thread->groups + groups,
           (size_t)thread->group_count * sizeof *thread->groups);
 }

@@ -14,16 +14,23 @@
 #include "runtime/emulator/launch.h"
 #include "runtime/emulator/object.h"
 
+enum { WITHOUT_ASKING = 48 * 1024, FUNCTIONS_MOST = 4 };
+
+/* A kernel of a module. */
+struct CUfunc_st {
+  const struct CUmod_st *module;
+  const struct fe_entry *entry;
+  unsigned shared_granted;
+};
+
 struct CUmod_st {
   struct ft_arch gpu;
   int file; /* stays open: the loader takes two objects of one name for one */
   char path[64];
   void *library;
   const struct fe_kernel *kernel;
-  unsigned shared_granted;
+  struct CUfunc_st functions[FUNCTIONS_MOST];
 };
-
-enum { WITHOUT_ASKING = 48 * 1024 };
 
 /* ---- modules ---- */
 
@@ -53,8 +60,11 @@ static cu_result open_object(struct CUmod_st *module) {
   module->library = dlopen(own, RTLD_NOW | RTLD_LOCAL);
   if (!module->library) return ft_emulator_refuse(CU_OPERATING_SYSTEM, "%s", dlerror());
   module->kernel = dlsym(module->library, "fatune_emulated");
-  if (!module->kernel || module->kernel->abi != FE_ABI)
+  if (!module->kernel || module->kernel->abi != FE_ABI ||
+      module->kernel->entry_count > FUNCTIONS_MOST)
     return ft_emulator_refuse(CU_INVALID_IMAGE, "a kernel for another version of the emulator");
+  for (int n = 0; n < module->kernel->entry_count; n++)
+    module->functions[n] = (struct CUfunc_st){module, &module->kernel->entries[n], WITHOUT_ASKING};
   return 0;
 }
 
@@ -72,7 +82,6 @@ cu_result ft_emulator_load(cu_module *out, const void *bytes, const struct ft_ar
   struct CUmod_st *const module = calloc(1, sizeof *module);
   if (!module) return ft_emulator_fail(CU_OUT_OF_MEMORY);
   module->gpu = *gpu;
-  module->shared_granted = WITHOUT_ASKING;
   cu_result result = write_object(module, bytes);
   if (!result) result = open_object(module);
   if (result)
@@ -87,19 +96,16 @@ cu_result ft_emulator_module_unload(cu_module module) {
   return 0;
 }
 
-/* A module has one function, so it can stand for it. */
 cu_result ft_emulator_module_function(cu_function *function, cu_module module, const char *name) {
-  if (strcmp(name, FT_ENTRY) != 0)
-    return ft_emulator_refuse(CU_NOT_FOUND, "there is %s, but no %s", FT_ENTRY, name);
-  *function = (cu_function)(void *)module;
-  return 0;
+  for (int n = 0; n < module->kernel->entry_count; n++) {
+    *function = &module->functions[n];
+    if (strcmp((*function)->entry->name, name) == 0) return 0;
+  }
+  *function = NULL;
+  return ft_emulator_refuse(CU_NOT_FOUND, "there is %s, but no %s", FT_ENTRY, name);
 }
 
 /* ---- functions; attribute numbers are CUfunction_attribute ---- */
-
-static struct CUmod_st *module_of(cu_function function) {
-  return (struct CUmod_st *)(void *)function;
-}
 
 static int threads_most(const struct ft_arch *gpu) {
   enum { THREADS_OF_A_BLOCK = 1024 };
@@ -108,24 +114,24 @@ static int threads_most(const struct ft_arch *gpu) {
 
 cu_result ft_emulator_function_attribute(int *value, int attribute, cu_function function) {
   enum { MAX_THREADS = 0 };
-  *value = attribute == MAX_THREADS ? threads_most(&module_of(function)->gpu) : 0;
+  *value = attribute == MAX_THREADS ? threads_most(&function->module->gpu) : 0;
   return 0;
 }
 
 cu_result ft_emulator_function_set(cu_function function, int attribute, int value) {
   enum { DYNAMIC_SMEM = 8 };
-  struct CUmod_st *const module = module_of(function);
+  const struct CUmod_st *const module = function->module;
   if (attribute != DYNAMIC_SMEM) return 0;
   if (value < 0 || value > module->gpu.smem_per_block)
     return ft_emulator_refuse(CU_INVALID_VALUE,
                               "%d bytes of shared memory; a block of %s may have %d", value,
                               module->gpu.name, module->gpu.smem_per_block);
-  module->shared_granted = (unsigned)value;
+  function->shared_granted = (unsigned)value;
   return 0;
 }
 
 cu_result ft_emulator_occupancy(int *blocks, cu_function function, int block_size, size_t smem) {
-  const struct ft_arch *const gpu = &module_of(function)->gpu;
+  const struct ft_arch *const gpu = &function->module->gpu;
   if (block_size < 1) return ft_emulator_fail(CU_INVALID_VALUE);
   const size_t each = smem + (size_t)gpu->smem_reserved;
   const int by_threads = gpu->threads_per_sm / block_size;
@@ -175,6 +181,19 @@ static cu_result check_shape(const struct ft_arch *gpu, const unsigned grid[3],
   return 0;
 }
 
+/* Where plain stores are not seen: all that the launch could write counts as written, as the next
+ * one may read it. */
+static void assume_written(const struct ft_emulated_tensor *tensors, int count) {
+  for (int n = 0; n < count; n++) {
+    const struct ft_emulated_tensor *const tensor = &tensors[n];
+    int64_t elements = 1;
+    for (int dim = 0; dim < FT_TENSOR_DIMS; dim++)
+      elements += (tensor->extents[dim] - 1) * tensor->strides[dim];
+    if (tensor->writable)
+      ft_memory_written(tensor->address, (size_t)(elements * tensor->element_bytes));
+  }
+}
+
 cu_result ft_emulator_launch(cu_function function, unsigned grid_x, unsigned grid_y,
                              unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z,
                              unsigned smem, cu_stream stream, void **params, void **extra) {
@@ -182,17 +201,18 @@ cu_result ft_emulator_launch(cu_function function, unsigned grid_x, unsigned gri
   const int tensor_count = expected_count;
   expected_count = 0;
   if (!function || !params || !params[0] || extra) return ft_emulator_fail(CU_INVALID_VALUE);
-  const struct CUmod_st *const module = module_of(function);
+  const struct CUmod_st *const module = function->module;
   const unsigned grid[3] = {grid_x, grid_y, grid_z}, block[3] = {block_x, block_y, block_z};
   uint64_t steps;
   cu_result result = check_shape(&module->gpu, grid, block);
   if (!result) result = read_steps(&steps);
   if (result) return result;
-  if (smem > module->shared_granted || smem > FE_SHARED_MOST)
+  if (smem > function->shared_granted || smem > FE_SHARED_MOST)
     return ft_emulator_refuse(CU_INVALID_VALUE, "%u bytes of shared memory; the function has %u",
-                              smem, module->shared_granted);
+                              smem, function->shared_granted);
 
   const struct ft_emulated_launch launch = {.kernel = module->kernel,
+                                            .entry = function->entry,
                                             .object_file = module->path,
                                             .grid = grid_x,
                                             .threads = block_x,
@@ -202,6 +222,9 @@ cu_result ft_emulator_launch(cu_function function, unsigned grid_x, unsigned gri
                                             .tensor_count = tensor_count,
                                             .steps_most = steps};
   char message[1024];
-  if (ft_emulated_launch_run(&launch, message, sizeof message) == 0) return 0;
+  if (ft_emulated_launch_run(&launch, message, sizeof message) == 0) {
+    if (!module->kernel->sees_plain) assume_written(launch.tensors, launch.tensor_count);
+    return 0;
+  }
   return ft_emulator_refuse(CU_LAUNCH_FAILED, "%s", message);
 }

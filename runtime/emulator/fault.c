@@ -93,7 +93,7 @@ __attribute__((format(printf, 4, 0))) static void tell(const struct ft_thread *t
   char place[96], what[1024];
   vsnprintf(what, sizeof what, format, arguments);
   struct ft_text message = FT_TEXT_INIT;
-  ft_text_add(&message, "fatune_kernel, %s, block %u, warp %d, lane %d: %s",
+  ft_text_add(&message, "%s, %s, block %u, warp %d, lane %d: %s", ft_block_now->launch->entry->name,
               ft_line_text(line, place), block->machine.here.block.x, thread->number / FE_WARP,
               ft_lane_of(thread), what);
   if (chain) add_callers(&message, chain, line);

@@ -51,7 +51,7 @@ static const struct fe_machine functions = {.warp = ft_arrive_at_warp_op,
 static void run_thread(void *payload) {
   struct ft_thread *const thread = payload;
   const struct ft_emulated_launch *const launch = ft_block_now->launch;
-  launch->kernel->run(launch->argument);
+  launch->entry->run(launch->argument);
   ft_stores_end(thread);
   thread->waiting = FT_ENDED;
 }

@@ -1,6 +1,7 @@
 /* text.c: the C++ text of an emitted kernel.
  * in -> out: struct ft_source -> its lines under their own numbers, between the emulation's
  * headers; a header of the same name in place of each PTX part. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -71,11 +72,24 @@ static void add_origins(const struct ft_source *source, struct ft_text *text) {
   ft_text_add(text, "nullptr};\nenum { FE_LINES = %d };\n", source->line_count);
 }
 
+/* The kernels that the text has, for entry.h. */
+static void add_entries(const struct ft_source *source, struct ft_text *text) {
+  static const char *const names[] = {FT_ENTRY_PREPARE, FT_ENTRY, FT_ENTRY_CONVERT};
+  ft_text_add(text, "#define FE_KERNELS(ENTRY)");
+  for (size_t n = 0; n < sizeof names / sizeof *names; n++) {
+    char definition[64];
+    (void)snprintf(definition, sizeof definition, "%s(", names[n]);
+    if (strstr(source->text, definition)) ft_text_add(text, " ENTRY(%s)", names[n]);
+  }
+  ft_text_add(text, "\n");
+}
+
 int ft_emulator_text(const struct ft_source *source, struct ft_text *text) {
   ft_text_add(text, "#define FE_SM %d\n#define FE_BF16 %d\n#include \"cuda.h\"\n",
               (int)strtol(source->target + strlen("sm_"), NULL, 10), source->dtype == FT_BF16);
   FT_TRY(add_lines(source, text));
   add_origins(source, text);
+  add_entries(source, text);
   ft_text_add(text, "#include \"entry.h\"\n");
   return ft_text_status(text);
 }

@@ -5,6 +5,7 @@
 #include "tests/fake/fake.h"
 #include "tests/fake/fake_core.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <time.h>
 
@@ -18,6 +19,8 @@ enum {
   INVALID_CONTEXT = 201,
   NOT_FOUND = 500
 };
+
+enum { FUNCTIONS = 3, MAIN = 1 }; /* prepare, kernel, convert */
 
 static struct fake_gpu gpu = {"NVIDIA H200", 90, 132, 1, 0, 0};
 static struct fake_launch last_launch;
@@ -210,12 +213,21 @@ DEFINE(cuCtxSynchronize, (void)) {
 
 /* ---- modules, functions ---- */
 
+/* Its functions are found by their addresses. */
+struct CUmod_st {
+  unsigned char functions[FUNCTIONS];
+  bool is_backward; /* who has asked for the others launches a backward */
+};
+
+static const char *const function_names[FUNCTIONS] = {"fatune_prepare", "fatune_kernel",
+                                                      "fatune_convert"};
+
 DEFINE(cuModuleLoadData, (cu_module * module, const void *image)) {
   FAKE_CALL("cuModuleLoadData");
   if (depth == 0) return INVALID_CONTEXT;
   /* What the fake NVRTC makes, or a real one. */
   if (memcmp(image, "fake", 4) != 0 && memcmp(image, "\177ELF", 4) != 0) return INVALID_IMAGE;
-  *module = malloc(1);
+  *module = calloc(1, sizeof **module);
   fake_count_live(1);
   return 0;
 }
@@ -228,9 +240,14 @@ DEFINE(cuModuleUnload, (cu_module module)) {
 
 DEFINE(cuModuleGetFunction, (cu_function * function, cu_module module, const char *name)) {
   FAKE_CALL("cuModuleGetFunction");
-  if (strcmp(name, "fatune_kernel") != 0) return NOT_FOUND;
-  *function = (cu_function)(void *)module;
-  return 0;
+  for (int n = 0; n < FUNCTIONS; n++) {
+    if (strcmp(name, function_names[n]) != 0) continue;
+    *function = (cu_function)(void *)&module->functions[n];
+    module->functions[n] = (unsigned char)n;
+    module->is_backward |= n != MAIN;
+    return 0;
+  }
+  return NOT_FOUND;
 }
 
 DEFINE(cuFuncGetAttribute, (int *value, int attribute, cu_function function)) {
@@ -265,15 +282,24 @@ DEFINE(cuLaunchKernel, (cu_function function, unsigned grid_x, unsigned grid_y, 
   (void)extra;
   if (depth == 0) return INVALID_CONTEXT;
   if (!function) return INVALID_VALUE;
-  const int count = last_launch.count + 1;
-  last_launch = (struct fake_launch){.count = count,
-                                     .grid = {grid_x, grid_y, grid_z},
-                                     .block = {block_x, block_y, block_z},
-                                     .smem = smem,
-                                     .stream = (void *)stream};
+  const int which = *(const unsigned char *)(const void *)function;
+  const struct CUmod_st *const module =
+      (const struct CUmod_st *)(const void *)((const unsigned char *)(const void *)function -
+                                              which);
+  struct fake_launch *const launch = &last_launch;
+  if (launch->count < 15) launch->order[launch->count] = "pkc"[which];
+  launch->count++;
+  memcpy(launch->grid, (unsigned[]){grid_x, grid_y, grid_z}, sizeof launch->grid);
+  memcpy(launch->block, (unsigned[]){block_x, block_y, block_z}, sizeof launch->block);
+  launch->grids[which] = grid_x;
+  launch->threads[which] = block_x;
+  launch->smem = smem;
+  launch->stream = (void *)stream;
   /* Who had tensor maps made hands them over. */
-  memcpy(last_launch.params, params[0],
-         maps_made > 0 ? sizeof(struct ft_tiled_forward_params) : sizeof(struct ft_forward_params));
+  size_t bytes = sizeof(struct ft_forward_params);
+  if (maps_made > 0) bytes = sizeof(struct ft_tiled_forward_params);
+  if (module->is_backward) bytes = sizeof(struct ft_backward_params);
+  memcpy(launch->params, params[0], bytes);
   maps_made = 0;
   return 0;
 }

@@ -2,7 +2,7 @@
 // request  forward bf16 d128 causal
 // config   mma block_m=128 block_n=32 warps=8 stages=2 q_in_regs=0 overlap=0 draw_early=0 ctas_per_sm=1
 // budget   65536 bytes of shared memory, 256 threads, about 120 of 255 registers
-// parts    mma_forward.cu.in 93f63f2c, parts/ptx_common.cu.in 1b520579, parts/ptx_mma.cu.in 84c4fd15, parts/params.cu.in 4c502bea, parts/copy_tile.cu.in d12fa49f, parts/softmax.cu.in d299fa8e, parts/quad.cu.in fa233452, parts/mma_tile.cu.in ea84e444, parts/keys.cu.in 309d5cd5, parts/epilogue_mma.cu.in 3161710f, parts/mma_loop_staged.cu.in 017c921d
+// parts    mma_forward.cu.in 6bdc2ab2, parts/ptx_common.cu.in 1b520579, parts/ptx_mma.cu.in 84c4fd15, parts/params.cu.in 4c502bea, parts/copy_tile.cu.in 6a0d2cf0, parts/softmax.cu.in d299fa8e, parts/quad.cu.in fa233452, parts/mma_tile.cu.in ea84e444, parts/visible.cu.in 3fa3d049, parts/keys.cu.in 381f7ac2, parts/epilogue_mma.cu.in 3161710f, parts/mma_loop_staged.cu.in 017c921d
 // again    fatune emit 'forward bf16 d128 nq1 causal' --gpu sm_90 --config 'mma block_m=128 block_n=32 warps=8 stages=2 q_in_regs=0 overlap=0 draw_early=0 ctas_per_sm=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691): a block owns
@@ -178,14 +178,15 @@ template <int STRIDE> __device__ __forceinline__ unsigned chunk_pair(unsigned ad
   return STRIDE % 128 == 0 ? (address ^ (pair % 4 * 32)) + pair / 4 * 128 : address + pair * 32;
 }
 
-// Global to shared memory. A thread keeps to one column of chunks. Rows from `rows` on and chunks beyond the
-// VALID first become zeros.
-template <int ROWS, int CHUNKS, int VALID, int STRIDE>
-__device__ __forceinline__ void copy_tile(unsigned to, const element *from, int row_stride, int rows) {
+// Global to shared memory, by COPIERS threads, of which this is number `thread`. A thread keeps to one column of chunks.
+// Rows from `rows` on and chunks beyond the VALID first become zeros.
+template <int ROWS, int CHUNKS, int VALID, int STRIDE, int COPIERS = THREADS>
+__device__ __forceinline__ void copy_tile(unsigned to, const element *from, int row_stride, int rows,
+                                          int thread = threadIdx.x) {
   constexpr int THREADS_PER_ROW = (CHUNKS & -CHUNKS) < 16 ? (CHUNKS & -CHUNKS) : 16;  // divides CHUNKS
-  constexpr int ROWS_PER_PASS = THREADS / THREADS_PER_ROW;
-  const int row = threadIdx.x / THREADS_PER_ROW;
-  const int chunk = threadIdx.x % THREADS_PER_ROW;
+  constexpr int ROWS_PER_PASS = COPIERS / THREADS_PER_ROW;
+  const int row = thread / THREADS_PER_ROW;
+  const int chunk = thread % THREADS_PER_ROW;
   const int rows_left = rows - row;
   from += (long long)row * row_stride + chunk * 8;
   if (ROWS_PER_PASS % 8 == 0) to += chunk_offset<STRIDE>(row, chunk);  // the swizzle is that of all passes
@@ -370,50 +371,11 @@ __device__ __forceinline__ void softmax_gemm_pv(float (&rO)[M_TILES][O_TILES][4]
   }
 }
 
-// ---- which tile, which keys ------------------------------------------------------------------------
-struct Tile {
-  int batch, head, kv_head;
-  int q0;                    // first query row
-};
-
-// Tile `turn` of a (batch, head) pair; turn 0 has the most keys.
-__device__ __forceinline__ Tile tile_at(const ForwardParams &params, unsigned batch_head, int turn) {
-  Tile tile;
-  tile.batch = batch_head / params.heads_q;
-  tile.head = batch_head % params.heads_q;
-  tile.kv_head = tile.head / params.group;
-  tile.q0 = (params.q_tiles - 1 - turn) * BLOCK_M;  // the last rows see the most keys
-  return tile;
-}
-
-// Blocks start in the order of their number. A section of (batch, head) pairs, small enough for its K and V
-// to stay in L2, runs together; inside it the tiles with the most keys start first.
-__device__ __forceinline__ Tile find_tile(const ForwardParams &params) {
-  const unsigned section_blocks = unsigned(params.section_heads) * params.q_tiles;
-  const unsigned section = blockIdx.x / section_blocks;
-  const unsigned first_head = section * params.section_heads;
-  const unsigned heads = min(unsigned(params.section_heads), params.batch * params.heads_q - first_head);
-  const unsigned rest = blockIdx.x - section * section_blocks;
-  return tile_at(params, first_head + rest % heads, rest / heads);
-}
-
+// ---- which keys a query sees -----------------------------------------------------------------------
 // Keys [0, limit) are visible to row i.
 __device__ __forceinline__ int visible_keys(const ForwardParams &params, int i) {
   return min(params.nk, i + params.causal_shift + 1);
 }
-
-// The steps of a tile: all keys some row of it can see.
-struct Keys {
-  int steps;
-};
-
-__device__ __forceinline__ Keys find_keys(const ForwardParams &params, const Tile &tile) {
-  const int limit = visible_keys(params, min(tile.q0 + BLOCK_M, params.nq) - 1);
-  return {limit > 0 ? (limit + BLOCK_N - 1) / BLOCK_N : 0};
-}
-
-// First key of a step.
-__device__ __forceinline__ int key_of(const Keys &, int step) { return step * BLOCK_N; }
 
 // Whether a warp's rows see no key of the step at all, and whether they see all of them.
 __device__ __forceinline__ bool sees_nothing(const ForwardParams &params, int first_row, int key) {
@@ -442,6 +404,46 @@ __device__ __forceinline__ void mask_scores(float (&rS)[M_TILES][N_TILES][4], co
     }
   }
 }
+
+// ---- which tile, which keys ------------------------------------------------------------------------
+struct Tile {
+  int batch, head, kv_head;
+  int q0;                    // first query row
+};
+
+// Tile `turn` of a (batch, head) pair; turn 0 has the most keys.
+__device__ __forceinline__ Tile tile_at(const ForwardParams &params, unsigned batch_head, int turn) {
+  Tile tile;
+  tile.batch = batch_head / params.heads_q;
+  tile.head = batch_head % params.heads_q;
+  tile.kv_head = tile.head / params.group;
+  tile.q0 = (params.q_tiles - 1 - turn) * BLOCK_M;  // the last rows see the most keys
+  return tile;
+}
+
+// Blocks start in the order of their number. A section of (batch, head) pairs, small enough for its K and V
+// to stay in L2, runs together; inside it the tiles with the most keys start first.
+__device__ __forceinline__ Tile find_tile(const ForwardParams &params) {
+  const unsigned section_blocks = unsigned(params.section_heads) * params.q_tiles;
+  const unsigned section = blockIdx.x / section_blocks;
+  const unsigned first_head = section * params.section_heads;
+  const unsigned heads = min(unsigned(params.section_heads), params.batch * params.heads_q - first_head);
+  const unsigned rest = blockIdx.x - section * section_blocks;
+  return tile_at(params, first_head + rest % heads, rest / heads);
+}
+
+// The steps of a tile: all keys some row of it can see.
+struct Keys {
+  int steps;
+};
+
+__device__ __forceinline__ Keys find_keys(const ForwardParams &params, const Tile &tile) {
+  const int limit = visible_keys(params, min(tile.q0 + BLOCK_M, params.nq) - 1);
+  return {limit > 0 ? (limit + BLOCK_N - 1) / BLOCK_N : 0};
+}
+
+// First key of a step.
+__device__ __forceinline__ int key_of(const Keys &, int step) { return step * BLOCK_N; }
 
 // ---- the end: O = O / l, LSE = ln l + max scale ---------------------------------------------------------
 // O goes through shared memory, so that global stores are whole rows of 16-byte chunks. A warp stages and

@@ -2,7 +2,7 @@
 // request  forward bf16 d128 causal dropout
 // config   mma block_m=128 block_n=64 warps=8 stages=1 q_in_regs=0 overlap=0 draw_early=1 ctas_per_sm=1
 // budget   65536 bytes of shared memory, 256 threads, about 136 of 255 registers
-// parts    mma_forward.cu.in 93f63f2c, parts/ptx_common.cu.in 1b520579, parts/ptx_mma.cu.in 84c4fd15, parts/params.cu.in 4c502bea, parts/copy_tile.cu.in d12fa49f, parts/softmax.cu.in d299fa8e, parts/quad.cu.in fa233452, parts/dropout.cu.in b99c29d6, parts/mma_tile.cu.in ea84e444, parts/keys.cu.in 309d5cd5, parts/epilogue_mma.cu.in 3161710f, parts/mma_loop_single.cu.in 359dc46a
+// parts    mma_forward.cu.in 6bdc2ab2, parts/ptx_common.cu.in 1b520579, parts/ptx_mma.cu.in 84c4fd15, parts/params.cu.in 4c502bea, parts/copy_tile.cu.in 6a0d2cf0, parts/softmax.cu.in d299fa8e, parts/quad.cu.in fa233452, parts/philox.cu.in 89566cc0, parts/dropout.cu.in 14d17a1d, parts/mma_tile.cu.in ea84e444, parts/visible.cu.in 3fa3d049, parts/keys.cu.in 381f7ac2, parts/epilogue_mma.cu.in 3161710f, parts/mma_loop_single.cu.in 359dc46a
 // again    fatune emit 'forward bf16 d128 nq1 causal dropout' --gpu sm_86 --config 'mma block_m=128 block_n=64 warps=8 stages=1 q_in_regs=0 overlap=0 draw_early=1 ctas_per_sm=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691): a block owns
@@ -178,14 +178,15 @@ template <int STRIDE> __device__ __forceinline__ unsigned chunk_pair(unsigned ad
   return STRIDE % 128 == 0 ? (address ^ (pair % 4 * 32)) + pair / 4 * 128 : address + pair * 32;
 }
 
-// Global to shared memory. A thread keeps to one column of chunks. Rows from `rows` on and chunks beyond the
-// VALID first become zeros.
-template <int ROWS, int CHUNKS, int VALID, int STRIDE>
-__device__ __forceinline__ void copy_tile(unsigned to, const element *from, int row_stride, int rows) {
+// Global to shared memory, by COPIERS threads, of which this is number `thread`. A thread keeps to one column of chunks.
+// Rows from `rows` on and chunks beyond the VALID first become zeros.
+template <int ROWS, int CHUNKS, int VALID, int STRIDE, int COPIERS = THREADS>
+__device__ __forceinline__ void copy_tile(unsigned to, const element *from, int row_stride, int rows,
+                                          int thread = threadIdx.x) {
   constexpr int THREADS_PER_ROW = (CHUNKS & -CHUNKS) < 16 ? (CHUNKS & -CHUNKS) : 16;  // divides CHUNKS
-  constexpr int ROWS_PER_PASS = THREADS / THREADS_PER_ROW;
-  const int row = threadIdx.x / THREADS_PER_ROW;
-  const int chunk = threadIdx.x % THREADS_PER_ROW;
+  constexpr int ROWS_PER_PASS = COPIERS / THREADS_PER_ROW;
+  const int row = thread / THREADS_PER_ROW;
+  const int chunk = thread % THREADS_PER_ROW;
   const int rows_left = rows - row;
   from += (long long)row * row_stride + chunk * 8;
   if (ROWS_PER_PASS % 8 == 0) to += chunk_offset<STRIDE>(row, chunk);  // the swizzle is that of all passes
@@ -296,37 +297,17 @@ __device__ __forceinline__ void exponentiate(unsigned (&rP)[M_TILES][4], float (
 // drawn (tests/test_dropout.c counts the ranks).
 // What varies along the keys enters the first round by XOR alone, so that most of the first three rounds is
 // the same for all keys or for all rows of a warp.
-constexpr int KEYS_PER_DRAW = BLOCK_N % 64 == 0 ? 64 : BLOCK_N % 32 == 0 ? 32 : 16;
-constexpr int DRAWS_HELD = BLOCK_N / KEYS_PER_DRAW;  // those of a whole step, drawn beside Q K^T
-
-// Draws down the rows of a warp: one for two m tiles where those lie in one block of 32 rows.
-constexpr int ROW_DRAWS = WARP_ROWS % 32 == 0 ? M_TILES / 2 : M_TILES;
-
-struct Dropout {
-  unsigned key[2];
-  unsigned offset, batch_head;               // counter words
-  unsigned lane_row, lane_column;            // this lane's share of the other two
+struct Seed {
+  unsigned key[2], offset;
   unsigned threshold_pair;                   // the threshold in both halves
-  int row_block;                             // this warp's first row / 16
-  int key_block;                             // this step's first key / 16
-  unsigned random[DRAWS_HELD][ROW_DRAWS][4];
 };
 
-__device__ __forceinline__ Dropout dropout_setup(const ForwardParams &params, int batch_head, int first_row,
-                                                 int lane) {
+__device__ __forceinline__ Seed find_seed(const ForwardParams &params) {
   const unsigned long long seed = params.seed_address ? *params.seed_address : params.seed;
   const unsigned long long offset = params.offset_address ? *params.offset_address : params.offset;
-  Dropout dropout;
-  dropout.key[0] = uniform(static_cast<unsigned>(seed));
-  dropout.key[1] = uniform(static_cast<unsigned>(seed >> 32) ^ static_cast<unsigned>(offset >> 32));
-  dropout.offset = uniform(static_cast<unsigned>(offset));
-  dropout.batch_head = uniform(batch_head);
-  dropout.lane_row = lane / 4;
-  dropout.lane_column = lane % 4;
-  dropout.threshold_pair = params.dropout_threshold * 0x00010001u;
-  dropout.row_block = first_row / 16;
-  dropout.key_block = 0;
-  return dropout;
+  return {{uniform(static_cast<unsigned>(seed)),
+           uniform(static_cast<unsigned>(seed >> 32) ^ static_cast<unsigned>(offset >> 32))},
+          uniform(static_cast<unsigned>(offset)), params.dropout_threshold * 0x00010001u};
 }
 
 __device__ __forceinline__ void philox(unsigned (&r)[4], unsigned key0, unsigned key1) {
@@ -343,22 +324,50 @@ __device__ __forceinline__ void philox(unsigned (&r)[4], unsigned key0, unsigned
   }
 }
 
+__device__ __forceinline__ unsigned ror(unsigned x, int bits) { return __funnelshift_r(x, x, bits); }
+
+// ---- dropout of P: lanes hold rows of queries -------------------------------------------------------------
+constexpr int KEYS_PER_DRAW = BLOCK_N % 64 == 0 ? 64 : BLOCK_N % 32 == 0 ? 32 : 16;
+constexpr int DRAWS_HELD = BLOCK_N / KEYS_PER_DRAW;  // those of a whole step, drawn beside Q K^T
+
+// Draws down the rows of a warp: one for two m tiles where those lie in one block of 32 rows.
+constexpr int ROW_DRAWS = WARP_ROWS % 32 == 0 ? M_TILES / 2 : M_TILES;
+
+struct Dropout {
+  Seed seed;
+  unsigned batch_head;                       // counter word
+  unsigned lane_row, lane_column;            // this lane's share of the other two
+  int row_block;                             // this warp's first row / 16
+  int key_block;                             // this step's first key / 16
+  unsigned random[DRAWS_HELD][ROW_DRAWS][4];
+};
+
+__device__ __forceinline__ Dropout dropout_setup(const ForwardParams &params, int batch_head, int first_row,
+                                                 int lane) {
+  Dropout dropout;
+  dropout.seed = find_seed(params);
+  dropout.batch_head = uniform(batch_head);
+  dropout.lane_row = lane / 4;
+  dropout.lane_column = lane % 4;
+  dropout.row_block = first_row / 16;
+  dropout.key_block = 0;
+  return dropout;
+}
+
 // The draws that serve the keys from 16 `block` of this step on, for all rows of the warp.
 __device__ __forceinline__ void draw(Dropout &dropout, int block) {
   #pragma unroll
   for (int d = 0; d < ROW_DRAWS; ++d) {
     unsigned (&random)[4] = dropout.random[block * 16 / KEYS_PER_DRAW % DRAWS_HELD][d];
-    random[0] = dropout.offset;
+    random[0] = dropout.seed.offset;
     random[1] = (dropout.key_block + block) / 4 * 4 + dropout.lane_column;
     random[2] = dropout.batch_head;
     random[3] = (dropout.row_block + d * M_TILES / ROW_DRAWS) / 2 * 8 + dropout.lane_row;
-    philox(random, dropout.key[0], dropout.key[1]);
+    philox(random, dropout.seed.key[0], dropout.seed.key[1]);
     #pragma unroll
     for (int i = 0; i < 4; ++i) pin(random[i]);
   }
 }
-
-__device__ __forceinline__ unsigned ror(unsigned x, int bits) { return __funnelshift_r(x, x, bits); }
 
 // Zeroes the dropped elements of a fragment of P, number COLUMN + 4 row. 14-bit integers compare like the fp16
 // numbers of the same bits.
@@ -387,10 +396,10 @@ __device__ __forceinline__ void drop(unsigned (&rP)[M_TILES][4], const Dropout &
     const unsigned (&random)[4] =
         dropout.random[block * 16 / KEYS_PER_DRAW % DRAWS_HELD][m * ROW_DRAWS / M_TILES];
     switch (column) {
-      case 0: drop_fragment<0>(rP[m], random, row, dropout.threshold_pair); break;
-      case 1: drop_fragment<1>(rP[m], random, row, dropout.threshold_pair); break;
-      case 2: drop_fragment<2>(rP[m], random, row, dropout.threshold_pair); break;
-      default: drop_fragment<3>(rP[m], random, row, dropout.threshold_pair); break;
+      case 0: drop_fragment<0>(rP[m], random, row, dropout.seed.threshold_pair); break;
+      case 1: drop_fragment<1>(rP[m], random, row, dropout.seed.threshold_pair); break;
+      case 2: drop_fragment<2>(rP[m], random, row, dropout.seed.threshold_pair); break;
+      default: drop_fragment<3>(rP[m], random, row, dropout.seed.threshold_pair); break;
     }
   }
 }
@@ -494,50 +503,11 @@ __device__ __forceinline__ void softmax_gemm_pv(float (&rO)[M_TILES][O_TILES][4]
   }
 }
 
-// ---- which tile, which keys ------------------------------------------------------------------------
-struct Tile {
-  int batch, head, kv_head;
-  int q0;                    // first query row
-};
-
-// Tile `turn` of a (batch, head) pair; turn 0 has the most keys.
-__device__ __forceinline__ Tile tile_at(const ForwardParams &params, unsigned batch_head, int turn) {
-  Tile tile;
-  tile.batch = batch_head / params.heads_q;
-  tile.head = batch_head % params.heads_q;
-  tile.kv_head = tile.head / params.group;
-  tile.q0 = (params.q_tiles - 1 - turn) * BLOCK_M;  // the last rows see the most keys
-  return tile;
-}
-
-// Blocks start in the order of their number. A section of (batch, head) pairs, small enough for its K and V
-// to stay in L2, runs together; inside it the tiles with the most keys start first.
-__device__ __forceinline__ Tile find_tile(const ForwardParams &params) {
-  const unsigned section_blocks = unsigned(params.section_heads) * params.q_tiles;
-  const unsigned section = blockIdx.x / section_blocks;
-  const unsigned first_head = section * params.section_heads;
-  const unsigned heads = min(unsigned(params.section_heads), params.batch * params.heads_q - first_head);
-  const unsigned rest = blockIdx.x - section * section_blocks;
-  return tile_at(params, first_head + rest % heads, rest / heads);
-}
-
+// ---- which keys a query sees -----------------------------------------------------------------------
 // Keys [0, limit) are visible to row i.
 __device__ __forceinline__ int visible_keys(const ForwardParams &params, int i) {
   return min(params.nk, i + params.causal_shift + 1);
 }
-
-// The steps of a tile: all keys some row of it can see.
-struct Keys {
-  int steps;
-};
-
-__device__ __forceinline__ Keys find_keys(const ForwardParams &params, const Tile &tile) {
-  const int limit = visible_keys(params, min(tile.q0 + BLOCK_M, params.nq) - 1);
-  return {limit > 0 ? (limit + BLOCK_N - 1) / BLOCK_N : 0};
-}
-
-// First key of a step.
-__device__ __forceinline__ int key_of(const Keys &, int step) { return step * BLOCK_N; }
 
 // Whether a warp's rows see no key of the step at all, and whether they see all of them.
 __device__ __forceinline__ bool sees_nothing(const ForwardParams &params, int first_row, int key) {
@@ -566,6 +536,46 @@ __device__ __forceinline__ void mask_scores(float (&rS)[M_TILES][N_TILES][4], co
     }
   }
 }
+
+// ---- which tile, which keys ------------------------------------------------------------------------
+struct Tile {
+  int batch, head, kv_head;
+  int q0;                    // first query row
+};
+
+// Tile `turn` of a (batch, head) pair; turn 0 has the most keys.
+__device__ __forceinline__ Tile tile_at(const ForwardParams &params, unsigned batch_head, int turn) {
+  Tile tile;
+  tile.batch = batch_head / params.heads_q;
+  tile.head = batch_head % params.heads_q;
+  tile.kv_head = tile.head / params.group;
+  tile.q0 = (params.q_tiles - 1 - turn) * BLOCK_M;  // the last rows see the most keys
+  return tile;
+}
+
+// Blocks start in the order of their number. A section of (batch, head) pairs, small enough for its K and V
+// to stay in L2, runs together; inside it the tiles with the most keys start first.
+__device__ __forceinline__ Tile find_tile(const ForwardParams &params) {
+  const unsigned section_blocks = unsigned(params.section_heads) * params.q_tiles;
+  const unsigned section = blockIdx.x / section_blocks;
+  const unsigned first_head = section * params.section_heads;
+  const unsigned heads = min(unsigned(params.section_heads), params.batch * params.heads_q - first_head);
+  const unsigned rest = blockIdx.x - section * section_blocks;
+  return tile_at(params, first_head + rest % heads, rest / heads);
+}
+
+// The steps of a tile: all keys some row of it can see.
+struct Keys {
+  int steps;
+};
+
+__device__ __forceinline__ Keys find_keys(const ForwardParams &params, const Tile &tile) {
+  const int limit = visible_keys(params, min(tile.q0 + BLOCK_M, params.nq) - 1);
+  return {limit > 0 ? (limit + BLOCK_N - 1) / BLOCK_N : 0};
+}
+
+// First key of a step.
+__device__ __forceinline__ int key_of(const Keys &, int step) { return step * BLOCK_N; }
 
 // ---- the end: O = O / l, LSE = ln l + max scale ---------------------------------------------------------
 // O goes through shared memory, so that global stores are whole rows of 16-byte chunks. A warp stages and

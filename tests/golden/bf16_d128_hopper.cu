@@ -2,7 +2,7 @@
 // request  forward bf16 d128 causal
 // config   wgmma block_m=128 block_n=128 stages=2 q_stages=2 overlap_tiles=1 alternate=1 rescale_late=1 ctas_per_sm=1
 // budget   197632 bytes of shared memory, 384 threads, about 192 of 240 registers
-// parts    wgmma_forward.cu.in 2cad6f2f, parts/ptx_common.cu.in 1b520579, parts/ptx_wgmma.cu.in 8196568e, parts/params.cu.in 4c502bea, parts/tiled_params.cu.in 88143768, parts/quad.cu.in fa233452, parts/keys.cu.in 309d5cd5, parts/pipeline.cu.in 8c45c7e8, parts/producer.cu.in 9f2a4e15, parts/wgmma_softmax.cu.in 7d1eb3ed, parts/consumer.cu.in 77384f42, parts/consume_overlap.cu.in 73b04c14
+// parts    wgmma_forward.cu.in 41521225, parts/ptx_common.cu.in 1b520579, parts/ptx_wgmma.cu.in 8196568e, parts/params.cu.in 4c502bea, parts/tiled_params.cu.in 88143768, parts/quad.cu.in fa233452, parts/visible.cu.in 3fa3d049, parts/keys.cu.in 381f7ac2, parts/pipeline.cu.in 8c45c7e8, parts/producer.cu.in 9f2a4e15, parts/wgmma_softmax.cu.in 7d1eb3ed, parts/consumer.cu.in 77384f42, parts/consume_overlap.cu.in 73b04c14
 // again    fatune emit 'forward bf16 d128 nq1 causal' --gpu sm_90 --config 'wgmma block_m=128 block_n=128 stages=2 q_stages=2 overlap_tiles=1 alternate=1 rescale_late=1 ctas_per_sm=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691) on Hopper. One block per
@@ -283,6 +283,40 @@ __device__ __forceinline__ float finite_max(float x) { return x == MINUS_INFINIT
 // p may exceed 1, up to 2^RESCALE_LIMIT, which costs no precision in either type.
 constexpr float RESCALE_LIMIT = 8.f;
 
+// ---- which keys a query sees -----------------------------------------------------------------------
+// Keys [0, limit) are visible to row i.
+__device__ __forceinline__ int visible_keys(const ForwardParams &params, int i) {
+  return min(params.nk, i + params.causal_shift + 1);
+}
+
+// Whether a warp's rows see no key of the step at all, and whether they see all of them.
+__device__ __forceinline__ bool sees_nothing(const ForwardParams &params, int first_row, int key) {
+  return key >= visible_keys(params, first_row + WARP_ROWS - 1);
+}
+
+__device__ __forceinline__ bool sees_all(const ForwardParams &params, int first_row, int key) {
+  return key + BLOCK_N <= visible_keys(params, first_row);
+}
+
+// S = -inf where the row does not see the key. Lane (g, t) holds rows g, g + 8 and keys 2 t, 2 t + 1 of each
+// 16x8 tile, so one limit a row, relative to this lane's first key, decides by constants.
+__device__ __forceinline__ void mask_scores(float (&rS)[M_TILES][N_TILES][4], const ForwardParams &params,
+                                            int first_row, int key, int lane) {
+  #pragma unroll
+  for (int m = 0; m < M_TILES; ++m) {
+    #pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int row = first_row + m * 16 + h * 8 + lane / 4;
+      const int limit = visible_keys(params, row) - key - lane % 4 * 2;
+      #pragma unroll
+      for (int n = 0; n < N_TILES; ++n) {
+        if (n * 8 >= limit) rS[m][n][2 * h] = MINUS_INFINITY;
+        if (n * 8 + 1 >= limit) rS[m][n][2 * h + 1] = MINUS_INFINITY;
+      }
+    }
+  }
+}
+
 // ---- which tile, which keys ------------------------------------------------------------------------
 struct Tile {
   int batch, head, kv_head;
@@ -336,11 +370,6 @@ __device__ __forceinline__ Turn next(const ForwardParams &params, const Turn &tu
   return turn.half == 0 && !alone && !one_each ? Turn{turn.number, 1} : Turn{turn.number + gridDim.x, 0};
 }
 
-// Keys [0, limit) are visible to row i.
-__device__ __forceinline__ int visible_keys(const ForwardParams &params, int i) {
-  return min(params.nk, i + params.causal_shift + 1);
-}
-
 // The steps of a tile: all keys some row of it can see.
 struct Keys {
   int steps;
@@ -353,34 +382,6 @@ __device__ __forceinline__ Keys find_keys(const ForwardParams &params, const Til
 
 // First key of a step.
 __device__ __forceinline__ int key_of(const Keys &, int step) { return step * BLOCK_N; }
-
-// Whether a warp's rows see no key of the step at all, and whether they see all of them.
-__device__ __forceinline__ bool sees_nothing(const ForwardParams &params, int first_row, int key) {
-  return key >= visible_keys(params, first_row + WARP_ROWS - 1);
-}
-
-__device__ __forceinline__ bool sees_all(const ForwardParams &params, int first_row, int key) {
-  return key + BLOCK_N <= visible_keys(params, first_row);
-}
-
-// S = -inf where the row does not see the key. Lane (g, t) holds rows g, g + 8 and keys 2 t, 2 t + 1 of each
-// 16x8 tile, so one limit a row, relative to this lane's first key, decides by constants.
-__device__ __forceinline__ void mask_scores(float (&rS)[M_TILES][N_TILES][4], const ForwardParams &params,
-                                            int first_row, int key, int lane) {
-  #pragma unroll
-  for (int m = 0; m < M_TILES; ++m) {
-    #pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const int row = first_row + m * 16 + h * 8 + lane / 4;
-      const int limit = visible_keys(params, row) - key - lane % 4 * 2;
-      #pragma unroll
-      for (int n = 0; n < N_TILES; ++n) {
-        if (n * 8 >= limit) rS[m][n][2 * h] = MINUS_INFINITY;
-        if (n * 8 + 1 >= limit) rS[m][n][2 * h + 1] = MINUS_INFINITY;
-      }
-    }
-  }
-}
 
 // ---- tiles in shared memory, and who may touch them ---------------------------------------------------
 // TMA fills a tile in panels of 64 columns: rows of 128 bytes, swizzled. Each tile has two barriers: `full` completes

@@ -2,7 +2,7 @@
 // request  forward bf16 d128 causal mask=128x128
 // config   mma block_m=128 block_n=32 warps=8 stages=2 q_in_regs=0 overlap=0 draw_early=0 ctas_per_sm=1
 // budget   65536 bytes of shared memory, 256 threads, about 120 of 255 registers
-// parts    mma_forward.cu.in 93f63f2c, parts/ptx_common.cu.in 1b520579, parts/ptx_mma.cu.in 84c4fd15, parts/params.cu.in 4c502bea, parts/copy_tile.cu.in d12fa49f, parts/softmax.cu.in d299fa8e, parts/quad.cu.in fa233452, parts/mma_tile.cu.in ea84e444, parts/keys.cu.in 309d5cd5, parts/epilogue_mma.cu.in 3161710f, parts/mma_loop_staged.cu.in 017c921d
+// parts    mma_forward.cu.in 6bdc2ab2, parts/ptx_common.cu.in 1b520579, parts/ptx_mma.cu.in 84c4fd15, parts/params.cu.in 4c502bea, parts/copy_tile.cu.in 6a0d2cf0, parts/softmax.cu.in d299fa8e, parts/quad.cu.in fa233452, parts/mma_tile.cu.in ea84e444, parts/visible.cu.in 3fa3d049, parts/keys.cu.in 381f7ac2, parts/epilogue_mma.cu.in 3161710f, parts/mma_loop_staged.cu.in 017c921d
 // again    fatune emit 'forward bf16 d128 nq1 causal mask=128x128' --gpu sm_80 --config 'mma block_m=128 block_n=32 warps=8 stages=2 q_in_regs=0 overlap=0 draw_early=0 ctas_per_sm=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691): a block owns
@@ -181,14 +181,15 @@ template <int STRIDE> __device__ __forceinline__ unsigned chunk_pair(unsigned ad
   return STRIDE % 128 == 0 ? (address ^ (pair % 4 * 32)) + pair / 4 * 128 : address + pair * 32;
 }
 
-// Global to shared memory. A thread keeps to one column of chunks. Rows from `rows` on and chunks beyond the
-// VALID first become zeros.
-template <int ROWS, int CHUNKS, int VALID, int STRIDE>
-__device__ __forceinline__ void copy_tile(unsigned to, const element *from, int row_stride, int rows) {
+// Global to shared memory, by COPIERS threads, of which this is number `thread`. A thread keeps to one column of chunks.
+// Rows from `rows` on and chunks beyond the VALID first become zeros.
+template <int ROWS, int CHUNKS, int VALID, int STRIDE, int COPIERS = THREADS>
+__device__ __forceinline__ void copy_tile(unsigned to, const element *from, int row_stride, int rows,
+                                          int thread = threadIdx.x) {
   constexpr int THREADS_PER_ROW = (CHUNKS & -CHUNKS) < 16 ? (CHUNKS & -CHUNKS) : 16;  // divides CHUNKS
-  constexpr int ROWS_PER_PASS = THREADS / THREADS_PER_ROW;
-  const int row = threadIdx.x / THREADS_PER_ROW;
-  const int chunk = threadIdx.x % THREADS_PER_ROW;
+  constexpr int ROWS_PER_PASS = COPIERS / THREADS_PER_ROW;
+  const int row = thread / THREADS_PER_ROW;
+  const int chunk = thread % THREADS_PER_ROW;
   const int rows_left = rows - row;
   from += (long long)row * row_stride + chunk * 8;
   if (ROWS_PER_PASS % 8 == 0) to += chunk_offset<STRIDE>(row, chunk);  // the swizzle is that of all passes
@@ -373,6 +374,40 @@ __device__ __forceinline__ void softmax_gemm_pv(float (&rO)[M_TILES][O_TILES][4]
   }
 }
 
+// ---- which keys a query sees -----------------------------------------------------------------------
+// Keys [0, limit) are visible to row i.
+__device__ __forceinline__ int visible_keys(const ForwardParams &params, int i) {
+  return min(params.nk, i + params.causal_shift + 1);
+}
+
+// Whether a warp's rows see no key of the step at all, and whether they see all of them.
+__device__ __forceinline__ bool sees_nothing(const ForwardParams &params, int first_row, int key) {
+  return key >= visible_keys(params, first_row + WARP_ROWS - 1);
+}
+
+__device__ __forceinline__ bool sees_all(const ForwardParams &params, int first_row, int key) {
+  return key + BLOCK_N <= visible_keys(params, first_row);
+}
+
+// S = -inf where the row does not see the key. Lane (g, t) holds rows g, g + 8 and keys 2 t, 2 t + 1 of each
+// 16x8 tile, so one limit a row, relative to this lane's first key, decides by constants.
+__device__ __forceinline__ void mask_scores(float (&rS)[M_TILES][N_TILES][4], const ForwardParams &params,
+                                            int first_row, int key, int lane) {
+  #pragma unroll
+  for (int m = 0; m < M_TILES; ++m) {
+    #pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int row = first_row + m * 16 + h * 8 + lane / 4;
+      const int limit = visible_keys(params, row) - key - lane % 4 * 2;
+      #pragma unroll
+      for (int n = 0; n < N_TILES; ++n) {
+        if (n * 8 >= limit) rS[m][n][2 * h] = MINUS_INFINITY;
+        if (n * 8 + 1 >= limit) rS[m][n][2 * h + 1] = MINUS_INFINITY;
+      }
+    }
+  }
+}
+
 // ---- which tile, which keys ------------------------------------------------------------------------
 struct Tile {
   int batch, head, kv_head;
@@ -404,11 +439,6 @@ __device__ __forceinline__ Tile find_tile(const ForwardParams &params) {
   return tile_at(params, first_head + rest % heads, rest / heads);
 }
 
-// Keys [0, limit) are visible to row i.
-__device__ __forceinline__ int visible_keys(const ForwardParams &params, int i) {
-  return min(params.nk, i + params.causal_shift + 1);
-}
-
 // The steps of a tile: the kept mask blocks of its row block, each BLOCK_N keys at a time.
 struct Keys {
   const int *blocks;         // this row block's list
@@ -436,34 +466,6 @@ __device__ __forceinline__ Keys find_keys(const ForwardParams &params, const Til
 // First key of a step.
 __device__ __forceinline__ int key_of(const Keys &keys, int step) {
   return keys.blocks[step / STEPS_PER_MASK_BLOCK] * MASK_COLS + step % STEPS_PER_MASK_BLOCK * BLOCK_N;
-}
-
-// Whether a warp's rows see no key of the step at all, and whether they see all of them.
-__device__ __forceinline__ bool sees_nothing(const ForwardParams &params, int first_row, int key) {
-  return key >= visible_keys(params, first_row + WARP_ROWS - 1);
-}
-
-__device__ __forceinline__ bool sees_all(const ForwardParams &params, int first_row, int key) {
-  return key + BLOCK_N <= visible_keys(params, first_row);
-}
-
-// S = -inf where the row does not see the key. Lane (g, t) holds rows g, g + 8 and keys 2 t, 2 t + 1 of each
-// 16x8 tile, so one limit a row, relative to this lane's first key, decides by constants.
-__device__ __forceinline__ void mask_scores(float (&rS)[M_TILES][N_TILES][4], const ForwardParams &params,
-                                            int first_row, int key, int lane) {
-  #pragma unroll
-  for (int m = 0; m < M_TILES; ++m) {
-    #pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const int row = first_row + m * 16 + h * 8 + lane / 4;
-      const int limit = visible_keys(params, row) - key - lane % 4 * 2;
-      #pragma unroll
-      for (int n = 0; n < N_TILES; ++n) {
-        if (n * 8 >= limit) rS[m][n][2 * h] = MINUS_INFINITY;
-        if (n * 8 + 1 >= limit) rS[m][n][2 * h + 1] = MINUS_INFINITY;
-      }
-    }
-  }
 }
 
 // ---- the end: O = O / l, LSE = ln l + max scale ---------------------------------------------------------

@@ -2,7 +2,7 @@
 // request  forward fp16 d64 dv40 causal dropout mask=128x128
 // config   wgmma block_m=64 block_n=128 stages=3 q_stages=1 overlap_tiles=0 alternate=0 rescale_late=0 ctas_per_sm=1
 // budget   107520 bytes of shared memory, 256 threads, about 152 of 240 registers
-// parts    wgmma_forward.cu.in 2cad6f2f, parts/ptx_common.cu.in 1b520579, parts/ptx_wgmma.cu.in 8196568e, parts/params.cu.in 4c502bea, parts/tiled_params.cu.in 88143768, parts/quad.cu.in fa233452, parts/dropout.cu.in b99c29d6, parts/keys.cu.in 309d5cd5, parts/pipeline.cu.in 8c45c7e8, parts/producer.cu.in 9f2a4e15, parts/wgmma_softmax.cu.in 7d1eb3ed, parts/consumer.cu.in 77384f42, parts/consume_each.cu.in 33301183
+// parts    wgmma_forward.cu.in 41521225, parts/ptx_common.cu.in 1b520579, parts/ptx_wgmma.cu.in 8196568e, parts/params.cu.in 4c502bea, parts/tiled_params.cu.in 88143768, parts/quad.cu.in fa233452, parts/philox.cu.in 89566cc0, parts/dropout.cu.in 14d17a1d, parts/visible.cu.in 3fa3d049, parts/keys.cu.in 381f7ac2, parts/pipeline.cu.in 8c45c7e8, parts/producer.cu.in 9f2a4e15, parts/wgmma_softmax.cu.in 7d1eb3ed, parts/consumer.cu.in 77384f42, parts/consume_each.cu.in 33301183
 // again    fatune emit 'forward fp16 d64 dv40 nq1 causal dropout mask=128x128' --gpu sm_90 --config 'wgmma block_m=64 block_n=128 stages=3 q_stages=1 overlap_tiles=0 alternate=0 rescale_late=0 ctas_per_sm=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691) on Hopper. One block per
@@ -294,37 +294,17 @@ constexpr float RESCALE_LIMIT = 8.f;
 // drawn (tests/test_dropout.c counts the ranks).
 // What varies along the keys enters the first round by XOR alone, so that most of the first three rounds is
 // the same for all keys or for all rows of a warp.
-constexpr int KEYS_PER_DRAW = BLOCK_N % 64 == 0 ? 64 : BLOCK_N % 32 == 0 ? 32 : 16;
-constexpr int DRAWS_HELD = 1;                        // drawn beside P V, as they are needed
-
-// Draws down the rows of a warp: one for two m tiles where those lie in one block of 32 rows.
-constexpr int ROW_DRAWS = WARP_ROWS % 32 == 0 ? M_TILES / 2 : M_TILES;
-
-struct Dropout {
-  unsigned key[2];
-  unsigned offset, batch_head;               // counter words
-  unsigned lane_row, lane_column;            // this lane's share of the other two
+struct Seed {
+  unsigned key[2], offset;
   unsigned threshold_pair;                   // the threshold in both halves
-  int row_block;                             // this warp's first row / 16
-  int key_block;                             // this step's first key / 16
-  unsigned random[DRAWS_HELD][ROW_DRAWS][4];
 };
 
-__device__ __forceinline__ Dropout dropout_setup(const ForwardParams &params, int batch_head, int first_row,
-                                                 int lane) {
+__device__ __forceinline__ Seed find_seed(const ForwardParams &params) {
   const unsigned long long seed = params.seed_address ? *params.seed_address : params.seed;
   const unsigned long long offset = params.offset_address ? *params.offset_address : params.offset;
-  Dropout dropout;
-  dropout.key[0] = uniform(static_cast<unsigned>(seed));
-  dropout.key[1] = uniform(static_cast<unsigned>(seed >> 32) ^ static_cast<unsigned>(offset >> 32));
-  dropout.offset = uniform(static_cast<unsigned>(offset));
-  dropout.batch_head = uniform(batch_head);
-  dropout.lane_row = lane / 4;
-  dropout.lane_column = lane % 4;
-  dropout.threshold_pair = params.dropout_threshold * 0x00010001u;
-  dropout.row_block = first_row / 16;
-  dropout.key_block = 0;
-  return dropout;
+  return {{uniform(static_cast<unsigned>(seed)),
+           uniform(static_cast<unsigned>(seed >> 32) ^ static_cast<unsigned>(offset >> 32))},
+          uniform(static_cast<unsigned>(offset)), params.dropout_threshold * 0x00010001u};
 }
 
 __device__ __forceinline__ void philox(unsigned (&r)[4], unsigned key0, unsigned key1) {
@@ -341,20 +321,48 @@ __device__ __forceinline__ void philox(unsigned (&r)[4], unsigned key0, unsigned
   }
 }
 
+__device__ __forceinline__ unsigned ror(unsigned x, int bits) { return __funnelshift_r(x, x, bits); }
+
+// ---- dropout of P: lanes hold rows of queries -------------------------------------------------------------
+constexpr int KEYS_PER_DRAW = BLOCK_N % 64 == 0 ? 64 : BLOCK_N % 32 == 0 ? 32 : 16;
+constexpr int DRAWS_HELD = 1;                        // drawn beside P V, as they are needed
+
+// Draws down the rows of a warp: one for two m tiles where those lie in one block of 32 rows.
+constexpr int ROW_DRAWS = WARP_ROWS % 32 == 0 ? M_TILES / 2 : M_TILES;
+
+struct Dropout {
+  Seed seed;
+  unsigned batch_head;                       // counter word
+  unsigned lane_row, lane_column;            // this lane's share of the other two
+  int row_block;                             // this warp's first row / 16
+  int key_block;                             // this step's first key / 16
+  unsigned random[DRAWS_HELD][ROW_DRAWS][4];
+};
+
+__device__ __forceinline__ Dropout dropout_setup(const ForwardParams &params, int batch_head, int first_row,
+                                                 int lane) {
+  Dropout dropout;
+  dropout.seed = find_seed(params);
+  dropout.batch_head = uniform(batch_head);
+  dropout.lane_row = lane / 4;
+  dropout.lane_column = lane % 4;
+  dropout.row_block = first_row / 16;
+  dropout.key_block = 0;
+  return dropout;
+}
+
 // The draws that serve the keys from 16 `block` of this step on, for all rows of the warp.
 __device__ __forceinline__ void draw(Dropout &dropout, int block) {
   #pragma unroll
   for (int d = 0; d < ROW_DRAWS; ++d) {
     unsigned (&random)[4] = dropout.random[block * 16 / KEYS_PER_DRAW % DRAWS_HELD][d];
-    random[0] = dropout.offset;
+    random[0] = dropout.seed.offset;
     random[1] = (dropout.key_block + block) / 4 * 4 + dropout.lane_column;
     random[2] = dropout.batch_head;
     random[3] = (dropout.row_block + d * M_TILES / ROW_DRAWS) / 2 * 8 + dropout.lane_row;
-    philox(random, dropout.key[0], dropout.key[1]);
+    philox(random, dropout.seed.key[0], dropout.seed.key[1]);
   }
 }
-
-__device__ __forceinline__ unsigned ror(unsigned x, int bits) { return __funnelshift_r(x, x, bits); }
 
 // Zeroes the dropped elements of a fragment of P, number COLUMN + 4 row. 14-bit integers compare like the fp16
 // numbers of the same bits.
@@ -383,10 +391,44 @@ __device__ __forceinline__ void drop(unsigned (&rP)[M_TILES][4], const Dropout &
     const unsigned (&random)[4] =
         dropout.random[block * 16 / KEYS_PER_DRAW % DRAWS_HELD][m * ROW_DRAWS / M_TILES];
     switch (column) {
-      case 0: drop_fragment<0>(rP[m], random, row, dropout.threshold_pair); break;
-      case 1: drop_fragment<1>(rP[m], random, row, dropout.threshold_pair); break;
-      case 2: drop_fragment<2>(rP[m], random, row, dropout.threshold_pair); break;
-      default: drop_fragment<3>(rP[m], random, row, dropout.threshold_pair); break;
+      case 0: drop_fragment<0>(rP[m], random, row, dropout.seed.threshold_pair); break;
+      case 1: drop_fragment<1>(rP[m], random, row, dropout.seed.threshold_pair); break;
+      case 2: drop_fragment<2>(rP[m], random, row, dropout.seed.threshold_pair); break;
+      default: drop_fragment<3>(rP[m], random, row, dropout.seed.threshold_pair); break;
+    }
+  }
+}
+
+// ---- which keys a query sees -----------------------------------------------------------------------
+// Keys [0, limit) are visible to row i.
+__device__ __forceinline__ int visible_keys(const ForwardParams &params, int i) {
+  return min(params.nk, i + params.causal_shift + 1);
+}
+
+// Whether a warp's rows see no key of the step at all, and whether they see all of them.
+__device__ __forceinline__ bool sees_nothing(const ForwardParams &params, int first_row, int key) {
+  return key >= visible_keys(params, first_row + WARP_ROWS - 1);
+}
+
+__device__ __forceinline__ bool sees_all(const ForwardParams &params, int first_row, int key) {
+  return key + BLOCK_N <= visible_keys(params, first_row);
+}
+
+// S = -inf where the row does not see the key. Lane (g, t) holds rows g, g + 8 and keys 2 t, 2 t + 1 of each
+// 16x8 tile, so one limit a row, relative to this lane's first key, decides by constants.
+__device__ __forceinline__ void mask_scores(float (&rS)[M_TILES][N_TILES][4], const ForwardParams &params,
+                                            int first_row, int key, int lane) {
+  #pragma unroll
+  for (int m = 0; m < M_TILES; ++m) {
+    #pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int row = first_row + m * 16 + h * 8 + lane / 4;
+      const int limit = visible_keys(params, row) - key - lane % 4 * 2;
+      #pragma unroll
+      for (int n = 0; n < N_TILES; ++n) {
+        if (n * 8 >= limit) rS[m][n][2 * h] = MINUS_INFINITY;
+        if (n * 8 + 1 >= limit) rS[m][n][2 * h + 1] = MINUS_INFINITY;
+      }
     }
   }
 }
@@ -448,11 +490,6 @@ __device__ __forceinline__ Turn next(const ForwardParams &params, const Turn &tu
   return turn.half == 0 && !alone && !one_each ? Turn{turn.number, 1} : Turn{turn.number + gridDim.x, 0};
 }
 
-// Keys [0, limit) are visible to row i.
-__device__ __forceinline__ int visible_keys(const ForwardParams &params, int i) {
-  return min(params.nk, i + params.causal_shift + 1);
-}
-
 // The steps of a tile: the kept mask blocks of its row block, each BLOCK_N keys at a time.
 struct Keys {
   const int *blocks;         // this row block's list
@@ -480,34 +517,6 @@ __device__ __forceinline__ Keys find_keys(const ForwardParams &params, const Til
 // First key of a step.
 __device__ __forceinline__ int key_of(const Keys &keys, int step) {
   return keys.blocks[step / STEPS_PER_MASK_BLOCK] * MASK_COLS + step % STEPS_PER_MASK_BLOCK * BLOCK_N;
-}
-
-// Whether a warp's rows see no key of the step at all, and whether they see all of them.
-__device__ __forceinline__ bool sees_nothing(const ForwardParams &params, int first_row, int key) {
-  return key >= visible_keys(params, first_row + WARP_ROWS - 1);
-}
-
-__device__ __forceinline__ bool sees_all(const ForwardParams &params, int first_row, int key) {
-  return key + BLOCK_N <= visible_keys(params, first_row);
-}
-
-// S = -inf where the row does not see the key. Lane (g, t) holds rows g, g + 8 and keys 2 t, 2 t + 1 of each
-// 16x8 tile, so one limit a row, relative to this lane's first key, decides by constants.
-__device__ __forceinline__ void mask_scores(float (&rS)[M_TILES][N_TILES][4], const ForwardParams &params,
-                                            int first_row, int key, int lane) {
-  #pragma unroll
-  for (int m = 0; m < M_TILES; ++m) {
-    #pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const int row = first_row + m * 16 + h * 8 + lane / 4;
-      const int limit = visible_keys(params, row) - key - lane % 4 * 2;
-      #pragma unroll
-      for (int n = 0; n < N_TILES; ++n) {
-        if (n * 8 >= limit) rS[m][n][2 * h] = MINUS_INFINITY;
-        if (n * 8 + 1 >= limit) rS[m][n][2 * h + 1] = MINUS_INFINITY;
-      }
-    }
-  }
 }
 
 // ---- tiles in shared memory, and who may touch them ---------------------------------------------------

@@ -25,23 +25,35 @@ static void random_config(const struct ft_request *request, uint64_t seed,
   ck_assert_uint_gt(seen, 0);
 }
 
+static const struct matrix_size size = {
+    .longest = 600, .rows = 1536, .rows_seldom = 4096, .tile = 1};
+
 void gpu_case_options(struct ft_problem_options *options, int index, uint64_t seed) {
-  static const struct matrix_size size = {
-      .longest = 600, .rows = 1536, .rows_seldom = 4096, .tile = 1};
-  memset(options, 0, sizeof *options);
-  options->keep_host = true;
-  options->seed = seed;
+  *options = (struct ft_problem_options){.keep_host = true, .seed = seed};
   matrix_choose(options, index, &size);
 }
 
+static void choose_configs(struct gpu_case *one) {
+  const struct ft_request *const request = &one->options.request;
+  gpu_assert_ok(ft_request_validate(request));
+  gpu_assert_ok(ft_default_config(request, &gpu_lab()->session->device.arch, &one->configs[0]));
+  random_config(request, ~one->options.seed, &one->configs[1]);
+}
+
 void gpu_case_make(struct gpu_case *one, int index) {
-  const struct ft_arch *const arch = &gpu_lab()->session->device.arch;
   memset(one, 0, sizeof *one);
   one->index = index;
   gpu_case_options(&one->options, index, gpu_seed((uint64_t)index));
-  gpu_assert_ok(ft_request_validate(&one->options.request));
-  gpu_assert_ok(ft_default_config(&one->options.request, arch, &one->configs[0]));
-  random_config(&one->options.request, ~one->options.seed, &one->configs[1]);
+  choose_configs(one);
+}
+
+void gpu_case_make_backward(struct gpu_case *one, int index) {
+  memset(one, 0, sizeof *one);
+  one->index = index;
+  one->options =
+      (struct ft_problem_options){.keep_host = true, .seed = gpu_seed(5000 + (uint64_t)index)};
+  matrix_choose_backward(&one->options, index, &size);
+  choose_configs(one);
 }
 
 /* ---- kernels ---- */

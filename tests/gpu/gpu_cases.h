@@ -21,6 +21,8 @@ struct gpu_case {
 void gpu_case_options(struct ft_problem_options *options, int index, uint64_t seed);
 /* Fails the test on any error. */
 void gpu_case_make(struct gpu_case *one, int index);
+/* The same of the backward. */
+void gpu_case_make_backward(struct gpu_case *one, int index);
 
 /* What failed, by case and config; 0 when all compiled. Messages go to stderr. */
 int gpu_cases_compile(const struct gpu_case *cases, int count);

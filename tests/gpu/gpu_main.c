@@ -19,7 +19,9 @@ static const struct named_suite suites[] = {{"properties", make_gpu_properties_s
                                             {"graph", make_gpu_graph_suite},
                                             {"plan", make_gpu_plan_suite},
                                             {"tune", make_gpu_tune_suite},
-                                            {"matrix", make_gpu_matrix_suite}};
+                                            {"gradients", make_gpu_gradients_suite},
+                                            {"matrix", make_gpu_matrix_suite},
+                                            {"backward", make_gpu_backward_suite}};
 
 enum { SUITE_COUNT = (int)(sizeof suites / sizeof suites[0]) };
 

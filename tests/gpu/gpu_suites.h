@@ -9,6 +9,8 @@ Suite *make_gpu_masks_suite(void);
 Suite *make_gpu_graph_suite(void);
 Suite *make_gpu_plan_suite(void);
 Suite *make_gpu_tune_suite(void);
+Suite *make_gpu_gradients_suite(void);
 Suite *make_gpu_matrix_suite(void);
+Suite *make_gpu_backward_suite(void);
 
 #endif

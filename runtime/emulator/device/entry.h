@@ -1,5 +1,5 @@
 // entry.h: the end of every emulated kernel: what it exports, and where the compiler's
-// instrumentation leads. in -> out: fatune_kernel, fe_origins -> fatune_emulated; __tsan_*,
+// instrumentation leads. in -> out: FE_KERNELS, fe_origins -> fatune_emulated; __tsan_*,
 // __sanitizer_cov_* -> the machine. The names of the hooks are those that GCC and Clang call under
 // -fsanitize=thread; no runtime of theirs is linked. A build under AddressSanitizer has that in
 // place of -fsanitize=thread, and the hooks stay unused.
@@ -163,25 +163,30 @@ FE_ATOMIC_HOOKS(64, long)
 #endif
 
 // The kernel's one argument, whatever its type, from the launch's copy.
-template <class Kernel> struct fe_entry;
-template <class Argument> struct fe_entry<void(Argument)> {
+template <auto kernel> struct fe_call;
+template <class Argument, void (*kernel)(Argument)> struct fe_call<kernel> {
   static constexpr int argument_bytes = sizeof(Argument);
   FE_PLAIN static void run(const void *argument) {
-    fatune_kernel(*static_cast<const Argument *>(argument));
+    kernel(*static_cast<const Argument *>(argument));
   }
 };
+
+// FE_KERNELS(ENTRY): ENTRY(name) for every kernel of the text.
+#define FE_ENTRY(kernel) {#kernel, fe_call<&kernel>::argument_bytes, fe_call<&kernel>::run},
+#if defined(FE_ADDRESS_SANITIZER)
+enum { FE_SEES_PLAIN = 0 };
+#else
+enum { FE_SEES_PLAIN = 1 };
+#endif
+static const fe_entry fe_entries[] = {FE_KERNELS(FE_ENTRY)};
 
 extern "C" {
 extern const unsigned char __ehdr_start[] __attribute__((visibility("hidden")));
 extern const unsigned char _end[] __attribute__((visibility("hidden")));
 extern const fe_kernel fatune_emulated __attribute__((visibility("default")));
-const fe_kernel fatune_emulated = {FE_ABI,
-                                   fe_entry<decltype(fatune_kernel)>::argument_bytes,
-                                   fe_entry<decltype(fatune_kernel)>::run,
-                                   &fe_machine,
-                                   shared,
-                                   __ehdr_start,
-                                   _end,
-                                   FE_LINES,
-                                   fe_origins};
+const fe_kernel fatune_emulated = {
+    FE_ABI,       FE_SEES_PLAIN, sizeof fe_entries / sizeof fe_entries[0],
+    fe_entries,   &fe_machine,   shared,
+    __ehdr_start, _end,          FE_LINES,
+    fe_origins};
 }

@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-enum { FE_ABI = 2 };
+enum { FE_ABI = 3 };
 enum { FE_WARP = 32 };
 /* Dynamic shared memory begins here in the shared window; what lies below is nobody's. */
 enum { FE_SHARED_BASE = 1024, FE_SHARED_MOST = 232448 };
@@ -150,11 +150,19 @@ struct fe_machine {
   void (*fault)(int line, const char *what);
 };
 
-/* What a compiled emulated kernel exports, as `fatune_emulated`. */
-struct fe_kernel {
-  int abi; /* FE_ABI */
+/* One of the kernels of a text. */
+struct fe_entry {
+  const char *name;
   int argument_bytes;
-  void (*run)(const void *argument);            /* one thread, from begin to end */
+  void (*run)(const void *argument); /* one thread, from begin to end */
+};
+
+/* What a compiled emulated text exports, as `fatune_emulated`. */
+struct fe_kernel {
+  int abi;        /* FE_ABI */
+  int sees_plain; /* plain loads and stores come to the machine */
+  int entry_count;
+  const struct fe_entry *entries;
   struct fe_machine **machine;                  /* to be set before the first run */
   unsigned char *shared;                        /* FE_SHARED_MOST bytes, aligned to 1024 */
   const unsigned char *image_begin, *image_end; /* the loaded object: its constants and variables */

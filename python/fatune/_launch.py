@@ -1,0 +1,173 @@
+"""Tensors as the library takes them: checks, struct fatune_arguments, the launches of one call."""
+
+import functools
+import math
+import threading
+
+from . import _structs as s
+from ._session import Session
+
+AXES = {"bhsd": (0, 2, 1), "bshd": (0, 1, 2)}  # where batch, sequence, head are
+_CAUSAL = {False: s.CAUSAL_NONE, None: s.CAUSAL_NONE, True: s.CAUSAL_BOTTOM_RIGHT,
+           "bottom-right": s.CAUSAL_BOTTOM_RIGHT, "top-left": s.CAUSAL_TOP_LEFT}
+_local = threading.local()
+
+
+@functools.lru_cache(maxsize=None)
+def torch_module():
+    import torch
+    return torch
+
+
+@functools.lru_cache(maxsize=None)
+def _dtypes():
+    torch = torch_module()
+    return {torch.float16: s.FP16, torch.bfloat16: s.BF16}
+
+
+@functools.lru_cache(maxsize=None)
+def default_session(device=None):
+    """The session that attention() uses on a GPU; made at the first call."""
+    return Session(device=device)
+
+
+def _make_context_current(device):
+    """The library launches in the context that is current; a thread that has not used CUDA yet has
+    none. The runtime makes it so at the first call that needs one, such as recording an event."""
+    used = _local.__dict__.setdefault("devices", set())
+    if device not in used:
+        torch = torch_module()
+        with torch.cuda.device(device):
+            torch.cuda.Event().record()
+        used.add(device)
+
+
+def _view(name, tensor, axes):
+    """struct fatune_tensor of a tensor, and (batch, sequence, heads, dim)."""
+    if tensor.dim() != 4:
+        raise ValueError(f"{name} has {tensor.dim()} dimensions; allowed: 4")
+    shape, strides = tensor.shape, tensor.stride()
+    if strides[3] != 1 and shape[3] > 1:
+        raise ValueError(f"{name} has stride {strides[3]} in its last dimension; allowed: 1 "
+                         "(make it contiguous)")
+    batch, seq, head = axes
+    view = s.Tensor(tensor.data_ptr(), strides[batch], strides[seq], strides[head])
+    return view, (shape[batch], shape[seq], shape[head], shape[3])
+
+
+def as_input(tensor):
+    """The tensor, or a copy of one that the library cannot read where it lies. Autograd hands over
+    gradients with any strides: those of a sum are all 0."""
+    shape, strides = tensor.shape, tensor.stride()
+    readable = strides[3] == 1 and tensor.data_ptr() % 16 == 0 and all(
+        extent == 1 or stride == 0 or stride >= shape[3] and stride % 8 == 0
+        for extent, stride in zip(shape[:3], strides[:3]))
+    return tensor if readable else tensor.contiguous()
+
+
+def _check_inputs(q, k, v):
+    for name, tensor in (("q", q), ("k", k), ("v", v)):
+        if tensor.device.type != "cuda" or tensor.device != q.device:
+            raise ValueError(f"{name} is on {tensor.device}; allowed: one CUDA device for q, k, v")
+        if tensor.dtype != q.dtype or tensor.dtype not in _dtypes():
+            raise TypeError(f"{name} is {tensor.dtype}; allowed: float16 or bfloat16, the same for "
+                            "q, k, v")
+
+
+def _check_shapes(q, k, v):
+    (b, _, hq, d), (bk, nk, hkv, dk), (bv, nv, hv, _) = q, k, v
+    if bk != b or bv != b:
+        raise ValueError(f"batches of q, k, v are {b}, {bk}, {bv}; allowed: equal ones")
+    if (nv, hv) != (nk, hkv):
+        raise ValueError(f"v has {nv} keys and {hv} heads; allowed: those of k, {nk} and {hkv}")
+    if dk != d:
+        raise ValueError(f"the head dim of k is {dk}; allowed: that of q, {d}")
+    if hkv == 0 or hq % hkv != 0:
+        raise ValueError(f"q has {hq} heads; allowed: a multiple of k's, {hkv}")
+
+
+def _set_seed(arguments, name, value):
+    """A number, or a CUDA tensor of one 64-bit integer that is read when the kernel runs."""
+    if hasattr(value, "data_ptr"):
+        if value.element_size() != 8 or value.device.type != "cuda":
+            raise TypeError(f"{name} is {value.dtype} on {value.device}; allowed: an int, or an "
+                            "int64 CUDA tensor")
+        setattr(arguments, name + "_device", value.data_ptr())
+    else:
+        setattr(arguments, name, value & 0xFFFFFFFFFFFFFFFF)
+
+
+class Call:
+    """What a forward and its backward have in common: options and shapes, checked, no tensor."""
+
+    def __init__(self, q, k, v, *, causal, scale, dropout, mask, layout, session, deterministic):
+        if layout not in AXES:
+            raise ValueError(f"layout is {layout!r}; allowed: 'bhsd', 'bshd'")
+        if causal not in _CAUSAL:
+            raise ValueError(
+                f"causal is {causal!r}; allowed: False, True, 'bottom-right', 'top-left'")
+        _check_inputs(q, k, v)
+        self._axes = AXES[layout]
+        shapes = [_view(name, tensor, self._axes)[1]
+                  for name, tensor in (("q", q), ("k", k), ("v", v))]
+        _check_shapes(*shapes)
+        if scale is not None and not scale > 0:  # to the library 0 would mean its default
+            raise ValueError(f"scale is {scale}; allowed: > 0, or None for 1 / sqrt(head dim)")
+        (batch, nq, heads_q, head_dim), (_, nk, heads_kv, _), (*_, head_dim_v) = shapes
+        self.dtype, self.device, self.mask = q.dtype, q.device, mask
+        self.o_shape = ((batch, nq, heads_q, head_dim_v) if layout == "bshd"
+                        else (batch, heads_q, nq, head_dim_v))
+        self.lse_shape = (batch, heads_q, nq)
+        self.scale = 1 / math.sqrt(head_dim) if scale is None else scale
+        self.dropout, self.deterministic = dropout, deterministic
+        self._sizes = {"batch": batch, "heads_q": heads_q, "heads_kv": heads_kv,
+                       "seqlen_q": nq, "seqlen_k": nk}
+        self._class = {"dtype": _dtypes()[q.dtype], "head_dim": head_dim,
+                       "head_dim_v": head_dim_v, "causal": _CAUSAL[causal],
+                       "dropout": int(dropout > 0)}
+        if mask is not None:
+            self._class.update(mask_rows=mask.rows, mask_cols=mask.cols,
+                               mask_density=max(mask.density, 2.0**-20))
+        if session is None:
+            session = mask.session if mask is not None else default_session(q.device.index)
+        self._session = session
+
+    def _plan(self, pass_):
+        deterministic = int(self.deterministic and pass_ == s.BACKWARD)
+        return self._session.cached_plan(
+            s.Request(pass_=pass_, deterministic=deterministic, **self._class, **self._sizes))
+
+    def _arguments(self, tensors, seed, offset, lse):
+        arguments = s.Arguments(scale=self.scale, dropout=self.dropout, **self._sizes)
+        for name, tensor in tensors.items():
+            setattr(arguments, name, _view(name, tensor, self._axes)[0])
+        if lse is not None:
+            arguments.lse = lse.data_ptr()
+        if self.mask is not None:
+            arguments.mask = self.mask.handle
+        _set_seed(arguments, "seed", seed)
+        _set_seed(arguments, "offset", offset)
+        return arguments
+
+    def _run(self, plan, arguments):
+        torch = torch_module()
+        _make_context_current(self.device.index)
+        plan.run(arguments, torch.cuda.current_stream(self.device).cuda_stream)
+
+    def forward(self, q, k, v, out, lse, seed, offset):
+        """Fills out, and lse unless it is None."""
+        arguments = self._arguments({"q": q, "k": k, "v": v, "o": out}, seed, offset, lse)
+        self._run(self._plan(s.FORWARD), arguments)
+
+    def backward(self, tensors, lse, dlse, seed, offset):
+        """Fills dq, dk, dv; tensors: q, k, v, o, dout, dq, dk, dv by name."""
+        torch = torch_module()
+        plan = self._plan(s.BACKWARD)
+        arguments = self._arguments(tensors, seed, offset, lse)
+        if dlse is not None:
+            arguments.dlse = dlse.data_ptr()
+        # Freed memory goes to the next call on this stream, which waits for this one.
+        workspace = torch.empty((plan.workspace_for(arguments),), dtype=torch.uint8,
+                                device=self.device)
+        arguments.workspace = workspace.data_ptr()
+        self._run(plan, arguments)

@@ -1,0 +1,222 @@
+/* launch_backward.c: the arguments of a backward run, checked and turned into what its kernels
+ * read. in -> out: plan + fatune_arguments -> struct ft_backward_params, grids, places in the
+ * workspace. */
+#include <string.h>
+
+#include "generator/status.h"
+#include "runtime/launch_parts.h"
+
+/* ---- tensors ---- */
+
+enum { INPUTS = 5, TENSORS = 8 };
+
+static int check_own_memory(const struct ft_view views[TENSORS], const uint64_t addresses[TENSORS],
+                            uint64_t lse) {
+  for (int output = INPUTS; output < TENSORS; output++) {
+    for (int other = 0; other < output; other++)
+      if (addresses[output] == addresses[other])
+        return ft_fail(FT_E_ARGUMENT,
+                       "arguments.%s.data is that of %s; a gradient must not share memory",
+                       views[output].name, views[other].name);
+    if (addresses[output] == lse)
+      return ft_fail(FT_E_ARGUMENT,
+                     "arguments.%s.data is arguments.lse; a gradient must not share "
+                     "memory",
+                     views[output].name);
+  }
+  return FT_OK;
+}
+
+static int read_floats(const char *name, const float *data, bool required, uint64_t *address) {
+  *address = (uintptr_t)data;
+  if (required && !data)
+    return ft_fail(FT_E_ARGUMENT, "arguments.%s is NULL; a backward reads what the forward wrote",
+                   name);
+  if (*address % sizeof(float) == 0) return FT_OK;
+  return ft_fail(FT_E_ARGUMENT, "arguments.%s is %p; allowed: a multiple of 4%s", name,
+                 (const void *)data, required ? "" : ", or NULL");
+}
+
+static int read_tensors(struct ft_backward_params *params, const struct ft_request *request,
+                        const struct ft_run *run, const fatune_arguments *arguments) {
+  const int64_t batch = run->batch, nq = run->nq, nk = run->nk;
+  const int hq = run->heads_q, hkv = run->heads_kv;
+  const int d = request->head_dim, dv = request->head_dim_v;
+  const struct ft_view views[TENSORS] = {{"q", &arguments->q, batch, nq, hq, d, false},
+                                         {"k", &arguments->k, batch, nk, hkv, d, false},
+                                         {"v", &arguments->v, batch, nk, hkv, dv, false},
+                                         {"o", &arguments->o, batch, nq, hq, dv, false},
+                                         {"dout", &arguments->dout, batch, nq, hq, dv, false},
+                                         {"dq", &arguments->dq, batch, nq, hq, d, true},
+                                         {"dk", &arguments->dk, batch, nk, hkv, d, true},
+                                         {"dv", &arguments->dv, batch, nk, hkv, dv, true}};
+  uint64_t addresses[TENSORS];
+  struct ft_stride strides[TENSORS];
+  for (int n = 0; n < TENSORS; n++) FT_TRY(ft_view_read(&views[n], &addresses[n], &strides[n]));
+  FT_TRY(read_floats("lse", arguments->lse, true, &params->lse));
+  FT_TRY(read_floats("dlse", arguments->dlse, false, &params->dlse));
+  FT_TRY(check_own_memory(views, addresses, params->lse));
+
+  params->q = addresses[0], params->q_stride = strides[0];
+  params->k = addresses[1], params->k_stride = strides[1];
+  params->v = addresses[2], params->v_stride = strides[2];
+  params->o = addresses[3], params->o_stride = strides[3];
+  params->dout = addresses[4], params->dout_stride = strides[4];
+  params->dq = addresses[5], params->dq_stride = strides[5];
+  params->dk = addresses[6], params->dk_stride = strides[6];
+  params->dv = addresses[7], params->dv_stride = strides[7];
+  return FT_OK;
+}
+
+/* ---- tiles and grids ---- */
+
+/* what: "heads_q", or "heads_kv". */
+static int count_blocks(const struct ft_run *run, const char *what, int heads, int64_t tiles,
+                        unsigned *grid) {
+  int64_t blocks;
+  if (!__builtin_mul_overflow(tiles, run->batch * heads, &blocks) && blocks <= INT32_MAX) {
+    *grid = (unsigned)blocks;
+    return FT_OK;
+  }
+  return ft_fail(
+      FT_E_ARGUMENT,
+      "arguments: batch %lld x %s %d x %lld tiles (seqlen_q %lld, seqlen_k %lld) is more "
+      "than the 2^31 - 1 blocks of one launch",
+      (long long)run->batch, what, heads, (long long)tiles, (long long)run->nq, (long long)run->nk);
+}
+
+static int read_geometry(struct ft_launch *launch, const struct ft_request *request,
+                         const struct ft_config *config, const struct ft_arch *arch,
+                         const struct ft_run *run) {
+  struct ft_backward_params *const params = &launch->backward;
+  const int64_t q_tiles = ft_run_tiles(run->nq, request->mask_rows, config->block_m);
+  const int64_t k_tiles = ft_run_tiles(run->nk, request->mask_cols, config->block_n);
+  FT_TRY(count_blocks(run, "heads_q", run->heads_q, q_tiles, &launch->tiles_grid));
+  FT_TRY(count_blocks(run, "heads_kv", run->heads_kv, k_tiles, &launch->grid));
+  params->nq = (int32_t)run->nq;
+  params->nk = (int32_t)run->nk;
+  params->heads_q = run->heads_q;
+  params->heads_kv = run->heads_kv;
+  params->group = run->heads_q / run->heads_kv;
+  params->batch = (int32_t)run->batch;
+  params->q_tiles = (int32_t)q_tiles;
+  params->k_tiles = (int32_t)k_tiles;
+  /* What a key tile walks over: Q and dO of all heads of its group. */
+  const int64_t bytes = params->group * run->nq * (request->head_dim + request->head_dim_v) *
+                        ft_dtype_bytes(request->dtype);
+  params->section_heads =
+      (int32_t)ft_run_section(request, arch, bytes, 1, run->batch * run->heads_kv);
+  return FT_OK;
+}
+
+/* ---- workspace ---- */
+
+/* Offsets of its parts; a part may be empty. */
+struct places {
+  int64_t sum_of_tile, stats_of_tile; /* floats */
+  int64_t row_stats, counters, end;   /* dq_sum is at 0 */
+  bool has_sum, has_counters;
+};
+
+static int64_t whole(int64_t bytes) {
+  enum { ALIGN = 256 };
+  return (bytes + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+static struct places place(const struct ft_request *request, const struct ft_config *config,
+                           const struct ft_arch *arch, unsigned tiles) {
+  enum { ORDERED_ADDS = 1, OWN_PASS = 2, STATS = 2, WORD = 4 };
+  const int d_pad = ft_budget_of(request, config, arch).d_pad;
+  struct places places = {.sum_of_tile = (int64_t)config->block_m * d_pad,
+                          .stats_of_tile = (int64_t)config->block_m * STATS,
+                          .has_sum = config->dq != OWN_PASS,
+                          .has_counters = config->dq == ORDERED_ADDS};
+  /* < 2^31 tiles, < 2^18 floats each */
+  if (places.has_sum) places.row_stats = whole(tiles * places.sum_of_tile * WORD);
+  places.counters = places.row_stats + whole(tiles * places.stats_of_tile * WORD);
+  places.end = places.counters + (places.has_counters ? whole((int64_t)tiles * WORD) : 0);
+  return places;
+}
+
+static int read_workspace(struct ft_launch *launch, const struct ft_request *request,
+                          const struct ft_config *config, const struct ft_arch *arch,
+                          const void *workspace) {
+  struct ft_backward_params *const params = &launch->backward;
+  const struct places places = place(request, config, arch, launch->tiles_grid);
+  const uint64_t begin = (uintptr_t)workspace;
+  if (!workspace)
+    return ft_fail(FT_E_ARGUMENT,
+                   "arguments.workspace is NULL; this run needs %lld bytes of device memory "
+                   "(fatune_plan_workspace_for)",
+                   (long long)places.end);
+  if (begin % 256 != 0)
+    return ft_fail(FT_E_ARGUMENT, "arguments.workspace is %p; allowed: a multiple of 256",
+                   workspace);
+  launch->sum_of_tile = places.sum_of_tile;
+  launch->stats_of_tile = places.stats_of_tile;
+  params->dq_sum = places.has_sum ? begin : 0;
+  params->row_stats = begin + (uint64_t)places.row_stats;
+  params->counters = places.has_counters ? begin + (uint64_t)places.counters : 0;
+  return FT_OK;
+}
+
+/* ---- mask ---- */
+
+static void set_strides(const struct fatune_mask *mask, int64_t lists, int64_t *batch,
+                        int64_t *head) {
+  *batch = mask->batch == 1 ? 0 : mask->heads * lists;
+  *head = mask->heads == 1 ? 0 : lists;
+}
+
+static int read_mask(struct ft_backward_params *params, const struct ft_request *request,
+                     const struct ft_run *run, const struct fatune_mask *mask) {
+  FT_TRY(ft_run_check_mask(run, request, mask));
+  if (!mask) return FT_OK;
+  params->mask_lists = mask->column_lists;
+  params->mask_blocks = mask->column_blocks;
+  params->row_lists = mask->lists;
+  params->row_blocks = mask->blocks;
+  set_strides(mask, mask->col_blocks, &params->mask_batch_lists, &params->mask_head_lists);
+  set_strides(mask, mask->row_blocks, &params->row_batch_lists, &params->row_head_lists);
+  return FT_OK;
+}
+
+/* ---- public ---- */
+
+static void read_numbers(struct ft_backward_params *params, const struct ft_run *run) {
+  params->causal_shift = run->causal_shift;
+  params->scale = run->scale;
+  params->scale_log2 = run->scale_log2;
+  params->seed = run->seed;
+  params->offset = run->offset;
+  params->seed_address = run->seed_address;
+  params->offset_address = run->offset_address;
+  params->dropout_threshold = run->dropout_threshold;
+  params->dropout_rescale = run->dropout_rescale;
+}
+
+int ft_launch_prepare_backward(struct ft_launch *launch, const struct ft_request *request,
+                               const struct ft_config *config, const struct ft_arch *arch,
+                               const fatune_arguments *arguments) {
+  struct ft_run run;
+  FT_TRY(ft_run_read(&run, request, arguments));
+  FT_TRY(read_geometry(launch, request, config, arch, &run));
+  FT_TRY(read_tensors(&launch->backward, request, &run, arguments));
+  FT_TRY(read_workspace(launch, request, config, arch, arguments->workspace));
+  read_numbers(&launch->backward, &run);
+  return read_mask(&launch->backward, request, &run, arguments->mask);
+}
+
+int ft_launch_workspace(const struct ft_request *request, const struct ft_config *config,
+                        const struct ft_arch *arch, const fatune_arguments *arguments,
+                        size_t *bytes) {
+  const fatune_arguments of_request = FATUNE_ARGUMENTS_INIT;
+  struct ft_launch launch;
+  struct ft_run run;
+  *bytes = 0;
+  if (request->pass != FT_BACKWARD) return FT_OK;
+  FT_TRY(ft_run_read(&run, request, arguments ? arguments : &of_request));
+  FT_TRY(read_geometry(&launch, request, config, arch, &run));
+  *bytes = (size_t)place(request, config, arch, launch.tiles_grid).end;
+  return FT_OK;
+}

@@ -1,0 +1,237 @@
+/* launch_checks.c: the arguments of a run, checked.
+ * in -> out: request + fatune_arguments -> struct ft_run; tensor as it should be -> address,
+ * strides.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "generator/status.h"
+#include "runtime/launch_parts.h"
+
+static int check_extent(const char *name, int64_t value) {
+  if (value >= 1 && value <= INT32_MAX) return FT_OK;
+  return ft_fail(FT_E_ARGUMENT, "arguments.%s is %lld; allowed: 1 .. 2^31 - 1, or 0 for the plan's",
+                 name, (long long)value);
+}
+
+static int read_extents(struct ft_run *run, const struct ft_request *request,
+                        const fatune_arguments *arguments) {
+  run->batch = arguments->batch ? arguments->batch : request->batch;
+  run->nq = arguments->seqlen_q ? arguments->seqlen_q : request->seqlen_q;
+  run->nk = arguments->seqlen_k ? arguments->seqlen_k : request->seqlen_k;
+  run->heads_q = arguments->heads_q ? arguments->heads_q : request->heads_q;
+  run->heads_kv = arguments->heads_kv ? arguments->heads_kv : request->heads_kv;
+  FT_TRY(check_extent("batch", run->batch));
+  FT_TRY(check_extent("seqlen_q", run->nq));
+  FT_TRY(check_extent("seqlen_k", run->nk));
+  FT_TRY(check_extent("heads_q", run->heads_q));
+  FT_TRY(check_extent("heads_kv", run->heads_kv));
+  if (run->heads_q % run->heads_kv != 0)
+    return ft_fail(FT_E_ARGUMENT, "arguments.heads_q is %d; allowed: a multiple of heads_kv, %d",
+                   run->heads_q, run->heads_kv);
+  return FT_OK;
+}
+
+/* ---- tensors ---- */
+
+static int check_stride(const struct ft_view *view, const char *which, int64_t stride,
+                        int64_t extent) {
+  if (extent == 1) return FT_OK; /* never used */
+  if (stride < 0 || stride % 8 != 0)
+    return ft_fail(FT_E_ARGUMENT,
+                   "arguments.%s.stride_%s is %lld; allowed: a multiple of 8 elements, >= 0",
+                   view->name, which, (long long)stride);
+  if (stride == 0 && view->output)
+    return ft_fail(FT_E_ARGUMENT,
+                   "arguments.%s.stride_%s is 0 with an extent of %lld: the output would overlap "
+                   "itself; allowed: >= %d",
+                   view->name, which, (long long)extent, view->dim);
+  if (stride != 0 && stride < view->dim)
+    return ft_fail(
+        FT_E_ARGUMENT,
+        "arguments.%s.stride_%s is %lld, less than a row of %d elements; allowed: >= %d%s",
+        view->name, which, (long long)stride, view->dim, view->dim,
+        view->output ? "" : ", or 0 to broadcast");
+  return FT_OK;
+}
+
+/* The last byte must be within 63 bits of the first and within the address space. */
+static int check_span(const struct ft_view *view) {
+  const fatune_tensor *const t = view->tensor;
+  const int64_t last[3] = {view->batch - 1, view->rows - 1, view->heads - 1};
+  const int64_t stride[3] = {t->stride_batch, t->stride_seq, t->stride_head};
+  int64_t elements = view->dim, bytes;
+  bool overflow = false;
+  for (int i = 0; i < 3; i++) {
+    int64_t offset;
+    if (last[i] == 0) continue;
+    overflow |= __builtin_mul_overflow(last[i], stride[i], &offset);
+    overflow |= __builtin_add_overflow(elements, offset, &elements);
+  }
+  overflow |= __builtin_mul_overflow(elements, (int64_t)2, &bytes);
+  uintptr_t end;
+  if (!overflow) overflow = __builtin_add_overflow((uintptr_t)t->data, (uintptr_t)bytes, &end);
+  if (!overflow) return FT_OK;
+  return ft_fail(
+      FT_E_ARGUMENT,
+      "arguments.%s reaches past the address space: strides %lld, %lld, %lld (batch, seq, "
+      "head) over extents %lld, %lld, %d",
+      view->name, (long long)t->stride_batch, (long long)t->stride_seq, (long long)t->stride_head,
+      (long long)view->batch, (long long)view->rows, view->heads);
+}
+
+/* Dimensions in order of stride must nest, each beginning past the end of the one before. */
+static int check_no_overlap(const struct ft_view *view) {
+  const fatune_tensor *const t = view->tensor;
+  struct {
+    int64_t stride, extent;
+  } dims[3] = {
+      {t->stride_batch, view->batch}, {t->stride_seq, view->rows}, {t->stride_head, view->heads}};
+  int64_t span = view->dim;
+  for (int done = 0; done < 3; done++) {
+    int least = -1;
+    for (int i = 0; i < 3; i++)
+      if (dims[i].extent > 1 && (least < 0 || dims[i].stride < dims[least].stride)) least = i;
+    if (least < 0) break;
+    if (dims[least].stride < span)
+      return ft_fail(
+          FT_E_ARGUMENT,
+          "arguments.%s overlaps itself: a stride of %lld elements where %lld are taken; "
+          "strides %lld, %lld, %lld (batch, seq, head) over extents %lld, %lld, %d",
+          view->name, (long long)dims[least].stride, (long long)span, (long long)t->stride_batch,
+          (long long)t->stride_seq, (long long)t->stride_head, (long long)view->batch,
+          (long long)view->rows, view->heads);
+    span += dims[least].stride * (dims[least].extent - 1); /* cannot overflow after check_span */
+    dims[least].extent = 1;
+  }
+  return FT_OK;
+}
+
+int ft_view_read(const struct ft_view *view, uint64_t *address, struct ft_stride *stride) {
+  const fatune_tensor *const t = view->tensor;
+  if (!t->data)
+    return ft_fail(FT_E_ARGUMENT, "arguments.%s.data is NULL; it is a device address", view->name);
+  if ((uintptr_t)t->data % 16 != 0)
+    return ft_fail(FT_E_ARGUMENT, "arguments.%s.data is %p; allowed: a multiple of 16", view->name,
+                   t->data);
+  FT_TRY(check_stride(view, "batch", t->stride_batch, view->batch));
+  FT_TRY(check_stride(view, "seq", t->stride_seq, view->rows));
+  FT_TRY(check_stride(view, "head", t->stride_head, view->heads));
+  FT_TRY(check_span(view));
+  if (view->rows > 1 && t->stride_seq > INT32_MAX)
+    return ft_fail(FT_E_ARGUMENT, "arguments.%s.stride_seq is %lld; allowed: at most 2^31 - 1",
+                   view->name, (long long)t->stride_seq);
+  if (view->output) FT_TRY(check_no_overlap(view));
+  *address = (uintptr_t)t->data;
+  /* PyTorch leaves anything as the stride of an extent of 1. */
+  stride->batch = view->batch == 1 ? 0 : t->stride_batch;
+  stride->row = view->rows == 1 ? 0 : t->stride_seq;
+  stride->head = view->heads == 1 ? 0 : t->stride_head;
+  return FT_OK;
+}
+
+/* ---- numbers ---- */
+
+static int read_scale(struct ft_run *run, const struct ft_request *request, float scale) {
+  static const float log2_e = 1.44269504088896340736f;
+  if (scale == 0) scale = (float)(1 / sqrt(request->head_dim));
+  /* Compared so that NaN fails; the product is what the kernel uses. */
+  if (!(scale > 0) || !isfinite(scale * log2_e))
+    return ft_fail(FT_E_ARGUMENT,
+                   "arguments.scale is %g; allowed: > 0 and finite, or 0 for 1 / sqrt(head_dim)",
+                   (double)scale);
+  run->scale = scale;
+  run->scale_log2 = scale * log2_e;
+  return FT_OK;
+}
+
+static int read_dropout(struct ft_run *run, const struct ft_request *request,
+                        const fatune_arguments *arguments) {
+  enum { ONE = 1 << 14 };
+  const float p = arguments->dropout;
+  if (!request->dropout && p != 0)
+    return ft_fail(FT_E_ARGUMENT,
+                   "arguments.dropout is %g; allowed: 0, the plan's request has no dropout",
+                   (double)p);
+  if (!(p >= 0 && p <= 1))
+    return ft_fail(FT_E_ARGUMENT, "arguments.dropout is %g; allowed: 0 .. 1", (double)p);
+  const long threshold = lroundf(p * ONE);
+  run->dropout_threshold = (uint32_t)threshold;
+  run->dropout_rescale = threshold == ONE ? 0 : (float)((double)ONE / (double)(ONE - threshold));
+
+  run->seed = arguments->seed;
+  run->offset = arguments->offset;
+  run->seed_address = (uintptr_t)arguments->seed_device;
+  run->offset_address = (uintptr_t)arguments->offset_device;
+  if (run->seed_address % 8 != 0 || run->offset_address % 8 != 0)
+    return ft_fail(FT_E_ARGUMENT, "arguments.%s is %p; allowed: a multiple of 8, or NULL",
+                   run->seed_address % 8 ? "seed_device" : "offset_device",
+                   run->seed_address % 8 ? (const void *)arguments->seed_device
+                                         : (const void *)arguments->offset_device);
+  return FT_OK;
+}
+
+/* ---- mask ---- */
+
+static int check_mask(const struct ft_request *request, const struct ft_run *run,
+                      const struct fatune_mask *mask) {
+  if (mask->rows != request->mask_rows || mask->cols != request->mask_cols)
+    return ft_fail(FT_E_ARGUMENT, "arguments.mask has blocks of %dx%d; the plan's are %dx%d",
+                   mask->rows, mask->cols, request->mask_rows, request->mask_cols);
+  if (mask->seqlen_q != run->nq || mask->seqlen_k != run->nk)
+    return ft_fail(FT_E_ARGUMENT,
+                   "arguments.mask is for lengths %lldx%lld; the run's are %lldx%lld",
+                   (long long)mask->seqlen_q, (long long)mask->seqlen_k, (long long)run->nq,
+                   (long long)run->nk);
+  if (mask->batch != 1 && mask->batch != run->batch)
+    return ft_fail(FT_E_ARGUMENT, "arguments.mask is for a batch of %lld; allowed: 1, or %lld",
+                   (long long)mask->batch, (long long)run->batch);
+  if (mask->heads != 1 && mask->heads != run->heads_q)
+    return ft_fail(FT_E_ARGUMENT, "arguments.mask is for %d query heads; allowed: 1, or %d",
+                   mask->heads, run->heads_q);
+  return FT_OK;
+}
+
+int ft_run_check_mask(const struct ft_run *run, const struct ft_request *request,
+                      const struct fatune_mask *mask) {
+  if (request->mask_rows == 0) {
+    if (!mask) return FT_OK;
+    return ft_fail(FT_E_ARGUMENT,
+                   "arguments.mask is %p; allowed: NULL, the plan's request has none",
+                   (const void *)mask);
+  }
+  if (!mask)
+    return ft_fail(FT_E_ARGUMENT, "arguments.mask is NULL; the plan's request has a mask of %dx%d",
+                   request->mask_rows, request->mask_cols);
+  return check_mask(request, run, mask);
+}
+
+/* ---- public ---- */
+
+int ft_run_read(struct ft_run *run, const struct ft_request *request,
+                const fatune_arguments *arguments) {
+  if (!arguments) return ft_fail(FT_E_ARGUMENT, "arguments is NULL");
+  FT_TRY(ft_check_size("arguments", arguments->size, sizeof *arguments));
+  memset(run, 0, sizeof *run);
+  FT_TRY(read_extents(run, request, arguments));
+  switch (request->causal) {
+  case FT_CAUSAL_NONE: run->causal_shift = (int32_t)run->nk; break; /* not read */
+  case FT_CAUSAL_BOTTOM_RIGHT: run->causal_shift = (int32_t)(run->nk - run->nq); break;
+  case FT_CAUSAL_TOP_LEFT: run->causal_shift = 0; break;
+  }
+  FT_TRY(read_scale(run, request, arguments->scale));
+  return read_dropout(run, request, arguments);
+}
+
+int64_t ft_run_tiles(int64_t length, int mask_block, int tile) {
+  if (mask_block == 0) return (length + tile - 1) / tile;
+  return (length + mask_block - 1) / mask_block * (mask_block / tile);
+}
+
+int64_t ft_run_section(const struct ft_request *request, const struct ft_arch *arch, int64_t bytes,
+                       int64_t step, int64_t pairs) {
+  if (request->causal == FT_CAUSAL_NONE && request->mask_rows == 0) return 1;
+  int64_t section = arch->l2_bytes / 2 / bytes * step;
+  if (section < step) section = step;
+  return section < pairs ? section : pairs;
+}

@@ -1,0 +1,52 @@
+/* launch_parts.h: what the launches of both passes share; the inside of launch*.c.
+ * in -> out: request + fatune_arguments -> struct ft_run -> struct ft_launch. */
+#ifndef RUNTIME_LAUNCH_PARTS_H
+#define RUNTIME_LAUNCH_PARTS_H
+
+#include "runtime/session.h"
+
+/* The numbers of a run; lengths are the plan's where the caller gave 0. */
+struct ft_run {
+  int64_t batch, nq, nk;
+  int heads_q, heads_kv;
+  int32_t causal_shift; /* key j is visible to query i when j <= i + causal_shift */
+  float scale, scale_log2;
+  uint64_t seed, offset, seed_address, offset_address;
+  uint32_t dropout_threshold;
+  float dropout_rescale;
+};
+
+/* All but tensors and mask. */
+int ft_run_read(struct ft_run *run, const struct ft_request *request,
+                const fatune_arguments *arguments);
+
+/* Whether the mask is one of this run; NULL where the request has none. */
+int ft_run_check_mask(const struct ft_run *run, const struct ft_request *request,
+                      const struct fatune_mask *mask);
+
+/* One tensor of the run as it is to be checked. */
+struct ft_view {
+  const char *name;
+  const fatune_tensor *tensor;
+  int64_t batch, rows;
+  int heads, dim;
+  bool output;
+};
+int ft_view_read(const struct ft_view *view, uint64_t *address, struct ft_stride *stride);
+
+/* Tiles of one head. Under a mask every block of it has all its tiles, the last one some beyond the
+ * length. */
+int64_t ft_run_tiles(int64_t length, int mask_block, int tile);
+
+/* Under causal or a mask the tiles of a section of (batch, head) pairs run longest first, over as
+ * many as keep what all of them load in half of L2: `bytes` for each `step` pairs. Else all tiles
+ * are alike, and one head after the other reuses L2 best. */
+int64_t ft_run_section(const struct ft_request *request, const struct ft_arch *arch, int64_t bytes,
+                       int64_t step, int64_t pairs);
+
+/* launch_backward.c */
+int ft_launch_prepare_backward(struct ft_launch *launch, const struct ft_request *request,
+                               const struct ft_config *config, const struct ft_arch *arch,
+                               const fatune_arguments *arguments);
+
+#endif

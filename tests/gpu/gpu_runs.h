@@ -1,0 +1,26 @@
+/* gpu_runs.h: the runs of a matrix on the GPU.
+ * in -> out: cases with their configs -> verdicts, counted; what is wrong and the worst are told.
+ */
+#ifndef TESTS_GPU_GPU_RUNS_H
+#define TESTS_GPU_GPU_RUNS_H
+
+#include "tests/gpu/gpu_cases.h"
+
+/* What a run over the cases has found. */
+struct gpu_findings {
+  int runs, wrong;
+  double worst;
+  int worst_case, worst_config;
+  char worst_what[160];
+};
+
+/* Whether it ran. Only what makes all later runs meaningless fails the test at once. */
+bool gpu_run_config(struct gpu_findings *findings, const struct gpu_case *one, int config,
+                    struct ft_problem *problem);
+void gpu_report(const char *name, const struct gpu_findings *findings, const struct gpu_case *cases,
+                int count, double compile_seconds, double seconds);
+
+/* How many cases to run, from *first on: the one of FATUNE_TEST_CASE, those of "3..8", or all. */
+int gpu_chosen_cases(int *first);
+
+#endif

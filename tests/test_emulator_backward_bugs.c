@@ -1,0 +1,185 @@
+/* test_emulator_backward_bugs.c: bugs planted into copies of the backward's templates, each caught.
+ * in -> out: an edit of a template -> the fault of a run, with the kernel it was in, or a wrong
+ * result with the gradients that are wrong. The same request runs through without the edit. An edit
+ * that no longer applies is a failure. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/emulator_lab.h"
+#include "tests/suites.h"
+
+#define ATOMIC                                                                                     \
+  "mma_backward block_m=64 block_n=128 warps=8 stages=2 column_warps=1 parts=1 kv_in_regs=1 "      \
+  "late_dq=0 dq=0 ctas_per_sm=1"
+#define ORDERED                                                                                    \
+  "mma_backward block_m=64 block_n=128 warps=8 stages=2 column_warps=1 parts=1 kv_in_regs=1 "      \
+  "late_dq=0 dq=1 ctas_per_sm=1"
+
+#define PREPARE "parts/backward_prepare.cu.in"
+#define QUERIES "parts/queries.cu.in"
+#define STEP    "parts/backward_step.cu.in"
+#define DQ      "parts/backward_dq.cu.in"
+#define ENDING  "parts/epilogue_backward.cu.in"
+
+struct bug {
+  const char *name, *request, *config; /* NULL: what most have */
+  const char *file, *piece, *other;    /* in this file the one becomes the other */
+  const char *words[3];                /* of the fault, or of the explanation */
+};
+
+static const char *request_of(const struct bug *bug) {
+  return bug->request ? bug->request : "backward bf16 d64 nq200 nk250 hq2";
+}
+
+static void run_with(struct emulator_run *run, const struct bug *bug, const char *folder) {
+  struct ft_problem_options options = {
+      .layout = FT_LAYOUT_PADDED, .seed = emulator_seed(), .want_lse = true, .want_dlse = true};
+  fatune_session *const session = emulator_open("h200", folder);
+  ck_assert_int_eq(ft_request_parse(&options.request, request_of(bug)), FT_OK);
+  emulator_run(run, session, &options, bug->config ? bug->config : ATOMIC);
+  fatune_session_close(session);
+}
+
+static void expect_words(const struct bug *bug, const char *text) {
+  for (int i = 0; i < 3 && bug->words[i]; i++)
+    ck_assert_msg(text && strstr(text, bug->words[i]), "%s: no \"%s\" in: %s", bug->name,
+                  bug->words[i], text);
+}
+
+/* ---- faults ---- */
+
+static const struct bug faults[] = {
+    {.name = "sums that nobody has zeroed",
+     .file = PREPARE,
+     .piece = "store_global_16(reinterpret_cast<element *>(gSum + 4 * i), zeros);",
+     .other = "",
+     .words = {"fatune_kernel, line ", "updates ", "never written"}},
+    {.name = "counters that nobody has zeroed",
+     .request = "backward bf16 d64 nq200 nk250 hq2 deterministic",
+     .config = ORDERED,
+     .file = PREPARE,
+     .piece = "if (threadIdx.x == 0) params.counters[blockIdx.x] = 0;",
+     .other = "",
+     .words = {"fatune_kernel, line ", "never written"}},
+    {.name = "rows of O past the end",
+     .file = PREPARE,
+     .piece = "exists = row < BLOCK_M && i < params.nq;",
+     .other = "exists = row < BLOCK_M && i <= params.nq;",
+     .words = {"fatune_prepare, line ", "reads 16 bytes ", "past the end of O (rows 0 to 199)"}},
+    {.name = "rows of dQ past the end",
+     .file = DQ,
+     .piece = "sDQ, params.nq - q0, threadIdx.x",
+     .other = "sDQ, params.nq - q0 + 1, threadIdx.x",
+     .words = {"fatune_convert, line ", "writes 16 bytes ", "past the end of dQ (rows 0 to 199)"}},
+    {.name = "rows of dK past the end",
+     .file = ENDING,
+     .piece = "rows = params.nk - keys.k0;",
+     .other = "rows = params.nk - keys.k0 + 1;",
+     .words = {"fatune_kernel, line ", "writes 16 bytes ", "(rows 0 to 249)"}},
+    {.name = "dS read before it is there",
+     .file = STEP,
+     .piece = "__syncthreads();           // dS is there",
+     .other = "// dS is there",
+     .words = {"fatune_kernel, line ", "reads shared memory at offset ", NULL}},
+    {.name = "K and V overwritten too early",
+     .file = ENDING,
+     .piece = "  __syncthreads();  // K and V are no longer needed\n",
+     .other = "\n",
+     .words = {"fatune_kernel, line ", "writes shared memory at offset ", "(race)"}},
+    {.name = "a turn that never comes",
+     .request = "backward bf16 d64 nq200 nk250 hq2 deterministic",
+     .config = ORDERED,
+     .file = DQ,
+     .piece = "while (load_acquire(counter) < key_tile * WARPS) {",
+     .other = "while (load_acquire(counter) < (key_tile + 1) * WARPS) {",
+     .words = {"fatune_kernel", "FATUNE_EMULATOR_STEPS", NULL}},
+};
+
+START_TEST(faults_are_caught) {
+  const struct bug *const bug = &faults[_i];
+  struct emulator_run run;
+  setenv("FATUNE_EMULATOR_STEPS", "3000000", 1);
+  setenv("FATUNE_EMULATOR_HOOKS", "1", 1);
+  const struct planted planted = emulator_plant(bug->file, bug->piece, bug->other);
+  run_with(&run, bug, planted.folder);
+  ck_assert_msg(run.status == FT_E_DEVICE, "%s: status %d, not caught: %s", bug->name, run.status,
+                run.status == FT_OK ? run.comparison.worst : run.fault);
+  expect_words(bug, run.fault);
+  emulator_run_free(&run);
+  emulator_unplant(&planted);
+}
+END_TEST
+
+/* ---- wrong results ---- */
+
+static const struct bug wrong_results[] = {
+    {.name = "no gradient of LSE",
+     .file = PREPARE,
+     .piece = "float dot = exists && chunk == 0 && params.dlse ? -params.dlse[number] : 0.f;",
+     .other = "float dot = 0.f;",
+     .words = {"of 400 rows checked are wrong, batch 0, head 0 to 1, row ",
+               "of 500 rows checked are wrong, batch 0, head 0 to 1, key ", "dV: none of 500"}},
+    {.name = "the mask of another head",
+     .request = "backward bf16 d64 nq200 nk250 hq4 hkv2 mask=64x64@0.5",
+     .config = "mma_backward block_m=64 block_n=64 warps=8 stages=2 column_warps=1 parts=1 "
+               "kv_in_regs=1 late_dq=0 dq=0 ctas_per_sm=1",
+     .file = QUERIES,
+     .piece = "head * params.mask_head_lists",
+     .other = "(head ^ 1) * params.mask_head_lists",
+     .words = {"dQ: ", "dK: ", "dV: "}},
+    {.name = "the scale forgotten",
+     .file = ENDING,
+     .piece = "rSum, params.scale, warp);",
+     .other = "rSum, 1.f, warp);",
+     .words = {"dQ: none of 400", "dV: none of 500",
+               "of 500 rows checked are wrong, batch 0, head 0 to 1, key "}},
+    {.name = "a causal tile lost",
+     .request = "backward bf16 d64 nq200 nk250 hq2 causal",
+     .file = QUERIES,
+     .piece = "return max(0, keys.k0 - params.causal_shift) / BLOCK_M * BLOCK_M;",
+     .other = "return (max(0, keys.k0 - params.causal_shift) / BLOCK_M + 1) * BLOCK_M;",
+     .words = {"dQ: ", "dK: ", "dV: "}},
+};
+
+START_TEST(wrong_results_are_told) {
+  const struct bug *const bug = &wrong_results[_i];
+  struct emulator_run run;
+  const struct planted planted = emulator_plant(bug->file, bug->piece, bug->other);
+  run_with(&run, bug, planted.folder);
+  ck_assert_msg(run.status == FT_OK, "%s: %s", bug->name, run.fault);
+  ck_assert_msg(!(run.comparison.error_ratio <= 1), "%s: not noticed", bug->name);
+  expect_words(bug, run.explanation.data);
+  emulator_run_free(&run);
+  emulator_unplant(&planted);
+}
+END_TEST
+
+/* ---- without them ---- */
+
+#define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
+
+START_TEST(unedited_templates_are_right) {
+  static const struct bug none[] = {{.name = "atomic adds"},
+                                    {.name = "ordered adds",
+                                     .request = "backward bf16 d64 nq200 nk250 hq2 deterministic",
+                                     .config = ORDERED}};
+  struct emulator_run run;
+  setenv("FATUNE_EMULATOR_STEPS", "3000000", 1);
+  run_with(&run, &none[_i], NULL);
+  ck_assert_msg(run.status == FT_OK, "%s: %s", none[_i].name, run.fault);
+  ck_assert_msg(run.comparison.error_ratio <= 1, "%s: %s", none[_i].name, run.comparison.worst);
+  emulator_run_free(&run);
+}
+END_TEST
+
+Suite *make_emulator_backward_bugs_suite(void) {
+  Suite *const suite = suite_create("emulator_backward_bugs");
+  TCase *const tests = tcase_create("bugs");
+  tcase_set_timeout(tests, 120);
+  tcase_add_loop_test(tests, faults_are_caught, 0, COUNT(faults));
+  tcase_add_loop_test(tests, wrong_results_are_told, 0, COUNT(wrong_results));
+  tcase_add_loop_test(tests, unedited_templates_are_right, 0, 2);
+  suite_add_tcase(suite, tests);
+  return suite;
+}

@@ -1,0 +1,297 @@
+/* test_launch_backward.c: the checks and the arithmetic of one backward run.
+ * in -> out: arguments -> device struct, grids, workspace; every bad argument -> its name, value
+ * and what is allowed. */
+#include <string.h>
+
+#include "generator/status.h"
+#include "runtime/session.h"
+#include "tests/fake/use_fake.h"
+#include "tests/suites.h"
+
+static struct ft_request request;
+static struct ft_config config;
+static struct ft_arch arch;
+static fatune_arguments good;
+static struct ft_launch launch;
+
+/* Addresses are never followed by ft_launch_prepare. */
+static void *at(uintptr_t address) {
+  return (void *)address;
+}
+
+/* batch 2, 8 query heads on 2 kv heads, 300 queries, 700 keys, d 72, dv 48, [batch, seq, head,
+ * dim]. */
+static void set_up(void) {
+  request = (struct ft_request){.pass = FT_BACKWARD,
+                                .dtype = FT_BF16,
+                                .head_dim = 72,
+                                .head_dim_v = 48,
+                                .heads_q = 8,
+                                .heads_kv = 2,
+                                .batch = 2,
+                                .seqlen_q = 300,
+                                .seqlen_k = 700,
+                                .mask_density = 1};
+  ck_assert_status(ft_config_parse(&config, "mma_backward block_m=64 block_n=128 warps=8 stages=2 "
+                                            "column_warps=1 parts=1 kv_in_regs=0 late_dq=0 dq=0 "
+                                            "ctas_per_sm=1"),
+                   FT_OK);
+  arch = (struct ft_arch){.sm = 90,
+                          .sm_count = 132,
+                          .l2_bytes = 50 << 20,
+                          .regs_per_sm = 65536,
+                          .smem_per_block = 227 << 10};
+  const fatune_arguments empty = FATUNE_ARGUMENTS_INIT;
+  const fatune_tensor of_q = {NULL, 300 * 8 * 72, 8 * 72, 72};
+  const fatune_tensor of_k = {NULL, 700 * 2 * 72, 2 * 72, 72};
+  const fatune_tensor of_v = {NULL, 700 * 2 * 48, 2 * 48, 48};
+  const fatune_tensor of_o = {NULL, 300 * 8 * 48, 8 * 48, 48};
+  good = empty;
+  good.q = good.dq = of_q;
+  good.k = good.dk = of_k;
+  good.v = good.dv = of_v;
+  good.o = good.dout = of_o;
+  fatune_tensor *const tensors[] = {&good.q,    &good.k,  &good.v,  &good.o,
+                                    &good.dout, &good.dq, &good.dk, &good.dv};
+  for (uintptr_t n = 0; n < 8; n++) tensors[n]->data = at(0x10000000 * (n + 1));
+  good.lse = at(0xa0000000);
+  good.workspace = at(0xb0000000);
+}
+
+static int prepare(const fatune_arguments *arguments) {
+  memset(&launch, 0x5a, sizeof launch);
+  return ft_launch_prepare(&launch, &request, &config, &arch, arguments);
+}
+
+static void expect_bad(const fatune_arguments *bad, const char *name, const char *allowed) {
+  ck_assert_status(prepare(bad), FT_E_ARGUMENT);
+  ck_assert_detail(name);
+  ck_assert_detail(allowed);
+  ck_assert_status(prepare(&good), FT_OK);
+}
+
+#define BAD(field, value, name, allowed)                                                           \
+  do {                                                                                             \
+    fatune_arguments bad = good;                                                                   \
+    bad.field = value;                                                                             \
+    expect_bad(&bad, name, allowed);                                                               \
+  } while (0)
+
+static void set_dq(int way) {
+  ft_config_set(&config, FT_KNOB_dq, way);
+}
+
+/* ---- what becomes of them ---- */
+
+START_TEST(good_arguments_become_params) {
+  ck_assert_status(prepare(&good), FT_OK);
+  const struct ft_backward_params *const p = &launch.backward;
+  const uint64_t addresses[] = {p->q, p->k, p->v, p->o, p->dout, p->dq, p->dk, p->dv};
+  for (uint64_t n = 0; n < 8; n++) ck_assert_uint_eq(addresses[n], 0x10000000 * (n + 1));
+  ck_assert_uint_eq(p->lse, 0xa0000000);
+  ck_assert_uint_eq(p->dlse, 0);
+  const struct ft_stride *const strides[] = {&p->q_stride,  &p->k_stride,    &p->v_stride,
+                                             &p->o_stride,  &p->dout_stride, &p->dq_stride,
+                                             &p->dk_stride, &p->dv_stride};
+  const int rows[] = {8 * 72, 2 * 72, 2 * 48, 8 * 48, 8 * 48, 8 * 72, 2 * 72, 2 * 48};
+  for (int n = 0; n < 8; n++) ck_assert_int_eq(strides[n]->row, rows[n]);
+  ck_assert_int_eq(p->nq, 300);
+  ck_assert_int_eq(p->nk, 700);
+  ck_assert_int_eq(p->heads_q, 8);
+  ck_assert_int_eq(p->heads_kv, 2);
+  ck_assert_int_eq(p->group, 4);
+  ck_assert_int_eq(p->batch, 2);
+  ck_assert_int_eq(p->q_tiles, 5);
+  ck_assert_int_eq(p->k_tiles, 6);
+  ck_assert_int_eq(p->section_heads, 1);
+  ck_assert_uint_eq(launch.tiles_grid, 5 * 2 * 8);
+  ck_assert_uint_eq(launch.grid, 6 * 2 * 2);
+  ck_assert_float_eq(p->dropout_rescale, 1);
+  ck_assert_uint_eq(p->mask_lists | p->mask_blocks | p->row_lists | p->row_blocks, 0);
+}
+END_TEST
+
+START_TEST(strides_are_not_mixed_up) {
+  fatune_arguments other = good;
+  other.dout = (fatune_tensor){good.dout.data, 300 * 8 * 48, 48, 300 * 48};
+  other.dq = (fatune_tensor){good.dq.data, 300 * 8 * 72, 72, 300 * 72};
+  other.dlse = at(0xc0000004);
+  ck_assert_status(prepare(&other), FT_OK);
+  ck_assert_int_eq(launch.backward.dout_stride.head, 300 * 48);
+  ck_assert_int_eq(launch.backward.dq_stride.head, 300 * 72);
+  ck_assert_int_eq(launch.backward.o_stride.head, 48);
+  ck_assert_int_eq(launch.backward.q_stride.head, 72);
+  ck_assert_uint_eq(launch.backward.dlse, 0xc0000004);
+}
+END_TEST
+
+/* 80 tiles of 64 rows, d 72 padded to 80. */
+START_TEST(the_workspace_has_what_the_config_needs) {
+  enum { TILES = 80, SUMS = TILES * 64 * 80 * 4, STATS = TILES * 64 * 2 * 4 };
+  const uint64_t begin = 0xb0000000;
+  const struct {
+    int dq;
+    uint64_t sum, stats, counters;
+    size_t bytes;
+  } cases[] = {{0, begin, begin + SUMS, 0, SUMS + STATS},
+               {1, begin, begin + SUMS, begin + SUMS + STATS, SUMS + STATS + 512},
+               {2, 0, begin, 0, STATS}};
+  for (int n = 0; n < 3; n++) {
+    size_t bytes;
+    set_dq(cases[n].dq);
+    ck_assert_status(prepare(&good), FT_OK);
+    ck_assert_uint_eq(launch.backward.dq_sum, cases[n].sum);
+    ck_assert_uint_eq(launch.backward.row_stats, cases[n].stats);
+    ck_assert_uint_eq(launch.backward.counters, cases[n].counters);
+    ck_assert_status(ft_launch_workspace(&request, &config, &arch, NULL, &bytes), FT_OK);
+    ck_assert_uint_eq(bytes, cases[n].bytes);
+  }
+}
+END_TEST
+
+START_TEST(the_workspace_grows_with_the_rows_alone) {
+  size_t of_request, twice, more_keys;
+  fatune_arguments other = good;
+  ck_assert_status(ft_launch_workspace(&request, &config, &arch, &good, &of_request), FT_OK);
+  other.batch = 4;
+  ck_assert_status(ft_launch_workspace(&request, &config, &arch, &other, &twice), FT_OK);
+  ck_assert_uint_eq(twice, 2 * of_request);
+  other.batch = 2;
+  other.seqlen_k = 100000;
+  ck_assert_status(ft_launch_workspace(&request, &config, &arch, &other, &more_keys), FT_OK);
+  ck_assert_uint_eq(more_keys, of_request);
+  ck_assert_uint_le(of_request, (size_t)2 * 8 * 320 * 4 * (72 + 11)); /* as fatune.h says */
+  request.pass = FT_FORWARD;
+  ck_assert_status(ft_launch_workspace(&request, &config, &arch, &good, &of_request), FT_OK);
+  ck_assert_uint_eq(of_request, 0);
+}
+END_TEST
+
+/* ---- what is wrong with them ---- */
+
+START_TEST(bad_workspaces_are_named) {
+  BAD(workspace, NULL, "arguments.workspace is NULL", "1679360 bytes");
+  BAD(workspace, at(0xb0000080), "arguments.workspace is 0xb0000080", "multiple of 256");
+  BAD(batch, -1, "arguments.batch is -1", "1 .. 2^31 - 1");
+  fatune_arguments bad = good;
+  size_t bytes = 1;
+  bad.seqlen_q = -1;
+  ck_assert_status(ft_launch_workspace(&request, &config, &arch, &bad, &bytes), FT_E_ARGUMENT);
+  ck_assert_uint_eq(bytes, 0);
+}
+END_TEST
+
+START_TEST(bad_tensors_are_named) {
+#define BAD_TENSOR(t)                                                                              \
+  BAD(t.data, NULL, "arguments." #t ".data is NULL", "device address");                            \
+  BAD(t.data, at(0x40000008), "arguments." #t ".data is 0x40000008", "multiple of 16");            \
+  BAD(t.stride_seq, 12, "arguments." #t ".stride_seq is 12", "multiple of 8")
+  BAD_TENSOR(q);
+  BAD_TENSOR(k);
+  BAD_TENSOR(v);
+  BAD_TENSOR(o);
+  BAD_TENSOR(dout);
+  BAD_TENSOR(dq);
+  BAD_TENSOR(dk);
+  BAD_TENSOR(dv);
+#undef BAD_TENSOR
+  BAD(lse, NULL, "arguments.lse is NULL", "what the forward wrote");
+  BAD(lse, at(0x50000002), "arguments.lse is 0x50000002", "multiple of 4");
+  BAD(dlse, at(0x50000002), "arguments.dlse is 0x50000002", "multiple of 4, or NULL");
+}
+END_TEST
+
+START_TEST(gradients_must_have_memory_of_their_own) {
+  BAD(dq.stride_seq, 0, "arguments.dq.stride_seq is 0", "overlap");
+  BAD(dk.stride_head, 0, "arguments.dk.stride_head is 0", "overlap");
+  BAD(dv.stride_batch, 700 * 2 * 48 - 8, "arguments.dv overlaps itself", "67200");
+  BAD(dq.data, good.q.data, "arguments.dq.data is that of q", "must not share");
+  BAD(dk.data, good.dout.data, "arguments.dk.data is that of dout", "must not share");
+  BAD(dv.data, good.dk.data, "arguments.dv.data is that of dk", "must not share");
+  BAD(dv.data, good.lse, "arguments.dv.data is arguments.lse", "must not share");
+  fatune_arguments broadcast = good; /* what is only read may overlap itself */
+  broadcast.o.stride_seq = broadcast.dout.stride_head = broadcast.k.stride_batch = 0;
+  ck_assert_status(prepare(&broadcast), FT_OK);
+}
+END_TEST
+
+START_TEST(too_many_blocks_are_refused) {
+  BAD(batch, INT32_MAX, "2147483647", "2^31 - 1 blocks");
+  fatune_arguments bad = good;
+  bad.seqlen_q = 1;
+  bad.seqlen_k = INT32_MAX; /* 2^24 tiles for each of 256 pairs */
+  bad.batch = 128;
+  bad.q.stride_seq = bad.k.stride_seq = bad.v.stride_seq = 0;
+  expect_bad(&bad, "batch 128 x heads_kv 2 x 16777216 tiles", "2^31 - 1 blocks");
+}
+END_TEST
+
+/* ---- masks and sections ---- */
+
+START_TEST(a_mask_brings_both_kinds_of_lists) {
+  static struct fatune_mask mask;
+  mask = (struct fatune_mask){.lists = 0x60000000,
+                              .blocks = 0x60001000,
+                              .column_lists = 0x60002000,
+                              .column_blocks = 0x60003000,
+                              .rows = 128,
+                              .cols = 256,
+                              .batch = 2,
+                              .heads = 8,
+                              .seqlen_q = 300,
+                              .seqlen_k = 700,
+                              .row_blocks = 3,
+                              .col_blocks = 3};
+  request.mask_rows = 128;
+  request.mask_cols = 256;
+  ck_assert_status(prepare(&good), FT_E_ARGUMENT);
+  ck_assert_detail("arguments.mask is NULL");
+  good.mask = &mask;
+  ck_assert_status(prepare(&good), FT_OK);
+  const struct ft_backward_params *const p = &launch.backward;
+  ck_assert_uint_eq(p->mask_lists, 0x60002000);
+  ck_assert_uint_eq(p->mask_blocks, 0x60003000);
+  ck_assert_uint_eq(p->row_lists, 0x60000000);
+  ck_assert_uint_eq(p->row_blocks, 0x60001000);
+  ck_assert_int_eq(p->mask_batch_lists, 8 * 3);
+  ck_assert_int_eq(p->mask_head_lists, 3);
+  ck_assert_int_eq(p->q_tiles, 6); /* two of each row block, */
+  ck_assert_int_eq(p->k_tiles, 6); /* two of each column block */
+  mask.batch = mask.heads = 1;
+  ck_assert_status(prepare(&good), FT_OK);
+  ck_assert_int_eq(
+      p->mask_batch_lists | p->mask_head_lists | p->row_batch_lists | p->row_head_lists, 0);
+}
+END_TEST
+
+START_TEST(sections_keep_queries_in_half_of_l2) {
+  request.causal = FT_CAUSAL_BOTTOM_RIGHT;
+  ck_assert_status(prepare(&good), FT_OK);
+  ck_assert_int_eq(launch.backward.causal_shift, 400);
+  ck_assert_int_eq(launch.backward.section_heads, 4); /* all */
+  arch.l2_bytes = 2 * 2 * (4 * 300 * (72 + 48) * 2);
+  ck_assert_status(prepare(&good), FT_OK);
+  ck_assert_int_eq(launch.backward.section_heads, 2);
+  arch.l2_bytes = 1;
+  ck_assert_status(prepare(&good), FT_OK);
+  ck_assert_int_eq(launch.backward.section_heads, 1);
+}
+END_TEST
+
+Suite *make_launch_backward_suite(void) {
+  Suite *const suite = suite_create("launch_backward");
+  TCase *const tests = tcase_create("prepare");
+  tcase_add_checked_fixture(tests, set_up, NULL);
+  tcase_add_test(tests, good_arguments_become_params);
+  tcase_add_test(tests, strides_are_not_mixed_up);
+  tcase_add_test(tests, the_workspace_has_what_the_config_needs);
+  tcase_add_test(tests, the_workspace_grows_with_the_rows_alone);
+  tcase_add_test(tests, bad_workspaces_are_named);
+  tcase_add_test(tests, bad_tensors_are_named);
+  tcase_add_test(tests, gradients_must_have_memory_of_their_own);
+  tcase_add_test(tests, too_many_blocks_are_refused);
+  tcase_add_test(tests, a_mask_brings_both_kinds_of_lists);
+  tcase_add_test(tests, sections_keep_queries_in_half_of_l2);
+  suite_add_tcase(suite, tests);
+  return suite;
+}
