@@ -177,6 +177,7 @@ extern const unsigned char _end[] __attribute__((visibility("hidden")));
 extern const fe_kernel fatune_emulated __attribute__((visibility("default")));
 const fe_kernel fatune_emulated = {FE_ABI,
                                    fe_entry<decltype(fatune_kernel)>::argument_bytes,
+                                   fe_cluster_size(0),
                                    fe_entry<decltype(fatune_kernel)>::run,
                                    &fe_machine,
                                    shared,
