@@ -2,7 +2,7 @@
 // request  forward bf16 d128 causal
 // config   wgmma block_m=128 block_n=128 stages=2 q_stages=2 overlap_tiles=1 alternate=1 max_as_int=1 exp2_fma=0 rescale_late=1 store_direct=0 longest_first=0 multicast=0 ctas_per_sm=1
 // budget   197632 bytes of shared memory, 384 threads, about 192 of 240 registers
-// parts    wgmma_forward.cu.in 8b21e5bd, parts/ptx_common.cu.in 93b13f47, parts/ptx_wgmma.cu.in 375d7ba5, parts/params.cu.in 4c502bea, parts/tiled_params.cu.in 88143768, parts/quad.cu.in fa233452, parts/keys.cu.in 852a81de, parts/pipeline.cu.in 4a35e34e, parts/producer.cu.in a2d3ee9b, parts/wgmma_softmax.cu.in caaa2637, parts/consumer.cu.in 66c33780, parts/consume_overlap.cu.in 1575e59b
+// parts    wgmma_forward.cu.in 8b21e5bd, parts/ptx_common.cu.in 93b13f47, parts/ptx_wgmma.cu.in 375d7ba5, parts/params.cu.in 4c502bea, parts/tiled_params.cu.in 88143768, parts/quad.cu.in fa233452, parts/keys.cu.in 852a81de, parts/pipeline.cu.in 4a35e34e, parts/producer.cu.in 3346ceb9, parts/wgmma_softmax.cu.in caaa2637, parts/consumer.cu.in 66c33780, parts/consume_overlap.cu.in 1575e59b
 // again    fatune emit 'forward bf16 d128 nq1 causal' --gpu sm_90 --config 'wgmma block_m=128 block_n=128 stages=2 q_stages=2 overlap_tiles=1 alternate=1 max_as_int=1 exp2_fma=0 rescale_late=1 store_direct=0 longest_first=0 multicast=0 ctas_per_sm=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691) on Hopper. One block per
@@ -555,10 +555,9 @@ __device__ __forceinline__ void produce(const TiledForwardParams &params, unsign
       mbarrier_wait(barriers.v_empty + 8 * ring.stage, ring.parity ^ 1);
       mbarrier_arrive_expect(v_full, V_TILE);
       load_keys(params.v, smem + SMEM_V + ring.stage * V_TILE, v_full, DV_PANELS, key, job.tile.kv_head, job.tile.batch);
-      if (step == max(job.steps - 3 - HIDDEN_MOST, 0)) {  // its stage is free when the last O has been stored
-        ahead = find_job(params.rest, turn);
-        announce(params, smem, barriers, ahead, q_ring);
-      }
+      if (step == job.steps - 1) ahead = find_job(params.rest, turn);  // early: it may have lists to fetch
+      // The stage of the next Q is free when the last O has been stored.
+      if (step == max(job.steps - 3 - HIDDEN_MOST, 0)) announce(params, smem, barriers, ahead, q_ring);
       ring = next(ring);
     }
     job = ahead;

@@ -2,7 +2,7 @@
 // request  forward bf16 d128
 // config   wgmma block_m=192 block_n=80 stages=2 q_stages=1 overlap_tiles=1 alternate=1 max_as_int=0 exp2_fma=0 rescale_late=1 store_direct=1 longest_first=0 multicast=1 ctas_per_sm=1
 // budget   132096 bytes of shared memory, 512 threads, about 156 of 160 registers
-// parts    wgmma_forward.cu.in 8b21e5bd, parts/ptx_common.cu.in 93b13f47, parts/ptx_wgmma.cu.in 375d7ba5, parts/ptx_cluster.cu.in c31e0f8e, parts/params.cu.in 4c502bea, parts/tiled_params.cu.in 88143768, parts/quad.cu.in fa233452, parts/keys.cu.in 852a81de, parts/pipeline.cu.in 4a35e34e, parts/producer.cu.in a2d3ee9b, parts/wgmma_softmax.cu.in caaa2637, parts/consumer.cu.in 66c33780, parts/consume_overlap.cu.in 1575e59b
+// parts    wgmma_forward.cu.in 8b21e5bd, parts/ptx_common.cu.in 93b13f47, parts/ptx_wgmma.cu.in 375d7ba5, parts/ptx_cluster.cu.in c31e0f8e, parts/params.cu.in 4c502bea, parts/tiled_params.cu.in 88143768, parts/quad.cu.in fa233452, parts/keys.cu.in 852a81de, parts/pipeline.cu.in 4a35e34e, parts/producer.cu.in 3346ceb9, parts/wgmma_softmax.cu.in caaa2637, parts/consumer.cu.in 66c33780, parts/consume_overlap.cu.in 1575e59b
 // again    fatune emit 'forward bf16 d128 nq1' --gpu sm_90 --config 'wgmma block_m=192 block_n=80 stages=2 q_stages=1 overlap_tiles=1 alternate=1 max_as_int=0 exp2_fma=0 rescale_late=1 store_direct=1 longest_first=0 multicast=1 ctas_per_sm=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691) on Hopper. One block per
@@ -566,9 +566,9 @@ __device__ __forceinline__ void produce(const TiledForwardParams &params, unsign
       mbarrier_wait(barriers.v_empty + 8 * ring.stage, ring.parity ^ 1);
       mbarrier_arrive_expect(v_full, V_TILE);
       load_keys(params.v, smem + SMEM_V + ring.stage * V_TILE, v_full, DV_PANELS, key, job.tile.kv_head, job.tile.batch);
+      if (step == job.steps - 1) ahead = find_job(params.rest, turn);  // early: it may have lists to fetch
       ring = next(ring);
     }
-    ahead = find_job(params.rest, turn);
     job = ahead;
   }
   announce(params, smem, barriers, job, q_ring);

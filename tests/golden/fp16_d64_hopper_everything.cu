@@ -2,7 +2,7 @@
 // request  forward fp16 d64 dv40 causal dropout mask=128x128
 // config   wgmma block_m=64 block_n=128 stages=3 q_stages=1 overlap_tiles=0 alternate=0 max_as_int=0 exp2_fma=0 rescale_late=0 store_direct=0 longest_first=0 multicast=0 ctas_per_sm=1
 // budget   107520 bytes of shared memory, 256 threads, about 152 of 240 registers
-// parts    wgmma_forward.cu.in 8b21e5bd, parts/ptx_common.cu.in 93b13f47, parts/ptx_wgmma.cu.in 375d7ba5, parts/params.cu.in 4c502bea, parts/tiled_params.cu.in 88143768, parts/quad.cu.in fa233452, parts/dropout.cu.in b99c29d6, parts/keys.cu.in 852a81de, parts/pipeline.cu.in 4a35e34e, parts/producer.cu.in a2d3ee9b, parts/wgmma_softmax.cu.in caaa2637, parts/consumer.cu.in 66c33780, parts/consume_each.cu.in 483c6162
+// parts    wgmma_forward.cu.in 8b21e5bd, parts/ptx_common.cu.in 93b13f47, parts/ptx_wgmma.cu.in 375d7ba5, parts/params.cu.in 4c502bea, parts/tiled_params.cu.in 88143768, parts/quad.cu.in fa233452, parts/dropout.cu.in b99c29d6, parts/keys.cu.in 852a81de, parts/pipeline.cu.in 4a35e34e, parts/producer.cu.in 3346ceb9, parts/wgmma_softmax.cu.in caaa2637, parts/consumer.cu.in 66c33780, parts/consume_each.cu.in 483c6162
 // again    fatune emit 'forward fp16 d64 dv40 nq1 causal dropout mask=128x128' --gpu sm_90 --config 'wgmma block_m=64 block_n=128 stages=3 q_stages=1 overlap_tiles=0 alternate=0 max_as_int=0 exp2_fma=0 rescale_late=0 store_direct=0 longest_first=0 multicast=0 ctas_per_sm=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691) on Hopper. One block per
@@ -687,9 +687,9 @@ __device__ __forceinline__ void produce(const TiledForwardParams &params, unsign
       mbarrier_wait(barriers.v_empty + 8 * ring.stage, ring.parity ^ 1);
       mbarrier_arrive_expect(v_full, V_TILE);
       load_keys(params.v, smem + SMEM_V + ring.stage * V_TILE, v_full, DV_PANELS, key, job.tile.kv_head, job.tile.batch);
+      if (step == job.steps - 1) ahead = find_job(params.rest, turn);  // early: it may have lists to fetch
       ring = next(ring);
     }
-    ahead = find_job(params.rest, turn);
     job = ahead;
   }
   announce(params, smem, barriers, job, q_ring);
