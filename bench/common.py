@@ -93,7 +93,8 @@ def tune(options, requests, cache=None, effort=None, budget=None):
             f"{budget or options.budget:.0f}s", "--shapes", shapes.name, cache=cache,
             accept=(0, BUDGET_SPENT))
     document["seconds"] = time.monotonic() - begin
-    print(f"tuned {len(requests)} requests ({effort}) in {document['seconds']:.0f} s", flush=True)
+    cut = "" if document.get("complete", True) else ", cut short"
+    print(f"tuned {len(requests)} requests ({effort}) in {document['seconds']:.0f} s{cut}", flush=True)
     return document
 
 
@@ -255,6 +256,6 @@ def geomean(values):
     return math.exp(sum(map(math.log, values)) / len(values)) if values else float("nan")
 
 
-def request_text(dim, heads, batch, seq, causal=False, more=""):
-    return (f"forward bf16 d{dim} hq{heads} hkv{heads} b{batch} nq{seq}"
+def request_text(dim, heads, batch, seq, causal=False, more="", heads_kv=None):
+    return (f"forward bf16 d{dim} hq{heads} hkv{heads_kv or heads} b{batch} nq{seq}"
             f"{' causal' if causal else ''}{' ' + more if more else ''}")

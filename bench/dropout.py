@@ -1,6 +1,6 @@
-"""dropout.py: what dropout costs, beside FlashAttention-2 without any.
-in -> out: p = 0.1, n = 4096, d 64 and 128, causal or not -> TFLOP/s of fatune without and with
-dropout and of FlashAttention-2 without and with, and the ratios."""
+"""dropout.py: what dropout costs, beside FlashAttention-2 and cuDNN.
+in -> out: p = 0.1, n = 4096, d 64 and 128, causal or not -> TFLOP/s of fatune and of FlashAttention-2
+without and with dropout, of cuDNN with dropout, and the ratios."""
 
 import common
 
@@ -26,10 +26,12 @@ def contenders_of(fatune, torch, dim, causal):
             q, k, v, causal=causal, dropout=PROBABILITY, seed=7, return_lse=True)),
         common.sdpa_contender("fa2", "FLASH_ATTENTION", q, k, v, is_causal=causal),
         common.sdpa_contender("fa2_dropout", "FLASH_ATTENTION", q, k, v, is_causal=causal,
+                              dropout_p=PROBABILITY),
+        common.sdpa_contender("cudnn_dropout", "CUDNN_ATTENTION", q, k, v, is_causal=causal,
                               dropout_p=PROBABILITY)]
     with made[2].context():
         common.check_close(f"d {dim} causal {causal}", made[0].function()[0], made[2].function())
-    return made
+    return [contender for contender in made if contender]
 
 
 def main():
@@ -48,6 +50,8 @@ def main():
             flops = common.forward_flops(BATCH, 2048 // dim, SEQ, dim, causal)
             row = {contender.name: common.tflops(flops, contender.median_us)
                    for contender in contenders}
+            if "cudnn_dropout" in row:
+                row["to_cudnn_dropout"] = row["fatune_dropout"] / row["cudnn_dropout"]
             plan = session.plan(request_of(dim, causal, True))
             report.add(d=dim, n=SEQ, causal=causal, **row,
                        cost=1 - row["fatune_dropout"] / row["fatune"],

@@ -1,9 +1,14 @@
 """forward_grid.py: the forward pass over head dims, lengths and causal, beside PyTorch's SDPA.
 in -> out: 36 points, bf16, batch * n = 16384, heads * d = 2048 -> TFLOP/s of fatune (tuned), of
-FlashAttention-2 and of cuDNN, ratio to FlashAttention-2 per point, geometric means."""
+FlashAttention-2 and of cuDNN, on an H200 the recorded ones of FlashAttention-3 too; ratios to each
+per point, geometric means."""
+
+import json
+import pathlib
 
 import common
 
+MARK = pathlib.Path(__file__).resolve().parent / "marks" / "fa3_h200.json"
 OPTIONS = {
     "--memory": {"choices": ["bhsd", "bshd"], "default": "bhsd", "help": "order in memory"},
     "--no-cudnn": {"action": "store_true", "help": "leave cuDNN out"},
@@ -28,6 +33,46 @@ def tensors(torch, dim, n, memory):
     return made if memory == "bhsd" else [tensor.transpose(1, 2) for tensor in made]
 
 
+def load_mark(gpu):
+    """FlashAttention-3's recorded figures: where they are from, and TFLOP/s by (d, n, causal). None on
+    another GPU than they were taken on; the name has to be the same: other cards bear it in part."""
+    mark = json.loads(MARK.read_text())
+    if mark["gpu"] != gpu:
+        return None, {}
+    return (f"{mark['source']}, {mark['date']}",
+            {(row["d"], row["n"], row["causal"]): row["tflops"] for row in mark["rows"]})
+
+
+def compare(row):
+    """Ratios to those that the row has; to_best only where both cuDNN and the mark are known."""
+    ratios = {"ratio": row["fatune"] / row["fa2"]}
+    for name in ("cudnn", "fa3"):
+        if name in row:
+            ratios["to_" + name] = row["fatune"] / row[name]
+    if "cudnn" in row and "fa3" in row:
+        ratios["to_best"] = min(ratios["to_cudnn"], ratios["to_fa3"])
+    return ratios
+
+
+def summarize(ratios):
+    return {"geomean": common.geomean(ratios), "least": min(ratios),
+            "at_least_1": sum(ratio >= 1 for ratio in ratios), "points": len(ratios)}
+
+
+def summarize_rows(rows):
+    """Of every ratio that some row has; printed, too."""
+    whom = {"ratio": "FlashAttention-2", "to_cudnn": "cuDNN", "to_fa3": "FlashAttention-3 (recorded)",
+            "to_best": "the better of cuDNN and FlashAttention-3"}
+    summaries = {}
+    for name, peer in whom.items():
+        ratios = [row[name] for row in rows if name in row]
+        if ratios:
+            summaries[name] = told = summarize(ratios)
+            print(f"geometric mean of fatune / {peer}: {told['geomean']:.3f}; least {told['least']:.3f}, "
+                  f"at least 1.00 in {told['at_least_1']} of {told['points']}")
+    return summaries
+
+
 def measure_point(options, fatune, torch, point):
     dim, n, causal = point
     q, k, v = tensors(torch, dim, n, options.memory)
@@ -48,6 +93,7 @@ def main():
     options = common.parse_arguments(__doc__.splitlines()[0], budget=270.0, options=OPTIONS)
     torch = common.import_torch()
     report = common.Report("forward_grid", options)
+    mark_source, mark = load_mark(report.machine["gpu"])
     points = grid(options)
     tuning = common.tune(options, [request_of(*point) for point in points])
     import fatune
@@ -63,13 +109,14 @@ def main():
                 row[contender.name] = common.tflops(flops, contender.median_us)
                 row[contender.name + "_us"] = contender.median_us
                 row[contender.name + "_spread_us"] = contender.spread_us
-            report.add(**row, ratio=row["fatune"] / row["fa2"], max_difference=error,
-                       config=plan.config, origin=plan.origin)
-    ratios = [row["ratio"] for row in report.rows]
-    print(f"geometric mean of fatune / FlashAttention-2: {common.geomean(ratios):.3f}; "
-          f"least {min(ratios):.3f}, at least 1.00 in {sum(r >= 1 for r in ratios)} of {len(ratios)}")
+            if (dim, n, causal) in mark:
+                row["fa3"] = mark[dim, n, causal]
+            report.add(**row, **compare(row), max_difference=error, config=plan.config,
+                       origin=plan.origin)
+    summaries = summarize_rows(report.rows)
     report.write(effort=options.effort, memory=options.memory, tune_seconds=tuning["seconds"],
-                 geomean=common.geomean(ratios), least=min(ratios),
+                 fa3_source=mark_source, summaries=summaries,
+                 geomean=summaries["ratio"]["geomean"], least=summaries["ratio"]["least"],
                  by_dim={dim: common.geomean(row["ratio"] for row in report.rows if row["d"] == dim)
                          for dim in options.dims})
 

@@ -22,21 +22,32 @@ def yes(value):
 
 def forward_grid(result):
     rows = [(row["d"], row["n"], yes(row["causal"]), number(row["fatune"]), number(row["fa2"]),
-             number(row["ratio"], 2), number(row.get("cudnn"))) for row in result["rows"]]
+             number(row["ratio"], 2), number(row.get("cudnn")), number(row.get("fa3")),
+             number(row.get("to_best"), 2)) for row in result["rows"]]
     dims = ", ".join(f"d = {dim}: {value:.3f}" for dim, value in result["by_dim"].items())
     return (f"Forward, bf16, batch · n = 16384, heads · d = 2048, TFLOP/s. Geometric mean of the ratio to "
             f"FlashAttention-2: **{result['geomean']:.3f}** ({dims}), least {result['least']:.3f}. Tuning "
-            f"all {len(rows)} took {result['tune_seconds']:.0f} s ({result['effort']}).\n\n"
-            + table(("d", "n", "causal", "fatune", "FA2", "ratio", "cuDNN"), rows))
+            f"all {len(rows)} took {result['tune_seconds']:.0f} s ({result['effort']}).{best_text(result)}\n\n"
+            + table(("d", "n", "causal", "fatune", "FA2", "ratio", "cuDNN", "FA3", "to best"), rows))
+
+
+def best_text(result):
+    best = result.get("summaries", {}).get("to_best")
+    if not best:
+        return ""
+    return (f" To the better of cuDNN (same run) and FA3 (recorded: {result['fa3_source']}): "
+            f"**{best['geomean']:.3f}**, least {best['least']:.3f}, at least 1.00 in "
+            f"{best['at_least_1']} of {best['points']}.")
 
 
 def dropout(result):
     rows = [(row["d"], yes(row["causal"]), number(row["fatune"]), number(row["fatune_dropout"]),
              f"{row['cost'] * 100:.1f} %", number(row["fa2"]), number(row["fa2_dropout"]),
-             number(row["to_fa2_dropout"], 2)) for row in result["rows"]]
+             number(row["to_fa2_dropout"], 2), number(row.get("cudnn_dropout")),
+             number(row.get("to_cudnn_dropout"), 2)) for row in result["rows"]]
     return (f"Dropout {result['probability']}, n = 4096, TFLOP/s.\n\n"
             + table(("d", "causal", "without", "with", "cost", "FA2 without", "FA2 with",
-                     "with / FA2 with"), rows))
+                     "with / FA2 with", "cuDNN with", "with / cuDNN with"), rows))
 
 
 def block_sparse(result):
@@ -75,6 +86,19 @@ def backward(result):
     return "\n\n".join(tables)
 
 
+def variants(result):
+    gqa = [(f"{row['hq']}:{row['hkv']}", row["batch"], yes(row["causal"]), number(row["fatune"]),
+            number(row["mha"]), number(row["to_mha"], 2), number(row.get("cudnn")))
+           for row in result["rows"] if row["what"] == "gqa"]
+    dims = [(row["d"], row["hq"], yes(row["causal"]), number(row["fatune"]),
+             number(row.get("interpolated")), number(row.get("to_interpolated"), 2),
+             number(row.get("cudnn"))) for row in result["rows"] if row["what"] == "head dim"]
+    return ("Grouped heads, d = 128, n = 4096, TFLOP/s.\n\n"
+            + table(("heads", "batch", "causal", "fatune", "its MHA", "ratio", "cuDNN"), gqa)
+            + "\n\nHead dims, batch 4, n = 4096, TFLOP/s; interpolated: linear in d between 64, 128, 256.\n\n"
+            + table(("d", "heads", "causal", "fatune", "interpolated", "ratio", "cuDNN"), dims))
+
+
 def memory(result):
     rows = [(row["n"], row["what"], number(row["driver_mib"], 1), number(row["allocator_mib"], 1))
             for row in result["rows"]]
@@ -99,7 +123,7 @@ def tune_quality(result):
             + table(("request", "", "candidates", "seconds", "µs", "config"), rows))
 
 
-SECTIONS = (forward_grid, dropout, block_sparse, backward, memory, overheads, tune_quality)
+SECTIONS = (forward_grid, dropout, block_sparse, variants, backward, memory, overheads, tune_quality)
 
 
 def clocks(result):

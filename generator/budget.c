@@ -100,13 +100,14 @@ static void plan_panels(struct ft_budget *budget, const struct ft_config *config
  * consumers claim. setmaxnreg takes multiples of 8 from 24 on, and all together must not have more
  * than the block was given. */
 static void share_registers(struct ft_budget *budget, const struct ft_arch *arch) {
-  static const struct {
-    int producer, consumer;
-  } shares[] = {{0, 0}, {56, 240}, {24, 240}, {32, 160}};
-  if (!is_within(budget->consumers, 1, 3)) return; /* none to share, or too few for any tile */
-  budget->producer_regs = shares[budget->consumers].producer;
-  budget->consumer_regs = shares[budget->consumers].consumer;
-  budget->launch_regs = min_int(budget->consumer_regs, arch->regs_per_sm / budget->threads / 8 * 8);
+  enum { PRODUCER_LEAST = 24, PRODUCER_MOST = 56, CONSUMER_MOST = 232 };
+  const int consumers = budget->consumers;
+  if (!is_within(consumers, 1, 4)) return; /* none to share, or too few for any tile */
+  const int share = arch->regs_per_sm / budget->threads / 8 * 8;
+  budget->launch_regs = min_int(CONSUMER_MOST, share);
+  const int warpgroups = budget->launch_regs * (1 + consumers); /* all that the block is given */
+  budget->consumer_regs = min_int(CONSUMER_MOST, (warpgroups - PRODUCER_LEAST) / consumers / 8 * 8);
+  budget->producer_regs = min_int(PRODUCER_MOST, warpgroups - consumers * budget->consumer_regs);
 }
 
 /* An accumulator of 64 x C values lies in 128 threads: C / 2 registers of each. */

@@ -34,7 +34,25 @@ static const struct favourite mma_favourites[] = {
 };
 
 /* The largest tiles whose S, P and O fit the registers of as many consumers as K and V can be
- * shared by. Where two stages of Q fit, too, tiles overlap. */
+ * shared by, and what won most often on an H200. With one stage of Q O goes to global memory
+ * straight from registers, so that tiles overlap all the same. */
+static const struct favourite wgmma_favourites[] = {
+#define ROW(dim, m, n, s, q, direct)                                                               \
+  {                                                                                                \
+    dim, {                                                                                         \
+      .family = FT_FAMILY_WGMMA, .block_m = m, .block_n = n, .stages = s, .q_stages = q,           \
+      .overlap_tiles = 1, .alternate = m > 64, .max_as_int = 1, .rescale_late = 1,                 \
+      .store_direct = direct, .ctas_per_sm = 1                                                     \
+    }                                                                                              \
+  }
+    ROW(64, 256, 64, 4, 2, 1),   ROW(64, 192, 128, 2, 2, 1), ROW(80, 192, 112, 2, 2, 1),
+    ROW(128, 128, 128, 2, 2, 0), ROW(192, 128, 96, 2, 1, 1), ROW(256, 128, 80, 2, 1, 1),
+    ROW(128, 64, 128, 2, 2, 0), /* short queries, masks of 64 rows */
+    ROW(256, 128, 64, 2, 1, 1),  ROW(256, 64, 64, 2, 1, 1),
+#undef ROW
+};
+
+/* Key blocks whose dK and dV fit the registers; the rows below a GPU's limits come later. */
 static const struct favourite backward_favourites[] = {
 #define ROW(dim, m, n, w, s, columns, part, regs, late)                                            \
   {                                                                                                \
@@ -54,20 +72,6 @@ static const struct favourite backward_favourites[] = {
     ROW(256, 64, 64, 8, 2, 2, 1, 0, 1),  ROW(256, 64, 64, 8, 1, 2, 1, 0, 0), /* sm_80 */
     ROW(256, 32, 32, 8, 1, 2, 1, 0, 0),                                      /* sm_86, sm_89 */
     ROW(256, 16, 32, 4, 1, 1, 1, 0, 0),                                      /* sm_75 */
-#undef ROW
-};
-
-static const struct favourite wgmma_favourites[] = {
-#define ROW(dim, m, n, q, o, late)                                                                 \
-  {                                                                                                \
-    dim, {                                                                                         \
-      .family = FT_FAMILY_WGMMA, .block_m = m, .block_n = n, .stages = 2, .q_stages = q,           \
-      .overlap_tiles = o, .rescale_late = late, .ctas_per_sm = 1                                   \
-    }                                                                                              \
-  }
-    ROW(64, 192, 128, 2, 1, 0), ROW(128, 128, 128, 2, 1, 1), ROW(192, 128, 112, 1, 0, 0),
-    ROW(256, 128, 80, 1, 0, 0), ROW(128, 64, 128, 2, 1, 1), /* short queries, masks of 64 rows */
-    ROW(256, 64, 80, 1, 0, 0),
 #undef ROW
 };
 
@@ -106,7 +110,9 @@ static bool climb_down_wgmma(const struct ft_request *request, const struct ft_a
                                      .block_n = columns,
                                      .stages = 2,
                                      .q_stages = q_stages,
-                                     .overlap_tiles = q_stages == 2,
+                                     .overlap_tiles = 1,
+                                     .rescale_late = 1,
+                                     .store_direct = q_stages == 1,
                                      .ctas_per_sm = 1};
         if (registers_suffice(request, arch, config) &&
             ft_rules_broken(request, arch, config) == NULL)

@@ -37,7 +37,9 @@ RULE(knob_range) {
   UNUSED(request), UNUSED(arch);
   if (budget->threads == 0) return 0;
   if (config->family == FT_FAMILY_WGMMA)
-    return (config->overlap_tiles | config->alternate | config->rescale_late | 1) == 1 &&
+    return (config->overlap_tiles | config->alternate | config->max_as_int | config->exp2_fma |
+            config->rescale_late | config->store_direct | config->longest_first |
+            config->multicast | 1) == 1 &&
            config->ctas_per_sm == 1;
   if (config->family == FT_FAMILY_MMA_BACKWARD)
     return (config->kv_in_regs | config->late_dq | 1) == 1 && is_within(config->stages, 1, 2) &&
@@ -59,7 +61,7 @@ RULE(warp_rows) {
 
 RULE(warpgroup_rows) {
   UNUSED(request), UNUSED(arch);
-  return config->block_m % 64 == 0 && budget->consumers >= 1 && budget->consumers <= 3;
+  return config->block_m % 64 == 0 && budget->consumers >= 1 && budget->consumers <= 4;
 }
 
 /* Roles and column_warps divide the warps, powers of two all of them. */
@@ -121,14 +123,50 @@ RULE(one_stage) {
   return config->stages >= 2;
 }
 
+/* Keys in flight: what hides the latency of L2 several times over. */
+RULE(deep_pipeline) {
+  UNUSED(request), UNUSED(arch), UNUSED(budget);
+  return config->stages == 2 || config->stages * config->block_n <= 384;
+}
+
 RULE(overlap_tiles) {
   UNUSED(request), UNUSED(arch), UNUSED(budget);
-  return !config->overlap_tiles || config->q_stages == 2;
+  return config->overlap_tiles == (config->q_stages == 2 || config->store_direct);
+}
+
+/* Under causal the first warpgroups of a tile skip steps, whose V must come while that of the tile
+ * before is still held. */
+RULE(skipped_stages) {
+  UNUSED(arch);
+  const int skipped = (config->block_m - 64 + config->block_n - 1) / config->block_n;
+  const bool skips = request->causal != FT_CAUSAL_NONE && request->mask_rows == 0;
+  return !skips || !config->overlap_tiles || budget->consumers == 1 || skipped < config->stages;
 }
 
 RULE(alternate) {
   UNUSED(request), UNUSED(arch);
-  return !config->alternate || budget->consumers == 2;
+  return !config->alternate || budget->consumers >= 2;
+}
+
+RULE(longest_first) {
+  UNUSED(arch), UNUSED(budget);
+  return !config->longest_first || request->causal != FT_CAUSAL_NONE || request->mask_rows != 0;
+}
+
+/* ptxas serialises the products when both are asked for (C7511); larger heads are not bound by
+ * exponentials. */
+RULE(exp2_fma) {
+  UNUSED(arch), UNUSED(budget);
+  return !config->exp2_fma || (!config->max_as_int && config->rescale_late &&
+                               request->head_dim <= 64 && request->head_dim_v <= 64);
+}
+
+/* The two blocks of a cluster walk in step: their tiles have the same steps. */
+RULE(multicast) {
+  UNUSED(budget), UNUSED(arch);
+  if (!config->multicast) return 1;
+  return request->causal == FT_CAUSAL_NONE && request->mask_rows == 0 &&
+         (request->seqlen_q == 0 || request->seqlen_q > config->block_m);
 }
 
 RULE(no_cp_async) {
@@ -259,7 +297,7 @@ static const struct ft_rule rules[] = {
     {MMA, "warp-rows", "a warp owns 16, 32, 48 or 64 rows: whole mma tiles whose statistics fit",
      warp_rows},
     {WGMMA, "warpgroup-rows",
-     "a warpgroup owns 64 rows, the m of wgmma, and registers are for three of them at most",
+     "a warpgroup owns 64 rows, the m of wgmma, and registers are for four of them at most",
      warpgroup_rows},
     {BACKWARD, "warp-keys",
      "a warp has 16, 32 or 64 keys: whole mma tiles, of which the role's warps divide block_n",
@@ -285,9 +323,23 @@ static const struct ft_rule rules[] = {
     {WGMMA, "one-stage", "the producer fills one stage while the consumers read another",
      one_stage},
     {MMA, "overlap", "issuing the next S early needs the next K: two stages", overlap_stages},
-    {WGMMA, "overlap-tiles", "the first S of the next tile needs its Q beside this one's: two",
+    {WGMMA, "deep-pipeline",
+     "more keys on their way than hide any latency take room and gain nothing", deep_pipeline},
+    {WGMMA, "overlap-tiles",
+     "tiles overlap where the next Q can come early: into a second place, or into that of its own "
+     "which O does not need; and only there",
      overlap_tiles},
-    {WGMMA, "alternate", "it takes two consumer warpgroups to take turns", alternate},
+    {WGMMA, "skipped-stages",
+     "with causal and overlapping tiles each step that a warpgroup may skip needs a stage, and one "
+     "more",
+     skipped_stages},
+    {WGMMA, "alternate", "it takes two consumer warpgroups or more to take turns", alternate},
+    {WGMMA, "longest-first", "without causal and mask all tiles are as long", longest_first},
+    {WGMMA, "exp2-fma",
+     "polynomials are for heads bound by exponentials that do nothing else in their place",
+     exp2_fma},
+    {WGMMA, "multicast", "blocks that share K and V need tiles of equal steps, two at least",
+     multicast},
     {MMA, "draw-early", "without dropout nothing is drawn; with overlap Q K^T has company already",
      draw_early},
     {EVERY, "mask-rows", "a block of queries must lie in one row of the mask", mask_rows},

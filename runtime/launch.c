@@ -45,14 +45,18 @@ static int read_mask(struct ft_forward_params *params, const struct ft_request *
   return FT_OK;
 }
 
-/* Blocks of wgmma kernels stay and take two tiles at a time (templates/parts/keys.cu.in), one where
- * there are no more tiles than places. None may be without work. */
-static int64_t resident_blocks(int64_t tiles, int64_t q_tiles, int64_t pairs,
+/* Blocks of wgmma kernels stay (templates/parts/keys.cu.in) and are dealt out tiles, of a cluster
+ * as many at once as it has blocks; or they take two at a time, one where there are no more tiles
+ * than places. None may be without work. */
+static int64_t resident_blocks(int64_t q_tiles, int64_t pairs, const struct ft_request *request,
                                const struct ft_config *config, const struct ft_arch *arch) {
-  const int64_t resident = (int64_t)arch->sm_count * config->ctas_per_sm;
-  const int64_t twos = (q_tiles + 1) / 2 * pairs;
-  if (tiles <= resident) return tiles;
-  return twos < resident ? twos : resident;
+  const int64_t resident = (int64_t)arch->sm_count * config->ctas_per_sm,
+                cluster = 1 + config->multicast;
+  const bool alike = request->causal == FT_CAUSAL_NONE && request->mask_rows == 0;
+  const bool in_twos = !alike && !config->longest_first && q_tiles * pairs > resident;
+  const int64_t tiles_at_once = in_twos ? 2 : cluster;
+  const int64_t turns = (q_tiles + tiles_at_once - 1) / tiles_at_once * pairs;
+  return cluster * (turns < resident / cluster ? turns : resident / cluster);
 }
 
 static int read_geometry(struct ft_launch *launch, const struct ft_request *request,
@@ -79,7 +83,7 @@ static int read_geometry(struct ft_launch *launch, const struct ft_request *requ
       run->nk * (request->head_dim + request->head_dim_v) * ft_dtype_bytes(request->dtype);
   params->section_heads = (int32_t)ft_run_section(request, arch, kv_bytes, params->group, pairs);
   launch->grid = (unsigned)(config->family == FT_FAMILY_WGMMA
-                                ? resident_blocks(blocks, q_tiles, pairs, config, arch)
+                                ? resident_blocks(q_tiles, pairs, request, config, arch)
                                 : blocks);
   return FT_OK;
 }

@@ -148,12 +148,22 @@ int fatune_plan_workspace_for(const fatune_plan *plan, const fatune_arguments *a
                              arguments, bytes);
 }
 
+/* An emulated GPU has few multiprocessors here, so that blocks that stay on theirs take several
+ * tiles each, as they do where there is more work than a CPU can emulate. */
+static struct ft_arch launched_on(const fatune_session *session) {
+  enum { EMULATED_MULTIPROCESSORS = 4 };
+  struct ft_arch arch = session->device.arch;
+  if (session->driver.emulated && arch.sm_count > EMULATED_MULTIPROCESSORS)
+    arch.sm_count = EMULATED_MULTIPROCESSORS;
+  return arch;
+}
+
 int fatune_plan_run(fatune_plan *plan, const fatune_arguments *arguments, void *stream) {
   if (!plan) return ft_fail(FT_E_ARGUMENT, "plan is NULL");
   const fatune_session *const session = plan->session;
+  const struct ft_arch arch = launched_on(session);
   struct ft_launch launch;
-  FT_TRY(ft_launch_prepare(&launch, &plan->request, &plan->source.config, &session->device.arch,
-                           arguments));
+  FT_TRY(ft_launch_prepare(&launch, &plan->request, &plan->source.config, &arch, arguments));
   FT_TRY(ft_launch_map_tensors(&launch, &plan->source.config, &session->driver));
   return ft_launch_enqueue(&launch, &session->driver, &plan->module, &plan->source.budget, stream);
 }

@@ -47,10 +47,10 @@ int ft_launch_map_tensors(struct ft_launch *launch, const struct ft_config *conf
   if (launch->family != FT_FAMILY_WGMMA) return FT_OK;
   struct ft_tiled_forward_params *const tiled = &launch->tiled;
   const struct ft_forward_params *const p = &tiled->rest;
-  const int heads_kv = p->heads_q / p->group;
+  const int heads_kv = p->heads_q / p->group, key_rows = config->block_n / (1 + config->multicast);
   const struct extent q = {launch->head_dim, p->nq, p->heads_q, p->batch, config->block_m};
-  const struct extent k = {launch->head_dim, p->nk, heads_kv, p->batch, config->block_n};
-  const struct extent v = {launch->head_dim_v, p->nk, heads_kv, p->batch, config->block_n};
+  const struct extent k = {launch->head_dim, p->nk, heads_kv, p->batch, key_rows};
+  const struct extent v = {launch->head_dim_v, p->nk, heads_kv, p->batch, key_rows};
   const struct extent o = {launch->head_dim_v, p->nq, p->heads_q, p->batch, WARPGROUP_ROWS};
   FT_TRY(encode(&tiled->q, "q", p->q, &p->q_stride, &q, launch->dtype, driver));
   FT_TRY(encode(&tiled->k, "k", p->k, &p->k_stride, &k, launch->dtype, driver));

@@ -18,17 +18,19 @@
   "mma block_m=64 block_n=32 warps=4 stages=1 q_in_regs=0 overlap=0 draw_early=0 ctas_per_sm=1"
 
 /* The body begins in line HEAD_LINES + 1. */
-enum { HEAD_LINES = 9 };
-static const char head[] = "//@ part('parts/ptx_wgmma.cu.in')\n"
-                           "struct Words { TensorMap maps[4]; unsigned *in, *out; };\n"
-                           "extern \"C\" __global__ void __launch_bounds__(1024, 1)\n"
-                           "fatune_kernel(const __grid_constant__ Words words) {\n"
-                           "extern __shared__ __align__(128) unsigned char shared[];\n"
-                           "const unsigned smem = shared_address(shared);\n"
-                           "unsigned *const in = words.in, *const out = words.out;\n"
-                           "const TensorMap (&maps)[4] = words.maps;\n"
-                           "const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32;"
-                           "\n";
+enum { HEAD_LINES = 10 };
+static const char head[] =
+    "//@ part('parts/ptx_wgmma.cu.in')\n"
+    "//@ part('parts/ptx_cluster.cu.in')\n"
+    "struct Words { TensorMap maps[4]; unsigned *in, *out; };\n"
+    "extern \"C\" __global__ void %s __launch_bounds__(1024, 1)\n"
+    "fatune_kernel(const __grid_constant__ Words words) {\n"
+    "extern __shared__ __align__(128) unsigned char shared[];\n"
+    "const unsigned smem = shared_address(shared);\n"
+    "unsigned *const in = words.in, *const out = words.out;\n"
+    "const TensorMap (&maps)[4] = words.maps;\n"
+    "const int thread = threadIdx.x, lane = thread %% 32, warp = thread / 32;"
+    "\n";
 
 /* ---- numbers ---- */
 
@@ -79,10 +81,16 @@ static void write_part(const struct planted *planted) {
 }
 
 void hopper_open(struct hopper_kernel *kernel, enum ft_dtype dtype, const char *body) {
+  hopper_open_clusters(kernel, dtype, "", body);
+}
+
+void hopper_open_clusters(struct hopper_kernel *kernel, enum ft_dtype dtype, const char *clusters,
+                          const char *body) {
   struct ft_text text = FT_TEXT_INIT;
   struct ft_source source;
   bool compiled;
-  ft_text_add(&text, "%s%s\n}\n", head, body);
+  ft_text_add(&text, head, clusters);
+  ft_text_add(&text, "%s\n}\n", body);
   assert_ok(ft_text_status(&text));
   const struct planted planted = emulator_plant_file(MAIN, text.data);
   write_part(&planted);
@@ -102,6 +110,24 @@ void hopper_close(struct hopper_kernel *kernel) {
   ft_kernel_free(&kernel->kernel);
   ft_session_leave(kernel->session);
   fatune_session_close(kernel->session);
+}
+
+char *hopper_edited(const char *body, const char *piece, const char *other) {
+  struct ft_text text = FT_TEXT_INIT;
+  const char *const at = strstr(body, piece);
+  ck_assert_msg(at && !strstr(at + 1, piece), "\"%s\" is not there once", piece);
+  ft_text_append(&text, body, (size_t)(at - body));
+  ft_text_add(&text, "%s%s", other, at + strlen(piece));
+  ck_assert_int_eq(ft_text_status(&text), FT_OK);
+  return text.data;
+}
+
+int hopper_line_of(const char *body, const char *piece) {
+  const char *const found = strstr(body, piece);
+  ck_assert_msg(found != NULL, "no %s", piece);
+  int line = 1;
+  for (const char *at = body; at < found; at++) line += *at == '\n';
+  return line;
 }
 
 const char *hopper_line(int line, char text[64]) {

@@ -36,6 +36,9 @@ struct hopper_kernel {
 /* body: statements that see `in`, `out` (unsigned *), `maps` (TensorMap [4]), `smem` (shared
  * address, a multiple of 1024), `thread`, `warp`, `lane`, and the wrappers of ptx_wgmma. */
 void hopper_open(struct hopper_kernel *kernel, enum ft_dtype dtype, const char *body);
+/* clusters: "__cluster_dims__(2, 1, 1)"; the body sees the wrappers of ptx_cluster, too. */
+void hopper_open_clusters(struct hopper_kernel *kernel, enum ft_dtype dtype, const char *clusters,
+                          const char *body);
 void hopper_close(struct hopper_kernel *kernel);
 
 /* Blocks of so many threads. The status of the launch; `out` holds noise before. Counts are of
@@ -49,6 +52,10 @@ void hopper_run(enum ft_dtype dtype, const char *body, unsigned threads,
                 struct hopper_tensor *tensors, int tensor_count, const void *in, size_t in_count,
                 void *out, size_t out_count);
 
+/* The body with one piece, which is there once, in another form; to be freed. */
+char *hopper_edited(const char *body, const char *piece, const char *other);
+/* The line (1 ..) of the body that holds the piece, the first one. */
+int hopper_line_of(const char *body, const char *piece);
 /* The line of the file that a body's line (1 ..) is in, as messages have it: "(file:12)". */
 const char *hopper_line(int line, char text[64]);
 

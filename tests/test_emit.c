@@ -92,7 +92,7 @@ START_TEST(wgmma_has_a_target_of_its_own) {
                   "$(sm) $(target)\n$(again)\n");
   put(&folder, "catalogue.lua",
       "return {{pass = 'forward', family = 'wgmma', template = 'main.cu.in'}}");
-  const char *const text = "wgmma block_m=128 block_n=64 stages=2 q_stages=2 overlap_tiles=0 "
+  const char *const text = "wgmma block_m=128 block_n=64 stages=2 q_stages=2 overlap_tiles=1 "
                            "alternate=0 rescale_late=0 ctas_per_sm=1";
   struct ft_lua *const lua = opened(folder.path);
   const struct ft_request request = parsed("bf16 d128 hq8 nq4096");

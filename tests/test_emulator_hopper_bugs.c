@@ -431,37 +431,18 @@ static const struct bug bugs[] = {
      .words = {"comes to barrier 1 once more before the others", NULL}},
 };
 
-static char *edited(const struct bug *bug) {
-  struct ft_text text = FT_TEXT_INIT;
-  const char *const at = strstr(pipeline, bug->piece);
-  ck_assert_msg(at && !strstr(at + 1, bug->piece), "%s: \"%s\" is not there once", bug->name,
-                bug->piece);
-  ft_text_append(&text, pipeline, (size_t)(at - pipeline));
-  ft_text_add(&text, "%s%s", bug->other, at + strlen(bug->piece));
-  ck_assert_int_eq(ft_text_status(&text), FT_OK);
-  return text.data;
-}
-
-static int line_of(const char *body, const char *piece) {
-  const char *const found = strstr(body, piece);
-  ck_assert_msg(found != NULL, "no %s", piece);
-  int line = 1;
-  for (const char *at = body; at < found; at++) line += *at == '\n';
-  return line;
-}
-
 START_TEST(a_bug_is_caught_with_its_place) {
   const struct bug *const bug = &bugs[_i];
   struct tensors tensors = make_tensors();
   struct hopper_kernel kernel;
   uint32_t in[1] = {0}, out[1];
-  char place[64], *const body = edited(bug);
+  char place[64], *const body = hopper_edited(pipeline, bug->piece, bug->other);
   if (bug->plain) setenv("FATUNE_EMULATOR_HOOKS", "1", 1);
   tensors.all[1].rows_beyond = bug->rows_beyond;
   hopper_open(&kernel, FT_BF16, body);
   const int status = hopper_launch(&kernel, 1, THREADS, tensors.all, 3, in, 1, out, 1);
   ck_assert_msg(status == FT_E_DEVICE, "%s: status %d", bug->name, status);
-  hopper_line(line_of(body, bug->at), place);
+  hopper_line(hopper_line_of(body, bug->at), place);
   ck_assert_msg(strstr(ft_detail(), place) != NULL, "%s: no %s in: %s", bug->name, place,
                 ft_detail());
   for (int n = 0; n < 2 && bug->words[n]; n++)

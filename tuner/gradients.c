@@ -139,15 +139,17 @@ static struct pair pair_of(const struct ft_host_problem *problem,
   ft_dot(query->second, key->second, r->head_dim_v, &dp, &plain_dp);
   const double p = exp(score * problem->scale - terms->lse);
   const float plain_p = expf(plain_score * (float)problem->scale - (float)terms->lse);
-  const float plain_ds = plain_p * (plain_dp * (float)rescale - terms->plain_dot);
-  const double size = p * (terms->dout_norm * key->second_norm * rescale + terms->dot_size);
+  const float rounded_p = ft_round_to_dtype(r->dtype, plain_p);
+  const float plain_ds = rounded_p * (plain_dp * (float)rescale - terms->plain_dot);
   const double normal = r->dtype == FT_FP16 ? 0x1p-14 : 0x1p-126;
+  const double size =
+      fmax(p, normal) * (terms->dout_norm * key->second_norm * rescale + terms->dot_size);
   return (struct pair){.ds = p * (dp * rescale - terms->dot),
                        .ds_size = fmax(size, normal),
                        .p = kept ? p : 0,
                        .p_size = kept ? fmax(p, normal) : 0,
                        .plain_ds = ft_round_to_dtype(r->dtype, plain_ds),
-                       .plain_p = kept ? ft_round_to_dtype(r->dtype, plain_p) : 0};
+                       .plain_p = kept ? rounded_p : 0};
 }
 
 /* ---- sums ---- */

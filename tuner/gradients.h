@@ -5,14 +5,14 @@
  *   dV = (Z o P)^T dO    dS = P o (Z o (dO V^T) - D)    dQ = scale dS K    dK = scale dS^T Q
  *
  * All of it is a function of what the kernel is given, O and LSE as they were rounded included:
- * what those have lost is no error of the backward. The plain computation has S, P, dO V^T, D and
- * the sums in fp32 and rounds P and dS to the dtype before they are multiplied, the gradients at
- * the end; 1 / (1 - p) comes last in dV, as in O.
+ * what those have lost is no error of the backward. The plain computation has S, dO V^T, D and the
+ * sums in fp32; P is kept in the dtype, as PyTorch keeps it for its backward, dS is rounded before
+ * it is multiplied, the gradients at the end; 1 / (1 - p) comes last in dV, as in O.
  *
  * dS is a difference of what may be nearly equal (a query that sees one key has dS = 0), so an
  * error is not measured by the gradient but by its yardstick: the root of the squares that the sum
  * would have if nothing cancelled, with |dO| |V| + |dO| |O| + |dLSE| in place of the difference;
- * what is smaller than a normal number of the dtype counts as one. */
+ * what is smaller than a normal number of the dtype, of P and dS, counts as one. */
 #ifndef TUNER_GRADIENTS_H
 #define TUNER_GRADIENTS_H
 

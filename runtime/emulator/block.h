@@ -1,5 +1,5 @@
-/* block.h: the inside of the emulated machine: one block of threads at a time, each thread a fiber.
- * in -> out: what launch.c, waits.c and what carries operations out share. */
+/* block.h: the inside of the emulated machine: one cluster of blocks at a time, each thread a
+ * fiber. in -> out: what launch.c, waits.c and what carries operations out share. */
 #ifndef RUNTIME_EMULATOR_BLOCK_H
 #define RUNTIME_EMULATOR_BLOCK_H
 
@@ -12,7 +12,7 @@
 
 enum { FT_BARRIERS = 16, FT_THREADS_MOST = 1024 }; /* of a block, as on every GPU so far */
 enum { FT_MBARRIERS = 64, FT_MBARRIER_BYTES = 8 };
-enum { FT_THREAD_WORDS = 256 }; /* room for where a thread is */
+enum { FT_THREAD_WORDS = 256, FT_BLOCK_WORDS = 48 }; /* room for where a thread, a block is */
 
 /* A cp.async under way: its bytes move when a wait orders it. */
 struct ft_copy {
@@ -28,12 +28,15 @@ enum ft_waiting {
   FT_AT_WARPGROUP_OP,
   FT_AT_BARRIER,
   FT_AT_MBARRIER,
+  FT_AT_CLUSTER,
   FT_ENDED
 };
 
 struct ft_thread {
   struct ft_fiber fiber;
+  struct ft_block *block;
   int number; /* in its block */
+  int agent;  /* in clocks */
   enum ft_waiting waiting;
   int what; /* the op, the barrier or the index of the mbarrier waited at */
   int line;
@@ -77,18 +80,28 @@ struct ft_mbarrier {
   unsigned phase;      /* the one under way */
   uint32_t init_stamp; /* who made it, in which line */
   int init_line;
-  bool announced;                /* a fence has told TMA of it */
+  uint32_t announced;            /* stamp of the first fence that has told TMA of it; 0: none */
   uint32_t *gathered, *released; /* clocks: of this phase's arrivals, of the phases before; owned */
 };
 
-/* A TMA load under way. */
+/* A TMA load under way to the block that has the mbarrier. */
 struct ft_load {
   struct ft_box box;
-  int mbarrier, thread, line;
+  struct ft_thread *thread; /* whose it is; of any block of the cluster */
+  int mbarrier, line;
+};
+
+/* The last arrival of a thread of another block. */
+struct ft_arrival {
+  uint32_t stamp; /* 0: none */
+  int line;
 };
 
 struct ft_block {
   const struct ft_emulated_launch *launch;
+  struct ft_cluster *cluster;
+  int rank;                  /* in the cluster */
+  bool ended;                /* all of its threads have */
   struct fe_machine machine; /* what the kernel sees */
   struct ft_thread *threads;
   struct ft_warp *warps;
@@ -102,13 +115,22 @@ struct ft_block {
   struct ft_load *loads; /* owned */
   int load_count, load_room;
   struct ft_shared_memory shared;
+  struct ft_arrival *arrivals; /* [threads of the clocks]; owned */
+};
+
+struct ft_cluster {
+  struct ft_block blocks[FT_CLUSTER_MOST];
+  int count;
+  struct ft_clocks clocks;
+  int arrived, ended; /* threads at the barrier of the cluster; those that will not come */
+  uint32_t *gathered; /* clock of those who have arrived; owned */
 
   bool faulted;
   char *message;
   size_t message_size;
 };
 
-/* The block of the launch under way; a kernel's calls come without an argument. */
+/* The block that runs; a kernel's calls come without an argument. */
 extern struct ft_block *ft_block_now;
 
 static inline int ft_lane_of(const struct ft_thread *thread) {
@@ -124,6 +146,8 @@ _Noreturn void ft_fault_lane(const struct ft_thread *thread, int line, const cha
 /* The same from outside of all threads; returns. */
 void ft_fault_outside(const struct ft_thread *thread, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+/* "block 3"; "block 3 (rank 1 of its cluster)" where the cluster has several */
+const char *ft_block_text(const struct ft_block *block, char text[FT_BLOCK_WORDS]);
 /* "line 12 (parts/softmax.cu.in:3)" */
 const char *ft_line_text(int line, char text[96]);
 
@@ -146,7 +170,7 @@ void *ft_need(void *memory);
 void *ft_make_room(void *array, int *room, int count, size_t size);
 
 /* deadlock.c: nobody can run and not all have ended. */
-void ft_tell_deadlock(const struct ft_block *block);
+void ft_tell_deadlock(const struct ft_cluster *cluster);
 /* "is at ldmatrix in line 12 (parts/mma_tile.cu.in:3)", "has ended" */
 const char *ft_thread_text(const struct ft_thread *thread, char text[FT_THREAD_WORDS]);
 
@@ -155,12 +179,30 @@ void ft_named_barrier(struct ft_warp *warp, bool waits, int line);
 void ft_barriers_reset(struct ft_block *block);
 void ft_barriers_free(struct ft_block *block);
 
+/* cluster.c: what the blocks of a cluster have to do with each other. */
+void ft_cluster_reset(struct ft_cluster *cluster, unsigned first_block);
+/* The block runs from now on. */
+void ft_cluster_turn_to(struct ft_block *block);
+/* barrier.cluster of a warp that has come together. */
+void ft_cluster_barrier(struct ft_warp *warp, int line);
+void ft_cluster_thread_ends(const struct ft_thread *thread);
+/* The block of this rank of the running one's cluster, which must be there still. */
+struct ft_block *ft_cluster_block(unsigned rank, int line);
+/* The running thread arrives at an mbarrier of this block; to be called before it does. */
+void ft_cluster_note_arrival(struct ft_block *there, int line);
+/* As the block ends: an arrival of another block that may come later is a fault. */
+void ft_check_arrivals_done(struct ft_block *block);
+
 /* mbarriers.c, and the loads they wait for. */
 void ft_mbarrier_init(uint32_t address, int arrivals, int line);
 void ft_mbarrier_init_fence(int line);
 void ft_mbarrier_arrive(uint32_t address, uint32_t bytes, int line);
+void ft_mbarrier_arrive_at(uint32_t address, unsigned rank, int line);
+int ft_mbarrier_test(uint32_t address, unsigned parity, int line);
 void ft_mbarrier_wait(uint32_t address, unsigned parity, int line);
 void ft_tma_load(uint32_t to, const void *map, uint32_t mbarrier, const int at[4], int line);
+void ft_tma_load_multicast(uint32_t to, const void *map, uint32_t mbarrier, const int at[4],
+                           unsigned blocks, int line);
 void ft_async_proxy_fence(int line);
 void ft_mbarriers_reset(struct ft_block *block);
 void ft_mbarriers_free(struct ft_block *block);

@@ -1,13 +1,15 @@
 /* clocks.c: vector clocks.
  * in -> out: meetings, releases, acquisitions, fences -> clocks.
- * A thread's time grows when it meets others or tells them something; at the end of time (2^21
+ * A thread's time grows when it meets others or tells them something; at the end of time (2^19
  * meetings) it stands still, and races from there on may go unseen. */
 #include "runtime/emulator/clocks.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "generator/status.h"
+#include "runtime/emulator/device/machine.h"
 
 static void advance(struct ft_clocks *clocks, int thread) {
   uint32_t *const time = &ft_clock_of(clocks, thread)[thread];
@@ -15,11 +17,14 @@ static void advance(struct ft_clocks *clocks, int thread) {
   clocks->changes[thread / FT_WARPGROUP]++;
 }
 
-int ft_clocks_make(struct ft_clocks *clocks, int threads) {
-  *clocks = (struct ft_clocks){.threads = threads, .stride = threads + FT_AGENTS_BESIDE};
-  clocks->clocks =
-      calloc(((size_t)threads + 1) * 2 * (size_t)clocks->stride, sizeof *clocks->clocks);
-  return clocks->clocks ? FT_OK : ft_fail(FT_E_MEMORY, "no memory for %d clocks", threads);
+int ft_clocks_make(struct ft_clocks *clocks, int blocks, int threads) {
+  const int each = (threads + FT_WARPGROUP - 1) / FT_WARPGROUP * FT_WARPGROUP, all = blocks * each;
+  *clocks = (struct ft_clocks){.blocks = blocks,
+                               .block_agents = each,
+                               .threads = all,
+                               .stride = all + blocks * FT_AGENTS_BESIDE};
+  clocks->clocks = calloc(((size_t)all + 1) * 2 * (size_t)clocks->stride, sizeof *clocks->clocks);
+  return clocks->clocks ? FT_OK : ft_fail(FT_E_MEMORY, "no memory for %d clocks", all);
 }
 
 void ft_clocks_free(struct ft_clocks *clocks) {
@@ -31,17 +36,19 @@ static size_t clock_bytes(const struct ft_clocks *clocks) {
   return 2 * (size_t)clocks->stride * sizeof *clocks->clocks;
 }
 
-void ft_clocks_reset(struct ft_clocks *clocks) {
+void ft_clocks_reset(struct ft_clocks *clocks, unsigned first_block) {
   memset(clocks->clocks, 0, (size_t)clocks->threads * clock_bytes(clocks));
   clocks->agents = clocks->threads;
+  clocks->first_block = first_block;
   clocks->fenced = false;
   for (int t = 0; t < clocks->threads; t++) advance(clocks, t);
 }
 
-int ft_clocks_agent(struct ft_clocks *clocks, enum ft_agent_kind kind, int number) {
+int ft_clocks_agent(struct ft_clocks *clocks, int rank, enum ft_agent_kind kind, int number) {
   const int beside = clocks->agents - clocks->threads;
-  if (beside == FT_AGENTS_BESIDE) return -1;
+  if (beside == clocks->blocks * FT_AGENTS_BESIDE) return -1;
   clocks->beside[beside].kind = kind;
+  clocks->beside[beside].rank = rank;
   clocks->beside[beside].number = number;
   return clocks->agents++;
 }
@@ -103,26 +110,21 @@ static uint32_t *empty_scratch(struct ft_clocks *clocks) {
   return scratch;
 }
 
-void ft_clocks_order(struct ft_clocks *clocks, const int *threads, int count) {
-  uint32_t *const joint = empty_scratch(clocks);
-  for (int i = 0; i < count; i++) ft_clock_join(clocks, joint, ft_clock_of(clocks, threads[i]));
-  for (int i = 0; i < count; i++) {
-    copy_clock(clocks, ft_clock_of(clocks, threads[i]), joint);
-    advance(clocks, threads[i]);
-  }
+/* Nobody knows of a later time of a thread than that thread itself. */
+static void join_met(const struct ft_clocks *clocks, uint32_t *joint, int first, int count,
+                     int thread) {
+  const uint32_t *const clock = ft_clock_of(clocks, thread);
+  const int end = first + count;
+  joint[thread] = clock[thread];
+  join_half(joint, clock, first);
+  join_half(joint + end, clock + end, clocks->agents - end);
+  if (clocks->fenced) join_half(joint + clocks->stride, clock + clocks->stride, clocks->agents);
 }
 
-/* Nobody knows of a later time of a thread than that thread itself. */
-void ft_clocks_order_all(struct ft_clocks *clocks) {
-  const int threads = clocks->threads, beside = clocks->agents - threads;
+void ft_clocks_order(struct ft_clocks *clocks, int first, int count) {
   uint32_t *const joint = empty_scratch(clocks);
-  for (int t = 0; t < threads; t++) {
-    const uint32_t *const clock = ft_clock_of(clocks, t);
-    joint[t] = clock[t];
-    join_half(joint + threads, clock + threads, beside);
-    if (clocks->fenced) join_half(joint + clocks->stride, clock + clocks->stride, clocks->agents);
-  }
-  for (int t = 0; t < threads; t++) {
+  for (int t = first; t < first + count; t++) join_met(clocks, joint, first, count, t);
+  for (int t = first; t < first + count; t++) {
     copy_clock(clocks, ft_clock_of(clocks, t), joint);
     advance(clocks, t);
   }
@@ -139,4 +141,37 @@ void ft_clocks_common(const struct ft_clocks *clocks, int first, int count, uint
     meet_half(common, clock, clocks->agents);
     if (clocks->fenced) meet_half(common + clocks->stride, clock + clocks->stride, clocks->agents);
   }
+}
+
+/* ---- words ---- */
+
+const char *ft_agent_text(const struct ft_clocks *clocks, uint32_t stamp,
+                          char text[FT_AGENT_WORDS]) {
+  const int agent = ft_agent_of(stamp), beside = agent - clocks->threads;
+  const bool thread = beside < 0;
+  const int rank = thread ? agent / clocks->block_agents : clocks->beside[beside].rank;
+  const int number = thread ? agent % clocks->block_agents : clocks->beside[beside].number;
+  const unsigned place = clocks->first_block + (unsigned)rank;
+  char block[24] = "", of_block[24] = "";
+  if (clocks->blocks > 1) {
+    snprintf(block, sizeof block, "block %u, ", place);
+    snprintf(of_block, sizeof of_block, " of block %u", place);
+  }
+  if (thread) {
+    snprintf(text, FT_AGENT_WORDS, "%swarp %d, lane %d", block, number / FE_WARP, number % FE_WARP);
+    return text;
+  }
+  switch (clocks->beside[beside].kind) {
+  case FT_PRODUCTS:
+    snprintf(text, FT_AGENT_WORDS, "the wgmma of %swarpgroup %d", block, number);
+    break;
+  case FT_STORES:
+    snprintf(text, FT_AGENT_WORDS, "the TMA store of %swarp %d, lane %d", block, number / FE_WARP,
+             number % FE_WARP);
+    break;
+  case FT_LOADS:
+    snprintf(text, FT_AGENT_WORDS, "the TMA load to the mbarrier at offset %d%s", number, of_block);
+    break;
+  }
+  return text;
 }

@@ -42,7 +42,7 @@ static void finish(struct ft_thread *thread, const struct ft_copy *copy) {
   unsigned char *const to = ft_shared_at(shared, copy->to);
   if (copy->valid > 0) memcpy(to, copy->from, (size_t)copy->valid);
   memset(to + copy->valid, 0, (size_t)(copy->bytes - copy->valid));
-  ft_shared_landed(shared, copy->to, copy->bytes, ft_stamp_now(&shared->clocks, thread->number),
+  ft_shared_landed(shared, copy->to, copy->bytes, ft_stamp_now(shared->clocks, thread->agent),
                    copy->valid == copy->bytes ? (uintptr_t)copy->from : 0);
 }
 

@@ -207,6 +207,11 @@ cu_result ft_emulator_launch(cu_function function, unsigned grid_x, unsigned gri
   cu_result result = check_shape(&module->gpu, grid, block);
   if (!result) result = read_steps(&steps);
   if (result) return result;
+  if (grid_x % (unsigned)module->kernel->cluster != 0)
+    return ft_emulator_refuse(CU_INVALID_VALUE,
+                              "the grid is %u blocks; allowed for a kernel with clusters of %d "
+                              "(__cluster_dims__): multiples of %d",
+                              grid_x, module->kernel->cluster, module->kernel->cluster);
   if (smem > function->shared_granted || smem > FE_SHARED_MOST)
     return ft_emulator_refuse(CU_INVALID_VALUE, "%u bytes of shared memory; the function has %u",
                               smem, function->shared_granted);
@@ -221,7 +226,7 @@ cu_result ft_emulator_launch(cu_function function, unsigned grid_x, unsigned gri
                                             .tensors = expected,
                                             .tensor_count = tensor_count,
                                             .steps_most = steps};
-  char message[1024];
+  char message[2048];
   if (ft_emulated_launch_run(&launch, message, sizeof message) == 0) {
     if (!module->kernel->sees_plain) assume_written(launch.tensors, launch.tensor_count);
     return 0;

@@ -30,6 +30,15 @@ const char *ft_line_text(int line, char text[96]) {
   return text;
 }
 
+const char *ft_block_text(const struct ft_block *block, char text[FT_BLOCK_WORDS]) {
+  const unsigned number = block->machine.here.block.x;
+  if (block->cluster->count == 1)
+    snprintf(text, FT_BLOCK_WORDS, "block %u", number);
+  else
+    snprintf(text, FT_BLOCK_WORDS, "block %u (rank %d of its cluster)", number, block->rank);
+  return text;
+}
+
 /* ---- the chain of calls ---- */
 
 /* Offsets in the object, in hexadecimal, of this thread's return addresses that lie in the kernel.
@@ -89,18 +98,18 @@ static void add_callers(struct ft_text *message, const struct lines *chain, int 
 __attribute__((format(printf, 4, 0))) static void tell(const struct ft_thread *thread, int line,
                                                        const struct lines *chain,
                                                        const char *format, va_list arguments) {
-  struct ft_block *const block = ft_block_now;
-  char place[96], what[1024];
+  struct ft_cluster *const cluster = thread->block->cluster;
+  char place[96], where[FT_BLOCK_WORDS], what[2048];
   vsnprintf(what, sizeof what, format, arguments);
   struct ft_text message = FT_TEXT_INIT;
-  ft_text_add(&message, "%s, %s, block %u, warp %d, lane %d: %s", ft_block_now->launch->entry->name,
-              ft_line_text(line, place), block->machine.here.block.x, thread->number / FE_WARP,
-              ft_lane_of(thread), what);
+  ft_text_add(&message, "%s, %s, %s, warp %d, lane %d: %s", thread->block->launch->entry->name,
+              ft_line_text(line, place), ft_block_text(thread->block, where),
+              thread->number / FE_WARP, ft_lane_of(thread), what);
   if (chain) add_callers(&message, chain, line);
   if (ft_text_status(&message) == 0)
-    snprintf(block->message, block->message_size, "%s", message.data);
+    snprintf(cluster->message, cluster->message_size, "%s", message.data);
   ft_text_free(&message);
-  block->faulted = true;
+  cluster->faulted = true;
 }
 
 void ft_fault(int line, const char *format, ...) {

@@ -1,10 +1,12 @@
-/* launch.c: a grid of blocks, each a set of fibers that run until they have to wait.
+/* launch.c: a grid of clusters of blocks, each block a set of fibers that run until they have to
+ * wait.
  * in -> out: kernel, grid, argument -> every thread run to its end, or a fault.
  *
  * Threads change only where one waits for others, so nothing here needs a lock within a launch; a
  * launch holds one, since a kernel's machine and shared memory are one of a kind. A warp runs as
- * far as it can, lane after lane, before the next one does. When nobody can run and not all have
- * ended, somebody waits for one who will not come. */
+ * far as it can, lane after lane, before the next one does, and a block as far as it can before the
+ * next one of its cluster. When nobody can run and not all have ended, somebody waits for one who
+ * will not come. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,8 +38,11 @@ static const struct fe_machine functions = {.warp = ft_arrive_at_warp_op,
                                             .mbarrier_init = ft_mbarrier_init,
                                             .mbarrier_init_fence = ft_mbarrier_init_fence,
                                             .mbarrier_arrive = ft_mbarrier_arrive,
+                                            .mbarrier_test = ft_mbarrier_test,
                                             .mbarrier_wait = ft_mbarrier_wait,
+                                            .mbarrier_arrive_at = ft_mbarrier_arrive_at,
                                             .tma_load = ft_tma_load,
+                                            .tma_load_multicast = ft_tma_load_multicast,
                                             .tma_store = ft_tma_store,
                                             .tma_store_commit = ft_tma_store_commit,
                                             .tma_store_wait = ft_tma_store_wait,
@@ -54,6 +59,7 @@ static void run_thread(void *payload) {
   launch->entry->run(launch->argument);
   ft_stores_end(thread);
   thread->waiting = FT_ENDED;
+  ft_cluster_thread_ends(thread);
 }
 
 static void enter(struct ft_block *block, struct ft_thread *thread) {
@@ -66,9 +72,9 @@ static void enter(struct ft_block *block, struct ft_thread *thread) {
 
 /* As far as the warp gets without the others. */
 static void run_warp(struct ft_block *block, struct ft_warp *warp) {
-  while (warp->runnable && !block->faulted) {
+  while (warp->runnable && !block->cluster->faulted) {
     warp->runnable = false;
-    for (int lane = 0; lane < FE_WARP && !block->faulted; lane++)
+    for (int lane = 0; lane < FE_WARP && !block->cluster->faulted; lane++)
       if (warp->lanes[lane]->waiting == FT_RUNNING) enter(block, warp->lanes[lane]);
   }
 }
@@ -88,10 +94,12 @@ static bool any_runnable(const struct ft_block *block) {
 static void reset_block(struct ft_block *block, unsigned number) {
   block->machine.here.block.x = number;
   block->machine.steps_left = block->launch->steps_most;
+  block->ended = false;
   ft_shared_reset(&block->shared);
   ft_barriers_reset(block);
   ft_mbarriers_reset(block);
   ft_warpgroups_reset(block);
+  memset(block->arrivals, 0, (size_t)block->cluster->clocks.threads * sizeof *block->arrivals);
   for (int t = 0; t < block->thread_count; t++) {
     ft_wait_at(&block->threads[t], FT_RUNNING, 0, 0, NULL);
     ft_copies_forget(&block->threads[t]);
@@ -102,21 +110,51 @@ static void reset_block(struct ft_block *block, unsigned number) {
   }
 }
 
-static void run_block(struct ft_block *block, unsigned number) {
-  reset_block(block, number);
-  while (!block->faulted && any_runnable(block))
-    for (int w = 0; w < block->warp_count && !block->faulted; w++)
-      run_warp(block, &block->warps[w]);
-  if (!block->faulted && !all_ended(block)) ft_tell_deadlock(block);
-  if (!block->faulted) ft_check_loads_landed(block);
-  if (!block->faulted) ft_check_products_done(block);
+static void end_block(struct ft_block *block) {
+  const bool *const faulted = &block->cluster->faulted;
+  block->ended = true;
+  ft_check_loads_landed(block);
+  if (!*faulted) ft_check_products_done(block);
+  if (!*faulted) ft_check_arrivals_done(block);
+}
+
+/* As far as the block gets without the others. */
+static void run_block(struct ft_block *block) {
+  const bool *const faulted = &block->cluster->faulted;
+  ft_cluster_turn_to(block);
+  while (!*faulted && any_runnable(block))
+    for (int w = 0; w < block->warp_count && !*faulted; w++) run_warp(block, &block->warps[w]);
+  if (!*faulted && all_ended(block)) end_block(block);
+}
+
+/* Whether a block could. */
+static bool run_blocks(struct ft_cluster *cluster) {
+  bool any = false;
+  for (int rank = 0; rank < cluster->count && !cluster->faulted; rank++) {
+    if (!any_runnable(&cluster->blocks[rank])) continue;
+    run_block(&cluster->blocks[rank]);
+    any = true;
+  }
+  return any;
+}
+
+static void run_cluster(struct ft_cluster *cluster, unsigned first_block) {
+  ft_cluster_reset(cluster, first_block);
+  for (int rank = 0; rank < cluster->count; rank++)
+    reset_block(&cluster->blocks[rank], first_block + (unsigned)rank);
+  while (!cluster->faulted && run_blocks(cluster))
+    ;
+  for (int rank = 0; rank < cluster->count && !cluster->faulted; rank++)
+    if (!cluster->blocks[rank].ended) ft_tell_deadlock(cluster);
 }
 
 /* ---- making ---- */
 
 static int make_thread(struct ft_block *block, int number) {
   struct ft_thread *const thread = &block->threads[number];
+  thread->block = block;
   thread->number = number;
+  thread->agent = block->rank * block->cluster->clocks.block_agents + number;
   block->warps[number / FE_WARP].lanes[number % FE_WARP] = thread;
   thread->fragments.slots = calloc(FT_FRAGMENT_SLOTS, sizeof *thread->fragments.slots);
   if (!thread->fragments.slots) return ft_fail(FT_E_MEMORY, "no memory for a thread");
@@ -125,23 +163,42 @@ static int make_thread(struct ft_block *block, int number) {
 
 static int make_block(struct ft_block *block, const struct ft_emulated_launch *launch) {
   const int threads = (int)launch->threads;
-  if (threads < FE_WARP || threads > FT_THREADS_MOST || threads % FE_WARP != 0)
-    return ft_fail(FT_E_ARGUMENT, "a block of %u threads; allowed: %d to %d, whole warps",
-                   launch->threads, FE_WARP, FT_THREADS_MOST);
+  struct ft_clocks *const clocks = &block->cluster->clocks;
   block->launch = launch;
   block->machine = functions;
   block->machine.here.block_size = (struct fe_index){launch->threads, 1, 1};
   block->machine.here.grid = (struct fe_index){launch->grid, 1, 1};
+  block->machine.here.rank = (unsigned)block->rank;
   block->thread_count = threads;
   block->warp_count = threads / FE_WARP;
   block->threads = calloc((size_t)threads, sizeof *block->threads);
   block->warps = calloc((size_t)block->warp_count, sizeof *block->warps);
   block->warpgroup_count = threads / FT_WARPGROUP;
   block->warpgroups = calloc((size_t)block->warpgroup_count + 1, sizeof *block->warpgroups);
-  if (!block->threads || !block->warps || !block->warpgroups)
+  block->arrivals = calloc((size_t)clocks->threads, sizeof *block->arrivals);
+  if (!block->threads || !block->warps || !block->warpgroups || !block->arrivals)
     return ft_fail(FT_E_MEMORY, "no memory for a block");
   for (int t = 0; t < threads; t++) FT_TRY(make_thread(block, t));
-  return ft_shared_make(&block->shared, launch->kernel->shared, launch->shared_bytes, threads);
+  return ft_shared_make(&block->shared, launch->kernel->shared, launch->shared_bytes, threads,
+                        clocks, block->rank);
+}
+
+static int make_cluster(struct ft_cluster *cluster, const struct ft_emulated_launch *launch) {
+  const int threads = (int)launch->threads;
+  if (threads < FE_WARP || threads > FT_THREADS_MOST || threads % FE_WARP != 0)
+    return ft_fail(FT_E_ARGUMENT, "a block of %u threads; allowed: %d to %d, whole warps",
+                   launch->threads, FE_WARP, FT_THREADS_MOST);
+  cluster->count = launch->kernel->cluster;
+  FT_TRY(ft_clocks_make(&cluster->clocks, cluster->count, threads));
+  cluster->gathered = ft_clock_make(&cluster->clocks);
+  if (!cluster->gathered) return ft_fail(FT_E_MEMORY, "no memory for a cluster");
+  for (int rank = 0; rank < cluster->count; rank++) {
+    struct ft_block *const block = &cluster->blocks[rank];
+    block->cluster = cluster;
+    block->rank = rank;
+    FT_TRY(make_block(block, launch));
+  }
+  return FT_OK;
 }
 
 static void free_block(struct ft_block *block) {
@@ -160,21 +217,25 @@ static void free_block(struct ft_block *block) {
   free(block->warpgroups);
   free(block->threads);
   free(block->warps);
+  free(block->arrivals);
   ft_shared_free(&block->shared);
 }
 
 int ft_emulated_launch_run(const struct ft_emulated_launch *launch, char *message, size_t size) {
-  struct ft_block block = {.message = message, .message_size = size};
+  struct ft_cluster cluster = {.message = message, .message_size = size};
   pthread_mutex_lock(&one_launch);
-  ft_block_now = &block;
-  *launch->kernel->machine = &block.machine;
-  int status = make_block(&block, launch);
+  ft_block_now = &cluster.blocks[0];
+  *launch->kernel->machine = &ft_block_now->machine;
+  int status = make_cluster(&cluster, launch);
   if (status != FT_OK) snprintf(message, size, "%s", ft_detail());
-  for (unsigned number = 0; status == FT_OK && number < launch->grid; number++) {
-    run_block(&block, number);
-    if (block.faulted) status = -1;
+  for (unsigned number = 0; status == FT_OK && number < launch->grid;
+       number += (unsigned)cluster.count) {
+    run_cluster(&cluster, number);
+    if (cluster.faulted) status = -1;
   }
-  free_block(&block);
+  for (int rank = 0; rank < FT_CLUSTER_MOST; rank++) free_block(&cluster.blocks[rank]);
+  free(cluster.gathered);
+  ft_clocks_free(&cluster.clocks);
   *launch->kernel->machine =
       NULL; /* instrumented code may run once more as the object is unloaded */
   ft_block_now = NULL;

@@ -1,9 +1,11 @@
-/* mbarriers.c: mbarrier objects and the TMA loads they wait for.
+/* mbarriers.c: mbarrier objects and the TMA loads they wait for, of one block or by multicast.
  * in -> out: inits, arrivals, expected bytes, loads, waits -> phases; threads released, bytes in
  * shared memory.
  * A phase completes when its arrivals are in and its bytes are there (PTX manual, "Phase of the
  * mbarrier object"). Loads land as late as they may: when somebody waits for a phase that lacks
- * nothing else. What an arriving thread knew is known to all who have waited for the phase. */
+ * nothing else. What an arriving thread knew is known to all who have waited for the phase. Other
+ * blocks of the cluster may arrive and load, too: `there` is the block that has the mbarrier. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,10 +17,27 @@ static int offset_of(const struct ft_mbarrier *mbarrier) {
   return (int)(mbarrier->address - FE_SHARED_BASE);
 }
 
+/* "the mbarrier at offset 16"; "... of block 5" where those of block `here` speak of it. */
+enum { NAME = 64 };
+static const char *name_of(const struct ft_block *there, uint32_t address,
+                           const struct ft_block *here, char text[NAME]) {
+  const long long offset = (long long)address - FE_SHARED_BASE;
+  if (there == here)
+    snprintf(text, NAME, "the mbarrier at offset %lld", offset);
+  else
+    snprintf(text, NAME, "the mbarrier at offset %lld of block %u", offset,
+             there->machine.here.block.x);
+  return text;
+}
+
+static const uint32_t *clock_now(void) {
+  return ft_clock_of(ft_block_now->shared.clocks, ft_block_now->running->agent);
+}
+
 /* ---- making ---- */
 
 static struct ft_mbarrier *make(struct ft_block *block, uint32_t address, int line) {
-  const struct ft_clocks *const clocks = &block->shared.clocks;
+  const struct ft_clocks *const clocks = block->shared.clocks;
   if (block->mbarrier_count == FT_MBARRIERS)
     ft_fault(line, "makes one mbarrier more than the %d that are emulated", FT_MBARRIERS);
   struct ft_mbarrier *const mbarrier = &block->mbarriers[block->mbarrier_count++];
@@ -29,7 +48,8 @@ static struct ft_mbarrier *make(struct ft_block *block, uint32_t address, int li
   *mbarrier = (struct ft_mbarrier){.address = address, .gathered = gathered, .released = released};
   ft_clock_clear(clocks, gathered);
   ft_clock_clear(clocks, released);
-  mbarrier->agent = ft_clocks_agent(&block->shared.clocks, FT_LOADS, offset_of(mbarrier));
+  mbarrier->agent =
+      ft_clocks_agent(block->shared.clocks, block->rank, FT_LOADS, offset_of(mbarrier));
   if (mbarrier->agent < 0) ft_fault(line, "has more mbarriers and stores than are emulated");
   return mbarrier;
 }
@@ -50,10 +70,10 @@ void ft_mbarrier_init(uint32_t address, int arrivals, int line) {
 
 /* What this thread is behind of, TMA knows from now on. */
 static void announce(struct ft_block *block) {
-  const uint32_t *const clock = ft_clock_of(&block->shared.clocks, block->running->number);
   for (int n = 0; n < block->mbarrier_count; n++) {
     struct ft_mbarrier *const mbarrier = &block->mbarriers[n];
-    if (ft_is_before(mbarrier->init_stamp, clock)) mbarrier->announced = true;
+    if (!mbarrier->announced && ft_is_before(mbarrier->init_stamp, clock_now()))
+      mbarrier->announced = ft_stamp_now(block->shared.clocks, block->running->agent);
   }
 }
 
@@ -65,24 +85,22 @@ void ft_mbarrier_init_fence(int line) {
 void ft_async_proxy_fence(int line) {
   (void)line;
   announce(ft_block_now);
-  ft_clocks_fence(&ft_block_now->shared.clocks, ft_block_now->running->number);
+  ft_clocks_fence(ft_block_now->shared.clocks, ft_block_now->running->agent);
 }
 
-static struct ft_mbarrier *find(struct ft_block *block, uint32_t address, int line) {
-  const uint32_t *const clock = ft_clock_of(&block->shared.clocks, block->running->number);
-  for (int n = 0; n < block->mbarrier_count; n++) {
-    struct ft_mbarrier *const mbarrier = &block->mbarriers[n];
+static struct ft_mbarrier *find(struct ft_block *there, uint32_t address, int line) {
+  char name[NAME], who[FT_AGENT_WORDS];
+  for (int n = 0; n < there->mbarrier_count; n++) {
+    struct ft_mbarrier *const mbarrier = &there->mbarriers[n];
     if (mbarrier->address != address) continue;
-    if (!ft_is_before(mbarrier->init_stamp, clock))
-      ft_fault(line,
-               "uses the mbarrier at offset %d, which warp %d, lane %d makes in line %d, and "
-               "nothing orders the two (race)",
-               offset_of(mbarrier), ft_agent_of(mbarrier->init_stamp) / FE_WARP,
-               ft_agent_of(mbarrier->init_stamp) % FE_WARP, mbarrier->init_line);
+    if (!ft_is_before(mbarrier->init_stamp, clock_now()))
+      ft_fault(line, "uses %s, which %s makes in line %d, and nothing orders the two (race)",
+               name_of(there, address, ft_block_now, name),
+               ft_agent_text(there->shared.clocks, mbarrier->init_stamp, who), mbarrier->init_line);
     return mbarrier;
   }
-  ft_fault(line, "uses an mbarrier at offset %lld, where none was made",
-           (long long)address - FE_SHARED_BASE);
+  ft_fault(line, "uses an%s, where none was made",
+           name_of(there, address, ft_block_now, name) + strlen("the"));
 }
 
 /* ---- loads ---- */
@@ -117,26 +135,28 @@ static void land_all(struct ft_block *block, int number) {
 }
 
 /* Bytes nobody may touch until they have landed. */
-static void begin(struct ft_block *block, const struct ft_box *box,
+static void begin(struct ft_block *there, const struct ft_box *box,
                   const struct ft_mbarrier *mbarrier, int line) {
-  const int thread = block->running->number;
-  struct ft_accessor by = ft_shared_thread(&block->shared, thread, line);
+  const struct ft_block *const here = ft_block_now;
+  struct ft_accessor by = ft_shared_thread(&here->shared, here->running->number, line);
   by.stamp = ft_stamp(mbarrier->phase + 1, mbarrier->agent);
   by.async = true;
-  char what[256];
+  char what[256], block[48] = "";
+  if (there != here)
+    snprintf(block, sizeof block, "by multicast, in block %u, ", there->machine.here.block.x);
   for (int number = 0; number < box->rows; number++) {
     const struct ft_box_row row = ft_box_row(box, number);
     for (int byte = 0; byte < box->row_bytes; byte += FT_CHUNK)
-      if (ft_shared_write_by(&block->shared, &by, ft_box_chunk(box, &row, byte), FT_CHUNK,
+      if (ft_shared_write_by(&there->shared, &by, ft_box_chunk(box, &row, byte), FT_CHUNK,
                              FT_PENDING, what))
-        ft_fault(line, "%s", what);
+        ft_fault(line, "%s%s", block, what);
   }
 }
 
 /* ---- phases ---- */
 
 static void complete(struct ft_block *block, struct ft_mbarrier *mbarrier) {
-  struct ft_clocks *const clocks = &block->shared.clocks;
+  struct ft_clocks *const clocks = block->shared.clocks;
   const int number = (int)(mbarrier - block->mbarriers);
   if (mbarrier->queued > 0) land_all(block, number);
   mbarrier->phase++;
@@ -148,7 +168,7 @@ static void complete(struct ft_block *block, struct ft_mbarrier *mbarrier) {
   for (int t = 0; t < block->thread_count; t++) {
     struct ft_thread *const thread = &block->threads[t];
     if (thread->waiting != FT_AT_MBARRIER || thread->what != number) continue;
-    ft_clocks_acquire(clocks, t, mbarrier->released);
+    ft_clocks_acquire(clocks, thread->agent, mbarrier->released);
     ft_release(thread);
   }
 }
@@ -166,57 +186,110 @@ static bool lacks_nothing(const struct ft_mbarrier *mbarrier) {
 }
 
 /* After an arrival or a load. */
-static void settle(struct ft_block *block, struct ft_mbarrier *mbarrier, int line) {
+static void settle(struct ft_block *there, struct ft_mbarrier *mbarrier, int line) {
+  char name[NAME];
   if (mbarrier->missing == 0 && mbarrier->queued > mbarrier->expected)
-    ft_fault(line,
-             "loads %lld bytes more than the %lld that phase %u of the mbarrier at offset %d "
-             "expects",
+    ft_fault(line, "loads %lld bytes more than the %lld that phase %u of %s expects",
              (long long)(mbarrier->queued - mbarrier->expected), (long long)mbarrier->expected,
-             mbarrier->phase, offset_of(mbarrier));
+             mbarrier->phase, name_of(there, mbarrier->address, ft_block_now, name));
   if (!lacks_nothing(mbarrier)) return;
-  if (mbarrier->queued == 0 || somebody_waits(block, mbarrier)) complete(block, mbarrier);
+  if (mbarrier->queued == 0 || somebody_waits(there, mbarrier)) complete(there, mbarrier);
+}
+
+static void arrive(struct ft_block *there, uint32_t address, uint32_t bytes, int line) {
+  struct ft_mbarrier *const mbarrier = find(there, address, line);
+  char name[NAME];
+  if (mbarrier->missing == 0)
+    ft_fault(line,
+             "arrives once more than the %d arrivals of phase %u of %s, which still waits for "
+             "bytes",
+             mbarrier->count, mbarrier->phase, name_of(there, address, ft_block_now, name));
+  if (mbarrier->expected + bytes > BYTES_MOST)
+    ft_fault(line, "has %s expect %lld bytes; allowed: up to %d",
+             name_of(there, address, ft_block_now, name), (long long)mbarrier->expected + bytes,
+             BYTES_MOST);
+  ft_clocks_release(there->shared.clocks, ft_block_now->running->agent, mbarrier->gathered);
+  mbarrier->expected += bytes;
+  mbarrier->missing--;
+  settle(there, mbarrier, line);
 }
 
 void ft_mbarrier_arrive(uint32_t address, uint32_t bytes, int line) {
-  struct ft_block *const block = ft_block_now;
   ft_count_step(line);
-  struct ft_mbarrier *const mbarrier = find(block, address, line);
-  if (mbarrier->missing == 0)
+  arrive(ft_block_now, address, bytes, line);
+}
+
+void ft_mbarrier_arrive_at(uint32_t address, unsigned rank, int line) {
+  ft_count_step(line);
+  struct ft_block *const there = ft_cluster_block(rank, line);
+  ft_cluster_note_arrival(there, line);
+  arrive(there, address, 0, line);
+}
+
+static struct ft_box make_box(uint32_t to, const void *map, const int at[4], int line) {
+  const struct ft_emulated_launch *const launch = ft_block_now->launch;
+  struct ft_box box;
+  char what[512];
+  ft_count_step(line);
+  if (ft_box_make(&box, map, to, at, what) ||
+      !ft_box_check(&box, launch->tensors, launch->tensor_count, false, what, sizeof what))
+    ft_fault(line, "%s", what);
+  return box;
+}
+
+static bool is_announced(const struct ft_block *there, const struct ft_mbarrier *mbarrier) {
+  if (!mbarrier->announced) return false;
+  return there == ft_block_now || ft_is_before(mbarrier->announced, clock_now());
+}
+
+static void load(struct ft_block *there, const struct ft_box *box, uint32_t address, int line) {
+  struct ft_mbarrier *const mbarrier = find(there, address, line);
+  char name[NAME];
+  if (!is_announced(there, mbarrier))
     ft_fault(line,
-             "arrives once more than the %d arrivals of phase %u of the mbarrier at offset %d, "
-             "which still waits for bytes",
-             mbarrier->count, mbarrier->phase, offset_of(mbarrier));
-  if (mbarrier->expected + bytes > BYTES_MOST)
-    ft_fault(line, "has the mbarrier at offset %d expect %lld bytes; allowed: up to %d",
-             offset_of(mbarrier), (long long)mbarrier->expected + bytes, BYTES_MOST);
-  ft_clocks_release(&block->shared.clocks, block->running->number, mbarrier->gathered);
-  mbarrier->expected += bytes;
-  mbarrier->missing--;
-  settle(block, mbarrier, line);
+             "has TMA use %s, which no fence (fence.mbarrier_init, fence.proxy.async) has made "
+             "known to it",
+             name_of(there, address, ft_block_now, name));
+  begin(there, box, mbarrier, line);
+  there->loads =
+      ft_make_room(there->loads, &there->load_room, there->load_count, sizeof *there->loads);
+  there->loads[there->load_count++] =
+      (struct ft_load){.box = *box,
+                       .thread = ft_block_now->running,
+                       .mbarrier = (int)(mbarrier - there->mbarriers),
+                       .line = line};
+  mbarrier->queued += (int64_t)box->rows * box->row_bytes;
+  settle(there, mbarrier, line);
 }
 
 void ft_tma_load(uint32_t to, const void *map, uint32_t address, const int at[4], int line) {
-  struct ft_block *const block = ft_block_now;
-  struct ft_load load = {.thread = block->running->number, .line = line};
-  char what[512];
-  ft_count_step(line);
-  if (ft_box_make(&load.box, map, to, at, what)) ft_fault(line, "%s", what);
-  struct ft_mbarrier *const mbarrier = find(block, address, line);
-  if (!mbarrier->announced)
+  const struct ft_box box = make_box(to, map, at, line);
+  load(ft_block_now, &box, address, line);
+}
+
+void ft_tma_load_multicast(uint32_t to, const void *map, uint32_t address, const int at[4],
+                           unsigned blocks, int line) {
+  const int count = ft_block_now->cluster->count;
+  if (blocks == 0 || blocks >> count != 0)
     ft_fault(line,
-             "has TMA use the mbarrier at offset %d, which no fence (fence.mbarrier_init, "
-             "fence.proxy.async) has made known to it",
-             offset_of(mbarrier));
-  if (!ft_box_check(&load.box, block->launch->tensors, block->launch->tensor_count, false, what,
-                    sizeof what))
-    ft_fault(line, "%s", what);
-  begin(block, &load.box, mbarrier, line);
-  load.mbarrier = (int)(mbarrier - block->mbarriers);
-  block->loads =
-      ft_make_room(block->loads, &block->load_room, block->load_count, sizeof *block->loads);
-  block->loads[block->load_count++] = load;
-  mbarrier->queued += (int64_t)load.box.rows * load.box.row_bytes;
-  settle(block, mbarrier, line);
+             "multicasts to blocks 0x%x, a bit for each; allowed in its cluster of %d: 1 to 0x%x",
+             blocks, count, (1u << count) - 1);
+  const struct ft_box box = make_box(to, map, at, line);
+  for (unsigned rank = 0; blocks >> rank != 0; rank++)
+    if (blocks >> rank & 1) load(ft_cluster_block(rank, line), &box, address, line);
+}
+
+/* Whether the phase of this parity has completed: the one before the one under way has the other
+ * parity. If so, all that came before it is known to the thread. Loads that nobody waits for have
+ * not landed. */
+int ft_mbarrier_test(uint32_t address, unsigned parity, int line) {
+  struct ft_block *const block = ft_block_now;
+  ft_count_step(line);
+  const struct ft_mbarrier *const mbarrier = find(block, address, line);
+  if (parity > 1) ft_fault(line, "asks for parity %u of an mbarrier; allowed: 0, 1", parity);
+  if (mbarrier->phase % 2 == parity) return 0;
+  ft_clocks_acquire(block->shared.clocks, block->running->agent, mbarrier->released);
+  return 1;
 }
 
 /* The phase before the one under way has the other parity and has completed. */
@@ -228,7 +301,7 @@ void ft_mbarrier_wait(uint32_t address, unsigned parity, int line) {
   if (parity > 1) ft_fault(line, "waits for parity %u of an mbarrier; allowed: 0, 1", parity);
   if (mbarrier->phase % 2 == parity && lacks_nothing(mbarrier)) complete(block, mbarrier);
   if (mbarrier->phase % 2 != parity) {
-    ft_clocks_acquire(&block->shared.clocks, thread->number, mbarrier->released);
+    ft_clocks_acquire(block->shared.clocks, thread->agent, mbarrier->released);
     return;
   }
   ft_wait_at(thread, FT_AT_MBARRIER, (int)(mbarrier - block->mbarriers), line, NULL);
@@ -253,11 +326,14 @@ void ft_mbarriers_free(struct ft_block *block) {
 void ft_check_loads_landed(struct ft_block *block) {
   if (block->load_count == 0) return;
   const struct ft_load *const load = &block->loads[0];
-  struct ft_thread *const thread = &block->threads[load->thread];
-  thread->line = load->line;
-  ft_fault_outside(thread,
-                   "begins a TMA load that is still under way as the block ends: nobody waits for "
-                   "phase %u of the mbarrier at offset %d",
-                   block->mbarriers[load->mbarrier].phase,
-                   offset_of(&block->mbarriers[load->mbarrier]));
+  const struct ft_mbarrier *const mbarrier = &block->mbarriers[load->mbarrier];
+  char name[NAME], ends[24] = "the block";
+  if (load->thread->block != block)
+    snprintf(ends, sizeof ends, "block %u", block->machine.here.block.x);
+  load->thread->line = load->line;
+  ft_fault_outside(load->thread,
+                   "begins a TMA load that is still under way as %s ends: nobody waits for phase "
+                   "%u of %s",
+                   ends, mbarrier->phase,
+                   name_of(block, mbarrier->address, load->thread->block, name));
 }

@@ -31,12 +31,12 @@ static void open_barrier(struct ft_block *block, struct ft_barrier *barrier, int
   for (int t = 0; t < block->thread_count; t++) {
     struct ft_thread *const thread = &block->threads[t];
     if (thread->waiting != FT_AT_BARRIER || thread->what != id) continue;
-    ft_clocks_acquire(&block->shared.clocks, t, barrier->gathered);
+    ft_clocks_acquire(block->shared.clocks, thread->agent, barrier->gathered);
     ft_release(thread);
   }
   barrier->arrived = 0;
   barrier->warps = 0;
-  ft_clock_clear(&block->shared.clocks, barrier->gathered);
+  ft_clock_clear(block->shared.clocks, barrier->gathered);
 }
 
 void ft_named_barrier(struct ft_warp *warp, bool waits, int line) {
@@ -46,10 +46,10 @@ void ft_named_barrier(struct ft_warp *warp, bool waits, int line) {
     ft_fault(line, "names barrier %d; allowed: 1 to %d", record.id, FT_BARRIERS - 1);
   struct ft_barrier *const barrier = &block->barriers[record.id];
   check(warp, barrier, &record, line);
-  if (!barrier->gathered) barrier->gathered = ft_need(ft_clock_make(&block->shared.clocks));
+  if (!barrier->gathered) barrier->gathered = ft_need(ft_clock_make(block->shared.clocks));
   for (int lane = 0; lane < FE_WARP; lane++) {
     struct ft_thread *const thread = warp->lanes[lane];
-    ft_clocks_release(&block->shared.clocks, thread->number, barrier->gathered);
+    ft_clocks_release(block->shared.clocks, thread->agent, barrier->gathered);
     if (waits) ft_wait_at(thread, FT_AT_BARRIER, record.id, line, NULL);
   }
   barrier->expected = record.threads;
@@ -63,7 +63,7 @@ void ft_barriers_reset(struct ft_block *block) {
     struct ft_barrier *const barrier = &block->barriers[id];
     barrier->arrived = 0;
     barrier->warps = 0;
-    if (barrier->gathered) ft_clock_clear(&block->shared.clocks, barrier->gathered);
+    if (barrier->gathered) ft_clock_clear(block->shared.clocks, barrier->gathered);
   }
 }
 

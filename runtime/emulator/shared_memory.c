@@ -12,26 +12,29 @@
 enum { NOISE = 0xCB };
 
 int ft_shared_make(struct ft_shared_memory *shared, unsigned char *bytes, uint32_t size,
-                   int threads) {
+                   int threads, struct ft_clocks *clocks, int rank) {
   const size_t granules = size / FT_GRANULE + 1;
-  *shared = (struct ft_shared_memory){.bytes = bytes, .size = size, .threads = threads};
+  *shared = (struct ft_shared_memory){
+      .bytes = bytes, .size = size, .first_agent = rank * clocks->block_agents, .clocks = clocks};
   shared->warps = (threads + FE_WARP - 1) / FE_WARP;
   shared->slots = shared->warps + threads / FT_WARPGROUP + 1;
   shared->granules = calloc(granules, sizeof *shared->granules);
   shared->readers = calloc(granules * (size_t)shared->slots, sizeof *shared->readers);
   shared->origins = calloc(granules, sizeof *shared->origins);
+  if (clocks->blocks > 1) shared->kept = malloc((size_t)size + 1);
+  if (rank > 0) shared->bytes = shared->kept;
   if (shared->granules && shared->readers && shared->origins &&
-      ft_clocks_make(&shared->clocks, threads) == FT_OK)
+      (clocks->blocks == 1 || shared->kept))
     return FT_OK;
   ft_shared_free(shared);
   return ft_fail(FT_E_MEMORY, "no memory to watch %u bytes of shared memory", size);
 }
 
 void ft_shared_free(struct ft_shared_memory *shared) {
-  ft_clocks_free(&shared->clocks);
   free(shared->granules);
   free(shared->readers);
   free(shared->origins);
+  free(shared->kept);
   *shared = (struct ft_shared_memory){0};
 }
 
@@ -40,7 +43,12 @@ void ft_shared_reset(struct ft_shared_memory *shared) {
   memset(shared->bytes, NOISE, shared->size);
   memset(shared->granules, 0, granules * sizeof *shared->granules);
   memset(shared->origins, 0, granules * sizeof *shared->origins);
-  ft_clocks_reset(&shared->clocks);
+}
+
+void ft_shared_move(struct ft_shared_memory *in, struct ft_shared_memory *out) {
+  unsigned char *const array = out->bytes;
+  out->bytes = memcpy(out->kept, array, out->size);
+  in->bytes = memcpy(array, in->kept, in->size);
 }
 
 unsigned char *ft_shared_at(const struct ft_shared_memory *shared, uint32_t address) {
@@ -54,8 +62,9 @@ uint64_t ft_shared_origin(const struct ft_shared_memory *shared, uint32_t addres
 }
 
 struct ft_accessor ft_shared_thread(const struct ft_shared_memory *shared, int thread, int line) {
-  return (struct ft_accessor){.clock = ft_clock_of(&shared->clocks, thread),
-                              .stamp = ft_stamp_now(&shared->clocks, thread),
+  const int agent = shared->first_agent + thread;
+  return (struct ft_accessor){.clock = ft_clock_of(shared->clocks, agent),
+                              .stamp = ft_stamp_now(shared->clocks, agent),
                               .slot = thread / FE_WARP,
                               .line = line};
 }
@@ -77,31 +86,12 @@ static const char *misplaced(const struct ft_shared_memory *shared, uint32_t add
   return what;
 }
 
-/* "warp 1, lane 3", "the wgmma of warpgroup 2" */
-static const char *who(const struct ft_shared_memory *shared, uint32_t stamp, char text[64]) {
-  const struct ft_clocks *const clocks = &shared->clocks;
-  const int agent = ft_agent_of(stamp);
-  if (agent < clocks->threads) {
-    snprintf(text, 64, "warp %d, lane %d", agent / FE_WARP, agent % FE_WARP);
-    return text;
-  }
-  const int number = clocks->beside[agent - clocks->threads].number;
-  switch (clocks->beside[agent - clocks->threads].kind) {
-  case FT_PRODUCTS: snprintf(text, 64, "the wgmma of warpgroup %d", number); break;
-  case FT_STORES:
-    snprintf(text, 64, "the TMA store of warp %d, lane %d", number / FE_WARP, number % FE_WARP);
-    break;
-  case FT_LOADS: snprintf(text, 64, "the TMA load to the mbarrier at offset %d", number); break;
-  }
-  return text;
-}
-
 static const char *conflict(const struct ft_shared_memory *shared, size_t granule, const char *verb,
                             uint32_t stamp, const char *other, int line, char what[256]) {
-  char text[64];
-  const bool thread = ft_agent_of(stamp) < shared->clocks.threads;
+  char text[FT_AGENT_WORDS];
+  const bool thread = ft_agent_of(stamp) < shared->clocks->threads;
   snprintf(what, 256, "%s shared memory at offset %zu, which %s %s in line %d, and %s (race)", verb,
-           granule * FT_GRANULE, who(shared, stamp, text), other, line,
+           granule * FT_GRANULE, ft_agent_text(shared->clocks, stamp, text), other, line,
            thread ? "nothing orders the two" : "no wait for that orders the two");
   return what;
 }
@@ -111,8 +101,8 @@ static const char *taken(const struct ft_shared_memory *shared, size_t granule, 
                          char what[256]) {
   const struct ft_granule *const g = &shared->granules[granule];
   const size_t offset = granule * FT_GRANULE;
-  const bool copy = ft_agent_of(g->writer) < shared->clocks.threads;
-  char text[64];
+  const bool copy = ft_agent_of(g->writer) < shared->clocks->threads;
+  char text[FT_AGENT_WORDS];
   if (g->use == FT_MBARRIER)
     snprintf(what, 256, "%s shared memory at offset %zu, where the mbarrier of line %d is", verb,
              offset, g->written_line);
@@ -121,19 +111,20 @@ static const char *taken(const struct ft_shared_memory *shared, size_t granule, 
              "%s shared memory at offset %zu, to which the %s of line %d (%s) is still under way: "
              "no wait orders it",
              verb, offset, copy ? "asynchronous copy" : "TMA load", g->written_line,
-             copy ? who(shared, g->writer, text)
-                  : who(shared, g->writer, text) + strlen("the TMA load "));
+             copy ? ft_agent_text(shared->clocks, g->writer, text)
+                  : ft_agent_text(shared->clocks, g->writer, text) + strlen("the TMA load "));
   return what;
 }
 
 static const char *unfenced(const struct ft_shared_memory *shared, size_t granule, const char *verb,
                             char what[256]) {
   const struct ft_granule *const g = &shared->granules[granule];
-  char text[64];
+  char text[FT_AGENT_WORDS];
   snprintf(what, 256,
            "%s, by the asynchronous proxy, shared memory at offset %zu, which %s writes by an "
            "ordinary store in line %d: no fence.proxy.async is between the two",
-           verb, granule * FT_GRANULE, who(shared, g->writer, text), g->written_line);
+           verb, granule * FT_GRANULE, ft_agent_text(shared->clocks, g->writer, text),
+           g->written_line);
   return what;
 }
 
@@ -155,7 +146,7 @@ const char *ft_shared_read_by(struct ft_shared_memory *shared, const struct ft_a
     }
     if (!ft_is_before(g->writer, by->clock))
       return conflict(shared, n, "reads", g->writer, "writes", g->written_line, what);
-    if (by->async && !ft_is_fenced(&shared->clocks, g->writer, by->clock))
+    if (by->async && !ft_is_fenced(shared->clocks, g->writer, by->clock))
       return unfenced(shared, n, "reads", what);
     g->read_line = (uint16_t)by->line;
     g->readers |= UINT64_C(1) << by->slot;
@@ -189,7 +180,7 @@ const char *ft_shared_write_by(struct ft_shared_memory *shared, const struct ft_
     if (g->writer && !ft_is_before(g->writer, by->clock))
       return conflict(shared, n, "writes", g->writer, "writes", g->written_line, what);
     if (g->readers && read_meanwhile(shared, n, by->clock, what)) return what;
-    if (by->async && g->writer && !ft_is_fenced(&shared->clocks, g->writer, by->clock))
+    if (by->async && g->writer && !ft_is_fenced(shared->clocks, g->writer, by->clock))
       return unfenced(shared, n, "writes", what);
     *g = (struct ft_granule){.writer = by->stamp, .written_line = (uint16_t)by->line, .use = use};
     shared->origins[n] = 0;

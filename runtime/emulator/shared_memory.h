@@ -31,22 +31,27 @@ struct ft_granule {
 };
 
 struct ft_shared_memory {
-  unsigned char *bytes; /* the kernel's own array */
+  unsigned char *bytes; /* the kernel's own array, or `kept` */
   uint32_t size;
-  int threads, warps;
-  struct ft_clocks clocks;
+  unsigned char *kept; /* owned: for them while another block of the cluster runs; NULL: no other */
+  int first_agent;     /* that of the block's first thread */
+  int warps;
+  struct ft_clocks *clocks;    /* the cluster's */
   struct ft_granule *granules; /* [size / FT_GRANULE] */
   int slots;                   /* one for each warp, each warpgroup's products, and TMA's stores */
   uint32_t *readers;           /* [size / FT_GRANULE][slots]: stamp of each slot's last read */
   uint64_t *origins; /* [size / FT_GRANULE]: global address the bytes were copied from; 0 */
 };
 
-/* FT_E_MEMORY. bytes stays the caller's. */
+/* For the block of this rank. FT_E_MEMORY. bytes, the kernel's array, stays the caller's; of
+ * several blocks in a cluster the first one's are there, the others' are `kept`. */
 int ft_shared_make(struct ft_shared_memory *shared, unsigned char *bytes, uint32_t size,
-                   int threads);
+                   int threads, struct ft_clocks *clocks, int rank);
 void ft_shared_free(struct ft_shared_memory *shared);
 /* A new block: nothing written, noise everywhere. */
 void ft_shared_reset(struct ft_shared_memory *shared);
+/* The kernel's array holds the one's from now on, the other's are kept. */
+void ft_shared_move(struct ft_shared_memory *in, struct ft_shared_memory *out);
 
 /* Who accesses: what it is ordered behind, and the mark it leaves. */
 struct ft_accessor {
@@ -56,6 +61,7 @@ struct ft_accessor {
   int line;
   bool async; /* by the asynchronous proxy: TMA, wgmma */
 };
+/* A thread of the block, by its number in it, here and below. */
 struct ft_accessor ft_shared_thread(const struct ft_shared_memory *shared, int thread, int line);
 static inline int ft_slot_of_products(const struct ft_shared_memory *shared, int warpgroup) {
   return shared->warps + warpgroup;

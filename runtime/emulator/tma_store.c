@@ -26,7 +26,8 @@ static struct ft_stores *stores_of(struct ft_block *block, struct ft_thread *thr
     thread->stores->agent = -1;
   }
   if (thread->stores->agent < 0)
-    thread->stores->agent = ft_clocks_agent(&block->shared.clocks, FT_STORES, thread->number);
+    thread->stores->agent =
+        ft_clocks_agent(block->shared.clocks, block->rank, FT_STORES, thread->number);
   if (thread->stores->agent < 0) ft_fault(line, "stores as one thread more than are emulated");
   return thread->stores;
 }
@@ -87,8 +88,7 @@ static void finish_groups(struct ft_block *block, struct ft_thread *thread, uint
   int done = 0;
   while (done < stores->count && stores->queue[done].group < groups) {
     finish(&block->shared, &stores->queue[done].box);
-    ft_clocks_learn(&block->shared.clocks, thread->number, stores->agent,
-                    stores->queue[done++].time);
+    ft_clocks_learn(block->shared.clocks, thread->agent, stores->agent, stores->queue[done++].time);
   }
   if (done == 0) return;
   stores->count -= done;

@@ -29,7 +29,7 @@ void ft_wait_at(struct ft_thread *thread, enum ft_waiting waiting, int what, int
 
 void ft_release(struct ft_thread *thread) {
   thread->waiting = FT_RUNNING;
-  ft_block_now->warps[thread->number / FE_WARP].runnable = true;
+  thread->block->warps[thread->number / FE_WARP].runnable = true;
 }
 
 void *ft_need(void *memory) {
@@ -108,7 +108,7 @@ void ft_arrive_at_warpgroup_op(enum fe_warpgroup_op op, void *record, int line) 
 static void open_barrier(struct ft_block *block) {
   for (int t = 0; t < block->thread_count; t++) ft_release(&block->threads[t]);
   block->barriers[0].arrived = 0;
-  ft_clocks_order_all(&block->shared.clocks);
+  ft_clocks_order(block->shared.clocks, block->shared.first_agent, block->thread_count);
 }
 
 static void check_same_line(const struct ft_block *block, int line) {

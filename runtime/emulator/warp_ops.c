@@ -10,12 +10,10 @@
 const char *const ft_warp_op_names[FE_WARP_OPS] = {
     "__syncwarp", "__shfl_xor_sync", "a vote",          "redux.sync.or",
     "ldmatrix",   "ldmatrix.trans",  "mma.sync (bf16)", "mma.sync (fp16)",
-    "stmatrix",   "bar.sync",        "bar.arrive"};
+    "stmatrix",   "bar.sync",        "bar.arrive",      "barrier.cluster"};
 
 static void sync_warp(struct ft_warp *warp) {
-  int threads[FE_WARP];
-  for (int lane = 0; lane < FE_WARP; lane++) threads[lane] = warp->lanes[lane]->number;
-  ft_clocks_order(&ft_block_now->shared.clocks, threads, FE_WARP);
+  ft_clocks_order(ft_block_now->shared.clocks, warp->lanes[0]->agent, FE_WARP);
 }
 
 /* ---- shuffle, vote, reduction ---- */
@@ -191,6 +189,7 @@ void ft_warp_op_run(enum fe_warp_op op, struct ft_warp *warp, int line) {
   case FE_STMATRIX_X4: stmatrix(warp, line); break;
   case FE_BARRIER_SYNC: ft_named_barrier(warp, true, line); break;
   case FE_BARRIER_ARRIVE: ft_named_barrier(warp, false, line); break;
+  case FE_CLUSTER_SYNC: ft_cluster_barrier(warp, line); break;
   case FE_WARP_OPS: break;
   }
 }

@@ -152,12 +152,14 @@ static void keep_a_registers(struct ft_product *product, int warpgroup) {
 
 /* What all lanes are behind of; worked out anew when one has learned something. */
 static const uint32_t *common_clock(struct ft_products *products, int warpgroup) {
-  const struct ft_clocks *const clocks = &ft_block_now->shared.clocks;
+  const struct ft_clocks *const clocks = ft_block_now->shared.clocks;
   if (!products->common) products->common = ft_need(ft_clock_make(clocks));
-  if (!products->common_known || products->common_changes != clocks->changes[warpgroup])
-    ft_clocks_common(clocks, warpgroup * FT_WARPGROUP, FT_WARPGROUP, products->common);
+  const int first = lane_of(warpgroup, 0)->agent;
+  const uint32_t changes = clocks->changes[first / FT_WARPGROUP];
+  if (!products->common_known || products->common_changes != changes)
+    ft_clocks_common(clocks, first, FT_WARPGROUP, products->common);
   products->common_known = true;
-  products->common_changes = clocks->changes[warpgroup];
+  products->common_changes = changes;
   return products->common;
 }
 
@@ -191,7 +193,7 @@ void ft_wgmma_issue(int warpgroup, int line) {
   if (!products->fenced)
     ft_fault(line, "is the first since registers may have been touched: wgmma.fence is missing");
   if (products->agent < 0)
-    products->agent = ft_clocks_agent(&block->shared.clocks, FT_PRODUCTS, warpgroup);
+    products->agent = ft_clocks_agent(block->shared.clocks, block->rank, FT_PRODUCTS, warpgroup);
   if (products->agent < 0) ft_fault(line, "has more mbarriers and stores than are emulated");
   products->queue =
       ft_make_room(products->queue, &products->room, products->count, sizeof *products->queue);
@@ -290,8 +292,7 @@ void ft_wgmma_wait(int warpgroup, int youngest, int line) {
   memmove(products->queue, products->queue + done,
           (size_t)products->count * sizeof *products->queue);
   for (int lane = 0; lane < FT_WARPGROUP; lane++)
-    ft_clocks_learn(&block->shared.clocks, warpgroup * FT_WARPGROUP + lane, products->agent,
-                    groups);
+    ft_clocks_learn(block->shared.clocks, lane_of(warpgroup, lane)->agent, products->agent, groups);
 }
 
 /* ---- blocks ---- */

@@ -2,7 +2,7 @@
 // request  forward bf16 d16 causal dropout mask=64x64
 // config   mma block_m=64 block_n=64 warps=4 stages=2 q_in_regs=1 overlap=1 draw_early=0 ctas_per_sm=2
 // budget   12288 bytes of shared memory, 128 threads, about 132 of 255 registers
-// parts    mma_forward.cu.in 6bdc2ab2, parts/ptx_common.cu.in 1b520579, parts/ptx_mma.cu.in 84c4fd15, parts/params.cu.in 4c502bea, parts/copy_tile.cu.in 6a0d2cf0, parts/softmax.cu.in d299fa8e, parts/quad.cu.in fa233452, parts/philox.cu.in 89566cc0, parts/dropout.cu.in 14d17a1d, parts/mma_tile.cu.in ea84e444, parts/visible.cu.in 3fa3d049, parts/keys.cu.in 381f7ac2, parts/epilogue_mma.cu.in 3161710f, parts/mma_loop_overlap.cu.in 45fe73b0
+// parts    mma_forward.cu.in 33d43789, parts/ptx_common.cu.in 93b13f47, parts/ptx_mma.cu.in 84c4fd15, parts/params.cu.in 4c502bea, parts/copy_tile.cu.in 6a0d2cf0, parts/softmax.cu.in d299fa8e, parts/quad.cu.in fa233452, parts/philox.cu.in 89566cc0, parts/dropout.cu.in 14d17a1d, parts/mma_tile.cu.in ea84e444, parts/visible.cu.in 3fa3d049, parts/keys.cu.in 580c9746, parts/epilogue_mma.cu.in 3161710f, parts/mma_loop_overlap.cu.in 45fe73b0
 // again    fatune emit 'forward bf16 d16 nq1 causal dropout mask=64x64' --gpu sm_100 --config 'mma block_m=64 block_n=64 warps=4 stages=2 q_in_regs=1 overlap=1 draw_early=0 ctas_per_sm=2'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691): a block owns
@@ -56,6 +56,13 @@ __device__ __forceinline__ float ex2(float x) {
 __device__ __forceinline__ float lg2(float x) {
   float y;
   asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// 1 / x to within an ulp.
+__device__ __forceinline__ float rcp(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
 
@@ -560,16 +567,17 @@ __device__ __forceinline__ Tile tile_at(const ForwardParams &params, unsigned ba
   return tile;
 }
 
-// Blocks start in the order of their number. A section of (batch, head) pairs, small enough for its K and V
-// to stay in L2, runs together; inside it the tiles with the most keys start first.
-__device__ __forceinline__ Tile find_tile(const ForwardParams &params) {
-  const unsigned section_blocks = unsigned(params.section_heads) * params.q_tiles;
-  const unsigned section = blockIdx.x / section_blocks;
+// A section of (batch, head) pairs, small enough for its K and V to stay in L2, runs together; inside it the tiles with
+// the most keys start first.
+__device__ __forceinline__ Tile find_tile(const ForwardParams &params, unsigned number) {
+  const unsigned section_tiles = unsigned(params.section_heads) * params.q_tiles;
+  const unsigned section = number / section_tiles;
   const unsigned first_head = section * params.section_heads;
   const unsigned heads = min(unsigned(params.section_heads), params.batch * params.heads_q - first_head);
-  const unsigned rest = blockIdx.x - section * section_blocks;
+  const unsigned rest = number - section * section_tiles;
   return tile_at(params, first_head + rest % heads, rest / heads);
 }
+
 
 // The steps of a tile: the kept mask blocks of its row block, each BLOCK_N keys at a time.
 struct Keys {
@@ -652,7 +660,7 @@ fatune_kernel(const __grid_constant__ ForwardParams params) {
   const unsigned smem = shared_address(shared);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 
-  const Tile tile = find_tile(params);
+  const Tile tile = find_tile(params, blockIdx.x);
   if (tile.q0 >= params.nq) return;  // the last row block may have fewer tiles
   const Lanes lanes = find_lanes(smem, warp, lane);
   const int first_row = tile.q0 + warp * WARP_ROWS;

@@ -2,7 +2,7 @@
 // request  forward bf16 d256
 // config   mma block_m=128 block_n=32 warps=8 stages=1 q_in_regs=0 overlap=0 draw_early=0 ctas_per_sm=1
 // budget   98304 bytes of shared memory, 256 threads, about 184 of 255 registers
-// parts    mma_forward.cu.in 6bdc2ab2, parts/ptx_common.cu.in 1b520579, parts/ptx_mma.cu.in 84c4fd15, parts/params.cu.in 4c502bea, parts/copy_tile.cu.in 6a0d2cf0, parts/softmax.cu.in d299fa8e, parts/quad.cu.in fa233452, parts/mma_tile.cu.in ea84e444, parts/visible.cu.in 3fa3d049, parts/keys.cu.in 381f7ac2, parts/epilogue_mma.cu.in 3161710f, parts/mma_loop_single.cu.in 359dc46a
+// parts    mma_forward.cu.in 33d43789, parts/ptx_common.cu.in 93b13f47, parts/ptx_mma.cu.in 84c4fd15, parts/params.cu.in 4c502bea, parts/copy_tile.cu.in 6a0d2cf0, parts/softmax.cu.in d299fa8e, parts/quad.cu.in fa233452, parts/mma_tile.cu.in ea84e444, parts/visible.cu.in 3fa3d049, parts/keys.cu.in 580c9746, parts/epilogue_mma.cu.in 3161710f, parts/mma_loop_single.cu.in 359dc46a
 // again    fatune emit 'forward bf16 d256 nq1' --gpu sm_89 --config 'mma block_m=128 block_n=32 warps=8 stages=1 q_in_regs=0 overlap=0 draw_early=0 ctas_per_sm=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691): a block owns
@@ -53,6 +53,13 @@ __device__ __forceinline__ float ex2(float x) {
 __device__ __forceinline__ float lg2(float x) {
   float y;
   asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// 1 / x to within an ulp.
+__device__ __forceinline__ float rcp(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
 
@@ -417,16 +424,17 @@ __device__ __forceinline__ Tile tile_at(const ForwardParams &params, unsigned ba
   return tile;
 }
 
-// Blocks start in the order of their number. A section of (batch, head) pairs, small enough for its K and V
-// to stay in L2, runs together; inside it the tiles with the most keys start first.
-__device__ __forceinline__ Tile find_tile(const ForwardParams &params) {
-  const unsigned section_blocks = unsigned(params.section_heads) * params.q_tiles;
-  const unsigned section = blockIdx.x / section_blocks;
+// A section of (batch, head) pairs, small enough for its K and V to stay in L2, runs together; inside it the tiles with
+// the most keys start first.
+__device__ __forceinline__ Tile find_tile(const ForwardParams &params, unsigned number) {
+  const unsigned section_tiles = unsigned(params.section_heads) * params.q_tiles;
+  const unsigned section = number / section_tiles;
   const unsigned first_head = section * params.section_heads;
   const unsigned heads = min(unsigned(params.section_heads), params.batch * params.heads_q - first_head);
-  const unsigned rest = blockIdx.x - section * section_blocks;
+  const unsigned rest = number - section * section_tiles;
   return tile_at(params, first_head + rest % heads, rest / heads);
 }
+
 
 // The steps of a tile: all keys some row of it can see.
 struct Keys {
@@ -492,7 +500,7 @@ fatune_kernel(const __grid_constant__ ForwardParams params) {
   const unsigned smem = shared_address(shared);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 
-  const Tile tile = find_tile(params);
+  const Tile tile = find_tile(params, blockIdx.x);
   const Lanes lanes = find_lanes(smem, warp, lane);
   const int first_row = tile.q0 + warp * WARP_ROWS;
   const element *gQ = params.q + tile.batch * params.q_stride.batch + tile.head * params.q_stride.head +

@@ -1,9 +1,9 @@
 // fatune: forward attention, sm_90a
 // request  forward fp16 d64 dv40 causal dropout mask=128x128
-// config   wgmma block_m=64 block_n=128 stages=3 q_stages=1 overlap_tiles=0 alternate=0 rescale_late=0 ctas_per_sm=1
-// budget   107520 bytes of shared memory, 256 threads, about 152 of 240 registers
-// parts    wgmma_forward.cu.in 41521225, parts/ptx_common.cu.in 1b520579, parts/ptx_wgmma.cu.in 8196568e, parts/params.cu.in 4c502bea, parts/tiled_params.cu.in 88143768, parts/quad.cu.in fa233452, parts/philox.cu.in 89566cc0, parts/dropout.cu.in 14d17a1d, parts/visible.cu.in 3fa3d049, parts/keys.cu.in 381f7ac2, parts/pipeline.cu.in 8c45c7e8, parts/producer.cu.in 9f2a4e15, parts/wgmma_softmax.cu.in 7d1eb3ed, parts/consumer.cu.in 77384f42, parts/consume_each.cu.in 33301183
-// again    fatune emit 'forward fp16 d64 dv40 nq1 causal dropout mask=128x128' --gpu sm_90 --config 'wgmma block_m=64 block_n=128 stages=3 q_stages=1 overlap_tiles=0 alternate=0 rescale_late=0 ctas_per_sm=1'
+// config   wgmma block_m=64 block_n=128 stages=3 q_stages=1 overlap_tiles=0 alternate=0 max_as_int=0 exp2_fma=0 rescale_late=0 store_direct=0 longest_first=0 multicast=0 ctas_per_sm=1
+// budget   107520 bytes of shared memory, 256 threads, about 152 of 232 registers
+// parts    wgmma_forward.cu.in 8e592f4a, parts/ptx_common.cu.in 93b13f47, parts/ptx_wgmma.cu.in 375d7ba5, parts/params.cu.in 4c502bea, parts/tiled_params.cu.in 88143768, parts/quad.cu.in fa233452, parts/philox.cu.in 89566cc0, parts/dropout.cu.in 14d17a1d, parts/visible.cu.in 3fa3d049, parts/keys.cu.in 580c9746, parts/pipeline.cu.in 4a35e34e, parts/producer.cu.in 3346ceb9, parts/wgmma_softmax.cu.in caaa2637, parts/consumer.cu.in 66c33780, parts/consume_each.cu.in 483c6162
+// again    fatune emit 'forward fp16 d64 dv40 nq1 causal dropout mask=128x128' --gpu sm_90 --config 'wgmma block_m=64 block_n=128 stages=3 q_stages=1 overlap_tiles=0 alternate=0 max_as_int=0 exp2_fma=0 rescale_late=0 store_direct=0 longest_first=0 multicast=0 ctas_per_sm=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691) on Hopper. One block per
 // multiprocessor works through tiles of BLOCK_M queries. Its first warpgroup moves data: one thread asks TMA for every
@@ -17,12 +17,15 @@ constexpr int CONSUMERS = BLOCK_M / 64;           // warpgroups that compute
 constexpr int THREADS = 128 * (CONSUMERS + 1);
 constexpr int STAGES = 3;          // K and V tiles in shared memory
 constexpr int Q_STAGES = 1;      // Q tiles
-constexpr int PRODUCER_REGISTERS = 56, CONSUMER_REGISTERS = 240;
+constexpr int CLUSTER = 1;         // blocks that share each K and V tile
+constexpr int PRODUCER_REGISTERS = 56, CONSUMER_REGISTERS = 232;
 
 constexpr int HEAD_DIM = 64;     // of Q, K
 constexpr int HEAD_DIM_V = 40; // of V, O
 constexpr int D_PAD = 64, DV_PAD = 48;           // multiples of 16, the rest zeros
 constexpr int D_PANELS = 1, DV_PANELS = 1;  // of 64 columns in shared memory
+
+constexpr int FIRST_TURN_BARRIER = 1, FIRST_STORE_BARRIER = 1 + CONSUMERS;  // named barriers, one for each consumer
 
 constexpr int WARP_ROWS = 16, M_TILES = 1;        // of a warp, for what it shares with the mma kernels
 constexpr int N_TILES = BLOCK_N / 8;              // columns of S by eight
@@ -49,6 +52,13 @@ __device__ __forceinline__ float ex2(float x) {
 __device__ __forceinline__ float lg2(float x) {
   float y;
   asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// 1 / x to within an ulp.
+__device__ __forceinline__ float rcp(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
 
@@ -102,6 +112,14 @@ __device__ __forceinline__ void mbarrier_arrive_expect(unsigned barrier, unsigne
 __device__ __forceinline__ void mbarrier_wait(unsigned barrier, unsigned parity) {
   asm volatile("{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
                "@!done bra again;\n}" :: "r"(barrier), "r"(parity) : "memory");
+}
+
+// Whether the phase is complete already.
+__device__ __forceinline__ bool mbarrier_test(unsigned barrier, unsigned parity) {
+  unsigned done;
+  asm volatile("{\n.reg .pred p;\nmbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
+               : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
+  return done != 0;
 }
 
 // A tensor of dimensions (column, row, head, batch) as the host described it: cuTensorMapEncodeTiled.
@@ -531,6 +549,20 @@ constexpr int SMEM_K = SMEM_Q + Q_STAGES * Q_STAGE;
 constexpr int SMEM_V = SMEM_K + STAGES * K_TILE;
 static_assert(SMEM_V + STAGES * V_TILE <= 107520, "shared memory as budgeted");
 
+static_assert(8 * (2 * Q_STAGES + CONSUMERS + 4 * STAGES) <= 512, "the barriers end before the notes");
+
+// What the producer has found out about a tile, for those who work on it; complete when its Q is.
+struct __align__(16) Note {
+  int q0, head, batch;
+  int steps;                 // at least one; 0: there are no more tiles
+  int unmasked;              // steps, the last ones taken, of which all rows see all keys
+};
+
+extern __shared__ __align__(1024) unsigned char shared[];
+__device__ __forceinline__ Note *notes() { return reinterpret_cast<Note *>(shared + 512); }  // one for each Q stage
+__device__ __forceinline__ int *step_keys() { return reinterpret_cast<int *>(shared + 768); }  // of each K stage
+
+
 // Shared addresses of the barriers; those of a stage are 8 bytes apart.
 struct Barriers {
   unsigned q_full, q_empty, o_full, k_full, k_empty, v_full, v_empty;
@@ -557,9 +589,9 @@ __device__ __forceinline__ void init_barriers(const Barriers &barriers) {
   for (int i = 0; i < CONSUMERS; ++i) mbarrier_init(barriers.o_full + 8 * i, 1);
   for (int i = 0; i < STAGES; ++i) {
     mbarrier_init(barriers.k_full + 8 * i, 1);
-    mbarrier_init(barriers.k_empty + 8 * i, CONSUMERS);
+    mbarrier_init(barriers.k_empty + 8 * i, 4 * CONSUMERS);
     mbarrier_init(barriers.v_full + 8 * i, 1);
-    mbarrier_init(barriers.v_empty + 8 * i, CONSUMERS);
+    mbarrier_init(barriers.v_empty + 8 * i, CLUSTER * CONSUMERS);
   }
   mbarrier_init_fence();
 }
@@ -594,54 +626,101 @@ __device__ __forceinline__ void load_panels(const TensorMap &map, unsigned to, u
   for (int p = 0; p < panels; ++p) tma_load(to + p * rows * 128, map, barrier, p * 64, row, head, batch);
 }
 
+// K or V of a step. Each block of a cluster loads its share of the rows for all.
+__device__ __forceinline__ void load_keys(const TensorMap &map, unsigned to, unsigned barrier, int panels, int key,
+                                          int head, int batch) {
+  load_panels(map, to, barrier, panels, BLOCK_N, key, head, batch);
+}
+
+// A tile and its steps; none when there are no more tiles. One that sees no key takes a step all the same, beyond the
+// last key.
+struct Job {
+  Tile tile;
+  Keys keys;
+  int steps;
+};
+
+__device__ __forceinline__ Job find_job(const ForwardParams &params, const Turn &turn) {
+  Job job = {};
+  if (is_over(params, turn)) return job;
+  job.tile = find_tile(params, turn);
+  job.keys = find_keys(params, job.tile);
+  job.steps = max(job.keys.steps, 1);
+  return job;
+}
+
+__device__ __forceinline__ int key_of(const ForwardParams &params, const Job &job, int step) {
+  return job.keys.steps > 0 ? key_of(job.keys, step) : params.nk;
+}
+
+// Loads Q and leaves the note.
+__device__ __forceinline__ void announce(const TiledForwardParams &params, unsigned smem, const Barriers &barriers,
+                                         const Job &job, Ring<Q_STAGES> &q_ring) {
+  const unsigned full = barriers.q_full + 8 * q_ring.stage;
+  Note &note = notes()[q_ring.stage];
+  mbarrier_wait(barriers.q_empty + 8 * q_ring.stage, q_ring.parity ^ 1);
+  note.q0 = job.tile.q0;
+  note.head = job.tile.head;
+  note.batch = job.tile.batch;
+  note.steps = job.steps;
+  note.unmasked = job.steps;
+  while (note.unmasked > 0 && !sees_all(params.rest, job.tile.q0, key_of(params.rest, job, note.unmasked - 1))) {
+    --note.unmasked;
+  }
+  if (job.steps == 0) {
+    mbarrier_arrive(full);
+    return;
+  }
+  mbarrier_arrive_expect(full, Q_TILE);
+  load_panels(params.q, smem + SMEM_Q + q_ring.stage * Q_STAGE, full, D_PANELS, BLOCK_M, job.tile.q0, job.tile.head,
+              job.tile.batch);
+  q_ring = next(q_ring);
+}
+
 __device__ __forceinline__ void produce(const TiledForwardParams &params, unsigned smem, const Barriers &barriers) {
   Ring<STAGES> ring = {0, 0};      // of K and V; the first round finds every stage empty
   Ring<Q_STAGES> q_ring = {0, 0};
-  auto load_q = [&](const Turn &turn) {
-    if (is_over(params.rest, turn)) return;
-    const Tile tile = find_tile(params.rest, turn);
-    const unsigned full = barriers.q_full + 8 * q_ring.stage;
-    mbarrier_wait(barriers.q_empty + 8 * q_ring.stage, q_ring.parity ^ 1);
-    mbarrier_arrive_expect(full, Q_TILE);
-    load_panels(params.q, smem + SMEM_Q + q_ring.stage * Q_STAGE, full, D_PANELS, BLOCK_M, tile.q0, tile.head, tile.batch);
-    q_ring = next(q_ring);
-  };
-  for (Turn turn = first_turn(); !is_over(params.rest, turn); turn = next(params.rest, turn)) {
-    const Tile tile = find_tile(params.rest, turn);
-    const Keys keys = find_keys(params.rest, tile);
-    const int steps = max(keys.steps, 1);
-    for (int step = steps - 1; step >= 0; --step) {
-      const int key = keys.steps > 0 ? key_of(keys, step) : params.rest.nk;
+  Turn turn = first_turn();
+  Job job = find_job(params.rest, turn);
+  while (job.steps > 0) {
+    turn = next(params.rest, turn);
+    Job ahead;
+    for (int step = job.steps - 1; step >= 0; --step) {
+      const int key = key_of(params.rest, job, step);
       const unsigned k_full = barriers.k_full + 8 * ring.stage, v_full = barriers.v_full + 8 * ring.stage;
       mbarrier_wait(barriers.k_empty + 8 * ring.stage, ring.parity ^ 1);
+      step_keys()[ring.stage] = key;
       mbarrier_arrive_expect(k_full, K_TILE);
-      load_panels(params.k, smem + SMEM_K + ring.stage * K_TILE, k_full, D_PANELS, BLOCK_N, key, tile.kv_head, tile.batch);
-      if (step == steps - 1) load_q(turn);
+      load_keys(params.k, smem + SMEM_K + ring.stage * K_TILE, k_full, D_PANELS, key, job.tile.kv_head, job.tile.batch);
+      if (step == job.steps - 1) announce(params, smem, barriers, job, q_ring);
       mbarrier_wait(barriers.v_empty + 8 * ring.stage, ring.parity ^ 1);
       mbarrier_arrive_expect(v_full, V_TILE);
-      load_panels(params.v, smem + SMEM_V + ring.stage * V_TILE, v_full, DV_PANELS, BLOCK_N, key, tile.kv_head, tile.batch);
+      load_keys(params.v, smem + SMEM_V + ring.stage * V_TILE, v_full, DV_PANELS, key, job.tile.kv_head, job.tile.batch);
+      if (step == job.steps - 1) ahead = find_job(params.rest, turn);  // early: it may have lists to fetch
       ring = next(ring);
     }
+    job = ahead;
   }
+  announce(params, smem, barriers, job, q_ring);
 }
 
 // One thread for each consumer warpgroup stores the O tiles that it has staged, and gives the place back to Q.
 __device__ __forceinline__ void store_tiles(const TiledForwardParams &params, unsigned smem, const Barriers &barriers,
                                             int consumer) {
   Ring<Q_STAGES> q_ring = {0, 0};
-  unsigned parity = 0;
-  for (Turn turn = first_turn(); !is_over(params.rest, turn); turn = next(params.rest, turn)) {
-    const Tile tile = find_tile(params.rest, turn);
+  for (unsigned parity = 0;; parity ^= 1) {
+    mbarrier_wait(barriers.q_full + 8 * q_ring.stage, q_ring.parity);
+    const Note &note = notes()[q_ring.stage];
+    if (note.steps == 0) break;
     mbarrier_wait(barriers.o_full + 8 * consumer, parity);
     const unsigned sO = smem + SMEM_Q + q_ring.stage * Q_STAGE + consumer * 64 * 128;
     for (int p = 0; p < DV_PANELS; ++p) {
-      tma_store(params.o, sO + p * BLOCK_M * 128, p * 64, tile.q0 + consumer * 64, tile.head, tile.batch);
+      tma_store(params.o, sO + p * BLOCK_M * 128, p * 64, note.q0 + consumer * 64, note.head, note.batch);
     }
     tma_store_commit();
     tma_store_wait_read<0>();
     mbarrier_arrive(barriers.q_empty + 8 * q_ring.stage);
     q_ring = next(q_ring);
-    parity ^= 1;
   }
   tma_store_wait<0>();
 }
@@ -651,13 +730,8 @@ __device__ __forceinline__ void store_tiles(const TiledForwardParams &params, un
 // mma.m16n8k16. P V of one step runs while the numerators of the next are computed, so what it reads (rP) and writes
 // (rO) is left alone until it has been waited for: O is rescaled afterwards.
 
-// New maxima, and by how much O and the sums shrink. Nothing changes until a maximum of the warp has moved by more than
-// RESCALE_LIMIT: until then p may exceed 1, up to 2^RESCALE_LIMIT, which costs no precision in either type.
-// MASKED: a row may have seen no key yet.
-template <bool MASKED>
-__device__ __forceinline__ bool move_maxima(float (&shrink)[2], float (&row_max)[2], float (&row_sum)[2],
-                                            const float (&rS)[N_TILES][4], float scale_log2) {
-  float new_max[2];
+// The largest score of each of this lane's rows and what they have been so far, over the quad.
+__device__ __forceinline__ void largest(float (&new_max)[2], const float (&row_max)[2], const float (&rS)[N_TILES][4]) {
   #pragma unroll
   for (int h = 0; h < 2; ++h) {
     float even = fmaxf(rS[0][2 * h], rS[0][2 * h + 1]);  // two chains, half as long
@@ -669,6 +743,16 @@ __device__ __forceinline__ bool move_maxima(float (&shrink)[2], float (&row_max)
     }
     new_max[h] = fmaxf(row_max[h], quad_max(fmaxf(even, odd)));
   }
+}
+
+// New maxima, and by how much O and the sums shrink. Nothing changes until a maximum of the warp has moved by more than
+// RESCALE_LIMIT: until then p may exceed 1, up to 2^RESCALE_LIMIT, which costs no precision in either type.
+// MASKED: a row may have seen no key yet.
+template <bool MASKED>
+__device__ __forceinline__ bool move_maxima(float (&shrink)[2], float (&row_max)[2], float (&row_sum)[2],
+                                            const float (&rS)[N_TILES][4], float scale_log2) {
+  float new_max[2];
+  largest(new_max, row_max, rS);
   #pragma unroll
   for (int h = 0; h < 2; ++h) {
     shrink[h] = ex2((row_max[h] - (MASKED ? finite_max(new_max[h]) : new_max[h])) * scale_log2);
@@ -688,7 +772,10 @@ __device__ __forceinline__ void numerators(float (&rS)[N_TILES][4], float (&row_
   #pragma unroll
   for (int n = 0; n < N_TILES; ++n) {
     #pragma unroll
-    for (int i = 0; i < 4; ++i) rS[n][i] = ex2(rS[n][i] * scale_log2 - max_scaled[i / 2]);
+    for (int i = 0; i < 4; ++i) {
+      const float x = rS[n][i] * scale_log2 - max_scaled[i / 2];
+      rS[n][i] = ex2(x);
+    }
     sums[0][n % 2] += rS[n][0] + rS[n][1];
     sums[1][n % 2] += rS[n][2] + rS[n][3];
   }
@@ -726,28 +813,35 @@ struct Consumer {
   float rO[O_TILES][4];
   unsigned rP[BLOCK_N / 16][1][4];
   float row_max[2], row_sum[2];  // raw maximum; this lane's part of the sum
+  bool k_ready;                  // whether the K of the next step has been seen to be there
   Dropout dropout;
 };
 
 // What a consumer needs to know of a tile.
 struct Work {
-  Tile tile;
-  Keys keys;
-  int steps;                     // a tile that sees no key takes one step all the same, beyond the last key
+  int head, batch;
   int first_row;                 // of this warpgroup
+  int steps;                     // 0: there are no more tiles
+  int unmasked;                  // steps, the last ones taken, of which all rows see all keys
 };
 
-__device__ __forceinline__ Work find_work(const ForwardParams &params, const Turn &turn, int consumer) {
+// Of the tile whose Q is next in the ring, once it is there.
+__device__ __forceinline__ Work find_work(const Consumer &consumer, const ForwardParams &params,
+                                          const Ring<Q_STAGES> &q_ring) {
+  mbarrier_wait(consumer.barriers.q_full + 8 * q_ring.stage, q_ring.parity);
+  const Note &note = notes()[q_ring.stage];
   Work work;
-  work.tile = find_tile(params, turn);
-  work.keys = find_keys(params, work.tile);
-  work.steps = max(work.keys.steps, 1);
-  work.first_row = work.tile.q0 + consumer * 64;
+  work.head = note.head;
+  work.batch = note.batch;
+  work.first_row = note.q0 + consumer.number * 64;
+  work.steps = note.steps;
+  work.unmasked = note.unmasked;
   return work;
 }
 
-__device__ __forceinline__ int key_of(const ForwardParams &params, const Work &work, int step) {
-  return work.keys.steps > 0 ? key_of(work.keys, step) : params.nk;
+// First key of a step whose K is in this stage.
+__device__ __forceinline__ int key_of(const Ring<STAGES> &ring, int step) {
+  return step_keys()[ring.stage];
 }
 
 // One thread speaks for the warpgroup, which has converged in the wait before.
@@ -755,10 +849,21 @@ __device__ __forceinline__ void release(const Consumer &consumer, unsigned barri
   if (consumer.warp == 0 && consumer.lane == 0) mbarrier_arrive(barrier);
 }
 
+// Each warp for itself: for what its lanes have read beside the products.
+__device__ __forceinline__ void release_by_warp(const Consumer &consumer, unsigned barrier) {
+  __syncwarp();
+  if (consumer.lane == 0) mbarrier_arrive(barrier);
+}
+
+// A stage of K or V: to all blocks that load a share of it.
+__device__ __forceinline__ void release_keys(const Consumer &consumer, unsigned barrier) {
+  release(consumer, barrier);
+}
+
 __device__ __forceinline__ void begin_rows(Consumer &consumer, const ForwardParams &params, const Work &work) {
   consumer.row_max[0] = consumer.row_max[1] = MINUS_INFINITY;
   consumer.row_sum[0] = consumer.row_sum[1] = 0.f;
-  consumer.dropout = dropout_setup(params, work.tile.batch * params.heads_q + work.tile.head,
+  consumer.dropout = dropout_setup(params, work.batch * params.heads_q + work.head,
                                    work.first_row + consumer.warp * 16, consumer.lane);
 }
 
@@ -782,19 +887,28 @@ __device__ __forceinline__ void begin_qk(Consumer &consumer, const Ring<Q_STAGES
 // O += P V, begun.
 __device__ __forceinline__ void begin_pv(Consumer &consumer) {
   const u64 v = depth_across_rows(consumer.smem + SMEM_V + consumer.ring.stage * V_TILE, BLOCK_N * 128);
-  mbarrier_wait(consumer.barriers.v_full + 8 * consumer.ring.stage, consumer.ring.parity);
   wgmma_fence();
   #pragma unroll
   for (int k = 0; k < BLOCK_N / 16; ++k) wgmma_rs(consumer.rO, consumer.rP[k][0], v + moved(k * 16 * 128));
   wgmma_commit();
 }
 
-// The softmax of a step. MASKED: some row may not see all of its keys. Returns whether O must shrink.
+// Waits for K, whose barrier was looked at a softmax ago: asking takes time, and it is nearly always there.
+__device__ __forceinline__ void wait_for_k(const Consumer &consumer, const Ring<STAGES> &ring) {
+  if (!consumer.k_ready) mbarrier_wait(consumer.barriers.k_full + 8 * ring.stage, ring.parity);
+}
+
+// The softmax of a step whose K was in this stage. MASKED: some row may not see all of its keys. Returns whether O must
+// shrink.
 template <bool MASKED>
 __device__ __forceinline__ bool softmax(Consumer &consumer, float (&shrink)[2], const ForwardParams &params,
-                                        const Work &work, int key) {
-  if (MASKED) mask_scores(consumer.rS, params, work.first_row + consumer.warp * 16, key, consumer.lane);
+                                        const Work &work, const Ring<STAGES> &ring, int key) {
+  const Ring<STAGES> ahead = next(ring);
+  if (MASKED && !sees_all(params, work.first_row, key)) {
+    mask_scores(consumer.rS, params, work.first_row + consumer.warp * 16, key, consumer.lane);
+  }
   const bool moved = move_maxima<MASKED>(shrink, consumer.row_max, consumer.row_sum, consumer.rS[0], params.scale_log2);
+  consumer.k_ready = mbarrier_test(consumer.barriers.k_full + 8 * ahead.stage, ahead.parity);
   numerators<MASKED>(consumer.rS[0], consumer.row_sum, consumer.row_max, params.scale_log2);
   return moved;
 }
@@ -809,22 +923,45 @@ __device__ __forceinline__ void pack_p(Consumer &consumer, int key) {
   }
 }
 
+// The first step of a tile, but for its P V.
+__device__ __forceinline__ void take_first_step(Consumer &consumer, const ForwardParams &params, const Work &work) {
+  float shrink[2];
+  begin_rows(consumer, params, work);
+  clear_o(consumer);
+  wait_for_k(consumer, consumer.ring);
+  const int key = key_of(consumer.ring, work.steps - 1);
+  begin_qk(consumer, consumer.q_ring, consumer.ring);
+  wgmma_wait<0>();
+  hold(consumer.rS[0]);
+  release_by_warp(consumer, consumer.barriers.k_empty + 8 * consumer.ring.stage);
+  softmax<true>(consumer, shrink, params, work, consumer.ring, key);
+  pack_p(consumer, key);
+}
+
+// Q K^T of K in stage `ahead` beside P V of the step before: begun.
+__device__ __forceinline__ void begin_both(Consumer &consumer, const Ring<Q_STAGES> &q_ring, const Ring<STAGES> &ahead) {
+  const unsigned v_full = consumer.barriers.v_full + 8 * consumer.ring.stage;
+  const bool v_ready = mbarrier_test(v_full, consumer.ring.parity);
+  begin_qk(consumer, q_ring, ahead);
+  if (!v_ready) mbarrier_wait(v_full, consumer.ring.parity);
+  begin_pv(consumer);
+}
+
 // One step: Q K^T of this one beside P V of the one before, then the softmax of this one beside that P V.
 template <bool MASKED>
 __device__ __forceinline__ void take_step(Consumer &consumer, const ForwardParams &params, const Work &work, int step) {
   const Ring<STAGES> ahead = next(consumer.ring);
-  const int key = key_of(params, work, step);
   float shrink[2];
-  mbarrier_wait(consumer.barriers.k_full + 8 * ahead.stage, ahead.parity);
-  begin_qk(consumer, consumer.q_ring, ahead);
-  begin_pv(consumer);
+  wait_for_k(consumer, ahead);
+  const int key = key_of(ahead, step);
+  begin_both(consumer, consumer.q_ring, ahead);
   wgmma_wait<1>();
   hold(consumer.rS[0]);
-  release(consumer, consumer.barriers.k_empty + 8 * ahead.stage);
-  const bool moved = softmax<MASKED>(consumer, shrink, params, work, key);
+  release_by_warp(consumer, consumer.barriers.k_empty + 8 * ahead.stage);
+  const bool moved = softmax<MASKED>(consumer, shrink, params, work, ahead, key);
   wgmma_wait<0>();
   hold(consumer.rO);
-  release(consumer, consumer.barriers.v_empty + 8 * consumer.ring.stage);
+  release_keys(consumer, consumer.barriers.v_empty + 8 * consumer.ring.stage);
   pack_p(consumer, key);
   if (moved) rescale(consumer.rO, shrink);
   consumer.ring = ahead;
@@ -834,27 +971,32 @@ __device__ __forceinline__ void take_step(Consumer &consumer, const ForwardParam
 __device__ __forceinline__ void take_steps(Consumer &consumer, const ForwardParams &params, const Work &work) {
   int step = work.steps - 2;
   #pragma unroll 1
-  for (; step >= 0 && !sees_all(params, work.first_row, key_of(params, work, step)); --step) {
-    take_step<true>(consumer, params, work, step);
-  }
+  for (; step >= work.unmasked; --step) take_step<true>(consumer, params, work, step);
   #pragma unroll 1
   for (; step >= 0; --step) take_step<false>(consumer, params, work, step);
 }
 
-// O = O / l, LSE = ln l + max scale, for rows of this warpgroup. O is staged where its Q was and handed to the thread
-// that stores it. Rows that saw no key have l = 0: O = 0, LSE = -inf.
-__device__ __forceinline__ void finish(Consumer &consumer, const ForwardParams &params, const Work &work,
-                                       const float (&row_max)[2], const float (&row_sum)[2]) {
-  const int g = consumer.lane / 4;
+// P V of a tile's last step.
+__device__ __forceinline__ void take_last_product(Consumer &consumer) {
+  mbarrier_wait(consumer.barriers.v_full + 8 * consumer.ring.stage, consumer.ring.parity);
+  begin_pv(consumer);
+  wgmma_wait<0>();
+  hold(consumer.rO);
+  release_keys(consumer, consumer.barriers.v_empty + 8 * consumer.ring.stage);
+}
+
+// O = O / l, LSE = ln l + max scale, for rows of this warpgroup. Rows that saw no key have l = 0: O = 0, LSE = -inf.
+__device__ __forceinline__ void normalise(Consumer &consumer, const ForwardParams &params, const Work &work,
+                                          const float (&row_max)[2], const float (&row_sum)[2]) {
   #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const float l = quad_sum(row_sum[h]);
-    float normaliser = l > 0.f ? 1.f / l : 0.f;
+    float normaliser = l > 0.f ? rcp(l) : 0.f;
     normaliser *= params.dropout_rescale;
-    const int i = work.first_row + consumer.warp * 16 + h * 8 + g;
+    const int i = work.first_row + consumer.warp * 16 + h * 8 + consumer.lane / 4;
     if (params.lse && consumer.lane % 4 == 0 && i < params.nq) {
       const float lse = l > 0.f ? (row_max[h] * params.scale_log2 + lg2(l)) * 0.69314718f : MINUS_INFINITY;
-      params.lse[(long long)(work.tile.batch * params.heads_q + work.tile.head) * params.nq + i] = lse;
+      params.lse[(long long)(work.batch * params.heads_q + work.head) * params.nq + i] = lse;
     }
     #pragma unroll
     for (int n = 0; n < O_TILES; ++n) {
@@ -862,6 +1004,10 @@ __device__ __forceinline__ void finish(Consumer &consumer, const ForwardParams &
       consumer.rO[n][2 * h + 1] *= normaliser;
     }
   }
+}
+
+// O is staged where its Q was and handed to the thread that stores it.
+__device__ __forceinline__ void store_o(const Consumer &consumer, const ForwardParams &, const Work &) {
   const unsigned sO = consumer.smem + SMEM_Q + consumer.q_ring.stage * Q_STAGE + consumer.number * 64 * 128;
   const int row = consumer.warp * 16 + consumer.lane % 16;
   #pragma unroll
@@ -872,32 +1018,25 @@ __device__ __forceinline__ void finish(Consumer &consumer, const ForwardParams &
                 pack(consumer.rO[n + 1][0], consumer.rO[n + 1][1]), pack(consumer.rO[n + 1][2], consumer.rO[n + 1][3]));
   }
   async_proxy_fence();
-  barrier_sync(3 + consumer.number, 128);
+  barrier_sync(FIRST_STORE_BARRIER + consumer.number, 128);
   release(consumer, consumer.barriers.o_full + 8 * consumer.number);
+}
+
+__device__ __forceinline__ void finish(Consumer &consumer, const ForwardParams &params, const Work &work,
+                                       const float (&row_max)[2], const float (&row_sum)[2]) {
+  normalise(consumer, params, work, row_max, row_sum);
+  store_o(consumer, params, work);
 }
 
 // Tile after tile.
 __device__ __forceinline__ void consume(Consumer &consumer, const ForwardParams &params) {
   #pragma unroll 1
-  for (Turn turn = first_turn(); !is_over(params, turn); turn = next(params, turn)) {
-    const Work work = find_work(params, turn, consumer.number);
-    const int key = key_of(params, work, work.steps - 1);
-    float shrink[2];
-    begin_rows(consumer, params, work);
-    clear_o(consumer);
-    mbarrier_wait(consumer.barriers.q_full + 8 * consumer.q_ring.stage, consumer.q_ring.parity);
-    mbarrier_wait(consumer.barriers.k_full + 8 * consumer.ring.stage, consumer.ring.parity);
-    begin_qk(consumer, consumer.q_ring, consumer.ring);
-    wgmma_wait<0>();
-    hold(consumer.rS[0]);
-    release(consumer, consumer.barriers.k_empty + 8 * consumer.ring.stage);
-    softmax<true>(consumer, shrink, params, work, key);
-    pack_p(consumer, key);
+  for (;;) {
+    const Work work = find_work(consumer, params, consumer.q_ring);
+    if (work.steps == 0) break;
+    take_first_step(consumer, params, work);
     take_steps(consumer, params, work);
-    begin_pv(consumer);
-    wgmma_wait<0>();
-    hold(consumer.rO);
-    release(consumer, consumer.barriers.v_empty + 8 * consumer.ring.stage);
+    take_last_product(consumer);
     finish(consumer, params, work, consumer.row_max, consumer.row_sum);
     consumer.ring = next(consumer.ring);
     consumer.q_ring = next(consumer.q_ring);
@@ -907,7 +1046,6 @@ __device__ __forceinline__ void consume(Consumer &consumer, const ForwardParams 
 // ---- the kernel ----------------------------------------------------------------------------------
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
 fatune_kernel(const __grid_constant__ TiledForwardParams params) {
-  extern __shared__ __align__(1024) unsigned char shared[];
   const unsigned smem = shared_address(shared);
   const Barriers barriers = find_barriers(smem);
   if (threadIdx.x == 0) init_barriers(barriers);
@@ -917,17 +1055,19 @@ fatune_kernel(const __grid_constant__ TiledForwardParams params) {
   if (warpgroup == 0) {
     registers_release<PRODUCER_REGISTERS>();
     if (lane == 0 && warp == 0) produce(params, smem, barriers);
-    if (lane == 0 && warp > 0 && warp <= CONSUMERS) store_tiles(params, smem, barriers, warp - 1);
+    const int stores_for = warp - 1 + 3 * lane;  // one thread of the other warps for each consumer
+    if (warp > 0 && stores_for < CONSUMERS) store_tiles(params, smem, barriers, stores_for);
   } else {
     registers_claim<CONSUMER_REGISTERS>();
     Consumer consumer;
-    consumer.number = warpgroup - 1;
+    consumer.number = uniform(warpgroup - 1);
     consumer.warp = warp;
     consumer.lane = lane;
     consumer.smem = smem;
     consumer.barriers = barriers;
     consumer.ring = {0, 0};
     consumer.q_ring = {0, 0};
+    consumer.k_ready = false;
     consume(consumer, params.rest);
   }
 }

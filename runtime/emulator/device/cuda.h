@@ -22,6 +22,20 @@ alignas(1024) unsigned char shared[FE_SHARED_MOST];
 #define __align__(bytes) __attribute__((aligned(bytes)))
 #define __restrict__ __restrict
 
+// Stands between `void` and the kernel's name: declares an overload that entry.h prefers and then
+// begins the kernel anew.
+#define __cluster_dims__(x, y, z)                                                                  \
+  fe_has_clusters();                                                                               \
+  static_assert(FE_SM >= 90 && ((x) == 1 || (x) == 2 || (x) == 4) && (y) == 1 && (z) == 1,         \
+                "clusters are emulated for sm_90, of 1, 2 and 4 blocks in x");                     \
+  constexpr int fe_cluster_size(int) {                                                             \
+    return x;                                                                                      \
+  }                                                                                                \
+  extern "C" void
+constexpr int fe_cluster_size(...) {
+  return 1;
+}
+
 // What the machine changes behind the kernel's back is read without the compiler's instrumentation.
 #if defined(__clang__)
 #define FE_PLAIN                                                                                   \

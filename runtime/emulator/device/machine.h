@@ -24,6 +24,7 @@ struct fe_index {
 /* Where the running thread is; the machine changes it whenever it changes threads. */
 struct fe_here {
   struct fe_index thread, block, block_size, grid;
+  unsigned rank; /* of the block in its cluster */
 };
 
 /* Operations of a whole warp: each lane arrives with a record, the last one to arrive carries the
@@ -40,6 +41,7 @@ enum fe_warp_op {
   FE_STMATRIX_X4,    /* struct fe_stmatrix */
   FE_BARRIER_SYNC,   /* struct fe_barrier: bar.sync */
   FE_BARRIER_ARRIVE, /* struct fe_barrier: bar.arrive, which does not wait */
+  FE_CLUSTER_SYNC,   /* no record; barrier.cluster: arrive and wait */
   FE_WARP_OPS
 };
 
@@ -130,12 +132,18 @@ struct fe_machine {
   void (*mbarrier_init)(uint32_t barrier, int arrivals, int line);
   void (*mbarrier_init_fence)(int line);
   void (*mbarrier_arrive)(uint32_t barrier, uint32_t bytes, int line);
+  int (*mbarrier_test)(uint32_t barrier, unsigned parity, int line);
   void (*mbarrier_wait)(uint32_t barrier, unsigned parity, int line);
+  /* At the one that lies at this address in the block of this rank of the cluster. */
+  void (*mbarrier_arrive_at)(uint32_t barrier, unsigned rank, int line);
 
   /* TMA: the box of a tensor map at four coordinates, the innermost first. A load lands when
    * somebody waits for the phase of the mbarrier that it completes, a store when its wait is
    * passed. */
   void (*tma_load)(uint32_t to, const void *map, uint32_t barrier, const int at[4], int line);
+  /* To the same addresses in each of `blocks` of the cluster, a bit for each rank. */
+  void (*tma_load_multicast)(uint32_t to, const void *map, uint32_t barrier, const int at[4],
+                             unsigned blocks, int line);
   void (*tma_store)(const void *map, uint32_t from, const int at[4], int line);
   void (*tma_store_commit)(int line);
   void (*tma_store_wait)(int youngest, int line);
@@ -161,6 +169,7 @@ struct fe_entry {
 struct fe_kernel {
   int abi;        /* FE_ABI */
   int sees_plain; /* plain loads and stores come to the machine */
+  int cluster;    /* blocks of one: 1, 2, 4 */
   int entry_count;
   const struct fe_entry *entries;
   struct fe_machine **machine;                  /* to be set before the first run */

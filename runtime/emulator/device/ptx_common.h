@@ -22,6 +22,9 @@ inline void store_global_16(element *to, const unsigned (&r)[4], FE_LINE) {
 inline float ex2(float x) {
   return fe_flush(__builtin_exp2f(fe_flush(x)));
 }
+inline float rcp(float x) {
+  return fe_flush(1.f / fe_flush(x));
+}
 inline float lg2(float x) {
   return fe_flush(__builtin_log2f(fe_flush(x)));
 }

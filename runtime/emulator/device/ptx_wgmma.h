@@ -23,6 +23,9 @@ inline void mbarrier_arrive(unsigned barrier, FE_LINE) {
 inline void mbarrier_arrive_expect(unsigned barrier, unsigned bytes, FE_LINE) {
   fe_machine->mbarrier_arrive(barrier, bytes, line);
 }
+inline bool mbarrier_test(unsigned barrier, unsigned parity, FE_LINE) {
+  return fe_machine->mbarrier_test(barrier, parity, line) != 0;
+}
 inline void mbarrier_wait(unsigned barrier, unsigned parity, FE_LINE) {
   fe_machine->mbarrier_wait(barrier, parity, line);
 }
