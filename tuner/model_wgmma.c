@@ -71,7 +71,7 @@ static double element_instructions(const struct ft_request *request,
   if (!config->max_as_int) count += FLOAT_MAX_INSTRUCTIONS;
   if (request->dropout) {
     const int n = config->block_n, keys = n % 64 == 0 ? 64 : n % 32 == 0 ? 32 : 16;
-    count += DROP_INSTRUCTIONS + DRAW_INSTRUCTIONS / (keys / 2);
+    count += DROP_INSTRUCTIONS + DRAW_INSTRUCTIONS * 2.0 / keys;
   }
   return count;
 }
