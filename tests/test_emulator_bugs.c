@@ -206,7 +206,8 @@ static const struct bug bugs[] = {
      .file = LOOP,
      .piece = "for (int step = keys.steps - 1; step >= 0; --step)",
      .other = "for (int step = keys.steps - 1; step >= 0; step += 0)",
-     .words = {"does not end: the block has taken 1000000 steps", "called from line "}},
+     /* Where the count runs out, in the loop or in what it calls: either way it is named. */
+     .words = {"does not end: the block has taken 1000000 steps", "mma_loop_staged.cu.in:"}},
 };
 
 static struct ft_problem_options problem_of(const struct bug *bug) {
