@@ -127,6 +127,15 @@ static void plan_wgmma(struct ft_budget *budget, const struct ft_config *config,
   budget->regs_limit = budget->consumer_regs;
 }
 
+int ft_packed_heads(const struct ft_config *config, int group, int64_t seqlen_q) {
+  enum { HEADS_MOST = 64 };
+  int heads = 1;
+  while (config->pack_gqa && group % (2 * heads) == 0 && 2 * heads <= HEADS_MOST &&
+         seqlen_q <= INT32_MAX / (2 * heads))
+    heads *= 2;
+  return heads;
+}
+
 /* ---- mma_backward ---- */
 
 /* Half of the warps sum dV up, the others dK; column_warps of each have the same keys. */

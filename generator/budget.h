@@ -54,6 +54,12 @@ struct ft_budget {
   int dq_smem;      /* its shared memory */
 };
 
+/* Query heads of one kv head whose rows share tiles, query by query: with pack_gqa the largest
+ * power of two that divides the group (so that the 64 rows of a warpgroup hold whole queries of
+ * them), at most 64 and as many as keep rows within 32 bits; else 1. A run may have another group
+ * than the request its config was chosen for: it packs what it can. */
+int ft_packed_heads(const struct ft_config *config, int group, int64_t seqlen_q);
+
 struct ft_budget ft_budget_of(const struct ft_request *request, const struct ft_config *config,
                               const struct ft_arch *arch);
 

@@ -39,12 +39,19 @@ RULE(knob_range) {
   if (config->family == FT_FAMILY_WGMMA)
     return (config->overlap_tiles | config->alternate | config->max_as_int | config->exp2_fma |
             config->rescale_late | config->store_direct | config->walk_up | config->longest_first |
-            config->multicast | 1) == 1 &&
+            config->multicast | config->pack_gqa | 1) == 1 &&
            config->ctas_per_sm == 1;
   if (config->family == FT_FAMILY_MMA_BACKWARD)
     return (config->kv_in_regs | config->late_dq | 1) == 1 && is_within(config->stages, 1, 2) &&
            is_within(config->dq, 0, 2);
   return (config->q_in_regs | config->overlap | config->draw_early | 1) == 1;
+}
+
+/* Rows that the tiles of a head, or of heads packed into them, are made of; 0: not known. */
+static int64_t rows_of(const struct ft_request *request, const struct ft_config *config) {
+  if (request->heads_kv == 0) return request->seqlen_q;
+  const int group = request->heads_q / request->heads_kv;
+  return request->seqlen_q * ft_packed_heads(config, group, request->seqlen_q);
 }
 
 RULE(family) {
@@ -161,12 +168,30 @@ RULE(exp2_fma) {
                                request->head_dim <= 64 && request->head_dim_v <= 64);
 }
 
+/* Row masks and random bits are those of one head. */
+RULE(pack_gqa) {
+  UNUSED(arch), UNUSED(budget);
+  return !config->pack_gqa || (!request->dropout && request->mask_rows == 0);
+}
+
+RULE(packed_group) {
+  UNUSED(arch), UNUSED(budget);
+  return !config->pack_gqa || request->heads_kv == 0 ||
+         request->heads_q / request->heads_kv % 2 == 0;
+}
+
+/* With more, one row in nine at most is beyond the last query of its head. */
+RULE(packed_length) {
+  UNUSED(arch), UNUSED(budget);
+  return !config->pack_gqa || request->seqlen_q <= 8 * config->block_m;
+}
+
 /* The two blocks of a cluster walk in step: their tiles have the same steps. */
 RULE(multicast) {
   UNUSED(budget), UNUSED(arch);
   if (!config->multicast) return 1;
   return request->causal == FT_CAUSAL_NONE && request->mask_rows == 0 &&
-         (request->seqlen_q == 0 || request->seqlen_q > config->block_m);
+         (request->seqlen_q == 0 || rows_of(request, config) > config->block_m);
 }
 
 RULE(no_cp_async) {
@@ -233,7 +258,8 @@ RULE(short_tile) {
 
 RULE(long_tile) {
   UNUSED(arch), UNUSED(budget);
-  return request->seqlen_q == 0 || config->block_m <= 64 || config->block_m < 2 * request->seqlen_q;
+  return request->seqlen_q == 0 || config->block_m <= 64 ||
+         config->block_m < 2 * rows_of(request, config);
 }
 
 RULE(idle_quarters) {
@@ -340,6 +366,10 @@ static const struct ft_rule rules[] = {
      exp2_fma},
     {WGMMA, "multicast", "blocks that share K and V need tiles of equal steps, two at least",
      multicast},
+    {WGMMA, "pack-gqa", "dropout and masks go by head, so packed tiles have neither", pack_gqa},
+    {WGMMA, "packed-group", "heads are packed by powers of two, which must divide the group",
+     packed_group},
+    {WGMMA, "packed-length", "a head of so many queries fills tiles of its own", packed_length},
     {MMA, "draw-early", "without dropout nothing is drawn; with overlap Q K^T has company already",
      draw_early},
     {EVERY, "mask-rows", "a block of queries must lie in one row of the mask", mask_rows},

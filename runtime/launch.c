@@ -63,8 +63,10 @@ static int read_geometry(struct ft_launch *launch, const struct ft_request *requ
                          const struct ft_config *config, const struct ft_arch *arch,
                          const struct ft_run *run) {
   struct ft_forward_params *const params = &launch->tiled.rest;
-  const int64_t q_tiles = ft_run_tiles(run->nq, request->mask_rows, config->block_m);
-  const int64_t pairs = run->batch * run->heads_q; /* < 2^62 */
+  const int group = run->heads_q / run->heads_kv;
+  const int packed = ft_packed_heads(config, group, run->nq);
+  const int64_t q_tiles = ft_run_tiles(run->nq * packed, request->mask_rows, config->block_m);
+  const int64_t pairs = run->batch * (run->heads_q / packed); /* < 2^62 */
   int64_t blocks;
   if (__builtin_mul_overflow(q_tiles, pairs, &blocks) || blocks > INT32_MAX)
     return ft_fail(
@@ -73,11 +75,12 @@ static int read_geometry(struct ft_launch *launch, const struct ft_request *requ
         "than the 2^31 - 1 blocks of one launch",
         (long long)run->batch, run->heads_q, (long long)q_tiles, config->block_m,
         (long long)run->nq);
-  params->nq = (int32_t)run->nq;
+  params->pack_bits = __builtin_ctz((unsigned)packed);
+  params->nq = (int32_t)run->nq * packed;
   params->nk = (int32_t)run->nk;
   params->batch = (int32_t)run->batch;
-  params->heads_q = run->heads_q;
-  params->group = run->heads_q / run->heads_kv;
+  params->heads_q = run->heads_q / packed;
+  params->group = group / packed;
   params->q_tiles = (int32_t)q_tiles;
   const int64_t kv_bytes =
       run->nk * (request->head_dim + request->head_dim_v) * ft_dtype_bytes(request->dtype);

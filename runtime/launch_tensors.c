@@ -69,7 +69,7 @@ static void add_seeds(struct description *all, uint64_t seed, uint64_t offset) {
 static void describe_forward(struct description *all) {
   const struct ft_forward_params *const p = &all->launch->tiled.rest;
   const int d = all->launch->head_dim, dv = all->launch->head_dim_v;
-  add_tensor(all, "Q", p->q, &p->q_stride, true, d);
+  add_tensor(all, "Q", p->q, &p->q_stride, true, d)->packed_heads = 1 << p->pack_bits;
   add_tensor(all, "K", p->k, &p->k_stride, false, d);
   add_tensor(all, "V", p->v, &p->v_stride, false, dv);
   add_tensor(all, "O", p->o, &p->o_stride, true, dv)->writable = true;
@@ -108,8 +108,8 @@ void ft_launch_describe(const struct ft_launch *launch, enum ft_step step) {
     all.heads_q = b->heads_q, all.heads_kv = b->heads_kv;
     describe_backward(&all, step);
   } else {
-    all.batch = f->batch, all.nq = f->nq, all.nk = f->nk;
-    all.heads_q = f->heads_q, all.heads_kv = f->heads_q / f->group;
+    all.batch = f->batch, all.nq = f->nq >> f->pack_bits, all.nk = f->nk;
+    all.heads_q = (int64_t)f->heads_q << f->pack_bits, all.heads_kv = f->heads_q / f->group;
     describe_forward(&all);
   }
   ft_emulator_expect(all.tensors, all.count);

@@ -44,9 +44,14 @@ struct ft_forward_params {
   float scale_log2;      /* scale * log2(e) */
   uint32_t dropout_threshold; /* of 2^14: an element is dropped when its 14 bits are below */
   float dropout_rescale;      /* 1 / (1 - threshold / 2^14); 0 when everything is dropped */
+
+  /* pack_gqa, whose kernels alone have this: 2^pack_bits query heads are one of nq 2^pack_bits
+   * rows, a query's beside each other. nq, heads_q, group count such rows and heads. */
+  int32_t pack_bits;
 };
 
-_Static_assert(sizeof(struct ft_forward_params) == 248, "the device side counts on 248 bytes");
+_Static_assert(sizeof(struct ft_forward_params) == 256,
+               "the device side counts on 248 bytes, with pack_bits on 256");
 
 /* CUtensorMap: how TMA finds its way in a tensor. */
 struct ft_tensor_map {

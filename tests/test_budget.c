@@ -147,7 +147,7 @@ START_TEST(wgmma_budgets_suit_the_hardware) {
   seed_cases();
   const struct ft_arch arch = known_gpu("h200");
   int legal = 0;
-  for (int round = 0; round < 20000; ++round) {
+  for (int round = 0; round < 40000; ++round) {
     const struct ft_request request = random_request();
     const struct ft_config config = random_candidate_of(FT_FAMILY_WGMMA);
     if (rule_broken(&request, &arch, &config) != NULL) continue;
@@ -192,12 +192,33 @@ START_TEST(wild_configs_are_harmless) {
 }
 END_TEST
 
+START_TEST(heads_are_packed_by_powers_of_two) {
+  static const struct {
+    int group, heads;
+    int64_t seqlen_q;
+  } cases[] = {{1, 1, 5},       {2, 2, 5},        {3, 1, 5},         {6, 2, 5},
+               {8, 8, 5},       {12, 4, 5},       {64, 64, 5},       {128, 64, 5},
+               {4, 4, 1 << 28}, {16, 2, 1 << 29}, {16, 1, INT32_MAX}};
+  const struct ft_config packs =
+      known_config("wgmma block_m=64 block_n=64 stages=2 q_stages=1 pack_gqa=1 ctas_per_sm=1");
+  struct ft_config plain = packs;
+  plain.pack_gqa = 0;
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
+    const int group = cases[i].group;
+    const int64_t nq = cases[i].seqlen_q;
+    ck_assert_int_eq(ft_packed_heads(&packs, group, nq), cases[i].heads);
+    ck_assert_int_eq(ft_packed_heads(&plain, group, nq), 1);
+  }
+}
+END_TEST
+
 Suite *make_budget_suite(void) {
   Suite *const suite = suite_create("budget");
   TCase *const tests = tcase_create("all");
   tcase_add_test(tests, budgets_computed_by_hand);
   tcase_add_test(tests, strides_avoid_bank_conflicts);
   tcase_add_test(tests, wgmma_budgets_suit_the_hardware);
+  tcase_add_test(tests, heads_are_packed_by_powers_of_two);
   tcase_add_test(tests, wild_configs_are_harmless);
   suite_add_tcase(suite, tests);
   return suite;

@@ -91,6 +91,29 @@ START_TEST(good_arguments_become_params) {
 }
 END_TEST
 
+/* 4 heads of 300 queries as one of 1200 rows; where a run's group is odd, each for itself. */
+START_TEST(packed_heads_are_heads_of_more_rows) {
+  const struct ft_config plain = config;
+  config = (struct ft_config){.family = FT_FAMILY_WGMMA, .block_m = 128, .pack_gqa = 1};
+  ck_assert_status(prepare(&good), FT_OK);
+  const struct ft_forward_params *const p = &launch.tiled.rest;
+  ck_assert_int_eq(p->pack_bits, 2);
+  ck_assert_int_eq(p->nq, 1200);
+  ck_assert_int_eq(p->heads_q, 2);
+  ck_assert_int_eq(p->group, 1);
+  ck_assert_int_eq(p->q_tiles, 10);
+  ck_assert_int_eq(p->q_stride.head, 64);
+  fatune_arguments other = good;
+  other.heads_q = 6;
+  ck_assert_status(prepare(&other), FT_OK);
+  ck_assert_int_eq(p->pack_bits, 0);
+  ck_assert_int_eq(p->nq, 300);
+  ck_assert_int_eq(p->heads_q, 6);
+  ck_assert_int_eq(p->group, 3);
+  config = plain;
+}
+END_TEST
+
 START_TEST(a_run_may_differ_from_its_request) {
   fatune_arguments other = good;
   other.batch = 1;
@@ -322,6 +345,7 @@ Suite *make_launch_suite(void) {
   TCase *const tests = tcase_create("prepare");
   tcase_add_checked_fixture(tests, set_up, NULL);
   tcase_add_test(tests, good_arguments_become_params);
+  tcase_add_test(tests, packed_heads_are_heads_of_more_rows);
   tcase_add_test(tests, a_run_may_differ_from_its_request);
   tcase_add_test(tests, strides_of_extents_of_one_are_ignored);
   tcase_add_test(tests, other_layouts_are_accepted);

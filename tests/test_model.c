@@ -148,6 +148,11 @@ START_TEST(wgmma_knobs_have_their_effect) {
   other = hopper;
   other.block_m = 64; /* K and V are read for half as many rows, and little is hidden */
   ck_assert_double_gt(us_of(text, &big, &other), base);
+  other = hopper;
+  other.pack_gqa = 1; /* 16 queries in a tile, or those of 8 heads */
+  ck_assert_double_eq(us_of(text, &big, &other), us_of(text, &big, &hopper));
+  const char *const few = "forward bf16 d128 hq64 hkv8 b32 nq16 nk4096 causal";
+  ck_assert_double_lt(us_of(few, &big, &other), us_of(few, &big, &hopper) / 4);
   const struct ft_request request = request_of(text);
   ck_assert_double_gt(ft_model(&request, &big, &hopper, 0, 1000).us, base);
   ck_assert_int_eq(ft_model(&request, &big, &hopper, 168, 0).occupancy, 1);

@@ -225,7 +225,8 @@ struct ft_request ft_small_request(const struct ft_request *request, const struc
   const int group = request->heads_q / request->heads_kv;
   struct ft_request small = *request;
   small.heads_kv = 2;
-  small.heads_q = small.heads_kv * (group < 3 ? group : 3);
+  const int most = group % 2 == 0 ? 4 : 3; /* an even one packs (pack_gqa) */
+  small.heads_q = small.heads_kv * (group < most ? group : most);
   small.seqlen_q = 2 * LARGEST_BLOCK_M + 17;
   small.seqlen_k =
       349; /* a multiple of no tile; fewer than queries, so that bottom-right rows see nothing */

@@ -87,13 +87,19 @@ static double step_cycles(const struct step *step, double resident,
   return resident * (busiest + exposed) + step->fixed;
 }
 
+static int packed_heads(const struct ft_request *request, const struct ft_config *config) {
+  return ft_packed_heads(config, request->heads_q / request->heads_kv, request->seqlen_q);
+}
+
 struct ft_walk ft_walk_of(const struct ft_request *request, const struct ft_config *config) {
   enum { SAMPLES = 512 }; /* of the query tiles; more would only smooth */
   const double all = ceil((double)request->seqlen_k / config->block_n);
   const double density = request->mask_rows > 0 ? request->mask_density : 1;
   if (request->causal == FT_CAUSAL_NONE) return (struct ft_walk){all * density, all * density};
 
-  const int64_t tiles = (request->seqlen_q + config->block_m - 1) / config->block_m;
+  const int packed = packed_heads(request, config);
+  const int64_t rows = request->seqlen_q * packed;
+  const int64_t tiles = (rows + config->block_m - 1) / config->block_m;
   const int64_t shift =
       request->causal == FT_CAUSAL_BOTTOM_RIGHT ? request->seqlen_k - request->seqlen_q : 0;
   const int64_t samples = tiles < SAMPLES ? tiles : SAMPLES;
@@ -101,7 +107,7 @@ struct ft_walk ft_walk_of(const struct ft_request *request, const struct ft_conf
   for (int64_t sample = 0; sample < samples; sample++) {
     const int64_t tile = samples == tiles ? sample : (2 * sample + 1) * tiles / (2 * samples);
     const int64_t rows_end = (tile + 1) * config->block_m;
-    const int64_t last = rows_end < request->seqlen_q ? rows_end : request->seqlen_q;
+    const int64_t last = ((rows_end < rows ? rows_end : rows) + packed - 1) / packed;
     const double visible = fmin(fmax((double)(last + shift), 0), (double)request->seqlen_k);
     const double steps = ceil(visible / config->block_n) * density;
     walk.mean += steps / (double)samples;
@@ -110,9 +116,17 @@ struct ft_walk ft_walk_of(const struct ft_request *request, const struct ft_conf
   return walk;
 }
 
+double ft_tiles_of_a_pair(const struct ft_request *request, const struct ft_config *config) {
+  const double rows = (double)request->seqlen_q * packed_heads(request, config);
+  return ceil(rows / config->block_m);
+}
+
+double ft_pairs(const struct ft_request *request, const struct ft_config *config) {
+  return (double)request->batch * request->heads_q / packed_heads(request, config);
+}
+
 double ft_tile_count(const struct ft_request *request, const struct ft_config *config) {
-  return (double)request->batch * request->heads_q *
-         ceil((double)request->seqlen_q / config->block_m);
+  return ft_pairs(request, config) * ft_tiles_of_a_pair(request, config);
 }
 
 double ft_compulsory_us(const struct ft_request *request, const struct ft_arch *arch) {

@@ -12,7 +12,10 @@ struct ft_walk {
 };
 struct ft_walk ft_walk_of(const struct ft_request *request, const struct ft_config *config);
 
-/* Tiles of all heads and batches. */
+/* Tiles of a pair of batch and head, or of batch and heads packed together; such pairs; tiles of
+ * all of them. */
+double ft_tiles_of_a_pair(const struct ft_request *request, const struct ft_config *config);
+double ft_pairs(const struct ft_request *request, const struct ft_config *config);
 double ft_tile_count(const struct ft_request *request, const struct ft_config *config);
 
 /* Q, K, V read and O, LSE written once: microseconds. */

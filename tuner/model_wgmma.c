@@ -156,8 +156,8 @@ static bool have_common_factor(double a, double b) {
  * one by one; others in twos, of a long and a short one, or longest first. */
 static double most_tiles(const struct ft_request *request, const struct ft_config *config,
                          double sms) {
-  const double pairs = (double)request->batch * request->heads_q;
-  const double tiles = ceil((double)request->seqlen_q / config->block_m);
+  const double pairs = ft_pairs(request, config);
+  const double tiles = ft_tiles_of_a_pair(request, config);
   if (request->causal == FT_CAUSAL_NONE && request->mask_rows == 0) {
     const double blocks = 1 + config->multicast; /* of a cluster, which takes a tile each */
     return ceil(ceil(tiles / blocks) * pairs / fmax(1, floor(sms / blocks)));

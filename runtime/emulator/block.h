@@ -200,9 +200,10 @@ void ft_mbarrier_arrive(uint32_t address, uint32_t bytes, int line);
 void ft_mbarrier_arrive_at(uint32_t address, unsigned rank, int line);
 int ft_mbarrier_test(uint32_t address, unsigned parity, int line);
 void ft_mbarrier_wait(uint32_t address, unsigned parity, int line);
-void ft_tma_load(uint32_t to, const void *map, uint32_t mbarrier, const int at[4], int line);
-void ft_tma_load_multicast(uint32_t to, const void *map, uint32_t mbarrier, const int at[4],
-                           unsigned blocks, int line);
+void ft_tma_load(uint32_t to, const void *map, uint32_t mbarrier, const struct fe_place *at,
+                 int line);
+void ft_tma_load_multicast(uint32_t to, const void *map, uint32_t mbarrier,
+                           const struct fe_place *at, unsigned blocks, int line);
 void ft_async_proxy_fence(int line);
 void ft_mbarriers_reset(struct ft_block *block);
 void ft_mbarriers_free(struct ft_block *block);
@@ -210,7 +211,7 @@ void ft_mbarriers_free(struct ft_block *block);
 void ft_check_loads_landed(struct ft_block *block);
 
 /* tma_store.c */
-void ft_tma_store(const void *map, uint32_t from, const int at[4], int line);
+void ft_tma_store(const void *map, uint32_t from, const struct fe_place *at, int line);
 void ft_tma_store_commit(int line);
 void ft_tma_store_wait(int youngest, int line);
 void ft_stores_end(struct ft_thread *thread); /* as the thread ends */

@@ -37,6 +37,7 @@ struct ft_emulated_tensor {
   int element_bytes;
   int64_t extents[FT_TENSOR_DIMS], strides[FT_TENSOR_DIMS]; /* strides in elements */
   bool writable;
+  int packed_heads; /* whose rows stand beside each other in tiles; 0: as 1, each for itself */
 };
 
 /* Describes the arguments of this thread's next launch; at most FT_TENSORS_MOST. Memory in no

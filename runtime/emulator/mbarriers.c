@@ -226,7 +226,7 @@ void ft_mbarrier_arrive_at(uint32_t address, unsigned rank, int line) {
   arrive(there, address, 0, line);
 }
 
-static struct ft_box make_box(uint32_t to, const void *map, const int at[4], int line) {
+static struct ft_box make_box(uint32_t to, const void *map, const struct fe_place *at, int line) {
   const struct ft_emulated_launch *const launch = ft_block_now->launch;
   struct ft_box box;
   char what[512];
@@ -262,13 +262,14 @@ static void load(struct ft_block *there, const struct ft_box *box, uint32_t addr
   settle(there, mbarrier, line);
 }
 
-void ft_tma_load(uint32_t to, const void *map, uint32_t address, const int at[4], int line) {
+void ft_tma_load(uint32_t to, const void *map, uint32_t address, const struct fe_place *at,
+                 int line) {
   const struct ft_box box = make_box(to, map, at, line);
   load(ft_block_now, &box, address, line);
 }
 
-void ft_tma_load_multicast(uint32_t to, const void *map, uint32_t address, const int at[4],
-                           unsigned blocks, int line) {
+void ft_tma_load_multicast(uint32_t to, const void *map, uint32_t address,
+                           const struct fe_place *at, unsigned blocks, int line) {
   const int count = ft_block_now->cluster->count;
   if (blocks == 0 || blocks >> count != 0)
     ft_fault(line,

@@ -114,7 +114,7 @@ cu_result ft_emulator_tensor_map_encode(void *opaque, int type, unsigned rank, v
 /* ---- boxes ---- */
 
 const char *ft_box_make(struct ft_box *box, const void *map, uint32_t shared,
-                        const int at[FT_BOX_DIMS], char what[256]) {
+                        const struct fe_place *at, char what[256]) {
   enum { BOX_ALIGNMENT = 128 };
   struct ft_map *const kept = &box->map;
   memcpy(kept, map, sizeof *kept);
@@ -122,8 +122,8 @@ const char *ft_box_make(struct ft_box *box, const void *map, uint32_t shared,
     snprintf(what, 256, "takes a tensor map that cuTensorMapEncodeTiled has not made");
     return what;
   }
-  if (kept->rank != FT_BOX_DIMS) {
-    snprintf(what, 256, "takes %d coordinates, but the tensor map has rank %d", FT_BOX_DIMS,
+  if (kept->rank != at->rank) {
+    snprintf(what, 256, "takes %d coordinates, but the tensor map has rank %d", at->rank,
              kept->rank);
     return what;
   }
@@ -137,9 +137,12 @@ const char *ft_box_make(struct ft_box *box, const void *map, uint32_t shared,
              BOX_ALIGNMENT);
     return what;
   }
-  memcpy(box->at, at, sizeof box->at);
   box->shared = shared;
-  box->rows = kept->box[1] * kept->box[2] * kept->box[3];
+  box->rows = 1;
+  for (int dim = 0; dim < at->rank; dim++) {
+    box->at[dim] = at->index[dim];
+    if (dim > 0) box->rows *= kept->box[dim];
+  }
   return NULL;
 }
 
@@ -148,7 +151,7 @@ struct ft_box_row ft_box_row(const struct ft_box *box, int number) {
   struct ft_box_row row = {.global = map->address,
                            .shared = box->shared + (uint32_t)(number * box->row_bytes)};
   bool inside = true;
-  for (int dim = 1; dim < FT_BOX_DIMS; dim++) {
+  for (int dim = 1; dim < map->rank; dim++) {
     const int64_t index = (int64_t)box->at[dim] + number % map->box[dim];
     number /= map->box[dim];
     if (index < 0 || index > map->last[dim]) inside = false;

@@ -8,9 +8,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "runtime/emulator/device/machine.h"
 #include "runtime/emulator/emulator.h"
 
-enum { FT_MAP_DIMS = 5, FT_MAP_BYTES = 128, FT_BOX_DIMS = 4 };
+enum { FT_MAP_DIMS = 5, FT_MAP_BYTES = 128 };
 enum { FT_CHUNK = 16 }; /* bytes that a swizzle moves together */
 
 /* CUtensorMapSwizzle */
@@ -35,7 +36,7 @@ static inline uint32_t ft_swizzle_128(uint32_t address) {
 
 struct ft_box {
   struct ft_map map;
-  int at[FT_BOX_DIMS]; /* may lie outside of the tensor */
+  int at[FT_MAP_DIMS]; /* may lie outside of the tensor */
   uint32_t shared;     /* address of the first row */
   int rows, row_bytes;
 };
@@ -49,7 +50,7 @@ struct ft_box_row {
 
 /* NULL, or what is wrong. */
 const char *ft_box_make(struct ft_box *box, const void *map, uint32_t shared,
-                        const int at[FT_BOX_DIMS], char what[256]);
+                        const struct fe_place *at, char what[256]);
 struct ft_box_row ft_box_row(const struct ft_box *box, int row);
 /* The shared address of 16 bytes at this byte of a row. */
 uint32_t ft_box_chunk(const struct ft_box *box, const struct ft_box_row *row, int byte);

@@ -48,7 +48,7 @@ static void begin(struct ft_block *block, const struct ft_box *box, const struct
   }
 }
 
-void ft_tma_store(const void *map, uint32_t from, const int at[4], int line) {
+void ft_tma_store(const void *map, uint32_t from, const struct fe_place *at, int line) {
   struct ft_block *const block = ft_block_now;
   struct store store;
   char what[512];

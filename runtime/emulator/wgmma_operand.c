@@ -93,11 +93,32 @@ static const char *no_tile(const struct ft_operand *operand, int row, int chunk,
   return what;
 }
 
+/* To the element so many rows further down a tile, in which the rows of packed heads take turns. */
+static void move_down(struct ft_place *place, int64_t rows) {
+  const int64_t packed = place->tensor->packed_heads;
+  if (packed > 1) {
+    const int64_t member = place->index[2] % packed, row = member + rows;
+    const int64_t turns = row < 0 ? -((packed - 1 - row) / packed) : row / packed;
+    place->index[1] += turns;
+    place->index[2] += row - turns * packed - member;
+  } else {
+    place->index[1] += rows;
+  }
+}
+
+/* Of the element so many rows and bytes of a row from there. */
+static uint64_t address_in_tile(const struct ft_place *first, int row, int byte) {
+  struct ft_place place = *first;
+  move_down(&place, row);
+  int64_t elements = 0;
+  for (int dim = 0; dim < FT_TENSOR_DIMS; dim++)
+    elements += place.index[dim] * first->tensor->strides[dim];
+  return first->tensor->address + (uint64_t)(elements * first->tensor->element_bytes + byte);
+}
+
 const char *ft_operand_tile(const struct ft_operand *operand, const struct ft_shared_memory *shared,
                             const struct ft_emulated_tensor *tensors, int count,
                             struct ft_place *first, char what[FT_OPERAND_WORDS]) {
-  uint64_t begin = 0;
-  int64_t row_bytes = 0;
   *first = (struct ft_place){0};
   for (int n = 0; n < operand->rows * operand->chunks; n++) {
     const int row = n / operand->chunks, chunk = n % operand->chunks;
@@ -105,12 +126,10 @@ const char *ft_operand_tile(const struct ft_operand *operand, const struct ft_sh
     if (!origin) continue;
     if (!first->tensor) {
       if (!ft_memory_place(tensors, count, origin, first)) return NULL;
-      row_bytes = first->tensor->strides[1] * first->tensor->element_bytes;
-      begin = origin - (uint64_t)(row * row_bytes + chunk * FT_CHUNK);
-      first->index[1] -= row;
+      move_down(first, -row);
       first->index[3] -= chunk * CHUNK_ELEMENTS;
     }
-    const uint64_t expected = begin + (uint64_t)(row * row_bytes + chunk * FT_CHUNK);
+    const uint64_t expected = address_in_tile(first, row, chunk * FT_CHUNK);
     if (origin != expected)
       return no_tile(operand, row, chunk, origin, expected, tensors, count, what);
   }

@@ -1,9 +1,9 @@
 // fatune: forward attention, sm_90a
 // request  forward bf16 d128 causal
-// config   wgmma block_m=128 block_n=128 stages=2 q_stages=2 overlap_tiles=1 alternate=1 max_as_int=1 exp2_fma=0 rescale_late=1 store_direct=0 walk_up=0 longest_first=0 multicast=0 ctas_per_sm=1
+// config   wgmma block_m=128 block_n=128 stages=2 q_stages=2 overlap_tiles=1 alternate=1 max_as_int=1 exp2_fma=0 rescale_late=1 store_direct=0 walk_up=0 longest_first=0 multicast=0 pack_gqa=0 ctas_per_sm=1
 // budget   197632 bytes of shared memory, 384 threads, about 192 of 232 registers
-// parts    wgmma_forward.cu.in bdc6b5cb, parts/ptx_common.cu.in 93b13f47, parts/ptx_wgmma.cu.in 375d7ba5, parts/params.cu.in 4c502bea, parts/tiled_params.cu.in 88143768, parts/quad.cu.in fa233452, parts/visible.cu.in 3fa3d049, parts/keys.cu.in 580c9746, parts/pipeline.cu.in 4a35e34e, parts/producer.cu.in 2c62adde, parts/wgmma_softmax.cu.in caaa2637, parts/consumer.cu.in dbc46f2b, parts/consume_overlap.cu.in 09b1de81
-// again    fatune emit 'forward bf16 d128 nq1 causal' --gpu sm_90 --config 'wgmma block_m=128 block_n=128 stages=2 q_stages=2 overlap_tiles=1 alternate=1 max_as_int=1 exp2_fma=0 rescale_late=1 store_direct=0 walk_up=0 longest_first=0 multicast=0 ctas_per_sm=1'
+// parts    wgmma_forward.cu.in 8d7d32af, parts/ptx_common.cu.in 93b13f47, parts/ptx_wgmma.cu.in 375d7ba5, parts/params.cu.in f094df8c, parts/tiled_params.cu.in 88143768, parts/quad.cu.in fa233452, parts/visible.cu.in 8f5af3a3, parts/keys.cu.in 580c9746, parts/pipeline.cu.in 4a35e34e, parts/producer.cu.in f4b41111, parts/wgmma_softmax.cu.in caaa2637, parts/consumer.cu.in acfc87aa, parts/consume_overlap.cu.in 09b1de81
+// again    fatune emit 'forward bf16 d128 nq1 causal' --gpu sm_90 --config 'wgmma block_m=128 block_n=128 stages=2 q_stages=2 overlap_tiles=1 alternate=1 max_as_int=1 exp2_fma=0 rescale_late=1 store_direct=0 walk_up=0 longest_first=0 multicast=0 pack_gqa=0 ctas_per_sm=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691) on Hopper. One block per
 // multiprocessor works through tiles of BLOCK_M queries. Its first warpgroup moves data: one thread asks TMA for every
@@ -533,8 +533,8 @@ __device__ __forceinline__ void announce(const TiledForwardParams &params, unsig
     return;
   }
   mbarrier_arrive_expect(full, Q_TILE);
-  load_panels(params.q, smem + SMEM_Q + q_ring.stage * Q_STAGE, full, D_PANELS, BLOCK_M, job.tile.q0, job.tile.head,
-              job.tile.batch);
+  const unsigned sQ = smem + SMEM_Q + q_ring.stage * Q_STAGE;
+  load_panels(params.q, sQ, full, D_PANELS, BLOCK_M, job.tile.q0, job.tile.head, job.tile.batch);
   q_ring = next(q_ring);
 }
 
@@ -891,9 +891,10 @@ __device__ __forceinline__ void normalise(Consumer &consumer, const ForwardParam
     const float l = quad_sum(row_sum[h]);
     float normaliser = l > 0.f ? rcp(l) : 0.f;
     const int i = work.first_row + consumer.warp * 16 + h * 8 + consumer.lane / 4;
+    const int place = i;
     if (params.lse && consumer.lane % 4 == 0 && i < params.nq) {
       const float lse = l > 0.f ? (row_max[h] * params.scale_log2 + lg2(l)) * 0.69314718f : MINUS_INFINITY;
-      params.lse[(long long)(work.batch * params.heads_q + work.head) * params.nq + i] = lse;
+      params.lse[(long long)(work.batch * params.heads_q + work.head) * params.nq + place] = lse;
     }
     #pragma unroll
     for (int n = 0; n < O_TILES; ++n) {

@@ -96,6 +96,12 @@ struct fe_wgmma {
   int bf16;
 };
 
+/* Coordinates in a tensor map, the innermost first. */
+struct fe_place {
+  int rank;
+  int index[5];
+};
+
 enum fe_access { FE_READ, FE_WRITE, FE_ATOMIC };
 
 struct fe_machine {
@@ -137,14 +143,15 @@ struct fe_machine {
   /* At the one that lies at this address in the block of this rank of the cluster. */
   void (*mbarrier_arrive_at)(uint32_t barrier, unsigned rank, int line);
 
-  /* TMA: the box of a tensor map at four coordinates, the innermost first. A load lands when
-   * somebody waits for the phase of the mbarrier that it completes, a store when its wait is
-   * passed. */
-  void (*tma_load)(uint32_t to, const void *map, uint32_t barrier, const int at[4], int line);
+  /* TMA: the box of a tensor map at as many coordinates as it has dimensions, the innermost first.
+   * A load lands when somebody waits for the phase of the mbarrier that it completes, a store when
+   * its wait is passed. */
+  void (*tma_load)(uint32_t to, const void *map, uint32_t barrier, const struct fe_place *at,
+                   int line);
   /* To the same addresses in each of `blocks` of the cluster, a bit for each rank. */
-  void (*tma_load_multicast)(uint32_t to, const void *map, uint32_t barrier, const int at[4],
-                             unsigned blocks, int line);
-  void (*tma_store)(const void *map, uint32_t from, const int at[4], int line);
+  void (*tma_load_multicast)(uint32_t to, const void *map, uint32_t barrier,
+                             const struct fe_place *at, unsigned blocks, int line);
+  void (*tma_store)(const void *map, uint32_t from, const struct fe_place *at, int line);
   void (*tma_store_commit)(int line);
   void (*tma_store_wait)(int youngest, int line);
   void (*async_proxy_fence)(int line);

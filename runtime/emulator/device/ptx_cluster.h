@@ -17,6 +17,6 @@ inline void mbarrier_arrive_at(unsigned barrier, unsigned rank, FE_LINE) {
 
 inline void tma_load_multicast(unsigned to, const TensorMap &map, unsigned barrier, int column,
                                int row, int head, int batch, unsigned blocks, FE_LINE) {
-  const int at[] = {column, row, head, batch};
-  fe_machine->tma_load_multicast(to, &map, barrier, at, blocks, line);
+  const fe_place at = {4, {column, row, head, batch}};
+  fe_machine->tma_load_multicast(to, &map, barrier, &at, blocks, line);
 }

@@ -32,13 +32,13 @@ inline void mbarrier_wait(unsigned barrier, unsigned parity, FE_LINE) {
 
 inline void tma_load(unsigned to, const TensorMap &map, unsigned barrier, int column, int row,
                      int head, int batch, FE_LINE) {
-  const int at[] = {column, row, head, batch};
-  fe_machine->tma_load(to, &map, barrier, at, line);
+  const fe_place at = {4, {column, row, head, batch}};
+  fe_machine->tma_load(to, &map, barrier, &at, line);
 }
 inline void tma_store(const TensorMap &map, unsigned from, int column, int row, int head, int batch,
                       FE_LINE) {
-  const int at[] = {column, row, head, batch};
-  fe_machine->tma_store(&map, from, at, line);
+  const fe_place at = {4, {column, row, head, batch}};
+  fe_machine->tma_store(&map, from, &at, line);
 }
 inline void tma_store_commit(FE_LINE) {
   fe_machine->tma_store_commit(line);

@@ -1,0 +1,148 @@
+/* test_emulator_packing.c: query heads that share the rows of tiles (pack_gqa).
+ * in -> out: five-dimensional tensor maps -> boxes, against their formula; requests -> every row
+ * against float64; bugs planted into what knows of packing -> all seen. */
+#include <string.h>
+
+#include "runtime/emulator/device/machine.h"
+#include "runtime/emulator/driver_parts.h"
+#include "runtime/emulator/tensor_map.h"
+#include "tests/emulator_lab.h"
+#include "tests/suites.h"
+
+#define CONFIG(m, n, q, more)                                                                      \
+  "wgmma block_m=" #m " block_n=" #n " stages=2 q_stages=" #q " " more " pack_gqa=1 ctas_per_sm=1"
+#define STAGED CONFIG(128, 64, 2, "overlap_tiles=1 alternate=1 rescale_late=1")
+#define DIRECT CONFIG(64, 128, 1, "overlap_tiles=1 max_as_int=1 store_direct=1")
+
+/* ---- boxes ---- */
+
+enum { FLOAT16 = 6, RANK = 5 };
+
+static const uint64_t extents[RANK] = {72, 4, 13, 3, 2};
+static const uint64_t strides[RANK - 1] = {160, 2080, 640, 32768}; /* bytes */
+static const unsigned box_extents[RANK] = {64, 4, 16, 1, 1};
+static const int at[RANK] = {64, 0, 3, 2, 1};
+
+static void make_map(uint64_t opaque[16], uint64_t address) {
+  const unsigned steps[RANK] = {1, 1, 1, 1, 1};
+  ck_assert_int_eq(ft_emulator_tensor_map_encode(opaque, FLOAT16, RANK, (void *)(uintptr_t)address,
+                                                 extents, strides, box_extents, steps, 0,
+                                                 FT_SWIZZLE_128B, 0, 0),
+                   0);
+}
+
+START_TEST(boxes_have_five_dimensions) {
+  _Alignas(64) uint64_t opaque[16];
+  const uint64_t address = 1 << 20;
+  const uint32_t shared = 4096;
+  struct fe_place place = {.rank = RANK};
+  struct ft_box box;
+  char what[256];
+  make_map(opaque, address);
+  memcpy(place.index, at, sizeof at);
+  ck_assert_ptr_null(ft_box_make(&box, opaque, shared, &place, what));
+  ck_assert_int_eq(box.rows, 64);
+  for (int row = 0; row < 64; row++) { /* the members of a pack first, then queries */
+    const struct ft_box_row got = ft_box_row(&box, row);
+    const uint64_t member = (uint64_t)row % 4, query = 3 + (uint64_t)row / 4;
+    ck_assert_uint_eq(got.shared, shared + 128 * (uint32_t)row);
+    ck_assert_int_eq(got.end, query < 13 ? 16 : 0); /* 8 of the columns are left */
+    if (query < 13)
+      ck_assert_uint_eq(got.global, address + 128 + member * 160 + query * 2080 + 2 * 640 + 32768);
+  }
+}
+END_TEST
+
+START_TEST(coordinates_are_as_many_as_dimensions) {
+  _Alignas(64) uint64_t opaque[16];
+  const struct fe_place four = {4, {0}};
+  struct ft_box box;
+  char what[256];
+  make_map(opaque, 1 << 20);
+  const char *const fault = ft_box_make(&box, opaque, 4096, &four, what);
+  ck_assert_str_eq(fault, "takes 4 coordinates, but the tensor map has rank 5");
+}
+END_TEST
+
+/* ---- runs ---- */
+
+static struct ft_problem_options options_of(const char *words, enum ft_layout layout,
+                                            uint64_t seed) {
+  struct ft_problem_options options = {.layout = layout, .seed = seed, .want_lse = true};
+  ck_assert_msg(ft_request_parse(&options.request, words) == FT_OK, "%s", ft_detail());
+  return options;
+}
+
+static const struct {
+  const char *request, *config;
+} runs[] = {
+    {"bf16 d128 hq8 hkv2 nq5 nk700 causal", STAGED},
+    {"fp16 d64 dv40 hq16 hkv1 b2 nq17 nk115 causal=top-left", STAGED},
+    {"bf16 d40 hq4 hkv2 b2 nq229 nk63 causal", DIRECT},
+    {"bf16 d64 hq64 hkv1 b2 nq3 nk130", DIRECT},
+    {"fp16 d256 hq16 hkv2 nq1 nk229", CONFIG(64, 64, 1, "overlap_tiles=1 store_direct=1")},
+    {"bf16 d64 hq6 hkv1 nq70 nk115 causal", STAGED}, /* pairs of three heads' */
+    {"bf16 d64 hq6 hkv2 nq70 nk115 causal", STAGED}, /* nothing to pack */
+    {"bf16 d128 hq8 hkv1 b2 nq60 nk300",
+     CONFIG(192, 80, 1, "overlap_tiles=1 store_direct=1 multicast=1")},
+    {"bf16 d64 hq8 hkv2 nq100 nk300 causal", CONFIG(128, 64, 1, "longest_first=1")},
+};
+
+START_TEST(every_row_is_right) {
+  const uint64_t seed = emulator_seed();
+  fatune_session *const session = emulator_open("h200", NULL);
+  const struct ft_problem_options options =
+      options_of(runs[_i].request, (enum ft_layout)(_i % 3), seed);
+  struct emulator_run run;
+  emulator_run(&run, session, &options, runs[_i].config);
+  ck_assert_msg(run.status == FT_OK && run.comparison.error_ratio <= 1,
+                "FATUNE_TEST_SEED=%llu %s: %s", (unsigned long long)seed, runs[_i].request,
+                run.status == FT_OK ? run.comparison.worst : run.fault);
+  emulator_run_free(&run);
+  fatune_session_close(session);
+}
+END_TEST
+
+/* ---- bugs ---- */
+
+static const struct {
+  const char *file, *piece, *other, *config;
+} bugs[] = {
+    {"parts/visible.cu.in", "return i & ((1 << params.pack_bits) - 1);",
+     "return i & ((2 << params.pack_bits) - 1);", STAGED},
+    {"parts/visible.cu.in", "return i >> params.pack_bits;", "return i;", DIRECT},
+    {"parts/consumer.cu.in", "query_of(params, params.nq) +", "params.nq +", STAGED},
+    {"parts/consumer.cu.in", "work.head << params.pack_bits", "work.head", DIRECT},
+    {"parts/visible.cu.in", "query_of(params, i) +", "i +", STAGED},
+    {"parts/producer.cu.in", "query_of(params.rest, job.tile.q0)", "job.tile.q0", STAGED},
+    {"parts/producer.cu.in", "query_of(params.rest, note.q0 + consumer * 64)",
+     "query_of(params.rest, note.q0) + consumer * 64", STAGED},
+};
+
+START_TEST(bugs_are_seen) {
+  const struct planted planted = emulator_plant(bugs[_i].file, bugs[_i].piece, bugs[_i].other);
+  fatune_session *const session = emulator_open("h200", planted.folder);
+  const struct ft_problem_options options =
+      options_of("bf16 d64 hq8 hkv2 nq50 nk70 causal", FT_LAYOUT_PADDED, emulator_seed());
+  struct emulator_run run;
+  emulator_run(&run, session, &options, bugs[_i].config);
+  ck_assert_msg(!(run.status == FT_OK && run.comparison.error_ratio <= 1), "'%s' is not seen",
+                bugs[_i].other);
+  ck_assert_int_ne(run.status, FT_E_COMPILE);
+  emulator_run_free(&run);
+  fatune_session_close(session);
+  emulator_unplant(&planted);
+}
+END_TEST
+
+Suite *make_emulator_packing_suite(void) {
+  Suite *const suite = suite_create("emulator_packing");
+  TCase *const tests = tcase_create("packing");
+  tcase_set_timeout(tests, 300);
+  tcase_add_test(tests, boxes_have_five_dimensions);
+  tcase_add_test(tests, coordinates_are_as_many_as_dimensions);
+  tcase_add_loop_test(tests, every_row_is_right, 0, (int)(sizeof runs / sizeof *runs));
+  tcase_add_loop_test(tests, bugs_are_seen, 0, (int)(sizeof bugs / sizeof *bugs));
+  suite_add_tcase(suite, tests);
+  return suite;
+}
