@@ -38,7 +38,7 @@ RULE(knob_range) {
   if (budget->threads == 0) return 0;
   if (config->family == FT_FAMILY_WGMMA)
     return (config->overlap_tiles | config->alternate | config->max_as_int | config->exp2_fma |
-            config->rescale_late | config->store_direct | config->longest_first |
+            config->rescale_late | config->store_direct | config->walk_up | config->longest_first |
             config->multicast | 1) == 1 &&
            config->ctas_per_sm == 1;
   if (config->family == FT_FAMILY_MMA_BACKWARD)

@@ -141,7 +141,8 @@ END_TEST
 START_TEST(the_barrier_is_for_all_of_the_cluster) {
   enum { ROUNDS = 5 };
   const int blocks = sizes[_i], grid = CLUSTERS * blocks;
-  uint32_t in[CLUSTERS * BLOCKS_MOST], out[2 * CLUSTERS * BLOCKS_MOST], now[CLUSTERS * BLOCKS_MOST];
+  uint32_t in[CLUSTERS * BLOCKS_MOST], out[2 * CLUSTERS * BLOCKS_MOST];
+  uint32_t now[CLUSTERS * BLOCKS_MOST] = {0};
   for (int n = 0; n < grid; n++) now[n] = in[n] = hopper_random();
   run(blocks,
       "const int rank = cluster_rank(), first = blockIdx.x - rank;\n"

@@ -53,7 +53,7 @@ static const double RAGGED_TILES = 1.6;   /* more than the mean to some block, l
  * keep near-equals apart, so that the order begins with several tiles, not one in all variants. */
 static const double OTHER_TURNS = 1.006; /* not in turns without causal; in turns with it */
 static const double FLOAT_MAX = 1.006;
-static const double NEVER_WON = 1.06;          /* polynomials; O rescaled in every step */
+static const double NEVER_WON = 1.06; /* polynomials, O rescaled in every step, the walk upwards */
 static const double NEEDLESS_STAGE = 1.01;     /* each */
 static const double MULTICAST = 1.01;          /* of blocks with 2 or 4 consumers */
 static const double MULTICAST_OF_THREE = 1.06; /* with 3 */
@@ -71,7 +71,7 @@ static double element_instructions(const struct ft_request *request,
   if (!config->max_as_int) count += FLOAT_MAX_INSTRUCTIONS;
   if (request->dropout) {
     const int n = config->block_n, keys = n % 64 == 0 ? 64 : n % 32 == 0 ? 32 : 16;
-    count += DROP_INSTRUCTIONS + DRAW_INSTRUCTIONS / (keys / 2);
+    count += DROP_INSTRUCTIONS + DRAW_INSTRUCTIONS * 2.0 / keys;
   }
   return count;
 }
@@ -183,7 +183,7 @@ static double factor_of_choices(const struct ft_request *request, const struct f
   double factor = multicast_factor(config, budget);
   if ((config->alternate == 1) != turns_help) factor *= OTHER_TURNS;
   if (!config->max_as_int) factor *= FLOAT_MAX;
-  if (!config->rescale_late) factor *= NEVER_WON;
+  if (!config->rescale_late || config->walk_up) factor *= NEVER_WON;
   if (config->exp2_fma) factor *= NEVER_WON;
   factor *= pow(NEEDLESS_STAGE, fmax(0, config->stages - stages));
   /* The compiler finds room for four registers more than the estimate, for eight it does not. */

@@ -1,9 +1,9 @@
 // fatune: forward attention, sm_90a
 // request  forward bf16 d128
-// config   wgmma block_m=192 block_n=80 stages=2 q_stages=1 overlap_tiles=1 alternate=1 max_as_int=0 exp2_fma=0 rescale_late=1 store_direct=1 longest_first=0 multicast=1 ctas_per_sm=1
+// config   wgmma block_m=192 block_n=80 stages=2 q_stages=1 overlap_tiles=1 alternate=1 max_as_int=0 exp2_fma=0 rescale_late=1 store_direct=1 walk_up=0 longest_first=0 multicast=1 ctas_per_sm=1
 // budget   132096 bytes of shared memory, 512 threads, about 156 of 160 registers
-// parts    wgmma_forward.cu.in 8e592f4a, parts/ptx_common.cu.in 93b13f47, parts/ptx_wgmma.cu.in 375d7ba5, parts/ptx_cluster.cu.in c31e0f8e, parts/params.cu.in 4c502bea, parts/tiled_params.cu.in 88143768, parts/quad.cu.in fa233452, parts/visible.cu.in 3fa3d049, parts/keys.cu.in 580c9746, parts/pipeline.cu.in 4a35e34e, parts/producer.cu.in 3346ceb9, parts/wgmma_softmax.cu.in caaa2637, parts/consumer.cu.in 66c33780, parts/consume_overlap.cu.in 1575e59b
-// again    fatune emit 'forward bf16 d128 nq1' --gpu sm_90 --config 'wgmma block_m=192 block_n=80 stages=2 q_stages=1 overlap_tiles=1 alternate=1 max_as_int=0 exp2_fma=0 rescale_late=1 store_direct=1 longest_first=0 multicast=1 ctas_per_sm=1'
+// parts    wgmma_forward.cu.in bdc6b5cb, parts/ptx_common.cu.in 93b13f47, parts/ptx_wgmma.cu.in 375d7ba5, parts/ptx_cluster.cu.in c31e0f8e, parts/params.cu.in 4c502bea, parts/tiled_params.cu.in 88143768, parts/quad.cu.in fa233452, parts/visible.cu.in 3fa3d049, parts/keys.cu.in 580c9746, parts/pipeline.cu.in 4a35e34e, parts/producer.cu.in 2c62adde, parts/wgmma_softmax.cu.in caaa2637, parts/consumer.cu.in dbc46f2b, parts/consume_overlap.cu.in 09b1de81
+// again    fatune emit 'forward bf16 d128 nq1' --gpu sm_90 --config 'wgmma block_m=192 block_n=80 stages=2 q_stages=1 overlap_tiles=1 alternate=1 max_as_int=0 exp2_fma=0 rescale_late=1 store_direct=1 walk_up=0 longest_first=0 multicast=1 ctas_per_sm=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691) on Hopper. One block per
 // multiprocessor works through tiles of BLOCK_M queries. Its first warpgroup moves data: one thread asks TMA for every
@@ -557,17 +557,17 @@ __device__ __forceinline__ void produce(const TiledForwardParams &params, unsign
   while (job.steps > 0) {
     turn = next(params.rest, turn);
     Job ahead;
-    for (int step = job.steps - 1; step >= 0; --step) {
-      const int key = key_of(params.rest, job, step);
+    for (int left = job.steps - 1; left >= 0; --left) {
+      const int key = key_of(params.rest, job, left);
       const unsigned k_full = barriers.k_full + 8 * ring.stage, v_full = barriers.v_full + 8 * ring.stage;
       mbarrier_wait(barriers.k_empty + 8 * ring.stage, ring.parity ^ 1);
       mbarrier_arrive_expect(k_full, K_TILE);
       load_keys(params.k, smem + SMEM_K + ring.stage * K_TILE, k_full, D_PANELS, key, job.tile.kv_head, job.tile.batch);
-      if (step == job.steps - 1) announce(params, smem, barriers, job, q_ring);
+      if (left == job.steps - 1) announce(params, smem, barriers, job, q_ring);
       mbarrier_wait(barriers.v_empty + 8 * ring.stage, ring.parity ^ 1);
       mbarrier_arrive_expect(v_full, V_TILE);
       load_keys(params.v, smem + SMEM_V + ring.stage * V_TILE, v_full, DV_PANELS, key, job.tile.kv_head, job.tile.batch);
-      if (step == job.steps - 1) ahead = find_job(params.rest, turn);  // early: it may have lists to fetch
+      if (left == job.steps - 1) ahead = find_job(params.rest, turn);  // early: it may have lists to fetch
       ring = next(ring);
     }
     job = ahead;
@@ -692,9 +692,9 @@ __device__ __forceinline__ Work find_work(const Consumer &consumer, const Forwar
   return work;
 }
 
-// First key of a step whose K is in this stage.
-__device__ __forceinline__ int key_of(const Ring<STAGES> &ring, int step) {
-  return step * BLOCK_N;
+// First key of a step whose K is in this stage, of a tile with so many to go after it.
+__device__ __forceinline__ int key_of(const Work &work, const Ring<STAGES> &ring, int left) {
+  return left * BLOCK_N;
 }
 
 // One thread speaks for the warpgroup, which has converged in the wait before.
@@ -778,8 +778,8 @@ __device__ __forceinline__ void give_turn(const Consumer &consumer) {
 }
 
 // After the Q K^T of a step: of the last one, Q and its note can be replaced.
-__device__ __forceinline__ void release_q(const Consumer &consumer, const Ring<Q_STAGES> &q_ring, int step) {
-  if (step == 0) release_by_warp(consumer, consumer.barriers.q_empty + 8 * q_ring.stage);
+__device__ __forceinline__ void release_q(const Consumer &consumer, const Ring<Q_STAGES> &q_ring, int left) {
+  if (left == 0) release_by_warp(consumer, consumer.barriers.q_empty + 8 * q_ring.stage);
 }
 
 // The first step of a tile, but for its P V.
@@ -788,7 +788,7 @@ __device__ __forceinline__ void take_first_step(Consumer &consumer, const Forwar
   begin_rows(consumer, params, work);
   clear_o(consumer);
   wait_for_k(consumer, consumer.ring);
-  const int key = key_of(consumer.ring, work.steps - 1);
+  const int key = key_of(work, consumer.ring, work.steps - 1);
   begin_qk(consumer, consumer.q_ring, consumer.ring);
   wgmma_wait<0>();
   hold(consumer.rS[0]);
@@ -811,16 +811,16 @@ __device__ __forceinline__ void begin_both(Consumer &consumer, const Ring<Q_STAG
 
 // One step: Q K^T of this one beside P V of the one before, then the softmax of this one beside that P V.
 template <bool MASKED>
-__device__ __forceinline__ void take_step(Consumer &consumer, const ForwardParams &params, const Work &work, int step) {
+__device__ __forceinline__ void take_step(Consumer &consumer, const ForwardParams &params, const Work &work, int left) {
   const Ring<STAGES> ahead = next(consumer.ring);
   float shrink[2];
   wait_for_k(consumer, ahead);
-  const int key = key_of(ahead, step);
+  const int key = key_of(work, ahead, left);
   begin_both(consumer, consumer.q_ring, ahead);
   wgmma_wait<1>();
   hold(consumer.rS[0]);
   release_keys(consumer, consumer.barriers.k_empty + 8 * ahead.stage);
-  release_q(consumer, consumer.q_ring, step);
+  release_q(consumer, consumer.q_ring, left);
   const bool moved = softmax<MASKED>(consumer, shrink, params, work, ahead, key);
   wgmma_wait<0>();
   hold(consumer.rO);
@@ -832,11 +832,11 @@ __device__ __forceinline__ void take_step(Consumer &consumer, const ForwardParam
 
 // The steps after a tile's first, from the last keys to the first: those with hidden scores come first.
 __device__ __forceinline__ void take_steps(Consumer &consumer, const ForwardParams &params, const Work &work) {
-  int step = work.steps - 2;
+  int left = work.steps - 2;
   #pragma unroll 1
-  for (; step >= work.unmasked; --step) take_step<true>(consumer, params, work, step);
+  for (; left >= work.unmasked; --left) take_step<true>(consumer, params, work, left);
   #pragma unroll 1
-  for (; step >= 0; --step) take_step<false>(consumer, params, work, step);
+  for (; left >= 0; --left) take_step<false>(consumer, params, work, left);
 }
 
 // P V of a tile's last step.
@@ -912,7 +912,7 @@ __device__ __forceinline__ void consume(Consumer &consumer, const ForwardParams 
       return;
     }
     wait_for_k(consumer, ahead);
-    const int key = key_of(ahead, work.steps - 1);
+    const int key = key_of(work, ahead, work.steps - 1);
     begin_both(consumer, q_ahead, ahead);
     const float row_max[2] = {consumer.row_max[0], consumer.row_max[1]};
     const float row_sum[2] = {consumer.row_sum[0], consumer.row_sum[1]};

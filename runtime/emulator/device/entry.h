@@ -184,8 +184,15 @@ extern "C" {
 extern const unsigned char __ehdr_start[] __attribute__((visibility("hidden")));
 extern const unsigned char _end[] __attribute__((visibility("hidden")));
 extern const fe_kernel fatune_emulated __attribute__((visibility("default")));
-const fe_kernel fatune_emulated = {
-    FE_ABI,     FE_SEES_PLAIN, fe_cluster_size(0), sizeof fe_entries / sizeof fe_entries[0],
-    fe_entries, &fe_machine,   shared,             __ehdr_start,
-    _end,       FE_LINES,      fe_origins};
+const fe_kernel fatune_emulated = {FE_ABI,
+                                   FE_SEES_PLAIN,
+                                   fe_cluster_size(0),
+                                   sizeof fe_entries / sizeof fe_entries[0],
+                                   fe_entries,
+                                   &fe_machine,
+                                   shared,
+                                   __ehdr_start,
+                                   _end,
+                                   FE_LINES,
+                                   fe_origins};
 }
