@@ -181,9 +181,13 @@ static void plan_tiles(struct ft_budget *budget, const struct ft_config *config)
 
 /* The last kernel: of sums in fp32 it makes dQ, a warp one block of 16 x 16 after the other; or it
  * has a warp for every 16 queries and walks over the keys. */
-static void plan_dq(struct ft_budget *budget, const struct ft_config *config) {
+static void plan_dq(struct ft_budget *budget, const struct ft_request *request,
+                    const struct ft_config *config) {
+  enum { ORDERED_ADDS = 1 };
   budget->dq_smem = config->block_m * budget->qk_stride;
   budget->dq_threads = budget->threads;
+  const bool ring = config->dq == ORDERED_ADDS && request->causal == FT_CAUSAL_NONE;
+  budget->dq_sums = config->dq == 2 ? 0 : ring ? 2 : 1;
   if (config->dq != 2) return;
   budget->dq_threads = 32 * max_int(1, config->block_m / 16);
   budget->dq_block_n = 64;
@@ -193,12 +197,12 @@ static void plan_dq(struct ft_budget *budget, const struct ft_config *config) {
                      budget->dq_block_n * (budget->qk_stride + budget->v_stride);
 }
 
-static void plan_mma_backward(struct ft_budget *budget, const struct ft_config *config,
-                              const struct ft_arch *arch) {
+static void plan_mma_backward(struct ft_budget *budget, const struct ft_request *request,
+                              const struct ft_config *config, const struct ft_arch *arch) {
   enum { ADDRESSES = 40 };
   plan_roles(budget, config);
   plan_tiles(budget, config);
-  plan_dq(budget, config);
+  plan_dq(budget, request, config);
   const int keys = budget->warp_keys, depth = max_int(budget->d_pad, budget->dv_pad);
   budget->dq_warp_rows = dq_rows_of(budget, config);
   budget->regs_dq = config->dq == 2 ? 0 : config->block_m * budget->d_pad / budget->threads;
@@ -223,7 +227,7 @@ struct ft_budget ft_budget_of(const struct ft_request *request, const struct ft_
   switch (config->family) {
   case FT_FAMILY_MMA: plan_mma(&budget, config, arch); break;
   case FT_FAMILY_WGMMA: plan_wgmma(&budget, config, arch); break;
-  case FT_FAMILY_MMA_BACKWARD: plan_mma_backward(&budget, config, arch); break;
+  case FT_FAMILY_MMA_BACKWARD: plan_mma_backward(&budget, request, config, arch); break;
   }
   return budget;
 }

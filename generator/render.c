@@ -101,6 +101,7 @@ static void push_budget(lua_State *state, const struct ft_budget *budget) {
   FIELD(smem_stats);
   FIELD(dq_warp_rows);
   FIELD(regs_dq);
+  FIELD(dq_sums);
   FIELD(dq_threads);
   FIELD(dq_block_n);
   FIELD(dq_smem);

@@ -113,9 +113,8 @@ static int read_geometry(struct ft_launch *launch, const struct ft_request *requ
 
 /* Offsets of its parts; a part may be empty. */
 struct places {
-  int64_t sum_of_tile, stats_of_tile; /* floats */
-  int64_t row_stats, counters, end;   /* dq_sum is at 0 */
-  bool has_sum, has_counters;
+  int64_t sum_of_tile, stats_of_tile, counters_of_tile; /* words */
+  int64_t row_stats, counters, end;                     /* dq_sum is at 0 */
 };
 
 static int64_t whole(int64_t bytes) {
@@ -125,16 +124,16 @@ static int64_t whole(int64_t bytes) {
 
 static struct places place(const struct ft_request *request, const struct ft_config *config,
                            const struct ft_arch *arch, unsigned tiles) {
-  enum { ORDERED_ADDS = 1, OWN_PASS = 2, STATS = 2, WORD = 4 };
-  const int d_pad = ft_budget_of(request, config, arch).d_pad;
-  struct places places = {.sum_of_tile = (int64_t)config->block_m * d_pad,
+  enum { ORDERED_ADDS = 1, STATS = 2, WORD = 4 };
+  const struct ft_budget budget = ft_budget_of(request, config, arch);
+  const int counters = config->dq == ORDERED_ADDS ? config->warps : 0; /* of each sum */
+  struct places places = {.sum_of_tile = (int64_t)budget.dq_sums * config->block_m * budget.d_pad,
                           .stats_of_tile = (int64_t)config->block_m * STATS,
-                          .has_sum = config->dq != OWN_PASS,
-                          .has_counters = config->dq == ORDERED_ADDS};
-  /* < 2^31 tiles, < 2^18 floats each */
-  if (places.has_sum) places.row_stats = whole(tiles * places.sum_of_tile * WORD);
+                          .counters_of_tile = (int64_t)budget.dq_sums * counters};
+  /* < 2^31 tiles, < 2^19 words each */
+  places.row_stats = whole(tiles * places.sum_of_tile * WORD);
   places.counters = places.row_stats + whole(tiles * places.stats_of_tile * WORD);
-  places.end = places.counters + (places.has_counters ? whole((int64_t)tiles * WORD) : 0);
+  places.end = places.counters + whole(tiles * places.counters_of_tile * WORD);
   return places;
 }
 
@@ -154,9 +153,10 @@ static int read_workspace(struct ft_launch *launch, const struct ft_request *req
                    workspace);
   launch->sum_of_tile = places.sum_of_tile;
   launch->stats_of_tile = places.stats_of_tile;
-  params->dq_sum = places.has_sum ? begin : 0;
+  launch->counters_of_tile = places.counters_of_tile;
+  params->dq_sum = places.sum_of_tile > 0 ? begin : 0;
   params->row_stats = begin + (uint64_t)places.row_stats;
-  params->counters = places.has_counters ? begin + (uint64_t)places.counters : 0;
+  params->counters = places.counters_of_tile > 0 ? begin + (uint64_t)places.counters : 0;
   return FT_OK;
 }
 

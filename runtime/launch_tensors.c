@@ -95,7 +95,7 @@ static void describe_backward(struct description *all, enum ft_step step) {
   if (p->dlse) add_floats(all, "dLSE", p->dlse);
   add_work(all, "the sums of dQ", p->dq_sum, launch->sum_of_tile, prepares || multiplies);
   add_work(all, "the statistics", p->row_stats, launch->stats_of_tile, prepares);
-  add_work(all, "the counters", p->counters, 1, prepares || multiplies);
+  add_work(all, "the counters", p->counters, launch->counters_of_tile, prepares || multiplies);
   add_seeds(all, p->seed_address, p->offset_address);
 }
 

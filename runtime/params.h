@@ -74,9 +74,9 @@ struct ft_backward_params {
   uint64_t dlse;                         /* likewise, or 0 */
 
   /* Workspace, 16-byte aligned; padded to whole tiles of queries. */
-  uint64_t dq_sum;    /* float [batch, heads_q, q_tiles, block_m * d_pad]; 0 with dq=2 */
+  uint64_t dq_sum;    /* float [batch, heads_q, q_tiles, dq_sums, block_m * d_pad]; 0 with dq=2 */
   uint64_t row_stats; /* float [batch, heads_q, q_tiles, 2, block_m] */
-  uint64_t counters;  /* int32_t [batch, heads_q, q_tiles] with dq=1, else 0 */
+  uint64_t counters;  /* int32_t [batch, heads_q, q_tiles, dq_sums, warps] with dq=1, else 0 */
 
   struct ft_stride q_stride, k_stride, v_stride, o_stride;
   struct ft_stride dout_stride, dq_stride, dk_stride, dv_stride;

@@ -130,9 +130,10 @@ struct ft_launch {
   enum ft_pass pass;
   enum ft_family family;
   unsigned grid;
-  unsigned tiles_grid;                /* of prepare and convert in a backward: tiles of queries */
-  int64_t sum_of_tile, stats_of_tile; /* floats of a tile in the workspace */
-  int head_dim, head_dim_v;           /* what params leave open of the tensors */
+  unsigned tiles_grid; /* of prepare and convert in a backward: tiles of queries */
+  /* Words of a tile in the workspace. */
+  int64_t sum_of_tile, stats_of_tile, counters_of_tile;
+  int head_dim, head_dim_v; /* what params leave open of the tensors */
   enum ft_dtype dtype;
 };
 int ft_launch_prepare(struct ft_launch *launch, const struct ft_request *request,

@@ -56,6 +56,7 @@ static int field_of(const struct ft_budget *budget, const char *name) {
   FIELD(smem_stats);
   FIELD(dq_warp_rows);
   FIELD(regs_dq);
+  FIELD(dq_sums);
   FIELD(dq_threads);
   FIELD(dq_block_n);
   FIELD(dq_smem);

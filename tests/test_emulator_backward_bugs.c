@@ -59,8 +59,8 @@ static const struct bug faults[] = {
      .request = "backward bf16 d64 nq200 nk250 hq2 deterministic",
      .config = ORDERED,
      .file = PREPARE,
-     .piece = "if (threadIdx.x == 0) params.counters[blockIdx.x] = 0;",
-     .other = "",
+     .piece = "if (threadIdx.x < DQ_SUMS * WARPS) {",
+     .other = "if (false) {",
      .words = {"fatune_kernel, line ", "never written"}},
     {.name = "rows of O past the end",
      .file = PREPARE,
@@ -91,8 +91,29 @@ static const struct bug faults[] = {
      .request = "backward bf16 d64 nq200 nk250 hq2 deterministic",
      .config = ORDERED,
      .file = DQ,
-     .piece = "while (load_acquire(counter) < key_tile * WARPS) {",
-     .other = "while (load_acquire(counter) < (key_tile + 1) * WARPS) {",
+     .piece = "while (load_acquire(counter) != key_tile) {",
+     .other = "while (load_acquire(counter) != key_tile + 1) {",
+     .words = {"fatune_kernel", "FATUNE_EMULATOR_STEPS", NULL}},
+    {.name = "the first turn of a tile that only others see",
+     .request = "backward bf16 d64 nq200 nk250 hq2 causal deterministic",
+     .config = ORDERED,
+     .file = PREPARE,
+     .piece = "return last < params.k_tiles ? params.k_tiles - 1 - int(last) : 0;",
+     .other = "return 0;",
+     .words = {"fatune_kernel", "FATUNE_EMULATOR_STEPS", NULL}},
+    {.name = "the first turn of a tile where others begin later",
+     .request = "backward bf16 d64 nq200 nk250 hq2 deterministic",
+     .config = ORDERED,
+     .file = PREPARE,
+     .piece = "int((next * params.k_tiles + params.q_tiles - 1) / params.q_tiles) : 0;",
+     .other = "int(next * params.k_tiles / params.q_tiles) : 0;",
+     .words = {"fatune_kernel", "FATUNE_EMULATOR_STEPS", NULL}},
+    {.name = "tiles behind the last one added to the sum of those before",
+     .request = "backward bf16 d64 nq200 nk250 hq2 deterministic",
+     .config = ORDERED,
+     .file = QUERIES,
+     .piece = "* 2 + (step.q0 < keys.begin);",
+     .other = "* 2;",
      .words = {"fatune_kernel", "FATUNE_EMULATOR_STEPS", NULL}},
 };
 
@@ -134,6 +155,13 @@ static const struct bug wrong_results[] = {
      .other = "rSum, 1.f, warp);",
      .words = {"dQ: none of 400", "dV: none of 500",
                "of 500 rows checked are wrong, batch 0, head 0 to 1, key "}},
+    {.name = "one of two sums forgotten",
+     .request = "backward bf16 d64 nq200 nk250 hq2 deterministic",
+     .config = ORDERED,
+     .file = DQ,
+     .piece = "rDQ[i] += rOther[i];",
+     .other = "rDQ[i] += 0.f;",
+     .words = {"dQ: ", "dK: none of 500", "dV: none of 500"}},
     {.name = "a causal tile lost",
      .request = "backward bf16 d64 nq200 nk250 hq2 causal",
      .file = QUERIES,
@@ -160,10 +188,14 @@ END_TEST
 #define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
 
 START_TEST(unedited_templates_are_right) {
-  static const struct bug none[] = {{.name = "atomic adds"},
-                                    {.name = "ordered adds",
-                                     .request = "backward bf16 d64 nq200 nk250 hq2 deterministic",
-                                     .config = ORDERED}};
+  static const struct bug none[] = {
+      {.name = "atomic adds"},
+      {.name = "ordered adds",
+       .request = "backward bf16 d64 nq200 nk250 hq2 deterministic",
+       .config = ORDERED},
+      {.name = "ordered adds, causal",
+       .request = "backward bf16 d64 nq200 nk250 hq2 causal deterministic",
+       .config = ORDERED}};
   struct emulator_run run;
   setenv("FATUNE_EMULATOR_STEPS", "3000000", 1);
   run_with(&run, &none[_i], NULL);
@@ -179,7 +211,7 @@ Suite *make_emulator_backward_bugs_suite(void) {
   tcase_set_timeout(tests, 120);
   tcase_add_loop_test(tests, faults_are_caught, 0, COUNT(faults));
   tcase_add_loop_test(tests, wrong_results_are_told, 0, COUNT(wrong_results));
-  tcase_add_loop_test(tests, unedited_templates_are_right, 0, 2);
+  tcase_add_loop_test(tests, unedited_templates_are_right, 0, 3);
   suite_add_tcase(suite, tests);
   return suite;
 }

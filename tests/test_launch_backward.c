@@ -125,20 +125,31 @@ START_TEST(strides_are_not_mixed_up) {
 }
 END_TEST
 
-/* 80 tiles of 64 rows, d 72 padded to 80. */
+/* 80 tiles of 64 rows, d 72 padded to 80; a counter for each sum of a tile and each of 8 warps. */
 START_TEST(the_workspace_has_what_the_config_needs) {
-  enum { TILES = 80, SUMS = TILES * 64 * 80 * 4, STATS = TILES * 64 * 2 * 4 };
+  enum {
+    TILES = 80,
+    SUMS = TILES * 64 * 80 * 4,
+    STATS = TILES * 64 * 2 * 4,
+    TURNS = TILES * 8 * 4
+  };
   const uint64_t begin = 0xb0000000;
   const struct {
     int dq;
+    enum ft_causal causal;
     uint64_t sum, stats, counters;
     size_t bytes;
-  } cases[] = {{0, begin, begin + SUMS, 0, SUMS + STATS},
-               {1, begin, begin + SUMS, begin + SUMS + STATS, SUMS + STATS + 512},
-               {2, 0, begin, 0, STATS}};
-  for (int n = 0; n < 3; n++) {
+  } cases[] = {
+      {0, FT_CAUSAL_NONE, begin, begin + SUMS, 0, SUMS + STATS},
+      {0, FT_CAUSAL_TOP_LEFT, begin, begin + SUMS, 0, SUMS + STATS},
+      {1, FT_CAUSAL_TOP_LEFT, begin, begin + SUMS, begin + SUMS + STATS, SUMS + STATS + TURNS},
+      {1, FT_CAUSAL_NONE, begin, begin + 2 * SUMS, begin + 2 * SUMS + STATS,
+       2 * SUMS + STATS + 2 * TURNS},
+      {2, FT_CAUSAL_NONE, 0, begin, 0, STATS}};
+  for (int n = 0; n < 5; n++) {
     size_t bytes;
     set_dq(cases[n].dq);
+    request.causal = cases[n].causal;
     ck_assert_status(prepare(&good), FT_OK);
     ck_assert_uint_eq(launch.backward.dq_sum, cases[n].sum);
     ck_assert_uint_eq(launch.backward.row_stats, cases[n].stats);
@@ -161,6 +172,9 @@ START_TEST(the_workspace_grows_with_the_rows_alone) {
   ck_assert_status(ft_launch_workspace(&request, &config, &arch, &other, &more_keys), FT_OK);
   ck_assert_uint_eq(more_keys, of_request);
   ck_assert_uint_le(of_request, (size_t)2 * 8 * 320 * 4 * (72 + 11)); /* as fatune.h says */
+  set_dq(1);
+  ck_assert_status(ft_launch_workspace(&request, &config, &arch, &good, &of_request), FT_OK);
+  ck_assert_uint_le(of_request, (size_t)2 * 8 * 320 * 8 * (72 + 10));
   request.pass = FT_FORWARD;
   ck_assert_status(ft_launch_workspace(&request, &config, &arch, &good, &of_request), FT_OK);
   ck_assert_uint_eq(of_request, 0);

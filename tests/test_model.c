@@ -272,6 +272,11 @@ START_TEST(backward_knobs_have_their_effect) {
   other.dq = 2;
   other.late_dq = 0;
   ck_assert_double_gt(us_of(text, &big, &other), base);
+  other = gradients;
+  other.dq = 1; /* two sums; under causal the longest blocks come last */
+  ck_assert_double_gt(us_of(text, &big, &other), base);
+  const char *const causal = "forward bf16 d128 hq16 b2 nq4096 causal";
+  ck_assert_double_gt(us_of(causal, &big, &other), us_of(causal, &big, &gradients));
   const struct ft_request request = request_for(text, &gradients);
   ck_assert_double_gt(ft_model(&request, &big, &gradients, 0, 1000).us, base);
 }

@@ -22,7 +22,8 @@ enum {
   BLOCK_LATENCY = 7000    /* a block's start and end: K and V, the write of dK and dV */
 };
 
-static const double MMA_SHARE = 0.85; /* of its rate that mma.sync reaches beside anything else */
+static const double MMA_SHARE = 0.85;  /* of its rate that mma.sync reaches beside anything else */
+static const double LATE_SHARE = 0.25; /* of the longest block, which others wait for at the end */
 
 /* Cycles of one step of one block, by resource. */
 struct step {
@@ -108,12 +109,12 @@ static struct ft_walk walk_of(const struct ft_request *request, const struct ft_
 
 /* The first and the last kernel: what they read and write, and the products of a second pass. */
 static double other_kernels_us(const struct ft_request *request, const struct ft_arch *arch,
-                               const struct ft_config *config, double mma_us) {
+                               const struct ft_config *config, int dq_sums, double mma_us) {
   const double queries = (double)request->batch * request->heads_q * (double)request->seqlen_q;
   const double d = request->head_dim, dv = request->head_dim_v;
   const double gbs = ft_or_default(arch->dram_gbs, 500) * 1e3;
   if (config->dq == 2) return queries * dv * 4 / gbs + mma_us * (2 * d + dv) / (2 * (d + dv)) * 2;
-  return queries * (dv * 4 + d * 4 + d * 4 + d * 2) / gbs;
+  return queries * (dv * 4 + dq_sums * (d * 4 + d * 4) + d * 2) / gbs;
 }
 
 struct ft_prediction ft_model_backward(const struct ft_request *request, const struct ft_arch *arch,
@@ -135,12 +136,16 @@ struct ft_prediction ft_model_backward(const struct ft_request *request, const s
   prediction.issue_us = scale * step.issue;
   prediction.smem_us = scale * step.smem;
   prediction.l2_us = scale * step.l2;
-  const double others = other_kernels_us(request, arch, config, prediction.mma_us);
+  const double others = other_kernels_us(request, arch, config, budget.dq_sums, prediction.mma_us);
   prediction.dram_us = 2 * ft_compulsory_us(request, arch) + (config->dq == 2 ? 0 : others);
 
-  /* Blocks that are alike end together; of others the longest come first. */
-  const double rounds = walk.longest > walk.mean ? prediction.waves : ceil(prediction.waves);
-  const double even = rounds * (walk.mean * step_cycles(&step, resident, config) + BLOCK_LATENCY);
+  /* Blocks that are alike end together; of others the longest come first, or, where they add in
+   * order, last. */
+  const bool differ = walk.longest > walk.mean;
+  const double rounds = differ ? prediction.waves : ceil(prediction.waves);
+  const double late = differ && config->dq == 1 ? LATE_SHARE * walk.longest : 0;
+  const double even =
+      (rounds * walk.mean + late) * step_cycles(&step, resident, config) + rounds * BLOCK_LATENCY;
   const double longest = walk.longest * step_cycles(&step, 1, config) + BLOCK_LATENCY;
   prediction.us = fmax(fmax(even, longest) / cycles_per_us + others, prediction.dram_us);
   return prediction;

@@ -2,7 +2,7 @@
 // request  backward fp16 d72 dv40 causal=top-left deterministic
 // config   mma_backward block_m=64 block_n=64 warps=8 stages=2 column_warps=1 parts=1 kv_in_regs=0 late_dq=1 dq=1 ctas_per_sm=1
 // budget   80896 bytes of shared memory, 256 threads, about 112 of 255 registers
-// parts    mma_backward.cu.in 0a27ae77, parts/ptx_common.cu.in 93b13f47, parts/ptx_mma.cu.in 84c4fd15, parts/ptx_exchange.cu.in 098ee136, parts/backward_params.cu.in 1a34605c, parts/copy_tile.cu.in 6a0d2cf0, parts/store_rows.cu.in 5684ede9, parts/backward_prepare.cu.in 0aedbff3, parts/queries.cu.in 46528bfd, parts/backward_tile.cu.in 4c0b51bd, parts/backward_roles.cu.in 1e980b2f, parts/backward_dq.cu.in 8f863057, parts/epilogue_backward.cu.in 1ffa6887, parts/backward_step.cu.in cff43456
+// parts    mma_backward.cu.in 0a27ae77, parts/ptx_common.cu.in 93b13f47, parts/ptx_mma.cu.in 84c4fd15, parts/ptx_exchange.cu.in 098ee136, parts/backward_params.cu.in 82b51888, parts/copy_tile.cu.in 6a0d2cf0, parts/store_rows.cu.in 5684ede9, parts/backward_prepare.cu.in 3f5ee526, parts/queries.cu.in e184571b, parts/backward_tile.cu.in 4c0b51bd, parts/backward_roles.cu.in 1e980b2f, parts/backward_dq.cu.in a2cea22e, parts/epilogue_backward.cu.in 1ffa6887, parts/backward_step.cu.in e6dfb50e
 // again    fatune emit 'backward fp16 d72 dv40 nq1 causal=top-left deterministic' --gpu sm_120 --config 'mma_backward block_m=64 block_n=64 warps=8 stages=2 column_warps=1 parts=1 kv_in_regs=0 late_dq=1 dq=1 ctas_per_sm=1'
 //
 // The gradients of O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691):
@@ -240,7 +240,7 @@ struct BackwardParams {
   const float *dlse;               // likewise, or null
   float *dq_sum;                   // [batch, heads_q, q_tiles, BLOCK_M * D_PAD], by fragments of the dQ product
   float *row_stats;                // [batch, heads_q, q_tiles, 2, BLOCK_M]: LSE log2(e), then D
-  int *counters;                   // [batch, heads_q, q_tiles]: key tiles that have added to dq_sum
+  int *counters;                   // [batch, heads_q, q_tiles, DQ_SUMS, WARPS]: whose turn it is to add to dq_sum
   Stride q_stride, k_stride, v_stride, o_stride, dout_stride, dq_stride, dk_stride, dv_stride;
   unsigned long long seed, offset; // of the dropout mask, used where the pointers are null
   const unsigned long long *seed_address, *offset_address;
@@ -316,6 +316,17 @@ __device__ __forceinline__ void store_rows(element *to, long long row_stride, un
   }
 }
 
+// ---- who is the first to add to a sum ----------------------------------------------------------------------
+constexpr int DQ_SUMS = 1;         // of each query tile
+
+// Its number among the key tiles of the head, in the order of find_key_tile.
+__device__ __forceinline__ int first_turn(const BackwardParams &params, int sum) {
+  const long long next = blockIdx.x % params.q_tiles + 1;
+  // The last one whose first key the tile sees, if whole. Under none of them the counter is not looked at.
+  const long long last = (next * BLOCK_M + params.causal_shift - 1) / BLOCK_N;
+  return last < params.k_tiles ? params.k_tiles - 1 - int(last) : 0;
+}
+
 // ---- the first kernel: LSE log2(e) and D = rowsum(dO o O) - dLSE; zeros to add dQ to ------------------------
 // Rows that see nothing, and those from nq on, get LSE = +inf: all their P are 0.
 extern "C" __global__ void __launch_bounds__(THREADS)
@@ -360,17 +371,21 @@ fatune_prepare(const __grid_constant__ BackwardParams params) {
       gStats[BLOCK_M + row] = lse == MINUS_INFINITY ? 0.f : dot;
     }
   }
-  if (threadIdx.x == 0) params.counters[blockIdx.x] = 0;
+  if (threadIdx.x < DQ_SUMS * WARPS) {
+    params.counters[(long long)blockIdx.x * (DQ_SUMS * WARPS) + threadIdx.x] = first_turn(params, threadIdx.x / WARPS);
+  }
 }
 
 // ---- which keys, which queries -----------------------------------------------------------------------
 struct KeyTile {
   int batch, kv_head;
-  int number, k0;            // of the tile, of its first key
+  int number, k0;            // of the tile in the order of its head's, of its first key
 };
 
 // Blocks start in the order of their number. A section of (batch, kv head) pairs runs together; inside it one tile of
-// every pair comes after the other, so that neighbours rarely add to the same dQ. The first see the most queries.
+// every pair comes after the other. They add to a dQ in the order of their number, so that a block waits for none that
+// starts after it, and should come to a query tile in that order, too, so as to wait for none at all.
+// The last keys come first: they begin furthest back, where they see the first query, and walk ahead of the others.
 __device__ __forceinline__ KeyTile find_key_tile(const BackwardParams &params) {
   const unsigned section_blocks = unsigned(params.section_heads) * params.k_tiles;
   const unsigned section = blockIdx.x / section_blocks;
@@ -382,7 +397,7 @@ __device__ __forceinline__ KeyTile find_key_tile(const BackwardParams &params) {
   keys.batch = batch_head / params.heads_kv;
   keys.kv_head = batch_head % params.heads_kv;
   keys.number = rest / heads;
-  keys.k0 = keys.number * BLOCK_N;
+  keys.k0 = (params.k_tiles - 1 - keys.number) * BLOCK_N;
   return keys;
 }
 
@@ -682,6 +697,7 @@ __device__ __forceinline__ int product_offset(int row_block, int pair, int half)
 }
 
 // A warp's share of the tile: DQ_ROWS queries, and every DQ_COLUMN_WARPS-th pair of columns.
+// All blocks divide a tile alike: what a warp adds to, the same warp of other blocks adds to and nobody else.
 __device__ __forceinline__ void add_queries(const BackwardParams &params, int tile, int key_tile, unsigned sDS,
                                             unsigned sK) {
   constexpr int PAIRS = D_PAD / 16;
@@ -714,9 +730,9 @@ __device__ __forceinline__ void add_queries(const BackwardParams &params, int ti
   }
 
   // After the key tiles before this one, which began before it.
-  int *const counter = params.counters + tile;
+  int *const counter = params.counters + ((long long)tile * WARPS + warp);
   if (lane == 0) {
-    while (load_acquire(counter) < key_tile * WARPS) {
+    while (load_acquire(counter) != key_tile) {
     }
   }
   __syncwarp();

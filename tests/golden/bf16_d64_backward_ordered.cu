@@ -1,0 +1,983 @@
+// fatune: backward attention, sm_90
+// request  backward bf16 d64 deterministic
+// config   mma_backward block_m=64 block_n=64 warps=8 stages=2 column_warps=1 parts=1 kv_in_regs=1 late_dq=1 dq=1 ctas_per_sm=1
+// budget   74752 bytes of shared memory, 256 threads, about 120 of 255 registers
+// parts    mma_backward.cu.in 0a27ae77, parts/ptx_common.cu.in 93b13f47, parts/ptx_mma.cu.in 84c4fd15, parts/ptx_exchange.cu.in 098ee136, parts/backward_params.cu.in 82b51888, parts/copy_tile.cu.in 6a0d2cf0, parts/store_rows.cu.in 5684ede9, parts/backward_prepare.cu.in 3f5ee526, parts/queries.cu.in e184571b, parts/backward_tile.cu.in 4c0b51bd, parts/backward_roles.cu.in 1e980b2f, parts/backward_dq.cu.in a2cea22e, parts/epilogue_backward.cu.in 1ffa6887, parts/backward_step.cu.in e6dfb50e
+// again    fatune emit 'backward bf16 d64 nq1 deterministic' --gpu sm_90 --config 'mma_backward block_m=64 block_n=64 warps=8 stages=2 column_warps=1 parts=1 kv_in_regs=1 late_dq=1 dq=1 ctas_per_sm=1'
+//
+// The gradients of O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691):
+//   P = exp(scale Q K^T - LSE), D = rowsum(dO o O) - dLSE, dS = P o (dO V^T - D),
+//   dV = P^T dO, dK = scale dS^T Q, dQ = scale dS K.
+// A block owns BLOCK_N keys of one head of K and V. It walks over the queries that see them, BLOCK_M at a time, of all
+// query heads of its group, and holds dK and dV in registers. Scores are made transposed, rows of keys: as they come
+// from the one product they are the first operand of the next.
+
+// ---- constants ---------------------------------------------------------------------------------
+constexpr int BLOCK_M = 64;    // query rows of a step
+constexpr int BLOCK_N = 64;    // keys of a block
+constexpr int WARPS = 8;        // half of them sum dV up, half of them dK
+constexpr int THREADS = 32 * WARPS;
+constexpr int STAGES = 2;      // Q and dO tiles in shared memory
+constexpr int COLUMN_WARPS = 1;  // warps that share keys, each with a part of the columns of dK, dV
+constexpr int PARTS = 1;        // parts of a step's queries, whose scores are in registers in turn
+constexpr int CTAS_PER_SM = 1;
+
+constexpr int HEAD_DIM = 64;   // of Q, K
+constexpr int HEAD_DIM_V = 64; // of V, O
+constexpr int D_PAD = 64;      // in shared memory: multiples of 16, the rest zeros
+constexpr int DV_PAD = 64;
+constexpr int MOST_DEPTH = D_PAD > DV_PAD ? D_PAD : DV_PAD;
+constexpr int QK_STRIDE = 128;  // bytes from row to row of Q, K
+constexpr int V_STRIDE = 128;   // bytes from row to row of V, dO
+constexpr int P_STRIDE = 128;   // bytes from key to key of P, dS
+
+constexpr int KEY_WARPS = WARPS / 2 / COLUMN_WARPS;
+constexpr int WARP_KEYS = BLOCK_N / KEY_WARPS;
+constexpr int PART_QUERIES = BLOCK_M / PARTS / COLUMN_WARPS;  // of which a warp makes scores at a time
+constexpr int M_TILES = WARP_KEYS / 16;     // mma tiles of a warp: keys,
+constexpr int N_TILES = PART_QUERIES / 8;   // queries of a part,
+constexpr int SUM_TILES = (MOST_DEPTH / 16 + COLUMN_WARPS - 1) / COLUMN_WARPS * 2;  // columns of dK or dV
+constexpr int DQ_ROWS = 16;    // queries whose dQ one warp computes,
+constexpr int DQ_COLUMN_WARPS = WARPS / (BLOCK_M / DQ_ROWS);  // together with so many others
+constexpr int DQ_THREADS = 256;   // of the last kernel
+
+constexpr int Q_STAGE = BLOCK_M * QK_STRIDE, O_STAGE = BLOCK_M * V_STRIDE, STATS_STAGE = BLOCK_M * 2 * 4;  // bytes
+constexpr int P_TILE = BLOCK_N * P_STRIDE;
+constexpr int SMEM_K = 0;
+constexpr int SMEM_V = SMEM_K + BLOCK_N * QK_STRIDE;
+constexpr int SMEM_Q = SMEM_V + BLOCK_N * V_STRIDE;
+constexpr int SMEM_O = SMEM_Q + STAGES * Q_STAGE;
+constexpr int SMEM_P = SMEM_O + STAGES * O_STAGE;
+constexpr int SMEM_DS = SMEM_P + P_TILE;
+constexpr int SMEM_STATS = SMEM_DS + 2 * P_TILE;  // dS of two steps
+static_assert(SMEM_STATS + STAGES * STATS_STAGE <= 74752, "shared memory as budgeted");
+
+#define MINUS_INFINITY __int_as_float(0xff800000)
+
+// ---- one wrapper per instruction ---------------------------------------------------------------
+typedef unsigned short element;  // bf16, moved and multiplied as 16-bit patterns
+
+__device__ __forceinline__ unsigned shared_address(const void *pointer) {
+  return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
+}
+
+// 2^x; 2^-inf = 0.
+__device__ __forceinline__ float ex2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+__device__ __forceinline__ float lg2(float x) {
+  float y;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// 1 / x to within an ulp.
+__device__ __forceinline__ float rcp(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// Two fp32 values as a pair of bf16, round to nearest even; `low` in the low half.
+__device__ __forceinline__ unsigned pack(float low, float high) {
+  unsigned pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+
+// All ones in each 16-bit half where a >= b, both read as fp16.
+__device__ __forceinline__ unsigned halves_ge(unsigned a, unsigned b) {
+  unsigned mask;
+  asm("set.ge.u32.f16x2 %0, %1, %2;" : "=r"(mask) : "r"(a), "r"(b));
+  return mask;
+}
+
+// A value that is the same in all lanes, said so to the compiler: it can then live in a uniform register.
+__device__ __forceinline__ unsigned uniform(unsigned x) {
+  unsigned y;
+  asm("redux.sync.or.b32 %0, %1, 0xffffffff;" : "=r"(y) : "r"(x));
+  return y;
+}
+
+// Keeps the computation of x at this place: the compiler would otherwise move it down to where x is used.
+__device__ __forceinline__ void pin(unsigned &x) { asm volatile("" : "+r"(x)); }
+
+// ---- mma.sync, ldmatrix, cp.async ------------------------------------------------------------------
+// Four 8x8 matrices of 16-bit elements; lane i gives the address of row i % 8 of matrix i / 8.
+__device__ __forceinline__ void ldmatrix_x4(unsigned (&r)[4], unsigned address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(address) : "memory");
+}
+
+// The same with each matrix transposed on the way.
+__device__ __forceinline__ void ldmatrix_x4_trans(unsigned (&r)[4], unsigned address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(address) : "memory");
+}
+
+// c += A B for a 16x16 tile A (row-major fragments) and a 16x8 tile B (column-major), fp32 accumulators.
+__device__ __forceinline__ void mma_m16n8k16(float (&c)[4], const unsigned (&a)[4], unsigned b0,
+                                             unsigned b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// 16 bytes from global to shared memory; zeros where `valid` is false (the source is not touched then).
+__device__ __forceinline__ void copy_16(unsigned to, const element *from, bool valid) {
+  const int bytes = valid ? 16 : 0;
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" :: "r"(to), "l"(from), "r"(bytes)
+               : "memory");
+}
+
+// Closes a group of copies; wait_copies<N> waits until at most the N youngest groups are under way.
+__device__ __forceinline__ void commit_copies() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+template <int YOUNGEST> __device__ __forceinline__ void wait_copies() {
+  asm volatile("cp.async.wait_group %0;" :: "n"(YOUNGEST) : "memory");
+}
+
+__device__ __forceinline__ void store_shared_4(unsigned to, unsigned value) {
+  asm volatile("st.shared.u32 [%0], %1;" :: "r"(to), "r"(value) : "memory");
+}
+
+__device__ __forceinline__ void load_shared_16(unsigned (&r)[4], unsigned from) {
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(from) : "memory");
+}
+
+__device__ __forceinline__ void store_global_16(element *to, const unsigned (&r)[4]) {
+  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};"
+               :: "l"(to), "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]) : "memory");
+}
+
+// ---- what warps and blocks exchange --------------------------------------------------------------------
+// Named barriers, 1 to 15 (0 is that of the whole block): all of `threads` must come; those who arrive go on at once.
+__device__ __forceinline__ void barrier_sync(int id, int threads) {
+  asm volatile("bar.sync %0, %1;" :: "r"(id), "r"(threads) : "memory");
+}
+
+__device__ __forceinline__ void barrier_arrive(int id, int threads) {
+  asm volatile("bar.arrive %0, %1;" :: "r"(id), "r"(threads) : "memory");
+}
+
+// Four 8x8 matrices of 16-bit elements; lane i gives the address of row i % 8 of matrix i / 8.
+__device__ __forceinline__ void stmatrix_x4(unsigned address, const unsigned (&r)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};"
+               :: "r"(address), "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]) : "memory");
+}
+
+__device__ __forceinline__ void load_shared_8(float (&r)[2], unsigned from) {
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(r[0]), "=f"(r[1]) : "r"(from) : "memory");
+}
+
+__device__ __forceinline__ void load_global_16(unsigned (&r)[4], const element *from) {
+  asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "l"(from) : "memory");
+}
+
+// A pair of bf16 as fp32.
+__device__ __forceinline__ float low_half(unsigned pair) {
+  float x;
+  asm("{ .reg .b16 l, h; mov.b32 {l, h}, %1; mov.b32 %0, {0, l}; }" : "=f"(x) : "r"(pair));
+  return x;
+}
+
+__device__ __forceinline__ float high_half(unsigned pair) {
+  float x;
+  asm("{ .reg .b32 h; and.b32 h, %1, 0xffff0000; mov.b32 %0, h; }" : "=f"(x) : "r"(pair));
+  return x;
+}
+
+// Bytes of a (0 to 3) and b (4 to 7), chosen by the digits of `choice`, the lowest first.
+__device__ __forceinline__ unsigned prmt(unsigned a, unsigned b, unsigned choice) {
+  unsigned r;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(choice));
+  return r;
+}
+
+// Adds to global memory, nothing returned.
+__device__ __forceinline__ void red_add_4(float *to, const float (&x)[4]) {
+  asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};"
+               :: "l"(to), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3]) : "memory");
+}
+
+// What others wrote before they released is seen after it was acquired.
+__device__ __forceinline__ int load_acquire(const int *from) {
+  int x;
+  asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(x) : "l"(from) : "memory");
+  return x;
+}
+
+__device__ __forceinline__ void red_add_release(int *to, int x) {
+  asm volatile("fence.acq_rel.gpu; red.relaxed.gpu.global.add.s32 [%0], %1;" :: "l"(to), "r"(x) : "memory");
+}
+
+// ---- the argument ------------------------------------------------------------------------------
+// The same struct stands in runtime/params.h (ORDER PARAMS). Strides are in elements. Three kernels take it, one after
+// the other on a stream:
+//   fatune_prepare  q_tiles * batch * heads_q blocks of THREADS: row statistics, zeros in dq_sum and counters
+//   fatune_kernel   k_tiles * batch * heads_kv blocks of THREADS: dK, dV, and what dQ is the sum of
+//   fatune_convert  q_tiles * batch * heads_q blocks of DQ_THREADS: dQ
+struct Stride { long long batch, row, head; };
+
+struct __align__(16) MaskList {
+  int row_block;                   // whose list it is; in mask_lists a column block
+  int count;                       // kept blocks
+  long long start;                 // of the list in mask_blocks, row_blocks
+};
+
+struct BackwardParams {
+  const element *q, *k, *v, *o, *dout;
+  element *dq, *dk, *dv;
+  const float *lse;                // [batch, heads_q, nq]
+  const float *dlse;               // likewise, or null
+  float *dq_sum;                   // [batch, heads_q, q_tiles, 2, BLOCK_M * D_PAD], by fragments of the dQ product
+  float *row_stats;                // [batch, heads_q, q_tiles, 2, BLOCK_M]: LSE log2(e), then D
+  int *counters;                   // [batch, heads_q, q_tiles, DQ_SUMS, WARPS]: whose turn it is to add to dq_sum
+  Stride q_stride, k_stride, v_stride, o_stride, dout_stride, dq_stride, dk_stride, dv_stride;
+  unsigned long long seed, offset; // of the dropout mask, used where the pointers are null
+  const unsigned long long *seed_address, *offset_address;
+  const MaskList *mask_lists;      // list c is that of column block c
+  const int *mask_blocks;          // kept row blocks, ascending within a list
+  long long mask_batch_lists, mask_head_lists;
+  const MaskList *row_lists;       // the forward's, for dQ in a pass of its own
+  const int *row_blocks;
+  long long row_batch_lists, row_head_lists;
+  int nq, nk;
+  int heads_q, heads_kv;
+  int group;                       // query heads per kv head
+  int batch;
+  int q_tiles, k_tiles;            // under a mask as many as fill its blocks
+  int section_heads;               // (batch, kv head) pairs whose key tiles run together
+  int causal_shift;                // key j is visible to query i when j <= i + causal_shift
+  float scale, scale_log2;         // softmax scale; times log2(e)
+  unsigned dropout_threshold;      // of 2^14
+  float dropout_rescale;
+};
+static_assert(sizeof(BackwardParams) == 448, "the host side fills 448 bytes");
+
+// ---- tiles in shared memory --------------------------------------------------------------------------
+// A tile is ROWS rows of CHUNKS chunks of 16 bytes. ldmatrix reads eight rows at once and they must fall into
+// distinct banks: rows of whole 128 bytes are swizzled (chunk c of row r lies at c ^ r % 8), others are an odd
+// number of chunks apart.
+template <int STRIDE> __device__ __forceinline__ unsigned chunk_offset(int row, int chunk) {
+  return row * STRIDE + (STRIDE % 128 == 0 ? chunk ^ row % 8 : chunk) * 16;
+}
+
+// From a lane's address of chunk pair 0 (0 or 1 behind the XOR) to the same lane's chunk pair `pair`.
+template <int STRIDE> __device__ __forceinline__ unsigned chunk_pair(unsigned address, int pair) {
+  return STRIDE % 128 == 0 ? (address ^ (pair % 4 * 32)) + pair / 4 * 128 : address + pair * 32;
+}
+
+// Global to shared memory, by COPIERS threads, of which this is number `thread`. A thread keeps to one column of chunks.
+// Rows from `rows` on and chunks beyond the VALID first become zeros.
+template <int ROWS, int CHUNKS, int VALID, int STRIDE, int COPIERS = THREADS>
+__device__ __forceinline__ void copy_tile(unsigned to, const element *from, int row_stride, int rows,
+                                          int thread = threadIdx.x) {
+  constexpr int THREADS_PER_ROW = (CHUNKS & -CHUNKS) < 16 ? (CHUNKS & -CHUNKS) : 16;  // divides CHUNKS
+  constexpr int ROWS_PER_PASS = COPIERS / THREADS_PER_ROW;
+  const int row = thread / THREADS_PER_ROW;
+  const int chunk = thread % THREADS_PER_ROW;
+  const int rows_left = rows - row;
+  from += (long long)row * row_stride + chunk * 8;
+  if (ROWS_PER_PASS % 8 == 0) to += chunk_offset<STRIDE>(row, chunk);  // the swizzle is that of all passes
+  #pragma unroll
+  for (int r = 0; r < ROWS; r += ROWS_PER_PASS) {
+    const unsigned to_row = ROWS_PER_PASS % 8 == 0 ? to + r * STRIDE : to + chunk_offset<STRIDE>(row + r, chunk);
+    if (ROWS % ROWS_PER_PASS == 0 || row < ROWS - r) {
+      #pragma unroll
+      for (int c = 0; c < CHUNKS; c += THREADS_PER_ROW) {
+        copy_16(to_row + c * 16, from + c * 8, r < rows_left && (CHUNKS == VALID || chunk < VALID - c));
+      }
+    }
+    from += (long long)ROWS_PER_PASS * row_stride;
+  }
+}
+
+// From shared to global memory: the first `rows` rows of a tile, in whole chunks, by `threads` threads together.
+template <int ROWS, int CHUNKS, int STRIDE>
+__device__ __forceinline__ void store_rows(element *to, long long row_stride, unsigned from, int rows, int thread,
+                                           int threads) {
+  #pragma unroll 4
+  for (int c = thread; c < ROWS * CHUNKS; c += threads) {
+    const int row = c / CHUNKS, chunk = c % CHUNKS;
+    if (row < rows) {
+      unsigned r[4];
+      load_shared_16(r, from + chunk_offset<STRIDE>(row, chunk));
+      store_global_16(to + row * row_stride + chunk * 8, r);
+    }
+  }
+}
+
+// ---- who is the first to add to a sum ----------------------------------------------------------------------
+constexpr int DQ_SUMS = 2;         // of each query tile
+
+// Its number among the key tiles of the head, in the order of find_key_tile.
+__device__ __forceinline__ int first_turn(const BackwardParams &params, int sum) {
+  const long long next = blockIdx.x % params.q_tiles + 1;
+  // To the first sum: of those that begin at this tile or before it, where number n begins at
+  // floor((k_tiles - 1 - n) q_tiles / k_tiles).
+  return sum == 0 ? params.k_tiles - int((next * params.k_tiles + params.q_tiles - 1) / params.q_tiles) : 0;
+}
+
+// ---- the first kernel: LSE log2(e) and D = rowsum(dO o O) - dLSE; zeros to add dQ to ------------------------
+// Rows that see nothing, and those from nq on, get LSE = +inf: all their P are 0.
+extern "C" __global__ void __launch_bounds__(THREADS)
+fatune_prepare(const __grid_constant__ BackwardParams params) {
+  constexpr int CHUNKS = HEAD_DIM_V / 8;
+  constexpr int LANES = CHUNKS <= 2 ? 2 : CHUNKS <= 4 ? 4 : CHUNKS <= 8 ? 8 : CHUNKS <= 16 ? 16 : 32;  // of a row
+  const int batch_head = blockIdx.x / params.q_tiles, q0 = blockIdx.x % params.q_tiles * BLOCK_M;
+  const int batch = batch_head / params.heads_q, head = batch_head % params.heads_q;
+  const int chunk = threadIdx.x % LANES;
+  const element *const gO = params.o + batch * params.o_stride.batch + head * params.o_stride.head + chunk * 8;
+  const element *const gDO = params.dout + batch * params.dout_stride.batch + head * params.dout_stride.head +
+                             chunk * 8;
+  float *const gStats = params.row_stats + (long long)blockIdx.x * (2 * BLOCK_M);
+
+  const unsigned zeros[4] = {0, 0, 0, 0};
+  float *const gSum = params.dq_sum + (long long)blockIdx.x * (2 * BLOCK_M * D_PAD);
+  #pragma unroll 4
+  for (int i = threadIdx.x; i < 2 * BLOCK_M * D_PAD / 4; i += THREADS) {
+    store_global_16(reinterpret_cast<element *>(gSum + 4 * i), zeros);
+  }
+
+  #pragma unroll
+  for (int first = 0; first < BLOCK_M; first += THREADS / LANES) {
+    const int row = first + threadIdx.x / LANES, i = q0 + row;
+    const bool exists = row < BLOCK_M && i < params.nq;
+    const long long number = (long long)batch_head * params.nq + i;
+    const float lse = exists ? params.lse[number] : MINUS_INFINITY;
+    float dot = exists && chunk == 0 && params.dlse ? -params.dlse[number] : 0.f;
+    if (exists && chunk < CHUNKS) {
+      unsigned o[4], dout[4];
+      load_global_16(o, gO + i * params.o_stride.row);
+      load_global_16(dout, gDO + i * params.dout_stride.row);
+      #pragma unroll
+      for (int w = 0; w < 4; ++w) {
+        dot += low_half(o[w]) * low_half(dout[w]) + high_half(o[w]) * high_half(dout[w]);
+      }
+    }
+    #pragma unroll
+    for (int lanes = LANES / 2; lanes > 0; lanes /= 2) dot += __shfl_xor_sync(0xffffffffu, dot, lanes);
+    if (chunk == 0 && row < BLOCK_M) {
+      gStats[row] = lse == MINUS_INFINITY ? -MINUS_INFINITY : lse * 1.44269504f;
+      gStats[BLOCK_M + row] = lse == MINUS_INFINITY ? 0.f : dot;
+    }
+  }
+  if (threadIdx.x < DQ_SUMS * WARPS) {
+    params.counters[(long long)blockIdx.x * (DQ_SUMS * WARPS) + threadIdx.x] = first_turn(params, threadIdx.x / WARPS);
+  }
+}
+
+// ---- which keys, which queries -----------------------------------------------------------------------
+struct KeyTile {
+  int batch, kv_head;
+  int number, k0;            // of the tile in the order of its head's, of its first key
+  int begin;                 // first query of the first step
+};
+
+// Blocks start in the order of their number. A section of (batch, kv head) pairs runs together; inside it one tile of
+// every pair comes after the other. They add to a dQ in the order of their number, so that a block waits for none that
+// starts after it, and should come to a query tile in that order, too, so as to wait for none at all.
+// They begin spread over the query tiles, the first furthest back and so ahead of the others. Behind the last tile
+// they go on at the first, where they add to a sum of its own: they come to it in the same order again.
+__device__ __forceinline__ KeyTile find_key_tile(const BackwardParams &params) {
+  const unsigned section_blocks = unsigned(params.section_heads) * params.k_tiles;
+  const unsigned section = blockIdx.x / section_blocks;
+  const unsigned first_head = section * params.section_heads;
+  const unsigned heads = min(unsigned(params.section_heads), params.batch * params.heads_kv - first_head);
+  const unsigned rest = blockIdx.x - section * section_blocks;
+  const unsigned batch_head = first_head + rest % heads;
+  KeyTile keys;
+  keys.batch = batch_head / params.heads_kv;
+  keys.kv_head = batch_head % params.heads_kv;
+  keys.number = rest / heads;
+  keys.k0 = keys.number * BLOCK_N;
+  keys.begin = int((long long)(params.k_tiles - 1 - keys.number) * params.q_tiles / params.k_tiles) * BLOCK_M;
+  return keys;
+}
+
+// A step of the walk over the query tiles that see some key of the block, of one head of the group after the other.
+struct Step {
+  int head;                  // within the group; the group's size: the walk is over
+  int q0;                    // first query of the tile
+};
+
+struct Walk {
+  Step step;
+};
+
+__device__ __forceinline__ bool is_over(const BackwardParams &params, const Step &step) {
+  return step.head >= params.group;
+}
+
+__device__ __forceinline__ int first_query(const BackwardParams &params, const KeyTile &keys) {
+  return keys.begin;
+}
+
+__device__ __forceinline__ Walk begin_walk(const BackwardParams &params, const KeyTile &keys) {
+  const int q0 = first_query(params, keys);
+  return {{q0 < params.nq ? 0 : params.group, q0}};
+}
+
+__device__ __forceinline__ void advance(const BackwardParams &params, const KeyTile &keys, Walk &walk) {
+  const int next = walk.step.q0 + BLOCK_M, q0 = next < params.nq ? next : 0;
+  walk.step = {walk.step.head + (q0 == keys.begin), q0};
+}
+
+__device__ __forceinline__ int batch_head(const BackwardParams &params, const KeyTile &keys, const Step &step) {
+  return keys.batch * params.heads_q + keys.kv_head * params.group + step.head;
+}
+
+// The number of the step's query tile, over all heads: below 2^31, as the other kernels have a block for each.
+__device__ __forceinline__ int tile_number(const BackwardParams &params, const KeyTile &keys, const Step &step) {
+  return batch_head(params, keys, step) * params.q_tiles + step.q0 / BLOCK_M;
+}
+
+// The number of the sum that the step adds its dQ to, of two for each query tile.
+__device__ __forceinline__ int sum_number(const BackwardParams &params, const KeyTile &keys, const Step &step) {
+  return tile_number(params, keys, step) * 2 + (step.q0 < keys.begin);
+}
+
+// Whether all of the tile's queries see all keys of the block. (Queries from nq on have P = 0 by their LSE.)
+__device__ __forceinline__ bool sees_all(const BackwardParams &params, const KeyTile &keys, const Step &step) {
+  return keys.k0 + BLOCK_N <= params.nk;
+}
+
+// S = -inf where the query does not see the key. Lane (g, t) holds keys g, g + 8 and queries 2 t, 2 t + 1 of each 16x8
+// tile, so one bound a key, relative to this lane's first query, decides by constants.
+__device__ __forceinline__ void hide_scores(float (&rS)[M_TILES][N_TILES][4], const BackwardParams &params,
+                                            int first_key, int first_query, int lane) {
+  #pragma unroll
+  for (int m = 0; m < M_TILES; ++m) {
+    #pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int key = first_key + m * 16 + h * 8 + lane / 4;
+      const int hidden = key < params.nk ? 0 : PART_QUERIES;
+      #pragma unroll
+      for (int n = 0; n < N_TILES; ++n) {
+        if (n * 8 < hidden) rS[m][n][2 * h] = MINUS_INFINITY;
+        if (n * 8 + 1 < hidden) rS[m][n][2 * h + 1] = MINUS_INFINITY;
+      }
+    }
+  }
+}
+
+// ---- products, mma.sync fragments from shared memory ---------------------------------------------------
+// Tiles of Q, K, V, dO have a row for each query or key; P and dS lie transposed, a row for each key.
+// A lane's address of row lane % 16, chunk lane / 16 of four 8x8 matrices: as they stand, A fragments of 16 rows x 16
+// columns; transposed, B fragments of 16 rows (the depth) x 16 columns.
+template <int STRIDE> __device__ __forceinline__ unsigned rows_first(unsigned tile, int lane) {
+  return tile + chunk_offset<STRIDE>(lane % 16, lane / 16);
+}
+
+// And with the two middle matrices swapped: as they stand, B fragments of 16 rows x 16 columns (the depth); transposed,
+// A fragments of 16 columns x 16 rows (the depth).
+template <int STRIDE> __device__ __forceinline__ unsigned columns_first(unsigned tile, int lane) {
+  return tile + chunk_offset<STRIDE>(lane % 8 + lane / 16 * 8, lane / 8 % 2);
+}
+
+// A fragments of M times 16 rows, the k-th 16 columns: from shared memory, by the lane's rows_first, or as they are.
+template <int STRIDE, int M> __device__ __forceinline__ void load_rows(unsigned (&a)[M][4], unsigned rows, int k) {
+  #pragma unroll
+  for (int m = 0; m < M; ++m) ldmatrix_x4(a[m], chunk_pair<STRIDE>(rows, k) + m * 16 * STRIDE);
+}
+
+template <int STRIDE, int M, int DEPTH>
+__device__ __forceinline__ void load_rows(unsigned (&a)[M][4], const unsigned (&rows)[DEPTH][M][4], int k) {
+  #pragma unroll
+  for (int m = 0; m < M; ++m) {
+    #pragma unroll
+    for (int i = 0; i < 4; ++i) a[m][i] = rows[k][m][i];
+  }
+}
+
+// S^T = K Q^T or dP^T = V dO^T, added to rS. sB: the lane's columns_first.
+template <int DEPTH, int STRIDE, int M, int N, class Rows>
+__device__ __forceinline__ void gemm_scores(float (&rS)[M][N][4], const Rows &rows, unsigned sB) {
+  #pragma unroll
+  for (int k = 0; k < DEPTH / 16; ++k) {
+    unsigned a[M][4];
+    load_rows<STRIDE>(a, rows, k);
+    #pragma unroll
+    for (int n = 0; n < N; n += 2) {
+      unsigned b[4];
+      ldmatrix_x4(b, chunk_pair<STRIDE>(sB, k) + n * 8 * STRIDE);
+      #pragma unroll
+      for (int m = 0; m < M; ++m) {
+        mma_m16n8k16(rS[m][n], a[m], b[0], b[1]);
+        mma_m16n8k16(rS[m][n + 1], a[m], b[2], b[3]);
+      }
+    }
+  }
+}
+
+// Pairs of 8-column tiles are dealt out to WARPS_DEALT warps: whether there is an n-th one for this warp.
+template <int COLUMNS, int WARPS_DEALT> __device__ __forceinline__ bool has_pair(int n, int column_warp) {
+  constexpr int PAIRS = COLUMNS / 16;
+  return (n + 1) * WARPS_DEALT <= PAIRS || n * WARPS_DEALT + column_warp < PAIRS;
+}
+
+// dV += P^T dO, dK += dS^T Q: rP holds A fragments. sB: the lane's rows_first, at this warp's first pair of columns.
+template <int COLUMNS, int STRIDE, int WARPS_DEALT, int M, int TILES, int DEPTH>
+__device__ __forceinline__ void gemm_sums(float (&rSum)[M][TILES][4], const unsigned (&rP)[DEPTH][M][4], unsigned sB,
+                                          int column_warp) {
+  #pragma unroll
+  for (int k = 0; k < DEPTH; ++k) {
+    #pragma unroll
+    for (int n = 0; n < TILES / 2; ++n) {
+      if (!has_pair<COLUMNS, WARPS_DEALT>(n, column_warp)) continue;
+      unsigned b[4];
+      ldmatrix_x4_trans(b, chunk_pair<STRIDE>(sB, n * WARPS_DEALT) + k * 16 * STRIDE);
+      #pragma unroll
+      for (int m = 0; m < M; ++m) {
+        mma_m16n8k16(rSum[m][2 * n], rP[k][m], b[0], b[1]);
+        mma_m16n8k16(rSum[m][2 * n + 1], rP[k][m], b[2], b[3]);
+      }
+    }
+  }
+}
+
+// This warp's rows of K or V.
+typedef unsigned Rows[MOST_DEPTH / 16][M_TILES][4];
+
+// A fragments of P or dS: 16 keys from the tile's row on, the pair-th 16 queries.
+__device__ __forceinline__ void load_fragment(unsigned (&r)[4], unsigned row, int pair, int lane) {
+  ldmatrix_x4(r, chunk_pair<P_STRIDE>(rows_first<P_STRIDE>(row, lane), pair));
+}
+
+__device__ __forceinline__ void store_fragment(const unsigned (&r)[4], unsigned row, int pair, int lane) {
+  stmatrix_x4(chunk_pair<P_STRIDE>(rows_first<P_STRIDE>(row, lane), pair), r);
+}
+
+// ---- roles -------------------------------------------------------------------------------------------
+// Half of the warps make S^T and sum dV up, the other half make dP^T and sum dK up, a warp of each for the same keys
+// and queries: P goes from the one to the other through shared memory, in the fragments both hold. In that way a warp
+// has registers for the sums of twice as many keys, and reads half as much of Q and dO.
+struct Warp {
+  int lane;
+  bool sums_values;          // dV, not dK
+  int key_warp, column_warp; // which keys, which columns of the sum
+};
+
+__device__ __forceinline__ Warp find_warp() {
+  const int number = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int in_role = number % (WARPS / 2);
+  return {lane, number < WARPS / 2, in_role / COLUMN_WARPS, in_role % COLUMN_WARPS};
+}
+
+// Named barriers: P of a part is there; and among warps of one role with the same keys: P or dS is there.
+__device__ __forceinline__ int p_barrier(const Warp &warp, int part) {
+  return 1 + part * KEY_WARPS + warp.key_warp;
+}
+
+// The part's first query that this warp makes scores of, within the step.
+__device__ __forceinline__ int part_query(const Warp &warp, int part) {
+  return (part * COLUMN_WARPS + warp.column_warp) * PART_QUERIES;
+}
+
+// LSE (HALF 0) or D (HALF 1) of this lane's queries of each tile.
+template <int HALF>
+__device__ __forceinline__ void load_statistics(float (&row)[N_TILES][2], unsigned sStats, int first_query, int lane) {
+  #pragma unroll
+  for (int n = 0; n < N_TILES; ++n) {
+    load_shared_8(row[n], sStats + (HALF * BLOCK_M + first_query + n * 8 + lane % 4 * 2) * 4);
+  }
+}
+
+// P^T = exp(S^T - LSE) as A fragments of the product with dO.
+__device__ __forceinline__ void exponentiate(unsigned (&rP)[N_TILES / 2][M_TILES][4],
+                                             const float (&rS)[M_TILES][N_TILES][4],
+                                             const float (&lse)[N_TILES][2], float scale_log2) {
+  #pragma unroll
+  for (int k = 0; k < N_TILES / 2; ++k) {
+    #pragma unroll
+    for (int m = 0; m < M_TILES; ++m) {
+      #pragma unroll
+      for (int i = 0; i < 4; ++i) {  // fragment register i: keys g + 8 (i % 2), queries 8 (i / 2) + 2 t
+        const float *s = rS[m][2 * k + i / 2] + 2 * (i % 2), *l = lse[2 * k + i / 2];
+        rP[k][m][i] = pack(ex2(s[0] * scale_log2 - l[0]), ex2(s[1] * scale_log2 - l[1]));
+      }
+    }
+  }
+}
+
+// What one part of a step works on.
+struct Part {
+  unsigned sQ, sO, sStats;   // this step's Q, dO, LSE and D
+  unsigned sP, sDS;          // this warp's first key of P, dS
+  int number;
+  bool sees_all;
+  int first_key, first_query;  // of the warp
+};
+
+// dV += P^T dO
+__device__ __forceinline__ void sum_values(float (&rSum)[M_TILES][SUM_TILES][4], const BackwardParams &params,
+                                           const Warp &warp, const Part &part,
+                                           const Rows &rowsK) {
+  const int query = part_query(warp, part.number);
+  float rS[M_TILES][N_TILES][4] = {};
+  gemm_scores<D_PAD, QK_STRIDE>(rS, rowsK, columns_first<QK_STRIDE>(part.sQ + query * QK_STRIDE, warp.lane));
+  if (!part.sees_all) hide_scores(rS, params, part.first_key, part.first_query, warp.lane);
+
+  float lse[N_TILES][2];
+  load_statistics<0>(lse, part.sStats, query, warp.lane);
+  unsigned rP[N_TILES / 2][M_TILES][4];
+  exponentiate(rP, rS, lse, params.scale_log2);
+  #pragma unroll
+  for (int k = 0; k < N_TILES / 2; ++k) {
+    #pragma unroll
+    for (int m = 0; m < M_TILES; ++m) {
+      store_fragment(rP[k][m], part.sP + m * 16 * P_STRIDE, query / 16 + k, warp.lane);
+    }
+  }
+  barrier_arrive(p_barrier(warp, part.number), 64 * COLUMN_WARPS);
+
+  const int first = part.number * COLUMN_WARPS * PART_QUERIES;
+  const unsigned sO = chunk_pair<V_STRIDE>(rows_first<V_STRIDE>(part.sO + first * V_STRIDE, warp.lane),
+                                           warp.column_warp);
+  gemm_sums<DV_PAD, V_STRIDE, COLUMN_WARPS>(rSum, rP, sO, 0);
+}
+
+// dS = P o (dP - D), and dK += dS^T Q. P is negative where the element was dropped.
+__device__ __forceinline__ void sum_keys(float (&rSum)[M_TILES][SUM_TILES][4], const BackwardParams &params,
+                                         const Warp &warp, const Part &part,
+                                         const Rows &rowsV) {
+  const int query = part_query(warp, part.number);
+  float row_dot[N_TILES][2];
+  float rS[M_TILES][N_TILES][4];  // begins as -D, to which the product adds dP
+  load_statistics<1>(row_dot, part.sStats, query, warp.lane);
+  #pragma unroll
+  for (int m = 0; m < M_TILES; ++m) {
+    #pragma unroll
+    for (int n = 0; n < N_TILES; ++n) {
+      #pragma unroll
+      for (int i = 0; i < 4; ++i) rS[m][n][i] = -row_dot[n][i % 2];
+    }
+  }
+  gemm_scores<DV_PAD, V_STRIDE>(rS, rowsV, columns_first<V_STRIDE>(part.sO + query * V_STRIDE, warp.lane));
+
+  barrier_sync(p_barrier(warp, part.number), 64 * COLUMN_WARPS);
+  unsigned rDS[N_TILES / 2][M_TILES][4];
+  #pragma unroll
+  for (int k = 0; k < N_TILES / 2; ++k) {
+    #pragma unroll
+    for (int m = 0; m < M_TILES; ++m) {
+      unsigned rP[4];
+      load_fragment(rP, part.sP + m * 16 * P_STRIDE, query / 16 + k, warp.lane);
+      #pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float *dp = rS[m][2 * k + i / 2] + 2 * (i % 2);
+        rDS[k][m][i] = pack(low_half(rP[i]) * dp[0], high_half(rP[i]) * dp[1]);
+      }
+      store_fragment(rDS[k][m], part.sDS + m * 16 * P_STRIDE, query / 16 + k, warp.lane);
+    }
+  }
+
+  const int first = part.number * COLUMN_WARPS * PART_QUERIES;
+  const unsigned sQ = chunk_pair<QK_STRIDE>(rows_first<QK_STRIDE>(part.sQ + first * QK_STRIDE, warp.lane),
+                                            warp.column_warp);
+  gemm_sums<D_PAD, QK_STRIDE, COLUMN_WARPS>(rSum, rDS, sQ, 0);
+}
+
+// ---- dQ = scale dS K, summed over the key tiles in fp32 ---------------------------------------------------
+// dq_sum holds a tile as blocks of 16 queries x 16 columns, each as the accumulators of two 16x8 products.
+__device__ __forceinline__ void add_product(float *gSum, const float (&rDQ)[4], int lane) {
+  red_add_4(gSum + lane * 4, rDQ);
+}
+
+__device__ __forceinline__ void load_product(float (&rDQ)[4], const float *gSum, int lane) {
+  unsigned bits[4];
+  load_global_16(bits, reinterpret_cast<const element *>(gSum + lane * 4));
+  #pragma unroll
+  for (int i = 0; i < 4; ++i) rDQ[i] = __uint_as_float(bits[i]);
+}
+
+__device__ __forceinline__ int product_offset(int row_block, int pair, int half) {
+  return ((row_block * (D_PAD / 16) + pair) * 2 + half) * 128;
+}
+
+// A warp's share of the tile: DQ_ROWS queries, and every DQ_COLUMN_WARPS-th pair of columns.
+// All blocks divide a tile alike: what a warp adds to, the same warp of other blocks adds to and nobody else.
+__device__ __forceinline__ void add_queries(const BackwardParams &params, int tile, int key_tile, unsigned sDS,
+                                            unsigned sK) {
+  constexpr int PAIRS = D_PAD / 16;
+  constexpr int PAIRS_OF_WARP = (PAIRS + DQ_COLUMN_WARPS - 1) / DQ_COLUMN_WARPS;
+  constexpr int DQ_M_TILES = DQ_ROWS / 16;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int first_row = warp / DQ_COLUMN_WARPS * DQ_M_TILES, first_pair = warp % DQ_COLUMN_WARPS;
+  sDS = chunk_pair<P_STRIDE>(columns_first<P_STRIDE>(sDS, lane), first_row);
+  sK = chunk_pair<QK_STRIDE>(rows_first<QK_STRIDE>(sK, lane), first_pair);
+
+  float rDQ[DQ_M_TILES][2 * PAIRS_OF_WARP][4] = {};
+  #pragma unroll
+  for (int k = 0; k < BLOCK_N / 16; ++k) {
+    unsigned rDS[DQ_M_TILES][4];
+    #pragma unroll
+    for (int m = 0; m < DQ_M_TILES; ++m) {
+      ldmatrix_x4_trans(rDS[m], chunk_pair<P_STRIDE>(sDS, m) + k * 16 * P_STRIDE);
+    }
+    #pragma unroll
+    for (int n = 0; n < PAIRS_OF_WARP; ++n) {
+      if (PAIRS % DQ_COLUMN_WARPS != 0 && n * DQ_COLUMN_WARPS + first_pair >= PAIRS) continue;
+      unsigned rK[4];
+      ldmatrix_x4_trans(rK, chunk_pair<QK_STRIDE>(sK, n * DQ_COLUMN_WARPS) + k * 16 * QK_STRIDE);
+      #pragma unroll
+      for (int m = 0; m < DQ_M_TILES; ++m) {
+        mma_m16n8k16(rDQ[m][2 * n], rDS[m], rK[0], rK[1]);
+        mma_m16n8k16(rDQ[m][2 * n + 1], rDS[m], rK[2], rK[3]);
+      }
+    }
+  }
+
+  // After the key tiles before this one, which began before it.
+  int *const counter = params.counters + ((long long)tile * WARPS + warp);
+  if (lane == 0) {
+    while (load_acquire(counter) != key_tile) {
+    }
+  }
+  __syncwarp();
+  float *const gSum = params.dq_sum + (long long)tile * (BLOCK_M * D_PAD);
+  #pragma unroll
+  for (int m = 0; m < DQ_M_TILES; ++m) {
+    #pragma unroll
+    for (int n = 0; n < PAIRS_OF_WARP; ++n) {
+      const int pair = n * DQ_COLUMN_WARPS + first_pair;
+      if (PAIRS % DQ_COLUMN_WARPS != 0 && pair >= PAIRS) continue;
+      add_product(gSum + product_offset(first_row + m, pair, 0), rDQ[m][2 * n], lane);
+      add_product(gSum + product_offset(first_row + m, pair, 1), rDQ[m][2 * n + 1], lane);
+    }
+  }
+  __syncwarp();
+  if (lane == 0) red_add_release(counter, 1);
+}
+
+// ---- the last kernel: the sums as bf16 ------------------------------------------------------------
+extern "C" __global__ void __launch_bounds__(DQ_THREADS)
+fatune_convert(const __grid_constant__ BackwardParams params) {
+  extern __shared__ __align__(128) unsigned char shared[];
+  const unsigned sDQ = shared_address(shared);
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int batch_head = blockIdx.x / params.q_tiles, q0 = blockIdx.x % params.q_tiles * BLOCK_M;
+  if (q0 >= params.nq) return;
+
+  const float *const gSum = params.dq_sum + (long long)blockIdx.x * (2 * BLOCK_M * D_PAD);
+  constexpr int PAIRS = D_PAD / 16;
+  #pragma unroll 4
+  for (int block = warp; block < BLOCK_M / 16 * PAIRS; block += WARPS) {
+    const int row = block / PAIRS * 16, pair = block % PAIRS;
+    #pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float rDQ[4];
+      load_product(rDQ, gSum + product_offset(row / 16, pair, half), lane);
+      float rOther[4];
+      load_product(rOther, gSum + BLOCK_M * D_PAD + product_offset(row / 16, pair, half), lane);
+      #pragma unroll
+      for (int i = 0; i < 4; ++i) rDQ[i] += rOther[i];
+      #pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        store_shared_4(sDQ + chunk_offset<QK_STRIDE>(row + h * 8 + lane / 4, 2 * pair + half) + lane % 4 * 4,
+                       pack(rDQ[2 * h] * params.scale, rDQ[2 * h + 1] * params.scale));
+      }
+    }
+  }
+  __syncthreads();
+  element *const gDQ = params.dq + batch_head / params.heads_q * params.dq_stride.batch +
+                       batch_head % params.heads_q * params.dq_stride.head + q0 * params.dq_stride.row;
+  store_rows<BLOCK_M, HEAD_DIM / 8, QK_STRIDE>(gDQ, params.dq_stride.row, sDQ, params.nq - q0, threadIdx.x,
+                                               DQ_THREADS);
+}
+
+// ---- the end: dV and dK ------------------------------------------------------------------------------
+// Through shared memory, where V and K were, so that global stores are whole rows of 16-byte chunks.
+template <int COLUMNS, int STRIDE>
+__device__ __forceinline__ void stage_sums(unsigned tile, const float (&rSum)[M_TILES][SUM_TILES][4], float factor,
+                                           const Warp &warp) {
+  #pragma unroll
+  for (int n = 0; n < SUM_TILES / 2; ++n) {
+    if (!has_pair<COLUMNS, COLUMN_WARPS>(n, warp.column_warp)) continue;
+    #pragma unroll
+    for (int m = 0; m < M_TILES; ++m) {
+      #pragma unroll
+      for (int i = 0; i < 4; ++i) {  // i / 2: which of the pair's tiles, i % 2: keys g or g + 8
+        const float *sum = rSum[m][2 * n + i / 2] + 2 * (i % 2);
+        const int row = warp.key_warp * WARP_KEYS + m * 16 + i % 2 * 8 + warp.lane / 4;
+        const int chunk = 2 * (n * COLUMN_WARPS + warp.column_warp) + i / 2;
+        store_shared_4(tile + chunk_offset<STRIDE>(row, chunk) + warp.lane % 4 * 4,
+                       pack(sum[0] * factor, sum[1] * factor));
+      }
+    }
+  }
+}
+
+__device__ __forceinline__ void finish(const BackwardParams &params, const KeyTile &keys, unsigned smem,
+                                       const Warp &warp, const float (&rSum)[M_TILES][SUM_TILES][4]) {
+  wait_copies<0>();
+  __syncthreads();  // K and V are no longer needed
+  if (warp.sums_values) {
+    stage_sums<DV_PAD, V_STRIDE>(smem + SMEM_V, rSum, 1.f, warp);
+  } else {
+    stage_sums<D_PAD, QK_STRIDE>(smem + SMEM_K, rSum, params.scale, warp);
+  }
+  __syncthreads();
+  const int thread = threadIdx.x % (THREADS / 2), rows = params.nk - keys.k0;
+  if (warp.sums_values) {
+    element *const gDV = params.dv + keys.batch * params.dv_stride.batch + keys.kv_head * params.dv_stride.head +
+                         keys.k0 * params.dv_stride.row;
+    store_rows<BLOCK_N, HEAD_DIM_V / 8, V_STRIDE>(gDV, params.dv_stride.row, smem + SMEM_V, rows, thread, THREADS / 2);
+  } else {
+    element *const gDK = params.dk + keys.batch * params.dk_stride.batch + keys.kv_head * params.dk_stride.head +
+                         keys.k0 * params.dk_stride.row;
+    store_rows<BLOCK_N, HEAD_DIM / 8, QK_STRIDE>(gDK, params.dk_stride.row, smem + SMEM_K, rows, thread, THREADS / 2);
+  }
+}
+
+// ---- a step: what it loads, what it works on ---------------------------------------------------------------
+__device__ __forceinline__ void load_keys(const BackwardParams &params, const KeyTile &keys, unsigned smem) {
+  const element *gK = params.k + keys.batch * params.k_stride.batch + keys.kv_head * params.k_stride.head +
+                      keys.k0 * params.k_stride.row;
+  const element *gV = params.v + keys.batch * params.v_stride.batch + keys.kv_head * params.v_stride.head +
+                      keys.k0 * params.v_stride.row;
+  const int rows = params.nk - keys.k0;
+  copy_tile<BLOCK_N, D_PAD / 8, HEAD_DIM / 8, QK_STRIDE>(smem + SMEM_K, gK, int(params.k_stride.row), rows);
+  copy_tile<BLOCK_N, DV_PAD / 8, HEAD_DIM_V / 8, V_STRIDE>(smem + SMEM_V, gV, int(params.v_stride.row), rows);
+}
+
+// Q, dO, LSE and D of a step ahead are loaded by those who wait for P: beside the first product of the others.
+constexpr int LOADERS = THREADS / 2;
+
+// By the last LOADERS threads of the block.
+__device__ __forceinline__ void load_step(const BackwardParams &params, const KeyTile &keys, const Step &step,
+                                          unsigned smem, int stage) {
+  const int head = keys.kv_head * params.group + step.head, rows = params.nq - step.q0;
+  const element *gQ = params.q + keys.batch * params.q_stride.batch + head * params.q_stride.head +
+                      step.q0 * params.q_stride.row;
+  const element *gDO = params.dout + keys.batch * params.dout_stride.batch + head * params.dout_stride.head +
+                       step.q0 * params.dout_stride.row;
+  const float *gStats = params.row_stats + (long long)tile_number(params, keys, step) * (2 * BLOCK_M);
+  const unsigned sQ = smem + SMEM_Q + stage * Q_STAGE, sDO = smem + SMEM_O + stage * O_STAGE;
+  const unsigned sStats = smem + SMEM_STATS + stage * STATS_STAGE;
+  const int thread = threadIdx.x - (THREADS - LOADERS);
+  copy_tile<BLOCK_M, D_PAD / 8, HEAD_DIM / 8, QK_STRIDE, LOADERS>(sQ, gQ, int(params.q_stride.row), rows, thread);
+  copy_tile<BLOCK_M, DV_PAD / 8, HEAD_DIM_V / 8, V_STRIDE, LOADERS>(sDO, gDO, int(params.dout_stride.row), rows,
+                                                                    thread);
+  for (int c = thread; c < STATS_STAGE / 16; c += LOADERS) {
+    copy_16(sStats + c * 16, reinterpret_cast<const element *>(gStats + c * 4), true);
+  }
+}
+
+// The step before, whose dS is there and whose dQ is due.
+struct Due {
+  int tile;                  // the sum to add it to; -1: there was none
+  int buffer;                // which of the two tiles its dS is not in
+};
+
+__device__ __forceinline__ void add_due(const BackwardParams &params, const KeyTile &keys, unsigned smem,
+                                        const Due &due) {
+  if (due.tile < 0) return;
+  add_queries(params, due.tile, keys.number, smem + SMEM_DS + (due.buffer ^ 1) * P_TILE, smem + SMEM_K);
+}
+
+// What a thread keeps from step to step.
+struct Worker {
+  Warp warp;
+  Rows rows;                 // of K or V
+  Due due;
+  float rSum[M_TILES][SUM_TILES][4];  // dV or dK
+};
+
+__device__ __forceinline__ void begin(Worker &worker, const BackwardParams &params, unsigned smem, bool no_step) {
+  const Warp warp = worker.warp = find_warp();
+  const int row = warp.key_warp * WARP_KEYS;
+  const unsigned rows = warp.sums_values ? rows_first<QK_STRIDE>(smem + SMEM_K + row * QK_STRIDE, warp.lane)
+                                         : rows_first<V_STRIDE>(smem + SMEM_V + row * V_STRIDE, warp.lane);
+  #pragma unroll
+  for (int k = 0; k < MOST_DEPTH / 16; ++k) {
+    if (no_step) continue;   // nothing was loaded
+    if (warp.sums_values && k < D_PAD / 16) load_rows<QK_STRIDE>(worker.rows[k], rows, k);
+    if (!warp.sums_values && k < DV_PAD / 16) load_rows<V_STRIDE>(worker.rows[k], rows, k);
+  }
+  worker.due = {-1, 0};
+  #pragma unroll
+  for (int m = 0; m < M_TILES; ++m) {
+    #pragma unroll
+    for (int n = 0; n < SUM_TILES; ++n) {
+      #pragma unroll
+      for (int i = 0; i < 4; ++i) worker.rSum[m][n][i] = 0.f;
+    }
+  }
+}
+
+__device__ __forceinline__ void take_step(Worker &worker, const BackwardParams &params, const KeyTile &keys,
+                                          const Step &step,
+                                          const Step &ahead,
+                                          unsigned smem, int stage) {
+  const Warp warp = worker.warp;
+  const int row = warp.key_warp * WARP_KEYS;
+  Part part;
+  part.sQ = smem + SMEM_Q + stage * Q_STAGE;
+  part.sO = smem + SMEM_O + stage * O_STAGE;
+  part.sStats = smem + SMEM_STATS + stage * STATS_STAGE;
+  part.sP = smem + SMEM_P + row * P_STRIDE;
+  part.sDS = smem + SMEM_DS + worker.due.buffer * P_TILE + row * P_STRIDE;
+  part.sees_all = sees_all(params, keys, step);
+  part.first_key = keys.k0 + row;
+  if (!warp.sums_values && !is_over(params, ahead)) {
+    load_step(params, keys, ahead, smem, stage ^ 1);
+    commit_copies();
+  }
+  // Those who have to wait for P do their share of dQ before, the others after.
+  if (!warp.sums_values) add_due(params, keys, smem, worker.due);
+  #pragma unroll
+  for (int p = 0; p < PARTS; ++p) {
+    part.number = p;
+    part.first_query = step.q0 + part_query(warp, p);
+    if (warp.sums_values) {
+      sum_values(worker.rSum, params, warp, part, worker.rows);
+    } else {
+      sum_keys(worker.rSum, params, warp, part, worker.rows);
+    }
+  }
+  if (warp.sums_values) add_due(params, keys, smem, worker.due);
+  worker.due = {sum_number(params, keys, step), worker.due.buffer ^ 1};
+}
+
+// ---- the kernel ----------------------------------------------------------------------------------
+extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM)
+fatune_kernel(const __grid_constant__ BackwardParams params) {
+  extern __shared__ __align__(128) unsigned char shared[];
+  const unsigned smem = shared_address(shared);
+  const KeyTile keys = find_key_tile(params);
+  Walk walk = begin_walk(params, keys);
+  const bool no_step = is_over(params, walk.step);
+  if (!no_step) {
+    load_keys(params, keys, smem);
+    if (!find_warp().sums_values) load_step(params, keys, walk.step, smem, 0);
+  }
+  commit_copies();
+  wait_copies<0>();
+  __syncthreads();
+  Worker worker;
+  begin(worker, params, smem, no_step);
+
+  int stage = 0;             // of Q and dO
+  while (!is_over(params, walk.step)) {
+    const Step step = walk.step;
+    advance(params, keys, walk);
+    // One barrier says that this step's tiles are there for all and that those of the step before are free.
+    wait_copies<0>();
+    __syncthreads();
+    take_step(worker, params, keys, step, walk.step, smem, stage);
+    stage ^= 1;
+  }
+  __syncthreads();
+  add_due(params, keys, smem, worker.due);
+  finish(params, keys, smem, worker.warp, worker.rSum);
+}
