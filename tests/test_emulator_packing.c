@@ -105,13 +105,14 @@ END_TEST
 
 /* ---- bugs ---- */
 
+/* None leaves the tensors, where only a sanitizer would see it. */
 static const struct {
   const char *file, *piece, *other, *config;
 } bugs[] = {
-    {"parts/visible.cu.in", "return i & ((1 << params.pack_bits) - 1);",
-     "return i & ((2 << params.pack_bits) - 1);", STAGED},
-    {"parts/visible.cu.in", "return i >> params.pack_bits;", "return i;", DIRECT},
-    {"parts/consumer.cu.in", "query_of(params, params.nq) +", "params.nq +", STAGED},
+    {"parts/visible.cu.in", "return i & ((1 << params.pack_bits) - 1);", "return 0;", STAGED},
+    {"parts/visible.cu.in", "return i >> params.pack_bits;", "return i >> params.pack_bits & ~1;",
+     DIRECT},
+    {"parts/consumer.cu.in", "query_of(params, params.nq) +", "1 +", STAGED},
     {"parts/consumer.cu.in", "work.head << params.pack_bits", "work.head", DIRECT},
     {"parts/visible.cu.in", "query_of(params, i) +", "i +", STAGED},
     {"parts/producer.cu.in", "query_of(params.rest, job.tile.q0)", "job.tile.q0", STAGED},
