@@ -45,18 +45,24 @@ static int read_mask(struct ft_forward_params *params, const struct ft_request *
   return FT_OK;
 }
 
-/* Blocks of wgmma kernels stay (templates/parts/keys.cu.in) and are dealt out tiles, of a cluster
- * as many at once as it has blocks; or they take two at a time, one where there are no more tiles
- * than places. None may be without work. */
-static int64_t resident_blocks(int64_t q_tiles, int64_t pairs, const struct ft_request *request,
-                               const struct ft_config *config, const struct ft_arch *arch) {
-  const int64_t resident = (int64_t)arch->sm_count * config->ctas_per_sm,
-                cluster = 1 + config->multicast;
+/* The tiles of wgmma kernels that differ in length go out in twos, or the longest first. */
+static bool deals_twos(const struct ft_request *request, const struct ft_config *config) {
   const bool alike = request->causal == FT_CAUSAL_NONE && request->mask_rows == 0;
-  const bool in_twos = !alike && !config->longest_first && q_tiles * pairs > resident;
-  const int64_t tiles_at_once = in_twos ? 2 : cluster;
-  const int64_t turns = (q_tiles + tiles_at_once - 1) / tiles_at_once * pairs;
-  return cluster * (turns < resident / cluster ? turns : resident / cluster);
+  return config->family == FT_FAMILY_WGMMA && !alike && !config->longest_first;
+}
+
+/* Blocks of wgmma kernels stay and are dealt out tiles, of a cluster as many at once as it has
+ * blocks (templates/parts/keys.cu.in): none is without work. Of tiles in twos, those of the last
+ * section_heads pairs go out one by one. */
+static int64_t resident_blocks(int64_t q_tiles, int64_t pairs, int64_t section_heads,
+                               const struct ft_request *request, const struct ft_config *config,
+                               const struct ft_arch *arch) {
+  const int64_t cluster = 1 + config->multicast;
+  const int64_t resident = (int64_t)arch->sm_count * config->ctas_per_sm / cluster;
+  const int64_t in_twos = deals_twos(request, config) ? pairs - section_heads : 0;
+  const int64_t turns =
+      (q_tiles + 1) / 2 * in_twos + (q_tiles + cluster - 1) / cluster * (pairs - in_twos);
+  return cluster * (turns < resident ? turns : resident);
 }
 
 static int read_geometry(struct ft_launch *launch, const struct ft_request *request,
@@ -85,9 +91,10 @@ static int read_geometry(struct ft_launch *launch, const struct ft_request *requ
   const int64_t kv_bytes =
       run->nk * (request->head_dim + request->head_dim_v) * ft_dtype_bytes(request->dtype);
   params->section_heads = (int32_t)ft_run_section(request, arch, kv_bytes, params->group, pairs);
-  launch->grid = (unsigned)(config->family == FT_FAMILY_WGMMA
-                                ? resident_blocks(q_tiles, pairs, request, config, arch)
-                                : blocks);
+  launch->grid =
+      (unsigned)(config->family == FT_FAMILY_WGMMA
+                     ? resident_blocks(q_tiles, pairs, params->section_heads, request, config, arch)
+                     : blocks);
   return FT_OK;
 }
 

@@ -37,11 +37,12 @@ struct ft_forward_params {
   int32_t heads_q;
   int32_t group; /* query heads per kv head */
   int32_t batch;
-  int32_t q_tiles;       /* ceil(nq / block_m) */
-  int32_t section_heads; /* (batch, query head) pairs whose tiles run together, longest first */
-  int32_t causal_shift;  /* key j is visible to query i when j <= i + causal_shift */
-  float scale;           /* softmax scale, > 0 */
-  float scale_log2;      /* scale * log2(e) */
+  int32_t q_tiles;            /* ceil(nq / block_m) */
+  int32_t section_heads;      /* (batch, query head) pairs whose tiles run together, longest first;
+                                 after twos (templates/parts/keys.cu.in) the last so many */
+  int32_t causal_shift;       /* key j is visible to query i when j <= i + causal_shift */
+  float scale;                /* softmax scale, > 0 */
+  float scale_log2;           /* scale * log2(e) */
   uint32_t dropout_threshold; /* of 2^14: an element is dropped when its 14 bits are below */
   float dropout_rescale;      /* 1 / (1 - threshold / 2^14); 0 when everything is dropped */
 

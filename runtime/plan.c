@@ -148,13 +148,15 @@ int fatune_plan_workspace_for(const fatune_plan *plan, const fatune_arguments *a
                              arguments, bytes);
 }
 
-/* An emulated GPU has few multiprocessors here, so that blocks that stay on theirs take several
- * tiles each, as they do where there is more work than a CPU can emulate. */
+/* An emulated GPU has few multiprocessors and little L2 here, so that blocks that stay on theirs
+ * take several tiles each, and tiles come in sections of heads, as they do where there is more work
+ * than a CPU can emulate. */
 static struct ft_arch launched_on(const fatune_session *session) {
-  enum { EMULATED_MULTIPROCESSORS = 4 };
+  enum { EMULATED_MULTIPROCESSORS = 4, EMULATED_L2_BYTES = 128 << 10 };
   struct ft_arch arch = session->device.arch;
-  if (session->driver.emulated && arch.sm_count > EMULATED_MULTIPROCESSORS)
-    arch.sm_count = EMULATED_MULTIPROCESSORS;
+  if (!session->driver.emulated) return arch;
+  if (arch.sm_count > EMULATED_MULTIPROCESSORS) arch.sm_count = EMULATED_MULTIPROCESSORS;
+  if (arch.l2_bytes > EMULATED_L2_BYTES) arch.l2_bytes = EMULATED_L2_BYTES;
   return arch;
 }
 

@@ -48,6 +48,7 @@ static const double DIRECT_STORE = 3;     /* of a column of it from registers */
 static const double MULTICAST_TILE = 800; /* the two blocks wait for one another */
 static const double SKIPPED_STEP = 0.25;  /* of a step, to a warpgroup that causal lets skip it */
 static const double RAGGED_TILES = 1.6;   /* more than the mean to some block, longest first */
+static const double EVENED_TILES = 0.3;   /* the same after twos */
 
 /* Factors: what choices cost at least, by measurement and whatever the parts above say. They also
  * keep near-equals apart, so that the order begins with several tiles, not one in all variants. */
@@ -143,17 +144,8 @@ static double steps_taken(const struct ft_request *request, const struct ft_conf
   return own + SKIPPED_STEP * (steps - own);
 }
 
-static bool have_common_factor(double a, double b) {
-  while (b > 0) {
-    const double rest = fmod(a, b);
-    a = b;
-    b = rest;
-  }
-  return a > 1;
-}
-
 /* Tiles of the block that has most, for which the others wait. Those that are alike are dealt out
- * one by one; others in twos, of a long and a short one, or longest first. */
+ * one by one; others in twos, of a long and a short one, and at last one by one; or longest first. */
 static double most_tiles(const struct ft_request *request, const struct ft_config *config,
                          double sms) {
   const double pairs = ft_pairs(request, config);
@@ -163,11 +155,7 @@ static double most_tiles(const struct ft_request *request, const struct ft_confi
     return ceil(ceil(tiles / blocks) * pairs / fmax(1, floor(sms / blocks)));
   }
   if (tiles * pairs <= sms) return 1;
-  if (config->longest_first) return tiles * pairs / sms + RAGGED_TILES;
-  const double twos = ceil(tiles / 2), rounds = ceil(twos * pairs / sms);
-  /* An odd tile in the middle is alone. All blocks meet it in turn, or some never do. */
-  const bool some_never = tiles > 1 && have_common_factor(sms, twos);
-  return rounds * (some_never ? 2 : tiles / twos);
+  return tiles * pairs / sms + (config->longest_first ? RAGGED_TILES : EVENED_TILES);
 }
 
 static double multicast_factor(const struct ft_config *config, const struct ft_budget *budget) {

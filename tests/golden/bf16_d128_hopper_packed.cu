@@ -2,7 +2,7 @@
 // request  forward bf16 d128 causal
 // config   wgmma block_m=128 block_n=128 stages=2 q_stages=2 overlap_tiles=1 alternate=1 max_as_int=1 exp2_fma=0 rescale_late=1 store_direct=0 walk_up=0 longest_first=0 multicast=0 pack_gqa=1 ctas_per_sm=1
 // budget   197632 bytes of shared memory, 384 threads, about 192 of 232 registers
-// parts    wgmma_forward.cu.in 8d7d32af, parts/ptx_common.cu.in 93b13f47, parts/ptx_wgmma.cu.in 375d7ba5, parts/ptx_tma_5d.cu.in 125b67df, parts/params.cu.in f094df8c, parts/tiled_params.cu.in 88143768, parts/quad.cu.in fa233452, parts/visible.cu.in 8f5af3a3, parts/keys.cu.in 580c9746, parts/pipeline.cu.in 4a35e34e, parts/producer.cu.in f4b41111, parts/wgmma_softmax.cu.in caaa2637, parts/consumer.cu.in acfc87aa, parts/consume_overlap.cu.in 09b1de81
+// parts    wgmma_forward.cu.in 8d7d32af, parts/ptx_common.cu.in 93b13f47, parts/ptx_wgmma.cu.in 375d7ba5, parts/ptx_tma_5d.cu.in 125b67df, parts/params.cu.in f094df8c, parts/tiled_params.cu.in 88143768, parts/quad.cu.in fa233452, parts/visible.cu.in 8f5af3a3, parts/keys.cu.in 165f819f, parts/pipeline.cu.in 4a35e34e, parts/producer.cu.in f4b41111, parts/wgmma_softmax.cu.in caaa2637, parts/consumer.cu.in acfc87aa, parts/consume_overlap.cu.in 09b1de81
 // again    fatune emit 'forward bf16 d128 nq1 causal' --gpu sm_90 --config 'wgmma block_m=128 block_n=128 stages=2 q_stages=2 overlap_tiles=1 alternate=1 max_as_int=1 exp2_fma=0 rescale_late=1 store_direct=0 walk_up=0 longest_first=0 multicast=0 pack_gqa=1 ctas_per_sm=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691) on Hopper. One block per
@@ -373,41 +373,53 @@ __device__ __forceinline__ Tile tile_at(const ForwardParams &params, unsigned ba
   return tile;
 }
 
-// The blocks stay and share the tiles out. The tiles of a (batch, head) pair are taken in twos, the longest with the
-// shortest, the second longest with the second shortest: all twos are about as long, and so every block has as much to
-// do as any other. Neighbours work on the same K and V at the same time, so L2 serves them. Where there are no more
-// tiles than blocks, each takes one.
+// The blocks stay and share the tiles out, in rounds. First come pairs (batch, head) whose tiles are taken in twos, the
+// longest with the shortest, the second longest with the second shortest: all twos are about as long, and neighbours
+// work on the same K and V at the same time, so L2 serves them. The last pairs, as many as half of L2 holds together, even out
+// what the twos leave uneven: their tiles are dealt one by one, the longest first, to the blocks that the last round of
+// twos left out and then in rounds that turn around, so that who had the longest of one has the shortest of the next.
 struct Turn {
-  unsigned number;           // of the two, over all pairs; of the tile where each block takes one
-  int half;                  // 0: its long tile, 1: its short one
+  unsigned round;
+  int half;                  // of two tiles, 0: the long one, 1: the short one
 };
-
-__device__ __forceinline__ unsigned tile_count(const ForwardParams &params) {
-  return unsigned(params.q_tiles) * params.batch * params.heads_q;
-}
 
 __device__ __forceinline__ unsigned twos_of_a_pair(const ForwardParams &params) { return (params.q_tiles + 1) / 2; }
 
-__device__ __forceinline__ Turn first_turn() { return {blockIdx.x, 0}; }
+__device__ __forceinline__ unsigned pairs_in_twos(const ForwardParams &params) {
+  return params.batch * params.heads_q - params.section_heads;
+}
+
+// A place among the twos and, after them, among the tiles dealt one by one.
+__device__ __forceinline__ unsigned place_of(const ForwardParams &params, const Turn &turn) {
+  const unsigned twos = twos_of_a_pair(params) * pairs_in_twos(params);
+  const unsigned whole_rounds = (twos + gridDim.x - 1) / gridDim.x;
+  const bool turned = turn.round >= whole_rounds && (turn.round - whole_rounds) % 2 == 0;
+  return turn.round * gridDim.x + (turned ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
+}
+
+__device__ __forceinline__ Turn first_turn() { return {0, 0}; }
 
 __device__ __forceinline__ bool is_over(const ForwardParams &params, const Turn &turn) {
-  const bool one_each = tile_count(params) <= gridDim.x;
-  return turn.number >= (one_each ? tile_count(params) : twos_of_a_pair(params) * params.batch * params.heads_q);
+  return place_of(params, turn) >= twos_of_a_pair(params) * pairs_in_twos(params) +
+                                       unsigned(params.q_tiles) * params.section_heads;
 }
 
 __device__ __forceinline__ Tile find_tile(const ForwardParams &params, const Turn &turn) {
-  if (tile_count(params) <= gridDim.x) {
-    return tile_at(params, turn.number / params.q_tiles, turn.number % params.q_tiles);
+  const unsigned place = place_of(params, turn), twos = twos_of_a_pair(params) * pairs_in_twos(params);
+  if (place >= twos) {
+    const unsigned number = place - twos;
+    return tile_at(params, pairs_in_twos(params) + number % params.section_heads, number / params.section_heads);
   }
-  const int place = turn.number % twos_of_a_pair(params);
-  return tile_at(params, turn.number / twos_of_a_pair(params), turn.half == 0 ? place : params.q_tiles - 1 - place);
+  const int two = place % twos_of_a_pair(params);
+  return tile_at(params, place / twos_of_a_pair(params), turn.half == 0 ? two : params.q_tiles - 1 - two);
 }
 
 // An odd one in the middle is alone.
 __device__ __forceinline__ Turn next(const ForwardParams &params, const Turn &turn) {
-  const bool alone = 2 * int(turn.number % twos_of_a_pair(params)) + 1 == params.q_tiles;
-  const bool one_each = tile_count(params) <= gridDim.x;
-  return turn.half == 0 && !alone && !one_each ? Turn{turn.number, 1} : Turn{turn.number + gridDim.x, 0};
+  const unsigned place = place_of(params, turn);
+  const bool in_two = place < twos_of_a_pair(params) * pairs_in_twos(params);
+  const bool alone = 2 * int(place % twos_of_a_pair(params)) + 1 == params.q_tiles;
+  return in_two && turn.half == 0 && !alone ? Turn{turn.round, 1} : Turn{turn.round + 1, 0};
 }
 
 // The steps of a tile: all keys some row of it can see.
