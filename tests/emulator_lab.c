@@ -21,6 +21,30 @@ uint64_t emulator_seed(void) {
   return given && *given ? strtoull(given, NULL, 0) : fresh_seed();
 }
 
+uint64_t random_seed;
+
+uint32_t random_word(void) {
+  static uint64_t state;
+  if (random_seed == 0) random_seed = state = emulator_seed();
+  return (uint32_t)(ft_random_next(&state) >> 32);
+}
+
+int below(int limit) {
+  return (int)(random_word() % (unsigned)limit);
+}
+
+uint32_t bits_of(float value) {
+  uint32_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
+
+float float_of(uint32_t bits) {
+  float value;
+  memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
 static void print_log(void *payload, const char *message) {
   (void)payload;
   fprintf(stderr, "fatune: %s\n", message);

@@ -43,4 +43,13 @@ int emulator_line_of(const struct planted *planted, const char *file, const char
 /* FATUNE_TEST_SEED, else another one in every run. */
 uint64_t emulator_seed(void);
 
+/* Random numbers, of a seed that failures are to print. */
+extern uint64_t random_seed;
+uint32_t random_word(void);
+int below(int limit);
+
+/* A float's pattern, a pattern's float. */
+uint32_t bits_of(float value);
+float float_of(uint32_t bits);
+
 #endif

@@ -34,21 +34,14 @@ static const char head[] =
 
 /* ---- numbers ---- */
 
-static uint64_t state;
-uint64_t hopper_seed;
-
-uint32_t hopper_random(void) {
-  if (hopper_seed == 0) hopper_seed = state = emulator_seed();
-  return (uint32_t)(ft_random_next(&state) >> 32);
-}
-
-int hopper_below(int limit) {
-  return (int)(hopper_random() % (unsigned)limit);
+unsigned hopper_swizzled(unsigned byte) {
+  const unsigned chunk = byte / 16 % 8, row = byte / 128 % 8;
+  return byte - chunk * 16 + (chunk ^ row) * 16;
 }
 
 /* 0.5 <= |x| < 2 */
 uint16_t hopper_element(enum ft_dtype dtype) {
-  const uint32_t bits = hopper_random();
+  const uint32_t bits = random_word();
   const int fraction = dtype == FT_FP16 ? 10 : 7, one = dtype == FT_FP16 ? 15 : 127;
   const uint32_t exponent = (uint32_t)one - (bits >> 20 & 1);
   return (uint16_t)((bits & 0x8000u) | exponent << fraction |

@@ -59,11 +59,11 @@ int hopper_line_of(const char *body, const char *piece);
 /* The line of the file that a body's line (1 ..) is in, as messages have it: "(file:12)". */
 const char *hopper_line(int line, char text[64]);
 
-/* Random numbers, of a seed that failures are to print. */
-extern uint64_t hopper_seed;
-uint32_t hopper_random(void);
-int hopper_below(int limit);
-/* Near 1 and of both signs; its bits and its value. */
+/* "Swizzling modes" of the PTX manual, Swizzle<3,4,3>: bits 4-6 of an address change by its bits
+ * 7-9. */
+unsigned hopper_swizzled(unsigned byte);
+
+/* Near 1 and of both signs, at random; its bits and its value. */
 uint16_t hopper_element(enum ft_dtype dtype);
 double hopper_number(enum ft_dtype dtype, uint16_t bits);
 

@@ -33,7 +33,7 @@ static void run(int blocks, const char *body, unsigned grid, unsigned threads,
   const int status =
       hopper_launch(&kernel, grid, threads, tensor, tensor ? 1 : 0, in, in_count, out, out_count);
   ck_assert_msg(status == FT_OK, "%d blocks: %s " SEED, blocks, ft_detail(),
-                (unsigned long long)hopper_seed);
+                (unsigned long long)random_seed);
   hopper_close(&kernel);
 }
 
@@ -87,7 +87,7 @@ static void check_tile(const uint32_t *words, const struct hopper_tensor *tensor
       const uint16_t got = elements[row * 64 + chunk * 8 + column % 8];
       const uint16_t expected = hopper_at(tensor, column, ROWS * tile + row, 1, batch);
       ck_assert_msg(got == expected, "block %d, tile %d, row %d, column %d: %#x, not %#x " SEED,
-                    block, tile, row, column, got, expected, (unsigned long long)hopper_seed);
+                    block, tile, row, column, got, expected, (unsigned long long)random_seed);
     }
 }
 
@@ -113,7 +113,7 @@ END_TEST
 START_TEST(arrivals_reach_other_blocks) {
   enum { ROUNDS = 6 };
   const int blocks = sizes[_i];
-  const uint32_t in[1] = {hopper_random()};
+  const uint32_t in[1] = {random_word()};
   uint32_t out[CLUSTERS], expected = in[0];
   run(blocks,
       "if (thread == 0) mbarrier_init(smem, 1);\n"
@@ -143,7 +143,7 @@ START_TEST(the_barrier_is_for_all_of_the_cluster) {
   const int blocks = sizes[_i], grid = CLUSTERS * blocks;
   uint32_t in[CLUSTERS * BLOCKS_MOST], out[2 * CLUSTERS * BLOCKS_MOST];
   uint32_t now[CLUSTERS * BLOCKS_MOST] = {0};
-  for (int n = 0; n < grid; n++) now[n] = in[n] = hopper_random();
+  for (int n = 0; n < grid; n++) now[n] = in[n] = random_word();
   run(blocks,
       "const int rank = cluster_rank(), first = blockIdx.x - rank;\n"
       "unsigned *const mine = reinterpret_cast<unsigned *>(shared);\n"

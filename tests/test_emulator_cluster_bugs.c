@@ -98,8 +98,7 @@ struct tensors {
 /* Small whole numbers: every sum is exact, so only the last rounding is left. */
 static void fill(struct hopper_tensor *tensor) {
   static const uint16_t numbers[] = {0, 0x3F80, 0xBF80, 0x4000, 0xC000}; /* 0, 1, -1, 2, -2 */
-  for (uint64_t i = 0; i < hopper_tensor_size(tensor); i++)
-    tensor->host[i] = numbers[hopper_below(5)];
+  for (uint64_t i = 0; i < hopper_tensor_size(tensor); i++) tensor->host[i] = numbers[below(5)];
 }
 
 static struct tensors make_tensors(int blocks) {
@@ -138,7 +137,7 @@ static void check_row(const struct tensors *tensors, int row) {
     const double got = number(&tensors->all[2], k, row, 2, 0);
     ck_assert_msg(fabs(got - sums[k]) <= fabs(sums[k]) / 256,
                   "row %d, column %d: %g, not %g (FATUNE_TEST_SEED=%llu)", row, k, got, sums[k],
-                  (unsigned long long)hopper_seed);
+                  (unsigned long long)random_seed);
   }
 }
 
