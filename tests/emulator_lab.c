@@ -117,6 +117,12 @@ void emulator_run_free(struct emulator_run *run) {
   ft_text_free(&run->explanation);
 }
 
+void emulator_expect_words(const char *name, const char *text, const char *const words[],
+                           int count) {
+  for (int i = 0; i < count && words[i]; i++)
+    ck_assert_msg(text && strstr(text, words[i]), "%s: no \"%s\" in: %s", name, words[i], text);
+}
+
 char *emulator_random_config(fatune_session *session, const struct ft_request *request,
                              uint64_t seed) {
   struct ft_space space;

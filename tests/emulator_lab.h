@@ -24,6 +24,10 @@ void emulator_run(struct emulator_run *run, fatune_session *session,
                   const struct ft_problem_options *options, const char *config);
 void emulator_run_free(struct emulator_run *run);
 
+/* All the words up to the first NULL are in the text; a failure begins with the name. */
+void emulator_expect_words(const char *name, const char *text, const char *const words[],
+                           int count);
+
 /* A legal config, each as likely as any other; text to be freed. */
 char *emulator_random_config(fatune_session *session, const struct ft_request *request,
                              uint64_t seed);
