@@ -117,6 +117,22 @@ void emulator_run_free(struct emulator_run *run) {
   ft_text_free(&run->explanation);
 }
 
+void emulator_expect_right(const char *name, const struct emulator_run *run) {
+  ck_assert_msg(run->status == FT_OK, "%s: %s", name, run->fault);
+  ck_assert_msg(run->comparison.error_ratio <= 1, "%s: %s\n%s", name, run->comparison.worst,
+                run->explanation.data ? run->explanation.data : "");
+}
+
+void emulator_expect_fault(const char *name, const struct emulator_run *run) {
+  ck_assert_msg(run->status == FT_E_DEVICE, "%s: status %d, not caught: %s", name, run->status,
+                run->status == FT_OK ? run->comparison.worst : run->fault);
+}
+
+void emulator_expect_wrong(const char *name, const struct emulator_run *run) {
+  ck_assert_msg(run->status == FT_OK, "%s: %s", name, run->fault);
+  ck_assert_msg(!(run->comparison.error_ratio <= 1), "%s: not caught", name);
+}
+
 void emulator_expect_words(const char *name, const char *text, const char *const words[],
                            int count) {
   for (int i = 0; i < count && words[i]; i++)

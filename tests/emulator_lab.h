@@ -24,6 +24,10 @@ void emulator_run(struct emulator_run *run, fatune_session *session,
                   const struct ft_problem_options *options, const char *config);
 void emulator_run_free(struct emulator_run *run);
 
+/* How the run must have ended: right, with a fault of the kernel, with a wrong result. */
+void emulator_expect_right(const char *name, const struct emulator_run *run);
+void emulator_expect_fault(const char *name, const struct emulator_run *run);
+void emulator_expect_wrong(const char *name, const struct emulator_run *run);
 /* All the words up to the first NULL are in the text; a failure begins with the name. */
 void emulator_expect_words(const char *name, const char *text, const char *const words[],
                            int count);

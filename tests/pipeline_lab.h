@@ -1,7 +1,7 @@
-/* pipeline_lab.h: what the suites share that plant bugs into a pipeline of TMA, mbarriers and
- * wgmma: its tensors, the result it should have, the catching of a bug. The pipeline computes O =
- * (Q Y^T) Y: head 1 of Q, batch 1 of Y, head 2 of O, with 384 threads a block. in -> out: rows ->
- * tensors; body of the kernel -> status; an edit of it -> fault with its line. */
+/* pipeline_lab.h: a pipeline of TMA, mbarriers and wgmma, for the suites that plant bugs into it.
+ * in -> out: rows -> its tensors; body of the kernel -> status, O against the sums; an edit of the
+ * body -> the fault, in words, with its line. All compute O = (Q Y^T) Y for head 1 of Q, batch 1 of
+ * Y, head 2 of O, with 384 threads a block. */
 #ifndef TESTS_PIPELINE_LAB_H
 #define TESTS_PIPELINE_LAB_H
 
