@@ -37,17 +37,17 @@ int pipeline_launch(struct pipeline_tensors *tensors, const char *clusters, unsi
                     const char *body) {
   enum { THREADS = 384 };
   struct hopper_tensor all[] = {tensors->q, tensors->y, tensors->o};
-  struct hopper_kernel kernel;
+  struct small_kernel kernel;
   const uint32_t in[1] = {0};
   uint32_t out[1];
   hopper_open_clusters(&kernel, FT_BF16, clusters, body);
   const int status = hopper_launch(&kernel, grid, THREADS, all, 3, in, 1, out, 1);
-  hopper_close(&kernel);
+  small_kernel_close(&kernel);
   return status;
 }
 
 static double number(const struct hopper_tensor *tensor, int column, int row, int head, int batch) {
-  return hopper_number(FT_BF16, hopper_at(tensor, column, row, head, batch));
+  return number_of(FT_BF16, hopper_at(tensor, column, row, head, batch));
 }
 
 static void check_row(const struct pipeline_tensors *tensors, int row) {

@@ -85,7 +85,7 @@ static void fill(struct product *p) {
   for (int row = 0; row < ROWS; row++)
     for (int k = 0; k < DEPTH; k++) {
       const uint16_t bits = hopper_element(p->dtype);
-      p->a[row][k] = hopper_number(p->dtype, bits);
+      p->a[row][k] = number_of(p->dtype, bits);
       if (p->a_in_registers)
         put_in_register(p, row, k, bits);
       else
@@ -94,7 +94,7 @@ static void fill(struct product *p) {
   for (int column = 0; column < p->columns; column++)
     for (int k = 0; k < DEPTH; k++) {
       const uint16_t bits = hopper_element(p->dtype);
-      p->b[k][column] = hopper_number(p->dtype, bits);
+      p->b[k][column] = number_of(p->dtype, bits);
       put(p,
           B_AT + (p->a_in_registers ? mn_major(column, k, B_LEADING, B_STRIDE)
                                     : k_major(column, k, B_STRIDE)),
