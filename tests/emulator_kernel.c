@@ -13,6 +13,8 @@
   ck_assert_msg((expression) == FT_OK, "%s: %s", #expression, ft_detail())
 
 #define MAIN "mma_forward.cu.in"
+/* MAIN is the mma family's, and this is legal for all GPUs. */
+#define CONFIG "mma block_m=64 block_n=32 warps=4 stages=1 ctas_per_sm=1"
 
 /* The body begins in line HEAD_LINES + 1. */
 enum { HEAD_LINES = 8 };
@@ -25,31 +27,36 @@ static const char head[] = "//@ part('parts/ptx_mma.cu.in')\n"
                            "unsigned *const in = words.in, *const out = words.out;\n"
                            "const int lane = threadIdx.x % 32;\n";
 
-static void emit(fatune_session *session, enum ft_dtype dtype, struct ft_source *source) {
+static void emit(fatune_session *session, enum ft_dtype dtype, const char *words,
+                 struct ft_source *source) {
   struct ft_request request;
   struct ft_config config;
   assert_ok(ft_request_parse(&request, dtype == FT_BF16 ? "bf16 d64 nq1" : "fp16 d64 nq1"));
-  /* MAIN is the mma family's, and this is legal for all GPUs. */
-  assert_ok(ft_config_parse(&config, "mma block_m=64 block_n=32 warps=4 stages=1 ctas_per_sm=1"));
+  assert_ok(ft_config_parse(&config, words));
   assert_ok(ft_session_emit(session, &request, &session->device.arch, &config, source));
+}
+
+void small_kernel_load(struct small_kernel *kernel, const char *gpu, const char *templates,
+                       enum ft_dtype dtype, const char *config) {
+  struct ft_source source;
+  bool compiled;
+  memset(kernel, 0, sizeof *kernel);
+  kernel->session = emulator_open(gpu, templates);
+  emit(kernel->session, dtype, config, &source);
+  assert_ok(ft_session_enter(kernel->session));
+  assert_ok(
+      ft_session_load(kernel->session, &source, NULL, &kernel->kernel, &kernel->module, &compiled));
+  ft_source_free(&source);
 }
 
 void small_kernel_open(struct small_kernel *kernel, const char *gpu, enum ft_dtype dtype,
                        const char *body) {
   struct ft_text text = FT_TEXT_INIT;
-  struct ft_source source;
-  bool compiled;
   ft_text_add(&text, "%s%s\n}\n", head, body);
   assert_ok(ft_text_status(&text));
   const struct planted planted = emulator_plant_file(MAIN, text.data);
-  memset(kernel, 0, sizeof *kernel);
-  kernel->session = emulator_open(gpu, planted.folder);
+  small_kernel_load(kernel, gpu, planted.folder, dtype, CONFIG);
   emulator_unplant(&planted);
-  emit(kernel->session, dtype, &source);
-  assert_ok(ft_session_enter(kernel->session));
-  assert_ok(
-      ft_session_load(kernel->session, &source, NULL, &kernel->kernel, &kernel->module, &compiled));
-  ft_source_free(&source);
   ft_text_free(&text);
 }
 

@@ -15,6 +15,9 @@ struct small_kernel {
  * `lane`, and the wrappers of templates/parts/ptx_mma.cu.in. */
 void small_kernel_open(struct small_kernel *kernel, const char *gpu, enum ft_dtype dtype,
                        const char *body);
+/* Of templates in which a test has written the main one, and a config that chooses it. */
+void small_kernel_load(struct small_kernel *kernel, const char *gpu, const char *templates,
+                       enum ft_dtype dtype, const char *config);
 void small_kernel_close(struct small_kernel *kernel);
 
 /* The status of the launch; `out` holds noise before. Counts are of words. */

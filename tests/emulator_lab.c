@@ -21,6 +21,30 @@ uint64_t emulator_seed(void) {
   return given && *given ? strtoull(given, NULL, 0) : fresh_seed();
 }
 
+uint64_t random_seed;
+
+uint32_t random_word(void) {
+  static uint64_t state;
+  if (random_seed == 0) random_seed = state = emulator_seed();
+  return (uint32_t)(ft_random_next(&state) >> 32);
+}
+
+int below(int limit) {
+  return (int)(random_word() % (unsigned)limit);
+}
+
+uint32_t bits_of(float value) {
+  uint32_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
+
+float float_of(uint32_t bits) {
+  float value;
+  memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
 static void print_log(void *payload, const char *message) {
   (void)payload;
   fprintf(stderr, "fatune: %s\n", message);
@@ -91,6 +115,28 @@ void emulator_run(struct emulator_run *run, fatune_session *session,
 
 void emulator_run_free(struct emulator_run *run) {
   ft_text_free(&run->explanation);
+}
+
+void emulator_expect_right(const char *name, const struct emulator_run *run) {
+  ck_assert_msg(run->status == FT_OK, "%s: %s", name, run->fault);
+  ck_assert_msg(run->comparison.error_ratio <= 1, "%s: %s\n%s", name, run->comparison.worst,
+                run->explanation.data ? run->explanation.data : "");
+}
+
+void emulator_expect_fault(const char *name, const struct emulator_run *run) {
+  ck_assert_msg(run->status == FT_E_DEVICE, "%s: status %d, not caught: %s", name, run->status,
+                run->status == FT_OK ? run->comparison.worst : run->fault);
+}
+
+void emulator_expect_wrong(const char *name, const struct emulator_run *run) {
+  ck_assert_msg(run->status == FT_OK, "%s: %s", name, run->fault);
+  ck_assert_msg(!(run->comparison.error_ratio <= 1), "%s: not caught", name);
+}
+
+void emulator_expect_words(const char *name, const char *text, const char *const words[],
+                           int count) {
+  for (int i = 0; i < count && words[i]; i++)
+    ck_assert_msg(text && strstr(text, words[i]), "%s: no \"%s\" in: %s", name, words[i], text);
 }
 
 char *emulator_random_config(fatune_session *session, const struct ft_request *request,

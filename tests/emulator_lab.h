@@ -24,6 +24,14 @@ void emulator_run(struct emulator_run *run, fatune_session *session,
                   const struct ft_problem_options *options, const char *config);
 void emulator_run_free(struct emulator_run *run);
 
+/* How the run must have ended: right, with a fault of the kernel, with a wrong result. */
+void emulator_expect_right(const char *name, const struct emulator_run *run);
+void emulator_expect_fault(const char *name, const struct emulator_run *run);
+void emulator_expect_wrong(const char *name, const struct emulator_run *run);
+/* All the words up to the first NULL are in the text; a failure begins with the name. */
+void emulator_expect_words(const char *name, const char *text, const char *const words[],
+                           int count);
+
 /* A legal config, each as likely as any other; text to be freed. */
 char *emulator_random_config(fatune_session *session, const struct ft_request *request,
                              uint64_t seed);
@@ -42,5 +50,14 @@ int emulator_line_of(const struct planted *planted, const char *file, const char
 
 /* FATUNE_TEST_SEED, else another one in every run. */
 uint64_t emulator_seed(void);
+
+/* Random numbers, of a seed that failures are to print. */
+extern uint64_t random_seed;
+uint32_t random_word(void);
+int below(int limit);
+
+/* A float's pattern, a pattern's float. */
+uint32_t bits_of(float value);
+float float_of(uint32_t bits);
 
 #endif

@@ -27,6 +27,12 @@ static inline struct ft_arch known_gpu(const char *name) {
   return arch;
 }
 
+static inline struct ft_request known_request(const char *text) {
+  struct ft_request request;
+  ck_assert_msg(ft_request_parse(&request, text) == FT_OK, "'%s': %s", text, ft_detail());
+  return request;
+}
+
 /* The text with " knob=0" for each knob of its family it lacks, so that a new knob leaves old cases
  * as they are. */
 static inline void complete_config(const char *text, struct ft_text *whole) {

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "runtime/emulator/emulator.h"
-#include "tests/emulator_kernel.h"
 #include "tuner/problem_parts.h"
 
 #define assert_ok(expression)                                                                      \
@@ -34,40 +33,21 @@ static const char head[] =
 
 /* ---- numbers ---- */
 
-static uint64_t state;
-uint64_t hopper_seed;
-
-uint32_t hopper_random(void) {
-  if (hopper_seed == 0) hopper_seed = state = emulator_seed();
-  return (uint32_t)(ft_random_next(&state) >> 32);
-}
-
-int hopper_below(int limit) {
-  return (int)(hopper_random() % (unsigned)limit);
+unsigned hopper_swizzled(unsigned byte) {
+  const unsigned chunk = byte / 16 % 8, row = byte / 128 % 8;
+  return byte - chunk * 16 + (chunk ^ row) * 16;
 }
 
 /* 0.5 <= |x| < 2 */
 uint16_t hopper_element(enum ft_dtype dtype) {
-  const uint32_t bits = hopper_random();
+  const uint32_t bits = random_word();
   const int fraction = dtype == FT_FP16 ? 10 : 7, one = dtype == FT_FP16 ? 15 : 127;
   const uint32_t exponent = (uint32_t)one - (bits >> 20 & 1);
   return (uint16_t)((bits & 0x8000u) | exponent << fraction |
                     (bits >> 21 & ((1u << fraction) - 1)));
 }
 
-double hopper_number(enum ft_dtype dtype, uint16_t bits) {
-  return number_of(dtype, bits);
-}
-
 /* ---- kernels ---- */
-
-static void emit(fatune_session *session, enum ft_dtype dtype, struct ft_source *source) {
-  struct ft_request request;
-  struct ft_config config;
-  assert_ok(ft_request_parse(&request, dtype == FT_BF16 ? "bf16 d64 nq1" : "fp16 d64 nq1"));
-  assert_ok(ft_config_parse(&config, CONFIG));
-  assert_ok(ft_session_emit(session, &request, &session->device.arch, &config, source));
-}
 
 /* A part of its own in place of the real one: what stands in it is for another family's configs,
  * and the emulator goes by its name. */
@@ -80,36 +60,21 @@ static void write_part(const struct planted *planted) {
   ck_assert_int_eq(fclose(file), 0);
 }
 
-void hopper_open(struct hopper_kernel *kernel, enum ft_dtype dtype, const char *body) {
+void hopper_open(struct small_kernel *kernel, enum ft_dtype dtype, const char *body) {
   hopper_open_clusters(kernel, dtype, "", body);
 }
 
-void hopper_open_clusters(struct hopper_kernel *kernel, enum ft_dtype dtype, const char *clusters,
+void hopper_open_clusters(struct small_kernel *kernel, enum ft_dtype dtype, const char *clusters,
                           const char *body) {
   struct ft_text text = FT_TEXT_INIT;
-  struct ft_source source;
-  bool compiled;
   ft_text_add(&text, head, clusters);
   ft_text_add(&text, "%s\n}\n", body);
   assert_ok(ft_text_status(&text));
   const struct planted planted = emulator_plant_file(MAIN, text.data);
   write_part(&planted);
-  memset(kernel, 0, sizeof *kernel);
-  kernel->session = emulator_open("h200", planted.folder);
-  emit(kernel->session, dtype, &source);
+  small_kernel_load(kernel, "h200", planted.folder, dtype, CONFIG);
   emulator_unplant(&planted);
-  assert_ok(ft_session_enter(kernel->session));
-  assert_ok(
-      ft_session_load(kernel->session, &source, NULL, &kernel->kernel, &kernel->module, &compiled));
-  ft_source_free(&source);
   ft_text_free(&text);
-}
-
-void hopper_close(struct hopper_kernel *kernel) {
-  ft_module_unload(&kernel->module, kernel->session);
-  ft_kernel_free(&kernel->kernel);
-  ft_session_leave(kernel->session);
-  fatune_session_close(kernel->session);
 }
 
 char *hopper_edited(const char *body, const char *piece, const char *other) {
@@ -204,7 +169,7 @@ static void download(const struct ft_driver *driver, struct hopper_tensor *tenso
 
 /* ---- launches ---- */
 
-int hopper_launch(struct hopper_kernel *kernel, unsigned grid, unsigned threads,
+int hopper_launch(struct small_kernel *kernel, unsigned grid, unsigned threads,
                   struct hopper_tensor *tensors, int tensor_count, const void *in, size_t in_count,
                   void *out, size_t out_count) {
   enum { NOISE = 0xB7, DYNAMIC_SMEM = 8 };
@@ -237,9 +202,9 @@ int hopper_launch(struct hopper_kernel *kernel, unsigned grid, unsigned threads,
 void hopper_run(enum ft_dtype dtype, const char *body, unsigned threads,
                 struct hopper_tensor *tensors, int tensor_count, const void *in, size_t in_count,
                 void *out, size_t out_count) {
-  struct hopper_kernel kernel;
+  struct small_kernel kernel;
   hopper_open(&kernel, dtype, body);
   assert_ok(
       hopper_launch(&kernel, 1, threads, tensors, tensor_count, in, in_count, out, out_count));
-  hopper_close(&kernel);
+  small_kernel_close(&kernel);
 }

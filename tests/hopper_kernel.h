@@ -4,7 +4,7 @@
 #ifndef TESTS_HOPPER_KERNEL_H
 #define TESTS_HOPPER_KERNEL_H
 
-#include "tests/emulator_lab.h"
+#include "tests/emulator_kernel.h"
 
 enum { HOPPER_MAPS = 4, HOPPER_SMEM = 160 * 1024, PANEL_COLUMNS = 64 };
 
@@ -27,23 +27,16 @@ uint64_t hopper_tensor_size(const struct hopper_tensor *tensor); /* elements */
 uint16_t hopper_at(const struct hopper_tensor *tensor, int64_t column, int64_t row, int64_t head,
                    int64_t batch);
 
-struct hopper_kernel {
-  fatune_session *session;
-  struct ft_kernel kernel;
-  struct ft_module module;
-};
-
 /* body: statements that see `in`, `out` (unsigned *), `maps` (TensorMap [4]), `smem` (shared
  * address, a multiple of 1024), `thread`, `warp`, `lane`, and the wrappers of ptx_wgmma. */
-void hopper_open(struct hopper_kernel *kernel, enum ft_dtype dtype, const char *body);
+void hopper_open(struct small_kernel *kernel, enum ft_dtype dtype, const char *body);
 /* clusters: "__cluster_dims__(2, 1, 1)"; the body sees the wrappers of ptx_cluster, too. */
-void hopper_open_clusters(struct hopper_kernel *kernel, enum ft_dtype dtype, const char *clusters,
+void hopper_open_clusters(struct small_kernel *kernel, enum ft_dtype dtype, const char *clusters,
                           const char *body);
-void hopper_close(struct hopper_kernel *kernel);
 
 /* Blocks of so many threads. The status of the launch; `out` holds noise before. Counts are of
  * words. */
-int hopper_launch(struct hopper_kernel *kernel, unsigned grid, unsigned threads,
+int hopper_launch(struct small_kernel *kernel, unsigned grid, unsigned threads,
                   struct hopper_tensor *tensors, int tensor_count, const void *in, size_t in_count,
                   void *out, size_t out_count);
 
@@ -59,12 +52,11 @@ int hopper_line_of(const char *body, const char *piece);
 /* The line of the file that a body's line (1 ..) is in, as messages have it: "(file:12)". */
 const char *hopper_line(int line, char text[64]);
 
-/* Random numbers, of a seed that failures are to print. */
-extern uint64_t hopper_seed;
-uint32_t hopper_random(void);
-int hopper_below(int limit);
-/* Near 1 and of both signs; its bits and its value. */
+/* "Swizzling modes" of the PTX manual, Swizzle<3,4,3>: bits 4-6 of an address change by its bits
+ * 7-9. */
+unsigned hopper_swizzled(unsigned byte);
+
+/* Near 1 and of both signs, at random. */
 uint16_t hopper_element(enum ft_dtype dtype);
-double hopper_number(enum ft_dtype dtype, uint16_t bits);
 
 #endif

@@ -210,6 +210,15 @@ static inline void assert_warnings(const struct fixture *fixture, int expected) 
                 fixture->warning_count ? fixture->warnings[fixture->warning_count - 1] : "-");
 }
 
+/* The very same kernel. */
+static inline void assert_has(const struct fixture *fixture, struct ft_store *store,
+                              const struct ft_kernel *kernel) {
+  struct ft_kernel back;
+  assert_ok(ft_store_kernel_get(store, &kernel->key, &back));
+  ck_assert_msg(same_kernel(kernel, &back), "seed %llu", (unsigned long long)fixture->dice.seed);
+  ft_kernel_free(&back);
+}
+
 /* -- files ---------------------------------------------------------------------------------- */
 
 struct bytes {

@@ -18,12 +18,6 @@ static const struct ft_config plain = {.family = FT_FAMILY_MMA,
                                        .overlap = 0,
                                        .ctas_per_sm = 1};
 
-static struct ft_request parsed(const char *text) {
-  struct ft_request request;
-  ck_assert_msg(ft_request_parse(&request, text) == FT_OK, "'%s': %s", text, ft_detail());
-  return request;
-}
-
 static struct ft_lua *opened(const char *folder) {
   struct ft_lua *lua;
   ck_assert_msg(ft_lua_open(&lua, folder) == FT_OK, "%s", ft_detail());
@@ -32,7 +26,7 @@ static struct ft_lua *opened(const char *folder) {
 
 static struct ft_source emitted(struct ft_lua *lua, const char *request_text, const char *gpu,
                                 const struct ft_config *config) {
-  const struct ft_request request = parsed(request_text);
+  const struct ft_request request = known_request(request_text);
   const struct ft_arch arch = known_gpu(gpu);
   struct ft_source source;
   const int status = ft_emit(&source, lua, &request, &arch, config);
@@ -45,7 +39,7 @@ static int emit_template(const char *template, struct ft_text *text) {
   const struct template_folder folder = make_folder(template);
   put(&folder, "part.cu.in", "part one\n$(config.block_n)\n//@ error('stop here')\n");
   struct ft_lua *const lua = opened(folder.path);
-  const struct ft_request request = parsed("bf16 d64 hq8 nq4096 causal");
+  const struct ft_request request = known_request("bf16 d64 hq8 nq4096 causal");
   const struct ft_arch arch = known_gpu("h200");
   struct ft_source source;
   const int status = ft_emit(&source, lua, &request, &arch, &plain);
@@ -69,7 +63,7 @@ START_TEST(values_reach_the_template) {
       "%s", ft_detail());
   struct ft_text config = FT_TEXT_INIT, expected = FT_TEXT_INIT;
   ft_config_print(&plain, &config);
-  const struct ft_request request = parsed("bf16 d64 nq1");
+  const struct ft_request request = known_request("bf16 d64 nq1");
   const struct ft_arch arch = known_gpu("h200");
   const struct ft_budget budget = ft_budget_of(&request, &plain, &arch);
   ft_text_add(&expected,
@@ -95,7 +89,7 @@ START_TEST(wgmma_has_a_target_of_its_own) {
   const char *const text = "wgmma block_m=128 block_n=64 stages=2 q_stages=2 overlap_tiles=1 "
                            "alternate=0 rescale_late=0 ctas_per_sm=1";
   struct ft_lua *const lua = opened(folder.path);
-  const struct ft_request request = parsed("bf16 d128 hq8 nq4096");
+  const struct ft_request request = known_request("bf16 d128 hq8 nq4096");
   const struct ft_config config = known_config(text);
   const struct ft_arch arch = known_gpu("h200");
   struct ft_source source;
@@ -168,7 +162,7 @@ START_TEST(state_survives_a_broken_template) {
                                                     "//@ while true do t[#t + 1] = {} end\n"
                                                     "//@ end\nfine\n");
   struct ft_lua *const lua = opened(folder.path);
-  const struct ft_request request = parsed("bf16 d64 nq4096");
+  const struct ft_request request = known_request("bf16 d64 nq4096");
   const struct ft_arch arch = known_gpu("h200");
   struct ft_config other = plain;
   other.block_m = 128;
@@ -187,7 +181,7 @@ END_TEST
 START_TEST(illegal_input_is_refused) {
   struct ft_lua *const lua = opened(NULL);
   const struct ft_arch h200 = known_gpu("h200"), t4 = known_gpu("t4");
-  struct ft_request request = parsed("bf16 d64 nq4096");
+  struct ft_request request = known_request("bf16 d64 nq4096");
   struct ft_config config = plain;
   struct ft_source source;
   config.warps = 3;
@@ -199,7 +193,7 @@ START_TEST(illegal_input_is_refused) {
   request.head_dim = 12;
   ck_assert_int_eq(ft_emit(&source, lua, &request, &h200, &plain), FT_E_ARGUMENT);
   ck_assert_ptr_nonnull(strstr(ft_detail(), "head_dim is 12"));
-  request = parsed("backward d64 nq4096");
+  request = known_request("backward d64 nq4096");
   ck_assert_int_eq(ft_emit(&source, lua, &request, &h200, &plain), FT_E_ARGUMENT);
   ck_assert_ptr_nonnull(strstr(ft_detail(), "family"));
   ft_lua_close(lua);

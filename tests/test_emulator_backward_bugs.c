@@ -2,9 +2,7 @@
  * in -> out: an edit of a template -> the fault of a run, with the kernel it was in, or a wrong
  * result with the gradients that are wrong. The same request runs through without the edit. An edit
  * that no longer applies is a failure. */
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "tests/emulator_lab.h"
 #include "tests/suites.h"
@@ -39,12 +37,6 @@ static void run_with(struct emulator_run *run, const struct bug *bug, const char
   ck_assert_int_eq(ft_request_parse(&options.request, request_of(bug)), FT_OK);
   emulator_run(run, session, &options, bug->config ? bug->config : ATOMIC);
   fatune_session_close(session);
-}
-
-static void expect_words(const struct bug *bug, const char *text) {
-  for (int i = 0; i < 3 && bug->words[i]; i++)
-    ck_assert_msg(text && strstr(text, bug->words[i]), "%s: no \"%s\" in: %s", bug->name,
-                  bug->words[i], text);
 }
 
 /* ---- faults ---- */
@@ -124,9 +116,8 @@ START_TEST(faults_are_caught) {
   setenv("FATUNE_EMULATOR_HOOKS", "1", 1);
   const struct planted planted = emulator_plant(bug->file, bug->piece, bug->other);
   run_with(&run, bug, planted.folder);
-  ck_assert_msg(run.status == FT_E_DEVICE, "%s: status %d, not caught: %s", bug->name, run.status,
-                run.status == FT_OK ? run.comparison.worst : run.fault);
-  expect_words(bug, run.fault);
+  emulator_expect_fault(bug->name, &run);
+  emulator_expect_words(bug->name, run.fault, bug->words, 3);
   emulator_run_free(&run);
   emulator_unplant(&planted);
 }
@@ -175,9 +166,8 @@ START_TEST(wrong_results_are_told) {
   struct emulator_run run;
   const struct planted planted = emulator_plant(bug->file, bug->piece, bug->other);
   run_with(&run, bug, planted.folder);
-  ck_assert_msg(run.status == FT_OK, "%s: %s", bug->name, run.fault);
-  ck_assert_msg(!(run.comparison.error_ratio <= 1), "%s: not noticed", bug->name);
-  expect_words(bug, run.explanation.data);
+  emulator_expect_wrong(bug->name, &run);
+  emulator_expect_words(bug->name, run.explanation.data, bug->words, 3);
   emulator_run_free(&run);
   emulator_unplant(&planted);
 }
@@ -199,8 +189,7 @@ START_TEST(unedited_templates_are_right) {
   struct emulator_run run;
   setenv("FATUNE_EMULATOR_STEPS", "3000000", 1);
   run_with(&run, &none[_i], NULL);
-  ck_assert_msg(run.status == FT_OK, "%s: %s", none[_i].name, run.fault);
-  ck_assert_msg(run.comparison.error_ratio <= 1, "%s: %s", none[_i].name, run.comparison.worst);
+  emulator_expect_right(none[_i].name, &run);
   emulator_run_free(&run);
 }
 END_TEST

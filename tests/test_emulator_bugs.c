@@ -227,7 +227,7 @@ static void run_with(struct emulator_run *run, const struct bug *bug, const char
 }
 
 static void expect_in(const struct bug *bug, const char *message, const char *part) {
-  ck_assert_msg(strstr(message, part) != NULL, "%s: no \"%s\" in: %s", bug->name, part, message);
+  emulator_expect_words(bug->name, message, &part, 1);
 }
 
 static long long number_after(const struct bug *bug, const char *message, const char *part) {
@@ -249,15 +249,14 @@ static void expect_place(const struct bug *bug, const char *message, const char 
 
 static void expect_fault(const struct bug *bug, const struct emulator_run *run,
                          const struct planted *planted) {
-  ck_assert_msg(run->status == FT_E_DEVICE, "%s: status %d, not caught: %s", bug->name, run->status,
-                run->status == FT_OK ? run->comparison.worst : run->fault);
+  emulator_expect_fault(bug->name, run);
   ck_assert(number_after(bug, run->fault, "fatune_kernel, line ") > 0);
   ck_assert(number_after(bug, run->fault, "), block ") >= 0);
   ck_assert(number_after(bug, run->fault, ", warp ") < 8);
   ck_assert(number_after(bug, run->fault, ", lane ") < 32);
   expect_place(bug, run->fault, ", block ", planted, &bug->at);
   expect_place(bug, run->fault, "", planted, &bug->from);
-  for (int i = 0; i < 2 && bug->words[i]; i++) expect_in(bug, run->fault, bug->words[i]);
+  emulator_expect_words(bug->name, run->fault, bug->words, 2);
 }
 
 START_TEST(planted_bugs_are_caught_where_they_are) {
@@ -299,7 +298,7 @@ static void expect_row_and_key(const struct bug *bug, const struct emulator_run 
   const long long key = number_after(bug, run->explanation.data, " gives key ");
   if (bug == &wrong_results[0]) /* the first key that the row must not see */
     ck_assert_msg(key == row + 1, "%s", run->explanation.data);
-  for (int i = 0; i < 2 && bug->words[i]; i++) expect_in(bug, run->explanation.data, bug->words[i]);
+  emulator_expect_words(bug->name, run->explanation.data, bug->words, 2);
 }
 
 START_TEST(wrong_results_are_explained) {
@@ -307,8 +306,7 @@ START_TEST(wrong_results_are_explained) {
   struct emulator_run run;
   const struct planted planted = emulator_plant(bug->file, bug->piece, bug->other);
   run_with(&run, bug, planted.folder);
-  ck_assert_msg(run.status == FT_OK, "%s: %s", bug->name, run.fault);
-  ck_assert_msg(!(run.comparison.error_ratio <= 1), "%s: not caught", bug->name);
+  emulator_expect_wrong(bug->name, &run);
   expect_row_and_key(bug, &run);
   emulator_run_free(&run);
   emulator_unplant(&planted);
@@ -320,9 +318,7 @@ END_TEST
 static void expect_right(const struct bug *bug, const char *templates) {
   struct emulator_run run;
   run_with(&run, bug, templates);
-  ck_assert_msg(run.status == FT_OK, "%s: %s", bug->name, run.fault);
-  ck_assert_msg(run.comparison.error_ratio <= 1, "%s: %s\n%s", bug->name, run.comparison.worst,
-                run.explanation.data);
+  emulator_expect_right(bug->name, &run);
   emulator_run_free(&run);
 }
 

@@ -15,7 +15,7 @@
 enum { BLOCKS_MOST = 4, CLUSTERS = 2 };
 
 /* A kernel in clusters of so many blocks, which its body sees as BLOCKS. */
-static void open_clusters(struct hopper_kernel *kernel, int blocks, const char *body) {
+static void open_clusters(struct small_kernel *kernel, int blocks, const char *body) {
   char clusters[64];
   struct ft_text text = FT_TEXT_INIT;
   (void)snprintf(clusters, sizeof clusters, "__cluster_dims__(%d, 1, 1)", blocks);
@@ -28,13 +28,13 @@ static void open_clusters(struct hopper_kernel *kernel, int blocks, const char *
 static void run(int blocks, const char *body, unsigned grid, unsigned threads,
                 struct hopper_tensor *tensor, const void *in, size_t in_count, void *out,
                 size_t out_count) {
-  struct hopper_kernel kernel;
+  struct small_kernel kernel;
   open_clusters(&kernel, blocks, body);
   const int status =
       hopper_launch(&kernel, grid, threads, tensor, tensor ? 1 : 0, in, in_count, out, out_count);
   ck_assert_msg(status == FT_OK, "%d blocks: %s " SEED, blocks, ft_detail(),
-                (unsigned long long)hopper_seed);
-  hopper_close(&kernel);
+                (unsigned long long)random_seed);
+  small_kernel_close(&kernel);
 }
 
 static const int sizes[] = {1, 2, 4};
@@ -87,7 +87,7 @@ static void check_tile(const uint32_t *words, const struct hopper_tensor *tensor
       const uint16_t got = elements[row * 64 + chunk * 8 + column % 8];
       const uint16_t expected = hopper_at(tensor, column, ROWS * tile + row, 1, batch);
       ck_assert_msg(got == expected, "block %d, tile %d, row %d, column %d: %#x, not %#x " SEED,
-                    block, tile, row, column, got, expected, (unsigned long long)hopper_seed);
+                    block, tile, row, column, got, expected, (unsigned long long)random_seed);
     }
 }
 
@@ -113,7 +113,7 @@ END_TEST
 START_TEST(arrivals_reach_other_blocks) {
   enum { ROUNDS = 6 };
   const int blocks = sizes[_i];
-  const uint32_t in[1] = {hopper_random()};
+  const uint32_t in[1] = {random_word()};
   uint32_t out[CLUSTERS], expected = in[0];
   run(blocks,
       "if (thread == 0) mbarrier_init(smem, 1);\n"
@@ -143,7 +143,7 @@ START_TEST(the_barrier_is_for_all_of_the_cluster) {
   const int blocks = sizes[_i], grid = CLUSTERS * blocks;
   uint32_t in[CLUSTERS * BLOCKS_MOST], out[2 * CLUSTERS * BLOCKS_MOST];
   uint32_t now[CLUSTERS * BLOCKS_MOST] = {0};
-  for (int n = 0; n < grid; n++) now[n] = in[n] = hopper_random();
+  for (int n = 0; n < grid; n++) now[n] = in[n] = random_word();
   run(blocks,
       "const int rank = cluster_rank(), first = blockIdx.x - rank;\n"
       "unsigned *const mine = reinterpret_cast<unsigned *>(shared);\n"
@@ -178,7 +178,7 @@ END_TEST
 START_TEST(a_grid_is_whole_clusters) {
   const uint32_t in[1] = {0};
   uint32_t out[8];
-  struct hopper_kernel kernel;
+  struct small_kernel kernel;
   open_clusters(&kernel, 4, "if (thread == 0) out[blockIdx.x] = cluster_rank();");
   ck_assert_int_ne(hopper_launch(&kernel, 6, 32, NULL, 0, in, 1, out, 8), FT_OK);
   ck_assert_msg(strstr(ft_detail(), "the grid is 6 blocks; allowed for a kernel with clusters of 4 "
@@ -186,14 +186,14 @@ START_TEST(a_grid_is_whole_clusters) {
                 "%s", ft_detail());
   ck_assert_int_eq(hopper_launch(&kernel, 8, 32, NULL, 0, in, 1, out, 8), FT_OK);
   for (uint32_t n = 0; n < 8; n++) ck_assert_uint_eq(out[n], n % 4);
-  hopper_close(&kernel);
+  small_kernel_close(&kernel);
 }
 END_TEST
 
 START_TEST(a_block_that_does_not_end_is_named) {
   const uint32_t in[1] = {0};
   uint32_t out[1];
-  struct hopper_kernel kernel;
+  struct small_kernel kernel;
   open_clusters(&kernel, 2,
                 "volatile unsigned *const seen = out;\n"
                 "while (blockIdx.x == 3 && *seen != 1) ;\n"
@@ -204,7 +204,7 @@ START_TEST(a_block_that_does_not_end_is_named) {
                        "block 3 (rank 1 of its cluster), warp 0, lane 0: does not end: "
                        "the block has taken 100000 steps") != NULL,
                 "%s", ft_detail());
-  hopper_close(&kernel);
+  small_kernel_close(&kernel);
 }
 END_TEST
 

@@ -1,13 +1,10 @@
 /* test_emulator_cluster_bugs.c: a pipeline of wgmma whose tiles come by multicast to the blocks of
  * a cluster, right as it stands, and bugs planted into it, each caught with its place. in -> out:
  * an edit of the pipeline -> the fault, in words, with its line. */
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "generator/text.h"
-#include "tests/hopper_kernel.h"
+#include "tests/pipeline_lab.h"
 #include "tests/suites.h"
 
 /* O = (Q Y^T) Y over the rows of Y in tiles of 64: each block has 128 rows of Q and loads its part
@@ -88,93 +85,31 @@ static const char pipeline[] =
     "}\n"
     "cluster_sync(); // nobody needs this block any more\n";
 
-enum { THREADS = 384, TILE = 64, TILES = 7, Y_ROWS = TILE * TILES - 23, O_ROWS_MOST = 4 * 128 };
-
-struct tensors {
-  struct hopper_tensor all[3]; /* Q, Y, O */
-  int rows;                    /* of O; those of Q are more */
-};
-
-/* Small whole numbers: every sum is exact, so only the last rounding is left. */
-static void fill(struct hopper_tensor *tensor) {
-  static const uint16_t numbers[] = {0, 0x3F80, 0xBF80, 0x4000, 0xC000}; /* 0, 1, -1, 2, -2 */
-  for (uint64_t i = 0; i < hopper_tensor_size(tensor); i++)
-    tensor->host[i] = numbers[hopper_below(5)];
-}
-
-static struct tensors make_tensors(int blocks) {
+/* Q has more rows than O. */
+static struct pipeline_tensors make_tensors(int blocks) {
+  enum { TILES = 7 };
   const uint64_t rows = (uint64_t)blocks * 128;
-  const unsigned part = (unsigned)(TILE / blocks);
-  struct tensors tensors = {
-      {{.name = "Q", .extents = {64, rows, 2, 1}, .box_rows = part},
-       {.name = "Y", .extents = {64, Y_ROWS, 1, 2}, .box_rows = part},
-       {.name = "O", .extents = {64, rows - 19, 3, 1}, .box_rows = part, .writable = true}},
-      (int)rows - 19};
-  for (int n = 0; n < 3; n++) {
-    hopper_tensor_make(&tensors.all[n], FT_BF16, 8);
-    fill(&tensors.all[n]);
-  }
-  return tensors;
-}
-
-static void free_tensors(struct tensors *tensors) {
-  for (int n = 0; n < 3; n++) free(tensors->all[n].host);
-}
-
-static double number(const struct hopper_tensor *tensor, int column, int row, int head, int batch) {
-  return hopper_number(FT_BF16, hopper_at(tensor, column, row, head, batch));
-}
-
-static void check_row(const struct tensors *tensors, int row) {
-  const struct hopper_tensor *const y = &tensors->all[1];
-  double sums[TILE] = {0};
-  for (int j = 0; j < Y_ROWS; j++) {
-    double product = 0;
-    for (int k = 0; k < TILE; k++)
-      product += number(&tensors->all[0], k, row, 1, 0) * number(y, k, j, 0, 1);
-    for (int k = 0; k < TILE; k++) sums[k] += product * number(y, k, j, 0, 1);
-  }
-  for (int k = 0; k < TILE; k++) {
-    const double got = number(&tensors->all[2], k, row, 2, 0);
-    ck_assert_msg(fabs(got - sums[k]) <= fabs(sums[k]) / 256,
-                  "row %d, column %d: %g, not %g (FATUNE_TEST_SEED=%llu)", row, k, got, sums[k],
-                  (unsigned long long)hopper_seed);
-  }
-}
-
-static int launch(struct tensors *tensors, int blocks, const char *body) {
-  struct hopper_kernel kernel;
-  const uint32_t in[1] = {0};
-  uint32_t out[1];
-  char clusters[64];
-  (void)snprintf(clusters, sizeof clusters, "__cluster_dims__(%d, 1, 1)", blocks);
-  hopper_open_clusters(&kernel, FT_BF16, clusters, body);
-  const int status =
-      hopper_launch(&kernel, 2 * (unsigned)blocks, THREADS, tensors->all, 3, in, 1, out, 1);
-  hopper_close(&kernel);
-  return status;
+  const unsigned part = (unsigned)(PIPELINE_TILE / blocks);
+  return pipeline_make(rows, PIPELINE_TILE * TILES - 23, rows - 19,
+                       (const unsigned[]){part, part, part});
 }
 
 START_TEST(a_pipeline_computes_what_it_should) {
   const int blocks = 1 << _i;
-  char constant[64];
+  char constant[64], clusters[64];
   (void)snprintf(constant, sizeof constant, "constexpr int BLOCKS = %d;", blocks);
-  struct tensors tensors = make_tensors(blocks);
+  (void)snprintf(clusters, sizeof clusters, "__cluster_dims__(%d, 1, 1)", blocks);
+  struct pipeline_tensors tensors = make_tensors(blocks);
   char *const body = hopper_edited(pipeline, "constexpr int BLOCKS = 2;", constant);
-  ck_assert_msg(launch(&tensors, blocks, body) == FT_OK, "%s", ft_detail());
-  for (int row = 0; row < tensors.rows; row++) check_row(&tensors, row);
+  const int status = pipeline_launch(&tensors, clusters, 2 * (unsigned)blocks, body);
+  ck_assert_msg(status == FT_OK, "%s", ft_detail());
+  pipeline_check(&tensors);
   free(body);
-  free_tensors(&tensors);
+  pipeline_free(&tensors);
 }
 END_TEST
 
 /* ---- bugs ---- */
-
-struct bug {
-  const char *name, *piece, *other; /* the one becomes the other */
-  const char *at;                   /* what stands in the line of the fault */
-  const char *words[3];
-};
 
 #define FENCE     "  mbarrier_init_fence();\n}\n"
 #define FIRST     "cluster_sync(); // all barriers are there\n"
@@ -185,7 +120,7 @@ struct bug {
 #define GIVE_BACK "    if (own < BLOCKS) mbarrier_arrive_at(empty + 8 * (t % 2), own);\n"
 #define WAIT      "    wgmma_wait<0>();\n    hold(rO);\n"
 
-static const struct bug bugs[] = {
+static const struct pipeline_bug bugs[] = {
     /* who is there */
     {.name = "barriers of the other block not waited for",
      .piece = FIRST,
@@ -322,19 +257,9 @@ static const struct bug bugs[] = {
 };
 
 START_TEST(a_bug_is_caught_with_its_place) {
-  const struct bug *const bug = &bugs[_i];
-  struct tensors tensors = make_tensors(2);
-  char place[64], *const body = hopper_edited(pipeline, bug->piece, bug->other);
-  const int status = launch(&tensors, 2, body);
-  ck_assert_msg(status == FT_E_DEVICE, "%s: status %d", bug->name, status);
-  hopper_line(hopper_line_of(body, bug->at), place);
-  ck_assert_msg(strstr(ft_detail(), place) != NULL, "%s: no %s in: %s", bug->name, place,
-                ft_detail());
-  for (int n = 0; n < 3 && bug->words[n]; n++)
-    ck_assert_msg(strstr(ft_detail(), bug->words[n]) != NULL, "%s: no \"%s\" in: %s", bug->name,
-                  bug->words[n], ft_detail());
-  free(body);
-  free_tensors(&tensors);
+  struct pipeline_tensors tensors = make_tensors(2);
+  pipeline_catch(&tensors, "__cluster_dims__(2, 1, 1)", 4, pipeline, &bugs[_i]);
+  pipeline_free(&tensors);
 }
 END_TEST
 

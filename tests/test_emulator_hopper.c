@@ -13,12 +13,6 @@
 
 enum { GROUP = 128 };
 
-/* "Swizzling modes" of the PTX manual: bits 4-6 of an address change by its bits 7-9. */
-static unsigned swizzled(unsigned byte) {
-  const unsigned chunk = byte / 16 % 8, row = byte / 128 % 8;
-  return byte - chunk * 16 + (chunk ^ row) * 16;
-}
-
 /* ---- TMA ---- */
 
 enum { BOXES = 12, BOX_ROWS = 24, BOX_BYTES = BOX_ROWS * 128 };
@@ -47,10 +41,10 @@ static const char load_boxes[] =
 /* Boxes inside, over every edge, and beside the tensor altogether. */
 static void choose_boxes(int32_t boxes[BOXES][4], const struct hopper_tensor *tensor) {
   for (int box = 0; box < BOXES; box++) {
-    boxes[box][0] = hopper_below(3) * PANEL_COLUMNS;
-    boxes[box][1] = hopper_below((int)tensor->extents[1] + 2 * BOX_ROWS) - BOX_ROWS;
-    boxes[box][2] = hopper_below((int)tensor->extents[2]);
-    boxes[box][3] = hopper_below((int)tensor->extents[3]);
+    boxes[box][0] = below(3) * PANEL_COLUMNS;
+    boxes[box][1] = below((int)tensor->extents[1] + 2 * BOX_ROWS) - BOX_ROWS;
+    boxes[box][2] = below((int)tensor->extents[2]);
+    boxes[box][3] = below((int)tensor->extents[3]);
   }
   boxes[0][0] = -PANEL_COLUMNS / 2 - 3;
   boxes[1][2] = (int32_t)tensor->extents[2];
@@ -61,7 +55,7 @@ static void choose_boxes(int32_t boxes[BOXES][4], const struct hopper_tensor *te
 /* Chunk c of row r lies at c ^ r % 8; rows are counted from a multiple of 1024 bytes. */
 static size_t element_in_box(int box, int row, int column) {
   const unsigned byte = (unsigned)(1024 + box * BOX_BYTES + row * 128 + column * 2);
-  return (swizzled(byte) - 1024) / 2;
+  return (hopper_swizzled(byte) - 1024) / 2;
 }
 
 START_TEST(tma_loads_boxes_and_zeros) {
@@ -78,7 +72,7 @@ START_TEST(tma_loads_boxes_and_zeros) {
     const uint16_t got = out[element_in_box(box, row, column)];
     ck_assert_msg(got == expected, "box %d (%d, %d, %d, %d), row %d, column %d: %#x, not %#x " SEED,
                   box, boxes[box][0], boxes[box][1], boxes[box][2], boxes[box][3], row, column, got,
-                  expected, (unsigned long long)hopper_seed);
+                  expected, (unsigned long long)random_seed);
   }
   free(tensor.host);
 }
@@ -107,8 +101,8 @@ START_TEST(tma_stores_what_is_in_the_tensor) {
   uint32_t in[16 + 4 * BOX_BYTES / 4], out[1];
   uint16_t image[4 * BOX_BYTES / 2];
   hopper_tensor_make(&tensor, FT_BF16, 8);
-  boxes[0][1] += hopper_below(14);
-  for (size_t w = 0; w < ROOM(in); w++) in[w] = hopper_random();
+  boxes[0][1] += below(14);
+  for (size_t w = 0; w < ROOM(in); w++) in[w] = random_word();
   memcpy(in, boxes, sizeof boxes);
   memcpy(image, in + 16, sizeof image);
   struct hopper_tensor expected = tensor;
@@ -128,7 +122,7 @@ START_TEST(tma_stores_what_is_in_the_tensor) {
   hopper_run(FT_BF16, store_boxes, 64, &tensor, 1, in, ROOM(in), out, 1);
   for (size_t i = 0; i < size; i++)
     ck_assert_msg(tensor.host[i] == expected.host[i], "element %zu: %#x, not %#x " SEED, i,
-                  tensor.host[i], expected.host[i], (unsigned long long)hopper_seed);
+                  tensor.host[i], expected.host[i], (unsigned long long)random_seed);
   free(expected.host);
   free(tensor.host);
 }
@@ -139,7 +133,7 @@ END_TEST
 START_TEST(tma_is_as_late_as_its_wait) {
   struct hopper_tensor tensor = {
       .name = "X", .extents = {64, 2, 1, 1}, .box_rows = 1, .writable = true};
-  uint32_t in[3] = {hopper_random(), hopper_random(), hopper_random()}, out[6];
+  uint32_t in[3] = {random_word(), random_word(), random_word()}, out[6];
   hopper_tensor_make(&tensor, FT_BF16, 0);
   uint32_t before[2];
   for (int row = 0; row < 2; row++)
@@ -175,7 +169,7 @@ START_TEST(tma_is_as_late_as_its_wait) {
   const uint32_t expected[] = {before[0], in[0], in[0], in[1], before[1], in[2]};
   for (size_t i = 0; i < ROOM(out); i++)
     ck_assert_msg(out[i] == expected[i], "word %zu: %#x, not %#x " SEED, i, out[i], expected[i],
-                  (unsigned long long)hopper_seed);
+                  (unsigned long long)random_seed);
   free(tensor.host);
 }
 END_TEST
@@ -235,9 +229,9 @@ END_TEST
 
 START_TEST(stmatrix_deals_rows_as_the_manual_says) {
   uint32_t in[32 + 128], out[128];
-  for (uint32_t i = 0; i < ROOM(in); i++) in[i] = i < 32 ? i : hopper_random();
+  for (uint32_t i = 0; i < ROOM(in); i++) in[i] = i < 32 ? i : random_word();
   for (int i = 31; i > 0; i--) { /* rows lie anywhere */
-    const int other = hopper_below(i + 1);
+    const int other = below(i + 1);
     const uint32_t kept = in[i];
     in[i] = in[other];
     in[other] = kept;
@@ -253,7 +247,7 @@ START_TEST(stmatrix_deals_rows_as_the_manual_says) {
   for (int n = 0; n < 128; n++) { /* row n / 4 % 8 of matrix n / 32, elements 2 (n % 4), + 1 */
     const int lane = n / 4 % 8 * 4 + n % 4, matrix = n / 32;
     ck_assert_msg(out[n] == in[32 + 4 * lane + matrix], "row %d, pair %d: %#x " SEED, n / 4, n % 4,
-                  out[n], (unsigned long long)hopper_seed);
+                  out[n], (unsigned long long)random_seed);
   }
 }
 END_TEST
@@ -265,7 +259,7 @@ END_TEST
 START_TEST(mbarriers_carry_data_phase_by_phase) {
   enum { ROUNDS = 7 };
   uint32_t in[ROUNDS * 96], out[ROUNDS * 96];
-  for (size_t i = 0; i < ROOM(in); i++) in[i] = hopper_random();
+  for (size_t i = 0; i < ROOM(in); i++) in[i] = random_word();
   hopper_run(FT_BF16,
              "const unsigned full = smem, empty = smem + 8;\n"
              "if (thread == 64) mbarrier_init(full, 96), mbarrier_init(empty, 1);\n"
@@ -295,7 +289,7 @@ END_TEST
 START_TEST(named_barriers_take_turns) {
   enum { ROUNDS = 5 };
   uint32_t in[1], out[1];
-  in[0] = hopper_random();
+  in[0] = random_word();
   hopper_run(FT_BF16,
              "if (warp == 2) {\n"
              "  if (lane == 0) store_shared_4(smem, in[0]);\n"

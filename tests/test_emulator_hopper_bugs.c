@@ -1,13 +1,7 @@
 /* test_emulator_hopper_bugs.c: a pipeline of TMA, mbarriers and wgmma on the emulated device, right
  * as it stands, and bugs planted into it, each caught with its place.
  * in -> out: an edit of the pipeline -> the fault, in words, with its line. */
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "generator/text.h"
-#include "tests/hopper_kernel.h"
+#include "tests/pipeline_lab.h"
 #include "tests/suites.h"
 
 /* O = (Q Y^T) Y over the rows of Y in tiles of 64: a producer warpgroup and two consumers, two
@@ -82,84 +76,22 @@ static const char pipeline[] =
     "  store_shared_4(q + me * 8192, 0);\n"
     "}";
 
-enum {
-  THREADS = 384,
-  Q_ROWS = 128,
-  TILE = 64,
-  TILES = 9,
-  Y_ROWS = TILE * TILES - 23,
-  O_ROWS = 100
-};
-
-struct tensors {
-  struct hopper_tensor all[3]; /* Q, Y, O */
-};
-
-/* Small whole numbers: every sum is exact, so only the last rounding is left. */
-static void fill(struct hopper_tensor *tensor) {
-  static const uint16_t numbers[] = {0, 0x3F80, 0xBF80, 0x4000, 0xC000}; /* 0, 1, -1, 2, -2 */
-  for (uint64_t i = 0; i < hopper_tensor_size(tensor); i++)
-    tensor->host[i] = numbers[hopper_below(5)];
-}
-
-static struct tensors make_tensors(void) {
-  struct tensors tensors = {
-      {{.name = "Q", .extents = {64, Q_ROWS, 2, 1}, .box_rows = Q_ROWS},
-       {.name = "Y", .extents = {64, Y_ROWS, 1, 2}, .box_rows = TILE},
-       {.name = "O", .extents = {64, O_ROWS, 3, 1}, .box_rows = TILE, .writable = true}}};
-  for (int n = 0; n < 3; n++) {
-    hopper_tensor_make(&tensors.all[n], FT_BF16, 8);
-    fill(&tensors.all[n]);
-  }
-  return tensors;
-}
-
-static void free_tensors(struct tensors *tensors) {
-  for (int n = 0; n < 3; n++) free(tensors->all[n].host);
-}
-
-static double number(uint16_t bits) {
-  return hopper_number(FT_BF16, bits);
+static struct pipeline_tensors make_tensors(void) {
+  enum { Q_ROWS = 128, TILES = 9, O_ROWS = 100 };
+  static const unsigned box_rows[] = {Q_ROWS, PIPELINE_TILE, PIPELINE_TILE};
+  return pipeline_make(Q_ROWS, PIPELINE_TILE * TILES - 23, O_ROWS, box_rows);
 }
 
 START_TEST(a_pipeline_computes_what_it_should) {
-  struct tensors tensors = make_tensors();
-  uint32_t in[1] = {0}, out[1];
-  struct hopper_kernel kernel;
-  hopper_open(&kernel, FT_BF16, pipeline);
-  const int status = hopper_launch(&kernel, 2, THREADS, tensors.all, 3, in, 1, out, 1);
+  struct pipeline_tensors tensors = make_tensors();
+  const int status = pipeline_launch(&tensors, "", 2, pipeline);
   ck_assert_msg(status == FT_OK, "%s", ft_detail());
-  hopper_close(&kernel);
-  double sums[O_ROWS][TILE] = {{0}};
-  for (int j = 0; j < Y_ROWS; j++)
-    for (int i = 0; i < O_ROWS; i++) {
-      double product = 0;
-      for (int k = 0; k < TILE; k++)
-        product += number(hopper_at(&tensors.all[0], k, i, 1, 0)) *
-                   number(hopper_at(&tensors.all[1], k, j, 0, 1));
-      for (int k = 0; k < TILE; k++)
-        sums[i][k] += product * number(hopper_at(&tensors.all[1], k, j, 0, 1));
-    }
-  for (int i = 0; i < O_ROWS; i++)
-    for (int k = 0; k < TILE; k++) {
-      const double got = number(hopper_at(&tensors.all[2], k, i, 2, 0));
-      ck_assert_msg(fabs(got - sums[i][k]) <= fabs(sums[i][k]) / 256,
-                    "row %d, column %d: %g, not %g (FATUNE_TEST_SEED=%llu)", i, k, got, sums[i][k],
-                    (unsigned long long)hopper_seed);
-    }
-  free_tensors(&tensors);
+  pipeline_check(&tensors);
+  pipeline_free(&tensors);
 }
 END_TEST
 
 /* ---- bugs ---- */
-
-struct bug {
-  const char *name, *piece, *other; /* the one becomes the other */
-  const char *at;                   /* what stands in the line of the fault */
-  const char *words[2];
-  bool plain;           /* a plain load sees it */
-  uint64_t rows_beyond; /* of Y's map */
-};
 
 #define FULL_WAIT  "  mbarrier_wait(full + 8 * (t % 2), t / 2 & 1);\n"
 #define EMPTY_WAIT "    mbarrier_wait(empty + 8 * (t % 2), (t / 2 & 1) ^ 1);\n"
@@ -173,7 +105,7 @@ struct bug {
 #define STORING "async_proxy_fence();\nbarrier_sync(1 + me, 128);\n"
 #define STORE   "  tma_store_commit();\n  tma_store_wait_read<0>();\n"
 
-static const struct bug bugs[] = {
+static const struct pipeline_bug bugs[] = {
     /* the pipeline */
     {.name = "missing wait for the tile",
      .piece = FULL_WAIT,
@@ -432,25 +364,9 @@ static const struct bug bugs[] = {
 };
 
 START_TEST(a_bug_is_caught_with_its_place) {
-  const struct bug *const bug = &bugs[_i];
-  struct tensors tensors = make_tensors();
-  struct hopper_kernel kernel;
-  uint32_t in[1] = {0}, out[1];
-  char place[64], *const body = hopper_edited(pipeline, bug->piece, bug->other);
-  if (bug->plain) setenv("FATUNE_EMULATOR_HOOKS", "1", 1);
-  tensors.all[1].rows_beyond = bug->rows_beyond;
-  hopper_open(&kernel, FT_BF16, body);
-  const int status = hopper_launch(&kernel, 1, THREADS, tensors.all, 3, in, 1, out, 1);
-  ck_assert_msg(status == FT_E_DEVICE, "%s: status %d", bug->name, status);
-  hopper_line(hopper_line_of(body, bug->at), place);
-  ck_assert_msg(strstr(ft_detail(), place) != NULL, "%s: no %s in: %s", bug->name, place,
-                ft_detail());
-  for (int n = 0; n < 2 && bug->words[n]; n++)
-    ck_assert_msg(strstr(ft_detail(), bug->words[n]) != NULL, "%s: no \"%s\" in: %s", bug->name,
-                  bug->words[n], ft_detail());
-  hopper_close(&kernel);
-  free(body);
-  free_tensors(&tensors);
+  struct pipeline_tensors tensors = make_tensors();
+  pipeline_catch(&tensors, "", 1, pipeline, &bugs[_i]);
+  pipeline_free(&tensors);
 }
 END_TEST
 

@@ -12,32 +12,6 @@
 
 #define ROOM(array) (sizeof(array) / sizeof *(array))
 
-static uint64_t seed, state;
-
-static void begin(void) {
-  seed = state = emulator_seed();
-}
-
-static uint32_t random_word(void) {
-  return (uint32_t)(ft_random_next(&state) >> 32);
-}
-
-static int below(int limit) {
-  return (int)(ft_random_next(&state) % (uint64_t)limit);
-}
-
-static uint32_t bits_of(float value) {
-  uint32_t bits;
-  memcpy(&bits, &value, sizeof bits);
-  return bits;
-}
-
-static float float_of(uint32_t bits) {
-  float value;
-  memcpy(&value, &bits, sizeof value);
-  return value;
-}
-
 /* ---- products: m16n8k16, fragments by the formulas of the PTX manual ---- */
 
 static const struct {
@@ -129,13 +103,12 @@ static void expect_exact(enum ft_dtype dtype, const struct product *p, int row, 
   double size;
   const double expected = exact_sum(dtype, p, row, column, &size);
   ck_assert_msg((double)result == expected, "[%d][%d] is %g, not %g (FATUNE_TEST_SEED=%llu)", row,
-                column, (double)result, expected, (unsigned long long)seed);
+                column, (double)result, expected, (unsigned long long)random_seed);
 }
 
 START_TEST(products_of_integers_are_exact) {
   static struct product products[PRODUCTS];
   const enum ft_dtype dtype = kinds[_i].dtype;
-  begin();
   for (int n = 0; n < PRODUCTS; n++) {
     for (int row = 0; row < 16; row++) {
       for (int k = 0; k < 16; k++) products[n].a[row][k] = ft_to_dtype(dtype, below(129) - 64);
@@ -157,7 +130,7 @@ static void expect_close(enum ft_dtype dtype, const struct product *p, int row, 
   const double bound = 17 * (0x1p-24 * size * 1.0001 + 0x1p-149);
   ck_assert_msg(fabs((double)result - expected) <= bound,
                 "[%d][%d] is %.9g, not %.9g within %g (FATUNE_TEST_SEED=%llu)", row, column,
-                (double)result, expected, bound, (unsigned long long)seed);
+                (double)result, expected, bound, (unsigned long long)random_seed);
 }
 
 /* Everything finite: numbers of all sizes whose products fit fp32, denormals, zeros. */
@@ -174,7 +147,6 @@ static uint16_t any_number(enum ft_dtype dtype) {
 
 START_TEST(products_are_those_of_fp32_sums) {
   static struct product products[PRODUCTS];
-  begin();
   for (int n = 0; n < PRODUCTS; n++) {
     for (int row = 0; row < 16; row++) {
       for (int k = 0; k < 16; k++) products[n].a[row][k] = any_number(kinds[_i].dtype);
@@ -202,7 +174,6 @@ static void expect_infinity_in_row_3(enum ft_dtype dtype, const struct product *
 START_TEST(infinities_go_where_they_belong) {
   static struct product products[PRODUCTS];
   const enum ft_dtype dtype = kinds[_i].dtype;
-  begin();
   for (int n = 0; n < PRODUCTS; n++) {
     for (int row = 0; row < 16; row++) {
       for (int k = 0; k < 16; k++) products[n].a[row][k] = ft_to_dtype(dtype, below(9) - 4);
@@ -266,7 +237,6 @@ START_TEST(pack_rounds_to_nearest_even) {
   const enum ft_dtype dtype = kinds[_i].dtype;
   uint32_t *const in = malloc((FLOATS + FLOATS / 2) * sizeof *in), *const out = in + FLOATS;
   struct small_kernel kernel;
-  begin();
   ck_assert_ptr_nonnull(in);
   const size_t count = awkward_floats(dtype, in, FLOATS);
   ck_assert_uint_eq(count, FLOATS);
@@ -280,7 +250,7 @@ START_TEST(pack_rounds_to_nearest_even) {
     const unsigned got = out[i / 2] >> 16 * (i % 2) & 0xFFFF;
     const unsigned expected = nearest(dtype, float_of(in[i]));
     ck_assert_msg(got == expected, "%a (%#x) becomes %#x, not %#x (FATUNE_TEST_SEED=%llu)",
-                  (double)float_of(in[i]), in[i], got, expected, (unsigned long long)seed);
+                  (double)float_of(in[i]), in[i], got, expected, (unsigned long long)random_seed);
   }
   small_kernel_close(&kernel);
   free(in);
@@ -293,7 +263,6 @@ START_TEST(halves_compare_as_fp16) {
   enum { PAIRS = 8192 };
   static uint32_t in[2 * PAIRS], out[PAIRS];
   static const uint16_t special[] = {0, 0x8000, 0x7C00, 0xFC00, 0x7E00, 0x0001, 0x8001, 0x3FFF};
-  begin();
   for (size_t i = 0; i < ROOM(in); i++) {
     in[i] = random_word();
     if (below(4) == 0) in[i] = (in[i] & 0xFFFF0000u) | special[below((int)ROOM(special))];
@@ -310,7 +279,7 @@ START_TEST(halves_compare_as_fp16) {
       const double b = number_of(FT_FP16, (uint16_t)(in[2 * i + 1] >> 16 * half));
       ck_assert_msg((out[i] >> 16 * half & 0xFFFF) == (a >= b ? 0xFFFF : 0),
                     "%g >= %g gives %#x (FATUNE_TEST_SEED=%llu)", a, b, out[i],
-                    (unsigned long long)seed);
+                    (unsigned long long)random_seed);
     }
   }
 }
@@ -338,14 +307,13 @@ static void expect_near(const char *name, float x, float got, double expected, d
   const bool near = fabs((double)got - expected) <= bound;
   const bool flush = got == 0 && fabs(expected) < 0x1p-126 * (1 + 0x1p-20);
   ck_assert_msg(same || near || flush, "%s(%a) is %a, not %a (FATUNE_TEST_SEED=%llu)", name,
-                (double)x, (double)got, expected, (unsigned long long)seed);
+                (double)x, (double)got, expected, (unsigned long long)random_seed);
   ck_assert_msg(isnan(got) || fabs((double)flushed(got)) == fabs((double)got), "%s(%a) is denormal",
                 name, (double)x);
 }
 
 START_TEST(powers_of_two) {
   static uint32_t in[POWERS], out[POWERS];
-  begin();
   fill_powers(in, -150, 130);
   small_kernel_run("for (int i = lane; i < 16384; i += 32) out[i] = "
                    "__float_as_uint(ex2(__uint_as_float(in[i])));",
@@ -361,7 +329,6 @@ END_TEST
 
 START_TEST(logarithms_to_base_two) {
   static uint32_t in[POWERS], out[POWERS];
-  begin();
   fill_powers(in, 0, 3);
   small_kernel_run("for (int i = lane; i < 16384; i += 32) out[i] = "
                    "__float_as_uint(lg2(__uint_as_float(in[i])));",
@@ -384,7 +351,6 @@ START_TEST(bits_and_maxima) {
                              "out[32 + lane] = __float_as_uint(fmaxf(x, y)), out[64 + lane] = "
                              "__float_as_uint(fminf(x, y));";
   uint32_t in[6], out[96];
-  begin();
   const float numbers[4] = {NAN, -INFINITY, 1.5F, (float)below(1000) - 500.F};
   in[0] = random_word();
   in[1] = random_word();

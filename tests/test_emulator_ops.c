@@ -6,24 +6,16 @@
 
 #include "tests/emulator_kernel.h"
 #include "tests/suites.h"
-#include "tuner/problem_parts.h"
 
 #define ROOM(array) (sizeof(array) / sizeof *(array))
 
-static uint64_t seed, state;
-
 static void fill(uint32_t *words, size_t count) {
-  if (seed == 0) seed = state = emulator_seed();
-  for (size_t i = 0; i < count; i++) words[i] = (uint32_t)(ft_random_next(&state) >> 32);
-}
-
-static int below(int limit) {
-  return (int)(ft_random_next(&state) % (uint64_t)limit);
+  for (size_t i = 0; i < count; i++) words[i] = random_word();
 }
 
 static void expect_word(const char *what, int lane, uint32_t got, uint32_t expected) {
   ck_assert_msg(got == expected, "%s, lane %d: %#x, not %#x (FATUNE_TEST_SEED=%llu)", what, lane,
-                got, expected, (unsigned long long)seed);
+                got, expected, (unsigned long long)random_seed);
 }
 
 /* ---- indices ---- */
@@ -297,12 +289,10 @@ START_TEST(atomics_of_all_blocks_add_up) {
     ck_assert(out[5 + n] <= ALL && !taken[out[5 + n]]); /* each is exchanged for once */
     taken[out[5 + n]] = true;
   }
-  float added;
-  memcpy(&added, &out[3], sizeof added);
   expect_word("sum", 0, out[0], sum);
   expect_word("most", 0, out[1], most);
   expect_word("least", 0, out[2], least);
-  ck_assert_float_eq(added, 1.5F * ALL);
+  ck_assert_float_eq(float_of(out[3]), 1.5F * ALL);
   small_kernel_close(&kernel);
 }
 END_TEST

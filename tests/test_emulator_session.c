@@ -8,31 +8,10 @@
 #include "generator/lua_host.h"
 #include "generator/space.h"
 #include "generator/status.h"
-#include "runtime/emulator/emulator.h"
 #include "runtime/emulator/object.h"
 #include "runtime/session.h"
-#include "tests/fake/use_fake.h"
-#include "tests/generator_cases.h"
+#include "tests/driver_lab.h"
 #include "tests/suites.h"
-
-static struct ft_driver driver;
-static struct ft_arch a100;
-static int ordinal;
-
-static void set_up(void) {
-  seed_cases();
-  a100 = known_gpu("a100");
-  ck_assert_status(ft_emulator_open(&driver, &a100, &ordinal), FT_OK);
-}
-
-/* The call failed with this number, and its words hold the part. */
-#define ck_assert_refused(call, number, part)                                                      \
-  do {                                                                                             \
-    const cu_result ck_result = (call);                                                            \
-    ck_assert_int_eq(ck_result, number);                                                           \
-    ft_driver_status(&driver, ck_result, #call);                                                   \
-    ck_assert_detail(part);                                                                        \
-  } while (0)
 
 /* ---- sessions ---- */
 

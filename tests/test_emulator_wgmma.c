@@ -13,36 +13,18 @@
 
 enum { GROUP = 128 };
 
-static uint32_t bits_of(float value) {
-  uint32_t bits;
-  memcpy(&bits, &value, sizeof bits);
-  return bits;
-}
-
-static float float_of(uint32_t bits) {
-  float value;
-  memcpy(&value, &bits, sizeof value);
-  return value;
-}
-
 /* ---- layouts of the PTX manual, "Shared Memory Matrix Layout" of wgmma, in bytes ---- */
-
-/* Swizzle<3,4,3>: bits 4-6 of an address change by its bits 7-9. */
-static unsigned swizzled(unsigned byte) {
-  const unsigned chunk = byte / 16 % 8, row = byte / 128 % 8;
-  return byte - chunk * 16 + (chunk ^ row) * 16;
-}
 
 /* K-major: ((8,m),(T,2k)):((8T,SBO),(1,T)), T = 8 elements. */
 static unsigned k_major(int outer, int k, unsigned stride) {
-  return swizzled((unsigned)(outer % 8 * 128 + k % 8 * 2 + k / 8 * 16) +
-                  (unsigned)(outer / 8) * stride);
+  return hopper_swizzled((unsigned)(outer % 8 * 128 + k % 8 * 2 + k / 8 * 16) +
+                         (unsigned)(outer / 8) * stride);
 }
 
 /* MN-major: ((T,8,m),(8,k)):((1,T,LBO),(8T,SBO)). */
 static unsigned mn_major(int outer, int k, unsigned leading, unsigned stride) {
-  return swizzled((unsigned)(outer % 8 * 2 + outer / 8 % 8 * 16 + k % 8 * 128) +
-                  (unsigned)(outer / 64) * leading + (unsigned)(k / 8) * stride);
+  return hopper_swizzled((unsigned)(outer % 8 * 2 + outer / 8 % 8 * 16 + k % 8 * 128) +
+                         (unsigned)(outer / 64) * leading + (unsigned)(k / 8) * stride);
 }
 
 /* ---- products ---- */
@@ -99,11 +81,11 @@ static void put_in_register(struct product *p, int row, int k, uint16_t bits) {
 }
 
 static void fill(struct product *p) {
-  for (size_t w = 0; w < ROOM(p->in); w++) p->in[w] = hopper_random();
+  for (size_t w = 0; w < ROOM(p->in); w++) p->in[w] = random_word();
   for (int row = 0; row < ROWS; row++)
     for (int k = 0; k < DEPTH; k++) {
       const uint16_t bits = hopper_element(p->dtype);
-      p->a[row][k] = hopper_number(p->dtype, bits);
+      p->a[row][k] = number_of(p->dtype, bits);
       if (p->a_in_registers)
         put_in_register(p, row, k, bits);
       else
@@ -112,7 +94,7 @@ static void fill(struct product *p) {
   for (int column = 0; column < p->columns; column++)
     for (int k = 0; k < DEPTH; k++) {
       const uint16_t bits = hopper_element(p->dtype);
-      p->b[k][column] = hopper_number(p->dtype, bits);
+      p->b[k][column] = number_of(p->dtype, bits);
       put(p,
           B_AT + (p->a_in_registers ? mn_major(column, k, B_LEADING, B_STRIDE)
                                     : k_major(column, k, B_STRIDE)),
@@ -121,7 +103,7 @@ static void fill(struct product *p) {
   for (int lane = 0; lane < GROUP; lane++)
     for (int i = 0; i < p->columns / 2; i++)
       p->in[IMAGE_WORDS + lane * (p->columns / 2 + 16) + i] =
-          bits_of((float)(hopper_below(4001) - 2000) / 64);
+          bits_of((float)(below(4001) - 2000) / 64);
 }
 
 static void run_product(struct product *p) {
@@ -156,7 +138,7 @@ static void check_product(const struct product *p) {
       ck_assert_msg(fabs(got - sum) <= size * DEPTH * 0x1p-24, /* each sum is rounded once */
                     "n %d, row %d, column %d: %.9g, not %.9g "
                     "(FATUNE_TEST_SEED=%llu)",
-                    p->columns, row, column, got, sum, (unsigned long long)hopper_seed);
+                    p->columns, row, column, got, sum, (unsigned long long)random_seed);
     }
 }
 

@@ -2,23 +2,10 @@
  * in -> out: arguments -> device struct and grid; every bad argument -> its name, value and what is
  * allowed. */
 #include <math.h>
-#include <string.h>
 
 #include "generator/status.h"
-#include "runtime/session.h"
-#include "tests/fake/use_fake.h"
+#include "tests/launch_lab.h"
 #include "tests/suites.h"
-
-static struct ft_request request;
-static struct ft_config config;
-static struct ft_arch arch;
-static fatune_arguments good;
-static struct ft_launch launch;
-
-/* Addresses are never followed by ft_launch_prepare. */
-static void *at(uintptr_t address) {
-  return (void *)address;
-}
 
 /* batch 2, 8 query heads on 2 kv heads, 300 queries, 700 keys, d 64, dv 48, [batch, seq, head,
  * dim]. */
@@ -42,25 +29,6 @@ static void set_up(void) {
   good.o = (fatune_tensor){at(0x40000000), 300 * 8 * 48, 8 * 48, 48};
   good.lse = at(0x50000000);
 }
-
-static int prepare(const fatune_arguments *arguments) {
-  memset(&launch, 0x5a, sizeof launch);
-  return ft_launch_prepare(&launch, &request, &config, &arch, arguments);
-}
-
-static void expect_bad(const fatune_arguments *bad, const char *name, const char *allowed) {
-  ck_assert_status(prepare(bad), FT_E_ARGUMENT);
-  ck_assert_detail(name);
-  ck_assert_detail(allowed);
-  ck_assert_status(prepare(&good), FT_OK);
-}
-
-#define BAD(field, value, name, allowed)                                                           \
-  do {                                                                                             \
-    fatune_arguments bad = good;                                                                   \
-    bad.field = value;                                                                             \
-    expect_bad(&bad, name, allowed);                                                               \
-  } while (0)
 
 START_TEST(good_arguments_become_params) {
   ck_assert_status(prepare(&good), FT_OK);

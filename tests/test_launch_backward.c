@@ -1,23 +1,9 @@
 /* test_launch_backward.c: the checks and the arithmetic of one backward run.
  * in -> out: arguments -> device struct, grids, workspace; every bad argument -> its name, value
  * and what is allowed. */
-#include <string.h>
-
 #include "generator/status.h"
-#include "runtime/session.h"
-#include "tests/fake/use_fake.h"
+#include "tests/launch_lab.h"
 #include "tests/suites.h"
-
-static struct ft_request request;
-static struct ft_config config;
-static struct ft_arch arch;
-static fatune_arguments good;
-static struct ft_launch launch;
-
-/* Addresses are never followed by ft_launch_prepare. */
-static void *at(uintptr_t address) {
-  return (void *)address;
-}
 
 /* batch 2, 8 query heads on 2 kv heads, 300 queries, 700 keys, d 72, dv 48, [batch, seq, head,
  * dim]. */
@@ -57,25 +43,6 @@ static void set_up(void) {
   good.lse = at(0xa0000000);
   good.workspace = at(0xb0000000);
 }
-
-static int prepare(const fatune_arguments *arguments) {
-  memset(&launch, 0x5a, sizeof launch);
-  return ft_launch_prepare(&launch, &request, &config, &arch, arguments);
-}
-
-static void expect_bad(const fatune_arguments *bad, const char *name, const char *allowed) {
-  ck_assert_status(prepare(bad), FT_E_ARGUMENT);
-  ck_assert_detail(name);
-  ck_assert_detail(allowed);
-  ck_assert_status(prepare(&good), FT_OK);
-}
-
-#define BAD(field, value, name, allowed)                                                           \
-  do {                                                                                             \
-    fatune_arguments bad = good;                                                                   \
-    bad.field = value;                                                                             \
-    expect_bad(&bad, name, allowed);                                                               \
-  } while (0)
 
 static void set_dq(int way) {
   ft_config_set(&config, FT_KNOB_dq, way);

@@ -7,24 +7,19 @@
 
 #include "generator/status.h"
 #include "runtime/session.h"
-#include "tests/fake/use_fake.h"
+#include "tests/fake_lab.h"
 #include "tests/suites.h"
 
-static struct fake_controls cuda;
-static fatune_session *session;
+static struct fake_lab lab;
 
 static void open_session(void) {
-  cuda = use_fake_cuda();
   use_fake_nvrtc();
-  const fatune_session_options options = memory_only_options();
-  ck_assert_status(fatune_session_open(&session, &options), FATUNE_OK);
-  ck_assert(session->has_device);
+  lab = fake_lab_open();
+  ck_assert(lab.session->has_device);
 }
 
 static void close_session(void) {
-  fatune_session_close(session);
-  ck_assert_int_eq(cuda.live(), 0);
-  ck_assert_int_eq(cuda.depth(), 0);
+  fake_lab_close(&lab);
 }
 
 static uint8_t *random_bitmap(unsigned seed, int64_t count, int percent) {
@@ -124,9 +119,9 @@ START_TEST(masks_come_from_host_and_device) {
     fatune_mask *mask;
     fatune_mask_options options = options_of(bitmap);
     options.on_device = on_device;
-    ck_assert_status(fatune_mask_make(&mask, session, &options, NULL), FATUNE_OK);
+    ck_assert_status(fatune_mask_make(&mask, lab.session, &options, NULL), FATUNE_OK);
     check_mask(seed, mask, bitmap);
-    ck_assert_int_eq(cuda.calls("cuMemcpyDtoHAsync_v2"), on_device);
+    ck_assert_int_eq(lab.cuda.calls("cuMemcpyDtoHAsync_v2"), on_device);
     fatune_mask_free(mask);
   }
   free(bitmap);
@@ -137,7 +132,7 @@ START_TEST(an_empty_mask_is_a_mask) {
   static const uint8_t bitmap[LISTS * COLS];
   fatune_mask *mask;
   const fatune_mask_options options = options_of(bitmap);
-  ck_assert_status(fatune_mask_make(&mask, session, &options, NULL), FATUNE_OK);
+  ck_assert_status(fatune_mask_make(&mask, lab.session, &options, NULL), FATUNE_OK);
   ck_assert_double_eq(fatune_mask_density(mask), 0);
   check_mask(0, mask, bitmap);
   fatune_mask_free(mask);
@@ -146,10 +141,10 @@ END_TEST
 
 static void expect_bad(const fatune_mask_options *options, const char *part) {
   fatune_mask *mask = (fatune_mask *)(uintptr_t)1;
-  ck_assert_status(fatune_mask_make(&mask, session, options, NULL), FATUNE_E_ARGUMENT);
+  ck_assert_status(fatune_mask_make(&mask, lab.session, options, NULL), FATUNE_E_ARGUMENT);
   ck_assert_detail(part);
   ck_assert_ptr_null(mask);
-  ck_assert_int_eq(cuda.depth(), 0);
+  ck_assert_int_eq(lab.cuda.depth(), 0);
 }
 
 START_TEST(bad_options_are_named) {
@@ -179,11 +174,11 @@ START_TEST(bad_options_are_named) {
   bad.heads = INT32_MAX;
   expect_bad(&bad, "more than memory can hold");
 
-  ck_assert_status(fatune_mask_make(NULL, session, &good, NULL), FATUNE_E_ARGUMENT);
+  ck_assert_status(fatune_mask_make(NULL, lab.session, &good, NULL), FATUNE_E_ARGUMENT);
   fatune_mask *mask;
   ck_assert_status(fatune_mask_make(&mask, NULL, &good, NULL), FATUNE_E_ARGUMENT);
   ck_assert_detail("session is NULL");
-  ck_assert_status(fatune_mask_make(&mask, session, NULL, NULL), FATUNE_E_ARGUMENT);
+  ck_assert_status(fatune_mask_make(&mask, lab.session, NULL, NULL), FATUNE_E_ARGUMENT);
   ck_assert_detail("options is NULL");
   fatune_mask_free(NULL);
   ck_assert_double_eq(fatune_mask_density(NULL), 0);
@@ -197,10 +192,10 @@ START_TEST(every_failing_call_is_survived) {
   for (int n = 1;; n++) {
     char failure[32];
     snprintf(failure, sizeof failure, "*:%d:%d", n, n % 2 ? 999 : 2);
-    cuda.reset(failure);
+    lab.cuda.reset(failure);
     fatune_mask *mask;
-    const int status = fatune_mask_make(&mask, session, &options, NULL);
-    const char *failed = cuda.failed();
+    const int status = fatune_mask_make(&mask, lab.session, &options, NULL);
+    const char *failed = lab.cuda.failed();
     if (status != FATUNE_OK) {
       ck_assert_ptr_null(mask);
       ck_assert_str_ne(fatune_detail(), "");
@@ -209,14 +204,14 @@ START_TEST(every_failing_call_is_survived) {
       ck_assert_str_eq(failed, "cuCtxPopCurrent_v2"); /* the mask is sound all the same */
     }
     fatune_mask_free(mask);
-    failed = cuda.failed();           /* freeing may have met it as well */
-    ck_assert_int_eq(cuda.live(), 0); /* since the reset */
-    ck_assert_int_eq(cuda.depth(), 0);
+    failed = lab.cuda.failed();           /* freeing may have met it as well */
+    ck_assert_int_eq(lab.cuda.live(), 0); /* since the reset */
+    ck_assert_int_eq(lab.cuda.depth(), 0);
     if (!*failed) break;
     ck_assert_int_lt(n, 50);
   }
-  cuda.reset(NULL);
-  fatune_session_close(session);
+  lab.cuda.reset(NULL);
+  fatune_session_close(lab.session);
 }
 END_TEST
 
@@ -226,9 +221,9 @@ START_TEST(a_capture_is_refused) {
   const struct fake_gpu capturing = {"NVIDIA H200", 90, 132, 1, 1, 0};
   int stream;
   fatune_mask *mask;
-  cuda.gpu(&capturing);
-  ck_assert_status(fatune_mask_make(&mask, session, &options, &stream), FATUNE_E_NOT_PREPARED);
-  ck_assert_status(fatune_mask_make(&mask, session, &options, NULL), FATUNE_E_NOT_PREPARED);
+  lab.cuda.gpu(&capturing);
+  ck_assert_status(fatune_mask_make(&mask, lab.session, &options, &stream), FATUNE_E_NOT_PREPARED);
+  ck_assert_status(fatune_mask_make(&mask, lab.session, &options, NULL), FATUNE_E_NOT_PREPARED);
   ck_assert_ptr_null(mask);
 }
 END_TEST

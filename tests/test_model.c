@@ -62,15 +62,9 @@ static const struct ft_config gradients = {.family = FT_FAMILY_MMA_BACKWARD,
 static const struct ft_config *const configs[] = {&config, &hopper, &gradients};
 enum { CONFIGS = sizeof configs / sizeof configs[0] };
 
-static struct ft_request request_of(const char *text) {
-  struct ft_request request;
-  ck_assert_msg(ft_request_parse(&request, text) == FT_OK, "%s: %s", text, ft_detail());
-  return request;
-}
-
 /* The same backward where the config makes gradients. */
 static struct ft_request request_for(const char *text, const struct ft_config *of) {
-  struct ft_request request = request_of(text);
+  struct ft_request request = known_request(text);
   if (of->family == FT_FAMILY_MMA_BACKWARD) request.pass = FT_BACKWARD;
   return request;
 }
@@ -95,7 +89,7 @@ START_TEST(more_work_takes_longer) {
 END_TEST
 
 START_TEST(spills_and_registers_cost) {
-  const struct ft_request request = request_of("forward bf16 d64 hq16 b2 nq4096");
+  const struct ft_request request = known_request("forward bf16 d64 hq16 b2 nq4096");
   const double clean = ft_model(&request, &big, &config, 128, 0).us;
   ck_assert_double_gt(ft_model(&request, &big, &config, 128, 256).us, clean);
   const struct ft_prediction thin = ft_model(&request, &big, &config, 128, 0);
@@ -153,7 +147,7 @@ START_TEST(wgmma_knobs_have_their_effect) {
   ck_assert_double_eq(us_of(text, &big, &other), us_of(text, &big, &hopper));
   const char *const few = "forward bf16 d128 hq64 hkv8 b32 nq16 nk4096 causal";
   ck_assert_double_lt(us_of(few, &big, &other), us_of(few, &big, &hopper) / 4);
-  const struct ft_request request = request_of(text);
+  const struct ft_request request = known_request(text);
   ck_assert_double_gt(ft_model(&request, &big, &hopper, 0, 1000).us, base);
   ck_assert_int_eq(ft_model(&request, &big, &hopper, 168, 0).occupancy, 1);
 }
@@ -234,7 +228,7 @@ START_TEST(tiles_that_won_stand_in_front) {
   enum { CROWD = 8 };
   const struct ft_tune_options options = {.effort = FT_EFFORT_QUICK};
   for (size_t i = 0; i < sizeof winners / sizeof winners[0]; i++) {
-    const struct ft_request request = request_of(winners[i].request);
+    const struct ft_request request = known_request(winners[i].request);
     struct ft_candidates candidates;
     int seen = 0;
     ck_assert_int_eq(ft_candidates_make(&candidates, &request, &big, &options), FT_OK);
@@ -288,7 +282,7 @@ END_TEST
 
 /* One block more than fits in a wave must cost a step of the staircase. */
 START_TEST(a_wave_too_many_shows) {
-  struct ft_request request = request_of("forward bf16 d128 nq128 nk8192");
+  struct ft_request request = known_request("forward bf16 d128 nq128 nk8192");
   const int slots = ft_model(&request, &big, &config, 0, 0).occupancy * big.sm_count;
   request.batch = slots;
   const double full = ft_model(&request, &big, &config, 0, 0).us;
@@ -312,7 +306,7 @@ static const char *const requests[] = {
 };
 
 START_TEST(finite_for_every_legal_config) {
-  const struct ft_request request = request_of(requests[_i]);
+  const struct ft_request request = known_request(requests[_i]);
   const struct ft_arch *archs[] = {&big, &small};
   for (int a = 0; a < 2; a++) {
     struct ft_space space;
@@ -329,7 +323,7 @@ START_TEST(finite_for_every_legal_config) {
 END_TEST
 
 START_TEST(finite_for_every_legal_wgmma_config) {
-  const struct ft_request request = request_of(requests[_i]);
+  const struct ft_request request = known_request(requests[_i]);
   int count = 0;
   seed_cases();
   for (int round = 0; round < 3000; round++) {

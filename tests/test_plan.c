@@ -10,7 +10,7 @@
 
 #include "generator/status.h"
 #include "runtime/session.h"
-#include "tests/fake/use_fake.h"
+#include "tests/fake_lab.h"
 #include "tests/suites.h"
 
 static struct fake_controls cuda, nvrtc;
@@ -50,30 +50,13 @@ static fatune_session *open_session(int memory_only) {
   return session;
 }
 
-static fatune_request request_of(const char *words) {
-  fatune_request request;
-  ck_assert_status(fatune_request_parse(&request, words), FATUNE_OK);
-  return request;
-}
-
-/* Never followed: the fake runs no kernel. */
-static fatune_arguments arguments_of(const fatune_request *r) {
-  fatune_arguments a = FATUNE_ARGUMENTS_INIT;
-  const int64_t d = r->head_dim, dv = r->head_dim_v, hq = r->heads_q, hkv = r->heads_kv;
-  a.q = (fatune_tensor){(void *)0x1000, r->seqlen_q * hq * d, hq * d, d};
-  a.k = (fatune_tensor){(void *)0x2000, r->seqlen_k * hkv * d, hkv * d, d};
-  a.v = (fatune_tensor){(void *)0x3000, r->seqlen_k * hkv * dv, hkv * dv, dv};
-  a.o = (fatune_tensor){(void *)0x4000, r->seqlen_q * hq * dv, hq * dv, dv};
-  return a;
-}
-
 static const char *const family_configs[] = {
     "mma block_m=128 block_n=64 warps=4 stages=2 ctas_per_sm=1",
     "wgmma block_m=128 block_n=128 stages=2 q_stages=2 overlap_tiles=1 ctas_per_sm=1"};
 
 START_TEST(a_plan_launches_what_its_source_says) {
   fatune_session *const session = open_session(1);
-  const fatune_request request = request_of("forward bf16 d128 hq8 hkv2 b3 nq1000 nk500 causal");
+  const fatune_request request = fake_request("forward bf16 d128 hq8 hkv2 b3 nq1000 nk500 causal");
   fatune_plan *plan;
   ck_assert_status(fatune_plan_make_with(&plan, session, &request, family_configs[_i]), FATUNE_OK);
   ck_assert_ptr_nonnull(strstr(fatune_plan_origin(plan), "given"));
@@ -85,7 +68,7 @@ START_TEST(a_plan_launches_what_its_source_says) {
   ck_assert_status(fatune_plan_workspace_size(plan, &workspace), FATUNE_OK);
   ck_assert_uint_eq(workspace, 0);
 
-  const fatune_arguments arguments = arguments_of(&request);
+  const fatune_arguments arguments = fake_arguments(&request);
   int stream;
   ck_assert_status(ft_session_enter(session), FT_OK);
   const int before = cuda.calls(NULL);
@@ -129,8 +112,8 @@ END_TEST
 
 START_TEST(a_run_without_a_context_says_so) {
   fatune_session *const session = open_session(1);
-  const fatune_request request = request_of("forward bf16 d64 nq128");
-  const fatune_arguments arguments = arguments_of(&request);
+  const fatune_request request = fake_request("forward bf16 d64 nq128");
+  const fatune_arguments arguments = fake_arguments(&request);
   fatune_plan *plan;
   ck_assert_status(fatune_plan_make(&plan, session, &request), FATUNE_OK);
   ck_assert_status(fatune_plan_run(plan, &arguments, NULL), FATUNE_E_DEVICE);
@@ -141,7 +124,7 @@ START_TEST(a_run_without_a_context_says_so) {
 END_TEST
 
 START_TEST(a_warm_cache_needs_no_nvrtc) {
-  const fatune_request request = request_of("forward bf16 d64 nq128");
+  const fatune_request request = fake_request("forward bf16 d64 nq128");
   fatune_plan *plan;
   fatune_session *session = open_session(0);
   ck_assert_status(fatune_plan_make(&plan, session, &request), FATUNE_OK);
@@ -160,7 +143,7 @@ START_TEST(a_warm_cache_needs_no_nvrtc) {
 END_TEST
 
 START_TEST(a_refused_image_is_compiled_anew_once) {
-  const fatune_request request = request_of("forward bf16 d64 nq128");
+  const fatune_request request = fake_request("forward bf16 d64 nq128");
   fatune_plan *plan;
   fatune_session *session = open_session(0);
   ck_assert_status(fatune_plan_make(&plan, session, &request), FATUNE_OK);
@@ -177,7 +160,7 @@ START_TEST(a_refused_image_is_compiled_anew_once) {
   fatune_plan_free(plan);
 
   /* A freshly compiled image that is refused is not compiled again: that would be for ever. */
-  const fatune_request other = request_of("forward bf16 d96 nq128");
+  const fatune_request other = fake_request("forward bf16 d96 nq128");
   cuda.reset("cuModuleLoadData:1:200");
   ck_assert_status(fatune_plan_make(&plan, session, &other), FATUNE_E_DEVICE);
   ck_assert_int_eq(cuda.calls("cuModuleLoadData"), 1);
@@ -193,8 +176,8 @@ END_TEST
 
 START_TEST(bad_arguments_are_named) {
   fatune_session *const session = open_session(1);
-  const fatune_request request = request_of("forward bf16 d64 nq128");
-  const fatune_arguments arguments = arguments_of(&request);
+  const fatune_request request = fake_request("forward bf16 d64 nq128");
+  const fatune_arguments arguments = fake_arguments(&request);
   fatune_plan *plan;
   ck_assert_status(fatune_plan_make(NULL, session, &request), FATUNE_E_ARGUMENT);
   ck_assert_status(fatune_plan_make(&plan, NULL, &request), FATUNE_E_ARGUMENT);
@@ -217,7 +200,7 @@ END_TEST
 
 START_TEST(a_given_config_is_used) {
   fatune_session *const session = open_session(1);
-  const fatune_request request = request_of("forward bf16 d64 nq128");
+  const fatune_request request = fake_request("forward bf16 d64 nq128");
   fatune_plan *plan, *same;
   ck_assert_status(fatune_plan_make(&plan, session, &request), FATUNE_OK);
   ck_assert_status(fatune_plan_make_with(&same, session, &request, fatune_plan_config(plan)),
@@ -234,7 +217,7 @@ END_TEST
 START_TEST(a_capture_is_refused) {
   fatune_session *const session = open_session(1);
   const struct fake_gpu capturing = {"NVIDIA H200", 90, 132, 1, 1, 0};
-  const fatune_request request = request_of("forward bf16 d64 nq128");
+  const fatune_request request = fake_request("forward bf16 d64 nq128");
   fatune_plan *plan;
   cuda.gpu(&capturing);
   ck_assert_status(fatune_plan_make(&plan, session, &request), FATUNE_E_NOT_PREPARED);
@@ -246,36 +229,8 @@ END_TEST
 
 /* ---- faults ---- */
 
-/* Everything a program does, from open to close; the first failure ends it. */
 static int whole_program(void) {
-  static const uint8_t bitmap[4] = {1, 0, 0, 1};
-  const fatune_session_options options = memory_only_options();
-  const fatune_request request = request_of("forward bf16 d64 nq256 mask=128x128");
-  fatune_mask_options mask_options = FATUNE_MASK_OPTIONS_INIT;
-  mask_options.blocks = bitmap;
-  mask_options.mask_rows = mask_options.mask_cols = 128;
-  mask_options.batch = mask_options.heads = 1;
-  mask_options.seqlen_q = mask_options.seqlen_k = 256;
-  fatune_arguments arguments = arguments_of(&request);
-  fatune_session *session = NULL;
-  fatune_plan *plan = NULL;
-  fatune_mask *mask = NULL;
-  bool entered = false;
-  int status;
-  FT_CHECK(fatune_session_open(&session, &options));
-  FT_CHECK(fatune_plan_make(&plan, session, &request));
-  FT_CHECK(fatune_mask_make(&mask, session, &mask_options, NULL));
-  FT_CHECK(ft_session_enter(session));
-  entered = true;
-  arguments.mask = mask;
-  FT_CHECK(fatune_plan_run(plan, &arguments, NULL));
-
-done:
-  if (entered) ft_session_leave(session);
-  fatune_mask_free(mask);
-  fatune_plan_free(plan);
-  fatune_session_close(session);
-  return status;
+  return fake_program("forward bf16 d64 nq256 mask=128x128");
 }
 
 /* Failures that may rightly go unnoticed: rates are guessed, no context is current, and what gives
@@ -348,7 +303,7 @@ static void *make_and_run(void *payload) {
     if (status == FATUNE_OK) status = fatune_plan_make(&plan, worker->session, &request);
     if (status == FATUNE_OK) status = ft_session_enter(worker->session);
     if (status == FATUNE_OK) {
-      const fatune_arguments arguments = arguments_of(&request);
+      const fatune_arguments arguments = fake_arguments(&request);
       status = fatune_plan_run(plan, &arguments, NULL);
       ft_session_leave(worker->session);
     }
@@ -396,8 +351,8 @@ START_TEST(a_run_costs_little) {
   const double limit_us = 3;
 #endif
   fatune_session *const session = open_session(1);
-  const fatune_request request = request_of("forward bf16 d128 hq32 hkv8 b2 nq4096 causal");
-  const fatune_arguments arguments = arguments_of(&request);
+  const fatune_request request = fake_request("forward bf16 d128 hq32 hkv8 b2 nq4096 causal");
+  const fatune_arguments arguments = fake_arguments(&request);
   fatune_plan *plan;
   ck_assert_status(fatune_plan_make(&plan, session, &request), FATUNE_OK);
   ck_assert_status(ft_session_enter(session), FT_OK);

@@ -7,38 +7,9 @@
 #include <string.h>
 
 #include "generator/status.h"
-#include "tests/fake/use_fake.h"
-#include "tests/fresh_seed.h"
+#include "tests/problem_lab.h"
 #include "tuner/measure.h"
-#include "tuner/problem_parts.h"
 #include "tuner/tune.h"
-
-static struct fake_controls cuda;
-static fatune_session *session;
-
-static void open_session(void) {
-  cuda = use_fake_cuda();
-  const fatune_session_options options = memory_only_options();
-  ck_assert_status(fatune_session_open(&session, &options), FT_OK);
-}
-
-static void close_session(void) {
-  fatune_session_close(session);
-  ck_assert_int_eq(cuda.live(), 0);
-}
-
-static struct ft_problem_options options_of(const char *text, enum ft_layout layout) {
-  struct ft_problem_options options = {
-      .layout = layout, .seed = fresh_seed(), .keep_host = true, .want_lse = true};
-  ck_assert_msg(ft_request_parse(&options.request, text) == FT_OK, "%s", ft_detail());
-  return options;
-}
-
-static struct ft_problem *problem_make(const struct ft_problem_options *options) {
-  struct ft_problem *problem;
-  ck_assert_status(ft_problem_make(&problem, session, options), FT_OK);
-  return problem;
-}
 
 /* ---- a right kernel, on the CPU ---- */
 
@@ -97,19 +68,6 @@ static void run_on_cpu(const struct ft_problem *problem, const struct ft_request
   free(v);
 }
 
-static struct ft_comparison verdict(struct ft_problem *problem, int rows) {
-  struct ft_comparison comparison;
-  ck_assert_status(ft_problem_verify(problem, rows, 2, &comparison), FT_OK);
-  return comparison;
-}
-
-#define ck_assert_wrong(problem, part)                                                             \
-  do {                                                                                             \
-    const struct ft_comparison ck_found = verdict(problem, 50);                                    \
-    ck_assert_msg(!(ck_found.error_ratio <= 1), "not noticed");                                    \
-    ck_assert_msg(strstr(ck_found.worst, part), "\"%s\" lacks \"%s\"", ck_found.worst, part);      \
-  } while (0)
-
 /* ---- tests ---- */
 
 static const char *const requests[] = {
@@ -121,11 +79,11 @@ static const char *const requests[] = {
 enum { REQUESTS = sizeof requests / sizeof requests[0], LAYOUTS = 3 };
 
 START_TEST(right_outputs_pass_in_every_layout) {
-  open_session();
+  const struct fake_lab lab = fake_lab_open();
   struct ft_problem_options options =
-      options_of(requests[_i / LAYOUTS], (enum ft_layout)(_i % LAYOUTS));
+      problem_options(requests[_i / LAYOUTS], (enum ft_layout)(_i % LAYOUTS));
   options.broadcast_mask = _i % 2;
-  struct ft_problem *problem = problem_make(&options);
+  struct ft_problem *problem = problem_make(&lab, &options);
   ck_assert_wrong(problem, "not written");
   run_on_cpu(problem, &options.request);
   const struct ft_comparison some = verdict(problem, 20), all = verdict(problem, 1 << 20);
@@ -135,14 +93,14 @@ START_TEST(right_outputs_pass_in_every_layout) {
   ck_assert_status(ft_problem_poison(problem, NULL), FT_OK);
   ck_assert_wrong(problem, "not written");
   ft_problem_free(problem);
-  close_session();
+  fake_lab_close(&lab);
 }
 END_TEST
 
 START_TEST(damage_is_named) {
-  open_session();
-  const struct ft_problem_options options = options_of(requests[0], FT_LAYOUT_PADDED);
-  struct ft_problem *problem = problem_make(&options);
+  const struct fake_lab lab = fake_lab_open();
+  const struct ft_problem_options options = problem_options(requests[0], FT_LAYOUT_PADDED);
+  struct ft_problem *problem = problem_make(&lab, &options);
   const fatune_arguments *a = ft_problem_arguments(problem);
   run_on_cpu(problem, &options.request);
   uint16_t *o = o_row(a, 1, 3, 32), *begin = a->o.data;
@@ -180,16 +138,17 @@ START_TEST(damage_is_named) {
   a->lse[0] -= 0.01f;
   ck_assert_double_le(verdict(problem, 50).error_ratio, 1);
   ft_problem_free(problem);
-  close_session();
+  fake_lab_close(&lab);
 }
 END_TEST
 
 START_TEST(inputs_follow_the_seed) {
-  open_session();
-  struct ft_problem_options options = options_of("forward bf16 d64 nq5000 hq8", FT_LAYOUT_BSHD);
-  struct ft_problem *one = problem_make(&options), *same = problem_make(&options);
+  const struct fake_lab lab = fake_lab_open();
+  struct ft_problem_options options =
+      problem_options("forward bf16 d64 nq5000 hq8", FT_LAYOUT_BSHD);
+  struct ft_problem *one = problem_make(&lab, &options), *same = problem_make(&lab, &options);
   options.seed++;
-  struct ft_problem *other = problem_make(&options);
+  struct ft_problem *other = problem_make(&lab, &options);
   const size_t bytes = 5000 * 8 * 64 * sizeof(uint16_t); /* more than one block of fresh numbers */
   const fatune_arguments *a = ft_problem_arguments(one), *b = ft_problem_arguments(same);
   const fatune_arguments *c = ft_problem_arguments(other);
@@ -211,61 +170,46 @@ START_TEST(inputs_follow_the_seed) {
   ft_problem_free(one);
   ft_problem_free(same);
   ft_problem_free(other);
-  close_session();
+  fake_lab_close(&lab);
 }
 END_TEST
 
 START_TEST(mask_density_is_as_asked) {
-  open_session();
+  const struct fake_lab lab = fake_lab_open();
   const struct ft_problem_options options =
-      options_of("forward bf16 d64 nq4096 hq4 mask=64x64@0.25", FT_LAYOUT_BSHD);
-  struct ft_problem *problem = problem_make(&options);
+      problem_options("forward bf16 d64 nq4096 hq4 mask=64x64@0.25", FT_LAYOUT_BSHD);
+  struct ft_problem *problem = problem_make(&lab, &options);
   /* 16384 blocks, five sigma */
   ck_assert_double_eq_tol(ft_problem_mask_density(problem), 0.25,
                           5 * sqrt(0.25 * 0.75 / 16384) + 0.005);
   ft_problem_free(problem);
-  close_session();
+  fake_lab_close(&lab);
 }
 END_TEST
 
 START_TEST(without_host_copies_there_is_no_verdict) {
-  open_session();
-  struct ft_problem_options options = options_of(requests[0], FT_LAYOUT_BSHD);
+  const struct fake_lab lab = fake_lab_open();
+  struct ft_problem_options options = problem_options(requests[0], FT_LAYOUT_BSHD);
   options.keep_host = false;
-  struct ft_problem *problem = problem_make(&options);
+  struct ft_problem *problem = problem_make(&lab, &options);
   struct ft_comparison comparison;
   ck_assert_status(ft_problem_verify(problem, 10, 1, &comparison), FT_E_ARGUMENT);
   ck_assert_detail("keep_host");
   ft_problem_free(problem);
-  close_session();
+  fake_lab_close(&lab);
 }
 END_TEST
 
-/* Whichever driver call fails, there is a status and nothing is left behind. */
+static int use(struct ft_problem *problem) {
+  struct ft_comparison comparison;
+  return ft_problem_verify(problem, 10, 1, &comparison);
+}
+
 START_TEST(no_driver_failure_leaks) {
-  open_session();
-  const struct ft_problem_options options = options_of(requests[3], FT_LAYOUT_PADDED);
-  const int depth = cuda.depth();
-  bool failed = true;
-  int calls = 0;
-  for (; failed; calls++) {
-    char failure[32];
-    snprintf(failure, sizeof failure, "*:%d:2", calls + 1);
-    struct ft_problem *problem = NULL;
-    struct ft_comparison comparison;
-    cuda.reset(failure);
-    int status = ft_problem_make(&problem, session, &options);
-    if (status == FT_OK) status = ft_problem_verify(problem, 10, 1, &comparison);
-    failed = cuda.failed()[0] != '\0';
-    ft_problem_free(problem);
-    const bool gives_back = strstr(cuda.failed(), "Pop") || strstr(cuda.failed(), "Free") ||
-                            strstr(cuda.failed(), "Destroy"); /* nothing can be done about those */
-    ck_assert_msg(status != FT_OK || !failed || gives_back, "call %d, %s", calls, cuda.failed());
-    ck_assert_msg(cuda.live() == 0, "call %d, %s: %d left", calls, cuda.failed(), cuda.live());
-    ck_assert_int_eq(cuda.depth(), depth);
-  }
-  ck_assert_int_gt(calls, 15);
-  fatune_session_close(session);
+  const struct fake_lab lab = fake_lab_open();
+  const struct ft_problem_options options = problem_options(requests[3], FT_LAYOUT_PADDED);
+  ck_assert_int_gt(problem_fail_each_call(&lab, &options, use), 15);
+  fatune_session_close(lab.session);
 }
 END_TEST
 
@@ -277,49 +221,49 @@ static int launch_nothing(void *payload, cu_stream stream) {
 }
 
 START_TEST(measuring_repeats_as_the_policy_says) {
-  open_session();
-  ck_assert_status(ft_session_enter(session), FT_OK);
-  const int live = cuda.live();
+  const struct fake_lab lab = fake_lab_open();
+  ck_assert_status(ft_session_enter(lab.session), FT_OK);
+  const int live = lab.cuda.live();
   int launches[2] = {0};
   const struct ft_runnable runnables[2] = {{launch_nothing, &launches[0]},
                                            {launch_nothing, &launches[1]}};
   struct ft_measure_policy policy = {.warmup_us = 1500, .sample_us = 2000, .samples = 4};
   struct ft_timing timing, timings[2];
-  ck_assert_status(ft_measure(&timing, session, NULL, runnables, &policy, NULL), FT_OK);
+  ck_assert_status(ft_measure(&timing, lab.session, NULL, runnables, &policy, NULL), FT_OK);
   ck_assert_int_eq(timing.sample_count, 4);
   ck_assert_double_ge(timing.median_us, 600);
   ck_assert_int_ge(launches[0], 2 + 4 + 1); /* a busy machine sleeps longer and repeats less */
 
   launches[0] = 0;
   policy.give_up_us = 100;
-  ck_assert_status(ft_measure(&timing, session, NULL, runnables, &policy, NULL), FT_OK);
+  ck_assert_status(ft_measure(&timing, lab.session, NULL, runnables, &policy, NULL), FT_OK);
   ck_assert_int_eq(timing.sample_count, 1);
   ck_assert_int_eq(launches[0], 2);
 
   launches[0] = 0;
-  ck_assert_status(ft_measure_interleaved(timings, session, NULL, runnables, 2, &policy, NULL),
+  ck_assert_status(ft_measure_interleaved(timings, lab.session, NULL, runnables, 2, &policy, NULL),
                    FT_OK);
   ck_assert(timings[0].sample_count == 4 && timings[1].sample_count == 4);
   ck_assert(launches[0] >= 8 && launches[1] >= 8);
-  ck_assert_int_eq(cuda.live(), live);
-  ft_session_leave(session);
-  close_session();
+  ck_assert_int_eq(lab.cuda.live(), live);
+  ft_session_leave(lab.session);
+  fake_lab_close(&lab);
 }
 END_TEST
 
 /* The fake GPU computes nothing, so every candidate is wrong; the search ends with just that. */
 START_TEST(a_gpu_that_does_nothing_is_found_out) {
   const struct fake_controls nvrtc = use_fake_nvrtc();
-  open_session();
+  const struct fake_lab lab = fake_lab_open();
   struct ft_request request;
   ck_assert_int_eq(ft_request_parse(&request, "forward bf16 d64 nq256 hq2"), FT_OK);
   const struct ft_tune_options options = {
       .effort = FT_EFFORT_QUICK, .jobs = 2, .shard = 0, .shards = 6};
   struct ft_tune_summary summary;
-  ck_assert_status(ft_tune(session, &request, &options, &summary), FT_E_NOT_FOUND);
+  ck_assert_status(ft_tune(lab.session, &request, &options, &summary), FT_E_NOT_FOUND);
   ck_assert_detail("none of 3 candidates ran right: 3 wrong");
   ck_assert_int_gt(nvrtc.calls("nvrtcCompileProgram"), 0);
-  close_session();
+  fake_lab_close(&lab);
   ck_assert_int_eq(nvrtc.live(), 0);
 }
 END_TEST

@@ -7,37 +7,8 @@
 #include <string.h>
 
 #include "generator/status.h"
-#include "tests/fake/use_fake.h"
-#include "tests/fresh_seed.h"
+#include "tests/problem_lab.h"
 #include "tuner/problem_explain.h"
-#include "tuner/problem_parts.h"
-
-static struct fake_controls cuda;
-static fatune_session *session;
-
-static void open_session(void) {
-  cuda = use_fake_cuda();
-  const fatune_session_options options = memory_only_options();
-  ck_assert_status(fatune_session_open(&session, &options), FT_OK);
-}
-
-static void close_session(void) {
-  fatune_session_close(session);
-  ck_assert_int_eq(cuda.live(), 0);
-}
-
-static struct ft_problem_options options_of(const char *text, enum ft_layout layout) {
-  struct ft_problem_options options = {
-      .layout = layout, .seed = fresh_seed(), .keep_host = true, .want_lse = true};
-  ck_assert_msg(ft_request_parse(&options.request, text) == FT_OK, "%s", ft_detail());
-  return options;
-}
-
-static struct ft_problem *problem_make(const struct ft_problem_options *options) {
-  struct ft_problem *problem;
-  ck_assert_status(ft_problem_make(&problem, session, options), FT_OK);
-  return problem;
-}
 
 /* ---- a right kernel, on the CPU ---- */
 
@@ -73,19 +44,6 @@ static void write_gradients(const struct ft_problem *problem) {
   free(terms);
 }
 
-static struct ft_comparison verdict(struct ft_problem *problem, int rows) {
-  struct ft_comparison comparison;
-  ck_assert_status(ft_problem_verify(problem, rows, 2, &comparison), FT_OK);
-  return comparison;
-}
-
-#define ck_assert_wrong(problem, part)                                                             \
-  do {                                                                                             \
-    const struct ft_comparison ck_found = verdict(problem, 50);                                    \
-    ck_assert_msg(!(ck_found.error_ratio <= 1), "not noticed");                                    \
-    ck_assert_msg(strstr(ck_found.worst, part), "\"%s\" lacks \"%s\"", ck_found.worst, part);      \
-  } while (0)
-
 /* ---- tests ---- */
 
 static const char *const requests[] = {
@@ -97,11 +55,11 @@ static const char *const requests[] = {
 enum { REQUESTS = sizeof requests / sizeof requests[0], LAYOUTS = 3 };
 
 START_TEST(right_gradients_pass_in_every_layout) {
-  open_session();
+  const struct fake_lab lab = fake_lab_open();
   struct ft_problem_options options =
-      options_of(requests[_i / LAYOUTS], (enum ft_layout)(_i % LAYOUTS));
+      problem_options(requests[_i / LAYOUTS], (enum ft_layout)(_i % LAYOUTS));
   options.broadcast_mask = options.want_dlse = _i % 2;
-  struct ft_problem *problem = problem_make(&options);
+  struct ft_problem *problem = problem_make(&lab, &options);
   ck_assert_wrong(problem, "not written");
   write_gradients(problem);
   const struct ft_comparison some = verdict(problem, 20), all = verdict(problem, 1 << 20);
@@ -111,14 +69,14 @@ START_TEST(right_gradients_pass_in_every_layout) {
   ck_assert_status(ft_problem_poison(problem, NULL), FT_OK);
   ck_assert_wrong(problem, "not written");
   ft_problem_free(problem);
-  close_session();
+  fake_lab_close(&lab);
 }
 END_TEST
 
 START_TEST(damage_is_named) {
-  open_session();
-  const struct ft_problem_options options = options_of(requests[0], FT_LAYOUT_PADDED);
-  struct ft_problem *problem = problem_make(&options);
+  const struct fake_lab lab = fake_lab_open();
+  const struct ft_problem_options options = problem_options(requests[0], FT_LAYOUT_PADDED);
+  struct ft_problem *problem = problem_make(&lab, &options);
   const fatune_arguments *a = ft_problem_arguments(problem);
   ck_assert_status(ft_problem_reserve(problem, 1000), FT_OK);
   ck_assert_status(ft_problem_poison(problem, NULL), FT_OK);
@@ -159,28 +117,28 @@ START_TEST(damage_is_named) {
   work[-1] = before;
   ck_assert_double_le(verdict(problem, 50).error_ratio, 1);
   ft_problem_free(problem);
-  close_session();
+  fake_lab_close(&lab);
 }
 END_TEST
 
 START_TEST(strides_of_gradients_are_their_own) {
-  open_session();
-  const struct ft_problem_options options = options_of(requests[0], FT_LAYOUT_PADDED);
-  struct ft_problem *problem = problem_make(&options);
+  const struct fake_lab lab = fake_lab_open();
+  const struct ft_problem_options options = problem_options(requests[0], FT_LAYOUT_PADDED);
+  struct ft_problem *problem = problem_make(&lab, &options);
   const fatune_arguments *a = ft_problem_arguments(problem);
   ck_assert_int_ne(a->q.stride_head, a->dq.stride_head);
   ck_assert_int_ne(a->q.stride_seq, a->dq.stride_seq);
   ck_assert_int_ne(a->o.stride_head, a->dout.stride_head);
   ck_assert_int_ne(a->k.stride_batch, a->dk.stride_batch);
   ft_problem_free(problem);
-  close_session();
+  fake_lab_close(&lab);
 }
 END_TEST
 
 START_TEST(the_workspace_is_remade_and_poisoned) {
-  open_session();
-  const struct ft_problem_options options = options_of(requests[0], FT_LAYOUT_BSHD);
-  struct ft_problem *problem = problem_make(&options);
+  const struct fake_lab lab = fake_lab_open();
+  const struct ft_problem_options options = problem_options(requests[0], FT_LAYOUT_BSHD);
+  struct ft_problem *problem = problem_make(&lab, &options);
   const fatune_arguments *a = ft_problem_arguments(problem);
   ck_assert_ptr_null(a->workspace);
   static const size_t sizes[] = {4096, 256, 70000, 0, 512};
@@ -195,16 +153,16 @@ START_TEST(the_workspace_is_remade_and_poisoned) {
     ck_assert_int_ne(bytes[sizes[n]], 0xFF);
   }
   ft_problem_free(problem);
-  close_session();
+  fake_lab_close(&lab);
 }
 END_TEST
 
 /* O and LSE are those of the forward, rounded. */
 START_TEST(the_inputs_are_what_a_forward_leaves) {
-  open_session();
-  const struct ft_problem_options options = options_of(requests[_i], FT_LAYOUT_PADDED);
+  const struct fake_lab lab = fake_lab_open();
+  const struct ft_problem_options options = problem_options(requests[_i], FT_LAYOUT_PADDED);
   const struct ft_request *r = &options.request;
-  struct ft_problem *problem = problem_make(&options);
+  struct ft_problem *problem = problem_make(&lab, &options);
   const fatune_arguments *a = ft_problem_arguments(problem);
   for (int64_t n = 0; n < ft_gradient_rows(r, FT_GRADIENT_Q); n++) {
     const struct ft_row row = ft_gradient_row_at(r, FT_GRADIENT_Q, n);
@@ -217,7 +175,7 @@ START_TEST(the_inputs_are_what_a_forward_leaves) {
     ck_assert(a->lse[n] == (float)lse);
   }
   ft_problem_free(problem);
-  close_session();
+  fake_lab_close(&lab);
 }
 END_TEST
 
@@ -237,11 +195,11 @@ static int run(void *payload, const fatune_arguments *arguments) {
 }
 
 START_TEST(deterministic_requests_run_twice) {
-  open_session();
+  const struct fake_lab lab = fake_lab_open();
   for (int wavers = 0; wavers < 2; wavers++) {
     const struct ft_problem_options options =
-        options_of("backward bf16 d64 nq33 nk65 hq2 deterministic", FT_LAYOUT_BSHD);
-    struct runner runner = {.problem = problem_make(&options), .wavers = wavers};
+        problem_options("backward bf16 d64 nq33 nk65 hq2 deterministic", FT_LAYOUT_BSHD);
+    struct runner runner = {.problem = problem_make(&lab, &options), .wavers = wavers};
     const struct ft_problem_run how = {run, &runner, NULL};
     struct ft_comparison comparison;
     ck_assert_status(ft_problem_check(runner.problem, &how, 50, 1, &comparison), FT_OK);
@@ -250,20 +208,20 @@ START_TEST(deterministic_requests_run_twice) {
     if (wavers) ck_assert_str_eq(comparison.worst, "1 elements of dV differ from run to run");
     ft_problem_free(runner.problem);
   }
-  close_session();
+  fake_lab_close(&lab);
 }
 END_TEST
 
 START_TEST(others_run_once) {
-  open_session();
-  const struct ft_problem_options options = options_of(requests[0], FT_LAYOUT_BSHD);
-  struct runner runner = {.problem = problem_make(&options)};
+  const struct fake_lab lab = fake_lab_open();
+  const struct ft_problem_options options = problem_options(requests[0], FT_LAYOUT_BSHD);
+  struct runner runner = {.problem = problem_make(&lab, &options)};
   const struct ft_problem_run how = {run, &runner, NULL};
   struct ft_comparison comparison;
   ck_assert_status(ft_problem_check(runner.problem, &how, 50, 1, &comparison), FT_OK);
   ck_assert_int_eq(runner.runs, 1);
   ft_problem_free(runner.problem);
-  close_session();
+  fake_lab_close(&lab);
 }
 END_TEST
 
@@ -278,9 +236,9 @@ static void expect_explained(struct ft_problem *problem, const char *part) {
 }
 
 START_TEST(what_is_wrong_is_told) {
-  open_session();
-  const struct ft_problem_options options = options_of(requests[0], FT_LAYOUT_PADDED);
-  struct ft_problem *problem = problem_make(&options);
+  const struct fake_lab lab = fake_lab_open();
+  const struct ft_problem_options options = problem_options(requests[0], FT_LAYOUT_PADDED);
+  struct ft_problem *problem = problem_make(&lab, &options);
   const fatune_arguments *a = ft_problem_arguments(problem);
   expect_explained(problem, "dQ of batch 0 head 0 row 0 is NaN or was not written.");
   write_gradients(problem);
@@ -293,38 +251,23 @@ START_TEST(what_is_wrong_is_told) {
   ((uint16_t *)a->dq.data)[-2] = 0;
   expect_explained(problem, "The kernel wrote 4 bytes before the begin of dQ.");
   ft_problem_free(problem);
-  close_session();
+  fake_lab_close(&lab);
 }
 END_TEST
 
-/* Whichever driver call fails, there is a status and nothing is left behind. */
+static int use(struct ft_problem *problem) {
+  struct ft_comparison comparison;
+  FT_TRY(ft_problem_reserve(problem, 5000));
+  FT_TRY(ft_problem_poison(problem, NULL));
+  return ft_problem_verify(problem, 10, 1, &comparison);
+}
+
 START_TEST(no_driver_failure_leaks) {
-  open_session();
-  struct ft_problem_options options = options_of(requests[3], FT_LAYOUT_PADDED);
-  const int depth = cuda.depth();
-  bool failed = true;
-  int calls = 0;
+  const struct fake_lab lab = fake_lab_open();
+  struct ft_problem_options options = problem_options(requests[3], FT_LAYOUT_PADDED);
   options.want_dlse = true;
-  for (; failed; calls++) {
-    char failure[32];
-    snprintf(failure, sizeof failure, "*:%d:2", calls + 1);
-    struct ft_problem *problem = NULL;
-    struct ft_comparison comparison;
-    cuda.reset(failure);
-    int status = ft_problem_make(&problem, session, &options);
-    if (status == FT_OK) status = ft_problem_reserve(problem, 5000);
-    if (status == FT_OK) status = ft_problem_poison(problem, NULL);
-    if (status == FT_OK) status = ft_problem_verify(problem, 10, 1, &comparison);
-    failed = cuda.failed()[0] != '\0';
-    ft_problem_free(problem);
-    const bool gives_back = strstr(cuda.failed(), "Pop") || strstr(cuda.failed(), "Free") ||
-                            strstr(cuda.failed(), "Destroy"); /* nothing can be done about those */
-    ck_assert_msg(status != FT_OK || !failed || gives_back, "call %d, %s", calls, cuda.failed());
-    ck_assert_msg(cuda.live() == 0, "call %d, %s: %d left", calls, cuda.failed(), cuda.live());
-    ck_assert_int_eq(cuda.depth(), depth);
-  }
-  ck_assert_int_gt(calls, 30);
-  fatune_session_close(session);
+  ck_assert_int_gt(problem_fail_each_call(&lab, &options, use), 30);
+  fatune_session_close(lab.session);
 }
 END_TEST
 

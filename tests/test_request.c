@@ -24,12 +24,6 @@ static const struct ft_request sound = {.pass = FT_FORWARD,
                                         .seqlen_k = 4096,
                                         .mask_density = 1};
 
-static struct ft_request parsed(const char *text) {
-  struct ft_request request;
-  ck_assert_msg(ft_request_parse(&request, text) == FT_OK, "'%s': %s", text, ft_detail());
-  return request;
-}
-
 static void assert_prints(const struct ft_request *request, const char *expected) {
   struct ft_text text = FT_TEXT_INIT;
   ft_request_print(request, &text);
@@ -45,7 +39,7 @@ START_TEST(text_survives_a_round_trip) {
     ck_assert_msg(ft_request_validate(&request) == FT_OK, "seed %llu: %s",
                   (unsigned long long)cases_seed, ft_detail());
     ft_request_print(&request, &first);
-    const struct ft_request again = parsed(first.data);
+    const struct ft_request again = known_request(first.data);
     ft_request_print(&again, &second);
     ck_assert_msg(strcmp(first.data, second.data) == 0, "seed %llu: '%s' became '%s'",
                   (unsigned long long)cases_seed, first.data, second.data);
@@ -80,7 +74,7 @@ START_TEST(canonical_text) {
       {"d64 nq9 causal=bottom-right", "forward bf16 d64 nq9 causal"},
   };
   for (size_t i = 0; i < sizeof canonical / sizeof canonical[0]; ++i) {
-    const struct ft_request request = parsed(canonical[i][0]);
+    const struct ft_request request = known_request(canonical[i][0]);
     assert_prints(&request, canonical[i][1]);
   }
 }
@@ -90,7 +84,7 @@ START_TEST(text_ignores_the_locale) {
   static const char *const comma[] = {"de_DE.UTF-8", "de_DE.utf8", "fr_FR.UTF-8", "de_DE"};
   for (size_t i = 0; i < sizeof comma / sizeof comma[0]; ++i)
     if (setlocale(LC_ALL, comma[i]) != NULL) break;
-  const struct ft_request request = parsed("d64 nq9 mask=128x64@0.25");
+  const struct ft_request request = known_request("d64 nq9 mask=128x64@0.25");
   ck_assert(request.mask_density == 0.25);
   assert_prints(&request, "forward bf16 d64 nq9 mask=128x64@0.25");
 }
@@ -233,7 +227,7 @@ END_TEST
 
 START_TEST(bucket_and_class_by_example) {
   const struct ft_request request =
-      parsed("d128 hq32 hkv8 b3 nq3000 nk5000 causal dropout mask=128x64@0.3");
+      known_request("d128 hq32 hkv8 b3 nq3000 nk5000 causal dropout mask=128x64@0.3");
   const struct ft_request bucket = ft_request_bucket(&request);
   /* 24 heads -> 32 (log2 24 = 4.58), 3000 -> 4096 (11.55), 5000 -> 4096 (12.29), 0.3 -> 0.25 */
   assert_prints(&bucket, "forward bf16 d128 hq4 hkv1 b32 nq4096 causal dropout mask=128x64@0.25");
@@ -243,10 +237,10 @@ START_TEST(bucket_and_class_by_example) {
 END_TEST
 
 START_TEST(distance_counts_octaves) {
-  const struct ft_request a = parsed("d64 hq8 b4 nq1024");
-  const struct ft_request b = parsed("d64 hq8 b8 nq512 nk4096");
-  const struct ft_request c = parsed("d64 hq8 b4 nq1024 causal");
-  const struct ft_request d = parsed("d64 hq8 hkv2 b4 nq1024");
+  const struct ft_request a = known_request("d64 hq8 b4 nq1024");
+  const struct ft_request b = known_request("d64 hq8 b8 nq512 nk4096");
+  const struct ft_request c = known_request("d64 hq8 b4 nq1024 causal");
+  const struct ft_request d = known_request("d64 hq8 hkv2 b4 nq1024");
   ck_assert(ft_request_distance(&a, &a) == 0);
   ck_assert(ft_request_distance(&a, &b) == 1 + 1 + 2);
   ck_assert(ft_request_distance(&b, &a) == 1 + 1 + 2);

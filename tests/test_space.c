@@ -10,12 +10,6 @@
 
 enum { MAX_LEGAL = 16000 };
 
-static struct ft_request parsed(const char *text) {
-  struct ft_request request;
-  ck_assert_msg(ft_request_parse(&request, text) == FT_OK, "'%s': %s", text, ft_detail());
-  return request;
-}
-
 static int compare_configs(const void *a, const void *b) {
   return ft_config_compare(a, b);
 }
@@ -121,7 +115,7 @@ START_TEST(ordinary_spaces_are_worth_a_full_search) {
       {"bf16 d128 nq4096 mask=16x128", "h200", 10, 400, 0, 0},
   };
   for (size_t i = 0; i < sizeof spaces / sizeof spaces[0]; ++i) {
-    const struct ft_request request = parsed(spaces[i].request);
+    const struct ft_request request = known_request(spaces[i].request);
     const struct ft_arch arch = known_gpu(spaces[i].gpu);
     const int mma = count_legal(FT_FAMILY_MMA, &request, &arch);
     const int wgmma = count_legal(FT_FAMILY_WGMMA, &request, &arch);
@@ -150,7 +144,7 @@ START_TEST(ordinary_backward_spaces_are_worth_a_full_search) {
   };
   for (size_t i = 0; i < sizeof spaces / sizeof spaces[0]; ++i) {
     static struct ft_config legal[MAX_LEGAL];
-    const struct ft_request request = parsed(spaces[i].request);
+    const struct ft_request request = known_request(spaces[i].request);
     const struct ft_arch arch = known_gpu(spaces[i].gpu);
     const int count = count_legal(FT_FAMILY_MMA_BACKWARD, &request, &arch);
     ck_assert_msg(count >= spaces[i].least && count <= spaces[i].most, "%s on %s: %d configs",
@@ -177,7 +171,7 @@ START_TEST(defaults_are_of_the_best_family) {
       {"backward fp16 d128 nq4096", "t4", FT_FAMILY_MMA_BACKWARD},
   };
   for (size_t i = 0; i < sizeof defaults / sizeof defaults[0]; ++i) {
-    const struct ft_request request = parsed(defaults[i].request);
+    const struct ft_request request = known_request(defaults[i].request);
     const struct ft_arch arch = known_gpu(defaults[i].gpu);
     const bool waits = defaults[i].family == FT_FAMILY_WGMMA && !wgmma_serves();
     const enum ft_family family = waits ? FT_FAMILY_MMA : defaults[i].family;
@@ -199,7 +193,7 @@ START_TEST(every_served_request_has_a_legal_default) {
   static const int64_t lengths[] = {1, 32, 33, 100, 4096};
   enum { MASKS = sizeof masks / sizeof masks[0] };
   const struct ft_arch arch = known_gpu(gpus[_i % 7]);
-  struct ft_request request = parsed(passes[_i / 7]);
+  struct ft_request request = known_request(passes[_i / 7]);
   for (int d = 16; d <= 256; d += 8)
     for (int dv = 16; dv <= 256; dv += 8)
       for (int mask = 0; mask < MASKS * MASKS; ++mask)
@@ -221,7 +215,7 @@ START_TEST(every_served_request_has_a_legal_default) {
 END_TEST
 
 START_TEST(default_depends_on_limits_not_on_names) {
-  const struct ft_request request = parsed("bf16 d128 hq32 nq4096 causal");
+  const struct ft_request request = known_request("bf16 d128 hq32 nq4096 causal");
   const struct ft_arch arch = known_gpu("h200");
   struct ft_arch renamed = arch;
   strcpy(renamed.name, "another");
@@ -234,7 +228,8 @@ END_TEST
 
 START_TEST(unserved_requests_have_no_space) {
   struct ft_space space;
-  const struct ft_request backward = parsed("backward d64 nq1"), bf16 = parsed("bf16 d64 nq1");
+  const struct ft_request backward = known_request("backward d64 nq1"),
+                          bf16 = known_request("bf16 d64 nq1");
   const struct ft_arch t4 = known_gpu("t4");
   ck_assert_int_eq(ft_space_open(&space, &backward, &t4), FT_E_UNSUPPORTED);
   ck_assert_int_eq(ft_space_open(&space, &bf16, &t4), FT_E_UNSUPPORTED);

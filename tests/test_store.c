@@ -16,13 +16,6 @@ static void tear_down(void) {
   fixture_close(&fixture);
 }
 
-static void assert_has(struct ft_store *store, const struct ft_kernel *kernel) {
-  struct ft_kernel back;
-  assert_ok(ft_store_kernel_get(store, &kernel->key, &back));
-  ck_assert_msg(same_kernel(kernel, &back), "seed %llu", (unsigned long long)fixture.dice.seed);
-  ft_kernel_free(&back);
-}
-
 static void assert_misses(struct ft_store *store, const struct ft_kernel *kernel) {
   struct ft_kernel back;
   assert_status(ft_store_kernel_get(store, &kernel->key, &back), FT_E_NOT_FOUND);
@@ -159,7 +152,7 @@ START_TEST(memory_only_touches_nothing) {
   ck_assert_ptr_null(ft_store_kernels_path(store));
   assert_ok(ft_store_kernel_put(store, &kernel));
   assert_ok(ft_store_trial_put(store, &trial));
-  assert_has(store, &kernel);
+  assert_has(&fixture, store, &kernel);
   struct ft_store_stats stats;
   assert_ok(ft_store_stats(store, &stats));
   ck_assert_int_eq(stats.kernels, 1);
@@ -183,7 +176,7 @@ START_TEST(a_store_deleted_under_us_is_made_again) {
   assert_ok(ft_store_kernel_put(store, &second));
   ft_store_close(store);
   struct ft_store *const again = open_store(&fixture);
-  assert_has(again, &second);
+  assert_has(&fixture, again, &second);
   ft_store_close(again);
   assert_warnings(&fixture, 0);
   ft_kernel_free(&first);
@@ -203,11 +196,11 @@ START_TEST(kernels_are_kept) {
     assert_misses(store, &kernels[i]);
     assert_ok(ft_store_kernel_put(store, &kernels[i]));
     assert_ok(ft_store_kernel_put(store, &kernels[i])); /* twice is fine */
-    assert_has(store, &kernels[i]);
+    assert_has(&fixture, store, &kernels[i]);
   }
   ft_store_close(store);
   store = open_store(&fixture);
-  for (int i = 0; i < COUNT; i++) assert_has(store, &kernels[i]);
+  for (int i = 0; i < COUNT; i++) assert_has(&fixture, store, &kernels[i]);
   struct ft_store_stats stats;
   assert_ok(ft_store_stats(store, &stats));
   ck_assert_int_eq(stats.kernels, COUNT);
@@ -231,7 +224,7 @@ START_TEST(reading_writes_nothing) {
   ft_store_close(store);
   const struct bytes before = read_bytes(path);
   store = open_store(&fixture);
-  assert_has(store, &kernel);
+  assert_has(&fixture, store, &kernel);
   struct stat state;
   if (stat(log, &state) == 0) ck_assert_int_eq(state.st_size, 0);
   ft_store_close(store);
@@ -312,16 +305,16 @@ START_TEST(least_recently_used_goes_first) {
   /* Two hours old, the first the oldest; then 0 is used. */
   run_sql(path, "UPDATE kernels SET used = CAST(strftime('%s') AS INTEGER) - 7200 + id");
   store = open_store(&fixture);
-  assert_has(store, &kernels[0]);
+  assert_has(&fixture, store, &kernels[0]);
   int64_t deleted = 0;
   assert_status(ft_store_gc(store, -1, &deleted), FT_E_ARGUMENT);
   assert_ok(ft_store_gc(store, INT64_MAX, &deleted));
   ck_assert_int_eq(deleted, 0);
   assert_ok(ft_store_gc(store, 3 * 5 * 8192, &deleted)); /* 30000 bytes are counted as 5 pages */
   ck_assert_int_eq(deleted, 3);
-  assert_has(store, &kernels[0]);
+  assert_has(&fixture, store, &kernels[0]);
   for (int i = 1; i < 4; i++) assert_misses(store, &kernels[i]);
-  for (int i = 4; i < COUNT; i++) assert_has(store, &kernels[i]);
+  for (int i = 4; i < COUNT; i++) assert_has(&fixture, store, &kernels[i]);
   assert_ok(ft_store_gc(store, 0, &deleted));
   ck_assert_int_eq(deleted, 3);
   ft_store_close(store);
@@ -348,7 +341,7 @@ START_TEST(use_is_written_once_an_hour) {
     char sql[128];
     snprintf(sql, sizeof sql, "UPDATE kernels SET used = %lld", (long long)(now - cases[i].age));
     run_sql(path, sql);
-    assert_has(store, &kernel);
+    assert_has(&fixture, store, &kernel);
     const int64_t used = number_of(path, "SELECT used FROM kernels");
     if (cases[i].renewed)
       ck_assert_int_ge(used, now);
@@ -368,7 +361,7 @@ START_TEST(the_cap_holds_by_itself) {
   for (int i = 0; i < 120; i++) {
     struct ft_kernel kernel = make_kernel(&fixture.dice, 40000);
     assert_ok(ft_store_kernel_put(store, &kernel));
-    assert_has(store, &kernel); /* the newest is never the one to go */
+    assert_has(&fixture, store, &kernel); /* the newest is never the one to go */
     ft_kernel_free(&kernel);
   }
   struct ft_store_stats stats;

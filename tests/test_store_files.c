@@ -63,13 +63,6 @@ static void ship(struct ft_kernel kernels[2]) {
   ft_store_close(store);
 }
 
-static void assert_has(struct ft_store *store, const struct ft_kernel *kernel) {
-  struct ft_kernel back;
-  assert_ok(ft_store_kernel_get(store, &kernel->key, &back));
-  ck_assert(same_kernel(kernel, &back));
-  ft_kernel_free(&back);
-}
-
 static void assert_counts(struct ft_store *store, int64_t trials, int64_t kernels) {
   struct ft_store_stats stats;
   assert_ok(ft_store_stats(store, &stats));
@@ -178,7 +171,7 @@ START_TEST(layers_serve_without_being_touched) {
   ck_assert_int_eq(chmod(shipped, 0444), 0);
   struct ft_store *const store =
       open_store_with(&fixture, (struct ft_store_options){.library_folder = fixture.root});
-  assert_has(store, &kernels[0]);
+  assert_has(&fixture, store, &kernels[0]);
   assert_ok(ft_store_kernel_of_source(store, &kernels[1].source, NULL, &back));
   ck_assert(same_kernel(&kernels[1], &back));
   ft_kernel_free(&back);
@@ -190,7 +183,7 @@ START_TEST(layers_serve_without_being_touched) {
   assert_status(ft_store_kernel_get(store, &kernels[0].key, &back), FT_E_NOT_FOUND);
   assert_status(ft_store_kernel_of_source(store, &kernels[0].source, NULL, &back), FT_E_NOT_FOUND);
   assert_ok(ft_store_kernel_put(store, &kernels[0]));
-  assert_has(store, &kernels[0]);
+  assert_has(&fixture, store, &kernels[0]);
   ft_store_close(store);
   struct bytes after = read_bytes(shipped);
   ck_assert_uint_eq(before.size, after.size);
@@ -225,12 +218,12 @@ START_TEST(imports_add_what_is_new) {
   assert_takes_in(store, shipped, 2, 2);
   assert_takes_in(store, shipped, 0, 0);
   assert_counts(store, 2, 2);
-  for (int i = 0; i < 2; i++) assert_has(store, &kernels[i]);
+  for (int i = 0; i < 2; i++) assert_has(&fixture, store, &kernels[i]);
   ck_assert_int_eq(choose(store, PROBLEM).hit, FT_HIT_EXACT);
   ft_store_close(store);
   store = open_store_with(&fixture, (struct ft_store_options){.memory_only = 1});
   assert_takes_in(store, shipped, 2, 2);
-  assert_has(store, &kernels[1]);
+  assert_has(&fixture, store, &kernels[1]);
   ft_store_close(store);
   for (int i = 0; i < 2; i++) ft_kernel_free(&kernels[i]);
   assert_warnings(&fixture, 0);
@@ -248,7 +241,7 @@ START_TEST(user_files_merge_while_in_use) {
   assert_ok(ft_store_merge(store, ft_store_kernels_path(other), &trials, &kernels));
   ck_assert_int_eq(trials, 0);
   ck_assert_int_eq(kernels, 1);
-  assert_has(store, &kernel);
+  assert_has(&fixture, store, &kernel);
   ck_assert_int_eq(choose(store, PROBLEM).hit, FT_HIT_EXACT);
   assert_ok(ft_store_merge(store, ft_store_kernels_path(store), &trials, &kernels)); /* itself */
   ck_assert_int_eq(kernels, 0);

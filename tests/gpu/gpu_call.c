@@ -128,17 +128,6 @@ static fatune_arguments arguments_of(const struct gpu_call *call, const struct b
   return arguments;
 }
 
-static fatune_plan *plan_of(const struct gpu_call *call) {
-  const fatune_request request = gpu_public_request(&call->request);
-  fatune_session *const session = gpu_lab()->session;
-  fatune_plan *plan = NULL;
-  if (call->config)
-    gpu_assert_ok(fatune_plan_make_with(&plan, session, &request, call->config));
-  else
-    gpu_assert_ok(fatune_plan_make(&plan, session, &request));
-  return plan;
-}
-
 void gpu_call_run(const struct gpu_call *call, struct gpu_output *output) {
   const struct ft_request *const r = &call->request;
   const struct ft_driver *const driver = &gpu_lab()->session->driver;
@@ -155,7 +144,7 @@ void gpu_call_run(const struct gpu_call *call, struct gpu_output *output) {
                                   .v = upload(call->v, gpu_count_v(r)),
                                   .o = output_of(o_bytes),
                                   .lse = output_of(lse_bytes)};
-  fatune_plan *const plan = plan_of(call);
+  fatune_plan *const plan = gpu_plan(&call->request, call->config);
   fatune_arguments arguments = arguments_of(call, &buffers);
   fatune_mask *const mask = mask_of(call);
   arguments.mask = mask;

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "generator/status.h"
+#include "tuner/measure.h"
 
 /* Check gives tests no argument, so what they share must be found by a function. */
 static struct gpu_lab the_lab;
@@ -126,6 +127,21 @@ struct ft_request gpu_request(const char *text) {
   struct ft_request request;
   gpu_assert_ok(ft_request_parse(&request, text));
   return request;
+}
+
+fatune_plan *gpu_plan(const struct ft_request *request, const char *config) {
+  const fatune_request wanted = gpu_public_request(request);
+  fatune_plan *plan = NULL;
+  if (config)
+    gpu_assert_ok(fatune_plan_make_with(&plan, the_lab.session, &wanted, config));
+  else
+    gpu_assert_ok(fatune_plan_make(&plan, the_lab.session, &wanted));
+  return plan;
+}
+
+int gpu_run_and_wait(void *plan, const fatune_arguments *arguments) {
+  FT_TRY(fatune_plan_run(plan, arguments, NULL));
+  return ft_measure_wait(the_lab.session, NULL);
 }
 
 static char *take(struct ft_text *text) {

@@ -36,6 +36,11 @@ fatune_request gpu_public_request(const struct ft_request *request);
 /* Parses a request's text; fails the test when it does not parse. */
 struct ft_request gpu_request(const char *text);
 
+/* config NULL: the plan chooses. */
+fatune_plan *gpu_plan(const struct ft_request *request, const char *config);
+/* Of a struct ft_problem_run; its payload is a plan. */
+int gpu_run_and_wait(void *plan, const fatune_arguments *arguments);
+
 /* The text of a config, or of a request; to be freed. */
 char *gpu_config_text(const struct ft_config *config);
 char *gpu_request_text(const struct ft_request *request);

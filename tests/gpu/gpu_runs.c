@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tuner/measure.h"
-
 enum { ROWS = 2048, MESSAGES_MOST = 20 };
 
 static void tell_wrong(struct gpu_findings *findings, const struct gpu_case *one, int config,
@@ -37,11 +35,6 @@ static void judge(struct gpu_findings *findings, const struct gpu_case *one, int
   snprintf(findings->worst_what, sizeof findings->worst_what, "%s", comparison->worst);
 }
 
-static int run_and_wait(void *payload, const fatune_arguments *arguments) {
-  const int status = fatune_plan_run(payload, arguments, NULL);
-  return status == FATUNE_OK ? ft_measure_wait(gpu_lab()->session, NULL) : status;
-}
-
 bool gpu_run_config(struct gpu_findings *findings, const struct gpu_case *one, int config,
                     struct ft_problem *problem) {
   fatune_session *const session = gpu_lab()->session;
@@ -55,7 +48,7 @@ bool gpu_run_config(struct gpu_findings *findings, const struct gpu_case *one, i
     tell_wrong(findings, one, config, fatune_detail());
     return false;
   }
-  const struct ft_problem_run run = {run_and_wait, plan, NULL};
+  const struct ft_problem_run run = {gpu_run_and_wait, plan, NULL};
   gpu_assert_ok(ft_problem_fit(problem, plan));
   const int status = ft_problem_check(problem, &run, ROWS, gpu_lab()->threads, &comparison);
   if (status != FATUNE_OK) tell_wrong(findings, one, config, fatune_detail());

@@ -8,50 +8,13 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "generator/status.h"
-#include "tests/gpu/gpu_lab.h"
+#include "tests/gpu/gpu_scene.h"
 #include "tests/gpu/gpu_suites.h"
 #include "tuner/measure.h"
 #include "tuner/problem_parts.h"
 #include "tuner/tune.h"
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
-
-/* A plan, and a problem to run it on. */
-struct scene {
-  struct ft_request request;
-  fatune_plan *plan;
-  struct ft_problem *problem;
-};
-
-static struct scene open_scene(const char *text, const char *config, uint64_t salt) {
-  struct scene scene = {.request = gpu_request(text)};
-  const fatune_request request = gpu_public_request(&scene.request);
-  const struct ft_problem_options options = {.request = scene.request,
-                                             .layout = FT_LAYOUT_BHSD,
-                                             .seed = gpu_seed(salt),
-                                             .keep_host = true,
-                                             .want_lse = true,
-                                             .want_dlse = true};
-  fatune_session *const session = gpu_lab()->session;
-  if (config)
-    gpu_assert_ok(fatune_plan_make_with(&scene.plan, session, &request, config));
-  else
-    gpu_assert_ok(fatune_plan_make(&scene.plan, session, &request));
-  gpu_assert_ok(ft_problem_make(&scene.problem, session, &options));
-  gpu_assert_ok(ft_problem_fit(scene.problem, scene.plan));
-  return scene;
-}
-
-static void close_scene(struct scene *scene) {
-  ft_problem_free(scene->problem);
-  fatune_plan_free(scene->plan);
-}
-
-static int run_and_wait(void *payload, const fatune_arguments *arguments) {
-  FT_TRY(fatune_plan_run(payload, arguments, NULL));
-  return ft_measure_wait(gpu_lab()->session, NULL);
-}
 
 /* ---- large ---- */
 
@@ -62,19 +25,19 @@ static const char *const large_requests[] = {"backward bf16 d128 hq16 hkv4 b2 nq
 
 START_TEST(large_problems_are_right) {
   enum { ROWS = 64 };
-  struct scene scene = open_scene(large_requests[_i], NULL, 700 + (uint64_t)_i);
-  const struct ft_problem_run run = {run_and_wait, scene.plan, NULL};
+  struct gpu_scene scene = gpu_scene_open(large_requests[_i], NULL, 700 + (uint64_t)_i);
+  const struct ft_problem_run run = {gpu_run_and_wait, scene.plan, NULL};
   struct ft_comparison comparison;
   gpu_assert_ok(ft_problem_check(scene.problem, &run, ROWS, gpu_lab()->threads, &comparison));
   ck_assert_msg(comparison.error_ratio <= 1, "%s: %s", large_requests[_i], comparison.worst);
-  close_scene(&scene);
+  gpu_scene_close(&scene);
 }
 END_TEST
 
 /* ---- the same bits ---- */
 
 /* All gradients as they lie in memory, one after the other; to be freed. */
-static unsigned char *fetch_gradients(const struct scene *scene, size_t *bytes) {
+static unsigned char *fetch_gradients(const struct gpu_scene *scene, size_t *bytes) {
   const struct ft_driver *const driver = &gpu_lab()->session->driver;
   const struct ft_problem *const problem = scene->problem;
   *bytes = problem->bytes[FT_DQ] + problem->bytes[FT_DK] + problem->bytes[FT_DV];
@@ -92,79 +55,45 @@ static const char *const deterministic_requests[] = {
     "backward fp16 d128 hq8 nq4096 deterministic mask=128x128@0.5 dropout"};
 
 START_TEST(deterministic_means_the_same_bits) {
-  struct scene scene = open_scene(deterministic_requests[_i], NULL, 720 + (uint64_t)_i);
+  struct gpu_scene scene = gpu_scene_open(deterministic_requests[_i], NULL, 720 + (uint64_t)_i);
   fatune_arguments arguments = *ft_problem_arguments(scene.problem);
   size_t bytes;
-  gpu_assert_ok(run_and_wait(scene.plan, &arguments));
+  gpu_assert_ok(gpu_run_and_wait(scene.plan, &arguments));
   unsigned char *const once = fetch_gradients(&scene, &bytes);
   for (int n = 0; n < 5; n++) {
     gpu_assert_ok(ft_problem_poison(scene.problem, NULL));
-    gpu_assert_ok(run_and_wait(scene.plan, &arguments));
+    gpu_assert_ok(gpu_run_and_wait(scene.plan, &arguments));
     unsigned char *const again = fetch_gradients(&scene, &bytes);
     ck_assert_msg(memcmp(once, again, bytes) == 0, "run %d of %s differs", n + 1,
                   deterministic_requests[_i]);
     free(again);
   }
   free(once);
-  close_scene(&scene);
+  gpu_scene_close(&scene);
 }
 END_TEST
 
 /* ---- in a graph ---- */
 
-struct graphs {
-  cu_result (*begin)(cu_stream stream, int mode);
-  cu_result (*end)(cu_stream stream, cu_graph *graph);
-  cu_result (*instantiate)(cu_graph_exec *exec, cu_graph graph, unsigned long long flags);
-  cu_result (*launch)(cu_graph_exec exec, cu_stream stream);
-  cu_result (*destroy_exec)(cu_graph_exec exec);
-  cu_result (*destroy)(cu_graph graph);
-};
-
-static struct graphs open_graphs(void) {
-  struct graphs graphs = {0};
-  *(void **)&graphs.begin = gpu_driver_symbol("cuStreamBeginCapture_v2");
-  *(void **)&graphs.end = gpu_driver_symbol("cuStreamEndCapture");
-  *(void **)&graphs.instantiate = gpu_driver_symbol("cuGraphInstantiateWithFlags");
-  *(void **)&graphs.launch = gpu_driver_symbol("cuGraphLaunch");
-  *(void **)&graphs.destroy_exec = gpu_driver_symbol("cuGraphExecDestroy");
-  *(void **)&graphs.destroy = gpu_driver_symbol("cuGraphDestroy");
-  return graphs;
-}
-
-static cu_graph_exec capture(const struct graphs *graphs, const struct scene *scene,
-                             cu_address seeds, cu_stream stream) {
-  fatune_arguments arguments = *ft_problem_arguments(scene->problem);
-  cu_graph graph = NULL;
-  cu_graph_exec exec = NULL;
-  arguments.seed = arguments.offset = 0;
-  arguments.seed_device = (const uint64_t *)(uintptr_t)seeds;
-  arguments.offset_device = (const uint64_t *)(uintptr_t)(seeds + sizeof(uint64_t));
-  gpu_assert_cuda(graphs->begin(stream, 0));
-  gpu_assert_ok(fatune_plan_run(scene->plan, &arguments, stream));
-  gpu_assert_cuda(graphs->end(stream, &graph));
-  gpu_assert_cuda(graphs->instantiate(&exec, graph, 0));
-  gpu_assert_cuda(graphs->destroy(graph));
-  return exec;
-}
-
 /* Replayed twice: sums and counters begin anew each time. */
 START_TEST(a_graph_replays_all_kernels) {
   const struct ft_driver *const driver = &gpu_lab()->session->driver;
-  const struct graphs graphs = open_graphs();
-  struct scene scene =
-      open_scene("backward bf16 d64 hq4 b2 nq300 nk400 causal dropout deterministic", NULL, 740);
+  const struct gpu_graphs graphs = gpu_graphs_open();
+  struct gpu_scene scene = gpu_scene_open(
+      "backward bf16 d64 hq4 b2 nq300 nk400 causal dropout deterministic", NULL, 740);
   const fatune_arguments *const arguments = ft_problem_arguments(scene.problem);
   const uint64_t seeds[2] = {arguments->seed, arguments->offset};
   cu_stream stream = NULL;
   cu_address memory = 0;
   size_t bytes;
-  gpu_assert_ok(run_and_wait(scene.plan, arguments));
+  gpu_assert_ok(gpu_run_and_wait(scene.plan, arguments));
   unsigned char *const expected = fetch_gradients(&scene, &bytes);
   gpu_assert_cuda(driver->stream_create(&stream, 0));
   gpu_assert_cuda(driver->memory_alloc(&memory, sizeof seeds));
   gpu_assert_cuda(driver->copy_to_device(memory, seeds, sizeof seeds, NULL));
-  const cu_graph_exec exec = capture(&graphs, &scene, memory, stream);
+  fatune_arguments unseeded = *arguments;
+  unseeded.seed = unseeded.offset = 0;
+  const cu_graph_exec exec = gpu_capture(&graphs, &scene, &unseeded, memory, stream);
   for (int n = 0; n < 2; n++) {
     gpu_assert_ok(ft_problem_poison(scene.problem, NULL));
     gpu_assert_ok(ft_measure_wait(gpu_lab()->session, NULL));
@@ -178,7 +107,7 @@ START_TEST(a_graph_replays_all_kernels) {
   gpu_assert_cuda(graphs.destroy_exec(exec));
   gpu_assert_cuda(driver->memory_free(memory));
   gpu_assert_cuda(driver->stream_destroy(stream));
-  close_scene(&scene);
+  gpu_scene_close(&scene);
 }
 END_TEST
 

@@ -4,63 +4,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/gpu/gpu_lab.h"
+#include "tests/gpu/gpu_scene.h"
 #include "tests/gpu/gpu_suites.h"
 #include "tuner/measure.h"
 #include "tuner/problem_parts.h"
 
-/* Driver functions that fatune itself has no use for. */
-struct graphs {
-  cu_result (*begin)(cu_stream stream, int mode);
-  cu_result (*end)(cu_stream stream, cu_graph *graph);
-  cu_result (*instantiate)(cu_graph_exec *exec, cu_graph graph, unsigned long long flags);
-  cu_result (*launch)(cu_graph_exec exec, cu_stream stream);
-  cu_result (*destroy_exec)(cu_graph_exec exec);
-  cu_result (*destroy)(cu_graph graph);
-};
-
-static struct graphs open_graphs(void) {
-  struct graphs graphs = {0};
-  *(void **)&graphs.begin = gpu_driver_symbol("cuStreamBeginCapture_v2");
-  *(void **)&graphs.end = gpu_driver_symbol("cuStreamEndCapture");
-  *(void **)&graphs.instantiate = gpu_driver_symbol("cuGraphInstantiateWithFlags");
-  *(void **)&graphs.launch = gpu_driver_symbol("cuGraphLaunch");
-  *(void **)&graphs.destroy_exec = gpu_driver_symbol("cuGraphExecDestroy");
-  *(void **)&graphs.destroy = gpu_driver_symbol("cuGraphDestroy");
-  return graphs;
-}
-
-/* A plan, and a problem to run it on. */
-struct scene {
-  struct ft_request request;
-  fatune_plan *plan;
-  struct ft_problem *problem;
-};
-
-static struct scene open_scene(const char *text, uint64_t salt) {
-  struct scene scene = {.request = gpu_request(text)};
-  const fatune_request request = gpu_public_request(&scene.request);
-  const struct ft_problem_options options = {.request = scene.request,
-                                             .layout = FT_LAYOUT_BHSD,
-                                             .seed = gpu_seed(salt),
-                                             .keep_host = true,
-                                             .want_lse = true};
-  gpu_assert_ok(fatune_plan_make(&scene.plan, gpu_lab()->session, &request));
-  gpu_assert_ok(ft_problem_make(&scene.problem, gpu_lab()->session, &options));
-  return scene;
-}
-
-static void close_scene(struct scene *scene) {
-  ft_problem_free(scene->problem);
-  fatune_plan_free(scene->plan);
-}
-
-static size_t o_bytes(const struct scene *scene) {
+static size_t o_bytes(const struct gpu_scene *scene) {
   return scene->problem->bytes[FT_O];
 }
 
 /* O as bytes on the host, once `stream` is idle; to be freed. */
-static void *fetch_o(const struct scene *scene, cu_address from, cu_stream stream) {
+static void *fetch_o(const struct gpu_scene *scene, cu_address from, cu_stream stream) {
   const struct ft_driver *const driver = &gpu_lab()->session->driver;
   void *const o = malloc(o_bytes(scene));
   ck_assert_ptr_nonnull(o);
@@ -70,7 +24,7 @@ static void *fetch_o(const struct scene *scene, cu_address from, cu_stream strea
 }
 
 /* What a plain run with these seeds gives. */
-static void *plain_run(struct scene *scene, uint64_t seed, uint64_t offset) {
+static void *plain_run(struct gpu_scene *scene, uint64_t seed, uint64_t offset) {
   fatune_arguments arguments = *ft_problem_arguments(scene->problem);
   arguments.seed = seed;
   arguments.offset = offset;
@@ -88,31 +42,18 @@ static void set_seeds(cu_address seeds, uint64_t seed, uint64_t offset) {
   gpu_assert_cuda(driver->stream_synchronize(NULL));
 }
 
-static cu_graph_exec capture(const struct graphs *graphs, const struct scene *scene,
-                             cu_address seeds, cu_stream stream) {
-  fatune_arguments arguments = *ft_problem_arguments(scene->problem);
-  cu_graph graph = NULL;
-  cu_graph_exec exec = NULL;
-  arguments.seed_device = (const uint64_t *)(uintptr_t)seeds;
-  arguments.offset_device = (const uint64_t *)(uintptr_t)(seeds + sizeof(uint64_t));
-  gpu_assert_cuda(graphs->begin(stream, 0));
-  gpu_assert_ok(fatune_plan_run(scene->plan, &arguments, stream));
-  gpu_assert_cuda(graphs->end(stream, &graph));
-  gpu_assert_cuda(graphs->instantiate(&exec, graph, 0));
-  gpu_assert_cuda(graphs->destroy(graph));
-  return exec;
-}
-
 /* Each replay reads the seeds anew: dropout differs from step to step, as in training. */
 START_TEST(graph_replays_with_seeds_on_the_device) {
   const struct ft_driver *const driver = &gpu_lab()->session->driver;
-  const struct graphs graphs = open_graphs();
-  struct scene scene = open_scene("forward bf16 d64 hq4 b2 nq300 nk400 causal dropout", 200);
+  const struct gpu_graphs graphs = gpu_graphs_open();
+  struct gpu_scene scene =
+      gpu_scene_open("forward bf16 d64 hq4 b2 nq300 nk400 causal dropout", NULL, 200);
   cu_stream stream = NULL;
   cu_address seeds = 0;
   gpu_assert_cuda(driver->stream_create(&stream, 0));
   gpu_assert_cuda(driver->memory_alloc(&seeds, 2 * sizeof(uint64_t)));
-  const cu_graph_exec exec = capture(&graphs, &scene, seeds, stream);
+  const cu_graph_exec exec =
+      gpu_capture(&graphs, &scene, ft_problem_arguments(scene.problem), seeds, stream);
   for (uint64_t step = 0; step < 3; step++) {
     const uint64_t seed = gpu_seed(300 + step), offset = gpu_seed(400 + step);
     void *const expected = plain_run(&scene, seed, offset);
@@ -127,15 +68,15 @@ START_TEST(graph_replays_with_seeds_on_the_device) {
   gpu_assert_cuda(graphs.destroy_exec(exec));
   gpu_assert_cuda(driver->memory_free(seeds));
   gpu_assert_cuda(driver->stream_destroy(stream));
-  close_scene(&scene);
+  gpu_scene_close(&scene);
 }
 END_TEST
 
 /* What would compile and load is refused, and the capture goes on unharmed. */
 START_TEST(no_plan_is_made_in_a_capture) {
   const struct ft_driver *const driver = &gpu_lab()->session->driver;
-  const struct graphs graphs = open_graphs();
-  struct scene scene = open_scene("forward bf16 d64 hq2 nq128", 210);
+  const struct gpu_graphs graphs = gpu_graphs_open();
+  struct gpu_scene scene = gpu_scene_open("forward bf16 d64 hq2 nq128", NULL, 210);
   const fatune_request request = gpu_public_request(&scene.request);
   fatune_plan *late = NULL;
   cu_stream stream = NULL;
@@ -149,7 +90,7 @@ START_TEST(no_plan_is_made_in_a_capture) {
   ck_assert_ptr_nonnull(graph);
   gpu_assert_cuda(graphs.destroy(graph));
   gpu_assert_cuda(driver->stream_destroy(stream));
-  close_scene(&scene);
+  gpu_scene_close(&scene);
 }
 END_TEST
 
@@ -160,7 +101,7 @@ enum { THREADS = 8, RUNS = 40 };
 /* One thread with a stream and an output of its own. */
 struct worker {
   pthread_t thread;
-  const struct scene *scene;
+  const struct gpu_scene *scene;
   cu_stream stream;
   cu_address o;
   int failures;
@@ -179,7 +120,7 @@ static void *run_often(void *payload) {
   return NULL;
 }
 
-static void start_worker(struct worker *worker, const struct scene *scene) {
+static void start_worker(struct worker *worker, const struct gpu_scene *scene) {
   const struct ft_driver *const driver = &gpu_lab()->session->driver;
   worker->scene = scene;
   gpu_assert_cuda(driver->stream_create(&worker->stream, 1)); /* does not wait for stream NULL */
@@ -190,7 +131,8 @@ static void start_worker(struct worker *worker, const struct scene *scene) {
 
 START_TEST(many_threads_run_one_plan) {
   const struct ft_driver *const driver = &gpu_lab()->session->driver;
-  struct scene scene = open_scene("forward fp16 d128 hq4 hkv2 b2 nq500 nk700 causal", 220);
+  struct gpu_scene scene =
+      gpu_scene_open("forward fp16 d128 hq4 hkv2 b2 nq500 nk700 causal", NULL, 220);
   struct worker workers[THREADS] = {0};
   void *const expected = plain_run(&scene, 0, 0);
   for (int n = 0; n < THREADS; n++) start_worker(&workers[n], &scene);
@@ -204,7 +146,7 @@ START_TEST(many_threads_run_one_plan) {
     gpu_assert_cuda(driver->stream_destroy(workers[n].stream));
   }
   free(expected);
-  close_scene(&scene);
+  gpu_scene_close(&scene);
 }
 END_TEST
 

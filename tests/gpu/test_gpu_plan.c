@@ -10,13 +10,6 @@
 #include "tuner/measure.h"
 #include "tuner/problem.h"
 
-static fatune_plan *plan_of(const struct ft_request *request) {
-  const fatune_request wanted = gpu_public_request(request);
-  fatune_plan *plan = NULL;
-  gpu_assert_ok(fatune_plan_make(&plan, gpu_lab()->session, &wanted));
-  return plan;
-}
-
 static struct ft_problem *problem_of(const struct ft_request *request, uint64_t salt) {
   const struct ft_problem_options options = {.request = *request,
                                              .layout = FT_LAYOUT_BSHD,
@@ -43,7 +36,7 @@ START_TEST(one_plan_serves_other_lengths) {
       "forward bf16 d64 hq4 hkv2 b2 nq1000 nk1000 causal", "forward bf16 d64 nq1 nk1 causal",
       "forward bf16 d64 hq6 hkv1 b3 nq77 nk1300 causal", "forward bf16 d64 hq2 nq500 nk3 causal"};
   const struct ft_request made_for = gpu_request(runs[0]);
-  fatune_plan *const plan = plan_of(&made_for);
+  fatune_plan *const plan = gpu_plan(&made_for, NULL);
   for (uint64_t n = 0; n < sizeof runs / sizeof *runs; n++) {
     const struct ft_request request = gpu_request(runs[n]);
     struct ft_problem *const problem = problem_of(&request, 500 + n);
@@ -90,7 +83,7 @@ static void do_damage(fatune_arguments *arguments, enum damage damage, const fat
 START_TEST(bad_arguments_leave_the_context_alive) {
   const struct ft_driver *const driver = &gpu_lab()->session->driver;
   const struct ft_request request = gpu_request("forward bf16 d64 hq4 hkv2 b2 nq200 nk300");
-  fatune_plan *const plan = plan_of(&request);
+  fatune_plan *const plan = gpu_plan(&request, NULL);
   struct ft_problem *const problem = problem_of(&request, 510);
   const uint8_t block = 1;
   fatune_mask_options options = FATUNE_MASK_OPTIONS_INIT;
@@ -131,7 +124,7 @@ START_TEST(long_sequences_take_no_memory) {
   struct ft_problem *const problem = problem_of(&request, 520);
   size_t taken = 1;
   for (int n = 0; n < TRIES && taken != 0; n++) {
-    fatune_plan *const plan = plan_of(&request);
+    fatune_plan *const plan = gpu_plan(&request, NULL);
     const size_t before = memory_left();
     gpu_assert_ok(fatune_plan_run(plan, ft_problem_arguments(problem), NULL));
     gpu_assert_ok(ft_measure_wait(gpu_lab()->session, NULL));
@@ -143,7 +136,7 @@ START_TEST(long_sequences_take_no_memory) {
   ck_assert_uint_eq(taken, 0);
 
   size_t workspace = 1;
-  fatune_plan *const plan = plan_of(&request);
+  fatune_plan *const plan = gpu_plan(&request, NULL);
   gpu_assert_ok(fatune_plan_workspace_size(plan, &workspace));
   ck_assert_uint_eq(workspace, 0);
   run_and_verify(plan, problem, 48);
@@ -177,7 +170,7 @@ START_TEST(a_warm_plan_in_a_new_process_is_quick) {
   char *const nothing[] = {NULL};
   double least_us = 1e9;
   const struct ft_request request = gpu_request(small_request);
-  fatune_plan_free(plan_of(&request)); /* the caches are warm from here on */
+  fatune_plan_free(gpu_plan(&request, NULL)); /* the caches are warm from here on */
   for (int n = 0; n < TIMES; n++) {
     ck_assert_int_eq(gpu_child_run(output, sizeof output, "warm", small_request, nothing), 0);
     ck_assert_msg(strstr(output, "kernel from the cache") != NULL, "%s", output);
