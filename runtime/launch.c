@@ -40,8 +40,7 @@ static int read_mask(struct ft_forward_params *params, const struct ft_request *
   if (!mask) return FT_OK;
   params->mask_lists = mask->lists;
   params->mask_blocks = mask->blocks;
-  params->mask_batch_lists = mask->batch == 1 ? 0 : mask->heads * mask->row_blocks;
-  params->mask_head_lists = mask->heads == 1 ? 0 : mask->row_blocks;
+  ft_mask_strides(mask, mask->row_blocks, &params->mask_batch_lists, &params->mask_head_lists);
   return FT_OK;
 }
 
