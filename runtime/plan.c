@@ -12,6 +12,7 @@ struct fatune_plan {
   struct ft_request request; /* defaults filled in */
   struct ft_source source;   /* with config and budget */
   struct ft_module module;
+  struct ft_arch launched_on; /* the session's GPU as launches are to see it */
   struct ft_text config;
   struct ft_text origin;
 };
@@ -80,6 +81,16 @@ static int make(fatune_plan *plan, const fatune_request *request, const char *co
   return status;
 }
 
+/* An emulated GPU has few multiprocessors here, so that blocks that stay on theirs take several
+ * tiles each, as they do where there is more work than a CPU can emulate. */
+static struct ft_arch launched_on(const fatune_session *session) {
+  enum { EMULATED_MULTIPROCESSORS = 4 };
+  struct ft_arch arch = session->device.arch;
+  if (session->driver.emulated && arch.sm_count > EMULATED_MULTIPROCESSORS)
+    arch.sm_count = EMULATED_MULTIPROCESSORS;
+  return arch;
+}
+
 static int make_plan(fatune_plan **out, fatune_session *session, const fatune_request *request,
                      const char *config) {
   if (!out) return ft_fail(FT_E_ARGUMENT, "plan is NULL; it takes the new plan");
@@ -89,6 +100,7 @@ static int make_plan(fatune_plan **out, fatune_session *session, const fatune_re
   fatune_plan *const plan = calloc(1, sizeof *plan);
   if (!plan) return ft_fail(FT_E_MEMORY, "no memory for a plan");
   plan->session = session;
+  plan->launched_on = launched_on(session);
   const int status = make(plan, request, config);
   if (status != FT_OK) {
     fatune_plan_free(plan);
@@ -148,22 +160,12 @@ int fatune_plan_workspace_for(const fatune_plan *plan, const fatune_arguments *a
                              arguments, bytes);
 }
 
-/* An emulated GPU has few multiprocessors here, so that blocks that stay on theirs take several
- * tiles each, as they do where there is more work than a CPU can emulate. */
-static struct ft_arch launched_on(const fatune_session *session) {
-  enum { EMULATED_MULTIPROCESSORS = 4 };
-  struct ft_arch arch = session->device.arch;
-  if (session->driver.emulated && arch.sm_count > EMULATED_MULTIPROCESSORS)
-    arch.sm_count = EMULATED_MULTIPROCESSORS;
-  return arch;
-}
-
 int fatune_plan_run(fatune_plan *plan, const fatune_arguments *arguments, void *stream) {
   if (!plan) return ft_fail(FT_E_ARGUMENT, "plan is NULL");
   const fatune_session *const session = plan->session;
-  const struct ft_arch arch = launched_on(session);
   struct ft_launch launch;
-  FT_TRY(ft_launch_prepare(&launch, &plan->request, &plan->source.config, &arch, arguments));
+  FT_TRY(ft_launch_prepare(&launch, &plan->request, &plan->source.config, &plan->launched_on,
+                           arguments));
   FT_TRY(ft_launch_map_tensors(&launch, &plan->source.config, &session->driver));
   return ft_launch_enqueue(&launch, &session->driver, &plan->module, &plan->source.budget, stream);
 }
