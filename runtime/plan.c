@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "generator/status.h"
+#include "runtime/map_cache.h"
 #include "runtime/session.h"
 
 struct fatune_plan {
@@ -15,6 +16,7 @@ struct fatune_plan {
   struct ft_arch launched_on; /* the session's GPU as launches are to see it */
   struct ft_text config;
   struct ft_text origin;
+  struct ft_map_cache maps; /* the one part that runs change */
 };
 
 /* Loading a module in mid-capture would invalidate the capture. Any capture a NULL stream would be
@@ -166,6 +168,7 @@ int fatune_plan_run(fatune_plan *plan, const fatune_arguments *arguments, void *
   struct ft_launch launch;
   FT_TRY(ft_launch_prepare(&launch, &plan->request, &plan->source.config, &plan->launched_on,
                            arguments));
+  launch.maps = &plan->maps;
   FT_TRY(ft_launch_map_tensors(&launch, &plan->source.config, &session->driver));
   return ft_launch_enqueue(&launch, &session->driver, &plan->module, &plan->source.budget, stream);
 }
