@@ -1,7 +1,8 @@
 /* launch.c: the arguments of one run, checked and turned into what the kernels read.
  * in -> out: plan + fatune_arguments -> struct ft_forward_params and grid -> launch; of a backward
  * plan in launch_backward.c.
- * This is the hot path: no allocation, no lock, no call into the driver but the launches. */
+ * This is the hot path: no allocation, no lock, no call into the driver but the launches and what
+ * tensor_maps.c has encoded. */
 #include <string.h>
 
 #include "generator/status.h"

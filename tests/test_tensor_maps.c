@@ -250,7 +250,7 @@ static uint64_t draw(uint64_t *state) { /* xorshift64 */
 
 /* More sets than slots, so that entries are overwritten while they are read. */
 static void *map_many(void *payload) {
-  enum { ROUNDS = 20000, SETS = FT_MAP_SLOTS + 4 };
+  enum { ROUNDS = 10000, SETS = FT_MAP_SLOTS + 4 };
   struct worker *const worker = payload;
   struct subject sets[SETS];
   for (int set = 0; set < SETS; set++) {
@@ -270,14 +270,31 @@ static void *map_many(void *payload) {
   return NULL;
 }
 
-START_TEST(many_threads_find_what_they_would_have_made) {
+/* Few keys, kept without end: most entries that are read are being written, too. */
+static void *overwrite(void *payload) {
+  enum { ROUNDS = 200000, KEYS = 3 };
+  struct worker *const worker = payload;
+  for (int round = 0; round < ROUNDS; round++) {
+    const uint64_t bits = draw(&worker->state);
+    const struct ft_map_key wanted = {.address = bits % KEYS, .dimensions = 4},
+                            kept = {.address = (bits >> 32) % KEYS, .dimensions = 4};
+    struct ft_tensor_map map;
+    if (ft_map_cache_find(worker->cache, 0, &wanted, &map))
+      for (int i = 0; i < FT_MAP_WORDS; i++) worker->wrong += map.opaque[i] != wanted.address;
+    for (int i = 0; i < FT_MAP_WORDS; i++) map.opaque[i] = kept.address;
+    ft_map_cache_keep(worker->cache, 0, &kept, &map);
+  }
+  return NULL;
+}
+
+static void run_workers(void *work(void *)) {
   enum { WORKERS = 8 };
   struct worker workers[WORKERS];
   struct ft_map_cache *const cache = new_cache();
   const uint64_t seed = fresh_seed();
   for (int i = 0; i < WORKERS; i++) {
     workers[i] = (struct worker){.cache = cache, .state = seed + (uint64_t)i * 0x9e3779b97f4a7c15u};
-    ck_assert_int_eq(pthread_create(&workers[i].thread, NULL, map_many, &workers[i]), 0);
+    ck_assert_int_eq(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
   }
   for (int i = 0; i < WORKERS; i++) {
     pthread_join(workers[i].thread, NULL);
@@ -285,6 +302,15 @@ START_TEST(many_threads_find_what_they_would_have_made) {
                   workers[i].wrong, workers[i].failed, (unsigned long long)seed);
   }
   free(cache);
+}
+
+START_TEST(many_threads_find_what_they_would_have_made) {
+  run_workers(map_many);
+}
+END_TEST
+
+START_TEST(an_entry_half_written_is_never_found) {
+  run_workers(overwrite);
 }
 END_TEST
 
@@ -299,6 +325,7 @@ Suite *make_tensor_maps_suite(void) {
   tcase_add_test(tests, as_many_sets_alternate_as_there_are_slots);
   tcase_add_test(tests, a_refused_map_is_not_kept);
   tcase_add_test(tests, many_threads_find_what_they_would_have_made);
+  tcase_add_test(tests, an_entry_half_written_is_never_found);
   suite_add_tcase(suite, tests);
   return suite;
 }
