@@ -17,10 +17,6 @@ static int round_up(int value, int unit) {
   return (value + unit - 1) / unit * unit;
 }
 
-static bool is_within(int value, int least, int most) {
-  return value >= least && value <= most;
-}
-
 /* Whether every knob is small enough that nothing below overflows; rules.c names the culprit. */
 static bool within_range(const struct ft_config *config) {
   bool own = is_within(config->warps, 1, 32);

@@ -72,4 +72,9 @@ int ft_budget_occupancy(const struct ft_budget *budget, const struct ft_arch *ar
 /* Registers to expect of the compiled kernel. */
 int ft_budget_registers(const struct ft_budget *budget);
 
+/* Of a knob or of what follows from some: for budget.c and rules.c. */
+static inline bool is_within(int value, int least, int most) {
+  return value >= least && value <= most;
+}
+
 #endif

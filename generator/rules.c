@@ -17,10 +17,6 @@
  * for forward. */
 static const bool wgmma_has_template = true;
 
-static bool is_within(int value, int least, int most) {
-  return value >= least && value <= most;
-}
-
 bool ft_family_serves(enum ft_family family, const struct ft_request *request,
                       const struct ft_arch *arch) {
   switch (family) {

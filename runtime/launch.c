@@ -1,7 +1,8 @@
 /* launch.c: the arguments of one run, checked and turned into what the kernels read.
  * in -> out: plan + fatune_arguments -> struct ft_forward_params and grid -> launch; of a backward
  * plan in launch_backward.c.
- * This is the hot path: no allocation, no lock, no call into the driver but the launches. */
+ * This is the hot path: no allocation, no lock, no call into the driver but the launches and what
+ * tensor_maps.c has encoded. */
 #include <string.h>
 
 #include "generator/status.h"
@@ -40,8 +41,7 @@ static int read_mask(struct ft_forward_params *params, const struct ft_request *
   if (!mask) return FT_OK;
   params->mask_lists = mask->lists;
   params->mask_blocks = mask->blocks;
-  params->mask_batch_lists = mask->batch == 1 ? 0 : mask->heads * mask->row_blocks;
-  params->mask_head_lists = mask->heads == 1 ? 0 : mask->row_blocks;
+  ft_mask_strides(mask, mask->row_blocks, &params->mask_batch_lists, &params->mask_head_lists);
   return FT_OK;
 }
 

@@ -162,12 +162,6 @@ static int read_workspace(struct ft_launch *launch, const struct ft_request *req
 
 /* ---- mask ---- */
 
-static void set_strides(const struct fatune_mask *mask, int64_t lists, int64_t *batch,
-                        int64_t *head) {
-  *batch = mask->batch == 1 ? 0 : mask->heads * lists;
-  *head = mask->heads == 1 ? 0 : lists;
-}
-
 static int read_mask(struct ft_backward_params *params, const struct ft_request *request,
                      const struct ft_run *run, const struct fatune_mask *mask) {
   FT_TRY(ft_run_check_mask(run, request, mask));
@@ -176,8 +170,8 @@ static int read_mask(struct ft_backward_params *params, const struct ft_request 
   params->mask_blocks = mask->column_blocks;
   params->row_lists = mask->lists;
   params->row_blocks = mask->blocks;
-  set_strides(mask, mask->col_blocks, &params->mask_batch_lists, &params->mask_head_lists);
-  set_strides(mask, mask->row_blocks, &params->row_batch_lists, &params->row_head_lists);
+  ft_mask_strides(mask, mask->col_blocks, &params->mask_batch_lists, &params->mask_head_lists);
+  ft_mask_strides(mask, mask->row_blocks, &params->row_batch_lists, &params->row_head_lists);
   return FT_OK;
 }
 

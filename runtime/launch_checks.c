@@ -223,6 +223,11 @@ int ft_run_read(struct ft_run *run, const struct ft_request *request,
   return read_dropout(run, request, arguments);
 }
 
+void ft_mask_strides(const struct fatune_mask *mask, int64_t lists, int64_t *batch, int64_t *head) {
+  *batch = mask->batch == 1 ? 0 : mask->heads * lists;
+  *head = mask->heads == 1 ? 0 : lists;
+}
+
 int64_t ft_run_tiles(int64_t length, int mask_block, int tile) {
   if (mask_block == 0) return (length + tile - 1) / tile;
   return (length + mask_block - 1) / mask_block * (mask_block / tile);

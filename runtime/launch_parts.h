@@ -24,6 +24,10 @@ int ft_run_read(struct ft_run *run, const struct ft_request *request,
 int ft_run_check_mask(const struct ft_run *run, const struct ft_request *request,
                       const struct fatune_mask *mask);
 
+/* From one batch and from one query head to the next in lists of which a head has `lists`; 0:
+ * broadcast. */
+void ft_mask_strides(const struct fatune_mask *mask, int64_t lists, int64_t *batch, int64_t *head);
+
 /* One tensor of the run as it is to be checked. */
 struct ft_view {
   const char *name;

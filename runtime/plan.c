@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "generator/status.h"
+#include "runtime/map_cache.h"
 #include "runtime/session.h"
 
 struct fatune_plan {
@@ -12,8 +13,10 @@ struct fatune_plan {
   struct ft_request request; /* defaults filled in */
   struct ft_source source;   /* with config and budget */
   struct ft_module module;
+  struct ft_arch launched_on; /* the session's GPU as launches are to see it */
   struct ft_text config;
   struct ft_text origin;
+  struct ft_map_cache maps; /* the one part that runs change */
 };
 
 /* Loading a module in mid-capture would invalidate the capture. Any capture a NULL stream would be
@@ -80,6 +83,18 @@ static int make(fatune_plan *plan, const fatune_request *request, const char *co
   return status;
 }
 
+/* An emulated GPU has few multiprocessors and little L2 here, so that blocks that stay on theirs
+ * take several tiles each, and tiles come in sections of heads, as they do where there is more work
+ * than a CPU can emulate. */
+static struct ft_arch launched_on(const fatune_session *session) {
+  enum { EMULATED_MULTIPROCESSORS = 4, EMULATED_L2_BYTES = 128 << 10 };
+  struct ft_arch arch = session->device.arch;
+  if (!session->driver.emulated) return arch;
+  if (arch.sm_count > EMULATED_MULTIPROCESSORS) arch.sm_count = EMULATED_MULTIPROCESSORS;
+  if (arch.l2_bytes > EMULATED_L2_BYTES) arch.l2_bytes = EMULATED_L2_BYTES;
+  return arch;
+}
+
 static int make_plan(fatune_plan **out, fatune_session *session, const fatune_request *request,
                      const char *config) {
   if (!out) return ft_fail(FT_E_ARGUMENT, "plan is NULL; it takes the new plan");
@@ -89,6 +104,7 @@ static int make_plan(fatune_plan **out, fatune_session *session, const fatune_re
   fatune_plan *const plan = calloc(1, sizeof *plan);
   if (!plan) return ft_fail(FT_E_MEMORY, "no memory for a plan");
   plan->session = session;
+  plan->launched_on = launched_on(session);
   const int status = make(plan, request, config);
   if (status != FT_OK) {
     fatune_plan_free(plan);
@@ -148,24 +164,13 @@ int fatune_plan_workspace_for(const fatune_plan *plan, const fatune_arguments *a
                              arguments, bytes);
 }
 
-/* An emulated GPU has few multiprocessors and little L2 here, so that blocks that stay on theirs
- * take several tiles each, and tiles come in sections of heads, as they do where there is more work
- * than a CPU can emulate. */
-static struct ft_arch launched_on(const fatune_session *session) {
-  enum { EMULATED_MULTIPROCESSORS = 4, EMULATED_L2_BYTES = 128 << 10 };
-  struct ft_arch arch = session->device.arch;
-  if (!session->driver.emulated) return arch;
-  if (arch.sm_count > EMULATED_MULTIPROCESSORS) arch.sm_count = EMULATED_MULTIPROCESSORS;
-  if (arch.l2_bytes > EMULATED_L2_BYTES) arch.l2_bytes = EMULATED_L2_BYTES;
-  return arch;
-}
-
 int fatune_plan_run(fatune_plan *plan, const fatune_arguments *arguments, void *stream) {
   if (!plan) return ft_fail(FT_E_ARGUMENT, "plan is NULL");
   const fatune_session *const session = plan->session;
-  const struct ft_arch arch = launched_on(session);
   struct ft_launch launch;
-  FT_TRY(ft_launch_prepare(&launch, &plan->request, &plan->source.config, &arch, arguments));
+  FT_TRY(ft_launch_prepare(&launch, &plan->request, &plan->source.config, &plan->launched_on,
+                           arguments));
+  launch.maps = &plan->maps;
   FT_TRY(ft_launch_map_tensors(&launch, &plan->source.config, &session->driver));
   return ft_launch_enqueue(&launch, &session->driver, &plan->module, &plan->source.budget, stream);
 }

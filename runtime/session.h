@@ -135,6 +135,7 @@ struct ft_launch {
   int64_t sum_of_tile, stats_of_tile, counters_of_tile;
   int head_dim, head_dim_v; /* what params leave open of the tensors */
   enum ft_dtype dtype;
+  struct ft_map_cache *maps; /* where tensor maps are looked for and kept; NULL: nowhere */
 };
 int ft_launch_prepare(struct ft_launch *launch, const struct ft_request *request,
                       const struct ft_config *config, const struct ft_arch *arch,

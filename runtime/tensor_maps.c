@@ -5,9 +5,10 @@
  * Numbers are CUtensorMapDataType, CUtensorMapSwizzle, CUtensorMapL2promotion of the CUDA driver
  * API. */
 #include "generator/status.h"
+#include "runtime/map_cache.h"
 #include "runtime/session.h"
 
-enum { DIMENSIONS_MOST = 5, BOX_COLUMNS = 64, WARPGROUP_ROWS = 64 };
+enum { BOX_COLUMNS = 64, WARPGROUP_ROWS = 64 };
 enum { TYPE_FLOAT16 = 6, TYPE_BFLOAT16 = 9, SWIZZLE_128B = 3, PROMOTE_TO_128B = 2 };
 
 struct extent {
@@ -15,11 +16,14 @@ struct extent {
   int packed; /* heads whose rows lie beside each other in a box; 0: four dimensions do */
 };
 
-/* A tensor as TMA counts it, the innermost dimension first. */
-struct shape {
-  unsigned dimensions;
-  uint64_t extents[DIMENSIONS_MOST], strides[DIMENSIONS_MOST]; /* stride n is of dimension n + 1 */
-  unsigned box[DIMENSIONS_MOST];
+/* A tensor of the launch, and where its map goes. */
+struct mapped {
+  const char *name;
+  int index; /* in the cache */
+  struct ft_tensor_map *map;
+  uint64_t address;
+  const struct ft_stride *stride;
+  struct extent extent;
 };
 
 /* A dimension of one element has any stride, and TMA wants none that is 0 there. */
@@ -27,39 +31,53 @@ static uint64_t stride_bytes(int64_t elements, int extent, uint64_t otherwise) {
   return extent == 1 ? otherwise : (uint64_t)elements * 2;
 }
 
-static void add_dimension(struct shape *shape, int extent, int64_t stride, int box) {
-  const uint64_t row_bytes = shape->extents[0] * 2;
-  shape->extents[shape->dimensions] = (uint64_t)extent;
-  shape->strides[shape->dimensions - 1] = stride_bytes(stride, extent, row_bytes);
-  shape->box[shape->dimensions++] = (unsigned)box;
+static void add_dimension(struct ft_map_key *key, int extent, int64_t stride, int box) {
+  const uint64_t row_bytes = key->extents[0] * 2;
+  key->extents[key->dimensions] = (uint64_t)extent;
+  key->strides[key->dimensions - 1] = stride_bytes(stride, extent, row_bytes);
+  key->box[key->dimensions++] = (unsigned)box;
 }
 
-static struct shape shape_of(const struct extent *extent, const struct ft_stride *stride) {
-  struct shape shape = {1, {(uint64_t)extent->columns}, {0}, {BOX_COLUMNS}};
+static struct ft_map_key key_of(const struct mapped *tensor, enum ft_dtype dtype) {
+  const struct extent *const extent = &tensor->extent;
+  const struct ft_stride *const stride = tensor->stride;
+  struct ft_map_key key = {.address = tensor->address,
+                           .extents = {(uint64_t)extent->columns},
+                           .box = {BOX_COLUMNS},
+                           .dimensions = 1,
+                           .type = dtype == FT_BF16 ? TYPE_BFLOAT16 : TYPE_FLOAT16,
+                           .swizzle = SWIZZLE_128B};
   const int packed = extent->packed ? extent->packed : 1;
-  if (extent->packed) add_dimension(&shape, packed, stride->head, packed);
-  add_dimension(&shape, extent->rows, stride->row, extent->box_rows / packed);
-  add_dimension(&shape, extent->heads / packed, stride->head * packed, 1);
-  add_dimension(&shape, extent->batch, stride->batch, 1);
-  return shape;
+  if (extent->packed) add_dimension(&key, packed, stride->head, packed);
+  add_dimension(&key, extent->rows, stride->row, extent->box_rows / packed);
+  add_dimension(&key, extent->heads / packed, stride->head * packed, 1);
+  add_dimension(&key, extent->batch, stride->batch, 1);
+  return key;
 }
 
-static int encode(struct ft_tensor_map *map, const char *name, uint64_t address,
-                  const struct ft_stride *stride, const struct extent *extent, enum ft_dtype dtype,
+static int encode(const struct mapped *tensor, const struct ft_map_key *key,
                   const struct ft_driver *driver) {
-  const struct shape shape = shape_of(extent, stride);
-  const unsigned steps[DIMENSIONS_MOST] = {1, 1, 1, 1, 1};
+  const unsigned steps[FT_MAP_DIMENSIONS] = {1, 1, 1, 1, 1};
+  const struct ft_stride *const stride = tensor->stride;
   const cu_result result = driver->tensor_map_encode(
-      map->opaque, dtype == FT_BF16 ? TYPE_BFLOAT16 : TYPE_FLOAT16, shape.dimensions,
-      (void *)(uintptr_t)address, shape.extents, shape.strides, shape.box, steps, 0, SWIZZLE_128B,
-      PROMOTE_TO_128B, 0);
+      tensor->map->opaque, key->type, key->dimensions, (void *)(uintptr_t)key->address,
+      key->extents, key->strides, key->box, steps, 0, key->swizzle, PROMOTE_TO_128B, 0);
   if (!result) return FT_OK;
   ft_driver_status(driver, result, "cuTensorMapEncodeTiled");
   return ft_fail_within(FT_E_ARGUMENT,
                         "arguments.%s with strides %lld, %lld, %lld (batch, seq, head) is nothing "
                         "TMA can load",
-                        name, (long long)stride->batch, (long long)stride->row,
+                        tensor->name, (long long)stride->batch, (long long)stride->row,
                         (long long)stride->head);
+}
+
+static int map_tensor(const struct mapped *tensor, enum ft_dtype dtype, struct ft_map_cache *cache,
+                      const struct ft_driver *driver) {
+  const struct ft_map_key key = key_of(tensor, dtype);
+  if (cache && ft_map_cache_find(cache, tensor->index, &key, tensor->map)) return FT_OK;
+  FT_TRY(encode(tensor, &key, driver));
+  if (cache) ft_map_cache_keep(cache, tensor->index, &key, tensor->map);
+  return FT_OK;
 }
 
 int ft_launch_map_tensors(struct ft_launch *launch, const struct ft_config *config,
@@ -71,12 +89,12 @@ int ft_launch_map_tensors(struct ft_launch *launch, const struct ft_config *conf
   const int nq = p->nq >> p->pack_bits, heads_q = p->heads_q << p->pack_bits;
   const int packed = config->pack_gqa ? 1 << p->pack_bits : 0;
   const int d = launch->head_dim, dv = launch->head_dim_v;
-  const struct extent q = {d, nq, heads_q, p->batch, config->block_m, packed};
-  const struct extent k = {d, p->nk, heads_kv, p->batch, key_rows, 0};
-  const struct extent v = {dv, p->nk, heads_kv, p->batch, key_rows, 0};
-  const struct extent o = {dv, nq, heads_q, p->batch, WARPGROUP_ROWS, packed};
-  FT_TRY(encode(&tiled->q, "q", p->q, &p->q_stride, &q, launch->dtype, driver));
-  FT_TRY(encode(&tiled->k, "k", p->k, &p->k_stride, &k, launch->dtype, driver));
-  FT_TRY(encode(&tiled->v, "v", p->v, &p->v_stride, &v, launch->dtype, driver));
-  return encode(&tiled->o, "o", p->o, &p->o_stride, &o, launch->dtype, driver);
+  const struct mapped tensors[FT_MAP_TENSORS] = {
+      {"q", 0, &tiled->q, p->q, &p->q_stride, {d, nq, heads_q, p->batch, config->block_m, packed}},
+      {"k", 1, &tiled->k, p->k, &p->k_stride, {d, p->nk, heads_kv, p->batch, key_rows, 0}},
+      {"v", 2, &tiled->v, p->v, &p->v_stride, {dv, p->nk, heads_kv, p->batch, key_rows, 0}},
+      {"o", 3, &tiled->o, p->o, &p->o_stride, {dv, nq, heads_q, p->batch, WARPGROUP_ROWS, packed}}};
+  for (int i = 0; i < FT_MAP_TENSORS; i++)
+    FT_TRY(map_tensor(&tensors[i], launch->dtype, launch->maps, driver));
+  return FT_OK;
 }

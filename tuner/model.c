@@ -91,29 +91,53 @@ static int packed_heads(const struct ft_request *request, const struct ft_config
   return ft_packed_heads(config, request->heads_q / request->heads_kv, request->seqlen_q);
 }
 
+struct ft_walk ft_walk_over(int64_t tiles, ft_steps_function *steps_of, const void *context) {
+  enum { SAMPLES = 512 }; /* more would only smooth */
+  const int64_t samples = tiles < SAMPLES ? tiles : SAMPLES;
+  struct ft_walk walk = {0};
+  for (int64_t sample = 0; sample < samples; sample++) {
+    const int64_t tile = samples == tiles ? sample : (2 * sample + 1) * tiles / (2 * samples);
+    const double steps = steps_of(context, tile);
+    walk.mean += steps / (double)samples;
+    walk.longest = fmax(walk.longest, steps);
+  }
+  return walk;
+}
+
+int64_t ft_causal_shift(const struct ft_request *request) {
+  return request->causal == FT_CAUSAL_BOTTOM_RIGHT ? request->seqlen_k - request->seqlen_q : 0;
+}
+
+/* Query tiles under causal. */
+struct query_tiles {
+  int64_t rows, keys, shift;
+  int packed, block_m, block_n;
+  double density;
+};
+
+static double steps_of_query_tile(const void *context, int64_t tile) {
+  const struct query_tiles *const t = context;
+  const int64_t rows_end = (tile + 1) * t->block_m;
+  const int64_t last = ((rows_end < t->rows ? rows_end : t->rows) + t->packed - 1) / t->packed;
+  const double visible = fmin(fmax((double)(last + t->shift), 0), (double)t->keys);
+  return ceil(visible / t->block_n) * t->density;
+}
+
 struct ft_walk ft_walk_of(const struct ft_request *request, const struct ft_config *config) {
-  enum { SAMPLES = 512 }; /* of the query tiles; more would only smooth */
   const double all = ceil((double)request->seqlen_k / config->block_n);
   const double density = request->mask_rows > 0 ? request->mask_density : 1;
   if (request->causal == FT_CAUSAL_NONE) return (struct ft_walk){all * density, all * density};
 
   const int packed = packed_heads(request, config);
-  const int64_t rows = request->seqlen_q * packed;
-  const int64_t tiles = (rows + config->block_m - 1) / config->block_m;
-  const int64_t shift =
-      request->causal == FT_CAUSAL_BOTTOM_RIGHT ? request->seqlen_k - request->seqlen_q : 0;
-  const int64_t samples = tiles < SAMPLES ? tiles : SAMPLES;
-  struct ft_walk walk = {0};
-  for (int64_t sample = 0; sample < samples; sample++) {
-    const int64_t tile = samples == tiles ? sample : (2 * sample + 1) * tiles / (2 * samples);
-    const int64_t rows_end = (tile + 1) * config->block_m;
-    const int64_t last = ((rows_end < rows ? rows_end : rows) + packed - 1) / packed;
-    const double visible = fmin(fmax((double)(last + shift), 0), (double)request->seqlen_k);
-    const double steps = ceil(visible / config->block_n) * density;
-    walk.mean += steps / (double)samples;
-    walk.longest = fmax(walk.longest, steps);
-  }
-  return walk;
+  const struct query_tiles context = {.rows = request->seqlen_q * packed,
+                                      .keys = request->seqlen_k,
+                                      .shift = ft_causal_shift(request),
+                                      .packed = packed,
+                                      .block_m = config->block_m,
+                                      .block_n = config->block_n,
+                                      .density = density};
+  const int64_t tiles = (context.rows + config->block_m - 1) / config->block_m;
+  return ft_walk_over(tiles, steps_of_query_tile, &context);
 }
 
 double ft_tiles_of_a_pair(const struct ft_request *request, const struct ft_config *config) {

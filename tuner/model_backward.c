@@ -83,28 +83,31 @@ static double step_cycles(const struct step *step, double resident,
   return resident * (busiest + exposed) + step->fixed;
 }
 
-/* Steps of a key tile, over all key tiles: mean and largest. */
+/* Key tiles under causal. */
+struct key_tiles {
+  int64_t shift;
+  int block_m, block_n;
+  double all;   /* steps with a head whose queries all see the tile */
+  double group; /* heads, times the share of blocks a mask keeps */
+};
+
+static double steps_of_key_tile(const void *context, int64_t tile) {
+  const struct key_tiles *const t = context;
+  const double unseen = floor(fmax((double)(tile * t->block_n - t->shift), 0) / t->block_m);
+  return fmax(t->all - unseen, 0) * t->group;
+}
+
+/* Steps of a key tile, over all key tiles. */
 static struct ft_walk walk_of(const struct ft_request *request, const struct ft_config *config) {
-  enum { SAMPLES = 512 }; /* of the key tiles; more would only smooth */
   const double density = request->mask_rows > 0 ? request->mask_density : 1;
   const double group = (double)request->heads_q / request->heads_kv * density;
   const double all = ceil((double)request->seqlen_q / config->block_m);
   if (request->causal == FT_CAUSAL_NONE) return (struct ft_walk){all * group, all * group};
 
   const int64_t tiles = (request->seqlen_k + config->block_n - 1) / config->block_n;
-  const int64_t shift =
-      request->causal == FT_CAUSAL_BOTTOM_RIGHT ? request->seqlen_k - request->seqlen_q : 0;
-  const int64_t samples = tiles < SAMPLES ? tiles : SAMPLES;
-  struct ft_walk walk = {0};
-  for (int64_t sample = 0; sample < samples; sample++) {
-    const int64_t tile = samples == tiles ? sample : (2 * sample + 1) * tiles / (2 * samples);
-    const double unseen =
-        floor(fmax((double)(tile * config->block_n - shift), 0) / config->block_m);
-    const double steps = fmax(all - unseen, 0) * group;
-    walk.mean += steps / (double)samples;
-    walk.longest = fmax(walk.longest, steps);
-  }
-  return walk;
+  const struct key_tiles context = {ft_causal_shift(request), config->block_m, config->block_n, all,
+                                    group};
+  return ft_walk_over(tiles, steps_of_key_tile, &context);
 }
 
 /* The first and the last kernel: what they read and write, and the products of a second pass. */

@@ -6,11 +6,18 @@
 
 #include "tuner/model.h"
 
-/* Steps of a query tile, over all tiles: mean and largest. */
+/* Steps of a tile, over all tiles: mean and largest. */
 struct ft_walk {
   double mean, longest;
 };
+/* From the steps of each tile 0 .. tiles - 1, or of a sample of them. */
+typedef double ft_steps_function(const void *context, int64_t tile);
+struct ft_walk ft_walk_over(int64_t tiles, ft_steps_function *steps_of, const void *context);
+/* Of the query tiles. */
 struct ft_walk ft_walk_of(const struct ft_request *request, const struct ft_config *config);
+
+/* Under causal key j is visible to query i when j <= i + shift. */
+int64_t ft_causal_shift(const struct ft_request *request);
 
 /* Tiles of a pair of batch and head, or of batch and heads packed together; such pairs; tiles of
  * all of them. */

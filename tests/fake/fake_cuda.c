@@ -24,7 +24,7 @@ enum { FUNCTIONS = 3, MAIN = 1 }; /* prepare, kernel, convert */
 
 static struct fake_gpu gpu = {"NVIDIA H200", 90, 132, 1, 0, 0};
 static struct fake_launch last_launch;
-static int maps_made; /* since the last launch */
+static _Thread_local int maps_made; /* since the last launch */
 static int function_settings[16];
 static int primary_context, callers_context; /* their addresses serve as handles */
 static _Thread_local cu_context stack[16];
@@ -217,6 +217,7 @@ DEFINE(cuCtxSynchronize, (void)) {
 struct CUmod_st {
   unsigned char functions[FUNCTIONS];
   bool is_backward; /* who has asked for the others launches a backward */
+  bool is_tiled;    /* who has had tensor maps made before a launch hands over some in each */
 };
 
 static const char *const function_names[FUNCTIONS] = {"fatune_prepare", "fatune_kernel",
@@ -275,6 +276,26 @@ DEFINE(cuOccupancyMaxActiveBlocksPerMultiprocessor,
   return 0;
 }
 
+/* Under the lock: launches come from many threads. */
+static void record_launch(struct CUmod_st *module, int which, const struct fake_launch *seen,
+                          const void *params) {
+  struct fake_launch *const launch = &last_launch;
+  module->is_tiled |= maps_made > 0;
+  maps_made = 0;
+  if (launch->count < 15) launch->order[launch->count] = "pkc"[which];
+  launch->count++;
+  memcpy(launch->grid, seen->grid, sizeof launch->grid);
+  memcpy(launch->block, seen->block, sizeof launch->block);
+  launch->grids[which] = seen->grid[0];
+  launch->threads[which] = seen->block[0];
+  launch->smem = seen->smem;
+  launch->stream = seen->stream;
+  size_t bytes = sizeof(struct ft_forward_params);
+  if (module->is_tiled) bytes = sizeof(struct ft_tiled_forward_params);
+  if (module->is_backward) bytes = sizeof(struct ft_backward_params);
+  memcpy(launch->params, params, bytes);
+}
+
 DEFINE(cuLaunchKernel, (cu_function function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
                         unsigned block_x, unsigned block_y, unsigned block_z, unsigned smem,
                         cu_stream stream, void **params, void **extra)) {
@@ -282,25 +303,15 @@ DEFINE(cuLaunchKernel, (cu_function function, unsigned grid_x, unsigned grid_y, 
   (void)extra;
   if (depth == 0) return INVALID_CONTEXT;
   if (!function) return INVALID_VALUE;
-  const int which = *(const unsigned char *)(const void *)function;
-  const struct CUmod_st *const module =
-      (const struct CUmod_st *)(const void *)((const unsigned char *)(const void *)function -
-                                              which);
-  struct fake_launch *const launch = &last_launch;
-  if (launch->count < 15) launch->order[launch->count] = "pkc"[which];
-  launch->count++;
-  memcpy(launch->grid, (unsigned[]){grid_x, grid_y, grid_z}, sizeof launch->grid);
-  memcpy(launch->block, (unsigned[]){block_x, block_y, block_z}, sizeof launch->block);
-  launch->grids[which] = grid_x;
-  launch->threads[which] = block_x;
-  launch->smem = smem;
-  launch->stream = (void *)stream;
-  /* Who had tensor maps made hands them over. */
-  size_t bytes = sizeof(struct ft_forward_params);
-  if (maps_made > 0) bytes = sizeof(struct ft_tiled_forward_params);
-  if (module->is_backward) bytes = sizeof(struct ft_backward_params);
-  memcpy(launch->params, params[0], bytes);
-  maps_made = 0;
+  unsigned char *const place = (unsigned char *)(void *)function;
+  const int which = *place;
+  const struct fake_launch seen = {.grid = {grid_x, grid_y, grid_z},
+                                   .block = {block_x, block_y, block_z},
+                                   .smem = smem,
+                                   .stream = (void *)stream};
+  pthread_mutex_lock(&fake.lock);
+  record_launch((struct CUmod_st *)(void *)(place - which), which, &seen, params[0]);
+  pthread_mutex_unlock(&fake.lock);
   return 0;
 }
 
