@@ -90,8 +90,8 @@ START_TEST(a_plan_launches_what_its_source_says) {
   const struct fake_launch *const seen = cuda.last_launch();
   const unsigned tiles = (1000 + (unsigned)config.block_m - 1) / (unsigned)config.block_m;
   ck_assert_int_eq(seen->count, 2);
-  /* 4 twos of tiles for each of 24 heads are fewer than the 132 places of the GPU. */
-  ck_assert_uint_eq(seen->grid[0], tiled ? tiles / 2 * 3 * 8 : tiles * 3 * 8);
+  /* 8 tiles of 24 heads are more than the 132 places of the GPU. */
+  ck_assert_uint_eq(seen->grid[0], tiled ? 132 : tiles * 3 * 8);
   ck_assert_uint_eq(seen->grid[1], 1);
   ck_assert_uint_eq(seen->block[0], (unsigned)budget.threads);
   ck_assert_uint_eq(seen->smem, (unsigned)budget.smem_bytes);
