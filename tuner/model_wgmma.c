@@ -145,7 +145,8 @@ static double steps_taken(const struct ft_request *request, const struct ft_conf
 }
 
 /* Tiles of the block that has most, for which the others wait. Those that are alike are dealt out
- * one by one; others in twos, of a long and a short one, and at last one by one; or longest first. */
+ * one by one; others in twos, of a long and a short one, and at last one by one; or longest first.
+ */
 static double most_tiles(const struct ft_request *request, const struct ft_config *config,
                          double sms) {
   const double pairs = ft_pairs(request, config);

@@ -4,12 +4,12 @@
 #include "ptx_wgmma.h"
 
 inline void tma_load_5d(unsigned to, const TensorMap &map, unsigned barrier, int column, int member,
-                     int row, int pack, int batch, FE_LINE) {
+                        int row, int pack, int batch, FE_LINE) {
   const fe_place at = {5, {column, member, row, pack, batch}};
   fe_machine->tma_load(to, &map, barrier, &at, line);
 }
 inline void tma_store_5d(const TensorMap &map, unsigned from, int column, int member, int row,
-                      int pack, int batch, FE_LINE) {
+                         int pack, int batch, FE_LINE) {
   const fe_place at = {5, {column, member, row, pack, batch}};
   fe_machine->tma_store(&map, from, &at, line);
 }
