@@ -144,10 +144,8 @@ RULE(overlap_tiles) {
 /* Under causal the first warpgroups of a tile skip steps, whose V must come while that of the tile
  * before is still held. */
 RULE(skipped_stages) {
-  UNUSED(arch);
-  const int skipped = (config->block_m - 64 + config->block_n - 1) / config->block_n;
-  const bool skips = request->causal != FT_CAUSAL_NONE && request->mask_rows == 0;
-  return !skips || !config->overlap_tiles || budget->consumers == 1 || skipped < config->stages;
+  UNUSED(request), UNUSED(arch);
+  return !config->overlap_tiles || budget->skipped_steps < config->stages;
 }
 
 RULE(alternate) {

@@ -47,6 +47,7 @@ static int field_of(const struct ft_budget *budget, const char *name) {
   FIELD(producer_regs);
   FIELD(consumer_regs);
   FIELD(launch_regs);
+  FIELD(skipped_steps);
   FIELD(key_warps);
   FIELD(warp_keys);
   FIELD(part_queries);

@@ -2,7 +2,7 @@
 // request  forward bf16 d128 causal
 // config   wgmma block_m=128 block_n=128 stages=2 q_stages=2 overlap_tiles=1 alternate=1 max_as_int=1 exp2_fma=0 rescale_late=1 store_direct=0 walk_up=0 longest_first=0 multicast=0 pack_gqa=0 ctas_per_sm=1
 // budget   197632 bytes of shared memory, 384 threads, about 192 of 232 registers
-// parts    wgmma_forward.cu.in 8d7d32af, parts/ptx_common.cu.in 93b13f47, parts/ptx_wgmma.cu.in 375d7ba5, parts/params.cu.in f094df8c, parts/tiled_params.cu.in 88143768, parts/quad.cu.in fa233452, parts/visible.cu.in 8f5af3a3, parts/keys.cu.in 580c9746, parts/pipeline.cu.in 4a35e34e, parts/producer.cu.in f4b41111, parts/wgmma_softmax.cu.in caaa2637, parts/consumer.cu.in acfc87aa, parts/consume_overlap.cu.in 09b1de81
+// parts    wgmma_forward.cu.in 2d853642, parts/ptx_common.cu.in 93b13f47, parts/ptx_wgmma.cu.in 375d7ba5, parts/params.cu.in f094df8c, parts/tiled_params.cu.in 88143768, parts/quad.cu.in fa233452, parts/visible.cu.in 8f5af3a3, parts/keys.cu.in 580c9746, parts/pipeline.cu.in 503e5bcf, parts/producer.cu.in 811d3542, parts/wgmma_softmax.cu.in caaa2637, parts/consumer.cu.in 88518b54, parts/consume_overlap.cu.in fb82f4fd
 // again    fatune emit 'forward bf16 d128 nq1 causal' --gpu sm_90 --config 'wgmma block_m=128 block_n=128 stages=2 q_stages=2 overlap_tiles=1 alternate=1 max_as_int=1 exp2_fma=0 rescale_late=1 store_direct=0 walk_up=0 longest_first=0 multicast=0 pack_gqa=0 ctas_per_sm=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691) on Hopper. One block per
@@ -31,6 +31,7 @@ constexpr int WARP_ROWS = 16, M_TILES = 1;        // of a warp, for what it shar
 constexpr int N_TILES = BLOCK_N / 8;              // columns of S by eight
 constexpr int O_TILES = DV_PAD / 8;               // columns of O by eight
 constexpr int K_STEPS = D_PAD / 16;               // depth of Q K^T
+constexpr int SKIPPED_STEPS = 1;              // of a tile at most, by warpgroups that see no key of them
 
 // ---- one wrapper per instruction ---------------------------------------------------------------
 typedef unsigned short element;  // bf16, moved and multiplied as 16-bit patterns
@@ -424,10 +425,6 @@ struct __align__(16) Note {
 extern __shared__ __align__(1024) unsigned char shared[];
 __device__ __forceinline__ Note *notes() { return reinterpret_cast<Note *>(shared + 512); }  // one for each Q stage
 
-// Steps of a tile that a warpgroup may skip for seeing no key of them. It stores the O of the tile before only after
-// these, so the producer must not wait for that store earlier.
-constexpr int HIDDEN_MOST = (BLOCK_M - 64 + BLOCK_N - 1) / BLOCK_N;
-
 // Shared addresses of the barriers; those of a stage are 8 bytes apart.
 struct Barriers {
   unsigned q_full, q_empty, o_full, k_full, k_empty, v_full, v_empty;
@@ -557,8 +554,9 @@ __device__ __forceinline__ void produce(const TiledForwardParams &params, unsign
       mbarrier_arrive_expect(v_full, V_TILE);
       load_keys(params.v, smem + SMEM_V + ring.stage * V_TILE, v_full, DV_PANELS, key, job.tile.kv_head, job.tile.batch);
       if (left == job.steps - 1) ahead = find_job(params.rest, turn);  // early: it may have lists to fetch
-      // The stage of the next Q is free when the last O has been stored.
-      if (left == max(job.steps - 3 - HIDDEN_MOST, 0)) announce(params, smem, barriers, ahead, q_ring);
+      // The stage of the next Q is free when the last O has been stored, which a warpgroup does only after the steps
+      // it skips: to wait for that any earlier would be for ever.
+      if (left == max(job.steps - 3 - SKIPPED_STEPS, 0)) announce(params, smem, barriers, ahead, q_ring);
       ring = next(ring);
     }
     job = ahead;
