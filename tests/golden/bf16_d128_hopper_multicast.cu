@@ -2,7 +2,7 @@
 // request  forward bf16 d128
 // config   wgmma block_m=192 block_n=80 stages=2 q_stages=1 overlap_tiles=1 alternate=1 max_as_int=0 exp2_fma=0 rescale_late=1 store_direct=1 walk_up=0 longest_first=0 multicast=1 pack_gqa=0 ctas_per_sm=1
 // budget   132096 bytes of shared memory, 512 threads, about 156 of 160 registers
-// parts    wgmma_forward.cu.in 2d853642, parts/ptx_common.cu.in 93b13f47, parts/ptx_wgmma.cu.in 375d7ba5, parts/ptx_cluster.cu.in c31e0f8e, parts/params.cu.in f094df8c, parts/tiled_params.cu.in 88143768, parts/quad.cu.in fa233452, parts/visible.cu.in 8f5af3a3, parts/keys.cu.in 580c9746, parts/pipeline.cu.in 503e5bcf, parts/producer.cu.in 811d3542, parts/wgmma_softmax.cu.in caaa2637, parts/consumer.cu.in 88518b54, parts/consume_overlap.cu.in fb82f4fd
+// parts    wgmma_forward.cu.in 2d853642, parts/ptx_common.cu.in 93b13f47, parts/ptx_wgmma.cu.in 375d7ba5, parts/ptx_cluster.cu.in c31e0f8e, parts/params.cu.in f094df8c, parts/tiled_params.cu.in 88143768, parts/quad.cu.in fa233452, parts/visible.cu.in 8f5af3a3, parts/keys.cu.in 580c9746, parts/pipeline.cu.in 503e5bcf, parts/producer.cu.in 811d3542, parts/wgmma_softmax.cu.in caaa2637, parts/consumer.cu.in 8c47399e, parts/consume_overlap.cu.in f3b40bbc
 // again    fatune emit 'forward bf16 d128 nq1' --gpu sm_90 --config 'wgmma block_m=192 block_n=80 stages=2 q_stages=1 overlap_tiles=1 alternate=1 max_as_int=0 exp2_fma=0 rescale_late=1 store_direct=1 walk_up=0 longest_first=0 multicast=1 pack_gqa=0 ctas_per_sm=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691) on Hopper. One block per
@@ -707,9 +707,19 @@ __device__ __forceinline__ void release_by_warp(const Consumer &consumer, unsign
   if (consumer.lane == 0) mbarrier_arrive(barrier);
 }
 
-// A stage of K or V: to all blocks that load a share of it.
-__device__ __forceinline__ void release_keys(const Consumer &consumer, unsigned barrier) {
+// To all blocks that load a share of it.
+__device__ __forceinline__ void release_share(const Consumer &consumer, unsigned barrier) {
   if (consumer.warp == 0 && consumer.lane < CLUSTER) mbarrier_arrive_at(barrier, consumer.lane);
+}
+
+// The K, the V of this stage can be replaced.
+__device__ __forceinline__ void release_k(const Consumer &consumer, const Ring<STAGES> &ring) {
+  const unsigned empty = consumer.barriers.k_empty + 8 * ring.stage;
+  release_share(consumer, empty);
+}
+
+__device__ __forceinline__ void release_v(const Consumer &consumer, const Ring<STAGES> &ring) {
+  release_share(consumer, consumer.barriers.v_empty + 8 * ring.stage);
 }
 
 __device__ __forceinline__ void begin_rows(Consumer &consumer, const ForwardParams &params, const Work &work) {
@@ -791,7 +801,7 @@ __device__ __forceinline__ void take_first_step(Consumer &consumer, const Forwar
   begin_qk(consumer, consumer.q_ring, consumer.ring);
   wgmma_wait<0>();
   hold(consumer.rS[0]);
-  release_keys(consumer, consumer.barriers.k_empty + 8 * consumer.ring.stage);
+  release_k(consumer, consumer.ring);
   release_q(consumer, consumer.q_ring, work.steps - 1);
   softmax<true>(consumer, shrink, params, work, consumer.ring, key);
   pack_p(consumer, key);
@@ -818,12 +828,12 @@ __device__ __forceinline__ void take_step(Consumer &consumer, const ForwardParam
   begin_both(consumer, consumer.q_ring, ahead);
   wgmma_wait<1>();
   hold(consumer.rS[0]);
-  release_keys(consumer, consumer.barriers.k_empty + 8 * ahead.stage);
+  release_k(consumer, ahead);
   release_q(consumer, consumer.q_ring, left);
   const bool moved = softmax<MASKED>(consumer, shrink, params, work, ahead, key);
   wgmma_wait<0>();
   hold(consumer.rO);
-  release_keys(consumer, consumer.barriers.v_empty + 8 * consumer.ring.stage);
+  release_v(consumer, consumer.ring);
   pack_p(consumer, key);
   if (moved) rescale(consumer.rO, shrink);
   consumer.ring = ahead;
@@ -844,7 +854,7 @@ __device__ __forceinline__ void take_last_product(Consumer &consumer) {
   begin_pv(consumer);
   wgmma_wait<0>();
   hold(consumer.rO);
-  release_keys(consumer, consumer.barriers.v_empty + 8 * consumer.ring.stage);
+  release_v(consumer, consumer.ring);
 }
 
 // O = O / l, LSE = ln l + max scale, for rows of this warpgroup. Rows that saw no key have l = 0: O = 0, LSE = -inf.
@@ -921,12 +931,12 @@ __device__ __forceinline__ void consume(Consumer &consumer, const ForwardParams 
     begin_rows(consumer, params, work);
     wgmma_wait<1>();
     hold(consumer.rS[0]);
-    release_keys(consumer, consumer.barriers.k_empty + 8 * ahead.stage);
+    release_k(consumer, ahead);
     release_q(consumer, q_ahead, work.steps - 1);
     softmax<true>(consumer, shrink, params, work, ahead, key);
     wgmma_wait<0>();
     hold(consumer.rO);
-    release_keys(consumer, consumer.barriers.v_empty + 8 * consumer.ring.stage);
+    release_v(consumer, consumer.ring);
     finish(consumer, params, done, row_max, row_sum);
     pack_p(consumer, key);
     clear_o(consumer);

@@ -2,7 +2,7 @@
 // request  forward bf16 d128 causal
 // config   wgmma block_m=128 block_n=128 stages=2 q_stages=2 overlap_tiles=1 alternate=1 max_as_int=1 exp2_fma=0 rescale_late=1 store_direct=0 walk_up=0 longest_first=0 multicast=0 pack_gqa=1 ctas_per_sm=1
 // budget   197632 bytes of shared memory, 384 threads, about 192 of 232 registers
-// parts    wgmma_forward.cu.in 2d853642, parts/ptx_common.cu.in 93b13f47, parts/ptx_wgmma.cu.in 375d7ba5, parts/ptx_tma_5d.cu.in 125b67df, parts/params.cu.in f094df8c, parts/tiled_params.cu.in 88143768, parts/quad.cu.in fa233452, parts/visible.cu.in 8f5af3a3, parts/keys.cu.in 580c9746, parts/pipeline.cu.in 503e5bcf, parts/producer.cu.in 811d3542, parts/wgmma_softmax.cu.in caaa2637, parts/consumer.cu.in 88518b54, parts/consume_overlap.cu.in fb82f4fd
+// parts    wgmma_forward.cu.in 2d853642, parts/ptx_common.cu.in 93b13f47, parts/ptx_wgmma.cu.in 375d7ba5, parts/ptx_tma_5d.cu.in 125b67df, parts/params.cu.in f094df8c, parts/tiled_params.cu.in 88143768, parts/quad.cu.in fa233452, parts/visible.cu.in 8f5af3a3, parts/keys.cu.in 580c9746, parts/pipeline.cu.in 503e5bcf, parts/producer.cu.in 811d3542, parts/wgmma_softmax.cu.in caaa2637, parts/consumer.cu.in 8c47399e, parts/consume_overlap.cu.in f3b40bbc
 // again    fatune emit 'forward bf16 d128 nq1 causal' --gpu sm_90 --config 'wgmma block_m=128 block_n=128 stages=2 q_stages=2 overlap_tiles=1 alternate=1 max_as_int=1 exp2_fma=0 rescale_late=1 store_direct=0 walk_up=0 longest_first=0 multicast=0 pack_gqa=1 ctas_per_sm=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691) on Hopper. One block per
@@ -759,9 +759,19 @@ __device__ __forceinline__ void release(const Consumer &consumer, unsigned barri
   if (consumer.warp == 0 && consumer.lane == 0) mbarrier_arrive(barrier);
 }
 
-// A stage of K or V: to all blocks that load a share of it.
-__device__ __forceinline__ void release_keys(const Consumer &consumer, unsigned barrier) {
+// To all blocks that load a share of it.
+__device__ __forceinline__ void release_share(const Consumer &consumer, unsigned barrier) {
   release(consumer, barrier);
+}
+
+// The K, the V of this stage can be replaced.
+__device__ __forceinline__ void release_k(const Consumer &consumer, const Ring<STAGES> &ring) {
+  const unsigned empty = consumer.barriers.k_empty + 8 * ring.stage;
+  release_share(consumer, empty);
+}
+
+__device__ __forceinline__ void release_v(const Consumer &consumer, const Ring<STAGES> &ring) {
+  release_share(consumer, consumer.barriers.v_empty + 8 * ring.stage);
 }
 
 __device__ __forceinline__ void begin_rows(Consumer &consumer, const ForwardParams &params, const Work &work) {
@@ -833,8 +843,8 @@ __device__ __forceinline__ void skip_hidden(Consumer &consumer, const Work &work
   for (int i = 0; i < work.hidden; ++i) {
     mbarrier_wait(consumer.barriers.k_full + 8 * ring.stage, ring.parity);
     mbarrier_wait(consumer.barriers.v_full + 8 * ring.stage, ring.parity);
-    release_keys(consumer, consumer.barriers.k_empty + 8 * ring.stage);
-    release_keys(consumer, consumer.barriers.v_empty + 8 * ring.stage);
+    release_k(consumer, ring);
+    release_v(consumer, ring);
     ring = next(ring);
     consumer.k_ready = false;
     wait_for_turn(consumer);
@@ -853,7 +863,7 @@ __device__ __forceinline__ void take_first_step(Consumer &consumer, const Forwar
   begin_qk(consumer, consumer.q_ring, consumer.ring);
   wgmma_wait<0>();
   hold(consumer.rS[0]);
-  release_keys(consumer, consumer.barriers.k_empty + 8 * consumer.ring.stage);
+  release_k(consumer, consumer.ring);
   softmax<true>(consumer, shrink, params, work, consumer.ring, key);
   pack_p(consumer, key);
 }
@@ -879,11 +889,11 @@ __device__ __forceinline__ void take_step(Consumer &consumer, const ForwardParam
   begin_both(consumer, consumer.q_ring, ahead);
   wgmma_wait<1>();
   hold(consumer.rS[0]);
-  release_keys(consumer, consumer.barriers.k_empty + 8 * ahead.stage);
+  release_k(consumer, ahead);
   const bool moved = softmax<MASKED>(consumer, shrink, params, work, ahead, key);
   wgmma_wait<0>();
   hold(consumer.rO);
-  release_keys(consumer, consumer.barriers.v_empty + 8 * consumer.ring.stage);
+  release_v(consumer, consumer.ring);
   pack_p(consumer, key);
   if (moved) rescale(consumer.rO, shrink);
   consumer.ring = ahead;
@@ -904,7 +914,7 @@ __device__ __forceinline__ void take_last_product(Consumer &consumer) {
   begin_pv(consumer);
   wgmma_wait<0>();
   hold(consumer.rO);
-  release_keys(consumer, consumer.barriers.v_empty + 8 * consumer.ring.stage);
+  release_v(consumer, consumer.ring);
 }
 
 // O = O / l, LSE = ln l + max scale, for rows of this warpgroup. Rows that saw no key have l = 0: O = 0, LSE = -inf.
@@ -977,11 +987,11 @@ __device__ __forceinline__ void consume(Consumer &consumer, const ForwardParams 
     begin_rows(consumer, params, work);
     wgmma_wait<1>();
     hold(consumer.rS[0]);
-    release_keys(consumer, consumer.barriers.k_empty + 8 * ahead.stage);
+    release_k(consumer, ahead);
     softmax<true>(consumer, shrink, params, work, ahead, key);
     wgmma_wait<0>();
     hold(consumer.rO);
-    release_keys(consumer, consumer.barriers.v_empty + 8 * consumer.ring.stage);
+    release_v(consumer, consumer.ring);
     finish(consumer, params, done, row_max, row_sum);
     pack_p(consumer, key);
     clear_o(consumer);

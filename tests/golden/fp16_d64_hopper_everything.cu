@@ -2,7 +2,7 @@
 // request  forward fp16 d64 dv40 causal dropout mask=128x128
 // config   wgmma block_m=64 block_n=128 stages=3 q_stages=1 overlap_tiles=0 alternate=0 max_as_int=0 exp2_fma=0 rescale_late=0 store_direct=0 walk_up=0 longest_first=0 multicast=0 pack_gqa=0 ctas_per_sm=1
 // budget   107520 bytes of shared memory, 256 threads, about 152 of 232 registers
-// parts    wgmma_forward.cu.in 2d853642, parts/ptx_common.cu.in 93b13f47, parts/ptx_wgmma.cu.in 375d7ba5, parts/params.cu.in f094df8c, parts/tiled_params.cu.in 88143768, parts/quad.cu.in fa233452, parts/philox.cu.in 89566cc0, parts/dropout.cu.in 14d17a1d, parts/visible.cu.in 8f5af3a3, parts/keys.cu.in 580c9746, parts/pipeline.cu.in 503e5bcf, parts/producer.cu.in 811d3542, parts/wgmma_softmax.cu.in caaa2637, parts/consumer.cu.in 88518b54, parts/consume_each.cu.in c765aa44
+// parts    wgmma_forward.cu.in 2d853642, parts/ptx_common.cu.in 93b13f47, parts/ptx_wgmma.cu.in 375d7ba5, parts/params.cu.in f094df8c, parts/tiled_params.cu.in 88143768, parts/quad.cu.in fa233452, parts/philox.cu.in 89566cc0, parts/dropout.cu.in 14d17a1d, parts/visible.cu.in 8f5af3a3, parts/keys.cu.in 580c9746, parts/pipeline.cu.in 503e5bcf, parts/producer.cu.in 811d3542, parts/wgmma_softmax.cu.in caaa2637, parts/consumer.cu.in 8c47399e, parts/consume_each.cu.in c765aa44
 // again    fatune emit 'forward fp16 d64 dv40 nq1 causal dropout mask=128x128' --gpu sm_90 --config 'wgmma block_m=64 block_n=128 stages=3 q_stages=1 overlap_tiles=0 alternate=0 max_as_int=0 exp2_fma=0 rescale_late=0 store_direct=0 walk_up=0 longest_first=0 multicast=0 pack_gqa=0 ctas_per_sm=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691) on Hopper. One block per
@@ -854,9 +854,19 @@ __device__ __forceinline__ void release_by_warp(const Consumer &consumer, unsign
   if (consumer.lane == 0) mbarrier_arrive(barrier);
 }
 
-// A stage of K or V: to all blocks that load a share of it.
-__device__ __forceinline__ void release_keys(const Consumer &consumer, unsigned barrier) {
+// To all blocks that load a share of it.
+__device__ __forceinline__ void release_share(const Consumer &consumer, unsigned barrier) {
   release(consumer, barrier);
+}
+
+// The K, the V of this stage can be replaced.
+__device__ __forceinline__ void release_k(const Consumer &consumer, const Ring<STAGES> &ring) {
+  const unsigned empty = consumer.barriers.k_empty + 8 * ring.stage;
+  release_by_warp(consumer, empty);  // each has read where the keys are
+}
+
+__device__ __forceinline__ void release_v(const Consumer &consumer, const Ring<STAGES> &ring) {
+  release_share(consumer, consumer.barriers.v_empty + 8 * ring.stage);
 }
 
 __device__ __forceinline__ void begin_rows(Consumer &consumer, const ForwardParams &params, const Work &work) {
@@ -932,7 +942,7 @@ __device__ __forceinline__ void take_first_step(Consumer &consumer, const Forwar
   begin_qk(consumer, consumer.q_ring, consumer.ring);
   wgmma_wait<0>();
   hold(consumer.rS[0]);
-  release_by_warp(consumer, consumer.barriers.k_empty + 8 * consumer.ring.stage);
+  release_k(consumer, consumer.ring);
   softmax<true>(consumer, shrink, params, work, consumer.ring, key);
   pack_p(consumer, key);
 }
@@ -956,11 +966,11 @@ __device__ __forceinline__ void take_step(Consumer &consumer, const ForwardParam
   begin_both(consumer, consumer.q_ring, ahead);
   wgmma_wait<1>();
   hold(consumer.rS[0]);
-  release_by_warp(consumer, consumer.barriers.k_empty + 8 * ahead.stage);
+  release_k(consumer, ahead);
   const bool moved = softmax<MASKED>(consumer, shrink, params, work, ahead, key);
   wgmma_wait<0>();
   hold(consumer.rO);
-  release_keys(consumer, consumer.barriers.v_empty + 8 * consumer.ring.stage);
+  release_v(consumer, consumer.ring);
   pack_p(consumer, key);
   if (moved) rescale(consumer.rO, shrink);
   consumer.ring = ahead;
@@ -981,7 +991,7 @@ __device__ __forceinline__ void take_last_product(Consumer &consumer) {
   begin_pv(consumer);
   wgmma_wait<0>();
   hold(consumer.rO);
-  release_keys(consumer, consumer.barriers.v_empty + 8 * consumer.ring.stage);
+  release_v(consumer, consumer.ring);
 }
 
 // O = O / l, LSE = ln l + max scale, for rows of this warpgroup. Rows that saw no key have l = 0: O = 0, LSE = -inf.
