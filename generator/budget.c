@@ -82,7 +82,7 @@ static void plan_mma(struct ft_budget *budget, const struct ft_config *config,
 
 enum { WARPGROUP = 128, PANEL_COLUMNS = 64, PANEL_ROW = 128 };
 
-/* Barriers | Q stages | K stages | V stages. O is staged in the place of its tile's Q. */
+/* Barriers | Q stages | K stages | V stages | P. O is staged in the place of its tile's Q. */
 static void plan_panels(struct ft_budget *budget, const struct ft_config *config) {
   const int rows = config->block_m * PANEL_ROW, keys = config->stages * config->block_n * PANEL_ROW;
   budget->qk_stride = budget->v_stride = PANEL_ROW;
@@ -93,7 +93,10 @@ static void plan_panels(struct ft_budget *budget, const struct ft_config *config
   budget->smem_k = keys * budget->d_panels;
   budget->smem_v = keys * budget->dv_panels;
   budget->smem_o = rows * budget->dv_panels;
-  budget->smem_bytes = budget->smem_barriers + budget->smem_q + budget->smem_k + budget->smem_v;
+  const int p_panels = round_up(config->block_n, PANEL_COLUMNS) / PANEL_COLUMNS;
+  budget->smem_p = config->p_in_smem ? config->block_m * PANEL_ROW * p_panels : 0;
+  budget->smem_bytes =
+      budget->smem_barriers + budget->smem_q + budget->smem_k + budget->smem_v + budget->smem_p;
 }
 
 /* A block begins with the same number of registers for each thread; the producer releases what the
@@ -129,8 +132,8 @@ static void plan_wgmma(struct ft_budget *budget, const struct ft_request *reques
   budget->regs_s = config->block_n / 2;
   budget->regs_p = config->block_n / 4;
   budget->regs_o = budget->dv_pad / 2;
-  budget->regs_estimate =
-      budget->regs_s + budget->regs_p + budget->regs_o + ADDRESSES_AND_STATISTICS;
+  budget->regs_estimate = budget->regs_s + (config->p_in_smem ? 0 : budget->regs_p) +
+                          budget->regs_o + ADDRESSES_AND_STATISTICS;
   budget->regs_limit = budget->consumer_regs;
   budget->skipped_steps = skipped_steps(request, config);
 }

@@ -46,7 +46,7 @@ struct ft_budget {
   int warp_keys;    /* keys of one warp */
   int part_queries; /* queries of which a warp holds scores at a time */
   int p_stride;     /* bytes from key to key of P and dS */
-  int smem_p;       /* behind them */
+  int smem_p;       /* behind them; wgmma: of all consumers behind V, 0 if P stays in registers */
   int smem_ds;      /* all of its tiles */
   int smem_stats;   /* LSE and D of all stages */
   int dq_warp_rows; /* query rows of dQ that one warp computes */

@@ -85,9 +85,12 @@ static const struct {
     {"smem-limit", "d128 nq4096", "h200", CONFIG(128, 176, 2, 2, 1, 0)},
     {"smem-limit", "d256 nq4096", "h200", CONFIG(128, 96, 2, 1, 0, 0)},
     {"smem-limit", "d64 dv256 nq4096", "h200", CONFIG(128, 96, 2, 2, 1, 0)},
-    {"consumer-registers", "d64 nq4096", "h200", CONFIG(192, 160, 2, 1, 0, 0)},
     {"consumer-registers", "d128 nq4096", "h200", CONFIG(192, 112, 2, 1, 0, 0)},
     {"consumer-registers", "d16 dv192 nq4096", "h200", CONFIG(64, 176, 2, 1, 0, 0)},
+    {"consumer-registers", "d64 nq4096", "h200", CONFIG(192, 160, 2, 1, 0, 0)},
+    {"", "d64 nq4096", "h200", CONFIG(192, 160, 2, 1, 0, 0) " p_in_smem=1"},
+    {"consumer-registers", "d64 nq4096", "h200", CONFIG(256, 112, 2, 1, 0, 0) " p_in_smem=1"},
+    {"smem-limit", "d128 nq4096", "h200", CONFIG(192, 128, 2, 2, 1, 0) " p_in_smem=1"},
     {"long-tile", "d128 nq64", "h200", CONFIG(128, 128, 2, 2, 1, 0)},
     {"long-tile", "d64 nq96", "h200", CONFIG(192, 128, 2, 2, 1, 0)},
 #undef CONFIG
@@ -144,6 +147,7 @@ static const struct {
     {"exp2-fma", "d72 nq4096", "h200", CONFIG("rescale_late=1 exp2_fma=1")},
     {"exp2-fma", "d16 dv72 nq4096", "h200", CONFIG("rescale_late=1 exp2_fma=1")},
     {"longest-first", "d64 nq4096", "h200", CONFIG("longest_first=1")},
+    {"p-in-smem", "d64 nq4096", "h200", CONFIG("p_in_smem=1")},
     {"multicast", "d64 nq4096 causal", "h200", CONFIG("multicast=1")},
     {"multicast", "d64 nq4096 mask=128x128", "h200", CONFIG("multicast=1")},
     {"multicast", "d64 nq128", "h200", CONFIG("multicast=1")},
@@ -160,6 +164,7 @@ static const struct {
      CONFIG("overlap_tiles=1 store_direct=1 multicast=1 pack_gqa=1")},
     {"knob-range", "d64 nq4096", "h200", CONFIG("pack_gqa=2")},
     {"knob-range", "d64 nq4096", "h200", CONFIG("multicast=2")},
+    {"knob-range", "d64 nq4096", "h200", CONFIG("p_in_smem=2")},
     {"knob-range", "d64 nq4096", "h200", CONFIG("exp2_fma=2")},
 #undef CONFIG
 };
