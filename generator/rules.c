@@ -37,10 +37,10 @@ RULE(knob_range) {
   UNUSED(request), UNUSED(arch);
   if (budget->threads == 0) return 0;
   if (config->family == FT_FAMILY_WGMMA)
-    return (config->overlap_tiles | config->alternate | config->max_as_int | config->exp2_fma |
-            config->rescale_late | config->p_in_smem | config->store_direct | config->walk_up |
-            config->longest_first | config->multicast | config->pack_gqa | 1) == 1 &&
-           config->ctas_per_sm == 1;
+    return (config->overlap_tiles | config->max_as_int | config->exp2_fma | config->rescale_late |
+            config->p_in_smem | config->store_direct | config->walk_up | config->longest_first |
+            config->multicast | config->pack_gqa | 1) == 1 &&
+           is_within(config->alternate, 0, 2) && config->ctas_per_sm == 1;
   if (config->family == FT_FAMILY_MMA_BACKWARD)
     return (config->kv_in_regs | config->late_dq | 1) == 1 && is_within(config->stages, 1, 2) &&
            is_within(config->dq, 0, 2);

@@ -1,5 +1,5 @@
 /* test_emulator_consumer.c: what wgmma's consumers may do in several ways: P by way of shared
- * memory.
+ * memory, turns.
  * in -> out: requests of several tiles for each block -> every row against float64; bugs planted
  * into what the ways differ in -> each caught, in words. */
 #include <string.h>
@@ -14,6 +14,9 @@
 #define P_DIRECT CONFIG(256, 96, 3, 1, "overlap_tiles=1 max_as_int=1 store_direct=1 p_in_smem=1")
 #define P_EACH   CONFIG(192, 112, 2, 1, "p_in_smem=1")
 #define P_DEEP   CONFIG(192, 64, 2, 1, "overlap_tiles=1 alternate=1 store_direct=1 p_in_smem=1")
+
+#define TURNS    CONFIG(192, 64, 3, 2, "overlap_tiles=1 alternate=2")
+#define TURNS_UP CONFIG(256, 64, 4, 1, "overlap_tiles=1 alternate=2 store_direct=1 walk_up=1")
 
 static struct ft_problem_options options_of(const char *words, enum ft_layout layout,
                                             uint64_t seed) {
@@ -44,6 +47,20 @@ static const struct {
     {"fp16 d192 dv184 hq3 b2 nq400 nk300", P_DEEP},
     {"bf16 d32 dv192 hq3 b2 nq400 nk300 causal",
      CONFIG(192, 64, 3, 1, "overlap_tiles=1 alternate=1 store_direct=1 p_in_smem=1")},
+    /* turns by softmax, warpgroups with and without steps to skip, tiles of one step and of many */
+    {"bf16 d64 hq6 b2 nq1100 nk900 causal", TURNS},
+    {"bf16 d64 hq6 b2 nq900 nk60", TURNS},
+    {"fp16 d128 hq5 nq900 nk1100 causal", CONFIG(128, 128, 2, 2, "overlap_tiles=1 alternate=2")},
+    {"bf16 d64 hq6 b2 nq1100 nk900 causal=top-left", TURNS_UP},
+    {"bf16 d64 hq6 b2 nq900 nk1100 causal", TURNS_UP},
+    {"bf16 d64 hq5 b2 nq900 nk500 causal", CONFIG(256, 64, 2, 1, "alternate=2 longest_first=1")},
+    {"bf16 d128 hq5 nq900 nk500 causal dropout", CONFIG(192, 80, 2, 1, "alternate=2 walk_up=1")},
+    {"bf16 d64 hq3 b2 nq1024 nk1024 causal mask=256x128@0.4",
+     CONFIG(256, 64, 3, 2, "overlap_tiles=1 alternate=2")},
+    {"bf16 d128 hq5 b2 nq700 nk600",
+     CONFIG(192, 96, 2, 1, "overlap_tiles=1 alternate=2 store_direct=1 multicast=1")},
+    {"bf16 d64 hq8 hkv1 b3 nq150 nk300 causal",
+     CONFIG(256, 96, 3, 1, "overlap_tiles=1 alternate=2 store_direct=1 pack_gqa=1 p_in_smem=1")},
 };
 
 START_TEST(every_row_is_right) {
@@ -110,13 +127,31 @@ static const struct {
      .piece = "SMEM_P = SMEM_V + STAGES * V_TILE;",
      .other = "SMEM_P = SMEM_V + (STAGES - 1) * V_TILE;",
      .words = "shared memory at offset "},
+    {.name = "no turn at the steps that a warpgroup skips",
+     .config = TURNS,
+     .file = CONSUMER,
+     .piece = "    wait_for_turn(consumer);\n    give_turn(consumer);\n",
+     .other = "",
+     .words = "barrier "},
+    {.name = "a turn that is not given back",
+     .config = TURNS,
+     .file = CONSUMER,
+     .piece = "  give_turn(consumer, numerators_known(consumer.row_sum));\n",
+     .other = "",
+     .words = "waits at barrier 1 for 256 threads, of which 128 have come"},
+    {.name = "no first turn",
+     .config = TURNS,
+     .file = "wgmma_forward.cu.in",
+     .piece = "if (consumer.number == CONSUMERS - 1) give_turn(consumer);",
+     .other = "",
+     .words = "waits at barrier 1 for 256 threads, of which 128 have come"},
 };
 
 START_TEST(bugs_are_seen) {
   const struct planted planted = emulator_plant(bugs[_i].file, bugs[_i].piece, bugs[_i].other);
   fatune_session *const session = emulator_open("h200", planted.folder);
   const struct ft_problem_options options =
-      options_of("bf16 d64 hq3 b2 nq500 nk700", FT_LAYOUT_PADDED, emulator_seed());
+      options_of("bf16 d64 hq3 b2 nq500 nk700 causal", FT_LAYOUT_PADDED, emulator_seed());
   struct emulator_run run;
   emulator_run(&run, session, &options, bugs[_i].config ? bugs[_i].config : P_STAGED);
   ck_assert_int_ne(run.status, FT_E_COMPILE);

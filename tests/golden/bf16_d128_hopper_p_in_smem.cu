@@ -1,9 +1,9 @@
 // fatune: forward attention, sm_90a
 // request  forward bf16 d128
-// config   wgmma block_m=192 block_n=112 stages=2 q_stages=1 overlap_tiles=1 alternate=1 max_as_int=1 exp2_fma=0 rescale_late=1 p_in_smem=1 store_direct=1 walk_up=0 longest_first=0 multicast=0 pack_gqa=0 ctas_per_sm=1
+// config   wgmma block_m=192 block_n=112 stages=2 q_stages=1 overlap_tiles=1 alternate=2 max_as_int=1 exp2_fma=0 rescale_late=1 p_in_smem=1 store_direct=1 walk_up=0 longest_first=0 multicast=0 pack_gqa=0 ctas_per_sm=1
 // budget   214016 bytes of shared memory, 512 threads, about 152 of 160 registers
-// parts    wgmma_forward.cu.in 6585ad1b, parts/ptx_common.cu.in 93b13f47, parts/ptx_wgmma.cu.in 3e5b5665, parts/params.cu.in f094df8c, parts/tiled_params.cu.in 88143768, parts/quad.cu.in fa233452, parts/visible.cu.in 8f5af3a3, parts/keys.cu.in 580c9746, parts/pipeline.cu.in 19cd8b31, parts/producer.cu.in 811d3542, parts/wgmma_softmax.cu.in 88bee7df, parts/consumer.cu.in 126797ef, parts/epilogue_wgmma.cu.in dce48b3d, parts/consume_overlap.cu.in f3b40bbc
-// again    fatune emit 'forward bf16 d128 nq1' --gpu sm_90 --config 'wgmma block_m=192 block_n=112 stages=2 q_stages=1 overlap_tiles=1 alternate=1 max_as_int=1 exp2_fma=0 rescale_late=1 p_in_smem=1 store_direct=1 walk_up=0 longest_first=0 multicast=0 pack_gqa=0 ctas_per_sm=1'
+// parts    wgmma_forward.cu.in 36f39d07, parts/ptx_common.cu.in 93b13f47, parts/ptx_wgmma.cu.in 3e5b5665, parts/params.cu.in f094df8c, parts/tiled_params.cu.in 88143768, parts/quad.cu.in fa233452, parts/visible.cu.in 8f5af3a3, parts/keys.cu.in 580c9746, parts/pipeline.cu.in 19cd8b31, parts/producer.cu.in 811d3542, parts/wgmma_softmax.cu.in a62e4223, parts/consumer.cu.in 9792d665, parts/epilogue_wgmma.cu.in dce48b3d, parts/consume_overlap.cu.in f3b40bbc
+// again    fatune emit 'forward bf16 d128 nq1' --gpu sm_90 --config 'wgmma block_m=192 block_n=112 stages=2 q_stages=1 overlap_tiles=1 alternate=2 max_as_int=1 exp2_fma=0 rescale_late=1 p_in_smem=1 store_direct=1 walk_up=0 longest_first=0 multicast=0 pack_gqa=0 ctas_per_sm=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691) on Hopper. One block per
 // multiprocessor works through tiles of BLOCK_M queries. Its first warpgroup moves data: one thread asks TMA for every
@@ -626,6 +626,10 @@ __device__ __forceinline__ void numerators(float (&rS)[N_TILES][4], float (&row_
   row_sum[1] += sums[1][0] + sums[1][1];
 }
 
+// 0, but not before all numerators have been added up. A barrier whose number it is part of comes after them: else the
+// compiler moves it, and the wait for P V behind it, ahead of nearly all exponentials.
+__device__ __forceinline__ int numerators_known(const float (&row_sum)[2]) { return row_sum[0] + row_sum[1] < 0.f; }
+
 // Numerators of 16 keys -> A fragment of the second product.
 __device__ __forceinline__ void pack_numerators(unsigned (&rP)[4], const float (&rS)[N_TILES][4], int k) {
   #pragma unroll
@@ -748,18 +752,31 @@ __device__ __forceinline__ void wait_for_k(const Consumer &consumer, const Ring<
   if (!consumer.k_ready) mbarrier_wait(consumer.barriers.k_full + 8 * ring.stage, ring.parity);
 }
 
+// The warpgroups compute their softmax in turns: while one does the others' products are under way.
+// Steps that a warpgroup skips have their turns, too: so all take as many.
+__device__ __forceinline__ void wait_for_turn(const Consumer &consumer) {
+  barrier_sync(FIRST_TURN_BARRIER + consumer.number, 256);
+}
+
+// late: 0, see numerators_known.
+__device__ __forceinline__ void give_turn(const Consumer &consumer, int late = 0) {
+  barrier_arrive(FIRST_TURN_BARRIER + (consumer.number + 1) % CONSUMERS + late, 256);
+}
+
 // The softmax of a step whose K was in this stage. MASKED: some row may not see all of its keys. Returns whether O must
 // shrink.
 template <bool MASKED>
 __device__ __forceinline__ bool softmax(Consumer &consumer, float (&shrink)[2], const ForwardParams &params,
                                         const Work &work, const Ring<STAGES> &ring, int key) {
   const Ring<STAGES> ahead = next(ring);
+  wait_for_turn(consumer);
   if (MASKED && !sees_all(params, work.first_row, key)) {
     mask_scores(consumer.rS, params, work.first_row + consumer.warp * 16, key, consumer.lane);
   }
   const bool moved = move_maxima<MASKED>(shrink, consumer.row_max, consumer.row_sum, consumer.rS[0], params.scale_log2);
   consumer.k_ready = mbarrier_test(consumer.barriers.k_full + 8 * ahead.stage, ahead.parity);
   numerators<MASKED>(consumer.rS[0], consumer.row_sum, consumer.row_max, params.scale_log2);
+  give_turn(consumer, numerators_known(consumer.row_sum));
   return moved;
 }
 
@@ -779,15 +796,6 @@ __device__ __forceinline__ void pack_p(Consumer &consumer, int key) {
     store_p(consumer, rP[0], k);
   }
   async_proxy_fence();
-}
-
-// The warpgroups issue their products in turns: while one's are under way the others compute their softmax.
-__device__ __forceinline__ void wait_for_turn(const Consumer &consumer) {
-  barrier_sync(FIRST_TURN_BARRIER + consumer.number, 256);
-}
-
-__device__ __forceinline__ void give_turn(const Consumer &consumer) {
-  barrier_arrive(FIRST_TURN_BARRIER + (consumer.number + 1) % CONSUMERS, 256);
 }
 
 // After the Q K^T of a step: of the last one, Q and its note can be replaced.
@@ -815,11 +823,9 @@ __device__ __forceinline__ void take_first_step(Consumer &consumer, const Forwar
 __device__ __forceinline__ void begin_both(Consumer &consumer, const Ring<Q_STAGES> &q_ring, const Ring<STAGES> &ahead) {
   const unsigned v_full = consumer.barriers.v_full + 8 * consumer.ring.stage;
   const bool v_ready = mbarrier_test(v_full, consumer.ring.parity);
-  wait_for_turn(consumer);
   begin_qk(consumer, q_ring, ahead);
   if (!v_ready) mbarrier_wait(v_full, consumer.ring.parity);
   begin_pv(consumer);
-  give_turn(consumer);
 }
 
 // One step: Q K^T of this one beside P V of the one before, then the softmax of this one beside that P V.

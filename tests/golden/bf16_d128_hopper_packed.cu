@@ -2,7 +2,7 @@
 // request  forward bf16 d128 causal
 // config   wgmma block_m=128 block_n=128 stages=2 q_stages=2 overlap_tiles=1 alternate=1 max_as_int=1 exp2_fma=0 rescale_late=1 p_in_smem=0 store_direct=0 walk_up=0 longest_first=0 multicast=0 pack_gqa=1 ctas_per_sm=1
 // budget   197632 bytes of shared memory, 384 threads, about 192 of 232 registers
-// parts    wgmma_forward.cu.in 6585ad1b, parts/ptx_common.cu.in 93b13f47, parts/ptx_wgmma.cu.in 3e5b5665, parts/ptx_tma_5d.cu.in 125b67df, parts/params.cu.in f094df8c, parts/tiled_params.cu.in 88143768, parts/quad.cu.in fa233452, parts/visible.cu.in 8f5af3a3, parts/keys.cu.in 580c9746, parts/pipeline.cu.in 19cd8b31, parts/producer.cu.in 811d3542, parts/wgmma_softmax.cu.in 88bee7df, parts/consumer.cu.in 126797ef, parts/epilogue_wgmma.cu.in dce48b3d, parts/consume_overlap.cu.in f3b40bbc
+// parts    wgmma_forward.cu.in 36f39d07, parts/ptx_common.cu.in 93b13f47, parts/ptx_wgmma.cu.in 3e5b5665, parts/ptx_tma_5d.cu.in 125b67df, parts/params.cu.in f094df8c, parts/tiled_params.cu.in 88143768, parts/quad.cu.in fa233452, parts/visible.cu.in 8f5af3a3, parts/keys.cu.in 580c9746, parts/pipeline.cu.in 19cd8b31, parts/producer.cu.in 811d3542, parts/wgmma_softmax.cu.in a62e4223, parts/consumer.cu.in 9792d665, parts/epilogue_wgmma.cu.in dce48b3d, parts/consume_overlap.cu.in f3b40bbc
 // again    fatune emit 'forward bf16 d128 nq1 causal' --gpu sm_90 --config 'wgmma block_m=128 block_n=128 stages=2 q_stages=2 overlap_tiles=1 alternate=1 max_as_int=1 exp2_fma=0 rescale_late=1 p_in_smem=0 store_direct=0 walk_up=0 longest_first=0 multicast=0 pack_gqa=1 ctas_per_sm=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691) on Hopper. One block per
@@ -810,6 +810,17 @@ __device__ __forceinline__ void wait_for_k(const Consumer &consumer, const Ring<
   if (!consumer.k_ready) mbarrier_wait(consumer.barriers.k_full + 8 * ring.stage, ring.parity);
 }
 
+// The warpgroups issue their products in turns: while one's are under way the others compute their softmax.
+// Steps that a warpgroup skips have their turns, too: so all take as many.
+__device__ __forceinline__ void wait_for_turn(const Consumer &consumer) {
+  barrier_sync(FIRST_TURN_BARRIER + consumer.number, 256);
+}
+
+// late: 0, see numerators_known.
+__device__ __forceinline__ void give_turn(const Consumer &consumer, int late = 0) {
+  barrier_arrive(FIRST_TURN_BARRIER + (consumer.number + 1) % CONSUMERS + late, 256);
+}
+
 // The softmax of a step whose K was in this stage. MASKED: some row may not see all of its keys. Returns whether O must
 // shrink.
 template <bool MASKED>
@@ -831,15 +842,6 @@ __device__ __forceinline__ void pack_p(Consumer &consumer, int key) {
   for (int k = 0; k < BLOCK_N / 16; ++k) {
     pack_numerators(consumer.rP[k][0], consumer.rS[0], k);
   }
-}
-
-// The warpgroups issue their products in turns: while one's are under way the others compute their softmax.
-__device__ __forceinline__ void wait_for_turn(const Consumer &consumer) {
-  barrier_sync(FIRST_TURN_BARRIER + consumer.number, 256);
-}
-
-__device__ __forceinline__ void give_turn(const Consumer &consumer) {
-  barrier_arrive(FIRST_TURN_BARRIER + (consumer.number + 1) % CONSUMERS, 256);
 }
 
 // Steps that only other warpgroups take: gives their stages back, from `ring` on, and moves it to the first that counts.
