@@ -78,7 +78,7 @@ static void plan_mma(struct ft_budget *budget, const struct ft_config *config,
 
 enum { WARPGROUP = 128, PANEL_COLUMNS = 64, PANEL_ROW = 128 };
 
-/* Barriers | Q stages | K stages | V stages. O is staged in the place of its tile's Q. */
+/* Barriers | Q stages | K stages | V stages | P. O is staged in the place of its tile's Q. */
 static void plan_panels(struct ft_budget *budget, const struct ft_config *config) {
   const int rows = config->block_m * PANEL_ROW, keys = config->stages * config->block_n * PANEL_ROW;
   budget->qk_stride = budget->v_stride = PANEL_ROW;
@@ -89,7 +89,10 @@ static void plan_panels(struct ft_budget *budget, const struct ft_config *config
   budget->smem_k = keys * budget->d_panels;
   budget->smem_v = keys * budget->dv_panels;
   budget->smem_o = rows * budget->dv_panels;
-  budget->smem_bytes = budget->smem_barriers + budget->smem_q + budget->smem_k + budget->smem_v;
+  const int p_panels = round_up(config->block_n, PANEL_COLUMNS) / PANEL_COLUMNS;
+  budget->smem_p = config->p_in_smem ? config->block_m * PANEL_ROW * p_panels : 0;
+  budget->smem_bytes =
+      budget->smem_barriers + budget->smem_q + budget->smem_k + budget->smem_v + budget->smem_p;
 }
 
 /* A block begins with the same number of registers for each thread; the producer releases what the
@@ -106,9 +109,16 @@ static void share_registers(struct ft_budget *budget, const struct ft_arch *arch
   budget->producer_regs = min_int(PRODUCER_MOST, warpgroups - consumers * budget->consumer_regs);
 }
 
+/* The first rows of a tile see fewer keys than its last by as many as there are rows between. Under
+ * a mask the steps are those of its blocks, for all rows. */
+static int skipped_steps(const struct ft_request *request, const struct ft_config *config) {
+  if (request->causal == FT_CAUSAL_NONE || request->mask_rows > 0) return 0;
+  return (config->block_m - 64 + config->block_n - 1) / config->block_n;
+}
+
 /* An accumulator of 64 x C values lies in 128 threads: C / 2 registers of each. */
-static void plan_wgmma(struct ft_budget *budget, const struct ft_config *config,
-                       const struct ft_arch *arch) {
+static void plan_wgmma(struct ft_budget *budget, const struct ft_request *request,
+                       const struct ft_config *config, const struct ft_arch *arch) {
   enum { ADDRESSES_AND_STATISTICS = 32 };
   budget->consumers = config->block_m / 64;
   budget->threads = WARPGROUP * (1 + budget->consumers);
@@ -118,9 +128,10 @@ static void plan_wgmma(struct ft_budget *budget, const struct ft_config *config,
   budget->regs_s = config->block_n / 2;
   budget->regs_p = config->block_n / 4;
   budget->regs_o = budget->dv_pad / 2;
-  budget->regs_estimate =
-      budget->regs_s + budget->regs_p + budget->regs_o + ADDRESSES_AND_STATISTICS;
+  budget->regs_estimate = budget->regs_s + (config->p_in_smem ? 0 : budget->regs_p) +
+                          budget->regs_o + ADDRESSES_AND_STATISTICS;
   budget->regs_limit = budget->consumer_regs;
+  budget->skipped_steps = skipped_steps(request, config);
 }
 
 int ft_packed_heads(const struct ft_config *config, int group, int64_t seqlen_q) {
@@ -222,7 +233,7 @@ struct ft_budget ft_budget_of(const struct ft_request *request, const struct ft_
   budget.dv_pad = round_up(request->head_dim_v, 16);
   switch (config->family) {
   case FT_FAMILY_MMA: plan_mma(&budget, config, arch); break;
-  case FT_FAMILY_WGMMA: plan_wgmma(&budget, config, arch); break;
+  case FT_FAMILY_WGMMA: plan_wgmma(&budget, request, config, arch); break;
   case FT_FAMILY_MMA_BACKWARD: plan_mma_backward(&budget, request, config, arch); break;
   }
   return budget;

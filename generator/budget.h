@@ -36,7 +36,9 @@ struct ft_budget {
   int smem_barriers; /* before Q, and whole 1024 bytes, by which panels are aligned */
   int producer_regs; /* what the warpgroups make of launch_regs, by setmaxnreg */
   int consumer_regs;
-  int launch_regs; /* with which every thread begins */
+  int launch_regs;   /* with which every thread begins */
+  int skipped_steps; /* most steps of a tile that causal lets a warpgroup skip: all that it does of
+                        them is to give their stages back */
 
   /* mma_backward only. smem_q holds all stages of Q, smem_o those of dO, smem_k and smem_v one
    * tile; regs_s scores, regs_q rows of K or V, regs_o the sums for dK or dV. */
@@ -44,7 +46,7 @@ struct ft_budget {
   int warp_keys;    /* keys of one warp */
   int part_queries; /* queries of which a warp holds scores at a time */
   int p_stride;     /* bytes from key to key of P and dS */
-  int smem_p;       /* behind them */
+  int smem_p;       /* behind them; wgmma: of all consumers behind V, 0 if P stays in registers */
   int smem_ds;      /* all of its tiles */
   int smem_stats;   /* LSE and D of all stages */
   int dq_warp_rows; /* query rows of dQ that one warp computes */

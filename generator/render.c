@@ -92,6 +92,7 @@ static void push_budget(lua_State *state, const struct ft_budget *budget) {
   FIELD(producer_regs);
   FIELD(consumer_regs);
   FIELD(launch_regs);
+  FIELD(skipped_steps);
   FIELD(key_warps);
   FIELD(warp_keys);
   FIELD(part_queries);

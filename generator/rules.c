@@ -33,10 +33,10 @@ RULE(knob_range) {
   UNUSED(request), UNUSED(arch);
   if (budget->threads == 0) return 0;
   if (config->family == FT_FAMILY_WGMMA)
-    return (config->overlap_tiles | config->alternate | config->max_as_int | config->exp2_fma |
-            config->rescale_late | config->store_direct | config->walk_up | config->longest_first |
+    return (config->overlap_tiles | config->max_as_int | config->exp2_fma | config->rescale_late |
+            config->p_in_smem | config->store_direct | config->walk_up | config->longest_first |
             config->multicast | config->pack_gqa | 1) == 1 &&
-           config->ctas_per_sm == 1;
+           is_within(config->alternate, 0, 2) && config->ctas_per_sm == 1;
   if (config->family == FT_FAMILY_MMA_BACKWARD)
     return (config->kv_in_regs | config->late_dq | 1) == 1 && is_within(config->stages, 1, 2) &&
            is_within(config->dq, 0, 2);
@@ -140,10 +140,8 @@ RULE(overlap_tiles) {
 /* Under causal the first warpgroups of a tile skip steps, whose V must come while that of the tile
  * before is still held. */
 RULE(skipped_stages) {
-  UNUSED(arch);
-  const int skipped = (config->block_m - 64 + config->block_n - 1) / config->block_n;
-  const bool skips = request->causal != FT_CAUSAL_NONE && request->mask_rows == 0;
-  return !skips || !config->overlap_tiles || budget->consumers == 1 || skipped < config->stages;
+  UNUSED(request), UNUSED(arch);
+  return !config->overlap_tiles || budget->skipped_steps < config->stages;
 }
 
 RULE(alternate) {
@@ -162,6 +160,11 @@ RULE(exp2_fma) {
   UNUSED(arch), UNUSED(budget);
   return !config->exp2_fma || (!config->max_as_int && config->rescale_late &&
                                request->head_dim <= 64 && request->head_dim_v <= 64);
+}
+
+RULE(p_in_smem) {
+  UNUSED(request), UNUSED(arch);
+  return !config->p_in_smem || budget->regs_estimate + budget->regs_p > budget->regs_limit;
 }
 
 /* Row masks and random bits are those of one head. */
@@ -237,11 +240,11 @@ RULE(register_limit) {
 }
 
 /* The compiler finds room for a few registers more than the estimate allows for, and where it does
- * not, the spills show. */
+ * not, the spills show. Fragments of P on their way to shared memory leave it no such room. */
 RULE(consumer_registers) {
   enum { MORE = 16 };
-  UNUSED(request), UNUSED(arch), UNUSED(config);
-  return budget->regs_estimate <= budget->regs_limit + MORE;
+  UNUSED(request), UNUSED(arch);
+  return budget->regs_estimate <= budget->regs_limit + (config->p_in_smem ? 0 : MORE);
 }
 
 /* Rows of queries a block can use: of the mask's block, of the request where its length is known.
@@ -360,6 +363,10 @@ static const struct ft_rule rules[] = {
     {WGMMA, "exp2-fma",
      "polynomials are for heads bound by exponentials that do nothing else in their place",
      exp2_fma},
+    {WGMMA, "p-in-smem",
+     "P by way of shared memory costs traffic and a barrier: for tiles whose registers do not "
+     "suffice",
+     p_in_smem},
     {WGMMA, "multicast", "blocks that share K and V need tiles of equal steps, two at least",
      multicast},
     {WGMMA, "pack-gqa", "dropout and masks go by head, so packed tiles have neither", pack_gqa},
@@ -379,7 +386,8 @@ static const struct ft_rule rules[] = {
      register_limit},
     {BACKWARD, "sum-registers", "sums and scores must fit the registers left by the launch bounds",
      register_limit},
-    {WGMMA, "consumer-registers", "S, P and O must about fit the registers a consumer can claim",
+    {WGMMA, "consumer-registers",
+     "S, O and P, unless in shared memory, must about fit the registers a consumer can claim",
      consumer_registers},
     {MMA, "short-tile", "few rows reload K and V too often, unless there are few to work on",
      short_tile},

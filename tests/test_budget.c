@@ -47,6 +47,7 @@ static int field_of(const struct ft_budget *budget, const char *name) {
   FIELD(producer_regs);
   FIELD(consumer_regs);
   FIELD(launch_regs);
+  FIELD(skipped_steps);
   FIELD(key_warps);
   FIELD(warp_keys);
   FIELD(part_queries);
@@ -148,7 +149,7 @@ START_TEST(wgmma_budgets_suit_the_hardware) {
   seed_cases();
   const struct ft_arch arch = known_gpu("h200");
   int legal = 0;
-  for (int round = 0; round < 40000; ++round) {
+  for (int round = 0; round < 120000; ++round) {
     const struct ft_request request = random_request();
     const struct ft_config config = random_candidate_of(FT_FAMILY_WGMMA);
     if (rule_broken(&request, &arch, &config) != NULL) continue;
@@ -162,8 +163,9 @@ START_TEST(wgmma_budgets_suit_the_hardware) {
     ck_assert_int_ge(b.producer_regs, 24);
     ck_assert_int_le(b.consumer_regs, 255);
     ck_assert_int_eq((b.producer_regs | b.consumer_regs | b.launch_regs) % 8, 0);
-    ck_assert_int_eq((b.smem_barriers | b.smem_q | b.smem_k) % 1024, 0);
-    ck_assert_int_eq(b.smem_bytes, b.smem_barriers + b.smem_q + b.smem_k + b.smem_v);
+    ck_assert_int_eq((b.smem_barriers | b.smem_q | b.smem_k | b.smem_v) % 1024, 0);
+    ck_assert_int_eq(b.smem_bytes, b.smem_barriers + b.smem_q + b.smem_k + b.smem_v + b.smem_p);
+    ck_assert_int_ge(b.smem_p, config.p_in_smem * 64 * b.consumers * 2 * config.block_n);
     ck_assert_int_le(config.q_stages * b.smem_o, b.smem_q);
     ck_assert(64 * b.d_panels >= request.head_dim && 64 * b.dv_panels >= request.head_dim_v);
     ck_assert_int_eq(ft_budget_registers(&b), b.launch_regs);

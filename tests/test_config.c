@@ -41,7 +41,8 @@ END_TEST
 static const char *const whole_texts[] = {
     "mma block_m=128 block_n=64 warps=4 stages=2 q_in_regs=1 overlap=0 draw_early=1 ctas_per_sm=2",
     "wgmma block_m=128 block_n=176 stages=2 q_stages=2 overlap_tiles=1 alternate=0 max_as_int=1 "
-    "exp2_fma=0 rescale_late=1 store_direct=0 walk_up=0 longest_first=0 multicast=1 pack_gqa=1 "
+    "exp2_fma=0 rescale_late=1 p_in_smem=0 store_direct=0 walk_up=0 longest_first=0 multicast=1 "
+    "pack_gqa=1 "
     "ctas_per_sm=1",
     "mma_backward block_m=64 block_n=128 warps=8 stages=2 column_warps=1 parts=1 kv_in_regs=0 "
     "late_dq=1 dq=2 ctas_per_sm=1",

@@ -36,7 +36,7 @@ enum { IMAGE_BYTES = 60 * 1024, IMAGE_WORDS = IMAGE_BYTES / 4 };
 struct product {
   enum ft_dtype dtype;
   int columns;
-  bool a_in_registers, accumulate;
+  bool a_in_registers, b_across, accumulate;
   double a[ROWS][DEPTH], b[DEPTH][COLUMNS_MOST];
   uint32_t in[IMAGE_WORDS + GROUP * (COLUMNS_MOST / 2 + 4 * DEPTH / 16)];
   uint32_t out[GROUP * COLUMNS_MOST / 2];
@@ -55,6 +55,12 @@ static const char from_shared[] =
     "const u64 b = u64(smem + %d >> 4) | u64(1) << 16 | u64(%d >> 4) << 32 | swizzle;\n"
     "wgmma_fence();\n"
     "for (int k = 0; k < 4; ++k) wgmma_ss(c, a + 2 * k, b + 2 * k, %d || k > 0);\n";
+static const char across[] =
+    "const u64 a = u64(smem + %d >> 4) | u64(1) << 16 | u64(%d >> 4) << 32 | swizzle;\n"
+    "const u64 b = u64(smem + %d >> 4) | u64(%d >> 4) << 16 | u64(%d >> 4) << 32 | swizzle;\n"
+    "wgmma_fence();\n"
+    "for (int k = 0; k < 4; ++k) wgmma_ss_across(c, a + 2 * k, b + (2048 >> 4) * k, %d || k > "
+    "0);\n";
 static const char from_registers[] =
     "unsigned a[4][4];\n"
     "for (int i = 0; i < 16; ++i) a[i / 4][i %% 4] = mine[%d + i];\n"
@@ -96,8 +102,8 @@ static void fill(struct product *p) {
       const uint16_t bits = hopper_element(p->dtype);
       p->b[k][column] = number_of(p->dtype, bits);
       put(p,
-          B_AT + (p->a_in_registers ? mn_major(column, k, B_LEADING, B_STRIDE)
-                                    : k_major(column, k, B_STRIDE)),
+          B_AT + (p->b_across ? mn_major(column, k, B_LEADING, B_STRIDE)
+                              : k_major(column, k, B_STRIDE)),
           bits);
     }
   for (int lane = 0; lane < GROUP; lane++)
@@ -113,6 +119,9 @@ static void run_product(struct product *p) {
                         registers + 16, registers);
   if (p->a_in_registers)
     length += snprintf(body + length, sizeof body - (size_t)length, from_registers, registers, B_AT,
+                       B_LEADING, B_STRIDE, p->accumulate);
+  else if (p->b_across)
+    length += snprintf(body + length, sizeof body - (size_t)length, across, A_AT, A_STRIDE, B_AT,
                        B_LEADING, B_STRIDE, p->accumulate);
   else
     length += snprintf(body + length, sizeof body - (size_t)length, from_shared, A_AT, A_STRIDE,
@@ -145,12 +154,15 @@ static void check_product(const struct product *p) {
 static const struct {
   int columns;
   enum ft_dtype dtype;
-  bool a_in_registers, accumulate;
+  bool a_in_registers, b_across, accumulate;
 } products[] = {
-    {64, FT_BF16, false, false}, {80, FT_FP16, false, true}, {176, FT_BF16, false, false},
-    {256, FT_BF16, false, true}, {8, FT_FP16, false, false}, {64, FT_BF16, true, true},
-    {80, FT_BF16, true, false},  {176, FT_FP16, true, true}, {256, FT_FP16, true, false},
-    {24, FT_BF16, true, true},
+    {64, FT_BF16, false, false, false},  {80, FT_FP16, false, false, true},
+    {176, FT_BF16, false, false, false}, {256, FT_BF16, false, false, true},
+    {8, FT_FP16, false, false, false},   {64, FT_BF16, true, true, true},
+    {80, FT_BF16, true, true, false},    {176, FT_FP16, true, true, true},
+    {256, FT_FP16, true, true, false},   {24, FT_BF16, true, true, true},
+    {64, FT_BF16, false, true, true},    {80, FT_FP16, false, true, false},
+    {256, FT_BF16, false, true, true},   {24, FT_FP16, false, true, false},
 };
 
 START_TEST(wgmma_multiplies_as_the_manual_says) {
@@ -159,6 +171,7 @@ START_TEST(wgmma_multiplies_as_the_manual_says) {
   p->columns = products[_i].columns;
   p->dtype = products[_i].dtype;
   p->a_in_registers = products[_i].a_in_registers;
+  p->b_across = products[_i].b_across;
   p->accumulate = products[_i].accumulate;
   fill(p);
   run_product(p);

@@ -326,7 +326,7 @@ START_TEST(finite_for_every_legal_wgmma_config) {
   const struct ft_request request = known_request(requests[_i]);
   int count = 0;
   seed_cases();
-  for (int round = 0; round < 3000; round++) {
+  for (int round = 0; round < 20000; round++) {
     const struct ft_config candidate = random_candidate_of(FT_FAMILY_WGMMA);
     if (rule_broken(&request, &big, &candidate) != NULL) continue;
     const struct ft_prediction p = ft_model(&request, &big, &candidate, 0, 0);

@@ -28,12 +28,14 @@ static const double POLYNOMIAL_INSTRUCTIONS = 16; /* of a power of 2, and for it
 static const double DROP_INSTRUCTIONS = 2.5;      /* of dropout */
 static const double DRAW_INSTRUCTIONS = 80;       /* of a draw, for half as many elements as keys */
 static const double STEP_INSTRUCTIONS = 50;       /* of a warp's step */
+static const double P_INSTRUCTIONS = 0.2;         /* of P's way to shared memory */
 static const double LATE_SHARE = 0.05; /* of the steps in which O is rescaled if that is put off */
 
 /* A step, in cycles. */
 static const double MMA_SHARE = 0.945;  /* of its rate that wgmma reaches beside anything else */
 static const double LONE_SOFTMAX = 1.5; /* as long without others' instructions in its gaps */
 static const double STEP_LATENCY = 100; /* of a warpgroup: barriers, its products' start and end */
+static const double P_LATENCY = 60;     /* more: P stored, seen by all of a warpgroup. A guess */
 static const double SHARPNESS = 3.2;    /* how well the parts of a step hide each other; with 1 it
                                            would take their sum, with infinity the largest */
 
@@ -52,9 +54,11 @@ static const double EVENED_TILES = 0.3;   /* the same after twos */
 
 /* Factors: what choices cost at least, by measurement and whatever the parts above say. They also
  * keep near-equals apart, so that the order begins with several tiles, not one in all variants. */
-static const double OTHER_TURNS = 1.006; /* not in turns without causal; in turns with it */
+static const double OTHER_TURNS = 1.006;   /* not in turns without causal; in turns with it */
+static const double SOFTMAX_TURNS = 1.008; /* not measured */
 static const double FLOAT_MAX = 1.006;
 static const double NEVER_WON = 1.06; /* polynomials, O rescaled in every step, the walk upwards */
+static const double P_IN_SMEM = 1.02; /* not measured: behind what won without */
 static const double NEEDLESS_STAGE = 1.01;     /* each */
 static const double MULTICAST = 1.01;          /* of blocks with 2 or 4 consumers */
 static const double MULTICAST_OF_THREE = 1.06; /* with 3 */
@@ -70,6 +74,7 @@ static double element_instructions(const struct ft_request *request,
                                    const struct ft_config *config) {
   double count = SOFTMAX_INSTRUCTIONS + config->exp2_fma / 8.0 * POLYNOMIAL_INSTRUCTIONS;
   if (!config->max_as_int) count += FLOAT_MAX_INSTRUCTIONS;
+  if (config->p_in_smem) count += P_INSTRUCTIONS;
   if (request->dropout) {
     const int n = config->block_n, keys = n % 64 == 0 ? 64 : n % 32 == 0 ? 32 : 16;
     count += DROP_INSTRUCTIONS + DRAW_INSTRUCTIONS * 2.0 / keys;
@@ -78,9 +83,9 @@ static double element_instructions(const struct ft_request *request,
 }
 
 /* The warpgroups share the units; in each, Q K^T, softmax and barriers follow one another. */
-static double step_cycles(const struct step *step, double consumers) {
+static double step_cycles(const struct step *step, double consumers, double latency) {
   const double mma = step->mma / MMA_SHARE, softmax = step->exp + step->issue;
-  const double chain = (step->mma / 2 + LONE_SOFTMAX * softmax) / consumers + STEP_LATENCY;
+  const double chain = (step->mma / 2 + LONE_SOFTMAX * softmax) / consumers + latency;
   const double sum = pow(mma, SHARPNESS) + pow(softmax, SHARPNESS) + pow(chain, SHARPNESS);
   return fmax(pow(sum, 1 / SHARPNESS), fmax(step->smem, step->l2));
 }
@@ -96,14 +101,16 @@ static struct step step_of(const struct ft_request *request, const struct ft_con
   const double elements = m * n * element_instructions(request, config) + rescale;
   step.issue = (elements / 32 + 4 * consumers * STEP_INSTRUCTIONS) / ISSUE_PER_CLK;
 
-  /* Each warpgroup reads K and V for itself, and its rows of Q; TMA writes whole panels. */
-  const double read = consumers * (64 * d + n * (d + dv)) * 2;
-  const double written = n * 128 * (budget->d_panels + budget->dv_panels);
+  /* Each warpgroup reads K and V for itself, its rows of Q, and of P, which it has written before;
+   * TMA writes whole panels. */
+  const double p = config->p_in_smem ? m * n * 2 : 0;
+  const double read = consumers * (64 * d + n * (d + dv)) * 2 + p;
+  const double written = n * 128 * (budget->d_panels + budget->dv_panels) + p;
   const double spilled = 2.0 * spill_bytes * budget->threads;
   step.smem = (read + written + spilled) / SMEM_BYTES_PER_CLK;
   const double loaded = n * (request->head_dim + request->head_dim_v) * 2 / (1 + config->multicast);
   step.l2 = loaded / L2_BYTES_PER_CLK;
-  step.all = step_cycles(&step, consumers);
+  step.all = step_cycles(&step, consumers, STEP_LATENCY + config->p_in_smem * P_LATENCY);
   return step;
 }
 
@@ -170,10 +177,12 @@ static double factor_of_choices(const struct ft_request *request, const struct f
   const bool turns_help = request->causal == FT_CAUSAL_NONE && budget->consumers > 1;
   const double stages = 1 + ceil(KV_LATENCY / step);
   double factor = multicast_factor(config, budget);
-  if ((config->alternate == 1) != turns_help) factor *= OTHER_TURNS;
+  if (config->alternate == 2) factor *= SOFTMAX_TURNS;
+  if (config->alternate != 2 && config->alternate != turns_help) factor *= OTHER_TURNS;
   if (!config->max_as_int) factor *= FLOAT_MAX;
   if (!config->rescale_late || config->walk_up) factor *= NEVER_WON;
   if (config->exp2_fma) factor *= NEVER_WON;
+  if (config->p_in_smem) factor *= P_IN_SMEM;
   factor *= pow(NEEDLESS_STAGE, fmax(0, config->stages - stages));
   /* The compiler finds room for four registers more than the estimate, for eight it does not. */
   if (budget->regs_estimate > budget->regs_limit + 4) factor *= SERIALISED;

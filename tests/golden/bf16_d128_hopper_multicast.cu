@@ -1,9 +1,9 @@
 // fatune: forward attention, sm_90a
 // request  forward bf16 d128
-// config   wgmma block_m=192 block_n=80 stages=2 q_stages=1 overlap_tiles=1 alternate=1 max_as_int=0 exp2_fma=0 rescale_late=1 store_direct=1 walk_up=0 longest_first=0 multicast=1 pack_gqa=0 ctas_per_sm=1
+// config   wgmma block_m=192 block_n=80 stages=2 q_stages=1 overlap_tiles=1 alternate=1 max_as_int=0 exp2_fma=0 rescale_late=1 p_in_smem=0 store_direct=1 walk_up=0 longest_first=0 multicast=1 pack_gqa=0 ctas_per_sm=1
 // budget   132096 bytes of shared memory, 512 threads, about 156 of 160 registers
-// parts    wgmma_forward.cu.in 8d7d32af, parts/ptx_common.cu.in 93b13f47, parts/ptx_wgmma.cu.in 375d7ba5, parts/ptx_cluster.cu.in c31e0f8e, parts/params.cu.in f094df8c, parts/tiled_params.cu.in 88143768, parts/quad.cu.in fa233452, parts/visible.cu.in 8f5af3a3, parts/keys.cu.in 165f819f, parts/pipeline.cu.in 4a35e34e, parts/producer.cu.in f4b41111, parts/wgmma_softmax.cu.in caaa2637, parts/consumer.cu.in acfc87aa, parts/consume_overlap.cu.in 09b1de81
-// again    fatune emit 'forward bf16 d128 nq1' --gpu sm_90 --config 'wgmma block_m=192 block_n=80 stages=2 q_stages=1 overlap_tiles=1 alternate=1 max_as_int=0 exp2_fma=0 rescale_late=1 store_direct=1 walk_up=0 longest_first=0 multicast=1 pack_gqa=0 ctas_per_sm=1'
+// parts    wgmma_forward.cu.in 36f39d07, parts/ptx_common.cu.in 93b13f47, parts/ptx_wgmma.cu.in 3e5b5665, parts/ptx_cluster.cu.in c31e0f8e, parts/params.cu.in f094df8c, parts/tiled_params.cu.in 88143768, parts/quad.cu.in fa233452, parts/visible.cu.in 8f5af3a3, parts/keys.cu.in 165f819f, parts/pipeline.cu.in 19cd8b31, parts/producer.cu.in 811d3542, parts/wgmma_softmax.cu.in a62e4223, parts/consumer.cu.in 9792d665, parts/epilogue_wgmma.cu.in dce48b3d, parts/consume_overlap.cu.in f3b40bbc
+// again    fatune emit 'forward bf16 d128 nq1' --gpu sm_90 --config 'wgmma block_m=192 block_n=80 stages=2 q_stages=1 overlap_tiles=1 alternate=1 max_as_int=0 exp2_fma=0 rescale_late=1 p_in_smem=0 store_direct=1 walk_up=0 longest_first=0 multicast=1 pack_gqa=0 ctas_per_sm=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691) on Hopper. One block per
 // multiprocessor works through tiles of BLOCK_M queries. Its first warpgroup moves data: one thread asks TMA for every
@@ -25,7 +25,8 @@ constexpr int HEAD_DIM_V = 128; // of V, O
 constexpr int D_PAD = 128, DV_PAD = 128;           // multiples of 16, the rest zeros
 constexpr int D_PANELS = 2, DV_PANELS = 2;  // of 64 columns in shared memory
 
-constexpr int FIRST_TURN_BARRIER = 1, FIRST_STORE_BARRIER = 1 + CONSUMERS;  // named barriers, one for each consumer
+constexpr int FIRST_TURN_BARRIER = 1;             // named barriers: a consumer's with the one before it
+constexpr int FIRST_OWN_BARRIER = 1 + CONSUMERS;  // a consumer's own
 
 constexpr int WARP_ROWS = 16, M_TILES = 1;        // of a warp, for what it shares with the mma kernels
 constexpr int N_TILES = BLOCK_N / 8;              // columns of S by eight
@@ -433,7 +434,6 @@ struct __align__(16) Note {
 extern __shared__ __align__(1024) unsigned char shared[];
 __device__ __forceinline__ Note *notes() { return reinterpret_cast<Note *>(shared + 512); }  // one for each Q stage
 
-
 // Shared addresses of the barriers; those of a stage are 8 bytes apart.
 struct Barriers {
   unsigned q_full, q_empty, o_full, k_full, k_empty, v_full, v_empty;
@@ -578,8 +578,8 @@ __device__ __forceinline__ void produce(const TiledForwardParams &params, unsign
 
 // ---- the steps of a consumer warpgroup ---------------------------------------------------------------------
 // A warp of it owns 16 of its 64 rows; a lane rows g, g + 8 and columns 2 t, 2 t + 1 of every eight, as in
-// mma.m16n8k16. P V of one step runs while the numerators of the next are computed, so what it reads (rP) and writes
-// (rO) is left alone until it has been waited for: O is rescaled afterwards.
+// mma.m16n8k16. P V of one step runs while the numerators of the next are computed, so what it reads (P) and writes
+// (O) is left alone until it has been waited for: O is rescaled afterwards.
 
 // The largest score of each of this lane's rows and what they have been so far, over the quad.
 __device__ __forceinline__ void largest(float (&new_max)[2], const float (&row_max)[2], const float (&rS)[N_TILES][4]) {
@@ -637,14 +637,11 @@ __device__ __forceinline__ void numerators(float (&rS)[N_TILES][4], float (&row_
   row_sum[1] += sums[1][0] + sums[1][1];
 }
 
-// Numerators -> A fragments of the second product.
-__device__ __forceinline__ void pack_numerators(unsigned (&rP)[BLOCK_N / 16][1][4], const float (&rS)[N_TILES][4]) {
+// Numerators of 16 keys -> A fragment of the second product.
+__device__ __forceinline__ void pack_numerators(unsigned (&rP)[4], const float (&rS)[N_TILES][4], int k) {
   #pragma unroll
-  for (int k = 0; k < BLOCK_N / 16; ++k) {
-    #pragma unroll
-    for (int i = 0; i < 4; ++i) {  // fragment register i: rows g + 8 (i % 2), keys 8 (i / 2) + 2 t
-      rP[k][0][i] = pack(rS[2 * k + i / 2][2 * (i % 2)], rS[2 * k + i / 2][2 * (i % 2) + 1]);
-    }
+  for (int i = 0; i < 4; ++i) {  // fragment register i: rows g + 8 (i % 2), keys 8 (i / 2) + 2 t
+    rP[i] = pack(rS[2 * k + i / 2][2 * (i % 2)], rS[2 * k + i / 2][2 * (i % 2) + 1]);
   }
 }
 
@@ -708,9 +705,19 @@ __device__ __forceinline__ void release_by_warp(const Consumer &consumer, unsign
   if (consumer.lane == 0) mbarrier_arrive(barrier);
 }
 
-// A stage of K or V: to all blocks that load a share of it.
-__device__ __forceinline__ void release_keys(const Consumer &consumer, unsigned barrier) {
+// To all blocks that load a share of it.
+__device__ __forceinline__ void release_share(const Consumer &consumer, unsigned barrier) {
   if (consumer.warp == 0 && consumer.lane < CLUSTER) mbarrier_arrive_at(barrier, consumer.lane);
+}
+
+// The K, the V of this stage can be replaced.
+__device__ __forceinline__ void release_k(const Consumer &consumer, const Ring<STAGES> &ring) {
+  const unsigned empty = consumer.barriers.k_empty + 8 * ring.stage;
+  release_share(consumer, empty);
+}
+
+__device__ __forceinline__ void release_v(const Consumer &consumer, const Ring<STAGES> &ring) {
+  release_share(consumer, consumer.barriers.v_empty + 8 * ring.stage);
 }
 
 __device__ __forceinline__ void begin_rows(Consumer &consumer, const ForwardParams &params, const Work &work) {
@@ -740,13 +747,26 @@ __device__ __forceinline__ void begin_pv(Consumer &consumer) {
   const u64 v = depth_across_rows(consumer.smem + SMEM_V + consumer.ring.stage * V_TILE, BLOCK_N * 128);
   wgmma_fence();
   #pragma unroll
-  for (int k = 0; k < BLOCK_N / 16; ++k) wgmma_rs(consumer.rO, consumer.rP[k][0], v + moved(k * 16 * 128));
+  for (int k = 0; k < BLOCK_N / 16; ++k) {
+    wgmma_rs(consumer.rO, consumer.rP[k][0], v + moved(k * 16 * 128));
+  }
   wgmma_commit();
 }
 
 // Waits for K, whose barrier was looked at a softmax ago: asking takes time, and it is nearly always there.
 __device__ __forceinline__ void wait_for_k(const Consumer &consumer, const Ring<STAGES> &ring) {
   if (!consumer.k_ready) mbarrier_wait(consumer.barriers.k_full + 8 * ring.stage, ring.parity);
+}
+
+// The warpgroups issue their products in turns: while one's are under way the others compute their softmax.
+// Steps that a warpgroup skips have their turns, too: so all take as many.
+__device__ __forceinline__ void wait_for_turn(const Consumer &consumer) {
+  barrier_sync(FIRST_TURN_BARRIER + consumer.number, 256);
+}
+
+// late: 0, see numerators_known.
+__device__ __forceinline__ void give_turn(const Consumer &consumer, int late = 0) {
+  barrier_arrive(FIRST_TURN_BARRIER + (consumer.number + 1) % CONSUMERS + late, 256);
 }
 
 // The softmax of a step whose K was in this stage. MASKED: some row may not see all of its keys. Returns whether O must
@@ -764,17 +784,12 @@ __device__ __forceinline__ bool softmax(Consumer &consumer, float (&shrink)[2], 
   return moved;
 }
 
+// Numerators -> P, for the next P V: the last one has been waited for.
 __device__ __forceinline__ void pack_p(Consumer &consumer, int key) {
-  pack_numerators(consumer.rP, consumer.rS[0]);
-}
-
-// The warpgroups issue their products in turns: while one's are under way the others compute their softmax.
-__device__ __forceinline__ void wait_for_turn(const Consumer &consumer) {
-  barrier_sync(FIRST_TURN_BARRIER + consumer.number, 256);
-}
-
-__device__ __forceinline__ void give_turn(const Consumer &consumer) {
-  barrier_arrive(FIRST_TURN_BARRIER + (consumer.number + 1) % CONSUMERS, 256);
+  #pragma unroll
+  for (int k = 0; k < BLOCK_N / 16; ++k) {
+    pack_numerators(consumer.rP[k][0], consumer.rS[0], k);
+  }
 }
 
 // After the Q K^T of a step: of the last one, Q and its note can be replaced.
@@ -792,7 +807,7 @@ __device__ __forceinline__ void take_first_step(Consumer &consumer, const Forwar
   begin_qk(consumer, consumer.q_ring, consumer.ring);
   wgmma_wait<0>();
   hold(consumer.rS[0]);
-  release_keys(consumer, consumer.barriers.k_empty + 8 * consumer.ring.stage);
+  release_k(consumer, consumer.ring);
   release_q(consumer, consumer.q_ring, work.steps - 1);
   softmax<true>(consumer, shrink, params, work, consumer.ring, key);
   pack_p(consumer, key);
@@ -819,12 +834,12 @@ __device__ __forceinline__ void take_step(Consumer &consumer, const ForwardParam
   begin_both(consumer, consumer.q_ring, ahead);
   wgmma_wait<1>();
   hold(consumer.rS[0]);
-  release_keys(consumer, consumer.barriers.k_empty + 8 * ahead.stage);
+  release_k(consumer, ahead);
   release_q(consumer, consumer.q_ring, left);
   const bool moved = softmax<MASKED>(consumer, shrink, params, work, ahead, key);
   wgmma_wait<0>();
   hold(consumer.rO);
-  release_keys(consumer, consumer.barriers.v_empty + 8 * consumer.ring.stage);
+  release_v(consumer, consumer.ring);
   pack_p(consumer, key);
   if (moved) rescale(consumer.rO, shrink);
   consumer.ring = ahead;
@@ -845,7 +860,7 @@ __device__ __forceinline__ void take_last_product(Consumer &consumer) {
   begin_pv(consumer);
   wgmma_wait<0>();
   hold(consumer.rO);
-  release_keys(consumer, consumer.barriers.v_empty + 8 * consumer.ring.stage);
+  release_v(consumer, consumer.ring);
 }
 
 // O = O / l, LSE = ln l + max scale, for rows of this warpgroup. Rows that saw no key have l = 0: O = 0, LSE = -inf.
@@ -922,12 +937,12 @@ __device__ __forceinline__ void consume(Consumer &consumer, const ForwardParams 
     begin_rows(consumer, params, work);
     wgmma_wait<1>();
     hold(consumer.rS[0]);
-    release_keys(consumer, consumer.barriers.k_empty + 8 * ahead.stage);
+    release_k(consumer, ahead);
     release_q(consumer, q_ahead, work.steps - 1);
     softmax<true>(consumer, shrink, params, work, ahead, key);
     wgmma_wait<0>();
     hold(consumer.rO);
-    release_keys(consumer, consumer.barriers.v_empty + 8 * consumer.ring.stage);
+    release_v(consumer, consumer.ring);
     finish(consumer, params, done, row_max, row_sum);
     pack_p(consumer, key);
     clear_o(consumer);

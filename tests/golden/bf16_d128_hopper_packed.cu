@@ -1,9 +1,9 @@
 // fatune: forward attention, sm_90a
 // request  forward bf16 d128 causal
-// config   wgmma block_m=128 block_n=128 stages=2 q_stages=2 overlap_tiles=1 alternate=1 max_as_int=1 exp2_fma=0 rescale_late=1 store_direct=0 walk_up=0 longest_first=0 multicast=0 pack_gqa=1 ctas_per_sm=1
+// config   wgmma block_m=128 block_n=128 stages=2 q_stages=2 overlap_tiles=1 alternate=1 max_as_int=1 exp2_fma=0 rescale_late=1 p_in_smem=0 store_direct=0 walk_up=0 longest_first=0 multicast=0 pack_gqa=1 ctas_per_sm=1
 // budget   197632 bytes of shared memory, 384 threads, about 192 of 232 registers
-// parts    wgmma_forward.cu.in 8d7d32af, parts/ptx_common.cu.in 93b13f47, parts/ptx_wgmma.cu.in 375d7ba5, parts/ptx_tma_5d.cu.in 125b67df, parts/params.cu.in f094df8c, parts/tiled_params.cu.in 88143768, parts/quad.cu.in fa233452, parts/visible.cu.in 8f5af3a3, parts/keys.cu.in 165f819f, parts/pipeline.cu.in 4a35e34e, parts/producer.cu.in f4b41111, parts/wgmma_softmax.cu.in caaa2637, parts/consumer.cu.in acfc87aa, parts/consume_overlap.cu.in 09b1de81
-// again    fatune emit 'forward bf16 d128 nq1 causal' --gpu sm_90 --config 'wgmma block_m=128 block_n=128 stages=2 q_stages=2 overlap_tiles=1 alternate=1 max_as_int=1 exp2_fma=0 rescale_late=1 store_direct=0 walk_up=0 longest_first=0 multicast=0 pack_gqa=1 ctas_per_sm=1'
+// parts    wgmma_forward.cu.in 36f39d07, parts/ptx_common.cu.in 93b13f47, parts/ptx_wgmma.cu.in 3e5b5665, parts/ptx_tma_5d.cu.in 125b67df, parts/params.cu.in f094df8c, parts/tiled_params.cu.in 88143768, parts/quad.cu.in fa233452, parts/visible.cu.in 8f5af3a3, parts/keys.cu.in 165f819f, parts/pipeline.cu.in 19cd8b31, parts/producer.cu.in 811d3542, parts/wgmma_softmax.cu.in a62e4223, parts/consumer.cu.in 9792d665, parts/epilogue_wgmma.cu.in dce48b3d, parts/consume_overlap.cu.in f3b40bbc
+// again    fatune emit 'forward bf16 d128 nq1 causal' --gpu sm_90 --config 'wgmma block_m=128 block_n=128 stages=2 q_stages=2 overlap_tiles=1 alternate=1 max_as_int=1 exp2_fma=0 rescale_late=1 p_in_smem=0 store_direct=0 walk_up=0 longest_first=0 multicast=0 pack_gqa=1 ctas_per_sm=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691) on Hopper. One block per
 // multiprocessor works through tiles of BLOCK_M queries. Its first warpgroup moves data: one thread asks TMA for every
@@ -25,12 +25,14 @@ constexpr int HEAD_DIM_V = 128; // of V, O
 constexpr int D_PAD = 128, DV_PAD = 128;           // multiples of 16, the rest zeros
 constexpr int D_PANELS = 2, DV_PANELS = 2;  // of 64 columns in shared memory
 
-constexpr int FIRST_TURN_BARRIER = 1, FIRST_STORE_BARRIER = 1 + CONSUMERS;  // named barriers, one for each consumer
+constexpr int FIRST_TURN_BARRIER = 1;             // named barriers: a consumer's with the one before it
+constexpr int FIRST_OWN_BARRIER = 1 + CONSUMERS;  // a consumer's own
 
 constexpr int WARP_ROWS = 16, M_TILES = 1;        // of a warp, for what it shares with the mma kernels
 constexpr int N_TILES = BLOCK_N / 8;              // columns of S by eight
 constexpr int O_TILES = DV_PAD / 8;               // columns of O by eight
 constexpr int K_STEPS = D_PAD / 16;               // depth of Q K^T
+constexpr int SKIPPED_STEPS = 1;              // of a tile at most, by warpgroups that see no key of them
 
 // ---- one wrapper per instruction ---------------------------------------------------------------
 typedef unsigned short element;  // bf16, moved and multiplied as 16-bit patterns
@@ -458,10 +460,6 @@ struct __align__(16) Note {
 extern __shared__ __align__(1024) unsigned char shared[];
 __device__ __forceinline__ Note *notes() { return reinterpret_cast<Note *>(shared + 512); }  // one for each Q stage
 
-// Steps of a tile that a warpgroup may skip for seeing no key of them. It stores the O of the tile before only after
-// these, so the producer must not wait for that store earlier.
-constexpr int HIDDEN_MOST = (BLOCK_M - 64 + BLOCK_N - 1) / BLOCK_N;
-
 // Shared addresses of the barriers; those of a stage are 8 bytes apart.
 struct Barriers {
   unsigned q_full, q_empty, o_full, k_full, k_empty, v_full, v_empty;
@@ -594,8 +592,9 @@ __device__ __forceinline__ void produce(const TiledForwardParams &params, unsign
       mbarrier_arrive_expect(v_full, V_TILE);
       load_keys(params.v, smem + SMEM_V + ring.stage * V_TILE, v_full, DV_PANELS, key, job.tile.kv_head, job.tile.batch);
       if (left == job.steps - 1) ahead = find_job(params.rest, turn);  // early: it may have lists to fetch
-      // The stage of the next Q is free when the last O has been stored.
-      if (left == max(job.steps - 3 - HIDDEN_MOST, 0)) announce(params, smem, barriers, ahead, q_ring);
+      // The stage of the next Q is free when the last O has been stored, which a warpgroup does only after the steps
+      // it skips: to wait for that any earlier would be for ever.
+      if (left == max(job.steps - 3 - SKIPPED_STEPS, 0)) announce(params, smem, barriers, ahead, q_ring);
       ring = next(ring);
     }
     job = ahead;
@@ -626,8 +625,8 @@ __device__ __forceinline__ void store_tiles(const TiledForwardParams &params, un
 
 // ---- the steps of a consumer warpgroup ---------------------------------------------------------------------
 // A warp of it owns 16 of its 64 rows; a lane rows g, g + 8 and columns 2 t, 2 t + 1 of every eight, as in
-// mma.m16n8k16. P V of one step runs while the numerators of the next are computed, so what it reads (rP) and writes
-// (rO) is left alone until it has been waited for: O is rescaled afterwards.
+// mma.m16n8k16. P V of one step runs while the numerators of the next are computed, so what it reads (P) and writes
+// (O) is left alone until it has been waited for: O is rescaled afterwards.
 
 // The largest score of each of this lane's rows and what they have been so far, over the quad.
 __device__ __forceinline__ void largest(float (&new_max)[2], const float (&row_max)[2], const float (&rS)[N_TILES][4]) {
@@ -705,14 +704,11 @@ __device__ __forceinline__ void numerators(float (&rS)[N_TILES][4], float (&row_
   row_sum[1] += sums[1][0] + sums[1][1];
 }
 
-// Numerators -> A fragments of the second product.
-__device__ __forceinline__ void pack_numerators(unsigned (&rP)[BLOCK_N / 16][1][4], const float (&rS)[N_TILES][4]) {
+// Numerators of 16 keys -> A fragment of the second product.
+__device__ __forceinline__ void pack_numerators(unsigned (&rP)[4], const float (&rS)[N_TILES][4], int k) {
   #pragma unroll
-  for (int k = 0; k < BLOCK_N / 16; ++k) {
-    #pragma unroll
-    for (int i = 0; i < 4; ++i) {  // fragment register i: rows g + 8 (i % 2), keys 8 (i / 2) + 2 t
-      rP[k][0][i] = pack(rS[2 * k + i / 2][2 * (i % 2)], rS[2 * k + i / 2][2 * (i % 2) + 1]);
-    }
+  for (int i = 0; i < 4; ++i) {  // fragment register i: rows g + 8 (i % 2), keys 8 (i / 2) + 2 t
+    rP[i] = pack(rS[2 * k + i / 2][2 * (i % 2)], rS[2 * k + i / 2][2 * (i % 2) + 1]);
   }
 }
 
@@ -773,9 +769,19 @@ __device__ __forceinline__ void release(const Consumer &consumer, unsigned barri
   if (consumer.warp == 0 && consumer.lane == 0) mbarrier_arrive(barrier);
 }
 
-// A stage of K or V: to all blocks that load a share of it.
-__device__ __forceinline__ void release_keys(const Consumer &consumer, unsigned barrier) {
+// To all blocks that load a share of it.
+__device__ __forceinline__ void release_share(const Consumer &consumer, unsigned barrier) {
   release(consumer, barrier);
+}
+
+// The K, the V of this stage can be replaced.
+__device__ __forceinline__ void release_k(const Consumer &consumer, const Ring<STAGES> &ring) {
+  const unsigned empty = consumer.barriers.k_empty + 8 * ring.stage;
+  release_share(consumer, empty);
+}
+
+__device__ __forceinline__ void release_v(const Consumer &consumer, const Ring<STAGES> &ring) {
+  release_share(consumer, consumer.barriers.v_empty + 8 * ring.stage);
 }
 
 __device__ __forceinline__ void begin_rows(Consumer &consumer, const ForwardParams &params, const Work &work) {
@@ -805,13 +811,26 @@ __device__ __forceinline__ void begin_pv(Consumer &consumer) {
   const u64 v = depth_across_rows(consumer.smem + SMEM_V + consumer.ring.stage * V_TILE, BLOCK_N * 128);
   wgmma_fence();
   #pragma unroll
-  for (int k = 0; k < BLOCK_N / 16; ++k) wgmma_rs(consumer.rO, consumer.rP[k][0], v + moved(k * 16 * 128));
+  for (int k = 0; k < BLOCK_N / 16; ++k) {
+    wgmma_rs(consumer.rO, consumer.rP[k][0], v + moved(k * 16 * 128));
+  }
   wgmma_commit();
 }
 
 // Waits for K, whose barrier was looked at a softmax ago: asking takes time, and it is nearly always there.
 __device__ __forceinline__ void wait_for_k(const Consumer &consumer, const Ring<STAGES> &ring) {
   if (!consumer.k_ready) mbarrier_wait(consumer.barriers.k_full + 8 * ring.stage, ring.parity);
+}
+
+// The warpgroups issue their products in turns: while one's are under way the others compute their softmax.
+// Steps that a warpgroup skips have their turns, too: so all take as many.
+__device__ __forceinline__ void wait_for_turn(const Consumer &consumer) {
+  barrier_sync(FIRST_TURN_BARRIER + consumer.number, 256);
+}
+
+// late: 0, see numerators_known.
+__device__ __forceinline__ void give_turn(const Consumer &consumer, int late = 0) {
+  barrier_arrive(FIRST_TURN_BARRIER + (consumer.number + 1) % CONSUMERS + late, 256);
 }
 
 // The softmax of a step whose K was in this stage. MASKED: some row may not see all of its keys. Returns whether O must
@@ -829,17 +848,12 @@ __device__ __forceinline__ bool softmax(Consumer &consumer, float (&shrink)[2], 
   return moved;
 }
 
+// Numerators -> P, for the next P V: the last one has been waited for.
 __device__ __forceinline__ void pack_p(Consumer &consumer, int key) {
-  pack_numerators(consumer.rP, consumer.rS[0]);
-}
-
-// The warpgroups issue their products in turns: while one's are under way the others compute their softmax.
-__device__ __forceinline__ void wait_for_turn(const Consumer &consumer) {
-  barrier_sync(FIRST_TURN_BARRIER + consumer.number, 256);
-}
-
-__device__ __forceinline__ void give_turn(const Consumer &consumer) {
-  barrier_arrive(FIRST_TURN_BARRIER + (consumer.number + 1) % CONSUMERS, 256);
+  #pragma unroll
+  for (int k = 0; k < BLOCK_N / 16; ++k) {
+    pack_numerators(consumer.rP[k][0], consumer.rS[0], k);
+  }
 }
 
 // Steps that only other warpgroups take: gives their stages back, from `ring` on, and moves it to the first that counts.
@@ -847,8 +861,8 @@ __device__ __forceinline__ void skip_hidden(Consumer &consumer, const Work &work
   for (int i = 0; i < work.hidden; ++i) {
     mbarrier_wait(consumer.barriers.k_full + 8 * ring.stage, ring.parity);
     mbarrier_wait(consumer.barriers.v_full + 8 * ring.stage, ring.parity);
-    release_keys(consumer, consumer.barriers.k_empty + 8 * ring.stage);
-    release_keys(consumer, consumer.barriers.v_empty + 8 * ring.stage);
+    release_k(consumer, ring);
+    release_v(consumer, ring);
     ring = next(ring);
     consumer.k_ready = false;
     wait_for_turn(consumer);
@@ -867,7 +881,7 @@ __device__ __forceinline__ void take_first_step(Consumer &consumer, const Forwar
   begin_qk(consumer, consumer.q_ring, consumer.ring);
   wgmma_wait<0>();
   hold(consumer.rS[0]);
-  release_keys(consumer, consumer.barriers.k_empty + 8 * consumer.ring.stage);
+  release_k(consumer, consumer.ring);
   softmax<true>(consumer, shrink, params, work, consumer.ring, key);
   pack_p(consumer, key);
 }
@@ -893,11 +907,11 @@ __device__ __forceinline__ void take_step(Consumer &consumer, const ForwardParam
   begin_both(consumer, consumer.q_ring, ahead);
   wgmma_wait<1>();
   hold(consumer.rS[0]);
-  release_keys(consumer, consumer.barriers.k_empty + 8 * ahead.stage);
+  release_k(consumer, ahead);
   const bool moved = softmax<MASKED>(consumer, shrink, params, work, ahead, key);
   wgmma_wait<0>();
   hold(consumer.rO);
-  release_keys(consumer, consumer.barriers.v_empty + 8 * consumer.ring.stage);
+  release_v(consumer, consumer.ring);
   pack_p(consumer, key);
   if (moved) rescale(consumer.rO, shrink);
   consumer.ring = ahead;
@@ -918,7 +932,7 @@ __device__ __forceinline__ void take_last_product(Consumer &consumer) {
   begin_pv(consumer);
   wgmma_wait<0>();
   hold(consumer.rO);
-  release_keys(consumer, consumer.barriers.v_empty + 8 * consumer.ring.stage);
+  release_v(consumer, consumer.ring);
 }
 
 // O = O / l, LSE = ln l + max scale, for rows of this warpgroup. Rows that saw no key have l = 0: O = 0, LSE = -inf.
@@ -954,7 +968,7 @@ __device__ __forceinline__ void store_o(const Consumer &consumer, const ForwardP
                 pack(consumer.rO[n + 1][0], consumer.rO[n + 1][1]), pack(consumer.rO[n + 1][2], consumer.rO[n + 1][3]));
   }
   async_proxy_fence();
-  barrier_sync(FIRST_STORE_BARRIER + consumer.number, 128);
+  barrier_sync(FIRST_OWN_BARRIER + consumer.number, 128);
   release(consumer, consumer.barriers.o_full + 8 * consumer.number);
 }
 
@@ -991,11 +1005,11 @@ __device__ __forceinline__ void consume(Consumer &consumer, const ForwardParams 
     begin_rows(consumer, params, work);
     wgmma_wait<1>();
     hold(consumer.rS[0]);
-    release_keys(consumer, consumer.barriers.k_empty + 8 * ahead.stage);
+    release_k(consumer, ahead);
     softmax<true>(consumer, shrink, params, work, ahead, key);
     wgmma_wait<0>();
     hold(consumer.rO);
-    release_keys(consumer, consumer.barriers.v_empty + 8 * consumer.ring.stage);
+    release_v(consumer, consumer.ring);
     finish(consumer, params, done, row_max, row_sum);
     pack_p(consumer, key);
     clear_o(consumer);

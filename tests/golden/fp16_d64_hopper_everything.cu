@@ -1,9 +1,9 @@
 // fatune: forward attention, sm_90a
 // request  forward fp16 d64 dv40 causal dropout mask=128x128
-// config   wgmma block_m=64 block_n=128 stages=3 q_stages=1 overlap_tiles=0 alternate=0 max_as_int=0 exp2_fma=0 rescale_late=0 store_direct=0 walk_up=0 longest_first=0 multicast=0 pack_gqa=0 ctas_per_sm=1
+// config   wgmma block_m=64 block_n=128 stages=3 q_stages=1 overlap_tiles=0 alternate=0 max_as_int=0 exp2_fma=0 rescale_late=0 p_in_smem=0 store_direct=0 walk_up=0 longest_first=0 multicast=0 pack_gqa=0 ctas_per_sm=1
 // budget   107520 bytes of shared memory, 256 threads, about 152 of 232 registers
-// parts    wgmma_forward.cu.in 8d7d32af, parts/ptx_common.cu.in 93b13f47, parts/ptx_wgmma.cu.in 375d7ba5, parts/params.cu.in f094df8c, parts/tiled_params.cu.in 88143768, parts/quad.cu.in fa233452, parts/philox.cu.in 89566cc0, parts/dropout.cu.in 14d17a1d, parts/visible.cu.in 8f5af3a3, parts/keys.cu.in 165f819f, parts/pipeline.cu.in 4a35e34e, parts/producer.cu.in f4b41111, parts/wgmma_softmax.cu.in caaa2637, parts/consumer.cu.in acfc87aa, parts/consume_each.cu.in 7591a590
-// again    fatune emit 'forward fp16 d64 dv40 nq1 causal dropout mask=128x128' --gpu sm_90 --config 'wgmma block_m=64 block_n=128 stages=3 q_stages=1 overlap_tiles=0 alternate=0 max_as_int=0 exp2_fma=0 rescale_late=0 store_direct=0 walk_up=0 longest_first=0 multicast=0 pack_gqa=0 ctas_per_sm=1'
+// parts    wgmma_forward.cu.in 36f39d07, parts/ptx_common.cu.in 93b13f47, parts/ptx_wgmma.cu.in 3e5b5665, parts/params.cu.in f094df8c, parts/tiled_params.cu.in 88143768, parts/quad.cu.in fa233452, parts/philox.cu.in 89566cc0, parts/dropout.cu.in 14d17a1d, parts/visible.cu.in 8f5af3a3, parts/keys.cu.in 165f819f, parts/pipeline.cu.in 19cd8b31, parts/producer.cu.in 811d3542, parts/wgmma_softmax.cu.in a62e4223, parts/consumer.cu.in 9792d665, parts/epilogue_wgmma.cu.in dce48b3d, parts/consume_each.cu.in c765aa44
+// again    fatune emit 'forward fp16 d64 dv40 nq1 causal dropout mask=128x128' --gpu sm_90 --config 'wgmma block_m=64 block_n=128 stages=3 q_stages=1 overlap_tiles=0 alternate=0 max_as_int=0 exp2_fma=0 rescale_late=0 p_in_smem=0 store_direct=0 walk_up=0 longest_first=0 multicast=0 pack_gqa=0 ctas_per_sm=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691) on Hopper. One block per
 // multiprocessor works through tiles of BLOCK_M queries. Its first warpgroup moves data: one thread asks TMA for every
@@ -25,7 +25,8 @@ constexpr int HEAD_DIM_V = 40; // of V, O
 constexpr int D_PAD = 64, DV_PAD = 48;           // multiples of 16, the rest zeros
 constexpr int D_PANELS = 1, DV_PANELS = 1;  // of 64 columns in shared memory
 
-constexpr int FIRST_TURN_BARRIER = 1, FIRST_STORE_BARRIER = 1 + CONSUMERS;  // named barriers, one for each consumer
+constexpr int FIRST_TURN_BARRIER = 1;             // named barriers: a consumer's with the one before it
+constexpr int FIRST_OWN_BARRIER = 1 + CONSUMERS;  // a consumer's own
 
 constexpr int WARP_ROWS = 16, M_TILES = 1;        // of a warp, for what it shares with the mma kernels
 constexpr int N_TILES = BLOCK_N / 8;              // columns of S by eight
@@ -574,7 +575,6 @@ extern __shared__ __align__(1024) unsigned char shared[];
 __device__ __forceinline__ Note *notes() { return reinterpret_cast<Note *>(shared + 512); }  // one for each Q stage
 __device__ __forceinline__ int *step_keys() { return reinterpret_cast<int *>(shared + 768); }  // of each K stage
 
-
 // Shared addresses of the barriers; those of a stage are 8 bytes apart.
 struct Barriers {
   unsigned q_full, q_empty, o_full, k_full, k_empty, v_full, v_empty;
@@ -739,8 +739,8 @@ __device__ __forceinline__ void store_tiles(const TiledForwardParams &params, un
 
 // ---- the steps of a consumer warpgroup ---------------------------------------------------------------------
 // A warp of it owns 16 of its 64 rows; a lane rows g, g + 8 and columns 2 t, 2 t + 1 of every eight, as in
-// mma.m16n8k16. P V of one step runs while the numerators of the next are computed, so what it reads (rP) and writes
-// (rO) is left alone until it has been waited for: O is rescaled afterwards.
+// mma.m16n8k16. P V of one step runs while the numerators of the next are computed, so what it reads (P) and writes
+// (O) is left alone until it has been waited for: O is rescaled afterwards.
 
 // The largest score of each of this lane's rows and what they have been so far, over the quad.
 __device__ __forceinline__ void largest(float (&new_max)[2], const float (&row_max)[2], const float (&rS)[N_TILES][4]) {
@@ -795,14 +795,11 @@ __device__ __forceinline__ void numerators(float (&rS)[N_TILES][4], float (&row_
   row_sum[1] += sums[1][0] + sums[1][1];
 }
 
-// Numerators -> A fragments of the second product.
-__device__ __forceinline__ void pack_numerators(unsigned (&rP)[BLOCK_N / 16][1][4], const float (&rS)[N_TILES][4]) {
+// Numerators of 16 keys -> A fragment of the second product.
+__device__ __forceinline__ void pack_numerators(unsigned (&rP)[4], const float (&rS)[N_TILES][4], int k) {
   #pragma unroll
-  for (int k = 0; k < BLOCK_N / 16; ++k) {
-    #pragma unroll
-    for (int i = 0; i < 4; ++i) {  // fragment register i: rows g + 8 (i % 2), keys 8 (i / 2) + 2 t
-      rP[k][0][i] = pack(rS[2 * k + i / 2][2 * (i % 2)], rS[2 * k + i / 2][2 * (i % 2) + 1]);
-    }
+  for (int i = 0; i < 4; ++i) {  // fragment register i: rows g + 8 (i % 2), keys 8 (i / 2) + 2 t
+    rP[i] = pack(rS[2 * k + i / 2][2 * (i % 2)], rS[2 * k + i / 2][2 * (i % 2) + 1]);
   }
 }
 
@@ -867,9 +864,19 @@ __device__ __forceinline__ void release_by_warp(const Consumer &consumer, unsign
   if (consumer.lane == 0) mbarrier_arrive(barrier);
 }
 
-// A stage of K or V: to all blocks that load a share of it.
-__device__ __forceinline__ void release_keys(const Consumer &consumer, unsigned barrier) {
+// To all blocks that load a share of it.
+__device__ __forceinline__ void release_share(const Consumer &consumer, unsigned barrier) {
   release(consumer, barrier);
+}
+
+// The K, the V of this stage can be replaced.
+__device__ __forceinline__ void release_k(const Consumer &consumer, const Ring<STAGES> &ring) {
+  const unsigned empty = consumer.barriers.k_empty + 8 * ring.stage;
+  release_by_warp(consumer, empty);  // each has read where the keys are
+}
+
+__device__ __forceinline__ void release_v(const Consumer &consumer, const Ring<STAGES> &ring) {
+  release_share(consumer, consumer.barriers.v_empty + 8 * ring.stage);
 }
 
 __device__ __forceinline__ void begin_rows(Consumer &consumer, const ForwardParams &params, const Work &work) {
@@ -901,7 +908,9 @@ __device__ __forceinline__ void begin_pv(Consumer &consumer) {
   const u64 v = depth_across_rows(consumer.smem + SMEM_V + consumer.ring.stage * V_TILE, BLOCK_N * 128);
   wgmma_fence();
   #pragma unroll
-  for (int k = 0; k < BLOCK_N / 16; ++k) wgmma_rs(consumer.rO, consumer.rP[k][0], v + moved(k * 16 * 128));
+  for (int k = 0; k < BLOCK_N / 16; ++k) {
+    wgmma_rs(consumer.rO, consumer.rP[k][0], v + moved(k * 16 * 128));
+  }
   wgmma_commit();
 }
 
@@ -925,14 +934,20 @@ __device__ __forceinline__ bool softmax(Consumer &consumer, float (&shrink)[2], 
   return moved;
 }
 
+__device__ __forceinline__ void drop_keys(Consumer &consumer, unsigned (&rP)[1][4], int k) {
+  if (k * 16 % KEYS_PER_DRAW == 0) draw(consumer.dropout, k);
+  drop(rP, consumer.dropout, k);
+}
+
+// Numerators -> P, for the next P V: the last one has been waited for.
 __device__ __forceinline__ void pack_p(Consumer &consumer, int key) {
-  pack_numerators(consumer.rP, consumer.rS[0]);
   consumer.dropout.key_block = key / 16;
   #pragma unroll
   for (int k = 0; k < BLOCK_N / 16; ++k) {
-    if (k * 16 % KEYS_PER_DRAW == 0) draw(consumer.dropout, k);
-    drop(consumer.rP[k], consumer.dropout, k);
+    pack_numerators(consumer.rP[k][0], consumer.rS[0], k);
   }
+  #pragma unroll
+  for (int k = 0; k < BLOCK_N / 16; ++k) drop_keys(consumer, consumer.rP[k], k);
 }
 
 // The first step of a tile, but for its P V.
@@ -945,7 +960,7 @@ __device__ __forceinline__ void take_first_step(Consumer &consumer, const Forwar
   begin_qk(consumer, consumer.q_ring, consumer.ring);
   wgmma_wait<0>();
   hold(consumer.rS[0]);
-  release_by_warp(consumer, consumer.barriers.k_empty + 8 * consumer.ring.stage);
+  release_k(consumer, consumer.ring);
   softmax<true>(consumer, shrink, params, work, consumer.ring, key);
   pack_p(consumer, key);
 }
@@ -969,11 +984,11 @@ __device__ __forceinline__ void take_step(Consumer &consumer, const ForwardParam
   begin_both(consumer, consumer.q_ring, ahead);
   wgmma_wait<1>();
   hold(consumer.rS[0]);
-  release_by_warp(consumer, consumer.barriers.k_empty + 8 * ahead.stage);
+  release_k(consumer, ahead);
   const bool moved = softmax<MASKED>(consumer, shrink, params, work, ahead, key);
   wgmma_wait<0>();
   hold(consumer.rO);
-  release_keys(consumer, consumer.barriers.v_empty + 8 * consumer.ring.stage);
+  release_v(consumer, consumer.ring);
   pack_p(consumer, key);
   if (moved) rescale(consumer.rO, shrink);
   consumer.ring = ahead;
@@ -994,7 +1009,7 @@ __device__ __forceinline__ void take_last_product(Consumer &consumer) {
   begin_pv(consumer);
   wgmma_wait<0>();
   hold(consumer.rO);
-  release_keys(consumer, consumer.barriers.v_empty + 8 * consumer.ring.stage);
+  release_v(consumer, consumer.ring);
 }
 
 // O = O / l, LSE = ln l + max scale, for rows of this warpgroup. Rows that saw no key have l = 0: O = 0, LSE = -inf.
@@ -1031,7 +1046,7 @@ __device__ __forceinline__ void store_o(const Consumer &consumer, const ForwardP
                 pack(consumer.rO[n + 1][0], consumer.rO[n + 1][1]), pack(consumer.rO[n + 1][2], consumer.rO[n + 1][3]));
   }
   async_proxy_fence();
-  barrier_sync(FIRST_STORE_BARRIER + consumer.number, 128);
+  barrier_sync(FIRST_OWN_BARRIER + consumer.number, 128);
   release(consumer, consumer.barriers.o_full + 8 * consumer.number);
 }
 

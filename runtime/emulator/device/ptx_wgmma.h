@@ -93,8 +93,9 @@ template <int YOUNGEST> inline void wgmma_wait(FE_LINE) {
 
 // Accumulators are one array, or one of four for every eight columns; by reference, so that the
 // machine sees which registers are under way.
-inline void fe_wgmma_ss(float *c, int registers, u64 a, u64 b, bool accumulate, int line) {
-  fe_wgmma record = {c, registers, accumulate, nullptr, a, b, 0, FE_BF16};
+inline void fe_wgmma_ss(float *c, int registers, u64 a, u64 b, bool across, bool accumulate,
+                        int line) {
+  fe_wgmma record = {c, registers, accumulate, nullptr, a, b, across, FE_BF16};
   fe_machine->warpgroup(FE_WGMMA, &record, line);
 }
 inline void fe_wgmma_rs(float *c, int registers, const unsigned *a, u64 b, bool accumulate,
@@ -104,10 +105,18 @@ inline void fe_wgmma_rs(float *c, int registers, const unsigned *a, u64 b, bool 
 }
 
 template <int R> inline void wgmma_ss(float (&c)[R], u64 a, u64 b, bool accumulate, FE_LINE) {
-  fe_wgmma_ss(c, R, a, b, accumulate, line);
+  fe_wgmma_ss(c, R, a, b, false, accumulate, line);
 }
 template <int N> inline void wgmma_ss(float (&c)[N][4], u64 a, u64 b, bool accumulate, FE_LINE) {
-  fe_wgmma_ss(c[0], 4 * N, a, b, accumulate, line);
+  fe_wgmma_ss(c[0], 4 * N, a, b, false, accumulate, line);
+}
+template <int R>
+inline void wgmma_ss_across(float (&c)[R], u64 a, u64 b, bool accumulate = true, FE_LINE) {
+  fe_wgmma_ss(c, R, a, b, true, accumulate, line);
+}
+template <int N>
+inline void wgmma_ss_across(float (&c)[N][4], u64 a, u64 b, bool accumulate = true, FE_LINE) {
+  fe_wgmma_ss(c[0], 4 * N, a, b, true, accumulate, line);
 }
 template <int R>
 inline void wgmma_rs(float (&c)[R], const unsigned (&a)[4], u64 b, bool accumulate = true,

@@ -1,0 +1,984 @@
+// fatune: forward attention, sm_90a
+// request  forward bf16 d128
+// config   wgmma block_m=192 block_n=112 stages=2 q_stages=1 overlap_tiles=1 alternate=2 max_as_int=1 exp2_fma=0 rescale_late=1 p_in_smem=1 store_direct=1 walk_up=0 longest_first=0 multicast=0 pack_gqa=0 ctas_per_sm=1
+// budget   214016 bytes of shared memory, 512 threads, about 152 of 160 registers
+// parts    wgmma_forward.cu.in 36f39d07, parts/ptx_common.cu.in 93b13f47, parts/ptx_wgmma.cu.in 3e5b5665, parts/params.cu.in f094df8c, parts/tiled_params.cu.in 88143768, parts/quad.cu.in fa233452, parts/visible.cu.in 8f5af3a3, parts/keys.cu.in 165f819f, parts/pipeline.cu.in 19cd8b31, parts/producer.cu.in 811d3542, parts/wgmma_softmax.cu.in a62e4223, parts/consumer.cu.in 9792d665, parts/epilogue_wgmma.cu.in dce48b3d, parts/consume_overlap.cu.in f3b40bbc
+// again    fatune emit 'forward bf16 d128 nq1' --gpu sm_90 --config 'wgmma block_m=192 block_n=112 stages=2 q_stages=1 overlap_tiles=1 alternate=2 max_as_int=1 exp2_fma=0 rescale_late=1 p_in_smem=1 store_direct=1 walk_up=0 longest_first=0 multicast=0 pack_gqa=0 ctas_per_sm=1'
+//
+// O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691) on Hopper. One block per
+// multiprocessor works through tiles of BLOCK_M queries. Its first warpgroup moves data: one thread asks TMA for every
+// Q, K and V tile, others store O. The others compute, 64 rows each, walking over the keys BLOCK_N at a time from the
+// last to the first, so that tiles cut by the end of the keys or by the diagonal come first.
+
+// ---- constants ---------------------------------------------------------------------------------
+constexpr int BLOCK_M = 192;        // query rows of a tile
+constexpr int BLOCK_N = 112;        // keys of a step
+constexpr int CONSUMERS = BLOCK_M / 64;           // warpgroups that compute
+constexpr int THREADS = 128 * (CONSUMERS + 1);
+constexpr int STAGES = 2;          // K and V tiles in shared memory
+constexpr int Q_STAGES = 1;      // Q tiles
+constexpr int CLUSTER = 1;         // blocks that share each K and V tile
+constexpr int PRODUCER_REGISTERS = 32, CONSUMER_REGISTERS = 160;
+
+constexpr int HEAD_DIM = 128;     // of Q, K
+constexpr int HEAD_DIM_V = 128; // of V, O
+constexpr int D_PAD = 128, DV_PAD = 128;           // multiples of 16, the rest zeros
+constexpr int D_PANELS = 2, DV_PANELS = 2;  // of 64 columns in shared memory
+
+constexpr int FIRST_TURN_BARRIER = 1;             // named barriers: a consumer's with the one before it
+constexpr int FIRST_OWN_BARRIER = 1 + CONSUMERS;  // a consumer's own
+
+constexpr int WARP_ROWS = 16, M_TILES = 1;        // of a warp, for what it shares with the mma kernels
+constexpr int N_TILES = BLOCK_N / 8;              // columns of S by eight
+constexpr int O_TILES = DV_PAD / 8;               // columns of O by eight
+constexpr int K_STEPS = D_PAD / 16;               // depth of Q K^T
+
+// ---- one wrapper per instruction ---------------------------------------------------------------
+typedef unsigned short element;  // bf16, moved and multiplied as 16-bit patterns
+
+__device__ __forceinline__ unsigned shared_address(const void *pointer) {
+  return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
+}
+
+// 2^x; 2^-inf = 0.
+__device__ __forceinline__ float ex2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+__device__ __forceinline__ float lg2(float x) {
+  float y;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// 1 / x to within an ulp.
+__device__ __forceinline__ float rcp(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// Two fp32 values as a pair of bf16, round to nearest even; `low` in the low half.
+__device__ __forceinline__ unsigned pack(float low, float high) {
+  unsigned pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+
+// All ones in each 16-bit half where a >= b, both read as fp16.
+__device__ __forceinline__ unsigned halves_ge(unsigned a, unsigned b) {
+  unsigned mask;
+  asm("set.ge.u32.f16x2 %0, %1, %2;" : "=r"(mask) : "r"(a), "r"(b));
+  return mask;
+}
+
+// A value that is the same in all lanes, said so to the compiler: it can then live in a uniform register.
+__device__ __forceinline__ unsigned uniform(unsigned x) {
+  unsigned y;
+  asm("redux.sync.or.b32 %0, %1, 0xffffffff;" : "=r"(y) : "r"(x));
+  return y;
+}
+
+// Keeps the computation of x at this place: the compiler would otherwise move it down to where x is used.
+__device__ __forceinline__ void pin(unsigned &x) { asm volatile("" : "+r"(x)); }
+
+// ---- sm_90a: mbarrier, TMA, named barriers, wgmma ------------------------------------------------------
+typedef unsigned long long u64;
+
+// mbarrier: eight bytes of shared memory that count arrivals and bytes. A phase completes when all have come;
+// its parity is then no longer the one waited for.
+__device__ __forceinline__ void mbarrier_init(unsigned barrier, int arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(barrier), "r"(arrivals) : "memory");
+}
+
+// Makes the new barriers known to the copy engine.
+__device__ __forceinline__ void mbarrier_init_fence() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+__device__ __forceinline__ void mbarrier_arrive(unsigned barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(barrier) : "memory");
+}
+
+// Arrives; the phase also waits for so many bytes.
+__device__ __forceinline__ void mbarrier_arrive_expect(unsigned barrier, unsigned bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(barrier), "r"(bytes) : "memory");
+}
+
+__device__ __forceinline__ void mbarrier_wait(unsigned barrier, unsigned parity) {
+  asm volatile("{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+               "@!done bra again;\n}" :: "r"(barrier), "r"(parity) : "memory");
+}
+
+// Whether the phase is complete already.
+__device__ __forceinline__ bool mbarrier_test(unsigned barrier, unsigned parity) {
+  unsigned done;
+  asm volatile("{\n.reg .pred p;\nmbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
+               : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
+  return done != 0;
+}
+
+// A tensor of dimensions (column, row, head, batch) as the host described it: cuTensorMapEncodeTiled.
+struct __align__(64) TensorMap {
+  u64 opaque[16];
+};
+
+// A box of the tensor, 64 columns wide, to shared memory; zeros where it reaches beyond the tensor. Chunk c of 16
+// bytes of row r lies at c ^ r % 8 of the row's 128 bytes. The barrier counts the bytes.
+__device__ __forceinline__ void tma_load(unsigned to, const TensorMap &map, unsigned barrier, int column, int row,
+                                         int head, int batch) {
+  asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes "
+               "[%0], [%1, {%3, %4, %5, %6}], [%2];"
+               :: "r"(to), "l"(&map), "r"(barrier), "r"(column), "r"(row), "r"(head), "r"(batch) : "memory");
+}
+
+// The other way; what lies beyond the tensor is not stored.
+__device__ __forceinline__ void tma_store(const TensorMap &map, unsigned from, int column, int row, int head,
+                                          int batch) {
+  asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5}], [%1];"
+               :: "l"(&map), "r"(from), "r"(column), "r"(row), "r"(head), "r"(batch) : "memory");
+}
+
+__device__ __forceinline__ void tma_store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+
+// Until this thread's stores but the N youngest groups have read shared memory; have been done.
+template <int N> __device__ __forceinline__ void tma_store_wait_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" :: "n"(N) : "memory");
+}
+
+template <int N> __device__ __forceinline__ void tma_store_wait() {
+  asm volatile("cp.async.bulk.wait_group %0;" :: "n"(N) : "memory");
+}
+
+// What this thread has written to shared memory can then be read by TMA and wgmma.
+__device__ __forceinline__ void async_proxy_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+__device__ __forceinline__ void barrier_sync(int id, int threads) {
+  asm volatile("bar.sync %0, %1;" :: "r"(id), "r"(threads) : "memory");
+}
+
+__device__ __forceinline__ void barrier_arrive(int id, int threads) {
+  asm volatile("bar.arrive %0, %1;" :: "r"(id), "r"(threads) : "memory");
+}
+
+// Registers of each thread of the warpgroup from here on.
+template <int N> __device__ __forceinline__ void registers_release() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"(N));
+}
+
+template <int N> __device__ __forceinline__ void registers_claim() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(N));
+}
+
+// Before the first product, and whenever other code has touched the registers of one.
+__device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+
+// Closes a group of products; wgmma_wait<N> waits until at most the N youngest groups are under way.
+__device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+
+template <int N> __device__ __forceinline__ void wgmma_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(N) : "memory");
+}
+
+// The compiler must not look at registers of a product before the wait that this follows.
+template <int N> __device__ __forceinline__ void hold(float (&r)[N][4]) {
+  #pragma unroll
+  for (int i = 0; i < N; ++i) asm volatile("" : "+f"(r[i][0]), "+f"(r[i][1]), "+f"(r[i][2]), "+f"(r[i][3]) :: "memory");
+}
+
+// c = A B or c += A B, 64 x BLOCK_N x 16: both operands from shared memory, by descriptor, the depth along the rows.
+__device__ __forceinline__ void wgmma_ss(float (&c)[14][4], u64 a, u64 b, bool accumulate) {
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %58, 0;\n"
+               "wgmma.mma_async.sync.aligned.m64n112k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55}, "
+               "%56, %57, p, 1, 1, 0, 0;\n}" :
+               "+f"(c[0][0]), "+f"(c[0][1]), "+f"(c[0][2]), "+f"(c[0][3]),
+               "+f"(c[1][0]), "+f"(c[1][1]), "+f"(c[1][2]), "+f"(c[1][3]),
+               "+f"(c[2][0]), "+f"(c[2][1]), "+f"(c[2][2]), "+f"(c[2][3]),
+               "+f"(c[3][0]), "+f"(c[3][1]), "+f"(c[3][2]), "+f"(c[3][3]),
+               "+f"(c[4][0]), "+f"(c[4][1]), "+f"(c[4][2]), "+f"(c[4][3]),
+               "+f"(c[5][0]), "+f"(c[5][1]), "+f"(c[5][2]), "+f"(c[5][3]),
+               "+f"(c[6][0]), "+f"(c[6][1]), "+f"(c[6][2]), "+f"(c[6][3]),
+               "+f"(c[7][0]), "+f"(c[7][1]), "+f"(c[7][2]), "+f"(c[7][3]),
+               "+f"(c[8][0]), "+f"(c[8][1]), "+f"(c[8][2]), "+f"(c[8][3]),
+               "+f"(c[9][0]), "+f"(c[9][1]), "+f"(c[9][2]), "+f"(c[9][3]),
+               "+f"(c[10][0]), "+f"(c[10][1]), "+f"(c[10][2]), "+f"(c[10][3]),
+               "+f"(c[11][0]), "+f"(c[11][1]), "+f"(c[11][2]), "+f"(c[11][3]),
+               "+f"(c[12][0]), "+f"(c[12][1]), "+f"(c[12][2]), "+f"(c[12][3]),
+               "+f"(c[13][0]), "+f"(c[13][1]), "+f"(c[13][2]), "+f"(c[13][3]) :
+               "l"(a), "l"(b), "r"(int(accumulate)));
+}
+
+// c += A B, 64 x DV_PAD x 16: both from shared memory, the depth along the rows of A and across those of B.
+__device__ __forceinline__ void wgmma_ss_across(float (&c)[16][4], u64 a, u64 b) {
+  asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+               "%64, %65, 1, 1, 1, 0, 1;" :
+               "+f"(c[0][0]), "+f"(c[0][1]), "+f"(c[0][2]), "+f"(c[0][3]),
+               "+f"(c[1][0]), "+f"(c[1][1]), "+f"(c[1][2]), "+f"(c[1][3]),
+               "+f"(c[2][0]), "+f"(c[2][1]), "+f"(c[2][2]), "+f"(c[2][3]),
+               "+f"(c[3][0]), "+f"(c[3][1]), "+f"(c[3][2]), "+f"(c[3][3]),
+               "+f"(c[4][0]), "+f"(c[4][1]), "+f"(c[4][2]), "+f"(c[4][3]),
+               "+f"(c[5][0]), "+f"(c[5][1]), "+f"(c[5][2]), "+f"(c[5][3]),
+               "+f"(c[6][0]), "+f"(c[6][1]), "+f"(c[6][2]), "+f"(c[6][3]),
+               "+f"(c[7][0]), "+f"(c[7][1]), "+f"(c[7][2]), "+f"(c[7][3]),
+               "+f"(c[8][0]), "+f"(c[8][1]), "+f"(c[8][2]), "+f"(c[8][3]),
+               "+f"(c[9][0]), "+f"(c[9][1]), "+f"(c[9][2]), "+f"(c[9][3]),
+               "+f"(c[10][0]), "+f"(c[10][1]), "+f"(c[10][2]), "+f"(c[10][3]),
+               "+f"(c[11][0]), "+f"(c[11][1]), "+f"(c[11][2]), "+f"(c[11][3]),
+               "+f"(c[12][0]), "+f"(c[12][1]), "+f"(c[12][2]), "+f"(c[12][3]),
+               "+f"(c[13][0]), "+f"(c[13][1]), "+f"(c[13][2]), "+f"(c[13][3]),
+               "+f"(c[14][0]), "+f"(c[14][1]), "+f"(c[14][2]), "+f"(c[14][3]),
+               "+f"(c[15][0]), "+f"(c[15][1]), "+f"(c[15][2]), "+f"(c[15][3]) :
+               "l"(a), "l"(b));
+}
+
+// Four 8x8 matrices of 16-bit elements; lane i gives the address of row i % 8 of matrix i / 8.
+__device__ __forceinline__ void stmatrix_x4(unsigned address, unsigned r0, unsigned r1, unsigned r2, unsigned r3) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};"
+               :: "r"(address), "r"(r0), "r"(r1), "r"(r2), "r"(r3) : "memory");
+}
+
+// ---- the argument ------------------------------------------------------------------------------
+// The same struct stands in runtime/params.h (ORDER PARAMS). Strides are in elements.
+struct Stride { long long batch, row, head; };
+
+struct __align__(16) MaskList {
+  int row_block;
+  int count;                       // kept column blocks
+  long long start;                 // of the list in mask_blocks
+};
+
+struct ForwardParams {
+  const element *q, *k, *v;
+  element *o;
+  float *lse;                      // [batch, heads_q, nq], or null
+  Stride q_stride, k_stride, v_stride, o_stride;
+  unsigned long long seed, offset; // of the dropout mask, used where the pointers are null
+  const unsigned long long *seed_address, *offset_address;
+  const MaskList *mask_lists;      // one for each row block, the longest first
+  const int *mask_blocks;          // kept column blocks, ascending within a list
+  long long mask_batch_lists, mask_head_lists;
+  int nq, nk;
+  int heads_q;
+  int group;                       // query heads per kv head
+  int batch;
+  int q_tiles;
+  int section_heads;               // (batch, head) pairs whose tiles run together
+  int causal_shift;                // key j is visible to query i when j <= i + causal_shift
+  float scale, scale_log2;         // softmax scale; times log2(e)
+  unsigned dropout_threshold;      // of 2^14
+  float dropout_rescale;
+};
+static_assert(sizeof(ForwardParams) == 248, "the host side fills 248 bytes");
+
+// The argument with the tensors as TMA wants them. The same struct stands in runtime/params.h (ORDER PARAMS).
+struct TiledForwardParams {
+  TensorMap q, k, v, o;  // boxes of BLOCK_M, BLOCK_N, BLOCK_N and 64 rows
+  ForwardParams rest;
+};
+static_assert(sizeof(TiledForwardParams) == 768, "the host side fills 768 bytes");
+
+// ---- rows over the quad of lanes that share them -----------------------------------------------------
+#define MINUS_INFINITY __int_as_float(0xff800000)
+
+__device__ __forceinline__ float quad_max(float x) {
+  x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
+  return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
+}
+
+__device__ __forceinline__ float quad_sum(float x) {
+  x += __shfl_xor_sync(0xffffffffu, x, 1);
+  return x + __shfl_xor_sync(0xffffffffu, x, 2);
+}
+
+// A row that has seen no key yet has maximum -inf; 0 stands in for it, so that 2^(-inf - 0) = 0, not NaN.
+__device__ __forceinline__ float finite_max(float x) { return x == MINUS_INFINITY ? 0.f : x; }
+
+// O and the sums are rescaled to new maxima only when a maximum of the warp has moved by more than this: until then
+// p may exceed 1, up to 2^RESCALE_LIMIT, which costs no precision in either type.
+constexpr float RESCALE_LIMIT = 8.f;
+
+// ---- which keys a query sees -----------------------------------------------------------------------
+// Keys [0, limit) are visible to row i.
+__device__ __forceinline__ int visible_keys(const ForwardParams &params, int i) {
+  return params.nk;
+}
+
+// Whether a warp's rows see no key of the step at all, and whether they see all of them.
+__device__ __forceinline__ bool sees_all(const ForwardParams &params, int first_row, int key) {
+  return key + BLOCK_N <= visible_keys(params, first_row);
+}
+
+// S = -inf where the row does not see the key. Lane (g, t) holds rows g, g + 8 and keys 2 t, 2 t + 1 of each
+// 16x8 tile, so one limit a row, relative to this lane's first key, decides by constants.
+__device__ __forceinline__ void mask_scores(float (&rS)[M_TILES][N_TILES][4], const ForwardParams &params,
+                                            int first_row, int key, int lane) {
+  #pragma unroll
+  for (int m = 0; m < M_TILES; ++m) {
+    #pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int row = first_row + m * 16 + h * 8 + lane / 4;
+      const int limit = visible_keys(params, row) - key - lane % 4 * 2;
+      #pragma unroll
+      for (int n = 0; n < N_TILES; ++n) {
+        if (n * 8 >= limit) rS[m][n][2 * h] = MINUS_INFINITY;
+        if (n * 8 + 1 >= limit) rS[m][n][2 * h + 1] = MINUS_INFINITY;
+      }
+    }
+  }
+}
+
+// ---- which tile, which keys ------------------------------------------------------------------------
+struct Tile {
+  int batch, head, kv_head;
+  int q0;                    // first query row
+};
+
+// Tile `turn` of a (batch, head) pair; turn 0 has the most keys.
+__device__ __forceinline__ Tile tile_at(const ForwardParams &params, unsigned batch_head, int turn) {
+  Tile tile;
+  tile.batch = batch_head / params.heads_q;
+  tile.head = batch_head % params.heads_q;
+  tile.kv_head = tile.head / params.group;
+  tile.q0 = turn * BLOCK_M;
+  return tile;
+}
+
+// The blocks stay and deal the tiles out.
+// A cluster takes neighbours of one (batch, head) pair; where their number is odd, the last has no rows.
+struct Turn {
+  unsigned number;           // of the cluster's tiles, over all pairs
+};
+
+__device__ __forceinline__ unsigned turns_of_a_pair(const ForwardParams &params) {
+  return (params.q_tiles + CLUSTER - 1) / CLUSTER;
+}
+
+__device__ __forceinline__ Turn first_turn() { return {blockIdx.x / CLUSTER}; }
+
+__device__ __forceinline__ bool is_over(const ForwardParams &params, const Turn &turn) {
+  return turn.number >= turns_of_a_pair(params) * params.batch * params.heads_q;
+}
+
+__device__ __forceinline__ Tile find_tile(const ForwardParams &params, const Turn &turn) {
+  return tile_at(params, turn.number / turns_of_a_pair(params),
+                 turn.number % turns_of_a_pair(params) * CLUSTER + blockIdx.x % CLUSTER);
+}
+
+__device__ __forceinline__ Turn next(const ForwardParams &, const Turn &turn) {
+  return {turn.number + gridDim.x / CLUSTER};
+}
+
+// The steps of a tile: all keys some row of it can see.
+struct Keys {
+  int steps;
+};
+
+__device__ __forceinline__ Keys find_keys(const ForwardParams &params, const Tile &tile) {
+  const int limit = visible_keys(params, min(tile.q0 + BLOCK_M, params.nq) - 1);
+  return {limit > 0 ? (limit + BLOCK_N - 1) / BLOCK_N : 0};
+}
+
+// First key of a step.
+__device__ __forceinline__ int key_of(const Keys &, int step) { return step * BLOCK_N; }
+
+// ---- tiles in shared memory, and who may touch them ---------------------------------------------------
+// TMA fills a tile in panels of 64 columns: rows of 128 bytes, swizzled. Each tile has two barriers: `full` completes
+// when its bytes have landed, `empty` when every consumer is done with them. The k-th use of a stage waits for the
+// k-th phase of `full`, and a refill for the one before of `empty`; phases are told apart by their parity.
+constexpr int Q_TILE = D_PANELS * BLOCK_M * 128, K_TILE = D_PANELS * BLOCK_N * 128, V_TILE = DV_PANELS * BLOCK_N * 128;
+constexpr int O_TILE = DV_PANELS * BLOCK_M * 128;           // staged where its Q was
+constexpr int Q_STAGE = Q_TILE > O_TILE ? Q_TILE : O_TILE;
+constexpr int SMEM_Q = 1024;                                // behind the barriers
+constexpr int SMEM_K = SMEM_Q + Q_STAGES * Q_STAGE;
+constexpr int SMEM_V = SMEM_K + STAGES * K_TILE;
+constexpr int P_TILE = (BLOCK_N + 63) / 64 * 64 * 128;      // 64 rows of a consumer, in panels like the others
+constexpr int SMEM_P = SMEM_V + STAGES * V_TILE;
+static_assert(SMEM_P + CONSUMERS * P_TILE <= 214016, "shared memory as budgeted");
+
+static_assert(8 * (2 * Q_STAGES + CONSUMERS + 4 * STAGES) <= 512, "the barriers end before the notes");
+
+// What the producer has found out about a tile, for those who work on it; complete when its Q is.
+struct __align__(16) Note {
+  int q0, head, batch;
+  int steps;                 // at least one; 0: there are no more tiles
+};
+
+extern __shared__ __align__(1024) unsigned char shared[];
+__device__ __forceinline__ Note *notes() { return reinterpret_cast<Note *>(shared + 512); }  // one for each Q stage
+
+// Shared addresses of the barriers; those of a stage are 8 bytes apart.
+struct Barriers {
+  unsigned q_full, q_empty, o_full, k_full, k_empty, v_full, v_empty;
+};
+
+__device__ __forceinline__ Barriers find_barriers(unsigned smem) {
+  Barriers barriers;
+  barriers.q_full = smem;
+  barriers.q_empty = barriers.q_full + 8 * Q_STAGES;
+  barriers.o_full = barriers.q_empty + 8 * Q_STAGES;
+  barriers.k_full = barriers.o_full + 8 * CONSUMERS;
+  barriers.k_empty = barriers.k_full + 8 * STAGES;
+  barriers.v_full = barriers.k_empty + 8 * STAGES;
+  barriers.v_empty = barriers.v_full + 8 * STAGES;
+  return barriers;
+}
+
+// By one thread, before all others touch a barrier. An O tile is handed over once by each consumer warpgroup.
+__device__ __forceinline__ void init_barriers(const Barriers &barriers) {
+  for (int i = 0; i < Q_STAGES; ++i) {
+    mbarrier_init(barriers.q_full + 8 * i, 1);
+    mbarrier_init(barriers.q_empty + 8 * i, 4 * CONSUMERS);
+  }
+  for (int i = 0; i < CONSUMERS; ++i) mbarrier_init(barriers.o_full + 8 * i, 1);
+  for (int i = 0; i < STAGES; ++i) {
+    mbarrier_init(barriers.k_full + 8 * i, 1);
+    mbarrier_init(barriers.k_empty + 8 * i, CLUSTER * CONSUMERS);
+    mbarrier_init(barriers.v_full + 8 * i, 1);
+    mbarrier_init(barriers.v_empty + 8 * i, CLUSTER * CONSUMERS);
+  }
+  mbarrier_init_fence();
+}
+
+// A place in a ring of COUNT stages, and the parity of the phase its use waits for.
+template <int COUNT> struct Ring {
+  int stage;
+  unsigned parity;
+};
+
+template <int COUNT> __device__ __forceinline__ Ring<COUNT> next(const Ring<COUNT> &ring) {
+  return ring.stage + 1 == COUNT ? Ring<COUNT>{0, ring.parity ^ 1} : Ring<COUNT>{ring.stage + 1, ring.parity};
+}
+
+// Descriptors of wgmma operands in panels of 128-byte rows, swizzled: bits 0-13 address / 16, 16-29 and 32-45 byte
+// offsets / 16, 62-63 the swizzle. Along the depth: groups of eight rows are 1024 bytes apart.
+__device__ __forceinline__ u64 depth_along_rows(unsigned address) {
+  return u64((address & 0x3FFFF) >> 4) | u64(1) << 16 | u64(1024 >> 4) << 32 | u64(1) << 62;
+}
+
+// Across: eight keys of 64 columns are 1024 bytes, the next 64 columns are a panel further.
+__device__ __forceinline__ u64 depth_across_rows(unsigned address, unsigned panel) {
+  return u64((address & 0x3FFFF) >> 4) | u64(panel >> 4) << 16 | u64(1024 >> 4) << 32 | u64(1) << 62;
+}
+
+// What to add to a descriptor to move it by so many bytes.
+constexpr __device__ __forceinline__ u64 moved(int bytes) { return u64(bytes >> 4); }
+
+// ---- the producer: one thread that asks TMA for every tile -------------------------------------------------
+__device__ __forceinline__ void load_panels(const TensorMap &map, unsigned to, unsigned barrier, int panels, int rows,
+                                            int row, int head, int batch) {
+  for (int p = 0; p < panels; ++p) tma_load(to + p * rows * 128, map, barrier, p * 64, row, head, batch);
+}
+
+// K or V of a step. Each block of a cluster loads its share of the rows for all.
+__device__ __forceinline__ void load_keys(const TensorMap &map, unsigned to, unsigned barrier, int panels, int key,
+                                          int head, int batch) {
+  load_panels(map, to, barrier, panels, BLOCK_N, key, head, batch);
+}
+
+// A tile and its steps; none when there are no more tiles. One that sees no key takes a step all the same, beyond the
+// last key.
+struct Job {
+  Tile tile;
+  Keys keys;
+  int steps;
+};
+
+__device__ __forceinline__ Job find_job(const ForwardParams &params, const Turn &turn) {
+  Job job = {};
+  if (is_over(params, turn)) return job;
+  job.tile = find_tile(params, turn);
+  job.keys = find_keys(params, job.tile);
+  job.steps = max(job.keys.steps, 1);
+  return job;
+}
+
+__device__ __forceinline__ int key_of(const ForwardParams &params, const Job &job, int step) {
+  return job.keys.steps > 0 ? key_of(job.keys, step) : params.nk;
+}
+
+// Loads Q and leaves the note.
+__device__ __forceinline__ void announce(const TiledForwardParams &params, unsigned smem, const Barriers &barriers,
+                                         const Job &job, Ring<Q_STAGES> &q_ring) {
+  const unsigned full = barriers.q_full + 8 * q_ring.stage;
+  Note &note = notes()[q_ring.stage];
+  mbarrier_wait(barriers.q_empty + 8 * q_ring.stage, q_ring.parity ^ 1);
+  note.q0 = job.tile.q0;
+  note.head = job.tile.head;
+  note.batch = job.tile.batch;
+  note.steps = job.steps;
+  if (job.steps == 0) {
+    mbarrier_arrive(full);
+    return;
+  }
+  mbarrier_arrive_expect(full, Q_TILE);
+  const unsigned sQ = smem + SMEM_Q + q_ring.stage * Q_STAGE;
+  load_panels(params.q, sQ, full, D_PANELS, BLOCK_M, job.tile.q0, job.tile.head, job.tile.batch);
+  q_ring = next(q_ring);
+}
+
+__device__ __forceinline__ void produce(const TiledForwardParams &params, unsigned smem, const Barriers &barriers) {
+  Ring<STAGES> ring = {0, 0};      // of K and V; the first round finds every stage empty
+  Ring<Q_STAGES> q_ring = {0, 0};
+  Turn turn = first_turn();
+  Job job = find_job(params.rest, turn);
+  while (job.steps > 0) {
+    turn = next(params.rest, turn);
+    Job ahead;
+    for (int left = job.steps - 1; left >= 0; --left) {
+      const int key = key_of(params.rest, job, left);
+      const unsigned k_full = barriers.k_full + 8 * ring.stage, v_full = barriers.v_full + 8 * ring.stage;
+      mbarrier_wait(barriers.k_empty + 8 * ring.stage, ring.parity ^ 1);
+      mbarrier_arrive_expect(k_full, K_TILE);
+      load_keys(params.k, smem + SMEM_K + ring.stage * K_TILE, k_full, D_PANELS, key, job.tile.kv_head, job.tile.batch);
+      if (left == job.steps - 1) announce(params, smem, barriers, job, q_ring);
+      mbarrier_wait(barriers.v_empty + 8 * ring.stage, ring.parity ^ 1);
+      mbarrier_arrive_expect(v_full, V_TILE);
+      load_keys(params.v, smem + SMEM_V + ring.stage * V_TILE, v_full, DV_PANELS, key, job.tile.kv_head, job.tile.batch);
+      if (left == job.steps - 1) ahead = find_job(params.rest, turn);  // early: it may have lists to fetch
+      ring = next(ring);
+    }
+    job = ahead;
+  }
+  announce(params, smem, barriers, job, q_ring);
+}
+
+
+// ---- the steps of a consumer warpgroup ---------------------------------------------------------------------
+// A warp of it owns 16 of its 64 rows; a lane rows g, g + 8 and columns 2 t, 2 t + 1 of every eight, as in
+// mma.m16n8k16. P V of one step runs while the numerators of the next are computed, so what it reads (P) and writes
+// (O) is left alone until it has been waited for: O is rescaled afterwards.
+
+// The largest score of each of this lane's rows and what they have been so far, over the quad.
+__device__ __forceinline__ void largest(float (&new_max)[2], const float (&row_max)[2], const float (&rS)[N_TILES][4]) {
+  #pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    float even = fmaxf(rS[0][2 * h], rS[0][2 * h + 1]);  // two chains, half as long
+    float odd = fmaxf(rS[1][2 * h], rS[1][2 * h + 1]);
+    #pragma unroll
+    for (int n = 2; n < N_TILES; n += 2) {
+      even = fmaxf(even, fmaxf(rS[n][2 * h], rS[n][2 * h + 1]));
+      odd = fmaxf(odd, fmaxf(rS[n + 1][2 * h], rS[n + 1][2 * h + 1]));
+    }
+    new_max[h] = fmaxf(row_max[h], quad_max(fmaxf(even, odd)));
+  }
+}
+
+// The same with half the instructions: floats from 0 on compare like the integers of the same bits, and of those three
+// are compared at once. Negative scores count as 0: where that is more than the maximum, it is found as above.
+__device__ __forceinline__ void largest_as_int(float (&new_max)[2], const float (&row_max)[2],
+                                               const float (&rS)[N_TILES][4]) {
+  bool negative = false;
+  #pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    int even = 0, odd = 0;
+    #pragma unroll
+    for (int n = 0; n < N_TILES; n += 2) {
+      even = max(max(even, __float_as_int(rS[n][2 * h])), __float_as_int(rS[n][2 * h + 1]));
+      odd = max(max(odd, __float_as_int(rS[n + 1][2 * h])), __float_as_int(rS[n + 1][2 * h + 1]));
+    }
+    new_max[h] = quad_max(__int_as_float(max(even, odd)));
+    negative |= new_max[h] == 0.f && row_max[h] < 0.f;
+    new_max[h] = fmaxf(new_max[h], row_max[h]);
+  }
+  if (__any_sync(0xffffffffu, negative)) largest(new_max, row_max, rS);
+}
+
+// New maxima, and by how much O and the sums shrink. Nothing changes until a maximum of the warp has moved by more than
+// RESCALE_LIMIT: until then p may exceed 1, up to 2^RESCALE_LIMIT, which costs no precision in either type.
+// MASKED: a row may have seen no key yet.
+template <bool MASKED>
+__device__ __forceinline__ bool move_maxima(float (&shrink)[2], float (&row_max)[2], float (&row_sum)[2],
+                                            const float (&rS)[N_TILES][4], float scale_log2) {
+  float new_max[2];
+  largest_as_int(new_max, row_max, rS);
+  const bool moved = (new_max[0] - row_max[0]) * scale_log2 > RESCALE_LIMIT ||
+                     (new_max[1] - row_max[1]) * scale_log2 > RESCALE_LIMIT;
+  if (!__any_sync(0xffffffffu, moved)) return false;
+  #pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    shrink[h] = ex2((row_max[h] - (MASKED ? finite_max(new_max[h]) : new_max[h])) * scale_log2);
+    row_max[h] = new_max[h];
+    row_sum[h] *= shrink[h];
+  }
+  return true;
+}
+
+// S -> numerators, in place; adds to the sums.
+template <bool MASKED>
+__device__ __forceinline__ void numerators(float (&rS)[N_TILES][4], float (&row_sum)[2], const float (&row_max)[2],
+                                           float scale_log2) {
+  const float max_scaled[2] = {(MASKED ? finite_max(row_max[0]) : row_max[0]) * scale_log2,
+                               (MASKED ? finite_max(row_max[1]) : row_max[1]) * scale_log2};
+  float sums[2][2] = {};
+  #pragma unroll
+  for (int n = 0; n < N_TILES; ++n) {
+    #pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float x = rS[n][i] * scale_log2 - max_scaled[i / 2];
+      rS[n][i] = ex2(x);
+    }
+    sums[0][n % 2] += rS[n][0] + rS[n][1];
+    sums[1][n % 2] += rS[n][2] + rS[n][3];
+  }
+  row_sum[0] += sums[0][0] + sums[0][1];
+  row_sum[1] += sums[1][0] + sums[1][1];
+}
+
+// 0, but not before all numerators have been added up. A barrier whose number it is part of comes after them: else the
+// compiler moves it, and the wait for P V behind it, ahead of nearly all exponentials.
+__device__ __forceinline__ int numerators_known(const float (&row_sum)[2]) { return row_sum[0] + row_sum[1] < 0.f; }
+
+// Numerators of 16 keys -> A fragment of the second product.
+__device__ __forceinline__ void pack_numerators(unsigned (&rP)[4], const float (&rS)[N_TILES][4], int k) {
+  #pragma unroll
+  for (int i = 0; i < 4; ++i) {  // fragment register i: rows g + 8 (i % 2), keys 8 (i / 2) + 2 t
+    rP[i] = pack(rS[2 * k + i / 2][2 * (i % 2)], rS[2 * k + i / 2][2 * (i % 2) + 1]);
+  }
+}
+
+__device__ __forceinline__ void rescale(float (&rO)[O_TILES][4], const float (&shrink)[2]) {
+  #pragma unroll
+  for (int n = 0; n < O_TILES; ++n) {
+    #pragma unroll
+    for (int i = 0; i < 4; ++i) rO[n][i] *= shrink[i / 2];
+  }
+}
+
+// One consumer warpgroup: 64 rows of each tile of its block.
+struct Consumer {
+  int number, warp, lane;        // warpgroup, and place in it
+  unsigned smem;
+  Barriers barriers;
+  Ring<STAGES> ring;             // the K and V of the current step
+  Ring<Q_STAGES> q_ring;
+  float rS[1][N_TILES][4];       // scores, then numerators
+  float rO[O_TILES][4];
+  float row_max[2], row_sum[2];  // raw maximum; this lane's part of the sum
+  bool k_ready;                  // whether the K of the next step has been seen to be there
+};
+
+// What a consumer needs to know of a tile.
+struct Work {
+  int head, batch;
+  int first_row;                 // of this warpgroup
+  int steps;                     // 0: there are no more tiles
+  int unmasked;                  // steps, the last ones taken, of which all rows see all keys
+};
+
+// Of the tile whose Q is next in the ring, once it is there.
+__device__ __forceinline__ Work find_work(const Consumer &consumer, const ForwardParams &params,
+                                          const Ring<Q_STAGES> &q_ring) {
+  mbarrier_wait(consumer.barriers.q_full + 8 * q_ring.stage, q_ring.parity);
+  const Note &note = notes()[q_ring.stage];
+  Work work;
+  work.head = note.head;
+  work.batch = note.batch;
+  work.first_row = note.q0 + consumer.number * 64;
+  work.steps = note.steps;
+  work.unmasked = max(visible_keys(params, work.first_row), 0) / BLOCK_N;
+  return work;
+}
+
+// First key of a step whose K is in this stage, of a tile with so many to go after it.
+__device__ __forceinline__ int key_of(const Work &work, const Ring<STAGES> &ring, int left) {
+  return left * BLOCK_N;
+}
+
+// One thread speaks for the warpgroup, which has converged in the wait before.
+__device__ __forceinline__ void release(const Consumer &consumer, unsigned barrier) {
+  if (consumer.warp == 0 && consumer.lane == 0) mbarrier_arrive(barrier);
+}
+
+// Each warp for itself: for what its lanes have read beside the products.
+__device__ __forceinline__ void release_by_warp(const Consumer &consumer, unsigned barrier) {
+  __syncwarp();
+  if (consumer.lane == 0) mbarrier_arrive(barrier);
+}
+
+// To all blocks that load a share of it.
+__device__ __forceinline__ void release_share(const Consumer &consumer, unsigned barrier) {
+  release(consumer, barrier);
+}
+
+// The K, the V of this stage can be replaced.
+__device__ __forceinline__ void release_k(const Consumer &consumer, const Ring<STAGES> &ring) {
+  const unsigned empty = consumer.barriers.k_empty + 8 * ring.stage;
+  release_share(consumer, empty);
+}
+
+__device__ __forceinline__ void release_v(const Consumer &consumer, const Ring<STAGES> &ring) {
+  release_share(consumer, consumer.barriers.v_empty + 8 * ring.stage);
+}
+
+__device__ __forceinline__ void begin_rows(Consumer &consumer, const ForwardParams &params, const Work &work) {
+  consumer.row_max[0] = consumer.row_max[1] = MINUS_INFINITY;
+  consumer.row_sum[0] = consumer.row_sum[1] = 0.f;
+}
+
+__device__ __forceinline__ void clear_o(Consumer &consumer) {
+  #pragma unroll
+  for (int n = 0; n < O_TILES; ++n) consumer.rO[n][0] = consumer.rO[n][1] = consumer.rO[n][2] = consumer.rO[n][3] = 0.f;
+}
+
+// S = Q K^T, begun: K of this ring's stage, Q of that one's.
+__device__ __forceinline__ void begin_qk(Consumer &consumer, const Ring<Q_STAGES> &q_ring, const Ring<STAGES> &ring) {
+  const u64 q = depth_along_rows(consumer.smem + SMEM_Q + q_ring.stage * Q_STAGE + consumer.number * 64 * 128);
+  const u64 k = depth_along_rows(consumer.smem + SMEM_K + ring.stage * K_TILE);
+  wgmma_fence();
+  #pragma unroll
+  for (int i = 0; i < K_STEPS; ++i) {  // 16 columns are 32 bytes, four times to a panel
+    wgmma_ss(consumer.rS[0], q + moved(i / 4 * BLOCK_M * 128 + i % 4 * 32), k + moved(i / 4 * BLOCK_N * 128 + i % 4 * 32), i > 0);
+  }
+  wgmma_commit();
+}
+
+// O += P V, begun.
+__device__ __forceinline__ void begin_pv(Consumer &consumer) {
+  const u64 v = depth_across_rows(consumer.smem + SMEM_V + consumer.ring.stage * V_TILE, BLOCK_N * 128);
+  const u64 p = depth_along_rows(consumer.smem + SMEM_P + consumer.number * P_TILE);
+  barrier_sync(FIRST_OWN_BARRIER + consumer.number, 128);  // each warp has stored its rows of P
+  wgmma_fence();
+  #pragma unroll
+  for (int k = 0; k < BLOCK_N / 16; ++k) {
+    wgmma_ss_across(consumer.rO, p + moved(k / 4 * 64 * 128 + k % 4 * 32), v + moved(k * 16 * 128));
+  }
+  wgmma_commit();
+}
+
+// Waits for K, whose barrier was looked at a softmax ago: asking takes time, and it is nearly always there.
+__device__ __forceinline__ void wait_for_k(const Consumer &consumer, const Ring<STAGES> &ring) {
+  if (!consumer.k_ready) mbarrier_wait(consumer.barriers.k_full + 8 * ring.stage, ring.parity);
+}
+
+// The warpgroups compute their softmax in turns: while one does the others' products are under way.
+// Steps that a warpgroup skips have their turns, too: so all take as many.
+__device__ __forceinline__ void wait_for_turn(const Consumer &consumer) {
+  barrier_sync(FIRST_TURN_BARRIER + consumer.number, 256);
+}
+
+// late: 0, see numerators_known.
+__device__ __forceinline__ void give_turn(const Consumer &consumer, int late = 0) {
+  barrier_arrive(FIRST_TURN_BARRIER + (consumer.number + 1) % CONSUMERS + late, 256);
+}
+
+// The softmax of a step whose K was in this stage. MASKED: some row may not see all of its keys. Returns whether O must
+// shrink.
+template <bool MASKED>
+__device__ __forceinline__ bool softmax(Consumer &consumer, float (&shrink)[2], const ForwardParams &params,
+                                        const Work &work, const Ring<STAGES> &ring, int key) {
+  const Ring<STAGES> ahead = next(ring);
+  wait_for_turn(consumer);
+  if (MASKED && !sees_all(params, work.first_row, key)) {
+    mask_scores(consumer.rS, params, work.first_row + consumer.warp * 16, key, consumer.lane);
+  }
+  const bool moved = move_maxima<MASKED>(shrink, consumer.row_max, consumer.row_sum, consumer.rS[0], params.scale_log2);
+  consumer.k_ready = mbarrier_test(consumer.barriers.k_full + 8 * ahead.stage, ahead.parity);
+  numerators<MASKED>(consumer.rS[0], consumer.row_sum, consumer.row_max, params.scale_log2);
+  give_turn(consumer, numerators_known(consumer.row_sum));
+  return moved;
+}
+
+// A fragment of P to where P V reads it.
+__device__ __forceinline__ void store_p(const Consumer &consumer, const unsigned (&rP)[4], int k) {
+  const int row = consumer.warp * 16 + consumer.lane % 16, chunk = k % 4 * 2 + consumer.lane / 16;
+  const unsigned sP = consumer.smem + SMEM_P + consumer.number * P_TILE + k / 4 * 64 * 128;
+  stmatrix_x4(sP + row * 128 + (chunk ^ row % 8) * 16, rP[0], rP[1], rP[2], rP[3]);
+}
+
+// Numerators -> P, for the next P V: the last one has been waited for.
+__device__ __forceinline__ void pack_p(Consumer &consumer, int key) {
+  #pragma unroll
+  for (int k = 0; k < BLOCK_N / 16; ++k) {
+    unsigned rP[1][4];
+    pack_numerators(rP[0], consumer.rS[0], k);
+    store_p(consumer, rP[0], k);
+  }
+  async_proxy_fence();
+}
+
+// After the Q K^T of a step: of the last one, Q and its note can be replaced.
+__device__ __forceinline__ void release_q(const Consumer &consumer, const Ring<Q_STAGES> &q_ring, int left) {
+  if (left == 0) release_by_warp(consumer, consumer.barriers.q_empty + 8 * q_ring.stage);
+}
+
+// The first step of a tile, but for its P V.
+__device__ __forceinline__ void take_first_step(Consumer &consumer, const ForwardParams &params, const Work &work) {
+  float shrink[2];
+  begin_rows(consumer, params, work);
+  clear_o(consumer);
+  wait_for_k(consumer, consumer.ring);
+  const int key = key_of(work, consumer.ring, work.steps - 1);
+  begin_qk(consumer, consumer.q_ring, consumer.ring);
+  wgmma_wait<0>();
+  hold(consumer.rS[0]);
+  release_k(consumer, consumer.ring);
+  release_q(consumer, consumer.q_ring, work.steps - 1);
+  softmax<true>(consumer, shrink, params, work, consumer.ring, key);
+  pack_p(consumer, key);
+}
+
+// Q K^T of K in stage `ahead` beside P V of the step before: begun.
+__device__ __forceinline__ void begin_both(Consumer &consumer, const Ring<Q_STAGES> &q_ring, const Ring<STAGES> &ahead) {
+  const unsigned v_full = consumer.barriers.v_full + 8 * consumer.ring.stage;
+  const bool v_ready = mbarrier_test(v_full, consumer.ring.parity);
+  begin_qk(consumer, q_ring, ahead);
+  if (!v_ready) mbarrier_wait(v_full, consumer.ring.parity);
+  begin_pv(consumer);
+}
+
+// One step: Q K^T of this one beside P V of the one before, then the softmax of this one beside that P V.
+template <bool MASKED>
+__device__ __forceinline__ void take_step(Consumer &consumer, const ForwardParams &params, const Work &work, int left) {
+  const Ring<STAGES> ahead = next(consumer.ring);
+  float shrink[2];
+  wait_for_k(consumer, ahead);
+  const int key = key_of(work, ahead, left);
+  begin_both(consumer, consumer.q_ring, ahead);
+  wgmma_wait<1>();
+  hold(consumer.rS[0]);
+  release_k(consumer, ahead);
+  release_q(consumer, consumer.q_ring, left);
+  const bool moved = softmax<MASKED>(consumer, shrink, params, work, ahead, key);
+  wgmma_wait<0>();
+  hold(consumer.rO);
+  release_v(consumer, consumer.ring);
+  pack_p(consumer, key);
+  if (moved) rescale(consumer.rO, shrink);
+  consumer.ring = ahead;
+}
+
+// The steps after a tile's first, from the last keys to the first: those with hidden scores come first.
+__device__ __forceinline__ void take_steps(Consumer &consumer, const ForwardParams &params, const Work &work) {
+  int left = work.steps - 2;
+  #pragma unroll 1
+  for (; left >= work.unmasked; --left) take_step<true>(consumer, params, work, left);
+  #pragma unroll 1
+  for (; left >= 0; --left) take_step<false>(consumer, params, work, left);
+}
+
+// P V of a tile's last step.
+__device__ __forceinline__ void take_last_product(Consumer &consumer) {
+  mbarrier_wait(consumer.barriers.v_full + 8 * consumer.ring.stage, consumer.ring.parity);
+  begin_pv(consumer);
+  wgmma_wait<0>();
+  hold(consumer.rO);
+  release_v(consumer, consumer.ring);
+}
+
+// O = O / l, LSE = ln l + max scale, for rows of this warpgroup. Rows that saw no key have l = 0: O = 0, LSE = -inf.
+__device__ __forceinline__ void normalise(Consumer &consumer, const ForwardParams &params, const Work &work,
+                                          const float (&row_max)[2], const float (&row_sum)[2]) {
+  #pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const float l = quad_sum(row_sum[h]);
+    float normaliser = l > 0.f ? rcp(l) : 0.f;
+    const int i = work.first_row + consumer.warp * 16 + h * 8 + consumer.lane / 4;
+    const int place = i;
+    if (params.lse && consumer.lane % 4 == 0 && i < params.nq) {
+      const float lse = l > 0.f ? (row_max[h] * params.scale_log2 + lg2(l)) * 0.69314718f : MINUS_INFINITY;
+      params.lse[(long long)(work.batch * params.heads_q + work.head) * params.nq + place] = lse;
+    }
+    #pragma unroll
+    for (int n = 0; n < O_TILES; ++n) {
+      consumer.rO[n][2 * h] *= normaliser;
+      consumer.rO[n][2 * h + 1] *= normaliser;
+    }
+  }
+}
+
+// O goes straight to global memory. Neighbours in a quad exchange halves of two column tiles, so that four lanes write
+// whole sectors of 32 bytes.
+__device__ __forceinline__ void store_o(const Consumer &consumer, const ForwardParams &params, const Work &work) {
+  const int odd = consumer.lane % 2, column = consumer.lane % 4 / 2 * 4 + odd * 8;
+  const int head = work.head;
+  element *const o = params.o + work.batch * params.o_stride.batch + head * params.o_stride.head;
+  #pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const int i = work.first_row + consumer.warp * 16 + h * 8 + consumer.lane / 4;
+    element *const row = o + i * params.o_stride.row;
+    #pragma unroll
+    for (int n = 0; n < O_TILES; n += 2) {
+      const unsigned even_tile = pack(consumer.rO[n][2 * h], consumer.rO[n][2 * h + 1]);
+      const unsigned odd_tile = pack(consumer.rO[n + 1][2 * h], consumer.rO[n + 1][2 * h + 1]);
+      const unsigned other = __shfl_xor_sync(0xffffffffu, odd ? even_tile : odd_tile, 1);
+      const u64 four = odd ? u64(odd_tile) << 32 | other : u64(other) << 32 | even_tile;
+      if (i < params.nq && n * 8 + odd * 8 < HEAD_DIM_V) *reinterpret_cast<u64 *>(row + n * 8 + column) = four;
+    }
+  }
+}
+
+__device__ __forceinline__ void finish(Consumer &consumer, const ForwardParams &params, const Work &work,
+                                       const float (&row_max)[2], const float (&row_sum)[2]) {
+  normalise(consumer, params, work, row_max, row_sum);
+  store_o(consumer, params, work);
+}
+
+// Tile after tile, the first Q K^T and softmax of the next one beside the last P V of this one.
+__device__ __forceinline__ void consume(Consumer &consumer, const ForwardParams &params) {
+  Work work = find_work(consumer, params, consumer.q_ring);
+  if (work.steps == 0) return;
+  take_first_step(consumer, params, work);
+  #pragma unroll 1
+  for (;;) {
+    take_steps(consumer, params, work);
+    const Work done = work;
+    Ring<STAGES> ahead = next(consumer.ring);
+    const Ring<Q_STAGES> q_ahead = next(consumer.q_ring);
+    work = find_work(consumer, params, q_ahead);
+    if (work.steps == 0) {
+      take_last_product(consumer);
+      finish(consumer, params, done, consumer.row_max, consumer.row_sum);
+      return;
+    }
+    wait_for_k(consumer, ahead);
+    const int key = key_of(work, ahead, work.steps - 1);
+    begin_both(consumer, q_ahead, ahead);
+    const float row_max[2] = {consumer.row_max[0], consumer.row_max[1]};
+    const float row_sum[2] = {consumer.row_sum[0], consumer.row_sum[1]};
+    float shrink[2];
+    begin_rows(consumer, params, work);
+    wgmma_wait<1>();
+    hold(consumer.rS[0]);
+    release_k(consumer, ahead);
+    release_q(consumer, q_ahead, work.steps - 1);
+    softmax<true>(consumer, shrink, params, work, ahead, key);
+    wgmma_wait<0>();
+    hold(consumer.rO);
+    release_v(consumer, consumer.ring);
+    finish(consumer, params, done, row_max, row_sum);
+    pack_p(consumer, key);
+    clear_o(consumer);
+    consumer.ring = ahead;
+    consumer.q_ring = q_ahead;
+  }
+}
+
+// ---- the kernel ----------------------------------------------------------------------------------
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+fatune_kernel(const __grid_constant__ TiledForwardParams params) {
+  const unsigned smem = shared_address(shared);
+  const Barriers barriers = find_barriers(smem);
+  if (threadIdx.x == 0) init_barriers(barriers);
+  __syncthreads();
+
+  const int warpgroup = threadIdx.x / 128, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
+  if (warpgroup == 0) {
+    registers_release<PRODUCER_REGISTERS>();
+    if (lane == 0 && warp == 0) produce(params, smem, barriers);
+  } else {
+    registers_claim<CONSUMER_REGISTERS>();
+    Consumer consumer;
+    consumer.number = uniform(warpgroup - 1);
+    consumer.warp = warp;
+    consumer.lane = lane;
+    consumer.smem = smem;
+    consumer.barriers = barriers;
+    consumer.ring = {0, 0};
+    consumer.q_ring = {0, 0};
+    consumer.k_ready = false;
+    if (consumer.number == CONSUMERS - 1) give_turn(consumer);  // the first turn is warpgroup 0's
+    consume(consumer, params.rest);
+  }
+}

@@ -1,0 +1,177 @@
+/* test_emulator_consumer.c: what wgmma's consumers may do in several ways: P by way of shared
+ * memory, turns.
+ * in -> out: requests of several tiles for each block -> every row against float64; bugs planted
+ * into what the ways differ in -> each caught, in words. */
+#include <string.h>
+
+#include "tests/emulator_lab.h"
+#include "tests/suites.h"
+
+#define CONFIG(m, n, s, q, more)                                                                   \
+  "wgmma block_m=" #m " block_n=" #n " stages=" #s " q_stages=" #q " " more                        \
+  " rescale_late=1 ctas_per_sm=1"
+#define P_STAGED CONFIG(192, 160, 2, 2, "overlap_tiles=1 alternate=1 p_in_smem=1")
+#define P_DIRECT CONFIG(256, 96, 3, 1, "overlap_tiles=1 max_as_int=1 store_direct=1 p_in_smem=1")
+#define P_EACH   CONFIG(192, 112, 2, 1, "p_in_smem=1")
+#define P_DEEP   CONFIG(192, 64, 2, 1, "overlap_tiles=1 alternate=1 store_direct=1 p_in_smem=1")
+
+#define TURNS    CONFIG(192, 64, 3, 2, "overlap_tiles=1 alternate=2")
+#define TURNS_UP CONFIG(256, 64, 4, 1, "overlap_tiles=1 alternate=2 store_direct=1 walk_up=1")
+
+static struct ft_problem_options options_of(const char *words, enum ft_layout layout,
+                                            uint64_t seed) {
+  struct ft_problem_options options = {.layout = layout, .seed = seed, .want_lse = true};
+  ck_assert_msg(ft_request_parse(&options.request, words) == FT_OK, "%s", ft_detail());
+  if (options.request.dropout) options.dropout = 0.25;
+  return options;
+}
+
+/* ---- runs ---- */
+
+static const struct {
+  const char *request, *config;
+} runs[] = {
+    /* P in whole panels of 64 keys and in parts of them */
+    {"bf16 d64 hq4 hkv2 b2 nq500 nk700", P_STAGED},
+    {"fp16 d64 dv40 hq3 b2 nq500 nk333 causal", P_STAGED},
+    {"bf16 d64 hq6 hkv2 nq700 nk350 causal=top-left", P_DIRECT},
+    {"bf16 d16 hq3 b2 nq300 nk500 causal",
+     CONFIG(256, 112, 3, 1, "overlap_tiles=1 alternate=1 store_direct=1 walk_up=1 p_in_smem=1")},
+    {"bf16 d128 hq3 b2 nq400 nk300 dropout", P_EACH},
+    {"fp16 d120 hq3 b2 nq500 nk700 causal dropout", P_EACH},
+    {"bf16 d128 hq3 nq576 nk448 causal mask=192x112@0.5", P_EACH},
+    {"bf16 d128 hq3 b2 nq500 nk333",
+     CONFIG(192, 128, 2, 1, "overlap_tiles=1 alternate=1 store_direct=1 multicast=1 p_in_smem=1")},
+    {"bf16 d128 hq8 hkv2 b2 nq150 nk333 causal",
+     CONFIG(192, 128, 2, 1, "overlap_tiles=1 store_direct=1 pack_gqa=1 p_in_smem=1")},
+    {"fp16 d192 dv184 hq3 b2 nq400 nk300", P_DEEP},
+    {"bf16 d32 dv192 hq3 b2 nq400 nk300 causal",
+     CONFIG(192, 64, 3, 1, "overlap_tiles=1 alternate=1 store_direct=1 p_in_smem=1")},
+    /* turns by softmax, warpgroups with and without steps to skip, tiles of one step and of many */
+    {"bf16 d64 hq6 b2 nq1100 nk900 causal", TURNS},
+    {"bf16 d64 hq6 b2 nq900 nk60", TURNS},
+    {"fp16 d128 hq5 nq900 nk1100 causal", CONFIG(128, 128, 2, 2, "overlap_tiles=1 alternate=2")},
+    {"bf16 d64 hq6 b2 nq1100 nk900 causal=top-left", TURNS_UP},
+    {"bf16 d64 hq6 b2 nq900 nk1100 causal", TURNS_UP},
+    {"bf16 d64 hq5 b2 nq900 nk500 causal", CONFIG(256, 64, 2, 1, "alternate=2 longest_first=1")},
+    {"bf16 d128 hq5 nq900 nk500 causal dropout", CONFIG(192, 80, 2, 1, "alternate=2 walk_up=1")},
+    {"bf16 d64 hq3 b2 nq1024 nk1024 causal mask=256x128@0.4",
+     CONFIG(256, 64, 3, 2, "overlap_tiles=1 alternate=2")},
+    {"bf16 d128 hq5 b2 nq700 nk600",
+     CONFIG(192, 96, 2, 1, "overlap_tiles=1 alternate=2 store_direct=1 multicast=1")},
+    {"bf16 d64 hq8 hkv1 b3 nq150 nk300 causal",
+     CONFIG(256, 96, 3, 1, "overlap_tiles=1 alternate=2 store_direct=1 pack_gqa=1 p_in_smem=1")},
+};
+
+START_TEST(every_row_is_right) {
+  const uint64_t seed = emulator_seed();
+  fatune_session *const session = emulator_open("h200", NULL);
+  const struct ft_problem_options options =
+      options_of(runs[_i].request, (enum ft_layout)(_i % 3), seed);
+  struct emulator_run run;
+  emulator_run(&run, session, &options, runs[_i].config);
+  ck_assert_msg(run.status == FT_OK && run.comparison.error_ratio <= 1,
+                "FATUNE_TEST_SEED=%llu %s: %s", (unsigned long long)seed, runs[_i].request,
+                run.status == FT_OK ? run.comparison.worst : run.fault);
+  emulator_run_free(&run);
+  fatune_session_close(session);
+}
+END_TEST
+
+/* ---- bugs ---- */
+
+#define CONSUMER "parts/consumer.cu.in"
+
+static const struct {
+  const char *name, *file, *piece, *other, *config;
+  const char *words; /* of the fault; NULL: the result is wrong */
+} bugs[] = {
+    {.name = "P without proxy fence",
+     .file = CONSUMER,
+     .piece = "  async_proxy_fence();\n",
+     .other = "",
+     .words = "no fence.proxy.async is between the two"},
+    {.name = "P that other warps may not have stored",
+     .file = CONSUMER,
+     .piece = "  barrier_sync(FIRST_OWN_BARRIER + consumer.number, 128);",
+     .other = "",
+     .words = "nothing orders the two (race)"},
+    {.name = "P stored while the last product reads it",
+     .file = CONSUMER,
+     .piece = "  wgmma_wait<0>();\n  hold(consumer.rO);\n  release_v(consumer, consumer.ring);\n"
+              "  pack_p(consumer, key);\n",
+     .other = "  pack_p(consumer, key);\n  wgmma_wait<0>();\n  hold(consumer.rO);\n"
+              "  release_v(consumer, consumer.ring);\n",
+     .words = "which the wgmma of warpgroup "},
+    {.name = "P of another warpgroup",
+     .file = CONSUMER,
+     .piece = "depth_along_rows(consumer.smem + SMEM_P + consumer.number * P_TILE)",
+     .other = "depth_along_rows(consumer.smem + SMEM_P)",
+     .words = "reads"},
+    {.name = "P in rows that are not swizzled",
+     .file = CONSUMER,
+     .piece = "sP + row * 128 + (chunk ^ row % 8) * 16",
+     .other = "sP + row * 128 + chunk * 16",
+     .words = "never written"},
+    {.name = "exchanged quarters of a fragment of P",
+     .file = CONSUMER,
+     .piece = "rP[0], rP[1], rP[2], rP[3]",
+     .other = "rP[0], rP[2], rP[1], rP[3]"},
+    {.name = "P in another panel",
+     .file = CONSUMER,
+     .piece = "p + moved(k / 4 * 64 * 128 + k % 4 * 32)",
+     .other = "p + moved((k / 4 ^ 1) * 64 * 128 + k % 4 * 32)",
+     .words = "reads shared memory at offset "},
+    {.name = "tiles of P that overlap those of V",
+     .file = "parts/pipeline.cu.in",
+     .piece = "SMEM_P = SMEM_V + STAGES * V_TILE;",
+     .other = "SMEM_P = SMEM_V + (STAGES - 1) * V_TILE;",
+     .words = "shared memory at offset "},
+    {.name = "no turn at the steps that a warpgroup skips",
+     .config = TURNS,
+     .file = CONSUMER,
+     .piece = "    wait_for_turn(consumer);\n    give_turn(consumer);\n",
+     .other = "",
+     .words = "barrier "},
+    {.name = "a turn that is not given back",
+     .config = TURNS,
+     .file = CONSUMER,
+     .piece = "  give_turn(consumer, numerators_known(consumer.row_sum));\n",
+     .other = "",
+     .words = "waits at barrier 1 for 256 threads, of which 128 have come"},
+    {.name = "no first turn",
+     .config = TURNS,
+     .file = "wgmma_forward.cu.in",
+     .piece = "if (consumer.number == CONSUMERS - 1) give_turn(consumer);",
+     .other = "",
+     .words = "waits at barrier 1 for 256 threads, of which 128 have come"},
+};
+
+START_TEST(bugs_are_seen) {
+  const struct planted planted = emulator_plant(bugs[_i].file, bugs[_i].piece, bugs[_i].other);
+  fatune_session *const session = emulator_open("h200", planted.folder);
+  const struct ft_problem_options options =
+      options_of("bf16 d64 hq3 b2 nq500 nk700 causal", FT_LAYOUT_PADDED, emulator_seed());
+  struct emulator_run run;
+  emulator_run(&run, session, &options, bugs[_i].config ? bugs[_i].config : P_STAGED);
+  ck_assert_int_ne(run.status, FT_E_COMPILE);
+  if (bugs[_i].words)
+    ck_assert_msg(strstr(run.fault, bugs[_i].words) != NULL, "%s: %s", bugs[_i].name, run.fault);
+  else
+    ck_assert_msg(run.status == FT_OK && !(run.comparison.error_ratio <= 1), "%s: not seen, %s",
+                  bugs[_i].name, run.fault);
+  emulator_run_free(&run);
+  fatune_session_close(session);
+  emulator_unplant(&planted);
+}
+END_TEST
+
+Suite *make_emulator_consumer_suite(void) {
+  Suite *const suite = suite_create("emulator_consumer");
+  TCase *const tests = tcase_create("consumer");
+  tcase_set_timeout(tests, 300);
+  tcase_add_loop_test(tests, every_row_is_right, 0, (int)(sizeof runs / sizeof *runs));
+  tcase_add_loop_test(tests, bugs_are_seen, 0, (int)(sizeof bugs / sizeof *bugs));
+  suite_add_tcase(suite, tests);
+  return suite;
+}
