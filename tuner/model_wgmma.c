@@ -56,8 +56,8 @@ static const double RAGGED_TILES = 1.6;   /* more than the mean to some block, l
 static const double OTHER_TURNS = 1.006; /* not in turns without causal; in turns with it */
 static const double FLOAT_MAX = 1.006;
 static const double NEVER_WON = 1.06; /* polynomials, O rescaled in every step, the walk upwards */
-static const double NOT_MEASURED =
-    1.02; /* P in shared memory, turns by softmax, tiles one by one: behind what won */
+static const double NOT_MEASURED = 1.02;       /* P in shared memory, turns by softmax, tiles one by
+                                                  one: behind what won without */
 static const double NEEDLESS_STAGE = 1.01;     /* each */
 static const double MULTICAST = 1.01;          /* of blocks with 2 or 4 consumers */
 static const double MULTICAST_OF_THREE = 1.06; /* with 3 */
