@@ -134,7 +134,13 @@ RULE(deep_pipeline) {
 
 RULE(overlap_tiles) {
   UNUSED(request), UNUSED(arch), UNUSED(budget);
-  return config->overlap_tiles == (config->q_stages == 2 || config->store_direct);
+  return !config->overlap_tiles || config->q_stages == 2 || config->store_direct;
+}
+
+/* Tiles one by one need at most one way for the next Q to come early. */
+RULE(needless_q) {
+  UNUSED(request), UNUSED(arch), UNUSED(budget);
+  return config->overlap_tiles || config->q_stages == 1 || !config->store_direct;
 }
 
 /* Under causal the first warpgroups of a tile skip steps, whose V must come while that of the tile
@@ -352,8 +358,10 @@ static const struct ft_rule rules[] = {
      "more keys on their way than hide any latency take room and gain nothing", deep_pipeline},
     {WGMMA, "overlap-tiles",
      "tiles overlap where the next Q can come early: into a second place, or into that of its own "
-     "which O does not need; and only there",
+     "which O does not need",
      overlap_tiles},
+    {WGMMA, "needless-q",
+     "where tiles do not overlap one way for the next Q to come early is enough", needless_q},
     {WGMMA, "skipped-stages",
      "with causal and overlapping tiles each step that a warpgroup may skip needs a stage, and one "
      "more",

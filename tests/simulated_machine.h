@@ -16,7 +16,7 @@
 /* ---- the simulated machine ---- */
 
 enum fate { RUNS, WRONG, SPILLS, NO_COMPILE, NO_LOAD, FAULTS, HANGS, SAME_IMAGE, SERIAL };
-enum { MOST = 16000 };
+enum { MOST = 24000 };
 
 struct simulated {
   const struct ft_candidates *candidates;

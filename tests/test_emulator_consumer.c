@@ -1,5 +1,5 @@
 /* test_emulator_consumer.c: what wgmma's consumers may do in several ways: P by way of shared
- * memory, turns.
+ * memory, turns, tiles one by one although the next Q could come early.
  * in -> out: requests of several tiles for each block -> every row against float64; bugs planted
  * into what the ways differ in -> each caught, in words. */
 #include <string.h>
@@ -59,6 +59,9 @@ static const struct {
      CONFIG(256, 64, 3, 2, "overlap_tiles=1 alternate=2")},
     {"bf16 d128 hq5 b2 nq700 nk600",
      CONFIG(192, 96, 2, 1, "overlap_tiles=1 alternate=2 store_direct=1 multicast=1")},
+    {"bf16 d64 hq6 b2 nq1100 nk900 causal", CONFIG(256, 64, 2, 2, "alternate=1")},
+    {"bf16 d64 hq6 b2 nq900 nk1100 causal", CONFIG(192, 128, 2, 1, "store_direct=1 walk_up=1")},
+    {"bf16 d128 hq5 b2 nq700 nk600", CONFIG(128, 80, 2, 2, "alternate=2 multicast=1")},
     {"bf16 d64 hq8 hkv1 b3 nq150 nk300 causal",
      CONFIG(256, 96, 3, 1, "overlap_tiles=1 alternate=2 store_direct=1 pack_gqa=1 p_in_smem=1")},
 };

@@ -54,11 +54,11 @@ static const double EVENED_TILES = 0.3;   /* the same after twos */
 
 /* Factors: what choices cost at least, by measurement and whatever the parts above say. They also
  * keep near-equals apart, so that the order begins with several tiles, not one in all variants. */
-static const double OTHER_TURNS = 1.006;   /* not in turns without causal; in turns with it */
-static const double SOFTMAX_TURNS = 1.008; /* not measured */
+static const double OTHER_TURNS = 1.006; /* not in turns without causal; in turns with it */
 static const double FLOAT_MAX = 1.006;
 static const double NEVER_WON = 1.06; /* polynomials, O rescaled in every step, the walk upwards */
-static const double P_IN_SMEM = 1.02; /* not measured: behind what won without */
+static const double NOT_MEASURED = 1.02;       /* P in shared memory, turns by softmax, tiles one by
+                                                  one: behind what won without */
 static const double NEEDLESS_STAGE = 1.01;     /* each */
 static const double MULTICAST = 1.01;          /* of blocks with 2 or 4 consumers */
 static const double MULTICAST_OF_THREE = 1.06; /* with 3 */
@@ -177,12 +177,11 @@ static double factor_of_choices(const struct ft_request *request, const struct f
   const bool turns_help = request->causal == FT_CAUSAL_NONE && budget->consumers > 1;
   const double stages = 1 + ceil(KV_LATENCY / step);
   double factor = multicast_factor(config, budget);
-  if (config->alternate == 2) factor *= SOFTMAX_TURNS;
-  if (config->alternate != 2 && config->alternate != turns_help) factor *= OTHER_TURNS;
+  if (config->alternate != turns_help) factor *= OTHER_TURNS;
   if (!config->max_as_int) factor *= FLOAT_MAX;
   if (!config->rescale_late || config->walk_up) factor *= NEVER_WON;
   if (config->exp2_fma) factor *= NEVER_WON;
-  if (config->p_in_smem) factor *= P_IN_SMEM;
+  if (config->p_in_smem || config->alternate == 2 || !config->overlap_tiles) factor *= NOT_MEASURED;
   factor *= pow(NEEDLESS_STAGE, fmax(0, config->stages - stages));
   /* The compiler finds room for four registers more than the estimate, for eight it does not. */
   if (budget->regs_estimate > budget->regs_limit + 4) factor *= SERIALISED;
