@@ -2,7 +2,7 @@
 // request  backward bf16 d128 causal dropout mask=128x128
 // config   mma_backward block_m=32 block_n=64 warps=8 stages=2 column_warps=1 parts=1 kv_in_regs=0 late_dq=1 dq=0 ctas_per_sm=1
 // budget   81408 bytes of shared memory, 256 threads, about 120 of 255 registers
-// parts    mma_backward.cu.in 0a27ae77, parts/ptx_common.cu.in 93b13f47, parts/ptx_mma.cu.in 84c4fd15, parts/ptx_exchange.cu.in 098ee136, parts/backward_params.cu.in 82b51888, parts/copy_tile.cu.in 6a0d2cf0, parts/store_rows.cu.in 5684ede9, parts/backward_prepare.cu.in 3f5ee526, parts/queries.cu.in e184571b, parts/philox.cu.in 89566cc0, parts/dropout_transposed.cu.in 3b3b4a8d, parts/backward_tile.cu.in 4c0b51bd, parts/backward_roles.cu.in 1e980b2f, parts/backward_dq.cu.in a2cea22e, parts/epilogue_backward.cu.in 1ffa6887, parts/backward_step.cu.in e6dfb50e
+// parts    mma_backward.cu.in 515f147e, parts/ptx_common.cu.in 93b13f47, parts/ptx_mma.cu.in 84c4fd15, parts/ptx_exchange.cu.in 029a2daf, parts/backward_params.cu.in 82b51888, parts/copy_tile.cu.in 6a0d2cf0, parts/store_rows.cu.in 5684ede9, parts/backward_prepare.cu.in 3f5ee526, parts/queries.cu.in e184571b, parts/philox.cu.in 89566cc0, parts/dropout_transposed.cu.in 3b3b4a8d, parts/backward_tile.cu.in 4c0b51bd, parts/backward_roles.cu.in 1e980b2f, parts/backward_dq.cu.in bab975cd, parts/epilogue_backward.cu.in 1ffa6887, parts/backward_step.cu.in 285fb0cd
 // again    fatune emit 'backward bf16 d128 nq1 causal dropout mask=128x128' --gpu sm_80 --config 'mma_backward block_m=32 block_n=64 warps=8 stages=2 column_warps=1 parts=1 kv_in_regs=0 late_dq=1 dq=0 ctas_per_sm=1'
 //
 // The gradients of O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691):
@@ -976,9 +976,10 @@ struct Due {
 };
 
 __device__ __forceinline__ void add_due(const BackwardParams &params, const KeyTile &keys, unsigned smem,
-                                        const Due &due) {
+                                        const Due &due, int) {
   if (due.tile < 0) return;
-  add_queries(params, due.tile, keys.number, smem + SMEM_DS + (due.buffer ^ 1) * P_TILE, smem + SMEM_K);
+  add_queries(params, due.tile, keys.number, smem + SMEM_DS + (due.buffer ^ 1) * P_TILE,
+              smem + SMEM_K);
 }
 
 // What a thread keeps from step to step.
@@ -1028,7 +1029,8 @@ __device__ __forceinline__ void take_step(Worker &worker, const BackwardParams &
     commit_copies();
   }
   // Those who have to wait for P do their share of dQ before, the others after.
-  if (!warp.sums_values) add_due(params, keys, smem, worker.due);
+  const int due_next = tile_number(params, keys, step);
+  if (!warp.sums_values) add_due(params, keys, smem, worker.due, due_next);
   #pragma unroll
   for (int p = 0; p < PARTS; ++p) {
     part.number = p;
@@ -1039,8 +1041,9 @@ __device__ __forceinline__ void take_step(Worker &worker, const BackwardParams &
       sum_keys(worker.rSum, params, warp, part, worker.rows);
     }
   }
-  if (warp.sums_values) add_due(params, keys, smem, worker.due);
-  worker.due = {tile_number(params, keys, step), worker.due.buffer ^ 1};
+  if (warp.sums_values) add_due(params, keys, smem, worker.due, due_next);
+  worker.due.tile = due_next;
+  worker.due.buffer ^= 1;
 }
 
 // ---- the kernel ----------------------------------------------------------------------------------
@@ -1071,6 +1074,6 @@ fatune_kernel(const __grid_constant__ BackwardParams params) {
     stage ^= 1;
   }
   __syncthreads();
-  add_due(params, keys, smem, worker.due);
+  add_due(params, keys, smem, worker.due, -1);
   finish(params, keys, smem, worker.warp, worker.rSum);
 }

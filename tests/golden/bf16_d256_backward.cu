@@ -2,7 +2,7 @@
 // request  backward bf16 d256
 // config   mma_backward block_m=32 block_n=32 warps=8 stages=1 column_warps=2 parts=1 kv_in_regs=0 late_dq=0 dq=0 ctas_per_sm=1
 // budget   70912 bytes of shared memory, 256 threads, about 136 of 255 registers
-// parts    mma_backward.cu.in 0a27ae77, parts/ptx_common.cu.in 93b13f47, parts/ptx_mma.cu.in 84c4fd15, parts/ptx_exchange.cu.in 098ee136, parts/backward_params.cu.in 82b51888, parts/copy_tile.cu.in 6a0d2cf0, parts/store_rows.cu.in 5684ede9, parts/backward_prepare.cu.in 3f5ee526, parts/queries.cu.in e184571b, parts/backward_tile.cu.in 4c0b51bd, parts/backward_roles.cu.in 1e980b2f, parts/backward_dq.cu.in a2cea22e, parts/epilogue_backward.cu.in 1ffa6887, parts/backward_step.cu.in e6dfb50e
+// parts    mma_backward.cu.in 515f147e, parts/ptx_common.cu.in 93b13f47, parts/ptx_mma.cu.in 84c4fd15, parts/ptx_exchange.cu.in 029a2daf, parts/backward_params.cu.in 82b51888, parts/copy_tile.cu.in 6a0d2cf0, parts/store_rows.cu.in 5684ede9, parts/backward_prepare.cu.in 3f5ee526, parts/queries.cu.in e184571b, parts/backward_tile.cu.in 4c0b51bd, parts/backward_roles.cu.in 1e980b2f, parts/backward_dq.cu.in bab975cd, parts/epilogue_backward.cu.in 1ffa6887, parts/backward_step.cu.in 285fb0cd
 // again    fatune emit 'backward bf16 d256 nq1' --gpu sm_90 --config 'mma_backward block_m=32 block_n=32 warps=8 stages=1 column_warps=2 parts=1 kv_in_regs=0 late_dq=0 dq=0 ctas_per_sm=1'
 //
 // The gradients of O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691):

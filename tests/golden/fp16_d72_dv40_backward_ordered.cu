@@ -2,7 +2,7 @@
 // request  backward fp16 d72 dv40 causal=top-left deterministic
 // config   mma_backward block_m=64 block_n=64 warps=8 stages=2 column_warps=1 parts=1 kv_in_regs=0 late_dq=1 dq=1 ctas_per_sm=1
 // budget   80896 bytes of shared memory, 256 threads, about 112 of 255 registers
-// parts    mma_backward.cu.in 0a27ae77, parts/ptx_common.cu.in 93b13f47, parts/ptx_mma.cu.in 84c4fd15, parts/ptx_exchange.cu.in 098ee136, parts/backward_params.cu.in 82b51888, parts/copy_tile.cu.in 6a0d2cf0, parts/store_rows.cu.in 5684ede9, parts/backward_prepare.cu.in 3f5ee526, parts/queries.cu.in e184571b, parts/backward_tile.cu.in 4c0b51bd, parts/backward_roles.cu.in 1e980b2f, parts/backward_dq.cu.in a2cea22e, parts/epilogue_backward.cu.in 1ffa6887, parts/backward_step.cu.in e6dfb50e
+// parts    mma_backward.cu.in 515f147e, parts/ptx_common.cu.in 93b13f47, parts/ptx_mma.cu.in 84c4fd15, parts/ptx_exchange.cu.in 029a2daf, parts/backward_params.cu.in 82b51888, parts/copy_tile.cu.in 6a0d2cf0, parts/store_rows.cu.in 5684ede9, parts/backward_prepare.cu.in 3f5ee526, parts/queries.cu.in e184571b, parts/backward_tile.cu.in 4c0b51bd, parts/backward_roles.cu.in 1e980b2f, parts/backward_dq.cu.in bab975cd, parts/epilogue_backward.cu.in 1ffa6887, parts/backward_step.cu.in 285fb0cd
 // again    fatune emit 'backward fp16 d72 dv40 nq1 causal=top-left deterministic' --gpu sm_120 --config 'mma_backward block_m=64 block_n=64 warps=8 stages=2 column_warps=1 parts=1 kv_in_regs=0 late_dq=1 dq=1 ctas_per_sm=1'
 //
 // The gradients of O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691):
@@ -212,6 +212,12 @@ __device__ __forceinline__ void red_add_4(float *to, const float (&x)[4]) {
 __device__ __forceinline__ int load_acquire(const int *from) {
   int x;
   asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(x) : "l"(from) : "memory");
+  return x;
+}
+
+__device__ __forceinline__ int load_relaxed(const int *from) {
+  int x;
+  asm volatile("ld.relaxed.gpu.global.s32 %0, [%1];" : "=r"(x) : "l"(from) : "memory");
   return x;
 }
 
@@ -696,10 +702,17 @@ __device__ __forceinline__ int product_offset(int row_block, int pair, int half)
   return ((row_block * (D_PAD / 16) + pair) * 2 + half) * 128;
 }
 
+// How many key tiles a warp's share of a sum is made of so far.
+__device__ __forceinline__ int *counter_of(const BackwardParams &params, int sum) {
+  return params.counters + ((long long)sum * WARPS + threadIdx.x / 32);
+}
+
 // A warp's share of the tile: DQ_ROWS queries, and every DQ_COLUMN_WARPS-th pair of columns.
-// All blocks divide a tile alike: what a warp adds to, the same warp of other blocks adds to and nobody else.
+// All blocks divide a tile alike: what a warp adds to, the same warp of other blocks adds to and nobody else. Its turn
+// is looked for one tile ahead (-1: not known), before the fence that this tile needs anyway: together they acquire it.
+// Only a turn that has not come by then is waited for, which costs a way to L2 and back.
 __device__ __forceinline__ void add_queries(const BackwardParams &params, int tile, int key_tile, unsigned sDS,
-                                            unsigned sK) {
+                                            unsigned sK, int ahead, bool &is_turn) {
   constexpr int PAIRS = D_PAD / 16;
   constexpr int PAIRS_OF_WARP = (PAIRS + DQ_COLUMN_WARPS - 1) / DQ_COLUMN_WARPS;
   constexpr int DQ_M_TILES = DQ_ROWS / 16;
@@ -730,9 +743,8 @@ __device__ __forceinline__ void add_queries(const BackwardParams &params, int ti
   }
 
   // After the key tiles before this one, which began before it.
-  int *const counter = params.counters + ((long long)tile * WARPS + warp);
-  if (lane == 0) {
-    while (load_acquire(counter) != key_tile) {
+  if (lane == 0 && !is_turn) {
+    while (load_acquire(counter_of(params, tile)) != key_tile) {
     }
   }
   __syncwarp();
@@ -748,7 +760,10 @@ __device__ __forceinline__ void add_queries(const BackwardParams &params, int ti
     }
   }
   __syncwarp();
-  if (lane == 0) red_add_release(counter, 1);
+  if (lane == 0) {
+    is_turn = ahead >= 0 && load_relaxed(counter_of(params, ahead)) == key_tile;
+    red_add_release(counter_of(params, tile), 1);
+  }
 }
 
 // ---- the last kernel: the sums as fp16 ------------------------------------------------------------
@@ -865,12 +880,15 @@ __device__ __forceinline__ void load_step(const BackwardParams &params, const Ke
 struct Due {
   int tile;                  // its query tile; -1: there was none
   int buffer;                // which of the two tiles its dS is not in
+  bool is_turn;              // whether this warp's turn to add has been seen to have come; of lane 0
 };
 
-__device__ __forceinline__ void add_due(const BackwardParams &params, const KeyTile &keys, unsigned smem,
-                                        const Due &due) {
+// `ahead` is due next.
+__device__ __forceinline__ void add_due(const BackwardParams &params, const KeyTile &keys, unsigned smem, Due &due,
+                                        int ahead) {
   if (due.tile < 0) return;
-  add_queries(params, due.tile, keys.number, smem + SMEM_DS + (due.buffer ^ 1) * P_TILE, smem + SMEM_K);
+  add_queries(params, due.tile, keys.number, smem + SMEM_DS + (due.buffer ^ 1) * P_TILE,
+              smem + SMEM_K, ahead, due.is_turn);
 }
 
 // What a thread keeps from step to step.
@@ -887,7 +905,7 @@ __device__ __forceinline__ void begin(Worker &worker, const BackwardParams &para
   const unsigned rows = warp.sums_values ? rows_first<QK_STRIDE>(smem + SMEM_K + row * QK_STRIDE, warp.lane)
                                          : rows_first<V_STRIDE>(smem + SMEM_V + row * V_STRIDE, warp.lane);
   worker.rows = rows;
-  worker.due = {-1, 0};
+  worker.due = {-1, 0, false};
   #pragma unroll
   for (int m = 0; m < M_TILES; ++m) {
     #pragma unroll
@@ -917,7 +935,8 @@ __device__ __forceinline__ void take_step(Worker &worker, const BackwardParams &
     commit_copies();
   }
   // Those who have to wait for P do their share of dQ before, the others after.
-  if (!warp.sums_values) add_due(params, keys, smem, worker.due);
+  const int due_next = tile_number(params, keys, step);
+  if (!warp.sums_values) add_due(params, keys, smem, worker.due, due_next);
   #pragma unroll
   for (int p = 0; p < PARTS; ++p) {
     part.number = p;
@@ -928,8 +947,9 @@ __device__ __forceinline__ void take_step(Worker &worker, const BackwardParams &
       sum_keys(worker.rSum, params, warp, part, worker.rows);
     }
   }
-  if (warp.sums_values) add_due(params, keys, smem, worker.due);
-  worker.due = {tile_number(params, keys, step), worker.due.buffer ^ 1};
+  if (warp.sums_values) add_due(params, keys, smem, worker.due, due_next);
+  worker.due.tile = due_next;
+  worker.due.buffer ^= 1;
 }
 
 // ---- the kernel ----------------------------------------------------------------------------------
@@ -959,6 +979,6 @@ fatune_kernel(const __grid_constant__ BackwardParams params) {
     stage ^= 1;
   }
   __syncthreads();
-  add_due(params, keys, smem, worker.due);
+  add_due(params, keys, smem, worker.due, -1);
   finish(params, keys, smem, worker.warp, worker.rSum);
 }

@@ -58,6 +58,9 @@ inline int load_acquire(const int *from, FE_LINE) {
   fe_machine->global_read(&x, from, 4, line);
   return x;
 }
+inline int load_relaxed(const int *from, FE_LINE) {
+  return load_acquire(from, line);
+}
 inline void red_add_release(int *to, int x) {
   atomicAdd(to, x);
 }
