@@ -223,6 +223,10 @@ START_TEST(tiles_that_won_stand_in_front) {
                  {"forward bf16 d64 hq32 b2 nq8192", 192, 128},
                  {"forward bf16 d128 hq16 b32 nq512 causal", 128, 64},
                  {"forward bf16 d128 hq16 b1 nq16384", 192, 80},
+                 {"forward bf16 d64 hq32 b1 nq16384 causal", 192, 128},
+                 {"forward bf16 d72 hq28 b4 nq4096 causal", 192, 112},
+                 {"forward bf16 d128 hq16 b4 nq4096 causal", 128, 128},
+                 {"forward bf16 d128 hq16 b1 nq16384 causal", 192, 80},
                  {"forward bf16 d256 hq8 b32 nq512 causal", 128, 64},
                  {"forward bf16 d256 hq8 b1 nq16384", 128, 80}};
   enum { CROWD = 8 };

@@ -1,6 +1,6 @@
 /* candidates.h: what is going to be tried, in which order.
- * in -> out: request + arch + effort -> legal configs, the default first, then by predicted time.
- */
+ * in -> out: request + arch + effort -> legal configs, the default first, then by predicted
+ * time, the first of them from several tiles. */
 #ifndef TUNER_CANDIDATES_H
 #define TUNER_CANDIDATES_H
 

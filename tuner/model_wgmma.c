@@ -56,9 +56,10 @@ static const double EVENED_TILES = 0.3;   /* the same after twos */
  * keep near-equals apart, so that the order begins with several tiles, not one in all variants. */
 static const double OTHER_TURNS = 1.006; /* not in turns without causal; in turns with it */
 static const double FLOAT_MAX = 1.006;
-static const double NEVER_WON = 1.06; /* polynomials, O rescaled in every step, the walk upwards */
-static const double NOT_MEASURED = 1.02;       /* P in shared memory, turns by softmax, tiles one by
-                                                  one: behind what won without */
+static const double NEVER_WON = 1.06;          /* polynomials, O rescaled in every step */
+static const double WALK_UP = 1.006;           /* as good */
+static const double P_IN_SMEM = 1.04;          /* for the larger tile that it allows */
+static const double TURNS_BY_SOFTMAX = 1.1;    /* worst where exponentials are the floor */
 static const double NEEDLESS_STAGE = 1.01;     /* each */
 static const double MULTICAST = 1.01;          /* of blocks with 2 or 4 consumers */
 static const double MULTICAST_OF_THREE = 1.06; /* with 3 */
@@ -179,9 +180,11 @@ static double factor_of_choices(const struct ft_request *request, const struct f
   double factor = multicast_factor(config, budget);
   if (config->alternate != turns_help) factor *= OTHER_TURNS;
   if (!config->max_as_int) factor *= FLOAT_MAX;
-  if (!config->rescale_late || config->walk_up) factor *= NEVER_WON;
+  if (!config->rescale_late) factor *= NEVER_WON;
   if (config->exp2_fma) factor *= NEVER_WON;
-  if (config->p_in_smem || config->alternate == 2 || !config->overlap_tiles) factor *= NOT_MEASURED;
+  if (config->walk_up) factor *= WALK_UP;
+  if (config->p_in_smem) factor *= P_IN_SMEM;
+  if (config->alternate == 2) factor *= TURNS_BY_SOFTMAX;
   factor *= pow(NEEDLESS_STAGE, fmax(0, config->stages - stages));
   /* The compiler finds room for four registers more than the estimate, for eight it does not. */
   if (budget->regs_estimate > budget->regs_limit + 4) factor *= SERIALISED;
