@@ -33,36 +33,36 @@ static const struct {
 } runs[] = {
     /* P in whole panels of 64 keys and in parts of them */
     {"bf16 d64 hq4 hkv2 b2 nq500 nk700", P_STAGED},
-    {"fp16 d64 dv40 hq3 b2 nq500 nk333 causal", P_STAGED},
+    {"fp16 d64 dv40 hq3 nq500 nk333 causal", P_STAGED},
     {"bf16 d64 hq6 hkv2 nq700 nk350 causal=top-left", P_DIRECT},
-    {"bf16 d16 hq3 b2 nq300 nk500 causal",
+    {"bf16 d16 hq3 nq300 nk500 causal",
      CONFIG(256, 112, 3, 1, "overlap_tiles=1 alternate=1 store_direct=1 walk_up=1 p_in_smem=1")},
-    {"bf16 d128 hq3 b2 nq400 nk300 dropout", P_EACH},
-    {"fp16 d120 hq3 b2 nq500 nk700 causal dropout", P_EACH},
+    {"bf16 d128 hq3 nq400 nk300 dropout", P_EACH},
+    {"fp16 d120 hq3 nq500 nk700 causal dropout", P_EACH},
     {"bf16 d128 hq3 nq576 nk448 causal mask=192x112@0.5", P_EACH},
-    {"bf16 d128 hq3 b2 nq500 nk333",
+    {"bf16 d128 hq3 nq500 nk333",
      CONFIG(192, 128, 2, 1, "overlap_tiles=1 alternate=1 store_direct=1 multicast=1 p_in_smem=1")},
-    {"bf16 d128 hq8 hkv2 b2 nq150 nk333 causal",
+    {"bf16 d128 hq8 hkv2 nq150 nk333 causal",
      CONFIG(192, 128, 2, 1, "overlap_tiles=1 store_direct=1 pack_gqa=1 p_in_smem=1")},
-    {"fp16 d192 dv184 hq3 b2 nq400 nk300", P_DEEP},
-    {"bf16 d32 dv192 hq3 b2 nq400 nk300 causal",
+    {"fp16 d192 dv184 hq3 nq400 nk300", P_DEEP},
+    {"bf16 d32 dv192 hq3 nq400 nk300 causal",
      CONFIG(192, 64, 3, 1, "overlap_tiles=1 alternate=1 store_direct=1 p_in_smem=1")},
     /* turns by softmax, warpgroups with and without steps to skip, tiles of one step and of many */
-    {"bf16 d64 hq6 b2 nq1100 nk900 causal", TURNS},
-    {"bf16 d64 hq6 b2 nq900 nk60", TURNS},
-    {"fp16 d128 hq5 nq900 nk1100 causal", CONFIG(128, 128, 2, 2, "overlap_tiles=1 alternate=2")},
-    {"bf16 d64 hq6 b2 nq1100 nk900 causal=top-left", TURNS_UP},
-    {"bf16 d64 hq6 b2 nq900 nk1100 causal", TURNS_UP},
-    {"bf16 d64 hq5 b2 nq900 nk500 causal", CONFIG(256, 64, 2, 1, "alternate=2 longest_first=1")},
-    {"bf16 d128 hq5 nq900 nk500 causal dropout", CONFIG(192, 80, 2, 1, "alternate=2 walk_up=1")},
-    {"bf16 d64 hq3 b2 nq1024 nk1024 causal mask=256x128@0.4",
+    {"bf16 d64 hq4 nq1100 nk900 causal", TURNS},
+    {"bf16 d64 hq4 nq900 nk60", TURNS},
+    {"fp16 d128 hq4 nq900 nk1100 causal", CONFIG(128, 128, 2, 2, "overlap_tiles=1 alternate=2")},
+    {"bf16 d64 hq4 nq1100 nk900 causal=top-left", TURNS_UP},
+    {"bf16 d64 hq4 nq900 nk1100 causal", TURNS_UP},
+    {"bf16 d64 hq4 nq900 nk500 causal", CONFIG(256, 64, 2, 1, "alternate=2 longest_first=1")},
+    {"bf16 d128 hq4 nq900 nk500 causal dropout", CONFIG(192, 80, 2, 1, "alternate=2 walk_up=1")},
+    {"bf16 d64 hq3 nq1024 nk1024 causal mask=256x128@0.4",
      CONFIG(256, 64, 3, 2, "overlap_tiles=1 alternate=2")},
-    {"bf16 d128 hq5 b2 nq700 nk600",
+    {"bf16 d128 hq5 nq700 nk600",
      CONFIG(192, 96, 2, 1, "overlap_tiles=1 alternate=2 store_direct=1 multicast=1")},
-    {"bf16 d64 hq6 b2 nq1100 nk900 causal", CONFIG(256, 64, 2, 2, "alternate=1")},
-    {"bf16 d64 hq6 b2 nq900 nk1100 causal", CONFIG(192, 128, 2, 1, "store_direct=1 walk_up=1")},
-    {"bf16 d128 hq5 b2 nq700 nk600", CONFIG(128, 80, 2, 2, "alternate=2 multicast=1")},
-    {"bf16 d64 hq8 hkv1 b3 nq150 nk300 causal",
+    {"bf16 d64 hq4 nq1100 nk900 causal", CONFIG(256, 64, 2, 2, "alternate=1")},
+    {"bf16 d64 hq4 nq900 nk1100 causal", CONFIG(192, 128, 2, 1, "store_direct=1 walk_up=1")},
+    {"bf16 d128 hq5 nq700 nk600", CONFIG(128, 80, 2, 2, "alternate=2 multicast=1")},
+    {"bf16 d64 hq8 hkv1 b2 nq150 nk300 causal",
      CONFIG(256, 96, 3, 1, "overlap_tiles=1 alternate=2 store_direct=1 pack_gqa=1 p_in_smem=1")},
 };
 
@@ -96,8 +96,8 @@ static const struct {
      .words = "no fence.proxy.async is between the two"},
     {.name = "P that other warps may not have stored",
      .file = CONSUMER,
-     .piece = "  barrier_sync(FIRST_OWN_BARRIER + consumer.number, 128);",
-     .other = "",
+     .piece = "  barrier_sync(FIRST_OWN_BARRIER + consumer.number, 128);  // each warp has",
+     .other = "  // each warp has",
      .words = "nothing orders the two (race)"},
     {.name = "P stored while the last product reads it",
      .file = CONSUMER,
@@ -154,7 +154,7 @@ START_TEST(bugs_are_seen) {
   const struct planted planted = emulator_plant(bugs[_i].file, bugs[_i].piece, bugs[_i].other);
   fatune_session *const session = emulator_open("h200", planted.folder);
   const struct ft_problem_options options =
-      options_of("bf16 d64 hq3 b2 nq500 nk700 causal", FT_LAYOUT_PADDED, emulator_seed());
+      options_of("bf16 d64 hq3 nq500 nk700 causal", FT_LAYOUT_PADDED, emulator_seed());
   struct emulator_run run;
   emulator_run(&run, session, &options, bugs[_i].config ? bugs[_i].config : P_STAGED);
   ck_assert_int_ne(run.status, FT_E_COMPILE);
