@@ -215,7 +215,8 @@ AGAINST = {"grid": "FlashAttention-2", "dropout": "FlashAttention-2 with dropout
 def main():
     options = common.parse_arguments(__doc__.splitlines()[0], budget=400.0, options=OPTIONS)
     torch = common.import_torch()
-    report = common.Report("backward", options)
+    some = [] if options.parts == PARTS else options.parts
+    report = common.Report("_".join(["backward", *some]), options)
     tuning = common.tune(options, all_requests(options))
     import fatune
     session = fatune.default_session(torch.cuda.current_device())

@@ -133,10 +133,9 @@ def clocks(result):
 
 def report(folder):
     print(f"### {folder.name}\n")
-    for section in SECTIONS:
-        path = folder / f"{section.__name__}.json"
-        if not path.exists():
-            continue
+    found = [(section, path) for section in SECTIONS
+             for path in sorted(folder.glob(f"{section.__name__}*.json")) if ".quick" not in path.name]
+    for section, path in found:
         result = json.loads(path.read_text())
         machine = result["machine"]
         print(section(result))
