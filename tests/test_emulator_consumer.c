@@ -16,6 +16,7 @@
 #define P_DEEP   CONFIG(192, 64, 2, 1, "overlap_tiles=1 alternate=1 store_direct=1 p_in_smem=1")
 
 #define TURNS    CONFIG(192, 64, 3, 2, "overlap_tiles=1 alternate=2")
+#define EACH     CONFIG(192, 64, 2, 1, "store_direct=1")
 #define TURNS_UP CONFIG(256, 64, 4, 1, "overlap_tiles=1 alternate=2 store_direct=1 walk_up=1")
 
 static struct ft_problem_options options_of(const char *words, enum ft_layout layout,
@@ -136,6 +137,12 @@ static const struct {
      .piece = "    wait_for_turn(consumer);\n    give_turn(consumer);\n",
      .other = "",
      .words = "barrier "},
+    {.name = "steps given back for warps that still wait for them",
+     .config = EACH,
+     .file = CONSUMER,
+     .piece = "    barrier_sync(FIRST_OWN_BARRIER + consumer.number, 128);\n    release_k",
+     .other = "    release_k",
+     .words = "waits for "},
     {.name = "a turn that is not given back",
      .config = TURNS,
      .file = CONSUMER,

@@ -5,8 +5,9 @@
  * Threads change only where one waits for others, so nothing here needs a lock within a launch; a
  * launch holds one, since a kernel's machine and shared memory are one of a kind. A warp runs as
  * far as it can, lane after lane, before the next one does, and a block as far as it can before the
- * next one of its cluster. When nobody can run and not all have ended, somebody waits for one who
- * will not come. */
+ * next one of its cluster. One warp of a block runs only when no other can: who does not wait for
+ * it may be ahead of it by as much as a GPU ever lets happen. When nobody can run and not all have
+ * ended, somebody waits for one who will not come. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -118,12 +119,32 @@ static void end_block(struct ft_block *block) {
   if (!*faulted) ft_check_arrivals_done(block);
 }
 
+/* The warp of the block that falls behind: another one in each block, none in the first, which most
+ * faults are met in, so that they are told as they come about in order. */
+static const struct ft_warp *slow_warp(const struct ft_block *block) {
+  const unsigned number = block->machine.here.block.x;
+  return number == 0 ? NULL : &block->warps[(number * 7 + 6) % (unsigned)block->warp_count];
+}
+
+/* All warps but one; NULL: all. Whether any could. */
+static bool run_warps(struct ft_block *block, const struct ft_warp *but) {
+  bool any = false;
+  for (int w = 0; w < block->warp_count && !block->cluster->faulted; w++) {
+    struct ft_warp *const warp = &block->warps[w];
+    if (warp == but || !warp->runnable) continue;
+    run_warp(block, warp);
+    any = true;
+  }
+  return any;
+}
+
 /* As far as the block gets without the others. */
 static void run_block(struct ft_block *block) {
   const bool *const faulted = &block->cluster->faulted;
+  const struct ft_warp *const slow = slow_warp(block);
   ft_cluster_turn_to(block);
   while (!*faulted && any_runnable(block))
-    for (int w = 0; w < block->warp_count && !*faulted; w++) run_warp(block, &block->warps[w]);
+    if (!run_warps(block, slow)) run_warps(block, NULL);
   if (!*faulted && all_ended(block)) end_block(block);
 }
 
