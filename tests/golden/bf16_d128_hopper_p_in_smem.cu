@@ -2,7 +2,7 @@
 // request  forward bf16 d128
 // config   wgmma block_m=192 block_n=112 stages=2 q_stages=1 overlap_tiles=1 alternate=2 max_as_int=1 exp2_fma=0 rescale_late=1 p_in_smem=1 store_direct=1 walk_up=0 longest_first=0 multicast=0 pack_gqa=0 ctas_per_sm=1
 // budget   214016 bytes of shared memory, 512 threads, about 152 of 160 registers
-// parts    wgmma_forward.cu.in 36f39d07, parts/ptx_common.cu.in 93b13f47, parts/ptx_wgmma.cu.in 3e5b5665, parts/params.cu.in f094df8c, parts/tiled_params.cu.in 88143768, parts/quad.cu.in fa233452, parts/visible.cu.in 8f5af3a3, parts/keys.cu.in 165f819f, parts/pipeline.cu.in 19cd8b31, parts/producer.cu.in 811d3542, parts/wgmma_softmax.cu.in a62e4223, parts/consumer.cu.in 34211507, parts/epilogue_wgmma.cu.in dce48b3d, parts/consume_overlap.cu.in f3b40bbc
+// parts    wgmma_forward.cu.in 36f39d07, parts/ptx_common.cu.in 93b13f47, parts/ptx_wgmma.cu.in 3e5b5665, parts/params.cu.in f094df8c, parts/tiled_params.cu.in 88143768, parts/quad.cu.in fa233452, parts/visible.cu.in 8f5af3a3, parts/keys.cu.in 165f819f, parts/pipeline.cu.in b564afc6, parts/producer.cu.in e0e4112c, parts/wgmma_softmax.cu.in a62e4223, parts/consumer.cu.in 34211507, parts/epilogue_wgmma.cu.in 847d5a3a, parts/consume_overlap.cu.in f3b40bbc
 // again    fatune emit 'forward bf16 d128 nq1' --gpu sm_90 --config 'wgmma block_m=192 block_n=112 stages=2 q_stages=1 overlap_tiles=1 alternate=2 max_as_int=1 exp2_fma=0 rescale_late=1 p_in_smem=1 store_direct=1 walk_up=0 longest_first=0 multicast=0 pack_gqa=0 ctas_per_sm=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691) on Hopper. One block per
@@ -397,7 +397,7 @@ constexpr int P_TILE = (BLOCK_N + 63) / 64 * 64 * 128;      // 64 rows of a cons
 constexpr int SMEM_P = SMEM_V + STAGES * V_TILE;
 static_assert(SMEM_P + CONSUMERS * P_TILE <= 214016, "shared memory as budgeted");
 
-static_assert(8 * (2 * Q_STAGES + CONSUMERS + 4 * STAGES) <= 512, "the barriers end before the notes");
+static_assert(8 * ((2 + CONSUMERS) * Q_STAGES + 4 * STAGES) <= 512, "the barriers end before the notes");
 
 // What the producer has found out about a tile, for those who work on it; complete when its Q is.
 struct __align__(16) Note {
@@ -418,20 +418,21 @@ __device__ __forceinline__ Barriers find_barriers(unsigned smem) {
   barriers.q_full = smem;
   barriers.q_empty = barriers.q_full + 8 * Q_STAGES;
   barriers.o_full = barriers.q_empty + 8 * Q_STAGES;
-  barriers.k_full = barriers.o_full + 8 * CONSUMERS;
+  barriers.k_full = barriers.o_full + 8 * CONSUMERS * Q_STAGES;
   barriers.k_empty = barriers.k_full + 8 * STAGES;
   barriers.v_full = barriers.k_empty + 8 * STAGES;
   barriers.v_empty = barriers.v_full + 8 * STAGES;
   return barriers;
 }
 
-// By one thread, before all others touch a barrier. An O tile is handed over once by each consumer warpgroup.
+// By one thread, before all others touch a barrier. An O tile is handed over once by each consumer warpgroup; each place
+// for one has a barrier of its own, since the next may be there before the thread that stores has looked at this one.
 __device__ __forceinline__ void init_barriers(const Barriers &barriers) {
   for (int i = 0; i < Q_STAGES; ++i) {
     mbarrier_init(barriers.q_full + 8 * i, 1);
     mbarrier_init(barriers.q_empty + 8 * i, 4 * CONSUMERS);
   }
-  for (int i = 0; i < CONSUMERS; ++i) mbarrier_init(barriers.o_full + 8 * i, 1);
+  for (int i = 0; i < CONSUMERS * Q_STAGES; ++i) mbarrier_init(barriers.o_full + 8 * i, 1);
   for (int i = 0; i < STAGES; ++i) {
     mbarrier_init(barriers.k_full + 8 * i, 1);
     mbarrier_init(barriers.k_empty + 8 * i, CLUSTER * CONSUMERS);

@@ -2,7 +2,7 @@
 // request  forward bf16 d128 causal
 // config   wgmma block_m=128 block_n=128 stages=2 q_stages=2 overlap_tiles=1 alternate=1 max_as_int=1 exp2_fma=0 rescale_late=1 p_in_smem=0 store_direct=0 walk_up=0 longest_first=0 multicast=0 pack_gqa=1 ctas_per_sm=1
 // budget   197632 bytes of shared memory, 384 threads, about 192 of 232 registers
-// parts    wgmma_forward.cu.in 36f39d07, parts/ptx_common.cu.in 93b13f47, parts/ptx_wgmma.cu.in 3e5b5665, parts/ptx_tma_5d.cu.in 125b67df, parts/params.cu.in f094df8c, parts/tiled_params.cu.in 88143768, parts/quad.cu.in fa233452, parts/visible.cu.in 8f5af3a3, parts/keys.cu.in 165f819f, parts/pipeline.cu.in 19cd8b31, parts/producer.cu.in 811d3542, parts/wgmma_softmax.cu.in a62e4223, parts/consumer.cu.in 34211507, parts/epilogue_wgmma.cu.in dce48b3d, parts/consume_overlap.cu.in f3b40bbc
+// parts    wgmma_forward.cu.in 36f39d07, parts/ptx_common.cu.in 93b13f47, parts/ptx_wgmma.cu.in 3e5b5665, parts/ptx_tma_5d.cu.in 125b67df, parts/params.cu.in f094df8c, parts/tiled_params.cu.in 88143768, parts/quad.cu.in fa233452, parts/visible.cu.in 8f5af3a3, parts/keys.cu.in 165f819f, parts/pipeline.cu.in b564afc6, parts/producer.cu.in e0e4112c, parts/wgmma_softmax.cu.in a62e4223, parts/consumer.cu.in 34211507, parts/epilogue_wgmma.cu.in 847d5a3a, parts/consume_overlap.cu.in f3b40bbc
 // again    fatune emit 'forward bf16 d128 nq1 causal' --gpu sm_90 --config 'wgmma block_m=128 block_n=128 stages=2 q_stages=2 overlap_tiles=1 alternate=1 max_as_int=1 exp2_fma=0 rescale_late=1 p_in_smem=0 store_direct=0 walk_up=0 longest_first=0 multicast=0 pack_gqa=1 ctas_per_sm=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691) on Hopper. One block per
@@ -449,7 +449,7 @@ constexpr int SMEM_K = SMEM_Q + Q_STAGES * Q_STAGE;
 constexpr int SMEM_V = SMEM_K + STAGES * K_TILE;
 static_assert(SMEM_V + STAGES * V_TILE <= 197632, "shared memory as budgeted");
 
-static_assert(8 * (2 * Q_STAGES + CONSUMERS + 4 * STAGES) <= 512, "the barriers end before the notes");
+static_assert(8 * ((2 + CONSUMERS) * Q_STAGES + 4 * STAGES) <= 512, "the barriers end before the notes");
 
 // What the producer has found out about a tile, for those who work on it; complete when its Q is.
 struct __align__(16) Note {
@@ -470,20 +470,21 @@ __device__ __forceinline__ Barriers find_barriers(unsigned smem) {
   barriers.q_full = smem;
   barriers.q_empty = barriers.q_full + 8 * Q_STAGES;
   barriers.o_full = barriers.q_empty + 8 * Q_STAGES;
-  barriers.k_full = barriers.o_full + 8 * CONSUMERS;
+  barriers.k_full = barriers.o_full + 8 * CONSUMERS * Q_STAGES;
   barriers.k_empty = barriers.k_full + 8 * STAGES;
   barriers.v_full = barriers.k_empty + 8 * STAGES;
   barriers.v_empty = barriers.v_full + 8 * STAGES;
   return barriers;
 }
 
-// By one thread, before all others touch a barrier. An O tile is handed over once by each consumer warpgroup.
+// By one thread, before all others touch a barrier. An O tile is handed over once by each consumer warpgroup; each place
+// for one has a barrier of its own, since the next may be there before the thread that stores has looked at this one.
 __device__ __forceinline__ void init_barriers(const Barriers &barriers) {
   for (int i = 0; i < Q_STAGES; ++i) {
     mbarrier_init(barriers.q_full + 8 * i, 1);
     mbarrier_init(barriers.q_empty + 8 * i, CONSUMERS);
   }
-  for (int i = 0; i < CONSUMERS; ++i) mbarrier_init(barriers.o_full + 8 * i, 1);
+  for (int i = 0; i < CONSUMERS * Q_STAGES; ++i) mbarrier_init(barriers.o_full + 8 * i, 1);
   for (int i = 0; i < STAGES; ++i) {
     mbarrier_init(barriers.k_full + 8 * i, 1);
     mbarrier_init(barriers.k_empty + 8 * i, CLUSTER * CONSUMERS);
@@ -605,11 +606,11 @@ __device__ __forceinline__ void produce(const TiledForwardParams &params, unsign
 __device__ __forceinline__ void store_tiles(const TiledForwardParams &params, unsigned smem, const Barriers &barriers,
                                             int consumer) {
   Ring<Q_STAGES> q_ring = {0, 0};
-  for (unsigned parity = 0;; parity ^= 1) {
+  for (;;) {
     mbarrier_wait(barriers.q_full + 8 * q_ring.stage, q_ring.parity);
     const Note &note = notes()[q_ring.stage];
     if (note.steps == 0) break;
-    mbarrier_wait(barriers.o_full + 8 * consumer, parity);
+    mbarrier_wait(barriers.o_full + 8 * (consumer * Q_STAGES + q_ring.stage), q_ring.parity);
     const unsigned sO = smem + SMEM_Q + q_ring.stage * Q_STAGE + consumer * 64 * 128;
     for (int p = 0; p < DV_PANELS; ++p) {
       tma_store_5d(params.o, sO + p * BLOCK_M * 128, p * 64, 0, query_of(params.rest, note.q0 + consumer * 64),
@@ -971,7 +972,7 @@ __device__ __forceinline__ void store_o(const Consumer &consumer, const ForwardP
   }
   async_proxy_fence();
   barrier_sync(FIRST_OWN_BARRIER + consumer.number, 128);
-  release(consumer, consumer.barriers.o_full + 8 * consumer.number);
+  release(consumer, consumer.barriers.o_full + 8 * (consumer.number * Q_STAGES + consumer.q_ring.stage));
 }
 
 __device__ __forceinline__ void finish(Consumer &consumer, const ForwardParams &params, const Work &work,
