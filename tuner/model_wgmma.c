@@ -178,7 +178,7 @@ static double factor_of_choices(const struct ft_request *request, const struct f
   const bool turns_help = request->causal == FT_CAUSAL_NONE && budget->consumers > 1;
   const double stages = 1 + ceil(KV_LATENCY / step);
   double factor = multicast_factor(config, budget);
-  if (config->alternate != turns_help) factor *= OTHER_TURNS;
+  if ((config->alternate == 1) != turns_help) factor *= OTHER_TURNS;
   if (!config->max_as_int) factor *= FLOAT_MAX;
   if (!config->rescale_late) factor *= NEVER_WON;
   if (config->exp2_fma) factor *= NEVER_WON;

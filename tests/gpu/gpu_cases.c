@@ -33,6 +33,12 @@ void gpu_case_options(struct ft_problem_options *options, int index, uint64_t se
   matrix_choose(options, index, &size);
 }
 
+void gpu_case_options_backward(struct ft_problem_options *options, int index) {
+  *options =
+      (struct ft_problem_options){.keep_host = true, .seed = gpu_seed(5000 + (uint64_t)index)};
+  matrix_choose_backward(options, index, &size);
+}
+
 static void choose_configs(struct gpu_case *one) {
   const struct ft_request *const request = &one->options.request;
   gpu_assert_ok(ft_request_validate(request));
@@ -50,9 +56,7 @@ void gpu_case_make(struct gpu_case *one, int index) {
 void gpu_case_make_backward(struct gpu_case *one, int index) {
   memset(one, 0, sizeof *one);
   one->index = index;
-  one->options =
-      (struct ft_problem_options){.keep_host = true, .seed = gpu_seed(5000 + (uint64_t)index)};
-  matrix_choose_backward(&one->options, index, &size);
+  gpu_case_options_backward(&one->options, index);
   choose_configs(one);
 }
 

@@ -19,6 +19,7 @@ struct gpu_case {
 
 /* All of a case but its configs; needs no session. */
 void gpu_case_options(struct ft_problem_options *options, int index, uint64_t seed);
+void gpu_case_options_backward(struct ft_problem_options *options, int index);
 /* Fails the test on any error. */
 void gpu_case_make(struct gpu_case *one, int index);
 /* The same of the backward. */

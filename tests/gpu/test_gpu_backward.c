@@ -42,9 +42,9 @@ START_TEST(the_matrix_covers_what_it_says) {
       .pass = FT_BACKWARD, .dim = 11, .combination = 14, .layout = 80, .feature = 10};
   struct matrix_tally tally = {0};
   for (int i = 0; i < GPU_CASES; i++) {
-    struct gpu_case one;
-    gpu_case_make_backward(&one, i);
-    matrix_count(&tally, &one.options);
+    struct ft_problem_options options;
+    gpu_case_options_backward(&options, i);
+    matrix_count(&tally, &options);
   }
   matrix_assert_covers(&tally, &least);
 }
