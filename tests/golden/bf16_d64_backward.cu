@@ -2,7 +2,7 @@
 // request  backward bf16 d64
 // config   mma_backward block_m=64 block_n=128 warps=8 stages=2 column_warps=1 parts=2 kv_in_regs=1 late_dq=0 dq=0 ctas_per_sm=1
 // budget   99328 bytes of shared memory, 256 threads, about 168 of 255 registers
-// parts    mma_backward.cu.in 515f147e, parts/ptx_common.cu.in 93b13f47, parts/ptx_mma.cu.in 84c4fd15, parts/ptx_exchange.cu.in 029a2daf, parts/backward_params.cu.in 82b51888, parts/copy_tile.cu.in 6a0d2cf0, parts/store_rows.cu.in 5684ede9, parts/backward_prepare.cu.in 3f5ee526, parts/queries.cu.in e184571b, parts/backward_tile.cu.in 4c0b51bd, parts/backward_roles.cu.in 1e980b2f, parts/backward_dq.cu.in bab975cd, parts/epilogue_backward.cu.in 1ffa6887, parts/backward_step.cu.in 285fb0cd
+// parts    mma_backward.cu.in 02199621, parts/ptx_common.cu.in 93b13f47, parts/ptx_mma.cu.in 84c4fd15, parts/ptx_exchange.cu.in 029a2daf, parts/backward_params.cu.in 486bdf5d, parts/copy_tile.cu.in 6a0d2cf0, parts/store_rows.cu.in 5684ede9, parts/backward_prepare.cu.in 3406693f, parts/queries.cu.in 58bdc069, parts/backward_tile.cu.in 4c0b51bd, parts/backward_roles.cu.in 1e980b2f, parts/backward_dq.cu.in d322b1ae, parts/epilogue_backward.cu.in 1ffa6887, parts/backward_step.cu.in a007c532
 // again    fatune emit 'backward bf16 d64 nq1' --gpu sm_90 --config 'mma_backward block_m=64 block_n=128 warps=8 stages=2 column_warps=1 parts=2 kv_in_regs=1 late_dq=0 dq=0 ctas_per_sm=1'
 //
 // The gradients of O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691):
@@ -39,6 +39,7 @@ constexpr int N_TILES = PART_QUERIES / 8;   // queries of a part,
 constexpr int SUM_TILES = (MOST_DEPTH / 16 + COLUMN_WARPS - 1) / COLUMN_WARPS * 2;  // columns of dK or dV
 constexpr int DQ_ROWS = 16;    // queries whose dQ one warp computes,
 constexpr int DQ_COLUMN_WARPS = WARPS / (BLOCK_M / DQ_ROWS);  // together with so many others
+constexpr int DQ_SUMS = 1;          // fp32 sums of a query tile's dQ
 constexpr int DQ_THREADS = 256;   // of the last kernel
 
 constexpr int Q_STAGE = BLOCK_M * QK_STRIDE, O_STAGE = BLOCK_M * V_STRIDE, STATS_STAGE = BLOCK_M * 2 * 4;  // bytes
@@ -227,7 +228,7 @@ struct BackwardParams {
   element *dq, *dk, *dv;
   const float *lse;                // [batch, heads_q, nq]
   const float *dlse;               // likewise, or null
-  float *dq_sum;                   // [batch, heads_q, q_tiles, BLOCK_M * D_PAD], by fragments of the dQ product
+  float *dq_sum;                   // [batch, heads_q, q_tiles, DQ_SUMS, BLOCK_M * D_PAD], by fragments of the dQ product
   float *row_stats;                // [batch, heads_q, q_tiles, 2, BLOCK_M]: LSE log2(e), then D
   int *counters;                   // [batch, heads_q, q_tiles]: key tiles that have added to dq_sum
   Stride q_stride, k_stride, v_stride, o_stride, dout_stride, dq_stride, dk_stride, dv_stride;
@@ -320,9 +321,9 @@ fatune_prepare(const __grid_constant__ BackwardParams params) {
   float *const gStats = params.row_stats + (long long)blockIdx.x * (2 * BLOCK_M);
 
   const unsigned zeros[4] = {0, 0, 0, 0};
-  float *const gSum = params.dq_sum + (long long)blockIdx.x * (BLOCK_M * D_PAD);
+  float *const gSum = params.dq_sum + (long long)blockIdx.x * (DQ_SUMS * BLOCK_M * D_PAD);
   #pragma unroll 4
-  for (int i = threadIdx.x; i < BLOCK_M * D_PAD / 4; i += THREADS) {
+  for (int i = threadIdx.x; i < DQ_SUMS * BLOCK_M * D_PAD / 4; i += THREADS) {
     store_global_16(reinterpret_cast<element *>(gSum + 4 * i), zeros);
   }
 
@@ -409,6 +410,11 @@ __device__ __forceinline__ int batch_head(const BackwardParams &params, const Ke
 // The number of the step's query tile, over all heads: below 2^31, as the other kernels have a block for each.
 __device__ __forceinline__ int tile_number(const BackwardParams &params, const KeyTile &keys, const Step &step) {
   return batch_head(params, keys, step) * params.q_tiles + step.q0 / BLOCK_M;
+}
+
+// The number of the sum that the step adds its dQ to, of DQ_SUMS for each query tile.
+__device__ __forceinline__ int sum_number(const BackwardParams &params, const KeyTile &keys, const Step &step) {
+  return tile_number(params, keys, step);
 }
 
 // Whether all of the tile's queries see all keys of the block. (Queries from nq on have P = 0 by their LSE.)
@@ -669,8 +675,8 @@ __device__ __forceinline__ int product_offset(int row_block, int pair, int half)
   return ((row_block * (D_PAD / 16) + pair) * 2 + half) * 128;
 }
 
-// A warp's share of the tile: DQ_ROWS queries, and every DQ_COLUMN_WARPS-th pair of columns.
-__device__ __forceinline__ void add_queries(const BackwardParams &params, int tile, int key_tile, unsigned sDS,
+// To a sum, a warp's share of its tile: DQ_ROWS queries, and every DQ_COLUMN_WARPS-th pair of columns.
+__device__ __forceinline__ void add_queries(const BackwardParams &params, int sum, int key_tile, unsigned sDS,
                                             unsigned sK) {
   constexpr int PAIRS = D_PAD / 16;
   constexpr int PAIRS_OF_WARP = (PAIRS + DQ_COLUMN_WARPS - 1) / DQ_COLUMN_WARPS;
@@ -701,7 +707,7 @@ __device__ __forceinline__ void add_queries(const BackwardParams &params, int ti
     }
   }
 
-  float *const gSum = params.dq_sum + (long long)tile * (BLOCK_M * D_PAD);
+  float *const gSum = params.dq_sum + (long long)sum * (BLOCK_M * D_PAD);
   #pragma unroll
   for (int m = 0; m < DQ_M_TILES; ++m) {
     #pragma unroll
@@ -723,7 +729,7 @@ fatune_convert(const __grid_constant__ BackwardParams params) {
   const int batch_head = blockIdx.x / params.q_tiles, q0 = blockIdx.x % params.q_tiles * BLOCK_M;
   if (q0 >= params.nq) return;
 
-  const float *const gSum = params.dq_sum + (long long)blockIdx.x * (BLOCK_M * D_PAD);
+  const float *const gSum = params.dq_sum + (long long)blockIdx.x * (DQ_SUMS * BLOCK_M * D_PAD);
   constexpr int PAIRS = D_PAD / 16;
   #pragma unroll 4
   for (int block = warp; block < BLOCK_M / 16 * PAIRS; block += WARPS) {
@@ -881,7 +887,7 @@ __device__ __forceinline__ void take_step(Worker &worker, const BackwardParams &
     }
   }
   __syncthreads();           // dS is there
-  add_queries(params, tile_number(params, keys, step), keys.number, smem + SMEM_DS, smem + SMEM_K);
+  add_queries(params, sum_number(params, keys, step), keys.number, smem + SMEM_DS, smem + SMEM_K);
 }
 
 // ---- the kernel ----------------------------------------------------------------------------------
