@@ -19,7 +19,6 @@ struct extent {
 /* A tensor of the launch, and where its map goes. */
 struct mapped {
   const char *name;
-  int index; /* in the cache */
   struct ft_tensor_map *map;
   uint64_t address;
   const struct ft_stride *stride;
@@ -71,12 +70,12 @@ static int encode(const struct mapped *tensor, const struct ft_map_key *key,
                         (long long)stride->head);
 }
 
-static int map_tensor(const struct mapped *tensor, enum ft_dtype dtype, struct ft_map_cache *cache,
-                      const struct ft_driver *driver) {
+static int map_tensor(const struct mapped *tensor, int number, enum ft_dtype dtype,
+                      struct ft_map_cache *cache, const struct ft_driver *driver) {
   const struct ft_map_key key = key_of(tensor, dtype);
-  if (cache && ft_map_cache_find(cache, tensor->index, &key, tensor->map)) return FT_OK;
+  if (cache && ft_map_cache_find(cache, number, &key, tensor->map)) return FT_OK;
   FT_TRY(encode(tensor, &key, driver));
-  if (cache) ft_map_cache_keep(cache, tensor->index, &key, tensor->map);
+  if (cache) ft_map_cache_keep(cache, number, &key, tensor->map);
   return FT_OK;
 }
 
@@ -90,11 +89,11 @@ int ft_launch_map_tensors(struct ft_launch *launch, const struct ft_config *conf
   const int packed = config->pack_gqa ? 1 << p->pack_bits : 0;
   const int d = launch->head_dim, dv = launch->head_dim_v;
   const struct mapped tensors[FT_MAP_TENSORS] = {
-      {"q", 0, &tiled->q, p->q, &p->q_stride, {d, nq, heads_q, p->batch, config->block_m, packed}},
-      {"k", 1, &tiled->k, p->k, &p->k_stride, {d, p->nk, heads_kv, p->batch, key_rows, 0}},
-      {"v", 2, &tiled->v, p->v, &p->v_stride, {dv, p->nk, heads_kv, p->batch, key_rows, 0}},
-      {"o", 3, &tiled->o, p->o, &p->o_stride, {dv, nq, heads_q, p->batch, WARPGROUP_ROWS, packed}}};
+      {"q", &tiled->q, p->q, &p->q_stride, {d, nq, heads_q, p->batch, config->block_m, packed}},
+      {"k", &tiled->k, p->k, &p->k_stride, {d, p->nk, heads_kv, p->batch, key_rows, 0}},
+      {"v", &tiled->v, p->v, &p->v_stride, {dv, p->nk, heads_kv, p->batch, key_rows, 0}},
+      {"o", &tiled->o, p->o, &p->o_stride, {dv, nq, heads_q, p->batch, WARPGROUP_ROWS, packed}}};
   for (int i = 0; i < FT_MAP_TENSORS; i++)
-    FT_TRY(map_tensor(&tensors[i], launch->dtype, launch->maps, driver));
+    FT_TRY(map_tensor(&tensors[i], i, launch->dtype, launch->maps, driver));
   return FT_OK;
 }

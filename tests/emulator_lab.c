@@ -117,6 +117,27 @@ void emulator_run_free(struct emulator_run *run) {
   ft_text_free(&run->explanation);
 }
 
+struct ft_problem_options emulator_options(const char *request, enum ft_layout layout,
+                                           uint64_t seed) {
+  struct ft_problem_options options = {.layout = layout, .seed = seed, .want_lse = true};
+  ck_assert_msg(ft_request_parse(&options.request, request) == FT_OK, "%s", ft_detail());
+  if (options.request.dropout) options.dropout = 0.25;
+  return options;
+}
+
+void emulator_row_by_row(const char *request, enum ft_layout layout, const char *config) {
+  const uint64_t seed = emulator_seed();
+  fatune_session *const session = emulator_open("h200", NULL);
+  const struct ft_problem_options options = emulator_options(request, layout, seed);
+  struct emulator_run run;
+  emulator_run(&run, session, &options, config);
+  ck_assert_msg(run.status == FT_OK && run.comparison.error_ratio <= 1,
+                "FATUNE_TEST_SEED=%llu %s: %s", (unsigned long long)seed, request,
+                run.status == FT_OK ? run.comparison.worst : run.fault);
+  emulator_run_free(&run);
+  fatune_session_close(session);
+}
+
 void emulator_expect_right(const char *name, const struct emulator_run *run) {
   ck_assert_msg(run->status == FT_OK, "%s: %s", name, run->fault);
   ck_assert_msg(run->comparison.error_ratio <= 1, "%s: %s\n%s", name, run->comparison.worst,

@@ -24,6 +24,13 @@ void emulator_run(struct emulator_run *run, fatune_session *session,
                   const struct ft_problem_options *options, const char *config);
 void emulator_run_free(struct emulator_run *run);
 
+/* A session of its own on an H200 runs the request, LSE and dropout of 0.25 where it has any
+ * included; every row must be right. */
+void emulator_row_by_row(const char *request, enum ft_layout layout, const char *config);
+/* The options of such a run. */
+struct ft_problem_options emulator_options(const char *request, enum ft_layout layout,
+                                           uint64_t seed);
+
 /* How the run must have ended: right, with a fault of the kernel, with a wrong result. */
 void emulator_expect_right(const char *name, const struct emulator_run *run);
 void emulator_expect_fault(const char *name, const struct emulator_run *run);

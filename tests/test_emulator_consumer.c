@@ -26,14 +26,6 @@ enum { RUNS = 4 };
 enum { RUNS = 24 };
 #endif
 
-static struct ft_problem_options options_of(const char *words, enum ft_layout layout,
-                                            uint64_t seed) {
-  struct ft_problem_options options = {.layout = layout, .seed = seed, .want_lse = true};
-  ck_assert_msg(ft_request_parse(&options.request, words) == FT_OK, "%s", ft_detail());
-  if (options.request.dropout) options.dropout = 0.25;
-  return options;
-}
-
 /* ---- runs ---- */
 
 static const struct {
@@ -75,20 +67,10 @@ static const struct {
 };
 
 START_TEST(every_row_is_right) {
-  const uint64_t seed = emulator_seed();
   ck_assert_uint_eq(sizeof runs / sizeof *runs % RUNS, 0);
   const size_t stride = sizeof runs / sizeof *runs / RUNS;
-  const size_t number = (size_t)_i * stride + seed % stride;
-  fatune_session *const session = emulator_open("h200", NULL);
-  const struct ft_problem_options options =
-      options_of(runs[number].request, (enum ft_layout)(number % 3), seed);
-  struct emulator_run run;
-  emulator_run(&run, session, &options, runs[number].config);
-  ck_assert_msg(run.status == FT_OK && run.comparison.error_ratio <= 1,
-                "FATUNE_TEST_SEED=%llu %s: %s", (unsigned long long)seed, runs[number].request,
-                run.status == FT_OK ? run.comparison.worst : run.fault);
-  emulator_run_free(&run);
-  fatune_session_close(session);
+  const size_t number = (size_t)_i * stride + emulator_seed() % stride;
+  emulator_row_by_row(runs[number].request, (enum ft_layout)(number % 3), runs[number].config);
 }
 END_TEST
 
@@ -171,7 +153,7 @@ START_TEST(bugs_are_seen) {
   const struct planted planted = emulator_plant(bugs[_i].file, bugs[_i].piece, bugs[_i].other);
   fatune_session *const session = emulator_open("h200", planted.folder);
   const struct ft_problem_options options =
-      options_of("bf16 d64 hq3 nq500 nk700 causal", FT_LAYOUT_PADDED, emulator_seed());
+      emulator_options("bf16 d64 hq3 nq500 nk700 causal", FT_LAYOUT_PADDED, emulator_seed());
   struct emulator_run run;
   emulator_run(&run, session, &options, bugs[_i].config ? bugs[_i].config : P_STAGED);
   ck_assert_int_ne(run.status, FT_E_COMPILE);

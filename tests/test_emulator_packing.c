@@ -66,13 +66,6 @@ END_TEST
 
 /* ---- runs ---- */
 
-static struct ft_problem_options options_of(const char *words, enum ft_layout layout,
-                                            uint64_t seed) {
-  struct ft_problem_options options = {.layout = layout, .seed = seed, .want_lse = true};
-  ck_assert_msg(ft_request_parse(&options.request, words) == FT_OK, "%s", ft_detail());
-  return options;
-}
-
 static const struct {
   const char *request, *config;
 } runs[] = {
@@ -89,17 +82,7 @@ static const struct {
 };
 
 START_TEST(every_row_is_right) {
-  const uint64_t seed = emulator_seed();
-  fatune_session *const session = emulator_open("h200", NULL);
-  const struct ft_problem_options options =
-      options_of(runs[_i].request, (enum ft_layout)(_i % 3), seed);
-  struct emulator_run run;
-  emulator_run(&run, session, &options, runs[_i].config);
-  ck_assert_msg(run.status == FT_OK && run.comparison.error_ratio <= 1,
-                "FATUNE_TEST_SEED=%llu %s: %s", (unsigned long long)seed, runs[_i].request,
-                run.status == FT_OK ? run.comparison.worst : run.fault);
-  emulator_run_free(&run);
-  fatune_session_close(session);
+  emulator_row_by_row(runs[_i].request, (enum ft_layout)(_i % 3), runs[_i].config);
 }
 END_TEST
 
@@ -124,7 +107,7 @@ START_TEST(bugs_are_seen) {
   const struct planted planted = emulator_plant(bugs[_i].file, bugs[_i].piece, bugs[_i].other);
   fatune_session *const session = emulator_open("h200", planted.folder);
   const struct ft_problem_options options =
-      options_of("bf16 d64 hq8 hkv2 nq50 nk70 causal", FT_LAYOUT_PADDED, emulator_seed());
+      emulator_options("bf16 d64 hq8 hkv2 nq50 nk70 causal", FT_LAYOUT_PADDED, emulator_seed());
   struct emulator_run run;
   emulator_run(&run, session, &options, bugs[_i].config);
   ck_assert_msg(!(run.status == FT_OK && run.comparison.error_ratio <= 1), "'%s' is not seen",
