@@ -122,6 +122,10 @@ static double visible_pairs(const struct ft_request *request) {
   return nq * nk;
 }
 
+bool ft_request_tiles_differ(const struct ft_request *request) {
+  return request->causal != FT_CAUSAL_NONE || request->mask_rows > 0;
+}
+
 double ft_request_flops(const struct ft_request *request) {
   const double heads = (double)request->batch * request->heads_q;
   const double passes = request->pass == FT_BACKWARD ? 2.5 : 1;

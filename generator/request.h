@@ -65,6 +65,9 @@ double ft_request_distance(const struct ft_request *a, const struct ft_request *
  * query head, times 2.5 for backward, only visible pairs under causal, times the mask's density. */
 double ft_request_flops(const struct ft_request *request);
 
+/* Whether some query tiles walk over more key tiles than others: under causal or a mask. */
+bool ft_request_tiles_differ(const struct ft_request *request);
+
 /* Bytes of one element of Q, K, V, O. */
 int ft_dtype_bytes(enum ft_dtype dtype);
 const char *ft_dtype_name(enum ft_dtype dtype);

@@ -157,7 +157,7 @@ RULE(alternate) {
 
 RULE(longest_first) {
   UNUSED(arch), UNUSED(budget);
-  return !config->longest_first || request->causal != FT_CAUSAL_NONE || request->mask_rows != 0;
+  return !config->longest_first || ft_request_tiles_differ(request);
 }
 
 /* ptxas serialises the products when both are asked for (C7511); larger heads are not bound by
@@ -185,17 +185,19 @@ RULE(packed_group) {
          request->heads_q / request->heads_kv % 2 == 0;
 }
 
-/* With more, one row in nine at most is beyond the last query of its head. */
+/* With more, one row in nine at most is beyond the last query of its head, and causal skips fewer
+ * keys for rows that are further apart. */
 RULE(packed_length) {
   UNUSED(arch), UNUSED(budget);
-  return !config->pack_gqa || request->seqlen_q <= 8 * config->block_m;
+  return !config->pack_gqa || request->causal == FT_CAUSAL_NONE ||
+         request->seqlen_q <= 8 * config->block_m;
 }
 
 /* The two blocks of a cluster walk in step: their tiles have the same steps. */
 RULE(multicast) {
   UNUSED(budget), UNUSED(arch);
   if (!config->multicast) return 1;
-  return request->causal == FT_CAUSAL_NONE && request->mask_rows == 0 &&
+  return !ft_request_tiles_differ(request) &&
          (request->seqlen_q == 0 || rows_of(request, config) > config->block_m);
 }
 
@@ -380,7 +382,7 @@ static const struct ft_rule rules[] = {
     {WGMMA, "pack-gqa", "dropout and masks go by head, so packed tiles have neither", pack_gqa},
     {WGMMA, "packed-group", "heads are packed by powers of two, which must divide the group",
      packed_group},
-    {WGMMA, "packed-length", "a head of so many queries fills tiles of its own", packed_length},
+    {WGMMA, "packed-length", "under causal, a head of so many queries fills tiles of its own", packed_length},
     {MMA, "draw-early", "without dropout nothing is drawn; with overlap Q K^T has company already",
      draw_early},
     {EVERY, "mask-rows", "a block of queries must lie in one row of the mask", mask_rows},

@@ -235,7 +235,7 @@ int64_t ft_run_tiles(int64_t length, int mask_block, int tile) {
 
 int64_t ft_run_section(const struct ft_request *request, const struct ft_arch *arch, int64_t bytes,
                        int64_t step, int64_t pairs) {
-  if (request->causal == FT_CAUSAL_NONE && request->mask_rows == 0) return 1;
+  if (!ft_request_tiles_differ(request)) return 1;
   int64_t section = arch->l2_bytes / 2 / bytes * step;
   if (section < step) section = step;
   return section < pairs ? section : pairs;

@@ -159,7 +159,7 @@ static double most_tiles(const struct ft_request *request, const struct ft_confi
                          double sms) {
   const double pairs = ft_pairs(request, config);
   const double tiles = ft_tiles_of_a_pair(request, config);
-  if (request->causal == FT_CAUSAL_NONE && request->mask_rows == 0) {
+  if (!ft_request_tiles_differ(request)) {
     const double blocks = 1 + config->multicast; /* of a cluster, which takes a tile each */
     return ceil(ceil(tiles / blocks) * pairs / fmax(1, floor(sms / blocks)));
   }
