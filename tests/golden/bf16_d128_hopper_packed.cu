@@ -2,7 +2,7 @@
 // request  forward bf16 d128 causal
 // config   wgmma block_m=128 block_n=128 stages=2 q_stages=2 overlap_tiles=1 alternate=1 max_as_int=1 exp2_fma=0 rescale_late=1 p_in_smem=0 store_direct=0 walk_up=0 longest_first=0 multicast=0 pack_gqa=1 ctas_per_sm=1
 // budget   197632 bytes of shared memory, 384 threads, about 192 of 232 registers
-// parts    wgmma_forward.cu.in 36f39d07, parts/ptx_common.cu.in 93b13f47, parts/ptx_wgmma.cu.in 3e5b5665, parts/ptx_tma_5d.cu.in 125b67df, parts/params.cu.in f094df8c, parts/tiled_params.cu.in 88143768, parts/quad.cu.in fa233452, parts/visible.cu.in 8f5af3a3, parts/keys.cu.in 165f819f, parts/pipeline.cu.in b564afc6, parts/producer.cu.in e0e4112c, parts/wgmma_softmax.cu.in a62e4223, parts/consumer.cu.in 34211507, parts/epilogue_wgmma.cu.in 847d5a3a, parts/consume_overlap.cu.in f3b40bbc
+// parts    wgmma_forward.cu.in 36f39d07, parts/ptx_common.cu.in 93b13f47, parts/ptx_wgmma.cu.in 3e5b5665, parts/ptx_tma_5d.cu.in 125b67df, parts/params.cu.in f094df8c, parts/tiled_params.cu.in 88143768, parts/quad.cu.in fa233452, parts/visible.cu.in 8f5af3a3, parts/keys.cu.in 165f819f, parts/pipeline.cu.in e63d754e, parts/producer.cu.in e0e4112c, parts/wgmma_softmax.cu.in 502c9753, parts/consumer.cu.in cac311cb, parts/epilogue_wgmma.cu.in fee75fa6, parts/consume_overlap.cu.in f3b40bbc
 // again    fatune emit 'forward bf16 d128 nq1 causal' --gpu sm_90 --config 'wgmma block_m=128 block_n=128 stages=2 q_stages=2 overlap_tiles=1 alternate=1 max_as_int=1 exp2_fma=0 rescale_late=1 p_in_smem=0 store_direct=0 walk_up=0 longest_first=0 multicast=0 pack_gqa=1 ctas_per_sm=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691) on Hopper. One block per
@@ -501,18 +501,21 @@ template <int COUNT> struct Ring {
 };
 
 template <int COUNT> __device__ __forceinline__ Ring<COUNT> next(const Ring<COUNT> &ring) {
-  return ring.stage + 1 == COUNT ? Ring<COUNT>{0, ring.parity ^ 1} : Ring<COUNT>{ring.stage + 1, ring.parity};
+  const unsigned place = ring.stage + 1;
+  if ((COUNT & (COUNT - 1)) == 0) return {int(place % COUNT), ring.parity ^ place / COUNT};  // no comparisons
+  return place == COUNT ? Ring<COUNT>{0, ring.parity ^ 1} : Ring<COUNT>{int(place), ring.parity};
 }
 
 // Descriptors of wgmma operands in panels of 128-byte rows, swizzled: bits 0-13 address / 16, 16-29 and 32-45 byte
-// offsets / 16, 62-63 the swizzle. Along the depth: groups of eight rows are 1024 bytes apart.
-__device__ __forceinline__ u64 depth_along_rows(unsigned address) {
-  return u64((address & 0x3FFFF) >> 4) | u64(1) << 16 | u64(1024 >> 4) << 32 | u64(1) << 62;
+// offsets / 16, 62-63 the swizzle. Of a ring of tiles, the one of this stage. Along the depth: groups of eight rows are
+// 1024 bytes apart.
+__device__ __forceinline__ u64 depth_along_rows(unsigned ring, int stage = 0, int tile = 0) {
+  return u64(1 << 30 | 1024 >> 4) << 32 | (((ring & 0x3FFFF) >> 4 | 1 << 16) + stage * (tile >> 4));
 }
 
 // Across: eight keys of 64 columns are 1024 bytes, the next 64 columns are a panel further.
-__device__ __forceinline__ u64 depth_across_rows(unsigned address, unsigned panel) {
-  return u64((address & 0x3FFFF) >> 4) | u64(panel >> 4) << 16 | u64(1024 >> 4) << 32 | u64(1) << 62;
+__device__ __forceinline__ u64 depth_across_rows(unsigned ring, int stage, int tile, unsigned panel) {
+  return u64(1 << 30 | 1024 >> 4) << 32 | (((ring & 0x3FFFF) >> 4 | panel >> 4 << 16) + stage * (tile >> 4));
 }
 
 // What to add to a descriptor to move it by so many bytes.
@@ -629,8 +632,8 @@ __device__ __forceinline__ void store_tiles(const TiledForwardParams &params, un
 // mma.m16n8k16. P V of one step runs while the numerators of the next are computed, so what it reads (P) and writes
 // (O) is left alone until it has been waited for: O is rescaled afterwards.
 
-// The largest score of each of this lane's rows and what they have been so far, over the quad.
-__device__ __forceinline__ void largest(float (&new_max)[2], const float (&row_max)[2], const float (&rS)[N_TILES][4]) {
+// The largest of this lane's scores of each of its rows.
+__device__ __forceinline__ void largest(float (&own)[2], const float (&rS)[N_TILES][4]) {
   #pragma unroll
   for (int h = 0; h < 2; ++h) {
     float even = fmaxf(rS[0][2 * h], rS[0][2 * h + 1]);  // two chains, half as long
@@ -640,15 +643,13 @@ __device__ __forceinline__ void largest(float (&new_max)[2], const float (&row_m
       even = fmaxf(even, fmaxf(rS[n][2 * h], rS[n][2 * h + 1]));
       odd = fmaxf(odd, fmaxf(rS[n + 1][2 * h], rS[n + 1][2 * h + 1]));
     }
-    new_max[h] = fmaxf(row_max[h], quad_max(fmaxf(even, odd)));
+    own[h] = fmaxf(even, odd);
   }
 }
 
-// The same with half the instructions: floats from 0 on compare like the integers of the same bits, and of those three
-// are compared at once. Negative scores count as 0: where that is more than the maximum, it is found as above.
-__device__ __forceinline__ void largest_as_int(float (&new_max)[2], const float (&row_max)[2],
-                                               const float (&rS)[N_TILES][4]) {
-  bool negative = false;
+// The same with half the instructions, but 0 where all are negative: floats from 0 on compare like the integers of the
+// same bits, and of those three are compared at once.
+__device__ __forceinline__ void largest_or_0(float (&own)[2], const float (&rS)[N_TILES][4]) {
   #pragma unroll
   for (int h = 0; h < 2; ++h) {
     int even = 0, odd = 0;
@@ -657,49 +658,62 @@ __device__ __forceinline__ void largest_as_int(float (&new_max)[2], const float 
       even = max(max(even, __float_as_int(rS[n][2 * h])), __float_as_int(rS[n][2 * h + 1]));
       odd = max(max(odd, __float_as_int(rS[n + 1][2 * h])), __float_as_int(rS[n + 1][2 * h + 1]));
     }
-    new_max[h] = quad_max(__int_as_float(max(even, odd)));
-    negative |= new_max[h] == 0.f && row_max[h] < 0.f;
-    new_max[h] = fmaxf(new_max[h], row_max[h]);
+    own[h] = __int_as_float(max(even, odd));
   }
-  if (__any_sync(0xffffffffu, negative)) largest(new_max, row_max, rS);
 }
 
-// New maxima, and by how much O and the sums shrink. Nothing changes until a maximum of the warp has moved by more than
-// RESCALE_LIMIT: until then p may exceed 1, up to 2^RESCALE_LIMIT, which costs no precision in either type.
+// Whether a score of this warp is beyond its row's maximum by more than RESCALE_LIMIT. It is found by the lane that
+// holds it: nobody need know the maximum of a whole row for that.
+__device__ __forceinline__ bool any_beyond(const float (&own)[2], const float (&row_max)[2], float scale_log2) {
+  return __any_sync(0xffffffffu, own[0] * scale_log2 - row_max[0] > RESCALE_LIMIT ||
+                                 own[1] * scale_log2 - row_max[1] > RESCALE_LIMIT);
+}
+
+// New maxima, and by how much O and the sums shrink. Nothing changes until a score is beyond its row's maximum by more
+// than RESCALE_LIMIT: until then p may exceed 1, up to 2^RESCALE_LIMIT, which costs no precision in either type.
 // MASKED: a row may have seen no key yet.
 template <bool MASKED>
 __device__ __forceinline__ bool move_maxima(float (&shrink)[2], float (&row_max)[2], float (&row_sum)[2],
                                             const float (&rS)[N_TILES][4], float scale_log2) {
-  float new_max[2];
-  largest_as_int(new_max, row_max, rS);
-  const bool moved = (new_max[0] - row_max[0]) * scale_log2 > RESCALE_LIMIT ||
-                     (new_max[1] - row_max[1]) * scale_log2 > RESCALE_LIMIT;
-  if (!__any_sync(0xffffffffu, moved)) return false;
+  float own[2];
+  largest_or_0(own, rS);
+  if (!any_beyond(own, row_max, scale_log2)) return false;
+  if (__any_sync(0xffffffffu, own[0] == 0.f || own[1] == 0.f)) {
+    largest(own, rS);
+    if (!any_beyond(own, row_max, scale_log2)) return false;
+  }
   #pragma unroll
   for (int h = 0; h < 2; ++h) {
-    shrink[h] = ex2((row_max[h] - (MASKED ? finite_max(new_max[h]) : new_max[h])) * scale_log2);
-    row_max[h] = new_max[h];
+    const float new_max = fmaxf(row_max[h], quad_max(own[h]) * scale_log2);
+    shrink[h] = ex2(row_max[h] - (MASKED ? finite_max(new_max) : new_max));
+    row_max[h] = new_max;
     row_sum[h] *= shrink[h];
   }
   return true;
 }
 
 // S -> numerators, in place; adds to the sums.
+// ptxas would put all FFMA before the first ex2, and this warp's MUFU would have nothing to do meanwhile: so those of
+// later columns are made to look as if they needed a sum of earlier ones. (Random bits fill that time without this.)
 template <bool MASKED>
 __device__ __forceinline__ void numerators(float (&rS)[N_TILES][4], float (&row_sum)[2], const float (&row_max)[2],
                                            float scale_log2) {
-  const float max_scaled[2] = {(MASKED ? finite_max(row_max[0]) : row_max[0]) * scale_log2,
-                               (MASKED ? finite_max(row_max[1]) : row_max[1]) * scale_log2};
-  float sums[2][2] = {};
+  float known_max[2] = {MASKED ? finite_max(row_max[0]) : row_max[0],
+                        MASKED ? finite_max(row_max[1]) : row_max[1]};
+  float sums[2][2];  // of even and of odd n
   #pragma unroll
   for (int n = 0; n < N_TILES; ++n) {
     #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const float x = rS[n][i] * scale_log2 - max_scaled[i / 2];
+      const float x = rS[n][i] * scale_log2 - known_max[i / 2];
       rS[n][i] = ex2(x);
     }
-    sums[0][n % 2] += rS[n][0] + rS[n][1];
-    sums[1][n % 2] += rS[n][2] + rS[n][3];
+    #pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const float sum = rS[n][2 * h] + rS[n][2 * h + 1];
+      sums[h][n % 2] = n < 2 ? sum : sums[h][n % 2] + sum;
+      if (n % 4 == 3) known_max[h] = sum * 0.f + known_max[h];
+    }
   }
   row_sum[0] += sums[0][0] + sums[0][1];
   row_sum[1] += sums[1][0] + sums[1][1];
@@ -731,7 +745,7 @@ struct Consumer {
   float rS[1][N_TILES][4];       // scores, then numerators
   float rO[O_TILES][4];
   unsigned rP[BLOCK_N / 16][1][4];
-  float row_max[2], row_sum[2];  // raw maximum; this lane's part of the sum
+  float row_max[2], row_sum[2];  // maximum times scale_log2; this lane's part of the sum
   bool k_ready;                  // whether the K of the next step has been seen to be there
 };
 
@@ -797,8 +811,8 @@ __device__ __forceinline__ void clear_o(Consumer &consumer) {
 
 // S = Q K^T, begun: K of this ring's stage, Q of that one's.
 __device__ __forceinline__ void begin_qk(Consumer &consumer, const Ring<Q_STAGES> &q_ring, const Ring<STAGES> &ring) {
-  const u64 q = depth_along_rows(consumer.smem + SMEM_Q + q_ring.stage * Q_STAGE + consumer.number * 64 * 128);
-  const u64 k = depth_along_rows(consumer.smem + SMEM_K + ring.stage * K_TILE);
+  const u64 q = depth_along_rows(consumer.smem + SMEM_Q + consumer.number * 64 * 128, q_ring.stage, Q_STAGE);
+  const u64 k = depth_along_rows(consumer.smem + SMEM_K, ring.stage, K_TILE);
   wgmma_fence();
   #pragma unroll
   for (int i = 0; i < K_STEPS; ++i) {  // 16 columns are 32 bytes, four times to a panel
@@ -809,7 +823,7 @@ __device__ __forceinline__ void begin_qk(Consumer &consumer, const Ring<Q_STAGES
 
 // O += P V, begun.
 __device__ __forceinline__ void begin_pv(Consumer &consumer) {
-  const u64 v = depth_across_rows(consumer.smem + SMEM_V + consumer.ring.stage * V_TILE, BLOCK_N * 128);
+  const u64 v = depth_across_rows(consumer.smem + SMEM_V, consumer.ring.stage, V_TILE, BLOCK_N * 128);
   wgmma_fence();
   #pragma unroll
   for (int k = 0; k < BLOCK_N / 16; ++k) {
@@ -938,7 +952,7 @@ __device__ __forceinline__ void take_last_product(Consumer &consumer) {
   release_v(consumer, consumer.ring);
 }
 
-// O = O / l, LSE = ln l + max scale, for rows of this warpgroup. Rows that saw no key have l = 0: O = 0, LSE = -inf.
+// O = O / l, LSE = ln l + max, for rows of this warpgroup. Rows that saw no key have l = 0: O = 0, LSE = -inf.
 __device__ __forceinline__ void normalise(Consumer &consumer, const ForwardParams &params, const Work &work,
                                           const float (&row_max)[2], const float (&row_sum)[2]) {
   #pragma unroll
@@ -948,7 +962,7 @@ __device__ __forceinline__ void normalise(Consumer &consumer, const ForwardParam
     const int i = work.first_row + consumer.warp * 16 + h * 8 + consumer.lane / 4;
     const int place = member_of(params, i) * query_of(params, params.nq) + query_of(params, i);
     if (params.lse && consumer.lane % 4 == 0 && i < params.nq) {
-      const float lse = l > 0.f ? (row_max[h] * params.scale_log2 + lg2(l)) * 0.69314718f : MINUS_INFINITY;
+      const float lse = l > 0.f ? (row_max[h] + lg2(l)) * 0.69314718f : MINUS_INFINITY;
       params.lse[(long long)(work.batch * params.heads_q + work.head) * params.nq + place] = lse;
     }
     #pragma unroll

@@ -1,0 +1,87 @@
+/* test_emulator_softmax.c: sharp rows, whose maxima move far and often, in all ways of wgmma's
+ * softmax to follow them.
+ * in -> out: requests with a large scale -> every row against float64; bugs planted into the
+ * softmax -> all seen. */
+#include "tests/emulator_lab.h"
+#include "tests/suites.h"
+
+#define CONFIG(as_int, late, more)                                                                 \
+  "wgmma block_m=128 block_n=64 stages=2 q_stages=1 max_as_int=" #as_int " rescale_late=" #late    \
+  " " more " ctas_per_sm=1"
+
+/* With this the scores' standard deviation is 35 in units of log2: most steps move some maximum by
+ * more than any limit, and the first rows under causal, of few keys, are often far below 0. */
+static const double sharp = 3;
+static const char request[] = "fp16 d64 hq8 nq300 causal";
+
+static void run_sharply(struct emulator_run *run, const char *templates, const char *words,
+                        const char *config) {
+  fatune_session *const session = emulator_open("h200", templates);
+  struct ft_problem_options options = emulator_options(words, FT_LAYOUT_BHSD, emulator_seed());
+  options.scale = sharp;
+  emulator_run(run, session, &options, config);
+  fatune_session_close(session);
+}
+
+/* ---- runs ---- */
+
+static const struct {
+  const char *request, *config;
+} runs[] = {
+    {request, CONFIG(0, 0, "")},
+    {request, CONFIG(0, 1, "")},
+    {request, CONFIG(1, 0, "")},
+    {request, CONFIG(1, 1, "")},
+    {request, CONFIG(0, 1, "exp2_fma=1")},
+    {request, CONFIG(1, 1, "walk_up=1")},
+    {request, CONFIG(1, 1, "overlap_tiles=1 alternate=2 store_direct=1")},
+    {"fp16 d64 hq4 b2 nq150 nk400 dropout", CONFIG(1, 1, "overlap_tiles=1 store_direct=1")},
+    {"bf16 d64 hq4 nq256 nk400 mask=128x64@0.3", CONFIG(1, 1, "alternate=1")},
+};
+
+START_TEST(every_row_is_right) {
+  struct emulator_run run;
+  run_sharply(&run, NULL, runs[_i].request, runs[_i].config);
+  emulator_expect_right(runs[_i].config, &run);
+  emulator_run_free(&run);
+}
+END_TEST
+
+/* ---- bugs ---- */
+
+static const struct {
+  const char *name, *file, *piece, *other;
+} bugs[] = {
+    {"each lane has a maximum of its own", "parts/wgmma_softmax.cu.in",
+     "quad_max(own[h]) * scale_log2", "own[h] * scale_log2"},
+    {"lower rows are not watched", "parts/wgmma_softmax.cu.in",
+     "own[1] * scale_log2 - row_max[1] > RESCALE_LIMIT", "false"},
+    {"negative scores count as 0", "parts/wgmma_softmax.cu.in", "    largest(own, rS);\n", ""},
+    {"maxima without their scale", "parts/wgmma_softmax.cu.in",
+     "fmaxf(row_max[h], quad_max(own[h]) * scale_log2)", "fmaxf(row_max[h], quad_max(own[h]))"},
+    {"sums that do not shrink", "parts/wgmma_softmax.cu.in", "    row_sum[h] *= shrink[h];\n", ""},
+    {"O that does not shrink", "parts/consumer.cu.in",
+     "  if (moved) rescale(consumer.rO, shrink);\n", ""},
+    {"LSE with a maximum scaled twice", "parts/epilogue_wgmma.cu.in", "(row_max[h] + lg2(l))",
+     "(row_max[h] * params.scale_log2 + lg2(l))"},
+};
+
+START_TEST(bugs_are_seen) {
+  const struct planted planted = emulator_plant(bugs[_i].file, bugs[_i].piece, bugs[_i].other);
+  struct emulator_run run;
+  run_sharply(&run, planted.folder, request, CONFIG(1, 1, ""));
+  emulator_expect_wrong(bugs[_i].name, &run);
+  emulator_run_free(&run);
+  emulator_unplant(&planted);
+}
+END_TEST
+
+Suite *make_emulator_softmax_suite(void) {
+  Suite *const suite = suite_create("emulator_softmax");
+  TCase *const tests = tcase_create("softmax");
+  tcase_set_timeout(tests, 300);
+  tcase_add_loop_test(tests, every_row_is_right, 0, (int)(sizeof runs / sizeof *runs));
+  tcase_add_loop_test(tests, bugs_are_seen, 0, (int)(sizeof bugs / sizeof *bugs));
+  suite_add_tcase(suite, tests);
+  return suite;
+}
