@@ -230,7 +230,8 @@ struct ft_budget ft_budget_of(const struct ft_request *request, const struct ft_
   struct ft_budget budget = {0};
   if (!within_range(config)) return budget;
   budget.d_pad = round_up(request->head_dim, 16);
-  budget.dv_pad = round_up(request->head_dim_v, 16);
+  budget.dv_pad = config->family == FT_FAMILY_WGMMA ? request->head_dim_v /* its n, by eight */
+                                                    : round_up(request->head_dim_v, 16);
   switch (config->family) {
   case FT_FAMILY_MMA: plan_mma(&budget, config, arch); break;
   case FT_FAMILY_WGMMA: plan_wgmma(&budget, request, config, arch); break;

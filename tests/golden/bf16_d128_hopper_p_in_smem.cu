@@ -2,7 +2,7 @@
 // request  forward bf16 d128
 // config   wgmma block_m=192 block_n=112 stages=2 q_stages=1 overlap_tiles=1 alternate=2 max_as_int=1 exp2_fma=0 rescale_late=1 p_in_smem=1 store_direct=1 walk_up=0 longest_first=0 multicast=0 pack_gqa=0 ctas_per_sm=1
 // budget   214016 bytes of shared memory, 512 threads, about 152 of 160 registers
-// parts    wgmma_forward.cu.in 36f39d07, parts/ptx_common.cu.in 93b13f47, parts/ptx_wgmma.cu.in 3e5b5665, parts/params.cu.in f094df8c, parts/tiled_params.cu.in 88143768, parts/quad.cu.in fa233452, parts/visible.cu.in 8f5af3a3, parts/keys.cu.in 165f819f, parts/pipeline.cu.in e63d754e, parts/producer.cu.in e0e4112c, parts/wgmma_softmax.cu.in 502c9753, parts/consumer.cu.in cac311cb, parts/epilogue_wgmma.cu.in fee75fa6, parts/consume_overlap.cu.in f3b40bbc
+// parts    wgmma_forward.cu.in 7d48315c, parts/ptx_common.cu.in 93b13f47, parts/ptx_wgmma.cu.in 18d53a42, parts/params.cu.in f094df8c, parts/tiled_params.cu.in 88143768, parts/quad.cu.in fa233452, parts/visible.cu.in 8f5af3a3, parts/keys.cu.in 165f819f, parts/pipeline.cu.in e63d754e, parts/producer.cu.in e0e4112c, parts/wgmma_softmax.cu.in 502c9753, parts/consumer.cu.in cac311cb, parts/epilogue_wgmma.cu.in 687caba3, parts/consume_overlap.cu.in f3b40bbc
 // again    fatune emit 'forward bf16 d128 nq1' --gpu sm_90 --config 'wgmma block_m=192 block_n=112 stages=2 q_stages=1 overlap_tiles=1 alternate=2 max_as_int=1 exp2_fma=0 rescale_late=1 p_in_smem=1 store_direct=1 walk_up=0 longest_first=0 multicast=0 pack_gqa=0 ctas_per_sm=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691) on Hopper. One block per
@@ -22,7 +22,7 @@ constexpr int PRODUCER_REGISTERS = 32, CONSUMER_REGISTERS = 160;
 
 constexpr int HEAD_DIM = 128;     // of Q, K
 constexpr int HEAD_DIM_V = 128; // of V, O
-constexpr int D_PAD = 128, DV_PAD = 128;           // multiples of 16, the rest zeros
+constexpr int D_PAD = 128;            // a multiple of 16, the rest zeros
 constexpr int D_PANELS = 2, DV_PANELS = 2;  // of 64 columns in shared memory
 
 constexpr int FIRST_TURN_BARRIER = 1;             // named barriers: a consumer's with the one before it
@@ -30,7 +30,7 @@ constexpr int FIRST_OWN_BARRIER = 1 + CONSUMERS;  // a consumer's own
 
 constexpr int WARP_ROWS = 16, M_TILES = 1;        // of a warp, for what it shares with the mma kernels
 constexpr int N_TILES = BLOCK_N / 8;              // columns of S by eight
-constexpr int O_TILES = DV_PAD / 8;               // columns of O by eight
+constexpr int O_TILES = HEAD_DIM_V / 8;           // columns of O by eight
 constexpr int K_STEPS = D_PAD / 16;               // depth of Q K^T
 
 // ---- one wrapper per instruction ---------------------------------------------------------------
@@ -210,7 +210,7 @@ __device__ __forceinline__ void wgmma_ss(float (&c)[14][4], u64 a, u64 b, bool a
                "l"(a), "l"(b), "r"(int(accumulate)));
 }
 
-// c += A B, 64 x DV_PAD x 16: both from shared memory, the depth along the rows of A and across those of B.
+// c += A B, 64 x HEAD_DIM_V x 16: both from shared memory, the depth along the rows of A and across those of B.
 __device__ __forceinline__ void wgmma_ss_across(float (&c)[16][4], u64 a, u64 b) {
   asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
                "%64, %65, 1, 1, 1, 0, 1;" :
@@ -898,6 +898,9 @@ __device__ __forceinline__ void normalise(Consumer &consumer, const ForwardParam
   }
 }
 
+// Column tiles are stored by twos. An odd last one is there twice: beyond the columns nothing is stored.
+constexpr __device__ __forceinline__ int second_of_two(int n) { return n + 1 < O_TILES ? n + 1 : n; }
+
 // O goes straight to global memory. Neighbours in a quad exchange halves of two column tiles, so that four lanes write
 // whole sectors of 32 bytes.
 __device__ __forceinline__ void store_o(const Consumer &consumer, const ForwardParams &params, const Work &work) {
@@ -911,7 +914,7 @@ __device__ __forceinline__ void store_o(const Consumer &consumer, const ForwardP
     #pragma unroll
     for (int n = 0; n < O_TILES; n += 2) {
       const unsigned even_tile = pack(consumer.rO[n][2 * h], consumer.rO[n][2 * h + 1]);
-      const unsigned odd_tile = pack(consumer.rO[n + 1][2 * h], consumer.rO[n + 1][2 * h + 1]);
+      const unsigned odd_tile = pack(consumer.rO[second_of_two(n)][2 * h], consumer.rO[second_of_two(n)][2 * h + 1]);
       const unsigned other = __shfl_xor_sync(0xffffffffu, odd ? even_tile : odd_tile, 1);
       const u64 four = odd ? u64(odd_tile) << 32 | other : u64(other) << 32 | even_tile;
       if (i < params.nq && n * 8 + odd * 8 < HEAD_DIM_V) *reinterpret_cast<u64 *>(row + n * 8 + column) = four;

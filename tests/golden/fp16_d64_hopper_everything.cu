@@ -1,8 +1,8 @@
 // fatune: forward attention, sm_90a
 // request  forward fp16 d64 dv40 causal dropout mask=128x128
 // config   wgmma block_m=64 block_n=128 stages=3 q_stages=1 overlap_tiles=0 alternate=0 max_as_int=0 exp2_fma=0 rescale_late=0 p_in_smem=0 store_direct=0 walk_up=0 longest_first=0 multicast=0 pack_gqa=0 ctas_per_sm=1
-// budget   107520 bytes of shared memory, 256 threads, about 152 of 232 registers
-// parts    wgmma_forward.cu.in 36f39d07, parts/ptx_common.cu.in 93b13f47, parts/ptx_wgmma.cu.in 3e5b5665, parts/params.cu.in f094df8c, parts/tiled_params.cu.in 88143768, parts/quad.cu.in fa233452, parts/philox.cu.in 89566cc0, parts/dropout.cu.in 14d17a1d, parts/visible.cu.in 8f5af3a3, parts/keys.cu.in 165f819f, parts/pipeline.cu.in e63d754e, parts/producer.cu.in e0e4112c, parts/wgmma_softmax.cu.in 502c9753, parts/consumer.cu.in cac311cb, parts/epilogue_wgmma.cu.in fee75fa6, parts/consume_each.cu.in c765aa44
+// budget   107520 bytes of shared memory, 256 threads, about 148 of 232 registers
+// parts    wgmma_forward.cu.in 7d48315c, parts/ptx_common.cu.in 93b13f47, parts/ptx_wgmma.cu.in 18d53a42, parts/params.cu.in f094df8c, parts/tiled_params.cu.in 88143768, parts/quad.cu.in fa233452, parts/philox.cu.in 89566cc0, parts/dropout.cu.in 14d17a1d, parts/visible.cu.in 8f5af3a3, parts/keys.cu.in 165f819f, parts/pipeline.cu.in e63d754e, parts/producer.cu.in e0e4112c, parts/wgmma_softmax.cu.in 502c9753, parts/consumer.cu.in cac311cb, parts/epilogue_wgmma.cu.in 687caba3, parts/consume_each.cu.in c765aa44
 // again    fatune emit 'forward fp16 d64 dv40 nq1 causal dropout mask=128x128' --gpu sm_90 --config 'wgmma block_m=64 block_n=128 stages=3 q_stages=1 overlap_tiles=0 alternate=0 max_as_int=0 exp2_fma=0 rescale_late=0 p_in_smem=0 store_direct=0 walk_up=0 longest_first=0 multicast=0 pack_gqa=0 ctas_per_sm=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691) on Hopper. One block per
@@ -22,7 +22,7 @@ constexpr int PRODUCER_REGISTERS = 56, CONSUMER_REGISTERS = 232;
 
 constexpr int HEAD_DIM = 64;     // of Q, K
 constexpr int HEAD_DIM_V = 40; // of V, O
-constexpr int D_PAD = 64, DV_PAD = 48;           // multiples of 16, the rest zeros
+constexpr int D_PAD = 64;            // a multiple of 16, the rest zeros
 constexpr int D_PANELS = 1, DV_PANELS = 1;  // of 64 columns in shared memory
 
 constexpr int FIRST_TURN_BARRIER = 1;             // named barriers: a consumer's with the one before it
@@ -30,7 +30,7 @@ constexpr int FIRST_OWN_BARRIER = 1 + CONSUMERS;  // a consumer's own
 
 constexpr int WARP_ROWS = 16, M_TILES = 1;        // of a warp, for what it shares with the mma kernels
 constexpr int N_TILES = BLOCK_N / 8;              // columns of S by eight
-constexpr int O_TILES = DV_PAD / 8;               // columns of O by eight
+constexpr int O_TILES = HEAD_DIM_V / 8;           // columns of O by eight
 constexpr int K_STEPS = D_PAD / 16;               // depth of Q K^T
 constexpr int MASK_ROWS = 128, MASK_COLS = 128;
 constexpr int STEPS_PER_MASK_BLOCK = MASK_COLS / BLOCK_N;
@@ -215,17 +215,16 @@ __device__ __forceinline__ void wgmma_ss(float (&c)[16][4], u64 a, u64 b, bool a
                "l"(a), "l"(b), "r"(int(accumulate)));
 }
 
-// c += A B, 64 x DV_PAD x 16: A from registers, for each warp's 16 rows the fragments of mma.m16n8k16; B from shared
+// c += A B, 64 x HEAD_DIM_V x 16: A from registers, for each warp's 16 rows the fragments of mma.m16n8k16; B from shared
 // memory, the depth across the rows.
-__device__ __forceinline__ void wgmma_rs(float (&c)[6][4], const unsigned (&a)[4], u64 b) {
-  asm volatile("wgmma.mma_async.sync.aligned.m64n48k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23}, "
-               "{%24, %25, %26, %27}, %28, 1, 1, 1, 1;" :
+__device__ __forceinline__ void wgmma_rs(float (&c)[5][4], const unsigned (&a)[4], u64 b) {
+  asm volatile("wgmma.mma_async.sync.aligned.m64n40k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19}, "
+               "{%20, %21, %22, %23}, %24, 1, 1, 1, 1;" :
                "+f"(c[0][0]), "+f"(c[0][1]), "+f"(c[0][2]), "+f"(c[0][3]),
                "+f"(c[1][0]), "+f"(c[1][1]), "+f"(c[1][2]), "+f"(c[1][3]),
                "+f"(c[2][0]), "+f"(c[2][1]), "+f"(c[2][2]), "+f"(c[2][3]),
                "+f"(c[3][0]), "+f"(c[3][1]), "+f"(c[3][2]), "+f"(c[3][3]),
-               "+f"(c[4][0]), "+f"(c[4][1]), "+f"(c[4][2]), "+f"(c[4][3]),
-               "+f"(c[5][0]), "+f"(c[5][1]), "+f"(c[5][2]), "+f"(c[5][3]) :
+               "+f"(c[4][0]), "+f"(c[4][1]), "+f"(c[4][2]), "+f"(c[4][3]) :
                "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
 
@@ -1036,16 +1035,19 @@ __device__ __forceinline__ void normalise(Consumer &consumer, const ForwardParam
   }
 }
 
+// Column tiles are stored by twos. An odd last one is there twice: beyond the columns nothing is stored.
+constexpr __device__ __forceinline__ int second_of_two(int n) { return n + 1 < O_TILES ? n + 1 : n; }
+
 // O is staged where its Q was and handed to the thread that stores it.
 __device__ __forceinline__ void store_o(const Consumer &consumer, const ForwardParams &, const Work &) {
   const unsigned sO = consumer.smem + SMEM_Q + consumer.q_ring.stage * Q_STAGE + consumer.number * 64 * 128;
   const int row = consumer.warp * 16 + consumer.lane % 16;
   #pragma unroll
   for (int n = 0; n < O_TILES; n += 2) {  // 16 columns: chunks n, n + 1 of the row, by lanes below and above 16
-    const int chunk = n % 8 + consumer.lane / 16;
+    const int chunk = n % 8 + consumer.lane / 16, other = second_of_two(n);
     stmatrix_x4(sO + n / 8 * BLOCK_M * 128 + row * 128 + (chunk ^ row % 8) * 16,
                 pack(consumer.rO[n][0], consumer.rO[n][1]), pack(consumer.rO[n][2], consumer.rO[n][3]),
-                pack(consumer.rO[n + 1][0], consumer.rO[n + 1][1]), pack(consumer.rO[n + 1][2], consumer.rO[n + 1][3]));
+                pack(consumer.rO[other][0], consumer.rO[other][1]), pack(consumer.rO[other][2], consumer.rO[other][3]));
   }
   async_proxy_fence();
   barrier_sync(FIRST_OWN_BARRIER + consumer.number, 128);
