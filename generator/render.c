@@ -166,33 +166,46 @@ static int read_template(lua_State *state) {
   return 1;
 }
 
-/* The engine's arrays of files and lines -> source->origins; files are those of job->parts. */
-static void take_origins(lua_State *state, int files, int numbers, const struct ft_render *job) {
+static int part_named(lua_State *state, const char *const *names, const struct ft_render *job) {
+  const char *const file = luaL_checkstring(state, -1);
+  int part = 0;
+  while (part < job->part_count && strcmp(names[part], file) != 0) ++part;
+  if (part == job->part_count) luaL_error(state, "engine.lua: line from unknown file %s", file);
+  return part;
+}
+
+static int64_t integer_at(lua_State *state, int array, int i) {
+  lua_rawgeti(state, array, i);
+  const int64_t value = luaL_checkinteger(state, -1);
+  lua_pop(state, 1);
+  return value;
+}
+
+/* The engine's arrays about runs of lines -> source->origins; files are those of job->parts. */
+static void take_origins(lua_State *state, int files, int numbers, int counts,
+                         const struct ft_render *job) {
   struct ft_source *const source = job->source;
-  const int count = (int)luaL_len(state, files);
-  source->origins = calloc((size_t)count + 1, sizeof *source->origins);
+  const int runs = (int)luaL_len(state, files);
+  int64_t lines = 0;
+  for (int run = 1; run <= runs; ++run) lines += integer_at(state, counts, run);
+  source->origins = calloc((size_t)lines + 1, sizeof *source->origins);
   if (source->origins == NULL) {
-    luaL_error(state, "no memory for %d line origins", count);
+    luaL_error(state, "no memory for %d line origins", (int)lines);
     return; /* never: luaL_error jumps, but is not declared so */
   }
   const char *names[FT_RENDER_PARTS];
   const char *name = source->names;
   for (int i = 0; i < job->part_count; name += strlen(name) + 1, ++i) names[i] = name;
 
-  for (int line = 0; line < count; ++line) {
-    lua_rawgeti(state, files, line + 1);
-    lua_rawgeti(state, numbers, line + 1);
-    const char *const file = luaL_checkstring(state, -2);
-    int part = 0;
-    while (part < job->part_count && strcmp(names[part], file) != 0) ++part;
-    if (part == job->part_count) {
-      luaL_error(state, "engine.lua: line from unknown file %s", file);
-      return;
-    }
-    source->origins[line] = (struct ft_origin){names[part], (int)luaL_checkinteger(state, -1)};
-    lua_pop(state, 2);
+  for (int run = 1; run <= runs; ++run) {
+    lua_rawgeti(state, files, run);
+    const int part = part_named(state, names, job);
+    lua_pop(state, 1);
+    const int first = (int)integer_at(state, numbers, run);
+    const int count = (int)integer_at(state, counts, run);
+    for (int i = 0; i < count; ++i)
+      source->origins[source->line_count++] = (struct ft_origin){names[part], first + i};
   }
-  source->line_count = count;
 }
 
 /* The rendered text, with the names of the parts beside it. */
@@ -232,10 +245,10 @@ static int render(lua_State *state) {
   push_values(state, engine, job);
   lua_pushlightuserdata(state, job);
   lua_pushcclosure(state, read_template, 1);
-  lua_call(state, 3, 3);
-  const int text = engine + 1, files = engine + 2, numbers = engine + 3;
+  lua_call(state, 3, 4);
+  const int text = engine + 1, files = engine + 2, numbers = engine + 3, counts = engine + 4;
   take_text(state, text, job);
-  take_origins(state, files, numbers, job);
+  take_origins(state, files, numbers, counts, job);
   check_line_count(state, job->source);
   return 0;
 }

@@ -1,5 +1,5 @@
 -- engine.lua: the template engine.
--- in -> out: template files + a table of values -> text, and for each line the template line it came from.
+-- in -> out: template files + a table of values -> text, and for its lines the template lines they came from.
 --
 -- A line that begins with //@ is Lua. In any other line $(expression) becomes the expression's value.
 -- The engine turns a template into one Lua chunk with exactly as many lines, so that Lua's own messages
@@ -23,26 +23,48 @@ end
 
 -- Lines without values as one call with one long string. It begins with a dot, because Lua drops a line break
 -- that comes first.
-local function plain_lines_to_lua(lines, number)
-  return string.format("emit_lines(%d, [====[.%s]====])", number, table.concat(lines, "\n"))
+local function plain_lines_to_lua(lines, number, count)
+  return string.format("emit_lines(%d, %d, [====[.%s]====])", number, count, lines)
+end
+
+-- Where the next of these is in the text, from a position on; infinity: nowhere. Positions only grow, and what has been
+-- found once holds until it is passed: most lines are looked at for their end alone.
+local function finder(text)
+  local marks, found = { "//@", "$(", "]====]" }, { 0, 0, 0 }
+  return function(position)
+    local nearest = math.huge
+    for i, mark in ipairs(marks) do
+      if found[i] < position then found[i] = text:find(mark, position, true) or math.huge end
+      nearest = math.min(nearest, found[i])
+    end
+    return nearest
+  end
 end
 
 local function template_to_lua(text)
-  local chunk, plain, number = {}, {}, 0
-  local function flush()
-    if #plain > 0 then chunk[#chunk + 1] = plain_lines_to_lua(plain, number - #plain) end
-    plain = {}
-  end
   if text:sub(-1) ~= "\n" then text = text .. "\n" end
-  for line in text:gmatch("([^\n]*)\n") do
-    number = number + 1
-    local statement = line:match("^%s*//@(.*)$")
-    if statement or line:find("$(", 1, true) or line:find("]====]", 1, true) then
-      flush()
-      chunk[#chunk + 1] = statement or text_line_to_lua(line, number)
-    else
-      plain[#plain + 1] = line
+  local chunk, number, position = {}, 0, 1
+  local plain, plain_count = 1, 0  -- lines without a mark before this one: where they begin, and how many
+  local function flush()
+    if plain_count > 0 then
+      chunk[#chunk + 1] = plain_lines_to_lua(text:sub(plain, position - 2), number - plain_count, plain_count)
     end
+  end
+  local next_mark = finder(text)
+  local mark = next_mark(1)
+  while position <= #text do
+    local stop = text:find("\n", position, true)
+    number = number + 1
+    if mark < stop then
+      flush()
+      local line = text:sub(position, stop - 1)
+      chunk[#chunk + 1] = line:match("^%s*//@(.*)$") or text_line_to_lua(line, number)
+      plain, plain_count = stop + 1, 0
+      mark = next_mark(stop + 1)
+    else
+      plain_count = plain_count + 1
+    end
+    position = stop + 1
   end
   number = number + 1
   flush()
@@ -75,9 +97,15 @@ end
 
 -- Renders the template `name` with `values`; read(name) gives a template's text or nil. A value that is a
 -- function is called when all else has been rendered.
--- Returns text, and two arrays with the file and the line every text line comes from.
+-- Returns text, and three arrays of its runs of lines: the file and the line the first of a run comes from, and how
+-- many they are, which come from the lines after that one.
 function engine.render(name, values, read)
-  local lines, files, numbers = {}, {}, {}
+  local runs, files, numbers, counts = {}, {}, {}, {}
+
+  local function add_run(run, file, number, count)
+    local last = #runs + 1
+    runs[last], files[last], numbers[last], counts[last] = run, file, number, count
+  end
 
   local function render_file(file)
     local text = read(file)
@@ -88,21 +116,14 @@ function engine.render(name, values, read)
       math = math, string = string, table = table, ipairs = ipairs, pairs = pairs,
       tostring = tostring, error = error,
       part = render_file,
-      emit_lines = function(number, plain)
-        for line in (plain .. "\n"):gmatch("([^\n]*)\n", 2) do
-          lines[#lines + 1], files[#files + 1], numbers[#numbers + 1] = line, file, number
-          number = number + 1
-        end
-      end,
+      emit_lines = function(number, count, plain) add_run(plain:sub(2), file, number, count) end,
       emit_line = function(number, ...)
         local pieces, late = { ... }, false
         for i = 2, #pieces, 2 do
           if type(pieces[i]) == "function" then late = true
           else pieces[i] = value_to_text(pieces[i], file, number) end
         end
-        lines[#lines + 1] = late and pieces or table.concat(pieces)
-        files[#files + 1] = file
-        numbers[#numbers + 1] = number
+        add_run(late and pieces or table.concat(pieces), file, number, 1)
       end,
     }
     setmetatable(scope, {
@@ -116,15 +137,15 @@ function engine.render(name, values, read)
   end
 
   render_file(name)
-  for i, line in ipairs(lines) do
-    if type(line) == "table" then
-      for n, piece in ipairs(line) do
-        if type(piece) == "function" then line[n] = value_to_text(piece(), files[i], numbers[i]) end
+  for i, run in ipairs(runs) do
+    if type(run) == "table" then
+      for n, piece in ipairs(run) do
+        if type(piece) == "function" then run[n] = value_to_text(piece(), files[i], numbers[i]) end
       end
-      lines[i] = table.concat(line)
+      runs[i] = table.concat(run)
     end
   end
-  return table.concat(lines, "\n") .. "\n", files, numbers
+  return table.concat(runs, "\n") .. "\n", files, numbers, counts
 end
 
 -- A table whose missing fields are errors, so that $(config.blok_m) is caught.
