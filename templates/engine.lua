@@ -27,8 +27,8 @@ local function plain_lines_to_lua(lines, number, count)
   return string.format("emit_lines(%d, %d, [====[.%s]====])", number, count, lines)
 end
 
--- Where the next of these is in the text, from a position on; infinity: nowhere. Positions only grow, and what has
--- been found once holds until it is passed: most lines are looked at for their end alone.
+-- Where the next of these is in the text, from a position on; infinity: nowhere. Positions only grow, and what
+-- has been found once holds until it is passed: most lines are looked at for their end alone.
 local function finder(text)
   local marks, found = { "//@", "$(", "]====]" }, { 0, 0, 0 }
   return function(position)
@@ -97,8 +97,8 @@ end
 
 -- Renders the template `name` with `values`; read(name) gives a template's text or nil. A value that is a
 -- function is called when all else has been rendered.
--- Returns text, and three arrays of its runs of lines: the file and the line the first of a run comes from, and
--- how many they are, which come from the lines after that one.
+-- Returns text, and three arrays of its runs of lines: the file and the line the first of a run comes from,
+-- and how many they are, which come from the lines after that one.
 function engine.render(name, values, read)
   local runs, files, numbers, counts = {}, {}, {}, {}
 
