@@ -27,8 +27,8 @@ local function plain_lines_to_lua(lines, number, count)
   return string.format("emit_lines(%d, %d, [====[.%s]====])", number, count, lines)
 end
 
--- Where the next of these is in the text, from a position on; infinity: nowhere. Positions only grow, and what
--- has been found once holds until it is passed: most lines are looked at for their end alone.
+-- Where the next of these is in the text, from a position on; infinity: nowhere. Positions only grow, and
+-- what has been found once holds until it is passed: most lines are looked at for their end alone.
 local function finder(text)
   local marks, found = { "//@", "$(", "]====]" }, { 0, 0, 0 }
   return function(position)
