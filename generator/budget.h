@@ -13,7 +13,7 @@ struct ft_budget {
   int threads;   /* of a block */
   int warp_rows; /* query rows of one warp: mma block_m / warps, wgmma 16 */
   int d_pad;     /* head dim of Q, K as the products take it: next multiple of 16 */
-  int dv_pad;    /* head dim of V, O: as it is in wgmma kernels, else the same */
+  int dv_pad;    /* head dim of V, O: likewise, but in wgmma kernels as it is */
   int qk_stride; /* bytes from row to row of Q, K in shared memory: whole 128 bytes, swizzled, or an
                     odd number of 16-byte chunks: ldmatrix's eight rows fall into distinct banks */
   int v_stride;  /* likewise of V and of the staged O */

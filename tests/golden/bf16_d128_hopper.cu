@@ -2,7 +2,7 @@
 // request  forward bf16 d128 causal
 // config   wgmma block_m=128 block_n=128 stages=2 q_stages=2 overlap_tiles=1 alternate=1 max_as_int=1 exp2_fma=0 rescale_late=1 p_in_smem=0 store_direct=0 walk_up=0 longest_first=0 multicast=0 pack_gqa=0 ctas_per_sm=1
 // budget   197632 bytes of shared memory, 384 threads, about 192 of 232 registers
-// parts    wgmma_forward.cu.in 7d48315c, parts/ptx_common.cu.in 93b13f47, parts/ptx_wgmma.cu.in 18d53a42, parts/params.cu.in f094df8c, parts/tiled_params.cu.in 88143768, parts/quad.cu.in fa233452, parts/visible.cu.in 8f5af3a3, parts/keys.cu.in 165f819f, parts/pipeline.cu.in e63d754e, parts/producer.cu.in e0e4112c, parts/wgmma_softmax.cu.in b11c5e52, parts/consumer.cu.in cac311cb, parts/epilogue_wgmma.cu.in 687caba3, parts/consume_overlap.cu.in f3b40bbc
+// parts    wgmma_forward.cu.in 7d48315c, parts/ptx_common.cu.in 93b13f47, parts/ptx_wgmma.cu.in 18d53a42, parts/params.cu.in f094df8c, parts/tiled_params.cu.in 88143768, parts/quad.cu.in fa233452, parts/visible.cu.in 8f5af3a3, parts/keys.cu.in 165f819f, parts/pipeline.cu.in 08ee4ee9, parts/producer.cu.in e0e4112c, parts/wgmma_softmax.cu.in 656ecbd3, parts/consumer.cu.in cac311cb, parts/epilogue_wgmma.cu.in 687caba3, parts/consume_overlap.cu.in f3b40bbc
 // again    fatune emit 'forward bf16 d128 nq1 causal' --gpu sm_90 --config 'wgmma block_m=128 block_n=128 stages=2 q_stages=2 overlap_tiles=1 alternate=1 max_as_int=1 exp2_fma=0 rescale_late=1 p_in_smem=0 store_direct=0 walk_up=0 longest_first=0 multicast=0 pack_gqa=0 ctas_per_sm=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691) on Hopper. One block per
@@ -485,15 +485,19 @@ template <int COUNT> __device__ __forceinline__ Ring<COUNT> next(const Ring<COUN
 }
 
 // Descriptors of wgmma operands in panels of 128-byte rows, swizzled: bits 0-13 address / 16, 16-29 and 32-45 byte
-// offsets / 16, 62-63 the swizzle. Of a ring of tiles, the one of this stage. Along the depth: groups of eight rows are
-// 1024 bytes apart.
-__device__ __forceinline__ u64 depth_along_rows(unsigned ring, int stage = 0, int tile = 0) {
-  return u64(1 << 30 | 1024 >> 4) << 32 | (((ring & 0x3FFFF) >> 4 | 1 << 16) + stage * (tile >> 4));
+// offsets / 16, 62-63 the swizzle. Of a ring of tiles, the one of this stage; groups of eight rows are 1024 bytes apart.
+__device__ __forceinline__ u64 tile_of_ring(unsigned ring, int stage, int tile, unsigned offset) {
+  return u64(1 << 30 | 1024 >> 4) << 32 | (((ring & 0x3FFFF) >> 4 | offset >> 4 << 16) + stage * (tile >> 4));
 }
 
-// Across: eight keys of 64 columns are 1024 bytes, the next 64 columns are a panel further.
+// The depth along the rows: the other offset is not looked at.
+__device__ __forceinline__ u64 depth_along_rows(unsigned ring, int stage = 0, int tile = 0) {
+  return tile_of_ring(ring, stage, tile, 16);
+}
+
+// Across: the next 64 columns are a panel further.
 __device__ __forceinline__ u64 depth_across_rows(unsigned ring, int stage, int tile, unsigned panel) {
-  return u64(1 << 30 | 1024 >> 4) << 32 | (((ring & 0x3FFFF) >> 4 | panel >> 4 << 16) + stage * (tile >> 4));
+  return tile_of_ring(ring, stage, tile, panel);
 }
 
 // What to add to a descriptor to move it by so many bytes.
@@ -643,8 +647,9 @@ __device__ __forceinline__ bool any_beyond(const float (&own)[2], const float (&
                                  own[1] * scale_log2 - row_max[1] > RESCALE_LIMIT);
 }
 
-// New maxima, and by how much O and the sums shrink. Nothing changes until a score is beyond its row's maximum by more
-// than RESCALE_LIMIT: until then p may exceed 1, up to 2^RESCALE_LIMIT, which costs no precision in either type.
+// New maxima, and by how much O and the sums shrink.
+// Nothing changes until a score is beyond its row's maximum by more than RESCALE_LIMIT: until then p may exceed 1, up to
+// 2^RESCALE_LIMIT, which costs no precision in either type.
 // MASKED: a row may have seen no key yet.
 template <bool MASKED>
 __device__ __forceinline__ bool move_maxima(float (&shrink)[2], float (&row_max)[2], float (&row_sum)[2],
