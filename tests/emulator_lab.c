@@ -17,8 +17,11 @@
   ck_assert_msg((expression) == FT_OK, "%s: %s", #expression, ft_detail())
 
 uint64_t emulator_seed(void) {
+  static uint64_t fresh; /* one for a test, which so is repeated by what it tells */
   const char *const given = getenv("FATUNE_TEST_SEED");
-  return given && *given ? strtoull(given, NULL, 0) : fresh_seed();
+  if (given && *given) return strtoull(given, NULL, 0);
+  if (fresh == 0) fresh = fresh_seed();
+  return fresh;
 }
 
 uint64_t random_seed;
@@ -125,17 +128,29 @@ struct ft_problem_options emulator_options(const char *request, enum ft_layout l
   return options;
 }
 
-void emulator_row_by_row(const char *request, enum ft_layout layout, const char *config) {
+void emulator_run_alone(struct emulator_run *run, const char *templates,
+                        const struct ft_problem_options *options, const char *config) {
+  fatune_session *const session = emulator_open("h200", templates);
+  emulator_run(run, session, options, config);
+  fatune_session_close(session);
+}
+
+size_t emulator_choose(int i, size_t runs, size_t count) {
+  ck_assert_uint_eq(count % runs, 0);
+  return (size_t)i * (count / runs) + emulator_seed() % (count / runs);
+}
+
+void emulator_row_by_row(const char *request, enum ft_layout layout, double scale,
+                         const char *config) {
   const uint64_t seed = emulator_seed();
-  fatune_session *const session = emulator_open("h200", NULL);
-  const struct ft_problem_options options = emulator_options(request, layout, seed);
+  struct ft_problem_options options = emulator_options(request, layout, seed);
+  options.scale = scale;
   struct emulator_run run;
-  emulator_run(&run, session, &options, config);
+  emulator_run_alone(&run, NULL, &options, config);
   ck_assert_msg(run.status == FT_OK && run.comparison.error_ratio <= 1,
                 "FATUNE_TEST_SEED=%llu %s: %s", (unsigned long long)seed, request,
                 run.status == FT_OK ? run.comparison.worst : run.fault);
   emulator_run_free(&run);
-  fatune_session_close(session);
 }
 
 void emulator_expect_right(const char *name, const struct emulator_run *run) {

@@ -24,9 +24,14 @@ void emulator_run(struct emulator_run *run, fatune_session *session,
                   const struct ft_problem_options *options, const char *config);
 void emulator_run_free(struct emulator_run *run);
 
-/* A session of its own on an H200 runs the request, LSE and dropout of 0.25 where it has any
- * included; every row must be right. */
-void emulator_row_by_row(const char *request, enum ft_layout layout, const char *config);
+/* The same by a session of its own on an H200. templates as in emulator_open. */
+void emulator_run_alone(struct emulator_run *run, const char *templates,
+                        const struct ft_problem_options *options, const char *config);
+
+/* Such a run of the request, LSE and dropout of 0.25 where it has any included; every row must be
+ * right. scale 0: the usual one. */
+void emulator_row_by_row(const char *request, enum ft_layout layout, double scale,
+                         const char *config);
 /* The options of such a run. */
 struct ft_problem_options emulator_options(const char *request, enum ft_layout layout,
                                            uint64_t seed);
@@ -57,6 +62,8 @@ int emulator_line_of(const struct planted *planted, const char *file, const char
 
 /* FATUNE_TEST_SEED, else another one in every run. */
 uint64_t emulator_seed(void);
+/* Of count things in all the one to take in the i-th of so many runs, by the seed. */
+size_t emulator_choose(int i, size_t runs, size_t count);
 
 /* Random numbers, of a seed that failures are to print. */
 extern uint64_t random_seed;

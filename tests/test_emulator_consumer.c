@@ -67,10 +67,8 @@ static const struct {
 };
 
 START_TEST(every_row_is_right) {
-  ck_assert_uint_eq(sizeof runs / sizeof *runs % RUNS, 0);
-  const size_t stride = sizeof runs / sizeof *runs / RUNS;
-  const size_t number = (size_t)_i * stride + emulator_seed() % stride;
-  emulator_row_by_row(runs[number].request, (enum ft_layout)(number % 3), runs[number].config);
+  const size_t number = emulator_choose(_i, RUNS, sizeof runs / sizeof *runs);
+  emulator_row_by_row(runs[number].request, (enum ft_layout)(number % 3), 0, runs[number].config);
 }
 END_TEST
 
@@ -151,11 +149,10 @@ static const struct {
 
 START_TEST(bugs_are_seen) {
   const struct planted planted = emulator_plant(bugs[_i].file, bugs[_i].piece, bugs[_i].other);
-  fatune_session *const session = emulator_open("h200", planted.folder);
   const struct ft_problem_options options =
       emulator_options("bf16 d64 hq3 nq500 nk700 causal", FT_LAYOUT_PADDED, emulator_seed());
   struct emulator_run run;
-  emulator_run(&run, session, &options, bugs[_i].config ? bugs[_i].config : P_STAGED);
+  emulator_run_alone(&run, planted.folder, &options, bugs[_i].config ? bugs[_i].config : P_STAGED);
   ck_assert_int_ne(run.status, FT_E_COMPILE);
   if (bugs[_i].words)
     ck_assert_msg(strstr(run.fault, bugs[_i].words) != NULL, "%s: %s", bugs[_i].name, run.fault);
@@ -163,7 +160,6 @@ START_TEST(bugs_are_seen) {
     ck_assert_msg(run.status == FT_OK && !(run.comparison.error_ratio <= 1), "%s: not seen, %s",
                   bugs[_i].name, run.fault);
   emulator_run_free(&run);
-  fatune_session_close(session);
   emulator_unplant(&planted);
 }
 END_TEST

@@ -82,7 +82,7 @@ static const struct {
 };
 
 START_TEST(every_row_is_right) {
-  emulator_row_by_row(runs[_i].request, (enum ft_layout)(_i % 3), runs[_i].config);
+  emulator_row_by_row(runs[_i].request, (enum ft_layout)(_i % 3), 0, runs[_i].config);
 }
 END_TEST
 
@@ -105,16 +105,14 @@ static const struct {
 
 START_TEST(bugs_are_seen) {
   const struct planted planted = emulator_plant(bugs[_i].file, bugs[_i].piece, bugs[_i].other);
-  fatune_session *const session = emulator_open("h200", planted.folder);
   const struct ft_problem_options options =
       emulator_options("bf16 d64 hq8 hkv2 nq50 nk70 causal", FT_LAYOUT_PADDED, emulator_seed());
   struct emulator_run run;
-  emulator_run(&run, session, &options, bugs[_i].config);
+  emulator_run_alone(&run, planted.folder, &options, bugs[_i].config);
   ck_assert_msg(!(run.status == FT_OK && run.comparison.error_ratio <= 1), "'%s' is not seen",
                 bugs[_i].other);
   ck_assert_int_ne(run.status, FT_E_COMPILE);
   emulator_run_free(&run);
-  fatune_session_close(session);
   emulator_unplant(&planted);
 }
 END_TEST

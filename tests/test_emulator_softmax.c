@@ -23,15 +23,6 @@ static const double sharp = 3;
 static const char both[] = "fp16 d64 hq4 nq200 causal", steps[] = "fp16 d64 hq8 nq128 nk400",
                   few_keys[] = "fp16 d64 hq16 b4 nq10 causal";
 
-static void run_sharply(struct emulator_run *run, const char *templates, const char *words,
-                        const char *config) {
-  fatune_session *const session = emulator_open("h200", templates);
-  struct ft_problem_options options = emulator_options(words, FT_LAYOUT_BHSD, emulator_seed());
-  options.scale = sharp;
-  emulator_run(run, session, &options, config);
-  fatune_session_close(session);
-}
-
 /* ---- runs ---- */
 
 static const struct {
@@ -49,13 +40,8 @@ static const struct {
 };
 
 START_TEST(every_row_is_right) {
-  ck_assert_uint_eq(sizeof runs / sizeof *runs % RUNS, 0);
-  const size_t stride = sizeof runs / sizeof *runs / RUNS;
-  const size_t number = (size_t)_i * stride + emulator_seed() % stride;
-  struct emulator_run run;
-  run_sharply(&run, NULL, runs[number].request, runs[number].config);
-  emulator_expect_right(runs[number].config, &run);
-  emulator_run_free(&run);
+  const size_t number = emulator_choose(_i, RUNS, sizeof runs / sizeof *runs);
+  emulator_row_by_row(runs[number].request, FT_LAYOUT_BHSD, sharp, runs[number].config);
 }
 END_TEST
 
@@ -82,8 +68,11 @@ static const struct {
 
 START_TEST(bugs_are_seen) {
   const struct planted planted = emulator_plant(bugs[_i].file, bugs[_i].piece, bugs[_i].other);
+  struct ft_problem_options options =
+      emulator_options(bugs[_i].request, FT_LAYOUT_BHSD, emulator_seed());
+  options.scale = sharp;
   struct emulator_run run;
-  run_sharply(&run, planted.folder, bugs[_i].request, CONFIG(1, 1, ""));
+  emulator_run_alone(&run, planted.folder, &options, CONFIG(1, 1, ""));
   emulator_expect_wrong(bugs[_i].name, &run);
   emulator_run_free(&run);
   emulator_unplant(&planted);

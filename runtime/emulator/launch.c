@@ -143,8 +143,7 @@ static void run_block(struct ft_block *block) {
   const bool *const faulted = &block->cluster->faulted;
   const struct ft_warp *const slow = slow_warp(block);
   ft_cluster_turn_to(block);
-  while (!*faulted && any_runnable(block))
-    if (!run_warps(block, slow)) run_warps(block, NULL);
+  while (!*faulted && (run_warps(block, slow) || run_warps(block, NULL))) continue;
   if (!*faulted && all_ended(block)) end_block(block);
 }
 
