@@ -2,7 +2,7 @@
 // request  forward bf16 d128
 // config   wgmma block_m=192 block_n=80 stages=2 q_stages=1 overlap_tiles=1 alternate=1 max_as_int=0 exp2_fma=0 rescale_late=1 p_in_smem=0 store_direct=1 walk_up=0 longest_first=0 multicast=1 pack_gqa=0 ctas_per_sm=1
 // budget   132096 bytes of shared memory, 512 threads, about 156 of 160 registers
-// parts    wgmma_forward.cu.in 7d48315c, parts/ptx_common.cu.in 93b13f47, parts/ptx_wgmma.cu.in 18d53a42, parts/ptx_cluster.cu.in c31e0f8e, parts/params.cu.in f094df8c, parts/tiled_params.cu.in 88143768, parts/quad.cu.in fa233452, parts/visible.cu.in 8f5af3a3, parts/keys.cu.in 165f819f, parts/pipeline.cu.in 08ee4ee9, parts/producer.cu.in e0e4112c, parts/wgmma_softmax.cu.in 656ecbd3, parts/consumer.cu.in cac311cb, parts/epilogue_wgmma.cu.in 687caba3, parts/consume_overlap.cu.in f3b40bbc
+// parts    wgmma_forward.cu.in 7d48315c, parts/ptx_common.cu.in 93b13f47, parts/ptx_wgmma.cu.in 18d53a42, parts/ptx_cluster.cu.in c31e0f8e, parts/params.cu.in f094df8c, parts/tiled_params.cu.in 88143768, parts/quad.cu.in fa233452, parts/visible.cu.in 8f5af3a3, parts/keys.cu.in 97278aa2, parts/pipeline.cu.in c794791c, parts/producer.cu.in 012b3847, parts/wgmma_softmax.cu.in 3a28bffd, parts/consumer.cu.in 745998c6, parts/epilogue_wgmma.cu.in 687caba3, parts/consume_overlap.cu.in d39dceed
 // again    fatune emit 'forward bf16 d128 nq1' --gpu sm_90 --config 'wgmma block_m=192 block_n=80 stages=2 q_stages=1 overlap_tiles=1 alternate=1 max_as_int=0 exp2_fma=0 rescale_late=1 p_in_smem=0 store_direct=1 walk_up=0 longest_first=0 multicast=1 pack_gqa=0 ctas_per_sm=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691) on Hopper. One block per
@@ -414,7 +414,8 @@ __device__ __forceinline__ int key_of(const Keys &, int step) { return step * BL
 // ---- tiles in shared memory, and who may touch them ---------------------------------------------------
 // TMA fills a tile in panels of 64 columns: rows of 128 bytes, swizzled. Each tile has two barriers: `full` completes
 // when its bytes have landed, `empty` when every consumer is done with them. The k-th use of a stage waits for the
-// k-th phase of `full`, and a refill for the one before of `empty`; phases are told apart by their parity.
+// k-th phase of `full`, and a refill for the one before of `empty`; phases are told apart by their parity. V is one
+// stage behind K: what is multiplied at the same time, the K of a step and the V of the one before, has the same stage.
 constexpr int Q_TILE = D_PANELS * BLOCK_M * 128, K_TILE = D_PANELS * BLOCK_N * 128, V_TILE = DV_PANELS * BLOCK_N * 128;
 constexpr int O_TILE = DV_PANELS * BLOCK_M * 128;           // staged where its Q was
 constexpr int Q_STAGE = Q_TILE > O_TILE ? Q_TILE : O_TILE;
@@ -465,6 +466,8 @@ __device__ __forceinline__ void init_barriers(const Barriers &barriers) {
     mbarrier_init(barriers.v_full + 8 * i, 1);
     mbarrier_init(barriers.v_empty + 8 * i, CLUSTER * CONSUMERS);
   }
+  mbarrier_arrive(barriers.v_full);  // before the first K there was no V: it has come and is done with
+  for (int i = 0; i < CLUSTER * CONSUMERS; ++i) mbarrier_arrive(barriers.v_empty);
   mbarrier_init_fence();
 }
 
@@ -557,8 +560,23 @@ __device__ __forceinline__ void announce(const TiledForwardParams &params, unsig
   q_ring = next(q_ring);
 }
 
+// The V of a step that has its K.
+struct LateV {
+  int key, head, batch;            // no step yet: head < 0
+};
+
+__device__ __forceinline__ void load_v(const TiledForwardParams &params, unsigned smem, const Barriers &barriers,
+                                       const Ring<STAGES> &ring, const LateV &v) {
+  if (v.head < 0) return;
+  const unsigned full = barriers.v_full + 8 * ring.stage;
+  mbarrier_wait(barriers.v_empty + 8 * ring.stage, ring.parity ^ 1);
+  mbarrier_arrive_expect(full, V_TILE);
+  load_keys(params.v, smem + SMEM_V + ring.stage * V_TILE, full, DV_PANELS, v.key, v.head, v.batch);
+}
+
 __device__ __forceinline__ void produce(const TiledForwardParams &params, unsigned smem, const Barriers &barriers) {
-  Ring<STAGES> ring = {0, 0};      // of K and V; the first round finds every stage empty
+  Ring<STAGES> ring = {0, 0};      // of K, and of V a step later; the first round finds every stage empty
+  LateV late = {0, -1, 0};
   Ring<Q_STAGES> q_ring = {0, 0};
   Turn turn = first_turn();
   Job job = find_job(params.rest, turn);
@@ -567,19 +585,19 @@ __device__ __forceinline__ void produce(const TiledForwardParams &params, unsign
     Job ahead;
     for (int left = job.steps - 1; left >= 0; --left) {
       const int key = key_of(params.rest, job, left);
-      const unsigned k_full = barriers.k_full + 8 * ring.stage, v_full = barriers.v_full + 8 * ring.stage;
+      const unsigned k_full = barriers.k_full + 8 * ring.stage;
+      load_v(params, smem, barriers, ring, late);
       mbarrier_wait(barriers.k_empty + 8 * ring.stage, ring.parity ^ 1);
       mbarrier_arrive_expect(k_full, K_TILE);
       load_keys(params.k, smem + SMEM_K + ring.stage * K_TILE, k_full, D_PANELS, key, job.tile.kv_head, job.tile.batch);
       if (left == job.steps - 1) announce(params, smem, barriers, job, q_ring);
-      mbarrier_wait(barriers.v_empty + 8 * ring.stage, ring.parity ^ 1);
-      mbarrier_arrive_expect(v_full, V_TILE);
-      load_keys(params.v, smem + SMEM_V + ring.stage * V_TILE, v_full, DV_PANELS, key, job.tile.kv_head, job.tile.batch);
+      late = {key, job.tile.kv_head, job.tile.batch};
       if (left == job.steps - 1) ahead = find_job(params.rest, turn);  // early: it may have lists to fetch
       ring = next(ring);
     }
     job = ahead;
   }
+  load_v(params, smem, barriers, ring, late);
   announce(params, smem, barriers, job, q_ring);
 }
 
@@ -616,11 +634,11 @@ __device__ __forceinline__ bool any_beyond(const float (&own)[2], const float (&
 // 2^RESCALE_LIMIT, which costs no precision in either type.
 // MASKED: a row may have seen no key yet.
 template <bool MASKED>
-__device__ __forceinline__ bool move_maxima(float (&shrink)[2], float (&row_max)[2], float (&row_sum)[2],
+__device__ __forceinline__ int move_maxima(float (&shrink)[2], float (&row_max)[2], float (&row_sum)[2],
                                             const float (&rS)[N_TILES][4], float scale_log2) {
   float own[2];
   largest(own, rS);
-  if (!any_beyond(own, row_max, scale_log2)) return false;
+  if (!any_beyond(own, row_max, scale_log2)) return 0;
   #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const float new_max = fmaxf(row_max[h], quad_max(own[h]) * scale_log2);
@@ -628,20 +646,20 @@ __device__ __forceinline__ bool move_maxima(float (&shrink)[2], float (&row_max)
     row_max[h] = new_max;
     row_sum[h] *= shrink[h];
   }
-  return true;
+  return 1;
 }
 
 // S -> numerators, in place; adds to the sums.
 // ptxas would put all FFMA before the first ex2, and this warp's MUFU would have nothing to do meanwhile: so those of
 // later columns are made to look as if they needed a sum of earlier ones. (Random bits fill that time without this.)
-template <bool MASKED>
+template <bool MASKED, int FROM, int TO>
 __device__ __forceinline__ void numerators(float (&rS)[N_TILES][4], float (&row_sum)[2], const float (&row_max)[2],
                                            float scale_log2) {
   float known_max[2] = {MASKED ? finite_max(row_max[0]) : row_max[0],
                         MASKED ? finite_max(row_max[1]) : row_max[1]};
   float sums[2][2];  // of even and of odd n
   #pragma unroll
-  for (int n = 0; n < N_TILES; ++n) {
+  for (int n = FROM; n < TO; ++n) {
     #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const float x = rS[n][i] * scale_log2 - known_max[i / 2];
@@ -650,7 +668,7 @@ __device__ __forceinline__ void numerators(float (&rS)[N_TILES][4], float (&row_
     #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const float sum = rS[n][2 * h] + rS[n][2 * h + 1];
-      sums[h][n % 2] = n < 2 ? sum : sums[h][n % 2] + sum;
+      sums[h][n % 2] = n < FROM + 2 ? sum : sums[h][n % 2] + sum;
       if (n % 4 == 3) known_max[h] = sum * 0.f + known_max[h];
     }
   }
@@ -679,7 +697,7 @@ struct Consumer {
   int number, warp, lane;        // warpgroup, and place in it
   unsigned smem;
   Barriers barriers;
-  Ring<STAGES> ring;             // the K and V of the current step
+  Ring<STAGES> ring;             // the next K, and the V of the step before it
   Ring<Q_STAGES> q_ring;
   float rS[1][N_TILES][4];       // scores, then numerators
   float rO[O_TILES][4];
@@ -711,8 +729,8 @@ __device__ __forceinline__ Work find_work(const Consumer &consumer, const Forwar
   return work;
 }
 
-// First key of a step whose K is in this stage, of a tile with so many to go after it.
-__device__ __forceinline__ int key_of(const Work &work, const Ring<STAGES> &ring, int left) {
+// First key of the step whose K is next, of a tile with so many to go after it.
+__device__ __forceinline__ int key_of(const Consumer &consumer, const Work &work, int left) {
   return left * BLOCK_N;
 }
 
@@ -726,9 +744,9 @@ __device__ __forceinline__ void release_share(const Consumer &consumer, unsigned
   if (consumer.warp == 0 && consumer.lane < CLUSTER) mbarrier_arrive_at(barrier, consumer.lane);
 }
 
-// The K, the V of this stage can be replaced.
-__device__ __forceinline__ void release_k(const Consumer &consumer, const Ring<STAGES> &ring) {
-  const unsigned empty = consumer.barriers.k_empty + 8 * ring.stage;
+// The next K, the V of this stage can be replaced.
+__device__ __forceinline__ void release_k(const Consumer &consumer) {
+  const unsigned empty = consumer.barriers.k_empty + 8 * consumer.ring.stage;
   release_share(consumer, empty);
 }
 
@@ -746,10 +764,10 @@ __device__ __forceinline__ void clear_o(Consumer &consumer) {
   for (int n = 0; n < O_TILES; ++n) consumer.rO[n][0] = consumer.rO[n][1] = consumer.rO[n][2] = consumer.rO[n][3] = 0.f;
 }
 
-// S = Q K^T, begun: K of this ring's stage, Q of that one's.
-__device__ __forceinline__ void begin_qk(Consumer &consumer, const Ring<Q_STAGES> &q_ring, const Ring<STAGES> &ring) {
+// S = Q K^T, begun.
+__device__ __forceinline__ void begin_qk(Consumer &consumer, const Ring<Q_STAGES> &q_ring) {
   const u64 q = depth_along_rows(consumer.smem + SMEM_Q + consumer.number * 64 * 128, q_ring.stage, Q_STAGE);
-  const u64 k = depth_along_rows(consumer.smem + SMEM_K, ring.stage, K_TILE);
+  const u64 k = depth_along_rows(consumer.smem + SMEM_K, consumer.ring.stage, K_TILE);
   wgmma_fence();
   #pragma unroll
   for (int i = 0; i < K_STEPS; ++i) {  // 16 columns are 32 bytes, four times to a panel
@@ -758,9 +776,9 @@ __device__ __forceinline__ void begin_qk(Consumer &consumer, const Ring<Q_STAGES
   wgmma_commit();
 }
 
-// O += P V, begun.
-__device__ __forceinline__ void begin_pv(Consumer &consumer) {
-  const u64 v = depth_across_rows(consumer.smem + SMEM_V, consumer.ring.stage, V_TILE, BLOCK_N * 128);
+// O += P V, begun: the V of this stage.
+__device__ __forceinline__ void begin_pv(Consumer &consumer, const Ring<STAGES> &ring) {
+  const u64 v = depth_across_rows(consumer.smem + SMEM_V, ring.stage, V_TILE, BLOCK_N * 128);
   wgmma_fence();
   #pragma unroll
   for (int k = 0; k < BLOCK_N / 16; ++k) {
@@ -770,8 +788,8 @@ __device__ __forceinline__ void begin_pv(Consumer &consumer) {
 }
 
 // Waits for K, whose barrier was looked at a softmax ago: asking takes time, and it is nearly always there.
-__device__ __forceinline__ void wait_for_k(const Consumer &consumer, const Ring<STAGES> &ring) {
-  if (!consumer.k_ready) mbarrier_wait(consumer.barriers.k_full + 8 * ring.stage, ring.parity);
+__device__ __forceinline__ void wait_for_k(const Consumer &consumer) {
+  if (!consumer.k_ready) mbarrier_wait(consumer.barriers.k_full + 8 * consumer.ring.stage, consumer.ring.parity);
 }
 
 // The warpgroups issue their products in turns: while one's are under way the others compute their softmax.
@@ -785,18 +803,18 @@ __device__ __forceinline__ void give_turn(const Consumer &consumer, int late = 0
   barrier_arrive(FIRST_TURN_BARRIER + (consumer.number + 1) % CONSUMERS + late, 256);
 }
 
-// The softmax of a step whose K was in this stage. MASKED: some row may not see all of its keys. Returns whether O must
-// shrink.
+// The softmax of a step whose K has been multiplied. MASKED: some row may not see all of its keys. Returns 1 where O must
+// shrink (as a bool it would be a byte, put together and taken apart).
 template <bool MASKED>
-__device__ __forceinline__ bool softmax(Consumer &consumer, float (&shrink)[2], const ForwardParams &params,
-                                        const Work &work, const Ring<STAGES> &ring, int key) {
-  const Ring<STAGES> ahead = next(ring);
+__device__ __forceinline__ int softmax(Consumer &consumer, float (&shrink)[2], const ForwardParams &params,
+                                        const Work &work, int key) {
+  const Ring<STAGES> ahead = next(consumer.ring);
   if (MASKED && !sees_all(params, work.first_row, key)) {
     mask_scores(consumer.rS, params, work.first_row + consumer.warp * 16, key, consumer.lane);
   }
-  const bool moved = move_maxima<MASKED>(shrink, consumer.row_max, consumer.row_sum, consumer.rS[0], params.scale_log2);
+  const int moved = move_maxima<MASKED>(shrink, consumer.row_max, consumer.row_sum, consumer.rS[0], params.scale_log2);
   consumer.k_ready = mbarrier_test(consumer.barriers.k_full + 8 * ahead.stage, ahead.parity);
-  numerators<MASKED>(consumer.rS[0], consumer.row_sum, consumer.row_max, params.scale_log2);
+  numerators<MASKED, 0, N_TILES>(consumer.rS[0], consumer.row_sum, consumer.row_max, params.scale_log2);
   return moved;
 }
 
@@ -808,57 +826,57 @@ __device__ __forceinline__ void pack_p(Consumer &consumer, int key) {
   }
 }
 
-// After the Q K^T of a step: of the last one, Q and its note can be replaced, which each warp has read as one.
+// Q and its note, which each warp has read as one, can be replaced, when Q K^T has been done with so many steps left: none.
 __device__ __forceinline__ void release_q(const Consumer &consumer, const Ring<Q_STAGES> &q_ring, int left) {
   if (left == 0 && consumer.lane == 0) mbarrier_arrive(consumer.barriers.q_empty + 8 * q_ring.stage);
 }
 
 // The first step of a tile, but for its P V.
 __device__ __forceinline__ void take_first_step(Consumer &consumer, const ForwardParams &params, const Work &work) {
-  float shrink[2];
   begin_rows(consumer, params, work);
   clear_o(consumer);
-  wait_for_k(consumer, consumer.ring);
-  const int key = key_of(work, consumer.ring, work.steps - 1);
-  begin_qk(consumer, consumer.q_ring, consumer.ring);
+  wait_for_k(consumer);
+  const int key = key_of(consumer, work, work.steps - 1);
+  begin_qk(consumer, consumer.q_ring);
   wgmma_wait<0>();
   hold(consumer.rS[0]);
-  release_k(consumer, consumer.ring);
+  release_k(consumer);
   release_q(consumer, consumer.q_ring, work.steps - 1);
-  softmax<true>(consumer, shrink, params, work, consumer.ring, key);
+  float shrink[2];
+  softmax<true>(consumer, shrink, params, work, key);
   pack_p(consumer, key);
+  consumer.ring = next(consumer.ring);
 }
 
-// Q K^T of K in stage `ahead` beside P V of the step before: begun.
-__device__ __forceinline__ void begin_both(Consumer &consumer, const Ring<Q_STAGES> &q_ring, const Ring<STAGES> &ahead) {
-  const unsigned v_full = consumer.barriers.v_full + 8 * consumer.ring.stage;
-  const bool v_ready = mbarrier_test(v_full, consumer.ring.parity);
+// Q K^T beside P V of the step before, whose V is in this stage: begun.
+__device__ __forceinline__ void begin_both(Consumer &consumer, const Ring<Q_STAGES> &q_ring, const Ring<STAGES> &ring) {
+  const unsigned v_full = consumer.barriers.v_full + 8 * ring.stage;
+  const bool v_ready = mbarrier_test(v_full, ring.parity);
   wait_for_turn(consumer);
-  begin_qk(consumer, q_ring, ahead);
-  if (!v_ready) mbarrier_wait(v_full, consumer.ring.parity);
-  begin_pv(consumer);
+  begin_qk(consumer, q_ring);
+  if (!v_ready) mbarrier_wait(v_full, ring.parity);
+  begin_pv(consumer, ring);
   give_turn(consumer);
 }
 
 // One step: Q K^T of this one beside P V of the one before, then the softmax of this one beside that P V.
 template <bool MASKED>
 __device__ __forceinline__ void take_step(Consumer &consumer, const ForwardParams &params, const Work &work, int left) {
-  const Ring<STAGES> ahead = next(consumer.ring);
-  float shrink[2];
-  wait_for_k(consumer, ahead);
-  const int key = key_of(work, ahead, left);
-  begin_both(consumer, consumer.q_ring, ahead);
+  wait_for_k(consumer);
+  const int key = key_of(consumer, work, left);
+  begin_both(consumer, consumer.q_ring, consumer.ring);
   wgmma_wait<1>();
   hold(consumer.rS[0]);
-  release_k(consumer, ahead);
+  release_k(consumer);
   release_q(consumer, consumer.q_ring, left);
-  const bool moved = softmax<MASKED>(consumer, shrink, params, work, ahead, key);
+  float shrink[2];
+  const int moved = softmax<MASKED>(consumer, shrink, params, work, key);
   wgmma_wait<0>();
   hold(consumer.rO);
   release_v(consumer, consumer.ring);
   pack_p(consumer, key);
   if (moved) rescale(consumer.rO, shrink);
-  consumer.ring = ahead;
+  consumer.ring = next(consumer.ring);
 }
 
 // The steps after a tile's first, from the last keys to the first: those with hidden scores come first.
@@ -870,13 +888,13 @@ __device__ __forceinline__ void take_steps(Consumer &consumer, const ForwardPara
   for (; left >= 0; --left) take_step<false>(consumer, params, work, left);
 }
 
-// P V of a tile's last step.
-__device__ __forceinline__ void take_last_product(Consumer &consumer) {
-  mbarrier_wait(consumer.barriers.v_full + 8 * consumer.ring.stage, consumer.ring.parity);
-  begin_pv(consumer);
+// P V of a tile's last step, whose V is in this stage.
+__device__ __forceinline__ void take_last_product(Consumer &consumer, const Ring<STAGES> &ring) {
+  mbarrier_wait(consumer.barriers.v_full + 8 * ring.stage, ring.parity);
+  begin_pv(consumer, ring);
   wgmma_wait<0>();
   hold(consumer.rO);
-  release_v(consumer, consumer.ring);
+  release_v(consumer, ring);
 }
 
 // O = O / l, LSE = ln l + max, for rows of this warpgroup. Rows that saw no key have l = 0: O = 0, LSE = -inf.
@@ -939,33 +957,33 @@ __device__ __forceinline__ void consume(Consumer &consumer, const ForwardParams 
   for (;;) {
     take_steps(consumer, params, work);
     const Work done = work;
-    Ring<STAGES> ahead = next(consumer.ring);
+    const Ring<STAGES> last = consumer.ring;  // the V of its last step
     const Ring<Q_STAGES> q_ahead = next(consumer.q_ring);
     work = find_work(consumer, params, q_ahead);
     if (work.steps == 0) {
-      take_last_product(consumer);
+      take_last_product(consumer, last);
       finish(consumer, params, done, consumer.row_max, consumer.row_sum);
       return;
     }
-    wait_for_k(consumer, ahead);
-    const int key = key_of(work, ahead, work.steps - 1);
-    begin_both(consumer, q_ahead, ahead);
+    wait_for_k(consumer);
+    const int key = key_of(consumer, work, work.steps - 1);
+    begin_both(consumer, q_ahead, last);
     const float row_max[2] = {consumer.row_max[0], consumer.row_max[1]};
     const float row_sum[2] = {consumer.row_sum[0], consumer.row_sum[1]};
-    float shrink[2];
     begin_rows(consumer, params, work);
     wgmma_wait<1>();
     hold(consumer.rS[0]);
-    release_k(consumer, ahead);
+    release_k(consumer);
     release_q(consumer, q_ahead, work.steps - 1);
-    softmax<true>(consumer, shrink, params, work, ahead, key);
+    float shrink[2];
+    softmax<true>(consumer, shrink, params, work, key);
     wgmma_wait<0>();
     hold(consumer.rO);
-    release_v(consumer, consumer.ring);
+    release_v(consumer, last);
     finish(consumer, params, done, row_max, row_sum);
     pack_p(consumer, key);
     clear_o(consumer);
-    consumer.ring = ahead;
+    consumer.ring = next(consumer.ring);
     consumer.q_ring = q_ahead;
   }
 }

@@ -2,7 +2,7 @@
 // request  forward fp16 d64 dv40 causal dropout mask=128x128
 // config   wgmma block_m=64 block_n=128 stages=3 q_stages=1 overlap_tiles=0 alternate=0 max_as_int=0 exp2_fma=0 rescale_late=0 p_in_smem=0 store_direct=0 walk_up=0 longest_first=0 multicast=0 pack_gqa=0 ctas_per_sm=1
 // budget   107520 bytes of shared memory, 256 threads, about 148 of 232 registers
-// parts    wgmma_forward.cu.in 7d48315c, parts/ptx_common.cu.in 93b13f47, parts/ptx_wgmma.cu.in 18d53a42, parts/params.cu.in f094df8c, parts/tiled_params.cu.in 88143768, parts/quad.cu.in fa233452, parts/philox.cu.in 89566cc0, parts/dropout.cu.in 14d17a1d, parts/visible.cu.in 8f5af3a3, parts/keys.cu.in 165f819f, parts/pipeline.cu.in 08ee4ee9, parts/producer.cu.in e0e4112c, parts/wgmma_softmax.cu.in 656ecbd3, parts/consumer.cu.in cac311cb, parts/epilogue_wgmma.cu.in 687caba3, parts/consume_each.cu.in c765aa44
+// parts    wgmma_forward.cu.in 7d48315c, parts/ptx_common.cu.in 93b13f47, parts/ptx_wgmma.cu.in 18d53a42, parts/params.cu.in f094df8c, parts/tiled_params.cu.in 88143768, parts/quad.cu.in fa233452, parts/philox.cu.in 89566cc0, parts/dropout.cu.in 14d17a1d, parts/visible.cu.in 8f5af3a3, parts/keys.cu.in 97278aa2, parts/pipeline.cu.in c794791c, parts/producer.cu.in 012b3847, parts/wgmma_softmax.cu.in 3a28bffd, parts/consumer.cu.in 745998c6, parts/epilogue_wgmma.cu.in 687caba3, parts/consume_each.cu.in a4544c8e
 // again    fatune emit 'forward fp16 d64 dv40 nq1 causal dropout mask=128x128' --gpu sm_90 --config 'wgmma block_m=64 block_n=128 stages=3 q_stages=1 overlap_tiles=0 alternate=0 max_as_int=0 exp2_fma=0 rescale_late=0 p_in_smem=0 store_direct=0 walk_up=0 longest_first=0 multicast=0 pack_gqa=0 ctas_per_sm=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691) on Hopper. One block per
@@ -473,9 +473,9 @@ __device__ __forceinline__ Tile tile_at(const ForwardParams &params, unsigned ba
 
 // The blocks stay and share the tiles out, in rounds. First come pairs (batch, head) whose tiles are taken in twos, the
 // longest with the shortest, the second longest with the second shortest: all twos are about as long, and neighbours
-// work on the same K and V at the same time, so L2 serves them. The last pairs, as many as half of L2 holds together, even out
-// what the twos leave uneven: their tiles are dealt one by one, the longest first, to the blocks that the last round of
-// twos left out and then in rounds that turn around, so that who had the longest of one has the shortest of the next.
+// work on the same K and V at the same time, so L2 serves them. The last pairs even out what the twos leave uneven (the host
+// knows how many do, within what L2 holds): their tiles are dealt one by one, the longest first, to the blocks that the last
+// round of twos left out and then in rounds that turn around, so that who had the longest of one has the shortest of the next.
 struct Turn {
   unsigned round;
   int half;                  // of two tiles, 0: the long one, 1: the short one
@@ -552,7 +552,8 @@ __device__ __forceinline__ int key_of(const Keys &keys, int step) {
 // ---- tiles in shared memory, and who may touch them ---------------------------------------------------
 // TMA fills a tile in panels of 64 columns: rows of 128 bytes, swizzled. Each tile has two barriers: `full` completes
 // when its bytes have landed, `empty` when every consumer is done with them. The k-th use of a stage waits for the
-// k-th phase of `full`, and a refill for the one before of `empty`; phases are told apart by their parity.
+// k-th phase of `full`, and a refill for the one before of `empty`; phases are told apart by their parity. V is one
+// stage behind K: what is multiplied at the same time, the K of a step and the V of the one before, has the same stage.
 constexpr int Q_TILE = D_PANELS * BLOCK_M * 128, K_TILE = D_PANELS * BLOCK_N * 128, V_TILE = DV_PANELS * BLOCK_N * 128;
 constexpr int O_TILE = DV_PANELS * BLOCK_M * 128;           // staged where its Q was
 constexpr int Q_STAGE = Q_TILE > O_TILE ? Q_TILE : O_TILE;
@@ -605,6 +606,8 @@ __device__ __forceinline__ void init_barriers(const Barriers &barriers) {
     mbarrier_init(barriers.v_full + 8 * i, 1);
     mbarrier_init(barriers.v_empty + 8 * i, CLUSTER * CONSUMERS);
   }
+  mbarrier_arrive(barriers.v_full);  // before the first K there was no V: it has come and is done with
+  for (int i = 0; i < CLUSTER * CONSUMERS; ++i) mbarrier_arrive(barriers.v_empty);
   mbarrier_init_fence();
 }
 
@@ -696,8 +699,23 @@ __device__ __forceinline__ void announce(const TiledForwardParams &params, unsig
   q_ring = next(q_ring);
 }
 
+// The V of a step that has its K.
+struct LateV {
+  int key, head, batch;            // no step yet: head < 0
+};
+
+__device__ __forceinline__ void load_v(const TiledForwardParams &params, unsigned smem, const Barriers &barriers,
+                                       const Ring<STAGES> &ring, const LateV &v) {
+  if (v.head < 0) return;
+  const unsigned full = barriers.v_full + 8 * ring.stage;
+  mbarrier_wait(barriers.v_empty + 8 * ring.stage, ring.parity ^ 1);
+  mbarrier_arrive_expect(full, V_TILE);
+  load_keys(params.v, smem + SMEM_V + ring.stage * V_TILE, full, DV_PANELS, v.key, v.head, v.batch);
+}
+
 __device__ __forceinline__ void produce(const TiledForwardParams &params, unsigned smem, const Barriers &barriers) {
-  Ring<STAGES> ring = {0, 0};      // of K and V; the first round finds every stage empty
+  Ring<STAGES> ring = {0, 0};      // of K, and of V a step later; the first round finds every stage empty
+  LateV late = {0, -1, 0};
   Ring<Q_STAGES> q_ring = {0, 0};
   Turn turn = first_turn();
   Job job = find_job(params.rest, turn);
@@ -706,20 +724,20 @@ __device__ __forceinline__ void produce(const TiledForwardParams &params, unsign
     Job ahead;
     for (int left = job.steps - 1; left >= 0; --left) {
       const int key = key_of(params.rest, job, left);
-      const unsigned k_full = barriers.k_full + 8 * ring.stage, v_full = barriers.v_full + 8 * ring.stage;
+      const unsigned k_full = barriers.k_full + 8 * ring.stage;
+      load_v(params, smem, barriers, ring, late);
       mbarrier_wait(barriers.k_empty + 8 * ring.stage, ring.parity ^ 1);
       step_keys()[ring.stage] = key;
       mbarrier_arrive_expect(k_full, K_TILE);
       load_keys(params.k, smem + SMEM_K + ring.stage * K_TILE, k_full, D_PANELS, key, job.tile.kv_head, job.tile.batch);
       if (left == job.steps - 1) announce(params, smem, barriers, job, q_ring);
-      mbarrier_wait(barriers.v_empty + 8 * ring.stage, ring.parity ^ 1);
-      mbarrier_arrive_expect(v_full, V_TILE);
-      load_keys(params.v, smem + SMEM_V + ring.stage * V_TILE, v_full, DV_PANELS, key, job.tile.kv_head, job.tile.batch);
+      late = {key, job.tile.kv_head, job.tile.batch};
       if (left == job.steps - 1) ahead = find_job(params.rest, turn);  // early: it may have lists to fetch
       ring = next(ring);
     }
     job = ahead;
   }
+  load_v(params, smem, barriers, ring, late);
   announce(params, smem, barriers, job, q_ring);
 }
 
@@ -767,7 +785,7 @@ __device__ __forceinline__ void largest(float (&own)[2], const float (&rS)[N_TIL
 // New maxima, and by how much O and the sums shrink.
 // MASKED: a row may have seen no key yet.
 template <bool MASKED>
-__device__ __forceinline__ bool move_maxima(float (&shrink)[2], float (&row_max)[2], float (&row_sum)[2],
+__device__ __forceinline__ int move_maxima(float (&shrink)[2], float (&row_max)[2], float (&row_sum)[2],
                                             const float (&rS)[N_TILES][4], float scale_log2) {
   float own[2];
   largest(own, rS);
@@ -778,18 +796,18 @@ __device__ __forceinline__ bool move_maxima(float (&shrink)[2], float (&row_max)
     row_max[h] = new_max;
     row_sum[h] *= shrink[h];
   }
-  return true;
+  return 1;
 }
 
 // S -> numerators, in place; adds to the sums.
-template <bool MASKED>
+template <bool MASKED, int FROM, int TO>
 __device__ __forceinline__ void numerators(float (&rS)[N_TILES][4], float (&row_sum)[2], const float (&row_max)[2],
                                            float scale_log2) {
   float known_max[2] = {MASKED ? finite_max(row_max[0]) : row_max[0],
                         MASKED ? finite_max(row_max[1]) : row_max[1]};
   float sums[2][2];  // of even and of odd n
   #pragma unroll
-  for (int n = 0; n < N_TILES; ++n) {
+  for (int n = FROM; n < TO; ++n) {
     #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const float x = rS[n][i] * scale_log2 - known_max[i / 2];
@@ -798,7 +816,7 @@ __device__ __forceinline__ void numerators(float (&rS)[N_TILES][4], float (&row_
     #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const float sum = rS[n][2 * h] + rS[n][2 * h + 1];
-      sums[h][n % 2] = n < 2 ? sum : sums[h][n % 2] + sum;
+      sums[h][n % 2] = n < FROM + 2 ? sum : sums[h][n % 2] + sum;
     }
   }
   row_sum[0] += sums[0][0] + sums[0][1];
@@ -826,7 +844,7 @@ struct Consumer {
   int number, warp, lane;        // warpgroup, and place in it
   unsigned smem;
   Barriers barriers;
-  Ring<STAGES> ring;             // the K and V of the current step
+  Ring<STAGES> ring;             // the next K, and the V of the step before it
   Ring<Q_STAGES> q_ring;
   float rS[1][N_TILES][4];       // scores, then numerators
   float rO[O_TILES][4];
@@ -858,9 +876,9 @@ __device__ __forceinline__ Work find_work(const Consumer &consumer, const Forwar
   return work;
 }
 
-// First key of a step whose K is in this stage, of a tile with so many to go after it.
-__device__ __forceinline__ int key_of(const Work &work, const Ring<STAGES> &ring, int left) {
-  return step_keys()[ring.stage];
+// First key of the step whose K is next, of a tile with so many to go after it.
+__device__ __forceinline__ int key_of(const Consumer &consumer, const Work &work, int left) {
+  return step_keys()[consumer.ring.stage];
 }
 
 // One thread speaks for the warpgroup, which has converged in the wait before.
@@ -873,9 +891,9 @@ __device__ __forceinline__ void release_share(const Consumer &consumer, unsigned
   release(consumer, barrier);
 }
 
-// The K, the V of this stage can be replaced.
-__device__ __forceinline__ void release_k(const Consumer &consumer, const Ring<STAGES> &ring) {
-  const unsigned empty = consumer.barriers.k_empty + 8 * ring.stage;
+// The next K, the V of this stage can be replaced.
+__device__ __forceinline__ void release_k(const Consumer &consumer) {
+  const unsigned empty = consumer.barriers.k_empty + 8 * consumer.ring.stage;
   __syncwarp();  // each lane has read where the keys are
   if (consumer.lane == 0) mbarrier_arrive(empty);
 }
@@ -896,10 +914,10 @@ __device__ __forceinline__ void clear_o(Consumer &consumer) {
   for (int n = 0; n < O_TILES; ++n) consumer.rO[n][0] = consumer.rO[n][1] = consumer.rO[n][2] = consumer.rO[n][3] = 0.f;
 }
 
-// S = Q K^T, begun: K of this ring's stage, Q of that one's.
-__device__ __forceinline__ void begin_qk(Consumer &consumer, const Ring<Q_STAGES> &q_ring, const Ring<STAGES> &ring) {
+// S = Q K^T, begun.
+__device__ __forceinline__ void begin_qk(Consumer &consumer, const Ring<Q_STAGES> &q_ring) {
   const u64 q = depth_along_rows(consumer.smem + SMEM_Q + consumer.number * 64 * 128, q_ring.stage, Q_STAGE);
-  const u64 k = depth_along_rows(consumer.smem + SMEM_K, ring.stage, K_TILE);
+  const u64 k = depth_along_rows(consumer.smem + SMEM_K, consumer.ring.stage, K_TILE);
   wgmma_fence();
   #pragma unroll
   for (int i = 0; i < K_STEPS; ++i) {  // 16 columns are 32 bytes, four times to a panel
@@ -908,9 +926,9 @@ __device__ __forceinline__ void begin_qk(Consumer &consumer, const Ring<Q_STAGES
   wgmma_commit();
 }
 
-// O += P V, begun.
-__device__ __forceinline__ void begin_pv(Consumer &consumer) {
-  const u64 v = depth_across_rows(consumer.smem + SMEM_V, consumer.ring.stage, V_TILE, BLOCK_N * 128);
+// O += P V, begun: the V of this stage.
+__device__ __forceinline__ void begin_pv(Consumer &consumer, const Ring<STAGES> &ring) {
+  const u64 v = depth_across_rows(consumer.smem + SMEM_V, ring.stage, V_TILE, BLOCK_N * 128);
   wgmma_fence();
   #pragma unroll
   for (int k = 0; k < BLOCK_N / 16; ++k) {
@@ -920,22 +938,22 @@ __device__ __forceinline__ void begin_pv(Consumer &consumer) {
 }
 
 // Waits for K, whose barrier was looked at a softmax ago: asking takes time, and it is nearly always there.
-__device__ __forceinline__ void wait_for_k(const Consumer &consumer, const Ring<STAGES> &ring) {
-  if (!consumer.k_ready) mbarrier_wait(consumer.barriers.k_full + 8 * ring.stage, ring.parity);
+__device__ __forceinline__ void wait_for_k(const Consumer &consumer) {
+  if (!consumer.k_ready) mbarrier_wait(consumer.barriers.k_full + 8 * consumer.ring.stage, consumer.ring.parity);
 }
 
-// The softmax of a step whose K was in this stage. MASKED: some row may not see all of its keys. Returns whether O must
-// shrink.
+// The softmax of a step whose K has been multiplied. MASKED: some row may not see all of its keys. Returns 1 where O must
+// shrink (as a bool it would be a byte, put together and taken apart).
 template <bool MASKED>
-__device__ __forceinline__ bool softmax(Consumer &consumer, float (&shrink)[2], const ForwardParams &params,
-                                        const Work &work, const Ring<STAGES> &ring, int key) {
-  const Ring<STAGES> ahead = next(ring);
+__device__ __forceinline__ int softmax(Consumer &consumer, float (&shrink)[2], const ForwardParams &params,
+                                        const Work &work, int key) {
+  const Ring<STAGES> ahead = next(consumer.ring);
   if (MASKED && !sees_all(params, work.first_row, key)) {
     mask_scores(consumer.rS, params, work.first_row + consumer.warp * 16, key, consumer.lane);
   }
-  const bool moved = move_maxima<MASKED>(shrink, consumer.row_max, consumer.row_sum, consumer.rS[0], params.scale_log2);
+  const int moved = move_maxima<MASKED>(shrink, consumer.row_max, consumer.row_sum, consumer.rS[0], params.scale_log2);
   consumer.k_ready = mbarrier_test(consumer.barriers.k_full + 8 * ahead.stage, ahead.parity);
-  numerators<MASKED>(consumer.rS[0], consumer.row_sum, consumer.row_max, params.scale_log2);
+  numerators<MASKED, 0, N_TILES>(consumer.rS[0], consumer.row_sum, consumer.row_max, params.scale_log2);
   return moved;
 }
 
@@ -957,46 +975,46 @@ __device__ __forceinline__ void pack_p(Consumer &consumer, int key) {
 
 // The first step of a tile, but for its P V.
 __device__ __forceinline__ void take_first_step(Consumer &consumer, const ForwardParams &params, const Work &work) {
-  float shrink[2];
   begin_rows(consumer, params, work);
   clear_o(consumer);
-  wait_for_k(consumer, consumer.ring);
-  const int key = key_of(work, consumer.ring, work.steps - 1);
-  begin_qk(consumer, consumer.q_ring, consumer.ring);
+  wait_for_k(consumer);
+  const int key = key_of(consumer, work, work.steps - 1);
+  begin_qk(consumer, consumer.q_ring);
   wgmma_wait<0>();
   hold(consumer.rS[0]);
-  release_k(consumer, consumer.ring);
-  softmax<true>(consumer, shrink, params, work, consumer.ring, key);
+  release_k(consumer);
+  float shrink[2];
+  softmax<true>(consumer, shrink, params, work, key);
   pack_p(consumer, key);
+  consumer.ring = next(consumer.ring);
 }
 
-// Q K^T of K in stage `ahead` beside P V of the step before: begun.
-__device__ __forceinline__ void begin_both(Consumer &consumer, const Ring<Q_STAGES> &q_ring, const Ring<STAGES> &ahead) {
-  const unsigned v_full = consumer.barriers.v_full + 8 * consumer.ring.stage;
-  const bool v_ready = mbarrier_test(v_full, consumer.ring.parity);
-  begin_qk(consumer, q_ring, ahead);
-  if (!v_ready) mbarrier_wait(v_full, consumer.ring.parity);
-  begin_pv(consumer);
+// Q K^T beside P V of the step before, whose V is in this stage: begun.
+__device__ __forceinline__ void begin_both(Consumer &consumer, const Ring<Q_STAGES> &q_ring, const Ring<STAGES> &ring) {
+  const unsigned v_full = consumer.barriers.v_full + 8 * ring.stage;
+  const bool v_ready = mbarrier_test(v_full, ring.parity);
+  begin_qk(consumer, q_ring);
+  if (!v_ready) mbarrier_wait(v_full, ring.parity);
+  begin_pv(consumer, ring);
 }
 
 // One step: Q K^T of this one beside P V of the one before, then the softmax of this one beside that P V.
 template <bool MASKED>
 __device__ __forceinline__ void take_step(Consumer &consumer, const ForwardParams &params, const Work &work, int left) {
-  const Ring<STAGES> ahead = next(consumer.ring);
-  float shrink[2];
-  wait_for_k(consumer, ahead);
-  const int key = key_of(work, ahead, left);
-  begin_both(consumer, consumer.q_ring, ahead);
+  wait_for_k(consumer);
+  const int key = key_of(consumer, work, left);
+  begin_both(consumer, consumer.q_ring, consumer.ring);
   wgmma_wait<1>();
   hold(consumer.rS[0]);
-  release_k(consumer, ahead);
-  const bool moved = softmax<MASKED>(consumer, shrink, params, work, ahead, key);
+  release_k(consumer);
+  float shrink[2];
+  const int moved = softmax<MASKED>(consumer, shrink, params, work, key);
   wgmma_wait<0>();
   hold(consumer.rO);
   release_v(consumer, consumer.ring);
   pack_p(consumer, key);
   if (moved) rescale(consumer.rO, shrink);
-  consumer.ring = ahead;
+  consumer.ring = next(consumer.ring);
 }
 
 // The steps after a tile's first, from the last keys to the first: those with hidden scores come first.
@@ -1008,13 +1026,13 @@ __device__ __forceinline__ void take_steps(Consumer &consumer, const ForwardPara
   for (; left >= 0; --left) take_step<false>(consumer, params, work, left);
 }
 
-// P V of a tile's last step.
-__device__ __forceinline__ void take_last_product(Consumer &consumer) {
-  mbarrier_wait(consumer.barriers.v_full + 8 * consumer.ring.stage, consumer.ring.parity);
-  begin_pv(consumer);
+// P V of a tile's last step, whose V is in this stage.
+__device__ __forceinline__ void take_last_product(Consumer &consumer, const Ring<STAGES> &ring) {
+  mbarrier_wait(consumer.barriers.v_full + 8 * ring.stage, ring.parity);
+  begin_pv(consumer, ring);
   wgmma_wait<0>();
   hold(consumer.rO);
-  release_v(consumer, consumer.ring);
+  release_v(consumer, ring);
 }
 
 // O = O / l, LSE = ln l + max, for rows of this warpgroup. Rows that saw no key have l = 0: O = 0, LSE = -inf.
@@ -1072,9 +1090,8 @@ __device__ __forceinline__ void consume(Consumer &consumer, const ForwardParams 
     if (work.steps == 0) break;
     take_first_step(consumer, params, work);
     take_steps(consumer, params, work);
-    take_last_product(consumer);
+    take_last_product(consumer, consumer.ring);
     finish(consumer, params, work, consumer.row_max, consumer.row_sum);
-    consumer.ring = next(consumer.ring);
     consumer.q_ring = next(consumer.q_ring);
   }
 }
