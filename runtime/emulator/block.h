@@ -73,11 +73,12 @@ struct ft_barrier {
 
 struct ft_mbarrier {
   uint32_t address;
-  int agent;           /* of the TMA loads it waits for */
-  int count, missing;  /* arrivals of a phase; those still to come */
-  int64_t expected;    /* bytes of TMA loads the phase waits for */
-  int64_t queued;      /* bytes of loads issued for it, which land when somebody waits */
-  unsigned phase;      /* the one under way */
+  int agent;          /* of the TMA loads it waits for */
+  int count, missing; /* arrivals of a phase; those still to come */
+  int64_t expected;   /* bytes of TMA loads the phase waits for */
+  int64_t queued;     /* bytes of loads issued for it, which land when somebody waits */
+  unsigned phase;     /* the one under way */
+  unsigned waited; /* the one under way when somebody last waited for the one before: 0 at first */
   uint32_t init_stamp; /* who made it, in which line */
   int init_line;
   uint32_t announced;            /* stamp of the first fence that has told TMA of it; 0: none */

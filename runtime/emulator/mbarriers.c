@@ -168,6 +168,7 @@ static void complete(struct ft_block *block, struct ft_mbarrier *mbarrier) {
   for (int t = 0; t < block->thread_count; t++) {
     struct ft_thread *const thread = &block->threads[t];
     if (thread->waiting != FT_AT_MBARRIER || thread->what != number) continue;
+    mbarrier->waited = mbarrier->phase;
     ft_clocks_acquire(clocks, thread->agent, mbarrier->released);
     ft_release(thread);
   }
@@ -204,6 +205,9 @@ static void arrive(struct ft_block *there, uint32_t address, uint32_t bytes, int
              "arrives once more than the %d arrivals of phase %u of %s, which still waits for "
              "bytes",
              mbarrier->count, mbarrier->phase, name_of(there, address, ft_block_now, name));
+  if (mbarrier->waited != mbarrier->phase)
+    ft_fault(line, "arrives in phase %u of %s, and nobody has waited for the one before",
+             mbarrier->phase, name_of(there, address, ft_block_now, name));
   if (mbarrier->expected + bytes > BYTES_MOST)
     ft_fault(line, "has %s expect %lld bytes; allowed: up to %d",
              name_of(there, address, ft_block_now, name), (long long)mbarrier->expected + bytes,
@@ -286,9 +290,10 @@ void ft_tma_load_multicast(uint32_t to, const void *map, uint32_t address,
 int ft_mbarrier_test(uint32_t address, unsigned parity, int line) {
   struct ft_block *const block = ft_block_now;
   ft_count_step(line);
-  const struct ft_mbarrier *const mbarrier = find(block, address, line);
+  struct ft_mbarrier *const mbarrier = find(block, address, line);
   if (parity > 1) ft_fault(line, "asks for parity %u of an mbarrier; allowed: 0, 1", parity);
   if (mbarrier->phase % 2 == parity) return 0;
+  mbarrier->waited = mbarrier->phase;
   ft_clocks_acquire(block->shared.clocks, block->running->agent, mbarrier->released);
   return 1;
 }
@@ -302,6 +307,7 @@ void ft_mbarrier_wait(uint32_t address, unsigned parity, int line) {
   if (parity > 1) ft_fault(line, "waits for parity %u of an mbarrier; allowed: 0, 1", parity);
   if (mbarrier->phase % 2 == parity && lacks_nothing(mbarrier)) complete(block, mbarrier);
   if (mbarrier->phase % 2 != parity) {
+    mbarrier->waited = mbarrier->phase;
     ft_clocks_acquire(block->shared.clocks, thread->agent, mbarrier->released);
     return;
   }
