@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "generator/status.h"
+#include "runtime/deal.h"
 #include "tests/launch_lab.h"
 #include "tests/suites.h"
 
@@ -152,6 +153,39 @@ START_TEST(sections_fill_half_of_l2) {
   arch.l2_bytes = INT64_MAX; /* at most all */
   ck_assert_status(prepare(&good), FT_OK);
   ck_assert_int_eq(launch.tiled.rest.section_heads, 16);
+}
+END_TEST
+
+/* 16 tiles for each of 128 heads, of which half of L2 holds 25. */
+START_TEST(tiles_that_differ_are_dealt_evenly) {
+  struct ft_deal deal = {
+      .tiles = 16, .pairs = 128, .blocks = 132, .rows = 256, .keys = 64, .nq = 4096, .nk = 4096};
+  request.causal = FT_CAUSAL_BOTTOM_RIGHT;
+  request.head_dim_v = 64;
+  config = (struct ft_config){.family = FT_FAMILY_WGMMA,
+                              .block_m = 256,
+                              .block_n = 64,
+                              .ctas_per_sm = 1,
+                              .longest_first = 1};
+  fatune_arguments large = good;
+  large.batch = 4;
+  large.heads_q = large.heads_kv = 32;
+  large.seqlen_q = large.seqlen_k = 4096;
+  fatune_tensor *const tensors[] = {&large.q, &large.k, &large.v, &large.o};
+  for (int i = 0; i < 4; i++)
+    *tensors[i] = (fatune_tensor){at(0x10000000u * (unsigned)(i + 1)), 4096 * 32 * 64, 32 * 64, 64};
+  large.lse = NULL;
+  ck_assert_status(prepare(&large), FT_OK);
+  ck_assert_int_eq(launch.tiled.rest.section_heads, 25);
+  ck_assert_double_gt(ft_deal_unevenness(&deal, 25), 1.015);
+  config.longest_first = 0;
+  ck_assert_status(prepare(&large), FT_OK);
+  ck_assert_int_ge(launch.tiled.rest.section_heads, 12);
+  ck_assert_int_le(launch.tiled.rest.section_heads, 37);
+  ck_assert_double_lt(ft_deal_unevenness(&deal, launch.tiled.rest.section_heads), 1.004);
+  arch.l2_bytes = 1; /* none to choose from */
+  ck_assert_status(prepare(&large), FT_OK);
+  ck_assert_int_eq(launch.tiled.rest.section_heads, 1);
 }
 END_TEST
 
@@ -319,6 +353,7 @@ Suite *make_launch_suite(void) {
   tcase_add_test(tests, other_layouts_are_accepted);
   tcase_add_test(tests, the_causal_shift_follows_the_alignment);
   tcase_add_test(tests, sections_fill_half_of_l2);
+  tcase_add_test(tests, tiles_that_differ_are_dealt_evenly);
   tcase_add_test(tests, dropout_is_rounded_to_14_bits);
   tcase_add_test(tests, bad_tensors_are_named);
   tcase_add_test(tests, outputs_must_not_overlap);
