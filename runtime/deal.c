@@ -17,7 +17,8 @@ static double length_of(const struct ft_deal *deal, int64_t turn) {
   const int64_t last_row = (end < deal->nq ? end : deal->nq) - 1;
   int64_t seen = (last_row >> deal->pack_bits) + deal->causal_shift + 1;
   if (seen > deal->nk) seen = deal->nk;
-  return 1 + (seen > 0 ? (double)((seen + deal->keys - 1) / deal->keys) : 1);
+  const int64_t steps = seen > 0 ? (seen + deal->keys - 1) / deal->keys : 1;
+  return 1 + (double)steps;
 }
 
 static double length_of_pair(const struct ft_deal *deal) {
@@ -31,11 +32,11 @@ static double length_of_pair(const struct ft_deal *deal) {
 double ft_deal_unevenness(const struct ft_deal *deal, int64_t pairs) {
   if (deal->blocks < 1 || deal->blocks > BLOCKS_MOST) return 1;
   const int64_t twos_of_pair = (deal->tiles + 1) / 2, twos = twos_of_pair * (deal->pairs - pairs);
-  const int64_t with_one_more = twos % deal->blocks;
+  const int64_t twos_of_all = twos / deal->blocks, with_one_more = twos % deal->blocks;
   const double pair = length_of_pair(deal), two = pair / (double)twos_of_pair;
   double shares[BLOCKS_MOST], longest = 0;
   for (int64_t i = 0; i < deal->blocks; i++)
-    shares[i] = (double)(twos / deal->blocks + (i < with_one_more)) * two;
+    shares[i] = (double)(twos_of_all + (i < with_one_more)) * two;
 
   int64_t place = with_one_more; /* in a round, the one that twos left unfinished is the first */
   bool turned = with_one_more == 0;
