@@ -2,7 +2,7 @@
 // request  forward bf16 d128 causal
 // config   wgmma block_m=128 block_n=128 stages=2 q_stages=2 overlap_tiles=1 alternate=1 max_as_int=1 exp2_fma=0 rescale_late=1 p_in_smem=0 store_direct=0 walk_up=0 longest_first=0 multicast=0 pack_gqa=0 ctas_per_sm=1
 // budget   197632 bytes of shared memory, 384 threads, about 192 of 232 registers
-// parts    wgmma_forward.cu.in 7d48315c, parts/ptx_common.cu.in 93b13f47, parts/ptx_wgmma.cu.in 18d53a42, parts/params.cu.in f094df8c, parts/tiled_params.cu.in 88143768, parts/quad.cu.in fa233452, parts/visible.cu.in 8f5af3a3, parts/keys.cu.in 97278aa2, parts/pipeline.cu.in f247e07c, parts/producer.cu.in 012b3847, parts/wgmma_softmax.cu.in 4850a0f4, parts/consumer.cu.in 5a0602ac, parts/epilogue_wgmma.cu.in 687caba3, parts/consume_overlap.cu.in d39dceed
+// parts    wgmma_forward.cu.in 7d48315c, parts/ptx_common.cu.in 93b13f47, parts/ptx_wgmma.cu.in 18d53a42, parts/params.cu.in f094df8c, parts/tiled_params.cu.in 88143768, parts/quad.cu.in fa233452, parts/visible.cu.in 8f5af3a3, parts/keys.cu.in 97278aa2, parts/pipeline.cu.in f247e07c, parts/producer.cu.in 012b3847, parts/wgmma_softmax.cu.in 4850a0f4, parts/consumer.cu.in c2f331de, parts/epilogue_wgmma.cu.in 687caba3, parts/consume_overlap.cu.in d39dceed
 // again    fatune emit 'forward bf16 d128 nq1 causal' --gpu sm_90 --config 'wgmma block_m=128 block_n=128 stages=2 q_stages=2 overlap_tiles=1 alternate=1 max_as_int=1 exp2_fma=0 rescale_late=1 p_in_smem=0 store_direct=0 walk_up=0 longest_first=0 multicast=0 pack_gqa=0 ctas_per_sm=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691) on Hopper. One block per
@@ -870,17 +870,17 @@ __device__ __forceinline__ void pack_p(Consumer &consumer, int key) {
   }
 }
 
-// Steps that only other warpgroups take: gives their stages back, and moves to the K of the first that counts.
+// Steps that only other warpgroups take: gives their stages back, and moves to the K of the first that counts. (A copy
+// of the ring, made here, would take it and all descriptors of later steps out of uniform registers.)
 __device__ __forceinline__ void skip_hidden(Consumer &consumer, const Work &work) {
   for (int i = 0; i < work.hidden; ++i) {
-    const Ring<STAGES> ahead = next(consumer.ring);
     mbarrier_wait(consumer.barriers.k_full + 8 * consumer.ring.stage, consumer.ring.parity);
-    mbarrier_wait(consumer.barriers.v_full + 8 * ahead.stage, ahead.parity);
+    mbarrier_wait(consumer.barriers.v_full + 8 * next(consumer.ring).stage, next(consumer.ring).parity);
     // No product has brought the warps together: one that still waits could miss this phase and the next.
     barrier_sync(FIRST_OWN_BARRIER + consumer.number, 128);
     release_k(consumer);
-    release_v(consumer, ahead);
-    consumer.ring = ahead;
+    consumer.ring = next(consumer.ring);
+    release_v(consumer, consumer.ring);
     consumer.k_ready = false;
     wait_for_turn(consumer);
     give_turn(consumer);
