@@ -80,14 +80,17 @@ static int ship_policies(struct shipment *shipment, struct ft_filter *filter, bo
   return status;
 }
 
-/* Predictions are shipped where nothing was measured. */
+/* What a search that was cut short measured is shipped where nothing better is, predictions where
+ * nothing was measured. */
 static int ship_spot(struct shipment *shipment, const struct ft_spot *spot) {
-  struct ft_filter filter = {.bucket = spot->bucket, .device = spot->device, .outcome = "ok"};
+  static const char *const outcomes[] = {"ok", "screened", "predicted"};
+  struct ft_filter filter = {.bucket = spot->bucket, .device = spot->device};
   bool any = false;
-  FT_TRY(ship_policies(shipment, &filter, &any));
-  if (any) return FT_OK;
-  filter.outcome = "predicted";
-  return ship_policies(shipment, &filter, &any);
+  for (int i = 0; i < 3 && !any; i++) {
+    filter.outcome = outcomes[i];
+    FT_TRY(ship_policies(shipment, &filter, &any));
+  }
+  return FT_OK;
 }
 
 static int ship_all(struct shipment *shipment, const char *target, const char *device) {

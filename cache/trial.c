@@ -10,8 +10,9 @@
 #include "generator/status.h"
 
 static const char *const outcome_names[] = {/* ORDER OUTCOME */
-                                            "ok",      "predicted", "rejected", "compile",
-                                            "spilled", "launch",    "wrong",    "timeout"};
+                                            "ok",       "screened", "predicted",
+                                            "rejected", "compile",  "spilled",
+                                            "launch",   "wrong",    "timeout"};
 
 enum { OUTCOMES = sizeof outcome_names / sizeof outcome_names[0] };
 
@@ -49,7 +50,7 @@ static int parse_outcome(void *member, size_t size, const char *value) {
     return FT_OK;
   }
   return ft_fail(FT_E_ARGUMENT,
-                 "is '%.40s'; allowed are ok, predicted, rejected, compile, "
+                 "is '%.40s'; allowed are ok, screened, predicted, rejected, compile, "
                  "spilled, launch, wrong, timeout",
                  value);
 }
@@ -123,6 +124,10 @@ enum { TRIAL_FIELDS = sizeof trial_fields / sizeof trial_fields[0] };
 
 const char *ft_outcome_name(enum ft_outcome outcome) {
   return outcome >= 0 && (int)outcome < OUTCOMES ? outcome_names[outcome] : "?";
+}
+
+bool ft_outcome_ran(enum ft_outcome outcome) {
+  return outcome == FT_OUTCOME_OK || outcome == FT_OUTCOME_SCREENED;
 }
 
 void ft_trial_print(const struct ft_trial *trial, struct ft_text *text) {

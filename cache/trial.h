@@ -4,6 +4,7 @@
 #ifndef CACHE_TRIAL_H
 #define CACHE_TRIAL_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "generator/config.h"
@@ -12,7 +13,9 @@
 
 /* ORDER OUTCOME */
 enum ft_outcome {
-  FT_OUTCOME_OK,        /* verified and measured */
+  FT_OUTCOME_OK,        /* verified and measured, in turn with the others that are near the best */
+  FT_OUTCOME_SCREENED,  /* verified and measured, but at a clock of its own: its time compares with
+                           no other's */
   FT_OUTCOME_PREDICTED, /* compiled for real, timed by the model only */
   FT_OUTCOME_REJECTED,  /* a rule or the compiled resources rule it out; reason names which */
   FT_OUTCOME_COMPILE,   /* NVRTC refused it */
@@ -27,7 +30,7 @@ enum { FT_TRIAL_SAMPLES = 64 };
 struct ft_trial {
   struct ft_request bucket; /* the key: bucket, device, policy, config */
   char device[96];          /* device class: "nvidia-h200/sm_90/132" */
-  char policy[48];          /* measurement policy: "events-warm/1" */
+  char policy[48];          /* measurement policy: "events-warm/2" */
   struct ft_config config;
   struct ft_request request; /* what was measured exactly */
   char nvrtc[64], driver[32];
@@ -47,6 +50,9 @@ struct ft_trial {
 };
 
 const char *ft_outcome_name(enum ft_outcome outcome);
+
+/* Whether it ran right and has times: OK or SCREENED. */
+bool ft_outcome_ran(enum ft_outcome outcome);
 
 void ft_trial_print(const struct ft_trial *trial, struct ft_text *text);
 int ft_trial_parse(struct ft_trial *trial, const char *text);

@@ -23,6 +23,8 @@ struct simulated {
   enum fate fates[MOST];
   double us[MOST]; /* true time of each candidate */
   double drift;    /* factor on all times from the first heat on */
+  int hot;         /* so many screenings, the first ones, are of a hot GPU: */
+  double heat;     /* factor on all times then */
   bool lost;
   int compile_status; /* when not FT_OK: of every compile */
   _Atomic int compiles;
@@ -105,15 +107,17 @@ static void take_samples(const struct simulated *machine, int index, double fact
   ft_timing_summarise(timing);
 }
 
-static int simulated_measure(void *payload, void *loaded, double give_up_us,
-                             struct ft_timing *timing) {
+static int simulated_measure(void *payload, void *loaded, void *pace, double give_up_us,
+                             struct ft_timing *timing, struct ft_timing *beside) {
   struct simulated *machine = payload;
   const int index = *(int *)loaded;
   ck_assert_msg(machine->fates[index] == RUNS || index == 0, "candidate %d must not be timed",
                 index);
-  machine->measures++;
-  const bool gives_up = give_up_us > 0 && machine->us[index] > give_up_us;
-  take_samples(machine, index, 1, gives_up ? 1 : 5, timing);
+  const double factor = machine->measures++ < machine->hot ? machine->heat : 1;
+  const bool gives_up = give_up_us > 0 && machine->us[index] * factor > give_up_us;
+  take_samples(machine, index, factor, gives_up ? 1 : 5, timing);
+  *beside = (struct ft_timing){0};
+  if (pace && !gives_up) take_samples(machine, *(int *)pace, factor, 5, beside);
   return FT_OK;
 }
 

@@ -36,7 +36,7 @@ static struct ft_choice choose_as(struct ft_store *store, const char *request, c
 }
 
 static struct ft_choice choose(struct ft_store *store, const char *request) {
-  return choose_as(store, request, CLASS_H200, "events-warm/1", "templates 1");
+  return choose_as(store, request, CLASS_H200, "events-warm/2", "templates 1");
 }
 
 static void assert_chosen(struct ft_choice choice, enum ft_hit hit, int config) {
@@ -135,6 +135,29 @@ START_TEST(samples_of_one_config_are_pooled) {
   choice = choose(store, PROBLEM);
   assert_chosen(choice, FT_HIT_EXACT, 1);
   ck_assert_double_eq(choice.median_us, 120); /* 80 80 80 119 (120) 120 121 122 123 */
+  ft_store_close(store);
+}
+END_TEST
+
+/* Its time is of another clock. Where no search came to its finals it serves, among its like. */
+START_TEST(a_screened_one_wins_beside_no_other) {
+  struct ft_store *const store = open_store(&fixture);
+  for (int i = 1; i < 4; i++) {
+    struct ft_trial screened = make_trial(PROBLEM, CLASS_H200, i, i == 2 ? 50 : 60);
+    screened.outcome = FT_OUTCOME_SCREENED;
+    put(store, screened);
+  }
+  struct ft_trial predicted = make_trial(PROBLEM, CLASS_H200, 4, 10);
+  predicted.outcome = FT_OUTCOME_PREDICTED;
+  put(store, predicted);
+  put(store, make_trial(PROBLEM, CLASS_H100, 5, 10));
+  assert_chosen(choose(store, PROBLEM), FT_HIT_EXACT, 2);
+  put(store, make_trial(PROBLEM, CLASS_H200, 6, 100));
+  assert_chosen(choose(store, PROBLEM), FT_HIT_EXACT, 6);
+  put(store, make_trial(PROBLEM, CLASS_H200, 2, 90)); /* had finals, too: no sample is pooled */
+  const struct ft_choice choice = choose(store, PROBLEM);
+  assert_chosen(choice, FT_HIT_EXACT, 2);
+  ck_assert_double_eq(choice.median_us, 90);
   ft_store_close(store);
 }
 END_TEST
@@ -435,6 +458,7 @@ Suite *make_store_choose_suite(void) {
   tcase_add_loop_test(tests, ties_have_a_fixed_order, 0, (int)(sizeof ties / sizeof ties[0]));
   tcase_add_test(tests, full_ties_go_by_config);
   tcase_add_test(tests, samples_of_one_config_are_pooled);
+  tcase_add_test(tests, a_screened_one_wins_beside_no_other);
   tcase_add_test(tests, only_measured_and_right_ones_win);
   tcase_add_test(tests, equal_data_gives_equal_choices);
   tcase_add_test(tests, hits_get_better_step_by_step);

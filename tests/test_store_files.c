@@ -40,26 +40,36 @@ static struct ft_choice choose(struct ft_store *store, const char *request) {
   const struct ft_query query = {.request = &asked,
                                  .device = CLASS_H200,
                                  .target = "sm_90",
-                                 .policy = "events-warm/1",
+                                 .policy = "events-warm/2",
                                  .templates = &digest};
   struct ft_choice choice;
   assert_ok(ft_store_choose(store, &query, &choice));
   return choice;
 }
 
-/* Two winners on sm_90, a loser, a winner on sm_80; exported for sm_90. */
+static struct ft_trial make_screened(const char *request, const char *device, int config,
+                                     double us) {
+  struct ft_trial trial = make_trial(request, device, config, us);
+  trial.outcome = FT_OUTCOME_SCREENED;
+  return trial;
+}
+
+/* Two winners on sm_90, one of them of a search cut short, two losers, a winner on sm_80; exported
+ * for sm_90. */
 static void ship(struct ft_kernel kernels[2]) {
   struct ft_store *const store = open_at("from");
   struct ft_kernel loser = put_pair(store, make_trial(PROBLEM, CLASS_H200, 1, 200));
   struct ft_kernel elsewhere = put_pair(store, make_trial(PROBLEM, CLASS_A100, 1, 10));
   kernels[0] = put_pair(store, make_trial(PROBLEM, CLASS_H200, 2, 100));
-  kernels[1] = put_pair(store, make_trial(SMALLER, CLASS_H100, 3, 10));
+  struct ft_kernel screened = put_pair(store, make_screened(PROBLEM, CLASS_H200, 4, 50));
+  kernels[1] = put_pair(store, make_screened(SMALLER, CLASS_H100, 3, 10));
   int64_t trials = 0, count = 0;
   assert_ok(ft_store_export(store, "sm_90", NULL, shipped, &trials, &count));
   ck_assert_int_eq(trials, 2);
   ck_assert_int_eq(count, 2);
   ft_kernel_free(&loser);
   ft_kernel_free(&elsewhere);
+  ft_kernel_free(&screened);
   ft_store_close(store);
 }
 

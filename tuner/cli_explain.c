@@ -14,7 +14,7 @@ struct reading {
 };
 
 static bool is_timed(const struct ft_trial *trial) {
-  return trial->outcome == FT_OUTCOME_OK || trial->outcome == FT_OUTCOME_PREDICTED;
+  return ft_outcome_ran(trial->outcome) || trial->outcome == FT_OUTCOME_PREDICTED;
 }
 
 static bool take_trial(void *payload, const struct ft_trial *trial) {
@@ -27,7 +27,7 @@ static bool take_trial(void *payload, const struct ft_trial *trial) {
   if (!is_timed(trial)) return true;
   const struct ft_trial *const fastest = &trials->fastest;
   const bool first = trials->best_count == 0;
-  /* A prediction, however fast, is never the fastest beside a measurement. */
+  /* A prediction, or a time at another clock, is never the fastest beside a measurement. */
   if (first || trial->outcome < fastest->outcome ||
       (trial->outcome == fastest->outcome && trial->median_us < fastest->median_us)) {
     trials->fastest = *trial;
@@ -59,7 +59,7 @@ void cli_explain_why(const struct cli_trials *trials, const struct ft_choice *ch
     ft_text_add(text, "the nearest winner known; this bucket was not tuned on this GPU");
     return;
   }
-  const char *const kind = chosen->outcome == FT_OUTCOME_OK ? "measured" : "predicted";
+  const char *const kind = ft_outcome_ran(chosen->outcome) ? "measured" : "predicted";
   if (ft_config_compare(&chosen->config, &fastest->config) == 0) {
     ft_text_add(text, "the fastest %s of %d trials", kind, trials->total);
   } else {

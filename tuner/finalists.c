@@ -1,8 +1,10 @@
 /* finalists.c: the entrants of a search and their finals.
  * in -> out: screened trials -> in-turn samples of the near-best -> rows, winner.
  *
- * A candidate has one row. Its screening samples are few and taken at whatever clock the GPU had
- * then, so for the near-best they are not stored but replaced by the finals'. */
+ * A candidate has one row. Its screening samples are few, and of the clock that the GPU had then:
+ * what counts of them is their ratio to those of the best so far, taken in turn with them. So for
+ * the near-best they are not stored but replaced by the finals', and no row of a screening wins
+ * beside one of finals. */
 #include "tuner/finalists.h"
 
 #include <stdlib.h>
@@ -10,11 +12,25 @@
 #include "cache/winner.h"
 #include "generator/status.h"
 
-enum { FINALISTS = 8, HEATS = 3 };
+enum { FINALISTS = 12, HEATS = 3 };
 static const double NEAR = 1.05; /* within 5 % of the best in the screening */
 
+static bool counts(const struct ft_field *field, const struct ft_entrant *entrant) {
+  return !(field->had_finals && entrant->recalled && entrant->trial.outcome == FT_OUTCOME_SCREENED);
+}
+
 static bool is_near(const struct ft_field *field, const struct ft_entrant *entrant) {
-  return entrant->screen_us <= NEAR * field->best_us || entrant->trial.is_default;
+  return (counts(field, entrant) && entrant->screen_us <= NEAR * field->best_us) ||
+         entrant->trial.is_default;
+}
+
+static struct ft_entrant *best_screened(const struct ft_field *field) {
+  struct ft_entrant *best = NULL;
+  for (int n = 0; n < field->count; n++) {
+    struct ft_entrant *entrant = &field->entrants[n];
+    if (counts(field, entrant) && (!best || entrant->screen_us < best->screen_us)) best = entrant;
+  }
+  return best;
 }
 
 static int record(struct ft_field *field, struct ft_entrant *entrant) {
@@ -34,8 +50,8 @@ static int grow(struct ft_field *field) {
   return FT_OK;
 }
 
-int ft_field_add(struct ft_field *field, const struct ft_trial *trial, struct ft_kernel *kernel,
-                 void *loaded, bool recalled) {
+int ft_field_add(struct ft_field *field, const struct ft_trial *trial, double screen_us,
+                 struct ft_kernel *kernel, void *loaded, bool recalled) {
   const int status = grow(field);
   if (status != FT_OK) {
     if (loaded) field->rig->unload(field->rig->payload, loaded);
@@ -45,9 +61,11 @@ int ft_field_add(struct ft_field *field, const struct ft_trial *trial, struct ft
   field->entrants[field->count++] = (struct ft_entrant){.trial = *trial,
                                                         .kernel = *kernel,
                                                         .loaded = loaded,
-                                                        .screen_us = trial->median_us,
+                                                        .screen_us = screen_us,
+                                                        .recalled = recalled,
                                                         .recorded = recalled};
-  if (field->best_us == 0 || trial->median_us < field->best_us) field->best_us = trial->median_us;
+  if (recalled && trial->outcome == FT_OUTCOME_OK) field->had_finals = true;
+  field->best_us = best_screened(field)->screen_us;
   for (int n = 0; n < field->count; n++) { /* a new best may have decided about earlier ones too */
     if (!is_near(field, &field->entrants[n])) FT_TRY(record(field, &field->entrants[n]));
   }
@@ -65,7 +83,10 @@ static const struct ft_entrant *fastest(const struct ft_field *field) {
   const struct ft_entrant *best = NULL;
   for (int n = 0; n < field->count; n++) {
     const struct ft_entrant *entrant = &field->entrants[n];
-    if (!best || entrant->trial.median_us < best->trial.median_us) best = entrant;
+    const struct ft_trial *trial = &entrant->trial;
+    if (!best || trial->outcome < best->trial.outcome ||
+        (trial->outcome == best->trial.outcome && trial->median_us < best->trial.median_us))
+      best = entrant;
   }
   return best;
 }
@@ -76,7 +97,8 @@ const struct ft_entrant *ft_field_winner(const struct ft_field *field) {
   const double limit = ft_tie_limit(best->trial.median_us, best->trial.spread_us);
   for (int n = 0; n < field->count; n++) {
     const struct ft_entrant *entrant = &field->entrants[n];
-    if (entrant->trial.median_us <= limit && preferred(&entrant->trial, &winner->trial))
+    if (entrant->trial.outcome == best->trial.outcome && entrant->trial.median_us <= limit &&
+        preferred(&entrant->trial, &winner->trial))
       winner = entrant;
   }
   return winner;
@@ -92,6 +114,15 @@ static int load(struct ft_field *field, struct ft_entrant *entrant) {
   return rig->load(rig->payload, &entrant->trial.config, &entrant->kernel, &entrant->loaded);
 }
 
+int ft_field_pace(struct ft_field *field, struct ft_pace *pace) {
+  struct ft_entrant *const best = best_screened(field);
+  *pace = (struct ft_pace){0};
+  if (!best) return FT_OK;
+  FT_TRY(load(field, best));
+  *pace = (struct ft_pace){best->loaded, best->screen_us};
+  return FT_OK;
+}
+
 static int heat(struct ft_field *field, struct ft_entrant *const *starters, int count) {
   struct ft_timing timings[FINALISTS + 2];
   void *loaded[FINALISTS + 2] = {0};
@@ -104,6 +135,7 @@ static int heat(struct ft_field *field, struct ft_entrant *const *starters, int 
     /* Whoever runs a second time is there to be compared with; its row stands. */
     if (starters[n]->final) continue;
     ft_trial_set_timing(&starters[n]->trial, &timings[n]);
+    ft_trial_end(&starters[n]->trial, FT_OUTCOME_OK, "");
     starters[n]->final = true;
     starters[n]->recorded = false;
     field->rig->keep(field->rig->payload,
@@ -127,7 +159,8 @@ static int pick(struct ft_field *field, double limit, int most, struct ft_entran
   int near = 0;
   for (int n = 0; n < field->count; n++) {
     struct ft_entrant *entrant = &field->entrants[n];
-    if (!entrant->final && entrant->screen_us <= limit) order[near++] = entrant;
+    if (counts(field, entrant) && !entrant->final && entrant->screen_us <= limit)
+      order[near++] = entrant;
   }
   qsort(order, (size_t)near, sizeof *order, by_screening);
   for (int n = 0; n < near && n < most; n++) starters[(*count)++] = order[n];
@@ -146,8 +179,9 @@ static void add_default(struct ft_field *field, struct ft_entrant **starters, in
   }
 }
 
-/* Rows found in the store count as finals already held when there are enough of them. */
+/* An earlier run held the finals, and none that is new is near. */
 static bool nothing_new(const struct ft_field *field) {
+  if (!field->had_finals) return false;
   for (int n = 0; n < field->count; n++) {
     const struct ft_entrant *entrant = &field->entrants[n];
     if (!entrant->recorded && is_near(field, entrant)) return false;
@@ -167,8 +201,7 @@ int ft_field_finals(struct ft_field *field, const volatile sig_atomic_t *stop) {
     struct ft_entrant *held = (struct ft_entrant *)(uintptr_t)ft_field_winner(field);
     if (round > 0 && held->final) starters[count++] = held;
     FT_TRY(heat(field, starters, count));
-    /* A GPU that has warmed up clocks lower. If a screening from before then looks as good as the
-     * finals' best, it has to run beside it before it may be believed. */
+    /* Who looked as good in the screening as the finals' best did has to run beside it. */
     const struct ft_entrant *best = NULL;
     for (int n = 0; n < field->count; n++) {
       const struct ft_entrant *entrant = &field->entrants[n];
@@ -176,7 +209,8 @@ int ft_field_finals(struct ft_field *field, const volatile sig_atomic_t *stop) {
         best = entrant;
     }
     if (!best) break;
-    limit = ft_tie_limit(best->trial.median_us, best->trial.spread_us);
+    const double best_us = best->trial.median_us;
+    limit = best->screen_us * ft_tie_limit(best_us, best->trial.spread_us) / best_us;
   }
   return ft_field_flush(field);
 }

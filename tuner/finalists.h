@@ -6,10 +6,11 @@
 #include "tuner/trial_run.h"
 
 struct ft_entrant {
-  struct ft_trial trial; /* as recorded, or as it would be now */
+  struct ft_trial trial; /* as recorded, or as it would be now: OK after finals, else SCREENED */
   struct ft_kernel kernel;
-  void *loaded; /* NULL for a recalled one until it is needed */
-  double screen_us;
+  void *loaded;     /* NULL for a recalled one until it is needed */
+  double screen_us; /* beside the best of its time (struct ft_pace); recalled: as measured then */
+  bool recalled;    /* from the store */
   bool recorded;
   bool final; /* trial holds samples taken in turn */
 };
@@ -18,14 +19,18 @@ struct ft_field {
   const struct ft_rig *rig;
   struct ft_entrant *entrants;
   int count, capacity;
-  double best_us; /* of the screening; 0: none yet */
+  double best_us;  /* least screen_us; 0: none yet */
+  bool had_finals; /* in an earlier run: what it screened has lost, and had clocks of that run */
 };
 
 /* Takes kernel and loaded over. Rows that are clearly not among the best are recorded at once; the
  * others wait for the finals, whose samples replace theirs. recalled: the row is in the store
  * already. */
-int ft_field_add(struct ft_field *field, const struct ft_trial *trial, struct ft_kernel *kernel,
-                 void *loaded, bool recalled);
+int ft_field_add(struct ft_field *field, const struct ft_trial *trial, double screen_us,
+                 struct ft_kernel *kernel, void *loaded, bool recalled);
+
+/* The best so far, loaded. */
+int ft_field_pace(struct ft_field *field, struct ft_pace *pace);
 
 /* Measures the near-best and the default in turn. stop: as in ft_tune_options, looked at between
  * rounds. */
@@ -34,8 +39,8 @@ int ft_field_finals(struct ft_field *field, const volatile sig_atomic_t *stop);
 /* Records what still waits, as it is. */
 int ft_field_flush(struct ft_field *field);
 
-/* By the store's rule: within ft_tie_limit of the best the default, else less shared
- * memory, fewer registers, ft_config_compare. NULL when nothing ran. */
+/* By the store's rule: of those that had finals, if any, within ft_tie_limit of the best the
+ * default, else less shared memory, fewer registers, ft_config_compare. NULL when nothing ran. */
 const struct ft_entrant *ft_field_winner(const struct ft_field *field);
 
 /* Unloads and frees everything. */

@@ -180,13 +180,22 @@ static int aim_all(struct ft_gpu_rig *rig, void *const *handles, int count) {
   return FT_OK;
 }
 
-static int rig_measure(void *payload, void *handle, double give_up_us, struct ft_timing *timing) {
+static int rig_measure(void *payload, void *handle, void *pace, double give_up_us,
+                       struct ft_timing *timing, struct ft_timing *beside) {
   struct ft_gpu_rig *rig = payload;
-  const struct ft_runnable runnable = {.launch = launch, .payload = handle};
+  void *const handles[2] = {handle, pace};
+  const int count = pace ? 2 : 1;
+  const struct ft_runnable runnables[2] = {{.launch = launch, .payload = handle},
+                                           {.launch = launch, .payload = pace}};
   struct ft_measure_policy policy = screening;
+  struct ft_timing timings[2] = {0};
   policy.give_up_us = give_up_us;
-  FT_TRY(aim_all(rig, &handle, 1));
-  return ft_measure(timing, rig->session, rig->nvml, &runnable, &policy, rig->stream);
+  FT_TRY(aim_all(rig, handles, count));
+  FT_TRY(ft_measure_interleaved(timings, rig->session, rig->nvml, runnables, count, &policy,
+                                rig->stream));
+  *timing = timings[0];
+  *beside = timings[1];
+  return FT_OK;
 }
 
 static int rig_measure_in_turn(void *payload, void *const *handles, int count,

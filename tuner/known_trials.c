@@ -62,9 +62,9 @@ bool ft_known_find(const struct ft_known *known, const struct ft_config *config,
   for (int n = 0; n < known->count; n++) {
     const struct ft_trial *row = &known->rows[n];
     if (ft_config_compare(&row->config, config) != 0) continue;
-    if (found && row->outcome == FT_OUTCOME_OK && trial->outcome == FT_OUTCOME_OK) {
+    if (found && row->outcome == trial->outcome && ft_outcome_ran(row->outcome)) {
       pool(trial, row);
-    } else if (!found || row->outcome == FT_OUTCOME_OK) {
+    } else if (!found || (ft_outcome_ran(row->outcome) && row->outcome < trial->outcome)) {
       *trial = *row; /* what ran right once, does */
     }
     found = true;

@@ -240,6 +240,7 @@ int ft_measure_interleaved(struct ft_timing *timings, fatune_session *session, s
                            const struct ft_measure_policy *policy, cu_stream stream) {
   struct stopwatch watch;
   int status = FT_OK, repeats[FT_TRIAL_SAMPLES];
+  struct ft_measure_policy own = *policy;
   if (count > FT_TRIAL_SAMPLES) {
     return ft_fail(FT_E_ARGUMENT, "%d kernels cannot be measured in turn, at most %d", count,
                    FT_TRIAL_SAMPLES);
@@ -248,10 +249,14 @@ int ft_measure_interleaved(struct ft_timing *timings, fatune_session *session, s
   for (int n = 0; n < count; n++) {
     double run_us;
     bool gave_up;
-    const struct ft_measure_policy patient = {.warmup_us = policy->warmup_us,
-                                              .sample_us = policy->sample_us};
-    timings[n] = (struct ft_timing){0};
-    FT_CHECK(calibrate(&watch, &runnables[n], &patient, &repeats[n], &run_us, &gave_up));
+    for (int after = n; after < count; after++) timings[after] = (struct ft_timing){0};
+    FT_CHECK(calibrate(&watch, &runnables[n], &own, &repeats[n], &run_us, &gave_up));
+    if (gave_up) {
+      timings[n].samples_us[timings[n].sample_count++] = run_us;
+      ft_timing_summarise(&timings[n]);
+      goto done;
+    }
+    own.give_up_us = 0;
   }
   int clock_mhz = 0;
   for (int round = 0; round < samples_of(policy); round++) {

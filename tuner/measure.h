@@ -1,9 +1,10 @@
 /* measure.h: timing of kernels on the GPU.
  * in -> out: a launch -> samples in microseconds.
- * Policy "events-warm/1": warm-up, then repeats doubled until one interval of CUDA events is long
+ * Policy "events-warm/2": warm-up, then repeats doubled until one interval of CUDA events is long
  * enough; the samples are interval / repeats; L2 is left as the previous repeat left it, as in a
- * training step that runs layer after layer on tensors larger than L2. Finalists are measured in
- * turn, A B C A B C ..., so that clock drift hits all alike. The policy is part of the trial key.
+ * training step that runs layer after layer on tensors larger than L2. A candidate is measured in
+ * turn with the best one so far, finalists A B C A B C ..., so that clock drift hits all alike. The
+ * policy is part of the trial key.
  */
 #ifndef TUNER_MEASURE_H
 #define TUNER_MEASURE_H
@@ -11,7 +12,7 @@
 #include "cache/trial.h"
 #include "runtime/session.h"
 
-#define FT_POLICY "events-warm/1"
+#define FT_POLICY "events-warm/2"
 
 struct ft_timing {
   double samples_us[FT_TRIAL_SAMPLES];
@@ -40,7 +41,8 @@ int ft_measure(struct ft_timing *timing, fatune_session *session, struct ft_nvml
                const struct ft_runnable *runnable, const struct ft_measure_policy *policy,
                cu_stream stream);
 
-/* Interleaved: round by round one sample of each. timings has count entries. */
+/* Interleaved: round by round one sample of each. timings has count entries. give_up_us concerns
+ * the first alone: where it is given up, it has one sample and the others have none. */
 int ft_measure_interleaved(struct ft_timing *timings, fatune_session *session, struct ft_nvml *nvml,
                            const struct ft_runnable *runnables, int count,
                            const struct ft_measure_policy *policy, cu_stream stream);

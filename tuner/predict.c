@@ -64,7 +64,7 @@ static int take_known(struct prediction *prediction, int index, struct ft_trial 
   prediction->summary->recalled += 1;
   count_outcome(prediction->summary, trial);
   if (trial->outcome != FT_OUTCOME_PREDICTED) return FT_OK;
-  return ft_field_add(&prediction->field, trial, &none, NULL, true);
+  return ft_field_add(&prediction->field, trial, trial->median_us, &none, NULL, true);
 }
 
 static int predict_one(struct prediction *prediction, const struct ft_candidate *candidate,
@@ -75,7 +75,8 @@ static int predict_one(struct prediction *prediction, const struct ft_candidate 
   fill_trial(prediction, candidate, compiled, trial);
   count_outcome(prediction->summary, trial);
   if (trial->outcome == FT_OUTCOME_PREDICTED) {
-    FT_TRY(ft_field_add(&prediction->field, trial, &compiled->kernel, NULL, false));
+    FT_TRY(
+        ft_field_add(&prediction->field, trial, trial->median_us, &compiled->kernel, NULL, false));
     compiled->kernel = (struct ft_kernel){0};
     return ft_field_flush(&prediction->field);
   }

@@ -27,7 +27,10 @@ struct ft_rig {
               void **loaded);
   void (*unload)(void *payload, void *loaded);
   int (*verify)(void *payload, void *loaded, struct ft_comparison *comparison);
-  int (*measure)(void *payload, void *loaded, double give_up_us, struct ft_timing *timing);
+  /* In turn with `pace`, another candidate, so that both had the same clock; NULL: alone. Given up
+   * (ft_measure_interleaved), or alone: beside has no samples. */
+  int (*measure)(void *payload, void *loaded, void *pace, double give_up_us,
+                 struct ft_timing *timing, struct ft_timing *beside);
   int (*measure_in_turn)(void *payload, void *const *loaded, int count, struct ft_timing *timings);
   enum ft_health (*health)(void *payload); /* asked after a failure */
 

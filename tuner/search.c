@@ -44,7 +44,8 @@ static double seconds_now(void) {
 static void count_outcome(struct ft_tune_summary *summary, const struct ft_trial *trial) {
   summary->tried += 1;
   switch (trial->outcome) {
-  case FT_OUTCOME_OK: summary->ok += 1; break;
+  case FT_OUTCOME_OK:
+  case FT_OUTCOME_SCREENED: summary->ok += 1; break;
   case FT_OUTCOME_WRONG: summary->wrong += 1; break;
   case FT_OUTCOME_SPILLED: summary->spilled += 1; break;
   default: summary->failed += 1; break;
@@ -115,6 +116,7 @@ static int run_one(struct search *search, int index, struct ft_compiled *compile
   const struct ft_candidate *candidate = &search->candidates->list[index];
   const struct ft_rig *rig = search->run.rig;
   void *loaded = NULL;
+  double screen_us = 0;
   int status = compiler_failure(compiled);
   if (status != FT_OK) return status;
 
@@ -123,11 +125,13 @@ static int run_one(struct search *search, int index, struct ft_compiled *compile
     reject_as_same(search, candidate, compiled, same, trial);
   } else {
     const double begin = seconds_now();
-    status = ft_trial_run(&search->run, candidate, compiled, search->field.best_us, trial, &loaded);
+    struct ft_pace pace;
+    FT_TRY(ft_field_pace(&search->field, &pace));
+    status = ft_trial_run(&search->run, candidate, compiled, &pace, trial, &screen_us, &loaded);
     search->summary->measure_seconds += seconds_now() - begin;
   }
-  if (trial->outcome == FT_OUTCOME_OK && status == FT_OK) {
-    status = ft_field_add(&search->field, trial, &compiled->kernel, loaded, false);
+  if (ft_outcome_ran(trial->outcome) && status == FT_OK) {
+    status = ft_field_add(&search->field, trial, screen_us, &compiled->kernel, loaded, false);
     compiled->kernel = (struct ft_kernel){0};
     return status;
   }
@@ -143,8 +147,8 @@ static int take_known(struct search *search, int index, struct ft_trial *trial) 
   struct ft_kernel none = {0};
   *trial = search->known[index];
   search->summary->recalled += 1;
-  if (trial->outcome != FT_OUTCOME_OK) return FT_OK;
-  return ft_field_add(&search->field, trial, &none, NULL, true);
+  if (!ft_outcome_ran(trial->outcome)) return FT_OK;
+  return ft_field_add(&search->field, trial, trial->median_us, &none, NULL, true);
 }
 
 /* Whether to go on after a candidate. */

@@ -95,8 +95,8 @@ static int device_failure(const struct ft_rig *rig, struct ft_trial *trial) {
   return ft_fail(FT_E_DEVICE, "the GPU context is lost to candidate '%s': %s", config, reason);
 }
 
-static int verify_and_time(const struct ft_rig *rig, void *loaded, double best_us,
-                           struct ft_trial *trial) {
+static int verify_and_time(const struct ft_rig *rig, void *loaded, const struct ft_pace *pace,
+                           struct ft_trial *trial, double *screen_us) {
   struct ft_comparison comparison;
   if (rig->verify(rig->payload, loaded, &comparison) != FT_OK) return device_failure(rig, trial);
   trial->error_ratio = comparison.error_ratio;
@@ -104,18 +104,20 @@ static int verify_and_time(const struct ft_rig *rig, void *loaded, double best_u
     ft_trial_end(trial, FT_OUTCOME_WRONG, comparison.worst);
     return FT_OK;
   }
-  struct ft_timing timing;
-  const double give_up_us = best_us > 0 ? GIVE_UP * best_us : 0;
-  if (rig->measure(rig->payload, loaded, give_up_us, &timing) != FT_OK)
+  struct ft_timing timing, beside;
+  const double give_up_us = pace->loaded ? GIVE_UP * pace->us : 0;
+  if (rig->measure(rig->payload, loaded, pace->loaded, give_up_us, &timing, &beside) != FT_OK)
     return device_failure(rig, trial);
+  const double scale = beside.sample_count > 0 ? pace->us / beside.median_us : 1;
+  *screen_us = timing.median_us * scale;
   ft_trial_set_timing(trial, &timing);
-  ft_trial_end(trial, FT_OUTCOME_OK, "");
+  ft_trial_end(trial, FT_OUTCOME_SCREENED, "");
   return FT_OK;
 }
 
 int ft_trial_run(const struct ft_trial_run *run, const struct ft_candidate *candidate,
-                 const struct ft_compiled *compiled, double best_us, struct ft_trial *trial,
-                 void **loaded) {
+                 const struct ft_compiled *compiled, const struct ft_pace *pace,
+                 struct ft_trial *trial, double *screen_us, void **loaded) {
   const struct ft_rig *rig = run->rig;
   *loaded = NULL;
   ft_trial_begin(trial, run->stamp, candidate);
@@ -129,8 +131,8 @@ int ft_trial_run(const struct ft_trial_run *run, const struct ft_candidate *cand
     *loaded = NULL;
     return device_failure(rig, trial);
   }
-  const int status = verify_and_time(rig, *loaded, best_us, trial);
-  if (trial->outcome != FT_OUTCOME_OK || status != FT_OK) {
+  const int status = verify_and_time(rig, *loaded, pace, trial, screen_us);
+  if (!ft_outcome_ran(trial->outcome) || status != FT_OK) {
     rig->unload(rig->payload, *loaded);
     *loaded = NULL;
   }

@@ -13,12 +13,20 @@ struct ft_trial_run {
   const struct ft_trial *stamp;
 };
 
-/* Load -> verify -> time. *loaded is NULL unless the outcome is FT_OK. best_us: a run much longer
- * than that is timed once only (0: none known). A failure of the candidate is its outcome and
- * FT_OK; FT_E_DEVICE means that the GPU is lost, with the trial filled in all the same. */
+/* What candidates are measured beside: the best so far. The clock moves by a sixth between an idle
+ * GPU and a hot one, so times of two candidates compare only by what each takes beside a third. */
+struct ft_pace {
+  void *loaded; /* NULL: there is none yet */
+  double us;    /* its time on the scale of the screening */
+};
+
+/* Load -> verify -> time. *loaded is NULL unless it ran right: then *screen_us is its time on the
+ * scale of pace->us. A run much longer than that is timed once only. A failure of the candidate is
+ * its outcome and FT_OK; FT_E_DEVICE means that the GPU is lost, with the trial filled in all the
+ * same. */
 int ft_trial_run(const struct ft_trial_run *run, const struct ft_candidate *candidate,
-                 const struct ft_compiled *compiled, double best_us, struct ft_trial *trial,
-                 void **loaded);
+                 const struct ft_compiled *compiled, const struct ft_pace *pace,
+                 struct ft_trial *trial, double *screen_us, void **loaded);
 
 /* Whether a failed compile is the candidate's own fault. */
 bool ft_compile_is_candidates(int status);
