@@ -243,6 +243,14 @@ START_TEST(measuring_repeats_as_the_policy_says) {
   launches[0] = 0;
   ck_assert_status(ft_measure_interleaved(timings, lab.session, NULL, runnables, 2, &policy, NULL),
                    FT_OK);
+  ck_assert(timings[0].sample_count == 1 && timings[1].sample_count == 0);
+  ck_assert_double_ge(timings[0].median_us, 600);
+  ck_assert(launches[0] == 2 && launches[1] == 0);
+
+  launches[0] = 0;
+  policy.give_up_us = 0;
+  ck_assert_status(ft_measure_interleaved(timings, lab.session, NULL, runnables, 2, &policy, NULL),
+                   FT_OK);
   ck_assert(timings[0].sample_count == 4 && timings[1].sample_count == 4);
   ck_assert(launches[0] >= 8 && launches[1] >= 8);
   ck_assert_int_eq(lab.cuda.live(), live);
