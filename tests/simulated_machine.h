@@ -22,7 +22,8 @@ struct simulated {
   const struct ft_candidates *candidates;
   enum fate fates[MOST];
   double us[MOST]; /* true time of each candidate */
-  double drift;    /* factor on all times from the first heat on */
+  double drift;    /* factor on all times of the first heat, */
+  double later;    /* and of those after it */
   int hot;         /* so many screenings, the first ones, are of a hot GPU: */
   double heat;     /* factor on all times then */
   bool lost;
@@ -124,9 +125,9 @@ static int simulated_measure(void *payload, void *loaded, void *pace, double giv
 static int simulated_heat(void *payload, void *const *loaded, int count,
                           struct ft_timing *timings) {
   struct simulated *machine = payload;
-  machine->heats++;
+  const double factor = machine->heats++ == 0 ? machine->drift : machine->later;
   for (int n = 0; n < count; n++) {
-    take_samples(machine, *(int *)loaded[n], machine->drift, 24, &timings[n]);
+    take_samples(machine, *(int *)loaded[n], factor, 24, &timings[n]);
   }
   return FT_OK;
 }
@@ -206,7 +207,7 @@ static struct setting *setting_make(enum ft_effort effort) {
   ck_assert_int_le(s->candidates.count, MOST);
   s->machine = calloc(1, sizeof *s->machine);
   s->machine->candidates = &s->candidates;
-  s->machine->drift = 1;
+  s->machine->drift = s->machine->later = 1;
   for (int n = 0; n < s->candidates.count; n++)
     s->machine->us[n] = n == 0 ? 150 : 100 * pow(1.002, n);
   s->rig = (struct ft_rig){.payload = s->machine,

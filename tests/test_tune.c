@@ -152,6 +152,49 @@ START_TEST(a_cooling_gpu_does_not_decide) {
 }
 END_TEST
 
+/* More are as good as the best than one heat holds, and the later heats are of a cooler GPU: all
+ * rows of finals are of one clock. */
+START_TEST(heats_compare) {
+  struct setting *s = setting_make(FT_EFFORT_EXHAUSTIVE);
+  int finals = 0;
+  s->machine->drift = 1.15;
+  s->machine->later = 1.02;
+  for (int n = 1; n < s->candidates.count; n++) s->machine->us[n] = n <= 20 ? 100 + 0.01 * n : 110;
+  ck_assert_int_eq(search(s), FT_OK);
+  ck_assert_int_ge(s->machine->heats, 2);
+  for (int n = 0; n < s->machine->row_count; n++) {
+    const struct ft_trial *row = &s->machine->rows[n];
+    if (row->outcome != FT_OUTCOME_OK) continue;
+    const double us = s->machine->us[index_of(s->machine, &row->config)];
+    ck_assert_double_eq_tol(row->median_us, 1.15 * us, 1e-6 * us);
+    ck_assert_double_eq_tol(row->samples_us[0], 1.15 * 0.999 * us, 1e-6 * us);
+    finals++;
+  }
+  ck_assert_int_eq(finals, 21); /* and the default */
+  setting_free(s);
+}
+END_TEST
+
+/* A second run has more candidates, all slower than the best of the first, and a cooler GPU. */
+START_TEST(runs_compare) {
+  struct setting *s = setting_make(FT_EFFORT_EXHAUSTIVE);
+  const int all = s->candidates.count;
+  give_store(s);
+  s->machine->drift = 1.15;
+  for (int n = 1; n < all; n++) s->machine->us[n] = n == 5 ? 100 : n < 13 ? 103 : 102 + n % 7;
+  s->candidates.count = 13;
+  ck_assert_int_eq(search(s), FT_OK);
+  ck_assert_int_eq(best_of(s), 5);
+  s->candidates.count = all;
+  ck_assert_int_eq(search(s), FT_OK);
+  ck_assert_int_eq(s->summary.recalled, 13);
+  ck_assert_int_ge(s->machine->heats, 2);
+  ck_assert_int_eq(best_of(s), 5);
+  expect_stores_choice(s);
+  setting_free(s);
+}
+END_TEST
+
 static volatile sig_atomic_t stop_flag;
 
 static void stop_after_ten(void *payload, const struct ft_tune_progress *progress) {
@@ -400,6 +443,8 @@ Suite *make_tune_suite(void) {
   tcase_add_test(tcase, ties_go_to_less_memory_then_fewer_registers);
   tcase_add_test(tcase, a_warming_gpu_does_not_decide);
   tcase_add_test(tcase, a_cooling_gpu_does_not_decide);
+  tcase_add_test(tcase, heats_compare);
+  tcase_add_test(tcase, runs_compare);
   tcase_add_test(tcase, a_stop_keeps_every_row);
   tcase_add_loop_test(tcase, a_lost_gpu_is_recorded, 0, 2);
   tcase_add_loop_test(tcase, the_second_run_measures_nothing, 0, 2);

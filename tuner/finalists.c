@@ -52,6 +52,7 @@ static int grow(struct ft_field *field) {
 
 int ft_field_add(struct ft_field *field, const struct ft_trial *trial, double screen_us,
                  struct ft_kernel *kernel, void *loaded, bool recalled) {
+  const bool had_finals = recalled && trial->outcome == FT_OUTCOME_OK;
   const int status = grow(field);
   if (status != FT_OK) {
     if (loaded) field->rig->unload(field->rig->payload, loaded);
@@ -63,8 +64,9 @@ int ft_field_add(struct ft_field *field, const struct ft_trial *trial, double sc
                                                         .loaded = loaded,
                                                         .screen_us = screen_us,
                                                         .recalled = recalled,
-                                                        .recorded = recalled};
-  if (recalled && trial->outcome == FT_OUTCOME_OK) field->had_finals = true;
+                                                        .recorded = recalled,
+                                                        .final = had_finals};
+  if (had_finals) field->had_finals = true;
   field->best_us = best_screened(field)->screen_us;
   for (int n = 0; n < field->count; n++) { /* a new best may have decided about earlier ones too */
     if (!is_near(field, &field->entrants[n])) FT_TRY(record(field, &field->entrants[n]));
@@ -123,6 +125,13 @@ int ft_field_pace(struct ft_field *field, struct ft_pace *pace) {
   return FT_OK;
 }
 
+static void scale_timing(struct ft_timing *timing, double factor) {
+  for (int n = 0; n < timing->sample_count; n++) timing->samples_us[n] *= factor;
+  ft_timing_summarise(timing);
+}
+
+/* One that had its finals, if any has, runs along as the last: its row stands, and the times of the
+ * others are brought to the clock of then by what it takes now. */
 static int heat(struct ft_field *field, struct ft_entrant *const *starters, int count) {
   struct ft_timing timings[FINALISTS + 2];
   void *loaded[FINALISTS + 2] = {0};
@@ -131,9 +140,10 @@ static int heat(struct ft_field *field, struct ft_entrant *const *starters, int 
     loaded[n] = starters[n]->loaded;
   }
   FT_TRY(field->rig->measure_in_turn(field->rig->payload, loaded, count, timings));
-  for (int n = 0; n < count; n++) {
-    /* Whoever runs a second time is there to be compared with; its row stands. */
-    if (starters[n]->final) continue;
+  const struct ft_entrant *const held = starters[count - 1];
+  const double factor = held->final ? held->trial.median_us / timings[count - 1].median_us : 1;
+  for (int n = 0; n < count && !starters[n]->final; n++) {
+    scale_timing(&timings[n], factor);
     ft_trial_set_timing(&starters[n]->trial, &timings[n]);
     ft_trial_end(&starters[n]->trial, FT_OUTCOME_OK, "");
     starters[n]->final = true;
@@ -199,7 +209,7 @@ int ft_field_finals(struct ft_field *field, const volatile sig_atomic_t *stop) {
     if (round == 0) add_default(field, starters, &count);
     if (count == 0) break;
     struct ft_entrant *held = (struct ft_entrant *)(uintptr_t)ft_field_winner(field);
-    if (round > 0 && held->final) starters[count++] = held;
+    if (held->final) starters[count++] = held;
     FT_TRY(heat(field, starters, count));
     /* Who looked as good in the screening as the finals' best did has to run beside it. */
     const struct ft_entrant *best = NULL;

@@ -12,7 +12,7 @@ struct ft_entrant {
   double screen_us; /* beside the best of its time (struct ft_pace); recalled: as measured then */
   bool recalled;    /* from the store */
   bool recorded;
-  bool final; /* trial holds samples taken in turn */
+  bool final; /* trial holds samples of finals, of this run or an earlier one */
 };
 
 struct ft_field {
