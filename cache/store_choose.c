@@ -48,13 +48,13 @@ static void add_note(struct ft_choice *choice, const char *remark) {
 
 static bool choose_exact(struct ft_store *store, const struct wanted *wanted,
                          struct ft_choice *choice) {
-  static const char *const outcomes[] = {"ok", "screened"}; /* the second: a search cut short */
   struct ft_filter filter = {.bucket = wanted->bucket,
                              .device = wanted->query->device,
                              .policy = wanted->query->policy,
                              .templates = wanted->query->templates};
-  for (int i = 0; i < 2; i++) {
-    filter.outcome = outcomes[i];
+  /* SCREENED: of a search that was cut short. */
+  for (int outcome = FT_OUTCOME_OK; outcome <= FT_OUTCOME_SCREENED; outcome++) {
+    filter.outcome = ft_outcome_name((enum ft_outcome)outcome);
     for (filter.layer = 0; filter.layer <= store->layer_count; filter.layer++)
       if (take(store, &filter, FT_HIT_EXACT, choice)) return true;
   }

@@ -83,11 +83,10 @@ static int ship_policies(struct shipment *shipment, struct ft_filter *filter, bo
 /* What a search that was cut short measured is shipped where nothing better is, predictions where
  * nothing was measured. */
 static int ship_spot(struct shipment *shipment, const struct ft_spot *spot) {
-  static const char *const outcomes[] = {"ok", "screened", "predicted"};
   struct ft_filter filter = {.bucket = spot->bucket, .device = spot->device};
   bool any = false;
-  for (int i = 0; i < 3 && !any; i++) {
-    filter.outcome = outcomes[i];
+  for (int outcome = FT_OUTCOME_OK; outcome <= FT_OUTCOME_PREDICTED && !any; outcome++) {
+    filter.outcome = ft_outcome_name((enum ft_outcome)outcome);
     FT_TRY(ship_policies(shipment, &filter, &any));
   }
   return FT_OK;

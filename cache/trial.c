@@ -130,6 +130,14 @@ bool ft_outcome_ran(enum ft_outcome outcome) {
   return outcome == FT_OUTCOME_OK || outcome == FT_OUTCOME_SCREENED;
 }
 
+bool ft_outcome_timed(enum ft_outcome outcome) {
+  return ft_outcome_ran(outcome) || outcome == FT_OUTCOME_PREDICTED;
+}
+
+bool ft_trial_beats(const struct ft_trial *a, const struct ft_trial *b) {
+  return a->outcome != b->outcome ? a->outcome < b->outcome : a->median_us < b->median_us;
+}
+
 void ft_trial_print(const struct ft_trial *trial, struct ft_text *text) {
   ft_fields_print(trial_fields, TRIAL_FIELDS, trial, text);
 }

@@ -54,6 +54,13 @@ const char *ft_outcome_name(enum ft_outcome outcome);
 /* Whether it ran right and has times: OK or SCREENED. */
 bool ft_outcome_ran(enum ft_outcome outcome);
 
+/* Whether it has a time, measured or predicted. */
+bool ft_outcome_timed(enum ft_outcome outcome);
+
+/* By outcome first, so that a prediction, or a time at another clock, however short, beats no
+ * measurement; then by median. */
+bool ft_trial_beats(const struct ft_trial *a, const struct ft_trial *b);
+
 void ft_trial_print(const struct ft_trial *trial, struct ft_text *text);
 int ft_trial_parse(struct ft_trial *trial, const char *text);
 

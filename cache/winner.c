@@ -146,7 +146,7 @@ static int order_tied(const void *a, const void *b) {
  */
 static void settle_ties(struct ft_standing *standings, size_t count) {
   const enum ft_outcome outcome = standings[0].trial->outcome;
-  if (!ft_outcome_ran(outcome) && outcome != FT_OUTCOME_PREDICTED) return;
+  if (!ft_outcome_timed(outcome)) return;
   const double best = standings[0].median_us;
   const double limit = ft_tie_limit(best, standings[0].spread_us);
   size_t tied = 0;

@@ -32,11 +32,11 @@ static double length_of_pair(const struct ft_deal *deal) {
 double ft_deal_unevenness(const struct ft_deal *deal, int64_t pairs) {
   if (deal->blocks < 1 || deal->blocks > BLOCKS_MOST) return 1;
   const int64_t twos_of_pair = (deal->tiles + 1) / 2, twos = twos_of_pair * (deal->pairs - pairs);
-  const int64_t twos_of_all = twos / deal->blocks, with_one_more = twos % deal->blocks;
+  const int64_t twos_of_block = twos / deal->blocks, with_one_more = twos % deal->blocks;
   const double pair = length_of_pair(deal), two = pair / (double)twos_of_pair;
   double shares[BLOCKS_MOST], longest = 0;
   for (int64_t i = 0; i < deal->blocks; i++)
-    shares[i] = (double)(twos_of_all + (i < with_one_more)) * two;
+    shares[i] = (double)(twos_of_block + (i < with_one_more)) * two;
 
   int64_t place = with_one_more; /* in a round, the one that twos left unfinished is the first */
   bool turned = with_one_more == 0;

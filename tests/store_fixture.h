@@ -143,6 +143,13 @@ static inline struct ft_trial make_trial(const char *request, const char *device
   return trial;
 }
 
+static inline struct ft_trial make_screened(const char *request, const char *device, int config,
+                                            double median_us) {
+  struct ft_trial trial = make_trial(request, device, config, median_us);
+  trial.outcome = FT_OUTCOME_SCREENED;
+  return trial;
+}
+
 /* -- stores --------------------------------------------------------------------------------- */
 
 enum { FIXTURE_WARNINGS = 32 };

@@ -142,11 +142,7 @@ END_TEST
 /* Its time is of another clock. Where no search came to its finals it serves, among its like. */
 START_TEST(a_screened_one_wins_beside_no_other) {
   struct ft_store *const store = open_store(&fixture);
-  for (int i = 1; i < 4; i++) {
-    struct ft_trial screened = make_trial(PROBLEM, CLASS_H200, i, i == 2 ? 50 : 60);
-    screened.outcome = FT_OUTCOME_SCREENED;
-    put(store, screened);
-  }
+  for (int i = 1; i < 4; i++) put(store, make_screened(PROBLEM, CLASS_H200, i, i == 2 ? 50 : 60));
   struct ft_trial predicted = make_trial(PROBLEM, CLASS_H200, 4, 10);
   predicted.outcome = FT_OUTCOME_PREDICTED;
   put(store, predicted);

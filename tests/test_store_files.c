@@ -47,13 +47,6 @@ static struct ft_choice choose(struct ft_store *store, const char *request) {
   return choice;
 }
 
-static struct ft_trial make_screened(const char *request, const char *device, int config,
-                                     double us) {
-  struct ft_trial trial = make_trial(request, device, config, us);
-  trial.outcome = FT_OUTCOME_SCREENED;
-  return trial;
-}
-
 /* Two winners on sm_90, one of them of a search cut short, two losers, a winner on sm_80; exported
  * for sm_90. */
 static void ship(struct ft_kernel kernels[2]) {

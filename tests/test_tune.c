@@ -91,6 +91,17 @@ static void expect_stores_choice(struct setting *s) {
   ck_assert_int_eq(ft_config_compare(&choice.config, &s->summary.best), 0);
 }
 
+/* A run after others of the same store: it takes over so many rows, measures the rest and holds
+ * finals of its own. */
+static void expect_next_run(struct setting *s, int recalled, int best) {
+  const int heats = s->machine->heats;
+  ck_assert_int_eq(search(s), FT_OK);
+  ck_assert_int_eq(s->summary.recalled, recalled);
+  ck_assert_int_gt(s->machine->heats, heats);
+  ck_assert_int_eq(best_of(s), best);
+  expect_stores_choice(s);
+}
+
 static void give_store(struct setting *s) {
   const struct ft_store_options options = {.memory_only = 1};
   ck_assert_int_eq(ft_store_open(&s->machine->store, &options), FT_OK);
@@ -186,11 +197,7 @@ START_TEST(runs_compare) {
   ck_assert_int_eq(search(s), FT_OK);
   ck_assert_int_eq(best_of(s), 5);
   s->candidates.count = all;
-  ck_assert_int_eq(search(s), FT_OK);
-  ck_assert_int_eq(s->summary.recalled, 13);
-  ck_assert_int_ge(s->machine->heats, 2);
-  ck_assert_int_eq(best_of(s), 5);
-  expect_stores_choice(s);
+  expect_next_run(s, 13, 5);
   setting_free(s);
 }
 END_TEST
@@ -220,11 +227,7 @@ START_TEST(a_stop_keeps_every_row) {
   /* The next run goes on, beside the best of the first, and holds the finals. */
   s->options.stop = NULL;
   s->options.progress = NULL;
-  ck_assert_int_eq(search(s), FT_OK);
-  ck_assert_int_eq(s->summary.recalled, 10);
-  ck_assert_int_gt(s->machine->heats, 0);
-  ck_assert_int_eq(best_of(s), 1);
-  expect_stores_choice(s);
+  expect_next_run(s, 10, 1);
   setting_free(s);
 }
 END_TEST

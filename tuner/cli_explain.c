@@ -13,10 +13,6 @@ struct reading {
   const struct ft_config *chosen;
 };
 
-static bool is_timed(const struct ft_trial *trial) {
-  return ft_outcome_ran(trial->outcome) || trial->outcome == FT_OUTCOME_PREDICTED;
-}
-
 static bool take_trial(void *payload, const struct ft_trial *trial) {
   const struct reading *const reading = payload;
   struct cli_trials *const trials = reading->trials;
@@ -24,14 +20,9 @@ static bool take_trial(void *payload, const struct ft_trial *trial) {
   if (trial->outcome >= FT_OUTCOME_OK && trial->outcome <= FT_OUTCOME_TIMEOUT) {
     ++trials->outcomes[trial->outcome];
   }
-  if (!is_timed(trial)) return true;
-  const struct ft_trial *const fastest = &trials->fastest;
+  if (!ft_outcome_timed(trial->outcome)) return true;
   const bool first = trials->best_count == 0;
-  /* A prediction, or a time at another clock, is never the fastest beside a measurement. */
-  if (first || trial->outcome < fastest->outcome ||
-      (trial->outcome == fastest->outcome && trial->median_us < fastest->median_us)) {
-    trials->fastest = *trial;
-  }
+  if (first || ft_trial_beats(trial, &trials->fastest)) trials->fastest = *trial;
   if (!(trials->chosen.median_us > 0) && ft_config_compare(&trial->config, reading->chosen) == 0) {
     trials->chosen = *trial;
   }

@@ -61,7 +61,7 @@ static bool list_trial(void *payload, const struct ft_trial *trial) {
   char *const bucket = cli_request_text(&trial->bucket), *group = NULL;
   if (asprintf(&group, "%s %s", bucket, trial->device) < 0) group = NULL;
   const bool winner = listing->group == NULL || group == NULL || strcmp(group, listing->group) != 0;
-  const bool timed = ft_outcome_ran(trial->outcome) || trial->outcome == FT_OUTCOME_PREDICTED;
+  const bool timed = ft_outcome_timed(trial->outcome);
   if (listing->cli->options.all || (winner && timed)) list_row(listing, trial, bucket);
   free(listing->group);
   listing->group = group;

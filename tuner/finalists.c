@@ -15,6 +15,10 @@
 enum { FINALISTS = 12, HEATS = 3 };
 static const double NEAR = 1.05; /* within 5 % of the best in the screening */
 
+static bool had_finals(const struct ft_trial *trial) {
+  return trial->outcome == FT_OUTCOME_OK;
+}
+
 static bool counts(const struct ft_field *field, const struct ft_entrant *entrant) {
   return !(field->had_finals && entrant->recalled && entrant->trial.outcome == FT_OUTCOME_SCREENED);
 }
@@ -52,7 +56,6 @@ static int grow(struct ft_field *field) {
 
 int ft_field_add(struct ft_field *field, const struct ft_trial *trial, double screen_us,
                  struct ft_kernel *kernel, void *loaded, bool recalled) {
-  const bool had_finals = recalled && trial->outcome == FT_OUTCOME_OK;
   const int status = grow(field);
   if (status != FT_OK) {
     if (loaded) field->rig->unload(field->rig->payload, loaded);
@@ -64,9 +67,8 @@ int ft_field_add(struct ft_field *field, const struct ft_trial *trial, double sc
                                                         .loaded = loaded,
                                                         .screen_us = screen_us,
                                                         .recalled = recalled,
-                                                        .recorded = recalled,
-                                                        .final = had_finals};
-  if (had_finals) field->had_finals = true;
+                                                        .recorded = recalled};
+  if (recalled && had_finals(trial)) field->had_finals = true;
   field->best_us = best_screened(field)->screen_us;
   for (int n = 0; n < field->count; n++) { /* a new best may have decided about earlier ones too */
     if (!is_near(field, &field->entrants[n])) FT_TRY(record(field, &field->entrants[n]));
@@ -85,10 +87,7 @@ static const struct ft_entrant *fastest(const struct ft_field *field) {
   const struct ft_entrant *best = NULL;
   for (int n = 0; n < field->count; n++) {
     const struct ft_entrant *entrant = &field->entrants[n];
-    const struct ft_trial *trial = &entrant->trial;
-    if (!best || trial->outcome < best->trial.outcome ||
-        (trial->outcome == best->trial.outcome && trial->median_us < best->trial.median_us))
-      best = entrant;
+    if (!best || ft_trial_beats(&entrant->trial, &best->trial)) best = entrant;
   }
   return best;
 }
@@ -141,12 +140,12 @@ static int heat(struct ft_field *field, struct ft_entrant *const *starters, int 
   }
   FT_TRY(field->rig->measure_in_turn(field->rig->payload, loaded, count, timings));
   const struct ft_entrant *const held = starters[count - 1];
-  const double factor = held->final ? held->trial.median_us / timings[count - 1].median_us : 1;
-  for (int n = 0; n < count && !starters[n]->final; n++) {
+  const double factor =
+      had_finals(&held->trial) ? held->trial.median_us / timings[count - 1].median_us : 1;
+  for (int n = 0; n < count && !had_finals(&starters[n]->trial); n++) {
     scale_timing(&timings[n], factor);
     ft_trial_set_timing(&starters[n]->trial, &timings[n]);
     ft_trial_end(&starters[n]->trial, FT_OUTCOME_OK, "");
-    starters[n]->final = true;
     starters[n]->recorded = false;
     field->rig->keep(field->rig->payload,
                      &starters[n]->kernel); /* a kernel not kept costs a compile */
@@ -169,7 +168,7 @@ static int pick(struct ft_field *field, double limit, int most, struct ft_entran
   int near = 0;
   for (int n = 0; n < field->count; n++) {
     struct ft_entrant *entrant = &field->entrants[n];
-    if (counts(field, entrant) && !entrant->final && entrant->screen_us <= limit)
+    if (counts(field, entrant) && !had_finals(&entrant->trial) && entrant->screen_us <= limit)
       order[near++] = entrant;
   }
   qsort(order, (size_t)near, sizeof *order, by_screening);
@@ -181,7 +180,7 @@ static int pick(struct ft_field *field, double limit, int most, struct ft_entran
 static void add_default(struct ft_field *field, struct ft_entrant **starters, int *count) {
   for (int n = 0; n < field->count; n++) {
     struct ft_entrant *entrant = &field->entrants[n];
-    if (!entrant->trial.is_default || entrant->final) continue;
+    if (!entrant->trial.is_default || had_finals(&entrant->trial)) continue;
     for (int s = 0; s < *count; s++) {
       if (starters[s] == entrant) return;
     }
@@ -209,16 +208,10 @@ int ft_field_finals(struct ft_field *field, const volatile sig_atomic_t *stop) {
     if (round == 0) add_default(field, starters, &count);
     if (count == 0) break;
     struct ft_entrant *held = (struct ft_entrant *)(uintptr_t)ft_field_winner(field);
-    if (held->final) starters[count++] = held;
+    if (had_finals(&held->trial)) starters[count++] = held;
     FT_TRY(heat(field, starters, count));
     /* Who looked as good in the screening as the finals' best did has to run beside it. */
-    const struct ft_entrant *best = NULL;
-    for (int n = 0; n < field->count; n++) {
-      const struct ft_entrant *entrant = &field->entrants[n];
-      if (entrant->final && (!best || entrant->trial.median_us < best->trial.median_us))
-        best = entrant;
-    }
-    if (!best) break;
+    const struct ft_entrant *best = fastest(field);
     const double best_us = best->trial.median_us;
     limit = best->screen_us * ft_tie_limit(best_us, best->trial.spread_us) / best_us;
   }

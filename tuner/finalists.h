@@ -6,13 +6,13 @@
 #include "tuner/trial_run.h"
 
 struct ft_entrant {
-  struct ft_trial trial; /* as recorded, or as it would be now: OK after finals, else SCREENED */
+  struct ft_trial trial; /* as recorded, or as it would be now. OK: with samples of finals, of this
+                            run or an earlier one; else SCREENED, or PREDICTED */
   struct ft_kernel kernel;
   void *loaded;     /* NULL for a recalled one until it is needed */
   double screen_us; /* beside the best of its time (struct ft_pace); recalled: as measured then */
   bool recalled;    /* from the store */
   bool recorded;
-  bool final; /* trial holds samples of finals, of this run or an earlier one */
 };
 
 struct ft_field {

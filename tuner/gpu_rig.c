@@ -180,19 +180,25 @@ static int aim_all(struct ft_gpu_rig *rig, void *const *handles, int count) {
   return FT_OK;
 }
 
+static int in_turn(struct ft_gpu_rig *rig, void *const *handles, int count,
+                   const struct ft_measure_policy *policy, struct ft_timing *timings) {
+  struct ft_runnable runnables[FT_TRIAL_SAMPLES];
+  if (count > FT_TRIAL_SAMPLES) return ft_fail(FT_E_ARGUMENT, "%d candidates in one heat", count);
+  for (int n = 0; n < count; n++) {
+    runnables[n] = (struct ft_runnable){.launch = launch, .payload = handles[n]};
+  }
+  FT_TRY(aim_all(rig, handles, count));
+  return ft_measure_interleaved(timings, rig->session, rig->nvml, runnables, count, policy,
+                                rig->stream);
+}
+
 static int rig_measure(void *payload, void *handle, void *pace, double give_up_us,
                        struct ft_timing *timing, struct ft_timing *beside) {
-  struct ft_gpu_rig *rig = payload;
   void *const handles[2] = {handle, pace};
-  const int count = pace ? 2 : 1;
-  const struct ft_runnable runnables[2] = {{.launch = launch, .payload = handle},
-                                           {.launch = launch, .payload = pace}};
   struct ft_measure_policy policy = screening;
   struct ft_timing timings[2] = {0};
   policy.give_up_us = give_up_us;
-  FT_TRY(aim_all(rig, handles, count));
-  FT_TRY(ft_measure_interleaved(timings, rig->session, rig->nvml, runnables, count, &policy,
-                                rig->stream));
+  FT_TRY(in_turn(payload, handles, pace ? 2 : 1, &policy, timings));
   *timing = timings[0];
   *beside = timings[1];
   return FT_OK;
@@ -200,15 +206,7 @@ static int rig_measure(void *payload, void *handle, void *pace, double give_up_u
 
 static int rig_measure_in_turn(void *payload, void *const *handles, int count,
                                struct ft_timing *timings) {
-  struct ft_gpu_rig *rig = payload;
-  struct ft_runnable runnables[FT_TRIAL_SAMPLES];
-  if (count > FT_TRIAL_SAMPLES) return ft_fail(FT_E_ARGUMENT, "%d candidates in one heat", count);
-  for (int n = 0; n < count; n++) {
-    runnables[n] = (struct ft_runnable){.launch = launch, .payload = handles[n]};
-  }
-  FT_TRY(aim_all(rig, handles, count));
-  return ft_measure_interleaved(timings, rig->session, rig->nvml, runnables, count, &finals,
-                                rig->stream);
+  return in_turn(payload, handles, count, &finals, timings);
 }
 
 static enum ft_health rig_health(void *payload) {

@@ -245,11 +245,11 @@ int ft_measure_interleaved(struct ft_timing *timings, fatune_session *session, s
     return ft_fail(FT_E_ARGUMENT, "%d kernels cannot be measured in turn, at most %d", count,
                    FT_TRIAL_SAMPLES);
   }
+  for (int n = 0; n < count; n++) timings[n] = (struct ft_timing){0};
   FT_CHECK(stopwatch_open(&watch, session, stream, (count > 1 ? count : 1) + 1));
   for (int n = 0; n < count; n++) {
     double run_us;
     bool gave_up;
-    for (int after = n; after < count; after++) timings[after] = (struct ft_timing){0};
     FT_CHECK(calibrate(&watch, &runnables[n], &own, &repeats[n], &run_us, &gave_up));
     if (gave_up) {
       timings[n].samples_us[timings[n].sample_count++] = run_us;
