@@ -1,8 +1,9 @@
 """common.py: what the benchmarks share.
 in -> out: a build folder, a GPU -> tuned kernels, interleaved timings, one JSON file per benchmark.
 
-Every figure is a median of CUDA-event timings; contenders are measured in turn, A B C A B C ..., so
-that clock drift hits all alike. PyTorch, its SDPA backends and fatune share one process and stream."""
+Every figure is a median of CUDA-event timings; contenders are measured in turn, each round in an order
+of its own, so that clock drift hits all alike and nobody always runs at the clock that the same
+predecessor left. PyTorch, its SDPA backends and fatune share one process and stream."""
 
 import argparse
 import contextlib
@@ -11,6 +12,7 @@ import json
 import math
 import os
 import pathlib
+import random
 import re
 import statistics
 import subprocess
@@ -206,7 +208,9 @@ class Contender:
 
 
 def measure(contenders, quick=False, sample_ms=5.0, warmup_ms=30.0):
-    """Samples of all contenders, in turn."""
+    """Samples of all contenders, in turn. A GPU at its power limit needs longer than a sample to find its
+    clock again: who always follows the thriftiest contender is flattered. So rounds are shuffled."""
+    order = random.Random(0)
     rounds = 7 if quick else 21
     for contender in contenders:
         contender.sample()  # compiles, allocates
@@ -215,7 +219,7 @@ def measure(contenders, quick=False, sample_ms=5.0, warmup_ms=30.0):
         for _ in range(max(1, math.ceil(warmup_ms / sample_ms))):
             contender.sample()
     for _ in range(rounds):
-        for contender in contenders:
+        for contender in order.sample(contenders, len(contenders)):
             contender.samples_us.append(contender.sample())
 
 
