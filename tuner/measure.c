@@ -140,20 +140,18 @@ static int time_once(struct stopwatch *watch, const struct ft_runnable *runnable
 }
 
 /* Doubles the repeats until one interval is long enough; the doubling itself is the warm-up, and
- * goes on until that has lasted long enough too. *run_us: one launch. gave_up: the second run was
- * too long. */
-static int calibrate(struct stopwatch *watch, const struct ft_runnable *runnable,
-                     const struct ft_measure_policy *policy, int *repeats, double *run_us,
-                     bool *gave_up) {
+ * goes on until that has lasted long enough too. Where the second run is too long it is the only
+ * sample: given up. */
+static int calibrate(struct stopwatch *watch, struct ft_timing *timing,
+                     const struct ft_runnable *runnable, const struct ft_measure_policy *policy,
+                     int *repeats) {
   double us, warm_us = 0;
-  *gave_up = false;
   *repeats = 1;
   FT_TRY(
       time_once(watch, runnable, 1, &us)); /* loads code, fills L2: says nothing about the kernel */
   FT_TRY(time_once(watch, runnable, 1, &us));
-  *run_us = us;
   if (policy->give_up_us > 0 && us > policy->give_up_us && us > GIVE_UP_LEAST_US) {
-    *gave_up = true;
+    timing->samples_us[timing->sample_count++] = us;
     return FT_OK;
   }
   for (warm_us = us; us < policy->sample_us && *repeats < REPEATS_MOST; warm_us += us) {
@@ -164,8 +162,12 @@ static int calibrate(struct stopwatch *watch, const struct ft_runnable *runnable
     FT_TRY(time_once(watch, runnable, *repeats, &us));
     warm_us += us;
   }
-  *run_us = us / *repeats;
   return FT_OK;
+}
+
+/* Asked after calibrate. */
+static bool given_up(const struct ft_timing *timing) {
+  return timing->sample_count > 0;
 }
 
 static int samples_of(const struct ft_measure_policy *policy) {
@@ -176,13 +178,8 @@ static int samples_of(const struct ft_measure_policy *policy) {
 static int measure_one(struct stopwatch *watch, struct ft_timing *timing, struct ft_nvml *nvml,
                        const struct ft_runnable *runnable, const struct ft_measure_policy *policy) {
   int repeats;
-  double run_us;
-  bool gave_up;
-  FT_TRY(calibrate(watch, runnable, policy, &repeats, &run_us, &gave_up));
-  if (gave_up) {
-    timing->samples_us[timing->sample_count++] = run_us;
-    return FT_OK;
-  }
+  FT_TRY(calibrate(watch, timing, runnable, policy, &repeats));
+  if (given_up(timing)) return FT_OK;
   const int samples = samples_of(policy);
   FT_TRY(
       launch_times(runnable, watch->stream, 1)); /* an idle GPU would time the first launch too */
@@ -248,11 +245,8 @@ int ft_measure_interleaved(struct ft_timing *timings, fatune_session *session, s
   for (int n = 0; n < count; n++) timings[n] = (struct ft_timing){0};
   FT_CHECK(stopwatch_open(&watch, session, stream, (count > 1 ? count : 1) + 1));
   for (int n = 0; n < count; n++) {
-    double run_us;
-    bool gave_up;
-    FT_CHECK(calibrate(&watch, &runnables[n], &own, &repeats[n], &run_us, &gave_up));
-    if (gave_up) {
-      timings[n].samples_us[timings[n].sample_count++] = run_us;
+    FT_CHECK(calibrate(&watch, &timings[n], &runnables[n], &own, &repeats[n]));
+    if (given_up(&timings[n])) {
       ft_timing_summarise(&timings[n]);
       goto done;
     }
