@@ -34,7 +34,7 @@ int ft_store_stats(struct ft_store *store, struct ft_store_stats *stats) {
     add_number(store, sources.at[i].database, "SELECT count(*) FROM trials", &stats->trials);
     add_number(store, sources.at[i].database,
                "SELECT count(*) FROM (SELECT DISTINCT bucket, device, policy FROM trials "
-               "WHERE outcome = 'ok')",
+               "WHERE outcome IN ('ok', 'screened'))",
                &stats->winners);
   }
   ft_store_sources(store, FT_KIND_KERNELS, &sources);

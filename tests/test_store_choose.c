@@ -148,6 +148,9 @@ START_TEST(a_screened_one_wins_beside_no_other) {
   put(store, predicted);
   put(store, make_trial(PROBLEM, CLASS_H100, 5, 10));
   assert_chosen(choose(store, PROBLEM), FT_HIT_EXACT, 2);
+  struct ft_store_stats stats;
+  assert_ok(ft_store_stats(store, &stats));
+  ck_assert_int_eq(stats.winners, 2); /* one for each GPU */
   put(store, make_trial(PROBLEM, CLASS_H200, 6, 100));
   assert_chosen(choose(store, PROBLEM), FT_HIT_EXACT, 6);
   put(store, make_trial(PROBLEM, CLASS_H200, 2, 90)); /* had finals, too: no sample is pooled */
