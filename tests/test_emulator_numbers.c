@@ -160,6 +160,27 @@ START_TEST(products_are_those_of_fp32_sums) {
 }
 END_TEST
 
+/* What Clang fills unwritten registers with are numbers as well: one register of A and one of B
+ * hold them (PTX manual: two numbers that lie side by side along k). */
+START_TEST(products_take_a_register_of_fill_for_its_numbers) {
+  enum { FILL = 0xAAAA };
+  static struct product products[PRODUCTS];
+  for (int n = 0; n < PRODUCTS; n++) {
+    for (int row = 0; row < 16; row++) {
+      for (int k = 0; k < 16; k++) products[n].a[row][k] = any_number(kinds[_i].dtype);
+      for (int column = 0; column < 8; column++) {
+        products[n].b[row][column] = any_number(kinds[_i].dtype);
+        products[n].c[row][column] = (float)below(1000);
+      }
+    }
+    uint16_t *const pair = &products[n].a[below(16)][2 * below(8)];
+    const int k = 2 * below(8), column = below(8);
+    pair[0] = pair[1] = products[n].b[k][column] = products[n].b[k + 1][column] = FILL;
+  }
+  run_products(_i, products, expect_close);
+}
+END_TEST
+
 static void expect_infinity_in_row_3(enum ft_dtype dtype, const struct product *p, int row,
                                      int column, float result) {
   (void)dtype;
@@ -373,6 +394,7 @@ Suite *make_emulator_numbers_suite(void) {
   TCase *const tests = tcase_create("numbers");
   tcase_add_loop_test(tests, products_of_integers_are_exact, 0, KINDS);
   tcase_add_loop_test(tests, products_are_those_of_fp32_sums, 0, KINDS);
+  tcase_add_loop_test(tests, products_take_a_register_of_fill_for_its_numbers, 0, KINDS);
   tcase_add_loop_test(tests, infinities_go_where_they_belong, 0, KINDS);
   tcase_add_loop_test(tests, pack_rounds_to_nearest_even, 0, KINDS);
   tcase_add_test(tests, halves_compare_as_fp16);

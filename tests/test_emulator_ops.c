@@ -311,6 +311,11 @@ static const struct {
     {"out[lane] = __shfl_xor_sync(0x0000ffffu, 1, 1);", 1,
      "names a part of the warp; only the mask 0xffffffff is emulated"},
     {"out[lane] = __shfl_xor_sync(0xffffffffu, 1, 32);", 1, "shuffles beyond the warp"},
+    {"unsigned a[4];\nfloat c[4] = {};\nmma_m16n8k16(c, a, lane, lane);\nout[lane] = c[0] > 0;", 3,
+     "uses operand a[0] of a product, a register that was never written"},
+    {"unsigned a[4] = {}, b[2];\nfloat c[4] = {};\nmma_m16n8k16(c, a, b[0], b[1]);\n"
+     "out[lane] = c[0] > 0;",
+     3, "uses operand b[0] of a product, a register that was never written"},
     {"store_shared_4(smem + lane * 4 + 2, 1);", 1, "at offset 2, which is no multiple of 4"},
     {"store_shared_4(smem - 4, 1);", 1,
      "writes 4 bytes of shared memory at offset -4; the block has "},

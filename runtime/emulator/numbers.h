@@ -29,12 +29,19 @@ static inline float ft_from_fp16(uint32_t bits) {
 
 /* The compiler fills what is declared without a value (machine.h), so what is still full of it was
  * never written. */
-static inline bool ft_unwritten(const void *value, bool is_float) {
-  unsigned char bytes[4];
-  memcpy(bytes, value, sizeof bytes);
-  if (bytes[0] != bytes[1] || bytes[0] != bytes[2] || bytes[0] != bytes[3]) return false;
-  return bytes[0] == FE_UNWRITTEN_GCC ||
-         bytes[0] == (is_float ? FE_UNWRITTEN_CLANG_FLOAT : FE_UNWRITTEN_CLANG);
+static inline bool ft_unwritten_float(const struct fe_kernel *kernel, const float *value) {
+  uint32_t bits;
+  memcpy(&bits, value, sizeof bits);
+  return bits == 0x01010101u * (kernel->clang ? FE_UNWRITTEN_CLANG_FLOAT : FE_UNWRITTEN_GCC);
+}
+
+/* A register of two 16-bit numbers. Clang's 0xAAAA is one of them, -0.052 in fp16: twice that may
+ * be chance, so the next register of the operand has to be full, too. GCC's 0xFEFE is none that
+ * comes about: a NaN in fp16, -1.7e38 in bf16. */
+static inline bool ft_unwritten_pair(const struct fe_kernel *kernel, const uint32_t *pair,
+                                     const uint32_t *next) {
+  if (!kernel->clang) return *pair == 0x01010101u * FE_UNWRITTEN_GCC;
+  return *pair == 0x01010101u * FE_UNWRITTEN_CLANG && *next == *pair;
 }
 
 #endif

@@ -102,15 +102,16 @@ static void stmatrix(struct ft_warp *warp, int line) {
 /* ---- mma ---- */
 
 static void check_written(const struct ft_thread *thread, int line) {
+  const struct fe_kernel *const kernel = thread->block->launch->kernel;
   const struct fe_mma *const record = thread->record;
   const char *name = NULL;
   int at = 0;
   for (int i = 0; i < 4 && !name; at = i++)
-    if (ft_unwritten(&record->c[i], true)) name = "accumulator c";
+    if (ft_unwritten_float(kernel, &record->c[i])) name = "accumulator c";
   for (int i = 0; i < 4 && !name; at = i++)
-    if (ft_unwritten(&record->a[i], false)) name = "operand a";
+    if (ft_unwritten_pair(kernel, &record->a[i], &record->a[i ^ 1])) name = "operand a";
   for (int i = 0; i < 2 && !name; at = i++)
-    if (ft_unwritten(record->b[i], false)) name = "operand b";
+    if (ft_unwritten_pair(kernel, record->b[i], record->b[i ^ 1])) name = "operand b";
   if (name)
     ft_fault_lane(thread, line, "uses %s[%d] of a product, a register that was never written", name,
                   at);

@@ -32,11 +32,12 @@ static int column_of(int lane, int i) {
 /* ---- accumulators ---- */
 
 static void take_sums(struct ft_sums *sums, int warpgroup, const struct ft_product *product) {
+  const struct fe_kernel *const kernel = ft_block_now->launch->kernel;
   const uint32_t under_way = FE_UNDER_WAY;
   for (int lane = 0; lane < FT_WARPGROUP; lane++) {
     float *const home = sums->homes[lane];
     for (int i = 0; i < sums->registers; i++) {
-      if (product->accumulate && ft_unwritten(&home[i], true))
+      if (product->accumulate && ft_unwritten_float(kernel, &home[i]))
         ft_fault_lane(lane_of(warpgroup, lane), product->line,
                       "uses accumulator c[%d] of a product, a register that was never written", i);
       sums->sums[row_of(lane, i) * 2 * sums->registers + column_of(lane, i)] = home[i];
@@ -139,10 +140,11 @@ static void check_same(int warpgroup, int line) {
 }
 
 static void keep_a_registers(struct ft_product *product, int warpgroup) {
+  const struct fe_kernel *const kernel = ft_block_now->launch->kernel;
   for (int lane = 0; lane < FT_WARPGROUP; lane++) {
     const uint32_t *const a = record_of(warpgroup, lane)->a;
     for (int i = 0; i < 4; i++)
-      if (ft_unwritten(&a[i], false))
+      if (ft_unwritten_pair(kernel, &a[i], &a[i ^ 1]))
         ft_fault_lane(lane_of(warpgroup, lane), product->line,
                       "uses operand a[%d] of a product, a register that was never written", i);
     product->a_homes[lane] = a;

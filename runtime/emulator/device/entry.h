@@ -8,6 +8,12 @@
 
 #define FE_HOOK extern "C" FE_PLAIN void
 
+#if defined(__clang__)
+enum { FE_CLANG = 1 };
+#else
+enum { FE_CLANG = 0 };
+#endif
+
 // Before the first launch, as the object is loaded, there is no machine.
 FE_HOOK __sanitizer_cov_trace_pc() {
   if (fe_machine && fe_machine->steps_left-- == 0) fe_machine->step();
@@ -24,8 +30,8 @@ FE_INLINE_PLAIN static inline unsigned long long fe_pair(const unsigned char *ad
 FE_INLINE_PLAIN static inline bool fe_no_value(const unsigned char *address, int bytes) {
   const unsigned long long pair = fe_pair(address);
   if (pair == FE_UNDER_WAY * 0x0000000100000001ull) return true;
-  return bytes == 4 && (pair == FE_UNWRITTEN_GCC * 0x0101010101010101ull ||
-                        pair == FE_UNWRITTEN_CLANG * 0x0101010101010101ull);
+  const unsigned long long byte = FE_CLANG ? FE_UNWRITTEN_CLANG : FE_UNWRITTEN_GCC;
+  return bytes == 4 && pair == byte * 0x0101010101010101ull;
 }
 
 // Most of what a kernel touches by plain loads and stores is its registers, which live in its stack
@@ -186,6 +192,7 @@ extern const unsigned char _end[] __attribute__((visibility("hidden")));
 extern const fe_kernel fatune_emulated __attribute__((visibility("default")));
 const fe_kernel fatune_emulated = {FE_ABI,
                                    FE_SEES_PLAIN,
+                                   FE_CLANG,
                                    fe_cluster_size(0),
                                    sizeof fe_entries / sizeof fe_entries[0],
                                    fe_entries,

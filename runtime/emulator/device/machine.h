@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-enum { FE_ABI = 3 };
+enum { FE_ABI = 4 };
 enum { FE_WARP = 32 };
 /* Dynamic shared memory begins here in the shared window; what lies below is nobody's. */
 enum { FE_SHARED_BASE = 1024, FE_SHARED_MOST = 232448 };
@@ -176,6 +176,7 @@ struct fe_entry {
 struct fe_kernel {
   int abi;        /* FE_ABI */
   int sees_plain; /* plain loads and stores come to the machine */
+  int clang;      /* compiled by Clang, else by GCC: what was never written holds another byte */
   int cluster;    /* blocks of one: 1, 2, 4 */
   int entry_count;
   const struct fe_entry *entries;
