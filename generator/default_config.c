@@ -6,9 +6,11 @@
 #include "generator/space.h"
 #include "generator/status.h"
 
-/* Best first; a row counts when max(d, dv) is at most `head_dim`. */
+/* Best first; a row counts when max(d, dv) is at most `head_dim`, and with dropout or without it
+ * where it says so. */
 struct favourite {
   int head_dim;
+  enum when { ALWAYS, PLAIN, DROPOUT } when;
   struct ft_config config;
 };
 
@@ -17,7 +19,7 @@ struct favourite {
 static const struct favourite mma_favourites[] = {
 #define ROW(dim, m, n, w, s, q, c)                                                                 \
   {                                                                                                \
-    dim, {                                                                                         \
+    dim, ALWAYS, {                                                                                 \
       .family = FT_FAMILY_MMA, .block_m = m, .block_n = n, .warps = w, .stages = s,                \
       .q_in_regs = q, .overlap = 0, .ctas_per_sm = c                                               \
     }                                                                                              \
@@ -33,22 +35,27 @@ static const struct favourite mma_favourites[] = {
 #undef ROW
 };
 
-/* The largest tiles whose S, P and O fit the registers of as many consumers as K and V can be
- * shared by, and what won most often on an H200. With one stage of Q O goes to global memory
- * straight from registers, so that tiles overlap all the same. */
+/* What was fastest most often on an H200, full and causal, n = 1024 to 16384 (bench/ledger.md).
+ * Tiles that overlap, and with them warpgroups that alternate, pay where exp2 and dropout outweigh
+ * the products. With one stage of Q O goes to global memory straight from registers, so that the
+ * end of a tile does not wait for the next one's Q. Dropout draws the bits of 64 columns at once
+ * and tiles of other widths draw them twice or four times. */
 static const struct favourite wgmma_favourites[] = {
-#define ROW(dim, m, n, s, q, direct)                                                               \
+#define ROW(dim, m, n, s, q, overlap, smem, direct, when)                                          \
   {                                                                                                \
-    dim, {                                                                                         \
+    dim, when, {                                                                                   \
       .family = FT_FAMILY_WGMMA, .block_m = m, .block_n = n, .stages = s, .q_stages = q,           \
-      .overlap_tiles = 1, .alternate = m > 64, .max_as_int = 1, .rescale_late = 1,                 \
-      .store_direct = direct, .ctas_per_sm = 1                                                     \
+      .overlap_tiles = overlap, .alternate = overlap && m > 64, .max_as_int = 1,                   \
+      .rescale_late = 1, .p_in_smem = smem, .store_direct = direct, .ctas_per_sm = 1               \
     }                                                                                              \
   }
-    ROW(64, 256, 64, 4, 2, 1),   ROW(64, 192, 128, 2, 2, 1), ROW(80, 192, 112, 2, 2, 1),
-    ROW(128, 128, 128, 2, 2, 0), ROW(192, 128, 96, 2, 1, 1), ROW(256, 128, 80, 2, 1, 1),
-    ROW(128, 64, 128, 2, 2, 0), /* short queries, masks of 64 rows */
-    ROW(256, 128, 64, 2, 1, 1),  ROW(256, 64, 64, 2, 1, 1),
+    ROW(64, 256, 64, 4, 2, 1, 0, 1, ALWAYS),    ROW(64, 192, 128, 2, 2, 1, 0, 1, ALWAYS),
+    ROW(72, 256, 64, 3, 2, 0, 0, 0, ALWAYS),    ROW(80, 256, 80, 2, 1, 0, 1, 1, PLAIN),
+    ROW(80, 128, 128, 2, 2, 1, 0, 0, ALWAYS), /* masks of 128 rows, too */
+    ROW(128, 128, 128, 2, 2, 1, 0, 0, DROPOUT), ROW(128, 128, 128, 2, 2, 0, 0, 0, PLAIN),
+    ROW(160, 128, 80, 2, 2, 0, 0, 0, PLAIN),    ROW(192, 128, 64, 2, 2, 0, 0, 0, ALWAYS),
+    ROW(128, 64, 128, 2, 2, 1, 0, 0, ALWAYS), /* short queries, masks of 64 rows */
+    ROW(256, 128, 64, 2, 1, 0, 0, 1, ALWAYS),   ROW(256, 64, 64, 2, 1, 1, 0, 1, ALWAYS),
 #undef ROW
 };
 
@@ -56,7 +63,7 @@ static const struct favourite wgmma_favourites[] = {
 static const struct favourite backward_favourites[] = {
 #define ROW(dim, m, n, w, s, columns, part, regs, late)                                            \
   {                                                                                                \
-    dim, {                                                                                         \
+    dim, ALWAYS, {                                                                                 \
       .family = FT_FAMILY_MMA_BACKWARD, .block_m = m, .block_n = n, .warps = w, .stages = s,       \
       .column_warps = columns, .parts = part, .kv_in_regs = regs, .late_dq = late,                 \
       .ctas_per_sm = 1                                                                             \
@@ -80,8 +87,9 @@ static bool take_favourite(const struct favourite *favourites, size_t count,
                            struct ft_config *config) {
   const int head_dim =
       request->head_dim > request->head_dim_v ? request->head_dim : request->head_dim_v;
+  const enum when other = request->dropout ? PLAIN : DROPOUT;
   for (size_t i = 0; i < count; ++i) {
-    if (favourites[i].head_dim < head_dim) continue;
+    if (favourites[i].head_dim < head_dim || favourites[i].when == other) continue;
     *config = favourites[i].config;
     if (request->deterministic) config->dq = request->mask_rows == 0 ? 1 : 2;
     if (config->dq == 2) config->late_dq = 0;
