@@ -145,17 +145,21 @@ static uint16_t any_number(enum ft_dtype dtype) {
   }
 }
 
-START_TEST(products_are_those_of_fp32_sums) {
-  static struct product products[PRODUCTS];
-  for (int n = 0; n < PRODUCTS; n++) {
-    for (int row = 0; row < 16; row++) {
-      for (int k = 0; k < 16; k++) products[n].a[row][k] = any_number(kinds[_i].dtype);
-      for (int column = 0; column < 8; column++) {
-        products[n].b[row][column] = any_number(kinds[_i].dtype);
-        products[n].c[row][column] = (float)ldexp(below(1 << 20) - (1 << 19), below(40) - 40);
-      }
+static struct product any_product(enum ft_dtype dtype) {
+  struct product p;
+  for (int row = 0; row < 16; row++) {
+    for (int k = 0; k < 16; k++) p.a[row][k] = any_number(dtype);
+    for (int column = 0; column < 8; column++) {
+      p.b[row][column] = any_number(dtype);
+      p.c[row][column] = (float)ldexp(below(1 << 20) - (1 << 19), below(40) - 40);
     }
   }
+  return p;
+}
+
+START_TEST(products_are_those_of_fp32_sums) {
+  static struct product products[PRODUCTS];
+  for (int n = 0; n < PRODUCTS; n++) products[n] = any_product(kinds[_i].dtype);
   run_products(_i, products, expect_close);
 }
 END_TEST
@@ -166,13 +170,7 @@ START_TEST(products_take_a_register_of_fill_for_its_numbers) {
   enum { FILL = 0xAAAA };
   static struct product products[PRODUCTS];
   for (int n = 0; n < PRODUCTS; n++) {
-    for (int row = 0; row < 16; row++) {
-      for (int k = 0; k < 16; k++) products[n].a[row][k] = any_number(kinds[_i].dtype);
-      for (int column = 0; column < 8; column++) {
-        products[n].b[row][column] = any_number(kinds[_i].dtype);
-        products[n].c[row][column] = (float)below(1000);
-      }
-    }
+    products[n] = any_product(kinds[_i].dtype);
     uint16_t *const pair = &products[n].a[below(16)][2 * below(8)];
     const int k = 2 * below(8), column = below(8);
     pair[0] = pair[1] = products[n].b[k][column] = products[n].b[k + 1][column] = FILL;
