@@ -60,11 +60,11 @@ self_test() {
     [ -z "$(plant "$1" "$2")" ] || { echo "wrongly caught in $1: $2"; plant "$1" "$2"; exit 1; }
   }
   must_catch generator/a.c '#include "cache/store.h"'
-  must_catch generator/a.h '  #  include "tuner/tune.h"'
+  must_catch generator/a.h '  #  include "tuner/search/tune.h"'
   must_catch generator/a.c '#include <sqlite3.h>'
   must_catch generator/a.c '#include <pthread.h>'
   must_catch cache/a.c '#include "runtime/session.h"'
-  must_catch runtime/a.h '#include "tuner/measure.h"'
+  must_catch runtime/a.h '#include "tuner/search/measure.h"'
   must_catch tuner/a.c '#include "tests/suites.h"'
   must_catch tuner/a.c '#include <sqlite3.h>'
   must_catch runtime/a.c '#include <cuda.h>'

@@ -9,9 +9,9 @@
 
 #include "generator/space.h"
 #include "tests/fresh_seed.h"
-#include "tuner/measure.h"
-#include "tuner/problem_explain.h"
-#include "tuner/problem_parts.h"
+#include "tuner/search/measure.h"
+#include "tuner/verify/problem_explain.h"
+#include "tuner/verify/problem_parts.h"
 
 #define assert_ok(expression)                                                                      \
   ck_assert_msg((expression) == FT_OK, "%s: %s", #expression, ft_detail())

@@ -7,7 +7,7 @@
 #include <check.h>
 
 #include "generator/status.h"
-#include "tuner/problem.h"
+#include "tuner/verify/problem.h"
 
 /* In memory only. templates NULL: those built in. */
 fatune_session *emulator_open(const char *gpu, const char *templates);

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "runtime/emulator/emulator.h"
-#include "tuner/problem_parts.h"
+#include "tuner/verify/problem_parts.h"
 
 #define assert_ok(expression)                                                                      \
   ck_assert_msg((expression) == FT_OK, "%s: %s", #expression, ft_detail())

@@ -4,7 +4,7 @@
 
 #include <check.h>
 
-#include "tuner/problem_parts.h"
+#include "tuner/verify/problem_parts.h"
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
 

@@ -4,7 +4,7 @@
 #ifndef TESTS_MATRIX_CASES_H
 #define TESTS_MATRIX_CASES_H
 
-#include "tuner/problem.h"
+#include "tuner/verify/problem.h"
 
 enum { MATRIX_DIMS = 31, MATRIX_COMBINATIONS = 24, MATRIX_LAYOUTS = 3 };
 

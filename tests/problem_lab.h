@@ -5,7 +5,7 @@
 #define TESTS_PROBLEM_LAB_H
 
 #include "tests/fake_lab.h"
-#include "tuner/problem_parts.h"
+#include "tuner/verify/problem_parts.h"
 
 /* With host copies, LSE and a fresh seed. */
 struct ft_problem_options problem_options(const char *text, enum ft_layout layout);

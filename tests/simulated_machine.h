@@ -11,7 +11,7 @@
 #include "cache/store.h"
 #include "generator/space.h"
 #include "generator/status.h"
-#include "tuner/search.h"
+#include "tuner/search/search.h"
 
 /* ---- the simulated machine ---- */
 

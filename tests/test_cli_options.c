@@ -9,8 +9,8 @@
 
 #include "generator/status.h"
 #include "tests/suites.h"
-#include "tuner/cli_options.h"
-#include "tuner/cli_values.h"
+#include "tuner/cli/cli_options.h"
+#include "tuner/cli/cli_values.h"
 
 enum { WORDS_MOST = 32 };
 

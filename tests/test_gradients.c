@@ -9,8 +9,8 @@
 
 #include "generator/status.h"
 #include "tests/fresh_seed.h"
-#include "tuner/gradients.h"
-#include "tuner/problem_parts.h"
+#include "tuner/verify/gradients.h"
+#include "tuner/verify/problem_parts.h"
 
 /* ---- a random problem ---- */
 

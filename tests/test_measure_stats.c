@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "tuner/measure.h"
+#include "tuner/search/measure.h"
 
 static struct ft_timing timing_of(const double *samples, int count) {
   struct ft_timing timing = {.sample_count = count};

@@ -8,8 +8,8 @@
 #include "generator/space.h"
 #include "generator/status.h"
 #include "tests/generator_cases.h"
-#include "tuner/candidates.h"
-#include "tuner/model.h"
+#include "tuner/search/candidates.h"
+#include "tuner/model/model.h"
 
 static const struct ft_arch big = {.name = "big",
                                    .sm = 90,

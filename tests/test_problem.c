@@ -8,8 +8,8 @@
 
 #include "generator/status.h"
 #include "tests/problem_lab.h"
-#include "tuner/measure.h"
-#include "tuner/tune.h"
+#include "tuner/search/measure.h"
+#include "tuner/search/tune.h"
 
 /* ---- a right kernel, on the CPU ---- */
 

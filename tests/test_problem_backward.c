@@ -8,7 +8,7 @@
 
 #include "generator/status.h"
 #include "tests/problem_lab.h"
-#include "tuner/problem_explain.h"
+#include "tuner/verify/problem_explain.h"
 
 /* ---- a right kernel, on the CPU ---- */
 

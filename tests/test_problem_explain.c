@@ -11,9 +11,9 @@
 #include "generator/status.h"
 #include "tests/fake/use_fake.h"
 #include "tests/fresh_seed.h"
-#include "tuner/problem_explain.h"
-#include "tuner/problem_parts.h"
-#include "tuner/reference_row.h"
+#include "tuner/verify/problem_explain.h"
+#include "tuner/verify/problem_parts.h"
+#include "tuner/verify/reference_row.h"
 
 enum mistake {
   NOTHING,

@@ -9,7 +9,7 @@
 
 #include "generator/status.h"
 #include "tests/fresh_seed.h"
-#include "tuner/reference.h"
+#include "tuner/verify/reference.h"
 
 static uint64_t next_random(uint64_t *state) { /* splitmix64 */
   uint64_t z = *state += 0x9E3779B97F4A7C15u;

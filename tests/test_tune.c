@@ -4,7 +4,7 @@
 
 #include "generator/lua_host.h"
 #include "tests/simulated_machine.h"
-#include "tuner/known_trials.h"
+#include "tuner/search/known_trials.h"
 
 /* ---- tests ---- */
 

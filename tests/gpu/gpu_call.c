@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tuner/problem_parts.h"
-#include "tuner/reference.h"
+#include "tuner/verify/problem_parts.h"
+#include "tuner/verify/reference.h"
 
 int64_t gpu_count_q(const struct ft_request *r) {
   return r->batch * r->seqlen_q * r->heads_q * r->head_dim;

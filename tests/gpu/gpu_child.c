@@ -13,8 +13,8 @@
 #include "generator/status.h"
 #include "tests/gpu/gpu_emulated.h"
 #include "tests/gpu/gpu_lab.h"
-#include "tuner/measure.h"
-#include "tuner/problem.h"
+#include "tuner/search/measure.h"
+#include "tuner/verify/problem.h"
 
 /* What every child works on. */
 struct child {

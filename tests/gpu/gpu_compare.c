@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "tuner/reference.h"
+#include "tuner/verify/reference.h"
 
 struct gpu_inputs gpu_inputs_make(struct gpu_call *call, uint64_t salt) {
   const struct ft_request *const r = &call->request;

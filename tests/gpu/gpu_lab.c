@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "generator/status.h"
-#include "tuner/measure.h"
+#include "tuner/search/measure.h"
 
 /* Check gives tests no argument, so what they share must be found by a function. */
 static struct gpu_lab the_lab;

@@ -10,8 +10,8 @@
 
 #include "generator/status.h"
 #include "tests/gpu/gpu_compare.h"
-#include "tuner/measure.h"
-#include "tuner/reference_row.h"
+#include "tuner/search/measure.h"
+#include "tuner/verify/reference_row.h"
 
 /* ---- outputs ---- */
 

@@ -13,7 +13,7 @@
 #define TESTS_GPU_GPU_OUTPUTS_H
 
 #include "tests/gpu/gpu_call.h"
-#include "tuner/problem_parts.h"
+#include "tuner/verify/problem_parts.h"
 
 /* O with its gaps, as it lies in memory; LSE where there is one. To be freed with gpu_output_free.
  */

@@ -10,9 +10,9 @@
 
 #include "tests/gpu/gpu_scene.h"
 #include "tests/gpu/gpu_suites.h"
-#include "tuner/measure.h"
-#include "tuner/problem_parts.h"
-#include "tuner/tune.h"
+#include "tuner/search/measure.h"
+#include "tuner/verify/problem_parts.h"
+#include "tuner/search/tune.h"
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
 

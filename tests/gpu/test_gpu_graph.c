@@ -6,8 +6,8 @@
 
 #include "tests/gpu/gpu_scene.h"
 #include "tests/gpu/gpu_suites.h"
-#include "tuner/measure.h"
-#include "tuner/problem_parts.h"
+#include "tuner/search/measure.h"
+#include "tuner/verify/problem_parts.h"
 
 static size_t o_bytes(const struct gpu_scene *scene) {
   return scene->problem->bytes[FT_O];

@@ -7,8 +7,8 @@
 #include "tests/gpu/gpu_child.h"
 #include "tests/gpu/gpu_lab.h"
 #include "tests/gpu/gpu_suites.h"
-#include "tuner/measure.h"
-#include "tuner/problem.h"
+#include "tuner/search/measure.h"
+#include "tuner/verify/problem.h"
 
 static struct ft_problem *problem_of(const struct ft_request *request, uint64_t salt) {
   const struct ft_problem_options options = {.request = *request,

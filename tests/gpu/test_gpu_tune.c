@@ -9,7 +9,7 @@
 #include "tests/gpu/gpu_child.h"
 #include "tests/gpu/gpu_lab.h"
 #include "tests/gpu/gpu_suites.h"
-#include "tuner/tune.h"
+#include "tuner/search/tune.h"
 
 static char tuned_request[] = "forward bf16 d64 hq4 b2 nq512 causal";
 

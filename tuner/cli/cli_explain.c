@@ -1,0 +1,194 @@
+/* cli_explain.c: the parts of `fatune explain`.
+ * in -> out: target + request + what the caches hold -> text and JSON. */
+#include "tuner/cli/cli_explain.h"
+
+#include <stdlib.h>
+
+#include "generator/space.h"
+#include "generator/status.h"
+#include "tuner/model/model.h"
+
+struct reading {
+  struct cli_trials *trials;
+  const struct ft_config *chosen;
+};
+
+static bool take_trial(void *payload, const struct ft_trial *trial) {
+  const struct reading *const reading = payload;
+  struct cli_trials *const trials = reading->trials;
+  ++trials->total;
+  if (trial->outcome >= FT_OUTCOME_OK && trial->outcome <= FT_OUTCOME_TIMEOUT) {
+    ++trials->outcomes[trial->outcome];
+  }
+  if (!ft_outcome_timed(trial->outcome)) return true;
+  const bool first = trials->best_count == 0;
+  if (first || ft_trial_beats(trial, &trials->fastest)) trials->fastest = *trial;
+  if (!(trials->chosen.median_us > 0) && ft_config_compare(&trial->config, reading->chosen) == 0) {
+    trials->chosen = *trial;
+  }
+  if (trials->best_count < CLI_BEST_TRIALS) trials->best[trials->best_count++] = *trial;
+  return true;
+}
+
+int cli_trials_read(struct cli_trials *trials, fatune_session *session,
+                    const struct ft_request *bucket, const char *device,
+                    const struct ft_config *chosen) {
+  *trials = (struct cli_trials){0};
+  struct reading reading = {trials, chosen};
+  return ft_store_trials(session->store, bucket, device, take_trial, &reading);
+}
+
+void cli_explain_why(const struct cli_trials *trials, const struct ft_choice *choice,
+                     struct ft_text *text) {
+  const struct ft_trial *const chosen = &trials->chosen, *const fastest = &trials->fastest;
+  if (choice->hit == FT_HIT_DEFAULT) {
+    ft_text_add(text, "nothing usable is known for this request here, so the hand-written default; "
+                      "`fatune tune` measures");
+    return;
+  }
+  if (!(chosen->median_us > 0)) { /* from another bucket, GPU or layer */
+    ft_text_add(text, "the nearest winner known; this bucket was not tuned on this GPU");
+    return;
+  }
+  const char *const kind = ft_outcome_ran(chosen->outcome) ? "measured" : "predicted";
+  if (ft_config_compare(&chosen->config, &fastest->config) == 0) {
+    ft_text_add(text, "the fastest %s of %d trials", kind, trials->total);
+  } else {
+    ft_text_add(
+        text,
+        "%.1f %% from the fastest %s, which is inside the noise; in a tie the order is: the "
+        "default, less shared memory, fewer registers, config text",
+        100 * (chosen->median_us / fastest->median_us - 1), kind);
+  }
+}
+
+static json_t *trial_json(const struct ft_trial *trial, int occupancy) {
+  json_t *const object = json_object();
+  char *const config = cli_config_text(&trial->config);
+  cli_json_set(object, "config", cli_json_text(config));
+  cli_json_set(object, "outcome", cli_json_text(ft_outcome_name(trial->outcome)));
+  cli_json_set(object, "median_us", cli_json_real(trial->median_us));
+  cli_json_set(object, "spread_us", cli_json_real(trial->spread_us));
+  cli_json_set(object, "registers", json_integer(trial->registers));
+  cli_json_set(object, "spill_bytes", json_integer(trial->spill_bytes));
+  cli_json_set(object, "smem_bytes", json_integer(trial->smem_bytes));
+  cli_json_set(object, "occupancy", json_integer(occupancy));
+  cli_json_set(object, "nvrtc", cli_json_text(trial->nvrtc));
+  cli_json_set(object, "driver", cli_json_text(trial->driver));
+  cli_json_set(object, "sm_clock_mhz", json_integer(trial->sm_clock_mhz));
+  cli_json_set(object, "error_ratio", cli_json_real(trial->error_ratio));
+  free(config);
+  return object;
+}
+
+void cli_explain_trials(struct cli *cli, const struct cli_trials *trials,
+                        const struct cli_target *target, const struct ft_request *request) {
+  struct cli_table table;
+  json_t *const list = json_array(), *outcomes = json_object();
+  cli_table_begin(&table, ">us|>spread|>regs|>spill|>smem|>blocks/SM|outcome|config");
+  for (int i = 0; i < trials->best_count; ++i) {
+    const struct ft_trial *const trial = &trials->best[i];
+    const struct ft_budget budget = ft_budget_of(request, &trial->config, &target->arch);
+    const int occupancy = ft_budget_occupancy(&budget, &target->arch, trial->registers);
+    char *const config = cli_config_text(&trial->config);
+    cli_table_add(&table, "%.2f", trial->median_us);
+    cli_table_add(&table, "%.2f", trial->spread_us);
+    cli_table_add(&table, "%d", trial->registers);
+    cli_table_add(&table, "%d", trial->spill_bytes);
+    cli_table_add(&table, "%d", trial->smem_bytes);
+    cli_table_add(&table, "%d", occupancy);
+    cli_table_add(&table, "%s", ft_outcome_name(trial->outcome));
+    cli_table_add(&table, "%s%s", config, trial->is_default ? " (default)" : "");
+    json_array_append_new(list, trial_json(trial, occupancy));
+    free(config);
+  }
+  struct ft_text counts = FT_TEXT_INIT;
+  for (int i = 0; i <= FT_OUTCOME_TIMEOUT; ++i) {
+    if (trials->outcomes[i] == 0) continue;
+    ft_text_add(&counts, ", %d %s", trials->outcomes[i], ft_outcome_name((enum ft_outcome)i));
+    cli_json_set(outcomes, ft_outcome_name((enum ft_outcome)i), json_integer(trials->outcomes[i]));
+  }
+  cli_field(cli, "trials", "%d%s", trials->total, counts.data != NULL ? counts.data : "");
+  cli_table_end(cli, &table);
+  cli_json(cli, "trials", list);
+  cli_json(cli, "outcomes", outcomes);
+  ft_text_free(&counts);
+}
+
+static json_t *predict(struct cli_table *table, const char *which, const struct ft_request *request,
+                       const struct cli_target *target, const struct ft_config *config,
+                       const struct ft_trial *known) {
+  const int registers = known == NULL ? 0 : known->registers;
+  const struct ft_prediction p =
+      ft_model(request, &target->arch, config, registers, known == NULL ? 0 : known->spill_bytes);
+  const struct {
+    const char *name;
+    double us;
+  } terms[] = {{"us", p.us},           {"mma_us", p.mma_us},
+               {"exp_us", p.exp_us},   {"issue_us", p.issue_us},
+               {"smem_us", p.smem_us}, {"dram_us", p.dram_us}};
+  json_t *const object = json_object();
+  for (size_t i = 0; i < sizeof terms / sizeof *terms; ++i) {
+    cli_json_set(object, terms[i].name, cli_json_real(terms[i].us));
+    cli_table_add(table, "%.2f", terms[i].us);
+  }
+  cli_json_set(object, "waves", cli_json_real(p.waves));
+  cli_json_set(object, "occupancy", json_integer(p.occupancy));
+  cli_json_set(object, "registers", registers > 0 ? json_integer(registers) : json_null());
+  cli_table_add(table, "%.2f", p.waves);
+  cli_table_add(table, "%d", p.occupancy);
+  cli_table_add(table, "%s%s", which, known == NULL ? " (registers estimated)" : "");
+  return object;
+}
+
+void cli_explain_model(struct cli *cli, const struct ft_request *request,
+                       const struct cli_target *target, const struct ft_config *chosen,
+                       const struct ft_config *standard, const struct cli_trials *trials) {
+  struct cli_table table;
+  json_t *const model = json_object();
+  const bool known = trials->chosen.median_us > 0;
+  cli_table_begin(&table, ">model us|>mma|>exp|>issue|>smem|>dram|>waves|>blocks/SM|of");
+  cli_json_set(
+      model, "chosen",
+      predict(&table, "chosen config", request, target, chosen, known ? &trials->chosen : NULL));
+  if (ft_config_compare(chosen, standard) != 0) {
+    cli_json_set(model, "default",
+                 predict(&table, "default config", request, target, standard, NULL));
+  }
+  cli_table_end(cli, &table);
+  cli_json(cli, "model", model);
+}
+
+int cli_explain_space(struct cli *cli, const struct ft_request *request,
+                      const struct cli_target *target) {
+  enum { RULES_MOST = 64 };
+  struct ft_space space;
+  struct ft_config config;
+  const struct ft_rule *broken;
+  struct cli_table table;
+  long product = 0, legal = 0, rejected[RULES_MOST] = {0};
+  FT_TRY(ft_space_open(&space, request, &target->arch));
+  while (ft_space_next_any(&space, &config, &broken)) {
+    ++product;
+    if (broken == NULL) ++legal;
+    for (int i = 0; broken != NULL && i < RULES_MOST && ft_rules_at(i) != NULL; ++i) {
+      if (ft_rules_at(i) == broken) ++rejected[i];
+    }
+  }
+  json_t *const rules = json_object(), *const counts = json_object();
+  cli_table_begin(&table, ">rejected|rule|why");
+  for (int i = 0; i < RULES_MOST && ft_rules_at(i) != NULL; ++i) {
+    if (rejected[i] == 0) continue;
+    cli_table_add(&table, "%ld", rejected[i]);
+    cli_table_add(&table, "%s", ft_rules_at(i)->name);
+    cli_table_add(&table, "%s", ft_rules_at(i)->reason);
+    cli_json_set(rules, ft_rules_at(i)->name, json_integer(rejected[i]));
+  }
+  cli_field(cli, "space", "%ld configs, %ld legal", product, legal);
+  cli_table_end(cli, &table);
+  cli_json_set(counts, "product", json_integer(product));
+  cli_json_set(counts, "legal", json_integer(legal));
+  cli_json_set(counts, "rejected", rules);
+  cli_json(cli, "space", counts);
+  return FT_OK;
+}

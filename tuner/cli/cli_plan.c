@@ -1,0 +1,35 @@
+/* cli_plan.c: what `bench`, `verify` and `tune` share.
+ * in -> out: struct ft_request + options -> fatune_plan. */
+#include "tuner/cli/cli_plan.h"
+
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "generator/status.h"
+
+int cli_plan_make(fatune_session *session, const struct ft_request *request, const char *config,
+                  fatune_plan **plan) {
+  fatune_request public_request;
+  char *const text = cli_request_text(request);
+  int status = fatune_request_parse(&public_request, text);
+  if (status == FT_OK && config != NULL) {
+    status = fatune_plan_make_with(plan, session, &public_request, config);
+  } else if (status == FT_OK) {
+    status = fatune_plan_make(plan, session, &public_request);
+  }
+  free(text);
+  return status;
+}
+
+uint64_t cli_seed(struct cli *cli) {
+  uint64_t seed = cli->options.seed;
+  if (seed == 0) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    seed =
+        1 + (((uint64_t)now.tv_sec << 20) ^ (uint64_t)now.tv_nsec ^ (uint64_t)getpid()) % INT64_MAX;
+  }
+  cli_detail(cli, "seed %llu", (unsigned long long)seed);
+  return seed;
+}

@@ -1,0 +1,24 @@
+/* cli_progress.h: how far a long command is.
+ * in -> out: done, total, ETA -> one redrawn line on a terminal, else one line every ten seconds.
+ */
+#ifndef TUNER_CLI_PROGRESS_H
+#define TUNER_CLI_PROGRESS_H
+
+#include "tuner/cli/cli_output.h"
+
+struct cli_progress {
+  struct cli *cli;
+  const char *label;   /* what is being done */
+  double last_seconds; /* when the last line was printed; CLOCK_MONOTONIC */
+};
+
+void cli_progress_begin(struct cli_progress *progress, struct cli *cli, const char *label);
+/* eta_seconds < 0: unknown. note: "best 812.3 us" or "". */
+void cli_progress_update(struct cli_progress *progress, int done, int total, double eta_seconds,
+                         const char *note);
+/* Wipes the line. */
+void cli_progress_end(struct cli_progress *progress);
+
+double cli_monotonic_seconds(void);
+
+#endif

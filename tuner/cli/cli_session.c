@@ -1,0 +1,112 @@
+/* cli_session.c: from options to a session and a config; from a status to an exit code.
+ * in -> out: struct cli -> fatune_session, struct ft_choice. */
+#include "tuner/cli/cli_session.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "generator/lua_host.h"
+#include "generator/status.h"
+
+int cli_exit_of(int status) {
+  switch (status) {
+  case FT_OK: return CLI_EXIT_OK;
+  case FT_E_ARGUMENT: return CLI_EXIT_USAGE;
+  case FT_E_UNSUPPORTED:
+  case FT_E_NO_DRIVER: return CLI_EXIT_NO_GPU;
+  case FT_E_NO_NVRTC:
+  case FT_E_NO_CXX:
+  case FT_E_COMPILE: return CLI_EXIT_COMPILE;
+  case FT_E_CACHE: return CLI_EXIT_CACHE;
+  case FT_E_WRONG: return CLI_EXIT_WRONG;
+  case FT_E_INTERRUPTED: return CLI_EXIT_SIGNAL + 2;
+  default: return CLI_EXIT_FAILURE;
+  }
+}
+
+int cli_fail(struct cli *cli, int status) {
+  const char *const detail = ft_detail();
+  const char *const message = detail[0] != '\0' ? detail : ft_status_text(status);
+  cli_error(cli, "%s", message);
+  json_t *const error = json_object();
+  cli_json_set(error, "exit", json_integer(cli_exit_of(status)));
+  cli_json_set(error, "status", cli_json_text(ft_status_text(status)));
+  cli_json_set(error, "message", cli_json_text(message));
+  cli_json(cli, "error", error);
+  return cli_exit_of(status);
+}
+
+static void warn(void *payload, const char *message) {
+  cli_warning(payload, "%s", message);
+}
+
+/* The name of the GPU to emulate may be the fault. A session without it has the table of names. */
+static int explain_emulate(const struct cli *cli, int status) {
+  fatune_session_options options = FATUNE_SESSION_OPTIONS_INIT;
+  fatune_session *session;
+  struct ft_arch arch;
+  const char *const name = cli->options.emulate;
+  char detail[1024];
+  snprintf(detail, sizeof detail, "%s", ft_detail());
+  options.memory_only = 1;
+  FT_TRY(fatune_session_open(&session, &options));
+  if (ft_lua_gpu(session->lua, name, &arch) == FT_E_NOT_FOUND) {
+    status = cli_target_unknown(session, name, true);
+  } else {
+    ft_fail(status, "--gpu %s: %s", cli->options.gpu, detail);
+  }
+  fatune_session_close(session);
+  return status;
+}
+
+int cli_session_open(struct cli *cli, fatune_session **session) {
+  fatune_session_options options = FATUNE_SESSION_OPTIONS_INIT;
+  options.device = cli->options.device;
+  options.cache_dir = cli->options.cache_dir;
+  options.emulate = cli->options.emulate;
+  options.log = warn;
+  options.payload = cli;
+  const int status = fatune_session_open(session, &options);
+  if (status == FT_E_ARGUMENT && cli->options.device > 0) {
+    return ft_fail_within(status, "--device %d", cli->options.device - 1);
+  }
+  const bool has_name = cli->options.emulate != NULL && status != FT_OK;
+  return has_name ? explain_emulate(cli, status) : status;
+}
+
+int cli_choose(struct cli *cli, fatune_session *session, const struct ft_request *request,
+               const struct cli_target *target, struct ft_choice *choice, bool *given) {
+  *given = cli->options.config != NULL;
+  if (!*given) return ft_session_choose(session, request, &target->arch, target->id, choice);
+  *choice = (struct ft_choice){0};
+  const int status = ft_config_parse(&choice->config, cli->options.config);
+  return status == FT_OK ? FT_OK : ft_fail_within(status, "--config");
+}
+
+const char *cli_hit_name(enum ft_hit hit) {
+  switch (hit) { /* ORDER HIT */
+  case FT_HIT_DEFAULT: break;
+  case FT_HIT_MODEL: return "model";
+  case FT_HIT_NEAR: return "near";
+  case FT_HIT_EXACT: return "exact";
+  }
+  return "default";
+}
+
+static char *take_text(struct ft_text *text) {
+  if (!text->failed && text->data != NULL) return text->data;
+  ft_text_free(text);
+  return strdup("");
+}
+
+char *cli_request_text(const struct ft_request *request) {
+  struct ft_text text = FT_TEXT_INIT;
+  ft_request_print(request, &text);
+  return take_text(&text);
+}
+
+char *cli_config_text(const struct ft_config *config) {
+  struct ft_text text = FT_TEXT_INIT;
+  ft_config_print(config, &text);
+  return take_text(&text);
+}

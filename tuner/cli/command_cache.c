@@ -1,0 +1,191 @@
+/* command_cache.c: `fatune cache`: what the two user files hold, and moving it between machines.
+ * in -> out: an action and its words -> paths, lists, counts, files. */
+#include "tuner/cli/command.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "generator/status.h"
+#include "tuner/cli/cli_cache_files.h"
+#include "tuner/cli/cli_values.h"
+
+struct action {
+  const char *name;
+  bool takes_files;
+  /* status; words begin after the action's name */
+  int (*run)(struct cli *cli, fatune_session *session, char **words, int count);
+};
+
+static int show_path(struct cli *cli, fatune_session *session, char **words, int count) {
+  (void)words, (void)count;
+  const char *const tuning = ft_store_tuning_path(session->store);
+  const char *const kernels = ft_store_kernels_path(session->store);
+  cli_print(cli, "%s\n%s\n", tuning != NULL ? tuning : "-", kernels != NULL ? kernels : "-");
+  cli_json(cli, "tuning", cli_json_text(tuning));
+  cli_json(cli, "kernels", cli_json_text(kernels));
+  return FT_OK;
+}
+
+/* One list being made; trials come grouped by bucket and device, the winner first. */
+struct listing {
+  struct cli *cli;
+  struct cli_table table;
+  json_t *list;
+  char *group; /* bucket and device of the trial before; owned */
+};
+
+static void list_row(struct listing *listing, const struct ft_trial *trial, const char *bucket) {
+  struct cli_table *const table = &listing->table;
+  char *const config = cli_config_text(&trial->config);
+  cli_table_add(table, "%.2f", trial->median_us);
+  cli_table_add(table, "%s", ft_outcome_name(trial->outcome));
+  cli_table_add(table, "%s", trial->device);
+  cli_table_add(table, "%s", bucket);
+  cli_table_add(table, "%s", config);
+  json_t *const row = json_object();
+  cli_json_set(row, "bucket", cli_json_text(bucket));
+  cli_json_set(row, "device", cli_json_text(trial->device));
+  cli_json_set(row, "outcome", cli_json_text(ft_outcome_name(trial->outcome)));
+  cli_json_set(row, "median_us", cli_json_real(trial->median_us));
+  cli_json_set(row, "spread_us", cli_json_real(trial->spread_us));
+  cli_json_set(row, "config", cli_json_text(config));
+  cli_json_set(row, "nvrtc", cli_json_text(trial->nvrtc));
+  cli_json_set(row, "driver", cli_json_text(trial->driver));
+  cli_json_set(row, "at", json_integer(trial->at));
+  json_array_append_new(listing->list, row);
+  free(config);
+}
+
+static bool list_trial(void *payload, const struct ft_trial *trial) {
+  struct listing *const listing = payload;
+  char *const bucket = cli_request_text(&trial->bucket), *group = NULL;
+  if (asprintf(&group, "%s %s", bucket, trial->device) < 0) group = NULL;
+  const bool winner = listing->group == NULL || group == NULL || strcmp(group, listing->group) != 0;
+  const bool timed = ft_outcome_timed(trial->outcome);
+  if (listing->cli->options.all || (winner && timed)) list_row(listing, trial, bucket);
+  free(listing->group);
+  listing->group = group;
+  free(bucket);
+  return true;
+}
+
+static int list_trials(struct cli *cli, fatune_session *session, char **words, int count) {
+  (void)words, (void)count;
+  struct listing listing = {.cli = cli, .list = json_array()};
+  cli_table_begin(&listing.table, ">us|outcome|device|bucket|config");
+  const int status = ft_store_trials(session->store, NULL, NULL, list_trial, &listing);
+  cli_table_end(cli, &listing.table);
+  cli_json(cli, "trials", listing.list);
+  free(listing.group);
+  return status;
+}
+
+static int show_stats(struct cli *cli, fatune_session *session, char **words, int count) {
+  (void)words, (void)count;
+  struct ft_store_stats stats;
+  FT_TRY(ft_store_stats(session->store, &stats));
+  const struct {
+    const char *name;
+    int64_t value;
+  } rows[] = {{"trials", stats.trials},
+              {"winners", stats.winners},
+              {"kernels", stats.kernels},
+              {"kernel_bytes", stats.kernel_bytes},
+              {"tuning_file_bytes", stats.tuning_file_bytes},
+              {"kernels_file_bytes", stats.kernels_file_bytes},
+              {"layers", stats.layers}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; ++i) {
+    cli_print(cli, "%-18s %lld\n", rows[i].name, (long long)rows[i].value);
+    cli_json(cli, rows[i].name, json_integer(rows[i].value));
+  }
+  return FT_OK;
+}
+
+static int verify(struct cli *cli, fatune_session *session, char **words, int count) {
+  (void)words, (void)count;
+  int64_t checked = 0, damaged = 0;
+  FT_TRY(ft_store_verify(session->store, cli->options.repair, &checked, &damaged));
+  cli_print(cli, "%lld checked, %lld damaged%s\n", (long long)checked, (long long)damaged,
+            damaged > 0 && cli->options.repair ? ", damaged kernels deleted" : "");
+  cli_json(cli, "checked", json_integer(checked));
+  cli_json(cli, "damaged", json_integer(damaged));
+  cli_json(cli, "repaired", json_boolean(cli->options.repair));
+  if (damaged == 0 || cli->options.repair) return FT_OK;
+  return ft_fail(FT_E_CACHE, "%lld damaged entries; `fatune cache verify --repair` deletes them",
+                 (long long)damaged);
+}
+
+static int collect(struct cli *cli, fatune_session *session, char **words, int count) {
+  (void)words, (void)count;
+  int64_t deleted = 0;
+  if (cli->options.cap < 0) {
+    return ft_fail(FT_E_ARGUMENT,
+                   "gc needs --cap BYTES, as --cap 512M; what exceeds it is deleted, "
+                   "least recently used first");
+  }
+  FT_TRY(ft_store_gc(session->store, cli->options.cap, &deleted));
+  cli_print(cli, "%lld kernels deleted\n", (long long)deleted);
+  cli_json(cli, "deleted", json_integer(deleted));
+  return FT_OK;
+}
+
+static const struct action actions[] = {{"path", false, show_path},
+                                        {"list", false, list_trials},
+                                        {"stats", false, show_stats},
+                                        {"verify", false, verify},
+                                        {"gc", false, collect},
+                                        {"merge", true, cli_cache_merge},
+                                        {"export", false, cli_cache_export},
+                                        {"import", true, cli_cache_import}};
+
+enum { ACTIONS = sizeof actions / sizeof *actions };
+
+static int find_action(struct cli *cli, const struct action **action) {
+  const char *names[ACTIONS + 1] = {NULL};
+  const int count = cli->options.word_count;
+  int index;
+  for (int i = 0; i < ACTIONS; ++i) names[i] = actions[i].name;
+  FT_TRY(cli_choice("action", count > 0 ? cli->options.words[0] : "", names, &index));
+  *action = &actions[index];
+  if ((*action)->takes_files && count < 2) {
+    return ft_fail(FT_E_ARGUMENT, "%s needs at least one FILE", (*action)->name);
+  }
+  if (!(*action)->takes_files && count > 1) {
+    return ft_fail(FT_E_ARGUMENT, "%s takes no argument, but there is '%s'", (*action)->name,
+                   cli->options.words[1]);
+  }
+  return FT_OK;
+}
+
+static int run(struct cli *cli) {
+  fatune_session *session = NULL;
+  const struct action *action;
+  int status;
+  FT_CHECK(find_action(cli, &action));
+  cli_json(cli, "action", cli_json_text(action->name));
+  FT_CHECK(cli_session_open(cli, &session));
+  FT_CHECK(action->run(cli, session, cli->options.words + 1, cli->options.word_count - 1));
+  /* Look-ups take a fault of a store for a miss and warn; here the store itself was the subject. */
+  if (cli->warnings > 0 && action->run != show_path && action->run != cli_cache_export) {
+    status = ft_fail(FT_E_CACHE, "the caches are not sound: see the warnings");
+  }
+done:;
+  const int code = status == FT_OK ? CLI_EXIT_OK : cli_fail(cli, status);
+  fatune_session_close(session);
+  return code;
+}
+
+const struct command command_cache = {
+    .name = "cache",
+    .summary = "Look at, check, move the caches",
+    .arguments =
+        "path|list|stats|verify|gc\nmerge FILE...\nexport --gpu NAME -o FILE\nimport FILE...",
+    .details = "path: the two files, tuning then kernels\n"
+               "list: the winner of every bucket and GPU; --all: every trial\n"
+               "stats: counts and sizes\n"
+               "verify: check every row; --repair deletes damaged kernels\n"
+               "gc --cap BYTES: delete kernels, least recently used first\n"
+               "merge FILE: take in another user's tuning.db or kernels.db\n"
+               "export, import: winners and their kernels as one file to ship",
+    .takes = CLI_CACHE | CLI_GPU | CLI_DEVICE | CLI_OUTPUT,
+    .run = run};

@@ -1,0 +1,203 @@
+/* command_doctor.c: `fatune doctor`: what is there, what is missing, and what works without it.
+ * in -> out: driver, GPU, NVRTC, C++ compiler, caches, templates, environment -> one line each. */
+#include "tuner/cli/command.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "generator/status.h"
+#include "runtime/emulator/emulator.h"
+
+enum state { STATE_OK, STATE_MISSING, STATE_UNKNOWN, STATE_BAD };
+
+struct doctor {
+  struct cli *cli;
+  fatune_session *session;
+  json_t *checks;
+  bool bad;
+};
+
+static void check(struct doctor *doctor, const char *name, enum state state, const char *value,
+                  const char *consequence) {
+  static const char *const names[] = {"ok", "missing", "unknown", "bad"};
+  static const enum cli_style styles[] = {CLI_GOOD, CLI_BOLD, CLI_BOLD, CLI_BAD};
+  json_t *const one = json_object();
+  cli_json_set(one, "name", cli_json_text(name));
+  cli_json_set(one, "state", cli_json_text(names[state]));
+  cli_json_set(one, "value", cli_json_text(value));
+  cli_json_set(one, "consequence", cli_json_text(state == STATE_OK ? "" : consequence));
+  json_array_append_new(doctor->checks, one);
+  if (state == STATE_BAD) doctor->bad = true;
+
+  struct cli *const cli = doctor->cli;
+  cli_print(cli, "%-14s ", name);
+  cli_styled(cli, styles[state], names[state]);
+  cli_print(cli, "%*s%s\n", 9 - (int)strlen(names[state]), "", value);
+  if (state != STATE_OK) cli_print(cli, "%24s%s\n", "", consequence);
+}
+
+/* Whether there is one. */
+static bool check_driver(struct doctor *doctor) {
+  const fatune_session *const session = doctor->session;
+  struct ft_driver driver = {0};
+  char line[64];
+  int version = 0;
+  if (session->has_device) {
+    check(doctor, "driver", STATE_OK, session->device.driver, "");
+    return true;
+  }
+  if (ft_driver_open(&driver) != FT_OK) {
+    check(doctor, "driver", STATE_MISSING, ft_detail(), "as without a GPU, see below");
+    return false;
+  }
+  driver.driver_version(&version);
+  snprintf(line, sizeof line, "CUDA %d.%d", version / 1000, version % 1000 / 10);
+  check(doctor, "driver", STATE_OK, line, "");
+  ft_driver_close(&driver);
+  return true;
+}
+
+static void check_gpu(struct doctor *doctor, bool has_driver) {
+  const fatune_session *const session = doctor->session;
+  const struct ft_device *const device = &session->device;
+  char line[320];
+  if (!session->has_device) {
+    check(doctor, "GPU", STATE_MISSING,
+          has_driver ? session->no_device_detail : "none without a driver",
+          "emit, compile, explain and tune with --gpu NAME work (tune predicts), and verify with "
+          "--gpu emulator; bench and measuring do not");
+    return;
+  }
+  snprintf(line, sizeof line, "%d: %s, %.0f GiB, class %s", device->ordinal, device->arch.name,
+           (double)device->memory_bytes / (1 << 30), device->id);
+  check(doctor, "GPU", STATE_OK, line, "");
+  struct ft_nvml *nvml = NULL;
+  ft_nvml_open(&nvml, &session->driver, device->handle);
+  const int clock = ft_nvml_sm_clock(nvml);
+  snprintf(line, sizeof line, "clocks are read: %d MHz now", clock);
+  check(doctor, "NVML", clock > 0 ? STATE_OK : STATE_MISSING,
+        clock > 0 ? line : "libnvidia-ml.so.1 does not answer",
+        "everything works, but clocks are not recorded with trials");
+  ft_nvml_close(nvml);
+}
+
+static void check_compiler(struct doctor *doctor) {
+  struct ft_compiler *compiler;
+  char line[1024], target[16];
+  const int status = ft_session_compiler(doctor->session, &compiler);
+  if (status != FT_OK) {
+    check(doctor, "NVRTC", STATE_MISSING, ft_detail(),
+          "kernels that are in a cache run; nothing can be compiled or tuned");
+    return;
+  }
+  snprintf(line, sizeof line, "%s, %s", ft_compiler_version(compiler), ft_compiler_path(compiler));
+  check(doctor, "NVRTC", STATE_OK, line, "");
+  if (!doctor->session->has_device) return;
+  ft_arch_target(&doctor->session->device.arch, target);
+  const bool known = ft_compiler_supports(compiler, target) == FT_OK;
+  check(doctor, "target", known ? STATE_OK : STATE_MISSING, known ? target : ft_detail(),
+        "a newer NVRTC is needed for this GPU");
+}
+
+static void check_emulator(struct doctor *doctor) {
+  char name[64], path[512], line[640];
+  if (ft_emulator_compiler(name, path) != FT_OK) {
+    check(doctor, "emulator", STATE_MISSING, ft_detail(), "everything but --gpu emulator works");
+    return;
+  }
+  snprintf(line, sizeof line, "%s, %s", name, path);
+  check(doctor, "emulator", STATE_OK, line, "");
+}
+
+/* A file that is not there yet is no fault: the first trial makes it. */
+static void check_file(struct doctor *doctor, const char *name, const char *path, int64_t bytes) {
+  char line[4200];
+  if (path == NULL) {
+    check(doctor, name, STATE_MISSING, "no folder for it (FATUNE_CACHE_DIR, XDG folders, HOME)",
+          "everything works, but nothing is kept");
+    return;
+  }
+  const bool there = access(path, F_OK) == 0, writable = access(path, W_OK) == 0;
+  snprintf(line, sizeof line, "%s, %s", path,
+           !there     ? "made when first needed"
+           : writable ? "writable"
+                      : "read-only");
+  if (there) {
+    const size_t length = strlen(line);
+    snprintf(line + length, sizeof line - length, ", %lld bytes", (long long)bytes);
+  }
+  check(doctor, name, STATE_OK, line, "");
+}
+
+static void check_caches(struct doctor *doctor) {
+  struct ft_store *const store = doctor->session->store;
+  struct ft_store_stats stats = {0};
+  const int warnings = doctor->cli->warnings;
+  const int status = ft_store_stats(store, &stats);
+  char line[160];
+  check_file(doctor, "tuning", ft_store_tuning_path(store), stats.tuning_file_bytes);
+  check_file(doctor, "kernels", ft_store_kernels_path(store), stats.kernels_file_bytes);
+  snprintf(line, sizeof line, "%lld trials, %lld winners, %lld kernels", (long long)stats.trials,
+           (long long)stats.winners, (long long)stats.kernels);
+  const bool sound = status == FT_OK && doctor->cli->warnings == warnings;
+  check(doctor, "contents", sound ? STATE_OK : STATE_BAD,
+        sound             ? line
+        : status != FT_OK ? ft_detail()
+                          : "see the warnings",
+        "faults are misses: everything works, but slower; `fatune cache verify --repair`");
+  snprintf(line, sizeof line, "%d", stats.layers);
+  check(doctor, "system layers", STATE_OK, stats.layers > 0 ? line : "none", "");
+}
+
+static void check_templates(struct doctor *doctor) {
+  const char *const folder = getenv("FATUNE_TEMPLATE_DIR");
+  char digest[FT_DIGEST_HEX], line[4200];
+  ft_digest_hex(&doctor->session->templates, digest);
+  snprintf(line, sizeof line, "%.16s, %s", digest,
+           folder != NULL && folder[0] != '\0' ? folder : "built in");
+  check(doctor, "templates", STATE_OK, line, "");
+}
+
+/* A mistyped variable has no effect and no other trace than this. */
+static void check_environment(struct doctor *doctor) {
+  static const char *const known[] = {
+      "FATUNE_CACHE_DIR", "FATUNE_SYSTEM_PATH", "FATUNE_TEMPLATE_DIR", "FATUNE_LIBCUDA",
+      "FATUNE_LIBNVRTC",  "FATUNE_LIBNVML",     "FATUNE_CXX"};
+  for (char **variable = environ; *variable != NULL; ++variable) {
+    const size_t length = strcspn(*variable, "=");
+    bool is_known = strncmp(*variable, "CUDA_VISIBLE_DEVICES=", 21) == 0;
+    if (strncmp(*variable, "FATUNE_", 7) != 0 && !is_known) continue;
+    for (size_t i = 0; i < sizeof known / sizeof *known; ++i) {
+      is_known |= strlen(known[i]) == length && strncmp(*variable, known[i], length) == 0;
+    }
+    check(doctor, "environment", is_known ? STATE_OK : STATE_UNKNOWN, *variable,
+          "no such variable: it has no effect");
+  }
+}
+
+static int run(struct cli *cli) {
+  struct doctor doctor = {.cli = cli};
+  const int status = cli_session_open(cli, &doctor.session);
+  if (status != FT_OK) return cli_fail(cli, status);
+  doctor.checks = json_array();
+  check(&doctor, "fatune", STATE_OK, fatune_version(), "");
+  check_gpu(&doctor, check_driver(&doctor));
+  check_compiler(&doctor);
+  check_emulator(&doctor);
+  check_templates(&doctor);
+  check_caches(&doctor);
+  check_environment(&doctor);
+  cli_json(cli, "checks", doctor.checks);
+  fatune_session_close(doctor.session);
+  return doctor.bad ? CLI_EXIT_FAILURE : CLI_EXIT_OK;
+}
+
+const struct command command_doctor = {
+    .name = "doctor",
+    .summary = "Tell what is there, what is missing and what works without it",
+    .arguments = "",
+    .details = "Exits with 0 unless something is broken; what is merely missing (a GPU on a build "
+               "machine) is not.",
+    .takes = CLI_DEVICE,
+    .run = run};

@@ -1,0 +1,229 @@
+/* command_tune.c: `fatune tune`: searches the best config for each request.
+ * in -> out: requests + GPU -> trials in the cache; a table of winners.
+ * A GPU that is not in the machine is predicted, and every output says so; where it is emulated,
+ * the winner is run and checked. */
+#include "tuner/cli/command.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cache/trial.h"
+#include "generator/status.h"
+#include "tuner/cli/cli_emulated_run.h"
+#include "tuner/cli/cli_emulator.h"
+#include "tuner/cli/cli_progress.h"
+#include "tuner/cli/cli_tuned.h"
+
+/* The signal that asked to stop. A handler can reach nothing but a global. */
+static volatile sig_atomic_t stop_signal;
+
+static void on_signal(int number) {
+  static const char message[] = "\nfatune tune: stopping after this candidate; once more kills\n";
+  stop_signal = number;
+  signal(SIGINT, SIG_DFL);
+  signal(SIGTERM, SIG_DFL);
+  if (write(STDERR_FILENO, message, sizeof message - 1) < 0) return;
+}
+
+/* What was set to be ignored (nohup, a background job) stays so. */
+static void catch_signal(int number) {
+  struct sigaction action = {.sa_handler = on_signal}, before;
+  sigemptyset(&action.sa_mask);
+  action.sa_flags = SA_RESTART;
+  if (sigaction(number, NULL, &before) == 0 && before.sa_handler != SIG_IGN) {
+    sigaction(number, &action, NULL);
+  }
+}
+
+/* One run over all requests. */
+struct tuning {
+  struct cli *cli;
+  fatune_session *session;
+  struct cli_target target;
+  struct cli_tuned tuned;
+  struct cli_progress progress;
+  double deadline; /* CLOCK_MONOTONIC; 0: none */
+  bool cut_short;  /* the budget ended a search before its end */
+  int code;        /* of the first failure */
+  bool lost;       /* the GPU no longer answers */
+  int emulated_runs;
+  double share; /* seconds the request at hand may take; 0: any */
+  /* Of the request at hand, when its last candidate was done. */
+  int tried, total;
+  double elapsed;
+};
+
+static void tell_trial(struct cli *cli, const struct ft_trial *trial) {
+  char *const config = cli_config_text(&trial->config), time[32] = "";
+  if (trial->median_us > 0) snprintf(time, sizeof time, "  %.1f us", trial->median_us);
+  cli_detail(cli, "%s%s  %d regs  %s%s%s", config, time, trial->registers,
+             ft_outcome_name(trial->outcome), trial->reason[0] != '\0' ? ": " : "", trial->reason);
+  free(config);
+}
+
+static void on_progress(void *payload, const struct ft_tune_progress *progress) {
+  struct tuning *const tuning = payload;
+  char note[48] = "";
+  tuning->tried = progress->done;
+  tuning->total = progress->total;
+  tuning->elapsed = progress->elapsed_seconds;
+  if (progress->best_us > 0) snprintf(note, sizeof note, "best %.1f us", progress->best_us);
+  if (progress->trial != NULL && tuning->cli->options.verbosity > 0) {
+    tell_trial(tuning->cli, progress->trial);
+  }
+  cli_progress_update(&tuning->progress, progress->done, progress->total, progress->eta_seconds,
+                      note);
+}
+
+/* The time left is shared evenly by the requests left. */
+static double share_of_budget(const struct tuning *tuning, int requests_left) {
+  if (tuning->deadline <= 0) return 0;
+  const double left = tuning->deadline - cli_monotonic_seconds();
+  return left > 0.001 * requests_left ? left / requests_left : 0.001;
+}
+
+static bool is_tuned(struct tuning *tuning, const struct ft_request *request) {
+  struct ft_choice choice;
+  return tuning->cli->options.if_missing &&
+         ft_session_choose(tuning->session, request, &tuning->target.arch, tuning->target.id,
+                           &choice) == FT_OK &&
+         choice.hit == FT_HIT_EXACT;
+}
+
+static int search(struct tuning *tuning, const struct ft_request *request,
+                  struct ft_tune_summary *summary) {
+  const struct cli_options *const options = &tuning->cli->options;
+  const struct ft_tune_options tune = {.effort = options->effort,
+                                       .budget_seconds = tuning->share,
+                                       .jobs = options->jobs,
+                                       .seed = options->seed,
+                                       .shard = options->shard,
+                                       .shards = options->shards,
+                                       .again = options->again,
+                                       .stop = &stop_signal,
+                                       .progress = on_progress,
+                                       .payload = tuning};
+  if (tuning->target.here) return ft_tune(tuning->session, request, &tune, summary);
+  return ft_tune_predict(tuning->session, request, &tuning->target.arch, &tune, summary);
+}
+
+/* A search also ends early because nothing better is likely; then there was time left. The slack is
+ * for the moment between its last report and its own look at the clock. */
+static bool ran_out_of_time(const struct tuning *tuning) {
+  const double slack = 0.05;
+  return tuning->share > 0 && tuning->tried < tuning->total &&
+         tuning->elapsed > tuning->share - slack;
+}
+
+static void report_failure(struct tuning *tuning, const char *text, int status) {
+  if (status == FT_OK || status == FT_E_INTERRUPTED) return; /* end_code tells of a stop, once */
+  const int code = status == FT_E_NOT_FOUND ? CLI_EXIT_NO_CANDIDATE : cli_exit_of(status);
+  ft_fail_within(status, "%s", text);
+  cli_fail(tuning->cli, status);
+  if (tuning->code == CLI_EXIT_OK) tuning->code = code;
+  /* After a fault the context answers nothing but the fault; the next run passes the candidate
+   * over. */
+  if (status == FT_E_DEVICE) tuning->lost = true;
+}
+
+/* The verdict of the emulator on what the search found. */
+static int run_emulated(struct tuning *tuning, const struct ft_request *request,
+                        const struct ft_tune_summary *summary, struct cli_tuned_run *emulated) {
+  if (!tuning->target.emulated || !(summary->best_us > 0) || stop_signal != 0) return FT_OK;
+  const int status =
+      cli_emulated_run(tuning->cli, tuning->session, request, &summary->best, emulated);
+  tuning->emulated_runs += emulated->json != NULL;
+  return status;
+}
+
+/* A request that fails does not keep the others from being tuned. */
+static void tune_one(struct tuning *tuning, const struct ft_request *request, int requests_left) {
+  struct cli *const cli = tuning->cli;
+  char *const text = cli_request_text(request);
+  struct ft_tune_summary summary = {.measured = tuning->target.here};
+  struct cli_tuned_run emulated = {.verdict = "-"};
+  if (is_tuned(tuning, request)) {
+    cli_note(cli, "%s: has a measured winner, skipped", text);
+    free(text);
+    return;
+  }
+  tuning->tried = tuning->total = 0;
+  tuning->elapsed = 0;
+  tuning->share = share_of_budget(tuning, requests_left);
+  cli_progress_begin(&tuning->progress, cli, text);
+  int status = search(tuning, request, &summary);
+  cli_progress_end(&tuning->progress);
+  if (status == FT_OK && ran_out_of_time(tuning)) tuning->cut_short = true;
+  if (status == FT_OK) status = run_emulated(tuning, request, &summary, &emulated);
+  cli_tuned_add(&tuning->tuned, request, text, &summary,
+                tuning->target.emulated ? &emulated : NULL);
+  report_failure(tuning, text, status);
+  free(text);
+}
+
+static int end_code(struct tuning *tuning) {
+  if (stop_signal != 0) {
+    cli_note(tuning->cli, "stopped; finished trials are kept");
+    return CLI_EXIT_SIGNAL + (int)stop_signal;
+  }
+  if (tuning->code != CLI_EXIT_OK) return tuning->code;
+  if (!tuning->cut_short) return CLI_EXIT_OK;
+  cli_note(tuning->cli, "the budget ended before the search; finished trials are kept");
+  return CLI_EXIT_BUDGET;
+}
+
+static void tune_all(struct tuning *tuning) {
+  struct cli *const cli = tuning->cli;
+  const bool here = tuning->target.here;
+  cli_json_target(cli, &tuning->target);
+  cli_json(cli, "measured", json_boolean(here));
+  cli_json(cli, "emulated", json_boolean(tuning->target.emulated));
+  if (!here) {
+    cli_warning(cli,
+                "%s is %s: times are PREDICTED by the model from compiled "
+                "kernels, not measured",
+                tuning->target.arch.name,
+                tuning->target.emulated ? "emulated" : "not in this machine");
+  }
+  if (cli->options.budget_seconds > 0) {
+    tuning->deadline = cli_monotonic_seconds() + cli->options.budget_seconds;
+  }
+  cli_tuned_begin(&tuning->tuned, &tuning->target);
+  catch_signal(SIGINT);
+  catch_signal(SIGTERM);
+  const int count = cli->options.request_count;
+  for (int i = 0; i < count && stop_signal == 0 && !tuning->lost; ++i) {
+    tune_one(tuning, &cli->options.requests[i], count - i);
+  }
+  cli_tuned_end(&tuning->tuned, cli);
+  if (tuning->emulated_runs > 0) cli_emulated_steps(cli, tuning->session, &tuning->target);
+  cli_json(cli, "complete", json_boolean(stop_signal == 0 && !tuning->cut_short && !tuning->lost));
+}
+
+static int run(struct cli *cli) {
+  struct tuning tuning = {.cli = cli};
+  int status, code;
+  FT_CHECK(cli_session_open(cli, &tuning.session));
+  FT_CHECK(cli_target_find(cli, tuning.session, &tuning.target));
+  FT_CHECK(cli_emulator_ready(&tuning.target));
+  tune_all(&tuning);
+done:
+  code = status != FT_OK ? cli_fail(cli, status) : end_code(&tuning);
+  fatune_session_close(tuning.session);
+  return code;
+}
+
+const struct command command_tune = {
+    .name = "tune",
+    .summary = "Search the best config for each request and keep every trial",
+    .arguments = "REQUEST...",
+    .details =
+        "With the GPU in this machine every candidate is compiled, verified and measured. For "
+        "another GPU (--gpu NAME) candidates are compiled and ranked by the model; these "
+        "results are predicted, and give way to the first measurement. With --gpu emulator:NAME "
+        "the winner is then run on the CPU, on small problems, and checked; nothing is timed.\n"
+        "Ctrl-C finishes the candidate at hand and keeps all trials; a second one kills.",
+    .takes = CLI_REQUESTS | CLI_GPU | CLI_DEVICE | CLI_SEARCH | CLI_SEED,
+    .run = run};

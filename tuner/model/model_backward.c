@@ -1,0 +1,155 @@
+/* model_backward.c: what the three kernels of a backward candidate should take.
+ * in -> out: request + arch + config + registers -> microseconds by resource.
+ *
+ * A step of the main kernel is block_m queries of one head with block_n keys: five products, of
+ * which the warps read their operands from shared memory. Its busiest resource sets the pace; the
+ * two roles hide most of the others behind it. The first and the last kernel move bytes, or make dQ
+ * in a pass of its own. The constants are set by hand. */
+#include "tuner/model/model_parts.h"
+
+#include <math.h>
+
+enum {
+  EXP_PER_CLK = 16, /* as in model.c */
+  ISSUE_PER_CLK = 4,
+  SMEM_BYTES_PER_CLK = 128,
+  L2_BYTES_PER_CLK = 64,    /* per multiprocessor; adds are slower than loads */
+  ELEMENT_INSTRUCTIONS = 7, /* per score: scale, ex2, product, conversions, exchange, masking */
+  DROPOUT_INSTRUCTIONS = 12,
+  BARRIER_LATENCY = 250,  /* of each barrier of all warps in a step */
+  LOAD_LATENCY = 900,     /* of a step whose Q and dO are not there yet */
+  EXCHANGE_LATENCY = 120, /* of P, for each part of a step */
+  BLOCK_LATENCY = 7000    /* a block's start and end: K and V, the write of dK and dV */
+};
+
+static const double MMA_SHARE = 0.85;  /* of its rate that mma.sync reaches beside anything else */
+static const double LATE_SHARE = 0.25; /* of the longest block, which others wait for at the end */
+
+/* Cycles of one step of one block, by resource. */
+struct step {
+  double mma, exp, issue, smem, l2, fixed;
+};
+
+/* Bytes the warps read from shared memory for the products of a step, but for dQ. */
+static double operand_bytes(const struct ft_config *config, const struct ft_budget *budget) {
+  const double n = config->block_n, m = config->block_m, groups = budget->key_warps;
+  const double d = budget->d_pad, dv = budget->dv_pad, columns = config->column_warps;
+  /* Scores: rows of K or V for each part, Q or dO for each group of warps with the same keys. */
+  const double rows = config->kv_in_regs ? 0 : n * columns * config->parts;
+  const double scores = (rows + m * groups) * (d + dv) * 2;
+  /* Sums: Q and dO once for each group; P and dS from registers, or by every warp. */
+  const double sums = m * groups * (d + dv) * 2 + (columns > 1 ? 2 * n * m * 2 * columns : 0);
+  const double exchanged = 3 * n * m * 2; /* P written and read, dS written */
+  return scores + sums + exchanged;
+}
+
+static double dq_bytes(const struct ft_config *config, const struct ft_budget *budget) {
+  const double rows = budget->dq_warp_rows, row_warps = config->block_m / rows;
+  const double columns = budget->d_pad * row_warps / config->warps;
+  return config->warps * (rows + fmax(columns, 16)) * config->block_n * 2;
+}
+
+static struct step step_of(const struct ft_request *request, const struct ft_arch *arch,
+                           const struct ft_config *config, const struct ft_budget *budget,
+                           int spill_bytes) {
+  const double m = config->block_m, n = config->block_n, d = budget->d_pad, dv = budget->dv_pad;
+  const bool adds = config->dq != 2;
+  const double depth = 2 * d + 2 * dv + (adds ? d : 0);
+  struct step step = {0};
+  step.mma = 2 * m * n * depth / ft_or_default(arch->mma_flops_per_clk, 1024);
+  step.exp = m * n / EXP_PER_CLK;
+  const double copied = m * (d + dv) * 2;
+  const double read = operand_bytes(config, budget) + (adds ? dq_bytes(config, budget) : 0);
+  step.smem = (read + copied + 2.0 * spill_bytes * budget->threads) / SMEM_BYTES_PER_CLK;
+  step.l2 = (copied + (adds ? m * d * 4 : 0)) / L2_BYTES_PER_CLK;
+  const double per_element = ELEMENT_INSTRUCTIONS + (request->dropout ? DROPOUT_INSTRUCTIONS : 0);
+  const double mma_instructions = m * n * depth / (16 * 8 * 16);
+  step.issue = (m * n / 32 * per_element + mma_instructions + read / 512) / ISSUE_PER_CLK;
+  step.fixed = (config->late_dq ? 1 : 2) * BARRIER_LATENCY + config->parts * EXCHANGE_LATENCY +
+               (config->stages == 1 ? LOAD_LATENCY : 0);
+  return step;
+}
+
+/* Cycles until `resident` blocks of a multiprocessor have all done one step. */
+static double step_cycles(const struct step *step, double resident,
+                          const struct ft_config *config) {
+  const double warps_per_quarter = resident * config->warps / 4;
+  const double idle = fmax(1, 1 / warps_per_quarter);
+  const double mma = step->mma * idle / MMA_SHARE, exp = step->exp * idle;
+  const double issue = step->issue * idle;
+  const double busiest = fmax(fmax(mma, exp), fmax(issue, fmax(step->smem, step->l2)));
+  const double sum = mma + exp + issue + step->smem + step->l2;
+  const double exposed = 0.5 / fmax(warps_per_quarter, 1) * (sum - busiest);
+  return resident * (busiest + exposed) + step->fixed;
+}
+
+/* Key tiles under causal. */
+struct key_tiles {
+  int64_t shift;
+  int block_m, block_n;
+  double all;   /* steps with a head whose queries all see the tile */
+  double group; /* heads, times the share of blocks a mask keeps */
+};
+
+static double steps_of_key_tile(const void *context, int64_t tile) {
+  const struct key_tiles *const t = context;
+  const double unseen = floor(fmax((double)(tile * t->block_n - t->shift), 0) / t->block_m);
+  return fmax(t->all - unseen, 0) * t->group;
+}
+
+/* Steps of a key tile, over all key tiles. */
+static struct ft_walk walk_of(const struct ft_request *request, const struct ft_config *config) {
+  const double density = request->mask_rows > 0 ? request->mask_density : 1;
+  const double group = (double)request->heads_q / request->heads_kv * density;
+  const double all = ceil((double)request->seqlen_q / config->block_m);
+  if (request->causal == FT_CAUSAL_NONE) return (struct ft_walk){all * group, all * group};
+
+  const int64_t tiles = (request->seqlen_k + config->block_n - 1) / config->block_n;
+  const struct key_tiles context = {ft_causal_shift(request), config->block_m, config->block_n, all,
+                                    group};
+  return ft_walk_over(tiles, steps_of_key_tile, &context);
+}
+
+/* The first and the last kernel: what they read and write, and the products of a second pass. */
+static double other_kernels_us(const struct ft_request *request, const struct ft_arch *arch,
+                               const struct ft_config *config, int dq_sums, double mma_us) {
+  const double queries = (double)request->batch * request->heads_q * (double)request->seqlen_q;
+  const double d = request->head_dim, dv = request->head_dim_v;
+  const double gbs = ft_or_default(arch->dram_gbs, 500) * 1e3;
+  if (config->dq == 2) return queries * dv * 4 / gbs + mma_us * (2 * d + dv) / (2 * (d + dv)) * 2;
+  return queries * (dv * 4 + dq_sums * (d * 4 + d * 4) + d * 2) / gbs;
+}
+
+struct ft_prediction ft_model_backward(const struct ft_request *request, const struct ft_arch *arch,
+                                       const struct ft_config *config, int registers,
+                                       int spill_bytes) {
+  const struct ft_budget budget = ft_budget_of(request, config, arch);
+  const int assumed = registers > 0 ? registers : ft_budget_registers(&budget);
+  const struct step step = step_of(request, arch, config, &budget, spill_bytes);
+  const struct ft_walk walk = walk_of(request, config);
+  struct ft_prediction prediction = {.occupancy = ft_budget_occupancy(&budget, arch, assumed)};
+  const double resident = fmax(1, prediction.occupancy), sms = fmax(1, arch->sm_count);
+  const double blocks = (double)request->batch * request->heads_kv *
+                        ceil((double)request->seqlen_k / config->block_n);
+  const double cycles_per_us = ft_cycles_per_us(arch);
+  const double scale = blocks * walk.mean / sms / cycles_per_us; /* cycles of a step -> us of all */
+  prediction.waves = blocks / (sms * resident);
+  prediction.mma_us = scale * step.mma;
+  prediction.exp_us = scale * step.exp;
+  prediction.issue_us = scale * step.issue;
+  prediction.smem_us = scale * step.smem;
+  prediction.l2_us = scale * step.l2;
+  const double others = other_kernels_us(request, arch, config, budget.dq_sums, prediction.mma_us);
+  prediction.dram_us = 2 * ft_compulsory_us(request, arch) + (config->dq == 2 ? 0 : others);
+
+  /* Blocks that are alike end together; of others the longest come first, or, where they add in
+   * order, last. */
+  const bool differ = walk.longest > walk.mean;
+  const double rounds = differ ? prediction.waves : ceil(prediction.waves);
+  const double late = differ && config->dq == 1 ? LATE_SHARE * walk.longest : 0;
+  const double even =
+      (rounds * walk.mean + late) * step_cycles(&step, resident, config) + rounds * BLOCK_LATENCY;
+  const double longest = walk.longest * step_cycles(&step, 1, config) + BLOCK_LATENCY;
+  prediction.us = fmax(fmax(even, longest) / cycles_per_us + others, prediction.dram_us);
+  return prediction;
+}

@@ -1,0 +1,221 @@
+/* model_wgmma.c: what a wgmma candidate should take.
+ * in -> out: request + arch + config -> microseconds by resource.
+ *
+ * One block stays on each multiprocessor and walks over tiles. In a step the consumers make block_m
+ * x block_n scores: the matrix unit one part, the softmax of another beside it, as far as there are
+ * other scores to work on meanwhile, of the next step or of other warpgroups. K and V come in the
+ * background; Q and O of all blocks move at about the same time and are waited for. The constants
+ * were set by hand beside 80 timings on an H200 (d 64, 128 and 256, n 512 to 16384, full and
+ * causal), within 3 % of each other's ratios but for what never won, which is put further back.
+ * Under load the clock falls by up to a sixth, for all candidates of a request about alike: left
+ * out, as order is all this is for. */
+#include "tuner/model/model_parts.h"
+
+#include <math.h>
+
+enum {
+  MMA_FLOPS_PER_CLK = 4096, /* dense, per multiprocessor: data sheets of the H100 */
+  EXP_PER_CLK = 16,         /* as in model.c */
+  ISSUE_PER_CLK = 4,
+  SMEM_BYTES_PER_CLK = 128,
+  L2_BYTES_PER_CLK = 96
+};
+
+/* Instructions of the softmax, per element of S unless said. */
+static const double SOFTMAX_INSTRUCTIONS = 4;     /* scale, maximum, ex2, sum, conversion */
+static const double FLOAT_MAX_INSTRUCTIONS = 0.3; /* more: maxima not compared as integers */
+static const double POLYNOMIAL_INSTRUCTIONS = 16; /* of a power of 2, and for its registers */
+static const double DROP_INSTRUCTIONS = 2.5;      /* of dropout */
+static const double DRAW_INSTRUCTIONS = 80;       /* of a draw, for half as many elements as keys */
+static const double STEP_INSTRUCTIONS = 50;       /* of a warp's step */
+static const double P_INSTRUCTIONS = 0.2;         /* of P's way to shared memory */
+static const double LATE_SHARE = 0.05; /* of the steps in which O is rescaled if that is put off */
+
+/* A step, in cycles. */
+static const double MMA_SHARE = 0.945;  /* of its rate that wgmma reaches beside anything else */
+static const double LONE_SOFTMAX = 1.5; /* as long without others' instructions in its gaps */
+static const double STEP_LATENCY = 100; /* of a warpgroup: barriers, its products' start and end */
+static const double P_LATENCY = 60;     /* more: P stored, seen by all of a warpgroup. A guess */
+static const double SHARPNESS = 3.2;    /* how well the parts of a step hide each other; with 1 it
+                                           would take their sum, with infinity the largest */
+
+/* A tile, beside its steps. */
+static const double TILE_LATENCY = 500;   /* its place, its statistics */
+static const double EXPOSED = 0.93;       /* share of the time for Q and O that nothing hides */
+static const double LONE_STEP = 0.15;     /* of a step, where neighbouring tiles do not overlap */
+static const double Q_LATENCY = 600;      /* from asking for Q to its first bytes */
+static const double KV_LATENCY = 2100;    /* of K and V, for the stages to cover */
+static const double TMA_STORE = 220;      /* of a consumer's O by way of shared memory */
+static const double DIRECT_STORE = 3;     /* of a column of it from registers */
+static const double MULTICAST_TILE = 800; /* the two blocks wait for one another */
+static const double SKIPPED_STEP = 0.25;  /* of a step, to a warpgroup that causal lets skip it */
+static const double RAGGED_TILES = 1.6;   /* more than the mean to some block, longest first */
+static const double EVENED_TILES = 0.3;   /* the same after twos */
+
+/* Factors: what choices cost at least, by measurement and whatever the parts above say. They also
+ * keep near-equals apart, so that the order begins with several tiles, not one in all variants. */
+static const double OTHER_TURNS = 1.006; /* not in turns without causal; in turns with it */
+static const double FLOAT_MAX = 1.006;
+static const double NEVER_WON = 1.06;          /* polynomials, O rescaled in every step */
+static const double WALK_UP = 1.006;           /* as good */
+static const double P_IN_SMEM = 1.04;          /* for the larger tile that it allows */
+static const double TURNS_BY_SOFTMAX = 1.01;   /* even at d = 64, behind at 128 */
+static const double NEEDLESS_STAGE = 1.01;     /* each */
+static const double MULTICAST = 1.01;          /* of blocks with 2 or 4 consumers */
+static const double MULTICAST_OF_THREE = 1.06; /* with 3 */
+static const double MULTICAST_WIDE = 0.995;    /* with 2 and d + d_v > 256 */
+static const double SERIALISED = 1.5; /* registers do not suffice: spills, products one by one */
+
+/* Cycles of one step of a block, by resource and altogether. */
+struct step {
+  double mma, exp, issue, smem, l2, all;
+};
+
+static double element_instructions(const struct ft_request *request,
+                                   const struct ft_config *config) {
+  double count = SOFTMAX_INSTRUCTIONS + config->exp2_fma / 8.0 * POLYNOMIAL_INSTRUCTIONS;
+  if (!config->max_as_int) count += FLOAT_MAX_INSTRUCTIONS;
+  if (config->p_in_smem) count += P_INSTRUCTIONS;
+  if (request->dropout) {
+    const int n = config->block_n, keys = n % 64 == 0 ? 64 : n % 32 == 0 ? 32 : 16;
+    count += DROP_INSTRUCTIONS + DRAW_INSTRUCTIONS * 2.0 / keys;
+  }
+  return count;
+}
+
+/* The warpgroups share the units; in each, Q K^T, softmax and barriers follow one another. */
+static double step_cycles(const struct step *step, double consumers, double latency) {
+  const double mma = step->mma / MMA_SHARE, softmax = step->exp + step->issue;
+  const double chain = (step->mma / 2 + LONE_SOFTMAX * softmax) / consumers + latency;
+  const double sum = pow(mma, SHARPNESS) + pow(softmax, SHARPNESS) + pow(chain, SHARPNESS);
+  return fmax(pow(sum, 1 / SHARPNESS), fmax(step->smem, step->l2));
+}
+
+static struct step step_of(const struct ft_request *request, const struct ft_config *config,
+                           const struct ft_budget *budget, int spill_bytes) {
+  const double m = config->block_m, n = config->block_n;
+  const double d = budget->d_pad, dv = budget->dv_pad, consumers = budget->consumers;
+  struct step step = {0};
+  step.mma = 2 * m * n * (d + dv) / MMA_FLOPS_PER_CLK;
+  step.exp = m * n * (1 - config->exp2_fma / 8.0) / EXP_PER_CLK;
+  const double rescale = m * dv * (config->rescale_late ? LATE_SHARE : 1);
+  const double elements = m * n * element_instructions(request, config) + rescale;
+  step.issue = (elements / 32 + 4 * consumers * STEP_INSTRUCTIONS) / ISSUE_PER_CLK;
+
+  /* Each warpgroup reads K and V for itself, its rows of Q, and of P, which it has written before;
+   * TMA writes whole panels. */
+  const double p = config->p_in_smem ? m * n * 2 : 0;
+  const double read = consumers * (64 * d + n * (d + dv)) * 2 + p;
+  const double written = n * 128 * (budget->d_panels + budget->dv_panels) + p;
+  const double spilled = 2.0 * spill_bytes * budget->threads;
+  step.smem = (read + written + spilled) / SMEM_BYTES_PER_CLK;
+  const double loaded = n * (request->head_dim + request->head_dim_v) * 2 / (1 + config->multicast);
+  step.l2 = loaded / L2_BYTES_PER_CLK;
+  step.all = step_cycles(&step, consumers, STEP_LATENCY + config->p_in_smem * P_LATENCY);
+  return step;
+}
+
+/* How long a tile after one of so many steps waits for its Q, which takes `transfer`. Its place is
+ * free when the O staged there has been stored, or else after the last Q K^T of its tile. */
+static double q_wait(const struct ft_config *config, double step, double steps, double transfer) {
+  double ahead = config->store_direct ? 0.7 : 0;
+  if (config->q_stages > 1) ahead = config->store_direct ? steps : fmax(0, steps - 3);
+  return fmax(0, Q_LATENCY + transfer - ahead * step);
+}
+
+static double tile_cycles(const struct ft_request *request, const struct ft_arch *arch,
+                          const struct ft_config *config, const struct ft_budget *budget,
+                          double step, double steps) {
+  const double dram_bytes_per_clk =
+      ft_or_default(arch->dram_gbs, 500) * 1e3 / ft_cycles_per_us(arch) / fmax(1, arch->sm_count);
+  const double q = config->block_m * request->head_dim * 2 / dram_bytes_per_clk;
+  const double o = config->block_m * request->head_dim_v * 2 / dram_bytes_per_clk;
+  const double store = config->store_direct ? DIRECT_STORE * budget->dv_pad : TMA_STORE;
+  double cycles = TILE_LATENCY + EXPOSED * (q + o) + budget->consumers * store;
+  if (!config->overlap_tiles) cycles += LONE_STEP * step;
+  if (config->multicast) cycles += MULTICAST_TILE;
+  cycles += fmax(0, KV_LATENCY - (config->stages - 1) * step);
+  /* Under causal some tiles are shorter, others longer. */
+  const double spread = request->causal == FT_CAUSAL_NONE ? 0 : steps / 2;
+  const double after_short = q_wait(config, step, steps - spread, q);
+  const double after_long = q_wait(config, step, steps + spread, q);
+  return cycles + (after_short + after_long) / 2;
+}
+
+/* Steps of the mean tile, less what warpgroups skip because causal hides all from their rows. */
+static double steps_taken(const struct ft_request *request, const struct ft_config *config,
+                          double steps) {
+  if (request->causal == FT_CAUSAL_NONE || request->mask_rows > 0) return steps;
+  struct ft_config warpgroup = *config;
+  warpgroup.block_m = 64;
+  const double own = fmin(steps, ft_walk_of(request, &warpgroup).mean);
+  return own + SKIPPED_STEP * (steps - own);
+}
+
+/* Tiles of the block that has most, for which the others wait. Those that are alike are dealt out
+ * one by one; others in twos, of a long and a short one, and at last one by one; or longest first.
+ */
+static double most_tiles(const struct ft_request *request, const struct ft_config *config,
+                         double sms) {
+  const double pairs = ft_pairs(request, config);
+  const double tiles = ft_tiles_of_a_pair(request, config);
+  if (!ft_request_tiles_differ(request)) {
+    const double blocks = 1 + config->multicast; /* of a cluster, which takes a tile each */
+    return ceil(ceil(tiles / blocks) * pairs / fmax(1, floor(sms / blocks)));
+  }
+  if (tiles * pairs <= sms) return 1;
+  return tiles * pairs / sms + (config->longest_first ? RAGGED_TILES : EVENED_TILES);
+}
+
+static double multicast_factor(const struct ft_config *config, const struct ft_budget *budget) {
+  if (!config->multicast) return 1;
+  if (budget->consumers == 3) return MULTICAST_OF_THREE;
+  return budget->d_pad + budget->dv_pad > 256 ? MULTICAST_WIDE : MULTICAST;
+}
+
+static double factor_of_choices(const struct ft_request *request, const struct ft_config *config,
+                                const struct ft_budget *budget, double step) {
+  const bool turns_help = request->causal == FT_CAUSAL_NONE && budget->consumers > 1;
+  const double stages = 1 + ceil(KV_LATENCY / step);
+  double factor = multicast_factor(config, budget);
+  if ((config->alternate == 1) != turns_help) factor *= OTHER_TURNS;
+  if (!config->max_as_int) factor *= FLOAT_MAX;
+  if (!config->rescale_late) factor *= NEVER_WON;
+  if (config->exp2_fma) factor *= NEVER_WON;
+  if (config->walk_up) factor *= WALK_UP;
+  if (config->p_in_smem) factor *= P_IN_SMEM;
+  if (config->alternate == 2) factor *= TURNS_BY_SOFTMAX;
+  factor *= pow(NEEDLESS_STAGE, fmax(0, config->stages - stages));
+  /* The compiler finds room for four registers more than the estimate, for eight it does not. */
+  if (budget->regs_estimate > budget->regs_limit + 4) factor *= SERIALISED;
+  return factor;
+}
+
+struct ft_prediction ft_model_wgmma(const struct ft_request *request, const struct ft_arch *arch,
+                                    const struct ft_config *config, int spill_bytes) {
+  const struct ft_budget budget = ft_budget_of(request, config, arch);
+  const struct step step = step_of(request, config, &budget, spill_bytes);
+  const struct ft_walk walk = ft_walk_of(request, config);
+  const double tiles = ft_tile_count(request, config), sms = fmax(1, arch->sm_count);
+  const double cycles_per_us = ft_cycles_per_us(arch);
+  const double steps = steps_taken(request, config, walk.mean);
+  const double scale = tiles * steps / sms / cycles_per_us; /* cycles of a step -> us of all */
+  struct ft_prediction prediction = {
+      .mma_us = scale * step.mma,
+      .exp_us = scale * step.exp,
+      .issue_us = scale * step.issue,
+      .smem_us = scale * step.smem,
+      .l2_us = scale * step.l2,
+      .dram_us = ft_compulsory_us(request, arch),
+      .waves = tiles / sms,
+      .occupancy = ft_budget_occupancy(&budget, arch, ft_budget_registers(&budget))};
+
+  const double tile =
+      steps * step.all + tile_cycles(request, arch, config, &budget, step.all, steps);
+  const double longest = tile + (walk.longest - walk.mean) * step.all;
+  const double cycles = fmax(most_tiles(request, config, sms) * tile, longest);
+  const double us = cycles / cycles_per_us;
+  prediction.us =
+      fmax(us * factor_of_choices(request, config, &budget, step.all), prediction.dram_us);
+  return prediction;
+}

@@ -1,0 +1,110 @@
+/* candidates.c: the space, ordered by the model, cut to effort and shard.
+ * in -> out: request + arch + options -> struct ft_candidates. */
+#include "tuner/search/candidates.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "generator/space.h"
+#include "generator/status.h"
+#include "tuner/model/model.h"
+
+enum { QUICK_COUNT = 12 }; /* besides the default */
+
+/* The default, then the fastest; equals by their text, so that every machine has the same order. */
+static int by_promise(const void *a, const void *b) {
+  const struct ft_candidate *x = a, *y = b;
+  if (x->is_default != y->is_default) return x->is_default ? -1 : 1;
+  if (x->predicted_us != y->predicted_us) return x->predicted_us < y->predicted_us ? -1 : 1;
+  return ft_config_compare(&x->config, &y->config);
+}
+
+static int append(struct ft_candidates *candidates, int *capacity, struct ft_candidate candidate) {
+  if (candidates->count == *capacity) {
+    *capacity = *capacity ? 2 * *capacity : 256;
+    struct ft_candidate *grown = realloc(candidates->list, (size_t)*capacity * sizeof *grown);
+    if (!grown) return ft_fail(FT_E_MEMORY, "no memory for %d candidates", *capacity);
+    candidates->list = grown;
+  }
+  candidates->list[candidates->count++] = candidate;
+  return FT_OK;
+}
+
+static bool same_tile(const struct ft_config *a, const struct ft_config *b) {
+  return a->family == b->family && a->block_m == b->block_m && a->block_n == b->block_n;
+}
+
+/* Variants of one tile differ by little, the model's error from tile to tile is more. So each that
+ * is taken makes the next of its tile less promising, among the first of the ordered list. */
+static void vary_first(struct ft_candidates *candidates) {
+  enum { FIRST = 64 };
+  static const double LESS = 0.006; /* of its time, for each */
+  struct ft_candidate *const list = candidates->list;
+  for (int taken = 1; taken < FIRST && taken < candidates->count; taken++) {
+    int best = taken;
+    double least = INFINITY;
+    for (int n = taken; n < candidates->count && list[n].predicted_us < least; n++) {
+      int like_it = 0;
+      for (int i = 0; i < taken; i++) like_it += same_tile(&list[i].config, &list[n].config);
+      const double us = list[n].predicted_us * (1 + LESS * like_it);
+      if (us < least) {
+        least = us;
+        best = n;
+      }
+    }
+    const struct ft_candidate next = list[best];
+    memmove(&list[taken + 1], &list[taken], (size_t)(best - taken) * sizeof next);
+    list[taken] = next;
+  }
+}
+
+/* Every shard has the default: it is what its other candidates are judged by. */
+static void take_shard(struct ft_candidates *candidates, int shard, int shards) {
+  if (shards < 2) return;
+  int kept = 0;
+  for (int n = 0; n < candidates->count; n++) {
+    const struct ft_candidate candidate = candidates->list[n];
+    if (candidate.is_default || n % shards == shard) candidates->list[kept++] = candidate;
+  }
+  candidates->count = kept;
+}
+
+int ft_candidates_make(struct ft_candidates *candidates, const struct ft_request *request,
+                       const struct ft_arch *arch, const struct ft_tune_options *options) {
+  *candidates = (struct ft_candidates){0};
+  if (options->shards > 1 && (options->shard < 0 || options->shard >= options->shards)) {
+    return ft_fail(FT_E_ARGUMENT, "shard is %d of %d; allowed: 0 .. %d", options->shard,
+                   options->shards, options->shards - 1);
+  }
+  struct ft_space space;
+  FT_TRY(ft_space_open(&space, request, arch));
+  int status = FT_OK, capacity = 0;
+  struct ft_config config;
+  while (ft_space_next(&space, &config)) {
+    const struct ft_candidate candidate = {
+        .config = config,
+        .predicted_us = ft_model(request, arch, &config, 0, 0).us,
+        .is_default = ft_config_compare(&config, &space.first) == 0};
+    FT_CHECK(append(candidates, &capacity, candidate));
+  }
+  candidates->product = space.visited;
+  candidates->legal = space.visited - space.rejected;
+  if (candidates->count == 0) {
+    FT_CHECK(ft_fail(FT_E_UNSUPPORTED, "no config is legal for this request on %s", arch->name));
+  }
+  qsort(candidates->list, (size_t)candidates->count, sizeof candidates->list[0], by_promise);
+  vary_first(candidates);
+  if (options->effort == FT_EFFORT_QUICK && candidates->count > 1 + QUICK_COUNT) {
+    candidates->count = 1 + QUICK_COUNT;
+  }
+  take_shard(candidates, options->shard, options->shards);
+done:
+  if (status != FT_OK) ft_candidates_free(candidates);
+  return status;
+}
+
+void ft_candidates_free(struct ft_candidates *candidates) {
+  free(candidates->list);
+  *candidates = (struct ft_candidates){0};
+}

@@ -1,0 +1,25 @@
+/* candidates.h: what is going to be tried, in which order.
+ * in -> out: request + arch + effort -> legal configs, the default first, then by predicted
+ * time, the first of them from several tiles. */
+#ifndef TUNER_CANDIDATES_H
+#define TUNER_CANDIDATES_H
+
+#include "tuner/search/tune.h"
+
+struct ft_candidate {
+  struct ft_config config;
+  double predicted_us;
+  bool is_default;
+};
+
+struct ft_candidates {
+  struct ft_candidate *list; /* owned */
+  int count;
+  long product, legal; /* the raw space, and what the rules leave of it, before effort and shard */
+};
+
+int ft_candidates_make(struct ft_candidates *candidates, const struct ft_request *request,
+                       const struct ft_arch *arch, const struct ft_tune_options *options);
+void ft_candidates_free(struct ft_candidates *candidates);
+
+#endif

@@ -1,0 +1,141 @@
+/* compile_pool.c: a bounded look-ahead of compiles.
+ * in -> out: the next unclaimed candidate -> a slot; take() empties slots in order.
+ * Bounded, so that a search that stops early has not compiled hundreds of kernels for nothing. */
+#include "tuner/search/compile_pool.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "generator/status.h"
+
+struct slot {
+  bool done;
+  struct ft_compiled compiled;
+};
+
+struct ft_compile_pool {
+  const struct ft_rig *rig;
+  const struct ft_candidates *candidates;
+  const bool *skip;
+  struct slot *slots; /* one per candidate */
+  pthread_mutex_t lock;
+  pthread_cond_t changed;
+  int next;  /* candidate to be claimed */
+  int taken; /* candidates below are done with */
+  int lookahead;
+  bool closing;
+  pthread_t *threads;
+  int thread_count;
+};
+
+static double seconds_now(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static void compile(struct ft_compile_pool *pool, int index, struct ft_compiled *compiled) {
+  const double begin = seconds_now();
+  *compiled = (struct ft_compiled){0};
+  compiled->status = pool->rig->compile(pool->rig->payload, &pool->candidates->list[index].config,
+                                        &compiled->kernel);
+  if (compiled->status != FT_OK) {
+    snprintf(compiled->detail, sizeof compiled->detail, "%s", ft_detail());
+  }
+  compiled->seconds = seconds_now() - begin;
+}
+
+/* The lock is held. False when there is nothing left to claim. */
+static bool claim(struct ft_compile_pool *pool, int *index) {
+  const int count = pool->candidates->count;
+  for (;;) {
+    while (pool->next < count && pool->skip && pool->skip[pool->next]) pool->next += 1;
+    if (pool->closing || pool->next >= count) return false;
+    if (pool->next < pool->taken + pool->lookahead) break;
+    pthread_cond_wait(&pool->changed, &pool->lock);
+  }
+  *index = pool->next++;
+  return true;
+}
+
+static void *work(void *payload) {
+  struct ft_compile_pool *pool = payload;
+  int index;
+  pthread_mutex_lock(&pool->lock);
+  while (claim(pool, &index)) {
+    pthread_mutex_unlock(&pool->lock);
+    compile(pool, index, &pool->slots[index].compiled);
+    pthread_mutex_lock(&pool->lock);
+    pool->slots[index].done = true;
+    pthread_cond_broadcast(&pool->changed);
+  }
+  pthread_mutex_unlock(&pool->lock);
+  return NULL;
+}
+
+int ft_compile_pool_open(struct ft_compile_pool **out, const struct ft_rig *rig,
+                         const struct ft_candidates *candidates, const bool *skip, int jobs) {
+  *out = NULL;
+  if (jobs < 0) return ft_fail(FT_E_ARGUMENT, "jobs is %d; allowed: 0 and more", jobs);
+  if (jobs == 0) jobs = (int)sysconf(_SC_NPROCESSORS_ONLN);
+  if (jobs < 1) jobs = 1;
+  if (jobs > candidates->count) jobs = candidates->count;
+
+  struct ft_compile_pool *pool = calloc(1, sizeof *pool);
+  if (!pool) return ft_fail(FT_E_MEMORY, "no memory for the compiling threads");
+  pool->rig = rig;
+  pool->candidates = candidates;
+  pool->skip = skip;
+  pool->lookahead = 2 * jobs;
+  pool->slots = calloc((size_t)candidates->count, sizeof *pool->slots);
+  pool->threads = calloc((size_t)jobs, sizeof *pool->threads);
+  pthread_mutex_init(&pool->lock, NULL);
+  pthread_cond_init(&pool->changed, NULL);
+  if (!pool->slots || !pool->threads) {
+    ft_compile_pool_close(pool);
+    return ft_fail(FT_E_MEMORY, "no memory for the results of %d compiles", candidates->count);
+  }
+  while (pool->thread_count < jobs &&
+         pthread_create(&pool->threads[pool->thread_count], NULL, work, pool) == 0) {
+    pool->thread_count += 1;
+  }
+  *out = pool;
+  return FT_OK;
+}
+
+void ft_compile_pool_take(struct ft_compile_pool *pool, int index, struct ft_compiled *compiled) {
+  struct slot *slot = &pool->slots[index];
+  if (pool->thread_count == 0) { /* none could be started */
+    compile(pool, index, compiled);
+    return;
+  }
+  pthread_mutex_lock(&pool->lock);
+  pool->taken = index;
+  pthread_cond_broadcast(&pool->changed);
+  while (!slot->done) pthread_cond_wait(&pool->changed, &pool->lock);
+  pool->taken = index + 1;
+  pthread_cond_broadcast(&pool->changed);
+  pthread_mutex_unlock(&pool->lock);
+  *compiled = slot->compiled;
+  slot->compiled = (struct ft_compiled){0}; /* the kernel is the caller's now */
+}
+
+void ft_compile_pool_close(struct ft_compile_pool *pool) {
+  if (!pool) return;
+  pthread_mutex_lock(&pool->lock);
+  pool->closing = true;
+  pthread_cond_broadcast(&pool->changed);
+  pthread_mutex_unlock(&pool->lock);
+  for (int n = 0; n < pool->thread_count; n++) pthread_join(pool->threads[n], NULL);
+  for (int n = 0; pool->slots && n < pool->candidates->count; n++) {
+    ft_kernel_free(&pool->slots[n].compiled.kernel);
+  }
+  pthread_cond_destroy(&pool->changed);
+  pthread_mutex_destroy(&pool->lock);
+  free(pool->slots);
+  free(pool->threads);
+  free(pool);
+}

@@ -1,0 +1,29 @@
+/* compile_pool.h: threads that compile candidates ahead of the one that measures.
+ * in -> out: candidates in order -> kernels in the same order, a bounded number of them early. */
+#ifndef TUNER_COMPILE_POOL_H
+#define TUNER_COMPILE_POOL_H
+
+#include "tuner/search/candidates.h"
+#include "tuner/search/rig.h"
+
+struct ft_compiled {
+  int status;              /* of rig->compile */
+  char detail[1024];       /* ft_detail() of the compiling thread */
+  struct ft_kernel kernel; /* when status is FT_OK */
+  double seconds;
+};
+
+struct ft_compile_pool;
+
+/* skip[i]: candidate i is not wanted (may be NULL). jobs 0: one per core. rig, candidates and skip
+ * must outlive the pool. */
+int ft_compile_pool_open(struct ft_compile_pool **pool, const struct ft_rig *rig,
+                         const struct ft_candidates *candidates, const bool *skip, int jobs);
+
+/* Waits for candidate `index` and hands its result over; indices must rise from call to call. */
+void ft_compile_pool_take(struct ft_compile_pool *pool, int index, struct ft_compiled *compiled);
+
+/* Lets the compiles at hand end, drops what was not taken. */
+void ft_compile_pool_close(struct ft_compile_pool *pool);
+
+#endif

@@ -1,0 +1,350 @@
+/* gpu_rig.c: compile, load, verify and time candidates for real.
+ * in -> out: config -> source -> kernel -> module -> launches over two problems -> verdict,
+ * samples. */
+#include "tuner/search/gpu_rig.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "generator/rules.h"
+#include "generator/status.h"
+#include "tuner/search/known_trials.h"
+#include "tuner/verify/problem.h"
+
+enum { SMALL_ROWS = 2048, TIMED_ROWS = 64 }; /* compared with the reference */
+
+static const struct ft_measure_policy screening = {
+    .warmup_us = 2000, .sample_us = 1000, .samples = 5};
+static const struct ft_measure_policy finals = {
+    .warmup_us = 2000, .sample_us = 2000, .samples = 24};
+
+struct ft_gpu_rig {
+  struct ft_rig functions;
+  struct ft_trial stamp;
+  fatune_session *session;
+  struct ft_request request;
+  struct ft_arch arch;
+  struct ft_compiler *compiler; /* NULL where there is none: the store may do */
+  int threads;
+  bool entered;
+  bool hung; /* a kernel does not end: freeing anything would wait for it */
+  cu_stream stream;
+  struct ft_nvml *nvml;
+  struct ft_problem *small, *timed;
+  struct ft_known known;
+};
+
+/* A candidate on the GPU. */
+struct loaded {
+  struct ft_gpu_rig *rig;
+  struct ft_config config;
+  struct ft_module module;
+  struct ft_budget budget;
+  struct ft_launch launch; /* aimed at one of the problems */
+};
+
+/* ---- compile, store ---- */
+
+/* Compiled by this machine's NVRTC if there is one, else whatever the store has of this source. Not
+ * kept: hundreds of losers would push winners out of the store. */
+static int kernel_of(struct ft_gpu_rig *rig, const struct ft_source *source,
+                     struct ft_kernel *kernel) {
+  if (rig->compiler) {
+    const struct ft_digest key = ft_compiler_key(rig->compiler, source);
+    if (ft_store_kernel_get(rig->session->store, &key, kernel) == FT_OK) return FT_OK;
+    return ft_compiler_compile(rig->compiler, source, kernel);
+  }
+  bool compiled;
+  return ft_session_kernel(rig->session, source, NULL, kernel, &compiled);
+}
+
+static int rig_compile(void *payload, const struct ft_config *config, struct ft_kernel *kernel) {
+  struct ft_gpu_rig *rig = payload;
+  struct ft_source source;
+  FT_TRY(ft_session_emit(rig->session, &rig->request, &rig->arch, config, &source));
+  const int status = kernel_of(rig, &source, kernel);
+  ft_source_free(&source);
+  return status;
+}
+
+static int rig_record(void *payload, const struct ft_trial *trial) {
+  struct ft_gpu_rig *rig = payload;
+  return ft_store_trial_put(rig->session->store, trial);
+}
+
+static int rig_keep(void *payload, const struct ft_kernel *kernel) {
+  struct ft_gpu_rig *rig = payload;
+  return ft_store_kernel_put(rig->session->store, kernel);
+}
+
+static bool rig_recall(void *payload, const struct ft_config *config, struct ft_trial *trial) {
+  const struct ft_gpu_rig *rig = payload;
+  return ft_known_find(&rig->known, config, trial);
+}
+
+/* ---- on the GPU ---- */
+
+static int rig_load(void *payload, const struct ft_config *config, const struct ft_kernel *kernel,
+                    void **out) {
+  struct ft_gpu_rig *rig = payload;
+  /* Tensor maps are aligned to more than malloc promises. */
+  struct loaded *loaded = aligned_alloc(_Alignof(struct loaded), sizeof *loaded);
+  *out = NULL;
+  if (!loaded) return ft_fail(FT_E_MEMORY, "no memory for a candidate");
+  memset(loaded, 0, sizeof *loaded);
+  loaded->rig = rig;
+  loaded->config = *config;
+  loaded->budget = ft_budget_of(&rig->request, config, &rig->arch);
+  const int status = ft_module_load(&loaded->module, rig->session, kernel, rig->request.pass);
+  if (status != FT_OK)
+    free(loaded);
+  else
+    *out = loaded;
+  return status;
+}
+
+static void rig_unload(void *payload, void *handle) {
+  struct ft_gpu_rig *rig = payload;
+  struct loaded *loaded = handle;
+  if (!rig->hung) ft_module_unload(&loaded->module, rig->session);
+  free(loaded);
+}
+
+static int enqueue(const struct loaded *loaded, cu_stream stream) {
+  return ft_launch_enqueue(&loaded->launch, &loaded->rig->session->driver, &loaded->module,
+                           &loaded->budget, stream);
+}
+
+static int launch(void *payload, cu_stream stream) {
+  return enqueue(payload, stream);
+}
+
+/* The workspace of a problem is remade where a candidate wants another size, so addresses are read
+ * when they are used, not when the candidate is loaded. */
+static int aim(struct loaded *loaded, const struct ft_problem *problem,
+               const struct ft_request *request) {
+  const struct ft_gpu_rig *rig = loaded->rig;
+  FT_TRY(ft_launch_prepare(&loaded->launch, request, &loaded->config, &rig->arch,
+                           ft_problem_arguments(problem)));
+  return ft_launch_map_tensors(&loaded->launch, &loaded->config, &rig->session->driver);
+}
+
+static int workspace_of(const struct loaded *loaded, const struct ft_problem *problem,
+                        const struct ft_request *request, size_t *bytes) {
+  return ft_launch_workspace(request, &loaded->config, &loaded->rig->arch,
+                             ft_problem_arguments(problem), bytes);
+}
+
+static int run_and_wait(void *payload, const fatune_arguments *arguments) {
+  const struct loaded *loaded = payload;
+  (void)arguments; /* aimed at already */
+  FT_TRY(enqueue(loaded, loaded->rig->stream));
+  return ft_measure_wait(loaded->rig->session, loaded->rig->stream);
+}
+
+static int verify_on(struct loaded *loaded, struct ft_problem *problem,
+                     const struct ft_request *request, int rows, struct ft_comparison *comparison) {
+  const struct ft_gpu_rig *rig = loaded->rig;
+  const struct ft_problem_run run = {run_and_wait, loaded, rig->stream};
+  size_t bytes;
+  FT_TRY(workspace_of(loaded, problem, request, &bytes));
+  FT_TRY(ft_problem_reserve(problem, bytes));
+  FT_TRY(aim(loaded, problem, request));
+  return ft_problem_check(problem, &run, rows, rig->threads, comparison);
+}
+
+static int rig_verify(void *payload, void *handle, struct ft_comparison *comparison) {
+  struct ft_gpu_rig *rig = payload;
+  struct loaded *loaded = handle;
+  const struct ft_request small = ft_small_request(&rig->request, &rig->arch);
+  FT_TRY(verify_on(loaded, rig->small, &small, SMALL_ROWS, comparison));
+  if (!(comparison->error_ratio <= 1)) return FT_OK;
+  struct ft_comparison timed;
+  FT_TRY(verify_on(loaded, rig->timed, &rig->request, TIMED_ROWS, &timed));
+  if (!(timed.error_ratio <= comparison->error_ratio)) *comparison = timed;
+  return FT_OK;
+}
+
+/* All of them can run in turn: the workspace is that of the greediest. */
+static int aim_all(struct ft_gpu_rig *rig, void *const *handles, int count) {
+  size_t most = 0, bytes;
+  for (int n = 0; n < count; n++) {
+    FT_TRY(workspace_of(handles[n], rig->timed, &rig->request, &bytes));
+    if (bytes > most) most = bytes;
+  }
+  FT_TRY(ft_problem_reserve(rig->timed, most));
+  for (int n = 0; n < count; n++) FT_TRY(aim(handles[n], rig->timed, &rig->request));
+  return FT_OK;
+}
+
+static int in_turn(struct ft_gpu_rig *rig, void *const *handles, int count,
+                   const struct ft_measure_policy *policy, struct ft_timing *timings) {
+  struct ft_runnable runnables[FT_TRIAL_SAMPLES];
+  if (count > FT_TRIAL_SAMPLES) return ft_fail(FT_E_ARGUMENT, "%d candidates in one heat", count);
+  for (int n = 0; n < count; n++) {
+    runnables[n] = (struct ft_runnable){.launch = launch, .payload = handles[n]};
+  }
+  FT_TRY(aim_all(rig, handles, count));
+  return ft_measure_interleaved(timings, rig->session, rig->nvml, runnables, count, policy,
+                                rig->stream);
+}
+
+static int rig_measure(void *payload, void *handle, void *pace, double give_up_us,
+                       struct ft_timing *timing, struct ft_timing *beside) {
+  void *const handles[2] = {handle, pace};
+  struct ft_measure_policy policy = screening;
+  struct ft_timing timings[2] = {0};
+  policy.give_up_us = give_up_us;
+  FT_TRY(in_turn(payload, handles, pace ? 2 : 1, &policy, timings));
+  *timing = timings[0];
+  *beside = timings[1];
+  return FT_OK;
+}
+
+static int rig_measure_in_turn(void *payload, void *const *handles, int count,
+                               struct ft_timing *timings) {
+  return in_turn(payload, handles, count, &finals, timings);
+}
+
+static enum ft_health rig_health(void *payload) {
+  struct ft_gpu_rig *rig = payload;
+  const enum ft_health health = (enum ft_health)ft_measure_health(rig->session, rig->stream);
+  rig->hung = health == FT_HEALTH_BUSY;
+  return health;
+}
+
+/* ---- open, close ---- */
+
+/* Blocks of wgmma kernels stay and take tile after tile: enough tiles that each comes to a second
+ * and some to a third. */
+static int64_t batch_of(const struct ft_request *small, const struct ft_arch *arch) {
+  enum { LARGEST_BLOCK_M = 192 };
+  const int64_t tiles = small->heads_q * (small->seqlen_q / LARGEST_BLOCK_M + 1);
+  const int64_t batch = 2 * arch->sm_count / tiles + 1;
+  return ft_family_serves(FT_FAMILY_WGMMA, small, arch) && batch > 2 ? batch : 2;
+}
+
+struct ft_request ft_small_request(const struct ft_request *request, const struct ft_arch *arch) {
+  enum { LARGEST_BLOCK_M = 256 };
+  const int group = request->heads_q / request->heads_kv;
+  struct ft_request small = *request;
+  small.heads_kv = 2;
+  const int most = group % 2 == 0 ? 4 : 3; /* an even one packs (pack_gqa) */
+  small.heads_q = small.heads_kv * (group < most ? group : most);
+  small.seqlen_q = 2 * LARGEST_BLOCK_M + 17;
+  small.seqlen_k =
+      349; /* a multiple of no tile; fewer than queries, so that bottom-right rows see nothing */
+  if (small.mask_rows > 0) {
+    small.seqlen_k = 3 * small.mask_cols + 13; /* several blocks each way, the last one cut */
+    if (small.mask_rows > LARGEST_BLOCK_M) small.seqlen_q = 2 * small.mask_rows + 17;
+    small.mask_density = 0.5;
+  }
+  small.batch = batch_of(&small, arch);
+  return small;
+}
+
+static uint64_t clock_seed(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  return (uint64_t)now.tv_sec * 1000000007u + (uint64_t)now.tv_nsec;
+}
+
+static int make_problems(struct ft_gpu_rig *rig, uint64_t seed) {
+  const struct ft_problem_options small = {.request = ft_small_request(&rig->request, &rig->arch),
+                                           .layout = FT_LAYOUT_PADDED,
+                                           .seed = seed,
+                                           .keep_host = true,
+                                           .want_lse = true,
+                                           .want_dlse = true};
+  const struct ft_problem_options timed = {.request = rig->request,
+                                           .layout = FT_LAYOUT_BSHD,
+                                           .seed = ~seed,
+                                           .keep_host = true,
+                                           .want_lse = true};
+  FT_TRY(ft_problem_make(&rig->small, rig->session, &small));
+  return ft_problem_make(&rig->timed, rig->session, &timed);
+}
+
+static int take_gpu(struct ft_gpu_rig *rig, uint64_t seed) {
+  const struct ft_driver *driver = &rig->session->driver;
+  FT_TRY(ft_session_enter(rig->session));
+  rig->entered = true;
+  FT_TRY(ft_driver_status(driver, driver->stream_create(&rig->stream, 0), "cuStreamCreate"));
+  FT_TRY(ft_nvml_open(&rig->nvml, driver, rig->session->device.handle));
+  return make_problems(rig, seed ? seed : clock_seed());
+}
+
+static void make_stamp(struct ft_gpu_rig *rig, bool with_gpu) {
+  struct ft_trial *stamp = &rig->stamp;
+  stamp->bucket = ft_request_bucket(&rig->request);
+  stamp->request = rig->request;
+  stamp->templates = rig->session->templates;
+  snprintf(stamp->policy, sizeof stamp->policy, "%s", FT_POLICY);
+  if (rig->compiler) {
+    snprintf(stamp->nvrtc, sizeof stamp->nvrtc, "%s", ft_compiler_version(rig->compiler));
+  }
+  if (with_gpu) {
+    snprintf(stamp->device, sizeof stamp->device, "%s", rig->session->device.id);
+    snprintf(stamp->driver, sizeof stamp->driver, "%s", rig->session->device.driver);
+  } else {
+    ft_device_class(&rig->arch, stamp->device);
+  }
+}
+
+int ft_gpu_rig_open(struct ft_gpu_rig **out, fatune_session *session,
+                    const struct ft_request *request, const struct ft_arch *arch,
+                    const struct ft_tune_options *options, bool with_gpu) {
+  *out = NULL;
+  struct ft_gpu_rig *rig = calloc(1, sizeof *rig);
+  if (!rig) return ft_fail(FT_E_MEMORY, "no memory for the tuner");
+  rig->session = session;
+  rig->request = *request;
+  rig->arch = *arch;
+  rig->threads = options->jobs > 0 ? options->jobs : (int)sysconf(_SC_NPROCESSORS_ONLN);
+  rig->functions = (struct ft_rig){.payload = rig,
+                                   .compile = rig_compile,
+                                   .load = rig_load,
+                                   .unload = rig_unload,
+                                   .verify = rig_verify,
+                                   .measure = rig_measure,
+                                   .measure_in_turn = rig_measure_in_turn,
+                                   .health = rig_health,
+                                   .record = rig_record,
+                                   .recall = rig_recall,
+                                   .keep = rig_keep};
+  int status = FT_OK;
+  /* Without NVRTC the kernels may still be in the store; the first that is not says what is
+   * missing. */
+  ft_session_compiler(session, &rig->compiler);
+  make_stamp(rig, with_gpu);
+  if (with_gpu) FT_CHECK(take_gpu(rig, options->seed));
+  ft_known_collect(&rig->known, session->store, &rig->stamp);
+  *out = rig;
+done:
+  if (status != FT_OK) ft_gpu_rig_close(rig);
+  return status;
+}
+
+void ft_gpu_rig_close(struct ft_gpu_rig *rig) {
+  if (!rig) return;
+  if (!rig->hung) {
+    ft_problem_free(rig->small);
+    ft_problem_free(rig->timed);
+    if (rig->stream) rig->session->driver.stream_destroy(rig->stream);
+  }
+  ft_nvml_close(rig->nvml);
+  if (rig->entered) ft_session_leave(rig->session);
+  ft_known_free(&rig->known);
+  free(rig);
+}
+
+const struct ft_rig *ft_gpu_rig_functions(const struct ft_gpu_rig *rig) {
+  return &rig->functions;
+}
+
+const struct ft_trial *ft_gpu_rig_stamp(const struct ft_gpu_rig *rig) {
+  return &rig->stamp;
+}

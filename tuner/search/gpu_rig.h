@@ -1,0 +1,25 @@
+/* gpu_rig.h: the rig of a session: its compiler, its GPU, its store.
+ * in -> out: session + request + arch -> struct ft_rig, struct ft_trial stamp. */
+#ifndef TUNER_GPU_RIG_H
+#define TUNER_GPU_RIG_H
+
+#include "tuner/search/rig.h"
+#include "tuner/search/tune.h"
+
+struct ft_gpu_rig;
+
+/* with_gpu: makes the problems to verify and to time on the session's GPU, whose context becomes
+ * current for this thread until close; without, the rig can compile, record, recall and keep. */
+int ft_gpu_rig_open(struct ft_gpu_rig **rig, fatune_session *session,
+                    const struct ft_request *request, const struct ft_arch *arch,
+                    const struct ft_tune_options *options, bool with_gpu);
+void ft_gpu_rig_close(struct ft_gpu_rig *rig);
+
+const struct ft_rig *ft_gpu_rig_functions(const struct ft_gpu_rig *rig);
+const struct ft_trial *ft_gpu_rig_stamp(const struct ft_gpu_rig *rig);
+
+/* The small problem each candidate must get right: all features of the request, odd lengths,
+ * strides with gaps, several tiles of every block size. */
+struct ft_request ft_small_request(const struct ft_request *request, const struct ft_arch *arch);
+
+#endif

@@ -1,0 +1,268 @@
+/* measure.c: CUDA events around repeated launches.
+ * in -> out: runnables + policy -> samples in microseconds per launch, median, spread, clock.
+ * All samples of one call are queued before the first is waited for: the GPU never idles between
+ * them, so neither launch latency nor a clock that sinks and rises again gets into the figures. */
+#include "tuner/search/measure.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "generator/status.h"
+
+enum { NOT_READY = 600 }; /* CUDA_ERROR_NOT_READY */
+enum { REPEATS_MOST = 1 << 14 };
+/* One run alone is timed with its launch latency, which says nothing about a short kernel. */
+static const double GIVE_UP_LEAST_US = 500;
+
+static int ascending(const void *a, const void *b) {
+  const double x = *(const double *)a, y = *(const double *)b;
+  return x < y ? -1 : x > y;
+}
+
+double ft_percentile(const double *sorted, int count, double share) {
+  if (count == 0) return 0;
+  const double place = share * (count - 1);
+  const int below = (int)floor(place);
+  if (below >= count - 1) return sorted[count - 1];
+  return sorted[below] + (place - below) * (sorted[below + 1] - sorted[below]);
+}
+
+void ft_timing_summarise(struct ft_timing *timing) {
+  double sorted[FT_TRIAL_SAMPLES];
+  memcpy(sorted, timing->samples_us, sizeof sorted);
+  qsort(sorted, (size_t)timing->sample_count, sizeof sorted[0], ascending);
+  timing->median_us = ft_percentile(sorted, timing->sample_count, 0.5);
+  timing->spread_us = (ft_percentile(sorted, timing->sample_count, 0.8) -
+                       ft_percentile(sorted, timing->sample_count, 0.2)) /
+                      2;
+  timing->best_us = timing->sample_count > 0 ? sorted[0] : 0;
+}
+
+static double seconds_now(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* Events of one measurement, and what they are recorded with. */
+struct stopwatch {
+  const struct ft_driver *driver;
+  cu_stream stream;
+  cu_event events[FT_TRIAL_SAMPLES + 1];
+  int count;
+};
+
+static int stopwatch_open(struct stopwatch *watch, fatune_session *session, cu_stream stream,
+                          int count) {
+  *watch = (struct stopwatch){.driver = &session->driver, .stream = stream};
+  for (; watch->count < count; watch->count++) {
+    FT_TRY(ft_driver_status(watch->driver,
+                            watch->driver->event_create(&watch->events[watch->count], 0),
+                            "cuEventCreate"));
+  }
+  return FT_OK;
+}
+
+static void stopwatch_close(struct stopwatch *watch) {
+  for (int n = 0; n < watch->count; n++) watch->driver->event_destroy(watch->events[n]);
+}
+
+static int record(struct stopwatch *watch, int index) {
+  return ft_driver_status(watch->driver,
+                          watch->driver->event_record(watch->events[index], watch->stream),
+                          "cuEventRecord");
+}
+
+/* Polls, since waiting in the driver could not be given up. NOT_READY: time is over. */
+static cu_result poll_event(const struct ft_driver *driver, cu_event event, double seconds) {
+  const double deadline = seconds_now() + seconds;
+  for (int polls = 0;; polls++) {
+    const cu_result result = driver->event_query(event);
+    if (result != NOT_READY || seconds_now() > deadline) return result;
+    if (polls > 100) nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+  }
+}
+
+static int wait_for(const struct ft_driver *driver, cu_event event) {
+  const cu_result result = poll_event(driver, event, FT_RUN_SECONDS);
+  if (result != NOT_READY) return ft_driver_status(driver, result, "cuEventQuery");
+  return ft_fail(FT_E_DEVICE, "the GPU is still busy after %d s: a kernel hangs", FT_RUN_SECONDS);
+}
+
+int ft_measure_health(fatune_session *session, cu_stream stream) {
+  enum { GOOD, LOST, BUSY };
+  struct stopwatch watch;
+  int health = LOST;
+  if (stopwatch_open(&watch, session, stream, 1) == FT_OK && record(&watch, 0) == FT_OK) {
+    const cu_result result = poll_event(watch.driver, watch.events[0], 1);
+    health = result == NOT_READY ? BUSY : result == 0 ? GOOD : LOST;
+  }
+  stopwatch_close(&watch);
+  return health;
+}
+
+int ft_measure_wait(fatune_session *session, cu_stream stream) {
+  struct stopwatch watch;
+  int status;
+  FT_CHECK(stopwatch_open(&watch, session, stream, 1));
+  FT_CHECK(record(&watch, 0));
+  FT_CHECK(wait_for(watch.driver, watch.events[0]));
+done:
+  stopwatch_close(&watch);
+  return status;
+}
+
+static int interval_us(const struct stopwatch *watch, int first, double *us) {
+  float milliseconds = 0;
+  FT_TRY(ft_driver_status(
+      watch->driver,
+      watch->driver->event_elapsed(&milliseconds, watch->events[first], watch->events[first + 1]),
+      "cuEventElapsedTime"));
+  *us = (double)milliseconds * 1e3;
+  return FT_OK;
+}
+
+static int launch_times(const struct ft_runnable *runnable, cu_stream stream, int repeats) {
+  for (int n = 0; n < repeats; n++) FT_TRY(runnable->launch(runnable->payload, stream));
+  return FT_OK;
+}
+
+/* One interval of `repeats` launches, waited for. */
+static int time_once(struct stopwatch *watch, const struct ft_runnable *runnable, int repeats,
+                     double *us) {
+  FT_TRY(record(watch, 0));
+  FT_TRY(launch_times(runnable, watch->stream, repeats));
+  FT_TRY(record(watch, 1));
+  FT_TRY(wait_for(watch->driver, watch->events[1]));
+  return interval_us(watch, 0, us);
+}
+
+/* Doubles the repeats until one interval is long enough; the doubling itself is the warm-up, and
+ * goes on until that has lasted long enough too. Where the second run is too long it is the only
+ * sample: given up. */
+static int calibrate(struct stopwatch *watch, struct ft_timing *timing,
+                     const struct ft_runnable *runnable, const struct ft_measure_policy *policy,
+                     int *repeats) {
+  double us, warm_us = 0;
+  *repeats = 1;
+  FT_TRY(
+      time_once(watch, runnable, 1, &us)); /* loads code, fills L2: says nothing about the kernel */
+  FT_TRY(time_once(watch, runnable, 1, &us));
+  if (policy->give_up_us > 0 && us > policy->give_up_us && us > GIVE_UP_LEAST_US) {
+    timing->samples_us[timing->sample_count++] = us;
+    return FT_OK;
+  }
+  for (warm_us = us; us < policy->sample_us && *repeats < REPEATS_MOST; warm_us += us) {
+    *repeats *= 2;
+    FT_TRY(time_once(watch, runnable, *repeats, &us));
+  }
+  while (warm_us < policy->warmup_us && us > 0) {
+    FT_TRY(time_once(watch, runnable, *repeats, &us));
+    warm_us += us;
+  }
+  return FT_OK;
+}
+
+/* Asked after calibrate. */
+static bool given_up(const struct ft_timing *timing) {
+  return timing->sample_count > 0;
+}
+
+static int samples_of(const struct ft_measure_policy *policy) {
+  const int wanted = policy->samples > 0 ? policy->samples : 1;
+  return wanted < FT_TRIAL_SAMPLES ? wanted : FT_TRIAL_SAMPLES;
+}
+
+static int measure_one(struct stopwatch *watch, struct ft_timing *timing, struct ft_nvml *nvml,
+                       const struct ft_runnable *runnable, const struct ft_measure_policy *policy) {
+  int repeats;
+  FT_TRY(calibrate(watch, timing, runnable, policy, &repeats));
+  if (given_up(timing)) return FT_OK;
+  const int samples = samples_of(policy);
+  FT_TRY(
+      launch_times(runnable, watch->stream, 1)); /* an idle GPU would time the first launch too */
+  FT_TRY(record(watch, 0));
+  for (int n = 0; n < samples; n++) {
+    FT_TRY(launch_times(runnable, watch->stream, repeats));
+    FT_TRY(record(watch, n + 1));
+  }
+  timing->sm_clock_mhz = ft_nvml_sm_clock(nvml); /* while the samples run */
+  FT_TRY(wait_for(watch->driver, watch->events[samples]));
+  for (int n = 0; n < samples; n++) {
+    double us;
+    FT_TRY(interval_us(watch, n, &us));
+    timing->samples_us[timing->sample_count++] = us / repeats;
+  }
+  return FT_OK;
+}
+
+int ft_measure(struct ft_timing *timing, fatune_session *session, struct ft_nvml *nvml,
+               const struct ft_runnable *runnable, const struct ft_measure_policy *policy,
+               cu_stream stream) {
+  struct stopwatch watch;
+  int status;
+  *timing = (struct ft_timing){0};
+  FT_CHECK(stopwatch_open(&watch, session, stream, samples_of(policy) + 1));
+  FT_CHECK(measure_one(&watch, timing, nvml, runnable, policy));
+  ft_timing_summarise(timing);
+done:
+  stopwatch_close(&watch);
+  return status;
+}
+
+/* One sample of each, in turn, in one go. */
+static int one_round(struct stopwatch *watch, struct ft_timing *timings,
+                     const struct ft_runnable *runnables, const int *repeats, int count,
+                     struct ft_nvml *nvml, int *clock_mhz) {
+  FT_TRY(launch_times(&runnables[0], watch->stream, 1)); /* as in measure_one */
+  FT_TRY(record(watch, 0));
+  for (int n = 0; n < count; n++) {
+    FT_TRY(launch_times(&runnables[n], watch->stream, repeats[n]));
+    FT_TRY(record(watch, n + 1));
+  }
+  if (nvml) *clock_mhz = ft_nvml_sm_clock(nvml); /* while the round runs */
+  FT_TRY(wait_for(watch->driver, watch->events[count]));
+  for (int n = 0; n < count; n++) {
+    double us;
+    FT_TRY(interval_us(watch, n, &us));
+    timings[n].samples_us[timings[n].sample_count++] = us / repeats[n];
+  }
+  return FT_OK;
+}
+
+int ft_measure_interleaved(struct ft_timing *timings, fatune_session *session, struct ft_nvml *nvml,
+                           const struct ft_runnable *runnables, int count,
+                           const struct ft_measure_policy *policy, cu_stream stream) {
+  struct stopwatch watch;
+  int status = FT_OK, repeats[FT_TRIAL_SAMPLES];
+  struct ft_measure_policy own = *policy;
+  if (count > FT_TRIAL_SAMPLES) {
+    return ft_fail(FT_E_ARGUMENT, "%d kernels cannot be measured in turn, at most %d", count,
+                   FT_TRIAL_SAMPLES);
+  }
+  for (int n = 0; n < count; n++) timings[n] = (struct ft_timing){0};
+  FT_CHECK(stopwatch_open(&watch, session, stream, (count > 1 ? count : 1) + 1));
+  for (int n = 0; n < count; n++) {
+    FT_CHECK(calibrate(&watch, &timings[n], &runnables[n], &own, &repeats[n]));
+    if (given_up(&timings[n])) {
+      ft_timing_summarise(&timings[n]);
+      goto done;
+    }
+    own.give_up_us = 0;
+  }
+  int clock_mhz = 0;
+  for (int round = 0; round < samples_of(policy); round++) {
+    const bool halfway = round == samples_of(policy) / 2;
+    FT_CHECK(
+        one_round(&watch, timings, runnables, repeats, count, halfway ? nvml : NULL, &clock_mhz));
+  }
+  for (int n = 0; n < count; n++) {
+    timings[n].sm_clock_mhz = clock_mhz;
+    ft_timing_summarise(&timings[n]);
+  }
+done:
+  stopwatch_close(&watch);
+  return status;
+}

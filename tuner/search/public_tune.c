@@ -1,0 +1,48 @@
+/* public_tune.c: fatune_tune of fatune.h.
+ * in -> out: public request and options -> ft_tune. It lives here because the runtime, below, never
+ * tunes. A session that emulates its GPU has no clock: ft_tune predicts. */
+#include "generator/status.h"
+#include "tuner/search/tune.h"
+
+static void forward_progress(void *payload, const struct ft_tune_progress *progress) {
+  const fatune_tune_options *options = payload;
+  options->progress(options->payload, progress->done, progress->total, progress->best_us);
+}
+
+static int check_options(const fatune_tune_options *options) {
+  FT_TRY(ft_check_size("options", options->size, sizeof *options));
+  if (options->if_missing != 0 && options->if_missing != 1) {
+    return ft_fail(FT_E_ARGUMENT, "options.if_missing is %d; allowed: 0, 1", options->if_missing);
+  }
+  if (!(options->budget_seconds >= 0)) {
+    return ft_fail(FT_E_ARGUMENT, "options.budget_seconds is %g; allowed: 0 and more",
+                   options->budget_seconds);
+  }
+  if (options->jobs < 0)
+    return ft_fail(FT_E_ARGUMENT, "options.jobs is %d; allowed: 0 and more", options->jobs);
+  return FT_OK;
+}
+
+int fatune_tune(fatune_session *session, const fatune_request *request,
+                const fatune_tune_options *options) {
+  const fatune_tune_options defaults = FATUNE_TUNE_OPTIONS_INIT;
+  if (!session) return ft_fail(FT_E_ARGUMENT, "session is NULL");
+  if (!request) return ft_fail(FT_E_ARGUMENT, "request is NULL");
+  if (!options) options = &defaults;
+  FT_TRY(check_options(options));
+  struct ft_request wanted;
+  FT_TRY(ft_request_from_public(&wanted, request));
+  FT_TRY(ft_session_needs_device(session));
+  if (options->if_missing) {
+    struct ft_choice choice;
+    FT_TRY(ft_session_choose(session, &wanted, &session->device.arch, session->device.id, &choice));
+    if (choice.hit == FT_HIT_EXACT) return FT_OK;
+  }
+  const struct ft_tune_options inner = {.effort = FT_EFFORT_NORMAL,
+                                        .budget_seconds = options->budget_seconds,
+                                        .jobs = options->jobs,
+                                        .progress = options->progress ? forward_progress : NULL,
+                                        .payload = (void *)(uintptr_t)options};
+  struct ft_tune_summary summary;
+  return ft_tune(session, &wanted, &inner, &summary);
+}

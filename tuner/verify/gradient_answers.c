@@ -1,0 +1,291 @@
+/* gradient_answers.c: what chosen rows of dQ, dK, dV must be, how far off a kernel may be, and the
+ * verdict. in -> out: host problem -> float64 rows, allowances; a kernel's rows -> verdict.
+ *
+ * Allowed is twice what the plain computation errs on the same rows, over their yardsticks
+ * (gradients.h), plus half a unit in the last place of the row's largest value, the rounding of the
+ * result itself, plus a floor for what the plain computation gets exactly right. Floor: 2^-20 of
+ * the yardstick. Tensor cores truncate where they accumulate S and dP, each step of 16 by up to
+ * 2^-22 of the largest partial sum; D is summed in another order than dP. Where the two cancel
+ * only that is left. */
+#include "tuner/verify/gradients.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "tuner/verify/problem_parts.h"
+#include "tuner/verify/reference_row.h"
+
+static const double FLOOR = 0x1p-20;
+
+/* The rows chosen of one gradient. */
+struct chosen {
+  int count, dim;
+  struct ft_row *rows;
+  double *values;                       /* [row][dim] */
+  double *yardstick, *largest;          /* [row]; largest |value| */
+  double *plain_square, *plain_element; /* [row]: squared and largest error of the plain one */
+  double norm, allowed;                 /* L2 over all rows */
+  double element_error;                 /* of the plain one, over the yardstick */
+};
+
+struct ft_gradient_answers {
+  enum ft_dtype dtype;
+  struct chosen of[FT_GRADIENTS];
+};
+
+/* ---- memory ---- */
+
+static void free_chosen(struct chosen *chosen) {
+  free(chosen->rows);
+  free(chosen->values);
+  free(chosen->yardstick);
+  free(chosen->largest);
+  free(chosen->plain_square);
+  free(chosen->plain_element);
+}
+
+void ft_gradient_answers_free(struct ft_gradient_answers *answers) {
+  if (!answers) return;
+  for (int gradient = 0; gradient < FT_GRADIENTS; gradient++) free_chosen(&answers->of[gradient]);
+  free(answers);
+}
+
+static int allocate(struct chosen *chosen, int count, int dim) {
+  const size_t rows = (size_t)count;
+  *chosen = (struct chosen){.count = count,
+                            .dim = dim,
+                            .rows = calloc(rows, sizeof *chosen->rows),
+                            .values = calloc(rows * (size_t)dim, sizeof(double)),
+                            .yardstick = calloc(rows, sizeof(double)),
+                            .largest = calloc(rows, sizeof(double)),
+                            .plain_square = calloc(rows, sizeof(double)),
+                            .plain_element = calloc(rows, sizeof(double))};
+  if (chosen->rows && chosen->values && chosen->yardstick && chosen->largest &&
+      chosen->plain_square && chosen->plain_element)
+    return FT_OK;
+  return ft_fail(FT_E_MEMORY, "no memory for the reference of %d rows of gradients", count);
+}
+
+/* ---- which rows ---- */
+
+static int choose(struct chosen *chosen, const struct ft_request *request,
+                  enum ft_gradient gradient, int wanted, uint64_t seed) {
+  const int64_t all = ft_gradient_rows(request, gradient);
+  const int count = all < wanted ? (int)all : wanted;
+  FT_TRY(allocate(chosen, count, ft_gradient_dim(request, gradient)));
+  for (int n = 0; n < count; n++) {
+    int64_t index = n;
+    if (count < all && n == 1) index = all - 1;
+    if (count < all && n > 1) index = (int64_t)(ft_random_next(&seed) % (uint64_t)all);
+    chosen->rows[n] = ft_gradient_row_at(request, gradient, index);
+  }
+  return FT_OK;
+}
+
+/* ---- the rows, by several threads ---- */
+
+struct work {
+  const struct ft_host_problem *problem;
+  const struct ft_query_terms *terms;
+  struct ft_gradient_answers *answers;
+  atomic_int next; /* rows of dQ, then those of dK and dV together */
+};
+
+static void keep(struct chosen *chosen, int index, const struct ft_gradient_row *row) {
+  double *const values = chosen->values + (size_t)index * (size_t)chosen->dim;
+  chosen->yardstick[index] = row->yardstick;
+  for (int d = 0; d < chosen->dim; d++) {
+    const double error = fabs(row->plain[d] - row->exact[d]);
+    values[d] = row->exact[d];
+    chosen->largest[index] = fmax(chosen->largest[index], fabs(row->exact[d]));
+    chosen->plain_square[index] += error * error;
+    chosen->plain_element[index] = fmax(chosen->plain_element[index], error);
+  }
+}
+
+static void *answer_rows(void *payload) {
+  struct work *work = payload;
+  struct chosen *const of = work->answers->of;
+  const int queries = of[FT_GRADIENT_Q].count, all = queries + of[FT_GRADIENT_K].count;
+  struct ft_gradient_row first, second;
+  for (int n = work->next++; n < all; n = work->next++) {
+    if (n < queries) {
+      ft_query_gradient(work->problem, work->terms, of[FT_GRADIENT_Q].rows[n], &first);
+      keep(&of[FT_GRADIENT_Q], n, &first);
+    } else {
+      const int key = n - queries;
+      ft_key_gradients(work->problem, work->terms, of[FT_GRADIENT_K].rows[key], &first, &second);
+      keep(&of[FT_GRADIENT_K], key, &first);
+      keep(&of[FT_GRADIENT_V], key, &second);
+    }
+  }
+  return NULL;
+}
+
+static void share_out(struct work *work, int threads) {
+  enum { THREADS_MOST = 64 };
+  pthread_t helpers[THREADS_MOST];
+  int started = 0;
+  const int wanted = threads < THREADS_MOST ? threads : THREADS_MOST;
+  while (started + 1 < wanted && pthread_create(&helpers[started], NULL, answer_rows, work) == 0)
+    started++;
+  answer_rows(work); /* this thread helps, and does it all where none could be started */
+  for (int helper = 0; helper < started; helper++) pthread_join(helpers[helper], NULL);
+}
+
+/* ---- allowances ---- */
+
+/* In row order, so that the allowances do not depend on which thread did what. */
+static void sum_up(struct chosen *chosen, enum ft_dtype dtype) {
+  double square = 0, plain_square = 0, yard_square = 0;
+  for (int n = 0; n < chosen->count; n++) {
+    const double *values = chosen->values + (size_t)n * (size_t)chosen->dim;
+    for (int d = 0; d < chosen->dim; d++) square += values[d] * values[d];
+    plain_square += chosen->plain_square[n];
+    yard_square += chosen->yardstick[n] * chosen->yardstick[n] * chosen->dim;
+    if (chosen->yardstick[n] > 0)
+      chosen->element_error =
+          fmax(chosen->element_error, chosen->plain_element[n] / chosen->yardstick[n]);
+  }
+  /* Rounding the result alone errs by about half a unit roundoff in the mean. */
+  chosen->norm = sqrt(square);
+  chosen->allowed = 2 * sqrt(plain_square) + 0.5 * ft_half_ulp(dtype, 1.0) * chosen->norm +
+                    FLOOR * sqrt(yard_square);
+}
+
+/* Of one element of a row. A row that nothing contributes to has to be zero. */
+static double element_allowed(const struct ft_gradient_answers *answers,
+                              const struct chosen *chosen, int index) {
+  const double yardstick = chosen->yardstick[index], largest = chosen->largest[index];
+  if (!(yardstick > 0)) return 0;
+  const double rounding = largest > 0 ? ft_half_ulp(answers->dtype, largest) : 0;
+  return (2 * chosen->element_error + FLOOR) * yardstick + rounding;
+}
+
+int ft_gradient_answers_make(struct ft_gradient_answers **answers,
+                             const struct ft_host_problem *problem, int rows, uint64_t seed,
+                             int threads) {
+  const struct ft_request *r = &problem->request;
+  struct ft_query_terms *terms = NULL;
+  int status = FT_OK;
+  *answers = NULL;
+  struct ft_gradient_answers *made = calloc(1, sizeof *made);
+  if (!made) return ft_fail(FT_E_MEMORY, "no memory for the reference of gradients");
+  made->dtype = r->dtype;
+  FT_CHECK(ft_query_terms_make(&terms, problem));
+  FT_CHECK(choose(&made->of[FT_GRADIENT_Q], r, FT_GRADIENT_Q, rows, seed));
+  FT_CHECK(choose(&made->of[FT_GRADIENT_K], r, FT_GRADIENT_K, rows, ~seed));
+  FT_CHECK(choose(&made->of[FT_GRADIENT_V], r, FT_GRADIENT_V, rows, ~seed)); /* the same keys */
+  struct work work = {.problem = problem, .terms = terms, .answers = made};
+  share_out(&work, threads);
+  for (int gradient = 0; gradient < FT_GRADIENTS; gradient++) sum_up(&made->of[gradient], r->dtype);
+  *answers = made;
+done:
+  free(terms);
+  if (status != FT_OK) ft_gradient_answers_free(made);
+  return status;
+}
+
+int ft_gradient_answers_rows(const struct ft_gradient_answers *answers, enum ft_gradient gradient,
+                             const struct ft_row **rows) {
+  *rows = answers->of[gradient].rows;
+  return answers->of[gradient].count;
+}
+
+/* ---- the verdict ---- */
+
+static double ratio_of(double error, double allowed) {
+  if (error == 0) return 0;
+  return isfinite(error) && allowed > 0 ? error / allowed : INFINITY;
+}
+
+double ft_gradient_answers_row(const struct ft_gradient_answers *answers, enum ft_gradient gradient,
+                               int index, const uint16_t *values, int *column, double *should) {
+  const struct chosen *chosen = &answers->of[gradient];
+  const double *expected = chosen->values + (size_t)index * (size_t)chosen->dim;
+  const double allowed = element_allowed(answers, chosen, index);
+  double worst = -1;
+  for (int d = 0; d < chosen->dim; d++) {
+    const double error = fabs(ft_from_dtype(answers->dtype, values[d]) - expected[d]);
+    const double ratio = ratio_of(error, allowed);
+    if (!(ratio > worst)) continue;
+    worst = ratio;
+    *column = d;
+    *should = expected[d];
+  }
+  return worst;
+}
+
+void ft_gradient_answers_columns(const struct ft_gradient_answers *answers,
+                                 enum ft_gradient gradient, int index, const uint16_t *values,
+                                 bool *columns) {
+  const struct chosen *chosen = &answers->of[gradient];
+  const double *expected = chosen->values + (size_t)index * (size_t)chosen->dim;
+  const double allowed = element_allowed(answers, chosen, index);
+  for (int d = 0; d < chosen->dim; d++) {
+    const double error = fabs(ft_from_dtype(answers->dtype, values[d]) - expected[d]);
+    columns[d] = columns[d] || !(ratio_of(error, allowed) <= 1);
+  }
+}
+
+static void blame(struct ft_comparison *comparison, double ratio, enum ft_gradient gradient,
+                  struct ft_row row, int column, double is, double should) {
+  if (!(ratio > comparison->error_ratio)) return;
+  comparison->error_ratio = ratio;
+  comparison->row = row;
+  comparison->column = column;
+  snprintf(comparison->worst, sizeof comparison->worst,
+           "%s[%d] of batch %lld head %d %s %lld is %.7g, not %.7g", ft_gradient_name(gradient),
+           column, (long long)row.batch, row.head, ft_gradient_unit(gradient), (long long)row.i, is,
+           should);
+}
+
+static double squared_error(const struct ft_gradient_answers *answers, const struct chosen *chosen,
+                            int index, const uint16_t *values) {
+  const double *expected = chosen->values + (size_t)index * (size_t)chosen->dim;
+  double square = 0;
+  for (int d = 0; d < chosen->dim; d++) {
+    const double error = ft_from_dtype(answers->dtype, values[d]) - expected[d];
+    square += error * error;
+  }
+  return square;
+}
+
+/* Relative where there is anything to be relative to. */
+static void judge_sum(const struct chosen *chosen, enum ft_gradient gradient, double square,
+                      struct ft_comparison *comparison) {
+  const double error = isfinite(square) ? sqrt(square) : INFINITY;
+  const double unit = chosen->norm > 0 ? chosen->norm : 1;
+  comparison->gradients[gradient].error = error / unit;
+  comparison->gradients[gradient].allowed = chosen->allowed / unit;
+  const double ratio = ratio_of(error, chosen->allowed);
+  if (!(ratio > comparison->error_ratio)) return;
+  comparison->error_ratio = ratio;
+  snprintf(comparison->worst, sizeof comparison->worst,
+           "%s is off by %.3g in L2 over %d rows, %.3g is allowed", ft_gradient_name(gradient),
+           error, chosen->count, chosen->allowed);
+}
+
+void ft_gradient_answers_compare(const struct ft_gradient_answers *answers,
+                                 uint16_t *const values[FT_GRADIENTS],
+                                 struct ft_comparison *comparison) {
+  *comparison = (struct ft_comparison){.column = FT_COLUMN_NONE};
+  for (int gradient = 0; gradient < FT_GRADIENTS; gradient++) {
+    const struct chosen *chosen = &answers->of[gradient];
+    double square = 0;
+    for (int n = 0; n < chosen->count; n++) {
+      const uint16_t *row = values[gradient] + (size_t)n * (size_t)chosen->dim;
+      int column = 0;
+      double should = 0;
+      const double ratio =
+          ft_gradient_answers_row(answers, (enum ft_gradient)gradient, n, row, &column, &should);
+      square += squared_error(answers, chosen, n, row);
+      blame(comparison, ratio, (enum ft_gradient)gradient, chosen->rows[n], column,
+            ft_from_dtype(answers->dtype, row[column]), should);
+    }
+    judge_sum(chosen, (enum ft_gradient)gradient, square, comparison);
+  }
+}

@@ -1,0 +1,219 @@
+/* gradients.c: rows of dQ, dK, dV on the CPU, in float64 and as a plain same-dtype program does it.
+ * in -> out: host problem + terms of its queries + row -> the row of a gradient. */
+#include "tuner/verify/gradients.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "tuner/verify/reference_row.h"
+
+const char *ft_gradient_name(enum ft_gradient gradient) {
+  static const char *const names[] = {"dQ", "dK", "dV"};
+  return names[gradient];
+}
+
+const char *ft_gradient_unit(enum ft_gradient gradient) {
+  return gradient == FT_GRADIENT_Q ? "row" : "key";
+}
+
+int64_t ft_gradient_rows(const struct ft_request *request, enum ft_gradient gradient) {
+  return request->batch * (gradient == FT_GRADIENT_Q ? request->heads_q * request->seqlen_q
+                                                     : request->heads_kv * request->seqlen_k);
+}
+
+int ft_gradient_dim(const struct ft_request *request, enum ft_gradient gradient) {
+  return gradient == FT_GRADIENT_V ? request->head_dim_v : request->head_dim;
+}
+
+struct ft_row ft_gradient_row_at(const struct ft_request *request, enum ft_gradient gradient,
+                                 int64_t index) {
+  const bool of_q = gradient == FT_GRADIENT_Q;
+  const int64_t rows = of_q ? request->seqlen_q : request->seqlen_k;
+  const int heads = of_q ? request->heads_q : request->heads_kv;
+  return (struct ft_row){
+      .batch = index / rows / heads, .head = (int)(index / rows % heads), .i = index % rows};
+}
+
+/* ---- what a query brings along ---- */
+
+/* Element 0 of row i of a Q or O like tensor [batch, seq, heads_q, dim]. */
+static const uint16_t *query_row(const struct ft_request *request, const uint16_t *tensor, int dim,
+                                 struct ft_row row) {
+  return tensor + ((row.batch * request->seqlen_q + row.i) * request->heads_q + row.head) * dim;
+}
+
+static int64_t query_index(const struct ft_request *request, struct ft_row row) {
+  return (row.batch * request->heads_q + row.head) * request->seqlen_q + row.i;
+}
+
+static double norm(const float *values, int dim) {
+  double square;
+  float plain;
+  ft_dot(values, values, dim, &square, &plain);
+  return sqrt(square);
+}
+
+int ft_query_terms_make(struct ft_query_terms **terms, const struct ft_host_problem *problem) {
+  const struct ft_request *r = &problem->request;
+  const int64_t count = ft_gradient_rows(r, FT_GRADIENT_Q);
+  const int dim = r->head_dim_v;
+  struct ft_query_terms *made = malloc((size_t)count * sizeof *made);
+  *terms = made;
+  if (!made) return ft_fail(FT_E_MEMORY, "no memory for %lld queries", (long long)count);
+  for (int64_t n = 0; n < count; n++) {
+    const struct ft_row row = ft_gradient_row_at(r, FT_GRADIENT_Q, n);
+    const float dlse = problem->dlse ? problem->dlse[n] : 0;
+    float o[FT_REFERENCE_DIM], dout[FT_REFERENCE_DIM];
+    ft_widen(r->dtype, query_row(r, problem->o, dim, row), o, dim);
+    ft_widen(r->dtype, query_row(r, problem->dout, dim, row), dout, dim);
+    ft_dot(o, dout, dim, &made[n].dot, &made[n].plain_dot);
+    made[n].dot -= (double)dlse;
+    made[n].plain_dot -= dlse;
+    made[n].lse = (double)problem->lse[n];
+    made[n].dout_norm = norm(dout, dim);
+    made[n].dot_size = made[n].dout_norm * norm(o, dim) + fabs((double)dlse);
+  }
+  return FT_OK;
+}
+
+/* ---- one pair of query and key ---- */
+
+/* What a query or a key is, in floats. */
+struct operands {
+  float first[FT_REFERENCE_DIM]; /* Q or K */
+  float second[FT_REFERENCE_DIM] /* dO or V */;
+  double second_norm;
+};
+
+static void load(struct operands *operands, const struct ft_host_problem *problem,
+                 const uint16_t *first, const uint16_t *second) {
+  const struct ft_request *r = &problem->request;
+  ft_widen(r->dtype, first, operands->first, r->head_dim);
+  ft_widen(r->dtype, second, operands->second, r->head_dim_v);
+  operands->second_norm = norm(operands->second, r->head_dim_v);
+}
+
+static void load_query(struct operands *query, const struct ft_host_problem *problem,
+                       struct ft_row row) {
+  const struct ft_request *r = &problem->request;
+  load(query, problem, query_row(r, problem->q, r->head_dim, row),
+       query_row(r, problem->dout, r->head_dim_v, row));
+}
+
+/* Key j as the query row sees it, of the kv head of its group. */
+static void load_key(struct operands *key, const struct ft_host_problem *problem, struct ft_row row,
+                     int64_t j) {
+  const struct ft_request *r = &problem->request;
+  load(key, problem, ft_kv_row(problem, problem->k, r->head_dim, row, j),
+       ft_kv_row(problem, problem->v, r->head_dim_v, row, j));
+}
+
+/* dS and P of the pair, P = 0 where it is dropped. Sizes: what they could be if nothing cancelled,
+ * and no less than the smallest normal number, below which rounding errs by as much as there. */
+struct pair {
+  double ds, ds_size, p, p_size;
+  float plain_ds, plain_p; /* rounded to the dtype */
+};
+
+static bool sees(const struct ft_host_problem *problem, struct ft_row row, int64_t j) {
+  if (j >= ft_visible_end(&problem->request, row.i)) return false;
+  const uint8_t *line = ft_mask_line(problem, row);
+  return !line || line[j / problem->request.mask_cols];
+}
+
+static bool keeps(const struct ft_host_problem *problem, struct ft_row row, int64_t j) {
+  const struct ft_request *r = &problem->request;
+  const uint32_t threshold = r->dropout ? ft_dropout_threshold(problem->dropout) : 0;
+  return threshold == 0 || ft_dropout_keeps(problem->seed, problem->offset, row.batch, r->heads_q,
+                                            row.head, row.i, j, threshold);
+}
+
+static struct pair pair_of(const struct ft_host_problem *problem,
+                           const struct ft_query_terms *terms, const struct operands *query,
+                           const struct operands *key, bool kept) {
+  const struct ft_request *r = &problem->request;
+  const double rescale = kept ? ft_dropout_rescale(problem) : 0;
+  double score, dp;
+  float plain_score, plain_dp;
+  ft_dot(query->first, key->first, r->head_dim, &score, &plain_score);
+  ft_dot(query->second, key->second, r->head_dim_v, &dp, &plain_dp);
+  const double p = exp(score * problem->scale - terms->lse);
+  const float plain_p = expf(plain_score * (float)problem->scale - (float)terms->lse);
+  const float rounded_p = ft_round_to_dtype(r->dtype, plain_p);
+  const float plain_ds = rounded_p * (plain_dp * (float)rescale - terms->plain_dot);
+  const double normal = r->dtype == FT_FP16 ? 0x1p-14 : 0x1p-126;
+  const double size =
+      fmax(p, normal) * (terms->dout_norm * key->second_norm * rescale + terms->dot_size);
+  return (struct pair){.ds = p * (dp * rescale - terms->dot),
+                       .ds_size = fmax(size, normal),
+                       .p = kept ? p : 0,
+                       .p_size = kept ? fmax(p, normal) : 0,
+                       .plain_ds = ft_round_to_dtype(r->dtype, plain_ds),
+                       .plain_p = kept ? rounded_p : 0};
+}
+
+/* ---- sums ---- */
+
+struct sums {
+  double exact[FT_REFERENCE_DIM], squares[FT_REFERENCE_DIM];
+  float plain[FT_REFERENCE_DIM];
+};
+
+static void add(struct sums *sums, const float *row, int dim, double exact, double size,
+                float plain) {
+  for (int d = 0; d < dim; d++) {
+    const double value = (double)row[d];
+    sums->exact[d] += exact * value;
+    sums->squares[d] += size * value * size * value;
+    sums->plain[d] += plain * row[d];
+  }
+}
+
+static void finish(const struct sums *sums, enum ft_dtype dtype, int dim, double scale,
+                   struct ft_gradient_row *row) {
+  row->yardstick = 0;
+  for (int d = 0; d < dim; d++) {
+    row->exact[d] = sums->exact[d] * scale;
+    row->plain[d] = (double)ft_round_to_dtype(dtype, sums->plain[d] * (float)scale);
+    row->yardstick = fmax(row->yardstick, sqrt(sums->squares[d]) * scale);
+  }
+}
+
+void ft_query_gradient(const struct ft_host_problem *problem, const struct ft_query_terms *terms,
+                       struct ft_row row, struct ft_gradient_row *dq) {
+  const struct ft_request *r = &problem->request;
+  const struct ft_query_terms *own = &terms[query_index(r, row)];
+  struct operands query, key;
+  struct sums sums = {0};
+  load_query(&query, problem, row);
+  for (int64_t j = 0; j < ft_visible_end(r, row.i); j++) {
+    if (!sees(problem, row, j)) continue;
+    load_key(&key, problem, row, j);
+    const struct pair pair = pair_of(problem, own, &query, &key, keeps(problem, row, j));
+    add(&sums, key.first, r->head_dim, pair.ds, pair.ds_size, pair.plain_ds);
+  }
+  finish(&sums, r->dtype, r->head_dim, problem->scale, dq);
+}
+
+void ft_key_gradients(const struct ft_host_problem *problem, const struct ft_query_terms *terms,
+                      struct ft_row key_row, struct ft_gradient_row *dk,
+                      struct ft_gradient_row *dv) {
+  const struct ft_request *r = &problem->request;
+  const int group = r->heads_q / r->heads_kv;
+  struct operands query, key;
+  struct sums sums_k = {0}, sums_v = {0};
+  struct ft_row row = {.batch = key_row.batch, .head = key_row.head * group};
+  load_key(&key, problem, row, key_row.i);
+  for (int n = 0; n < group; n++, row.head++) {
+    for (row.i = 0; row.i < r->seqlen_q; row.i++) {
+      if (!sees(problem, row, key_row.i)) continue;
+      load_query(&query, problem, row);
+      const struct pair pair = pair_of(problem, &terms[query_index(r, row)], &query, &key,
+                                       keeps(problem, row, key_row.i));
+      add(&sums_k, query.first, r->head_dim, pair.ds, pair.ds_size, pair.plain_ds);
+      add(&sums_v, query.second, r->head_dim_v, pair.p, pair.p_size, pair.plain_p);
+    }
+  }
+  finish(&sums_k, r->dtype, r->head_dim, problem->scale, dk);
+  finish(&sums_v, r->dtype, r->head_dim_v, ft_dropout_rescale(problem), dv);
+}

@@ -1,0 +1,89 @@
+/* halves.c: the 16-bit floating-point formats on the CPU.
+ * in -> out: fp16 and bf16 patterns <-> double, rounded to nearest even. */
+#include "tuner/verify/reference.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Fraction bits, largest exponent and smallest normal exponent (of 1.f x 2^e). */
+struct format {
+  int fraction_bits, exponent_max, exponent_min;
+};
+
+static struct format format_of(enum ft_dtype dtype) {
+  return dtype == FT_FP16 ? (struct format){10, 15, -14} : (struct format){7, 127, -126};
+}
+
+double ft_from_dtype(enum ft_dtype dtype, uint16_t bits) {
+  const struct format format = format_of(dtype);
+  const int fraction = bits & ((1 << format.fraction_bits) - 1);
+  const int exponent = (bits & 0x7FFF) >> format.fraction_bits;
+  const double sign = bits & 0x8000 ? -1 : 1;
+  if (exponent == 2 * format.exponent_max + 1) return fraction ? NAN : sign * INFINITY;
+  if (exponent == 0) return sign * ldexp(fraction, format.exponent_min - format.fraction_bits);
+  return sign * ldexp((1 << format.fraction_bits) + fraction,
+                      exponent - format.exponent_max - format.fraction_bits);
+}
+
+uint16_t ft_to_dtype(enum ft_dtype dtype, double value) {
+  const struct format format = format_of(dtype);
+  const unsigned sign = signbit(value) ? 0x8000 : 0;
+  const unsigned infinity = (unsigned)(2 * format.exponent_max + 1) << format.fraction_bits;
+  if (isnan(value)) return (uint16_t)(sign | infinity | 1u << (format.fraction_bits - 1));
+  if (isinf(value)) return (uint16_t)(sign | infinity);
+  if (value == 0) return (uint16_t)sign;
+
+  int exponent;
+  frexp(value, &exponent); /* |value| = m x 2^exponent, 1/2 <= m < 1 */
+  exponent -= 1;
+  if (exponent < format.exponent_min) exponent = format.exponent_min;
+  if (exponent > format.exponent_max) return (uint16_t)(sign | infinity);
+  /* In units of the last place: rint rounds ties to even in the default mode, and the scaling is
+   * exact. A carry out of the fraction runs into the exponent field, which is just right, up to
+   * infinity. */
+  const double units = rint(ldexp(fabs(value), format.fraction_bits - exponent));
+  const unsigned biased = (unsigned)(exponent - format.exponent_min) << format.fraction_bits;
+  return (uint16_t)(sign | (biased + (unsigned)units));
+}
+
+static float float_of(uint32_t bits) {
+  float value;
+  memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+static uint32_t bits_of(float value) {
+  uint32_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
+
+float ft_round_to_dtype(enum ft_dtype dtype, float value) {
+  const int dropped = dtype == FT_FP16 ? 13 : 16;
+  const float smallest_normal = dtype == FT_FP16 ? 0x1p-14f : 0x1p-126f;
+  const float magnitude = fabsf(value);
+  if (!(magnitude < 0x1p15f)) return (float)ft_from_dtype(dtype, ft_to_dtype(dtype, (double)value));
+  if (magnitude < smallest_normal) {
+    if (dtype == FT_BF16) return (float)ft_from_dtype(dtype, ft_to_dtype(dtype, (double)value));
+    /* 0.5 has the last place of fp16's subnormals, 2^-24, so the addition does the rounding. */
+    volatile const float shifted = magnitude + 0.5f;
+    return copysignf(shifted - 0.5f, value);
+  }
+  const uint32_t bits = bits_of(value);
+  const uint32_t half = (1u << (dropped - 1)) - 1 + (bits >> dropped & 1); /* ties to even */
+  return float_of((bits + half) & ~((1u << dropped) - 1));
+}
+
+void ft_widen(enum ft_dtype dtype, const uint16_t *from, float *to, int count) {
+  if (dtype == FT_BF16) {
+    for (int i = 0; i < count; i++) to[i] = float_of((uint32_t)from[i] << 16);
+    return;
+  }
+  for (int i = 0; i < count; i++) {
+    /* The fields fit as they are; the product sets the bias right, for subnormals too. */
+    const uint32_t fields = (uint32_t)(from[i] & 0x7FFF) << 13;
+    const uint32_t special = (from[i] & 0x7C00) == 0x7C00 ? 0x7F800000u : 0;
+    const uint32_t magnitude = bits_of(float_of(fields) * 0x1p112f) | special;
+    to[i] = float_of(magnitude | (uint32_t)(from[i] & 0x8000) << 16);
+  }
+}

@@ -1,0 +1,301 @@
+/* problem.c: one attention problem on the GPU.
+ * in -> out: options -> inputs uploaded, outputs allocated between fences, arguments of a run. */
+#include "tuner/verify/problem.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "generator/status.h"
+#include "tuner/verify/problem_parts.h"
+
+static bool is_backward(const struct ft_problem *problem) {
+  return problem->options.request.pass == FT_BACKWARD;
+}
+
+static int make_shapes(struct ft_problem *problem) {
+  const struct ft_request *r = &problem->options.request;
+  const enum ft_layout layout = problem->options.layout;
+  /* Other strides than those of Q, K, V, O, so that the two are not taken for one another. */
+  const enum ft_layout other = layout == FT_LAYOUT_PADDED ? FT_LAYOUT_WIDE : layout;
+  const struct {
+    bool of_queries, of_values;
+  } tensors[FT_TENSORS] = {
+      [FT_Q] = {true, false},   [FT_K] = {false, false},  [FT_V] = {false, true},
+      [FT_O] = {true, true},    [FT_DOUT] = {true, true}, [FT_DQ] = {true, false},
+      [FT_DK] = {false, false}, [FT_DV] = {false, true}};
+  for (int n = 0; n < FT_TENSORS; n++) {
+    const bool of_queries = tensors[n].of_queries;
+    FT_TRY(ft_shape_make(&problem->shapes[n], n >= FT_DOUT ? other : layout, r->batch,
+                         of_queries ? r->seqlen_q : r->seqlen_k,
+                         of_queries ? r->heads_q : r->heads_kv,
+                         tensors[n].of_values ? r->head_dim_v : r->head_dim));
+  }
+  return FT_OK;
+}
+
+int ft_problem_allocate(struct ft_problem *problem, int buffer, size_t bytes, size_t fence) {
+  const struct ft_driver *driver = &problem->session->driver;
+  problem->bytes[buffer] = bytes;
+  FT_TRY(ft_driver_status(driver, driver->memory_alloc(&problem->memory[buffer], bytes + 2 * fence),
+                          "cuMemAlloc"));
+  problem->data[buffer] = problem->memory[buffer] + fence;
+  return FT_OK;
+}
+
+int ft_problem_copy_in(struct ft_problem *problem, int buffer, const void *from) {
+  const struct ft_driver *driver = &problem->session->driver;
+  FT_TRY(ft_driver_status(
+      driver, driver->copy_to_device(problem->data[buffer], from, problem->bytes[buffer], NULL),
+      "cuMemcpyHtoDAsync"));
+  return ft_driver_status(driver, driver->stream_synchronize(NULL), "cuStreamSynchronize");
+}
+
+int ft_problem_upload(struct ft_problem *problem, int buffer, const uint16_t *dense) {
+  const uint16_t *image;
+  uint16_t *owned = NULL;
+  int status;
+  FT_CHECK(ft_layout_image(&image, &owned, dense, &problem->shapes[buffer]));
+  FT_CHECK(ft_problem_copy_in(problem, buffer, image));
+done:
+  free(owned);
+  return status;
+}
+
+static int make_input(struct ft_problem *problem, int buffer) {
+  const struct ft_shape *shape = &problem->shapes[buffer];
+  const uint64_t seed = problem->options.seed + 0x5851F42D4C957F2Du * (uint64_t)(buffer + 1);
+  FT_TRY(ft_random_tensor(&problem->dense[buffer], problem->options.request.dtype, shape->count,
+                          seed));
+  FT_TRY(ft_problem_allocate(problem, buffer, (size_t)shape->span * 2, 0));
+  return ft_problem_upload(problem, buffer, problem->dense[buffer]);
+}
+
+static int make_inputs(struct ft_problem *problem) {
+  for (int buffer = FT_Q; buffer < FT_O; buffer++) FT_TRY(make_input(problem, buffer));
+  return is_backward(problem) ? make_input(problem, FT_DOUT) : FT_OK;
+}
+
+static int make_output(struct ft_problem *problem, int buffer) {
+  return ft_problem_allocate(problem, buffer, (size_t)problem->shapes[buffer].span * 2,
+                             FT_FENCE_BYTES);
+}
+
+static size_t lse_bytes(const struct ft_problem *problem) {
+  return (size_t)ft_gradient_rows(&problem->options.request, FT_GRADIENT_Q) * sizeof(float);
+}
+
+static int make_outputs(struct ft_problem *problem) {
+  FT_TRY(make_output(problem, FT_O));
+  if (!problem->options.want_lse) return FT_OK;
+  return ft_problem_allocate(problem, FT_LSE, lse_bytes(problem), FT_FENCE_BYTES);
+}
+
+/* The outputs of a backward, and room for what it finds of the forward. */
+static int make_gradients(struct ft_problem *problem) {
+  for (int buffer = FT_DQ; buffer <= FT_DV; buffer++) FT_TRY(make_output(problem, buffer));
+  FT_TRY(ft_problem_allocate(problem, FT_O, (size_t)problem->shapes[FT_O].span * 2, 0));
+  FT_TRY(ft_problem_allocate(problem, FT_LSE, lse_bytes(problem), 0));
+  if (!problem->options.want_dlse) return FT_OK;
+  return ft_problem_allocate(problem, FT_DLSE, lse_bytes(problem), 0);
+}
+
+int ft_problem_reserve(struct ft_problem *problem, size_t bytes) {
+  struct fatune_session *session = problem->session;
+  cu_address *memory = &problem->memory[FT_WORKSPACE];
+  int status = FT_OK;
+  bytes = (bytes + 3) / 4 * 4; /* fences and poison are words */
+  if (bytes == problem->bytes[FT_WORKSPACE]) return FT_OK;
+  FT_TRY(ft_session_enter(session));
+  if (*memory) session->driver.memory_free(*memory);
+  *memory = problem->data[FT_WORKSPACE] = 0;
+  problem->bytes[FT_WORKSPACE] = 0;
+  if (bytes > 0) FT_CHECK(ft_problem_allocate(problem, FT_WORKSPACE, bytes, FT_FENCE_BYTES));
+done:
+  ft_session_leave(session);
+  if (status != FT_OK) problem->bytes[FT_WORKSPACE] = 0;
+  problem->arguments.workspace = (void *)(uintptr_t)problem->data[FT_WORKSPACE];
+  return status;
+}
+
+int ft_problem_fit(struct ft_problem *problem, const fatune_plan *plan) {
+  size_t bytes;
+  FT_TRY(fatune_plan_workspace_for(plan, &problem->arguments, &bytes));
+  return ft_problem_reserve(problem, bytes);
+}
+
+static int make_mask(struct ft_problem *problem) {
+  const struct ft_request *r = &problem->options.request;
+  if (r->mask_rows == 0) return FT_OK;
+  const bool broadcast = problem->options.broadcast_mask;
+  const int64_t batch = broadcast ? 1 : r->batch;
+  const int heads = broadcast ? 1 : r->heads_q;
+  FT_TRY(ft_random_blocks(&problem->blocks, r, batch, heads, ~problem->options.seed));
+  fatune_mask_options options = FATUNE_MASK_OPTIONS_INIT;
+  options.blocks = problem->blocks;
+  options.mask_rows = r->mask_rows;
+  options.mask_cols = r->mask_cols;
+  options.batch = batch;
+  options.heads = heads;
+  options.seqlen_q = r->seqlen_q;
+  options.seqlen_k = r->seqlen_k;
+  return fatune_mask_make(&problem->mask, problem->session, &options, NULL);
+}
+
+static fatune_tensor tensor_of(const struct ft_problem *problem, int buffer) {
+  const struct ft_shape *shape = &problem->shapes[buffer];
+  return (fatune_tensor){.data = (void *)(uintptr_t)problem->data[buffer], /* a device address */
+                         .stride_batch = shape->stride_batch,
+                         .stride_seq = shape->stride_row,
+                         .stride_head = shape->stride_head};
+}
+
+/* What must be known before O and LSE of a backward are. */
+static void make_host(struct ft_problem *problem) {
+  const struct ft_problem_options *options = &problem->options;
+  const fatune_arguments *arguments = &problem->arguments;
+  problem->host = (struct ft_host_problem){
+      .request = options->request,
+      .q = problem->dense[FT_Q],
+      .k = problem->dense[FT_K],
+      .v = problem->dense[FT_V],
+      .dout = problem->dense[FT_DOUT],
+      .blocks = problem->blocks,
+      .mask_batch = options->broadcast_mask ? 1 : (int)options->request.batch,
+      .mask_heads = options->broadcast_mask ? 1 : options->request.heads_q,
+      .scale = (double)arguments->scale,
+      .dropout = (double)arguments->dropout,
+      .seed = arguments->seed,
+      .offset = arguments->offset};
+}
+
+static void drop_host(struct ft_problem *problem) {
+  for (int buffer = 0; buffer < FT_TENSORS; buffer++) {
+    free(problem->dense[buffer]);
+    problem->dense[buffer] = NULL;
+  }
+  free(problem->lse);
+  free(problem->dlse);
+  problem->lse = problem->dlse = NULL;
+}
+
+static void make_arguments(struct ft_problem *problem) {
+  const struct ft_request *r = &problem->options.request;
+  const struct ft_problem_options *options = &problem->options;
+  uint64_t state = options->seed ^ 0xD1B54A32D192ED03u;
+  fatune_arguments arguments = FATUNE_ARGUMENTS_INIT;
+  arguments.q = tensor_of(problem, FT_Q);
+  arguments.k = tensor_of(problem, FT_K);
+  arguments.v = tensor_of(problem, FT_V);
+  arguments.o = tensor_of(problem, FT_O);
+  arguments.lse = (float *)(uintptr_t)problem->data[FT_LSE];
+  if (is_backward(problem)) {
+    arguments.dout = tensor_of(problem, FT_DOUT);
+    arguments.dq = tensor_of(problem, FT_DQ);
+    arguments.dk = tensor_of(problem, FT_DK);
+    arguments.dv = tensor_of(problem, FT_DV);
+    arguments.dlse = (const float *)(uintptr_t)problem->data[FT_DLSE];
+  }
+  arguments.batch = r->batch;
+  arguments.heads_q = r->heads_q;
+  arguments.heads_kv = r->heads_kv;
+  arguments.seqlen_q = r->seqlen_q;
+  arguments.seqlen_k = r->seqlen_k;
+  arguments.scale = (float)(options->scale > 0 ? options->scale : 1 / sqrt(r->head_dim));
+  if (r->dropout) arguments.dropout = (float)(options->dropout > 0 ? options->dropout : 0.1);
+  arguments.seed = ft_random_next(&state);
+  arguments.offset = ft_random_next(&state);
+  arguments.mask = problem->mask;
+  problem->arguments = arguments;
+}
+
+int ft_problem_make(struct ft_problem **problem, fatune_session *session,
+                    const struct ft_problem_options *options) {
+  *problem = NULL;
+  FT_TRY(ft_request_validate(&options->request));
+  struct ft_problem *made = calloc(1, sizeof *made);
+  if (!made) return ft_fail(FT_E_MEMORY, "no memory for a problem");
+  made->session = session;
+  made->options = *options;
+  const int entered = ft_session_enter(session);
+  int status = entered;
+  if (entered != FT_OK) goto done;
+  FT_CHECK(make_shapes(made));
+  FT_CHECK(make_inputs(made));
+  FT_CHECK(is_backward(made) ? make_gradients(made) : make_outputs(made));
+  FT_CHECK(make_mask(made));
+  make_arguments(made);
+  make_host(made);
+  if (is_backward(made)) FT_CHECK(ft_problem_forward(made));
+  if (!options->keep_host) drop_host(made);
+  FT_CHECK(ft_problem_poison(made, NULL));
+  *problem = made;
+done:
+  if (entered == FT_OK) ft_session_leave(session);
+  if (status != FT_OK) ft_problem_free(made);
+  return status;
+}
+
+void ft_problem_free(struct ft_problem *problem) {
+  if (!problem) return;
+  fatune_mask_free(problem->mask);
+  if (ft_session_enter(problem->session) == FT_OK) {
+    for (int buffer = 0; buffer < FT_BUFFERS; buffer++) {
+      if (problem->memory[buffer]) problem->session->driver.memory_free(problem->memory[buffer]);
+    }
+    ft_session_leave(problem->session);
+  }
+  drop_host(problem);
+  ft_problem_forget_gradients(problem);
+  free(problem->blocks);
+  free(problem->rows);
+  ft_answers_free(problem->answers);
+  free(problem->o_image);
+  free(problem->lse_image);
+  free(problem->o_rows);
+  free(problem->lse_rows);
+  free(problem);
+}
+
+const fatune_arguments *ft_problem_arguments(const struct ft_problem *problem) {
+  return &problem->arguments;
+}
+
+double ft_problem_mask_density(const struct ft_problem *problem) {
+  return problem->mask ? fatune_mask_density(problem->mask) : 1;
+}
+
+static int set_words(struct ft_problem *problem, cu_address to, unsigned word, size_t bytes,
+                     cu_stream stream) {
+  const struct ft_driver *driver = &problem->session->driver;
+  return ft_driver_status(driver, driver->set_words(to, word, bytes / 4, stream),
+                          "cuMemsetD32Async");
+}
+
+static int poison_buffer(struct ft_problem *problem, int buffer, unsigned word, cu_stream stream) {
+  if (!problem->memory[buffer]) return FT_OK;
+  const cu_address end = problem->data[buffer] + problem->bytes[buffer];
+  FT_TRY(set_words(problem, problem->memory[buffer], FT_FENCE_WORD, FT_FENCE_BYTES, stream));
+  /* An emulated GPU finds reads of what no kernel has written: to it poison is something written.
+   */
+  if (buffer != FT_WORKSPACE || !problem->session->driver.emulated)
+    FT_TRY(set_words(problem, problem->data[buffer], word, problem->bytes[buffer], stream));
+  return set_words(problem, end, FT_FENCE_WORD, FT_FENCE_BYTES, stream);
+}
+
+int ft_problem_poison(struct ft_problem *problem, cu_stream stream) {
+  const unsigned poison = FT_POISON_16 * 0x10001u;
+  FT_TRY(ft_session_enter(problem->session));
+  int status;
+  if (is_backward(problem)) {
+    for (int buffer = FT_DQ; buffer <= FT_DV; buffer++)
+      FT_CHECK(poison_buffer(problem, buffer, poison, stream));
+    FT_CHECK(poison_buffer(problem, FT_WORKSPACE, poison, stream));
+  } else {
+    FT_CHECK(poison_buffer(problem, FT_O, poison, stream));
+    FT_CHECK(poison_buffer(problem, FT_LSE, FT_POISON_LSE, stream));
+  }
+done:
+  ft_session_leave(problem->session);
+  return status;
+}

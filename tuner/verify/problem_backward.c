@@ -1,0 +1,170 @@
+/* problem_backward.c: what a backward finds: O and LSE of the forward, dO and dLSE.
+ * in -> out: problem with Q, K, V, dO, mask -> O and LSE, from float64 or from a forward's kernel
+ * -> device buffers, host copies. */
+#include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "generator/status.h"
+#include "tuner/search/measure.h"
+#include "tuner/verify/problem_parts.h"
+#include "tuner/verify/reference_row.h"
+
+/* Multiply-adds of a forward in float64: some seconds of a core. */
+static const double WORK_MOST = 5e9, WORK_OF_A_THREAD = 2e8;
+
+static int64_t count_rows(const struct ft_problem *problem) {
+  const struct ft_request *r = &problem->options.request;
+  return r->batch * r->heads_q * r->seqlen_q;
+}
+
+static double work_of(const struct ft_problem *problem) {
+  const struct ft_request *r = &problem->options.request;
+  return (double)count_rows(problem) * (double)r->seqlen_k * (r->head_dim + r->head_dim_v);
+}
+
+/* ---- in float64 ---- */
+
+struct work {
+  struct ft_problem *problem;
+  atomic_llong next;
+  atomic_int failed;
+};
+
+static void forward_row(struct work *work, int64_t index, struct ft_row_scratch *scratch) {
+  struct ft_problem *problem = work->problem;
+  const struct ft_request *r = &problem->options.request;
+  const struct ft_row row = ft_gradient_row_at(r, FT_GRADIENT_Q, index);
+  double o[FT_REFERENCE_DIM], lse;
+  const int64_t count = ft_row_scores(&problem->host, row, scratch);
+  ft_row_exact(&problem->host, row, scratch, count, o, &lse);
+  uint16_t *const to = problem->dense[FT_O] +
+                       ((row.batch * r->seqlen_q + row.i) * r->heads_q + row.head) * r->head_dim_v;
+  for (int d = 0; d < r->head_dim_v; d++) to[d] = ft_to_dtype(r->dtype, o[d]);
+  problem->lse[index] = (float)lse;
+}
+
+static void *forward_rows(void *payload) {
+  struct work *work = payload;
+  struct ft_row_scratch scratch;
+  const int64_t all = count_rows(work->problem);
+  ft_row_scratch_make(&scratch, work->problem->options.request.seqlen_k);
+  if (!scratch.keys) {
+    work->failed = 1;
+    return NULL;
+  }
+  for (int64_t n = work->next++; n < all; n = work->next++) forward_row(work, n, &scratch);
+  ft_row_scratch_free(&scratch);
+  return NULL;
+}
+
+static int forward_in_float64(struct ft_problem *problem) {
+  enum { THREADS_MOST = 64 };
+  struct work work = {.problem = problem};
+  pthread_t helpers[THREADS_MOST];
+  const double wanted = fmin(work_of(problem) / WORK_OF_A_THREAD, THREADS_MOST);
+  const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+  int started = 0;
+  while (started + 1 < wanted && started + 1 < cores &&
+         pthread_create(&helpers[started], NULL, forward_rows, &work) == 0)
+    started++;
+  forward_rows(&work); /* this thread helps, and does it all where none could be started */
+  for (int helper = 0; helper < started; helper++) pthread_join(helpers[helper], NULL);
+  if (work.failed) return ft_fail(FT_E_MEMORY, "no memory for the forward in float64");
+  FT_TRY(ft_problem_upload(problem, FT_O, problem->dense[FT_O]));
+  return ft_problem_copy_in(problem, FT_LSE, problem->lse);
+}
+
+/* ---- by a kernel ---- */
+
+static int make_plan(struct ft_problem *problem, fatune_plan **plan) {
+  struct ft_request forward = problem->options.request;
+  struct ft_text text = FT_TEXT_INIT;
+  fatune_request request;
+  forward.pass = FT_FORWARD;
+  forward.deterministic = false;
+  ft_request_print(&forward, &text);
+  int status = ft_text_status(&text);
+  if (status == FT_OK) status = fatune_request_parse(&request, text.data);
+  if (status == FT_OK) status = fatune_plan_make(plan, problem->session, &request);
+  ft_text_free(&text);
+  return status;
+}
+
+/* O from its layout. */
+static void gather(struct ft_problem *problem, const uint16_t *image) {
+  const struct ft_shape *shape = &problem->shapes[FT_O];
+  uint16_t *to = problem->dense[FT_O];
+  for (int64_t b = 0; b < shape->batch; b++) {
+    for (int64_t row = 0; row < shape->rows; row++) {
+      for (int head = 0; head < shape->heads; head++, to += shape->dim)
+        memcpy(to, image + ft_shape_offset(shape, b, row, head), (size_t)shape->dim * sizeof *to);
+    }
+  }
+}
+
+static int copy_out(struct ft_problem *problem, int buffer, void *to) {
+  const struct ft_driver *driver = &problem->session->driver;
+  FT_TRY(ft_driver_status(
+      driver, driver->copy_to_host(to, problem->data[buffer], problem->bytes[buffer], NULL),
+      "cuMemcpyDtoHAsync"));
+  return ft_driver_status(driver, driver->stream_synchronize(NULL), "cuStreamSynchronize");
+}
+
+static int forward_by_kernel(struct ft_problem *problem) {
+  fatune_plan *plan = NULL;
+  uint16_t *image = NULL;
+  int status;
+  FT_CHECK(make_plan(problem, &plan));
+  FT_CHECK(fatune_plan_run(plan, &problem->arguments, NULL));
+  FT_CHECK(ft_measure_wait(problem->session, NULL));
+  if (!problem->options.keep_host) goto done;
+  image = malloc(problem->bytes[FT_O]);
+  if (!image) {
+    status = ft_fail(FT_E_MEMORY, "no memory for a copy of O");
+    goto done;
+  }
+  FT_CHECK(copy_out(problem, FT_O, image));
+  FT_CHECK(copy_out(problem, FT_LSE, problem->lse));
+  gather(problem, image);
+done:
+  free(image);
+  fatune_plan_free(plan);
+  return status == FT_OK ? FT_OK : ft_fail_within(status, "the forward before the backward");
+}
+
+/* ---- dLSE ---- */
+
+/* As large as dO . O is. */
+static int make_dlse(struct ft_problem *problem) {
+  const size_t count = (size_t)count_rows(problem);
+  uint64_t state = problem->options.seed ^ 0x9FB21C651E98DF25u;
+  problem->dlse = malloc(count * sizeof *problem->dlse);
+  if (!problem->dlse) return ft_fail(FT_E_MEMORY, "no memory for the gradient of LSE");
+  for (size_t n = 0; n < count; n++)
+    problem->dlse[n] = (float)(ft_random_next(&state) >> 40) * 0x1p-22f - 2;
+  return ft_problem_copy_in(problem, FT_DLSE, problem->dlse);
+}
+
+/* Numbers that nobody compares may come from a kernel; one that is emulated takes longer. */
+static bool is_for_the_cpu(const struct ft_problem *problem) {
+  const bool compared = problem->options.keep_host || problem->session->driver.emulated;
+  return compared && work_of(problem) <= WORK_MOST;
+}
+
+int ft_problem_forward(struct ft_problem *problem) {
+  const size_t rows = (size_t)count_rows(problem);
+  problem->dense[FT_O] = malloc((size_t)problem->shapes[FT_O].count * sizeof(uint16_t));
+  problem->lse = malloc(rows * sizeof(float));
+  if (!problem->dense[FT_O] || !problem->lse)
+    return ft_fail(FT_E_MEMORY, "no memory for O and LSE of %zu rows", rows);
+  FT_TRY(is_for_the_cpu(problem) ? forward_in_float64(problem) : forward_by_kernel(problem));
+  if (problem->options.want_dlse) FT_TRY(make_dlse(problem));
+  problem->host.o = problem->dense[FT_O];
+  problem->host.lse = problem->lse;
+  problem->host.dlse = problem->dlse;
+  return FT_OK;
+}

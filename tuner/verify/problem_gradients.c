@@ -1,0 +1,173 @@
+/* problem_gradients.c: what a backward kernel left in dQ, dK, dV.
+ * in -> out: the gradients and the workspace with their fences from the GPU -> verdict, as
+ * problem_verify.c gives of a forward. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "generator/status.h"
+#include "tuner/search/measure.h"
+#include "tuner/verify/problem_parts.h"
+
+void ft_problem_forget_gradients(struct ft_problem *problem) {
+  ft_gradient_answers_free(problem->gradient_answers);
+  problem->gradient_answers = NULL;
+  for (int gradient = 0; gradient < FT_GRADIENTS; gradient++) {
+    free(problem->gradient_images[gradient]);
+    free(problem->gradient_rows[gradient]);
+    problem->gradient_images[gradient] = NULL;
+    problem->gradient_rows[gradient] = NULL;
+  }
+}
+
+/* ---- rows and answers, once ---- */
+
+static int64_t least(int64_t a, int64_t b) {
+  return a < b ? a : b;
+}
+
+static bool has_answers(const struct ft_problem *problem, int rows) {
+  const struct ft_row *chosen;
+  if (!problem->gradient_answers) return false;
+  const int have = ft_gradient_answers_rows(problem->gradient_answers, FT_GRADIENT_Q, &chosen);
+  return have == least(rows, ft_gradient_rows(&problem->options.request, FT_GRADIENT_Q));
+}
+
+static int make_buffers(struct ft_problem *problem) {
+  for (int gradient = 0; gradient < FT_GRADIENTS; gradient++) {
+    const struct ft_row *chosen;
+    const enum ft_gradient which = (enum ft_gradient)gradient;
+    const int rows = ft_gradient_answers_rows(problem->gradient_answers, which, &chosen);
+    const int dim = ft_gradient_dim(&problem->options.request, which);
+    problem->gradient_images[gradient] =
+        malloc(problem->bytes[FT_DQ + gradient] + 2 * FT_FENCE_BYTES);
+    problem->gradient_rows[gradient] = malloc((size_t)rows * (size_t)dim * sizeof(uint16_t));
+    if (!problem->gradient_images[gradient] || !problem->gradient_rows[gradient])
+      return ft_fail(FT_E_MEMORY, "no memory for a copy of the gradients");
+  }
+  return FT_OK;
+}
+
+static int prepare(struct ft_problem *problem, int rows, int threads) {
+  if (has_answers(problem, rows)) return FT_OK;
+  ft_problem_forget_gradients(problem);
+  int status;
+  FT_CHECK(ft_gradient_answers_make(&problem->gradient_answers, &problem->host, rows,
+                                    problem->options.seed ^ 0x2545F4914F6CDD1Du, threads));
+  FT_CHECK(make_buffers(problem));
+done:
+  if (status != FT_OK) ft_problem_forget_gradients(problem);
+  return status;
+}
+
+/* ---- the outputs ---- */
+
+static const uint16_t *values_of(const struct ft_problem *problem, int gradient) {
+  const unsigned char *const image = problem->gradient_images[gradient];
+  return (const uint16_t *)(const void *)(image + FT_FENCE_BYTES); /* aligned as the image is */
+}
+
+/* Only the fences of the workspace: it may be as large as the tensors. */
+static int workspace_fences(struct ft_problem *problem, struct ft_comparison *comparison,
+                            bool *broken) {
+  const struct ft_driver *driver = &problem->session->driver;
+  unsigned char fences[2 * FT_FENCE_BYTES];
+  *broken = false;
+  if (!problem->memory[FT_WORKSPACE]) return FT_OK;
+  const cu_address begin = problem->memory[FT_WORKSPACE];
+  const cu_address end = problem->data[FT_WORKSPACE] + problem->bytes[FT_WORKSPACE];
+  FT_TRY(ft_driver_status(driver, driver->copy_to_host(fences, begin, FT_FENCE_BYTES, NULL),
+                          "cuMemcpyDtoHAsync"));
+  FT_TRY(ft_driver_status(driver,
+                          driver->copy_to_host(fences + FT_FENCE_BYTES, end, FT_FENCE_BYTES, NULL),
+                          "cuMemcpyDtoHAsync"));
+  FT_TRY(ft_driver_status(driver, driver->stream_synchronize(NULL), "cuStreamSynchronize"));
+  *broken = ft_output_fence_broken(fences, 0, "the workspace", comparison);
+  return FT_OK;
+}
+
+static int fetch_outputs(struct ft_problem *problem, struct ft_comparison *comparison,
+                         bool *broken) {
+  int status;
+  FT_TRY(ft_session_enter(problem->session));
+  FT_CHECK(ft_measure_wait(problem->session, NULL));
+  for (int gradient = 0; gradient < FT_GRADIENTS; gradient++)
+    FT_CHECK(ft_output_fetch(problem, FT_DQ + gradient, problem->gradient_images[gradient]));
+  FT_CHECK(workspace_fences(problem, comparison, broken));
+done:
+  ft_session_leave(problem->session);
+  return status;
+}
+
+static bool damaged(const struct ft_problem *problem, enum ft_gradient gradient,
+                    struct ft_comparison *comparison) {
+  const struct ft_shape *shape = &problem->shapes[FT_DQ + (int)gradient];
+  const char *const name = ft_gradient_name(gradient);
+  const uint16_t *values = values_of(problem, gradient);
+  return ft_output_fence_broken(problem->gradient_images[gradient],
+                                problem->bytes[FT_DQ + (int)gradient], name, comparison) ||
+         ft_output_unwritten(shape, problem->options.request.dtype, values, name,
+                             ft_gradient_unit(gradient), comparison) ||
+         ft_output_gaps_written(shape, values, name, comparison);
+}
+
+static void gather_rows(struct ft_problem *problem, enum ft_gradient gradient) {
+  const struct ft_shape *shape = &problem->shapes[FT_DQ + (int)gradient];
+  const size_t dim = (size_t)shape->dim;
+  const struct ft_row *rows;
+  const int count = ft_gradient_answers_rows(problem->gradient_answers, gradient, &rows);
+  for (int n = 0; n < count; n++)
+    memcpy(problem->gradient_rows[gradient] + (size_t)n * dim,
+           values_of(problem, gradient) +
+               ft_shape_offset(shape, rows[n].batch, rows[n].i, rows[n].head),
+           dim * sizeof(uint16_t));
+}
+
+static void judge(struct ft_problem *problem, struct ft_comparison *comparison) {
+  for (int gradient = 0; gradient < FT_GRADIENTS; gradient++) {
+    if (damaged(problem, (enum ft_gradient)gradient, comparison)) return;
+    gather_rows(problem, (enum ft_gradient)gradient);
+  }
+  ft_gradient_answers_compare(problem->gradient_answers, problem->gradient_rows, comparison);
+}
+
+int ft_problem_verify_gradients(struct ft_problem *problem, int rows, int threads,
+                                struct ft_comparison *comparison) {
+  bool broken;
+  FT_TRY(prepare(problem, rows, threads));
+  FT_TRY(fetch_outputs(problem, comparison, &broken));
+  if (!broken) judge(problem, comparison);
+  return FT_OK;
+}
+
+/* ---- once more ---- */
+
+static int64_t differing(const uint16_t *a, const uint16_t *b, size_t count) {
+  int64_t differ = 0;
+  for (size_t n = 0; n < count; n++) differ += a[n] != b[n];
+  return differ;
+}
+
+int ft_problem_verify_repeat(struct ft_problem *problem, struct ft_comparison *comparison) {
+  int status = FT_OK;
+  unsigned char *again = NULL;
+  FT_TRY(ft_session_enter(problem->session));
+  FT_CHECK(ft_measure_wait(problem->session, NULL));
+  for (int gradient = 0; gradient < FT_GRADIENTS && problem->gradient_answers; gradient++) {
+    const size_t bytes = problem->bytes[FT_DQ + gradient];
+    free(again);
+    again = malloc(bytes + 2 * FT_FENCE_BYTES);
+    if (!again) status = ft_fail(FT_E_MEMORY, "no memory for a copy of the gradients");
+    FT_CHECK(status);
+    FT_CHECK(ft_output_fetch(problem, FT_DQ + gradient, again));
+    const int64_t differ = differing((const uint16_t *)(const void *)(again + FT_FENCE_BYTES),
+                                     values_of(problem, gradient), bytes / sizeof(uint16_t));
+    if (differ == 0) continue;
+    ft_output_found(comparison, "%lld elements of %s differ from run to run", (long long)differ,
+                    ft_gradient_name((enum ft_gradient)gradient));
+    break;
+  }
+done:
+  free(again);
+  ft_session_leave(problem->session);
+  return status;
+}

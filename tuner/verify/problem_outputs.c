@@ -1,0 +1,81 @@
+/* problem_outputs.c: what an output can have wrong, whatever its values should be.
+ * in -> out: a buffer with its fences from the GPU -> fences whole, every element written, gaps
+ * untouched. */
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "generator/status.h"
+#include "tuner/verify/problem_parts.h"
+
+int ft_output_fetch(struct ft_problem *problem, int buffer, unsigned char *to) {
+  const struct ft_driver *driver = &problem->session->driver;
+  if (!problem->memory[buffer]) return FT_OK;
+  FT_TRY(ft_driver_status(driver,
+                          driver->copy_to_host(to, problem->memory[buffer],
+                                               problem->bytes[buffer] + 2 * FT_FENCE_BYTES, NULL),
+                          "cuMemcpyDtoHAsync"));
+  return ft_driver_status(driver, driver->stream_synchronize(NULL), "cuStreamSynchronize");
+}
+
+bool ft_output_found(struct ft_comparison *comparison, const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  *comparison =
+      (struct ft_comparison){.error_ratio = INFINITY, .column = FT_COLUMN_NONE, .damaged = true};
+  vsnprintf(comparison->worst, sizeof comparison->worst, format, arguments);
+  va_end(arguments);
+  return true;
+}
+
+bool ft_output_fence_broken(const unsigned char *image, size_t bytes, const char *name,
+                            struct ft_comparison *comparison) {
+  const uint32_t word = FT_FENCE_WORD;
+  for (size_t n = 0; n < FT_FENCE_BYTES; n += sizeof word) {
+    const size_t distance = FT_FENCE_BYTES - n;
+    if (memcmp(image + n, &word, sizeof word) != 0) {
+      return ft_output_found(comparison, "wrote %zu bytes before the begin of %s", distance, name);
+    }
+    if (memcmp(image + FT_FENCE_BYTES + bytes + n, &word, sizeof word) != 0) {
+      return ft_output_found(comparison, "wrote %zu bytes past the end of %s", n, name);
+    }
+  }
+  return false;
+}
+
+static bool holds_nan(const uint16_t *values, int count, unsigned infinity) {
+  unsigned nans = 0;
+  for (int n = 0; n < count; n++) nans |= (values[n] & 0x7FFFu) > infinity;
+  return nans != 0;
+}
+
+bool ft_output_unwritten(const struct ft_shape *shape, enum ft_dtype dtype, const uint16_t *values,
+                         const char *name, const char *what, struct ft_comparison *comparison) {
+  const unsigned infinity = dtype == FT_FP16 ? 0x7C00 : 0x7F80;
+  for (int64_t b = 0; b < shape->batch; b++) {
+    for (int64_t row = 0; row < shape->rows; row++) {
+      for (int head = 0; head < shape->heads; head++) {
+        const uint16_t *own = values + ft_shape_offset(shape, b, row, head);
+        if (!holds_nan(own, shape->dim, infinity)) continue;
+        ft_output_found(comparison, "%s of batch %lld head %d %s %lld is NaN or was not written",
+                        name, (long long)b, head, what, (long long)row);
+        comparison->row = (struct ft_row){b, head, row};
+        comparison->column = 0;
+        while (!holds_nan(own + comparison->column, 1, infinity)) comparison->column += 1;
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+bool ft_output_gaps_written(const struct ft_shape *shape, const uint16_t *values, const char *name,
+                            struct ft_comparison *comparison) {
+  if (shape->span == shape->count) return false;
+  int64_t poisoned = 0;
+  for (int64_t n = 0; n < shape->span; n++) poisoned += values[n] == FT_POISON_16;
+  if (poisoned == shape->span - shape->count) return false;
+  return ft_output_found(comparison, "wrote %lld elements into the gaps between the rows of %s",
+                         (long long)(shape->span - shape->count - poisoned), name);
+}

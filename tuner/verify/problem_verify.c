@@ -1,0 +1,172 @@
+/* problem_verify.c: what a kernel left in the outputs.
+ * in -> out: O and LSE with their fences from the GPU -> verdict: fences whole, every element
+ * written, gaps untouched, chosen rows right. The rows and their reference are made once per
+ * problem. Of a backward: problem_gradients.c. */
+#include "tuner/verify/problem.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "generator/status.h"
+#include "tuner/search/measure.h"
+#include "tuner/verify/problem_parts.h"
+
+/* ---- rows and answers, once ---- */
+
+static struct ft_row row_at(const struct ft_request *request, int64_t index) {
+  const int64_t per_batch = request->seqlen_q * request->heads_q;
+  return (struct ft_row){.batch = index / per_batch,
+                         .head = (int)(index % per_batch / request->seqlen_q),
+                         .i = index % request->seqlen_q};
+}
+
+/* All rows, or the first, the last and random ones between. */
+static int choose_rows(struct ft_problem *problem, int wanted) {
+  const struct ft_request *request = &problem->options.request;
+  const int64_t all = request->batch * request->heads_q * request->seqlen_q;
+  const int count = all < wanted ? (int)all : wanted;
+  uint64_t state = problem->options.seed ^ 0x2545F4914F6CDD1Du;
+  problem->rows = malloc((size_t)count * sizeof *problem->rows);
+  if (!problem->rows) return ft_fail(FT_E_MEMORY, "no memory for %d rows", count);
+  for (int n = 0; n < count; n++) {
+    int64_t index = n;
+    if (count < all && n == 1) index = all - 1;
+    if (count < all && n > 1) index = (int64_t)(ft_random_next(&state) % (uint64_t)all);
+    problem->rows[n] = row_at(request, index);
+  }
+  problem->row_count = count;
+  return FT_OK;
+}
+
+static int make_buffers(struct ft_problem *problem) {
+  const size_t rows = (size_t)problem->row_count;
+  problem->o_image = malloc(problem->bytes[FT_O] + 2 * FT_FENCE_BYTES);
+  problem->lse_image = malloc(problem->bytes[FT_LSE] + 2 * FT_FENCE_BYTES);
+  problem->o_rows = malloc(rows * (size_t)problem->options.request.head_dim_v * sizeof(uint16_t));
+  problem->lse_rows = malloc(rows * sizeof(float));
+  if (problem->o_image && problem->lse_image && problem->o_rows && problem->lse_rows) return FT_OK;
+  return ft_fail(FT_E_MEMORY, "no memory for a copy of the outputs");
+}
+
+static void forget_answers(struct ft_problem *problem) {
+  ft_answers_free(problem->answers);
+  free(problem->rows);
+  free(problem->o_image);
+  free(problem->lse_image);
+  free(problem->o_rows);
+  free(problem->lse_rows);
+  problem->answers = NULL;
+  problem->rows = NULL;
+  problem->o_image = problem->lse_image = NULL;
+  problem->o_rows = NULL;
+  problem->lse_rows = NULL;
+}
+
+static int prepare(struct ft_problem *problem, int rows, int threads) {
+  const struct ft_request *request = &problem->options.request;
+  const int64_t all = request->batch * request->heads_q * request->seqlen_q;
+  if (problem->answers && problem->row_count == (all < rows ? all : rows)) return FT_OK;
+  forget_answers(problem);
+  int status;
+  FT_CHECK(choose_rows(problem, rows));
+  FT_CHECK(make_buffers(problem));
+  FT_CHECK(ft_answers_make(&problem->answers, &problem->host, problem->rows, problem->row_count,
+                           threads));
+done:
+  if (status != FT_OK) forget_answers(problem);
+  return status;
+}
+
+/* ---- the outputs ---- */
+
+static int fetch_outputs(struct ft_problem *problem) {
+  int status;
+  FT_TRY(ft_session_enter(problem->session));
+  FT_CHECK(ft_measure_wait(problem->session, NULL));
+  FT_CHECK(ft_output_fetch(problem, FT_O, problem->o_image));
+  FT_CHECK(ft_output_fetch(problem, FT_LSE, problem->lse_image));
+done:
+  ft_session_leave(problem->session);
+  return status;
+}
+
+static bool lse_unwritten(const struct ft_problem *problem, const float *lse,
+                          struct ft_comparison *comparison) {
+  const struct ft_request *request = &problem->options.request;
+  const int64_t count = (int64_t)(problem->bytes[FT_LSE] / sizeof(float));
+  for (int64_t n = 0; n < count; n++) {
+    if (!isnan(lse[n])) continue;
+    const struct ft_row row = row_at(request, n);
+    ft_output_found(comparison, "LSE of batch %lld head %d row %lld is NaN or was not written",
+                    (long long)row.batch, row.head, (long long)row.i);
+    comparison->row = row;
+    comparison->column = FT_COLUMN_LSE;
+    return true;
+  }
+  return false;
+}
+
+/* The chosen rows, side by side. LSE lies as [batch, head, row]. */
+static void gather_rows(struct ft_problem *problem, const uint16_t *o, const float *lse) {
+  const struct ft_request *request = &problem->options.request;
+  const size_t dim = (size_t)request->head_dim_v;
+  for (int n = 0; n < problem->row_count; n++) {
+    const struct ft_row row = problem->rows[n];
+    const int64_t offset = ft_shape_offset(&problem->shapes[FT_O], row.batch, row.i, row.head);
+    memcpy(problem->o_rows + (size_t)n * dim, o + offset, dim * sizeof *o);
+    if (!problem->options.want_lse) continue;
+    problem->lse_rows[n] =
+        lse[(row.batch * request->heads_q + row.head) * request->seqlen_q + row.i];
+  }
+}
+
+static void judge(struct ft_problem *problem, struct ft_comparison *comparison) {
+  const bool want_lse = problem->options.want_lse;
+  /* The fences are 256 bytes, so both stay aligned for their type. */
+  const uint16_t *o = (const uint16_t *)(const void *)(problem->o_image + FT_FENCE_BYTES);
+  const float *lse = (const float *)(const void *)(problem->lse_image + FT_FENCE_BYTES);
+  gather_rows(problem, o, lse);
+  const struct ft_shape *shape = &problem->shapes[FT_O];
+  const enum ft_dtype dtype = problem->options.request.dtype;
+  if (ft_output_fence_broken(problem->o_image, problem->bytes[FT_O], "O", comparison)) return;
+  if (want_lse &&
+      ft_output_fence_broken(problem->lse_image, problem->bytes[FT_LSE], "LSE", comparison))
+    return;
+  if (ft_output_unwritten(shape, dtype, o, "O", "row", comparison)) return;
+  if (ft_output_gaps_written(shape, o, "O", comparison)) return;
+  if (want_lse && lse_unwritten(problem, lse, comparison)) return;
+  ft_answers_compare(problem->answers, problem->o_rows, want_lse ? problem->lse_rows : NULL,
+                     comparison);
+}
+
+int ft_problem_verify(struct ft_problem *problem, int rows, int threads,
+                      struct ft_comparison *comparison) {
+  *comparison = problem->verdict = (struct ft_comparison){0};
+  if (rows < 1) return ft_fail(FT_E_ARGUMENT, "rows to verify is %d; allowed: 1 and more", rows);
+  if (!problem->options.keep_host)
+    return ft_fail(FT_E_ARGUMENT, "a problem made without keep_host cannot be verified");
+  if (problem->options.request.pass == FT_BACKWARD) {
+    FT_TRY(ft_problem_verify_gradients(problem, rows, threads, comparison));
+  } else {
+    FT_TRY(prepare(problem, rows, threads));
+    FT_TRY(fetch_outputs(problem));
+    judge(problem, comparison);
+  }
+  problem->verdict = *comparison;
+  return FT_OK;
+}
+
+int ft_problem_check(struct ft_problem *problem, const struct ft_problem_run *run, int rows,
+                     int threads, struct ft_comparison *comparison) {
+  const struct ft_request *request = &problem->options.request;
+  FT_TRY(ft_problem_poison(problem, run->stream));
+  FT_TRY(run->run(run->payload, &problem->arguments));
+  FT_TRY(ft_problem_verify(problem, rows, threads, comparison));
+  if (request->pass != FT_BACKWARD || !request->deterministic || comparison->damaged) return FT_OK;
+  FT_TRY(ft_problem_poison(problem, run->stream));
+  FT_TRY(run->run(run->payload, &problem->arguments));
+  FT_TRY(ft_problem_verify_repeat(problem, comparison));
+  problem->verdict = *comparison;
+  return FT_OK;
+}

@@ -1,0 +1,225 @@
+/* reference.c: attention of one row on the CPU, in float64 and as a plain same-dtype program does
+ * it. in -> out: host tensors + (batch, head, i) -> O and LSE of the row. Both share the visible
+ * keys and the dropout mask; they differ in arithmetic alone, so that the plain one's error is the
+ * yardstick for a kernel's. */
+#include "tuner/verify/reference.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "tuner/verify/reference_row.h"
+
+enum { LANES = 8, SUM_BLOCK = 128 };
+
+int ft_row_scratch_make(struct ft_row_scratch *scratch, int64_t seqlen_k) {
+  const size_t count = (size_t)seqlen_k;
+  *scratch = (struct ft_row_scratch){.keys = malloc(count * sizeof(int64_t)),
+                                     .exact = malloc(count * sizeof(double)),
+                                     .plain = malloc(count * sizeof(float)),
+                                     .kept = malloc(count)};
+  if (scratch->keys && scratch->exact && scratch->plain && scratch->kept) return FT_OK;
+  ft_row_scratch_free(scratch);
+  return ft_fail(FT_E_MEMORY, "no memory for a reference row of %lld keys", (long long)seqlen_k);
+}
+
+void ft_row_scratch_free(struct ft_row_scratch *scratch) {
+  free(scratch->keys);
+  free(scratch->exact);
+  free(scratch->plain);
+  free(scratch->kept);
+  *scratch = (struct ft_row_scratch){0};
+}
+
+int64_t ft_visible_end(const struct ft_request *request, int64_t i) {
+  int64_t end = request->seqlen_k;
+  if (request->causal == FT_CAUSAL_TOP_LEFT) end = i + 1;
+  if (request->causal == FT_CAUSAL_BOTTOM_RIGHT)
+    end = i + 1 + request->seqlen_k - request->seqlen_q;
+  if (end < 0) return 0;
+  return end < request->seqlen_k ? end : request->seqlen_k;
+}
+
+const uint8_t *ft_mask_line(const struct ft_host_problem *problem, struct ft_row row) {
+  const struct ft_request *request = &problem->request;
+  if (!problem->blocks || request->mask_rows == 0) return NULL;
+  const int64_t rows = (request->seqlen_q + request->mask_rows - 1) / request->mask_rows;
+  const int64_t cols = (request->seqlen_k + request->mask_cols - 1) / request->mask_cols;
+  const int64_t batch = problem->mask_batch == 1 ? 0 : row.batch;
+  const int64_t head = problem->mask_heads == 1 ? 0 : row.head;
+  return problem->blocks +
+         ((batch * problem->mask_heads + head) * rows + row.i / request->mask_rows) * cols;
+}
+
+const uint16_t *ft_kv_row(const struct ft_host_problem *problem, const uint16_t *tensor, int dim,
+                          struct ft_row row, int64_t index) {
+  const struct ft_request *request = &problem->request;
+  const int kv_head = row.head / (request->heads_q / request->heads_kv);
+  return tensor + ((row.batch * request->seqlen_k + index) * request->heads_kv + kv_head) * dim;
+}
+
+/* The lanes let the compiler use vector registers; the order of a sum is free in both. */
+void ft_dot(const float *q, const float *k, int dim, double *exact, float *plain) {
+  double sums[LANES] = {0};
+  float plain_sums[LANES] = {0};
+  for (int d = 0; d < dim; d += LANES) {
+    for (int lane = 0; lane < LANES; lane++) {
+      sums[lane] += (double)q[d + lane] * (double)k[d + lane];
+      plain_sums[lane] += q[d + lane] * k[d + lane];
+    }
+  }
+  *exact = 0;
+  *plain = 0;
+  for (int lane = 0; lane < LANES; lane++) {
+    *exact += sums[lane];
+    *plain += plain_sums[lane];
+  }
+}
+
+int64_t ft_row_scores(const struct ft_host_problem *problem, struct ft_row row,
+                      struct ft_row_scratch *scratch) {
+  const struct ft_request *request = &problem->request;
+  const int dim = request->head_dim;
+  const uint32_t threshold = request->dropout ? ft_dropout_threshold(problem->dropout) : 0;
+  const uint8_t *line = ft_mask_line(problem, row);
+  const int64_t end = ft_visible_end(request, row.i);
+  float q[FT_REFERENCE_DIM], k[FT_REFERENCE_DIM];
+  ft_widen(request->dtype,
+           problem->q +
+               ((row.batch * request->seqlen_q + row.i) * request->heads_q + row.head) * dim,
+           q, dim);
+
+  int64_t count = 0;
+  for (int64_t j = 0; j < end; j++) {
+    if (line && !line[j / request->mask_cols]) continue;
+    ft_widen(request->dtype, ft_kv_row(problem, problem->k, dim, row, j), k, dim);
+    double exact;
+    float plain;
+    ft_dot(q, k, dim, &exact, &plain);
+    scratch->keys[count] = j;
+    scratch->exact[count] = exact * problem->scale;
+    scratch->plain[count] = plain * (float)problem->scale;
+    scratch->kept[count] =
+        threshold == 0 || ft_dropout_keeps(problem->seed, problem->offset, row.batch,
+                                           request->heads_q, row.head, row.i, j, threshold);
+    count += 1;
+  }
+  return count;
+}
+
+double ft_dropout_rescale(const struct ft_host_problem *problem) {
+  const double share =
+      problem->request.dropout ? ft_dropout_threshold(problem->dropout) / 16384.0 : 0;
+  return share < 1 ? 1 / (1 - share) : 0;
+}
+
+void ft_row_exact(const struct ft_host_problem *problem, struct ft_row row,
+                  const struct ft_row_scratch *scratch, int64_t count, double *o, double *lse) {
+  const int dim = problem->request.head_dim_v;
+  for (int d = 0; d < dim; d++) o[d] = 0;
+  *lse = -INFINITY;
+  if (count == 0) return;
+
+  double max = -INFINITY, sum = 0;
+  for (int64_t n = 0; n < count; n++) max = scratch->exact[n] > max ? scratch->exact[n] : max;
+  float v[FT_REFERENCE_DIM];
+  for (int64_t n = 0; n < count; n++) {
+    const double p = exp(scratch->exact[n] - max);
+    sum += p;
+    if (!scratch->kept[n]) continue;
+    ft_widen(problem->request.dtype, ft_kv_row(problem, problem->v, dim, row, scratch->keys[n]), v,
+             dim);
+    for (int d = 0; d < dim; d++) o[d] += p * (double)v[d];
+  }
+  const double factor = ft_dropout_rescale(problem) / sum;
+  for (int d = 0; d < dim; d++) o[d] *= factor;
+  *lse = count > 0 ? max + log(sum) : -INFINITY;
+}
+
+void ft_row_plain(const struct ft_host_problem *problem, struct ft_row row,
+                  const struct ft_row_scratch *scratch, int64_t count, double *o, double *lse) {
+  const enum ft_dtype dtype = problem->request.dtype;
+  const int dim = problem->request.head_dim_v;
+  for (int d = 0; d < dim; d++) o[d] = 0;
+  *lse = -INFINITY;
+  if (count == 0) return;
+
+  float max = -INFINITY, sum = 0, block_sum = 0;
+  for (int64_t n = 0; n < count; n++) max = scratch->plain[n] > max ? scratch->plain[n] : max;
+  float v[FT_REFERENCE_DIM], accumulator[FT_REFERENCE_DIM] = {0};
+  for (int64_t n = 0; n < count; n++) {
+    const float p = expf(scratch->plain[n] - max);
+    block_sum += p; /* summed in blocks, as any parallel program does: one long chain would be a
+                       poor yardstick for LSE */
+    if (n % SUM_BLOCK == SUM_BLOCK - 1 || n == count - 1) {
+      sum += block_sum;
+      block_sum = 0;
+    }
+    if (!scratch->kept[n]) continue;
+    const float rounded = ft_round_to_dtype(dtype, p);
+    ft_widen(dtype, ft_kv_row(problem, problem->v, dim, row, scratch->keys[n]), v, dim);
+    for (int d = 0; d < dim; d++) accumulator[d] += rounded * v[d];
+  }
+  const float rescale = (float)ft_dropout_rescale(problem);
+  for (int d = 0; d < dim; d++) {
+    o[d] = (double)ft_round_to_dtype(dtype, accumulator[d] / sum * rescale);
+  }
+  *lse = (double)(max + logf(sum));
+}
+
+static void sort_keys(const struct ft_host_problem *problem, struct ft_row row,
+                      const struct ft_row_scratch *scratch, int64_t count, unsigned char *keys) {
+  const int64_t end = ft_visible_end(&problem->request, row.i);
+  for (int64_t j = 0; j < problem->request.seqlen_k; j++) {
+    keys[j] = j < end ? FT_KEY_BLOCK : FT_KEY_CAUSAL;
+  }
+  for (int64_t n = 0; n < count; n++) {
+    keys[scratch->keys[n]] = scratch->kept[n] ? FT_KEY_KEPT : FT_KEY_DROPPED;
+  }
+}
+
+int ft_row_weights(const struct ft_host_problem *problem, struct ft_row row, double *weights,
+                   unsigned char *keys, double *lse) {
+  struct ft_row_scratch scratch;
+  FT_TRY(ft_row_scratch_make(&scratch, problem->request.seqlen_k));
+  const int64_t count = ft_row_scores(problem, row, &scratch);
+  sort_keys(problem, row, &scratch, count, keys);
+  double max = -INFINITY, sum = 0;
+  for (int64_t n = 0; n < count; n++) max = fmax(max, scratch.exact[n]);
+  for (int64_t n = 0; n < count; n++) sum += exp(scratch.exact[n] - max);
+  *lse = count > 0 ? max + log(sum) : -INFINITY;
+  for (int64_t j = 0; j < problem->request.seqlen_k; j++) weights[j] = 0;
+  for (int64_t n = 0; n < count; n++) {
+    if (!scratch.kept[n]) continue;
+    weights[scratch.keys[n]] = exp(scratch.exact[n] - *lse) * ft_dropout_rescale(problem);
+  }
+  ft_row_scratch_free(&scratch);
+  return FT_OK;
+}
+
+typedef void row_function(const struct ft_host_problem *problem, struct ft_row row,
+                          const struct ft_row_scratch *scratch, int64_t count, double *o,
+                          double *lse);
+
+static void one_row(row_function *compute, const struct ft_host_problem *problem, struct ft_row row,
+                    double *o, double *lse) {
+  struct ft_row_scratch scratch;
+  ft_row_scratch_make(&scratch, problem->request.seqlen_k);
+  if (!scratch.keys) {
+    for (int d = 0; d < problem->request.head_dim_v; d++) o[d] = NAN;
+    *lse = NAN;
+    return;
+  }
+  const int64_t count = ft_row_scores(problem, row, &scratch);
+  compute(problem, row, &scratch, count, o, lse);
+  ft_row_scratch_free(&scratch);
+}
+
+void ft_reference_row(const struct ft_host_problem *problem, struct ft_row row, double *o,
+                      double *lse) {
+  one_row(ft_row_exact, problem, row, o, lse);
+}
+
+void ft_plain_row(const struct ft_host_problem *problem, struct ft_row row, double *o,
+                  double *lse) {
+  one_row(ft_row_plain, problem, row, o, lse);
+}

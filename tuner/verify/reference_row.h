@@ -1,0 +1,59 @@
+/* reference_row.h: the steps of a reference row, for answers.c, which does many with one scratch,
+ * and for the gradients.
+ * in -> out: problem + row -> scores of the visible keys -> O and LSE, exact or plain; weights. */
+#ifndef TUNER_REFERENCE_ROW_H
+#define TUNER_REFERENCE_ROW_H
+
+#include "generator/status.h"
+#include "tuner/verify/reference.h"
+
+enum { FT_REFERENCE_DIM = 256 }; /* the largest head dim of a valid request */
+
+/* One entry per visible key of a row. */
+struct ft_row_scratch {
+  int64_t *keys;
+  double *exact; /* scale * q . k */
+  float *plain;
+  unsigned char *kept; /* by dropout */
+};
+
+/* Keys 0 .. end - 1 are visible as far as causality goes; the end may be 0. */
+int64_t ft_visible_end(const struct ft_request *request, int64_t i);
+
+/* The bitmap's line of blocks that the row falls into; NULL without a mask. */
+const uint8_t *ft_mask_line(const struct ft_host_problem *problem, struct ft_row row);
+
+/* Element 0 of row `index` of K or V [batch, seq, heads_kv, dim], of the row's kv head. */
+const uint16_t *ft_kv_row(const struct ft_host_problem *problem, const uint16_t *tensor, int dim,
+                          struct ft_row row, int64_t index);
+
+/* q . k in float64 (products of 16-bit numbers are exact there) and in fp32; dim a multiple of 8.
+ */
+void ft_dot(const float *q, const float *k, int dim, double *exact, float *plain);
+
+int ft_row_scratch_make(struct ft_row_scratch *scratch, int64_t seqlen_k);
+void ft_row_scratch_free(struct ft_row_scratch *scratch);
+
+/* Fills the scratch; returns the number of visible keys. */
+int64_t ft_row_scores(const struct ft_host_problem *problem, struct ft_row row,
+                      struct ft_row_scratch *scratch);
+
+void ft_row_exact(const struct ft_host_problem *problem, struct ft_row row,
+                  const struct ft_row_scratch *scratch, int64_t count, double *o, double *lse);
+void ft_row_plain(const struct ft_host_problem *problem, struct ft_row row,
+                  const struct ft_row_scratch *scratch, int64_t count, double *o, double *lse);
+
+/* What a key is to a row. */
+enum ft_key { FT_KEY_KEPT, FT_KEY_DROPPED, FT_KEY_CAUSAL, FT_KEY_BLOCK /* is off in the mask */ };
+
+/* What every one of the seqlen_k keys is and the weight that its row of V gets, dropout and its
+ * rescaling applied: 0 but for those kept. */
+int ft_row_weights(const struct ft_host_problem *problem, struct ft_row row, double *weights,
+                   unsigned char *keys, double *lse);
+/* 1 / (1 - p) of the rounded p; 0 when everything is dropped, as nothing is left to rescale. */
+double ft_dropout_rescale(const struct ft_host_problem *problem);
+
+/* Half a unit in the last place of the dtype at |value|. */
+double ft_half_ulp(enum ft_dtype dtype, double value);
+
+#endif

@@ -1,0 +1,57 @@
+/* weights.h: the weights a kernel really gives to the keys of one row.
+ * in -> out: problem + runs of the kernel with V = columns of the unit matrix -> P[i, j] as used
+ * and as float64 has it -> which keys are wrong, in words. */
+#ifndef TUNER_WEIGHTS_H
+#define TUNER_WEIGHTS_H
+
+#include "generator/text.h"
+#include "tuner/verify/problem_parts.h"
+#include "tuner/verify/reference_row.h"
+
+/* How to run the kernel of a problem, and how often that may be. */
+struct ft_runner {
+  int (*run)(void *payload, const fatune_arguments *arguments);
+  void *payload;
+  int left;
+};
+
+/* Of one row; [key], seqlen_k of each. */
+struct ft_weights {
+  struct ft_row row;
+  int64_t count;
+  double *used, *expected, *allowed; /* allowed: error of `used` */
+  unsigned char *keys;               /* enum ft_key */
+  bool *looked;                      /* used[j] was measured: */
+  int64_t begin;                     /* in column (j - begin) mod head_dim_v of O */
+};
+
+int ft_weights_make(struct ft_weights *weights, const struct ft_problem *problem,
+                    struct ft_row row);
+void ft_weights_free(struct ft_weights *weights);
+
+/* All keys, or, where these would take too many runs, those around the largest error. */
+int ft_weights_measure(struct ft_weights *weights, struct ft_problem *problem,
+                       struct ft_runner *runner);
+
+/* The weight of one key once more, half the columns further on. */
+int ft_weights_elsewhere(const struct ft_weights *weights, struct ft_problem *problem,
+                         struct ft_runner *runner, int64_t j, double *used);
+/* Poison, run, fetch: the row of O for whatever V is there. */
+int ft_weights_run(struct ft_problem *problem, struct ft_runner *runner, struct ft_row row,
+                   uint16_t *o);
+
+/* Whether used[j] is further from expected[j] than allowed, or not a number. */
+bool ft_weights_wrong(const struct ft_weights *weights, int64_t j);
+/* The key that shows best what is wrong; -1: nothing is. */
+int64_t ft_weights_worst(const struct ft_weights *weights);
+
+/* What is wrong with them, one line. */
+void ft_weights_tell(const struct ft_weights *weights, const struct ft_problem *problem,
+                     struct ft_text *text);
+
+/* "key 3", "keys 8 to 15, 24 to 31 and 40 more" for the numbers n < count with marked[n];
+ * unknown[n], or NULL: belongs to whatever surrounds it. */
+void ft_tell_runs(struct ft_text *text, const char *one, const bool *marked, const bool *unknown,
+                  int64_t count);
+
+#endif
