@@ -22,7 +22,7 @@ static bool within_range(const struct ft_config *config) {
   bool own = is_within(config->warps, 1, 32);
   if (config->family == FT_FAMILY_WGMMA) own = is_within(config->q_stages, 1, 2);
   if (config->family == FT_FAMILY_MMA_BACKWARD)
-    own = own && is_within(config->column_warps, 1, 4) && is_within(config->parts, 1, 4);
+    own = own && is_within(config->column_warps, 1, 4) && is_within(config->query_parts, 1, 4);
   return own && is_within(config->block_m, 1, 512) && is_within(config->block_n, 1, 512) &&
          is_within(config->stages, 1, 8) && is_within(config->ctas_per_sm, 1, 32);
 }
@@ -54,12 +54,12 @@ static void plan_registers(struct ft_budget *budget, const struct ft_config *con
   enum { ADDRESSES_AND_STATISTICS = 40 }; /* pointers, loop state, row_max and row_sum */
   const int rows = budget->warp_rows;
   budget->regs_q = config->q_in_regs ? rows * budget->d_pad / 64 : 0;
-  budget->regs_s = rows * config->block_n / 32 * (config->overlap ? 2 : 1);
+  budget->regs_s = rows * config->block_n / 32 * (config->overlap_qk ? 2 : 1);
   budget->regs_p = rows * config->block_n / 64;
   budget->regs_o = rows * budget->dv_pad / 32;
   /* Without overlap P takes over the registers of S piece by piece. */
   budget->regs_estimate = budget->regs_q + budget->regs_o + budget->regs_s +
-                          (config->overlap ? budget->regs_p : 0) + ADDRESSES_AND_STATISTICS;
+                          (config->overlap_qk ? budget->regs_p : 0) + ADDRESSES_AND_STATISTICS;
   const int share = arch->regs_per_sm / (budget->threads * config->ctas_per_sm);
   budget->regs_limit = min_int(255, share / 8 * 8);
 }
@@ -151,7 +151,7 @@ static void plan_roles(struct ft_budget *budget, const struct ft_config *config)
   budget->key_warps = config->warps / 2 / config->column_warps;
   budget->warp_keys = config->block_n / max_int(1, budget->key_warps);
   budget->warp_rows = budget->warp_keys;
-  budget->part_queries = config->block_m / config->parts / config->column_warps;
+  budget->part_queries = config->block_m / config->query_parts / config->column_warps;
 }
 
 /* dQ of a step, block_m x d, is shared out to all warps, so that rows and columns of a warp's
@@ -180,7 +180,7 @@ static void plan_tiles(struct ft_budget *budget, const struct ft_config *config)
   budget->smem_q = config->stages * config->block_m * budget->qk_stride;
   budget->smem_o = config->stages * config->block_m * budget->v_stride;
   budget->smem_p = config->block_n * budget->p_stride;
-  budget->smem_ds = (config->late_dq ? 2 : 1) * budget->smem_p;
+  budget->smem_ds = (config->deferred_dq ? 2 : 1) * budget->smem_p;
   budget->smem_stats = config->stages * config->block_m * 2 * 4;
   budget->smem_bytes = budget->smem_k + budget->smem_v + budget->smem_q + budget->smem_o +
                        budget->smem_p + budget->smem_ds + budget->smem_stats;
@@ -193,9 +193,9 @@ static void plan_dq(struct ft_budget *budget, const struct ft_request *request,
   enum { ORDERED_ADDS = 1 };
   budget->dq_smem = config->block_m * budget->qk_stride;
   budget->dq_threads = budget->threads;
-  const bool ring = config->dq == ORDERED_ADDS && request->causal == FT_CAUSAL_NONE;
-  budget->dq_sums = config->dq == 2 ? 0 : ring ? 2 : 1;
-  if (config->dq != 2) return;
+  const bool ring = config->dq_mode == ORDERED_ADDS && request->causal == FT_CAUSAL_NONE;
+  budget->dq_sums = config->dq_mode == 2 ? 0 : ring ? 2 : 1;
+  if (config->dq_mode != 2) return;
   budget->dq_threads = 32 * max_int(1, config->block_m / 16);
   budget->dq_block_n = 64;
   while (budget->dq_block_n > 16 && config->block_n % budget->dq_block_n != 0)
@@ -212,7 +212,7 @@ static void plan_mma_backward(struct ft_budget *budget, const struct ft_request 
   plan_dq(budget, request, config);
   const int keys = budget->warp_keys, depth = max_int(budget->d_pad, budget->dv_pad);
   budget->dq_warp_rows = dq_rows_of(budget, config);
-  budget->regs_dq = config->dq == 2 ? 0 : config->block_m * budget->d_pad / budget->threads;
+  budget->regs_dq = config->dq_mode == 2 ? 0 : config->block_m * budget->d_pad / budget->threads;
   budget->regs_q = config->kv_in_regs ? keys * depth / 64 : 0;
   budget->regs_s = keys * budget->part_queries / 32;
   budget->regs_p = keys * budget->part_queries / 64;

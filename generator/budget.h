@@ -51,11 +51,11 @@ struct ft_budget {
   int smem_stats;   /* LSE and D of all stages */
   int dq_warp_rows; /* query rows of dQ that one warp computes */
   int regs_dq;      /* its sums */
-  int dq_sums;      /* fp32 sums of a tile of queries: 0 with dq=2; 2 where blocks that add in order
-                       walk round all tiles, for what each adds before and behind the last tile */
-  int dq_threads;   /* of a block of the last kernel, which makes dQ of sums, or of Q, K, V, dO */
-  int dq_block_n;   /* dq=2: keys of a step there */
-  int dq_smem;      /* its shared memory */
+  int dq_sums; /* fp32 sums of a tile of queries: 0 with dq_mode=2; 2 where blocks that add in order
+                  walk round all tiles, for what each adds before and behind the last tile */
+  int dq_threads; /* of a block of the last kernel, which makes dQ of sums, or of Q, K, V, dO */
+  int dq_block_n; /* dq_mode=2: keys of a step there */
+  int dq_smem;    /* its shared memory */
 };
 
 /* Query heads of one kv head whose rows share tiles, query by query: with pack_gqa the largest

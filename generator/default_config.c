@@ -21,7 +21,7 @@ static const struct favourite mma_favourites[] = {
   {                                                                                                \
     dim, ALWAYS, {                                                                                 \
       .family = FT_FAMILY_MMA, .block_m = m, .block_n = n, .warps = w, .stages = s,                \
-      .q_in_regs = q, .overlap = 0, .ctas_per_sm = c                                               \
+      .q_in_regs = q, .overlap_qk = 0, .ctas_per_sm = c                                            \
     }                                                                                              \
   }
     ROW(64, 128, 64, 4, 2, 0, 2),  ROW(64, 128, 64, 4, 2, 1, 2), /* sm_86, sm_89: Q makes room for a
@@ -36,7 +36,7 @@ static const struct favourite mma_favourites[] = {
 };
 
 /* What was fastest most often on an H200, full and causal, n = 1024 to 16384 (bench/ledger.md).
- * Tiles that overlap, and with them warpgroups that alternate, pay where exp2 and dropout outweigh
+ * Tiles that overlap, and with them warpgroups that pingpong, pay where exp2 and dropout outweigh
  * the products. With one stage of Q O goes to global memory straight from registers, so that the
  * end of a tile does not wait for the next one's Q. Dropout draws the bits of 64 columns at once
  * and tiles of other widths draw them twice or four times. */
@@ -45,8 +45,8 @@ static const struct favourite wgmma_favourites[] = {
   {                                                                                                \
     dim, when, {                                                                                   \
       .family = FT_FAMILY_WGMMA, .block_m = m, .block_n = n, .stages = s, .q_stages = q,           \
-      .overlap_tiles = overlap, .alternate = overlap && m > 64, .max_as_int = 1,                   \
-      .rescale_late = 1, .p_in_smem = smem, .store_direct = direct, .ctas_per_sm = 1               \
+      .overlap_tiles = overlap, .pingpong = overlap && m > 64, .integer_max = 1,                   \
+      .lazy_rescale = 1, .p_in_smem = smem, .direct_store = direct, .ctas_per_sm = 1               \
     }                                                                                              \
   }
     ROW(64, 256, 64, 4, 2, 1, 0, 1, ALWAYS),    ROW(64, 192, 128, 2, 2, 1, 0, 1, ALWAYS),
@@ -65,7 +65,7 @@ static const struct favourite backward_favourites[] = {
   {                                                                                                \
     dim, ALWAYS, {                                                                                 \
       .family = FT_FAMILY_MMA_BACKWARD, .block_m = m, .block_n = n, .warps = w, .stages = s,       \
-      .column_warps = columns, .parts = part, .kv_in_regs = regs, .late_dq = late,                 \
+      .column_warps = columns, .query_parts = part, .kv_in_regs = regs, .deferred_dq = late,       \
       .ctas_per_sm = 1                                                                             \
     }                                                                                              \
   }
@@ -91,8 +91,8 @@ static bool take_favourite(const struct favourite *favourites, size_t count,
   for (size_t i = 0; i < count; ++i) {
     if (favourites[i].head_dim < head_dim || favourites[i].when == other) continue;
     *config = favourites[i].config;
-    if (request->deterministic) config->dq = request->mask_rows == 0 ? 1 : 2;
-    if (config->dq == 2) config->late_dq = 0;
+    if (request->deterministic) config->dq_mode = request->mask_rows == 0 ? 1 : 2;
+    if (config->dq_mode == 2) config->deferred_dq = 0;
     if (ft_rules_broken(request, arch, config) == NULL) return true;
   }
   return false;
@@ -119,8 +119,8 @@ static bool climb_down_wgmma(const struct ft_request *request, const struct ft_a
                                      .stages = 2,
                                      .q_stages = q_stages,
                                      .overlap_tiles = 1,
-                                     .rescale_late = 1,
-                                     .store_direct = q_stages == 1,
+                                     .lazy_rescale = 1,
+                                     .direct_store = q_stages == 1,
                                      .ctas_per_sm = 1};
         if (registers_suffice(request, arch, config) &&
             ft_rules_broken(request, arch, config) == NULL)
@@ -163,9 +163,9 @@ static bool climb_down_backward(const struct ft_request *request, const struct f
                                      .warps = keys / 16 * 2 * columns,
                                      .stages = stages,
                                      .column_warps = columns,
-                                     .parts = 1,
+                                     .query_parts = 1,
                                      .ctas_per_sm = 1};
-        if (request->deterministic) config->dq = request->mask_rows == 0 ? 1 : 2;
+        if (request->deterministic) config->dq_mode = request->mask_rows == 0 ? 1 : 2;
         if (ft_rules_broken(request, arch, config) == NULL) return true;
       }
   return false;

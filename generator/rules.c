@@ -33,14 +33,14 @@ RULE(knob_range) {
   UNUSED(request), UNUSED(arch);
   if (budget->threads == 0) return 0;
   if (config->family == FT_FAMILY_WGMMA)
-    return (config->overlap_tiles | config->max_as_int | config->exp2_fma | config->rescale_late |
-            config->p_in_smem | config->store_direct | config->walk_up | config->longest_first |
+    return (config->overlap_tiles | config->integer_max | config->exp2_poly | config->lazy_rescale |
+            config->p_in_smem | config->direct_store | config->ascending_keys | config->lpt |
             config->multicast | config->pack_gqa | 1) == 1 &&
-           is_within(config->alternate, 0, 2) && config->ctas_per_sm == 1;
+           is_within(config->pingpong, 0, 2) && config->ctas_per_sm == 1;
   if (config->family == FT_FAMILY_MMA_BACKWARD)
-    return (config->kv_in_regs | config->late_dq | 1) == 1 && is_within(config->stages, 1, 2) &&
-           is_within(config->dq, 0, 2);
-  return (config->q_in_regs | config->overlap | config->draw_early | 1) == 1;
+    return (config->kv_in_regs | config->deferred_dq | 1) == 1 && is_within(config->stages, 1, 2) &&
+           is_within(config->dq_mode, 0, 2);
+  return (config->q_in_regs | config->overlap_qk | config->draw_early | 1) == 1;
 }
 
 /* Rows that the tiles of a head, or of heads packed into them, are made of; 0: not known. */
@@ -79,36 +79,36 @@ RULE(warp_keys) {
 RULE(part_queries) {
   UNUSED(request), UNUSED(arch);
   const int queries = budget->part_queries;
-  return queries * config->parts * config->column_warps == config->block_m && queries % 16 == 0 &&
-         queries >= 16 && (config->block_m & (config->block_m - 1)) == 0;
+  return queries * config->query_parts * config->column_warps == config->block_m &&
+         queries % 16 == 0 && queries >= 16 && (config->block_m & (config->block_m - 1)) == 0;
 }
 
 /* One for each group of warps that exchanges P, and one where such a group is of more than two. */
 RULE(named_barriers) {
   UNUSED(request), UNUSED(arch);
   const int each = config->column_warps > 1 ? 3 : 1;
-  return budget->key_warps * config->parts * each <= 15;
+  return budget->key_warps * config->query_parts * each <= 15;
 }
 
 RULE(deterministic) {
   UNUSED(arch), UNUSED(budget);
-  return !request->deterministic || config->dq != 0;
+  return !request->deterministic || config->dq_mode != 0;
 }
 
 RULE(ordered_dq) {
   UNUSED(arch), UNUSED(budget);
-  return config->dq != 1 || (request->deterministic && request->mask_rows == 0);
+  return config->dq_mode != 1 || (request->deterministic && request->mask_rows == 0);
 }
 
 /* A pass of its own doubles two of the products. */
 RULE(second_pass) {
   UNUSED(arch), UNUSED(budget);
-  return config->dq != 2 || request->deterministic;
+  return config->dq_mode != 2 || request->deterministic;
 }
 
-RULE(late_dq) {
+RULE(deferred_dq) {
   UNUSED(request), UNUSED(arch), UNUSED(budget);
-  return !config->late_dq || config->dq != 2;
+  return !config->deferred_dq || config->dq_mode != 2;
 }
 
 RULE(block_n) {
@@ -134,13 +134,13 @@ RULE(deep_pipeline) {
 
 RULE(overlap_tiles) {
   UNUSED(request), UNUSED(arch), UNUSED(budget);
-  return !config->overlap_tiles || config->q_stages == 2 || config->store_direct;
+  return !config->overlap_tiles || config->q_stages == 2 || config->direct_store;
 }
 
 /* Tiles one by one need at most one way for the next Q to come early. */
 RULE(needless_q) {
   UNUSED(request), UNUSED(arch), UNUSED(budget);
-  return config->overlap_tiles || config->q_stages == 1 || !config->store_direct;
+  return config->overlap_tiles || config->q_stages == 1 || !config->direct_store;
 }
 
 /* Under causal the first warpgroups of a tile skip steps, whose V must come while that of the tile
@@ -150,22 +150,22 @@ RULE(skipped_stages) {
   return !config->overlap_tiles || budget->skipped_steps < config->stages;
 }
 
-RULE(alternate) {
+RULE(pingpong) {
   UNUSED(request), UNUSED(arch);
-  return !config->alternate || budget->consumers >= 2;
+  return !config->pingpong || budget->consumers >= 2;
 }
 
-RULE(longest_first) {
+RULE(lpt) {
   UNUSED(arch), UNUSED(budget);
-  return !config->longest_first || ft_request_tiles_differ(request);
+  return !config->lpt || ft_request_tiles_differ(request);
 }
 
 /* ptxas serialises the products when both are asked for (C7511); larger heads are not bound by
  * exponentials. */
-RULE(exp2_fma) {
+RULE(exp2_poly) {
   UNUSED(arch), UNUSED(budget);
-  return !config->exp2_fma || (!config->max_as_int && config->rescale_late &&
-                               request->head_dim <= 64 && request->head_dim_v <= 64);
+  return !config->exp2_poly || (!config->integer_max && config->lazy_rescale &&
+                                request->head_dim <= 64 && request->head_dim_v <= 64);
 }
 
 RULE(p_in_smem) {
@@ -208,12 +208,12 @@ RULE(no_cp_async) {
 
 RULE(overlap_stages) {
   UNUSED(request), UNUSED(arch), UNUSED(budget);
-  return !config->overlap || config->stages >= 2;
+  return !config->overlap_qk || config->stages >= 2;
 }
 
 RULE(draw_early) {
   UNUSED(arch), UNUSED(budget);
-  return !config->draw_early || (request->dropout && !config->overlap);
+  return !config->draw_early || (request->dropout && !config->overlap_qk);
 }
 
 RULE(mask_rows) {
@@ -302,7 +302,7 @@ RULE(few_keys) {
 
 RULE(thin_parts) {
   UNUSED(request), UNUSED(arch);
-  return config->parts == 1 || budget->part_queries >= 32;
+  return config->query_parts == 1 || budget->part_queries >= 32;
 }
 
 RULE(shared_keys) {
@@ -347,7 +347,8 @@ static const struct ft_rule rules[] = {
      ordered_dq},
     {BACKWARD, "second-pass", "a pass of its own is only worth its products for determinism",
      second_pass},
-    {BACKWARD, "late-dq", "without dQ in the main kernel there is nothing to be late", late_dq},
+    {BACKWARD, "deferred-dq", "without dQ in the main kernel there is nothing to be late",
+     deferred_dq},
     {EVERY, "block-n", "P V takes keys in steps of 16, the k of one mma", block_n},
     {WGMMA, "wgmma-n", "one wgmma makes all columns of S, and one all of O: 256 are its most",
      wgmma_n},
@@ -368,11 +369,11 @@ static const struct ft_rule rules[] = {
      "with causal and overlapping tiles each step that a warpgroup may skip needs a stage, and one "
      "more",
      skipped_stages},
-    {WGMMA, "alternate", "it takes two consumer warpgroups or more to take turns", alternate},
-    {WGMMA, "longest-first", "without causal and mask all tiles are as long", longest_first},
-    {WGMMA, "exp2-fma",
+    {WGMMA, "pingpong", "it takes two consumer warpgroups or more to take turns", pingpong},
+    {WGMMA, "lpt", "without causal and mask all tiles are as long", lpt},
+    {WGMMA, "exp2-poly",
      "polynomials are for heads bound by exponentials that do nothing else in their place",
-     exp2_fma},
+     exp2_poly},
     {WGMMA, "p-in-smem",
      "P by way of shared memory costs traffic and a barrier: for tiles whose registers do not "
      "suffice",

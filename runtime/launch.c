@@ -48,8 +48,7 @@ static int read_mask(struct ft_forward_params *params, const struct ft_request *
 
 /* The tiles of wgmma kernels that differ in length go out in twos, or the longest first. */
 static bool deals_twos(const struct ft_request *request, const struct ft_config *config) {
-  return config->family == FT_FAMILY_WGMMA && ft_request_tiles_differ(request) &&
-         !config->longest_first;
+  return config->family == FT_FAMILY_WGMMA && ft_request_tiles_differ(request) && !config->lpt;
 }
 
 /* Blocks of wgmma kernels stay and are dealt out tiles, of a cluster as many at once as it has

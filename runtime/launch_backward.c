@@ -126,7 +126,7 @@ static struct places place(const struct ft_request *request, const struct ft_con
                            const struct ft_arch *arch, unsigned tiles) {
   enum { ORDERED_ADDS = 1, STATS = 2, WORD = 4 };
   const struct ft_budget budget = ft_budget_of(request, config, arch);
-  const int counters = config->dq == ORDERED_ADDS ? config->warps : 0; /* of each sum */
+  const int counters = config->dq_mode == ORDERED_ADDS ? config->warps : 0; /* of each sum */
   struct places places = {.sum_of_tile = (int64_t)budget.dq_sums * config->block_m * budget.d_pad,
                           .stats_of_tile = (int64_t)config->block_m * STATS,
                           .counters_of_tile = (int64_t)budget.dq_sums * counters};

@@ -75,9 +75,9 @@ struct ft_backward_params {
   uint64_t dlse;                         /* likewise, or 0 */
 
   /* Workspace, 16-byte aligned; padded to whole tiles of queries. */
-  uint64_t dq_sum;    /* float [batch, heads_q, q_tiles, dq_sums, block_m * d_pad]; 0 with dq=2 */
+  uint64_t dq_sum; /* float [batch, heads_q, q_tiles, dq_sums, block_m * d_pad]; 0 with dq_mode=2 */
   uint64_t row_stats; /* float [batch, heads_q, q_tiles, 2, block_m] */
-  uint64_t counters;  /* int32_t [batch, heads_q, q_tiles, dq_sums, warps] with dq=1, else 0 */
+  uint64_t counters;  /* int32_t [batch, heads_q, q_tiles, dq_sums, warps] with dq_mode=1, else 0 */
 
   struct ft_stride q_stride, k_stride, v_stride, o_stride;
   struct ft_stride dout_stride, dq_stride, dk_stride, dv_stride;
@@ -86,7 +86,7 @@ struct ft_backward_params {
   uint64_t mask_lists;  /* struct ft_mask_list, list c is that of column block c */
   uint64_t mask_blocks; /* int32_t: kept row blocks, ascending within a list */
   int64_t mask_batch_lists, mask_head_lists; /* strides of mask_lists; 0: broadcast */
-  uint64_t row_lists, row_blocks;            /* the forward's lists, for dq=2; else 0 */
+  uint64_t row_lists, row_blocks;            /* the forward's lists, for dq_mode=2; else 0 */
   int64_t row_batch_lists, row_head_lists;
   int32_t nq, nk;
   int32_t heads_q, heads_kv;

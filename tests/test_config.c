@@ -39,13 +39,15 @@ START_TEST(every_knob_has_a_place_of_its_own) {
 END_TEST
 
 static const char *const whole_texts[] = {
-    "mma block_m=128 block_n=64 warps=4 stages=2 q_in_regs=1 overlap=0 draw_early=1 ctas_per_sm=2",
-    "wgmma block_m=128 block_n=176 stages=2 q_stages=2 overlap_tiles=1 alternate=0 max_as_int=1 "
-    "exp2_fma=0 rescale_late=1 p_in_smem=0 store_direct=0 walk_up=0 longest_first=0 multicast=1 "
+    "mma block_m=128 block_n=64 warps=4 stages=2 q_in_regs=1 overlap_qk=0 draw_early=1 "
+    "ctas_per_sm=2",
+    "wgmma block_m=128 block_n=176 stages=2 q_stages=2 overlap_tiles=1 pingpong=0 integer_max=1 "
+    "exp2_poly=0 lazy_rescale=1 p_in_smem=0 direct_store=0 ascending_keys=0 lpt=0 multicast=1 "
     "pack_gqa=1 "
     "ctas_per_sm=1",
-    "mma_backward block_m=64 block_n=128 warps=8 stages=2 column_warps=1 parts=1 kv_in_regs=0 "
-    "late_dq=1 dq=2 ctas_per_sm=1",
+    "mma_backward block_m=64 block_n=128 warps=8 stages=2 column_warps=1 query_parts=1 "
+    "kv_in_regs=0 "
+    "deferred_dq=1 dq_mode=2 ctas_per_sm=1",
 };
 
 /* The caches hold these texts: neither words nor their order may change. */
@@ -92,7 +94,7 @@ START_TEST(switches_may_be_left_out) {
   ck_assert_int_eq(
       ft_config_parse(&b, "wgmma ctas_per_sm=1 q_stages=1 stages=3 block_n=80 block_m=64"), FT_OK);
   ck_assert_int_eq(ft_config_compare(&a, &b), 0);
-  ck_assert(b.overlap_tiles == 0 && b.alternate == 0 && b.rescale_late == 0);
+  ck_assert(b.overlap_tiles == 0 && b.pingpong == 0 && b.lazy_rescale == 0);
 }
 END_TEST
 
@@ -116,8 +118,8 @@ END_TEST
 
 START_TEST(words_come_in_any_order) {
   const struct ft_config a = known_config(
-      "mma block_m=128 block_n=64 warps=4 stages=2 q_in_regs=0 overlap=1 ctas_per_sm=2");
-  const struct ft_config b = known_config("  mma\t ctas_per_sm=2 overlap=1 q_in_regs=0 stages=2 "
+      "mma block_m=128 block_n=64 warps=4 stages=2 q_in_regs=0 overlap_qk=1 ctas_per_sm=2");
+  const struct ft_config b = known_config("  mma\t ctas_per_sm=2 overlap_qk=1 q_in_regs=0 stages=2 "
                                           "\n warps=4  block_n=64 block_m=128");
   ck_assert_int_eq(ft_config_compare(&a, &b), 0);
   struct ft_text text = FT_TEXT_INIT;
@@ -135,11 +137,11 @@ static const char *const bad_texts[][2] = {
     {"wgmma block_m=64", "'block_n' is missing"},
     {"wgmma block_m=64 block_n=64 stages=2 ctas_per_sm=1", "'q_stages' is missing"},
     {"wgmma warps=4", "config: wgmma has no knob 'warps'"},
-    {"wgmma colour=3", "allowed: block_m, block_n, stages, q_stages, overlap_tiles, alternate, "},
+    {"wgmma colour=3", "allowed: block_m, block_n, stages, q_stages, overlap_tiles, pingpong, "},
     {"mma q_stages=1", "config: mma has no knob 'q_stages'"},
-    {"mma q_stages", "allowed: block_m, block_n, warps, stages, q_in_regs, overlap, draw_early, "
+    {"mma q_stages", "allowed: block_m, block_n, warps, stages, q_in_regs, overlap_qk, draw_early, "
                      "ctas_per_sm"},
-    {"mma block_m=128 block_n=64 warps=4 stages=2 q_in_regs=0 overlap=1",
+    {"mma block_m=128 block_n=64 warps=4 stages=2 q_in_regs=0 overlap_qk=1",
      "'ctas_per_sm' is missing"},
     {"+block_m=128", "'block_m' is given twice"},
     {"+colour=3", "'colour'"},

@@ -15,7 +15,7 @@ static const struct ft_config plain = {.family = FT_FAMILY_MMA,
                                        .warps = 4,
                                        .stages = 2,
                                        .q_in_regs = 0,
-                                       .overlap = 0,
+                                       .overlap_qk = 0,
                                        .ctas_per_sm = 1};
 
 static struct ft_lua *opened(const char *folder) {
@@ -87,7 +87,7 @@ START_TEST(wgmma_has_a_target_of_its_own) {
   put(&folder, "catalogue.lua",
       "return {{pass = 'forward', family = 'wgmma', template = 'main.cu.in'}}");
   const char *const text = "wgmma block_m=128 block_n=64 stages=2 q_stages=2 overlap_tiles=1 "
-                           "alternate=0 rescale_late=0 ctas_per_sm=1";
+                           "pingpong=0 lazy_rescale=0 ctas_per_sm=1";
   struct ft_lua *const lua = opened(folder.path);
   const struct ft_request request = known_request("bf16 d128 hq8 nq4096");
   const struct ft_config config = known_config(text);

@@ -8,11 +8,13 @@
 #include "tests/suites.h"
 
 #define ATOMIC                                                                                     \
-  "mma_backward block_m=64 block_n=128 warps=8 stages=2 column_warps=1 parts=1 kv_in_regs=1 "      \
-  "late_dq=0 dq=0 ctas_per_sm=1"
+  "mma_backward block_m=64 block_n=128 warps=8 stages=2 column_warps=1 query_parts=1 "             \
+  "kv_in_regs=1 "                                                                                  \
+  "deferred_dq=0 dq_mode=0 ctas_per_sm=1"
 #define ORDERED                                                                                    \
-  "mma_backward block_m=64 block_n=128 warps=8 stages=2 column_warps=1 parts=1 kv_in_regs=1 "      \
-  "late_dq=0 dq=1 ctas_per_sm=1"
+  "mma_backward block_m=64 block_n=128 warps=8 stages=2 column_warps=1 query_parts=1 "             \
+  "kv_in_regs=1 "                                                                                  \
+  "deferred_dq=0 dq_mode=1 ctas_per_sm=1"
 
 #define PREPARE "parts/backward_prepare.cu.in"
 #define QUERIES "parts/queries.cu.in"
@@ -134,8 +136,8 @@ static const struct bug wrong_results[] = {
                "of 500 rows checked are wrong, batch 0, head 0 to 1, key ", "dV: none of 500"}},
     {.name = "the mask of another head",
      .request = "backward bf16 d64 nq200 nk250 hq4 hkv2 mask=64x64@0.5",
-     .config = "mma_backward block_m=64 block_n=64 warps=8 stages=2 column_warps=1 parts=1 "
-               "kv_in_regs=1 late_dq=0 dq=0 ctas_per_sm=1",
+     .config = "mma_backward block_m=64 block_n=64 warps=8 stages=2 column_warps=1 query_parts=1 "
+               "kv_in_regs=1 deferred_dq=0 dq_mode=0 ctas_per_sm=1",
      .file = QUERIES,
      .piece = "head * params.mask_head_lists",
      .other = "(head ^ 1) * params.mask_head_lists",

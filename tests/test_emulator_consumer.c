@@ -9,15 +9,15 @@
 
 #define CONFIG(m, n, s, q, more)                                                                   \
   "wgmma block_m=" #m " block_n=" #n " stages=" #s " q_stages=" #q " " more                        \
-  " rescale_late=1 ctas_per_sm=1"
-#define P_STAGED CONFIG(192, 160, 2, 2, "overlap_tiles=1 alternate=1 p_in_smem=1")
-#define P_DIRECT CONFIG(256, 96, 3, 1, "overlap_tiles=1 max_as_int=1 store_direct=1 p_in_smem=1")
+  " lazy_rescale=1 ctas_per_sm=1"
+#define P_STAGED CONFIG(192, 160, 2, 2, "overlap_tiles=1 pingpong=1 p_in_smem=1")
+#define P_DIRECT CONFIG(256, 96, 3, 1, "overlap_tiles=1 integer_max=1 direct_store=1 p_in_smem=1")
 #define P_EACH   CONFIG(192, 112, 2, 1, "p_in_smem=1")
-#define P_DEEP   CONFIG(192, 64, 2, 1, "overlap_tiles=1 alternate=1 store_direct=1 p_in_smem=1")
+#define P_DEEP   CONFIG(192, 64, 2, 1, "overlap_tiles=1 pingpong=1 direct_store=1 p_in_smem=1")
 
-#define TURNS    CONFIG(192, 64, 3, 2, "overlap_tiles=1 alternate=2")
-#define EACH     CONFIG(192, 64, 2, 1, "store_direct=1")
-#define TURNS_UP CONFIG(256, 64, 4, 1, "overlap_tiles=1 alternate=2 store_direct=1 walk_up=1")
+#define TURNS    CONFIG(192, 64, 3, 2, "overlap_tiles=1 pingpong=2")
+#define EACH     CONFIG(192, 64, 2, 1, "direct_store=1")
+#define TURNS_UP CONFIG(256, 64, 4, 1, "overlap_tiles=1 pingpong=2 direct_store=1 ascending_keys=1")
 
 /* Under the sanitizer, which takes six times as long, other runs each time. */
 #if defined(__SANITIZE_ADDRESS__)
@@ -36,34 +36,36 @@ static const struct {
     {"fp16 d64 dv40 hq3 nq500 nk333 causal", P_STAGED},
     {"bf16 d64 hq6 hkv2 nq700 nk350 causal=top-left", P_DIRECT},
     {"bf16 d16 hq3 nq300 nk500 causal",
-     CONFIG(256, 112, 3, 1, "overlap_tiles=1 alternate=1 store_direct=1 walk_up=1 p_in_smem=1")},
+     CONFIG(256, 112, 3, 1,
+            "overlap_tiles=1 pingpong=1 direct_store=1 ascending_keys=1 p_in_smem=1")},
     {"bf16 d128 hq3 nq400 nk300 dropout", P_EACH},
     {"fp16 d120 hq3 nq500 nk700 causal dropout", P_EACH},
     {"bf16 d128 hq3 nq576 nk448 causal mask=192x112@0.5", P_EACH},
     {"bf16 d128 hq3 nq500 nk333",
-     CONFIG(192, 128, 2, 1, "overlap_tiles=1 alternate=1 store_direct=1 multicast=1 p_in_smem=1")},
+     CONFIG(192, 128, 2, 1, "overlap_tiles=1 pingpong=1 direct_store=1 multicast=1 p_in_smem=1")},
     {"bf16 d128 hq8 hkv2 nq150 nk333 causal",
-     CONFIG(192, 128, 2, 1, "overlap_tiles=1 store_direct=1 pack_gqa=1 p_in_smem=1")},
+     CONFIG(192, 128, 2, 1, "overlap_tiles=1 direct_store=1 pack_gqa=1 p_in_smem=1")},
     {"fp16 d192 dv184 hq3 nq400 nk300", P_DEEP},
     {"bf16 d32 dv192 hq3 nq400 nk300 causal",
-     CONFIG(192, 64, 3, 1, "overlap_tiles=1 alternate=1 store_direct=1 p_in_smem=1")},
+     CONFIG(192, 64, 3, 1, "overlap_tiles=1 pingpong=1 direct_store=1 p_in_smem=1")},
     /* turns by softmax, warpgroups with and without steps to skip, tiles of one step and of many */
     {"bf16 d64 hq4 nq1100 nk900 causal", TURNS},
     {"bf16 d64 hq4 nq900 nk60", TURNS},
-    {"fp16 d128 hq4 nq900 nk1100 causal", CONFIG(128, 128, 2, 2, "overlap_tiles=1 alternate=2")},
+    {"fp16 d128 hq4 nq900 nk1100 causal", CONFIG(128, 128, 2, 2, "overlap_tiles=1 pingpong=2")},
     {"bf16 d64 hq4 nq1100 nk900 causal=top-left", TURNS_UP},
     {"bf16 d64 hq4 nq900 nk1100 causal", TURNS_UP},
-    {"bf16 d64 hq4 nq900 nk500 causal", CONFIG(256, 64, 2, 1, "alternate=2 longest_first=1")},
-    {"bf16 d128 hq4 nq900 nk500 causal dropout", CONFIG(192, 80, 2, 1, "alternate=2 walk_up=1")},
+    {"bf16 d64 hq4 nq900 nk500 causal", CONFIG(256, 64, 2, 1, "pingpong=2 lpt=1")},
+    {"bf16 d128 hq4 nq900 nk500 causal dropout",
+     CONFIG(192, 80, 2, 1, "pingpong=2 ascending_keys=1")},
     {"bf16 d64 hq3 nq1024 nk1024 causal mask=256x128@0.4",
-     CONFIG(256, 64, 3, 2, "overlap_tiles=1 alternate=2")},
+     CONFIG(256, 64, 3, 2, "overlap_tiles=1 pingpong=2")},
     {"bf16 d128 hq5 nq700 nk600",
-     CONFIG(192, 96, 2, 1, "overlap_tiles=1 alternate=2 store_direct=1 multicast=1")},
-    {"bf16 d64 hq4 nq1100 nk900 causal", CONFIG(256, 64, 2, 2, "alternate=1")},
-    {"bf16 d64 hq4 nq900 nk1100 causal", CONFIG(192, 128, 2, 1, "store_direct=1 walk_up=1")},
-    {"bf16 d128 hq5 nq700 nk600", CONFIG(128, 80, 2, 2, "alternate=2 multicast=1")},
+     CONFIG(192, 96, 2, 1, "overlap_tiles=1 pingpong=2 direct_store=1 multicast=1")},
+    {"bf16 d64 hq4 nq1100 nk900 causal", CONFIG(256, 64, 2, 2, "pingpong=1")},
+    {"bf16 d64 hq4 nq900 nk1100 causal", CONFIG(192, 128, 2, 1, "direct_store=1 ascending_keys=1")},
+    {"bf16 d128 hq5 nq700 nk600", CONFIG(128, 80, 2, 2, "pingpong=2 multicast=1")},
     {"bf16 d64 hq8 hkv1 b2 nq150 nk300 causal",
-     CONFIG(256, 96, 3, 1, "overlap_tiles=1 alternate=2 store_direct=1 pack_gqa=1 p_in_smem=1")},
+     CONFIG(256, 96, 3, 1, "overlap_tiles=1 pingpong=2 direct_store=1 pack_gqa=1 p_in_smem=1")},
 };
 
 START_TEST(every_row_is_right) {

@@ -11,8 +11,8 @@
 
 #define CONFIG(m, n, q, more)                                                                      \
   "wgmma block_m=" #m " block_n=" #n " stages=2 q_stages=" #q " " more " pack_gqa=1 ctas_per_sm=1"
-#define STAGED CONFIG(128, 64, 2, "overlap_tiles=1 alternate=1 rescale_late=1")
-#define DIRECT CONFIG(64, 128, 1, "overlap_tiles=1 max_as_int=1 store_direct=1")
+#define STAGED CONFIG(128, 64, 2, "overlap_tiles=1 pingpong=1 lazy_rescale=1")
+#define DIRECT CONFIG(64, 128, 1, "overlap_tiles=1 integer_max=1 direct_store=1")
 
 /* ---- boxes ---- */
 
@@ -73,12 +73,12 @@ static const struct {
     {"fp16 d64 dv40 hq16 hkv1 b2 nq17 nk115 causal=top-left", STAGED},
     {"bf16 d40 hq4 hkv2 b2 nq229 nk63 causal", DIRECT},
     {"bf16 d64 hq64 hkv1 b2 nq3 nk130", DIRECT},
-    {"fp16 d256 hq16 hkv2 nq1 nk229", CONFIG(64, 64, 1, "overlap_tiles=1 store_direct=1")},
+    {"fp16 d256 hq16 hkv2 nq1 nk229", CONFIG(64, 64, 1, "overlap_tiles=1 direct_store=1")},
     {"bf16 d64 hq6 hkv1 nq70 nk115 causal", STAGED}, /* pairs of three heads' */
     {"bf16 d64 hq6 hkv2 nq70 nk115 causal", STAGED}, /* nothing to pack */
     {"bf16 d128 hq8 hkv1 b2 nq60 nk300",
-     CONFIG(192, 80, 1, "overlap_tiles=1 store_direct=1 multicast=1")},
-    {"bf16 d64 hq8 hkv2 nq100 nk300 causal", CONFIG(128, 64, 1, "longest_first=1")},
+     CONFIG(192, 80, 1, "overlap_tiles=1 direct_store=1 multicast=1")},
+    {"bf16 d64 hq8 hkv2 nq100 nk300 causal", CONFIG(128, 64, 1, "lpt=1")},
 };
 
 START_TEST(every_row_is_right) {

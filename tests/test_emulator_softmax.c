@@ -6,7 +6,7 @@
 #include "tests/suites.h"
 
 #define CONFIG(as_int, late, more)                                                                 \
-  "wgmma block_m=128 block_n=64 stages=2 q_stages=1 max_as_int=" #as_int " rescale_late=" #late    \
+  "wgmma block_m=128 block_n=64 stages=2 q_stages=1 integer_max=" #as_int " lazy_rescale=" #late   \
   " " more " ctas_per_sm=1"
 
 /* Under the sanitizer, which takes six times as long, other runs each time. */
@@ -32,11 +32,11 @@ static const struct {
     {both, CONFIG(0, 1, "")},
     {both, CONFIG(1, 0, "")},
     {both, CONFIG(1, 1, "")},
-    {both, CONFIG(0, 1, "exp2_fma=1")},
-    {both, CONFIG(1, 1, "walk_up=1")},
-    {both, CONFIG(1, 1, "overlap_tiles=1 alternate=2 store_direct=1")},
-    {"fp16 d64 hq4 b2 nq150 nk400 dropout", CONFIG(1, 1, "overlap_tiles=1 store_direct=1")},
-    {"bf16 d64 hq4 nq256 nk400 mask=128x64@0.3", CONFIG(1, 1, "alternate=1")},
+    {both, CONFIG(0, 1, "exp2_poly=1")},
+    {both, CONFIG(1, 1, "ascending_keys=1")},
+    {both, CONFIG(1, 1, "overlap_tiles=1 pingpong=2 direct_store=1")},
+    {"fp16 d64 hq4 b2 nq150 nk400 dropout", CONFIG(1, 1, "overlap_tiles=1 direct_store=1")},
+    {"bf16 d64 hq4 nq256 nk400 mask=128x64@0.3", CONFIG(1, 1, "pingpong=1")},
 };
 
 START_TEST(every_row_is_right) {

@@ -263,8 +263,9 @@ START_TEST(a_spill_is_seen) {
   must(ft_compiler_open(&compiler), "NVRTC");
   arch_of(lua, "sm_80", &arch);
   must(ft_request_parse(&request, "forward bf16 d256 nq4096"), "request");
-  must(ft_config_parse(&config, "mma block_m=64 block_n=32 warps=4 stages=2 q_in_regs=0 overlap=0 "
-                                "ctas_per_sm=1"),
+  must(ft_config_parse(&config,
+                       "mma block_m=64 block_n=32 warps=4 stages=2 q_in_regs=0 overlap_qk=0 "
+                       "ctas_per_sm=1"),
        "config");
   must(ft_emit(&source, lua, &request, &arch, &config), "emit");
   char *blocks = strstr(source.text, constant);

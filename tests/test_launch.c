@@ -162,11 +162,8 @@ START_TEST(tiles_that_differ_are_dealt_evenly) {
       .tiles = 16, .pairs = 128, .blocks = 132, .rows = 256, .keys = 64, .nq = 4096, .nk = 4096};
   request.causal = FT_CAUSAL_BOTTOM_RIGHT;
   request.head_dim_v = 64;
-  config = (struct ft_config){.family = FT_FAMILY_WGMMA,
-                              .block_m = 256,
-                              .block_n = 64,
-                              .ctas_per_sm = 1,
-                              .longest_first = 1};
+  config = (struct ft_config){
+      .family = FT_FAMILY_WGMMA, .block_m = 256, .block_n = 64, .ctas_per_sm = 1, .lpt = 1};
   fatune_arguments large = good;
   large.batch = 4;
   large.heads_q = large.heads_kv = 32;
@@ -178,7 +175,7 @@ START_TEST(tiles_that_differ_are_dealt_evenly) {
   ck_assert_status(prepare(&large), FT_OK);
   ck_assert_int_eq(launch.tiled.rest.section_heads, 25);
   ck_assert_double_gt(ft_deal_unevenness(&deal, 25), 1.015);
-  config.longest_first = 0;
+  config.lpt = 0;
   ck_assert_status(prepare(&large), FT_OK);
   ck_assert_int_ge(launch.tiled.rest.section_heads, 12);
   ck_assert_int_le(launch.tiled.rest.section_heads, 37);

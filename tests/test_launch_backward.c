@@ -18,10 +18,11 @@ static void set_up(void) {
                                 .seqlen_q = 300,
                                 .seqlen_k = 700,
                                 .mask_density = 1};
-  ck_assert_status(ft_config_parse(&config, "mma_backward block_m=64 block_n=128 warps=8 stages=2 "
-                                            "column_warps=1 parts=1 kv_in_regs=0 late_dq=0 dq=0 "
-                                            "ctas_per_sm=1"),
-                   FT_OK);
+  ck_assert_status(
+      ft_config_parse(&config, "mma_backward block_m=64 block_n=128 warps=8 stages=2 "
+                               "column_warps=1 query_parts=1 kv_in_regs=0 deferred_dq=0 dq_mode=0 "
+                               "ctas_per_sm=1"),
+      FT_OK);
   arch = (struct ft_arch){.sm = 90,
                           .sm_count = 132,
                           .l2_bytes = 50 << 20,
@@ -45,7 +46,7 @@ static void set_up(void) {
 }
 
 static void set_dq(int way) {
-  ft_config_set(&config, FT_KNOB_dq, way);
+  ft_config_set(&config, FT_KNOB_dq_mode, way);
 }
 
 /* ---- what becomes of them ---- */

@@ -56,8 +56,8 @@ static const struct ft_config gradients = {.family = FT_FAMILY_MMA_BACKWARD,
                                            .warps = 8,
                                            .stages = 2,
                                            .column_warps = 1,
-                                           .parts = 1,
-                                           .late_dq = 1,
+                                           .query_parts = 1,
+                                           .deferred_dq = 1,
                                            .ctas_per_sm = 1};
 static const struct ft_config *const configs[] = {&config, &hopper, &gradients};
 enum { CONFIGS = sizeof configs / sizeof configs[0] };
@@ -128,16 +128,16 @@ START_TEST(wgmma_knobs_have_their_effect) {
   other.overlap_tiles = 1;
   ck_assert_double_lt(us_of(text, &big, &other), with_q);
   other = hopper;
-  other.rescale_late = 1;
+  other.lazy_rescale = 1;
   ck_assert_double_lt(us_of(text, &big, &other), base);
   other = hopper;
-  other.max_as_int = 1;
+  other.integer_max = 1;
   ck_assert_double_lt(us_of(text, &big, &other), base);
   other = hopper;
-  other.exp2_fma = 1;
+  other.exp2_poly = 1;
   ck_assert_double_gt(us_of(text, &big, &other), base);
   other = hopper;
-  other.store_direct = 1; /* Q's place is free sooner */
+  other.direct_store = 1; /* Q's place is free sooner */
   ck_assert_double_lt(us_of(text, &big, &other), base);
   other = hopper;
   other.block_m = 64; /* K and V are read for half as many rows, and little is hidden */
@@ -159,8 +159,8 @@ static const struct {
 } measured[] = {
 #define CONFIG(m, n, s, q, overlap, turns, as_int, fma, late, direct, multi)                       \
   "wgmma block_m=" #m " block_n=" #n " stages=" #s " q_stages=" #q " overlap_tiles=" #overlap      \
-  " alternate=" #turns " max_as_int=" #as_int " exp2_fma=" #fma " rescale_late=" #late             \
-  " store_direct=" #direct " multicast=" #multi " ctas_per_sm=1"
+  " pingpong=" #turns " integer_max=" #as_int " exp2_poly=" #fma " lazy_rescale=" #late            \
+  " direct_store=" #direct " multicast=" #multi " ctas_per_sm=1"
 #define N512(d) "forward bf16 d" #d " b32 nq512"
     {N512(64) " hq32", CONFIG(256, 64, 4, 2, 1, 1, 1, 0, 1, 1, 0),
      CONFIG(192, 128, 2, 2, 1, 1, 1, 0, 1, 1, 0)},
@@ -239,7 +239,7 @@ START_TEST(tiles_that_won_stand_in_front) {
     for (int n = 1; n < candidates.count; n++) { /* 0 is the default */
       const struct ft_config *const one = &candidates.list[n].config;
       seen += one->block_m == winners[i].block_m && one->block_n == winners[i].block_n;
-      ck_assert_msg(n > CROWD || (!one->exp2_fma && one->rescale_late),
+      ck_assert_msg(n > CROWD || (!one->exp2_poly && one->lazy_rescale),
                     "%s, number %d: never seen to win", winners[i].request, n);
     }
     ft_candidates_free(&candidates);
@@ -262,7 +262,7 @@ START_TEST(backward_knobs_have_their_effect) {
   const char *const text = "forward bf16 d128 hq16 b2 nq4096";
   const double base = us_of(text, &big, &gradients);
   struct ft_config other = gradients;
-  other.late_dq = 0;
+  other.deferred_dq = 0;
   ck_assert_double_gt(us_of(text, &big, &other), base);
   other = gradients;
   other.stages = 1;
@@ -271,11 +271,11 @@ START_TEST(backward_knobs_have_their_effect) {
   other.block_n = 64; /* Q and dO are read for half as many keys, and dQ is summed twice as often */
   ck_assert_double_gt(us_of(text, &big, &other), base);
   other = gradients;
-  other.dq = 2;
-  other.late_dq = 0;
+  other.dq_mode = 2;
+  other.deferred_dq = 0;
   ck_assert_double_gt(us_of(text, &big, &other), base);
   other = gradients;
-  other.dq = 1; /* two sums; under causal the longest blocks come last */
+  other.dq_mode = 1; /* two sums; under causal the longest blocks come last */
   ck_assert_double_gt(us_of(text, &big, &other), base);
   const char *const causal = "forward bf16 d128 hq16 b2 nq4096 causal";
   ck_assert_double_gt(us_of(causal, &big, &other), us_of(causal, &big, &gradients));

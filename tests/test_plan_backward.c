@@ -13,13 +13,14 @@ static void set_up(void) {
   use_fake_nvrtc();
 }
 
-static const char *const configs[] = {NULL, /* the default */
-                                      "mma_backward block_m=64 block_n=64 warps=8 stages=2 "
-                                      "column_warps=1 parts=1 kv_in_regs=0 late_dq=0 dq=1 "
-                                      "ctas_per_sm=1",
-                                      "mma_backward block_m=64 block_n=64 warps=8 stages=2 "
-                                      "column_warps=1 parts=1 kv_in_regs=0 late_dq=0 dq=2 "
-                                      "ctas_per_sm=1"};
+static const char *const configs[] = {
+    NULL, /* the default */
+    "mma_backward block_m=64 block_n=64 warps=8 stages=2 "
+    "column_warps=1 query_parts=1 kv_in_regs=0 deferred_dq=0 dq_mode=1 "
+    "ctas_per_sm=1",
+    "mma_backward block_m=64 block_n=64 warps=8 stages=2 "
+    "column_warps=1 query_parts=1 kv_in_regs=0 deferred_dq=0 dq_mode=2 "
+    "ctas_per_sm=1"};
 
 static fatune_plan *make_plan(fatune_session *session, const fatune_request *request,
                               const char *config) {
@@ -104,13 +105,14 @@ START_TEST(deterministic_has_no_atomic_adds) {
   const struct fake_lab lab = fake_lab_open();
   const fatune_request request = fake_request("backward bf16 d64 hq4 nq512 deterministic");
   fatune_plan *plan = make_plan(lab.session, &request, NULL);
-  ck_assert_ptr_null(strstr(fatune_plan_config(plan), "dq=0"));
+  ck_assert_ptr_null(strstr(fatune_plan_config(plan), "dq_mode=0"));
   fatune_plan_free(plan);
-  ck_assert_status(fatune_plan_make_with(&plan, lab.session, &request,
-                                         "mma_backward block_m=64 block_n=64 warps=8 stages=2 "
-                                         "column_warps=1 parts=1 kv_in_regs=0 late_dq=0 dq=0 "
-                                         "ctas_per_sm=1"),
-                   FATUNE_E_ARGUMENT);
+  ck_assert_status(
+      fatune_plan_make_with(&plan, lab.session, &request,
+                            "mma_backward block_m=64 block_n=64 warps=8 stages=2 "
+                            "column_warps=1 query_parts=1 kv_in_regs=0 deferred_dq=0 dq_mode=0 "
+                            "ctas_per_sm=1"),
+      FATUNE_E_ARGUMENT);
   ck_assert_detail("breaks rule deterministic");
   fake_lab_close(&lab);
 }

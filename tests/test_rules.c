@@ -13,7 +13,7 @@ static const struct {
   const char *request, *gpu, *config;
 } cases[] = {
 #define CONFIG(m, n, w, s, q, o, c)                                                                \
-  "mma block_m=" #m " block_n=" #n " warps=" #w " stages=" #s " q_in_regs=" #q " overlap=" #o      \
+  "mma block_m=" #m " block_n=" #n " warps=" #w " stages=" #s " q_in_regs=" #q " overlap_qk=" #o   \
   " ctas_per_sm=" #c
     {"", "fp16 d128 nq4096", "h200", CONFIG(128, 64, 4, 2, 0, 0, 2)},
     {"", "fp16 d64 nq4096", "t4", CONFIG(128, 64, 4, 1, 0, 0, 1)},
@@ -50,7 +50,7 @@ static const struct {
 #undef CONFIG
 #define CONFIG(m, n, s, q, o, a)                                                                   \
   "wgmma block_m=" #m " block_n=" #n " stages=" #s " q_stages=" #q " overlap_tiles=" #o            \
-  " alternate=" #a " rescale_late=1 ctas_per_sm=1"
+  " pingpong=" #a " lazy_rescale=1 ctas_per_sm=1"
     {"", "bf16 d128 nq4096", "h200", CONFIG(128, 128, 2, 2, 1, 0)},
     {"", "bf16 d64 nq4096", "h100", CONFIG(192, 128, 2, 2, 1, 0)},
     {"", "fp16 d256 nq4096", "h200", CONFIG(128, 80, 2, 1, 0, 1)},
@@ -73,15 +73,15 @@ static const struct {
     {"one-stage", "d64 nq4096", "h200", CONFIG(128, 128, 1, 1, 0, 0)},
     {"overlap-tiles", "d64 nq4096", "h200", CONFIG(128, 128, 2, 1, 1, 0)},
     {"", "d64 nq4096", "h200", CONFIG(128, 128, 2, 2, 0, 0)},
-    {"needless-q", "d64 nq4096", "h200", CONFIG(128, 128, 2, 2, 0, 0) " store_direct=1"},
+    {"needless-q", "d64 nq4096", "h200", CONFIG(128, 128, 2, 2, 0, 0) " direct_store=1"},
     {"deep-pipeline", "d64 nq4096", "h200", CONFIG(128, 144, 3, 2, 1, 0)},
     {"deep-pipeline", "d64 nq4096", "h200", CONFIG(128, 112, 4, 2, 1, 0)},
     {"", "d64 nq4096 causal", "h200", CONFIG(256, 64, 4, 2, 1, 1)},
     {"skipped-stages", "d64 nq4096 causal", "h200", CONFIG(256, 64, 3, 2, 1, 1)},
     {"skipped-stages", "d64 nq4096 causal=top-left", "h200", CONFIG(192, 64, 2, 2, 1, 1)},
     {"", "d64 nq4096 causal mask=256x128", "h200", CONFIG(256, 64, 2, 2, 1, 1)},
-    {"alternate", "d64 nq4096", "h200", CONFIG(64, 64, 2, 2, 1, 1)},
-    {"alternate", "d64 nq4096", "h200", CONFIG(64, 64, 2, 2, 1, 2)},
+    {"pingpong", "d64 nq4096", "h200", CONFIG(64, 64, 2, 2, 1, 1)},
+    {"pingpong", "d64 nq4096", "h200", CONFIG(64, 64, 2, 2, 1, 2)},
     {"", "d64 nq4096", "h200", CONFIG(128, 64, 2, 2, 1, 2)},
     {"knob-range", "d64 nq4096", "h200", CONFIG(128, 64, 2, 2, 1, 3)},
     {"mask-rows", "d128 nq4096 mask=64x128", "h200", CONFIG(128, 128, 2, 2, 1, 0)},
@@ -100,7 +100,7 @@ static const struct {
 #undef CONFIG
 #define CONFIG(m, n, w, s, c, p, r, l, q)                                                          \
   "mma_backward block_m=" #m " block_n=" #n " warps=" #w " stages=" #s " column_warps=" #c         \
-  " parts=" #p " kv_in_regs=" #r " late_dq=" #l " dq=" #q " ctas_per_sm=1"
+  " query_parts=" #p " kv_in_regs=" #r " deferred_dq=" #l " dq_mode=" #q " ctas_per_sm=1"
     {"", "backward bf16 d128 nq4096", "h200", CONFIG(64, 128, 8, 2, 1, 1, 0, 1, 0)},
     {"", "backward bf16 d64 nq4096", "h200", CONFIG(128, 128, 8, 2, 1, 2, 1, 1, 0)},
     {"", "backward d256 nq4096 deterministic", "h200", CONFIG(64, 64, 8, 2, 2, 1, 0, 1, 1)},
@@ -129,7 +129,8 @@ static const struct {
     {"ordered-dq", "backward d64 nq4096 deterministic mask=128x128", "h200",
      CONFIG(64, 128, 8, 2, 1, 1, 0, 1, 1)},
     {"second-pass", "backward d64 nq4096", "h200", CONFIG(64, 128, 8, 2, 1, 1, 0, 0, 2)},
-    {"late-dq", "backward d64 nq4096 deterministic", "h200", CONFIG(64, 128, 8, 2, 1, 1, 0, 1, 2)},
+    {"deferred-dq", "backward d64 nq4096 deterministic", "h200",
+     CONFIG(64, 128, 8, 2, 1, 1, 0, 1, 2)},
     {"no-cp-async", "backward fp16 d64 nq4096", "t4", CONFIG(64, 64, 8, 2, 1, 1, 0, 0, 0)},
     {"mask-rows", "backward d64 nq4096 mask=64x128", "h200", CONFIG(128, 128, 8, 2, 1, 2, 0, 1, 0)},
     {"mask-cols", "backward d64 nq4096 mask=128x64", "h200", CONFIG(64, 128, 8, 2, 1, 1, 0, 1, 0)},
@@ -142,22 +143,22 @@ static const struct {
     {"few-warps", "backward d64 nq4096", "h200", CONFIG(64, 64, 4, 2, 1, 1, 0, 1, 0)},
 #undef CONFIG
 #define CONFIG(more) "wgmma block_m=128 block_n=64 stages=2 q_stages=1 " more " ctas_per_sm=1"
-    {"", "d64 nq4096", "h200", CONFIG("overlap_tiles=1 store_direct=1 multicast=1")},
-    {"", "d64 nq4096", "h200", CONFIG("rescale_late=1 exp2_fma=1")},
-    {"", "d64 nq4096 causal", "h200", CONFIG("longest_first=1")},
-    {"", "d64 nq4096", "h200", CONFIG("store_direct=1")},
-    {"exp2-fma", "d64 nq4096", "h200", CONFIG("rescale_late=1 exp2_fma=1 max_as_int=1")},
-    {"exp2-fma", "d64 nq4096", "h200", CONFIG("exp2_fma=1")},
-    {"exp2-fma", "d72 nq4096", "h200", CONFIG("rescale_late=1 exp2_fma=1")},
-    {"exp2-fma", "d16 dv72 nq4096", "h200", CONFIG("rescale_late=1 exp2_fma=1")},
-    {"longest-first", "d64 nq4096", "h200", CONFIG("longest_first=1")},
+    {"", "d64 nq4096", "h200", CONFIG("overlap_tiles=1 direct_store=1 multicast=1")},
+    {"", "d64 nq4096", "h200", CONFIG("lazy_rescale=1 exp2_poly=1")},
+    {"", "d64 nq4096 causal", "h200", CONFIG("lpt=1")},
+    {"", "d64 nq4096", "h200", CONFIG("direct_store=1")},
+    {"exp2-poly", "d64 nq4096", "h200", CONFIG("lazy_rescale=1 exp2_poly=1 integer_max=1")},
+    {"exp2-poly", "d64 nq4096", "h200", CONFIG("exp2_poly=1")},
+    {"exp2-poly", "d72 nq4096", "h200", CONFIG("lazy_rescale=1 exp2_poly=1")},
+    {"exp2-poly", "d16 dv72 nq4096", "h200", CONFIG("lazy_rescale=1 exp2_poly=1")},
+    {"lpt", "d64 nq4096", "h200", CONFIG("lpt=1")},
     {"p-in-smem", "d64 nq4096", "h200", CONFIG("p_in_smem=1")},
     {"multicast", "d64 nq4096 causal", "h200", CONFIG("multicast=1")},
     {"multicast", "d64 nq4096 mask=128x128", "h200", CONFIG("multicast=1")},
     {"multicast", "d64 nq128", "h200", CONFIG("multicast=1")},
     {"", "d64 hq8 hkv4 nq40 nk4096 causal", "h200", CONFIG("pack_gqa=1")},
     {"", "d64 hq64 hkv2 nq5 nk4096", "h200",
-     CONFIG("overlap_tiles=1 store_direct=1 multicast=1 pack_gqa=1")},
+     CONFIG("overlap_tiles=1 direct_store=1 multicast=1 pack_gqa=1")},
     {"pack-gqa", "d64 hq8 hkv4 nq5 dropout", "h200", CONFIG("pack_gqa=1")},
     {"pack-gqa", "d64 hq8 hkv4 nq128 mask=128x128", "h200", CONFIG("pack_gqa=1")},
     {"packed-group", "d64 hq4 hkv4 nq128", "h200", CONFIG("pack_gqa=1")},
@@ -166,11 +167,11 @@ static const struct {
     {"", "d64 hq8 hkv4 nq1025", "h200", CONFIG("pack_gqa=1")},
     {"long-tile", "d64 hq8 hkv4 nq32", "h200", CONFIG("pack_gqa=1")},
     {"multicast", "d64 hq8 hkv4 nq64", "h200",
-     CONFIG("overlap_tiles=1 store_direct=1 multicast=1 pack_gqa=1")},
+     CONFIG("overlap_tiles=1 direct_store=1 multicast=1 pack_gqa=1")},
     {"knob-range", "d64 nq4096", "h200", CONFIG("pack_gqa=2")},
     {"knob-range", "d64 nq4096", "h200", CONFIG("multicast=2")},
     {"knob-range", "d64 nq4096", "h200", CONFIG("p_in_smem=2")},
-    {"knob-range", "d64 nq4096", "h200", CONFIG("exp2_fma=2")},
+    {"knob-range", "d64 nq4096", "h200", CONFIG("exp2_poly=2")},
 #undef CONFIG
 };
 enum { CASES = sizeof cases / sizeof cases[0] };
@@ -227,7 +228,7 @@ START_TEST(rules_keep_to_their_families) {
   struct ft_config mma = known_config("mma block_m=128 block_n=64 warps=4 stages=1 ctas_per_sm=1");
   struct ft_config wgmma =
       known_config("wgmma block_m=128 block_n=64 stages=2 q_stages=1 ctas_per_sm=1");
-  mma.alternate = mma.overlap_tiles = 1;
+  mma.pingpong = mma.overlap_tiles = 1;
   wgmma.draw_early = wgmma.q_in_regs = 1;
   ck_assert_ptr_null(rule_broken(&request, &arch, &mma));
   ck_assert_ptr_null(rule_broken(&request, &arch, &wgmma));

@@ -1,9 +1,9 @@
 // fatune: forward attention, sm_90a
 // request  forward bf16 d128 causal
-// config   wgmma block_m=128 block_n=128 stages=2 q_stages=2 overlap_tiles=1 alternate=1 max_as_int=1 exp2_fma=0 rescale_late=1 p_in_smem=0 store_direct=0 walk_up=0 longest_first=0 multicast=0 pack_gqa=0 ctas_per_sm=1
+// config   wgmma block_m=128 block_n=128 stages=2 q_stages=2 overlap_tiles=1 pingpong=1 integer_max=1 exp2_poly=0 lazy_rescale=1 p_in_smem=0 direct_store=0 ascending_keys=0 lpt=0 multicast=0 pack_gqa=0 ctas_per_sm=1
 // budget   197632 bytes of shared memory, 384 threads, about 192 of 232 registers
-// parts    wgmma_forward.cu.in 7d48315c, parts/ptx_common.cu.in 93b13f47, parts/ptx_wgmma.cu.in 18d53a42, parts/params.cu.in f094df8c, parts/tiled_params.cu.in 88143768, parts/quad.cu.in fa233452, parts/visible.cu.in 8f5af3a3, parts/keys.cu.in 97278aa2, parts/pipeline.cu.in f247e07c, parts/producer.cu.in 012b3847, parts/wgmma_softmax.cu.in 4850a0f4, parts/consumer.cu.in c2f331de, parts/epilogue_wgmma.cu.in 687caba3, parts/consume_overlap.cu.in d39dceed
-// again    fatune emit 'forward bf16 d128 nq1 causal' --gpu sm_90 --config 'wgmma block_m=128 block_n=128 stages=2 q_stages=2 overlap_tiles=1 alternate=1 max_as_int=1 exp2_fma=0 rescale_late=1 p_in_smem=0 store_direct=0 walk_up=0 longest_first=0 multicast=0 pack_gqa=0 ctas_per_sm=1'
+// parts    wgmma_forward.cu.in 1dfbb346, parts/ptx_common.cu.in 93b13f47, parts/ptx_wgmma.cu.in 18d53a42, parts/params.cu.in f094df8c, parts/tiled_params.cu.in 88143768, parts/quad.cu.in fa233452, parts/visible.cu.in 8f5af3a3, parts/keys.cu.in ea0cfdf3, parts/pipeline.cu.in 09d3ec50, parts/producer.cu.in 0a53c33a, parts/wgmma_softmax.cu.in 4b4a5fd7, parts/consumer.cu.in 9868533e, parts/epilogue_wgmma.cu.in 8e2c0b65, parts/consume_overlap.cu.in f353364b
+// again    fatune emit 'forward bf16 d128 nq1 causal' --gpu sm_90 --config 'wgmma block_m=128 block_n=128 stages=2 q_stages=2 overlap_tiles=1 pingpong=1 integer_max=1 exp2_poly=0 lazy_rescale=1 p_in_smem=0 direct_store=0 ascending_keys=0 lpt=0 multicast=0 pack_gqa=0 ctas_per_sm=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691) on Hopper. One block per
 // multiprocessor works through tiles of BLOCK_M queries. Its first warpgroup moves data: one thread asks TMA for every

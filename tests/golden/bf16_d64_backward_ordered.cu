@@ -1,9 +1,9 @@
 // fatune: backward attention, sm_90
 // request  backward bf16 d64 deterministic
-// config   mma_backward block_m=64 block_n=64 warps=8 stages=2 column_warps=1 parts=1 kv_in_regs=1 late_dq=1 dq=1 ctas_per_sm=1
+// config   mma_backward block_m=64 block_n=64 warps=8 stages=2 column_warps=1 query_parts=1 kv_in_regs=1 deferred_dq=1 dq_mode=1 ctas_per_sm=1
 // budget   74752 bytes of shared memory, 256 threads, about 120 of 255 registers
-// parts    mma_backward.cu.in 02199621, parts/ptx_common.cu.in 93b13f47, parts/ptx_mma.cu.in 84c4fd15, parts/ptx_exchange.cu.in 029a2daf, parts/backward_params.cu.in 486bdf5d, parts/copy_tile.cu.in 6a0d2cf0, parts/store_rows.cu.in 5684ede9, parts/backward_prepare.cu.in 3406693f, parts/queries.cu.in 58bdc069, parts/backward_tile.cu.in 4c0b51bd, parts/backward_roles.cu.in 1e980b2f, parts/backward_dq.cu.in d322b1ae, parts/epilogue_backward.cu.in 1ffa6887, parts/backward_step.cu.in a007c532
-// again    fatune emit 'backward bf16 d64 nq1 deterministic' --gpu sm_90 --config 'mma_backward block_m=64 block_n=64 warps=8 stages=2 column_warps=1 parts=1 kv_in_regs=1 late_dq=1 dq=1 ctas_per_sm=1'
+// parts    mma_backward.cu.in 094cb076, parts/ptx_common.cu.in 93b13f47, parts/ptx_mma.cu.in 84c4fd15, parts/ptx_exchange.cu.in 76e92c46, parts/backward_params.cu.in 51537972, parts/copy_tile.cu.in 6a0d2cf0, parts/store_rows.cu.in 5684ede9, parts/backward_prepare.cu.in 827cb63f, parts/queries.cu.in 18ecf7dd, parts/backward_tile.cu.in 4c0b51bd, parts/backward_roles.cu.in 1e980b2f, parts/backward_dq.cu.in 0e5ac9d3, parts/epilogue_backward.cu.in 1ffa6887, parts/backward_step.cu.in 895ede0e
+// again    fatune emit 'backward bf16 d64 nq1 deterministic' --gpu sm_90 --config 'mma_backward block_m=64 block_n=64 warps=8 stages=2 column_warps=1 query_parts=1 kv_in_regs=1 deferred_dq=1 dq_mode=1 ctas_per_sm=1'
 //
 // The gradients of O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691):
 //   P = exp(scale Q K^T - LSE), D = rowsum(dO o O) - dLSE, dS = P o (dO V^T - D),

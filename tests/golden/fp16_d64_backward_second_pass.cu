@@ -1,9 +1,9 @@
 // fatune: backward attention, sm_75
 // request  backward fp16 d64 causal dropout deterministic mask=64x64
-// config   mma_backward block_m=64 block_n=64 warps=8 stages=1 column_warps=1 parts=1 kv_in_regs=0 late_dq=0 dq=2 ctas_per_sm=1
+// config   mma_backward block_m=64 block_n=64 warps=8 stages=1 column_warps=1 query_parts=1 kv_in_regs=0 deferred_dq=0 dq_mode=2 ctas_per_sm=1
 // budget   49664 bytes of shared memory, 256 threads, about 104 of 255 registers
-// parts    mma_backward.cu.in 02199621, parts/ptx_common.cu.in 93b13f47, parts/ptx_mma.cu.in 84c4fd15, parts/ptx_exchange.cu.in 029a2daf, parts/backward_params.cu.in 486bdf5d, parts/copy_tile.cu.in 6a0d2cf0, parts/store_rows.cu.in 5684ede9, parts/backward_prepare.cu.in 3406693f, parts/queries.cu.in 58bdc069, parts/philox.cu.in 89566cc0, parts/dropout_transposed.cu.in 3b3b4a8d, parts/backward_tile.cu.in 4c0b51bd, parts/backward_roles.cu.in 1e980b2f, parts/backward_dq_pass.cu.in 0ccf19af, parts/visible.cu.in 8f5af3a3, parts/dropout.cu.in 14d17a1d, parts/epilogue_backward.cu.in 1ffa6887, parts/backward_step.cu.in a007c532
-// again    fatune emit 'backward fp16 d64 nq1 causal dropout deterministic mask=64x64' --gpu sm_75 --config 'mma_backward block_m=64 block_n=64 warps=8 stages=1 column_warps=1 parts=1 kv_in_regs=0 late_dq=0 dq=2 ctas_per_sm=1'
+// parts    mma_backward.cu.in 094cb076, parts/ptx_common.cu.in 93b13f47, parts/ptx_mma.cu.in 84c4fd15, parts/ptx_exchange.cu.in 76e92c46, parts/backward_params.cu.in 51537972, parts/copy_tile.cu.in 6a0d2cf0, parts/store_rows.cu.in 5684ede9, parts/backward_prepare.cu.in 827cb63f, parts/queries.cu.in 18ecf7dd, parts/philox.cu.in 89566cc0, parts/dropout_transposed.cu.in 3b3b4a8d, parts/backward_tile.cu.in 4c0b51bd, parts/backward_roles.cu.in 1e980b2f, parts/backward_dq_pass.cu.in 0ccf19af, parts/visible.cu.in 8f5af3a3, parts/dropout.cu.in 14d17a1d, parts/epilogue_backward.cu.in 1ffa6887, parts/backward_step.cu.in 895ede0e
+// again    fatune emit 'backward fp16 d64 nq1 causal dropout deterministic mask=64x64' --gpu sm_75 --config 'mma_backward block_m=64 block_n=64 warps=8 stages=1 column_warps=1 query_parts=1 kv_in_regs=0 deferred_dq=0 dq_mode=2 ctas_per_sm=1'
 //
 // The gradients of O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691):
 //   P = exp(scale Q K^T - LSE), D = rowsum(dO o O) - dLSE, dS = P o (dO V^T - D),

@@ -1,9 +1,9 @@
 // fatune: forward attention, sm_75
 // request  forward fp16 d64 causal
-// config   mma block_m=64 block_n=64 warps=4 stages=1 q_in_regs=1 overlap=0 draw_early=0 ctas_per_sm=2
+// config   mma block_m=64 block_n=64 warps=4 stages=1 q_in_regs=1 overlap_qk=0 draw_early=0 ctas_per_sm=2
 // budget   16384 bytes of shared memory, 128 threads, about 120 of 255 registers
-// parts    mma_forward.cu.in 33d43789, parts/ptx_common.cu.in 93b13f47, parts/ptx_mma.cu.in 84c4fd15, parts/params.cu.in f094df8c, parts/copy_tile.cu.in 6a0d2cf0, parts/softmax.cu.in d299fa8e, parts/quad.cu.in fa233452, parts/mma_tile.cu.in ea84e444, parts/visible.cu.in 8f5af3a3, parts/keys.cu.in 97278aa2, parts/epilogue_mma.cu.in 3161710f, parts/mma_loop_single.cu.in 359dc46a
-// again    fatune emit 'forward fp16 d64 nq1 causal' --gpu sm_75 --config 'mma block_m=64 block_n=64 warps=4 stages=1 q_in_regs=1 overlap=0 draw_early=0 ctas_per_sm=2'
+// parts    mma_forward.cu.in cd199f45, parts/ptx_common.cu.in 93b13f47, parts/ptx_mma.cu.in 84c4fd15, parts/params.cu.in f094df8c, parts/copy_tile.cu.in 6a0d2cf0, parts/softmax.cu.in d299fa8e, parts/quad.cu.in fa233452, parts/mma_tile.cu.in ea84e444, parts/visible.cu.in 8f5af3a3, parts/keys.cu.in ea0cfdf3, parts/epilogue_mma.cu.in 3161710f, parts/mma_loop_single.cu.in 359dc46a
+// again    fatune emit 'forward fp16 d64 nq1 causal' --gpu sm_75 --config 'mma block_m=64 block_n=64 warps=4 stages=1 q_in_regs=1 overlap_qk=0 draw_early=0 ctas_per_sm=2'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691): a block owns
 // BLOCK_M queries of one head and walks over the keys BLOCK_N at a time, from the last to the first, so

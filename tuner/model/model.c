@@ -83,7 +83,7 @@ static double step_cycles(const struct step *step, double resident,
   const double busiest = fmax(fmax(mma, softmax), fmax(issue, fmax(step->smem, step->l2)));
   const double sum = mma + softmax + issue + step->smem + step->l2;
   const double exposed =
-      (1 - hidden_share(warps_per_quarter, config->overlap != 0)) * (sum - busiest);
+      (1 - hidden_share(warps_per_quarter, config->overlap_qk != 0)) * (sum - busiest);
   return resident * (busiest + exposed) + step->fixed;
 }
 

@@ -35,7 +35,7 @@ static double operand_bytes(const struct ft_config *config, const struct ft_budg
   const double n = config->block_n, m = config->block_m, groups = budget->key_warps;
   const double d = budget->d_pad, dv = budget->dv_pad, columns = config->column_warps;
   /* Scores: rows of K or V for each part, Q or dO for each group of warps with the same keys. */
-  const double rows = config->kv_in_regs ? 0 : n * columns * config->parts;
+  const double rows = config->kv_in_regs ? 0 : n * columns * config->query_parts;
   const double scores = (rows + m * groups) * (d + dv) * 2;
   /* Sums: Q and dO once for each group; P and dS from registers, or by every warp. */
   const double sums = m * groups * (d + dv) * 2 + (columns > 1 ? 2 * n * m * 2 * columns : 0);
@@ -53,7 +53,7 @@ static struct step step_of(const struct ft_request *request, const struct ft_arc
                            const struct ft_config *config, const struct ft_budget *budget,
                            int spill_bytes) {
   const double m = config->block_m, n = config->block_n, d = budget->d_pad, dv = budget->dv_pad;
-  const bool adds = config->dq != 2;
+  const bool adds = config->dq_mode != 2;
   const double depth = 2 * d + 2 * dv + (adds ? d : 0);
   struct step step = {0};
   step.mma = 2 * m * n * depth / ft_or_default(arch->mma_flops_per_clk, 1024);
@@ -65,8 +65,8 @@ static struct step step_of(const struct ft_request *request, const struct ft_arc
   const double per_element = ELEMENT_INSTRUCTIONS + (request->dropout ? DROPOUT_INSTRUCTIONS : 0);
   const double mma_instructions = m * n * depth / (16 * 8 * 16);
   step.issue = (m * n / 32 * per_element + mma_instructions + read / 512) / ISSUE_PER_CLK;
-  step.fixed = (config->late_dq ? 1 : 2) * BARRIER_LATENCY + config->parts * EXCHANGE_LATENCY +
-               (config->stages == 1 ? LOAD_LATENCY : 0);
+  step.fixed = (config->deferred_dq ? 1 : 2) * BARRIER_LATENCY +
+               config->query_parts * EXCHANGE_LATENCY + (config->stages == 1 ? LOAD_LATENCY : 0);
   return step;
 }
 
@@ -116,7 +116,8 @@ static double other_kernels_us(const struct ft_request *request, const struct ft
   const double queries = (double)request->batch * request->heads_q * (double)request->seqlen_q;
   const double d = request->head_dim, dv = request->head_dim_v;
   const double gbs = ft_or_default(arch->dram_gbs, 500) * 1e3;
-  if (config->dq == 2) return queries * dv * 4 / gbs + mma_us * (2 * d + dv) / (2 * (d + dv)) * 2;
+  if (config->dq_mode == 2)
+    return queries * dv * 4 / gbs + mma_us * (2 * d + dv) / (2 * (d + dv)) * 2;
   return queries * (dv * 4 + dq_sums * (d * 4 + d * 4) + d * 2) / gbs;
 }
 
@@ -140,13 +141,13 @@ struct ft_prediction ft_model_backward(const struct ft_request *request, const s
   prediction.smem_us = scale * step.smem;
   prediction.l2_us = scale * step.l2;
   const double others = other_kernels_us(request, arch, config, budget.dq_sums, prediction.mma_us);
-  prediction.dram_us = 2 * ft_compulsory_us(request, arch) + (config->dq == 2 ? 0 : others);
+  prediction.dram_us = 2 * ft_compulsory_us(request, arch) + (config->dq_mode == 2 ? 0 : others);
 
   /* Blocks that are alike end together; of others the longest come first, or, where they add in
    * order, last. */
   const bool differ = walk.longest > walk.mean;
   const double rounds = differ ? prediction.waves : ceil(prediction.waves);
-  const double late = differ && config->dq == 1 ? LATE_SHARE * walk.longest : 0;
+  const double late = differ && config->dq_mode == 1 ? LATE_SHARE * walk.longest : 0;
   const double even =
       (rounds * walk.mean + late) * step_cycles(&step, resident, config) + rounds * BLOCK_LATENCY;
   const double longest = walk.longest * step_cycles(&step, 1, config) + BLOCK_LATENCY;

@@ -73,8 +73,8 @@ struct step {
 
 static double element_instructions(const struct ft_request *request,
                                    const struct ft_config *config) {
-  double count = SOFTMAX_INSTRUCTIONS + config->exp2_fma / 8.0 * POLYNOMIAL_INSTRUCTIONS;
-  if (!config->max_as_int) count += FLOAT_MAX_INSTRUCTIONS;
+  double count = SOFTMAX_INSTRUCTIONS + config->exp2_poly / 8.0 * POLYNOMIAL_INSTRUCTIONS;
+  if (!config->integer_max) count += FLOAT_MAX_INSTRUCTIONS;
   if (config->p_in_smem) count += P_INSTRUCTIONS;
   if (request->dropout) {
     const int n = config->block_n, keys = n % 64 == 0 ? 64 : n % 32 == 0 ? 32 : 16;
@@ -97,8 +97,8 @@ static struct step step_of(const struct ft_request *request, const struct ft_con
   const double d = budget->d_pad, dv = budget->dv_pad, consumers = budget->consumers;
   struct step step = {0};
   step.mma = 2 * m * n * (d + dv) / MMA_FLOPS_PER_CLK;
-  step.exp = m * n * (1 - config->exp2_fma / 8.0) / EXP_PER_CLK;
-  const double rescale = m * dv * (config->rescale_late ? LATE_SHARE : 1);
+  step.exp = m * n * (1 - config->exp2_poly / 8.0) / EXP_PER_CLK;
+  const double rescale = m * dv * (config->lazy_rescale ? LATE_SHARE : 1);
   const double elements = m * n * element_instructions(request, config) + rescale;
   step.issue = (elements / 32 + 4 * consumers * STEP_INSTRUCTIONS) / ISSUE_PER_CLK;
 
@@ -118,8 +118,8 @@ static struct step step_of(const struct ft_request *request, const struct ft_con
 /* How long a tile after one of so many steps waits for its Q, which takes `transfer`. Its place is
  * free when the O staged there has been stored, or else after the last Q K^T of its tile. */
 static double q_wait(const struct ft_config *config, double step, double steps, double transfer) {
-  double ahead = config->store_direct ? 0.7 : 0;
-  if (config->q_stages > 1) ahead = config->store_direct ? steps : fmax(0, steps - 3);
+  double ahead = config->direct_store ? 0.7 : 0;
+  if (config->q_stages > 1) ahead = config->direct_store ? steps : fmax(0, steps - 3);
   return fmax(0, Q_LATENCY + transfer - ahead * step);
 }
 
@@ -130,7 +130,7 @@ static double tile_cycles(const struct ft_request *request, const struct ft_arch
       ft_or_default(arch->dram_gbs, 500) * 1e3 / ft_cycles_per_us(arch) / fmax(1, arch->sm_count);
   const double q = config->block_m * request->head_dim * 2 / dram_bytes_per_clk;
   const double o = config->block_m * request->head_dim_v * 2 / dram_bytes_per_clk;
-  const double store = config->store_direct ? DIRECT_STORE * budget->dv_pad : TMA_STORE;
+  const double store = config->direct_store ? DIRECT_STORE * budget->dv_pad : TMA_STORE;
   double cycles = TILE_LATENCY + EXPOSED * (q + o) + budget->consumers * store;
   if (!config->overlap_tiles) cycles += LONE_STEP * step;
   if (config->multicast) cycles += MULTICAST_TILE;
@@ -164,7 +164,7 @@ static double most_tiles(const struct ft_request *request, const struct ft_confi
     return ceil(ceil(tiles / blocks) * pairs / fmax(1, floor(sms / blocks)));
   }
   if (tiles * pairs <= sms) return 1;
-  return tiles * pairs / sms + (config->longest_first ? RAGGED_TILES : EVENED_TILES);
+  return tiles * pairs / sms + (config->lpt ? RAGGED_TILES : EVENED_TILES);
 }
 
 static double multicast_factor(const struct ft_config *config, const struct ft_budget *budget) {
@@ -178,13 +178,13 @@ static double factor_of_choices(const struct ft_request *request, const struct f
   const bool turns_help = request->causal == FT_CAUSAL_NONE && budget->consumers > 1;
   const double stages = 1 + ceil(KV_LATENCY / step);
   double factor = multicast_factor(config, budget);
-  if ((config->alternate == 1) != turns_help) factor *= OTHER_TURNS;
-  if (!config->max_as_int) factor *= FLOAT_MAX;
-  if (!config->rescale_late) factor *= NEVER_WON;
-  if (config->exp2_fma) factor *= NEVER_WON;
-  if (config->walk_up) factor *= WALK_UP;
+  if ((config->pingpong == 1) != turns_help) factor *= OTHER_TURNS;
+  if (!config->integer_max) factor *= FLOAT_MAX;
+  if (!config->lazy_rescale) factor *= NEVER_WON;
+  if (config->exp2_poly) factor *= NEVER_WON;
+  if (config->ascending_keys) factor *= WALK_UP;
   if (config->p_in_smem) factor *= P_IN_SMEM;
-  if (config->alternate == 2) factor *= TURNS_BY_SOFTMAX;
+  if (config->pingpong == 2) factor *= TURNS_BY_SOFTMAX;
   factor *= pow(NEEDLESS_STAGE, fmax(0, config->stages - stages));
   /* The compiler finds room for four registers more than the estimate, for eight it does not. */
   if (budget->regs_estimate > budget->regs_limit + 4) factor *= SERIALISED;
