@@ -41,9 +41,10 @@ local function finder(text)
   end
 end
 
+-- Returns the chunk, and the set of words in its Lua lines and $(...): what the template can read.
 local function template_to_lua(text)
   if text:sub(-1) ~= "\n" then text = text .. "\n" end
-  local chunk, number, position = {}, 0, 1
+  local chunk, words, number, position = {}, {}, 0, 1
   local plain, plain_count = 1, 0  -- lines without a mark before this one: where they begin, and how many
   local function flush()
     if plain_count > 0 then
@@ -58,7 +59,9 @@ local function template_to_lua(text)
     if mark < stop then
       flush()
       local line = text:sub(position, stop - 1)
-      chunk[#chunk + 1] = line:match("^%s*//@(.*)$") or text_line_to_lua(line, number)
+      local lua = line:match("^%s*//@(.*)$")
+      for word in (lua or line):gmatch("[%a_][%w_]*") do words[word] = true end
+      chunk[#chunk + 1] = lua or text_line_to_lua(line, number)
       plain, plain_count = stop + 1, 0
       mark = next_mark(stop + 1)
     else
@@ -68,18 +71,19 @@ local function template_to_lua(text)
   end
   number = number + 1
   flush()
-  return table.concat(chunk, "\n")
+  return table.concat(chunk, "\n"), words
 end
 
--- A template as a function of its names, loaded once.
+-- A template as a function of its names, and the words in it, loaded once.
 local loaded = {}
 local function template_to_function(file, text)
   local known = loaded[file]
-  if known and known.text == text then return known.run end
-  local run, message = load("local _ENV = ...; " .. template_to_lua(text), "=" .. file, "t", {})
+  if known and known.text == text then return known.run, known.words end
+  local chunk, words = template_to_lua(text)
+  local run, message = load("local _ENV = ...; " .. chunk, "=" .. file, "t", {})
   if not run then error(message, 0) end
-  loaded[file] = { text = text, run = run }
-  return run
+  loaded[file] = { text = text, run = run, words = words }
+  return run, words
 end
 
 -- A value as text. Floats that are whole print as integers; booleans and nil are mistakes.
@@ -97,6 +101,9 @@ end
 
 -- Renders the template `name` with `values`; read(name) gives a template's text or nil. A value that is a
 -- function is called when all else has been rendered.
+-- A template renders another at this place by part(file, {name = value, ...}): the other sees these values and the
+-- standard functions, and nothing else. A value that its text does not name is an error. Without a table it sees the
+-- values of who asks for it.
 -- Returns text, and three arrays of its runs of lines: the file and the line the first of a run comes from,
 -- and how many they are, which come from the lines after that one.
 function engine.render(name, values, read)
@@ -107,15 +114,21 @@ function engine.render(name, values, read)
     runs[last], files[last], numbers[last], counts[last] = run, file, number, count
   end
 
-  local function render_file(file)
+  -- What every template sees.
+  local standard = {
+    math = math, string = string, table = table, ipairs = ipairs, pairs = pairs, tostring = tostring, error = error,
+  }
+
+  local function render_file(file, seen, given)
     local text = read(file)
     if not text then error(string.format("template '%s' does not exist", file), 0) end
+    local run, words = template_to_function(file, text)
+    for key in pairs(given or {}) do
+      if not words[key] then error(string.format("template '%s' reads no '%s'", file, key), 2) end
+    end
 
-    local scope = {}
-    local names = {
-      math = math, string = string, table = table, ipairs = ipairs, pairs = pairs,
-      tostring = tostring, error = error,
-      part = render_file,
+    local own = {
+      part = function(other, gives) return render_file(other, gives or seen, gives) end,
       emit_lines = function(number, count, plain) add_run(plain:sub(2), file, number, count) end,
       emit_line = function(number, ...)
         local pieces, late = { ... }, false
@@ -126,17 +139,17 @@ function engine.render(name, values, read)
         add_run(late and pieces or table.concat(pieces), file, number, 1)
       end,
     }
-    setmetatable(scope, {
+    run(setmetatable({}, {
       __index = function(_, key)
-        if names[key] ~= nil then return names[key] end
-        if values[key] ~= nil then return values[key] end
+        if own[key] ~= nil then return own[key] end
+        if standard[key] ~= nil then return standard[key] end
+        if seen[key] ~= nil then return seen[key] end
         error(string.format("undefined template name '%s'", key), 2)
       end,
-    })
-    template_to_function(file, text)(scope)
+    }))
   end
 
-  render_file(name)
+  render_file(name, values)
   for i, run in ipairs(runs) do
     if type(run) == "table" then
       for n, piece in ipairs(run) do

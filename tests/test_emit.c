@@ -120,6 +120,62 @@ START_TEST(parts_are_named_with_their_digests) {
 }
 END_TEST
 
+/* Emits main.cu.in beside a sub/deep.cu.in of the test's own. */
+static int emit_two(const char *main_template, const char *deep, struct ft_text *text) {
+  const struct template_folder folder = make_folder(main_template);
+  put(&folder, "sub/deep.cu.in", deep);
+  struct ft_lua *const lua = opened(folder.path);
+  const struct ft_request request = known_request("bf16 d64 hq8 nq4096 causal");
+  const struct ft_arch arch = known_gpu("h200");
+  struct ft_source source;
+  const int status = ft_emit(&source, lua, &request, &arch, &plain);
+  if (status == FT_OK) {
+    ft_text_append(text, source.text, source.length);
+    ft_source_free(&source);
+  }
+  ft_lua_close(lua);
+  remove_folder(&folder);
+  return status;
+}
+
+START_TEST(a_part_stands_twice_under_two_names) {
+  struct ft_text text = FT_TEXT_INIT;
+  ck_assert_msg(emit_two("//@ for _, name in ipairs { 'k', 'v' } do\n"
+                         "//@   part('sub/deep.cu.in', { name = name, rows = config.block_n })\n"
+                         "//@ end\n",
+                         "load_$(name): $(math.max(rows, 3)) $(string.len(name))\n",
+                         &text) == FT_OK,
+                "%s", ft_detail());
+  ck_assert_str_eq(text.data, "load_k: 32 1\nload_v: 32 1\n");
+  ft_text_free(&text);
+}
+END_TEST
+
+/* What a part was not given does not exist for it, whoever asked for it. */
+static const struct {
+  const char *main, *deep, *detail;
+} unseen[] = {
+    {"//@ part('sub/deep.cu.in', { name = 'k' })\n", "$(name)\n$(config.block_n)\n",
+     "sub/deep.cu.in:2: undefined template name 'config'"},
+    {"//@ part('sub/deep.cu.in', {})\n", "//@ local causal = request.causal\n",
+     "sub/deep.cu.in:1: undefined template name 'request'"},
+    {"x\n//@ part('sub/deep.cu.in', { name = 'k', rows = 3 })\n", "$(rows)\nname\n",
+     "main.cu.in:2: template 'sub/deep.cu.in' reads no 'name'"},
+    {"//@ part('sub/deep.cu.in', { name = nil })\n", "$(name)\n",
+     "deep.cu.in:1: undefined template name 'name'"},
+    {"x\n\n//@ part('sub/absent.cu.in', { name = 'k' })\n", "$(name)\n",
+     "main.cu.in:3: template 'sub/absent.cu.in'"},
+};
+enum { UNSEEN = sizeof unseen / sizeof unseen[0] };
+
+START_TEST(a_part_sees_what_it_was_given) {
+  struct ft_text text = FT_TEXT_INIT;
+  ck_assert_int_eq(emit_two(unseen[_i].main, unseen[_i].deep, &text), FT_E_TEMPLATE);
+  ck_assert_msg(strstr(ft_detail(), unseen[_i].detail) != NULL, "'%s' lacks '%s'", ft_detail(),
+                unseen[_i].detail);
+}
+END_TEST
+
 static const struct {
   const char *template, *detail;
   int status;
@@ -349,6 +405,8 @@ Suite *make_emit_suite(void) {
   tcase_add_test(tests, values_reach_the_template);
   tcase_add_test(tests, wgmma_has_a_target_of_its_own);
   tcase_add_test(tests, parts_are_named_with_their_digests);
+  tcase_add_test(tests, a_part_stands_twice_under_two_names);
+  tcase_add_loop_test(tests, a_part_sees_what_it_was_given, 0, UNSEEN);
   tcase_add_loop_test(tests, broken_template_is_located, 0, BROKEN);
   tcase_add_test(tests, state_survives_a_broken_template);
   tcase_add_test(tests, illegal_input_is_refused);
