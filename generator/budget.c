@@ -3,6 +3,8 @@
  * The kernel templates use the same figures, so a change here is a change of the kernels. */
 #include "generator/budget.h"
 
+#include "generator/visibility.h"
+
 #include <stdbool.h>
 
 static int min_int(int a, int b) {
@@ -112,7 +114,7 @@ static void share_registers(struct ft_budget *budget, const struct ft_arch *arch
 /* The first rows of a tile see fewer keys than its last by as many as there are rows between. Under
  * a mask the steps are those of its blocks, for all rows. */
 static int skipped_steps(const struct ft_request *request, const struct ft_config *config) {
-  if (request->causal == FT_CAUSAL_NONE || request->mask_rows > 0) return 0;
+  if (!ft_visibility_varies(request) || request->mask_rows > 0) return 0;
   return (config->block_m - 64 + config->block_n - 1) / config->block_n;
 }
 
@@ -193,7 +195,7 @@ static void plan_dq(struct ft_budget *budget, const struct ft_request *request,
   enum { ORDERED_ADDS = 1 };
   budget->dq_smem = config->block_m * budget->qk_stride;
   budget->dq_threads = budget->threads;
-  const bool ring = config->dq_mode == ORDERED_ADDS && request->causal == FT_CAUSAL_NONE;
+  const bool ring = config->dq_mode == ORDERED_ADDS && !ft_visibility_varies(request);
   budget->dq_sums = config->dq_mode == 2 ? 0 : ring ? 2 : 1;
   if (config->dq_mode != 2) return;
   budget->dq_threads = 32 * max_int(1, config->block_m / 16);

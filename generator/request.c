@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include "generator/status.h"
+#include "generator/visibility.h"
 
 static int validate_enums(const struct ft_request *request) {
   if (request->pass != FT_FORWARD && request->pass != FT_BACKWARD)
@@ -109,28 +110,16 @@ double ft_request_distance(const struct ft_request *a, const struct ft_request *
          octaves(from.mask_density, to.mask_density);
 }
 
-/* Pairs (query, key) that causal masking leaves, of one batch and head. */
-static double visible_pairs(const struct ft_request *request) {
-  const double nq = (double)request->seqlen_q, nk = (double)request->seqlen_k;
-  switch (request->causal) {
-  case FT_CAUSAL_NONE: break;
-  case FT_CAUSAL_BOTTOM_RIGHT: /* the last query sees all keys; with nq > nk the first see none */
-    return nk >= nq ? nq * (nk - nq) + nq * (nq + 1) / 2 : nk * (nk + 1) / 2;
-  case FT_CAUSAL_TOP_LEFT: /* with nq > nk the last queries see all keys */
-    return nq <= nk ? nq * (nq + 1) / 2 : nk * (nk + 1) / 2 + (nq - nk) * nk;
-  }
-  return nq * nk;
-}
-
 bool ft_request_tiles_differ(const struct ft_request *request) {
-  return request->causal != FT_CAUSAL_NONE || request->mask_rows > 0;
+  return ft_visibility_varies(request) || request->mask_rows > 0;
 }
 
 double ft_request_flops(const struct ft_request *request) {
   const double heads = (double)request->batch * request->heads_q;
   const double passes = request->pass == FT_BACKWARD ? 2.5 : 1;
-  return 2 * visible_pairs(request) * (request->head_dim + request->head_dim_v) * heads * passes *
-         request->mask_density;
+  const struct ft_visibility visibility = ft_visibility_of(request);
+  return 2 * ft_visible_pairs(&visibility) * (request->head_dim + request->head_dim_v) * heads *
+         passes * request->mask_density;
 }
 
 int ft_dtype_bytes(enum ft_dtype dtype) {

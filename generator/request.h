@@ -62,10 +62,12 @@ struct ft_request ft_request_kernel_class(const struct ft_request *request);
 double ft_request_distance(const struct ft_request *a, const struct ft_request *b);
 
 /* Floating-point operations in the convention of FlashAttention: 2 nq nk (d + dv) per batch and
- * query head, times 2.5 for backward, only visible pairs under causal, times the mask's density. */
+ * query head, times 2.5 for backward, only visible pairs (visibility.h), times the mask's density.
+ */
 double ft_request_flops(const struct ft_request *request);
 
-/* Whether some query tiles walk over more key tiles than others: under causal or a mask. */
+/* Whether some query tiles walk over more key tiles than others: where queries see different keys,
+ * or under a mask. */
 bool ft_request_tiles_differ(const struct ft_request *request);
 
 /* Bytes of one element of Q, K, V, O. */

@@ -7,6 +7,7 @@
 #include <stddef.h>
 
 #include "generator/status.h"
+#include "generator/visibility.h"
 
 #define RULE(function)                                                                             \
   static int function(const struct ft_request *request, const struct ft_arch *arch,                \
@@ -189,7 +190,7 @@ RULE(packed_group) {
  * keys for rows that are further apart. */
 RULE(packed_length) {
   UNUSED(arch), UNUSED(budget);
-  return !config->pack_gqa || request->causal == FT_CAUSAL_NONE ||
+  return !config->pack_gqa || !ft_visibility_varies(request) ||
          request->seqlen_q <= 8 * config->block_m;
 }
 

@@ -11,14 +11,12 @@
 
 enum { BLOCKS_MOST = 1024, TILES_ENOUGH = 16384, TRIES = 24, REMEMBERED = 4 };
 
-/* Steps of a tile, and one for its beginning and end; turn 0 is the longest. */
+/* Steps of a tile, at least one, and one for its beginning and end; turn 0 is the longest. */
 static double length_of(const struct ft_deal *deal, int64_t turn) {
-  const int64_t end = (deal->tiles - turn) * deal->rows;
-  const int64_t last_row = (end < deal->nq ? end : deal->nq) - 1;
-  int64_t seen = (last_row >> deal->pack_bits) + deal->causal_shift + 1;
-  if (seen > deal->nk) seen = deal->nk;
-  const int64_t steps = seen > 0 ? (seen + deal->keys - 1) / deal->keys : 1;
-  return 1 + (double)steps;
+  const int64_t end = (deal->tiles - turn) * deal->rows, packed = (int64_t)1 << deal->pack_bits;
+  const struct ft_interval queries = {(end - deal->rows) / packed, (end + packed - 1) / packed};
+  const struct ft_steps steps = ft_steps_of_queries(&deal->visibility, queries, (int)deal->keys);
+  return steps.end > steps.begin ? 1 + (double)(steps.end - steps.begin) : 2;
 }
 
 static double length_of_pair(const struct ft_deal *deal) {

@@ -6,13 +6,15 @@
 
 #include <stdint.h>
 
-/* The tiles of a pair are `rows` query rows each; row i, of 2^pack_bits heads packed, sees keys
- * j <= (i >> pack_bits) + causal_shift, `keys` of them in a step. All 64-bit: compared as bytes. */
+#include "generator/visibility.h"
+
+/* The tiles of a pair are `rows` query rows each. A row i, of 2^pack_bits packed heads, is of query
+ * i >> pack_bits. A step is `keys` keys. All fields are 64-bit: deals are compared as bytes. */
 struct ft_deal {
   int64_t tiles, pairs, blocks; /* of a pair; in all; that share them */
   int64_t rows, keys;           /* of a tile; of a step */
-  int64_t nq, nk;               /* packed rows; keys */
-  int64_t causal_shift, pack_bits;
+  struct ft_visibility visibility;
+  int64_t pack_bits;
   int64_t least, most; /* pairs that may go out tile by tile */
 };
 

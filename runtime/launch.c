@@ -68,6 +68,7 @@ static int64_t resident_blocks(int64_t q_tiles, int64_t pairs, int64_t section_h
 /* How many pairs do: of the numbers whose keys and values fill a quarter to three quarters of L2,
  * the one that makes shares most even. Under a mask tiles are as long as its blocks are many. */
 static int64_t pairs_one_by_one(const struct ft_forward_params *params, int64_t kv_bytes,
+                                const struct ft_visibility *visibility,
                                 const struct ft_request *request, const struct ft_config *config,
                                 const struct ft_arch *arch) {
   const int64_t pairs = (int64_t)params->batch * params->heads_q, group = params->group;
@@ -79,9 +80,7 @@ static int64_t pairs_one_by_one(const struct ft_forward_params *params, int64_t 
       .blocks = (int64_t)arch->sm_count * config->ctas_per_sm,
       .rows = config->block_m,
       .keys = config->block_n,
-      .nq = params->nq,
-      .nk = params->nk,
-      .causal_shift = params->causal_shift,
+      .visibility = *visibility,
       .pack_bits = params->pack_bits,
       .least = ft_run_section(request, arch, 2 * kv_bytes, group, pairs),
       .most = ft_run_section(request, arch, kv_bytes - kv_bytes / 3, group, pairs),
@@ -112,10 +111,11 @@ static int read_geometry(struct ft_launch *launch, const struct ft_request *requ
   params->heads_q = run->heads_q / packed;
   params->group = group / packed;
   params->q_tiles = (int32_t)q_tiles;
-  params->causal_shift = run->causal_shift;
+  params->causal_shift = (int32_t)run->visibility.last_diagonal;
   const int64_t kv_bytes =
       run->nk * (request->head_dim + request->head_dim_v) * ft_dtype_bytes(request->dtype);
-  params->section_heads = (int32_t)pairs_one_by_one(params, kv_bytes, request, config, arch);
+  params->section_heads =
+      (int32_t)pairs_one_by_one(params, kv_bytes, &run->visibility, request, config, arch);
   launch->grid =
       (unsigned)(config->family == FT_FAMILY_WGMMA
                      ? resident_blocks(q_tiles, pairs, params->section_heads, request, config, arch)

@@ -178,7 +178,7 @@ static int read_mask(struct ft_backward_params *params, const struct ft_request 
 /* ---- public ---- */
 
 static void read_numbers(struct ft_backward_params *params, const struct ft_run *run) {
-  params->causal_shift = run->causal_shift;
+  params->causal_shift = (int32_t)run->visibility.last_diagonal;
   params->scale = run->scale;
   params->scale_log2 = run->scale_log2;
   params->seed = run->seed;

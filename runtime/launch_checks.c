@@ -208,17 +208,21 @@ int ft_run_check_mask(const struct ft_run *run, const struct ft_request *request
 
 /* ---- public ---- */
 
+static struct ft_visibility visibility_of(const struct ft_run *run,
+                                          const struct ft_request *request) {
+  struct ft_request of_run = *request;
+  of_run.seqlen_q = run->nq;
+  of_run.seqlen_k = run->nk;
+  return ft_visibility_of(&of_run);
+}
+
 int ft_run_read(struct ft_run *run, const struct ft_request *request,
                 const fatune_arguments *arguments) {
   if (!arguments) return ft_fail(FT_E_ARGUMENT, "arguments is NULL");
   FT_TRY(ft_check_size("arguments", arguments->size, sizeof *arguments));
   memset(run, 0, sizeof *run);
   FT_TRY(read_extents(run, request, arguments));
-  switch (request->causal) {
-  case FT_CAUSAL_NONE: run->causal_shift = (int32_t)run->nk; break; /* not read */
-  case FT_CAUSAL_BOTTOM_RIGHT: run->causal_shift = (int32_t)(run->nk - run->nq); break;
-  case FT_CAUSAL_TOP_LEFT: run->causal_shift = 0; break;
-  }
+  run->visibility = visibility_of(run, request);
   FT_TRY(read_scale(run, request, arguments->scale));
   return read_dropout(run, request, arguments);
 }

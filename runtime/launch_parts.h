@@ -3,13 +3,14 @@
 #ifndef RUNTIME_LAUNCH_PARTS_H
 #define RUNTIME_LAUNCH_PARTS_H
 
+#include "generator/visibility.h"
 #include "runtime/session.h"
 
 /* The numbers of a run; lengths are the plan's where the caller gave 0. */
 struct ft_run {
   int64_t batch, nq, nk;
   int heads_q, heads_kv;
-  int32_t causal_shift; /* key j is visible to query i when j <= i + causal_shift */
+  struct ft_visibility visibility;
   float scale, scale_log2;
   uint64_t seed, offset, seed_address, offset_address;
   uint32_t dropout_threshold;

@@ -20,11 +20,12 @@ struct walk {
 static struct walk walk;
 
 static int64_t steps_of(const struct ft_deal *deal, int64_t turn) {
+  const struct ft_visibility *const visible = &deal->visibility;
   const int64_t q0 = (deal->tiles - 1 - turn) * deal->rows;
   int64_t most = 0;
-  for (int64_t i = q0; i < q0 + deal->rows && i < deal->nq; i++) {
+  for (int64_t i = q0; i < q0 + deal->rows && i < visible->nq << deal->pack_bits; i++) {
     int64_t seen = 0; /* keys of row i, counted */
-    while (seen < deal->nk && seen <= (i >> deal->pack_bits) + deal->causal_shift) seen++;
+    while (seen < visible->nk && seen <= (i >> deal->pack_bits) + visible->last_diagonal) seen++;
     if (seen > most) most = seen;
   }
   const int64_t steps = (most + deal->keys - 1) / deal->keys;
@@ -85,8 +86,7 @@ static struct ft_deal square(int64_t length, int64_t pairs, int64_t rows, int64_
                           .blocks = 132,
                           .rows = rows,
                           .keys = keys,
-                          .nq = length,
-                          .nk = length};
+                          .visibility = {length, length, -length, 0}};
 }
 
 START_TEST(is_as_uneven_as_a_walk_finds) {
@@ -96,8 +96,7 @@ START_TEST(is_as_uneven_as_a_walk_finds) {
     const int64_t rows = 64 * (1 + rand() % 4), keys = 16 * (2 + rand() % 7);
     struct ft_deal deal = square(200 + rand() % 3000, 1 + rand() % 300, rows, keys);
     deal.pack_bits = rand() % 3;
-    deal.nq <<= deal.pack_bits;
-    deal.tiles = (deal.nq + rows - 1) / rows;
+    deal.tiles = ((deal.visibility.nq << deal.pack_bits) + rows - 1) / rows;
     if (deal.tiles % 2 != 0) continue; /* of an odd number one is alone, which is not looked at */
     deal.blocks = 1 + rand() % BLOCKS_MOST;
     const int64_t one_by_one = 1 + rand() % deal.pairs;
@@ -163,8 +162,8 @@ START_TEST(takes_any_number_of_tiles) {
   deal.least = 1;
   deal.most = 3;
   ck_assert_int_eq(ft_deal_pairs(&deal), 1); /* enough tiles as it is */
-  deal.nk = 1;
-  deal.causal_shift = -1000000;
+  deal.visibility.nk = 1;
+  deal.visibility.last_diagonal = -1000000;
   deal.most = 2;
   ck_assert_int_ge(ft_deal_pairs(&deal), 1);
   deal.blocks = 100000;

@@ -158,8 +158,12 @@ END_TEST
 
 /* 16 tiles for each of 128 heads, of which half of L2 holds 25. */
 START_TEST(tiles_that_differ_are_dealt_evenly) {
-  struct ft_deal deal = {
-      .tiles = 16, .pairs = 128, .blocks = 132, .rows = 256, .keys = 64, .nq = 4096, .nk = 4096};
+  struct ft_deal deal = {.tiles = 16,
+                         .pairs = 128,
+                         .blocks = 132,
+                         .rows = 256,
+                         .keys = 64,
+                         .visibility = {4096, 4096, -4096, 0}};
   request.causal = FT_CAUSAL_BOTTOM_RIGHT;
   request.head_dim_v = 64;
   config = (struct ft_config){

@@ -115,8 +115,8 @@ struct pair {
   float plain_ds, plain_p; /* rounded to the dtype */
 };
 
-static bool sees(const struct ft_host_problem *problem, struct ft_row row, int64_t j) {
-  if (j >= ft_visible_end(&problem->request, row.i)) return false;
+/* Whether the mask lets the row see key j. */
+static bool block_is_on(const struct ft_host_problem *problem, struct ft_row row, int64_t j) {
   const uint8_t *line = ft_mask_line(problem, row);
   return !line || line[j / problem->request.mask_cols];
 }
@@ -186,8 +186,9 @@ void ft_query_gradient(const struct ft_host_problem *problem, const struct ft_qu
   struct operands query, key;
   struct sums sums = {0};
   load_query(&query, problem, row);
-  for (int64_t j = 0; j < ft_visible_end(r, row.i); j++) {
-    if (!sees(problem, row, j)) continue;
+  const struct ft_interval keys = ft_row_keys(r, row.i);
+  for (int64_t j = keys.begin; j < keys.end; j++) {
+    if (!block_is_on(problem, row, j)) continue;
     load_key(&key, problem, row, j);
     const struct pair pair = pair_of(problem, own, &query, &key, keeps(problem, row, j));
     add(&sums, key.first, r->head_dim, pair.ds, pair.ds_size, pair.plain_ds);
@@ -199,14 +200,16 @@ void ft_key_gradients(const struct ft_host_problem *problem, const struct ft_que
                       struct ft_row key_row, struct ft_gradient_row *dk,
                       struct ft_gradient_row *dv) {
   const struct ft_request *r = &problem->request;
+  const struct ft_visibility visibility = ft_visibility_of(r);
+  const struct ft_interval queries = ft_queries_of(&visibility, key_row.i);
   const int group = r->heads_q / r->heads_kv;
   struct operands query, key;
   struct sums sums_k = {0}, sums_v = {0};
   struct ft_row row = {.batch = key_row.batch, .head = key_row.head * group};
   load_key(&key, problem, row, key_row.i);
   for (int n = 0; n < group; n++, row.head++) {
-    for (row.i = 0; row.i < r->seqlen_q; row.i++) {
-      if (!sees(problem, row, key_row.i)) continue;
+    for (row.i = queries.begin; row.i < queries.end; row.i++) {
+      if (!block_is_on(problem, row, key_row.i)) continue;
       load_query(&query, problem, row);
       const struct pair pair = pair_of(problem, &terms[query_index(r, row)], &query, &key,
                                        keeps(problem, row, key_row.i));

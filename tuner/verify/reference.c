@@ -30,13 +30,9 @@ void ft_row_scratch_free(struct ft_row_scratch *scratch) {
   *scratch = (struct ft_row_scratch){0};
 }
 
-int64_t ft_visible_end(const struct ft_request *request, int64_t i) {
-  int64_t end = request->seqlen_k;
-  if (request->causal == FT_CAUSAL_TOP_LEFT) end = i + 1;
-  if (request->causal == FT_CAUSAL_BOTTOM_RIGHT)
-    end = i + 1 + request->seqlen_k - request->seqlen_q;
-  if (end < 0) return 0;
-  return end < request->seqlen_k ? end : request->seqlen_k;
+struct ft_interval ft_row_keys(const struct ft_request *request, int64_t i) {
+  const struct ft_visibility visibility = ft_visibility_of(request);
+  return ft_keys_of(&visibility, i);
 }
 
 const uint8_t *ft_mask_line(const struct ft_host_problem *problem, struct ft_row row) {
@@ -81,7 +77,7 @@ int64_t ft_row_scores(const struct ft_host_problem *problem, struct ft_row row,
   const int dim = request->head_dim;
   const uint32_t threshold = request->dropout ? ft_dropout_threshold(problem->dropout) : 0;
   const uint8_t *line = ft_mask_line(problem, row);
-  const int64_t end = ft_visible_end(request, row.i);
+  const struct ft_interval keys = ft_row_keys(request, row.i);
   float q[FT_REFERENCE_DIM], k[FT_REFERENCE_DIM];
   ft_widen(request->dtype,
            problem->q +
@@ -89,7 +85,7 @@ int64_t ft_row_scores(const struct ft_host_problem *problem, struct ft_row row,
            q, dim);
 
   int64_t count = 0;
-  for (int64_t j = 0; j < end; j++) {
+  for (int64_t j = keys.begin; j < keys.end; j++) {
     if (line && !line[j / request->mask_cols]) continue;
     ft_widen(request->dtype, ft_kv_row(problem, problem->k, dim, row, j), k, dim);
     double exact;
@@ -168,9 +164,9 @@ void ft_row_plain(const struct ft_host_problem *problem, struct ft_row row,
 
 static void sort_keys(const struct ft_host_problem *problem, struct ft_row row,
                       const struct ft_row_scratch *scratch, int64_t count, unsigned char *keys) {
-  const int64_t end = ft_visible_end(&problem->request, row.i);
+  const struct ft_interval visible = ft_row_keys(&problem->request, row.i);
   for (int64_t j = 0; j < problem->request.seqlen_k; j++) {
-    keys[j] = j < end ? FT_KEY_BLOCK : FT_KEY_CAUSAL;
+    keys[j] = visible.begin <= j && j < visible.end ? FT_KEY_BLOCK : FT_KEY_HIDDEN;
   }
   for (int64_t n = 0; n < count; n++) {
     keys[scratch->keys[n]] = scratch->kept[n] ? FT_KEY_KEPT : FT_KEY_DROPPED;

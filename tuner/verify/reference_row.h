@@ -5,6 +5,7 @@
 #define TUNER_REFERENCE_ROW_H
 
 #include "generator/status.h"
+#include "generator/visibility.h"
 #include "tuner/verify/reference.h"
 
 enum { FT_REFERENCE_DIM = 256 }; /* the largest head dim of a valid request */
@@ -17,8 +18,8 @@ struct ft_row_scratch {
   unsigned char *kept; /* by dropout */
 };
 
-/* Keys 0 .. end - 1 are visible as far as causality goes; the end may be 0. */
-int64_t ft_visible_end(const struct ft_request *request, int64_t i);
+/* The keys that query i sees by their positions; a mask may hide some of them. */
+struct ft_interval ft_row_keys(const struct ft_request *request, int64_t i);
 
 /* The bitmap's line of blocks that the row falls into; NULL without a mask. */
 const uint8_t *ft_mask_line(const struct ft_host_problem *problem, struct ft_row row);
@@ -43,8 +44,8 @@ void ft_row_exact(const struct ft_host_problem *problem, struct ft_row row,
 void ft_row_plain(const struct ft_host_problem *problem, struct ft_row row,
                   const struct ft_row_scratch *scratch, int64_t count, double *o, double *lse);
 
-/* What a key is to a row. */
-enum ft_key { FT_KEY_KEPT, FT_KEY_DROPPED, FT_KEY_CAUSAL, FT_KEY_BLOCK /* is off in the mask */ };
+/* What a key is to a row: hidden by its position; in a block that is off in the mask. */
+enum ft_key { FT_KEY_KEPT, FT_KEY_DROPPED, FT_KEY_HIDDEN, FT_KEY_BLOCK };
 
 /* What every one of the seqlen_k keys is and the weight that its row of V gets, dropout and its
  * rescaling applied: 0 but for those kept. */

@@ -201,7 +201,7 @@ static int worst_group(const struct ft_weights *weights, struct ft_problem *prob
 /* Around the last key the row sees: where masks are applied, and where most loops end. */
 static struct range around_edge(const struct ft_weights *weights, int64_t keys) {
   int64_t edge = weights->count;
-  while (edge > 0 && weights->keys[edge - 1] == FT_KEY_CAUSAL) edge -= 1;
+  while (edge > 0 && weights->keys[edge - 1] == FT_KEY_HIDDEN) edge -= 1;
   struct range range = {edge - keys / 2, edge + keys / 2};
   if (range.end > weights->count) range.begin -= range.end - weights->count;
   if (range.begin < 0) range.begin = 0;

@@ -49,7 +49,7 @@ static enum fault fault_of(const struct ft_weights *weights, int64_t j) {
   if (!ft_weights_wrong(weights, j)) return RIGHT;
   if (!isfinite(weights->used[j])) return NO_NUMBER;
   switch ((enum ft_key)weights->keys[j]) {
-  case FT_KEY_CAUSAL:
+  case FT_KEY_HIDDEN:
   case FT_KEY_BLOCK: return UNSEEN;
   case FT_KEY_DROPPED: return UNDROPPED;
   case FT_KEY_KEPT: break;
@@ -120,11 +120,12 @@ static void tell_why_unseen(struct story *story, int64_t j) {
                 (long long)(row.i / request->mask_rows), (long long)(j / request->mask_cols));
     return;
   }
-  const int64_t end = ft_visible_end(request, row.i);
-  if (end > 0) {
-    ft_text_add(story->text, ", but does not see it (causal: keys 0 to %lld)", (long long)end - 1);
+  const struct ft_interval keys = ft_row_keys(request, row.i);
+  if (keys.end > keys.begin) {
+    ft_text_add(story->text, ", but does not see it (it sees keys %lld to %lld)",
+                (long long)keys.begin, (long long)keys.end - 1);
   } else {
-    ft_text_add(story->text, ", but sees no key (causal)");
+    ft_text_add(story->text, ", but the row sees no key");
   }
 }
 

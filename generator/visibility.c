@@ -1,0 +1,86 @@
+/* visibility.c: which keys a query sees by their positions.
+ * in -> out: request with the lengths of a run -> intervals of keys and of queries, tiles, pairs.
+ * No other C file knows what `causal` hides. */
+#include "generator/visibility.h"
+
+struct ft_visibility ft_visibility_of(const struct ft_request *request) {
+  const int64_t nq = request->seqlen_q, nk = request->seqlen_k;
+  struct ft_visibility visibility = {
+      .nq = nq, .nk = nk, .first_diagonal = -nq, .last_diagonal = nk};
+  switch (request->causal) {
+  case FT_CAUSAL_NONE: break;
+  case FT_CAUSAL_BOTTOM_RIGHT: visibility.last_diagonal = nk - nq; break;
+  case FT_CAUSAL_TOP_LEFT: visibility.last_diagonal = 0; break;
+  }
+  return visibility;
+}
+
+bool ft_visibility_varies(const struct ft_request *request) {
+  return request->causal != FT_CAUSAL_NONE;
+}
+
+static int64_t clamp(int64_t value, int64_t least, int64_t most) {
+  if (value < least) return least;
+  return value < most ? value : most;
+}
+
+bool ft_sees(const struct ft_visibility *visibility, int64_t i, int64_t j) {
+  return visibility->first_diagonal <= j - i && j - i <= visibility->last_diagonal;
+}
+
+struct ft_interval ft_keys_of(const struct ft_visibility *visibility, int64_t i) {
+  const int64_t nk = visibility->nk;
+  return (struct ft_interval){clamp(i + visibility->first_diagonal, 0, nk),
+                              clamp(i + visibility->last_diagonal + 1, 0, nk)};
+}
+
+struct ft_interval ft_queries_of(const struct ft_visibility *visibility, int64_t j) {
+  const int64_t nq = visibility->nq;
+  return (struct ft_interval){clamp(j - visibility->last_diagonal, 0, nq),
+                              clamp(j - visibility->first_diagonal + 1, 0, nq)};
+}
+
+/* The pairs on the diagonals before this one. Query i has i + diagonal keys there, none at first,
+ * and in the end all. */
+static double pairs_before(const struct ft_visibility *visibility, int64_t diagonal) {
+  const int64_t nq = visibility->nq, nk = visibility->nk;
+  const int64_t some = clamp(1 - diagonal, 0, nq), all = clamp(nk - diagonal, some, nq);
+  const double least = (double)(some + diagonal), most = (double)(all - 1 + diagonal);
+  return (double)(all - some) * (least + most) / 2 + (double)(nq - all) * (double)nk;
+}
+
+double ft_visible_pairs(const struct ft_visibility *visibility) {
+  return pairs_before(visibility, visibility->last_diagonal + 1) -
+         pairs_before(visibility, visibility->first_diagonal);
+}
+
+/* The tiles of `block` that hold something of `any`, and those that lie in `every`; the last of all
+ * `length` may be shorter than a tile. */
+static struct ft_steps steps_between(struct ft_interval any, struct ft_interval every, int block) {
+  struct ft_steps steps = {any.begin / block, (any.end + block - 1) / block,
+                           (every.begin + block - 1) / block, every.end / block};
+  if (any.begin >= any.end) steps.end = steps.begin;
+  if (steps.full_begin >= steps.full_end || steps.end == steps.begin)
+    steps.full_begin = steps.full_end = steps.begin;
+  return steps;
+}
+
+struct ft_steps ft_steps_of_queries(const struct ft_visibility *visibility,
+                                    struct ft_interval queries, int block_n) {
+  const int64_t last = clamp(queries.end, 0, visibility->nq) - 1;
+  const struct ft_interval of_first = ft_keys_of(visibility, queries.begin);
+  const struct ft_interval of_last = ft_keys_of(visibility, last);
+  const struct ft_interval any = {of_first.begin, of_last.end};
+  const struct ft_interval every = {of_last.begin, of_first.end};
+  return steps_between(any, every, block_n);
+}
+
+struct ft_steps ft_steps_of_keys(const struct ft_visibility *visibility, struct ft_interval keys,
+                                 int block_m) {
+  const int64_t last = clamp(keys.end, 0, visibility->nk) - 1;
+  const struct ft_interval of_first = ft_queries_of(visibility, keys.begin);
+  const struct ft_interval of_last = ft_queries_of(visibility, last);
+  const struct ft_interval any = {of_first.begin, of_last.end};
+  const struct ft_interval every = {of_last.begin, of_first.end};
+  return steps_between(any, every, block_m);
+}
