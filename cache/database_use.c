@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "generator/clock.h"
 #include "generator/status.h"
 
 enum { BUSY_PATIENCE_MS = 30000, BUSY_PAUSE_MS = 5 };
@@ -66,22 +67,16 @@ int ft_database_number(struct ft_database *database, const char *sql, int64_t *n
   return FT_OK;
 }
 
-static int64_t now_ms(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 /* SQLite's own waiting leaves out the cases in which waiting inside it could deadlock (recovery of
  * a log, a change of journal): those are tried again here. */
 int ft_database_begin(struct ft_database *database, int patience_ms) {
   const struct timespec nap = {0, BUSY_PAUSE_MS * 1000000L};
-  const int64_t deadline = now_ms() + patience_ms;
+  const double deadline = ft_seconds_now() + 1e-3 * patience_ms;
   sqlite3_busy_timeout(database->handle, patience_ms);
   int code;
   for (;;) {
     code = sqlite3_exec(database->handle, "BEGIN IMMEDIATE", NULL, NULL, NULL) & 0xFF;
-    if ((code != SQLITE_BUSY && code != SQLITE_PROTOCOL) || now_ms() >= deadline) break;
+    if ((code != SQLITE_BUSY && code != SQLITE_PROTOCOL) || ft_seconds_now() >= deadline) break;
     nanosleep(&nap, NULL);
   }
   const int status = code == SQLITE_OK ? FT_OK : ft_database_fail(database, "cannot be written");

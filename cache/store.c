@@ -8,11 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "cache/folders.h"
 #include "cache/store_parts.h"
+#include "generator/clock.h"
 #include "generator/status.h"
 
 enum { RETRY_SECONDS = 60 };
@@ -53,12 +53,6 @@ void ft_store_report(struct ft_store *store, struct ft_database *database, enum 
 }
 
 /* -- user files ----------------------------------------------------------------------------- */
-
-static int64_t monotonic_seconds(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (int64_t)now.tv_sec;
-}
 
 /* Whole, under a name of its own, and only then where others look: whoever comes upon the file, in
  * a race or after a crash or with the disk full, finds all of the schema or no file at all. */
@@ -125,7 +119,7 @@ struct ft_database *ft_store_user(struct ft_store *store, enum ft_kind kind, boo
   /* Somebody cleaned up: what is written to a file without a name is lost. */
   if (database->handle && ft_database_moved(database)) ft_database_close(database);
   if (!database->handle) {
-    if (monotonic_seconds() < file->retry_at) {
+    if (ft_seconds_now() < file->retry_at) {
       if (writing) ft_fail(FT_E_CACHE, "'%s' could not be opened a moment ago", file->path);
       return NULL;
     }
@@ -133,7 +127,7 @@ struct ft_database *ft_store_user(struct ft_store *store, enum ft_kind kind, boo
     if (status == FT_E_NOT_FOUND && !writing) return NULL;
     if (status != FT_OK) {
       ft_store_report(store, database, FT_FAULT_OPEN);
-      file->retry_at = monotonic_seconds() + RETRY_SECONDS;
+      file->retry_at = ft_seconds_now() + RETRY_SECONDS;
       return NULL;
     }
   }

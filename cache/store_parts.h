@@ -19,8 +19,7 @@ enum { FT_LAYERS_MAX = 64, FT_SOURCES_MAX = FT_LAYERS_MAX + 2, FT_WARNINGS_MAX =
 struct ft_user_file {
   char *folder, *path; /* NULL: there is no place for it */
   struct ft_database database;
-  int64_t
-      retry_at; /* monotonic seconds: a file that could not be opened is left alone until then */
+  double retry_at; /* by ft_seconds_now: a file that could not be opened is left alone until then */
 };
 
 struct ft_store {

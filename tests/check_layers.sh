@@ -1,5 +1,6 @@
 #!/bin/sh
-# check_layers.sh: includes point one way, generator <- cache <- runtime <- tuner.
+# check_layers.sh: includes point one way: generator <- cache <- runtime <- tuner, and in tuner/
+# model <- verify <- search <- cli.
 # in -> out: source root -> one line per violation, exit 1 if there is any.
 # --self-test plants violations in a copy of nothing and fails if one goes unseen.
 set -eu
@@ -16,6 +17,9 @@ violations() {
   report cache "$include\"(runtime|tuner|tests)/" "cache/ includes upwards"
   report runtime "$include\"(tuner|tests)/" "runtime/ includes upwards"
   report tuner "$include\"tests/" "tuner/ includes upwards"
+  report tuner/model "$include\"(cache|runtime|tuner/(verify|search|cli))/" "tuner/model/ knows the generator alone"
+  report tuner/verify "$include\"tuner/(search|cli)/" "tuner/verify/ includes upwards"
+  report tuner/search "$include\"tuner/cli/" "tuner/search/ includes upwards"
 
   report generator "$include<(pthread|threads|dlfcn|sqlite3)" "generator/ knows no threads, no dlopen, no SQLite"
   report cache "$include<dlfcn" "cache/ knows no CUDA and loads no library"
@@ -67,6 +71,11 @@ self_test() {
   must_catch runtime/a.h '#include "tuner/search/measure.h"'
   must_catch tuner/a.c '#include "tests/suites.h"'
   must_catch tuner/a.c '#include <sqlite3.h>'
+  must_catch tuner/model/a.c '#include "tuner/verify/reference.h"'
+  must_catch tuner/model/a.h '#include "cache/trial.h"'
+  must_catch tuner/verify/a.c '#include "tuner/search/measure.h"'
+  must_catch tuner/search/a.c '#include "tuner/cli/command.h"'
+  must_accept tuner/search/a.c '#include "tuner/verify/reference.h"'
   must_catch runtime/a.c '#include <cuda.h>'
   must_catch runtime/a.c '#include "nvrtc.h"'
   must_catch runtime/a.c '#include "session.h"'

@@ -13,7 +13,7 @@
 #include "generator/status.h"
 #include "tests/gpu/gpu_emulated.h"
 #include "tests/gpu/gpu_lab.h"
-#include "tuner/search/measure.h"
+#include "tuner/verify/stopwatch.h"
 #include "tuner/verify/problem.h"
 
 /* What every child works on. */
@@ -75,7 +75,7 @@ static int run_shipped(struct child *child, const char *request) {
   print_plan(child);
   FT_TRY(make_problem(child));
   FT_TRY(fatune_plan_run(child->plan, ft_problem_arguments(child->problem), NULL));
-  FT_TRY(ft_measure_wait(child->session, NULL));
+  FT_TRY(ft_stream_wait(child->session, NULL));
   FT_TRY(ft_problem_verify(child->problem, 256, 2, &comparison));
   if (comparison.error_ratio <= 1) return FT_OK;
   return ft_fail(FT_E_WRONG, "%s", comparison.worst);
@@ -97,7 +97,7 @@ static int run_host_time(struct child *child, const char *request) {
     const double begin = gpu_seconds();
     for (int n = 0; n < RUNS; n++) FT_TRY(fatune_plan_run(child->plan, arguments, NULL));
     if (batch >= 0) us[batch] = (gpu_seconds() - begin) / RUNS * 1e6;
-    FT_TRY(ft_measure_wait(child->session, NULL));
+    FT_TRY(ft_stream_wait(child->session, NULL));
   }
   qsort(us, BATCHES, sizeof *us, compare_doubles);
   printf("{\"run_us\": %.3f, \"run_us_p10\": %.3f, \"run_us_p90\": %.3f}\n", us[BATCHES / 2],

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "generator/status.h"
-#include "tuner/search/measure.h"
+#include "tuner/verify/stopwatch.h"
 
 /* Check gives tests no argument, so what they share must be found by a function. */
 static struct gpu_lab the_lab;
@@ -141,7 +141,7 @@ fatune_plan *gpu_plan(const struct ft_request *request, const char *config) {
 
 int gpu_run_and_wait(void *plan, const fatune_arguments *arguments) {
   FT_TRY(fatune_plan_run(plan, arguments, NULL));
-  return ft_measure_wait(the_lab.session, NULL);
+  return ft_stream_wait(the_lab.session, NULL);
 }
 
 static char *take(struct ft_text *text) {

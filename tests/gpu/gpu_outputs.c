@@ -10,7 +10,7 @@
 
 #include "generator/status.h"
 #include "tests/gpu/gpu_compare.h"
-#include "tuner/search/measure.h"
+#include "tuner/verify/stopwatch.h"
 #include "tuner/verify/reference_row.h"
 
 /* ---- outputs ---- */
@@ -29,7 +29,7 @@ static int fetch(const struct ft_problem *problem, int buffer, void *to) {
   FT_TRY(ft_driver_status(
       driver, driver->copy_to_host(to, problem->data[buffer], problem->bytes[buffer], NULL),
       "cuMemcpyDtoHAsync"));
-  return ft_measure_wait(problem->session, NULL);
+  return ft_stream_wait(problem->session, NULL);
 }
 
 int gpu_output_fetch(struct gpu_output *output, const struct ft_problem *problem) {

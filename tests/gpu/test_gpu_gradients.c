@@ -10,7 +10,7 @@
 
 #include "tests/gpu/gpu_scene.h"
 #include "tests/gpu/gpu_suites.h"
-#include "tuner/search/measure.h"
+#include "tuner/verify/stopwatch.h"
 #include "tuner/verify/problem_parts.h"
 #include "tuner/search/tune.h"
 
@@ -45,7 +45,7 @@ static unsigned char *fetch_gradients(const struct gpu_scene *scene, size_t *byt
   ck_assert_ptr_nonnull(made);
   for (int buffer = FT_DQ; buffer <= FT_DV; to += problem->bytes[buffer++])
     gpu_assert_cuda(driver->copy_to_host(to, problem->data[buffer], problem->bytes[buffer], NULL));
-  gpu_assert_ok(ft_measure_wait(gpu_lab()->session, NULL));
+  gpu_assert_ok(ft_stream_wait(gpu_lab()->session, NULL));
   return made;
 }
 
@@ -96,9 +96,9 @@ START_TEST(a_graph_replays_all_kernels) {
   const cu_graph_exec exec = gpu_capture(&graphs, &scene, &unseeded, memory, stream);
   for (int n = 0; n < 2; n++) {
     gpu_assert_ok(ft_problem_poison(scene.problem, NULL));
-    gpu_assert_ok(ft_measure_wait(gpu_lab()->session, NULL));
+    gpu_assert_ok(ft_stream_wait(gpu_lab()->session, NULL));
     gpu_assert_cuda(graphs.launch(exec, stream));
-    gpu_assert_ok(ft_measure_wait(gpu_lab()->session, stream));
+    gpu_assert_ok(ft_stream_wait(gpu_lab()->session, stream));
     unsigned char *const replayed = fetch_gradients(&scene, &bytes);
     ck_assert_msg(memcmp(expected, replayed, bytes) == 0, "replay %d differs", n);
     free(replayed);

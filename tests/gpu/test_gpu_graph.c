@@ -6,7 +6,7 @@
 
 #include "tests/gpu/gpu_scene.h"
 #include "tests/gpu/gpu_suites.h"
-#include "tuner/search/measure.h"
+#include "tuner/verify/stopwatch.h"
 #include "tuner/verify/problem_parts.h"
 
 static size_t o_bytes(const struct gpu_scene *scene) {
@@ -19,7 +19,7 @@ static void *fetch_o(const struct gpu_scene *scene, cu_address from, cu_stream s
   void *const o = malloc(o_bytes(scene));
   ck_assert_ptr_nonnull(o);
   gpu_assert_cuda(driver->copy_to_host(o, from, o_bytes(scene), stream));
-  gpu_assert_ok(ft_measure_wait(gpu_lab()->session, stream));
+  gpu_assert_ok(ft_stream_wait(gpu_lab()->session, stream));
   return o;
 }
 

@@ -7,7 +7,7 @@
 #include "tests/gpu/gpu_child.h"
 #include "tests/gpu/gpu_lab.h"
 #include "tests/gpu/gpu_suites.h"
-#include "tuner/search/measure.h"
+#include "tuner/verify/stopwatch.h"
 #include "tuner/verify/problem.h"
 
 static struct ft_problem *problem_of(const struct ft_request *request, uint64_t salt) {
@@ -25,7 +25,7 @@ static void run_and_verify(fatune_plan *plan, struct ft_problem *problem, int ro
   struct ft_comparison comparison;
   gpu_assert_ok(ft_problem_poison(problem, NULL));
   gpu_assert_ok(fatune_plan_run(plan, ft_problem_arguments(problem), NULL));
-  gpu_assert_ok(ft_measure_wait(gpu_lab()->session, NULL));
+  gpu_assert_ok(ft_stream_wait(gpu_lab()->session, NULL));
   gpu_assert_ok(ft_problem_verify(problem, rows, gpu_lab()->threads, &comparison));
   ck_assert_msg(comparison.error_ratio <= 1, "%s", comparison.worst);
 }
@@ -127,7 +127,7 @@ START_TEST(long_sequences_take_no_memory) {
     fatune_plan *const plan = gpu_plan(&request, NULL);
     const size_t before = memory_left();
     gpu_assert_ok(fatune_plan_run(plan, ft_problem_arguments(problem), NULL));
-    gpu_assert_ok(ft_measure_wait(gpu_lab()->session, NULL));
+    gpu_assert_ok(ft_stream_wait(gpu_lab()->session, NULL));
     const size_t after = memory_left();
     taken = before > after ? before - after : 0;
     fatune_plan_free(plan);

@@ -6,7 +6,7 @@
 
 #include "generator/status.h"
 #include "tuner/cli/cli_progress.h"
-#include "tuner/search/measure.h"
+#include "tuner/verify/stopwatch.h"
 #include "tuner/verify/problem_explain.h"
 
 enum { ROWS_DEFAULT = 256, LENGTHS = 5, LAYOUTS = 3 };
@@ -127,7 +127,7 @@ static void add_fault(struct cli_check *check, const struct ft_problem_options *
 static int run_kernel(void *payload, const fatune_arguments *arguments) {
   const struct cli_check *const check = payload;
   int status = fatune_plan_run(check->plan, arguments, NULL);
-  if (status == FT_OK) status = ft_measure_wait(check->session, NULL);
+  if (status == FT_OK) status = ft_stream_wait(check->session, NULL);
   const bool finding = status == FT_E_DEVICE && check->session->driver.emulated;
   return finding ? ft_fail(FT_E_WRONG, "%s", ft_detail()) : status;
 }

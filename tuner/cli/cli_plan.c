@@ -3,9 +3,8 @@
 #include "tuner/cli/cli_plan.h"
 
 #include <stdlib.h>
-#include <time.h>
-#include <unistd.h>
 
+#include "generator/clock.h"
 #include "generator/status.h"
 
 int cli_plan_make(fatune_session *session, const struct ft_request *request, const char *config,
@@ -23,13 +22,7 @@ int cli_plan_make(fatune_session *session, const struct ft_request *request, con
 }
 
 uint64_t cli_seed(struct cli *cli) {
-  uint64_t seed = cli->options.seed;
-  if (seed == 0) {
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    seed =
-        1 + (((uint64_t)now.tv_sec << 20) ^ (uint64_t)now.tv_nsec ^ (uint64_t)getpid()) % INT64_MAX;
-  }
+  const uint64_t seed = cli->options.seed != 0 ? cli->options.seed : ft_seed_now();
   cli_detail(cli, "seed %llu", (unsigned long long)seed);
   return seed;
 }

@@ -5,17 +5,12 @@
 
 #include <string.h>
 #include <sys/ioctl.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "generator/clock.h"
 
 #define LIVE_INTERVAL 0.1 /* seconds between redraws: enough for the eye, cheap over ssh */
 #define LINE_INTERVAL 10.0
-
-double cli_monotonic_seconds(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 /* A line longer than the terminal would wrap, and "\r" would then redraw the wrong one. */
 static int line_width(void) {
@@ -33,13 +28,13 @@ static void print_eta(struct ft_text *line, double seconds) {
 void cli_progress_begin(struct cli_progress *progress, struct cli *cli, const char *label) {
   *progress = (struct cli_progress){.cli = cli, .label = label};
   /* The first plain line comes after an interval, the first drawn one at once. */
-  if (!cli->live) progress->last_seconds = cli_monotonic_seconds();
+  if (!cli->live) progress->last_seconds = ft_seconds_now();
 }
 
 void cli_progress_update(struct cli_progress *progress, int done, int total, double eta_seconds,
                          const char *note) {
   struct cli *const cli = progress->cli;
-  const double now = cli_monotonic_seconds();
+  const double now = ft_seconds_now();
   const double interval = cli->live ? LIVE_INTERVAL : LINE_INTERVAL;
   if (cli->options.verbosity < 0) return;
   if (now - progress->last_seconds < interval && !(cli->live && done == total)) return;

@@ -9,7 +9,7 @@
 struct cli_progress {
   struct cli *cli;
   const char *label;   /* what is being done */
-  double last_seconds; /* when the last line was printed; CLOCK_MONOTONIC */
+  double last_seconds; /* when the last line was printed, by ft_seconds_now */
 };
 
 void cli_progress_begin(struct cli_progress *progress, struct cli *cli, const char *label);
@@ -18,7 +18,5 @@ void cli_progress_update(struct cli_progress *progress, int done, int total, dou
                          const char *note);
 /* Wipes the line. */
 void cli_progress_end(struct cli_progress *progress);
-
-double cli_monotonic_seconds(void);
 
 #endif

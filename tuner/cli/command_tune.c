@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "cache/trial.h"
+#include "generator/clock.h"
 #include "generator/status.h"
 #include "tuner/cli/cli_emulated_run.h"
 #include "tuner/cli/cli_emulator.h"
@@ -44,7 +45,7 @@ struct tuning {
   struct cli_target target;
   struct cli_tuned tuned;
   struct cli_progress progress;
-  double deadline; /* CLOCK_MONOTONIC; 0: none */
+  double deadline; /* by ft_seconds_now; 0: none */
   bool cut_short;  /* the budget ended a search before its end */
   int code;        /* of the first failure */
   bool lost;       /* the GPU no longer answers */
@@ -80,7 +81,7 @@ static void on_progress(void *payload, const struct ft_tune_progress *progress) 
 /* The time left is shared evenly by the requests left. */
 static double share_of_budget(const struct tuning *tuning, int requests_left) {
   if (tuning->deadline <= 0) return 0;
-  const double left = tuning->deadline - cli_monotonic_seconds();
+  const double left = tuning->deadline - ft_seconds_now();
   return left > 0.001 * requests_left ? left / requests_left : 0.001;
 }
 
@@ -188,7 +189,7 @@ static void tune_all(struct tuning *tuning) {
                 tuning->target.emulated ? "emulated" : "not in this machine");
   }
   if (cli->options.budget_seconds > 0) {
-    tuning->deadline = cli_monotonic_seconds() + cli->options.budget_seconds;
+    tuning->deadline = ft_seconds_now() + cli->options.budget_seconds;
   }
   cli_tuned_begin(&tuning->tuned, &tuning->target);
   catch_signal(SIGINT);

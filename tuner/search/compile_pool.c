@@ -6,9 +6,9 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "generator/clock.h"
 #include "generator/status.h"
 
 struct slot {
@@ -31,21 +31,15 @@ struct ft_compile_pool {
   int thread_count;
 };
 
-static double seconds_now(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
 static void compile(struct ft_compile_pool *pool, int index, struct ft_compiled *compiled) {
-  const double begin = seconds_now();
+  const double begin = ft_seconds_now();
   *compiled = (struct ft_compiled){0};
   compiled->status = pool->rig->compile(pool->rig->payload, &pool->candidates->list[index].config,
                                         &compiled->kernel);
   if (compiled->status != FT_OK) {
     snprintf(compiled->detail, sizeof compiled->detail, "%s", ft_detail());
   }
-  compiled->seconds = seconds_now() - begin;
+  compiled->seconds = ft_seconds_now() - begin;
 }
 
 /* The lock is held. False when there is nothing left to claim. */

@@ -6,9 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "generator/clock.h"
 #include "generator/rules.h"
 #include "generator/status.h"
 #include "tuner/search/known_trials.h"
@@ -142,7 +142,7 @@ static int run_and_wait(void *payload, const fatune_arguments *arguments) {
   const struct loaded *loaded = payload;
   (void)arguments; /* aimed at already */
   FT_TRY(enqueue(loaded, loaded->rig->stream));
-  return ft_measure_wait(loaded->rig->session, loaded->rig->stream);
+  return ft_stream_wait(loaded->rig->session, loaded->rig->stream);
 }
 
 static int verify_on(struct loaded *loaded, struct ft_problem *problem,
@@ -211,7 +211,7 @@ static int rig_measure_in_turn(void *payload, void *const *handles, int count,
 
 static enum ft_health rig_health(void *payload) {
   struct ft_gpu_rig *rig = payload;
-  const enum ft_health health = (enum ft_health)ft_measure_health(rig->session, rig->stream);
+  const enum ft_health health = ft_stream_health(rig->session, rig->stream);
   rig->hung = health == FT_HEALTH_BUSY;
   return health;
 }
@@ -246,12 +246,6 @@ struct ft_request ft_small_request(const struct ft_request *request, const struc
   return small;
 }
 
-static uint64_t clock_seed(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_REALTIME, &now);
-  return (uint64_t)now.tv_sec * 1000000007u + (uint64_t)now.tv_nsec;
-}
-
 static int make_problems(struct ft_gpu_rig *rig, uint64_t seed) {
   const struct ft_problem_options small = {.request = ft_small_request(&rig->request, &rig->arch),
                                            .layout = FT_LAYOUT_PADDED,
@@ -274,7 +268,7 @@ static int take_gpu(struct ft_gpu_rig *rig, uint64_t seed) {
   rig->entered = true;
   FT_TRY(ft_driver_status(driver, driver->stream_create(&rig->stream, 0), "cuStreamCreate"));
   FT_TRY(ft_nvml_open(&rig->nvml, driver, rig->session->device.handle));
-  return make_problems(rig, seed ? seed : clock_seed());
+  return make_problems(rig, seed ? seed : ft_seed_now());
 }
 
 static void make_stamp(struct ft_gpu_rig *rig, bool with_gpu) {

@@ -7,11 +7,13 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "generator/status.h"
+#include "tuner/verify/stopwatch.h"
 
-enum { NOT_READY = 600 }; /* CUDA_ERROR_NOT_READY */
+_Static_assert((int)FT_STOPWATCH_EVENTS > (int)FT_TRIAL_SAMPLES,
+               "an event before each sample, one after all");
+
 enum { REPEATS_MOST = 1 << 14 };
 /* One run alone is timed with its launch latency, which says nothing about a short kernel. */
 static const double GIVE_UP_LEAST_US = 500;
@@ -40,109 +42,25 @@ void ft_timing_summarise(struct ft_timing *timing) {
   timing->best_us = timing->sample_count > 0 ? sorted[0] : 0;
 }
 
-static double seconds_now(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
-/* Events of one measurement, and what they are recorded with. */
-struct stopwatch {
-  const struct ft_driver *driver;
-  cu_stream stream;
-  cu_event events[FT_TRIAL_SAMPLES + 1];
-  int count;
-};
-
-static int stopwatch_open(struct stopwatch *watch, fatune_session *session, cu_stream stream,
-                          int count) {
-  *watch = (struct stopwatch){.driver = &session->driver, .stream = stream};
-  for (; watch->count < count; watch->count++) {
-    FT_TRY(ft_driver_status(watch->driver,
-                            watch->driver->event_create(&watch->events[watch->count], 0),
-                            "cuEventCreate"));
-  }
-  return FT_OK;
-}
-
-static void stopwatch_close(struct stopwatch *watch) {
-  for (int n = 0; n < watch->count; n++) watch->driver->event_destroy(watch->events[n]);
-}
-
-static int record(struct stopwatch *watch, int index) {
-  return ft_driver_status(watch->driver,
-                          watch->driver->event_record(watch->events[index], watch->stream),
-                          "cuEventRecord");
-}
-
-/* Polls, since waiting in the driver could not be given up. NOT_READY: time is over. */
-static cu_result poll_event(const struct ft_driver *driver, cu_event event, double seconds) {
-  const double deadline = seconds_now() + seconds;
-  for (int polls = 0;; polls++) {
-    const cu_result result = driver->event_query(event);
-    if (result != NOT_READY || seconds_now() > deadline) return result;
-    if (polls > 100) nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
-  }
-}
-
-static int wait_for(const struct ft_driver *driver, cu_event event) {
-  const cu_result result = poll_event(driver, event, FT_RUN_SECONDS);
-  if (result != NOT_READY) return ft_driver_status(driver, result, "cuEventQuery");
-  return ft_fail(FT_E_DEVICE, "the GPU is still busy after %d s: a kernel hangs", FT_RUN_SECONDS);
-}
-
-int ft_measure_health(fatune_session *session, cu_stream stream) {
-  enum { GOOD, LOST, BUSY };
-  struct stopwatch watch;
-  int health = LOST;
-  if (stopwatch_open(&watch, session, stream, 1) == FT_OK && record(&watch, 0) == FT_OK) {
-    const cu_result result = poll_event(watch.driver, watch.events[0], 1);
-    health = result == NOT_READY ? BUSY : result == 0 ? GOOD : LOST;
-  }
-  stopwatch_close(&watch);
-  return health;
-}
-
-int ft_measure_wait(fatune_session *session, cu_stream stream) {
-  struct stopwatch watch;
-  int status;
-  FT_CHECK(stopwatch_open(&watch, session, stream, 1));
-  FT_CHECK(record(&watch, 0));
-  FT_CHECK(wait_for(watch.driver, watch.events[0]));
-done:
-  stopwatch_close(&watch);
-  return status;
-}
-
-static int interval_us(const struct stopwatch *watch, int first, double *us) {
-  float milliseconds = 0;
-  FT_TRY(ft_driver_status(
-      watch->driver,
-      watch->driver->event_elapsed(&milliseconds, watch->events[first], watch->events[first + 1]),
-      "cuEventElapsedTime"));
-  *us = (double)milliseconds * 1e3;
-  return FT_OK;
-}
-
 static int launch_times(const struct ft_runnable *runnable, cu_stream stream, int repeats) {
   for (int n = 0; n < repeats; n++) FT_TRY(runnable->launch(runnable->payload, stream));
   return FT_OK;
 }
 
 /* One interval of `repeats` launches, waited for. */
-static int time_once(struct stopwatch *watch, const struct ft_runnable *runnable, int repeats,
+static int time_once(struct ft_stopwatch *watch, const struct ft_runnable *runnable, int repeats,
                      double *us) {
-  FT_TRY(record(watch, 0));
+  FT_TRY(ft_stopwatch_record(watch, 0));
   FT_TRY(launch_times(runnable, watch->stream, repeats));
-  FT_TRY(record(watch, 1));
-  FT_TRY(wait_for(watch->driver, watch->events[1]));
-  return interval_us(watch, 0, us);
+  FT_TRY(ft_stopwatch_record(watch, 1));
+  FT_TRY(ft_stopwatch_wait(watch, 1));
+  return ft_stopwatch_interval(watch, 0, us);
 }
 
 /* Doubles the repeats until one interval is long enough; the doubling itself is the warm-up, and
  * goes on until that has lasted long enough too. Where the second run is too long it is the only
  * sample: given up. */
-static int calibrate(struct stopwatch *watch, struct ft_timing *timing,
+static int calibrate(struct ft_stopwatch *watch, struct ft_timing *timing,
                      const struct ft_runnable *runnable, const struct ft_measure_policy *policy,
                      int *repeats) {
   double us, warm_us = 0;
@@ -175,7 +93,7 @@ static int samples_of(const struct ft_measure_policy *policy) {
   return wanted < FT_TRIAL_SAMPLES ? wanted : FT_TRIAL_SAMPLES;
 }
 
-static int measure_one(struct stopwatch *watch, struct ft_timing *timing, struct ft_nvml *nvml,
+static int measure_one(struct ft_stopwatch *watch, struct ft_timing *timing, struct ft_nvml *nvml,
                        const struct ft_runnable *runnable, const struct ft_measure_policy *policy) {
   int repeats;
   FT_TRY(calibrate(watch, timing, runnable, policy, &repeats));
@@ -183,16 +101,16 @@ static int measure_one(struct stopwatch *watch, struct ft_timing *timing, struct
   const int samples = samples_of(policy);
   FT_TRY(
       launch_times(runnable, watch->stream, 1)); /* an idle GPU would time the first launch too */
-  FT_TRY(record(watch, 0));
+  FT_TRY(ft_stopwatch_record(watch, 0));
   for (int n = 0; n < samples; n++) {
     FT_TRY(launch_times(runnable, watch->stream, repeats));
-    FT_TRY(record(watch, n + 1));
+    FT_TRY(ft_stopwatch_record(watch, n + 1));
   }
   timing->sm_clock_mhz = ft_nvml_sm_clock(nvml); /* while the samples run */
-  FT_TRY(wait_for(watch->driver, watch->events[samples]));
+  FT_TRY(ft_stopwatch_wait(watch, samples));
   for (int n = 0; n < samples; n++) {
     double us;
-    FT_TRY(interval_us(watch, n, &us));
+    FT_TRY(ft_stopwatch_interval(watch, n, &us));
     timing->samples_us[timing->sample_count++] = us / repeats;
   }
   return FT_OK;
@@ -201,32 +119,32 @@ static int measure_one(struct stopwatch *watch, struct ft_timing *timing, struct
 int ft_measure(struct ft_timing *timing, fatune_session *session, struct ft_nvml *nvml,
                const struct ft_runnable *runnable, const struct ft_measure_policy *policy,
                cu_stream stream) {
-  struct stopwatch watch;
+  struct ft_stopwatch watch;
   int status;
   *timing = (struct ft_timing){0};
-  FT_CHECK(stopwatch_open(&watch, session, stream, samples_of(policy) + 1));
+  FT_CHECK(ft_stopwatch_open(&watch, session, stream, samples_of(policy) + 1));
   FT_CHECK(measure_one(&watch, timing, nvml, runnable, policy));
   ft_timing_summarise(timing);
 done:
-  stopwatch_close(&watch);
+  ft_stopwatch_close(&watch);
   return status;
 }
 
 /* One sample of each, in turn, in one go. */
-static int one_round(struct stopwatch *watch, struct ft_timing *timings,
+static int one_round(struct ft_stopwatch *watch, struct ft_timing *timings,
                      const struct ft_runnable *runnables, const int *repeats, int count,
                      struct ft_nvml *nvml, int *clock_mhz) {
   FT_TRY(launch_times(&runnables[0], watch->stream, 1)); /* as in measure_one */
-  FT_TRY(record(watch, 0));
+  FT_TRY(ft_stopwatch_record(watch, 0));
   for (int n = 0; n < count; n++) {
     FT_TRY(launch_times(&runnables[n], watch->stream, repeats[n]));
-    FT_TRY(record(watch, n + 1));
+    FT_TRY(ft_stopwatch_record(watch, n + 1));
   }
   if (nvml) *clock_mhz = ft_nvml_sm_clock(nvml); /* while the round runs */
-  FT_TRY(wait_for(watch->driver, watch->events[count]));
+  FT_TRY(ft_stopwatch_wait(watch, count));
   for (int n = 0; n < count; n++) {
     double us;
-    FT_TRY(interval_us(watch, n, &us));
+    FT_TRY(ft_stopwatch_interval(watch, n, &us));
     timings[n].samples_us[timings[n].sample_count++] = us / repeats[n];
   }
   return FT_OK;
@@ -235,7 +153,7 @@ static int one_round(struct stopwatch *watch, struct ft_timing *timings,
 int ft_measure_interleaved(struct ft_timing *timings, fatune_session *session, struct ft_nvml *nvml,
                            const struct ft_runnable *runnables, int count,
                            const struct ft_measure_policy *policy, cu_stream stream) {
-  struct stopwatch watch;
+  struct ft_stopwatch watch;
   int status = FT_OK, repeats[FT_TRIAL_SAMPLES];
   struct ft_measure_policy own = *policy;
   if (count > FT_TRIAL_SAMPLES) {
@@ -243,7 +161,7 @@ int ft_measure_interleaved(struct ft_timing *timings, fatune_session *session, s
                    FT_TRIAL_SAMPLES);
   }
   for (int n = 0; n < count; n++) timings[n] = (struct ft_timing){0};
-  FT_CHECK(stopwatch_open(&watch, session, stream, (count > 1 ? count : 1) + 1));
+  FT_CHECK(ft_stopwatch_open(&watch, session, stream, (count > 1 ? count : 1) + 1));
   for (int n = 0; n < count; n++) {
     FT_CHECK(calibrate(&watch, &timings[n], &runnables[n], &own, &repeats[n]));
     if (given_up(&timings[n])) {
@@ -263,6 +181,6 @@ int ft_measure_interleaved(struct ft_timing *timings, fatune_session *session, s
     ft_timing_summarise(&timings[n]);
   }
 done:
-  stopwatch_close(&watch);
+  ft_stopwatch_close(&watch);
   return status;
 }

@@ -47,15 +47,6 @@ int ft_measure_interleaved(struct ft_timing *timings, fatune_session *session, s
                            const struct ft_runnable *runnables, int count,
                            const struct ft_measure_policy *policy, cu_stream stream);
 
-/* Waits until the stream is idle, at most FT_RUN_SECONDS: a kernel that hangs must not hang the
- * tuner. FT_E_DEVICE names the error, or says that the GPU is still busy. */
-enum { FT_RUN_SECONDS = 20 };
-int ft_measure_wait(fatune_session *session, cu_stream stream);
-
-/* Whether later work can run: 0 yes, 1 every call fails (a kernel faulted), 2 the stream stays
- * busy. */
-int ft_measure_health(fatune_session *session, cu_stream stream);
-
 /* Fills median, spread and best from the samples. */
 void ft_timing_summarise(struct ft_timing *timing);
 

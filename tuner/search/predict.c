@@ -4,8 +4,8 @@
  * outranks. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
+#include "generator/clock.h"
 #include "generator/status.h"
 #include "tuner/search/finalists.h"
 #include "tuner/search/gpu_rig.h"
@@ -25,12 +25,6 @@ struct prediction {
   struct ft_trial *known; /* [candidate]: rows from the store */
   bool *is_known;
 };
-
-static double seconds_now(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 static void fill_trial(const struct prediction *prediction, const struct ft_candidate *candidate,
                        const struct ft_compiled *compiled, struct ft_trial *trial) {
@@ -88,7 +82,7 @@ static void report(const struct prediction *prediction, int total, double begin,
   const struct ft_tune_options *options = prediction->options;
   if (!options->progress) return;
   const int done = prediction->summary->tried;
-  const double elapsed = seconds_now() - begin;
+  const double elapsed = ft_seconds_now() - begin;
   const struct ft_tune_progress progress = {.done = done,
                                             .total = total,
                                             .elapsed_seconds = elapsed,
@@ -101,11 +95,12 @@ static void report(const struct prediction *prediction, int total, double begin,
 static int predict_all(struct prediction *prediction, const struct ft_candidates *candidates,
                        struct ft_compile_pool *pool) {
   const struct ft_tune_options *options = prediction->options;
-  const double begin = seconds_now();
+  const double begin = ft_seconds_now();
   for (int index = 0; index < candidates->count; index++) {
     if (options->stop && *options->stop)
       return ft_fail(FT_E_INTERRUPTED, "stopped after %d candidates", index);
-    if (options->budget_seconds > 0 && index > 0 && seconds_now() - begin > options->budget_seconds)
+    if (options->budget_seconds > 0 && index > 0 &&
+        ft_seconds_now() - begin > options->budget_seconds)
       break;
     struct ft_trial trial = {0};
     if (prediction->is_known[index]) {
@@ -179,7 +174,7 @@ int ft_tune_predict(fatune_session *session, const struct ft_request *request,
                     const struct ft_arch *arch, const struct ft_tune_options *options,
                     struct ft_tune_summary *summary) {
   *summary = (struct ft_tune_summary){.measured = false};
-  const double begin = seconds_now();
+  const double begin = ft_seconds_now();
   struct ft_candidates candidates;
   struct ft_gpu_rig *rig = NULL;
   struct prediction prediction = {
@@ -201,6 +196,6 @@ done:
   ft_candidates_free(&candidates);
   free(prediction.known);
   free(prediction.is_known);
-  summary->seconds = seconds_now() - begin;
+  summary->seconds = ft_seconds_now() - begin;
   return status;
 }

@@ -7,12 +7,7 @@
 #include "cache/kernel.h"
 #include "tuner/search/measure.h"
 #include "tuner/verify/reference.h"
-
-enum ft_health {
-  FT_HEALTH_GOOD,
-  FT_HEALTH_LOST, /* a kernel faulted; every later call fails */
-  FT_HEALTH_BUSY  /* a kernel does not end */
-};
+#include "tuner/verify/stopwatch.h"
 
 struct ft_rig {
   void *payload;

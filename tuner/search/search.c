@@ -6,8 +6,8 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
+#include "generator/clock.h"
 #include "generator/status.h"
 #include "tuner/search/finalists.h"
 
@@ -35,12 +35,6 @@ struct search {
   int since;          /* candidates since then */
 };
 
-static double seconds_now(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
 static void count_outcome(struct ft_tune_summary *summary, const struct ft_trial *trial) {
   summary->tried += 1;
   switch (trial->outcome) {
@@ -56,7 +50,7 @@ static void report(const struct search *search, const struct ft_trial *trial) {
   const struct ft_tune_options *options = search->options;
   if (!options->progress) return;
   const int done = search->summary->tried, total = search->candidates->count;
-  const double elapsed = seconds_now() - search->begin;
+  const double elapsed = ft_seconds_now() - search->begin;
   const struct ft_tune_progress progress = {.done = done,
                                             .total = total,
                                             .elapsed_seconds = elapsed,
@@ -124,11 +118,11 @@ static int run_one(struct search *search, int index, struct ft_compiled *compile
   if (same >= 0) {
     reject_as_same(search, candidate, compiled, same, trial);
   } else {
-    const double begin = seconds_now();
+    const double begin = ft_seconds_now();
     struct ft_pace pace;
     FT_TRY(ft_field_pace(&search->field, &pace));
     status = ft_trial_run(&search->run, candidate, compiled, &pace, trial, &screen_us, &loaded);
-    search->summary->measure_seconds += seconds_now() - begin;
+    search->summary->measure_seconds += ft_seconds_now() - begin;
   }
   if (ft_outcome_ran(trial->outcome) && status == FT_OK) {
     status = ft_field_add(&search->field, trial, screen_us, &compiled->kernel, loaded, false);
@@ -165,7 +159,7 @@ static bool patient(struct search *search) {
 
 static bool out_of_time(const struct search *search) {
   const double budget = search->options->budget_seconds;
-  return budget > 0 && search->summary->tried > 0 && seconds_now() - search->begin > budget;
+  return budget > 0 && search->summary->tried > 0 && ft_seconds_now() - search->begin > budget;
 }
 
 static int try_all(struct search *search, struct ft_compile_pool *pool) {
@@ -217,9 +211,9 @@ static int decide(struct search *search) {
 static int finish(struct search *search, int status) {
   char detail[1024];
   snprintf(detail, sizeof detail, "%.*s", (int)sizeof detail - 1, ft_detail());
-  const double begin = seconds_now();
+  const double begin = ft_seconds_now();
   int finals = status == FT_OK ? ft_field_finals(&search->field, search->options->stop) : FT_OK;
-  search->summary->measure_seconds += seconds_now() - begin;
+  search->summary->measure_seconds += ft_seconds_now() - begin;
   const volatile sig_atomic_t *stop = search->options->stop;
   if (status == FT_OK && finals == FT_OK && stop && *stop) {
     finals = ft_fail(FT_E_INTERRUPTED, "stopped during the finals");
@@ -247,7 +241,7 @@ int ft_search(const struct ft_rig *rig, const struct ft_candidates *candidates,
                           .known = calloc(count, sizeof *search.known),
                           .is_known = calloc(count, sizeof *search.is_known),
                           .images = calloc(count, sizeof *search.images),
-                          .begin = seconds_now()};
+                          .begin = ft_seconds_now()};
   struct ft_compile_pool *pool = NULL;
   int status = FT_OK;
   summary->product = candidates->product;
@@ -268,6 +262,6 @@ done:
   free(search.known);
   free(search.is_known);
   free(search.images);
-  summary->seconds = seconds_now() - search.begin;
+  summary->seconds = ft_seconds_now() - search.begin;
   return status;
 }

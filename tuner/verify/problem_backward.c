@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "generator/status.h"
-#include "tuner/search/measure.h"
+#include "tuner/verify/stopwatch.h"
 #include "tuner/verify/problem_parts.h"
 #include "tuner/verify/reference_row.h"
 
@@ -120,7 +120,7 @@ static int forward_by_kernel(struct ft_problem *problem) {
   int status;
   FT_CHECK(make_plan(problem, &plan));
   FT_CHECK(fatune_plan_run(plan, &problem->arguments, NULL));
-  FT_CHECK(ft_measure_wait(problem->session, NULL));
+  FT_CHECK(ft_stream_wait(problem->session, NULL));
   if (!problem->options.keep_host) goto done;
   image = malloc(problem->bytes[FT_O]);
   if (!image) {

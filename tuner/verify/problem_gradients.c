@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "generator/status.h"
-#include "tuner/search/measure.h"
+#include "tuner/verify/stopwatch.h"
 #include "tuner/verify/problem_parts.h"
 
 void ft_problem_forget_gradients(struct ft_problem *problem) {
@@ -89,7 +89,7 @@ static int fetch_outputs(struct ft_problem *problem, struct ft_comparison *compa
                          bool *broken) {
   int status;
   FT_TRY(ft_session_enter(problem->session));
-  FT_CHECK(ft_measure_wait(problem->session, NULL));
+  FT_CHECK(ft_stream_wait(problem->session, NULL));
   for (int gradient = 0; gradient < FT_GRADIENTS; gradient++)
     FT_CHECK(ft_output_fetch(problem, FT_DQ + gradient, problem->gradient_images[gradient]));
   FT_CHECK(workspace_fences(problem, comparison, broken));
@@ -151,7 +151,7 @@ int ft_problem_verify_repeat(struct ft_problem *problem, struct ft_comparison *c
   int status = FT_OK;
   unsigned char *again = NULL;
   FT_TRY(ft_session_enter(problem->session));
-  FT_CHECK(ft_measure_wait(problem->session, NULL));
+  FT_CHECK(ft_stream_wait(problem->session, NULL));
   for (int gradient = 0; gradient < FT_GRADIENTS && problem->gradient_answers; gradient++) {
     const size_t bytes = problem->bytes[FT_DQ + gradient];
     free(again);

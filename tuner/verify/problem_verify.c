@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "generator/status.h"
-#include "tuner/search/measure.h"
+#include "tuner/verify/stopwatch.h"
 #include "tuner/verify/problem_parts.h"
 
 /* ---- rows and answers, once ---- */
@@ -83,7 +83,7 @@ done:
 static int fetch_outputs(struct ft_problem *problem) {
   int status;
   FT_TRY(ft_session_enter(problem->session));
-  FT_CHECK(ft_measure_wait(problem->session, NULL));
+  FT_CHECK(ft_stream_wait(problem->session, NULL));
   FT_CHECK(ft_output_fetch(problem, FT_O, problem->o_image));
   FT_CHECK(ft_output_fetch(problem, FT_LSE, problem->lse_image));
 done:
