@@ -26,8 +26,11 @@
  *    the argument, its value and what is allowed. Nothing is printed, no signal handler is set,
  *    nothing exits.
  *  - out-parameters come first and are set to NULL on failure. *_free and *_close accept NULL.
- *  - option structs begin with their size; start from the FATUNE_..._INIT value. A field left 0
- *    means its default. Another size than this version's is FATUNE_E_ARGUMENT.
+ *  - option structs begin with their size; start from the FATUNE_..._INIT value (in C++ from C++11
+ *    on). A field left 0 means its default. Later versions add fields at the end. A caller that was
+ *    built with an older, smaller struct is served: the fields it lacks have the INIT value. A
+ *    larger struct is served where all that this version does not know is 0. Any other size is
+ *    FATUNE_E_ARGUMENT.
  *  - strings and structs passed in are copied; strings handed out say until when they live.
  *  - a session, its plans and its masks may be used by many threads at once. Closing and freeing
  *    is done by one thread, when no other uses the object. After fork() the child must not use
@@ -54,6 +57,22 @@ extern "C" {
 #define FATUNE_API __attribute__((visibility("default")))
 #else
 #define FATUNE_API
+#endif
+
+/* A struct's INIT value: its size, the fields named by FATUNE_WITH_, and 0 elsewhere. In C an
+ * initialiser, in C++ an expression. */
+#ifdef __cplusplus
+#define FATUNE_WITH_(field, value) made.field = value;
+#define FATUNE_INIT_(type, fields)                                                                 \
+  []() -> type {                                                                                   \
+    type made = type();                                                                            \
+    made.size = sizeof made;                                                                       \
+    fields return made;                                                                            \
+  }()
+#else
+#define FATUNE_WITH_(field, value) , .field = value
+#define FATUNE_INIT_(type, fields)                                                                 \
+  { .size = sizeof(type) fields }
 #endif
 
 /* ---- status -------------------------------------------------------------------------- */
@@ -117,8 +136,7 @@ typedef struct fatune_session_options {
   const char *emulate;
 } fatune_session_options;
 
-#define FATUNE_SESSION_OPTIONS_INIT                                                                \
-  { sizeof(fatune_session_options), 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define FATUNE_SESSION_OPTIONS_INIT FATUNE_INIT_(fatune_session_options, )
 
 /* Opens the caches, the templates and, if present, the driver (libcuda.so.1, or $FATUNE_LIBCUDA)
  * and the GPU; needs none of the last two: what does need a GPU then fails with
@@ -168,15 +186,14 @@ typedef struct fatune_request {
 } fatune_request;
 
 #define FATUNE_REQUEST_INIT                                                                        \
-  {                                                                                                \
-    sizeof(fatune_request), FATUNE_FORWARD, FATUNE_BF16, 0, 0, FATUNE_CAUSAL_NONE, 0, 0, 0, 0, 0,  \
-        0, 0, 0, 0, 0                                                                              \
-  }
+  FATUNE_INIT_(fatune_request, FATUNE_WITH_(pass, FATUNE_FORWARD) FATUNE_WITH_(dtype, FATUNE_BF16))
 
-/* Fills a request from its text, e.g. "forward bf16 d128 hq32 hkv8 b2 nq4096 causal". Words in
- * any order, each once: forward, backward; fp16, bf16; dN, dvN head dims; hqN, hkvN heads; bN
- * batch; nqN, nkN lengths; causal, causal=top-left; dropout; deterministic; mask=RxC or
- * mask=RxC@density. d and nq are required. FATUNE_E_ARGUMENT names the word. */
+/* Fills a request, which holds its size (FATUNE_REQUEST_INIT), from its text, e.g. "forward bf16
+ * d128 hq32 hkv8 b2 nq4096 causal". Words in any order, each once: forward, backward; fp16, bf16;
+ * dN, dvN head dims; hqN, hkvN heads; bN batch; nqN, nkN lengths; causal, causal=top-left; dropout;
+ * deterministic; mask=RxC or mask=RxC@density. d and nq are required. FATUNE_E_ARGUMENT names the
+ * word, or says that the request's size has no room for what the text asks. On failure the request
+ * has the INIT value, but where its size is the fault. */
 FATUNE_API int fatune_request_parse(fatune_request *request, const char *text);
 
 /* ---- block-sparse mask --------------------------------------------------------------- */
@@ -195,8 +212,7 @@ typedef struct fatune_mask_options {
   int64_t seqlen_q, seqlen_k; /* in elements; a run's lengths must be these */
 } fatune_mask_options;
 
-#define FATUNE_MASK_OPTIONS_INIT                                                                   \
-  { sizeof(fatune_mask_options), 0, 0, 0, 0, 0, 0, 0, 0 }
+#define FATUNE_MASK_OPTIONS_INIT FATUNE_INIT_(fatune_mask_options, )
 
 /* Turns a bitmap into index lists on the device, once; the mask is then used by any number of
  * runs, forward and backward, at once if need be. Copies blocks, which may be freed afterwards,
@@ -304,11 +320,7 @@ typedef struct fatune_arguments {
   const float *dlse; /* device address, as lse: the gradient of LSE; NULL: 0 */
 } fatune_arguments;
 
-#define FATUNE_ARGUMENTS_INIT                                                                      \
-  {                                                                                                \
-    sizeof(fatune_arguments), {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, 0, 0, 0, 0,  \
-        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, 0    \
-  }
+#define FATUNE_ARGUMENTS_INIT FATUNE_INIT_(fatune_arguments, )
 
 /* The same for a run with these arguments, of which only batch, heads and lengths matter; what one
  * of them needs, smaller runs need at most. */
@@ -348,8 +360,7 @@ typedef struct fatune_tune_options {
   void *payload;
 } fatune_tune_options;
 
-#define FATUNE_TUNE_OPTIONS_INIT                                                                   \
-  { sizeof(fatune_tune_options), 0, 0, 0, 0, 0 }
+#define FATUNE_TUNE_OPTIONS_INIT FATUNE_INIT_(fatune_tune_options, )
 
 /* Measures candidates for the request on the session's GPU and keeps every trial in the cache;
  * the next fatune_plan_make of the bucket finds the winner. Verifies each candidate before timing

@@ -136,7 +136,10 @@ static void read_numbers(struct ft_forward_params *params, const struct ft_run *
 
 int ft_launch_prepare(struct ft_launch *launch, const struct ft_request *request,
                       const struct ft_config *config, const struct ft_arch *arch,
-                      const fatune_arguments *arguments) {
+                      const fatune_arguments *given) {
+  fatune_arguments room;
+  const fatune_arguments *arguments;
+  FT_TRY(ft_arguments_read(&arguments, &room, given));
   memset(launch, 0, sizeof *launch);
   launch->pass = request->pass;
   launch->family = config->family;

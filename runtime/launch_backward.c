@@ -202,14 +202,16 @@ int ft_launch_prepare_backward(struct ft_launch *launch, const struct ft_request
 }
 
 int ft_launch_workspace(const struct ft_request *request, const struct ft_config *config,
-                        const struct ft_arch *arch, const fatune_arguments *arguments,
-                        size_t *bytes) {
+                        const struct ft_arch *arch, const fatune_arguments *given, size_t *bytes) {
   const fatune_arguments of_request = FATUNE_ARGUMENTS_INIT;
+  fatune_arguments room;
+  const fatune_arguments *arguments;
   struct ft_launch launch;
   struct ft_run run;
   *bytes = 0;
+  FT_TRY(ft_arguments_read(&arguments, &room, given ? given : &of_request));
   if (request->pass != FT_BACKWARD) return FT_OK;
-  FT_TRY(ft_run_read(&run, request, arguments ? arguments : &of_request));
+  FT_TRY(ft_run_read(&run, request, arguments));
   FT_TRY(read_geometry(&launch, request, config, arch, &run));
   *bytes = (size_t)place(request, config, arch, launch.tiles_grid).end;
   return FT_OK;

@@ -7,6 +7,7 @@
 
 #include "generator/status.h"
 #include "runtime/launch_parts.h"
+#include "runtime/sized_struct.h"
 
 static int check_extent(const char *name, int64_t value) {
   if (value >= 1 && value <= INT32_MAX) return FT_OK;
@@ -216,10 +217,20 @@ static struct ft_visibility visibility_of(const struct ft_run *run,
   return ft_visibility_of(&of_run);
 }
 
+int ft_arguments_read(const fatune_arguments **arguments, fatune_arguments *room,
+                      const fatune_arguments *given) {
+  static const fatune_arguments initial = FATUNE_ARGUMENTS_INIT;
+  static const struct ft_sized_struct form =
+      FT_SIZED_STRUCT("arguments", fatune_arguments, dlse, &initial);
+  const void *whole;
+  if (!given) return ft_fail(FT_E_ARGUMENT, "arguments is NULL");
+  FT_TRY(ft_sized_read(&form, given, room, &whole));
+  *arguments = whole;
+  return FT_OK;
+}
+
 int ft_run_read(struct ft_run *run, const struct ft_request *request,
                 const fatune_arguments *arguments) {
-  if (!arguments) return ft_fail(FT_E_ARGUMENT, "arguments is NULL");
-  FT_TRY(ft_check_size("arguments", arguments->size, sizeof *arguments));
   memset(run, 0, sizeof *run);
   FT_TRY(read_extents(run, request, arguments));
   run->visibility = visibility_of(run, request);

@@ -17,6 +17,10 @@ struct ft_run {
   float dropout_rescale;
 };
 
+/* *arguments: those given, or `room` where the caller's struct is another version's. */
+int ft_arguments_read(const fatune_arguments **arguments, fatune_arguments *room,
+                      const fatune_arguments *given);
+
 /* All but tensors and mask. */
 int ft_run_read(struct ft_run *run, const struct ft_request *request,
                 const fatune_arguments *arguments);

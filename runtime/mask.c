@@ -9,6 +9,11 @@
 
 #include "generator/status.h"
 #include "runtime/session.h"
+#include "runtime/sized_struct.h"
+
+static const fatune_mask_options initial = FATUNE_MASK_OPTIONS_INIT;
+static const struct ft_sized_struct form =
+    FT_SIZED_STRUCT("options", fatune_mask_options, seqlen_k, &initial);
 
 static int check_block(const char *name, int value) {
   if (value >= 16 && value % 16 == 0) return FT_OK;
@@ -22,7 +27,6 @@ static int check_extent(const char *name, int64_t value) {
 }
 
 static int check_options(const fatune_mask_options *options) {
-  FT_TRY(ft_check_size("options", options->size, sizeof *options));
   if (!options->blocks) return ft_fail(FT_E_ARGUMENT, "options.blocks is NULL");
   if (options->on_device != 0 && options->on_device != 1)
     return ft_fail(FT_E_ARGUMENT, "options.on_device is %d; allowed: 0, 1", options->on_device);
@@ -198,12 +202,16 @@ done:
   return status;
 }
 
-int fatune_mask_make(fatune_mask **out, fatune_session *session, const fatune_mask_options *options,
+int fatune_mask_make(fatune_mask **out, fatune_session *session, const fatune_mask_options *given,
                      void *stream) {
   if (!out) return ft_fail(FT_E_ARGUMENT, "mask is NULL; it takes the new mask");
   *out = NULL;
   if (!session) return ft_fail(FT_E_ARGUMENT, "session is NULL");
-  if (!options) return ft_fail(FT_E_ARGUMENT, "options is NULL");
+  if (!given) return ft_fail(FT_E_ARGUMENT, "options is NULL");
+  fatune_mask_options room;
+  const void *whole;
+  FT_TRY(ft_sized_read(&form, given, &room, &whole));
+  const fatune_mask_options *const options = whole;
   FT_TRY(check_options(options));
   FT_TRY(ft_session_enter(session));
 

@@ -14,6 +14,7 @@
 #include "generator/lua_host.h"
 #include "generator/status.h"
 #include "runtime/emulator/emulator.h"
+#include "runtime/sized_struct.h"
 
 void ft_session_warn(const fatune_session *session, const char *format, ...) {
   if (!session->log) return;
@@ -32,15 +33,11 @@ int ft_session_needs_device(const fatune_session *session) {
   return ft_fail(session->no_device_status, "%s", session->no_device_detail);
 }
 
-int ft_check_size(const char *what, size_t given, size_t expected) {
-  if (given == expected) return FT_OK;
-  return ft_fail(FT_E_ARGUMENT,
-                 "%s.size is %zu; this is version %s, where it is %zu: start from the _INIT value",
-                 what, given, fatune_version(), expected);
-}
+static const fatune_session_options initial = FATUNE_SESSION_OPTIONS_INIT;
+static const struct ft_sized_struct form =
+    FT_SIZED_STRUCT("options", fatune_session_options, emulate, &initial);
 
 static int check_options(const fatune_session_options *options) {
-  FT_TRY(ft_check_size("options", options->size, sizeof *options));
   if (options->device < 0)
     return ft_fail(FT_E_ARGUMENT, "options.device is %d; allowed: 0, or 1 + the GPU's number",
                    options->device);
@@ -177,11 +174,13 @@ static int emulate_device(fatune_session *session, const char *name) {
 
 /* ---- public ---- */
 
-int fatune_session_open(fatune_session **out, const fatune_session_options *options) {
+int fatune_session_open(fatune_session **out, const fatune_session_options *given) {
   if (!out) return ft_fail(FT_E_ARGUMENT, "session is NULL; it takes the new session");
   *out = NULL;
-  const fatune_session_options defaults = FATUNE_SESSION_OPTIONS_INIT;
-  if (!options) options = &defaults;
+  fatune_session_options room;
+  const void *whole;
+  FT_TRY(ft_sized_read(&form, given ? given : &initial, &room, &whole));
+  const fatune_session_options *const options = whole;
   FT_TRY(check_options(options));
 
   fatune_session *const session = calloc(1, sizeof *session);

@@ -160,7 +160,4 @@ int ft_launch_enqueue(const struct ft_launch *launch, const struct ft_driver *dr
                       const struct ft_module *module, const struct ft_budget *budget,
                       cu_stream stream);
 
-/* FT_OK when a caller's struct has the size of this version's. */
-int ft_check_size(const char *what, size_t given, size_t expected);
-
 #endif

@@ -37,6 +37,22 @@ cmake --build "$scratch/user/build" >/dev/null
 # It must load with nothing but its own prefix; a header that C++ cannot read is no public header.
 if LD_LIBRARY_PATH=$library ldd "$scratch/example.so" | grep 'not found'; then exit 1; fi
 if command -v c++ >/dev/null; then
-  echo '#include <fatune.h>' | c++ -x c++ -Wall -Werror -I"$prefix/include" -fsyntax-only -
+  cat >"$scratch/values.cc" <<'END'
+#include <fatune.h>
+fatune_session_options session = FATUNE_SESSION_OPTIONS_INIT;
+fatune_request request = FATUNE_REQUEST_INIT;
+fatune_mask_options mask = FATUNE_MASK_OPTIONS_INIT;
+fatune_arguments arguments = FATUNE_ARGUMENTS_INIT;
+fatune_tune_options tune = FATUNE_TUNE_OPTIONS_INIT;
+int main() {
+  const fatune_request local = FATUNE_REQUEST_INIT;
+  return session.size != sizeof session || request.dtype != FATUNE_BF16 || mask.size != sizeof mask ||
+         arguments.size != sizeof arguments || tune.size != sizeof tune || local.size != sizeof local;
+}
+END
+  for standard in c++11 c++20; do
+    c++ -std=$standard -Wall -Wextra -Wpedantic -Werror -I"$prefix/include" "$scratch/values.cc" -o "$scratch/values"
+    "$scratch/values"
+  done
 fi
 "$prefix"/bin/fatune --version >/dev/null

@@ -76,7 +76,7 @@ char *emulator_request_text(const struct ft_request *request) {
 
 static int make_plan(fatune_plan **plan, fatune_session *session, const struct ft_request *asked,
                      const char *config) {
-  fatune_request request;
+  fatune_request request = FATUNE_REQUEST_INIT;
   char *const text = emulator_request_text(asked);
   assert_ok(fatune_request_parse(&request, text));
   free(text);

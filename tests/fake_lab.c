@@ -19,7 +19,7 @@ void fake_lab_close(const struct fake_lab *lab) {
 }
 
 fatune_request fake_request(const char *words) {
-  fatune_request request;
+  fatune_request request = FATUNE_REQUEST_INIT;
   ck_assert_status(fatune_request_parse(&request, words), FATUNE_OK);
   return request;
 }

@@ -62,7 +62,7 @@ START_TEST(bad_emulate_options_are_named) {
 END_TEST
 
 static fatune_plan *plan_of(fatune_session *session, const char *words) {
-  fatune_request request;
+  fatune_request request = FATUNE_REQUEST_INIT;
   fatune_plan *plan;
   ck_assert_status(fatune_request_parse(&request, words), FATUNE_OK);
   ck_assert_status(fatune_plan_make(&plan, session, &request), FATUNE_OK);
@@ -99,7 +99,7 @@ END_TEST
 START_TEST(a_plan_without_a_compiler_says_so) {
   fatune_session_options options = memory_only_options();
   fatune_session *session;
-  fatune_request request;
+  fatune_request request = FATUNE_REQUEST_INIT;
   fatune_plan *plan;
   ck_assert_status(fatune_request_parse(&request, "forward bf16 d64 nq100"), FATUNE_OK);
   options.emulate = "a100";

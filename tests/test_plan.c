@@ -302,7 +302,7 @@ static void *make_and_run(void *payload) {
                                       "forward bf16 d64 nq128 dropout"};
   worker->status = FATUNE_OK;
   for (int i = 0; i < 3 && worker->status == FATUNE_OK; i++) {
-    fatune_request request;
+    fatune_request request = FATUNE_REQUEST_INIT;
     fatune_plan *plan = NULL;
     int status = fatune_request_parse(&request, words[i]);
     if (status == FATUNE_OK) status = fatune_plan_make(&plan, worker->session, &request);

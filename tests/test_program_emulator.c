@@ -135,7 +135,7 @@ START_TEST(the_library_predicts) {
   need_nvrtc();
   fatune_session_options options = FATUNE_SESSION_OPTIONS_INIT;
   fatune_session *session;
-  fatune_request asked;
+  fatune_request asked = FATUNE_REQUEST_INIT;
   struct ft_request request;
   struct ft_choice choice;
   options.emulate = "h200";

@@ -98,7 +98,7 @@ START_TEST(bad_options_are_named) {
     ck_assert_ptr_null(session);                                                                   \
   } while (0)
   BAD(size, 0, "options.size is 0");
-  BAD(size, 4096, "options.size is 4096");
+  BAD(size, 4104, "options.size is 4104");
   BAD(device, -1, "options.device is -1");
   BAD(device, 2, "options.device is 2; allowed: 0 .. 1");
   BAD(memory_only, 2, "options.memory_only is 2");
@@ -123,7 +123,7 @@ END_TEST
 /* ---- requests ---- */
 
 START_TEST(requests_go_to_and_fro) {
-  fatune_request parsed;
+  fatune_request parsed = FATUNE_REQUEST_INIT;
   struct ft_request inner;
   struct ft_text text = FT_TEXT_INIT;
   const char *const words =

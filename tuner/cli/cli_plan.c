@@ -9,7 +9,7 @@
 
 int cli_plan_make(fatune_session *session, const struct ft_request *request, const char *config,
                   fatune_plan **plan) {
-  fatune_request public_request;
+  fatune_request public_request = FATUNE_REQUEST_INIT;
   char *const text = cli_request_text(request);
   int status = fatune_request_parse(&public_request, text);
   if (status == FT_OK && config != NULL) {

@@ -2,7 +2,12 @@
  * in -> out: public request and options -> ft_tune. It lives here because the runtime, below, never
  * tunes. A session that emulates its GPU has no clock: ft_tune predicts. */
 #include "generator/status.h"
+#include "runtime/sized_struct.h"
 #include "tuner/search/tune.h"
+
+static const fatune_tune_options initial = FATUNE_TUNE_OPTIONS_INIT;
+static const struct ft_sized_struct form =
+    FT_SIZED_STRUCT("options", fatune_tune_options, payload, &initial);
 
 static void forward_progress(void *payload, const struct ft_tune_progress *progress) {
   const fatune_tune_options *options = payload;
@@ -10,7 +15,6 @@ static void forward_progress(void *payload, const struct ft_tune_progress *progr
 }
 
 static int check_options(const fatune_tune_options *options) {
-  FT_TRY(ft_check_size("options", options->size, sizeof *options));
   if (options->if_missing != 0 && options->if_missing != 1) {
     return ft_fail(FT_E_ARGUMENT, "options.if_missing is %d; allowed: 0, 1", options->if_missing);
   }
@@ -24,11 +28,13 @@ static int check_options(const fatune_tune_options *options) {
 }
 
 int fatune_tune(fatune_session *session, const fatune_request *request,
-                const fatune_tune_options *options) {
-  const fatune_tune_options defaults = FATUNE_TUNE_OPTIONS_INIT;
+                const fatune_tune_options *given) {
+  fatune_tune_options room;
+  const void *whole;
   if (!session) return ft_fail(FT_E_ARGUMENT, "session is NULL");
   if (!request) return ft_fail(FT_E_ARGUMENT, "request is NULL");
-  if (!options) options = &defaults;
+  FT_TRY(ft_sized_read(&form, given ? given : &initial, &room, &whole));
+  const fatune_tune_options *const options = whole;
   FT_TRY(check_options(options));
   struct ft_request wanted;
   FT_TRY(ft_request_from_public(&wanted, request));

@@ -83,7 +83,7 @@ static int forward_in_float64(struct ft_problem *problem) {
 static int make_plan(struct ft_problem *problem, fatune_plan **plan) {
   struct ft_request forward = problem->options.request;
   struct ft_text text = FT_TEXT_INIT;
-  fatune_request request;
+  fatune_request request = FATUNE_REQUEST_INIT;
   forward.pass = FT_FORWARD;
   forward.deterministic = false;
   ft_request_print(&forward, &text);
