@@ -18,14 +18,17 @@
 
 /* The body begins in line HEAD_LINES + 1. */
 enum { HEAD_LINES = 8 };
-static const char head[] = "//@ part('parts/ptx_mma.cu.in')\n"
-                           "struct Words { unsigned *in, *out; };\n"
-                           "extern \"C\" __global__ void __launch_bounds__(1024, 1)\n"
-                           "fatune_kernel(const __grid_constant__ Words words) {\n"
-                           "extern __shared__ __align__(128) unsigned char shared[];\n"
-                           "const unsigned smem = shared_address(shared);\n"
-                           "unsigned *const in = words.in, *const out = words.out;\n"
-                           "const int lane = threadIdx.x % 32;\n";
+static const char head[] =
+    "//@ local given = { dtype = request.dtype, sm = sm } "
+    "part('parts/ptx_common.cu.in', given) part('parts/ptx_memory.cu.in', {}) "
+    "part('parts/ptx_mma.cu.in', given) part('parts/ptx_copies.cu.in', { sm = sm })\n"
+    "struct Words { unsigned *in, *out; };\n"
+    "extern \"C\" __global__ void __launch_bounds__(1024, 1)\n"
+    "fatune_kernel(const __grid_constant__ Words words) {\n"
+    "extern __shared__ __align__(128) unsigned char shared[];\n"
+    "const unsigned smem = shared_address(shared);\n"
+    "unsigned *const in = words.in, *const out = words.out;\n"
+    "const int lane = threadIdx.x % 32;\n";
 
 static void emit(fatune_session *session, enum ft_dtype dtype, const char *words,
                  struct ft_source *source) {

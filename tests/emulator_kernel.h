@@ -12,7 +12,7 @@ struct small_kernel {
 };
 
 /* body: statements that see `in` and `out` (unsigned *, global memory), `smem` (shared address),
- * `lane`, and the wrappers of templates/parts/ptx_mma.cu.in. */
+ * `lane`, and the wrappers of templates/parts/ptx_{common,memory,mma,copies}.cu.in. */
 void small_kernel_open(struct small_kernel *kernel, const char *gpu, enum ft_dtype dtype,
                        const char *body);
 /* Of templates in which a test has written the main one, and a config that chooses it. */

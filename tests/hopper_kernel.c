@@ -17,10 +17,11 @@
   "mma block_m=64 block_n=32 warps=4 stages=1 q_in_regs=0 overlap_qk=0 draw_early=0 ctas_per_sm=1"
 
 /* The body begins in line HEAD_LINES + 1. */
-enum { HEAD_LINES = 10 };
+enum { HEAD_LINES = 9 };
 static const char head[] =
-    "//@ part('parts/ptx_wgmma.cu.in')\n"
-    "//@ part('parts/ptx_cluster.cu.in')\n"
+    "//@ for _, family in ipairs { 'common', 'memory', 'mbarrier', 'tma', 'barriers', 'stmatrix', "
+    "'registers', 'wgmma', 'wgmma_product', 'cluster' } do "
+    "part('parts/ptx_' .. family .. '.cu.in', {}) end\n"
     "struct Words { TensorMap maps[4]; unsigned *in, *out; };\n"
     "extern \"C\" __global__ void %s __launch_bounds__(1024, 1)\n"
     "fatune_kernel(const __grid_constant__ Words words) {\n"
@@ -49,11 +50,10 @@ uint16_t hopper_element(enum ft_dtype dtype) {
 
 /* ---- kernels ---- */
 
-/* A part of its own in place of the real one: what stands in it is for another family's configs,
- * and the emulator goes by its name. */
-static void write_part(const struct planted *planted) {
+/* A part of its own in place of the real one, which wants values; the emulator goes by its name. */
+static void write_part(const struct planted *planted, const char *name) {
   char path[128];
-  (void)snprintf(path, sizeof path, "%s/parts/ptx_wgmma.cu.in", planted->folder);
+  (void)snprintf(path, sizeof path, "%s/parts/ptx_%s.cu.in", planted->folder, name);
   FILE *const file = fopen(path, "wb");
   ck_assert_ptr_nonnull(file);
   ck_assert_int_ge(fputs("// the wrappers\n", file), 0);
@@ -71,7 +71,8 @@ void hopper_open_clusters(struct small_kernel *kernel, enum ft_dtype dtype, cons
   ft_text_add(&text, "%s\n}\n", body);
   assert_ok(ft_text_status(&text));
   const struct planted planted = emulator_plant_file(MAIN, text.data);
-  write_part(&planted);
+  write_part(&planted, "common");
+  write_part(&planted, "wgmma_product");
   small_kernel_load(kernel, "h200", planted.folder, dtype, CONFIG);
   emulator_unplant(&planted);
   ft_text_free(&text);

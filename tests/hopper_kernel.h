@@ -28,9 +28,9 @@ uint16_t hopper_at(const struct hopper_tensor *tensor, int64_t column, int64_t r
                    int64_t batch);
 
 /* body: statements that see `in`, `out` (unsigned *), `maps` (TensorMap [4]), `smem` (shared
- * address, a multiple of 1024), `thread`, `warp`, `lane`, and the wrappers of ptx_wgmma. */
+ * address, a multiple of 1024), `thread`, `warp`, `lane`, and the wrappers of Hopper. */
 void hopper_open(struct small_kernel *kernel, enum ft_dtype dtype, const char *body);
-/* clusters: "__cluster_dims__(2, 1, 1)"; the body sees the wrappers of ptx_cluster, too. */
+/* clusters: "__cluster_dims__(2, 1, 1)". */
 void hopper_open_clusters(struct small_kernel *kernel, enum ft_dtype dtype, const char *clusters,
                           const char *body);
 

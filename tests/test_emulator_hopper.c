@@ -237,8 +237,9 @@ START_TEST(stmatrix_deals_rows_as_the_manual_says) {
     in[other] = kept;
   }
   hopper_run(FT_BF16,
-             "const unsigned *const r = in + 32 + 4 * lane;\n"
-             "stmatrix_x4(smem + 16 * in[lane], r[0], r[1], r[2], r[3]);\n"
+             "unsigned r[4];\n"
+             "for (int i = 0; i < 4; ++i) r[i] = in[32 + 4 * lane + i];\n"
+             "stmatrix_x4(smem + 16 * in[lane], r);\n"
              "__syncwarp();\n"
              "unsigned row[4];\n"
              "load_shared_16(row, smem + 16 * in[lane]);\n"

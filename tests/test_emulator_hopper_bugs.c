@@ -56,16 +56,16 @@ static const char pipeline[] =
     "    rP[i / 4][i % 4] = pack(rS[n][j], rS[n][j + 1]);\n"
     "  }\n"
     "  wgmma_fence();\n"
-    "  for (int k = 0; k < 4; ++k) wgmma_rs(rO, rP[k], along(tile) + 128 * k);\n"
+    "  for (int k = 0; k < 4; ++k) wgmma_rs_across(rO, rP[k], along(tile) + 128 * k);\n"
     "  wgmma_commit();\n"
     "}\n"
     "wgmma_wait<0>();\n"
     "for (int i = 0; i < 4; ++i) {\n"
     "  const int row = warp % 4 * 16 + lane % 16, chunk = 2 * i + lane / 16;\n"
-    "  stmatrix_x4(q + me * 8192 + row * 128 + ((chunk ^ row & 7) * 16),\n"
-    "              pack(rO[2 * i][0], rO[2 * i][1]), pack(rO[2 * i][2], rO[2 * i][3]),\n"
-    "              pack(rO[2 * i + 1][0], rO[2 * i + 1][1]),\n"
-    "              pack(rO[2 * i + 1][2], rO[2 * i + 1][3]));\n"
+    "  const unsigned r[4] = {pack(rO[2 * i][0], rO[2 * i][1]), pack(rO[2 * i][2], rO[2 * i][3]),\n"
+    "                         pack(rO[2 * i + 1][0], rO[2 * i + 1][1]),\n"
+    "                         pack(rO[2 * i + 1][2], rO[2 * i + 1][3])};\n"
+    "  stmatrix_x4(q + me * 8192 + row * 128 + ((chunk ^ row & 7) * 16), r);\n"
     "}\n"
     "async_proxy_fence();\n"
     "barrier_sync(1 + me, 128);\n"
@@ -100,7 +100,7 @@ END_TEST
   "  wgmma_wait<1>();\n"                                                                           \
   "  if (t > 0 && first) mbarrier_arrive(empty + 8 * ((t - 1) % 2));\n"
 #define FIRST   "    wgmma_ss(rS, along(q + me * 8192) + 2 * k, along(tile) + 2 * k, k > 0);\n"
-#define SECOND  "  for (int k = 0; k < 4; ++k) wgmma_rs(rO, rP[k], along(tile) + 128 * k);\n"
+#define SECOND  "  for (int k = 0; k < 4; ++k) wgmma_rs_across(rO, rP[k], along(tile) + 128 * k);\n"
 #define LOAD    "    tma_load(y + t % 2 * 8192, maps[1], full + 8 * (t % 2), 0, 64 * t, 0, 1);\n"
 #define STORING "async_proxy_fence();\nbarrier_sync(1 + me, 128);\n"
 #define STORE   "  tma_store_commit();\n  tma_store_wait_read<0>();\n"
@@ -219,7 +219,7 @@ static const struct pipeline_bug bugs[] = {
     {.name = "missing wgmma.fence",
      .piece = "  wgmma_fence();\n" SECOND,
      .other = "\n" SECOND,
-     .at = "wgmma_rs(rO",
+     .at = "wgmma_rs_across(rO",
      .words = {"wgmma.fence is missing", NULL}},
     {.name = "missing wait for the first product",
      .piece = "  wgmma_wait<0>();\n  hold(rS);\n",
@@ -245,7 +245,7 @@ static const struct pipeline_bug bugs[] = {
     {.name = "missing wait for the last product",
      .piece = "wgmma_wait<0>();\nfor",
      .other = "\nfor",
-     .at = "stmatrix_x4(q + me",
+     .at = "const unsigned r[4]",
      .words = {"reads an accumulator of a wgmma that is under way", NULL},
      .plain = true},
     {.name = "missing commit",
@@ -258,7 +258,7 @@ static const struct pipeline_bug bugs[] = {
     {.name = "a product that nobody waits for",
      .piece = "wgmma_wait<0>();\nfor",
      .other = "return;\nfor",
-     .at = "wgmma_rs(rO",
+     .at = "wgmma_rs_across(rO",
      .words = {"begins a wgmma that is still under way as the block ends", NULL}},
     {.name = "accumulator written too early",
      .piece = SECOND,

@@ -66,7 +66,7 @@ static const char from_registers[] =
     "for (int i = 0; i < 16; ++i) a[i / 4][i %% 4] = mine[%d + i];\n"
     "const u64 b = u64(smem + %d >> 4) | u64(%d >> 4) << 16 | u64(%d >> 4) << 32 | swizzle;\n"
     "wgmma_fence();\n"
-    "for (int k = 0; k < 4; ++k) wgmma_rs(c, a[k], b + (2048 >> 4) * k, %d || k > 0);\n";
+    "for (int k = 0; k < 4; ++k) wgmma_rs_across(c, a[k], b + (2048 >> 4) * k, %d || k > 0);\n";
 static const char storing[] =
     "wgmma_commit();\n"
     "wgmma_wait<0>();\n"

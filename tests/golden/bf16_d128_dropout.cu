@@ -2,7 +2,7 @@
 // request  forward bf16 d128 causal dropout
 // config   mma block_m=128 block_n=64 warps=8 stages=1 q_in_regs=0 overlap_qk=0 draw_early=1 ctas_per_sm=1
 // budget   65536 bytes of shared memory, 256 threads, about 136 of 255 registers
-// parts    mma_forward.cu.in cd199f45, parts/ptx_common.cu.in 93b13f47, parts/ptx_mma.cu.in 84c4fd15, parts/params.cu.in f094df8c, parts/copy_tile.cu.in 6a0d2cf0, parts/softmax.cu.in d299fa8e, parts/quad.cu.in fa233452, parts/philox.cu.in 89566cc0, parts/dropout.cu.in 14d17a1d, parts/mma_tile.cu.in ea84e444, parts/visible.cu.in 8f5af3a3, parts/keys.cu.in ea0cfdf3, parts/epilogue_mma.cu.in 3161710f, parts/mma_loop_single.cu.in 359dc46a
+// parts    mma_forward.cu.in f53b53bc, parts/ptx_common.cu.in 93c281fc, parts/ptx_memory.cu.in 8f8b071b, parts/ptx_mma.cu.in f3aa7068, parts/ptx_copies.cu.in f7844b4d, parts/params.cu.in f094df8c, parts/copy_tile.cu.in 6a0d2cf0, parts/softmax.cu.in d299fa8e, parts/quad.cu.in fa233452, parts/philox.cu.in 89566cc0, parts/dropout.cu.in 14d17a1d, parts/mma_tile.cu.in ea84e444, parts/visible.cu.in 8f5af3a3, parts/keys.cu.in ea0cfdf3, parts/epilogue_mma.cu.in 3161710f, parts/mma_loop_single.cu.in 359dc46a
 // again    fatune emit 'forward bf16 d128 nq1 causal dropout' --gpu sm_86 --config 'mma block_m=128 block_n=64 warps=8 stages=1 q_in_regs=0 overlap_qk=0 draw_early=1 ctas_per_sm=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691): a block owns
@@ -36,8 +36,9 @@ constexpr int SMEM_K = BLOCK_M * QK_STRIDE;   // behind Q
 constexpr int SMEM_V = SMEM_K + STAGES * K_STAGE;
 static_assert(SMEM_V + STAGES * V_STAGE <= 65536, "shared memory as budgeted");
 
-// ---- one wrapper per instruction ---------------------------------------------------------------
+// ---- PTX: one wrapper for each instruction. Here numbers and bits ---------------------------------------
 typedef unsigned short element;  // bf16, moved and multiplied as 16-bit patterns
+typedef unsigned long long u64;
 
 __device__ __forceinline__ unsigned shared_address(const void *pointer) {
   return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
@@ -70,11 +71,31 @@ __device__ __forceinline__ unsigned pack(float low, float high) {
   return pair;
 }
 
+// A pair of bf16 as fp32.
+__device__ __forceinline__ float low_half(unsigned pair) {
+  float x;
+  asm("{ .reg .b16 l, h; mov.b32 {l, h}, %1; mov.b32 %0, {0, l}; }" : "=f"(x) : "r"(pair));
+  return x;
+}
+
+__device__ __forceinline__ float high_half(unsigned pair) {
+  float x;
+  asm("{ .reg .b32 h; and.b32 h, %1, 0xffff0000; mov.b32 %0, h; }" : "=f"(x) : "r"(pair));
+  return x;
+}
+
 // All ones in each 16-bit half where a >= b, both read as fp16.
 __device__ __forceinline__ unsigned halves_ge(unsigned a, unsigned b) {
   unsigned mask;
   asm("set.ge.u32.f16x2 %0, %1, %2;" : "=r"(mask) : "r"(a), "r"(b));
   return mask;
+}
+
+// Bytes of a (0 to 3) and b (4 to 7), chosen by the digits of `choice`, the lowest first.
+__device__ __forceinline__ unsigned prmt(unsigned a, unsigned b, unsigned choice) {
+  unsigned r;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(choice));
+  return r;
 }
 
 // A value that is the same in all lanes, said so to the compiler: it can then live in a uniform register.
@@ -87,7 +108,31 @@ __device__ __forceinline__ unsigned uniform(unsigned x) {
 // Keeps the computation of x at this place: the compiler would otherwise move it down to where x is used.
 __device__ __forceinline__ void pin(unsigned &x) { asm volatile("" : "+r"(x)); }
 
-// ---- mma.sync, ldmatrix, cp.async ------------------------------------------------------------------
+// ---- PTX: loads and stores, so that neither is merged, split or moved ------------------------------------
+__device__ __forceinline__ void store_shared_4(unsigned to, unsigned value) {
+  asm volatile("st.shared.u32 [%0], %1;" :: "r"(to), "r"(value) : "memory");
+}
+
+__device__ __forceinline__ void load_shared_8(float (&r)[2], unsigned from) {
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(r[0]), "=f"(r[1]) : "r"(from) : "memory");
+}
+
+__device__ __forceinline__ void load_shared_16(unsigned (&r)[4], unsigned from) {
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(from) : "memory");
+}
+
+__device__ __forceinline__ void load_global_16(unsigned (&r)[4], const element *from) {
+  asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "l"(from) : "memory");
+}
+
+__device__ __forceinline__ void store_global_16(element *to, const unsigned (&r)[4]) {
+  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};"
+               :: "l"(to), "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]) : "memory");
+}
+
+// ---- PTX: ldmatrix, mma.sync ------------------------------------------------------------------------------
 // Four 8x8 matrices of 16-bit elements; lane i gives the address of row i % 8 of matrix i / 8.
 __device__ __forceinline__ void ldmatrix_x4(unsigned (&r)[4], unsigned address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -109,6 +154,7 @@ __device__ __forceinline__ void mma_m16n8k16(float (&c)[4], const unsigned (&a)[
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+// ---- PTX: cp.async ----------------------------------------------------------------------------------------
 // 16 bytes from global to shared memory; zeros where `valid` is false (the source is not touched then).
 __device__ __forceinline__ void copy_16(unsigned to, const element *from, bool valid) {
   const int bytes = valid ? 16 : 0;
@@ -123,20 +169,6 @@ __device__ __forceinline__ void commit_copies() {
 
 template <int YOUNGEST> __device__ __forceinline__ void wait_copies() {
   asm volatile("cp.async.wait_group %0;" :: "n"(YOUNGEST) : "memory");
-}
-
-__device__ __forceinline__ void store_shared_4(unsigned to, unsigned value) {
-  asm volatile("st.shared.u32 [%0], %1;" :: "r"(to), "r"(value) : "memory");
-}
-
-__device__ __forceinline__ void load_shared_16(unsigned (&r)[4], unsigned from) {
-  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(from) : "memory");
-}
-
-__device__ __forceinline__ void store_global_16(element *to, const unsigned (&r)[4]) {
-  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};"
-               :: "l"(to), "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]) : "memory");
 }
 
 // ---- the argument ------------------------------------------------------------------------------

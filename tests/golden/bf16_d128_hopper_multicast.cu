@@ -2,7 +2,7 @@
 // request  forward bf16 d128
 // config   wgmma block_m=192 block_n=80 stages=2 q_stages=1 overlap_tiles=1 pingpong=1 integer_max=0 exp2_poly=0 lazy_rescale=1 p_in_smem=0 direct_store=1 ascending_keys=0 lpt=0 multicast=1 pack_gqa=0 ctas_per_sm=1
 // budget   132096 bytes of shared memory, 512 threads, about 156 of 160 registers
-// parts    wgmma_forward.cu.in 1dfbb346, parts/ptx_common.cu.in 93b13f47, parts/ptx_wgmma.cu.in 18d53a42, parts/ptx_cluster.cu.in c31e0f8e, parts/params.cu.in f094df8c, parts/tiled_params.cu.in 88143768, parts/quad.cu.in fa233452, parts/visible.cu.in 8f5af3a3, parts/keys.cu.in ea0cfdf3, parts/pipeline.cu.in 09d3ec50, parts/producer.cu.in 0a53c33a, parts/wgmma_softmax.cu.in 4b4a5fd7, parts/consumer.cu.in 9868533e, parts/epilogue_wgmma.cu.in 8e2c0b65, parts/consume_overlap.cu.in f353364b
+// parts    wgmma_forward.cu.in 8a6f2862, parts/ptx_common.cu.in 93c281fc, parts/ptx_mbarrier.cu.in b84af694, parts/ptx_tma.cu.in 666d3342, parts/ptx_barriers.cu.in b66a53c1, parts/ptx_stmatrix.cu.in af038902, parts/ptx_registers.cu.in 33d9cc4d, parts/ptx_wgmma.cu.in 69e22138, parts/ptx_wgmma_product.cu.in 3ce3e4bb, parts/ptx_cluster.cu.in c31e0f8e, parts/params.cu.in f094df8c, parts/tiled_params.cu.in 88143768, parts/quad.cu.in fa233452, parts/visible.cu.in 8f5af3a3, parts/keys.cu.in ea0cfdf3, parts/pipeline.cu.in 09d3ec50, parts/producer.cu.in 0a53c33a, parts/wgmma_softmax.cu.in 4b4a5fd7, parts/consumer.cu.in dc09a5b3, parts/epilogue_wgmma.cu.in 6670f173, parts/consume_overlap.cu.in f353364b
 // again    fatune emit 'forward bf16 d128 nq1' --gpu sm_90 --config 'wgmma block_m=192 block_n=80 stages=2 q_stages=1 overlap_tiles=1 pingpong=1 integer_max=0 exp2_poly=0 lazy_rescale=1 p_in_smem=0 direct_store=1 ascending_keys=0 lpt=0 multicast=1 pack_gqa=0 ctas_per_sm=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691) on Hopper. One block per
@@ -33,8 +33,9 @@ constexpr int N_TILES = BLOCK_N / 8;              // columns of S by eight
 constexpr int O_TILES = HEAD_DIM_V / 8;           // columns of O by eight
 constexpr int K_STEPS = D_PAD / 16;               // depth of Q K^T
 
-// ---- one wrapper per instruction ---------------------------------------------------------------
+// ---- PTX: one wrapper for each instruction. Here numbers and bits ---------------------------------------
 typedef unsigned short element;  // bf16, moved and multiplied as 16-bit patterns
+typedef unsigned long long u64;
 
 __device__ __forceinline__ unsigned shared_address(const void *pointer) {
   return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
@@ -67,11 +68,31 @@ __device__ __forceinline__ unsigned pack(float low, float high) {
   return pair;
 }
 
+// A pair of bf16 as fp32.
+__device__ __forceinline__ float low_half(unsigned pair) {
+  float x;
+  asm("{ .reg .b16 l, h; mov.b32 {l, h}, %1; mov.b32 %0, {0, l}; }" : "=f"(x) : "r"(pair));
+  return x;
+}
+
+__device__ __forceinline__ float high_half(unsigned pair) {
+  float x;
+  asm("{ .reg .b32 h; and.b32 h, %1, 0xffff0000; mov.b32 %0, h; }" : "=f"(x) : "r"(pair));
+  return x;
+}
+
 // All ones in each 16-bit half where a >= b, both read as fp16.
 __device__ __forceinline__ unsigned halves_ge(unsigned a, unsigned b) {
   unsigned mask;
   asm("set.ge.u32.f16x2 %0, %1, %2;" : "=r"(mask) : "r"(a), "r"(b));
   return mask;
+}
+
+// Bytes of a (0 to 3) and b (4 to 7), chosen by the digits of `choice`, the lowest first.
+__device__ __forceinline__ unsigned prmt(unsigned a, unsigned b, unsigned choice) {
+  unsigned r;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(choice));
+  return r;
 }
 
 // A value that is the same in all lanes, said so to the compiler: it can then live in a uniform register.
@@ -84,9 +105,7 @@ __device__ __forceinline__ unsigned uniform(unsigned x) {
 // Keeps the computation of x at this place: the compiler would otherwise move it down to where x is used.
 __device__ __forceinline__ void pin(unsigned &x) { asm volatile("" : "+r"(x)); }
 
-// ---- sm_90a: mbarrier, TMA, named barriers, wgmma ------------------------------------------------------
-typedef unsigned long long u64;
-
+// ---- PTX: mbarrier (sm_90) ----------------------------------------------------------------------------------
 // mbarrier: eight bytes of shared memory that count arrivals and bytes. A phase completes when all have come;
 // its parity is then no longer the one waited for.
 __device__ __forceinline__ void mbarrier_init(unsigned barrier, int arrivals) {
@@ -120,6 +139,7 @@ __device__ __forceinline__ bool mbarrier_test(unsigned barrier, unsigned parity)
   return done != 0;
 }
 
+// ---- PTX: TMA (sm_90) ---------------------------------------------------------------------------------------
 // A tensor of dimensions (column, row, head, batch) as the host described it: cuTensorMapEncodeTiled.
 struct __align__(64) TensorMap {
   u64 opaque[16];
@@ -155,6 +175,9 @@ template <int N> __device__ __forceinline__ void tma_store_wait() {
 // What this thread has written to shared memory can then be read by TMA and wgmma.
 __device__ __forceinline__ void async_proxy_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
+// ---- PTX: named barriers ----------------------------------------------------------------------------------
+// Numbers 1 to 15; 0 is the barrier of the whole block. `threads` threads have to come to one. Those who arrive go on at
+// once, those who sync wait for all.
 __device__ __forceinline__ void barrier_sync(int id, int threads) {
   asm volatile("bar.sync %0, %1;" :: "r"(id), "r"(threads) : "memory");
 }
@@ -163,6 +186,14 @@ __device__ __forceinline__ void barrier_arrive(int id, int threads) {
   asm volatile("bar.arrive %0, %1;" :: "r"(id), "r"(threads) : "memory");
 }
 
+// ---- PTX: stmatrix (sm_90) ----------------------------------------------------------------------------------
+// Four 8x8 matrices of 16-bit elements; lane i gives the address of row i % 8 of matrix i / 8.
+__device__ __forceinline__ void stmatrix_x4(unsigned address, const unsigned (&r)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};"
+               :: "r"(address), "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]) : "memory");
+}
+
+// ---- PTX: setmaxnreg (sm_90a) -------------------------------------------------------------------------------
 // Registers of each thread of the warpgroup from here on.
 template <int N> __device__ __forceinline__ void registers_release() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"(N));
@@ -172,6 +203,7 @@ template <int N> __device__ __forceinline__ void registers_claim() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(N));
 }
 
+// ---- PTX: wgmma (sm_90a) ------------------------------------------------------------------------------------
 // Before the first product, and whenever other code has touched the registers of one.
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 
@@ -188,8 +220,8 @@ template <int N> __device__ __forceinline__ void hold(float (&r)[N][4]) {
   for (int i = 0; i < N; ++i) asm volatile("" : "+f"(r[i][0]), "+f"(r[i][1]), "+f"(r[i][2]), "+f"(r[i][3]) :: "memory");
 }
 
-// c = A B or c += A B, 64 x BLOCK_N x 16: both operands from shared memory, by descriptor, the depth along the rows.
-__device__ __forceinline__ void wgmma_ss(float (&c)[10][4], u64 a, u64 b, bool accumulate) {
+// c = A B or, to accumulate, c += A B, 64 x 80 x 16. A from shared memory, the depth along its rows; B from shared memory, the depth along its rows.
+__device__ __forceinline__ void wgmma_ss(float (&c)[10][4], u64 a, u64 b, bool accumulate = true) {
   asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %42, 0;\n"
                "wgmma.mma_async.sync.aligned.m64n80k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39}, "
                "%40, %41, p, 1, 1, 0, 0;\n}" :
@@ -206,11 +238,13 @@ __device__ __forceinline__ void wgmma_ss(float (&c)[10][4], u64 a, u64 b, bool a
                "l"(a), "l"(b), "r"(int(accumulate)));
 }
 
-// c += A B, 64 x HEAD_DIM_V x 16: A from registers, for each warp's 16 rows the fragments of mma.m16n8k16; B from shared
-// memory, the depth across the rows.
-__device__ __forceinline__ void wgmma_rs(float (&c)[16][4], const unsigned (&a)[4], u64 b) {
-  asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
-               "{%64, %65, %66, %67}, %68, 1, 1, 1, 1;" :
+// c = A B or, to accumulate, c += A B, 64 x 128 x 16. A from registers, for each warp's 16 rows the fragments of
+// mma.m16n8k16; B from shared memory, the depth across its rows.
+__device__ __forceinline__ void wgmma_rs_across(float (&c)[16][4], const unsigned (&a)[4], u64 b,
+                                        bool accumulate = true) {
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %69, 0;\n"
+               "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+               "{%64, %65, %66, %67}, %68, p, 1, 1, 1;\n}" :
                "+f"(c[0][0]), "+f"(c[0][1]), "+f"(c[0][2]), "+f"(c[0][3]),
                "+f"(c[1][0]), "+f"(c[1][1]), "+f"(c[1][2]), "+f"(c[1][3]),
                "+f"(c[2][0]), "+f"(c[2][1]), "+f"(c[2][2]), "+f"(c[2][3]),
@@ -227,13 +261,7 @@ __device__ __forceinline__ void wgmma_rs(float (&c)[16][4], const unsigned (&a)[
                "+f"(c[13][0]), "+f"(c[13][1]), "+f"(c[13][2]), "+f"(c[13][3]),
                "+f"(c[14][0]), "+f"(c[14][1]), "+f"(c[14][2]), "+f"(c[14][3]),
                "+f"(c[15][0]), "+f"(c[15][1]), "+f"(c[15][2]), "+f"(c[15][3]) :
-               "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
-}
-
-// Four 8x8 matrices of 16-bit elements; lane i gives the address of row i % 8 of matrix i / 8.
-__device__ __forceinline__ void stmatrix_x4(unsigned address, unsigned r0, unsigned r1, unsigned r2, unsigned r3) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};"
-               :: "r"(address), "r"(r0), "r"(r1), "r"(r2), "r"(r3) : "memory");
+               "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int(accumulate)));
 }
 
 // ---- sm_90: clusters of thread blocks -----------------------------------------------------------------
@@ -784,7 +812,7 @@ __device__ __forceinline__ void begin_pv(Consumer &consumer, const Ring<STAGES> 
   wgmma_fence();
   #pragma unroll
   for (int k = 0; k < BLOCK_N / 16; ++k) {
-    wgmma_rs(consumer.rO, consumer.rP[k][0], v + moved(k * 16 * 128));
+    wgmma_rs_across(consumer.rO, consumer.rP[k][0], v + moved(k * 16 * 128));
   }
   wgmma_commit();
 }

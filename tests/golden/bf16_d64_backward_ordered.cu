@@ -2,7 +2,7 @@
 // request  backward bf16 d64 deterministic
 // config   mma_backward block_m=64 block_n=64 warps=8 stages=2 column_warps=1 query_parts=1 kv_in_regs=1 deferred_dq=1 dq_mode=1 ctas_per_sm=1
 // budget   74752 bytes of shared memory, 256 threads, about 120 of 255 registers
-// parts    mma_backward.cu.in 094cb076, parts/ptx_common.cu.in 93b13f47, parts/ptx_mma.cu.in 84c4fd15, parts/ptx_exchange.cu.in 76e92c46, parts/backward_params.cu.in 51537972, parts/copy_tile.cu.in 6a0d2cf0, parts/store_rows.cu.in 5684ede9, parts/backward_prepare.cu.in 827cb63f, parts/queries.cu.in 18ecf7dd, parts/backward_tile.cu.in 4c0b51bd, parts/backward_roles.cu.in 1e980b2f, parts/backward_dq.cu.in 0e5ac9d3, parts/epilogue_backward.cu.in 1ffa6887, parts/backward_step.cu.in 895ede0e
+// parts    mma_backward.cu.in 310b7b30, parts/ptx_common.cu.in 93c281fc, parts/ptx_memory.cu.in 8f8b071b, parts/ptx_mma.cu.in f3aa7068, parts/ptx_copies.cu.in f7844b4d, parts/ptx_barriers.cu.in b66a53c1, parts/ptx_stmatrix.cu.in af038902, parts/ptx_reductions.cu.in 90c3ee56, parts/ptx_order.cu.in 3298c873, parts/backward_params.cu.in 51537972, parts/copy_tile.cu.in 6a0d2cf0, parts/store_rows.cu.in 5684ede9, parts/backward_prepare.cu.in 827cb63f, parts/queries.cu.in 18ecf7dd, parts/backward_tile.cu.in 4c0b51bd, parts/backward_roles.cu.in 1e980b2f, parts/backward_dq.cu.in 0e5ac9d3, parts/epilogue_backward.cu.in 1ffa6887, parts/backward_step.cu.in 895ede0e
 // again    fatune emit 'backward bf16 d64 nq1 deterministic' --gpu sm_90 --config 'mma_backward block_m=64 block_n=64 warps=8 stages=2 column_warps=1 query_parts=1 kv_in_regs=1 deferred_dq=1 dq_mode=1 ctas_per_sm=1'
 //
 // The gradients of O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691):
@@ -55,8 +55,9 @@ static_assert(SMEM_STATS + STAGES * STATS_STAGE <= 74752, "shared memory as budg
 
 #define MINUS_INFINITY __int_as_float(0xff800000)
 
-// ---- one wrapper per instruction ---------------------------------------------------------------
+// ---- PTX: one wrapper for each instruction. Here numbers and bits ---------------------------------------
 typedef unsigned short element;  // bf16, moved and multiplied as 16-bit patterns
+typedef unsigned long long u64;
 
 __device__ __forceinline__ unsigned shared_address(const void *pointer) {
   return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
@@ -89,11 +90,31 @@ __device__ __forceinline__ unsigned pack(float low, float high) {
   return pair;
 }
 
+// A pair of bf16 as fp32.
+__device__ __forceinline__ float low_half(unsigned pair) {
+  float x;
+  asm("{ .reg .b16 l, h; mov.b32 {l, h}, %1; mov.b32 %0, {0, l}; }" : "=f"(x) : "r"(pair));
+  return x;
+}
+
+__device__ __forceinline__ float high_half(unsigned pair) {
+  float x;
+  asm("{ .reg .b32 h; and.b32 h, %1, 0xffff0000; mov.b32 %0, h; }" : "=f"(x) : "r"(pair));
+  return x;
+}
+
 // All ones in each 16-bit half where a >= b, both read as fp16.
 __device__ __forceinline__ unsigned halves_ge(unsigned a, unsigned b) {
   unsigned mask;
   asm("set.ge.u32.f16x2 %0, %1, %2;" : "=r"(mask) : "r"(a), "r"(b));
   return mask;
+}
+
+// Bytes of a (0 to 3) and b (4 to 7), chosen by the digits of `choice`, the lowest first.
+__device__ __forceinline__ unsigned prmt(unsigned a, unsigned b, unsigned choice) {
+  unsigned r;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(choice));
+  return r;
 }
 
 // A value that is the same in all lanes, said so to the compiler: it can then live in a uniform register.
@@ -106,7 +127,31 @@ __device__ __forceinline__ unsigned uniform(unsigned x) {
 // Keeps the computation of x at this place: the compiler would otherwise move it down to where x is used.
 __device__ __forceinline__ void pin(unsigned &x) { asm volatile("" : "+r"(x)); }
 
-// ---- mma.sync, ldmatrix, cp.async ------------------------------------------------------------------
+// ---- PTX: loads and stores, so that neither is merged, split or moved ------------------------------------
+__device__ __forceinline__ void store_shared_4(unsigned to, unsigned value) {
+  asm volatile("st.shared.u32 [%0], %1;" :: "r"(to), "r"(value) : "memory");
+}
+
+__device__ __forceinline__ void load_shared_8(float (&r)[2], unsigned from) {
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(r[0]), "=f"(r[1]) : "r"(from) : "memory");
+}
+
+__device__ __forceinline__ void load_shared_16(unsigned (&r)[4], unsigned from) {
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(from) : "memory");
+}
+
+__device__ __forceinline__ void load_global_16(unsigned (&r)[4], const element *from) {
+  asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "l"(from) : "memory");
+}
+
+__device__ __forceinline__ void store_global_16(element *to, const unsigned (&r)[4]) {
+  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};"
+               :: "l"(to), "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]) : "memory");
+}
+
+// ---- PTX: ldmatrix, mma.sync ------------------------------------------------------------------------------
 // Four 8x8 matrices of 16-bit elements; lane i gives the address of row i % 8 of matrix i / 8.
 __device__ __forceinline__ void ldmatrix_x4(unsigned (&r)[4], unsigned address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -128,6 +173,7 @@ __device__ __forceinline__ void mma_m16n8k16(float (&c)[4], const unsigned (&a)[
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+// ---- PTX: cp.async ----------------------------------------------------------------------------------------
 // 16 bytes from global to shared memory; zeros where `valid` is false (the source is not touched then).
 __device__ __forceinline__ void copy_16(unsigned to, const element *from, bool valid) {
   const int bytes = valid ? 16 : 0;
@@ -144,22 +190,9 @@ template <int YOUNGEST> __device__ __forceinline__ void wait_copies() {
   asm volatile("cp.async.wait_group %0;" :: "n"(YOUNGEST) : "memory");
 }
 
-__device__ __forceinline__ void store_shared_4(unsigned to, unsigned value) {
-  asm volatile("st.shared.u32 [%0], %1;" :: "r"(to), "r"(value) : "memory");
-}
-
-__device__ __forceinline__ void load_shared_16(unsigned (&r)[4], unsigned from) {
-  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(from) : "memory");
-}
-
-__device__ __forceinline__ void store_global_16(element *to, const unsigned (&r)[4]) {
-  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};"
-               :: "l"(to), "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]) : "memory");
-}
-
-// ---- what warps and blocks exchange --------------------------------------------------------------------
-// Named barriers, 1 to 15 (0 is that of the whole block): all of `threads` must come; those who arrive go on at once.
+// ---- PTX: named barriers ----------------------------------------------------------------------------------
+// Numbers 1 to 15; 0 is the barrier of the whole block. `threads` threads have to come to one. Those who arrive go on at
+// once, those who sync wait for all.
 __device__ __forceinline__ void barrier_sync(int id, int threads) {
   asm volatile("bar.sync %0, %1;" :: "r"(id), "r"(threads) : "memory");
 }
@@ -168,48 +201,21 @@ __device__ __forceinline__ void barrier_arrive(int id, int threads) {
   asm volatile("bar.arrive %0, %1;" :: "r"(id), "r"(threads) : "memory");
 }
 
+// ---- PTX: stmatrix (sm_90) ----------------------------------------------------------------------------------
 // Four 8x8 matrices of 16-bit elements; lane i gives the address of row i % 8 of matrix i / 8.
 __device__ __forceinline__ void stmatrix_x4(unsigned address, const unsigned (&r)[4]) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};"
                :: "r"(address), "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]) : "memory");
 }
 
-__device__ __forceinline__ void load_shared_8(float (&r)[2], unsigned from) {
-  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(r[0]), "=f"(r[1]) : "r"(from) : "memory");
-}
-
-__device__ __forceinline__ void load_global_16(unsigned (&r)[4], const element *from) {
-  asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "l"(from) : "memory");
-}
-
-// A pair of bf16 as fp32.
-__device__ __forceinline__ float low_half(unsigned pair) {
-  float x;
-  asm("{ .reg .b16 l, h; mov.b32 {l, h}, %1; mov.b32 %0, {0, l}; }" : "=f"(x) : "r"(pair));
-  return x;
-}
-
-__device__ __forceinline__ float high_half(unsigned pair) {
-  float x;
-  asm("{ .reg .b32 h; and.b32 h, %1, 0xffff0000; mov.b32 %0, h; }" : "=f"(x) : "r"(pair));
-  return x;
-}
-
-// Bytes of a (0 to 3) and b (4 to 7), chosen by the digits of `choice`, the lowest first.
-__device__ __forceinline__ unsigned prmt(unsigned a, unsigned b, unsigned choice) {
-  unsigned r;
-  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(choice));
-  return r;
-}
-
-// Adds to global memory, nothing returned.
+// ---- PTX: additions to global memory that return nothing --------------------------------------------------
 __device__ __forceinline__ void red_add_4(float *to, const float (&x)[4]) {
   asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};"
                :: "l"(to), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3]) : "memory");
 }
 
-// What others wrote before they released is seen after it was acquired.
+// ---- PTX: loads and additions that order other accesses ---------------------------------------------------
+// What a block wrote before it released is seen by a block that has acquired.
 __device__ __forceinline__ int load_acquire(const int *from) {
   int x;
   asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(x) : "l"(from) : "memory");
@@ -225,6 +231,7 @@ __device__ __forceinline__ int load_relaxed(const int *from) {
 __device__ __forceinline__ void red_add_release(int *to, int x) {
   asm volatile("fence.acq_rel.gpu; red.relaxed.gpu.global.add.s32 [%0], %1;" :: "l"(to), "r"(x) : "memory");
 }
+
 
 // ---- the argument ------------------------------------------------------------------------------
 // The same struct stands in runtime/params.h (ORDER PARAMS). Strides are in elements. Three kernels take it, one after

@@ -2,7 +2,7 @@
 // request  backward fp16 d64 causal dropout deterministic mask=64x64
 // config   mma_backward block_m=64 block_n=64 warps=8 stages=1 column_warps=1 query_parts=1 kv_in_regs=0 deferred_dq=0 dq_mode=2 ctas_per_sm=1
 // budget   49664 bytes of shared memory, 256 threads, about 104 of 255 registers
-// parts    mma_backward.cu.in 094cb076, parts/ptx_common.cu.in 93b13f47, parts/ptx_mma.cu.in 84c4fd15, parts/ptx_exchange.cu.in 76e92c46, parts/backward_params.cu.in 51537972, parts/copy_tile.cu.in 6a0d2cf0, parts/store_rows.cu.in 5684ede9, parts/backward_prepare.cu.in 827cb63f, parts/queries.cu.in 18ecf7dd, parts/philox.cu.in 89566cc0, parts/dropout_transposed.cu.in 3b3b4a8d, parts/backward_tile.cu.in 4c0b51bd, parts/backward_roles.cu.in 1e980b2f, parts/backward_dq_pass.cu.in 0ccf19af, parts/visible.cu.in 8f5af3a3, parts/dropout.cu.in 14d17a1d, parts/epilogue_backward.cu.in 1ffa6887, parts/backward_step.cu.in 895ede0e
+// parts    mma_backward.cu.in 310b7b30, parts/ptx_common.cu.in 93c281fc, parts/ptx_memory.cu.in 8f8b071b, parts/ptx_mma.cu.in f3aa7068, parts/ptx_copies.cu.in f7844b4d, parts/ptx_barriers.cu.in b66a53c1, parts/ptx_reductions.cu.in 90c3ee56, parts/backward_params.cu.in 51537972, parts/copy_tile.cu.in 6a0d2cf0, parts/store_rows.cu.in 5684ede9, parts/backward_prepare.cu.in 827cb63f, parts/queries.cu.in 18ecf7dd, parts/philox.cu.in 89566cc0, parts/dropout_transposed.cu.in 3b3b4a8d, parts/backward_tile.cu.in 4c0b51bd, parts/backward_roles.cu.in 1e980b2f, parts/backward_dq_pass.cu.in 0ccf19af, parts/visible.cu.in 8f5af3a3, parts/dropout.cu.in 14d17a1d, parts/epilogue_backward.cu.in 1ffa6887, parts/backward_step.cu.in 895ede0e
 // again    fatune emit 'backward fp16 d64 nq1 causal dropout deterministic mask=64x64' --gpu sm_75 --config 'mma_backward block_m=64 block_n=64 warps=8 stages=1 column_warps=1 query_parts=1 kv_in_regs=0 deferred_dq=0 dq_mode=2 ctas_per_sm=1'
 //
 // The gradients of O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691):
@@ -55,8 +55,9 @@ static_assert(MASK_ROWS % BLOCK_M == 0 && MASK_COLS % BLOCK_N == 0, "a tile lies
 
 #define MINUS_INFINITY __int_as_float(0xff800000)
 
-// ---- one wrapper per instruction ---------------------------------------------------------------
+// ---- PTX: one wrapper for each instruction. Here numbers and bits ---------------------------------------
 typedef unsigned short element;  // fp16, moved and multiplied as 16-bit patterns
+typedef unsigned long long u64;
 
 __device__ __forceinline__ unsigned shared_address(const void *pointer) {
   return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
@@ -90,11 +91,31 @@ __device__ __forceinline__ unsigned pack(float low, float high) {
   return pair;
 }
 
+// A pair of fp16 as fp32.
+__device__ __forceinline__ float low_half(unsigned pair) {
+  float x;
+  asm("{ .reg .b16 l, h; mov.b32 {l, h}, %1; cvt.f32.f16 %0, l; }" : "=f"(x) : "r"(pair));
+  return x;
+}
+
+__device__ __forceinline__ float high_half(unsigned pair) {
+  float x;
+  asm("{ .reg .b16 l, h; mov.b32 {l, h}, %1; cvt.f32.f16 %0, h; }" : "=f"(x) : "r"(pair));
+  return x;
+}
+
 // All ones in each 16-bit half where a >= b, both read as fp16.
 __device__ __forceinline__ unsigned halves_ge(unsigned a, unsigned b) {
   unsigned mask;
   asm("set.ge.u32.f16x2 %0, %1, %2;" : "=r"(mask) : "r"(a), "r"(b));
   return mask;
+}
+
+// Bytes of a (0 to 3) and b (4 to 7), chosen by the digits of `choice`, the lowest first.
+__device__ __forceinline__ unsigned prmt(unsigned a, unsigned b, unsigned choice) {
+  unsigned r;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(choice));
+  return r;
 }
 
 // A value that is the same in all lanes, said so to the compiler: it can then live in a uniform register.
@@ -105,7 +126,31 @@ __device__ __forceinline__ unsigned uniform(unsigned x) {
 // Keeps the computation of x at this place: the compiler would otherwise move it down to where x is used.
 __device__ __forceinline__ void pin(unsigned &x) { asm volatile("" : "+r"(x)); }
 
-// ---- mma.sync, ldmatrix, cp.async ------------------------------------------------------------------
+// ---- PTX: loads and stores, so that neither is merged, split or moved ------------------------------------
+__device__ __forceinline__ void store_shared_4(unsigned to, unsigned value) {
+  asm volatile("st.shared.u32 [%0], %1;" :: "r"(to), "r"(value) : "memory");
+}
+
+__device__ __forceinline__ void load_shared_8(float (&r)[2], unsigned from) {
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(r[0]), "=f"(r[1]) : "r"(from) : "memory");
+}
+
+__device__ __forceinline__ void load_shared_16(unsigned (&r)[4], unsigned from) {
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(from) : "memory");
+}
+
+__device__ __forceinline__ void load_global_16(unsigned (&r)[4], const element *from) {
+  asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "l"(from) : "memory");
+}
+
+__device__ __forceinline__ void store_global_16(element *to, const unsigned (&r)[4]) {
+  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};"
+               :: "l"(to), "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]) : "memory");
+}
+
+// ---- PTX: ldmatrix, mma.sync ------------------------------------------------------------------------------
 // Four 8x8 matrices of 16-bit elements; lane i gives the address of row i % 8 of matrix i / 8.
 __device__ __forceinline__ void ldmatrix_x4(unsigned (&r)[4], unsigned address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -130,6 +175,7 @@ __device__ __forceinline__ void mma_m16n8k16(float (&c)[4], const unsigned (&a)[
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) : "r"(a[2]), "r"(a[3]), "r"(b1));
 }
 
+// ---- PTX: cp.async ----------------------------------------------------------------------------------------
 // 16 bytes from global to shared memory; zeros where `valid` is false (the source is not touched then).
 __device__ __forceinline__ void copy_16(unsigned to, const element *from, bool valid) {
   unsigned r[4] = {0, 0, 0, 0};
@@ -148,22 +194,9 @@ __device__ __forceinline__ void commit_copies() {
 template <int YOUNGEST> __device__ __forceinline__ void wait_copies() {
 }
 
-__device__ __forceinline__ void store_shared_4(unsigned to, unsigned value) {
-  asm volatile("st.shared.u32 [%0], %1;" :: "r"(to), "r"(value) : "memory");
-}
-
-__device__ __forceinline__ void load_shared_16(unsigned (&r)[4], unsigned from) {
-  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(from) : "memory");
-}
-
-__device__ __forceinline__ void store_global_16(element *to, const unsigned (&r)[4]) {
-  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};"
-               :: "l"(to), "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]) : "memory");
-}
-
-// ---- what warps and blocks exchange --------------------------------------------------------------------
-// Named barriers, 1 to 15 (0 is that of the whole block): all of `threads` must come; those who arrive go on at once.
+// ---- PTX: named barriers ----------------------------------------------------------------------------------
+// Numbers 1 to 15; 0 is the barrier of the whole block. `threads` threads have to come to one. Those who arrive go on at
+// once, those who sync wait for all.
 __device__ __forceinline__ void barrier_sync(int id, int threads) {
   asm volatile("bar.sync %0, %1;" :: "r"(id), "r"(threads) : "memory");
 }
@@ -172,39 +205,11 @@ __device__ __forceinline__ void barrier_arrive(int id, int threads) {
   asm volatile("bar.arrive %0, %1;" :: "r"(id), "r"(threads) : "memory");
 }
 
-__device__ __forceinline__ void load_shared_8(float (&r)[2], unsigned from) {
-  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(r[0]), "=f"(r[1]) : "r"(from) : "memory");
-}
-
-__device__ __forceinline__ void load_global_16(unsigned (&r)[4], const element *from) {
-  asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "l"(from) : "memory");
-}
-
-// A pair of fp16 as fp32.
-__device__ __forceinline__ float low_half(unsigned pair) {
-  float x;
-  asm("{ .reg .b16 l, h; mov.b32 {l, h}, %1; cvt.f32.f16 %0, l; }" : "=f"(x) : "r"(pair));
-  return x;
-}
-
-__device__ __forceinline__ float high_half(unsigned pair) {
-  float x;
-  asm("{ .reg .b16 l, h; mov.b32 {l, h}, %1; cvt.f32.f16 %0, h; }" : "=f"(x) : "r"(pair));
-  return x;
-}
-
-// Bytes of a (0 to 3) and b (4 to 7), chosen by the digits of `choice`, the lowest first.
-__device__ __forceinline__ unsigned prmt(unsigned a, unsigned b, unsigned choice) {
-  unsigned r;
-  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(choice));
-  return r;
-}
-
-// Adds to global memory, nothing returned.
+// ---- PTX: additions to global memory that return nothing --------------------------------------------------
 __device__ __forceinline__ void red_add(float *to, float x) {
   asm volatile("red.global.add.f32 [%0], %1;" :: "l"(to), "f"(x) : "memory");
 }
+
 
 // ---- the argument ------------------------------------------------------------------------------
 // The same struct stands in runtime/params.h (ORDER PARAMS). Strides are in elements. Three kernels take it, one after

@@ -1,7 +1,8 @@
 // ptx_cluster.h: stands where templates/parts/ptx_cluster.cu.in stands in a kernel for the GPU.
 // in -> out: the same wrappers, by the same names -> calls of the machine.
 #pragma once
-#include "ptx_wgmma.h"
+#include "ptx_mbarrier.h"
+#include "ptx_tma.h"
 
 FE_PLAIN static unsigned cluster_rank() {
   return fe_here_now().rank;

@@ -1,21 +1,12 @@
-// ptx_common.h: the wrappers that all families of kernels have.
-// in -> out: wrappers, by the names they have in the PTX parts -> calls of the machine. Numbers as
-// the PTX manual says.
+// ptx_common.h: stands where templates/parts/ptx_common.cu.in stands in a kernel for the GPU.
+// in -> out: the same wrappers, by the same names -> calls of the machine. Numbers as the PTX
+// manual says.
 #pragma once
 typedef unsigned short element;
+typedef unsigned long long u64;
 
 inline unsigned shared_address(const void *pointer, FE_LINE) {
   return fe_machine->shared_address(pointer, line);
-}
-
-inline void store_shared_4(unsigned to, unsigned value, FE_LINE) {
-  fe_machine->shared_write(to, &value, 4, line);
-}
-inline void load_shared_16(unsigned (&r)[4], unsigned from, FE_LINE) {
-  fe_machine->shared_read(r, from, 16, line);
-}
-inline void store_global_16(element *to, const unsigned (&r)[4], FE_LINE) {
-  fe_machine->global_write(to, r, 16, line);
 }
 
 // .ftz: denormal numbers count as zero, coming and going.
@@ -35,6 +26,28 @@ inline unsigned pack(float low, float high) {
 #else
   return fe_to_fp16(low) | fe_to_fp16(high) << 16;
 #endif
+}
+
+inline float low_half(unsigned pair) {
+#if FE_BF16
+  return __uint_as_float(pair << 16);
+#else
+  return fe_from_fp16(pair & 0xFFFF);
+#endif
+}
+inline float high_half(unsigned pair) {
+#if FE_BF16
+  return __uint_as_float(pair & 0xFFFF0000u);
+#else
+  return fe_from_fp16(pair >> 16);
+#endif
+}
+
+inline unsigned prmt(unsigned a, unsigned b, unsigned choice) {
+  const unsigned long long bytes = static_cast<unsigned long long>(b) << 32 | a;
+  unsigned r = 0;
+  for (int i = 0; i < 4; i++) r |= (bytes >> (choice >> 4 * i & 7) * 8 & 0xFF) << 8 * i;
+  return r;
 }
 
 inline unsigned halves_ge(unsigned a, unsigned b) {

@@ -1,7 +1,7 @@
 // ptx_tma_5d.h: stands where templates/parts/ptx_tma_5d.cu.in stands in a kernel for the GPU.
 // in -> out: the same wrappers, by the same names -> calls of the machine.
 #pragma once
-#include "ptx_wgmma.h"
+#include "ptx_tma.h"
 
 inline void tma_load_5d(unsigned to, const TensorMap &map, unsigned barrier, int column, int member,
                         int row, int pack, int batch, FE_LINE) {
