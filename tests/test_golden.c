@@ -1,5 +1,7 @@
 /* test_golden.c: emitted kernels and their budgets against the files of tests/golden.
- * in -> out: list.txt (name | target | request | config) -> <name>.cu, <name>.budget.txt.
+ * in -> out: list.txt (name | target | request | config) -> digests.txt, <name>.budget.txt, and
+ * <name>.cu of the kernels that are kept in full.
+ * A digest is that of the code without comments: a changed comment shows in the full kernels alone.
  * Every kernel is compiled for every target that its family serves; a spill fails, always.
  * `make golden` sets FATUNE_GOLDEN_UPDATE and writes the files instead of comparing them. */
 #include <check.h>
@@ -14,7 +16,8 @@
 #include "runtime/compiler.h"
 #include "tests/suites.h"
 
-#define FOLDER FATUNE_TESTS_DIR "/golden/"
+#define FOLDER  FATUNE_TESTS_DIR "/golden/"
+#define IN_FULL "in full:"
 
 enum { MAX_ENTRIES = 64, NAME_SIZE = 48, LINE_SIZE = 512 };
 
@@ -27,6 +30,7 @@ struct entry {
   char target[16];
   struct ft_request request;
   struct ft_config config;
+  bool in_full; /* its text is golden, not its digest alone */
 };
 
 static void must(int status, const char *what) {
@@ -108,6 +112,18 @@ static bool split(char *line, char **fields, int count) {
   return true;
 }
 
+/* "in full: NAME NAME ...": the entries whose text is golden. They stand above it. */
+static void mark_in_full(struct entry *entries, int count, char *names) {
+  char *rest = names;
+  for (char *name = strtok_r(names, " \t\r\n", &rest); name;
+       name = strtok_r(NULL, " \t\r\n", &rest)) {
+    int i = 0;
+    while (i < count && strcmp(entries[i].name, name) != 0) i++;
+    ck_assert_msg(i < count, "list.txt: '%s' is to be kept in full and is no entry above", name);
+    entries[i].in_full = true;
+  }
+}
+
 static int read_entries(struct entry entries[MAX_ENTRIES]) {
   FILE *file = fopen(FOLDER "list.txt", "r");
   ck_assert_msg(file != NULL, FOLDER "list.txt: %s", strerror(errno));
@@ -116,9 +132,14 @@ static int read_entries(struct entry entries[MAX_ENTRIES]) {
   while (fgets(line, sizeof line, file)) {
     char *fields[4];
     if (line[0] == '#' || line[0] == '\n') continue;
+    if (strncmp(line, IN_FULL, strlen(IN_FULL)) == 0) {
+      mark_in_full(entries, count, line + strlen(IN_FULL));
+      continue;
+    }
     ck_assert_msg(split(line, fields, 4), "list.txt, entry %d: not 4 fields", count + 1);
     ck_assert_int_lt(count, MAX_ENTRIES);
     struct entry *entry = &entries[count++];
+    entry->in_full = false;
     snprintf(entry->name, sizeof entry->name, "%s", fields[0]);
     snprintf(entry->target, sizeof entry->target, "%s", fields[1]);
     must(ft_request_parse(&entry->request, fields[2]), fields[0]);
@@ -140,7 +161,8 @@ static int count_entries(void) {
   FILE *file = fopen(FOLDER "list.txt", "r");
   char line[LINE_SIZE];
   int count = 0;
-  while (file && fgets(line, sizeof line, file)) count += line[0] != '#' && line[0] != '\n';
+  while (file && fgets(line, sizeof line, file))
+    count += line[0] != '#' && line[0] != '\n' && strncmp(line, IN_FULL, strlen(IN_FULL)) != 0;
   if (file) fclose(file);
   return count;
 }
@@ -152,22 +174,96 @@ static void arch_of(struct ft_lua *lua, const char *target, struct ft_arch *arch
   must(ft_lua_gpu(lua, target, arch), target);
 }
 
-START_TEST(emitted_text_is_golden) {
-  struct entry entry;
-  if (!entry_at(_i, &entry)) return;
-  struct ft_lua *lua = NULL;
+static void emit_entry(struct ft_source *source, struct ft_lua *lua, const struct entry *entry) {
   struct ft_arch arch;
-  struct ft_source source;
-  must(ft_lua_open(&lua, NULL), "templates");
-  arch_of(lua, entry.target, &arch);
-  must(ft_emit(&source, lua, &entry.request, &arch, &entry.config), entry.name);
+  arch_of(lua, entry->target, &arch);
+  must(ft_emit(source, lua, &entry->request, &arch, &entry->config), entry->name);
+}
 
-  struct ft_text text = FT_TEXT_INIT;
-  ft_text_append(&text, source.text, source.length);
-  must(ft_text_status(&text), entry.name);
-  compare_or_write(entry.name, ".cu", &text);
-  ft_text_free(&text);
-  ft_source_free(&source);
+/* The heading names each template file with a digest of it, which every comment changes. */
+static void add_without_digests(struct ft_text *text, const char *line, size_t length) {
+  static const char ending[] = ".in ";
+  enum { DIGITS = 8 };
+  const char *const end = line + length;
+  while (line < end) {
+    const char *const name_end = memmem(line, (size_t)(end - line), ending, strlen(ending));
+    const size_t kept = (size_t)((name_end ? name_end + strlen(ending) - 1 : end) - line);
+    ft_text_append(text, line, kept);
+    line += kept + (name_end ? 1 + DIGITS : 0);
+  }
+}
+
+/* The emitted text as it is kept: the heading without digests. */
+static void add_kept_text(struct ft_text *text, const struct ft_source *source, const char *name) {
+  const char *const parts = strstr(source->text, "\n// parts ");
+  ck_assert_msg(parts != NULL, "%s: the heading names no parts", name);
+  const char *const after = strchr(parts + 1, '\n');
+  ft_text_append(text, source->text, (size_t)(parts + 1 - source->text));
+  add_without_digests(text, parts + 1, (size_t)(after - parts - 1));
+  ft_text_append(text, after, source->length - (size_t)(after - source->text));
+  must(ft_text_status(text), name);
+}
+
+START_TEST(texts_kept_in_full_are_golden) {
+  struct entry entries[MAX_ENTRIES];
+  const int count = read_entries(entries);
+  struct ft_lua *lua = NULL;
+  int in_full = 0;
+  must(ft_lua_open(&lua, NULL), "templates");
+  for (int i = 0; i < count; i++) {
+    if (!entries[i].in_full) continue;
+    struct ft_source source;
+    struct ft_text text = FT_TEXT_INIT;
+    emit_entry(&source, lua, &entries[i]);
+    add_kept_text(&text, &source, entries[i].name);
+    compare_or_write(entries[i].name, ".cu", &text);
+    ft_text_free(&text);
+    ft_source_free(&source);
+    in_full++;
+  }
+  ck_assert_int_gt(in_full, 0);
+  ft_lua_close(lua);
+}
+END_TEST
+
+/* The text without comments, blank lines and blanks at the ends of lines. */
+static void add_code(struct ft_text *code, const char *text) {
+  for (const char *line = text; *line != '\0'; line += line[0] == '\n') {
+    const size_t length = strcspn(line, "\n");
+    const char *const comment = memmem(line, length, "//", 2);
+    size_t kept = comment ? (size_t)(comment - line) : length;
+    while (kept > 0 && line[kept - 1] == ' ') kept--;
+    if (kept > 0) {
+      ft_text_append(code, line, kept);
+      ft_text_append(code, "\n", 1);
+    }
+    line += length;
+  }
+}
+
+START_TEST(emitted_code_has_golden_digests) {
+  enum { DIGITS = 16 };
+  struct entry entries[MAX_ENTRIES];
+  const int count = read_entries(entries);
+  struct ft_lua *lua = NULL;
+  struct ft_text digests = FT_TEXT_INIT;
+  must(ft_lua_open(&lua, NULL), "templates");
+  for (int i = 0; i < count; i++) {
+    struct ft_source source;
+    struct ft_text code = FT_TEXT_INIT;
+    char hex[FT_DIGEST_HEX];
+    emit_entry(&source, lua, &entries[i]);
+    add_code(&code, source.text);
+    must(ft_text_status(&code), entries[i].name);
+    const struct ft_digest digest = ft_digest_of(code.data, code.length);
+    ft_digest_hex(&digest, hex);
+    ft_text_add(&digests, "%.*s %s\n", DIGITS, hex, entries[i].name);
+    ft_text_free(&code);
+    ft_source_free(&source);
+  }
+  must(ft_text_status(&digests), "digests");
+  compare_or_write("digests", ".txt", &digests);
+  ft_text_free(&digests);
   ft_lua_close(lua);
 }
 END_TEST
@@ -313,12 +409,16 @@ START_TEST(no_golden_file_is_left_over) {
   ck_assert_ptr_nonnull(folder);
   const struct dirent *file;
   while ((file = readdir(folder)) != NULL) {
-    if (file->d_name[0] == '.' || strcmp(file->d_name, "list.txt") == 0) continue;
+    if (file->d_name[0] == '.' || strcmp(file->d_name, "list.txt") == 0 ||
+        strcmp(file->d_name, "digests.txt") == 0)
+      continue;
     bool listed = false;
     for (int i = 0; i < count; i++) {
       const size_t length = strlen(entries[i].name);
-      listed = listed ||
-               (strncmp(file->d_name, entries[i].name, length) == 0 && file->d_name[length] == '.');
+      const char *const ending = file->d_name + length;
+      listed = listed || (strncmp(file->d_name, entries[i].name, length) == 0 &&
+                          (strcmp(ending, ".budget.txt") == 0 ||
+                           (entries[i].in_full && strcmp(ending, ".cu") == 0)));
     }
     ck_assert_msg(listed, "tests/golden/%s belongs to no entry of list.txt", file->d_name);
   }
@@ -335,7 +435,8 @@ Suite *make_golden_suite(void) {
   suite_add_tcase(suite, list);
 
   TCase *text = tcase_create("text");
-  tcase_add_loop_test(text, emitted_text_is_golden, 0, count);
+  tcase_add_test(text, emitted_code_has_golden_digests);
+  tcase_add_test(text, texts_kept_in_full_are_golden);
   suite_add_tcase(suite, text);
 
   TCase *budget = tcase_create("budget");

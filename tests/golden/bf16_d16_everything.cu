@@ -2,7 +2,7 @@
 // request  forward bf16 d16 causal dropout mask=64x64
 // config   mma block_m=64 block_n=64 warps=4 stages=2 q_in_regs=1 overlap_qk=1 draw_early=0 ctas_per_sm=2
 // budget   12288 bytes of shared memory, 128 threads, about 132 of 255 registers
-// parts    mma_forward.cu.in f53b53bc, parts/ptx_common.cu.in 93c281fc, parts/ptx_memory.cu.in 8f8b071b, parts/ptx_mma.cu.in f3aa7068, parts/ptx_copies.cu.in f7844b4d, parts/params.cu.in f094df8c, parts/copy_tile.cu.in 6a0d2cf0, parts/softmax.cu.in d299fa8e, parts/quad.cu.in fa233452, parts/philox.cu.in 89566cc0, parts/dropout.cu.in 14d17a1d, parts/mma_tile.cu.in ea84e444, parts/visible.cu.in 8f5af3a3, parts/keys.cu.in ea0cfdf3, parts/epilogue_mma.cu.in 3161710f, parts/mma_loop_overlap.cu.in 45fe73b0
+// parts    mma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_copies.cu.in, parts/params.cu.in, parts/copy_tile.cu.in, parts/softmax.cu.in, parts/quad.cu.in, parts/philox.cu.in, parts/dropout.cu.in, parts/mma_tile.cu.in, parts/visible.cu.in, parts/keys.cu.in, parts/epilogue_mma.cu.in, parts/mma_loop_overlap.cu.in
 // again    fatune emit 'forward bf16 d16 nq1 causal dropout mask=64x64' --gpu sm_100 --config 'mma block_m=64 block_n=64 warps=4 stages=2 q_in_regs=1 overlap_qk=1 draw_early=0 ctas_per_sm=2'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691): a block owns

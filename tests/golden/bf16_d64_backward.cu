@@ -2,7 +2,7 @@
 // request  backward bf16 d64
 // config   mma_backward block_m=64 block_n=128 warps=8 stages=2 column_warps=1 query_parts=2 kv_in_regs=1 deferred_dq=0 dq_mode=0 ctas_per_sm=1
 // budget   99328 bytes of shared memory, 256 threads, about 168 of 255 registers
-// parts    mma_backward.cu.in 310b7b30, parts/ptx_common.cu.in 93c281fc, parts/ptx_memory.cu.in 8f8b071b, parts/ptx_mma.cu.in f3aa7068, parts/ptx_copies.cu.in f7844b4d, parts/ptx_barriers.cu.in b66a53c1, parts/ptx_stmatrix.cu.in af038902, parts/ptx_reductions.cu.in 90c3ee56, parts/backward_params.cu.in 51537972, parts/copy_tile.cu.in 6a0d2cf0, parts/store_rows.cu.in 5684ede9, parts/backward_prepare.cu.in 827cb63f, parts/queries.cu.in 18ecf7dd, parts/backward_tile.cu.in 4c0b51bd, parts/backward_roles.cu.in 1e980b2f, parts/backward_dq.cu.in 0e5ac9d3, parts/epilogue_backward.cu.in 1ffa6887, parts/backward_step.cu.in 895ede0e
+// parts    mma_backward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_copies.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_reductions.cu.in, parts/backward_params.cu.in, parts/copy_tile.cu.in, parts/store_rows.cu.in, parts/backward_prepare.cu.in, parts/queries.cu.in, parts/backward_tile.cu.in, parts/backward_roles.cu.in, parts/backward_dq.cu.in, parts/epilogue_backward.cu.in, parts/backward_step.cu.in
 // again    fatune emit 'backward bf16 d64 nq1' --gpu sm_90 --config 'mma_backward block_m=64 block_n=128 warps=8 stages=2 column_warps=1 query_parts=2 kv_in_regs=1 deferred_dq=0 dq_mode=0 ctas_per_sm=1'
 //
 // The gradients of O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691):
