@@ -9,8 +9,11 @@
 #include <string.h>
 
 #include "generator/status.h"
+#include "generator/text.h"
 #include "runtime/image.h"
 #include "runtime/nvrtc.h"
+#include "runtime/nvrtc_identity.h"
+#include "runtime/nvrtc_search.h"
 
 struct ft_compiler {
   struct ft_nvrtc nvrtc;

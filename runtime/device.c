@@ -1,6 +1,8 @@
 /* device.c: a GPU as the driver describes it.
  * in -> out: ordinal -> struct ft_device: limits, rates, device class.
  * Attribute numbers are CUdevice_attribute of the CUDA driver API. */
+#include "runtime/device.h"
+
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +10,7 @@
 
 #include "generator/lua_host.h"
 #include "generator/status.h"
-#include "runtime/session.h"
+#include "runtime/nvml.h"
 
 enum {
   ATTRIBUTE_CLOCK_KHZ = 13,

@@ -1,5 +1,5 @@
-/* driver.h: the CUDA driver and NVML, opened at run time; no CUDA header is needed.
- * in -> out: libcuda.so.1, libnvidia-ml.so.1 -> tables of function pointers; CUresult -> status.
+/* driver.h: the CUDA driver, opened at run time; no CUDA header is needed.
+ * in -> out: libcuda.so.1 -> a table of function pointers; CUresult -> status.
  * The library loads and works without a driver; what needs one says FT_E_NO_DRIVER. */
 #ifndef RUNTIME_DRIVER_H
 #define RUNTIME_DRIVER_H
@@ -7,8 +7,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#include "generator/arch.h"
 
 typedef int cu_result;       /* CUresult */
 typedef int cu_device;       /* CUdevice */
@@ -94,30 +92,5 @@ void ft_driver_close(struct ft_driver *driver);
 /* FT_OK for 0, else FT_E_DEVICE (FT_E_MEMORY for out of memory, FT_E_NOT_PREPARED for what a stream
  * capture forbids) with the call, the name and the text of the error. */
 int ft_driver_status(const struct ft_driver *driver, cu_result result, const char *call);
-
-/* A GPU as found: its limits as struct ft_arch and its identity. */
-struct ft_device {
-  cu_device handle;
-  int ordinal;
-  struct ft_arch arch; /* untold rates: those of the most similar row of the table */
-  char id[96];         /* device class: "nvidia-h200/sm_90/132" */
-  char driver[32];     /* "580.159.04", or CUDA's "13.0" where that is not told */
-  int64_t memory_bytes;
-};
-
-struct ft_lua;
-int ft_device_read(struct ft_device *device, const struct ft_driver *driver, struct ft_lua *lua,
-                   int ordinal);
-
-/* NVML (libnvidia-ml.so.1, or FATUNE_LIBNVML), for clocks and the driver's version. Opening
- * succeeds without one too; every function then answers 0 or false, as it does for NULL. */
-struct ft_nvml;
-int ft_nvml_open(struct ft_nvml **nvml, const struct ft_driver *driver, cu_device device);
-void ft_nvml_close(struct ft_nvml *nvml);
-bool ft_nvml_driver_version(struct ft_nvml *nvml, char version[32]);
-int ft_nvml_sm_clock(struct ft_nvml *nvml);     /* MHz now; 0 unknown */
-int ft_nvml_memory_clock(struct ft_nvml *nvml); /* MHz now; 0 unknown */
-int ft_nvml_power(struct ft_nvml *nvml);        /* watts now; 0 unknown */
-int ft_nvml_temperature(struct ft_nvml *nvml);  /* degrees Celsius now; 0 unknown */
 
 #endif

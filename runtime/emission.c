@@ -2,8 +2,17 @@
  * in -> out: request + GPU name -> CUDA C text. */
 #include <stdlib.h>
 
+#include "cache/store.h"
+#include "generator/arch.h"
+#include "generator/config.h"
+#include "generator/emit.h"
 #include "generator/lua_host.h"
+#include "generator/request.h"
 #include "generator/status.h"
+#include "runtime/choice.h"
+#include "runtime/fatune.h"
+#include "runtime/kernel_source.h"
+#include "runtime/public.h"
 #include "runtime/session.h"
 
 static int find_gpu(fatune_session *session, const char *gpu, struct ft_arch *arch,

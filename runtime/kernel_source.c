@@ -1,11 +1,11 @@
-/* kernel_source.c: from a request to a kernel in host memory.
- * in -> out: request -> choice -> source -> kernel, from the stores first, from NVRTC where need
- * be; for an emulated GPU from the C++ compiler. */
-#include <string.h>
-#include <stdio.h>
+/* kernel_source.c: from a config to a loaded kernel.
+ * in -> out: request + config -> source -> kernel, from the stores first, from NVRTC where need be;
+ * for an emulated GPU from the C++ compiler -> module. */
+#include "runtime/kernel_source.h"
 
-#include "generator/rules.h"
-#include "generator/space.h"
+#include <string.h>
+
+#include "cache/store.h"
 #include "generator/status.h"
 #include "runtime/emulator/emulator.h"
 #include "runtime/session.h"
@@ -97,41 +97,4 @@ int ft_session_load(fatune_session *session, const struct ft_source *source,
   }
   if (status != FT_OK) ft_kernel_free(kernel);
   return status;
-}
-
-/* ---- the choice of a config ---- */
-
-static int choose_default(const struct ft_request *request, const struct ft_arch *arch,
-                          const char *why, struct ft_choice *choice) {
-  memset(choice, 0, sizeof *choice);
-  choice->hit = FT_HIT_DEFAULT;
-  snprintf(choice->note, sizeof choice->note, "%s", why);
-  return ft_default_config(request, arch, &choice->config);
-}
-
-int ft_session_choose(fatune_session *session, const struct ft_request *request,
-                      const struct ft_arch *arch, const char *device_class,
-                      struct ft_choice *choice) {
-  memset(choice, 0, sizeof *choice);
-  FT_TRY(ft_rules_serves(request, arch));
-  char of_table[96], target[16];
-  if (!device_class) {
-    ft_device_class(arch, of_table);
-    device_class = of_table;
-  }
-  ft_arch_target(arch, target);
-  const struct ft_query query = {.request = request,
-                                 .device = device_class,
-                                 .target = target,
-                                 .templates = &session->templates};
-  FT_TRY(ft_store_choose(session->store, &query, choice));
-  if (choice->hit == FT_HIT_DEFAULT)
-    return choose_default(request, arch, "nothing measured or predicted", choice);
-
-  /* Another GPU's winner, or one of older rules, need not be legal here. */
-  const struct ft_rule *const broken = ft_rules_broken(request, arch, &choice->config);
-  if (!broken) return FT_OK;
-  char why[256];
-  snprintf(why, sizeof why, "the known winner breaks rule %s", broken->name);
-  return choose_default(request, arch, why, choice);
 }

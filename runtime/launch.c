@@ -3,11 +3,17 @@
  * plan in launch_backward.c.
  * This is the hot path: no allocation, no lock, no call into the driver but the launches and what
  * tensor_maps.c has encoded. */
+#include "runtime/launch.h"
+
 #include <string.h>
 
 #include "generator/status.h"
 #include "runtime/deal.h"
-#include "runtime/launch_parts.h"
+#include "runtime/launch_backward.h"
+#include "runtime/launch_checks.h"
+#include "runtime/launch_tensors.h"
+#include "runtime/mask.h"
+#include "runtime/params.h"
 
 /* ---- the forward ---- */
 

@@ -1,10 +1,15 @@
 /* launch_backward.c: the arguments of a backward run, checked and turned into what its kernels
  * read. in -> out: plan + fatune_arguments -> struct ft_backward_params, grids, places in the
  * workspace. */
+#include "runtime/launch_backward.h"
+
 #include <string.h>
 
+#include "generator/budget.h"
 #include "generator/status.h"
-#include "runtime/launch_parts.h"
+#include "runtime/launch_checks.h"
+#include "runtime/mask.h"
+#include "runtime/params.h"
 
 /* ---- tensors ---- */
 

@@ -2,11 +2,13 @@
  * in -> out: request + fatune_arguments -> struct ft_run; tensor as it should be -> address,
  * strides.
  */
+#include "runtime/launch_checks.h"
+
 #include <math.h>
 #include <string.h>
 
 #include "generator/status.h"
-#include "runtime/launch_parts.h"
+#include "runtime/mask.h"
 #include "runtime/sized_struct.h"
 
 static int check_extent(const char *name, int64_t value) {

@@ -1,61 +1,28 @@
-/* launch_parts.h: what the launches of both passes share; the inside of launch*.c.
- * in -> out: request + fatune_arguments -> struct ft_run -> struct ft_launch. */
+/* launch_parts.h: what a launch consists of; launch.h prepares and enqueues it. */
 #ifndef RUNTIME_LAUNCH_PARTS_H
 #define RUNTIME_LAUNCH_PARTS_H
 
-#include "generator/visibility.h"
-#include "runtime/session.h"
+#include "generator/config.h"
+#include "generator/request.h"
+#include "runtime/map_cache.h"
+#include "runtime/params.h"
 
-/* The numbers of a run; lengths are the plan's where the caller gave 0. */
-struct ft_run {
-  int64_t batch, nq, nk;
-  int heads_q, heads_kv;
-  struct ft_visibility visibility;
-  float scale, scale_log2;
-  uint64_t seed, offset, seed_address, offset_address;
-  uint32_t dropout_threshold;
-  float dropout_rescale;
+/* What a plan launches, in this order. */
+enum ft_step { FT_STEP_PREPARE, FT_STEP_MAIN, FT_STEP_CONVERT };
+
+/* arguments -> device struct and grid, every check of fatune_plan_run done. */
+struct ft_launch {
+  struct ft_tiled_forward_params tiled; /* mma kernels take `rest` of it alone */
+  struct ft_backward_params backward;
+  enum ft_pass pass;
+  enum ft_family family;
+  unsigned grid;
+  unsigned tiles_grid; /* of prepare and convert in a backward: tiles of queries */
+  /* Words of a tile in the workspace. */
+  int64_t sum_of_tile, stats_of_tile, counters_of_tile;
+  int head_dim, head_dim_v; /* what params leave open of the tensors */
+  enum ft_dtype dtype;
+  struct ft_map_cache *maps; /* where tensor maps are looked for and kept; NULL: nowhere */
 };
-
-/* *arguments: those given, or `room` where the caller's struct is another version's. */
-int ft_arguments_read(const fatune_arguments **arguments, fatune_arguments *room,
-                      const fatune_arguments *given);
-
-/* All but tensors and mask. */
-int ft_run_read(struct ft_run *run, const struct ft_request *request,
-                const fatune_arguments *arguments);
-
-/* Whether the mask is one of this run; NULL where the request has none. */
-int ft_run_check_mask(const struct ft_run *run, const struct ft_request *request,
-                      const struct fatune_mask *mask);
-
-/* From one batch and from one query head to the next in lists of which a head has `lists`; 0:
- * broadcast. */
-void ft_mask_strides(const struct fatune_mask *mask, int64_t lists, int64_t *batch, int64_t *head);
-
-/* One tensor of the run as it is to be checked. */
-struct ft_view {
-  const char *name;
-  const fatune_tensor *tensor;
-  int64_t batch, rows;
-  int heads, dim;
-  bool output;
-};
-int ft_view_read(const struct ft_view *view, uint64_t *address, struct ft_stride *stride);
-
-/* Tiles of one head. Under a mask every block of it has all its tiles, the last one some beyond the
- * length. */
-int64_t ft_run_tiles(int64_t length, int mask_block, int tile);
-
-/* Under causal or a mask the tiles of a section of (batch, head) pairs run longest first, over as
- * many as keep what all of them load in half of L2: `bytes` for each `step` pairs. Else all tiles
- * are alike, and one head after the other reuses L2 best. */
-int64_t ft_run_section(const struct ft_request *request, const struct ft_arch *arch, int64_t bytes,
-                       int64_t step, int64_t pairs);
-
-/* launch_backward.c */
-int ft_launch_prepare_backward(struct ft_launch *launch, const struct ft_request *request,
-                               const struct ft_config *config, const struct ft_arch *arch,
-                               const fatune_arguments *arguments);
 
 #endif

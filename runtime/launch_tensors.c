@@ -1,8 +1,11 @@
 /* launch_tensors.c: the memory of a run, as the emulator is to know it.
  * in -> out: struct ft_launch -> struct ft_emulated_tensor of each argument. The lists of a mask
  * are memory of the driver's and need no word. */
+#include "runtime/launch_tensors.h"
+
+#include "generator/request.h"
 #include "runtime/emulator/emulator.h"
-#include "runtime/session.h"
+#include "runtime/params.h"
 
 /* Tensors that all have some things in common. */
 struct description {

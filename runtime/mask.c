@@ -4,6 +4,8 @@
  * that a launch starts its longest tiles first; each names its kept column blocks, ascending. The
  * column blocks have lists of row blocks likewise, in their own order: a backward looks those of
  * several heads up by the column block. */
+#include "runtime/mask.h"
+
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,6 +1,8 @@
 /* module.c: a kernel on the GPU.
  * in -> out: struct ft_kernel -> loaded function with its shared memory granted.
  * Attribute numbers are CUfunction_attribute of the CUDA driver API. */
+#include "runtime/module.h"
+
 #include <string.h>
 
 #include "generator/emit.h"

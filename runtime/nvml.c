@@ -1,5 +1,7 @@
 /* nvml.c: NVML, opened at run time: clocks, power, temperature, the driver's version.
  * in -> out: libnvidia-ml.so.1 + a CUDA device -> numbers; 0 wherever one is not to be had. */
+#include "runtime/nvml.h"
+
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>

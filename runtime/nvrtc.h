@@ -1,11 +1,8 @@
-/* nvrtc.h: the NVRTC library itself, found and opened; only compiler.c uses it.
- * in -> out: environment, loader, usual folders -> function pointers, path, version with build. */
+/* nvrtc.h: the NVRTC library once it is open: its functions, its file. */
 #ifndef RUNTIME_NVRTC_H
 #define RUNTIME_NVRTC_H
 
 #include <stddef.h>
-
-#include "generator/text.h"
 
 typedef struct _nvrtcProgram *nvrtc_program;
 
@@ -33,14 +30,5 @@ struct ft_nvrtc {
   FT_NVRTC_FUNCTIONS(RT)
 #undef RT
 };
-
-/* The search of compiler.h. FT_E_NO_NVRTC lists what was tried. */
-int ft_nvrtc_open(struct ft_nvrtc *nvrtc);
-void ft_nvrtc_close(struct ft_nvrtc *nvrtc);
-
-/* "13.0.88+65be0db342ad": the release found in the library's own text, then the start of its ELF
- * build id. nvrtcVersion alone ("13.0") would give two builds that compile differently the same
- * key. */
-int ft_nvrtc_identify(const struct ft_nvrtc *nvrtc, char version[64]);
 
 #endif

@@ -1,5 +1,7 @@
 /* nvrtc_identity.c: which build of NVRTC is open.
  * in -> out: the library file's constants and notes -> "13.0.88+65be0db342ad". */
+#include "runtime/nvrtc_identity.h"
+
 #include <elf.h>
 #include <fcntl.h>
 #include <stdint.h>

@@ -1,5 +1,9 @@
 /* nvrtc_search.c: where NVRTC is looked for, and the opening of it.
  * in -> out: FATUNE_LIBNVRTC, loader path, toolkit folders, NVIDIA's wheels -> struct ft_nvrtc. */
+#include "runtime/nvrtc_search.h"
+
+#include "generator/status.h"
+#include "generator/text.h"
 #include "runtime/nvrtc.h"
 
 #include <dlfcn.h>
@@ -10,8 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include "generator/status.h"
 
 #ifndef FATUNE_DEPS_DIR
 #define FATUNE_DEPS_DIR ""

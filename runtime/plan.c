@@ -4,9 +4,26 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cache/kernel.h"
+#include "cache/store.h"
+#include "generator/arch.h"
+#include "generator/config.h"
+#include "generator/emit.h"
+#include "generator/request.h"
 #include "generator/status.h"
+#include "generator/text.h"
+#include "runtime/choice.h"
+#include "runtime/driver.h"
+#include "runtime/fatune.h"
+#include "runtime/kernel_source.h"
+#include "runtime/launch.h"
+#include "runtime/launch_backward.h"
+#include "runtime/launch_parts.h"
 #include "runtime/map_cache.h"
+#include "runtime/module.h"
+#include "runtime/public.h"
 #include "runtime/session.h"
+#include "runtime/tensor_maps.h"
 
 struct fatune_plan {
   fatune_session *session;

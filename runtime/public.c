@@ -1,9 +1,10 @@
 /* public.c: requests of fatune.h.
  * in -> out: public struct, text <-> internal struct, validated. */
+#include "runtime/public.h"
+
 #include <string.h>
 
 #include "generator/status.h"
-#include "runtime/session.h"
 #include "runtime/sized_struct.h"
 
 #define SAME(name) _Static_assert((int)FATUNE_##name == (int)FT_##name, #name)

@@ -11,8 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "generator/arch.h"
 #include "generator/lua_host.h"
 #include "generator/status.h"
+#include "generator/text.h"
 #include "runtime/emulator/emulator.h"
 #include "runtime/sized_struct.h"
 

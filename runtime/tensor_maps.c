@@ -4,9 +4,11 @@
  * rows of 128 bytes swizzled, zeros beyond the tensor.
  * Numbers are CUtensorMapDataType, CUtensorMapSwizzle, CUtensorMapL2promotion of the CUDA driver
  * API. */
+#include "runtime/tensor_maps.h"
+
 #include "generator/status.h"
 #include "runtime/map_cache.h"
-#include "runtime/session.h"
+#include "runtime/params.h"
 
 enum { BOX_COLUMNS = 64, WARPGROUP_ROWS = 64 };
 enum { TYPE_FLOAT16 = 6, TYPE_BFLOAT16 = 9, SWIZZLE_128B = 3, PROMOTE_TO_128B = 2 };

@@ -7,7 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cache/kernel.h"
+#include "generator/emit.h"
 #include "generator/space.h"
+#include "runtime/kernel_source.h"
+#include "runtime/module.h"
+#include "runtime/session.h"
 
 #define assert_ok(expression)                                                                      \
   ck_assert_msg((expression) == FT_OK, "%s: %s", #expression, ft_detail())

@@ -3,6 +3,8 @@
 #ifndef TESTS_EMULATOR_KERNEL_H
 #define TESTS_EMULATOR_KERNEL_H
 
+#include "cache/kernel.h"
+#include "runtime/module.h"
 #include "tests/emulator_lab.h"
 
 struct small_kernel {

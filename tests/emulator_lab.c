@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "generator/space.h"
+#include "runtime/session.h"
 #include "tests/fresh_seed.h"
 #include "tuner/search/measure.h"
 #include "tuner/verify/problem_explain.h"

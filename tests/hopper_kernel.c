@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "runtime/emulator/emulator.h"
+#include "runtime/session.h"
 #include "tuner/verify/problem_parts.h"
 
 #define assert_ok(expression)                                                                      \

@@ -6,7 +6,9 @@
 
 #include <string.h>
 
-#include "runtime/session.h"
+#include "generator/status.h"
+#include "runtime/launch.h"
+#include "runtime/launch_parts.h"
 #include "tests/fake/use_fake.h"
 
 static struct ft_request request;

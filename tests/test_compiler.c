@@ -3,9 +3,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cache/kernel.h"
+#include "generator/emit.h"
 #include "generator/status.h"
+#include "runtime/compiler.h"
 #include "runtime/image.h"
-#include "runtime/session.h"
 #include "tests/fake/use_fake.h"
 #include "tests/suites.h"
 

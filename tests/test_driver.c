@@ -5,7 +5,9 @@
 
 #include "generator/lua_host.h"
 #include "generator/status.h"
-#include "runtime/session.h"
+#include "runtime/device.h"
+#include "runtime/driver.h"
+#include "runtime/nvml.h"
 #include "tests/fake/use_fake.h"
 #include "tests/suites.h"
 

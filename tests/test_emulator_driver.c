@@ -5,7 +5,7 @@
 
 #include "generator/lua_host.h"
 #include "generator/status.h"
-#include "runtime/session.h"
+#include "runtime/device.h"
 #include "tests/driver_lab.h"
 #include "tests/suites.h"
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/session.h"
 #include "tests/hopper_kernel.h"
 #include "tests/suites.h"
 

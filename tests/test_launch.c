@@ -5,6 +5,7 @@
 
 #include "generator/status.h"
 #include "runtime/deal.h"
+#include "runtime/mask.h"
 #include "tests/launch_lab.h"
 #include "tests/suites.h"
 

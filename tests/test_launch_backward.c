@@ -2,6 +2,8 @@
  * in -> out: arguments -> device struct, grids, workspace; every bad argument -> its name, value
  * and what is allowed. */
 #include "generator/status.h"
+#include "runtime/launch_backward.h"
+#include "runtime/mask.h"
 #include "tests/launch_lab.h"
 #include "tests/suites.h"
 

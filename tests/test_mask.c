@@ -6,6 +6,8 @@
 #include <time.h>
 
 #include "generator/status.h"
+#include "runtime/mask.h"
+#include "runtime/params.h"
 #include "runtime/session.h"
 #include "tests/fake_lab.h"
 #include "tests/suites.h"

@@ -9,6 +9,8 @@
 #include <unistd.h>
 
 #include "generator/status.h"
+#include "runtime/params.h"
+#include "runtime/public.h"
 #include "runtime/session.h"
 #include "tests/fake_lab.h"
 #include "tests/suites.h"

@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "generator/status.h"
+#include "runtime/params.h"
+#include "runtime/public.h"
 #include "runtime/session.h"
 #include "tests/fake_lab.h"
 #include "tests/suites.h"

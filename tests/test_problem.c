@@ -1,15 +1,15 @@
 /* test_problem.c: problems and their verdicts on the fake GPU, whose memory this process can write.
  * in -> out: right outputs and each kind of damage, failing driver calls -> Check suite. */
+#include "generator/status.h"
+#include "runtime/session.h"
+#include "tests/problem_lab.h"
 #include "tests/suites.h"
+#include "tuner/search/measure.h"
+#include "tuner/search/tune.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-
-#include "generator/status.h"
-#include "tests/problem_lab.h"
-#include "tuner/search/measure.h"
-#include "tuner/search/tune.h"
 
 /* ---- a right kernel, on the CPU ---- */
 

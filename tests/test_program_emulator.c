@@ -1,6 +1,7 @@
 /* test_program_emulator.c: `fatune --gpu emulator`, as its users see it on a machine without a GPU.
  * in -> out: command lines -> documents, exit codes, and the words that tell what was emulated. */
 #include "generator/status.h"
+#include "runtime/choice.h"
 #include "runtime/session.h"
 #include "tests/run_program.h"
 #include "tests/suites.h"

@@ -7,8 +7,10 @@
 #include <string.h>
 
 #include "generator/status.h"
+#include "runtime/driver.h"
+#include "runtime/launch_parts.h"
 #include "runtime/map_cache.h"
-#include "runtime/session.h"
+#include "runtime/tensor_maps.h"
 #include "tests/fake/use_fake.h"
 #include "tests/fresh_seed.h"
 #include "tests/suites.h"

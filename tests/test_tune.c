@@ -1,9 +1,10 @@
 /* test_tune.c: the search on a simulated machine, and the prediction for real where there is NVRTC.
  * in -> out: fates, drifts, stops -> rows, winner -> Check suite. */
-#include "tests/suites.h"
-
 #include "generator/lua_host.h"
+#include "runtime/choice.h"
+#include "runtime/kernel_source.h"
 #include "tests/simulated_machine.h"
+#include "tests/suites.h"
 #include "tuner/search/known_trials.h"
 
 /* ---- tests ---- */

@@ -3,6 +3,7 @@
 #ifndef RUNTIME_EMULATOR_DRIVER_PARTS_H
 #define RUNTIME_EMULATOR_DRIVER_PARTS_H
 
+#include "generator/arch.h"
 #include "runtime/driver.h"
 
 /* CUresult */

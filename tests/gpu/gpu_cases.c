@@ -9,6 +9,7 @@
 
 #include "generator/space.h"
 #include "generator/status.h"
+#include "runtime/kernel_source.h"
 #include "tests/matrix_cases.h"
 
 /* ---- configs ---- */

@@ -4,7 +4,9 @@
 
 #include <string.h>
 
+#include "cache/store.h"
 #include "generator/status.h"
+#include "runtime/session.h"
 
 /* merge and import differ in the function alone. Files before a bad one stay taken in. */
 static int take_files(struct cli *cli, fatune_session *session, char **words, int count,

@@ -6,6 +6,9 @@
 #include <stdlib.h>
 
 #include "generator/status.h"
+#include "runtime/compiler.h"
+#include "runtime/kernel_source.h"
+#include "runtime/session.h"
 #include "tuner/cli/cli_check.h"
 #include "tuner/cli/cli_emulator.h"
 

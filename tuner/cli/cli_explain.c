@@ -4,8 +4,10 @@
 
 #include <stdlib.h>
 
+#include "cache/store.h"
 #include "generator/space.h"
 #include "generator/status.h"
+#include "runtime/session.h"
 #include "tuner/model/model.h"
 
 struct reading {

@@ -3,6 +3,7 @@
 #ifndef TUNER_CLI_EXPLAIN_H
 #define TUNER_CLI_EXPLAIN_H
 
+#include "cache/store.h"
 #include "cache/trial.h"
 #include "tuner/cli/cli_session.h"
 

@@ -5,8 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cache/store.h"
 #include "generator/lua_host.h"
 #include "generator/status.h"
+#include "runtime/choice.h"
+#include "runtime/session.h"
 
 int cli_exit_of(int status) {
   switch (status) {

@@ -3,7 +3,7 @@
 #ifndef TUNER_CLI_SESSION_H
 #define TUNER_CLI_SESSION_H
 
-#include "runtime/session.h"
+#include "cache/store.h"
 #include "tuner/cli/cli_output.h"
 
 /* Stable: scripts depend on them. */

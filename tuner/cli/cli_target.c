@@ -6,6 +6,8 @@
 
 #include "generator/lua_host.h"
 #include "generator/status.h"
+#include "runtime/device.h"
+#include "runtime/session.h"
 #include "tuner/cli/cli_session.h"
 #include "tuner/cli/cli_values.h"
 

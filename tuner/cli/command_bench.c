@@ -1,12 +1,12 @@
 /* command_bench.c: `fatune bench`: how fast the kernel of a request runs here.
  * in -> out: requests + GPU -> median, spread, TFLOP/s and clocks of each. Nothing is kept. */
+#include "generator/status.h"
+#include "runtime/session.h"
+#include "tuner/cli/cli_plan.h"
 #include "tuner/cli/command.h"
+#include "tuner/search/measure.h"
 
 #include <stdlib.h>
-
-#include "generator/status.h"
-#include "tuner/cli/cli_plan.h"
-#include "tuner/search/measure.h"
 
 struct bench {
   struct cli *cli;

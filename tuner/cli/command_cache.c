@@ -1,13 +1,14 @@
 /* command_cache.c: `fatune cache`: what the two user files hold, and moving it between machines.
  * in -> out: an action and its words -> paths, lists, counts, files. */
+#include "cache/store.h"
+#include "generator/status.h"
+#include "runtime/session.h"
+#include "tuner/cli/cli_cache_files.h"
+#include "tuner/cli/cli_values.h"
 #include "tuner/cli/command.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-#include "generator/status.h"
-#include "tuner/cli/cli_cache_files.h"
-#include "tuner/cli/cli_values.h"
 
 struct action {
   const char *name;

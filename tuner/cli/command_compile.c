@@ -1,12 +1,15 @@
 /* command_compile.c: `fatune compile`: the compiled kernel of a request and what it takes.
  * in -> out: request + GPU + config -> cubin in a file; registers, spills, shared memory, size. */
+#include "cache/kernel.h"
+#include "cache/store.h"
+#include "generator/emit.h"
+#include "generator/status.h"
+#include "runtime/kernel_source.h"
+#include "tuner/cli/cli_file.h"
 #include "tuner/cli/command.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-#include "generator/status.h"
-#include "tuner/cli/cli_file.h"
 
 /* What the command worked with, all owned by run. */
 struct compiled {

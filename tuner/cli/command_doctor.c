@@ -1,13 +1,17 @@
 /* command_doctor.c: `fatune doctor`: what is there, what is missing, and what works without it.
  * in -> out: driver, GPU, NVRTC, C++ compiler, caches, templates, environment -> one line each. */
+#include "cache/store.h"
+#include "generator/status.h"
+#include "runtime/device.h"
+#include "runtime/emulator/emulator.h"
+#include "runtime/kernel_source.h"
+#include "runtime/nvml.h"
+#include "runtime/session.h"
 #include "tuner/cli/command.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include "generator/status.h"
-#include "runtime/emulator/emulator.h"
 
 enum state { STATE_OK, STATE_MISSING, STATE_UNKNOWN, STATE_BAD };
 

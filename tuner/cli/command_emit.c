@@ -1,12 +1,14 @@
 /* command_emit.c: `fatune emit`: the CUDA C of a request.
  * in -> out: request + GPU + config -> source text on stdout or in a file. Needs no GPU, no NVRTC.
  */
+#include "cache/store.h"
+#include "generator/emit.h"
+#include "generator/status.h"
+#include "runtime/kernel_source.h"
+#include "tuner/cli/cli_file.h"
 #include "tuner/cli/command.h"
 
 #include <stdlib.h>
-
-#include "generator/status.h"
-#include "tuner/cli/cli_file.h"
 
 static void describe(struct cli *cli, const struct ft_request *request,
                      const struct ft_source *source, const struct ft_choice *choice, bool given) {

@@ -1,14 +1,19 @@
 /* command_explain.c: `fatune explain`: which config a request gets here, and why.
  * in -> out: request + GPU -> how the look-up hit, runner-ups, the model's view, the rules' toll.
  */
+#include "cache/store.h"
+#include "generator/emit.h"
+#include "generator/space.h"
+#include "generator/status.h"
+#include "runtime/choice.h"
+#include "runtime/compiler.h"
+#include "runtime/kernel_source.h"
+#include "runtime/session.h"
+#include "tuner/cli/cli_explain.h"
 #include "tuner/cli/command.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-#include "generator/space.h"
-#include "generator/status.h"
-#include "tuner/cli/cli_explain.h"
 
 static void explain_asked(struct cli *cli, const struct ft_request *request,
                           const struct ft_request *bucket, const struct cli_target *target) {

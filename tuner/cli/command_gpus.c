@@ -1,9 +1,9 @@
 /* command_gpus.c: `fatune gpus`: the GPUs known by name.
  * in -> out: templates/gpus.lua, the GPU in the machine -> a table. */
-#include "tuner/cli/command.h"
-
 #include "generator/lua_host.h"
 #include "generator/status.h"
+#include "runtime/session.h"
+#include "tuner/cli/command.h"
 
 static json_t *gpu_json(const struct ft_arch *arch, const char *target, bool here) {
   json_t *const gpu = json_object();

@@ -2,20 +2,21 @@
  * in -> out: requests + GPU -> trials in the cache; a table of winners.
  * A GPU that is not in the machine is predicted, and every output says so; where it is emulated,
  * the winner is run and checked. */
+#include "cache/store.h"
+#include "cache/trial.h"
+#include "generator/clock.h"
+#include "generator/status.h"
+#include "runtime/choice.h"
+#include "tuner/cli/cli_emulated_run.h"
+#include "tuner/cli/cli_emulator.h"
+#include "tuner/cli/cli_progress.h"
+#include "tuner/cli/cli_tuned.h"
 #include "tuner/cli/command.h"
 
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include "cache/trial.h"
-#include "generator/clock.h"
-#include "generator/status.h"
-#include "tuner/cli/cli_emulated_run.h"
-#include "tuner/cli/cli_emulator.h"
-#include "tuner/cli/cli_progress.h"
-#include "tuner/cli/cli_tuned.h"
 
 /* The signal that asked to stop. A handler can reach nothing but a global. */
 static volatile sig_atomic_t stop_signal;

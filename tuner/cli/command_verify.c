@@ -1,13 +1,13 @@
 /* command_verify.c: `fatune verify`: whether the kernel of a request computes the right thing.
  * in -> out: request + GPU, real or emulated -> verdicts of its plan's runs. */
+#include "generator/status.h"
+#include "runtime/session.h"
+#include "tuner/cli/cli_check.h"
+#include "tuner/cli/cli_emulator.h"
 #include "tuner/cli/command.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-#include "generator/status.h"
-#include "tuner/cli/cli_check.h"
-#include "tuner/cli/cli_emulator.h"
 
 static void tell_asked(struct cli_check *check, const struct ft_request *asked,
                        const struct cli_target *target) {

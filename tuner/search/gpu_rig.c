@@ -11,6 +11,12 @@
 #include "generator/clock.h"
 #include "generator/rules.h"
 #include "generator/status.h"
+#include "runtime/kernel_source.h"
+#include "runtime/launch.h"
+#include "runtime/launch_backward.h"
+#include "runtime/launch_parts.h"
+#include "runtime/module.h"
+#include "runtime/tensor_maps.h"
 #include "tuner/search/known_trials.h"
 #include "tuner/verify/problem.h"
 

@@ -10,7 +10,9 @@
 #define TUNER_MEASURE_H
 
 #include "cache/trial.h"
-#include "runtime/session.h"
+#include "runtime/driver.h"
+#include "runtime/fatune.h"
+#include "runtime/nvml.h"
 
 #define FT_POLICY "events-warm/2"
 

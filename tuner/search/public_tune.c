@@ -2,6 +2,9 @@
  * in -> out: public request and options -> ft_tune. It lives here because the runtime, below, never
  * tunes. A session that emulates its GPU has no clock: ft_tune predicts. */
 #include "generator/status.h"
+#include "runtime/choice.h"
+#include "runtime/public.h"
+#include "runtime/session.h"
 #include "runtime/sized_struct.h"
 #include "tuner/search/tune.h"
 

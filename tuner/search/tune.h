@@ -9,7 +9,10 @@
 #include <signal.h>
 #include <stdbool.h>
 
-#include "runtime/session.h"
+#include "generator/arch.h"
+#include "generator/config.h"
+#include "generator/request.h"
+#include "runtime/fatune.h"
 
 enum ft_effort {
   FT_EFFORT_QUICK,     /* the model's best few */

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "generator/status.h"
+#include "runtime/session.h"
 #include "tuner/verify/problem_parts.h"
 
 static bool is_backward(const struct ft_problem *problem) {

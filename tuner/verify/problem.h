@@ -5,7 +5,8 @@
 #ifndef TUNER_PROBLEM_H
 #define TUNER_PROBLEM_H
 
-#include "runtime/session.h"
+#include "runtime/driver.h"
+#include "runtime/fatune.h"
 #include "tuner/verify/reference.h"
 
 enum ft_layout {                   /* order of the dims in memory, outermost first */

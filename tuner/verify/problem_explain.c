@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "generator/status.h"
+#include "runtime/session.h"
 #include "tuner/verify/weights.h"
 
 enum { ROWS_AROUND = 64, OTHERS_MOST = 4 * ROWS_AROUND };

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "generator/status.h"
+#include "runtime/session.h"
 #include "tuner/verify/problem_parts.h"
 
 int ft_output_fetch(struct ft_problem *problem, int buffer, unsigned char *to) {

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "generator/status.h"
+#include "runtime/session.h"
 
 /* Key j -> column ((j - begin) / group + turn) mod head_dim_v, for the first group * head_dim_v
  * keys from begin on; the other rows of V are 0. */

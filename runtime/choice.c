@@ -1,0 +1,47 @@
+/* choice.c: the config of a request.
+ * in -> out: request + GPU -> what the caches know, where it is legal here; else the default. */
+#include "runtime/choice.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "generator/rules.h"
+#include "generator/space.h"
+#include "generator/status.h"
+#include "runtime/device.h"
+#include "runtime/session.h"
+
+static int choose_default(const struct ft_request *request, const struct ft_arch *arch,
+                          const char *why, struct ft_choice *choice) {
+  memset(choice, 0, sizeof *choice);
+  choice->hit = FT_HIT_DEFAULT;
+  snprintf(choice->note, sizeof choice->note, "%s", why);
+  return ft_default_config(request, arch, &choice->config);
+}
+
+int ft_session_choose(fatune_session *session, const struct ft_request *request,
+                      const struct ft_arch *arch, const char *device_class,
+                      struct ft_choice *choice) {
+  memset(choice, 0, sizeof *choice);
+  FT_TRY(ft_rules_serves(request, arch));
+  char of_table[96], target[16];
+  if (!device_class) {
+    ft_device_class(arch, of_table);
+    device_class = of_table;
+  }
+  ft_arch_target(arch, target);
+  const struct ft_query query = {.request = request,
+                                 .device = device_class,
+                                 .target = target,
+                                 .templates = &session->templates};
+  FT_TRY(ft_store_choose(session->store, &query, choice));
+  if (choice->hit == FT_HIT_DEFAULT)
+    return choose_default(request, arch, "nothing measured or predicted", choice);
+
+  /* Another GPU's winner, or one of older rules, need not be legal here. */
+  const struct ft_rule *const broken = ft_rules_broken(request, arch, &choice->config);
+  if (!broken) return FT_OK;
+  char why[256];
+  snprintf(why, sizeof why, "the known winner breaks rule %s", broken->name);
+  return choose_default(request, arch, why, choice);
+}

@@ -1,0 +1,18 @@
+/* choice.h: the config of a request.
+ * in -> out: request + GPU -> what the caches know, else the default. */
+#ifndef RUNTIME_CHOICE_H
+#define RUNTIME_CHOICE_H
+
+#include "cache/store.h"
+#include "generator/arch.h"
+#include "generator/request.h"
+#include "runtime/fatune.h"
+
+/* What the caches say about a request on an arch; the default config where they say nothing or
+ * what they say is no longer legal. device_class as in ft_device.id, or NULL for a GPU that is
+ * not here. */
+int ft_session_choose(fatune_session *session, const struct ft_request *request,
+                      const struct ft_arch *arch, const char *device_class,
+                      struct ft_choice *choice);
+
+#endif

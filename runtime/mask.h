@@ -1,0 +1,36 @@
+/* mask.h: block-sparse masks, the inside of a fatune_mask.
+ * in -> out: bitmap -> index lists of its rows and columns. */
+#ifndef RUNTIME_MASK_H
+#define RUNTIME_MASK_H
+
+#include "runtime/driver.h"
+#include "runtime/fatune.h"
+#include "runtime/params.h"
+
+/* The index lists of a block-sparse mask on the device; the inside of a fatune_mask. */
+struct fatune_mask {
+  fatune_session *session;
+  cu_address memory; /* one allocation for all of it */
+  cu_address lists;  /* struct ft_mask_list [batch][heads][row_blocks], longest first */
+  cu_address blocks; /* int32_t, ascending within a list */
+  /* The transposed: kept row blocks of each column block, struct ft_mask_list
+   * [batch][heads][col_blocks], in order. */
+  cu_address column_lists, column_blocks;
+  int rows, cols; /* of one block */
+  int64_t batch;  /* 1: broadcast */
+  int heads;      /* 1: broadcast */
+  int64_t seqlen_q, seqlen_k;
+  int64_t row_blocks, col_blocks;
+  double density;
+};
+
+/* Bitmap [heads][row_blocks][col_blocks] in host memory -> lists in host memory, the pure part of
+ * fatune_mask_make; heads counts (batch, head) pairs. lists has heads * row_blocks entries; blocks
+ * may be NULL to count only. Returns the number of kept blocks. */
+int64_t ft_mask_lists(const uint8_t *bitmap, int64_t heads, int64_t row_blocks, int64_t col_blocks,
+                      struct ft_mask_list *lists, int32_t *blocks);
+/* The same of the columns: heads * col_blocks lists. */
+int64_t ft_mask_columns(const uint8_t *bitmap, int64_t heads, int64_t row_blocks,
+                        int64_t col_blocks, struct ft_mask_list *lists, int32_t *blocks);
+
+#endif
