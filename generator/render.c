@@ -11,6 +11,8 @@
 #include <lauxlib.h>
 #include <lua.h>
 
+#include "generator/schedule.h"
+
 static void set_integer(lua_State *state, const char *name, lua_Integer value) {
   lua_pushinteger(state, value);
   lua_setfield(state, -2, name);
@@ -136,6 +138,7 @@ static void push_values(lua_State *state, int engine, const struct ft_render *jo
   set_strict(state, engine, "config");
   push_budget(state, &job->source->budget);
   set_strict(state, engine, "budget");
+  set_string(state, "schedule", ft_schedule_name(ft_schedule_of(job->request, job->config)));
   set_integer(state, "sm", job->arch->sm);
   set_string(state, "target", job->source->target);
   set_string(state, "request_text", job->request_text);

@@ -7,6 +7,7 @@
 
 #include <string.h>
 
+#include "generator/schedule.h"
 #include "generator/status.h"
 #include "runtime/deal.h"
 #include "runtime/launch_backward.h"
@@ -52,34 +53,28 @@ static int read_mask(struct ft_forward_params *params, const struct ft_request *
   return FT_OK;
 }
 
-/* The tiles of wgmma kernels that differ in length go out in twos, or the longest first. */
-static bool deals_twos(const struct ft_request *request, const struct ft_config *config) {
-  return config->family == FT_FAMILY_WGMMA && ft_request_tiles_differ(request) && !config->lpt;
+/* Blocks of wgmma kernels are persistent. A cluster takes as many work tiles at once as it has
+ * blocks, and none is without work. */
+static int64_t resident_blocks(const struct ft_forward_params *params, enum ft_schedule schedule,
+                               const struct ft_config *config, const struct ft_arch *arch) {
+  const int64_t cluster = 1 + config->multicast, q_tiles = params->q_tiles;
+  const int64_t resident = (int64_t)arch->sm_count * config->ctas_per_sm / cluster;
+  const int64_t heads = (int64_t)params->batch * params->heads_q;
+  const int64_t paired = schedule == FT_SCHEDULE_BALANCED ? heads - params->remainder_heads : 0;
+  const int64_t shares =
+      (q_tiles + 1) / 2 * paired + (q_tiles + cluster - 1) / cluster * (heads - paired);
+  return cluster * (shares < resident ? shares : resident);
 }
 
-/* Blocks of wgmma kernels stay and are dealt out tiles, of a cluster as many at once as it has
- * blocks (templates/parts/keys.cu.in): none is without work. Of tiles in twos, those of the last
- * section_heads pairs go out one by one. */
-static int64_t resident_blocks(int64_t q_tiles, int64_t pairs, int64_t section_heads,
+/* How many batch_heads even the shares out: of the numbers whose keys and values fill a quarter to
+ * three quarters of L2, the one that makes shares most even. Under a mask tiles are as long as its
+ * blocks are many. */
+static int64_t remainder_heads(const struct ft_forward_params *params, int64_t kv_bytes,
+                               const struct ft_visibility *visibility,
                                const struct ft_request *request, const struct ft_config *config,
                                const struct ft_arch *arch) {
-  const int64_t cluster = 1 + config->multicast;
-  const int64_t resident = (int64_t)arch->sm_count * config->ctas_per_sm / cluster;
-  const int64_t in_twos = deals_twos(request, config) ? pairs - section_heads : 0;
-  const int64_t turns =
-      (q_tiles + 1) / 2 * in_twos + (q_tiles + cluster - 1) / cluster * (pairs - in_twos);
-  return cluster * (turns < resident ? turns : resident);
-}
-
-/* How many pairs do: of the numbers whose keys and values fill a quarter to three quarters of L2,
- * the one that makes shares most even. Under a mask tiles are as long as its blocks are many. */
-static int64_t pairs_one_by_one(const struct ft_forward_params *params, int64_t kv_bytes,
-                                const struct ft_visibility *visibility,
-                                const struct ft_request *request, const struct ft_config *config,
-                                const struct ft_arch *arch) {
   const int64_t pairs = (int64_t)params->batch * params->heads_q, group = params->group;
-  if (!deals_twos(request, config) || request->mask_rows > 0)
-    return ft_run_section(request, arch, kv_bytes, group, pairs);
+  if (request->mask_rows > 0) return ft_run_section(request, arch, kv_bytes, group, pairs);
   const struct ft_deal deal = {
       .tiles = params->q_tiles,
       .pairs = pairs,
@@ -120,12 +115,14 @@ static int read_geometry(struct ft_launch *launch, const struct ft_request *requ
   params->causal_shift = (int32_t)run->visibility.last_diagonal;
   const int64_t kv_bytes =
       run->nk * (request->head_dim + request->head_dim_v) * ft_dtype_bytes(request->dtype);
-  params->section_heads =
-      (int32_t)pairs_one_by_one(params, kv_bytes, &run->visibility, request, config, arch);
+  const enum ft_schedule schedule = ft_schedule_of(request, config);
+  params->l2_section_heads = (int32_t)ft_run_section(request, arch, kv_bytes, params->group, pairs);
+  if (schedule == FT_SCHEDULE_BALANCED)
+    params->remainder_heads =
+        (int32_t)remainder_heads(params, kv_bytes, &run->visibility, request, config, arch);
   launch->grid =
-      (unsigned)(config->family == FT_FAMILY_WGMMA
-                     ? resident_blocks(q_tiles, pairs, params->section_heads, request, config, arch)
-                     : blocks);
+      (unsigned)(config->family == FT_FAMILY_WGMMA ? resident_blocks(params, schedule, config, arch)
+                                                   : blocks);
   return FT_OK;
 }
 

@@ -109,7 +109,7 @@ static int read_geometry(struct ft_launch *launch, const struct ft_request *requ
   /* What a key tile walks over: Q and dO of all heads of its group. */
   const int64_t bytes = params->group * run->nq * (request->head_dim + request->head_dim_v) *
                         ft_dtype_bytes(request->dtype);
-  params->section_heads =
+  params->l2_section_heads =
       (int32_t)ft_run_section(request, arch, bytes, 1, run->batch * run->heads_kv);
   return FT_OK;
 }

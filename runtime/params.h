@@ -38,21 +38,18 @@ struct ft_forward_params {
   int32_t group; /* query heads per kv head */
   int32_t batch;
   int32_t q_tiles;            /* ceil(nq / block_m) */
-  int32_t section_heads;      /* (batch, query head) pairs whose tiles run together, longest first;
-                                 after twos (templates/parts/keys.cu.in) the last so many */
+  int32_t l2_section_heads;   /* batch_heads whose K and V stay in L2 together */
+  int32_t remainder_heads;    /* balanced: the last batch_heads, whose work tiles even shares out */
   int32_t causal_shift;       /* key j is visible to query i when j <= i + causal_shift */
   float scale;                /* softmax scale, > 0 */
   float scale_log2;           /* scale * log2(e) */
   uint32_t dropout_threshold; /* of 2^14: an element is dropped when its 14 bits are below */
   float dropout_rescale;      /* 1 / (1 - threshold / 2^14); 0 when everything is dropped */
-
-  /* pack_gqa, whose kernels alone have this: 2^pack_bits query heads are one of nq 2^pack_bits
-   * rows, a query's beside each other. nq, heads_q, group count such rows and heads. */
-  int32_t pack_bits;
+  int32_t pack_bits;          /* pack_gqa: 2^pack_bits query heads are one of nq 2^pack_bits rows, a
+                                 query's beside each other. nq, heads_q, group count these */
 };
 
-_Static_assert(sizeof(struct ft_forward_params) == 256,
-               "the device side counts on 248 bytes, with pack_bits on 256");
+_Static_assert(sizeof(struct ft_forward_params) == 256, "the device side counts on 256 bytes");
 
 /* CUtensorMap: how TMA finds its way in a tensor. */
 struct ft_tensor_map {
@@ -94,7 +91,7 @@ struct ft_backward_params {
   int32_t batch;
   int32_t q_tiles;            /* of block_m queries; under a mask as many as fill its row blocks */
   int32_t k_tiles;            /* of block_n keys; under a mask as many as fill its column blocks */
-  int32_t section_heads;      /* (batch, kv head) pairs whose key tiles run together */
+  int32_t l2_section_heads;   /* (batch, kv head)s whose key tiles run together */
   int32_t causal_shift;       /* key j is visible to query i when j <= i + causal_shift */
   float scale;                /* softmax scale, > 0 */
   float scale_log2;           /* scale * log2(e) */

@@ -52,7 +52,7 @@ START_TEST(good_arguments_become_params) {
   ck_assert_int_eq(p->group, 4);
   ck_assert_int_eq(p->batch, 2);
   ck_assert_int_eq(p->q_tiles, 3);
-  ck_assert_int_eq(p->section_heads, 1);
+  ck_assert_int_eq(p->l2_section_heads, 1);
   ck_assert_float_eq(p->scale, 0.125f);
   ck_assert_float_eq_tol(p->scale_log2, 0.125f * 1.442695041f, 1e-7f);
   ck_assert_uint_eq(p->dropout_threshold, 0);
@@ -147,13 +147,13 @@ START_TEST(sections_fill_half_of_l2) {
   const int64_t kv = 700 * (64 + 48) * 2;
   arch.l2_bytes = 2 * kv * 3 + 1; /* three kv heads, each of four query heads */
   ck_assert_status(prepare(&good), FT_OK);
-  ck_assert_int_eq(launch.tiled.rest.section_heads, 12);
+  ck_assert_int_eq(launch.tiled.rest.l2_section_heads, 12);
   arch.l2_bytes = 1; /* at least one group */
   ck_assert_status(prepare(&good), FT_OK);
-  ck_assert_int_eq(launch.tiled.rest.section_heads, 4);
+  ck_assert_int_eq(launch.tiled.rest.l2_section_heads, 4);
   arch.l2_bytes = INT64_MAX; /* at most all */
   ck_assert_status(prepare(&good), FT_OK);
-  ck_assert_int_eq(launch.tiled.rest.section_heads, 16);
+  ck_assert_int_eq(launch.tiled.rest.l2_section_heads, 16);
 }
 END_TEST
 
@@ -178,16 +178,16 @@ START_TEST(tiles_that_differ_are_dealt_evenly) {
     *tensors[i] = (fatune_tensor){at(0x10000000u * (unsigned)(i + 1)), 4096 * 32 * 64, 32 * 64, 64};
   large.lse = NULL;
   ck_assert_status(prepare(&large), FT_OK);
-  ck_assert_int_eq(launch.tiled.rest.section_heads, 25);
+  ck_assert_int_eq(launch.tiled.rest.l2_section_heads, 25);
   ck_assert_double_gt(ft_deal_unevenness(&deal, 25), 1.015);
   config.lpt = 0;
   ck_assert_status(prepare(&large), FT_OK);
-  ck_assert_int_ge(launch.tiled.rest.section_heads, 12);
-  ck_assert_int_le(launch.tiled.rest.section_heads, 37);
-  ck_assert_double_lt(ft_deal_unevenness(&deal, launch.tiled.rest.section_heads), 1.004);
+  ck_assert_int_ge(launch.tiled.rest.remainder_heads, 12);
+  ck_assert_int_le(launch.tiled.rest.remainder_heads, 37);
+  ck_assert_double_lt(ft_deal_unevenness(&deal, launch.tiled.rest.remainder_heads), 1.004);
   arch.l2_bytes = 1; /* none to choose from */
   ck_assert_status(prepare(&large), FT_OK);
-  ck_assert_int_eq(launch.tiled.rest.section_heads, 1);
+  ck_assert_int_eq(launch.tiled.rest.remainder_heads, 1);
 }
 END_TEST
 

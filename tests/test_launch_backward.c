@@ -73,7 +73,7 @@ START_TEST(good_arguments_become_params) {
   ck_assert_int_eq(p->batch, 2);
   ck_assert_int_eq(p->q_tiles, 5);
   ck_assert_int_eq(p->k_tiles, 6);
-  ck_assert_int_eq(p->section_heads, 1);
+  ck_assert_int_eq(p->l2_section_heads, 1);
   ck_assert_uint_eq(launch.tiles_grid, 5 * 2 * 8);
   ck_assert_uint_eq(launch.grid, 6 * 2 * 2);
   ck_assert_float_eq(p->dropout_rescale, 1);
@@ -252,13 +252,13 @@ START_TEST(sections_keep_queries_in_half_of_l2) {
   request.causal = FT_CAUSAL_BOTTOM_RIGHT;
   ck_assert_status(prepare(&good), FT_OK);
   ck_assert_int_eq(launch.backward.causal_shift, 400);
-  ck_assert_int_eq(launch.backward.section_heads, 4); /* all */
+  ck_assert_int_eq(launch.backward.l2_section_heads, 4); /* all */
   arch.l2_bytes = 2 * 2 * (4 * 300 * (72 + 48) * 2);
   ck_assert_status(prepare(&good), FT_OK);
-  ck_assert_int_eq(launch.backward.section_heads, 2);
+  ck_assert_int_eq(launch.backward.l2_section_heads, 2);
   arch.l2_bytes = 1;
   ck_assert_status(prepare(&good), FT_OK);
-  ck_assert_int_eq(launch.backward.section_heads, 1);
+  ck_assert_int_eq(launch.backward.l2_section_heads, 1);
 }
 END_TEST
 

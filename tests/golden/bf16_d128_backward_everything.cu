@@ -246,7 +246,7 @@ struct BackwardParams {
   int group;                       // query heads per kv head
   int batch;
   int q_tiles, k_tiles;            // under a mask as many as fill its blocks
-  int section_heads;               // (batch, kv head) pairs whose key tiles run together
+  int l2_section_heads;               // (batch, kv head) pairs whose key tiles run together
   int causal_shift;                // key j is visible to query i when j <= i + causal_shift
   float scale, scale_log2;         // softmax scale; times log2(e)
   unsigned dropout_threshold;      // of 2^14
@@ -362,10 +362,10 @@ struct KeyTile {
 // Blocks start in the order of their number. A section of (batch, kv head) pairs runs together; inside it one tile of
 // every pair comes after the other, so that neighbours rarely add to the same dQ. The first see the most queries.
 __device__ __forceinline__ KeyTile find_key_tile(const BackwardParams &params) {
-  const unsigned section_blocks = unsigned(params.section_heads) * params.k_tiles;
+  const unsigned section_blocks = unsigned(params.l2_section_heads) * params.k_tiles;
   const unsigned section = blockIdx.x / section_blocks;
-  const unsigned first_head = section * params.section_heads;
-  const unsigned heads = min(unsigned(params.section_heads), params.batch * params.heads_kv - first_head);
+  const unsigned first_head = section * params.l2_section_heads;
+  const unsigned heads = min(unsigned(params.l2_section_heads), params.batch * params.heads_kv - first_head);
   const unsigned rest = blockIdx.x - section * section_blocks;
   const unsigned batch_head = first_head + rest % heads;
   KeyTile keys;

@@ -2,7 +2,7 @@
 // request  forward bf16 d128 causal
 // config   mma block_m=128 block_n=32 warps=8 stages=2 q_in_regs=0 overlap_qk=0 draw_early=0 ctas_per_sm=1
 // budget   65536 bytes of shared memory, 256 threads, about 120 of 255 registers
-// parts    mma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_copies.cu.in, parts/params.cu.in, parts/copy_tile.cu.in, parts/softmax.cu.in, parts/quad.cu.in, parts/mma_tile.cu.in, parts/visible.cu.in, parts/keys.cu.in, parts/epilogue_mma.cu.in, parts/mma_loop_staged.cu.in
+// parts    mma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_copies.cu.in, parts/params.cu.in, parts/copy_tile.cu.in, parts/softmax.cu.in, parts/quad.cu.in, parts/mma_tile.cu.in, parts/visible.cu.in, parts/keys.cu.in, parts/schedule_lpt.cu.in, parts/epilogue_mma.cu.in, parts/mma_loop_staged.cu.in
 // again    fatune emit 'forward bf16 d128 nq1 causal' --gpu sm_90 --config 'mma block_m=128 block_n=32 warps=8 stages=2 q_in_regs=0 overlap_qk=0 draw_early=0 ctas_per_sm=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691): a block owns
@@ -196,13 +196,15 @@ struct ForwardParams {
   int group;                       // query heads per kv head
   int batch;
   int q_tiles;
-  int section_heads;               // (batch, head) pairs whose tiles run together
+  int l2_section_heads;            // batch_heads whose K and V stay in L2 together (schedule_lpt)
+  int remainder_heads;             // the last batch_heads, whose work tiles even the shares out (schedule_balanced)
   int causal_shift;                // key j is visible to query i when j <= i + causal_shift
   float scale, scale_log2;         // softmax scale; times log2(e)
   unsigned dropout_threshold;      // of 2^14
   float dropout_rescale;
+  int pack_bits;                   // 2^pack_bits query heads are one, of which nq, heads_q and group tell
 };
-static_assert(sizeof(ForwardParams) == 248, "the host side fills 248 bytes");
+static_assert(sizeof(ForwardParams) == 256, "the host side fills 256 bytes");
 
 // ---- tiles in shared memory --------------------------------------------------------------------------
 // A tile is ROWS rows of CHUNKS chunks of 16 bytes. ldmatrix reads eight rows at once and they must fall into
@@ -444,40 +446,29 @@ __device__ __forceinline__ void mask_scores(float (&rS)[M_TILES][N_TILES][4], co
   }
 }
 
-// ---- which tile, which keys ------------------------------------------------------------------------
-struct Tile {
+// ---- work tiles, and the keys they walk over --------------------------------------------------------
+// A block of query rows of one head.
+struct WorkTile {
   int batch, head, kv_head;
   int q0;                    // first query row
 };
 
-// Tile `turn` of a (batch, head) pair; turn 0 has the most keys.
-__device__ __forceinline__ Tile tile_at(const ForwardParams &params, unsigned batch_head, int turn) {
-  Tile tile;
+// A work tile by its rank among those of its batch_head. Rank 0 has the most keys.
+__device__ __forceinline__ WorkTile work_tile_of_rank(const ForwardParams &params, unsigned batch_head, int rank) {
+  WorkTile tile;
   tile.batch = batch_head / params.heads_q;
   tile.head = batch_head % params.heads_q;
   tile.kv_head = tile.head / params.group;
-  tile.q0 = (params.q_tiles - 1 - turn) * BLOCK_M;  // the last rows see the most keys
+  tile.q0 = (params.q_tiles - 1 - rank) * BLOCK_M;  // the last rows see the most keys
   return tile;
 }
-
-// A section of (batch, head) pairs, small enough for its K and V to stay in L2, runs together; inside it the tiles with
-// the most keys start first.
-__device__ __forceinline__ Tile find_tile(const ForwardParams &params, unsigned number) {
-  const unsigned section_tiles = unsigned(params.section_heads) * params.q_tiles;
-  const unsigned section = number / section_tiles;
-  const unsigned first_head = section * params.section_heads;
-  const unsigned heads = min(unsigned(params.section_heads), params.batch * params.heads_q - first_head);
-  const unsigned rest = number - section * section_tiles;
-  return tile_at(params, first_head + rest % heads, rest / heads);
-}
-
 
 // The steps of a tile: all keys some row of it can see.
 struct Keys {
   int steps;
 };
 
-__device__ __forceinline__ Keys find_keys(const ForwardParams &params, const Tile &tile) {
+__device__ __forceinline__ Keys find_keys(const ForwardParams &params, const WorkTile &tile) {
   const int limit = visible_keys(params, min(tile.q0 + BLOCK_M, params.nq) - 1);
   return {limit > 0 ? (limit + BLOCK_N - 1) / BLOCK_N : 0};
 }
@@ -485,10 +476,36 @@ __device__ __forceinline__ Keys find_keys(const ForwardParams &params, const Til
 // First key of a step.
 __device__ __forceinline__ int key_of(const Keys &, int step) { return step * BLOCK_N; }
 
+// ---- the tile scheduler: longest processing time first -------------------------------------------------
+// The batch_heads of an L2 section are so few that their K and V stay in L2 together. The sections follow one another. In a
+// section all work tiles of rank 0 start first, then those of rank 1, and so on: the shortest are left for the end.
+struct TileCursor {
+  unsigned number;           // of the work tile in this order
+};
+
+__device__ __forceinline__ TileCursor first_work(const ForwardParams &) { return {blockIdx.x}; }
+
+__device__ __forceinline__ TileCursor next_work(const ForwardParams &, const TileCursor &cursor) {
+  return {cursor.number + gridDim.x};
+}
+
+__device__ __forceinline__ bool is_done(const ForwardParams &params, const TileCursor &cursor) {
+  return cursor.number >= unsigned(params.q_tiles) * params.batch * params.heads_q;
+}
+
+__device__ __forceinline__ WorkTile work_tile_at(const ForwardParams &params, const TileCursor &cursor) {
+  const unsigned section_tiles = unsigned(params.l2_section_heads) * params.q_tiles;
+  const unsigned section = cursor.number / section_tiles;
+  const unsigned first_head = section * params.l2_section_heads;
+  const unsigned heads = min(unsigned(params.l2_section_heads), params.batch * params.heads_q - first_head);
+  const unsigned rest = cursor.number - section * section_tiles;
+  return work_tile_of_rank(params, first_head + rest % heads, rest / heads);
+}
+
 // ---- the end: O = O / l, LSE = ln l + max scale ---------------------------------------------------------
 // O goes through shared memory, so that global stores are whole rows of 16-byte chunks. A warp stages and
 // stores its own rows. Rows that saw no key have l = 0: O = 0, LSE = -inf.
-__device__ __forceinline__ void finish(const ForwardParams &params, const Tile &tile, unsigned smem, int warp,
+__device__ __forceinline__ void finish(const ForwardParams &params, const WorkTile &tile, unsigned smem, int warp,
                                        int lane, const float (&rO)[M_TILES][O_TILES][4],
                                        const float (&row_max)[M_TILES][2],
                                        const float (&row_sum)[M_TILES][2]) {
@@ -536,7 +553,7 @@ fatune_kernel(const __grid_constant__ ForwardParams params) {
   const unsigned smem = shared_address(shared);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 
-  const Tile tile = find_tile(params, blockIdx.x);
+  const WorkTile tile = work_tile_at(params, first_work(params));
   const Lanes lanes = find_lanes(smem, warp, lane);
   const int first_row = tile.q0 + warp * WARP_ROWS;
   const element *gQ = params.q + tile.batch * params.q_stride.batch + tile.head * params.q_stride.head +

@@ -2,7 +2,7 @@
 // request  forward bf16 d128 causal
 // config   wgmma block_m=128 block_n=128 stages=2 q_stages=2 overlap_tiles=1 pingpong=1 integer_max=1 exp2_poly=0 lazy_rescale=1 p_in_smem=0 direct_store=0 ascending_keys=0 lpt=0 multicast=0 pack_gqa=0 ctas_per_sm=1
 // budget   197632 bytes of shared memory, 384 threads, about 192 of 232 registers
-// parts    wgmma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_wgmma_product.cu.in, parts/params.cu.in, parts/tiled_params.cu.in, parts/quad.cu.in, parts/visible.cu.in, parts/keys.cu.in, parts/pipeline.cu.in, parts/producer.cu.in, parts/wgmma_softmax.cu.in, parts/consumer.cu.in, parts/epilogue_wgmma.cu.in, parts/consume_overlap.cu.in
+// parts    wgmma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_wgmma_product.cu.in, parts/params.cu.in, parts/tiled_params.cu.in, parts/quad.cu.in, parts/visible.cu.in, parts/keys.cu.in, parts/schedule_balanced.cu.in, parts/pipeline.cu.in, parts/producer.cu.in, parts/wgmma_softmax.cu.in, parts/consumer.cu.in, parts/epilogue_wgmma.cu.in, parts/consume_overlap.cu.in
 // again    fatune emit 'forward bf16 d128 nq1 causal' --gpu sm_90 --config 'wgmma block_m=128 block_n=128 stages=2 q_stages=2 overlap_tiles=1 pingpong=1 integer_max=1 exp2_poly=0 lazy_rescale=1 p_in_smem=0 direct_store=0 ascending_keys=0 lpt=0 multicast=0 pack_gqa=0 ctas_per_sm=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691) on Hopper. One block per
@@ -296,13 +296,15 @@ struct ForwardParams {
   int group;                       // query heads per kv head
   int batch;
   int q_tiles;
-  int section_heads;               // (batch, head) pairs whose tiles run together
+  int l2_section_heads;            // batch_heads whose K and V stay in L2 together (schedule_lpt)
+  int remainder_heads;             // the last batch_heads, whose work tiles even the shares out (schedule_balanced)
   int causal_shift;                // key j is visible to query i when j <= i + causal_shift
   float scale, scale_log2;         // softmax scale; times log2(e)
   unsigned dropout_threshold;      // of 2^14
   float dropout_rescale;
+  int pack_bits;                   // 2^pack_bits query heads are one, of which nq, heads_q and group tell
 };
-static_assert(sizeof(ForwardParams) == 248, "the host side fills 248 bytes");
+static_assert(sizeof(ForwardParams) == 256, "the host side fills 256 bytes");
 
 // The argument with the tensors as TMA wants them. The same struct stands in runtime/params.h (ORDER PARAMS).
 struct TiledForwardParams {
@@ -365,69 +367,21 @@ __device__ __forceinline__ void mask_scores(float (&rS)[M_TILES][N_TILES][4], co
   }
 }
 
-// ---- which tile, which keys ------------------------------------------------------------------------
-struct Tile {
+// ---- work tiles, and the keys they walk over --------------------------------------------------------
+// A block of query rows of one head.
+struct WorkTile {
   int batch, head, kv_head;
   int q0;                    // first query row
 };
 
-// Tile `turn` of a (batch, head) pair; turn 0 has the most keys.
-__device__ __forceinline__ Tile tile_at(const ForwardParams &params, unsigned batch_head, int turn) {
-  Tile tile;
+// A work tile by its rank among those of its batch_head. Rank 0 has the most keys.
+__device__ __forceinline__ WorkTile work_tile_of_rank(const ForwardParams &params, unsigned batch_head, int rank) {
+  WorkTile tile;
   tile.batch = batch_head / params.heads_q;
   tile.head = batch_head % params.heads_q;
   tile.kv_head = tile.head / params.group;
-  tile.q0 = (params.q_tiles - 1 - turn) * BLOCK_M;  // the last rows see the most keys
+  tile.q0 = (params.q_tiles - 1 - rank) * BLOCK_M;  // the last rows see the most keys
   return tile;
-}
-
-// The blocks stay and share the tiles out, in rounds. First come pairs (batch, head) whose tiles are taken in twos, the
-// longest with the shortest, the second longest with the second shortest: all twos are about as long, and neighbours
-// work on the same K and V at the same time, so L2 serves them. The last pairs even out what the twos leave uneven (the host
-// knows how many do, within what L2 holds): their tiles are dealt one by one, the longest first, to the blocks that the last
-// round of twos left out and then in rounds that turn around, so that who had the longest of one has the shortest of the next.
-struct Turn {
-  unsigned round;
-  int half;                  // of two tiles, 0: the long one, 1: the short one
-};
-
-__device__ __forceinline__ unsigned twos_of_a_pair(const ForwardParams &params) { return (params.q_tiles + 1) / 2; }
-
-__device__ __forceinline__ unsigned pairs_in_twos(const ForwardParams &params) {
-  return params.batch * params.heads_q - params.section_heads;
-}
-
-// A place among the twos and, after them, among the tiles dealt one by one.
-__device__ __forceinline__ unsigned place_of(const ForwardParams &params, const Turn &turn) {
-  const unsigned twos = twos_of_a_pair(params) * pairs_in_twos(params);
-  const unsigned whole_rounds = (twos + gridDim.x - 1) / gridDim.x;
-  const bool turned = turn.round >= whole_rounds && (turn.round - whole_rounds) % 2 == 0;
-  return turn.round * gridDim.x + (turned ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
-}
-
-__device__ __forceinline__ Turn first_turn() { return {0, 0}; }
-
-__device__ __forceinline__ bool is_over(const ForwardParams &params, const Turn &turn) {
-  return place_of(params, turn) >= twos_of_a_pair(params) * pairs_in_twos(params) +
-                                       unsigned(params.q_tiles) * params.section_heads;
-}
-
-__device__ __forceinline__ Tile find_tile(const ForwardParams &params, const Turn &turn) {
-  const unsigned place = place_of(params, turn), twos = twos_of_a_pair(params) * pairs_in_twos(params);
-  if (place >= twos) {
-    const unsigned number = place - twos;
-    return tile_at(params, pairs_in_twos(params) + number % params.section_heads, number / params.section_heads);
-  }
-  const int two = place % twos_of_a_pair(params);
-  return tile_at(params, place / twos_of_a_pair(params), turn.half == 0 ? two : params.q_tiles - 1 - two);
-}
-
-// An odd one in the middle is alone.
-__device__ __forceinline__ Turn next(const ForwardParams &params, const Turn &turn) {
-  const unsigned place = place_of(params, turn);
-  const bool in_two = place < twos_of_a_pair(params) * pairs_in_twos(params);
-  const bool alone = 2 * int(place % twos_of_a_pair(params)) + 1 == params.q_tiles;
-  return in_two && turn.half == 0 && !alone ? Turn{turn.round, 1} : Turn{turn.round + 1, 0};
 }
 
 // The steps of a tile: all keys some row of it can see.
@@ -435,13 +389,67 @@ struct Keys {
   int steps;
 };
 
-__device__ __forceinline__ Keys find_keys(const ForwardParams &params, const Tile &tile) {
+__device__ __forceinline__ Keys find_keys(const ForwardParams &params, const WorkTile &tile) {
   const int limit = visible_keys(params, min(tile.q0 + BLOCK_M, params.nq) - 1);
   return {limit > 0 ? (limit + BLOCK_N - 1) / BLOCK_N : 0};
 }
 
 // First key of a step.
 __device__ __forceinline__ int key_of(const Keys &, int step) { return step * BLOCK_N; }
+
+// ---- the tile scheduler: balanced pairs, then an evening remainder ----------------------------------------
+// The blocks are persistent and take work tiles in rounds. First come the batch_heads whose work tiles are paired by rank:
+// the longest with the shortest, the second longest with the second shortest. All such balanced pairs are about equally
+// long, and neighbouring blocks work on the same K and V at the same time, so that L2 serves them. In the last round of
+// pairs some blocks get none. The last remainder_heads batch_heads make up for it: their work tiles are dealt one by one,
+// rank after rank. The first of these rounds completes the last round of pairs. In the next ones the order of the blocks
+// alternates, from the last block to the first and back, so that the block with the longest work tile of one round
+// has the shortest of the next. The host chooses remainder_heads (generator/schedule.c).
+struct TileCursor {
+  unsigned round;
+  int half;                  // of a balanced pair, 0: its longer work tile, 1: its shorter one
+};
+
+__device__ __forceinline__ unsigned pairs_of_a_head(const ForwardParams &params) { return (params.q_tiles + 1) / 2; }
+
+__device__ __forceinline__ unsigned paired_heads(const ForwardParams &params) {
+  return params.batch * params.heads_q - params.remainder_heads;
+}
+
+// This block's place in the order of all balanced pairs and, after them, of the remainder's work tiles.
+__device__ __forceinline__ unsigned place_of(const ForwardParams &params, const TileCursor &cursor) {
+  const unsigned pairs = pairs_of_a_head(params) * paired_heads(params);
+  const unsigned pair_rounds = (pairs + gridDim.x - 1) / gridDim.x;
+  const bool reversed = cursor.round >= pair_rounds && (cursor.round - pair_rounds) % 2 == 0;
+  return cursor.round * gridDim.x + (reversed ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
+}
+
+__device__ __forceinline__ TileCursor first_work(const ForwardParams &) { return {0, 0}; }
+
+// Where q_tiles is odd, the work tile of the middle rank has no partner.
+__device__ __forceinline__ TileCursor next_work(const ForwardParams &params, const TileCursor &cursor) {
+  const unsigned place = place_of(params, cursor);
+  const bool in_pair = place < pairs_of_a_head(params) * paired_heads(params);
+  const bool alone = 2 * int(place % pairs_of_a_head(params)) + 1 == params.q_tiles;
+  return in_pair && cursor.half == 0 && !alone ? TileCursor{cursor.round, 1} : TileCursor{cursor.round + 1, 0};
+}
+
+__device__ __forceinline__ bool is_done(const ForwardParams &params, const TileCursor &cursor) {
+  return place_of(params, cursor) >= pairs_of_a_head(params) * paired_heads(params) +
+                                         unsigned(params.q_tiles) * params.remainder_heads;
+}
+
+__device__ __forceinline__ WorkTile work_tile_at(const ForwardParams &params, const TileCursor &cursor) {
+  const unsigned place = place_of(params, cursor), pairs = pairs_of_a_head(params) * paired_heads(params);
+  if (place >= pairs) {
+    const unsigned number = place - pairs;
+    return work_tile_of_rank(params, paired_heads(params) + number % params.remainder_heads,
+                             number / params.remainder_heads);
+  }
+  const int pair = place % pairs_of_a_head(params);
+  return work_tile_of_rank(params, place / pairs_of_a_head(params),
+                           cursor.half == 0 ? pair : params.q_tiles - 1 - pair);
+}
 
 // ---- tiles in shared memory, and who may touch them ---------------------------------------------------
 // TMA fills a tile in panels of 64 columns: rows of 128 bytes, swizzled. Each tile has two barriers: `full` completes
@@ -551,15 +559,15 @@ __device__ __forceinline__ void load_keys(const TensorMap &map, unsigned to, uns
 // A tile and its steps; none when there are no more tiles. One that sees no key takes a step all the same, beyond the
 // last key.
 struct Job {
-  Tile tile;
+  WorkTile tile;
   Keys keys;
   int steps;
 };
 
-__device__ __forceinline__ Job find_job(const ForwardParams &params, const Turn &turn) {
+__device__ __forceinline__ Job find_job(const ForwardParams &params, const TileCursor &cursor) {
   Job job = {};
-  if (is_over(params, turn)) return job;
-  job.tile = find_tile(params, turn);
+  if (is_done(params, cursor)) return job;
+  job.tile = work_tile_at(params, cursor);
   job.keys = find_keys(params, job.tile);
   job.steps = max(job.keys.steps, 1);
   return job;
@@ -607,11 +615,11 @@ __device__ __forceinline__ void produce(const TiledForwardParams &params, unsign
   Ring<STAGES> ring = {0, 0};      // of K, and of V a step later; the first round finds every stage empty
   LateV late = {0, -1, 0};
   Ring<Q_STAGES> q_ring = {0, 0};
-  Turn turn = first_turn();
-  Job job = find_job(params.rest, turn);
+  TileCursor cursor = first_work(params.rest);
+  Job job = find_job(params.rest, cursor);
   announce(params, smem, barriers, job, q_ring);
   while (job.steps > 0) {
-    turn = next(params.rest, turn);
+    cursor = next_work(params.rest, cursor);
     Job ahead;
     for (int left = job.steps - 1; left >= 0; --left) {
       const int key = key_of(params.rest, job, left);
@@ -621,7 +629,7 @@ __device__ __forceinline__ void produce(const TiledForwardParams &params, unsign
       mbarrier_arrive_expect(k_full, K_TILE);
       load_keys(params.k, smem + SMEM_K + ring.stage * K_TILE, k_full, D_PANELS, key, job.tile.kv_head, job.tile.batch);
       late = {key, job.tile.kv_head, job.tile.batch};
-      if (left == job.steps - 1) ahead = find_job(params.rest, turn);  // early: it may have lists to fetch
+      if (left == job.steps - 1) ahead = find_job(params.rest, cursor);  // early: it may have lists to fetch
       // The stage of the next Q is free when the last O has been stored, which a warpgroup does only after the steps
       // it skips: to wait for that any earlier would be for ever.
       if (left == max(job.steps - 3 - SKIPPED_STEPS, 0)) announce(params, smem, barriers, ahead, q_ring);

@@ -2,7 +2,7 @@
 // request  forward bf16 d16 causal dropout mask=64x64
 // config   mma block_m=64 block_n=64 warps=4 stages=2 q_in_regs=1 overlap_qk=1 draw_early=0 ctas_per_sm=2
 // budget   12288 bytes of shared memory, 128 threads, about 132 of 255 registers
-// parts    mma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_copies.cu.in, parts/params.cu.in, parts/copy_tile.cu.in, parts/softmax.cu.in, parts/quad.cu.in, parts/philox.cu.in, parts/dropout.cu.in, parts/mma_tile.cu.in, parts/visible.cu.in, parts/keys.cu.in, parts/epilogue_mma.cu.in, parts/mma_loop_overlap.cu.in
+// parts    mma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_copies.cu.in, parts/params.cu.in, parts/copy_tile.cu.in, parts/softmax.cu.in, parts/quad.cu.in, parts/philox.cu.in, parts/dropout.cu.in, parts/mma_tile.cu.in, parts/visible.cu.in, parts/keys.cu.in, parts/schedule_lpt.cu.in, parts/epilogue_mma.cu.in, parts/mma_loop_overlap.cu.in
 // again    fatune emit 'forward bf16 d16 nq1 causal dropout mask=64x64' --gpu sm_100 --config 'mma block_m=64 block_n=64 warps=4 stages=2 q_in_regs=1 overlap_qk=1 draw_early=0 ctas_per_sm=2'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691): a block owns
@@ -199,13 +199,15 @@ struct ForwardParams {
   int group;                       // query heads per kv head
   int batch;
   int q_tiles;
-  int section_heads;               // (batch, head) pairs whose tiles run together
+  int l2_section_heads;            // batch_heads whose K and V stay in L2 together (schedule_lpt)
+  int remainder_heads;             // the last batch_heads, whose work tiles even the shares out (schedule_balanced)
   int causal_shift;                // key j is visible to query i when j <= i + causal_shift
   float scale, scale_log2;         // softmax scale; times log2(e)
   unsigned dropout_threshold;      // of 2^14
   float dropout_rescale;
+  int pack_bits;                   // 2^pack_bits query heads are one, of which nq, heads_q and group tell
 };
-static_assert(sizeof(ForwardParams) == 248, "the host side fills 248 bytes");
+static_assert(sizeof(ForwardParams) == 256, "the host side fills 256 bytes");
 
 // ---- tiles in shared memory --------------------------------------------------------------------------
 // A tile is ROWS rows of CHUNKS chunks of 16 bytes. ldmatrix reads eight rows at once and they must fall into
@@ -579,37 +581,26 @@ __device__ __forceinline__ void mask_scores(float (&rS)[M_TILES][N_TILES][4], co
   }
 }
 
-// ---- which tile, which keys ------------------------------------------------------------------------
-struct Tile {
+// ---- work tiles, and the keys they walk over --------------------------------------------------------
+// A block of query rows of one head.
+struct WorkTile {
   int batch, head, kv_head;
   int q0;                    // first query row
   MaskList list;             // kept mask blocks of its row block
 };
 
-// Tile `turn` of a (batch, head) pair; turn 0 has the most keys.
-__device__ __forceinline__ Tile tile_at(const ForwardParams &params, unsigned batch_head, int turn) {
-  Tile tile;
+// A work tile by its rank among those of its batch_head. Rank 0 has the most keys.
+__device__ __forceinline__ WorkTile work_tile_of_rank(const ForwardParams &params, unsigned batch_head, int rank) {
+  WorkTile tile;
   tile.batch = batch_head / params.heads_q;
   tile.head = batch_head % params.heads_q;
   tile.kv_head = tile.head / params.group;
   constexpr int TILES = MASK_ROWS / BLOCK_M;  // of a row block
   tile.list = params.mask_lists[tile.batch * params.mask_batch_lists + tile.head * params.mask_head_lists +
-                                turn / TILES];
-  tile.q0 = tile.list.row_block * MASK_ROWS + turn % TILES * BLOCK_M;
+                                rank / TILES];
+  tile.q0 = tile.list.row_block * MASK_ROWS + rank % TILES * BLOCK_M;
   return tile;
 }
-
-// A section of (batch, head) pairs, small enough for its K and V to stay in L2, runs together; inside it the tiles with
-// the most keys start first.
-__device__ __forceinline__ Tile find_tile(const ForwardParams &params, unsigned number) {
-  const unsigned section_tiles = unsigned(params.section_heads) * params.q_tiles;
-  const unsigned section = number / section_tiles;
-  const unsigned first_head = section * params.section_heads;
-  const unsigned heads = min(unsigned(params.section_heads), params.batch * params.heads_q - first_head);
-  const unsigned rest = number - section * section_tiles;
-  return tile_at(params, first_head + rest % heads, rest / heads);
-}
-
 
 // The steps of a tile: the kept mask blocks of its row block, each BLOCK_N keys at a time.
 struct Keys {
@@ -617,7 +608,7 @@ struct Keys {
   int steps;
 };
 
-__device__ __forceinline__ Keys find_keys(const ForwardParams &params, const Tile &tile) {
+__device__ __forceinline__ Keys find_keys(const ForwardParams &params, const WorkTile &tile) {
   Keys keys = {params.mask_blocks + tile.list.start, 0};
   int count = tile.list.count;
   const int limit = visible_keys(params, min(tile.q0 + BLOCK_M, params.nq) - 1);
@@ -640,10 +631,36 @@ __device__ __forceinline__ int key_of(const Keys &keys, int step) {
   return keys.blocks[step / STEPS_PER_MASK_BLOCK] * MASK_COLS + step % STEPS_PER_MASK_BLOCK * BLOCK_N;
 }
 
+// ---- the tile scheduler: longest processing time first -------------------------------------------------
+// The batch_heads of an L2 section are so few that their K and V stay in L2 together. The sections follow one another. In a
+// section all work tiles of rank 0 start first, then those of rank 1, and so on: the shortest are left for the end.
+struct TileCursor {
+  unsigned number;           // of the work tile in this order
+};
+
+__device__ __forceinline__ TileCursor first_work(const ForwardParams &) { return {blockIdx.x}; }
+
+__device__ __forceinline__ TileCursor next_work(const ForwardParams &, const TileCursor &cursor) {
+  return {cursor.number + gridDim.x};
+}
+
+__device__ __forceinline__ bool is_done(const ForwardParams &params, const TileCursor &cursor) {
+  return cursor.number >= unsigned(params.q_tiles) * params.batch * params.heads_q;
+}
+
+__device__ __forceinline__ WorkTile work_tile_at(const ForwardParams &params, const TileCursor &cursor) {
+  const unsigned section_tiles = unsigned(params.l2_section_heads) * params.q_tiles;
+  const unsigned section = cursor.number / section_tiles;
+  const unsigned first_head = section * params.l2_section_heads;
+  const unsigned heads = min(unsigned(params.l2_section_heads), params.batch * params.heads_q - first_head);
+  const unsigned rest = cursor.number - section * section_tiles;
+  return work_tile_of_rank(params, first_head + rest % heads, rest / heads);
+}
+
 // ---- the end: O = O / l, LSE = ln l + max scale ---------------------------------------------------------
 // O goes through shared memory, so that global stores are whole rows of 16-byte chunks. A warp stages and
 // stores its own rows. Rows that saw no key have l = 0: O = 0, LSE = -inf.
-__device__ __forceinline__ void finish(const ForwardParams &params, const Tile &tile, unsigned smem, int warp,
+__device__ __forceinline__ void finish(const ForwardParams &params, const WorkTile &tile, unsigned smem, int warp,
                                        int lane, const float (&rO)[M_TILES][O_TILES][4],
                                        const float (&row_max)[M_TILES][2],
                                        const float (&row_sum)[M_TILES][2]) {
@@ -692,7 +709,7 @@ fatune_kernel(const __grid_constant__ ForwardParams params) {
   const unsigned smem = shared_address(shared);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 
-  const Tile tile = find_tile(params, blockIdx.x);
+  const WorkTile tile = work_tile_at(params, first_work(params));
   if (tile.q0 >= params.nq) return;  // the last row block may have fewer tiles
   const Lanes lanes = find_lanes(smem, warp, lane);
   const int first_row = tile.q0 + warp * WARP_ROWS;
