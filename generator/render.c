@@ -11,6 +11,7 @@
 #include <lauxlib.h>
 #include <lua.h>
 
+#include "generator/request_fields.h"
 #include "generator/schedule.h"
 
 static void set_integer(lua_State *state, const char *name, lua_Integer value) {
@@ -37,26 +38,17 @@ static void set_strict(lua_State *state, int engine, const char *name) {
   lua_setfield(state, -2, name);
 }
 
-static const char *causal_name(enum ft_causal causal) {
-  switch (causal) {
-  case FT_CAUSAL_NONE: break;
-  case FT_CAUSAL_BOTTOM_RIGHT: return "bottom-right";
-  case FT_CAUSAL_TOP_LEFT: return "top-left";
-  }
-  return "none";
-}
-
+/* What the text may depend on. */
 static void push_request(lua_State *state, const struct ft_request *request) {
   lua_newtable(state);
-  set_string(state, "pass", ft_pass_name(request->pass));
-  set_string(state, "dtype", ft_dtype_name(request->dtype));
-  set_integer(state, "head_dim", request->head_dim);
-  set_integer(state, "head_dim_v", request->head_dim_v);
-  set_string(state, "causal", causal_name(request->causal));
-  set_boolean(state, "dropout", request->dropout);
-  set_boolean(state, "deterministic", request->deterministic);
-  set_integer(state, "mask_rows", request->mask_rows);
-  set_integer(state, "mask_cols", request->mask_cols);
+  for (int i = 0; i < FT_REQUEST_FIELDS; ++i) {
+    const struct ft_request_field *const field = ft_request_field(i);
+    const int64_t value = ft_request_get(request, i);
+    if (field->part != FT_PART_KERNEL) continue;
+    if (field->kind == FT_KIND_CHOICE) set_string(state, field->name, field->choices[value]);
+    if (field->kind == FT_KIND_FLAG) set_boolean(state, field->name, value != 0);
+    if (field->kind == FT_KIND_COUNT) set_integer(state, field->name, value);
+  }
 }
 
 static void push_config(lua_State *state, const struct ft_config *config) {

@@ -5,43 +5,22 @@
 
 #include <math.h>
 
+#include "generator/request_fields.h"
 #include "generator/status.h"
 #include "generator/visibility.h"
 
-static int validate_enums(const struct ft_request *request) {
-  if (request->pass != FT_FORWARD && request->pass != FT_BACKWARD)
-    return ft_fail(FT_E_ARGUMENT, "pass is %d; allowed: forward (0), backward (1)",
-                   (int)request->pass);
-  if (request->dtype != FT_FP16 && request->dtype != FT_BF16)
-    return ft_fail(FT_E_ARGUMENT, "dtype is %d; allowed: fp16 (0), bf16 (1)", (int)request->dtype);
-  if (request->causal != FT_CAUSAL_NONE && request->causal != FT_CAUSAL_BOTTOM_RIGHT &&
-      request->causal != FT_CAUSAL_TOP_LEFT)
-    return ft_fail(FT_E_ARGUMENT, "causal is %d; allowed: none (0), bottom-right (1), top-left (2)",
-                   (int)request->causal);
-  if (request->deterministic && request->pass == FT_FORWARD)
-    return ft_fail(FT_E_ARGUMENT, "deterministic is true with pass forward; allowed: false (the "
-                                  "forward pass always is; the flag is for backward)");
-  return FT_OK;
-}
-
-static int validate_head_dim(const char *field, int value) {
-  if (value >= 16 && value <= 256 && value % 8 == 0) return FT_OK;
-  return ft_fail(FT_E_ARGUMENT, "%s is %d; allowed: multiples of 8 from 16 to 256", field, value);
-}
-
-static int validate_count(const char *field, int64_t value) {
-  if (value >= 1 && value <= INT32_MAX) return FT_OK;
-  return ft_fail(FT_E_ARGUMENT, "%s is %lld; allowed: 1 to %d", field, (long long)value, INT32_MAX);
-}
-
 static int validate_mask(const struct ft_request *request) {
   const int rows = request->mask_rows, cols = request->mask_cols;
-  if (rows < 0 || rows % 16 != 0 || (rows == 0 && cols != 0))
+  if (rows == 0 && cols != 0)
     return ft_fail(FT_E_ARGUMENT,
-                   "mask_rows is %d; allowed: positive multiples of 16, or 0 with mask_cols", rows);
-  if (cols < 0 || cols % 16 != 0 || (cols == 0 && rows != 0))
+                   "mask_rows is 0; allowed: multiples of 16 from 16, or 0 with "
+                   "mask_cols, which is %d",
+                   cols);
+  if (cols == 0 && rows != 0)
     return ft_fail(FT_E_ARGUMENT,
-                   "mask_cols is %d; allowed: positive multiples of 16, or 0 with mask_rows", cols);
+                   "mask_cols is 0; allowed: multiples of 16 from 16, or 0 with "
+                   "mask_rows, which is %d",
+                   rows);
   const double density = request->mask_density;
   if (rows == 0 && density != 1) /* a NaN differs from 1, too */
     return ft_fail(FT_E_ARGUMENT, "mask_density is %g; allowed: 1 when there is no mask", density);
@@ -51,17 +30,14 @@ static int validate_mask(const struct ft_request *request) {
 }
 
 int ft_request_validate(const struct ft_request *request) {
-  FT_TRY(validate_enums(request));
-  FT_TRY(validate_head_dim("head_dim", request->head_dim));
-  FT_TRY(validate_head_dim("head_dim_v", request->head_dim_v));
-  FT_TRY(validate_count("heads_kv", request->heads_kv));
-  FT_TRY(validate_count("heads_q", request->heads_q));
+  for (int i = 0; i < FT_REQUEST_FIELDS; ++i)
+    FT_TRY(ft_request_check(i, ft_request_get(request, i), false));
+  if (request->deterministic && request->pass == FT_FORWARD)
+    return ft_fail(FT_E_ARGUMENT, "deterministic is true with pass forward; allowed: false (the "
+                                  "forward pass always is; the flag is for backward)");
   if (request->heads_q % request->heads_kv != 0)
     return ft_fail(FT_E_ARGUMENT, "heads_q is %d; allowed: multiples of heads_kv, which is %d",
                    request->heads_q, request->heads_kv);
-  FT_TRY(validate_count("batch", request->batch));
-  FT_TRY(validate_count("seqlen_q", request->seqlen_q));
-  FT_TRY(validate_count("seqlen_k", request->seqlen_k));
   return validate_mask(request);
 }
 
@@ -73,41 +49,53 @@ static int64_t round_to_power(double value) {
 
 struct ft_request ft_request_bucket(const struct ft_request *request) {
   struct ft_request bucket = *request;
-  bucket.batch = round_to_power((double)request->batch * request->heads_kv);
+  bucket.batch = request->batch * request->heads_kv;
+  bucket.heads_q = request->heads_q / request->heads_kv;
   bucket.heads_kv = 1;
-  bucket.heads_q = (int)round_to_power((double)request->heads_q / request->heads_kv);
-  bucket.seqlen_q = round_to_power((double)request->seqlen_q);
-  bucket.seqlen_k = round_to_power((double)request->seqlen_k);
-  bucket.mask_density = exp2(round(log2(request->mask_density)));
+  for (int i = 0; i < FT_REQUEST_FIELDS; ++i) {
+    const struct ft_request_field *const field = ft_request_field(i);
+    if (field->part == FT_PART_KERNEL) continue;
+    if (field->kind == FT_KIND_SHARE)
+      ft_request_set_real(&bucket, i, exp2(round(log2(ft_request_get_real(&bucket, i)))));
+    else
+      ft_request_set(&bucket, i, round_to_power((double)ft_request_get(&bucket, i)));
+  }
   return bucket;
 }
 
 struct ft_request ft_request_kernel_class(const struct ft_request *request) {
   struct ft_request class = *request;
-  class.heads_q = class.heads_kv = 0;
-  class.batch = class.seqlen_q = class.seqlen_k = 0;
-  class.mask_density = 1;
+  for (int i = 0; i < FT_REQUEST_FIELDS; ++i) {
+    const struct ft_request_field *const field = ft_request_field(i);
+    if (field->part == FT_PART_SIZE) ft_request_set(&class, i, 0);
+    if (field->part == FT_PART_HINT) ft_request_set_real(&class, i, field->fallback);
+  }
   return class;
-}
-
-static bool same_class(const struct ft_request *a, const struct ft_request *b) {
-  return a->pass == b->pass && a->dtype == b->dtype && a->head_dim == b->head_dim &&
-         a->head_dim_v == b->head_dim_v && a->causal == b->causal && a->dropout == b->dropout &&
-         a->deterministic == b->deterministic && a->mask_rows == b->mask_rows &&
-         a->mask_cols == b->mask_cols;
 }
 
 static double octaves(double a, double b) {
   return fabs(log2(a) - log2(b));
 }
 
+static bool same_class(const struct ft_request *a, const struct ft_request *b) {
+  for (int i = 0; i < FT_REQUEST_FIELDS; ++i)
+    if (ft_request_field(i)->part == FT_PART_KERNEL && !ft_request_same(a, b, i)) return false;
+  return true;
+}
+
 double ft_request_distance(const struct ft_request *a, const struct ft_request *b) {
   if (!same_class(a, b)) return -1;
   const struct ft_request from = ft_request_bucket(a), to = ft_request_bucket(b);
-  return octaves((double)from.batch, (double)to.batch) + octaves(from.heads_q, to.heads_q) +
-         octaves((double)from.seqlen_q, (double)to.seqlen_q) +
-         octaves((double)from.seqlen_k, (double)to.seqlen_k) +
-         octaves(from.mask_density, to.mask_density);
+  double distance = 0;
+  for (int i = 0; i < FT_REQUEST_FIELDS; ++i) {
+    const struct ft_request_field *const field = ft_request_field(i);
+    if (ft_request_same(&from, &to, i)) continue;
+    if (field->kind == FT_KIND_SHARE)
+      distance += octaves(ft_request_get_real(&from, i), ft_request_get_real(&to, i));
+    else
+      distance += octaves((double)ft_request_get(&from, i), (double)ft_request_get(&to, i));
+  }
+  return distance;
 }
 
 bool ft_request_tiles_differ(const struct ft_request *request) {
@@ -130,18 +118,16 @@ int ft_dtype_bytes(enum ft_dtype dtype) {
   return 0;
 }
 
-const char *ft_dtype_name(enum ft_dtype dtype) {
-  switch (dtype) {
-  case FT_FP16: return "fp16";
-  case FT_BF16: return "bf16";
-  }
+static const char *choice_name(int field, int value) {
+  for (int i = 0; ft_request_field(field)->choices[i] != NULL; ++i)
+    if (i == value) return ft_request_field(field)->choices[i];
   return "unknown";
 }
 
+const char *ft_dtype_name(enum ft_dtype dtype) {
+  return choice_name(FT_REQUEST_dtype, (int)dtype);
+}
+
 const char *ft_pass_name(enum ft_pass pass) {
-  switch (pass) {
-  case FT_FORWARD: return "forward";
-  case FT_BACKWARD: return "backward";
-  }
-  return "unknown";
+  return choice_name(FT_REQUEST_pass, (int)pass);
 }

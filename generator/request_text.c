@@ -3,42 +3,15 @@
 #include "generator/request.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "generator/request_fields.h"
 #include "generator/status.h"
 
-/* The words a request is made of; each may be given once. */
-enum word {
-  WORD_PASS,
-  WORD_DTYPE,
-  WORD_D,
-  WORD_DV,
-  WORD_HQ,
-  WORD_HKV,
-  WORD_B,
-  WORD_NQ,
-  WORD_NK,
-  WORD_CAUSAL,
-  WORD_DROPOUT,
-  WORD_DETERMINISTIC,
-  WORD_MASK,
-  WORD_COUNT
-};
-
-static const struct {
-  enum word word;
-  const char *name;
-} counts[] = {{WORD_D, "d"}, {WORD_DV, "dv"}, {WORD_HQ, "hq"}, {WORD_HKV, "hkv"},
-              {WORD_B, "b"}, {WORD_NQ, "nq"}, {WORD_NK, "nk"}};
-
-struct parser {
-  struct ft_request request;
-  bool given[WORD_COUNT];
-};
+/* ---- numbers ---- */
 
 /* Numbers are read and printed in the C locale: the host program may have set one that writes
  * decimal commas. newlocale gives glibc's static C locale and cannot fail for it. */
@@ -54,36 +27,30 @@ static void leave_c_locale(locale_t before, locale_t c_locale) {
 }
 
 /* The shortest text that reads back as the same number, so that equal numbers print alike. */
-static void print_density(double density, struct ft_text *text) {
+static void print_share(double share, struct ft_text *text) {
   locale_t c_locale;
   const locale_t before = enter_c_locale(&c_locale);
   char digits[40];
   for (int precision = 1; precision <= 17; ++precision) {
-    (void)snprintf(digits, sizeof digits, "%.*g", precision, density);
-    if (strtod(digits, NULL) == density) break;
+    (void)snprintf(digits, sizeof digits, "%.*g", precision, share);
+    if (strtod(digits, NULL) == share) break;
   }
   leave_c_locale(before, c_locale);
-  ft_text_add(text, "@%s", digits);
+  ft_text_add(text, "%s", digits);
 }
 
-void ft_request_print(const struct ft_request *request, struct ft_text *text) {
-  ft_text_add(text, "%s %s d%d", ft_pass_name(request->pass), ft_dtype_name(request->dtype),
-              request->head_dim);
-  if (request->head_dim_v != request->head_dim) ft_text_add(text, " dv%d", request->head_dim_v);
-  /* A kernel class has no heads, batch or lengths (0) and prints none. */
-  if (request->heads_q > 1) ft_text_add(text, " hq%d", request->heads_q);
-  if (request->heads_kv != request->heads_q) ft_text_add(text, " hkv%d", request->heads_kv);
-  if (request->batch > 1) ft_text_add(text, " b%lld", (long long)request->batch);
-  if (request->seqlen_q > 0) ft_text_add(text, " nq%lld", (long long)request->seqlen_q);
-  if (request->seqlen_k != request->seqlen_q)
-    ft_text_add(text, " nk%lld", (long long)request->seqlen_k);
-  if (request->causal == FT_CAUSAL_BOTTOM_RIGHT) ft_text_add(text, " causal");
-  if (request->causal == FT_CAUSAL_TOP_LEFT) ft_text_add(text, " causal=top-left");
-  if (request->dropout) ft_text_add(text, " dropout");
-  if (request->deterministic) ft_text_add(text, " deterministic");
-  if (request->mask_rows == 0) return;
-  ft_text_add(text, " mask=%dx%d", request->mask_rows, request->mask_cols);
-  if (request->mask_density != 1) print_density(request->mask_density, text);
+/* A real number at *cursor, which moves past it. strtod alone would take " 1", "nan" and "0x1p-2".
+ */
+static bool read_share(const char **cursor, double *value) {
+  const size_t length = strspn(*cursor, "0123456789.e+-");
+  locale_t c_locale;
+  const locale_t before = enter_c_locale(&c_locale);
+  char *end;
+  *value = strtod(*cursor, &end);
+  leave_c_locale(before, c_locale);
+  const bool good = **cursor >= '0' && **cursor <= '9' && end == *cursor + length;
+  *cursor += length;
+  return good;
 }
 
 /* A whole number without sign or spaces at *cursor, which moves past it. */
@@ -96,131 +63,164 @@ static bool read_count(const char **cursor, long long *value) {
   return errno == 0;
 }
 
-static int claim(struct parser *parser, enum word which, const char *word) {
-  if (parser->given[which])
-    return ft_fail(FT_E_ARGUMENT, "request: '%s' repeats or contradicts an earlier word", word);
-  parser->given[which] = true;
+/* ---- printing ---- */
+
+/* Whether the field has the value that it gets when its word is left out. The field that it is like
+ * must have been printed. */
+static bool is_left_out(const struct ft_request *request, int i) {
+  const struct ft_request_field *const field = ft_request_field(i);
+  if (field->kind == FT_KIND_SHARE) return ft_request_get_real(request, i) == field->fallback;
+  const int64_t value = ft_request_get(request, i);
+  if (field->like > 0 && field->like < i) return value == ft_request_get(request, field->like);
+  if (field->part == FT_PART_SIZE && value == 0) return true; /* a kernel class has no sizes */
+  if (field->missing != NULL || (field->kind == FT_KIND_CHOICE && field->word == NULL))
+    return false;
+  return (double)value == field->fallback;
+}
+
+static void print_value(const struct ft_request *request, int i, struct ft_text *text) {
+  const struct ft_request_field *const field = ft_request_field(i);
+  const int64_t value = ft_request_get(request, i);
+  switch (field->kind) {
+  case FT_KIND_FLAG: break;
+  case FT_KIND_COUNT:
+    ft_text_add(text, "%s%lld", field->equals ? "=" : "", (long long)value);
+    break;
+  case FT_KIND_SHARE: print_share(ft_request_get_real(request, i), text); break;
+  case FT_KIND_CHOICE:
+    if (field->word == NULL) ft_text_add(text, "%s", field->choices[value]);
+    if (field->word != NULL && value > 1) ft_text_add(text, "=%s", field->choices[value]);
+    break;
+  }
+}
+
+static void print_word(const struct ft_request *request, int first, struct ft_text *text) {
+  const int end = ft_request_word_end(first);
+  if (is_left_out(request, first)) return;
+  if (first > 0) ft_text_add(text, " ");
+  for (int i = first; i < end; ++i) {
+    const struct ft_request_field *const field = ft_request_field(i);
+    int rest = i;
+    while (field->optional && rest < end && is_left_out(request, rest)) ++rest;
+    if (rest == end) return;
+    ft_text_add(text, "%s", field->word ? field->word : field->after ? field->after : "");
+    print_value(request, i, text);
+  }
+}
+
+void ft_request_print(const struct ft_request *request, struct ft_text *text) {
+  for (int i = 0; i < FT_REQUEST_FIELDS; i = ft_request_word_end(i)) print_word(request, i, text);
+}
+
+/* ---- parsing ---- */
+
+struct parser {
+  struct ft_request request;
+  bool given[FT_REQUEST_FIELDS];
+};
+
+/* At *cursor: "" for the first choice, or "=NAME". */
+static bool read_choice(const struct ft_request_field *field, const char **cursor,
+                        long long *value) {
+  *value = 1;
+  if (**cursor != '=') return true;
+  ++*cursor;
+  for (int i = 1; field->choices[i] != NULL; ++i) {
+    const size_t length = strlen(field->choices[i]);
+    if (strncmp(*cursor, field->choices[i], length) != 0) continue;
+    *cursor += length;
+    *value = i;
+    return true;
+  }
+  return false;
+}
+
+static int not_of_the_form(int first, const char *word) {
+  const struct ft_request_field *const field = ft_request_field(first);
+  if (field->kind == FT_KIND_COUNT && !field->equals)
+    return ft_fail(FT_E_ARGUMENT, "request: '%s' needs a whole number after '%s'", word,
+                   field->word);
+  struct ft_text form = FT_TEXT_INIT;
+  ft_request_word_form(first, &form);
+  const int status = ft_fail(FT_E_ARGUMENT, "request: '%s' is not %s", word,
+                             form.data == NULL ? "of its form" : form.data);
+  ft_text_free(&form);
+  return status;
+}
+
+/* The value of one field at *cursor, which moves past it. */
+static int parse_value(struct parser *parser, int i, int first, const char *word,
+                       const char **cursor) {
+  const struct ft_request_field *const field = ft_request_field(i);
+  long long value = 1;
+  double share = 0;
+  bool good = true;
+  switch (field->kind) {
+  case FT_KIND_FLAG: break;
+  case FT_KIND_CHOICE: good = read_choice(field, cursor, &value); break;
+  case FT_KIND_SHARE: good = read_share(cursor, &share); break;
+  case FT_KIND_COUNT:
+    if (field->equals) good = *(*cursor)++ == '=';
+    good = good && read_count(cursor, &value);
+    break;
+  }
+  if (!good) return not_of_the_form(first, word);
+  parser->given[i] = true;
+  if (field->kind == FT_KIND_SHARE) {
+    ft_request_set_real(&parser->request, i, share);
+    return FT_OK;
+  }
+  const int status = ft_request_check(i, value, true);
+  if (status != FT_OK) return ft_fail_within(status, "request: '%s'", word);
+  ft_request_set(&parser->request, i, value);
   return FT_OK;
 }
 
-static int store_count(struct parser *parser, enum word which, const char *word, long long value) {
-  struct ft_request *const request = &parser->request;
-  FT_TRY(claim(parser, which, word));
-  const bool is_int = which == WORD_D || which == WORD_DV || which == WORD_HQ || which == WORD_HKV;
-  if (is_int && value > INT_MAX)
-    return ft_fail(FT_E_ARGUMENT, "request: '%s' is too large; allowed: up to %d", word, INT_MAX);
-  switch (which) {
-  case WORD_D: request->head_dim = (int)value; break;
-  case WORD_DV: request->head_dim_v = (int)value; break;
-  case WORD_HQ: request->heads_q = (int)value; break;
-  case WORD_HKV: request->heads_kv = (int)value; break;
-  case WORD_B: request->batch = value; break;
-  case WORD_NQ: request->seqlen_q = value; break;
-  default: request->seqlen_k = value; break;
+static int parse_fields(struct parser *parser, int first, const char *word) {
+  const int end = ft_request_word_end(first);
+  const char *cursor = word + ft_request_stem(word);
+  for (int i = first; i < end; ++i) {
+    const struct ft_request_field *const field = ft_request_field(i);
+    if (field->optional && *cursor == '\0') return FT_OK;
+    if (field->after != NULL && strncmp(cursor, field->after, strlen(field->after)) != 0)
+      return not_of_the_form(first, word);
+    if (field->after != NULL) cursor += strlen(field->after);
+    FT_TRY(parse_value(parser, i, first, word, &cursor));
   }
-  return FT_OK;
+  return *cursor == '\0' ? FT_OK : not_of_the_form(first, word);
 }
 
-/* mask=ROWSxCOLS or mask=ROWSxCOLS@DENSITY; `text` begins after "mask=". */
-static int parse_mask(struct parser *parser, const char *word, const char *text) {
-  long long rows = 0, cols = 0;
-  double density = 1;
-  bool good = read_count(&text, &rows) && *text++ == 'x' && read_count(&text, &cols) &&
-              rows <= INT_MAX && cols <= INT_MAX;
-  if (good && *text == '@') {
-    locale_t c_locale;
-    const locale_t before = enter_c_locale(&c_locale);
-    char *end;
-    density = strtod(text + 1, &end);
-    leave_c_locale(before, c_locale);
-    /* strtod alone would take " 1", "nan" and "0x1p-2" too. */
-    good = text[1] >= '0' && text[1] <= '9' && *end == '\0' &&
-           text[1 + strspn(text + 1, "0123456789.e+-")] == '\0';
-  } else if (good) {
-    good = *text == '\0';
+static int unknown_word(const char *word) {
+  const char *const close = ft_request_close_word(word);
+  struct ft_text list = FT_TEXT_INIT;
+  for (int i = 0; i < FT_REQUEST_FIELDS; i = ft_request_word_end(i)) {
+    ft_text_add(&list, " ");
+    ft_request_word_form(i, &list);
   }
-  if (!good)
-    return ft_fail(FT_E_ARGUMENT, "request: '%s' is not mask=ROWSxCOLS or mask=ROWSxCOLS@DENSITY",
-                   word);
-  if (rows == 0 || cols == 0)
-    return ft_fail(FT_E_ARGUMENT, "request: '%s': rows and columns must be multiples of 16 from 16",
-                   word);
-  parser->request.mask_rows = (int)rows;
-  parser->request.mask_cols = (int)cols;
-  parser->request.mask_density = density;
-  return claim(parser, WORD_MASK, word);
-}
-
-/* Words without a number: what they set, or FT_E_NOT_FOUND (no detail) when it is none of them. */
-static int parse_fixed_word(struct parser *parser, const char *word) {
-  struct ft_request *const request = &parser->request;
-  const struct {
-    const char *name;
-    enum word which;
-    int value;
-  } fixed[] = {
-      {"forward", WORD_PASS, FT_FORWARD},
-      {"backward", WORD_PASS, FT_BACKWARD},
-      {"fp16", WORD_DTYPE, FT_FP16},
-      {"bf16", WORD_DTYPE, FT_BF16},
-      {"causal", WORD_CAUSAL, FT_CAUSAL_BOTTOM_RIGHT},
-      {"causal=bottom-right", WORD_CAUSAL, FT_CAUSAL_BOTTOM_RIGHT},
-      {"causal=top-left", WORD_CAUSAL, FT_CAUSAL_TOP_LEFT},
-      {"dropout", WORD_DROPOUT, true},
-      {"deterministic", WORD_DETERMINISTIC, true},
-  };
-  size_t i = 0;
-  while (i < sizeof fixed / sizeof fixed[0] && strcmp(word, fixed[i].name) != 0) ++i;
-  if (i == sizeof fixed / sizeof fixed[0]) return FT_E_NOT_FOUND;
-  switch (fixed[i].which) {
-  case WORD_PASS: request->pass = (enum ft_pass)fixed[i].value; break;
-  case WORD_DTYPE: request->dtype = (enum ft_dtype)fixed[i].value; break;
-  case WORD_CAUSAL: request->causal = (enum ft_causal)fixed[i].value; break;
-  case WORD_DROPOUT: request->dropout = true; break;
-  default: request->deterministic = true; break;
-  }
-  return claim(parser, fixed[i].which, word);
+  const int status =
+      ft_fail(FT_E_ARGUMENT, "request: '%s' is no word of a request%s%s%s; allowed:%s", word,
+              close ? "; did you mean '" : "", close ? close : "", close ? "'?" : "",
+              list.data == NULL ? "" : list.data);
+  ft_text_free(&list);
+  return status;
 }
 
 static int parse_word(struct parser *parser, const char *word) {
-  const int status = parse_fixed_word(parser, word);
-  if (status != FT_E_NOT_FOUND) return status;
-  if (strncmp(word, "mask=", 5) == 0) return parse_mask(parser, word, word + 5);
-
-  const size_t letters = strspn(word, "abcdefghijklmnopqrstuvwxyz");
-  for (size_t i = 0; i < sizeof counts / sizeof counts[0]; ++i) {
-    if (strlen(counts[i].name) != letters || strncmp(word, counts[i].name, letters) != 0) continue;
-    long long value;
-    const char *cursor = word + letters;
-    if (read_count(&cursor, &value) && *cursor == '\0')
-      return store_count(parser, counts[i].word, word, value);
-    return ft_fail(FT_E_ARGUMENT, "request: '%s' needs a whole number after '%s'", word,
-                   counts[i].name);
-  }
-  return ft_fail(FT_E_ARGUMENT,
-                 "request: '%s' is no word of a request; allowed: forward backward fp16 bf16 dN "
-                 "dvN hqN hkvN bN nqN nkN causal[=top-left] dropout deterministic mask=RxC[@D]",
-                 word);
-}
-
-/* What was left out, and the check that what may not be left out is there. */
-static int fill_defaults(struct parser *parser) {
-  struct ft_request *const request = &parser->request;
-  const bool *const given = parser->given;
-  if (!given[WORD_D]) return ft_fail(FT_E_ARGUMENT, "request: the head dim is missing, as in d128");
-  if (!given[WORD_NQ])
-    return ft_fail(FT_E_ARGUMENT, "request: the query length is missing, as in nq4096");
-  if (!given[WORD_DV]) request->head_dim_v = request->head_dim;
-  if (!given[WORD_HQ]) request->heads_q = given[WORD_HKV] ? request->heads_kv : 1;
-  if (!given[WORD_HKV]) request->heads_kv = request->heads_q;
-  if (!given[WORD_NK]) request->seqlen_k = request->seqlen_q;
+  const int first = ft_request_find_word(word);
+  if (first < 0) return unknown_word(word);
+  if (parser->given[first])
+    return ft_fail(FT_E_ARGUMENT, "request: '%s' repeats or contradicts an earlier word", word);
+  const struct ft_request_field *const field = ft_request_field(first);
+  if (field->word != NULL) return parse_fields(parser, first, word);
+  parser->given[first] = true;
+  for (int i = 0; field->choices[i] != NULL; ++i)
+    if (strcmp(word, field->choices[i]) == 0) ft_request_set(&parser->request, first, i);
   return FT_OK;
 }
 
 int ft_request_parse(struct ft_request *request, const char *text) {
   if (text == NULL) return ft_fail(FT_E_ARGUMENT, "request: no text");
-  struct parser parser = {
-      .request = {.pass = FT_FORWARD, .dtype = FT_BF16, .batch = 1, .mask_density = 1}};
+  struct parser parser = {0};
   char *const copy = strdup(text);
   if (copy == NULL) return ft_fail(FT_E_MEMORY, "request: out of memory");
 
@@ -229,8 +229,8 @@ int ft_request_parse(struct ft_request *request, const char *text) {
   for (const char *word = strtok_r(copy, " \t\n", &rest); word != NULL;
        word = strtok_r(NULL, " \t\n", &rest))
     FT_CHECK(parse_word(&parser, word));
-  FT_CHECK(fill_defaults(&parser));
-  status = ft_request_validate(&parser.request);
+  status = ft_request_complete(&parser.request, parser.given);
+  if (status == FT_OK) status = ft_request_validate(&parser.request);
   if (status != FT_OK) ft_fail_within(status, "request");
   if (status == FT_OK) *request = parser.request;
 

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "generator/request_fields.h"
 #include "generator/status.h"
 #include "runtime/sized_struct.h"
 
@@ -21,9 +22,26 @@ static const fatune_request initial = FATUNE_REQUEST_INIT;
 static const struct ft_sized_struct form =
     FT_SIZED_STRUCT("request", fatune_request, mask_density, &initial);
 
-static int check_choice(const char *name, int value, int last, const char *allowed) {
-  if (value >= 0 && value <= last) return FT_OK;
-  return ft_fail(FT_E_ARGUMENT, "request.%s is %d; allowed: %s", name, value, allowed);
+/* What has not been given gets its value from ft_request_complete. */
+struct reading {
+  struct ft_request *to;
+  bool given[FT_REQUEST_FIELDS];
+};
+
+static int take(struct reading *reading, int field, int64_t value) {
+  const struct ft_request_field *const about = ft_request_field(field);
+  reading->given[field] = value != 0 || about->kind != FT_KIND_COUNT || about->missing != NULL;
+  if (!reading->given[field]) return FT_OK;
+  const int status = ft_request_check(field, value, false);
+  if (status != FT_OK) return ft_fail_within(status, "request");
+  ft_request_set(reading->to, field, value);
+  return FT_OK;
+}
+
+static int take_real(struct reading *reading, int field, double value) {
+  reading->given[field] = value != 0;
+  ft_request_set_real(reading->to, field, value);
+  return FT_OK;
 }
 
 int ft_request_from_public(struct ft_request *to, const fatune_request *given) {
@@ -33,49 +51,28 @@ int ft_request_from_public(struct ft_request *to, const fatune_request *given) {
   const void *whole;
   FT_TRY(ft_sized_read(&form, given, &room, &whole));
   const fatune_request *const from = whole;
-  FT_TRY(check_choice("pass", (int)from->pass, FATUNE_BACKWARD, "FATUNE_FORWARD, _BACKWARD"));
-  FT_TRY(check_choice("dtype", (int)from->dtype, FATUNE_BF16, "FATUNE_FP16, _BF16"));
-  FT_TRY(check_choice("causal", (int)from->causal, FATUNE_CAUSAL_TOP_LEFT,
-                      "FATUNE_CAUSAL_NONE, _BOTTOM_RIGHT, _TOP_LEFT"));
-  FT_TRY(check_choice("dropout", from->dropout, 1, "0, 1"));
-  FT_TRY(check_choice("deterministic", from->deterministic, 1, "0, 1"));
-
-  *to = (struct ft_request){.pass = (enum ft_pass)from->pass,
-                            .dtype = (enum ft_dtype)from->dtype,
-                            .head_dim = from->head_dim,
-                            .head_dim_v = from->head_dim_v ? from->head_dim_v : from->head_dim,
-                            .heads_q = from->heads_q ? from->heads_q : 1,
-                            .batch = from->batch ? from->batch : 1,
-                            .seqlen_q = from->seqlen_q,
-                            .seqlen_k = from->seqlen_k ? from->seqlen_k : from->seqlen_q,
-                            .causal = (enum ft_causal)from->causal,
-                            .dropout = from->dropout == 1,
-                            .deterministic = from->deterministic == 1,
-                            .mask_rows = from->mask_rows,
-                            .mask_cols = from->mask_cols,
-                            .mask_density = from->mask_density == 0 ? 1 : from->mask_density};
-  to->heads_kv = from->heads_kv ? from->heads_kv : to->heads_q;
+  struct reading reading = {.to = to};
+#define TAKE_CHOICE(name)            FT_TRY(take(&reading, FT_REQUEST_##name, (int64_t)from->name));
+#define TAKE_FLAG(name)              TAKE_CHOICE(name)
+#define TAKE_COUNT(name)             TAKE_CHOICE(name)
+#define TAKE_SHARE(name)             FT_TRY(take_real(&reading, FT_REQUEST_##name, from->name));
+#define FIELD(kind, type, name, ...) TAKE_##kind(name)
+#include "generator/request.def"
+#undef FIELD
+  FT_TRY(ft_request_complete(to, reading.given));
   return ft_request_validate(to);
 }
 
 /* Fields one by one: what lies between them stays as in the INIT value, so that ft_sized_write may
  * compare bytes. */
 static void to_public(fatune_request *to, const struct ft_request *from) {
-  to->pass = (fatune_pass)from->pass;
-  to->dtype = (fatune_dtype)from->dtype;
-  to->head_dim = from->head_dim;
-  to->head_dim_v = from->head_dim_v;
-  to->causal = (fatune_causal)from->causal;
-  to->dropout = from->dropout;
-  to->mask_rows = from->mask_rows;
-  to->mask_cols = from->mask_cols;
-  to->deterministic = from->deterministic;
-  to->batch = from->batch;
-  to->heads_q = from->heads_q;
-  to->heads_kv = from->heads_kv;
-  to->seqlen_q = from->seqlen_q;
-  to->seqlen_k = from->seqlen_k;
-  to->mask_density = from->mask_density;
+#define GIVE_CHOICE(name)            to->name = (int)from->name;
+#define GIVE_FLAG(name)              to->name = from->name;
+#define GIVE_COUNT(name)             to->name = from->name;
+#define GIVE_SHARE(name)             to->name = from->name;
+#define FIELD(kind, type, name, ...) GIVE_##kind(name)
+#include "generator/request.def"
+#undef FIELD
 }
 
 int fatune_request_parse(fatune_request *request, const char *text) {

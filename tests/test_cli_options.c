@@ -7,6 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "generator/close_word.h"
 #include "generator/status.h"
 #include "tests/suites.h"
 #include "tuner/cli/cli_options.h"
@@ -296,15 +297,15 @@ START_TEST(random_numbers_come_back) {
 END_TEST
 
 START_TEST(close_words_are_known) {
-  ck_assert_int_eq(cli_edit_distance("tune", "tune"), 0);
-  ck_assert_int_eq(cli_edit_distance("tnue", "tune"), 1);
-  ck_assert_int_eq(cli_edit_distance("H20", "h200"), 1);
-  ck_assert_int_eq(cli_edit_distance("", "abc"), 3);
-  ck_assert_int_eq(cli_edit_distance("kitten", "sitting"), 3);
-  ck_assert(cli_is_close("emti", "emit"));
-  ck_assert(cli_is_close("explian", "explain"));
-  ck_assert(!cli_is_close("banana", "tune"));
-  ck_assert(!cli_is_close("", "emit"));
+  ck_assert_int_eq(ft_edit_distance("tune", "tune"), 0);
+  ck_assert_int_eq(ft_edit_distance("tnue", "tune"), 1);
+  ck_assert_int_eq(ft_edit_distance("H20", "h200"), 1);
+  ck_assert_int_eq(ft_edit_distance("", "abc"), 3);
+  ck_assert_int_eq(ft_edit_distance("kitten", "sitting"), 3);
+  ck_assert(ft_is_close("emti", "emit"));
+  ck_assert(ft_is_close("explian", "explain"));
+  ck_assert(!ft_is_close("banana", "tune"));
+  ck_assert(!ft_is_close("", "emit"));
 }
 END_TEST
 

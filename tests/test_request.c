@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "generator/request.h"
+#include "generator/request_fields.h"
 #include "generator/status.h"
 #include "tests/generator_cases.h"
 #include "tests/suites.h"
@@ -44,14 +44,9 @@ START_TEST(text_survives_a_round_trip) {
     ck_assert_msg(strcmp(first.data, second.data) == 0, "seed %llu: '%s' became '%s'",
                   (unsigned long long)cases_seed, first.data, second.data);
     /* Texts could agree and both have lost something. */
-    ck_assert(again.pass == request.pass && again.dtype == request.dtype);
-    ck_assert(again.head_dim == request.head_dim && again.head_dim_v == request.head_dim_v);
-    ck_assert(again.heads_q == request.heads_q && again.heads_kv == request.heads_kv);
-    ck_assert(again.batch == request.batch && again.seqlen_q == request.seqlen_q);
-    ck_assert(again.seqlen_k == request.seqlen_k && again.causal == request.causal);
-    ck_assert(again.dropout == request.dropout && again.deterministic == request.deterministic);
-    ck_assert(again.mask_rows == request.mask_rows && again.mask_cols == request.mask_cols);
-    ck_assert(again.mask_density == request.mask_density);
+    for (int i = 0; i < FT_REQUEST_FIELDS; ++i)
+      ck_assert_msg(ft_request_same(&again, &request, i), "seed %llu: %s of '%s'",
+                    (unsigned long long)cases_seed, ft_request_field(i)->name, first.data);
     ft_text_free(&first);
     ft_text_free(&second);
   }
@@ -112,12 +107,21 @@ static const char *const bad_texts[][2] = {
     {"d64 nq0", "seqlen_q is 0"},
     {"d64 nq1 nk0", "seqlen_k is 0"},
     {"d64 nq1 b0", "batch is 0"},
-    {"d64 nq1 hq0", "heads_kv is 0"},
+    {"d64 nq1 hq0", "heads_q is 0"},
     {"d64 nq1 hq6 hkv4", "heads_q is 6"},
     {"d12 nq1", "head_dim is 12"},
     {"d264 nq1", "head_dim is 264"},
     {"d64 dv8 nq1", "head_dim_v is 8"},
     {"d64 nq1 deterministic", "deterministic"},
+    {"d64 nq1 causl", "did you mean 'causal'?"},
+    {"d64 nq1 casual=top-left", "did you mean 'causal'?"},
+    {"d64 nq1 fp15", "did you mean 'fp16'?"},
+    {"d64 nq1 backwards", "did you mean 'backward'?"},
+    {"d64 nq1 determinstic", "did you mean 'deterministic'?"},
+    {"d64 nq1 msk=64x64", "did you mean 'mask'?"},
+    {"d64 nq1 banana", "'banana' is no word of a request; allowed: forward|backward fp16|bf16 dN"},
+    {"d64 nq1 banana", "causal[=bottom-right|top-left] dropout"},
+    {"d64 nq1 banana", "mask=ROWSxCOLS[@DENSITY]"},
     {"d64 nq1 mask=", "'mask='"},
     {"d64 nq1 mask=64", "'mask=64'"},
     {"d64 nq1 mask=64x", "'mask=64x'"},

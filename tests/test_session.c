@@ -157,6 +157,9 @@ START_TEST(zero_means_the_default) {
   ck_assert_int_eq(inner.batch, 1);
   ck_assert_int_eq(inner.seqlen_k, 77);
   ck_assert_double_eq(inner.mask_density, 1);
+  request.heads_kv = 3;
+  ck_assert_status(ft_request_from_public(&inner, &request), FT_OK);
+  ck_assert_int_eq(inner.heads_q, 3);
 }
 END_TEST
 
@@ -173,16 +176,17 @@ START_TEST(bad_requests_are_named) {
     ck_assert_detail(part);                                                                        \
   } while (0)
   BAD(size, 1, "request.size is 1");
-  BAD(pass, (fatune_pass)7, "request.pass is 7");
-  BAD(dtype, (fatune_dtype)2, "request.dtype is 2");
-  BAD(causal, (fatune_causal)3, "request.causal is 3");
-  BAD(dropout, 2, "request.dropout is 2");
-  BAD(deterministic, -1, "request.deterministic is -1");
+  BAD(pass, (fatune_pass)7, "request: pass is 7");
+  BAD(dtype, (fatune_dtype)2, "request: dtype is 2");
+  BAD(causal, (fatune_causal)3, "request: causal is 3");
+  BAD(dropout, 2, "request: dropout is 2");
+  BAD(deterministic, -1, "request: deterministic is -1");
   BAD(head_dim, 0, "head_dim is 0");
   BAD(head_dim, 260, "head_dim is 260");
   BAD(head_dim_v, 20, "head_dim_v is 20");
   BAD(heads_q, -4, "heads_");
-  BAD(heads_kv, 3, "heads_q is 1");
+  good.heads_q = 4;
+  BAD(heads_kv, 3, "heads_q is 4");
   BAD(seqlen_q, 0, "seqlen_q is 0");
   BAD(seqlen_k, -1, "seqlen_k is -1");
   BAD(batch, -1, "batch is -1");

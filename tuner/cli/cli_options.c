@@ -31,23 +31,6 @@ enum {
   KEY_COLOR
 };
 
-static const struct argp_option request_options[] = {
-    {NULL, 0, NULL, 0,
-     "What is asked for (or as text: \"forward bf16 d128 hq32 hkv8 nq4096 causal\"):", 1},
-    {"pass", CLI_KEY_PASS, "PASS", 0, "forward (default), backward, both", 1},
-    {"dtype", CLI_KEY_DTYPE, "TYPE", 0, "fp16, bf16 (default)", 1},
-    {"head-dim", CLI_KEY_HEAD_DIM, "D[:V]", 0, "Head dim of Q and K, of V and O", 1},
-    {"heads", CLI_KEY_HEADS, "Q[:KV]", 0, "Query heads, key/value heads (default 1)", 1},
-    {"batch", CLI_KEY_BATCH, "N", 0, "Batch (default 1)", 1},
-    {"seqlen", CLI_KEY_SEQLEN, "Q[:K]", 0, "Query length, key length", 1},
-    {"causal", CLI_KEY_CAUSAL, "ALIGN", OPTION_ARG_OPTIONAL,
-     "Causal mask, bottom-right (default) or top-left aligned", 1},
-    {"dropout", CLI_KEY_DROPOUT, "P", 0, "Dropout; P is the probability of a run", 1},
-    {"mask", CLI_KEY_MASK, "RxC[@D]", 0, "Block-sparse mask, blocks of R x C, share D kept", 1},
-    {"deterministic", CLI_KEY_DETERMINISTIC, NULL, 0, "Deterministic backward", 1},
-    {"shapes", CLI_KEY_SHAPES, "FILE", 0, "Requests, one text a line, # comments; - is stdin", 1},
-    {0}};
-
 static const struct argp_option gpu_options[] = {
     {NULL, 0, NULL, 0, "GPU:", 2},
     {"gpu", KEY_GPU, "NAME", 0,
@@ -100,11 +83,11 @@ static const struct argp_option common_options[] = {
 /* Which options come with which bit of cli_syntax.takes. */
 static const struct {
   unsigned takes;
-  const struct argp_option *options;
+  const struct argp_option *options; /* NULL: cli_request_options() */
 } groups[] = {
-    {CLI_REQUESTS, request_options}, {CLI_GPU, gpu_options},       {CLI_DEVICE, device_options},
-    {CLI_CONFIG, config_options},    {CLI_SEARCH, search_options}, {CLI_SEED, seed_options},
-    {CLI_ROWS, rows_options},        {CLI_OUTPUT, output_options}, {CLI_CACHE, cache_options}};
+    {CLI_REQUESTS, NULL},         {CLI_GPU, gpu_options},       {CLI_DEVICE, device_options},
+    {CLI_CONFIG, config_options}, {CLI_SEARCH, search_options}, {CLI_SEED, seed_options},
+    {CLI_ROWS, rows_options},     {CLI_OUTPUT, output_options}, {CLI_CACHE, cache_options}};
 
 enum { GROUPS = sizeof groups / sizeof *groups };
 
@@ -254,7 +237,9 @@ int cli_options_parse(struct cli_options *options, const struct cli_syntax *synt
   int count = 1;
   for (int i = 0; i < GROUPS; ++i) {
     if ((syntax->takes & groups[i].takes) == 0) continue;
-    parts[count] = (struct argp){.options = groups[i].options, .parser = parse_option};
+    const bool of_requests = groups[i].takes == CLI_REQUESTS;
+    parts[count] = (struct argp){.options = of_requests ? cli_request_options() : groups[i].options,
+                                 .parser = parse_option};
     children[count].argp = &parts[count];
     ++count;
   }

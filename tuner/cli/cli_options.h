@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "generator/request.h"
+#include "generator/request_fields.h"
 #include "tuner/search/tune.h"
 
 #define CLI_EMULATOR "emulator" /* of --gpu emulator, --gpu emulator:NAME */
@@ -31,11 +31,11 @@ enum cli_color { CLI_COLOR_AUTO, CLI_COLOR_ALWAYS, CLI_COLOR_NEVER };
 /* A request being put together from options and single words; finished by cli_request_end. */
 struct cli_draft {
   struct ft_request fields;
-  bool by_option; /* any request option was given */
-  bool both;      /* --pass both, or a text that begins with it */
-  bool has_head_dim, has_seqlen;
-  const char *shapes;   /* --shapes FILE */
-  struct ft_text words; /* a request given as separate words */
+  bool by_option;                /* any request option was given */
+  bool both;                     /* --pass both, or a text that begins with it */
+  bool given[FT_REQUEST_FIELDS]; /* by option */
+  const char *shapes;            /* --shapes FILE */
+  struct ft_text words;          /* a request given as separate words */
 };
 
 struct cli_options {

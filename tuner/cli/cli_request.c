@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "generator/request_fields.h"
 #include "generator/status.h"
 #include "tuner/cli/cli_values.h"
 
@@ -14,17 +15,42 @@ enum { REQUESTS_MOST = 100000 };
 
 #define BLANKS " \t\r\n"
 
+/* Keys of the options: the number of the field, from here on. */
+enum { KEY_FIELD = 0x200, KEY_SHAPES = KEY_FIELD + FT_REQUEST_FIELDS };
+
+const struct argp_option *cli_request_options(void) {
+  enum { GROUP = 1 };
+  static struct argp_option options[FT_REQUEST_FIELDS + 3];
+  int count = 0;
+  options[count++] = (struct argp_option){
+      .doc = "What is asked for (or as text: \"forward bf16 d128 hq32 hkv8 nq4096 causal\"):",
+      .group = GROUP};
+  for (int i = 0; i < FT_REQUEST_FIELDS; ++i) {
+    const struct ft_request_field *const field = ft_request_field(i);
+    const bool has_default = field->kind == FT_KIND_CHOICE && field->word != NULL;
+    if (field->option == NULL) continue;
+    options[count++] = (struct argp_option){.name = field->option,
+                                            .key = KEY_FIELD + i,
+                                            .arg = field->argument,
+                                            .flags = has_default ? OPTION_ARG_OPTIONAL : 0,
+                                            .doc = field->help,
+                                            .group = GROUP};
+  }
+  options[count] = (struct argp_option){.name = "shapes",
+                                        .key = KEY_SHAPES,
+                                        .arg = "FILE",
+                                        .doc = "Requests, one text a line, # comments; - is stdin",
+                                        .group = GROUP};
+  return options;
+}
+
 /* A sound request; an option's value is put into it to be judged alone, by the one set of rules. */
 static struct ft_request sound_request(void) {
-  return (struct ft_request){.dtype = FT_BF16,
-                             .head_dim = 128,
-                             .head_dim_v = 128,
-                             .heads_q = 1,
-                             .heads_kv = 1,
-                             .batch = 1,
-                             .seqlen_q = 1,
-                             .seqlen_k = 1,
-                             .mask_density = 1};
+  struct ft_request request = {.head_dim = 128, .seqlen_q = 1};
+  const bool given[FT_REQUEST_FIELDS] = {
+      [FT_REQUEST_head_dim] = true, [FT_REQUEST_seqlen_q] = true};
+  ft_request_complete(&request, given);
+  return request;
 }
 
 static int judge(const struct ft_request *probe, const char *option, const char *value) {
@@ -85,69 +111,75 @@ static int flush_words(struct cli_options *options) {
   return status;
 }
 
-static int set_pair(struct cli_options *options, int key, const char *value) {
+/* N or N:M; N alone is both. */
+static int set_count(struct cli_options *options, int i, const char *option, const char *value) {
+  const struct ft_request_field *const field = ft_request_field(i);
   struct ft_request probe = sound_request(), *const fields = &options->draft.fields;
   int64_t first, second;
-  if (key == CLI_KEY_HEAD_DIM) {
-    FT_TRY(cli_pair("--head-dim", value, INT32_MAX, &first, &second));
-    probe.head_dim = (int)first;
-    probe.head_dim_v = (int)second;
-    FT_TRY(judge(&probe, "--head-dim", value));
-    fields->head_dim = probe.head_dim;
-    fields->head_dim_v = probe.head_dim_v;
-    options->draft.has_head_dim = true;
-  } else if (key == CLI_KEY_HEADS) {
-    FT_TRY(cli_pair("--heads", value, INT32_MAX, &first, &second));
-    probe.heads_q = (int)first;
-    probe.heads_kv = (int)second;
-    FT_TRY(judge(&probe, "--heads", value));
-    fields->heads_q = probe.heads_q;
-    fields->heads_kv = probe.heads_kv;
-  } else {
-    FT_TRY(cli_pair("--seqlen", value, INT32_MAX, &first, &second));
-    fields->seqlen_q = first;
-    fields->seqlen_k = second;
-    options->draft.has_seqlen = true;
-  }
+  if (field->second == 0)
+    FT_TRY(cli_integer(option, value, field->least, field->most, &first));
+  else
+    FT_TRY(cli_pair(option, value, INT32_MAX, &first, &second));
+  ft_request_set(&probe, i, first);
+  if (field->second > 0) ft_request_set(&probe, field->second, second);
+  FT_TRY(judge(&probe, option, value));
+  ft_request_set(fields, i, first);
+  if (field->second > 0) ft_request_set(fields, field->second, second);
   return FT_OK;
 }
 
-/* RxC or RxC@DENSITY: by the parser of the text form, which knows mask=RxC@DENSITY. */
-static int set_mask(struct cli_options *options, const char *value) {
+/* What may stand behind '=' in the word, such as RxC@DENSITY: by the parser of the text form. */
+static int set_word(struct cli_options *options, int first, const char *option, const char *value) {
   struct ft_request parsed;
-  struct ft_text text = FT_TEXT_INIT;
+  struct ft_text text = FT_TEXT_INIT, form = FT_TEXT_INIT;
+  const char *const word = ft_request_field(first)->word;
   const bool one_word = value[0] != '\0' && value[strcspn(value, BLANKS)] == '\0';
-  ft_text_add(&text, "d128 nq128 mask=%s", one_word ? value : "?");
+  ft_text_add(&text, "d128 nq128 %s=%s", word, one_word ? value : "?");
+  ft_request_word_form(first, &form);
   int status = ft_text_status(&text);
+  if (status == FT_OK) status = ft_text_status(&form);
   if (status == FT_OK) status = ft_request_parse(&parsed, text.data);
-  ft_text_free(&text);
-  if (status != FT_OK) {
-    return ft_fail_within(status, "--mask is '%s'; allowed: ROWSxCOLS or ROWSxCOLS@DENSITY", value);
+  if (status == FT_OK) {
+    for (int i = first; i < ft_request_word_end(first); ++i)
+      ft_request_copy(&options->draft.fields, &parsed, i);
+  } else if (form.data != NULL) {
+    ft_fail_within(status, "%s is '%s'; allowed: %s", option, value, form.data + strlen(word) + 1);
   }
-  options->draft.fields.mask_rows = parsed.mask_rows;
-  options->draft.fields.mask_cols = parsed.mask_cols;
-  options->draft.fields.mask_density = parsed.mask_density;
+  ft_text_free(&text);
+  ft_text_free(&form);
+  return status;
+}
+
+/* With a word of its own number 0 is its absence, and number 1 goes without a value. Of a pass both
+ * may be asked for. */
+static int set_choice(struct cli_options *options, int i, const char *option, const char *value) {
+  const struct ft_request_field *const field = ft_request_field(i);
+  const char *names[FT_CHOICES_MOST + 2];
+  const int skipped = field->word == NULL ? 0 : 1;
+  int count = 0, index = 0;
+  for (int n = skipped; field->choices[n] != NULL; ++n) names[count++] = field->choices[n];
+  const int both = i == FT_REQUEST_pass ? count : -1;
+  if (i == FT_REQUEST_pass) names[count++] = "both";
+  names[count] = NULL;
+  if (value != NULL) FT_TRY(cli_choice(option, value, names, &index));
+  if (i == FT_REQUEST_pass) options->draft.both = index == both;
+  ft_request_set(&options->draft.fields, i, index == both ? FT_BACKWARD : index + skipped);
   return FT_OK;
 }
 
-static int set_choice(struct cli_options *options, int key, const char *value) {
-  static const char *const passes[] = {"forward", "backward", "both", NULL};
-  static const char *const dtypes[] = {"fp16", "bf16", NULL};
-  static const char *const causals[] = {"bottom-right", "top-left", NULL};
-  struct cli_draft *const draft = &options->draft;
-  int index = 0;
-  if (key == CLI_KEY_PASS) {
-    FT_TRY(cli_choice("--pass", value, passes, &index));
-    draft->both = index == 2;
-    draft->fields.pass = index == 1 ? FT_BACKWARD : FT_FORWARD;
-  } else if (key == CLI_KEY_DTYPE) {
-    FT_TRY(cli_choice("--dtype", value, dtypes, &index));
-    draft->fields.dtype = index == 0 ? FT_FP16 : FT_BF16;
-  } else {
-    if (value != NULL) FT_TRY(cli_choice("--causal", value, causals, &index));
-    draft->fields.causal = index == 0 ? FT_CAUSAL_BOTTOM_RIGHT : FT_CAUSAL_TOP_LEFT;
+static int set_field(struct cli_options *options, int i, const char *option, const char *value) {
+  const struct ft_request_field *const field = ft_request_field(i);
+  options->draft.given[i] = true;
+  switch (field->kind) {
+  case FT_KIND_CHOICE: return set_choice(options, i, option, value);
+  case FT_KIND_COUNT:
+    return field->equals ? set_word(options, i, option, value)
+                         : set_count(options, i, option, value);
+  default: ft_request_set(&options->draft.fields, i, 1);
   }
-  return FT_OK;
+  if (i != FT_REQUEST_dropout) return FT_OK;
+  /* 2^-14 is the step of the probability; 0 would mean "not given". */
+  return cli_real(option, value, 1.0 / 16384, 1, &options->dropout);
 }
 
 /* Lines of request texts; '#' begins a comment. Every bad line is told with its number. */
@@ -178,10 +210,12 @@ static int read_shapes(struct cli_options *options, const char *path) {
 
 static int finish_fields(struct cli_options *options) {
   struct cli_draft *const draft = &options->draft;
-  const char *const missing = !draft->has_head_dim ? "--head-dim" : "--seqlen";
-  if (!draft->has_head_dim || !draft->has_seqlen) {
-    return ft_fail(FT_E_ARGUMENT, "%s is missing; a request needs at least --head-dim and --seqlen",
-                   missing);
+  for (int i = 0; i < FT_REQUEST_FIELDS; ++i) {
+    const struct ft_request_field *const field = ft_request_field(i);
+    if (field->missing == NULL || draft->given[i]) continue;
+    return ft_fail(FT_E_ARGUMENT,
+                   "--%s is missing; a request needs at least --head-dim and --seqlen",
+                   field->option);
   }
   struct ft_request request = draft->fields;
   if (draft->both) {
@@ -198,31 +232,21 @@ void cli_request_begin(struct cli_options *options) {
 
 int cli_request_option(struct cli_options *options, int key, const char *value) {
   struct cli_draft *const draft = &options->draft;
-  if (key < CLI_KEY_PASS || key > CLI_KEY_SHAPES) return FT_E_NOT_FOUND;
-  if (key == CLI_KEY_SHAPES) {
+  if (key < KEY_FIELD || key > KEY_SHAPES) return FT_E_NOT_FOUND;
+  if (key == KEY_SHAPES) {
     draft->shapes = value;
     return FT_OK;
   }
+  char option[32];
+  (void)snprintf(option, sizeof option, "--%s", ft_request_field(key - KEY_FIELD)->option);
   draft->by_option = true;
-  switch (key) {
-  case CLI_KEY_HEAD_DIM:
-  case CLI_KEY_HEADS:
-  case CLI_KEY_SEQLEN: return set_pair(options, key, value);
-  case CLI_KEY_BATCH: return cli_integer("--batch", value, 1, INT32_MAX, &draft->fields.batch);
-  case CLI_KEY_DROPOUT:
-    draft->fields.dropout = true;
-    /* 2^-14 is the step of the probability; 0 would mean "not given". */
-    return cli_real("--dropout", value, 1.0 / 16384, 1, &options->dropout);
-  case CLI_KEY_MASK: return set_mask(options, value);
-  case CLI_KEY_DETERMINISTIC: draft->fields.deterministic = true; return FT_OK;
-  default: return set_choice(options, key, value);
-  }
+  return set_field(options, key - KEY_FIELD, option, value);
 }
 
 int cli_request_word(struct cli_options *options, const char *word) {
   struct ft_text *const words = &options->draft.words;
   const bool names_pass =
-      strcmp(word, "forward") == 0 || strcmp(word, "backward") == 0 || strcmp(word, "both") == 0;
+      ft_request_find_word(word) == FT_REQUEST_pass || strcmp(word, "both") == 0;
   if (word[0] == '\0') {
     return ft_fail(FT_E_ARGUMENT, "a request is ''; allowed: as \"forward bf16 d128 nq4096\"");
   }

@@ -3,22 +3,12 @@
 #ifndef TUNER_CLI_REQUEST_H
 #define TUNER_CLI_REQUEST_H
 
+#include <argp.h>
+
 #include "tuner/cli/cli_options.h"
 
-/* Keys of the request options, for argp. */
-enum {
-  CLI_KEY_PASS = 0x200,
-  CLI_KEY_DTYPE,
-  CLI_KEY_HEAD_DIM,
-  CLI_KEY_HEADS,
-  CLI_KEY_BATCH,
-  CLI_KEY_SEQLEN,
-  CLI_KEY_CAUSAL,
-  CLI_KEY_DROPOUT,
-  CLI_KEY_MASK,
-  CLI_KEY_DETERMINISTIC,
-  CLI_KEY_SHAPES
-};
+/* The options that make a request, for argp: those of the fields of request.def, and --shapes. */
+const struct argp_option *cli_request_options(void);
 
 void cli_request_begin(struct cli_options *options);
 

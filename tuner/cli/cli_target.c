@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "generator/close_word.h"
 #include "generator/lua_host.h"
 #include "generator/status.h"
 #include "runtime/device.h"
@@ -65,13 +66,13 @@ int cli_target_unknown(fatune_session *session, const char *name, bool emulated)
   struct ft_arch row, closest = {.name = ""};
   int least = 1000;
   for (int i = 0; ft_lua_gpu_at(session->lua, i, &row) == FT_OK; ++i) {
-    const int distance = cli_edit_distance(name, row.name);
-    if (distance >= least || !cli_is_close(name, row.name)) continue;
+    const int distance = ft_edit_distance(name, row.name);
+    if (distance >= least || !ft_is_close(name, row.name)) continue;
     least = distance;
     closest = row;
   }
   ft_lua_gpu(session->lua, name, &row); /* for its detail again: the loop may have changed it */
-  if (!emulated && cli_is_close(name, CLI_EMULATOR)) {
+  if (!emulated && ft_is_close(name, CLI_EMULATOR)) {
     return ft_fail_within(FT_E_ARGUMENT, "--gpu (did you mean '%s'?)", CLI_EMULATOR);
   }
   if (closest.name[0] == '\0') return ft_fail_within(FT_E_ARGUMENT, "--gpu");

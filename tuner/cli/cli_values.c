@@ -137,32 +137,3 @@ int cli_choice(const char *option, const char *text, const char *const *names, i
   ft_text_free(&list);
   return status;
 }
-
-int cli_edit_distance(const char *a, const char *b) {
-  enum { LONGEST = 31 };
-  int d[LONGEST + 1][LONGEST + 1];
-  const int rows = (int)strnlen(a, LONGEST), columns = (int)strnlen(b, LONGEST);
-  for (int i = 0; i <= rows; ++i) {
-    for (int j = 0; j <= columns; ++j) {
-      if (i == 0 || j == 0) {
-        d[i][j] = i + j;
-        continue;
-      }
-      const int x = tolower((unsigned char)a[i - 1]), y = tolower((unsigned char)b[j - 1]);
-      int best = d[i - 1][j - 1] + (x != y);
-      if (d[i - 1][j] + 1 < best) best = d[i - 1][j] + 1;
-      if (d[i][j - 1] + 1 < best) best = d[i][j - 1] + 1;
-      if (i > 1 && j > 1 && x == tolower((unsigned char)b[j - 2]) &&
-          y == tolower((unsigned char)a[i - 2]) && d[i - 2][j - 2] + 1 < best) {
-        best = d[i - 2][j - 2] + 1;
-      }
-      d[i][j] = best;
-    }
-  }
-  return d[rows][columns];
-}
-
-int cli_is_close(const char *word, const char *name) {
-  const int length = (int)strnlen(name, 31);
-  return cli_edit_distance(word, name) <= (length <= 4 ? 1 : length <= 8 ? 2 : 3);
-}

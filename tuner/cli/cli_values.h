@@ -26,10 +26,4 @@ int cli_shard(const char *option, const char *text, int *shard, int *shards);
 /* Index of the word among names (NULL-terminated), FT_E_ARGUMENT listing them otherwise. */
 int cli_choice(const char *option, const char *text, const char *const *names, int *index);
 
-/* Edits (insert, delete, replace, swap of neighbours; case ignored) that turn a into b. */
-int cli_edit_distance(const char *a, const char *b);
-
-/* Whether a suggestion of `name` for the mistyped `word` is worth printing. */
-int cli_is_close(const char *word, const char *name);
-
 #endif

@@ -10,6 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "generator/close_word.h"
+#include "generator/request_fields.h"
 #include "generator/status.h"
 #include "tuner/cli/cli_values.h"
 #include "tuner/cli/command.h"
@@ -70,22 +72,18 @@ static int leading_option(const char *word) {
   return 0;
 }
 
-/* Words of a request hold a digit, a blank or '=', or are one of a few names; no command does. */
+/* Words of a request hold a digit, a blank or '=', or are known by name; no command does or is. */
 static bool is_request_word(const char *word) {
-  static const char *const names[] = {"forward", "backward", "both",
-                                      "causal",  "dropout",  "deterministic"};
-  for (size_t i = 0; i < sizeof names / sizeof *names; ++i) {
-    if (strcmp(word, names[i]) == 0) return true;
-  }
-  return strpbrk(word, "0123456789 =") != NULL || word[0] == '\0';
+  return strcmp(word, "both") == 0 || ft_request_find_word(word) >= 0 ||
+         strpbrk(word, "0123456789 =") != NULL || word[0] == '\0';
 }
 
 static int unknown_command(const char *word) {
   const char *closest = NULL;
   int least = 1000;
   for (int i = 0; i < COMMANDS; ++i) {
-    const int distance = cli_edit_distance(word, commands[i]->name);
-    if (distance >= least || !cli_is_close(word, commands[i]->name)) continue;
+    const int distance = ft_edit_distance(word, commands[i]->name);
+    if (distance >= least || !ft_is_close(word, commands[i]->name)) continue;
     least = distance;
     closest = commands[i]->name;
   }
