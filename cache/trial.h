@@ -40,7 +40,7 @@ struct ft_trial {
   char reason[256];
   double median_us; /* of samples; for FT_OUTCOME_PREDICTED the model's time */
   double spread_us; /* half the distance between the 20th and the 80th percentile */
-  double samples_us[FT_TRIAL_SAMPLES]; /* OK: at the clock of the first finals (finalists.c) */
+  double samples_us[FT_TRIAL_SAMPLES]; /* OK: at the clock of the first finals (contest.c) */
   int sample_count;
   int registers, spill_bytes, smem_bytes;
   int sm_clock_mhz;   /* seen while measuring; 0: unknown */

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cache/samples.h"
 #include "generator/status.h"
 
 /* Finalists are measured in turn, so the clock's drift widens the spread of all alike without
@@ -18,13 +19,6 @@ double ft_tie_limit(double best_us, double spread_us) {
 
 static int order_numbers(double a, double b) {
   return (a > b) - (a < b);
-}
-
-static int order_doubles(const void *a, const void *b) {
-  double left = 0, right = 0;
-  memcpy(&left, a, sizeof left);
-  memcpy(&right, b, sizeof right);
-  return order_numbers(left, right);
 }
 
 /* -- candidates ----------------------------------------------------------------------------- */
@@ -61,14 +55,6 @@ static void drop_doubles(struct ft_entry **entries, size_t *count) {
   *count = kept;
 }
 
-/* Between the neighbours of a sorted array. */
-static double quantile(const double *sorted, size_t count, double share) {
-  const double place = share * (double)(count - 1);
-  const size_t below = (size_t)place;
-  const size_t above = below + 1 < count ? below + 1 : below;
-  return sorted[below] + (place - (double)below) * (sorted[above] - sorted[below]);
-}
-
 static size_t samples_of(const struct ft_trial *trial) {
   return trial->sample_count > 0 ? (size_t)trial->sample_count : 1;
 }
@@ -91,10 +77,9 @@ static int pool_samples(struct ft_entry *const *entries, struct ft_standing *sta
     if (!sampled && trial->spread_us > stated) stated = trial->spread_us;
     if (trial->is_default) standing->is_default = true;
   }
-  qsort(samples, total, sizeof *samples, order_doubles);
-  standing->median_us = quantile(samples, total, 0.5);
-  standing->spread_us = (quantile(samples, total, 0.8) - quantile(samples, total, 0.2)) / 2;
-  if (stated > standing->spread_us) standing->spread_us = stated;
+  const struct ft_summary_of_samples all = ft_samples_summarise(samples, total);
+  standing->median_us = all.median;
+  standing->spread_us = fmax(all.spread, stated);
   free(samples);
   return FT_OK;
 }
@@ -128,18 +113,15 @@ static int order_medians(const void *a, const void *b) {
   return order;
 }
 
-int ft_tie_order(const struct ft_trial *a, bool a_is_default, const struct ft_trial *b,
-                 bool b_is_default) {
-  if (a_is_default != b_is_default) return a_is_default ? -1 : 1;
-  if (a->smem_bytes != b->smem_bytes) return a->smem_bytes < b->smem_bytes ? -1 : 1;
-  if (a->registers != b->registers) return a->registers < b->registers ? -1 : 1;
-  return ft_config_compare(&a->config, &b->config);
-}
-
+/* Of candidates as fast as one another: the default, then the one that takes less. */
 static int order_tied(const void *a, const void *b) {
   const struct ft_standing *const left = a, *const right = b;
-  const int order = ft_tie_order(left->trial, left->is_default, right->trial, right->is_default);
-  return order != 0 ? order : order_candidates(left->trial, right->trial);
+  const struct ft_trial *const x = left->trial, *const y = right->trial;
+  if (left->is_default != right->is_default) return left->is_default ? -1 : 1;
+  if (x->smem_bytes != y->smem_bytes) return x->smem_bytes < y->smem_bytes ? -1 : 1;
+  if (x->registers != y->registers) return x->registers < y->registers ? -1 : 1;
+  const int order = ft_config_compare(&x->config, &y->config);
+  return order != 0 ? order : order_candidates(x, y);
 }
 
 /* The standings of one outcome, already by median. Times of failures mean nothing: no ties there.
@@ -152,6 +134,17 @@ static void settle_ties(struct ft_standing *standings, size_t count) {
   size_t tied = 0;
   while (tied < count && standings[tied].median_us <= limit) standings[tied++].tied = true;
   qsort(standings, tied, sizeof *standings, order_tied);
+}
+
+void ft_standings_order(struct ft_standing *standings, size_t count) {
+  if (count == 0) return;
+  qsort(standings, count, sizeof *standings, order_medians);
+  for (size_t first = 0; first < count;) {
+    size_t end = first + 1;
+    while (end < count && standings[end].trial->outcome == standings[first].trial->outcome) end++;
+    settle_ties(standings + first, end - first);
+    first = end;
+  }
 }
 
 /* Entries follow their standings. */
@@ -182,15 +175,7 @@ int ft_winner_rank(struct ft_entry **entries, size_t *count, struct ft_standing 
   *standings = calloc(*count, sizeof **standings);
   if (!*standings) FT_CHECK(ft_fail(FT_E_MEMORY, "no memory for %zu standings", *count));
   FT_CHECK(make_standings(entries, *count, *standings, standing_count));
-  qsort(*standings, *standing_count, sizeof **standings, order_medians);
-  for (size_t first = 0; first < *standing_count;) {
-    size_t end = first + 1;
-    while (end < *standing_count &&
-           (*standings)[end].trial->outcome == (*standings)[first].trial->outcome)
-      end++;
-    settle_ties(*standings + first, end - first);
-    first = end;
-  }
+  ft_standings_order(*standings, *standing_count);
   FT_CHECK(reorder_entries(entries, *count, *standings, *standing_count));
 done:
   if (status != FT_OK) {

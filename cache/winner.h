@@ -30,10 +30,10 @@ struct ft_standing {            /* one candidate */
  * at least 0.3 % and at most 1 %. */
 double ft_tie_limit(double best_us, double spread_us);
 
-/* Which of two tied candidates goes first (< 0: a): the default, less shared memory, fewer
- * registers, ft_config_compare. */
-int ft_tie_order(const struct ft_trial *a, bool a_is_default, const struct ft_trial *b,
-                 bool b_is_default);
+/* Puts standings into winner's order and says which are tied: by outcome; in each by median, the
+ * tied ones first, among them the default, then less shared memory, fewer registers,
+ * ft_config_compare. `first` and `count` are the caller's. */
+void ft_standings_order(struct ft_standing *standings, size_t count);
 
 /* Sorts entries (measured before predicted before failed; the winner first), drops double ones and
  * makes the standings, to be freed by the caller. *count shrinks to what is left. */

@@ -1,5 +1,6 @@
 /* simulated_machine.h: a machine for the search where every candidate's fate and time are known.
- * in -> out: fates, times, drift -> struct ft_rig; a search over it -> rows, summary. */
+ * in -> out: fates, times, drift -> struct ft_rig; a search over it -> rows, summary.
+ * Functions are inline where a suite may do without them. */
 #ifndef TESTS_SIMULATED_MACHINE_H
 #define TESTS_SIMULATED_MACHINE_H
 
@@ -229,10 +230,23 @@ static struct setting *setting_make(enum ft_effort effort) {
   return s;
 }
 
-static int search(struct setting *s) {
+static int search_by(struct setting *s, const struct ft_measuring *measuring) {
+  const struct ft_search_inputs in = {.rig = &s->rig,
+                                      .measuring = measuring,
+                                      .candidates = &s->candidates,
+                                      .stamp = &s->stamp,
+                                      .options = &s->options};
   s->summary = (struct ft_tune_summary){0};
-  const int status = ft_search(&s->rig, &s->candidates, &s->stamp, &s->options, &s->summary);
+  const int status = ft_search(&in, &s->summary);
   ck_assert_int_eq(s->machine->loads, s->machine->unloads);
+  return status;
+}
+
+static inline int search(struct setting *s) {
+  struct ft_measuring measuring;
+  ck_assert_int_eq(ft_measuring_on_machine(&measuring, &s->rig, &s->candidates), FT_OK);
+  const int status = search_by(s, &measuring);
+  ft_measuring_close(&measuring);
   return status;
 }
 
@@ -243,7 +257,7 @@ static void setting_free(struct setting *s) {
   free(s);
 }
 
-static int rows_of(const struct setting *s, int candidate, const struct ft_trial **row) {
+static inline int rows_of(const struct setting *s, int candidate, const struct ft_trial **row) {
   int count = 0;
   for (int n = 0; n < s->machine->row_count; n++) {
     if (ft_config_compare(&s->machine->rows[n].config, &s->candidates.list[candidate].config) != 0)
@@ -254,7 +268,7 @@ static int rows_of(const struct setting *s, int candidate, const struct ft_trial
   return count;
 }
 
-static int best_of(const struct setting *s) {
+static inline int best_of(const struct setting *s) {
   return index_of(s->machine, &s->summary.best);
 }
 

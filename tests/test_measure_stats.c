@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "cache/samples.h"
 #include "tuner/search/measure.h"
 
 static struct ft_timing timing_of(const double *samples, int count) {

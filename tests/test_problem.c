@@ -269,7 +269,7 @@ START_TEST(a_gpu_that_does_nothing_is_found_out) {
       .effort = FT_EFFORT_QUICK, .jobs = 2, .shard = 0, .shards = 6};
   struct ft_tune_summary summary;
   ck_assert_status(ft_tune(lab.session, &request, &options, &summary), FT_E_NOT_FOUND);
-  ck_assert_detail("none of 3 candidates ran right: 3 wrong");
+  ck_assert_detail("none of 3 candidates is fit: 3 wrong");
   ck_assert_int_gt(nvrtc.calls("nvrtcCompileProgram"), 0);
   fake_lab_close(&lab);
   ck_assert_int_eq(nvrtc.live(), 0);

@@ -1,8 +1,5 @@
-/* test_tune.c: the search on a simulated machine, and the prediction for real where there is NVRTC.
+/* test_tune.c: the search on a simulated machine.
  * in -> out: fates, drifts, stops -> rows, winner -> Check suite. */
-#include "generator/lua_host.h"
-#include "runtime/choice.h"
-#include "runtime/kernel_source.h"
 #include "tests/simulated_machine.h"
 #include "tests/suites.h"
 #include "tuner/search/known_trials.h"
@@ -413,43 +410,6 @@ START_TEST(known_rows_are_of_the_same_conditions_and_pooled) {
 }
 END_TEST
 
-/* ---- for real ---- */
-
-START_TEST(prediction_compiles_for_a_gpu_that_is_not_here) {
-  fatune_session_options options = FATUNE_SESSION_OPTIONS_INIT;
-  options.memory_only = 1;
-  fatune_session *session;
-  ck_assert_msg(fatune_session_open(&session, &options) == FT_OK, "%s", ft_detail());
-  struct ft_compiler *compiler;
-  const int compiles = ft_session_compiler(session, &compiler);
-  const struct ft_request request = the_request();
-  struct ft_arch a100;
-  ck_assert_int_eq(ft_lua_gpu(session->lua, "a100", &a100), FT_OK);
-  const struct ft_tune_options tune = {
-      .effort = FT_EFFORT_QUICK, .jobs = 2, .shard = 1, .shards = 4};
-  struct ft_tune_summary summary;
-  const int status = ft_tune_predict(session, &request, &a100, &tune, &summary);
-  if (compiles != FT_OK) {
-    ck_assert_int_eq(status, FT_E_NO_NVRTC);
-    fatune_session_close(session);
-    return;
-  }
-  ck_assert_msg(status == FT_OK, "%s", ft_detail());
-  ck_assert_int_eq(summary.tried, 4); /* the default and 1, 5, 9 of 13 */
-  ck_assert(!summary.measured && summary.best_us > 0 && summary.default_us > 0);
-
-  struct ft_choice choice;
-  ck_assert_int_eq(ft_session_choose(session, &request, &a100, NULL, &choice), FT_OK);
-  ck_assert_int_eq(choice.hit, FT_HIT_MODEL);
-  ck_assert_int_eq(ft_config_compare(&choice.config, &summary.best), 0);
-
-  ck_assert_int_eq(ft_tune_predict(session, &request, &a100, &tune, &summary), FT_OK);
-  ck_assert_int_eq(summary.recalled, 4);
-  ck_assert_double_eq(summary.compile_seconds, 0);
-  fatune_session_close(session);
-}
-END_TEST
-
 Suite *make_tune_suite(void) {
   Suite *suite = suite_create("tune");
   TCase *tcase = tcase_create("search");
@@ -475,9 +435,5 @@ Suite *make_tune_suite(void) {
   tcase_add_test(tcase, shards_are_a_partition);
   tcase_add_test(tcase, known_rows_are_of_the_same_conditions_and_pooled);
   suite_add_tcase(suite, tcase);
-  TCase *real = tcase_create("prediction");
-  tcase_set_timeout(real, 120);
-  tcase_add_test(real, prediction_compiles_for_a_gpu_that_is_not_here);
-  suite_add_tcase(suite, real);
   return suite;
 }

@@ -104,6 +104,13 @@ done:
   return status;
 }
 
+void ft_candidates_cut(struct ft_candidates *candidates, double share) {
+  if (candidates->count < 2) return;
+  const double limit = share * candidates->list[1].predicted_us;
+  while (candidates->count > 2 && candidates->list[candidates->count - 1].predicted_us > limit)
+    candidates->count -= 1;
+}
+
 void ft_candidates_free(struct ft_candidates *candidates) {
   free(candidates->list);
   *candidates = (struct ft_candidates){0};

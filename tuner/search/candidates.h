@@ -20,6 +20,8 @@ struct ft_candidates {
 
 int ft_candidates_make(struct ft_candidates *candidates, const struct ft_request *request,
                        const struct ft_arch *arch, const struct ft_tune_options *options);
+/* Drops, from the end, those predicted to take more than `share` of the first after the default. */
+void ft_candidates_cut(struct ft_candidates *candidates, double share);
 void ft_candidates_free(struct ft_candidates *candidates);
 
 #endif

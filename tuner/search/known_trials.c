@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tuner/search/trial_run.h"
+#include "tuner/search/trial_fill.h"
 
 struct collector {
   struct ft_known *known;

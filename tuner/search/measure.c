@@ -4,10 +4,9 @@
  * them, so neither launch latency nor a clock that sinks and rises again gets into the figures. */
 #include "tuner/search/measure.h"
 
-#include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "cache/samples.h"
 #include "generator/status.h"
 #include "tuner/verify/stopwatch.h"
 
@@ -18,28 +17,14 @@ enum { REPEATS_MOST = 1 << 14 };
 /* One run alone is timed with its launch latency, which says nothing about a short kernel. */
 static const double GIVE_UP_LEAST_US = 500;
 
-static int ascending(const void *a, const void *b) {
-  const double x = *(const double *)a, y = *(const double *)b;
-  return x < y ? -1 : x > y;
-}
-
-double ft_percentile(const double *sorted, int count, double share) {
-  if (count == 0) return 0;
-  const double place = share * (count - 1);
-  const int below = (int)floor(place);
-  if (below >= count - 1) return sorted[count - 1];
-  return sorted[below] + (place - below) * (sorted[below + 1] - sorted[below]);
-}
-
 void ft_timing_summarise(struct ft_timing *timing) {
   double sorted[FT_TRIAL_SAMPLES];
   memcpy(sorted, timing->samples_us, sizeof sorted);
-  qsort(sorted, (size_t)timing->sample_count, sizeof sorted[0], ascending);
-  timing->median_us = ft_percentile(sorted, timing->sample_count, 0.5);
-  timing->spread_us = (ft_percentile(sorted, timing->sample_count, 0.8) -
-                       ft_percentile(sorted, timing->sample_count, 0.2)) /
-                      2;
-  timing->best_us = timing->sample_count > 0 ? sorted[0] : 0;
+  const struct ft_summary_of_samples all =
+      ft_samples_summarise(sorted, (size_t)timing->sample_count);
+  timing->median_us = all.median;
+  timing->spread_us = all.spread;
+  timing->best_us = all.least;
 }
 
 static int launch_times(const struct ft_runnable *runnable, cu_stream stream, int repeats) {

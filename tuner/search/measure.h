@@ -52,7 +52,4 @@ int ft_measure_interleaved(struct ft_timing *timings, fatune_session *session, s
 /* Fills median, spread and best from the samples. */
 void ft_timing_summarise(struct ft_timing *timing);
 
-/* The value below which `share` of the sorted samples lie, between neighbours by interpolation. */
-double ft_percentile(const double *sorted, int count, double share);
-
 #endif

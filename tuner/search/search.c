@@ -1,5 +1,5 @@
-/* search.c: candidates one by one: recall or compile, run, record; then the finals.
- * in -> out: rig + candidates -> one row each, summary, winner.
+/* search.c: candidates one by one: recalled, or compiled and attempted; then the finals.
+ * in -> out: rig + kind of measuring + candidates -> one row each, summary, winner.
  * A failing candidate is a row and the search goes on; it ends early only for a lost GPU, a user's
  * stop, a spent budget, or because nothing better has come for long. */
 #include "tuner/search/search.h"
@@ -9,37 +9,47 @@
 
 #include "generator/clock.h"
 #include "generator/status.h"
-#include "tuner/search/finalists.h"
+#include "tuner/search/compile_pool.h"
+#include "tuner/search/trial_fill.h"
 
-enum { PATIENCE = 60 };                  /* candidates without an improvement, effort normal */
 static const double IMPROVEMENT = 0.995; /* less than 0.5 % is noise */
 
-/* An image that was seen, and whose it was. */
-struct image {
-  struct ft_digest digest;
-  int smem_bytes, threads, candidate;
-};
-
 struct search {
-  struct ft_trial_run run;
-  const struct ft_candidates *candidates;
-  const struct ft_tune_options *options;
+  const struct ft_search_inputs *in;
   struct ft_tune_summary *summary;
-  struct ft_field field;
+  struct ft_contest contest;
   struct ft_trial *known; /* [candidate]: rows from the store */
   bool *is_known;
-  struct image *images;
-  int image_count;
   double begin;
   double patience_us; /* best when patience was last renewed */
   int since;          /* candidates since then */
 };
 
+/* A failure whose detail outlasts what is done before it is returned. */
+struct failure {
+  int status;
+  char detail[1024];
+};
+
+static struct failure keep_failure(int status) {
+  struct failure failure = {.status = status};
+  if (status != FT_OK) snprintf(failure.detail, sizeof failure.detail, "%s", ft_detail());
+  return failure;
+}
+
+/* The failure, or, where there was none, what came of the rest. */
+static int first_of(const struct failure *failure, int rest) {
+  return failure->status != FT_OK ? ft_fail(failure->status, "%s", failure->detail) : rest;
+}
+
+/* ---- what all candidates have in common ---- */
+
 static void count_outcome(struct ft_tune_summary *summary, const struct ft_trial *trial) {
   summary->tried += 1;
   switch (trial->outcome) {
   case FT_OUTCOME_OK:
-  case FT_OUTCOME_SCREENED: summary->ok += 1; break;
+  case FT_OUTCOME_SCREENED:
+  case FT_OUTCOME_PREDICTED: summary->ok += 1; break;
   case FT_OUTCOME_WRONG: summary->wrong += 1; break;
   case FT_OUTCOME_SPILLED: summary->spilled += 1; break;
   default: summary->failed += 1; break;
@@ -47,137 +57,126 @@ static void count_outcome(struct ft_tune_summary *summary, const struct ft_trial
 }
 
 static void report(const struct search *search, const struct ft_trial *trial) {
-  const struct ft_tune_options *options = search->options;
+  const struct ft_tune_options *options = search->in->options;
   if (!options->progress) return;
-  const int done = search->summary->tried, total = search->candidates->count;
+  const int done = search->summary->tried, total = search->in->candidates->count;
   const double elapsed = ft_seconds_now() - search->begin;
   const struct ft_tune_progress progress = {.done = done,
                                             .total = total,
                                             .elapsed_seconds = elapsed,
                                             .eta_seconds = elapsed / done * (total - done),
-                                            .best_us = search->field.best_us,
+                                            .best_us = search->contest.best_us,
                                             .trial = trial};
   options->progress(options->payload, &progress);
 }
 
-static void recall_known(struct search *search) {
-  const struct ft_rig *rig = search->run.rig;
-  if (search->options->again || !rig->recall) return;
-  for (int n = 0; n < search->candidates->count; n++) {
-    search->is_known[n] =
-        rig->recall(rig->payload, &search->candidates->list[n].config, &search->known[n]);
-  }
+static bool stopped(const struct search *search) {
+  const volatile sig_atomic_t *stop = search->in->options->stop;
+  return stop && *stop;
 }
 
-/* The earlier candidate with the same image and launch, or -1; a new image is remembered. */
-static int same_image(struct search *search, const struct ft_compiled *compiled, int candidate) {
-  const struct ft_kernel *kernel = &compiled->kernel;
-  if (compiled->status != FT_OK) return -1;
-  for (int n = 0; n < search->image_count; n++) {
-    const struct image *image = &search->images[n];
-    if (ft_digest_equal(&image->digest, &kernel->image_digest) &&
-        image->smem_bytes == kernel->smem_bytes && image->threads == kernel->threads) {
-      return image->candidate;
-    }
-  }
-  search->images[search->image_count++] = (struct image){.digest = kernel->image_digest,
-                                                         .smem_bytes = kernel->smem_bytes,
-                                                         .threads = kernel->threads,
-                                                         .candidate = candidate};
-  return -1;
-}
-
-static void reject_as_same(const struct search *search, const struct ft_candidate *candidate,
-                           const struct ft_compiled *compiled, int same, struct ft_trial *trial) {
-  struct ft_text text = FT_TEXT_INIT;
-  ft_text_add(&text, "same image as ");
-  ft_config_print(&search->candidates->list[same].config, &text);
-  ft_trial_begin(trial, search->run.stamp, candidate);
-  ft_trial_set_kernel(trial, &compiled->kernel);
-  ft_trial_end(trial, FT_OUTCOME_REJECTED, text.data ? text.data : "same image as another");
-  ft_text_free(&text);
-}
-
-/* A compile that failed for no fault of the candidate: no NVRTC, a broken template, no memory. */
-static int compiler_failure(const struct ft_compiled *compiled) {
-  if (compiled->status == FT_OK || ft_compile_is_candidates(compiled->status)) return FT_OK;
-  return ft_fail(compiled->status, "%s", compiled->detail);
-}
-
-/* Runs one candidate and sees to its row. `compiled` is used up. */
-static int run_one(struct search *search, int index, struct ft_compiled *compiled,
-                   struct ft_trial *trial) {
-  const struct ft_candidate *candidate = &search->candidates->list[index];
-  const struct ft_rig *rig = search->run.rig;
-  void *loaded = NULL;
-  double screen_us = 0;
-  int status = compiler_failure(compiled);
-  if (status != FT_OK) return status;
-
-  const int same = same_image(search, compiled, index);
-  if (same >= 0) {
-    reject_as_same(search, candidate, compiled, same, trial);
-  } else {
-    const double begin = ft_seconds_now();
-    struct ft_pace pace;
-    FT_TRY(ft_field_pace(&search->field, &pace));
-    status = ft_trial_run(&search->run, candidate, compiled, &pace, trial, &screen_us, &loaded);
-    search->summary->measure_seconds += ft_seconds_now() - begin;
-  }
-  if (ft_outcome_ran(trial->outcome) && status == FT_OK) {
-    status = ft_field_add(&search->field, trial, screen_us, &compiled->kernel, loaded, false);
-    compiled->kernel = (struct ft_kernel){0};
-    return status;
-  }
-  /* Before a lost GPU ends the search: the next one must know which candidate it was. */
-  char detail[1024];
-  snprintf(detail, sizeof detail, "%.*s", (int)sizeof detail - 1, ft_detail());
-  const int recorded = rig->record(rig->payload, trial);
-  ft_kernel_free(&compiled->kernel);
-  return status != FT_OK ? ft_fail(status, "%s", detail) : recorded;
-}
-
-static int take_known(struct search *search, int index, struct ft_trial *trial) {
-  struct ft_kernel none = {0};
-  *trial = search->known[index];
-  search->summary->recalled += 1;
-  if (!ft_outcome_ran(trial->outcome)) return FT_OK;
-  return ft_field_add(&search->field, trial, trial->median_us, &none, NULL, true);
+static bool out_of_time(const struct search *search) {
+  const double budget = search->in->options->budget_seconds;
+  return budget > 0 && search->summary->tried > 0 && ft_seconds_now() - search->begin > budget;
 }
 
 /* Whether to go on after a candidate. */
 static bool patient(struct search *search) {
-  const double best_us = search->field.best_us;
+  const int patience = search->in->measuring->patience;
+  const double best_us = search->contest.best_us;
   if (best_us == 0) return true; /* as long as nothing runs, any that does is an improvement */
   search->since += 1;
   if (search->patience_us == 0 || best_us < IMPROVEMENT * search->patience_us) {
     search->patience_us = best_us;
     search->since = 0;
   }
-  return search->options->effort != FT_EFFORT_NORMAL || search->since < PATIENCE;
+  return search->in->options->effort != FT_EFFORT_NORMAL || patience == 0 ||
+         search->since < patience;
 }
 
-static bool out_of_time(const struct search *search) {
-  const double budget = search->options->budget_seconds;
-  return budget > 0 && search->summary->tried > 0 && ft_seconds_now() - search->begin > budget;
+/* ---- one candidate ---- */
+
+static void recall_known(struct search *search) {
+  const struct ft_rig *rig = search->in->rig;
+  const struct ft_candidates *candidates = search->in->candidates;
+  if (search->in->options->again) return;
+  for (int n = 0; n < candidates->count; n++) {
+    search->is_known[n] = rig->recall(rig->payload, &candidates->list[n].config, &search->known[n]);
+  }
+}
+
+static int take_known(struct search *search, int index, struct ft_trial *trial) {
+  struct ft_kernel none = {0};
+  *trial = search->known[index];
+  search->summary->recalled += 1;
+  if (!ft_outcome_timed(trial->outcome)) return FT_OK;
+  return ft_contest_add(&search->contest, trial, trial->median_us, &none, NULL, true);
+}
+
+/* No NVRTC, a broken template, no memory: no fault of the candidate, and the search ends. */
+static bool is_fault_of_candidate(int status) {
+  return status == FT_E_COMPILE || status == FT_E_ARGUMENT || status == FT_E_UNSUPPORTED;
+}
+
+static int attempt_one(const struct search *search, int index, const struct ft_compiled *compiled,
+                       const struct ft_pace *pace, struct ft_attempt *attempt) {
+  const struct ft_measuring *measuring = search->in->measuring;
+  const struct ft_candidate *candidate = &search->in->candidates->list[index];
+  ft_trial_begin(&attempt->trial, search->in->stamp, candidate);
+  if (compiled->status != FT_OK) {
+    ft_trial_end(&attempt->trial, FT_OUTCOME_COMPILE, compiled->detail);
+    return FT_OK;
+  }
+  ft_trial_set_kernel(&attempt->trial, &compiled->kernel);
+  if (ft_trial_ruled_out(&attempt->trial, candidate, &compiled->kernel)) return FT_OK;
+  return measuring->attempt(measuring->payload, index, &compiled->kernel, pace, attempt);
+}
+
+/* Sees to the row. What has a time goes into the contest, with its kernel. */
+static int settle(struct search *search, const struct ft_attempt *attempt,
+                  struct ft_compiled *compiled) {
+  const struct ft_rig *rig = search->in->rig;
+  if (!ft_outcome_timed(attempt->trial.outcome)) return rig->record(rig->payload, &attempt->trial);
+  const int status = ft_contest_add(&search->contest, &attempt->trial, attempt->us,
+                                    &compiled->kernel, attempt->loaded, false);
+  compiled->kernel = (struct ft_kernel){0};
+  FT_TRY(status);
+  return search->in->measuring->has_finals ? FT_OK : ft_contest_flush(&search->contest);
+}
+
+static int try_compiled(struct search *search, int index, struct ft_compiled *compiled,
+                        struct ft_trial *trial) {
+  struct ft_attempt attempt = {.loaded = NULL};
+  struct ft_pace pace = {0};
+  if (compiled->status != FT_OK && !is_fault_of_candidate(compiled->status))
+    return ft_fail(compiled->status, "%s", compiled->detail);
+  const double begin = ft_seconds_now();
+  if (search->in->measuring->has_finals) FT_TRY(ft_contest_pace(&search->contest, &pace));
+  const struct failure lost = keep_failure(attempt_one(search, index, compiled, &pace, &attempt));
+  search->summary->measure_seconds += ft_seconds_now() - begin;
+  *trial = attempt.trial;
+  /* The row of a candidate that took the GPU with it is written before the search ends, so that the
+   * next search knows which one it was. */
+  return first_of(&lost, settle(search, &attempt, compiled));
+}
+
+static int try_one(struct search *search, int index, struct ft_compile_pool *pool,
+                   struct ft_trial *trial) {
+  if (search->is_known[index]) return take_known(search, index, trial);
+  struct ft_compiled compiled;
+  ft_compile_pool_take(pool, index, &compiled);
+  search->summary->compile_seconds += compiled.seconds;
+  const int status = try_compiled(search, index, &compiled, trial);
+  ft_kernel_free(&compiled.kernel);
+  return status;
 }
 
 static int try_all(struct search *search, struct ft_compile_pool *pool) {
-  const volatile sig_atomic_t *stop = search->options->stop;
-  for (int index = 0; index < search->candidates->count; index++) {
-    if (stop && *stop) return ft_fail(FT_E_INTERRUPTED, "stopped after %d candidates", index);
+  for (int index = 0; index < search->in->candidates->count; index++) {
+    if (stopped(search)) return ft_fail(FT_E_INTERRUPTED, "stopped after %d candidates", index);
     if (out_of_time(search)) return FT_OK;
     struct ft_trial trial = {0};
-    if (search->is_known[index]) {
-      FT_TRY(take_known(search, index, &trial));
-    } else {
-      struct ft_compiled compiled;
-      ft_compile_pool_take(pool, index, &compiled);
-      search->summary->compile_seconds += compiled.seconds;
-      const int status = run_one(search, index, &compiled, &trial);
-      ft_kernel_free(&compiled.kernel);
-      FT_TRY(status);
-    }
+    FT_TRY(try_one(search, index, pool, &trial));
     count_outcome(search->summary, &trial);
     report(search, &trial);
     if (!patient(search)) return FT_OK;
@@ -185,83 +184,71 @@ static int try_all(struct search *search, struct ft_compile_pool *pool) {
   return FT_OK;
 }
 
-static int nothing_ran(const struct search *search) {
-  const struct ft_tune_summary *summary = search->summary;
-  return ft_fail(FT_E_NOT_FOUND,
-                 "none of %d candidates ran right: %d wrong, %d spilled, %d failed otherwise",
-                 summary->tried, summary->wrong, summary->spilled, summary->failed);
+/* ---- the decision ---- */
+
+static int hold_finals(struct search *search) {
+  if (!search->in->measuring->has_finals) return FT_OK;
+  const double begin = ft_seconds_now();
+  const int status = ft_contest_finals(&search->contest, search->in->options->stop);
+  search->summary->measure_seconds += ft_seconds_now() - begin;
+  if (status == FT_OK && stopped(search))
+    return ft_fail(FT_E_INTERRUPTED, "stopped during the finals");
+  return status;
 }
 
 static int decide(struct search *search) {
   struct ft_tune_summary *summary = search->summary;
-  const struct ft_entrant *winner = ft_field_winner(&search->field);
-  if (!winner) return nothing_ran(search);
-  if (winner->kernel.image) search->run.rig->keep(search->run.rig->payload, &winner->kernel);
+  const struct ft_rig *rig = search->in->rig;
+  const struct ft_entrant *winner = ft_contest_winner(&search->contest);
+  if (!winner)
+    return ft_fail(FT_E_NOT_FOUND,
+                   "none of %d candidates is fit: %d wrong, %d spilled, %d failed otherwise",
+                   summary->tried, summary->wrong, summary->spilled, summary->failed);
+  /* A kernel that is not kept is compiled again when it is needed. */
+  if (winner->kernel.image) rig->keep(rig->payload, &winner->kernel);
   summary->best = winner->trial.config;
   summary->best_us = winner->trial.median_us;
-  for (int n = 0; n < search->field.count; n++) {
-    const struct ft_trial *trial = &search->field.entrants[n].trial;
+  for (int n = 0; n < search->contest.count; n++) {
+    const struct ft_trial *trial = &search->contest.entrants[n].trial;
     if (trial->is_default) summary->default_us = trial->median_us;
   }
   return FT_OK;
 }
 
-/* Rows are written and the winner named however the candidates' loop ended; its status comes first.
- */
+/* Rows are written and the winner named however the candidates' loop ended; of several failures the
+ * first is returned. */
 static int finish(struct search *search, int status) {
-  char detail[1024];
-  snprintf(detail, sizeof detail, "%.*s", (int)sizeof detail - 1, ft_detail());
-  const double begin = ft_seconds_now();
-  int finals = status == FT_OK ? ft_field_finals(&search->field, search->options->stop) : FT_OK;
-  search->summary->measure_seconds += ft_seconds_now() - begin;
-  const volatile sig_atomic_t *stop = search->options->stop;
-  if (status == FT_OK && finals == FT_OK && stop && *stop) {
-    finals = ft_fail(FT_E_INTERRUPTED, "stopped during the finals");
-  }
-  if (status == FT_OK && finals != FT_OK) {
-    snprintf(detail, sizeof detail, "%.*s", (int)sizeof detail - 1, ft_detail());
-    status = finals;
-  }
-  const int flushed = ft_field_flush(&search->field);
-  if (status == FT_OK && flushed != FT_OK) return flushed;
-  const int decided = decide(search);
-  if (status == FT_OK) return decided;
-  return ft_fail(status, "%s", detail);
+  if (status == FT_OK) status = hold_finals(search);
+  struct failure failure = keep_failure(status);
+  const int flushed = ft_contest_flush(&search->contest);
+  if (failure.status == FT_OK) failure = keep_failure(flushed);
+  return first_of(&failure, decide(search));
 }
 
-int ft_search(const struct ft_rig *rig, const struct ft_candidates *candidates,
-              const struct ft_trial *stamp, const struct ft_tune_options *options,
-              struct ft_tune_summary *summary) {
-  const size_t count = (size_t)candidates->count;
-  struct search search = {.run = {.rig = rig, .stamp = stamp},
-                          .candidates = candidates,
-                          .options = options,
-                          .summary = summary,
-                          .field = {.rig = rig},
-                          .known = calloc(count, sizeof *search.known),
-                          .is_known = calloc(count, sizeof *search.is_known),
-                          .images = calloc(count, sizeof *search.images),
-                          .begin = ft_seconds_now()};
-  struct ft_compile_pool *pool = NULL;
-  int status = FT_OK;
-  summary->product = candidates->product;
-  summary->legal = candidates->legal;
-  if (!search.known || !search.is_known || !search.images) {
-    status = ft_fail(FT_E_MEMORY, "no memory for %zu candidates", count);
-    goto done;
-  }
-  recall_known(&search);
-  FT_CHECK(ft_compile_pool_open(&pool, rig, candidates, search.is_known, options->jobs));
-  status = try_all(&search, pool);
+static int run(struct search *search) {
+  const struct ft_search_inputs *in = search->in;
+  const size_t count = (size_t)in->candidates->count;
+  struct ft_compile_pool *pool;
+  search->known = calloc(count, sizeof *search->known);
+  search->is_known = calloc(count, sizeof *search->is_known);
+  if (!search->known || !search->is_known)
+    return ft_fail(FT_E_MEMORY, "no memory for %zu candidates", count);
+  recall_known(search);
+  FT_TRY(ft_compile_pool_open(&pool, in->rig, in->candidates, search->is_known, in->options->jobs));
+  const struct failure failure = keep_failure(try_all(search, pool));
   ft_compile_pool_close(pool);
-  pool = NULL;
-  status = finish(&search, status);
-done:
-  ft_compile_pool_close(pool);
-  ft_field_close(&search.field);
+  return finish(search, first_of(&failure, FT_OK));
+}
+
+int ft_search(const struct ft_search_inputs *in, struct ft_tune_summary *summary) {
+  struct search search = {
+      .in = in, .summary = summary, .contest = {.rig = in->rig}, .begin = ft_seconds_now()};
+  summary->product = in->candidates->product;
+  summary->legal = in->candidates->legal;
+  const int status = run(&search);
+  ft_contest_close(&search.contest);
   free(search.known);
   free(search.is_known);
-  free(search.images);
   summary->seconds = ft_seconds_now() - search.begin;
   return status;
 }

@@ -1,11 +1,26 @@
-/* tune.c: tuning on the GPU at hand.
- * in -> out: session + request + options -> candidates, a rig, the search -> rows and summary.
- * An emulated GPU has no clock, so it is predicted like one that is elsewhere. */
+/* tune.c: tuning on the GPU at hand, or for one that is not here.
+ * in -> out: session + request + options -> candidates, a rig, a kind of measuring, the search ->
+ * rows and summary. An emulated GPU has no clock, so it is predicted like one that is elsewhere. */
 #include "tuner/search/tune.h"
 
 #include "generator/status.h"
 #include "tuner/search/gpu_rig.h"
 #include "tuner/search/search.h"
+
+/* Of effort normal when times are predicted: candidates that the model, with estimated registers,
+ * puts further behind than this stay behind. */
+static const double PREDICTED_SHARE = 1.5;
+
+static int search_on(struct ft_gpu_rig *rig, const struct ft_measuring *measuring,
+                     const struct ft_candidates *candidates, const struct ft_tune_options *options,
+                     struct ft_tune_summary *summary) {
+  const struct ft_search_inputs in = {.rig = ft_gpu_rig_functions(rig),
+                                      .measuring = measuring,
+                                      .candidates = candidates,
+                                      .stamp = ft_gpu_rig_stamp(rig),
+                                      .options = options};
+  return ft_search(&in, summary);
+}
 
 int ft_tune(fatune_session *session, const struct ft_request *request,
             const struct ft_tune_options *options, struct ft_tune_summary *summary) {
@@ -15,12 +30,34 @@ int ft_tune(fatune_session *session, const struct ft_request *request,
   const struct ft_arch *arch = &session->device.arch;
   if (session->driver.emulated) return ft_tune_predict(session, request, arch, options, summary);
   struct ft_candidates candidates;
+  struct ft_measuring measuring = {0};
   struct ft_gpu_rig *rig = NULL;
   int status;
   FT_TRY(ft_candidates_make(&candidates, request, arch, options));
   FT_CHECK(ft_gpu_rig_open(&rig, session, request, arch, options, true));
-  FT_CHECK(
-      ft_search(ft_gpu_rig_functions(rig), &candidates, ft_gpu_rig_stamp(rig), options, summary));
+  FT_CHECK(ft_measuring_on_machine(&measuring, ft_gpu_rig_functions(rig), &candidates));
+  FT_CHECK(search_on(rig, &measuring, &candidates, options, summary));
+done:
+  ft_measuring_close(&measuring);
+  ft_gpu_rig_close(rig);
+  ft_candidates_free(&candidates);
+  return status;
+}
+
+int ft_tune_predict(fatune_session *session, const struct ft_request *request,
+                    const struct ft_arch *arch, const struct ft_tune_options *options,
+                    struct ft_tune_summary *summary) {
+  *summary = (struct ft_tune_summary){.measured = false};
+  const struct ft_modelled modelled = {request, arch};
+  const struct ft_measuring measuring = ft_measuring_by_model(&modelled);
+  struct ft_candidates candidates;
+  struct ft_gpu_rig *rig = NULL;
+  int status;
+  FT_TRY(ft_request_validate(request));
+  FT_TRY(ft_candidates_make(&candidates, request, arch, options));
+  if (options->effort == FT_EFFORT_NORMAL) ft_candidates_cut(&candidates, PREDICTED_SHARE);
+  FT_CHECK(ft_gpu_rig_open(&rig, session, request, arch, options, false));
+  FT_CHECK(search_on(rig, &measuring, &candidates, options, summary));
 done:
   ft_gpu_rig_close(rig);
   ft_candidates_free(&candidates);

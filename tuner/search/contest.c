@@ -1,0 +1,241 @@
+/* contest.c: the entrants of a search and their finals.
+ * in -> out: screened trials -> in-turn samples of the near-best -> rows, winner.
+ *
+ * A candidate has one row. Its screening samples are few, and of the clock that the GPU had then:
+ * what counts of them is their ratio to those of the best so far, taken in turn with them. So for
+ * the near-best they are not stored but replaced by the finals', and no row of a screening wins
+ * beside one of finals. */
+#include "tuner/search/contest.h"
+
+#include <stdlib.h>
+
+#include "generator/status.h"
+#include "tuner/search/trial_fill.h"
+
+enum { FINALISTS = 12, HEATS = 3 };
+static const double NEAR = 1.05; /* within 5 % of the best in the screening */
+
+static bool had_finals(const struct ft_trial *trial) {
+  return trial->outcome == FT_OUTCOME_OK;
+}
+
+static bool counts(const struct ft_contest *contest, const struct ft_entrant *entrant) {
+  return !(contest->had_finals && entrant->recalled &&
+           entrant->trial.outcome == FT_OUTCOME_SCREENED);
+}
+
+static bool is_near(const struct ft_contest *contest, const struct ft_entrant *entrant) {
+  return (counts(contest, entrant) && entrant->screen_us <= NEAR * contest->best_us) ||
+         entrant->trial.is_default;
+}
+
+static struct ft_entrant *best_screened(const struct ft_contest *contest) {
+  struct ft_entrant *best = NULL;
+  for (int n = 0; n < contest->count; n++) {
+    struct ft_entrant *entrant = &contest->entrants[n];
+    if (counts(contest, entrant) && (!best || entrant->screen_us < best->screen_us)) best = entrant;
+  }
+  return best;
+}
+
+static int record(struct ft_contest *contest, struct ft_entrant *entrant) {
+  if (entrant->recorded) return FT_OK;
+  FT_TRY(contest->rig->record(contest->rig->payload, &entrant->trial));
+  entrant->recorded = true;
+  return FT_OK;
+}
+
+static int grow(struct ft_contest *contest) {
+  if (contest->count < contest->capacity) return FT_OK;
+  const int capacity = contest->capacity ? 2 * contest->capacity : 64;
+  struct ft_entrant *entrants =
+      realloc(contest->entrants, (size_t)capacity * sizeof *contest->entrants);
+  if (entrants) contest->entrants = entrants;
+  struct ft_standing *standings =
+      realloc(contest->standings, (size_t)capacity * sizeof *contest->standings);
+  if (standings) contest->standings = standings;
+  if (!entrants || !standings) return ft_fail(FT_E_MEMORY, "no memory for %d entrants", capacity);
+  contest->capacity = capacity;
+  return FT_OK;
+}
+
+int ft_contest_add(struct ft_contest *contest, const struct ft_trial *trial, double screen_us,
+                   struct ft_kernel *kernel, void *loaded, bool recalled) {
+  const int status = grow(contest);
+  if (status != FT_OK) {
+    if (loaded) contest->rig->unload(contest->rig->payload, loaded);
+    ft_kernel_free(kernel);
+    return status;
+  }
+  contest->entrants[contest->count++] = (struct ft_entrant){.trial = *trial,
+                                                            .kernel = *kernel,
+                                                            .loaded = loaded,
+                                                            .screen_us = screen_us,
+                                                            .recalled = recalled,
+                                                            .recorded = recalled};
+  if (recalled && had_finals(trial)) contest->had_finals = true;
+  contest->best_us = best_screened(contest)->screen_us;
+  for (int n = 0; n < contest->count;
+       n++) { /* a new best may have decided about earlier ones too */
+    if (!is_near(contest, &contest->entrants[n])) FT_TRY(record(contest, &contest->entrants[n]));
+  }
+  return FT_OK;
+}
+
+/* ---- the decision ---- */
+
+struct ft_entrant *ft_contest_winner(struct ft_contest *contest) {
+  for (int n = 0; n < contest->count; n++) {
+    const struct ft_trial *const trial = &contest->entrants[n].trial;
+    contest->standings[n] = (struct ft_standing){.first = (size_t)n,
+                                                 .count = 1,
+                                                 .trial = trial,
+                                                 .median_us = trial->median_us,
+                                                 .spread_us = trial->spread_us,
+                                                 .is_default = trial->is_default};
+  }
+  ft_standings_order(contest->standings, (size_t)contest->count);
+  return contest->count > 0 ? &contest->entrants[contest->standings[0].first] : NULL;
+}
+
+static const struct ft_entrant *fastest(const struct ft_contest *contest) {
+  const struct ft_entrant *best = NULL;
+  for (int n = 0; n < contest->count; n++) {
+    const struct ft_entrant *entrant = &contest->entrants[n];
+    if (!best || ft_trial_beats(&entrant->trial, &best->trial)) best = entrant;
+  }
+  return best;
+}
+
+/* ---- finals ---- */
+
+static int load(struct ft_contest *contest, struct ft_entrant *entrant) {
+  if (entrant->loaded) return FT_OK;
+  const struct ft_rig *rig = contest->rig;
+  if (!entrant->kernel.image)
+    FT_TRY(rig->compile(rig->payload, &entrant->trial.config, &entrant->kernel));
+  return rig->load(rig->payload, &entrant->trial.config, &entrant->kernel, &entrant->loaded);
+}
+
+int ft_contest_pace(struct ft_contest *contest, struct ft_pace *pace) {
+  struct ft_entrant *const best = best_screened(contest);
+  *pace = (struct ft_pace){0};
+  if (!best) return FT_OK;
+  FT_TRY(load(contest, best));
+  *pace = (struct ft_pace){best->loaded, best->screen_us};
+  return FT_OK;
+}
+
+static void scale_timing(struct ft_timing *timing, double factor) {
+  for (int n = 0; n < timing->sample_count; n++) timing->samples_us[n] *= factor;
+  ft_timing_summarise(timing);
+}
+
+/* One that had its finals, if any has, runs along as the last: its row stands, and the times of the
+ * others are brought to the clock of then by what it takes now. */
+static int heat(struct ft_contest *contest, struct ft_entrant *const *starters, int count) {
+  struct ft_timing timings[FINALISTS + 2];
+  void *loaded[FINALISTS + 2] = {0};
+  for (int n = 0; n < count; n++) {
+    FT_TRY(load(contest, starters[n]));
+    loaded[n] = starters[n]->loaded;
+  }
+  FT_TRY(contest->rig->measure_in_turn(contest->rig->payload, loaded, count, timings));
+  const struct ft_entrant *const held = starters[count - 1];
+  const double factor =
+      had_finals(&held->trial) ? held->trial.median_us / timings[count - 1].median_us : 1;
+  for (int n = 0; n < count && !had_finals(&starters[n]->trial); n++) {
+    scale_timing(&timings[n], factor);
+    ft_trial_set_timing(&starters[n]->trial, &timings[n]);
+    ft_trial_end(&starters[n]->trial, FT_OUTCOME_OK, "");
+    starters[n]->recorded = false;
+    contest->rig->keep(contest->rig->payload,
+                       &starters[n]->kernel); /* a kernel not kept costs a compile */
+    FT_TRY(record(contest, starters[n]));
+  }
+  return FT_OK;
+}
+
+static int by_screening(const void *a, const void *b) {
+  const struct ft_entrant *x = *(struct ft_entrant *const *)a, *y = *(struct ft_entrant *const *)b;
+  if (x->screen_us != y->screen_us) return x->screen_us < y->screen_us ? -1 : 1;
+  return ft_config_compare(&x->trial.config, &y->trial.config);
+}
+
+/* The best by screening within `limit`, without those that had their finals. */
+static int pick(struct ft_contest *contest, double limit, int most, struct ft_entrant **starters,
+                int *count) {
+  struct ft_entrant **order = malloc((size_t)contest->count * sizeof *order);
+  if (!order) return ft_fail(FT_E_MEMORY, "no memory for %d entrants", contest->count);
+  int near = 0;
+  for (int n = 0; n < contest->count; n++) {
+    struct ft_entrant *entrant = &contest->entrants[n];
+    if (counts(contest, entrant) && !had_finals(&entrant->trial) && entrant->screen_us <= limit)
+      order[near++] = entrant;
+  }
+  qsort(order, (size_t)near, sizeof *order, by_screening);
+  for (int n = 0; n < near && n < most; n++) starters[(*count)++] = order[n];
+  free(order);
+  return FT_OK;
+}
+
+static void add_default(struct ft_contest *contest, struct ft_entrant **starters, int *count) {
+  for (int n = 0; n < contest->count; n++) {
+    struct ft_entrant *entrant = &contest->entrants[n];
+    if (!entrant->trial.is_default || had_finals(&entrant->trial)) continue;
+    for (int s = 0; s < *count; s++) {
+      if (starters[s] == entrant) return;
+    }
+    starters[(*count)++] = entrant;
+  }
+}
+
+/* An earlier run held the finals, and none that is new is near. */
+static bool nothing_new(const struct ft_contest *contest) {
+  if (!contest->had_finals) return false;
+  for (int n = 0; n < contest->count; n++) {
+    const struct ft_entrant *entrant = &contest->entrants[n];
+    if (!entrant->recorded && is_near(contest, entrant)) return false;
+  }
+  return true;
+}
+
+int ft_contest_finals(struct ft_contest *contest, const volatile sig_atomic_t *stop) {
+  if (contest->count == 0 || nothing_new(contest)) return FT_OK;
+  double limit = NEAR * contest->best_us;
+  for (int round = 0; round < HEATS && !(stop && *stop); round++) {
+    struct ft_entrant *starters[FINALISTS + 2];
+    int count = 0;
+    FT_TRY(pick(contest, limit, FINALISTS, starters, &count));
+    if (round == 0) add_default(contest, starters, &count);
+    if (count == 0) break;
+    struct ft_entrant *const held = ft_contest_winner(contest);
+    if (had_finals(&held->trial)) starters[count++] = held;
+    FT_TRY(heat(contest, starters, count));
+    /* Who looked as good in the screening as the finals' best did has to run beside it. */
+    const struct ft_entrant *best = fastest(contest);
+    const double best_us = best->trial.median_us;
+    limit = best->screen_us * ft_tie_limit(best_us, best->trial.spread_us) / best_us;
+  }
+  return ft_contest_flush(contest);
+}
+
+int ft_contest_flush(struct ft_contest *contest) {
+  int status = FT_OK;
+  for (int n = 0; n < contest->count; n++) {
+    const int recorded = record(contest, &contest->entrants[n]);
+    if (status == FT_OK) status = recorded;
+  }
+  return status;
+}
+
+void ft_contest_close(struct ft_contest *contest) {
+  for (int n = 0; n < contest->count; n++) {
+    struct ft_entrant *entrant = &contest->entrants[n];
+    if (entrant->loaded) contest->rig->unload(contest->rig->payload, entrant->loaded);
+    ft_kernel_free(&entrant->kernel);
+  }
+  free(contest->entrants);
+  free(contest->standings);
+  *contest = (struct ft_contest){0};
+}

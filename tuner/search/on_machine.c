@@ -1,0 +1,138 @@
+/* on_machine.c: a compiled candidate, run and timed: is it new? does it load? is it right? how
+ * fast? in -> out: compiled kernel -> trial, loaded kernel where it runs right. Each question that
+ * is answered no ends the trial with an outcome. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "generator/status.h"
+#include "tuner/search/measuring.h"
+#include "tuner/search/trial_fill.h"
+
+/* A candidate this much slower than the best is not worth more than one run. */
+static const double GIVE_UP = 1.5;
+
+enum { PATIENCE = 60 };
+
+/* An image that was seen, and whose it was. */
+struct image {
+  struct ft_digest digest;
+  int smem_bytes, threads, candidate;
+};
+
+struct on_machine {
+  const struct ft_rig *rig;
+  const struct ft_candidates *candidates;
+  struct image *images; /* room for every candidate's */
+  int image_count;
+};
+
+/* The earlier candidate with the same image and launch, or -1; a new image is remembered. */
+static int same_image(struct on_machine *it, int candidate, const struct ft_kernel *kernel) {
+  for (int n = 0; n < it->image_count; n++) {
+    const struct image *image = &it->images[n];
+    if (ft_digest_equal(&image->digest, &kernel->image_digest) &&
+        image->smem_bytes == kernel->smem_bytes && image->threads == kernel->threads) {
+      return image->candidate;
+    }
+  }
+  it->images[it->image_count++] = (struct image){.digest = kernel->image_digest,
+                                                 .smem_bytes = kernel->smem_bytes,
+                                                 .threads = kernel->threads,
+                                                 .candidate = candidate};
+  return -1;
+}
+
+static void reject_as_same(const struct ft_config *other, struct ft_trial *trial) {
+  struct ft_text text = FT_TEXT_INIT;
+  ft_text_add(&text, "same image as ");
+  ft_config_print(other, &text);
+  ft_trial_end(trial, FT_OUTCOME_REJECTED, text.data ? text.data : "same image as another");
+  ft_text_free(&text);
+}
+
+/* A call on the GPU failed: the candidate's outcome, and FT_E_DEVICE when the GPU went with it. */
+static int device_failure(const struct ft_rig *rig, struct ft_trial *trial) {
+  char reason[sizeof trial->reason], config[256];
+  snprintf(reason, sizeof reason, "%.*s", (int)sizeof reason - 1, ft_detail());
+  const enum ft_health health = rig->health(rig->payload);
+  ft_trial_end(trial, health == FT_HEALTH_BUSY ? FT_OUTCOME_TIMEOUT : FT_OUTCOME_LAUNCH, reason);
+  if (health == FT_HEALTH_GOOD) return FT_OK;
+  struct ft_text text = FT_TEXT_INIT;
+  ft_config_print(&trial->config, &text);
+  snprintf(config, sizeof config, "%s", text.data ? text.data : "?");
+  ft_text_free(&text);
+  return ft_fail(FT_E_DEVICE, "the GPU context is lost to candidate '%s': %s", config, reason);
+}
+
+static int verify(const struct ft_rig *rig, struct ft_attempt *attempt, bool *right) {
+  struct ft_comparison comparison;
+  *right = false;
+  if (rig->verify(rig->payload, attempt->loaded, &comparison) != FT_OK)
+    return device_failure(rig, &attempt->trial);
+  attempt->trial.error_ratio = comparison.error_ratio;
+  *right = comparison.error_ratio <= 1; /* NaN is not */
+  if (!*right) ft_trial_end(&attempt->trial, FT_OUTCOME_WRONG, comparison.worst);
+  return FT_OK;
+}
+
+/* A run much longer than that of the pace is timed once only. */
+static int screen(const struct ft_rig *rig, const struct ft_pace *pace,
+                  struct ft_attempt *attempt) {
+  struct ft_timing timing, beside;
+  const double give_up_us = pace->loaded ? GIVE_UP * pace->us : 0;
+  if (rig->measure(rig->payload, attempt->loaded, pace->loaded, give_up_us, &timing, &beside) !=
+      FT_OK)
+    return device_failure(rig, &attempt->trial);
+  const double scale = beside.sample_count > 0 ? pace->us / beside.median_us : 1;
+  attempt->us = timing.median_us * scale;
+  ft_trial_set_timing(&attempt->trial, &timing);
+  ft_trial_end(&attempt->trial, FT_OUTCOME_SCREENED, "");
+  return FT_OK;
+}
+
+static int attempt_on_machine(void *payload, int candidate, const struct ft_kernel *kernel,
+                              const struct ft_pace *pace, struct ft_attempt *attempt) {
+  struct on_machine *const it = payload;
+  const struct ft_rig *const rig = it->rig;
+  struct ft_trial *const trial = &attempt->trial;
+  const int same = same_image(it, candidate, kernel);
+  if (same >= 0) {
+    reject_as_same(&it->candidates->list[same].config, trial);
+    return FT_OK;
+  }
+  if (rig->load(rig->payload, &trial->config, kernel, &attempt->loaded) != FT_OK) {
+    attempt->loaded = NULL;
+    return device_failure(rig, trial);
+  }
+  bool right;
+  int status = verify(rig, attempt, &right);
+  if (right) status = screen(rig, pace, attempt);
+  if (!ft_outcome_ran(trial->outcome)) {
+    rig->unload(rig->payload, attempt->loaded);
+    attempt->loaded = NULL;
+  }
+  return status;
+}
+
+int ft_measuring_on_machine(struct ft_measuring *measuring, const struct ft_rig *rig,
+                            const struct ft_candidates *candidates) {
+  struct on_machine *const it = calloc(1, sizeof *it);
+  struct image *const images = calloc((size_t)candidates->count, sizeof *images);
+  *measuring = (struct ft_measuring){0};
+  if (!it || !images) {
+    free(it);
+    free(images);
+    return ft_fail(FT_E_MEMORY, "no memory for %d candidates", candidates->count);
+  }
+  *it = (struct on_machine){.rig = rig, .candidates = candidates, .images = images};
+  *measuring = (struct ft_measuring){
+      .payload = it, .attempt = attempt_on_machine, .has_finals = true, .patience = PATIENCE};
+  return FT_OK;
+}
+
+void ft_measuring_close(struct ft_measuring *measuring) {
+  struct on_machine *const it = measuring->has_finals ? measuring->payload : NULL;
+  if (it) free(it->images);
+  free(it);
+  *measuring = (struct ft_measuring){0};
+}

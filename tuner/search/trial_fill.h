@@ -1,0 +1,25 @@
+/* trial_fill.h: a trial's fields from what is known of a candidate.
+ * in -> out: stamp, candidate, compiled kernel, timing -> struct ft_trial. */
+#ifndef TUNER_TRIAL_FILL_H
+#define TUNER_TRIAL_FILL_H
+
+#include "cache/kernel.h"
+#include "tuner/search/candidates.h"
+#include "tuner/search/measure.h"
+
+/* The stamp, which all trials of a search have in common, with the candidate's name. */
+void ft_trial_begin(struct ft_trial *trial, const struct ft_trial *stamp,
+                    const struct ft_candidate *candidate);
+void ft_trial_end(struct ft_trial *trial, enum ft_outcome outcome, const char *reason);
+
+/* Figures of the compiled kernel and of a timing. */
+void ft_trial_set_kernel(struct ft_trial *trial, const struct ft_kernel *kernel);
+void ft_trial_set_timing(struct ft_trial *trial, const struct ft_timing *timing);
+
+/* Whether what the compiler made is not worth timing: it spills more than FT_SPILL_TOLERATED bytes,
+ * or ptxas says (C75xx) that wgmma runs one by one or that setmaxnreg is ignored. Ends the trial
+ * then. The default is timed come what may: the others are compared with it. */
+bool ft_trial_ruled_out(struct ft_trial *trial, const struct ft_candidate *candidate,
+                        const struct ft_kernel *kernel);
+
+#endif
