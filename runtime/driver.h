@@ -79,7 +79,7 @@ typedef struct CUgraphExec_st *cu_graph_exec;
 
 struct ft_driver {
   void *library; /* NULL for the emulator */
-  bool emulated; /* runtime/emulator/emulator.h filled the table */
+  bool emulated; /* runtime/emulator/driver.h filled the table */
 #define CU(member, symbol, arguments) cu_result(*member) arguments;
   FT_DRIVER_FUNCTIONS(CU)
 #undef CU

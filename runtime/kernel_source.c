@@ -7,7 +7,7 @@
 
 #include "cache/store.h"
 #include "generator/status.h"
-#include "runtime/emulator/emulator.h"
+#include "runtime/emulator/cxx.h"
 #include "runtime/session.h"
 
 int ft_session_compiler(fatune_session *session, struct ft_compiler **compiler) {

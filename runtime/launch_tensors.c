@@ -4,7 +4,8 @@
 #include "runtime/launch_tensors.h"
 
 #include "generator/request.h"
-#include "runtime/emulator/emulator.h"
+#include "runtime/emulator/driver_module.h"
+#include "runtime/emulator/tensor.h"
 #include "runtime/params.h"
 
 /* Tensors that all have some things in common. */

@@ -15,7 +15,7 @@
 #include "generator/lua_host.h"
 #include "generator/status.h"
 #include "generator/text.h"
-#include "runtime/emulator/emulator.h"
+#include "runtime/emulator/driver.h"
 #include "runtime/sized_struct.h"
 
 void ft_session_warn(const fatune_session *session, const char *format, ...) {

@@ -6,7 +6,7 @@
 #include <check.h>
 #include <string.h>
 
-#include "runtime/emulator/emulator.h"
+#include "runtime/emulator/driver.h"
 #include "tests/fake/use_fake.h"
 #include "tests/generator_cases.h"
 

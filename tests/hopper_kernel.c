@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/emulator/emulator.h"
+#include "runtime/emulator/driver_module.h"
+#include "runtime/emulator/tensor.h"
 #include "runtime/session.h"
 #include "tuner/verify/problem_parts.h"
 

@@ -12,8 +12,10 @@
 
 #include "generator/emit.h"
 #include "generator/space.h"
-#include "runtime/emulator/emulator.h"
+#include "runtime/emulator/cxx.h"
+#include "runtime/emulator/cxx_search.h"
 #include "runtime/emulator/object.h"
+#include "runtime/emulator/text.h"
 #include "tests/generator_cases.h"
 #include "tests/suites.h"
 

@@ -7,7 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/emulator/device/machine.h"
 #include "runtime/emulator/memory.h"
+#include "runtime/emulator/memory_check.h"
+#include "runtime/emulator/tensor.h"
 #include "tests/fresh_seed.h"
 #include "tests/suites.h"
 

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "runtime/emulator/device/machine.h"
-#include "runtime/emulator/driver_parts.h"
 #include "runtime/emulator/tensor_map.h"
 #include "tests/emulator_lab.h"
 #include "tests/suites.h"

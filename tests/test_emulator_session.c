@@ -8,6 +8,7 @@
 #include "generator/lua_host.h"
 #include "generator/space.h"
 #include "generator/status.h"
+#include "runtime/emulator/cxx_search.h"
 #include "runtime/emulator/object.h"
 #include "runtime/kernel_source.h"
 #include "runtime/launch.h"

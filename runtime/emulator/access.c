@@ -1,8 +1,15 @@
 /* access.c: what a kernel reads and writes, by primitives and by plain loads and stores.
  * in -> out: address, size -> checked against shared memory and the tensors, then done. */
+#include "runtime/emulator/access.h"
+
 #include <string.h>
 
 #include "runtime/emulator/block.h"
+#include "runtime/emulator/fault.h"
+#include "runtime/emulator/fiber.h"
+#include "runtime/emulator/grid.h"
+#include "runtime/emulator/memory_check.h"
+#include "runtime/emulator/shared_memory.h"
 
 uint32_t ft_emulate_shared_address(const void *pointer, int line) {
   const struct ft_block *const block = ft_block_now;

@@ -1,16 +1,18 @@
 /* child.c: a program run to its end.
  * in -> out: arguments -> what it wrote, what it exited with. Any number of threads at once; the
  * host's signals, its ignored SIGCHLD or its closed descriptors are no hindrance. */
+#include "runtime/emulator/child.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdint.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "generator/status.h"
-#include "runtime/emulator/object.h"
 
 enum { OUTPUT_MOST = 256 * 1024 };
 

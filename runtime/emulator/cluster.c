@@ -3,9 +3,14 @@
  * kernel's shared array, threads released; or what is wrong with who reaches whom.
  * A block's shared memory must be there for as long as others use it: an arrival that its end is
  * not ordered behind is a fault, whichever of the two came first here. */
+#include "runtime/emulator/cluster.h"
+
 #include <string.h>
 
-#include "runtime/emulator/block.h"
+#include "runtime/emulator/clocks.h"
+#include "runtime/emulator/device/machine.h"
+#include "runtime/emulator/fault.h"
+#include "runtime/emulator/shared_memory.h"
 
 void ft_cluster_reset(struct ft_cluster *cluster, unsigned first_block) {
   ft_clocks_reset(&cluster->clocks, first_block);

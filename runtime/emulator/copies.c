@@ -1,10 +1,17 @@
 /* copies.c: asynchronous copies (cp.async), done as late as the wait that orders them allows.
  * in -> out: copies, groups, waits of one thread -> shared memory.
  * A copy that nobody waits for never happens, so that a missing wait shows. */
+#include "runtime/emulator/copies.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/emulator/block.h"
+#include "runtime/emulator/clocks.h"
+#include "runtime/emulator/device/machine.h"
+#include "runtime/emulator/fault.h"
+#include "runtime/emulator/limits.h"
+#include "runtime/emulator/memory_check.h"
+#include "runtime/emulator/shared_memory.h"
 
 static int committed(const struct ft_thread *thread) {
   int count = 0;

@@ -1,6 +1,8 @@
 /* cxx.c: an emitted kernel compiled for the CPU.
  * in -> out: struct ft_source -> C++ compiler, run in a folder of its own -> struct ft_kernel, or
  * the compiler's messages in terms of template lines. */
+#include "runtime/emulator/cxx.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -13,8 +15,12 @@
 #include <unistd.h>
 
 #include "generator/status.h"
-#include "runtime/emulator/emulator.h"
+#include "generator/templates.h"
+#include "generator/text.h"
+#include "runtime/emulator/child.h"
+#include "runtime/emulator/cxx_search.h"
 #include "runtime/emulator/object.h"
+#include "runtime/emulator/text.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #define UNDER_ASAN 1

@@ -1,6 +1,8 @@
 /* cxx_search.c: the C++ compiler for emulated kernels.
  * in -> out: $FATUNE_CXX, or g++, clang++, c++ on PATH -> file, family and version, asked of the
  * compiler itself. */
+#include "runtime/emulator/cxx_search.h"
+
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,8 +11,8 @@
 #include <unistd.h>
 
 #include "generator/status.h"
-#include "runtime/emulator/emulator.h"
-#include "runtime/emulator/object.h"
+#include "generator/text.h"
+#include "runtime/emulator/child.h"
 
 /* Both know -ftrivial-auto-var-init=pattern and to leave single functions out of instrumentation.
  */

@@ -1,10 +1,16 @@
 /* deadlock.c: where threads are, in words; who waits for whom when nobody can run.
  * in -> out: waiting threads -> the fault, with what the most telling of them waits for and where
  * the others are. */
+#include "runtime/emulator/deadlock.h"
+
 #include <stdio.h>
 #include <string.h>
 
-#include "runtime/emulator/block.h"
+#include "runtime/emulator/clocks.h"
+#include "runtime/emulator/device/machine.h"
+#include "runtime/emulator/fault.h"
+#include "runtime/emulator/warp_ops.h"
+#include "runtime/emulator/warpgroup_ops.h"
 
 enum { OTHERS_TOLD = 6 };
 

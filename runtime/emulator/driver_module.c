@@ -1,6 +1,8 @@
 /* driver_module.c: loaded kernels and their launches.
  * in -> out: image -> shared object, loaded from memory; function + grid + arguments -> the launch.
  */
+#include "runtime/emulator/driver_module.h"
+
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdio.h>
@@ -10,9 +12,12 @@
 #include <unistd.h>
 
 #include "generator/emit.h"
-#include "runtime/emulator/driver_parts.h"
+#include "runtime/emulator/device/machine.h"
+#include "runtime/emulator/grid.h"
 #include "runtime/emulator/launch.h"
+#include "runtime/emulator/memory.h"
 #include "runtime/emulator/object.h"
+#include "runtime/emulator/result.h"
 
 enum { WITHOUT_ASKING = 48 * 1024, FUNCTIONS_MOST = 4 };
 

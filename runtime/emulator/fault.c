@@ -3,6 +3,8 @@
  * block 3, warp 1, lane 17: reads 16 bytes ...; called from line 300 (...)".
  * The lines of the callers, inlined ones too, are asked from addr2line, which comes with every
  * compiler; without it the message lacks them. */
+#include "runtime/emulator/fault.h"
+
 #include <execinfo.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -11,8 +13,9 @@
 
 #include "generator/status.h"
 #include "generator/text.h"
-#include "runtime/emulator/block.h"
-#include "runtime/emulator/object.h"
+#include "runtime/emulator/child.h"
+#include "runtime/emulator/device/machine.h"
+#include "runtime/emulator/fiber.h"
 
 enum { FRAMES_MOST = 32, LINES_MOST = 16, CALLERS_TOLD = 4 };
 

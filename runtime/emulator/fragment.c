@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-#include "runtime/emulator/memory.h"
+#include "runtime/emulator/memory_check.h"
 
 /* Registers of one array lie side by side in the stack, so the low bits of the word spread well. */
 static struct ft_fragment *slot_of(const struct ft_fragments *fragments, const uint32_t *home) {

@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #include "runtime/emulator/device/machine.h"
-#include "runtime/emulator/emulator.h"
+#include "runtime/emulator/tensor.h"
 
 enum { FT_FRAGMENT_SLOTS = 1024 }; /* a power of two */
 enum { FT_FRAGMENT_WORDS = 512 };  /* room for what is wrong */

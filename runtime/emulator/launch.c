@@ -8,18 +8,36 @@
  * next one of its cluster. One warp of a block runs only when no other can: who does not wait for
  * it may be ahead of it by as much as a GPU ever lets happen. When nobody can run and not all have
  * ended, somebody waits for one who will not come. */
+#include "runtime/emulator/launch.h"
+
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "generator/status.h"
+#include "runtime/emulator/access.h"
 #include "runtime/emulator/block.h"
+#include "runtime/emulator/clocks.h"
+#include "runtime/emulator/cluster.h"
+#include "runtime/emulator/copies.h"
+#include "runtime/emulator/deadlock.h"
+#include "runtime/emulator/device/machine.h"
+#include "runtime/emulator/fault.h"
+#include "runtime/emulator/fiber.h"
+#include "runtime/emulator/fragment.h"
+#include "runtime/emulator/limits.h"
+#include "runtime/emulator/mbarriers.h"
+#include "runtime/emulator/named_barriers.h"
+#include "runtime/emulator/shared_memory.h"
+#include "runtime/emulator/tma_store.h"
+#include "runtime/emulator/waits.h"
+#include "runtime/emulator/warpgroup_ops.h"
+#include "runtime/emulator/wgmma.h"
 
 enum { STACK_BYTES = 256 * 1024 };
 
 static pthread_mutex_t one_launch = PTHREAD_MUTEX_INITIALIZER;
-struct ft_block *ft_block_now;
 
 static void fault_of_primitive(int line, const char *what) {
   ft_fault(line, "%s", what);

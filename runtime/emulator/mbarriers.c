@@ -5,11 +5,20 @@
  * mbarrier object"). Loads land as late as they may: when somebody waits for a phase that lacks
  * nothing else. What an arriving thread knew is known to all who have waited for the phase. Other
  * blocks of the cluster may arrive and load, too: `there` is the block that has the mbarrier. */
+#include "runtime/emulator/mbarriers.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/emulator/block.h"
+#include "runtime/emulator/clocks.h"
+#include "runtime/emulator/cluster.h"
+#include "runtime/emulator/fault.h"
+#include "runtime/emulator/fiber.h"
+#include "runtime/emulator/grid.h"
+#include "runtime/emulator/limits.h"
+#include "runtime/emulator/shared_memory.h"
+#include "runtime/emulator/tensor_map.h"
 
 enum { BYTES_MOST = (1 << 20) - 1, ARRIVALS_MOST = (1 << 20) - 1 };
 

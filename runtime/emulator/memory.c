@@ -8,8 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/emulator/memory_parts.h"
-
 enum { ALIGNMENT = 256, NOISE = 0xCB };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

@@ -1,15 +1,12 @@
-/* memory.h: the emulated GPU's global memory.
- * in -> out: allocations, with which of their bytes have been written -> checked accesses.
- * Thread-safe but for ft_memory_check, which the one running launch calls. */
+/* memory.h: the registry of the emulated GPU's global memory.
+ * in -> out: sizes and addresses -> allocations, with which of their bytes have been written.
+ * Thread-safe. */
 #ifndef RUNTIME_EMULATOR_MEMORY_H
 #define RUNTIME_EMULATOR_MEMORY_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#include "runtime/emulator/device/machine.h"
-#include "runtime/emulator/emulator.h"
 
 /* 256-byte aligned, filled with noise, nothing of it written; 0 when there is no memory. */
 uint64_t ft_memory_allocate(size_t bytes);
@@ -20,20 +17,17 @@ bool ft_memory_holds(uint64_t address, size_t bytes);
 /* Bytes written by a copy or a fill from the host. */
 void ft_memory_written(uint64_t address, size_t bytes);
 
-/* Whether a kernel may do this; else what is wrong with it, in words, without the place: "reads 16
- * bytes, 32 past the end of K[batch 0, row 99, head 1] ...". Marks what is written. */
-bool ft_memory_check(const struct ft_emulated_tensor *tensors, int count, uint64_t address,
-                     int bytes, enum fe_access access, char *what, size_t size);
-
-/* The element of a tensor that lies at an address. */
-struct ft_place {
-  const struct ft_emulated_tensor *tensor;
-  int64_t index[FT_TENSOR_DIMS];
+struct ft_allocation {
+  uint64_t address;
+  size_t bytes;
+  unsigned char *written; /* one flag for each byte; lives as long as the allocation */
 };
-/* false when it is in no tensor, between elements, or in one whose elements overlap. */
-bool ft_memory_place(const struct ft_emulated_tensor *tensors, int count, uint64_t address,
-                     struct ft_place *place);
-/* "K[batch 0, row 3, head 1, column 8]" */
-const char *ft_place_text(const struct ft_place *place, char text[128]);
+
+bool ft_memory_find(uint64_t address, struct ft_allocation *found);
+/* By distance from the address to its first or last byte; false when there is none at all. */
+bool ft_memory_nearest(uint64_t address, struct ft_allocation *found);
+
+/* Another number after every allocation and release: what was found before may be gone. */
+uint64_t ft_memory_generation(void);
 
 #endif

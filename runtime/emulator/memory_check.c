@@ -4,13 +4,13 @@
  * Called for every access of a kernel. What a tensor's extents and strides come to is worked out
  * once and used while the same tensors are handed in; allocations are looked up once and used until
  * one is made or released. */
-#include "runtime/emulator/memory.h"
+#include "runtime/emulator/memory_check.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "runtime/emulator/memory_parts.h"
+#include "runtime/emulator/memory.h"
 
 enum { ROW = 1, COLUMN = 3 };
 static const char *const dim_names[FT_TENSOR_DIMS] = {"batch", "row", "head", "column"};

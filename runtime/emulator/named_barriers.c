@@ -1,9 +1,14 @@
 /* named_barriers.c: bar.sync and bar.arrive, which warps come to as a whole.
  * in -> out: warps, how many threads there are to be -> those released that wait, ordered behind
  * all who have come. */
+#include "runtime/emulator/named_barriers.h"
+
 #include <stdlib.h>
 
-#include "runtime/emulator/block.h"
+#include "runtime/emulator/clocks.h"
+#include "runtime/emulator/device/machine.h"
+#include "runtime/emulator/fault.h"
+#include "runtime/emulator/limits.h"
 
 static void check(const struct ft_warp *warp, const struct ft_barrier *barrier,
                   const struct fe_barrier *record, int line) {

@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "runtime/emulator/driver_parts.h"
-#include "runtime/emulator/memory.h"
+#include "runtime/emulator/memory_check.h"
+#include "runtime/emulator/result.h"
 
 /* ---- making one ---- */
 

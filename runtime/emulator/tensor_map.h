@@ -8,8 +8,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "runtime/driver.h"
 #include "runtime/emulator/device/machine.h"
-#include "runtime/emulator/emulator.h"
+#include "runtime/emulator/tensor.h"
 
 enum { FT_MAP_DIMS = 5, FT_MAP_BYTES = 128 };
 enum { FT_CHUNK = 16 }; /* bytes that a swizzle moves together */
@@ -57,5 +58,11 @@ uint32_t ft_box_chunk(const struct ft_box *box, const struct ft_box_row *row, in
 /* Whether a kernel may access all of the box that is in the tensor; else what is wrong. */
 bool ft_box_check(const struct ft_box *box, const struct ft_emulated_tensor *tensors, int count,
                   bool store, char *what, size_t size);
+
+/* Of the driver's table. */
+cu_result ft_emulator_tensor_map_encode(void *opaque, int type, unsigned rank, void *address,
+                                        const uint64_t *extents, const uint64_t *strides,
+                                        const unsigned *box, const unsigned *element_strides,
+                                        int interleave, int swizzle, int l2_promotion, int fill);
 
 #endif

@@ -1,12 +1,14 @@
 /* text.c: the C++ text of an emitted kernel.
  * in -> out: struct ft_source -> its lines under their own numbers, between the emulation's
  * headers; a header of the same name in place of each PTX part. */
+#include "runtime/emulator/text.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "generator/status.h"
-#include "runtime/emulator/emulator.h"
+#include "generator/templates.h"
 #include "runtime/emulator/object.h"
 
 /* Length of "ptx_mma" in "parts/ptx_mma.cu.in", where *name points; 0: no PTX part. */

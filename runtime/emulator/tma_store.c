@@ -2,10 +2,16 @@
  * in -> out: boxes, groups, waits of one thread -> global memory.
  * The shared memory that a store reads may be written again by those who are ordered behind its
  * wait. What nobody has waited for is done as its thread ends. */
+#include "runtime/emulator/tma_store.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/emulator/block.h"
+#include "runtime/emulator/clocks.h"
+#include "runtime/emulator/fault.h"
+#include "runtime/emulator/limits.h"
+#include "runtime/emulator/shared_memory.h"
+#include "runtime/emulator/tensor_map.h"
 
 struct store {
   struct ft_box box;

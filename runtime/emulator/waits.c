@@ -1,49 +1,18 @@
 /* waits.c: threads that wait for others: for their warp, their warpgroup, their block.
  * in -> out: arrivals -> the op carried out or the barrier opened, those who waited released; or
  * what is wrong with who came where. */
+#include "runtime/emulator/waits.h"
+
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "runtime/emulator/block.h"
-
-static void too_many_steps(int line) {
-  ft_fault(line, "does not end: the block has taken %llu steps (FATUNE_EMULATOR_STEPS)",
-           (unsigned long long)ft_block_now->launch->steps_most);
-}
-
-void ft_step(void) {
-  too_many_steps(0);
-}
-
-void ft_count_step(int line) {
-  if (ft_block_now->machine.steps_left-- == 0) too_many_steps(line);
-}
-
-void ft_wait_at(struct ft_thread *thread, enum ft_waiting waiting, int what, int line,
-                void *record) {
-  thread->waiting = waiting;
-  thread->what = what;
-  thread->line = line;
-  thread->record = record;
-}
-
-void ft_release(struct ft_thread *thread) {
-  thread->waiting = FT_RUNNING;
-  thread->block->warps[thread->number / FE_WARP].runnable = true;
-}
-
-void *ft_need(void *memory) {
-  if (!memory) ft_fault(0, "has no memory left for what is under way");
-  return memory;
-}
-
-void *ft_make_room(void *array, int *room, int count, size_t size) {
-  if (count < *room) return array;
-  const int more = *room ? 2 * *room : 64;
-  void *const grown = ft_need(realloc(array, (size_t)more * size));
-  *room = more;
-  return grown;
-}
+#include "runtime/emulator/clocks.h"
+#include "runtime/emulator/deadlock.h"
+#include "runtime/emulator/fault.h"
+#include "runtime/emulator/fiber.h"
+#include "runtime/emulator/limits.h"
+#include "runtime/emulator/warp_ops.h"
+#include "runtime/emulator/warpgroup_ops.h"
 
 /* ---- operations of a warp, of a warpgroup ---- */
 

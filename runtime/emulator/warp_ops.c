@@ -1,10 +1,18 @@
 /* warp_ops.c: what a whole warp does at once, done when its last lane has arrived.
  * in -> out: 32 records -> 32 results. Fragments are laid out as in the PTX manual, "Matrix
  * Fragments for mma.m16n8k16" and "ldmatrix". */
+#include "runtime/emulator/warp_ops.h"
+
 #include <string.h>
 
-#include "runtime/emulator/block.h"
+#include "runtime/emulator/clocks.h"
+#include "runtime/emulator/cluster.h"
+#include "runtime/emulator/fault.h"
+#include "runtime/emulator/fragment.h"
+#include "runtime/emulator/grid.h"
+#include "runtime/emulator/named_barriers.h"
 #include "runtime/emulator/numbers.h"
+#include "runtime/emulator/shared_memory.h"
 
 /* ORDER WARP OPS */
 const char *const ft_warp_op_names[FE_WARP_OPS] = {

@@ -1,7 +1,12 @@
 /* warpgroup_ops.c: what a whole warpgroup does at once, done when its last lane has arrived: wgmma,
  * setmaxnreg.
  * in -> out: 128 records -> products under way or waited for; registers handed over. */
-#include "runtime/emulator/block.h"
+#include "runtime/emulator/warpgroup_ops.h"
+
+#include "runtime/emulator/clocks.h"
+#include "runtime/emulator/fault.h"
+#include "runtime/emulator/products.h"
+#include "runtime/emulator/wgmma.h"
 
 /* ORDER WARPGROUP OPS */
 const char *const ft_warpgroup_op_names[FE_WARPGROUP_OPS] = {

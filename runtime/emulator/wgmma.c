@@ -10,7 +10,15 @@
 #include <string.h>
 
 #include "runtime/emulator/block.h"
+#include "runtime/emulator/clocks.h"
+#include "runtime/emulator/device/machine.h"
+#include "runtime/emulator/fault.h"
+#include "runtime/emulator/grid.h"
+#include "runtime/emulator/limits.h"
+#include "runtime/emulator/memory_check.h"
 #include "runtime/emulator/numbers.h"
+#include "runtime/emulator/shared_memory.h"
+#include "runtime/emulator/wgmma_operand.h"
 
 static struct ft_thread *lane_of(int warpgroup, int lane) {
   return &ft_block_now->threads[warpgroup * FT_WARPGROUP + lane];

@@ -2,11 +2,12 @@
  * in -> out: descriptor -> addresses, checks, numbers; whether they are a tile of a tensor.
  * Layouts as in the PTX manual, "Matrix Descriptor Format" and "Strides" of wgmma, for the 128-byte
  * swizzle: groups of eight rows of 128 bytes, their chunks exchanged by address bits 7-9. */
+#include "runtime/emulator/wgmma_operand.h"
+
 #include <stdio.h>
 
 #include "runtime/emulator/numbers.h"
 #include "runtime/emulator/tensor_map.h"
-#include "runtime/emulator/wgmma.h"
 
 enum { ROW_BYTES = 128, ATOM_ROWS = 8, ATOM_BYTES = ATOM_ROWS * ROW_BYTES };
 enum { CHUNK_ELEMENTS = 8, ROW_CHUNKS = ROW_BYTES / FT_CHUNK };

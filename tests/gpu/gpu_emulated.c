@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "generator/status.h"
-#include "runtime/emulator/emulator.h"
+#include "runtime/emulator/cxx_search.h"
 #include "tests/gpu/gpu_child.h"
 
 enum { PATH_ROOM = 192, PROCESSES_MOST = 256 };

@@ -3,7 +3,7 @@
 #include "tuner/cli/cli_emulator.h"
 
 #include "generator/status.h"
-#include "runtime/emulator/emulator.h"
+#include "runtime/emulator/cxx_search.h"
 
 /* Multiply-adds of one problem. A core emulates some 300 million of them a second, and all problems
  * that a request is checked with come to about ten times the first one. */

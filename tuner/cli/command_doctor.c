@@ -3,7 +3,7 @@
 #include "cache/store.h"
 #include "generator/status.h"
 #include "runtime/device.h"
-#include "runtime/emulator/emulator.h"
+#include "runtime/emulator/cxx_search.h"
 #include "runtime/kernel_source.h"
 #include "runtime/nvml.h"
 #include "runtime/session.h"
