@@ -5,11 +5,12 @@
 
 #include <stdio.h>
 
+#include "generator/family.h"
+
 void ft_arch_target(const struct ft_arch *arch, char *buffer) {
   (void)snprintf(buffer, 16, "sm_%d", arch->sm);
 }
 
 void ft_config_target(const struct ft_config *config, const struct ft_arch *arch, char *buffer) {
-  const char *const variant = config->family == FT_FAMILY_WGMMA ? "a" : "";
-  (void)snprintf(buffer, 16, "sm_%d%s", arch->sm, variant);
+  (void)snprintf(buffer, 16, "sm_%d%s", arch->sm, config->family->target_suffix);
 }

@@ -28,7 +28,7 @@ struct ft_arch {
  * name what kernels of all families are for. buffer holds at least 16 bytes. */
 void ft_arch_target(const struct ft_arch *arch, char *buffer);
 
-/* What NVRTC compiles a config for on this GPU: "sm_90" for mma, "sm_90a" for wgmma, whose
+/* What NVRTC compiles a config for on this GPU: "sm_90", or "sm_90a" for a family whose
  * instructions no other compute capability has. */
 void ft_config_target(const struct ft_config *config, const struct ft_arch *arch, char *buffer);
 

@@ -1,118 +1,82 @@
-/* config.c: knobs as a table, and configs as text; both come from knobs.def.
- * in -> out: text <-> struct ft_config. */
+/* config.c: configs as text.
+ * in -> out: text <-> struct ft_config, by the knobs of its family. */
 #include "generator/config.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "generator/family.h"
 #include "generator/status.h"
 
-/* knobs.def holds each list of values in parentheses: UNWRAP takes them off. */
-#define UNWRAP(...) __VA_ARGS__
-#define NONE        (0)
-#define KNOB(name, mma, wgmma, mma_backward, meaning)                                              \
-  static const int name##_mma[] = {UNWRAP mma}, name##_wgmma[] = {UNWRAP wgmma},                   \
-                   name##_mma_backward[] = {UNWRAP mma_backward};
-#include "generator/knobs.def"
-#undef KNOB
-
-#define VALUES(array)                                                                              \
-  { array, (int)(sizeof(array) / sizeof(array)[0]) }
-static const struct ft_knob knobs[FT_KNOB_COUNT] = {
-#define KNOB(name, mma, wgmma, mma_backward, meaning)                                              \
-  {#name, meaning, {VALUES(name##_mma), VALUES(name##_wgmma), VALUES(name##_mma_backward)}},
-#include "generator/knobs.def"
-#undef KNOB
-};
-
-/* In the order of enum ft_family. */
-static const char *const family_names[FT_FAMILY_COUNT] = {"mma", "wgmma", "mma_backward"};
-
-const struct ft_knob *ft_knob(int index) {
-  return index >= 0 && index < FT_KNOB_COUNT ? &knobs[index] : NULL;
+static bool is_switch(const struct ft_knob *knob) {
+  return knob->least == 0;
 }
 
-bool ft_family_has(enum ft_family family, int knob) {
-  const struct ft_values *const values = &knobs[knob].values[family];
-  return values->count > 1 || values->list[0] != 0;
+struct ft_config ft_config_make(const struct ft_family *family, const void *knobs) {
+  struct ft_config config = {.family = family};
+  memcpy(config.knobs, knobs, (size_t)family->knob_count * sizeof *config.knobs);
+  return config;
 }
 
-int ft_config_get(const struct ft_config *config, int knob) {
-  switch (knob) {
-#define KNOB(name, mma, wgmma, mma_backward, meaning)                                              \
-  case FT_KNOB_##name:                                                                             \
-    return config->name;
-#include "generator/knobs.def"
-#undef KNOB
+const struct ft_knob *ft_config_out_of_range(const struct ft_config *config) {
+  for (int i = 0; i < config->family->knob_count; ++i) {
+    const struct ft_knob *const knob = &config->family->knobs[i];
+    if (config->knobs[i] < knob->least || config->knobs[i] > knob->most) return knob;
   }
-  assert(!"no such knob");
-  return 0;
-}
-
-void ft_config_set(struct ft_config *config, int knob, int value) {
-  switch (knob) {
-#define KNOB(name, mma, wgmma, mma_backward, meaning)                                              \
-  case FT_KNOB_##name:                                                                             \
-    config->name = value;                                                                          \
-    return;
-#include "generator/knobs.def"
-#undef KNOB
-  }
-  assert(!"no such knob");
+  return NULL;
 }
 
 void ft_config_print(const struct ft_config *config, struct ft_text *text) {
-  ft_text_add(text, "%s", ft_family_name(config->family));
-  for (int i = 0; i < FT_KNOB_COUNT; ++i)
-    if (ft_family_has(config->family, i))
-      ft_text_add(text, " %s=%d", knobs[i].name, ft_config_get(config, i));
-}
-
-static int parse_family(struct ft_config *config, const char *word) {
-  for (int i = 0; i < FT_FAMILY_COUNT; ++i) {
-    if (strcmp(word, family_names[i]) != 0) continue;
-    config->family = (enum ft_family)i;
-    return FT_OK;
-  }
-  return ft_fail(FT_E_ARGUMENT, "config: family '%s' is unknown; allowed: mma, wgmma, mma_backward",
-                 word);
-}
-
-/* Names of a family's knobs for a message: "block_m, block_n, ...". */
-static void list_knobs(enum ft_family family, char *buffer, size_t size) {
-  buffer[0] = '\0';
-  for (int i = 0; i < FT_KNOB_COUNT; ++i) {
-    if (!ft_family_has(family, i)) continue;
-    if (buffer[0] != '\0') strncat(buffer, ", ", size - strlen(buffer) - 1);
-    strncat(buffer, knobs[i].name, size - strlen(buffer) - 1);
+  ft_text_add(text, "%s", config->family->name);
+  for (int i = 0; i < config->family->knob_count; ++i) {
+    const struct ft_knob *const knob = &config->family->knobs[i];
+    if (config->knobs[i] != 0 || !is_switch(knob))
+      ft_text_add(text, " %s=%d", knob->name, config->knobs[i]);
   }
 }
 
-/* The family's knob of that name, FT_KNOB_COUNT if there is none. */
-static int find_knob(enum ft_family family, const char *name, size_t length) {
+/* ", a" behind what is there, or "a". */
+static void list(struct ft_text *names, const char *name) {
+  ft_text_add(names, "%s%s", names->length > 0 ? ", " : "", name);
+}
+
+static int unknown_family(const char *word) {
+  struct ft_text names = FT_TEXT_INIT;
+  for (int i = 0; ft_family_at(i) != NULL; ++i) list(&names, ft_family_at(i)->name);
+  ft_fail(FT_E_ARGUMENT, "config: family '%s' is unknown; allowed: %s", word,
+          names.data ? names.data : "");
+  ft_text_free(&names);
+  return FT_E_ARGUMENT;
+}
+
+static int unknown_knob(const struct ft_family *family, const char *name, size_t length) {
+  struct ft_text names = FT_TEXT_INIT;
+  for (int i = 0; i < family->knob_count; ++i) list(&names, family->knobs[i].name);
+  ft_fail(FT_E_ARGUMENT, "config: %s has no knob '%.*s'; allowed: %s", family->name, (int)length,
+          name, names.data ? names.data : "");
+  ft_text_free(&names);
+  return FT_E_ARGUMENT;
+}
+
+/* The number of the family's knob of that name; their count if there is none. */
+static int find_knob(const struct ft_family *family, const char *name, size_t length) {
   int knob = 0;
-  while (knob < FT_KNOB_COUNT &&
-         (!ft_family_has(family, knob) || strlen(knobs[knob].name) != length ||
-          strncmp(name, knobs[knob].name, length) != 0))
+  while (knob < family->knob_count && (strlen(family->knobs[knob].name) != length ||
+                                       strncmp(name, family->knobs[knob].name, length) != 0))
     ++knob;
   return knob;
 }
 
 /* One "name=value" word. */
-static int parse_knob(struct ft_config *config, bool given[FT_KNOB_COUNT], const char *word) {
+static int parse_knob(struct ft_config *config, bool given[FT_KNOBS_MOST], const char *word) {
   const char *const equals = strchr(word, '=');
   const size_t name_length = equals == NULL ? strlen(word) : (size_t)(equals - word);
   const int knob = find_knob(config->family, word, name_length);
-  if (knob == FT_KNOB_COUNT) {
-    char names[256];
-    list_knobs(config->family, names, sizeof names);
-    return ft_fail(FT_E_ARGUMENT, "config: %s has no knob '%.*s'; allowed: %s",
-                   ft_family_name(config->family), (int)name_length, word, names);
-  }
-  if (given[knob]) return ft_fail(FT_E_ARGUMENT, "config: '%s' is given twice", knobs[knob].name);
+  if (knob == config->family->knob_count) return unknown_knob(config->family, word, name_length);
+  if (given[knob])
+    return ft_fail(FT_E_ARGUMENT, "config: '%s' is given twice", config->family->knobs[knob].name);
 
   /* Digits only: strtol alone would take " 4", "+4" and "0x4" too. */
   const char *const digits = equals == NULL ? "" : equals + 1;
@@ -122,31 +86,37 @@ static int parse_knob(struct ft_config *config, bool given[FT_KNOB_COUNT], const
       value > INT_MAX)
     return ft_fail(FT_E_ARGUMENT, "config: '%s': the value must be a whole number from 0 to %d",
                    word, INT_MAX);
-  ft_config_set(config, knob, (int)value);
+  config->knobs[knob] = (int)value;
   given[knob] = true;
+  return FT_OK;
+}
+
+static int check_missing(const struct ft_family *family, const bool given[FT_KNOBS_MOST]) {
+  for (int i = 0; i < family->knob_count; ++i)
+    if (!given[i] && !is_switch(&family->knobs[i]))
+      return ft_fail(FT_E_ARGUMENT, "config: knob '%s' is missing (%s)", family->knobs[i].name,
+                     family->knobs[i].meaning);
   return FT_OK;
 }
 
 int ft_config_parse(struct ft_config *config, const char *text) {
   if (text == NULL) return ft_fail(FT_E_ARGUMENT, "config: no text");
-  struct ft_config parsed = {0};
-  bool given[FT_KNOB_COUNT] = {false};
+  bool given[FT_KNOBS_MOST] = {false};
   char *const copy = strdup(text);
   if (copy == NULL) return ft_fail(FT_E_MEMORY, "config: out of memory");
 
   int status = FT_OK;
   char *rest = copy;
   const char *word = strtok_r(copy, " \t\n", &rest);
-  FT_CHECK(parse_family(&parsed, word == NULL ? "" : word));
-  while ((word = strtok_r(NULL, " \t\n", &rest)) != NULL)
-    FT_CHECK(parse_knob(&parsed, given, word));
-  for (int i = 0; i < FT_KNOB_COUNT; ++i) {
-    /* A switch left out is off; what the family has not is 0, too. */
-    if (given[i] || knobs[i].values[parsed.family].list[0] == 0) continue;
-    status = ft_fail(FT_E_ARGUMENT, "config: knob '%s' is missing (%s)", knobs[i].name,
-                     knobs[i].meaning);
+  if (word == NULL) word = "";
+  struct ft_config parsed = {.family = ft_family_named(word)};
+  if (parsed.family == NULL) {
+    status = unknown_family(word);
     goto done;
   }
+  while ((word = strtok_r(NULL, " \t\n", &rest)) != NULL)
+    FT_CHECK(parse_knob(&parsed, given, word));
+  FT_CHECK(check_missing(parsed.family, given));
   *config = parsed;
 
 done:
@@ -155,15 +125,8 @@ done:
 }
 
 int ft_config_compare(const struct ft_config *a, const struct ft_config *b) {
-  if (a->family != b->family) return a->family < b->family ? -1 : 1;
-  for (int i = 0; i < FT_KNOB_COUNT; ++i) {
-    if (!ft_family_has(a->family, i)) continue;
-    const int left = ft_config_get(a, i), right = ft_config_get(b, i);
-    if (left != right) return left < right ? -1 : 1;
-  }
+  if (a->family != b->family) return strcmp(a->family->name, b->family->name) < 0 ? -1 : 1;
+  for (int i = 0; i < a->family->knob_count; ++i)
+    if (a->knobs[i] != b->knobs[i]) return a->knobs[i] < b->knobs[i] ? -1 : 1;
   return 0;
-}
-
-const char *ft_family_name(enum ft_family family) {
-  return (unsigned)family < FT_FAMILY_COUNT ? family_names[family] : "unknown";
 }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "generator/family.h"
 #include "generator/render.h"
 #include "generator/status.h"
 
@@ -32,12 +33,16 @@ static int check(const struct ft_request *class, const struct ft_arch *arch,
   const struct ft_request smallest = smallest_of(class);
   FT_TRY(ft_request_validate(&smallest));
   FT_TRY(ft_rules_serves(class, arch));
-  const struct ft_rule *const broken = ft_rules_broken(class, arch, config);
+  const struct ft_rule *const broken = ft_rules_broken(class, arch, config, FT_CANNOT_RUN);
   if (broken == NULL) return FT_OK;
+  const struct ft_knob *const knob = ft_config_out_of_range(config);
   struct ft_text text = FT_TEXT_INIT;
   ft_config_print(config, &text);
   ft_fail(FT_E_ARGUMENT, "config '%s' breaks rule %s on %s: %s", text.data ? text.data : "",
           broken->name, arch->name, broken->reason);
+  if (knob != NULL)
+    ft_fail(FT_E_ARGUMENT, "config '%s' breaks rule %s: allowed for %s: %d to %d",
+            text.data ? text.data : "", broken->name, knob->name, knob->least, knob->most);
   ft_text_free(&text);
   return FT_E_ARGUMENT;
 }
@@ -93,8 +98,7 @@ int ft_emit(struct ft_source *source, struct ft_lua *lua, const struct ft_reques
   struct heading heading = {0};
   struct ft_render job = {
       .lua = lua, .request = &class, .arch = arch, .config = config, .source = source};
-  FT_CHECK(ft_lua_template(lua, ft_pass_name(class.pass), ft_family_name(config->family),
-                           &job.template_name));
+  job.template_name = config->family->template_name;
   FT_CHECK(write_heading(&heading, &class, arch, source));
   job.request_text = heading.request.data;
   job.config_text = heading.config.data;

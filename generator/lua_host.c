@@ -1,5 +1,5 @@
-/* lua_host.c: the sandboxed state with engine.lua, catalogue.lua and gpus.lua run.
- * in -> out: template files -> engine in the registry, GPUs and catalogue as C arrays.
+/* lua_host.c: the sandboxed state with engine.lua and gpus.lua run.
+ * in -> out: template files -> engine in the registry, GPUs as a C array.
  * After opening, look-ups touch no Lua; only emission does. */
 #include "generator/lua_host.h"
 
@@ -13,17 +13,12 @@
 #include "generator/status.h"
 #include "generator/text.h"
 
-enum { MAX_GPUS = 64, MAX_ALIASES = 4, MAX_KERNELS = 32 };
+enum { MAX_GPUS = 64, MAX_ALIASES = 4 };
 
 struct gpu {
   struct ft_arch arch;
   char aliases[MAX_ALIASES][64];
   int alias_count;
-};
-
-/* A row of catalogue.lua: template_name or missing is "". */
-struct kernel_row {
-  char pass[16], family[16], template_name[64], missing[192];
 };
 
 struct ft_lua {
@@ -32,27 +27,21 @@ struct ft_lua {
   struct ft_digest digest;
   struct gpu gpus[MAX_GPUS];
   int gpu_count;
-  struct kernel_row kernels[MAX_KERNELS];
-  int kernel_count;
 };
 
 static const char engine_key[] = "fatune.engine";
 
 /* What follows runs protected: a wrong table raises an error that names the row and the field. */
 
-static void copy_string(lua_State *state, const char *row, const char *field, bool required,
-                        char *to, size_t size) {
-  to[0] = '\0';
-  const int type = lua_getfield(state, -1, field);
-  if (type != LUA_TSTRING && (required || type != LUA_TNIL))
+static void copy_string(lua_State *state, const char *row, const char *field, char *to,
+                        size_t size) {
+  if (lua_getfield(state, -1, field) != LUA_TSTRING)
     luaL_error(state, "%s: field '%s' must be a string", row, field);
-  if (type == LUA_TSTRING) {
-    size_t length;
-    const char *const text = lua_tolstring(state, -1, &length);
-    if (length >= size || strlen(text) != length)
-      luaL_error(state, "%s: field '%s' is longer than %d bytes", row, field, (int)size - 1);
-    memcpy(to, text, length + 1);
-  }
+  size_t length;
+  const char *const text = lua_tolstring(state, -1, &length);
+  if (length >= size || strlen(text) != length)
+    luaL_error(state, "%s: field '%s' is longer than %d bytes", row, field, (int)size - 1);
+  memcpy(to, text, length + 1);
   lua_pop(state, 1);
 }
 
@@ -75,7 +64,7 @@ static int whole_number(lua_State *state, const char *row, const char *field) {
 /* The GPU on the top of the stack. */
 static void read_gpu(lua_State *state, struct gpu *gpu) {
   struct ft_arch *const arch = &gpu->arch;
-  copy_string(state, "gpus.lua", "name", true, arch->name, sizeof arch->name);
+  copy_string(state, "gpus.lua", "name", arch->name, sizeof arch->name);
   arch->sm = whole_number(state, arch->name, "sm");
   arch->sm_count = whole_number(state, arch->name, "sm_count");
   arch->smem_per_block = whole_number(state, arch->name, "smem_per_block");
@@ -102,16 +91,6 @@ static void read_gpu(lua_State *state, struct gpu *gpu) {
     }
   }
   lua_pop(state, 1);
-}
-
-static void read_kernel(lua_State *state, struct kernel_row *row) {
-  copy_string(state, "catalogue.lua", "pass", true, row->pass, sizeof row->pass);
-  copy_string(state, "catalogue.lua", "family", true, row->family, sizeof row->family);
-  copy_string(state, "catalogue.lua", "template", false, row->template_name,
-              sizeof row->template_name);
-  copy_string(state, "catalogue.lua", "missing", false, row->missing, sizeof row->missing);
-  if ((row->template_name[0] == '\0') == (row->missing[0] == '\0'))
-    luaL_error(state, "catalogue.lua: a row needs either 'template' or 'missing'");
 }
 
 /* Leaves what the template file returned on the stack. */
@@ -141,17 +120,6 @@ static int load_all(lua_State *state) {
     if (lua_rawgeti(state, -1, lua->gpu_count + 1) != LUA_TTABLE)
       luaL_error(state, "gpus.lua: row %d is no table", lua->gpu_count + 1);
     read_gpu(state, &lua->gpus[lua->gpu_count]);
-    lua_pop(state, 1);
-  }
-
-  run_file(state, lua, "catalogue.lua");
-  if (luaL_len(state, -1) > MAX_KERNELS)
-    luaL_error(state, "catalogue.lua: more than %d rows", MAX_KERNELS);
-  const int kernels = (int)luaL_len(state, -1);
-  for (; lua->kernel_count < kernels; ++lua->kernel_count) {
-    if (lua_rawgeti(state, -1, lua->kernel_count + 1) != LUA_TTABLE)
-      luaL_error(state, "catalogue.lua: row %d is no table", lua->kernel_count + 1);
-    read_kernel(state, &lua->kernels[lua->kernel_count]);
     lua_pop(state, 1);
   }
   return 0;
@@ -193,18 +161,6 @@ struct ft_digest ft_lua_templates_digest(const struct ft_lua *lua) {
 
 const struct ft_template_files *ft_lua_files(const struct ft_lua *lua) {
   return &lua->files;
-}
-
-int ft_lua_template(const struct ft_lua *lua, const char *pass, const char *family,
-                    const char **template_name) {
-  for (int i = 0; i < lua->kernel_count; ++i) {
-    const struct kernel_row *const row = &lua->kernels[i];
-    if (strcmp(row->pass, pass) != 0 || strcmp(row->family, family) != 0) continue;
-    *template_name = row->template_name;
-    return row->missing[0] == '\0' ? FT_OK : ft_fail(FT_E_UNSUPPORTED, "%s", row->missing);
-  }
-  return ft_fail(FT_E_UNSUPPORTED, "catalogue.lua has no kernel for pass %s, family %s", pass,
-                 family);
 }
 
 /* "H100-SXM" and "h100 sxm" are the same name: letters and digits count. */

@@ -28,11 +28,6 @@ int ft_lua_gpu_at(struct ft_lua *lua, int index, struct ft_arch *arch);
 /* The templates the state was opened with; owned by lua. */
 const struct ft_template_files *ft_lua_files(const struct ft_lua *lua);
 
-/* The template that catalogue.lua names for a pass and family ("forward", "mma"); owned by lua.
- * FT_E_UNSUPPORTED with the catalogue's reason when there is none. */
-int ft_lua_template(const struct ft_lua *lua, const char *pass, const char *family,
-                    const char **template_name);
-
 /* Pushes what engine.lua returned (the table with render and strict). Cannot fail. */
 void ft_lua_push_engine(struct ft_lua *lua);
 

@@ -11,6 +11,7 @@
 #include <lauxlib.h>
 #include <lua.h>
 
+#include "generator/family.h"
 #include "generator/request_fields.h"
 #include "generator/schedule.h"
 
@@ -52,55 +53,22 @@ static void push_request(lua_State *state, const struct ft_request *request) {
 }
 
 static void push_config(lua_State *state, const struct ft_config *config) {
+  const struct ft_family *const family = config->family;
   lua_newtable(state);
-  set_string(state, "family", ft_family_name(config->family));
-  for (int i = 0; i < FT_KNOB_COUNT; ++i)
-    if (ft_family_has(config->family, i))
-      set_integer(state, ft_knob(i)->name, ft_config_get(config, i));
+  set_string(state, "family", family->name);
+  for (int i = 0; i < family->knob_count; ++i)
+    set_integer(state, family->knobs[i].name, config->knobs[i]);
 }
 
-static void push_budget(lua_State *state, const struct ft_budget *budget) {
+static void push_budget(lua_State *state, const struct ft_family *family,
+                        const struct ft_budget *budget) {
+  const struct ft_budget_field *field;
   lua_newtable(state);
-#define FIELD(name) set_integer(state, #name, budget->name)
-  FIELD(threads);
-  FIELD(warp_rows);
-  FIELD(d_pad);
-  FIELD(dv_pad);
-  FIELD(qk_stride);
-  FIELD(v_stride);
-  FIELD(smem_q);
-  FIELD(smem_k);
-  FIELD(smem_v);
-  FIELD(smem_o);
-  FIELD(smem_bytes);
-  FIELD(regs_q);
-  FIELD(regs_s);
-  FIELD(regs_p);
-  FIELD(regs_o);
-  FIELD(regs_estimate);
-  FIELD(regs_limit);
-  FIELD(d_panels);
-  FIELD(dv_panels);
-  FIELD(consumers);
-  FIELD(smem_barriers);
-  FIELD(producer_regs);
-  FIELD(consumer_regs);
-  FIELD(launch_regs);
-  FIELD(skipped_steps);
-  FIELD(key_warps);
-  FIELD(warp_keys);
-  FIELD(part_queries);
-  FIELD(p_stride);
-  FIELD(smem_p);
-  FIELD(smem_ds);
-  FIELD(smem_stats);
-  FIELD(dq_warp_rows);
-  FIELD(regs_dq);
-  FIELD(dq_sums);
-  FIELD(dq_threads);
-  FIELD(dq_block_n);
-  FIELD(dq_smem);
-#undef FIELD
+  for (int i = 0, value; (field = ft_budget_common(budget, i, &value)) != NULL; ++i)
+    if (field->in_templates) set_integer(state, field->name, value);
+  for (int i = 0; i < family->budget_field_count; ++i)
+    if (family->budget_fields[i].in_templates)
+      set_integer(state, family->budget_fields[i].name, budget->own[i]);
 }
 
 /* "mma_forward.cu.in 9f31..., parts/softmax.cu.in 02ab...": the files used. The engine calls it
@@ -128,7 +96,7 @@ static void push_values(lua_State *state, int engine, const struct ft_render *jo
   set_strict(state, engine, "request");
   push_config(state, job->config);
   set_strict(state, engine, "config");
-  push_budget(state, &job->source->budget);
+  push_budget(state, job->config->family, &job->source->budget);
   set_strict(state, engine, "budget");
   set_string(state, "schedule", ft_schedule_name(ft_schedule_of(job->request, job->config)));
   set_integer(state, "sm", job->arch->sm);

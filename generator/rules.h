@@ -1,5 +1,5 @@
-/* rules.h: which configs are legal for a request on a GPU, as a table of named rules.
- * in -> out: request + arch + config -> FT_OK or the first broken rule and its reason.
+/* rules.h: which configs are legal for a request on a GPU, as tables of named rules.
+ * in -> out: request + arch + config -> NULL, or the first broken rule and its reason.
  * The name of the rejecting rule ends up in the trial row. */
 #ifndef GENERATOR_RULES_H
 #define GENERATOR_RULES_H
@@ -8,27 +8,35 @@
 
 #include "generator/budget.h"
 
-/* Whether a family has a kernel for the request that runs on the GPU. The rule "family" asks, and
- * so do the search space and the default config. */
-bool ft_family_serves(enum ft_family family, const struct ft_request *request,
-                      const struct ft_arch *arch);
-
-enum { FT_EVERY_FAMILY = -1 };
-
-struct ft_rule {
-  int family;         /* whose configs it is for: enum ft_family, or FT_EVERY_FAMILY */
-  const char *name;   /* "smem-limit" */
-  const char *reason; /* one sentence, why the rule exists */
-  int (*holds)(const struct ft_request *, const struct ft_arch *, const struct ft_config *,
-               const struct ft_budget *);
+enum ft_rule_kind {
+  FT_CANNOT_RUN = 1,       /* no such kernel can be made, or its results would be wrong */
+  FT_NOT_WORTH_TRYING = 2, /* it runs and is right, but the search and the default pass it over */
+  FT_EVERY_RULE = FT_CANNOT_RUN | FT_NOT_WORTH_TRYING
 };
 
-/* The first rule the config breaks, or NULL when it is legal. */
-const struct ft_rule *ft_rules_broken(const struct ft_request *request, const struct ft_arch *arch,
-                                      const struct ft_config *config);
+/* What a rule looks at. */
+struct ft_rule_case {
+  const struct ft_request *request;
+  const struct ft_arch *arch;
+  const struct ft_config *config;
+  const struct ft_budget *budget;
+};
 
-/* Every rule, for documentation and tests: index 0.. until NULL. */
-const struct ft_rule *ft_rules_at(int index);
+struct ft_rule {
+  const char *name; /* "smem-limit" */
+  enum ft_rule_kind kind;
+  bool (*holds)(const struct ft_rule_case *of);
+  const char *reason; /* one sentence, why the rule exists */
+};
+
+/* The first rule of these kinds that the config breaks, or NULL; those of kind FT_CANNOT_RUN come
+ * first. */
+const struct ft_rule *ft_rules_broken(const struct ft_request *request, const struct ft_arch *arch,
+                                      const struct ft_config *config, enum ft_rule_kind kinds);
+
+/* Every rule that a family's configs are held to, for documentation and tests: index 0.. until
+ * NULL. */
+const struct ft_rule *ft_rules_at(const struct ft_family *family, int index);
 
 /* Which requests a target can serve at all (bf16 needs sm_80, ...): FT_OK or FT_E_UNSUPPORTED with
  * the reason. */

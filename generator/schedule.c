@@ -1,10 +1,11 @@
-/* schedule.c: which form of the tile scheduler a forward kernel has.
- * in -> out: request + config -> enum ft_schedule. */
+/* schedule.c: which form of the tile scheduler a kernel has.
+ * in -> out: request + config -> enum ft_schedule, by the family's descriptor. */
 #include "generator/schedule.h"
 
+#include "generator/family.h"
+
 enum ft_schedule ft_schedule_of(const struct ft_request *request, const struct ft_config *config) {
-  if (config->family != FT_FAMILY_WGMMA || config->lpt) return FT_SCHEDULE_LPT;
-  return ft_request_tiles_differ(request) ? FT_SCHEDULE_BALANCED : FT_SCHEDULE_STATIC;
+  return config->family->schedule(request, config);
 }
 
 const char *ft_schedule_name(enum ft_schedule schedule) {

@@ -1,6 +1,6 @@
-/* space.h: the search space: every legal config for a request on a GPU, in a fixed order.
- * in -> out: request + arch -> sequence of configs, family by family. The default config always
- * comes first.
+/* space.h: the search space: every config for a request on a GPU that breaks no rule, in a fixed
+ * order. in -> out: request + arch -> sequence of configs, family by family. The default config
+ * always comes first.
  * ft_default_config is a pure function of (request, arch): the prior by hand, trial number 0. */
 #ifndef GENERATOR_SPACE_H
 #define GENERATOR_SPACE_H
@@ -9,7 +9,7 @@
 
 #include "generator/rules.h"
 
-/* A legal config for every request the target serves. */
+/* A config that breaks no rule, for every request the target serves. */
 int ft_default_config(const struct ft_request *request, const struct ft_arch *arch,
                       struct ft_config *config);
 
@@ -17,15 +17,15 @@ struct ft_space {
   struct ft_request request;
   struct ft_arch arch;
   struct ft_config first; /* the default */
-  int family;             /* of the product being walked; FT_FAMILY_COUNT: past the last */
-  int digits[FT_KNOB_COUNT];
+  int family;             /* number of that whose product is being walked */
+  int digits[FT_KNOBS_MOST];
   bool started;
   long visited, rejected;
 };
 
 int ft_space_open(struct ft_space *space, const struct ft_request *request,
                   const struct ft_arch *arch);
-/* The next legal config; false at the end. */
+/* The next config that breaks no rule; false at the end. */
 bool ft_space_next(struct ft_space *space, struct ft_config *config);
 
 /* Like ft_space_next over the raw products of the families that serve the request: *broken is the

@@ -39,7 +39,8 @@ int ft_session_choose(fatune_session *session, const struct ft_request *request,
     return choose_default(request, arch, "nothing measured or predicted", choice);
 
   /* Another GPU's winner, or one of older rules, need not be legal here. */
-  const struct ft_rule *const broken = ft_rules_broken(request, arch, &choice->config);
+  const struct ft_rule *const broken =
+      ft_rules_broken(request, arch, &choice->config, FT_EVERY_RULE);
   if (!broken) return FT_OK;
   char why[256];
   snprintf(why, sizeof why, "the known winner breaks rule %s", broken->name);

@@ -244,8 +244,8 @@ typedef struct fatune_plan fatune_plan;
 FATUNE_API int fatune_plan_make(fatune_plan **plan, fatune_session *session,
                                 const fatune_request *request);
 
-/* The same with a config given as text ("mma block_m=128 ..."); for experiments and tests. A
- * config that breaks a rule is FATUNE_E_ARGUMENT with the rule's name. */
+/* The same with a config given as text ("mma_forward block_m=128 ..."); for experiments and tests.
+ * A config that breaks a rule is FATUNE_E_ARGUMENT with the rule's name. */
 FATUNE_API int fatune_plan_make_with(fatune_plan **plan, fatune_session *session,
                                      const fatune_request *request, const char *config);
 

@@ -3,6 +3,8 @@
  * plan in launch_backward.c.
  * This is the hot path: no allocation, no lock, no call into the driver but the launches and what
  * tensor_maps.c has encoded. */
+#include "generator/families/mma_backward.h"
+#include "generator/families/wgmma_forward.h"
 #include "runtime/launch.h"
 
 #include <string.h>
@@ -57,8 +59,8 @@ static int read_mask(struct ft_forward_params *params, const struct ft_request *
  * blocks, and none is without work. */
 static int64_t resident_blocks(const struct ft_forward_params *params, enum ft_schedule schedule,
                                const struct ft_config *config, const struct ft_arch *arch) {
-  const int64_t cluster = 1 + config->multicast, q_tiles = params->q_tiles;
-  const int64_t resident = (int64_t)arch->sm_count * config->ctas_per_sm / cluster;
+  const int64_t cluster = 1 + ft_wgmma_forward_knobs(config)->multicast;
+  const int64_t q_tiles = params->q_tiles, resident = arch->sm_count / cluster;
   const int64_t heads = (int64_t)params->batch * params->heads_q;
   const int64_t paired = schedule == FT_SCHEDULE_BALANCED ? heads - params->remainder_heads : 0;
   const int64_t shares =
@@ -78,9 +80,9 @@ static int64_t remainder_heads(const struct ft_forward_params *params, int64_t k
   const struct ft_deal deal = {
       .tiles = params->q_tiles,
       .pairs = pairs,
-      .blocks = (int64_t)arch->sm_count * config->ctas_per_sm,
-      .rows = config->block_m,
-      .keys = config->block_n,
+      .blocks = arch->sm_count,
+      .rows = ft_config_block_m(config),
+      .keys = ft_config_block_n(config),
       .visibility = *visibility,
       .pack_bits = params->pack_bits,
       .least = ft_run_section(request, arch, 2 * kv_bytes, group, pairs),
@@ -95,7 +97,8 @@ static int read_geometry(struct ft_launch *launch, const struct ft_request *requ
   struct ft_forward_params *const params = &launch->tiled.rest;
   const int group = run->heads_q / run->heads_kv;
   const int packed = ft_packed_heads(config, group, run->nq);
-  const int64_t q_tiles = ft_run_tiles(run->nq * packed, request->mask_rows, config->block_m);
+  const int block_m = ft_config_block_m(config);
+  const int64_t q_tiles = ft_run_tiles(run->nq * packed, request->mask_rows, block_m);
   const int64_t pairs = run->batch * (run->heads_q / packed); /* < 2^62 */
   int64_t blocks;
   if (__builtin_mul_overflow(q_tiles, pairs, &blocks) || blocks > INT32_MAX)
@@ -103,8 +106,7 @@ static int read_geometry(struct ft_launch *launch, const struct ft_request *requ
         FT_E_ARGUMENT,
         "arguments: batch %lld x heads_q %d x %lld tiles of %d rows (seqlen_q %lld) is more "
         "than the 2^31 - 1 blocks of one launch",
-        (long long)run->batch, run->heads_q, (long long)q_tiles, config->block_m,
-        (long long)run->nq);
+        (long long)run->batch, run->heads_q, (long long)q_tiles, block_m, (long long)run->nq);
   params->pack_bits = __builtin_ctz((unsigned)packed);
   params->nq = (int32_t)run->nq * packed;
   params->nk = (int32_t)run->nk;
@@ -120,9 +122,9 @@ static int read_geometry(struct ft_launch *launch, const struct ft_request *requ
   if (schedule == FT_SCHEDULE_BALANCED)
     params->remainder_heads =
         (int32_t)remainder_heads(params, kv_bytes, &run->visibility, request, config, arch);
-  launch->grid =
-      (unsigned)(config->family == FT_FAMILY_WGMMA ? resident_blocks(params, schedule, config, arch)
-                                                   : blocks);
+  launch->grid = (unsigned)(config->family == &ft_wgmma_forward_family
+                                ? resident_blocks(params, schedule, config, arch)
+                                : blocks);
   return FT_OK;
 }
 
@@ -182,7 +184,7 @@ static int enqueue_one(const struct ft_launch *launch, enum ft_step step, const 
                        const struct ft_driver *driver, cu_stream stream) {
   /* The driver copies the struct during the call, and only reads it. */
   const void *argument = &launch->tiled.rest;
-  if (launch->family == FT_FAMILY_WGMMA) argument = &launch->tiled;
+  if (launch->family == &ft_wgmma_forward_family) argument = &launch->tiled;
   if (launch->pass == FT_BACKWARD) argument = &launch->backward;
   void *kernel_arguments[] = {(void *)(uintptr_t)argument};
   if (driver->emulated) ft_launch_describe(launch, step);
@@ -198,8 +200,8 @@ int ft_launch_enqueue(const struct ft_launch *launch, const struct ft_driver *dr
   const struct one main = {module->function, launch->grid, budget->threads, budget->smem_bytes};
   if (launch->pass == FT_FORWARD) return enqueue_one(launch, FT_STEP_MAIN, &main, driver, stream);
   const struct one prepare = {module->prepare, launch->tiles_grid, budget->threads, 0};
-  const struct one convert = {module->convert, launch->tiles_grid, budget->dq_threads,
-                              budget->dq_smem};
+  const struct ft_mma_backward_budget *const own = ft_mma_backward_budget(budget);
+  const struct one convert = {module->convert, launch->tiles_grid, own->dq_threads, own->dq_smem};
   FT_TRY(enqueue_one(launch, FT_STEP_PREPARE, &prepare, driver, stream));
   FT_TRY(enqueue_one(launch, FT_STEP_MAIN, &main, driver, stream));
   return enqueue_one(launch, FT_STEP_CONVERT, &convert, driver, stream);

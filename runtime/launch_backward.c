@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#include "generator/budget.h"
+#include "generator/families/mma_backward.h"
 #include "generator/status.h"
 #include "runtime/launch_checks.h"
 #include "runtime/mask.h"
@@ -94,8 +94,8 @@ static int read_geometry(struct ft_launch *launch, const struct ft_request *requ
                          const struct ft_config *config, const struct ft_arch *arch,
                          const struct ft_run *run) {
   struct ft_backward_params *const params = &launch->backward;
-  const int64_t q_tiles = ft_run_tiles(run->nq, request->mask_rows, config->block_m);
-  const int64_t k_tiles = ft_run_tiles(run->nk, request->mask_cols, config->block_n);
+  const int64_t q_tiles = ft_run_tiles(run->nq, request->mask_rows, ft_config_block_m(config));
+  const int64_t k_tiles = ft_run_tiles(run->nk, request->mask_cols, ft_config_block_n(config));
   FT_TRY(count_blocks(run, "heads_q", run->heads_q, q_tiles, &launch->tiles_grid));
   FT_TRY(count_blocks(run, "heads_kv", run->heads_kv, k_tiles, &launch->grid));
   params->nq = (int32_t)run->nq;
@@ -129,12 +129,14 @@ static int64_t whole(int64_t bytes) {
 
 static struct places place(const struct ft_request *request, const struct ft_config *config,
                            const struct ft_arch *arch, unsigned tiles) {
-  enum { ORDERED_ADDS = 1, STATS = 2, WORD = 4 };
+  enum { STATS = 2, WORD = 4 };
   const struct ft_budget budget = ft_budget_of(request, config, arch);
-  const int counters = config->dq_mode == ORDERED_ADDS ? config->warps : 0; /* of each sum */
-  struct places places = {.sum_of_tile = (int64_t)budget.dq_sums * config->block_m * budget.d_pad,
-                          .stats_of_tile = (int64_t)config->block_m * STATS,
-                          .counters_of_tile = (int64_t)budget.dq_sums * counters};
+  const struct ft_mma_backward_knobs *const k = ft_mma_backward_knobs(config);
+  const struct ft_mma_backward_budget *const own = ft_mma_backward_budget(&budget);
+  const int counters = k->dq_mode == FT_DQ_ORDERED ? k->warps : 0; /* of each sum */
+  struct places places = {.sum_of_tile = (int64_t)own->dq_sums * k->block_m * own->d_pad,
+                          .stats_of_tile = (int64_t)k->block_m * STATS,
+                          .counters_of_tile = (int64_t)own->dq_sums * counters};
   /* < 2^31 tiles, < 2^19 words each */
   places.row_stats = whole(tiles * places.sum_of_tile * WORD);
   places.counters = places.row_stats + whole(tiles * places.stats_of_tile * WORD);

@@ -15,7 +15,7 @@ struct ft_launch {
   struct ft_tiled_forward_params tiled; /* mma kernels take `rest` of it alone */
   struct ft_backward_params backward;
   enum ft_pass pass;
-  enum ft_family family;
+  const struct ft_family *family;
   unsigned grid;
   unsigned tiles_grid; /* of prepare and convert in a backward: tiles of queries */
   /* Words of a tile in the workspace. */

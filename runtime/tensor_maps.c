@@ -4,6 +4,7 @@
  * rows of 128 bytes swizzled, zeros beyond the tensor.
  * Numbers are CUtensorMapDataType, CUtensorMapSwizzle, CUtensorMapL2promotion of the CUDA driver
  * API. */
+#include "generator/families/wgmma_forward.h"
 #include "runtime/tensor_maps.h"
 
 #include "generator/status.h"
@@ -83,15 +84,16 @@ static int map_tensor(const struct mapped *tensor, int number, enum ft_dtype dty
 
 int ft_launch_map_tensors(struct ft_launch *launch, const struct ft_config *config,
                           const struct ft_driver *driver) {
-  if (launch->family != FT_FAMILY_WGMMA) return FT_OK;
+  if (launch->family != &ft_wgmma_forward_family) return FT_OK;
+  const struct ft_wgmma_forward_knobs *const k = ft_wgmma_forward_knobs(config);
   struct ft_tiled_forward_params *const tiled = &launch->tiled;
   const struct ft_forward_params *const p = &tiled->rest;
-  const int heads_kv = p->heads_q / p->group, key_rows = config->block_n / (1 + config->multicast);
+  const int heads_kv = p->heads_q / p->group, key_rows = k->block_n / (1 + k->multicast);
   const int nq = p->nq >> p->pack_bits, heads_q = p->heads_q << p->pack_bits;
-  const int packed = config->pack_gqa ? 1 << p->pack_bits : 0;
+  const int packed = k->pack_gqa ? 1 << p->pack_bits : 0;
   const int d = launch->head_dim, dv = launch->head_dim_v;
   const struct mapped tensors[FT_MAP_TENSORS] = {
-      {"q", &tiled->q, p->q, &p->q_stride, {d, nq, heads_q, p->batch, config->block_m, packed}},
+      {"q", &tiled->q, p->q, &p->q_stride, {d, nq, heads_q, p->batch, k->block_m, packed}},
       {"k", &tiled->k, p->k, &p->k_stride, {d, p->nk, heads_kv, p->batch, key_rows, 0}},
       {"v", &tiled->v, p->v, &p->v_stride, {dv, p->nk, heads_kv, p->batch, key_rows, 0}},
       {"o", &tiled->o, p->o, &p->o_stride, {dv, nq, heads_q, p->batch, WARPGROUP_ROWS, packed}}};

@@ -19,7 +19,7 @@
 
 #define MAIN "mma_forward.cu.in"
 /* MAIN is the mma family's, and this is legal for all GPUs. */
-#define CONFIG "mma block_m=64 block_n=32 warps=4 stages=1 ctas_per_sm=1"
+#define CONFIG "mma_forward block_m=64 block_n=32 warps=4 stages=1 ctas_per_sm=1"
 
 /* The body begins in line HEAD_LINES + 1. */
 enum { HEAD_LINES = 8 };

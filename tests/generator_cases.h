@@ -11,10 +11,11 @@
 #include <string.h>
 #include <time.h>
 
-#include "generator/config.h"
+#include "generator/families/mma_backward.h"
+#include "generator/families/mma_forward.h"
+#include "generator/families/wgmma_forward.h"
 #include "generator/lua_host.h"
 #include "generator/request.h"
-#include "generator/rules.h"
 #include "generator/status.h"
 
 /* A GPU of the table. */
@@ -33,50 +34,24 @@ static inline struct ft_request known_request(const char *text) {
   return request;
 }
 
-/* The text with " knob=0" for each knob of its family it lacks, so that a new knob leaves old cases
- * as they are. */
-static inline void complete_config(const char *text, struct ft_text *whole) {
-  const char *const begin = text + strspn(text, " \t\n");
-  enum ft_family family = FT_FAMILY_MMA;
-  if (strncmp(begin, "wgmma", 5) == 0) family = FT_FAMILY_WGMMA;
-  if (strncmp(begin, "mma_backward", 12) == 0) family = FT_FAMILY_MMA_BACKWARD;
-  ft_text_add(whole, "%s", text);
-  for (int i = 0; i < FT_KNOB_COUNT; ++i) {
-    char word[64];
-    if (!ft_family_has(family, i)) continue;
-    (void)snprintf(word, sizeof word, " %s=", ft_knob(i)->name);
-    if (strstr(text, word) == NULL) ft_text_add(whole, "%s0", word);
-  }
-}
-
 static inline struct ft_config known_config(const char *text) {
-  struct ft_text whole = FT_TEXT_INIT;
   struct ft_config config;
-  complete_config(text, &whole);
-  ck_assert_msg(ft_config_parse(&config, whole.data) == FT_OK, "%s", ft_detail());
-  ft_text_free(&whole);
+  ck_assert_msg(ft_config_parse(&config, text) == FT_OK, "'%s': %s", text, ft_detail());
   return config;
 }
 
-static inline bool wgmma_serves(void) {
-  const struct ft_request request = {.pass = FT_FORWARD};
-  const struct ft_arch hopper = {.sm = 90};
-  return ft_family_serves(FT_FAMILY_WGMMA, &request, &hopper);
+/* A knob of the config by name. */
+static inline int *knob_of(struct ft_config *config, const char *name) {
+  for (int i = 0; i < config->family->knob_count; ++i)
+    if (strcmp(config->family->knobs[i].name, name) == 0) return &config->knobs[i];
+  ck_abort_msg("%s has no knob '%s'", config->family->name, name);
 }
 
-/* ft_rules_broken; as long as no wgmma kernel is emitted, as if one were on sm_90. */
+/* Whether the search passes the config over. */
 static inline const struct ft_rule *rule_broken(const struct ft_request *request,
                                                 const struct ft_arch *arch,
                                                 const struct ft_config *config) {
-  if (config->family == FT_FAMILY_MMA || wgmma_serves() || arch->sm != 90)
-    return ft_rules_broken(request, arch, config);
-  const struct ft_budget budget = ft_budget_of(request, config, arch);
-  const struct ft_rule *rule;
-  for (int i = 0; (rule = ft_rules_at(i)) != NULL; ++i) {
-    if (rule->family == FT_FAMILY_MMA || strcmp(rule->name, "family") == 0) continue;
-    if (!rule->holds(request, arch, config, &budget)) return rule;
-  }
-  return NULL;
+  return ft_rules_broken(request, arch, config, FT_EVERY_RULE);
 }
 
 static uint64_t cases_seed, cases_state;
@@ -132,24 +107,25 @@ static inline struct ft_request random_request(void) {
   return request;
 }
 
-static inline enum ft_family random_family(void) {
-  return (enum ft_family)random_int(0, FT_FAMILY_COUNT - 1);
+static inline const struct ft_family *random_family(void) {
+  int count = 0;
+  while (ft_family_at(count) != NULL) ++count;
+  return ft_family_at(random_int(0, count - 1));
 }
 
 /* Any values, not only legal ones. */
 static inline struct ft_config random_config(void) {
   struct ft_config config = {.family = random_family()};
-  for (int i = 0; i < FT_KNOB_COUNT; ++i)
-    if (ft_family_has(config.family, i)) ft_config_set(&config, i, (int)random_count(31) - 1);
+  for (int i = 0; i < config.family->knob_count; ++i) config.knobs[i] = (int)random_count(31) - 1;
   return config;
 }
 
 /* A point of a family's raw product. */
-static inline struct ft_config random_candidate_of(enum ft_family family) {
+static inline struct ft_config random_candidate_of(const struct ft_family *family) {
   struct ft_config config = {.family = family};
-  for (int i = 0; i < FT_KNOB_COUNT; ++i) {
-    const struct ft_values *const values = &ft_knob(i)->values[family];
-    ft_config_set(&config, i, values->list[random_int(0, values->count - 1)]);
+  for (int i = 0; i < family->knob_count; ++i) {
+    const struct ft_knob *const knob = &family->knobs[i];
+    config.knobs[i] = knob->searched[random_int(0, knob->searched_count - 1)];
   }
   return config;
 }

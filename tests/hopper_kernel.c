@@ -16,7 +16,8 @@
 
 #define MAIN "mma_forward.cu.in"
 #define CONFIG                                                                                     \
-  "mma block_m=64 block_n=32 warps=4 stages=1 q_in_regs=0 overlap_qk=0 draw_early=0 ctas_per_sm=1"
+  "mma_forward block_m=64 block_n=32 warps=4 stages=1 q_in_regs=0 overlap_qk=0 draw_early=0 "      \
+  "ctas_per_sm=1"
 
 /* The body begins in line HEAD_LINES + 1. */
 enum { HEAD_LINES = 9 };

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "cache/store.h"
+#include "generator/families/mma_forward.h"
 #include "generator/status.h"
 
 #define CLASS_H200 "nvidia-h200/sm_90/132"
@@ -114,11 +115,11 @@ static inline struct ft_request request_of(const char *text) {
 }
 
 static inline struct ft_config config_number(int number) {
-  struct ft_config config = {.family = FT_FAMILY_MMA};
-  for (int knob = 0; knob < FT_KNOB_COUNT; knob++) {
-    const struct ft_values *const values = &ft_knob(knob)->values[config.family];
-    ft_config_set(&config, knob, values->list[number % values->count]);
-    number /= values->count;
+  struct ft_config config = {.family = &ft_mma_forward_family};
+  for (int i = 0; i < config.family->knob_count; i++) {
+    const struct ft_knob *const knob = &config.family->knobs[i];
+    config.knobs[i] = knob->searched[number % knob->searched_count];
+    number /= knob->searched_count;
   }
   return config;
 }

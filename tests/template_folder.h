@@ -18,8 +18,8 @@ struct template_folder {
   char path[64];
 };
 
-static const char *const folder_files[] = {"engine.lua",    "gpus.lua",   "catalogue.lua",
-                                           "main.cu.in",    "part.cu.in", "unused.txt",
+static const char *const folder_files[] = {"engine.lua",          "gpus.lua",   "mma_forward.cu.in",
+                                           "wgmma_forward.cu.in", "part.cu.in", "unused.txt",
                                            "sub/deep.cu.in"};
 
 static inline void put_file(const struct template_folder *folder, const char *name,
@@ -36,7 +36,7 @@ static inline void put(const struct template_folder *folder, const char *name, c
   put_file(folder, name, text, strlen(text));
 }
 
-/* A forward kernel that starts from main.cu.in; gpus.lua is the real one. */
+/* mma_forward.cu.in is main_template; gpus.lua is the real one. */
 static inline struct template_folder make_folder(const char *main_template) {
   struct template_folder folder = {"/tmp/fatune-templates-XXXXXX"};
   ck_assert_ptr_nonnull(mkdtemp(folder.path));
@@ -52,9 +52,7 @@ static inline struct template_folder make_folder(const char *main_template) {
     put_file(&folder, real[i], file->text, file->length);
   }
   ft_template_files_close(&files);
-  put(&folder, "catalogue.lua",
-      "return { { pass = 'forward', family = 'mma', template = 'main.cu.in' } }");
-  put(&folder, "main.cu.in", main_template);
+  put(&folder, "mma_forward.cu.in", main_template);
   return folder;
 }
 

@@ -20,50 +20,14 @@ struct hand_case {
   int line;
 };
 
-static int field_of(const struct ft_budget *budget, const char *name) {
-#define FIELD(field)                                                                               \
-  if (strcmp(name, #field) == 0) return budget->field
-  FIELD(threads);
-  FIELD(warp_rows);
-  FIELD(d_pad);
-  FIELD(dv_pad);
-  FIELD(qk_stride);
-  FIELD(v_stride);
-  FIELD(smem_q);
-  FIELD(smem_k);
-  FIELD(smem_v);
-  FIELD(smem_o);
-  FIELD(smem_bytes);
-  FIELD(regs_q);
-  FIELD(regs_s);
-  FIELD(regs_p);
-  FIELD(regs_o);
-  FIELD(regs_estimate);
-  FIELD(regs_limit);
-  FIELD(d_panels);
-  FIELD(dv_panels);
-  FIELD(consumers);
-  FIELD(smem_barriers);
-  FIELD(producer_regs);
-  FIELD(consumer_regs);
-  FIELD(launch_regs);
-  FIELD(skipped_steps);
-  FIELD(key_warps);
-  FIELD(warp_keys);
-  FIELD(part_queries);
-  FIELD(p_stride);
-  FIELD(smem_p);
-  FIELD(smem_ds);
-  FIELD(smem_stats);
-  FIELD(dq_warp_rows);
-  FIELD(regs_dq);
-  FIELD(dq_sums);
-  FIELD(dq_threads);
-  FIELD(dq_block_n);
-  FIELD(dq_smem);
-#undef FIELD
-  ck_abort_msg("budget.txt: no field '%s'", name);
-  return 0;
+static int field_of(const struct ft_family *family, const struct ft_budget *budget,
+                    const char *name) {
+  const struct ft_budget_field *field;
+  for (int i = 0, value; (field = ft_budget_common(budget, i, &value)) != NULL; ++i)
+    if (strcmp(name, field->name) == 0) return value;
+  for (int i = 0; i < family->budget_field_count; ++i)
+    if (strcmp(name, family->budget_fields[i].name) == 0) return budget->own[i];
+  ck_abort_msg("budget.txt: %s has no field '%s'", family->name, name);
 }
 
 static int number_at(const char *text, char stop) {
@@ -83,7 +47,7 @@ static void check_word(const struct hand_case *hand, char *word) {
   const bool blocks = strncmp(word, occupancy, sizeof occupancy - 1) == 0;
   const int actual = blocks ? ft_budget_occupancy(&hand->budget, &hand->arch,
                                                   number_at(word + sizeof occupancy - 1, ')'))
-                            : field_of(&hand->budget, word);
+                            : field_of(hand->config.family, &hand->budget, word);
   ck_assert_msg(actual == expected, "budget.txt:%d: %s is %d, by hand %d", hand->line, word, actual,
                 expected);
 }
@@ -124,21 +88,22 @@ START_TEST(strides_avoid_bank_conflicts) {
   struct ft_request request;
   ck_assert_int_eq(ft_request_parse(&request, "d64 nq1"), FT_OK);
   const struct ft_config config =
-      known_config("mma block_m=64 block_n=64 warps=4 stages=1 ctas_per_sm=1");
+      known_config("mma_forward block_m=64 block_n=64 warps=4 stages=1 ctas_per_sm=1");
   for (request.head_dim = 16; request.head_dim <= 256; request.head_dim += 8) {
     const struct ft_budget budget = ft_budget_of(&request, &config, &arch);
-    ck_assert_int_ge(budget.d_pad, request.head_dim);
-    ck_assert_int_lt(budget.d_pad - request.head_dim, 16);
-    ck_assert_int_eq(budget.d_pad % 16, 0);
-    ck_assert_int_ge(budget.qk_stride, 2 * budget.d_pad);
+    const struct ft_mma_forward_budget *const own = ft_mma_forward_budget(&budget);
+    ck_assert_int_ge(own->d_pad, request.head_dim);
+    ck_assert_int_lt(own->d_pad - request.head_dim, 16);
+    ck_assert_int_eq(own->d_pad % 16, 0);
+    ck_assert_int_ge(own->qk_stride, 2 * own->d_pad);
     /* Rows of whole 128 bytes are swizzled by the kernel. Otherwise eight rows begin in eight
      * different 16-byte groups of the 128 bytes of all banks. */
-    if (budget.qk_stride % 128 == 0) {
-      ck_assert_int_eq(budget.d_pad % 64, 0);
+    if (own->qk_stride % 128 == 0) {
+      ck_assert_int_eq(own->d_pad % 64, 0);
       continue;
     }
     int groups = 0;
-    for (int row = 0; row < 8; ++row) groups |= 1 << (row * budget.qk_stride / 16 % 8);
+    for (int row = 0; row < 8; ++row) groups |= 1 << (row * own->qk_stride / 16 % 8);
     ck_assert_int_eq(groups, 0xff);
   }
 }
@@ -151,25 +116,30 @@ START_TEST(wgmma_budgets_suit_the_hardware) {
   int legal = 0;
   for (int round = 0; round < 120000; ++round) {
     const struct ft_request request = random_request();
-    const struct ft_config config = random_candidate_of(FT_FAMILY_WGMMA);
+    const struct ft_config config = random_candidate_of(&ft_wgmma_forward_family);
     if (rule_broken(&request, &arch, &config) != NULL) continue;
-    const struct ft_budget b = ft_budget_of(&request, &config, &arch);
+    const struct ft_wgmma_forward_knobs *const k = ft_wgmma_forward_knobs(&config);
+    const struct ft_budget budget = ft_budget_of(&request, &config, &arch);
+    const struct ft_wgmma_forward_budget *const b = ft_wgmma_forward_budget(&budget);
     ++legal;
-    ck_assert_int_eq(b.threads, 128 * (b.consumers + 1));
-    const int together = 128 * (b.producer_regs + b.consumers * b.consumer_regs);
+    ck_assert_int_eq(budget.threads, 128 * (b->consumers + 1));
+    const int together = 128 * (b->producer_regs + b->consumers * b->consumer_regs);
     ck_assert_int_le(together, arch.regs_per_sm);
-    ck_assert_int_le(b.threads * b.launch_regs, arch.regs_per_sm);
-    ck_assert(b.producer_regs <= b.launch_regs && b.launch_regs <= b.consumer_regs);
-    ck_assert_int_ge(b.producer_regs, 24);
-    ck_assert_int_le(b.consumer_regs, 255);
-    ck_assert_int_eq((b.producer_regs | b.consumer_regs | b.launch_regs) % 8, 0);
-    ck_assert_int_eq((b.smem_barriers | b.smem_q | b.smem_k | b.smem_v) % 1024, 0);
-    ck_assert_int_eq(b.smem_bytes, b.smem_barriers + b.smem_q + b.smem_k + b.smem_v + b.smem_p);
-    ck_assert_int_ge(b.smem_p, config.p_in_smem * 64 * b.consumers * 2 * config.block_n);
-    ck_assert_int_le(config.q_stages * b.smem_o, b.smem_q);
-    ck_assert(64 * b.d_panels >= request.head_dim && 64 * b.dv_panels >= request.head_dim_v);
-    ck_assert_int_eq(ft_budget_registers(&b), b.launch_regs);
-    ck_assert_int_eq(ft_budget_occupancy(&b, &arch, b.launch_regs), 1);
+    ck_assert_int_le(budget.threads * budget.launch_regs, arch.regs_per_sm);
+    ck_assert(b->producer_regs <= budget.launch_regs && budget.launch_regs <= b->consumer_regs);
+    ck_assert_int_ge(b->producer_regs, 24);
+    ck_assert_int_le(b->consumer_regs, 255);
+    ck_assert_int_eq((b->producer_regs | b->consumer_regs | budget.launch_regs) % 8, 0);
+    ck_assert_int_eq((b->smem_q_offset | b->q_bytes | b->k_bytes | b->v_bytes) % 1024, 0);
+    ck_assert_int_eq(b->smem_k_offset, b->smem_q_offset + k->q_stages * b->q_bytes);
+    ck_assert_int_eq(b->smem_v_offset, b->smem_k_offset + k->stages * b->k_bytes);
+    ck_assert_int_eq(b->smem_p_offset, b->smem_v_offset + k->stages * b->v_bytes);
+    ck_assert_int_eq(budget.smem_bytes, b->smem_p_offset + b->p_bytes);
+    ck_assert_int_ge(b->p_bytes, k->p_in_smem * 64 * b->consumers * 2 * k->block_n);
+    ck_assert_int_le(b->o_bytes, b->q_bytes);
+    ck_assert(64 * b->d_panels >= request.head_dim && 64 * b->dv_panels >= request.head_dim_v);
+    ck_assert_int_eq(ft_budget_registers(&budget), budget.launch_regs);
+    ck_assert_int_eq(ft_budget_occupancy(&budget, &arch, budget.launch_regs), 1);
   }
   ck_assert_int_gt(legal, 100);
 }
@@ -183,7 +153,7 @@ START_TEST(wild_configs_are_harmless) {
     const struct ft_request request = random_request();
     struct ft_config config = random_config();
     if (random_int(0, 1)) config = random_candidate();
-    if (random_int(0, 3) == 0) ft_config_set(&config, random_int(0, FT_KNOB_COUNT - 1), -5);
+    if (random_int(0, 3) == 0) config.knobs[random_int(0, config.family->knob_count - 1)] = -5;
     const struct ft_budget budget = ft_budget_of(&request, &config, &arch);
     ck_assert_msg(budget.threads >= 0 && budget.smem_bytes >= 0 && budget.regs_estimate >= 0,
                   "seed %llu", (unsigned long long)cases_seed);
@@ -203,9 +173,9 @@ START_TEST(heads_are_packed_by_powers_of_two) {
                {8, 8, 5},       {12, 4, 5},       {64, 64, 5},       {128, 64, 5},
                {4, 4, 1 << 28}, {16, 2, 1 << 29}, {16, 1, INT32_MAX}};
   const struct ft_config packs =
-      known_config("wgmma block_m=64 block_n=64 stages=2 q_stages=1 pack_gqa=1 ctas_per_sm=1");
+      known_config("wgmma_forward block_m=64 block_n=64 stages=2 q_stages=1 pack_gqa=1");
   struct ft_config plain = packs;
-  plain.pack_gqa = 0;
+  *knob_of(&plain, "pack_gqa") = 0;
   for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
     const int group = cases[i].group;
     const int64_t nq = cases[i].seqlen_q;

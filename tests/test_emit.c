@@ -9,14 +9,7 @@
 #include "tests/suites.h"
 #include "tests/template_folder.h"
 
-static const struct ft_config plain = {.family = FT_FAMILY_MMA,
-                                       .block_m = 64,
-                                       .block_n = 32,
-                                       .warps = 4,
-                                       .stages = 2,
-                                       .q_in_regs = 0,
-                                       .overlap_qk = 0,
-                                       .ctas_per_sm = 1};
+static struct ft_config plain; /* set as the suite is made */
 
 static struct ft_lua *opened(const char *folder) {
   struct ft_lua *lua;
@@ -34,7 +27,7 @@ static struct ft_source emitted(struct ft_lua *lua, const char *request_text, co
   return source;
 }
 
-/* What emitting `template` as main.cu.in gives; the source is freed. */
+/* What emitting `template` as mma_forward.cu.in gives; the source is freed. */
 static int emit_template(const char *template, struct ft_text *text) {
   const struct template_folder folder = make_folder(template);
   put(&folder, "part.cu.in", "part one\n$(config.block_n)\n//@ error('stop here')\n");
@@ -57,7 +50,7 @@ START_TEST(values_reach_the_template) {
       emit_template("$(request.pass) $(request.dtype) $(request.head_dim) "
                     "$(request.head_dim_v) $(request.causal) $(request.mask_rows)\n"
                     "//@ if request.dropout or request.deterministic then error() end\n"
-                    "$(config.family) $(config.block_m) $(config.warps) $(budget.smem_k)\n"
+                    "$(config.family) $(config.block_m) $(config.warps) $(budget.smem_k_offset)\n"
                     "$(sm) $(target)\n$(request_text)\n$(config_text)\n$(again)\n",
                     &text) == FT_OK,
       "%s", ft_detail());
@@ -67,10 +60,10 @@ START_TEST(values_reach_the_template) {
   const struct ft_arch arch = known_gpu("h200");
   const struct ft_budget budget = ft_budget_of(&request, &plain, &arch);
   ft_text_add(&expected,
-              "forward bf16 64 64 bottom-right 0\nmma 64 4 %d\n90 sm_90\n"
+              "forward bf16 64 64 bottom-right 0\nmma_forward 64 4 %d\n90 sm_90\n"
               "forward bf16 d64 causal\n%s\n"
               "fatune emit 'forward bf16 d64 nq1 causal' --gpu sm_90 --config '%s'\n",
-              budget.smem_k, config.data, config.data);
+              ft_mma_forward_budget(&budget)->smem_k_offset, config.data, config.data);
   ck_assert_str_eq(text.data, expected.data);
   ft_text_free(&config);
   ft_text_free(&expected);
@@ -78,31 +71,21 @@ START_TEST(values_reach_the_template) {
 }
 END_TEST
 
-/* The target, and the command to emit it again, which names the GPU as --gpu takes it. As long as
- * no wgmma kernel is emitted, its config breaks a rule. */
+/* The target, and the command to emit it again, which names the GPU as --gpu takes it. */
 START_TEST(wgmma_has_a_target_of_its_own) {
-  const struct template_folder folder =
-      make_folder("$(config.family) $(config.q_stages) $(budget.d_panels) $(budget.launch_regs)\n"
-                  "$(sm) $(target)\n$(again)\n");
-  put(&folder, "catalogue.lua",
-      "return {{pass = 'forward', family = 'wgmma', template = 'main.cu.in'}}");
-  const char *const text = "wgmma block_m=128 block_n=64 stages=2 q_stages=2 overlap_tiles=1 "
-                           "pingpong=0 lazy_rescale=0 ctas_per_sm=1";
+  const struct template_folder folder = make_folder("");
+  put(&folder, "wgmma_forward.cu.in",
+      "$(config.family) $(config.q_stages) $(budget.d_panels) $(budget.consumer_regs)\n"
+      "$(sm) $(target)\n$(again)\n");
+  const char *const text =
+      "wgmma_forward block_m=128 block_n=64 stages=2 q_stages=2 overlap_tiles=1";
   struct ft_lua *const lua = opened(folder.path);
-  const struct ft_request request = known_request("bf16 d128 hq8 nq4096");
   const struct ft_config config = known_config(text);
-  const struct ft_arch arch = known_gpu("h200");
-  struct ft_source source;
-  const int status = ft_emit(&source, lua, &request, &arch, &config);
-  ck_assert_msg(status == (wgmma_serves() ? FT_OK : FT_E_ARGUMENT), "%s", ft_detail());
-  if (status == FT_OK) {
-    ck_assert_str_eq(source.target, "sm_90a");
-    ck_assert_ptr_eq(strstr(source.text, "wgmma 2 2 168\n90 sm_90a\n"), source.text);
-    ck_assert_ptr_nonnull(strstr(source.text, " --gpu sm_90 --config 'wgmma "));
-    ft_source_free(&source);
-  } else {
-    ck_assert_ptr_nonnull(strstr(ft_detail(), "breaks rule family on h200"));
-  }
+  struct ft_source source = emitted(lua, "bf16 d128 hq8 nq4096", "h200", &config);
+  ck_assert_str_eq(source.target, "sm_90a");
+  ck_assert_ptr_eq(strstr(source.text, "wgmma_forward 2 2 232\n90 sm_90a\n"), source.text);
+  ck_assert_ptr_nonnull(strstr(source.text, " --gpu sm_90 --config 'wgmma_forward block_m=128 "));
+  ft_source_free(&source);
   ft_lua_close(lua);
   remove_folder(&folder);
 }
@@ -114,13 +97,13 @@ START_TEST(parts_are_named_with_their_digests) {
   const struct ft_digest digest = ft_digest_of("$(parts_text)\n", 14);
   char hex[FT_DIGEST_HEX], expected[64];
   ft_digest_hex(&digest, hex);
-  (void)snprintf(expected, sizeof expected, "main.cu.in %.8s\n", hex);
+  (void)snprintf(expected, sizeof expected, "mma_forward.cu.in %.8s\n", hex);
   ck_assert_str_eq(text.data, expected);
   ft_text_free(&text);
 }
 END_TEST
 
-/* Emits main.cu.in beside a sub/deep.cu.in of the test's own. */
+/* Emits mma_forward.cu.in beside a sub/deep.cu.in of the test's own. */
 static int emit_two(const char *main_template, const char *deep, struct ft_text *text) {
   const struct template_folder folder = make_folder(main_template);
   put(&folder, "sub/deep.cu.in", deep);
@@ -160,11 +143,11 @@ static const struct {
     {"//@ part('sub/deep.cu.in', {})\n", "//@ local causal = request.causal\n",
      "sub/deep.cu.in:1: undefined template name 'request'"},
     {"x\n//@ part('sub/deep.cu.in', { name = 'k', rows = 3 })\n", "$(rows)\nname\n",
-     "main.cu.in:2: template 'sub/deep.cu.in' reads no 'name'"},
+     "mma_forward.cu.in:2: template 'sub/deep.cu.in' reads no 'name'"},
     {"//@ part('sub/deep.cu.in', { name = nil })\n", "$(name)\n",
      "deep.cu.in:1: undefined template name 'name'"},
     {"x\n\n//@ part('sub/absent.cu.in', { name = 'k' })\n", "$(name)\n",
-     "main.cu.in:3: template 'sub/absent.cu.in'"},
+     "mma_forward.cu.in:3: template 'sub/absent.cu.in'"},
 };
 enum { UNSEEN = sizeof unseen / sizeof unseen[0] };
 
@@ -180,21 +163,22 @@ static const struct {
   const char *template, *detail;
   int status;
 } broken[] = {
-    {"fine\nx = $(nope);\n", "main.cu.in:2: undefined template name 'nope'", FT_E_TEMPLATE},
-    {"\n\n$(config.blok_m)\n", "main.cu.in:3: undefined template name 'config.blok_m'",
+    {"fine\nx = $(nope);\n", "mma_forward.cu.in:2: undefined template name 'nope'", FT_E_TEMPLATE},
+    {"\n\n$(config.blok_m)\n", "mma_forward.cu.in:3: undefined template name 'config.blok_m'",
      FT_E_TEMPLATE},
     {"$(request.seqlen_q)\n", "'request.seqlen_q'", FT_E_TEMPLATE}, /* not what text depends on */
     {"$(budget.nothing)\n", "'budget.nothing'", FT_E_TEMPLATE},
-    {"a\n//@ if x then\n", "main.cu.in:", FT_E_TEMPLATE},
-    {"a\n//@ end\n", "main.cu.in:2", FT_E_TEMPLATE},
-    {"a\nb $(1 +) c\n", "main.cu.in:2", FT_E_TEMPLATE},
-    {"a\n$(request.dropout)\n", "main.cu.in:2", FT_E_TEMPLATE},
+    {"a\n//@ if x then\n", "mma_forward.cu.in:", FT_E_TEMPLATE},
+    {"a\n//@ end\n", "mma_forward.cu.in:2", FT_E_TEMPLATE},
+    {"a\nb $(1 +) c\n", "mma_forward.cu.in:2", FT_E_TEMPLATE},
+    {"a\n$(request.dropout)\n", "mma_forward.cu.in:2", FT_E_TEMPLATE},
     {"a\n//@ part('part.cu.in')\n", "part.cu.in:3: stop here", FT_E_TEMPLATE},
-    {"a\n//@ part('absent.cu.in')\n", "main.cu.in:2: template 'absent.cu.in'", FT_E_TEMPLATE},
-    {"//@ part('../main.cu.in')\n", "does not exist", FT_E_TEMPLATE},
+    {"a\n//@ part('absent.cu.in')\n", "mma_forward.cu.in:2: template 'absent.cu.in'",
+     FT_E_TEMPLATE},
+    {"//@ part('../mma_forward.cu.in')\n", "does not exist", FT_E_TEMPLATE},
     {"//@ part('/etc/passwd')\n", "does not exist", FT_E_TEMPLATE},
-    {"//@ part('main.cu.in')\n", "", FT_E_MEMORY}, /* itself, without end */
-    {"//@ while true do end\n", "main.cu.in:1: more than", FT_E_TEMPLATE},
+    {"//@ part('mma_forward.cu.in')\n", "", FT_E_MEMORY}, /* itself, without end */
+    {"//@ while true do end\n", "mma_forward.cu.in:1: more than", FT_E_TEMPLATE},
     {"//@ local s = string.rep('x', 1 << 30)\n", "64 MiB", FT_E_MEMORY},
     {"//@ while true do\nx\n//@ end\n", "", FT_E_MEMORY}, /* endless text */
     {"a $('b\\nc') d\n", "line break", FT_E_TEMPLATE},
@@ -221,7 +205,7 @@ START_TEST(state_survives_a_broken_template) {
   const struct ft_request request = known_request("bf16 d64 nq4096");
   const struct ft_arch arch = known_gpu("h200");
   struct ft_config other = plain;
-  other.block_m = 128;
+  *knob_of(&other, "block_m") = 128;
   for (int round = 0; round < 3; ++round) {
     struct ft_source source;
     ck_assert_int_eq(ft_emit(&source, lua, &request, &arch, &plain), FT_E_MEMORY);
@@ -240,7 +224,7 @@ START_TEST(illegal_input_is_refused) {
   struct ft_request request = known_request("bf16 d64 nq4096");
   struct ft_config config = plain;
   struct ft_source source;
-  config.warps = 3;
+  *knob_of(&config, "warps") = 3;
   ck_assert_int_eq(ft_emit(&source, lua, &request, &h200, &config), FT_E_ARGUMENT);
   ck_assert_ptr_nonnull(strstr(ft_detail(), "warp-rows"));
   ck_assert_ptr_nonnull(strstr(ft_detail(), "warps=3"));
@@ -336,7 +320,7 @@ START_TEST(random_kernels_have_true_origins) {
     ck_assert_int_eq(ft_default_config(&request, &arch, &config), FT_OK);
     for (int tries = 0; tries < 2000; ++tries) {
       const struct ft_config candidate = random_candidate();
-      if (ft_rules_broken(&request, &arch, &candidate) != NULL) continue;
+      if (rule_broken(&request, &arch, &candidate) != NULL) continue;
       config = candidate;
       break;
     }
@@ -383,11 +367,11 @@ START_TEST(log_speaks_of_template_lines) {
                     "fatune.cu(2): the last",
                     &mapped);
   ck_assert_str_eq(mapped.data,
-                   "templates/main.cu.in(1): error: a(2)\n"
-                   "templates/main.cu.in(3): warning #1: b\n  at line (3)\n/tmp/x y(1): c\n"
+                   "templates/mma_forward.cu.in(1): error: a(2)\n"
+                   "templates/mma_forward.cu.in(3): warning #1: b\n  at line (3)\n/tmp/x y(1): c\n"
                    "templates/sub/deep.cu.in(1): d\nfatune.cu(6): beyond\nfatune.cu(0): e\n"
                    "fatune.cu(): f\nfatune.cu(99999999999999999999): g\nptxas info : (1)\n"
-                   "templates/main.cu.in(3): the last");
+                   "templates/mma_forward.cu.in(3): the last");
   ft_text_clear(&mapped);
   ft_source_map_log(&source, "", &mapped);
   ck_assert_str_eq(mapped.data, "");
@@ -399,6 +383,8 @@ START_TEST(log_speaks_of_template_lines) {
 END_TEST
 
 Suite *make_emit_suite(void) {
+  plain = FT_CONFIG(mma_forward, .block_m = 64, .block_n = 32, .warps = 4, .stages = 2,
+                    .ctas_per_sm = 1);
   Suite *const suite = suite_create("emit");
   TCase *const tests = tcase_create("all");
   tcase_set_timeout(tests, 60);

@@ -10,14 +10,17 @@
 #include "tests/suites.h"
 
 #define STAGED                                                                                     \
-  "mma block_m=128 block_n=32 warps=4 stages=2 q_in_regs=0 overlap_qk=0 draw_early=0 "             \
+  "mma_forward block_m=128 block_n=32 warps=4 stages=2 q_in_regs=0 overlap_qk=0 draw_early=0 "     \
   "ctas_per_sm=1"
 #define SINGLE                                                                                     \
-  "mma block_m=64 block_n=32 warps=4 stages=1 q_in_regs=0 overlap_qk=0 draw_early=0 ctas_per_sm=1"
+  "mma_forward block_m=64 block_n=32 warps=4 stages=1 q_in_regs=0 overlap_qk=0 draw_early=0 "      \
+  "ctas_per_sm=1"
 #define OVERLAP                                                                                    \
-  "mma block_m=64 block_n=64 warps=4 stages=2 q_in_regs=0 overlap_qk=1 draw_early=0 ctas_per_sm=1"
+  "mma_forward block_m=64 block_n=64 warps=4 stages=2 q_in_regs=0 overlap_qk=1 draw_early=0 "      \
+  "ctas_per_sm=1"
 #define Q_IN_REGS                                                                                  \
-  "mma block_m=64 block_n=32 warps=4 stages=2 q_in_regs=1 overlap_qk=0 draw_early=0 ctas_per_sm=1"
+  "mma_forward block_m=64 block_n=32 warps=4 stages=2 q_in_regs=1 overlap_qk=0 draw_early=0 "      \
+  "ctas_per_sm=1"
 
 #define MAIN      "mma_forward.cu.in"
 #define COPY      "parts/copy_tile.cu.in"

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "generator/emit.h"
+#include "generator/family.h"
 #include "generator/space.h"
 #include "runtime/emulator/cxx.h"
 #include "runtime/emulator/cxx_search.h"
@@ -105,7 +106,7 @@ START_TEST(every_line_keeps_its_number_and_ptx_goes) {
              strtol(source.target + 3, NULL, 10), source.dtype == FT_BF16);
     ck_assert_int_eq(strncmp(text.data, heading, strlen(heading)), 0);
     ck_assert_ptr_null(strstr(text.data, "asm"));
-    const char *const include = source.config.family == FT_FAMILY_MMA
+    const char *const include = strcmp(source.config.family->instructions, "mma") == 0
                                     ? "#include \"ptx_mma.h\"\n"
                                     : "#include \"ptx_wgmma.h\"\n";
     const char *const header = strstr(text.data, include);

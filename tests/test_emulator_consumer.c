@@ -8,8 +8,8 @@
 #include "tests/suites.h"
 
 #define CONFIG(m, n, s, q, more)                                                                   \
-  "wgmma block_m=" #m " block_n=" #n " stages=" #s " q_stages=" #q " " more                        \
-  " lazy_rescale=1 ctas_per_sm=1"
+  "wgmma_forward block_m=" #m " block_n=" #n " stages=" #s " q_stages=" #q " " more                \
+  " lazy_rescale=1"
 #define P_STAGED CONFIG(192, 160, 2, 2, "overlap_tiles=1 pingpong=1 p_in_smem=1")
 #define P_DIRECT CONFIG(256, 96, 3, 1, "overlap_tiles=1 integer_max=1 direct_store=1 p_in_smem=1")
 #define P_EACH   CONFIG(192, 112, 2, 1, "p_in_smem=1")

@@ -9,7 +9,7 @@
 #include "tests/suites.h"
 
 #define CONFIG(m, n, q, more)                                                                      \
-  "wgmma block_m=" #m " block_n=" #n " stages=2 q_stages=" #q " " more " pack_gqa=1 ctas_per_sm=1"
+  "wgmma_forward block_m=" #m " block_n=" #n " stages=2 q_stages=" #q " " more " pack_gqa=1"
 #define STAGED CONFIG(128, 64, 2, "overlap_tiles=1 pingpong=1 lazy_rescale=1")
 #define DIRECT CONFIG(64, 128, 1, "overlap_tiles=1 integer_max=1 direct_store=1")
 

@@ -6,8 +6,8 @@
 #include "tests/suites.h"
 
 #define CONFIG(as_int, late, more)                                                                 \
-  "wgmma block_m=128 block_n=64 stages=2 q_stages=1 integer_max=" #as_int " lazy_rescale=" #late   \
-  " " more " ctas_per_sm=1"
+  "wgmma_forward block_m=128 block_n=64 stages=2 q_stages=1 integer_max=" #as_int                  \
+  " lazy_rescale=" #late " " more ""
 
 /* Under the sanitizer, which takes six times as long, other runs each time. */
 #if defined(__SANITIZE_ADDRESS__)

@@ -277,7 +277,8 @@ static void add_budget(struct ft_text *text, struct ft_compiler *compiler, struc
     ft_text_add(text, "%-7s not served\n", target);
     return;
   }
-  const struct ft_rule *broken = ft_rules_broken(&entry->request, &arch, &entry->config);
+  const struct ft_rule *broken =
+      ft_rules_broken(&entry->request, &arch, &entry->config, FT_EVERY_RULE);
   if (broken) {
     ck_assert_msg(arch.sm < 80 || strcmp(broken->name, "family") == 0,
                   "%s is rejected on %s by %s; choose a config for all targets", entry->name,
@@ -359,9 +360,9 @@ START_TEST(a_spill_is_seen) {
   must(ft_compiler_open(&compiler), "NVRTC");
   arch_of(lua, "sm_80", &arch);
   must(ft_request_parse(&request, "forward bf16 d256 nq4096"), "request");
-  must(ft_config_parse(&config,
-                       "mma block_m=64 block_n=32 warps=4 stages=2 q_in_regs=0 overlap_qk=0 "
-                       "ctas_per_sm=1"),
+  must(ft_config_parse(
+           &config, "mma_forward block_m=64 block_n=32 warps=4 stages=2 q_in_regs=0 overlap_qk=0 "
+                    "ctas_per_sm=1"),
        "config");
   must(ft_emit(&source, lua, &request, &arch, &config), "emit");
   char *blocks = strstr(source.text, constant);
@@ -389,7 +390,7 @@ START_TEST(every_golden_config_is_legal_on_its_target) {
       struct ft_arch arch;
       arch_of(lua, targets[t], &arch);
       const struct ft_rule *broken =
-          ft_rules_broken(&entries[i].request, &arch, &entries[i].config);
+          ft_rules_broken(&entries[i].request, &arch, &entries[i].config, FT_EVERY_RULE);
       const bool legal = ft_rules_serves(&entries[i].request, &arch) == FT_OK && !broken;
       covered[t] = covered[t] || legal;
       ck_assert_msg(legal || strcmp(targets[t], entries[i].target) != 0, "%s breaks %s on %s",

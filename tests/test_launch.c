@@ -3,6 +3,8 @@
  * allowed. */
 #include <math.h>
 
+#include "generator/families/mma_forward.h"
+#include "generator/families/wgmma_forward.h"
 #include "generator/status.h"
 #include "runtime/deal.h"
 #include "runtime/mask.h"
@@ -21,7 +23,7 @@ static void set_up(void) {
                                 .seqlen_q = 300,
                                 .seqlen_k = 700,
                                 .mask_density = 1};
-  config = (struct ft_config){.block_m = 128, .block_n = 64, .warps = 4, .stages = 2};
+  config = FT_CONFIG(mma_forward, .block_m = 128, .block_n = 64, .warps = 4, .stages = 2);
   arch = (struct ft_arch){.sm = 90, .sm_count = 132, .l2_bytes = 50 << 20};
   const fatune_arguments empty = FATUNE_ARGUMENTS_INIT;
   good = empty;
@@ -64,7 +66,7 @@ END_TEST
 /* 4 heads of 300 queries as one of 1200 rows; where a run's group is odd, each for itself. */
 START_TEST(packed_heads_are_heads_of_more_rows) {
   const struct ft_config plain = config;
-  config = (struct ft_config){.family = FT_FAMILY_WGMMA, .block_m = 128, .pack_gqa = 1};
+  config = FT_CONFIG(wgmma_forward, .block_m = 128, .pack_gqa = 1);
   ck_assert_status(prepare(&good), FT_OK);
   const struct ft_forward_params *const p = &launch.tiled.rest;
   ck_assert_int_eq(p->pack_bits, 2);
@@ -167,8 +169,7 @@ START_TEST(tiles_that_differ_are_dealt_evenly) {
                          .visibility = {4096, 4096, -4096, 0}};
   request.causal = FT_CAUSAL_BOTTOM_RIGHT;
   request.head_dim_v = 64;
-  config = (struct ft_config){
-      .family = FT_FAMILY_WGMMA, .block_m = 256, .block_n = 64, .ctas_per_sm = 1, .lpt = 1};
+  config = FT_CONFIG(wgmma_forward, .block_m = 256, .block_n = 64, .lpt = 1);
   fatune_arguments large = good;
   large.batch = 4;
   large.heads_q = large.heads_kv = 32;
@@ -180,7 +181,7 @@ START_TEST(tiles_that_differ_are_dealt_evenly) {
   ck_assert_status(prepare(&large), FT_OK);
   ck_assert_int_eq(launch.tiled.rest.l2_section_heads, 25);
   ck_assert_double_gt(ft_deal_unevenness(&deal, 25), 1.015);
-  config.lpt = 0;
+  config = FT_CONFIG(wgmma_forward, .block_m = 256, .block_n = 64);
   ck_assert_status(prepare(&large), FT_OK);
   ck_assert_int_ge(launch.tiled.rest.remainder_heads, 12);
   ck_assert_int_le(launch.tiled.rest.remainder_heads, 37);

@@ -1,6 +1,7 @@
 /* test_launch_backward.c: the checks and the arithmetic of one backward run.
  * in -> out: arguments -> device struct, grids, workspace; every bad argument -> its name, value
  * and what is allowed. */
+#include "generator/families/mma_backward.h"
 #include "generator/status.h"
 #include "runtime/launch_backward.h"
 #include "runtime/mask.h"
@@ -48,7 +49,9 @@ static void set_up(void) {
 }
 
 static void set_dq(int way) {
-  ft_config_set(&config, FT_KNOB_dq_mode, way);
+  struct ft_mma_backward_knobs knobs = *ft_mma_backward_knobs(&config);
+  knobs.dq_mode = way;
+  config = ft_config_make(&ft_mma_backward_family, &knobs);
 }
 
 /* ---- what becomes of them ---- */

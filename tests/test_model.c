@@ -38,34 +38,14 @@ static const struct ft_arch small = {.name = "small",
                                      .dram_gbs = 600,
                                      .mma_flops_per_clk = 1024};
 
-static const struct ft_config config = {.family = FT_FAMILY_MMA,
-                                        .block_m = 128,
-                                        .block_n = 64,
-                                        .warps = 4,
-                                        .stages = 2,
-                                        .ctas_per_sm = 2};
-static const struct ft_config hopper = {.family = FT_FAMILY_WGMMA,
-                                        .block_m = 128,
-                                        .block_n = 80,
-                                        .stages = 2,
-                                        .q_stages = 1,
-                                        .ctas_per_sm = 1};
-static const struct ft_config gradients = {.family = FT_FAMILY_MMA_BACKWARD,
-                                           .block_m = 64,
-                                           .block_n = 128,
-                                           .warps = 8,
-                                           .stages = 2,
-                                           .column_warps = 1,
-                                           .query_parts = 1,
-                                           .deferred_dq = 1,
-                                           .ctas_per_sm = 1};
+static struct ft_config config, hopper, gradients; /* set as the suite is made */
 static const struct ft_config *const configs[] = {&config, &hopper, &gradients};
 enum { CONFIGS = sizeof configs / sizeof configs[0] };
 
 /* The same backward where the config makes gradients. */
 static struct ft_request request_for(const char *text, const struct ft_config *of) {
   struct ft_request request = known_request(text);
-  if (of->family == FT_FAMILY_MMA_BACKWARD) request.pass = FT_BACKWARD;
+  request.pass = of->family->pass;
   return request;
 }
 
@@ -110,7 +90,8 @@ START_TEST(never_faster_than_a_resource) {
   ck_assert_double_ge(p.us, p.dram_us);
   /* 4 n^2 d b h FLOP, backward 10, at so many per cycle, 132 multiprocessors, 1.98 GHz */
   static const double flops_per_clk[CONFIGS] = {2048, 4096, 2048 / 2.5};
-  const double steps = ceil(4096.0 / configs[_i]->block_n) * configs[_i]->block_n / 4096;
+  const double steps =
+      ceil(4096.0 / ft_config_block_n(configs[_i])) * ft_config_block_n(configs[_i]) / 4096;
   ck_assert_double_eq_tol(p.mma_us,
                           steps * 4.0 * 4096 * 4096 * 128 * 32 / (flops_per_clk[_i] * 132 * 1980.0),
                           0.01 * p.mma_us);
@@ -122,28 +103,29 @@ START_TEST(wgmma_knobs_have_their_effect) {
   const char *const text = "forward bf16 d128 hq16 b32 nq512";
   const double base = us_of(text, &big, &hopper);
   struct ft_config other = hopper;
-  other.q_stages = 2;
+  *knob_of(&other, "q_stages") = 2;
   const double with_q = us_of(text, &big, &other);
   ck_assert_double_lt(with_q, base);
-  other.overlap_tiles = 1;
+  *knob_of(&other, "overlap_tiles") = 1;
   ck_assert_double_lt(us_of(text, &big, &other), with_q);
   other = hopper;
-  other.lazy_rescale = 1;
+  *knob_of(&other, "lazy_rescale") = 1;
   ck_assert_double_lt(us_of(text, &big, &other), base);
   other = hopper;
-  other.integer_max = 1;
+  *knob_of(&other, "integer_max") = 1;
   ck_assert_double_lt(us_of(text, &big, &other), base);
   other = hopper;
-  other.exp2_poly = 1;
+  *knob_of(&other, "exp2_poly") = 1;
   ck_assert_double_gt(us_of(text, &big, &other), base);
   other = hopper;
-  other.direct_store = 1; /* Q's place is free sooner */
+  *knob_of(&other, "direct_store") = 1; /* Q's place is free sooner */
   ck_assert_double_lt(us_of(text, &big, &other), base);
   other = hopper;
-  other.block_m = 64; /* K and V are read for half as many rows, and little is hidden */
+  *knob_of(&other, "block_m") =
+      64; /* K and V are read for half as many rows, and little is hidden */
   ck_assert_double_gt(us_of(text, &big, &other), base);
   other = hopper;
-  other.pack_gqa = 1; /* 16 queries in a tile, or those of 8 heads */
+  *knob_of(&other, "pack_gqa") = 1; /* 16 queries in a tile, or those of 8 heads */
   ck_assert_double_eq(us_of(text, &big, &other), us_of(text, &big, &hopper));
   const char *const few = "forward bf16 d128 hq64 hkv8 b32 nq16 nk4096 causal";
   ck_assert_double_lt(us_of(few, &big, &other), us_of(few, &big, &hopper) / 4);
@@ -158,9 +140,9 @@ static const struct {
   const char *request, *faster, *slower;
 } measured[] = {
 #define CONFIG(m, n, s, q, overlap, turns, as_int, fma, late, direct, multi)                       \
-  "wgmma block_m=" #m " block_n=" #n " stages=" #s " q_stages=" #q " overlap_tiles=" #overlap      \
-  " pingpong=" #turns " integer_max=" #as_int " exp2_poly=" #fma " lazy_rescale=" #late            \
-  " direct_store=" #direct " multicast=" #multi " ctas_per_sm=1"
+  "wgmma_forward block_m=" #m " block_n=" #n " stages=" #s " q_stages=" #q                         \
+  " overlap_tiles=" #overlap " pingpong=" #turns " integer_max=" #as_int " exp2_poly=" #fma        \
+  " lazy_rescale=" #late " direct_store=" #direct " multicast=" #multi
 #define N512(d) "forward bf16 d" #d " b32 nq512"
     {N512(64) " hq32", CONFIG(256, 64, 4, 2, 1, 1, 1, 0, 1, 1, 0),
      CONFIG(192, 128, 2, 2, 1, 1, 1, 0, 1, 1, 0)},
@@ -238,8 +220,11 @@ START_TEST(tiles_that_won_stand_in_front) {
     ck_assert_int_eq(ft_candidates_make(&candidates, &request, &big, &options), FT_OK);
     for (int n = 1; n < candidates.count; n++) { /* 0 is the default */
       const struct ft_config *const one = &candidates.list[n].config;
-      seen += one->block_m == winners[i].block_m && one->block_n == winners[i].block_n;
-      ck_assert_msg(n > CROWD || (!one->exp2_poly && one->lazy_rescale),
+      seen += ft_config_block_m(one) == winners[i].block_m &&
+              ft_config_block_n(one) == winners[i].block_n;
+      const struct ft_wgmma_forward_knobs *const k =
+          one->family == &ft_wgmma_forward_family ? ft_wgmma_forward_knobs(one) : NULL;
+      ck_assert_msg(n > CROWD || (k != NULL && !k->exp2_poly && k->lazy_rescale),
                     "%s, number %d: never seen to win", winners[i].request, n);
     }
     ft_candidates_free(&candidates);
@@ -262,20 +247,21 @@ START_TEST(backward_knobs_have_their_effect) {
   const char *const text = "forward bf16 d128 hq16 b2 nq4096";
   const double base = us_of(text, &big, &gradients);
   struct ft_config other = gradients;
-  other.deferred_dq = 0;
+  *knob_of(&other, "deferred_dq") = 0;
   ck_assert_double_gt(us_of(text, &big, &other), base);
   other = gradients;
-  other.stages = 1;
+  *knob_of(&other, "stages") = 1;
   ck_assert_double_gt(us_of(text, &big, &other), base);
   other = gradients;
-  other.block_n = 64; /* Q and dO are read for half as many keys, and dQ is summed twice as often */
+  *knob_of(&other, "block_n") =
+      64; /* Q and dO are read for half as many keys, and dQ is summed twice as often */
   ck_assert_double_gt(us_of(text, &big, &other), base);
   other = gradients;
-  other.dq_mode = 2;
-  other.deferred_dq = 0;
+  *knob_of(&other, "dq_mode") = 2;
+  *knob_of(&other, "deferred_dq") = 0;
   ck_assert_double_gt(us_of(text, &big, &other), base);
   other = gradients;
-  other.dq_mode = 1; /* two sums; under causal the longest blocks come last */
+  *knob_of(&other, "dq_mode") = 1; /* two sums; under causal the longest blocks come last */
   ck_assert_double_gt(us_of(text, &big, &other), base);
   const char *const causal = "forward bf16 d128 hq16 b2 nq4096 causal";
   ck_assert_double_gt(us_of(causal, &big, &other), us_of(causal, &big, &gradients));
@@ -331,7 +317,7 @@ START_TEST(finite_for_every_legal_wgmma_config) {
   int count = 0;
   seed_cases();
   for (int round = 0; round < 20000; round++) {
-    const struct ft_config candidate = random_candidate_of(FT_FAMILY_WGMMA);
+    const struct ft_config candidate = random_candidate_of(&ft_wgmma_forward_family);
     if (rule_broken(&request, &big, &candidate) != NULL) continue;
     const struct ft_prediction p = ft_model(&request, &big, &candidate, 0, 0);
     ck_assert_msg(isfinite(p.us) && p.us > 0 && p.waves > 0 && p.occupancy == 1,
@@ -343,6 +329,11 @@ START_TEST(finite_for_every_legal_wgmma_config) {
 END_TEST
 
 Suite *make_model_suite(void) {
+  config = FT_CONFIG(mma_forward, .block_m = 128, .block_n = 64, .warps = 4, .stages = 2,
+                     .ctas_per_sm = 2);
+  hopper = FT_CONFIG(wgmma_forward, .block_m = 128, .block_n = 80, .stages = 2, .q_stages = 1);
+  gradients = FT_CONFIG(mma_backward, .block_m = 64, .block_n = 128, .warps = 8, .stages = 2,
+                        .column_warps = 1, .query_parts = 1, .deferred_dq = 1, .ctas_per_sm = 1);
   Suite *suite = suite_create("model");
   TCase *tcase = tcase_create("model");
   tcase_add_loop_test(tcase, more_work_takes_longer, 0, CONFIGS);

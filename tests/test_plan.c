@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "generator/families/wgmma_forward.h"
 #include "generator/status.h"
 #include "runtime/params.h"
 #include "runtime/public.h"
@@ -53,8 +54,8 @@ static fatune_session *open_session(int memory_only) {
 }
 
 static const char *const family_configs[] = {
-    "mma block_m=128 block_n=64 warps=4 stages=2 ctas_per_sm=1",
-    "wgmma block_m=128 block_n=128 stages=2 q_stages=2 overlap_tiles=1 ctas_per_sm=1"};
+    "mma_forward block_m=128 block_n=64 warps=4 stages=2 ctas_per_sm=1",
+    "wgmma_forward block_m=128 block_n=128 stages=2 q_stages=2 overlap_tiles=1"};
 
 START_TEST(a_plan_launches_what_its_source_says) {
   fatune_session *const session = open_session(1);
@@ -76,7 +77,7 @@ START_TEST(a_plan_launches_what_its_source_says) {
   const int before = cuda.calls(NULL);
   ck_assert_status(fatune_plan_run(plan, &arguments, &stream), FATUNE_OK);
   /* The launch, and for wgmma the four tensor maps; nothing else. */
-  const bool tiled = config.family == FT_FAMILY_WGMMA;
+  const bool tiled = config.family == &ft_wgmma_forward_family;
   ck_assert_int_eq(cuda.calls("cuTensorMapEncodeTiled"), tiled ? 4 : 0);
   ck_assert_int_eq(cuda.calls(NULL), before + (tiled ? 5 : 1));
   /* Once more: the maps are there. */
@@ -90,7 +91,8 @@ START_TEST(a_plan_launches_what_its_source_says) {
   ck_assert_status(ft_request_from_public(&inner, &request), FT_OK);
   const struct ft_budget budget = ft_budget_of(&inner, &config, &session->device.arch);
   const struct fake_launch *const seen = cuda.last_launch();
-  const unsigned tiles = (1000 + (unsigned)config.block_m - 1) / (unsigned)config.block_m;
+  const unsigned block_m = (unsigned)ft_config_block_m(&config);
+  const unsigned tiles = (1000 + block_m - 1) / block_m;
   ck_assert_int_eq(seen->count, 2);
   /* 8 tiles of 24 heads are more than the 132 places of the GPU. */
   ck_assert_uint_eq(seen->grid[0], tiled ? 132 : tiles * 3 * 8);
@@ -193,7 +195,7 @@ START_TEST(bad_arguments_are_named) {
   ck_assert_detail("request is NULL");
   ck_assert_status(fatune_plan_make_with(&plan, session, &request, NULL), FATUNE_E_ARGUMENT);
   ck_assert_detail("config is NULL");
-  ck_assert_status(fatune_plan_make_with(&plan, session, &request, "mma block_m=1"),
+  ck_assert_status(fatune_plan_make_with(&plan, session, &request, "mma_forward block_m=1"),
                    FATUNE_E_ARGUMENT);
   ck_assert_ptr_null(plan);
   ck_assert_status(fatune_plan_run(NULL, &arguments, NULL), FATUNE_E_ARGUMENT);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "generator/families/mma_backward.h"
 #include "generator/status.h"
 #include "runtime/params.h"
 #include "runtime/public.h"
@@ -53,16 +54,18 @@ START_TEST(a_plan_launches_three_kernels) {
   ft_session_leave(lab.session);
 
   const struct fake_launch *const seen = lab.cuda.last_launch();
-  const unsigned q_tiles = (1000 + (unsigned)config.block_m - 1) / (unsigned)config.block_m;
-  const unsigned k_tiles = (500 + (unsigned)config.block_n - 1) / (unsigned)config.block_n;
+  const unsigned block_m = (unsigned)ft_config_block_m(&config);
+  const unsigned block_n = (unsigned)ft_config_block_n(&config);
+  const unsigned q_tiles = (1000 + block_m - 1) / block_m;
+  const unsigned k_tiles = (500 + block_n - 1) / block_n;
   ck_assert_str_eq(seen->order, "pkc");
   ck_assert_uint_eq(seen->grids[0], q_tiles * 3 * 8);
   ck_assert_uint_eq(seen->grids[1], k_tiles * 3 * 2);
   ck_assert_uint_eq(seen->grids[2], q_tiles * 3 * 8);
   ck_assert_uint_eq(seen->threads[0], (unsigned)budget.threads);
   ck_assert_uint_eq(seen->threads[1], (unsigned)budget.threads);
-  ck_assert_uint_eq(seen->threads[2], (unsigned)budget.dq_threads);
-  ck_assert_uint_eq(seen->smem, (unsigned)budget.dq_smem);
+  ck_assert_uint_eq(seen->threads[2], (unsigned)ft_mma_backward_budget(&budget)->dq_threads);
+  ck_assert_uint_eq(seen->smem, (unsigned)ft_mma_backward_budget(&budget)->dq_smem);
   ck_assert_ptr_eq(seen->stream, &stream);
   struct ft_backward_params params;
   memcpy(&params, seen->params, sizeof params);

@@ -56,7 +56,7 @@ static const struct {
     {"emit d128 nq1 nk0 --gpu a100", 2, "seqlen_k is 0"},
     {"emit d128 nq1 b0 --gpu a100", 2, "batch is 0"},
     {"emit --gpu a100 --head-dim 128", 2, "--seqlen is missing"},
-    {"emit d64 nq1 --gpu a100 --config 'mma block_m=1'", 2, "--config"},
+    {"emit d64 nq1 --gpu a100 --config 'mma_forward block_m=1'", 2, "--config"},
     {"emit d64 nq1 --gpu a100 -o /nowhere/x.cu", 1, "/nowhere/x.cu"},
     {"emit bf16 d64 nq1 --gpu t4", 3, "bf16"},
     {"emit d64 nq1", 3, "--gpu"},

@@ -184,7 +184,7 @@ static const struct {
     {"emit " SMALL " --gpu emulator:", 2, "emulator:NAME"},
     {"verify " SMALL " --gpu emulator --device 0", 2, "exclude each other"},
     {"verify bf16 " SMALL " --gpu emulator:t4", 3, "bf16"},
-    {"verify " SMALL " --gpu emulator --config 'mma block_m=1'", 2, "'block_n' is missing"},
+    {"verify " SMALL " --gpu emulator --config 'mma_forward block_m=1'", 2, "'block_n' is missing"},
     {"verify " SMALL, 3, "verify with --gpu emulator"},
 };
 

@@ -3,7 +3,6 @@
 #include <check.h>
 #include <string.h>
 
-#include "generator/rules.h"
 #include "tests/generator_cases.h"
 #include "tests/suites.h"
 
@@ -13,8 +12,8 @@ static const struct {
   const char *request, *gpu, *config;
 } cases[] = {
 #define CONFIG(m, n, w, s, q, o, c)                                                                \
-  "mma block_m=" #m " block_n=" #n " warps=" #w " stages=" #s " q_in_regs=" #q " overlap_qk=" #o   \
-  " ctas_per_sm=" #c
+  "mma_forward block_m=" #m " block_n=" #n " warps=" #w " stages=" #s " q_in_regs=" #q             \
+  " overlap_qk=" #o " ctas_per_sm=" #c
     {"", "fp16 d128 nq4096", "h200", CONFIG(128, 64, 4, 2, 0, 0, 2)},
     {"", "fp16 d64 nq4096", "t4", CONFIG(128, 64, 4, 1, 0, 0, 1)},
     {"", "d64 nq4096 mask=48x48", "a100", CONFIG(48, 48, 1, 2, 0, 0, 1)},
@@ -39,7 +38,7 @@ static const struct {
     {"mask-cols", "d64 nq4096 mask=128x32", "h200", CONFIG(128, 64, 4, 2, 0, 0, 1)},
     {"thread-limit", "d64 nq4096", "h200", CONFIG(512, 32, 32, 1, 0, 0, 3)},
     {"smem-limit", "fp16 d128 nq4096", "t4", CONFIG(128, 96, 4, 1, 0, 0, 1)},
-    {"smem-occupancy", "d128 nq4096", "h200", CONFIG(128, 128, 8, 2, 0, 0, 2)},
+    {"smem-occupancy", "d128 nq4096", "h200", CONFIG(128, 64, 4, 3, 0, 0, 2)},
     {"register-limit", "d64 nq4096", "l4", CONFIG(128, 64, 4, 2, 1, 1, 1)},
     {"short-tile", "d64 nq4096", "h200", CONFIG(32, 32, 2, 2, 0, 0, 2)},
     {"short-tile", "d64 nq4096 mask=64x64", "h200", CONFIG(32, 32, 2, 2, 0, 0, 2)},
@@ -49,8 +48,8 @@ static const struct {
     {"thin-tile", "d64 nq4096", "h200", CONFIG(64, 16, 4, 2, 0, 0, 1)},
 #undef CONFIG
 #define CONFIG(m, n, s, q, o, a)                                                                   \
-  "wgmma block_m=" #m " block_n=" #n " stages=" #s " q_stages=" #q " overlap_tiles=" #o            \
-  " pingpong=" #a " lazy_rescale=1 ctas_per_sm=1"
+  "wgmma_forward block_m=" #m " block_n=" #n " stages=" #s " q_stages=" #q " overlap_tiles=" #o    \
+  " pingpong=" #a " lazy_rescale=1"
     {"", "bf16 d128 nq4096", "h200", CONFIG(128, 128, 2, 2, 1, 0)},
     {"", "bf16 d64 nq4096", "h100", CONFIG(192, 128, 2, 2, 1, 0)},
     {"", "fp16 d256 nq4096", "h200", CONFIG(128, 80, 2, 1, 0, 1)},
@@ -63,8 +62,6 @@ static const struct {
     {"knob-range", "d128 nq4096", "h200", CONFIG(128, 128, 2, 0, 0, 0)},
     {"knob-range", "d128 nq4096", "h200", CONFIG(128, 128, 2, 3, 0, 0)},
     {"knob-range", "d128 nq4096", "h200", CONFIG(128, 128, 2, 2, 2, 0)},
-    {"knob-range", "d128 nq4096", "h200",
-     "wgmma block_m=128 block_n=64 stages=2 q_stages=1 ctas_per_sm=2"},
     {"warpgroup-rows", "d64 nq4096", "h200", CONFIG(32, 128, 2, 1, 0, 0)},
     {"warpgroup-rows", "d64 nq4096", "h200", CONFIG(96, 128, 2, 1, 0, 0)},
     {"warpgroup-rows", "d64 nq4096", "h200", CONFIG(320, 64, 2, 1, 0, 0)},
@@ -108,9 +105,9 @@ static const struct {
     {"", "backward d64 nq32", "h200", CONFIG(32, 128, 8, 2, 1, 1, 0, 1, 0)},
     {"family", "d128 nq4096", "h200", CONFIG(64, 128, 8, 2, 1, 1, 0, 1, 0)},
     {"family", "backward d128 nq4096", "h200",
-     "mma block_m=128 block_n=64 warps=4 stages=2 ctas_per_sm=2"},
+     "mma_forward block_m=128 block_n=64 warps=4 stages=2 ctas_per_sm=2"},
     {"family", "backward d128 nq4096", "h200",
-     "wgmma block_m=128 block_n=128 stages=2 q_stages=2 ctas_per_sm=1"},
+     "wgmma_forward block_m=128 block_n=128 stages=2 q_stages=2"},
     {"knob-range", "backward d64 nq4096", "h200", CONFIG(64, 128, 8, 3, 1, 1, 0, 1, 0)},
     {"knob-range", "backward d64 nq4096", "h200", CONFIG(64, 128, 8, 2, 0, 1, 0, 1, 0)},
     {"knob-range", "backward d64 nq4096", "h200", CONFIG(64, 128, 8, 2, 1, 0, 0, 1, 0)},
@@ -126,7 +123,7 @@ static const struct {
     {"deterministic", "backward d64 nq4096 deterministic", "h200",
      CONFIG(64, 128, 8, 2, 1, 1, 0, 1, 0)},
     {"ordered-dq", "backward d64 nq4096", "h200", CONFIG(64, 128, 8, 2, 1, 1, 0, 1, 1)},
-    {"ordered-dq", "backward d64 nq4096 deterministic mask=128x128", "h200",
+    {"ordered-mask", "backward d64 nq4096 deterministic mask=128x128", "h200",
      CONFIG(64, 128, 8, 2, 1, 1, 0, 1, 1)},
     {"second-pass", "backward d64 nq4096", "h200", CONFIG(64, 128, 8, 2, 1, 1, 0, 0, 2)},
     {"deferred-dq", "backward d64 nq4096 deterministic", "h200",
@@ -135,6 +132,7 @@ static const struct {
     {"mask-rows", "backward d64 nq4096 mask=64x128", "h200", CONFIG(128, 128, 8, 2, 1, 2, 0, 1, 0)},
     {"mask-cols", "backward d64 nq4096 mask=128x64", "h200", CONFIG(64, 128, 8, 2, 1, 1, 0, 1, 0)},
     {"smem-limit", "backward d128 nq4096", "l4", CONFIG(64, 128, 8, 2, 1, 1, 0, 1, 0)},
+    {"long-tile", "backward d64 nq40", "h200", CONFIG(128, 128, 8, 2, 1, 2, 1, 1, 0)},
     {"sum-registers", "backward d128 nq4096", "h200", CONFIG(64, 256, 8, 1, 1, 1, 0, 0, 0)},
     {"short-step", "backward d64 nq4096", "h200", CONFIG(32, 128, 8, 2, 1, 1, 0, 1, 0)},
     {"few-keys", "backward d64 nq4096", "h200", CONFIG(64, 32, 4, 2, 1, 1, 0, 1, 0)},
@@ -142,7 +140,7 @@ static const struct {
     {"shared-keys", "backward d64 nq4096", "h200", CONFIG(64, 64, 16, 2, 2, 1, 0, 1, 0)},
     {"few-warps", "backward d64 nq4096", "h200", CONFIG(64, 64, 4, 2, 1, 1, 0, 1, 0)},
 #undef CONFIG
-#define CONFIG(more) "wgmma block_m=128 block_n=64 stages=2 q_stages=1 " more " ctas_per_sm=1"
+#define CONFIG(more) "wgmma_forward block_m=128 block_n=64 stages=2 q_stages=1 " more
     {"", "d64 nq4096", "h200", CONFIG("overlap_tiles=1 direct_store=1 multicast=1")},
     {"", "d64 nq4096", "h200", CONFIG("lazy_rescale=1 exp2_poly=1")},
     {"", "d64 nq4096 causal", "h200", CONFIG("lpt=1")},
@@ -155,7 +153,7 @@ static const struct {
     {"p-in-smem", "d64 nq4096", "h200", CONFIG("p_in_smem=1")},
     {"multicast", "d64 nq4096 causal", "h200", CONFIG("multicast=1")},
     {"multicast", "d64 nq4096 mask=128x128", "h200", CONFIG("multicast=1")},
-    {"multicast", "d64 nq128", "h200", CONFIG("multicast=1")},
+    {"lone-tile", "d64 nq128", "h200", CONFIG("multicast=1")},
     {"", "d64 hq8 hkv4 nq40 nk4096 causal", "h200", CONFIG("pack_gqa=1")},
     {"", "d64 hq64 hkv2 nq5 nk4096", "h200",
      CONFIG("overlap_tiles=1 direct_store=1 multicast=1 pack_gqa=1")},
@@ -166,7 +164,7 @@ static const struct {
     {"packed-length", "d64 hq8 hkv4 nq1025 causal", "h200", CONFIG("pack_gqa=1")},
     {"", "d64 hq8 hkv4 nq1025", "h200", CONFIG("pack_gqa=1")},
     {"long-tile", "d64 hq8 hkv4 nq32", "h200", CONFIG("pack_gqa=1")},
-    {"multicast", "d64 hq8 hkv4 nq64", "h200",
+    {"lone-tile", "d64 hq8 hkv4 nq64", "h200",
      CONFIG("overlap_tiles=1 direct_store=1 multicast=1 pack_gqa=1")},
     {"knob-range", "d64 nq4096", "h200", CONFIG("pack_gqa=2")},
     {"knob-range", "d64 nq4096", "h200", CONFIG("multicast=2")},
@@ -188,76 +186,95 @@ START_TEST(rule_is_named) {
 }
 END_TEST
 
+/* The last case that breaks the rule by a config of the family, or -1. */
+static int case_of(const struct ft_family *family, const struct ft_rule *rule) {
+  int n = CASES - 1;
+  while (n >= 0 &&
+         (strcmp(cases[n].rule, rule->name) != 0 || known_config(cases[n].config).family != family))
+    --n;
+  return n;
+}
+
 START_TEST(every_rule_has_name_reason_and_case) {
-  int count = 0;
-  for (const struct ft_rule *rule; (rule = ft_rules_at(count)) != NULL; ++count) {
-    ck_assert(rule->name[0] != '\0' && strlen(rule->reason) > 20);
-    for (int i = 0; i < count; ++i) ck_assert_str_ne(rule->name, ft_rules_at(i)->name);
-    int tried = 0;
-    for (int i = 0; i < CASES; ++i) tried += strcmp(cases[i].rule, rule->name) == 0;
-    ck_assert_msg(tried > 0, "no case breaks rule %s", rule->name);
+  const struct ft_family *family;
+  for (int f = 0; (family = ft_family_at(f)) != NULL; ++f) {
+    int count = 0;
+    for (const struct ft_rule *rule; (rule = ft_rules_at(family, count)) != NULL; ++count) {
+      ck_assert(rule->name[0] != '\0' && strlen(rule->reason) > 20);
+      ck_assert(rule->kind == FT_CANNOT_RUN || rule->kind == FT_NOT_WORTH_TRYING);
+      for (int i = 0; i < count; ++i) ck_assert_str_ne(rule->name, ft_rules_at(family, i)->name);
+      bool own = false;
+      for (int i = 0; i < family->rule_count; ++i) own = own || rule == &family->rules[i];
+      ck_assert_msg(!own || case_of(family, rule) >= 0, "no case of %s breaks rule %s",
+                    family->name, rule->name);
+    }
+    ck_assert_int_gt(count, family->rule_count);
+    ck_assert_ptr_null(ft_rules_at(family, -1));
   }
-  ck_assert_int_gt(count, 10);
-  ck_assert_ptr_null(ft_rules_at(-1));
+}
+END_TEST
+
+/* What is not worth trying is emitted when asked for; what cannot run is not. */
+START_TEST(kinds_of_rules_differ_by_what_may_be_asked_for) {
+  for (int n = 0; n < CASES; ++n) {
+    const struct ft_request request = known_request(cases[n].request);
+    const struct ft_config config = known_config(cases[n].config);
+    const struct ft_arch arch = known_gpu(cases[n].gpu);
+    const struct ft_rule *const any = ft_rules_broken(&request, &arch, &config, FT_EVERY_RULE);
+    const bool runs = ft_rules_broken(&request, &arch, &config, FT_CANNOT_RUN) == NULL;
+    ck_assert_int_eq(runs, any == NULL || any->kind == FT_NOT_WORTH_TRYING);
+    if (runs) ck_assert_ptr_eq(ft_rules_broken(&request, &arch, &config, FT_NOT_WORTH_TRYING), any);
+  }
 }
 END_TEST
 
 /* What a request may use its kernel class may use: lengths never make an emission illegal. */
 START_TEST(class_allows_what_its_requests_allow) {
-  int legal[FT_FAMILY_COUNT] = {0};
+  static const enum ft_rule_kind kinds[] = {FT_CANNOT_RUN, FT_EVERY_RULE};
+  const struct ft_family *family;
   seed_cases();
   const struct ft_arch arch = known_gpu("h200");
-  for (int round = 0; round < 20000; ++round) {
-    const struct ft_request request = random_request();
-    const struct ft_request class = ft_request_kernel_class(&request);
-    const struct ft_config config = random_candidate();
-    if (rule_broken(&request, &arch, &config) != NULL) continue;
-    ck_assert_msg(rule_broken(&class, &arch, &config) == NULL, "seed %llu",
-                  (unsigned long long)cases_seed);
-    ++legal[config.family];
+  for (int f = 0; (family = ft_family_at(f)) != NULL; ++f) {
+    int legal = 0;
+    for (int round = 0; round < 20000; ++round) {
+      const struct ft_request request = random_request();
+      const struct ft_request class = ft_request_kernel_class(&request);
+      const struct ft_config config = random_candidate_of(family);
+      for (int kind = 0; kind < 2; ++kind) {
+        if (ft_rules_broken(&request, &arch, &config, kinds[kind]) != NULL) continue;
+        ck_assert_msg(ft_rules_broken(&class, &arch, &config, kinds[kind]) == NULL, "seed %llu",
+                      (unsigned long long)cases_seed);
+        ++legal;
+      }
+    }
+    ck_assert_int_gt(legal, 0);
   }
-  for (int family = 0; family < FT_FAMILY_COUNT; ++family) ck_assert_int_gt(legal[family], 0);
 }
 END_TEST
 
-/* A rule for one family says nothing about the other's configs, whatever is in its knobs. */
-START_TEST(rules_keep_to_their_families) {
-  struct ft_request request;
-  ck_assert_int_eq(ft_request_parse(&request, "d64 nq4096"), FT_OK);
-  const struct ft_arch arch = known_gpu("h200");
-  struct ft_config mma = known_config("mma block_m=128 block_n=64 warps=4 stages=1 ctas_per_sm=1");
-  struct ft_config wgmma =
-      known_config("wgmma block_m=128 block_n=64 stages=2 q_stages=1 ctas_per_sm=1");
-  mma.pingpong = mma.overlap_tiles = 1;
-  wgmma.draw_early = wgmma.q_in_regs = 1;
-  ck_assert_ptr_null(rule_broken(&request, &arch, &mma));
-  ck_assert_ptr_null(rule_broken(&request, &arch, &wgmma));
-}
-END_TEST
-
-/* The one switch in rules.c and the catalogue of templates say the same. */
-START_TEST(families_serve_what_has_a_template) {
+START_TEST(families_serve_what_they_are_for) {
   static const char *const gpus[] = {"t4", "a100", "h100", "h200", "b200", "rtx5090"};
-  struct ft_request request;
-  struct ft_lua *lua;
-  const char *name;
-  ck_assert_int_eq(ft_request_parse(&request, "fp16 d64 nq4096"), FT_OK);
-  ck_assert_int_eq(ft_lua_open(&lua, NULL), FT_OK);
-  const bool wgmma = ft_lua_template(lua, "forward", "wgmma", &name) == FT_OK;
-  ck_assert_int_eq(ft_lua_template(lua, "backward", "mma_backward", &name), FT_OK);
-  ck_assert_int_eq(ft_lua_template(lua, "backward", "mma", &name), FT_E_UNSUPPORTED);
-  ft_lua_close(lua);
+  const struct ft_request forward = known_request("fp16 d64 nq4096");
+  const struct ft_request backward = known_request("backward fp16 d64 nq4096");
   for (size_t i = 0; i < sizeof gpus / sizeof gpus[0]; ++i) {
     const struct ft_arch arch = known_gpu(gpus[i]);
-    ck_assert(ft_family_serves(FT_FAMILY_MMA, &request, &arch));
-    ck_assert_int_eq(ft_family_serves(FT_FAMILY_WGMMA, &request, &arch), wgmma && arch.sm == 90);
-    ck_assert(!ft_family_serves(FT_FAMILY_MMA_BACKWARD, &request, &arch));
-    struct ft_request backward = request;
-    backward.pass = FT_BACKWARD;
-    ck_assert(ft_family_serves(FT_FAMILY_MMA_BACKWARD, &backward, &arch));
-    ck_assert(!ft_family_serves(FT_FAMILY_MMA, &backward, &arch));
-    ck_assert(!ft_family_serves(FT_FAMILY_WGMMA, &backward, &arch));
+    ck_assert(ft_family_serves(&ft_mma_forward_family, &forward, &arch));
+    ck_assert_int_eq(ft_family_serves(&ft_wgmma_forward_family, &forward, &arch), arch.sm == 90);
+    ck_assert(!ft_family_serves(&ft_mma_backward_family, &forward, &arch));
+    ck_assert(ft_family_serves(&ft_mma_backward_family, &backward, &arch));
+    ck_assert(!ft_family_serves(&ft_mma_forward_family, &backward, &arch));
+    ck_assert(!ft_family_serves(&ft_wgmma_forward_family, &backward, &arch));
   }
+}
+END_TEST
+
+START_TEST(every_family_has_its_template) {
+  struct ft_lua *lua;
+  ck_assert_int_eq(ft_lua_open(&lua, NULL), FT_OK);
+  for (int i = 0; ft_family_at(i) != NULL; ++i)
+    ck_assert_ptr_nonnull(
+        ft_template_files_find(ft_lua_files(lua), ft_family_at(i)->template_name));
+  ft_lua_close(lua);
 }
 END_TEST
 
@@ -296,8 +313,9 @@ Suite *make_rules_suite(void) {
   tcase_add_loop_test(tests, rule_is_named, 0, CASES);
   tcase_add_test(tests, every_rule_has_name_reason_and_case);
   tcase_add_test(tests, class_allows_what_its_requests_allow);
-  tcase_add_test(tests, rules_keep_to_their_families);
-  tcase_add_test(tests, families_serve_what_has_a_template);
+  tcase_add_test(tests, kinds_of_rules_differ_by_what_may_be_asked_for);
+  tcase_add_test(tests, families_serve_what_they_are_for);
+  tcase_add_test(tests, every_family_has_its_template);
   tcase_add_test(tests, targets_serve_what_they_can);
   suite_add_tcase(suite, tests);
   return suite;

@@ -184,7 +184,7 @@ END_TEST
 START_TEST(equal_data_gives_equal_choices) {
   enum { COUNT = 40, ROUNDS = 6 };
   struct ft_trial trials[COUNT];
-  struct ft_config first = {.family = FT_FAMILY_MMA};
+  struct ft_config first = config_number(0);
   for (int i = 0; i < COUNT; i++) {
     trials[i] = make_trial(PROBLEM, CLASS_H200, dice_below(&fixture.dice, 15),
                            100 + dice_share(&fixture.dice) * 3);
@@ -324,9 +324,9 @@ START_TEST(rows_of_another_version_are_passed_over) {
   struct ft_text text = FT_TEXT_INIT;
   put(store, trial);
   ft_trial_print(&better, &text);
-  char *const config = strstr(text.data, "mma ");
+  char *const config = strstr(text.data, "mma_forward ");
   ck_assert_ptr_nonnull(config);
-  config[0] = 'n'; /* family "nma" */
+  config[0] = 'n'; /* family "nma_forward" */
   insert_raw(ft_store_tuning_path(store), text.data);
   ck_assert_int_eq(number_of(ft_store_tuning_path(store), "SELECT count(*) FROM trials"), 2);
   assert_chosen(choose(store, PROBLEM), FT_HIT_EXACT, 2);
@@ -334,7 +334,7 @@ START_TEST(rows_of_another_version_are_passed_over) {
 
   /* A row that differs from its digest is damaged: passed over as well, but with a warning. */
   run_sql(ft_store_tuning_path(store),
-          "UPDATE trials SET text = replace(text, 'nma ', 'mma ') WHERE id = 2");
+          "UPDATE trials SET text = replace(text, 'nma_forward ', 'mma_forward ') WHERE id = 2");
   assert_chosen(choose(store, PROBLEM), FT_HIT_EXACT, 2);
   assert_chosen(choose(store, PROBLEM), FT_HIT_EXACT, 2);
   assert_warnings(&fixture, 1);

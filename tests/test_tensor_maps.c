@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "generator/families/wgmma_forward.h"
 #include "generator/status.h"
 #include "runtime/driver.h"
 #include "runtime/launch_parts.h"
@@ -62,8 +63,9 @@ struct subject {
 
 static struct subject some_subject(void) {
   struct subject s = {
-      .config = {.family = FT_FAMILY_WGMMA, .block_m = 128, .block_n = 80, .pack_gqa = 1},
-      .launch = {.family = FT_FAMILY_WGMMA, .head_dim = 64, .head_dim_v = 128, .dtype = FT_BF16}};
+      .config = FT_CONFIG(wgmma_forward, .block_m = 128, .block_n = 80, .pack_gqa = 1),
+      .launch = {
+          .family = &ft_wgmma_forward_family, .head_dim = 64, .head_dim_v = 128, .dtype = FT_BF16}};
   /* 12 query heads on 3, two of which are packed. */
   s.launch.tiled.rest = (struct ft_forward_params){.q = 0x10000,
                                                    .k = 0x20000,
@@ -115,9 +117,10 @@ END_TEST
   do {                                                                                             \
     struct subject s = some_subject();                                                             \
     struct ft_forward_params *const p = &s.launch.tiled.rest;                                      \
+    struct ft_wgmma_forward_knobs *const knobs = (void *)s.config.knobs;                           \
     struct ft_map_cache *const cache = new_cache();                                                \
     ck_assert_int_eq(encodings(&s, cache), 4);                                                     \
-    (void)p;                                                                                       \
+    (void)p, (void)knobs;                                                                          \
     change;                                                                                        \
     const int found = encodings(&s, cache);                                                        \
     ck_assert_msg(found == (count), "%s renews %d maps, not %d", #change, found, count);           \
@@ -146,10 +149,10 @@ START_TEST(a_map_is_renewed_by_each_thing_it_is_made_of) {
   CHANGE(2, s.launch.head_dim += 8);
   CHANGE(2, s.launch.head_dim_v += 8);
   CHANGE(4, s.launch.dtype = FT_FP16);
-  CHANGE(1, s.config.block_m = 192);
-  CHANGE(2, s.config.block_n = 96);
-  CHANGE(2, s.config.multicast = 1);
-  CHANGE(2, s.config.pack_gqa = 0);
+  CHANGE(1, knobs->block_m = 192);
+  CHANGE(2, knobs->block_n = 96);
+  CHANGE(2, knobs->multicast = 1);
+  CHANGE(2, knobs->pack_gqa = 0);
   CHANGE(0, p->scale = 3);
   CHANGE(0, p->lse = 0x50000);
 }

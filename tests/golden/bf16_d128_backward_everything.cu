@@ -1,9 +1,9 @@
 // fatune: backward attention, sm_80
 // request  backward bf16 d128 causal dropout mask=128x128
-// config   mma_backward block_m=32 block_n=64 warps=8 stages=2 column_warps=1 query_parts=1 kv_in_regs=0 deferred_dq=1 dq_mode=0 ctas_per_sm=1
+// config   mma_backward block_m=32 block_n=64 warps=8 stages=2 column_warps=1 query_parts=1 deferred_dq=1 ctas_per_sm=1
 // budget   81408 bytes of shared memory, 256 threads, about 120 of 255 registers
 // parts    mma_backward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_copies.cu.in, parts/ptx_barriers.cu.in, parts/ptx_reductions.cu.in, parts/backward_params.cu.in, parts/copy_tile.cu.in, parts/store_rows.cu.in, parts/backward_prepare.cu.in, parts/queries.cu.in, parts/philox.cu.in, parts/dropout_transposed.cu.in, parts/backward_tile.cu.in, parts/backward_roles.cu.in, parts/backward_dq.cu.in, parts/epilogue_backward.cu.in, parts/backward_step.cu.in
-// again    fatune emit 'backward bf16 d128 nq1 causal dropout mask=128x128' --gpu sm_80 --config 'mma_backward block_m=32 block_n=64 warps=8 stages=2 column_warps=1 query_parts=1 kv_in_regs=0 deferred_dq=1 dq_mode=0 ctas_per_sm=1'
+// again    fatune emit 'backward bf16 d128 nq1 causal dropout mask=128x128' --gpu sm_80 --config 'mma_backward block_m=32 block_n=64 warps=8 stages=2 column_warps=1 query_parts=1 deferred_dq=1 ctas_per_sm=1'
 //
 // The gradients of O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691):
 //   P = exp(scale Q K^T - LSE), D = rowsum(dO o O) - dLSE, dS = P o (dO V^T - D),

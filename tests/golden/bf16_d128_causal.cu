@@ -1,9 +1,9 @@
 // fatune: forward attention, sm_90
 // request  forward bf16 d128 causal
-// config   mma block_m=128 block_n=32 warps=8 stages=2 q_in_regs=0 overlap_qk=0 draw_early=0 ctas_per_sm=1
+// config   mma_forward block_m=128 block_n=32 warps=8 stages=2 ctas_per_sm=1
 // budget   65536 bytes of shared memory, 256 threads, about 120 of 255 registers
 // parts    mma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_copies.cu.in, parts/params.cu.in, parts/copy_tile.cu.in, parts/softmax.cu.in, parts/quad.cu.in, parts/mma_tile.cu.in, parts/visible.cu.in, parts/keys.cu.in, parts/schedule_lpt.cu.in, parts/epilogue_mma.cu.in, parts/mma_loop_staged.cu.in
-// again    fatune emit 'forward bf16 d128 nq1 causal' --gpu sm_90 --config 'mma block_m=128 block_n=32 warps=8 stages=2 q_in_regs=0 overlap_qk=0 draw_early=0 ctas_per_sm=1'
+// again    fatune emit 'forward bf16 d128 nq1 causal' --gpu sm_90 --config 'mma_forward block_m=128 block_n=32 warps=8 stages=2 ctas_per_sm=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691): a block owns
 // BLOCK_M queries of one head and walks over the keys BLOCK_N at a time, from the last to the first, so

@@ -1,9 +1,9 @@
 // fatune: forward attention, sm_100
 // request  forward bf16 d16 causal dropout mask=64x64
-// config   mma block_m=64 block_n=64 warps=4 stages=2 q_in_regs=1 overlap_qk=1 draw_early=0 ctas_per_sm=2
+// config   mma_forward block_m=64 block_n=64 warps=4 stages=2 q_in_regs=1 overlap_qk=1 ctas_per_sm=2
 // budget   12288 bytes of shared memory, 128 threads, about 132 of 255 registers
 // parts    mma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_copies.cu.in, parts/params.cu.in, parts/copy_tile.cu.in, parts/softmax.cu.in, parts/quad.cu.in, parts/philox.cu.in, parts/dropout.cu.in, parts/mma_tile.cu.in, parts/visible.cu.in, parts/keys.cu.in, parts/schedule_lpt.cu.in, parts/epilogue_mma.cu.in, parts/mma_loop_overlap.cu.in
-// again    fatune emit 'forward bf16 d16 nq1 causal dropout mask=64x64' --gpu sm_100 --config 'mma block_m=64 block_n=64 warps=4 stages=2 q_in_regs=1 overlap_qk=1 draw_early=0 ctas_per_sm=2'
+// again    fatune emit 'forward bf16 d16 nq1 causal dropout mask=64x64' --gpu sm_100 --config 'mma_forward block_m=64 block_n=64 warps=4 stages=2 q_in_regs=1 overlap_qk=1 ctas_per_sm=2'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691): a block owns
 // BLOCK_M queries of one head and walks over the keys BLOCK_N at a time, from the last to the first, so

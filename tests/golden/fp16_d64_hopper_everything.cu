@@ -1,9 +1,9 @@
 // fatune: forward attention, sm_90a
 // request  forward fp16 d64 dv40 causal dropout mask=128x128
-// config   wgmma block_m=64 block_n=128 stages=3 q_stages=1 overlap_tiles=0 pingpong=0 integer_max=0 exp2_poly=0 lazy_rescale=0 p_in_smem=0 direct_store=0 ascending_keys=0 lpt=0 multicast=0 pack_gqa=0 ctas_per_sm=1
+// config   wgmma_forward block_m=64 block_n=128 stages=3 q_stages=1
 // budget   107520 bytes of shared memory, 256 threads, about 148 of 232 registers
 // parts    wgmma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_wgmma_product.cu.in, parts/params.cu.in, parts/tiled_params.cu.in, parts/quad.cu.in, parts/philox.cu.in, parts/dropout.cu.in, parts/visible.cu.in, parts/keys.cu.in, parts/schedule_balanced.cu.in, parts/pipeline.cu.in, parts/producer.cu.in, parts/wgmma_softmax.cu.in, parts/consumer.cu.in, parts/epilogue_wgmma.cu.in, parts/consume_each.cu.in
-// again    fatune emit 'forward fp16 d64 dv40 nq1 causal dropout mask=128x128' --gpu sm_90 --config 'wgmma block_m=64 block_n=128 stages=3 q_stages=1 overlap_tiles=0 pingpong=0 integer_max=0 exp2_poly=0 lazy_rescale=0 p_in_smem=0 direct_store=0 ascending_keys=0 lpt=0 multicast=0 pack_gqa=0 ctas_per_sm=1'
+// again    fatune emit 'forward fp16 d64 dv40 nq1 causal dropout mask=128x128' --gpu sm_90 --config 'wgmma_forward block_m=64 block_n=128 stages=3 q_stages=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691) on Hopper. One block per
 // multiprocessor works through tiles of BLOCK_M queries. Its first warpgroup moves data: one thread asks TMA for every

@@ -15,9 +15,9 @@
 
 /* Legal for every request they are used for: no feature needs more than they give. */
 #define GPU_SMALL_TILES                                                                            \
-  "mma block_m=64 block_n=32 warps=4 stages=1 q_in_regs=0 overlap_qk=0 ctas_per_sm=1"
+  "mma_forward block_m=64 block_n=32 warps=4 stages=1 q_in_regs=0 overlap_qk=0 ctas_per_sm=1"
 #define GPU_LARGE_TILES                                                                            \
-  "mma block_m=128 block_n=64 warps=8 stages=2 q_in_regs=0 overlap_qk=0 ctas_per_sm=1"
+  "mma_forward block_m=128 block_n=64 warps=8 stages=2 q_in_regs=0 overlap_qk=0 ctas_per_sm=1"
 
 /* Q and K normal, V in [-1, 1]; the call points to them and has seeds of its own. */
 struct gpu_inputs {

@@ -3,6 +3,7 @@
 #include "tuner/cli/cli_explain.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "cache/store.h"
 #include "generator/space.h"
@@ -161,30 +162,49 @@ void cli_explain_model(struct cli *cli, const struct ft_request *request,
   cli_json(cli, "model", model);
 }
 
+/* How many configs each rule rejects, in the order in which they are met. */
+struct toll {
+  struct {
+    const struct ft_rule *rule;
+    long rejected;
+  } rules[64];
+  int count;
+};
+
+static void count_rejected(struct toll *toll, const struct ft_rule *rule) {
+  enum { MOST = sizeof toll->rules / sizeof *toll->rules };
+  int i = 0;
+  while (i < toll->count && strcmp(toll->rules[i].rule->name, rule->name) != 0) ++i;
+  if (i == MOST) return;
+  if (i == toll->count) toll->rules[toll->count++].rule = rule;
+  ++toll->rules[i].rejected;
+}
+
 int cli_explain_space(struct cli *cli, const struct ft_request *request,
                       const struct cli_target *target) {
-  enum { RULES_MOST = 64 };
   struct ft_space space;
   struct ft_config config;
   const struct ft_rule *broken;
   struct cli_table table;
-  long product = 0, legal = 0, rejected[RULES_MOST] = {0};
+  struct toll toll = {0};
+  long product = 0, legal = 0;
   FT_TRY(ft_space_open(&space, request, &target->arch));
   while (ft_space_next_any(&space, &config, &broken)) {
     ++product;
-    if (broken == NULL) ++legal;
-    for (int i = 0; broken != NULL && i < RULES_MOST && ft_rules_at(i) != NULL; ++i) {
-      if (ft_rules_at(i) == broken) ++rejected[i];
-    }
+    if (broken == NULL)
+      ++legal;
+    else
+      count_rejected(&toll, broken);
   }
   json_t *const rules = json_object(), *const counts = json_object();
-  cli_table_begin(&table, ">rejected|rule|why");
-  for (int i = 0; i < RULES_MOST && ft_rules_at(i) != NULL; ++i) {
-    if (rejected[i] == 0) continue;
-    cli_table_add(&table, "%ld", rejected[i]);
-    cli_table_add(&table, "%s", ft_rules_at(i)->name);
-    cli_table_add(&table, "%s", ft_rules_at(i)->reason);
-    cli_json_set(rules, ft_rules_at(i)->name, json_integer(rejected[i]));
+  cli_table_begin(&table, ">rejected|rule|kind|why");
+  for (int i = 0; i < toll.count; ++i) {
+    const struct ft_rule *const rule = toll.rules[i].rule;
+    cli_table_add(&table, "%ld", toll.rules[i].rejected);
+    cli_table_add(&table, "%s", rule->name);
+    cli_table_add(&table, "%s", rule->kind == FT_CANNOT_RUN ? "cannot run" : "not worth trying");
+    cli_table_add(&table, "%s", rule->reason);
+    cli_json_set(rules, rule->name, json_integer(toll.rules[i].rejected));
   }
   cli_field(cli, "space", "%ld configs, %ld legal", product, legal);
   cli_table_end(cli, &table);

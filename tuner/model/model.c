@@ -10,6 +10,10 @@
 
 #include <math.h>
 
+#include "generator/families/mma_backward.h"
+#include "generator/families/mma_forward.h"
+#include "generator/families/wgmma_forward.h"
+
 enum {
   EXP_PER_CLK = 16, /* ex2 per cycle and multiprocessor: CUDA programming guide, throughput table */
   ISSUE_PER_CLK = 4, /* one instruction per quarter */
@@ -39,17 +43,18 @@ double ft_cycles_per_us(const struct ft_arch *arch) {
 }
 
 static struct step step_of(const struct ft_request *request, const struct ft_arch *arch,
-                           const struct ft_config *config, const struct ft_budget *budget,
+                           const struct ft_mma_forward_knobs *k, const struct ft_budget *budget,
                            int spill_bytes) {
-  const double m = config->block_m, n = config->block_n, warps = config->warps;
-  const double rows = budget->warp_rows, d = budget->d_pad, dv = budget->dv_pad;
+  const struct ft_mma_forward_budget *const own = ft_mma_forward_budget(budget);
+  const double m = k->block_m, n = k->block_n, warps = k->warps;
+  const double rows = own->warp_rows, d = own->d_pad, dv = own->dv_pad;
   struct step step = {0};
   step.mma = 2 * m * n * (d + dv) / ft_or_default(arch->mma_flops_per_clk, 1024);
   step.exp = m * n / EXP_PER_CLK;
 
   /* ldmatrix: every warp reads all of K and V, and its rows of Q where they are not in registers.
    */
-  const double q_bytes = config->q_in_regs ? 0 : rows * d * 2;
+  const double q_bytes = k->q_in_regs ? 0 : rows * d * 2;
   const double read = warps * (n * d * 2 + n * dv * 2 + q_bytes);
   const double written = n * (d + dv) * 2;
   step.smem = (read + written) / SMEM_BYTES_PER_CLK;
@@ -60,7 +65,7 @@ static struct step step_of(const struct ft_request *request, const struct ft_arc
   step.issue = (m * n / 32 * per_element + mma_instructions + read / 512) / ISSUE_PER_CLK;
   /* A spilled byte is written and read once a step. */
   step.smem += 2.0 * spill_bytes * budget->threads / SMEM_BYTES_PER_CLK;
-  step.fixed = config->stages == 1 ? LOAD_LATENCY : STEP_LATENCY;
+  step.fixed = k->stages == 1 ? LOAD_LATENCY : STEP_LATENCY;
   return step;
 }
 
@@ -74,8 +79,8 @@ static double hidden_share(double warps_per_quarter, bool overlap) {
 
 /* Cycles until `resident` blocks of a multiprocessor have all done one step. */
 static double step_cycles(const struct step *step, double resident,
-                          const struct ft_config *config) {
-  const double warps_per_quarter = resident * config->warps / 4;
+                          const struct ft_mma_forward_knobs *k) {
+  const double warps_per_quarter = resident * k->warps / 4;
   /* Fewer warps than quarters leave units idle. */
   const double idle = fmax(1, 1 / warps_per_quarter);
   const double mma = step->mma * idle / MMA_SHARE, softmax = step->exp * idle;
@@ -83,7 +88,7 @@ static double step_cycles(const struct step *step, double resident,
   const double busiest = fmax(fmax(mma, softmax), fmax(issue, fmax(step->smem, step->l2)));
   const double sum = mma + softmax + issue + step->smem + step->l2;
   const double exposed =
-      (1 - hidden_share(warps_per_quarter, config->overlap_qk != 0)) * (sum - busiest);
+      (1 - hidden_share(warps_per_quarter, k->overlap_qk != 0)) * (sum - busiest);
   return resident * (busiest + exposed) + step->fixed;
 }
 
@@ -124,7 +129,7 @@ static double steps_of_query_tile(const void *context, int64_t tile) {
 }
 
 struct ft_walk ft_walk_of(const struct ft_request *request, const struct ft_config *config) {
-  const double all = ceil((double)request->seqlen_k / config->block_n);
+  const double all = ceil((double)request->seqlen_k / ft_config_block_n(config));
   const double density = request->mask_rows > 0 ? request->mask_density : 1;
   if (request->causal == FT_CAUSAL_NONE) return (struct ft_walk){all * density, all * density};
 
@@ -133,16 +138,16 @@ struct ft_walk ft_walk_of(const struct ft_request *request, const struct ft_conf
                                       .keys = request->seqlen_k,
                                       .shift = ft_causal_shift(request),
                                       .packed = packed,
-                                      .block_m = config->block_m,
-                                      .block_n = config->block_n,
+                                      .block_m = ft_config_block_m(config),
+                                      .block_n = ft_config_block_n(config),
                                       .density = density};
-  const int64_t tiles = (context.rows + config->block_m - 1) / config->block_m;
+  const int64_t tiles = (context.rows + context.block_m - 1) / context.block_m;
   return ft_walk_over(tiles, steps_of_query_tile, &context);
 }
 
 double ft_tiles_of_a_pair(const struct ft_request *request, const struct ft_config *config) {
   const double rows = (double)request->seqlen_q * packed_heads(request, config);
-  return ceil(rows / config->block_m);
+  return ceil(rows / ft_config_block_m(config));
 }
 
 double ft_pairs(const struct ft_request *request, const struct ft_config *config) {
@@ -165,16 +170,17 @@ double ft_compulsory_us(const struct ft_request *request, const struct ft_arch *
 static struct ft_prediction model_mma(const struct ft_request *request, const struct ft_arch *arch,
                                       const struct ft_config *config, int registers,
                                       int spill_bytes) {
+  const struct ft_mma_forward_knobs *const k = ft_mma_forward_knobs(config);
   const struct ft_budget budget = ft_budget_of(request, config, arch);
   const int assumed = registers > 0 ? registers : ft_budget_registers(&budget);
   struct ft_prediction prediction = {.occupancy = ft_budget_occupancy(&budget, arch, assumed)};
   const double resident = fmax(1, prediction.occupancy);
   const double sms = fmax(1, arch->sm_count);
-  const struct step step = step_of(request, arch, config, &budget, spill_bytes);
+  const struct step step = step_of(request, arch, k, &budget, spill_bytes);
   const struct ft_walk walk = ft_walk_of(request, config);
 
   const double blocks =
-      (double)request->batch * request->heads_q * ceil((double)request->seqlen_q / config->block_m);
+      (double)request->batch * request->heads_q * ceil((double)request->seqlen_q / k->block_m);
   const double cycles_per_us = ft_cycles_per_us(arch);
   const double steps_per_sm = blocks * walk.mean / sms;
   prediction.waves = blocks / (sms * resident);
@@ -190,15 +196,15 @@ static struct ft_prediction model_mma(const struct ft_request *request, const st
    * than the longest. */
   const double full = floor(prediction.waves);
   const double rest = ceil((prediction.waves - full) * resident - 1e-9);
-  const double at_full = step_cycles(&step, resident, config);
-  const double at_rest = rest > 0 ? step_cycles(&step, rest, config) : 0;
+  const double at_full = step_cycles(&step, resident, k);
+  const double at_rest = rest > 0 ? step_cycles(&step, rest, k) : 0;
   double cycles =
       walk.mean * (full * at_full + at_rest) + (full + (rest > 0)) * BLOCK_LATENCY / resident;
   if (walk.longest > walk.mean) {
     const double per_sm =
         fmax(prediction.waves * resident, ceil(blocks / sms) * (blocks < 4 * sms));
     const double even = per_sm * (walk.mean * at_full + BLOCK_LATENCY) / resident;
-    const double longest = walk.longest * step_cycles(&step, 1, config) + BLOCK_LATENCY;
+    const double longest = walk.longest * step_cycles(&step, 1, k) + BLOCK_LATENCY;
     cycles = fmax(even, longest);
   }
   prediction.us = fmax(cycles / cycles_per_us, prediction.dram_us);
@@ -207,11 +213,9 @@ static struct ft_prediction model_mma(const struct ft_request *request, const st
 
 struct ft_prediction ft_model(const struct ft_request *request, const struct ft_arch *arch,
                               const struct ft_config *config, int registers, int spill_bytes) {
-  switch (config->family) {
-  case FT_FAMILY_MMA: break;
-  case FT_FAMILY_WGMMA: return ft_model_wgmma(request, arch, config, spill_bytes);
-  case FT_FAMILY_MMA_BACKWARD:
+  if (config->family == &ft_wgmma_forward_family)
+    return ft_model_wgmma(request, arch, config, spill_bytes);
+  if (config->family == &ft_mma_backward_family)
     return ft_model_backward(request, arch, config, registers, spill_bytes);
-  }
   return model_mma(request, arch, config, registers, spill_bytes);
 }

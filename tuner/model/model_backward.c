@@ -9,6 +9,8 @@
 
 #include <math.h>
 
+#include "generator/families/mma_backward.h"
+
 enum {
   EXP_PER_CLK = 16, /* as in model.c */
   ISSUE_PER_CLK = 4,
@@ -31,11 +33,12 @@ struct step {
 };
 
 /* Bytes the warps read from shared memory for the products of a step, but for dQ. */
-static double operand_bytes(const struct ft_config *config, const struct ft_budget *budget) {
-  const double n = config->block_n, m = config->block_m, groups = budget->key_warps;
-  const double d = budget->d_pad, dv = budget->dv_pad, columns = config->column_warps;
+static double operand_bytes(const struct ft_mma_backward_knobs *k,
+                            const struct ft_mma_backward_budget *own) {
+  const double n = k->block_n, m = k->block_m, groups = own->key_warps;
+  const double d = own->d_pad, dv = own->dv_pad, columns = k->column_warps;
   /* Scores: rows of K or V for each part, Q or dO for each group of warps with the same keys. */
-  const double rows = config->kv_in_regs ? 0 : n * columns * config->query_parts;
+  const double rows = k->kv_in_regs ? 0 : n * columns * k->query_parts;
   const double scores = (rows + m * groups) * (d + dv) * 2;
   /* Sums: Q and dO once for each group; P and dS from registers, or by every warp. */
   const double sums = m * groups * (d + dv) * 2 + (columns > 1 ? 2 * n * m * 2 * columns : 0);
@@ -43,37 +46,39 @@ static double operand_bytes(const struct ft_config *config, const struct ft_budg
   return scores + sums + exchanged;
 }
 
-static double dq_bytes(const struct ft_config *config, const struct ft_budget *budget) {
-  const double rows = budget->dq_warp_rows, row_warps = config->block_m / rows;
-  const double columns = budget->d_pad * row_warps / config->warps;
-  return config->warps * (rows + fmax(columns, 16)) * config->block_n * 2;
+static double dq_bytes(const struct ft_mma_backward_knobs *k,
+                       const struct ft_mma_backward_budget *own) {
+  const double rows = own->dq_warp_rows, row_warps = k->block_m / rows;
+  const double columns = own->d_pad * row_warps / k->warps;
+  return k->warps * (rows + fmax(columns, 16)) * k->block_n * 2;
 }
 
 static struct step step_of(const struct ft_request *request, const struct ft_arch *arch,
-                           const struct ft_config *config, const struct ft_budget *budget,
+                           const struct ft_mma_backward_knobs *k, const struct ft_budget *budget,
                            int spill_bytes) {
-  const double m = config->block_m, n = config->block_n, d = budget->d_pad, dv = budget->dv_pad;
-  const bool adds = config->dq_mode != 2;
+  const struct ft_mma_backward_budget *const own = ft_mma_backward_budget(budget);
+  const double m = k->block_m, n = k->block_n, d = own->d_pad, dv = own->dv_pad;
+  const bool adds = k->dq_mode != FT_DQ_SECOND_PASS;
   const double depth = 2 * d + 2 * dv + (adds ? d : 0);
   struct step step = {0};
   step.mma = 2 * m * n * depth / ft_or_default(arch->mma_flops_per_clk, 1024);
   step.exp = m * n / EXP_PER_CLK;
   const double copied = m * (d + dv) * 2;
-  const double read = operand_bytes(config, budget) + (adds ? dq_bytes(config, budget) : 0);
+  const double read = operand_bytes(k, own) + (adds ? dq_bytes(k, own) : 0);
   step.smem = (read + copied + 2.0 * spill_bytes * budget->threads) / SMEM_BYTES_PER_CLK;
   step.l2 = (copied + (adds ? m * d * 4 : 0)) / L2_BYTES_PER_CLK;
   const double per_element = ELEMENT_INSTRUCTIONS + (request->dropout ? DROPOUT_INSTRUCTIONS : 0);
   const double mma_instructions = m * n * depth / (16 * 8 * 16);
   step.issue = (m * n / 32 * per_element + mma_instructions + read / 512) / ISSUE_PER_CLK;
-  step.fixed = (config->deferred_dq ? 1 : 2) * BARRIER_LATENCY +
-               config->query_parts * EXCHANGE_LATENCY + (config->stages == 1 ? LOAD_LATENCY : 0);
+  step.fixed = (k->deferred_dq ? 1 : 2) * BARRIER_LATENCY + k->query_parts * EXCHANGE_LATENCY +
+               (k->stages == 1 ? LOAD_LATENCY : 0);
   return step;
 }
 
 /* Cycles until `resident` blocks of a multiprocessor have all done one step. */
 static double step_cycles(const struct step *step, double resident,
-                          const struct ft_config *config) {
-  const double warps_per_quarter = resident * config->warps / 4;
+                          const struct ft_mma_backward_knobs *k) {
+  const double warps_per_quarter = resident * k->warps / 4;
   const double idle = fmax(1, 1 / warps_per_quarter);
   const double mma = step->mma * idle / MMA_SHARE, exp = step->exp * idle;
   const double issue = step->issue * idle;
@@ -98,25 +103,25 @@ static double steps_of_key_tile(const void *context, int64_t tile) {
 }
 
 /* Steps of a key tile, over all key tiles. */
-static struct ft_walk walk_of(const struct ft_request *request, const struct ft_config *config) {
+static struct ft_walk walk_of(const struct ft_request *request,
+                              const struct ft_mma_backward_knobs *k) {
   const double density = request->mask_rows > 0 ? request->mask_density : 1;
   const double group = (double)request->heads_q / request->heads_kv * density;
-  const double all = ceil((double)request->seqlen_q / config->block_m);
+  const double all = ceil((double)request->seqlen_q / k->block_m);
   if (request->causal == FT_CAUSAL_NONE) return (struct ft_walk){all * group, all * group};
 
-  const int64_t tiles = (request->seqlen_k + config->block_n - 1) / config->block_n;
-  const struct key_tiles context = {ft_causal_shift(request), config->block_m, config->block_n, all,
-                                    group};
+  const int64_t tiles = (request->seqlen_k + k->block_n - 1) / k->block_n;
+  const struct key_tiles context = {ft_causal_shift(request), k->block_m, k->block_n, all, group};
   return ft_walk_over(tiles, steps_of_key_tile, &context);
 }
 
 /* The first and the last kernel: what they read and write, and the products of a second pass. */
 static double other_kernels_us(const struct ft_request *request, const struct ft_arch *arch,
-                               const struct ft_config *config, int dq_sums, double mma_us) {
+                               const struct ft_mma_backward_knobs *k, int dq_sums, double mma_us) {
   const double queries = (double)request->batch * request->heads_q * (double)request->seqlen_q;
   const double d = request->head_dim, dv = request->head_dim_v;
   const double gbs = ft_or_default(arch->dram_gbs, 500) * 1e3;
-  if (config->dq_mode == 2)
+  if (k->dq_mode == FT_DQ_SECOND_PASS)
     return queries * dv * 4 / gbs + mma_us * (2 * d + dv) / (2 * (d + dv)) * 2;
   return queries * (dv * 4 + dq_sums * (d * 4 + d * 4) + d * 2) / gbs;
 }
@@ -124,14 +129,15 @@ static double other_kernels_us(const struct ft_request *request, const struct ft
 struct ft_prediction ft_model_backward(const struct ft_request *request, const struct ft_arch *arch,
                                        const struct ft_config *config, int registers,
                                        int spill_bytes) {
+  const struct ft_mma_backward_knobs *const k = ft_mma_backward_knobs(config);
   const struct ft_budget budget = ft_budget_of(request, config, arch);
   const int assumed = registers > 0 ? registers : ft_budget_registers(&budget);
-  const struct step step = step_of(request, arch, config, &budget, spill_bytes);
-  const struct ft_walk walk = walk_of(request, config);
+  const struct step step = step_of(request, arch, k, &budget, spill_bytes);
+  const struct ft_walk walk = walk_of(request, k);
   struct ft_prediction prediction = {.occupancy = ft_budget_occupancy(&budget, arch, assumed)};
   const double resident = fmax(1, prediction.occupancy), sms = fmax(1, arch->sm_count);
-  const double blocks = (double)request->batch * request->heads_kv *
-                        ceil((double)request->seqlen_k / config->block_n);
+  const double blocks =
+      (double)request->batch * request->heads_kv * ceil((double)request->seqlen_k / k->block_n);
   const double cycles_per_us = ft_cycles_per_us(arch);
   const double scale = blocks * walk.mean / sms / cycles_per_us; /* cycles of a step -> us of all */
   prediction.waves = blocks / (sms * resident);
@@ -140,17 +146,19 @@ struct ft_prediction ft_model_backward(const struct ft_request *request, const s
   prediction.issue_us = scale * step.issue;
   prediction.smem_us = scale * step.smem;
   prediction.l2_us = scale * step.l2;
-  const double others = other_kernels_us(request, arch, config, budget.dq_sums, prediction.mma_us);
-  prediction.dram_us = 2 * ft_compulsory_us(request, arch) + (config->dq_mode == 2 ? 0 : others);
+  const double others = other_kernels_us(request, arch, k, ft_mma_backward_budget(&budget)->dq_sums,
+                                         prediction.mma_us);
+  prediction.dram_us =
+      2 * ft_compulsory_us(request, arch) + (k->dq_mode == FT_DQ_SECOND_PASS ? 0 : others);
 
   /* Blocks that are alike end together; of others the longest come first, or, where they add in
    * order, last. */
   const bool differ = walk.longest > walk.mean;
   const double rounds = differ ? prediction.waves : ceil(prediction.waves);
-  const double late = differ && config->dq_mode == 1 ? LATE_SHARE * walk.longest : 0;
+  const double late = differ && k->dq_mode == FT_DQ_ORDERED ? LATE_SHARE * walk.longest : 0;
   const double even =
-      (rounds * walk.mean + late) * step_cycles(&step, resident, config) + rounds * BLOCK_LATENCY;
-  const double longest = walk.longest * step_cycles(&step, 1, config) + BLOCK_LATENCY;
+      (rounds * walk.mean + late) * step_cycles(&step, resident, k) + rounds * BLOCK_LATENCY;
+  const double longest = walk.longest * step_cycles(&step, 1, k) + BLOCK_LATENCY;
   prediction.us = fmax(fmax(even, longest) / cycles_per_us + others, prediction.dram_us);
   return prediction;
 }

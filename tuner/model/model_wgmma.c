@@ -13,6 +13,8 @@
 
 #include <math.h>
 
+#include "generator/families/wgmma_forward.h"
+
 enum {
   MMA_FLOPS_PER_CLK = 4096, /* dense, per multiprocessor: data sheets of the H100 */
   EXP_PER_CLK = 16,         /* as in model.c */
@@ -72,12 +74,12 @@ struct step {
 };
 
 static double element_instructions(const struct ft_request *request,
-                                   const struct ft_config *config) {
-  double count = SOFTMAX_INSTRUCTIONS + config->exp2_poly / 8.0 * POLYNOMIAL_INSTRUCTIONS;
-  if (!config->integer_max) count += FLOAT_MAX_INSTRUCTIONS;
-  if (config->p_in_smem) count += P_INSTRUCTIONS;
+                                   const struct ft_wgmma_forward_knobs *k) {
+  double count = SOFTMAX_INSTRUCTIONS + k->exp2_poly / 8.0 * POLYNOMIAL_INSTRUCTIONS;
+  if (!k->integer_max) count += FLOAT_MAX_INSTRUCTIONS;
+  if (k->p_in_smem) count += P_INSTRUCTIONS;
   if (request->dropout) {
-    const int n = config->block_n, keys = n % 64 == 0 ? 64 : n % 32 == 0 ? 32 : 16;
+    const int n = k->block_n, keys = n % 64 == 0 ? 64 : n % 32 == 0 ? 32 : 16;
     count += DROP_INSTRUCTIONS + DRAW_INSTRUCTIONS * 2.0 / keys;
   }
   return count;
@@ -91,54 +93,57 @@ static double step_cycles(const struct step *step, double consumers, double late
   return fmax(pow(sum, 1 / SHARPNESS), fmax(step->smem, step->l2));
 }
 
-static struct step step_of(const struct ft_request *request, const struct ft_config *config,
+static struct step step_of(const struct ft_request *request, const struct ft_wgmma_forward_knobs *k,
                            const struct ft_budget *budget, int spill_bytes) {
-  const double m = config->block_m, n = config->block_n;
-  const double d = budget->d_pad, dv = budget->dv_pad, consumers = budget->consumers;
+  const struct ft_wgmma_forward_budget *const own = ft_wgmma_forward_budget(budget);
+  const double m = k->block_m, n = k->block_n;
+  const double d = own->d_pad, dv = own->dv_pad, consumers = own->consumers;
   struct step step = {0};
   step.mma = 2 * m * n * (d + dv) / MMA_FLOPS_PER_CLK;
-  step.exp = m * n * (1 - config->exp2_poly / 8.0) / EXP_PER_CLK;
-  const double rescale = m * dv * (config->lazy_rescale ? LATE_SHARE : 1);
-  const double elements = m * n * element_instructions(request, config) + rescale;
+  step.exp = m * n * (1 - k->exp2_poly / 8.0) / EXP_PER_CLK;
+  const double rescale = m * dv * (k->lazy_rescale ? LATE_SHARE : 1);
+  const double elements = m * n * element_instructions(request, k) + rescale;
   step.issue = (elements / 32 + 4 * consumers * STEP_INSTRUCTIONS) / ISSUE_PER_CLK;
 
   /* Each warpgroup reads K and V for itself, its rows of Q, and of P, which it has written before;
    * TMA writes whole panels. */
-  const double p = config->p_in_smem ? m * n * 2 : 0;
+  const double p = k->p_in_smem ? m * n * 2 : 0;
   const double read = consumers * (64 * d + n * (d + dv)) * 2 + p;
-  const double written = n * 128 * (budget->d_panels + budget->dv_panels) + p;
+  const double written = n * 128 * (own->d_panels + own->dv_panels) + p;
   const double spilled = 2.0 * spill_bytes * budget->threads;
   step.smem = (read + written + spilled) / SMEM_BYTES_PER_CLK;
-  const double loaded = n * (request->head_dim + request->head_dim_v) * 2 / (1 + config->multicast);
+  const double loaded = n * (request->head_dim + request->head_dim_v) * 2 / (1 + k->multicast);
   step.l2 = loaded / L2_BYTES_PER_CLK;
-  step.all = step_cycles(&step, consumers, STEP_LATENCY + config->p_in_smem * P_LATENCY);
+  step.all = step_cycles(&step, consumers, STEP_LATENCY + k->p_in_smem * P_LATENCY);
   return step;
 }
 
 /* How long a tile after one of so many steps waits for its Q, which takes `transfer`. Its place is
  * free when the O staged there has been stored, or else after the last Q K^T of its tile. */
-static double q_wait(const struct ft_config *config, double step, double steps, double transfer) {
-  double ahead = config->direct_store ? 0.7 : 0;
-  if (config->q_stages > 1) ahead = config->direct_store ? steps : fmax(0, steps - 3);
+static double q_wait(const struct ft_wgmma_forward_knobs *k, double step, double steps,
+                     double transfer) {
+  double ahead = k->direct_store ? 0.7 : 0;
+  if (k->q_stages > 1) ahead = k->direct_store ? steps : fmax(0, steps - 3);
   return fmax(0, Q_LATENCY + transfer - ahead * step);
 }
 
 static double tile_cycles(const struct ft_request *request, const struct ft_arch *arch,
-                          const struct ft_config *config, const struct ft_budget *budget,
+                          const struct ft_wgmma_forward_knobs *k, const struct ft_budget *budget,
                           double step, double steps) {
+  const struct ft_wgmma_forward_budget *const own = ft_wgmma_forward_budget(budget);
   const double dram_bytes_per_clk =
       ft_or_default(arch->dram_gbs, 500) * 1e3 / ft_cycles_per_us(arch) / fmax(1, arch->sm_count);
-  const double q = config->block_m * request->head_dim * 2 / dram_bytes_per_clk;
-  const double o = config->block_m * request->head_dim_v * 2 / dram_bytes_per_clk;
-  const double store = config->direct_store ? DIRECT_STORE * budget->dv_pad : TMA_STORE;
-  double cycles = TILE_LATENCY + EXPOSED * (q + o) + budget->consumers * store;
-  if (!config->overlap_tiles) cycles += LONE_STEP * step;
-  if (config->multicast) cycles += MULTICAST_TILE;
-  cycles += fmax(0, KV_LATENCY - (config->stages - 1) * step);
+  const double q = k->block_m * request->head_dim * 2 / dram_bytes_per_clk;
+  const double o = k->block_m * request->head_dim_v * 2 / dram_bytes_per_clk;
+  const double store = k->direct_store ? DIRECT_STORE * own->dv_pad : TMA_STORE;
+  double cycles = TILE_LATENCY + EXPOSED * (q + o) + own->consumers * store;
+  if (!k->overlap_tiles) cycles += LONE_STEP * step;
+  if (k->multicast) cycles += MULTICAST_TILE;
+  cycles += fmax(0, KV_LATENCY - (k->stages - 1) * step);
   /* Under causal some tiles are shorter, others longer. */
   const double spread = request->causal == FT_CAUSAL_NONE ? 0 : steps / 2;
-  const double after_short = q_wait(config, step, steps - spread, q);
-  const double after_long = q_wait(config, step, steps + spread, q);
+  const double after_short = q_wait(k, step, steps - spread, q);
+  const double after_long = q_wait(k, step, steps + spread, q);
   return cycles + (after_short + after_long) / 2;
 }
 
@@ -147,7 +152,7 @@ static double steps_taken(const struct ft_request *request, const struct ft_conf
                           double steps) {
   if (request->causal == FT_CAUSAL_NONE || request->mask_rows > 0) return steps;
   struct ft_config warpgroup = *config;
-  warpgroup.block_m = 64;
+  warpgroup.knobs[FT_KNOB_BLOCK_M] = 64;
   const double own = fmin(steps, ft_walk_of(request, &warpgroup).mean);
   return own + SKIPPED_STEP * (steps - own);
 }
@@ -157,35 +162,40 @@ static double steps_taken(const struct ft_request *request, const struct ft_conf
  */
 static double most_tiles(const struct ft_request *request, const struct ft_config *config,
                          double sms) {
+  const struct ft_wgmma_forward_knobs *const k = ft_wgmma_forward_knobs(config);
   const double pairs = ft_pairs(request, config);
   const double tiles = ft_tiles_of_a_pair(request, config);
   if (!ft_request_tiles_differ(request)) {
-    const double blocks = 1 + config->multicast; /* of a cluster, which takes a tile each */
+    const double blocks = 1 + k->multicast; /* of a cluster, which takes a tile each */
     return ceil(ceil(tiles / blocks) * pairs / fmax(1, floor(sms / blocks)));
   }
   if (tiles * pairs <= sms) return 1;
-  return tiles * pairs / sms + (config->lpt ? RAGGED_TILES : EVENED_TILES);
+  return tiles * pairs / sms + (k->lpt ? RAGGED_TILES : EVENED_TILES);
 }
 
-static double multicast_factor(const struct ft_config *config, const struct ft_budget *budget) {
-  if (!config->multicast) return 1;
-  if (budget->consumers == 3) return MULTICAST_OF_THREE;
-  return budget->d_pad + budget->dv_pad > 256 ? MULTICAST_WIDE : MULTICAST;
+static double multicast_factor(const struct ft_wgmma_forward_knobs *k,
+                               const struct ft_budget *budget) {
+  const struct ft_wgmma_forward_budget *const own = ft_wgmma_forward_budget(budget);
+  if (!k->multicast) return 1;
+  if (own->consumers == 3) return MULTICAST_OF_THREE;
+  return own->d_pad + own->dv_pad > 256 ? MULTICAST_WIDE : MULTICAST;
 }
 
-static double factor_of_choices(const struct ft_request *request, const struct ft_config *config,
+static double factor_of_choices(const struct ft_request *request,
+                                const struct ft_wgmma_forward_knobs *k,
                                 const struct ft_budget *budget, double step) {
-  const bool turns_help = request->causal == FT_CAUSAL_NONE && budget->consumers > 1;
+  const struct ft_wgmma_forward_budget *const own = ft_wgmma_forward_budget(budget);
+  const bool turns_help = request->causal == FT_CAUSAL_NONE && own->consumers > 1;
   const double stages = 1 + ceil(KV_LATENCY / step);
-  double factor = multicast_factor(config, budget);
-  if ((config->pingpong == 1) != turns_help) factor *= OTHER_TURNS;
-  if (!config->integer_max) factor *= FLOAT_MAX;
-  if (!config->lazy_rescale) factor *= NEVER_WON;
-  if (config->exp2_poly) factor *= NEVER_WON;
-  if (config->ascending_keys) factor *= WALK_UP;
-  if (config->p_in_smem) factor *= P_IN_SMEM;
-  if (config->pingpong == 2) factor *= TURNS_BY_SOFTMAX;
-  factor *= pow(NEEDLESS_STAGE, fmax(0, config->stages - stages));
+  double factor = multicast_factor(k, budget);
+  if ((k->pingpong == 1) != turns_help) factor *= OTHER_TURNS;
+  if (!k->integer_max) factor *= FLOAT_MAX;
+  if (!k->lazy_rescale) factor *= NEVER_WON;
+  if (k->exp2_poly) factor *= NEVER_WON;
+  if (k->ascending_keys) factor *= WALK_UP;
+  if (k->p_in_smem) factor *= P_IN_SMEM;
+  if (k->pingpong == 2) factor *= TURNS_BY_SOFTMAX;
+  factor *= pow(NEEDLESS_STAGE, fmax(0, k->stages - stages));
   /* The compiler finds room for four registers more than the estimate, for eight it does not. */
   if (budget->regs_estimate > budget->regs_limit + 4) factor *= SERIALISED;
   return factor;
@@ -193,8 +203,9 @@ static double factor_of_choices(const struct ft_request *request, const struct f
 
 struct ft_prediction ft_model_wgmma(const struct ft_request *request, const struct ft_arch *arch,
                                     const struct ft_config *config, int spill_bytes) {
+  const struct ft_wgmma_forward_knobs *const k = ft_wgmma_forward_knobs(config);
   const struct ft_budget budget = ft_budget_of(request, config, arch);
-  const struct step step = step_of(request, config, &budget, spill_bytes);
+  const struct step step = step_of(request, k, &budget, spill_bytes);
   const struct ft_walk walk = ft_walk_of(request, config);
   const double tiles = ft_tile_count(request, config), sms = fmax(1, arch->sm_count);
   const double cycles_per_us = ft_cycles_per_us(arch);
@@ -210,12 +221,10 @@ struct ft_prediction ft_model_wgmma(const struct ft_request *request, const stru
       .waves = tiles / sms,
       .occupancy = ft_budget_occupancy(&budget, arch, ft_budget_registers(&budget))};
 
-  const double tile =
-      steps * step.all + tile_cycles(request, arch, config, &budget, step.all, steps);
+  const double tile = steps * step.all + tile_cycles(request, arch, k, &budget, step.all, steps);
   const double longest = tile + (walk.longest - walk.mean) * step.all;
   const double cycles = fmax(most_tiles(request, config, sms) * tile, longest);
   const double us = cycles / cycles_per_us;
-  prediction.us =
-      fmax(us * factor_of_choices(request, config, &budget, step.all), prediction.dram_us);
+  prediction.us = fmax(us * factor_of_choices(request, k, &budget, step.all), prediction.dram_us);
   return prediction;
 }

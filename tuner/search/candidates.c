@@ -32,7 +32,8 @@ static int append(struct ft_candidates *candidates, int *capacity, struct ft_can
 }
 
 static bool same_tile(const struct ft_config *a, const struct ft_config *b) {
-  return a->family == b->family && a->block_m == b->block_m && a->block_n == b->block_n;
+  return a->family == b->family && ft_config_block_m(a) == ft_config_block_m(b) &&
+         ft_config_block_n(a) == ft_config_block_n(b);
 }
 
 /* Variants of one tile differ by little, the model's error from tile to tile is more. So each that

@@ -1,6 +1,7 @@
 /* gpu_rig.c: compile, load, verify and time candidates for real.
  * in -> out: config -> source -> kernel -> module -> launches over two problems -> verdict,
  * samples. */
+#include "generator/families/wgmma_forward.h"
 #include "tuner/search/gpu_rig.h"
 
 #include <stdio.h>
@@ -230,7 +231,7 @@ static int64_t batch_of(const struct ft_request *small, const struct ft_arch *ar
   enum { LARGEST_BLOCK_M = 192 };
   const int64_t tiles = small->heads_q * (small->seqlen_q / LARGEST_BLOCK_M + 1);
   const int64_t batch = 2 * arch->sm_count / tiles + 1;
-  return ft_family_serves(FT_FAMILY_WGMMA, small, arch) && batch > 2 ? batch : 2;
+  return ft_family_serves(&ft_wgmma_forward_family, small, arch) && batch > 2 ? batch : 2;
 }
 
 struct ft_request ft_small_request(const struct ft_request *request, const struct ft_arch *arch) {

@@ -1,0 +1,217 @@
+/* mma_forward.c: the forward by mma.sync.
+ * in -> out: request + config + arch -> budget, broken rules, the default config. */
+#include "generator/families/mma_forward.h"
+
+#include <string.h>
+
+#include "generator/families/plan.h"
+
+FT_DEFINE_TABLES(FT_MMA_FORWARD_KNOBS, FT_MMA_FORWARD_BUDGET);
+
+static bool serves(const struct ft_request *request, const struct ft_arch *arch) {
+  (void)request, (void)arch; /* wherever anything does */
+  return true;
+}
+
+/* ---- budget ---- */
+
+/* Q, then the stages of K, then those of V. Q is read once into registers before the first K and V
+ * arrive, or stays beside them. O is staged where they were. */
+static void plan_shared_memory(struct ft_budget *budget, struct ft_mma_forward_budget *own,
+                               const struct ft_mma_forward_knobs *k) {
+  own->q_bytes = k->block_m * own->qk_stride;
+  own->k_bytes = k->block_n * own->qk_stride;
+  own->v_bytes = k->block_n * own->v_stride;
+  own->o_bytes = k->block_m * own->v_stride;
+  own->smem_q_offset = 0;
+  own->smem_k_offset = k->q_in_regs ? 0 : own->q_bytes;
+  own->smem_v_offset = own->smem_k_offset + k->stages * own->k_bytes;
+  const int loop = max_int(own->q_bytes, own->smem_v_offset + k->stages * own->v_bytes);
+  budget->smem_bytes = max_int(loop, own->o_bytes);
+}
+
+/* A warp holds a fragment of R x C values in 32 threads: fp32 takes R * C / 32 registers of each,
+ * 16-bit types half of that. */
+static void plan_registers(struct ft_budget *budget, struct ft_mma_forward_budget *own,
+                           const struct ft_mma_forward_knobs *k) {
+  enum { ADDRESSES_AND_STATISTICS = 40 }; /* pointers, loop state, row_max and row_sum */
+  const int rows = own->warp_rows;
+  own->regs_q = k->q_in_regs ? rows * own->d_pad / 64 : 0;
+  own->regs_s = rows * k->block_n / 32 * (k->overlap_qk ? 2 : 1);
+  own->regs_p = rows * k->block_n / 64;
+  own->regs_o = rows * own->dv_pad / 32;
+  /* Without overlap P takes over the registers of S piece by piece. */
+  budget->regs_estimate = own->regs_q + own->regs_o + own->regs_s +
+                          (k->overlap_qk ? own->regs_p : 0) + ADDRESSES_AND_STATISTICS;
+}
+
+static void plan(struct ft_budget *budget, const struct ft_request *request,
+                 const struct ft_config *config, const struct ft_arch *arch) {
+  const struct ft_mma_forward_knobs *const k = ft_mma_forward_knobs(config);
+  struct ft_mma_forward_budget own = {.d_pad = round_up(request->head_dim, 16),
+                                      .dv_pad = round_up(request->head_dim_v, 16),
+                                      .warp_rows = k->block_m / k->warps};
+  own.qk_stride = ft_row_stride(own.d_pad);
+  own.v_stride = ft_row_stride(own.dv_pad);
+  budget->threads = 32 * k->warps;
+  budget->ctas_per_sm = k->ctas_per_sm;
+  budget->regs_limit = ft_registers_for(arch, budget->threads, k->ctas_per_sm);
+  plan_shared_memory(budget, &own, k);
+  plan_registers(budget, &own, k);
+  memcpy(budget->own, &own, sizeof own);
+}
+
+/* ---- rules ---- */
+
+static const struct ft_mma_forward_knobs *knobs(const struct ft_rule_case *of) {
+  return ft_mma_forward_knobs(of->config);
+}
+
+static bool warp_rows(const struct ft_rule_case *of) {
+  const int rows = ft_mma_forward_budget(of->budget)->warp_rows;
+  return knobs(of)->block_m % knobs(of)->warps == 0 && rows % 16 == 0 && is_within(rows, 16, 64);
+}
+
+static bool no_cp_async(const struct ft_rule_case *of) {
+  return of->arch->sm >= 80 || knobs(of)->stages == 1;
+}
+
+static bool overlap(const struct ft_rule_case *of) {
+  return !knobs(of)->overlap_qk || knobs(of)->stages >= 2;
+}
+
+static bool draw_early(const struct ft_rule_case *of) {
+  return !knobs(of)->draw_early || (of->request->dropout && !knobs(of)->overlap_qk);
+}
+
+/* Rows of queries that a block can use: of the mask's block, of the request where its length is
+ * known. */
+static bool short_tile(const struct ft_rule_case *of) {
+  const int mask_rows = of->request->mask_rows;
+  return knobs(of)->block_m >= 64 || (mask_rows != 0 && mask_rows % 64 != 0) ||
+         of->request->seqlen_q <= 32;
+}
+
+static bool long_tile(const struct ft_rule_case *of) {
+  return ft_half_a_tile_is_used(of->request->seqlen_q, knobs(of)->block_m);
+}
+
+static bool idle_quarters(const struct ft_rule_case *of) {
+  return knobs(of)->block_m < 64 || knobs(of)->warps * knobs(of)->ctas_per_sm >= 4;
+}
+
+static bool flat_tile(const struct ft_rule_case *of) {
+  return knobs(of)->block_n <= 2 * knobs(of)->block_m || knobs(of)->block_m < 64;
+}
+
+/* Big heads may have no room for more than 16 keys; a fine mask allows no more. */
+static bool thin_tile(const struct ft_rule_case *of) {
+  return knobs(of)->block_n >= 32 || of->request->mask_cols % 32 != 0 ||
+         of->request->head_dim + of->request->head_dim_v > 256;
+}
+
+static const struct ft_rule rules[] = {
+    {"warp-rows", FT_CANNOT_RUN, warp_rows,
+     "a warp owns 16, 32, 48 or 64 rows: whole mma tiles whose statistics fit"},
+    {"no-cp-async", FT_CANNOT_RUN, no_cp_async,
+     "before sm_80 nothing is loaded in the background, so one stage"},
+    {"overlap", FT_CANNOT_RUN, overlap, "issuing the next S early needs the next K: two stages"},
+    {"draw-early", FT_NOT_WORTH_TRYING, draw_early,
+     "without dropout nothing is drawn; with overlap Q K^T has company already"},
+    {"register-limit", FT_NOT_WORTH_TRYING, ft_registers_suffice,
+     "the fragments must fit the registers left by the launch bounds"},
+    {"short-tile", FT_NOT_WORTH_TRYING, short_tile,
+     "few rows reload K and V too often, unless there are few to work on"},
+    {"long-tile", FT_NOT_WORTH_TRYING, long_tile,
+     "more than half of the rows would lie beyond the last query"},
+    {"idle-quarters", FT_NOT_WORTH_TRYING, idle_quarters,
+     "fewer than four warps leave a quarter of the multiprocessor without work"},
+    {"flat-tile", FT_NOT_WORTH_TRYING, flat_tile,
+     "many more keys than queries cost registers for S and save no traffic"},
+    {"thin-tile", FT_NOT_WORTH_TRYING, thin_tile,
+     "steps of 16 keys spend more on barriers and statistics than on products"},
+};
+
+/* ---- the default ---- */
+
+/* Best first. Bigger heads need more registers for O, so rows per warp shrink; the rows below a
+ * GPU's limits in shared memory come later. */
+static const struct {
+  int head_dim; /* max(d, dv) is at most this */
+  struct ft_mma_forward_knobs knobs;
+} favourites[] = {
+    {64, {.block_m = 128, .block_n = 64, .warps = 4, .stages = 2, .ctas_per_sm = 2}},
+    {64,
+     {.block_m = 128,
+      .block_n = 64,
+      .warps = 4,
+      .stages = 2,
+      .ctas_per_sm = 2,
+      .q_in_regs = 1}}, /* sm_86, sm_89: room for a second block */
+    {64, {.block_m = 128, .block_n = 64, .warps = 4, .stages = 1, .ctas_per_sm = 1}}, /* sm_75 */
+    {128, {.block_m = 128, .block_n = 64, .warps = 4, .stages = 2, .ctas_per_sm = 2}},
+    {128, {.block_m = 128, .block_n = 32, .warps = 4, .stages = 2, .ctas_per_sm = 2}},
+    {128, {.block_m = 128, .block_n = 32, .warps = 4, .stages = 2, .ctas_per_sm = 1}},
+    {128,
+     {.block_m = 64,
+      .block_n = 64,
+      .warps = 4,
+      .stages = 2,
+      .ctas_per_sm = 2}}, /* masks of 64 rows, short queries */
+    {128, {.block_m = 64, .block_n = 32, .warps = 4, .stages = 2, .ctas_per_sm = 2}},
+    {128, {.block_m = 64, .block_n = 64, .warps = 4, .stages = 1, .ctas_per_sm = 1}},
+    {256, {.block_m = 64, .block_n = 64, .warps = 4, .stages = 1, .ctas_per_sm = 2}},
+    {256, {.block_m = 128, .block_n = 64, .warps = 8, .stages = 2, .ctas_per_sm = 1}},
+    {256, {.block_m = 64, .block_n = 32, .warps = 4, .stages = 2, .ctas_per_sm = 1}},
+    {256, {.block_m = 64, .block_n = 32, .warps = 4, .stages = 1, .ctas_per_sm = 1}},
+    {256,
+     {.block_m = 64,
+      .block_n = 32,
+      .warps = 4,
+      .stages = 1,
+      .ctas_per_sm = 1,
+      .q_in_regs = 1}}, /* sm_75 */
+};
+
+static bool take_favourite(const struct ft_request *request, const struct ft_arch *arch,
+                           struct ft_config *config) {
+  for (int i = 0; i < FT_COUNT(favourites); ++i) {
+    if (!ft_favourite_counts(favourites[i].head_dim, FT_ALWAYS, request)) continue;
+    *config = ft_config_make(&ft_mma_forward_family, &favourites[i].knobs);
+    if (ft_config_is_legal(config, request, arch)) return true;
+  }
+  return false;
+}
+
+/* For what is left (fine masks, short queries, small shared memory): one warp per 16 rows, which
+ * always fits the registers, the largest tile first. */
+static bool climb_down(const struct ft_request *request, const struct ft_arch *arch,
+                       struct ft_config *config) {
+  static const int rows[] = {64, 32, 16}, columns[] = {64, 32, 48, 16};
+  for (int m = 0; m < FT_COUNT(rows); ++m)
+    for (int n = 0; n < FT_COUNT(columns); ++n)
+      for (int stages = arch->sm >= 80 ? 2 : 1; stages >= 1; --stages) {
+        *config = FT_CONFIG(mma_forward, .block_m = rows[m], .block_n = columns[n],
+                            .warps = rows[m] / 16, .stages = stages, .ctas_per_sm = 1);
+        if (ft_config_is_legal(config, request, arch)) return true;
+      }
+  return false;
+}
+
+static bool default_config(const struct ft_request *request, const struct ft_arch *arch,
+                           struct ft_config *config) {
+  return take_favourite(request, arch, config) || climb_down(request, arch, config);
+}
+
+const struct ft_family ft_mma_forward_family = {
+    .name = "mma_forward",
+    .pass = FT_FORWARD,
+    .instructions = "mma",
+    .target_suffix = "",
+    .template_name = "mma_forward.cu.in",
+    .serves = serves,
+    .schedule = ft_schedule_lpt,
+    FT_FAMILY_TABLES,
+    .plan = plan,
+    .default_config = default_config,
+};

@@ -1,0 +1,40 @@
+/* mma_forward.h: the forward by mma.sync, ldmatrix and cp.async: sm_75 and later.
+ * in -> out: its knobs and its budget as lists -> typed views. */
+#ifndef GENERATOR_FAMILIES_MMA_FORWARD_H
+#define GENERATOR_FAMILIES_MMA_FORWARD_H
+
+#include "generator/family.h"
+
+#define FT_MMA_FORWARD_KNOBS(KNOB)                                                                 \
+  KNOB(block_m, (64, 128, 192, 256, 16, 32), 1, 512, "B_r: query rows of a block")                 \
+  KNOB(block_n, (32, 48, 64, 96, 128, 16), 1, 512, "B_c: keys of a step of the inner loop")        \
+  KNOB(warps, (4, 8, 2, 1), 1, 32, "warps of a block")                                             \
+  KNOB(stages, (1, 2, 3), 1, 8, "K/V tiles in flight in shared memory")                            \
+  KNOB(q_in_regs, (0, 1), 0, 1,                                                                    \
+       "1: Q stays in registers; 0: Q is read from shared memory every step")                      \
+  KNOB(overlap_qk, (0, 1), 0, 1, "1: S of the next step is issued before the softmax of this one") \
+  KNOB(draw_early, (0, 1), 0, 1, "1: dropout's random bits are drawn beside Q K^T; 0: beside P V") \
+  KNOB(ctas_per_sm, (1, 2, 3, 4), 1, 32,                                                           \
+       "blocks per multiprocessor the register allocation aims at")
+
+#define FT_MMA_FORWARD_BUDGET(TEMPLATE, HOST)                                                      \
+  TEMPLATE(d_pad, "head dim of Q, K as the products take it: the next multiple of 16")             \
+  TEMPLATE(dv_pad, "head dim of V, O, likewise")                                                   \
+  TEMPLATE(qk_stride, "bytes from row to row of Q, K in shared memory")                            \
+  TEMPLATE(v_stride, "likewise of V and of the staged O")                                          \
+  TEMPLATE(smem_q_offset, "the Q tile, and O staged in its place")                                 \
+  TEMPLATE(smem_k_offset, "K tiles; where Q was, when it has moved on to registers")               \
+  TEMPLATE(smem_v_offset, "V tiles")                                                               \
+  HOST(q_bytes, "of the Q tile")                                                                   \
+  HOST(k_bytes, "of one K tile")                                                                   \
+  HOST(v_bytes, "of one V tile")                                                                   \
+  HOST(o_bytes, "of the staged O tile, which reuses the space of Q, K and V")                      \
+  HOST(warp_rows, "query rows of a warp")                                                          \
+  HOST(regs_q, "registers for Q")                                                                  \
+  HOST(regs_s, "registers for S")                                                                  \
+  HOST(regs_p, "registers for P")                                                                  \
+  HOST(regs_o, "registers for O")
+
+FT_DECLARE_FAMILY(mma_forward, FT_MMA_FORWARD_KNOBS, FT_MMA_FORWARD_BUDGET);
+
+#endif

@@ -1,0 +1,74 @@
+/* plan.h: what several families' budgets, rules and defaults share.
+ * in -> out: numbers of a config -> numbers of a budget, verdicts of a rule. */
+#ifndef GENERATOR_FAMILIES_PLAN_H
+#define GENERATOR_FAMILIES_PLAN_H
+
+#include "generator/family.h"
+
+static inline int min_int(int a, int b) {
+  return a < b ? a : b;
+}
+
+static inline int max_int(int a, int b) {
+  return a > b ? a : b;
+}
+
+static inline int round_up(int value, int unit) {
+  return (value + unit - 1) / unit * unit;
+}
+
+static inline bool is_within(int value, int least, int most) {
+  return value >= least && value <= most;
+}
+
+static inline bool is_power_of_two(int value) {
+  return value > 0 && (value & (value - 1)) == 0;
+}
+
+/* Bytes from row to row of a tile in shared memory that ldmatrix reads. Its eight rows must begin
+ * in eight different groups of banks: rows of whole 128 bytes are swizzled by the kernel, others
+ * are made an odd number of 16-byte chunks long. */
+static inline int ft_row_stride(int padded_dim) {
+  return padded_dim % 64 == 0 ? 2 * padded_dim : (padded_dim / 8 | 1) * 16;
+}
+
+/* Registers of a thread where so many blocks of so many threads share a multiprocessor. */
+static inline int ft_registers_for(const struct ft_arch *arch, int threads, int ctas_per_sm) {
+  enum { MOST = 255, UNIT = 8 };
+  return min_int(MOST, arch->regs_per_sm / (threads * ctas_per_sm) / UNIT * UNIT);
+}
+
+/* Of blocks that take one work tile each. */
+static inline enum ft_schedule ft_schedule_lpt(const struct ft_request *request,
+                                               const struct ft_config *config) {
+  (void)request, (void)config;
+  return FT_SCHEDULE_LPT;
+}
+
+/* Rules of more than one family. */
+static inline bool ft_registers_suffice(const struct ft_rule_case *of) {
+  return of->budget->regs_estimate <= of->budget->regs_limit;
+}
+
+/* Of tiles of block_m rows, when a head, or the heads packed into a tile, have `rows`; 0: unknown.
+ */
+static inline bool ft_half_a_tile_is_used(int64_t rows, int block_m) {
+  return rows == 0 || block_m <= 64 || block_m < 2 * rows;
+}
+
+/* When a row of the favourites counts: with dropout or without it, where it says so. */
+enum ft_when { FT_ALWAYS, FT_PLAIN, FT_DROPOUT };
+
+static inline bool ft_favourite_counts(int head_dim, enum ft_when when,
+                                       const struct ft_request *request) {
+  const enum ft_when other = request->dropout ? FT_PLAIN : FT_DROPOUT;
+  return max_int(request->head_dim, request->head_dim_v) <= head_dim && when != other;
+}
+
+static inline bool ft_config_is_legal(const struct ft_config *config,
+                                      const struct ft_request *request,
+                                      const struct ft_arch *arch) {
+  return ft_rules_broken(request, arch, config, FT_EVERY_RULE) == NULL;
+}
+
+#endif

@@ -1,0 +1,366 @@
+/* wgmma_forward.c: the forward by wgmma.
+ * in -> out: request + config + arch -> budget, broken rules, the default config. */
+#include "generator/families/wgmma_forward.h"
+
+#include <string.h>
+
+#include "generator/families/plan.h"
+#include "generator/visibility.h"
+
+FT_DEFINE_TABLES(FT_WGMMA_FORWARD_KNOBS, FT_WGMMA_FORWARD_BUDGET);
+
+static bool serves(const struct ft_request *request, const struct ft_arch *arch) {
+  (void)request;
+  return arch->sm == 90;
+}
+
+static enum ft_schedule schedule(const struct ft_request *request, const struct ft_config *config) {
+  if (ft_wgmma_forward_knobs(config)->lpt) return FT_SCHEDULE_LPT;
+  return ft_request_tiles_differ(request) ? FT_SCHEDULE_BALANCED : FT_SCHEDULE_STATIC;
+}
+
+/* ---- budget ---- */
+
+enum { WARPGROUP = 128, WARPGROUP_ROWS = 64, PANEL_COLUMNS = 64, PANEL_ROW = 128 };
+
+static int panels(int columns) {
+  return (columns + PANEL_COLUMNS - 1) / PANEL_COLUMNS;
+}
+
+/* Barriers | Q stages | K stages | V stages | P. Panels are aligned by whole 1024 bytes. */
+static void plan_panels(struct ft_budget *budget, struct ft_wgmma_forward_budget *own,
+                        const struct ft_wgmma_forward_knobs *k) {
+  enum { BARRIERS = 1024 };
+  const int rows = k->block_m * PANEL_ROW, keys = k->block_n * PANEL_ROW;
+  own->q_bytes = rows * max_int(own->d_panels, own->dv_panels);
+  own->k_bytes = keys * own->d_panels;
+  own->v_bytes = keys * own->dv_panels;
+  own->o_bytes = rows * own->dv_panels;
+  own->p_bytes = k->p_in_smem ? rows * panels(k->block_n) : 0;
+  own->smem_q_offset = BARRIERS;
+  own->smem_k_offset = own->smem_q_offset + k->q_stages * own->q_bytes;
+  own->smem_v_offset = own->smem_k_offset + k->stages * own->k_bytes;
+  own->smem_p_offset = own->smem_v_offset + k->stages * own->v_bytes;
+  budget->smem_bytes = own->smem_p_offset + own->p_bytes;
+}
+
+/* A block begins with the same number of registers for each thread; the producer releases what the
+ * consumers claim. setmaxnreg takes multiples of 8 from 24 on, and all together must not have more
+ * than the block was given. */
+static void share_registers(struct ft_budget *budget, struct ft_wgmma_forward_budget *own,
+                            const struct ft_arch *arch) {
+  enum { PRODUCER_LEAST = 24, PRODUCER_MOST = 56, CONSUMER_MOST = 232 };
+  const int consumers = own->consumers;
+  if (!is_within(consumers, 1, 4)) return; /* none to share, or too few for any tile */
+  const int share = arch->regs_per_sm / budget->threads / 8 * 8;
+  budget->launch_regs = min_int(CONSUMER_MOST, share);
+  const int warpgroups = budget->launch_regs * (1 + consumers); /* all that the block is given */
+  own->consumer_regs = min_int(CONSUMER_MOST, (warpgroups - PRODUCER_LEAST) / consumers / 8 * 8);
+  own->producer_regs = min_int(PRODUCER_MOST, warpgroups - consumers * own->consumer_regs);
+  budget->regs_limit = own->consumer_regs;
+}
+
+/* The first rows of a tile see fewer keys than its last by as many as there are rows between. Under
+ * a mask the steps are those of its blocks, for all rows. */
+static int skipped_steps(const struct ft_request *request, const struct ft_wgmma_forward_knobs *k) {
+  if (!ft_visibility_varies(request) || request->mask_rows > 0) return 0;
+  return (k->block_m - WARPGROUP_ROWS + k->block_n - 1) / k->block_n;
+}
+
+/* An accumulator of 64 x C values lies in 128 threads: C / 2 registers of each. */
+static void plan(struct ft_budget *budget, const struct ft_request *request,
+                 const struct ft_config *config, const struct ft_arch *arch) {
+  enum { ADDRESSES_AND_STATISTICS = 32 };
+  const struct ft_wgmma_forward_knobs *const k = ft_wgmma_forward_knobs(config);
+  struct ft_wgmma_forward_budget own = {.d_pad = round_up(request->head_dim, 16),
+                                        .dv_pad = request->head_dim_v, /* its n, by eight */
+                                        .consumers = k->block_m / WARPGROUP_ROWS,
+                                        .regs_s = k->block_n / 2,
+                                        .regs_p = k->block_n / 4,
+                                        .regs_o = request->head_dim_v / 2,
+                                        .skipped_steps = skipped_steps(request, k)};
+  own.d_panels = panels(own.d_pad);
+  own.dv_panels = panels(own.dv_pad);
+  budget->threads = WARPGROUP * (1 + own.consumers);
+  budget->ctas_per_sm = 1;
+  plan_panels(budget, &own, k);
+  share_registers(budget, &own, arch);
+  budget->regs_estimate =
+      own.regs_s + (k->p_in_smem ? 0 : own.regs_p) + own.regs_o + ADDRESSES_AND_STATISTICS;
+  memcpy(budget->own, &own, sizeof own);
+}
+
+int ft_packed_heads(const struct ft_config *config, int group, int64_t seqlen_q) {
+  enum { HEADS_MOST = 64 };
+  if (config->family != &ft_wgmma_forward_family || !ft_wgmma_forward_knobs(config)->pack_gqa)
+    return 1;
+  int heads = 1;
+  while (group % (2 * heads) == 0 && 2 * heads <= HEADS_MOST && seqlen_q <= INT32_MAX / (2 * heads))
+    heads *= 2;
+  return heads;
+}
+
+/* ---- rules ---- */
+
+static const struct ft_wgmma_forward_knobs *knobs(const struct ft_rule_case *of) {
+  return ft_wgmma_forward_knobs(of->config);
+}
+
+static const struct ft_wgmma_forward_budget *own_budget(const struct ft_rule_case *of) {
+  return ft_wgmma_forward_budget(of->budget);
+}
+
+/* Rows that the tiles of a head, or of heads packed into them, are made of; 0: not known. */
+static int64_t rows_of(const struct ft_rule_case *of) {
+  const struct ft_request *const request = of->request;
+  if (request->heads_kv == 0) return request->seqlen_q;
+  const int group = request->heads_q / request->heads_kv;
+  return request->seqlen_q * ft_packed_heads(of->config, group, request->seqlen_q);
+}
+
+static bool warpgroup_rows(const struct ft_rule_case *of) {
+  return knobs(of)->block_m % WARPGROUP_ROWS == 0 && is_within(own_budget(of)->consumers, 1, 4);
+}
+
+static bool wgmma_n(const struct ft_rule_case *of) {
+  return knobs(of)->block_n <= 256 && own_budget(of)->dv_pad <= 256;
+}
+
+static bool one_stage(const struct ft_rule_case *of) {
+  return knobs(of)->stages >= 2;
+}
+
+/* Keys in flight: what hides the latency of L2 several times over. */
+static bool deep_pipeline(const struct ft_rule_case *of) {
+  return knobs(of)->stages == 2 || knobs(of)->stages * knobs(of)->block_n <= 384;
+}
+
+static bool overlap_tiles(const struct ft_rule_case *of) {
+  return !knobs(of)->overlap_tiles || knobs(of)->q_stages == 2 || knobs(of)->direct_store;
+}
+
+/* Tiles one by one need at most one way for the next Q to come early. */
+static bool needless_q(const struct ft_rule_case *of) {
+  return knobs(of)->overlap_tiles || knobs(of)->q_stages == 1 || !knobs(of)->direct_store;
+}
+
+/* Under causal the first warpgroups of a tile skip steps, whose V must come while that of the tile
+ * before is still held. */
+static bool skipped_stages(const struct ft_rule_case *of) {
+  return !knobs(of)->overlap_tiles || own_budget(of)->skipped_steps < knobs(of)->stages;
+}
+
+static bool pingpong(const struct ft_rule_case *of) {
+  return !knobs(of)->pingpong || own_budget(of)->consumers >= 2;
+}
+
+static bool lpt(const struct ft_rule_case *of) {
+  return !knobs(of)->lpt || ft_request_tiles_differ(of->request);
+}
+
+/* ptxas serialises the products when both are asked for (C7511); larger heads are not bound by
+ * exponentials. */
+static bool exp2_poly(const struct ft_rule_case *of) {
+  return !knobs(of)->exp2_poly || (!knobs(of)->integer_max && knobs(of)->lazy_rescale &&
+                                   of->request->head_dim <= 64 && of->request->head_dim_v <= 64);
+}
+
+static bool p_in_smem(const struct ft_rule_case *of) {
+  return !knobs(of)->p_in_smem ||
+         of->budget->regs_estimate + own_budget(of)->regs_p > of->budget->regs_limit;
+}
+
+/* Row masks and random bits are those of one head. */
+static bool pack_gqa(const struct ft_rule_case *of) {
+  return !knobs(of)->pack_gqa || (!of->request->dropout && of->request->mask_rows == 0);
+}
+
+static bool packed_group(const struct ft_rule_case *of) {
+  return !knobs(of)->pack_gqa || of->request->heads_kv == 0 ||
+         of->request->heads_q / of->request->heads_kv % 2 == 0;
+}
+
+/* With more, one row in nine at most is beyond the last query of its head, and causal skips fewer
+ * keys for rows that are further apart. */
+static bool packed_length(const struct ft_rule_case *of) {
+  return !knobs(of)->pack_gqa || !ft_visibility_varies(of->request) ||
+         of->request->seqlen_q <= 8 * knobs(of)->block_m;
+}
+
+/* The two blocks of a cluster walk in step: their tiles have the same steps. */
+static bool multicast(const struct ft_rule_case *of) {
+  return !knobs(of)->multicast || !ft_request_tiles_differ(of->request);
+}
+
+static bool lone_tile(const struct ft_rule_case *of) {
+  return !knobs(of)->multicast || of->request->seqlen_q == 0 || rows_of(of) > knobs(of)->block_m;
+}
+
+/* The compiler finds room for a few registers more than the estimate allows for, and where it does
+ * not, the spills show. Fragments of P on their way to shared memory leave it no such room. */
+static bool consumer_registers(const struct ft_rule_case *of) {
+  enum { MORE = 16 };
+  return of->budget->regs_estimate <= of->budget->regs_limit + (knobs(of)->p_in_smem ? 0 : MORE);
+}
+
+static bool long_tile(const struct ft_rule_case *of) {
+  return ft_half_a_tile_is_used(rows_of(of), knobs(of)->block_m);
+}
+
+static const struct ft_rule rules[] = {
+    {"warpgroup-rows", FT_CANNOT_RUN, warpgroup_rows,
+     "a warpgroup owns 64 rows, the m of wgmma, and registers are for four of them at most"},
+    {"wgmma-n", FT_CANNOT_RUN, wgmma_n,
+     "one wgmma makes all columns of S, and one all of O: 256 are its most"},
+    {"one-stage", FT_CANNOT_RUN, one_stage,
+     "the producer fills one stage while the consumers read another"},
+    {"overlap-tiles", FT_CANNOT_RUN, overlap_tiles,
+     "tiles overlap where the next Q can come early: into a second place, or into that of its own "
+     "which O does not need"},
+    {"skipped-stages", FT_CANNOT_RUN, skipped_stages,
+     "with causal and overlapping tiles each step that a warpgroup may skip needs a stage, and one "
+     "more"},
+    {"pingpong", FT_CANNOT_RUN, pingpong, "it takes two consumer warpgroups or more to take turns"},
+    {"multicast", FT_CANNOT_RUN, multicast, "blocks that share K and V need tiles of equal steps"},
+    {"pack-gqa", FT_CANNOT_RUN, pack_gqa,
+     "dropout and masks go by head, so packed tiles have neither"},
+    {"deep-pipeline", FT_NOT_WORTH_TRYING, deep_pipeline,
+     "more keys on their way than hide any latency take room and gain nothing"},
+    {"needless-q", FT_NOT_WORTH_TRYING, needless_q,
+     "where tiles do not overlap one way for the next Q to come early is enough"},
+    {"lpt", FT_NOT_WORTH_TRYING, lpt, "without causal and mask all tiles are as long"},
+    {"exp2-poly", FT_NOT_WORTH_TRYING, exp2_poly,
+     "polynomials are for heads bound by exponentials that do nothing else in their place"},
+    {"p-in-smem", FT_NOT_WORTH_TRYING, p_in_smem,
+     "P by way of shared memory costs traffic and a barrier: for tiles whose registers do not "
+     "suffice"},
+    {"lone-tile", FT_NOT_WORTH_TRYING, lone_tile,
+     "two blocks share K and V where a head has two tiles at least"},
+    {"packed-group", FT_NOT_WORTH_TRYING, packed_group,
+     "heads are packed by powers of two, which must divide the group"},
+    {"packed-length", FT_NOT_WORTH_TRYING, packed_length,
+     "under causal, a head of so many queries fills tiles of its own"},
+    {"consumer-registers", FT_NOT_WORTH_TRYING, consumer_registers,
+     "S, O and P, unless in shared memory, must about fit the registers a consumer can claim"},
+    {"long-tile", FT_NOT_WORTH_TRYING, long_tile,
+     "more than half of the rows would lie beyond the last query"},
+};
+
+/* ---- the default ---- */
+
+/* Best first: what was fastest most often on an H200, full and causal, n = 1024 to 16384
+ * (bench/ledger.md). Tiles that overlap, and with them warpgroups that take turns, pay where exp2
+ * and dropout outweigh the products. With one stage of Q, O goes to global memory straight from
+ * registers, so that the end of a tile does not wait for the next one's Q. Dropout draws the bits
+ * of 64 columns at once; tiles of other widths draw them twice or four times. */
+static const struct {
+  int head_dim; /* max(d, dv) is at most this */
+  enum ft_when when;
+  struct ft_wgmma_forward_knobs knobs; /* and what all have, see take_favourite */
+} favourites[] = {
+    {64,
+     FT_ALWAYS,
+     {.block_m = 256,
+      .block_n = 64,
+      .stages = 4,
+      .q_stages = 2,
+      .overlap_tiles = 1,
+      .direct_store = 1}},
+    {64,
+     FT_ALWAYS,
+     {.block_m = 192,
+      .block_n = 128,
+      .stages = 2,
+      .q_stages = 2,
+      .overlap_tiles = 1,
+      .direct_store = 1}},
+    {72, FT_ALWAYS, {.block_m = 256, .block_n = 64, .stages = 3, .q_stages = 2}},
+    {80,
+     FT_PLAIN,
+     {.block_m = 256,
+      .block_n = 80,
+      .stages = 2,
+      .q_stages = 1,
+      .p_in_smem = 1,
+      .direct_store = 1}},
+    /* Masks of 128 rows, too. */
+    {80,
+     FT_ALWAYS,
+     {.block_m = 128, .block_n = 128, .stages = 2, .q_stages = 2, .overlap_tiles = 1}},
+    {128,
+     FT_DROPOUT,
+     {.block_m = 128, .block_n = 128, .stages = 2, .q_stages = 2, .overlap_tiles = 1}},
+    {128, FT_PLAIN, {.block_m = 128, .block_n = 128, .stages = 2, .q_stages = 2}},
+    {160, FT_PLAIN, {.block_m = 128, .block_n = 80, .stages = 2, .q_stages = 2}},
+    {192, FT_ALWAYS, {.block_m = 128, .block_n = 64, .stages = 2, .q_stages = 2}},
+    /* Short queries, masks of 64 rows. */
+    {128,
+     FT_ALWAYS,
+     {.block_m = 64, .block_n = 128, .stages = 2, .q_stages = 2, .overlap_tiles = 1}},
+    {256,
+     FT_ALWAYS,
+     {.block_m = 128, .block_n = 64, .stages = 2, .q_stages = 1, .direct_store = 1}},
+    {256,
+     FT_ALWAYS,
+     {.block_m = 64,
+      .block_n = 64,
+      .stages = 2,
+      .q_stages = 1,
+      .overlap_tiles = 1,
+      .direct_store = 1}},
+};
+
+static bool take_favourite(const struct ft_request *request, const struct ft_arch *arch,
+                           struct ft_config *config) {
+  for (int i = 0; i < FT_COUNT(favourites); ++i) {
+    if (!ft_favourite_counts(favourites[i].head_dim, favourites[i].when, request)) continue;
+    struct ft_wgmma_forward_knobs knobs_of = favourites[i].knobs;
+    knobs_of.pingpong = knobs_of.overlap_tiles && knobs_of.block_m > WARPGROUP_ROWS;
+    knobs_of.integer_max = knobs_of.lazy_rescale = 1;
+    *config = ft_config_make(&ft_wgmma_forward_family, &knobs_of);
+    if (ft_config_is_legal(config, request, arch)) return true;
+  }
+  return false;
+}
+
+/* The rules allow a little more than the estimate: for the search to find out, not for a default.
+ */
+static bool registers_suffice(const struct ft_request *request, const struct ft_arch *arch,
+                              const struct ft_config *config) {
+  const struct ft_budget budget = ft_budget_of(request, config, arch);
+  return budget.regs_estimate <= budget.regs_limit;
+}
+
+/* Fine masks: the largest tile that divides the mask's blocks. May find none. */
+static bool climb_down(const struct ft_request *request, const struct ft_arch *arch,
+                       struct ft_config *config) {
+  static const int rows[] = {128, 192, 64};
+  for (int m = 0; m < FT_COUNT(rows); ++m)
+    for (int columns = 192; columns >= 64; columns -= 16)
+      for (int q_stages = 2; q_stages >= 1; --q_stages) {
+        *config = FT_CONFIG(wgmma_forward, .block_m = rows[m], .block_n = columns, .stages = 2,
+                            .q_stages = q_stages, .overlap_tiles = 1, .lazy_rescale = 1,
+                            .direct_store = q_stages == 1);
+        if (registers_suffice(request, arch, config) && ft_config_is_legal(config, request, arch))
+          return true;
+      }
+  return false;
+}
+
+static bool default_config(const struct ft_request *request, const struct ft_arch *arch,
+                           struct ft_config *config) {
+  return take_favourite(request, arch, config) || climb_down(request, arch, config);
+}
+
+const struct ft_family ft_wgmma_forward_family = {
+    .name = "wgmma_forward",
+    .pass = FT_FORWARD,
+    .instructions = "wgmma",
+    .target_suffix = "a",
+    .template_name = "wgmma_forward.cu.in",
+    .serves = serves,
+    .schedule = schedule,
+    FT_FAMILY_TABLES,
+    .plan = plan,
+    .default_config = default_config,
+};

@@ -1,0 +1,70 @@
+/* wgmma_forward.h: the forward by wgmma, TMA, mbarrier and setmaxnreg: sm_90a.
+ * in -> out: its knobs and its budget as lists -> typed views; how heads are packed. */
+#ifndef GENERATOR_FAMILIES_WGMMA_FORWARD_H
+#define GENERATOR_FAMILIES_WGMMA_FORWARD_H
+
+#include "generator/family.h"
+
+#define FT_WGMMA_FORWARD_KNOBS(KNOB)                                                               \
+  KNOB(block_m, (128, 192, 64, 256), 1, 512, "B_r: query rows of a work tile")                     \
+  KNOB(block_n, (128, 64, 80, 96, 112, 144, 160, 176, 192), 1, 512,                                \
+       "B_c: keys of a step of the inner loop")                                                    \
+  KNOB(stages, (2, 3, 4), 1, 8, "K/V tiles in flight in shared memory")                            \
+  KNOB(q_stages, (1, 2), 1, 2, "Q tiles in shared memory; with 2 the next tile's Q comes in time") \
+  KNOB(overlap_tiles, (0, 1), 0, 1,                                                                \
+       "1: the next tile's first Q K^T is issued beside the last P V")                             \
+  KNOB(pingpong, (0, 1, 2), 0, 2,                                                                  \
+       "warpgroups take turns, 1: to issue products, 2: to compute softmax, the others the other") \
+  KNOB(integer_max, (0, 1), 0, 1, "1: maxima of scores are compared as integers, three at a time") \
+  KNOB(exp2_poly, (0, 1), 0, 1,                                                                    \
+       "1: an eighth of the powers of 2 are polynomials, beside the unit for ex2")                 \
+  KNOB(lazy_rescale, (0, 1), 0, 1,                                                                 \
+       "1: O is rescaled only when a maximum has moved by more than 2^8")                          \
+  KNOB(p_in_smem, (0, 1), 0, 1,                                                                    \
+       "1: P goes to P V by way of shared memory; 0: it stays in registers")                       \
+  KNOB(direct_store, (0, 1), 0, 1,                                                                 \
+       "1: O is stored from registers; 0: through shared memory by TMA")                           \
+  KNOB(ascending_keys, (0, 1), 0, 1,                                                               \
+       "1: the walk is from the first keys to the last; 0: from the last to the first")            \
+  KNOB(lpt, (0, 1), 0, 1, "1: tiles start in order of their length; 0: in twos, long with short")  \
+  KNOB(multicast, (0, 1), 0, 1,                                                                    \
+       "1: two blocks share each K and V tile, each loading half for both")                        \
+  KNOB(pack_gqa, (0, 1), 0, 1,                                                                     \
+       "1: query heads that share K and V share tiles, a row for each head of a query")
+
+/* Tiles lie as panels of 64 columns, whose rows are 128 bytes, swizzled. */
+#define FT_WGMMA_FORWARD_BUDGET(TEMPLATE, HOST)                                                    \
+  TEMPLATE(d_pad, "head dim of Q, K as the products take it: the next multiple of 16")             \
+  TEMPLATE(d_panels, "panels of Q, K")                                                             \
+  TEMPLATE(dv_panels, "panels of V, O")                                                            \
+  TEMPLATE(smem_q_offset,                                                                          \
+           "Q stages, behind the barriers; O is staged in the place of its tile's Q")              \
+  TEMPLATE(smem_k_offset, "K stages")                                                              \
+  TEMPLATE(smem_v_offset, "V stages")                                                              \
+  TEMPLATE(smem_p_offset, "P tiles of the consumers, if P is in shared memory")                    \
+  TEMPLATE(producer_regs, "registers of a producer thread, by setmaxnreg")                         \
+  TEMPLATE(consumer_regs, "registers of a consumer thread, by setmaxnreg")                         \
+  TEMPLATE(                                                                                        \
+      skipped_steps,                                                                               \
+      "most steps of a tile that causal lets a warpgroup skip: all that it does of them is to "    \
+      "give their stages back")                                                                    \
+  HOST(q_bytes, "of one Q stage, which has room for O, too")                                       \
+  HOST(k_bytes, "of one K stage")                                                                  \
+  HOST(v_bytes, "of one V stage")                                                                  \
+  HOST(o_bytes, "of the staged O tile")                                                            \
+  HOST(p_bytes, "of P of all consumers, 0 if it stays in registers")                               \
+  HOST(dv_pad, "head dim of V, O as the products take it: as it is")                               \
+  HOST(consumers, "warpgroups that compute, 64 query rows each; one more is the producer")         \
+  HOST(regs_s, "registers for S")                                                                  \
+  HOST(regs_p, "registers for P")                                                                  \
+  HOST(regs_o, "registers for O")
+
+FT_DECLARE_FAMILY(wgmma_forward, FT_WGMMA_FORWARD_KNOBS, FT_WGMMA_FORWARD_BUDGET);
+
+/* Query heads of one kv head whose rows share tiles, query by query: with pack_gqa the largest
+ * power of two that divides the group (so that the 64 rows of a warpgroup hold whole queries of
+ * them), at most 64 and as many as keep rows within 32 bits; else, and in other families, 1. A run
+ * may have another group than the request its config was chosen for: it packs what it can. */
+int ft_packed_heads(const struct ft_config *config, int group, int64_t seqlen_q);
+
+#endif
