@@ -13,6 +13,7 @@
 
 #include "generator/family.h"
 #include "generator/request_fields.h"
+#include "generator/arguments.h"
 #include "generator/schedule.h"
 
 static void set_integer(lua_State *state, const char *name, lua_Integer value) {
@@ -71,6 +72,33 @@ static void push_budget(lua_State *state, const struct ft_family *family,
       set_integer(state, family->budget_fields[i].name, budget->own[i]);
 }
 
+static void push_fields(lua_State *state, const struct ft_argument_struct *arguments) {
+  lua_newtable(state);
+  for (const struct ft_argument_field *field = arguments->fields; field->name != NULL; ++field) {
+    lua_newtable(state);
+    set_string(state, "type", field->type);
+    set_string(state, "name", field->name);
+    set_string(state, "meaning", field->meaning);
+    lua_rawseti(state, -2, (lua_Integer)(field - arguments->fields) + 1);
+  }
+}
+
+/* The structs of the kernels' arguments by name. */
+static void push_arguments(lua_State *state) {
+  lua_newtable(state);
+  for (const struct ft_argument_struct *arguments = ft_argument_structs; arguments->name != NULL;
+       ++arguments) {
+    lua_newtable(state);
+    set_string(state, "name", arguments->name);
+    set_string(state, "meaning", arguments->meaning);
+    set_integer(state, "alignment", arguments->alignment);
+    set_integer(state, "bytes", (lua_Integer)arguments->bytes);
+    push_fields(state, arguments);
+    lua_setfield(state, -2, "fields");
+    lua_setfield(state, -2, arguments->name);
+  }
+}
+
 /* "mma_forward.cu.in 9f31..., parts/softmax.cu.in 02ab...": the files used. The engine calls it
  * when everything has been rendered, so that all are known. */
 static int parts_text(lua_State *state) {
@@ -99,6 +127,8 @@ static void push_values(lua_State *state, int engine, const struct ft_render *jo
   push_budget(state, job->config->family, &job->source->budget);
   set_strict(state, engine, "budget");
   set_string(state, "schedule", ft_schedule_name(ft_schedule_of(job->request, job->config)));
+  push_arguments(state);
+  lua_setfield(state, -2, "arguments");
   set_integer(state, "sm", job->arch->sm);
   set_string(state, "target", job->source->target);
   set_string(state, "request_text", job->request_text);

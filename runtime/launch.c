@@ -16,7 +16,7 @@
 #include "runtime/launch_checks.h"
 #include "runtime/launch_tensors.h"
 #include "runtime/mask.h"
-#include "runtime/params.h"
+#include "generator/arguments.h"
 
 /* ---- the forward ---- */
 
@@ -29,18 +29,19 @@ static int read_tensors(struct ft_forward_params *params, const struct ft_reques
   const struct ft_view k = {"k", &arguments->k, batch, nk, hkv, d, false};
   const struct ft_view v = {"v", &arguments->v, batch, nk, hkv, dv, false};
   const struct ft_view o = {"o", &arguments->o, batch, nq, hq, dv, true};
-  FT_TRY(ft_view_read(&q, &params->q, &params->q_stride));
-  FT_TRY(ft_view_read(&k, &params->k, &params->k_stride));
-  FT_TRY(ft_view_read(&v, &params->v, &params->v_stride));
-  FT_TRY(ft_view_read(&o, &params->o, &params->o_stride));
-  if (params->o == params->q || params->o == params->k || params->o == params->v)
+  FT_TRY(ft_view_read(&q, &params->q.data, &params->q.stride));
+  FT_TRY(ft_view_read(&k, &params->k.data, &params->k.stride));
+  FT_TRY(ft_view_read(&v, &params->v.data, &params->v.stride));
+  FT_TRY(ft_view_read(&o, &params->o.data, &params->o.stride));
+  if (params->o.data == params->q.data || params->o.data == params->k.data ||
+      params->o.data == params->v.data)
     return ft_fail(FT_E_ARGUMENT, "arguments.o.data is that of an input; o must not share memory");
 
   params->lse = (uintptr_t)arguments->lse;
   if (params->lse % sizeof(float) != 0)
     return ft_fail(FT_E_ARGUMENT, "arguments.lse is %p; allowed: a multiple of 4, or NULL",
                    (const void *)arguments->lse);
-  if (params->lse == params->o)
+  if (params->lse == params->o.data)
     return ft_fail(FT_E_ARGUMENT, "arguments.lse is arguments.o.data; they must not share memory");
   return FT_OK;
 }
@@ -49,9 +50,10 @@ static int read_mask(struct ft_forward_params *params, const struct ft_request *
                      const struct ft_run *run, const struct fatune_mask *mask) {
   FT_TRY(ft_run_check_mask(run, request, mask));
   if (!mask) return FT_OK;
-  params->mask_lists = mask->lists;
-  params->mask_blocks = mask->blocks;
-  ft_mask_strides(mask, mask->row_blocks, &params->mask_batch_lists, &params->mask_head_lists);
+  params->visibility.rows.lists = mask->lists;
+  params->visibility.rows.blocks = mask->blocks;
+  ft_mask_strides(mask, mask->row_blocks, &params->visibility.rows.batch_lists,
+                  &params->visibility.rows.head_lists);
   return FT_OK;
 }
 
@@ -60,9 +62,10 @@ static int read_mask(struct ft_forward_params *params, const struct ft_request *
 static int64_t resident_blocks(const struct ft_forward_params *params, enum ft_schedule schedule,
                                const struct ft_config *config, const struct ft_arch *arch) {
   const int64_t cluster = 1 + ft_wgmma_forward_knobs(config)->multicast;
-  const int64_t q_tiles = params->q_tiles, resident = arch->sm_count / cluster;
-  const int64_t heads = (int64_t)params->batch * params->heads_q;
-  const int64_t paired = schedule == FT_SCHEDULE_BALANCED ? heads - params->remainder_heads : 0;
+  const int64_t q_tiles = params->schedule.q_tiles, resident = arch->sm_count / cluster;
+  const int64_t heads = (int64_t)params->sequence.batch * params->sequence.heads_q;
+  const int64_t paired =
+      schedule == FT_SCHEDULE_BALANCED ? heads - params->schedule.remainder_heads : 0;
   const int64_t shares =
       (q_tiles + 1) / 2 * paired + (q_tiles + cluster - 1) / cluster * (heads - paired);
   return cluster * (shares < resident ? shares : resident);
@@ -75,16 +78,17 @@ static int64_t remainder_heads(const struct ft_forward_params *params, int64_t k
                                const struct ft_visibility *visibility,
                                const struct ft_request *request, const struct ft_config *config,
                                const struct ft_arch *arch) {
-  const int64_t pairs = (int64_t)params->batch * params->heads_q, group = params->group;
+  const int64_t pairs = (int64_t)params->sequence.batch * params->sequence.heads_q,
+                group = params->sequence.group;
   if (request->mask_rows > 0) return ft_run_section(request, arch, kv_bytes, group, pairs);
   const struct ft_deal deal = {
-      .tiles = params->q_tiles,
+      .tiles = params->schedule.q_tiles,
       .pairs = pairs,
       .blocks = arch->sm_count,
       .rows = ft_config_block_m(config),
       .keys = ft_config_block_n(config),
       .visibility = *visibility,
-      .pack_bits = params->pack_bits,
+      .pack_bits = params->sequence.pack_bits,
       .least = ft_run_section(request, arch, 2 * kv_bytes, group, pairs),
       .most = ft_run_section(request, arch, kv_bytes - kv_bytes / 3, group, pairs),
   };
@@ -107,20 +111,23 @@ static int read_geometry(struct ft_launch *launch, const struct ft_request *requ
         "arguments: batch %lld x heads_q %d x %lld tiles of %d rows (seqlen_q %lld) is more "
         "than the 2^31 - 1 blocks of one launch",
         (long long)run->batch, run->heads_q, (long long)q_tiles, block_m, (long long)run->nq);
-  params->pack_bits = __builtin_ctz((unsigned)packed);
-  params->nq = (int32_t)run->nq * packed;
-  params->nk = (int32_t)run->nk;
-  params->batch = (int32_t)run->batch;
-  params->heads_q = run->heads_q / packed;
-  params->group = group / packed;
-  params->q_tiles = (int32_t)q_tiles;
-  params->causal_shift = (int32_t)run->visibility.last_diagonal;
+  params->sequence.pack_bits = __builtin_ctz((unsigned)packed);
+  params->sequence.nq = (int32_t)run->nq * packed;
+  params->sequence.nk = (int32_t)run->nk;
+  params->sequence.batch = (int32_t)run->batch;
+  params->sequence.heads_q = run->heads_q / packed;
+  params->sequence.heads_kv = run->heads_kv;
+  params->sequence.group = group / packed;
+  params->schedule.q_tiles = (int32_t)q_tiles;
+  params->visibility.first_diagonal = (int32_t)run->visibility.first_diagonal;
+  params->visibility.last_diagonal = (int32_t)run->visibility.last_diagonal;
   const int64_t kv_bytes =
       run->nk * (request->head_dim + request->head_dim_v) * ft_dtype_bytes(request->dtype);
   const enum ft_schedule schedule = ft_schedule_of(request, config);
-  params->l2_section_heads = (int32_t)ft_run_section(request, arch, kv_bytes, params->group, pairs);
+  params->schedule.l2_section_heads =
+      (int32_t)ft_run_section(request, arch, kv_bytes, params->sequence.group, pairs);
   if (schedule == FT_SCHEDULE_BALANCED)
-    params->remainder_heads =
+    params->schedule.remainder_heads =
         (int32_t)remainder_heads(params, kv_bytes, &run->visibility, request, config, arch);
   launch->grid = (unsigned)(config->family == &ft_wgmma_forward_family
                                 ? resident_blocks(params, schedule, config, arch)
@@ -129,14 +136,14 @@ static int read_geometry(struct ft_launch *launch, const struct ft_request *requ
 }
 
 static void read_numbers(struct ft_forward_params *params, const struct ft_run *run) {
-  params->scale = run->scale;
-  params->scale_log2 = run->scale_log2;
-  params->seed = run->seed;
-  params->offset = run->offset;
-  params->seed_address = run->seed_address;
-  params->offset_address = run->offset_address;
-  params->dropout_threshold = run->dropout_threshold;
-  params->dropout_rescale = run->dropout_rescale;
+  params->softmax.scale = run->scale;
+  params->softmax.scale_log2 = run->scale_log2;
+  params->dropout.seed = run->seed;
+  params->dropout.offset = run->offset;
+  params->dropout.seed_address = run->seed_address;
+  params->dropout.offset_address = run->offset_address;
+  params->dropout.threshold = run->dropout_threshold;
+  params->dropout.rescale = run->dropout_rescale;
 }
 
 int ft_launch_prepare(struct ft_launch *launch, const struct ft_request *request,

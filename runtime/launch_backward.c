@@ -9,7 +9,7 @@
 #include "generator/status.h"
 #include "runtime/launch_checks.h"
 #include "runtime/mask.h"
-#include "runtime/params.h"
+#include "generator/arguments.h"
 
 /* ---- tensors ---- */
 
@@ -62,14 +62,14 @@ static int read_tensors(struct ft_backward_params *params, const struct ft_reque
   FT_TRY(read_floats("dlse", arguments->dlse, false, &params->dlse));
   FT_TRY(check_own_memory(views, addresses, params->lse));
 
-  params->q = addresses[0], params->q_stride = strides[0];
-  params->k = addresses[1], params->k_stride = strides[1];
-  params->v = addresses[2], params->v_stride = strides[2];
-  params->o = addresses[3], params->o_stride = strides[3];
-  params->dout = addresses[4], params->dout_stride = strides[4];
-  params->dq = addresses[5], params->dq_stride = strides[5];
-  params->dk = addresses[6], params->dk_stride = strides[6];
-  params->dv = addresses[7], params->dv_stride = strides[7];
+  params->q.data = addresses[0], params->q.stride = strides[0];
+  params->k.data = addresses[1], params->k.stride = strides[1];
+  params->v.data = addresses[2], params->v.stride = strides[2];
+  params->o.data = addresses[3], params->o.stride = strides[3];
+  params->dout.data = addresses[4], params->dout.stride = strides[4];
+  params->dq.data = addresses[5], params->dq.stride = strides[5];
+  params->dk.data = addresses[6], params->dk.stride = strides[6];
+  params->dv.data = addresses[7], params->dv.stride = strides[7];
   return FT_OK;
 }
 
@@ -98,18 +98,18 @@ static int read_geometry(struct ft_launch *launch, const struct ft_request *requ
   const int64_t k_tiles = ft_run_tiles(run->nk, request->mask_cols, ft_config_block_n(config));
   FT_TRY(count_blocks(run, "heads_q", run->heads_q, q_tiles, &launch->tiles_grid));
   FT_TRY(count_blocks(run, "heads_kv", run->heads_kv, k_tiles, &launch->grid));
-  params->nq = (int32_t)run->nq;
-  params->nk = (int32_t)run->nk;
-  params->heads_q = run->heads_q;
-  params->heads_kv = run->heads_kv;
-  params->group = run->heads_q / run->heads_kv;
-  params->batch = (int32_t)run->batch;
-  params->q_tiles = (int32_t)q_tiles;
-  params->k_tiles = (int32_t)k_tiles;
+  params->sequence.nq = (int32_t)run->nq;
+  params->sequence.nk = (int32_t)run->nk;
+  params->sequence.heads_q = run->heads_q;
+  params->sequence.heads_kv = run->heads_kv;
+  params->sequence.group = run->heads_q / run->heads_kv;
+  params->sequence.batch = (int32_t)run->batch;
+  params->schedule.q_tiles = (int32_t)q_tiles;
+  params->schedule.k_tiles = (int32_t)k_tiles;
   /* What a key tile walks over: Q and dO of all heads of its group. */
-  const int64_t bytes = params->group * run->nq * (request->head_dim + request->head_dim_v) *
-                        ft_dtype_bytes(request->dtype);
-  params->l2_section_heads =
+  const int64_t bytes = params->sequence.group * run->nq *
+                        (request->head_dim + request->head_dim_v) * ft_dtype_bytes(request->dtype);
+  params->schedule.l2_section_heads =
       (int32_t)ft_run_section(request, arch, bytes, 1, run->batch * run->heads_kv);
   return FT_OK;
 }
@@ -173,27 +173,30 @@ static int read_mask(struct ft_backward_params *params, const struct ft_request 
                      const struct ft_run *run, const struct fatune_mask *mask) {
   FT_TRY(ft_run_check_mask(run, request, mask));
   if (!mask) return FT_OK;
-  params->mask_lists = mask->column_lists;
-  params->mask_blocks = mask->column_blocks;
-  params->row_lists = mask->lists;
-  params->row_blocks = mask->blocks;
-  ft_mask_strides(mask, mask->col_blocks, &params->mask_batch_lists, &params->mask_head_lists);
-  ft_mask_strides(mask, mask->row_blocks, &params->row_batch_lists, &params->row_head_lists);
+  params->visibility.columns.lists = mask->column_lists;
+  params->visibility.columns.blocks = mask->column_blocks;
+  params->visibility.rows.lists = mask->lists;
+  params->visibility.rows.blocks = mask->blocks;
+  ft_mask_strides(mask, mask->col_blocks, &params->visibility.columns.batch_lists,
+                  &params->visibility.columns.head_lists);
+  ft_mask_strides(mask, mask->row_blocks, &params->visibility.rows.batch_lists,
+                  &params->visibility.rows.head_lists);
   return FT_OK;
 }
 
 /* ---- public ---- */
 
 static void read_numbers(struct ft_backward_params *params, const struct ft_run *run) {
-  params->causal_shift = (int32_t)run->visibility.last_diagonal;
-  params->scale = run->scale;
-  params->scale_log2 = run->scale_log2;
-  params->seed = run->seed;
-  params->offset = run->offset;
-  params->seed_address = run->seed_address;
-  params->offset_address = run->offset_address;
-  params->dropout_threshold = run->dropout_threshold;
-  params->dropout_rescale = run->dropout_rescale;
+  params->visibility.first_diagonal = (int32_t)run->visibility.first_diagonal;
+  params->visibility.last_diagonal = (int32_t)run->visibility.last_diagonal;
+  params->softmax.scale = run->scale;
+  params->softmax.scale_log2 = run->scale_log2;
+  params->dropout.seed = run->seed;
+  params->dropout.offset = run->offset;
+  params->dropout.seed_address = run->seed_address;
+  params->dropout.offset_address = run->offset_address;
+  params->dropout.threshold = run->dropout_threshold;
+  params->dropout.rescale = run->dropout_rescale;
 }
 
 int ft_launch_prepare_backward(struct ft_launch *launch, const struct ft_request *request,

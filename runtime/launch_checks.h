@@ -8,7 +8,7 @@
 #include "generator/request.h"
 #include "generator/visibility.h"
 #include "runtime/fatune.h"
-#include "runtime/params.h"
+#include "generator/arguments.h"
 
 /* The numbers of a run; lengths are the plan's where the caller gave 0. */
 struct ft_run {

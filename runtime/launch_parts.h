@@ -5,7 +5,7 @@
 #include "generator/config.h"
 #include "generator/request.h"
 #include "runtime/map_cache.h"
-#include "runtime/params.h"
+#include "generator/arguments.h"
 
 /* What a plan launches, in this order. */
 enum ft_step { FT_STEP_PREPARE, FT_STEP_MAIN, FT_STEP_CONVERT };

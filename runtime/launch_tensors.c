@@ -6,7 +6,7 @@
 #include "generator/request.h"
 #include "runtime/emulator/driver_module.h"
 #include "runtime/emulator/tensor.h"
-#include "runtime/params.h"
+#include "generator/arguments.h"
 
 /* Tensors that all have some things in common. */
 struct description {
@@ -73,12 +73,12 @@ static void add_seeds(struct description *all, uint64_t seed, uint64_t offset) {
 static void describe_forward(struct description *all) {
   const struct ft_forward_params *const p = &all->launch->tiled.rest;
   const int d = all->launch->head_dim, dv = all->launch->head_dim_v;
-  add_tensor(all, "Q", p->q, &p->q_stride, true, d)->packed_heads = 1 << p->pack_bits;
-  add_tensor(all, "K", p->k, &p->k_stride, false, d);
-  add_tensor(all, "V", p->v, &p->v_stride, false, dv);
-  add_tensor(all, "O", p->o, &p->o_stride, true, dv)->writable = true;
+  add_tensor(all, "Q", p->q.data, &p->q.stride, true, d)->packed_heads = 1 << p->sequence.pack_bits;
+  add_tensor(all, "K", p->k.data, &p->k.stride, false, d);
+  add_tensor(all, "V", p->v.data, &p->v.stride, false, dv);
+  add_tensor(all, "O", p->o.data, &p->o.stride, true, dv)->writable = true;
   if (p->lse) add_floats(all, "LSE", p->lse)->writable = true;
-  add_seeds(all, p->seed_address, p->offset_address);
+  add_seeds(all, p->dropout.seed_address, p->dropout.offset_address);
 }
 
 /* Every step sees all tensors and may write its own results. */
@@ -87,20 +87,20 @@ static void describe_backward(struct description *all, enum ft_step step) {
   const struct ft_launch *const launch = all->launch;
   const int d = launch->head_dim, dv = launch->head_dim_v;
   const bool prepares = step == FT_STEP_PREPARE, multiplies = step == FT_STEP_MAIN;
-  add_tensor(all, "Q", p->q, &p->q_stride, true, d);
-  add_tensor(all, "K", p->k, &p->k_stride, false, d);
-  add_tensor(all, "V", p->v, &p->v_stride, false, dv);
-  add_tensor(all, "O", p->o, &p->o_stride, true, dv);
-  add_tensor(all, "dO", p->dout, &p->dout_stride, true, dv);
-  add_tensor(all, "dQ", p->dq, &p->dq_stride, true, d)->writable = step == FT_STEP_CONVERT;
-  add_tensor(all, "dK", p->dk, &p->dk_stride, false, d)->writable = multiplies;
-  add_tensor(all, "dV", p->dv, &p->dv_stride, false, dv)->writable = multiplies;
+  add_tensor(all, "Q", p->q.data, &p->q.stride, true, d);
+  add_tensor(all, "K", p->k.data, &p->k.stride, false, d);
+  add_tensor(all, "V", p->v.data, &p->v.stride, false, dv);
+  add_tensor(all, "O", p->o.data, &p->o.stride, true, dv);
+  add_tensor(all, "dO", p->dout.data, &p->dout.stride, true, dv);
+  add_tensor(all, "dQ", p->dq.data, &p->dq.stride, true, d)->writable = step == FT_STEP_CONVERT;
+  add_tensor(all, "dK", p->dk.data, &p->dk.stride, false, d)->writable = multiplies;
+  add_tensor(all, "dV", p->dv.data, &p->dv.stride, false, dv)->writable = multiplies;
   add_floats(all, "LSE", p->lse);
   if (p->dlse) add_floats(all, "dLSE", p->dlse);
   add_work(all, "the sums of dQ", p->dq_sum, launch->sum_of_tile, prepares || multiplies);
   add_work(all, "the statistics", p->row_stats, launch->stats_of_tile, prepares);
   add_work(all, "the counters", p->counters, launch->counters_of_tile, prepares || multiplies);
-  add_seeds(all, p->seed_address, p->offset_address);
+  add_seeds(all, p->dropout.seed_address, p->dropout.offset_address);
 }
 
 void ft_launch_describe(const struct ft_launch *launch, enum ft_step step) {
@@ -108,12 +108,14 @@ void ft_launch_describe(const struct ft_launch *launch, enum ft_step step) {
   const struct ft_backward_params *const b = &launch->backward;
   struct description all = {.launch = launch};
   if (launch->pass == FT_BACKWARD) {
-    all.batch = b->batch, all.nq = b->nq, all.nk = b->nk;
-    all.heads_q = b->heads_q, all.heads_kv = b->heads_kv;
+    all.batch = b->sequence.batch, all.nq = b->sequence.nq, all.nk = b->sequence.nk;
+    all.heads_q = b->sequence.heads_q, all.heads_kv = b->sequence.heads_kv;
     describe_backward(&all, step);
   } else {
-    all.batch = f->batch, all.nq = f->nq >> f->pack_bits, all.nk = f->nk;
-    all.heads_q = (int64_t)f->heads_q << f->pack_bits, all.heads_kv = f->heads_q / f->group;
+    all.batch = f->sequence.batch, all.nq = f->sequence.nq >> f->sequence.pack_bits,
+    all.nk = f->sequence.nk;
+    all.heads_q = (int64_t)f->sequence.heads_q << f->sequence.pack_bits,
+    all.heads_kv = f->sequence.heads_q / f->sequence.group;
     describe_forward(&all);
   }
   ft_emulator_expect(all.tensors, all.count);

@@ -8,7 +8,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-#include "runtime/params.h"
+#include "generator/arguments.h"
 
 enum { FT_MAP_DIMENSIONS = 5, FT_MAP_TENSORS = 4, FT_MAP_SLOTS = 8 };
 

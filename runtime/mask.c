@@ -57,7 +57,7 @@ static int count(const struct fatune_mask *mask, int64_t *lists, int64_t *bitmap
 static int longer_first(const void *left, const void *right) {
   const struct ft_mask_list *const a = left, *const b = right;
   if (a->count != b->count) return a->count > b->count ? -1 : 1;
-  return a->row_block < b->row_block ? -1 : 1;
+  return a->block < b->block ? -1 : 1;
 }
 
 /* What is kept of a bitmap by lines of it, rows or columns: flags step by line_step from line to
@@ -69,7 +69,7 @@ struct lines {
 static int64_t list_lines(const uint8_t *flags, const struct lines *lines,
                           struct ft_mask_list *lists, int32_t *blocks, int64_t kept) {
   for (int64_t line = 0; line < lines->count; line++) {
-    lists[line] = (struct ft_mask_list){.row_block = (int32_t)line, .start = kept};
+    lists[line] = (struct ft_mask_list){.block = (int32_t)line, .start = kept};
     for (int64_t n = 0; n < lines->length; n++) {
       if (!flags[line * lines->line_step + n * lines->step]) continue;
       if (blocks) blocks[kept] = (int32_t)n;

@@ -5,7 +5,7 @@
 
 #include "runtime/driver.h"
 #include "runtime/fatune.h"
-#include "runtime/params.h"
+#include "generator/arguments.h"
 
 /* The index lists of a block-sparse mask on the device; the inside of a fatune_mask. */
 struct fatune_mask {

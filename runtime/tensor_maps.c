@@ -9,7 +9,7 @@
 
 #include "generator/status.h"
 #include "runtime/map_cache.h"
-#include "runtime/params.h"
+#include "generator/arguments.h"
 
 enum { BOX_COLUMNS = 64, WARPGROUP_ROWS = 64 };
 enum { TYPE_FLOAT16 = 6, TYPE_BFLOAT16 = 9, SWIZZLE_128B = 3, PROMOTE_TO_128B = 2 };
@@ -88,15 +88,33 @@ int ft_launch_map_tensors(struct ft_launch *launch, const struct ft_config *conf
   const struct ft_wgmma_forward_knobs *const k = ft_wgmma_forward_knobs(config);
   struct ft_tiled_forward_params *const tiled = &launch->tiled;
   const struct ft_forward_params *const p = &tiled->rest;
-  const int heads_kv = p->heads_q / p->group, key_rows = k->block_n / (1 + k->multicast);
-  const int nq = p->nq >> p->pack_bits, heads_q = p->heads_q << p->pack_bits;
-  const int packed = k->pack_gqa ? 1 << p->pack_bits : 0;
+  const int heads_kv = p->sequence.heads_q / p->sequence.group,
+            key_rows = k->block_n / (1 + k->multicast);
+  const int nq = p->sequence.nq >> p->sequence.pack_bits,
+            heads_q = p->sequence.heads_q << p->sequence.pack_bits;
+  const int packed = k->pack_gqa ? 1 << p->sequence.pack_bits : 0;
   const int d = launch->head_dim, dv = launch->head_dim_v;
   const struct mapped tensors[FT_MAP_TENSORS] = {
-      {"q", &tiled->q, p->q, &p->q_stride, {d, nq, heads_q, p->batch, k->block_m, packed}},
-      {"k", &tiled->k, p->k, &p->k_stride, {d, p->nk, heads_kv, p->batch, key_rows, 0}},
-      {"v", &tiled->v, p->v, &p->v_stride, {dv, p->nk, heads_kv, p->batch, key_rows, 0}},
-      {"o", &tiled->o, p->o, &p->o_stride, {dv, nq, heads_q, p->batch, WARPGROUP_ROWS, packed}}};
+      {"q",
+       &tiled->q,
+       p->q.data,
+       &p->q.stride,
+       {d, nq, heads_q, p->sequence.batch, k->block_m, packed}},
+      {"k",
+       &tiled->k,
+       p->k.data,
+       &p->k.stride,
+       {d, p->sequence.nk, heads_kv, p->sequence.batch, key_rows, 0}},
+      {"v",
+       &tiled->v,
+       p->v.data,
+       &p->v.stride,
+       {dv, p->sequence.nk, heads_kv, p->sequence.batch, key_rows, 0}},
+      {"o",
+       &tiled->o,
+       p->o.data,
+       &p->o.stride,
+       {dv, nq, heads_q, p->sequence.batch, WARPGROUP_ROWS, packed}}};
   for (int i = 0; i < FT_MAP_TENSORS; i++)
     FT_TRY(map_tensor(&tensors[i], i, launch->dtype, launch->maps, driver));
   return FT_OK;

@@ -91,11 +91,12 @@ END_TEST
 static const struct {
   const char *file, *piece, *other, *config;
 } bugs[] = {
-    {"parts/visible.cu.in", "return i & ((1 << params.pack_bits) - 1);", "return 0;", STAGED},
-    {"parts/visible.cu.in", "return i >> params.pack_bits;", "return i >> params.pack_bits & ~1;",
-     DIRECT},
-    {"parts/epilogue_wgmma.cu.in", "query_of(params, params.nq) +", "1 +", STAGED},
-    {"parts/epilogue_wgmma.cu.in", "work.head << params.pack_bits", "work.head", DIRECT},
+    {"parts/visible.cu.in", "return i & ((1 << params.sequence.pack_bits) - 1);", "return 0;",
+     STAGED},
+    {"parts/visible.cu.in", "return i >> params.sequence.pack_bits;",
+     "return i >> params.sequence.pack_bits & ~1;", DIRECT},
+    {"parts/epilogue_wgmma.cu.in", "query_of(params, params.sequence.nq) +", "1 +", STAGED},
+    {"parts/epilogue_wgmma.cu.in", "work.head << params.sequence.pack_bits", "work.head", DIRECT},
     {"parts/visible.cu.in", "query_of(params, i) +", "i +", STAGED},
     {"parts/producer.cu.in", "query_of(params.rest, job.tile.q0)", "job.tile.q0", STAGED},
     {"parts/producer.cu.in", "query_of(params.rest, note.q0 + consumer * 64)",

@@ -63,7 +63,7 @@ static const struct {
     {"O that does not shrink", steps, "parts/consumer.cu.in",
      "  if (moved) rescale(consumer.rO, shrink);\n", ""},
     {"LSE with a maximum scaled twice", steps, "parts/epilogue_wgmma.cu.in",
-     "(row_max[h] + lg2(l))", "(row_max[h] * params.scale_log2 + lg2(l))"},
+     "(row_max[h] + lg2(l))", "(row_max[h] * params.softmax.scale_log2 + lg2(l))"},
 };
 
 START_TEST(bugs_are_seen) {

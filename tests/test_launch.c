@@ -38,28 +38,30 @@ START_TEST(good_arguments_become_params) {
   ck_assert_status(prepare(&good), FT_OK);
   const struct ft_forward_params *const p = &launch.tiled.rest;
   ck_assert_uint_eq(launch.grid, 3 * 2 * 8);
-  ck_assert_uint_eq(p->q, 0x10000000);
-  ck_assert_uint_eq(p->k, 0x20000000);
-  ck_assert_uint_eq(p->v, 0x30000000);
-  ck_assert_uint_eq(p->o, 0x40000000);
+  ck_assert_uint_eq(p->q.data, 0x10000000);
+  ck_assert_uint_eq(p->k.data, 0x20000000);
+  ck_assert_uint_eq(p->v.data, 0x30000000);
+  ck_assert_uint_eq(p->o.data, 0x40000000);
   ck_assert_uint_eq(p->lse, 0x50000000);
-  ck_assert_int_eq(p->q_stride.batch, 300 * 8 * 64);
-  ck_assert_int_eq(p->q_stride.row, 8 * 64);
-  ck_assert_int_eq(p->q_stride.head, 64);
-  ck_assert_int_eq(p->v_stride.row, 2 * 48);
-  ck_assert_int_eq(p->o_stride.head, 48);
-  ck_assert_int_eq(p->nq, 300);
-  ck_assert_int_eq(p->nk, 700);
-  ck_assert_int_eq(p->heads_q, 8);
-  ck_assert_int_eq(p->group, 4);
-  ck_assert_int_eq(p->batch, 2);
-  ck_assert_int_eq(p->q_tiles, 3);
-  ck_assert_int_eq(p->l2_section_heads, 1);
-  ck_assert_float_eq(p->scale, 0.125f);
-  ck_assert_float_eq_tol(p->scale_log2, 0.125f * 1.442695041f, 1e-7f);
-  ck_assert_uint_eq(p->dropout_threshold, 0);
-  ck_assert_float_eq(p->dropout_rescale, 1);
-  ck_assert_uint_eq(p->mask_lists | p->mask_blocks | p->seed | p->seed_address, 0);
+  ck_assert_int_eq(p->q.stride.batch, 300 * 8 * 64);
+  ck_assert_int_eq(p->q.stride.row, 8 * 64);
+  ck_assert_int_eq(p->q.stride.head, 64);
+  ck_assert_int_eq(p->v.stride.row, 2 * 48);
+  ck_assert_int_eq(p->o.stride.head, 48);
+  ck_assert_int_eq(p->sequence.nq, 300);
+  ck_assert_int_eq(p->sequence.nk, 700);
+  ck_assert_int_eq(p->sequence.heads_q, 8);
+  ck_assert_int_eq(p->sequence.group, 4);
+  ck_assert_int_eq(p->sequence.batch, 2);
+  ck_assert_int_eq(p->schedule.q_tiles, 3);
+  ck_assert_int_eq(p->schedule.l2_section_heads, 1);
+  ck_assert_float_eq(p->softmax.scale, 0.125f);
+  ck_assert_float_eq_tol(p->softmax.scale_log2, 0.125f * 1.442695041f, 1e-7f);
+  ck_assert_uint_eq(p->dropout.threshold, 0);
+  ck_assert_float_eq(p->dropout.rescale, 1);
+  ck_assert_uint_eq(p->visibility.rows.lists | p->visibility.rows.blocks | p->dropout.seed |
+                        p->dropout.seed_address,
+                    0);
 }
 END_TEST
 
@@ -69,19 +71,19 @@ START_TEST(packed_heads_are_heads_of_more_rows) {
   config = FT_CONFIG(wgmma_forward, .block_m = 128, .pack_gqa = 1);
   ck_assert_status(prepare(&good), FT_OK);
   const struct ft_forward_params *const p = &launch.tiled.rest;
-  ck_assert_int_eq(p->pack_bits, 2);
-  ck_assert_int_eq(p->nq, 1200);
-  ck_assert_int_eq(p->heads_q, 2);
-  ck_assert_int_eq(p->group, 1);
-  ck_assert_int_eq(p->q_tiles, 10);
-  ck_assert_int_eq(p->q_stride.head, 64);
+  ck_assert_int_eq(p->sequence.pack_bits, 2);
+  ck_assert_int_eq(p->sequence.nq, 1200);
+  ck_assert_int_eq(p->sequence.heads_q, 2);
+  ck_assert_int_eq(p->sequence.group, 1);
+  ck_assert_int_eq(p->schedule.q_tiles, 10);
+  ck_assert_int_eq(p->q.stride.head, 64);
   fatune_arguments other = good;
   other.heads_q = 6;
   ck_assert_status(prepare(&other), FT_OK);
-  ck_assert_int_eq(p->pack_bits, 0);
-  ck_assert_int_eq(p->nq, 300);
-  ck_assert_int_eq(p->heads_q, 6);
-  ck_assert_int_eq(p->group, 3);
+  ck_assert_int_eq(p->sequence.pack_bits, 0);
+  ck_assert_int_eq(p->sequence.nq, 300);
+  ck_assert_int_eq(p->sequence.heads_q, 6);
+  ck_assert_int_eq(p->sequence.group, 3);
   config = plain;
 }
 END_TEST
@@ -97,9 +99,9 @@ START_TEST(a_run_may_differ_from_its_request) {
   other.scale = 3;
   ck_assert_status(prepare(&other), FT_OK);
   ck_assert_uint_eq(launch.grid, 1);
-  ck_assert_int_eq(launch.tiled.rest.nk, INT32_MAX);
-  ck_assert_int_eq(launch.tiled.rest.q_stride.batch, 0); /* extents of 1 */
-  ck_assert_float_eq(launch.tiled.rest.scale, 3);
+  ck_assert_int_eq(launch.tiled.rest.sequence.nk, INT32_MAX);
+  ck_assert_int_eq(launch.tiled.rest.q.stride.batch, 0); /* extents of 1 */
+  ck_assert_float_eq(launch.tiled.rest.softmax.scale, 3);
   ck_assert_uint_eq(launch.tiled.rest.lse, 0);
 }
 END_TEST
@@ -110,7 +112,7 @@ START_TEST(strides_of_extents_of_one_are_ignored) {
   odd.q.stride_batch = odd.k.stride_batch = odd.v.stride_batch = 3;
   odd.o.stride_batch = -7;
   ck_assert_status(prepare(&odd), FT_OK);
-  ck_assert_int_eq(launch.tiled.rest.o_stride.batch, 0);
+  ck_assert_int_eq(launch.tiled.rest.o.stride.batch, 0);
 }
 END_TEST
 
@@ -130,17 +132,17 @@ END_TEST
 START_TEST(the_causal_shift_follows_the_alignment) {
   request.causal = FT_CAUSAL_BOTTOM_RIGHT;
   ck_assert_status(prepare(&good), FT_OK);
-  ck_assert_int_eq(launch.tiled.rest.causal_shift, 400);
+  ck_assert_int_eq(launch.tiled.rest.visibility.last_diagonal, 400);
   request.causal = FT_CAUSAL_TOP_LEFT;
   ck_assert_status(prepare(&good), FT_OK);
-  ck_assert_int_eq(launch.tiled.rest.causal_shift, 0);
+  ck_assert_int_eq(launch.tiled.rest.visibility.last_diagonal, 0);
   request.causal = FT_CAUSAL_BOTTOM_RIGHT;
   fatune_arguments extreme = good;
   extreme.batch = extreme.heads_q = extreme.heads_kv = 1;
   extreme.seqlen_q = INT32_MAX;
   extreme.seqlen_k = 1;
   ck_assert_status(prepare(&extreme), FT_OK);
-  ck_assert_int_eq(launch.tiled.rest.causal_shift, 1 - INT32_MAX);
+  ck_assert_int_eq(launch.tiled.rest.visibility.last_diagonal, 1 - INT32_MAX);
 }
 END_TEST
 
@@ -149,13 +151,13 @@ START_TEST(sections_fill_half_of_l2) {
   const int64_t kv = 700 * (64 + 48) * 2;
   arch.l2_bytes = 2 * kv * 3 + 1; /* three kv heads, each of four query heads */
   ck_assert_status(prepare(&good), FT_OK);
-  ck_assert_int_eq(launch.tiled.rest.l2_section_heads, 12);
+  ck_assert_int_eq(launch.tiled.rest.schedule.l2_section_heads, 12);
   arch.l2_bytes = 1; /* at least one group */
   ck_assert_status(prepare(&good), FT_OK);
-  ck_assert_int_eq(launch.tiled.rest.l2_section_heads, 4);
+  ck_assert_int_eq(launch.tiled.rest.schedule.l2_section_heads, 4);
   arch.l2_bytes = INT64_MAX; /* at most all */
   ck_assert_status(prepare(&good), FT_OK);
-  ck_assert_int_eq(launch.tiled.rest.l2_section_heads, 16);
+  ck_assert_int_eq(launch.tiled.rest.schedule.l2_section_heads, 16);
 }
 END_TEST
 
@@ -179,16 +181,16 @@ START_TEST(tiles_that_differ_are_dealt_evenly) {
     *tensors[i] = (fatune_tensor){at(0x10000000u * (unsigned)(i + 1)), 4096 * 32 * 64, 32 * 64, 64};
   large.lse = NULL;
   ck_assert_status(prepare(&large), FT_OK);
-  ck_assert_int_eq(launch.tiled.rest.l2_section_heads, 25);
+  ck_assert_int_eq(launch.tiled.rest.schedule.l2_section_heads, 25);
   ck_assert_double_gt(ft_deal_unevenness(&deal, 25), 1.015);
   config = FT_CONFIG(wgmma_forward, .block_m = 256, .block_n = 64);
   ck_assert_status(prepare(&large), FT_OK);
-  ck_assert_int_ge(launch.tiled.rest.remainder_heads, 12);
-  ck_assert_int_le(launch.tiled.rest.remainder_heads, 37);
-  ck_assert_double_lt(ft_deal_unevenness(&deal, launch.tiled.rest.remainder_heads), 1.004);
+  ck_assert_int_ge(launch.tiled.rest.schedule.remainder_heads, 12);
+  ck_assert_int_le(launch.tiled.rest.schedule.remainder_heads, 37);
+  ck_assert_double_lt(ft_deal_unevenness(&deal, launch.tiled.rest.schedule.remainder_heads), 1.004);
   arch.l2_bytes = 1; /* none to choose from */
   ck_assert_status(prepare(&large), FT_OK);
-  ck_assert_int_eq(launch.tiled.rest.remainder_heads, 1);
+  ck_assert_int_eq(launch.tiled.rest.schedule.remainder_heads, 1);
 }
 END_TEST
 
@@ -211,10 +213,10 @@ START_TEST(dropout_is_rounded_to_14_bits) {
     a.seed = UINT64_C(0x123456789abcdef0);
     a.offset = 7;
     ck_assert_status(prepare(&a), FT_OK);
-    ck_assert_uint_eq(launch.tiled.rest.dropout_threshold, cases[i].threshold);
-    ck_assert_float_eq(launch.tiled.rest.dropout_rescale, (float)cases[i].rescale);
-    ck_assert_uint_eq(launch.tiled.rest.seed, UINT64_C(0x123456789abcdef0));
-    ck_assert_uint_eq(launch.tiled.rest.offset, 7);
+    ck_assert_uint_eq(launch.tiled.rest.dropout.threshold, cases[i].threshold);
+    ck_assert_float_eq(launch.tiled.rest.dropout.rescale, (float)cases[i].rescale);
+    ck_assert_uint_eq(launch.tiled.rest.dropout.seed, UINT64_C(0x123456789abcdef0));
+    ck_assert_uint_eq(launch.tiled.rest.dropout.offset, 7);
   }
   BAD(dropout, -0.1f, "arguments.dropout is -0.1", "0 .. 1");
   BAD(dropout, 1.5f, "arguments.dropout is 1.5", "0 .. 1");
@@ -310,25 +312,25 @@ START_TEST(masks_must_fit) {
   ck_assert_detail("arguments.mask is NULL");
   good.mask = &mask;
   ck_assert_status(prepare(&good), FT_OK);
-  ck_assert_uint_eq(launch.tiled.rest.mask_lists, 0x60000000);
-  ck_assert_uint_eq(launch.tiled.rest.mask_blocks, 0x60001000);
-  ck_assert_int_eq(launch.tiled.rest.mask_batch_lists, 24);
-  ck_assert_int_eq(launch.tiled.rest.mask_head_lists, 3);
+  ck_assert_uint_eq(launch.tiled.rest.visibility.rows.lists, 0x60000000);
+  ck_assert_uint_eq(launch.tiled.rest.visibility.rows.blocks, 0x60001000);
+  ck_assert_int_eq(launch.tiled.rest.visibility.rows.batch_lists, 24);
+  ck_assert_int_eq(launch.tiled.rest.visibility.rows.head_lists, 3);
 
   struct fatune_mask other = mask;
   other.batch = 1;
   BAD(batch, 3, "arguments.mask is for a batch of 2", "allowed: 1, or 3");
   good.mask = &other;
   ck_assert_status(prepare(&good), FT_OK);
-  ck_assert_int_eq(launch.tiled.rest.mask_batch_lists, 0);
-  ck_assert_int_eq(launch.tiled.rest.mask_head_lists, 3);
+  ck_assert_int_eq(launch.tiled.rest.visibility.rows.batch_lists, 0);
+  ck_assert_int_eq(launch.tiled.rest.visibility.rows.head_lists, 3);
   other.heads = 1;
   ck_assert_status(prepare(&good), FT_OK);
-  ck_assert_int_eq(launch.tiled.rest.mask_head_lists, 0);
+  ck_assert_int_eq(launch.tiled.rest.visibility.rows.head_lists, 0);
   other = mask;
   other.heads = 1;
   ck_assert_status(prepare(&good), FT_OK);
-  ck_assert_int_eq(launch.tiled.rest.mask_batch_lists, 3);
+  ck_assert_int_eq(launch.tiled.rest.visibility.rows.batch_lists, 3);
 
 #define BAD_MASK(field, value, name)                                                               \
   other = mask;                                                                                    \

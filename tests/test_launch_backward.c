@@ -59,28 +59,31 @@ static void set_dq(int way) {
 START_TEST(good_arguments_become_params) {
   ck_assert_status(prepare(&good), FT_OK);
   const struct ft_backward_params *const p = &launch.backward;
-  const uint64_t addresses[] = {p->q, p->k, p->v, p->o, p->dout, p->dq, p->dk, p->dv};
+  const uint64_t addresses[] = {p->q.data,    p->k.data,  p->v.data,  p->o.data,
+                                p->dout.data, p->dq.data, p->dk.data, p->dv.data};
   for (uint64_t n = 0; n < 8; n++) ck_assert_uint_eq(addresses[n], 0x10000000 * (n + 1));
   ck_assert_uint_eq(p->lse, 0xa0000000);
   ck_assert_uint_eq(p->dlse, 0);
-  const struct ft_stride *const strides[] = {&p->q_stride,  &p->k_stride,    &p->v_stride,
-                                             &p->o_stride,  &p->dout_stride, &p->dq_stride,
-                                             &p->dk_stride, &p->dv_stride};
+  const struct ft_stride *const strides[] = {&p->q.stride,  &p->k.stride,    &p->v.stride,
+                                             &p->o.stride,  &p->dout.stride, &p->dq.stride,
+                                             &p->dk.stride, &p->dv.stride};
   const int rows[] = {8 * 72, 2 * 72, 2 * 48, 8 * 48, 8 * 48, 8 * 72, 2 * 72, 2 * 48};
   for (int n = 0; n < 8; n++) ck_assert_int_eq(strides[n]->row, rows[n]);
-  ck_assert_int_eq(p->nq, 300);
-  ck_assert_int_eq(p->nk, 700);
-  ck_assert_int_eq(p->heads_q, 8);
-  ck_assert_int_eq(p->heads_kv, 2);
-  ck_assert_int_eq(p->group, 4);
-  ck_assert_int_eq(p->batch, 2);
-  ck_assert_int_eq(p->q_tiles, 5);
-  ck_assert_int_eq(p->k_tiles, 6);
-  ck_assert_int_eq(p->l2_section_heads, 1);
+  ck_assert_int_eq(p->sequence.nq, 300);
+  ck_assert_int_eq(p->sequence.nk, 700);
+  ck_assert_int_eq(p->sequence.heads_q, 8);
+  ck_assert_int_eq(p->sequence.heads_kv, 2);
+  ck_assert_int_eq(p->sequence.group, 4);
+  ck_assert_int_eq(p->sequence.batch, 2);
+  ck_assert_int_eq(p->schedule.q_tiles, 5);
+  ck_assert_int_eq(p->schedule.k_tiles, 6);
+  ck_assert_int_eq(p->schedule.l2_section_heads, 1);
   ck_assert_uint_eq(launch.tiles_grid, 5 * 2 * 8);
   ck_assert_uint_eq(launch.grid, 6 * 2 * 2);
-  ck_assert_float_eq(p->dropout_rescale, 1);
-  ck_assert_uint_eq(p->mask_lists | p->mask_blocks | p->row_lists | p->row_blocks, 0);
+  ck_assert_float_eq(p->dropout.rescale, 1);
+  ck_assert_uint_eq(p->visibility.columns.lists | p->visibility.columns.blocks |
+                        p->visibility.rows.lists | p->visibility.rows.blocks,
+                    0);
 }
 END_TEST
 
@@ -90,10 +93,10 @@ START_TEST(strides_are_not_mixed_up) {
   other.dq = (fatune_tensor){good.dq.data, 300 * 8 * 72, 72, 300 * 72};
   other.dlse = at(0xc0000004);
   ck_assert_status(prepare(&other), FT_OK);
-  ck_assert_int_eq(launch.backward.dout_stride.head, 300 * 48);
-  ck_assert_int_eq(launch.backward.dq_stride.head, 300 * 72);
-  ck_assert_int_eq(launch.backward.o_stride.head, 48);
-  ck_assert_int_eq(launch.backward.q_stride.head, 72);
+  ck_assert_int_eq(launch.backward.dout.stride.head, 300 * 48);
+  ck_assert_int_eq(launch.backward.dq.stride.head, 300 * 72);
+  ck_assert_int_eq(launch.backward.o.stride.head, 48);
+  ck_assert_int_eq(launch.backward.q.stride.head, 72);
   ck_assert_uint_eq(launch.backward.dlse, 0xc0000004);
 }
 END_TEST
@@ -236,32 +239,33 @@ START_TEST(a_mask_brings_both_kinds_of_lists) {
   good.mask = &mask;
   ck_assert_status(prepare(&good), FT_OK);
   const struct ft_backward_params *const p = &launch.backward;
-  ck_assert_uint_eq(p->mask_lists, 0x60002000);
-  ck_assert_uint_eq(p->mask_blocks, 0x60003000);
-  ck_assert_uint_eq(p->row_lists, 0x60000000);
-  ck_assert_uint_eq(p->row_blocks, 0x60001000);
-  ck_assert_int_eq(p->mask_batch_lists, 8 * 3);
-  ck_assert_int_eq(p->mask_head_lists, 3);
-  ck_assert_int_eq(p->q_tiles, 6); /* two of each row block, */
-  ck_assert_int_eq(p->k_tiles, 6); /* two of each column block */
+  ck_assert_uint_eq(p->visibility.columns.lists, 0x60002000);
+  ck_assert_uint_eq(p->visibility.columns.blocks, 0x60003000);
+  ck_assert_uint_eq(p->visibility.rows.lists, 0x60000000);
+  ck_assert_uint_eq(p->visibility.rows.blocks, 0x60001000);
+  ck_assert_int_eq(p->visibility.columns.batch_lists, 8 * 3);
+  ck_assert_int_eq(p->visibility.columns.head_lists, 3);
+  ck_assert_int_eq(p->schedule.q_tiles, 6); /* two of each row block, */
+  ck_assert_int_eq(p->schedule.k_tiles, 6); /* two of each column block */
   mask.batch = mask.heads = 1;
   ck_assert_status(prepare(&good), FT_OK);
-  ck_assert_int_eq(
-      p->mask_batch_lists | p->mask_head_lists | p->row_batch_lists | p->row_head_lists, 0);
+  ck_assert_int_eq(p->visibility.columns.batch_lists | p->visibility.columns.head_lists |
+                       p->visibility.rows.batch_lists | p->visibility.rows.head_lists,
+                   0);
 }
 END_TEST
 
 START_TEST(sections_keep_queries_in_half_of_l2) {
   request.causal = FT_CAUSAL_BOTTOM_RIGHT;
   ck_assert_status(prepare(&good), FT_OK);
-  ck_assert_int_eq(launch.backward.causal_shift, 400);
-  ck_assert_int_eq(launch.backward.l2_section_heads, 4); /* all */
+  ck_assert_int_eq(launch.backward.visibility.last_diagonal, 400);
+  ck_assert_int_eq(launch.backward.schedule.l2_section_heads, 4); /* all */
   arch.l2_bytes = 2 * 2 * (4 * 300 * (72 + 48) * 2);
   ck_assert_status(prepare(&good), FT_OK);
-  ck_assert_int_eq(launch.backward.l2_section_heads, 2);
+  ck_assert_int_eq(launch.backward.schedule.l2_section_heads, 2);
   arch.l2_bytes = 1;
   ck_assert_status(prepare(&good), FT_OK);
-  ck_assert_int_eq(launch.backward.l2_section_heads, 1);
+  ck_assert_int_eq(launch.backward.schedule.l2_section_heads, 1);
 }
 END_TEST
 

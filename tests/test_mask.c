@@ -7,7 +7,7 @@
 
 #include "generator/status.h"
 #include "runtime/mask.h"
-#include "runtime/params.h"
+#include "generator/arguments.h"
 #include "runtime/session.h"
 #include "tests/fake_lab.h"
 #include "tests/suites.h"
@@ -40,15 +40,15 @@ static void check_lists(unsigned seed, const uint8_t *bitmap, int64_t heads, int
     bool seen[64] = {false};
     for (int64_t n = 0; n < rows; n++) {
       const struct ft_mask_list *const list = &lists[head * rows + n];
-      ck_assert_msg(list->row_block >= 0 && list->row_block < rows, "seed %u", seed);
-      ck_assert_msg(!seen[list->row_block], "seed %u: row %d twice", seed, list->row_block);
-      seen[list->row_block] = true;
+      ck_assert_msg(list->block >= 0 && list->block < rows, "seed %u", seed);
+      ck_assert_msg(!seen[list->block], "seed %u: row %d twice", seed, list->block);
+      seen[list->block] = true;
       ck_assert_msg(n == 0 || list->count <= list[-1].count, "seed %u: not longest first", seed);
       int64_t at = list->start;
       for (int64_t col = 0; col < cols; col++)
-        if (bitmap[(head * rows + list->row_block) * cols + col])
+        if (bitmap[(head * rows + list->block) * cols + col])
           ck_assert_msg(blocks[at++] == col, "seed %u", seed);
-      ck_assert_msg(at == list->start + list->count, "seed %u row %d", seed, list->row_block);
+      ck_assert_msg(at == list->start + list->count, "seed %u row %d", seed, list->block);
     }
   }
 }
@@ -57,7 +57,7 @@ static void check_columns(unsigned seed, const uint8_t *bitmap, int64_t heads, i
                           int64_t cols, const struct ft_mask_list *lists, const int32_t *blocks) {
   for (int64_t n = 0; n < heads * cols; n++) {
     const struct ft_mask_list *const list = &lists[n];
-    ck_assert_msg(list->row_block == n % cols, "seed %u: out of order", seed);
+    ck_assert_msg(list->block == n % cols, "seed %u: out of order", seed);
     int64_t at = list->start;
     for (int64_t row = 0; row < rows; row++)
       if (bitmap[(n / cols * rows + row) * cols + n % cols])

@@ -10,7 +10,7 @@
 
 #include "generator/families/wgmma_forward.h"
 #include "generator/status.h"
-#include "runtime/params.h"
+#include "generator/arguments.h"
 #include "runtime/public.h"
 #include "runtime/session.h"
 #include "tests/fake_lab.h"
@@ -105,10 +105,10 @@ START_TEST(a_plan_launches_what_its_source_says) {
   struct ft_forward_params params;
   memcpy(&params, seen->params + (tiled ? offsetof(struct ft_tiled_forward_params, rest) : 0),
          sizeof params);
-  ck_assert_uint_eq(params.q, 0x1000);
-  ck_assert_int_eq(params.nq, 1000);
-  ck_assert_int_eq(params.group, 4);
-  ck_assert_int_eq(params.causal_shift, -500);
+  ck_assert_uint_eq(params.q.data, 0x1000);
+  ck_assert_int_eq(params.sequence.nq, 1000);
+  ck_assert_int_eq(params.sequence.group, 4);
+  ck_assert_int_eq(params.visibility.last_diagonal, -500);
 
   fatune_plan_free(plan);
   fatune_session_close(session);

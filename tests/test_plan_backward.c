@@ -6,7 +6,7 @@
 
 #include "generator/families/mma_backward.h"
 #include "generator/status.h"
-#include "runtime/params.h"
+#include "generator/arguments.h"
 #include "runtime/public.h"
 #include "runtime/session.h"
 #include "tests/fake_lab.h"
@@ -69,9 +69,9 @@ START_TEST(a_plan_launches_three_kernels) {
   ck_assert_ptr_eq(seen->stream, &stream);
   struct ft_backward_params params;
   memcpy(&params, seen->params, sizeof params);
-  ck_assert_uint_eq(params.dout, 0x5000);
-  ck_assert_uint_eq(params.dv, 0x8000);
-  ck_assert_int_eq(params.causal_shift, -500);
+  ck_assert_uint_eq(params.dout.data, 0x5000);
+  ck_assert_uint_eq(params.dv.data, 0x8000);
+  ck_assert_int_eq(params.visibility.last_diagonal, -500);
 
   fatune_plan_free(plan);
   fake_lab_close(&lab);

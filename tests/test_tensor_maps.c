@@ -67,20 +67,17 @@ static struct subject some_subject(void) {
       .launch = {
           .family = &ft_wgmma_forward_family, .head_dim = 64, .head_dim_v = 128, .dtype = FT_BF16}};
   /* 12 query heads on 3, two of which are packed. */
-  s.launch.tiled.rest = (struct ft_forward_params){.q = 0x10000,
-                                                   .k = 0x20000,
-                                                   .v = 0x30000,
-                                                   .o = 0x40000,
-                                                   .q_stride = {64 * 12 * 300, 64 * 12, 64},
-                                                   .k_stride = {64 * 3 * 500, 64 * 3, 64},
-                                                   .v_stride = {128 * 3 * 500, 128 * 3, 128},
-                                                   .o_stride = {128 * 12 * 300, 128 * 12, 128},
-                                                   .nq = 300 * 2,
-                                                   .nk = 500,
-                                                   .batch = 2,
-                                                   .heads_q = 6,
-                                                   .group = 2,
-                                                   .pack_bits = 1};
+  s.launch.tiled.rest = (struct ft_forward_params){.q = {0x10000, {64 * 12 * 300, 64 * 12, 64}},
+                                                   .k = {0x20000, {64 * 3 * 500, 64 * 3, 64}},
+                                                   .v = {0x30000, {128 * 3 * 500, 128 * 3, 128}},
+                                                   .o = {0x40000, {128 * 12 * 300, 128 * 12, 128}},
+                                                   .sequence = {.nq = 300 * 2,
+                                                                .nk = 500,
+                                                                .batch = 2,
+                                                                .heads_q = 6,
+                                                                .heads_kv = 3,
+                                                                .group = 2,
+                                                                .pack_bits = 1}};
   return s;
 }
 
@@ -128,24 +125,24 @@ END_TEST
   } while (0)
 
 START_TEST(a_map_is_renewed_by_each_thing_it_is_made_of) {
-  CHANGE(1, p->q += 16);
-  CHANGE(1, p->k += 16);
-  CHANGE(1, p->v += 16);
-  CHANGE(1, p->o += 16);
-  CHANGE(1, p->q_stride.batch += 8);
-  CHANGE(1, p->q_stride.row += 8);
-  CHANGE(1, p->q_stride.head += 8);
-  CHANGE(1, p->k_stride.batch += 8);
-  CHANGE(1, p->k_stride.row += 8);
-  CHANGE(1, p->k_stride.head += 8);
-  CHANGE(1, p->v_stride.row += 8);
-  CHANGE(1, p->o_stride.head += 8);
-  CHANGE(2, p->nq += 2);
-  CHANGE(2, p->nk += 1);
-  CHANGE(4, p->batch += 1);
-  CHANGE(4, p->heads_q += 2);
-  CHANGE(2, p->group = 1);
-  CHANGE(2, p->pack_bits = 0);
+  CHANGE(1, p->q.data += 16);
+  CHANGE(1, p->k.data += 16);
+  CHANGE(1, p->v.data += 16);
+  CHANGE(1, p->o.data += 16);
+  CHANGE(1, p->q.stride.batch += 8);
+  CHANGE(1, p->q.stride.row += 8);
+  CHANGE(1, p->q.stride.head += 8);
+  CHANGE(1, p->k.stride.batch += 8);
+  CHANGE(1, p->k.stride.row += 8);
+  CHANGE(1, p->k.stride.head += 8);
+  CHANGE(1, p->v.stride.row += 8);
+  CHANGE(1, p->o.stride.head += 8);
+  CHANGE(2, p->sequence.nq += 2);
+  CHANGE(2, p->sequence.nk += 1);
+  CHANGE(4, p->sequence.batch += 1);
+  CHANGE(4, p->sequence.heads_q += 2);
+  CHANGE(2, p->sequence.group = 1);
+  CHANGE(2, p->sequence.pack_bits = 0);
   CHANGE(2, s.launch.head_dim += 8);
   CHANGE(2, s.launch.head_dim_v += 8);
   CHANGE(4, s.launch.dtype = FT_FP16);
@@ -153,7 +150,7 @@ START_TEST(a_map_is_renewed_by_each_thing_it_is_made_of) {
   CHANGE(2, knobs->block_n = 96);
   CHANGE(2, knobs->multicast = 1);
   CHANGE(2, knobs->pack_gqa = 0);
-  CHANGE(0, p->scale = 3);
+  CHANGE(0, p->softmax.scale = 3);
   CHANGE(0, p->lse = 0x50000);
 }
 END_TEST
@@ -200,7 +197,7 @@ static struct subject moved(int set) {
   struct subject s = some_subject();
   struct ft_forward_params *const p = &s.launch.tiled.rest;
   const uint64_t by = (uint64_t)set << 20;
-  p->q += by, p->k += by, p->v += by, p->o += by;
+  p->q.data += by, p->k.data += by, p->v.data += by, p->o.data += by;
   return s;
 }
 
@@ -261,7 +258,7 @@ static void *map_many(void *payload) {
   for (int set = 0; set < SETS; set++) {
     sets[set] = moved(set);
     /* The same tensors again, but one that is longer. */
-    if (set % 2) sets[set] = moved(set - 1), sets[set].launch.tiled.rest.nk += set;
+    if (set % 2) sets[set] = moved(set - 1), sets[set].launch.tiled.rest.sequence.nk += set;
     worker->failed += ft_launch_map_tensors(&sets[set].launch, &sets[set].config, &driver) != FT_OK;
   }
   for (int round = 0; round < ROUNDS; round++) {

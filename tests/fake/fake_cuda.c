@@ -10,7 +10,7 @@
 #include <time.h>
 
 #include "runtime/driver.h"
-#include "runtime/params.h"
+#include "generator/arguments.h"
 
 enum {
   INVALID_VALUE = 1,

@@ -2,7 +2,7 @@
 // request  forward bf16 d128 causal
 // config   mma_forward block_m=128 block_n=32 warps=8 stages=2 ctas_per_sm=1
 // budget   65536 bytes of shared memory, 256 threads, about 120 of 255 registers
-// parts    mma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_copies.cu.in, parts/params.cu.in, parts/copy_tile.cu.in, parts/softmax.cu.in, parts/quad.cu.in, parts/mma_tile.cu.in, parts/visible.cu.in, parts/keys.cu.in, parts/schedule_lpt.cu.in, parts/epilogue_mma.cu.in, parts/mma_loop_staged.cu.in
+// parts    mma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_copies.cu.in, parts/arguments.cu.in, parts/copy_tile.cu.in, parts/softmax.cu.in, parts/quad.cu.in, parts/mma_tile.cu.in, parts/visible.cu.in, parts/keys.cu.in, parts/schedule_lpt.cu.in, parts/epilogue_mma.cu.in, parts/mma_loop_staged.cu.in
 // again    fatune emit 'forward bf16 d128 nq1 causal' --gpu sm_90 --config 'mma_forward block_m=128 block_n=32 warps=8 stages=2 ctas_per_sm=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691): a block owns
@@ -172,39 +172,102 @@ template <int YOUNGEST> __device__ __forceinline__ void wait_copies() {
 }
 
 // ---- the argument ------------------------------------------------------------------------------
-// The same struct stands in runtime/params.h (ORDER PARAMS). Strides are in elements.
-struct Stride { long long batch, row, head; };
+// The host fills it: generator/arguments.def. Strides are in elements.
+// From one batch entry, row, head to the next, in elements.
+struct Stride {
+  long long batch;
+  long long row;
+  long long head;
+};
+static_assert(sizeof(Stride) == 24, "the host fills 24 bytes");
 
+// A tensor [batch, rows, heads, head dim]; its rows are 16-byte aligned.
+struct Tensor {
+  element *data;
+  Stride stride;
+};
+static_assert(sizeof(Tensor) == 32, "the host fills 32 bytes");
+
+// The dropout mask.
+struct Dropout {
+  u64 seed;                          // read where seed_address is null
+  u64 offset;                        // read where offset_address is null
+  const u64 *seed_address;           // or null
+  const u64 *offset_address;         // or null
+  unsigned threshold;                // of 2^14: an element is dropped when its 14 bits are below
+  float rescale;                     // 1 / (1 - threshold / 2^14); 0 when everything is dropped
+};
+static_assert(sizeof(Dropout) == 40, "the host fills 40 bytes");
+
+// The kept blocks of one row or column of mask blocks.
 struct __align__(16) MaskList {
-  int row_block;
-  int count;                       // kept column blocks
-  long long start;                 // of the list in mask_blocks
+  int block;                         // number of that row or column
+  int count;                         // kept blocks
+  long long start;                   // of the list in MaskLists::blocks
 };
+static_assert(sizeof(MaskList) == 16, "the host fills 16 bytes");
 
-struct ForwardParams {
-  const element *q, *k, *v;
-  element *o;
-  float *lse;                      // [batch, heads_q, nq], or null
-  Stride q_stride, k_stride, v_stride, o_stride;
-  unsigned long long seed, offset; // of the dropout mask, used where the pointers are null
-  const unsigned long long *seed_address, *offset_address;
-  const MaskList *mask_lists;      // one for each row block, the longest first
-  const int *mask_blocks;          // kept column blocks, ascending within a list
-  long long mask_batch_lists, mask_head_lists;
-  int nq, nk;
-  int heads_q;
-  int group;                       // query heads per kv head
-  int batch;
-  int q_tiles;
-  int l2_section_heads;            // batch_heads whose K and V stay in L2 together (schedule_lpt)
-  int remainder_heads;             // the last batch_heads, whose work tiles even the shares out (schedule_balanced)
-  int causal_shift;                // key j is visible to query i when j <= i + causal_shift
-  float scale, scale_log2;         // softmax scale; times log2(e)
-  unsigned dropout_threshold;      // of 2^14
-  float dropout_rescale;
-  int pack_bits;                   // 2^pack_bits query heads are one, of which nq, heads_q and group tell
+// The kept blocks of a block mask, one list for each row or column of blocks.
+struct MaskLists {
+  const MaskList *lists;             // of rows: the longest list of a head first; of columns: in their order
+  const int *blocks;                 // ascending within a list
+  long long batch_lists;             // lists from one batch entry to the next; 0: broadcast
+  long long head_lists;              // lists from one query head to the next; 0: broadcast
 };
-static_assert(sizeof(ForwardParams) == 256, "the host side fills 256 bytes");
+static_assert(sizeof(MaskLists) == 32, "the host fills 32 bytes");
+
+// Which keys a query sees.
+struct Visibility {
+  MaskLists rows;                    // for each row of mask blocks its kept columns
+  MaskLists columns;                 // for each column of mask blocks its kept rows; backward only
+  int first_diagonal;                // query i sees keys from i + first_diagonal on,
+  int last_diagonal;                 // up to i + last_diagonal
+};
+static_assert(sizeof(Visibility) == 72, "the host fills 72 bytes");
+
+// How many rows there are. With packed heads nq, heads_q and group count packed rows and heads.
+struct Sequence {
+  int nq;                            // queries of a batch entry
+  int nk;                            // keys of a batch entry
+  int heads_q;
+  int group;                         // query heads per kv head
+  int heads_kv;
+  int pack_bits;                     // 2^pack_bits query heads are packed into one; 0: none are
+  int batch;                         // batch entries
+};
+static_assert(sizeof(Sequence) == 28, "the host fills 28 bytes");
+
+// Work tiles of a head, and the order in which heads are taken.
+struct Schedule {
+  int q_tiles;                       // query tiles; under a block mask as many as fill its rows of blocks
+  int k_tiles;                       // key tiles, likewise; backward only
+  int l2_section_heads;              // batch_heads whose K and V stay in L2 together (backward: whose Q and dO do)
+  int remainder_heads;               // the last batch_heads, whose work tiles even the shares out (schedule_balanced)
+};
+static_assert(sizeof(Schedule) == 16, "the host fills 16 bytes");
+
+// The factor of the scores.
+struct Softmax {
+  float scale;                       // > 0
+  float scale_log2;                  // scale * log2(e)
+};
+static_assert(sizeof(Softmax) == 8, "the host fills 8 bytes");
+
+// The argument of a forward kernel.
+struct ForwardParams {
+  Tensor q;
+  Tensor k;
+  Tensor v;
+  Tensor o;                          // written
+  float *lse;                        // [batch, heads_q, nq], written, or null
+  Dropout dropout;
+  Visibility visibility;
+  Sequence sequence;
+  Schedule schedule;
+  Softmax softmax;
+};
+static_assert(sizeof(ForwardParams) == 304, "the host fills 304 bytes");
+
 
 // ---- tiles in shared memory --------------------------------------------------------------------------
 // A tile is ROWS rows of CHUNKS chunks of 16 bytes. ldmatrix reads eight rows at once and they must fall into
@@ -415,7 +478,7 @@ __device__ __forceinline__ void softmax_gemm_pv(float (&rO)[M_TILES][O_TILES][4]
 // ---- which keys a query sees -----------------------------------------------------------------------
 // Keys [0, limit) are visible to row i.
 __device__ __forceinline__ int visible_keys(const ForwardParams &params, int i) {
-  return min(params.nk, i + params.causal_shift + 1);
+  return min(params.sequence.nk, i + params.visibility.last_diagonal + 1);
 }
 
 // Whether a warp's rows see no key of the step at all, and whether they see all of them.
@@ -456,10 +519,10 @@ struct WorkTile {
 // A work tile by its rank among those of its batch_head. Rank 0 has the most keys.
 __device__ __forceinline__ WorkTile work_tile_of_rank(const ForwardParams &params, unsigned batch_head, int rank) {
   WorkTile tile;
-  tile.batch = batch_head / params.heads_q;
-  tile.head = batch_head % params.heads_q;
-  tile.kv_head = tile.head / params.group;
-  tile.q0 = (params.q_tiles - 1 - rank) * BLOCK_M;  // the last rows see the most keys
+  tile.batch = batch_head / params.sequence.heads_q;
+  tile.head = batch_head % params.sequence.heads_q;
+  tile.kv_head = tile.head / params.sequence.group;
+  tile.q0 = (params.schedule.q_tiles - 1 - rank) * BLOCK_M;  // the last rows see the most keys
   return tile;
 }
 
@@ -469,7 +532,7 @@ struct Keys {
 };
 
 __device__ __forceinline__ Keys find_keys(const ForwardParams &params, const WorkTile &tile) {
-  const int limit = visible_keys(params, min(tile.q0 + BLOCK_M, params.nq) - 1);
+  const int limit = visible_keys(params, min(tile.q0 + BLOCK_M, params.sequence.nq) - 1);
   return {limit > 0 ? (limit + BLOCK_N - 1) / BLOCK_N : 0};
 }
 
@@ -490,14 +553,14 @@ __device__ __forceinline__ TileCursor next_work(const ForwardParams &, const Til
 }
 
 __device__ __forceinline__ bool is_done(const ForwardParams &params, const TileCursor &cursor) {
-  return cursor.number >= unsigned(params.q_tiles) * params.batch * params.heads_q;
+  return cursor.number >= unsigned(params.schedule.q_tiles) * params.sequence.batch * params.sequence.heads_q;
 }
 
 __device__ __forceinline__ WorkTile work_tile_at(const ForwardParams &params, const TileCursor &cursor) {
-  const unsigned section_tiles = unsigned(params.l2_section_heads) * params.q_tiles;
+  const unsigned section_tiles = unsigned(params.schedule.l2_section_heads) * params.schedule.q_tiles;
   const unsigned section = cursor.number / section_tiles;
-  const unsigned first_head = section * params.l2_section_heads;
-  const unsigned heads = min(unsigned(params.l2_section_heads), params.batch * params.heads_q - first_head);
+  const unsigned first_head = section * params.schedule.l2_section_heads;
+  const unsigned heads = min(unsigned(params.schedule.l2_section_heads), params.sequence.batch * params.sequence.heads_q - first_head);
   const unsigned rest = cursor.number - section * section_tiles;
   return work_tile_of_rank(params, first_head + rest % heads, rest / heads);
 }
@@ -519,9 +582,9 @@ __device__ __forceinline__ void finish(const ForwardParams &params, const WorkTi
       float normaliser = l > 0.f ? 1.f / l : 0.f;
       const int row = m * 16 + h * 8 + lane / 4;
       const int i = tile.q0 + warp * WARP_ROWS + row;
-      if (params.lse && lane % 4 == 0 && i < params.nq) {
-        const float lse = l > 0.f ? (row_max[m][h] * params.scale_log2 + lg2(l)) * 0.69314718f : MINUS_INFINITY;
-        params.lse[(long long)(tile.batch * params.heads_q + tile.head) * params.nq + i] = lse;
+      if (params.lse && lane % 4 == 0 && i < params.sequence.nq) {
+        const float lse = l > 0.f ? (row_max[m][h] * params.softmax.scale_log2 + lg2(l)) * 0.69314718f : MINUS_INFINITY;
+        params.lse[(long long)(tile.batch * params.sequence.heads_q + tile.head) * params.sequence.nq + i] = lse;
       }
       #pragma unroll
       for (int n = 0; n < O_TILES; ++n) {
@@ -532,16 +595,16 @@ __device__ __forceinline__ void finish(const ForwardParams &params, const WorkTi
   }
   __syncwarp();
   constexpr int CHUNKS = HEAD_DIM_V / 8;
-  const int rows = params.nq - (tile.q0 + warp * WARP_ROWS);
-  element *gO = params.o + tile.batch * params.o_stride.batch + tile.head * params.o_stride.head +
-                (tile.q0 + warp * WARP_ROWS) * params.o_stride.row;
+  const int rows = params.sequence.nq - (tile.q0 + warp * WARP_ROWS);
+  element *gO = params.o.data + tile.batch * params.o.stride.batch + tile.head * params.o.stride.head +
+                (tile.q0 + warp * WARP_ROWS) * params.o.stride.row;
   #pragma unroll 4
   for (int c = lane; c < WARP_ROWS * CHUNKS; c += 32) {
     const int row = c / CHUNKS, chunk = c % CHUNKS;
     if (row < rows) {
       unsigned r[4];
       load_shared_16(r, sO + chunk_offset<V_STRIDE>(row, chunk));
-      store_global_16(gO + row * params.o_stride.row + chunk * 8, r);
+      store_global_16(gO + row * params.o.stride.row + chunk * 8, r);
     }
   }
 }
@@ -556,10 +619,10 @@ fatune_kernel(const __grid_constant__ ForwardParams params) {
   const WorkTile tile = work_tile_at(params, first_work(params));
   const Lanes lanes = find_lanes(smem, warp, lane);
   const int first_row = tile.q0 + warp * WARP_ROWS;
-  const element *gQ = params.q + tile.batch * params.q_stride.batch + tile.head * params.q_stride.head +
-                      tile.q0 * params.q_stride.row;
-  const element *gK = params.k + tile.batch * params.k_stride.batch + tile.kv_head * params.k_stride.head;
-  const element *gV = params.v + tile.batch * params.v_stride.batch + tile.kv_head * params.v_stride.head;
+  const element *gQ = params.q.data + tile.batch * params.q.stride.batch + tile.head * params.q.stride.head +
+                      tile.q0 * params.q.stride.row;
+  const element *gK = params.k.data + tile.batch * params.k.stride.batch + tile.kv_head * params.k.stride.head;
+  const element *gV = params.v.data + tile.batch * params.v.stride.batch + tile.kv_head * params.v.stride.head;
 
   Keys keys = find_keys(params, tile);
   float rO[M_TILES][O_TILES][4] = {};
@@ -570,19 +633,19 @@ fatune_kernel(const __grid_constant__ ForwardParams params) {
     row_sum[m][0] = row_sum[m][1] = 0.f;
   }
 
-  const int k_row = int(params.k_stride.row), v_row = int(params.v_stride.row);
+  const int k_row = int(params.k.stride.row), v_row = int(params.v.stride.row);
   auto load_k = [&](int key, int stage) {
     copy_tile<BLOCK_N, D_PAD / 8, HEAD_DIM / 8, QK_STRIDE>(smem + SMEM_K + stage * K_STAGE,
-        gK + (long long)key * k_row, k_row, params.nk - key);
+        gK + (long long)key * k_row, k_row, params.sequence.nk - key);
   };
   auto load_v = [&](int key, int stage) {
     copy_tile<BLOCK_N, DV_PAD / 8, HEAD_DIM_V / 8, V_STRIDE>(smem + SMEM_V + stage * V_STAGE,
-        gV + (long long)key * v_row, v_row, params.nk - key);
+        gV + (long long)key * v_row, v_row, params.sequence.nk - key);
   };
 
   if (keys.steps > 0) {
-    copy_tile<BLOCK_M, D_PAD / 8, HEAD_DIM / 8, QK_STRIDE>(smem, gQ, int(params.q_stride.row),
-                                                           params.nq - tile.q0);
+    copy_tile<BLOCK_M, D_PAD / 8, HEAD_DIM / 8, QK_STRIDE>(smem, gQ, int(params.q.stride.row),
+                                                           params.sequence.nq - tile.q0);
     const Queries queries = {lanes.sQ};
     // Steps run from the last to the first. One group of copies a step: K and V of STAGES - 1 steps ahead travel
     // while one is computed. The barrier says both that this step's tiles are there for all and that those of
@@ -613,8 +676,8 @@ fatune_kernel(const __grid_constant__ ForwardParams params) {
         float rS[M_TILES][N_TILES][4];
         gemm_qk(rS, queries, lanes.sK + stage * K_STAGE);
         if (!sees_all(params, first_row, key)) mask_scores(rS, params, first_row, key, lane);
-        update_max(rO, row_max, row_sum, rS, params.scale_log2);
-        softmax_gemm_pv(rO, rS, row_max, row_sum, lanes.sV + stage * V_STAGE, params.scale_log2);
+        update_max(rO, row_max, row_sum, rS, params.softmax.scale_log2);
+        softmax_gemm_pv(rO, rS, row_max, row_sum, lanes.sV + stage * V_STAGE, params.softmax.scale_log2);
       }
       stage = stage + 1 == STAGES ? 0 : stage + 1;
     }

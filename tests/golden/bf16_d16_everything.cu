@@ -2,7 +2,7 @@
 // request  forward bf16 d16 causal dropout mask=64x64
 // config   mma_forward block_m=64 block_n=64 warps=4 stages=2 q_in_regs=1 overlap_qk=1 ctas_per_sm=2
 // budget   12288 bytes of shared memory, 128 threads, about 132 of 255 registers
-// parts    mma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_copies.cu.in, parts/params.cu.in, parts/copy_tile.cu.in, parts/softmax.cu.in, parts/quad.cu.in, parts/philox.cu.in, parts/dropout.cu.in, parts/mma_tile.cu.in, parts/visible.cu.in, parts/keys.cu.in, parts/schedule_lpt.cu.in, parts/epilogue_mma.cu.in, parts/mma_loop_overlap.cu.in
+// parts    mma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_copies.cu.in, parts/arguments.cu.in, parts/copy_tile.cu.in, parts/softmax.cu.in, parts/quad.cu.in, parts/philox.cu.in, parts/dropout.cu.in, parts/mma_tile.cu.in, parts/visible.cu.in, parts/keys.cu.in, parts/schedule_lpt.cu.in, parts/epilogue_mma.cu.in, parts/mma_loop_overlap.cu.in
 // again    fatune emit 'forward bf16 d16 nq1 causal dropout mask=64x64' --gpu sm_100 --config 'mma_forward block_m=64 block_n=64 warps=4 stages=2 q_in_regs=1 overlap_qk=1 ctas_per_sm=2'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691): a block owns
@@ -175,39 +175,102 @@ template <int YOUNGEST> __device__ __forceinline__ void wait_copies() {
 }
 
 // ---- the argument ------------------------------------------------------------------------------
-// The same struct stands in runtime/params.h (ORDER PARAMS). Strides are in elements.
-struct Stride { long long batch, row, head; };
+// The host fills it: generator/arguments.def. Strides are in elements.
+// From one batch entry, row, head to the next, in elements.
+struct Stride {
+  long long batch;
+  long long row;
+  long long head;
+};
+static_assert(sizeof(Stride) == 24, "the host fills 24 bytes");
 
+// A tensor [batch, rows, heads, head dim]; its rows are 16-byte aligned.
+struct Tensor {
+  element *data;
+  Stride stride;
+};
+static_assert(sizeof(Tensor) == 32, "the host fills 32 bytes");
+
+// The dropout mask.
+struct Dropout {
+  u64 seed;                          // read where seed_address is null
+  u64 offset;                        // read where offset_address is null
+  const u64 *seed_address;           // or null
+  const u64 *offset_address;         // or null
+  unsigned threshold;                // of 2^14: an element is dropped when its 14 bits are below
+  float rescale;                     // 1 / (1 - threshold / 2^14); 0 when everything is dropped
+};
+static_assert(sizeof(Dropout) == 40, "the host fills 40 bytes");
+
+// The kept blocks of one row or column of mask blocks.
 struct __align__(16) MaskList {
-  int row_block;
-  int count;                       // kept column blocks
-  long long start;                 // of the list in mask_blocks
+  int block;                         // number of that row or column
+  int count;                         // kept blocks
+  long long start;                   // of the list in MaskLists::blocks
 };
+static_assert(sizeof(MaskList) == 16, "the host fills 16 bytes");
 
-struct ForwardParams {
-  const element *q, *k, *v;
-  element *o;
-  float *lse;                      // [batch, heads_q, nq], or null
-  Stride q_stride, k_stride, v_stride, o_stride;
-  unsigned long long seed, offset; // of the dropout mask, used where the pointers are null
-  const unsigned long long *seed_address, *offset_address;
-  const MaskList *mask_lists;      // one for each row block, the longest first
-  const int *mask_blocks;          // kept column blocks, ascending within a list
-  long long mask_batch_lists, mask_head_lists;
-  int nq, nk;
-  int heads_q;
-  int group;                       // query heads per kv head
-  int batch;
-  int q_tiles;
-  int l2_section_heads;            // batch_heads whose K and V stay in L2 together (schedule_lpt)
-  int remainder_heads;             // the last batch_heads, whose work tiles even the shares out (schedule_balanced)
-  int causal_shift;                // key j is visible to query i when j <= i + causal_shift
-  float scale, scale_log2;         // softmax scale; times log2(e)
-  unsigned dropout_threshold;      // of 2^14
-  float dropout_rescale;
-  int pack_bits;                   // 2^pack_bits query heads are one, of which nq, heads_q and group tell
+// The kept blocks of a block mask, one list for each row or column of blocks.
+struct MaskLists {
+  const MaskList *lists;             // of rows: the longest list of a head first; of columns: in their order
+  const int *blocks;                 // ascending within a list
+  long long batch_lists;             // lists from one batch entry to the next; 0: broadcast
+  long long head_lists;              // lists from one query head to the next; 0: broadcast
 };
-static_assert(sizeof(ForwardParams) == 256, "the host side fills 256 bytes");
+static_assert(sizeof(MaskLists) == 32, "the host fills 32 bytes");
+
+// Which keys a query sees.
+struct Visibility {
+  MaskLists rows;                    // for each row of mask blocks its kept columns
+  MaskLists columns;                 // for each column of mask blocks its kept rows; backward only
+  int first_diagonal;                // query i sees keys from i + first_diagonal on,
+  int last_diagonal;                 // up to i + last_diagonal
+};
+static_assert(sizeof(Visibility) == 72, "the host fills 72 bytes");
+
+// How many rows there are. With packed heads nq, heads_q and group count packed rows and heads.
+struct Sequence {
+  int nq;                            // queries of a batch entry
+  int nk;                            // keys of a batch entry
+  int heads_q;
+  int group;                         // query heads per kv head
+  int heads_kv;
+  int pack_bits;                     // 2^pack_bits query heads are packed into one; 0: none are
+  int batch;                         // batch entries
+};
+static_assert(sizeof(Sequence) == 28, "the host fills 28 bytes");
+
+// Work tiles of a head, and the order in which heads are taken.
+struct Schedule {
+  int q_tiles;                       // query tiles; under a block mask as many as fill its rows of blocks
+  int k_tiles;                       // key tiles, likewise; backward only
+  int l2_section_heads;              // batch_heads whose K and V stay in L2 together (backward: whose Q and dO do)
+  int remainder_heads;               // the last batch_heads, whose work tiles even the shares out (schedule_balanced)
+};
+static_assert(sizeof(Schedule) == 16, "the host fills 16 bytes");
+
+// The factor of the scores.
+struct Softmax {
+  float scale;                       // > 0
+  float scale_log2;                  // scale * log2(e)
+};
+static_assert(sizeof(Softmax) == 8, "the host fills 8 bytes");
+
+// The argument of a forward kernel.
+struct ForwardParams {
+  Tensor q;
+  Tensor k;
+  Tensor v;
+  Tensor o;                          // written
+  float *lse;                        // [batch, heads_q, nq], written, or null
+  Dropout dropout;
+  Visibility visibility;
+  Sequence sequence;
+  Schedule schedule;
+  Softmax softmax;
+};
+static_assert(sizeof(ForwardParams) == 304, "the host fills 304 bytes");
+
 
 // ---- tiles in shared memory --------------------------------------------------------------------------
 // A tile is ROWS rows of CHUNKS chunks of 16 bytes. ldmatrix reads eight rows at once and they must fall into
@@ -347,11 +410,11 @@ struct Seed {
 };
 
 __device__ __forceinline__ Seed find_seed(const ForwardParams &params) {
-  const unsigned long long seed = params.seed_address ? *params.seed_address : params.seed;
-  const unsigned long long offset = params.offset_address ? *params.offset_address : params.offset;
+  const unsigned long long seed = params.dropout.seed_address ? *params.dropout.seed_address : params.dropout.seed;
+  const unsigned long long offset = params.dropout.offset_address ? *params.dropout.offset_address : params.dropout.offset;
   return {{uniform(static_cast<unsigned>(seed)),
            uniform(static_cast<unsigned>(seed >> 32) ^ static_cast<unsigned>(offset >> 32))},
-          uniform(static_cast<unsigned>(offset)), params.dropout_threshold * 0x00010001u};
+          uniform(static_cast<unsigned>(offset)), params.dropout.threshold * 0x00010001u};
 }
 
 __device__ __forceinline__ void philox(unsigned (&r)[4], unsigned key0, unsigned key1) {
@@ -377,7 +440,7 @@ constexpr int DRAWS_HELD = 1;                        // drawn beside P V, as the
 // Draws down the rows of a warp: one for two m tiles where those lie in one block of 32 rows.
 constexpr int ROW_DRAWS = WARP_ROWS % 32 == 0 ? M_TILES / 2 : M_TILES;
 
-struct Dropout {
+struct DropoutState {
   Seed seed;
   unsigned batch_head;                       // counter word
   unsigned lane_row, lane_column;            // this lane's share of the other two
@@ -386,9 +449,9 @@ struct Dropout {
   unsigned random[DRAWS_HELD][ROW_DRAWS][4];
 };
 
-__device__ __forceinline__ Dropout dropout_setup(const ForwardParams &params, int batch_head, int first_row,
+__device__ __forceinline__ DropoutState dropout_setup(const ForwardParams &params, int batch_head, int first_row,
                                                  int lane) {
-  Dropout dropout;
+  DropoutState dropout;
   dropout.seed = find_seed(params);
   dropout.batch_head = uniform(batch_head);
   dropout.lane_row = lane / 4;
@@ -399,7 +462,7 @@ __device__ __forceinline__ Dropout dropout_setup(const ForwardParams &params, in
 }
 
 // The draws that serve the keys from 16 `block` of this step on, for all rows of the warp.
-__device__ __forceinline__ void draw(Dropout &dropout, int block) {
+__device__ __forceinline__ void draw(DropoutState &dropout, int block) {
   #pragma unroll
   for (int d = 0; d < ROW_DRAWS; ++d) {
     unsigned (&random)[4] = dropout.random[block * 16 / KEYS_PER_DRAW % DRAWS_HELD][d];
@@ -430,7 +493,7 @@ __device__ __forceinline__ void drop_fragment(unsigned (&rP)[4], const unsigned 
 
 // The 16 keys from 16 `block` of this step on. The compiler knows row and column where tiles are whole blocks of
 // 32 rows and 64 keys.
-__device__ __forceinline__ void drop(unsigned (&rP)[M_TILES][4], const Dropout &dropout, int block) {
+__device__ __forceinline__ void drop(unsigned (&rP)[M_TILES][4], const DropoutState &dropout, int block) {
   const int column = BLOCK_N % 64 == 0 ? block % 4 : (dropout.key_block + block) % 4;
   #pragma unroll
   for (int m = 0; m < M_TILES; ++m) {
@@ -528,7 +591,7 @@ __device__ __forceinline__ void softmax_gemm_pv(float (&rO)[M_TILES][O_TILES][4]
                                                 const float (&rS)[M_TILES][N_TILES][4],
                                                 const float (&row_max)[M_TILES][2],
                                                 float (&row_sum)[M_TILES][2],
-                                                Dropout &dropout,
+                                                DropoutState &dropout,
                                                 unsigned sV, float scale_log2) {
   float max_scaled[M_TILES][2];
   #pragma unroll
@@ -550,7 +613,7 @@ __device__ __forceinline__ void softmax_gemm_pv(float (&rO)[M_TILES][O_TILES][4]
 // ---- which keys a query sees -----------------------------------------------------------------------
 // Keys [0, limit) are visible to row i.
 __device__ __forceinline__ int visible_keys(const ForwardParams &params, int i) {
-  return min(params.nk, i + params.causal_shift + 1);
+  return min(params.sequence.nk, i + params.visibility.last_diagonal + 1);
 }
 
 // Whether a warp's rows see no key of the step at all, and whether they see all of them.
@@ -592,13 +655,13 @@ struct WorkTile {
 // A work tile by its rank among those of its batch_head. Rank 0 has the most keys.
 __device__ __forceinline__ WorkTile work_tile_of_rank(const ForwardParams &params, unsigned batch_head, int rank) {
   WorkTile tile;
-  tile.batch = batch_head / params.heads_q;
-  tile.head = batch_head % params.heads_q;
-  tile.kv_head = tile.head / params.group;
+  tile.batch = batch_head / params.sequence.heads_q;
+  tile.head = batch_head % params.sequence.heads_q;
+  tile.kv_head = tile.head / params.sequence.group;
   constexpr int TILES = MASK_ROWS / BLOCK_M;  // of a row block
-  tile.list = params.mask_lists[tile.batch * params.mask_batch_lists + tile.head * params.mask_head_lists +
+  tile.list = params.visibility.rows.lists[tile.batch * params.visibility.rows.batch_lists + tile.head * params.visibility.rows.head_lists +
                                 rank / TILES];
-  tile.q0 = tile.list.row_block * MASK_ROWS + rank % TILES * BLOCK_M;
+  tile.q0 = tile.list.block * MASK_ROWS + rank % TILES * BLOCK_M;
   return tile;
 }
 
@@ -609,9 +672,9 @@ struct Keys {
 };
 
 __device__ __forceinline__ Keys find_keys(const ForwardParams &params, const WorkTile &tile) {
-  Keys keys = {params.mask_blocks + tile.list.start, 0};
+  Keys keys = {params.visibility.rows.blocks + tile.list.start, 0};
   int count = tile.list.count;
-  const int limit = visible_keys(params, min(tile.q0 + BLOCK_M, params.nq) - 1);
+  const int limit = visible_keys(params, min(tile.q0 + BLOCK_M, params.sequence.nq) - 1);
   // Binary search for the number of blocks that begin before the limit.
   int low = 0;
   while (low < count) {
@@ -645,14 +708,14 @@ __device__ __forceinline__ TileCursor next_work(const ForwardParams &, const Til
 }
 
 __device__ __forceinline__ bool is_done(const ForwardParams &params, const TileCursor &cursor) {
-  return cursor.number >= unsigned(params.q_tiles) * params.batch * params.heads_q;
+  return cursor.number >= unsigned(params.schedule.q_tiles) * params.sequence.batch * params.sequence.heads_q;
 }
 
 __device__ __forceinline__ WorkTile work_tile_at(const ForwardParams &params, const TileCursor &cursor) {
-  const unsigned section_tiles = unsigned(params.l2_section_heads) * params.q_tiles;
+  const unsigned section_tiles = unsigned(params.schedule.l2_section_heads) * params.schedule.q_tiles;
   const unsigned section = cursor.number / section_tiles;
-  const unsigned first_head = section * params.l2_section_heads;
-  const unsigned heads = min(unsigned(params.l2_section_heads), params.batch * params.heads_q - first_head);
+  const unsigned first_head = section * params.schedule.l2_section_heads;
+  const unsigned heads = min(unsigned(params.schedule.l2_section_heads), params.sequence.batch * params.sequence.heads_q - first_head);
   const unsigned rest = cursor.number - section * section_tiles;
   return work_tile_of_rank(params, first_head + rest % heads, rest / heads);
 }
@@ -672,12 +735,12 @@ __device__ __forceinline__ void finish(const ForwardParams &params, const WorkTi
     for (int h = 0; h < 2; ++h) {
       const float l = quad_sum(row_sum[m][h]);
       float normaliser = l > 0.f ? 1.f / l : 0.f;
-      normaliser *= params.dropout_rescale;
+      normaliser *= params.dropout.rescale;
       const int row = m * 16 + h * 8 + lane / 4;
       const int i = tile.q0 + warp * WARP_ROWS + row;
-      if (params.lse && lane % 4 == 0 && i < params.nq) {
-        const float lse = l > 0.f ? (row_max[m][h] * params.scale_log2 + lg2(l)) * 0.69314718f : MINUS_INFINITY;
-        params.lse[(long long)(tile.batch * params.heads_q + tile.head) * params.nq + i] = lse;
+      if (params.lse && lane % 4 == 0 && i < params.sequence.nq) {
+        const float lse = l > 0.f ? (row_max[m][h] * params.softmax.scale_log2 + lg2(l)) * 0.69314718f : MINUS_INFINITY;
+        params.lse[(long long)(tile.batch * params.sequence.heads_q + tile.head) * params.sequence.nq + i] = lse;
       }
       #pragma unroll
       for (int n = 0; n < O_TILES; ++n) {
@@ -688,16 +751,16 @@ __device__ __forceinline__ void finish(const ForwardParams &params, const WorkTi
   }
   __syncwarp();
   constexpr int CHUNKS = HEAD_DIM_V / 8;
-  const int rows = params.nq - (tile.q0 + warp * WARP_ROWS);
-  element *gO = params.o + tile.batch * params.o_stride.batch + tile.head * params.o_stride.head +
-                (tile.q0 + warp * WARP_ROWS) * params.o_stride.row;
+  const int rows = params.sequence.nq - (tile.q0 + warp * WARP_ROWS);
+  element *gO = params.o.data + tile.batch * params.o.stride.batch + tile.head * params.o.stride.head +
+                (tile.q0 + warp * WARP_ROWS) * params.o.stride.row;
   #pragma unroll 4
   for (int c = lane; c < WARP_ROWS * CHUNKS; c += 32) {
     const int row = c / CHUNKS, chunk = c % CHUNKS;
     if (row < rows) {
       unsigned r[4];
       load_shared_16(r, sO + chunk_offset<V_STRIDE>(row, chunk));
-      store_global_16(gO + row * params.o_stride.row + chunk * 8, r);
+      store_global_16(gO + row * params.o.stride.row + chunk * 8, r);
     }
   }
 }
@@ -710,14 +773,14 @@ fatune_kernel(const __grid_constant__ ForwardParams params) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 
   const WorkTile tile = work_tile_at(params, first_work(params));
-  if (tile.q0 >= params.nq) return;  // the last row block may have fewer tiles
+  if (tile.q0 >= params.sequence.nq) return;  // the last row block may have fewer tiles
   const Lanes lanes = find_lanes(smem, warp, lane);
   const int first_row = tile.q0 + warp * WARP_ROWS;
-  const element *gQ = params.q + tile.batch * params.q_stride.batch + tile.head * params.q_stride.head +
-                      tile.q0 * params.q_stride.row;
-  const element *gK = params.k + tile.batch * params.k_stride.batch + tile.kv_head * params.k_stride.head;
-  const element *gV = params.v + tile.batch * params.v_stride.batch + tile.kv_head * params.v_stride.head;
-  Dropout dropout = dropout_setup(params, tile.batch * params.heads_q + tile.head, first_row, lane);
+  const element *gQ = params.q.data + tile.batch * params.q.stride.batch + tile.head * params.q.stride.head +
+                      tile.q0 * params.q.stride.row;
+  const element *gK = params.k.data + tile.batch * params.k.stride.batch + tile.kv_head * params.k.stride.head;
+  const element *gV = params.v.data + tile.batch * params.v.stride.batch + tile.kv_head * params.v.stride.head;
+  DropoutState dropout = dropout_setup(params, tile.batch * params.sequence.heads_q + tile.head, first_row, lane);
 
   Keys keys = find_keys(params, tile);
   float rO[M_TILES][O_TILES][4] = {};
@@ -728,19 +791,19 @@ fatune_kernel(const __grid_constant__ ForwardParams params) {
     row_sum[m][0] = row_sum[m][1] = 0.f;
   }
 
-  const int k_row = int(params.k_stride.row), v_row = int(params.v_stride.row);
+  const int k_row = int(params.k.stride.row), v_row = int(params.v.stride.row);
   auto load_k = [&](int key, int stage) {
     copy_tile<BLOCK_N, D_PAD / 8, HEAD_DIM / 8, QK_STRIDE>(smem + SMEM_K + stage * K_STAGE,
-        gK + (long long)key * k_row, k_row, params.nk - key);
+        gK + (long long)key * k_row, k_row, params.sequence.nk - key);
   };
   auto load_v = [&](int key, int stage) {
     copy_tile<BLOCK_N, DV_PAD / 8, HEAD_DIM_V / 8, V_STRIDE>(smem + SMEM_V + stage * V_STAGE,
-        gV + (long long)key * v_row, v_row, params.nk - key);
+        gV + (long long)key * v_row, v_row, params.sequence.nk - key);
   };
 
   if (keys.steps > 0) {
-    copy_tile<BLOCK_M, D_PAD / 8, HEAD_DIM / 8, QK_STRIDE>(smem, gQ, int(params.q_stride.row),
-                                                           params.nq - tile.q0);
+    copy_tile<BLOCK_M, D_PAD / 8, HEAD_DIM / 8, QK_STRIDE>(smem, gQ, int(params.q.stride.row),
+                                                           params.sequence.nq - tile.q0);
     commit_copies();
     wait_copies<0>();
     __syncthreads();
@@ -777,11 +840,11 @@ fatune_kernel(const __grid_constant__ ForwardParams params) {
       const int key = key_of(keys, step);
       dropout.key_block = key / 16;
       if (!sees_all(params, first_row, key)) mask_scores(rS, params, first_row, key, lane);
-      update_max(rO, row_max, row_sum, rS, params.scale_log2);
+      update_max(rO, row_max, row_sum, rS, params.softmax.scale_log2);
       if (step > 0) {  // one block of code, so that the compiler can interleave the two lines
         float rS_next[M_TILES][N_TILES][4];
         gemm_qk(rS_next, queries, lanes.sK + next_stage * K_STAGE);
-        softmax_gemm_pv(rO, rS, row_max, row_sum, dropout, lanes.sV + stage * V_STAGE, params.scale_log2);
+        softmax_gemm_pv(rO, rS, row_max, row_sum, dropout, lanes.sV + stage * V_STAGE, params.softmax.scale_log2);
         #pragma unroll
         for (int m = 0; m < M_TILES; ++m) {
           #pragma unroll
@@ -791,7 +854,7 @@ fatune_kernel(const __grid_constant__ ForwardParams params) {
           }
         }
       } else {
-        softmax_gemm_pv(rO, rS, row_max, row_sum, dropout, lanes.sV + stage * V_STAGE, params.scale_log2);
+        softmax_gemm_pv(rO, rS, row_max, row_sum, dropout, lanes.sV + stage * V_STAGE, params.softmax.scale_log2);
       }
       stage = next_stage;
     }

@@ -2,9 +2,13 @@
 // request  backward bf16 d64
 // config   mma_backward block_m=64 block_n=128 warps=8 stages=2 column_warps=1 query_parts=2 kv_in_regs=1 ctas_per_sm=1
 // budget   99328 bytes of shared memory, 256 threads, about 168 of 255 registers
-// parts    mma_backward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_copies.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_reductions.cu.in, parts/backward_params.cu.in, parts/copy_tile.cu.in, parts/store_rows.cu.in, parts/backward_prepare.cu.in, parts/queries.cu.in, parts/backward_tile.cu.in, parts/backward_roles.cu.in, parts/backward_dq.cu.in, parts/epilogue_backward.cu.in, parts/backward_step.cu.in
+// parts    mma_backward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_copies.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_reductions.cu.in, parts/arguments.cu.in, parts/copy_tile.cu.in, parts/store_rows.cu.in, parts/backward_prepare.cu.in, parts/queries.cu.in, parts/backward_tile.cu.in, parts/backward_roles.cu.in, parts/backward_dq.cu.in, parts/epilogue_backward.cu.in, parts/backward_step.cu.in
 // again    fatune emit 'backward bf16 d64 nq1' --gpu sm_90 --config 'mma_backward block_m=64 block_n=128 warps=8 stages=2 column_warps=1 query_parts=2 kv_in_regs=1 ctas_per_sm=1'
 //
+// Three kernels, one after the other on a stream:
+//   fatune_prepare  q_tiles * batch * heads_q blocks of THREADS: row statistics, zeros in dq_sum, first tickets in counters
+//   fatune_kernel   k_tiles * batch * heads_kv blocks of THREADS: dK, dV, and what dQ is the sum of
+//   fatune_convert  q_tiles * batch * heads_q blocks of DQ_THREADS: dQ
 // The gradients of O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691):
 //   P = exp(scale Q K^T - LSE), D = rowsum(dO o O) - dLSE, dS = P o (dO V^T - D),
 //   dV = P^T dO, dK = scale dS^T Q, dQ = scale dS K.
@@ -216,48 +220,110 @@ __device__ __forceinline__ void red_add_4(float *to, const float (&x)[4]) {
 
 
 // ---- the argument ------------------------------------------------------------------------------
-// The same struct stands in runtime/params.h (ORDER PARAMS). Strides are in elements. Three kernels take it, one after
-// the other on a stream:
-//   fatune_prepare  q_tiles * batch * heads_q blocks of THREADS: row statistics, zeros in dq_sum and counters
-//   fatune_kernel   k_tiles * batch * heads_kv blocks of THREADS: dK, dV, and what dQ is the sum of
-//   fatune_convert  q_tiles * batch * heads_q blocks of DQ_THREADS: dQ
-struct Stride { long long batch, row, head; };
+// The host fills it: generator/arguments.def. Strides are in elements.
+// From one batch entry, row, head to the next, in elements.
+struct Stride {
+  long long batch;
+  long long row;
+  long long head;
+};
+static_assert(sizeof(Stride) == 24, "the host fills 24 bytes");
 
+// A tensor [batch, rows, heads, head dim]; its rows are 16-byte aligned.
+struct Tensor {
+  element *data;
+  Stride stride;
+};
+static_assert(sizeof(Tensor) == 32, "the host fills 32 bytes");
+
+// The dropout mask.
+struct Dropout {
+  u64 seed;                          // read where seed_address is null
+  u64 offset;                        // read where offset_address is null
+  const u64 *seed_address;           // or null
+  const u64 *offset_address;         // or null
+  unsigned threshold;                // of 2^14: an element is dropped when its 14 bits are below
+  float rescale;                     // 1 / (1 - threshold / 2^14); 0 when everything is dropped
+};
+static_assert(sizeof(Dropout) == 40, "the host fills 40 bytes");
+
+// The kept blocks of one row or column of mask blocks.
 struct __align__(16) MaskList {
-  int row_block;                   // whose list it is; in mask_lists a column block
-  int count;                       // kept blocks
-  long long start;                 // of the list in mask_blocks, row_blocks
+  int block;                         // number of that row or column
+  int count;                         // kept blocks
+  long long start;                   // of the list in MaskLists::blocks
 };
+static_assert(sizeof(MaskList) == 16, "the host fills 16 bytes");
 
-struct BackwardParams {
-  const element *q, *k, *v, *o, *dout;
-  element *dq, *dk, *dv;
-  const float *lse;                // [batch, heads_q, nq]
-  const float *dlse;               // likewise, or null
-  float *dq_sum;                   // [batch, heads_q, q_tiles, DQ_SUMS, BLOCK_M * D_PAD], by fragments of the dQ product
-  float *row_stats;                // [batch, heads_q, q_tiles, 2, BLOCK_M]: LSE log2(e), then D
-  int *counters;                   // [batch, heads_q, q_tiles]: key tiles that have added to dq_sum
-  Stride q_stride, k_stride, v_stride, o_stride, dout_stride, dq_stride, dk_stride, dv_stride;
-  unsigned long long seed, offset; // of the dropout mask, used where the pointers are null
-  const unsigned long long *seed_address, *offset_address;
-  const MaskList *mask_lists;      // list c is that of column block c
-  const int *mask_blocks;          // kept row blocks, ascending within a list
-  long long mask_batch_lists, mask_head_lists;
-  const MaskList *row_lists;       // the forward's, for dQ in a pass of its own
-  const int *row_blocks;
-  long long row_batch_lists, row_head_lists;
-  int nq, nk;
-  int heads_q, heads_kv;
-  int group;                       // query heads per kv head
-  int batch;
-  int q_tiles, k_tiles;            // under a mask as many as fill its blocks
-  int l2_section_heads;               // (batch, kv head) pairs whose key tiles run together
-  int causal_shift;                // key j is visible to query i when j <= i + causal_shift
-  float scale, scale_log2;         // softmax scale; times log2(e)
-  unsigned dropout_threshold;      // of 2^14
-  float dropout_rescale;
+// The kept blocks of a block mask, one list for each row or column of blocks.
+struct MaskLists {
+  const MaskList *lists;             // of rows: the longest list of a head first; of columns: in their order
+  const int *blocks;                 // ascending within a list
+  long long batch_lists;             // lists from one batch entry to the next; 0: broadcast
+  long long head_lists;              // lists from one query head to the next; 0: broadcast
 };
-static_assert(sizeof(BackwardParams) == 448, "the host side fills 448 bytes");
+static_assert(sizeof(MaskLists) == 32, "the host fills 32 bytes");
+
+// Which keys a query sees.
+struct Visibility {
+  MaskLists rows;                    // for each row of mask blocks its kept columns
+  MaskLists columns;                 // for each column of mask blocks its kept rows; backward only
+  int first_diagonal;                // query i sees keys from i + first_diagonal on,
+  int last_diagonal;                 // up to i + last_diagonal
+};
+static_assert(sizeof(Visibility) == 72, "the host fills 72 bytes");
+
+// How many rows there are. With packed heads nq, heads_q and group count packed rows and heads.
+struct Sequence {
+  int nq;                            // queries of a batch entry
+  int nk;                            // keys of a batch entry
+  int heads_q;
+  int group;                         // query heads per kv head
+  int heads_kv;
+  int pack_bits;                     // 2^pack_bits query heads are packed into one; 0: none are
+  int batch;                         // batch entries
+};
+static_assert(sizeof(Sequence) == 28, "the host fills 28 bytes");
+
+// Work tiles of a head, and the order in which heads are taken.
+struct Schedule {
+  int q_tiles;                       // query tiles; under a block mask as many as fill its rows of blocks
+  int k_tiles;                       // key tiles, likewise; backward only
+  int l2_section_heads;              // batch_heads whose K and V stay in L2 together (backward: whose Q and dO do)
+  int remainder_heads;               // the last batch_heads, whose work tiles even the shares out (schedule_balanced)
+};
+static_assert(sizeof(Schedule) == 16, "the host fills 16 bytes");
+
+// The factor of the scores.
+struct Softmax {
+  float scale;                       // > 0
+  float scale_log2;                  // scale * log2(e)
+};
+static_assert(sizeof(Softmax) == 8, "the host fills 8 bytes");
+
+// The argument of all kernels of a backward.
+struct BackwardParams {
+  Tensor q;
+  Tensor k;
+  Tensor v;
+  Tensor o;
+  Tensor dout;
+  Tensor dq;                         // written
+  Tensor dk;                         // written
+  Tensor dv;                         // written
+  const float *lse;                  // [batch, heads_q, nq]
+  const float *dlse;                 // likewise, or null
+  float *dq_sum;                     // [batch, heads_q, q_tiles, DQ_SUMS, BLOCK_M * D_PAD], by fragments of the dQ product; null with dq_mode=2
+  float *row_stats;                  // [batch, heads_q, q_tiles, 2, BLOCK_M]: LSE log2(e), then delta
+  int *counters;                     // [batch, heads_q, q_tiles, DQ_SUMS, WARPS]: the ticket that adds to dq_sum next; null but with dq_mode=1
+  Dropout dropout;
+  Visibility visibility;
+  Sequence sequence;
+  Schedule schedule;
+  Softmax softmax;
+};
+static_assert(sizeof(BackwardParams) == 464, "the host fills 464 bytes");
+
 
 // ---- tiles in shared memory --------------------------------------------------------------------------
 // A tile is ROWS rows of CHUNKS chunks of 16 bytes. ldmatrix reads eight rows at once and they must fall into
@@ -318,11 +384,11 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 fatune_prepare(const __grid_constant__ BackwardParams params) {
   constexpr int CHUNKS = HEAD_DIM_V / 8;
   constexpr int LANES = CHUNKS <= 2 ? 2 : CHUNKS <= 4 ? 4 : CHUNKS <= 8 ? 8 : CHUNKS <= 16 ? 16 : 32;  // of a row
-  const int batch_head = blockIdx.x / params.q_tiles, q0 = blockIdx.x % params.q_tiles * BLOCK_M;
-  const int batch = batch_head / params.heads_q, head = batch_head % params.heads_q;
+  const int batch_head = blockIdx.x / params.schedule.q_tiles, q0 = blockIdx.x % params.schedule.q_tiles * BLOCK_M;
+  const int batch = batch_head / params.sequence.heads_q, head = batch_head % params.sequence.heads_q;
   const int chunk = threadIdx.x % LANES;
-  const element *const gO = params.o + batch * params.o_stride.batch + head * params.o_stride.head + chunk * 8;
-  const element *const gDO = params.dout + batch * params.dout_stride.batch + head * params.dout_stride.head +
+  const element *const gO = params.o.data + batch * params.o.stride.batch + head * params.o.stride.head + chunk * 8;
+  const element *const gDO = params.dout.data + batch * params.dout.stride.batch + head * params.dout.stride.head +
                              chunk * 8;
   float *const gStats = params.row_stats + (long long)blockIdx.x * (2 * BLOCK_M);
 
@@ -336,14 +402,14 @@ fatune_prepare(const __grid_constant__ BackwardParams params) {
   #pragma unroll
   for (int first = 0; first < BLOCK_M; first += THREADS / LANES) {
     const int row = first + threadIdx.x / LANES, i = q0 + row;
-    const bool exists = row < BLOCK_M && i < params.nq;
-    const long long number = (long long)batch_head * params.nq + i;
+    const bool exists = row < BLOCK_M && i < params.sequence.nq;
+    const long long number = (long long)batch_head * params.sequence.nq + i;
     const float lse = exists ? params.lse[number] : MINUS_INFINITY;
     float dot = exists && chunk == 0 && params.dlse ? -params.dlse[number] : 0.f;
     if (exists && chunk < CHUNKS) {
       unsigned o[4], dout[4];
-      load_global_16(o, gO + i * params.o_stride.row);
-      load_global_16(dout, gDO + i * params.dout_stride.row);
+      load_global_16(o, gO + i * params.o.stride.row);
+      load_global_16(dout, gDO + i * params.dout.stride.row);
       #pragma unroll
       for (int w = 0; w < 4; ++w) {
         dot += low_half(o[w]) * low_half(dout[w]) + high_half(o[w]) * high_half(dout[w]);
@@ -367,15 +433,15 @@ struct KeyTile {
 // Blocks start in the order of their number. A section of (batch, kv head) pairs runs together; inside it one tile of
 // every pair comes after the other, so that neighbours rarely add to the same dQ. The first see the most queries.
 __device__ __forceinline__ KeyTile find_key_tile(const BackwardParams &params) {
-  const unsigned section_blocks = unsigned(params.l2_section_heads) * params.k_tiles;
+  const unsigned section_blocks = unsigned(params.schedule.l2_section_heads) * params.schedule.k_tiles;
   const unsigned section = blockIdx.x / section_blocks;
-  const unsigned first_head = section * params.l2_section_heads;
-  const unsigned heads = min(unsigned(params.l2_section_heads), params.batch * params.heads_kv - first_head);
+  const unsigned first_head = section * params.schedule.l2_section_heads;
+  const unsigned heads = min(unsigned(params.schedule.l2_section_heads), params.sequence.batch * params.sequence.heads_kv - first_head);
   const unsigned rest = blockIdx.x - section * section_blocks;
   const unsigned batch_head = first_head + rest % heads;
   KeyTile keys;
-  keys.batch = batch_head / params.heads_kv;
-  keys.kv_head = batch_head % params.heads_kv;
+  keys.batch = batch_head / params.sequence.heads_kv;
+  keys.kv_head = batch_head % params.sequence.heads_kv;
   keys.number = rest / heads;
   keys.k0 = keys.number * BLOCK_N;
   return keys;
@@ -392,7 +458,7 @@ struct Walk {
 };
 
 __device__ __forceinline__ bool is_over(const BackwardParams &params, const Step &step) {
-  return step.head >= params.group;
+  return step.head >= params.sequence.group;
 }
 
 __device__ __forceinline__ int first_query(const BackwardParams &params, const KeyTile &keys) {
@@ -401,21 +467,21 @@ __device__ __forceinline__ int first_query(const BackwardParams &params, const K
 
 __device__ __forceinline__ Walk begin_walk(const BackwardParams &params, const KeyTile &keys) {
   const int q0 = first_query(params, keys);
-  return {{q0 < params.nq ? 0 : params.group, q0}};
+  return {{q0 < params.sequence.nq ? 0 : params.sequence.group, q0}};
 }
 
 __device__ __forceinline__ void advance(const BackwardParams &params, const KeyTile &keys, Walk &walk) {
   const int q0 = walk.step.q0 + BLOCK_M;
-  walk.step = q0 < params.nq ? Step{walk.step.head, q0} : Step{walk.step.head + 1, first_query(params, keys)};
+  walk.step = q0 < params.sequence.nq ? Step{walk.step.head, q0} : Step{walk.step.head + 1, first_query(params, keys)};
 }
 
 __device__ __forceinline__ int batch_head(const BackwardParams &params, const KeyTile &keys, const Step &step) {
-  return keys.batch * params.heads_q + keys.kv_head * params.group + step.head;
+  return keys.batch * params.sequence.heads_q + keys.kv_head * params.sequence.group + step.head;
 }
 
 // The number of the step's query tile, over all heads: below 2^31, as the other kernels have a block for each.
 __device__ __forceinline__ int tile_number(const BackwardParams &params, const KeyTile &keys, const Step &step) {
-  return batch_head(params, keys, step) * params.q_tiles + step.q0 / BLOCK_M;
+  return batch_head(params, keys, step) * params.schedule.q_tiles + step.q0 / BLOCK_M;
 }
 
 // The number of the sum that the step adds its dQ to, of DQ_SUMS for each query tile.
@@ -425,7 +491,7 @@ __device__ __forceinline__ int sum_number(const BackwardParams &params, const Ke
 
 // Whether all of the tile's queries see all keys of the block. (Queries from nq on have P = 0 by their LSE.)
 __device__ __forceinline__ bool sees_all(const BackwardParams &params, const KeyTile &keys, const Step &step) {
-  return keys.k0 + BLOCK_N <= params.nk;
+  return keys.k0 + BLOCK_N <= params.sequence.nk;
 }
 
 // S = -inf where the query does not see the key. Lane (g, t) holds keys g, g + 8 and queries 2 t, 2 t + 1 of each 16x8
@@ -437,7 +503,7 @@ __device__ __forceinline__ void hide_scores(float (&rS)[M_TILES][N_TILES][4], co
     #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const int key = first_key + m * 16 + h * 8 + lane / 4;
-      const int hidden = key < params.nk ? 0 : PART_QUERIES;
+      const int hidden = key < params.sequence.nk ? 0 : PART_QUERIES;
       #pragma unroll
       for (int n = 0; n < N_TILES; ++n) {
         if (n * 8 < hidden) rS[m][n][2 * h] = MINUS_INFINITY;
@@ -607,7 +673,7 @@ __device__ __forceinline__ void sum_values(float (&rSum)[M_TILES][SUM_TILES][4],
   float lse[N_TILES][2];
   load_statistics<0>(lse, part.sStats, query, warp.lane);
   unsigned rP[N_TILES / 2][M_TILES][4];
-  exponentiate(rP, rS, lse, params.scale_log2);
+  exponentiate(rP, rS, lse, params.softmax.scale_log2);
   #pragma unroll
   for (int k = 0; k < N_TILES / 2; ++k) {
     #pragma unroll
@@ -732,8 +798,8 @@ fatune_convert(const __grid_constant__ BackwardParams params) {
   extern __shared__ __align__(128) unsigned char shared[];
   const unsigned sDQ = shared_address(shared);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int batch_head = blockIdx.x / params.q_tiles, q0 = blockIdx.x % params.q_tiles * BLOCK_M;
-  if (q0 >= params.nq) return;
+  const int batch_head = blockIdx.x / params.schedule.q_tiles, q0 = blockIdx.x % params.schedule.q_tiles * BLOCK_M;
+  if (q0 >= params.sequence.nq) return;
 
   const float *const gSum = params.dq_sum + (long long)blockIdx.x * (DQ_SUMS * BLOCK_M * D_PAD);
   constexpr int PAIRS = D_PAD / 16;
@@ -747,14 +813,14 @@ fatune_convert(const __grid_constant__ BackwardParams params) {
       #pragma unroll
       for (int h = 0; h < 2; ++h) {
         store_shared_4(sDQ + chunk_offset<QK_STRIDE>(row + h * 8 + lane / 4, 2 * pair + half) + lane % 4 * 4,
-                       pack(rDQ[2 * h] * params.scale, rDQ[2 * h + 1] * params.scale));
+                       pack(rDQ[2 * h] * params.softmax.scale, rDQ[2 * h + 1] * params.softmax.scale));
       }
     }
   }
   __syncthreads();
-  element *const gDQ = params.dq + batch_head / params.heads_q * params.dq_stride.batch +
-                       batch_head % params.heads_q * params.dq_stride.head + q0 * params.dq_stride.row;
-  store_rows<BLOCK_M, HEAD_DIM / 8, QK_STRIDE>(gDQ, params.dq_stride.row, sDQ, params.nq - q0, threadIdx.x,
+  element *const gDQ = params.dq.data + batch_head / params.sequence.heads_q * params.dq.stride.batch +
+                       batch_head % params.sequence.heads_q * params.dq.stride.head + q0 * params.dq.stride.row;
+  store_rows<BLOCK_M, HEAD_DIM / 8, QK_STRIDE>(gDQ, params.dq.stride.row, sDQ, params.sequence.nq - q0, threadIdx.x,
                                                DQ_THREADS);
 }
 
@@ -787,30 +853,30 @@ __device__ __forceinline__ void finish(const BackwardParams &params, const KeyTi
   if (warp.sums_values) {
     stage_sums<DV_PAD, V_STRIDE>(smem + SMEM_V, rSum, 1.f, warp);
   } else {
-    stage_sums<D_PAD, QK_STRIDE>(smem + SMEM_K, rSum, params.scale, warp);
+    stage_sums<D_PAD, QK_STRIDE>(smem + SMEM_K, rSum, params.softmax.scale, warp);
   }
   __syncthreads();
-  const int thread = threadIdx.x % (THREADS / 2), rows = params.nk - keys.k0;
+  const int thread = threadIdx.x % (THREADS / 2), rows = params.sequence.nk - keys.k0;
   if (warp.sums_values) {
-    element *const gDV = params.dv + keys.batch * params.dv_stride.batch + keys.kv_head * params.dv_stride.head +
-                         keys.k0 * params.dv_stride.row;
-    store_rows<BLOCK_N, HEAD_DIM_V / 8, V_STRIDE>(gDV, params.dv_stride.row, smem + SMEM_V, rows, thread, THREADS / 2);
+    element *const gDV = params.dv.data + keys.batch * params.dv.stride.batch + keys.kv_head * params.dv.stride.head +
+                         keys.k0 * params.dv.stride.row;
+    store_rows<BLOCK_N, HEAD_DIM_V / 8, V_STRIDE>(gDV, params.dv.stride.row, smem + SMEM_V, rows, thread, THREADS / 2);
   } else {
-    element *const gDK = params.dk + keys.batch * params.dk_stride.batch + keys.kv_head * params.dk_stride.head +
-                         keys.k0 * params.dk_stride.row;
-    store_rows<BLOCK_N, HEAD_DIM / 8, QK_STRIDE>(gDK, params.dk_stride.row, smem + SMEM_K, rows, thread, THREADS / 2);
+    element *const gDK = params.dk.data + keys.batch * params.dk.stride.batch + keys.kv_head * params.dk.stride.head +
+                         keys.k0 * params.dk.stride.row;
+    store_rows<BLOCK_N, HEAD_DIM / 8, QK_STRIDE>(gDK, params.dk.stride.row, smem + SMEM_K, rows, thread, THREADS / 2);
   }
 }
 
 // ---- a step: what it loads, what it works on ---------------------------------------------------------------
 __device__ __forceinline__ void load_keys(const BackwardParams &params, const KeyTile &keys, unsigned smem) {
-  const element *gK = params.k + keys.batch * params.k_stride.batch + keys.kv_head * params.k_stride.head +
-                      keys.k0 * params.k_stride.row;
-  const element *gV = params.v + keys.batch * params.v_stride.batch + keys.kv_head * params.v_stride.head +
-                      keys.k0 * params.v_stride.row;
-  const int rows = params.nk - keys.k0;
-  copy_tile<BLOCK_N, D_PAD / 8, HEAD_DIM / 8, QK_STRIDE>(smem + SMEM_K, gK, int(params.k_stride.row), rows);
-  copy_tile<BLOCK_N, DV_PAD / 8, HEAD_DIM_V / 8, V_STRIDE>(smem + SMEM_V, gV, int(params.v_stride.row), rows);
+  const element *gK = params.k.data + keys.batch * params.k.stride.batch + keys.kv_head * params.k.stride.head +
+                      keys.k0 * params.k.stride.row;
+  const element *gV = params.v.data + keys.batch * params.v.stride.batch + keys.kv_head * params.v.stride.head +
+                      keys.k0 * params.v.stride.row;
+  const int rows = params.sequence.nk - keys.k0;
+  copy_tile<BLOCK_N, D_PAD / 8, HEAD_DIM / 8, QK_STRIDE>(smem + SMEM_K, gK, int(params.k.stride.row), rows);
+  copy_tile<BLOCK_N, DV_PAD / 8, HEAD_DIM_V / 8, V_STRIDE>(smem + SMEM_V, gV, int(params.v.stride.row), rows);
 }
 
 // Q, dO, LSE and D of a step ahead are loaded by those who wait for P: beside the first product of the others.
@@ -819,17 +885,17 @@ constexpr int LOADERS = THREADS / 2;
 // By the last LOADERS threads of the block.
 __device__ __forceinline__ void load_step(const BackwardParams &params, const KeyTile &keys, const Step &step,
                                           unsigned smem, int stage) {
-  const int head = keys.kv_head * params.group + step.head, rows = params.nq - step.q0;
-  const element *gQ = params.q + keys.batch * params.q_stride.batch + head * params.q_stride.head +
-                      step.q0 * params.q_stride.row;
-  const element *gDO = params.dout + keys.batch * params.dout_stride.batch + head * params.dout_stride.head +
-                       step.q0 * params.dout_stride.row;
+  const int head = keys.kv_head * params.sequence.group + step.head, rows = params.sequence.nq - step.q0;
+  const element *gQ = params.q.data + keys.batch * params.q.stride.batch + head * params.q.stride.head +
+                      step.q0 * params.q.stride.row;
+  const element *gDO = params.dout.data + keys.batch * params.dout.stride.batch + head * params.dout.stride.head +
+                       step.q0 * params.dout.stride.row;
   const float *gStats = params.row_stats + (long long)tile_number(params, keys, step) * (2 * BLOCK_M);
   const unsigned sQ = smem + SMEM_Q + stage * Q_STAGE, sDO = smem + SMEM_O + stage * O_STAGE;
   const unsigned sStats = smem + SMEM_STATS + stage * STATS_STAGE;
   const int thread = threadIdx.x - (THREADS - LOADERS);
-  copy_tile<BLOCK_M, D_PAD / 8, HEAD_DIM / 8, QK_STRIDE, LOADERS>(sQ, gQ, int(params.q_stride.row), rows, thread);
-  copy_tile<BLOCK_M, DV_PAD / 8, HEAD_DIM_V / 8, V_STRIDE, LOADERS>(sDO, gDO, int(params.dout_stride.row), rows,
+  copy_tile<BLOCK_M, D_PAD / 8, HEAD_DIM / 8, QK_STRIDE, LOADERS>(sQ, gQ, int(params.q.stride.row), rows, thread);
+  copy_tile<BLOCK_M, DV_PAD / 8, HEAD_DIM_V / 8, V_STRIDE, LOADERS>(sDO, gDO, int(params.dout.stride.row), rows,
                                                                     thread);
   for (int c = thread; c < STATS_STAGE / 16; c += LOADERS) {
     copy_16(sStats + c * 16, reinterpret_cast<const element *>(gStats + c * 4), true);

@@ -2,7 +2,7 @@
 // request  forward fp16 d64 dv40 causal dropout mask=128x128
 // config   wgmma_forward block_m=64 block_n=128 stages=3 q_stages=1
 // budget   107520 bytes of shared memory, 256 threads, about 148 of 232 registers
-// parts    wgmma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_wgmma_product.cu.in, parts/params.cu.in, parts/tiled_params.cu.in, parts/quad.cu.in, parts/philox.cu.in, parts/dropout.cu.in, parts/visible.cu.in, parts/keys.cu.in, parts/schedule_balanced.cu.in, parts/pipeline.cu.in, parts/producer.cu.in, parts/wgmma_softmax.cu.in, parts/consumer.cu.in, parts/epilogue_wgmma.cu.in, parts/consume_each.cu.in
+// parts    wgmma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_wgmma_product.cu.in, parts/arguments.cu.in, parts/quad.cu.in, parts/philox.cu.in, parts/dropout.cu.in, parts/visible.cu.in, parts/keys.cu.in, parts/schedule_balanced.cu.in, parts/pipeline.cu.in, parts/producer.cu.in, parts/wgmma_softmax.cu.in, parts/consumer.cu.in, parts/epilogue_wgmma.cu.in, parts/consume_each.cu.in
 // again    fatune emit 'forward fp16 d64 dv40 nq1 causal dropout mask=128x128' --gpu sm_90 --config 'wgmma_forward block_m=64 block_n=128 stages=3 q_stages=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691) on Hopper. One block per
@@ -263,46 +263,112 @@ __device__ __forceinline__ void wgmma_rs_across(float (&c)[5][4], const unsigned
 }
 
 // ---- the argument ------------------------------------------------------------------------------
-// The same struct stands in runtime/params.h (ORDER PARAMS). Strides are in elements.
-struct Stride { long long batch, row, head; };
+// The host fills it: generator/arguments.def. Strides are in elements.
+// From one batch entry, row, head to the next, in elements.
+struct Stride {
+  long long batch;
+  long long row;
+  long long head;
+};
+static_assert(sizeof(Stride) == 24, "the host fills 24 bytes");
 
+// A tensor [batch, rows, heads, head dim]; its rows are 16-byte aligned.
+struct Tensor {
+  element *data;
+  Stride stride;
+};
+static_assert(sizeof(Tensor) == 32, "the host fills 32 bytes");
+
+// The dropout mask.
+struct Dropout {
+  u64 seed;                          // read where seed_address is null
+  u64 offset;                        // read where offset_address is null
+  const u64 *seed_address;           // or null
+  const u64 *offset_address;         // or null
+  unsigned threshold;                // of 2^14: an element is dropped when its 14 bits are below
+  float rescale;                     // 1 / (1 - threshold / 2^14); 0 when everything is dropped
+};
+static_assert(sizeof(Dropout) == 40, "the host fills 40 bytes");
+
+// The kept blocks of one row or column of mask blocks.
 struct __align__(16) MaskList {
-  int row_block;
-  int count;                       // kept column blocks
-  long long start;                 // of the list in mask_blocks
+  int block;                         // number of that row or column
+  int count;                         // kept blocks
+  long long start;                   // of the list in MaskLists::blocks
 };
+static_assert(sizeof(MaskList) == 16, "the host fills 16 bytes");
 
-struct ForwardParams {
-  const element *q, *k, *v;
-  element *o;
-  float *lse;                      // [batch, heads_q, nq], or null
-  Stride q_stride, k_stride, v_stride, o_stride;
-  unsigned long long seed, offset; // of the dropout mask, used where the pointers are null
-  const unsigned long long *seed_address, *offset_address;
-  const MaskList *mask_lists;      // one for each row block, the longest first
-  const int *mask_blocks;          // kept column blocks, ascending within a list
-  long long mask_batch_lists, mask_head_lists;
-  int nq, nk;
+// The kept blocks of a block mask, one list for each row or column of blocks.
+struct MaskLists {
+  const MaskList *lists;             // of rows: the longest list of a head first; of columns: in their order
+  const int *blocks;                 // ascending within a list
+  long long batch_lists;             // lists from one batch entry to the next; 0: broadcast
+  long long head_lists;              // lists from one query head to the next; 0: broadcast
+};
+static_assert(sizeof(MaskLists) == 32, "the host fills 32 bytes");
+
+// Which keys a query sees.
+struct Visibility {
+  MaskLists rows;                    // for each row of mask blocks its kept columns
+  MaskLists columns;                 // for each column of mask blocks its kept rows; backward only
+  int first_diagonal;                // query i sees keys from i + first_diagonal on,
+  int last_diagonal;                 // up to i + last_diagonal
+};
+static_assert(sizeof(Visibility) == 72, "the host fills 72 bytes");
+
+// How many rows there are. With packed heads nq, heads_q and group count packed rows and heads.
+struct Sequence {
+  int nq;                            // queries of a batch entry
+  int nk;                            // keys of a batch entry
   int heads_q;
-  int group;                       // query heads per kv head
-  int batch;
-  int q_tiles;
-  int l2_section_heads;            // batch_heads whose K and V stay in L2 together (schedule_lpt)
-  int remainder_heads;             // the last batch_heads, whose work tiles even the shares out (schedule_balanced)
-  int causal_shift;                // key j is visible to query i when j <= i + causal_shift
-  float scale, scale_log2;         // softmax scale; times log2(e)
-  unsigned dropout_threshold;      // of 2^14
-  float dropout_rescale;
-  int pack_bits;                   // 2^pack_bits query heads are one, of which nq, heads_q and group tell
+  int group;                         // query heads per kv head
+  int heads_kv;
+  int pack_bits;                     // 2^pack_bits query heads are packed into one; 0: none are
+  int batch;                         // batch entries
 };
-static_assert(sizeof(ForwardParams) == 256, "the host side fills 256 bytes");
+static_assert(sizeof(Sequence) == 28, "the host fills 28 bytes");
 
-// The argument with the tensors as TMA wants them. The same struct stands in runtime/params.h (ORDER PARAMS).
+// Work tiles of a head, and the order in which heads are taken.
+struct Schedule {
+  int q_tiles;                       // query tiles; under a block mask as many as fill its rows of blocks
+  int k_tiles;                       // key tiles, likewise; backward only
+  int l2_section_heads;              // batch_heads whose K and V stay in L2 together (backward: whose Q and dO do)
+  int remainder_heads;               // the last batch_heads, whose work tiles even the shares out (schedule_balanced)
+};
+static_assert(sizeof(Schedule) == 16, "the host fills 16 bytes");
+
+// The factor of the scores.
+struct Softmax {
+  float scale;                       // > 0
+  float scale_log2;                  // scale * log2(e)
+};
+static_assert(sizeof(Softmax) == 8, "the host fills 8 bytes");
+
+// The argument of a forward kernel.
+struct ForwardParams {
+  Tensor q;
+  Tensor k;
+  Tensor v;
+  Tensor o;                          // written
+  float *lse;                        // [batch, heads_q, nq], written, or null
+  Dropout dropout;
+  Visibility visibility;
+  Sequence sequence;
+  Schedule schedule;
+  Softmax softmax;
+};
+static_assert(sizeof(ForwardParams) == 304, "the host fills 304 bytes");
+
+// The argument of a forward kernel with its tensors as TMA wants them.
 struct TiledForwardParams {
-  TensorMap q, k, v, o;  // boxes of BLOCK_M, BLOCK_N, BLOCK_N and 64 rows
+  TensorMap q;                       // in boxes of BLOCK_M rows
+  TensorMap k;                       // in boxes of BLOCK_N rows
+  TensorMap v;                       // in boxes of BLOCK_N rows
+  TensorMap o;                       // in boxes of 64 rows
   ForwardParams rest;
 };
-static_assert(sizeof(TiledForwardParams) == 768, "the host side fills 768 bytes");
+static_assert(sizeof(TiledForwardParams) == 832, "the host fills 832 bytes");
+
 
 // ---- rows over the quad of lanes that share them -----------------------------------------------------
 #define MINUS_INFINITY __int_as_float(0xff800000)
@@ -348,11 +414,11 @@ struct Seed {
 };
 
 __device__ __forceinline__ Seed find_seed(const ForwardParams &params) {
-  const unsigned long long seed = params.seed_address ? *params.seed_address : params.seed;
-  const unsigned long long offset = params.offset_address ? *params.offset_address : params.offset;
+  const unsigned long long seed = params.dropout.seed_address ? *params.dropout.seed_address : params.dropout.seed;
+  const unsigned long long offset = params.dropout.offset_address ? *params.dropout.offset_address : params.dropout.offset;
   return {{uniform(static_cast<unsigned>(seed)),
            uniform(static_cast<unsigned>(seed >> 32) ^ static_cast<unsigned>(offset >> 32))},
-          uniform(static_cast<unsigned>(offset)), params.dropout_threshold * 0x00010001u};
+          uniform(static_cast<unsigned>(offset)), params.dropout.threshold * 0x00010001u};
 }
 
 __device__ __forceinline__ void philox(unsigned (&r)[4], unsigned key0, unsigned key1) {
@@ -378,7 +444,7 @@ constexpr int DRAWS_HELD = 1;                        // drawn beside P V, as the
 // Draws down the rows of a warp: one for two m tiles where those lie in one block of 32 rows.
 constexpr int ROW_DRAWS = WARP_ROWS % 32 == 0 ? M_TILES / 2 : M_TILES;
 
-struct Dropout {
+struct DropoutState {
   Seed seed;
   unsigned batch_head;                       // counter word
   unsigned lane_row, lane_column;            // this lane's share of the other two
@@ -387,9 +453,9 @@ struct Dropout {
   unsigned random[DRAWS_HELD][ROW_DRAWS][4];
 };
 
-__device__ __forceinline__ Dropout dropout_setup(const ForwardParams &params, int batch_head, int first_row,
+__device__ __forceinline__ DropoutState dropout_setup(const ForwardParams &params, int batch_head, int first_row,
                                                  int lane) {
-  Dropout dropout;
+  DropoutState dropout;
   dropout.seed = find_seed(params);
   dropout.batch_head = uniform(batch_head);
   dropout.lane_row = lane / 4;
@@ -400,7 +466,7 @@ __device__ __forceinline__ Dropout dropout_setup(const ForwardParams &params, in
 }
 
 // The draws that serve the keys from 16 `block` of this step on, for all rows of the warp.
-__device__ __forceinline__ void draw(Dropout &dropout, int block) {
+__device__ __forceinline__ void draw(DropoutState &dropout, int block) {
   #pragma unroll
   for (int d = 0; d < ROW_DRAWS; ++d) {
     unsigned (&random)[4] = dropout.random[block * 16 / KEYS_PER_DRAW % DRAWS_HELD][d];
@@ -431,7 +497,7 @@ __device__ __forceinline__ void drop_fragment(unsigned (&rP)[4], const unsigned 
 
 // The 16 keys from 16 `block` of this step on. The compiler knows row and column where tiles are whole blocks of
 // 32 rows and 64 keys.
-__device__ __forceinline__ void drop(unsigned (&rP)[M_TILES][4], const Dropout &dropout, int block) {
+__device__ __forceinline__ void drop(unsigned (&rP)[M_TILES][4], const DropoutState &dropout, int block) {
   const int column = BLOCK_N % 64 == 0 ? block % 4 : (dropout.key_block + block) % 4;
   #pragma unroll
   for (int m = 0; m < M_TILES; ++m) {
@@ -450,7 +516,7 @@ __device__ __forceinline__ void drop(unsigned (&rP)[M_TILES][4], const Dropout &
 // ---- which keys a query sees -----------------------------------------------------------------------
 // Keys [0, limit) are visible to row i.
 __device__ __forceinline__ int visible_keys(const ForwardParams &params, int i) {
-  return min(params.nk, i + params.causal_shift + 1);
+  return min(params.sequence.nk, i + params.visibility.last_diagonal + 1);
 }
 
 // Whether a warp's rows see no key of the step at all, and whether they see all of them.
@@ -492,13 +558,13 @@ struct WorkTile {
 // A work tile by its rank among those of its batch_head. Rank 0 has the most keys.
 __device__ __forceinline__ WorkTile work_tile_of_rank(const ForwardParams &params, unsigned batch_head, int rank) {
   WorkTile tile;
-  tile.batch = batch_head / params.heads_q;
-  tile.head = batch_head % params.heads_q;
-  tile.kv_head = tile.head / params.group;
+  tile.batch = batch_head / params.sequence.heads_q;
+  tile.head = batch_head % params.sequence.heads_q;
+  tile.kv_head = tile.head / params.sequence.group;
   constexpr int TILES = MASK_ROWS / BLOCK_M;  // of a row block
-  tile.list = params.mask_lists[tile.batch * params.mask_batch_lists + tile.head * params.mask_head_lists +
+  tile.list = params.visibility.rows.lists[tile.batch * params.visibility.rows.batch_lists + tile.head * params.visibility.rows.head_lists +
                                 rank / TILES];
-  tile.q0 = tile.list.row_block * MASK_ROWS + rank % TILES * BLOCK_M;
+  tile.q0 = tile.list.block * MASK_ROWS + rank % TILES * BLOCK_M;
   return tile;
 }
 
@@ -509,9 +575,9 @@ struct Keys {
 };
 
 __device__ __forceinline__ Keys find_keys(const ForwardParams &params, const WorkTile &tile) {
-  Keys keys = {params.mask_blocks + tile.list.start, 0};
+  Keys keys = {params.visibility.rows.blocks + tile.list.start, 0};
   int count = tile.list.count;
-  const int limit = visible_keys(params, min(tile.q0 + BLOCK_M, params.nq) - 1);
+  const int limit = visible_keys(params, min(tile.q0 + BLOCK_M, params.sequence.nq) - 1);
   // Binary search for the number of blocks that begin before the limit.
   int low = 0;
   while (low < count) {
@@ -544,10 +610,10 @@ struct TileCursor {
   int half;                  // of a balanced pair, 0: its longer work tile, 1: its shorter one
 };
 
-__device__ __forceinline__ unsigned pairs_of_a_head(const ForwardParams &params) { return (params.q_tiles + 1) / 2; }
+__device__ __forceinline__ unsigned pairs_of_a_head(const ForwardParams &params) { return (params.schedule.q_tiles + 1) / 2; }
 
 __device__ __forceinline__ unsigned paired_heads(const ForwardParams &params) {
-  return params.batch * params.heads_q - params.remainder_heads;
+  return params.sequence.batch * params.sequence.heads_q - params.schedule.remainder_heads;
 }
 
 // This block's place in the order of all balanced pairs and, after them, of the remainder's work tiles.
@@ -564,25 +630,25 @@ __device__ __forceinline__ TileCursor first_work(const ForwardParams &) { return
 __device__ __forceinline__ TileCursor next_work(const ForwardParams &params, const TileCursor &cursor) {
   const unsigned place = place_of(params, cursor);
   const bool in_pair = place < pairs_of_a_head(params) * paired_heads(params);
-  const bool alone = 2 * int(place % pairs_of_a_head(params)) + 1 == params.q_tiles;
+  const bool alone = 2 * int(place % pairs_of_a_head(params)) + 1 == params.schedule.q_tiles;
   return in_pair && cursor.half == 0 && !alone ? TileCursor{cursor.round, 1} : TileCursor{cursor.round + 1, 0};
 }
 
 __device__ __forceinline__ bool is_done(const ForwardParams &params, const TileCursor &cursor) {
   return place_of(params, cursor) >= pairs_of_a_head(params) * paired_heads(params) +
-                                         unsigned(params.q_tiles) * params.remainder_heads;
+                                         unsigned(params.schedule.q_tiles) * params.schedule.remainder_heads;
 }
 
 __device__ __forceinline__ WorkTile work_tile_at(const ForwardParams &params, const TileCursor &cursor) {
   const unsigned place = place_of(params, cursor), pairs = pairs_of_a_head(params) * paired_heads(params);
   if (place >= pairs) {
     const unsigned number = place - pairs;
-    return work_tile_of_rank(params, paired_heads(params) + number % params.remainder_heads,
-                             number / params.remainder_heads);
+    return work_tile_of_rank(params, paired_heads(params) + number % params.schedule.remainder_heads,
+                             number / params.schedule.remainder_heads);
   }
   const int pair = place % pairs_of_a_head(params);
   return work_tile_of_rank(params, place / pairs_of_a_head(params),
-                           cursor.half == 0 ? pair : params.q_tiles - 1 - pair);
+                           cursor.half == 0 ? pair : params.schedule.q_tiles - 1 - pair);
 }
 
 // ---- tiles in shared memory, and who may touch them ---------------------------------------------------
@@ -710,7 +776,7 @@ __device__ __forceinline__ Job find_job(const ForwardParams &params, const TileC
 }
 
 __device__ __forceinline__ int key_of(const ForwardParams &params, const Job &job, int step) {
-  return job.keys.steps > 0 ? key_of(job.keys, step) : params.nk;
+  return job.keys.steps > 0 ? key_of(job.keys, step) : params.sequence.nk;
 }
 
 // Loads Q and leaves the note.
@@ -889,7 +955,7 @@ struct Consumer {
   unsigned rP[BLOCK_N / 16][1][4];
   float row_max[2], row_sum[2];  // maximum times scale_log2; this lane's part of the sum
   bool k_ready;                  // whether the K of the next step has been seen to be there
-  Dropout dropout;
+  DropoutState dropout;
 };
 
 // What a consumer needs to know of a tile.
@@ -943,7 +1009,7 @@ __device__ __forceinline__ void release_v(const Consumer &consumer, const Ring<S
 __device__ __forceinline__ void begin_rows(Consumer &consumer, const ForwardParams &params, const Work &work) {
   consumer.row_max[0] = consumer.row_max[1] = MINUS_INFINITY;
   consumer.row_sum[0] = consumer.row_sum[1] = 0.f;
-  consumer.dropout = dropout_setup(params, work.batch * params.heads_q + work.head,
+  consumer.dropout = dropout_setup(params, work.batch * params.sequence.heads_q + work.head,
                                    work.first_row + consumer.warp * 16, consumer.lane);
 }
 
@@ -989,9 +1055,9 @@ __device__ __forceinline__ int softmax(Consumer &consumer, float (&shrink)[2], c
   if (MASKED && !sees_all(params, work.first_row, key)) {
     mask_scores(consumer.rS, params, work.first_row + consumer.warp * 16, key, consumer.lane);
   }
-  const int moved = move_maxima<MASKED>(shrink, consumer.row_max, consumer.row_sum, consumer.rS[0], params.scale_log2);
+  const int moved = move_maxima<MASKED>(shrink, consumer.row_max, consumer.row_sum, consumer.rS[0], params.softmax.scale_log2);
   consumer.k_ready = mbarrier_test(consumer.barriers.k_full + 8 * ahead.stage, ahead.parity);
-  numerators<MASKED, 0, N_TILES>(consumer.rS[0], consumer.row_sum, consumer.row_max, params.scale_log2);
+  numerators<MASKED, 0, N_TILES>(consumer.rS[0], consumer.row_sum, consumer.row_max, params.softmax.scale_log2);
   return moved;
 }
 
@@ -1080,12 +1146,12 @@ __device__ __forceinline__ void normalise(Consumer &consumer, const ForwardParam
   for (int h = 0; h < 2; ++h) {
     const float l = quad_sum(row_sum[h]);
     float normaliser = l > 0.f ? rcp(l) : 0.f;
-    normaliser *= params.dropout_rescale;
+    normaliser *= params.dropout.rescale;
     const int i = work.first_row + consumer.warp * 16 + h * 8 + consumer.lane / 4;
     const int place = i;
-    if (params.lse && consumer.lane % 4 == 0 && i < params.nq) {
+    if (params.lse && consumer.lane % 4 == 0 && i < params.sequence.nq) {
       const float lse = l > 0.f ? (row_max[h] + lg2(l)) * 0.69314718f : MINUS_INFINITY;
-      params.lse[(long long)(work.batch * params.heads_q + work.head) * params.nq + place] = lse;
+      params.lse[(long long)(work.batch * params.sequence.heads_q + work.head) * params.sequence.nq + place] = lse;
     }
     #pragma unroll
     for (int n = 0; n < O_TILES; ++n) {
