@@ -189,12 +189,19 @@ typedef struct fatune_request {
   FATUNE_INIT_(fatune_request, FATUNE_WITH_(pass, FATUNE_FORWARD) FATUNE_WITH_(dtype, FATUNE_BF16))
 
 /* Fills a request, which holds its size (FATUNE_REQUEST_INIT), from its text, e.g. "forward bf16
- * d128 hq32 hkv8 b2 nq4096 causal". Words in any order, each once: forward, backward; fp16, bf16;
- * dN, dvN head dims; hqN, hkvN heads; bN batch; nqN, nkN lengths; causal, causal=top-left; dropout;
- * deterministic; mask=RxC or mask=RxC@density. d and nq are required. FATUNE_E_ARGUMENT names the
- * word, or says that the request's size has no room for what the text asks. On failure the request
- * has the INIT value, but where its size is the fault. */
+ * d128 hq32 hkv8 b2 nq4096 causal". Words in any order, each once:
+ *     forward|backward fp16|bf16 dN dvN hqN hkvN bN nqN nkN causal[=bottom-right|top-left] dropout
+ *     deterministic mask=ROWSxCOLS[@DENSITY]
+ * dN and nqN are required. FATUNE_E_ARGUMENT names the word, or says that the request's size has no
+ * room for what the text asks. On failure the request has the INIT value, but where its size is the
+ * fault. */
 FATUNE_API int fatune_request_parse(fatune_request *request, const char *text);
+
+/* Fills `bucket`, which holds its size (FATUNE_REQUEST_INIT), with the request that stands for all
+ * those that a config is chosen for at once: sizes are rounded to powers of two, what a kernel is
+ * specialised for is kept. Requests may share a plan at its best speed where the bytes of their
+ * buckets are the same. Errors are those of fatune_plan_make for the request. */
+FATUNE_API int fatune_request_bucket(fatune_request *bucket, const fatune_request *request);
 
 /* ---- block-sparse mask --------------------------------------------------------------- */
 

@@ -75,14 +75,26 @@ static void to_public(fatune_request *to, const struct ft_request *from) {
 #undef FIELD
 }
 
+static int write_public(fatune_request *to, const struct ft_request *from) {
+  fatune_request made;
+  memcpy(&made, &initial, sizeof made);
+  to_public(&made, from);
+  return ft_sized_write(&form, &made, to);
+}
+
 int fatune_request_parse(fatune_request *request, const char *text) {
   if (!request) return ft_fail(FT_E_ARGUMENT, "request is NULL; it takes what the text says");
   FT_TRY(ft_sized_write(&form, &initial, request));
   if (!text) return ft_fail(FT_E_ARGUMENT, "text is NULL");
   struct ft_request parsed;
-  fatune_request made;
   FT_TRY(ft_request_parse(&parsed, text));
-  memcpy(&made, &initial, sizeof made);
-  to_public(&made, &parsed);
-  return ft_sized_write(&form, &made, request);
+  return write_public(request, &parsed);
+}
+
+int fatune_request_bucket(fatune_request *bucket, const fatune_request *request) {
+  if (!bucket) return ft_fail(FT_E_ARGUMENT, "bucket is NULL; it takes the rounded request");
+  struct ft_request read;
+  FT_TRY(ft_request_from_public(&read, request));
+  read = ft_request_bucket(&read);
+  return write_public(bucket, &read);
 }

@@ -15,7 +15,7 @@
 #include "generator/families/mma_forward.h"
 #include "generator/families/wgmma_forward.h"
 #include "generator/lua_host.h"
-#include "generator/request.h"
+#include "generator/request_fields.h"
 #include "generator/status.h"
 
 /* A GPU of the table. */
@@ -84,20 +84,24 @@ static inline int64_t random_count(int most_bits) {
 
 static inline struct ft_request random_request(void) {
   struct ft_request request = {.pass = random_int(0, 3) == 0 ? FT_BACKWARD : FT_FORWARD,
-                               .dtype = random_int(0, 1) ? FT_BF16 : FT_FP16,
                                .head_dim = 8 * random_int(2, 32),
                                .head_dim_v = 8 * random_int(2, 32),
                                .heads_kv = (int)random_count(7),
                                .batch = random_count(20),
                                .seqlen_q = random_count(30),
                                .seqlen_k = random_count(30),
-                               .causal = (enum ft_causal)random_int(0, 2),
-                               .dropout = random_int(0, 1),
                                .mask_density = 1};
+  for (int i = FT_REQUEST_pass + 1; i < FT_REQUEST_FIELDS; ++i) {
+    const struct ft_request_field *const field = ft_request_field(i);
+    int choices = 0;
+    while (field->choices[choices] != NULL) ++choices;
+    if (field->kind == FT_KIND_CHOICE) ft_request_set(&request, i, random_int(0, choices - 1));
+    if (field->kind == FT_KIND_FLAG) ft_request_set(&request, i, random_int(0, 1));
+  }
   if (random_int(0, 1)) request.head_dim_v = request.head_dim;
   if (random_int(0, 1)) request.seqlen_k = request.seqlen_q;
   request.heads_q = request.heads_kv * (int)random_count(5);
-  request.deterministic = request.pass == FT_BACKWARD && random_int(0, 1);
+  request.deterministic &= request.pass == FT_BACKWARD;
   if (random_int(0, 1)) {
     request.mask_rows = 16 * random_int(1, 16);
     request.mask_cols = 16 * random_int(1, 16);

@@ -1,7 +1,6 @@
 """Session and Plan: the library's handles as objects that free themselves."""
 
 import ctypes as c
-import math
 import os
 import sys
 import threading
@@ -28,22 +27,12 @@ def _bytes(text):
     return None if text is None else os.fsencode(text)
 
 
-def _octave(value):
-    """The exponent of the nearest power of two: what the library's buckets are made of."""
-    return round(math.log2(value))
-
-
 def bucket_of(request):
     """What a plan's config is chosen for: requests of one kernel class whose sizes round to the
     same powers of two share a plan."""
-    heads_kv = request.heads_kv or request.heads_q or 1
-    return (
-        request.pass_, request.dtype, request.head_dim, request.head_dim_v or request.head_dim,
-        request.causal, request.dropout, request.mask_rows, request.mask_cols,
-        request.deterministic, _octave((request.batch or 1) * heads_kv),
-        _octave((request.heads_q or 1) / heads_kv), _octave(request.seqlen_q),
-        _octave(request.seqlen_k or request.seqlen_q), _octave(request.mask_density or 1),
-    )
+    bucket = Request()
+    check(library().fatune_request_bucket(bucket, request))
+    return bytes(bucket)
 
 
 class _OpenSession:

@@ -14,6 +14,10 @@ from fatune import _structs
 COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
 
 
+def constants():
+    return [name for name in vars(_structs) if name.isupper() and name != "ALL"]
+
+
 def c_program():
     lines = ['#include <stdio.h>', '#include "runtime/fatune.h"', "int main(void) {"]
     for struct in _structs.ALL:
@@ -23,6 +27,8 @@ def c_program():
             member = field.rstrip("_")
             lines.append(f'  printf("{name}.{member} %zu %zu\\n", offsetof({name}, {member}),'
                          f" sizeof((({name} *)0)->{member}));")
+    for name in constants():
+        lines.append(f'  printf("{name} %d\\n", (int)FATUNE_{name});')
     return "\n".join(lines + ["  return 0;", "}", ""])
 
 
@@ -33,6 +39,8 @@ def python_layout():
         for field, *_ in struct._fields_:
             place = getattr(struct, field)
             lines.append(f"{struct.c_name}.{field.rstrip('_')} {place.offset} {place.size}")
+    for name in constants():
+        lines.append(f"{name} {getattr(_structs, name)}")
     return lines
 
 
