@@ -261,7 +261,7 @@ START_TEST(emission_names_what_is_wrong) {
   ck_assert_detail("gtx9000");
   ck_assert_status(fatune_emit(&text, session, &request, "t4", NULL), FATUNE_E_UNSUPPORTED);
   ck_assert_ptr_null(text);
-  ck_assert_status(fatune_emit(&text, session, &request, NULL, "mma nonsense=1"),
+  ck_assert_status(fatune_emit(&text, session, &request, NULL, "mma_forward nonsense=1"),
                    FATUNE_E_ARGUMENT);
   ck_assert_detail("nonsense");
   ck_assert_status(fatune_emit(NULL, session, &request, NULL, NULL), FATUNE_E_ARGUMENT);
