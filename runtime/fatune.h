@@ -272,8 +272,8 @@ FATUNE_API const char *fatune_plan_source(const fatune_plan *plan);
  * and lengths; 0 for every forward. A backward takes at most 4 (head_dim + 11) bytes for every row
  * of Q, seqlen_q rounded up to whole tiles (or blocks of the mask): dQ summed up in fp32, unless
  * the config computes dQ in a pass of its own, and two statistics of the row. A deterministic one
- * without causal has two such sums and takes at most 8 (head_dim + 10) bytes. Nothing grows with
- * seqlen_q times seqlen_k. */
+ * where all queries see the same keys has two such sums and takes at most 8 (head_dim + 10) bytes.
+ * Nothing grows with seqlen_q times seqlen_k. */
 FATUNE_API int fatune_plan_workspace_size(const fatune_plan *plan, size_t *bytes);
 
 /* Element (b, i, h, c) lies at data + b * stride_batch + i * stride_seq + h * stride_head + c, in

@@ -51,9 +51,9 @@ int ft_view_read(const struct ft_view *view, uint64_t *address, struct ft_stride
  * length. */
 int64_t ft_run_tiles(int64_t length, int mask_block, int tile);
 
-/* Under causal or a mask the tiles of a section of (batch, head) pairs run longest first, over as
- * many as keep what all of them load in half of L2: `bytes` for each `step` pairs. Else all tiles
- * are alike, and one head after the other reuses L2 best. */
+/* How many batch_heads make a section. Where tiles differ, those of a section run longest first. It
+ * is as large as lets all that they load, `bytes` for each `step` batch_heads, stay in half of L2.
+ * Else all tiles are alike, and one head after the other reuses L2 best: 1. */
 int64_t ft_run_section(const struct ft_request *request, const struct ft_arch *arch, int64_t bytes,
                        int64_t step, int64_t pairs);
 

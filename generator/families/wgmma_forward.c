@@ -144,8 +144,8 @@ static bool needless_q(const struct ft_rule_case *of) {
   return knobs(of)->overlap_tiles || knobs(of)->q_stages == 1 || !knobs(of)->direct_store;
 }
 
-/* Under causal the first warpgroups of a tile skip steps, whose V must come while that of the tile
- * before is still held. */
+/* Where queries see different keys, the first warpgroups of a tile skip steps. The V of these steps
+ * must come while the V of the tile before is still held. */
 static bool skipped_stages(const struct ft_rule_case *of) {
   return !knobs(of)->overlap_tiles || own_budget(of)->skipped_steps < knobs(of)->stages;
 }
@@ -180,8 +180,8 @@ static bool packed_group(const struct ft_rule_case *of) {
          of->request->heads_q / of->request->heads_kv % 2 == 0;
 }
 
-/* With more, one row in nine at most is beyond the last query of its head, and causal skips fewer
- * keys for rows that are further apart. */
+/* With more, one row in nine at most is beyond the last query of its head. And rows that are
+ * further apart have fewer hidden keys in common. */
 static bool packed_length(const struct ft_rule_case *of) {
   return !knobs(of)->pack_gqa || !ft_visibility_varies(of->request) ||
          of->request->seqlen_q <= 8 * knobs(of)->block_m;
@@ -218,8 +218,9 @@ static const struct ft_rule rules[] = {
      "tiles overlap where the next Q can come early: into a second place, or into that of its own "
      "which O does not need"},
     {"skipped-stages", FT_CANNOT_RUN, skipped_stages,
-     "with causal and overlapping tiles each step that a warpgroup may skip needs a stage, and one "
-     "more"},
+     "where queries see different keys and tiles overlap, each step that a warpgroup may skip "
+     "needs "
+     "a stage, and one more"},
     {"pingpong", FT_CANNOT_RUN, pingpong, "it takes two consumer warpgroups or more to take turns"},
     {"multicast", FT_CANNOT_RUN, multicast, "blocks that share K and V need tiles of equal steps"},
     {"pack-gqa", FT_CANNOT_RUN, pack_gqa,
@@ -228,7 +229,8 @@ static const struct ft_rule rules[] = {
      "more keys on their way than hide any latency take room and gain nothing"},
     {"needless-q", FT_NOT_WORTH_TRYING, needless_q,
      "where tiles do not overlap one way for the next Q to come early is enough"},
-    {"lpt", FT_NOT_WORTH_TRYING, lpt, "without causal and mask all tiles are as long"},
+    {"lpt", FT_NOT_WORTH_TRYING, lpt,
+     "where all queries see the same keys and there is no mask, all tiles are as long"},
     {"exp2-poly", FT_NOT_WORTH_TRYING, exp2_poly,
      "polynomials are for heads bound by exponentials that do nothing else in their place"},
     {"p-in-smem", FT_NOT_WORTH_TRYING, p_in_smem,
@@ -239,7 +241,7 @@ static const struct ft_rule rules[] = {
     {"packed-group", FT_NOT_WORTH_TRYING, packed_group,
      "heads are packed by powers of two, which must divide the group"},
     {"packed-length", FT_NOT_WORTH_TRYING, packed_length,
-     "under causal, a head of so many queries fills tiles of its own"},
+     "where queries see different keys, a head of so many of them fills tiles of its own"},
     {"consumer-registers", FT_NOT_WORTH_TRYING, consumer_registers,
      "S, O and P, unless in shared memory, must about fit the registers a consumer can claim"},
     {"long-tile", FT_NOT_WORTH_TRYING, long_tile,

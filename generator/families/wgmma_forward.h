@@ -44,10 +44,9 @@
   TEMPLATE(smem_p_offset, "P tiles of the consumers, if P is in shared memory")                    \
   TEMPLATE(producer_regs, "registers of a producer thread, by setmaxnreg")                         \
   TEMPLATE(consumer_regs, "registers of a consumer thread, by setmaxnreg")                         \
-  TEMPLATE(                                                                                        \
-      skipped_steps,                                                                               \
-      "most steps of a tile that causal lets a warpgroup skip: all that it does of them is to "    \
-      "give their stages back")                                                                    \
+  TEMPLATE(skipped_steps, "most steps of a tile that a warpgroup skips, as its rows see none of "  \
+                          "their keys: all it does is to "                                         \
+                          "give their stages back")                                                \
   HOST(q_bytes, "of one Q stage, which has room for O, too")                                       \
   HOST(k_bytes, "of one K stage")                                                                  \
   HOST(v_bytes, "of one V stage")                                                                  \

@@ -14,7 +14,7 @@ enum { ROWS_DEFAULT = 256, LENGTHS = 5, LAYOUTS = 3 };
 static const char *const layout_names[LAYOUTS] = {"bshd", "bhsd", "padded"}; /* of enum ft_layout */
 
 /* As asked; ends inside a tile; one query (decoding); less than a tile; fewer keys than queries,
- * where a causal row may see no key. */
+ * where a row may see no key. */
 static struct ft_request with_lengths(const struct ft_request *request, int index) {
   struct ft_request changed = *request;
   const int64_t nq = request->seqlen_q, nk = request->seqlen_k;
