@@ -280,5 +280,6 @@ void ft_database_close(struct ft_database *database) {
   for (int i = 0; i < FT_PREPARED_MAX; i++) sqlite3_finalize(database->prepared[i].statement);
   sqlite3_close(database->handle);
   free(database->path);
+  free(database->skipped.rows);
   *database = (struct ft_database){.reported = database->reported};
 }

@@ -6,6 +6,7 @@
 
 #include <sqlite3.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum ft_database_mode {
@@ -19,11 +20,19 @@ enum ft_database_mode {
 
 enum { FT_PREPARED_MAX = 32, FT_IMAGE_LIMIT = 64 << 20, FT_LOG_LIMIT = 1 << 20 };
 
+/* Sound rows that this version cannot read, met since they were last told of (store_skipped.c). */
+struct ft_skipped {
+  uint64_t *rows; /* the begin of each one's digest; a row that was met twice stands there twice */
+  size_t count, capacity;
+  char reason[192]; /* of the first */
+};
+
 struct ft_database {
   sqlite3 *handle; /* NULL: not open */
   char *path;      /* owned; NULL for memory */
   bool writable;
   unsigned reported; /* faults that a warning was given for: kept when closed */
+  struct ft_skipped skipped;
   struct {
     const char *sql; /* a literal: told apart by address */
     sqlite3_stmt *statement;

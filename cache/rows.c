@@ -157,8 +157,8 @@ int ft_row_read_trial(sqlite3_stmt *row, struct ft_trial *trial, struct ft_diges
   if (!text) return unsound(row, "a trial has no text, or one that is too long");
   *identity = trial_identity(text, length);
   if (!column_is_digest(row, 1, identity)) return unsound(row, "a trial does not match its digest");
-  if (ft_trial_parse(trial, text) != FT_OK) return FT_E_NOT_FOUND;
-  return FT_OK;
+  const int status = ft_trial_parse(trial, text);
+  return status == FT_OK || status == FT_E_MEMORY ? status : FT_E_NOT_FOUND;
 }
 
 /* -- kernels -------------------------------------------------------------------------------- */

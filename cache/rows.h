@@ -25,8 +25,8 @@ int ft_device_multiprocessors(const char *device);
  * text could not be read back is refused (FT_E_ARGUMENT). */
 int ft_row_put_trial(struct ft_database *database, const struct ft_trial *trial, bool *inserted);
 
-/* FT_E_CACHE: the row is damaged. FT_E_NOT_FOUND: it is sound, but not of this version's form (a
- * knob came or went): to be skipped. */
+/* FT_E_CACHE: the row is damaged. FT_E_NOT_FOUND: it is sound, and *identity is set, but another
+ * version wrote it (a knob came or went): to be skipped (ft_store_skip). */
 int ft_row_read_trial(sqlite3_stmt *row, struct ft_trial *trial, struct ft_digest *identity);
 
 /* Inside a transaction. A kernel of the same key is replaced, or with keep left as it is. */

@@ -45,11 +45,32 @@ static void queue_warning(struct ft_store *store, const char *message) {
   if (copy) store->warnings[store->warning_count++] = copy;
 }
 
-void ft_store_report(struct ft_store *store, struct ft_database *database, enum ft_fault fault) {
+static void queue_fault(struct ft_store *store, const char *message) {
+  store->faults += 1;
+  queue_warning(store, message);
+}
+
+/* False: there was one of this kind about the file before. */
+static bool is_first(struct ft_database *database, enum ft_fault fault) {
   const unsigned bit = 1U << fault;
-  if (database->reported & bit) return;
+  const bool first = (database->reported & bit) == 0;
   database->reported |= bit;
-  queue_warning(store, ft_detail());
+  return first;
+}
+
+void ft_store_report(struct ft_store *store, struct ft_database *database, enum ft_fault fault) {
+  if (is_first(database, fault)) queue_fault(store, ft_detail());
+}
+
+void ft_store_remark(struct ft_store *store, struct ft_database *database, const char *message) {
+  if (is_first(database, FT_REMARK_VERSION)) queue_warning(store, message);
+}
+
+int ft_store_faults(struct ft_store *store) {
+  ft_store_enter(store);
+  const int faults = store->faults;
+  ft_store_leave(store);
+  return faults;
 }
 
 /* -- user files ----------------------------------------------------------------------------- */
@@ -185,7 +206,7 @@ static void add_layer(struct ft_store *store, const char *folder, const char *na
   if (status == FT_OK)
     store->layer_count++;
   else
-    queue_warning(store, ft_detail());
+    queue_fault(store, ft_detail());
   free(path);
 }
 
@@ -223,7 +244,7 @@ static int name_user_files(struct ft_store *store, const char *folder) {
     if (status == FT_E_MEMORY) return status;
     if (status != FT_OK) {
       /* One cause for both files, one warning. */
-      if (store->warning_count == 0) queue_warning(store, ft_detail());
+      if (store->warning_count == 0) queue_fault(store, ft_detail());
       continue;
     }
     if (asprintf(&file->path, "%s/%s", file->folder, user_names[kind]) < 0) {

@@ -6,6 +6,9 @@
  * layers are single files "<target>.fatune" found in the folders given; they are opened read-only
  * and immutable. User first, then the layers in order.
  *
+ * A row of another version, whose request or config this one cannot read, is skipped and kept; one
+ * warning a file says how many were met.
+ *
  * A fault of any store is a miss and one warning, never a failed look-up: ft_store_open succeeds
  * with whatever could be opened, if need be with nothing but memory. Functions that exist to write
  * (put, import, export, gc) report FT_E_CACHE. One ft_store may be used from many threads; it must
@@ -94,8 +97,12 @@ int ft_store_trials(struct ft_store *store, const struct ft_request *bucket, con
 const char *ft_store_tuning_path(const struct ft_store *store);
 const char *ft_store_kernels_path(const struct ft_store *store);
 
+/* Faults that were warned of since the store was opened. */
+int ft_store_faults(struct ft_store *store);
+
 struct ft_store_stats {
-  int64_t trials, winners, kernels, kernel_bytes, tuning_file_bytes, kernels_file_bytes;
+  int64_t trials; /* all rows; skipped: those of another version, which this one cannot read */
+  int64_t skipped, winners, kernels, kernel_bytes, tuning_file_bytes, kernels_file_bytes;
   int layers;
   int64_t hits, misses; /* of this process */
 };

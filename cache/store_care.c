@@ -25,17 +25,63 @@ static void add_number(struct ft_store *store, struct ft_database *database, con
   *sum += number;
 }
 
+/* The key under which one trial wins. */
+struct race {
+  char bucket[256], device[96], policy[48];
+};
+
+static struct race race_of(sqlite3_stmt *row, int column) {
+  struct race race = {.bucket = ""};
+  const char *const bucket = (const char *)sqlite3_column_text(row, column);
+  const char *const device = (const char *)sqlite3_column_text(row, column + 1);
+  const char *const policy = (const char *)sqlite3_column_text(row, column + 2);
+  snprintf(race.bucket, sizeof race.bucket, "%s", bucket ? bucket : "");
+  snprintf(race.device, sizeof race.device, "%s", device ? device : "");
+  snprintf(race.policy, sizeof race.policy, "%s", policy ? policy : "");
+  return race;
+}
+
+static bool same_race(const struct race *a, const struct race *b) {
+  return strcmp(a->bucket, b->bucket) == 0 && strcmp(a->device, b->device) == 0 &&
+         strcmp(a->policy, b->policy) == 0;
+}
+
+/* Damaged rows are trials and never win: `verify` tells of them. */
+static int count_trials(struct ft_database *database, struct ft_store_stats *stats) {
+  static const char sql[] = "SELECT " FT_TRIAL_COLUMNS ", bucket, device, policy FROM trials "
+                            "ORDER BY bucket, device, policy";
+  sqlite3_stmt *statement = NULL;
+  struct race won = {.bucket = ""};
+  bool any = false;
+  int code = SQLITE_DONE;
+  int status = ft_database_prepare(database, sql, &statement);
+  while (status == FT_OK && (code = sqlite3_step(statement)) == SQLITE_ROW) {
+    struct ft_trial trial;
+    struct ft_digest identity;
+    const int read = ft_row_read_trial(statement, &trial, &identity);
+    stats->trials++;
+    stats->skipped += read == FT_E_NOT_FOUND;
+    if (read == FT_E_NOT_FOUND) ft_store_skip(database, &identity);
+    if (read != FT_OK || !ft_outcome_ran(trial.outcome)) continue;
+    const struct race race = race_of(statement, 2);
+    stats->winners += !any || !same_race(&race, &won);
+    won = race;
+    any = true;
+  }
+  if (status == FT_OK && code != SQLITE_DONE)
+    status = ft_database_fail(database, "trials cannot be read");
+  ft_database_done(statement);
+  return status;
+}
+
 int ft_store_stats(struct ft_store *store, struct ft_store_stats *stats) {
   struct ft_sources sources;
   *stats = (struct ft_store_stats){0};
   ft_store_enter(store);
   ft_store_sources(store, FT_KIND_TUNING, &sources);
   for (int i = 0; i < sources.count && sources.at[i].layer == 0; i++) {
-    add_number(store, sources.at[i].database, "SELECT count(*) FROM trials", &stats->trials);
-    add_number(store, sources.at[i].database,
-               "SELECT count(*) FROM (SELECT DISTINCT bucket, device, policy FROM trials "
-               "WHERE outcome IN ('ok', 'screened'))",
-               &stats->winners);
+    if (count_trials(sources.at[i].database, stats) != FT_OK)
+      ft_store_report(store, sources.at[i].database, FT_FAULT_READ);
   }
   ft_store_sources(store, FT_KIND_KERNELS, &sources);
   for (int i = 0; i < sources.count && sources.at[i].layer == 0; i++) {
@@ -48,6 +94,7 @@ int ft_store_stats(struct ft_store *store, struct ft_store_stats *stats) {
   stats->layers = store->layer_count;
   stats->hits = store->hits;
   stats->misses = store->misses;
+  ft_store_tell_skipped(store);
   ft_store_leave(store);
   return FT_OK;
 }
@@ -55,6 +102,7 @@ int ft_store_stats(struct ft_store *store, struct ft_store_stats *stats) {
 /* -- verification --------------------------------------------------------------------------- */
 
 struct ft_check {
+  struct ft_database *database; /* at hand */
   int64_t checked, damaged;
   int64_t *ids; /* of damaged kernels; owned */
   size_t id_count;
@@ -88,6 +136,7 @@ static int check_trial(struct ft_check *check, sqlite3_stmt *row) {
   struct ft_digest identity;
   const int status = ft_row_read_trial(row, &trial, &identity);
   check->checked++;
+  if (status == FT_E_NOT_FOUND) ft_store_skip(check->database, &identity);
   if (status == FT_E_CACHE) check->damaged++;
   return status == FT_E_MEMORY ? status : FT_OK;
 }
@@ -109,6 +158,7 @@ static int check_rows(struct ft_database *database, struct ft_check *check, cons
 }
 
 static int check_database(struct ft_database *database, struct ft_check *check, bool *intact) {
+  check->database = database;
   *intact = ft_database_intact(database, false);
   if (!*intact) check->damaged++;
   FT_TRY(check_rows(database, check,
@@ -179,6 +229,7 @@ int ft_store_verify(struct ft_store *store, bool repair, int64_t *checked, int64
     status = check_database(&store->memory, &check, &intact);
   for (int i = 0; status == FT_OK && i < store->layer_count; i++)
     status = check_database(&store->layers[i], &check, &intact);
+  ft_store_tell_skipped(store);
   ft_store_leave(store);
   free(check.ids);
   if (checked) *checked = check.checked;

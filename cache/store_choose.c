@@ -174,6 +174,7 @@ int ft_store_choose(struct ft_store *store, const struct ft_query *query,
                query->device);
   }
   ft_locale_restore(&locale);
+  ft_store_tell_skipped(store);
   ft_store_leave(store);
   free(wanted.bucket);
   free(wanted.class);

@@ -173,6 +173,7 @@ int ft_store_export(struct ft_store *store, const char *target, const char *devi
   if (status == FT_OK) {
     ft_store_enter(store);
     status = fill(&shipment, real, target, device);
+    ft_store_tell_skipped(store);
     ft_store_leave(store);
   }
   if (status == FT_OK) status = publish(temporary, file);

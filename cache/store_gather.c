@@ -46,6 +46,7 @@ static int add_entry(struct ft_store *store, struct ft_database *database, sqlit
     ft_fail_within(status, "%s", database->path ? database->path : "memory");
     ft_store_report(store, database, FT_FAULT_ROW);
   }
+  if (status == FT_E_NOT_FOUND) ft_store_skip(database, &entry->identity);
   if (status == FT_OK && passes(&entry->trial, filter)) {
     void *array = entries->at;
     status = grow(&array, entries->count, &entries->capacity, sizeof *entries->at);

@@ -26,13 +26,14 @@ static int check_plain(const char *file) {
   return FT_OK;
 }
 
-/* Sound rows that this version cannot read (a knob came or went) are skipped; a damaged row damns
- * the file. */
+/* Sound rows of another version, which this one cannot read, are skipped; a damaged row damns the
+ * file. */
 static int take_trial(struct intake *intake, sqlite3_stmt *row) {
   struct ft_trial trial;
   struct ft_digest identity;
   bool inserted = false;
   const int status = ft_row_read_trial(row, &trial, &identity);
+  if (status == FT_E_NOT_FOUND) ft_store_skip(&intake->from, &identity);
   if (status == FT_E_NOT_FOUND) return FT_OK;
   FT_TRY(status);
   FT_TRY(ft_row_put_trial(intake->tuning, &trial, &inserted));
@@ -116,6 +117,7 @@ int ft_store_import(struct ft_store *store, const char *file, int64_t *trials, i
   struct intake intake = {.trial_count = 0};
   ft_store_enter(store);
   int status = import(store, file, &intake);
+  ft_store_tell_skipped_in(store, &intake.from);
   ft_database_close(&intake.from);
   ft_store_leave(store);
   if (trials) *trials = status == FT_OK ? intake.trial_count : 0;

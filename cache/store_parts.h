@@ -12,7 +12,13 @@
 
 enum ft_kind { FT_KIND_TUNING, FT_KIND_KERNELS, FT_KINDS };
 
-enum ft_fault { FT_FAULT_OPEN, FT_FAULT_READ, FT_FAULT_WRITE, FT_FAULT_ROW };
+enum ft_fault {
+  FT_FAULT_OPEN,
+  FT_FAULT_READ,
+  FT_FAULT_WRITE,
+  FT_FAULT_ROW,
+  FT_REMARK_VERSION /* no fault: rows of another version are skipped */
+};
 
 enum { FT_LAYERS_MAX = 64, FT_SOURCES_MAX = FT_LAYERS_MAX + 2, FT_WARNINGS_MAX = 16 };
 
@@ -36,6 +42,7 @@ struct ft_store {
   void *payload;
   char *warnings[FT_WARNINGS_MAX]; /* given once the lock is released */
   int warning_count;
+  int faults; /* of all that was warned of since it was opened */
   int64_t hits, misses;
 };
 
@@ -56,6 +63,16 @@ void ft_store_leave(struct ft_store *store);
 
 /* Makes a warning of ft_detail(), once per database and kind of fault. */
 void ft_store_report(struct ft_store *store, struct ft_database *database, enum ft_fault fault);
+
+/* Warns of what is no fault, once per database. */
+void ft_store_remark(struct ft_store *store, struct ft_database *database, const char *message);
+
+/* store_skipped.c: ft_store_skip notes a trial that ft_row_read_trial could not read
+ * (FT_E_NOT_FOUND); ft_detail() says why. At the end of a look-up or command ft_store_tell_skipped
+ * makes a remark a file of what was noted. */
+void ft_store_skip(struct ft_database *database, const struct ft_digest *identity);
+void ft_store_tell_skipped(struct ft_store *store);
+void ft_store_tell_skipped_in(struct ft_store *store, struct ft_database *database);
 
 /* The user's file, opened when it is there; for writing it is made. NULL: not to be had; what was
  * wrong is reported (nothing is wrong when it is merely not there yet). */

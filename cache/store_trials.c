@@ -80,5 +80,8 @@ int ft_store_trials(struct ft_store *store, const struct ft_request *bucket, con
     if (status == FT_OK) ft_entries_free(&entries);
   }
   ft_spots_free(&spots);
+  ft_store_enter(store);
+  ft_store_tell_skipped(store);
+  ft_store_leave(store);
   return status;
 }

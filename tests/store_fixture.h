@@ -171,12 +171,12 @@ static inline void note_warning(void *payload, const char *message) {
 
 /* In memory where that can be had: a busy disk would make the suites slow, and they test nothing of
  * it. The suite about crashes is the exception. */
-static inline void fixture_open_in(struct fixture *fixture, const char *folder) {
+static inline void fixture_open_in(struct fixture *fixture, const char *parent) {
   memset(fixture, 0, sizeof *fixture);
   unsetenv("FATUNE_CACHE_DIR");
   unsetenv("FATUNE_SYSTEM_PATH");
   fixture->dice = dice_new();
-  snprintf(fixture->root, sizeof fixture->root, "%s/fatune-test-XXXXXX", folder);
+  snprintf(fixture->root, sizeof fixture->root, "%s/fatune-test-XXXXXX", parent);
   ck_assert_ptr_nonnull(mkdtemp(fixture->root));
   snprintf(fixture->folder, sizeof fixture->folder, "%s/user", fixture->root);
 }

@@ -330,14 +330,19 @@ START_TEST(rows_of_another_version_are_passed_over) {
   insert_raw(ft_store_tuning_path(store), text.data);
   ck_assert_int_eq(number_of(ft_store_tuning_path(store), "SELECT count(*) FROM trials"), 2);
   assert_chosen(choose(store, PROBLEM), FT_HIT_EXACT, 2);
-  assert_warnings(&fixture, 0);
+  assert_chosen(choose(store, PROBLEM), FT_HIT_EXACT, 2);
+  assert_warnings(&fixture, 1);
+  ck_assert_ptr_nonnull(strstr(fixture.warnings[0], ": 1 trial of another version is skipped ("));
+  ck_assert_ptr_nonnull(strstr(fixture.warnings[0], "family 'nma' is unknown"));
+  ck_assert_int_eq(ft_store_faults(store), 0);
 
-  /* A row that differs from its digest is damaged: passed over as well, but with a warning. */
+  /* A row that differs from its digest is damaged, which is a fault. */
   run_sql(ft_store_tuning_path(store),
           "UPDATE trials SET text = replace(text, 'nma_forward ', 'mma_forward ') WHERE id = 2");
   assert_chosen(choose(store, PROBLEM), FT_HIT_EXACT, 2);
   assert_chosen(choose(store, PROBLEM), FT_HIT_EXACT, 2);
-  assert_warnings(&fixture, 1);
+  assert_warnings(&fixture, 2);
+  ck_assert_int_eq(ft_store_faults(store), 1);
   ft_text_free(&text);
   ft_store_close(store);
 }

@@ -82,7 +82,6 @@ void cli_error(struct cli *cli, const char *format, ...) {
 }
 
 void cli_warning(struct cli *cli, const char *format, ...) {
-  ++cli->warnings;
   if (cli->options.verbosity >= 0) SAY("warning: ");
 }
 

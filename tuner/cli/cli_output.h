@@ -17,7 +17,6 @@ struct cli {
   bool color_out, color_err;
   bool live;         /* stderr is a terminal that may be redrawn */
   bool line_pending; /* a progress line stands there unfinished */
-  int warnings;      /* so far, with --quiet too */
 };
 
 void cli_output_begin(struct cli *cli);

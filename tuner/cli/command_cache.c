@@ -89,6 +89,7 @@ static int show_stats(struct cli *cli, fatune_session *session, char **words, in
     const char *name;
     int64_t value;
   } rows[] = {{"trials", stats.trials},
+              {"skipped_trials", stats.skipped},
               {"winners", stats.winners},
               {"kernels", stats.kernels},
               {"kernel_bytes", stats.kernel_bytes},
@@ -167,7 +168,8 @@ static int run(struct cli *cli) {
   FT_CHECK(cli_session_open(cli, &session));
   FT_CHECK(action->run(cli, session, cli->options.words + 1, cli->options.word_count - 1));
   /* Look-ups take a fault of a store for a miss and warn; here the store itself was the subject. */
-  if (cli->warnings > 0 && action->run != show_path && action->run != cli_cache_export) {
+  if (ft_store_faults(session->store) > 0 && action->run != show_path &&
+      action->run != cli_cache_export) {
     status = ft_fail(FT_E_CACHE, "the caches are not sound: see the warnings");
   }
 done:;

@@ -137,14 +137,14 @@ static void check_file(struct doctor *doctor, const char *name, const char *path
 static void check_caches(struct doctor *doctor) {
   struct ft_store *const store = doctor->session->store;
   struct ft_store_stats stats = {0};
-  const int warnings = doctor->cli->warnings;
+  const int faults = ft_store_faults(store);
   const int status = ft_store_stats(store, &stats);
   char line[160];
   check_file(doctor, "tuning", ft_store_tuning_path(store), stats.tuning_file_bytes);
   check_file(doctor, "kernels", ft_store_kernels_path(store), stats.kernels_file_bytes);
   snprintf(line, sizeof line, "%lld trials, %lld winners, %lld kernels", (long long)stats.trials,
            (long long)stats.winners, (long long)stats.kernels);
-  const bool sound = status == FT_OK && doctor->cli->warnings == warnings;
+  const bool sound = status == FT_OK && ft_store_faults(store) == faults;
   check(doctor, "contents", sound ? STATE_OK : STATE_BAD,
         sound             ? line
         : status != FT_OK ? ft_detail()
