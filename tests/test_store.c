@@ -63,49 +63,6 @@ START_TEST(files_are_private_and_as_specified) {
 }
 END_TEST
 
-/* schema.sql is for people; what counts is embedded. They must not drift apart. */
-static void canonical_schema(const char *path, struct ft_text *text) {
-  sqlite3 *handle = NULL;
-  sqlite3_stmt *statement = NULL;
-  ck_assert_int_eq(sqlite3_open(path, &handle), SQLITE_OK);
-  ck_assert_int_eq(sqlite3_prepare_v2(handle, "SELECT sql FROM sqlite_schema ORDER BY name", -1,
-                                      &statement, NULL),
-                   SQLITE_OK);
-  while (sqlite3_step(statement) == SQLITE_ROW) {
-    const char *sql = (const char *)sqlite3_column_text(statement, 0);
-    for (; sql && *sql; sql++) {
-      if (sql[0] == '-' && sql[1] == '-') sql += strcspn(sql, "\n");
-      if (*sql && !strchr(" \n", *sql)) ft_text_append(text, sql, 1);
-    }
-    ft_text_add(text, "\n");
-  }
-  sqlite3_finalize(statement);
-  sqlite3_close(handle);
-}
-
-START_TEST(schema_file_is_the_embedded_schema) {
-  struct ft_store *const store = open_store(&fixture);
-  const struct ft_trial trial = make_trial("forward bf16 d64 nq512", CLASS_H200, 1, 10);
-  assert_ok(ft_store_trial_put(store, &trial));
-  char by_file[128];
-  snprintf(by_file, sizeof by_file, "%s/by-file.db", fixture.root);
-  struct bytes sql = read_bytes(FATUNE_SOURCE_DIR "/cache/schema.sql");
-  sql.data[sql.size] = '\0';
-  run_sql(by_file, (const char *)sql.data);
-  struct ft_text left = FT_TEXT_INIT, right = FT_TEXT_INIT;
-  canonical_schema(by_file, &left);
-  canonical_schema(ft_store_tuning_path(store), &right);
-  ck_assert_uint_gt(left.length, 100);
-  ck_assert_str_eq(left.data, right.data);
-  ck_assert_int_eq(number_of(by_file, "PRAGMA user_version"), 1);
-  ck_assert_int_eq(number_of(by_file, "PRAGMA application_id"), 0x46415455);
-  ft_text_free(&left);
-  ft_text_free(&right);
-  free(sql.data);
-  ft_store_close(store);
-}
-END_TEST
-
 static void assert_path(const char *got, const char *format, const char *root) {
   char expected[256];
   snprintf(expected, sizeof expected, format, root);
@@ -435,7 +392,6 @@ Suite *make_store_suite(void) {
   tcase_add_checked_fixture(tests, set_up, tear_down);
   tcase_add_test(tests, looking_up_makes_no_file);
   tcase_add_test(tests, files_are_private_and_as_specified);
-  tcase_add_test(tests, schema_file_is_the_embedded_schema);
   tcase_add_test(tests, folders_follow_the_environment);
   tcase_add_test(tests, memory_only_touches_nothing);
   tcase_add_test(tests, a_store_deleted_under_us_is_made_again);

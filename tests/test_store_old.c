@@ -1,6 +1,7 @@
 /* test_store_old.c: a store written before knobs and families had their present names.
  * in -> out: old_store.sql, dumped from such a store -> it opens, its trials are skipped and kept,
  * one warning says so -> Check suite. */
+#include "cache/schema.h"
 #include "tests/run_program.h"
 #include "tests/store_fixture.h"
 #include "tests/suites.h"
@@ -80,6 +81,47 @@ START_TEST(new_trials_go_beside_old_ones) {
   assert_told(store, "tuning.db", 1); /* the look-up does not come to what was only screened */
   ck_assert_int_eq(number_of(ft_store_tuning_path(store), "SELECT count(*) FROM trials"),
                    OLD_TRIALS + 1);
+  ft_store_close(store);
+}
+END_TEST
+
+static void schema_of(const char *path, struct ft_text *text) {
+  sqlite3 *handle = NULL;
+  sqlite3_stmt *statement = NULL;
+  ck_assert_int_eq(sqlite3_open(path, &handle), SQLITE_OK);
+  ck_assert_int_eq(sqlite3_prepare_v2(handle, "SELECT sql FROM sqlite_schema ORDER BY name", -1,
+                                      &statement, NULL),
+                   SQLITE_OK);
+  while (sqlite3_step(statement) == SQLITE_ROW) {
+    const char *const sql = (const char *)sqlite3_column_text(statement, 0);
+    ft_text_add(text, "%s\n", sql ? sql : "");
+  }
+  sqlite3_finalize(statement);
+  sqlite3_close(handle);
+}
+
+/* A file of the first version has been brought to the present one, in which new files are made. A
+ * step that was edited after its release would show. */
+START_TEST(old_and_new_files_have_the_same_schema) {
+  const struct ft_trial trial = make_trial(MEASURED, CLASS_H200, 3, 900);
+  char path[256];
+  struct ft_text old = FT_TEXT_INIT, new = FT_TEXT_INIT;
+  path_in(fixture.root, "new", path);
+  struct ft_store *store = open_store(&fixture);
+  assert_ok(ft_store_trial_put(store, &trial));
+  schema_of(ft_store_tuning_path(store), &old);
+  ft_store_close(store);
+  store = open_store_with(&fixture, (struct ft_store_options){.folder = path});
+  assert_ok(ft_store_trial_put(store, &trial));
+  schema_of(ft_store_tuning_path(store), &new);
+  ck_assert_int_eq(number_of(ft_store_tuning_path(store), "PRAGMA application_id"),
+                   FT_APPLICATION_ID);
+  ck_assert_int_eq(number_of(ft_store_tuning_path(store), "PRAGMA user_version"),
+                   FT_SCHEMA_VERSION);
+  ck_assert_uint_gt(new.length, 100);
+  ck_assert_str_eq(old.data, new.data);
+  ft_text_free(&old);
+  ft_text_free(&new);
   ft_store_close(store);
 }
 END_TEST
@@ -209,6 +251,7 @@ Suite *make_store_old_suite(void) {
   tcase_add_checked_fixture(tests, setup, teardown);
   tcase_add_test(tests, a_look_up_passes_old_trials_over_and_says_so_once);
   tcase_add_test(tests, new_trials_go_beside_old_ones);
+  tcase_add_test(tests, old_and_new_files_have_the_same_schema);
   tcase_add_test(tests, lists_and_checks_count_old_trials);
   tcase_add_test(tests, old_trials_do_not_travel);
   tcase_add_test(tests, an_old_layer_is_passed_over);
