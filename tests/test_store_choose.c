@@ -333,7 +333,7 @@ START_TEST(rows_of_another_version_are_passed_over) {
   assert_chosen(choose(store, PROBLEM), FT_HIT_EXACT, 2);
   assert_warnings(&fixture, 1);
   ck_assert_ptr_nonnull(strstr(fixture.warnings[0], ": 1 trial of another version is skipped ("));
-  ck_assert_ptr_nonnull(strstr(fixture.warnings[0], "family 'nma' is unknown"));
+  ck_assert_ptr_nonnull(strstr(fixture.warnings[0], "family 'nma_forward' is unknown"));
   ck_assert_int_eq(ft_store_faults(store), 0);
 
   /* A row that differs from its digest is damaged, which is a fault. */
