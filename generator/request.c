@@ -41,8 +41,10 @@ int ft_request_validate(const struct ft_request *request) {
   return validate_mask(request);
 }
 
-/* Nearest power of two in logarithm, at most 2^30 so that every bucket is a valid request. */
+/* Nearest power of two in logarithm, at most 2^30 so that every bucket is a valid request. What is
+ * not above 0 stays: it has a meaning of its own. */
 static int64_t round_to_power(double value) {
+  if (value <= 0) return (int64_t)value;
   const long exponent = lround(log2(value));
   return (int64_t)1 << (exponent < 0 ? 0 : exponent > 30 ? 30 : exponent);
 }
@@ -77,6 +79,12 @@ static double octaves(double a, double b) {
   return fabs(log2(a) - log2(b));
 }
 
+/* For octaves. What has no bound reaches as far as there are keys. */
+static double size_of(const struct ft_request *bucket, int field) {
+  const int64_t value = ft_request_get(bucket, field);
+  return (double)(value < 0 ? bucket->seqlen_k : value > 0 ? value : 1);
+}
+
 static bool same_class(const struct ft_request *a, const struct ft_request *b) {
   for (int i = 0; i < FT_REQUEST_FIELDS; ++i)
     if (ft_request_field(i)->part == FT_PART_KERNEL && !ft_request_same(a, b, i)) return false;
@@ -93,7 +101,7 @@ double ft_request_distance(const struct ft_request *a, const struct ft_request *
     if (field->kind == FT_KIND_SHARE)
       distance += octaves(ft_request_get_real(&from, i), ft_request_get_real(&to, i));
     else
-      distance += octaves((double)ft_request_get(&from, i), (double)ft_request_get(&to, i));
+      distance += octaves(size_of(&from, i), size_of(&to, i));
   }
   return distance;
 }

@@ -53,13 +53,14 @@ static bool read_share(const char **cursor, double *value) {
   return good;
 }
 
-/* A whole number without sign or spaces at *cursor, which moves past it. */
-static bool read_count(const char **cursor, long long *value) {
-  const size_t digits = strspn(*cursor, "0123456789");
+/* A whole number at *cursor, which moves past it, without spaces, '+', and, unless `sign`, '-'. */
+static bool read_count(const char **cursor, bool sign, long long *value) {
+  const size_t minus = sign && **cursor == '-';
+  const size_t digits = strspn(*cursor + minus, "0123456789");
   if (digits == 0) return false;
   errno = 0;
   *value = strtoll(*cursor, NULL, 10);
-  *cursor += digits;
+  *cursor += minus + digits;
   return errno == 0;
 }
 
@@ -161,7 +162,7 @@ static int parse_value(struct parser *parser, int i, int first, const char *word
   case FT_KIND_SHARE: good = read_share(cursor, &share); break;
   case FT_KIND_COUNT:
     if (field->equals) good = *(*cursor)++ == '=';
-    good = good && read_count(cursor, &value);
+    good = good && read_count(cursor, field->least < 0, &value);
     break;
   }
   if (!good) return not_of_the_form(first, word);

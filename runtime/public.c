@@ -30,7 +30,13 @@ struct reading {
 
 static int take(struct reading *reading, int field, int64_t value) {
   const struct ft_request_field *const about = ft_request_field(field);
-  reading->given[field] = value != 0 || about->kind != FT_KIND_COUNT || about->missing != NULL;
+  const bool is_number = about->kind == FT_KIND_COUNT && about->missing == NULL;
+  /* 0 means the default, but where it is a value itself and the word has been given. */
+  int first = field;
+  while (ft_request_field(first)->after != NULL) --first;
+  const bool is_value =
+      about->least <= 0 && first < field && ft_request_get(reading->to, first) != 0;
+  reading->given[field] = value != 0 || !is_number || is_value;
   if (!reading->given[field]) return FT_OK;
   const int status = ft_request_check(field, value, false);
   if (status != FT_OK) return ft_fail_within(status, "request");

@@ -2,6 +2,7 @@
  * in -> out: option values, words, texts, a file of texts -> validated requests in cli_options. */
 #include "tuner/cli/cli_request.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +28,8 @@ const struct argp_option *cli_request_options(void) {
       .group = GROUP};
   for (int i = 0; i < FT_REQUEST_FIELDS; ++i) {
     const struct ft_request_field *const field = ft_request_field(i);
-    const bool has_default = field->kind == FT_KIND_CHOICE && field->word != NULL;
+    const bool has_default =
+        field->kind == FT_KIND_CHOICE && field->word != NULL && ft_request_word_end(i) == i + 1;
     if (field->option == NULL) continue;
     options[count++] = (struct argp_option){.name = field->option,
                                             .key = KEY_FIELD + i,
@@ -128,25 +130,25 @@ static int set_count(struct cli_options *options, int i, const char *option, con
   return FT_OK;
 }
 
-/* What may stand behind '=' in the word, such as RxC@DENSITY: by the parser of the text form. */
+/* What may stand behind the word and '=' or, where that is left out, what joins the next value,
+ * such as RxC@DENSITY: by the parser of the text form. */
 static int set_word(struct cli_options *options, int first, const char *option, const char *value) {
   struct ft_request parsed;
-  struct ft_text text = FT_TEXT_INIT, form = FT_TEXT_INIT;
-  const char *const word = ft_request_field(first)->word;
+  struct ft_text text = FT_TEXT_INIT;
+  const struct ft_request_field *const field = ft_request_field(first);
+  const bool equals = field->equals || isalpha((unsigned char)value[0]);
+  const char *const joint = equals ? "=" : ft_request_field(first + 1)->after;
   const bool one_word = value[0] != '\0' && value[strcspn(value, BLANKS)] == '\0';
-  ft_text_add(&text, "d128 nq128 %s=%s", word, one_word ? value : "?");
-  ft_request_word_form(first, &form);
+  ft_text_add(&text, "d128 nq128 %s%s%s", field->word, joint, one_word ? value : "?");
   int status = ft_text_status(&text);
-  if (status == FT_OK) status = ft_text_status(&form);
   if (status == FT_OK) status = ft_request_parse(&parsed, text.data);
   if (status == FT_OK) {
     for (int i = first; i < ft_request_word_end(first); ++i)
       ft_request_copy(&options->draft.fields, &parsed, i);
-  } else if (form.data != NULL) {
-    ft_fail_within(status, "%s is '%s'; allowed: %s", option, value, form.data + strlen(word) + 1);
+  } else {
+    ft_fail_within(status, "%s is '%s'; allowed: %s", option, value, field->argument);
   }
   ft_text_free(&text);
-  ft_text_free(&form);
   return status;
 }
 
@@ -170,11 +172,10 @@ static int set_choice(struct cli_options *options, int i, const char *option, co
 static int set_field(struct cli_options *options, int i, const char *option, const char *value) {
   const struct ft_request_field *const field = ft_request_field(i);
   options->draft.given[i] = true;
+  if (ft_request_word_end(i) > i + 1) return set_word(options, i, option, value);
   switch (field->kind) {
   case FT_KIND_CHOICE: return set_choice(options, i, option, value);
-  case FT_KIND_COUNT:
-    return field->equals ? set_word(options, i, option, value)
-                         : set_count(options, i, option, value);
+  case FT_KIND_COUNT: return set_count(options, i, option, value);
   default: ft_request_set(&options->draft.fields, i, 1);
   }
   if (i != FT_REQUEST_dropout) return FT_OK;
