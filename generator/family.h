@@ -1,6 +1,6 @@
 /* family.h: what a kernel family is: one descriptor, in a pair of files in generator/families/.
  * in -> out: a family's two lists -> its typed knobs and budget; a name -> its descriptor.
- * families.c lists the families. Nothing else names them one by one. */
+ * family.c lists the families. */
 #ifndef GENERATOR_FAMILY_H
 #define GENERATOR_FAMILY_H
 

@@ -1,5 +1,5 @@
-/* test_config.c: the families, their knobs, and the text form of configs.
- * in -> out: generator/config.h, generator/family.h -> Check suite. */
+/* test_config.c: the text form of configs.
+ * in -> out: generator/config.h -> Check suite. */
 #include <check.h>
 #include <string.h>
 
@@ -7,56 +7,6 @@
 #include "generator/status.h"
 #include "tests/generator_cases.h"
 #include "tests/suites.h"
-
-START_TEST(families_are_listed_once) {
-  const struct ft_family *family;
-  int count = 0;
-  for (; (family = ft_family_at(count)) != NULL; ++count) {
-    ck_assert_ptr_eq(ft_family_named(family->name), family);
-    ck_assert(family->instructions[0] != '\0' && family->target_suffix != NULL);
-    for (int i = 0; i < count; ++i)
-      ck_assert_str_ne(family->template_name, ft_family_at(i)->template_name);
-  }
-  ck_assert_int_gt(count, 0);
-  ck_assert_ptr_null(ft_family_at(-1));
-  ck_assert_ptr_null(ft_family_named("mma"));
-}
-END_TEST
-
-START_TEST(knobs_are_listed_once) {
-  const struct ft_family *family;
-  for (int f = 0; (family = ft_family_at(f)) != NULL; ++f) {
-    ck_assert_str_eq(family->knobs[FT_KNOB_BLOCK_M].name, "block_m");
-    ck_assert_str_eq(family->knobs[FT_KNOB_BLOCK_N].name, "block_n");
-    for (int i = 0; i < family->knob_count; ++i) {
-      const struct ft_knob *const knob = &family->knobs[i];
-      ck_assert(knob->name[0] != '\0' && knob->meaning[0] != '\0');
-      for (int j = 0; j < i; ++j) ck_assert_str_ne(knob->name, family->knobs[j].name);
-      ck_assert(knob->least >= 0 && knob->most > knob->least && knob->searched_count > 0);
-      for (int j = 0; j < knob->searched_count; ++j) {
-        ck_assert_int_ge(knob->searched[j], knob->least);
-        ck_assert_int_le(knob->searched[j], knob->most);
-        for (int k = 0; k < j; ++k) ck_assert_int_ne(knob->searched[j], knob->searched[k]);
-      }
-    }
-  }
-}
-END_TEST
-
-/* The typed view of a config and the family's table are made of one list. */
-START_TEST(every_knob_has_a_place_of_its_own) {
-  struct ft_config config = {.family = &ft_wgmma_forward_family};
-  for (int i = 0; i < config.family->knob_count; ++i) config.knobs[i] = 100 + i;
-  const struct ft_wgmma_forward_knobs *const k = ft_wgmma_forward_knobs(&config);
-  ck_assert_int_eq(k->block_m, 100);
-  ck_assert_int_eq(k->block_m, ft_config_block_m(&config));
-  ck_assert_int_eq(k->block_n, ft_config_block_n(&config));
-  ck_assert_int_eq(k->multicast, *knob_of(&config, "multicast"));
-  ck_assert_int_eq(k->pack_gqa, 100 + config.family->knob_count - 1);
-  const struct ft_config same = ft_config_make(config.family, k);
-  ck_assert_int_eq(ft_config_compare(&config, &same), 0);
-}
-END_TEST
 
 /* A text with every knob at a value of its own, and what is printed: the same without zeros. */
 START_TEST(a_text_leaves_switches_out_that_are_zero) {
@@ -193,9 +143,6 @@ END_TEST
 Suite *make_config_suite(void) {
   Suite *const suite = suite_create("config");
   TCase *const tests = tcase_create("all");
-  tcase_add_test(tests, families_are_listed_once);
-  tcase_add_test(tests, knobs_are_listed_once);
-  tcase_add_test(tests, every_knob_has_a_place_of_its_own);
   tcase_add_test(tests, a_text_leaves_switches_out_that_are_zero);
   tcase_add_test(tests, a_family_has_a_target);
   tcase_add_test(tests, switches_may_be_left_out);

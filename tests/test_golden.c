@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "generator/emit.h"
+#include "generator/family.h"
 #include "generator/status.h"
 #include "runtime/compiler.h"
 #include "tests/suites.h"
@@ -403,6 +404,48 @@ START_TEST(every_golden_config_is_legal_on_its_target) {
 }
 END_TEST
 
+/* Whether the entry's kernel has the switch on, and other code without it, if it can do without. */
+static bool shows(const struct entry *entry, int knob, struct ft_lua *lua) {
+  if (entry->config.knobs[knob] == 0) return false;
+  struct entry without = *entry;
+  struct ft_arch arch;
+  without.config.knobs[knob] = 0;
+  arch_of(lua, entry->target, &arch);
+  if (ft_rules_broken(&without.request, &arch, &without.config, FT_CANNOT_RUN)) return true;
+  struct ft_source source[2];
+  struct ft_text code[2] = {FT_TEXT_INIT, FT_TEXT_INIT};
+  emit_entry(&source[0], lua, entry);
+  emit_entry(&source[1], lua, &without);
+  for (int i = 0; i < 2; i++) {
+    add_code(&code[i], source[i].text);
+    must(ft_text_status(&code[i]), entry->name);
+    ft_source_free(&source[i]);
+  }
+  const bool differs = strcmp(code[0].data, code[1].data) != 0;
+  ft_text_free(&code[0]);
+  ft_text_free(&code[1]);
+  return differs;
+}
+
+START_TEST(every_switch_shows_in_a_golden_kernel) {
+  struct entry entries[MAX_ENTRIES];
+  const int count = read_entries(entries);
+  const struct ft_family *family;
+  struct ft_lua *lua = NULL;
+  must(ft_lua_open(&lua, NULL), "templates");
+  for (int f = 0; (family = ft_family_at(f)) != NULL; f++) {
+    for (int knob = 0; knob < family->knob_count; knob++) {
+      bool shown = family->knobs[knob].least > 0; /* no switch */
+      for (int i = 0; i < count && !shown; i++)
+        shown = entries[i].config.family == family && shows(&entries[i], knob, lua);
+      ck_assert_msg(shown, "no entry of list.txt shows what %s's %s does", family->name,
+                    family->knobs[knob].name);
+    }
+  }
+  ft_lua_close(lua);
+}
+END_TEST
+
 START_TEST(no_golden_file_is_left_over) {
   struct entry entries[MAX_ENTRIES];
   const int count = read_entries(entries);
@@ -432,6 +475,7 @@ Suite *make_golden_suite(void) {
   const int count = count_entries();
   TCase *list = tcase_create("list");
   tcase_add_test(list, every_golden_config_is_legal_on_its_target);
+  tcase_add_test(list, every_switch_shows_in_a_golden_kernel);
   tcase_add_test(list, no_golden_file_is_left_over);
   suite_add_tcase(suite, list);
 

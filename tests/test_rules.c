@@ -268,16 +268,6 @@ START_TEST(families_serve_what_they_are_for) {
 }
 END_TEST
 
-START_TEST(every_family_has_its_template) {
-  struct ft_lua *lua;
-  ck_assert_int_eq(ft_lua_open(&lua, NULL), FT_OK);
-  for (int i = 0; ft_family_at(i) != NULL; ++i)
-    ck_assert_ptr_nonnull(
-        ft_template_files_find(ft_lua_files(lua), ft_family_at(i)->template_name));
-  ft_lua_close(lua);
-}
-END_TEST
-
 START_TEST(targets_serve_what_they_can) {
   static const struct {
     const char *request, *gpu, *reason; /* "" when served */
@@ -315,7 +305,6 @@ Suite *make_rules_suite(void) {
   tcase_add_test(tests, class_allows_what_its_requests_allow);
   tcase_add_test(tests, kinds_of_rules_differ_by_what_may_be_asked_for);
   tcase_add_test(tests, families_serve_what_they_are_for);
-  tcase_add_test(tests, every_family_has_its_template);
   tcase_add_test(tests, targets_serve_what_they_can);
   suite_add_tcase(suite, tests);
   return suite;

@@ -43,7 +43,7 @@ enum ft_dq_mode { FT_DQ_ATOMIC, FT_DQ_ORDERED, FT_DQ_SECOND_PASS };
       "fp32 sums of a tile of queries: 0 with dq_mode=2; 2 where blocks that add in order walk "   \
       "round all tiles, for what each adds before and behind the last tile")                       \
   TEMPLATE(dq_threads, "of a block of the last kernel, which makes dQ of sums, or of Q, K, V, dO") \
-  TEMPLATE(dq_smem, "its shared memory")                                                           \
+  HOST(dq_smem, "its shared memory")                                                               \
   TEMPLATE(dq_block_n, "dq_mode=2: keys of a step there")                                          \
   TEMPLATE(dq_smem_do_offset, "dq_mode=2: dO there; Q is at 0")                                    \
   TEMPLATE(dq_smem_k_offset, "dq_mode=2: K there")                                                 \

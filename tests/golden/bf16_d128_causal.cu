@@ -32,9 +32,7 @@ constexpr int K_STEPS = D_PAD / 16;       // depth of Q K^T
 
 constexpr int K_STAGE = BLOCK_N * QK_STRIDE;  // bytes
 constexpr int V_STAGE = BLOCK_N * V_STRIDE;
-constexpr int SMEM_K = BLOCK_M * QK_STRIDE;   // behind Q
-constexpr int SMEM_V = SMEM_K + STAGES * K_STAGE;
-static_assert(SMEM_V + STAGES * V_STAGE <= 65536, "shared memory as budgeted");
+constexpr int SMEM_K = 32768, SMEM_V = 49152;  // Q and O are at 0
 
 // ---- PTX: one wrapper for each instruction. Here numbers and bits ---------------------------------------
 typedef unsigned short element;  // bf16, moved and multiplied as 16-bit patterns

@@ -48,14 +48,10 @@ constexpr int DQ_THREADS = 256;   // of the last kernel
 
 constexpr int Q_STAGE = BLOCK_M * QK_STRIDE, O_STAGE = BLOCK_M * V_STRIDE, STATS_STAGE = BLOCK_M * 2 * 4;  // bytes
 constexpr int P_TILE = BLOCK_N * P_STRIDE;
-constexpr int SMEM_K = 0;
-constexpr int SMEM_V = SMEM_K + BLOCK_N * QK_STRIDE;
-constexpr int SMEM_Q = SMEM_V + BLOCK_N * V_STRIDE;
-constexpr int SMEM_O = SMEM_Q + STAGES * Q_STAGE;
-constexpr int SMEM_P = SMEM_O + STAGES * O_STAGE;
-constexpr int SMEM_DS = SMEM_P + P_TILE;
-constexpr int SMEM_STATS = SMEM_DS + P_TILE;
-static_assert(SMEM_STATS + STAGES * STATS_STAGE <= 99328, "shared memory as budgeted");
+constexpr int SMEM_K = 0, SMEM_V = 16384;
+constexpr int SMEM_Q = 32768, SMEM_O = 49152;
+constexpr int SMEM_P = 65536, SMEM_DS = 81920;
+constexpr int SMEM_STATS = 98304;
 
 #define MINUS_INFINITY __int_as_float(0xff800000)
 

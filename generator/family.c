@@ -1,4 +1,4 @@
-/* families.c: the one list of kernel families.
+/* family.c: the one list of kernel families.
  * in -> out: index or name -> struct ft_family. */
 #include <string.h>
 

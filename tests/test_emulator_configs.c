@@ -1,0 +1,90 @@
+/* test_emulator_configs.c: configs that the search does not try, and switches that it tries rarely:
+ * what --config may ask for is right.
+ * in -> out: request, config -> every row against float64 on an emulated H200. */
+#include <string.h>
+
+#include "generator/family.h"
+#include "runtime/session.h"
+#include "tests/emulator_lab.h"
+#include "tests/suites.h"
+
+#define MMA(m, n, w, s, c)                                                                         \
+  "mma_forward block_m=" #m " block_n=" #n " warps=" #w " stages=" #s " ctas_per_sm=" #c
+#define WGMMA(m, n, s, q) "wgmma_forward block_m=" #m " block_n=" #n " stages=" #s " q_stages=" #q
+#define BACKWARD(m, n, w, c, p, q)                                                                 \
+  "mma_backward block_m=" #m " block_n=" #n " warps=" #w " stages=2 column_warps=" #c              \
+  " query_parts=" #p " dq_mode=" #q " ctas_per_sm=1"
+
+static const struct {
+  const char *rule; /* that the search passes the config over for; "": it is tried */
+  const char *request, *config;
+} runs[] = {
+    {"register-limit", "fp16 d32 nq70 causal", MMA(192, 96, 4, 1, 4)},
+    {"short-tile", "bf16 d32 nq70 dropout", MMA(32, 32, 2, 2, 2)},
+    {"long-tile", "fp16 d16 nq50 nk70", MMA(128, 32, 4, 2, 1)},
+    {"idle-quarters", "fp16 d16 nq70 causal", MMA(64, 32, 2, 2, 1)},
+    {"flat-tile", "fp16 d16 nq70 nk200", MMA(64, 144, 4, 1, 1)},
+    {"thin-tile", "fp16 d16 nq70", MMA(64, 16, 4, 3, 1)},
+    {"smem-occupancy", "fp16 d64 nq70", MMA(64, 64, 4, 4, 4)},
+    {"deep-pipeline", "fp16 d32 nq70 nk500", WGMMA(64, 96, 5, 1)},
+    {"needless-q", "fp16 d16 nq70", WGMMA(64, 64, 2, 2) " direct_store=1"},
+    {"lpt", "fp16 d16 nq130", WGMMA(64, 64, 2, 1) " lpt=1"},
+    {"exp2-poly", "bf16 d16 nq70", WGMMA(64, 64, 2, 1) " exp2_poly=1"},
+    {"exp2-poly", "fp16 d72 nq70", WGMMA(64, 64, 2, 1) " integer_max=1 exp2_poly=1 lazy_rescale=1"},
+    {"p-in-smem", "fp16 d32 nq70 dropout", WGMMA(64, 64, 2, 1) " p_in_smem=1"},
+    {"lone-tile", "fp16 d16 hq3 nq60 nk130", WGMMA(64, 64, 2, 1) " multicast=1"},
+    {"packed-group", "fp16 d16 hq3 hkv1 nq70", WGMMA(64, 64, 2, 1) " pack_gqa=1"},
+    {"packed-length", "fp16 d16 hq2 hkv1 nq520 nk70 causal", WGMMA(64, 64, 2, 1) " pack_gqa=1"},
+    {"consumer-registers", "fp16 d64 nq140", WGMMA(256, 112, 2, 1)},
+    {"long-tile", "fp16 d16 nq50 nk130 causal", WGMMA(128, 64, 2, 1) " pingpong=1"},
+    {"ordered-dq", "backward fp16 d16 nq130", BACKWARD(64, 64, 8, 1, 1, 1)},
+    {"second-pass", "backward fp16 d16 nq130 causal", BACKWARD(64, 64, 8, 1, 1, 2)},
+    {"sum-registers", "backward fp16 d64 nq70", BACKWARD(64, 256, 8, 1, 1, 0)},
+    {"long-tile", "backward fp16 d16 nq50", BACKWARD(128, 64, 8, 1, 1, 0)},
+    {"short-step", "backward fp16 d16 nq70 dropout", BACKWARD(32, 64, 8, 1, 1, 0)},
+    {"few-keys", "backward fp16 d16 nq70", BACKWARD(64, 32, 4, 1, 1, 0)},
+    {"thin-parts", "backward fp16 d16 nq70 causal", BACKWARD(64, 64, 8, 2, 2, 0)},
+    {"shared-keys", "backward fp16 d16 nq70", BACKWARD(64, 64, 16, 2, 1, 0)},
+    {"few-warps", "backward fp16 d16 nq70", BACKWARD(64, 64, 4, 1, 1, 0)},
+};
+enum { RUNS = sizeof runs / sizeof *runs };
+
+START_TEST(every_row_is_right) {
+  fatune_session *const session = emulator_open("h200", NULL);
+  const struct ft_problem_options options =
+      emulator_options(runs[_i].request, FT_LAYOUT_BHSD, emulator_seed());
+  struct ft_config config;
+  ck_assert_msg(ft_config_parse(&config, runs[_i].config) == FT_OK, "%s", ft_detail());
+  const struct ft_rule *const broken =
+      ft_rules_broken(&options.request, &session->device.arch, &config, FT_EVERY_RULE);
+  ck_assert_str_eq(broken ? broken->name : "", runs[_i].rule);
+  struct emulator_run run;
+  emulator_run(&run, session, &options, runs[_i].config);
+  emulator_expect_right(runs[_i].config, &run);
+  emulator_run_free(&run);
+  fatune_session_close(session);
+}
+END_TEST
+
+/* Of every rule of this kind there is a run. */
+START_TEST(every_rule_has_a_run) {
+  const struct ft_family *family;
+  const struct ft_rule *rule;
+  for (int f = 0; (family = ft_family_at(f)) != NULL; f++)
+    for (int i = 0; (rule = ft_rules_at(family, i)) != NULL; i++) {
+      bool run = rule->kind == FT_CANNOT_RUN;
+      for (int n = 0; n < RUNS && !run; n++) run = strcmp(runs[n].rule, rule->name) == 0;
+      ck_assert_msg(run, "no run breaks rule %s of %s", rule->name, family->name);
+    }
+}
+END_TEST
+
+Suite *make_emulator_configs_suite(void) {
+  Suite *const suite = suite_create("emulator_configs");
+  TCase *const tests = tcase_create("all");
+  tcase_set_timeout(tests, 300);
+  tcase_add_loop_test(tests, every_row_is_right, 0, RUNS);
+  tcase_add_test(tests, every_rule_has_a_run);
+  suite_add_tcase(suite, tests);
+  return suite;
+}
