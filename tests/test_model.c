@@ -328,6 +328,19 @@ START_TEST(finite_for_every_legal_wgmma_config) {
 }
 END_TEST
 
+START_TEST(every_family_has_a_model) {
+  for (int n = 0; ft_family_at(n) != NULL; n++) {
+    const struct ft_family *const family = ft_family_at(n);
+    const struct ft_request request = known_request(
+        family->pass == FT_BACKWARD ? "backward fp16 d64 nq512" : "forward fp16 d64 nq512");
+    struct ft_config candidate;
+    ck_assert(family->default_config(&request, &big, &candidate));
+    const struct ft_prediction p = ft_model(&request, &big, &candidate, 0, 0);
+    ck_assert_msg(isfinite(p.us) && p.us > 0, "%s: %g us", family->name, p.us);
+  }
+}
+END_TEST
+
 Suite *make_model_suite(void) {
   config = FT_CONFIG(mma_forward, .block_m = 128, .block_n = 64, .warps = 4, .stages = 2,
                      .ctas_per_sm = 2);
@@ -345,6 +358,7 @@ Suite *make_model_suite(void) {
   tcase_add_test(tcase, wgmma_beats_mma_where_there_is_work);
   tcase_add_test(tcase, backward_knobs_have_their_effect);
   tcase_add_test(tcase, a_wave_too_many_shows);
+  tcase_add_test(tcase, every_family_has_a_model);
   tcase_add_loop_test(tcase, finite_for_every_legal_config, 0,
                       sizeof requests / sizeof requests[0]);
   tcase_add_loop_test(tcase, finite_for_every_legal_wgmma_config, 0, FORWARD_REQUESTS);

@@ -12,7 +12,7 @@
 
 static int predict(struct setting *s) {
   const struct ft_request request = the_request();
-  const struct ft_modelled modelled = {&request, &arch};
+  const struct ft_predicted_for modelled = {&request, &arch};
   const struct ft_measuring measuring = ft_measuring_by_model(&modelled);
   s->rig.load = NULL; /* nothing is loaded, run or timed */
   s->rig.verify = NULL;

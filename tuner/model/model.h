@@ -1,22 +1,12 @@
 /* model.h: predicted time of a candidate: roofline, occupancy, wave quantisation.
- * in -> out: request + arch + config + budget (+ registers of the compiled kernel) -> microseconds
- * and the terms it is made of. Orders candidates; it never excludes one by itself. */
+ * in -> out: request + arch + config (+ registers of the compiled kernel) -> microseconds and the
+ * terms they are made of. The model orders candidates; it never excludes one by itself. */
 #ifndef TUNER_MODEL_H
 #define TUNER_MODEL_H
 
-#include "generator/budget.h"
+#include <stdbool.h>
 
-struct ft_prediction {
-  double us;       /* the whole */
-  double mma_us;   /* matrix unit */
-  double exp_us;   /* special-function unit */
-  double issue_us; /* instruction issue */
-  double smem_us;  /* shared-memory traffic: ldmatrix, and the copies in */
-  double l2_us;    /* K and V tiles from L2, once per block that walks over them */
-  double dram_us;  /* compulsory bytes */
-  double waves;    /* blocks / (SMs x occupancy) */
-  int occupancy;   /* blocks per SM */
-};
+#include "tuner/model/prediction.h"
 
 /* Bytes of local memory per thread up to which a candidate is still measured: a loop-invariant or
  * two that ptxas parks outside the registers cost less than a smaller tile. Beyond it is `spilled`.
@@ -26,5 +16,8 @@ enum { FT_SPILL_TOLERATED = 64 };
 /* registers 0: the budget's estimate. spill_bytes > 0 is charged as local traffic. */
 struct ft_prediction ft_model(const struct ft_request *request, const struct ft_arch *arch,
                               const struct ft_config *config, int registers, int spill_bytes);
+
+/* Whether a family that serves the request there has persistent blocks. */
+bool ft_model_persistent(const struct ft_request *request, const struct ft_arch *arch);
 
 #endif

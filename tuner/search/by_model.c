@@ -8,7 +8,7 @@
 
 static int attempt_by_model(void *payload, int candidate, const struct ft_kernel *kernel,
                             const struct ft_pace *pace, struct ft_attempt *attempt) {
-  const struct ft_modelled *const what = payload;
+  const struct ft_predicted_for *const what = payload;
   (void)candidate, (void)pace;
   attempt->us = ft_model(what->request, what->arch, &attempt->trial.config, kernel->registers,
                          kernel->spill_bytes)
@@ -18,6 +18,6 @@ static int attempt_by_model(void *payload, int candidate, const struct ft_kernel
   return FT_OK;
 }
 
-struct ft_measuring ft_measuring_by_model(const struct ft_modelled *what) {
+struct ft_measuring ft_measuring_by_model(const struct ft_predicted_for *what) {
   return (struct ft_measuring){.payload = (void *)(uintptr_t)what, .attempt = attempt_by_model};
 }

@@ -1,7 +1,6 @@
 /* gpu_rig.c: compile, load, verify and time candidates for real.
  * in -> out: config -> source -> kernel -> module -> launches over two problems -> verdict,
  * samples. */
-#include "generator/families/wgmma_forward.h"
 #include "tuner/search/gpu_rig.h"
 
 #include <stdio.h>
@@ -18,6 +17,7 @@
 #include "runtime/launch_parts.h"
 #include "runtime/module.h"
 #include "runtime/tensor_maps.h"
+#include "tuner/model/model.h"
 #include "tuner/search/known_trials.h"
 #include "tuner/verify/problem.h"
 
@@ -225,13 +225,12 @@ static enum ft_health rig_health(void *payload) {
 
 /* ---- open, close ---- */
 
-/* Blocks of wgmma kernels stay and take tile after tile: enough tiles that each comes to a second
- * and some to a third. */
+/* Persistent blocks need so many tiles that each comes to a second and some to a third. */
 static int64_t batch_of(const struct ft_request *small, const struct ft_arch *arch) {
   enum { LARGEST_BLOCK_M = 192 };
   const int64_t tiles = small->heads_q * (small->seqlen_q / LARGEST_BLOCK_M + 1);
   const int64_t batch = 2 * arch->sm_count / tiles + 1;
-  return ft_family_serves(&ft_wgmma_forward_family, small, arch) && batch > 2 ? batch : 2;
+  return ft_model_persistent(small, arch) && batch > 2 ? batch : 2;
 }
 
 struct ft_request ft_small_request(const struct ft_request *request, const struct ft_arch *arch) {

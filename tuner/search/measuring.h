@@ -33,10 +33,10 @@ int ft_measuring_on_machine(struct ft_measuring *measuring, const struct ft_rig 
 void ft_measuring_close(struct ft_measuring *measuring);
 
 /* By the model, from the compiled kernel's registers and spills. `what` must outlive it. */
-struct ft_modelled {
+struct ft_predicted_for {
   const struct ft_request *request;
   const struct ft_arch *arch;
 };
-struct ft_measuring ft_measuring_by_model(const struct ft_modelled *what);
+struct ft_measuring ft_measuring_by_model(const struct ft_predicted_for *what);
 
 #endif

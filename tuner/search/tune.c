@@ -48,7 +48,7 @@ int ft_tune_predict(fatune_session *session, const struct ft_request *request,
                     const struct ft_arch *arch, const struct ft_tune_options *options,
                     struct ft_tune_summary *summary) {
   *summary = (struct ft_tune_summary){.measured = false};
-  const struct ft_modelled modelled = {request, arch};
+  const struct ft_predicted_for modelled = {request, arch};
   const struct ft_measuring measuring = ft_measuring_by_model(&modelled);
   struct ft_candidates candidates;
   struct ft_gpu_rig *rig = NULL;

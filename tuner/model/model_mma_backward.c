@@ -1,20 +1,18 @@
-/* model_backward.c: what the three kernels of a backward candidate should take.
+/* model_mma_backward.c: what the three kernels of a backward candidate should take.
  * in -> out: request + arch + config + registers -> microseconds by resource.
  *
  * A step of the main kernel is block_m queries of one head with block_n keys: five products, of
  * which the warps read their operands from shared memory. Its busiest resource sets the pace; the
  * two roles hide most of the others behind it. The first and the last kernel move bytes, or make dQ
  * in a pass of its own. The constants are set by hand. */
-#include "tuner/model/model_parts.h"
-
 #include <math.h>
 
 #include "generator/families/mma_backward.h"
+#include "tuner/model/model_families.h"
+#include "tuner/model/rates.h"
+#include "tuner/model/walk.h"
 
 enum {
-  EXP_PER_CLK = 16, /* as in model.c */
-  ISSUE_PER_CLK = 4,
-  SMEM_BYTES_PER_CLK = 128,
   L2_BYTES_PER_CLK = 64,    /* per multiprocessor; adds are slower than loads */
   ELEMENT_INSTRUCTIONS = 7, /* per score: scale, ex2, product, conversions, exchange, masking */
   DROPOUT_INSTRUCTIONS = 12,
@@ -62,14 +60,14 @@ static struct step step_of(const struct ft_request *request, const struct ft_arc
   const double depth = 2 * d + 2 * dv + (adds ? d : 0);
   struct step step = {0};
   step.mma = 2 * m * n * depth / ft_or_default(arch->mma_flops_per_clk, 1024);
-  step.exp = m * n / EXP_PER_CLK;
+  step.exp = m * n / FT_EXP_PER_CLK;
   const double copied = m * (d + dv) * 2;
   const double read = operand_bytes(k, own) + (adds ? dq_bytes(k, own) : 0);
-  step.smem = (read + copied + 2.0 * spill_bytes * budget->threads) / SMEM_BYTES_PER_CLK;
+  step.smem = (read + copied + 2.0 * spill_bytes * budget->threads) / FT_SMEM_BYTES_PER_CLK;
   step.l2 = (copied + (adds ? m * d * 4 : 0)) / L2_BYTES_PER_CLK;
   const double per_element = ELEMENT_INSTRUCTIONS + (request->dropout ? DROPOUT_INSTRUCTIONS : 0);
   const double mma_instructions = m * n * depth / (16 * 8 * 16);
-  step.issue = (m * n / 32 * per_element + mma_instructions + read / 512) / ISSUE_PER_CLK;
+  step.issue = (m * n / 32 * per_element + mma_instructions + read / 512) / FT_ISSUE_PER_CLK;
   step.fixed = (k->deferred_dq ? 1 : 2) * BARRIER_LATENCY + k->query_parts * EXCHANGE_LATENCY +
                (k->stages == 1 ? LOAD_LATENCY : 0);
   return step;
@@ -88,31 +86,13 @@ static double step_cycles(const struct step *step, double resident,
   return resident * (busiest + exposed) + step->fixed;
 }
 
-/* Key tiles under causal. */
-struct key_tiles {
-  int64_t shift;
-  int block_m, block_n;
-  double all;   /* steps with a head whose queries all see the tile */
-  double group; /* heads, times the share of blocks a mask keeps */
-};
-
-static double steps_of_key_tile(const void *context, int64_t tile) {
-  const struct key_tiles *const t = context;
-  const double unseen = floor(fmax((double)(tile * t->block_n - t->shift), 0) / t->block_m);
-  return fmax(t->all - unseen, 0) * t->group;
-}
-
-/* Steps of a key tile, over all key tiles. */
+/* Steps of a key tile, with all heads that share its keys. */
 static struct ft_walk walk_of(const struct ft_request *request,
                               const struct ft_mma_backward_knobs *k) {
-  const double density = request->mask_rows > 0 ? request->mask_density : 1;
-  const double group = (double)request->heads_q / request->heads_kv * density;
-  const double all = ceil((double)request->seqlen_q / k->block_m);
-  if (request->causal == FT_CAUSAL_NONE) return (struct ft_walk){all * group, all * group};
-
-  const int64_t tiles = (request->seqlen_k + k->block_n - 1) / k->block_n;
-  const struct key_tiles context = {ft_causal_shift(request), k->block_m, k->block_n, all, group};
-  return ft_walk_over(tiles, steps_of_key_tile, &context);
+  const struct ft_tiling tiling = {.block_m = k->block_m, .block_n = k->block_n, .packed = 1};
+  const double heads = (double)request->heads_q / request->heads_kv;
+  const struct ft_walk of_a_head = ft_walk_of_keys(request, tiling);
+  return (struct ft_walk){of_a_head.mean * heads, of_a_head.longest * heads};
 }
 
 /* The first and the last kernel: what they read and write, and the products of a second pass. */
@@ -120,21 +100,21 @@ static double other_kernels_us(const struct ft_request *request, const struct ft
                                const struct ft_mma_backward_knobs *k, int dq_sums, double mma_us) {
   const double queries = (double)request->batch * request->heads_q * (double)request->seqlen_q;
   const double d = request->head_dim, dv = request->head_dim_v;
-  const double gbs = ft_or_default(arch->dram_gbs, 500) * 1e3;
+  const double rate = ft_dram_bytes_per_us(arch);
   if (k->dq_mode == FT_DQ_SECOND_PASS)
-    return queries * dv * 4 / gbs + mma_us * (2 * d + dv) / (2 * (d + dv)) * 2;
-  return queries * (dv * 4 + dq_sums * (d * 4 + d * 4) + d * 2) / gbs;
+    return queries * dv * 4 / rate + mma_us * (2 * d + dv) / (2 * (d + dv)) * 2;
+  return queries * (dv * 4 + dq_sums * (d * 4 + d * 4) + d * 2) / rate;
 }
 
-struct ft_prediction ft_model_backward(const struct ft_request *request, const struct ft_arch *arch,
-                                       const struct ft_config *config, int registers,
-                                       int spill_bytes) {
-  const struct ft_mma_backward_knobs *const k = ft_mma_backward_knobs(config);
-  const struct ft_budget budget = ft_budget_of(request, config, arch);
-  const int assumed = registers > 0 ? registers : ft_budget_registers(&budget);
-  const struct step step = step_of(request, arch, k, &budget, spill_bytes);
+static struct ft_prediction predict(const struct ft_modelled *of) {
+  const struct ft_request *const request = of->request;
+  const struct ft_arch *const arch = of->arch;
+  const struct ft_mma_backward_knobs *const k = ft_mma_backward_knobs(of->config);
+  const struct ft_budget budget = ft_budget_of(request, of->config, arch);
+  const int registers = of->registers > 0 ? of->registers : ft_budget_registers(&budget);
+  const struct step step = step_of(request, arch, k, &budget, of->spill_bytes);
   const struct ft_walk walk = walk_of(request, k);
-  struct ft_prediction prediction = {.occupancy = ft_budget_occupancy(&budget, arch, assumed)};
+  struct ft_prediction prediction = {.occupancy = ft_budget_occupancy(&budget, arch, registers)};
   const double resident = fmax(1, prediction.occupancy), sms = fmax(1, arch->sm_count);
   const double blocks =
       (double)request->batch * request->heads_kv * ceil((double)request->seqlen_k / k->block_n);
@@ -162,3 +142,6 @@ struct ft_prediction ft_model_backward(const struct ft_request *request, const s
   prediction.us = fmax(fmax(even, longest) / cycles_per_us + others, prediction.dram_us);
   return prediction;
 }
+
+const struct ft_family_model ft_mma_backward_model = {.family = &ft_mma_backward_family,
+                                                      .predict = predict};

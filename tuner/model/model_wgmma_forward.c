@@ -1,4 +1,4 @@
-/* model_wgmma.c: what a wgmma candidate should take.
+/* model_wgmma_forward.c: what a wgmma_forward candidate should take.
  * in -> out: request + arch + config -> microseconds by resource.
  *
  * One block stays on each multiprocessor and walks over tiles. In a step the consumers make block_m
@@ -9,17 +9,16 @@
  * causal), within 3 % of each other's ratios but for what never won, which is put further back.
  * Under load the clock falls by up to a sixth, for all candidates of a request about alike: left
  * out, as order is all this is for. */
-#include "tuner/model/model_parts.h"
-
 #include <math.h>
 
 #include "generator/families/wgmma_forward.h"
+#include "generator/visibility.h"
+#include "tuner/model/model_families.h"
+#include "tuner/model/rates.h"
+#include "tuner/model/walk.h"
 
 enum {
   MMA_FLOPS_PER_CLK = 4096, /* dense, per multiprocessor: data sheets of the H100 */
-  EXP_PER_CLK = 16,         /* as in model.c */
-  ISSUE_PER_CLK = 4,
-  SMEM_BYTES_PER_CLK = 128,
   L2_BYTES_PER_CLK = 96
 };
 
@@ -50,13 +49,14 @@ static const double KV_LATENCY = 2100;    /* of K and V, for the stages to cover
 static const double TMA_STORE = 220;      /* of a consumer's O by way of shared memory */
 static const double DIRECT_STORE = 3;     /* of a column of it from registers */
 static const double MULTICAST_TILE = 800; /* the two blocks wait for one another */
-static const double SKIPPED_STEP = 0.25;  /* of a step, to a warpgroup that causal lets skip it */
+static const double SKIPPED_STEP = 0.25;  /* of a step, to a warpgroup that skips it */
 static const double RAGGED_TILES = 1.6;   /* more than the mean to some block, longest first */
 static const double EVENED_TILES = 0.3;   /* the same after twos */
 
 /* Factors: what choices cost at least, by measurement and whatever the parts above say. They also
  * keep near-equals apart, so that the order begins with several tiles, not one in all variants. */
-static const double OTHER_TURNS = 1.006; /* not in turns without causal; in turns with it */
+static const double OTHER_TURNS =
+    1.006; /* not in turns where all queries see the same; in turns elsewhere */
 static const double FLOAT_MAX = 1.006;
 static const double NEVER_WON = 1.06;          /* polynomials, O rescaled in every step */
 static const double WALK_UP = 1.006;           /* as good */
@@ -100,10 +100,10 @@ static struct step step_of(const struct ft_request *request, const struct ft_wgm
   const double d = own->d_pad, dv = own->dv_pad, consumers = own->consumers;
   struct step step = {0};
   step.mma = 2 * m * n * (d + dv) / MMA_FLOPS_PER_CLK;
-  step.exp = m * n * (1 - k->exp2_poly / 8.0) / EXP_PER_CLK;
+  step.exp = m * n * (1 - k->exp2_poly / 8.0) / FT_EXP_PER_CLK;
   const double rescale = m * dv * (k->lazy_rescale ? LATE_SHARE : 1);
   const double elements = m * n * element_instructions(request, k) + rescale;
-  step.issue = (elements / 32 + 4 * consumers * STEP_INSTRUCTIONS) / ISSUE_PER_CLK;
+  step.issue = (elements / 32 + 4 * consumers * STEP_INSTRUCTIONS) / FT_ISSUE_PER_CLK;
 
   /* Each warpgroup reads K and V for itself, its rows of Q, and of P, which it has written before;
    * TMA writes whole panels. */
@@ -111,12 +111,20 @@ static struct step step_of(const struct ft_request *request, const struct ft_wgm
   const double read = consumers * (64 * d + n * (d + dv)) * 2 + p;
   const double written = n * 128 * (own->d_panels + own->dv_panels) + p;
   const double spilled = 2.0 * spill_bytes * budget->threads;
-  step.smem = (read + written + spilled) / SMEM_BYTES_PER_CLK;
+  step.smem = (read + written + spilled) / FT_SMEM_BYTES_PER_CLK;
   const double loaded = n * (request->head_dim + request->head_dim_v) * 2 / (1 + k->multicast);
   step.l2 = loaded / L2_BYTES_PER_CLK;
   step.all = step_cycles(&step, consumers, STEP_LATENCY + k->p_in_smem * P_LATENCY);
   return step;
 }
+
+/* The work tiles of a request. */
+struct tiles {
+  struct ft_walk walk;
+  double steps;       /* of the mean tile, without those that its warpgroups skip */
+  double batch_heads; /* heads packed together count as one */
+  double of_a_head;   /* tiles of each of those */
+};
 
 /* How long a tile after one of so many steps waits for its Q, which takes `transfer`. Its place is
  * free when the O staged there has been stored, or else after the last Q K^T of its tile. */
@@ -129,10 +137,10 @@ static double q_wait(const struct ft_wgmma_forward_knobs *k, double step, double
 
 static double tile_cycles(const struct ft_request *request, const struct ft_arch *arch,
                           const struct ft_wgmma_forward_knobs *k, const struct ft_budget *budget,
-                          double step, double steps) {
+                          double step, const struct tiles *tiles) {
   const struct ft_wgmma_forward_budget *const own = ft_wgmma_forward_budget(budget);
   const double dram_bytes_per_clk =
-      ft_or_default(arch->dram_gbs, 500) * 1e3 / ft_cycles_per_us(arch) / fmax(1, arch->sm_count);
+      ft_dram_bytes_per_us(arch) / ft_cycles_per_us(arch) / fmax(1, arch->sm_count);
   const double q = k->block_m * request->head_dim * 2 / dram_bytes_per_clk;
   const double o = k->block_m * request->head_dim_v * 2 / dram_bytes_per_clk;
   const double store = k->direct_store ? DIRECT_STORE * own->dv_pad : TMA_STORE;
@@ -140,37 +148,49 @@ static double tile_cycles(const struct ft_request *request, const struct ft_arch
   if (!k->overlap_tiles) cycles += LONE_STEP * step;
   if (k->multicast) cycles += MULTICAST_TILE;
   cycles += fmax(0, KV_LATENCY - (k->stages - 1) * step);
-  /* Under causal some tiles are shorter, others longer. */
-  const double spread = request->causal == FT_CAUSAL_NONE ? 0 : steps / 2;
+  /* The tile before may be a shorter one, or a longer one. */
+  const double steps = tiles->steps;
+  const double spread = fmin(steps, tiles->walk.longest - tiles->walk.mean) / 2;
   const double after_short = q_wait(k, step, steps - spread, q);
   const double after_long = q_wait(k, step, steps + spread, q);
   return cycles + (after_short + after_long) / 2;
 }
 
-/* Steps of the mean tile, less what warpgroups skip because causal hides all from their rows. */
-static double steps_taken(const struct ft_request *request, const struct ft_config *config,
-                          double steps) {
-  if (request->causal == FT_CAUSAL_NONE || request->mask_rows > 0) return steps;
-  struct ft_config warpgroup = *config;
-  warpgroup.knobs[FT_KNOB_BLOCK_M] = 64;
-  const double own = fmin(steps, ft_walk_of(request, &warpgroup).mean);
+/* Steps of the mean tile, less what its warpgroups skip because their rows see none of its keys. */
+static double steps_taken(const struct ft_request *request, struct ft_tiling tiling, double steps) {
+  if (!ft_visibility_varies(request) || request->mask_rows > 0) return steps;
+  tiling.block_m = 64; /* rows of a warpgroup */
+  const double own = fmin(steps, ft_walk_of_queries(request, tiling).mean);
   return own + SKIPPED_STEP * (steps - own);
 }
 
-/* Tiles of the block that has most, for which the others wait. Those that are alike are dealt out
- * one by one; others in twos, of a long and a short one, and at last one by one; or longest first.
- */
-static double most_tiles(const struct ft_request *request, const struct ft_config *config,
-                         double sms) {
+static struct tiles tiles_of(const struct ft_request *request, const struct ft_config *config) {
   const struct ft_wgmma_forward_knobs *const k = ft_wgmma_forward_knobs(config);
-  const double pairs = ft_pairs(request, config);
-  const double tiles = ft_tiles_of_a_pair(request, config);
+  const int group = request->heads_q / request->heads_kv;
+  const int packed = ft_packed_heads(config, group, request->seqlen_q);
+  const struct ft_tiling tiling = {k->block_m, k->block_n, packed};
+  const struct ft_walk walk = ft_walk_of_queries(request, tiling);
+  return (struct tiles){
+      .walk = walk,
+      .steps = steps_taken(request, tiling, walk.mean),
+      .batch_heads = (double)request->batch * request->heads_q / packed,
+      .of_a_head = ceil((double)request->seqlen_q * packed / k->block_m),
+  };
+}
+
+/* Tiles of the block that has most, for which the others wait. Tiles of equal length are dealt out
+ * one by one. Others are dealt out in twos, of a long and a short one, and at last one by one; or
+ * longest first. */
+static double most_tiles(const struct ft_request *request, const struct ft_wgmma_forward_knobs *k,
+                         const struct tiles *tiles, double sms) {
+  const double all = tiles->of_a_head * tiles->batch_heads;
   if (!ft_request_tiles_differ(request)) {
     const double blocks = 1 + k->multicast; /* of a cluster, which takes a tile each */
-    return ceil(ceil(tiles / blocks) * pairs / fmax(1, floor(sms / blocks)));
+    const double of_a_cluster = ceil(tiles->of_a_head / blocks) * tiles->batch_heads;
+    return ceil(of_a_cluster / fmax(1, floor(sms / blocks)));
   }
-  if (tiles * pairs <= sms) return 1;
-  return tiles * pairs / sms + (k->lpt ? RAGGED_TILES : EVENED_TILES);
+  if (all <= sms) return 1;
+  return all / sms + (k->lpt ? RAGGED_TILES : EVENED_TILES);
 }
 
 static double multicast_factor(const struct ft_wgmma_forward_knobs *k,
@@ -185,7 +205,7 @@ static double factor_of_choices(const struct ft_request *request,
                                 const struct ft_wgmma_forward_knobs *k,
                                 const struct ft_budget *budget, double step) {
   const struct ft_wgmma_forward_budget *const own = ft_wgmma_forward_budget(budget);
-  const bool turns_help = request->causal == FT_CAUSAL_NONE && own->consumers > 1;
+  const bool turns_help = !ft_visibility_varies(request) && own->consumers > 1;
   const double stages = 1 + ceil(KV_LATENCY / step);
   double factor = multicast_factor(k, budget);
   if ((k->pingpong == 1) != turns_help) factor *= OTHER_TURNS;
@@ -201,16 +221,16 @@ static double factor_of_choices(const struct ft_request *request,
   return factor;
 }
 
-struct ft_prediction ft_model_wgmma(const struct ft_request *request, const struct ft_arch *arch,
-                                    const struct ft_config *config, int spill_bytes) {
-  const struct ft_wgmma_forward_knobs *const k = ft_wgmma_forward_knobs(config);
-  const struct ft_budget budget = ft_budget_of(request, config, arch);
-  const struct step step = step_of(request, k, &budget, spill_bytes);
-  const struct ft_walk walk = ft_walk_of(request, config);
-  const double tiles = ft_tile_count(request, config), sms = fmax(1, arch->sm_count);
+static struct ft_prediction predict(const struct ft_modelled *of) {
+  const struct ft_request *const request = of->request;
+  const struct ft_arch *const arch = of->arch;
+  const struct ft_wgmma_forward_knobs *const k = ft_wgmma_forward_knobs(of->config);
+  const struct ft_budget budget = ft_budget_of(request, of->config, arch);
+  const struct step step = step_of(request, k, &budget, of->spill_bytes);
+  const struct tiles tiles = tiles_of(request, of->config);
+  const double all = tiles.of_a_head * tiles.batch_heads, sms = fmax(1, arch->sm_count);
   const double cycles_per_us = ft_cycles_per_us(arch);
-  const double steps = steps_taken(request, config, walk.mean);
-  const double scale = tiles * steps / sms / cycles_per_us; /* cycles of a step -> us of all */
+  const double scale = all * tiles.steps / sms / cycles_per_us; /* cycles of a step -> us of all */
   struct ft_prediction prediction = {
       .mma_us = scale * step.mma,
       .exp_us = scale * step.exp,
@@ -218,13 +238,17 @@ struct ft_prediction ft_model_wgmma(const struct ft_request *request, const stru
       .smem_us = scale * step.smem,
       .l2_us = scale * step.l2,
       .dram_us = ft_compulsory_us(request, arch),
-      .waves = tiles / sms,
+      .waves = all / sms,
       .occupancy = ft_budget_occupancy(&budget, arch, ft_budget_registers(&budget))};
 
-  const double tile = steps * step.all + tile_cycles(request, arch, k, &budget, step.all, steps);
-  const double longest = tile + (walk.longest - walk.mean) * step.all;
-  const double cycles = fmax(most_tiles(request, config, sms) * tile, longest);
+  const double tile =
+      tiles.steps * step.all + tile_cycles(request, arch, k, &budget, step.all, &tiles);
+  const double longest = tile + (tiles.walk.longest - tiles.walk.mean) * step.all;
+  const double cycles = fmax(most_tiles(request, k, &tiles, sms) * tile, longest);
   const double us = cycles / cycles_per_us;
   prediction.us = fmax(us * factor_of_choices(request, k, &budget, step.all), prediction.dram_us);
   return prediction;
 }
+
+const struct ft_family_model ft_wgmma_forward_model = {
+    .family = &ft_wgmma_forward_family, .persistent = true, .predict = predict};

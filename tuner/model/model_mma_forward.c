@@ -1,0 +1,129 @@
+/* model_mma_forward.c: what an mma_forward candidate should take, from what a multiprocessor can do
+ * per cycle.
+ * in -> out: request + arch + config + registers -> microseconds by resource.
+ *
+ * One step (block_n keys of one block) costs cycles on each resource. The busiest resource sets the
+ * pace; the others hide behind it as far as there are other warps to run meanwhile. Steps come in
+ * waves of resident blocks. The constants were fitted to 800 timings of seven requests on an H200.
+ * On other GPUs they order candidates well, and order is all that the model is for. */
+#include <math.h>
+
+#include "generator/families/mma_forward.h"
+#include "tuner/model/model_families.h"
+#include "tuner/model/rates.h"
+#include "tuner/model/walk.h"
+
+enum {
+  L2_BYTES_PER_CLK = 96,     /* per multiprocessor */
+  SOFTMAX_INSTRUCTIONS = 8,  /* per element of S: scale, ex2, max, sum, conversion, masking */
+  DROPOUT_INSTRUCTIONS = 24, /* per element: an eighth of a Philox draw, compare, select */
+  STEP_LATENCY = 300,        /* of a step, hidden by nothing: barriers, row maxima, copies */
+  LOAD_LATENCY = 400,        /* the same where a single stage exposes the L2 round trip */
+  BLOCK_LATENCY = 6000       /* a block's start and end: first loads, the write of O */
+};
+
+/* mma.sync in a loop with anything else reaches this share of its rate alone. */
+static const double MMA_SHARE = 1 / 1.3;
+
+/* Cycles of one step of one block, by resource. */
+struct step {
+  double mma, exp, issue, smem, l2, fixed;
+};
+
+static struct step step_of(const struct ft_request *request, const struct ft_arch *arch,
+                           const struct ft_mma_forward_knobs *k, const struct ft_budget *budget,
+                           int spill_bytes) {
+  const struct ft_mma_forward_budget *const own = ft_mma_forward_budget(budget);
+  const double m = k->block_m, n = k->block_n, warps = k->warps;
+  const double rows = own->warp_rows, d = own->d_pad, dv = own->dv_pad;
+  struct step step = {0};
+  step.mma = 2 * m * n * (d + dv) / ft_or_default(arch->mma_flops_per_clk, 1024);
+  step.exp = m * n / FT_EXP_PER_CLK;
+
+  /* ldmatrix: every warp reads all of K and V, and its rows of Q where they are not in registers.
+   */
+  const double q_bytes = k->q_in_regs ? 0 : rows * d * 2;
+  const double read = warps * (n * d * 2 + n * dv * 2 + q_bytes);
+  const double written = n * (d + dv) * 2;
+  step.smem = (read + written) / FT_SMEM_BYTES_PER_CLK;
+  step.l2 = n * (request->head_dim + request->head_dim_v) * 2 / L2_BYTES_PER_CLK;
+
+  const double per_element = SOFTMAX_INSTRUCTIONS + (request->dropout ? DROPOUT_INSTRUCTIONS : 0);
+  const double mma_instructions = m * n * (d + dv) / (16 * 8 * 16);
+  step.issue = (m * n / 32 * per_element + mma_instructions + read / 512) / FT_ISSUE_PER_CLK;
+  /* A spilled byte is written and read once a step. */
+  step.smem += 2.0 * spill_bytes * budget->threads / FT_SMEM_BYTES_PER_CLK;
+  step.fixed = k->stages == 1 ? LOAD_LATENCY : STEP_LATENCY;
+  return step;
+}
+
+/* Share of a resource's work that hides behind the busiest one: with one warp in a quarter only
+ * what the program itself overlaps, with more warps what their scheduler finds. */
+static double hidden_share(double warps_per_quarter, bool overlap) {
+  const double by_warps = 1 - 0.35 / fmax(warps_per_quarter, 0.25);
+  const double by_program = overlap ? 0.7 : 0.1;
+  return fmax(by_program, fmin(by_warps + (overlap ? 0.05 : 0), 0.85));
+}
+
+/* Cycles until `resident` blocks of a multiprocessor have all done one step. */
+static double step_cycles(const struct step *step, double resident,
+                          const struct ft_mma_forward_knobs *k) {
+  const double warps_per_quarter = resident * k->warps / 4;
+  /* Fewer warps than quarters leave units idle. */
+  const double idle = fmax(1, 1 / warps_per_quarter);
+  const double mma = step->mma * idle / MMA_SHARE, softmax = step->exp * idle;
+  const double issue = step->issue * idle;
+  const double busiest = fmax(fmax(mma, softmax), fmax(issue, fmax(step->smem, step->l2)));
+  const double sum = mma + softmax + issue + step->smem + step->l2;
+  const double exposed =
+      (1 - hidden_share(warps_per_quarter, k->overlap_qk != 0)) * (sum - busiest);
+  return resident * (busiest + exposed) + step->fixed;
+}
+
+/* Cycles until the last block is done. Blocks of equal length come in full waves at full occupancy;
+ * what is left is spread evenly. Blocks of unequal length run longest first. A wave of them ends
+ * ragged by one block at most, so nothing is rounded up, but all of them never take less than the
+ * longest. */
+static double cycles_of_all(const struct step *step, const struct ft_mma_forward_knobs *k,
+                            struct ft_walk walk, double blocks, double sms, double resident) {
+  const double waves = blocks / (sms * resident);
+  const double at_full = step_cycles(step, resident, k);
+  if (walk.longest > walk.mean) {
+    const double per_sm = fmax(blocks / sms, ceil(blocks / sms) * (blocks < 4 * sms));
+    const double even = per_sm * (walk.mean * at_full + BLOCK_LATENCY) / resident;
+    return fmax(even, walk.longest * step_cycles(step, 1, k) + BLOCK_LATENCY);
+  }
+  const double full = floor(waves);
+  const double rest = ceil((waves - full) * resident - 1e-9);
+  const double at_rest = rest > 0 ? step_cycles(step, rest, k) : 0;
+  return walk.mean * (full * at_full + at_rest) + (full + (rest > 0)) * BLOCK_LATENCY / resident;
+}
+
+static struct ft_prediction predict(const struct ft_modelled *of) {
+  const struct ft_request *const request = of->request;
+  const struct ft_arch *const arch = of->arch;
+  const struct ft_mma_forward_knobs *const k = ft_mma_forward_knobs(of->config);
+  const struct ft_budget budget = ft_budget_of(request, of->config, arch);
+  const int registers = of->registers > 0 ? of->registers : ft_budget_registers(&budget);
+  struct ft_prediction prediction = {.occupancy = ft_budget_occupancy(&budget, arch, registers)};
+  const double resident = fmax(1, prediction.occupancy), sms = fmax(1, arch->sm_count);
+  const struct step step = step_of(request, arch, k, &budget, of->spill_bytes);
+  const struct ft_tiling tiling = {.block_m = k->block_m, .block_n = k->block_n, .packed = 1};
+  const struct ft_walk walk = ft_walk_of_queries(request, tiling);
+  const double blocks =
+      (double)request->batch * request->heads_q * ceil((double)request->seqlen_q / k->block_m);
+  const double scale = blocks * walk.mean / sms / ft_cycles_per_us(arch); /* of a step -> of all */
+  prediction.waves = blocks / (sms * resident);
+  prediction.mma_us = scale * step.mma;
+  prediction.exp_us = scale * step.exp;
+  prediction.issue_us = scale * step.issue;
+  prediction.smem_us = scale * step.smem;
+  prediction.l2_us = scale * step.l2;
+  prediction.dram_us = ft_compulsory_us(request, arch);
+  const double cycles = cycles_of_all(&step, k, walk, blocks, sms, resident);
+  prediction.us = fmax(cycles / ft_cycles_per_us(arch), prediction.dram_us);
+  return prediction;
+}
+
+const struct ft_family_model ft_mma_forward_model = {.family = &ft_mma_forward_family,
+                                                     .predict = predict};

@@ -1,0 +1,27 @@
+/* prediction.h: what a model is asked, and what it says. */
+#ifndef TUNER_PREDICTION_H
+#define TUNER_PREDICTION_H
+
+#include "generator/budget.h"
+
+struct ft_modelled {
+  const struct ft_request *request;
+  const struct ft_arch *arch;
+  const struct ft_config *config;
+  int registers;   /* of the compiled kernel; 0: the budget's estimate */
+  int spill_bytes; /* likewise, of a thread */
+};
+
+struct ft_prediction {
+  double us;       /* the whole */
+  double mma_us;   /* matrix unit */
+  double exp_us;   /* special-function unit */
+  double issue_us; /* instruction issue */
+  double smem_us;  /* shared-memory traffic: ldmatrix, and the copies in */
+  double l2_us;    /* K and V tiles from L2, once per block that walks over them */
+  double dram_us;  /* compulsory bytes */
+  double waves;    /* blocks / (SMs x occupancy) */
+  int occupancy;   /* blocks per SM */
+};
+
+#endif

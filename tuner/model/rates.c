@@ -1,0 +1,24 @@
+/* rates.c: what a multiprocessor does per cycle, for the models of all families.
+ * in -> out: arch, request -> rates, microseconds. */
+#include "tuner/model/rates.h"
+
+double ft_or_default(double value, double otherwise) {
+  return value > 0 ? value : otherwise;
+}
+
+double ft_cycles_per_us(const struct ft_arch *arch) {
+  return ft_or_default(arch->clock_ghz, 1.5) * 1e3;
+}
+
+double ft_dram_bytes_per_us(const struct ft_arch *arch) {
+  return ft_or_default(arch->dram_gbs, 500) * 1e3;
+}
+
+double ft_compulsory_us(const struct ft_request *request, const struct ft_arch *arch) {
+  const double queries = (double)request->batch * request->heads_q * (double)request->seqlen_q;
+  const double keys = (double)request->batch * request->heads_kv * (double)request->seqlen_k;
+  const double element = ft_dtype_bytes(request->dtype);
+  const double bytes =
+      (queries + keys) * (request->head_dim + request->head_dim_v) * element + queries * 4;
+  return bytes / ft_dram_bytes_per_us(arch);
+}

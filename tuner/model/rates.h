@@ -1,0 +1,23 @@
+/* rates.h: what a multiprocessor does per cycle, for the models of all families.
+ * in -> out: arch, request -> rates, microseconds. */
+#ifndef TUNER_RATES_H
+#define TUNER_RATES_H
+
+#include "generator/arch.h"
+#include "generator/request.h"
+
+enum {
+  FT_EXP_PER_CLK = 16,  /* ex2 per cycle: CUDA programming guide, table of throughputs */
+  FT_ISSUE_PER_CLK = 4, /* one instruction per quarter of the multiprocessor */
+  FT_SMEM_BYTES_PER_CLK = 128
+};
+
+/* For arithmetic where a GPU's row lacks a figure. */
+double ft_or_default(double value, double otherwise);
+double ft_cycles_per_us(const struct ft_arch *arch);
+double ft_dram_bytes_per_us(const struct ft_arch *arch);
+
+/* Q, K, V read and O, LSE written once: microseconds. */
+double ft_compulsory_us(const struct ft_request *request, const struct ft_arch *arch);
+
+#endif

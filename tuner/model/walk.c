@@ -1,0 +1,58 @@
+/* walk.c: how many steps the tiles of a problem take.
+ * in -> out: request + tiles -> steps of the mean tile and of the longest. Which steps a tile has
+ * is said by generator/visibility.c. */
+#include "tuner/model/walk.h"
+
+#include <math.h>
+
+#include "generator/visibility.h"
+
+struct walked {
+  struct ft_visibility visibility;
+  struct ft_tiling tiling;
+  int64_t length; /* rows or keys that the tiles share out */
+};
+
+static double steps_of_query_tile(const struct walked *it, int64_t tile) {
+  const int64_t first = tile * it->tiling.block_m, beyond = first + it->tiling.block_m;
+  const int64_t end = beyond < it->length ? beyond : it->length;
+  const struct ft_interval queries = {first / it->tiling.packed,
+                                      (end + it->tiling.packed - 1) / it->tiling.packed};
+  const struct ft_steps steps = ft_steps_of_queries(&it->visibility, queries, it->tiling.block_n);
+  return (double)(steps.end - steps.begin);
+}
+
+static double steps_of_key_tile(const struct walked *it, int64_t tile) {
+  const int64_t first = tile * it->tiling.block_n, beyond = first + it->tiling.block_n;
+  const struct ft_interval keys = {first, beyond < it->length ? beyond : it->length};
+  const struct ft_steps steps = ft_steps_of_keys(&it->visibility, keys, it->tiling.block_m);
+  return (double)(steps.end - steps.begin);
+}
+
+/* Over all tiles, or over a sample of them. */
+static struct ft_walk walk(const struct ft_request *request, const struct walked *it, int block,
+                           double (*steps_of)(const struct walked *it, int64_t tile)) {
+  enum { SAMPLES = 512 }; /* more would only smooth */
+  const double density = request->mask_rows > 0 ? request->mask_density : 1;
+  const int64_t tiles = (it->length + block - 1) / block;
+  const int64_t most = ft_visibility_varies(request) ? SAMPLES : 1;
+  const int64_t samples = tiles < most ? tiles : most;
+  struct ft_walk walk = {0};
+  for (int64_t sample = 0; sample < samples; sample++) {
+    const int64_t tile = samples == tiles ? sample : (2 * sample + 1) * tiles / (2 * samples);
+    const double steps = steps_of(it, tile) * density;
+    walk.mean += steps / (double)samples;
+    walk.longest = fmax(walk.longest, steps);
+  }
+  return walk;
+}
+
+struct ft_walk ft_walk_of_queries(const struct ft_request *request, struct ft_tiling tiling) {
+  const struct walked it = {ft_visibility_of(request), tiling, request->seqlen_q * tiling.packed};
+  return walk(request, &it, tiling.block_m, steps_of_query_tile);
+}
+
+struct ft_walk ft_walk_of_keys(const struct ft_request *request, struct ft_tiling tiling) {
+  const struct walked it = {ft_visibility_of(request), tiling, request->seqlen_k};
+  return walk(request, &it, tiling.block_n, steps_of_key_tile);
+}

@@ -1,0 +1,23 @@
+/* walk.h: how many steps the tiles of a problem take.
+ * in -> out: request + tiles -> steps of the mean tile and of the longest. */
+#ifndef TUNER_WALK_H
+#define TUNER_WALK_H
+
+#include "generator/request.h"
+
+/* Steps of a tile, over all tiles; of a block-sparse mask the kept share of them. */
+struct ft_walk {
+  double mean, longest;
+};
+
+struct ft_tiling {
+  int block_m, block_n;
+  int packed; /* rows of a query, of which a tile has block_m: as many as heads are packed */
+};
+
+/* Of tiles of block_m rows, in steps of block_n keys. */
+struct ft_walk ft_walk_of_queries(const struct ft_request *request, struct ft_tiling tiling);
+/* Of tiles of block_n keys, in steps of block_m queries of one head. */
+struct ft_walk ft_walk_of_keys(const struct ft_request *request, struct ft_tiling tiling);
+
+#endif
