@@ -111,6 +111,16 @@ static inline struct ft_request random_request(void) {
   return request;
 }
 
+/* Whether query i sees key j: the rule of each word, written out for one pair. */
+static inline bool rule_lets_see(const struct ft_request *request, int64_t i, int64_t j) {
+  switch (request->causal) {
+  case FT_CAUSAL_NONE: break;
+  case FT_CAUSAL_BOTTOM_RIGHT: return j <= i + request->seqlen_k - request->seqlen_q;
+  case FT_CAUSAL_TOP_LEFT: return j <= i;
+  }
+  return true;
+}
+
 static inline const struct ft_family *random_family(void) {
   int count = 0;
   while (ft_family_at(count) != NULL) ++count;

@@ -258,10 +258,7 @@ static double count_flops(const struct ft_request *request) {
   const int64_t nq = request->seqlen_q, nk = request->seqlen_k;
   double pairs = 0;
   for (int64_t i = 0; i < nq; ++i)
-    for (int64_t j = 0; j < nk; ++j)
-      pairs += request->causal == FT_CAUSAL_NONE ||
-               (request->causal == FT_CAUSAL_TOP_LEFT && j <= i) ||
-               (request->causal == FT_CAUSAL_BOTTOM_RIGHT && j <= i + nk - nq);
+    for (int64_t j = 0; j < nk; ++j) pairs += rule_lets_see(request, i, j);
   const double one = 2 * pairs * (request->head_dim + request->head_dim_v);
   const double pass = request->pass == FT_BACKWARD ? 2.5 : 1;
   return one * pass * request->mask_density * (double)request->batch * request->heads_q;

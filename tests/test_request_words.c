@@ -23,7 +23,10 @@ static struct ft_request with_word(int first) {
     if (field->kind == FT_KIND_CHOICE) ft_request_set(&request, i, (value + 1) % choices);
     if (field->kind == FT_KIND_FLAG) ft_request_set(&request, i, 1);
     if (field->kind == FT_KIND_COUNT)
-      ft_request_set(&request, i, value + (field->multiple > 0 ? field->multiple : value));
+      ft_request_set(&request, i,
+                     field->multiple > 0 ? value + field->multiple
+                     : value > 0         ? 2 * value
+                                         : 6);
     if (field->kind == FT_KIND_SHARE) ft_request_set_real(&request, i, 0.5);
   }
   return request;
