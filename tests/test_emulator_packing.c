@@ -95,12 +95,14 @@ static const struct {
      STAGED},
     {"parts/visible.cu.in", "return i >> params.sequence.pack_bits;",
      "return i >> params.sequence.pack_bits & ~1;", DIRECT},
-    {"parts/epilogue_wgmma.cu.in", "query_of(params, params.sequence.nq) +", "1 +", STAGED},
-    {"parts/epilogue_wgmma.cu.in", "work.head << params.sequence.pack_bits", "work.head", DIRECT},
+    {"parts/rows_packed.cu.in", "query_of(params, params.sequence.nq) +", "1 +", STAGED},
+    {"parts/rows_packed.cu.in", "work.head << params.sequence.pack_bits", "work.head", DIRECT},
     {"parts/visible.cu.in", "query_of(params, i) +", "i +", STAGED},
-    {"parts/producer.cu.in", "query_of(params.rest, job.tile.q0)", "job.tile.q0", STAGED},
-    {"parts/producer.cu.in", "query_of(params.rest, note.q0 + consumer * 64)",
-     "query_of(params.rest, note.q0) + consumer * 64", STAGED},
+    {"parts/rows_packed.cu.in", "params.q, barrier, column, 0, query_of(params.rest, row)",
+     "params.q, barrier, column, 0, row", STAGED},
+    {"parts/rows_packed.cu.in", "params.o, from, column, 0, query_of(params.rest, row)",
+     "params.o, from, column, 0, row", STAGED},
+    {"parts/store_o_staged.cu.in", "work.q0 + consumer * 64", "work.q0", STAGED},
 };
 
 START_TEST(bugs_are_seen) {

@@ -508,10 +508,24 @@ __device__ __forceinline__ void mask_scores(float (&rS)[M_TILES][N_TILES][4], co
 }
 
 // ---- work tiles, and the keys they walk over --------------------------------------------------------
-// A block of query rows of one head.
-struct WorkTile {
-  int batch, head, kv_head;
+// Whether a step's keys stand in a list; whether some rows of a tile see fewer of its last keys than other rows, and
+// likewise of its first keys. (Else only the end of all keys cuts steps.)
+constexpr bool KEYS_LISTED = 0, HIDES_LAST_KEYS = 1, HIDES_FIRST_KEYS = 0;
+
+// The steps of a tile, BLOCK_N keys each: those of which some row sees a key.
+struct Keys {
+  int steps;
+};
+
+// A block of query rows of one head, and its walk over the keys.
+struct __align__(64) WorkTile {
   int q0;                    // first query row
+  int head, batch;
+  int steps;                 // that are taken, at least one; 0: there are no more work tiles
+  int kv_head;
+  int full_begin, full_end;  // in these steps every row sees every key
+  int hidden_before, hidden_after;  // steps of the block before and after those that a warpgroup takes
+  Keys keys;
 };
 
 // A work tile by its rank among those of its batch_head. Rank 0 has the most keys.
@@ -523,11 +537,6 @@ __device__ __forceinline__ WorkTile work_tile_of_rank(const ForwardParams &param
   tile.q0 = (params.schedule.q_tiles - 1 - rank) * BLOCK_M;  // the last rows see the most keys
   return tile;
 }
-
-// The steps of a tile: all keys some row of it can see.
-struct Keys {
-  int steps;
-};
 
 __device__ __forceinline__ Keys find_keys(const ForwardParams &params, const WorkTile &tile) {
   const int limit = visible_keys(params, min(tile.q0 + BLOCK_M, params.sequence.nq) - 1);

@@ -2,7 +2,7 @@
 // request  forward bf16 d128 causal
 // config   wgmma_forward block_m=128 block_n=128 stages=2 q_stages=2 overlap_tiles=1 pingpong=1 integer_max=1 lazy_rescale=1
 // budget   197632 bytes of shared memory, 384 threads, about 192 of 232 registers
-// parts    wgmma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_wgmma_product.cu.in, parts/arguments.cu.in, parts/quad.cu.in, parts/visible.cu.in, parts/keys.cu.in, parts/schedule_balanced.cu.in, parts/pipeline.cu.in, parts/producer.cu.in, parts/wgmma_softmax.cu.in, parts/consumer.cu.in, parts/epilogue_wgmma.cu.in, parts/consume_overlap.cu.in
+// parts    wgmma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_wgmma_product.cu.in, parts/arguments.cu.in, parts/quad.cu.in, parts/visible.cu.in, parts/keys.cu.in, parts/schedule_balanced.cu.in, parts/rows_dense.cu.in, parts/pipeline.cu.in, parts/block_alone.cu.in, parts/producer.cu.in, parts/wgmma_softmax.cu.in, parts/consumer.cu.in, parts/p_in_registers.cu.in, parts/epilogue_wgmma.cu.in, parts/store_o_staged.cu.in, parts/consume_overlap.cu.in
 // again    fatune emit 'forward bf16 d128 nq1 causal' --gpu sm_90 --config 'wgmma_forward block_m=128 block_n=128 stages=2 q_stages=2 overlap_tiles=1 pingpong=1 integer_max=1 lazy_rescale=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691) on Hopper. One block per
@@ -32,7 +32,17 @@ constexpr int WARP_ROWS = 16, M_TILES = 1;        // of a warp, for what it shar
 constexpr int N_TILES = BLOCK_N / 8;              // columns of S by eight
 constexpr int O_TILES = HEAD_DIM_V / 8;           // columns of O by eight
 constexpr int K_STEPS = D_PAD / 16;               // depth of Q K^T
-constexpr int SKIPPED_STEPS = 1;              // of a tile at most, by warpgroups that see no key of them
+constexpr int SKIPPED_STEPS = 1;              // most steps of a work tile of which a warpgroup's rows see no key
+
+// What can be done in several ways is done so (the config's knobs):
+constexpr bool ASCENDING = 0;         // the walk is from the first keys to the last
+constexpr bool PINGPONG_PRODUCTS = 1, PINGPONG_SOFTMAX = 0;  // warpgroups take turns
+constexpr bool INTEGER_MAX = 1;       // maxima of scores are compared as integers
+constexpr bool EXP2_POLY = 0;         // an eighth of the powers of 2 are polynomials
+constexpr bool LAZY_RESCALE = 1;      // O is corrected only when a maximum has moved far
+constexpr bool P_IN_SMEM = 0;         // P goes to P V by way of shared memory
+constexpr bool DIRECT_STORE = 0;      // O is stored from registers
+constexpr bool DROPOUT = 0;
 
 // ---- PTX: one wrapper for each instruction. Here numbers and bits ---------------------------------------
 typedef unsigned short element;  // bf16, moved and multiplied as 16-bit patterns
@@ -434,10 +444,24 @@ __device__ __forceinline__ void mask_scores(float (&rS)[M_TILES][N_TILES][4], co
 }
 
 // ---- work tiles, and the keys they walk over --------------------------------------------------------
-// A block of query rows of one head.
-struct WorkTile {
-  int batch, head, kv_head;
+// Whether a step's keys stand in a list; whether some rows of a tile see fewer of its last keys than other rows, and
+// likewise of its first keys. (Else only the end of all keys cuts steps.)
+constexpr bool KEYS_LISTED = 0, HIDES_LAST_KEYS = 1, HIDES_FIRST_KEYS = 0;
+
+// The steps of a tile, BLOCK_N keys each: those of which some row sees a key.
+struct Keys {
+  int steps;
+};
+
+// A block of query rows of one head, and its walk over the keys.
+struct __align__(64) WorkTile {
   int q0;                    // first query row
+  int head, batch;
+  int steps;                 // that are taken, at least one; 0: there are no more work tiles
+  int kv_head;
+  int full_begin, full_end;  // in these steps every row sees every key
+  int hidden_before, hidden_after;  // steps of the block before and after those that a warpgroup takes
+  Keys keys;
 };
 
 // A work tile by its rank among those of its batch_head. Rank 0 has the most keys.
@@ -449,11 +473,6 @@ __device__ __forceinline__ WorkTile work_tile_of_rank(const ForwardParams &param
   tile.q0 = (params.schedule.q_tiles - 1 - rank) * BLOCK_M;  // the last rows see the most keys
   return tile;
 }
-
-// The steps of a tile: all keys some row of it can see.
-struct Keys {
-  int steps;
-};
 
 __device__ __forceinline__ Keys find_keys(const ForwardParams &params, const WorkTile &tile) {
   const int limit = visible_keys(params, min(tile.q0 + BLOCK_M, params.sequence.nq) - 1);
@@ -517,69 +536,100 @@ __device__ __forceinline__ WorkTile work_tile_at(const ForwardParams &params, co
                            cursor.half == 0 ? pair : params.schedule.q_tiles - 1 - pair);
 }
 
-// ---- tiles in shared memory, and who may touch them ---------------------------------------------------
-// TMA fills a tile in panels of 64 columns: rows of 128 bytes, swizzled. Each tile has two barriers: `full` completes
-// when its bytes have landed, `empty` when every consumer is done with them. The k-th use of a stage waits for the
-// k-th phase of `full`, and a refill for the one before of `empty`; phases are told apart by their parity. V is one
-// stage behind K: what is multiplied at the same time, the K of a step and the V of the one before, has the same stage.
-constexpr int Q_TILE = D_PANELS * BLOCK_M * 128, K_TILE = D_PANELS * BLOCK_N * 128, V_TILE = DV_PANELS * BLOCK_N * 128;
-constexpr int O_TILE = DV_PANELS * BLOCK_M * 128;           // staged where its Q was
-constexpr int Q_STAGE = Q_TILE > O_TILE ? Q_TILE : O_TILE;
-constexpr int SMEM_Q = 1024;                                // behind the barriers
-constexpr int SMEM_K = SMEM_Q + Q_STAGES * Q_STAGE;
-constexpr int SMEM_V = SMEM_K + STAGES * K_TILE;
-static_assert(SMEM_V + STAGES * V_TILE <= 197632, "shared memory as budgeted");
-
-static_assert(8 * ((2 + CONSUMERS) * Q_STAGES + 4 * STAGES) <= 512, "the barriers end before the notes");
-
-// What the producer has found out about a tile, for those who work on it; complete when its Q is.
-struct __align__(16) Note {
-  int q0, head, batch;
-  int steps;                 // at least one; 0: there are no more tiles
-};
-
-extern __shared__ __align__(1024) unsigned char shared[];
-__device__ __forceinline__ Note *notes() { return reinterpret_cast<Note *>(shared + 512); }  // one for each Q stage
-
-// Shared addresses of the barriers; those of a stage are 8 bytes apart.
-struct Barriers {
-  unsigned q_full, q_empty, o_full, k_full, k_empty, v_full, v_empty;
-};
-
-__device__ __forceinline__ Barriers find_barriers(unsigned smem) {
-  Barriers barriers;
-  barriers.q_full = smem;
-  barriers.q_empty = barriers.q_full + 8 * Q_STAGES;
-  barriers.o_full = barriers.q_empty + 8 * Q_STAGES;
-  barriers.k_full = barriers.o_full + 8 * CONSUMERS * Q_STAGES;
-  barriers.k_empty = barriers.k_full + 8 * STAGES;
-  barriers.v_full = barriers.k_empty + 8 * STAGES;
-  barriers.v_empty = barriers.v_full + 8 * STAGES;
-  return barriers;
+// ---- rows of Q and O by TMA ----------------------------------------------------------------------------
+__device__ __forceinline__ void load_q_panel(const TiledForwardParams &params, unsigned to, unsigned barrier, int column,
+                                             int row, int head, int batch) {
+  tma_load(to, params.q, barrier, column, row, head, batch);
 }
 
-// By one thread, before all others touch a barrier. An O tile is handed over once by each consumer warpgroup; each place
-// for one has a barrier of its own, since the next may be there before the thread that stores has looked at this one.
-__device__ __forceinline__ void init_barriers(const Barriers &barriers) {
+__device__ __forceinline__ void store_o_panel(const TiledForwardParams &params, unsigned from, int column, int row,
+                                              int head, int batch) {
+  tma_store(params.o, from, column, row, head, batch);
+}
+
+// Row i of a head: where its LSE lies; where its O, from the head's.
+__device__ __forceinline__ long long lse_index(const ForwardParams &params, const WorkTile &work, int i) {
+  return (long long)(work.batch * params.sequence.heads_q + work.head) * params.sequence.nq + i;
+}
+
+__device__ __forceinline__ element *o_head(const ForwardParams &params, const WorkTile &work) {
+  return params.o.data + work.batch * params.o.stride.batch + work.head * params.o.stride.head;
+}
+
+__device__ __forceinline__ element *o_row(const ForwardParams &params, element *o, int i) {
+  return o + i * params.o.stride.row;
+}
+
+// ---- the pipeline: tiles in shared memory, and the barriers that say who may touch them -------------------------
+// TMA fills a tile in panels of 64 columns: rows of 128 bytes, swizzled. Each stage has two barriers: `full` completes
+// when the bytes of its tile have landed, `empty` when every reader is done with them. The k-th use of a stage waits for
+// the k-th phase of `full`, and its refill for the phase before of `empty`. Phases are told apart by their parity. V is one
+// stage behind K: the K of a step and the V of the step before are multiplied at the same time and have the same stage.
+constexpr int Q_TILE = D_PANELS * BLOCK_M * 128, K_TILE = D_PANELS * BLOCK_N * 128, V_TILE = DV_PANELS * BLOCK_N * 128;
+constexpr int O_TILE = DV_PANELS * BLOCK_M * 128;
+constexpr int Q_STAGE = Q_TILE > O_TILE ? Q_TILE : O_TILE;  // O is staged in the place of its tile's Q
+constexpr int P_TILE = (BLOCK_N + 63) / 64 * 64 * 128;      // 64 rows of a consumer, if P is in shared memory
+
+// Where in shared memory: barriers, what the producer tells about its tiles, tiles.
+constexpr int SMEM_WORK_TILES = 512, SMEM_STEP_KEYS = 768, SMEM_Q = 1024;
+constexpr int SMEM_K = 66560, SMEM_V = 132096, SMEM_P = 197632;
+static_assert(SMEM_Q + Q_STAGES * Q_STAGE == SMEM_K && SMEM_K + STAGES * K_TILE == SMEM_V &&
+              SMEM_V + STAGES * V_TILE == SMEM_P, "stages as budgeted");
+static_assert(SMEM_WORK_TILES + Q_STAGES * sizeof(WorkTile) <= SMEM_STEP_KEYS &&
+              SMEM_STEP_KEYS + 4 * STAGES <= SMEM_Q, "what the producer tells has room");
+
+extern __shared__ __align__(1024) unsigned char shared[];
+
+// The work tile of each Q stage. It is there when its Q is.
+__device__ __forceinline__ WorkTile *work_tiles() { return reinterpret_cast<WorkTile *>(shared + SMEM_WORK_TILES); }
+
+// The first key of each K stage, where only the producer knows it (KEYS_LISTED). It is there when its K is.
+__device__ __forceinline__ int *step_keys() { return reinterpret_cast<int *>(shared + SMEM_STEP_KEYS); }
+
+// ---- barriers ----
+constexpr int Q_BARRIERS = (2 + CONSUMERS) * Q_STAGES;  // those of Q and O; those of K and V follow
+static_assert(8 * (Q_BARRIERS + 4 * STAGES) <= SMEM_WORK_TILES, "the barriers have room");
+
+__device__ __forceinline__ unsigned barrier_at(int number) { return shared_address(shared) + 8 * number; }
+__device__ __forceinline__ unsigned q_full(int stage) { return barrier_at(stage); }
+__device__ __forceinline__ unsigned q_empty(int stage) { return barrier_at(Q_STAGES + stage); }
+// Each place for O has a barrier of its own: the next O may be there before the storing thread has looked at this one.
+__device__ __forceinline__ unsigned o_full(int consumer, int stage) {
+  return barrier_at((2 + consumer) * Q_STAGES + stage);
+}
+__device__ __forceinline__ unsigned k_full(int stage) { return barrier_at(Q_BARRIERS + stage); }
+__device__ __forceinline__ unsigned k_empty(int stage) { return barrier_at(Q_BARRIERS + STAGES + stage); }
+__device__ __forceinline__ unsigned v_full(int stage) { return barrier_at(Q_BARRIERS + 2 * STAGES + stage); }
+__device__ __forceinline__ unsigned v_empty(int stage) { return barrier_at(Q_BARRIERS + 3 * STAGES + stage); }
+
+// Arrivals that complete a phase. What fills a stage arrives once: the producer's thread with the bytes to wait for, or
+// the warpgroup that has staged its O. What empties it:
+constexpr int Q_READERS = DIRECT_STORE ? 4 * CONSUMERS : CONSUMERS;         // warps; else the threads that store O
+constexpr int K_READERS = KEYS_LISTED ? 4 * CONSUMERS : CLUSTER * CONSUMERS;  // warps, of step_keys, too; else warpgroups
+constexpr int V_READERS = CLUSTER * CONSUMERS;                              // warpgroups
+
+// By one thread, before any other thread touches a barrier.
+__device__ __forceinline__ void init_barriers() {
   for (int i = 0; i < Q_STAGES; ++i) {
-    mbarrier_init(barriers.q_full + 8 * i, 1);
-    mbarrier_init(barriers.q_empty + 8 * i, CONSUMERS);
+    mbarrier_init(q_full(i), 1);
+    mbarrier_init(q_empty(i), Q_READERS);
   }
-  for (int i = 0; i < CONSUMERS * Q_STAGES; ++i) mbarrier_init(barriers.o_full + 8 * i, 1);
+  for (int i = 0; i < CONSUMERS * Q_STAGES; ++i) mbarrier_init(o_full(0, i), 1);
   for (int i = 0; i < STAGES; ++i) {
-    mbarrier_init(barriers.k_full + 8 * i, 1);
-    mbarrier_init(barriers.k_empty + 8 * i, CLUSTER * CONSUMERS);
-    mbarrier_init(barriers.v_full + 8 * i, 1);
-    mbarrier_init(barriers.v_empty + 8 * i, CLUSTER * CONSUMERS);
+    mbarrier_init(k_full(i), 1);
+    mbarrier_init(k_empty(i), K_READERS);
+    mbarrier_init(v_full(i), 1);
+    mbarrier_init(v_empty(i), V_READERS);
   }
-  // Before the first K there was no V: it has come and is done with. Somebody must wait for every phase.
-  mbarrier_arrive(barriers.v_full);
-  mbarrier_wait(barriers.v_full, 0);
-  for (int i = 0; i < CLUSTER * CONSUMERS; ++i) mbarrier_arrive(barriers.v_empty);
+  // No V belongs to the stage of the first K. Its phase is completed here, filled and emptied, and waited for: a phase
+  // that nobody waits for is an error.
+  mbarrier_arrive(v_full(0));
+  mbarrier_wait(v_full(0), 0);
+  for (int i = 0; i < V_READERS; ++i) mbarrier_arrive(v_empty(0));
   mbarrier_init_fence();
 }
 
-// A place in a ring of COUNT stages, and the parity of the phase its use waits for.
+// A place in a ring of COUNT stages, and the parity of the phase that its use waits for.
 template <int COUNT> struct Ring {
   int stage;
   unsigned parity;
@@ -591,147 +641,146 @@ template <int COUNT> __device__ __forceinline__ Ring<COUNT> next(const Ring<COUN
   return place == COUNT ? Ring<COUNT>{0, ring.parity ^ 1} : Ring<COUNT>{int(place), ring.parity};
 }
 
-// Descriptors of wgmma operands in panels of 128-byte rows, swizzled: bits 0-13 address / 16, 16-29 and 32-45 byte
-// offsets / 16, 62-63 the swizzle. Of a ring of tiles, the one of this stage; groups of eight rows are 1024 bytes apart.
-__device__ __forceinline__ u64 tile_of_ring(unsigned ring, int stage, int tile, unsigned offset) {
+// ---- descriptors of wgmma operands ----
+// Panels of 128-byte rows, swizzled: bits 0-13 hold the address / 16, bits 16-29 and 32-45 byte offsets / 16, bits 62-63
+// the swizzle. Groups of eight rows are 1024 bytes apart. The tile is the one of `stage` in a ring of tiles.
+__device__ __forceinline__ u64 descriptor(unsigned ring, int stage, int tile, unsigned offset) {
   return u64(1 << 30 | 1024 >> 4) << 32 | (((ring & 0x3FFFF) >> 4 | offset >> 4 << 16) + stage * (tile >> 4));
 }
 
-// The depth along the rows: the other offset is not looked at.
+// The depth lies along the rows. The other offset is not looked at.
 __device__ __forceinline__ u64 depth_along_rows(unsigned ring, int stage = 0, int tile = 0) {
-  return tile_of_ring(ring, stage, tile, 16);
+  return descriptor(ring, stage, tile, 16);
 }
 
-// Across: the next 64 columns are a panel further.
+// The depth lies across the rows. The next 64 columns are a panel further.
 __device__ __forceinline__ u64 depth_across_rows(unsigned ring, int stage, int tile, unsigned panel) {
-  return tile_of_ring(ring, stage, tile, panel);
+  return descriptor(ring, stage, tile, panel);
 }
 
-// What to add to a descriptor to move it by so many bytes.
-constexpr __device__ __forceinline__ u64 moved(int bytes) { return u64(bytes >> 4); }
+// Added to a descriptor, it moves the operand by so many bytes.
+constexpr __device__ __forceinline__ u64 by_bytes(int bytes) { return u64(bytes >> 4); }
+
+// ---- a block that loads every tile for itself ------------------------------------------------------------
+__device__ __forceinline__ unsigned cluster_rank() { return 0; }
+
+__device__ __forceinline__ void sync_all() { __syncthreads(); }
+
+// At a block's end nobody can still want its shared memory.
+__device__ __forceinline__ void sync_at_end() {}
+
+__device__ __forceinline__ void load_for_cluster(unsigned to, const TensorMap &map, unsigned barrier, int column, int row,
+                                                 int head, int batch) {
+  tma_load(to, map, barrier, column, row, head, batch);
+}
+
+// A warpgroup is done with a tile: one thread says so to the block that loads it.
+__device__ __forceinline__ void arrive_at_loaders(unsigned barrier, int thread) {
+  if (thread == 0) mbarrier_arrive(barrier);
+}
 
 // ---- the producer: one thread that asks TMA for every tile -------------------------------------------------
-__device__ __forceinline__ void load_panels(const TensorMap &map, unsigned to, unsigned barrier, int panels, int rows,
-                                            int row, int head, int batch) {
-  for (int p = 0; p < panels; ++p) tma_load(to + p * rows * 128, map, barrier, p * 64, row, head, batch);
+// The work tile at a place in the scheduler's order, with its walk over the keys. One whose rows see no key takes a step
+// all the same, beyond the last key.
+__device__ __forceinline__ WorkTile find_work(const ForwardParams &params, const TileCursor &cursor) {
+  WorkTile work = {};
+  if (is_done(params, cursor)) return work;
+  work = work_tile_at(params, cursor);
+  work.keys = find_keys(params, work);
+  work.steps = max(work.keys.steps, 1);
+  return work;
 }
 
-// K or V of a step. Each block of a cluster loads its share of the rows for all.
-__device__ __forceinline__ void load_keys(const TensorMap &map, unsigned to, unsigned barrier, int panels, int key,
-                                          int head, int batch) {
-  load_panels(map, to, barrier, panels, BLOCK_N, key, head, batch);
+__device__ __forceinline__ int key_of(const ForwardParams &params, const WorkTile &work, int step) {
+  return work.keys.steps > 0 ? key_of(work.keys, step) : params.sequence.nk;
 }
 
-// A tile and its steps; none when there are no more tiles. One that sees no key takes a step all the same, beyond the
-// last key.
-struct Job {
-  WorkTile tile;
-  Keys keys;
-  int steps;
-};
-
-__device__ __forceinline__ Job find_job(const ForwardParams &params, const TileCursor &cursor) {
-  Job job = {};
-  if (is_done(params, cursor)) return job;
-  job.tile = work_tile_at(params, cursor);
-  job.keys = find_keys(params, job.tile);
-  job.steps = max(job.keys.steps, 1);
-  return job;
-}
-
-__device__ __forceinline__ int key_of(const ForwardParams &params, const Job &job, int step) {
-  return job.keys.steps > 0 ? key_of(job.keys, step) : params.sequence.nk;
-}
-
-// Loads Q and leaves the note.
-__device__ __forceinline__ void announce(const TiledForwardParams &params, unsigned smem, const Barriers &barriers,
-                                         const Job &job, Ring<Q_STAGES> &q_ring) {
-  const unsigned full = barriers.q_full + 8 * q_ring.stage;
-  Note &note = notes()[q_ring.stage];
-  mbarrier_wait(barriers.q_empty + 8 * q_ring.stage, q_ring.parity ^ 1);
-  note.q0 = job.tile.q0;
-  note.head = job.tile.head;
-  note.batch = job.tile.batch;
-  note.steps = job.steps;
-  if (job.steps == 0) {
+// Tells the consumers about a work tile, and loads its Q.
+__device__ __forceinline__ void announce(const TiledForwardParams &params, const WorkTile &work, Ring<Q_STAGES> &q_ring) {
+  const unsigned full = q_full(q_ring.stage);
+  WorkTile &announced = work_tiles()[q_ring.stage];
+  mbarrier_wait(q_empty(q_ring.stage), q_ring.parity ^ 1);
+  announced.q0 = work.q0;
+  announced.head = work.head;
+  announced.batch = work.batch;
+  announced.steps = work.steps;
+  if (KEYS_LISTED) {  // else each consumer computes the full steps of its own rows
+    int full_end = work.steps;
+    while (full_end > 0 && !sees_all(params.rest, work.q0, key_of(params.rest, work, full_end - 1))) --full_end;
+    announced.full_end = full_end;
+  }
+  if (work.steps == 0) {
     mbarrier_arrive(full);
     return;
   }
   mbarrier_arrive_expect(full, Q_TILE);
-  const unsigned sQ = smem + SMEM_Q + q_ring.stage * Q_STAGE;
-  load_panels(params.q, sQ, full, D_PANELS, BLOCK_M, job.tile.q0, job.tile.head, job.tile.batch);
+  for (int p = 0; p < D_PANELS; ++p) {
+    load_q_panel(params, shared_address(shared) + SMEM_Q + q_ring.stage * Q_STAGE + p * BLOCK_M * 128, full, p * 64,
+                 work.q0, work.head, work.batch);
+  }
   q_ring = next(q_ring);
 }
 
-// The V of a step that has its K.
-struct LateV {
-  int key, head, batch;            // no step yet: head < 0
-};
-
-__device__ __forceinline__ void load_v(const TiledForwardParams &params, unsigned smem, const Barriers &barriers,
-                                       const Ring<STAGES> &ring, const LateV &v) {
-  if (v.head < 0) return;
-  const unsigned full = barriers.v_full + 8 * ring.stage;
-  mbarrier_wait(barriers.v_empty + 8 * ring.stage, ring.parity ^ 1);
-  mbarrier_arrive_expect(full, V_TILE);
-  load_keys(params.v, smem + SMEM_V + ring.stage * V_TILE, full, DV_PANELS, v.key, v.head, v.batch);
+// A K or V tile. Each block of a cluster loads its share of the rows for all blocks.
+__device__ __forceinline__ void load_keys(const TensorMap &map, unsigned to, unsigned barrier, int panels, int key,
+                                          int head, int batch) {
+  constexpr int ROWS = BLOCK_N / CLUSTER;
+  const int first = cluster_rank() * ROWS;
+  for (int p = 0; p < panels; ++p) {
+    load_for_cluster(to + (p * BLOCK_N + first) * 128, map, barrier, p * 64, key + first, head, batch);
+  }
 }
 
-__device__ __forceinline__ void produce(const TiledForwardParams &params, unsigned smem, const Barriers &barriers) {
+__device__ __forceinline__ void load_k(const TiledForwardParams &params, const Ring<STAGES> &ring, int key, int head,
+                                       int batch) {
+  const unsigned full = k_full(ring.stage);
+  mbarrier_wait(k_empty(ring.stage), ring.parity ^ 1);
+  if (KEYS_LISTED) step_keys()[ring.stage] = key;
+  mbarrier_arrive_expect(full, K_TILE);
+  load_keys(params.k, shared_address(shared) + SMEM_K + ring.stage * K_TILE, full, D_PANELS, key, head, batch);
+}
+
+__device__ __forceinline__ void load_v(const TiledForwardParams &params, const Ring<STAGES> &ring, int key, int head,
+                                       int batch) {
+  if (head < 0) return;  // no step had its K yet
+  const unsigned full = v_full(ring.stage);
+  mbarrier_wait(v_empty(ring.stage), ring.parity ^ 1);
+  mbarrier_arrive_expect(full, V_TILE);
+  load_keys(params.v, shared_address(shared) + SMEM_V + ring.stage * V_TILE, full, DV_PANELS, key, head, batch);
+}
+
+__device__ __forceinline__ void produce(const TiledForwardParams &params) {
   Ring<STAGES> ring = {0, 0};      // of K, and of V a step later; the first round finds every stage empty
-  LateV late = {0, -1, 0};
+  int v_key = 0, v_head = -1, v_batch = 0;  // of the step whose V is next; head -1: no step had its K yet
   Ring<Q_STAGES> q_ring = {0, 0};
   TileCursor cursor = first_work(params.rest);
-  Job job = find_job(params.rest, cursor);
-  announce(params, smem, barriers, job, q_ring);
-  while (job.steps > 0) {
+  WorkTile work = find_work(params.rest, cursor);
+  if (Q_STAGES > 1) announce(params, work, q_ring);
+  while (work.steps > 0) {
     cursor = next_work(params.rest, cursor);
-    Job ahead;
-    for (int left = job.steps - 1; left >= 0; --left) {
-      const int key = key_of(params.rest, job, left);
-      const unsigned k_full = barriers.k_full + 8 * ring.stage;
-      load_v(params, smem, barriers, ring, late);
-      mbarrier_wait(barriers.k_empty + 8 * ring.stage, ring.parity ^ 1);
-      mbarrier_arrive_expect(k_full, K_TILE);
-      load_keys(params.k, smem + SMEM_K + ring.stage * K_TILE, k_full, D_PANELS, key, job.tile.kv_head, job.tile.batch);
-      late = {key, job.tile.kv_head, job.tile.batch};
-      if (left == job.steps - 1) ahead = find_job(params.rest, cursor);  // early: it may have lists to fetch
-      // The stage of the next Q is free when the last O has been stored, which a warpgroup does only after the steps
-      // it skips: to wait for that any earlier would be for ever.
-      if (left == max(job.steps - 3 - SKIPPED_STEPS, 0)) announce(params, smem, barriers, ahead, q_ring);
+    WorkTile ahead;
+    for (int left = work.steps - 1; left >= 0; --left) {
+      const bool first = left == work.steps - 1;
+      const int key = key_of(params.rest, work, ASCENDING ? work.steps - 1 - left : left);
+      load_v(params, ring, v_key, v_head, v_batch);
+      load_k(params, ring, key, work.kv_head, work.batch);
+      if (Q_STAGES == 1 && first) announce(params, work, q_ring);
+      v_key = key;
+      v_head = work.kv_head;
+      v_batch = work.batch;
+      if (first) ahead = find_work(params.rest, cursor);  // early: it may have lists to fetch
+      // The stage of the next Q is empty when the O before this work tile's has been stored. A warpgroup stores it after
+      // the steps that it skips of this work tile: a wait before their K is loaded would never end.
+      if (Q_STAGES > 1 && left == max(work.steps - 3 - SKIPPED_STEPS, 0)) announce(params, ahead, q_ring);
       ring = next(ring);
     }
-    job = ahead;
+    work = ahead;
   }
-  load_v(params, smem, barriers, ring, late);
+  load_v(params, ring, v_key, v_head, v_batch);
+  if (Q_STAGES == 1) announce(params, work, q_ring);
 }
 
-// One thread for each consumer warpgroup stores the O tiles that it has staged, and gives the place back to Q.
-__device__ __forceinline__ void store_tiles(const TiledForwardParams &params, unsigned smem, const Barriers &barriers,
-                                            int consumer) {
-  Ring<Q_STAGES> q_ring = {0, 0};
-  for (;;) {
-    mbarrier_wait(barriers.q_full + 8 * q_ring.stage, q_ring.parity);
-    const Note &note = notes()[q_ring.stage];
-    if (note.steps == 0) break;
-    mbarrier_wait(barriers.o_full + 8 * (consumer * Q_STAGES + q_ring.stage), q_ring.parity);
-    const unsigned sO = smem + SMEM_Q + q_ring.stage * Q_STAGE + consumer * 64 * 128;
-    for (int p = 0; p < DV_PANELS; ++p) {
-      tma_store(params.o, sO + p * BLOCK_M * 128, p * 64, note.q0 + consumer * 64, note.head, note.batch);
-    }
-    tma_store_commit();
-    tma_store_wait_read<0>();
-    mbarrier_arrive(barriers.q_empty + 8 * q_ring.stage);
-    q_ring = next(q_ring);
-  }
-  tma_store_wait<0>();
-}
-
-// ---- the steps of a consumer warpgroup ---------------------------------------------------------------------
-// A warp of it owns 16 of its 64 rows; a lane rows g, g + 8 and columns 2 t, 2 t + 1 of every eight, as in
-// mma.m16n8k16. P V of one step runs while the numerators of the next are computed, so what it reads (P) and writes
-// (O) is left alone until it has been waited for: O is rescaled afterwards.
-
+// ---- online softmax of a consumer warp's rows (arXiv 1805.02867), in base 2 -----------------------------------
 // The largest of this lane's scores of each of its rows.
 __device__ __forceinline__ void largest(float (&own)[2], const float (&rS)[N_TILES][4]) {
   #pragma unroll
@@ -747,8 +796,8 @@ __device__ __forceinline__ void largest(float (&own)[2], const float (&rS)[N_TIL
   }
 }
 
-// The same with half the instructions, but 0 where all are negative: floats from 0 on compare like the integers of the
-// same bits, and of those three are compared at once.
+// The same with half the instructions, but 0 where all scores are negative: floats from 0 on compare like the integers of
+// the same bits, and three integers are compared at once.
 __device__ __forceinline__ void largest_or_0(float (&own)[2], const float (&rS)[N_TILES][4]) {
   #pragma unroll
   for (int h = 0; h < 2; ++h) {
@@ -762,43 +811,78 @@ __device__ __forceinline__ void largest_or_0(float (&own)[2], const float (&rS)[
   }
 }
 
-// Whether a score of this warp is beyond its row's maximum by more than RESCALE_LIMIT. It is found by the lane that
-// holds it: nobody need know the maximum of a whole row for that.
+// Whether some maximum of this warp's rows moves far enough to be followed. LAZY_RESCALE: beyond RESCALE_LIMIT. The lane
+// that holds such a score finds it: nobody need know the maximum of a whole row for that.
 __device__ __forceinline__ bool any_beyond(const float (&own)[2], const float (&row_max)[2], float scale_log2) {
-  return __any_sync(0xffffffffu, own[0] * scale_log2 - row_max[0] > RESCALE_LIMIT ||
-                                 own[1] * scale_log2 - row_max[1] > RESCALE_LIMIT);
+  return !LAZY_RESCALE || __any_sync(0xffffffffu, own[0] * scale_log2 - row_max[0] > RESCALE_LIMIT ||
+                                                  own[1] * scale_log2 - row_max[1] > RESCALE_LIMIT);
 }
 
-// New maxima, and by how much O and the sums shrink.
-// Nothing changes until a score is beyond its row's maximum by more than RESCALE_LIMIT: until then p may exceed 1, up to
-// 2^RESCALE_LIMIT, which costs no precision in either type.
-// MASKED: a row may have seen no key yet.
+// What O of the steps before is multiplied by where maxima move.
+struct Correction {
+  int due;                   // 0: no maximum of the warp has moved. (A bool would be put together from bytes.)
+  float upper, lower;        // of rows g and g + 8; only where due
+};
+
+// New maxima, sums corrected to them, and what corrects O. MASKED: a row may have seen no key yet.
 template <bool MASKED>
-__device__ __forceinline__ int move_maxima(float (&shrink)[2], float (&row_max)[2], float (&row_sum)[2],
+__device__ __forceinline__ int move_maxima(float (&factor)[2], float (&row_max)[2], float (&row_sum)[2],
                                            const float (&rS)[N_TILES][4], float scale_log2) {
   float own[2];
-  largest_or_0(own, rS);
+  if (INTEGER_MAX) largest_or_0(own, rS); else largest(own, rS);
   if (!any_beyond(own, row_max, scale_log2)) return 0;
-  if (__any_sync(0xffffffffu, own[0] == 0.f || own[1] == 0.f)) {
+  if (INTEGER_MAX && __any_sync(0xffffffffu, own[0] == 0.f || own[1] == 0.f)) {
     largest(own, rS);
     if (!any_beyond(own, row_max, scale_log2)) return 0;
   }
   #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const float new_max = fmaxf(row_max[h], quad_max(own[h]) * scale_log2);
-    shrink[h] = ex2(row_max[h] - (MASKED ? finite_max(new_max) : new_max));
+    factor[h] = ex2(row_max[h] - (MASKED ? finite_max(new_max) : new_max));
     row_max[h] = new_max;
-    row_sum[h] *= shrink[h];
+    row_sum[h] *= factor[h];
   }
   return 1;
 }
 
-// S -> numerators, in place; adds to the sums.
-// ptxas would put all FFMA before the first ex2, and this warp's MUFU would have nothing to do meanwhile: so those of
-// later columns are made to look as if they needed a sum of earlier ones. (Random bits fill that time without this.)
+__device__ __forceinline__ void correct(float (&rO)[O_TILES][4], const Correction &correction) {
+  if (!correction.due) return;
+  #pragma unroll
+  for (int n = 0; n < O_TILES; ++n) {
+    rO[n][0] *= correction.upper;
+    rO[n][1] *= correction.upper;
+    rO[n][2] *= correction.lower;
+    rO[n][3] *= correction.lower;
+  }
+}
+
+// 2^x by additions and multiplications, x <= 126, to within 2^-18. x = i + f with |f| <= 1/2: adding 1.5 2^23 rounds to
+// the integer i and leaves it in the low bits. 2^f is a polynomial of least relative error (Remez), and i is added to
+// its exponent. Below -126 the result is 2^-126, which is nothing beside the largest P of a row.
+__device__ __forceinline__ float ex2_polynomial(float x) {
+  const float bounded = fmaxf(x, -126.f), shifted = bounded + 12582912.f, f = bounded - (shifted - 12582912.f);
+  float y = 0.0095701022f;
+  y = y * f + 0.055917859f;
+  y = y * f + 0.24024744f;
+  y = y * f + 0.69312179f;
+  y = y * f + 0.99999928f;
+  return __uint_as_float(__float_as_uint(y) + (__float_as_uint(shifted) << 23));
+}
+
+// x, for the schedule of instructions: it looks as if x needed `first`, which is finite, so that what is computed from x
+// comes after what `first` is computed from.
+__device__ __forceinline__ float scheduled_after(float x, float first) { return first * 0.f + x; }
+
+// 0, not known before both sums are. A barrier whose number it is added to comes after the exponentials of the sums: else
+// the compiler moves the barrier, and the wait for P V behind it, ahead of nearly all of them.
+__device__ __forceinline__ int zero_after(const float (&row_sum)[2]) { return row_sum[0] + row_sum[1] < 0.f; }
+
+// Columns FROM to TO - 1, in eights: S becomes P = exp(S - max), unnormalised, in place; the sums grow. ptxas would put
+// the FFMA of all columns before the first ex2, and MUFU would have nothing to do meanwhile: so those of later columns are
+// scheduled after a sum of earlier ones. (Dropout's random bits fill that time without this.)
 template <bool MASKED, int FROM, int TO>
-__device__ __forceinline__ void numerators(float (&rS)[N_TILES][4], float (&row_sum)[2], const float (&row_max)[2],
-                                           float scale_log2) {
+__device__ __forceinline__ void exponentiate(float (&rS)[N_TILES][4], float (&row_sum)[2], const float (&row_max)[2],
+                                             float scale_log2) {
   float known_max[2] = {MASKED ? finite_max(row_max[0]) : row_max[0],
                         MASKED ? finite_max(row_max[1]) : row_max[1]};
   float sums[2][2];  // of even and of odd n
@@ -807,100 +891,194 @@ __device__ __forceinline__ void numerators(float (&rS)[N_TILES][4], float (&row_
     #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const float x = rS[n][i] * scale_log2 - known_max[i / 2];
-      rS[n][i] = ex2(x);
+      rS[n][i] = EXP2_POLY && !MASKED && i == 3 && n % 2 == 0 ? ex2_polynomial(x) : ex2(x);
     }
     #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const float sum = rS[n][2 * h] + rS[n][2 * h + 1];
       sums[h][n % 2] = n < FROM + 2 ? sum : sums[h][n % 2] + sum;
-      if (n % 4 == 3) known_max[h] = sum * 0.f + known_max[h];
+      if (!DROPOUT && n % 4 == 3) known_max[h] = scheduled_after(known_max[h], sum);
     }
   }
   row_sum[0] += sums[0][0] + sums[0][1];
   row_sum[1] += sums[1][0] + sums[1][1];
 }
 
-// Numerators of 16 keys -> A fragment of the second product.
-__device__ __forceinline__ void pack_numerators(unsigned (&rP)[4], const float (&rS)[N_TILES][4], int k) {
+// P of 16 keys -> an A fragment of the second product.
+__device__ __forceinline__ void pack_fragment(unsigned (&rP)[4], const float (&rS)[N_TILES][4], int k) {
   #pragma unroll
   for (int i = 0; i < 4; ++i) {  // fragment register i: rows g + 8 (i % 2), keys 8 (i / 2) + 2 t
     rP[i] = pack(rS[2 * k + i / 2][2 * (i % 2)], rS[2 * k + i / 2][2 * (i % 2) + 1]);
   }
 }
 
-__device__ __forceinline__ void rescale(float (&rO)[O_TILES][4], const float (&shrink)[2]) {
-  #pragma unroll
-  for (int n = 0; n < O_TILES; ++n) {
-    #pragma unroll
-    for (int i = 0; i < 4; ++i) rO[n][i] *= shrink[i / 2];
-  }
-}
+// ---- a consumer warpgroup ----------------------------------------------------------------------------------
+// It computes 64 rows of each work tile of its block. A warp has 16 of them. A lane has rows g, g + 8 and columns 2 t,
+// 2 t + 1 of every eight, where g = lane / 4 and t = lane % 4, as in mma.m16n8k16.
+constexpr int P_FRAGMENTS = P_IN_SMEM ? 1 : BLOCK_N / 16;  // of 16 keys, that are in registers at a time
 
-// One consumer warpgroup: 64 rows of each tile of its block.
 struct Consumer {
-  int number, warp, lane;        // warpgroup, and place in it
-  unsigned smem;
-  Barriers barriers;
+  int number, warp, lane;        // of the warpgroup, and the place in it
   Ring<STAGES> ring;             // the next K, and the V of the step before it
   Ring<Q_STAGES> q_ring;
-  float rS[1][N_TILES][4];       // scores, then numerators
+  float rS[1][N_TILES][4];       // scores, then unnormalised P
   float rO[O_TILES][4];
-  unsigned rP[BLOCK_N / 16][1][4];
+  unsigned rP[P_FRAGMENTS][1][4];
   float row_max[2], row_sum[2];  // maximum times scale_log2; this lane's part of the sum
   bool k_ready;                  // whether the K of the next step has been seen to be there
 };
 
-// What a consumer needs to know of a tile.
-struct Work {
-  int head, batch;
-  int first_row;                 // of this warpgroup
-  int steps;                     // 0: there are no more tiles
-  int hidden;                    // steps before those, of which these rows see no key
-  int unmasked;                  // steps, the last ones taken, of which all rows see all keys
-};
+// The hidden steps of a walk are those that a warpgroup skips: none of its rows sees a key of them.
+constexpr bool SKIPS_BEFORE = SKIPPED_STEPS > 0 && (ASCENDING ? HIDES_FIRST_KEYS : HIDES_LAST_KEYS);
+constexpr bool SKIPS_AFTER = SKIPPED_STEPS > 0 && (ASCENDING ? HIDES_LAST_KEYS : HIDES_FIRST_KEYS);
 
-// Of the tile whose Q is next in the ring, once it is there.
-__device__ __forceinline__ Work find_work(const Consumer &consumer, const ForwardParams &params,
-                                          const Ring<Q_STAGES> &q_ring) {
-  mbarrier_wait(consumer.barriers.q_full + 8 * q_ring.stage, q_ring.parity);
-  const Note &note = notes()[q_ring.stage];
-  Work work;
-  work.head = note.head;
-  work.batch = note.batch;
-  work.first_row = note.q0 + consumer.number * 64;
-  work.steps = note.steps;
-  work.unmasked = max(visible_keys(params, work.first_row), 0) / BLOCK_N;
-  work.hidden = max(min(work.steps - 1, work.steps - (visible_keys(params, work.first_row + 63) + BLOCK_N - 1) / BLOCK_N), 0);
-  work.steps -= work.hidden;
+// This warpgroup's share of the work tile whose Q is next in the ring, once it is there.
+__device__ __forceinline__ WorkTile wait_for_work(const Consumer &consumer, const ForwardParams &params,
+                                                  const Ring<Q_STAGES> &q_ring) {
+  mbarrier_wait(q_full(q_ring.stage), q_ring.parity);
+  const WorkTile &announced = work_tiles()[q_ring.stage];
+  WorkTile work;
+  work.head = announced.head;
+  work.batch = announced.batch;
+  work.q0 = announced.q0 + consumer.number * 64;
+  work.steps = announced.steps;
+  work.full_begin = 0;
+  work.full_end = KEYS_LISTED ? announced.full_end : max(visible_keys(params, work.q0), 0) / BLOCK_N;
+  if (SKIPS_BEFORE || SKIPS_AFTER) {
+    const int hidden =
+        max(min(work.steps - 1, work.steps - (visible_keys(params, work.q0 + 63) + BLOCK_N - 1) / BLOCK_N), 0);
+    work.steps -= hidden;
+    work.hidden_before = SKIPS_BEFORE ? hidden : 0;
+    work.hidden_after = SKIPS_AFTER ? hidden : 0;
+  }
+  if (DIRECT_STORE) __syncwarp();  // see release_q
   return work;
 }
 
-// First key of the step whose K is next, of a tile with so many to go after it.
-__device__ __forceinline__ int key_of(const Consumer &consumer, const Work &work, int left) {
-  return left * BLOCK_N;
+// First key of the step that has the next K, with `left` steps to go after it.
+__device__ __forceinline__ int key_of(const Consumer &consumer, const WorkTile &work, int left) {
+  if (KEYS_LISTED) return step_keys()[consumer.ring.stage];
+  return (ASCENDING ? work.steps - 1 - left : left) * BLOCK_N;
 }
 
-// One thread speaks for the warpgroup, which has converged in the wait before.
-__device__ __forceinline__ void release(const Consumer &consumer, unsigned barrier) {
+// ---- stages given back ----
+// One thread arrives for the warpgroup, whose threads have converged in the wait before.
+__device__ __forceinline__ void arrive(const Consumer &consumer, unsigned barrier) {
   if (consumer.warp == 0 && consumer.lane == 0) mbarrier_arrive(barrier);
 }
 
-// To all blocks that load a share of it.
-__device__ __forceinline__ void release_share(const Consumer &consumer, unsigned barrier) {
-  release(consumer, barrier);
-}
-
-// The next K, the V of this stage can be replaced.
+// The next K is no longer needed.
 __device__ __forceinline__ void release_k(const Consumer &consumer) {
-  const unsigned empty = consumer.barriers.k_empty + 8 * consumer.ring.stage;
-  release_share(consumer, empty);
+  if (KEYS_LISTED) {
+    __syncwarp();  // each lane has read step_keys
+    if (consumer.lane == 0) mbarrier_arrive(k_empty(consumer.ring.stage));
+  } else if (consumer.warp == 0) {
+    arrive_at_loaders(k_empty(consumer.ring.stage), consumer.lane);
+  }
 }
 
+// The V of this stage is no longer needed.
 __device__ __forceinline__ void release_v(const Consumer &consumer, const Ring<STAGES> &ring) {
-  release_share(consumer, consumer.barriers.v_empty + 8 * ring.stage);
+  if (consumer.warp == 0) arrive_at_loaders(v_empty(ring.stage), consumer.lane);
 }
 
-__device__ __forceinline__ void begin_rows(Consumer &consumer, const ForwardParams &params, const Work &work) {
+// Q and what is told about its work tile are no longer needed once the last Q K^T is done, if O is not staged there. Each
+// warp has read the work tile together.
+__device__ __forceinline__ void release_q(const Consumer &consumer, const Ring<Q_STAGES> &q_ring) {
+  if (DIRECT_STORE && consumer.lane == 0) mbarrier_arrive(q_empty(q_ring.stage));
+}
+
+// With one Q stage it is given back in the last step, as early as can be; with two it is given back behind the steps, which
+// then have one thing less to do.
+__device__ __forceinline__ void release_q_early(const Consumer &consumer, const Ring<Q_STAGES> &q_ring, int left) {
+  if (Q_STAGES == 1 && left == 0) release_q(consumer, q_ring);
+}
+
+// ---- P from the registers of the softmax to P V: it stays there -----------------------------------------
+__device__ __forceinline__ void sync_p(const Consumer &) {}
+
+// O += P V, the part of the 16 keys at k.
+__device__ __forceinline__ void multiply_p(Consumer &consumer, int k, u64 v) {
+  wgmma_rs_across(consumer.rO, consumer.rP[k][0], v);
+}
+
+// P for the next P V. The last P V has been waited for.
+__device__ __forceinline__ void pack_p(Consumer &consumer, int key) {
+  #pragma unroll
+  for (int k = 0; k < BLOCK_N / 16; ++k) pack_fragment(consumer.rP[k][0], consumer.rS[0], k);
+}
+
+// ---- products ----
+// S = Q K^T, begun.
+__device__ __forceinline__ void begin_qk(Consumer &consumer, const Ring<Q_STAGES> &q_ring) {
+  const unsigned smem = shared_address(shared);
+  const u64 q = depth_along_rows(smem + SMEM_Q + consumer.number * 64 * 128, q_ring.stage, Q_STAGE);
+  const u64 k = depth_along_rows(smem + SMEM_K, consumer.ring.stage, K_TILE);
+  wgmma_fence();
+  #pragma unroll
+  for (int i = 0; i < K_STEPS; ++i) {  // 16 columns are 32 bytes, four times to a panel
+    wgmma_ss(consumer.rS[0], q + by_bytes(i / 4 * BLOCK_M * 128 + i % 4 * 32),
+             k + by_bytes(i / 4 * BLOCK_N * 128 + i % 4 * 32), i > 0);
+  }
+  wgmma_commit();
+}
+
+// O += P V with the V of this stage, begun.
+__device__ __forceinline__ void begin_pv(Consumer &consumer, const Ring<STAGES> &ring) {
+  const u64 v = depth_across_rows(shared_address(shared) + SMEM_V, ring.stage, V_TILE, BLOCK_N * 128);
+  sync_p(consumer);
+  wgmma_fence();
+  #pragma unroll
+  for (int k = 0; k < BLOCK_N / 16; ++k) multiply_p(consumer, k, v + by_bytes(k * 16 * 128));
+  wgmma_commit();
+}
+
+// The barrier of this K was tested during the softmax before: the test takes time, and K is nearly always there.
+__device__ __forceinline__ void wait_for_k(const Consumer &consumer) {
+  if (!consumer.k_ready) mbarrier_wait(k_full(consumer.ring.stage), consumer.ring.parity);
+}
+
+// ---- ping-pong ----
+// Each warpgroup waits for its turn, does what is done in turns, and passes the turn on. PINGPONG_PRODUCTS: they issue
+// their products in turns, and one's products are under way while the others compute their softmax. PINGPONG_SOFTMAX: they
+// begin their exponentials in turns, so that not all of them want MUFU at once and then all of them products. A warpgroup
+// takes its turns at skipped steps, too: so all take equally many.
+__device__ __forceinline__ void wait_turn(const Consumer &consumer) {
+  barrier_sync(FIRST_TURN_BARRIER + consumer.number, 256);
+}
+
+// zero: see zero_after.
+__device__ __forceinline__ void pass_turn(const Consumer &consumer, int zero = 0) {
+  barrier_arrive(FIRST_TURN_BARRIER + (consumer.number + 1) % CONSUMERS + zero, 256);
+}
+
+// ---- a step's softmax ----
+// MASKED: some row may not see all keys of the step.
+template <bool MASKED>
+__device__ __forceinline__ Correction softmax(Consumer &consumer, const ForwardParams &params, const WorkTile &work,
+                                              int key) {
+  constexpr int IN_TURN = PINGPONG_SOFTMAX ? (N_TILES + 7) / 8 * 2 : N_TILES;  // a quarter: then MUFU never runs dry
+  const Ring<STAGES> ahead = next(consumer.ring);
+  if (MASKED && !sees_all(params, work.q0, key)) {
+    mask_scores(consumer.rS, params, work.q0 + consumer.warp * 16, key, consumer.lane);
+  }
+  float factor[2];
+  const int due = move_maxima<MASKED>(factor, consumer.row_max, consumer.row_sum, consumer.rS[0], params.softmax.scale_log2);
+  if (PINGPONG_SOFTMAX) {
+    wait_turn(consumer);
+    hold(consumer.rS[0]);  // no exponential before the turn
+  }
+  consumer.k_ready = mbarrier_test(k_full(ahead.stage), ahead.parity);
+  exponentiate<MASKED, 0, IN_TURN>(consumer.rS[0], consumer.row_sum, consumer.row_max, params.softmax.scale_log2);
+  if (PINGPONG_SOFTMAX) {
+    pass_turn(consumer, zero_after(consumer.row_sum));
+    exponentiate<MASKED, IN_TURN, N_TILES>(consumer.rS[0], consumer.row_sum, consumer.row_max, params.softmax.scale_log2);
+  }
+  return {due, factor[0], factor[1]};
+}
+
+// ---- steps ----
+__device__ __forceinline__ void begin_rows(Consumer &consumer, const ForwardParams &params, const WorkTile &work) {
   consumer.row_max[0] = consumer.row_max[1] = MINUS_INFINITY;
   consumer.row_sum[0] = consumer.row_sum[1] = 0.f;
 }
@@ -910,162 +1088,113 @@ __device__ __forceinline__ void clear_o(Consumer &consumer) {
   for (int n = 0; n < O_TILES; ++n) consumer.rO[n][0] = consumer.rO[n][1] = consumer.rO[n][2] = consumer.rO[n][3] = 0.f;
 }
 
-// S = Q K^T, begun.
-__device__ __forceinline__ void begin_qk(Consumer &consumer, const Ring<Q_STAGES> &q_ring) {
-  const u64 q = depth_along_rows(consumer.smem + SMEM_Q + consumer.number * 64 * 128, q_ring.stage, Q_STAGE);
-  const u64 k = depth_along_rows(consumer.smem + SMEM_K, consumer.ring.stage, K_TILE);
-  wgmma_fence();
-  #pragma unroll
-  for (int i = 0; i < K_STEPS; ++i) {  // 16 columns are 32 bytes, four times to a panel
-    wgmma_ss(consumer.rS[0], q + moved(i / 4 * BLOCK_M * 128 + i % 4 * 32), k + moved(i / 4 * BLOCK_N * 128 + i % 4 * 32), i > 0);
-  }
-  wgmma_commit();
-}
-
-// O += P V, begun: the V of this stage.
-__device__ __forceinline__ void begin_pv(Consumer &consumer, const Ring<STAGES> &ring) {
-  const u64 v = depth_across_rows(consumer.smem + SMEM_V, ring.stage, V_TILE, BLOCK_N * 128);
-  wgmma_fence();
-  #pragma unroll
-  for (int k = 0; k < BLOCK_N / 16; ++k) {
-    wgmma_rs_across(consumer.rO, consumer.rP[k][0], v + moved(k * 16 * 128));
-  }
-  wgmma_commit();
-}
-
-// Waits for K, whose barrier was looked at a softmax ago: asking takes time, and it is nearly always there.
-__device__ __forceinline__ void wait_for_k(const Consumer &consumer) {
-  if (!consumer.k_ready) mbarrier_wait(consumer.barriers.k_full + 8 * consumer.ring.stage, consumer.ring.parity);
-}
-
-// The warpgroups issue their products in turns: while one's are under way the others compute their softmax.
-// Steps that a warpgroup skips have their turns, too: so all take as many.
-__device__ __forceinline__ void wait_for_turn(const Consumer &consumer) {
-  barrier_sync(FIRST_TURN_BARRIER + consumer.number, 256);
-}
-
-// late: 0, see numerators_known.
-__device__ __forceinline__ void give_turn(const Consumer &consumer, int late = 0) {
-  barrier_arrive(FIRST_TURN_BARRIER + (consumer.number + 1) % CONSUMERS + late, 256);
-}
-
-// The softmax of a step whose K has been multiplied. MASKED: some row may not see all of its keys. Returns 1 where O must
-// shrink (as a bool it would be a byte, put together and taken apart).
-template <bool MASKED>
-__device__ __forceinline__ int softmax(Consumer &consumer, float (&shrink)[2], const ForwardParams &params,
-                                       const Work &work, int key) {
-  const Ring<STAGES> ahead = next(consumer.ring);
-  if (MASKED && !sees_all(params, work.first_row, key)) {
-    mask_scores(consumer.rS, params, work.first_row + consumer.warp * 16, key, consumer.lane);
-  }
-  const int moved = move_maxima<MASKED>(shrink, consumer.row_max, consumer.row_sum, consumer.rS[0], params.softmax.scale_log2);
-  consumer.k_ready = mbarrier_test(consumer.barriers.k_full + 8 * ahead.stage, ahead.parity);
-  numerators<MASKED, 0, N_TILES>(consumer.rS[0], consumer.row_sum, consumer.row_max, params.softmax.scale_log2);
-  return moved;
-}
-
-// Numerators -> P, for the next P V: the last one has been waited for.
-__device__ __forceinline__ void pack_p(Consumer &consumer, int key) {
-  #pragma unroll
-  for (int k = 0; k < BLOCK_N / 16; ++k) {
-    pack_numerators(consumer.rP[k][0], consumer.rS[0], k);
-  }
-}
-
-// Steps that only other warpgroups take: gives their stages back, and moves to the K of the first that counts. (A copy
-// of the ring, made here, would take it and all descriptors of later steps out of uniform registers.)
-__device__ __forceinline__ void skip_hidden(Consumer &consumer, const Work &work) {
-  for (int i = 0; i < work.hidden; ++i) {
-    mbarrier_wait(consumer.barriers.k_full + 8 * consumer.ring.stage, consumer.ring.parity);
-    mbarrier_wait(consumer.barriers.v_full + 8 * next(consumer.ring).stage, next(consumer.ring).parity);
+// Steps that only other warpgroups take: gives their stages back, and moves to the next K after them. (A copy of the ring,
+// made here, would take it and all descriptors of later steps out of uniform registers.)
+__device__ __forceinline__ void skip_hidden(Consumer &consumer, int steps) {
+  for (int i = 0; i < steps; ++i) {
+    mbarrier_wait(k_full(consumer.ring.stage), consumer.ring.parity);
+    mbarrier_wait(v_full(next(consumer.ring).stage), next(consumer.ring).parity);
     // No product has brought the warps together: one that still waits could miss this phase and the next.
     barrier_sync(FIRST_OWN_BARRIER + consumer.number, 128);
     release_k(consumer);
     consumer.ring = next(consumer.ring);
     release_v(consumer, consumer.ring);
     consumer.k_ready = false;
-    wait_for_turn(consumer);
-    give_turn(consumer);
+    if (PINGPONG_PRODUCTS || PINGPONG_SOFTMAX) {
+      wait_turn(consumer);
+      pass_turn(consumer);
+    }
   }
 }
 
-// The first step of a tile, but for its P V.
-__device__ __forceinline__ void take_first_step(Consumer &consumer, const ForwardParams &params, const Work &work) {
+// The first step of a work tile, but for its P V.
+__device__ __forceinline__ void take_first_step(Consumer &consumer, const ForwardParams &params, const WorkTile &work) {
   begin_rows(consumer, params, work);
   clear_o(consumer);
-  skip_hidden(consumer, work);
+  if (SKIPS_BEFORE) skip_hidden(consumer, work.hidden_before);
   wait_for_k(consumer);
   const int key = key_of(consumer, work, work.steps - 1);
   begin_qk(consumer, consumer.q_ring);
   wgmma_wait<0>();
   hold(consumer.rS[0]);
   release_k(consumer);
-  float shrink[2];
-  softmax<true>(consumer, shrink, params, work, key);
+  release_q_early(consumer, consumer.q_ring, work.steps - 1);
+  softmax<true>(consumer, params, work, key);
   pack_p(consumer, key);
   consumer.ring = next(consumer.ring);
 }
 
-// Q K^T beside P V of the step before, whose V is in this stage: begun.
+// Q K^T of a step and P V of the step before, whose V is in this stage: both begun.
 __device__ __forceinline__ void begin_both(Consumer &consumer, const Ring<Q_STAGES> &q_ring, const Ring<STAGES> &ring) {
-  const unsigned v_full = consumer.barriers.v_full + 8 * ring.stage;
-  const bool v_ready = mbarrier_test(v_full, ring.parity);
-  wait_for_turn(consumer);
+  const bool v_ready = mbarrier_test(v_full(ring.stage), ring.parity);
+  if (PINGPONG_PRODUCTS) wait_turn(consumer);
   begin_qk(consumer, q_ring);
-  if (!v_ready) mbarrier_wait(v_full, ring.parity);
+  if (!v_ready) mbarrier_wait(v_full(ring.stage), ring.parity);
   begin_pv(consumer, ring);
-  give_turn(consumer);
+  if (PINGPONG_PRODUCTS) pass_turn(consumer);
 }
 
-// One step: Q K^T of this one beside P V of the one before, then the softmax of this one beside that P V.
+// One step: its Q K^T beside P V of the step before, then its softmax beside that P V. P V reads P and changes O until it
+// has been waited for: only then is P replaced and O corrected.
 template <bool MASKED>
-__device__ __forceinline__ void take_step(Consumer &consumer, const ForwardParams &params, const Work &work, int left) {
+__device__ __forceinline__ void take_step(Consumer &consumer, const ForwardParams &params, const WorkTile &work, int left) {
   wait_for_k(consumer);
   const int key = key_of(consumer, work, left);
   begin_both(consumer, consumer.q_ring, consumer.ring);
   wgmma_wait<1>();
   hold(consumer.rS[0]);
   release_k(consumer);
-  float shrink[2];
-  const int moved = softmax<MASKED>(consumer, shrink, params, work, key);
+  release_q_early(consumer, consumer.q_ring, left);
+  const Correction correction = softmax<MASKED>(consumer, params, work, key);
   wgmma_wait<0>();
   hold(consumer.rO);
   release_v(consumer, consumer.ring);
   pack_p(consumer, key);
-  if (moved) rescale(consumer.rO, shrink);
+  correct(consumer.rO, correction);
   consumer.ring = next(consumer.ring);
 }
 
-// The steps after a tile's first, from the last keys to the first: those with hidden scores come first.
-__device__ __forceinline__ void take_steps(Consumer &consumer, const ForwardParams &params, const Work &work) {
+// The steps after a work tile's first: partial ones, full ones, partial ones. Steps are cut by the end of the keys or by a
+// bound on what the rows see. At the other end of the walk that is possible only where rows hide first keys.
+__device__ __forceinline__ void take_steps(Consumer &consumer, const ForwardParams &params, const WorkTile &work) {
+  // The full steps are those with full_low to full_high - 1 steps left after them.
+  const int full_low = ASCENDING ? max(work.steps - work.full_end, 0) : work.full_begin;
+  const int full_high = ASCENDING ? work.steps - work.full_begin : work.full_end;
   int left = work.steps - 2;
+  if (!ASCENDING || HIDES_FIRST_KEYS) {
+    #pragma unroll 1
+    for (; left >= full_high; --left) take_step<true>(consumer, params, work, left);
+  }
   #pragma unroll 1
-  for (; left >= work.unmasked; --left) take_step<true>(consumer, params, work, left);
-  #pragma unroll 1
-  for (; left >= 0; --left) take_step<false>(consumer, params, work, left);
+  for (; left >= full_low; --left) take_step<false>(consumer, params, work, left);
+  if (ASCENDING || HIDES_FIRST_KEYS) {
+    #pragma unroll 1
+    for (; left >= 0; --left) take_step<true>(consumer, params, work, left);
+  }
 }
 
-// P V of a tile's last step, whose V is in this stage.
+// P V of a work tile's last step, whose V is in this stage.
 __device__ __forceinline__ void take_last_product(Consumer &consumer, const Ring<STAGES> &ring) {
-  mbarrier_wait(consumer.barriers.v_full + 8 * ring.stage, ring.parity);
+  mbarrier_wait(v_full(ring.stage), ring.parity);
   begin_pv(consumer, ring);
   wgmma_wait<0>();
   hold(consumer.rO);
   release_v(consumer, ring);
 }
 
-// O = O / l, LSE = ln l + max, for rows of this warpgroup. Rows that saw no key have l = 0: O = 0, LSE = -inf.
-__device__ __forceinline__ void normalise(Consumer &consumer, const ForwardParams &params, const Work &work,
+// ---- the end of a work tile: O = O / l, LSE = ln l + max -----------------------------------------------------
+// For the rows of this warpgroup. Rows that saw no key have l = 0: O = 0, LSE = -inf.
+__device__ __forceinline__ void normalise(Consumer &consumer, const ForwardParams &params, const WorkTile &work,
                                           const float (&row_max)[2], const float (&row_sum)[2]) {
   #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const float l = quad_sum(row_sum[h]);
     float normaliser = l > 0.f ? rcp(l) : 0.f;
-    const int i = work.first_row + consumer.warp * 16 + h * 8 + consumer.lane / 4;
-    const int place = i;
+    if (DROPOUT) normaliser *= params.dropout.rescale;
+    const int i = work.q0 + consumer.warp * 16 + h * 8 + consumer.lane / 4;
     if (params.lse && consumer.lane % 4 == 0 && i < params.sequence.nq) {
       const float lse = l > 0.f ? (row_max[h] + lg2(l)) * 0.69314718f : MINUS_INFINITY;
-      params.lse[(long long)(work.batch * params.sequence.heads_q + work.head) * params.sequence.nq + place] = lse;
+      params.lse[lse_index(params, work, i)] = lse;
     }
     #pragma unroll
     for (int n = 0; n < O_TILES; ++n) {
@@ -1075,12 +1204,13 @@ __device__ __forceinline__ void normalise(Consumer &consumer, const ForwardParam
   }
 }
 
-// Column tiles are stored by twos. An odd last one is there twice: beyond the columns nothing is stored.
+// Column tiles are stored two at a time. Where their number is odd, the last one stands in for its partner, which lies
+// beyond the columns and is not stored.
 constexpr __device__ __forceinline__ int second_of_two(int n) { return n + 1 < O_TILES ? n + 1 : n; }
 
-// O is staged where its Q was and handed to the thread that stores it.
-__device__ __forceinline__ void store_o(const Consumer &consumer, const ForwardParams &, const Work &) {
-  const unsigned sO = consumer.smem + SMEM_Q + consumer.q_ring.stage * Q_STAGE + consumer.number * 64 * 128;
+// O is staged where its Q was, and handed to the thread that stores it.
+__device__ __forceinline__ void store_o(const Consumer &consumer, const ForwardParams &, const WorkTile &) {
+  const unsigned sO = shared_address(shared) + SMEM_Q + consumer.q_ring.stage * Q_STAGE + consumer.number * 64 * 128;
   const int row = consumer.warp * 16 + consumer.lane % 16;
   #pragma unroll
   for (int n = 0; n < O_TILES; n += 2) {  // 16 columns: chunks n, n + 1 of the row, by lanes below and above 16
@@ -1092,33 +1222,56 @@ __device__ __forceinline__ void store_o(const Consumer &consumer, const ForwardP
   }
   async_proxy_fence();
   barrier_sync(FIRST_OWN_BARRIER + consumer.number, 128);
-  release(consumer, consumer.barriers.o_full + 8 * (consumer.number * Q_STAGES + consumer.q_ring.stage));
+  arrive(consumer, o_full(consumer.number, consumer.q_ring.stage));
 }
 
-__device__ __forceinline__ void finish(Consumer &consumer, const ForwardParams &params, const Work &work,
+// One thread for each consumer warpgroup stores the O tiles that it has staged, and gives their places back to Q.
+__device__ __forceinline__ void store_tiles(const TiledForwardParams &params, int consumer) {
+  Ring<Q_STAGES> q_ring = {0, 0};
+  for (;;) {
+    mbarrier_wait(q_full(q_ring.stage), q_ring.parity);
+    const WorkTile &work = work_tiles()[q_ring.stage];
+    if (work.steps == 0) break;
+    mbarrier_wait(o_full(consumer, q_ring.stage), q_ring.parity);
+    const unsigned sO = shared_address(shared) + SMEM_Q + q_ring.stage * Q_STAGE + consumer * 64 * 128;
+    for (int p = 0; p < DV_PANELS; ++p) {
+      store_o_panel(params, sO + p * BLOCK_M * 128, p * 64, work.q0 + consumer * 64, work.head, work.batch);
+    }
+    tma_store_commit();
+    tma_store_wait_read<0>();
+    mbarrier_arrive(q_empty(q_ring.stage));
+    q_ring = next(q_ring);
+  }
+  tma_store_wait<0>();
+}
+
+__device__ __forceinline__ void finish(Consumer &consumer, const ForwardParams &params, const WorkTile &work,
                                        const float (&row_max)[2], const float (&row_sum)[2]) {
   normalise(consumer, params, work, row_max, row_sum);
   store_o(consumer, params, work);
 }
 
-// Tile after tile, the first Q K^T and softmax of the next one beside the last P V of this one.
+// Work tile after work tile, the first Q K^T and softmax of the next one beside the last P V of this one.
 __device__ __forceinline__ void consume(Consumer &consumer, const ForwardParams &params) {
-  Work work = find_work(consumer, params, consumer.q_ring);
+  WorkTile work = wait_for_work(consumer, params, consumer.q_ring);
   if (work.steps == 0) return;
   take_first_step(consumer, params, work);
   #pragma unroll 1
   for (;;) {
     take_steps(consumer, params, work);
-    const Work done = work;
+    if (Q_STAGES > 1) release_q(consumer, consumer.q_ring);
+    const WorkTile done = work;
     const Ring<STAGES> last = consumer.ring;  // the V of its last step
     const Ring<Q_STAGES> q_ahead = next(consumer.q_ring);
-    work = find_work(consumer, params, q_ahead);
+    // Before the wait for the next Q, which other warpgroups may owe to the turns taken here.
+    if (SKIPS_AFTER) skip_hidden(consumer, done.hidden_after);
+    work = wait_for_work(consumer, params, q_ahead);
     if (work.steps == 0) {
       take_last_product(consumer, last);
       finish(consumer, params, done, consumer.row_max, consumer.row_sum);
       return;
     }
-    skip_hidden(consumer, work);
+    if (SKIPS_BEFORE) skip_hidden(consumer, work.hidden_before);
     wait_for_k(consumer);
     const int key = key_of(consumer, work, work.steps - 1);
     begin_both(consumer, q_ahead, last);
@@ -1128,8 +1281,8 @@ __device__ __forceinline__ void consume(Consumer &consumer, const ForwardParams 
     wgmma_wait<1>();
     hold(consumer.rS[0]);
     release_k(consumer);
-    float shrink[2];
-    softmax<true>(consumer, shrink, params, work, key);
+    release_q_early(consumer, q_ahead, work.steps - 1);
+    softmax<true>(consumer, params, work, key);
     wgmma_wait<0>();
     hold(consumer.rO);
     release_v(consumer, last);
@@ -1144,29 +1297,26 @@ __device__ __forceinline__ void consume(Consumer &consumer, const ForwardParams 
 // ---- the kernel ----------------------------------------------------------------------------------
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
 fatune_kernel(const __grid_constant__ TiledForwardParams params) {
-  const unsigned smem = shared_address(shared);
-  const Barriers barriers = find_barriers(smem);
-  if (threadIdx.x == 0) init_barriers(barriers);
-  __syncthreads();
+  if (threadIdx.x == 0) init_barriers();
+  sync_all();  // the barriers of all blocks that use each other's are ready
 
   const int warpgroup = threadIdx.x / 128, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
   if (warpgroup == 0) {
     registers_release<PRODUCER_REGISTERS>();
-    if (lane == 0 && warp == 0) produce(params, smem, barriers);
+    if (lane == 0 && warp == 0) produce(params);
     const int stores_for = warp - 1 + 3 * lane;  // one thread of the other warps for each consumer
-    if (warp > 0 && stores_for < CONSUMERS) store_tiles(params, smem, barriers, stores_for);
+    if (warp > 0 && stores_for < CONSUMERS) store_tiles(params, stores_for);
   } else {
     registers_claim<CONSUMER_REGISTERS>();
     Consumer consumer;
     consumer.number = uniform(warpgroup - 1);
     consumer.warp = warp;
     consumer.lane = lane;
-    consumer.smem = smem;
-    consumer.barriers = barriers;
     consumer.ring = {0, 0};
     consumer.q_ring = {0, 0};
     consumer.k_ready = false;
-    if (consumer.number == CONSUMERS - 1) give_turn(consumer);  // the first turn is warpgroup 0's
+    if ((PINGPONG_PRODUCTS || PINGPONG_SOFTMAX) && consumer.number == CONSUMERS - 1) pass_turn(consumer);  // the first
     consume(consumer, params.rest);
   }
+  sync_at_end();
 }

@@ -643,10 +643,25 @@ __device__ __forceinline__ void mask_scores(float (&rS)[M_TILES][N_TILES][4], co
 }
 
 // ---- work tiles, and the keys they walk over --------------------------------------------------------
-// A block of query rows of one head.
-struct WorkTile {
-  int batch, head, kv_head;
+// Whether a step's keys stand in a list; whether some rows of a tile see fewer of its last keys than other rows, and
+// likewise of its first keys. (Else only the end of all keys cuts steps.)
+constexpr bool KEYS_LISTED = 1, HIDES_LAST_KEYS = 1, HIDES_FIRST_KEYS = 0;
+
+// The steps of a tile, BLOCK_N keys each: those of which some row sees a key.
+struct Keys {
+  int steps;
+  const int *blocks;         // the kept mask blocks of the tile's row block
+};
+
+// A block of query rows of one head, and its walk over the keys.
+struct __align__(64) WorkTile {
   int q0;                    // first query row
+  int head, batch;
+  int steps;                 // that are taken, at least one; 0: there are no more work tiles
+  int kv_head;
+  int full_begin, full_end;  // in these steps every row sees every key
+  int hidden_before, hidden_after;  // steps of the block before and after those that a warpgroup takes
+  Keys keys;
   MaskList list;             // kept mask blocks of its row block
 };
 
@@ -657,20 +672,14 @@ __device__ __forceinline__ WorkTile work_tile_of_rank(const ForwardParams &param
   tile.head = batch_head % params.sequence.heads_q;
   tile.kv_head = tile.head / params.sequence.group;
   constexpr int TILES = MASK_ROWS / BLOCK_M;  // of a row block
-  tile.list = params.visibility.rows.lists[tile.batch * params.visibility.rows.batch_lists + tile.head * params.visibility.rows.head_lists +
-                                rank / TILES];
+  const MaskLists &rows = params.visibility.rows;
+  tile.list = rows.lists[tile.batch * rows.batch_lists + tile.head * rows.head_lists + rank / TILES];
   tile.q0 = tile.list.block * MASK_ROWS + rank % TILES * BLOCK_M;
   return tile;
 }
 
-// The steps of a tile: the kept mask blocks of its row block, each BLOCK_N keys at a time.
-struct Keys {
-  const int *blocks;         // this row block's list
-  int steps;
-};
-
 __device__ __forceinline__ Keys find_keys(const ForwardParams &params, const WorkTile &tile) {
-  Keys keys = {params.visibility.rows.blocks + tile.list.start, 0};
+  Keys keys = {0, params.visibility.rows.blocks + tile.list.start};
   int count = tile.list.count;
   const int limit = visible_keys(params, min(tile.q0 + BLOCK_M, params.sequence.nq) - 1);
   // Binary search for the number of blocks that begin before the limit.
