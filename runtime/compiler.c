@@ -158,8 +158,9 @@ static void describe(const struct ft_compiler *compiler, const struct ft_source 
   static const char *const others[] = {FT_ENTRY_PREPARE, FT_ENTRY_CONVERT};
   struct ft_image_resources resources, other;
   ft_image_read(kernel->image, kernel->image_size, FT_ENTRY, &resources);
-  /* Registers are those of the main kernel; a spill is one wherever it is. */
-  for (int n = 0; n < 2 && source->pass == FT_BACKWARD; n++) {
+  /* Registers are those of the main kernel; a spill is one wherever it is. An image need not have
+   * the other kernels. */
+  for (size_t n = 0; n < sizeof others / sizeof *others; n++) {
     ft_image_read(kernel->image, kernel->image_size, others[n], &other);
     if (other.local_bytes > resources.local_bytes) resources.local_bytes = other.local_bytes;
   }

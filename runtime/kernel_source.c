@@ -67,7 +67,7 @@ static int replace_refused(fatune_session *session, const struct ft_source *sour
   ft_store_kernel_forget(session->store, &kernel->key);
   ft_kernel_free(kernel);
   FT_TRY(compile(session, source, kernel));
-  return ft_module_load(module, session, kernel, source->pass);
+  return ft_module_load(module, session, kernel, source->config.family);
 }
 
 /* For the CPU; such an image is never kept, as another CPU may not run it. */
@@ -76,7 +76,7 @@ static int load_emulated(fatune_session *session, const struct ft_source *source
   if (!session->may_compile)
     return ft_fail(FT_E_NO_CXX, "options.compile is -1: nothing is compiled in this session");
   FT_TRY(ft_emulator_compile(source, kernel));
-  const int status = ft_module_load(module, session, kernel, source->pass);
+  const int status = ft_module_load(module, session, kernel, source->config.family);
   if (status != FT_OK) ft_kernel_free(kernel);
   return status;
 }
@@ -90,7 +90,7 @@ int ft_session_load(fatune_session *session, const struct ft_source *source,
     return load_emulated(session, source, kernel, module);
   }
   FT_TRY(ft_session_kernel(session, source, preferred, kernel, compiled));
-  int status = ft_module_try_load(module, session, kernel, source->pass, &refused);
+  int status = ft_module_try_load(module, session, kernel, source->config.family, &refused);
   if (refused && !*compiled) {
     *compiled = true;
     status = replace_refused(session, source, kernel, module);

@@ -110,7 +110,7 @@ static int check_no_overlap(const struct ft_view *view) {
   return FT_OK;
 }
 
-int ft_view_read(const struct ft_view *view, uint64_t *address, struct ft_stride *stride) {
+int ft_view_read(const struct ft_view *view, struct ft_arg_tensor *tensor) {
   const fatune_tensor *const t = view->tensor;
   if (!t->data)
     return ft_fail(FT_E_ARGUMENT, "arguments.%s.data is NULL; it is a device address", view->name);
@@ -125,11 +125,11 @@ int ft_view_read(const struct ft_view *view, uint64_t *address, struct ft_stride
     return ft_fail(FT_E_ARGUMENT, "arguments.%s.stride_seq is %lld; allowed: at most 2^31 - 1",
                    view->name, (long long)t->stride_seq);
   if (view->output) FT_TRY(check_no_overlap(view));
-  *address = (uintptr_t)t->data;
+  tensor->data = (uintptr_t)t->data;
   /* PyTorch leaves anything as the stride of an extent of 1. */
-  stride->batch = view->batch == 1 ? 0 : t->stride_batch;
-  stride->row = view->rows == 1 ? 0 : t->stride_seq;
-  stride->head = view->heads == 1 ? 0 : t->stride_head;
+  tensor->stride.batch = view->batch == 1 ? 0 : t->stride_batch;
+  tensor->stride.row = view->rows == 1 ? 0 : t->stride_seq;
+  tensor->stride.head = view->heads == 1 ? 0 : t->stride_head;
   return FT_OK;
 }
 
@@ -143,9 +143,14 @@ static int read_scale(struct ft_run *run, const struct ft_request *request, floa
     return ft_fail(FT_E_ARGUMENT,
                    "arguments.scale is %g; allowed: > 0 and finite, or 0 for 1 / sqrt(head_dim)",
                    (double)scale);
-  run->scale = scale;
-  run->scale_log2 = scale * log2_e;
+  run->softmax = (struct ft_arg_softmax){.scale = scale, .scale_log2 = scale * log2_e};
   return FT_OK;
+}
+
+static int check_device_value(const char *name, const uint64_t *address) {
+  if ((uintptr_t)address % sizeof(uint64_t) == 0) return FT_OK;
+  return ft_fail(FT_E_ARGUMENT, "arguments.%s is %p; allowed: a multiple of 8, or NULL", name,
+                 (const void *)address);
 }
 
 static int read_dropout(struct ft_run *run, const struct ft_request *request,
@@ -159,22 +164,18 @@ static int read_dropout(struct ft_run *run, const struct ft_request *request,
   if (!(p >= 0 && p <= 1))
     return ft_fail(FT_E_ARGUMENT, "arguments.dropout is %g; allowed: 0 .. 1", (double)p);
   const long threshold = lroundf(p * ONE);
-  run->dropout_threshold = (uint32_t)threshold;
-  run->dropout_rescale = threshold == ONE ? 0 : (float)((double)ONE / (double)(ONE - threshold));
-
-  run->seed = arguments->seed;
-  run->offset = arguments->offset;
-  run->seed_address = (uintptr_t)arguments->seed_device;
-  run->offset_address = (uintptr_t)arguments->offset_device;
-  if (run->seed_address % 8 != 0 || run->offset_address % 8 != 0)
-    return ft_fail(FT_E_ARGUMENT, "arguments.%s is %p; allowed: a multiple of 8, or NULL",
-                   run->seed_address % 8 ? "seed_device" : "offset_device",
-                   run->seed_address % 8 ? (const void *)arguments->seed_device
-                                         : (const void *)arguments->offset_device);
-  return FT_OK;
+  run->dropout = (struct ft_arg_dropout){
+      .seed = arguments->seed,
+      .offset = arguments->offset,
+      .seed_address = (uintptr_t)arguments->seed_device,
+      .offset_address = (uintptr_t)arguments->offset_device,
+      .threshold = (uint32_t)threshold,
+      .rescale = threshold == ONE ? 0 : (float)((double)ONE / (double)(ONE - threshold))};
+  FT_TRY(check_device_value("seed_device", arguments->seed_device));
+  return check_device_value("offset_device", arguments->offset_device);
 }
 
-/* ---- mask ---- */
+/* ---- visibility ---- */
 
 static int check_mask(const struct ft_request *request, const struct ft_run *run,
                       const struct fatune_mask *mask) {
@@ -195,18 +196,37 @@ static int check_mask(const struct ft_request *request, const struct ft_run *run
   return FT_OK;
 }
 
-int ft_run_check_mask(const struct ft_run *run, const struct ft_request *request,
-                      const struct fatune_mask *mask) {
-  if (request->mask_rows == 0) {
-    if (!mask) return FT_OK;
+static int check_mask_argument(const struct ft_run *run, const struct ft_request *request,
+                               const struct fatune_mask *mask) {
+  if (request->mask_rows == 0 && !mask) return FT_OK;
+  if (request->mask_rows == 0)
     return ft_fail(FT_E_ARGUMENT,
                    "arguments.mask is %p; allowed: NULL, the plan's request has none",
                    (const void *)mask);
-  }
   if (!mask)
     return ft_fail(FT_E_ARGUMENT, "arguments.mask is NULL; the plan's request has a mask of %dx%d",
                    request->mask_rows, request->mask_cols);
   return check_mask(request, run, mask);
+}
+
+/* of_head: lists of one head. */
+static struct ft_arg_mask_lists lists_of(const struct fatune_mask *mask, cu_address lists,
+                                         cu_address blocks, int64_t of_head) {
+  return (struct ft_arg_mask_lists){.lists = lists,
+                                    .blocks = blocks,
+                                    .batch_lists = mask->batch == 1 ? 0 : mask->heads * of_head,
+                                    .head_lists = mask->heads == 1 ? 0 : of_head};
+}
+
+int ft_run_read_visibility(const struct ft_run *run, const struct ft_request *request,
+                           const struct fatune_mask *mask, struct ft_arg_visibility *visibility) {
+  FT_TRY(check_mask_argument(run, request, mask));
+  visibility->first_diagonal = (int32_t)run->visibility.first_diagonal;
+  visibility->last_diagonal = (int32_t)run->visibility.last_diagonal;
+  if (!mask) return FT_OK;
+  visibility->rows = lists_of(mask, mask->lists, mask->blocks, mask->row_blocks);
+  visibility->columns = lists_of(mask, mask->column_lists, mask->column_blocks, mask->col_blocks);
+  return FT_OK;
 }
 
 /* ---- public ---- */
@@ -226,6 +246,8 @@ int ft_arguments_read(const fatune_arguments **arguments, fatune_arguments *room
       FT_SIZED_STRUCT("arguments", fatune_arguments, dlse, &initial);
   const void *whole;
   if (!given) return ft_fail(FT_E_ARGUMENT, "arguments is NULL");
+  *arguments = given;
+  if (given->size == sizeof *given) return FT_OK;
   FT_TRY(ft_sized_read(&form, given, room, &whole));
   *arguments = whole;
   return FT_OK;
@@ -240,20 +262,15 @@ int ft_run_read(struct ft_run *run, const struct ft_request *request,
   return read_dropout(run, request, arguments);
 }
 
-void ft_mask_strides(const struct fatune_mask *mask, int64_t lists, int64_t *batch, int64_t *head) {
-  *batch = mask->batch == 1 ? 0 : mask->heads * lists;
-  *head = mask->heads == 1 ? 0 : lists;
-}
-
 int64_t ft_run_tiles(int64_t length, int mask_block, int tile) {
   if (mask_block == 0) return (length + tile - 1) / tile;
   return (length + mask_block - 1) / mask_block * (mask_block / tile);
 }
 
-int64_t ft_run_section(const struct ft_request *request, const struct ft_arch *arch, int64_t bytes,
-                       int64_t step, int64_t pairs) {
+int64_t ft_run_l2_section(const struct ft_request *request, const struct ft_arch *arch,
+                          int64_t bytes, int64_t group, int64_t batch_heads) {
   if (!ft_request_tiles_differ(request)) return 1;
-  int64_t section = arch->l2_bytes / 2 / bytes * step;
-  if (section < step) section = step;
-  return section < pairs ? section : pairs;
+  int64_t section = arch->l2_bytes / 2 / bytes * group;
+  if (section < group) section = group;
+  return section < batch_heads ? section : batch_heads;
 }

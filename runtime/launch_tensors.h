@@ -1,11 +1,39 @@
 /* launch_tensors.h: the memory of a run, as the emulator is to know it.
- * in -> out: struct ft_launch -> what its next step may use. */
+ * in -> out: arguments of a kernel -> tensors. The lists of a mask are memory of the driver's and
+ * need no word. */
 #ifndef RUNTIME_LAUNCH_TENSORS_H
 #define RUNTIME_LAUNCH_TENSORS_H
 
-#include "runtime/launch_parts.h"
+#include "generator/arguments.h"
+#include "generator/request.h"
+#include "runtime/emulator/tensor.h"
 
-/* Tells the emulator which memory the next launch, a step of it, may use. */
-void ft_launch_describe(const struct ft_launch *launch, enum ft_step step);
+struct ft_launch_tensors {
+  struct ft_emulated_tensor tensors[FT_TENSORS_MOST];
+  int count;
+  /* What they have in common; rows and heads as the caller counts them, unpacked. */
+  enum ft_dtype dtype;
+  int64_t batch, nq, nk, heads_q, heads_kv;
+};
+
+void ft_launch_tensors_begin(struct ft_launch_tensors *all, enum ft_dtype dtype,
+                             const struct ft_arg_sequence *sequence);
+
+/* Whose rows and heads a tensor has. */
+enum ft_tensor_rows { FT_OF_QUERIES, FT_OF_KEYS };
+
+/* Each gives the tensor that it has added, which is not writable: [batch, rows, heads, dim], */
+struct ft_emulated_tensor *ft_add_tensor(struct ft_launch_tensors *all, const char *name,
+                                         const struct ft_arg_tensor *tensor,
+                                         enum ft_tensor_rows rows, int dim);
+/* a float for each query row, [batch, heads_q, nq], */
+struct ft_emulated_tensor *ft_add_statistic(struct ft_launch_tensors *all, const char *name,
+                                            uint64_t address);
+/* words of the workspace, [tiles, of_tile]. */
+struct ft_emulated_tensor *ft_add_work(struct ft_launch_tensors *all, const char *name,
+                                       uint64_t address, int64_t tiles, int64_t of_tile);
+
+/* Seed and offset, where the kernel reads them from device memory. */
+void ft_add_seeds(struct ft_launch_tensors *all, const struct ft_arg_dropout *dropout);
 
 #endif

@@ -1,12 +1,12 @@
-/* module.c: a kernel on the GPU.
- * in -> out: struct ft_kernel -> loaded function with its shared memory granted.
+/* module.c: the kernels of an image on the GPU.
+ * in -> out: struct ft_kernel -> loaded functions with their shared memory granted.
  * Attribute numbers are CUfunction_attribute of the CUDA driver API. */
 #include "runtime/module.h"
 
 #include <string.h>
 
-#include "generator/emit.h"
 #include "generator/status.h"
+#include "runtime/launch_families.h"
 #include "runtime/session.h"
 
 enum {
@@ -32,7 +32,8 @@ static bool is_image_fault(cu_result result) {
   }
 }
 
-static int read_attributes(struct ft_module *module, const struct ft_driver *driver) {
+static int read_attributes(struct ft_module *module, cu_function function,
+                           const struct ft_driver *driver) {
   const struct {
     int attribute;
     int *value;
@@ -42,7 +43,7 @@ static int read_attributes(struct ft_module *module, const struct ft_driver *dri
                 {ATTRIBUTE_REGISTERS, &module->registers}};
   for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
     FT_TRY(ft_driver_status(
-        driver, driver->function_attribute(wanted[i].value, wanted[i].attribute, module->function),
+        driver, driver->function_attribute(wanted[i].value, wanted[i].attribute, function),
         "cuFuncGetAttribute"));
   return FT_OK;
 }
@@ -58,31 +59,39 @@ static int grant_shared_memory(cu_function function, const struct ft_driver *dri
                           "cuFuncSetAttribute(PREFERRED_SHARED_MEMORY_CARVEOUT)");
 }
 
-/* The result of the driver in *result, too. */
-static int find_function(cu_function *function, const struct ft_module *module, const char *entry,
-                         const struct ft_driver *driver, cu_result *result) {
-  *result = driver->module_function(function, module->handle, entry);
-  return ft_driver_status(driver, *result, "cuModuleGetFunction");
-}
-
-/* What a backward has besides its main kernel. How much shared memory they take is the launch's to
- * say; here they may have all there is. */
-static int load_others(struct ft_module *module, const struct ft_driver *driver, int smem_most,
-                       cu_result *result) {
-  FT_TRY(find_function(&module->prepare, module, FT_ENTRY_PREPARE, driver, result));
-  FT_TRY(find_function(&module->convert, module, FT_ENTRY_CONVERT, driver, result));
-  FT_TRY(grant_shared_memory(module->prepare, driver, 0));
-  return grant_shared_memory(module->convert, driver, smem_most);
-}
-
 static int check_threads(const struct ft_module *module, const struct ft_kernel *kernel) {
   if (kernel->threads <= module->max_threads) return FT_OK;
   return ft_fail(FT_E_DEVICE, "the kernel needs %d threads in a block; the GPU grants it %d",
                  kernel->threads, module->max_threads);
 }
 
+static int load_main(struct ft_module *module, cu_function function, const struct ft_kernel *kernel,
+                     const struct ft_driver *driver) {
+  FT_TRY(read_attributes(module, function, driver));
+  FT_TRY(check_threads(module, kernel));
+  return grant_shared_memory(function, driver, kernel->smem_bytes);
+}
+
+/* How much shared memory the kernels beside the main one take is the launch's to say; here they may
+ * have all there is. What the driver says of a missing kernel is in *result, too. */
+static int load_kernels(struct ft_module *module, const struct ft_launch_family *family,
+                        const struct ft_kernel *kernel, const fatune_session *session,
+                        cu_result *result) {
+  const struct ft_driver *const driver = &session->driver;
+  for (int n = 0; n < family->kernel_count; n++) {
+    cu_function *const function = &module->functions[n];
+    *result = driver->module_function(function, module->handle, family->entries[n]);
+    FT_TRY(ft_driver_status(driver, *result, "cuModuleGetFunction"));
+    FT_TRY(n == family->main
+               ? load_main(module, *function, kernel, driver)
+               : grant_shared_memory(*function, driver, session->device.arch.smem_per_block));
+  }
+  return FT_OK;
+}
+
 int ft_module_try_load(struct ft_module *module, fatune_session *session,
-                       const struct ft_kernel *kernel, enum ft_pass pass, bool *refused) {
+                       const struct ft_kernel *kernel, const struct ft_family *family,
+                       bool *refused) {
   memset(module, 0, sizeof *module);
   *refused = false;
   FT_TRY(ft_session_enter(session));
@@ -92,12 +101,7 @@ int ft_module_try_load(struct ft_module *module, fatune_session *session,
   cu_result result = driver->module_load(&module->handle, kernel->image);
   if (result) module->handle = NULL;
   FT_CHECK(ft_driver_status(driver, result, "cuModuleLoadData"));
-  FT_CHECK(find_function(&module->function, module, FT_ENTRY, driver, &result));
-  FT_CHECK(read_attributes(module, driver));
-  FT_CHECK(check_threads(module, kernel));
-  FT_CHECK(grant_shared_memory(module->function, driver, kernel->smem_bytes));
-  if (pass == FT_BACKWARD)
-    FT_CHECK(load_others(module, driver, session->device.arch.smem_per_block, &result));
+  FT_CHECK(load_kernels(module, ft_launch_family_of(family), kernel, session, &result));
 
 done:
   *refused = is_image_fault(result);
@@ -108,9 +112,9 @@ done:
 }
 
 int ft_module_load(struct ft_module *module, fatune_session *session,
-                   const struct ft_kernel *kernel, enum ft_pass pass) {
+                   const struct ft_kernel *kernel, const struct ft_family *family) {
   bool refused;
-  return ft_module_try_load(module, session, kernel, pass, &refused);
+  return ft_module_try_load(module, session, kernel, family, &refused);
 }
 
 void ft_module_unload(struct ft_module *module, fatune_session *session) {

@@ -17,20 +17,18 @@
 #include "runtime/fatune.h"
 #include "runtime/kernel_source.h"
 #include "runtime/launch.h"
-#include "runtime/launch_backward.h"
-#include "runtime/launch_parts.h"
 #include "runtime/map_cache.h"
 #include "runtime/module.h"
 #include "runtime/public.h"
 #include "runtime/session.h"
-#include "runtime/tensor_maps.h"
 
 struct fatune_plan {
   fatune_session *session;
   struct ft_request request; /* defaults filled in */
   struct ft_source source;   /* with config and budget */
   struct ft_module module;
-  struct ft_arch launched_on; /* the session's GPU as launches are to see it */
+  struct ft_arch launched_on;   /* the session's GPU as launches are to see it */
+  struct ft_launch_plan launch; /* what is fixed for all runs: the above, by address */
   struct ft_text config;
   struct ft_text origin;
   struct ft_map_cache maps; /* the one part that runs change */
@@ -122,6 +120,11 @@ static int make_plan(fatune_plan **out, fatune_session *session, const fatune_re
   if (!plan) return ft_fail(FT_E_MEMORY, "no memory for a plan");
   plan->session = session;
   plan->launched_on = launched_on(session);
+  plan->launch = (struct ft_launch_plan){.request = &plan->request,
+                                         .config = &plan->source.config,
+                                         .arch = &plan->launched_on,
+                                         .budget = &plan->source.budget,
+                                         .maps = &plan->maps};
   const int status = make(plan, request, config);
   if (status != FT_OK) {
     fatune_plan_free(plan);
@@ -167,8 +170,7 @@ int fatune_plan_workspace_size(const fatune_plan *plan, size_t *bytes) {
   if (!bytes) return ft_fail(FT_E_ARGUMENT, "bytes is NULL; it takes the size");
   *bytes = 0;
   if (!plan) return ft_fail(FT_E_ARGUMENT, "plan is NULL");
-  return ft_launch_workspace(&plan->request, &plan->source.config, &plan->session->device.arch,
-                             NULL, bytes);
+  return ft_launch_workspace(&plan->launch, NULL, bytes);
 }
 
 int fatune_plan_workspace_for(const fatune_plan *plan, const fatune_arguments *arguments,
@@ -177,17 +179,14 @@ int fatune_plan_workspace_for(const fatune_plan *plan, const fatune_arguments *a
   *bytes = 0;
   if (!plan) return ft_fail(FT_E_ARGUMENT, "plan is NULL");
   if (!arguments) return ft_fail(FT_E_ARGUMENT, "arguments is NULL");
-  return ft_launch_workspace(&plan->request, &plan->source.config, &plan->session->device.arch,
-                             arguments, bytes);
+  return ft_launch_workspace(&plan->launch, arguments, bytes);
 }
 
 int fatune_plan_run(fatune_plan *plan, const fatune_arguments *arguments, void *stream) {
   if (!plan) return ft_fail(FT_E_ARGUMENT, "plan is NULL");
   const fatune_session *const session = plan->session;
   struct ft_launch launch;
-  FT_TRY(ft_launch_prepare(&launch, &plan->request, &plan->source.config, &plan->launched_on,
-                           arguments));
-  launch.maps = &plan->maps;
-  FT_TRY(ft_launch_map_tensors(&launch, &plan->source.config, &session->driver));
-  return ft_launch_enqueue(&launch, &session->driver, &plan->module, &plan->source.budget, stream);
+  FT_TRY(ft_launch_prepare(&launch, &plan->launch, arguments));
+  FT_TRY(ft_launch_map_tensors(&launch, &session->driver));
+  return ft_launch_enqueue(&launch, &session->driver, &plan->module, stream);
 }

@@ -1,15 +1,25 @@
 /* tensor_maps.h: the tensors of a run as TMA wants them described.
- * in -> out: struct ft_launch, prepared -> its tensor maps. */
+ * in -> out: tensors -> their tensor maps. */
 #ifndef RUNTIME_TENSOR_MAPS_H
 #define RUNTIME_TENSOR_MAPS_H
 
-#include "generator/config.h"
+#include "generator/arguments.h"
+#include "generator/request.h"
 #include "runtime/driver.h"
-#include "runtime/launch_parts.h"
+#include "runtime/map_cache.h"
 
-/* For families that load by TMA, the maps of a prepared launch; nothing for others.
- * FT_E_ARGUMENT where a tensor lies as TMA cannot take it. */
-int ft_launch_map_tensors(struct ft_launch *launch, const struct ft_config *config,
-                          const struct ft_driver *driver);
+/* A tensor of a launch, and where its map goes. */
+struct ft_mapped {
+  const char *name;
+  struct ft_tensor_map *map;
+  const struct ft_arg_tensor *tensor;
+  int columns, rows, heads, batch, box_rows;
+  int packed; /* heads whose rows lie beside each other in a box; 0: four dimensions do */
+};
+
+/* cache: where maps are looked for and kept; NULL: nowhere. FT_E_ARGUMENT where a tensor lies as
+ * TMA cannot take it. */
+int ft_map_tensors(const struct ft_mapped tensors[FT_MAP_TENSORS], enum ft_dtype dtype,
+                   struct ft_map_cache *cache, const struct ft_driver *driver);
 
 #endif

@@ -8,23 +8,30 @@
 
 #include "generator/status.h"
 #include "runtime/launch.h"
-#include "runtime/launch_parts.h"
 #include "tests/fake/use_fake.h"
 
 static struct ft_request request;
 static struct ft_config config;
 static struct ft_arch arch;
 static fatune_arguments good;
-static struct ft_launch launch; /* of the last prepare */
+static struct ft_budget budget; /* of the last prepare, likewise plan and launch */
+static struct ft_launch_plan plan;
+static struct ft_launch launch;
 
 /* Addresses are never followed by ft_launch_prepare. */
 static inline void *at(uintptr_t address) {
   return (void *)address;
 }
 
+static inline void set_plan(void) {
+  budget = ft_budget_of(&request, &config, &arch);
+  plan = (struct ft_launch_plan){&request, &config, &arch, &budget, NULL};
+}
+
 static inline int prepare(const fatune_arguments *arguments) {
   memset(&launch, 0x5a, sizeof launch);
-  return ft_launch_prepare(&launch, &request, &config, &arch, arguments);
+  set_plan();
+  return ft_launch_prepare(&launch, &plan, arguments);
 }
 
 static inline void expect_bad(const fatune_arguments *bad, const char *name, const char *allowed) {

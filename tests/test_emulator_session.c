@@ -12,7 +12,6 @@
 #include "runtime/emulator/object.h"
 #include "runtime/kernel_source.h"
 #include "runtime/launch.h"
-#include "runtime/launch_parts.h"
 #include "runtime/module.h"
 #include "runtime/session.h"
 #include "tests/driver_lab.h"
@@ -187,28 +186,34 @@ struct lab {
   struct ft_source source;
   struct ft_kernel kernel;
   struct ft_module module;
-  struct ft_launch launch;
+  struct ft_request request;
+  struct ft_launch_plan plan;
+  struct ft_launch launch; /* points to the plan: a lab stays where it was opened */
 };
 
 static uint16_t memory[4][40 * 64]; /* Q, K, V, O, zeros are numbers too */
 
-static struct lab open_lab(void) {
-  struct lab lab = {.session = emulated("a100")};
-  const struct ft_arch *const arch = &lab.session->device.arch;
-  struct ft_request request;
+static void open_lab(struct lab *lab) {
+  *lab = (struct lab){.session = emulated("a100")};
+  const struct ft_arch *const arch = &lab->session->device.arch;
   struct ft_config config;
   bool compiled;
-  ck_assert_status(ft_request_parse(&request, "forward bf16 d64 nq40"), FT_OK);
-  ck_assert_status(ft_default_config(&request, arch, &config), FT_OK);
-  ck_assert_status(ft_session_emit(lab.session, &request, arch, &config, &lab.source), FT_OK);
+  ck_assert_status(ft_request_parse(&lab->request, "forward bf16 d64 nq40"), FT_OK);
+  ck_assert_status(ft_default_config(&lab->request, arch, &config), FT_OK);
+  ck_assert_status(ft_session_emit(lab->session, &lab->request, arch, &config, &lab->source),
+                   FT_OK);
   ck_assert_status(
-      ft_session_load(lab.session, &lab.source, NULL, &lab.kernel, &lab.module, &compiled), FT_OK);
+      ft_session_load(lab->session, &lab->source, NULL, &lab->kernel, &lab->module, &compiled),
+      FT_OK);
   ck_assert(compiled);
+  lab->plan = (struct ft_launch_plan){.request = &lab->request,
+                                      .config = &lab->source.config,
+                                      .arch = arch,
+                                      .budget = &lab->source.budget};
   fatune_arguments a = FATUNE_ARGUMENTS_INIT;
   fatune_tensor *const tensors[] = {&a.q, &a.k, &a.v, &a.o};
   for (int i = 0; i < 4; i++) *tensors[i] = (fatune_tensor){memory[i], 40 * 64, 64, 64};
-  ck_assert_status(ft_launch_prepare(&lab.launch, &request, &config, arch, &a), FT_OK);
-  return lab;
+  ck_assert_status(ft_launch_prepare(&lab->launch, &lab->plan, &a), FT_OK);
 }
 
 static void close_lab(struct lab *lab) {
@@ -219,7 +224,7 @@ static void close_lab(struct lab *lab) {
 }
 
 static int enqueue(const struct lab *lab) {
-  return ft_launch_enqueue(&lab->launch, &driver, &lab->module, &lab->source.budget, NULL);
+  return ft_launch_enqueue(&lab->launch, &driver, &lab->module, NULL);
 }
 
 static void poison_and_check(const struct lab *lab) {
@@ -230,9 +235,10 @@ static void poison_and_check(const struct lab *lab) {
 }
 
 START_TEST(launches_are_checked) {
-  struct lab lab = open_lab();
-  void *params[] = {&lab.launch.tiled.rest};
-  const cu_function f = lab.module.function;
+  struct lab lab;
+  open_lab(&lab);
+  void *params[] = {&lab.launch.argument};
+  const cu_function f = lab.module.functions[0];
   const unsigned threads = (unsigned)lab.source.budget.threads;
   ck_assert_refused(driver.launch(f, 1, 2, 1, threads, 1, 1, 0, NULL, params, NULL), 1,
                     "the grid is 1 x 2 x 1");
@@ -258,14 +264,15 @@ START_TEST(launches_are_checked) {
 END_TEST
 
 START_TEST(a_fault_is_its_launchs_and_leaves_the_emulator_whole) {
-  struct lab lab = open_lab();
+  struct lab lab;
+  open_lab(&lab);
   poison_and_check(&lab);
-  void *params[] = {&lab.launch.tiled.rest};
+  void *params[] = {&lab.launch.argument};
   const unsigned threads = (unsigned)lab.source.budget.threads;
   const unsigned bytes = (unsigned)lab.source.budget.smem_bytes;
   /* What was told of the memory was for the launch before. */
-  ck_assert_refused(driver.launch(lab.module.function, lab.launch.grid, 1, 1, threads, 1, 1, bytes,
-                                  NULL, params, NULL),
+  ck_assert_refused(driver.launch(lab.module.functions[0], lab.launch.kernels[0].grid, 1, 1,
+                                  threads, 1, 1, bytes, NULL, params, NULL),
                     719, "CUDA_ERROR_LAUNCH_FAILED (719): fatune_kernel, line ");
   ck_assert_detail("parts/copy_tile.cu.in:");
   poison_and_check(&lab);
@@ -274,7 +281,8 @@ START_TEST(a_fault_is_its_launchs_and_leaves_the_emulator_whole) {
 END_TEST
 
 START_TEST(steps_are_limited) {
-  struct lab lab = open_lab();
+  struct lab lab;
+  open_lab(&lab);
   setenv("FATUNE_EMULATOR_STEPS", "5", 1);
   ck_assert_status(enqueue(&lab), FT_E_DEVICE);
   ck_assert_detail("(719)");

@@ -3,10 +3,12 @@
  * allowed. */
 #include <math.h>
 
+#include "generator/emit.h"
 #include "generator/families/mma_forward.h"
 #include "generator/families/wgmma_forward.h"
 #include "generator/status.h"
 #include "runtime/deal.h"
+#include "runtime/launch_families.h"
 #include "runtime/mask.h"
 #include "tests/launch_lab.h"
 #include "tests/suites.h"
@@ -34,10 +36,16 @@ static void set_up(void) {
   good.lse = at(0x50000000);
 }
 
+/* Those of the last prepare. */
+static const struct ft_forward_params *params(void) {
+  return config.family == &ft_wgmma_forward_family ? &launch.argument.tiled_forward.rest
+                                                   : &launch.argument.forward;
+}
+
 START_TEST(good_arguments_become_params) {
   ck_assert_status(prepare(&good), FT_OK);
-  const struct ft_forward_params *const p = &launch.tiled.rest;
-  ck_assert_uint_eq(launch.grid, 3 * 2 * 8);
+  const struct ft_forward_params *const p = params();
+  ck_assert_uint_eq(launch.kernels[0].grid, 3 * 2 * 8);
   ck_assert_uint_eq(p->q.data, 0x10000000);
   ck_assert_uint_eq(p->k.data, 0x20000000);
   ck_assert_uint_eq(p->v.data, 0x30000000);
@@ -70,7 +78,7 @@ START_TEST(packed_heads_are_heads_of_more_rows) {
   const struct ft_config plain = config;
   config = FT_CONFIG(wgmma_forward, .block_m = 128, .pack_gqa = 1);
   ck_assert_status(prepare(&good), FT_OK);
-  const struct ft_forward_params *const p = &launch.tiled.rest;
+  const struct ft_forward_params *const p = params();
   ck_assert_int_eq(p->sequence.pack_bits, 2);
   ck_assert_int_eq(p->sequence.nq, 1200);
   ck_assert_int_eq(p->sequence.heads_q, 2);
@@ -98,11 +106,11 @@ START_TEST(a_run_may_differ_from_its_request) {
   other.lse = NULL;
   other.scale = 3;
   ck_assert_status(prepare(&other), FT_OK);
-  ck_assert_uint_eq(launch.grid, 1);
-  ck_assert_int_eq(launch.tiled.rest.sequence.nk, INT32_MAX);
-  ck_assert_int_eq(launch.tiled.rest.q.stride.batch, 0); /* extents of 1 */
-  ck_assert_float_eq(launch.tiled.rest.softmax.scale, 3);
-  ck_assert_uint_eq(launch.tiled.rest.lse, 0);
+  ck_assert_uint_eq(launch.kernels[0].grid, 1);
+  ck_assert_int_eq(params()->sequence.nk, INT32_MAX);
+  ck_assert_int_eq(params()->q.stride.batch, 0); /* extents of 1 */
+  ck_assert_float_eq(params()->softmax.scale, 3);
+  ck_assert_uint_eq(params()->lse, 0);
 }
 END_TEST
 
@@ -112,7 +120,7 @@ START_TEST(strides_of_extents_of_one_are_ignored) {
   odd.q.stride_batch = odd.k.stride_batch = odd.v.stride_batch = 3;
   odd.o.stride_batch = -7;
   ck_assert_status(prepare(&odd), FT_OK);
-  ck_assert_int_eq(launch.tiled.rest.o.stride.batch, 0);
+  ck_assert_int_eq(params()->o.stride.batch, 0);
 }
 END_TEST
 
@@ -132,17 +140,17 @@ END_TEST
 START_TEST(the_causal_shift_follows_the_alignment) {
   request.causal = FT_CAUSAL_BOTTOM_RIGHT;
   ck_assert_status(prepare(&good), FT_OK);
-  ck_assert_int_eq(launch.tiled.rest.visibility.last_diagonal, 400);
+  ck_assert_int_eq(params()->visibility.last_diagonal, 400);
   request.causal = FT_CAUSAL_TOP_LEFT;
   ck_assert_status(prepare(&good), FT_OK);
-  ck_assert_int_eq(launch.tiled.rest.visibility.last_diagonal, 0);
+  ck_assert_int_eq(params()->visibility.last_diagonal, 0);
   request.causal = FT_CAUSAL_BOTTOM_RIGHT;
   fatune_arguments extreme = good;
   extreme.batch = extreme.heads_q = extreme.heads_kv = 1;
   extreme.seqlen_q = INT32_MAX;
   extreme.seqlen_k = 1;
   ck_assert_status(prepare(&extreme), FT_OK);
-  ck_assert_int_eq(launch.tiled.rest.visibility.last_diagonal, 1 - INT32_MAX);
+  ck_assert_int_eq(params()->visibility.last_diagonal, 1 - INT32_MAX);
 }
 END_TEST
 
@@ -151,13 +159,13 @@ START_TEST(sections_fill_half_of_l2) {
   const int64_t kv = 700 * (64 + 48) * 2;
   arch.l2_bytes = 2 * kv * 3 + 1; /* three kv heads, each of four query heads */
   ck_assert_status(prepare(&good), FT_OK);
-  ck_assert_int_eq(launch.tiled.rest.schedule.l2_section_heads, 12);
+  ck_assert_int_eq(params()->schedule.l2_section_heads, 12);
   arch.l2_bytes = 1; /* at least one group */
   ck_assert_status(prepare(&good), FT_OK);
-  ck_assert_int_eq(launch.tiled.rest.schedule.l2_section_heads, 4);
+  ck_assert_int_eq(params()->schedule.l2_section_heads, 4);
   arch.l2_bytes = INT64_MAX; /* at most all */
   ck_assert_status(prepare(&good), FT_OK);
-  ck_assert_int_eq(launch.tiled.rest.schedule.l2_section_heads, 16);
+  ck_assert_int_eq(params()->schedule.l2_section_heads, 16);
 }
 END_TEST
 
@@ -181,16 +189,16 @@ START_TEST(tiles_that_differ_are_dealt_evenly) {
     *tensors[i] = (fatune_tensor){at(0x10000000u * (unsigned)(i + 1)), 4096 * 32 * 64, 32 * 64, 64};
   large.lse = NULL;
   ck_assert_status(prepare(&large), FT_OK);
-  ck_assert_int_eq(launch.tiled.rest.schedule.l2_section_heads, 25);
+  ck_assert_int_eq(params()->schedule.l2_section_heads, 25);
   ck_assert_double_gt(ft_deal_unevenness(&deal, 25), 1.015);
   config = FT_CONFIG(wgmma_forward, .block_m = 256, .block_n = 64);
   ck_assert_status(prepare(&large), FT_OK);
-  ck_assert_int_ge(launch.tiled.rest.schedule.remainder_heads, 12);
-  ck_assert_int_le(launch.tiled.rest.schedule.remainder_heads, 37);
-  ck_assert_double_lt(ft_deal_unevenness(&deal, launch.tiled.rest.schedule.remainder_heads), 1.004);
+  ck_assert_int_ge(params()->schedule.remainder_heads, 12);
+  ck_assert_int_le(params()->schedule.remainder_heads, 37);
+  ck_assert_double_lt(ft_deal_unevenness(&deal, params()->schedule.remainder_heads), 1.004);
   arch.l2_bytes = 1; /* none to choose from */
   ck_assert_status(prepare(&large), FT_OK);
-  ck_assert_int_eq(launch.tiled.rest.schedule.remainder_heads, 1);
+  ck_assert_int_eq(params()->schedule.remainder_heads, 1);
 }
 END_TEST
 
@@ -213,10 +221,10 @@ START_TEST(dropout_is_rounded_to_14_bits) {
     a.seed = UINT64_C(0x123456789abcdef0);
     a.offset = 7;
     ck_assert_status(prepare(&a), FT_OK);
-    ck_assert_uint_eq(launch.tiled.rest.dropout.threshold, cases[i].threshold);
-    ck_assert_float_eq(launch.tiled.rest.dropout.rescale, (float)cases[i].rescale);
-    ck_assert_uint_eq(launch.tiled.rest.dropout.seed, UINT64_C(0x123456789abcdef0));
-    ck_assert_uint_eq(launch.tiled.rest.dropout.offset, 7);
+    ck_assert_uint_eq(params()->dropout.threshold, cases[i].threshold);
+    ck_assert_float_eq(params()->dropout.rescale, (float)cases[i].rescale);
+    ck_assert_uint_eq(params()->dropout.seed, UINT64_C(0x123456789abcdef0));
+    ck_assert_uint_eq(params()->dropout.offset, 7);
   }
   BAD(dropout, -0.1f, "arguments.dropout is -0.1", "0 .. 1");
   BAD(dropout, 1.5f, "arguments.dropout is 1.5", "0 .. 1");
@@ -312,25 +320,25 @@ START_TEST(masks_must_fit) {
   ck_assert_detail("arguments.mask is NULL");
   good.mask = &mask;
   ck_assert_status(prepare(&good), FT_OK);
-  ck_assert_uint_eq(launch.tiled.rest.visibility.rows.lists, 0x60000000);
-  ck_assert_uint_eq(launch.tiled.rest.visibility.rows.blocks, 0x60001000);
-  ck_assert_int_eq(launch.tiled.rest.visibility.rows.batch_lists, 24);
-  ck_assert_int_eq(launch.tiled.rest.visibility.rows.head_lists, 3);
+  ck_assert_uint_eq(params()->visibility.rows.lists, 0x60000000);
+  ck_assert_uint_eq(params()->visibility.rows.blocks, 0x60001000);
+  ck_assert_int_eq(params()->visibility.rows.batch_lists, 24);
+  ck_assert_int_eq(params()->visibility.rows.head_lists, 3);
 
   struct fatune_mask other = mask;
   other.batch = 1;
   BAD(batch, 3, "arguments.mask is for a batch of 2", "allowed: 1, or 3");
   good.mask = &other;
   ck_assert_status(prepare(&good), FT_OK);
-  ck_assert_int_eq(launch.tiled.rest.visibility.rows.batch_lists, 0);
-  ck_assert_int_eq(launch.tiled.rest.visibility.rows.head_lists, 3);
+  ck_assert_int_eq(params()->visibility.rows.batch_lists, 0);
+  ck_assert_int_eq(params()->visibility.rows.head_lists, 3);
   other.heads = 1;
   ck_assert_status(prepare(&good), FT_OK);
-  ck_assert_int_eq(launch.tiled.rest.visibility.rows.head_lists, 0);
+  ck_assert_int_eq(params()->visibility.rows.head_lists, 0);
   other = mask;
   other.heads = 1;
   ck_assert_status(prepare(&good), FT_OK);
-  ck_assert_int_eq(launch.tiled.rest.visibility.rows.batch_lists, 3);
+  ck_assert_int_eq(params()->visibility.rows.batch_lists, 3);
 
 #define BAD_MASK(field, value, name)                                                               \
   other = mask;                                                                                    \
@@ -347,11 +355,25 @@ START_TEST(masks_must_fit) {
 }
 END_TEST
 
+START_TEST(every_family_has_a_launch) {
+  const struct ft_family *family;
+  for (int i = 0; (family = ft_family_at(i)); i++) {
+    const struct ft_launch_family *const own = ft_launch_family_of(family);
+    ck_assert_msg(own != NULL, "%s has none", family->name);
+    ck_assert_ptr_eq(own->family, family);
+    ck_assert(own->kernel_count >= 1 && own->kernel_count <= FT_KERNELS_MOST);
+    ck_assert_str_eq(own->entries[own->main], FT_ENTRY);
+  }
+  ck_assert_ptr_null(ft_launch_family_of(NULL));
+}
+END_TEST
+
 Suite *make_launch_suite(void) {
   Suite *const suite = suite_create("launch");
   TCase *const tests = tcase_create("prepare");
   tcase_add_checked_fixture(tests, set_up, NULL);
   tcase_add_test(tests, good_arguments_become_params);
+  tcase_add_test(tests, every_family_has_a_launch);
   tcase_add_test(tests, packed_heads_are_heads_of_more_rows);
   tcase_add_test(tests, a_run_may_differ_from_its_request);
   tcase_add_test(tests, strides_of_extents_of_one_are_ignored);

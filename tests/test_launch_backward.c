@@ -2,8 +2,8 @@
  * in -> out: arguments -> device struct, grids, workspace; every bad argument -> its name, value
  * and what is allowed. */
 #include "generator/families/mma_backward.h"
+#include "generator/families/mma_forward.h"
 #include "generator/status.h"
-#include "runtime/launch_backward.h"
 #include "runtime/mask.h"
 #include "tests/launch_lab.h"
 #include "tests/suites.h"
@@ -48,6 +48,12 @@ static void set_up(void) {
   good.workspace = at(0xb0000000);
 }
 
+/* Bytes of workspace of a run; NULL: of the request. */
+static int workspace(const fatune_arguments *arguments, size_t *bytes) {
+  set_plan();
+  return ft_launch_workspace(&plan, arguments, bytes);
+}
+
 static void set_dq(int way) {
   struct ft_mma_backward_knobs knobs = *ft_mma_backward_knobs(&config);
   knobs.dq_mode = way;
@@ -58,7 +64,7 @@ static void set_dq(int way) {
 
 START_TEST(good_arguments_become_params) {
   ck_assert_status(prepare(&good), FT_OK);
-  const struct ft_backward_params *const p = &launch.backward;
+  const struct ft_backward_params *const p = &launch.argument.backward;
   const uint64_t addresses[] = {p->q.data,    p->k.data,  p->v.data,  p->o.data,
                                 p->dout.data, p->dq.data, p->dk.data, p->dv.data};
   for (uint64_t n = 0; n < 8; n++) ck_assert_uint_eq(addresses[n], 0x10000000 * (n + 1));
@@ -78,8 +84,8 @@ START_TEST(good_arguments_become_params) {
   ck_assert_int_eq(p->schedule.q_tiles, 5);
   ck_assert_int_eq(p->schedule.k_tiles, 6);
   ck_assert_int_eq(p->schedule.l2_section_heads, 1);
-  ck_assert_uint_eq(launch.tiles_grid, 5 * 2 * 8);
-  ck_assert_uint_eq(launch.grid, 6 * 2 * 2);
+  ck_assert_uint_eq(launch.kernels[0].grid, 5 * 2 * 8);
+  ck_assert_uint_eq(launch.kernels[1].grid, 6 * 2 * 2);
   ck_assert_float_eq(p->dropout.rescale, 1);
   ck_assert_uint_eq(p->visibility.columns.lists | p->visibility.columns.blocks |
                         p->visibility.rows.lists | p->visibility.rows.blocks,
@@ -93,11 +99,11 @@ START_TEST(strides_are_not_mixed_up) {
   other.dq = (fatune_tensor){good.dq.data, 300 * 8 * 72, 72, 300 * 72};
   other.dlse = at(0xc0000004);
   ck_assert_status(prepare(&other), FT_OK);
-  ck_assert_int_eq(launch.backward.dout.stride.head, 300 * 48);
-  ck_assert_int_eq(launch.backward.dq.stride.head, 300 * 72);
-  ck_assert_int_eq(launch.backward.o.stride.head, 48);
-  ck_assert_int_eq(launch.backward.q.stride.head, 72);
-  ck_assert_uint_eq(launch.backward.dlse, 0xc0000004);
+  ck_assert_int_eq(launch.argument.backward.dout.stride.head, 300 * 48);
+  ck_assert_int_eq(launch.argument.backward.dq.stride.head, 300 * 72);
+  ck_assert_int_eq(launch.argument.backward.o.stride.head, 48);
+  ck_assert_int_eq(launch.argument.backward.q.stride.head, 72);
+  ck_assert_uint_eq(launch.argument.backward.dlse, 0xc0000004);
 }
 END_TEST
 
@@ -127,10 +133,10 @@ START_TEST(the_workspace_has_what_the_config_needs) {
     set_dq(cases[n].dq);
     request.causal = cases[n].causal;
     ck_assert_status(prepare(&good), FT_OK);
-    ck_assert_uint_eq(launch.backward.dq_sum, cases[n].sum);
-    ck_assert_uint_eq(launch.backward.row_stats, cases[n].stats);
-    ck_assert_uint_eq(launch.backward.counters, cases[n].counters);
-    ck_assert_status(ft_launch_workspace(&request, &config, &arch, NULL, &bytes), FT_OK);
+    ck_assert_uint_eq(launch.argument.backward.dq_sum, cases[n].sum);
+    ck_assert_uint_eq(launch.argument.backward.row_stats, cases[n].stats);
+    ck_assert_uint_eq(launch.argument.backward.counters, cases[n].counters);
+    ck_assert_status(workspace(NULL, &bytes), FT_OK);
     ck_assert_uint_eq(bytes, cases[n].bytes);
   }
 }
@@ -139,20 +145,21 @@ END_TEST
 START_TEST(the_workspace_grows_with_the_rows_alone) {
   size_t of_request, twice, more_keys;
   fatune_arguments other = good;
-  ck_assert_status(ft_launch_workspace(&request, &config, &arch, &good, &of_request), FT_OK);
+  ck_assert_status(workspace(&good, &of_request), FT_OK);
   other.batch = 4;
-  ck_assert_status(ft_launch_workspace(&request, &config, &arch, &other, &twice), FT_OK);
+  ck_assert_status(workspace(&other, &twice), FT_OK);
   ck_assert_uint_eq(twice, 2 * of_request);
   other.batch = 2;
   other.seqlen_k = 100000;
-  ck_assert_status(ft_launch_workspace(&request, &config, &arch, &other, &more_keys), FT_OK);
+  ck_assert_status(workspace(&other, &more_keys), FT_OK);
   ck_assert_uint_eq(more_keys, of_request);
   ck_assert_uint_le(of_request, (size_t)2 * 8 * 320 * 4 * (72 + 11)); /* as fatune.h says */
   set_dq(1);
-  ck_assert_status(ft_launch_workspace(&request, &config, &arch, &good, &of_request), FT_OK);
+  ck_assert_status(workspace(&good, &of_request), FT_OK);
   ck_assert_uint_le(of_request, (size_t)2 * 8 * 320 * 8 * (72 + 10));
+  config = FT_CONFIG(mma_forward, .block_m = 64, .block_n = 64, .warps = 4, .stages = 2);
   request.pass = FT_FORWARD;
-  ck_assert_status(ft_launch_workspace(&request, &config, &arch, &good, &of_request), FT_OK);
+  ck_assert_status(workspace(&good, &of_request), FT_OK);
   ck_assert_uint_eq(of_request, 0);
 }
 END_TEST
@@ -166,7 +173,7 @@ START_TEST(bad_workspaces_are_named) {
   fatune_arguments bad = good;
   size_t bytes = 1;
   bad.seqlen_q = -1;
-  ck_assert_status(ft_launch_workspace(&request, &config, &arch, &bad, &bytes), FT_E_ARGUMENT);
+  ck_assert_status(workspace(&bad, &bytes), FT_E_ARGUMENT);
   ck_assert_uint_eq(bytes, 0);
 }
 END_TEST
@@ -238,7 +245,7 @@ START_TEST(a_mask_brings_both_kinds_of_lists) {
   ck_assert_detail("arguments.mask is NULL");
   good.mask = &mask;
   ck_assert_status(prepare(&good), FT_OK);
-  const struct ft_backward_params *const p = &launch.backward;
+  const struct ft_backward_params *const p = &launch.argument.backward;
   ck_assert_uint_eq(p->visibility.columns.lists, 0x60002000);
   ck_assert_uint_eq(p->visibility.columns.blocks, 0x60003000);
   ck_assert_uint_eq(p->visibility.rows.lists, 0x60000000);
@@ -258,14 +265,14 @@ END_TEST
 START_TEST(sections_keep_queries_in_half_of_l2) {
   request.causal = FT_CAUSAL_BOTTOM_RIGHT;
   ck_assert_status(prepare(&good), FT_OK);
-  ck_assert_int_eq(launch.backward.visibility.last_diagonal, 400);
-  ck_assert_int_eq(launch.backward.schedule.l2_section_heads, 4); /* all */
+  ck_assert_int_eq(launch.argument.backward.visibility.last_diagonal, 400);
+  ck_assert_int_eq(launch.argument.backward.schedule.l2_section_heads, 4); /* all */
   arch.l2_bytes = 2 * 2 * (4 * 300 * (72 + 48) * 2);
   ck_assert_status(prepare(&good), FT_OK);
-  ck_assert_int_eq(launch.backward.schedule.l2_section_heads, 2);
+  ck_assert_int_eq(launch.argument.backward.schedule.l2_section_heads, 2);
   arch.l2_bytes = 1;
   ck_assert_status(prepare(&good), FT_OK);
-  ck_assert_int_eq(launch.backward.schedule.l2_section_heads, 1);
+  ck_assert_int_eq(launch.argument.backward.schedule.l2_section_heads, 1);
 }
 END_TEST
 

@@ -9,9 +9,9 @@
 #include "generator/families/wgmma_forward.h"
 #include "generator/status.h"
 #include "runtime/driver.h"
-#include "runtime/launch_parts.h"
 #include "runtime/map_cache.h"
-#include "runtime/tensor_maps.h"
+#include "runtime/families/wgmma_forward.h"
+#include "runtime/launch.h"
 #include "tests/fake/use_fake.h"
 #include "tests/fresh_seed.h"
 #include "tests/suites.h"
@@ -57,39 +57,52 @@ enum { MAPS_BYTES = offsetof(struct ft_tiled_forward_params, rest) };
 
 /* All that maps are made of. */
 struct subject {
+  struct ft_request request;
   struct ft_config config;
   struct ft_launch launch;
 };
 
 static struct subject some_subject(void) {
-  struct subject s = {
-      .config = FT_CONFIG(wgmma_forward, .block_m = 128, .block_n = 80, .pack_gqa = 1),
-      .launch = {
-          .family = &ft_wgmma_forward_family, .head_dim = 64, .head_dim_v = 128, .dtype = FT_BF16}};
+  struct subject s = {.config =
+                          FT_CONFIG(wgmma_forward, .block_m = 128, .block_n = 80, .pack_gqa = 1),
+                      .request = {.head_dim = 64, .head_dim_v = 128, .dtype = FT_BF16},
+                      .launch = {.family = &ft_wgmma_forward_launch}};
   /* 12 query heads on 3, two of which are packed. */
-  s.launch.tiled.rest = (struct ft_forward_params){.q = {0x10000, {64 * 12 * 300, 64 * 12, 64}},
-                                                   .k = {0x20000, {64 * 3 * 500, 64 * 3, 64}},
-                                                   .v = {0x30000, {128 * 3 * 500, 128 * 3, 128}},
-                                                   .o = {0x40000, {128 * 12 * 300, 128 * 12, 128}},
-                                                   .sequence = {.nq = 300 * 2,
-                                                                .nk = 500,
-                                                                .batch = 2,
-                                                                .heads_q = 6,
-                                                                .heads_kv = 3,
-                                                                .group = 2,
-                                                                .pack_bits = 1}};
+  s.launch.argument.tiled_forward.rest =
+      (struct ft_forward_params){.q = {0x10000, {64 * 12 * 300, 64 * 12, 64}},
+                                 .k = {0x20000, {64 * 3 * 500, 64 * 3, 64}},
+                                 .v = {0x30000, {128 * 3 * 500, 128 * 3, 128}},
+                                 .o = {0x40000, {128 * 12 * 300, 128 * 12, 128}},
+                                 .sequence = {.nq = 300 * 2,
+                                              .nk = 500,
+                                              .batch = 2,
+                                              .heads_q = 6,
+                                              .heads_kv = 3,
+                                              .group = 2,
+                                              .pack_bits = 1}};
   return s;
+}
+
+/* The launch of a subject, whose maps have been made. */
+static int map(const struct subject *subject, struct ft_map_cache *cache,
+               struct ft_launch *launch) {
+  const struct ft_launch_plan plan = {
+      .request = &subject->request, .config = &subject->config, .maps = cache};
+  *launch = subject->launch;
+  memset(&launch->argument, 0x5a, MAPS_BYTES);
+  launch->plan = &plan;
+  const int status = ft_launch_map_tensors(launch, &driver);
+  launch->plan = NULL;
+  return status;
 }
 
 /* The maps of a subject, which must be those made without a cache; encodings it took. */
 static int encodings(const struct subject *subject, struct ft_map_cache *cache) {
-  struct ft_launch plain = subject->launch, cached = subject->launch;
-  plain.maps = NULL;
-  ck_assert_status(ft_launch_map_tensors(&plain, &subject->config, &driver), FT_OK);
+  struct ft_launch plain, cached;
+  ck_assert_status(map(subject, NULL, &plain), FT_OK);
   const int before = encoded;
-  cached.maps = cache;
-  ck_assert_status(ft_launch_map_tensors(&cached, &subject->config, &driver), FT_OK);
-  ck_assert_mem_eq(&cached.tiled, &plain.tiled, MAPS_BYTES);
+  ck_assert_status(map(subject, cache, &cached), FT_OK);
+  ck_assert_mem_eq(&cached.argument, &plain.argument, MAPS_BYTES);
   return encoded - before;
 }
 
@@ -113,7 +126,7 @@ END_TEST
 #define CHANGE(count, change)                                                                      \
   do {                                                                                             \
     struct subject s = some_subject();                                                             \
-    struct ft_forward_params *const p = &s.launch.tiled.rest;                                      \
+    struct ft_forward_params *const p = &s.launch.argument.tiled_forward.rest;                     \
     struct ft_wgmma_forward_knobs *const knobs = (void *)s.config.knobs;                           \
     struct ft_map_cache *const cache = new_cache();                                                \
     ck_assert_int_eq(encodings(&s, cache), 4);                                                     \
@@ -140,16 +153,17 @@ START_TEST(a_map_is_renewed_by_each_thing_it_is_made_of) {
   CHANGE(2, p->sequence.nq += 2);
   CHANGE(2, p->sequence.nk += 1);
   CHANGE(4, p->sequence.batch += 1);
-  CHANGE(4, p->sequence.heads_q += 2);
-  CHANGE(2, p->sequence.group = 1);
+  CHANGE(2, p->sequence.heads_q += 2);
+  CHANGE(2, p->sequence.heads_kv += 1);
   CHANGE(2, p->sequence.pack_bits = 0);
-  CHANGE(2, s.launch.head_dim += 8);
-  CHANGE(2, s.launch.head_dim_v += 8);
-  CHANGE(4, s.launch.dtype = FT_FP16);
+  CHANGE(2, s.request.head_dim += 8);
+  CHANGE(2, s.request.head_dim_v += 8);
+  CHANGE(4, s.request.dtype = FT_FP16);
   CHANGE(1, knobs->block_m = 192);
   CHANGE(2, knobs->block_n = 96);
   CHANGE(2, knobs->multicast = 1);
   CHANGE(2, knobs->pack_gqa = 0);
+  CHANGE(0, p->sequence.group = 1);
   CHANGE(0, p->softmax.scale = 3);
   CHANGE(0, p->lse = 0x50000);
 }
@@ -195,7 +209,7 @@ END_TEST
 
 static struct subject moved(int set) {
   struct subject s = some_subject();
-  struct ft_forward_params *const p = &s.launch.tiled.rest;
+  struct ft_forward_params *const p = &s.launch.argument.tiled_forward.rest;
   const uint64_t by = (uint64_t)set << 20;
   p->q.data += by, p->k.data += by, p->v.data += by, p->o.data += by;
   return s;
@@ -221,12 +235,11 @@ END_TEST
 
 START_TEST(a_refused_map_is_not_kept) {
   struct ft_map_cache *const cache = new_cache();
-  struct subject subject = some_subject();
-  subject.launch.maps = cache;
+  const struct subject subject = some_subject();
+  struct ft_launch launch;
   for (int i = 0; i < 2; i++) {
     refuse_next = i == 0 ? 2 : 1; /* k; Q is there at the second try */
-    ck_assert_status(ft_launch_map_tensors(&subject.launch, &subject.config, &driver),
-                     FT_E_ARGUMENT);
+    ck_assert_status(map(&subject, cache, &launch), FT_E_ARGUMENT);
     ck_assert_detail("arguments.k with strides 96000, 192, 64");
   }
   ck_assert_int_eq(encodings(&subject, cache), 3);
@@ -258,16 +271,19 @@ static void *map_many(void *payload) {
   for (int set = 0; set < SETS; set++) {
     sets[set] = moved(set);
     /* The same tensors again, but one that is longer. */
-    if (set % 2) sets[set] = moved(set - 1), sets[set].launch.tiled.rest.sequence.nk += set;
-    worker->failed += ft_launch_map_tensors(&sets[set].launch, &sets[set].config, &driver) != FT_OK;
+    if (set % 2) {
+      sets[set] = moved(set - 1);
+      sets[set].launch.argument.tiled_forward.rest.sequence.nk += set;
+    }
+    struct ft_launch launch;
+    worker->failed += map(&sets[set], NULL, &launch) != FT_OK;
+    sets[set].launch = launch;
   }
   for (int round = 0; round < ROUNDS; round++) {
     const struct subject *const subject = &sets[draw(&worker->state) % SETS];
-    struct ft_launch launch = subject->launch;
-    memset(&launch.tiled, 0x5a, MAPS_BYTES);
-    launch.maps = worker->cache;
-    worker->failed += ft_launch_map_tensors(&launch, &subject->config, &driver) != FT_OK;
-    worker->wrong += memcmp(&launch.tiled, &subject->launch.tiled, MAPS_BYTES) != 0;
+    struct ft_launch launch;
+    worker->failed += map(subject, worker->cache, &launch) != FT_OK;
+    worker->wrong += memcmp(&launch.argument, &subject->launch.argument, MAPS_BYTES) != 0;
   }
   return NULL;
 }

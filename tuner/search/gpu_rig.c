@@ -13,10 +13,7 @@
 #include "generator/status.h"
 #include "runtime/kernel_source.h"
 #include "runtime/launch.h"
-#include "runtime/launch_backward.h"
-#include "runtime/launch_parts.h"
 #include "runtime/module.h"
-#include "runtime/tensor_maps.h"
 #include "tuner/model/model.h"
 #include "tuner/search/known_trials.h"
 #include "tuner/verify/problem.h"
@@ -50,6 +47,7 @@ struct loaded {
   struct ft_config config;
   struct ft_module module;
   struct ft_budget budget;
+  struct ft_launch_plan plan;
   struct ft_launch launch; /* aimed at one of the problems */
 };
 
@@ -105,7 +103,11 @@ static int rig_load(void *payload, const struct ft_config *config, const struct 
   loaded->rig = rig;
   loaded->config = *config;
   loaded->budget = ft_budget_of(&rig->request, config, &rig->arch);
-  const int status = ft_module_load(&loaded->module, rig->session, kernel, rig->request.pass);
+  loaded->plan = (struct ft_launch_plan){.request = &rig->request,
+                                         .config = &loaded->config,
+                                         .arch = &rig->arch,
+                                         .budget = &loaded->budget};
+  const int status = ft_module_load(&loaded->module, rig->session, kernel, config->family);
   if (status != FT_OK)
     free(loaded);
   else
@@ -121,8 +123,7 @@ static void rig_unload(void *payload, void *handle) {
 }
 
 static int enqueue(const struct loaded *loaded, cu_stream stream) {
-  return ft_launch_enqueue(&loaded->launch, &loaded->rig->session->driver, &loaded->module,
-                           &loaded->budget, stream);
+  return ft_launch_enqueue(&loaded->launch, &loaded->rig->session->driver, &loaded->module, stream);
 }
 
 static int launch(void *payload, cu_stream stream) {
@@ -130,19 +131,19 @@ static int launch(void *payload, cu_stream stream) {
 }
 
 /* The workspace of a problem is remade where a candidate wants another size, so addresses are read
- * when they are used, not when the candidate is loaded. */
+ * when they are used, not when the candidate is loaded. The request must outlive the launch. */
 static int aim(struct loaded *loaded, const struct ft_problem *problem,
                const struct ft_request *request) {
-  const struct ft_gpu_rig *rig = loaded->rig;
-  FT_TRY(ft_launch_prepare(&loaded->launch, request, &loaded->config, &rig->arch,
-                           ft_problem_arguments(problem)));
-  return ft_launch_map_tensors(&loaded->launch, &loaded->config, &rig->session->driver);
+  loaded->plan.request = request;
+  FT_TRY(ft_launch_prepare(&loaded->launch, &loaded->plan, ft_problem_arguments(problem)));
+  return ft_launch_map_tensors(&loaded->launch, &loaded->rig->session->driver);
 }
 
 static int workspace_of(const struct loaded *loaded, const struct ft_problem *problem,
                         const struct ft_request *request, size_t *bytes) {
-  return ft_launch_workspace(request, &loaded->config, &loaded->rig->arch,
-                             ft_problem_arguments(problem), bytes);
+  struct ft_launch_plan plan = loaded->plan;
+  plan.request = request;
+  return ft_launch_workspace(&plan, ft_problem_arguments(problem), bytes);
 }
 
 static int run_and_wait(void *payload, const fatune_arguments *arguments) {

@@ -1,0 +1,104 @@
+/* wgmma_forward.c: the launch of the forward by wgmma and TMA.
+ * in -> out: plan + fatune_arguments -> struct ft_tiled_forward_params, persistent blocks, tensor
+ * maps. */
+#include "runtime/families/wgmma_forward.h"
+
+#include "generator/emit.h"
+#include "generator/families/wgmma_forward.h"
+#include "generator/schedule.h"
+#include "generator/status.h"
+#include "runtime/deal.h"
+#include "runtime/families/forward.h"
+#include "runtime/tensor_maps.h"
+
+/* ---- the tile scheduler ---- */
+
+/* Blocks are persistent. A cluster takes as many work tiles at once as it has blocks, and none is
+ * without work. */
+static int64_t resident_blocks(const struct ft_forward_params *params,
+                               const struct ft_launch_plan *plan, enum ft_schedule schedule) {
+  const int64_t cluster = 1 + ft_wgmma_forward_knobs(plan->config)->multicast;
+  const int64_t q_tiles = params->schedule.q_tiles, resident = plan->arch->sm_count / cluster;
+  const int64_t heads = (int64_t)params->sequence.batch * params->sequence.heads_q;
+  const int64_t paired =
+      schedule == FT_SCHEDULE_BALANCED ? heads - params->schedule.remainder_heads : 0;
+  const int64_t shares =
+      (q_tiles + 1) / 2 * paired + (q_tiles + cluster - 1) / cluster * (heads - paired);
+  return cluster * (shares < resident ? shares : resident);
+}
+
+/* How many batch_heads even the shares out: of the numbers whose keys and values fill a quarter to
+ * three quarters of L2, the one that makes shares most even. Under a mask tiles are as long as its
+ * blocks are many. */
+static int64_t remainder_heads(const struct ft_forward_params *params,
+                               const struct ft_launch_plan *plan, const struct ft_run *run) {
+  const struct ft_request *const request = plan->request;
+  const int64_t heads = (int64_t)params->sequence.batch * params->sequence.heads_q;
+  const int64_t group = params->sequence.group, kv_bytes = ft_forward_kv_bytes(request, run);
+  if (request->mask_rows > 0) return ft_run_l2_section(request, plan->arch, kv_bytes, group, heads);
+  const struct ft_deal deal = {
+      .tiles = params->schedule.q_tiles,
+      .pairs = heads,
+      .blocks = plan->arch->sm_count,
+      .rows = ft_config_block_m(plan->config),
+      .keys = ft_config_block_n(plan->config),
+      .visibility = run->visibility,
+      .pack_bits = params->sequence.pack_bits,
+      .least = ft_run_l2_section(request, plan->arch, 2 * kv_bytes, group, heads),
+      .most = ft_run_l2_section(request, plan->arch, kv_bytes - kv_bytes / 3, group, heads),
+  };
+  return ft_deal_pairs(&deal);
+}
+
+static int prepare(struct ft_launch *launch, const fatune_arguments *arguments) {
+  const struct ft_launch_plan *const plan = launch->plan;
+  struct ft_forward_params *const params = &launch->argument.tiled_forward.rest;
+  struct ft_run run;
+  int64_t tiles;
+  FT_TRY(ft_run_read(&run, plan->request, arguments));
+  const int packed = ft_packed_heads(plan->config, run.heads_q / run.heads_kv, run.nq);
+  FT_TRY(ft_forward_prepare(params, plan, &run, arguments, packed, &tiles));
+  const enum ft_schedule schedule = ft_schedule_of(plan->request, plan->config);
+  if (schedule == FT_SCHEDULE_BALANCED)
+    params->schedule.remainder_heads = (int32_t)remainder_heads(params, plan, &run);
+  launch->kernels[0] =
+      (struct ft_launch_kernel){.grid = (unsigned)resident_blocks(params, plan, schedule),
+                                .threads = plan->budget->threads,
+                                .smem_bytes = plan->budget->smem_bytes};
+  return FT_OK;
+}
+
+/* ---- tensor maps ---- */
+
+static int map_tensors(struct ft_launch *launch, const struct ft_driver *driver) {
+  enum { WARPGROUP_ROWS = 64 };
+  struct ft_tiled_forward_params *const tiled = &launch->argument.tiled_forward;
+  const struct ft_forward_params *const p = &tiled->rest;
+  const struct ft_arg_sequence *const sequence = &p->sequence;
+  const struct ft_request *const request = launch->plan->request;
+  const struct ft_wgmma_forward_knobs *const knobs = ft_wgmma_forward_knobs(launch->plan->config);
+  const int nq = sequence->nq >> sequence->pack_bits, nk = sequence->nk, batch = sequence->batch;
+  const int heads_q = sequence->heads_q << sequence->pack_bits, heads_kv = sequence->heads_kv;
+  const int packed = knobs->pack_gqa ? 1 << sequence->pack_bits : 0;
+  const int q_rows = knobs->block_m, k_rows = knobs->block_n / (1 + knobs->multicast);
+  const int d = request->head_dim, dv = request->head_dim_v;
+  const struct ft_mapped tensors[FT_MAP_TENSORS] = {
+      {"q", &tiled->q, &p->q, d, nq, heads_q, batch, q_rows, packed},
+      {"k", &tiled->k, &p->k, d, nk, heads_kv, batch, k_rows, 0},
+      {"v", &tiled->v, &p->v, dv, nk, heads_kv, batch, k_rows, 0},
+      {"o", &tiled->o, &p->o, dv, nq, heads_q, batch, WARPGROUP_ROWS, packed}};
+  return ft_map_tensors(tensors, request->dtype, launch->plan->maps, driver);
+}
+
+static void describe(const struct ft_launch *launch, int kernel,
+                     struct ft_launch_tensors *tensors) {
+  (void)kernel; /* there is one */
+  ft_forward_describe(&launch->argument.tiled_forward.rest, launch->plan->request, tensors);
+}
+
+const struct ft_launch_family ft_wgmma_forward_launch = {.family = &ft_wgmma_forward_family,
+                                                         .entries = {FT_ENTRY},
+                                                         .kernel_count = 1,
+                                                         .prepare = prepare,
+                                                         .map_tensors = map_tensors,
+                                                         .describe = describe};

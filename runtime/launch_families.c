@@ -1,0 +1,21 @@
+/* launch_families.c: the one list of the launches of kernel families.
+ * in -> out: the generator's family -> its launch. */
+#include "runtime/launch_families.h"
+
+#include <stddef.h>
+
+#include "runtime/families/mma_backward.h"
+#include "runtime/families/mma_forward.h"
+#include "runtime/families/wgmma_forward.h"
+
+static const struct ft_launch_family *const families[] = {
+    &ft_mma_forward_launch,
+    &ft_wgmma_forward_launch,
+    &ft_mma_backward_launch,
+};
+
+const struct ft_launch_family *ft_launch_family_of(const struct ft_family *family) {
+  for (size_t i = 0; i < sizeof families / sizeof *families; i++)
+    if (families[i]->family == family) return families[i];
+  return NULL;
+}
