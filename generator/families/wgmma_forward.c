@@ -126,6 +126,15 @@ static bool wgmma_n(const struct ft_rule_case *of) {
   return knobs(of)->block_n <= 256 && own_budget(of)->dv_pad <= 256;
 }
 
+/* ptxas holds all of one instruction's accumulator at once, with addresses, and P where that is an
+ * operand in registers; what else is live may spill. */
+static bool accumulators(const struct ft_rule_case *of) {
+  enum { ADDRESSES = 26, P_OPERAND = 4 };
+  const int p = knobs(of)->p_in_smem ? 0 : P_OPERAND;
+  return max_int(own_budget(of)->regs_s, own_budget(of)->regs_o + p) + ADDRESSES <=
+         of->budget->launch_regs;
+}
+
 static bool one_stage(const struct ft_rule_case *of) {
   return knobs(of)->stages >= 2;
 }
@@ -212,6 +221,9 @@ static const struct ft_rule rules[] = {
      "a warpgroup owns 64 rows, the m of wgmma, and registers are for four of them at most"},
     {"wgmma-n", FT_CANNOT_RUN, wgmma_n,
      "one wgmma makes all columns of S, and one all of O: 256 are its most"},
+    {"accumulators", FT_CANNOT_RUN, accumulators,
+     "the accumulator of one wgmma must fit the registers with which a block of so many threads "
+     "begins"},
     {"one-stage", FT_CANNOT_RUN, one_stage,
      "the producer fills one stage while the consumers read another"},
     {"overlap-tiles", FT_CANNOT_RUN, overlap_tiles,
