@@ -24,9 +24,23 @@ class Launch(ctypes.Structure):
                 ("order", ctypes.c_char * 16), ("grids", ctypes.c_uint * 3),
                 ("threads", ctypes.c_uint * 3)]
 
-    def address(self, n):
-        """The n-th word of a backward's argument, which has no tensor maps in front."""
-        return self.maps[n]
+    # The argument (generator/arguments.def) begins with its tensors: of each the address, then the
+    # strides of batch, sequence and head. A backward's has no tensor maps in front.
+    def data(self, n):
+        return self.words[4 * n]
+
+    def strides(self, n):
+        return list(self.words[4 * n + 1:4 * n + 4])
+
+    def backward_data(self, n):
+        return self.maps[4 * n]
+
+    def backward_strides(self, n):
+        return list(self.maps[4 * n + 1:4 * n + 4])
+
+
+LSE, DROPOUT, LIST_STRIDES = 16, 17, 24  # words of a forward
+BACKWARD_LSE, BACKWARD_DLSE, BACKWARD_DROPOUT = 32, 33, 37
 
 
 def bf16(*shape, **more):
@@ -69,31 +83,31 @@ class Attention(unittest.TestCase):
         q, k, v = bf16(2, 8, 100, 64), bf16(2, 2, 300, 64), bf16(2, 2, 300, 32)
         launch, out = self.launch(q, k, v)
         self.assertEqual(out.shape, (2, 8, 100, 32))
-        self.assertEqual(list(launch.words[:5]),
-                         [q.address, k.address, v.address, out.address, 0])
-        # Strides of batch, sequence and head of q, k, v, o.
-        self.assertEqual(list(launch.words[5:17]), [
-            8 * 100 * 64, 64, 100 * 64, 2 * 300 * 64, 64, 300 * 64,
-            2 * 300 * 32, 32, 300 * 32, 8 * 100 * 32, 32, 100 * 32])
+        self.assertEqual([launch.data(n) for n in range(4)],
+                         [q.address, k.address, v.address, out.address])
+        self.assertEqual(launch.words[LSE], 0)
+        self.assertEqual([launch.strides(n) for n in range(4)], [
+            [8 * 100 * 64, 64, 100 * 64], [2 * 300 * 64, 64, 300 * 64],
+            [2 * 300 * 32, 32, 300 * 32], [8 * 100 * 32, 32, 100 * 32]])
 
     def test_bshd_and_lse(self):
         q, k = bf16(3, 50, 4, 128), bf16(3, 70, 4, 128)
         launch, (out, lse) = self.launch(q, k, k, layout="bshd", return_lse=True, causal="top-left")
         self.assertEqual((out.shape, lse.shape, lse.dtype), ((3, 50, 4, 128), (3, 4, 50), "float32"))
-        self.assertEqual(launch.words[4], lse.address)
-        self.assertEqual(list(launch.words[5:8]), [50 * 4 * 128, 4 * 128, 128])
+        self.assertEqual(launch.words[LSE], lse.address)
+        self.assertEqual(launch.strides(0), [50 * 4 * 128, 4 * 128, 128])
 
     def test_broadcast_keys(self):
         q, k = bf16(2, 4, 64, 64), bf16(2, 4, 96, 64, strides=(0, 0, 64, 1))
         launch, _ = self.launch(q, k, k)
-        self.assertEqual(list(launch.words[8:11]), [0, 64, 0])
+        self.assertEqual(launch.strides(1), [0, 64, 0])
 
     def test_seeds(self):
         q, seed = bf16(1, 2, 64, 64), Tensor((1,), "int64")
         launch, _ = self.launch(q, q, q, dropout=0.25, seed=-1, offset=5)
-        self.assertEqual(list(launch.words[17:21]), [2**64 - 1, 5, 0, 0])
+        self.assertEqual(list(launch.words[DROPOUT:DROPOUT + 4]), [2**64 - 1, 5, 0, 0])
         launch, _ = self.launch(q, q, q, dropout=0.25, seed=seed)
-        self.assertEqual(launch.words[19], seed.address)
+        self.assertEqual(launch.words[DROPOUT + 2], seed.address)
 
     def test_plans_are_kept_by_bucket(self):
         session = fatune.Session(memory_only=True)
@@ -107,7 +121,7 @@ class Attention(unittest.TestCase):
         q, out = bf16(1, 2, 64, 64), bf16(1, 2, 64, 64)
         launch, result = self.launch(q, q, q, out=out)
         self.assertIs(result, out)
-        self.assertEqual(launch.words[3], out.address)
+        self.assertEqual(launch.data(3), out.address)
         with self.assertRaisesRegex(ValueError, "out is"):
             fatune.attention(q, q, q, out=bf16(1, 2, 65, 64), session=self.session)
 
@@ -126,7 +140,8 @@ class Attention(unittest.TestCase):
         self.assertEqual(mask.density, 0.5)
         q, k = bf16(1, 2, 100, 64), bf16(1, 2, 300, 64)
         launch, _ = self.launch(q, k, k, mask=mask)
-        self.assertEqual(list(launch.words[23:25]), [0, 0])  # the same for all batches and heads
+        self.assertEqual(list(launch.words[LIST_STRIDES:LIST_STRIDES + 2]),
+                         [0, 0])  # the same for all batches and heads
         with self.assertRaisesRegex(fatune.Error, "mask"):
             fatune.attention(q, q, q, mask=mask, session=self.session)
         with self.assertRaisesRegex(ValueError, "blocks is"):
@@ -178,26 +193,26 @@ class Attention(unittest.TestCase):
         launch, (dq, dk, dv, *rest) = self.backward(out, dout, dlse)
         self.assertEqual(rest, [None, None, None])
         self.assertEqual([dq.shape, dk.shape, dv.shape], [q.shape, k.shape, v.shape])
-        expected = [tensor.address for tensor in (q, k, v, out, dout, dq, dk, dv, lse, dlse)]
-        self.assertEqual([launch.address(n) for n in range(10)], expected)
-        # Strides of batch, sequence and head of q and, five tensors on, of dq.
+        expected = [tensor.address for tensor in (q, k, v, out, dout, dq, dk, dv)]
+        self.assertEqual([launch.backward_data(n) for n in range(8)], expected)
+        self.assertEqual(launch.maps[BACKWARD_LSE], lse.address)
+        self.assertEqual(launch.maps[BACKWARD_DLSE], dlse.address)
         of_q = [8 * 100 * 64, 64, 100 * 64]
-        self.assertEqual([launch.address(n) for n in range(13, 16)], of_q)
-        self.assertEqual([launch.address(n) for n in range(28, 31)], of_q)
+        self.assertEqual([launch.backward_strides(n) for n in (0, 5)], [of_q, of_q])
 
     def test_backward_without_gradient_of_lse(self):
         q = bf16(1, 2, 64, 64)
         out, _ = self.wanting(q, q, q)
         launch, _ = self.backward(out, bf16(1, 2, 64, 64))
-        self.assertEqual(launch.address(9), 0)
+        self.assertEqual(launch.maps[BACKWARD_DLSE], 0)
 
     def test_backward_of_lse_alone(self):
         q = bf16(1, 2, 64, 64)
         out, _ = self.wanting(q, q, q)
         dlse = Tensor((1, 2, 64), "float32")
         launch, (dq, *_) = self.backward(out, None, dlse)
-        self.assertEqual(launch.address(9), dlse.address)
-        self.assertNotEqual(launch.address(4), 0)  # zeros
+        self.assertEqual(launch.maps[BACKWARD_DLSE], dlse.address)
+        self.assertNotEqual(launch.backward_data(4), 0)  # zeros
         self.assertEqual(out.function.backward(out.context, None, None), (None,) * 6)
 
     def test_backward_copies_what_cannot_be_read(self):
@@ -205,10 +220,10 @@ class Attention(unittest.TestCase):
         out, _ = self.wanting(q, q, q)
         of_a_sum = bf16(1, 2, 64, 64, strides=(0, 0, 0, 0))
         launch, _ = self.backward(out, of_a_sum)
-        self.assertNotEqual(launch.address(4), of_a_sum.address)
+        self.assertNotEqual(launch.backward_data(4), of_a_sum.address)
         broadcast = bf16(1, 2, 64, 64, strides=(0, 0, 64, 1))
         launch, _ = self.backward(out, broadcast)
-        self.assertEqual(launch.address(4), broadcast.address)
+        self.assertEqual(launch.backward_data(4), broadcast.address)
 
     def test_backward_keeps_the_layout_of_its_inputs(self):
         q = bf16(1, 2, 64, 64, strides=(2 * 64 * 64, 64, 2 * 64, 1))
@@ -223,7 +238,8 @@ class Attention(unittest.TestCase):
         out, _ = self.wanting(q, q, q, dropout=0.25, seed=seed, offset=5)
         self.assertIn(seed, out.context.saved_tensors)
         launch, _ = self.backward(out, bf16(1, 2, 64, 64))
-        self.assertEqual([launch.address(n) for n in range(37, 41)], [0, 5, seed.address, 0])
+        self.assertEqual(list(launch.maps[BACKWARD_DROPOUT:BACKWARD_DROPOUT + 4]),
+                         [0, 5, seed.address, 0])
 
     def test_deterministic_is_of_the_backward_alone(self):
         q = bf16(1, 2, 64, 64)
