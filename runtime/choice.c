@@ -38,7 +38,7 @@ int ft_session_choose(fatune_session *session, const struct ft_request *request,
   if (choice->hit == FT_HIT_DEFAULT)
     return choose_default(request, arch, "nothing measured or predicted", choice);
 
-  /* Another GPU's winner, or one of older rules, need not be legal here. */
+  /* A winner of another GPU, or from before a rule was added, may break a rule here. */
   const struct ft_rule *const broken =
       ft_rules_broken(request, arch, &choice->config, FT_EVERY_RULE);
   if (!broken) return FT_OK;

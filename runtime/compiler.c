@@ -175,8 +175,8 @@ static void describe(const struct ft_compiler *compiler, const struct ft_source 
   snprintf(kernel->nvrtc, sizeof kernel->nvrtc, "%s", compiler->version);
 }
 
-/* The source's options that this NVRTC knows. One before 12.9 has no cache of its own and refuses
- * to be told not to use it; what it compiles is the same. */
+/* The source's options that this NVRTC knows. An NVRTC before 12.9 has no cache of its own and
+ * refuses the option not to use one. The kernel is the same. */
 static int read_options(const struct ft_compiler *compiler, const struct ft_source *source,
                         char *architecture, const char *options[8]) {
   const char *storage[8];

@@ -68,8 +68,8 @@ static bool nearest_row(struct ft_lua *lua, const struct ft_arch *arch, struct f
   return found;
 }
 
-/* Rates steer the cost model only, never legality; so a guess from a like GPU is good enough where
- * the driver is silent (it never tells the tensor cores' rate). */
+/* Rates are for the cost model alone; no rule reads them. Where the driver does not tell a rate,
+ * that of a similar GPU of the table is taken. No driver tells the rate of the tensor cores. */
 static void read_rates(struct ft_arch *arch, const struct ft_driver *driver, struct ft_lua *lua,
                        cu_device device) {
   struct ft_arch row;
@@ -147,7 +147,7 @@ void ft_device_class(const struct ft_arch *arch, char id[96]) {
   while (length > 0 && slug[length - 1] == '-') length--;
   slug[length] = '\0';
 
-  /* The table says "h200" where the driver says "NVIDIA H200": both are to be one class. */
+  /* The table says "h200", the driver "NVIDIA H200": both are one class. */
   char target[16];
   ft_arch_target(arch, target);
   snprintf(id, 96, "%s%s/%s/%d", strncmp(slug, "nvidia-", 7) == 0 ? "" : "nvidia-", slug, target,

@@ -20,7 +20,7 @@ struct ft_device {
 int ft_device_read(struct ft_device *device, const struct ft_driver *driver, struct ft_lua *lua,
                    int ordinal);
 
-/* Device class of a GPU of the table that is not in this machine, as it would be if it were. */
+/* The device class of a GPU of the table, which need not be in this machine. */
 void ft_device_class(const struct ft_arch *arch, char id[96]);
 
 #endif

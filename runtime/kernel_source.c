@@ -31,8 +31,8 @@ int ft_session_emit(fatune_session *session, const struct ft_request *request,
   return status;
 }
 
-/* Compiles and keeps. A store that cannot take the kernel costs the next process a compile, no
- * more. */
+/* Compiles the source and keeps the kernel. Where the store cannot take it, the next process has to
+ * compile again. */
 static int compile(fatune_session *session, const struct ft_source *source,
                    struct ft_kernel *kernel) {
   struct ft_compiler *compiler;
@@ -56,21 +56,20 @@ int ft_session_kernel(fatune_session *session, const struct ft_source *source,
   return status;
 }
 
-/* FT_OK and *kernel, *module renewed, or the failure of doing so; the old kernel is freed either
- * way. */
+/* Renews *kernel and *module. The old kernel is freed also where that fails. */
 static int replace_refused(fatune_session *session, const struct ft_source *source,
                            struct ft_kernel *kernel, struct ft_module *module) {
   if (!atomic_exchange(&session->warned_image, true))
     ft_session_warn(session, "a cached kernel was refused by the driver and is compiled anew (%s)",
                     ft_detail());
-  /* A read-only layer keeps its copy, so the store must not be asked again: compile at once. */
+  /* A read-only layer of the store keeps its copy and would give it again. */
   ft_store_kernel_forget(session->store, &kernel->key);
   ft_kernel_free(kernel);
   FT_TRY(compile(session, source, kernel));
   return ft_module_load(module, session, kernel, source->config.family);
 }
 
-/* For the CPU; such an image is never kept, as another CPU may not run it. */
+/* Compiles for the CPU. Such an image is never kept, as another CPU may not run it. */
 static int load_emulated(fatune_session *session, const struct ft_source *source,
                          struct ft_kernel *kernel, struct ft_module *module) {
   if (!session->may_compile)

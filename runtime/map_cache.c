@@ -1,9 +1,9 @@
-/* map_cache.c: the tensor maps that a plan had encoded last, found and kept without a lock.
+/* map_cache.c: the tensor maps that a plan has encoded last, found and kept without a lock.
  * in -> out: key -> map.
  *
- * Each slot is guarded by its version. Words are stored with release and loaded with acquire order:
- * whoever loads a word of a newer entry sees the newer version afterwards, too. (Fences would do
- * the same, but ThreadSanitizer does not know them.) */
+ * Each slot is guarded by its version. Words are stored with release order and loaded with acquire
+ * order: a thread that has loaded a word of a newer entry then loads the newer version, too.
+ * (Fences would do the same, but ThreadSanitizer does not know them.) */
 #include "runtime/map_cache.h"
 
 #include <string.h>

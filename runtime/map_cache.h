@@ -1,7 +1,7 @@
-/* map_cache.h: the tensor maps that a plan had encoded last.
+/* map_cache.h: the tensor maps that a plan has encoded last.
  * in -> out: all that a map is encoded from -> the map, until others take its place.
- * A map is a function of its key and of nothing else, so one that is found is never out of date.
- * Any number of threads at once; none waits for another. */
+ * A map is a function of its key alone, so a map that is found is never out of date. Any number of
+ * threads may look up and keep maps at once. No thread waits for another. */
 #ifndef RUNTIME_MAP_CACHE_H
 #define RUNTIME_MAP_CACHE_H
 
@@ -12,8 +12,8 @@
 
 enum { FT_MAP_DIMENSIONS = 5, FT_MAP_TENSORS = 4, FT_MAP_SLOTS = 8 };
 
-/* A tensor as TMA counts it, the innermost dimension first; what lies beyond `dimensions` is 0.
- * All maps are alike in the rest of cuTensorMapEncodeTiled's arguments. */
+/* A tensor as TMA counts it, the innermost dimension first. Fields beyond `dimensions` are 0. The
+ * other arguments of cuTensorMapEncodeTiled are the same for all maps. */
 struct ft_map_key {
   uint64_t address;
   uint64_t extents[FT_MAP_DIMENSIONS];
@@ -28,8 +28,8 @@ _Static_assert(sizeof(struct ft_map_key) == FT_MAP_KEY_WORDS * sizeof(uint64_t),
                "compared word by word: no padding");
 _Static_assert(sizeof(struct ft_tensor_map) == FT_MAP_WORDS * sizeof(uint64_t), "kept whole");
 
-/* version: 0 empty, odd while it is written. A reader that sees the same even version before and
- * after has read one whole entry. */
+/* version: 0 while the slot is empty, odd while it is written. A reader that sees the same even
+ * version before and after its reads has read one whole entry. */
 struct ft_map_slot {
   _Atomic uint64_t version;
   _Atomic uint64_t key[FT_MAP_KEY_WORDS], map[FT_MAP_WORDS];
@@ -41,11 +41,11 @@ struct ft_map_cache {
   struct ft_map_slot slots[FT_MAP_TENSORS][FT_MAP_SLOTS];
 };
 
-/* tensor: 0 .. FT_MAP_TENSORS - 1. False, too, where the entry is being written just now. */
+/* tensor: 0 .. FT_MAP_TENSORS - 1. An entry that is just being written is not found. */
 bool ft_map_cache_find(struct ft_map_cache *cache, int tensor, const struct ft_map_key *key,
                        struct ft_tensor_map *map);
 
-/* Takes the place of the oldest entry; dropped where another thread is writing there. */
+/* The map takes the place of the oldest entry. It is dropped where another thread writes there. */
 void ft_map_cache_keep(struct ft_map_cache *cache, int tensor, const struct ft_map_key *key,
                        const struct ft_tensor_map *map);
 

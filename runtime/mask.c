@@ -1,9 +1,8 @@
 /* mask.c: block-sparse masks.
  * in -> out: bitmap on host or device -> index lists on the device.
- * The row blocks of one (batch, head) stand together, the one with the most kept blocks first, so
- * that a launch starts its longest tiles first; each names its kept column blocks, ascending. The
- * column blocks have lists of row blocks likewise, in their own order: a backward looks those of
- * several heads up by the column block. */
+ * The lists of one batch_head stand together. The list with the most kept blocks is the first, so
+ * that a launch starts its longest work tiles first. Lists of columns stand in the order of the
+ * columns, since a backward looks up the list of one column in several heads. */
 #include "runtime/mask.h"
 
 #include <stdlib.h>
@@ -40,7 +39,7 @@ static int check_options(const fatune_mask_options *options) {
   return check_extent("seqlen_k", options->seqlen_k);
 }
 
-/* *lists and the bitmap's size in bytes, both small enough to be allocated eight times over. */
+/* The number of lists and the bitmap's bytes. Eight times as much of both fits into 63 bits. */
 static int count(const struct fatune_mask *mask, int64_t *lists, int64_t *bitmap_size) {
   const int64_t most = INT64_MAX / 16;
   if (__builtin_mul_overflow(mask->batch * mask->heads, mask->row_blocks, lists) ||
@@ -60,8 +59,8 @@ static int longer_first(const void *left, const void *right) {
   return a->block < b->block ? -1 : 1;
 }
 
-/* What is kept of a bitmap by lines of it, rows or columns: flags step by line_step from line to
- * line, by step within one. */
+/* The lines of a bitmap, which are its rows or its columns. A flag is `line_step` bytes from the
+ * same flag of the next line, and `step` bytes from the next flag of its own line. */
 struct lines {
   int64_t count, length, line_step, step;
 };
@@ -80,11 +79,11 @@ static int64_t list_lines(const uint8_t *flags, const struct lines *lines,
   return kept;
 }
 
-int64_t ft_mask_lists(const uint8_t *bitmap, int64_t heads, int64_t row_blocks, int64_t col_blocks,
-                      struct ft_mask_list *lists, int32_t *blocks) {
+int64_t ft_mask_lists(const uint8_t *bitmap, int64_t batch_heads, int64_t row_blocks,
+                      int64_t col_blocks, struct ft_mask_list *lists, int32_t *blocks) {
   const struct lines rows = {row_blocks, col_blocks, col_blocks, 1};
   int64_t kept = 0;
-  for (int64_t head = 0; head < heads; head++) {
+  for (int64_t head = 0; head < batch_heads; head++) {
     struct ft_mask_list *const own = lists + head * row_blocks;
     kept = list_lines(bitmap + head * row_blocks * col_blocks, &rows, own, blocks, kept);
     qsort(own, (size_t)row_blocks, sizeof *own, longer_first);
@@ -92,11 +91,11 @@ int64_t ft_mask_lists(const uint8_t *bitmap, int64_t heads, int64_t row_blocks, 
   return kept;
 }
 
-int64_t ft_mask_columns(const uint8_t *bitmap, int64_t heads, int64_t row_blocks,
+int64_t ft_mask_columns(const uint8_t *bitmap, int64_t batch_heads, int64_t row_blocks,
                         int64_t col_blocks, struct ft_mask_list *lists, int32_t *blocks) {
   const struct lines columns = {col_blocks, row_blocks, 1, col_blocks};
   int64_t kept = 0;
-  for (int64_t head = 0; head < heads; head++)
+  for (int64_t head = 0; head < batch_heads; head++)
     kept = list_lines(bitmap + head * row_blocks * col_blocks, &columns, lists + head * col_blocks,
                       blocks, kept);
   return kept;
@@ -116,8 +115,7 @@ static int copy_and_wait(const struct ft_driver *driver, cu_address device, void
   return ft_driver_status(driver, driver->stream_synchronize(stream), "cuStreamSynchronize");
 }
 
-/* Copying and waiting would end a capture with an error deep in the driver; better to say so first.
- */
+/* In a capture the copies below would fail with an error that names no cause. */
 static int refuse_capture(const struct ft_driver *driver, cu_stream stream) {
   int capturing = 0;
   FT_TRY(ft_driver_status(driver, driver->stream_capturing(stream, &capturing),
@@ -134,7 +132,7 @@ static int fetch_bitmap(const struct ft_driver *driver, const uint8_t *blocks, i
   return copy_and_wait(driver, (uintptr_t)blocks, *bitmap, (size_t)size, false, stream);
 }
 
-/* The lists of all (batch, head) pairs of a mask on the host. */
+/* The lists of a mask in host memory. */
 struct built {
   struct ft_mask_list *lists, *column_lists;
   int32_t *blocks, *column_blocks;
@@ -251,7 +249,7 @@ double fatune_mask_density(const fatune_mask *mask) {
 
 void fatune_mask_free(fatune_mask *mask) {
   if (!mask) return;
-  /* Freed even where the context cannot be entered: there is no later try. */
+  /* The memory is freed even where the context cannot be entered: nobody tries again. */
   const bool entered = ft_session_enter(mask->session) == FT_OK;
   mask->session->driver.memory_free(mask->memory);
   if (entered) ft_session_leave(mask->session);

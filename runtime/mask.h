@@ -10,11 +10,12 @@
 /* The index lists of a block-sparse mask on the device; the inside of a fatune_mask. */
 struct fatune_mask {
   fatune_session *session;
-  cu_address memory; /* one allocation for all of it */
-  cu_address lists;  /* struct ft_mask_list [batch][heads][row_blocks], longest first */
-  cu_address blocks; /* int32_t, ascending within a list */
-  /* The transposed: kept row blocks of each column block, struct ft_mask_list
-   * [batch][heads][col_blocks], in order. */
+  cu_address memory; /* one allocation, which holds the four arrays below */
+  cu_address
+      lists; /* struct ft_mask_list [batch][heads][row_blocks], a head's longest list first */
+  cu_address blocks; /* int32_t, kept column blocks, ascending within a list */
+  /* The same by columns: struct ft_mask_list [batch][heads][col_blocks] in the order of the
+   * columns, and their kept row blocks. */
   cu_address column_lists, column_blocks;
   int rows, cols; /* of one block */
   int64_t batch;  /* 1: broadcast */
@@ -24,13 +25,12 @@ struct fatune_mask {
   double density;
 };
 
-/* Bitmap [heads][row_blocks][col_blocks] in host memory -> lists in host memory, the pure part of
- * fatune_mask_make; heads counts (batch, head) pairs. lists has heads * row_blocks entries; blocks
- * may be NULL to count only. Returns the number of kept blocks. */
-int64_t ft_mask_lists(const uint8_t *bitmap, int64_t heads, int64_t row_blocks, int64_t col_blocks,
-                      struct ft_mask_list *lists, int32_t *blocks);
-/* The same of the columns: heads * col_blocks lists. */
-int64_t ft_mask_columns(const uint8_t *bitmap, int64_t heads, int64_t row_blocks,
+/* Bitmap [batch_heads][row_blocks][col_blocks] -> batch_heads * row_blocks lists, all in host
+ * memory. With blocks NULL kept blocks are only counted. Returns the number of kept blocks. */
+int64_t ft_mask_lists(const uint8_t *bitmap, int64_t batch_heads, int64_t row_blocks,
+                      int64_t col_blocks, struct ft_mask_list *lists, int32_t *blocks);
+/* The same by columns: batch_heads * col_blocks lists. */
+int64_t ft_mask_columns(const uint8_t *bitmap, int64_t batch_heads, int64_t row_blocks,
                         int64_t col_blocks, struct ft_mask_list *lists, int32_t *blocks);
 
 #endif

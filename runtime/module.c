@@ -18,7 +18,7 @@ enum {
   ATTRIBUTE_CARVEOUT = 9
 };
 
-/* What cuModuleLoadData says of an image it cannot use, as opposed to a GPU in trouble. */
+/* Whether the result means that the image cannot be used. Other results mean a GPU in trouble. */
 static bool is_image_fault(cu_result result) {
   switch (result) {
   case 1:   /* INVALID_VALUE: what old drivers say of a damaged image */
@@ -53,8 +53,8 @@ static int grant_shared_memory(cu_function function, const struct ft_driver *dri
   if (bytes > WITHOUT_ASKING)
     FT_TRY(ft_driver_status(driver, driver->function_set(function, ATTRIBUTE_DYNAMIC_SMEM, bytes),
                             "cuFuncSetAttribute(MAX_DYNAMIC_SHARED_SIZE_BYTES)"));
-  /* All of L1 as shared memory: otherwise the driver may split it so that fewer blocks fit than
-   * planned, and another split for the next kernel would be waited for. */
+  /* All of L1 is to be shared memory. Otherwise the driver may choose a split with which fewer
+   * blocks fit than planned, and a kernel with another split waits for the one before it. */
   return ft_driver_status(driver, driver->function_set(function, ATTRIBUTE_CARVEOUT, 100),
                           "cuFuncSetAttribute(PREFERRED_SHARED_MEMORY_CARVEOUT)");
 }
@@ -119,7 +119,7 @@ int ft_module_load(struct ft_module *module, fatune_session *session,
 
 void ft_module_unload(struct ft_module *module, fatune_session *session) {
   if (module->handle) {
-    /* Unloaded even where the context cannot be entered: there is no later try. */
+    /* The module is unloaded even where the context cannot be entered: nobody tries again. */
     const bool entered = ft_session_enter(session) == FT_OK;
     session->driver.module_unload(module->handle);
     if (entered) ft_session_leave(session);

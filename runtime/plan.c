@@ -34,8 +34,9 @@ struct fatune_plan {
   struct ft_map_cache maps; /* the one part that runs change */
 };
 
-/* Loading a module in mid-capture would invalidate the capture. Any capture a NULL stream would be
- * drawn into makes the query itself fail with a capture error, which ft_driver_status knows. */
+/* Loading a module during a capture would invalidate the capture. Where the NULL stream would be
+ * drawn into a capture, the query itself fails with a capture error, which ft_driver_status knows.
+ */
 static int refuse_capture(fatune_session *session) {
   FT_TRY(ft_session_enter(session));
   int capturing = 0;
@@ -98,9 +99,9 @@ static int make(fatune_plan *plan, const fatune_request *request, const char *co
   return status;
 }
 
-/* An emulated GPU has few multiprocessors and little L2 here, so that blocks that stay on theirs
- * take several tiles each, and tiles come in sections of heads, as they do where there is more work
- * than a CPU can emulate. */
+/* A launch on an emulated GPU sees few multiprocessors and little L2. So the small problems that a
+ * CPU can emulate are scheduled as large ones are: a persistent block takes several work tiles, and
+ * batch_heads run in several sections. */
 static struct ft_arch launched_on(const fatune_session *session) {
   enum { EMULATED_MULTIPROCESSORS = 4, EMULATED_L2_BYTES = 128 << 10 };
   struct ft_arch arch = session->device.arch;

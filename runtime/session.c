@@ -64,7 +64,7 @@ static int open_templates(fatune_session *session, const char *folder) {
   return FT_OK;
 }
 
-/* "<folder of libfatune>/fatune": shipped caches lie beside the library, wherever it was put. */
+/* "<folder of libfatune>/fatune": shipped caches lie beside the library. */
 static const char *library_folder(char folder[PATH_MAX]) {
   Dl_info self;
   if (!dladdr((void *)(uintptr_t)&fatune_session_open, &self) || !self.dli_fname) return NULL;
@@ -104,8 +104,9 @@ static bool current_ordinal(const struct ft_driver *driver, int count, int *ordi
   return false;
 }
 
-/* The caller's own context where it is of our GPU, so that its streams and memory go with our
- * kernels; else the primary context, which the CUDA runtime, PyTorch and others share. */
+/* Takes the caller's own context where it is of the session's GPU, since the caller's streams and
+ * memory belong to it. Else takes the primary context, which the CUDA runtime, PyTorch and others
+ * share. */
 static int take_context(fatune_session *session) {
   const struct ft_driver *const driver = &session->driver;
   cu_context current = NULL;
@@ -168,7 +169,7 @@ static int emulate_device(fatune_session *session, const char *name) {
   FT_TRY(found);
   FT_TRY(ft_emulator_open(&session->driver, &arch, &ordinal));
   FT_TRY(ft_device_read(device, &session->driver, session->lua, ordinal));
-  device->arch = arch; /* rates a driver does not tell, too */
+  device->arch = arch; /* with the rates, which a driver does not tell */
   FT_TRY(take_context(session));
   session->has_device = true;
   return FT_OK;
