@@ -12,7 +12,12 @@
 #include "tests/fresh_seed.h"
 #include "tuner/search/measure.h"
 #include "tuner/verify/problem_explain.h"
+#include "tuner/verify/problem.h"
+#include "tuner/verify/problem_options.h"
 #include "tuner/verify/problem_parts.h"
+#include "tuner/verify/problem_verify.h"
+#include "tuner/verify/random_inputs.h"
+#include "tuner/verify/shape.h"
 
 #define assert_ok(expression)                                                                      \
   ck_assert_msg((expression) == FT_OK, "%s: %s", #expression, ft_detail())

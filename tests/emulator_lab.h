@@ -7,7 +7,10 @@
 #include <check.h>
 
 #include "generator/status.h"
-#include "tuner/verify/problem.h"
+#include "runtime/fatune.h"
+#include "tuner/verify/comparison.h"
+#include "tuner/verify/problem_options.h"
+#include "tuner/verify/shape.h"
 
 /* In memory only. templates NULL: those built in. */
 fatune_session *emulator_open(const char *gpu, const char *templates);

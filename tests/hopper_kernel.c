@@ -9,7 +9,6 @@
 #include "runtime/emulator/driver_module.h"
 #include "runtime/emulator/tensor.h"
 #include "runtime/session.h"
-#include "tuner/verify/problem_parts.h"
 
 #define assert_ok(expression)                                                                      \
   ck_assert_msg((expression) == FT_OK, "%s: %s", #expression, ft_detail())

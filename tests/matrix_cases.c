@@ -1,10 +1,11 @@
 /* matrix_cases.c: the cross-product of features as requests.
  * in -> out: index, size -> request, layout, mask, dropout; requests -> counts. */
 #include "tests/matrix_cases.h"
+#include "tuner/verify/problem_options.h"
+#include "tuner/verify/random_inputs.h"
+#include "tuner/verify/shape.h"
 
 #include <check.h>
-
-#include "tuner/verify/problem_parts.h"
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
 

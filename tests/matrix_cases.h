@@ -4,7 +4,7 @@
 #ifndef TESTS_MATRIX_CASES_H
 #define TESTS_MATRIX_CASES_H
 
-#include "tuner/verify/problem.h"
+#include "tuner/verify/problem_options.h"
 
 enum { MATRIX_DIMS = 31, MATRIX_COMBINATIONS = 24, MATRIX_LAYOUTS = 3 };
 

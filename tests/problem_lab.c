@@ -6,6 +6,8 @@
 
 #include "generator/status.h"
 #include "tests/fresh_seed.h"
+#include "tuner/verify/problem.h"
+#include "tuner/verify/problem_verify.h"
 
 struct ft_problem_options problem_options(const char *text, enum ft_layout layout) {
   struct ft_problem_options options = {

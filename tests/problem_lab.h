@@ -5,7 +5,10 @@
 #define TESTS_PROBLEM_LAB_H
 
 #include "tests/fake_lab.h"
+#include "tuner/verify/comparison.h"
+#include "tuner/verify/problem_options.h"
 #include "tuner/verify/problem_parts.h"
+#include "tuner/verify/shape.h"
 
 /* With host copies, LSE and a fresh seed. */
 struct ft_problem_options problem_options(const char *text, enum ft_layout layout);

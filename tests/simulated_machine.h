@@ -12,6 +12,7 @@
 #include "cache/store.h"
 #include "generator/space.h"
 #include "generator/status.h"
+#include "tuner/search/on_machine.h"
 #include "tuner/search/search.h"
 
 /* ---- the simulated machine ---- */
@@ -246,7 +247,7 @@ static inline int search(struct setting *s) {
   struct ft_measuring measuring;
   ck_assert_int_eq(ft_measuring_on_machine(&measuring, &s->rig, &s->candidates), FT_OK);
   const int status = search_by(s, &measuring);
-  ft_measuring_close(&measuring);
+  ft_measuring_off_machine(&measuring);
   return status;
 }
 

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "tests/fresh_seed.h"
-#include "tuner/verify/reference.h"
+#include "tuner/verify/philox.h"
 
 /* kat_vectors of Random123, philox 4x32 10. */
 START_TEST(philox_known_answers) {

@@ -8,7 +8,7 @@
 
 #include "tests/emulator_kernel.h"
 #include "tests/suites.h"
-#include "tuner/verify/problem_parts.h"
+#include "tuner/verify/halves.h"
 
 #define ROOM(array) (sizeof(array) / sizeof *(array))
 

@@ -9,8 +9,12 @@
 
 #include "generator/status.h"
 #include "tests/fresh_seed.h"
+#include "tuner/verify/comparison.h"
+#include "tuner/verify/gradient_answers.h"
 #include "tuner/verify/gradients.h"
-#include "tuner/verify/problem_parts.h"
+#include "tuner/verify/halves.h"
+#include "tuner/verify/random_inputs.h"
+#include "tuner/verify/reference.h"
 
 /* ---- a random problem ---- */
 

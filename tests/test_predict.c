@@ -7,6 +7,8 @@
 #include "tests/simulated_machine.h"
 #include "tests/suites.h"
 #include "tuner/model/model.h"
+#include "tuner/search/by_model.h"
+#include "tuner/search/tune.h"
 
 /* ---- times of the model ---- */
 

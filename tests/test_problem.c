@@ -6,6 +6,9 @@
 #include "tests/suites.h"
 #include "tuner/search/measure.h"
 #include "tuner/search/tune.h"
+#include "tuner/verify/halves.h"
+#include "tuner/verify/problem.h"
+#include "tuner/verify/problem_verify.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -9,6 +9,10 @@
 
 #include "generator/status.h"
 #include "tests/fresh_seed.h"
+#include "tuner/verify/answers.h"
+#include "tuner/verify/comparison.h"
+#include "tuner/verify/halves.h"
+#include "tuner/verify/philox.h"
 #include "tuner/verify/reference.h"
 
 static uint64_t next_random(uint64_t *state) { /* splitmix64 */

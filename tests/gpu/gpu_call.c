@@ -1,13 +1,12 @@
 /* gpu_call.c: one call of the public interface over host arrays.
  * in -> out: struct gpu_call -> plan, buffers, launch, copies -> struct gpu_output. */
 #include "tests/gpu/gpu_call.h"
+#include "tuner/verify/halves.h"
+#include "tuner/verify/random_inputs.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "tuner/verify/problem_parts.h"
-#include "tuner/verify/reference.h"
 
 int64_t gpu_count_q(const struct ft_request *r) {
   return r->batch * r->seqlen_q * r->heads_q * r->head_dim;

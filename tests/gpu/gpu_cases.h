@@ -5,7 +5,7 @@
 #define TESTS_GPU_GPU_CASES_H
 
 #include "tests/gpu/gpu_lab.h"
-#include "tuner/verify/problem.h"
+#include "tuner/verify/problem_options.h"
 
 /* 11 for each of the 31 head dims; 31 and the 24 combinations of causal, dropout, mask and dtype
  * have no common divisor, so every dim meets them in another order. */

@@ -1,11 +1,10 @@
 /* gpu_compare.c: random inputs of a call, and how far two outputs may be apart.
  * in -> out: request -> inputs; two outputs -> differences, assertions. */
 #include "tests/gpu/gpu_compare.h"
+#include "tuner/verify/halves.h"
 
 #include <math.h>
 #include <stdlib.h>
-
-#include "tuner/verify/reference.h"
 
 struct gpu_inputs gpu_inputs_make(struct gpu_call *call, uint64_t salt) {
   const struct ft_request *const r = &call->request;

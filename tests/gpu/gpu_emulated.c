@@ -14,6 +14,7 @@
 #include "generator/status.h"
 #include "runtime/emulator/cxx_search.h"
 #include "tests/gpu/gpu_child.h"
+#include "tuner/verify/problem.h"
 
 enum { PATH_ROOM = 192, PROCESSES_MOST = 256 };
 

@@ -14,6 +14,7 @@
 
 #include "tests/gpu/gpu_call.h"
 #include "tuner/verify/problem_parts.h"
+#include "tuner/verify/shape.h"
 
 /* O with its gaps, as it lies in memory; LSE where there is one. To be freed with gpu_output_free.
  */

@@ -7,6 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tuner/verify/comparison.h"
+#include "tuner/verify/problem.h"
+#include "tuner/verify/problem_verify.h"
+
 enum { ROWS = 2048, MESSAGES_MOST = 20 };
 
 static void tell_wrong(struct gpu_findings *findings, const struct gpu_case *one, int config,

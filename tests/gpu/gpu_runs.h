@@ -5,6 +5,7 @@
 #define TESTS_GPU_GPU_RUNS_H
 
 #include "tests/gpu/gpu_cases.h"
+#include "tuner/verify/problem.h"
 
 /* What a run over the cases has found. */
 struct gpu_findings {

@@ -2,6 +2,10 @@
  * in -> out: request -> plan, problem; a run -> graph. */
 #include "tests/gpu/gpu_scene.h"
 
+#include "tuner/verify/problem.h"
+#include "tuner/verify/problem_options.h"
+#include "tuner/verify/shape.h"
+
 struct gpu_scene gpu_scene_open(const char *text, const char *config, uint64_t salt) {
   struct gpu_scene scene = {.request = gpu_request(text)};
   const struct ft_problem_options options = {.request = scene.request,

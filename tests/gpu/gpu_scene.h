@@ -4,7 +4,6 @@
 #define TESTS_GPU_GPU_SCENE_H
 
 #include "tests/gpu/gpu_lab.h"
-#include "tuner/verify/problem.h"
 
 struct gpu_scene {
   struct ft_request request;

@@ -7,6 +7,7 @@
 #include "tests/gpu/gpu_runs.h"
 #include "tests/gpu/gpu_suites.h"
 #include "tests/matrix_cases.h"
+#include "tuner/verify/problem.h"
 
 static void run_case(struct gpu_findings *findings, const struct gpu_case *one) {
   struct ft_problem *problem = NULL;

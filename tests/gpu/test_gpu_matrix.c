@@ -13,6 +13,8 @@
 #include "tests/gpu/gpu_runs.h"
 #include "tests/gpu/gpu_suites.h"
 #include "tests/matrix_cases.h"
+#include "tuner/verify/halves.h"
+#include "tuner/verify/problem.h"
 
 enum { MESSAGES_MOST = 20 };
 

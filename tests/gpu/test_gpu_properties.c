@@ -6,7 +6,7 @@
 
 #include "tests/gpu/gpu_compare.h"
 #include "tests/gpu/gpu_suites.h"
-#include "tuner/verify/reference.h"
+#include "tuner/verify/halves.h"
 
 /* ---- V ---- */
 

@@ -5,6 +5,7 @@
 #define TUNER_CLI_CHECK_H
 
 #include "tuner/cli/cli_plan.h"
+#include "tuner/cli/cli_table.h"
 
 struct cli_check {
   struct cli *cli;

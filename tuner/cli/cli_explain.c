@@ -1,6 +1,7 @@
 /* cli_explain.c: the parts of `fatune explain`.
  * in -> out: target + request + what the caches hold -> text and JSON. */
 #include "tuner/cli/cli_explain.h"
+#include "tuner/cli/cli_table.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -42,19 +42,6 @@ void cli_field(struct cli *cli, const char *name, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 void cli_styled(struct cli *cli, enum cli_style style, const char *text);
 
-struct cli_table {
-  int columns;
-  struct ft_text cells; /* NUL after each cell, row by row, the heads first */
-  int count;
-};
-
-/* heads: the columns' names separated by '|'; a name that begins with '>' aligns right. */
-void cli_table_begin(struct cli_table *table, const char *heads);
-void cli_table_add(struct cli_table *table, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-/* Prints (nothing with --json or without rows) and frees. */
-void cli_table_end(struct cli *cli, struct cli_table *table);
-
 /* -- JSON ------------------------------------------------------------------------------------ */
 
 /* Sets document[key], taking the value; without --json the value is dropped. */

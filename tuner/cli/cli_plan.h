@@ -4,7 +4,6 @@
 #define TUNER_CLI_PLAN_H
 
 #include "tuner/cli/cli_session.h"
-#include "tuner/verify/problem.h"
 
 /* Of that config, as text; NULL: of the best known. */
 int cli_plan_make(fatune_session *session, const struct ft_request *request, const char *config,

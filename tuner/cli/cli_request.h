@@ -5,7 +5,7 @@
 
 #include <argp.h>
 
-#include "tuner/cli/cli_options.h"
+#include "tuner/cli/cli_given.h"
 
 /* The options that make a request, for argp: those of the fields of request.def, and --shapes. */
 const struct argp_option *cli_request_options(void);

@@ -1,10 +1,10 @@
-/* cli_session.h: from options to a session, a GPU and a config; from a status to an exit code.
- * in -> out: struct cli -> fatune_session, struct cli_target, struct ft_choice. */
+/* cli_session.h: from options to a session and a config; from a status to an exit code.
+ * in -> out: struct cli -> fatune_session, struct ft_choice. */
 #ifndef TUNER_CLI_SESSION_H
 #define TUNER_CLI_SESSION_H
 
 #include "cache/store.h"
-#include "tuner/cli/cli_output.h"
+#include "tuner/cli/cli_target.h"
 
 /* Stable: scripts depend on them. */
 enum cli_exit {
@@ -29,36 +29,12 @@ int cli_fail(struct cli *cli, int status);
  * name is FT_E_ARGUMENT and suggests one. */
 int cli_session_open(struct cli *cli, fatune_session **session);
 
-/* The GPU a command works for. */
-struct cli_target {
-  struct ft_arch arch;
-  char id[96];   /* device class */
-  char name[16]; /* "sm_90" */
-  bool here;     /* it is in this machine: it runs kernels and has a clock */
-  bool emulated; /* the CPU runs its kernels: results can be checked, nothing can be timed */
-};
-
-/* By --gpu; "auto" and no --gpu mean the session's. FT_E_NO_DRIVER tells what works without;
- * FT_E_ARGUMENT for an unknown name suggests one. */
-int cli_target_find(struct cli *cli, fatune_session *session, struct cli_target *target);
-
-/* The same for what runs kernels: FT_E_NO_DRIVER when the GPU is neither here nor emulated. */
-int cli_target_run(struct cli *cli, fatune_session *session, struct cli_target *target);
-/* The same for what times kernels: FT_E_NO_DRIVER when the GPU is not here. */
-int cli_target_time(struct cli *cli, fatune_session *session, struct cli_target *target);
-
-/* FT_E_ARGUMENT: the GPU asked for is in no table; the detail suggests one and lists them. */
-int cli_target_unknown(fatune_session *session, const char *name, bool emulated);
-
 /* --config, else the best known. choice->hit is unset for --config; *given tells. */
 int cli_choose(struct cli *cli, fatune_session *session, const struct ft_request *request,
                const struct cli_target *target, struct ft_choice *choice, bool *given);
 
 /* "exact", "near", "model", "default". */
 const char *cli_hit_name(enum ft_hit hit);
-
-/* target into the document, as "gpu". */
-void cli_json_target(struct cli *cli, const struct cli_target *target);
 
 /* The text of a request or config, "" when memory ran out; caller frees. */
 char *cli_request_text(const struct ft_request *request);

@@ -1,6 +1,6 @@
 /* cli_table.c: tables of text with aligned columns.
  * in -> out: heads, cells row by row -> lines on stdout. Cells are ASCII: a byte is a column. */
-#include "tuner/cli/cli_output.h"
+#include "tuner/cli/cli_table.h"
 
 #include <stdarg.h>
 #include <stdlib.h>

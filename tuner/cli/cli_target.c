@@ -1,5 +1,7 @@
 /* cli_target.c: which GPU a command works for.
  * in -> out: --gpu NAME, the GPU in the machine -> struct cli_target. */
+#include "tuner/cli/cli_target.h"
+
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,7 +11,6 @@
 #include "generator/status.h"
 #include "runtime/device.h"
 #include "runtime/session.h"
-#include "tuner/cli/cli_session.h"
 #include "tuner/cli/cli_values.h"
 
 #define STILL_WORKS                                                                                \

@@ -4,6 +4,7 @@
 #define TUNER_CLI_TUNED_H
 
 #include "tuner/cli/cli_session.h"
+#include "tuner/cli/cli_table.h"
 
 struct cli_tuned {
   struct cli_table table;

@@ -4,7 +4,10 @@
 #include "runtime/session.h"
 #include "tuner/cli/cli_plan.h"
 #include "tuner/cli/command.h"
+#include "tuner/cli/cli_table.h"
 #include "tuner/search/measure.h"
+#include "tuner/verify/problem.h"
+#include "tuner/verify/problem_options.h"
 
 #include <stdlib.h>
 

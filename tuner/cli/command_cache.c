@@ -6,6 +6,7 @@
 #include "tuner/cli/cli_cache_files.h"
 #include "tuner/cli/cli_values.h"
 #include "tuner/cli/command.h"
+#include "tuner/cli/cli_table.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -11,6 +11,7 @@
 #include "tuner/cli/cli_emulator.h"
 #include "tuner/cli/cli_progress.h"
 #include "tuner/cli/cli_tuned.h"
+#include "tuner/search/tune.h"
 #include "tuner/cli/command.h"
 
 #include <signal.h>

@@ -1,9 +1,10 @@
 /* by_model.c: a compiled candidate, timed by the model.
  * in -> out: compiled kernel's registers, spills -> predicted time, outcome `predicted`, which any
  * measurement outranks. */
+#include "tuner/search/by_model.h"
+
 #include "generator/status.h"
 #include "tuner/model/model.h"
-#include "tuner/search/measuring.h"
 #include "tuner/search/trial_fill.h"
 
 static int attempt_by_model(void *payload, int candidate, const struct ft_kernel *kernel,

@@ -4,7 +4,8 @@
 #ifndef TUNER_CANDIDATES_H
 #define TUNER_CANDIDATES_H
 
-#include "tuner/search/tune.h"
+#include "generator/arch.h"
+#include "tuner/search/tune_options.h"
 
 struct ft_candidate {
   struct ft_config config;

@@ -6,7 +6,7 @@
 
 #include "cache/winner.h"
 #include "tuner/search/rig.h"
-#include "tuner/search/tune.h"
+#include "tuner/search/tune_options.h"
 
 /* What candidates are measured beside: the best so far. The clock moves by a sixth between an idle
  * GPU and a hot one, so times of two candidates compare only by what each takes beside a third. */

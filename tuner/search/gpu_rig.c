@@ -16,7 +16,11 @@
 #include "runtime/module.h"
 #include "tuner/model/model.h"
 #include "tuner/search/known_trials.h"
+#include "tuner/verify/comparison.h"
 #include "tuner/verify/problem.h"
+#include "tuner/verify/problem_options.h"
+#include "tuner/verify/problem_verify.h"
+#include "tuner/verify/shape.h"
 
 enum { SMALL_ROWS = 2048, TIMED_ROWS = 64 }; /* compared with the reference */
 

@@ -4,7 +4,8 @@
 #define TUNER_GPU_RIG_H
 
 #include "tuner/search/rig.h"
-#include "tuner/search/tune.h"
+#include "generator/arch.h"
+#include "tuner/search/tune_options.h"
 
 struct ft_gpu_rig;
 

@@ -27,16 +27,4 @@ struct ft_measuring {
   int patience; /* effort normal ends after so many candidates without an improvement; 0: never */
 };
 
-/* On the rig's machine. `candidates` and the rig must outlive it. */
-int ft_measuring_on_machine(struct ft_measuring *measuring, const struct ft_rig *rig,
-                            const struct ft_candidates *candidates);
-void ft_measuring_close(struct ft_measuring *measuring);
-
-/* By the model, from the compiled kernel's registers and spills. `what` must outlive it. */
-struct ft_predicted_for {
-  const struct ft_request *request;
-  const struct ft_arch *arch;
-};
-struct ft_measuring ft_measuring_by_model(const struct ft_predicted_for *what);
-
 #endif

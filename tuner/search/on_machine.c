@@ -1,11 +1,12 @@
 /* on_machine.c: a compiled candidate, run and timed: is it new? does it load? is it right? how
  * fast? in -> out: compiled kernel -> trial, loaded kernel where it runs right. Each question that
  * is answered no ends the trial with an outcome. */
+#include "tuner/search/on_machine.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "generator/status.h"
-#include "tuner/search/measuring.h"
 #include "tuner/search/trial_fill.h"
 
 /* A candidate this much slower than the best is not worth more than one run. */
@@ -130,8 +131,8 @@ int ft_measuring_on_machine(struct ft_measuring *measuring, const struct ft_rig 
   return FT_OK;
 }
 
-void ft_measuring_close(struct ft_measuring *measuring) {
-  struct on_machine *const it = measuring->has_finals ? measuring->payload : NULL;
+void ft_measuring_off_machine(struct ft_measuring *measuring) {
+  struct on_machine *const it = measuring->payload;
   if (it) free(it->images);
   free(it);
   *measuring = (struct ft_measuring){0};

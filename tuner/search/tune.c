@@ -4,7 +4,9 @@
 #include "tuner/search/tune.h"
 
 #include "generator/status.h"
+#include "tuner/search/by_model.h"
 #include "tuner/search/gpu_rig.h"
+#include "tuner/search/on_machine.h"
 #include "tuner/search/search.h"
 
 /* Of effort normal when times are predicted: candidates that the model, with estimated registers,
@@ -38,7 +40,7 @@ int ft_tune(fatune_session *session, const struct ft_request *request,
   FT_CHECK(ft_measuring_on_machine(&measuring, ft_gpu_rig_functions(rig), &candidates));
   FT_CHECK(search_on(rig, &measuring, &candidates, options, summary));
 done:
-  ft_measuring_close(&measuring);
+  ft_measuring_off_machine(&measuring);
   ft_gpu_rig_close(rig);
   ft_candidates_free(&candidates);
   return status;

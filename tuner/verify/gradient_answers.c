@@ -7,7 +7,8 @@
  * the yardstick. Tensor cores truncate where they accumulate S and dP, each step of 16 by up to
  * 2^-22 of the largest partial sum; D is summed in another order than dP. Where the two cancel
  * only that is left. */
-#include "tuner/verify/gradients.h"
+
+#include "tuner/verify/gradient_answers.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -15,8 +16,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "tuner/verify/problem_parts.h"
-#include "tuner/verify/reference_row.h"
+#include "tuner/verify/comparison.h"
+#include "tuner/verify/gradients.h"
+#include "tuner/verify/halves.h"
+#include "tuner/verify/random_inputs.h"
+#include "tuner/verify/reference.h"
+#include "generator/status.h"
 
 static const double FLOOR = 0x1p-20;
 

@@ -1,11 +1,15 @@
 /* gradients.c: rows of dQ, dK, dV on the CPU, in float64 and as a plain same-dtype program does it.
  * in -> out: host problem + terms of its queries + row -> the row of a gradient. */
+
 #include "tuner/verify/gradients.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-#include "tuner/verify/reference_row.h"
+#include "tuner/verify/halves.h"
+#include "tuner/verify/philox.h"
+#include "tuner/verify/reference.h"
+#include "generator/status.h"
 
 const char *ft_gradient_name(enum ft_gradient gradient) {
   static const char *const names[] = {"dQ", "dK", "dV"};

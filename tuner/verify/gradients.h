@@ -51,29 +51,4 @@ void ft_query_gradient(const struct ft_host_problem *problem, const struct ft_qu
 void ft_key_gradients(const struct ft_host_problem *problem, const struct ft_query_terms *terms,
                       struct ft_row key, struct ft_gradient_row *dk, struct ft_gradient_row *dv);
 
-/* What chosen rows must be, `rows` of each gradient or all: the first, the last, random ones. */
-struct ft_gradient_answers;
-int ft_gradient_answers_make(struct ft_gradient_answers **answers,
-                             const struct ft_host_problem *problem, int rows, uint64_t seed,
-                             int threads);
-void ft_gradient_answers_free(struct ft_gradient_answers *answers);
-
-/* The rows chosen of a gradient. */
-int ft_gradient_answers_rows(const struct ft_gradient_answers *answers, enum ft_gradient gradient,
-                             const struct ft_row **rows);
-
-/* Of one row, dtype patterns; > 1: wrong. *column: the worst, *should: what it should be. */
-double ft_gradient_answers_row(const struct ft_gradient_answers *answers, enum ft_gradient gradient,
-                               int index, const uint16_t *values, int *column, double *should);
-
-/* Marks the columns of one row that are wrong; leaves the others as they are. */
-void ft_gradient_answers_columns(const struct ft_gradient_answers *answers,
-                                 enum ft_gradient gradient, int index, const uint16_t *values,
-                                 bool *columns);
-
-/* values: of each gradient the rows chosen, one after the other. */
-void ft_gradient_answers_compare(const struct ft_gradient_answers *answers,
-                                 uint16_t *const values[FT_GRADIENTS],
-                                 struct ft_comparison *comparison);
-
 #endif

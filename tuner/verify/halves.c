@@ -1,6 +1,7 @@
 /* halves.c: the 16-bit floating-point formats on the CPU.
  * in -> out: fp16 and bf16 patterns <-> double, rounded to nearest even. */
-#include "tuner/verify/reference.h"
+
+#include "tuner/verify/halves.h"
 
 #include <math.h>
 #include <string.h>
@@ -86,4 +87,12 @@ void ft_widen(enum ft_dtype dtype, const uint16_t *from, float *to, int count) {
     const uint32_t magnitude = bits_of(float_of(fields) * 0x1p112f) | special;
     to[i] = float_of(magnitude | (uint32_t)(from[i] & 0x8000) << 16);
   }
+}
+
+double ft_half_ulp(enum ft_dtype dtype, double value) {
+  int exponent;
+  frexp(value, &exponent);
+  const int smallest = dtype == FT_FP16 ? -13 : -125; /* frexp's exponent of the smallest normal */
+  if (exponent < smallest) exponent = smallest;
+  return ldexp(0.5, exponent - (dtype == FT_FP16 ? 11 : 8));
 }

@@ -2,7 +2,8 @@
  * in -> out: (seed, offset, batch, head, i, j) -> kept or not, bit for bit as
  * templates/parts/dropout.cu.in. Generator: Philox4x32-10 of Salmon, Moraes, Dror, Shaw, "Parallel
  * random numbers: as easy as 1, 2, 3", SC 2011. */
-#include "tuner/verify/reference.h"
+
+#include "tuner/verify/philox.h"
 
 #include <math.h>
 

@@ -1,5 +1,6 @@
 /* problem.c: one attention problem on the GPU.
  * in -> out: options -> inputs uploaded, outputs allocated between fences, arguments of a run. */
+
 #include "tuner/verify/problem.h"
 
 #include <math.h>
@@ -8,7 +9,16 @@
 
 #include "generator/status.h"
 #include "runtime/session.h"
+#include "tuner/verify/answers.h"
+#include "tuner/verify/gradients.h"
+#include "tuner/verify/problem_backward.h"
+#include "tuner/verify/problem_gradients.h"
+#include "tuner/verify/problem_memory.h"
+#include "tuner/verify/problem_options.h"
 #include "tuner/verify/problem_parts.h"
+#include "tuner/verify/random_inputs.h"
+#include "tuner/verify/reference.h"
+#include "tuner/verify/shape.h"
 
 static bool is_backward(const struct ft_problem *problem) {
   return problem->options.request.pass == FT_BACKWARD;
@@ -33,34 +43,6 @@ static int make_shapes(struct ft_problem *problem) {
                          tensors[n].of_values ? r->head_dim_v : r->head_dim));
   }
   return FT_OK;
-}
-
-int ft_problem_allocate(struct ft_problem *problem, int buffer, size_t bytes, size_t fence) {
-  const struct ft_driver *driver = &problem->session->driver;
-  problem->bytes[buffer] = bytes;
-  FT_TRY(ft_driver_status(driver, driver->memory_alloc(&problem->memory[buffer], bytes + 2 * fence),
-                          "cuMemAlloc"));
-  problem->data[buffer] = problem->memory[buffer] + fence;
-  return FT_OK;
-}
-
-int ft_problem_copy_in(struct ft_problem *problem, int buffer, const void *from) {
-  const struct ft_driver *driver = &problem->session->driver;
-  FT_TRY(ft_driver_status(
-      driver, driver->copy_to_device(problem->data[buffer], from, problem->bytes[buffer], NULL),
-      "cuMemcpyHtoDAsync"));
-  return ft_driver_status(driver, driver->stream_synchronize(NULL), "cuStreamSynchronize");
-}
-
-int ft_problem_upload(struct ft_problem *problem, int buffer, const uint16_t *dense) {
-  const uint16_t *image;
-  uint16_t *owned = NULL;
-  int status;
-  FT_CHECK(ft_layout_image(&image, &owned, dense, &problem->shapes[buffer]));
-  FT_CHECK(ft_problem_copy_in(problem, buffer, image));
-done:
-  free(owned);
-  return status;
 }
 
 static int make_input(struct ft_problem *problem, int buffer) {

@@ -1,6 +1,8 @@
 /* problem_backward.c: what a backward finds: O and LSE of the forward, dO and dLSE.
  * in -> out: problem with Q, K, V, dO, mask -> O and LSE, from float64 or from a forward's kernel
  * -> device buffers, host copies. */
+#include "tuner/verify/problem_backward.h"
+
 #include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -10,8 +12,13 @@
 
 #include "generator/status.h"
 #include "tuner/verify/stopwatch.h"
+#include "tuner/verify/gradients.h"
+#include "tuner/verify/halves.h"
+#include "tuner/verify/problem_memory.h"
 #include "tuner/verify/problem_parts.h"
-#include "tuner/verify/reference_row.h"
+#include "tuner/verify/random_inputs.h"
+#include "tuner/verify/reference.h"
+#include "tuner/verify/shape.h"
 
 /* Multiply-adds of a forward in float64: some seconds of a core. */
 static const double WORK_MOST = 5e9, WORK_OF_A_THREAD = 2e8;

@@ -8,7 +8,17 @@
 
 #include "generator/status.h"
 #include "runtime/session.h"
+#include "tuner/verify/answers.h"
+#include "tuner/verify/comparison.h"
+#include "tuner/verify/halves.h"
+#include "tuner/verify/problem.h"
+#include "tuner/verify/problem_memory.h"
+#include "tuner/verify/problem_parts.h"
+#include "tuner/verify/problem_tell.h"
+#include "tuner/verify/reference.h"
+#include "tuner/verify/shape.h"
 #include "tuner/verify/weights.h"
+#include "tuner/verify/weights_text.h"
 
 enum { ROWS_AROUND = 64, OTHERS_MOST = 4 * ROWS_AROUND };
 

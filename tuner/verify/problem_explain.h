@@ -5,6 +5,7 @@
 #define TUNER_PROBLEM_EXPLAIN_H
 
 #include "generator/text.h"
+#include "runtime/fatune.h"
 #include "tuner/verify/problem.h"
 
 /* After ft_problem_verify found a result wrong: appends lines on the worst row, each with its

@@ -1,12 +1,20 @@
 /* problem_gradients.c: what a backward kernel left in dQ, dK, dV.
  * in -> out: the gradients and the workspace with their fences from the GPU -> verdict, as
  * problem_verify.c gives of a forward. */
+#include "tuner/verify/problem_gradients.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "generator/status.h"
 #include "tuner/verify/stopwatch.h"
+#include "tuner/verify/comparison.h"
+#include "tuner/verify/gradient_answers.h"
+#include "tuner/verify/gradients.h"
+#include "tuner/verify/problem_outputs.h"
 #include "tuner/verify/problem_parts.h"
+#include "tuner/verify/reference.h"
+#include "tuner/verify/shape.h"
 
 void ft_problem_forget_gradients(struct ft_problem *problem) {
   ft_gradient_answers_free(problem->gradient_answers);

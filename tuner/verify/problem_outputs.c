@@ -1,6 +1,8 @@
 /* problem_outputs.c: what an output can have wrong, whatever its values should be.
  * in -> out: a buffer with its fences from the GPU -> fences whole, every element written, gaps
  * untouched. */
+#include "tuner/verify/problem_outputs.h"
+
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -8,7 +10,10 @@
 
 #include "generator/status.h"
 #include "runtime/session.h"
+#include "tuner/verify/comparison.h"
 #include "tuner/verify/problem_parts.h"
+#include "tuner/verify/reference.h"
+#include "tuner/verify/shape.h"
 
 int ft_output_fetch(struct ft_problem *problem, int buffer, unsigned char *to) {
   const struct ft_driver *driver = &problem->session->driver;

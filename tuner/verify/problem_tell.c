@@ -1,12 +1,17 @@
 /* problem_tell.c: where the gradients of a backward are wrong.
  * in -> out: problem with a verdict -> lines of text: of each gradient how many of the rows checked
  * are wrong, between which, in which columns, and the worst element. */
+#include "tuner/verify/problem_tell.h"
+
 #include <string.h>
 
-#include "tuner/verify/problem_explain.h"
+#include "tuner/verify/comparison.h"
+#include "tuner/verify/gradient_answers.h"
+#include "tuner/verify/gradients.h"
+#include "tuner/verify/halves.h"
 #include "tuner/verify/problem_parts.h"
-#include "tuner/verify/reference_row.h"
-#include "tuner/verify/weights.h"
+#include "tuner/verify/reference.h"
+#include "tuner/verify/weights_text.h"
 
 /* What is wrong in one gradient. */
 struct findings {

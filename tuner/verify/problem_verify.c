@@ -2,7 +2,8 @@
  * in -> out: O and LSE with their fences from the GPU -> verdict: fences whole, every element
  * written, gaps untouched, chosen rows right. The rows and their reference are made once per
  * problem. Of a backward: problem_gradients.c. */
-#include "tuner/verify/problem.h"
+
+#include "tuner/verify/problem_verify.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -10,7 +11,15 @@
 
 #include "generator/status.h"
 #include "tuner/verify/stopwatch.h"
+#include "tuner/verify/answers.h"
+#include "tuner/verify/comparison.h"
+#include "tuner/verify/problem.h"
+#include "tuner/verify/problem_gradients.h"
+#include "tuner/verify/problem_outputs.h"
 #include "tuner/verify/problem_parts.h"
+#include "tuner/verify/random_inputs.h"
+#include "tuner/verify/reference.h"
+#include "tuner/verify/shape.h"
 
 /* ---- rows and answers, once ---- */
 

@@ -2,12 +2,15 @@
  * it. in -> out: host tensors + (batch, head, i) -> O and LSE of the row. Both share the visible
  * keys and the dropout mask; they differ in arithmetic alone, so that the plain one's error is the
  * yardstick for a kernel's. */
+
 #include "tuner/verify/reference.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-#include "tuner/verify/reference_row.h"
+#include "tuner/verify/halves.h"
+#include "tuner/verify/philox.h"
+#include "generator/status.h"
 
 enum { LANES = 8, SUM_BLOCK = 128 };
 

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "generator/request.h"
+#include "generator/visibility.h"
 
 /* One problem on the host. Tensors are dense [batch, seq, head, dim] in the request's dtype (16-bit
  * patterns); blocks is the mask bitmap [mask_batch, mask_heads, rows, cols] or NULL. */
@@ -42,73 +43,52 @@ void ft_reference_row(const struct ft_host_problem *problem, struct ft_row row, 
 /* The same by the plain same-dtype computation; o is already rounded to the dtype. */
 void ft_plain_row(const struct ft_host_problem *problem, struct ft_row row, double *o, double *lse);
 
-/* Whether element (i, j) of (batch, head) is kept by the dropout mask: Philox4x32-10, bit for bit
- * as templates/parts/dropout.cu.in. threshold = round(p * 2^14). */
-bool ft_dropout_keeps(uint64_t seed, uint64_t offset, int64_t batch, int heads_q, int head,
-                      int64_t i, int64_t j, uint32_t threshold);
-uint32_t ft_dropout_threshold(double probability);
+/* ---- the steps of a row, for those who do many with one scratch ---- */
 
-/* The word that register w of one of the eight fragments takes from a draw's four words. */
-uint32_t ft_dropout_word(const uint32_t words[4], int w, int fragment);
+enum { FT_REFERENCE_DIM = 256 }; /* the largest head dim of a valid request */
 
-/* The verdict over the outputs of some rows. error_ratio is the largest of three quotients error /
- * allowed, right when <= 1: O in relative L2 over all rows; O in its largest element, each row
- * measured by its own largest |value|; LSE in its largest element. Infinite for NaN, for a row that
- * sees no key and is not exactly 0 and -inf, and the other way round. */
-struct ft_comparison {
-  double error_ratio;
-  double o_error, o_allowed;     /* relative L2 */
-  double lse_error, lse_allowed; /* of the worst row, absolute; 0 without LSE */
-  char worst[160];               /* what made the ratio, and where */
-  struct ft_row row;             /* the worst, and its worst column of O or: */
-  int column;
-  bool damaged; /* a fence, a gap, an element not written: no value was compared */
-  struct {
-    double error, allowed;
-  } gradients[3]; /* of dQ, dK, dV: relative L2 (tuner/gradients.h) */
+/* One entry per visible key of a row. */
+struct ft_row_scratch {
+  int64_t *keys;
+  double *exact; /* scale * q . k */
+  float *plain;
+  unsigned char *kept; /* by dropout */
 };
-enum { FT_COLUMN_LSE = -1, FT_COLUMN_NONE = -2 /* the fault is in no row */ };
 
-/* What chosen rows of a problem must give: computed once, compared with many times. */
-struct ft_answers;
+/* The keys that query i sees by their positions; a mask may hide some of them. */
+struct ft_interval ft_row_keys(const struct ft_request *request, int64_t i);
 
-/* Both computations of each row, by `threads` threads. problem and rows may go away afterwards. */
-int ft_answers_make(struct ft_answers **answers, const struct ft_host_problem *problem,
-                    const struct ft_row *rows, int row_count, int threads);
-void ft_answers_free(struct ft_answers *answers);
+/* The bitmap's line of blocks that the row falls into; NULL without a mask. */
+const uint8_t *ft_mask_line(const struct ft_host_problem *problem, struct ft_row row);
 
-/* o: dtype patterns [row][head_dim_v]; lse: float [row], or NULL. */
-void ft_answers_compare(const struct ft_answers *answers, const uint16_t *o, const float *lse,
-                        struct ft_comparison *comparison);
+/* Element 0 of row `index` of K or V [batch, seq, heads_kv, dim], of the row's kv head. */
+const uint16_t *ft_kv_row(const struct ft_host_problem *problem, const uint16_t *tensor, int dim,
+                          struct ft_row row, int64_t index);
 
-/* Of row `index` alone, by the same allowances. */
-struct ft_row_verdict {
-  double o_ratio; /* of the worst element, which is: */
-  double o, o_expected;
-  int column;
-  double o_square; /* squared error */
-  double lse_ratio, lse_error, lse_allowed;
-  double lse, lse_expected;
-};
-void ft_answers_row(const struct ft_answers *answers, int index, const uint16_t *o,
-                    const float *lse, struct ft_row_verdict *verdict);
-/* Whether this one element is right. */
-bool ft_answers_element(const struct ft_answers *answers, int index, int column, uint16_t o);
+/* q . k in float64 (products of 16-bit numbers are exact there) and in fp32; dim a multiple of 8.
+ */
+void ft_dot(const float *q, const float *k, int dim, double *exact, float *plain);
 
-/* make, compare, free in one. */
-int ft_reference_compare(struct ft_comparison *comparison, const struct ft_host_problem *problem,
-                         const struct ft_row *rows, int row_count, const uint16_t *o,
-                         const float *lse, int threads);
+int ft_row_scratch_make(struct ft_row_scratch *scratch, int64_t seqlen_k);
+void ft_row_scratch_free(struct ft_row_scratch *scratch);
 
-/* Philox4x32-10 (Salmon et al., SC 2011): counter and key -> four words. */
-void ft_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t words[4]);
+/* Fills the scratch; returns the number of visible keys. */
+int64_t ft_row_scores(const struct ft_host_problem *problem, struct ft_row row,
+                      struct ft_row_scratch *scratch);
 
-double ft_from_dtype(enum ft_dtype dtype, uint16_t bits);
-uint16_t ft_to_dtype(enum ft_dtype dtype, double value); /* round to nearest even */
+void ft_row_exact(const struct ft_host_problem *problem, struct ft_row row,
+                  const struct ft_row_scratch *scratch, int64_t count, double *o, double *lse);
+void ft_row_plain(const struct ft_host_problem *problem, struct ft_row row,
+                  const struct ft_row_scratch *scratch, int64_t count, double *o, double *lse);
 
-/* ft_from_dtype(ft_to_dtype(value)), fast enough for inner loops. */
-float ft_round_to_dtype(enum ft_dtype dtype, float value);
-/* Patterns -> floats; exact. */
-void ft_widen(enum ft_dtype dtype, const uint16_t *from, float *to, int count);
+/* What a key is to a row: hidden by its position; in a block that is off in the mask. */
+enum ft_key { FT_KEY_KEPT, FT_KEY_DROPPED, FT_KEY_HIDDEN, FT_KEY_BLOCK };
+
+/* What every one of the seqlen_k keys is and the weight that its row of V gets, dropout and its
+ * rescaling applied: 0 but for those kept. */
+int ft_row_weights(const struct ft_host_problem *problem, struct ft_row row, double *weights,
+                   unsigned char *keys, double *lse);
+/* 1 / (1 - p) of the rounded p; 0 when everything is dropped, as nothing is left to rescale. */
+double ft_dropout_rescale(const struct ft_host_problem *problem);
 
 #endif

@@ -6,6 +6,7 @@
  * unit in the last place of 1; S and the sum err as ft_answers_compare allows LSE to, which is
  * relative in a weight; both are doubled by the rule of reference.h. O is rounded once more, by
  * half a unit in its last place. A weight of 0 has to be 0. */
+
 #include "tuner/verify/weights.h"
 
 #include <math.h>
@@ -14,6 +15,12 @@
 
 #include "generator/status.h"
 #include "runtime/session.h"
+#include "tuner/verify/halves.h"
+#include "tuner/verify/problem.h"
+#include "tuner/verify/problem_memory.h"
+#include "tuner/verify/problem_parts.h"
+#include "tuner/verify/reference.h"
+#include "tuner/verify/shape.h"
 
 /* Key j -> column ((j - begin) / group + turn) mod head_dim_v, for the first group * head_dim_v
  * keys from begin on; the other rows of V are 0. */

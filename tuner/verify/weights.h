@@ -6,7 +6,6 @@
 
 #include "generator/text.h"
 #include "tuner/verify/problem_parts.h"
-#include "tuner/verify/reference_row.h"
 
 /* How to run the kernel of a problem, and how often that may be. */
 struct ft_runner {
@@ -42,16 +41,4 @@ int ft_weights_run(struct ft_problem *problem, struct ft_runner *runner, struct 
 
 /* Whether used[j] is further from expected[j] than allowed, or not a number. */
 bool ft_weights_wrong(const struct ft_weights *weights, int64_t j);
-/* The key that shows best what is wrong; -1: nothing is. */
-int64_t ft_weights_worst(const struct ft_weights *weights);
-
-/* What is wrong with them, one line. */
-void ft_weights_tell(const struct ft_weights *weights, const struct ft_problem *problem,
-                     struct ft_text *text);
-
-/* "key 3", "keys 8 to 15, 24 to 31 and 40 more" for the numbers n < count with marked[n];
- * unknown[n], or NULL: belongs to whatever surrounds it. */
-void ft_tell_runs(struct ft_text *text, const char *one, const bool *marked, const bool *unknown,
-                  int64_t count);
-
 #endif

@@ -1,8 +1,12 @@
 /* weights_text.c: wrong weights of a row, in words.
  * in -> out: weights used and expected -> the kind of mistake, the keys it befell. */
+#include "tuner/verify/weights_text.h"
+
 #include <math.h>
 #include <stdlib.h>
 
+#include "tuner/verify/problem_parts.h"
+#include "tuner/verify/reference.h"
 #include "tuner/verify/weights.h"
 
 /* ---- runs of numbers ------------------------------------------------------------------------- */

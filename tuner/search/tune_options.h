@@ -1,0 +1,52 @@
+/* tune_options.h: what a search is told, and what it tells.
+ * in -> out: effort, budget, shard -> progress, summary. */
+#ifndef TUNER_TUNE_OPTIONS_H
+#define TUNER_TUNE_OPTIONS_H
+
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cache/trial.h"
+
+enum ft_effort {
+  FT_EFFORT_QUICK,     /* the model's best few */
+  FT_EFFORT_NORMAL,    /* the model's order until nothing better is likely */
+  FT_EFFORT_EXHAUSTIVE /* every legal config */
+};
+
+struct ft_tune_progress;
+
+struct ft_tune_options {
+  enum ft_effort effort;
+  double budget_seconds; /* 0: none */
+  int jobs;              /* compile threads; 0: one per core */
+  uint64_t seed;         /* of inputs; 0: from the clock */
+  int shard, shards; /* candidates whose index mod shards == shard, and the default; shards 0 or 1:
+                        all */
+  bool again;        /* try candidates anew whose rows from the same conditions are in the store */
+  const volatile sig_atomic_t *stop; /* non-zero: finish the candidate at hand, keep it, return
+                                        FT_E_INTERRUPTED; may be NULL */
+  void (*progress)(void *payload, const struct ft_tune_progress *progress);
+  void *payload;
+};
+
+struct ft_tune_progress {
+  int done, total; /* candidates */
+  double elapsed_seconds, eta_seconds;
+  double best_us;               /* 0 before the first */
+  const struct ft_trial *trial; /* the one just finished */
+};
+
+struct ft_tune_summary {
+  long product, legal;                   /* size of the raw space, and what the rules leave */
+  int tried, ok, wrong, failed, spilled; /* failed: compile, launch, timeout, equal images */
+  int recalled;                          /* of those tried: rows found in the store */
+  struct ft_config best;
+  double best_us, default_us;
+  double seconds, measure_seconds;
+  double compile_seconds; /* of all threads together */
+  bool measured;          /* false: predicted, there is no such GPU here */
+};
+
+#endif

@@ -1,0 +1,14 @@
+/* problem_memory.h: the device buffers of a problem, and what is copied into them. */
+#ifndef TUNER_PROBLEM_MEMORY_H
+#define TUNER_PROBLEM_MEMORY_H
+
+#include "tuner/verify/problem_parts.h"
+
+/* Device memory for a buffer, with a fence on either side. */
+int ft_problem_allocate(struct ft_problem *problem, int buffer, size_t bytes, size_t fence);
+int ft_problem_copy_in(struct ft_problem *problem, int buffer, const void *from);
+
+/* Fills an input with the dense tensor in its layout, and waits. The context is current. */
+int ft_problem_upload(struct ft_problem *problem, int buffer, const uint16_t *dense);
+
+#endif

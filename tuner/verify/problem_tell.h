@@ -1,0 +1,11 @@
+/* problem_tell.h: where the gradients of a backward are wrong, in words. */
+#ifndef TUNER_PROBLEM_TELL_H
+#define TUNER_PROBLEM_TELL_H
+
+#include "generator/text.h"
+#include "tuner/verify/problem_parts.h"
+
+/* ft_problem_explain of a wrong backward; no run is needed. */
+int ft_problem_tell_gradients(struct ft_problem *problem, struct ft_text *text);
+
+#endif

@@ -1,0 +1,24 @@
+/* problem_verify.h: whether a kernel left what it should.
+ * in -> out: problem + a run -> struct ft_comparison. */
+#ifndef TUNER_PROBLEM_VERIFY_H
+#define TUNER_PROBLEM_VERIFY_H
+
+#include "tuner/verify/comparison.h"
+#include "tuner/verify/problem.h"
+
+/* After a run: canaries whole, every element written, `rows` random rows (all rows if there are
+ * fewer) right. FT_OK also for a wrong result: the verdict is in *comparison. */
+int ft_problem_verify(struct ft_problem *problem, int rows, int threads,
+                      struct ft_comparison *comparison);
+
+/* Poisons, runs, verifies, and a deterministic backward once more. run: FT_OK when all is done, not
+ * only begun; its failure is this function's. */
+struct ft_problem_run {
+  int (*run)(void *payload, const fatune_arguments *arguments);
+  void *payload;
+  cu_stream stream; /* it runs on */
+};
+int ft_problem_check(struct ft_problem *problem, const struct ft_problem_run *run, int rows,
+                     int threads, struct ft_comparison *comparison);
+
+#endif

@@ -1,0 +1,20 @@
+/* random_inputs.h: seeded random tensors and masks.
+ * in -> out: seed -> patterns of a dtype, bitmaps. */
+#ifndef TUNER_RANDOM_INPUTS_H
+#define TUNER_RANDOM_INPUTS_H
+
+#include "generator/request.h"
+
+/* count standard normal numbers as patterns of the dtype; large tensors repeat pieces of a block.
+ */
+int ft_random_tensor(uint16_t **tensor, enum ft_dtype dtype, int64_t count, uint64_t seed);
+
+/* Random bitmap of the mask, with an empty list among three or more; *density is the real one. */
+int ft_random_blocks(uint8_t **blocks, const struct ft_request *request, int64_t batch, int heads,
+                     uint64_t seed);
+
+/* Splitmix64 of Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
+ */
+uint64_t ft_random_next(uint64_t *state);
+
+#endif

@@ -1,0 +1,68 @@
+/* shape.c: where the elements of a tensor lie.
+ * in -> out: layout + sizes -> strides, offsets; a dense tensor -> its image in memory. */
+
+#include "tuner/verify/shape.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "generator/status.h"
+
+/* a * b + c, or a failure that is no memory: nobody has 2^63 elements. */
+int ft_multiply_add(int64_t a, int64_t b, int64_t c, int64_t *result) {
+  if (!__builtin_mul_overflow(a, b, result) && !__builtin_add_overflow(*result, c, result) &&
+      *result < INT64_MAX / 4) {
+    return FT_OK;
+  }
+  return ft_fail(FT_E_MEMORY, "a tensor of this request has more than 2^61 elements");
+}
+
+int ft_shape_make(struct ft_shape *shape, enum ft_layout layout, int64_t batch, int64_t rows,
+                  int heads, int dim) {
+  /* The gaps of the padded layout differ, so that no two strides can be mixed up unnoticed. */
+  const int gap = layout == FT_LAYOUT_PADDED ? 8 : layout == FT_LAYOUT_WIDE ? 24 : 0;
+  *shape = (struct ft_shape){.batch = batch, .rows = rows, .heads = heads, .dim = dim};
+  if (layout == FT_LAYOUT_BHSD) {
+    shape->stride_row = dim;
+    FT_TRY(ft_multiply_add(rows, dim, 0, &shape->stride_head));
+    FT_TRY(ft_multiply_add(shape->stride_head, heads, 0, &shape->stride_batch));
+  } else {
+    shape->stride_head = dim + gap;
+    FT_TRY(ft_multiply_add(shape->stride_head, heads, 3 * gap, &shape->stride_row));
+    FT_TRY(ft_multiply_add(shape->stride_row, rows, 5 * gap, &shape->stride_batch));
+  }
+  FT_TRY(ft_multiply_add(shape->stride_batch, batch, 0, &shape->span));
+  shape->count = batch * rows * heads * dim; /* at most the span */
+  return FT_OK;
+}
+
+int64_t ft_shape_offset(const struct ft_shape *shape, int64_t b, int64_t row, int head) {
+  return b * shape->stride_batch + row * shape->stride_row + head * shape->stride_head;
+}
+
+int ft_layout_image(const uint16_t **image, uint16_t **owned, const uint16_t *dense,
+                    const struct ft_shape *shape) {
+  *owned = NULL;
+  *image = dense;
+  const bool as_it_is = shape->stride_head == shape->dim && shape->span == shape->count &&
+                        shape->stride_row == (int64_t)shape->heads * shape->dim;
+  if (as_it_is) return FT_OK;
+
+  uint16_t *made = malloc((size_t)shape->span * sizeof *made);
+  if (!made)
+    return ft_fail(FT_E_MEMORY, "no memory for a tensor of %lld elements", (long long)shape->span);
+  if (shape->span != shape->count) memset(made, 0xFF, (size_t)shape->span * sizeof *made); /* NaN */
+  for (int64_t b = 0; b < shape->batch; b++) {
+    for (int64_t row = 0; row < shape->rows; row++) {
+      for (int head = 0; head < shape->heads; head++) {
+        memcpy(made + ft_shape_offset(shape, b, row, head), dense,
+               (size_t)shape->dim * sizeof *made);
+        dense += shape->dim;
+      }
+    }
+  }
+  *image = *owned = made;
+  return FT_OK;
+}
+
+/* ---- numbers ---- */

@@ -1,0 +1,41 @@
+/* shape.h: where the elements of a tensor lie.
+ * in -> out: layout + sizes -> strides, offsets; a dense tensor -> its image in memory. */
+#ifndef TUNER_SHAPE_H
+#define TUNER_SHAPE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum ft_layout {                   /* order of the dims in memory, outermost first */
+                 FT_LAYOUT_BSHD,   /* batch, seq, head, dim */
+                 FT_LAYOUT_BHSD,   /* batch, head, seq, dim */
+                 FT_LAYOUT_PADDED, /* BSHD with odd gaps between rows, heads and batches, filled
+                                      with NaN */
+                 FT_LAYOUT_WIDE    /* with other gaps: of dO and the gradients where Q is padded */
+};
+
+/* [batch, rows, heads, dim] with its place in memory; strides and span in elements. */
+struct ft_shape {
+  int64_t batch, rows;
+  int heads, dim;
+  int64_t stride_batch, stride_row, stride_head;
+  int64_t span;  /* elements of the buffer, gaps included */
+  int64_t count; /* elements of the tensor */
+};
+
+/* a * b + c, of numbers >= 0; FT_E_MEMORY when it does not fit 63 bits. */
+int ft_multiply_add(int64_t a, int64_t b, int64_t c, int64_t *result);
+
+/* FT_E_MEMORY when the sizes do not fit 63 bits. */
+int ft_shape_make(struct ft_shape *shape, enum ft_layout layout, int64_t batch, int64_t rows,
+                  int heads, int dim);
+
+/* Element (b, row, head, 0) of the tensor in its buffer. */
+int64_t ft_shape_offset(const struct ft_shape *shape, int64_t b, int64_t row, int head);
+
+/* The dense tensor in its layout, gaps filled with NaN; *image is dense itself where the layout is.
+ */
+int ft_layout_image(const uint16_t **image, uint16_t **owned, const uint16_t *dense,
+                    const struct ft_shape *shape);
+
+#endif
