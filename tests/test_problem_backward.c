@@ -8,9 +8,9 @@
 
 #include "generator/status.h"
 #include "tests/problem_lab.h"
-#include "tuner/verify/problem_explain.h"
 #include "tuner/verify/halves.h"
 #include "tuner/verify/problem.h"
+#include "tuner/verify/problem_explain.h"
 #include "tuner/verify/problem_verify.h"
 
 /* ---- a right kernel, on the CPU ---- */

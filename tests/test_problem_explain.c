@@ -11,16 +11,11 @@
 #include "generator/status.h"
 #include "tests/fake/use_fake.h"
 #include "tests/fresh_seed.h"
-#include "tuner/verify/problem_explain.h"
-#include "tuner/verify/comparison.h"
 #include "tuner/verify/halves.h"
 #include "tuner/verify/philox.h"
-#include "tuner/verify/problem.h"
-#include "tuner/verify/problem_options.h"
+#include "tuner/verify/problem_explain.h"
 #include "tuner/verify/problem_parts.h"
 #include "tuner/verify/problem_verify.h"
-#include "tuner/verify/reference.h"
-#include "tuner/verify/shape.h"
 
 enum mistake {
   NOTHING,

@@ -13,11 +13,11 @@
 #include "generator/status.h"
 #include "tests/gpu/gpu_emulated.h"
 #include "tests/gpu/gpu_lab.h"
-#include "tuner/verify/stopwatch.h"
 #include "tuner/verify/comparison.h"
 #include "tuner/verify/problem.h"
 #include "tuner/verify/problem_options.h"
 #include "tuner/verify/problem_verify.h"
+#include "tuner/verify/stopwatch.h"
 
 /* What every child works on. */
 struct child {

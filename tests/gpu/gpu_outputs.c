@@ -10,11 +10,11 @@
 
 #include "generator/status.h"
 #include "tests/gpu/gpu_compare.h"
-#include "tuner/verify/stopwatch.h"
 #include "tuner/verify/halves.h"
 #include "tuner/verify/philox.h"
 #include "tuner/verify/reference.h"
 #include "tuner/verify/shape.h"
+#include "tuner/verify/stopwatch.h"
 
 /* ---- outputs ---- */
 

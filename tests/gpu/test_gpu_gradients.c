@@ -10,12 +10,12 @@
 
 #include "tests/gpu/gpu_scene.h"
 #include "tests/gpu/gpu_suites.h"
-#include "tuner/verify/stopwatch.h"
 #include "tuner/search/tune.h"
 #include "tuner/verify/comparison.h"
 #include "tuner/verify/problem.h"
 #include "tuner/verify/problem_parts.h"
 #include "tuner/verify/problem_verify.h"
+#include "tuner/verify/stopwatch.h"
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
 

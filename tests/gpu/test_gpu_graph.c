@@ -6,9 +6,9 @@
 
 #include "tests/gpu/gpu_scene.h"
 #include "tests/gpu/gpu_suites.h"
-#include "tuner/verify/stopwatch.h"
 #include "tuner/verify/problem.h"
 #include "tuner/verify/problem_parts.h"
+#include "tuner/verify/stopwatch.h"
 
 static size_t o_bytes(const struct gpu_scene *scene) {
   return scene->problem->bytes[FT_O];

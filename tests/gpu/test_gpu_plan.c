@@ -7,12 +7,12 @@
 #include "tests/gpu/gpu_child.h"
 #include "tests/gpu/gpu_lab.h"
 #include "tests/gpu/gpu_suites.h"
-#include "tuner/verify/stopwatch.h"
 #include "tuner/verify/comparison.h"
 #include "tuner/verify/problem.h"
 #include "tuner/verify/problem_options.h"
 #include "tuner/verify/problem_verify.h"
 #include "tuner/verify/shape.h"
+#include "tuner/verify/stopwatch.h"
 
 static struct ft_problem *problem_of(const struct ft_request *request, uint64_t salt) {
   const struct ft_problem_options options = {.request = *request,

@@ -7,10 +7,10 @@
 #include "generator/status.h"
 #include "tuner/cli/cli_progress.h"
 #include "tuner/cli/cli_table.h"
-#include "tuner/verify/stopwatch.h"
-#include "tuner/verify/problem_explain.h"
 #include "tuner/verify/problem.h"
+#include "tuner/verify/problem_explain.h"
 #include "tuner/verify/problem_verify.h"
+#include "tuner/verify/stopwatch.h"
 
 enum { ROWS_DEFAULT = 256, LENGTHS = 5, LAYOUTS = 3 };
 

@@ -1,7 +1,7 @@
 /* cli_tuned.c: what `fatune tune` reports of each request.
  * in -> out: ft_tune_summary -> a row of the table, an object of the document. */
-#include "tuner/cli/cli_tuned.h"
 #include "tuner/cli/cli_table.h"
+#include "tuner/cli/cli_tuned.h"
 
 #include <stdlib.h>
 

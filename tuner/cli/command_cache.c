@@ -4,9 +4,9 @@
 #include "generator/status.h"
 #include "runtime/session.h"
 #include "tuner/cli/cli_cache_files.h"
+#include "tuner/cli/cli_table.h"
 #include "tuner/cli/cli_values.h"
 #include "tuner/cli/command.h"
-#include "tuner/cli/cli_table.h"
 
 #include <stdlib.h>
 #include <string.h>

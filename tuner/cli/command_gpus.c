@@ -3,8 +3,8 @@
 #include "generator/lua_host.h"
 #include "generator/status.h"
 #include "runtime/session.h"
-#include "tuner/cli/command.h"
 #include "tuner/cli/cli_table.h"
+#include "tuner/cli/command.h"
 
 static json_t *gpu_json(const struct ft_arch *arch, const char *target, bool here) {
   json_t *const gpu = json_object();

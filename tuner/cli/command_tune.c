@@ -11,8 +11,8 @@
 #include "tuner/cli/cli_emulator.h"
 #include "tuner/cli/cli_progress.h"
 #include "tuner/cli/cli_tuned.h"
-#include "tuner/search/tune.h"
 #include "tuner/cli/command.h"
+#include "tuner/search/tune.h"
 
 #include <signal.h>
 #include <stdlib.h>

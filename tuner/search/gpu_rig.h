@@ -3,8 +3,8 @@
 #ifndef TUNER_GPU_RIG_H
 #define TUNER_GPU_RIG_H
 
-#include "tuner/search/rig.h"
 #include "generator/arch.h"
+#include "tuner/search/rig.h"
 #include "tuner/search/tune_options.h"
 
 struct ft_gpu_rig;

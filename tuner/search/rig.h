@@ -6,8 +6,8 @@
 
 #include "cache/kernel.h"
 #include "tuner/search/measure.h"
-#include "tuner/verify/stopwatch.h"
 #include "tuner/verify/comparison.h"
+#include "tuner/verify/stopwatch.h"
 
 struct ft_rig {
   void *payload;

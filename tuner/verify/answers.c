@@ -19,10 +19,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "generator/status.h"
 #include "tuner/verify/comparison.h"
 #include "tuner/verify/halves.h"
 #include "tuner/verify/reference.h"
-#include "generator/status.h"
 
 struct ft_answers {
   enum ft_dtype dtype;

@@ -16,12 +16,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "generator/status.h"
 #include "tuner/verify/comparison.h"
 #include "tuner/verify/gradients.h"
 #include "tuner/verify/halves.h"
 #include "tuner/verify/random_inputs.h"
 #include "tuner/verify/reference.h"
-#include "generator/status.h"
 
 static const double FLOOR = 0x1p-20;
 

@@ -6,10 +6,10 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "generator/status.h"
 #include "tuner/verify/halves.h"
 #include "tuner/verify/philox.h"
 #include "tuner/verify/reference.h"
-#include "generator/status.h"
 
 const char *ft_gradient_name(enum ft_gradient gradient) {
   static const char *const names[] = {"dQ", "dK", "dV"};

@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "generator/status.h"
-#include "tuner/verify/stopwatch.h"
 #include "tuner/verify/gradients.h"
 #include "tuner/verify/halves.h"
 #include "tuner/verify/problem_memory.h"
@@ -19,6 +18,7 @@
 #include "tuner/verify/random_inputs.h"
 #include "tuner/verify/reference.h"
 #include "tuner/verify/shape.h"
+#include "tuner/verify/stopwatch.h"
 
 /* Multiply-adds of a forward in float64: some seconds of a core. */
 static const double WORK_MOST = 5e9, WORK_OF_A_THREAD = 2e8;

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "generator/status.h"
-#include "tuner/verify/stopwatch.h"
 #include "tuner/verify/comparison.h"
 #include "tuner/verify/gradient_answers.h"
 #include "tuner/verify/gradients.h"
@@ -15,6 +14,7 @@
 #include "tuner/verify/problem_parts.h"
 #include "tuner/verify/reference.h"
 #include "tuner/verify/shape.h"
+#include "tuner/verify/stopwatch.h"
 
 void ft_problem_forget_gradients(struct ft_problem *problem) {
   ft_gradient_answers_free(problem->gradient_answers);

@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "generator/status.h"
-#include "tuner/verify/stopwatch.h"
 #include "tuner/verify/answers.h"
 #include "tuner/verify/comparison.h"
 #include "tuner/verify/problem.h"
@@ -20,6 +19,7 @@
 #include "tuner/verify/random_inputs.h"
 #include "tuner/verify/reference.h"
 #include "tuner/verify/shape.h"
+#include "tuner/verify/stopwatch.h"
 
 /* ---- rows and answers, once ---- */
 

@@ -8,9 +8,9 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "generator/status.h"
 #include "tuner/verify/halves.h"
 #include "tuner/verify/philox.h"
-#include "generator/status.h"
 
 enum { LANES = 8, SUM_BLOCK = 128 };
 

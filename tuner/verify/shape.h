@@ -23,7 +23,7 @@ struct ft_shape {
   int64_t count; /* elements of the tensor */
 };
 
-/* a * b + c, of numbers >= 0; FT_E_MEMORY when it does not fit 63 bits. */
+/* a * b + c, of numbers >= 0; FT_E_MEMORY when nobody has so many elements. */
 int ft_multiply_add(int64_t a, int64_t b, int64_t c, int64_t *result);
 
 /* FT_E_MEMORY when the sizes do not fit 63 bits. */
