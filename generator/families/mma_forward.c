@@ -139,37 +139,22 @@ static const struct {
   int head_dim; /* max(d, dv) is at most this */
   struct ft_mma_forward_knobs knobs;
 } favourites[] = {
-    {64, {.block_m = 128, .block_n = 64, .warps = 4, .stages = 2, .ctas_per_sm = 2}},
-    {64,
-     {.block_m = 128,
-      .block_n = 64,
-      .warps = 4,
-      .stages = 2,
-      .ctas_per_sm = 2,
-      .q_in_regs = 1}}, /* sm_86, sm_89: room for a second block */
-    {64, {.block_m = 128, .block_n = 64, .warps = 4, .stages = 1, .ctas_per_sm = 1}}, /* sm_75 */
-    {128, {.block_m = 128, .block_n = 64, .warps = 4, .stages = 2, .ctas_per_sm = 2}},
-    {128, {.block_m = 128, .block_n = 32, .warps = 4, .stages = 2, .ctas_per_sm = 2}},
-    {128, {.block_m = 128, .block_n = 32, .warps = 4, .stages = 2, .ctas_per_sm = 1}},
-    {128,
-     {.block_m = 64,
-      .block_n = 64,
-      .warps = 4,
-      .stages = 2,
-      .ctas_per_sm = 2}}, /* masks of 64 rows, short queries */
-    {128, {.block_m = 64, .block_n = 32, .warps = 4, .stages = 2, .ctas_per_sm = 2}},
-    {128, {.block_m = 64, .block_n = 64, .warps = 4, .stages = 1, .ctas_per_sm = 1}},
-    {256, {.block_m = 64, .block_n = 64, .warps = 4, .stages = 1, .ctas_per_sm = 2}},
-    {256, {.block_m = 128, .block_n = 64, .warps = 8, .stages = 2, .ctas_per_sm = 1}},
-    {256, {.block_m = 64, .block_n = 32, .warps = 4, .stages = 2, .ctas_per_sm = 1}},
-    {256, {.block_m = 64, .block_n = 32, .warps = 4, .stages = 1, .ctas_per_sm = 1}},
-    {256,
-     {.block_m = 64,
-      .block_n = 32,
-      .warps = 4,
-      .stages = 1,
-      .ctas_per_sm = 1,
-      .q_in_regs = 1}}, /* sm_75 */
+    {64, {TILE(128, 64), .warps = 4, .stages = 2, .ctas_per_sm = 2}},
+    /* sm_86, sm_89: room for a second block. */
+    {64, {TILE(128, 64), .warps = 4, .stages = 2, .q_in_regs = 1, .ctas_per_sm = 2}},
+    {64, {TILE(128, 64), .warps = 4, .stages = 1, .ctas_per_sm = 1}}, /* sm_75 */
+    {128, {TILE(128, 64), .warps = 4, .stages = 2, .ctas_per_sm = 2}},
+    {128, {TILE(128, 32), .warps = 4, .stages = 2, .ctas_per_sm = 2}},
+    {128, {TILE(128, 32), .warps = 4, .stages = 2, .ctas_per_sm = 1}},
+    /* Masks of 64 rows, short queries. */
+    {128, {TILE(64, 64), .warps = 4, .stages = 2, .ctas_per_sm = 2}},
+    {128, {TILE(64, 32), .warps = 4, .stages = 2, .ctas_per_sm = 2}},
+    {128, {TILE(64, 64), .warps = 4, .stages = 1, .ctas_per_sm = 1}},
+    {256, {TILE(64, 64), .warps = 4, .stages = 1, .ctas_per_sm = 2}},
+    {256, {TILE(128, 64), .warps = 8, .stages = 2, .ctas_per_sm = 1}},
+    {256, {TILE(64, 32), .warps = 4, .stages = 2, .ctas_per_sm = 1}},
+    {256, {TILE(64, 32), .warps = 4, .stages = 1, .ctas_per_sm = 1}},
+    {256, {TILE(64, 32), .warps = 4, .stages = 1, .ctas_per_sm = 1, .q_in_regs = 1}}, /* sm_75 */
 };
 
 static bool take_favourite(const struct ft_request *request, const struct ft_arch *arch,

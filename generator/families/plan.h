@@ -56,6 +56,9 @@ static inline bool ft_half_a_tile_is_used(int64_t rows, int block_m) {
   return rows == 0 || block_m <= 64 || block_m < 2 * rows;
 }
 
+/* The tile of a row of favourites. */
+#define TILE(m, n) .block_m = (m), .block_n = (n)
+
 /* When a row of the favourites counts: with dropout or without it, where it says so. */
 enum ft_when { FT_ALWAYS, FT_PLAIN, FT_DROPOUT };
 
