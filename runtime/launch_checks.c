@@ -126,7 +126,7 @@ int ft_view_read(const struct ft_view *view, struct ft_arg_tensor *tensor) {
                    view->name, (long long)t->stride_seq);
   if (view->output) FT_TRY(check_no_overlap(view));
   tensor->data = (uintptr_t)t->data;
-  /* PyTorch leaves anything as the stride of an extent of 1. */
+  /* The stride of an extent of 1 may be any number (PyTorch leaves such). */
   tensor->stride.batch = view->batch == 1 ? 0 : t->stride_batch;
   tensor->stride.row = view->rows == 1 ? 0 : t->stride_seq;
   tensor->stride.head = view->heads == 1 ? 0 : t->stride_head;
@@ -138,7 +138,7 @@ int ft_view_read(const struct ft_view *view, struct ft_arg_tensor *tensor) {
 static int read_scale(struct ft_run *run, const struct ft_request *request, float scale) {
   static const float log2_e = 1.44269504088896340736f;
   if (scale == 0) scale = (float)(1 / sqrt(request->head_dim));
-  /* Compared so that NaN fails; the product is what the kernel uses. */
+  /* Written so that NaN fails. The product is what the kernel uses. */
   if (!(scale > 0) || !isfinite(scale * log2_e))
     return ft_fail(FT_E_ARGUMENT,
                    "arguments.scale is %g; allowed: > 0 and finite, or 0 for 1 / sqrt(head_dim)",

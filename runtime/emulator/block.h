@@ -82,10 +82,11 @@ struct ft_mbarrier {
   int agent;          /* of the TMA loads it waits for */
   int count, missing; /* arrivals of a phase; those still to come */
   int64_t expected;   /* bytes of TMA loads the phase waits for */
-  int64_t queued;     /* bytes of loads issued for it, which land when somebody waits */
+  int64_t queued;     /* bytes of loads issued for it, which land when a thread waits */
   unsigned phase;     /* the one under way */
-  unsigned waited; /* the one under way when somebody last waited for the one before: 0 at first */
-  uint32_t init_stamp; /* who made it, in which line */
+  unsigned
+      waited; /* the phase under way when a thread last waited for the one before it; 0 at first */
+  uint32_t init_stamp; /* of the thread that made it, in this line */
   int init_line;
   uint32_t announced;            /* stamp of the first fence that has told TMA of it; 0: none */
   uint32_t *gathered, *released; /* clocks: of this phase's arrivals, of the phases before; owned */
@@ -94,7 +95,7 @@ struct ft_mbarrier {
 /* A TMA load under way to the block that has the mbarrier. */
 struct ft_load {
   struct ft_box box;
-  struct ft_thread *thread; /* whose it is; of any block of the cluster */
+  struct ft_thread *thread; /* which issued it, of any block of the cluster */
   int mbarrier, line;
 };
 
@@ -129,7 +130,7 @@ struct ft_cluster {
   struct ft_block blocks[FT_CLUSTER_MOST];
   int count;
   struct ft_clocks clocks;
-  int arrived, ended; /* threads at the barrier of the cluster; those that will not come */
+  int arrived, ended; /* threads at the cluster's barrier; threads that have ended */
   uint32_t *gathered; /* clock of those who have arrived; owned */
 
   bool faulted;
@@ -137,7 +138,7 @@ struct ft_cluster {
   size_t message_size;
 };
 
-/* The block that runs; a kernel's calls come without an argument. */
+/* The block that runs. A kernel's calls to the machine do not name it. */
 extern struct ft_block *ft_block_now;
 
 static inline int ft_lane_of(const struct ft_thread *thread) {

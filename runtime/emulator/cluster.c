@@ -1,8 +1,9 @@
 /* cluster.c: what the blocks of a cluster have to do with each other.
  * in -> out: turns, barrier.cluster, ends of threads and blocks, arrivals from other blocks -> the
  * kernel's shared array, threads released; or what is wrong with who reaches whom.
- * A block's shared memory must be there for as long as others use it: an arrival that its end is
- * not ordered behind is a fault, whichever of the two came first here. */
+ * A block's shared memory must be there for as long as other blocks use it. An arrival of another
+ * block is a fault where the end of this block is not ordered behind it, whichever of the two came
+ * first. */
 #include "runtime/emulator/cluster.h"
 
 #include <string.h>

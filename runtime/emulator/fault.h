@@ -7,7 +7,8 @@
 /* Ends the launch from inside a thread: "fatune_kernel, line 12 (parts/...), block 0, warp 1, lane
  * 3: " and what happened. Does not return. line 0: that of the innermost call. */
 _Noreturn void ft_fault(int line, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* The same about another lane, for which the running one works. Does not return. */
+/* The same about another lane: the running lane carries an operation out for all. Does not return.
+ */
 _Noreturn void ft_fault_lane(const struct ft_thread *thread, int line, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* The same from outside of all threads; returns. */

@@ -1,8 +1,8 @@
 /* fragment.h: where the values in a thread's registers come from, to check that a product takes its
  * operands from one tile.
  * in -> out: ldmatrix notes, for each register it fills, the global addresses of the two elements;
- * mma looks them up. A register is known by its place in the thread's stack, and only as long as it
- * still holds what was loaded; what is not known is not checked. */
+ * mma looks them up. A register is known by its place in the thread's stack, as long as it still
+ * holds what was loaded. Registers that are not known are not checked. */
 #ifndef RUNTIME_EMULATOR_FRAGMENT_H
 #define RUNTIME_EMULATOR_FRAGMENT_H
 

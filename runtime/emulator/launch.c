@@ -5,9 +5,9 @@
  * Threads change only where one waits for others, so nothing here needs a lock within a launch; a
  * launch holds one, since a kernel's machine and shared memory are one of a kind. A warp runs as
  * far as it can, lane after lane, before the next one does, and a block as far as it can before the
- * next one of its cluster. One warp of a block runs only when no other can: who does not wait for
- * it may be ahead of it by as much as a GPU ever lets happen. When nobody can run and not all have
- * ended, somebody waits for one who will not come. */
+ * next one of its cluster. One warp of a block runs only when no other can: a warp that does not
+ * wait for it gets as far ahead of it as a GPU may ever let happen. When no thread can run and not
+ * all have ended, a thread waits for another that will not come. */
 #include "runtime/emulator/launch.h"
 
 #include <pthread.h>
@@ -137,8 +137,8 @@ static void end_block(struct ft_block *block) {
   if (!*faulted) ft_check_arrivals_done(block);
 }
 
-/* The warp of the block that falls behind: another one in each block, none in the first, which most
- * faults are met in, so that they are told as they come about in order. */
+/* The warp of the block that falls behind: another one in each block, and none in the first block.
+ * Most faults are found in the first block, where the warps then run in order. */
 static const struct ft_warp *slow_warp(const struct ft_block *block) {
   const unsigned number = block->machine.here.block.x;
   return number == 0 ? NULL : &block->warps[(number * 7 + 6) % (unsigned)block->warp_count];

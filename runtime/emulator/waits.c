@@ -1,6 +1,6 @@
 /* waits.c: threads that wait for others: for their warp, their warpgroup, their block.
- * in -> out: arrivals -> the op carried out or the barrier opened, those who waited released; or
- * what is wrong with who came where. */
+ * in -> out: arrivals -> the operation carried out or the barrier opened, the waiting threads
+ * released; or a fault, where threads have come to different places. */
 #include "runtime/emulator/waits.h"
 
 #include <stdio.h>
