@@ -9,8 +9,9 @@ static json_t *result_json(const struct ft_request *request, const char *text,
                            const struct ft_tune_summary *summary) {
   json_t *const result = json_object();
   const struct ft_request bucket = ft_request_bucket(request);
-  char *const bucket_text = cli_request_text(&bucket), *config = cli_config_text(&summary->best);
-  const bool found = summary->best_us > 0;
+  const bool found = summary->best_us > 0; /* else `best` has no family, and no text */
+  char *const bucket_text = cli_request_text(&bucket);
+  char *const config = found ? cli_config_text(&summary->best) : NULL;
   cli_json_set(result, "request", cli_json_text(text));
   cli_json_set(result, "bucket", cli_json_text(bucket_text));
   cli_json_set(result, "measured", json_boolean(summary->measured));
