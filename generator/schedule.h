@@ -1,11 +1,12 @@
 /* schedule.h: the tile scheduler of a forward kernel: which block takes which work tile, in which
  * order. The C twin of templates/parts/schedule_NAME.cu.in.
- * in -> out: request + config -> its form. */
+ * in -> out: request + config -> its form; the work tiles of a launch -> sections, shares, grid. */
 #ifndef GENERATOR_SCHEDULE_H
 #define GENERATOR_SCHEDULE_H
 
+#include "generator/arch.h"
 #include "generator/config.h"
-#include "generator/request.h"
+#include "generator/visibility.h"
 
 enum ft_schedule {
   FT_SCHEDULE_STATIC,   /* persistent blocks share out tiles that are alike, by their number */
@@ -18,5 +19,40 @@ enum ft_schedule ft_schedule_of(const struct ft_request *request, const struct f
 
 /* As in the name of the template part: "static", "balanced", "lpt". */
 const char *ft_schedule_name(enum ft_schedule schedule);
+
+/* Tiles of one head. Under a mask every block of it has all its tiles, the last one some beyond the
+ * length. */
+int64_t ft_schedule_tiles(int64_t length, int mask_block, int tile);
+
+/* How many batch_heads make an L2 section. Where tiles differ, those of a section run longest
+ * first. A section is as large as lets all that its batch_heads load, `bytes` for each `step` of
+ * them, stay in half of L2. Where tiles are alike one head after the other reuses L2 best: 1. */
+int64_t ft_schedule_section(const struct ft_request *request, const struct ft_arch *arch,
+                            int64_t bytes, int64_t step, int64_t heads);
+
+/* What persistent blocks share out in balanced pairs with a remainder. Each batch_head has `tiles`
+ * work tiles of `rows` rows. A row i, of 2^pack_bits packed heads, is of query i >> pack_bits. A
+ * step is `keys` keys. All fields are 64-bit: structs are compared as bytes. */
+struct ft_shares {
+  int64_t tiles, heads, blocks; /* of a batch_head; batch_heads; that share them */
+  int64_t rows, keys;           /* of a tile; of a step */
+  struct ft_visibility visibility;
+  int64_t pack_bits;
+  int64_t least, most; /* batch_heads that may be the remainder */
+};
+
+/* The steps that the busiest block takes when the last `remainder` batch_heads are the remainder,
+ * over what it would take if all blocks took the same: 1 is even. */
+double ft_shares_unevenness(const struct ft_shares *shares, int64_t remainder);
+
+/* Of some numbers from least to most the one for which that is smallest. Worked out once for a
+ * thread's last few shares: 10 to 50 us. */
+int64_t ft_shares_remainder(const struct ft_shares *shares);
+
+/* Persistent blocks of a launch, in clusters of `cluster`, of which `resident` blocks fit on the
+ * GPU. A cluster takes as many work tiles at once as it has blocks, and no block is without work.
+ * remainder: of the balanced form, whose other batch_heads are paired. */
+int64_t ft_schedule_blocks(enum ft_schedule schedule, int64_t tiles, int64_t heads,
+                           int64_t remainder, int64_t cluster, int64_t resident);
 
 #endif

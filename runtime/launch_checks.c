@@ -261,16 +261,3 @@ int ft_run_read(struct ft_run *run, const struct ft_request *request,
   FT_TRY(read_scale(run, request, arguments->scale));
   return read_dropout(run, request, arguments);
 }
-
-int64_t ft_run_tiles(int64_t length, int mask_block, int tile) {
-  if (mask_block == 0) return (length + tile - 1) / tile;
-  return (length + mask_block - 1) / mask_block * (mask_block / tile);
-}
-
-int64_t ft_run_l2_section(const struct ft_request *request, const struct ft_arch *arch,
-                          int64_t bytes, int64_t group, int64_t batch_heads) {
-  if (!ft_request_tiles_differ(request)) return 1;
-  int64_t section = arch->l2_bytes / 2 / bytes * group;
-  if (section < group) section = group;
-  return section < batch_heads ? section : batch_heads;
-}

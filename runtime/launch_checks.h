@@ -42,14 +42,4 @@ struct ft_view {
 };
 int ft_view_read(const struct ft_view *view, struct ft_arg_tensor *tensor);
 
-/* Tiles of one head. Under a mask every block of it has all its tiles, the last one some beyond the
- * length. */
-int64_t ft_run_tiles(int64_t length, int mask_block, int tile);
-
-/* How many of all batch_heads make a section. Where tiles differ, those of a section run longest
- * first. It is as large as lets all that they load, `bytes` for each `group` batch_heads, stay in
- * half of L2. Else all tiles are alike, and one head after the other reuses L2 best: 1. */
-int64_t ft_run_l2_section(const struct ft_request *request, const struct ft_arch *arch,
-                          int64_t bytes, int64_t group, int64_t batch_heads);
-
 #endif

@@ -7,7 +7,7 @@
 #include "generator/families/mma_forward.h"
 #include "generator/families/wgmma_forward.h"
 #include "generator/status.h"
-#include "runtime/deal.h"
+#include "generator/schedule.h"
 #include "runtime/launch_families.h"
 #include "runtime/mask.h"
 #include "tests/launch_lab.h"
@@ -171,12 +171,12 @@ END_TEST
 
 /* 16 tiles for each of 128 heads, of which half of L2 holds 25. */
 START_TEST(tiles_that_differ_are_dealt_evenly) {
-  struct ft_deal deal = {.tiles = 16,
-                         .pairs = 128,
-                         .blocks = 132,
-                         .rows = 256,
-                         .keys = 64,
-                         .visibility = {4096, 4096, -4096, 0}};
+  struct ft_shares shares = {.tiles = 16,
+                             .heads = 128,
+                             .blocks = 132,
+                             .rows = 256,
+                             .keys = 64,
+                             .visibility = {4096, 4096, -4096, 0}};
   request.causal = FT_CAUSAL_BOTTOM_RIGHT;
   request.head_dim_v = 64;
   config = FT_CONFIG(wgmma_forward, .block_m = 256, .block_n = 64, .lpt = 1);
@@ -190,12 +190,12 @@ START_TEST(tiles_that_differ_are_dealt_evenly) {
   large.lse = NULL;
   ck_assert_status(prepare(&large), FT_OK);
   ck_assert_int_eq(params()->schedule.l2_section_heads, 25);
-  ck_assert_double_gt(ft_deal_unevenness(&deal, 25), 1.015);
+  ck_assert_double_gt(ft_shares_unevenness(&shares, 25), 1.015);
   config = FT_CONFIG(wgmma_forward, .block_m = 256, .block_n = 64);
   ck_assert_status(prepare(&large), FT_OK);
   ck_assert_int_ge(params()->schedule.remainder_heads, 12);
   ck_assert_int_le(params()->schedule.remainder_heads, 37);
-  ck_assert_double_lt(ft_deal_unevenness(&deal, params()->schedule.remainder_heads), 1.004);
+  ck_assert_double_lt(ft_shares_unevenness(&shares, params()->schedule.remainder_heads), 1.004);
   arch.l2_bytes = 1; /* none to choose from */
   ck_assert_status(prepare(&large), FT_OK);
   ck_assert_int_eq(params()->schedule.remainder_heads, 1);

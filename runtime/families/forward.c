@@ -41,7 +41,7 @@ static int read_geometry(struct ft_forward_params *params, const struct ft_launc
                          const struct ft_run *run, int packed_heads, int64_t *blocks) {
   const struct ft_request *const request = plan->request;
   const int block_m = ft_config_block_m(plan->config);
-  const int64_t q_tiles = ft_run_tiles(run->nq * packed_heads, request->mask_rows, block_m);
+  const int64_t q_tiles = ft_schedule_tiles(run->nq * packed_heads, request->mask_rows, block_m);
   const int64_t batch_heads = run->batch * (run->heads_q / packed_heads); /* < 2^62 */
   if (__builtin_mul_overflow(q_tiles, batch_heads, blocks) || *blocks > INT32_MAX)
     return ft_fail(
@@ -59,7 +59,7 @@ static int read_geometry(struct ft_forward_params *params, const struct ft_launc
                                               .batch = (int32_t)run->batch};
   params->schedule.q_tiles = (int32_t)q_tiles;
   if (ft_schedule_of(request, plan->config) == FT_SCHEDULE_LPT)
-    params->schedule.l2_section_heads = (int32_t)ft_run_l2_section(
+    params->schedule.l2_section_heads = (int32_t)ft_schedule_section(
         request, plan->arch, ft_forward_kv_bytes(request, run), group, batch_heads);
   return FT_OK;
 }

@@ -8,6 +8,7 @@
 
 #include "generator/emit.h"
 #include "generator/families/mma_backward.h"
+#include "generator/schedule.h"
 #include "generator/status.h"
 #include "runtime/launch_checks.h"
 
@@ -87,7 +88,7 @@ static int count_tiles(const struct ft_run *run, const char *what, int heads, in
 
 static int count_q_tiles(const struct ft_launch_plan *plan, const struct ft_run *run,
                          int64_t *of_head, int64_t *tiles) {
-  *of_head = ft_run_tiles(run->nq, plan->request->mask_rows, ft_config_block_m(plan->config));
+  *of_head = ft_schedule_tiles(run->nq, plan->request->mask_rows, ft_config_block_m(plan->config));
   return count_tiles(run, "heads_q", run->heads_q, *of_head, tiles);
 }
 
@@ -96,7 +97,7 @@ static int read_geometry(struct ft_backward_params *params, const struct ft_laun
   const struct ft_request *const request = plan->request;
   int64_t q_tiles_of_head;
   const int64_t k_tiles_of_head =
-      ft_run_tiles(run->nk, request->mask_cols, ft_config_block_n(plan->config));
+      ft_schedule_tiles(run->nk, request->mask_cols, ft_config_block_n(plan->config));
   FT_TRY(count_q_tiles(plan, run, &q_tiles_of_head, q_tiles));
   FT_TRY(count_tiles(run, "heads_kv", run->heads_kv, k_tiles_of_head, k_tiles));
   const int group = run->heads_q / run->heads_kv;
@@ -112,7 +113,7 @@ static int read_geometry(struct ft_backward_params *params, const struct ft_laun
   params->schedule =
       (struct ft_arg_schedule){.q_tiles = (int32_t)q_tiles_of_head,
                                .k_tiles = (int32_t)k_tiles_of_head,
-                               .l2_section_heads = (int32_t)ft_run_l2_section(
+                               .l2_section_heads = (int32_t)ft_schedule_section(
                                    request, plan->arch, bytes, 1, run->batch * run->heads_kv)};
   return FT_OK;
 }

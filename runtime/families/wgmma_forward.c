@@ -7,25 +7,10 @@
 #include "generator/families/wgmma_forward.h"
 #include "generator/schedule.h"
 #include "generator/status.h"
-#include "runtime/deal.h"
 #include "runtime/families/forward.h"
 #include "runtime/tensor_maps.h"
 
 /* ---- the tile scheduler ---- */
-
-/* Blocks are persistent. A cluster takes as many work tiles at once as it has blocks, and none is
- * without work. */
-static int64_t resident_blocks(const struct ft_forward_params *params,
-                               const struct ft_launch_plan *plan, enum ft_schedule schedule) {
-  const int64_t cluster = 1 + ft_wgmma_forward_knobs(plan->config)->multicast;
-  const int64_t q_tiles = params->schedule.q_tiles, resident = plan->arch->sm_count / cluster;
-  const int64_t heads = (int64_t)params->sequence.batch * params->sequence.heads_q;
-  const int64_t paired =
-      schedule == FT_SCHEDULE_BALANCED ? heads - params->schedule.remainder_heads : 0;
-  const int64_t shares =
-      (q_tiles + 1) / 2 * paired + (q_tiles + cluster - 1) / cluster * (heads - paired);
-  return cluster * (shares < resident ? shares : resident);
-}
 
 /* How many batch_heads even the shares out: of the numbers whose keys and values fill a quarter to
  * three quarters of L2, the one that makes shares most even. Under a mask tiles are as long as its
@@ -35,19 +20,20 @@ static int64_t remainder_heads(const struct ft_forward_params *params,
   const struct ft_request *const request = plan->request;
   const int64_t heads = (int64_t)params->sequence.batch * params->sequence.heads_q;
   const int64_t group = params->sequence.group, kv_bytes = ft_forward_kv_bytes(request, run);
-  if (request->mask_rows > 0) return ft_run_l2_section(request, plan->arch, kv_bytes, group, heads);
-  const struct ft_deal deal = {
+  if (request->mask_rows > 0)
+    return ft_schedule_section(request, plan->arch, kv_bytes, group, heads);
+  const struct ft_shares shares = {
       .tiles = params->schedule.q_tiles,
-      .pairs = heads,
+      .heads = heads,
       .blocks = plan->arch->sm_count,
       .rows = ft_config_block_m(plan->config),
       .keys = ft_config_block_n(plan->config),
       .visibility = run->visibility,
       .pack_bits = params->sequence.pack_bits,
-      .least = ft_run_l2_section(request, plan->arch, 2 * kv_bytes, group, heads),
-      .most = ft_run_l2_section(request, plan->arch, kv_bytes - kv_bytes / 3, group, heads),
+      .least = ft_schedule_section(request, plan->arch, 2 * kv_bytes, group, heads),
+      .most = ft_schedule_section(request, plan->arch, kv_bytes - kv_bytes / 3, group, heads),
   };
-  return ft_deal_pairs(&deal);
+  return ft_shares_remainder(&shares);
 }
 
 static int prepare(struct ft_launch *launch, const fatune_arguments *arguments) {
@@ -61,10 +47,13 @@ static int prepare(struct ft_launch *launch, const fatune_arguments *arguments) 
   const enum ft_schedule schedule = ft_schedule_of(plan->request, plan->config);
   if (schedule == FT_SCHEDULE_BALANCED)
     params->schedule.remainder_heads = (int32_t)remainder_heads(params, plan, &run);
-  launch->kernels[0] =
-      (struct ft_launch_kernel){.grid = (unsigned)resident_blocks(params, plan, schedule),
-                                .threads = plan->budget->threads,
-                                .smem_bytes = plan->budget->smem_bytes};
+  const int64_t blocks = ft_schedule_blocks(
+      schedule, params->schedule.q_tiles,
+      (int64_t)params->sequence.batch * params->sequence.heads_q, params->schedule.remainder_heads,
+      1 + ft_wgmma_forward_knobs(plan->config)->multicast, plan->arch->sm_count);
+  launch->kernels[0] = (struct ft_launch_kernel){.grid = (unsigned)blocks,
+                                                 .threads = plan->budget->threads,
+                                                 .smem_bytes = plan->budget->smem_bytes};
   return FT_OK;
 }
 
