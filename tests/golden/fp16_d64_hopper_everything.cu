@@ -810,8 +810,8 @@ __device__ __forceinline__ void load_for_cluster(unsigned to, const TensorMap &m
 }
 
 // A warpgroup is done with a tile: one thread says so to the block that loads it.
-__device__ __forceinline__ void arrive_at_loaders(unsigned barrier, int thread) {
-  if (thread == 0) mbarrier_arrive(barrier);
+__device__ __forceinline__ void arrive_at_loaders(unsigned barrier, int warp, int lane) {
+  if (warp == 0 && lane == 0) mbarrier_arrive(barrier);
 }
 
 // ---- the producer: one thread that asks TMA for every tile -------------------------------------------------
@@ -1108,14 +1108,14 @@ __device__ __forceinline__ void release_k(const Consumer &consumer) {
   if (KEYS_LISTED) {
     __syncwarp();  // each lane has read step_keys
     if (consumer.lane == 0) mbarrier_arrive(k_empty(consumer.ring.stage));
-  } else if (consumer.warp == 0) {
-    arrive_at_loaders(k_empty(consumer.ring.stage), consumer.lane);
+  } else {
+    arrive_at_loaders(k_empty(consumer.ring.stage), consumer.warp, consumer.lane);
   }
 }
 
 // The V of this stage is no longer needed.
 __device__ __forceinline__ void release_v(const Consumer &consumer, const Ring<STAGES> &ring) {
-  if (consumer.warp == 0) arrive_at_loaders(v_empty(ring.stage), consumer.lane);
+  arrive_at_loaders(v_empty(ring.stage), consumer.warp, consumer.lane);
 }
 
 // Q and what is told about its work tile are no longer needed once the last Q K^T is done, if O is not staged there. Each
@@ -1136,10 +1136,11 @@ __device__ __forceinline__ void drop_keys(Consumer &consumer, unsigned (&rP)[1][
 }
 
 // ---- P from the registers of the softmax to P V: it stays there -----------------------------------------
-__device__ __forceinline__ void sync_p(const Consumer &) {}
+// The descriptor of P, of which there is none.
+__device__ __forceinline__ u64 wait_for_p(const Consumer &) { return 0; }
 
 // O += P V, the part of the 16 keys at k.
-__device__ __forceinline__ void multiply_p(Consumer &consumer, int k, u64 v) {
+__device__ __forceinline__ void multiply_p(Consumer &consumer, u64, int k, u64 v) {
   wgmma_rs_across(consumer.rO, consumer.rP[k][0], v);
 }
 
@@ -1170,10 +1171,10 @@ __device__ __forceinline__ void begin_qk(Consumer &consumer, const Ring<Q_STAGES
 // O += P V with the V of this stage, begun.
 __device__ __forceinline__ void begin_pv(Consumer &consumer, const Ring<STAGES> &ring) {
   const u64 v = depth_across_rows(shared_address(shared) + SMEM_V, ring.stage, V_TILE, BLOCK_N * 128);
-  sync_p(consumer);
+  const u64 p = wait_for_p(consumer);
   wgmma_fence();
   #pragma unroll
-  for (int k = 0; k < BLOCK_N / 16; ++k) multiply_p(consumer, k, v + by_bytes(k * 16 * 128));
+  for (int k = 0; k < BLOCK_N / 16; ++k) multiply_p(consumer, p, k, v + by_bytes(k * 16 * 128));
   wgmma_commit();
 }
 
@@ -1304,7 +1305,7 @@ __device__ __forceinline__ void take_step(Consumer &consumer, const ForwardParam
 // bound on what the rows see. At the other end of the walk that is possible only where rows hide first keys.
 __device__ __forceinline__ void take_steps(Consumer &consumer, const ForwardParams &params, const WorkTile &work) {
   // The full steps are those with full_low to full_high - 1 steps left after them.
-  const int full_low = ASCENDING ? max(work.steps - work.full_end, 0) : work.full_begin;
+  const int full_low = ASCENDING ? max(work.steps - work.full_end, 0) : HIDES_FIRST_KEYS ? work.full_begin : 0;
   const int full_high = ASCENDING ? work.steps - work.full_begin : work.full_end;
   int left = work.steps - 2;
   if (!ASCENDING || HIDES_FIRST_KEYS) {
