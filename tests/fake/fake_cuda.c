@@ -5,6 +5,7 @@
 #include "tests/fake/fake.h"
 #include "tests/fake/fake_core.h"
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <time.h>
@@ -293,6 +294,9 @@ static void record_launch(struct CUmod_st *module, int which, const struct fake_
   size_t bytes = sizeof(struct ft_forward_params);
   if (module->is_tiled) bytes = sizeof(struct ft_tiled_forward_params);
   if (module->is_backward) bytes = sizeof(struct ft_backward_params);
+  static_assert(sizeof(struct ft_tiled_forward_params) <= sizeof launch->params &&
+                    sizeof(struct ft_backward_params) <= sizeof launch->params,
+                "room for the largest argument");
   memcpy(launch->params, params, bytes);
 }
 
