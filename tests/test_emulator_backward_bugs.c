@@ -16,11 +16,14 @@
   "kv_in_regs=1 "                                                                                  \
   "deferred_dq=0 dq_mode=1 ctas_per_sm=1"
 
-#define PREPARE "parts/backward_prepare.cu.in"
-#define QUERIES "parts/queries.cu.in"
-#define STEP    "parts/backward_step.cu.in"
-#define DQ      "parts/backward_dq.cu.in"
-#define ENDING  "parts/epilogue_backward.cu.in"
+#define PREPARE    "parts/backward_prepare.cu.in"
+#define KEY_TILE   "parts/key_tile.cu.in"
+#define BLOCKS     "parts/query_walk_blocks.cu.in"
+#define TICKETS    "parts/dq_tickets.cu.in"
+#define VISIBILITY "parts/visibility.cu.in"
+#define STEP       "parts/backward_step.cu.in"
+#define DQ         "parts/backward_dq.cu.in"
+#define ENDING     "parts/epilogue_backward.cu.in"
 
 struct bug {
   const char *name, *request, *config; /* NULL: what most have */
@@ -45,26 +48,26 @@ static void run_with(struct emulator_run *run, const struct bug *bug, const char
 
 static const struct bug faults[] = {
     {.name = "sums that nobody has zeroed",
-     .file = PREPARE,
+     .file = DQ,
      .piece = "store_global_16(reinterpret_cast<element *>(gSum + 4 * i), zeros);",
      .other = "",
      .words = {"fatune_kernel, line ", "updates ", "never written"}},
     {.name = "counters that nobody has zeroed",
      .request = "backward bf16 d64 nq200 nk250 hq2 deterministic",
      .config = ORDERED,
-     .file = PREPARE,
+     .file = TICKETS,
      .piece = "if (threadIdx.x < DQ_SUMS * WARPS) {",
      .other = "if (false) {",
      .words = {"fatune_kernel, line ", "never written"}},
     {.name = "rows of O past the end",
      .file = PREPARE,
-     .piece = "exists = row < BLOCK_M && i < params.sequence.nq;",
-     .other = "exists = row < BLOCK_M && i <= params.sequence.nq;",
+     .piece = "exists = row < BLOCK_M && i < sequence.nq;",
+     .other = "exists = row < BLOCK_M && i <= sequence.nq;",
      .words = {"fatune_prepare, line ", "reads 16 bytes ", "past the end of O (rows 0 to 199)"}},
     {.name = "rows of dQ past the end",
      .file = DQ,
-     .piece = "sDQ, params.sequence.nq - q0, threadIdx.x",
-     .other = "sDQ, params.sequence.nq - q0 + 1, threadIdx.x",
+     .piece = "sdQ, params.sequence.nq - q0, threadIdx.x",
+     .other = "sdQ, params.sequence.nq - q0 + 1, threadIdx.x",
      .words = {"fatune_convert, line ", "writes 16 bytes ", "past the end of dQ (rows 0 to 199)"}},
     {.name = "rows of dK past the end",
      .file = ENDING,
@@ -73,7 +76,7 @@ static const struct bug faults[] = {
      .words = {"fatune_kernel, line ", "writes 16 bytes ", "(rows 0 to 249)"}},
     {.name = "dS read before it is there",
      .file = STEP,
-     .piece = "__syncthreads();           // dS is there",
+     .piece = "__syncthreads();         // dS is there",
      .other = "// dS is there",
      .words = {"fatune_kernel, line ", "reads shared memory at offset ", NULL}},
     {.name = "K and V overwritten too early",
@@ -81,35 +84,34 @@ static const struct bug faults[] = {
      .piece = "  __syncthreads();  // K and V are no longer needed\n",
      .other = "\n",
      .words = {"fatune_kernel, line ", "writes shared memory at offset ", "(race)"}},
-    {.name = "a turn that never comes",
+    {.name = "a ticket that never comes",
      .request = "backward bf16 d64 nq200 nk250 hq2 deterministic",
      .config = ORDERED,
-     .file = DQ,
-     .piece = "while (load_acquire(counter_of(params, sum)) != key_tile) {",
-     .other = "while (load_acquire(counter_of(params, sum)) != key_tile + 1) {",
+     .file = TICKETS,
+     .piece = "while (load_acquire(counter_of(params, sum)) != ticket) {",
+     .other = "while (load_acquire(counter_of(params, sum)) != ticket + 1) {",
      .words = {"fatune_kernel", "FATUNE_EMULATOR_STEPS", NULL}},
-    {.name = "the first turn of a tile that only others see",
+    {.name = "the first ticket of a tile that only others see",
      .request = "backward bf16 d64 nq200 nk250 hq2 causal deterministic",
      .config = ORDERED,
-     .file = PREPARE,
-     .piece =
-         "return last < params.schedule.k_tiles ? params.schedule.k_tiles - 1 - int(last) : 0;",
+     .file = KEY_TILE,
+     .piece = "return max(0, schedule.k_tiles - key_tiles_seen<BLOCK_N>(sequence, visibility, "
+              "first_row, last_row).end);",
      .other = "return 0;",
      .words = {"fatune_kernel", "FATUNE_EMULATOR_STEPS", NULL}},
-    {.name = "the first turn of a tile where others begin later",
+    {.name = "the first ticket of a tile where others begin later",
      .request = "backward bf16 d64 nq200 nk250 hq2 deterministic",
      .config = ORDERED,
-     .file = PREPARE,
-     .piece = "int((next * params.schedule.k_tiles + params.schedule.q_tiles - 1) / "
-              "params.schedule.q_tiles) : 0;",
-     .other = "int(next * params.schedule.k_tiles / params.schedule.q_tiles) : 0;",
+     .file = KEY_TILE,
+     .piece = "int((next * schedule.k_tiles + schedule.q_tiles - 1) / schedule.q_tiles) : 0;",
+     .other = "int(next * schedule.k_tiles / schedule.q_tiles) : 0;",
      .words = {"fatune_kernel", "FATUNE_EMULATOR_STEPS", NULL}},
     {.name = "tiles behind the last one added to the sum of those before",
      .request = "backward bf16 d64 nq200 nk250 hq2 deterministic",
      .config = ORDERED,
-     .file = QUERIES,
-     .piece = "* 2 + (step.q0 < keys.begin);",
-     .other = "* 2;",
+     .file = DQ,
+     .piece = "tile * 2 + (step.q0 < keys.begin) : tile;",
+     .other = "tile * 2 : tile;",
      .words = {"fatune_kernel", "FATUNE_EMULATOR_STEPS", NULL}},
 };
 
@@ -132,17 +134,17 @@ END_TEST
 static const struct bug wrong_results[] = {
     {.name = "no gradient of LSE",
      .file = PREPARE,
-     .piece = "float dot = exists && chunk == 0 && params.dlse ? -params.dlse[number] : 0.f;",
-     .other = "float dot = 0.f;",
+     .piece = "float delta = exists && chunk == 0 && params.dlse ? -params.dlse[number] : 0.f;",
+     .other = "float delta = 0.f;",
      .words = {"of 400 rows checked are wrong, batch 0, head 0 to 1, row ",
                "of 500 rows checked are wrong, batch 0, head 0 to 1, key ", "dV: none of 500"}},
     {.name = "the mask of another head",
      .request = "backward bf16 d64 nq200 nk250 hq4 hkv2 mask=64x64@0.5",
      .config = "mma_backward block_m=64 block_n=64 warps=8 stages=2 column_warps=1 query_parts=1 "
                "kv_in_regs=1 deferred_dq=0 dq_mode=0 ctas_per_sm=1",
-     .file = QUERIES,
-     .piece = "head * params.visibility.columns.head_lists",
-     .other = "(head ^ 1) * params.visibility.columns.head_lists",
+     .file = BLOCKS,
+     .piece = "head * columns.head_lists",
+     .other = "(head ^ 1) * columns.head_lists",
      .words = {"dQ: ", "dK: ", "dV: "}},
     {.name = "the scale forgotten",
      .file = ENDING,
@@ -154,14 +156,20 @@ static const struct bug wrong_results[] = {
      .request = "backward bf16 d64 nq200 nk250 hq2 deterministic",
      .config = ORDERED,
      .file = DQ,
-     .piece = "rDQ[i] += rOther[i];",
-     .other = "rDQ[i] += 0.f;",
+     .piece = "rdQ[i] += rOther[i];",
+     .other = "rdQ[i] += 0.f;",
      .words = {"dQ: ", "dK: none of 500", "dV: none of 500"}},
     {.name = "a causal tile lost",
      .request = "backward bf16 d64 nq200 nk250 hq2 causal",
-     .file = QUERIES,
-     .piece = "return max(0, keys.k0 - params.visibility.last_diagonal) / BLOCK_M * BLOCK_M;",
-     .other = "return (max(0, keys.k0 - params.visibility.last_diagonal) / BLOCK_M + 1) * BLOCK_M;",
+     .file = "parts/query_walk.cu.in",
+     .piece = "tiles.begin * BLOCK_M;",
+     .other = "(tiles.begin + 1) * BLOCK_M;",
+     .words = {"dQ: ", "dK: ", "dV: "}},
+    {.name = "a diagonal too few",
+     .request = "backward bf16 d64 nq200 nk250 hq2 causal",
+     .file = VISIBILITY,
+     .piece = "of_key = HIDES_LAST_KEYS ? seen.begin - first_query",
+     .other = "of_key = HIDES_LAST_KEYS ? seen.begin + 1 - first_query",
      .words = {"dQ: ", "dK: ", "dV: "}},
 };
 
@@ -189,6 +197,12 @@ START_TEST(unedited_templates_are_right) {
        .config = ORDERED},
       {.name = "ordered adds, causal",
        .request = "backward bf16 d64 nq200 nk250 hq2 causal deterministic",
+       .config = ORDERED},
+      {.name = "ordered adds, keys that nobody sees",
+       .request = "backward bf16 d64 nq130 nk450 hq2 causal=top-left deterministic",
+       .config = ORDERED},
+      {.name = "ordered adds, queries that see nothing",
+       .request = "backward bf16 d64 nq450 nk130 hq2 causal deterministic",
        .config = ORDERED}};
   struct emulator_run run;
   setenv("FATUNE_EMULATOR_STEPS", "3000000", 1);
@@ -204,7 +218,7 @@ Suite *make_emulator_backward_bugs_suite(void) {
   tcase_set_timeout(tests, 120);
   tcase_add_loop_test(tests, faults_are_caught, 0, COUNT(faults));
   tcase_add_loop_test(tests, wrong_results_are_told, 0, COUNT(wrong_results));
-  tcase_add_loop_test(tests, unedited_templates_are_right, 0, 3);
+  tcase_add_loop_test(tests, unedited_templates_are_right, 0, 5);
   suite_add_tcase(suite, tests);
   return suite;
 }

@@ -91,13 +91,13 @@ END_TEST
 static const struct {
   const char *file, *piece, *other, *config;
 } bugs[] = {
-    {"parts/visible.cu.in", "return i & ((1 << params.sequence.pack_bits) - 1);", "return 0;",
-     STAGED},
-    {"parts/visible.cu.in", "return i >> params.sequence.pack_bits;",
-     "return i >> params.sequence.pack_bits & ~1;", DIRECT},
+    {"parts/sequence.cu.in", "return i & ((1 << sequence.pack_bits) - 1);", "return 0;", STAGED},
+    {"parts/sequence.cu.in", "return i >> sequence.pack_bits;",
+     "return i >> sequence.pack_bits & ~1;", DIRECT},
     {"parts/rows_packed.cu.in", "query_of(params, params.sequence.nq) +", "1 +", STAGED},
     {"parts/rows_packed.cu.in", "work.head << params.sequence.pack_bits", "work.head", DIRECT},
-    {"parts/visible.cu.in", "query_of(params, i) +", "i +", STAGED},
+    {"parts/visibility.cu.in", "const int query = query_of(sequence, i);", "const int query = i;",
+     STAGED},
     {"parts/rows_packed.cu.in", "params.q, barrier, column, 0, query_of(params.rest, row)",
      "params.q, barrier, column, 0, row", STAGED},
     {"parts/rows_packed.cu.in", "params.o, from, column, 0, query_of(params.rest, row)",

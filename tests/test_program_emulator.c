@@ -243,7 +243,7 @@ static void break_template(const char *file, const char *script) {
 }
 
 START_TEST(a_wrong_result_is_explained) {
-  break_template("parts/visible.cu.in", "s/(n \\* 8 >= limit)/(n * 8 > limit)/");
+  break_template("parts/visibility.cu.in", "s/(n \\* 8 >= end/(n * 8 > end/");
   expect("verify d64 nq70 nk75 --gpu emulator --json", 7);
   json_t *root = document("verify");
   ck_assert_int_gt(json_integer_value(json_object_get(root, "wrong")), 0);
@@ -258,7 +258,7 @@ END_TEST
 
 START_TEST(a_fault_is_wrong_and_says_where) {
   need_nvrtc();
-  break_template("parts/epilogue_mma.cu.in", "s/if (row < rows)/if (row <= rows)/");
+  break_template("parts/store_rows.cu.in", "s/if (row < rows)/if (row <= rows)/");
   expect("verify d64 nq70 --gpu emulator --json", 7);
   expect_message("epilogue_mma.cu.in");
   expect_message("lane");

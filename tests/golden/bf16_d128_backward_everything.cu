@@ -2,7 +2,7 @@
 // request  backward bf16 d128 causal dropout mask=128x128
 // config   mma_backward block_m=32 block_n=64 warps=8 stages=2 column_warps=1 query_parts=1 deferred_dq=1 ctas_per_sm=1
 // budget   81408 bytes of shared memory, 256 threads, about 120 of 255 registers
-// parts    mma_backward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_copies.cu.in, parts/ptx_barriers.cu.in, parts/ptx_reductions.cu.in, parts/arguments.cu.in, parts/copy_tile.cu.in, parts/store_rows.cu.in, parts/backward_prepare.cu.in, parts/queries.cu.in, parts/philox.cu.in, parts/dropout_transposed.cu.in, parts/backward_tile.cu.in, parts/backward_roles.cu.in, parts/backward_dq.cu.in, parts/epilogue_backward.cu.in, parts/backward_step.cu.in
+// parts    mma_backward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_copies.cu.in, parts/ptx_barriers.cu.in, parts/ptx_reductions.cu.in, parts/ptx_order.cu.in, parts/arguments.cu.in, parts/sequence.cu.in, parts/visibility.cu.in, parts/key_tile.cu.in, parts/query_walk_blocks.cu.in, parts/score.cu.in, parts/dropout.cu.in, parts/dropout_transposed.cu.in, parts/copy_tile.cu.in, parts/store_rows.cu.in, parts/backward_tile.cu.in, parts/backward_roles.cu.in, parts/dq_tickets_none.cu.in, parts/backward_dq.cu.in, parts/backward_prepare.cu.in, parts/epilogue_backward.cu.in, parts/backward_step.cu.in
 // again    fatune emit 'backward bf16 d128 nq1 causal dropout mask=128x128' --gpu sm_80 --config 'mma_backward block_m=32 block_n=64 warps=8 stages=2 column_warps=1 query_parts=1 deferred_dq=1 ctas_per_sm=1'
 //
 // Three kernels, one after the other on a stream:
@@ -10,7 +10,7 @@
 //   fatune_kernel   k_tiles * batch * heads_kv blocks of THREADS: dK, dV, and what dQ is the sum of
 //   fatune_convert  q_tiles * batch * heads_q blocks of DQ_THREADS: dQ
 // The gradients of O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691):
-//   P = exp(scale Q K^T - LSE), D = rowsum(dO o O) - dLSE, dS = P o (dO V^T - D),
+//   P = exp(scale Q K^T - LSE), delta = rowsum(dO o O) - dLSE, dS = P o (dO V^T - delta),
 //   dV = P^T dO, dK = scale dS^T Q, dQ = scale dS K.
 // A block owns BLOCK_N keys of one head of K and V. It walks over the queries that see them, BLOCK_M at a time, of all
 // query heads of its group, and holds dK and dV in registers. Scores are made transposed, rows of keys: as they come
@@ -25,6 +25,11 @@ constexpr int STAGES = 2;      // Q and dO tiles in shared memory
 constexpr int COLUMN_WARPS = 1;  // warps that share keys, each with a part of the columns of dK, dV
 constexpr int PARTS = 1;        // parts of a step's queries, whose scores are in registers in turn
 constexpr int CTAS_PER_SM = 1;
+constexpr bool KV_IN_REGS = false;    // a warp's rows of K or V
+constexpr bool ADDS_DQ = true;       // key tiles add to dQ; else dQ has a pass of its own
+constexpr bool DEFERRED_DQ = true;   // a step adds the dQ of the step before
+constexpr int DQ_SUMS = 1;          // fp32 sums of a query tile's dQ
+constexpr int DQ_THREADS = 256;   // of the last kernel
 
 constexpr int HEAD_DIM = 128;   // of Q, K
 constexpr int HEAD_DIM_V = 128; // of V, O
@@ -41,20 +46,14 @@ constexpr int PART_QUERIES = BLOCK_M / PARTS / COLUMN_WARPS;  // of which a warp
 constexpr int M_TILES = WARP_KEYS / 16;     // mma tiles of a warp: keys,
 constexpr int N_TILES = PART_QUERIES / 8;   // queries of a part,
 constexpr int SUM_TILES = (MOST_DEPTH / 16 + COLUMN_WARPS - 1) / COLUMN_WARPS * 2;  // columns of dK or dV
-constexpr int DQ_ROWS = 16;    // queries whose dQ one warp computes,
-constexpr int DQ_COLUMN_WARPS = WARPS / (BLOCK_M / DQ_ROWS);  // together with so many others
-constexpr int DQ_SUMS = 1;          // fp32 sums of a query tile's dQ
-constexpr int DQ_THREADS = 256;   // of the last kernel
 
-constexpr int Q_STAGE = BLOCK_M * QK_STRIDE, O_STAGE = BLOCK_M * V_STRIDE, STATS_STAGE = BLOCK_M * 2 * 4;  // bytes
+constexpr int Q_STAGE = BLOCK_M * QK_STRIDE, DO_STAGE = BLOCK_M * V_STRIDE, STATS_STAGE = BLOCK_M * 2 * 4;  // bytes
 constexpr int P_TILE = BLOCK_N * P_STRIDE;
 constexpr int SMEM_K = 0, SMEM_V = 16384;
-constexpr int SMEM_Q = 32768, SMEM_O = 49152;
+constexpr int SMEM_Q = 32768, SMEM_DO = 49152;
 constexpr int SMEM_P = 65536, SMEM_DS = 70656;
 constexpr int SMEM_STATS = 80896;
-constexpr int MASK_ROWS = 128, MASK_COLS = 128;
-constexpr int TILES_PER_MASK_BLOCK = MASK_ROWS / BLOCK_M;
-static_assert(MASK_ROWS % BLOCK_M == 0 && MASK_COLS % BLOCK_N == 0, "a tile lies in one mask block");
+constexpr int MASK_ROWS = 128, MASK_COLS = 128;  // of a block of the block mask; 0: none
 
 #define MINUS_INFINITY __int_as_float(0xff800000)
 
@@ -209,6 +208,23 @@ __device__ __forceinline__ void red_add(float *to, float x) {
   asm volatile("red.global.add.f32 [%0], %1;" :: "l"(to), "f"(x) : "memory");
 }
 
+// ---- PTX: loads and additions that order other accesses ---------------------------------------------------
+// What a block wrote before it released is seen by a block that has acquired.
+__device__ __forceinline__ int load_acquire(const int *from) {
+  int x;
+  asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(x) : "l"(from) : "memory");
+  return x;
+}
+
+__device__ __forceinline__ int load_relaxed(const int *from) {
+  int x;
+  asm volatile("ld.relaxed.gpu.global.s32 %0, [%1];" : "=r"(x) : "l"(from) : "memory");
+  return x;
+}
+
+__device__ __forceinline__ void red_add_release(int *to, int x) {
+  asm volatile("fence.acq_rel.gpu; red.relaxed.gpu.global.add.s32 [%0], %1;" :: "l"(to), "r"(x) : "memory");
+}
 
 // ---- the argument ------------------------------------------------------------------------------
 // The host fills it: generator/arguments.def. Strides are in elements.
@@ -316,6 +332,389 @@ struct BackwardParams {
 static_assert(sizeof(BackwardParams) == 464, "the host fills 464 bytes");
 
 
+// ---- sequence: where the rows of a batch entry lie ------------------------------------------------------------------
+// Row i is query i.
+__device__ __forceinline__ int query_of(const Sequence &, int i) { return i; }
+
+// The number of a head over all batch entries.
+__device__ __forceinline__ int batch_head_of(const Sequence &sequence, int batch, int head) {
+  return batch * sequence.heads_q + head;
+}
+
+__device__ __forceinline__ element *row_of(const Tensor &tensor, int batch, int head, int row) {
+  return tensor.data + batch * tensor.stride.batch + head * tensor.stride.head + row * tensor.stride.row;
+}
+
+// ---- visibility: which keys a query sees -----------------------------------------------------------------------------
+// This is the one place on the device that says so; generator/visibility.c is its twin on the host. The keys that a query
+// sees are an interval, and so are the queries that see a key. Neither end of either decreases from one row to the next.
+constexpr bool HIDES_FIRST_KEYS = false;  // there are keys before the interval,
+constexpr bool HIDES_LAST_KEYS = true;   // after it
+
+struct Interval {
+  int begin, end;            // end - 1 is the last; begin may be below 0 and, where there is none, beyond end
+};
+
+// The keys that row i sees.
+__device__ __forceinline__ Interval keys_seen(const Sequence &sequence, const Visibility &visibility, int i) {
+  const int query = query_of(sequence, i);
+  return {HIDES_FIRST_KEYS ? query + visibility.first_diagonal : 0,
+          HIDES_LAST_KEYS ? min(sequence.nk, query + visibility.last_diagonal + 1) : sequence.nk};
+}
+
+// The queries that see key j, where heads are not packed.
+__device__ __forceinline__ Interval queries_seeing(const Sequence &sequence, const Visibility &visibility, int j) {
+  return {HIDES_LAST_KEYS ? j - visibility.last_diagonal : 0,
+          HIDES_FIRST_KEYS ? min(sequence.nq, j - visibility.first_diagonal + 1) : sequence.nq};
+}
+
+// Of `count` keys from `key` on: whether rows first to last see none of them, and whether they see all.
+__device__ __forceinline__ bool is_hidden(const Sequence &sequence, const Visibility &visibility, int first, int last,
+                                          int key, int count) {
+  return (HIDES_LAST_KEYS && key >= keys_seen(sequence, visibility, last).end) ||
+         (HIDES_FIRST_KEYS && key + count <= keys_seen(sequence, visibility, first).begin);
+}
+
+__device__ __forceinline__ bool is_full(const Sequence &sequence, const Visibility &visibility, int first, int last,
+                                        int key, int count) {
+  return key + count <= keys_seen(sequence, visibility, first).end &&
+         (!HIDES_FIRST_KEYS || key >= keys_seen(sequence, visibility, last).begin);
+}
+
+// Tiles of BLOCK_N keys of which rows first to last see some key.
+template <int BLOCK_N>
+__device__ __forceinline__ Interval key_tiles_seen(const Sequence &sequence, const Visibility &visibility, int first,
+                                                   int last) {
+  const int begin = HIDES_FIRST_KEYS ? max(0, keys_seen(sequence, visibility, first).begin) : 0;
+  const int end = keys_seen(sequence, visibility, last).end;
+  return {begin / BLOCK_N, end > begin ? (end + BLOCK_N - 1) / BLOCK_N : begin / BLOCK_N};
+}
+
+// Tiles of BLOCK_M queries of which some see a key from first to last.
+template <int BLOCK_M>
+__device__ __forceinline__ Interval query_tiles_seeing(const Sequence &sequence, const Visibility &visibility, int first,
+                                                       int last) {
+  const int begin = max(0, queries_seeing(sequence, visibility, first).begin);
+  const int end = queries_seeing(sequence, visibility, last).end;
+  return {begin / BLOCK_M, end > begin ? (end + BLOCK_M - 1) / BLOCK_M : begin / BLOCK_M};
+}
+
+// S = -inf where the row does not see the key. Lane (g, t) holds rows g, g + 8 and keys 2 t, 2 t + 1 of each 16x8 tile,
+// so the ends of a row's interval, relative to this lane's first key, decide by constants.
+template <int M, int N>
+__device__ __forceinline__ void hide_scores(float (&rS)[M][N][4], const Sequence &sequence,
+                                            const Visibility &visibility, int first_row, int first_key, int lane) {
+  #pragma unroll
+  for (int m = 0; m < M; ++m) {
+    #pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const Interval seen = keys_seen(sequence, visibility, first_row + m * 16 + h * 8 + lane / 4);
+      const int begin = seen.begin - first_key - lane % 4 * 2, end = seen.end - first_key - lane % 4 * 2;
+      #pragma unroll
+      for (int n = 0; n < N; ++n) {
+        if (n * 8 >= end || (HIDES_FIRST_KEYS && n * 8 < begin)) rS[m][n][2 * h] = MINUS_INFINITY;
+        if (n * 8 + 1 >= end || (HIDES_FIRST_KEYS && n * 8 + 1 < begin)) rS[m][n][2 * h + 1] = MINUS_INFINITY;
+      }
+    }
+  }
+}
+
+// The same of S^T: lane (g, t) holds keys g, g + 8 and queries 2 t, 2 t + 1. Queries beyond the last are not looked at.
+template <int M, int N>
+__device__ __forceinline__ void hide_transposed(float (&rS)[M][N][4], const Sequence &sequence,
+                                                const Visibility &visibility, int first_key, int first_query, int lane) {
+  #pragma unroll
+  for (int m = 0; m < M; ++m) {
+    #pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int key = first_key + m * 16 + h * 8 + lane / 4;
+      const Interval seen = queries_seeing(sequence, visibility, key);
+      const int of_key = HIDES_LAST_KEYS ? seen.begin - first_query - lane % 4 * 2 : 0;
+      const int begin = key < sequence.nk ? of_key : 8 * N, end = seen.end - first_query - lane % 4 * 2;
+      #pragma unroll
+      for (int n = 0; n < N; ++n) {
+        if (n * 8 < begin || (HIDES_FIRST_KEYS && n * 8 >= end)) rS[m][n][2 * h] = MINUS_INFINITY;
+        if (n * 8 + 1 < begin || (HIDES_FIRST_KEYS && n * 8 + 1 >= end)) rS[m][n][2 * h + 1] = MINUS_INFINITY;
+      }
+    }
+  }
+}
+
+// ---- a key tile and its place in the order ------------------------------------------------------------------------------
+// Blocks start in the order of their number. The key tiles of an L2 section (a number of kv heads) run together. Inside it
+// one tile of every head comes after the other, so that neighbours rarely add to the same dQ.
+constexpr bool LAST_KEYS_FIRST = false;
+constexpr bool SPREAD = false;
+
+struct KeyTile {
+  int batch, kv_head;
+  int number;                // in the order of its head's tiles: the ticket with which it adds to dQ
+  int k0;                    // its first key
+  int begin;                 // SPREAD: first query of its first step
+};
+
+__device__ __forceinline__ int first_key_of(const Schedule &schedule, int number) {
+  return (LAST_KEYS_FIRST ? schedule.k_tiles - 1 - number : number) * BLOCK_N;
+}
+
+__device__ __forceinline__ KeyTile find_key_tile(const Sequence &sequence, const Schedule &schedule) {
+  const unsigned section_blocks = unsigned(schedule.l2_section_heads) * schedule.k_tiles;
+  const unsigned section = blockIdx.x / section_blocks;
+  const unsigned first_head = section * schedule.l2_section_heads;
+  const unsigned heads = min(unsigned(schedule.l2_section_heads), sequence.batch * sequence.heads_kv - first_head);
+  const unsigned rest = blockIdx.x - section * section_blocks;
+  const unsigned batch_head = first_head + rest % heads;
+  KeyTile keys;
+  keys.batch = batch_head / sequence.heads_kv;
+  keys.kv_head = batch_head % sequence.heads_kv;
+  keys.number = rest / heads;
+  keys.k0 = first_key_of(schedule, keys.number);
+  const long long spread = (long long)(schedule.k_tiles - 1 - keys.number) * schedule.q_tiles;
+  keys.begin = SPREAD ? int(spread / schedule.k_tiles) * BLOCK_M : 0;
+  return keys;
+}
+
+// The ticket of the first key tile that adds to sum `sum` of a query tile.
+__device__ __forceinline__ int first_ticket(const Sequence &sequence, const Visibility &visibility,
+                                            const Schedule &schedule, int q_tile, int sum) {
+  const long long next = q_tile + 1;
+  if (SPREAD) {
+    // To the first sum add the tiles that begin at this query tile or before it, where tile n begins at
+    // floor((k_tiles - 1 - n) q_tiles / k_tiles).
+    return sum == 0 ? schedule.k_tiles - int((next * schedule.k_tiles + schedule.q_tiles - 1) / schedule.q_tiles) : 0;
+  }
+  // The key tiles that its queries see; the last keys come first. With none of them the ticket is not looked at.
+  const int last_row = int(min(next * BLOCK_M, (long long)sequence.nq)) - 1;
+  const int first_row = q_tile * BLOCK_M;
+  return max(0, schedule.k_tiles - key_tiles_seen<BLOCK_N>(sequence, visibility, first_row, last_row).end);
+}
+
+// A step of the walk over the query tiles that see some key of the tile, one head of the group after the other.
+struct Step {
+  int head;                  // within the group; the group's size: the walk is over
+  int q0;                    // first query of the tile
+};
+
+__device__ __forceinline__ bool is_over(const Sequence &sequence, const Step &step) {
+  return step.head >= sequence.group;
+}
+
+__device__ __forceinline__ int query_head_of(const Sequence &sequence, const KeyTile &keys, const Step &step) {
+  return keys.kv_head * sequence.group + step.head;
+}
+
+// The number of the step's query tile, over all heads: below 2^31, as the other kernels have a block for each.
+__device__ __forceinline__ int tile_number(const Sequence &sequence, const Schedule &schedule, const KeyTile &keys,
+                                           const Step &step) {
+  return batch_head_of(sequence, keys.batch, query_head_of(sequence, keys, step)) * schedule.q_tiles + step.q0 / BLOCK_M;
+}
+
+// The walk of a key tile over the queries: the kept blocks of its column of mask blocks, BLOCK_M queries at a time, as
+// far as some of them sees a key of the tile.
+constexpr int TILES_PER_MASK_BLOCK = MASK_ROWS / BLOCK_M;
+static_assert(MASK_ROWS % BLOCK_M == 0 && MASK_COLS % BLOCK_N == 0, "a tile lies in one mask block");
+
+struct QueryWalk {
+  Step step;
+  const int *blocks;         // kept row blocks of this head
+  int place, places;         // tile of those, and how many there are
+};
+
+__device__ __forceinline__ void enter_head(const Sequence &sequence, const Visibility &visibility, const KeyTile &keys,
+                                           QueryWalk &walk) {
+  const MaskLists &columns = visibility.columns;
+  const int head = query_head_of(sequence, keys, walk.step);
+  const MaskList list = columns.lists[keys.batch * columns.batch_lists + head * columns.head_lists + keys.k0 / MASK_COLS];
+  walk.blocks = columns.blocks + list.start;
+  walk.place = 0;
+  walk.places = list.count * TILES_PER_MASK_BLOCK;
+}
+
+// To the first tile at its place or behind it that sees a key. Rows ascend within a head.
+__device__ __forceinline__ void settle(const Sequence &sequence, const Visibility &visibility, const KeyTile &keys,
+                                       QueryWalk &walk) {
+  const int nq = sequence.nq, last_key = keys.k0 + BLOCK_N - 1;
+  for (;;) {
+    for (; walk.place < walk.places; ++walk.place) {
+      const int q0 = walk.step.q0 = walk.blocks[walk.place / TILES_PER_MASK_BLOCK] * MASK_ROWS +
+                                    walk.place % TILES_PER_MASK_BLOCK * BLOCK_M;
+      if (q0 >= nq || (HIDES_FIRST_KEYS && q0 >= queries_seeing(sequence, visibility, last_key).end)) break;
+      if (HIDES_LAST_KEYS && min(q0 + BLOCK_M, nq) - 1 < queries_seeing(sequence, visibility, keys.k0).begin) continue;
+      return;
+    }
+    if (++walk.step.head >= sequence.group) return;
+    enter_head(sequence, visibility, keys, walk);
+  }
+}
+
+__device__ __forceinline__ QueryWalk begin_walk(const Sequence &sequence, const Visibility &visibility,
+                                                const KeyTile &keys) {
+  QueryWalk walk = {{0, 0}, nullptr, 0, 0};
+  enter_head(sequence, visibility, keys, walk);
+  settle(sequence, visibility, keys, walk);
+  return walk;
+}
+
+__device__ __forceinline__ void advance(const Sequence &sequence, const Visibility &visibility, const KeyTile &keys,
+                                        QueryWalk &walk) {
+  ++walk.place;
+  settle(sequence, visibility, keys, walk);
+}
+
+// ---- score: s -> s', before visibility and softmax ------------------------------------------------------------
+// No score function: both are the identity.
+template <int M, int N> __device__ __forceinline__ void apply_score(float (&)[M][N][4]) {}
+
+// The gradient by s of the gradient by s'.
+__device__ __forceinline__ float score_gradient(float ds) { return ds; }
+
+// ---- dropout -----------------------------------------------------------------------------------
+// The mask is a pure function of (seed, offset, batch, head, i, j), whatever the tiles: Philox4x32-10
+// (Salmon et al., SC'11). One draw of four words r[0..3] serves the 64 elements of a 32x64 block that one lane
+// holds as eight mma fragments, rows i, i + 8 and columns j, j + 1, j + 8, j + 9 of each 16x16 tile of it:
+//   counter  = { offset.low, (j / 64) * 4 + j % 8 / 2, batch * heads_q + head, (i / 32) * 8 + i % 8 }
+//   key      = { seed.low, seed.high ^ offset.high }
+//   w        = (i / 8) % 2 + 2 * ((j / 8) % 2), the element's register in its fragment
+//   fragment = (j / 16) % 4 + 4 * ((i / 16) % 2)
+//   word     = r[w]                                                              in fragment 0,
+//              r[w] ^ ror(r[(w + fragment) % 4], 8)                              in fragments 1, 2, 3,
+//              r[w] ^ ror(r[(w + 1) % 4], 8) ^ ror(r[(w + 2) % 4], 20)           in fragment 4,
+//              r[w] ^ ror(r[(w + fragment) % 4], 20)                             in fragments 5, 6, 7
+//   half     = the low half of the word for even j, the high half for odd j
+// An element is dropped when the low 14 bits of its half are below the threshold round(p 2^14). Any two elements
+// of a draw are independent: the 28 bits that decide about them are linearly independent functions of the 128
+// drawn (tests/test_dropout.c counts the ranks).
+// What varies along the keys enters the first round by XOR alone, so that most of the first three rounds is
+// the same for all keys or for all rows of a warp.
+struct Seed {
+  unsigned key[2], offset;
+  unsigned threshold_pair;                   // the threshold in both halves
+};
+
+__device__ __forceinline__ Seed find_seed(const Dropout &arguments) {
+  const u64 seed = arguments.seed_address ? *arguments.seed_address : arguments.seed;
+  const u64 offset = arguments.offset_address ? *arguments.offset_address : arguments.offset;
+  return {{uniform(static_cast<unsigned>(seed)),
+           uniform(static_cast<unsigned>(seed >> 32) ^ static_cast<unsigned>(offset >> 32))},
+          uniform(static_cast<unsigned>(offset)), arguments.threshold * 0x00010001u};
+}
+
+__device__ __forceinline__ void philox(unsigned (&r)[4], unsigned key0, unsigned key1) {
+  #pragma unroll
+  for (int round = 0; round < 10; ++round) {
+    const unsigned long long a = 0xD2511F53ull * r[0];
+    const unsigned long long b = 0xCD9E8D57ull * r[2];
+    r[0] = static_cast<unsigned>(b >> 32) ^ r[1] ^ key0;
+    r[1] = static_cast<unsigned>(b);
+    r[2] = static_cast<unsigned>(a >> 32) ^ r[3] ^ key1;
+    r[3] = static_cast<unsigned>(a);
+    key0 += 0x9E3779B9u;
+    key1 += 0xBB67AE85u;
+  }
+}
+
+__device__ __forceinline__ unsigned ror(unsigned x, int bits) { return __funnelshift_r(x, x, bits); }
+
+// What remains of P is divided by the probability to be kept.
+__device__ __forceinline__ float dropout_rescale(const Dropout &arguments) { return arguments.rescale; }
+
+// ---- dropout of P^T ------------------------------------------------------------------------------------
+// What parts/dropout_rows.cu.in draws for rows and columns of P, for lanes that hold P^T: of each 16x16 tile lane (g, t)
+// has keys j = g, g + 8 and queries i = 2 t, 2 t + 1, 2 t + 8, 2 t + 9. The halves of its words are the same for all
+// its keys, low for even g; queries 2 t and 2 t + 1 belong to different draws, which lanes (g, t) and (g ^ 1, t)
+// both need: each makes one of them.
+struct DropoutColumns {
+  Seed seed;
+  unsigned batch_head;                   // of the step
+  unsigned lane;
+  unsigned plain[4], by_8[4], by_20[4];  // r, ror(r, 8), ror(r, 20): halves for 2 t (low), 2 t + 1 (high)
+};
+
+__device__ __forceinline__ DropoutColumns begin_dropout(const Dropout &arguments, int lane) {
+  DropoutColumns dropout;
+  dropout.seed = find_seed(arguments);
+  dropout.batch_head = 0;
+  dropout.lane = lane;
+  return dropout;
+}
+
+__device__ __forceinline__ void begin_step(DropoutColumns &dropout, int batch_head) { dropout.batch_head = batch_head; }
+
+// The draws for the block of 64 keys and 32 queries in which these lie.
+__device__ __forceinline__ void draw(DropoutColumns &dropout, int key, int query) {
+  const unsigned lane = dropout.lane, odd = lane / 4 % 2;
+  unsigned random[4] = {dropout.seed.offset, key / 64 * 4 + lane / 8, dropout.batch_head,
+                        query / 32 * 8 + lane % 4 * 2 + odd};
+  philox(random, dropout.seed.key[0], dropout.seed.key[1]);
+  #pragma unroll
+  for (int w = 0; w < 4; ++w) {
+    const unsigned own = random[w], other = __shfl_xor_sync(0xffffffffu, own, 4);
+    dropout.plain[w] = prmt(own, other, odd ? 0x3276 : 0x5410);
+    dropout.by_8[w] = prmt(own, other, odd ? 0x0347 : 0x6521);
+    dropout.by_20[w] = prmt(ror(own, 4), ror(other, 4), odd ? 0x1054 : 0x7632);
+  }
+}
+
+// A fragment of P^T, keys 16 COLUMN of 64, queries 16 row of 32: zeroes what is dropped in rP, and gives it a sign in
+// `marked`, for those who compute dS.
+template <int COLUMN>
+__device__ __forceinline__ void drop_fragment(unsigned (&rP)[4], unsigned (&marked)[4], const DropoutColumns &dropout,
+                                              int row) {
+  #pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int w = i / 2 + i % 2 * 2;  // the element's register in a fragment of P
+    unsigned word = dropout.plain[w];
+    if (COLUMN == 0) {
+      word ^= (dropout.by_8[(w + 1) % 4] ^ dropout.by_20[(w + 2) % 4]) & (row == 0 ? 0u : ~0u);
+    } else {
+      word ^= row == 0 ? dropout.by_8[(w + COLUMN) % 4] : dropout.by_20[(w + COLUMN) % 4];
+    }
+    const unsigned kept = halves_ge(word & 0x3FFF3FFFu, dropout.seed.threshold_pair);
+    marked[i] = rP[i] | (~kept & 0x80008000u);
+    rP[i] &= kept;
+  }
+}
+
+// The k-th 16 queries of a part.
+__device__ __forceinline__ void drop(unsigned (&rP)[M_TILES][4], unsigned (&marked)[M_TILES][4], DropoutColumns &dropout,
+                                     int first_key, int first_query, int k) {
+  if (PART_QUERIES % 32 != 0 || k % 2 == 0) draw(dropout, first_key, first_query + k * 16);
+  const int row = PART_QUERIES % 32 == 0 ? k % 2 : first_query / 16 % 2;
+  #pragma unroll
+  for (int m = 0; m < M_TILES; ++m) {
+    switch (WARP_KEYS == 64 ? m : (first_key / 16 + m) % 4) {
+      case 0: drop_fragment<0>(rP[m], marked[m], dropout, row); break;
+      case 1: drop_fragment<1>(rP[m], marked[m], dropout, row); break;
+      case 2: drop_fragment<2>(rP[m], marked[m], dropout, row); break;
+      default: drop_fragment<3>(rP[m], marked[m], dropout, row); break;
+    }
+  }
+}
+
+// P of what was marked: zeroes the marked halves.
+__device__ __forceinline__ unsigned unmarked(unsigned pair) { return pair & ~((pair >> 15 & 0x00010001u) * 0xFFFFu); }
+
+// dS = P (dP - delta), where dP is 0 of what was dropped. The accumulators of dP begin as 0; delta is not loaded before
+// the product is done, for which its registers are needed.
+template <int M, int N, class Load>
+__device__ __forceinline__ void begin_dp(float (&rDP)[M][N][4], float (&)[N][2], Load) {
+  #pragma unroll
+  for (int m = 0; m < M; ++m) {
+    #pragma unroll
+    for (int n = 0; n < N; ++n) rDP[m][n][0] = rDP[m][n][1] = rDP[m][n][2] = rDP[m][n][3] = 0.f;
+  }
+}
+
+template <int N, class Load> __device__ __forceinline__ void end_dp(float (&delta)[N][2], Load load_delta) {
+  load_delta(delta);
+}
+
+// p: marked where it was dropped.
+__device__ __forceinline__ float ds_of(float p, float dp, float delta, const Dropout &arguments) {
+  const bool dropped = __float_as_int(p) < 0;
+  return fabsf(p) * ((dropped ? 0.f : dp * arguments.rescale) - delta);
+}
+
 // ---- tiles in shared memory --------------------------------------------------------------------------
 // A tile is ROWS rows of CHUNKS chunks of 16 bytes. ldmatrix reads eight rows at once and they must fall into
 // distinct banks: rows of whole 128 bytes are swizzled (chunk c of row r lies at c ^ r % 8), others are an odd
@@ -367,290 +766,6 @@ __device__ __forceinline__ void store_rows(element *to, long long row_stride, un
       store_global_16(to + row * row_stride + chunk * 8, r);
     }
   }
-}
-
-// ---- the first kernel: LSE log2(e) and D = rowsum(dO o O) - dLSE; zeros to add dQ to ------------------------
-// Rows that see nothing, and those from nq on, get LSE = +inf: all their P are 0.
-extern "C" __global__ void __launch_bounds__(THREADS)
-fatune_prepare(const __grid_constant__ BackwardParams params) {
-  constexpr int CHUNKS = HEAD_DIM_V / 8;
-  constexpr int LANES = CHUNKS <= 2 ? 2 : CHUNKS <= 4 ? 4 : CHUNKS <= 8 ? 8 : CHUNKS <= 16 ? 16 : 32;  // of a row
-  const int batch_head = blockIdx.x / params.schedule.q_tiles, q0 = blockIdx.x % params.schedule.q_tiles * BLOCK_M;
-  const int batch = batch_head / params.sequence.heads_q, head = batch_head % params.sequence.heads_q;
-  const int chunk = threadIdx.x % LANES;
-  const element *const gO = params.o.data + batch * params.o.stride.batch + head * params.o.stride.head + chunk * 8;
-  const element *const gDO = params.dout.data + batch * params.dout.stride.batch + head * params.dout.stride.head +
-                             chunk * 8;
-  float *const gStats = params.row_stats + (long long)blockIdx.x * (2 * BLOCK_M);
-
-  const unsigned zeros[4] = {0, 0, 0, 0};
-  float *const gSum = params.dq_sum + (long long)blockIdx.x * (DQ_SUMS * BLOCK_M * D_PAD);
-  #pragma unroll 4
-  for (int i = threadIdx.x; i < DQ_SUMS * BLOCK_M * D_PAD / 4; i += THREADS) {
-    store_global_16(reinterpret_cast<element *>(gSum + 4 * i), zeros);
-  }
-
-  #pragma unroll
-  for (int first = 0; first < BLOCK_M; first += THREADS / LANES) {
-    const int row = first + threadIdx.x / LANES, i = q0 + row;
-    const bool exists = row < BLOCK_M && i < params.sequence.nq;
-    const long long number = (long long)batch_head * params.sequence.nq + i;
-    const float lse = exists ? params.lse[number] : MINUS_INFINITY;
-    float dot = exists && chunk == 0 && params.dlse ? -params.dlse[number] : 0.f;
-    if (exists && chunk < CHUNKS) {
-      unsigned o[4], dout[4];
-      load_global_16(o, gO + i * params.o.stride.row);
-      load_global_16(dout, gDO + i * params.dout.stride.row);
-      #pragma unroll
-      for (int w = 0; w < 4; ++w) {
-        dot += low_half(o[w]) * low_half(dout[w]) + high_half(o[w]) * high_half(dout[w]);
-      }
-    }
-    #pragma unroll
-    for (int lanes = LANES / 2; lanes > 0; lanes /= 2) dot += __shfl_xor_sync(0xffffffffu, dot, lanes);
-    if (chunk == 0 && row < BLOCK_M) {
-      gStats[row] = lse == MINUS_INFINITY ? -MINUS_INFINITY : lse * 1.44269504f;
-      gStats[BLOCK_M + row] = lse == MINUS_INFINITY ? 0.f : dot;
-    }
-  }
-}
-
-// ---- which keys, which queries -----------------------------------------------------------------------
-struct KeyTile {
-  int batch, kv_head;
-  int number, k0;            // of the tile, of its first key
-};
-
-// Blocks start in the order of their number. A section of (batch, kv head) pairs runs together; inside it one tile of
-// every pair comes after the other, so that neighbours rarely add to the same dQ. The first see the most queries.
-__device__ __forceinline__ KeyTile find_key_tile(const BackwardParams &params) {
-  const unsigned section_blocks = unsigned(params.schedule.l2_section_heads) * params.schedule.k_tiles;
-  const unsigned section = blockIdx.x / section_blocks;
-  const unsigned first_head = section * params.schedule.l2_section_heads;
-  const unsigned heads = min(unsigned(params.schedule.l2_section_heads), params.sequence.batch * params.sequence.heads_kv - first_head);
-  const unsigned rest = blockIdx.x - section * section_blocks;
-  const unsigned batch_head = first_head + rest % heads;
-  KeyTile keys;
-  keys.batch = batch_head / params.sequence.heads_kv;
-  keys.kv_head = batch_head % params.sequence.heads_kv;
-  keys.number = rest / heads;
-  keys.k0 = keys.number * BLOCK_N;
-  return keys;
-}
-
-// A step of the walk over the query tiles that see some key of the block, of one head of the group after the other.
-struct Step {
-  int head;                  // within the group; the group's size: the walk is over
-  int q0;                    // first query of the tile
-};
-
-struct Walk {
-  Step step;
-  const int *blocks;         // kept row blocks of this head
-  int place, places;         // tile of those, and how many there are
-};
-
-__device__ __forceinline__ bool is_over(const BackwardParams &params, const Step &step) {
-  return step.head >= params.sequence.group;
-}
-
-__device__ __forceinline__ void enter_head(const BackwardParams &params, const KeyTile &keys, Walk &walk) {
-  const int head = keys.kv_head * params.sequence.group + walk.step.head;
-  const MaskList list = params.visibility.columns.lists[keys.batch * params.visibility.columns.batch_lists + head * params.visibility.columns.head_lists +
-                                          keys.k0 / MASK_COLS];
-  walk.blocks = params.visibility.columns.blocks + list.start;
-  walk.place = 0;
-  walk.places = list.count * TILES_PER_MASK_BLOCK;
-}
-
-// To the first tile at its place or behind it that sees a key. Rows ascend within a head.
-__device__ __forceinline__ void settle(const BackwardParams &params, const KeyTile &keys, Walk &walk) {
-  for (;;) {
-    for (; walk.place < walk.places; ++walk.place) {
-      const int q0 = walk.step.q0 = walk.blocks[walk.place / TILES_PER_MASK_BLOCK] * MASK_ROWS +
-                                    walk.place % TILES_PER_MASK_BLOCK * BLOCK_M;
-      if (q0 >= params.sequence.nq) break;
-      if (min(q0 + BLOCK_M, params.sequence.nq) - 1 < keys.k0 - params.visibility.last_diagonal) continue;
-      return;
-    }
-    if (++walk.step.head >= params.sequence.group) return;
-    enter_head(params, keys, walk);
-  }
-}
-
-__device__ __forceinline__ Walk begin_walk(const BackwardParams &params, const KeyTile &keys) {
-  Walk walk = {{0, 0}, nullptr, 0, 0};
-  enter_head(params, keys, walk);
-  settle(params, keys, walk);
-  return walk;
-}
-
-__device__ __forceinline__ void advance(const BackwardParams &params, const KeyTile &keys, Walk &walk) {
-  ++walk.place;
-  settle(params, keys, walk);
-}
-
-__device__ __forceinline__ int batch_head(const BackwardParams &params, const KeyTile &keys, const Step &step) {
-  return keys.batch * params.sequence.heads_q + keys.kv_head * params.sequence.group + step.head;
-}
-
-// The number of the step's query tile, over all heads: below 2^31, as the other kernels have a block for each.
-__device__ __forceinline__ int tile_number(const BackwardParams &params, const KeyTile &keys, const Step &step) {
-  return batch_head(params, keys, step) * params.schedule.q_tiles + step.q0 / BLOCK_M;
-}
-
-// The number of the sum that the step adds its dQ to, of DQ_SUMS for each query tile.
-__device__ __forceinline__ int sum_number(const BackwardParams &params, const KeyTile &keys, const Step &step) {
-  return tile_number(params, keys, step);
-}
-
-// Whether all of the tile's queries see all keys of the block. (Queries from nq on have P = 0 by their LSE.)
-__device__ __forceinline__ bool sees_all(const BackwardParams &params, const KeyTile &keys, const Step &step) {
-  return keys.k0 + BLOCK_N <= min(params.sequence.nk, step.q0 + params.visibility.last_diagonal + 1);
-}
-
-// S = -inf where the query does not see the key. Lane (g, t) holds keys g, g + 8 and queries 2 t, 2 t + 1 of each 16x8
-// tile, so one bound a key, relative to this lane's first query, decides by constants.
-__device__ __forceinline__ void hide_scores(float (&rS)[M_TILES][N_TILES][4], const BackwardParams &params,
-                                            int first_key, int first_query, int lane) {
-  #pragma unroll
-  for (int m = 0; m < M_TILES; ++m) {
-    #pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const int key = first_key + m * 16 + h * 8 + lane / 4;
-      const int hidden = key < params.sequence.nk ? key - params.visibility.last_diagonal - first_query - lane % 4 * 2 : PART_QUERIES;
-      #pragma unroll
-      for (int n = 0; n < N_TILES; ++n) {
-        if (n * 8 < hidden) rS[m][n][2 * h] = MINUS_INFINITY;
-        if (n * 8 + 1 < hidden) rS[m][n][2 * h + 1] = MINUS_INFINITY;
-      }
-    }
-  }
-}
-
-// ---- dropout -----------------------------------------------------------------------------------
-// The mask is a pure function of (seed, offset, batch, head, i, j), whatever the tiles: Philox4x32-10
-// (Salmon et al., SC'11). One draw of four words r[0..3] serves the 64 elements of a 32x64 block that one lane
-// holds as eight mma fragments, rows i, i + 8 and columns j, j + 1, j + 8, j + 9 of each 16x16 tile of it:
-//   counter  = { offset.low, (j / 64) * 4 + j % 8 / 2, batch * heads_q + head, (i / 32) * 8 + i % 8 }
-//   key      = { seed.low, seed.high ^ offset.high }
-//   w        = (i / 8) % 2 + 2 * ((j / 8) % 2), the element's register in its fragment
-//   fragment = (j / 16) % 4 + 4 * ((i / 16) % 2)
-//   word     = r[w]                                                              in fragment 0,
-//              r[w] ^ ror(r[(w + fragment) % 4], 8)                              in fragments 1, 2, 3,
-//              r[w] ^ ror(r[(w + 1) % 4], 8) ^ ror(r[(w + 2) % 4], 20)           in fragment 4,
-//              r[w] ^ ror(r[(w + fragment) % 4], 20)                             in fragments 5, 6, 7
-//   half     = the low half of the word for even j, the high half for odd j
-// An element is dropped when the low 14 bits of its half are below the threshold round(p 2^14). Any two elements
-// of a draw are independent: the 28 bits that decide about them are linearly independent functions of the 128
-// drawn (tests/test_dropout.c counts the ranks).
-// What varies along the keys enters the first round by XOR alone, so that most of the first three rounds is
-// the same for all keys or for all rows of a warp.
-struct Seed {
-  unsigned key[2], offset;
-  unsigned threshold_pair;                   // the threshold in both halves
-};
-
-__device__ __forceinline__ Seed find_seed(const BackwardParams &params) {
-  const unsigned long long seed = params.dropout.seed_address ? *params.dropout.seed_address : params.dropout.seed;
-  const unsigned long long offset = params.dropout.offset_address ? *params.dropout.offset_address : params.dropout.offset;
-  return {{uniform(static_cast<unsigned>(seed)),
-           uniform(static_cast<unsigned>(seed >> 32) ^ static_cast<unsigned>(offset >> 32))},
-          uniform(static_cast<unsigned>(offset)), params.dropout.threshold * 0x00010001u};
-}
-
-__device__ __forceinline__ void philox(unsigned (&r)[4], unsigned key0, unsigned key1) {
-  #pragma unroll
-  for (int round = 0; round < 10; ++round) {
-    const unsigned long long a = 0xD2511F53ull * r[0];
-    const unsigned long long b = 0xCD9E8D57ull * r[2];
-    r[0] = static_cast<unsigned>(b >> 32) ^ r[1] ^ key0;
-    r[1] = static_cast<unsigned>(b);
-    r[2] = static_cast<unsigned>(a >> 32) ^ r[3] ^ key1;
-    r[3] = static_cast<unsigned>(a);
-    key0 += 0x9E3779B9u;
-    key1 += 0xBB67AE85u;
-  }
-}
-
-__device__ __forceinline__ unsigned ror(unsigned x, int bits) { return __funnelshift_r(x, x, bits); }
-
-// ---- dropout of P^T ------------------------------------------------------------------------------------
-// What parts/dropout.cu.in draws for rows and columns of P, for lanes that hold P^T: of each 16x16 tile lane (g, t)
-// has keys j = g, g + 8 and queries i = 2 t, 2 t + 1, 2 t + 8, 2 t + 9. The halves of its words are the same for all
-// its keys, low for even g; queries 2 t and 2 t + 1 belong to different draws, which lanes (g, t) and (g ^ 1, t)
-// both need: each makes one of them.
-struct DropoutState {
-  Seed seed;
-  unsigned batch_head;                   // of the step
-  unsigned lane;
-  unsigned plain[4], by_8[4], by_20[4];  // r, ror(r, 8), ror(r, 20): halves for 2 t (low), 2 t + 1 (high)
-};
-
-__device__ __forceinline__ DropoutState dropout_setup(const BackwardParams &params, int lane) {
-  DropoutState dropout;
-  dropout.seed = find_seed(params);
-  dropout.batch_head = 0;
-  dropout.lane = lane;
-  return dropout;
-}
-
-// The draws for the block of 64 keys and 32 queries in which these lie.
-__device__ __forceinline__ void draw(DropoutState &dropout, int key, int query) {
-  const unsigned lane = dropout.lane, odd = lane / 4 % 2;
-  unsigned random[4] = {dropout.seed.offset, key / 64 * 4 + lane / 8, dropout.batch_head,
-                        query / 32 * 8 + lane % 4 * 2 + odd};
-  philox(random, dropout.seed.key[0], dropout.seed.key[1]);
-  #pragma unroll
-  for (int w = 0; w < 4; ++w) {
-    const unsigned own = random[w], other = __shfl_xor_sync(0xffffffffu, own, 4);
-    dropout.plain[w] = prmt(own, other, odd ? 0x3276 : 0x5410);
-    dropout.by_8[w] = prmt(own, other, odd ? 0x0347 : 0x6521);
-    dropout.by_20[w] = prmt(ror(own, 4), ror(other, 4), odd ? 0x1054 : 0x7632);
-  }
-}
-
-// A fragment of P^T, keys 16 COLUMN of 64, queries 16 row of 32: zeroes what is dropped in rP, and gives it a sign in
-// `marked`, for those who compute dP.
-template <int COLUMN>
-__device__ __forceinline__ void drop_fragment(unsigned (&rP)[4], unsigned (&marked)[4], const DropoutState &dropout,
-                                              int row) {
-  #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const int w = i / 2 + i % 2 * 2;  // the element's register in a fragment of P
-    unsigned word = dropout.plain[w];
-    if (COLUMN == 0) {
-      word ^= (dropout.by_8[(w + 1) % 4] ^ dropout.by_20[(w + 2) % 4]) & (row == 0 ? 0u : ~0u);
-    } else {
-      word ^= row == 0 ? dropout.by_8[(w + COLUMN) % 4] : dropout.by_20[(w + COLUMN) % 4];
-    }
-    const unsigned kept = halves_ge(word & 0x3FFF3FFFu, dropout.seed.threshold_pair);
-    marked[i] = rP[i] | (~kept & 0x80008000u);
-    rP[i] &= kept;
-  }
-}
-
-// The k-th 16 queries of a part.
-__device__ __forceinline__ void drop(unsigned (&rP)[M_TILES][4], unsigned (&marked)[M_TILES][4], DropoutState &dropout,
-                                     int first_key, int first_query, int k) {
-  if (PART_QUERIES % 32 != 0 || k % 2 == 0) draw(dropout, first_key, first_query + k * 16);
-  const int row = PART_QUERIES % 32 == 0 ? k % 2 : first_query / 16 % 2;
-  #pragma unroll
-  for (int m = 0; m < M_TILES; ++m) {
-    switch (WARP_KEYS == 64 ? m : (first_key / 16 + m) % 4) {
-      case 0: drop_fragment<0>(rP[m], marked[m], dropout, row); break;
-      case 1: drop_fragment<1>(rP[m], marked[m], dropout, row); break;
-      case 2: drop_fragment<2>(rP[m], marked[m], dropout, row); break;
-      default: drop_fragment<3>(rP[m], marked[m], dropout, row); break;
-    }
-  }
-}
-
-__device__ __forceinline__ bool is_marked(float p) { return __float_as_int(p) < 0; }
-
-// Zeroes the marked halves.
-__device__ __forceinline__ unsigned without_marked(unsigned pair) {
-  return pair & ~((pair >> 15 & 0x00010001u) * 0xFFFFu);
 }
 
 // ---- products, mma.sync fragments from shared memory ---------------------------------------------------
@@ -728,8 +843,10 @@ __device__ __forceinline__ void gemm_sums(float (&rSum)[M][TILES][4], const unsi
   }
 }
 
-// This warp's rows of K or V.
-typedef unsigned Rows;       // read from shared memory at every step
+// This warp's rows of K or V, read from shared memory at every step.
+typedef unsigned Rows;
+
+__device__ __forceinline__ void keep_rows(Rows &kept, unsigned rows, bool, bool) { kept = rows; }
 
 // A fragments of P or dS: 16 keys from the tile's row on, the pair-th 16 queries.
 __device__ __forceinline__ void load_fragment(unsigned (&r)[4], unsigned row, int pair, int lane) {
@@ -745,7 +862,7 @@ __device__ __forceinline__ void store_fragment(const unsigned (&r)[4], unsigned 
 
 // ---- roles -------------------------------------------------------------------------------------------
 // Half of the warps make S^T and sum dV up, the other half make dP^T and sum dK up, a warp of each for the same keys
-// and queries: P goes from the one to the other through shared memory, in the fragments both hold. In that way a warp
+// and queries. P goes from the one to the other through shared memory, in the fragments that both hold. In that way a warp
 // has registers for the sums of twice as many keys, and reads half as much of Q and dO.
 struct Warp {
   int lane;
@@ -759,9 +876,14 @@ __device__ __forceinline__ Warp find_warp() {
   return {lane, number < WARPS / 2, in_role / COLUMN_WARPS, in_role % COLUMN_WARPS};
 }
 
-// Named barriers: P of a part is there; and among warps of one role with the same keys: P or dS is there.
+// Named barriers. P of a part is there.
 __device__ __forceinline__ int p_barrier(const Warp &warp, int part) {
   return 1 + part * KEY_WARPS + warp.key_warp;
+}
+
+// Among warps of one role with the same keys: their P or dS is there.
+__device__ __forceinline__ int role_barrier(const Warp &warp, int part) {
+  return 1 + ((warp.sums_values ? 1 : 2) * PARTS + part) * KEY_WARPS + warp.key_warp;
 }
 
 // The part's first query that this warp makes scores of, within the step.
@@ -769,7 +891,7 @@ __device__ __forceinline__ int part_query(const Warp &warp, int part) {
   return (part * COLUMN_WARPS + warp.column_warp) * PART_QUERIES;
 }
 
-// LSE (HALF 0) or D (HALF 1) of this lane's queries of each tile.
+// LSE (HALF 0) or delta (HALF 1) of this lane's queries of each tile.
 template <int HALF>
 __device__ __forceinline__ void load_statistics(float (&row)[N_TILES][2], unsigned sStats, int first_query, int lane) {
   #pragma unroll
@@ -797,22 +919,24 @@ __device__ __forceinline__ void exponentiate(unsigned (&rP)[N_TILES / 2][M_TILES
 
 // What one part of a step works on.
 struct Part {
-  unsigned sQ, sO, sStats;   // this step's Q, dO, LSE and D
-  unsigned sP, sDS;          // this warp's first key of P, dS
+  unsigned sQ, sdO, sStats;  // this step's Q, dO, LSE and delta
+  unsigned sP, sdS;          // this warp's first key of P, dS
   int number;
-  bool sees_all;
+  bool is_full;              // all queries of the step see all keys of the tile
   int first_key, first_query;  // of the warp
 };
 
 // dV += P^T dO
 __device__ __forceinline__ void sum_values(float (&rSum)[M_TILES][SUM_TILES][4], const BackwardParams &params,
-                                           const Warp &warp, const Part &part,
-                                           DropoutState &dropout,
+                                           const Warp &warp, const Part &part, DropoutColumns &dropout,
                                            const Rows &rowsK) {
   const int query = part_query(warp, part.number);
   float rS[M_TILES][N_TILES][4] = {};
   gemm_scores<D_PAD, QK_STRIDE>(rS, rowsK, columns_first<QK_STRIDE>(part.sQ + query * QK_STRIDE, warp.lane));
-  if (!part.sees_all) hide_scores(rS, params, part.first_key, part.first_query, warp.lane);
+  apply_score(rS);
+  if (!part.is_full) {
+    hide_transposed(rS, params.sequence, params.visibility, part.first_key, part.first_query, warp.lane);
+  }
 
   float lse[N_TILES][2];
   load_statistics<0>(lse, part.sStats, query, warp.lane);
@@ -820,7 +944,7 @@ __device__ __forceinline__ void sum_values(float (&rSum)[M_TILES][SUM_TILES][4],
   exponentiate(rP, rS, lse, params.softmax.scale_log2);
   #pragma unroll
   for (int k = 0; k < N_TILES / 2; ++k) {
-    unsigned marked[M_TILES][4];
+    unsigned marked[M_TILES][4];  // P, negative where it was dropped
     drop(rP[k], marked, dropout, part.first_key, part.first_query, k);
     #pragma unroll
     for (int m = 0; m < M_TILES; ++m) {
@@ -830,23 +954,37 @@ __device__ __forceinline__ void sum_values(float (&rSum)[M_TILES][SUM_TILES][4],
   barrier_arrive(p_barrier(warp, part.number), 64 * COLUMN_WARPS);
 
   const int first = part.number * COLUMN_WARPS * PART_QUERIES;
-  const unsigned sO = chunk_pair<V_STRIDE>(rows_first<V_STRIDE>(part.sO + first * V_STRIDE, warp.lane),
-                                           warp.column_warp);
-  gemm_sums<DV_PAD, V_STRIDE, COLUMN_WARPS>(rSum, rP, sO, 0);
+  const unsigned sdO = chunk_pair<V_STRIDE>(rows_first<V_STRIDE>(part.sdO + first * V_STRIDE, warp.lane),
+                                            warp.column_warp);
+  if (COLUMN_WARPS == 1) {
+    gemm_sums<DV_PAD, V_STRIDE, COLUMN_WARPS>(rSum, rP, sdO, 0);
+    return;
+  }
+  barrier_sync(role_barrier(warp, part.number), 32 * COLUMN_WARPS);
+  #pragma unroll
+  for (int k = 0; k < COLUMN_WARPS * N_TILES / 2; ++k) {
+    unsigned r[1][M_TILES][4];
+    #pragma unroll
+    for (int m = 0; m < M_TILES; ++m) {
+      load_fragment(r[0][m], part.sP + m * 16 * P_STRIDE, first / 16 + k, warp.lane);
+      #pragma unroll
+      for (int i = 0; i < 4; ++i) r[0][m][i] = unmarked(r[0][m][i]);
+    }
+    gemm_sums<DV_PAD, V_STRIDE, COLUMN_WARPS>(rSum, r, sdO + k * 16 * V_STRIDE, warp.column_warp);
+  }
 }
 
-// dS = P o (dP - D), and dK += dS^T Q. P is negative where the element was dropped.
+// dS = P o (dP - delta), and dK += dS^T Q.
 __device__ __forceinline__ void sum_keys(float (&rSum)[M_TILES][SUM_TILES][4], const BackwardParams &params,
-                                         const Warp &warp, const Part &part,
-                                         const Rows &rowsV) {
+                                         const Warp &warp, const Part &part, const Rows &rowsV) {
   const int query = part_query(warp, part.number);
-  float row_dot[N_TILES][2];
-  float rS[M_TILES][N_TILES][4] = {};
-  gemm_scores<DV_PAD, V_STRIDE>(rS, rowsV, columns_first<V_STRIDE>(part.sO + query * V_STRIDE, warp.lane));
-
-  load_statistics<1>(row_dot, part.sStats, query, warp.lane);
+  auto load_delta = [&](float (&delta)[N_TILES][2]) { load_statistics<1>(delta, part.sStats, query, warp.lane); };
+  float rdP[M_TILES][N_TILES][4], delta[N_TILES][2];
+  begin_dp(rdP, delta, load_delta);
+  gemm_scores<DV_PAD, V_STRIDE>(rdP, rowsV, columns_first<V_STRIDE>(part.sdO + query * V_STRIDE, warp.lane));
+  end_dp(delta, load_delta);
   barrier_sync(p_barrier(warp, part.number), 64 * COLUMN_WARPS);
-  unsigned rDS[N_TILES / 2][M_TILES][4];
+  unsigned rdS[N_TILES / 2][M_TILES][4];
   #pragma unroll
   for (int k = 0; k < N_TILES / 2; ++k) {
     #pragma unroll
@@ -855,56 +993,80 @@ __device__ __forceinline__ void sum_keys(float (&rSum)[M_TILES][SUM_TILES][4], c
       load_fragment(rP, part.sP + m * 16 * P_STRIDE, query / 16 + k, warp.lane);
       #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const float *dp = rS[m][2 * k + i / 2] + 2 * (i % 2);
-        const float *dot = row_dot[2 * k + i / 2];
-        const float low = low_half(rP[i]), high = high_half(rP[i]);
-        rDS[k][m][i] = pack(fabsf(low) * ((is_marked(low) ? 0.f : dp[0] * params.dropout.rescale) - dot[0]),
-                            fabsf(high) * ((is_marked(high) ? 0.f : dp[1] * params.dropout.rescale) - dot[1]));
+        const float *dp = rdP[m][2 * k + i / 2] + 2 * (i % 2), *d = delta[2 * k + i / 2];
+        rdS[k][m][i] = pack(score_gradient(ds_of(low_half(rP[i]), dp[0], d[0], params.dropout)),
+                            score_gradient(ds_of(high_half(rP[i]), dp[1], d[1], params.dropout)));
       }
-      store_fragment(rDS[k][m], part.sDS + m * 16 * P_STRIDE, query / 16 + k, warp.lane);
+      store_fragment(rdS[k][m], part.sdS + m * 16 * P_STRIDE, query / 16 + k, warp.lane);
     }
   }
 
   const int first = part.number * COLUMN_WARPS * PART_QUERIES;
   const unsigned sQ = chunk_pair<QK_STRIDE>(rows_first<QK_STRIDE>(part.sQ + first * QK_STRIDE, warp.lane),
                                             warp.column_warp);
-  gemm_sums<D_PAD, QK_STRIDE, COLUMN_WARPS>(rSum, rDS, sQ, 0);
+  if (COLUMN_WARPS == 1) {
+    gemm_sums<D_PAD, QK_STRIDE, COLUMN_WARPS>(rSum, rdS, sQ, 0);
+    return;
+  }
+  barrier_sync(role_barrier(warp, part.number), 32 * COLUMN_WARPS);
+  #pragma unroll
+  for (int k = 0; k < COLUMN_WARPS * N_TILES / 2; ++k) {
+    unsigned r[1][M_TILES][4];
+    #pragma unroll
+    for (int m = 0; m < M_TILES; ++m) load_fragment(r[0][m], part.sdS + m * 16 * P_STRIDE, first / 16 + k, warp.lane);
+    gemm_sums<D_PAD, QK_STRIDE, COLUMN_WARPS>(rSum, r, sQ + k * 16 * QK_STRIDE, warp.column_warp);
+  }
 }
+
+// Key tiles add to dQ as they come.
+__device__ __forceinline__ void wait_for_ticket(const BackwardParams &, int, int, bool) {}
+__device__ __forceinline__ void pass_ticket(const BackwardParams &, int, int, int, bool &) {}
+__device__ __forceinline__ void set_first_tickets(const BackwardParams &) {}
 
 // ---- dQ = scale dS K, summed over the key tiles in fp32 ---------------------------------------------------
-// dq_sum holds a tile as blocks of 16 queries x 16 columns, each as the accumulators of two 16x8 products.
-__device__ __forceinline__ void add_product(float *gSum, const float (&rDQ)[4], int lane) {
-  #pragma unroll
-  for (int i = 0; i < 4; ++i) red_add(gSum + i * 32 + lane, rDQ[i]);
+constexpr int DQ_ROWS = 16;   // queries whose dQ one warp computes,
+constexpr int DQ_COLUMN_WARPS = WARPS / (BLOCK_M / DQ_ROWS);  // together with so many others
+
+// The number of the sum that the step adds its dQ to, of DQ_SUMS for each query tile.
+__device__ __forceinline__ int sum_number(const BackwardParams &params, const KeyTile &keys, const Step &step) {
+  const int tile = tile_number(params.sequence, params.schedule, keys, step);
+  return SPREAD ? tile * 2 + (step.q0 < keys.begin) : tile;
 }
 
-__device__ __forceinline__ void load_product(float (&rDQ)[4], const float *gSum, int lane) {
+// dq_sum holds a tile as blocks of 16 queries x 16 columns, each as the accumulators of two 16x8 products.
+__device__ __forceinline__ void add_product(float *gSum, const float (&rdQ)[4], int lane) {
   #pragma unroll
-  for (int i = 0; i < 4; ++i) rDQ[i] = gSum[i * 32 + lane];
+  for (int i = 0; i < 4; ++i) red_add(gSum + i * 32 + lane, rdQ[i]);
+}
+
+__device__ __forceinline__ void load_product(float (&rdQ)[4], const float *gSum, int lane) {
+  #pragma unroll
+  for (int i = 0; i < 4; ++i) rdQ[i] = gSum[i * 32 + lane];
 }
 
 __device__ __forceinline__ int product_offset(int row_block, int pair, int half) {
   return ((row_block * (D_PAD / 16) + pair) * 2 + half) * 128;
 }
 
-// To a sum, a warp's share of its tile: DQ_ROWS queries, and every DQ_COLUMN_WARPS-th pair of columns.
-__device__ __forceinline__ void add_queries(const BackwardParams &params, int sum, int key_tile, unsigned sDS,
-                                            unsigned sK) {
+// To a sum, a warp's share of its tile: DQ_ROWS queries, and every DQ_COLUMN_WARPS-th pair of columns. ticket, ahead and
+// ticket_seen are those of wait_for_ticket and pass_ticket.
+__device__ __forceinline__ void add_dq(const BackwardParams &params, int sum, int ticket, unsigned sdS, unsigned sK,
+                                       int ahead, bool &ticket_seen) {
   constexpr int PAIRS = D_PAD / 16;
   constexpr int PAIRS_OF_WARP = (PAIRS + DQ_COLUMN_WARPS - 1) / DQ_COLUMN_WARPS;
   constexpr int DQ_M_TILES = DQ_ROWS / 16;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int first_row = warp / DQ_COLUMN_WARPS * DQ_M_TILES, first_pair = warp % DQ_COLUMN_WARPS;
-  sDS = chunk_pair<P_STRIDE>(columns_first<P_STRIDE>(sDS, lane), first_row);
+  sdS = chunk_pair<P_STRIDE>(columns_first<P_STRIDE>(sdS, lane), first_row);
   sK = chunk_pair<QK_STRIDE>(rows_first<QK_STRIDE>(sK, lane), first_pair);
 
-  float rDQ[DQ_M_TILES][2 * PAIRS_OF_WARP][4] = {};
+  float rdQ[DQ_M_TILES][2 * PAIRS_OF_WARP][4] = {};
   #pragma unroll
   for (int k = 0; k < BLOCK_N / 16; ++k) {
-    unsigned rDS[DQ_M_TILES][4];
+    unsigned rdS[DQ_M_TILES][4];
     #pragma unroll
     for (int m = 0; m < DQ_M_TILES; ++m) {
-      ldmatrix_x4_trans(rDS[m], chunk_pair<P_STRIDE>(sDS, m) + k * 16 * P_STRIDE);
+      ldmatrix_x4_trans(rdS[m], chunk_pair<P_STRIDE>(sdS, m) + k * 16 * P_STRIDE);
     }
     #pragma unroll
     for (int n = 0; n < PAIRS_OF_WARP; ++n) {
@@ -913,12 +1075,13 @@ __device__ __forceinline__ void add_queries(const BackwardParams &params, int su
       ldmatrix_x4_trans(rK, chunk_pair<QK_STRIDE>(sK, n * DQ_COLUMN_WARPS) + k * 16 * QK_STRIDE);
       #pragma unroll
       for (int m = 0; m < DQ_M_TILES; ++m) {
-        mma_m16n8k16(rDQ[m][2 * n], rDS[m], rK[0], rK[1]);
-        mma_m16n8k16(rDQ[m][2 * n + 1], rDS[m], rK[2], rK[3]);
+        mma_m16n8k16(rdQ[m][2 * n], rdS[m], rK[0], rK[1]);
+        mma_m16n8k16(rdQ[m][2 * n + 1], rdS[m], rK[2], rK[3]);
       }
     }
   }
 
+  wait_for_ticket(params, sum, ticket, ticket_seen);
   float *const gSum = params.dq_sum + (long long)sum * (BLOCK_M * D_PAD);
   #pragma unroll
   for (int m = 0; m < DQ_M_TILES; ++m) {
@@ -926,9 +1089,20 @@ __device__ __forceinline__ void add_queries(const BackwardParams &params, int su
     for (int n = 0; n < PAIRS_OF_WARP; ++n) {
       const int pair = n * DQ_COLUMN_WARPS + first_pair;
       if (PAIRS % DQ_COLUMN_WARPS != 0 && pair >= PAIRS) continue;
-      add_product(gSum + product_offset(first_row + m, pair, 0), rDQ[m][2 * n], lane);
-      add_product(gSum + product_offset(first_row + m, pair, 1), rDQ[m][2 * n + 1], lane);
+      add_product(gSum + product_offset(first_row + m, pair, 0), rdQ[m][2 * n], lane);
+      add_product(gSum + product_offset(first_row + m, pair, 1), rdQ[m][2 * n + 1], lane);
     }
+  }
+  pass_ticket(params, sum, ticket, ahead, ticket_seen);
+}
+
+// By the first kernel, of its query tile.
+__device__ __forceinline__ void clear_dq(const BackwardParams &params) {
+  const unsigned zeros[4] = {0, 0, 0, 0};
+  float *const gSum = params.dq_sum + (long long)blockIdx.x * (DQ_SUMS * BLOCK_M * D_PAD);
+  #pragma unroll 4
+  for (int i = threadIdx.x; i < DQ_SUMS * BLOCK_M * D_PAD / 4; i += THREADS) {
+    store_global_16(reinterpret_cast<element *>(gSum + 4 * i), zeros);
   }
 }
 
@@ -936,7 +1110,7 @@ __device__ __forceinline__ void add_queries(const BackwardParams &params, int su
 extern "C" __global__ void __launch_bounds__(DQ_THREADS)
 fatune_convert(const __grid_constant__ BackwardParams params) {
   extern __shared__ __align__(128) unsigned char shared[];
-  const unsigned sDQ = shared_address(shared);
+  const unsigned sdQ = shared_address(shared);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int batch_head = blockIdx.x / params.schedule.q_tiles, q0 = blockIdx.x % params.schedule.q_tiles * BLOCK_M;
   if (q0 >= params.sequence.nq) return;
@@ -948,20 +1122,67 @@ fatune_convert(const __grid_constant__ BackwardParams params) {
     const int row = block / PAIRS * 16, pair = block % PAIRS;
     #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      float rDQ[4];
-      load_product(rDQ, gSum + product_offset(row / 16, pair, half), lane);
+      float rdQ[4];
+      load_product(rdQ, gSum + product_offset(row / 16, pair, half), lane);
+      if (DQ_SUMS == 2) {
+        float rOther[4];
+        load_product(rOther, gSum + BLOCK_M * D_PAD + product_offset(row / 16, pair, half), lane);
+        #pragma unroll
+        for (int i = 0; i < 4; ++i) rdQ[i] += rOther[i];
+      }
       #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        store_shared_4(sDQ + chunk_offset<QK_STRIDE>(row + h * 8 + lane / 4, 2 * pair + half) + lane % 4 * 4,
-                       pack(rDQ[2 * h] * params.softmax.scale, rDQ[2 * h + 1] * params.softmax.scale));
+        store_shared_4(sdQ + chunk_offset<QK_STRIDE>(row + h * 8 + lane / 4, 2 * pair + half) + lane % 4 * 4,
+                       pack(rdQ[2 * h] * params.softmax.scale, rdQ[2 * h + 1] * params.softmax.scale));
       }
     }
   }
   __syncthreads();
-  element *const gDQ = params.dq.data + batch_head / params.sequence.heads_q * params.dq.stride.batch +
-                       batch_head % params.sequence.heads_q * params.dq.stride.head + q0 * params.dq.stride.row;
-  store_rows<BLOCK_M, HEAD_DIM / 8, QK_STRIDE>(gDQ, params.dq.stride.row, sDQ, params.sequence.nq - q0, threadIdx.x,
+  element *const gdQ = row_of(params.dq, batch_head / params.sequence.heads_q, batch_head % params.sequence.heads_q, q0);
+  store_rows<BLOCK_M, HEAD_DIM / 8, QK_STRIDE>(gdQ, params.dq.stride.row, sdQ, params.sequence.nq - q0, threadIdx.x,
                                                DQ_THREADS);
+}
+
+// ---- the first kernel: LSE log2(e) and delta = rowsum(dO o O) - dLSE; zeros to add dQ to --------------------------------
+// Rows that see nothing, and those from nq on, get LSE = +inf: all their P are 0.
+extern "C" __global__ void __launch_bounds__(THREADS)
+fatune_prepare(const __grid_constant__ BackwardParams params) {
+  constexpr int CHUNKS = HEAD_DIM_V / 8;
+  constexpr int LANES = CHUNKS <= 2 ? 2 : CHUNKS <= 4 ? 4 : CHUNKS <= 8 ? 8 : CHUNKS <= 16 ? 16 : 32;  // of a row
+  const Sequence &sequence = params.sequence;
+  const int q_tiles = params.schedule.q_tiles;
+  const int batch_head = blockIdx.x / q_tiles, q0 = blockIdx.x % q_tiles * BLOCK_M;
+  const int batch = batch_head / sequence.heads_q, head = batch_head % sequence.heads_q;
+  const int chunk = threadIdx.x % LANES;
+  const element *const gO = row_of(params.o, batch, head, 0) + chunk * 8;
+  const element *const gdO = row_of(params.dout, batch, head, 0) + chunk * 8;
+  float *const gStats = params.row_stats + (long long)blockIdx.x * (2 * BLOCK_M);
+  clear_dq(params);
+
+  #pragma unroll
+  for (int first = 0; first < BLOCK_M; first += THREADS / LANES) {
+    const int row = first + threadIdx.x / LANES, i = q0 + row;
+    const bool exists = row < BLOCK_M && i < sequence.nq;
+    const long long number = (long long)batch_head * sequence.nq + i;
+    const float lse = exists ? params.lse[number] : MINUS_INFINITY;
+    float delta = exists && chunk == 0 && params.dlse ? -params.dlse[number] : 0.f;
+    if (exists && chunk < CHUNKS) {
+      unsigned o[4], dout[4];
+      load_global_16(o, gO + i * params.o.stride.row);
+      load_global_16(dout, gdO + i * params.dout.stride.row);
+      #pragma unroll
+      for (int w = 0; w < 4; ++w) {
+        delta += low_half(o[w]) * low_half(dout[w]) + high_half(o[w]) * high_half(dout[w]);
+      }
+    }
+    #pragma unroll
+    for (int lanes = LANES / 2; lanes > 0; lanes /= 2) delta += __shfl_xor_sync(0xffffffffu, delta, lanes);
+    if (chunk == 0 && row < BLOCK_M) {
+      gStats[row] = lse == MINUS_INFINITY ? -MINUS_INFINITY : lse * 1.44269504f;
+      gStats[BLOCK_M + row] = lse == MINUS_INFINITY ? 0.f : delta;
+    }
+  }
+  set_first_tickets(params);
 }
 
 // ---- the end: dV and dK ------------------------------------------------------------------------------
@@ -991,52 +1212,47 @@ __device__ __forceinline__ void finish(const BackwardParams &params, const KeyTi
   wait_copies<0>();
   __syncthreads();  // K and V are no longer needed
   if (warp.sums_values) {
-    stage_sums<DV_PAD, V_STRIDE>(smem + SMEM_V, rSum, params.dropout.rescale, warp);
+    stage_sums<DV_PAD, V_STRIDE>(smem + SMEM_V, rSum, dropout_rescale(params.dropout), warp);
   } else {
     stage_sums<D_PAD, QK_STRIDE>(smem + SMEM_K, rSum, params.softmax.scale, warp);
   }
   __syncthreads();
   const int thread = threadIdx.x % (THREADS / 2), rows = params.sequence.nk - keys.k0;
   if (warp.sums_values) {
-    element *const gDV = params.dv.data + keys.batch * params.dv.stride.batch + keys.kv_head * params.dv.stride.head +
-                         keys.k0 * params.dv.stride.row;
-    store_rows<BLOCK_N, HEAD_DIM_V / 8, V_STRIDE>(gDV, params.dv.stride.row, smem + SMEM_V, rows, thread, THREADS / 2);
+    store_rows<BLOCK_N, HEAD_DIM_V / 8, V_STRIDE>(row_of(params.dv, keys.batch, keys.kv_head, keys.k0),
+                                                  params.dv.stride.row, smem + SMEM_V, rows, thread, THREADS / 2);
   } else {
-    element *const gDK = params.dk.data + keys.batch * params.dk.stride.batch + keys.kv_head * params.dk.stride.head +
-                         keys.k0 * params.dk.stride.row;
-    store_rows<BLOCK_N, HEAD_DIM / 8, QK_STRIDE>(gDK, params.dk.stride.row, smem + SMEM_K, rows, thread, THREADS / 2);
+    store_rows<BLOCK_N, HEAD_DIM / 8, QK_STRIDE>(row_of(params.dk, keys.batch, keys.kv_head, keys.k0),
+                                                 params.dk.stride.row, smem + SMEM_K, rows, thread, THREADS / 2);
   }
 }
 
 // ---- a step: what it loads, what it works on ---------------------------------------------------------------
 __device__ __forceinline__ void load_keys(const BackwardParams &params, const KeyTile &keys, unsigned smem) {
-  const element *gK = params.k.data + keys.batch * params.k.stride.batch + keys.kv_head * params.k.stride.head +
-                      keys.k0 * params.k.stride.row;
-  const element *gV = params.v.data + keys.batch * params.v.stride.batch + keys.kv_head * params.v.stride.head +
-                      keys.k0 * params.v.stride.row;
   const int rows = params.sequence.nk - keys.k0;
-  copy_tile<BLOCK_N, D_PAD / 8, HEAD_DIM / 8, QK_STRIDE>(smem + SMEM_K, gK, int(params.k.stride.row), rows);
-  copy_tile<BLOCK_N, DV_PAD / 8, HEAD_DIM_V / 8, V_STRIDE>(smem + SMEM_V, gV, int(params.v.stride.row), rows);
+  copy_tile<BLOCK_N, D_PAD / 8, HEAD_DIM / 8, QK_STRIDE>(
+      smem + SMEM_K, row_of(params.k, keys.batch, keys.kv_head, keys.k0), int(params.k.stride.row), rows);
+  copy_tile<BLOCK_N, DV_PAD / 8, HEAD_DIM_V / 8, V_STRIDE>(
+      smem + SMEM_V, row_of(params.v, keys.batch, keys.kv_head, keys.k0), int(params.v.stride.row), rows);
 }
 
-// Q, dO, LSE and D of a step ahead are loaded by those who wait for P: beside the first product of the others.
-constexpr int LOADERS = THREADS / 2;
+// With two stages Q, dO, LSE and delta of a step ahead are loaded by the warps that wait for P, beside the first product
+// of the others.
+constexpr int LOADERS = STAGES == 2 ? THREADS / 2 : THREADS;
 
 // By the last LOADERS threads of the block.
 __device__ __forceinline__ void load_step(const BackwardParams &params, const KeyTile &keys, const Step &step,
                                           unsigned smem, int stage) {
-  const int head = keys.kv_head * params.sequence.group + step.head, rows = params.sequence.nq - step.q0;
-  const element *gQ = params.q.data + keys.batch * params.q.stride.batch + head * params.q.stride.head +
-                      step.q0 * params.q.stride.row;
-  const element *gDO = params.dout.data + keys.batch * params.dout.stride.batch + head * params.dout.stride.head +
-                       step.q0 * params.dout.stride.row;
-  const float *gStats = params.row_stats + (long long)tile_number(params, keys, step) * (2 * BLOCK_M);
-  const unsigned sQ = smem + SMEM_Q + stage * Q_STAGE, sDO = smem + SMEM_O + stage * O_STAGE;
+  const int head = query_head_of(params.sequence, keys, step), rows = params.sequence.nq - step.q0;
+  const element *gQ = row_of(params.q, keys.batch, head, step.q0);
+  const element *gdO = row_of(params.dout, keys.batch, head, step.q0);
+  const int tile = tile_number(params.sequence, params.schedule, keys, step);
+  const float *gStats = params.row_stats + (long long)tile * (2 * BLOCK_M);
+  const unsigned sQ = smem + SMEM_Q + stage * Q_STAGE, sdO = smem + SMEM_DO + stage * DO_STAGE;
   const unsigned sStats = smem + SMEM_STATS + stage * STATS_STAGE;
   const int thread = threadIdx.x - (THREADS - LOADERS);
   copy_tile<BLOCK_M, D_PAD / 8, HEAD_DIM / 8, QK_STRIDE, LOADERS>(sQ, gQ, int(params.q.stride.row), rows, thread);
-  copy_tile<BLOCK_M, DV_PAD / 8, HEAD_DIM_V / 8, V_STRIDE, LOADERS>(sDO, gDO, int(params.dout.stride.row), rows,
-                                                                    thread);
+  copy_tile<BLOCK_M, DV_PAD / 8, HEAD_DIM_V / 8, V_STRIDE, LOADERS>(sdO, gdO, int(params.dout.stride.row), rows, thread);
   for (int c = thread; c < STATS_STAGE / 16; c += LOADERS) {
     copy_16(sStats + c * 16, reinterpret_cast<const element *>(gStats + c * 4), true);
   }
@@ -1045,22 +1261,24 @@ __device__ __forceinline__ void load_step(const BackwardParams &params, const Ke
 // The step before, whose dS is there and whose dQ is due.
 struct Due {
   int sum;                   // to add it to; -1: there was none
-  int buffer;                // which of the two tiles its dS is not in
+  int buffer;                // which of the two tiles of dS is not its own
+  bool ticket_seen;          // see wait_for_ticket
 };
 
-__device__ __forceinline__ void add_due(const BackwardParams &params, const KeyTile &keys, unsigned smem,
-                                        const Due &due, int) {
+// `ahead` is the sum that is due next.
+__device__ __forceinline__ void add_due(const BackwardParams &params, const KeyTile &keys, unsigned smem, Due &due,
+                                        int ahead) {
   if (due.sum < 0) return;
-  add_queries(params, due.sum, keys.number, smem + SMEM_DS + (due.buffer ^ 1) * P_TILE,
-              smem + SMEM_K);
+  add_dq(params, due.sum, keys.number, smem + SMEM_DS + (due.buffer ^ 1) * P_TILE, smem + SMEM_K, ahead,
+         due.ticket_seen);
 }
 
 // What a thread keeps from step to step.
 struct Worker {
   Warp warp;
   Rows rows;                 // of K or V
-  DropoutState dropout;
-  Due due;
+  DropoutColumns dropout;
+  Due due;                   // DEFERRED_DQ
   float rSum[M_TILES][SUM_TILES][4];  // dV or dK
 };
 
@@ -1069,9 +1287,9 @@ __device__ __forceinline__ void begin(Worker &worker, const BackwardParams &para
   const int row = warp.key_warp * WARP_KEYS;
   const unsigned rows = warp.sums_values ? rows_first<QK_STRIDE>(smem + SMEM_K + row * QK_STRIDE, warp.lane)
                                          : rows_first<V_STRIDE>(smem + SMEM_V + row * V_STRIDE, warp.lane);
-  worker.rows = rows;
-  worker.dropout = dropout_setup(params, warp.lane);
-  worker.due = {-1, 0};
+  keep_rows(worker.rows, rows, warp.sums_values, no_step);
+  worker.dropout = begin_dropout(params.dropout, warp.lane);
+  worker.due = {-1, 0, false};
   #pragma unroll
   for (int m = 0; m < M_TILES; ++m) {
     #pragma unroll
@@ -1082,28 +1300,28 @@ __device__ __forceinline__ void begin(Worker &worker, const BackwardParams &para
   }
 }
 
+// ahead: the step after this one, which is loaded beside it where there are two stages.
 __device__ __forceinline__ void take_step(Worker &worker, const BackwardParams &params, const KeyTile &keys,
-                                          const Step &step,
-                                          const Step &ahead,
-                                          unsigned smem, int stage) {
+                                          const Step &step, const Step &ahead, unsigned smem, int stage) {
   const Warp warp = worker.warp;
   const int row = warp.key_warp * WARP_KEYS;
   Part part;
   part.sQ = smem + SMEM_Q + stage * Q_STAGE;
-  part.sO = smem + SMEM_O + stage * O_STAGE;
+  part.sdO = smem + SMEM_DO + stage * DO_STAGE;
   part.sStats = smem + SMEM_STATS + stage * STATS_STAGE;
   part.sP = smem + SMEM_P + row * P_STRIDE;
-  part.sDS = smem + SMEM_DS + worker.due.buffer * P_TILE + row * P_STRIDE;
-  part.sees_all = sees_all(params, keys, step);
+  part.sdS = smem + SMEM_DS + (DEFERRED_DQ ? worker.due.buffer * P_TILE : 0) + row * P_STRIDE;
+  part.is_full = is_full(params.sequence, params.visibility, step.q0, step.q0 + BLOCK_M - 1, keys.k0, BLOCK_N);
   part.first_key = keys.k0 + row;
-  worker.dropout.batch_head = batch_head(params, keys, step);
-  if (!warp.sums_values && !is_over(params, ahead)) {
+  begin_step(worker.dropout,
+             batch_head_of(params.sequence, keys.batch, query_head_of(params.sequence, keys, step)));
+  if (STAGES == 2 && !warp.sums_values && !is_over(params.sequence, ahead)) {
     load_step(params, keys, ahead, smem, stage ^ 1);
     commit_copies();
   }
-  // Those who have to wait for P do their share of dQ before, the others after.
-  const int due_next = sum_number(params, keys, step);
-  if (!warp.sums_values) add_due(params, keys, smem, worker.due, due_next);
+  const int sum = sum_number(params, keys, step);
+  // The warps that have to wait for P do their share of the dQ that is due before, the others after.
+  if (DEFERRED_DQ && !warp.sums_values) add_due(params, keys, smem, worker.due, sum);
   #pragma unroll
   for (int p = 0; p < PARTS; ++p) {
     part.number = p;
@@ -1114,9 +1332,15 @@ __device__ __forceinline__ void take_step(Worker &worker, const BackwardParams &
       sum_keys(worker.rSum, params, warp, part, worker.rows);
     }
   }
-  if (warp.sums_values) add_due(params, keys, smem, worker.due, due_next);
-  worker.due.sum = due_next;
-  worker.due.buffer ^= 1;
+  if (DEFERRED_DQ) {
+    if (warp.sums_values) add_due(params, keys, smem, worker.due, sum);
+    worker.due.sum = sum;
+    worker.due.buffer ^= 1;
+  } else if (ADDS_DQ) {
+    __syncthreads();         // dS is there
+    bool ticket_seen = false;
+    add_dq(params, sum, keys.number, smem + SMEM_DS, smem + SMEM_K, -1, ticket_seen);
+  }
 }
 
 // ---- the kernel ----------------------------------------------------------------------------------
@@ -1124,29 +1348,41 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM)
 fatune_kernel(const __grid_constant__ BackwardParams params) {
   extern __shared__ __align__(128) unsigned char shared[];
   const unsigned smem = shared_address(shared);
-  const KeyTile keys = find_key_tile(params);
-  if (keys.k0 >= params.sequence.nk) return;  // the last column block may have fewer tiles
-  Walk walk = begin_walk(params, keys);
-  const bool no_step = is_over(params, walk.step);
+  const Sequence &sequence = params.sequence;
+  const KeyTile keys = find_key_tile(sequence, params.schedule);
+  if (keys.k0 >= sequence.nk) return;  // under a block mask the last column of blocks may have fewer tiles
+  QueryWalk walk = begin_walk(sequence, params.visibility, keys);
+  const bool no_step = is_over(sequence, walk.step);
   if (!no_step) {
     load_keys(params, keys, smem);
-    if (!find_warp().sums_values) load_step(params, keys, walk.step, smem, 0);
+    if (STAGES == 2 && !find_warp().sums_values) load_step(params, keys, walk.step, smem, 0);
   }
   commit_copies();
+  if (KV_IN_REGS) {
+    wait_copies<0>();
+    __syncthreads();
+  }
   Worker worker;
   begin(worker, params, smem, no_step);
 
   int stage = 0;             // of Q and dO
-  while (!is_over(params, walk.step)) {
+  while (!is_over(sequence, walk.step)) {
     const Step step = walk.step;
-    advance(params, keys, walk);
-    // One barrier says that this step's tiles are there for all and that those of the step before are free.
+    advance(sequence, params.visibility, keys, walk);
+    if (STAGES == 1) {
+      __syncthreads();       // the tiles of the step before are free
+      load_step(params, keys, step, smem, stage);
+      commit_copies();
+    }
+    // With two stages one barrier says that this step's tiles are there for all and that those of the step before are free.
     wait_copies<0>();
     __syncthreads();
     take_step(worker, params, keys, step, walk.step, smem, stage);
-    stage ^= 1;
+    if (STAGES == 2) stage ^= 1;
   }
-  __syncthreads();
-  add_due(params, keys, smem, worker.due, -1);
+  if (DEFERRED_DQ) {
+    __syncthreads();
+    add_due(params, keys, smem, worker.due, -1);
+  }
   finish(params, keys, smem, worker.warp, worker.rSum);
 }

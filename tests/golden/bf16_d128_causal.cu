@@ -2,7 +2,7 @@
 // request  forward bf16 d128 causal
 // config   mma_forward block_m=128 block_n=32 warps=8 stages=2 ctas_per_sm=1
 // budget   65536 bytes of shared memory, 256 threads, about 120 of 255 registers
-// parts    mma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_copies.cu.in, parts/arguments.cu.in, parts/copy_tile.cu.in, parts/softmax.cu.in, parts/quad.cu.in, parts/mma_tile.cu.in, parts/visible.cu.in, parts/keys.cu.in, parts/schedule_lpt.cu.in, parts/epilogue_mma.cu.in, parts/mma_loop_staged.cu.in
+// parts    mma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_copies.cu.in, parts/arguments.cu.in, parts/copy_tile.cu.in, parts/store_rows.cu.in, parts/sequence.cu.in, parts/softmax.cu.in, parts/quad.cu.in, parts/visibility.cu.in, parts/visible.cu.in, parts/keys.cu.in, parts/schedule_lpt.cu.in, parts/score.cu.in, parts/dropout_none.cu.in, parts/dropout_rows_none.cu.in, parts/mma_tile.cu.in, parts/mma_rows.cu.in, parts/mma_loop_staged.cu.in, parts/epilogue_mma.cu.in
 // again    fatune emit 'forward bf16 d128 nq1 causal' --gpu sm_90 --config 'mma_forward block_m=128 block_n=32 warps=8 stages=2 ctas_per_sm=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691): a block owns
@@ -33,6 +33,8 @@ constexpr int K_STEPS = D_PAD / 16;       // depth of Q K^T
 constexpr int K_STAGE = BLOCK_N * QK_STRIDE;  // bytes
 constexpr int V_STAGE = BLOCK_N * V_STRIDE;
 constexpr int SMEM_K = 32768, SMEM_V = 49152;  // Q and O are at 0
+constexpr int MASK_ROWS = 0, MASK_COLS = 0;  // of a block of the block mask; 0: none
+constexpr int STEPS_PER_MASK_BLOCK = MASK_COLS / BLOCK_N;
 
 // ---- PTX: one wrapper for each instruction. Here numbers and bits ---------------------------------------
 typedef unsigned short element;  // bf16, moved and multiplied as 16-bit patterns
@@ -305,6 +307,34 @@ __device__ __forceinline__ void copy_tile(unsigned to, const element *from, int 
   }
 }
 
+// From shared to global memory: the first `rows` rows of a tile, in whole chunks, by `threads` threads together.
+template <int ROWS, int CHUNKS, int STRIDE>
+__device__ __forceinline__ void store_rows(element *to, long long row_stride, unsigned from, int rows, int thread,
+                                           int threads) {
+  #pragma unroll 4
+  for (int c = thread; c < ROWS * CHUNKS; c += threads) {
+    const int row = c / CHUNKS, chunk = c % CHUNKS;
+    if (row < rows) {
+      unsigned r[4];
+      load_shared_16(r, from + chunk_offset<STRIDE>(row, chunk));
+      store_global_16(to + row * row_stride + chunk * 8, r);
+    }
+  }
+}
+
+// ---- sequence: where the rows of a batch entry lie ------------------------------------------------------------------
+// Row i is query i.
+__device__ __forceinline__ int query_of(const Sequence &, int i) { return i; }
+
+// The number of a head over all batch entries.
+__device__ __forceinline__ int batch_head_of(const Sequence &sequence, int batch, int head) {
+  return batch * sequence.heads_q + head;
+}
+
+__device__ __forceinline__ element *row_of(const Tensor &tensor, int batch, int head, int row) {
+  return tensor.data + batch * tensor.stride.batch + head * tensor.stride.head + row * tensor.stride.row;
+}
+
 // ---- online softmax (arXiv 1805.02867) -------------------------------------------------------------
 // In base 2: p = 2^(s scale_log2 - max scale_log2), one FFMA and one MUFU per element. row_max holds the
 // raw maximum over the quad of lanes that shares a row, row_sum this lane's part of the sum.
@@ -329,188 +359,206 @@ __device__ __forceinline__ float finite_max(float x) { return x == MINUS_INFINIT
 // p may exceed 1, up to 2^RESCALE_LIMIT, which costs no precision in either type.
 constexpr float RESCALE_LIMIT = 8.f;
 
-// New maxima, and O and row_sum rescaled to them where one has moved far enough.
-__device__ __forceinline__ void update_max(float (&rO)[M_TILES][O_TILES][4], float (&row_max)[M_TILES][2],
-                                           float (&row_sum)[M_TILES][2],
-                                           const float (&rS)[M_TILES][N_TILES][4], float scale_log2) {
-  float new_max[M_TILES][2];
+// The state of the rows that a lane has a share of: two in each m tile.
+template <int M> struct SoftmaxRows {
+  float row_max[M][2], row_sum[M][2];
+};
+
+template <int M> __device__ __forceinline__ SoftmaxRows<M> begin_rows() {
+  SoftmaxRows<M> rows;
+  #pragma unroll
+  for (int m = 0; m < M; ++m) {
+    rows.row_max[m][0] = rows.row_max[m][1] = MINUS_INFINITY;
+    rows.row_sum[m][0] = rows.row_sum[m][1] = 0.f;
+  }
+  return rows;
+}
+
+// New maxima, and the correction of O and row_sum to them where one has moved far enough (lazy rescaling).
+template <int M, int N, int TILES>
+__device__ __forceinline__ void update_max(float (&rO)[M][TILES][4], SoftmaxRows<M> &rows, const float (&rS)[M][N][4],
+                                           float scale_log2) {
+  float new_max[M][2];
   bool moved = false;
   #pragma unroll
-  for (int m = 0; m < M_TILES; ++m) {
+  for (int m = 0; m < M; ++m) {
     #pragma unroll
     for (int h = 0; h < 2; ++h) {
       float x = fmaxf(rS[m][0][2 * h], rS[m][0][2 * h + 1]);
       #pragma unroll
-      for (int n = 1; n < N_TILES; ++n) x = fmaxf(x, fmaxf(rS[m][n][2 * h], rS[m][n][2 * h + 1]));
-      new_max[m][h] = fmaxf(row_max[m][h], quad_max(x));
-      moved |= (new_max[m][h] - row_max[m][h]) * scale_log2 > RESCALE_LIMIT;
+      for (int n = 1; n < N; ++n) x = fmaxf(x, fmaxf(rS[m][n][2 * h], rS[m][n][2 * h + 1]));
+      new_max[m][h] = fmaxf(rows.row_max[m][h], quad_max(x));
+      moved |= (new_max[m][h] - rows.row_max[m][h]) * scale_log2 > RESCALE_LIMIT;
     }
   }
   if (!__any_sync(0xffffffffu, moved)) return;
   #pragma unroll
-  for (int m = 0; m < M_TILES; ++m) {
+  for (int m = 0; m < M; ++m) {
     #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const float shrink = ex2((row_max[m][h] - finite_max(new_max[m][h])) * scale_log2);
-      row_max[m][h] = new_max[m][h];
-      row_sum[m][h] *= shrink;
+      const float correction = ex2((rows.row_max[m][h] - finite_max(new_max[m][h])) * scale_log2);
+      rows.row_max[m][h] = new_max[m][h];
+      rows.row_sum[m][h] *= correction;
       #pragma unroll
-      for (int n = 0; n < O_TILES; ++n) {
-        rO[m][n][2 * h] *= shrink;
-        rO[m][n][2 * h + 1] *= shrink;
+      for (int n = 0; n < TILES; ++n) {
+        rO[m][n][2 * h] *= correction;
+        rO[m][n][2 * h + 1] *= correction;
       }
     }
   }
 }
 
-// S of 16 keys -> P as the A fragments of the second product; adds to row_sum.
-__device__ __forceinline__ void exponentiate(unsigned (&rP)[M_TILES][4], float (&row_sum)[M_TILES][2],
-                                             const float (&rS)[M_TILES][N_TILES][4],
-                                             const float (&max_scaled)[M_TILES][2], int k,
-                                             float scale_log2) {
+// What exponents are relative to.
+template <int M> __device__ __forceinline__ void scale_max(float (&max_scaled)[M][2], const SoftmaxRows<M> &rows,
+                                                           float scale_log2) {
   #pragma unroll
-  for (int m = 0; m < M_TILES; ++m) {
+  for (int m = 0; m < M; ++m) {
+    max_scaled[m][0] = finite_max(rows.row_max[m][0]) * scale_log2;
+    max_scaled[m][1] = finite_max(rows.row_max[m][1]) * scale_log2;
+  }
+}
+
+// S of 16 keys -> unnormalised P as the A fragments of the second product; adds to row_sum.
+template <int M, int N>
+__device__ __forceinline__ void exponentiate(unsigned (&rP)[M][4], SoftmaxRows<M> &rows, const float (&rS)[M][N][4],
+                                             const float (&max_scaled)[M][2], int k, float scale_log2) {
+  #pragma unroll
+  for (int m = 0; m < M; ++m) {
     #pragma unroll
     for (int i = 0; i < 4; ++i) {  // fragment register i: rows g + 8 (i % 2), keys 8 (i / 2) + 2 t
       const float *s = rS[m][2 * k + i / 2] + 2 * (i % 2);
       const float p0 = ex2(s[0] * scale_log2 - max_scaled[m][i % 2]);
       const float p1 = ex2(s[1] * scale_log2 - max_scaled[m][i % 2]);
-      row_sum[m][i % 2] += p0 + p1;
+      rows.row_sum[m][i % 2] += p0 + p1;
       rP[m][i] = pack(p0, p1);
     }
   }
 }
 
-// ---- the two products, mma.sync fragments from shared memory ---------------------------------------
-// Shared-memory addresses of this lane's ldmatrix rows, at chunk pair 0 of stage 0.
-struct Lanes {
-  unsigned sQ, sK, sV;
+// The end of a row: what O is multiplied by, and LSE = ln sum + max scale. A row that saw no key has sum 0: O = 0 and
+// LSE = -inf.
+struct RowEnd {
+  float normaliser, lse;
 };
 
-__device__ __forceinline__ Lanes find_lanes(unsigned smem, int warp, int lane) {
-  Lanes lanes;
-  // A fragment of Q: matrices (rows 0-7, k 0-7), (rows 8-15, k 0-7), (rows 0-7, k 8-15), (8-15, 8-15).
-  lanes.sQ = smem + chunk_offset<QK_STRIDE>(warp * WARP_ROWS + lane % 16, lane / 16);
-  // B fragments of K, two key tiles at once: (keys 0-7, k 0-7), (keys 0-7, k 8-15), (keys 8-15, ...).
-  lanes.sK = smem + SMEM_K + chunk_offset<QK_STRIDE>(lane % 8 + lane / 16 * 8, lane / 8 % 2);
-  // B fragments of V, transposed, two column tiles: (keys 0-7, v 0-7), (keys 8-15, v 0-7), (keys 0-7, v 8-15).
-  lanes.sV = smem + SMEM_V + chunk_offset<V_STRIDE>(lane % 16, lane / 16);
-  return lanes;
+template <int M>
+__device__ __forceinline__ RowEnd end_row(const SoftmaxRows<M> &rows, int m, int h, float scale_log2) {
+  const float sum = quad_sum(rows.row_sum[m][h]);
+  return {sum > 0.f ? 1.f / sum : 0.f,
+          sum > 0.f ? (rows.row_max[m][h] * scale_log2 + lg2(sum)) * 0.69314718f : MINUS_INFINITY};
 }
 
-// This warp's queries, as A fragments.
-struct Queries {
-  unsigned sQ;  // read from shared memory at every step
+// ---- visibility: which keys a query sees -----------------------------------------------------------------------------
+// This is the one place on the device that says so; generator/visibility.c is its twin on the host. The keys that a query
+// sees are an interval, and so are the queries that see a key. Neither end of either decreases from one row to the next.
+constexpr bool HIDES_FIRST_KEYS = false;  // there are keys before the interval,
+constexpr bool HIDES_LAST_KEYS = true;   // after it
+
+struct Interval {
+  int begin, end;            // end - 1 is the last; begin may be below 0 and, where there is none, beyond end
 };
 
-// S += Q K^T, the part of depth 16 at k.
-__device__ __forceinline__ void gemm_qk_step(float (&rS)[M_TILES][N_TILES][4], const Queries &queries,
-                                             unsigned sK, int k) {
-  unsigned rQ[M_TILES][4];
+// The keys that row i sees.
+__device__ __forceinline__ Interval keys_seen(const Sequence &sequence, const Visibility &visibility, int i) {
+  const int query = query_of(sequence, i);
+  return {HIDES_FIRST_KEYS ? query + visibility.first_diagonal : 0,
+          HIDES_LAST_KEYS ? min(sequence.nk, query + visibility.last_diagonal + 1) : sequence.nk};
+}
+
+// The queries that see key j, where heads are not packed.
+__device__ __forceinline__ Interval queries_seeing(const Sequence &sequence, const Visibility &visibility, int j) {
+  return {HIDES_LAST_KEYS ? j - visibility.last_diagonal : 0,
+          HIDES_FIRST_KEYS ? min(sequence.nq, j - visibility.first_diagonal + 1) : sequence.nq};
+}
+
+// Of `count` keys from `key` on: whether rows first to last see none of them, and whether they see all.
+__device__ __forceinline__ bool is_hidden(const Sequence &sequence, const Visibility &visibility, int first, int last,
+                                          int key, int count) {
+  return (HIDES_LAST_KEYS && key >= keys_seen(sequence, visibility, last).end) ||
+         (HIDES_FIRST_KEYS && key + count <= keys_seen(sequence, visibility, first).begin);
+}
+
+__device__ __forceinline__ bool is_full(const Sequence &sequence, const Visibility &visibility, int first, int last,
+                                        int key, int count) {
+  return key + count <= keys_seen(sequence, visibility, first).end &&
+         (!HIDES_FIRST_KEYS || key >= keys_seen(sequence, visibility, last).begin);
+}
+
+// Tiles of BLOCK_N keys of which rows first to last see some key.
+template <int BLOCK_N>
+__device__ __forceinline__ Interval key_tiles_seen(const Sequence &sequence, const Visibility &visibility, int first,
+                                                   int last) {
+  const int begin = HIDES_FIRST_KEYS ? max(0, keys_seen(sequence, visibility, first).begin) : 0;
+  const int end = keys_seen(sequence, visibility, last).end;
+  return {begin / BLOCK_N, end > begin ? (end + BLOCK_N - 1) / BLOCK_N : begin / BLOCK_N};
+}
+
+// Tiles of BLOCK_M queries of which some see a key from first to last.
+template <int BLOCK_M>
+__device__ __forceinline__ Interval query_tiles_seeing(const Sequence &sequence, const Visibility &visibility, int first,
+                                                       int last) {
+  const int begin = max(0, queries_seeing(sequence, visibility, first).begin);
+  const int end = queries_seeing(sequence, visibility, last).end;
+  return {begin / BLOCK_M, end > begin ? (end + BLOCK_M - 1) / BLOCK_M : begin / BLOCK_M};
+}
+
+// S = -inf where the row does not see the key. Lane (g, t) holds rows g, g + 8 and keys 2 t, 2 t + 1 of each 16x8 tile,
+// so the ends of a row's interval, relative to this lane's first key, decide by constants.
+template <int M, int N>
+__device__ __forceinline__ void hide_scores(float (&rS)[M][N][4], const Sequence &sequence,
+                                            const Visibility &visibility, int first_row, int first_key, int lane) {
   #pragma unroll
-  for (int m = 0; m < M_TILES; ++m) {
-    ldmatrix_x4(rQ[m], chunk_pair<QK_STRIDE>(queries.sQ, k) + m * 16 * QK_STRIDE);
-  }
-  #pragma unroll
-  for (int n = 0; n < N_TILES; n += 2) {
-    unsigned rK[4];
-    ldmatrix_x4(rK, chunk_pair<QK_STRIDE>(sK, k) + n * 8 * QK_STRIDE);
+  for (int m = 0; m < M; ++m) {
     #pragma unroll
-    for (int m = 0; m < M_TILES; ++m) {
-      mma_m16n8k16(rS[m][n], rQ[m], rK[0], rK[1]);
-      mma_m16n8k16(rS[m][n + 1], rQ[m], rK[2], rK[3]);
+    for (int h = 0; h < 2; ++h) {
+      const Interval seen = keys_seen(sequence, visibility, first_row + m * 16 + h * 8 + lane / 4);
+      const int begin = seen.begin - first_key - lane % 4 * 2, end = seen.end - first_key - lane % 4 * 2;
+      #pragma unroll
+      for (int n = 0; n < N; ++n) {
+        if (n * 8 >= end || (HIDES_FIRST_KEYS && n * 8 < begin)) rS[m][n][2 * h] = MINUS_INFINITY;
+        if (n * 8 + 1 >= end || (HIDES_FIRST_KEYS && n * 8 + 1 < begin)) rS[m][n][2 * h + 1] = MINUS_INFINITY;
+      }
     }
   }
 }
 
-// S = Q K^T
-__device__ __forceinline__ void gemm_qk(float (&rS)[M_TILES][N_TILES][4], const Queries &queries,
-                                        unsigned sK) {
+// The same of S^T: lane (g, t) holds keys g, g + 8 and queries 2 t, 2 t + 1. Queries beyond the last are not looked at.
+template <int M, int N>
+__device__ __forceinline__ void hide_transposed(float (&rS)[M][N][4], const Sequence &sequence,
+                                                const Visibility &visibility, int first_key, int first_query, int lane) {
   #pragma unroll
-  for (int m = 0; m < M_TILES; ++m) {
+  for (int m = 0; m < M; ++m) {
     #pragma unroll
-    for (int n = 0; n < N_TILES; ++n) rS[m][n][0] = rS[m][n][1] = rS[m][n][2] = rS[m][n][3] = 0.f;
-  }
-  #pragma unroll
-  for (int k = 0; k < K_STEPS; ++k) {
-    gemm_qk_step(rS, queries, sK, k);
-  }
-}
-
-// O += P V, the part of the 16 keys at k.
-__device__ __forceinline__ void gemm_pv_step(float (&rO)[M_TILES][O_TILES][4],
-                                             const unsigned (&rP)[M_TILES][4], unsigned sV, int k) {
-  #pragma unroll
-  for (int n = 0; n < O_TILES; n += 2) {
-    unsigned rV[4];
-    ldmatrix_x4_trans(rV, chunk_pair<V_STRIDE>(sV, n / 2) + k * 16 * V_STRIDE);
-    #pragma unroll
-    for (int m = 0; m < M_TILES; ++m) {
-      mma_m16n8k16(rO[m][n], rP[m], rV[0], rV[1]);
-      if (n + 1 < O_TILES) mma_m16n8k16(rO[m][n + 1], rP[m], rV[2], rV[3]);
+    for (int h = 0; h < 2; ++h) {
+      const int key = first_key + m * 16 + h * 8 + lane / 4;
+      const Interval seen = queries_seeing(sequence, visibility, key);
+      const int of_key = HIDES_LAST_KEYS ? seen.begin - first_query - lane % 4 * 2 : 0;
+      const int begin = key < sequence.nk ? of_key : 8 * N, end = seen.end - first_query - lane % 4 * 2;
+      #pragma unroll
+      for (int n = 0; n < N; ++n) {
+        if (n * 8 < begin || (HIDES_FIRST_KEYS && n * 8 >= end)) rS[m][n][2 * h] = MINUS_INFINITY;
+        if (n * 8 + 1 < begin || (HIDES_FIRST_KEYS && n * 8 + 1 >= end)) rS[m][n][2 * h + 1] = MINUS_INFINITY;
+      }
     }
   }
 }
 
-// P = softmax numerators of one step and O += P V, 16 keys at a time: the exponentials of the next 16 keys
-// are ready to run while the matrix unit works on these.
-__device__ __forceinline__ void softmax_gemm_pv(float (&rO)[M_TILES][O_TILES][4],
-                                                const float (&rS)[M_TILES][N_TILES][4],
-                                                const float (&row_max)[M_TILES][2],
-                                                float (&row_sum)[M_TILES][2],
-                                                unsigned sV, float scale_log2) {
-  float max_scaled[M_TILES][2];
-  #pragma unroll
-  for (int m = 0; m < M_TILES; ++m) {
-    max_scaled[m][0] = finite_max(row_max[m][0]) * scale_log2;
-    max_scaled[m][1] = finite_max(row_max[m][1]) * scale_log2;
-  }
-  #pragma unroll
-  for (int k = 0; k < BLOCK_N / 16; ++k) {
-    unsigned rP[M_TILES][4];
-    exponentiate(rP, row_sum, rS, max_scaled, k, scale_log2);
-    gemm_pv_step(rO, rP, sV, k);
-  }
-}
-
-// ---- which keys a query sees -----------------------------------------------------------------------
 // Keys [0, limit) are visible to row i.
 __device__ __forceinline__ int visible_keys(const ForwardParams &params, int i) {
-  return min(params.sequence.nk, i + params.visibility.last_diagonal + 1);
-}
-
-// Whether a warp's rows see no key of the step at all, and whether they see all of them.
-__device__ __forceinline__ bool sees_nothing(const ForwardParams &params, int first_row, int key) {
-  return key >= visible_keys(params, first_row + WARP_ROWS - 1);
+  return keys_seen(params.sequence, params.visibility, i).end;
 }
 
 __device__ __forceinline__ bool sees_all(const ForwardParams &params, int first_row, int key) {
   return key + BLOCK_N <= visible_keys(params, first_row);
 }
 
-// S = -inf where the row does not see the key. Lane (g, t) holds rows g, g + 8 and keys 2 t, 2 t + 1 of each
-// 16x8 tile, so one limit a row, relative to this lane's first key, decides by constants.
 __device__ __forceinline__ void mask_scores(float (&rS)[M_TILES][N_TILES][4], const ForwardParams &params,
                                             int first_row, int key, int lane) {
-  #pragma unroll
-  for (int m = 0; m < M_TILES; ++m) {
-    #pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const int row = first_row + m * 16 + h * 8 + lane / 4;
-      const int limit = visible_keys(params, row) - key - lane % 4 * 2;
-      #pragma unroll
-      for (int n = 0; n < N_TILES; ++n) {
-        if (n * 8 >= limit) rS[m][n][2 * h] = MINUS_INFINITY;
-        if (n * 8 + 1 >= limit) rS[m][n][2 * h + 1] = MINUS_INFINITY;
-      }
-    }
-  }
+  hide_scores(rS, params.sequence, params.visibility, first_row, key, lane);
 }
 
 // ---- work tiles, and the keys they walk over --------------------------------------------------------
-// Whether a step's keys stand in a list; whether some rows of a tile see fewer of its last keys than other rows, and
-// likewise of its first keys. (Else only the end of all keys cuts steps.)
-constexpr bool KEYS_LISTED = 0, HIDES_LAST_KEYS = 1, HIDES_FIRST_KEYS = 0;
+constexpr bool KEYS_LISTED = 0;  // whether a step's keys stand in a list
 
 // The steps of a tile, BLOCK_N keys each: those of which some row sees a key.
 struct Keys {
@@ -572,48 +620,212 @@ __device__ __forceinline__ WorkTile work_tile_at(const ForwardParams &params, co
   return work_tile_of_rank(params, first_head + rest % heads, rest / heads);
 }
 
-// ---- the end: O = O / l, LSE = ln l + max scale ---------------------------------------------------------
-// O goes through shared memory, so that global stores are whole rows of 16-byte chunks. A warp stages and
-// stores its own rows. Rows that saw no key have l = 0: O = 0, LSE = -inf.
-__device__ __forceinline__ void finish(const ForwardParams &params, const WorkTile &tile, unsigned smem, int warp,
-                                       int lane, const float (&rO)[M_TILES][O_TILES][4],
-                                       const float (&row_max)[M_TILES][2],
-                                       const float (&row_sum)[M_TILES][2]) {
-  const unsigned sO = smem + warp * WARP_ROWS * V_STRIDE;
+// ---- score: s -> s', before visibility and softmax ------------------------------------------------------------
+// No score function: both are the identity.
+template <int M, int N> __device__ __forceinline__ void apply_score(float (&)[M][N][4]) {}
+
+// The gradient by s of the gradient by s'.
+__device__ __forceinline__ float score_gradient(float ds) { return ds; }
+
+// ---- no dropout: what its parts say, said of nothing, costs nothing -------------------------------------------------------
+__device__ __forceinline__ float dropout_rescale(const Dropout &) { return 1.f; }
+
+struct DropoutRows {};
+
+__device__ __forceinline__ DropoutRows begin_dropout(const Dropout &, int, int, int) { return {}; }
+__device__ __forceinline__ void begin_step(DropoutRows &, int) {}
+__device__ __forceinline__ void draw_beside_qk(DropoutRows &, int, int) {}
+__device__ __forceinline__ void draw_before_pv(DropoutRows &) {}
+__device__ __forceinline__ void draw_beside_pv(DropoutRows &, int) {}
+template <int M> __device__ __forceinline__ void drop(unsigned (&)[M][4], const DropoutRows &, int) {}
+template <int M> __device__ __forceinline__ void draw_and_drop(unsigned (&)[M][4], DropoutRows &, int) {}
+template <int M, int N>
+__device__ __forceinline__ void drop_dp(float (&)[M][N][4], DropoutRows &, const Dropout &, int) {}
+
+// ---- the two products, mma.sync fragments from shared memory ---------------------------------------
+// Shared-memory addresses of this lane's ldmatrix rows, at chunk pair 0 of stage 0.
+struct Lanes {
+  unsigned sQ, sK, sV;
+};
+
+__device__ __forceinline__ Lanes find_lanes(unsigned smem, int warp, int lane) {
+  Lanes lanes;
+  // A fragment of Q: matrices (rows 0-7, k 0-7), (rows 8-15, k 0-7), (rows 0-7, k 8-15), (8-15, 8-15).
+  lanes.sQ = smem + chunk_offset<QK_STRIDE>(warp * WARP_ROWS + lane % 16, lane / 16);
+  // B fragments of K, two key tiles at once: (keys 0-7, k 0-7), (keys 0-7, k 8-15), (keys 8-15, ...).
+  lanes.sK = smem + SMEM_K + chunk_offset<QK_STRIDE>(lane % 8 + lane / 16 * 8, lane / 8 % 2);
+  // B fragments of V, transposed, two column tiles: (keys 0-7, v 0-7), (keys 8-15, v 0-7), (keys 0-7, v 8-15).
+  lanes.sV = smem + SMEM_V + chunk_offset<V_STRIDE>(lane % 16, lane / 16);
+  return lanes;
+}
+
+// This warp's queries as A fragments, read from shared memory at every step.
+struct Queries {
+  unsigned sQ;
+};
+
+__device__ __forceinline__ Queries keep_queries(unsigned sQ) { return {sQ}; }
+
+__device__ __forceinline__ void load_queries(unsigned (&rQ)[M_TILES][4], const Queries &queries, int k) {
+  #pragma unroll
+  for (int m = 0; m < M_TILES; ++m) {
+    ldmatrix_x4(rQ[m], chunk_pair<QK_STRIDE>(queries.sQ, k) + m * 16 * QK_STRIDE);
+  }
+}
+
+// S += Q K^T, the part of depth 16 at k.
+__device__ __forceinline__ void gemm_qk_step(float (&rS)[M_TILES][N_TILES][4], const Queries &queries,
+                                             unsigned sK, int k) {
+  unsigned rQ[M_TILES][4];
+  load_queries(rQ, queries, k);
+  #pragma unroll
+  for (int n = 0; n < N_TILES; n += 2) {
+    unsigned rK[4];
+    ldmatrix_x4(rK, chunk_pair<QK_STRIDE>(sK, k) + n * 8 * QK_STRIDE);
+    #pragma unroll
+    for (int m = 0; m < M_TILES; ++m) {
+      mma_m16n8k16(rS[m][n], rQ[m], rK[0], rK[1]);
+      mma_m16n8k16(rS[m][n + 1], rQ[m], rK[2], rK[3]);
+    }
+  }
+}
+
+// S = Q K^T
+__device__ __forceinline__ void gemm_qk(float (&rS)[M_TILES][N_TILES][4], const Queries &queries, DropoutRows &dropout,
+                                        unsigned sK) {
+  #pragma unroll
+  for (int m = 0; m < M_TILES; ++m) {
+    #pragma unroll
+    for (int n = 0; n < N_TILES; ++n) rS[m][n][0] = rS[m][n][1] = rS[m][n][2] = rS[m][n][3] = 0.f;
+  }
+  #pragma unroll
+  for (int k = 0; k < K_STEPS; ++k) {
+    gemm_qk_step(rS, queries, sK, k);
+    draw_beside_qk(dropout, k, K_STEPS);
+  }
+}
+
+// O += P V, the part of the 16 keys at k.
+__device__ __forceinline__ void gemm_pv_step(float (&rO)[M_TILES][O_TILES][4],
+                                             const unsigned (&rP)[M_TILES][4], unsigned sV, int k) {
+  #pragma unroll
+  for (int n = 0; n < O_TILES; n += 2) {
+    unsigned rV[4];
+    ldmatrix_x4_trans(rV, chunk_pair<V_STRIDE>(sV, n / 2) + k * 16 * V_STRIDE);
+    #pragma unroll
+    for (int m = 0; m < M_TILES; ++m) {
+      mma_m16n8k16(rO[m][n], rP[m], rV[0], rV[1]);
+      if (n + 1 < O_TILES) mma_m16n8k16(rO[m][n + 1], rP[m], rV[2], rV[3]);
+    }
+  }
+}
+
+// P of one step and O += P V, 16 keys at a time: the exponentials of the next 16 keys are ready to run while the matrix
+// unit works on these.
+__device__ __forceinline__ void softmax_gemm_pv(float (&rO)[M_TILES][O_TILES][4],
+                                                const float (&rS)[M_TILES][N_TILES][4], SoftmaxRows<M_TILES> &rows,
+                                                DropoutRows &dropout, unsigned sV, float scale_log2) {
+  float max_scaled[M_TILES][2];
+  scale_max(max_scaled, rows, scale_log2);
+  draw_before_pv(dropout);
+  #pragma unroll
+  for (int k = 0; k < BLOCK_N / 16; ++k) {
+    unsigned rP[M_TILES][4];
+    exponentiate(rP, rows, rS, max_scaled, k, scale_log2);
+    drop(rP, dropout, k);
+    draw_beside_pv(dropout, k);
+    gemm_pv_step(rO, rP, sV, k);
+  }
+}
+
+// ---- the rows of a warp ----------------------------------------------------------------------------------------------
+struct Rows {
+  int lane, first_row;       // of the warp
+  Lanes lanes;
+  DropoutRows dropout;
+  SoftmaxRows<M_TILES> softmax;
+  float rO[M_TILES][O_TILES][4];
+};
+
+// What becomes of S before the softmax.
+__device__ __forceinline__ void prepare_scores(float (&rS)[M_TILES][N_TILES][4], const ForwardParams &params,
+                                               const Rows &rows, int key) {
+  apply_score(rS);
+  if (!is_full(params.sequence, params.visibility, rows.first_row, rows.first_row + WARP_ROWS - 1, key, BLOCK_N)) {
+    hide_scores(rS, params.sequence, params.visibility, rows.first_row, key, rows.lane);
+  }
+}
+
+// ---- the walk over the keys: STAGES K and V tiles in shared memory -----------------------------------------------------------
+// One group of copies a step: K and V of STAGES - 1 steps ahead travel while one is computed. The barrier says both that
+// this step's tiles are there for all and that those of the step before are no longer needed.
+template <class LoadK, class LoadV>
+__device__ __forceinline__ void walk(Rows &rows, const ForwardParams &params, const Queries &queries, const Keys &keys,
+                                     LoadK load_k, LoadV load_v) {
+  #pragma unroll
+  for (int ahead = 0; ahead < STAGES - 1; ++ahead) {
+    if (keys.steps - 1 - ahead >= 0) {
+      const int key = key_of(keys, keys.steps - 1 - ahead);
+      load_k(key, ahead);
+      load_v(key, ahead);
+    }
+    commit_copies();
+  }
+  int stage = 0;
+  for (int step = keys.steps - 1; step >= 0; --step) {
+    wait_copies<STAGES - 2>();
+    __syncthreads();
+    if (step - (STAGES - 1) >= 0) {
+      const int key = key_of(keys, step - (STAGES - 1));
+      const int free_stage = stage == 0 ? STAGES - 1 : stage - 1;
+      load_k(key, free_stage);
+      load_v(key, free_stage);
+    }
+    commit_copies();
+
+    const int key = key_of(keys, step);
+    if (!is_hidden(params.sequence, params.visibility, rows.first_row, rows.first_row + WARP_ROWS - 1, key, BLOCK_N)) {
+      begin_step(rows.dropout, key);
+      float rS[M_TILES][N_TILES][4];
+      gemm_qk(rS, queries, rows.dropout, rows.lanes.sK + stage * K_STAGE);
+      prepare_scores(rS, params, rows, key);
+      update_max(rows.rO, rows.softmax, rS, params.softmax.scale_log2);
+      softmax_gemm_pv(rows.rO, rS, rows.softmax, rows.dropout, rows.lanes.sV + stage * V_STAGE,
+                      params.softmax.scale_log2);
+    }
+    stage = stage + 1 == STAGES ? 0 : stage + 1;
+  }
+}
+
+// ---- the end: O and LSE ----------------------------------------------------------------------------------------------
+// O goes through shared memory, so that global stores are whole rows of 16-byte chunks. A warp stages and stores its own
+// rows.
+__device__ __forceinline__ void finish(const ForwardParams &params, const WorkTile &tile, unsigned smem,
+                                       const Rows &rows) {
+  const Sequence &sequence = params.sequence;
+  const int lane = rows.lane;
+  const unsigned sO = smem + (rows.first_row - tile.q0) * V_STRIDE;
   __syncthreads();  // Q, K, V are no longer needed; wait_copies<0> has been passed or nothing was loaded
   #pragma unroll
   for (int m = 0; m < M_TILES; ++m) {
     #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const float l = quad_sum(row_sum[m][h]);
-      float normaliser = l > 0.f ? 1.f / l : 0.f;
-      const int row = m * 16 + h * 8 + lane / 4;
-      const int i = tile.q0 + warp * WARP_ROWS + row;
-      if (params.lse && lane % 4 == 0 && i < params.sequence.nq) {
-        const float lse = l > 0.f ? (row_max[m][h] * params.softmax.scale_log2 + lg2(l)) * 0.69314718f : MINUS_INFINITY;
-        params.lse[(long long)(tile.batch * params.sequence.heads_q + tile.head) * params.sequence.nq + i] = lse;
+      const RowEnd end = end_row(rows.softmax, m, h, params.softmax.scale_log2);
+      const float normaliser = end.normaliser * dropout_rescale(params.dropout);
+      const int row = m * 16 + h * 8 + lane / 4, i = rows.first_row + row;
+      if (params.lse && lane % 4 == 0 && i < sequence.nq) {
+        params.lse[(long long)batch_head_of(sequence, tile.batch, tile.head) * sequence.nq + i] = end.lse;
       }
       #pragma unroll
       for (int n = 0; n < O_TILES; ++n) {
         store_shared_4(sO + chunk_offset<V_STRIDE>(row, n) + lane % 4 * 4,
-                       pack(rO[m][n][2 * h] * normaliser, rO[m][n][2 * h + 1] * normaliser));
+                       pack(rows.rO[m][n][2 * h] * normaliser, rows.rO[m][n][2 * h + 1] * normaliser));
       }
     }
   }
   __syncwarp();
-  constexpr int CHUNKS = HEAD_DIM_V / 8;
-  const int rows = params.sequence.nq - (tile.q0 + warp * WARP_ROWS);
-  element *gO = params.o.data + tile.batch * params.o.stride.batch + tile.head * params.o.stride.head +
-                (tile.q0 + warp * WARP_ROWS) * params.o.stride.row;
-  #pragma unroll 4
-  for (int c = lane; c < WARP_ROWS * CHUNKS; c += 32) {
-    const int row = c / CHUNKS, chunk = c % CHUNKS;
-    if (row < rows) {
-      unsigned r[4];
-      load_shared_16(r, sO + chunk_offset<V_STRIDE>(row, chunk));
-      store_global_16(gO + row * params.o.stride.row + chunk * 8, r);
-    }
-  }
+  store_rows<WARP_ROWS, HEAD_DIM_V / 8, V_STRIDE>(row_of(params.o, tile.batch, tile.head, rows.first_row),
+                                                  params.o.stride.row, sO, sequence.nq - rows.first_row, lane, 32);
 }
 
 // ---- the kernel ----------------------------------------------------------------------------------
@@ -622,72 +834,40 @@ fatune_kernel(const __grid_constant__ ForwardParams params) {
   extern __shared__ __align__(128) unsigned char shared[];
   const unsigned smem = shared_address(shared);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const Sequence &sequence = params.sequence;
 
   const WorkTile tile = work_tile_at(params, first_work(params));
-  const Lanes lanes = find_lanes(smem, warp, lane);
-  const int first_row = tile.q0 + warp * WARP_ROWS;
-  const element *gQ = params.q.data + tile.batch * params.q.stride.batch + tile.head * params.q.stride.head +
-                      tile.q0 * params.q.stride.row;
-  const element *gK = params.k.data + tile.batch * params.k.stride.batch + tile.kv_head * params.k.stride.head;
-  const element *gV = params.v.data + tile.batch * params.v.stride.batch + tile.kv_head * params.v.stride.head;
-
-  Keys keys = find_keys(params, tile);
-  float rO[M_TILES][O_TILES][4] = {};
-  float row_max[M_TILES][2], row_sum[M_TILES][2];
+  if (tile.q0 >= sequence.nq) return;  // under a block mask the last row of blocks may have fewer tiles
+  Rows rows;
+  rows.lane = lane;
+  rows.first_row = tile.q0 + warp * WARP_ROWS;
+  rows.lanes = find_lanes(smem, warp, lane);
+  rows.dropout = begin_dropout(params.dropout, batch_head_of(sequence, tile.batch, tile.head), rows.first_row, lane);
+  rows.softmax = begin_rows<M_TILES>();
   #pragma unroll
   for (int m = 0; m < M_TILES; ++m) {
-    row_max[m][0] = row_max[m][1] = MINUS_INFINITY;
-    row_sum[m][0] = row_sum[m][1] = 0.f;
+    #pragma unroll
+    for (int n = 0; n < O_TILES; ++n) rows.rO[m][n][0] = rows.rO[m][n][1] = rows.rO[m][n][2] = rows.rO[m][n][3] = 0.f;
   }
 
+  const element *gK = row_of(params.k, tile.batch, tile.kv_head, 0);
+  const element *gV = row_of(params.v, tile.batch, tile.kv_head, 0);
   const int k_row = int(params.k.stride.row), v_row = int(params.v.stride.row);
   auto load_k = [&](int key, int stage) {
     copy_tile<BLOCK_N, D_PAD / 8, HEAD_DIM / 8, QK_STRIDE>(smem + SMEM_K + stage * K_STAGE,
-        gK + (long long)key * k_row, k_row, params.sequence.nk - key);
+        gK + (long long)key * k_row, k_row, sequence.nk - key);
   };
   auto load_v = [&](int key, int stage) {
     copy_tile<BLOCK_N, DV_PAD / 8, HEAD_DIM_V / 8, V_STRIDE>(smem + SMEM_V + stage * V_STAGE,
-        gV + (long long)key * v_row, v_row, params.sequence.nk - key);
+        gV + (long long)key * v_row, v_row, sequence.nk - key);
   };
 
+  const Keys keys = find_keys(params, tile);
   if (keys.steps > 0) {
-    copy_tile<BLOCK_M, D_PAD / 8, HEAD_DIM / 8, QK_STRIDE>(smem, gQ, int(params.q.stride.row),
-                                                           params.sequence.nq - tile.q0);
-    const Queries queries = {lanes.sQ};
-    // Steps run from the last to the first. One group of copies a step: K and V of STAGES - 1 steps ahead travel
-    // while one is computed. The barrier says both that this step's tiles are there for all and that those of
-    // the step before are no longer needed.
-    #pragma unroll
-    for (int ahead = 0; ahead < STAGES - 1; ++ahead) {
-      if (keys.steps - 1 - ahead >= 0) {
-        const int key = key_of(keys, keys.steps - 1 - ahead);
-        load_k(key, ahead);
-        load_v(key, ahead);
-      }
-      commit_copies();
-    }
-    int stage = 0;
-    for (int step = keys.steps - 1; step >= 0; --step) {
-      wait_copies<STAGES - 2>();
-      __syncthreads();
-      if (step - (STAGES - 1) >= 0) {
-        const int key = key_of(keys, step - (STAGES - 1));
-        const int free_stage = stage == 0 ? STAGES - 1 : stage - 1;
-        load_k(key, free_stage);
-        load_v(key, free_stage);
-      }
-      commit_copies();
-
-      const int key = key_of(keys, step);
-      if (!sees_nothing(params, first_row, key)) {
-        float rS[M_TILES][N_TILES][4];
-        gemm_qk(rS, queries, lanes.sK + stage * K_STAGE);
-        if (!sees_all(params, first_row, key)) mask_scores(rS, params, first_row, key, lane);
-        update_max(rO, row_max, row_sum, rS, params.softmax.scale_log2);
-        softmax_gemm_pv(rO, rS, row_max, row_sum, lanes.sV + stage * V_STAGE, params.softmax.scale_log2);
-      }
-      stage = stage + 1 == STAGES ? 0 : stage + 1;
-    }
+    copy_tile<BLOCK_M, D_PAD / 8, HEAD_DIM / 8, QK_STRIDE>(smem, row_of(params.q, tile.batch, tile.head, tile.q0),
+                                                           int(params.q.stride.row), sequence.nq - tile.q0);
+    const Queries queries = keep_queries(rows.lanes.sQ);
+    walk(rows, params, queries, keys, load_k, load_v);
   }
-  finish(params, tile, smem, warp, lane, rO, row_max, row_sum);
+  finish(params, tile, smem, rows);
 }

@@ -2,7 +2,7 @@
 // request  forward bf16 d128 causal
 // config   wgmma_forward block_m=128 block_n=128 stages=2 q_stages=2 overlap_tiles=1 pingpong=1 integer_max=1 lazy_rescale=1
 // budget   197632 bytes of shared memory, 384 threads, about 192 of 232 registers
-// parts    wgmma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_wgmma_product.cu.in, parts/arguments.cu.in, parts/quad.cu.in, parts/visible.cu.in, parts/keys.cu.in, parts/schedule_balanced.cu.in, parts/rows_dense.cu.in, parts/pipeline.cu.in, parts/block_alone.cu.in, parts/producer.cu.in, parts/wgmma_softmax.cu.in, parts/consumer.cu.in, parts/p_in_registers.cu.in, parts/epilogue_wgmma.cu.in, parts/store_o_staged.cu.in, parts/consume_overlap.cu.in
+// parts    wgmma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_wgmma_product.cu.in, parts/arguments.cu.in, parts/quad.cu.in, parts/sequence.cu.in, parts/visibility.cu.in, parts/visible.cu.in, parts/keys.cu.in, parts/schedule_balanced.cu.in, parts/rows_dense.cu.in, parts/pipeline.cu.in, parts/block_alone.cu.in, parts/producer.cu.in, parts/wgmma_softmax.cu.in, parts/consumer.cu.in, parts/p_in_registers.cu.in, parts/epilogue_wgmma.cu.in, parts/store_o_staged.cu.in, parts/consume_overlap.cu.in
 // again    fatune emit 'forward bf16 d128 nq1 causal' --gpu sm_90 --config 'wgmma_forward block_m=128 block_n=128 stages=2 q_stages=2 overlap_tiles=1 pingpong=1 integer_max=1 lazy_rescale=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691) on Hopper. One block per
@@ -409,44 +409,130 @@ __device__ __forceinline__ float finite_max(float x) { return x == MINUS_INFINIT
 // p may exceed 1, up to 2^RESCALE_LIMIT, which costs no precision in either type.
 constexpr float RESCALE_LIMIT = 8.f;
 
-// ---- which keys a query sees -----------------------------------------------------------------------
-// Keys [0, limit) are visible to row i.
-__device__ __forceinline__ int visible_keys(const ForwardParams &params, int i) {
-  return min(params.sequence.nk, i + params.visibility.last_diagonal + 1);
+// ---- sequence: where the rows of a batch entry lie ------------------------------------------------------------------
+// Row i is query i.
+__device__ __forceinline__ int query_of(const Sequence &, int i) { return i; }
+
+// The number of a head over all batch entries.
+__device__ __forceinline__ int batch_head_of(const Sequence &sequence, int batch, int head) {
+  return batch * sequence.heads_q + head;
 }
 
-// Whether a warp's rows see no key of the step at all, and whether they see all of them.
-__device__ __forceinline__ bool sees_nothing(const ForwardParams &params, int first_row, int key) {
-  return key >= visible_keys(params, first_row + WARP_ROWS - 1);
+__device__ __forceinline__ element *row_of(const Tensor &tensor, int batch, int head, int row) {
+  return tensor.data + batch * tensor.stride.batch + head * tensor.stride.head + row * tensor.stride.row;
+}
+
+// ---- visibility: which keys a query sees -----------------------------------------------------------------------------
+// This is the one place on the device that says so; generator/visibility.c is its twin on the host. The keys that a query
+// sees are an interval, and so are the queries that see a key. Neither end of either decreases from one row to the next.
+constexpr bool HIDES_FIRST_KEYS = false;  // there are keys before the interval,
+constexpr bool HIDES_LAST_KEYS = true;   // after it
+
+struct Interval {
+  int begin, end;            // end - 1 is the last; begin may be below 0 and, where there is none, beyond end
+};
+
+// The keys that row i sees.
+__device__ __forceinline__ Interval keys_seen(const Sequence &sequence, const Visibility &visibility, int i) {
+  const int query = query_of(sequence, i);
+  return {HIDES_FIRST_KEYS ? query + visibility.first_diagonal : 0,
+          HIDES_LAST_KEYS ? min(sequence.nk, query + visibility.last_diagonal + 1) : sequence.nk};
+}
+
+// The queries that see key j, where heads are not packed.
+__device__ __forceinline__ Interval queries_seeing(const Sequence &sequence, const Visibility &visibility, int j) {
+  return {HIDES_LAST_KEYS ? j - visibility.last_diagonal : 0,
+          HIDES_FIRST_KEYS ? min(sequence.nq, j - visibility.first_diagonal + 1) : sequence.nq};
+}
+
+// Of `count` keys from `key` on: whether rows first to last see none of them, and whether they see all.
+__device__ __forceinline__ bool is_hidden(const Sequence &sequence, const Visibility &visibility, int first, int last,
+                                          int key, int count) {
+  return (HIDES_LAST_KEYS && key >= keys_seen(sequence, visibility, last).end) ||
+         (HIDES_FIRST_KEYS && key + count <= keys_seen(sequence, visibility, first).begin);
+}
+
+__device__ __forceinline__ bool is_full(const Sequence &sequence, const Visibility &visibility, int first, int last,
+                                        int key, int count) {
+  return key + count <= keys_seen(sequence, visibility, first).end &&
+         (!HIDES_FIRST_KEYS || key >= keys_seen(sequence, visibility, last).begin);
+}
+
+// Tiles of BLOCK_N keys of which rows first to last see some key.
+template <int BLOCK_N>
+__device__ __forceinline__ Interval key_tiles_seen(const Sequence &sequence, const Visibility &visibility, int first,
+                                                   int last) {
+  const int begin = HIDES_FIRST_KEYS ? max(0, keys_seen(sequence, visibility, first).begin) : 0;
+  const int end = keys_seen(sequence, visibility, last).end;
+  return {begin / BLOCK_N, end > begin ? (end + BLOCK_N - 1) / BLOCK_N : begin / BLOCK_N};
+}
+
+// Tiles of BLOCK_M queries of which some see a key from first to last.
+template <int BLOCK_M>
+__device__ __forceinline__ Interval query_tiles_seeing(const Sequence &sequence, const Visibility &visibility, int first,
+                                                       int last) {
+  const int begin = max(0, queries_seeing(sequence, visibility, first).begin);
+  const int end = queries_seeing(sequence, visibility, last).end;
+  return {begin / BLOCK_M, end > begin ? (end + BLOCK_M - 1) / BLOCK_M : begin / BLOCK_M};
+}
+
+// S = -inf where the row does not see the key. Lane (g, t) holds rows g, g + 8 and keys 2 t, 2 t + 1 of each 16x8 tile,
+// so the ends of a row's interval, relative to this lane's first key, decide by constants.
+template <int M, int N>
+__device__ __forceinline__ void hide_scores(float (&rS)[M][N][4], const Sequence &sequence,
+                                            const Visibility &visibility, int first_row, int first_key, int lane) {
+  #pragma unroll
+  for (int m = 0; m < M; ++m) {
+    #pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const Interval seen = keys_seen(sequence, visibility, first_row + m * 16 + h * 8 + lane / 4);
+      const int begin = seen.begin - first_key - lane % 4 * 2, end = seen.end - first_key - lane % 4 * 2;
+      #pragma unroll
+      for (int n = 0; n < N; ++n) {
+        if (n * 8 >= end || (HIDES_FIRST_KEYS && n * 8 < begin)) rS[m][n][2 * h] = MINUS_INFINITY;
+        if (n * 8 + 1 >= end || (HIDES_FIRST_KEYS && n * 8 + 1 < begin)) rS[m][n][2 * h + 1] = MINUS_INFINITY;
+      }
+    }
+  }
+}
+
+// The same of S^T: lane (g, t) holds keys g, g + 8 and queries 2 t, 2 t + 1. Queries beyond the last are not looked at.
+template <int M, int N>
+__device__ __forceinline__ void hide_transposed(float (&rS)[M][N][4], const Sequence &sequence,
+                                                const Visibility &visibility, int first_key, int first_query, int lane) {
+  #pragma unroll
+  for (int m = 0; m < M; ++m) {
+    #pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int key = first_key + m * 16 + h * 8 + lane / 4;
+      const Interval seen = queries_seeing(sequence, visibility, key);
+      const int of_key = HIDES_LAST_KEYS ? seen.begin - first_query - lane % 4 * 2 : 0;
+      const int begin = key < sequence.nk ? of_key : 8 * N, end = seen.end - first_query - lane % 4 * 2;
+      #pragma unroll
+      for (int n = 0; n < N; ++n) {
+        if (n * 8 < begin || (HIDES_FIRST_KEYS && n * 8 >= end)) rS[m][n][2 * h] = MINUS_INFINITY;
+        if (n * 8 + 1 < begin || (HIDES_FIRST_KEYS && n * 8 + 1 >= end)) rS[m][n][2 * h + 1] = MINUS_INFINITY;
+      }
+    }
+  }
+}
+
+// Keys [0, limit) are visible to row i.
+__device__ __forceinline__ int visible_keys(const ForwardParams &params, int i) {
+  return keys_seen(params.sequence, params.visibility, i).end;
 }
 
 __device__ __forceinline__ bool sees_all(const ForwardParams &params, int first_row, int key) {
   return key + BLOCK_N <= visible_keys(params, first_row);
 }
 
-// S = -inf where the row does not see the key. Lane (g, t) holds rows g, g + 8 and keys 2 t, 2 t + 1 of each
-// 16x8 tile, so one limit a row, relative to this lane's first key, decides by constants.
 __device__ __forceinline__ void mask_scores(float (&rS)[M_TILES][N_TILES][4], const ForwardParams &params,
                                             int first_row, int key, int lane) {
-  #pragma unroll
-  for (int m = 0; m < M_TILES; ++m) {
-    #pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const int row = first_row + m * 16 + h * 8 + lane / 4;
-      const int limit = visible_keys(params, row) - key - lane % 4 * 2;
-      #pragma unroll
-      for (int n = 0; n < N_TILES; ++n) {
-        if (n * 8 >= limit) rS[m][n][2 * h] = MINUS_INFINITY;
-        if (n * 8 + 1 >= limit) rS[m][n][2 * h + 1] = MINUS_INFINITY;
-      }
-    }
-  }
+  hide_scores(rS, params.sequence, params.visibility, first_row, key, lane);
 }
 
 // ---- work tiles, and the keys they walk over --------------------------------------------------------
-// Whether a step's keys stand in a list; whether some rows of a tile see fewer of its last keys than other rows, and
-// likewise of its first keys. (Else only the end of all keys cuts steps.)
-constexpr bool KEYS_LISTED = 0, HIDES_LAST_KEYS = 1, HIDES_FIRST_KEYS = 0;
+constexpr bool KEYS_LISTED = 0;  // whether a step's keys stand in a list
 
 // The steps of a tile, BLOCK_N keys each: those of which some row sees a key.
 struct Keys {

@@ -2,7 +2,7 @@
 // request  forward fp16 d64 dv40 causal dropout mask=128x128
 // config   wgmma_forward block_m=64 block_n=128 stages=3 q_stages=1
 // budget   107520 bytes of shared memory, 256 threads, about 148 of 232 registers
-// parts    wgmma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_wgmma_product.cu.in, parts/arguments.cu.in, parts/quad.cu.in, parts/philox.cu.in, parts/dropout.cu.in, parts/visible.cu.in, parts/keys.cu.in, parts/schedule_balanced.cu.in, parts/rows_dense.cu.in, parts/pipeline.cu.in, parts/block_alone.cu.in, parts/producer.cu.in, parts/wgmma_softmax.cu.in, parts/consumer.cu.in, parts/p_in_registers.cu.in, parts/epilogue_wgmma.cu.in, parts/store_o_staged.cu.in, parts/consume_each.cu.in
+// parts    wgmma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_wgmma_product.cu.in, parts/arguments.cu.in, parts/quad.cu.in, parts/sequence.cu.in, parts/dropout.cu.in, parts/dropout_rows.cu.in, parts/visibility.cu.in, parts/visible.cu.in, parts/keys.cu.in, parts/schedule_balanced.cu.in, parts/rows_dense.cu.in, parts/pipeline.cu.in, parts/block_alone.cu.in, parts/producer.cu.in, parts/wgmma_softmax.cu.in, parts/consumer.cu.in, parts/p_in_registers.cu.in, parts/epilogue_wgmma.cu.in, parts/store_o_staged.cu.in, parts/consume_each.cu.in
 // again    fatune emit 'forward fp16 d64 dv40 nq1 causal dropout mask=128x128' --gpu sm_90 --config 'wgmma_forward block_m=64 block_n=128 stages=3 q_stages=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691) on Hopper. One block per
@@ -401,6 +401,19 @@ __device__ __forceinline__ float finite_max(float x) { return x == MINUS_INFINIT
 // p may exceed 1, up to 2^RESCALE_LIMIT, which costs no precision in either type.
 constexpr float RESCALE_LIMIT = 8.f;
 
+// ---- sequence: where the rows of a batch entry lie ------------------------------------------------------------------
+// Row i is query i.
+__device__ __forceinline__ int query_of(const Sequence &, int i) { return i; }
+
+// The number of a head over all batch entries.
+__device__ __forceinline__ int batch_head_of(const Sequence &sequence, int batch, int head) {
+  return batch * sequence.heads_q + head;
+}
+
+__device__ __forceinline__ element *row_of(const Tensor &tensor, int batch, int head, int row) {
+  return tensor.data + batch * tensor.stride.batch + head * tensor.stride.head + row * tensor.stride.row;
+}
+
 // ---- dropout -----------------------------------------------------------------------------------
 // The mask is a pure function of (seed, offset, batch, head, i, j), whatever the tiles: Philox4x32-10
 // (Salmon et al., SC'11). One draw of four words r[0..3] serves the 64 elements of a 32x64 block that one lane
@@ -424,12 +437,12 @@ struct Seed {
   unsigned threshold_pair;                   // the threshold in both halves
 };
 
-__device__ __forceinline__ Seed find_seed(const ForwardParams &params) {
-  const unsigned long long seed = params.dropout.seed_address ? *params.dropout.seed_address : params.dropout.seed;
-  const unsigned long long offset = params.dropout.offset_address ? *params.dropout.offset_address : params.dropout.offset;
+__device__ __forceinline__ Seed find_seed(const Dropout &arguments) {
+  const u64 seed = arguments.seed_address ? *arguments.seed_address : arguments.seed;
+  const u64 offset = arguments.offset_address ? *arguments.offset_address : arguments.offset;
   return {{uniform(static_cast<unsigned>(seed)),
            uniform(static_cast<unsigned>(seed >> 32) ^ static_cast<unsigned>(offset >> 32))},
-          uniform(static_cast<unsigned>(offset)), params.dropout.threshold * 0x00010001u};
+          uniform(static_cast<unsigned>(offset)), arguments.threshold * 0x00010001u};
 }
 
 __device__ __forceinline__ void philox(unsigned (&r)[4], unsigned key0, unsigned key1) {
@@ -448,14 +461,18 @@ __device__ __forceinline__ void philox(unsigned (&r)[4], unsigned key0, unsigned
 
 __device__ __forceinline__ unsigned ror(unsigned x, int bits) { return __funnelshift_r(x, x, bits); }
 
+// What remains of P is divided by the probability to be kept.
+__device__ __forceinline__ float dropout_rescale(const Dropout &arguments) { return arguments.rescale; }
+
 // ---- dropout of P: lanes hold rows of queries -------------------------------------------------------------
 constexpr int KEYS_PER_DRAW = BLOCK_N % 64 == 0 ? 64 : BLOCK_N % 32 == 0 ? 32 : 16;
-constexpr int DRAWS_HELD = 1;                        // drawn beside P V, as they are needed
+constexpr bool DRAWS_EARLY = false;  // beside Q K^T, those of a whole step; else beside P V, as needed
+constexpr int DRAWS_HELD = DRAWS_EARLY ? BLOCK_N / KEYS_PER_DRAW : 1;
 
 // Draws down the rows of a warp: one for two m tiles where those lie in one block of 32 rows.
 constexpr int ROW_DRAWS = WARP_ROWS % 32 == 0 ? M_TILES / 2 : M_TILES;
 
-struct DropoutState {
+struct DropoutRows {
   Seed seed;
   unsigned batch_head;                       // counter word
   unsigned lane_row, lane_column;            // this lane's share of the other two
@@ -464,10 +481,9 @@ struct DropoutState {
   unsigned random[DRAWS_HELD][ROW_DRAWS][4];
 };
 
-__device__ __forceinline__ DropoutState dropout_setup(const ForwardParams &params, int batch_head, int first_row,
-                                                 int lane) {
-  DropoutState dropout;
-  dropout.seed = find_seed(params);
+__device__ __forceinline__ DropoutRows begin_dropout(const Dropout &arguments, int batch_head, int first_row, int lane) {
+  DropoutRows dropout;
+  dropout.seed = find_seed(arguments);
   dropout.batch_head = uniform(batch_head);
   dropout.lane_row = lane / 4;
   dropout.lane_column = lane % 4;
@@ -476,8 +492,11 @@ __device__ __forceinline__ DropoutState dropout_setup(const ForwardParams &param
   return dropout;
 }
 
+// Before the first draw of a step.
+__device__ __forceinline__ void begin_step(DropoutRows &dropout, int first_key) { dropout.key_block = first_key / 16; }
+
 // The draws that serve the keys from 16 `block` of this step on, for all rows of the warp.
-__device__ __forceinline__ void draw(DropoutState &dropout, int block) {
+__device__ __forceinline__ void draw(DropoutRows &dropout, int block) {
   #pragma unroll
   for (int d = 0; d < ROW_DRAWS; ++d) {
     unsigned (&random)[4] = dropout.random[block * 16 / KEYS_PER_DRAW % DRAWS_HELD][d];
@@ -486,7 +505,27 @@ __device__ __forceinline__ void draw(DropoutState &dropout, int block) {
     random[2] = dropout.batch_head;
     random[3] = (dropout.row_block + d * M_TILES / ROW_DRAWS) / 2 * 8 + dropout.lane_row;
     philox(random, dropout.seed.key[0], dropout.seed.key[1]);
+    #pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (DRAWS_EARLY) pin(random[i]);
+    }
   }
+}
+
+// Between the 16s of the depth of Q K^T: this one's share of the step's draws. Between those of P V: always one draw ahead
+// of its use, so that the chain of rounds hides behind the products.
+__device__ __forceinline__ void draw_beside_qk(DropoutRows &dropout, int k, int depth) {
+  if (!DRAWS_EARLY) return;
+  #pragma unroll
+  for (int i = k * DRAWS_HELD / depth; i < (k + 1) * DRAWS_HELD / depth; ++i) draw(dropout, i * KEYS_PER_DRAW / 16);
+}
+
+__device__ __forceinline__ void draw_before_pv(DropoutRows &dropout) {
+  if (!DRAWS_EARLY) draw(dropout, 0);
+}
+
+__device__ __forceinline__ void draw_beside_pv(DropoutRows &dropout, int k) {
+  if (!DRAWS_EARLY && (k + 1) * 16 % KEYS_PER_DRAW == 0 && k + 1 < BLOCK_N / 16) draw(dropout, k + 1);
 }
 
 // Zeroes the dropped elements of a fragment of P, number COLUMN + 4 row. 14-bit integers compare like the fp16
@@ -508,7 +547,7 @@ __device__ __forceinline__ void drop_fragment(unsigned (&rP)[4], const unsigned 
 
 // The 16 keys from 16 `block` of this step on. The compiler knows row and column where tiles are whole blocks of
 // 32 rows and 64 keys.
-__device__ __forceinline__ void drop(unsigned (&rP)[M_TILES][4], const DropoutState &dropout, int block) {
+__device__ __forceinline__ void drop(unsigned (&rP)[M_TILES][4], const DropoutRows &dropout, int block) {
   const int column = BLOCK_N % 64 == 0 ? block % 4 : (dropout.key_block + block) % 4;
   #pragma unroll
   for (int m = 0; m < M_TILES; ++m) {
@@ -524,44 +563,144 @@ __device__ __forceinline__ void drop(unsigned (&rP)[M_TILES][4], const DropoutSt
   }
 }
 
-// ---- which keys a query sees -----------------------------------------------------------------------
-// Keys [0, limit) are visible to row i.
-__device__ __forceinline__ int visible_keys(const ForwardParams &params, int i) {
-  return min(params.sequence.nk, i + params.visibility.last_diagonal + 1);
+// Draws as they are needed, and drops.
+__device__ __forceinline__ void draw_and_drop(unsigned (&rP)[M_TILES][4], DropoutRows &dropout, int k) {
+  if (k * 16 % KEYS_PER_DRAW == 0) draw(dropout, k);
+  drop(rP, dropout, k);
 }
 
-// Whether a warp's rows see no key of the step at all, and whether they see all of them.
-__device__ __forceinline__ bool sees_nothing(const ForwardParams &params, int first_row, int key) {
-  return key >= visible_keys(params, first_row + WARP_ROWS - 1);
+// dP of the k-th 16 keys as dS wants it, in place: dropped elements, which are 0 in `kept`, have none.
+template <int N>
+__device__ __forceinline__ void drop_dp(float (&rDP)[M_TILES][N][4], DropoutRows &dropout, const Dropout &arguments, int k) {
+  unsigned kept[M_TILES][4];
+  #pragma unroll
+  for (int m = 0; m < M_TILES; ++m) {
+    #pragma unroll
+    for (int i = 0; i < 4; ++i) kept[m][i] = ~0u;
+  }
+  draw_and_drop(kept, dropout, k);
+  #pragma unroll
+  for (int m = 0; m < M_TILES; ++m) {
+    #pragma unroll
+    for (int i = 0; i < 4; ++i) {  // fragment register i: rows g + 8 (i % 2), keys 8 (i / 2) + 2 t
+      float *dp = rDP[m][2 * k + i / 2] + 2 * (i % 2);
+      dp[0] *= kept[m][i] & 1 ? arguments.rescale : 0.f;
+      dp[1] *= kept[m][i] >> 31 ? arguments.rescale : 0.f;
+    }
+  }
+}
+
+// ---- visibility: which keys a query sees -----------------------------------------------------------------------------
+// This is the one place on the device that says so; generator/visibility.c is its twin on the host. The keys that a query
+// sees are an interval, and so are the queries that see a key. Neither end of either decreases from one row to the next.
+constexpr bool HIDES_FIRST_KEYS = false;  // there are keys before the interval,
+constexpr bool HIDES_LAST_KEYS = true;   // after it
+
+struct Interval {
+  int begin, end;            // end - 1 is the last; begin may be below 0 and, where there is none, beyond end
+};
+
+// The keys that row i sees.
+__device__ __forceinline__ Interval keys_seen(const Sequence &sequence, const Visibility &visibility, int i) {
+  const int query = query_of(sequence, i);
+  return {HIDES_FIRST_KEYS ? query + visibility.first_diagonal : 0,
+          HIDES_LAST_KEYS ? min(sequence.nk, query + visibility.last_diagonal + 1) : sequence.nk};
+}
+
+// The queries that see key j, where heads are not packed.
+__device__ __forceinline__ Interval queries_seeing(const Sequence &sequence, const Visibility &visibility, int j) {
+  return {HIDES_LAST_KEYS ? j - visibility.last_diagonal : 0,
+          HIDES_FIRST_KEYS ? min(sequence.nq, j - visibility.first_diagonal + 1) : sequence.nq};
+}
+
+// Of `count` keys from `key` on: whether rows first to last see none of them, and whether they see all.
+__device__ __forceinline__ bool is_hidden(const Sequence &sequence, const Visibility &visibility, int first, int last,
+                                          int key, int count) {
+  return (HIDES_LAST_KEYS && key >= keys_seen(sequence, visibility, last).end) ||
+         (HIDES_FIRST_KEYS && key + count <= keys_seen(sequence, visibility, first).begin);
+}
+
+__device__ __forceinline__ bool is_full(const Sequence &sequence, const Visibility &visibility, int first, int last,
+                                        int key, int count) {
+  return key + count <= keys_seen(sequence, visibility, first).end &&
+         (!HIDES_FIRST_KEYS || key >= keys_seen(sequence, visibility, last).begin);
+}
+
+// Tiles of BLOCK_N keys of which rows first to last see some key.
+template <int BLOCK_N>
+__device__ __forceinline__ Interval key_tiles_seen(const Sequence &sequence, const Visibility &visibility, int first,
+                                                   int last) {
+  const int begin = HIDES_FIRST_KEYS ? max(0, keys_seen(sequence, visibility, first).begin) : 0;
+  const int end = keys_seen(sequence, visibility, last).end;
+  return {begin / BLOCK_N, end > begin ? (end + BLOCK_N - 1) / BLOCK_N : begin / BLOCK_N};
+}
+
+// Tiles of BLOCK_M queries of which some see a key from first to last.
+template <int BLOCK_M>
+__device__ __forceinline__ Interval query_tiles_seeing(const Sequence &sequence, const Visibility &visibility, int first,
+                                                       int last) {
+  const int begin = max(0, queries_seeing(sequence, visibility, first).begin);
+  const int end = queries_seeing(sequence, visibility, last).end;
+  return {begin / BLOCK_M, end > begin ? (end + BLOCK_M - 1) / BLOCK_M : begin / BLOCK_M};
+}
+
+// S = -inf where the row does not see the key. Lane (g, t) holds rows g, g + 8 and keys 2 t, 2 t + 1 of each 16x8 tile,
+// so the ends of a row's interval, relative to this lane's first key, decide by constants.
+template <int M, int N>
+__device__ __forceinline__ void hide_scores(float (&rS)[M][N][4], const Sequence &sequence,
+                                            const Visibility &visibility, int first_row, int first_key, int lane) {
+  #pragma unroll
+  for (int m = 0; m < M; ++m) {
+    #pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const Interval seen = keys_seen(sequence, visibility, first_row + m * 16 + h * 8 + lane / 4);
+      const int begin = seen.begin - first_key - lane % 4 * 2, end = seen.end - first_key - lane % 4 * 2;
+      #pragma unroll
+      for (int n = 0; n < N; ++n) {
+        if (n * 8 >= end || (HIDES_FIRST_KEYS && n * 8 < begin)) rS[m][n][2 * h] = MINUS_INFINITY;
+        if (n * 8 + 1 >= end || (HIDES_FIRST_KEYS && n * 8 + 1 < begin)) rS[m][n][2 * h + 1] = MINUS_INFINITY;
+      }
+    }
+  }
+}
+
+// The same of S^T: lane (g, t) holds keys g, g + 8 and queries 2 t, 2 t + 1. Queries beyond the last are not looked at.
+template <int M, int N>
+__device__ __forceinline__ void hide_transposed(float (&rS)[M][N][4], const Sequence &sequence,
+                                                const Visibility &visibility, int first_key, int first_query, int lane) {
+  #pragma unroll
+  for (int m = 0; m < M; ++m) {
+    #pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int key = first_key + m * 16 + h * 8 + lane / 4;
+      const Interval seen = queries_seeing(sequence, visibility, key);
+      const int of_key = HIDES_LAST_KEYS ? seen.begin - first_query - lane % 4 * 2 : 0;
+      const int begin = key < sequence.nk ? of_key : 8 * N, end = seen.end - first_query - lane % 4 * 2;
+      #pragma unroll
+      for (int n = 0; n < N; ++n) {
+        if (n * 8 < begin || (HIDES_FIRST_KEYS && n * 8 >= end)) rS[m][n][2 * h] = MINUS_INFINITY;
+        if (n * 8 + 1 < begin || (HIDES_FIRST_KEYS && n * 8 + 1 >= end)) rS[m][n][2 * h + 1] = MINUS_INFINITY;
+      }
+    }
+  }
+}
+
+// Keys [0, limit) are visible to row i.
+__device__ __forceinline__ int visible_keys(const ForwardParams &params, int i) {
+  return keys_seen(params.sequence, params.visibility, i).end;
 }
 
 __device__ __forceinline__ bool sees_all(const ForwardParams &params, int first_row, int key) {
   return key + BLOCK_N <= visible_keys(params, first_row);
 }
 
-// S = -inf where the row does not see the key. Lane (g, t) holds rows g, g + 8 and keys 2 t, 2 t + 1 of each
-// 16x8 tile, so one limit a row, relative to this lane's first key, decides by constants.
 __device__ __forceinline__ void mask_scores(float (&rS)[M_TILES][N_TILES][4], const ForwardParams &params,
                                             int first_row, int key, int lane) {
-  #pragma unroll
-  for (int m = 0; m < M_TILES; ++m) {
-    #pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const int row = first_row + m * 16 + h * 8 + lane / 4;
-      const int limit = visible_keys(params, row) - key - lane % 4 * 2;
-      #pragma unroll
-      for (int n = 0; n < N_TILES; ++n) {
-        if (n * 8 >= limit) rS[m][n][2 * h] = MINUS_INFINITY;
-        if (n * 8 + 1 >= limit) rS[m][n][2 * h + 1] = MINUS_INFINITY;
-      }
-    }
-  }
+  hide_scores(rS, params.sequence, params.visibility, first_row, key, lane);
 }
 
 // ---- work tiles, and the keys they walk over --------------------------------------------------------
-// Whether a step's keys stand in a list; whether some rows of a tile see fewer of its last keys than other rows, and
-// likewise of its first keys. (Else only the end of all keys cuts steps.)
-constexpr bool KEYS_LISTED = 1, HIDES_LAST_KEYS = 1, HIDES_FIRST_KEYS = 0;
+constexpr bool KEYS_LISTED = 1;  // whether a step's keys stand in a list
 
 // The steps of a tile, BLOCK_N keys each: those of which some row sees a key.
 struct Keys {
@@ -1061,7 +1200,7 @@ struct Consumer {
   unsigned rP[P_FRAGMENTS][1][4];
   float row_max[2], row_sum[2];  // maximum times scale_log2; this lane's part of the sum
   bool k_ready;                  // whether the K of the next step has been seen to be there
-  DropoutState dropout;
+  DropoutRows dropout;
 };
 
 // The hidden steps of a walk are those that a warpgroup skips: none of its rows sees a key of them.
@@ -1226,7 +1365,7 @@ __device__ __forceinline__ Correction softmax(Consumer &consumer, const ForwardP
 __device__ __forceinline__ void begin_rows(Consumer &consumer, const ForwardParams &params, const WorkTile &work) {
   consumer.row_max[0] = consumer.row_max[1] = MINUS_INFINITY;
   consumer.row_sum[0] = consumer.row_sum[1] = 0.f;
-  consumer.dropout = dropout_setup(params, work.batch * params.sequence.heads_q + work.head, work.q0 + consumer.warp * 16,
+  consumer.dropout = begin_dropout(params.dropout, work.batch * params.sequence.heads_q + work.head, work.q0 + consumer.warp * 16,
                                    consumer.lane);
 }
 
