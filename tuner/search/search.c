@@ -153,7 +153,9 @@ static int try_compiled(struct search *search, int index, struct ft_compiled *co
   const double begin = ft_seconds_now();
   if (search->in->measuring->has_finals) FT_TRY(ft_contest_pace(&search->contest, &pace));
   const struct failure lost = keep_failure(attempt_one(search, index, compiled, &pace, &attempt));
-  search->summary->measure_seconds += ft_seconds_now() - begin;
+  /* A prediction measures nothing. */
+  if (search->in->measuring->has_finals)
+    search->summary->measure_seconds += ft_seconds_now() - begin;
   *trial = attempt.trial;
   /* The row of a candidate that took the GPU with it is written before the search ends, so that the
    * next search knows which one it was. */
