@@ -15,6 +15,7 @@
 #include "generator/request_fields.h"
 #include "generator/arguments.h"
 #include "generator/schedule.h"
+#include "generator/visibility.h"
 
 static void set_integer(lua_State *state, const char *name, lua_Integer value) {
   lua_pushinteger(state, value);
@@ -72,6 +73,13 @@ static void push_budget(lua_State *state, const struct ft_family *family,
       set_integer(state, family->budget_fields[i].name, budget->own[i]);
 }
 
+/* What the part `visibility` is given. */
+static void push_visibility(lua_State *state, const struct ft_request *request) {
+  lua_newtable(state);
+  set_boolean(state, "hides_first", ft_hides_first_keys(request));
+  set_boolean(state, "hides_last", ft_hides_last_keys(request));
+}
+
 static void push_fields(lua_State *state, const struct ft_argument_struct *arguments) {
   lua_newtable(state);
   for (const struct ft_argument_field *field = arguments->fields; field->name != NULL; ++field) {
@@ -126,6 +134,8 @@ static void push_values(lua_State *state, int engine, const struct ft_render *jo
   set_strict(state, engine, "config");
   push_budget(state, job->config->family, &job->source->budget);
   set_strict(state, engine, "budget");
+  push_visibility(state, job->request);
+  set_strict(state, engine, "visibility");
   set_string(state, "schedule", ft_schedule_name(ft_schedule_of(job->request, job->config)));
   push_arguments(state);
   lua_setfield(state, -2, "arguments");

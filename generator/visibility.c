@@ -15,8 +15,17 @@ struct ft_visibility ft_visibility_of(const struct ft_request *request) {
   return visibility;
 }
 
-bool ft_visibility_varies(const struct ft_request *request) {
+bool ft_hides_first_keys(const struct ft_request *request) {
+  (void)request;
+  return false;
+}
+
+bool ft_hides_last_keys(const struct ft_request *request) {
   return request->causal != FT_CAUSAL_NONE;
+}
+
+bool ft_visibility_varies(const struct ft_request *request) {
+  return ft_hides_first_keys(request) || ft_hides_last_keys(request);
 }
 
 static int64_t clamp(int64_t value, int64_t least, int64_t most) {

@@ -25,7 +25,10 @@ struct ft_interval {
 /* The request has the lengths of the run. */
 struct ft_visibility ft_visibility_of(const struct ft_request *request);
 
-/* Whether some queries see other keys than others do. The lengths are not looked at. */
+/* Whether keys before or after those that a query sees may be hidden by their positions, and
+ * whether some queries see other keys than others do. The lengths are not looked at. */
+bool ft_hides_first_keys(const struct ft_request *request);
+bool ft_hides_last_keys(const struct ft_request *request);
 bool ft_visibility_varies(const struct ft_request *request);
 
 bool ft_sees(const struct ft_visibility *visibility, int64_t i, int64_t j);

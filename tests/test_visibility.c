@@ -44,9 +44,11 @@ START_TEST(requests_hide_what_their_words_say) {
     ASSERT(v.nq == request.seqlen_q && v.nk == request.seqlen_k, v);
     ASSERT(-v.nq <= v.first_diagonal && v.first_diagonal <= v.last_diagonal, v);
     ASSERT(v.last_diagonal <= v.nk, v);
+    const bool first = ft_hides_first_keys(&request), last = ft_hides_last_keys(&request);
     for (int64_t i = 0; i < v.nq; i++) {
       for (int64_t j = 0; j < v.nk; j++) {
         ASSERT(ft_sees(&v, i, j) == rule_lets_see(&request, i, j), v);
+        ASSERT(ft_sees(&v, i, j) || (j < ft_keys_of(&v, i).begin ? first : last), v);
         varies |= ft_sees(&v, i, j) != ft_sees(&v, 0, j);
       }
     }
