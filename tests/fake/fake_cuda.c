@@ -277,6 +277,10 @@ DEFINE(cuOccupancyMaxActiveBlocksPerMultiprocessor,
   return 0;
 }
 
+/* Bytes of a struct to the end of a member. The bytes after the last member hold nothing: two equal
+ * arguments may differ there. */
+#define BYTES_TO(type, member) (offsetof(type, member) + sizeof((type){0}.member))
+
 /* Under the lock: launches come from many threads. */
 static void record_launch(struct CUmod_st *module, int which, const struct fake_launch *seen,
                           const void *params) {
@@ -291,9 +295,10 @@ static void record_launch(struct CUmod_st *module, int which, const struct fake_
   launch->threads[which] = seen->block[0];
   launch->smem = seen->smem;
   launch->stream = seen->stream;
-  size_t bytes = sizeof(struct ft_forward_params);
-  if (module->is_tiled) bytes = sizeof(struct ft_tiled_forward_params);
-  if (module->is_backward) bytes = sizeof(struct ft_backward_params);
+  size_t bytes = BYTES_TO(struct ft_forward_params, softmax);
+  if (module->is_tiled) bytes = BYTES_TO(struct ft_tiled_forward_params, rest.softmax);
+  if (module->is_backward) bytes = BYTES_TO(struct ft_backward_params, softmax);
+  memset(launch->params, 0, sizeof launch->params);
   static_assert(sizeof(struct ft_tiled_forward_params) <= sizeof launch->params &&
                     sizeof(struct ft_backward_params) <= sizeof launch->params,
                 "room for the largest argument");
