@@ -18,21 +18,21 @@
 /* ---- the simulated machine ---- */
 
 enum fate { RUNS, WRONG, SPILLS, NO_COMPILE, NO_LOAD, FAULTS, HANGS, SAME_IMAGE, SERIAL };
-/* Enough for every effort: normal gives up after some 60, and no space is so small. */
+/* More than any effort tries here: effort normal gives up after some 60 candidates. */
 enum { CANDIDATES = 200, ROWS = 2 * CANDIDATES };
 
 struct simulated {
   const struct ft_candidates *candidates;
   enum fate fates[CANDIDATES];
   double us[CANDIDATES]; /* true time of each candidate */
-  double drift;          /* factor on all times of the first heat, */
-  double later;          /* and of those after it */
-  int hot;               /* so many screenings, the first ones, are of a hot GPU: */
-  double heat;           /* factor on all times then */
+  double drift;          /* factor on all times of the first round of finals */
+  double later;          /* factor on all times of its later rounds */
+  int hot;               /* the first so many screenings are of a hot GPU */
+  double hot_factor;     /* factor on the times of those */
   bool lost;
-  int compile_status; /* when not FT_OK: of every compile */
+  int compile_status; /* status of every compile, unless FT_OK */
   _Atomic int compiles;
-  int measures, heats, loads, unloads, kept;
+  int measures, rounds, loads, unloads, kept;
   struct ft_trial rows[ROWS];
   int row_count;
   struct ft_store *store; /* gets the rows too, unless NULL */
@@ -111,24 +111,24 @@ static void take_samples(const struct simulated *machine, int index, double fact
   ft_timing_summarise(timing);
 }
 
-static int simulated_measure(void *payload, void *loaded, void *pace, double give_up_us,
+static int simulated_measure(void *payload, void *loaded, void *incumbent, double give_up_us,
                              struct ft_timing *timing, struct ft_timing *beside) {
   struct simulated *machine = payload;
   const int index = *(int *)loaded;
   ck_assert_msg(machine->fates[index] == RUNS || index == 0, "candidate %d must not be timed",
                 index);
-  const double factor = machine->measures++ < machine->hot ? machine->heat : 1;
+  const double factor = machine->measures++ < machine->hot ? machine->hot_factor : 1;
   const bool gives_up = give_up_us > 0 && machine->us[index] * factor > give_up_us;
   take_samples(machine, index, factor, gives_up ? 1 : 5, timing);
   *beside = (struct ft_timing){0};
-  if (pace && !gives_up) take_samples(machine, *(int *)pace, factor, 5, beside);
+  if (incumbent && !gives_up) take_samples(machine, *(int *)incumbent, factor, 5, beside);
   return FT_OK;
 }
 
-static int simulated_heat(void *payload, void *const *loaded, int count,
-                          struct ft_timing *timings) {
+static int simulated_round(void *payload, void *const *loaded, int count,
+                           struct ft_timing *timings) {
   struct simulated *machine = payload;
-  const double factor = machine->heats++ == 0 ? machine->drift : machine->later;
+  const double factor = machine->rounds++ == 0 ? machine->drift : machine->later;
   for (int n = 0; n < count; n++) {
     take_samples(machine, *(int *)loaded[n], factor, 24, &timings[n]);
   }
@@ -220,7 +220,7 @@ static struct setting *setting_make(enum ft_effort effort) {
                            .unload = simulated_unload,
                            .verify = simulated_verify,
                            .measure = simulated_measure,
-                           .measure_in_turn = simulated_heat,
+                           .measure_in_turn = simulated_round,
                            .health = simulated_health,
                            .record = simulated_record,
                            .recall = simulated_recall,

@@ -92,10 +92,10 @@ static void expect_stores_choice(struct setting *s) {
 /* A run after others of the same store: it takes over so many rows, measures the rest and holds
  * finals of its own. */
 static void expect_next_run(struct setting *s, int recalled, int best) {
-  const int heats = s->machine->heats;
+  const int rounds = s->machine->rounds;
   ck_assert_int_eq(search(s), FT_OK);
   ck_assert_int_eq(s->summary.recalled, recalled);
-  ck_assert_int_gt(s->machine->heats, heats);
+  ck_assert_int_gt(s->machine->rounds, rounds);
   ck_assert_int_eq(best_of(s), best);
   expect_stores_choice(s);
 }
@@ -147,7 +147,7 @@ START_TEST(a_cooling_gpu_does_not_decide) {
   struct setting *s = setting_make(FT_EFFORT_EXHAUSTIVE);
   give_store(s);
   s->machine->hot = 13;
-  s->machine->heat = s->machine->drift = 1.15;
+  s->machine->hot_factor = s->machine->drift = 1.15;
   for (int n = 1; n < s->candidates.count; n++)
     s->machine->us[n] = n == 9 ? 100 : 103 + 5 * (n % 11) / 10.0;
   ck_assert_int_eq(search(s), FT_OK);
@@ -161,16 +161,16 @@ START_TEST(a_cooling_gpu_does_not_decide) {
 }
 END_TEST
 
-/* More are as good as the best than one heat holds, and the later heats are of a cooler GPU: all
- * rows of finals are of one clock. */
-START_TEST(heats_compare) {
+/* More are as good as the best than one round of finals holds, and the later rounds are of a cooler
+ * GPU: all rows of finals are of one clock. */
+START_TEST(rounds_of_finals_compare) {
   struct setting *s = setting_make(FT_EFFORT_EXHAUSTIVE);
   int finals = 0;
   s->machine->drift = 1.15;
   s->machine->later = 1.02;
   for (int n = 1; n < s->candidates.count; n++) s->machine->us[n] = n <= 20 ? 100 + 0.01 * n : 110;
   ck_assert_int_eq(search(s), FT_OK);
-  ck_assert_int_ge(s->machine->heats, 2);
+  ck_assert_int_ge(s->machine->rounds, 2);
   for (int n = 0; n < s->machine->row_count; n++) {
     const struct ft_trial *row = &s->machine->rows[n];
     if (row->outcome != FT_OUTCOME_OK) continue;
@@ -217,7 +217,7 @@ START_TEST(a_stop_keeps_every_row) {
   ck_assert_int_eq(s->summary.tried, 10);
   for (int n = 0; n < s->candidates.count; n++) ck_assert_int_eq(rows_of(s, n, NULL), n < 10);
   ck_assert_int_eq(best_of(s), 1); /* of 1 and 2, within 0.3 %, the one with less memory */
-  ck_assert_int_eq(s->machine->heats, 0);
+  ck_assert_int_eq(s->machine->rounds, 0);
   ck_assert_int_le(s->machine->compiles,
                    10 + 2 * 2 + 2); /* no more than the look-ahead for nothing */
   expect_stores_choice(s);
@@ -256,10 +256,10 @@ START_TEST(the_second_run_measures_nothing) {
   ck_assert_int_eq(search(s), FT_OK);
   const int best = best_of(s), rows = s->machine->row_count, tried = s->summary.tried;
   const double best_us = s->summary.best_us;
-  s->machine->compiles = s->machine->measures = s->machine->heats = s->machine->loads = 0;
+  s->machine->compiles = s->machine->measures = s->machine->rounds = s->machine->loads = 0;
   s->machine->unloads = 0;
   ck_assert_int_eq(search(s), FT_OK);
-  ck_assert_int_eq(s->machine->measures + s->machine->heats + s->machine->loads, 0);
+  ck_assert_int_eq(s->machine->measures + s->machine->rounds + s->machine->loads, 0);
   ck_assert_int_eq(s->machine->row_count, rows);
   ck_assert_int_eq(s->summary.recalled, tried);
   ck_assert_int_eq(best_of(s), best);
@@ -422,7 +422,7 @@ Suite *make_tune_suite(void) {
   tcase_add_test(tcase, ties_go_to_less_memory_then_fewer_registers);
   tcase_add_test(tcase, a_warming_gpu_does_not_decide);
   tcase_add_test(tcase, a_cooling_gpu_does_not_decide);
-  tcase_add_test(tcase, heats_compare);
+  tcase_add_test(tcase, rounds_of_finals_compare);
   tcase_add_test(tcase, runs_compare);
   tcase_add_test(tcase, a_stop_keeps_every_row);
   tcase_add_loop_test(tcase, a_lost_gpu_is_recorded, 0, 2);

@@ -32,9 +32,20 @@ struct ft_prediction ft_model(const struct ft_request *request, const struct ft_
   return model->predict(&of);
 }
 
-bool ft_model_persistent(const struct ft_request *request, const struct ft_arch *arch) {
+static int most_searched(const struct ft_knob *knob) {
+  int most = 0;
+  for (int n = 0; n < knob->searched_count; n++)
+    if (knob->searched[n] > most) most = knob->searched[n];
+  return most;
+}
+
+int ft_model_persistent_rows(const struct ft_request *request, const struct ft_arch *arch) {
+  int most = 0;
   for (int n = 0; n < FT_COUNT(models); n++) {
-    if (models[n]->persistent && ft_family_serves(models[n]->family, request, arch)) return true;
+    const struct ft_family *const family = models[n]->family;
+    if (!models[n]->persistent || !ft_family_serves(family, request, arch)) continue;
+    const int rows = most_searched(&family->knobs[FT_KNOB_BLOCK_M]);
+    if (rows > most) most = rows;
   }
-  return false;
+  return most;
 }

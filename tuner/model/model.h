@@ -4,8 +4,6 @@
 #ifndef TUNER_MODEL_H
 #define TUNER_MODEL_H
 
-#include <stdbool.h>
-
 #include "tuner/model/prediction.h"
 
 /* Bytes of local memory per thread up to which a candidate is still measured: a loop-invariant or
@@ -17,7 +15,8 @@ enum { FT_SPILL_TOLERATED = 64 };
 struct ft_prediction ft_model(const struct ft_request *request, const struct ft_arch *arch,
                               const struct ft_config *config, int registers, int spill_bytes);
 
-/* Whether a family that serves the request there has persistent blocks. */
-bool ft_model_persistent(const struct ft_request *request, const struct ft_arch *arch);
+/* The most query rows of a tile that persistent blocks take, of all families that serve the request
+ * there; 0: none of them has persistent blocks. */
+int ft_model_persistent_rows(const struct ft_request *request, const struct ft_arch *arch);
 
 #endif

@@ -8,9 +8,9 @@
 #include "tuner/search/trial_fill.h"
 
 static int attempt_by_model(void *payload, int candidate, const struct ft_kernel *kernel,
-                            const struct ft_pace *pace, struct ft_attempt *attempt) {
+                            const struct ft_incumbent *incumbent, struct ft_attempt *attempt) {
   const struct ft_predicted_for *const what = payload;
-  (void)candidate, (void)pace;
+  (void)candidate, (void)incumbent;
   attempt->us = ft_model(what->request, what->arch, &attempt->trial.config, kernel->registers,
                          kernel->spill_bytes)
                     .us;

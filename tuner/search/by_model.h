@@ -5,7 +5,8 @@
 
 #include "tuner/search/measuring.h"
 
-/* By the model, from the compiled kernel's registers and spills. `what` must outlive it. */
+/* Times by the model, from the compiled kernel's registers and spills. `what` must outlive the
+ * result. */
 struct ft_predicted_for {
   const struct ft_request *request;
   const struct ft_arch *arch;

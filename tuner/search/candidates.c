@@ -12,7 +12,8 @@
 
 enum { QUICK_COUNT = 12 }; /* besides the default */
 
-/* The default, then the fastest; equals by their text, so that every machine has the same order. */
+/* The default, then by predicted time. Equal times are ordered by the configs, so that every
+ * machine has the same order. */
 static int by_promise(const void *a, const void *b) {
   const struct ft_candidate *x = a, *y = b;
   if (x->is_default != y->is_default) return x->is_default ? -1 : 1;
@@ -36,11 +37,12 @@ static bool same_tile(const struct ft_config *a, const struct ft_config *b) {
          ft_config_block_n(a) == ft_config_block_n(b);
 }
 
-/* Variants of one tile differ by little, the model's error from tile to tile is more. So each that
- * is taken makes the next of its tile less promising, among the first of the ordered list. */
+/* Configs with the same tile differ by little; the model errs by more from one tile to another. So
+ * among the first of the list each config that is taken makes the next one with its tile less
+ * promising. */
 static void vary_first(struct ft_candidates *candidates) {
   enum { FIRST = 64 };
-  static const double LESS = 0.006; /* of its time, for each */
+  static const double LESS = 0.006; /* share of its time that each such config adds */
   struct ft_candidate *const list = candidates->list;
   for (int taken = 1; taken < FIRST && taken < candidates->count; taken++) {
     int best = taken;
@@ -60,7 +62,7 @@ static void vary_first(struct ft_candidates *candidates) {
   }
 }
 
-/* Every shard has the default: it is what its other candidates are judged by. */
+/* Every shard has the default, which its other candidates are compared with. */
 static void take_shard(struct ft_candidates *candidates, int shard, int shards) {
   if (shards < 2) return;
   int kept = 0;

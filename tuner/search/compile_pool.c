@@ -1,6 +1,7 @@
-/* compile_pool.c: a bounded look-ahead of compiles.
- * in -> out: the next unclaimed candidate -> a slot; take() empties slots in order.
- * Bounded, so that a search that stops early has not compiled hundreds of kernels for nothing. */
+/* compile_pool.c: compiles ahead of the search, a bounded number of them.
+ * in -> out: the next unclaimed candidate -> a slot; ft_compile_pool_take empties the slots in
+ * order. The bound keeps a search that stops early from having compiled hundreds of kernels for
+ * nothing. */
 #include "tuner/search/compile_pool.h"
 
 #include <pthread.h>
@@ -23,8 +24,8 @@ struct ft_compile_pool {
   struct slot *slots; /* one per candidate */
   pthread_mutex_t lock;
   pthread_cond_t changed;
-  int next;  /* candidate to be claimed */
-  int taken; /* candidates below are done with */
+  int next;  /* the next candidate to be claimed */
+  int taken; /* the search has taken all candidates below this one */
   int lookahead;
   bool closing;
   pthread_t *threads;
@@ -102,7 +103,7 @@ int ft_compile_pool_open(struct ft_compile_pool **out, const struct ft_rig *rig,
 
 void ft_compile_pool_take(struct ft_compile_pool *pool, int index, struct ft_compiled *compiled) {
   struct slot *slot = &pool->slots[index];
-  if (pool->thread_count == 0) { /* none could be started */
+  if (pool->thread_count == 0) { /* no thread could be started */
     compile(pool, index, compiled);
     return;
   }

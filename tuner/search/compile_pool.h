@@ -1,5 +1,6 @@
-/* compile_pool.h: threads that compile candidates ahead of the one that measures.
- * in -> out: candidates in order -> kernels in the same order, a bounded number of them early. */
+/* compile_pool.h: threads that compile candidates ahead of the thread that measures them.
+ * in -> out: candidates in order -> their kernels in the same order, a bounded number of them
+ * early. */
 #ifndef TUNER_COMPILE_POOL_H
 #define TUNER_COMPILE_POOL_H
 
@@ -23,7 +24,7 @@ int ft_compile_pool_open(struct ft_compile_pool **pool, const struct ft_rig *rig
 /* Waits for candidate `index` and hands its result over; indices must rise from call to call. */
 void ft_compile_pool_take(struct ft_compile_pool *pool, int index, struct ft_compiled *compiled);
 
-/* Lets the compiles at hand end, drops what was not taken. */
+/* Waits for the compiles under way and frees what was not taken. */
 void ft_compile_pool_close(struct ft_compile_pool *pool);
 
 #endif

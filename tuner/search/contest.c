@@ -1,10 +1,10 @@
 /* contest.c: the entrants of a search and their finals.
- * in -> out: screened trials -> in-turn samples of the near-best -> rows, winner.
+ * in -> out: screened trials -> the near-best measured in turn -> rows, winner.
  *
- * A candidate has one row. Its screening samples are few, and of the clock that the GPU had then:
- * what counts of them is their ratio to those of the best so far, taken in turn with them. So for
- * the near-best they are not stored but replaced by the finals', and no row of a screening wins
- * beside one of finals. */
+ * A candidate has one row. A screening takes few samples, at whatever clock the GPU has then. Only
+ * their ratio to the samples of the best candidate so far, which runs in turn with it, is used. So
+ * the screening samples of the near-best are not stored: those of the finals replace them, and no
+ * row of a screening wins beside a row of finals. */
 #include "tuner/search/contest.h"
 
 #include <stdlib.h>
@@ -12,8 +12,8 @@
 #include "generator/status.h"
 #include "tuner/search/trial_fill.h"
 
-enum { FINALISTS = 12, HEATS = 3 };
-static const double NEAR = 1.05; /* within 5 % of the best in the screening */
+enum { FINALISTS = 12, ROUNDS_MOST = 3 };
+static const double NEAR = 1.05; /* a screening time up to 5 % above the best */
 
 static bool had_finals(const struct ft_trial *trial) {
   return trial->outcome == FT_OUTCOME_OK;
@@ -75,8 +75,7 @@ int ft_contest_add(struct ft_contest *contest, const struct ft_trial *trial, dou
                                                             .recorded = recalled};
   if (recalled && had_finals(trial)) contest->had_finals = true;
   contest->best_us = best_screened(contest)->screen_us;
-  for (int n = 0; n < contest->count;
-       n++) { /* a new best may have decided about earlier ones too */
+  for (int n = 0; n < contest->count; n++) { /* a new best may put earlier ones out of reach */
     if (!is_near(contest, &contest->entrants[n])) FT_TRY(record(contest, &contest->entrants[n]));
   }
   return FT_OK;
@@ -117,12 +116,12 @@ static int load(struct ft_contest *contest, struct ft_entrant *entrant) {
   return rig->load(rig->payload, &entrant->trial.config, &entrant->kernel, &entrant->loaded);
 }
 
-int ft_contest_pace(struct ft_contest *contest, struct ft_pace *pace) {
+int ft_contest_incumbent(struct ft_contest *contest, struct ft_incumbent *incumbent) {
   struct ft_entrant *const best = best_screened(contest);
-  *pace = (struct ft_pace){0};
+  *incumbent = (struct ft_incumbent){0};
   if (!best) return FT_OK;
   FT_TRY(load(contest, best));
-  *pace = (struct ft_pace){best->loaded, best->screen_us};
+  *incumbent = (struct ft_incumbent){best->loaded, best->screen_us};
   return FT_OK;
 }
 
@@ -131,27 +130,28 @@ static void scale_timing(struct ft_timing *timing, double factor) {
   ft_timing_summarise(timing);
 }
 
-/* One that had its finals, if any has, runs along as the last: its row stands, and the times of the
- * others are brought to the clock of then by what it takes now. */
-static int heat(struct ft_contest *contest, struct ft_entrant *const *starters, int count) {
+/* Measures the finalists in turn. Where one of them had its finals before, it is the last: its row
+ * stays, and its time now against its time then tells how the clock has changed. The times of the
+ * others are scaled to the clock that it had then. */
+static int run_round(struct ft_contest *contest, struct ft_entrant *const *finalists, int count) {
   struct ft_timing timings[FINALISTS + 2];
   void *loaded[FINALISTS + 2] = {0};
   for (int n = 0; n < count; n++) {
-    FT_TRY(load(contest, starters[n]));
-    loaded[n] = starters[n]->loaded;
+    FT_TRY(load(contest, finalists[n]));
+    loaded[n] = finalists[n]->loaded;
   }
   FT_TRY(contest->rig->measure_in_turn(contest->rig->payload, loaded, count, timings));
-  const struct ft_entrant *const held = starters[count - 1];
+  const struct ft_entrant *const champion = finalists[count - 1];
   const double factor =
-      had_finals(&held->trial) ? held->trial.median_us / timings[count - 1].median_us : 1;
-  for (int n = 0; n < count && !had_finals(&starters[n]->trial); n++) {
+      had_finals(&champion->trial) ? champion->trial.median_us / timings[count - 1].median_us : 1;
+  for (int n = 0; n < count && !had_finals(&finalists[n]->trial); n++) {
     scale_timing(&timings[n], factor);
-    ft_trial_set_timing(&starters[n]->trial, &timings[n]);
-    ft_trial_end(&starters[n]->trial, FT_OUTCOME_OK, "");
-    starters[n]->recorded = false;
+    ft_trial_set_timing(&finalists[n]->trial, &timings[n]);
+    ft_trial_end(&finalists[n]->trial, FT_OUTCOME_OK, "");
+    finalists[n]->recorded = false;
     contest->rig->keep(contest->rig->payload,
-                       &starters[n]->kernel); /* a kernel not kept costs a compile */
-    FT_TRY(record(contest, starters[n]));
+                       &finalists[n]->kernel); /* a failure to keep it costs a compile later */
+    FT_TRY(record(contest, finalists[n]));
   }
   return FT_OK;
 }
@@ -162,8 +162,9 @@ static int by_screening(const void *a, const void *b) {
   return ft_config_compare(&x->trial.config, &y->trial.config);
 }
 
-/* The best by screening within `limit`, without those that had their finals. */
-static int pick(struct ft_contest *contest, double limit, int most, struct ft_entrant **starters,
+/* Up to `most` entrants that have not had their finals, the best by screening first, none slower
+ * than `limit`. */
+static int pick(struct ft_contest *contest, double limit, int most, struct ft_entrant **finalists,
                 int *count) {
   struct ft_entrant **order = malloc((size_t)contest->count * sizeof *order);
   if (!order) return ft_fail(FT_E_MEMORY, "no memory for %d entrants", contest->count);
@@ -174,23 +175,23 @@ static int pick(struct ft_contest *contest, double limit, int most, struct ft_en
       order[near++] = entrant;
   }
   qsort(order, (size_t)near, sizeof *order, by_screening);
-  for (int n = 0; n < near && n < most; n++) starters[(*count)++] = order[n];
+  for (int n = 0; n < near && n < most; n++) finalists[(*count)++] = order[n];
   free(order);
   return FT_OK;
 }
 
-static void add_default(struct ft_contest *contest, struct ft_entrant **starters, int *count) {
+static void add_default(struct ft_contest *contest, struct ft_entrant **finalists, int *count) {
   for (int n = 0; n < contest->count; n++) {
     struct ft_entrant *entrant = &contest->entrants[n];
     if (!entrant->trial.is_default || had_finals(&entrant->trial)) continue;
     for (int s = 0; s < *count; s++) {
-      if (starters[s] == entrant) return;
+      if (finalists[s] == entrant) return;
     }
-    starters[(*count)++] = entrant;
+    finalists[(*count)++] = entrant;
   }
 }
 
-/* An earlier run held the finals, and none that is new is near. */
+/* An earlier run held the finals, and no new entrant is near the best. */
 static bool nothing_new(const struct ft_contest *contest) {
   if (!contest->had_finals) return false;
   for (int n = 0; n < contest->count; n++) {
@@ -203,16 +204,17 @@ static bool nothing_new(const struct ft_contest *contest) {
 int ft_contest_finals(struct ft_contest *contest, const volatile sig_atomic_t *stop) {
   if (contest->count == 0 || nothing_new(contest)) return FT_OK;
   double limit = NEAR * contest->best_us;
-  for (int round = 0; round < HEATS && !(stop && *stop); round++) {
-    struct ft_entrant *starters[FINALISTS + 2];
+  for (int round = 0; round < ROUNDS_MOST && !(stop && *stop); round++) {
+    struct ft_entrant *finalists[FINALISTS + 2];
     int count = 0;
-    FT_TRY(pick(contest, limit, FINALISTS, starters, &count));
-    if (round == 0) add_default(contest, starters, &count);
+    FT_TRY(pick(contest, limit, FINALISTS, finalists, &count));
+    if (round == 0) add_default(contest, finalists, &count);
     if (count == 0) break;
-    struct ft_entrant *const held = ft_contest_winner(contest);
-    if (had_finals(&held->trial)) starters[count++] = held;
-    FT_TRY(heat(contest, starters, count));
-    /* Who looked as good in the screening as the finals' best did has to run beside it. */
+    struct ft_entrant *const champion = ft_contest_winner(contest);
+    if (had_finals(&champion->trial)) finalists[count++] = champion;
+    FT_TRY(run_round(contest, finalists, count));
+    /* An entrant that looked as good in the screening as the best of the finals did has to run
+     * beside it. */
     const struct ft_entrant *best = fastest(contest);
     const double best_us = best->trial.median_us;
     limit = best->screen_us * ft_tie_limit(best_us, best->trial.spread_us) / best_us;

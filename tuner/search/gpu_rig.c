@@ -1,6 +1,6 @@
-/* gpu_rig.c: compile, load, verify and time candidates for real.
- * in -> out: config -> source -> kernel -> module -> launches over two problems -> verdict,
- * samples. */
+/* gpu_rig.c: compiles, loads, verifies and times candidates for real.
+ * in -> out: config -> source -> kernel -> module -> launches on two problems -> verdict, samples.
+ */
 #include "tuner/search/gpu_rig.h"
 
 #include <stdio.h>
@@ -22,7 +22,7 @@
 #include "tuner/verify/problem_verify.h"
 #include "tuner/verify/shape.h"
 
-enum { SMALL_ROWS = 2048, TIMED_ROWS = 64 }; /* compared with the reference */
+enum { SMALL_ROWS = 2048, TIMED_ROWS = 64 }; /* rows compared with the reference */
 
 static const struct ft_measure_policy screening = {
     .warmup_us = 2000, .sample_us = 1000, .samples = 5};
@@ -35,10 +35,10 @@ struct ft_gpu_rig {
   fatune_session *session;
   struct ft_request request;
   struct ft_arch arch;
-  struct ft_compiler *compiler; /* NULL where there is none: the store may do */
+  struct ft_compiler *compiler; /* NULL without NVRTC: kernels may be in the store */
   int threads;
   bool entered;
-  bool hung; /* a kernel does not end: freeing anything would wait for it */
+  bool hung; /* a kernel does not end, and freeing anything would wait for it */
   cu_stream stream;
   struct ft_nvml *nvml;
   struct ft_problem *small, *timed;
@@ -52,13 +52,13 @@ struct loaded {
   struct ft_module module;
   struct ft_budget budget;
   struct ft_launch_plan plan;
-  struct ft_launch launch; /* aimed at one of the problems */
+  struct ft_launch launch; /* prepared for one of the two problems */
 };
 
 /* ---- compile, store ---- */
 
-/* Compiled by this machine's NVRTC if there is one, else whatever the store has of this source. Not
- * kept: hundreds of losers would push winners out of the store. */
+/* The kernel of a source: from this machine's NVRTC if there is one, else from the store. A
+ * compiled kernel is not stored here: hundreds of losers would push winners out of the store. */
 static int kernel_of(struct ft_gpu_rig *rig, const struct ft_source *source,
                      struct ft_kernel *kernel) {
   if (rig->compiler) {
@@ -99,7 +99,7 @@ static bool rig_recall(void *payload, const struct ft_config *config, struct ft_
 static int rig_load(void *payload, const struct ft_config *config, const struct ft_kernel *kernel,
                     void **out) {
   struct ft_gpu_rig *rig = payload;
-  /* Tensor maps are aligned to more than malloc promises. */
+  /* struct loaded holds tensor maps, whose alignment is more than malloc's. */
   struct loaded *loaded = aligned_alloc(_Alignof(struct loaded), sizeof *loaded);
   *out = NULL;
   if (!loaded) return ft_fail(FT_E_MEMORY, "no memory for a candidate");
@@ -134,8 +134,9 @@ static int launch(void *payload, cu_stream stream) {
   return enqueue(payload, stream);
 }
 
-/* The workspace of a problem is remade where a candidate wants another size, so addresses are read
- * when they are used, not when the candidate is loaded. The request must outlive the launch. */
+/* Prepares the candidate's launch for a problem. A problem's workspace is allocated anew when a
+ * candidate wants another size, so its address is read here and not when the candidate is loaded.
+ * The request must outlive the launch. */
 static int aim(struct loaded *loaded, const struct ft_problem *problem,
                const struct ft_request *request) {
   loaded->plan.request = request;
@@ -152,7 +153,7 @@ static int workspace_of(const struct loaded *loaded, const struct ft_problem *pr
 
 static int run_and_wait(void *payload, const fatune_arguments *arguments) {
   const struct loaded *loaded = payload;
-  (void)arguments; /* aimed at already */
+  (void)arguments; /* the launch is prepared */
   FT_TRY(enqueue(loaded, loaded->rig->stream));
   return ft_stream_wait(loaded->rig->session, loaded->rig->stream);
 }
@@ -180,7 +181,7 @@ static int rig_verify(void *payload, void *handle, struct ft_comparison *compari
   return FT_OK;
 }
 
-/* All of them can run in turn: the workspace is that of the greediest. */
+/* Prepares all of them for the timed problem, with a workspace that is large enough for each. */
 static int aim_all(struct ft_gpu_rig *rig, void *const *handles, int count) {
   size_t most = 0, bytes;
   for (int n = 0; n < count; n++) {
@@ -195,7 +196,9 @@ static int aim_all(struct ft_gpu_rig *rig, void *const *handles, int count) {
 static int in_turn(struct ft_gpu_rig *rig, void *const *handles, int count,
                    const struct ft_measure_policy *policy, struct ft_timing *timings) {
   struct ft_runnable runnables[FT_TRIAL_SAMPLES];
-  if (count > FT_TRIAL_SAMPLES) return ft_fail(FT_E_ARGUMENT, "%d candidates in one heat", count);
+  if (count > FT_TRIAL_SAMPLES)
+    return ft_fail(FT_E_ARGUMENT, "%d candidates cannot be measured in turn, at most %d", count,
+                   FT_TRIAL_SAMPLES);
   for (int n = 0; n < count; n++) {
     runnables[n] = (struct ft_runnable){.launch = launch, .payload = handles[n]};
   }
@@ -204,13 +207,13 @@ static int in_turn(struct ft_gpu_rig *rig, void *const *handles, int count,
                                 rig->stream);
 }
 
-static int rig_measure(void *payload, void *handle, void *pace, double give_up_us,
+static int rig_measure(void *payload, void *handle, void *incumbent, double give_up_us,
                        struct ft_timing *timing, struct ft_timing *beside) {
-  void *const handles[2] = {handle, pace};
+  void *const handles[2] = {handle, incumbent};
   struct ft_measure_policy policy = screening;
   struct ft_timing timings[2] = {0};
   policy.give_up_us = give_up_us;
-  FT_TRY(in_turn(payload, handles, pace ? 2 : 1, &policy, timings));
+  FT_TRY(in_turn(payload, handles, incumbent ? 2 : 1, &policy, timings));
   *timing = timings[0];
   *beside = timings[1];
   return FT_OK;
@@ -230,12 +233,14 @@ static enum ft_health rig_health(void *payload) {
 
 /* ---- open, close ---- */
 
-/* Persistent blocks need so many tiles that each comes to a second and some to a third. */
+/* With persistent blocks there are so many tiles that every block takes a second and some a third.
+ */
 static int64_t batch_of(const struct ft_request *small, const struct ft_arch *arch) {
-  enum { LARGEST_BLOCK_M = 192 };
-  const int64_t tiles = small->heads_q * (small->seqlen_q / LARGEST_BLOCK_M + 1);
+  const int rows = ft_model_persistent_rows(small, arch);
+  if (rows == 0) return 2;
+  const int64_t tiles = small->heads_q * (small->seqlen_q / rows + 1);
   const int64_t batch = 2 * arch->sm_count / tiles + 1;
-  return ft_model_persistent(small, arch) && batch > 2 ? batch : 2;
+  return batch > 2 ? batch : 2;
 }
 
 struct ft_request ft_small_request(const struct ft_request *request, const struct ft_arch *arch) {
@@ -243,13 +248,14 @@ struct ft_request ft_small_request(const struct ft_request *request, const struc
   const int group = request->heads_q / request->heads_kv;
   struct ft_request small = *request;
   small.heads_kv = 2;
-  const int most = group % 2 == 0 ? 4 : 3; /* an even one packs (pack_gqa) */
+  const int most = group % 2 == 0 ? 4 : 3; /* an even group packs heads (pack_gqa) */
   small.heads_q = small.heads_kv * (group < most ? group : most);
   small.seqlen_q = 2 * LARGEST_BLOCK_M + 17;
-  small.seqlen_k =
-      349; /* a multiple of no tile; fewer than queries, so that bottom-right rows see nothing */
+  small.seqlen_k = 349; /* a multiple of no tile; fewer keys than queries, so that bottom-right
+                           leaves rows without a key */
   if (small.mask_rows > 0) {
-    small.seqlen_k = 3 * small.mask_cols + 13; /* several blocks each way, the last one cut */
+    small.seqlen_k =
+        3 * small.mask_cols + 13; /* several blocks in each direction, the last one cut */
     if (small.mask_rows > LARGEST_BLOCK_M) small.seqlen_q = 2 * small.mask_rows + 17;
     small.mask_density = 0.5;
   }
@@ -321,8 +327,8 @@ int ft_gpu_rig_open(struct ft_gpu_rig **out, fatune_session *session,
                                    .recall = rig_recall,
                                    .keep = rig_keep};
   int status = FT_OK;
-  /* Without NVRTC the kernels may still be in the store; the first that is not says what is
-   * missing. */
+  /* Without NVRTC the kernels may still be in the store. The first that is not there reports that
+   * NVRTC is missing. */
   ft_session_compiler(session, &rig->compiler);
   make_stamp(rig, with_gpu);
   if (with_gpu) FT_CHECK(take_gpu(rig, options->seed));

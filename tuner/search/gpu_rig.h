@@ -9,8 +9,9 @@
 
 struct ft_gpu_rig;
 
-/* with_gpu: makes the problems to verify and to time on the session's GPU, whose context becomes
- * current for this thread until close; without, the rig can compile, record, recall and keep. */
+/* with_gpu: makes the problem to verify and the one to time on the session's GPU, whose context
+ * stays current for this thread until close. Without it the rig can compile, record, recall and
+ * keep. */
 int ft_gpu_rig_open(struct ft_gpu_rig **rig, fatune_session *session,
                     const struct ft_request *request, const struct ft_arch *arch,
                     const struct ft_tune_options *options, bool with_gpu);
@@ -19,7 +20,7 @@ void ft_gpu_rig_close(struct ft_gpu_rig *rig);
 const struct ft_rig *ft_gpu_rig_functions(const struct ft_gpu_rig *rig);
 const struct ft_trial *ft_gpu_rig_stamp(const struct ft_gpu_rig *rig);
 
-/* The small problem each candidate must get right: all features of the request, odd lengths,
+/* The small problem that each candidate must get right: all features of the request, odd lengths,
  * strides with gaps, several tiles of every block size. */
 struct ft_request ft_small_request(const struct ft_request *request, const struct ft_arch *arch);
 

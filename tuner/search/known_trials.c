@@ -1,5 +1,5 @@
-/* known_trials.c: rows that spare a candidate its trial.
- * in -> out: store + stamp -> rows taken under the same conditions. */
+/* known_trials.c: rows of earlier runs, which spare their candidates another trial.
+ * in -> out: store + stamp -> the rows taken under the same conditions. */
 #include "tuner/search/known_trials.h"
 
 #include <stdlib.h>
@@ -12,9 +12,9 @@ struct collector {
   const struct ft_trial *stamp;
 };
 
-/* What a kernel is made of and by, and what measured it. Predictions name no driver, so they and
- * measurements never stand in for each other. A row without an NVRTC is of a candidate that did not
- * get that far. */
+/* The same templates, compiler, driver and policy. Predictions name no driver, so a prediction and
+ * a measurement never stand in for each other. A row names no NVRTC when its candidate was never
+ * compiled. */
 static bool same_conditions(const struct ft_trial *row, const struct ft_trial *stamp) {
   return ft_digest_equal(&row->templates, &stamp->templates) &&
          strcmp(row->policy, stamp->policy) == 0 && strcmp(row->driver, stamp->driver) == 0 &&
@@ -44,7 +44,7 @@ void ft_known_collect(struct ft_known *known, struct ft_store *store,
   ft_store_trials(store, &stamp->bucket, stamp->device, collect, &collector);
 }
 
-/* Adds the samples of a second row, as far as there is room. */
+/* Adds the samples of a second row as far as there is room for them. */
 static void pool(struct ft_trial *trial, const struct ft_trial *row) {
   struct ft_timing timing = {.sample_count = trial->sample_count,
                              .sm_clock_mhz = trial->sm_clock_mhz};
@@ -65,7 +65,7 @@ bool ft_known_find(const struct ft_known *known, const struct ft_config *config,
     if (found && row->outcome == trial->outcome && ft_outcome_ran(row->outcome)) {
       pool(trial, row);
     } else if (!found || (ft_outcome_ran(row->outcome) && row->outcome < trial->outcome)) {
-      *trial = *row; /* what ran right once, does */
+      *trial = *row; /* a config that ran right in any run counts as right */
     }
     found = true;
   }

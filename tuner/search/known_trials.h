@@ -12,11 +12,11 @@ struct ft_known {
   int count, capacity;
 };
 
-/* Rows of the stamp's bucket and device with its templates, policy, driver and NVRTC. What cannot
- * be read is not known, and tried again. */
+/* Collects the rows of the stamp's bucket and device with its templates, policy, driver and NVRTC.
+ * Rows that cannot be read are left out, so their candidates are tried again. */
 void ft_known_collect(struct ft_known *known, struct ft_store *store, const struct ft_trial *stamp);
 
-/* The row of a config; samples of several are pooled as the store pools them. */
+/* The row of a config. The samples of several rows are pooled as the store pools them. */
 bool ft_known_find(const struct ft_known *known, const struct ft_config *config,
                    struct ft_trial *trial);
 

@@ -1,7 +1,7 @@
 /* measure.c: CUDA events around repeated launches.
  * in -> out: runnables + policy -> samples in microseconds per launch, median, spread, clock.
- * All samples of one call are queued before the first is waited for: the GPU never idles between
- * them, so neither launch latency nor a clock that sinks and rises again gets into the figures. */
+ * All samples of one call are queued before the first is waited for, so the GPU never idles between
+ * them: the figures contain neither launch latency nor a clock that falls and rises again. */
 #include "tuner/search/measure.h"
 
 #include <string.h>
@@ -14,7 +14,7 @@ _Static_assert((int)FT_STOPWATCH_EVENTS > (int)FT_TRIAL_SAMPLES,
                "an event before each sample, one after all");
 
 enum { REPEATS_MOST = 1 << 14 };
-/* One run alone is timed with its launch latency, which says nothing about a short kernel. */
+/* A single run is timed together with its launch latency, so below this its time says nothing. */
 static const double GIVE_UP_LEAST_US = 500;
 
 void ft_timing_summarise(struct ft_timing *timing) {
@@ -32,7 +32,7 @@ static int launch_times(const struct ft_runnable *runnable, cu_stream stream, in
   return FT_OK;
 }
 
-/* One interval of `repeats` launches, waited for. */
+/* The time of one interval of `repeats` launches. */
 static int time_once(struct ft_stopwatch *watch, const struct ft_runnable *runnable, int repeats,
                      double *us) {
   FT_TRY(ft_stopwatch_record(watch, 0));
@@ -42,16 +42,17 @@ static int time_once(struct ft_stopwatch *watch, const struct ft_runnable *runna
   return ft_stopwatch_interval(watch, 0, us);
 }
 
-/* Doubles the repeats until one interval is long enough; the doubling itself is the warm-up, and
- * goes on until that has lasted long enough too. Where the second run is too long it is the only
- * sample: given up. */
+/* Doubles the repeats until one interval is long enough. These runs are the warm-up, and more
+ * follow until it has lasted long enough, too. A second run that takes longer than give_up_us
+ * becomes the only sample: the candidate is given up. */
 static int calibrate(struct ft_stopwatch *watch, struct ft_timing *timing,
                      const struct ft_runnable *runnable, const struct ft_measure_policy *policy,
                      int *repeats) {
   double us, warm_us = 0;
   *repeats = 1;
-  FT_TRY(
-      time_once(watch, runnable, 1, &us)); /* loads code, fills L2: says nothing about the kernel */
+  FT_TRY(time_once(
+      watch, runnable, 1,
+      &us)); /* the first run loads code and fills L2: its time says nothing about the kernel */
   FT_TRY(time_once(watch, runnable, 1, &us));
   if (policy->give_up_us > 0 && us > policy->give_up_us && us > GIVE_UP_LEAST_US) {
     timing->samples_us[timing->sample_count++] = us;
@@ -68,7 +69,7 @@ static int calibrate(struct ft_stopwatch *watch, struct ft_timing *timing,
   return FT_OK;
 }
 
-/* Asked after calibrate. */
+/* To be asked after calibrate. */
 static bool given_up(const struct ft_timing *timing) {
   return timing->sample_count > 0;
 }
@@ -85,13 +86,14 @@ static int measure_one(struct ft_stopwatch *watch, struct ft_timing *timing, str
   if (given_up(timing)) return FT_OK;
   const int samples = samples_of(policy);
   FT_TRY(
-      launch_times(runnable, watch->stream, 1)); /* an idle GPU would time the first launch too */
+      launch_times(runnable, watch->stream,
+                   1)); /* so that the GPU is busy when the first launch that counts is enqueued */
   FT_TRY(ft_stopwatch_record(watch, 0));
   for (int n = 0; n < samples; n++) {
     FT_TRY(launch_times(runnable, watch->stream, repeats));
     FT_TRY(ft_stopwatch_record(watch, n + 1));
   }
-  timing->sm_clock_mhz = ft_nvml_sm_clock(nvml); /* while the samples run */
+  timing->sm_clock_mhz = ft_nvml_sm_clock(nvml); /* the samples are running now */
   FT_TRY(ft_stopwatch_wait(watch, samples));
   for (int n = 0; n < samples; n++) {
     double us;
@@ -115,7 +117,7 @@ done:
   return status;
 }
 
-/* One sample of each, in turn, in one go. */
+/* One sample of each in turn, all queued before the first is waited for. */
 static int one_round(struct ft_stopwatch *watch, struct ft_timing *timings,
                      const struct ft_runnable *runnables, const int *repeats, int count,
                      struct ft_nvml *nvml, int *clock_mhz) {
@@ -125,7 +127,7 @@ static int one_round(struct ft_stopwatch *watch, struct ft_timing *timings,
     FT_TRY(launch_times(&runnables[n], watch->stream, repeats[n]));
     FT_TRY(ft_stopwatch_record(watch, n + 1));
   }
-  if (nvml) *clock_mhz = ft_nvml_sm_clock(nvml); /* while the round runs */
+  if (nvml) *clock_mhz = ft_nvml_sm_clock(nvml); /* the round is running now */
   FT_TRY(ft_stopwatch_wait(watch, count));
   for (int n = 0; n < count; n++) {
     double us;

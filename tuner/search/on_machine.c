@@ -1,6 +1,7 @@
-/* on_machine.c: a compiled candidate, run and timed: is it new? does it load? is it right? how
- * fast? in -> out: compiled kernel -> trial, loaded kernel where it runs right. Each question that
- * is answered no ends the trial with an outcome. */
+/* on_machine.c: a compiled candidate, run and timed.
+ * in -> out: compiled kernel -> trial, and the loaded kernel if it runs right. The questions in
+ * order: is the image new, does it load, is its result right, how fast is it? The first no ends the
+ * trial with an outcome. */
 #include "tuner/search/on_machine.h"
 
 #include <stdio.h>
@@ -9,12 +10,12 @@
 #include "generator/status.h"
 #include "tuner/search/trial_fill.h"
 
-/* A candidate this much slower than the best is not worth more than one run. */
+/* A candidate that is slower than the best by this factor gets a single run. */
 static const double GIVE_UP = 1.5;
 
 enum { PATIENCE = 60 };
 
-/* An image that was seen, and whose it was. */
+/* An image that was seen before, and the candidate that it was of. */
 struct image {
   struct ft_digest digest;
   int smem_bytes, threads, candidate;
@@ -23,7 +24,7 @@ struct image {
 struct on_machine {
   const struct ft_rig *rig;
   const struct ft_candidates *candidates;
-  struct image *images; /* room for every candidate's */
+  struct image *images; /* room for an image of every candidate */
   int image_count;
 };
 
@@ -51,7 +52,8 @@ static void reject_as_same(const struct ft_config *other, struct ft_trial *trial
   ft_text_free(&text);
 }
 
-/* A call on the GPU failed: the candidate's outcome, and FT_E_DEVICE when the GPU went with it. */
+/* Called after a call on the GPU has failed: gives the candidate its outcome, and returns
+ * FT_E_DEVICE if the GPU is lost. */
 static int device_failure(const struct ft_rig *rig, struct ft_trial *trial) {
   char reason[sizeof trial->reason], config[256];
   snprintf(reason, sizeof reason, "%.*s", (int)sizeof reason - 1, ft_detail());
@@ -71,20 +73,20 @@ static int verify(const struct ft_rig *rig, struct ft_attempt *attempt, bool *ri
   if (rig->verify(rig->payload, attempt->loaded, &comparison) != FT_OK)
     return device_failure(rig, &attempt->trial);
   attempt->trial.error_ratio = comparison.error_ratio;
-  *right = comparison.error_ratio <= 1; /* NaN is not */
+  *right = comparison.error_ratio <= 1; /* false for NaN */
   if (!*right) ft_trial_end(&attempt->trial, FT_OUTCOME_WRONG, comparison.worst);
   return FT_OK;
 }
 
-/* A run much longer than that of the pace is timed once only. */
-static int screen(const struct ft_rig *rig, const struct ft_pace *pace,
+/* Times the candidate in turn with the incumbent; one that is much slower is timed once only. */
+static int screen(const struct ft_rig *rig, const struct ft_incumbent *incumbent,
                   struct ft_attempt *attempt) {
   struct ft_timing timing, beside;
-  const double give_up_us = pace->loaded ? GIVE_UP * pace->us : 0;
-  if (rig->measure(rig->payload, attempt->loaded, pace->loaded, give_up_us, &timing, &beside) !=
-      FT_OK)
+  const double give_up_us = incumbent->loaded ? GIVE_UP * incumbent->us : 0;
+  if (rig->measure(rig->payload, attempt->loaded, incumbent->loaded, give_up_us, &timing,
+                   &beside) != FT_OK)
     return device_failure(rig, &attempt->trial);
-  const double scale = beside.sample_count > 0 ? pace->us / beside.median_us : 1;
+  const double scale = beside.sample_count > 0 ? incumbent->us / beside.median_us : 1;
   attempt->us = timing.median_us * scale;
   ft_trial_set_timing(&attempt->trial, &timing);
   ft_trial_end(&attempt->trial, FT_OUTCOME_SCREENED, "");
@@ -92,7 +94,7 @@ static int screen(const struct ft_rig *rig, const struct ft_pace *pace,
 }
 
 static int attempt_on_machine(void *payload, int candidate, const struct ft_kernel *kernel,
-                              const struct ft_pace *pace, struct ft_attempt *attempt) {
+                              const struct ft_incumbent *incumbent, struct ft_attempt *attempt) {
   struct on_machine *const it = payload;
   const struct ft_rig *const rig = it->rig;
   struct ft_trial *const trial = &attempt->trial;
@@ -107,7 +109,7 @@ static int attempt_on_machine(void *payload, int candidate, const struct ft_kern
   }
   bool right;
   int status = verify(rig, attempt, &right);
-  if (right) status = screen(rig, pace, attempt);
+  if (right) status = screen(rig, incumbent, attempt);
   if (!ft_outcome_ran(trial->outcome)) {
     rig->unload(rig->payload, attempt->loaded);
     attempt->loaded = NULL;

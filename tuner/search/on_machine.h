@@ -5,7 +5,8 @@
 
 #include "tuner/search/measuring.h"
 
-/* On the rig's machine. `candidates` and the rig must outlive it. */
+/* Runs and times candidates on the rig's machine. `candidates` and the rig must outlive the result.
+ */
 int ft_measuring_on_machine(struct ft_measuring *measuring, const struct ft_rig *rig,
                             const struct ft_candidates *candidates);
 void ft_measuring_off_machine(struct ft_measuring *measuring);

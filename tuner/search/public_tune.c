@@ -1,6 +1,6 @@
 /* public_tune.c: fatune_tune of fatune.h.
- * in -> out: public request and options -> ft_tune. It lives here because the runtime, below, never
- * tunes. A session that emulates its GPU has no clock: ft_tune predicts. */
+ * in -> out: public request and options -> ft_tune. The file is here because the runtime, which is
+ * below the tuner, never tunes. */
 #include "generator/status.h"
 #include "runtime/choice.h"
 #include "runtime/public.h"

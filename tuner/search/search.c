@@ -1,7 +1,7 @@
 /* search.c: candidates one by one: recalled, or compiled and attempted; then the finals.
  * in -> out: rig + kind of measuring + candidates -> one row each, summary, winner.
- * A failing candidate is a row and the search goes on; it ends early only for a lost GPU, a user's
- * stop, a spent budget, or because nothing better has come for long. */
+ * A failing candidate gets its row and the search goes on. It ends early only if the GPU is lost,
+ * the user stops it, the budget is spent, or no candidate has been better for long. */
 #include "tuner/search/search.h"
 
 #include <stdio.h>
@@ -12,20 +12,20 @@
 #include "tuner/search/compile_pool.h"
 #include "tuner/search/trial_fill.h"
 
-static const double IMPROVEMENT = 0.995; /* less than 0.5 % is noise */
+static const double IMPROVEMENT = 0.995; /* an improvement by less than 0.5 % is noise */
 
 struct search {
   const struct ft_search_inputs *in;
   struct ft_tune_summary *summary;
   struct ft_contest contest;
-  struct ft_trial *known; /* [candidate]: rows from the store */
+  struct ft_trial *known; /* by candidate: its row from the store */
   bool *is_known;
   double begin;
-  double patience_us; /* best when patience was last renewed */
-  int since;          /* candidates since then */
+  double patience_us; /* the best time when `since` was last set to 0 */
+  int since;          /* candidates tried since then */
 };
 
-/* A failure whose detail outlasts what is done before it is returned. */
+/* A failure with its detail, which calls made before it is returned would overwrite. */
 struct failure {
   int status;
   char detail[1024];
@@ -37,7 +37,7 @@ static struct failure keep_failure(int status) {
   return failure;
 }
 
-/* The failure, or, where there was none, what came of the rest. */
+/* The failure if there was one, else the status `rest`. */
 static int first_of(const struct failure *failure, int rest) {
   return failure->status != FT_OK ? ft_fail(failure->status, "%s", failure->detail) : rest;
 }
@@ -80,11 +80,11 @@ static bool out_of_time(const struct search *search) {
   return budget > 0 && search->summary->tried > 0 && ft_seconds_now() - search->begin > budget;
 }
 
-/* Whether to go on after a candidate. */
+/* Whether the search goes on after a candidate. */
 static bool patient(struct search *search) {
   const int patience = search->in->measuring->patience;
   const double best_us = search->contest.best_us;
-  if (best_us == 0) return true; /* as long as nothing runs, any that does is an improvement */
+  if (best_us == 0) return true; /* no candidate has run yet, so any that runs is an improvement */
   search->since += 1;
   if (search->patience_us == 0 || best_us < IMPROVEMENT * search->patience_us) {
     search->patience_us = best_us;
@@ -113,13 +113,13 @@ static int take_known(struct search *search, int index, struct ft_trial *trial) 
   return ft_contest_add(&search->contest, trial, trial->median_us, &none, NULL, true);
 }
 
-/* No NVRTC, a broken template, no memory: no fault of the candidate, and the search ends. */
+/* Other failures, such as a missing NVRTC, a broken template or no memory, end the search. */
 static bool is_fault_of_candidate(int status) {
   return status == FT_E_COMPILE || status == FT_E_ARGUMENT || status == FT_E_UNSUPPORTED;
 }
 
 static int attempt_one(const struct search *search, int index, const struct ft_compiled *compiled,
-                       const struct ft_pace *pace, struct ft_attempt *attempt) {
+                       const struct ft_incumbent *incumbent, struct ft_attempt *attempt) {
   const struct ft_measuring *measuring = search->in->measuring;
   const struct ft_candidate *candidate = &search->in->candidates->list[index];
   ft_trial_begin(&attempt->trial, search->in->stamp, candidate);
@@ -129,10 +129,11 @@ static int attempt_one(const struct search *search, int index, const struct ft_c
   }
   ft_trial_set_kernel(&attempt->trial, &compiled->kernel);
   if (ft_trial_ruled_out(&attempt->trial, candidate, &compiled->kernel)) return FT_OK;
-  return measuring->attempt(measuring->payload, index, &compiled->kernel, pace, attempt);
+  return measuring->attempt(measuring->payload, index, &compiled->kernel, incumbent, attempt);
 }
 
-/* Sees to the row. What has a time goes into the contest, with its kernel. */
+/* Records the trial, or, if it has a time, puts it into the contest with its kernel, where its row
+ * may wait for the finals. */
 static int settle(struct search *search, const struct ft_attempt *attempt,
                   struct ft_compiled *compiled) {
   const struct ft_rig *rig = search->in->rig;
@@ -147,12 +148,13 @@ static int settle(struct search *search, const struct ft_attempt *attempt,
 static int try_compiled(struct search *search, int index, struct ft_compiled *compiled,
                         struct ft_trial *trial) {
   struct ft_attempt attempt = {.loaded = NULL};
-  struct ft_pace pace = {0};
+  struct ft_incumbent incumbent = {0};
   if (compiled->status != FT_OK && !is_fault_of_candidate(compiled->status))
     return ft_fail(compiled->status, "%s", compiled->detail);
   const double begin = ft_seconds_now();
-  if (search->in->measuring->has_finals) FT_TRY(ft_contest_pace(&search->contest, &pace));
-  const struct failure lost = keep_failure(attempt_one(search, index, compiled, &pace, &attempt));
+  if (search->in->measuring->has_finals) FT_TRY(ft_contest_incumbent(&search->contest, &incumbent));
+  const struct failure lost =
+      keep_failure(attempt_one(search, index, compiled, &incumbent, &attempt));
   /* A prediction measures nothing. */
   if (search->in->measuring->has_finals)
     search->summary->measure_seconds += ft_seconds_now() - begin;
@@ -217,8 +219,8 @@ static int decide(struct search *search) {
   return FT_OK;
 }
 
-/* Rows are written and the winner named however the candidates' loop ended; of several failures the
- * first is returned. */
+/* Writes the rows and names the winner, however the loop over the candidates ended. Of several
+ * failures the first is returned. */
 static int finish(struct search *search, int status) {
   if (status == FT_OK) status = hold_finals(search);
   struct failure failure = keep_failure(status);

@@ -1,6 +1,6 @@
 /* search.h: the loop over the candidates.
- * in -> out: rig + kind of measuring + candidates + options -> rows, summary. Knows no GPU; tune.c
- * puts a real one in. */
+ * in -> out: rig + kind of measuring + candidates + options -> rows, summary. It knows no GPU:
+ * tune.c gives it the rig of one. */
 #ifndef TUNER_SEARCH_H
 #define TUNER_SEARCH_H
 
@@ -14,7 +14,7 @@ struct ft_search_inputs {
   const struct ft_tune_options *options;
 };
 
-/* Returns as ft_tune. */
+/* Returns what ft_tune returns. */
 int ft_search(const struct ft_search_inputs *in, struct ft_tune_summary *summary);
 
 #endif

@@ -40,8 +40,9 @@ void ft_trial_set_timing(struct ft_trial *trial, const struct ft_timing *timing)
   trial->sm_clock_mhz = timing->sm_clock_mhz;
 }
 
-/* From "(C7512) Potential Performance Loss: wgmma.mma_async instructions are serialized due to ...
- * in the function 'fatune_kernel'": what is said, without the function. NULL when nothing is. */
+/* ptxas logs "(C7512) Potential Performance Loss: wgmma.mma_async instructions are serialized due
+ * to ... in the function 'fatune_kernel'". Finds such a line and its length without the function's
+ * name; NULL when there is none. */
 static const char *find_complaint(const char *log, int *length) {
   for (const char *line = log; line && (line = strstr(line, "(C75"));) {
     const int whole = (int)strcspn(line, "\n");

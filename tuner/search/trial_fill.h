@@ -7,18 +7,19 @@
 #include "tuner/search/candidates.h"
 #include "tuner/search/measure.h"
 
-/* The stamp, which all trials of a search have in common, with the candidate's name. */
+/* Fills a trial with the stamp, which all trials of a search have in common, and the candidate's
+ * config. */
 void ft_trial_begin(struct ft_trial *trial, const struct ft_trial *stamp,
                     const struct ft_candidate *candidate);
 void ft_trial_end(struct ft_trial *trial, enum ft_outcome outcome, const char *reason);
 
-/* Figures of the compiled kernel and of a timing. */
+/* Fill in the figures of the compiled kernel, and of a timing. */
 void ft_trial_set_kernel(struct ft_trial *trial, const struct ft_kernel *kernel);
 void ft_trial_set_timing(struct ft_trial *trial, const struct ft_timing *timing);
 
-/* Whether what the compiler made is not worth timing: it spills more than FT_SPILL_TOLERATED bytes,
- * or ptxas says (C75xx) that wgmma runs one by one or that setmaxnreg is ignored. Ends the trial
- * then. The default is timed come what may: the others are compared with it. */
+/* Whether the compiled kernel is not worth timing: it spills more than FT_SPILL_TOLERATED bytes, or
+ * ptxas says (C75xx) that its wgmma run one by one or that setmaxnreg is ignored. The trial is
+ * ended then. The default is always timed: the others are compared with it. */
 bool ft_trial_ruled_out(struct ft_trial *trial, const struct ft_candidate *candidate,
                         const struct ft_kernel *kernel);
 

@@ -9,8 +9,8 @@
 #include "tuner/search/on_machine.h"
 #include "tuner/search/search.h"
 
-/* Of effort normal when times are predicted: candidates that the model, with estimated registers,
- * puts further behind than this stay behind. */
+/* When times are predicted, effort normal leaves out the candidates that the model, with estimated
+ * registers, puts at more than this many times the best. */
 static const double PREDICTED_SHARE = 1.5;
 
 static int search_on(struct ft_gpu_rig *rig, const struct ft_measuring *measuring,

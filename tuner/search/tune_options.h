@@ -22,11 +22,11 @@ struct ft_tune_options {
   double budget_seconds; /* 0: none */
   int jobs;              /* compile threads; 0: one per core */
   uint64_t seed;         /* of inputs; 0: from the clock */
-  int shard, shards; /* candidates whose index mod shards == shard, and the default; shards 0 or 1:
-                        all */
-  bool again;        /* try candidates anew whose rows from the same conditions are in the store */
-  const volatile sig_atomic_t *stop; /* non-zero: finish the candidate at hand, keep it, return
-                                        FT_E_INTERRUPTED; may be NULL */
+  int shard, shards; /* this search takes the candidates whose index mod shards == shard, and the
+                        default; shards 0 or 1: all */
+  bool again; /* try candidates anew even if their rows from the same conditions are in the store */
+  const volatile sig_atomic_t *stop; /* when non-zero: finish the candidate under way, keep its row,
+                                        return FT_E_INTERRUPTED. May be NULL */
   void (*progress)(void *payload, const struct ft_tune_progress *progress);
   void *payload;
 };
@@ -34,19 +34,19 @@ struct ft_tune_options {
 struct ft_tune_progress {
   int done, total; /* candidates */
   double elapsed_seconds, eta_seconds;
-  double best_us;               /* 0 before the first */
-  const struct ft_trial *trial; /* the one just finished */
+  double best_us;               /* 0 until a candidate has a time */
+  const struct ft_trial *trial; /* of the candidate just finished */
 };
 
 struct ft_tune_summary {
-  long product, legal;                   /* size of the raw space, and what the rules leave */
+  long product, legal;                   /* configs before the rules, and after them */
   int tried, ok, wrong, failed, spilled; /* failed: compile, launch, timeout, equal images */
   int recalled;                          /* of those tried: rows found in the store */
   struct ft_config best;
   double best_us, default_us;
   double seconds, measure_seconds;
   double compile_seconds; /* of all threads together */
-  bool measured;          /* false: predicted, there is no such GPU here */
+  bool measured;          /* false: predicted for a GPU that is not here */
 };
 
 #endif
