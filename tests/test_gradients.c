@@ -148,8 +148,9 @@ static struct ft_query_terms *exact_terms(const struct sample *sample) {
         sample->dout + ((row.batch * r->seqlen_q + row.i) * r->heads_q + row.head) * r->head_dim_v;
     double o[256];
     ft_reference_row(&sample->problem, row, o, &terms[n].lse);
-    terms[n].dot = -(double)sample->dlse[n];
-    for (int d = 0; d < r->head_dim_v; d++) terms[n].dot += ft_from_dtype(r->dtype, dout[d]) * o[d];
+    terms[n].delta = -(double)sample->dlse[n];
+    for (int d = 0; d < r->head_dim_v; d++)
+      terms[n].delta += ft_from_dtype(r->dtype, dout[d]) * o[d];
   }
   return terms;
 }

@@ -294,8 +294,8 @@ START_TEST(rows_exchanged) {
   open_problem(plain_requests[_i], (enum ft_layout)_i, ROWS_EXCHANGED);
   explain();
   const struct ft_row row = told_row();
-  expect("What stands there is what O[batch %lld, row %lld, head %d] should be.\n",
-         (long long)row.batch, (long long)(row.i ^ 1), row.head);
+  expect("This row holds what O[batch %lld, row %lld, head %d] should be.\n", (long long)row.batch,
+         (long long)(row.i ^ 1), row.head);
   expect("These are the weights of that other row, too.\n");
   close_problem();
 }

@@ -1,14 +1,14 @@
 /* answers.c: what chosen rows of a problem must give, how far off a kernel may be, and the verdict.
  * in -> out: host problem + rows -> float64 results, allowances; a kernel's outputs -> verdict.
  *
- * Allowed is twice what the plain computation errs on the same rows, plus a floor for what it
- * happens to get exactly right (one visible key: P = 1, O = V).
+ * The allowance is twice the error of the plain computation on the same rows, plus a floor for what
+ * the plain computation happens to get exactly right (one visible key: P = 1, O = V).
  *
  * Floor of O: half a unit in the last place of the row's largest value, the rounding of O itself.
  *
  * Floor of LSE: 1e-5 + 2e-6 |LSE|. Tensor cores truncate where they accumulate S, each step of 16
- * by up to 2^-22 of the largest partial sum, and ex2.approx and lg2.approx err by 2 ulp; a program
- * in IEEE fp32, as the plain one, does neither. One key lost among 20 000 still shows, as 5e-5. */
+ * by up to 2^-22 of the largest partial sum, and ex2.approx and lg2.approx err by 2 ulp. The plain
+ * computation, in IEEE fp32, does neither. One key lost among 20 000 still shows, as 5e-5. */
 
 #include "tuner/verify/answers.h"
 
@@ -74,8 +74,8 @@ static struct ft_answers *allocate(const struct ft_request *request, int row_cou
 struct work {
   const struct ft_host_problem *problem;
   struct ft_answers *answers;
-  atomic_int next;   /* row to be taken */
-  atomic_int failed; /* a scratch could not be had */
+  atomic_int next;   /* the next row */
+  atomic_int failed; /* there was no memory for a thread's scratch */
 };
 
 static double largest_of(const double *values, int count) {
@@ -151,7 +151,7 @@ int ft_answers_make(struct ft_answers **answers, const struct ft_host_problem *p
          pthread_create(&helpers[started], NULL, answer_rows, &work) == 0) {
     started += 1;
   }
-  answer_rows(&work); /* this thread helps, and does it all where none could be started */
+  answer_rows(&work); /* this thread works, too; if none could be started, it does all rows */
   for (int helper = 0; helper < started; helper++) pthread_join(helpers[helper], NULL);
   if (work.failed) {
     ft_answers_free(made);
@@ -163,7 +163,8 @@ int ft_answers_make(struct ft_answers **answers, const struct ft_host_problem *p
   return FT_OK;
 }
 
-/* column: of O, or FT_COLUMN_LSE. */
+/* Makes this the verdict's worst place if its ratio is the largest so far. column: of O, or
+ * FT_COLUMN_LSE. */
 static void blame(struct ft_comparison *comparison, double ratio, struct ft_row row, int column,
                   double is, double should) {
   if (!(ratio > comparison->error_ratio)) return;
@@ -192,7 +193,8 @@ static void judge_lse(const struct ft_answers *answers, int index, double lse,
       isfinite(verdict->lse_error) ? verdict->lse_error / verdict->lse_allowed : INFINITY;
 }
 
-/* Of one element of a row. A row of zeros (nothing visible, all dropped) has to be just that. */
+/* The allowance of one element of a row. A row of zeros (nothing visible, all dropped) has to be
+ * just that. */
 static double o_allowed(const struct ft_answers *answers, int index) {
   const double largest = answers->largest[index];
   if (!(largest > 0)) return 0;
@@ -231,7 +233,7 @@ void ft_answers_row(const struct ft_answers *answers, int index, const uint16_t 
   if (lse) judge_lse(answers, index, (double)*lse, verdict);
 }
 
-/* No element stands out: the row that comes nearest to it is told. */
+/* No element is wrong by itself: names the row with the largest error. */
 static void blame_sum(const struct ft_answers *answers, const struct ft_comparison *worst_o,
                       struct ft_comparison *comparison) {
   const double ratio = comparison->o_error / comparison->o_allowed;

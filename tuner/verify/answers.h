@@ -6,10 +6,11 @@
 
 #include "tuner/verify/comparison.h"
 
-/* What chosen rows of a problem must give: computed once, compared with many times. */
+/* What chosen rows of a problem must give; computed once, compared with many times. */
 struct ft_answers;
 
-/* Both computations of each row, by `threads` threads. problem and rows may go away afterwards. */
+/* Computes each row in float64 and plainly, by `threads` threads. problem and rows may be freed
+ * afterwards. */
 int ft_answers_make(struct ft_answers **answers, const struct ft_host_problem *problem,
                     const struct ft_row *rows, int row_count, int threads);
 void ft_answers_free(struct ft_answers *answers);
@@ -18,9 +19,9 @@ void ft_answers_free(struct ft_answers *answers);
 void ft_answers_compare(const struct ft_answers *answers, const uint16_t *o, const float *lse,
                         struct ft_comparison *comparison);
 
-/* Of row `index` alone, by the same allowances. */
+/* The verdict on row `index` alone, by the same allowances. */
 struct ft_row_verdict {
-  double o_ratio; /* of the worst element, which is: */
+  double o_ratio; /* of the worst element, which is in this column: */
   double o, o_expected;
   int column;
   double o_square; /* squared error */
@@ -32,7 +33,7 @@ void ft_answers_row(const struct ft_answers *answers, int index, const uint16_t 
 /* Whether this one element is right. */
 bool ft_answers_element(const struct ft_answers *answers, int index, int column, uint16_t o);
 
-/* make, compare, free in one. */
+/* ft_answers_make, ft_answers_compare and ft_answers_free in one. */
 int ft_reference_compare(struct ft_comparison *comparison, const struct ft_host_problem *problem,
                          const struct ft_row *rows, int row_count, const uint16_t *o,
                          const float *lse, int threads);

@@ -1,12 +1,13 @@
-/* gradient_answers.c: what chosen rows of dQ, dK, dV must be, how far off a kernel may be, and the
- * verdict. in -> out: host problem -> float64 rows, allowances; a kernel's rows -> verdict.
+/* gradient_answers.c: what chosen rows of dQ, dK, dV must be, how far off a kernel may be, the
+ * verdict.
+ * in -> out: host problem -> float64 rows, allowances; a kernel's rows -> verdict.
  *
- * Allowed is twice what the plain computation errs on the same rows, over their yardsticks
- * (gradients.h), plus half a unit in the last place of the row's largest value, the rounding of the
- * result itself, plus a floor for what the plain computation gets exactly right. Floor: 2^-20 of
- * the yardstick. Tensor cores truncate where they accumulate S and dP, each step of 16 by up to
- * 2^-22 of the largest partial sum; D is summed in another order than dP. Where the two cancel
- * only that is left. */
+ * The allowance is twice the error of the plain computation on the same rows, over their yardsticks
+ * (gradients.h), plus half a unit in the last place of the row's largest value for rounding the
+ * result, plus a floor for what the plain computation gets exactly right. The floor is 2^-20 of the
+ * yardstick. Tensor cores truncate where they accumulate S and dP, each step of 16 by up to 2^-22
+ * of the largest partial sum, and delta is summed in another order than dP. Where the two cancel,
+ * only that error is left. */
 
 #include "tuner/verify/gradient_answers.h"
 
@@ -25,7 +26,7 @@
 
 static const double FLOOR = 0x1p-20;
 
-/* The rows chosen of one gradient. */
+/* The chosen rows of one gradient. */
 struct chosen {
   int count, dim;
   struct ft_row *rows;
@@ -96,7 +97,7 @@ struct work {
   const struct ft_host_problem *problem;
   const struct ft_query_terms *terms;
   struct ft_gradient_answers *answers;
-  atomic_int next; /* rows of dQ, then those of dK and dV together */
+  atomic_int next; /* the next row: those of dQ first, then those of dK and dV together */
 };
 
 static void keep(struct chosen *chosen, int index, const struct ft_gradient_row *row) {
@@ -137,7 +138,7 @@ static void share_out(struct work *work, int threads) {
   const int wanted = threads < THREADS_MOST ? threads : THREADS_MOST;
   while (started + 1 < wanted && pthread_create(&helpers[started], NULL, answer_rows, work) == 0)
     started++;
-  answer_rows(work); /* this thread helps, and does it all where none could be started */
+  answer_rows(work); /* this thread works, too; if none could be started, it does all rows */
   for (int helper = 0; helper < started; helper++) pthread_join(helpers[helper], NULL);
 }
 
@@ -161,7 +162,7 @@ static void sum_up(struct chosen *chosen, enum ft_dtype dtype) {
                     FLOOR * sqrt(yard_square);
 }
 
-/* Of one element of a row. A row that nothing contributes to has to be zero. */
+/* The allowance of one element of a row. A row that nothing contributes to has to be zero. */
 static double element_allowed(const struct ft_gradient_answers *answers,
                               const struct chosen *chosen, int index) {
   const double yardstick = chosen->yardstick[index], largest = chosen->largest[index];
@@ -259,7 +260,7 @@ static double squared_error(const struct ft_gradient_answers *answers, const str
   return square;
 }
 
-/* Relative where there is anything to be relative to. */
+/* The error of all rows together, relative to their norm unless that is 0. */
 static void judge_sum(const struct chosen *chosen, enum ft_gradient gradient, double square,
                       struct ft_comparison *comparison) {
   const double error = isfinite(square) ? sqrt(square) : INFINITY;

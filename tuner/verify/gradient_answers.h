@@ -7,18 +7,20 @@
 #include "tuner/verify/comparison.h"
 #include "tuner/verify/gradients.h"
 
-/* What chosen rows must be, `rows` of each gradient or all: the first, the last, random ones. */
+/* What chosen rows must be: of each gradient the first, the last and random ones, `rows` of them or
+ * all. */
 struct ft_gradient_answers;
 int ft_gradient_answers_make(struct ft_gradient_answers **answers,
                              const struct ft_host_problem *problem, int rows, uint64_t seed,
                              int threads);
 void ft_gradient_answers_free(struct ft_gradient_answers *answers);
 
-/* The rows chosen of a gradient. */
+/* The chosen rows of a gradient. */
 int ft_gradient_answers_rows(const struct ft_gradient_answers *answers, enum ft_gradient gradient,
                              const struct ft_row **rows);
 
-/* Of one row, dtype patterns; > 1: wrong. *column: the worst, *should: what it should be. */
+/* Error over allowance of one row of dtype patterns; > 1: wrong. *column: the worst column,
+ * *should: what it should be. */
 double ft_gradient_answers_row(const struct ft_gradient_answers *answers, enum ft_gradient gradient,
                                int index, const uint16_t *values, int *column, double *should);
 
@@ -27,7 +29,7 @@ void ft_gradient_answers_columns(const struct ft_gradient_answers *answers,
                                  enum ft_gradient gradient, int index, const uint16_t *values,
                                  bool *columns);
 
-/* values: of each gradient the rows chosen, one after the other. */
+/* values: of each gradient the chosen rows, one after the other. */
 void ft_gradient_answers_compare(const struct ft_gradient_answers *answers,
                                  uint16_t *const values[FT_GRADIENTS],
                                  struct ft_comparison *comparison);

@@ -70,19 +70,19 @@ int ft_query_terms_make(struct ft_query_terms **terms, const struct ft_host_prob
     float o[FT_REFERENCE_DIM], dout[FT_REFERENCE_DIM];
     ft_widen(r->dtype, query_row(r, problem->o, dim, row), o, dim);
     ft_widen(r->dtype, query_row(r, problem->dout, dim, row), dout, dim);
-    ft_dot(o, dout, dim, &made[n].dot, &made[n].plain_dot);
-    made[n].dot -= (double)dlse;
-    made[n].plain_dot -= dlse;
+    ft_dot(o, dout, dim, &made[n].delta, &made[n].plain_delta);
+    made[n].delta -= (double)dlse;
+    made[n].plain_delta -= dlse;
     made[n].lse = (double)problem->lse[n];
     made[n].dout_norm = norm(dout, dim);
-    made[n].dot_size = made[n].dout_norm * norm(o, dim) + fabs((double)dlse);
+    made[n].delta_size = made[n].dout_norm * norm(o, dim) + fabs((double)dlse);
   }
   return FT_OK;
 }
 
 /* ---- one pair of query and key ---- */
 
-/* What a query or a key is, in floats. */
+/* A query or a key, in floats. */
 struct operands {
   float first[FT_REFERENCE_DIM]; /* Q or K */
   float second[FT_REFERENCE_DIM] /* dO or V */;
@@ -112,8 +112,9 @@ static void load_key(struct operands *key, const struct ft_host_problem *problem
        ft_kv_row(problem, problem->v, r->head_dim_v, row, j));
 }
 
-/* dS and P of the pair, P = 0 where it is dropped. Sizes: what they could be if nothing cancelled,
- * and no less than the smallest normal number, below which rounding errs by as much as there. */
+/* dS and P of a query and a key; P = 0 where dropout drops it. A size is what the number could be
+ * if nothing cancelled. It is no less than the smallest normal number, below which rounding errs by
+ * as much. */
 struct pair {
   double ds, ds_size, p, p_size;
   float plain_ds, plain_p; /* rounded to the dtype */
@@ -144,11 +145,11 @@ static struct pair pair_of(const struct ft_host_problem *problem,
   const double p = exp(score * problem->scale - terms->lse);
   const float plain_p = expf(plain_score * (float)problem->scale - (float)terms->lse);
   const float rounded_p = ft_round_to_dtype(r->dtype, plain_p);
-  const float plain_ds = rounded_p * (plain_dp * (float)rescale - terms->plain_dot);
+  const float plain_ds = rounded_p * (plain_dp * (float)rescale - terms->plain_delta);
   const double normal = r->dtype == FT_FP16 ? 0x1p-14 : 0x1p-126;
   const double size =
-      fmax(p, normal) * (terms->dout_norm * key->second_norm * rescale + terms->dot_size);
-  return (struct pair){.ds = p * (dp * rescale - terms->dot),
+      fmax(p, normal) * (terms->dout_norm * key->second_norm * rescale + terms->delta_size);
+  return (struct pair){.ds = p * (dp * rescale - terms->delta),
                        .ds_size = fmax(size, normal),
                        .p = kept ? p : 0,
                        .p_size = kept ? fmax(p, normal) : 0,

@@ -39,9 +39,9 @@ uint16_t ft_to_dtype(enum ft_dtype dtype, double value) {
   exponent -= 1;
   if (exponent < format.exponent_min) exponent = format.exponent_min;
   if (exponent > format.exponent_max) return (uint16_t)(sign | infinity);
-  /* In units of the last place: rint rounds ties to even in the default mode, and the scaling is
-   * exact. A carry out of the fraction runs into the exponent field, which is just right, up to
-   * infinity. */
+  /* The value in units of the last place: rint rounds ties to even in the default mode, and the
+   * scaling is exact. A carry out of the fraction goes into the exponent field, which is right, up
+   * to infinity. */
   const double units = rint(ldexp(fabs(value), format.fraction_bits - exponent));
   const unsigned biased = (unsigned)(exponent - format.exponent_min) << format.fraction_bits;
   return (uint16_t)(sign | (biased + (unsigned)units));
@@ -66,7 +66,8 @@ float ft_round_to_dtype(enum ft_dtype dtype, float value) {
   if (!(magnitude < 0x1p15f)) return (float)ft_from_dtype(dtype, ft_to_dtype(dtype, (double)value));
   if (magnitude < smallest_normal) {
     if (dtype == FT_BF16) return (float)ft_from_dtype(dtype, ft_to_dtype(dtype, (double)value));
-    /* 0.5 has the last place of fp16's subnormals, 2^-24, so the addition does the rounding. */
+    /* The last place of 0.5 is that of fp16's subnormals, 2^-24, so the addition does the rounding.
+     */
     volatile const float shifted = magnitude + 0.5f;
     return copysignf(shifted - 0.5f, value);
   }
@@ -81,7 +82,7 @@ void ft_widen(enum ft_dtype dtype, const uint16_t *from, float *to, int count) {
     return;
   }
   for (int i = 0; i < count; i++) {
-    /* The fields fit as they are; the product sets the bias right, for subnormals too. */
+    /* The fields need only be shifted; the product corrects the bias, for subnormals, too. */
     const uint32_t fields = (uint32_t)(from[i] & 0x7FFF) << 13;
     const uint32_t special = (from[i] & 0x7C00) == 0x7C00 ? 0x7F800000u : 0;
     const uint32_t magnitude = bits_of(float_of(fields) * 0x1p112f) | special;

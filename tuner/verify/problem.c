@@ -27,7 +27,7 @@ static bool is_backward(const struct ft_problem *problem) {
 static int make_shapes(struct ft_problem *problem) {
   const struct ft_request *r = &problem->options.request;
   const enum ft_layout layout = problem->options.layout;
-  /* Other strides than those of Q, K, V, O, so that the two are not taken for one another. */
+  /* dO gets other strides than Q, K, V, O, so that a kernel that confuses them is found. */
   const enum ft_layout other = layout == FT_LAYOUT_PADDED ? FT_LAYOUT_WIDE : layout;
   const struct {
     bool of_queries, of_values;
@@ -74,7 +74,7 @@ static int make_outputs(struct ft_problem *problem) {
   return ft_problem_allocate(problem, FT_LSE, lse_bytes(problem), FT_FENCE_BYTES);
 }
 
-/* The outputs of a backward, and room for what it finds of the forward. */
+/* Makes the outputs of a backward, and room for the O and LSE that it is given. */
 static int make_gradients(struct ft_problem *problem) {
   for (int buffer = FT_DQ; buffer <= FT_DV; buffer++) FT_TRY(make_output(problem, buffer));
   FT_TRY(ft_problem_allocate(problem, FT_O, (size_t)problem->shapes[FT_O].span * 2, 0));
@@ -133,7 +133,7 @@ static fatune_tensor tensor_of(const struct ft_problem *problem, int buffer) {
                          .stride_head = shape->stride_head};
 }
 
-/* What must be known before O and LSE of a backward are. */
+/* Fills in what the reference needs before O and LSE of a backward are known. */
 static void make_host(struct ft_problem *problem) {
   const struct ft_problem_options *options = &problem->options;
   const fatune_arguments *arguments = &problem->arguments;
@@ -259,8 +259,8 @@ static int poison_buffer(struct ft_problem *problem, int buffer, unsigned word, 
   if (!problem->memory[buffer]) return FT_OK;
   const cu_address end = problem->data[buffer] + problem->bytes[buffer];
   FT_TRY(set_words(problem, problem->memory[buffer], FT_FENCE_WORD, FT_FENCE_BYTES, stream));
-  /* An emulated GPU finds reads of what no kernel has written: to it poison is something written.
-   */
+  /* An emulated GPU reports reads of memory that no kernel has written. Poison would count as
+   * written. */
   if (buffer != FT_WORKSPACE || !problem->session->driver.emulated)
     FT_TRY(set_words(problem, problem->data[buffer], word, problem->bytes[buffer], stream));
   return set_words(problem, end, FT_FENCE_WORD, FT_FENCE_BYTES, stream);

@@ -1,4 +1,4 @@
-/* problem_backward.c: what a backward finds: O and LSE of the forward, dO and dLSE.
+/* problem_backward.c: what a backward is given: O and LSE of the forward, dO and dLSE.
  * in -> out: problem with Q, K, V, dO, mask -> O and LSE, from float64 or from a forward's kernel
  * -> device buffers, host copies. */
 #include "tuner/verify/problem_backward.h"
@@ -20,7 +20,8 @@
 #include "tuner/verify/shape.h"
 #include "tuner/verify/stopwatch.h"
 
-/* Multiply-adds of a forward in float64: some seconds of a core. */
+/* Most multiply-adds of a forward in float64, some seconds of a core; the least that are worth a
+ * thread. */
 static const double WORK_MOST = 5e9, WORK_OF_A_THREAD = 2e8;
 
 static int64_t count_rows(const struct ft_problem *problem) {
@@ -78,7 +79,7 @@ static int forward_in_float64(struct ft_problem *problem) {
   while (started + 1 < wanted && started + 1 < cores &&
          pthread_create(&helpers[started], NULL, forward_rows, &work) == 0)
     started++;
-  forward_rows(&work); /* this thread helps, and does it all where none could be started */
+  forward_rows(&work); /* this thread works, too; if none could be started, it does all rows */
   for (int helper = 0; helper < started; helper++) pthread_join(helpers[helper], NULL);
   if (work.failed) return ft_fail(FT_E_MEMORY, "no memory for the forward in float64");
   FT_TRY(ft_problem_upload(problem, FT_O, problem->dense[FT_O]));
@@ -101,7 +102,7 @@ static int make_plan(struct ft_problem *problem, fatune_plan **plan) {
   return status;
 }
 
-/* O from its layout. */
+/* Copies O out of its layout. */
 static void gather(struct ft_problem *problem, const uint16_t *image) {
   const struct ft_shape *shape = &problem->shapes[FT_O];
   uint16_t *to = problem->dense[FT_O];
@@ -145,7 +146,7 @@ done:
 
 /* ---- dLSE ---- */
 
-/* As large as dO . O is. */
+/* Makes random dLSE, as large as dO . O is. */
 static int make_dlse(struct ft_problem *problem) {
   const size_t count = (size_t)count_rows(problem);
   uint64_t state = problem->options.seed ^ 0x9FB21C651E98DF25u;
@@ -156,7 +157,8 @@ static int make_dlse(struct ft_problem *problem) {
   return ft_problem_copy_in(problem, FT_DLSE, problem->dlse);
 }
 
-/* Numbers that nobody compares may come from a kernel; one that is emulated takes longer. */
+/* Whether O and LSE are computed in float64: only if results will be compared, and the problem is
+ * small enough. An emulated GPU takes longer than that. */
 static bool is_for_the_cpu(const struct ft_problem *problem) {
   const bool compared = problem->options.keep_host || problem->session->driver.emulated;
   return compared && work_of(problem) <= WORK_MOST;

@@ -26,12 +26,12 @@ struct explained {
   struct ft_problem *problem;
   struct ft_text *text;
   struct ft_row row;
-  struct ft_answers *answers; /* with the row at index */
+  struct ft_answers *answers; /* answers that have the row, at `index` */
   int index;
-  struct ft_answers *own; /* the answers when the row is none of those checked */
-  const uint16_t *o;      /* the row as it came back */
+  struct ft_answers *own; /* answers for this row alone, if it is none of those checked */
+  const uint16_t *o;      /* the row as the kernel wrote it */
   const float *lse;       /* or NULL */
-  bool has_other;         /* what stands in the row is what should be in: */
+  bool has_other;         /* the row holds what another should hold: */
   struct ft_row other;
   struct ft_row_verdict verdict;
 };
@@ -50,7 +50,7 @@ static bool same_row(struct ft_row a, struct ft_row b) {
   return a.batch == b.batch && a.head == b.head && a.i == b.i;
 }
 
-/* The verdict's row; a wrong O elsewhere says more than a wrong LSE. */
+/* The row of the verdict. If only its LSE is wrong, a row whose O is wrong says more. */
 static struct ft_row choose_row(const struct ft_problem *problem) {
   struct ft_row row = problem->verdict.row;
   if (problem->verdict.column != FT_COLUMN_LSE) return row;
@@ -124,7 +124,8 @@ static void tell_count(const struct explained *it) {
   ft_text_add(it->text, ").\n");
 }
 
-/* Columns of this row that are wrong. Most of them are when the weights are, and say nothing. */
+/* Names the wrong columns of this row. If the weights are wrong, most columns are, and it says
+ * nothing. */
 static void tell_columns(const struct explained *it) {
   const int dim = it->problem->options.request.head_dim_v;
   bool wrong[FT_REFERENCE_DIM];
@@ -141,7 +142,7 @@ static void tell_columns(const struct explained *it) {
 
 static void tell_o(const struct explained *it) {
   const struct ft_row_verdict *verdict = &it->verdict;
-  if (verdict->o_ratio <= 1) { /* no element is wrong, their sum is */
+  if (verdict->o_ratio <= 1) { /* no element is wrong by itself, only their sum */
     ft_text_add(it->text, "%s. The largest error is in ", it->problem->verdict.worst);
   }
   ft_text_add(it->text, "O");
@@ -157,7 +158,8 @@ static void tell_o(const struct explained *it) {
   tell_count(it);
 }
 
-/* exp(LSE) is the sum that O was divided by, so a right O tells that LSE went wrong after it. */
+/* exp(LSE) is the sum that O was divided by. So if O is right, LSE went wrong after the division.
+ */
 static void tell_lse_alone(const struct explained *it) {
   const struct ft_row_verdict *verdict = &it->verdict;
   ft_text_add(it->text, "LSE");
@@ -166,14 +168,13 @@ static void tell_lse_alone(const struct explained *it) {
   tell_count(it);
   ft_text_add(it->text, "O is right: the fault is in LSE alone");
   const double factor = exp(verdict->lse - verdict->lse_expected);
-  if (isfinite(factor))
-    ft_text_add(it->text, ", the sum it tells is %.4g of the right one", factor);
+  if (isfinite(factor)) ft_text_add(it->text, ": it means a sum %.4g times the right one", factor);
   ft_text_add(it->text, ".\n");
 }
 
 /* ---- comparisons with other rows, other runs ------------------------------------------------- */
 
-/* Rows with one key have its V in common. */
+/* Rows that see one key have its V in common, so equal rows say nothing. */
 static int sees_several(const struct ft_problem *problem, struct ft_row row, bool *several) {
   struct ft_weights weights;
   FT_TRY(ft_weights_make(&weights, problem, row));
@@ -184,8 +185,8 @@ static int sees_several(const struct ft_problem *problem, struct ft_row row, boo
   return FT_OK;
 }
 
-/* Rows whose place a kernel may take for this one's: near it, or the same of other heads, batches.
- */
+/* Rows that a kernel may have mistaken for this one: near it, or the same of other heads and
+ * batches. */
 static int rows_around(const struct explained *it, struct ft_row rows[OTHERS_MOST]) {
   const struct ft_request *request = &it->problem->options.request;
   const struct ft_row row = it->row;
@@ -231,7 +232,7 @@ static int tell_if_another_row(struct explained *it) {
   FT_TRY(find_other_row(it));
   if (it->has_other) FT_TRY(sees_several(problem, it->other, &it->has_other));
   if (!it->has_other) return FT_OK;
-  ft_text_add(it->text, "What stands there is what O");
+  ft_text_add(it->text, "This row holds what O");
   tell_row(it->text, it->other);
   ft_text_add(it->text, "] should be.\n");
   return FT_OK;
@@ -276,7 +277,7 @@ static void tell_right(const struct explained *it, const struct ft_weights *weig
   ft_text_add(it->text, ".\n");
 }
 
-/* A key whose weight is right in another column of V has the right weight. */
+/* If a key's weight is right when measured in another column of V, the weight is right. */
 static void tell_wrong_columns(const struct explained *it, const struct ft_weights *weights) {
   const int dim = it->problem->options.request.head_dim_v;
   bool wrong[FT_REFERENCE_DIM] = {false};
@@ -314,7 +315,7 @@ static int tell_weights(const struct explained *it, struct ft_runner *runner) {
     goto done;
   }
   double elsewhere;
-  runner->left += 1; /* which ft_problem_explain kept back */
+  runner->left += 1; /* the run that ft_problem_explain has kept for this */
   FT_CHECK(ft_weights_elsewhere(&weights, it->problem, runner, worst, &elsewhere));
   if (fabs(elsewhere - weights.expected[worst]) <= weights.allowed[worst]) {
     tell_wrong_columns(it, &weights);

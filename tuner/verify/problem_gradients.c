@@ -74,7 +74,8 @@ static const uint16_t *values_of(const struct ft_problem *problem, int gradient)
   return (const uint16_t *)(const void *)(image + FT_FENCE_BYTES); /* aligned as the image is */
 }
 
-/* Only the fences of the workspace: it may be as large as the tensors. */
+/* Checks the fences of the workspace without fetching the rest, which may be as large as the
+ * tensors. */
 static int workspace_fences(struct ft_problem *problem, struct ft_comparison *comparison,
                             bool *broken) {
   const struct ft_driver *driver = &problem->session->driver;

@@ -6,14 +6,15 @@
 #include "tuner/verify/shape.h"
 
 struct ft_problem_options {
-  struct ft_request request; /* filled in; mask_density decides how many blocks are kept */
+  struct ft_request
+      request; /* all fields filled in; mask_density decides how many blocks are kept */
   enum ft_layout layout;
   uint64_t seed;  /* of inputs, mask, dropout */
   double dropout; /* probability when the request has dropout; 0: 0.1 */
   double scale;   /* 0: 1 / sqrt(head_dim) */
   bool keep_host; /* host copies are kept, so that ft_problem_verify can be called */
   bool want_lse;
-  bool want_dlse;      /* of a backward: with an incoming gradient of LSE */
+  bool want_dlse;      /* a backward gets a gradient of LSE, too */
   bool broadcast_mask; /* one mask for all batches and heads */
 };
 

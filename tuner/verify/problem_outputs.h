@@ -4,8 +4,8 @@
 
 #include "tuner/verify/problem_parts.h"
 
-/* Each says so in *comparison and returns true when it has. An image is a buffer with its fences.
- */
+/* Each of these returns true if it has found something, and says so in *comparison. An image is a
+ * buffer with its fences. */
 __attribute__((format(printf, 2, 3))) bool ft_output_found(struct ft_comparison *comparison,
                                                            const char *format, ...);
 bool ft_output_fence_broken(const unsigned char *image, size_t bytes, const char *name,
@@ -13,10 +13,10 @@ bool ft_output_fence_broken(const unsigned char *image, size_t bytes, const char
 /* `what` names its rows: "row" or "key". */
 bool ft_output_unwritten(const struct ft_shape *shape, enum ft_dtype dtype, const uint16_t *values,
                          const char *name, const char *what, struct ft_comparison *comparison);
-/* Of a tensor that holds no poison any more, so that what is left of it must be just the gaps. */
+/* Whether the gaps were written, of a tensor in which no element is poison any more. */
 bool ft_output_gaps_written(const struct ft_shape *shape, const uint16_t *values, const char *name,
                             struct ft_comparison *comparison);
-/* The buffer with its fences, to host memory, and waits. The context is current. */
+/* Copies the buffer with its fences to host memory, and waits. The context is current. */
 int ft_output_fetch(struct ft_problem *problem, int buffer, unsigned char *to);
 
 #endif

@@ -39,23 +39,23 @@ struct ft_problem {
   float *lse, *dlse;           /* likewise, of a backward */
   uint8_t *blocks;
   struct ft_host_problem host;   /* points to the copies above */
-  cu_address memory[FT_BUFFERS]; /* allocations */
+  cu_address memory[FT_BUFFERS]; /* of the allocations */
   size_t bytes[FT_BUFFERS];      /* of the data in them, without fences */
-  cu_address data[FT_BUFFERS];   /* the data; 0: there is none */
+  cu_address data[FT_BUFFERS];   /* of the data; 0: the problem has no such buffer */
   fatune_mask *mask;
   fatune_arguments arguments;
 
-  /* for verification, made when first needed */
+  /* for verification; made when first needed */
   struct ft_row *rows;
   int row_count;
   struct ft_answers *answers;
-  unsigned char *o_image, *lse_image; /* what came back, fences included */
+  unsigned char *o_image, *lse_image; /* as the kernel wrote them, fences included */
   uint16_t *o_rows;
   float *lse_rows;
   struct ft_gradient_answers *gradient_answers;
   unsigned char *gradient_images[FT_GRADIENTS];
   uint16_t *gradient_rows[FT_GRADIENTS];
-  struct ft_comparison verdict; /* the last one */
+  struct ft_comparison verdict; /* of the last verification */
 };
 
 #endif

@@ -1,6 +1,6 @@
 /* problem_tell.c: where the gradients of a backward are wrong.
- * in -> out: problem with a verdict -> lines of text: of each gradient how many of the rows checked
- * are wrong, between which, in which columns, and the worst element. */
+ * in -> out: problem with a verdict -> lines of text. They say of each gradient how many of the
+ * rows checked are wrong, between which, in which columns, and which element is worst. */
 #include "tuner/verify/problem_tell.h"
 
 #include <string.h>
@@ -16,7 +16,7 @@
 /* What is wrong in one gradient. */
 struct findings {
   int checked, wrong;
-  struct ft_row first, last; /* least and largest of the wrong ones, field by field */
+  struct ft_row first, last; /* least and largest place of wrong rows, field by field */
   bool columns[FT_REFERENCE_DIM];
   struct ft_row worst;
   int column;

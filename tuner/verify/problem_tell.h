@@ -5,7 +5,7 @@
 #include "generator/text.h"
 #include "tuner/verify/problem_parts.h"
 
-/* ft_problem_explain of a wrong backward; no run is needed. */
+/* What ft_problem_explain does for a backward; it needs no run. */
 int ft_problem_tell_gradients(struct ft_problem *problem, struct ft_text *text);
 
 #endif

@@ -1,7 +1,7 @@
-/* problem_verify.c: what a kernel left in the outputs.
+/* problem_verify.c: whether a kernel wrote what it should.
  * in -> out: O and LSE with their fences from the GPU -> verdict: fences whole, every element
  * written, gaps untouched, chosen rows right. The rows and their reference are made once per
- * problem. Of a backward: problem_gradients.c. */
+ * problem. problem_gradients.c does this for a backward. */
 
 #include "tuner/verify/problem_verify.h"
 
@@ -30,7 +30,7 @@ static struct ft_row row_at(const struct ft_request *request, int64_t index) {
                          .i = index % request->seqlen_q};
 }
 
-/* All rows, or the first, the last and random ones between. */
+/* Chooses all rows, or the first, the last and random ones between. */
 static int choose_rows(struct ft_problem *problem, int wanted) {
   const struct ft_request *request = &problem->options.request;
   const int64_t all = request->batch * request->heads_q * request->seqlen_q;
@@ -116,7 +116,7 @@ static bool lse_unwritten(const struct ft_problem *problem, const float *lse,
   return false;
 }
 
-/* The chosen rows, side by side. LSE lies as [batch, head, row]. */
+/* Copies the chosen rows side by side. LSE lies as [batch, head, row]. */
 static void gather_rows(struct ft_problem *problem, const uint16_t *o, const float *lse) {
   const struct ft_request *request = &problem->options.request;
   const size_t dim = (size_t)request->head_dim_v;
@@ -132,7 +132,7 @@ static void gather_rows(struct ft_problem *problem, const uint16_t *o, const flo
 
 static void judge(struct ft_problem *problem, struct ft_comparison *comparison) {
   const bool want_lse = problem->options.want_lse;
-  /* The fences are 256 bytes, so both stay aligned for their type. */
+  /* The fences are 256 bytes, so O and LSE stay aligned for their types. */
   const uint16_t *o = (const uint16_t *)(const void *)(problem->o_image + FT_FENCE_BYTES);
   const float *lse = (const float *)(const void *)(problem->lse_image + FT_FENCE_BYTES);
   gather_rows(problem, o, lse);

@@ -1,7 +1,7 @@
 /* random_inputs.c: seeded random tensors and masks on the host.
- * in -> out: seed -> patterns of a dtype, bitmaps.
- * Fast enough that gigabytes of input do not keep a GPU waiting: normals are drawn once for a
- * block, larger tensors are patched together from pieces of it at random places. */
+ * in -> out: seed -> patterns of a dtype, bitmaps. Gigabytes of input must not keep a GPU waiting:
+ * normal numbers are drawn once for a block, and larger tensors are put together from pieces of it
+ * taken at random places. */
 #include "tuner/verify/random_inputs.h"
 
 #include <math.h>
@@ -77,8 +77,8 @@ int ft_random_blocks(uint8_t **blocks, const struct ft_request *request, int64_t
   if (!made) return ft_fail(FT_E_MEMORY, "no memory for a mask of %lld blocks", (long long)count);
   const double limit = request->mask_density * 0x1p32;
   for (int64_t n = 0; n < count; n++) made[n] = (double)(ft_random_next(&state) >> 32) < limit;
-  made[count - 1] = 1;                                  /* something is seen */
-  if (lists >= 3) memset(made + cols, 0, (size_t)cols); /* and some rows see nothing */
+  made[count - 1] = 1;                                  /* so that something is seen */
+  if (lists >= 3) memset(made + cols, 0, (size_t)cols); /* so that some rows see nothing */
   *blocks = made;
   return FT_OK;
 }

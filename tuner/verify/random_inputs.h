@@ -5,11 +5,12 @@
 
 #include "generator/request.h"
 
-/* count standard normal numbers as patterns of the dtype; large tensors repeat pieces of a block.
+/* `count` standard normal numbers as patterns of the dtype; large tensors repeat pieces of a block.
  */
 int ft_random_tensor(uint16_t **tensor, enum ft_dtype dtype, int64_t count, uint64_t seed);
 
-/* Random bitmap of the mask, with an empty list among three or more; *density is the real one. */
+/* A random bitmap of the mask, with an empty list if it has three or more; *density is that of the
+ * bitmap. */
 int ft_random_blocks(uint8_t **blocks, const struct ft_request *request, int64_t batch, int heads,
                      uint64_t seed);
 

@@ -1,7 +1,8 @@
 /* reference.c: attention of one row on the CPU, in float64 and as a plain same-dtype program does
- * it. in -> out: host tensors + (batch, head, i) -> O and LSE of the row. Both share the visible
- * keys and the dropout mask; they differ in arithmetic alone, so that the plain one's error is the
- * yardstick for a kernel's. */
+ * it.
+ * in -> out: host tensors + (batch, head, i) -> O and LSE of the row. Both computations share the
+ * visible keys and the dropout mask. They differ in arithmetic alone, so the error of the plain one
+ * is the yardstick for a kernel's. */
 
 #include "tuner/verify/reference.h"
 
@@ -56,7 +57,7 @@ const uint16_t *ft_kv_row(const struct ft_host_problem *problem, const uint16_t 
   return tensor + ((row.batch * request->seqlen_k + index) * request->heads_kv + kv_head) * dim;
 }
 
-/* The lanes let the compiler use vector registers; the order of a sum is free in both. */
+/* The lanes let the compiler use vector registers. Either sum may be taken in any order. */
 void ft_dot(const float *q, const float *k, int dim, double *exact, float *plain) {
   double sums[LANES] = {0};
   float plain_sums[LANES] = {0};
@@ -147,8 +148,8 @@ void ft_row_plain(const struct ft_host_problem *problem, struct ft_row row,
   float v[FT_REFERENCE_DIM], accumulator[FT_REFERENCE_DIM] = {0};
   for (int64_t n = 0; n < count; n++) {
     const float p = expf(scratch->plain[n] - max);
-    block_sum += p; /* summed in blocks, as any parallel program does: one long chain would be a
-                       poor yardstick for LSE */
+    block_sum += p; /* summed in blocks, as any parallel program does; one long chain would err by
+                       too much for a yardstick of LSE */
     if (n % SUM_BLOCK == SUM_BLOCK - 1 || n == count - 1) {
       sum += block_sum;
       block_sum = 0;

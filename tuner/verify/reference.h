@@ -14,14 +14,14 @@
 #include "generator/visibility.h"
 
 /* One problem on the host. Tensors are dense [batch, seq, head, dim] in the request's dtype (16-bit
- * patterns); blocks is the mask bitmap [mask_batch, mask_heads, rows, cols] or NULL. */
+ * patterns). blocks is the mask bitmap [mask_batch, mask_heads, rows, cols] or NULL. */
 struct ft_host_problem {
   struct ft_request request; /* all lengths, batch, heads filled in */
   const uint16_t *q, *k, *v;
   const uint8_t *blocks;
   int mask_batch, mask_heads;
-  /* Of a backward alone, what the forward left and what comes in: [batch, seq, heads_q, head_dim_v]
-   * and [batch, heads_q, seq]. dlse may be NULL. */
+  /* For a backward: what the forward gave, and the gradient that comes in: [batch, seq, heads_q,
+   * head_dim_v] and [batch, heads_q, seq]. dlse may be NULL. */
   const uint16_t *o, *dout;
   const float *lse, *dlse;
   double scale;
@@ -35,15 +35,15 @@ struct ft_row {
   int64_t i;
 };
 
-/* O (head_dim_v doubles) and LSE of one row in float64. A row that sees no key: 0 and -inf. Out of
- * memory: NaN, which no comparison lets pass. */
+/* O (head_dim_v doubles) and LSE of one row in float64. A row that sees no key gets 0 and -inf.
+ * Without memory all are NaN, which passes no comparison. */
 void ft_reference_row(const struct ft_host_problem *problem, struct ft_row row, double *o,
                       double *lse);
 
 /* The same by the plain same-dtype computation; o is already rounded to the dtype. */
 void ft_plain_row(const struct ft_host_problem *problem, struct ft_row row, double *o, double *lse);
 
-/* ---- the steps of a row, for those who do many with one scratch ---- */
+/* ---- the steps of a row, for callers that do many rows with one scratch ---- */
 
 enum { FT_REFERENCE_DIM = 256 }; /* the largest head dim of a valid request */
 
@@ -61,7 +61,8 @@ struct ft_interval ft_row_keys(const struct ft_request *request, int64_t i);
 /* The bitmap's line of blocks that the row falls into; NULL without a mask. */
 const uint8_t *ft_mask_line(const struct ft_host_problem *problem, struct ft_row row);
 
-/* Element 0 of row `index` of K or V [batch, seq, heads_kv, dim], of the row's kv head. */
+/* Element 0 of row `index` of K or V [batch, seq, heads_kv, dim], in the kv head of the row's head.
+ */
 const uint16_t *ft_kv_row(const struct ft_host_problem *problem, const uint16_t *tensor, int dim,
                           struct ft_row row, int64_t index);
 
@@ -81,11 +82,11 @@ void ft_row_exact(const struct ft_host_problem *problem, struct ft_row row,
 void ft_row_plain(const struct ft_host_problem *problem, struct ft_row row,
                   const struct ft_row_scratch *scratch, int64_t count, double *o, double *lse);
 
-/* What a key is to a row: hidden by its position; in a block that is off in the mask. */
+/* What a key is to a row. HIDDEN: by its position. BLOCK: its block is off in the mask. */
 enum ft_key { FT_KEY_KEPT, FT_KEY_DROPPED, FT_KEY_HIDDEN, FT_KEY_BLOCK };
 
-/* What every one of the seqlen_k keys is and the weight that its row of V gets, dropout and its
- * rescaling applied: 0 but for those kept. */
+/* Says of each of the seqlen_k keys what it is to the row, and the weight that its row of V gets,
+ * with dropout and its rescaling applied; the weight is 0 unless the key is kept. */
 int ft_row_weights(const struct ft_host_problem *problem, struct ft_row row, double *weights,
                    unsigned char *keys, double *lse);
 /* 1 / (1 - p) of the rounded p; 0 when everything is dropped, as nothing is left to rescale. */

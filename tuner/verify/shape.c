@@ -8,7 +8,7 @@
 
 #include "generator/status.h"
 
-/* a * b + c, or a failure that is no memory: nobody has 2^63 elements. */
+/* a * b + c, or FT_E_MEMORY on overflow: nobody has 2^63 elements. */
 int ft_multiply_add(int64_t a, int64_t b, int64_t c, int64_t *result) {
   if (!__builtin_mul_overflow(a, b, result) && !__builtin_add_overflow(*result, c, result) &&
       *result < INT64_MAX / 4) {
@@ -19,7 +19,8 @@ int ft_multiply_add(int64_t a, int64_t b, int64_t c, int64_t *result) {
 
 int ft_shape_make(struct ft_shape *shape, enum ft_layout layout, int64_t batch, int64_t rows,
                   int heads, int dim) {
-  /* The gaps of the padded layout differ, so that no two strides can be mixed up unnoticed. */
+  /* The gaps of the padded layout differ from one another, so that a kernel that confuses two
+   * strides is found. */
   const int gap = layout == FT_LAYOUT_PADDED ? 8 : layout == FT_LAYOUT_WIDE ? 24 : 0;
   *shape = (struct ft_shape){.batch = batch, .rows = rows, .heads = heads, .dim = dim};
   if (layout == FT_LAYOUT_BHSD) {

@@ -11,10 +11,11 @@ enum ft_layout {                   /* order of the dims in memory, outermost fir
                  FT_LAYOUT_BHSD,   /* batch, head, seq, dim */
                  FT_LAYOUT_PADDED, /* BSHD with odd gaps between rows, heads and batches, filled
                                       with NaN */
-                 FT_LAYOUT_WIDE    /* with other gaps: of dO and the gradients where Q is padded */
+                 FT_LAYOUT_WIDE    /* as PADDED with other gaps: for dO and the gradients where Q is
+                                      padded */
 };
 
-/* [batch, rows, heads, dim] with its place in memory; strides and span in elements. */
+/* A tensor [batch, rows, heads, dim] and its place in memory; strides and span in elements. */
 struct ft_shape {
   int64_t batch, rows;
   int heads, dim;
@@ -23,7 +24,7 @@ struct ft_shape {
   int64_t count; /* elements of the tensor */
 };
 
-/* a * b + c, of numbers >= 0; FT_E_MEMORY when nobody has so many elements. */
+/* a * b + c of numbers >= 0; FT_E_MEMORY on overflow. */
 int ft_multiply_add(int64_t a, int64_t b, int64_t c, int64_t *result);
 
 /* FT_E_MEMORY when the sizes do not fit 63 bits. */
@@ -33,8 +34,8 @@ int ft_shape_make(struct ft_shape *shape, enum ft_layout layout, int64_t batch, 
 /* Element (b, row, head, 0) of the tensor in its buffer. */
 int64_t ft_shape_offset(const struct ft_shape *shape, int64_t b, int64_t row, int head);
 
-/* The dense tensor in its layout, gaps filled with NaN; *image is dense itself where the layout is.
- */
+/* The dense tensor in its layout, gaps filled with NaN. *image is `dense` itself if the layout is
+ * dense. */
 int ft_layout_image(const uint16_t **image, uint16_t **owned, const uint16_t *dense,
                     const struct ft_shape *shape);
 

@@ -34,7 +34,7 @@ int ft_stopwatch_record(struct ft_stopwatch *watch, int event) {
                           "cuEventRecord");
 }
 
-/* Polls, since waiting in the driver could not be given up. NOT_READY: the time is over. */
+/* Polls, because a wait in the driver could not be given up. NOT_READY: the time is over. */
 static cu_result poll_event(const struct ft_stopwatch *watch, int event, double seconds) {
   const double deadline = ft_seconds_now() + seconds;
   for (int polls = 0;; polls++) {

@@ -5,7 +5,7 @@
 
 #include "runtime/session.h"
 
-/* A kernel that hangs must not hang the tuner: whoever waits gives up after this time. */
+/* A kernel that hangs must not hang the tuner: every wait ends after this time. */
 enum { FT_RUN_SECONDS = 20 };
 
 enum { FT_STOPWATCH_EVENTS = 65 };
@@ -17,7 +17,7 @@ struct ft_stopwatch {
   int count;
 };
 
-/* Makes `count` events. After a failure, too, the stopwatch is to be closed. */
+/* Makes `count` events. The stopwatch is to be closed even if this fails. */
 int ft_stopwatch_open(struct ft_stopwatch *watch, fatune_session *session, cu_stream stream,
                       int count);
 void ft_stopwatch_close(struct ft_stopwatch *watch);

@@ -2,10 +2,10 @@
  * in -> out: problem + runs of the kernel on other V -> weights used, weights expected, how far
  * they may be apart.
  *
- * Allowed is what the formats cost. P is rounded to the dtype before it meets V: relative u, half a
- * unit in the last place of 1; S and the sum err as ft_answers_compare allows LSE to, which is
- * relative in a weight; both are doubled by the rule of reference.h. O is rounded once more, by
- * half a unit in its last place. A weight of 0 has to be 0. */
+ * The allowance is what the formats cost. P is rounded to the dtype before it meets V, a relative
+ * error of half a unit in the last place of 1. S and the sum err as ft_answers_compare allows LSE
+ * to, which is a relative error of a weight. Both are doubled by the rule of reference.h. O is
+ * rounded once more, by half a unit in its last place. A weight of 0 has to be 0. */
 
 #include "tuner/verify/weights.h"
 
@@ -22,8 +22,8 @@
 #include "tuner/verify/reference.h"
 #include "tuner/verify/shape.h"
 
-/* Key j -> column ((j - begin) / group + turn) mod head_dim_v, for the first group * head_dim_v
- * keys from begin on; the other rows of V are 0. */
+/* Gives V rows of the unit matrix: of the first group * head_dim_v keys from `begin` on, key j gets
+ * column ((j - begin) / group + turn) mod head_dim_v. The other rows of V are 0. */
 struct probe {
   int64_t begin, group;
   int turn;
@@ -40,7 +40,8 @@ void ft_weights_free(struct ft_weights *weights) {
   *weights = (struct ft_weights){0};
 }
 
-/* What the formats flush to 0 at the low end: P in units of the row's largest weight, O itself. */
+/* The largest weights that the formats may flush to 0: P in units of the row's largest weight, and
+ * O. */
 static double smallest(enum ft_dtype dtype) {
   return dtype == FT_FP16 ? 0x1p-25 : 0x1p-126;
 }
@@ -126,7 +127,8 @@ static void fill_unit(const struct ft_problem *problem, struct probe probe, uint
   }
 }
 
-/* The row of O as numbers: column c is the weight of the probe's keys. */
+/* Runs the kernel on the probe's V and reads the row of O: column c is the weight of the probe's
+ * keys. */
 static int run_probe(struct ft_problem *problem, struct ft_runner *runner, struct ft_row row,
                      struct probe probe, double *columns) {
   const struct ft_shape *shape = &problem->shapes[FT_V];
@@ -169,7 +171,8 @@ static int measure_range(struct ft_weights *weights, struct ft_problem *problem,
   return FT_OK;
 }
 
-/* Error over allowed of a group's sum; infinite where a group of zeros gives something. */
+/* Error over allowance of a group's sum; infinite if a group whose weights are 0 gives something.
+ */
 static double group_ratio(const struct ft_weights *weights, struct range group, enum ft_dtype dtype,
                           double used) {
   double expected = 0, allowed = 0;
@@ -183,8 +186,8 @@ static double group_ratio(const struct ft_weights *weights, struct range group, 
                                          : INFINITY;
 }
 
-/* The group of keys, of as many groups as V has columns, whose sum is worst; empty: all are right.
- */
+/* Divides the keys into as many groups as V has columns and returns the group whose sum is worst;
+ * empty: all are right. */
 static int worst_group(const struct ft_weights *weights, struct ft_problem *problem,
                        struct ft_runner *runner, struct range range, struct range *worst) {
   const struct ft_request *request = &problem->options.request;
@@ -205,7 +208,7 @@ static int worst_group(const struct ft_weights *weights, struct ft_problem *prob
   return FT_OK;
 }
 
-/* Around the last key the row sees: where masks are applied, and where most loops end. */
+/* The keys around the last one that the row sees, where masks are applied and most loops end. */
 static struct range around_edge(const struct ft_weights *weights, int64_t keys) {
   int64_t edge = weights->count;
   while (edge > 0 && weights->keys[edge - 1] == FT_KEY_HIDDEN) edge -= 1;

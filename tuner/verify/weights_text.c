@@ -1,5 +1,5 @@
 /* weights_text.c: wrong weights of a row, in words.
- * in -> out: weights used and expected -> the kind of mistake, the keys it befell. */
+ * in -> out: weights used and expected -> the kind of mistake, the keys that it concerns. */
 #include "tuner/verify/weights_text.h"
 
 #include <math.h>
@@ -15,7 +15,7 @@ struct stretch {
   int64_t first, last, marked;
 };
 
-/* The stretch that begins at or after n; its first is count when there is none. */
+/* The first stretch that begins at or after n; if there is none, its `first` is count. */
 static struct stretch next_stretch(const bool *marked, const bool *unknown, int64_t n,
                                    int64_t count) {
   while (n < count && !marked[n]) n += 1;
@@ -66,7 +66,7 @@ int64_t ft_weights_worst(const struct ft_weights *weights) {
   for (int64_t j = 0; j < weights->count; j++) {
     const enum fault fault = fault_of(weights, j);
     if (fault == RIGHT) continue;
-    if (fault != OFF) return j; /* the first: at the edge, mostly */
+    if (fault != OFF) return j; /* the first such key, most often at the edge of what is seen */
     if (worst < 0 || fabs(weights->used[j] - weights->expected[j]) >
                          fabs(weights->used[worst] - weights->expected[worst])) {
       worst = j;
@@ -90,7 +90,7 @@ static int64_t mark(struct story *story, enum fault fault) {
   int64_t count = 0;
   for (int64_t j = 0; j < weights->count; j++) {
     story->marked[j] = fault_of(weights, j) == fault;
-    /* No telling what became of a key that should have no weight and has none. */
+    /* A key that should have no weight and has none says nothing. */
     const bool seen = weights->keys[j] == FT_KEY_KEPT;
     const bool nothing = weights->used[j] == 0 && weights->expected[j] <= weights->allowed[j];
     story->unknown[j] = fault == LOST ? nothing : fault == OFF && !seen && nothing;
@@ -165,7 +165,7 @@ static int by_size(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-/* Median of used / expected over keys that have some weight; 1 when there are none. */
+/* The median of used / expected over keys that have a weight; 1 when there are none. */
 static double common_factor(struct story *story, const bool *among) {
   const struct ft_weights *weights = story->weights;
   size_t count = 0;
@@ -185,7 +185,7 @@ static bool off_by_other(const struct ft_weights *weights, int64_t j, double fac
   return error > fmax(1, factor) * weights->allowed[j];
 }
 
-/* Marks what is off when all weights are `factor` times the right ones. */
+/* Marks the keys that are still wrong if all weights are `factor` times the right ones. */
 static int64_t mark_off(struct story *story, double factor) {
   const struct ft_weights *weights = story->weights;
   int64_t count = 0;
@@ -199,8 +199,8 @@ static int64_t mark_off(struct story *story, double factor) {
   return count;
 }
 
-/* How many keys from `j` to a marked one have the weights of those from `other` on. Among them may
- * be some that are right, by chance, as they are. */
+/* How many keys from `j` on have the weights of those from `other` on, up to the last marked key. A
+ * few of them may be right by chance. */
 static int64_t matching(const struct story *story, int64_t j, int64_t other) {
   const struct ft_weights *weights = story->weights;
   int64_t length = 0;
@@ -229,7 +229,7 @@ static void tell_exchanged(struct story *story) {
               (long long)(from + best - 1));
 }
 
-/* After mark_off: one of the keys, all of them, and what they have in common. */
+/* After mark_off: names one of the marked keys, then all of them, then what they have in common. */
 static void tell_marked_off(struct story *story, int64_t count) {
   const struct ft_weights *weights = story->weights;
   int64_t worst = first_marked(story);
@@ -256,8 +256,8 @@ static void tell_marked_off(struct story *story, int64_t count) {
   }
 }
 
-/* A key too many or too few changes the sum, and by it all other weights, in one ratio: that alone
- * is told only when nothing else is. */
+/* A key too many or too few changes the sum, and by it all other weights in one ratio. That is told
+ * only when nothing else is. */
 static void tell_off(struct story *story) {
   const double factor = common_factor(story, NULL);
   const int64_t plain = mark_off(story, 1);
