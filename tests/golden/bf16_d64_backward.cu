@@ -398,12 +398,12 @@ __device__ __forceinline__ Interval key_tiles_seen(const Sequence &sequence, con
   return {begin / BLOCK_N, end > begin ? (end + BLOCK_N - 1) / BLOCK_N : begin / BLOCK_N};
 }
 
-// Tiles of BLOCK_M queries of which some see a key from first to last.
+// Tiles of BLOCK_M queries of which some see a key from first to last. `last` may lie beyond the last key.
 template <int BLOCK_M>
 __device__ __forceinline__ Interval query_tiles_seeing(const Sequence &sequence, const Visibility &visibility, int first,
                                                        int last) {
   const int begin = max(0, queries_seeing(sequence, visibility, first).begin);
-  const int end = queries_seeing(sequence, visibility, last).end;
+  const int end = queries_seeing(sequence, visibility, min(last, sequence.nk - 1)).end;
   return {begin / BLOCK_M, end > begin ? (end + BLOCK_M - 1) / BLOCK_M : begin / BLOCK_M};
 }
 
