@@ -80,7 +80,7 @@ double ft_shares_unevenness(const struct ft_shares *shares, int64_t remainder) {
   const int64_t pairs = pairs_of_head * (shares->heads - remainder);
   const int64_t pairs_of_block = pairs / shares->blocks, with_one_more = pairs % shares->blocks;
   const double head = length_of_head(shares), pair = head / (double)pairs_of_head;
-  double steps[BLOCKS_MOST], longest = 0;
+  double steps[BLOCKS_MOST] = {0}, longest = 0;
   for (int64_t i = 0; i < shares->blocks; i++)
     steps[i] = (double)(pairs_of_block + (i < with_one_more)) * pair;
 

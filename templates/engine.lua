@@ -101,11 +101,11 @@ end
 
 -- Renders the template `name` with `values`; read(name) gives a template's text or nil. A value that is a
 -- function is called when all else has been rendered.
--- A template renders another at this place by part(file, {name = value, ...}): the other sees these values and the
--- standard functions, and nothing else. A value that its text does not name is an error. Without a table it sees the
--- values of who asks for it.
--- Returns text, and three arrays of its runs of lines: the file and the line the first of a run comes from,
--- and how many they are, which come from the lines after that one.
+-- A template renders another at this place by part(file, {name = value, ...}): the other sees these values
+-- and the standard functions, and nothing else. A value that its text does not name is an error. Without a
+-- table the other sees the values of its caller.
+-- Returns text, and three arrays that describe its runs of lines. A run has consecutive lines of one file:
+-- the arrays hold the file, the number of the run's first line in it, and how many lines the run has.
 function engine.render(name, values, read)
   local runs, files, numbers, counts = {}, {}, {}, {}
 
@@ -116,7 +116,8 @@ function engine.render(name, values, read)
 
   -- What every template sees.
   local standard = {
-    math = math, string = string, table = table, ipairs = ipairs, pairs = pairs, tostring = tostring, error = error,
+    math = math, string = string, table = table, ipairs = ipairs, pairs = pairs, tostring = tostring,
+    error = error,
   }
 
   local function render_file(file, seen, given)

@@ -117,7 +117,7 @@ static const char *const bad_texts[][2] = {
     {"d64 nq1 casual=top-left", "did you mean 'causal'?"},
     {"d64 nq1 fp15", "did you mean 'fp16'?"},
     {"d64 nq1 backwards", "did you mean 'backward'?"},
-    {"d64 nq1 determinstic", "did you mean 'deterministic'?"},
+    {"d64 nq1 deterministicc", "did you mean 'deterministic'?"},
     {"d64 nq1 msk=64x64", "did you mean 'mask'?"},
     {"d64 nq1 banana", "'banana' is no word of a request; allowed: forward|backward fp16|bf16 dN"},
     {"d64 nq1 banana", "causal[=bottom-right|top-left] dropout"},

@@ -190,7 +190,7 @@ def worker(plan, out, skip):
             spread={k: (max(x) - min(x)) / statistics.median(x) for k, x in samples.items()})
         for nm in sorted(res, key=lambda x: -res[x]):
             m = parts.get(nm); print(f"   {nm:28s} {res[nm]:6.0f}" + (f"  main alone {flops / m[1] / 1e9:5.0f}  prep {m[0]*1e3:4.0f} conv {m[2]*1e3:4.0f} us  vs fa2 {agree.get(nm)}" if m else ""), flush=True)
-        del q, k, v, do, o, sc, g, runs, outs; torch.cuda.empty_cache()
+        q = k = v = do = o = sc = g = runs = outs = None; torch.cuda.empty_cache()
     put(kind="end")
 
 def parent(plan_path, out):
