@@ -1,5 +1,5 @@
-/* test_emulator_configs.c: configs that the search does not try, and switches that it tries rarely:
- * what --config may ask for is right.
+/* test_emulator_configs.c: what --config may ask for is right: configs that the search does not
+ * try, and every switch of every family.
  * in -> out: request, config -> every row against float64 on an emulated H200. */
 #include <string.h>
 
@@ -46,6 +46,11 @@ static const struct {
     {"thin-parts", "backward fp16 d16 nq70 causal", BACKWARD(64, 64, 8, 2, 2, 0)},
     {"shared-keys", "backward fp16 d16 nq70", BACKWARD(64, 64, 16, 2, 1, 0)},
     {"few-warps", "backward fp16 d16 nq70", BACKWARD(64, 64, 4, 1, 1, 0)},
+    {"", "bf16 d16 nq130 causal dropout", MMA(64, 32, 4, 2, 1) " q_in_regs=1 overlap_qk=1"},
+    {"", "bf16 d16 nq130 dropout", MMA(64, 32, 4, 2, 1) " draw_early=1"},
+    {"", "bf16 d16 nq130 causal", WGMMA(64, 64, 2, 2) " overlap_tiles=1 ascending_keys=1"},
+    {"", "backward bf16 d16 nq70 causal", BACKWARD(64, 64, 8, 1, 1, 0) " kv_in_regs=1"},
+    {"", "backward bf16 d16 nq70", BACKWARD(64, 64, 8, 1, 1, 0) " deferred_dq=1"},
 };
 enum { RUNS = sizeof runs / sizeof *runs };
 
@@ -79,12 +84,29 @@ START_TEST(every_rule_has_a_run) {
 }
 END_TEST
 
+/* The recipe of a switch (generator/README.md) ends here. */
+START_TEST(every_switch_has_a_run) {
+  const struct ft_family *family;
+  for (int f = 0; (family = ft_family_at(f)) != NULL; f++)
+    for (int knob = 0; knob < family->knob_count; knob++) {
+      bool on = family->knobs[knob].least > 0; /* no switch */
+      for (int n = 0; n < RUNS && !on; n++) {
+        struct ft_config config;
+        ck_assert_msg(ft_config_parse(&config, runs[n].config) == FT_OK, "%s", ft_detail());
+        on = config.family == family && config.knobs[knob] > 0;
+      }
+      ck_assert_msg(on, "no run has %s of %s on", family->knobs[knob].name, family->name);
+    }
+}
+END_TEST
+
 Suite *make_emulator_configs_suite(void) {
   Suite *const suite = suite_create("emulator_configs");
   TCase *const tests = tcase_create("all");
   tcase_set_timeout(tests, 300);
   tcase_add_loop_test(tests, every_row_is_right, 0, RUNS);
   tcase_add_test(tests, every_rule_has_a_run);
+  tcase_add_test(tests, every_switch_has_a_run);
   suite_add_tcase(suite, tests);
   return suite;
 }

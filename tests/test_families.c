@@ -56,10 +56,10 @@ START_TEST(every_knob_has_a_place_of_its_own) {
 }
 END_TEST
 
-/* Whether "budget.name" with nothing of a name behind it is in some template or part. */
-static bool is_read(const struct ft_template_files *files, const char *name) {
+/* Whether "table.name" with nothing of a name behind it is in some template or part. */
+static bool is_read(const struct ft_template_files *files, const char *table, const char *name) {
   char wanted[96];
-  (void)snprintf(wanted, sizeof wanted, "budget.%s", name);
+  (void)snprintf(wanted, sizeof wanted, "%s.%s", table, name);
   const size_t length = strlen(wanted);
   for (int i = 0; i < (int)files->count; ++i)
     for (const char *at = files->rows[i].text; (at = strstr(at, wanted)) != NULL; at += length)
@@ -67,21 +67,25 @@ static bool is_read(const struct ft_template_files *files, const char *name) {
   return false;
 }
 
-START_TEST(templates_read_all_of_the_budget) {
+START_TEST(templates_read_every_knob_and_all_of_the_budget) {
   const struct ft_budget none = {0};
   const struct ft_budget_field *field;
   const struct ft_family *family;
   struct ft_template_files files;
   ck_assert_int_eq(ft_template_files_open(&files, NULL), FT_OK);
   for (int i = 0, value; (field = ft_budget_common(&none, i, &value)) != NULL; ++i)
-    ck_assert_int_eq(is_read(&files, field->name), field->in_templates);
+    ck_assert_int_eq(is_read(&files, "budget", field->name), field->in_templates);
   for (int f = 0; (family = ft_family_at(f)) != NULL; ++f) {
     ck_assert_ptr_nonnull(ft_template_files_find(&files, family->template_name));
     for (int i = 0; i < family->budget_field_count; ++i) {
       field = &family->budget_fields[i];
-      ck_assert_msg(!field->in_templates || is_read(&files, field->name),
+      ck_assert_msg(!field->in_templates || is_read(&files, "budget", field->name),
                     "no template reads budget.%s of %s", field->name, family->name);
     }
+    /* What a switch does a golden kernel shows. */
+    for (int i = 0; i < family->knob_count; ++i)
+      ck_assert_msg(family->knobs[i].least == 0 || is_read(&files, "config", family->knobs[i].name),
+                    "no template reads config.%s of %s", family->knobs[i].name, family->name);
   }
   ft_template_files_close(&files);
 }
@@ -93,7 +97,7 @@ Suite *make_families_suite(void) {
   tcase_add_test(tests, families_are_listed_once);
   tcase_add_test(tests, knobs_are_listed_once);
   tcase_add_test(tests, every_knob_has_a_place_of_its_own);
-  tcase_add_test(tests, templates_read_all_of_the_budget);
+  tcase_add_test(tests, templates_read_every_knob_and_all_of_the_budget);
   suite_add_tcase(suite, tests);
   return suite;
 }
