@@ -102,8 +102,7 @@ end
 -- Renders the template `name` with `values`; read(name) gives a template's text or nil. A value that is a
 -- function is called when all else has been rendered.
 -- A template renders another at this place by part(file, {name = value, ...}): the other sees these values
--- and the standard functions, and nothing else. A value that its text does not name is an error. Without a
--- table the other sees the values of its caller.
+-- and the standard functions, and nothing else. A value that its text does not name is an error.
 -- Returns text, and three arrays that describe its runs of lines. A run has consecutive lines of one file:
 -- the arrays hold the file, the number of the run's first line in it, and how many lines the run has.
 function engine.render(name, values, read)
@@ -129,7 +128,7 @@ function engine.render(name, values, read)
     end
 
     local own = {
-      part = function(other, gives) return render_file(other, gives or seen, gives) end,
+      part = function(other, gives) return render_file(other, gives or {}, gives) end,
       emit_lines = function(number, count, plain) add_run(plain:sub(2), file, number, count) end,
       emit_line = function(number, ...)
         local pieces, late = { ... }, false

@@ -26,7 +26,7 @@
 #define COPY      "parts/copy_tile.cu.in"
 #define LOOP      "parts/mma_loop_staged.cu.in"
 #define PRODUCTS  "parts/mma_tile.cu.in"
-#define KEYS      "parts/keys.cu.in"
+#define TILE      "parts/work_tile.cu.in"
 #define VISIBLE   "parts/visibility.cu.in"
 #define STORE     "parts/store_rows.cu.in"
 #define SOFTMAX   "parts/softmax.cu.in"
@@ -65,7 +65,7 @@ static const struct bug bugs[] = {
      .piece = "__syncthreads();  // V is there",
      .other = "// V is there",
      .at = {COPY, "copy_16(to_row"},
-     .from = {"parts/mma_loop_single.cu.in", "load_k(key_of(keys, step - 1), 0)"},
+     .from = {"parts/mma_loop_single.cu.in", "load_k(key_of<BLOCK_N>(keys, step - 1), 0)"},
      .words = {"writes shared memory at offset ", "(race)"}},
     {.name = "missing barrier before the queries are overwritten",
      .config = Q_IN_REGS,
@@ -142,7 +142,7 @@ static const struct bug bugs[] = {
      .file = EPILOGUE,
      .piece = "lane % 4 == 0 && i < sequence.nq",
      .other = "lane % 4 == 0",
-     .at = {EPILOGUE, "params.lse[(long long)"},
+     .at = {EPILOGUE, "params.lse[lse_index("},
      .words = {"writes 4 bytes ", "past the end of LSE (rows 0 to 199)"},
      .plain = true},
     {.name = "read of padding",
@@ -156,7 +156,7 @@ static const struct bug bugs[] = {
      .words = {"reads 16 bytes", "padding of Q"}},
     {.name = "head of another group",
      .request = "bf16 d64 nq100 hq4 hkv2",
-     .file = KEYS,
+     .file = TILE,
      .piece = "tile.head / params.sequence.group",
      .other = "tile.head",
      .at = {COPY, "copy_16(to_row"},

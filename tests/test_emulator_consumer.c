@@ -76,7 +76,7 @@ END_TEST
 
 /* ---- bugs ---- */
 
-#define CONSUMER "parts/consumer.cu.in"
+#define CONSUMER "parts/consumer_steps.cu.in"
 #define P_STORED "parts/p_in_smem.cu.in"
 
 static const struct {
@@ -122,11 +122,11 @@ static const struct {
      .words = "reads shared memory at offset "},
     {.name = "tiles of P that overlap those of V",
      .file = "parts/pipeline.cu.in",
-     .piece = "SMEM_P = $(budget.smem_p_offset);\n"
+     .piece = "SMEM_P = $(smem_p);\n"
               "static_assert(SMEM_Q + Q_STAGES * Q_STAGE == SMEM_K && SMEM_K + STAGES * K_TILE == "
               "SMEM_V &&\n"
               "              SMEM_V + STAGES * V_TILE == SMEM_P, \"stages as budgeted\");\n",
-     .other = "SMEM_P = $(budget.smem_p_offset) - V_TILE;\n",
+     .other = "SMEM_P = $(smem_p) - V_TILE;\n",
      .words = "shared memory at offset "},
     {.name = "no turn at the steps that a warpgroup skips",
      .config = TURNS,

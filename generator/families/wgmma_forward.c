@@ -60,11 +60,18 @@ static void share_registers(struct ft_budget *budget, struct ft_wgmma_forward_bu
   budget->regs_limit = own->consumer_regs;
 }
 
-/* The first rows of a tile see fewer keys than its last by as many as there are rows between. Under
- * a mask the steps are those of its blocks, for all rows. */
+/* The last keys that a tile's rows see are hidden from a warpgroup's rows if other rows come after
+ * them, and the first keys if other rows come before them: as many as there are such rows, at most.
+ * A warpgroup skips the steps of both. Under a mask all take the steps of its blocks. */
 static int skipped_steps(const struct ft_request *request, const struct ft_wgmma_forward_knobs *k) {
-  if (!ft_visibility_varies(request) || request->mask_rows > 0) return 0;
-  return (k->block_m - WARPGROUP_ROWS + k->block_n - 1) / k->block_n;
+  int most = 0;
+  for (int before = 0; before < k->block_m && request->mask_rows == 0; before += WARPGROUP_ROWS) {
+    const int after = k->block_m - WARPGROUP_ROWS - before;
+    const int first = ft_hides_first_keys(request) ? round_up(before, k->block_n) : 0;
+    const int last = ft_hides_last_keys(request) ? round_up(after, k->block_n) : 0;
+    most = max_int(most, (first + last) / k->block_n);
+  }
+  return most;
 }
 
 /* An accumulator of 64 x C values lies in 128 threads: C / 2 registers of each. */

@@ -2,7 +2,7 @@
 // request  forward bf16 d128 causal
 // config   mma_forward block_m=128 block_n=32 warps=8 stages=2 ctas_per_sm=1
 // budget   65536 bytes of shared memory, 256 threads, about 120 of 255 registers
-// parts    mma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_copies.cu.in, parts/arguments.cu.in, parts/copy_tile.cu.in, parts/store_rows.cu.in, parts/sequence.cu.in, parts/softmax.cu.in, parts/quad.cu.in, parts/visibility.cu.in, parts/visible.cu.in, parts/keys.cu.in, parts/schedule_lpt.cu.in, parts/score.cu.in, parts/dropout_none.cu.in, parts/dropout_rows_none.cu.in, parts/mma_tile.cu.in, parts/mma_rows.cu.in, parts/mma_loop_staged.cu.in, parts/epilogue_mma.cu.in
+// parts    mma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_copies.cu.in, parts/arguments.cu.in, parts/copy_tile.cu.in, parts/store_rows.cu.in, parts/sequence.cu.in, parts/softmax.cu.in, parts/quad.cu.in, parts/visibility.cu.in, parts/key_walk.cu.in, parts/work_tile.cu.in, parts/schedule_lpt.cu.in, parts/score.cu.in, parts/dropout_none.cu.in, parts/dropout_rows_none.cu.in, parts/mma_tile.cu.in, parts/mma_rows.cu.in, parts/mma_loop_staged.cu.in, parts/epilogue_mma.cu.in
 // again    fatune emit 'forward bf16 d128 nq1 causal' --gpu sm_90 --config 'mma_forward block_m=128 block_n=32 warps=8 stages=2 ctas_per_sm=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691): a block owns
@@ -34,7 +34,6 @@ constexpr int K_STAGE = BLOCK_N * QK_STRIDE;  // bytes
 constexpr int V_STAGE = BLOCK_N * V_STRIDE;
 constexpr int SMEM_K = 32768, SMEM_V = 49152;  // Q and O are at 0
 constexpr int MASK_ROWS = 0, MASK_COLS = 0;  // of a block of the block mask; 0: none
-constexpr int STEPS_PER_MASK_BLOCK = MASK_COLS / BLOCK_N;
 
 // ---- PTX: one wrapper for each instruction. Here numbers and bits ---------------------------------------
 typedef unsigned short element;  // bf16, moved and multiplied as 16-bit patterns
@@ -323,12 +322,19 @@ __device__ __forceinline__ void store_rows(element *to, long long row_stride, un
 }
 
 // ---- sequence: where the rows of a batch entry lie ------------------------------------------------------------------
-// Row i is query i.
+// Row i is query i of its head.
 __device__ __forceinline__ int query_of(const Sequence &, int i) { return i; }
+__device__ __forceinline__ int head_of(const Sequence &, int head, int) { return head; }
+__device__ __forceinline__ int place_in_heads(const Sequence &, int i) { return i; }
 
 // The number of a head over all batch entries.
 __device__ __forceinline__ int batch_head_of(const Sequence &sequence, int batch, int head) {
   return batch * sequence.heads_q + head;
+}
+
+// Where the LSE of row i lies.
+__device__ __forceinline__ long long lse_index(const Sequence &sequence, int batch, int head, int i) {
+  return (long long)batch_head_of(sequence, batch, head) * sequence.nq + place_in_heads(sequence, i);
 }
 
 __device__ __forceinline__ element *row_of(const Tensor &tensor, int batch, int head, int row) {
@@ -493,6 +499,14 @@ __device__ __forceinline__ Interval key_tiles_seen(const Sequence &sequence, con
   return {begin / BLOCK_N, end > begin ? (end + BLOCK_N - 1) / BLOCK_N : begin / BLOCK_N};
 }
 
+// Tiles of BLOCK_N keys of which they see all: full tiles. There are none where begin is not below end.
+template <int BLOCK_N>
+__device__ __forceinline__ Interval key_tiles_full(const Sequence &sequence, const Visibility &visibility, int first,
+                                                   int last) {
+  const int begin = HIDES_FIRST_KEYS ? (max(0, keys_seen(sequence, visibility, last).begin) + BLOCK_N - 1) / BLOCK_N : 0;
+  return {begin, max(keys_seen(sequence, visibility, first).end, 0) / BLOCK_N};
+}
+
 // Tiles of BLOCK_M queries of which some see a key from first to last. `last` may lie beyond the last key.
 template <int BLOCK_M>
 __device__ __forceinline__ Interval query_tiles_seeing(const Sequence &sequence, const Visibility &visibility, int first,
@@ -543,37 +557,40 @@ __device__ __forceinline__ void hide_transposed(float (&rS)[M][N][4], const Sequ
   }
 }
 
-// Keys [0, limit) are visible to row i.
-__device__ __forceinline__ int visible_keys(const ForwardParams &params, int i) {
-  return keys_seen(params.sequence, params.visibility, i).end;
-}
-
-__device__ __forceinline__ bool sees_all(const ForwardParams &params, int first_row, int key) {
-  return key + BLOCK_N <= visible_keys(params, first_row);
-}
-
-__device__ __forceinline__ void mask_scores(float (&rS)[M_TILES][N_TILES][4], const ForwardParams &params,
-                                            int first_row, int key, int lane) {
-  hide_scores(rS, params.sequence, params.visibility, first_row, key, lane);
-}
-
-// ---- work tiles, and the keys they walk over --------------------------------------------------------
-constexpr bool KEYS_LISTED = 0;  // whether a step's keys stand in a list
-
-// The steps of a tile, BLOCK_N keys each: those of which some row sees a key.
+// The walk of a query tile over the keys: tiles of BLOCK_N keys, of each of which some row sees a key.
 struct Keys {
   int steps;
+  int first_tile;
 };
 
-// A block of query rows of one head, and its walk over the keys.
-struct __align__(64) WorkTile {
+// What visibility knows of a row of tiles besides its rows: nothing.
+struct KeptBlocks {};
+
+// Query tiles by their rank: rank 0 has the most keys, as the last rows see the most.
+template <int BLOCK_M>
+__device__ __forceinline__ int row_of_rank(KeptBlocks &, const Visibility &, const Schedule &schedule, int, int,
+                                           int rank) {
+  return (HIDES_LAST_KEYS ? schedule.q_tiles - 1 - rank : rank) * BLOCK_M;
+}
+
+template <int BLOCK_N>
+__device__ __forceinline__ Keys find_keys(const Sequence &sequence, const Visibility &visibility, const KeptBlocks &,
+                                          int first_row, int last_row) {
+  const Interval tiles = key_tiles_seen<BLOCK_N>(sequence, visibility, first_row, last_row);
+  return {tiles.end - tiles.begin, tiles.begin};
+}
+
+// First key of a step.
+template <int BLOCK_N> __device__ __forceinline__ int key_of(const Keys &keys, int step) {
+  return (keys.first_tile + step) * BLOCK_N;
+}
+
+// ---- work tiles ------------------------------------------------------------------------------------------------------
+// A block of query rows of one head.
+struct WorkTile {
   int q0;                    // first query row
-  int head, batch;
-  int steps;                 // that are taken, at least one; 0: there are no more work tiles
-  int kv_head;
-  int full_begin, full_end;  // in these steps every row sees every key
-  int hidden_before, hidden_after;  // steps of the block before and after those that a warpgroup takes
-  Keys keys;
+  int head, batch, kv_head;
+  KeptBlocks kept;           // of the keys
 };
 
 // A work tile by its rank among those of its batch_head. Rank 0 has the most keys.
@@ -582,17 +599,19 @@ __device__ __forceinline__ WorkTile work_tile_of_rank(const ForwardParams &param
   tile.batch = batch_head / params.sequence.heads_q;
   tile.head = batch_head % params.sequence.heads_q;
   tile.kv_head = tile.head / params.sequence.group;
-  tile.q0 = (params.schedule.q_tiles - 1 - rank) * BLOCK_M;  // the last rows see the most keys
+  tile.q0 = row_of_rank<BLOCK_M>(tile.kept, params.visibility, params.schedule, tile.batch, tile.head, rank);
   return tile;
 }
 
-__device__ __forceinline__ Keys find_keys(const ForwardParams &params, const WorkTile &tile) {
-  const int limit = visible_keys(params, min(tile.q0 + BLOCK_M, params.sequence.nq) - 1);
-  return {limit > 0 ? (limit + BLOCK_N - 1) / BLOCK_N : 0};
+// Its last row that is a query.
+__device__ __forceinline__ int last_row_of(const ForwardParams &params, const WorkTile &tile) {
+  return min(tile.q0 + BLOCK_M, params.sequence.nq) - 1;
 }
 
-// First key of a step.
-__device__ __forceinline__ int key_of(const Keys &, int step) { return step * BLOCK_N; }
+// Its walk.
+__device__ __forceinline__ Keys find_keys(const ForwardParams &params, const WorkTile &tile) {
+  return find_keys<BLOCK_N>(params.sequence, params.visibility, tile.kept, tile.q0, last_row_of(params, tile));
+}
 
 // ---- the tile scheduler: longest processing time first -------------------------------------------------
 // The batch_heads of an L2 section are so few that their K and V stay in L2 together. The sections follow one another. In a
@@ -765,7 +784,7 @@ __device__ __forceinline__ void walk(Rows &rows, const ForwardParams &params, co
   #pragma unroll
   for (int ahead = 0; ahead < STAGES - 1; ++ahead) {
     if (keys.steps - 1 - ahead >= 0) {
-      const int key = key_of(keys, keys.steps - 1 - ahead);
+      const int key = key_of<BLOCK_N>(keys, keys.steps - 1 - ahead);
       load_k(key, ahead);
       load_v(key, ahead);
     }
@@ -776,14 +795,14 @@ __device__ __forceinline__ void walk(Rows &rows, const ForwardParams &params, co
     wait_copies<STAGES - 2>();
     __syncthreads();
     if (step - (STAGES - 1) >= 0) {
-      const int key = key_of(keys, step - (STAGES - 1));
+      const int key = key_of<BLOCK_N>(keys, step - (STAGES - 1));
       const int free_stage = stage == 0 ? STAGES - 1 : stage - 1;
       load_k(key, free_stage);
       load_v(key, free_stage);
     }
     commit_copies();
 
-    const int key = key_of(keys, step);
+    const int key = key_of<BLOCK_N>(keys, step);
     if (!is_hidden(params.sequence, params.visibility, rows.first_row, rows.first_row + WARP_ROWS - 1, key, BLOCK_N)) {
       begin_step(rows.dropout, key);
       float rS[M_TILES][N_TILES][4];
@@ -814,7 +833,7 @@ __device__ __forceinline__ void finish(const ForwardParams &params, const WorkTi
       const float normaliser = end.normaliser * dropout_rescale(params.dropout);
       const int row = m * 16 + h * 8 + lane / 4, i = rows.first_row + row;
       if (params.lse && lane % 4 == 0 && i < sequence.nq) {
-        params.lse[(long long)batch_head_of(sequence, tile.batch, tile.head) * sequence.nq + i] = end.lse;
+        params.lse[lse_index(sequence, tile.batch, tile.head, i)] = end.lse;
       }
       #pragma unroll
       for (int n = 0; n < O_TILES; ++n) {

@@ -2,7 +2,7 @@
 // request  forward bf16 d128 causal
 // config   wgmma_forward block_m=128 block_n=128 stages=2 q_stages=2 overlap_tiles=1 pingpong=1 integer_max=1 lazy_rescale=1
 // budget   197632 bytes of shared memory, 384 threads, about 192 of 232 registers
-// parts    wgmma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_wgmma_product.cu.in, parts/arguments.cu.in, parts/quad.cu.in, parts/sequence.cu.in, parts/visibility.cu.in, parts/visible.cu.in, parts/keys.cu.in, parts/schedule_balanced.cu.in, parts/rows_dense.cu.in, parts/pipeline.cu.in, parts/block_alone.cu.in, parts/producer.cu.in, parts/wgmma_softmax.cu.in, parts/consumer.cu.in, parts/p_in_registers.cu.in, parts/epilogue_wgmma.cu.in, parts/store_o_staged.cu.in, parts/consume_overlap.cu.in
+// parts    wgmma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_wgmma_product.cu.in, parts/arguments.cu.in, parts/sequence.cu.in, parts/wgmma_softmax.cu.in, parts/quad.cu.in, parts/visibility.cu.in, parts/key_walk.cu.in, parts/work_tile.cu.in, parts/schedule_balanced.cu.in, parts/score.cu.in, parts/dropout_none.cu.in, parts/dropout_rows_none.cu.in, parts/announce.cu.in, parts/pipeline.cu.in, parts/rows_dense.cu.in, parts/block_alone.cu.in, parts/producer.cu.in, parts/consumer.cu.in, parts/p_in_registers.cu.in, parts/consumer_steps.cu.in, parts/store_o_staged.cu.in, parts/epilogue_wgmma.cu.in, parts/consume_overlap.cu.in
 // again    fatune emit 'forward bf16 d128 nq1 causal' --gpu sm_90 --config 'wgmma_forward block_m=128 block_n=128 stages=2 q_stages=2 overlap_tiles=1 pingpong=1 integer_max=1 lazy_rescale=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691) on Hopper. One block per
@@ -42,7 +42,8 @@ constexpr bool EXP2_POLY = 0;         // an eighth of the powers of 2 are polyno
 constexpr bool LAZY_RESCALE = 1;      // O is corrected only when a maximum has moved far
 constexpr bool P_IN_SMEM = 0;         // P goes to P V by way of shared memory
 constexpr bool DIRECT_STORE = 0;      // O is stored from registers
-constexpr bool DROPOUT = 0;
+constexpr bool SPREAD_EXP2 = 1;       // powers of 2 are spread over the step; else random bits fill their pauses
+constexpr int MASK_ROWS = 0, MASK_COLS = 0;  // of a block of the block mask; 0: none
 
 // ---- PTX: one wrapper for each instruction. Here numbers and bits ---------------------------------------
 typedef unsigned short element;  // bf16, moved and multiplied as 16-bit patterns
@@ -389,6 +390,27 @@ struct TiledForwardParams {
 static_assert(sizeof(TiledForwardParams) == 832, "the host fills 832 bytes");
 
 
+// ---- sequence: where the rows of a batch entry lie ------------------------------------------------------------------
+// Row i is query i of its head.
+__device__ __forceinline__ int query_of(const Sequence &, int i) { return i; }
+__device__ __forceinline__ int head_of(const Sequence &, int head, int) { return head; }
+__device__ __forceinline__ int place_in_heads(const Sequence &, int i) { return i; }
+
+// The number of a head over all batch entries.
+__device__ __forceinline__ int batch_head_of(const Sequence &sequence, int batch, int head) {
+  return batch * sequence.heads_q + head;
+}
+
+// Where the LSE of row i lies.
+__device__ __forceinline__ long long lse_index(const Sequence &sequence, int batch, int head, int i) {
+  return (long long)batch_head_of(sequence, batch, head) * sequence.nq + place_in_heads(sequence, i);
+}
+
+__device__ __forceinline__ element *row_of(const Tensor &tensor, int batch, int head, int row) {
+  return tensor.data + batch * tensor.stride.batch + head * tensor.stride.head + row * tensor.stride.row;
+}
+
+// ---- online softmax of a consumer warp's rows (arXiv 1805.02867), in base 2 -----------------------------------
 // ---- rows over the quad of lanes that share them -----------------------------------------------------
 #define MINUS_INFINITY __int_as_float(0xff800000)
 
@@ -409,464 +431,6 @@ __device__ __forceinline__ float finite_max(float x) { return x == MINUS_INFINIT
 // p may exceed 1, up to 2^RESCALE_LIMIT, which costs no precision in either type.
 constexpr float RESCALE_LIMIT = 8.f;
 
-// ---- sequence: where the rows of a batch entry lie ------------------------------------------------------------------
-// Row i is query i.
-__device__ __forceinline__ int query_of(const Sequence &, int i) { return i; }
-
-// The number of a head over all batch entries.
-__device__ __forceinline__ int batch_head_of(const Sequence &sequence, int batch, int head) {
-  return batch * sequence.heads_q + head;
-}
-
-__device__ __forceinline__ element *row_of(const Tensor &tensor, int batch, int head, int row) {
-  return tensor.data + batch * tensor.stride.batch + head * tensor.stride.head + row * tensor.stride.row;
-}
-
-// ---- visibility: which keys a query sees -----------------------------------------------------------------------------
-// This is the one place on the device that says so; generator/visibility.c is its twin on the host. The keys that a query
-// sees are an interval, and so are the queries that see a key. Neither end of either decreases from one row to the next.
-constexpr bool HIDES_FIRST_KEYS = false;  // there are keys before the interval,
-constexpr bool HIDES_LAST_KEYS = true;   // after it
-
-struct Interval {
-  int begin, end;            // end - 1 is the last; begin may be below 0 and, where there is none, beyond end
-};
-
-// The keys that row i sees.
-__device__ __forceinline__ Interval keys_seen(const Sequence &sequence, const Visibility &visibility, int i) {
-  const int query = query_of(sequence, i);
-  return {HIDES_FIRST_KEYS ? query + visibility.first_diagonal : 0,
-          HIDES_LAST_KEYS ? min(sequence.nk, query + visibility.last_diagonal + 1) : sequence.nk};
-}
-
-// The queries that see key j, where heads are not packed.
-__device__ __forceinline__ Interval queries_seeing(const Sequence &sequence, const Visibility &visibility, int j) {
-  return {HIDES_LAST_KEYS ? j - visibility.last_diagonal : 0,
-          HIDES_FIRST_KEYS ? min(sequence.nq, j - visibility.first_diagonal + 1) : sequence.nq};
-}
-
-// Of `count` keys from `key` on: whether rows first to last see none of them, and whether they see all.
-__device__ __forceinline__ bool is_hidden(const Sequence &sequence, const Visibility &visibility, int first, int last,
-                                          int key, int count) {
-  return (HIDES_LAST_KEYS && key >= keys_seen(sequence, visibility, last).end) ||
-         (HIDES_FIRST_KEYS && key + count <= keys_seen(sequence, visibility, first).begin);
-}
-
-__device__ __forceinline__ bool is_full(const Sequence &sequence, const Visibility &visibility, int first, int last,
-                                        int key, int count) {
-  return key + count <= keys_seen(sequence, visibility, first).end &&
-         (!HIDES_FIRST_KEYS || key >= keys_seen(sequence, visibility, last).begin);
-}
-
-// Tiles of BLOCK_N keys of which rows first to last see some key.
-template <int BLOCK_N>
-__device__ __forceinline__ Interval key_tiles_seen(const Sequence &sequence, const Visibility &visibility, int first,
-                                                   int last) {
-  const int begin = HIDES_FIRST_KEYS ? max(0, keys_seen(sequence, visibility, first).begin) : 0;
-  const int end = keys_seen(sequence, visibility, last).end;
-  return {begin / BLOCK_N, end > begin ? (end + BLOCK_N - 1) / BLOCK_N : begin / BLOCK_N};
-}
-
-// Tiles of BLOCK_M queries of which some see a key from first to last. `last` may lie beyond the last key.
-template <int BLOCK_M>
-__device__ __forceinline__ Interval query_tiles_seeing(const Sequence &sequence, const Visibility &visibility, int first,
-                                                       int last) {
-  const int begin = max(0, queries_seeing(sequence, visibility, first).begin);
-  const int end = queries_seeing(sequence, visibility, min(last, sequence.nk - 1)).end;
-  return {begin / BLOCK_M, end > begin ? (end + BLOCK_M - 1) / BLOCK_M : begin / BLOCK_M};
-}
-
-// S = -inf where the row does not see the key. Lane (g, t) holds rows g, g + 8 and keys 2 t, 2 t + 1 of each 16x8 tile,
-// so the ends of a row's interval, relative to this lane's first key, decide by constants.
-template <int M, int N>
-__device__ __forceinline__ void hide_scores(float (&rS)[M][N][4], const Sequence &sequence,
-                                            const Visibility &visibility, int first_row, int first_key, int lane) {
-  #pragma unroll
-  for (int m = 0; m < M; ++m) {
-    #pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const Interval seen = keys_seen(sequence, visibility, first_row + m * 16 + h * 8 + lane / 4);
-      const int begin = seen.begin - first_key - lane % 4 * 2, end = seen.end - first_key - lane % 4 * 2;
-      #pragma unroll
-      for (int n = 0; n < N; ++n) {
-        if (n * 8 >= end || (HIDES_FIRST_KEYS && n * 8 < begin)) rS[m][n][2 * h] = MINUS_INFINITY;
-        if (n * 8 + 1 >= end || (HIDES_FIRST_KEYS && n * 8 + 1 < begin)) rS[m][n][2 * h + 1] = MINUS_INFINITY;
-      }
-    }
-  }
-}
-
-// The same of S^T: lane (g, t) holds keys g, g + 8 and queries 2 t, 2 t + 1. Queries beyond the last are not looked at.
-template <int M, int N>
-__device__ __forceinline__ void hide_transposed(float (&rS)[M][N][4], const Sequence &sequence,
-                                                const Visibility &visibility, int first_key, int first_query, int lane) {
-  #pragma unroll
-  for (int m = 0; m < M; ++m) {
-    #pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const int key = first_key + m * 16 + h * 8 + lane / 4;
-      const Interval seen = queries_seeing(sequence, visibility, key);
-      const int of_key = HIDES_LAST_KEYS ? seen.begin - first_query - lane % 4 * 2 : 0;
-      const int begin = key < sequence.nk ? of_key : 8 * N, end = seen.end - first_query - lane % 4 * 2;
-      #pragma unroll
-      for (int n = 0; n < N; ++n) {
-        if (n * 8 < begin || (HIDES_FIRST_KEYS && n * 8 >= end)) rS[m][n][2 * h] = MINUS_INFINITY;
-        if (n * 8 + 1 < begin || (HIDES_FIRST_KEYS && n * 8 + 1 >= end)) rS[m][n][2 * h + 1] = MINUS_INFINITY;
-      }
-    }
-  }
-}
-
-// Keys [0, limit) are visible to row i.
-__device__ __forceinline__ int visible_keys(const ForwardParams &params, int i) {
-  return keys_seen(params.sequence, params.visibility, i).end;
-}
-
-__device__ __forceinline__ bool sees_all(const ForwardParams &params, int first_row, int key) {
-  return key + BLOCK_N <= visible_keys(params, first_row);
-}
-
-__device__ __forceinline__ void mask_scores(float (&rS)[M_TILES][N_TILES][4], const ForwardParams &params,
-                                            int first_row, int key, int lane) {
-  hide_scores(rS, params.sequence, params.visibility, first_row, key, lane);
-}
-
-// ---- work tiles, and the keys they walk over --------------------------------------------------------
-constexpr bool KEYS_LISTED = 0;  // whether a step's keys stand in a list
-
-// The steps of a tile, BLOCK_N keys each: those of which some row sees a key.
-struct Keys {
-  int steps;
-};
-
-// A block of query rows of one head, and its walk over the keys.
-struct __align__(64) WorkTile {
-  int q0;                    // first query row
-  int head, batch;
-  int steps;                 // that are taken, at least one; 0: there are no more work tiles
-  int kv_head;
-  int full_begin, full_end;  // in these steps every row sees every key
-  int hidden_before, hidden_after;  // steps of the block before and after those that a warpgroup takes
-  Keys keys;
-};
-
-// A work tile by its rank among those of its batch_head. Rank 0 has the most keys.
-__device__ __forceinline__ WorkTile work_tile_of_rank(const ForwardParams &params, unsigned batch_head, int rank) {
-  WorkTile tile;
-  tile.batch = batch_head / params.sequence.heads_q;
-  tile.head = batch_head % params.sequence.heads_q;
-  tile.kv_head = tile.head / params.sequence.group;
-  tile.q0 = (params.schedule.q_tiles - 1 - rank) * BLOCK_M;  // the last rows see the most keys
-  return tile;
-}
-
-__device__ __forceinline__ Keys find_keys(const ForwardParams &params, const WorkTile &tile) {
-  const int limit = visible_keys(params, min(tile.q0 + BLOCK_M, params.sequence.nq) - 1);
-  return {limit > 0 ? (limit + BLOCK_N - 1) / BLOCK_N : 0};
-}
-
-// First key of a step.
-__device__ __forceinline__ int key_of(const Keys &, int step) { return step * BLOCK_N; }
-
-// ---- the tile scheduler: balanced pairs, then an evening remainder ----------------------------------------
-// The blocks are persistent and take work tiles in rounds. First come the batch_heads whose work tiles are paired by rank:
-// the longest with the shortest, the second longest with the second shortest. All such balanced pairs are about equally
-// long, and neighbouring blocks work on the same K and V at the same time, so that L2 serves them. In the last round of
-// pairs some blocks get none. The last remainder_heads batch_heads make up for it: their work tiles are dealt one by one,
-// rank after rank. The first of these rounds completes the last round of pairs. In the next ones the order of the blocks
-// alternates, from the last block to the first and back, so that the block with the longest work tile of one round
-// has the shortest of the next. The host chooses remainder_heads (generator/schedule.c).
-struct TileCursor {
-  unsigned round;
-  int half;                  // of a balanced pair, 0: its longer work tile, 1: its shorter one
-};
-
-__device__ __forceinline__ unsigned pairs_of_a_head(const ForwardParams &params) { return (params.schedule.q_tiles + 1) / 2; }
-
-__device__ __forceinline__ unsigned paired_heads(const ForwardParams &params) {
-  return params.sequence.batch * params.sequence.heads_q - params.schedule.remainder_heads;
-}
-
-// This block's place in the order of all balanced pairs and, after them, of the remainder's work tiles.
-__device__ __forceinline__ unsigned place_of(const ForwardParams &params, const TileCursor &cursor) {
-  const unsigned pairs = pairs_of_a_head(params) * paired_heads(params);
-  const unsigned pair_rounds = (pairs + gridDim.x - 1) / gridDim.x;
-  const bool reversed = cursor.round >= pair_rounds && (cursor.round - pair_rounds) % 2 == 0;
-  return cursor.round * gridDim.x + (reversed ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
-}
-
-__device__ __forceinline__ TileCursor first_work(const ForwardParams &) { return {0, 0}; }
-
-// Where q_tiles is odd, the work tile of the middle rank has no partner.
-__device__ __forceinline__ TileCursor next_work(const ForwardParams &params, const TileCursor &cursor) {
-  const unsigned place = place_of(params, cursor);
-  const bool in_pair = place < pairs_of_a_head(params) * paired_heads(params);
-  const bool alone = 2 * int(place % pairs_of_a_head(params)) + 1 == params.schedule.q_tiles;
-  return in_pair && cursor.half == 0 && !alone ? TileCursor{cursor.round, 1} : TileCursor{cursor.round + 1, 0};
-}
-
-__device__ __forceinline__ bool is_done(const ForwardParams &params, const TileCursor &cursor) {
-  return place_of(params, cursor) >= pairs_of_a_head(params) * paired_heads(params) +
-                                         unsigned(params.schedule.q_tiles) * params.schedule.remainder_heads;
-}
-
-__device__ __forceinline__ WorkTile work_tile_at(const ForwardParams &params, const TileCursor &cursor) {
-  const unsigned place = place_of(params, cursor), pairs = pairs_of_a_head(params) * paired_heads(params);
-  if (place >= pairs) {
-    const unsigned number = place - pairs;
-    return work_tile_of_rank(params, paired_heads(params) + number % params.schedule.remainder_heads,
-                             number / params.schedule.remainder_heads);
-  }
-  const int pair = place % pairs_of_a_head(params);
-  return work_tile_of_rank(params, place / pairs_of_a_head(params),
-                           cursor.half == 0 ? pair : params.schedule.q_tiles - 1 - pair);
-}
-
-// ---- rows of Q and O by TMA ----------------------------------------------------------------------------
-__device__ __forceinline__ void load_q_panel(const TiledForwardParams &params, unsigned to, unsigned barrier, int column,
-                                             int row, int head, int batch) {
-  tma_load(to, params.q, barrier, column, row, head, batch);
-}
-
-__device__ __forceinline__ void store_o_panel(const TiledForwardParams &params, unsigned from, int column, int row,
-                                              int head, int batch) {
-  tma_store(params.o, from, column, row, head, batch);
-}
-
-// Row i of a head: where its LSE lies; where its O, from the head's.
-__device__ __forceinline__ long long lse_index(const ForwardParams &params, const WorkTile &work, int i) {
-  return (long long)(work.batch * params.sequence.heads_q + work.head) * params.sequence.nq + i;
-}
-
-__device__ __forceinline__ element *o_head(const ForwardParams &params, const WorkTile &work) {
-  return params.o.data + work.batch * params.o.stride.batch + work.head * params.o.stride.head;
-}
-
-__device__ __forceinline__ element *o_row(const ForwardParams &params, element *o, int i) {
-  return o + i * params.o.stride.row;
-}
-
-// ---- the pipeline: tiles in shared memory, and the barriers that say who may touch them -------------------------
-// TMA fills a tile in panels of 64 columns: rows of 128 bytes, swizzled. Each stage has two barriers: `full` completes
-// when the bytes of its tile have landed, `empty` when every reader is done with them. The k-th use of a stage waits for
-// the k-th phase of `full`, and its refill for the phase before of `empty`. Phases are told apart by their parity. V is one
-// stage behind K: the K of a step and the V of the step before are multiplied at the same time and have the same stage.
-constexpr int Q_TILE = D_PANELS * BLOCK_M * 128, K_TILE = D_PANELS * BLOCK_N * 128, V_TILE = DV_PANELS * BLOCK_N * 128;
-constexpr int O_TILE = DV_PANELS * BLOCK_M * 128;
-constexpr int Q_STAGE = Q_TILE > O_TILE ? Q_TILE : O_TILE;  // O is staged in the place of its tile's Q
-constexpr int P_TILE = (BLOCK_N + 63) / 64 * 64 * 128;      // 64 rows of a consumer, if P is in shared memory
-
-// Where in shared memory: barriers, what the producer tells about its tiles, tiles.
-constexpr int SMEM_WORK_TILES = 512, SMEM_STEP_KEYS = 768, SMEM_Q = 1024;
-constexpr int SMEM_K = 66560, SMEM_V = 132096, SMEM_P = 197632;
-static_assert(SMEM_Q + Q_STAGES * Q_STAGE == SMEM_K && SMEM_K + STAGES * K_TILE == SMEM_V &&
-              SMEM_V + STAGES * V_TILE == SMEM_P, "stages as budgeted");
-static_assert(SMEM_WORK_TILES + Q_STAGES * sizeof(WorkTile) <= SMEM_STEP_KEYS &&
-              SMEM_STEP_KEYS + 4 * STAGES <= SMEM_Q, "what the producer tells has room");
-
-extern __shared__ __align__(1024) unsigned char shared[];
-
-// The work tile of each Q stage. It is there when its Q is.
-__device__ __forceinline__ WorkTile *work_tiles() { return reinterpret_cast<WorkTile *>(shared + SMEM_WORK_TILES); }
-
-// The first key of each K stage, where only the producer knows it (KEYS_LISTED). It is there when its K is.
-__device__ __forceinline__ int *step_keys() { return reinterpret_cast<int *>(shared + SMEM_STEP_KEYS); }
-
-// ---- barriers ----
-constexpr int Q_BARRIERS = (2 + CONSUMERS) * Q_STAGES;  // those of Q and O; those of K and V follow
-static_assert(8 * (Q_BARRIERS + 4 * STAGES) <= SMEM_WORK_TILES, "the barriers have room");
-
-__device__ __forceinline__ unsigned barrier_at(int number) { return shared_address(shared) + 8 * number; }
-__device__ __forceinline__ unsigned q_full(int stage) { return barrier_at(stage); }
-__device__ __forceinline__ unsigned q_empty(int stage) { return barrier_at(Q_STAGES + stage); }
-// Each place for O has a barrier of its own: the next O may be there before the storing thread has looked at this one.
-__device__ __forceinline__ unsigned o_full(int consumer, int stage) {
-  return barrier_at((2 + consumer) * Q_STAGES + stage);
-}
-__device__ __forceinline__ unsigned k_full(int stage) { return barrier_at(Q_BARRIERS + stage); }
-__device__ __forceinline__ unsigned k_empty(int stage) { return barrier_at(Q_BARRIERS + STAGES + stage); }
-__device__ __forceinline__ unsigned v_full(int stage) { return barrier_at(Q_BARRIERS + 2 * STAGES + stage); }
-__device__ __forceinline__ unsigned v_empty(int stage) { return barrier_at(Q_BARRIERS + 3 * STAGES + stage); }
-
-// Arrivals that complete a phase. What fills a stage arrives once: the producer's thread with the bytes to wait for, or
-// the warpgroup that has staged its O. What empties it:
-constexpr int Q_READERS = DIRECT_STORE ? 4 * CONSUMERS : CONSUMERS;         // warps; else the threads that store O
-constexpr int K_READERS = KEYS_LISTED ? 4 * CONSUMERS : CLUSTER * CONSUMERS;  // warps, of step_keys, too; else warpgroups
-constexpr int V_READERS = CLUSTER * CONSUMERS;                              // warpgroups
-
-// By one thread, before any other thread touches a barrier.
-__device__ __forceinline__ void init_barriers() {
-  for (int i = 0; i < Q_STAGES; ++i) {
-    mbarrier_init(q_full(i), 1);
-    mbarrier_init(q_empty(i), Q_READERS);
-  }
-  for (int i = 0; i < CONSUMERS * Q_STAGES; ++i) mbarrier_init(o_full(0, i), 1);
-  for (int i = 0; i < STAGES; ++i) {
-    mbarrier_init(k_full(i), 1);
-    mbarrier_init(k_empty(i), K_READERS);
-    mbarrier_init(v_full(i), 1);
-    mbarrier_init(v_empty(i), V_READERS);
-  }
-  // No V belongs to the stage of the first K. Its phase is completed here, filled and emptied, and waited for: a phase
-  // that nobody waits for is an error.
-  mbarrier_arrive(v_full(0));
-  mbarrier_wait(v_full(0), 0);
-  for (int i = 0; i < V_READERS; ++i) mbarrier_arrive(v_empty(0));
-  mbarrier_init_fence();
-}
-
-// A place in a ring of COUNT stages, and the parity of the phase that its use waits for.
-template <int COUNT> struct Ring {
-  int stage;
-  unsigned parity;
-};
-
-template <int COUNT> __device__ __forceinline__ Ring<COUNT> next(const Ring<COUNT> &ring) {
-  const unsigned place = ring.stage + 1;
-  if ((COUNT & (COUNT - 1)) == 0) return {int(place % COUNT), ring.parity ^ place / COUNT};  // no comparisons
-  return place == COUNT ? Ring<COUNT>{0, ring.parity ^ 1} : Ring<COUNT>{int(place), ring.parity};
-}
-
-// ---- descriptors of wgmma operands ----
-// Panels of 128-byte rows, swizzled: bits 0-13 hold the address / 16, bits 16-29 and 32-45 byte offsets / 16, bits 62-63
-// the swizzle. Groups of eight rows are 1024 bytes apart. The tile is the one of `stage` in a ring of tiles.
-__device__ __forceinline__ u64 descriptor(unsigned ring, int stage, int tile, unsigned offset) {
-  return u64(1 << 30 | 1024 >> 4) << 32 | (((ring & 0x3FFFF) >> 4 | offset >> 4 << 16) + stage * (tile >> 4));
-}
-
-// The depth lies along the rows. The other offset is not looked at.
-__device__ __forceinline__ u64 depth_along_rows(unsigned ring, int stage = 0, int tile = 0) {
-  return descriptor(ring, stage, tile, 16);
-}
-
-// The depth lies across the rows. The next 64 columns are a panel further.
-__device__ __forceinline__ u64 depth_across_rows(unsigned ring, int stage, int tile, unsigned panel) {
-  return descriptor(ring, stage, tile, panel);
-}
-
-// Added to a descriptor, it moves the operand by so many bytes.
-constexpr __device__ __forceinline__ u64 by_bytes(int bytes) { return u64(bytes >> 4); }
-
-// ---- a block that loads every tile for itself ------------------------------------------------------------
-__device__ __forceinline__ unsigned cluster_rank() { return 0; }
-
-__device__ __forceinline__ void sync_all() { __syncthreads(); }
-
-// At a block's end nobody can still want its shared memory.
-__device__ __forceinline__ void sync_at_end() {}
-
-__device__ __forceinline__ void load_for_cluster(unsigned to, const TensorMap &map, unsigned barrier, int column, int row,
-                                                 int head, int batch) {
-  tma_load(to, map, barrier, column, row, head, batch);
-}
-
-// A warpgroup is done with a tile: one thread says so to the block that loads it.
-__device__ __forceinline__ void arrive_at_loaders(unsigned barrier, int warp, int lane) {
-  if (warp == 0 && lane == 0) mbarrier_arrive(barrier);
-}
-
-// ---- the producer: one thread that asks TMA for every tile -------------------------------------------------
-// The work tile at a place in the scheduler's order, with its walk over the keys. One whose rows see no key takes a step
-// all the same, beyond the last key.
-__device__ __forceinline__ WorkTile find_work(const ForwardParams &params, const TileCursor &cursor) {
-  WorkTile work = {};
-  if (is_done(params, cursor)) return work;
-  work = work_tile_at(params, cursor);
-  work.keys = find_keys(params, work);
-  work.steps = max(work.keys.steps, 1);
-  return work;
-}
-
-__device__ __forceinline__ int key_of(const ForwardParams &params, const WorkTile &work, int step) {
-  return work.keys.steps > 0 ? key_of(work.keys, step) : params.sequence.nk;
-}
-
-// Tells the consumers about a work tile, and loads its Q.
-__device__ __forceinline__ void announce(const TiledForwardParams &params, const WorkTile &work, Ring<Q_STAGES> &q_ring) {
-  const unsigned full = q_full(q_ring.stage);
-  WorkTile &announced = work_tiles()[q_ring.stage];
-  mbarrier_wait(q_empty(q_ring.stage), q_ring.parity ^ 1);
-  announced.q0 = work.q0;
-  announced.head = work.head;
-  announced.batch = work.batch;
-  announced.steps = work.steps;
-  if (KEYS_LISTED) {  // else each consumer computes the full steps of its own rows
-    int full_end = work.steps;
-    while (full_end > 0 && !sees_all(params.rest, work.q0, key_of(params.rest, work, full_end - 1))) --full_end;
-    announced.full_end = full_end;
-  }
-  if (work.steps == 0) {
-    mbarrier_arrive(full);
-    return;
-  }
-  mbarrier_arrive_expect(full, Q_TILE);
-  for (int p = 0; p < D_PANELS; ++p) {
-    load_q_panel(params, shared_address(shared) + SMEM_Q + q_ring.stage * Q_STAGE + p * BLOCK_M * 128, full, p * 64,
-                 work.q0, work.head, work.batch);
-  }
-  q_ring = next(q_ring);
-}
-
-// A K or V tile. Each block of a cluster loads its share of the rows for all blocks.
-__device__ __forceinline__ void load_keys(const TensorMap &map, unsigned to, unsigned barrier, int panels, int key,
-                                          int head, int batch) {
-  constexpr int ROWS = BLOCK_N / CLUSTER;
-  const int first = cluster_rank() * ROWS;
-  for (int p = 0; p < panels; ++p) {
-    load_for_cluster(to + (p * BLOCK_N + first) * 128, map, barrier, p * 64, key + first, head, batch);
-  }
-}
-
-__device__ __forceinline__ void load_k(const TiledForwardParams &params, const Ring<STAGES> &ring, int key, int head,
-                                       int batch) {
-  const unsigned full = k_full(ring.stage);
-  mbarrier_wait(k_empty(ring.stage), ring.parity ^ 1);
-  if (KEYS_LISTED) step_keys()[ring.stage] = key;
-  mbarrier_arrive_expect(full, K_TILE);
-  load_keys(params.k, shared_address(shared) + SMEM_K + ring.stage * K_TILE, full, D_PANELS, key, head, batch);
-}
-
-__device__ __forceinline__ void load_v(const TiledForwardParams &params, const Ring<STAGES> &ring, int key, int head,
-                                       int batch) {
-  if (head < 0) return;  // no step had its K yet
-  const unsigned full = v_full(ring.stage);
-  mbarrier_wait(v_empty(ring.stage), ring.parity ^ 1);
-  mbarrier_arrive_expect(full, V_TILE);
-  load_keys(params.v, shared_address(shared) + SMEM_V + ring.stage * V_TILE, full, DV_PANELS, key, head, batch);
-}
-
-__device__ __forceinline__ void produce(const TiledForwardParams &params) {
-  Ring<STAGES> ring = {0, 0};      // of K, and of V a step later; the first round finds every stage empty
-  int v_key = 0, v_head = -1, v_batch = 0;  // of the step whose V is next; head -1: no step had its K yet
-  Ring<Q_STAGES> q_ring = {0, 0};
-  TileCursor cursor = first_work(params.rest);
-  WorkTile work = find_work(params.rest, cursor);
-  if (Q_STAGES > 1) announce(params, work, q_ring);
-  while (work.steps > 0) {
-    cursor = next_work(params.rest, cursor);
-    WorkTile ahead;
-    for (int left = work.steps - 1; left >= 0; --left) {
-      const bool first = left == work.steps - 1;
-      const int key = key_of(params.rest, work, ASCENDING ? work.steps - 1 - left : left);
-      load_v(params, ring, v_key, v_head, v_batch);
-      load_k(params, ring, key, work.kv_head, work.batch);
-      if (Q_STAGES == 1 && first) announce(params, work, q_ring);
-      v_key = key;
-      v_head = work.kv_head;
-      v_batch = work.batch;
-      if (first) ahead = find_work(params.rest, cursor);  // early: it may have lists to fetch
-      // The stage of the next Q is empty when the O before this work tile's has been stored. A warpgroup stores it after
-      // the steps that it skips of this work tile: a wait before their K is loaded would never end.
-      if (Q_STAGES > 1 && left == max(work.steps - 3 - SKIPPED_STEPS, 0)) announce(params, ahead, q_ring);
-      ring = next(ring);
-    }
-    work = ahead;
-  }
-  load_v(params, ring, v_key, v_head, v_batch);
-  if (Q_STAGES == 1) announce(params, work, q_ring);
-}
-
-// ---- online softmax of a consumer warp's rows (arXiv 1805.02867), in base 2 -----------------------------------
 // The largest of this lane's scores of each of its rows.
 __device__ __forceinline__ void largest(float (&own)[2], const float (&rS)[N_TILES][4]) {
   #pragma unroll
@@ -983,7 +547,7 @@ __device__ __forceinline__ void exponentiate(float (&rS)[N_TILES][4], float (&ro
     for (int h = 0; h < 2; ++h) {
       const float sum = rS[n][2 * h] + rS[n][2 * h + 1];
       sums[h][n % 2] = n < FROM + 2 ? sum : sums[h][n % 2] + sum;
-      if (!DROPOUT && n % 4 == 3) known_max[h] = scheduled_after(known_max[h], sum);
+      if (SPREAD_EXP2 && n % 4 == 3) known_max[h] = scheduled_after(known_max[h], sum);
     }
   }
   row_sum[0] += sums[0][0] + sums[0][1];
@@ -996,6 +560,529 @@ __device__ __forceinline__ void pack_fragment(unsigned (&rP)[4], const float (&r
   for (int i = 0; i < 4; ++i) {  // fragment register i: rows g + 8 (i % 2), keys 8 (i / 2) + 2 t
     rP[i] = pack(rS[2 * k + i / 2][2 * (i % 2)], rS[2 * k + i / 2][2 * (i % 2) + 1]);
   }
+}
+
+// ---- visibility: which keys a query sees -----------------------------------------------------------------------------
+// This is the one place on the device that says so; generator/visibility.c is its twin on the host. The keys that a query
+// sees are an interval, and so are the queries that see a key. Neither end of either decreases from one row to the next.
+constexpr bool HIDES_FIRST_KEYS = false;  // there are keys before the interval,
+constexpr bool HIDES_LAST_KEYS = true;   // after it
+
+struct Interval {
+  int begin, end;            // end - 1 is the last; begin may be below 0 and, where there is none, beyond end
+};
+
+// The keys that row i sees.
+__device__ __forceinline__ Interval keys_seen(const Sequence &sequence, const Visibility &visibility, int i) {
+  const int query = query_of(sequence, i);
+  return {HIDES_FIRST_KEYS ? query + visibility.first_diagonal : 0,
+          HIDES_LAST_KEYS ? min(sequence.nk, query + visibility.last_diagonal + 1) : sequence.nk};
+}
+
+// The queries that see key j, where heads are not packed.
+__device__ __forceinline__ Interval queries_seeing(const Sequence &sequence, const Visibility &visibility, int j) {
+  return {HIDES_LAST_KEYS ? j - visibility.last_diagonal : 0,
+          HIDES_FIRST_KEYS ? min(sequence.nq, j - visibility.first_diagonal + 1) : sequence.nq};
+}
+
+// Of `count` keys from `key` on: whether rows first to last see none of them, and whether they see all.
+__device__ __forceinline__ bool is_hidden(const Sequence &sequence, const Visibility &visibility, int first, int last,
+                                          int key, int count) {
+  return (HIDES_LAST_KEYS && key >= keys_seen(sequence, visibility, last).end) ||
+         (HIDES_FIRST_KEYS && key + count <= keys_seen(sequence, visibility, first).begin);
+}
+
+__device__ __forceinline__ bool is_full(const Sequence &sequence, const Visibility &visibility, int first, int last,
+                                        int key, int count) {
+  return key + count <= keys_seen(sequence, visibility, first).end &&
+         (!HIDES_FIRST_KEYS || key >= keys_seen(sequence, visibility, last).begin);
+}
+
+// Tiles of BLOCK_N keys of which rows first to last see some key.
+template <int BLOCK_N>
+__device__ __forceinline__ Interval key_tiles_seen(const Sequence &sequence, const Visibility &visibility, int first,
+                                                   int last) {
+  const int begin = HIDES_FIRST_KEYS ? max(0, keys_seen(sequence, visibility, first).begin) : 0;
+  const int end = keys_seen(sequence, visibility, last).end;
+  return {begin / BLOCK_N, end > begin ? (end + BLOCK_N - 1) / BLOCK_N : begin / BLOCK_N};
+}
+
+// Tiles of BLOCK_N keys of which they see all: full tiles. There are none where begin is not below end.
+template <int BLOCK_N>
+__device__ __forceinline__ Interval key_tiles_full(const Sequence &sequence, const Visibility &visibility, int first,
+                                                   int last) {
+  const int begin = HIDES_FIRST_KEYS ? (max(0, keys_seen(sequence, visibility, last).begin) + BLOCK_N - 1) / BLOCK_N : 0;
+  return {begin, max(keys_seen(sequence, visibility, first).end, 0) / BLOCK_N};
+}
+
+// Tiles of BLOCK_M queries of which some see a key from first to last. `last` may lie beyond the last key.
+template <int BLOCK_M>
+__device__ __forceinline__ Interval query_tiles_seeing(const Sequence &sequence, const Visibility &visibility, int first,
+                                                       int last) {
+  const int begin = max(0, queries_seeing(sequence, visibility, first).begin);
+  const int end = queries_seeing(sequence, visibility, min(last, sequence.nk - 1)).end;
+  return {begin / BLOCK_M, end > begin ? (end + BLOCK_M - 1) / BLOCK_M : begin / BLOCK_M};
+}
+
+// S = -inf where the row does not see the key. Lane (g, t) holds rows g, g + 8 and keys 2 t, 2 t + 1 of each 16x8 tile,
+// so the ends of a row's interval, relative to this lane's first key, decide by constants.
+template <int M, int N>
+__device__ __forceinline__ void hide_scores(float (&rS)[M][N][4], const Sequence &sequence,
+                                            const Visibility &visibility, int first_row, int first_key, int lane) {
+  #pragma unroll
+  for (int m = 0; m < M; ++m) {
+    #pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const Interval seen = keys_seen(sequence, visibility, first_row + m * 16 + h * 8 + lane / 4);
+      const int begin = seen.begin - first_key - lane % 4 * 2, end = seen.end - first_key - lane % 4 * 2;
+      #pragma unroll
+      for (int n = 0; n < N; ++n) {
+        if (n * 8 >= end || (HIDES_FIRST_KEYS && n * 8 < begin)) rS[m][n][2 * h] = MINUS_INFINITY;
+        if (n * 8 + 1 >= end || (HIDES_FIRST_KEYS && n * 8 + 1 < begin)) rS[m][n][2 * h + 1] = MINUS_INFINITY;
+      }
+    }
+  }
+}
+
+// The same of S^T: lane (g, t) holds keys g, g + 8 and queries 2 t, 2 t + 1. Queries beyond the last are not looked at.
+template <int M, int N>
+__device__ __forceinline__ void hide_transposed(float (&rS)[M][N][4], const Sequence &sequence,
+                                                const Visibility &visibility, int first_key, int first_query, int lane) {
+  #pragma unroll
+  for (int m = 0; m < M; ++m) {
+    #pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int key = first_key + m * 16 + h * 8 + lane / 4;
+      const Interval seen = queries_seeing(sequence, visibility, key);
+      const int of_key = HIDES_LAST_KEYS ? seen.begin - first_query - lane % 4 * 2 : 0;
+      const int begin = key < sequence.nk ? of_key : 8 * N, end = seen.end - first_query - lane % 4 * 2;
+      #pragma unroll
+      for (int n = 0; n < N; ++n) {
+        if (n * 8 < begin || (HIDES_FIRST_KEYS && n * 8 >= end)) rS[m][n][2 * h] = MINUS_INFINITY;
+        if (n * 8 + 1 < begin || (HIDES_FIRST_KEYS && n * 8 + 1 >= end)) rS[m][n][2 * h + 1] = MINUS_INFINITY;
+      }
+    }
+  }
+}
+
+// The walk of a query tile over the keys: tiles of BLOCK_N keys, of each of which some row sees a key.
+struct Keys {
+  int steps;
+  int first_tile;
+};
+
+// What visibility knows of a row of tiles besides its rows: nothing.
+struct KeptBlocks {};
+
+// Query tiles by their rank: rank 0 has the most keys, as the last rows see the most.
+template <int BLOCK_M>
+__device__ __forceinline__ int row_of_rank(KeptBlocks &, const Visibility &, const Schedule &schedule, int, int,
+                                           int rank) {
+  return (HIDES_LAST_KEYS ? schedule.q_tiles - 1 - rank : rank) * BLOCK_M;
+}
+
+template <int BLOCK_N>
+__device__ __forceinline__ Keys find_keys(const Sequence &sequence, const Visibility &visibility, const KeptBlocks &,
+                                          int first_row, int last_row) {
+  const Interval tiles = key_tiles_seen<BLOCK_N>(sequence, visibility, first_row, last_row);
+  return {tiles.end - tiles.begin, tiles.begin};
+}
+
+// First key of a step.
+template <int BLOCK_N> __device__ __forceinline__ int key_of(const Keys &keys, int step) {
+  return (keys.first_tile + step) * BLOCK_N;
+}
+
+// ---- work tiles ------------------------------------------------------------------------------------------------------
+// A block of query rows of one head.
+struct WorkTile {
+  int q0;                    // first query row
+  int head, batch, kv_head;
+  KeptBlocks kept;           // of the keys
+};
+
+// A work tile by its rank among those of its batch_head. Rank 0 has the most keys.
+__device__ __forceinline__ WorkTile work_tile_of_rank(const ForwardParams &params, unsigned batch_head, int rank) {
+  WorkTile tile;
+  tile.batch = batch_head / params.sequence.heads_q;
+  tile.head = batch_head % params.sequence.heads_q;
+  tile.kv_head = tile.head / params.sequence.group;
+  tile.q0 = row_of_rank<BLOCK_M>(tile.kept, params.visibility, params.schedule, tile.batch, tile.head, rank);
+  return tile;
+}
+
+// Its last row that is a query.
+__device__ __forceinline__ int last_row_of(const ForwardParams &params, const WorkTile &tile) {
+  return min(tile.q0 + BLOCK_M, params.sequence.nq) - 1;
+}
+
+// Its walk.
+__device__ __forceinline__ Keys find_keys(const ForwardParams &params, const WorkTile &tile) {
+  return find_keys<BLOCK_N>(params.sequence, params.visibility, tile.kept, tile.q0, last_row_of(params, tile));
+}
+
+// ---- the tile scheduler: balanced pairs, then an evening remainder ----------------------------------------
+// The blocks are persistent and take work tiles in rounds. First come the batch_heads whose work tiles are paired by rank:
+// the longest with the shortest, the second longest with the second shortest. All such balanced pairs are about equally
+// long, and neighbouring blocks work on the same K and V at the same time, so that L2 serves them. In the last round of
+// pairs some blocks get none. The last remainder_heads batch_heads make up for it: their work tiles are dealt one by one,
+// rank after rank. The first of these rounds completes the last round of pairs. In the next ones the order of the blocks
+// alternates, from the last block to the first and back, so that the block with the longest work tile of one round
+// has the shortest of the next. The host chooses remainder_heads (generator/schedule.c).
+struct TileCursor {
+  unsigned round;
+  int half;                  // of a balanced pair, 0: its longer work tile, 1: its shorter one
+};
+
+__device__ __forceinline__ unsigned pairs_of_a_head(const ForwardParams &params) { return (params.schedule.q_tiles + 1) / 2; }
+
+__device__ __forceinline__ unsigned paired_heads(const ForwardParams &params) {
+  return params.sequence.batch * params.sequence.heads_q - params.schedule.remainder_heads;
+}
+
+// This block's place in the order of all balanced pairs and, after them, of the remainder's work tiles.
+__device__ __forceinline__ unsigned place_of(const ForwardParams &params, const TileCursor &cursor) {
+  const unsigned pairs = pairs_of_a_head(params) * paired_heads(params);
+  const unsigned pair_rounds = (pairs + gridDim.x - 1) / gridDim.x;
+  const bool reversed = cursor.round >= pair_rounds && (cursor.round - pair_rounds) % 2 == 0;
+  return cursor.round * gridDim.x + (reversed ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
+}
+
+__device__ __forceinline__ TileCursor first_work(const ForwardParams &) { return {0, 0}; }
+
+// Where q_tiles is odd, the work tile of the middle rank has no partner.
+__device__ __forceinline__ TileCursor next_work(const ForwardParams &params, const TileCursor &cursor) {
+  const unsigned place = place_of(params, cursor);
+  const bool in_pair = place < pairs_of_a_head(params) * paired_heads(params);
+  const bool alone = 2 * int(place % pairs_of_a_head(params)) + 1 == params.schedule.q_tiles;
+  return in_pair && cursor.half == 0 && !alone ? TileCursor{cursor.round, 1} : TileCursor{cursor.round + 1, 0};
+}
+
+__device__ __forceinline__ bool is_done(const ForwardParams &params, const TileCursor &cursor) {
+  return place_of(params, cursor) >= pairs_of_a_head(params) * paired_heads(params) +
+                                         unsigned(params.schedule.q_tiles) * params.schedule.remainder_heads;
+}
+
+__device__ __forceinline__ WorkTile work_tile_at(const ForwardParams &params, const TileCursor &cursor) {
+  const unsigned place = place_of(params, cursor), pairs = pairs_of_a_head(params) * paired_heads(params);
+  if (place >= pairs) {
+    const unsigned number = place - pairs;
+    return work_tile_of_rank(params, paired_heads(params) + number % params.schedule.remainder_heads,
+                             number / params.schedule.remainder_heads);
+  }
+  const int pair = place % pairs_of_a_head(params);
+  return work_tile_of_rank(params, place / pairs_of_a_head(params),
+                           cursor.half == 0 ? pair : params.schedule.q_tiles - 1 - pair);
+}
+
+// ---- score: s -> s', before visibility and softmax ------------------------------------------------------------
+// No score function: both are the identity.
+template <int M, int N> __device__ __forceinline__ void apply_score(float (&)[M][N][4]) {}
+
+// The gradient by s of the gradient by s'.
+__device__ __forceinline__ float score_gradient(float ds) { return ds; }
+
+// ---- no dropout: what its parts say, said of nothing, costs nothing -------------------------------------------------------
+__device__ __forceinline__ float dropout_rescale(const Dropout &) { return 1.f; }
+
+struct DropoutRows {};
+
+__device__ __forceinline__ DropoutRows begin_dropout(const Dropout &, int, int, int) { return {}; }
+__device__ __forceinline__ void begin_step(DropoutRows &, int) {}
+__device__ __forceinline__ void draw_beside_qk(DropoutRows &, int, int) {}
+__device__ __forceinline__ void draw_before_pv(DropoutRows &) {}
+__device__ __forceinline__ void draw_beside_pv(DropoutRows &, int) {}
+template <int M> __device__ __forceinline__ void drop(unsigned (&)[M][4], const DropoutRows &, int) {}
+template <int M> __device__ __forceinline__ void draw_and_drop(unsigned (&)[M][4], DropoutRows &, int) {}
+template <int M, int N>
+__device__ __forceinline__ void drop_dp(float (&)[M][N][4], DropoutRows &, const Dropout &, int) {}
+
+// ---- a work tile as the producer announces it: its keys are tiles side by side ------------------------------
+constexpr bool KEYS_LISTED = false;  // each consumer computes the keys of a step
+
+// In shared memory, beside its Q.
+struct __align__(64) Announcement {
+  int q0;                    // first query row
+  int head, batch;
+  int steps;                 // of the block, at least one; 0: there are no more work tiles
+  int first_tile;            // of its keys
+};
+
+__device__ __forceinline__ void announce_walk(Announcement &announced, const ForwardParams &, const WorkTile &,
+                                              const Keys &keys) {
+  if (HIDES_FIRST_KEYS) announced.first_tile = keys.first_tile;
+}
+
+__device__ __forceinline__ void announce_key(int *, int) {}
+
+// What a warpgroup takes of a work tile: 64 rows, and of the walk the steps from the first to the last of which they see
+// a key. The block's steps before and after those are hidden.
+struct Share {
+  int q0, head, batch;
+  int steps;                 // that it takes, at least one; 0: there are no more work tiles
+  int first_tile;            // of their keys
+  int full_begin, full_end;  // in these of its steps, from the first keys on, every row sees every key
+  int hidden_first, hidden_last;  // steps of the block with keys before and after those of its own steps
+};
+
+__device__ __forceinline__ void find_steps(Share &share, const Announcement &announced, const ForwardParams &params) {
+  const int last_row = share.q0 + 63;
+  const Interval full = key_tiles_full<BLOCK_N>(params.sequence, params.visibility, share.q0, last_row);
+  share.steps = announced.steps;
+  share.first_tile = HIDES_FIRST_KEYS ? announced.first_tile : 0;
+  share.hidden_first = share.hidden_last = 0;
+  if (SKIPPED_STEPS > 0) {
+    const Interval seen = key_tiles_seen<BLOCK_N>(params.sequence, params.visibility, share.q0, last_row);
+    if (HIDES_FIRST_KEYS) {
+      share.hidden_first = max(min(seen.begin - share.first_tile, share.steps - 1), 0);
+      share.first_tile += share.hidden_first;
+      share.steps -= share.hidden_first;
+    }
+    if (HIDES_LAST_KEYS) {
+      share.hidden_last = max(min(share.first_tile + share.steps - seen.end, share.steps - 1), 0);
+      share.steps -= share.hidden_last;
+    }
+  }
+  share.full_begin = HIDES_FIRST_KEYS ? min(full.begin - share.first_tile, share.steps) : 0;
+  share.full_end = HIDES_FIRST_KEYS ? max(full.end - share.first_tile, 0) : full.end;
+}
+
+// First key of a step.
+__device__ __forceinline__ int announced_key(const Share &share, const int *, int step) {
+  return (share.first_tile + step) * BLOCK_N;
+}
+
+// ---- the pipeline: tiles in shared memory, and the barriers that say who may touch them -------------------------
+// TMA fills a tile in panels of 64 columns: rows of 128 bytes, swizzled. Each stage has two barriers: `full` completes
+// when the bytes of its tile have landed, `empty` when every reader is done with them. The k-th use of a stage waits for
+// the k-th phase of `full`, and its refill for the phase before of `empty`. Phases are told apart by their parity. V is one
+// stage behind K: the K of a step and the V of the step before are multiplied at the same time and have the same stage.
+constexpr int Q_TILE = D_PANELS * BLOCK_M * 128, K_TILE = D_PANELS * BLOCK_N * 128, V_TILE = DV_PANELS * BLOCK_N * 128;
+constexpr int O_TILE = DV_PANELS * BLOCK_M * 128;
+constexpr int Q_STAGE = Q_TILE > O_TILE ? Q_TILE : O_TILE;  // O is staged in the place of its tile's Q
+constexpr int P_TILE = (BLOCK_N + 63) / 64 * 64 * 128;      // 64 rows of a consumer, if P is in shared memory
+
+// Where in shared memory: barriers, what the producer announces, tiles.
+constexpr int SMEM_ANNOUNCED = 512, SMEM_STEP_KEYS = 768, SMEM_Q = 1024;
+constexpr int SMEM_K = 66560, SMEM_V = 132096, SMEM_P = 197632;
+static_assert(SMEM_Q + Q_STAGES * Q_STAGE == SMEM_K && SMEM_K + STAGES * K_TILE == SMEM_V &&
+              SMEM_V + STAGES * V_TILE == SMEM_P, "stages as budgeted");
+static_assert(SMEM_ANNOUNCED + Q_STAGES * sizeof(Announcement) <= SMEM_STEP_KEYS &&
+              SMEM_STEP_KEYS + 4 * STAGES <= SMEM_Q, "what the producer announces has room");
+
+extern __shared__ __align__(1024) unsigned char shared[];
+
+// The work tile of a Q stage. It is there when its Q is.
+__device__ __forceinline__ Announcement &announced_tile(int stage) {
+  return reinterpret_cast<Announcement *>(shared + SMEM_ANNOUNCED)[stage];
+}
+
+// The first key of a K stage, where only the producer knows it (KEYS_LISTED). It is there when its K is.
+__device__ __forceinline__ int *step_key(int stage) { return reinterpret_cast<int *>(shared + SMEM_STEP_KEYS) + stage; }
+
+// ---- barriers ----
+constexpr int Q_BARRIERS = (2 + CONSUMERS) * Q_STAGES;  // those of Q and O; those of K and V follow
+static_assert(8 * (Q_BARRIERS + 4 * STAGES) <= SMEM_ANNOUNCED, "the barriers have room");
+
+__device__ __forceinline__ unsigned barrier_at(int number) { return shared_address(shared) + 8 * number; }
+__device__ __forceinline__ unsigned q_full(int stage) { return barrier_at(stage); }
+__device__ __forceinline__ unsigned q_empty(int stage) { return barrier_at(Q_STAGES + stage); }
+// Each place for O has a barrier of its own: the next O may be there before the storing thread has looked at this one.
+__device__ __forceinline__ unsigned o_full(int consumer, int stage) {
+  return barrier_at((2 + consumer) * Q_STAGES + stage);
+}
+__device__ __forceinline__ unsigned k_full(int stage) { return barrier_at(Q_BARRIERS + stage); }
+__device__ __forceinline__ unsigned k_empty(int stage) { return barrier_at(Q_BARRIERS + STAGES + stage); }
+__device__ __forceinline__ unsigned v_full(int stage) { return barrier_at(Q_BARRIERS + 2 * STAGES + stage); }
+__device__ __forceinline__ unsigned v_empty(int stage) { return barrier_at(Q_BARRIERS + 3 * STAGES + stage); }
+
+// Arrivals that complete a phase. What fills a stage arrives once: the producer's thread with the bytes to wait for, or
+// the warpgroup that has staged its O. What empties it:
+constexpr int Q_READERS = DIRECT_STORE ? 4 * CONSUMERS : CONSUMERS;         // warps; else the threads that store O
+constexpr int K_READERS = KEYS_LISTED ? 4 * CONSUMERS : CLUSTER * CONSUMERS;  // warps, of step_key, too; else warpgroups
+constexpr int V_READERS = CLUSTER * CONSUMERS;                              // warpgroups
+
+// By one thread, before any other thread touches a barrier.
+__device__ __forceinline__ void init_barriers() {
+  for (int i = 0; i < Q_STAGES; ++i) {
+    mbarrier_init(q_full(i), 1);
+    mbarrier_init(q_empty(i), Q_READERS);
+  }
+  for (int i = 0; i < CONSUMERS * Q_STAGES; ++i) mbarrier_init(o_full(0, i), 1);
+  for (int i = 0; i < STAGES; ++i) {
+    mbarrier_init(k_full(i), 1);
+    mbarrier_init(k_empty(i), K_READERS);
+    mbarrier_init(v_full(i), 1);
+    mbarrier_init(v_empty(i), V_READERS);
+  }
+  // No V belongs to the stage of the first K. Its phase is completed here, filled and emptied, and waited for: a phase
+  // that nobody waits for is an error.
+  mbarrier_arrive(v_full(0));
+  mbarrier_wait(v_full(0), 0);
+  for (int i = 0; i < V_READERS; ++i) mbarrier_arrive(v_empty(0));
+  mbarrier_init_fence();
+}
+
+// A place in a ring of COUNT stages, and the parity of the phase that its use waits for.
+template <int COUNT> struct Ring {
+  int stage;
+  unsigned parity;
+};
+
+template <int COUNT> __device__ __forceinline__ Ring<COUNT> next(const Ring<COUNT> &ring) {
+  const unsigned place = ring.stage + 1;
+  if ((COUNT & (COUNT - 1)) == 0) return {int(place % COUNT), ring.parity ^ place / COUNT};  // no comparisons
+  return place == COUNT ? Ring<COUNT>{0, ring.parity ^ 1} : Ring<COUNT>{int(place), ring.parity};
+}
+
+// ---- descriptors of wgmma operands ----
+// Panels of 128-byte rows, swizzled: bits 0-13 hold the address / 16, bits 16-29 and 32-45 byte offsets / 16, bits 62-63
+// the swizzle. Groups of eight rows are 1024 bytes apart. The tile is the one of `stage` in a ring of tiles.
+__device__ __forceinline__ u64 descriptor(unsigned ring, int stage, int tile, unsigned offset) {
+  return u64(1 << 30 | 1024 >> 4) << 32 | (((ring & 0x3FFFF) >> 4 | offset >> 4 << 16) + stage * (tile >> 4));
+}
+
+// The depth lies along the rows. The other offset is not looked at.
+__device__ __forceinline__ u64 depth_along_rows(unsigned ring, int stage = 0, int tile = 0) {
+  return descriptor(ring, stage, tile, 16);
+}
+
+// The depth lies across the rows. The next 64 columns are a panel further.
+__device__ __forceinline__ u64 depth_across_rows(unsigned ring, int stage, int tile, unsigned panel) {
+  return descriptor(ring, stage, tile, panel);
+}
+
+// Added to a descriptor, it moves the operand by so many bytes.
+constexpr __device__ __forceinline__ u64 by_bytes(int bytes) { return u64(bytes >> 4); }
+
+// ---- rows of Q and O by TMA ----------------------------------------------------------------------------
+__device__ __forceinline__ void load_q_panel(const TiledForwardParams &params, unsigned to, unsigned barrier, int column,
+                                             int row, int head, int batch) {
+  tma_load(to, params.q, barrier, column, row, head, batch);
+}
+
+__device__ __forceinline__ void store_o_panel(const TiledForwardParams &params, unsigned from, int column, int row,
+                                              int head, int batch) {
+  tma_store(params.o, from, column, row, head, batch);
+}
+
+// ---- a block that loads every tile for itself ------------------------------------------------------------
+__device__ __forceinline__ unsigned cluster_rank() { return 0; }
+
+__device__ __forceinline__ void sync_all() { __syncthreads(); }
+
+// At a block's end nobody can still want its shared memory.
+__device__ __forceinline__ void sync_at_end() {}
+
+__device__ __forceinline__ void load_for_cluster(unsigned to, const TensorMap &map, unsigned barrier, int column, int row,
+                                                 int head, int batch) {
+  tma_load(to, map, barrier, column, row, head, batch);
+}
+
+// A warpgroup is done with a tile: one thread says so to the block that loads it.
+__device__ __forceinline__ void arrive_at_loaders(unsigned barrier, int warp, int lane) {
+  if (warp == 0 && lane == 0) mbarrier_arrive(barrier);
+}
+
+// ---- the producer: one thread that asks TMA for every tile -------------------------------------------------
+// A work tile and its walk over the keys. One whose rows see no key takes a step all the same, beyond the last key.
+struct Walk {
+  WorkTile tile;
+  Keys keys;
+  int steps;                 // 0: there are no more work tiles
+};
+
+// The walk at a place in the scheduler's order.
+__device__ __forceinline__ Walk find_walk(const ForwardParams &params, const TileCursor &cursor) {
+  Walk walk = {};
+  if (is_done(params, cursor)) return walk;
+  walk.tile = work_tile_at(params, cursor);
+  walk.keys = find_keys(params, walk.tile);
+  walk.steps = max(walk.keys.steps, 1);
+  return walk;
+}
+
+// Tells the consumers about a work tile, and loads its Q.
+__device__ __forceinline__ void announce(const TiledForwardParams &params, const Walk &walk, Ring<Q_STAGES> &q_ring) {
+  const WorkTile &tile = walk.tile;
+  const unsigned full = q_full(q_ring.stage);
+  Announcement &announced = announced_tile(q_ring.stage);
+  mbarrier_wait(q_empty(q_ring.stage), q_ring.parity ^ 1);
+  announced.q0 = tile.q0;
+  announced.head = tile.head;
+  announced.batch = tile.batch;
+  announced.steps = walk.steps;
+  announce_walk(announced, params.rest, tile, walk.keys);
+  if (walk.steps == 0) {
+    mbarrier_arrive(full);
+    return;
+  }
+  mbarrier_arrive_expect(full, Q_TILE);
+  for (int p = 0; p < D_PANELS; ++p) {
+    load_q_panel(params, shared_address(shared) + SMEM_Q + q_ring.stage * Q_STAGE + p * BLOCK_M * 128, full, p * 64,
+                 tile.q0, tile.head, tile.batch);
+  }
+  q_ring = next(q_ring);
+}
+
+// A K or V tile. Each block of a cluster loads its share of the rows for all blocks.
+__device__ __forceinline__ void load_keys(const TensorMap &map, unsigned to, unsigned barrier, int panels, int key,
+                                          int head, int batch) {
+  constexpr int ROWS = BLOCK_N / CLUSTER;
+  const int first = cluster_rank() * ROWS;
+  for (int p = 0; p < panels; ++p) {
+    load_for_cluster(to + (p * BLOCK_N + first) * 128, map, barrier, p * 64, key + first, head, batch);
+  }
+}
+
+__device__ __forceinline__ void load_k(const TiledForwardParams &params, const Ring<STAGES> &ring, int key, int head,
+                                       int batch) {
+  const unsigned full = k_full(ring.stage);
+  mbarrier_wait(k_empty(ring.stage), ring.parity ^ 1);
+  announce_key(step_key(ring.stage), key);
+  mbarrier_arrive_expect(full, K_TILE);
+  load_keys(params.k, shared_address(shared) + SMEM_K + ring.stage * K_TILE, full, D_PANELS, key, head, batch);
+}
+
+__device__ __forceinline__ void load_v(const TiledForwardParams &params, const Ring<STAGES> &ring, int key, int head,
+                                       int batch) {
+  if (head < 0) return;  // no step had its K yet
+  const unsigned full = v_full(ring.stage);
+  mbarrier_wait(v_empty(ring.stage), ring.parity ^ 1);
+  mbarrier_arrive_expect(full, V_TILE);
+  load_keys(params.v, shared_address(shared) + SMEM_V + ring.stage * V_TILE, full, DV_PANELS, key, head, batch);
+}
+
+__device__ __forceinline__ void produce(const TiledForwardParams &params) {
+  Ring<STAGES> ring = {0, 0};      // of K, and of V a step later; the first round finds every stage empty
+  int v_key = 0, v_head = -1, v_batch = 0;  // of the step whose V is next; head -1: no step had its K yet
+  Ring<Q_STAGES> q_ring = {0, 0};
+  TileCursor cursor = first_work(params.rest);
+  Walk walk = find_walk(params.rest, cursor);
+  if (Q_STAGES > 1) announce(params, walk, q_ring);
+  while (walk.steps > 0) {
+    cursor = next_work(params.rest, cursor);
+    Walk ahead;
+    for (int left = walk.steps - 1; left >= 0; --left) {
+      const bool first = left == walk.steps - 1;
+      const int step = ASCENDING ? walk.steps - 1 - left : left;
+      const int key = walk.keys.steps > 0 ? key_of<BLOCK_N>(walk.keys, step) : params.rest.sequence.nk;
+      load_v(params, ring, v_key, v_head, v_batch);
+      load_k(params, ring, key, walk.tile.kv_head, walk.tile.batch);
+      if (Q_STAGES == 1 && first) announce(params, walk, q_ring);
+      v_key = key;
+      v_head = walk.tile.kv_head;
+      v_batch = walk.tile.batch;
+      if (first) ahead = find_walk(params.rest, cursor);  // early: it may have lists to fetch
+      // The stage of the next Q is empty when the O before this work tile's has been stored. A warpgroup stores it after
+      // the steps that it skips of this work tile: a wait before their K is loaded would never end.
+      if (Q_STAGES > 1 && left == max(walk.steps - 3 - SKIPPED_STEPS, 0)) announce(params, ahead, q_ring);
+      ring = next(ring);
+    }
+    walk = ahead;
+  }
+  load_v(params, ring, v_key, v_head, v_batch);
+  if (Q_STAGES == 1) announce(params, walk, q_ring);
 }
 
 // ---- a consumer warpgroup ----------------------------------------------------------------------------------
@@ -1012,39 +1099,38 @@ struct Consumer {
   unsigned rP[P_FRAGMENTS][1][4];
   float row_max[2], row_sum[2];  // maximum times scale_log2; this lane's part of the sum
   bool k_ready;                  // whether the K of the next step has been seen to be there
+  DropoutRows dropout;
 };
 
-// The hidden steps of a walk are those that a warpgroup skips: none of its rows sees a key of them.
+// The column tiles of rO are stored two at a time. Where their number is odd, the last one stands in for its partner, which
+// lies beyond the columns and is not stored.
+constexpr __device__ __forceinline__ int second_of_two(int n) { return n + 1 < O_TILES ? n + 1 : n; }
+
+// The hidden steps of a walk are those that a warpgroup skips: none of its rows sees a key of them. They may come before
+// those that it takes, and after.
 constexpr bool SKIPS_BEFORE = SKIPPED_STEPS > 0 && (ASCENDING ? HIDES_FIRST_KEYS : HIDES_LAST_KEYS);
 constexpr bool SKIPS_AFTER = SKIPPED_STEPS > 0 && (ASCENDING ? HIDES_LAST_KEYS : HIDES_FIRST_KEYS);
 
+__device__ __forceinline__ int hidden_before(const Share &work) { return ASCENDING ? work.hidden_first : work.hidden_last; }
+__device__ __forceinline__ int hidden_after(const Share &work) { return ASCENDING ? work.hidden_last : work.hidden_first; }
+
 // This warpgroup's share of the work tile whose Q is next in the ring, once it is there.
-__device__ __forceinline__ WorkTile wait_for_work(const Consumer &consumer, const ForwardParams &params,
-                                                  const Ring<Q_STAGES> &q_ring) {
+__device__ __forceinline__ Share wait_for_work(const Consumer &consumer, const ForwardParams &params,
+                                               const Ring<Q_STAGES> &q_ring) {
   mbarrier_wait(q_full(q_ring.stage), q_ring.parity);
-  const WorkTile &announced = work_tiles()[q_ring.stage];
-  WorkTile work;
+  const Announcement &announced = announced_tile(q_ring.stage);
+  Share work;
   work.head = announced.head;
   work.batch = announced.batch;
   work.q0 = announced.q0 + consumer.number * 64;
-  work.steps = announced.steps;
-  work.full_begin = 0;
-  work.full_end = KEYS_LISTED ? announced.full_end : max(visible_keys(params, work.q0), 0) / BLOCK_N;
-  if (SKIPS_BEFORE || SKIPS_AFTER) {
-    const int hidden =
-        max(min(work.steps - 1, work.steps - (visible_keys(params, work.q0 + 63) + BLOCK_N - 1) / BLOCK_N), 0);
-    work.steps -= hidden;
-    work.hidden_before = SKIPS_BEFORE ? hidden : 0;
-    work.hidden_after = SKIPS_AFTER ? hidden : 0;
-  }
+  find_steps(work, announced, params);
   if (DIRECT_STORE) __syncwarp();  // see release_q
   return work;
 }
 
 // First key of the step that has the next K, with `left` steps to go after it.
-__device__ __forceinline__ int key_of(const Consumer &consumer, const WorkTile &work, int left) {
-  if (KEYS_LISTED) return step_keys()[consumer.ring.stage];
-  return (ASCENDING ? work.steps - 1 - left : left) * BLOCK_N;
+__device__ __forceinline__ int key_of(const Consumer &consumer, const Share &work, int left) {
+  return announced_key(work, step_key(consumer.ring.stage), ASCENDING ? work.steps - 1 - left : left);
 }
 
 // ---- stages given back ----
@@ -1056,7 +1142,7 @@ __device__ __forceinline__ void arrive(const Consumer &consumer, unsigned barrie
 // The next K is no longer needed.
 __device__ __forceinline__ void release_k(const Consumer &consumer) {
   if (KEYS_LISTED) {
-    __syncwarp();  // each lane has read step_keys
+    __syncwarp();  // each lane has read the key
     if (consumer.lane == 0) mbarrier_arrive(k_empty(consumer.ring.stage));
   } else {
     arrive_at_loaders(k_empty(consumer.ring.stage), consumer.warp, consumer.lane);
@@ -1091,10 +1177,14 @@ __device__ __forceinline__ void multiply_p(Consumer &consumer, u64, int k, u64 v
 
 // P for the next P V. The last P V has been waited for.
 __device__ __forceinline__ void pack_p(Consumer &consumer, int key) {
+  begin_step(consumer.dropout, key);
   #pragma unroll
   for (int k = 0; k < BLOCK_N / 16; ++k) pack_fragment(consumer.rP[k][0], consumer.rS[0], k);
+  #pragma unroll
+  for (int k = 0; k < BLOCK_N / 16; ++k) draw_and_drop(consumer.rP[k], consumer.dropout, k);
 }
 
+// ---- the steps of a consumer warpgroup -------------------------------------------------------------------
 // ---- products ----
 // S = Q K^T, begun.
 __device__ __forceinline__ void begin_qk(Consumer &consumer, const Ring<Q_STAGES> &q_ring) {
@@ -1142,12 +1232,13 @@ __device__ __forceinline__ void pass_turn(const Consumer &consumer, int zero = 0
 // ---- a step's softmax ----
 // MASKED: some row may not see all keys of the step.
 template <bool MASKED>
-__device__ __forceinline__ Correction softmax(Consumer &consumer, const ForwardParams &params, const WorkTile &work,
+__device__ __forceinline__ Correction softmax(Consumer &consumer, const ForwardParams &params, const Share &work,
                                               int key) {
   constexpr int IN_TURN = PINGPONG_SOFTMAX ? (N_TILES + 7) / 8 * 2 : N_TILES;  // a quarter: then MUFU never runs dry
   const Ring<STAGES> ahead = next(consumer.ring);
-  if (MASKED && !sees_all(params, work.q0, key)) {
-    mask_scores(consumer.rS, params, work.q0 + consumer.warp * 16, key, consumer.lane);
+  apply_score(consumer.rS);
+  if (MASKED && !is_full(params.sequence, params.visibility, work.q0, work.q0 + 63, key, BLOCK_N)) {
+    hide_scores(consumer.rS, params.sequence, params.visibility, work.q0 + consumer.warp * 16, key, consumer.lane);
   }
   float factor[2];
   const int due = move_maxima<MASKED>(factor, consumer.row_max, consumer.row_sum, consumer.rS[0], params.softmax.scale_log2);
@@ -1165,9 +1256,11 @@ __device__ __forceinline__ Correction softmax(Consumer &consumer, const ForwardP
 }
 
 // ---- steps ----
-__device__ __forceinline__ void begin_rows(Consumer &consumer, const ForwardParams &params, const WorkTile &work) {
+__device__ __forceinline__ void begin_rows(Consumer &consumer, const ForwardParams &params, const Share &work) {
   consumer.row_max[0] = consumer.row_max[1] = MINUS_INFINITY;
   consumer.row_sum[0] = consumer.row_sum[1] = 0.f;
+  consumer.dropout = begin_dropout(params.dropout, batch_head_of(params.sequence, work.batch, work.head),
+                                   work.q0 + consumer.warp * 16, consumer.lane);
 }
 
 __device__ __forceinline__ void clear_o(Consumer &consumer) {
@@ -1195,10 +1288,10 @@ __device__ __forceinline__ void skip_hidden(Consumer &consumer, int steps) {
 }
 
 // The first step of a work tile, but for its P V.
-__device__ __forceinline__ void take_first_step(Consumer &consumer, const ForwardParams &params, const WorkTile &work) {
+__device__ __forceinline__ void take_first_step(Consumer &consumer, const ForwardParams &params, const Share &work) {
   begin_rows(consumer, params, work);
   clear_o(consumer);
-  if (SKIPS_BEFORE) skip_hidden(consumer, work.hidden_before);
+  if (SKIPS_BEFORE) skip_hidden(consumer, hidden_before(work));
   wait_for_k(consumer);
   const int key = key_of(consumer, work, work.steps - 1);
   begin_qk(consumer, consumer.q_ring);
@@ -1224,7 +1317,7 @@ __device__ __forceinline__ void begin_both(Consumer &consumer, const Ring<Q_STAG
 // One step: its Q K^T beside P V of the step before, then its softmax beside that P V. P V reads P and changes O until it
 // has been waited for: only then is P replaced and O corrected.
 template <bool MASKED>
-__device__ __forceinline__ void take_step(Consumer &consumer, const ForwardParams &params, const WorkTile &work, int left) {
+__device__ __forceinline__ void take_step(Consumer &consumer, const ForwardParams &params, const Share &work, int left) {
   wait_for_k(consumer);
   const int key = key_of(consumer, work, left);
   begin_both(consumer, consumer.q_ring, consumer.ring);
@@ -1243,7 +1336,7 @@ __device__ __forceinline__ void take_step(Consumer &consumer, const ForwardParam
 
 // The steps after a work tile's first: partial ones, full ones, partial ones. Steps are cut by the end of the keys or by a
 // bound on what the rows see. At the other end of the walk that is possible only where rows hide first keys.
-__device__ __forceinline__ void take_steps(Consumer &consumer, const ForwardParams &params, const WorkTile &work) {
+__device__ __forceinline__ void take_steps(Consumer &consumer, const ForwardParams &params, const Share &work) {
   // The full steps are those with full_low to full_high - 1 steps left after them.
   const int full_low = ASCENDING ? max(work.steps - work.full_end, 0) : HIDES_FIRST_KEYS ? work.full_begin : 0;
   const int full_high = ASCENDING ? work.steps - work.full_begin : work.full_end;
@@ -1269,34 +1362,8 @@ __device__ __forceinline__ void take_last_product(Consumer &consumer, const Ring
   release_v(consumer, ring);
 }
 
-// ---- the end of a work tile: O = O / l, LSE = ln l + max -----------------------------------------------------
-// For the rows of this warpgroup. Rows that saw no key have l = 0: O = 0, LSE = -inf.
-__device__ __forceinline__ void normalise(Consumer &consumer, const ForwardParams &params, const WorkTile &work,
-                                          const float (&row_max)[2], const float (&row_sum)[2]) {
-  #pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    const float l = quad_sum(row_sum[h]);
-    float normaliser = l > 0.f ? rcp(l) : 0.f;
-    if (DROPOUT) normaliser *= params.dropout.rescale;
-    const int i = work.q0 + consumer.warp * 16 + h * 8 + consumer.lane / 4;
-    if (params.lse && consumer.lane % 4 == 0 && i < params.sequence.nq) {
-      const float lse = l > 0.f ? (row_max[h] + lg2(l)) * 0.69314718f : MINUS_INFINITY;
-      params.lse[lse_index(params, work, i)] = lse;
-    }
-    #pragma unroll
-    for (int n = 0; n < O_TILES; ++n) {
-      consumer.rO[n][2 * h] *= normaliser;
-      consumer.rO[n][2 * h + 1] *= normaliser;
-    }
-  }
-}
-
-// Column tiles are stored two at a time. Where their number is odd, the last one stands in for its partner, which lies
-// beyond the columns and is not stored.
-constexpr __device__ __forceinline__ int second_of_two(int n) { return n + 1 < O_TILES ? n + 1 : n; }
-
 // O is staged where its Q was, and handed to the thread that stores it.
-__device__ __forceinline__ void store_o(const Consumer &consumer, const ForwardParams &, const WorkTile &) {
+__device__ __forceinline__ void store_o(const Consumer &consumer, const ForwardParams &, const Share &) {
   const unsigned sO = shared_address(shared) + SMEM_Q + consumer.q_ring.stage * Q_STAGE + consumer.number * 64 * 128;
   const int row = consumer.warp * 16 + consumer.lane % 16;
   #pragma unroll
@@ -1317,7 +1384,7 @@ __device__ __forceinline__ void store_tiles(const TiledForwardParams &params, in
   Ring<Q_STAGES> q_ring = {0, 0};
   for (;;) {
     mbarrier_wait(q_full(q_ring.stage), q_ring.parity);
-    const WorkTile &work = work_tiles()[q_ring.stage];
+    const Announcement &work = announced_tile(q_ring.stage);
     if (work.steps == 0) break;
     mbarrier_wait(o_full(consumer, q_ring.stage), q_ring.parity);
     const unsigned sO = shared_address(shared) + SMEM_Q + q_ring.stage * Q_STAGE + consumer * 64 * 128;
@@ -1332,7 +1399,28 @@ __device__ __forceinline__ void store_tiles(const TiledForwardParams &params, in
   tma_store_wait<0>();
 }
 
-__device__ __forceinline__ void finish(Consumer &consumer, const ForwardParams &params, const WorkTile &work,
+// ---- the end of a work tile: O = O / l, LSE = ln l + max -----------------------------------------------------
+// For the rows of this warpgroup. Rows that saw no key have l = 0: O = 0, LSE = -inf.
+__device__ __forceinline__ void normalise(Consumer &consumer, const ForwardParams &params, const Share &work,
+                                          const float (&row_max)[2], const float (&row_sum)[2]) {
+  #pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const float l = quad_sum(row_sum[h]);
+    const float normaliser = (l > 0.f ? rcp(l) : 0.f) * dropout_rescale(params.dropout);
+    const int i = work.q0 + consumer.warp * 16 + h * 8 + consumer.lane / 4;
+    if (params.lse && consumer.lane % 4 == 0 && i < params.sequence.nq) {
+      const float lse = l > 0.f ? (row_max[h] + lg2(l)) * 0.69314718f : MINUS_INFINITY;
+      params.lse[lse_index(params.sequence, work.batch, work.head, i)] = lse;
+    }
+    #pragma unroll
+    for (int n = 0; n < O_TILES; ++n) {
+      consumer.rO[n][2 * h] *= normaliser;
+      consumer.rO[n][2 * h + 1] *= normaliser;
+    }
+  }
+}
+
+__device__ __forceinline__ void finish(Consumer &consumer, const ForwardParams &params, const Share &work,
                                        const float (&row_max)[2], const float (&row_sum)[2]) {
   normalise(consumer, params, work, row_max, row_sum);
   store_o(consumer, params, work);
@@ -1340,25 +1428,25 @@ __device__ __forceinline__ void finish(Consumer &consumer, const ForwardParams &
 
 // Work tile after work tile, the first Q K^T and softmax of the next one beside the last P V of this one.
 __device__ __forceinline__ void consume(Consumer &consumer, const ForwardParams &params) {
-  WorkTile work = wait_for_work(consumer, params, consumer.q_ring);
+  Share work = wait_for_work(consumer, params, consumer.q_ring);
   if (work.steps == 0) return;
   take_first_step(consumer, params, work);
   #pragma unroll 1
   for (;;) {
     take_steps(consumer, params, work);
     if (Q_STAGES > 1) release_q(consumer, consumer.q_ring);
-    const WorkTile done = work;
+    const Share done = work;
     const Ring<STAGES> last = consumer.ring;  // the V of its last step
     const Ring<Q_STAGES> q_ahead = next(consumer.q_ring);
     // Before the wait for the next Q, which other warpgroups may owe to the turns taken here.
-    if (SKIPS_AFTER) skip_hidden(consumer, done.hidden_after);
+    if (SKIPS_AFTER) skip_hidden(consumer, hidden_after(done));
     work = wait_for_work(consumer, params, q_ahead);
     if (work.steps == 0) {
       take_last_product(consumer, last);
       finish(consumer, params, done, consumer.row_max, consumer.row_sum);
       return;
     }
-    if (SKIPS_BEFORE) skip_hidden(consumer, work.hidden_before);
+    if (SKIPS_BEFORE) skip_hidden(consumer, hidden_before(work));
     wait_for_k(consumer);
     const int key = key_of(consumer, work, work.steps - 1);
     begin_both(consumer, q_ahead, last);

@@ -2,7 +2,7 @@
 // request  forward bf16 d16 causal dropout mask=64x64
 // config   mma_forward block_m=64 block_n=64 warps=4 stages=2 q_in_regs=1 overlap_qk=1 ctas_per_sm=2
 // budget   12288 bytes of shared memory, 128 threads, about 132 of 255 registers
-// parts    mma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_copies.cu.in, parts/arguments.cu.in, parts/copy_tile.cu.in, parts/store_rows.cu.in, parts/sequence.cu.in, parts/softmax.cu.in, parts/quad.cu.in, parts/visibility.cu.in, parts/visible.cu.in, parts/keys.cu.in, parts/schedule_lpt.cu.in, parts/score.cu.in, parts/dropout.cu.in, parts/dropout_rows.cu.in, parts/mma_tile.cu.in, parts/mma_rows.cu.in, parts/mma_loop_overlap.cu.in, parts/epilogue_mma.cu.in
+// parts    mma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_copies.cu.in, parts/arguments.cu.in, parts/copy_tile.cu.in, parts/store_rows.cu.in, parts/sequence.cu.in, parts/softmax.cu.in, parts/quad.cu.in, parts/visibility.cu.in, parts/key_walk_blocks.cu.in, parts/work_tile.cu.in, parts/schedule_lpt.cu.in, parts/score.cu.in, parts/dropout.cu.in, parts/dropout_rows.cu.in, parts/mma_tile.cu.in, parts/mma_rows.cu.in, parts/mma_loop_overlap.cu.in, parts/epilogue_mma.cu.in
 // again    fatune emit 'forward bf16 d16 nq1 causal dropout mask=64x64' --gpu sm_100 --config 'mma_forward block_m=64 block_n=64 warps=4 stages=2 q_in_regs=1 overlap_qk=1 ctas_per_sm=2'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691): a block owns
@@ -34,7 +34,6 @@ constexpr int K_STAGE = BLOCK_N * QK_STRIDE;  // bytes
 constexpr int V_STAGE = BLOCK_N * V_STRIDE;
 constexpr int SMEM_K = 0, SMEM_V = 6144;  // Q and O are at 0
 constexpr int MASK_ROWS = 64, MASK_COLS = 64;  // of a block of the block mask; 0: none
-constexpr int STEPS_PER_MASK_BLOCK = MASK_COLS / BLOCK_N;
 
 // ---- PTX: one wrapper for each instruction. Here numbers and bits ---------------------------------------
 typedef unsigned short element;  // bf16, moved and multiplied as 16-bit patterns
@@ -323,12 +322,19 @@ __device__ __forceinline__ void store_rows(element *to, long long row_stride, un
 }
 
 // ---- sequence: where the rows of a batch entry lie ------------------------------------------------------------------
-// Row i is query i.
+// Row i is query i of its head.
 __device__ __forceinline__ int query_of(const Sequence &, int i) { return i; }
+__device__ __forceinline__ int head_of(const Sequence &, int head, int) { return head; }
+__device__ __forceinline__ int place_in_heads(const Sequence &, int i) { return i; }
 
 // The number of a head over all batch entries.
 __device__ __forceinline__ int batch_head_of(const Sequence &sequence, int batch, int head) {
   return batch * sequence.heads_q + head;
+}
+
+// Where the LSE of row i lies.
+__device__ __forceinline__ long long lse_index(const Sequence &sequence, int batch, int head, int i) {
+  return (long long)batch_head_of(sequence, batch, head) * sequence.nq + place_in_heads(sequence, i);
 }
 
 __device__ __forceinline__ element *row_of(const Tensor &tensor, int batch, int head, int row) {
@@ -493,6 +499,14 @@ __device__ __forceinline__ Interval key_tiles_seen(const Sequence &sequence, con
   return {begin / BLOCK_N, end > begin ? (end + BLOCK_N - 1) / BLOCK_N : begin / BLOCK_N};
 }
 
+// Tiles of BLOCK_N keys of which they see all: full tiles. There are none where begin is not below end.
+template <int BLOCK_N>
+__device__ __forceinline__ Interval key_tiles_full(const Sequence &sequence, const Visibility &visibility, int first,
+                                                   int last) {
+  const int begin = HIDES_FIRST_KEYS ? (max(0, keys_seen(sequence, visibility, last).begin) + BLOCK_N - 1) / BLOCK_N : 0;
+  return {begin, max(keys_seen(sequence, visibility, first).end, 0) / BLOCK_N};
+}
+
 // Tiles of BLOCK_M queries of which some see a key from first to last. `last` may lie beyond the last key.
 template <int BLOCK_M>
 __device__ __forceinline__ Interval query_tiles_seeing(const Sequence &sequence, const Visibility &visibility, int first,
@@ -543,39 +557,78 @@ __device__ __forceinline__ void hide_transposed(float (&rS)[M][N][4], const Sequ
   }
 }
 
-// Keys [0, limit) are visible to row i.
-__device__ __forceinline__ int visible_keys(const ForwardParams &params, int i) {
-  return keys_seen(params.sequence, params.visibility, i).end;
-}
-
-__device__ __forceinline__ bool sees_all(const ForwardParams &params, int first_row, int key) {
-  return key + BLOCK_N <= visible_keys(params, first_row);
-}
-
-__device__ __forceinline__ void mask_scores(float (&rS)[M_TILES][N_TILES][4], const ForwardParams &params,
-                                            int first_row, int key, int lane) {
-  hide_scores(rS, params.sequence, params.visibility, first_row, key, lane);
-}
-
-// ---- work tiles, and the keys they walk over --------------------------------------------------------
-constexpr bool KEYS_LISTED = 1;  // whether a step's keys stand in a list
-
-// The steps of a tile, BLOCK_N keys each: those of which some row sees a key.
+// The walk of a query tile over the keys: the kept blocks of its row of mask blocks, BLOCK_N keys at a time, as far as
+// the rows see a key of them.
 struct Keys {
   int steps;
-  const int *blocks;         // the kept mask blocks of the tile's row block
+  const int *blocks;
+  int first_step;            // of the first block
 };
 
-// A block of query rows of one head, and its walk over the keys.
-struct __align__(64) WorkTile {
+typedef MaskList KeptBlocks;   // of a row of mask blocks
+
+// Query tiles by their rank: the longest lists come first.
+template <int BLOCK_M>
+__device__ __forceinline__ int row_of_rank(KeptBlocks &kept, const Visibility &visibility, const Schedule &, int batch,
+                                           int head, int rank) {
+  constexpr int TILES = MASK_ROWS / BLOCK_M;
+  static_assert(MASK_ROWS % BLOCK_M == 0, "a tile lies in one row of mask blocks");
+  const MaskLists &rows = visibility.rows;
+  kept = rows.lists[batch * rows.batch_lists + head * rows.head_lists + rank / TILES];
+  return kept.block * MASK_ROWS + rank % TILES * BLOCK_M;
+}
+
+// How many of `count` ascending blocks begin before this key, by halves.
+__device__ __forceinline__ int count_before(const int *blocks, int count, int key) {
+  int low = 0;
+  while (low < count) {
+    const int middle = (low + count) / 2;
+    if (key > 0 && blocks[middle] <= (key - 1) / MASK_COLS) low = middle + 1; else count = middle;
+  }
+  return low;
+}
+
+template <int BLOCK_N>
+__device__ __forceinline__ Keys find_keys(const Sequence &sequence, const Visibility &visibility, const KeptBlocks &kept,
+                                          int first_row, int last_row) {
+  constexpr int STEPS = MASK_COLS / BLOCK_N;  // of a block
+  static_assert(MASK_COLS % BLOCK_N == 0, "a step lies in one column of mask blocks");
+  Keys keys = {0, visibility.rows.blocks + kept.start, 0};
+  const int end = keys_seen(sequence, visibility, last_row).end;
+  int count = HIDES_LAST_KEYS ? count_before(keys.blocks, kept.count, end) : kept.count;
+  if (HIDES_FIRST_KEYS) {
+    // Blocks that end before the first key: those before the block in which it lies.
+    const int begin = max(0, keys_seen(sequence, visibility, first_row).begin) / MASK_COLS * MASK_COLS;
+    const int before = count_before(keys.blocks, count, begin);
+    keys.blocks += before;
+    count -= before;
+  }
+  if (count > 0) {
+    const int seen = end - keys.blocks[count - 1] * MASK_COLS;  // keys of the last block before the end
+    const int unseen = seen < MASK_COLS ? STEPS - (seen + BLOCK_N - 1) / BLOCK_N : 0;
+    keys.steps = count * STEPS - unseen;
+    if (HIDES_FIRST_KEYS) {
+      const int hidden = keys_seen(sequence, visibility, first_row).begin - keys.blocks[0] * MASK_COLS;
+      keys.first_step = hidden > 0 ? hidden / BLOCK_N : 0;
+      keys.steps = max(0, keys.steps - keys.first_step);
+    }
+  }
+  return keys;
+}
+
+// First key of a step.
+template <int BLOCK_N> __device__ __forceinline__ int key_of(const Keys &keys, int step) {
+  constexpr int STEPS = MASK_COLS / BLOCK_N;
+  const int from_first = HIDES_FIRST_KEYS ? keys.first_step + step : step;
+  return keys.blocks[from_first / STEPS] * MASK_COLS + from_first % STEPS * BLOCK_N;
+}
+
+// ---- work tiles ------------------------------------------------------------------------------------------------------
+// A block of query rows of one head.
+struct WorkTile {
   int q0;                    // first query row
-  int head, batch;
-  int steps;                 // that are taken, at least one; 0: there are no more work tiles
-  int kv_head;
-  int full_begin, full_end;  // in these steps every row sees every key
-  int hidden_before, hidden_after;  // steps of the block before and after those that a warpgroup takes
-  Keys keys;
-  MaskList list;             // kept mask blocks of its row block
+  int head, batch, kv_head;
+  KeptBlocks kept;           // of the keys
 };
 
 // A work tile by its rank among those of its batch_head. Rank 0 has the most keys.
@@ -584,34 +637,18 @@ __device__ __forceinline__ WorkTile work_tile_of_rank(const ForwardParams &param
   tile.batch = batch_head / params.sequence.heads_q;
   tile.head = batch_head % params.sequence.heads_q;
   tile.kv_head = tile.head / params.sequence.group;
-  constexpr int TILES = MASK_ROWS / BLOCK_M;  // of a row block
-  const MaskLists &rows = params.visibility.rows;
-  tile.list = rows.lists[tile.batch * rows.batch_lists + tile.head * rows.head_lists + rank / TILES];
-  tile.q0 = tile.list.block * MASK_ROWS + rank % TILES * BLOCK_M;
+  tile.q0 = row_of_rank<BLOCK_M>(tile.kept, params.visibility, params.schedule, tile.batch, tile.head, rank);
   return tile;
 }
 
-__device__ __forceinline__ Keys find_keys(const ForwardParams &params, const WorkTile &tile) {
-  Keys keys = {0, params.visibility.rows.blocks + tile.list.start};
-  int count = tile.list.count;
-  const int limit = visible_keys(params, min(tile.q0 + BLOCK_M, params.sequence.nq) - 1);
-  // Binary search for the number of blocks that begin before the limit.
-  int low = 0;
-  while (low < count) {
-    const int middle = (low + count) / 2;
-    if (limit > 0 && keys.blocks[middle] <= (limit - 1) / MASK_COLS) low = middle + 1; else count = middle;
-  }
-  if (count > 0) {
-    const int seen = limit - keys.blocks[count - 1] * MASK_COLS;  // keys of the last block before the limit
-    const int unseen = seen < MASK_COLS ? STEPS_PER_MASK_BLOCK - (seen + BLOCK_N - 1) / BLOCK_N : 0;
-    keys.steps = count * STEPS_PER_MASK_BLOCK - unseen;
-  }
-  return keys;
+// Its last row that is a query.
+__device__ __forceinline__ int last_row_of(const ForwardParams &params, const WorkTile &tile) {
+  return min(tile.q0 + BLOCK_M, params.sequence.nq) - 1;
 }
 
-// First key of a step.
-__device__ __forceinline__ int key_of(const Keys &keys, int step) {
-  return keys.blocks[step / STEPS_PER_MASK_BLOCK] * MASK_COLS + step % STEPS_PER_MASK_BLOCK * BLOCK_N;
+// Its walk.
+__device__ __forceinline__ Keys find_keys(const ForwardParams &params, const WorkTile &tile) {
+  return find_keys<BLOCK_N>(params.sequence, params.visibility, tile.kept, tile.q0, last_row_of(params, tile));
 }
 
 // ---- the tile scheduler: longest processing time first -------------------------------------------------
@@ -960,12 +997,12 @@ template <class LoadK, class LoadV>
 __device__ __forceinline__ void walk(Rows &rows, const ForwardParams &params, const Queries &queries, const Keys &keys,
                                      LoadK load_k, LoadV load_v) {
   const int last = keys.steps - 1;
-  load_k(key_of(keys, last), 0);
+  load_k(key_of<BLOCK_N>(keys, last), 0);
   commit_copies();
   #pragma unroll
   for (int ahead = 0; ahead < STAGES - 1; ++ahead) {
-    if (last - ahead - 1 >= 0) load_k(key_of(keys, last - ahead - 1), ahead + 1);
-    if (last - ahead >= 0) load_v(key_of(keys, last - ahead), ahead);
+    if (last - ahead - 1 >= 0) load_k(key_of<BLOCK_N>(keys, last - ahead - 1), ahead + 1);
+    if (last - ahead >= 0) load_v(key_of<BLOCK_N>(keys, last - ahead), ahead);
     commit_copies();
   }
   float rS[M_TILES][N_TILES][4];
@@ -977,13 +1014,13 @@ __device__ __forceinline__ void walk(Rows &rows, const ForwardParams &params, co
     const int next_stage = stage + 1 == STAGES ? 0 : stage + 1;
     wait_copies<STAGES - 2>();
     __syncthreads();
-    if (step - STAGES >= 0) load_k(key_of(keys, step - STAGES), stage);
+    if (step - STAGES >= 0) load_k(key_of<BLOCK_N>(keys, step - STAGES), stage);
     if (step - (STAGES - 1) >= 0) {
-      load_v(key_of(keys, step - (STAGES - 1)), stage == 0 ? STAGES - 1 : stage - 1);
+      load_v(key_of<BLOCK_N>(keys, step - (STAGES - 1)), stage == 0 ? STAGES - 1 : stage - 1);
     }
     commit_copies();
 
-    const int key = key_of(keys, step);
+    const int key = key_of<BLOCK_N>(keys, step);
     const unsigned sV = rows.lanes.sV + stage * V_STAGE;
     begin_step(rows.dropout, key);
     prepare_scores(rS, params, rows, key);
@@ -1024,7 +1061,7 @@ __device__ __forceinline__ void finish(const ForwardParams &params, const WorkTi
       const float normaliser = end.normaliser * dropout_rescale(params.dropout);
       const int row = m * 16 + h * 8 + lane / 4, i = rows.first_row + row;
       if (params.lse && lane % 4 == 0 && i < sequence.nq) {
-        params.lse[(long long)batch_head_of(sequence, tile.batch, tile.head) * sequence.nq + i] = end.lse;
+        params.lse[lse_index(sequence, tile.batch, tile.head, i)] = end.lse;
       }
       #pragma unroll
       for (int n = 0; n < O_TILES; ++n) {

@@ -2,7 +2,7 @@
 // request  forward fp16 d64 dv40 causal dropout mask=128x128
 // config   wgmma_forward block_m=64 block_n=128 stages=3 q_stages=1
 // budget   107520 bytes of shared memory, 256 threads, about 148 of 232 registers
-// parts    wgmma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_wgmma_product.cu.in, parts/arguments.cu.in, parts/quad.cu.in, parts/sequence.cu.in, parts/dropout.cu.in, parts/dropout_rows.cu.in, parts/visibility.cu.in, parts/visible.cu.in, parts/keys.cu.in, parts/schedule_balanced.cu.in, parts/rows_dense.cu.in, parts/pipeline.cu.in, parts/block_alone.cu.in, parts/producer.cu.in, parts/wgmma_softmax.cu.in, parts/consumer.cu.in, parts/p_in_registers.cu.in, parts/epilogue_wgmma.cu.in, parts/store_o_staged.cu.in, parts/consume_each.cu.in
+// parts    wgmma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_wgmma_product.cu.in, parts/arguments.cu.in, parts/sequence.cu.in, parts/wgmma_softmax.cu.in, parts/quad.cu.in, parts/visibility.cu.in, parts/key_walk_blocks.cu.in, parts/work_tile.cu.in, parts/schedule_balanced.cu.in, parts/score.cu.in, parts/dropout.cu.in, parts/dropout_rows.cu.in, parts/announce_blocks.cu.in, parts/pipeline.cu.in, parts/rows_dense.cu.in, parts/block_alone.cu.in, parts/producer.cu.in, parts/consumer.cu.in, parts/p_in_registers.cu.in, parts/consumer_steps.cu.in, parts/store_o_staged.cu.in, parts/epilogue_wgmma.cu.in, parts/consume_each.cu.in
 // again    fatune emit 'forward fp16 d64 dv40 nq1 causal dropout mask=128x128' --gpu sm_90 --config 'wgmma_forward block_m=64 block_n=128 stages=3 q_stages=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691) on Hopper. One block per
@@ -42,10 +42,8 @@ constexpr bool EXP2_POLY = 0;         // an eighth of the powers of 2 are polyno
 constexpr bool LAZY_RESCALE = 0;      // O is corrected only when a maximum has moved far
 constexpr bool P_IN_SMEM = 0;         // P goes to P V by way of shared memory
 constexpr bool DIRECT_STORE = 0;      // O is stored from registers
-constexpr bool DROPOUT = 1;
-constexpr int MASK_ROWS = 128, MASK_COLS = 128;
-constexpr int STEPS_PER_MASK_BLOCK = MASK_COLS / BLOCK_N;
-static_assert(MASK_ROWS % BLOCK_M == 0 && MASK_COLS % BLOCK_N == 0, "a tile lies in one mask block");
+constexpr bool SPREAD_EXP2 = 0;       // powers of 2 are spread over the step; else random bits fill their pauses
+constexpr int MASK_ROWS = 128, MASK_COLS = 128;  // of a block of the block mask; 0: none
 
 // ---- PTX: one wrapper for each instruction. Here numbers and bits ---------------------------------------
 typedef unsigned short element;  // fp16, moved and multiplied as 16-bit patterns
@@ -381,6 +379,27 @@ struct TiledForwardParams {
 static_assert(sizeof(TiledForwardParams) == 832, "the host fills 832 bytes");
 
 
+// ---- sequence: where the rows of a batch entry lie ------------------------------------------------------------------
+// Row i is query i of its head.
+__device__ __forceinline__ int query_of(const Sequence &, int i) { return i; }
+__device__ __forceinline__ int head_of(const Sequence &, int head, int) { return head; }
+__device__ __forceinline__ int place_in_heads(const Sequence &, int i) { return i; }
+
+// The number of a head over all batch entries.
+__device__ __forceinline__ int batch_head_of(const Sequence &sequence, int batch, int head) {
+  return batch * sequence.heads_q + head;
+}
+
+// Where the LSE of row i lies.
+__device__ __forceinline__ long long lse_index(const Sequence &sequence, int batch, int head, int i) {
+  return (long long)batch_head_of(sequence, batch, head) * sequence.nq + place_in_heads(sequence, i);
+}
+
+__device__ __forceinline__ element *row_of(const Tensor &tensor, int batch, int head, int row) {
+  return tensor.data + batch * tensor.stride.batch + head * tensor.stride.head + row * tensor.stride.row;
+}
+
+// ---- online softmax of a consumer warp's rows (arXiv 1805.02867), in base 2 -----------------------------------
 // ---- rows over the quad of lanes that share them -----------------------------------------------------
 #define MINUS_INFINITY __int_as_float(0xff800000)
 
@@ -401,18 +420,394 @@ __device__ __forceinline__ float finite_max(float x) { return x == MINUS_INFINIT
 // p may exceed 1, up to 2^RESCALE_LIMIT, which costs no precision in either type.
 constexpr float RESCALE_LIMIT = 8.f;
 
-// ---- sequence: where the rows of a batch entry lie ------------------------------------------------------------------
-// Row i is query i.
-__device__ __forceinline__ int query_of(const Sequence &, int i) { return i; }
-
-// The number of a head over all batch entries.
-__device__ __forceinline__ int batch_head_of(const Sequence &sequence, int batch, int head) {
-  return batch * sequence.heads_q + head;
+// The largest of this lane's scores of each of its rows.
+__device__ __forceinline__ void largest(float (&own)[2], const float (&rS)[N_TILES][4]) {
+  #pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    float even = fmaxf(rS[0][2 * h], rS[0][2 * h + 1]);  // two chains, half as long
+    float odd = fmaxf(rS[1][2 * h], rS[1][2 * h + 1]);
+    #pragma unroll
+    for (int n = 2; n < N_TILES; n += 2) {
+      even = fmaxf(even, fmaxf(rS[n][2 * h], rS[n][2 * h + 1]));
+      odd = fmaxf(odd, fmaxf(rS[n + 1][2 * h], rS[n + 1][2 * h + 1]));
+    }
+    own[h] = fmaxf(even, odd);
+  }
 }
 
-__device__ __forceinline__ element *row_of(const Tensor &tensor, int batch, int head, int row) {
-  return tensor.data + batch * tensor.stride.batch + head * tensor.stride.head + row * tensor.stride.row;
+// The same with half the instructions, but 0 where all scores are negative: floats from 0 on compare like the integers of
+// the same bits, and three integers are compared at once.
+__device__ __forceinline__ void largest_or_0(float (&own)[2], const float (&rS)[N_TILES][4]) {
+  #pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    int even = 0, odd = 0;
+    #pragma unroll
+    for (int n = 0; n < N_TILES; n += 2) {
+      even = max(max(even, __float_as_int(rS[n][2 * h])), __float_as_int(rS[n][2 * h + 1]));
+      odd = max(max(odd, __float_as_int(rS[n + 1][2 * h])), __float_as_int(rS[n + 1][2 * h + 1]));
+    }
+    own[h] = __int_as_float(max(even, odd));
+  }
 }
+
+// Whether some maximum of this warp's rows moves far enough to be followed. LAZY_RESCALE: beyond RESCALE_LIMIT. The lane
+// that holds such a score finds it: nobody need know the maximum of a whole row for that.
+__device__ __forceinline__ bool any_beyond(const float (&own)[2], const float (&row_max)[2], float scale_log2) {
+  return !LAZY_RESCALE || __any_sync(0xffffffffu, own[0] * scale_log2 - row_max[0] > RESCALE_LIMIT ||
+                                                  own[1] * scale_log2 - row_max[1] > RESCALE_LIMIT);
+}
+
+// What O of the steps before is multiplied by where maxima move.
+struct Correction {
+  int due;                   // 0: no maximum of the warp has moved. (A bool would be put together from bytes.)
+  float upper, lower;        // of rows g and g + 8; only where due
+};
+
+// New maxima, sums corrected to them, and what corrects O. MASKED: a row may have seen no key yet.
+template <bool MASKED>
+__device__ __forceinline__ int move_maxima(float (&factor)[2], float (&row_max)[2], float (&row_sum)[2],
+                                           const float (&rS)[N_TILES][4], float scale_log2) {
+  float own[2];
+  if (INTEGER_MAX) largest_or_0(own, rS); else largest(own, rS);
+  if (!any_beyond(own, row_max, scale_log2)) return 0;
+  if (INTEGER_MAX && __any_sync(0xffffffffu, own[0] == 0.f || own[1] == 0.f)) {
+    largest(own, rS);
+    if (!any_beyond(own, row_max, scale_log2)) return 0;
+  }
+  #pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const float new_max = fmaxf(row_max[h], quad_max(own[h]) * scale_log2);
+    factor[h] = ex2(row_max[h] - (MASKED ? finite_max(new_max) : new_max));
+    row_max[h] = new_max;
+    row_sum[h] *= factor[h];
+  }
+  return 1;
+}
+
+__device__ __forceinline__ void correct(float (&rO)[O_TILES][4], const Correction &correction) {
+  if (!correction.due) return;
+  #pragma unroll
+  for (int n = 0; n < O_TILES; ++n) {
+    rO[n][0] *= correction.upper;
+    rO[n][1] *= correction.upper;
+    rO[n][2] *= correction.lower;
+    rO[n][3] *= correction.lower;
+  }
+}
+
+// 2^x by additions and multiplications, x <= 126, to within 2^-18. x = i + f with |f| <= 1/2: adding 1.5 2^23 rounds to
+// the integer i and leaves it in the low bits. 2^f is a polynomial of least relative error (Remez), and i is added to
+// its exponent. Below -126 the result is 2^-126, which is nothing beside the largest P of a row.
+__device__ __forceinline__ float ex2_polynomial(float x) {
+  const float bounded = fmaxf(x, -126.f), shifted = bounded + 12582912.f, f = bounded - (shifted - 12582912.f);
+  float y = 0.0095701022f;
+  y = y * f + 0.055917859f;
+  y = y * f + 0.24024744f;
+  y = y * f + 0.69312179f;
+  y = y * f + 0.99999928f;
+  return __uint_as_float(__float_as_uint(y) + (__float_as_uint(shifted) << 23));
+}
+
+// x, for the schedule of instructions: it looks as if x needed `first`, which is finite, so that what is computed from x
+// comes after what `first` is computed from.
+__device__ __forceinline__ float scheduled_after(float x, float first) { return first * 0.f + x; }
+
+// 0, not known before both sums are. A barrier whose number it is added to comes after the exponentials of the sums: else
+// the compiler moves the barrier, and the wait for P V behind it, ahead of nearly all of them.
+__device__ __forceinline__ int zero_after(const float (&row_sum)[2]) { return row_sum[0] + row_sum[1] < 0.f; }
+
+// Columns FROM to TO - 1, in eights: S becomes P = exp(S - max), unnormalised, in place; the sums grow. ptxas would put
+// the FFMA of all columns before the first ex2, and MUFU would have nothing to do meanwhile: so those of later columns are
+// scheduled after a sum of earlier ones. (Dropout's random bits fill that time without this.)
+template <bool MASKED, int FROM, int TO>
+__device__ __forceinline__ void exponentiate(float (&rS)[N_TILES][4], float (&row_sum)[2], const float (&row_max)[2],
+                                             float scale_log2) {
+  float known_max[2] = {MASKED ? finite_max(row_max[0]) : row_max[0],
+                        MASKED ? finite_max(row_max[1]) : row_max[1]};
+  float sums[2][2];  // of even and of odd n
+  #pragma unroll
+  for (int n = FROM; n < TO; ++n) {
+    #pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float x = rS[n][i] * scale_log2 - known_max[i / 2];
+      rS[n][i] = EXP2_POLY && !MASKED && i == 3 && n % 2 == 0 ? ex2_polynomial(x) : ex2(x);
+    }
+    #pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const float sum = rS[n][2 * h] + rS[n][2 * h + 1];
+      sums[h][n % 2] = n < FROM + 2 ? sum : sums[h][n % 2] + sum;
+      if (SPREAD_EXP2 && n % 4 == 3) known_max[h] = scheduled_after(known_max[h], sum);
+    }
+  }
+  row_sum[0] += sums[0][0] + sums[0][1];
+  row_sum[1] += sums[1][0] + sums[1][1];
+}
+
+// P of 16 keys -> an A fragment of the second product.
+__device__ __forceinline__ void pack_fragment(unsigned (&rP)[4], const float (&rS)[N_TILES][4], int k) {
+  #pragma unroll
+  for (int i = 0; i < 4; ++i) {  // fragment register i: rows g + 8 (i % 2), keys 8 (i / 2) + 2 t
+    rP[i] = pack(rS[2 * k + i / 2][2 * (i % 2)], rS[2 * k + i / 2][2 * (i % 2) + 1]);
+  }
+}
+
+// ---- visibility: which keys a query sees -----------------------------------------------------------------------------
+// This is the one place on the device that says so; generator/visibility.c is its twin on the host. The keys that a query
+// sees are an interval, and so are the queries that see a key. Neither end of either decreases from one row to the next.
+constexpr bool HIDES_FIRST_KEYS = false;  // there are keys before the interval,
+constexpr bool HIDES_LAST_KEYS = true;   // after it
+
+struct Interval {
+  int begin, end;            // end - 1 is the last; begin may be below 0 and, where there is none, beyond end
+};
+
+// The keys that row i sees.
+__device__ __forceinline__ Interval keys_seen(const Sequence &sequence, const Visibility &visibility, int i) {
+  const int query = query_of(sequence, i);
+  return {HIDES_FIRST_KEYS ? query + visibility.first_diagonal : 0,
+          HIDES_LAST_KEYS ? min(sequence.nk, query + visibility.last_diagonal + 1) : sequence.nk};
+}
+
+// The queries that see key j, where heads are not packed.
+__device__ __forceinline__ Interval queries_seeing(const Sequence &sequence, const Visibility &visibility, int j) {
+  return {HIDES_LAST_KEYS ? j - visibility.last_diagonal : 0,
+          HIDES_FIRST_KEYS ? min(sequence.nq, j - visibility.first_diagonal + 1) : sequence.nq};
+}
+
+// Of `count` keys from `key` on: whether rows first to last see none of them, and whether they see all.
+__device__ __forceinline__ bool is_hidden(const Sequence &sequence, const Visibility &visibility, int first, int last,
+                                          int key, int count) {
+  return (HIDES_LAST_KEYS && key >= keys_seen(sequence, visibility, last).end) ||
+         (HIDES_FIRST_KEYS && key + count <= keys_seen(sequence, visibility, first).begin);
+}
+
+__device__ __forceinline__ bool is_full(const Sequence &sequence, const Visibility &visibility, int first, int last,
+                                        int key, int count) {
+  return key + count <= keys_seen(sequence, visibility, first).end &&
+         (!HIDES_FIRST_KEYS || key >= keys_seen(sequence, visibility, last).begin);
+}
+
+// Tiles of BLOCK_N keys of which rows first to last see some key.
+template <int BLOCK_N>
+__device__ __forceinline__ Interval key_tiles_seen(const Sequence &sequence, const Visibility &visibility, int first,
+                                                   int last) {
+  const int begin = HIDES_FIRST_KEYS ? max(0, keys_seen(sequence, visibility, first).begin) : 0;
+  const int end = keys_seen(sequence, visibility, last).end;
+  return {begin / BLOCK_N, end > begin ? (end + BLOCK_N - 1) / BLOCK_N : begin / BLOCK_N};
+}
+
+// Tiles of BLOCK_N keys of which they see all: full tiles. There are none where begin is not below end.
+template <int BLOCK_N>
+__device__ __forceinline__ Interval key_tiles_full(const Sequence &sequence, const Visibility &visibility, int first,
+                                                   int last) {
+  const int begin = HIDES_FIRST_KEYS ? (max(0, keys_seen(sequence, visibility, last).begin) + BLOCK_N - 1) / BLOCK_N : 0;
+  return {begin, max(keys_seen(sequence, visibility, first).end, 0) / BLOCK_N};
+}
+
+// Tiles of BLOCK_M queries of which some see a key from first to last. `last` may lie beyond the last key.
+template <int BLOCK_M>
+__device__ __forceinline__ Interval query_tiles_seeing(const Sequence &sequence, const Visibility &visibility, int first,
+                                                       int last) {
+  const int begin = max(0, queries_seeing(sequence, visibility, first).begin);
+  const int end = queries_seeing(sequence, visibility, min(last, sequence.nk - 1)).end;
+  return {begin / BLOCK_M, end > begin ? (end + BLOCK_M - 1) / BLOCK_M : begin / BLOCK_M};
+}
+
+// S = -inf where the row does not see the key. Lane (g, t) holds rows g, g + 8 and keys 2 t, 2 t + 1 of each 16x8 tile,
+// so the ends of a row's interval, relative to this lane's first key, decide by constants.
+template <int M, int N>
+__device__ __forceinline__ void hide_scores(float (&rS)[M][N][4], const Sequence &sequence,
+                                            const Visibility &visibility, int first_row, int first_key, int lane) {
+  #pragma unroll
+  for (int m = 0; m < M; ++m) {
+    #pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const Interval seen = keys_seen(sequence, visibility, first_row + m * 16 + h * 8 + lane / 4);
+      const int begin = seen.begin - first_key - lane % 4 * 2, end = seen.end - first_key - lane % 4 * 2;
+      #pragma unroll
+      for (int n = 0; n < N; ++n) {
+        if (n * 8 >= end || (HIDES_FIRST_KEYS && n * 8 < begin)) rS[m][n][2 * h] = MINUS_INFINITY;
+        if (n * 8 + 1 >= end || (HIDES_FIRST_KEYS && n * 8 + 1 < begin)) rS[m][n][2 * h + 1] = MINUS_INFINITY;
+      }
+    }
+  }
+}
+
+// The same of S^T: lane (g, t) holds keys g, g + 8 and queries 2 t, 2 t + 1. Queries beyond the last are not looked at.
+template <int M, int N>
+__device__ __forceinline__ void hide_transposed(float (&rS)[M][N][4], const Sequence &sequence,
+                                                const Visibility &visibility, int first_key, int first_query, int lane) {
+  #pragma unroll
+  for (int m = 0; m < M; ++m) {
+    #pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int key = first_key + m * 16 + h * 8 + lane / 4;
+      const Interval seen = queries_seeing(sequence, visibility, key);
+      const int of_key = HIDES_LAST_KEYS ? seen.begin - first_query - lane % 4 * 2 : 0;
+      const int begin = key < sequence.nk ? of_key : 8 * N, end = seen.end - first_query - lane % 4 * 2;
+      #pragma unroll
+      for (int n = 0; n < N; ++n) {
+        if (n * 8 < begin || (HIDES_FIRST_KEYS && n * 8 >= end)) rS[m][n][2 * h] = MINUS_INFINITY;
+        if (n * 8 + 1 < begin || (HIDES_FIRST_KEYS && n * 8 + 1 >= end)) rS[m][n][2 * h + 1] = MINUS_INFINITY;
+      }
+    }
+  }
+}
+
+// The walk of a query tile over the keys: the kept blocks of its row of mask blocks, BLOCK_N keys at a time, as far as
+// the rows see a key of them.
+struct Keys {
+  int steps;
+  const int *blocks;
+  int first_step;            // of the first block
+};
+
+typedef MaskList KeptBlocks;   // of a row of mask blocks
+
+// Query tiles by their rank: the longest lists come first.
+template <int BLOCK_M>
+__device__ __forceinline__ int row_of_rank(KeptBlocks &kept, const Visibility &visibility, const Schedule &, int batch,
+                                           int head, int rank) {
+  constexpr int TILES = MASK_ROWS / BLOCK_M;
+  static_assert(MASK_ROWS % BLOCK_M == 0, "a tile lies in one row of mask blocks");
+  const MaskLists &rows = visibility.rows;
+  kept = rows.lists[batch * rows.batch_lists + head * rows.head_lists + rank / TILES];
+  return kept.block * MASK_ROWS + rank % TILES * BLOCK_M;
+}
+
+// How many of `count` ascending blocks begin before this key, by halves.
+__device__ __forceinline__ int count_before(const int *blocks, int count, int key) {
+  int low = 0;
+  while (low < count) {
+    const int middle = (low + count) / 2;
+    if (key > 0 && blocks[middle] <= (key - 1) / MASK_COLS) low = middle + 1; else count = middle;
+  }
+  return low;
+}
+
+template <int BLOCK_N>
+__device__ __forceinline__ Keys find_keys(const Sequence &sequence, const Visibility &visibility, const KeptBlocks &kept,
+                                          int first_row, int last_row) {
+  constexpr int STEPS = MASK_COLS / BLOCK_N;  // of a block
+  static_assert(MASK_COLS % BLOCK_N == 0, "a step lies in one column of mask blocks");
+  Keys keys = {0, visibility.rows.blocks + kept.start, 0};
+  const int end = keys_seen(sequence, visibility, last_row).end;
+  int count = HIDES_LAST_KEYS ? count_before(keys.blocks, kept.count, end) : kept.count;
+  if (HIDES_FIRST_KEYS) {
+    // Blocks that end before the first key: those before the block in which it lies.
+    const int begin = max(0, keys_seen(sequence, visibility, first_row).begin) / MASK_COLS * MASK_COLS;
+    const int before = count_before(keys.blocks, count, begin);
+    keys.blocks += before;
+    count -= before;
+  }
+  if (count > 0) {
+    const int seen = end - keys.blocks[count - 1] * MASK_COLS;  // keys of the last block before the end
+    const int unseen = seen < MASK_COLS ? STEPS - (seen + BLOCK_N - 1) / BLOCK_N : 0;
+    keys.steps = count * STEPS - unseen;
+    if (HIDES_FIRST_KEYS) {
+      const int hidden = keys_seen(sequence, visibility, first_row).begin - keys.blocks[0] * MASK_COLS;
+      keys.first_step = hidden > 0 ? hidden / BLOCK_N : 0;
+      keys.steps = max(0, keys.steps - keys.first_step);
+    }
+  }
+  return keys;
+}
+
+// First key of a step.
+template <int BLOCK_N> __device__ __forceinline__ int key_of(const Keys &keys, int step) {
+  constexpr int STEPS = MASK_COLS / BLOCK_N;
+  const int from_first = HIDES_FIRST_KEYS ? keys.first_step + step : step;
+  return keys.blocks[from_first / STEPS] * MASK_COLS + from_first % STEPS * BLOCK_N;
+}
+
+// ---- work tiles ------------------------------------------------------------------------------------------------------
+// A block of query rows of one head.
+struct WorkTile {
+  int q0;                    // first query row
+  int head, batch, kv_head;
+  KeptBlocks kept;           // of the keys
+};
+
+// A work tile by its rank among those of its batch_head. Rank 0 has the most keys.
+__device__ __forceinline__ WorkTile work_tile_of_rank(const ForwardParams &params, unsigned batch_head, int rank) {
+  WorkTile tile;
+  tile.batch = batch_head / params.sequence.heads_q;
+  tile.head = batch_head % params.sequence.heads_q;
+  tile.kv_head = tile.head / params.sequence.group;
+  tile.q0 = row_of_rank<BLOCK_M>(tile.kept, params.visibility, params.schedule, tile.batch, tile.head, rank);
+  return tile;
+}
+
+// Its last row that is a query.
+__device__ __forceinline__ int last_row_of(const ForwardParams &params, const WorkTile &tile) {
+  return min(tile.q0 + BLOCK_M, params.sequence.nq) - 1;
+}
+
+// Its walk.
+__device__ __forceinline__ Keys find_keys(const ForwardParams &params, const WorkTile &tile) {
+  return find_keys<BLOCK_N>(params.sequence, params.visibility, tile.kept, tile.q0, last_row_of(params, tile));
+}
+
+// ---- the tile scheduler: balanced pairs, then an evening remainder ----------------------------------------
+// The blocks are persistent and take work tiles in rounds. First come the batch_heads whose work tiles are paired by rank:
+// the longest with the shortest, the second longest with the second shortest. All such balanced pairs are about equally
+// long, and neighbouring blocks work on the same K and V at the same time, so that L2 serves them. In the last round of
+// pairs some blocks get none. The last remainder_heads batch_heads make up for it: their work tiles are dealt one by one,
+// rank after rank. The first of these rounds completes the last round of pairs. In the next ones the order of the blocks
+// alternates, from the last block to the first and back, so that the block with the longest work tile of one round
+// has the shortest of the next. The host chooses remainder_heads (generator/schedule.c).
+struct TileCursor {
+  unsigned round;
+  int half;                  // of a balanced pair, 0: its longer work tile, 1: its shorter one
+};
+
+__device__ __forceinline__ unsigned pairs_of_a_head(const ForwardParams &params) { return (params.schedule.q_tiles + 1) / 2; }
+
+__device__ __forceinline__ unsigned paired_heads(const ForwardParams &params) {
+  return params.sequence.batch * params.sequence.heads_q - params.schedule.remainder_heads;
+}
+
+// This block's place in the order of all balanced pairs and, after them, of the remainder's work tiles.
+__device__ __forceinline__ unsigned place_of(const ForwardParams &params, const TileCursor &cursor) {
+  const unsigned pairs = pairs_of_a_head(params) * paired_heads(params);
+  const unsigned pair_rounds = (pairs + gridDim.x - 1) / gridDim.x;
+  const bool reversed = cursor.round >= pair_rounds && (cursor.round - pair_rounds) % 2 == 0;
+  return cursor.round * gridDim.x + (reversed ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
+}
+
+__device__ __forceinline__ TileCursor first_work(const ForwardParams &) { return {0, 0}; }
+
+// Where q_tiles is odd, the work tile of the middle rank has no partner.
+__device__ __forceinline__ TileCursor next_work(const ForwardParams &params, const TileCursor &cursor) {
+  const unsigned place = place_of(params, cursor);
+  const bool in_pair = place < pairs_of_a_head(params) * paired_heads(params);
+  const bool alone = 2 * int(place % pairs_of_a_head(params)) + 1 == params.schedule.q_tiles;
+  return in_pair && cursor.half == 0 && !alone ? TileCursor{cursor.round, 1} : TileCursor{cursor.round + 1, 0};
+}
+
+__device__ __forceinline__ bool is_done(const ForwardParams &params, const TileCursor &cursor) {
+  return place_of(params, cursor) >= pairs_of_a_head(params) * paired_heads(params) +
+                                         unsigned(params.schedule.q_tiles) * params.schedule.remainder_heads;
+}
+
+__device__ __forceinline__ WorkTile work_tile_at(const ForwardParams &params, const TileCursor &cursor) {
+  const unsigned place = place_of(params, cursor), pairs = pairs_of_a_head(params) * paired_heads(params);
+  if (place >= pairs) {
+    const unsigned number = place - pairs;
+    return work_tile_of_rank(params, paired_heads(params) + number % params.schedule.remainder_heads,
+                             number / params.schedule.remainder_heads);
+  }
+  const int pair = place % pairs_of_a_head(params);
+  return work_tile_of_rank(params, place / pairs_of_a_head(params),
+                           cursor.half == 0 ? pair : params.schedule.q_tiles - 1 - pair);
+}
+
+// ---- score: s -> s', before visibility and softmax ------------------------------------------------------------
+// No score function: both are the identity.
+template <int M, int N> __device__ __forceinline__ void apply_score(float (&)[M][N][4]) {}
+
+// The gradient by s of the gradient by s'.
+__device__ __forceinline__ float score_gradient(float ds) { return ds; }
 
 // ---- dropout -----------------------------------------------------------------------------------
 // The mask is a pure function of (seed, offset, batch, head, i, j), whatever the tiles: Philox4x32-10
@@ -590,249 +985,52 @@ __device__ __forceinline__ void drop_dp(float (&rDP)[M_TILES][N][4], DropoutRows
   }
 }
 
-// ---- visibility: which keys a query sees -----------------------------------------------------------------------------
-// This is the one place on the device that says so; generator/visibility.c is its twin on the host. The keys that a query
-// sees are an interval, and so are the queries that see a key. Neither end of either decreases from one row to the next.
-constexpr bool HIDES_FIRST_KEYS = false;  // there are keys before the interval,
-constexpr bool HIDES_LAST_KEYS = true;   // after it
+// ---- a work tile as the producer announces it: its keys are those of a list of mask blocks ---------------------
+constexpr bool KEYS_LISTED = true;  // the producer announces the keys of each step
 
-struct Interval {
-  int begin, end;            // end - 1 is the last; begin may be below 0 and, where there is none, beyond end
-};
-
-// The keys that row i sees.
-__device__ __forceinline__ Interval keys_seen(const Sequence &sequence, const Visibility &visibility, int i) {
-  const int query = query_of(sequence, i);
-  return {HIDES_FIRST_KEYS ? query + visibility.first_diagonal : 0,
-          HIDES_LAST_KEYS ? min(sequence.nk, query + visibility.last_diagonal + 1) : sequence.nk};
-}
-
-// The queries that see key j, where heads are not packed.
-__device__ __forceinline__ Interval queries_seeing(const Sequence &sequence, const Visibility &visibility, int j) {
-  return {HIDES_LAST_KEYS ? j - visibility.last_diagonal : 0,
-          HIDES_FIRST_KEYS ? min(sequence.nq, j - visibility.first_diagonal + 1) : sequence.nq};
-}
-
-// Of `count` keys from `key` on: whether rows first to last see none of them, and whether they see all.
-__device__ __forceinline__ bool is_hidden(const Sequence &sequence, const Visibility &visibility, int first, int last,
-                                          int key, int count) {
-  return (HIDES_LAST_KEYS && key >= keys_seen(sequence, visibility, last).end) ||
-         (HIDES_FIRST_KEYS && key + count <= keys_seen(sequence, visibility, first).begin);
-}
-
-__device__ __forceinline__ bool is_full(const Sequence &sequence, const Visibility &visibility, int first, int last,
-                                        int key, int count) {
-  return key + count <= keys_seen(sequence, visibility, first).end &&
-         (!HIDES_FIRST_KEYS || key >= keys_seen(sequence, visibility, last).begin);
-}
-
-// Tiles of BLOCK_N keys of which rows first to last see some key.
-template <int BLOCK_N>
-__device__ __forceinline__ Interval key_tiles_seen(const Sequence &sequence, const Visibility &visibility, int first,
-                                                   int last) {
-  const int begin = HIDES_FIRST_KEYS ? max(0, keys_seen(sequence, visibility, first).begin) : 0;
-  const int end = keys_seen(sequence, visibility, last).end;
-  return {begin / BLOCK_N, end > begin ? (end + BLOCK_N - 1) / BLOCK_N : begin / BLOCK_N};
-}
-
-// Tiles of BLOCK_M queries of which some see a key from first to last. `last` may lie beyond the last key.
-template <int BLOCK_M>
-__device__ __forceinline__ Interval query_tiles_seeing(const Sequence &sequence, const Visibility &visibility, int first,
-                                                       int last) {
-  const int begin = max(0, queries_seeing(sequence, visibility, first).begin);
-  const int end = queries_seeing(sequence, visibility, min(last, sequence.nk - 1)).end;
-  return {begin / BLOCK_M, end > begin ? (end + BLOCK_M - 1) / BLOCK_M : begin / BLOCK_M};
-}
-
-// S = -inf where the row does not see the key. Lane (g, t) holds rows g, g + 8 and keys 2 t, 2 t + 1 of each 16x8 tile,
-// so the ends of a row's interval, relative to this lane's first key, decide by constants.
-template <int M, int N>
-__device__ __forceinline__ void hide_scores(float (&rS)[M][N][4], const Sequence &sequence,
-                                            const Visibility &visibility, int first_row, int first_key, int lane) {
-  #pragma unroll
-  for (int m = 0; m < M; ++m) {
-    #pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const Interval seen = keys_seen(sequence, visibility, first_row + m * 16 + h * 8 + lane / 4);
-      const int begin = seen.begin - first_key - lane % 4 * 2, end = seen.end - first_key - lane % 4 * 2;
-      #pragma unroll
-      for (int n = 0; n < N; ++n) {
-        if (n * 8 >= end || (HIDES_FIRST_KEYS && n * 8 < begin)) rS[m][n][2 * h] = MINUS_INFINITY;
-        if (n * 8 + 1 >= end || (HIDES_FIRST_KEYS && n * 8 + 1 < begin)) rS[m][n][2 * h + 1] = MINUS_INFINITY;
-      }
-    }
-  }
-}
-
-// The same of S^T: lane (g, t) holds keys g, g + 8 and queries 2 t, 2 t + 1. Queries beyond the last are not looked at.
-template <int M, int N>
-__device__ __forceinline__ void hide_transposed(float (&rS)[M][N][4], const Sequence &sequence,
-                                                const Visibility &visibility, int first_key, int first_query, int lane) {
-  #pragma unroll
-  for (int m = 0; m < M; ++m) {
-    #pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const int key = first_key + m * 16 + h * 8 + lane / 4;
-      const Interval seen = queries_seeing(sequence, visibility, key);
-      const int of_key = HIDES_LAST_KEYS ? seen.begin - first_query - lane % 4 * 2 : 0;
-      const int begin = key < sequence.nk ? of_key : 8 * N, end = seen.end - first_query - lane % 4 * 2;
-      #pragma unroll
-      for (int n = 0; n < N; ++n) {
-        if (n * 8 < begin || (HIDES_FIRST_KEYS && n * 8 >= end)) rS[m][n][2 * h] = MINUS_INFINITY;
-        if (n * 8 + 1 < begin || (HIDES_FIRST_KEYS && n * 8 + 1 >= end)) rS[m][n][2 * h + 1] = MINUS_INFINITY;
-      }
-    }
-  }
-}
-
-// Keys [0, limit) are visible to row i.
-__device__ __forceinline__ int visible_keys(const ForwardParams &params, int i) {
-  return keys_seen(params.sequence, params.visibility, i).end;
-}
-
-__device__ __forceinline__ bool sees_all(const ForwardParams &params, int first_row, int key) {
-  return key + BLOCK_N <= visible_keys(params, first_row);
-}
-
-__device__ __forceinline__ void mask_scores(float (&rS)[M_TILES][N_TILES][4], const ForwardParams &params,
-                                            int first_row, int key, int lane) {
-  hide_scores(rS, params.sequence, params.visibility, first_row, key, lane);
-}
-
-// ---- work tiles, and the keys they walk over --------------------------------------------------------
-constexpr bool KEYS_LISTED = 1;  // whether a step's keys stand in a list
-
-// The steps of a tile, BLOCK_N keys each: those of which some row sees a key.
-struct Keys {
-  int steps;
-  const int *blocks;         // the kept mask blocks of the tile's row block
-};
-
-// A block of query rows of one head, and its walk over the keys.
-struct __align__(64) WorkTile {
+// In shared memory, beside its Q.
+struct __align__(64) Announcement {
   int q0;                    // first query row
   int head, batch;
-  int steps;                 // that are taken, at least one; 0: there are no more work tiles
-  int kv_head;
-  int full_begin, full_end;  // in these steps every row sees every key
-  int hidden_before, hidden_after;  // steps of the block before and after those that a warpgroup takes
-  Keys keys;
-  MaskList list;             // kept mask blocks of its row block
+  int steps;                 // of the block, at least one; 0: there are no more work tiles
+  int full_begin, full_end;  // in these of them, from the first keys on, every row sees every key
 };
 
-// A work tile by its rank among those of its batch_head. Rank 0 has the most keys.
-__device__ __forceinline__ WorkTile work_tile_of_rank(const ForwardParams &params, unsigned batch_head, int rank) {
-  WorkTile tile;
-  tile.batch = batch_head / params.sequence.heads_q;
-  tile.head = batch_head % params.sequence.heads_q;
-  tile.kv_head = tile.head / params.sequence.group;
-  constexpr int TILES = MASK_ROWS / BLOCK_M;  // of a row block
-  const MaskLists &rows = params.visibility.rows;
-  tile.list = rows.lists[tile.batch * rows.batch_lists + tile.head * rows.head_lists + rank / TILES];
-  tile.q0 = tile.list.block * MASK_ROWS + rank % TILES * BLOCK_M;
-  return tile;
-}
-
-__device__ __forceinline__ Keys find_keys(const ForwardParams &params, const WorkTile &tile) {
-  Keys keys = {0, params.visibility.rows.blocks + tile.list.start};
-  int count = tile.list.count;
-  const int limit = visible_keys(params, min(tile.q0 + BLOCK_M, params.sequence.nq) - 1);
-  // Binary search for the number of blocks that begin before the limit.
-  int low = 0;
-  while (low < count) {
-    const int middle = (low + count) / 2;
-    if (limit > 0 && keys.blocks[middle] <= (limit - 1) / MASK_COLS) low = middle + 1; else count = middle;
+__device__ __forceinline__ void announce_walk(Announcement &announced, const ForwardParams &params, const WorkTile &tile,
+                                              const Keys &keys) {
+  const int last_row = last_row_of(params, tile);
+  auto is_full_step = [&](int step) {
+    return is_full(params.sequence, params.visibility, tile.q0, last_row, key_of<BLOCK_N>(keys, step), BLOCK_N);
+  };
+  int begin = 0, end = keys.steps;
+  while (end > 0 && !is_full_step(end - 1)) --end;
+  if (HIDES_FIRST_KEYS) {
+    while (begin < end && !is_full_step(begin)) ++begin;
   }
-  if (count > 0) {
-    const int seen = limit - keys.blocks[count - 1] * MASK_COLS;  // keys of the last block before the limit
-    const int unseen = seen < MASK_COLS ? STEPS_PER_MASK_BLOCK - (seen + BLOCK_N - 1) / BLOCK_N : 0;
-    keys.steps = count * STEPS_PER_MASK_BLOCK - unseen;
-  }
-  return keys;
+  announced.full_begin = begin;
+  announced.full_end = end;
 }
 
-// First key of a step.
-__device__ __forceinline__ int key_of(const Keys &keys, int step) {
-  return keys.blocks[step / STEPS_PER_MASK_BLOCK] * MASK_COLS + step % STEPS_PER_MASK_BLOCK * BLOCK_N;
-}
+// Beside the K of a step.
+__device__ __forceinline__ void announce_key(int *place, int key) { *place = key; }
 
-// ---- the tile scheduler: balanced pairs, then an evening remainder ----------------------------------------
-// The blocks are persistent and take work tiles in rounds. First come the batch_heads whose work tiles are paired by rank:
-// the longest with the shortest, the second longest with the second shortest. All such balanced pairs are about equally
-// long, and neighbouring blocks work on the same K and V at the same time, so that L2 serves them. In the last round of
-// pairs some blocks get none. The last remainder_heads batch_heads make up for it: their work tiles are dealt one by one,
-// rank after rank. The first of these rounds completes the last round of pairs. In the next ones the order of the blocks
-// alternates, from the last block to the first and back, so that the block with the longest work tile of one round
-// has the shortest of the next. The host chooses remainder_heads (generator/schedule.c).
-struct TileCursor {
-  unsigned round;
-  int half;                  // of a balanced pair, 0: its longer work tile, 1: its shorter one
+// What a warpgroup takes of a work tile: 64 rows, and all steps.
+struct Share {
+  int q0, head, batch;
+  int steps;                 // at least one; 0: there are no more work tiles
+  int full_begin, full_end;  // in these of them, from the first keys on, every row sees every key
+  int hidden_first, hidden_last;  // steps of the block that it does not take: none
 };
 
-__device__ __forceinline__ unsigned pairs_of_a_head(const ForwardParams &params) { return (params.schedule.q_tiles + 1) / 2; }
-
-__device__ __forceinline__ unsigned paired_heads(const ForwardParams &params) {
-  return params.sequence.batch * params.sequence.heads_q - params.schedule.remainder_heads;
+__device__ __forceinline__ void find_steps(Share &share, const Announcement &announced, const ForwardParams &) {
+  share.steps = announced.steps;
+  share.full_begin = HIDES_FIRST_KEYS ? announced.full_begin : 0;
+  share.full_end = announced.full_end;
+  share.hidden_first = share.hidden_last = 0;
 }
 
-// This block's place in the order of all balanced pairs and, after them, of the remainder's work tiles.
-__device__ __forceinline__ unsigned place_of(const ForwardParams &params, const TileCursor &cursor) {
-  const unsigned pairs = pairs_of_a_head(params) * paired_heads(params);
-  const unsigned pair_rounds = (pairs + gridDim.x - 1) / gridDim.x;
-  const bool reversed = cursor.round >= pair_rounds && (cursor.round - pair_rounds) % 2 == 0;
-  return cursor.round * gridDim.x + (reversed ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
-}
-
-__device__ __forceinline__ TileCursor first_work(const ForwardParams &) { return {0, 0}; }
-
-// Where q_tiles is odd, the work tile of the middle rank has no partner.
-__device__ __forceinline__ TileCursor next_work(const ForwardParams &params, const TileCursor &cursor) {
-  const unsigned place = place_of(params, cursor);
-  const bool in_pair = place < pairs_of_a_head(params) * paired_heads(params);
-  const bool alone = 2 * int(place % pairs_of_a_head(params)) + 1 == params.schedule.q_tiles;
-  return in_pair && cursor.half == 0 && !alone ? TileCursor{cursor.round, 1} : TileCursor{cursor.round + 1, 0};
-}
-
-__device__ __forceinline__ bool is_done(const ForwardParams &params, const TileCursor &cursor) {
-  return place_of(params, cursor) >= pairs_of_a_head(params) * paired_heads(params) +
-                                         unsigned(params.schedule.q_tiles) * params.schedule.remainder_heads;
-}
-
-__device__ __forceinline__ WorkTile work_tile_at(const ForwardParams &params, const TileCursor &cursor) {
-  const unsigned place = place_of(params, cursor), pairs = pairs_of_a_head(params) * paired_heads(params);
-  if (place >= pairs) {
-    const unsigned number = place - pairs;
-    return work_tile_of_rank(params, paired_heads(params) + number % params.schedule.remainder_heads,
-                             number / params.schedule.remainder_heads);
-  }
-  const int pair = place % pairs_of_a_head(params);
-  return work_tile_of_rank(params, place / pairs_of_a_head(params),
-                           cursor.half == 0 ? pair : params.schedule.q_tiles - 1 - pair);
-}
-
-// ---- rows of Q and O by TMA ----------------------------------------------------------------------------
-__device__ __forceinline__ void load_q_panel(const TiledForwardParams &params, unsigned to, unsigned barrier, int column,
-                                             int row, int head, int batch) {
-  tma_load(to, params.q, barrier, column, row, head, batch);
-}
-
-__device__ __forceinline__ void store_o_panel(const TiledForwardParams &params, unsigned from, int column, int row,
-                                              int head, int batch) {
-  tma_store(params.o, from, column, row, head, batch);
-}
-
-// Row i of a head: where its LSE lies; where its O, from the head's.
-__device__ __forceinline__ long long lse_index(const ForwardParams &params, const WorkTile &work, int i) {
-  return (long long)(work.batch * params.sequence.heads_q + work.head) * params.sequence.nq + i;
-}
-
-__device__ __forceinline__ element *o_head(const ForwardParams &params, const WorkTile &work) {
-  return params.o.data + work.batch * params.o.stride.batch + work.head * params.o.stride.head;
-}
-
-__device__ __forceinline__ element *o_row(const ForwardParams &params, element *o, int i) {
-  return o + i * params.o.stride.row;
-}
+// First key of the step whose K lies beside it.
+__device__ __forceinline__ int announced_key(const Share &, const int *place, int) { return *place; }
 
 // ---- the pipeline: tiles in shared memory, and the barriers that say who may touch them -------------------------
 // TMA fills a tile in panels of 64 columns: rows of 128 bytes, swizzled. Each stage has two barriers: `full` completes
@@ -844,25 +1042,27 @@ constexpr int O_TILE = DV_PANELS * BLOCK_M * 128;
 constexpr int Q_STAGE = Q_TILE > O_TILE ? Q_TILE : O_TILE;  // O is staged in the place of its tile's Q
 constexpr int P_TILE = (BLOCK_N + 63) / 64 * 64 * 128;      // 64 rows of a consumer, if P is in shared memory
 
-// Where in shared memory: barriers, what the producer tells about its tiles, tiles.
-constexpr int SMEM_WORK_TILES = 512, SMEM_STEP_KEYS = 768, SMEM_Q = 1024;
+// Where in shared memory: barriers, what the producer announces, tiles.
+constexpr int SMEM_ANNOUNCED = 512, SMEM_STEP_KEYS = 768, SMEM_Q = 1024;
 constexpr int SMEM_K = 9216, SMEM_V = 58368, SMEM_P = 107520;
 static_assert(SMEM_Q + Q_STAGES * Q_STAGE == SMEM_K && SMEM_K + STAGES * K_TILE == SMEM_V &&
               SMEM_V + STAGES * V_TILE == SMEM_P, "stages as budgeted");
-static_assert(SMEM_WORK_TILES + Q_STAGES * sizeof(WorkTile) <= SMEM_STEP_KEYS &&
-              SMEM_STEP_KEYS + 4 * STAGES <= SMEM_Q, "what the producer tells has room");
+static_assert(SMEM_ANNOUNCED + Q_STAGES * sizeof(Announcement) <= SMEM_STEP_KEYS &&
+              SMEM_STEP_KEYS + 4 * STAGES <= SMEM_Q, "what the producer announces has room");
 
 extern __shared__ __align__(1024) unsigned char shared[];
 
-// The work tile of each Q stage. It is there when its Q is.
-__device__ __forceinline__ WorkTile *work_tiles() { return reinterpret_cast<WorkTile *>(shared + SMEM_WORK_TILES); }
+// The work tile of a Q stage. It is there when its Q is.
+__device__ __forceinline__ Announcement &announced_tile(int stage) {
+  return reinterpret_cast<Announcement *>(shared + SMEM_ANNOUNCED)[stage];
+}
 
-// The first key of each K stage, where only the producer knows it (KEYS_LISTED). It is there when its K is.
-__device__ __forceinline__ int *step_keys() { return reinterpret_cast<int *>(shared + SMEM_STEP_KEYS); }
+// The first key of a K stage, where only the producer knows it (KEYS_LISTED). It is there when its K is.
+__device__ __forceinline__ int *step_key(int stage) { return reinterpret_cast<int *>(shared + SMEM_STEP_KEYS) + stage; }
 
 // ---- barriers ----
 constexpr int Q_BARRIERS = (2 + CONSUMERS) * Q_STAGES;  // those of Q and O; those of K and V follow
-static_assert(8 * (Q_BARRIERS + 4 * STAGES) <= SMEM_WORK_TILES, "the barriers have room");
+static_assert(8 * (Q_BARRIERS + 4 * STAGES) <= SMEM_ANNOUNCED, "the barriers have room");
 
 __device__ __forceinline__ unsigned barrier_at(int number) { return shared_address(shared) + 8 * number; }
 __device__ __forceinline__ unsigned q_full(int stage) { return barrier_at(stage); }
@@ -879,7 +1079,7 @@ __device__ __forceinline__ unsigned v_empty(int stage) { return barrier_at(Q_BAR
 // Arrivals that complete a phase. What fills a stage arrives once: the producer's thread with the bytes to wait for, or
 // the warpgroup that has staged its O. What empties it:
 constexpr int Q_READERS = DIRECT_STORE ? 4 * CONSUMERS : CONSUMERS;         // warps; else the threads that store O
-constexpr int K_READERS = KEYS_LISTED ? 4 * CONSUMERS : CLUSTER * CONSUMERS;  // warps, of step_keys, too; else warpgroups
+constexpr int K_READERS = KEYS_LISTED ? 4 * CONSUMERS : CLUSTER * CONSUMERS;  // warps, of step_key, too; else warpgroups
 constexpr int V_READERS = CLUSTER * CONSUMERS;                              // warpgroups
 
 // By one thread, before any other thread touches a barrier.
@@ -935,6 +1135,17 @@ __device__ __forceinline__ u64 depth_across_rows(unsigned ring, int stage, int t
 // Added to a descriptor, it moves the operand by so many bytes.
 constexpr __device__ __forceinline__ u64 by_bytes(int bytes) { return u64(bytes >> 4); }
 
+// ---- rows of Q and O by TMA ----------------------------------------------------------------------------
+__device__ __forceinline__ void load_q_panel(const TiledForwardParams &params, unsigned to, unsigned barrier, int column,
+                                             int row, int head, int batch) {
+  tma_load(to, params.q, barrier, column, row, head, batch);
+}
+
+__device__ __forceinline__ void store_o_panel(const TiledForwardParams &params, unsigned from, int column, int row,
+                                              int head, int batch) {
+  tma_store(params.o, from, column, row, head, batch);
+}
+
 // ---- a block that loads every tile for itself ------------------------------------------------------------
 __device__ __forceinline__ unsigned cluster_rank() { return 0; }
 
@@ -954,43 +1165,42 @@ __device__ __forceinline__ void arrive_at_loaders(unsigned barrier, int warp, in
 }
 
 // ---- the producer: one thread that asks TMA for every tile -------------------------------------------------
-// The work tile at a place in the scheduler's order, with its walk over the keys. One whose rows see no key takes a step
-// all the same, beyond the last key.
-__device__ __forceinline__ WorkTile find_work(const ForwardParams &params, const TileCursor &cursor) {
-  WorkTile work = {};
-  if (is_done(params, cursor)) return work;
-  work = work_tile_at(params, cursor);
-  work.keys = find_keys(params, work);
-  work.steps = max(work.keys.steps, 1);
-  return work;
-}
+// A work tile and its walk over the keys. One whose rows see no key takes a step all the same, beyond the last key.
+struct Walk {
+  WorkTile tile;
+  Keys keys;
+  int steps;                 // 0: there are no more work tiles
+};
 
-__device__ __forceinline__ int key_of(const ForwardParams &params, const WorkTile &work, int step) {
-  return work.keys.steps > 0 ? key_of(work.keys, step) : params.sequence.nk;
+// The walk at a place in the scheduler's order.
+__device__ __forceinline__ Walk find_walk(const ForwardParams &params, const TileCursor &cursor) {
+  Walk walk = {};
+  if (is_done(params, cursor)) return walk;
+  walk.tile = work_tile_at(params, cursor);
+  walk.keys = find_keys(params, walk.tile);
+  walk.steps = max(walk.keys.steps, 1);
+  return walk;
 }
 
 // Tells the consumers about a work tile, and loads its Q.
-__device__ __forceinline__ void announce(const TiledForwardParams &params, const WorkTile &work, Ring<Q_STAGES> &q_ring) {
+__device__ __forceinline__ void announce(const TiledForwardParams &params, const Walk &walk, Ring<Q_STAGES> &q_ring) {
+  const WorkTile &tile = walk.tile;
   const unsigned full = q_full(q_ring.stage);
-  WorkTile &announced = work_tiles()[q_ring.stage];
+  Announcement &announced = announced_tile(q_ring.stage);
   mbarrier_wait(q_empty(q_ring.stage), q_ring.parity ^ 1);
-  announced.q0 = work.q0;
-  announced.head = work.head;
-  announced.batch = work.batch;
-  announced.steps = work.steps;
-  if (KEYS_LISTED) {  // else each consumer computes the full steps of its own rows
-    int full_end = work.steps;
-    while (full_end > 0 && !sees_all(params.rest, work.q0, key_of(params.rest, work, full_end - 1))) --full_end;
-    announced.full_end = full_end;
-  }
-  if (work.steps == 0) {
+  announced.q0 = tile.q0;
+  announced.head = tile.head;
+  announced.batch = tile.batch;
+  announced.steps = walk.steps;
+  announce_walk(announced, params.rest, tile, walk.keys);
+  if (walk.steps == 0) {
     mbarrier_arrive(full);
     return;
   }
   mbarrier_arrive_expect(full, Q_TILE);
   for (int p = 0; p < D_PANELS; ++p) {
     load_q_panel(params, shared_address(shared) + SMEM_Q + q_ring.stage * Q_STAGE + p * BLOCK_M * 128, full, p * 64,
-                 work.q0, work.head, work.batch);
+                 tile.q0, tile.head, tile.batch);
   }
   q_ring = next(q_ring);
 }
@@ -1009,7 +1219,7 @@ __device__ __forceinline__ void load_k(const TiledForwardParams &params, const R
                                        int batch) {
   const unsigned full = k_full(ring.stage);
   mbarrier_wait(k_empty(ring.stage), ring.parity ^ 1);
-  if (KEYS_LISTED) step_keys()[ring.stage] = key;
+  announce_key(step_key(ring.stage), key);
   mbarrier_arrive_expect(full, K_TILE);
   load_keys(params.k, shared_address(shared) + SMEM_K + ring.stage * K_TILE, full, D_PANELS, key, head, batch);
 }
@@ -1028,162 +1238,31 @@ __device__ __forceinline__ void produce(const TiledForwardParams &params) {
   int v_key = 0, v_head = -1, v_batch = 0;  // of the step whose V is next; head -1: no step had its K yet
   Ring<Q_STAGES> q_ring = {0, 0};
   TileCursor cursor = first_work(params.rest);
-  WorkTile work = find_work(params.rest, cursor);
-  if (Q_STAGES > 1) announce(params, work, q_ring);
-  while (work.steps > 0) {
+  Walk walk = find_walk(params.rest, cursor);
+  if (Q_STAGES > 1) announce(params, walk, q_ring);
+  while (walk.steps > 0) {
     cursor = next_work(params.rest, cursor);
-    WorkTile ahead;
-    for (int left = work.steps - 1; left >= 0; --left) {
-      const bool first = left == work.steps - 1;
-      const int key = key_of(params.rest, work, ASCENDING ? work.steps - 1 - left : left);
+    Walk ahead;
+    for (int left = walk.steps - 1; left >= 0; --left) {
+      const bool first = left == walk.steps - 1;
+      const int step = ASCENDING ? walk.steps - 1 - left : left;
+      const int key = walk.keys.steps > 0 ? key_of<BLOCK_N>(walk.keys, step) : params.rest.sequence.nk;
       load_v(params, ring, v_key, v_head, v_batch);
-      load_k(params, ring, key, work.kv_head, work.batch);
-      if (Q_STAGES == 1 && first) announce(params, work, q_ring);
+      load_k(params, ring, key, walk.tile.kv_head, walk.tile.batch);
+      if (Q_STAGES == 1 && first) announce(params, walk, q_ring);
       v_key = key;
-      v_head = work.kv_head;
-      v_batch = work.batch;
-      if (first) ahead = find_work(params.rest, cursor);  // early: it may have lists to fetch
+      v_head = walk.tile.kv_head;
+      v_batch = walk.tile.batch;
+      if (first) ahead = find_walk(params.rest, cursor);  // early: it may have lists to fetch
       // The stage of the next Q is empty when the O before this work tile's has been stored. A warpgroup stores it after
       // the steps that it skips of this work tile: a wait before their K is loaded would never end.
-      if (Q_STAGES > 1 && left == max(work.steps - 3 - SKIPPED_STEPS, 0)) announce(params, ahead, q_ring);
+      if (Q_STAGES > 1 && left == max(walk.steps - 3 - SKIPPED_STEPS, 0)) announce(params, ahead, q_ring);
       ring = next(ring);
     }
-    work = ahead;
+    walk = ahead;
   }
   load_v(params, ring, v_key, v_head, v_batch);
-  if (Q_STAGES == 1) announce(params, work, q_ring);
-}
-
-// ---- online softmax of a consumer warp's rows (arXiv 1805.02867), in base 2 -----------------------------------
-// The largest of this lane's scores of each of its rows.
-__device__ __forceinline__ void largest(float (&own)[2], const float (&rS)[N_TILES][4]) {
-  #pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    float even = fmaxf(rS[0][2 * h], rS[0][2 * h + 1]);  // two chains, half as long
-    float odd = fmaxf(rS[1][2 * h], rS[1][2 * h + 1]);
-    #pragma unroll
-    for (int n = 2; n < N_TILES; n += 2) {
-      even = fmaxf(even, fmaxf(rS[n][2 * h], rS[n][2 * h + 1]));
-      odd = fmaxf(odd, fmaxf(rS[n + 1][2 * h], rS[n + 1][2 * h + 1]));
-    }
-    own[h] = fmaxf(even, odd);
-  }
-}
-
-// The same with half the instructions, but 0 where all scores are negative: floats from 0 on compare like the integers of
-// the same bits, and three integers are compared at once.
-__device__ __forceinline__ void largest_or_0(float (&own)[2], const float (&rS)[N_TILES][4]) {
-  #pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    int even = 0, odd = 0;
-    #pragma unroll
-    for (int n = 0; n < N_TILES; n += 2) {
-      even = max(max(even, __float_as_int(rS[n][2 * h])), __float_as_int(rS[n][2 * h + 1]));
-      odd = max(max(odd, __float_as_int(rS[n + 1][2 * h])), __float_as_int(rS[n + 1][2 * h + 1]));
-    }
-    own[h] = __int_as_float(max(even, odd));
-  }
-}
-
-// Whether some maximum of this warp's rows moves far enough to be followed. LAZY_RESCALE: beyond RESCALE_LIMIT. The lane
-// that holds such a score finds it: nobody need know the maximum of a whole row for that.
-__device__ __forceinline__ bool any_beyond(const float (&own)[2], const float (&row_max)[2], float scale_log2) {
-  return !LAZY_RESCALE || __any_sync(0xffffffffu, own[0] * scale_log2 - row_max[0] > RESCALE_LIMIT ||
-                                                  own[1] * scale_log2 - row_max[1] > RESCALE_LIMIT);
-}
-
-// What O of the steps before is multiplied by where maxima move.
-struct Correction {
-  int due;                   // 0: no maximum of the warp has moved. (A bool would be put together from bytes.)
-  float upper, lower;        // of rows g and g + 8; only where due
-};
-
-// New maxima, sums corrected to them, and what corrects O. MASKED: a row may have seen no key yet.
-template <bool MASKED>
-__device__ __forceinline__ int move_maxima(float (&factor)[2], float (&row_max)[2], float (&row_sum)[2],
-                                           const float (&rS)[N_TILES][4], float scale_log2) {
-  float own[2];
-  if (INTEGER_MAX) largest_or_0(own, rS); else largest(own, rS);
-  if (!any_beyond(own, row_max, scale_log2)) return 0;
-  if (INTEGER_MAX && __any_sync(0xffffffffu, own[0] == 0.f || own[1] == 0.f)) {
-    largest(own, rS);
-    if (!any_beyond(own, row_max, scale_log2)) return 0;
-  }
-  #pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    const float new_max = fmaxf(row_max[h], quad_max(own[h]) * scale_log2);
-    factor[h] = ex2(row_max[h] - (MASKED ? finite_max(new_max) : new_max));
-    row_max[h] = new_max;
-    row_sum[h] *= factor[h];
-  }
-  return 1;
-}
-
-__device__ __forceinline__ void correct(float (&rO)[O_TILES][4], const Correction &correction) {
-  if (!correction.due) return;
-  #pragma unroll
-  for (int n = 0; n < O_TILES; ++n) {
-    rO[n][0] *= correction.upper;
-    rO[n][1] *= correction.upper;
-    rO[n][2] *= correction.lower;
-    rO[n][3] *= correction.lower;
-  }
-}
-
-// 2^x by additions and multiplications, x <= 126, to within 2^-18. x = i + f with |f| <= 1/2: adding 1.5 2^23 rounds to
-// the integer i and leaves it in the low bits. 2^f is a polynomial of least relative error (Remez), and i is added to
-// its exponent. Below -126 the result is 2^-126, which is nothing beside the largest P of a row.
-__device__ __forceinline__ float ex2_polynomial(float x) {
-  const float bounded = fmaxf(x, -126.f), shifted = bounded + 12582912.f, f = bounded - (shifted - 12582912.f);
-  float y = 0.0095701022f;
-  y = y * f + 0.055917859f;
-  y = y * f + 0.24024744f;
-  y = y * f + 0.69312179f;
-  y = y * f + 0.99999928f;
-  return __uint_as_float(__float_as_uint(y) + (__float_as_uint(shifted) << 23));
-}
-
-// x, for the schedule of instructions: it looks as if x needed `first`, which is finite, so that what is computed from x
-// comes after what `first` is computed from.
-__device__ __forceinline__ float scheduled_after(float x, float first) { return first * 0.f + x; }
-
-// 0, not known before both sums are. A barrier whose number it is added to comes after the exponentials of the sums: else
-// the compiler moves the barrier, and the wait for P V behind it, ahead of nearly all of them.
-__device__ __forceinline__ int zero_after(const float (&row_sum)[2]) { return row_sum[0] + row_sum[1] < 0.f; }
-
-// Columns FROM to TO - 1, in eights: S becomes P = exp(S - max), unnormalised, in place; the sums grow. ptxas would put
-// the FFMA of all columns before the first ex2, and MUFU would have nothing to do meanwhile: so those of later columns are
-// scheduled after a sum of earlier ones. (Dropout's random bits fill that time without this.)
-template <bool MASKED, int FROM, int TO>
-__device__ __forceinline__ void exponentiate(float (&rS)[N_TILES][4], float (&row_sum)[2], const float (&row_max)[2],
-                                             float scale_log2) {
-  float known_max[2] = {MASKED ? finite_max(row_max[0]) : row_max[0],
-                        MASKED ? finite_max(row_max[1]) : row_max[1]};
-  float sums[2][2];  // of even and of odd n
-  #pragma unroll
-  for (int n = FROM; n < TO; ++n) {
-    #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const float x = rS[n][i] * scale_log2 - known_max[i / 2];
-      rS[n][i] = EXP2_POLY && !MASKED && i == 3 && n % 2 == 0 ? ex2_polynomial(x) : ex2(x);
-    }
-    #pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const float sum = rS[n][2 * h] + rS[n][2 * h + 1];
-      sums[h][n % 2] = n < FROM + 2 ? sum : sums[h][n % 2] + sum;
-      if (!DROPOUT && n % 4 == 3) known_max[h] = scheduled_after(known_max[h], sum);
-    }
-  }
-  row_sum[0] += sums[0][0] + sums[0][1];
-  row_sum[1] += sums[1][0] + sums[1][1];
-}
-
-// P of 16 keys -> an A fragment of the second product.
-__device__ __forceinline__ void pack_fragment(unsigned (&rP)[4], const float (&rS)[N_TILES][4], int k) {
-  #pragma unroll
-  for (int i = 0; i < 4; ++i) {  // fragment register i: rows g + 8 (i % 2), keys 8 (i / 2) + 2 t
-    rP[i] = pack(rS[2 * k + i / 2][2 * (i % 2)], rS[2 * k + i / 2][2 * (i % 2) + 1]);
-  }
+  if (Q_STAGES == 1) announce(params, walk, q_ring);
 }
 
 // ---- a consumer warpgroup ----------------------------------------------------------------------------------
@@ -1203,37 +1282,35 @@ struct Consumer {
   DropoutRows dropout;
 };
 
-// The hidden steps of a walk are those that a warpgroup skips: none of its rows sees a key of them.
+// The column tiles of rO are stored two at a time. Where their number is odd, the last one stands in for its partner, which
+// lies beyond the columns and is not stored.
+constexpr __device__ __forceinline__ int second_of_two(int n) { return n + 1 < O_TILES ? n + 1 : n; }
+
+// The hidden steps of a walk are those that a warpgroup skips: none of its rows sees a key of them. They may come before
+// those that it takes, and after.
 constexpr bool SKIPS_BEFORE = SKIPPED_STEPS > 0 && (ASCENDING ? HIDES_FIRST_KEYS : HIDES_LAST_KEYS);
 constexpr bool SKIPS_AFTER = SKIPPED_STEPS > 0 && (ASCENDING ? HIDES_LAST_KEYS : HIDES_FIRST_KEYS);
 
+__device__ __forceinline__ int hidden_before(const Share &work) { return ASCENDING ? work.hidden_first : work.hidden_last; }
+__device__ __forceinline__ int hidden_after(const Share &work) { return ASCENDING ? work.hidden_last : work.hidden_first; }
+
 // This warpgroup's share of the work tile whose Q is next in the ring, once it is there.
-__device__ __forceinline__ WorkTile wait_for_work(const Consumer &consumer, const ForwardParams &params,
-                                                  const Ring<Q_STAGES> &q_ring) {
+__device__ __forceinline__ Share wait_for_work(const Consumer &consumer, const ForwardParams &params,
+                                               const Ring<Q_STAGES> &q_ring) {
   mbarrier_wait(q_full(q_ring.stage), q_ring.parity);
-  const WorkTile &announced = work_tiles()[q_ring.stage];
-  WorkTile work;
+  const Announcement &announced = announced_tile(q_ring.stage);
+  Share work;
   work.head = announced.head;
   work.batch = announced.batch;
   work.q0 = announced.q0 + consumer.number * 64;
-  work.steps = announced.steps;
-  work.full_begin = 0;
-  work.full_end = KEYS_LISTED ? announced.full_end : max(visible_keys(params, work.q0), 0) / BLOCK_N;
-  if (SKIPS_BEFORE || SKIPS_AFTER) {
-    const int hidden =
-        max(min(work.steps - 1, work.steps - (visible_keys(params, work.q0 + 63) + BLOCK_N - 1) / BLOCK_N), 0);
-    work.steps -= hidden;
-    work.hidden_before = SKIPS_BEFORE ? hidden : 0;
-    work.hidden_after = SKIPS_AFTER ? hidden : 0;
-  }
+  find_steps(work, announced, params);
   if (DIRECT_STORE) __syncwarp();  // see release_q
   return work;
 }
 
 // First key of the step that has the next K, with `left` steps to go after it.
-__device__ __forceinline__ int key_of(const Consumer &consumer, const WorkTile &work, int left) {
-  if (KEYS_LISTED) return step_keys()[consumer.ring.stage];
-  return (ASCENDING ? work.steps - 1 - left : left) * BLOCK_N;
+__device__ __forceinline__ int key_of(const Consumer &consumer, const Share &work, int left) {
+  return announced_key(work, step_key(consumer.ring.stage), ASCENDING ? work.steps - 1 - left : left);
 }
 
 // ---- stages given back ----
@@ -1245,7 +1322,7 @@ __device__ __forceinline__ void arrive(const Consumer &consumer, unsigned barrie
 // The next K is no longer needed.
 __device__ __forceinline__ void release_k(const Consumer &consumer) {
   if (KEYS_LISTED) {
-    __syncwarp();  // each lane has read step_keys
+    __syncwarp();  // each lane has read the key
     if (consumer.lane == 0) mbarrier_arrive(k_empty(consumer.ring.stage));
   } else {
     arrive_at_loaders(k_empty(consumer.ring.stage), consumer.warp, consumer.lane);
@@ -1269,11 +1346,6 @@ __device__ __forceinline__ void release_q_early(const Consumer &consumer, const 
   if (Q_STAGES == 1 && left == 0) release_q(consumer, q_ring);
 }
 
-__device__ __forceinline__ void drop_keys(Consumer &consumer, unsigned (&rP)[1][4], int k) {
-  if (k * 16 % KEYS_PER_DRAW == 0) draw(consumer.dropout, k);
-  drop(rP, consumer.dropout, k);
-}
-
 // ---- P from the registers of the softmax to P V: it stays there -----------------------------------------
 // The descriptor of P, of which there is none.
 __device__ __forceinline__ u64 wait_for_p(const Consumer &) { return 0; }
@@ -1285,13 +1357,14 @@ __device__ __forceinline__ void multiply_p(Consumer &consumer, u64, int k, u64 v
 
 // P for the next P V. The last P V has been waited for.
 __device__ __forceinline__ void pack_p(Consumer &consumer, int key) {
+  begin_step(consumer.dropout, key);
   #pragma unroll
   for (int k = 0; k < BLOCK_N / 16; ++k) pack_fragment(consumer.rP[k][0], consumer.rS[0], k);
-  consumer.dropout.key_block = key / 16;
   #pragma unroll
-  for (int k = 0; k < BLOCK_N / 16; ++k) drop_keys(consumer, consumer.rP[k], k);
+  for (int k = 0; k < BLOCK_N / 16; ++k) draw_and_drop(consumer.rP[k], consumer.dropout, k);
 }
 
+// ---- the steps of a consumer warpgroup -------------------------------------------------------------------
 // ---- products ----
 // S = Q K^T, begun.
 __device__ __forceinline__ void begin_qk(Consumer &consumer, const Ring<Q_STAGES> &q_ring) {
@@ -1339,12 +1412,13 @@ __device__ __forceinline__ void pass_turn(const Consumer &consumer, int zero = 0
 // ---- a step's softmax ----
 // MASKED: some row may not see all keys of the step.
 template <bool MASKED>
-__device__ __forceinline__ Correction softmax(Consumer &consumer, const ForwardParams &params, const WorkTile &work,
+__device__ __forceinline__ Correction softmax(Consumer &consumer, const ForwardParams &params, const Share &work,
                                               int key) {
   constexpr int IN_TURN = PINGPONG_SOFTMAX ? (N_TILES + 7) / 8 * 2 : N_TILES;  // a quarter: then MUFU never runs dry
   const Ring<STAGES> ahead = next(consumer.ring);
-  if (MASKED && !sees_all(params, work.q0, key)) {
-    mask_scores(consumer.rS, params, work.q0 + consumer.warp * 16, key, consumer.lane);
+  apply_score(consumer.rS);
+  if (MASKED && !is_full(params.sequence, params.visibility, work.q0, work.q0 + 63, key, BLOCK_N)) {
+    hide_scores(consumer.rS, params.sequence, params.visibility, work.q0 + consumer.warp * 16, key, consumer.lane);
   }
   float factor[2];
   const int due = move_maxima<MASKED>(factor, consumer.row_max, consumer.row_sum, consumer.rS[0], params.softmax.scale_log2);
@@ -1362,11 +1436,11 @@ __device__ __forceinline__ Correction softmax(Consumer &consumer, const ForwardP
 }
 
 // ---- steps ----
-__device__ __forceinline__ void begin_rows(Consumer &consumer, const ForwardParams &params, const WorkTile &work) {
+__device__ __forceinline__ void begin_rows(Consumer &consumer, const ForwardParams &params, const Share &work) {
   consumer.row_max[0] = consumer.row_max[1] = MINUS_INFINITY;
   consumer.row_sum[0] = consumer.row_sum[1] = 0.f;
-  consumer.dropout = begin_dropout(params.dropout, work.batch * params.sequence.heads_q + work.head, work.q0 + consumer.warp * 16,
-                                   consumer.lane);
+  consumer.dropout = begin_dropout(params.dropout, batch_head_of(params.sequence, work.batch, work.head),
+                                   work.q0 + consumer.warp * 16, consumer.lane);
 }
 
 __device__ __forceinline__ void clear_o(Consumer &consumer) {
@@ -1394,10 +1468,10 @@ __device__ __forceinline__ void skip_hidden(Consumer &consumer, int steps) {
 }
 
 // The first step of a work tile, but for its P V.
-__device__ __forceinline__ void take_first_step(Consumer &consumer, const ForwardParams &params, const WorkTile &work) {
+__device__ __forceinline__ void take_first_step(Consumer &consumer, const ForwardParams &params, const Share &work) {
   begin_rows(consumer, params, work);
   clear_o(consumer);
-  if (SKIPS_BEFORE) skip_hidden(consumer, work.hidden_before);
+  if (SKIPS_BEFORE) skip_hidden(consumer, hidden_before(work));
   wait_for_k(consumer);
   const int key = key_of(consumer, work, work.steps - 1);
   begin_qk(consumer, consumer.q_ring);
@@ -1423,7 +1497,7 @@ __device__ __forceinline__ void begin_both(Consumer &consumer, const Ring<Q_STAG
 // One step: its Q K^T beside P V of the step before, then its softmax beside that P V. P V reads P and changes O until it
 // has been waited for: only then is P replaced and O corrected.
 template <bool MASKED>
-__device__ __forceinline__ void take_step(Consumer &consumer, const ForwardParams &params, const WorkTile &work, int left) {
+__device__ __forceinline__ void take_step(Consumer &consumer, const ForwardParams &params, const Share &work, int left) {
   wait_for_k(consumer);
   const int key = key_of(consumer, work, left);
   begin_both(consumer, consumer.q_ring, consumer.ring);
@@ -1442,7 +1516,7 @@ __device__ __forceinline__ void take_step(Consumer &consumer, const ForwardParam
 
 // The steps after a work tile's first: partial ones, full ones, partial ones. Steps are cut by the end of the keys or by a
 // bound on what the rows see. At the other end of the walk that is possible only where rows hide first keys.
-__device__ __forceinline__ void take_steps(Consumer &consumer, const ForwardParams &params, const WorkTile &work) {
+__device__ __forceinline__ void take_steps(Consumer &consumer, const ForwardParams &params, const Share &work) {
   // The full steps are those with full_low to full_high - 1 steps left after them.
   const int full_low = ASCENDING ? max(work.steps - work.full_end, 0) : HIDES_FIRST_KEYS ? work.full_begin : 0;
   const int full_high = ASCENDING ? work.steps - work.full_begin : work.full_end;
@@ -1468,34 +1542,8 @@ __device__ __forceinline__ void take_last_product(Consumer &consumer, const Ring
   release_v(consumer, ring);
 }
 
-// ---- the end of a work tile: O = O / l, LSE = ln l + max -----------------------------------------------------
-// For the rows of this warpgroup. Rows that saw no key have l = 0: O = 0, LSE = -inf.
-__device__ __forceinline__ void normalise(Consumer &consumer, const ForwardParams &params, const WorkTile &work,
-                                          const float (&row_max)[2], const float (&row_sum)[2]) {
-  #pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    const float l = quad_sum(row_sum[h]);
-    float normaliser = l > 0.f ? rcp(l) : 0.f;
-    if (DROPOUT) normaliser *= params.dropout.rescale;
-    const int i = work.q0 + consumer.warp * 16 + h * 8 + consumer.lane / 4;
-    if (params.lse && consumer.lane % 4 == 0 && i < params.sequence.nq) {
-      const float lse = l > 0.f ? (row_max[h] + lg2(l)) * 0.69314718f : MINUS_INFINITY;
-      params.lse[lse_index(params, work, i)] = lse;
-    }
-    #pragma unroll
-    for (int n = 0; n < O_TILES; ++n) {
-      consumer.rO[n][2 * h] *= normaliser;
-      consumer.rO[n][2 * h + 1] *= normaliser;
-    }
-  }
-}
-
-// Column tiles are stored two at a time. Where their number is odd, the last one stands in for its partner, which lies
-// beyond the columns and is not stored.
-constexpr __device__ __forceinline__ int second_of_two(int n) { return n + 1 < O_TILES ? n + 1 : n; }
-
 // O is staged where its Q was, and handed to the thread that stores it.
-__device__ __forceinline__ void store_o(const Consumer &consumer, const ForwardParams &, const WorkTile &) {
+__device__ __forceinline__ void store_o(const Consumer &consumer, const ForwardParams &, const Share &) {
   const unsigned sO = shared_address(shared) + SMEM_Q + consumer.q_ring.stage * Q_STAGE + consumer.number * 64 * 128;
   const int row = consumer.warp * 16 + consumer.lane % 16;
   #pragma unroll
@@ -1516,7 +1564,7 @@ __device__ __forceinline__ void store_tiles(const TiledForwardParams &params, in
   Ring<Q_STAGES> q_ring = {0, 0};
   for (;;) {
     mbarrier_wait(q_full(q_ring.stage), q_ring.parity);
-    const WorkTile &work = work_tiles()[q_ring.stage];
+    const Announcement &work = announced_tile(q_ring.stage);
     if (work.steps == 0) break;
     mbarrier_wait(o_full(consumer, q_ring.stage), q_ring.parity);
     const unsigned sO = shared_address(shared) + SMEM_Q + q_ring.stage * Q_STAGE + consumer * 64 * 128;
@@ -1531,7 +1579,28 @@ __device__ __forceinline__ void store_tiles(const TiledForwardParams &params, in
   tma_store_wait<0>();
 }
 
-__device__ __forceinline__ void finish(Consumer &consumer, const ForwardParams &params, const WorkTile &work,
+// ---- the end of a work tile: O = O / l, LSE = ln l + max -----------------------------------------------------
+// For the rows of this warpgroup. Rows that saw no key have l = 0: O = 0, LSE = -inf.
+__device__ __forceinline__ void normalise(Consumer &consumer, const ForwardParams &params, const Share &work,
+                                          const float (&row_max)[2], const float (&row_sum)[2]) {
+  #pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const float l = quad_sum(row_sum[h]);
+    const float normaliser = (l > 0.f ? rcp(l) : 0.f) * dropout_rescale(params.dropout);
+    const int i = work.q0 + consumer.warp * 16 + h * 8 + consumer.lane / 4;
+    if (params.lse && consumer.lane % 4 == 0 && i < params.sequence.nq) {
+      const float lse = l > 0.f ? (row_max[h] + lg2(l)) * 0.69314718f : MINUS_INFINITY;
+      params.lse[lse_index(params.sequence, work.batch, work.head, i)] = lse;
+    }
+    #pragma unroll
+    for (int n = 0; n < O_TILES; ++n) {
+      consumer.rO[n][2 * h] *= normaliser;
+      consumer.rO[n][2 * h + 1] *= normaliser;
+    }
+  }
+}
+
+__device__ __forceinline__ void finish(Consumer &consumer, const ForwardParams &params, const Share &work,
                                        const float (&row_max)[2], const float (&row_sum)[2]) {
   normalise(consumer, params, work, row_max, row_sum);
   store_o(consumer, params, work);
@@ -1541,13 +1610,13 @@ __device__ __forceinline__ void finish(Consumer &consumer, const ForwardParams &
 __device__ __forceinline__ void consume(Consumer &consumer, const ForwardParams &params) {
   #pragma unroll 1
   for (;;) {
-    const WorkTile work = wait_for_work(consumer, params, consumer.q_ring);
+    const Share work = wait_for_work(consumer, params, consumer.q_ring);
     if (work.steps == 0) break;
     take_first_step(consumer, params, work);
     take_steps(consumer, params, work);
     take_last_product(consumer, consumer.ring);
     finish(consumer, params, work, consumer.row_max, consumer.row_sum);
-    if (SKIPS_AFTER) skip_hidden(consumer, work.hidden_after);
+    if (SKIPS_AFTER) skip_hidden(consumer, hidden_after(work));
     consumer.q_ring = next(consumer.q_ring);
   }
 }
