@@ -76,18 +76,27 @@ float ft_round_to_dtype(enum ft_dtype dtype, float value) {
   return float_of((bits + half) & ~((1u << dropped) - 1));
 }
 
-void ft_widen(enum ft_dtype dtype, const uint16_t *from, float *to, int count) {
-  if (dtype == FT_BF16) {
-    for (int i = 0; i < count; i++) to[i] = float_of((uint32_t)from[i] << 16);
-    return;
-  }
-  for (int i = 0; i < count; i++) {
-    /* The fields need only be shifted; the product corrects the bias, for subnormals, too. */
-    const uint32_t fields = (uint32_t)(from[i] & 0x7FFF) << 13;
-    const uint32_t special = (from[i] & 0x7C00) == 0x7C00 ? 0x7F800000u : 0;
-    const uint32_t magnitude = bits_of(float_of(fields) * 0x1p112f) | special;
-    to[i] = float_of(magnitude | (uint32_t)(from[i] & 0x8000) << 16);
-  }
+static float widen_bf16(uint16_t pattern) {
+  return float_of((uint32_t)pattern << 16);
+}
+
+/* The fields need only be shifted; the product corrects the bias, for subnormals, too. */
+static float widen_fp16(uint16_t pattern) {
+  const uint32_t fields = (uint32_t)(pattern & 0x7FFF) << 13;
+  const uint32_t special = (pattern & 0x7C00) == 0x7C00 ? 0x7F800000u : 0;
+  const uint32_t magnitude = bits_of(float_of(fields) * 0x1p112f) | special;
+  return float_of(magnitude | (uint32_t)(pattern & 0x8000) << 16);
+}
+
+/* The lanes let the compiler use vector registers. */
+void ft_widen(enum ft_dtype dtype, const uint16_t *restrict from, float *restrict to, int count) {
+  enum { LANES = 8 };
+  int i = 0;
+  for (; i + LANES <= count && dtype == FT_BF16; i += LANES)
+    for (int lane = 0; lane < LANES; lane++) to[i + lane] = widen_bf16(from[i + lane]);
+  for (; i + LANES <= count; i += LANES)
+    for (int lane = 0; lane < LANES; lane++) to[i + lane] = widen_fp16(from[i + lane]);
+  for (; i < count; i++) to[i] = dtype == FT_BF16 ? widen_bf16(from[i]) : widen_fp16(from[i]);
 }
 
 double ft_half_ulp(enum ft_dtype dtype, double value) {
