@@ -7,6 +7,7 @@
 #include "tests/suites.h"
 
 #define SMALL "d64 hq2 hkv1 nq70 causal"
+#define FEW   "--effort quick --shard 1/4" /* some four candidates */
 
 static const json_t *gpu_of(const json_t *root) {
   return json_object_get(root, "gpu");
@@ -78,7 +79,7 @@ END_TEST
 /* The ranking is that of the real GPU and nothing is a measurement, now or later. */
 START_TEST(tune_predicts_and_runs_the_winner) {
   need_nvrtc();
-  expect("--gpu emulator:h200 --effort quick --json d64 nq4096", 0);
+  expect("--gpu emulator:h200 " FEW " --json d64 nq4096", 0);
   expect_message("PREDICTED");
   expect_message("h200 is emulated");
   json_t *root = document("tune");
@@ -123,7 +124,7 @@ END_TEST
 
 START_TEST(tune_says_which_steps_were_emulated) {
   need_nvrtc();
-  expect("--gpu emulator --effort quick " SMALL, 0);
+  expect("--gpu emulator " FEW " " SMALL, 0);
   expect_output("predicted us");
   expect_output("right (5 problems)");
   expect_output("emulated");
@@ -269,7 +270,7 @@ START_TEST(a_fault_is_wrong_and_says_where) {
   ck_assert_ptr_nonnull(strstr(text_at(last, "fault"), "epilogue_mma.cu.in"));
   json_decref(root);
 
-  expect("tune d64 nq70 --gpu emulator --effort quick", 7);
+  expect("tune d64 nq70 --gpu emulator " FEW, 7);
   expect_output("FAULT (problem 1)");
   expect_message("epilogue_mma.cu.in");
 }

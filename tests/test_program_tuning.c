@@ -37,7 +37,7 @@ END_TEST
 
 START_TEST(tuning_for_another_gpu_predicts_and_says_so) {
   need_nvrtc();
-  expect("--gpu a100 --effort quick --json d64 nq128", 0);
+  expect("--gpu a100 --effort quick --shard 1/4 --json d64 nq128", 0);
   expect_message("PREDICTED");
   json_t *root = document("tune");
   ck_assert(json_is_false(json_object_get(root, "measured")));
@@ -186,7 +186,7 @@ START_TEST(wrong_kernels_are_found_out) {
   ck_assert_int_eq(json_integer_value(json_object_get(root, "wrong")),
                    (json_int_t)json_array_size(json_object_get(root, "cases")));
   json_decref(root);
-  expect("tune --effort quick d64 nq64", 5);
+  expect("tune --effort quick --shard 1/4 d64 nq64", 5);
   expect_message("wrong");
   expect("cache list", 0);
   ck_assert_str_eq(output, "");
