@@ -1453,6 +1453,11 @@ __device__ __forceinline__ void clear_o(Consumer &consumer) {
 __device__ __forceinline__ void skip_hidden(Consumer &consumer, int steps) {
   for (int i = 0; i < steps; ++i) {
     mbarrier_wait(k_full(consumer.ring.stage), consumer.ring.parity);
+    // Before the wait for this V: its stage may still hold a V that another warpgroup multiplies by in its turn.
+    if (PINGPONG_PRODUCTS || PINGPONG_SOFTMAX) {
+      wait_turn(consumer);
+      pass_turn(consumer);
+    }
     mbarrier_wait(v_full(next(consumer.ring).stage), next(consumer.ring).parity);
     // No product has brought the warps together: one that still waits could miss this phase and the next.
     barrier_sync(FIRST_OWN_BARRIER + consumer.number, 128);
@@ -1460,10 +1465,6 @@ __device__ __forceinline__ void skip_hidden(Consumer &consumer, int steps) {
     consumer.ring = next(consumer.ring);
     release_v(consumer, consumer.ring);
     consumer.k_ready = false;
-    if (PINGPONG_PRODUCTS || PINGPONG_SOFTMAX) {
-      wait_turn(consumer);
-      pass_turn(consumer);
-    }
   }
 }
 
