@@ -615,6 +615,9 @@ __device__ __forceinline__ Interval key_tiles_full(const Sequence &sequence, con
   return {begin, max(keys_seen(sequence, visibility, first).end, 0) / BLOCK_N};
 }
 
+// First key of one of these tiles: they lie side by side.
+template <int BLOCK_N> __device__ __forceinline__ int key_of_tile(int tile) { return tile * BLOCK_N; }
+
 // Tiles of BLOCK_M queries of which some see a key from first to last. `last` may lie beyond the last key.
 template <int BLOCK_M>
 __device__ __forceinline__ Interval query_tiles_seeing(const Sequence &sequence, const Visibility &visibility, int first,
@@ -690,7 +693,7 @@ __device__ __forceinline__ Keys find_keys(const Sequence &sequence, const Visibi
 
 // First key of a step.
 template <int BLOCK_N> __device__ __forceinline__ int key_of(const Keys &keys, int step) {
-  return (keys.first_tile + step) * BLOCK_N;
+  return key_of_tile<BLOCK_N>(keys.first_tile + step);
 }
 
 // ---- work tiles ------------------------------------------------------------------------------------------------------
@@ -849,7 +852,7 @@ __device__ __forceinline__ void find_steps(Share &share, const Announcement &ann
 
 // First key of a step.
 __device__ __forceinline__ int announced_key(const Share &share, const int *, int step) {
-  return (share.first_tile + step) * BLOCK_N;
+  return key_of_tile<BLOCK_N>(share.first_tile + step);
 }
 
 // ---- the pipeline: tiles in shared memory, and the barriers that say who may touch them -------------------------

@@ -120,10 +120,11 @@ struct pair {
   float plain_ds, plain_p; /* rounded to the dtype */
 };
 
-/* Whether the mask lets the row see key j. */
-static bool block_is_on(const struct ft_host_problem *problem, struct ft_row row, int64_t j) {
+/* Whether the row sees key j, by its position and by the mask. */
+static bool sees(const struct ft_host_problem *problem, struct ft_row row, int64_t j) {
+  const struct ft_visibility visibility = ft_visibility_of(&problem->request);
   const uint8_t *line = ft_mask_line(problem, row);
-  return !line || line[j / problem->request.mask_cols];
+  return ft_sees(&visibility, row.i, j) && (!line || line[j / problem->request.mask_cols]);
 }
 
 static bool keeps(const struct ft_host_problem *problem, struct ft_row row, int64_t j) {
@@ -196,7 +197,7 @@ void ft_query_gradient(const struct ft_host_problem *problem, const struct ft_qu
   load_query(&query, problem, row);
   const struct ft_interval keys = ft_row_keys(r, row.i);
   for (int64_t j = keys.begin; j < keys.end; j++) {
-    if (!block_is_on(problem, row, j)) continue;
+    if (!sees(problem, row, j)) continue;
     load_key(&key, problem, row, j);
     const struct pair pair = pair_of(problem, own, &query, &key, keeps(problem, row, j));
     add(&sums, key.first, r->head_dim, pair.ds, pair.ds_size, pair.plain_ds);
@@ -217,7 +218,7 @@ void ft_key_gradients(const struct ft_host_problem *problem, const struct ft_que
   load_key(&key, problem, row, key_row.i);
   for (int n = 0; n < group; n++, row.head++) {
     for (row.i = queries.begin; row.i < queries.end; row.i++) {
-      if (!block_is_on(problem, row, key_row.i)) continue;
+      if (!sees(problem, row, key_row.i)) continue;
       load_query(&query, problem, row);
       const struct pair pair = pair_of(problem, &terms[query_index(r, row)], &query, &key,
                                        keeps(problem, row, key_row.i));

@@ -81,7 +81,8 @@ int64_t ft_row_scores(const struct ft_host_problem *problem, struct ft_row row,
   const int dim = request->head_dim;
   const uint32_t threshold = request->dropout ? ft_dropout_threshold(problem->dropout) : 0;
   const uint8_t *line = ft_mask_line(problem, row);
-  const struct ft_interval keys = ft_row_keys(request, row.i);
+  const struct ft_visibility visibility = ft_visibility_of(request);
+  const struct ft_interval keys = ft_keys_of(&visibility, row.i);
   float q[FT_REFERENCE_DIM], k[FT_REFERENCE_DIM];
   ft_widen(request->dtype,
            problem->q +
@@ -90,7 +91,7 @@ int64_t ft_row_scores(const struct ft_host_problem *problem, struct ft_row row,
 
   int64_t count = 0;
   for (int64_t j = keys.begin; j < keys.end; j++) {
-    if (line && !line[j / request->mask_cols]) continue;
+    if (!ft_sees(&visibility, row.i, j) || (line && !line[j / request->mask_cols])) continue;
     ft_widen(request->dtype, ft_kv_row(problem, problem->k, dim, row, j), k, dim);
     double exact;
     float plain;
@@ -168,9 +169,9 @@ void ft_row_plain(const struct ft_host_problem *problem, struct ft_row row,
 
 static void sort_keys(const struct ft_host_problem *problem, struct ft_row row,
                       const struct ft_row_scratch *scratch, int64_t count, unsigned char *keys) {
-  const struct ft_interval visible = ft_row_keys(&problem->request, row.i);
+  const struct ft_visibility visibility = ft_visibility_of(&problem->request);
   for (int64_t j = 0; j < problem->request.seqlen_k; j++) {
-    keys[j] = visible.begin <= j && j < visible.end ? FT_KEY_BLOCK : FT_KEY_HIDDEN;
+    keys[j] = ft_sees(&visibility, row.i, j) ? FT_KEY_BLOCK : FT_KEY_HIDDEN;
   }
   for (int64_t n = 0; n < count; n++) {
     keys[scratch->keys[n]] = scratch->kept[n] ? FT_KEY_KEPT : FT_KEY_DROPPED;
