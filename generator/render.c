@@ -75,9 +75,10 @@ static void push_budget(lua_State *state, const struct ft_family *family,
 
 /* What the part `visibility` is given. */
 static void push_visibility(lua_State *state, const struct ft_request *request) {
+  const struct ft_visibility_value *value;
   lua_newtable(state);
-  set_boolean(state, "hides_first", ft_hides_first_keys(request));
-  set_boolean(state, "hides_last", ft_hides_last_keys(request));
+  for (int i = 0; (value = ft_visibility_value_at(i)) != NULL; ++i)
+    set_boolean(state, value->name, value->of(request));
 }
 
 static void push_fields(lua_State *state, const struct ft_argument_struct *arguments) {

@@ -23,8 +23,8 @@ static bool mask_rows(const struct ft_rule_case *of) {
   return of->request->mask_rows % ft_config_block_m(of->config) == 0;
 }
 
-static bool mask_cols(const struct ft_rule_case *of) {
-  return of->request->mask_cols % ft_config_block_n(of->config) == 0;
+static bool key_block(const struct ft_rule_case *of) {
+  return ft_key_block_of(of->request) % ft_config_block_n(of->config) == 0;
 }
 
 static bool thread_limit(const struct ft_rule_case *of) {
@@ -53,7 +53,7 @@ static const struct ft_rule beforehand[] = {
 static const struct ft_rule limits[] = {
     {"block-n", FT_CANNOT_RUN, block_n, "P V takes keys in steps of 16, the k of one mma"},
     {"mask-rows", FT_CANNOT_RUN, mask_rows, "a block of queries must lie in one row of the mask"},
-    {"mask-cols", FT_CANNOT_RUN, mask_cols, "a block of keys must lie in one column of the mask"},
+    {"mask-cols", FT_CANNOT_RUN, key_block, "a block of keys must lie in one column of the mask"},
     {"thread-limit", FT_CANNOT_RUN, thread_limit,
      "blocks have at most 1024 threads, and all that are aimed at must be resident"},
     {"smem-limit", FT_CANNOT_RUN, smem_limit, "the buffers must fit the shared memory of a block"},

@@ -3,6 +3,8 @@
  * No other C file knows what `causal` hides. */
 #include "generator/visibility.h"
 
+#include <stddef.h>
+
 struct ft_visibility ft_visibility_of(const struct ft_request *request) {
   const int64_t nq = request->seqlen_q, nk = request->seqlen_k;
   struct ft_visibility visibility = {
@@ -26,6 +28,19 @@ bool ft_hides_last_keys(const struct ft_request *request) {
 
 bool ft_visibility_varies(const struct ft_request *request) {
   return ft_hides_first_keys(request) || ft_hides_last_keys(request);
+}
+
+const struct ft_visibility_value *ft_visibility_value_at(int index) {
+  static const struct ft_visibility_value values[] = {
+      {"hides_first", ft_hides_first_keys},
+      {"hides_last", ft_hides_last_keys},
+  };
+  enum { VALUES = sizeof values / sizeof *values };
+  return index >= 0 && index < VALUES ? &values[index] : NULL;
+}
+
+int ft_key_block_of(const struct ft_request *request) {
+  return request->mask_cols;
 }
 
 static int64_t clamp(int64_t value, int64_t least, int64_t most) {

@@ -31,6 +31,17 @@ bool ft_hides_first_keys(const struct ft_request *request);
 bool ft_hides_last_keys(const struct ft_request *request);
 bool ft_visibility_varies(const struct ft_request *request);
 
+/* What the templates' part `visibility` is given of a request: index 0.. until NULL. */
+struct ft_visibility_value {
+  const char *name;
+  bool (*of)(const struct ft_request *request);
+};
+const struct ft_visibility_value *ft_visibility_value_at(int index);
+
+/* Within the intervals keys may be hidden in blocks of so many; a tile of keys must lie in one
+ * block. 0: there are no such blocks. */
+int ft_key_block_of(const struct ft_request *request);
+
 bool ft_sees(const struct ft_visibility *visibility, int64_t i, int64_t j);
 struct ft_interval ft_keys_of(const struct ft_visibility *visibility, int64_t i);
 struct ft_interval ft_queries_of(const struct ft_visibility *visibility, int64_t j);

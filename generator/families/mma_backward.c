@@ -146,8 +146,8 @@ static bool deterministic(const struct ft_rule_case *of) {
   return !of->request->deterministic || knobs(of)->dq_mode != FT_DQ_ATOMIC;
 }
 
-static bool ordered_mask(const struct ft_rule_case *of) {
-  return knobs(of)->dq_mode != FT_DQ_ORDERED || of->request->mask_rows == 0;
+static bool ordered_blocks(const struct ft_rule_case *of) {
+  return knobs(of)->dq_mode != FT_DQ_ORDERED || ft_key_block_of(of->request) == 0;
 }
 
 static bool ordered_dq(const struct ft_rule_case *of) {
@@ -203,7 +203,7 @@ static const struct ft_rule rules[] = {
      "before sm_80 nothing is loaded in the background, so one stage"},
     {"deterministic", FT_CANNOT_RUN, deterministic,
      "atomic adds come in any order, and sums are rounded by it"},
-    {"ordered-mask", FT_CANNOT_RUN, ordered_mask,
+    {"ordered-mask", FT_CANNOT_RUN, ordered_blocks,
      "under a mask it is not known who adds to dQ before"},
     {"deferred-dq", FT_CANNOT_RUN, deferred_dq,
      "without dQ in the main kernel there is nothing to be late"},
@@ -276,7 +276,7 @@ static const struct {
 /* How dQ is summed where the request asks for determinism. */
 static int deterministic_dq(const struct ft_request *request) {
   if (!request->deterministic) return FT_DQ_ATOMIC;
-  return request->mask_rows == 0 ? FT_DQ_ORDERED : FT_DQ_SECOND_PASS;
+  return ft_key_block_of(request) == 0 ? FT_DQ_ORDERED : FT_DQ_SECOND_PASS;
 }
 
 static bool take_favourite(const struct ft_request *request, const struct ft_arch *arch,
