@@ -1,0 +1,107 @@
+/* cuda.c: expressions as CUDA C.
+ * in -> out: score, its derivatives -> structs and functions, level by level. */
+#include "generator/score/cuda.h"
+
+#include <stdlib.h>
+
+#include "generator/score/cuda_value.h"
+#include "generator/score/lower.h"
+#include "generator/status.h"
+
+enum { ROOTS = 3 };
+
+/* ORDER LEVEL */
+static const struct {
+  const char *type, *name, *meaning, *parameters;
+} levels[] = {
+    {"ScoreHead", "head", "a head of a batch entry",
+     "const Score &score, const ScoreSizes &sizes, int b, int h, int kv"},
+    {"ScoreRow", "row", "query i", "const Score &score, const ScoreHead &head, int i"},
+    {"ScoreColumn", "column", "key j", "const Score &score, const ScoreHead &head, int j"},
+};
+
+static void write_argument(struct ft_cuda *cuda) {
+  const struct ft_score *const score = cuda->score;
+  ft_text_add(cuda->text, "// What the score captures.\nstruct Score {\n");
+  for (int i = 0; i < score->tensor_count; ++i)
+    ft_text_add(cuda->text, "  Captured<%s> %s_;\n", ft_cuda_element(score->tensors[i].dtype),
+                score->tensors[i].name);
+  for (int i = 0; i < score->scalar_count; ++i)
+    ft_text_add(cuda->text, "  %s %s_;\n", ft_value_type_name(score->scalars[i].type),
+                score->scalars[i].name);
+  ft_text_add(cuda->text, "};\n\n");
+}
+
+static void write_struct(struct ft_cuda *cuda, enum ft_level level) {
+  ft_text_add(cuda->text, "// Of %s.\nstruct %s {\n", levels[level].meaning, levels[level].type);
+  for (int n = 0; n < cuda->nodes; ++n) {
+    const struct ft_node *const node = ft_node(&cuda->score->expression, n);
+    if (cuda->kept[n] && ft_level_of(node) == level)
+      ft_text_add(cuda->text, "  %s v%d;\n", ft_value_type_name(node->type), n);
+    if (!(cuda->has_part[n] & 1 << level)) continue;
+    if (level == FT_LEVEL_COLUMN)
+      ft_text_add(cuda->text, "  long long a%d;\n", n);
+    else
+      ft_text_add(cuda->text, "  const %s *a%d;\n",
+                  ft_cuda_element(cuda->score->tensors[node->number].dtype), n);
+  }
+  ft_text_add(cuda->text, "};\n\n");
+}
+
+/* The function that fills the struct of a level. */
+static void write_level(struct ft_cuda *cuda, enum ft_level level) {
+  write_struct(cuda, level);
+  ft_cuda_enter(cuda, level);
+  ft_text_add(cuda->text, "__device__ __forceinline__ %s score_%s(%s) {\n  %s %s;\n",
+              levels[level].type, levels[level].name, levels[level].parameters, levels[level].type,
+              levels[level].name);
+  for (int n = 0; n < cuda->nodes; ++n) {
+    const bool own = ft_level_of(ft_node(&cuda->score->expression, n)) == level;
+    if (cuda->uses[n] > 0 && own) ft_cuda_write_local(cuda, n);
+    if (cuda->kept[n] && own) {
+      ft_text_add(cuda->text, "  %s.v%d = ", levels[level].name, n);
+      ft_cuda_write_value(cuda, n);
+      ft_text_add(cuda->text, ";\n");
+    }
+    if (cuda->has_part[n] & 1 << level) {
+      ft_text_add(cuda->text, "  %s.a%d = ", levels[level].name, n);
+      ft_cuda_write_part(cuda, n, level);
+      ft_text_add(cuda->text, ";\n");
+    }
+  }
+  ft_text_add(cuda->text, "  return %s;\n}\n\n", levels[level].name);
+}
+
+/* A function of an element; what it needs is marked anew. */
+static void write_root(struct ft_cuda *cuda, const char *type, const char *name, bool takes_s,
+                       int root) {
+  ft_cuda_enter_element(cuda, root);
+  ft_text_add(cuda->text,
+              "__device__ __forceinline__ %s %s(const Score &score, const ScoreHead &head, const "
+              "ScoreRow &row,\n    const ScoreColumn &column%s) {\n",
+              type, name, takes_s ? ", float s" : "");
+  for (int n = 0; n < cuda->nodes; ++n) ft_cuda_write_local(cuda, n);
+  ft_text_add(cuda->text, "  return ");
+  ft_cuda_write_value(cuda, root);
+  ft_text_add(cuda->text, ";\n}\n\n");
+}
+
+int ft_score_emit(struct ft_score *score, const struct ft_derivatives *derivatives,
+                  struct ft_text *text) {
+  int roots[ROOTS] = {score->score, score->visible, derivatives != NULL ? derivatives->by_s : 0};
+  FT_TRY(ft_score_lower(&score->expression, roots, ROOTS));
+  struct ft_cuda *const cuda = calloc(1, sizeof *cuda);
+  if (cuda == NULL) return ft_fail(FT_E_MEMORY, "no memory to emit score %s", score->name);
+  cuda->score = score;
+  cuda->text = text;
+  cuda->nodes = score->expression.count;
+  ft_cuda_plan(cuda, roots, ROOTS);
+  write_argument(cuda);
+  for (int level = FT_LEVEL_HEAD; level < FT_LEVEL_ELEMENT; ++level)
+    write_level(cuda, (enum ft_level)level);
+  write_root(cuda, "float", "score_of", true, roots[0]);
+  write_root(cuda, "bool", "is_visible", false, roots[1]);
+  if (derivatives != NULL) write_root(cuda, "float", "slope_of", true, roots[2]);
+  free(cuda);
+  return ft_text_status(text);
+}

@@ -1,0 +1,30 @@
+/* cuda.h: expressions as CUDA C.
+ * in -> out: score, its derivatives -> structs and functions, in fp32.
+ *
+ * A value is computed where it first can be: in score_head once for a head of a batch entry, in
+ * score_row for a query, in score_column for a key, else in a function of an element. What those
+ * before keep for those after are the fields of ScoreHead, ScoreRow and ScoreColumn. The functions
+ * used are those of templates/parts/score_numbers.cu.in. */
+#ifndef GENERATOR_SCORE_CUDA_H
+#define GENERATOR_SCORE_CUDA_H
+
+#include "generator/score/derive.h"
+#include "generator/score/score.h"
+
+/* Struct Score, the argument: each tensor as struct ft_arg_captured, then each scalar as 4 bytes,
+ * in their order.
+ *   float score_of(score, head, row, column, s)
+ *   bool is_visible(score, head, row, column)
+ *   float slope_of(score, head, row, column, s)  with derivatives: d score / d s
+ * Adds nodes to the expression. */
+int ft_score_emit(struct ft_score *score, const struct ft_derivatives *derivatives,
+                  struct ft_text *text);
+
+/* A captured tensor as kernels get it. */
+struct ft_arg_captured {
+  uint64_t data;
+  int64_t stride[FT_SCORE_DIMS]; /* in elements */
+  int32_t last[FT_SCORE_DIMS];   /* the largest index */
+};
+
+#endif

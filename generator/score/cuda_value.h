@@ -1,0 +1,38 @@
+/* cuda_value.h: one value of an expression as CUDA C.
+ * in -> out: node -> text of its value where it is computed; what the functions of each level keep.
+ */
+#ifndef GENERATOR_SCORE_CUDA_VALUE_H
+#define GENERATOR_SCORE_CUDA_VALUE_H
+
+#include "generator/score/lower.h"
+#include "generator/score/score.h"
+
+struct ft_cuda {
+  const struct ft_score *score;
+  struct ft_text *text;
+  int nodes;
+  enum ft_level level;        /* of the function that is being written */
+  int uses[FT_SCORE_NODES];   /* by other nodes of the same level; 0: not computed there */
+  bool kept[FT_SCORE_NODES];  /* in the struct of its level */
+  bool local[FT_SCORE_NODES]; /* of the function that is being written: there is a variable */
+  /* Levels, as bits, that keep a part of the address of a read: what its indices of that level
+   * make of it. That of a query contains that of the head, that of a key is an offset. */
+  unsigned char has_part[FT_SCORE_NODES];
+};
+
+/* The C type of a captured tensor's elements. */
+const char *ft_cuda_element(enum ft_captured_dtype dtype);
+
+/* Fills in uses, kept and has_part for all levels but that of an element. */
+void ft_cuda_plan(struct ft_cuda *cuda, const int *roots, int count);
+
+/* Begin a function. That of an element computes one root. */
+void ft_cuda_enter(struct ft_cuda *cuda, enum ft_level level);
+void ft_cuda_enter_element(struct ft_cuda *cuda, int root);
+
+/* A variable of the function for a node that is used more than once there. */
+void ft_cuda_write_local(struct ft_cuda *cuda, int node);
+void ft_cuda_write_value(struct ft_cuda *cuda, int node);
+void ft_cuda_write_part(struct ft_cuda *cuda, int read, enum ft_level level);
+
+#endif

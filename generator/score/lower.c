@@ -1,0 +1,49 @@
+/* lower.c: expressions as kernels had better compute them.
+ * in -> out: node -> node of the same value but for rounding. */
+#include "generator/score/lower.h"
+
+#include <stdlib.h>
+
+#include "generator/score/simplify.h"
+#include "generator/status.h"
+
+enum ft_level ft_level_of(const struct ft_node *node) {
+  if (node->sources & ft_source_symbol(FT_SYMBOL_S)) return FT_LEVEL_ELEMENT;
+  const bool row = node->sources & ft_source_symbol(FT_SYMBOL_I);
+  const bool column = node->sources & ft_source_symbol(FT_SYMBOL_J);
+  return (enum ft_level)((row ? FT_LEVEL_ROW : 0) | (column ? FT_LEVEL_COLUMN : 0));
+}
+
+static int quotient(struct ft_expression *expression, int a, int b) {
+  const int one = ft_constant(expression, FT_VALUE_FLOAT, 1);
+  const enum ft_level of_a = ft_level_of(ft_node(expression, a));
+  const enum ft_level of_b = ft_level_of(ft_node(expression, b));
+  const enum ft_level of_both = (enum ft_level)(of_a | of_b);
+  if (of_b == of_both) return ft_binary(expression, FT_OP_DIV, a, b);
+  return ft_binary(expression, FT_OP_MUL, a, ft_binary(expression, FT_OP_DIV, one, b));
+}
+
+static int lowered(struct ft_expression *expression, const int *lowered_nodes, int number) {
+  const struct ft_node node = *ft_node(expression, number);
+  int operands[FT_SCORE_DIMS];
+  for (int i = 0; i < node.operand_count; ++i) operands[i] = lowered_nodes[node.operands[i]];
+  if (node.operation == FT_OP_DIV) return quotient(expression, operands[0], operands[1]);
+  if (node.operation > FT_OP_READ) return ft_simplified(expression, node.operation, operands);
+  struct ft_node leaf = node;
+  for (int i = 0; i < node.operand_count; ++i) leaf.operands[i] = operands[i];
+  return ft_expression_add(expression, leaf);
+}
+
+int ft_score_lower(struct ft_expression *expression, int *roots, int count) {
+  const int nodes = expression->count;
+  int *const lowered_nodes = malloc((size_t)nodes * sizeof *lowered_nodes);
+  if (lowered_nodes == NULL) return ft_fail(FT_E_MEMORY, "no memory to lower a score");
+  for (int n = 0; n < nodes; ++n) lowered_nodes[n] = lowered(expression, lowered_nodes, n);
+  for (int i = 0; i < count; ++i) roots[i] = lowered_nodes[roots[i]];
+  free(lowered_nodes);
+  return expression->full ? ft_fail(FT_E_ARGUMENT,
+                                    "a score and its derivative take more than %d "
+                                    "operations",
+                                    FT_SCORE_NODES)
+                          : FT_OK;
+}
