@@ -65,6 +65,11 @@ static const struct {
     {"bench d64 nq1", 3, "without a GPU these work"},
     {"verify d64 nq1 --gpu a100", 3, "not in this machine"},
     {"explain d64 nq1", 3, "--gpu"},
+    {"explain --score alibbi", 2, "score 'alibbi' is unknown; built in: alibi"},
+    {"explain --score ./alibi.lua", 1, "--score './alibi.lua': No such file"},
+    {"explain --score ''", 2, "--score is ''"},
+    {"explain d64 nq1 --score alibi", 2, "--score 'alibi' comes with a request"},
+    {"emit d64 nq1 --gpu a100 --score alibi", 2, "unrecognized option"},
     {"cache", 2, "path, list, stats"},
     {"cache burn", 2, "'burn'"},
     {"cache stats extra", 2, "'extra'"},
@@ -163,6 +168,32 @@ START_TEST(emit_has_a_document) {
   ck_assert_str_eq(text_at(root, "origin"), "given");
   ck_assert_str_eq(text_at(root, "config"), config);
   ck_assert_str_eq(text_at(root, "source"), source);
+  json_decref(root);
+}
+END_TEST
+
+START_TEST(explain_tells_a_score_function) {
+  expect("explain --score softcap", 0);
+  expect_output("score = cap * tanh(s / cap)\n");
+  expect_output("local _1 = tanh(s / cap)\nd score / d s = 1.0 - _1 * _1\n");
+  expect_output("d score / d cap = ");
+  char command[256], path[128];
+  snprintf(path, sizeof path, "%s/mine.lua", folder);
+  FILE *const file = fopen(path, "w");
+  ck_assert_ptr_nonnull(file);
+  ck_assert_int_ge(fputs("local t = tensor('t', 'fp32', nk)\nscore = s + floor(t(j))\n", file), 0);
+  ck_assert_int_eq(fclose(file), 0);
+  snprintf(command, sizeof command, "explain --json --score %s", path);
+  expect(command, 0);
+  json_t *const root = document("explain");
+  ck_assert_str_eq(text_at(root, "score"), "mine.lua");
+  ck_assert_ptr_nonnull(strstr(text_at(root, "cuda"), "score_of("));
+  const json_t *const derivatives = json_object_get(root, "derivatives");
+  ck_assert_uint_eq(json_array_size(derivatives), 2);
+  ck_assert_str_eq(text_at(json_array_get(derivatives, 0), "text"), "d score / d s = 1.0\n");
+  ck_assert_str_eq(
+      text_at(json_array_get(derivatives, 1), "text"),
+      "-- mine.lua:2: score is not differentiable by 't': floor makes an integer of it\n");
   json_decref(root);
 }
 END_TEST
@@ -281,6 +312,7 @@ Suite *make_program_suite(void) {
   tcase_add_test(tests, gpus_are_listed);
   tcase_add_test(tests, emit_prints_a_source_that_repeats_itself);
   tcase_add_test(tests, emit_has_a_document);
+  tcase_add_test(tests, explain_tells_a_score_function);
   tcase_add_test(tests, doctor_tells_what_is_missing);
   tcase_add_test(tests, compiling_without_nvrtc_is_a_compile_failure);
   tcase_add_test(tests, cache_starts_empty);

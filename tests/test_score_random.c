@@ -279,8 +279,8 @@ START_TEST(derivatives_agree_with_differences) {
       lab_place(&random, &inputs);
       for (int i = -1; i < it.derivatives.count; ++i) {
         ft_interpret(&it.interpreter, &inputs);
-        const struct leaf leaf = i < 0 ? (struct leaf){.number = &inputs.symbols[FT_SYMBOL_S]}
-                                       : leaf_at(&it, &inputs, it.derivatives.others[i].leaf);
+        struct leaf leaf = {.number = &inputs.symbols[FT_SYMBOL_S]};
+        if (i >= 0) leaf = leaf_at(&it, &inputs, it.derivatives.others[i].leaf);
         const double derivative = i < 0 ? ft_interpreter_value(&it.interpreter, it.derivatives.by_s)
                                         : derivative_by(&it, &inputs, leaf);
         compare(&it, &inputs, leaf, derivative, &tally, seed);

@@ -261,7 +261,8 @@ static int check_wanted(const struct ft_score *score, uint64_t wanted) {
 }
 
 int ft_score_derive(struct ft_score *score, uint64_t wanted, struct ft_derivatives *derivatives) {
-  *derivatives = (struct ft_derivatives){.by_s = 0};
+  *derivatives =
+      (struct ft_derivatives){.by_s = 0, .leaf_s = ft_symbol(&score->expression, FT_SYMBOL_S)};
   FT_TRY(check_wanted(score, wanted));
   struct pass *const pass = calloc(1, sizeof *pass);
   if (pass == NULL) return ft_fail(FT_E_MEMORY, "no memory to differentiate %s", score->name);

@@ -17,7 +17,8 @@ struct ft_derivative {
 };
 
 struct ft_derivatives {
-  int by_s; /* node; the constant 0 where the score does not depend on s */
+  int by_s;   /* node; the constant 0 where the score does not depend on s */
+  int leaf_s; /* the node of s */
   struct ft_derivative others[FT_DERIVATIVES];
   int count;
 };

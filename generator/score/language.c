@@ -44,7 +44,7 @@ static void check_types(lua_State *state, const struct ft_expression *expression
   }
 }
 
-/* The operands lie at `indices` of the stack. */
+/* The operands lie at the first of three `indices` of the stack. */
 static int operation_of(lua_State *state, enum ft_operation operation, const char *what,
                         const int *indices) {
   struct ft_score *const score = ft_handle_score(state);
@@ -80,7 +80,7 @@ static int power(lua_State *state) {
   struct ft_expression *const expression = &score->expression;
   const int base = ft_handle_node(state, 1, "^", 1), exponent = ft_handle_node(state, 2, "^", 2);
   check_types(state, expression, FT_OP_MUL, "^", (const int[]){base, exponent},
-              (const int[]){1, 2});
+              (const int[]){1, 2, 3});
   const struct ft_node *const b = ft_node(expression, base), *const e =
                                                                  ft_node(expression, exponent);
   const double number = e->value, from = b->value;
@@ -156,7 +156,7 @@ static void push_result(lua_State *state, const struct infix *infix) {
   }
   struct ft_expression *const expression = &ft_handle_score(state)->expression;
   const int first = infix->swapped ? 2 : 1;
-  int node = operation_of(state, infix->operation, infix->text, (const int[]){first, 3 - first});
+  int node = operation_of(state, infix->operation, infix->text, (const int[]){first, 3 - first, 3});
   if (infix->negated) node = ft_unary(expression, FT_OP_NOT, node);
   ft_handle_push(state, node);
 }
@@ -198,7 +198,7 @@ static int function(lua_State *state) {
   int node = operation_of(state, operation, what, (const int[]){1, 2, 3});
   for (int i = 3; any_number && i <= given; ++i) {
     ft_handle_push(state, node);
-    node = operation_of(state, operation, what, (const int[]){lua_gettop(state), i});
+    node = operation_of(state, operation, what, (const int[]){lua_gettop(state), i, 3});
   }
   ft_handle_push(state, node);
   return 1;

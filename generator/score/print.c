@@ -116,6 +116,13 @@ static struct printer *printer_make(const struct ft_score *score, struct ft_text
   return printer;
 }
 
+void ft_score_print_node(const struct ft_score *score, int node, struct ft_text *text) {
+  struct printer *const printer = printer_make(score, text);
+  if (printer == NULL) return;
+  print_node(printer, node, 0);
+  free(printer);
+}
+
 void ft_score_print_nodes(const struct ft_score *score, const struct ft_named_node *rows, int count,
                           struct ft_text *text) {
   struct printer *const printer = printer_make(score, text);

@@ -14,6 +14,9 @@ struct ft_named_node {
   int node;
 };
 
+/* One expression, without locals. */
+void ft_score_print_node(const struct ft_score *score, int node, struct ft_text *text);
+
 /* "name = expression" for each. */
 void ft_score_print_nodes(const struct ft_score *score, const struct ft_named_node *rows, int count,
                           struct ft_text *text);

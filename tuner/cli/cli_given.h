@@ -21,7 +21,8 @@ enum cli_takes {
   CLI_CACHE = 64,      /* --cap, --repair, --all; free words */
   CLI_SEED = 128,      /* --seed */
   CLI_DEVICE = 256,    /* --device */
-  CLI_ROWS = 512       /* --rows */
+  CLI_ROWS = 512,      /* --rows */
+  CLI_SCORE = 1024     /* --score, with which no request is needed */
 };
 
 enum cli_color { CLI_COLOR_AUTO, CLI_COLOR_ALWAYS, CLI_COLOR_NEVER };
@@ -46,6 +47,7 @@ struct cli_options {
   const char *emulate; /* the GPU of --gpu emulator[:GPU]; NULL: none is emulated */
   int device;          /* 1 + CUDA ordinal; 0: the first */
   const char *config;
+  const char *score;
   const char *output;
 
   enum ft_effort effort;

@@ -10,6 +10,7 @@
 #include "runtime/kernel_source.h"
 #include "runtime/session.h"
 #include "tuner/cli/cli_explain.h"
+#include "tuner/cli/cli_score.h"
 #include "tuner/cli/command.h"
 
 #include <stdlib.h>
@@ -126,11 +127,22 @@ done:
   return status;
 }
 
+static int explain_score(struct cli *cli, const fatune_session *session) {
+  struct ft_score score;
+  FT_TRY(cli_score_read(cli->options.score, session, &score));
+  const int status = cli_explain_score(cli, &score);
+  ft_score_free(&score);
+  return status;
+}
+
 static int run(struct cli *cli) {
   fatune_session *session = NULL;
   int status;
   FT_CHECK(cli_session_open(cli, &session));
-  FT_CHECK(explain(cli, session, &cli->options.requests[0]));
+  if (cli->options.score != NULL)
+    status = explain_score(cli, session);
+  else
+    status = explain(cli, session, &cli->options.requests[0]);
 done:;
   const int code = status == FT_OK ? CLI_EXIT_OK : cli_fail(cli, status);
   fatune_session_close(session);
@@ -142,6 +154,7 @@ const struct command command_explain = {
     .summary = "Tell which config a request gets, where from and why",
     .arguments = "REQUEST",
     .details = "hit is `exact' (measured for this bucket here), `near' (another bucket, GPU of the "
-               "target, or other templates), `model' (predicted) or `default'.",
-    .takes = CLI_REQUESTS | CLI_ONE_REQUEST | CLI_GPU | CLI_DEVICE,
+               "target, or other templates), `model' (predicted) or `default'. With --score: the "
+               "expression, what it captures, its derivatives; --verbose: as CUDA C, too.",
+    .takes = CLI_REQUESTS | CLI_ONE_REQUEST | CLI_GPU | CLI_DEVICE | CLI_SCORE,
     .run = run};
