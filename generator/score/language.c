@@ -34,7 +34,7 @@ static void check_types(lua_State *state, const struct ft_expression *expression
                         enum ft_operation operation, const char *what, const int *operands,
                         const int *numbers) {
   const int count = ft_operation_operands(operation);
-  for (int i = 0; i < count; ++i) {
+  for (int i = 0; i < count && i < 3; ++i) {
     const enum ft_value_type type = ft_node(expression, operands[i])->type;
     const enum ft_value_type last = ft_node(expression, operands[count - 1])->type;
     const char *const allowed = wrong_type(operation, i, type, last);
