@@ -164,8 +164,7 @@ int ft_sandbox_call(struct ft_sandbox *sandbox, int arguments, int results) {
   const bool has_text = lua_type(state, -1) == LUA_TSTRING;
   const int status =
       outcome == LUA_ERRMEM
-          ? ft_fail(FT_E_MEMORY, "Lua ran out of memory (limit: %d MiB)",
-                    MEMORY_LIMIT >> 20)
+          ? ft_fail(FT_E_MEMORY, "Lua ran out of memory (limit: %d MiB)", MEMORY_LIMIT >> 20)
           : ft_fail(FT_E_TEMPLATE, "%s",
                     has_text ? lua_tostring(state, -1) : "a template raised an error without text");
   lua_settop(state, below);
