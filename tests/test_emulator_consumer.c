@@ -23,7 +23,7 @@
 #if defined(__SANITIZE_ADDRESS__)
 enum { RUNS = 4 };
 #else
-enum { RUNS = 24 };
+enum { RUNS = 25 };
 #endif
 
 /* ---- runs ---- */
@@ -64,6 +64,7 @@ static const struct {
     {"bf16 d64 hq4 nq1100 nk900 causal", CONFIG(256, 64, 2, 2, "pingpong=1")},
     {"bf16 d64 hq4 nq900 nk1100 causal", CONFIG(192, 128, 2, 1, "direct_store=1 ascending_keys=1")},
     {"bf16 d128 hq5 nq700 nk600", CONFIG(128, 80, 2, 2, "pingpong=2 multicast=1")},
+    {"bf16 d64 hq4 nq900 nk500 causal", CONFIG(128, 64, 2, 2, "direct_store=1")},
     {"bf16 d64 hq8 hkv1 b2 nq150 nk300 causal",
      CONFIG(256, 96, 3, 1, "overlap_tiles=1 pingpong=2 direct_store=1 pack_gqa=1 p_in_smem=1")},
 };

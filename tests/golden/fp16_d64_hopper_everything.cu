@@ -1618,6 +1618,7 @@ __device__ __forceinline__ void consume(Consumer &consumer, const ForwardParams 
     if (work.steps == 0) break;
     take_first_step(consumer, params, work);
     take_steps(consumer, params, work);
+    if (Q_STAGES > 1) release_q(consumer, consumer.q_ring);
     take_last_product(consumer, consumer.ring);
     finish(consumer, params, work, consumer.row_max, consumer.row_sum);
     if (SKIPS_AFTER) skip_hidden(consumer, hidden_after(work));
