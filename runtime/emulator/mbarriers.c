@@ -245,7 +245,7 @@ static struct ft_box make_box(uint32_t to, const void *map, const struct fe_plac
   char what[512];
   ft_count_step(line);
   if (ft_box_make(&box, map, to, at, what) ||
-      !ft_box_check(&box, launch->tensors, launch->tensor_count, false, what, sizeof what))
+      !ft_box_check(&box, launch->tensors, launch->tensor_count, FE_READ, what, sizeof what))
     ft_fault(line, "%s", what);
   return box;
 }
@@ -278,6 +278,17 @@ static void load(struct ft_block *there, const struct ft_box *box, uint32_t addr
 void ft_tma_load(uint32_t to, const void *map, uint32_t address, const struct fe_place *at,
                  int line) {
   const struct ft_box box = make_box(to, map, at, line);
+  load(ft_block_now, &box, address, line);
+}
+
+void ft_bulk_load(uint32_t to, const void *from, uint32_t bytes, uint32_t address, int line) {
+  const struct ft_emulated_launch *const launch = ft_block_now->launch;
+  struct ft_box box;
+  char what[512];
+  ft_count_step(line);
+  if (ft_box_line(&box, (uintptr_t)from, to, bytes, what) ||
+      !ft_box_check(&box, launch->tensors, launch->tensor_count, FE_READ, what, sizeof what))
+    ft_fault(line, "%s", what);
   load(ft_block_now, &box, address, line);
 }
 

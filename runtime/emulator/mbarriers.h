@@ -15,6 +15,7 @@ int ft_mbarrier_test(uint32_t address, unsigned parity, int line);
 void ft_mbarrier_wait(uint32_t address, unsigned parity, int line);
 void ft_tma_load(uint32_t to, const void *map, uint32_t mbarrier, const struct fe_place *at,
                  int line);
+void ft_bulk_load(uint32_t to, const void *from, uint32_t bytes, uint32_t address, int line);
 void ft_tma_load_multicast(uint32_t to, const void *map, uint32_t mbarrier,
                            const struct fe_place *at, unsigned blocks, int line);
 void ft_async_proxy_fence(int line);

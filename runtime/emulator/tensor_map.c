@@ -146,6 +146,29 @@ const char *ft_box_make(struct ft_box *box, const void *map, uint32_t shared,
   return NULL;
 }
 
+const char *ft_box_line(struct ft_box *box, uint64_t global, uint32_t shared, uint32_t bytes,
+                        char what[256]) {
+  enum { NUMBER_BYTES = 4, BYTES_MOST = UINT16_MAX / FT_CHUNK * FT_CHUNK };
+  if (bytes == 0 || bytes > BYTES_MOST || (global | shared | bytes) % FT_CHUNK != 0) {
+    snprintf(what, 256,
+             "copies %u bytes between shared address %u and 0x%llx; allowed: multiples of %d, up to "
+             "%d bytes",
+             bytes, shared, (unsigned long long)global, FT_CHUNK, BYTES_MOST);
+    return what;
+  }
+  const uint32_t numbers = bytes / NUMBER_BYTES;
+  *box = (struct ft_box){.map = {.address = global,
+                                 .last = {numbers - 1},
+                                 .box = {(uint16_t)numbers},
+                                 .rank = 1,
+                                 .element_bytes = NUMBER_BYTES,
+                                 .swizzle = FT_SWIZZLE_NONE},
+                         .shared = shared,
+                         .rows = 1,
+                         .row_bytes = (int)bytes};
+  return NULL;
+}
+
 struct ft_box_row ft_box_row(const struct ft_box *box, int number) {
   const struct ft_map *const map = &box->map;
   struct ft_box_row row = {.global = map->address,
@@ -190,11 +213,10 @@ static bool check_row(const struct ft_box_row *row, int element,
 }
 
 bool ft_box_check(const struct ft_box *box, const struct ft_emulated_tensor *tensors, int count,
-                  bool store, char *what, size_t size) {
+                  enum fe_access access, char *what, size_t size) {
   for (int number = 0; number < box->rows; number++) {
     const struct ft_box_row row = ft_box_row(box, number);
-    if (!check_row(&row, box->map.element_bytes, tensors, count, store ? FE_WRITE : FE_READ, what,
-                   size))
+    if (!check_row(&row, box->map.element_bytes, tensors, count, access, what, size))
       return false;
   }
   return true;

@@ -52,12 +52,15 @@ struct ft_box_row {
 /* NULL, or what is wrong. */
 const char *ft_box_make(struct ft_box *box, const void *map, uint32_t shared,
                         const struct fe_place *at, char what[256]);
+/* One row of fp32 numbers that lie side by side, of so many bytes. */
+const char *ft_box_line(struct ft_box *box, uint64_t global, uint32_t shared, uint32_t bytes,
+                        char what[256]);
 struct ft_box_row ft_box_row(const struct ft_box *box, int row);
 /* The shared address of 16 bytes at this byte of a row. */
 uint32_t ft_box_chunk(const struct ft_box *box, const struct ft_box_row *row, int byte);
 /* Whether a kernel may access all of the box that is in the tensor; else what is wrong. */
 bool ft_box_check(const struct ft_box *box, const struct ft_emulated_tensor *tensors, int count,
-                  bool store, char *what, size_t size);
+                  enum fe_access access, char *what, size_t size);
 
 /* Of the driver's table. */
 cu_result ft_emulator_tensor_map_encode(void *opaque, int type, unsigned rank, void *address,

@@ -1,4 +1,4 @@
-/* tma_store.c: TMA stores, done as late as the wait that orders them allows.
+/* tma_store.c: TMA stores and additions, done as late as the wait that orders them allows.
  * in -> out: boxes, groups, waits of one thread -> global memory.
  * The shared memory that a store reads may be written again by those who are ordered behind its
  * wait. What nobody has waited for is done as its thread ends. */
@@ -15,6 +15,7 @@
 
 struct store {
   struct ft_box box;
+  bool adds; /* fp32 numbers to those in global memory */
   uint32_t time, group;
 };
 
@@ -54,14 +55,11 @@ static void begin(struct ft_block *block, const struct ft_box *box, const struct
   }
 }
 
-void ft_tma_store(const void *map, uint32_t from, const struct fe_place *at, int line) {
+static void add(struct store store, int line) {
   struct ft_block *const block = ft_block_now;
-  struct store store;
   char what[512];
-  ft_count_step(line);
-  if (ft_box_make(&store.box, map, from, at, what)) ft_fault(line, "%s", what);
-  if (!ft_box_check(&store.box, block->launch->tensors, block->launch->tensor_count, true, what,
-                    sizeof what))
+  if (!ft_box_check(&store.box, block->launch->tensors, block->launch->tensor_count,
+                    store.adds ? FE_ATOMIC : FE_WRITE, what, sizeof what))
     ft_fault(line, "%s", what);
   struct ft_stores *const stores = stores_of(block, block->running, line);
   store.time = ++stores->time;
@@ -71,8 +69,34 @@ void ft_tma_store(const void *map, uint32_t from, const struct fe_place *at, int
   stores->queue[stores->count++] = store;
 }
 
+void ft_tma_store(const void *map, uint32_t from, const struct fe_place *at, int line) {
+  struct store store = {.adds = false};
+  char what[256];
+  ft_count_step(line);
+  if (ft_box_make(&store.box, map, from, at, what)) ft_fault(line, "%s", what);
+  add(store, line);
+}
+
+void ft_bulk_add(void *to, uint32_t from, uint32_t bytes, int line) {
+  struct store store = {.adds = true};
+  char what[256];
+  ft_count_step(line);
+  if (ft_box_line(&store.box, (uintptr_t)to, from, bytes, what)) ft_fault(line, "%s", what);
+  add(store, line);
+}
+
 void ft_tma_store_commit(int line) {
   stores_of(ft_block_now, ft_block_now->running, line)->committed++;
+}
+
+static void finish_add(const struct ft_shared_memory *shared, const struct ft_box *box) {
+  const struct ft_box_row row = ft_box_row(box, 0);
+  float *const sums = (float *)(uintptr_t)row.global;
+  for (int byte = 0; byte < row.end; byte += (int)sizeof(float)) {
+    float x;
+    memcpy(&x, ft_shared_at(shared, row.shared + (uint32_t)byte), sizeof x);
+    sums[(size_t)byte / sizeof x] += x;
+  }
 }
 
 static void finish(const struct ft_shared_memory *shared, const struct ft_box *box) {
@@ -93,8 +117,10 @@ static void finish_groups(struct ft_block *block, struct ft_thread *thread, uint
   struct ft_stores *const stores = thread->stores;
   int done = 0;
   while (done < stores->count && stores->queue[done].group < groups) {
-    finish(&block->shared, &stores->queue[done].box);
-    ft_clocks_learn(block->shared.clocks, thread->agent, stores->agent, stores->queue[done++].time);
+    const struct store *const store = &stores->queue[done];
+    (store->adds ? finish_add : finish)(&block->shared, &store->box);
+    ft_clocks_learn(block->shared.clocks, thread->agent, stores->agent, store->time);
+    done++;
   }
   if (done == 0) return;
   stores->count -= done;

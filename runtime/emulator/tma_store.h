@@ -1,4 +1,4 @@
-/* tma_store.h: TMA stores. */
+/* tma_store.h: TMA stores, and additions to global memory. */
 #ifndef RUNTIME_EMULATOR_TMA_STORE_H
 #define RUNTIME_EMULATOR_TMA_STORE_H
 
@@ -8,6 +8,7 @@
 #include "runtime/emulator/device/machine.h"
 
 void ft_tma_store(const void *map, uint32_t from, const struct fe_place *at, int line);
+void ft_bulk_add(void *to, uint32_t from, uint32_t bytes, int line);
 void ft_tma_store_commit(int line);
 void ft_tma_store_wait(int youngest, int line);
 void ft_stores_end(struct ft_thread *thread); /* as the thread ends */

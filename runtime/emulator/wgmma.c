@@ -191,7 +191,8 @@ static void check_operands(struct ft_products *products, const struct ft_product
   if (ft_operand_read(&product->b, shared, &by, what) ||
       ft_operand_tile(&product->b, shared, launch->tensors, launch->tensor_count, &b, what))
     ft_fault(product->line, "%s", what);
-  if (a.tensor && b.tensor && !product->b.across && a.index[3] != b.index[3])
+  if (a.tensor && b.tensor && !product->a.across && !product->b.across &&
+      a.index[3] != b.index[3])
     ft_fault(product->line, "multiplies columns that do not belong together: from %s and from %s",
              ft_place_text(&a, text_a), ft_place_text(&b, text_b));
 }
@@ -216,7 +217,8 @@ void ft_wgmma_issue(int warpgroup, int line) {
   product->bf16 = record->bf16;
   char what[FT_OPERAND_WORDS];
   if ((!record->a &&
-       ft_operand_decode(&product->a, 'A', record->a_descriptor, false, FT_WGMMA_ROWS, what)) ||
+       ft_operand_decode(&product->a, 'A', record->a_descriptor, record->a_across, FT_WGMMA_ROWS,
+                          what)) ||
       ft_operand_decode(&product->b, 'B', record->b_descriptor, record->b_across,
                         2 * record->registers, what))
     ft_fault(line, "%s", what);
@@ -277,7 +279,9 @@ static void finish(struct ft_products *products, const struct ft_product *produc
     check_a_registers(product, warpgroup, line);
     gather_a_registers(&tiles, product);
   } else {
-    ft_operand_gather(&product->a, shared, product->bf16, &tiles.a[0][0], FT_WGMMA_DEPTH, 1);
+    const int a_row = product->a.across ? 1 : FT_WGMMA_DEPTH;
+    const int a_column = product->a.across ? FT_WGMMA_DEPTH : 1;
+    ft_operand_gather(&product->a, shared, product->bf16, &tiles.a[0][0], a_row, a_column);
   }
   const int row_step = product->b.across ? FT_WGMMA_COLUMNS_MOST : 1;
   const int column_step = product->b.across ? 1 : FT_WGMMA_COLUMNS_MOST;

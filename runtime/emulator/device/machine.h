@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-enum { FE_ABI = 4 };
+enum { FE_ABI = 5 };
 enum { FE_WARP = 32 };
 /* Dynamic shared memory begins here in the shared window; what lies below is nobody's. */
 enum { FE_SHARED_BASE = 1024, FE_SHARED_MOST = 232448 };
@@ -92,7 +92,9 @@ struct fe_wgmma {
   int accumulate;
   const uint32_t *a; /* [4], or NULL: a_descriptor */
   uint64_t a_descriptor, b_descriptor;
-  int b_across; /* B's depth lies across the rows in shared memory (MN-major), not along them */
+  /* The depth of what a descriptor says lies across the rows in shared memory (MN-major), not along
+   * them. */
+  int a_across, b_across;
   int bf16;
 };
 
@@ -154,6 +156,10 @@ struct fe_machine {
   void (*tma_store)(const void *map, uint32_t from, const struct fe_place *at, int line);
   void (*tma_store_commit)(int line);
   void (*tma_store_wait)(int youngest, int line);
+  /* Bytes side by side, as late as the above: a load, and fp32 numbers that are added to those in
+   * global memory. */
+  void (*bulk_load)(uint32_t to, const void *from, uint32_t bytes, uint32_t barrier, int line);
+  void (*bulk_add)(void *to, uint32_t from, uint32_t bytes, int line);
   void (*async_proxy_fence)(int line);
 
   /* From the compiler's own instrumentation: every plain load and store that is not of the stack,
