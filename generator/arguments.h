@@ -1,7 +1,7 @@
 /* arguments.h: the one argument of an emitted kernel, as the host fills it and the device reads it.
  * in -> out: arguments.def -> structs; their fields as text, for the templates. The mma kernels
  * take struct ft_forward_params, the wgmma kernels struct ft_tiled_forward_params, all kernels of a
- * backward struct ft_backward_params. */
+ * backward struct ft_backward_params, the main one by wgmma struct ft_tiled_backward_params. */
 #ifndef GENERATOR_ARGUMENTS_H
 #define GENERATOR_ARGUMENTS_H
 

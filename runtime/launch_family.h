@@ -38,6 +38,7 @@ struct ft_launch {
     struct ft_forward_params forward;
     struct ft_tiled_forward_params tiled_forward;
     struct ft_backward_params backward;
+    struct ft_tiled_backward_params tiled_backward;
   } argument;
   const struct ft_launch_family *family;
   const struct ft_launch_plan *plan;

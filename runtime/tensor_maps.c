@@ -64,8 +64,8 @@ static int map_tensor(const struct ft_mapped *tensor, int number, enum ft_dtype 
   return FT_OK;
 }
 
-int ft_map_tensors(const struct ft_mapped tensors[FT_MAP_TENSORS], enum ft_dtype dtype,
+int ft_map_tensors(const struct ft_mapped *tensors, int count, enum ft_dtype dtype,
                    struct ft_map_cache *cache, const struct ft_driver *driver) {
-  for (int i = 0; i < FT_MAP_TENSORS; i++) FT_TRY(map_tensor(&tensors[i], i, dtype, cache, driver));
+  for (int i = 0; i < count; i++) FT_TRY(map_tensor(&tensors[i], i, dtype, cache, driver));
   return FT_OK;
 }

@@ -150,10 +150,11 @@ const char *ft_box_line(struct ft_box *box, uint64_t global, uint32_t shared, ui
                         char what[256]) {
   enum { NUMBER_BYTES = 4, BYTES_MOST = UINT16_MAX / FT_CHUNK * FT_CHUNK };
   if (bytes == 0 || bytes > BYTES_MOST || (global | shared | bytes) % FT_CHUNK != 0) {
-    snprintf(what, 256,
-             "copies %u bytes between shared address %u and 0x%llx; allowed: multiples of %d, up to "
-             "%d bytes",
-             bytes, shared, (unsigned long long)global, FT_CHUNK, BYTES_MOST);
+    snprintf(
+        what, 256,
+        "copies %u bytes between shared address %u and 0x%llx; allowed: multiples of %d, up to "
+        "%d bytes",
+        bytes, shared, (unsigned long long)global, FT_CHUNK, BYTES_MOST);
     return what;
   }
   const uint32_t numbers = bytes / NUMBER_BYTES;
@@ -216,8 +217,7 @@ bool ft_box_check(const struct ft_box *box, const struct ft_emulated_tensor *ten
                   enum fe_access access, char *what, size_t size) {
   for (int number = 0; number < box->rows; number++) {
     const struct ft_box_row row = ft_box_row(box, number);
-    if (!check_row(&row, box->map.element_bytes, tensors, count, access, what, size))
-      return false;
+    if (!check_row(&row, box->map.element_bytes, tensors, count, access, what, size)) return false;
   }
   return true;
 }

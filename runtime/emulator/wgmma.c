@@ -191,8 +191,7 @@ static void check_operands(struct ft_products *products, const struct ft_product
   if (ft_operand_read(&product->b, shared, &by, what) ||
       ft_operand_tile(&product->b, shared, launch->tensors, launch->tensor_count, &b, what))
     ft_fault(product->line, "%s", what);
-  if (a.tensor && b.tensor && !product->a.across && !product->b.across &&
-      a.index[3] != b.index[3])
+  if (a.tensor && b.tensor && !product->a.across && !product->b.across && a.index[3] != b.index[3])
     ft_fault(product->line, "multiplies columns that do not belong together: from %s and from %s",
              ft_place_text(&a, text_a), ft_place_text(&b, text_b));
 }
@@ -216,9 +215,8 @@ void ft_wgmma_issue(int warpgroup, int line) {
   product->accumulate = record->accumulate;
   product->bf16 = record->bf16;
   char what[FT_OPERAND_WORDS];
-  if ((!record->a &&
-       ft_operand_decode(&product->a, 'A', record->a_descriptor, record->a_across, FT_WGMMA_ROWS,
-                          what)) ||
+  if ((!record->a && ft_operand_decode(&product->a, 'A', record->a_descriptor, record->a_across,
+                                       FT_WGMMA_ROWS, what)) ||
       ft_operand_decode(&product->b, 'B', record->b_descriptor, record->b_across,
                         2 * record->registers, what))
     ft_fault(line, "%s", what);

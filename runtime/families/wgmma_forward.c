@@ -71,12 +71,12 @@ static int map_tensors(struct ft_launch *launch, const struct ft_driver *driver)
   const int packed = knobs->pack_gqa ? 1 << sequence->pack_bits : 0;
   const int q_rows = knobs->block_m, k_rows = knobs->block_n / (1 + knobs->multicast);
   const int d = request->head_dim, dv = request->head_dim_v;
-  const struct ft_mapped tensors[FT_MAP_TENSORS] = {
+  const struct ft_mapped tensors[] = {
       {"q", &tiled->q, &p->q, d, nq, heads_q, batch, q_rows, packed},
       {"k", &tiled->k, &p->k, d, nk, heads_kv, batch, k_rows, 0},
       {"v", &tiled->v, &p->v, dv, nk, heads_kv, batch, k_rows, 0},
       {"o", &tiled->o, &p->o, dv, nq, heads_q, batch, WARPGROUP_ROWS, packed}};
-  return ft_map_tensors(tensors, request->dtype, launch->plan->maps, driver);
+  return ft_map_tensors(tensors, FT_COUNT(tensors), request->dtype, launch->plan->maps, driver);
 }
 
 static void describe(const struct ft_launch *launch, int kernel,

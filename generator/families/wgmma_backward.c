@@ -1,0 +1,210 @@
+/* wgmma_backward.c: the gradients by wgmma.
+ * in -> out: request + config + arch -> budget, broken rules, the default config. */
+#include "generator/families/wgmma_backward.h"
+
+#include <string.h>
+
+#include "generator/families/plan.h"
+#include "generator/visibility.h"
+
+FT_DEFINE_TABLES(FT_WGMMA_BACKWARD_KNOBS, FT_WGMMA_BACKWARD_BUDGET);
+
+enum { WARPGROUP = 128, WARPGROUP_KEYS = 64, PANEL_COLUMNS = 64, PANEL_ROW = 128 };
+
+/* Other requests stay with mma_backward. */
+static bool serves(const struct ft_request *request, const struct ft_arch *arch) {
+  enum { HEAD_DIM_MOST = 128 };
+  return arch->sm == 90 && !request->dropout && !request->deterministic &&
+         max_int(request->head_dim, request->head_dim_v) <= HEAD_DIM_MOST;
+}
+
+/* ---- budget ---- */
+
+static int panels(int columns) {
+  return (columns + PANEL_COLUMNS - 1) / PANEL_COLUMNS;
+}
+
+/* Barriers | LSE | delta | K | V | Q stages | dO stages | dS stages | dQ. Panels are aligned by
+ * whole 1024 bytes. */
+static void plan_tiles(struct ft_budget *budget, struct ft_wgmma_backward_budget *own,
+                       const struct ft_wgmma_backward_knobs *k) {
+  enum { BARRIERS = 512, ALIGNMENT = 1024, WORD = 4 };
+  const int rows = k->block_m * PANEL_ROW, keys = k->block_n * PANEL_ROW;
+  own->q_bytes = rows * own->d_panels;
+  own->do_bytes = rows * own->dv_panels;
+  own->k_bytes = keys * own->d_panels;
+  own->v_bytes = keys * own->dv_panels;
+  own->ds_bytes = keys * (k->block_m / WARPGROUP_KEYS);
+  own->smem_lse_offset = BARRIERS;
+  own->smem_delta_offset = own->smem_lse_offset + k->q_stages * k->block_m * WORD;
+  own->smem_k_offset =
+      round_up(own->smem_delta_offset + k->do_stages * k->block_m * WORD, ALIGNMENT);
+  own->smem_v_offset = own->smem_k_offset + own->k_bytes;
+  own->smem_q_offset = own->smem_v_offset + own->v_bytes;
+  own->smem_do_offset = own->smem_q_offset + k->q_stages * own->q_bytes;
+  own->smem_ds_offset = own->smem_do_offset + k->do_stages * own->do_bytes;
+  own->smem_dq_offset = own->smem_ds_offset + k->ds_stages * own->ds_bytes;
+  budget->smem_bytes = own->smem_dq_offset + k->block_m * own->d_pad * WORD;
+}
+
+/* A block begins with the same number of registers for each thread, and its warpgroups exchange
+ * them, by multiples of 8. The warpgroup that makes dQ needs 32 for the product and about as many
+ * beside it. */
+static void share_registers(struct ft_budget *budget, struct ft_wgmma_backward_budget *own,
+                            const struct ft_wgmma_backward_knobs *k, const struct ft_arch *arch) {
+  enum { LOADER = 24, DQ_LEAST = 64, DQ_LOADS_LEAST = 72, DQ_MOST = 128, CONSUMER_MOST = 240 };
+  if (!is_within(own->consumers, 1, 4)) return; /* none to share, or too few for any tile */
+  const int warpgroups = budget->threads / WARPGROUP;
+  budget->launch_regs = arch->regs_per_sm / budget->threads / 8 * 8;
+  const int pool = budget->launch_regs * warpgroups;
+  own->loader_regs = k->loads_beside_dq ? 0 : LOADER;
+  const int dq_least = k->loads_beside_dq ? DQ_LOADS_LEAST : DQ_LEAST;
+  const int left = pool - own->loader_regs - dq_least;
+  own->consumer_regs = min_int(CONSUMER_MOST, left / own->consumers / 8 * 8);
+  own->dq_regs = min_int(DQ_MOST, pool - own->loader_regs - own->consumers * own->consumer_regs);
+  budget->regs_limit = own->consumer_regs;
+}
+
+/* An accumulator of 64 x C values lies in 128 threads: C / 2 registers of each. */
+static void plan(struct ft_budget *budget, const struct ft_request *request,
+                 const struct ft_config *config, const struct ft_arch *arch) {
+  enum { ADDRESSES = 24, PREPARE_THREADS = 256, DQ_THREADS = 128 };
+  const struct ft_wgmma_backward_knobs *const k = ft_wgmma_backward_knobs(config);
+  struct ft_wgmma_backward_budget own = {
+      .d_pad = round_up(request->head_dim, 16),
+      .dv_pad = round_up(request->head_dim_v, 16),
+      .dq_sums = 1,
+      .prepare_threads = PREPARE_THREADS,
+      .dq_threads = DQ_THREADS,
+      .consumers = k->block_n / WARPGROUP_KEYS,
+      .regs_s = k->block_m / 2,
+      .regs_p = k->block_m / 4,
+      .regs_sums = (request->head_dim + request->head_dim_v) / 2,
+  };
+  own.d_panels = panels(own.d_pad);
+  own.dv_panels = panels(own.dv_pad);
+  own.qk_stride = ft_row_stride(own.d_pad);
+  own.dq_smem = k->block_m * own.qk_stride;
+  own.regs_kv = k->kv_in_regs ? (own.d_pad + own.dv_pad) / 4 : 0;
+  budget->threads = WARPGROUP * (own.consumers + (k->loads_beside_dq ? 1 : 2));
+  budget->ctas_per_sm = 1;
+  plan_tiles(budget, &own, k);
+  share_registers(budget, &own, k, arch);
+  budget->regs_estimate = own.regs_sums + own.regs_s + own.regs_p + own.regs_kv + ADDRESSES;
+  memcpy(budget->own, &own, sizeof own);
+}
+
+/* ---- rules ---- */
+
+static const struct ft_wgmma_backward_knobs *knobs(const struct ft_rule_case *of) {
+  return ft_wgmma_backward_knobs(of->config);
+}
+
+static const struct ft_wgmma_backward_budget *own_budget(const struct ft_rule_case *of) {
+  return ft_wgmma_backward_budget(of->budget);
+}
+
+static bool warpgroup_keys(const struct ft_rule_case *of) {
+  return knobs(of)->block_n % WARPGROUP_KEYS == 0 && is_within(own_budget(of)->consumers, 1, 4);
+}
+
+static bool step_queries(const struct ft_rule_case *of) {
+  return knobs(of)->block_m % WARPGROUP_KEYS == 0 && knobs(of)->block_m <= 256;
+}
+
+/* ptxas holds all of one instruction's accumulator at once, with addresses and an operand in
+ * registers. */
+static bool accumulators(const struct ft_rule_case *of) {
+  enum { BESIDE = 30 };
+  const int sum = max_int(of->request->head_dim, of->request->head_dim_v) / 2;
+  return max_int(own_budget(of)->regs_s, sum) + BESIDE <= of->budget->launch_regs;
+}
+
+static bool one_stage(const struct ft_rule_case *of) {
+  return knobs(of)->q_stages >= 2;
+}
+
+/* The step whose dS says that tiles are free must not wait for the tiles that take their place. */
+static bool stages_beside_dq(const struct ft_rule_case *of) {
+  const int least = knobs(of)->early_scores ? 3 : 2;
+  return !knobs(of)->loads_beside_dq ||
+         (knobs(of)->q_stages == knobs(of)->do_stages && knobs(of)->q_stages >= least);
+}
+
+static bool pacing(const struct ft_rule_case *of) {
+  return !knobs(of)->pacing || own_budget(of)->consumers >= 2;
+}
+
+static bool uneven_stages(const struct ft_rule_case *of) {
+  return knobs(of)->q_stages == knobs(of)->do_stages;
+}
+
+static bool long_tile(const struct ft_rule_case *of) {
+  return ft_half_a_tile_is_used(of->request->seqlen_q, knobs(of)->block_m) &&
+         ft_half_a_tile_is_used(of->request->seqlen_k, knobs(of)->block_n);
+}
+
+static const struct ft_rule rules[] = {
+    {"warpgroup-keys", FT_CANNOT_RUN, warpgroup_keys,
+     "a consumer has 64 keys, the m of wgmma, and registers are for four of them at most"},
+    {"step-queries", FT_CANNOT_RUN, step_queries,
+     "dQ is made of 64 queries at a time, and one wgmma makes scores of 256 at most"},
+    {"accumulators", FT_CANNOT_RUN, accumulators,
+     "the accumulator of one wgmma must fit the registers with which a block of so many threads "
+     "begins"},
+    {"one-stage", FT_CANNOT_RUN, one_stage, "the next step's Q must come while this one is read"},
+    {"stages-beside-dq", FT_CANNOT_RUN, stages_beside_dq,
+     "with loads_beside_dq Q and dO have as many stages, one more where the next S comes early"},
+    {"pacing", FT_CANNOT_RUN, pacing, "it takes two consumers or more to be out of step"},
+    {"uneven-stages", FT_NOT_WORTH_TRYING, uneven_stages,
+     "Q and dO of a step are read together, so stages of one alone wait for the other"},
+    {"consumer-registers", FT_NOT_WORTH_TRYING, ft_registers_suffice,
+     "sums, scores and P must fit the registers that a consumer can claim"},
+    {"long-tile", FT_NOT_WORTH_TRYING, long_tile,
+     "more than half of the rows would lie beyond the last query or key"},
+};
+
+/* ---- the default ---- */
+
+/* Best first, as measured on an H200 (bench/prototypes/hopper_backward). */
+static const struct {
+  int head_dim; /* max(d, dv) is at most this */
+  struct ft_wgmma_backward_knobs knobs;
+} favourites[] = {
+    {64,
+     {TILE(64, 192), .q_stages = 4, .do_stages = 4, .ds_stages = 3, .loads_beside_dq = 1,
+      .early_scores = 1, .pacing = FT_PACING_IN_TURNS}},
+    /* Short sequences, masks of 128 columns. */
+    {64,
+     {TILE(64, 128), .q_stages = 3, .do_stages = 3, .ds_stages = 3, .kv_in_regs = 1,
+      .early_scores = 1, .pacing = FT_PACING_STAGGERED}},
+    {128,
+     {TILE(64, 128), .q_stages = 2, .do_stages = 2, .ds_stages = 2, .pacing = FT_PACING_STAGGERED}},
+    /* Masks of 64 columns, few keys. */
+    {128, {TILE(64, 64), .q_stages = 2, .do_stages = 2, .ds_stages = 2}},
+};
+
+static bool default_config(const struct ft_request *request, const struct ft_arch *arch,
+                           struct ft_config *config) {
+  for (int i = 0; i < FT_COUNT(favourites); ++i) {
+    if (max_int(request->head_dim, request->head_dim_v) > favourites[i].head_dim) continue;
+    struct ft_wgmma_backward_knobs knobs_of = favourites[i].knobs;
+    if (knobs_of.pacing && ft_visibility_varies(request)) knobs_of.pacing = FT_PACING_IN_TURNS;
+    *config = ft_config_make(&ft_wgmma_backward_family, &knobs_of);
+    if (ft_config_is_legal(config, request, arch)) return true;
+  }
+  return false;
+}
+
+const struct ft_family ft_wgmma_backward_family = {
+    .name = "wgmma_backward",
+    .pass = FT_BACKWARD,
+    .instructions = "wgmma",
+    .target_suffix = "a",
+    .template_name = "wgmma_backward.cu.in",
+    .serves = serves,
+    .schedule = ft_schedule_lpt,
+    FT_FAMILY_TABLES,
+    .plan = plan,
+    .default_config = default_config,
+};

@@ -1,0 +1,197 @@
+/* backward.c: what the launches of all backward families share.
+ * in -> out: plan + fatune_arguments -> struct ft_backward_params, places in the workspace. */
+#include "runtime/families/backward.h"
+
+#include <string.h>
+
+#include "generator/schedule.h"
+#include "generator/status.h"
+#include "runtime/launch_checks.h"
+
+/* ---- tensors ---- */
+
+enum { INPUTS = 5, TENSORS = 8 };
+
+/* A tensor to be checked, and where it goes. */
+struct place_of {
+  struct ft_view view;
+  struct ft_arg_tensor *tensor;
+};
+
+static int check_own_memory(const struct place_of tensors[TENSORS], uint64_t lse) {
+  for (int output = INPUTS; output < TENSORS; output++) {
+    const uint64_t address = tensors[output].tensor->data;
+    for (int other = 0; other < output; other++)
+      if (address == tensors[other].tensor->data)
+        return ft_fail(FT_E_ARGUMENT,
+                       "arguments.%s.data is that of %s; a gradient must not share memory",
+                       tensors[output].view.name, tensors[other].view.name);
+    if (address == lse)
+      return ft_fail(FT_E_ARGUMENT,
+                     "arguments.%s.data is arguments.lse; a gradient must not share "
+                     "memory",
+                     tensors[output].view.name);
+  }
+  return FT_OK;
+}
+
+static int read_statistic(const char *name, const float *data, bool required, uint64_t *address) {
+  *address = (uintptr_t)data;
+  if (required && !data)
+    return ft_fail(FT_E_ARGUMENT, "arguments.%s is NULL; a backward reads what the forward wrote",
+                   name);
+  if (*address % sizeof(float) == 0) return FT_OK;
+  return ft_fail(FT_E_ARGUMENT, "arguments.%s is %p; allowed: a multiple of 4%s", name,
+                 (const void *)data, required ? "" : ", or NULL");
+}
+
+static int read_tensors(struct ft_backward_params *params, const struct ft_request *request,
+                        const struct ft_run *run, const fatune_arguments *arguments) {
+  const int64_t batch = run->batch, nq = run->nq, nk = run->nk;
+  const int hq = run->heads_q, hkv = run->heads_kv;
+  const int d = request->head_dim, dv = request->head_dim_v;
+  const struct place_of tensors[TENSORS] = {
+      {{"q", &arguments->q, batch, nq, hq, d, false}, &params->q},
+      {{"k", &arguments->k, batch, nk, hkv, d, false}, &params->k},
+      {{"v", &arguments->v, batch, nk, hkv, dv, false}, &params->v},
+      {{"o", &arguments->o, batch, nq, hq, dv, false}, &params->o},
+      {{"dout", &arguments->dout, batch, nq, hq, dv, false}, &params->dout},
+      {{"dq", &arguments->dq, batch, nq, hq, d, true}, &params->dq},
+      {{"dk", &arguments->dk, batch, nk, hkv, d, true}, &params->dk},
+      {{"dv", &arguments->dv, batch, nk, hkv, dv, true}, &params->dv}};
+  for (int n = 0; n < TENSORS; n++) FT_TRY(ft_view_read(&tensors[n].view, tensors[n].tensor));
+  FT_TRY(read_statistic("lse", arguments->lse, true, &params->lse));
+  FT_TRY(read_statistic("dlse", arguments->dlse, false, &params->dlse));
+  return check_own_memory(tensors, params->lse);
+}
+
+/* ---- tiles ---- */
+
+/* Tiles of all heads; what: "heads_q", or "heads_kv". */
+static int count_tiles(const struct ft_run *run, const char *what, int heads, int64_t of_head,
+                       int64_t *tiles) {
+  if (!__builtin_mul_overflow(of_head, run->batch * heads, tiles) && *tiles <= INT32_MAX)
+    return FT_OK;
+  return ft_fail(
+      FT_E_ARGUMENT,
+      "arguments: batch %lld x %s %d x %lld tiles (seqlen_q %lld, seqlen_k %lld) is more "
+      "than the 2^31 - 1 blocks of one launch",
+      (long long)run->batch, what, heads, (long long)of_head, (long long)run->nq,
+      (long long)run->nk);
+}
+
+static int count_q_tiles(const struct ft_launch_plan *plan, const struct ft_run *run,
+                         int64_t *of_head, int64_t *tiles) {
+  *of_head = ft_schedule_tiles(run->nq, plan->request->mask_rows, ft_config_block_m(plan->config));
+  return count_tiles(run, "heads_q", run->heads_q, *of_head, tiles);
+}
+
+static int read_geometry(struct ft_backward_params *params, const struct ft_launch_plan *plan,
+                         const struct ft_run *run, int64_t *q_tiles, int64_t *k_tiles) {
+  const struct ft_request *const request = plan->request;
+  int64_t q_tiles_of_head;
+  const int64_t k_tiles_of_head =
+      ft_schedule_tiles(run->nk, request->mask_cols, ft_config_block_n(plan->config));
+  FT_TRY(count_q_tiles(plan, run, &q_tiles_of_head, q_tiles));
+  FT_TRY(count_tiles(run, "heads_kv", run->heads_kv, k_tiles_of_head, k_tiles));
+  const int group = run->heads_q / run->heads_kv;
+  params->sequence = (struct ft_arg_sequence){.nq = (int32_t)run->nq,
+                                              .nk = (int32_t)run->nk,
+                                              .heads_q = run->heads_q,
+                                              .group = group,
+                                              .heads_kv = run->heads_kv,
+                                              .batch = (int32_t)run->batch};
+  /* What a key tile walks over: Q and dO of all heads of its group. */
+  const int64_t bytes =
+      group * run->nq * (request->head_dim + request->head_dim_v) * ft_dtype_bytes(request->dtype);
+  params->schedule =
+      (struct ft_arg_schedule){.q_tiles = (int32_t)q_tiles_of_head,
+                               .k_tiles = (int32_t)k_tiles_of_head,
+                               .l2_section_heads = (int32_t)ft_schedule_section(
+                                   request, plan->arch, bytes, 1, run->batch * run->heads_kv)};
+  return FT_OK;
+}
+
+/* ---- workspace ---- */
+
+/* Bytes of a part, in whole multiples of the alignment. Tiles are < 2^31, words of one < 2^19. */
+static int64_t bytes_of(int64_t words, int64_t tiles) {
+  enum { WORD = 4, ALIGNMENT = 256 };
+  return (words * tiles * WORD + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+static int64_t workspace_bytes(const struct ft_backward_work *work, int64_t tiles) {
+  return bytes_of(work->dq_sum, tiles) + bytes_of(work->row_stats, tiles) +
+         bytes_of(work->counters, tiles);
+}
+
+static int read_workspace(struct ft_backward_params *params, const struct ft_backward_work *work,
+                          int64_t tiles, const void *workspace) {
+  const uint64_t begin = (uintptr_t)workspace;
+  if (!workspace)
+    return ft_fail(FT_E_ARGUMENT,
+                   "arguments.workspace is NULL; this run needs %lld bytes of device memory "
+                   "(fatune_plan_workspace_for)",
+                   (long long)workspace_bytes(work, tiles));
+  if (begin % 256 != 0)
+    return ft_fail(FT_E_ARGUMENT, "arguments.workspace is %p; allowed: a multiple of 256",
+                   workspace);
+  const uint64_t row_stats = begin + (uint64_t)bytes_of(work->dq_sum, tiles);
+  const uint64_t counters = row_stats + (uint64_t)bytes_of(work->row_stats, tiles);
+  params->dq_sum = work->dq_sum > 0 ? begin : 0;
+  params->row_stats = row_stats;
+  params->counters = work->counters > 0 ? counters : 0;
+  return FT_OK;
+}
+
+int ft_backward_workspace(const struct ft_launch_plan *plan, const struct ft_backward_work *work,
+                          const fatune_arguments *arguments, size_t *bytes) {
+  struct ft_run run;
+  int64_t of_head, tiles;
+  FT_TRY(ft_run_read(&run, plan->request, arguments));
+  FT_TRY(count_q_tiles(plan, &run, &of_head, &tiles));
+  *bytes = (size_t)workspace_bytes(work, tiles);
+  return FT_OK;
+}
+
+/* ---- the launch ---- */
+
+int ft_backward_prepare(struct ft_backward_params *params, const struct ft_launch_plan *plan,
+                        const struct ft_backward_work *work, const fatune_arguments *arguments,
+                        int64_t *q_tiles, int64_t *k_tiles) {
+  struct ft_run run;
+  memset(params, 0, sizeof *params);
+  FT_TRY(ft_run_read(&run, plan->request, arguments));
+  FT_TRY(read_geometry(params, plan, &run, q_tiles, k_tiles));
+  FT_TRY(read_tensors(params, plan->request, &run, arguments));
+  FT_TRY(read_workspace(params, work, *q_tiles, arguments->workspace));
+  params->softmax = run.softmax;
+  params->dropout = run.dropout;
+  return ft_run_read_visibility(&run, plan->request, arguments->mask, &params->visibility);
+}
+
+void ft_backward_describe(const struct ft_backward_params *p, const struct ft_request *request,
+                          const struct ft_backward_work *work, int64_t tiles,
+                          enum ft_backward_kernel kernel, struct ft_launch_tensors *tensors) {
+  const int d = request->head_dim, dv = request->head_dim_v;
+  ft_launch_tensors_begin(tensors, request->dtype, &p->sequence);
+  ft_add_tensor(tensors, "Q", &p->q, FT_OF_QUERIES, d);
+  ft_add_tensor(tensors, "K", &p->k, FT_OF_KEYS, d);
+  ft_add_tensor(tensors, "V", &p->v, FT_OF_KEYS, dv);
+  ft_add_tensor(tensors, "O", &p->o, FT_OF_QUERIES, dv);
+  ft_add_tensor(tensors, "dO", &p->dout, FT_OF_QUERIES, dv);
+  ft_add_tensor(tensors, "dQ", &p->dq, FT_OF_QUERIES, d)->writable = kernel == FT_BACKWARD_CONVERT;
+  ft_add_tensor(tensors, "dK", &p->dk, FT_OF_KEYS, d)->writable = kernel == FT_BACKWARD_MAIN;
+  ft_add_tensor(tensors, "dV", &p->dv, FT_OF_KEYS, dv)->writable = kernel == FT_BACKWARD_MAIN;
+  ft_add_statistic(tensors, "LSE", p->lse);
+  if (p->dlse) ft_add_statistic(tensors, "dLSE", p->dlse);
+  if (p->dq_sum)
+    ft_add_work(tensors, "the sums of dQ", p->dq_sum, tiles, work->dq_sum)->writable =
+        kernel != FT_BACKWARD_CONVERT;
+  ft_add_work(tensors, "the statistics", p->row_stats, tiles, work->row_stats)->writable =
+      kernel == FT_BACKWARD_PREPARE;
+  if (p->counters)
+    ft_add_work(tensors, "the counters", p->counters, tiles, work->counters)->writable =
+        kernel != FT_BACKWARD_CONVERT;
+  ft_add_seeds(tensors, &p->dropout);
+}

@@ -1,0 +1,31 @@
+/* backward.h: what the launches of all backward families share: three kernels, fatune_prepare (row
+ * statistics, zeros), fatune_kernel (dK, dV, sums of dQ), fatune_convert (dQ). */
+#ifndef RUNTIME_FAMILIES_BACKWARD_H
+#define RUNTIME_FAMILIES_BACKWARD_H
+
+#include "runtime/launch_family.h"
+
+enum ft_backward_kernel {
+  FT_BACKWARD_PREPARE,
+  FT_BACKWARD_MAIN,
+  FT_BACKWARD_CONVERT,
+  FT_BACKWARD_KERNELS
+};
+
+/* Words of one query tile in each part of the workspace; dq_sum and counters may be empty. */
+struct ft_backward_work {
+  int64_t dq_sum, row_stats, counters;
+};
+
+/* Fills all of params. q_tiles, k_tiles: over all heads. */
+int ft_backward_prepare(struct ft_backward_params *params, const struct ft_launch_plan *plan,
+                        const struct ft_backward_work *work, const fatune_arguments *arguments,
+                        int64_t *q_tiles, int64_t *k_tiles);
+int ft_backward_workspace(const struct ft_launch_plan *plan, const struct ft_backward_work *work,
+                          const fatune_arguments *arguments, size_t *bytes);
+/* Each kernel sees all tensors and may write its own results. tiles: q_tiles. */
+void ft_backward_describe(const struct ft_backward_params *p, const struct ft_request *request,
+                          const struct ft_backward_work *work, int64_t tiles,
+                          enum ft_backward_kernel kernel, struct ft_launch_tensors *tensors);
+
+#endif

@@ -1,0 +1,130 @@
+/* model_wgmma_backward.c: what the three kernels of a wgmma_backward candidate should take.
+ * in -> out: request + arch + config + registers -> microseconds by resource.
+ *
+ * A step of the main kernel is block_m queries of one head with block_n keys: five products. Tensor
+ * cores and shared memory, from which products and pointwise work read, are nearly equally busy and
+ * hide each other in part. Shared memory is counted in wavefronts, 128 bytes a clock: a product of
+ * depth 16 takes N / 4 for B and, where A is in shared memory, 16 for each 64 rows of A. The
+ * constants were set by hand beside a prototype's steps on an H200 (2867, 1975 and 3190 cycles with
+ * d = 64 of 192 and 128 keys and d = 128). */
+#include <math.h>
+
+#include "generator/families/wgmma_backward.h"
+#include "tuner/model/model_families.h"
+#include "tuner/model/rates.h"
+#include "tuner/model/walk.h"
+
+enum {
+  MMA_FLOPS_PER_CLK = 4096, /* dense, per multiprocessor: data sheets of the H100 */
+  L2_BYTES_PER_CLK = 64,    /* per multiprocessor; adds are slower than loads */
+  STEP_INSTRUCTIONS = 15,   /* per element of S: the pointwise work, addresses, waits */
+  A_WAVEFRONTS = 16,        /* of 64 rows and a depth of 16, from shared memory */
+  FRAGMENT_WAVEFRONTS = 4,  /* of ldmatrix, stmatrix and stores of 16 bytes by a warp */
+  STEP_LATENCY = 300,       /* barriers, products' start and end */
+  BLOCK_LATENCY = 5000      /* a block's start and end: K and V, the write of dK and dV */
+};
+
+static const double SHARPNESS = 4;          /* how well tensor cores and shared memory overlap */
+static const double PACING = 0.98;          /* of consumers that are kept out of step */
+static const double LOADER = 1.005;         /* of a warpgroup that does nothing but load */
+static const double SPILLS = 1.5;           /* registers do not suffice: products one by one */
+static const double NEEDLESS_STAGE = 1.003; /* each */
+
+/* Cycles of one step of one block, by resource. */
+struct step {
+  double mma, exp, issue, smem, l2, all;
+};
+
+/* Wavefronts of a step's products: S and dP, of which A may be in registers; dV and dK; dQ. */
+static double product_wavefronts(const struct ft_wgmma_backward_knobs *k,
+                                 const struct ft_wgmma_backward_budget *own) {
+  const double m = k->block_m, groups = own->consumers, d = own->d_pad, dv = own->dv_pad;
+  const double a = k->kv_in_regs ? 0 : A_WAVEFRONTS;
+  const double scores = groups * (d + dv) / 16 * (m / 4 + a);
+  const double sums = groups * m / 16 * (d + dv) / 4;
+  const double pieces = ceil(d / 64);
+  const double dq = m / 64 * k->block_n / 16 * (d / 4 + pieces * A_WAVEFRONTS);
+  return scores + sums + dq;
+}
+
+/* Of what threads load and store: LSE and delta, dS, dQ. */
+static double thread_wavefronts(const struct ft_wgmma_backward_knobs *k,
+                                const struct ft_wgmma_backward_budget *own) {
+  const double warps = 4 * own->consumers, m = k->block_m;
+  const double statistics = warps * 2 * (m / 8) * 2;
+  const double ds = warps * m / 16 * FRAGMENT_WAVEFRONTS;
+  const double dq = m / 16 * own->d_pad / 8 * FRAGMENT_WAVEFRONTS;
+  return statistics + ds + dq;
+}
+
+static struct step step_of(const struct ft_request *request,
+                           const struct ft_wgmma_backward_knobs *k, const struct ft_budget *budget,
+                           int spill_bytes) {
+  const struct ft_wgmma_backward_budget *const own = ft_wgmma_backward_budget(budget);
+  const double m = k->block_m, n = k->block_n, d = own->d_pad, dv = own->dv_pad;
+  struct step step = {0};
+  step.mma = 2 * m * n * (3 * d + 2 * dv) / MMA_FLOPS_PER_CLK;
+  step.exp = m * n / FT_EXP_PER_CLK;
+  const double spilled = 2.0 * spill_bytes * budget->threads / FT_SMEM_BYTES_PER_CLK;
+  step.smem = product_wavefronts(k, own) + thread_wavefronts(k, own) + spilled;
+  step.l2 = (m * (request->head_dim + request->head_dim_v) * 2 + m * d * 4) / L2_BYTES_PER_CLK;
+  step.issue = m * n / 32 * STEP_INSTRUCTIONS / FT_ISSUE_PER_CLK;
+  const double both = pow(pow(step.mma, SHARPNESS) + pow(step.smem, SHARPNESS), 1 / SHARPNESS);
+  const double chain = (step.mma * 0.8 + 2 * (step.exp + step.issue)) / own->consumers;
+  step.all = fmax(fmax(both, chain), step.l2) + STEP_LATENCY;
+  if (k->pacing) step.all *= PACING;
+  if (!k->loads_beside_dq) step.all *= LOADER;
+  step.all *= pow(NEEDLESS_STAGE, k->q_stages + k->ds_stages - 4);
+  if (budget->regs_estimate > budget->regs_limit) step.all *= SPILLS;
+  return step;
+}
+
+/* Steps of a key tile, with all heads that share its keys. */
+static struct ft_walk walk_of(const struct ft_request *request,
+                              const struct ft_wgmma_backward_knobs *k) {
+  const struct ft_tiling tiling = {.block_m = k->block_m, .block_n = k->block_n, .packed = 1};
+  const double heads = (double)request->heads_q / request->heads_kv;
+  const struct ft_walk of_a_head = ft_walk_of_keys(request, tiling);
+  return (struct ft_walk){of_a_head.mean * heads, of_a_head.longest * heads};
+}
+
+/* The first and the last kernel: what they read and write. */
+static double other_kernels_us(const struct ft_request *request, const struct ft_arch *arch) {
+  const double queries = (double)request->batch * request->heads_q * (double)request->seqlen_q;
+  const double d = request->head_dim, dv = request->head_dim_v;
+  return queries * (dv * 4 + d * 8 + d * 2) / ft_dram_bytes_per_us(arch);
+}
+
+static struct ft_prediction predict(const struct ft_modelled *of) {
+  const struct ft_request *const request = of->request;
+  const struct ft_arch *const arch = of->arch;
+  const struct ft_wgmma_backward_knobs *const k = ft_wgmma_backward_knobs(of->config);
+  const struct ft_budget budget = ft_budget_of(request, of->config, arch);
+  const struct step step = step_of(request, k, &budget, of->spill_bytes);
+  const struct ft_walk walk = walk_of(request, k);
+  const int registers = of->registers > 0 ? of->registers : ft_budget_registers(&budget);
+  struct ft_prediction prediction = {.occupancy = ft_budget_occupancy(&budget, arch, registers)};
+  const double sms = fmax(1, arch->sm_count), cycles_per_us = ft_cycles_per_us(arch);
+  const double blocks =
+      (double)request->batch * request->heads_kv * ceil((double)request->seqlen_k / k->block_n);
+  const double scale = blocks * walk.mean / sms / cycles_per_us; /* cycles of a step -> us of all */
+  prediction.waves = blocks / sms;
+  prediction.mma_us = scale * step.mma;
+  prediction.exp_us = scale * step.exp;
+  prediction.issue_us = scale * step.issue;
+  prediction.smem_us = scale * step.smem;
+  prediction.l2_us = scale * step.l2;
+  const double others = other_kernels_us(request, arch);
+  prediction.dram_us = 2 * ft_compulsory_us(request, arch) + others;
+
+  /* Blocks that are alike end together; of others the longest come first. */
+  const bool differ = walk.longest > walk.mean;
+  const double rounds = differ ? prediction.waves : ceil(prediction.waves);
+  const double even = rounds * (walk.mean * step.all + BLOCK_LATENCY);
+  const double longest = walk.longest * step.all + BLOCK_LATENCY;
+  prediction.us = fmax(fmax(even, longest) / cycles_per_us + others, prediction.dram_us);
+  return prediction;
+}
+
+const struct ft_family_model ft_wgmma_backward_model = {.family = &ft_wgmma_backward_family,
+                                                        .predict = predict};
