@@ -21,7 +21,8 @@
 /* The body begins in line HEAD_LINES + 1. */
 enum { HEAD_LINES = 9 };
 static const char head[] =
-    "//@ for _, family in ipairs { 'common', 'memory', 'mbarrier', 'tma', 'barriers', 'stmatrix', "
+    "//@ for _, family in ipairs { 'common', 'memory', 'mbarrier', 'tma', 'bulk', 'barriers', "
+    "'stmatrix', "
     "'registers', 'wgmma', 'wgmma_product', 'cluster' } do "
     "part('parts/ptx_' .. family .. '.cu.in', {}) end\n"
     "struct Words { TensorMap maps[4]; unsigned *in, *out; };\n"

@@ -23,6 +23,7 @@
 #define VISIBILITY "parts/visibility.cu.in"
 #define STEP       "parts/backward_step.cu.in"
 #define DQ         "parts/backward_dq.cu.in"
+#define SUMS       "parts/dq_sums.cu.in"
 #define ENDING     "parts/epilogue_backward.cu.in"
 
 struct bug {
@@ -48,7 +49,7 @@ static void run_with(struct emulator_run *run, const struct bug *bug, const char
 
 static const struct bug faults[] = {
     {.name = "sums that nobody has zeroed",
-     .file = DQ,
+     .file = SUMS,
      .piece = "store_global_16(reinterpret_cast<element *>(gSum + 4 * i), zeros);",
      .other = "",
      .words = {"fatune_kernel, line ", "updates ", "never written"}},
@@ -65,7 +66,7 @@ static const struct bug faults[] = {
      .other = "exists = row < BLOCK_M && i <= sequence.nq;",
      .words = {"fatune_prepare, line ", "reads 16 bytes ", "past the end of O (rows 0 to 199)"}},
     {.name = "rows of dQ past the end",
-     .file = DQ,
+     .file = SUMS,
      .piece = "sdQ, params.sequence.nq - q0, threadIdx.x",
      .other = "sdQ, params.sequence.nq - q0 + 1, threadIdx.x",
      .words = {"fatune_convert, line ", "writes 16 bytes ", "past the end of dQ (rows 0 to 199)"}},
@@ -109,7 +110,7 @@ static const struct bug faults[] = {
     {.name = "tiles behind the last one added to the sum of those before",
      .request = "backward bf16 d64 nq200 nk250 hq2 deterministic",
      .config = ORDERED,
-     .file = DQ,
+     .file = SUMS,
      .piece = "tile * 2 + (step.q0 < keys.begin) : tile;",
      .other = "tile * 2 : tile;",
      .words = {"fatune_kernel", "FATUNE_EMULATOR_STEPS", NULL}},

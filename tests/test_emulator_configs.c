@@ -15,6 +15,9 @@
   "mma_backward block_m=" #m " block_n=" #n " warps=" #w " stages=2 column_warps=" #c              \
   " query_parts=" #p " dq_mode=" #q " ctas_per_sm=1"
 
+#define HOPPER(m, n, q, o, s)                                                                      \
+  "wgmma_backward block_m=" #m " block_n=" #n " q_stages=" #q " do_stages=" #o " ds_stages=" #s
+
 static const struct {
   const char *rule; /* that the search passes the config over for; "": it is tried */
   const char *request, *config;
@@ -45,12 +48,21 @@ static const struct {
     {"few-keys", "backward fp16 d16 nq70", BACKWARD(64, 32, 4, 1, 1, 0)},
     {"thin-parts", "backward fp16 d16 nq70 causal", BACKWARD(64, 64, 8, 2, 2, 0)},
     {"shared-keys", "backward fp16 d16 nq70", BACKWARD(64, 64, 16, 2, 1, 0)},
+    {"uneven-stages", "backward fp16 d16 nq200 nk130", HOPPER(64, 128, 2, 1, 1)},
+    {"uneven-stages", "backward fp16 d16 nq330 nk70", HOPPER(64, 64, 2, 1, 1) " early_scores=1"},
+    {"consumer-registers", "backward bf16 d64 nq200", HOPPER(64, 192, 2, 2, 2) " kv_in_regs=1"},
+    {"long-tile", "backward fp16 d16 nq50 nk70 causal", HOPPER(128, 128, 2, 2, 2)},
     {"few-warps", "backward fp16 d16 nq70", BACKWARD(64, 64, 4, 1, 1, 0)},
     {"", "bf16 d16 nq130 causal dropout", MMA(64, 32, 4, 2, 1) " q_in_regs=1 overlap_qk=1"},
     {"", "bf16 d16 nq130 dropout", MMA(64, 32, 4, 2, 1) " draw_early=1"},
     {"", "bf16 d16 nq130 causal", WGMMA(64, 64, 2, 2) " overlap_tiles=1 ascending_keys=1"},
     {"", "backward bf16 d16 nq70 causal", BACKWARD(64, 64, 8, 1, 1, 0) " kv_in_regs=1"},
     {"", "backward bf16 d16 nq70", BACKWARD(64, 64, 8, 1, 1, 0) " deferred_dq=1"},
+    {"", "backward bf16 d24 nq200 nk130 causal", HOPPER(64, 128, 2, 2, 2) " loads_beside_dq=1"},
+    {"", "backward bf16 d16 dv40 hq4 hkv2 nq70 nk130", HOPPER(64, 128, 2, 2, 2) " kv_in_regs=1"},
+    {"", "backward fp16 d16 nq400 nk130",
+     HOPPER(64, 128, 3, 3, 2) " loads_beside_dq=1 kv_in_regs=1 early_scores=1 pacing=2"},
+    {"", "backward fp16 d16 nq200 nk200 causal=top-left", HOPPER(128, 192, 2, 2, 2) " pacing=1"},
 };
 enum { RUNS = sizeof runs / sizeof *runs };
 

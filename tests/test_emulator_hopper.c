@@ -1,5 +1,5 @@
-/* test_emulator_hopper.c: what the emulated device does of Hopper but wgmma: TMA, mbarriers,
- * stmatrix, named barriers, setmaxnreg.
+/* test_emulator_hopper.c: what the emulated device does of Hopper but wgmma: TMA, copies and
+ * additions of bytes side by side, mbarriers, stmatrix, named barriers, setmaxnreg.
  * in -> out: random tensors and words -> copies, phases, turns, against the formulas of the PTX
  * manual. */
 #include <stdlib.h>
@@ -175,6 +175,85 @@ START_TEST(tma_is_as_late_as_its_wait) {
 }
 END_TEST
 
+/* ---- bytes side by side ---- */
+
+/* 64 numbers are loaded, and added twice to those that are in `out`; numbers are small and whole,
+ * sums are exact. */
+static const char add_lines[] =
+    "if (thread < 64) out[thread] = in[thread];\n"
+    "if (thread == 0) {\n"
+    "  mbarrier_init(smem, 1);\n"
+    "  mbarrier_init_fence();\n"
+    "}\n"
+    "__syncthreads();\n"
+    "if (thread != 0) return;\n"
+    "float *const sums = reinterpret_cast<float *>(out);\n"
+    "mbarrier_arrive_expect(smem, 256);\n"
+    "bulk_load(smem + 1024, reinterpret_cast<const float *>(in + 64), 256, smem);\n"
+    "mbarrier_wait(smem, 0);\n"
+    "for (int i = 0; i < 2; ++i) {\n"
+    "  bulk_add(sums + 16 * i, smem + 1024, 256 - 64 * i);\n"
+    "  tma_store_commit();\n"
+    "}\n"
+    "tma_store_wait<2>();\n"
+    "out[64] = out[0];\n"
+    "tma_store_wait_read<1>();\n"
+    "out[65] = out[0], out[66] = out[63];\n"
+    "tma_store_wait<0>();";
+
+static void make_numbers(uint32_t in[128]) {
+  for (int i = 0; i < 128; i++) in[i] = bits_of((float)(below(2001) - 1000));
+}
+
+START_TEST(lines_are_loaded_and_added) {
+  uint32_t in[128], out[67];
+  make_numbers(in);
+  hopper_run(FT_BF16, add_lines, 64, NULL, 0, in, ROOM(in), out, ROOM(out));
+  for (int i = 0; i < 64; i++) {
+    const float twice = i < 16 ? 0 : float_of(in[64 + i - 16]);
+    const float expected = float_of(in[i]) + float_of(in[64 + i]) + twice;
+    ck_assert_msg(float_of(out[i]) == expected, "number %d: %g, not %g " SEED, i,
+                  (double)float_of(out[i]), (double)expected, (unsigned long long)random_seed);
+  }
+  ck_assert_uint_eq(out[64], in[0]); /* not before the wait, and the oldest first */
+  ck_assert(float_of(out[65]) == float_of(in[0]) + float_of(in[64]));
+  ck_assert(float_of(out[66]) == float_of(in[63]) + float_of(in[127]));
+}
+END_TEST
+
+static const struct {
+  const char *name, *piece, *other, *words;
+} line_bugs[] = {
+    {"no multiple of 16", "256 - 64 * i);", "256 - 60 * i);",
+     "copies 196 bytes between shared address "},
+    {"an address of 8", "(in + 64), 256", "(in + 66), 256", "allowed: multiples of 16"},
+    {"fewer bytes expected", "expect(smem, 256)", "expect(smem, 240)",
+     "loads 16 bytes more than the 240 that phase 0 "},
+    {"not waited for", "mbarrier_wait(smem, 0);\n", "", "to which the TMA load of line "},
+    {"added beyond the end", "sums + 16 * i,", "sums + 4096 * i,",
+     "past the end of an allocation of 268 bytes"},
+    {"no proxy fence", "for (int i = 0; i < 2; ++i) {\n",
+     "store_shared_4(smem + 1024, 0);\n"
+     "for (int i = 0; i < 2; ++i) {\n",
+     "no fence.proxy.async is between the two"},
+    {"written before it was read", "out[64] = out[0]", "store_shared_4(smem + 1024, 0)",
+     "no wait for that orders the two (race)"},
+};
+
+START_TEST(bugs_of_lines_are_caught) {
+  uint32_t in[128], out[67];
+  make_numbers(in);
+  char *const body = hopper_edited(add_lines, line_bugs[_i].piece, line_bugs[_i].other);
+  struct small_kernel kernel;
+  hopper_open(&kernel, FT_BF16, body);
+  const int status = hopper_launch(&kernel, 1, 64, NULL, 0, in, ROOM(in), out, ROOM(out));
+  ck_assert_msg(status != FT_OK && strstr(ft_detail(), line_bugs[_i].words), "%s: %s",
+                line_bugs[_i].name, status == FT_OK ? "not caught" : ft_detail());
+  small_kernel_close(&kernel);
+  free(body);
+}
+END_TEST
+
 /* ---- tensor maps ---- */
 
 struct map_arguments {
@@ -339,6 +418,8 @@ Suite *make_emulator_hopper_suite(void) {
   tcase_add_test(tests, tma_loads_boxes_and_zeros);
   tcase_add_test(tests, tma_stores_what_is_in_the_tensor);
   tcase_add_test(tests, tma_is_as_late_as_its_wait);
+  tcase_add_test(tests, lines_are_loaded_and_added);
+  tcase_add_loop_test(tests, bugs_of_lines_are_caught, 0, (int)ROOM(line_bugs));
   tcase_add_test(tests, tensor_maps_obey_the_documentation);
   tcase_add_test(tests, stmatrix_deals_rows_as_the_manual_says);
   tcase_add_test(tests, mbarriers_carry_data_phase_by_phase);

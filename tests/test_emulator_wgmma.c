@@ -36,7 +36,7 @@ enum { IMAGE_BYTES = 60 * 1024, IMAGE_WORDS = IMAGE_BYTES / 4 };
 struct product {
   enum ft_dtype dtype;
   int columns;
-  bool a_in_registers, b_across, accumulate;
+  bool a_in_registers, a_across, b_across, accumulate;
   double a[ROWS][DEPTH], b[DEPTH][COLUMNS_MOST];
   uint32_t in[IMAGE_WORDS + GROUP * (COLUMNS_MOST / 2 + 4 * DEPTH / 16)];
   uint32_t out[GROUP * COLUMNS_MOST / 2];
@@ -61,6 +61,12 @@ static const char across[] =
     "wgmma_fence();\n"
     "for (int k = 0; k < 4; ++k) wgmma_ss_across(c, a + 2 * k, b + (2048 >> 4) * k, %d || k > "
     "0);\n";
+static const char both_across[] =
+    "const u64 a = u64(smem + %d >> 4) | u64(1) << 16 | u64(%d >> 4) << 32 | swizzle;\n"
+    "const u64 b = u64(smem + %d >> 4) | u64(%d >> 4) << 16 | u64(%d >> 4) << 32 | swizzle;\n"
+    "wgmma_fence();\n"
+    "for (int k = 0; k < 4; ++k)\n"
+    "  wgmma_ss_both_across(c, a + (2 * %d >> 4) * k, b + (2048 >> 4) * k, %d || k > 0);\n";
 static const char from_registers[] =
     "unsigned a[4][4];\n"
     "for (int i = 0; i < 16; ++i) a[i / 4][i %% 4] = mine[%d + i];\n"
@@ -95,7 +101,8 @@ static void fill(struct product *p) {
       if (p->a_in_registers)
         put_in_register(p, row, k, bits);
       else
-        put(p, A_AT + k_major(row, k, A_STRIDE), bits);
+        put(p, A_AT + (p->a_across ? mn_major(row, k, 0, A_STRIDE) : k_major(row, k, A_STRIDE)),
+            bits);
     }
   for (int column = 0; column < p->columns; column++)
     for (int k = 0; k < DEPTH; k++) {
@@ -120,6 +127,9 @@ static void run_product(struct product *p) {
   if (p->a_in_registers)
     length += snprintf(body + length, sizeof body - (size_t)length, from_registers, registers, B_AT,
                        B_LEADING, B_STRIDE, p->accumulate);
+  else if (p->a_across)
+    length += snprintf(body + length, sizeof body - (size_t)length, both_across, A_AT, A_STRIDE,
+                       B_AT, B_LEADING, B_STRIDE, A_STRIDE, p->accumulate);
   else if (p->b_across)
     length += snprintf(body + length, sizeof body - (size_t)length, across, A_AT, A_STRIDE, B_AT,
                        B_LEADING, B_STRIDE, p->accumulate);
@@ -154,15 +164,17 @@ static void check_product(const struct product *p) {
 static const struct {
   int columns;
   enum ft_dtype dtype;
-  bool a_in_registers, b_across, accumulate;
+  bool a_in_registers, b_across, accumulate, a_across;
 } products[] = {
-    {64, FT_BF16, false, false, false},  {80, FT_FP16, false, false, true},
-    {176, FT_BF16, false, false, false}, {256, FT_BF16, false, false, true},
-    {8, FT_FP16, false, false, false},   {64, FT_BF16, true, true, true},
-    {80, FT_BF16, true, true, false},    {176, FT_FP16, true, true, true},
-    {256, FT_FP16, true, true, false},   {24, FT_BF16, true, true, true},
-    {64, FT_BF16, false, true, true},    {80, FT_FP16, false, true, false},
-    {256, FT_BF16, false, true, true},   {24, FT_FP16, false, true, false},
+    {64, FT_BF16, false, false, false, false},  {80, FT_FP16, false, false, true, false},
+    {176, FT_BF16, false, false, false, false}, {256, FT_BF16, false, false, true, false},
+    {8, FT_FP16, false, false, false, false},   {64, FT_BF16, true, true, true, false},
+    {80, FT_BF16, true, true, false, false},    {176, FT_FP16, true, true, true, false},
+    {256, FT_FP16, true, true, false, false},   {24, FT_BF16, true, true, true, false},
+    {64, FT_BF16, false, true, true, false},    {80, FT_FP16, false, true, false, false},
+    {256, FT_BF16, false, true, true, false},   {24, FT_FP16, false, true, false, false},
+    {64, FT_BF16, false, true, false, true},    {80, FT_FP16, false, true, true, true},
+    {16, FT_BF16, false, true, true, true},
 };
 
 START_TEST(wgmma_multiplies_as_the_manual_says) {
@@ -171,6 +183,7 @@ START_TEST(wgmma_multiplies_as_the_manual_says) {
   p->columns = products[_i].columns;
   p->dtype = products[_i].dtype;
   p->a_in_registers = products[_i].a_in_registers;
+  p->a_across = products[_i].a_across;
   p->b_across = products[_i].b_across;
   p->accumulate = products[_i].accumulate;
   fill(p);

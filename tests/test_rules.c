@@ -143,6 +143,37 @@ static const struct {
     {"shared-keys", "backward d64 nq4096", "h200", CONFIG(64, 64, 16, 2, 2, 1, 0, 1, 0)},
     {"few-warps", "backward d64 nq4096", "h200", CONFIG(64, 64, 4, 2, 1, 1, 0, 1, 0)},
 #undef CONFIG
+#define CONFIG(m, n, q, o, s)                                                                      \
+  "wgmma_backward block_m=" #m " block_n=" #n " q_stages=" #q " do_stages=" #o " ds_stages=" #s
+    {"", "backward bf16 d128 nq4096", "h200", CONFIG(64, 128, 2, 2, 2)},
+    {"", "backward d64 nq4096", "h200",
+     CONFIG(64, 192, 3, 3, 2) " loads_beside_dq=1 early_scores=1 pacing=2"},
+    {"", "backward d64 nq4096 mask=64x64", "h200", CONFIG(64, 64, 2, 2, 2)},
+    {"family", "backward d64 nq4096", "a100", CONFIG(64, 128, 2, 2, 2)},
+    {"family", "backward d136 nq4096", "h200", CONFIG(64, 64, 2, 2, 2)},
+    {"knob-range", "backward d64 nq4096", "h200", CONFIG(64, 128, 2, 2, 2) " pacing=3"},
+    {"warpgroup-keys", "backward d64 nq4096", "h200", CONFIG(64, 96, 2, 2, 2)},
+    {"warpgroup-keys", "backward d64 nq4096", "h200", CONFIG(64, 320, 2, 2, 2)},
+    {"step-queries", "backward d64 nq4096", "h200", CONFIG(96, 128, 2, 2, 2)},
+    {"step-queries", "backward d64 nq4096", "h200", CONFIG(320, 64, 2, 2, 2)},
+    {"accumulators", "backward d64 nq4096", "h200", CONFIG(256, 128, 2, 2, 2)},
+    {"one-stage", "backward d64 nq4096", "h200", CONFIG(64, 128, 1, 1, 2)},
+    {"stages-beside-dq", "backward d64 nq4096", "h200",
+     CONFIG(64, 128, 2, 3, 2) " loads_beside_dq=1"},
+    {"stages-beside-dq", "backward d64 nq4096", "h200",
+     CONFIG(64, 128, 2, 2, 2) " loads_beside_dq=1 early_scores=1"},
+    {"", "backward d64 nq4096", "h200", CONFIG(64, 128, 2, 2, 2) " loads_beside_dq=1"},
+    {"pacing", "backward d64 nq4096", "h200", CONFIG(64, 64, 2, 2, 2) " pacing=1"},
+    {"uneven-stages", "backward d64 nq4096", "h200", CONFIG(64, 128, 3, 2, 2)},
+    {"smem-limit", "backward d128 nq4096", "h200", CONFIG(64, 128, 4, 4, 2)},
+    {"consumer-registers", "backward d128 nq4096", "h200",
+     CONFIG(64, 128, 2, 2, 2) " kv_in_regs=1"},
+    {"consumer-registers", "backward d64 nq4096", "h200", CONFIG(64, 192, 2, 2, 2) " kv_in_regs=1"},
+    {"long-tile", "backward d64 nq40", "h200", CONFIG(128, 64, 2, 2, 2)},
+    {"long-tile", "backward d64 nq4096 nk64", "h200", CONFIG(64, 128, 2, 2, 2)},
+    {"mask-cols", "backward d64 nq4096 mask=128x64", "h200", CONFIG(64, 128, 2, 2, 2)},
+    {"mask-rows", "backward d64 nq4096 mask=32x64", "h200", CONFIG(64, 64, 2, 2, 2)},
+#undef CONFIG
 #define CONFIG(more) "wgmma_forward block_m=128 block_n=64 stages=2 q_stages=1 " more
     {"", "d64 nq4096", "h200", CONFIG("overlap_tiles=1 direct_store=1 multicast=1")},
     {"", "d64 nq4096", "h200", CONFIG("lazy_rescale=1 exp2_poly=1")},
@@ -267,6 +298,8 @@ START_TEST(families_serve_what_they_are_for) {
     ck_assert(ft_family_serves(&ft_mma_backward_family, &backward, &arch));
     ck_assert(!ft_family_serves(&ft_mma_forward_family, &backward, &arch));
     ck_assert(!ft_family_serves(&ft_wgmma_forward_family, &backward, &arch));
+    ck_assert_int_eq(ft_family_serves(&ft_wgmma_backward_family, &backward, &arch), arch.sm == 90);
+    ck_assert(!ft_family_serves(&ft_wgmma_backward_family, &forward, &arch));
   }
 }
 END_TEST

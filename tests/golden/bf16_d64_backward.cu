@@ -2,7 +2,7 @@
 // request  backward bf16 d64
 // config   mma_backward block_m=64 block_n=128 warps=8 stages=2 column_warps=1 query_parts=2 kv_in_regs=1 ctas_per_sm=1
 // budget   99328 bytes of shared memory, 256 threads, about 168 of 255 registers
-// parts    mma_backward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_copies.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_reductions.cu.in, parts/ptx_order.cu.in, parts/arguments.cu.in, parts/sequence.cu.in, parts/visibility.cu.in, parts/key_tile.cu.in, parts/query_walk.cu.in, parts/score.cu.in, parts/dropout_none.cu.in, parts/dropout_transposed_none.cu.in, parts/copy_tile.cu.in, parts/store_rows.cu.in, parts/backward_tile.cu.in, parts/backward_roles.cu.in, parts/dq_tickets_none.cu.in, parts/backward_dq.cu.in, parts/backward_prepare.cu.in, parts/epilogue_backward.cu.in, parts/backward_step.cu.in
+// parts    mma_backward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_copies.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_reductions.cu.in, parts/ptx_order.cu.in, parts/arguments.cu.in, parts/sequence.cu.in, parts/visibility.cu.in, parts/key_tile.cu.in, parts/query_walk.cu.in, parts/score.cu.in, parts/dropout_none.cu.in, parts/dropout_transposed_none.cu.in, parts/copy_tile.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/backward_tile.cu.in, parts/backward_roles.cu.in, parts/dq_tickets_none.cu.in, parts/dq_sums.cu.in, parts/backward_dq.cu.in, parts/backward_prepare.cu.in, parts/epilogue_backward.cu.in, parts/backward_step.cu.in
 // again    fatune emit 'backward bf16 d64 nq1' --gpu sm_90 --config 'mma_backward block_m=64 block_n=128 warps=8 stages=2 column_warps=1 query_parts=2 kv_in_regs=1 ctas_per_sm=1'
 //
 // Three kernels, one after the other on a stream:
@@ -29,7 +29,7 @@ constexpr bool KV_IN_REGS = true;    // a warp's rows of K or V
 constexpr bool ADDS_DQ = true;       // key tiles add to dQ; else dQ has a pass of its own
 constexpr bool DEFERRED_DQ = false;   // a step adds the dQ of the step before
 constexpr int DQ_SUMS = 1;          // fp32 sums of a query tile's dQ
-constexpr int DQ_THREADS = 256;   // of the last kernel
+constexpr int PREPARE_THREADS = THREADS, DQ_THREADS = 256;  // of the first and the last kernel
 
 constexpr int HEAD_DIM = 64;   // of Q, K
 constexpr int HEAD_DIM_V = 64; // of V, O
@@ -151,6 +151,11 @@ __device__ __forceinline__ void load_global_16(unsigned (&r)[4], const element *
 __device__ __forceinline__ void store_global_16(element *to, const unsigned (&r)[4]) {
   asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};"
                :: "l"(to), "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]) : "memory");
+}
+
+__device__ __forceinline__ void store_shared_16(unsigned to, const float (&r)[4]) {
+  asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};"
+               :: "r"(to), "f"(r[0]), "f"(r[1]), "f"(r[2]), "f"(r[3]) : "memory");
 }
 
 // ---- PTX: ldmatrix, mma.sync ------------------------------------------------------------------------------
@@ -329,7 +334,7 @@ struct BackwardParams {
   const float *lse;                  // [batch, heads_q, nq]
   const float *dlse;                 // likewise, or null
   float *dq_sum;                     // [batch, heads_q, q_tiles, DQ_SUMS, BLOCK_M * D_PAD], by fragments of the dQ product; null with dq_mode=2
-  float *row_stats;                  // [batch, heads_q, q_tiles, 2, BLOCK_M]: LSE log2(e), then delta
+  float *row_stats;                  // [batch, heads_q, q_tiles, 2, BLOCK_M]: LSE log2(e), then -delta
   int *counters;                     // [batch, heads_q, q_tiles, DQ_SUMS, WARPS]: the ticket that adds to dq_sum next; null but with dq_mode=1
   Dropout dropout;
   Visibility visibility;
@@ -586,14 +591,14 @@ __device__ __forceinline__ void drop(unsigned (&rP)[M_TILES][4], unsigned (&mark
 
 // dS = P (dP - delta): the accumulators of dP begin as -delta.
 template <int M, int N, class Load>
-__device__ __forceinline__ void begin_dp(float (&rDP)[M][N][4], float (&delta)[N][2], Load load_delta) {
-  load_delta(delta);
+__device__ __forceinline__ void begin_dp(float (&rDP)[M][N][4], float (&minus_delta)[N][2], Load load_delta) {
+  load_delta(minus_delta);
   #pragma unroll
   for (int m = 0; m < M; ++m) {
     #pragma unroll
     for (int n = 0; n < N; ++n) {
       #pragma unroll
-      for (int i = 0; i < 4; ++i) rDP[m][n][i] = -delta[n][i % 2];
+      for (int i = 0; i < 4; ++i) rDP[m][n][i] = minus_delta[n][i % 2];
     }
   }
 }
@@ -781,7 +786,7 @@ __device__ __forceinline__ int part_query(const Warp &warp, int part) {
   return (part * COLUMN_WARPS + warp.column_warp) * PART_QUERIES;
 }
 
-// LSE (HALF 0) or delta (HALF 1) of this lane's queries of each tile.
+// LSE (HALF 0) or -delta (HALF 1) of this lane's queries of each tile.
 template <int HALF>
 __device__ __forceinline__ void load_statistics(float (&row)[N_TILES][2], unsigned sStats, int first_query, int lane) {
   #pragma unroll
@@ -868,11 +873,11 @@ __device__ __forceinline__ void sum_values(float (&rSum)[M_TILES][SUM_TILES][4],
 __device__ __forceinline__ void sum_keys(float (&rSum)[M_TILES][SUM_TILES][4], const BackwardParams &params,
                                          const Warp &warp, const Part &part, const Rows &rowsV) {
   const int query = part_query(warp, part.number);
-  auto load_delta = [&](float (&delta)[N_TILES][2]) { load_statistics<1>(delta, part.sStats, query, warp.lane); };
-  float rdP[M_TILES][N_TILES][4], delta[N_TILES][2];
-  begin_dp(rdP, delta, load_delta);
+  auto load_delta = [&](float (&minus_delta)[N_TILES][2]) { load_statistics<1>(minus_delta, part.sStats, query, warp.lane); };
+  float rdP[M_TILES][N_TILES][4], minus_delta[N_TILES][2];
+  begin_dp(rdP, minus_delta, load_delta);
   gemm_scores<DV_PAD, V_STRIDE>(rdP, rowsV, columns_first<V_STRIDE>(part.sdO + query * V_STRIDE, warp.lane));
-  end_dp(delta, load_delta);
+  end_dp(minus_delta, load_delta);
   barrier_sync(p_barrier(warp, part.number), 64 * COLUMN_WARPS);
   unsigned rdS[N_TILES / 2][M_TILES][4];
   #pragma unroll
@@ -883,7 +888,7 @@ __device__ __forceinline__ void sum_keys(float (&rSum)[M_TILES][SUM_TILES][4], c
       load_fragment(rP, part.sP + m * 16 * P_STRIDE, query / 16 + k, warp.lane);
       #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const float *dp = rdP[m][2 * k + i / 2] + 2 * (i % 2), *d = delta[2 * k + i / 2];
+        const float *dp = rdP[m][2 * k + i / 2] + 2 * (i % 2), *d = minus_delta[2 * k + i / 2];
         rdS[k][m][i] = pack(score_gradient(ds_of(low_half(rP[i]), dp[0], d[0], params.dropout)),
                             score_gradient(ds_of(high_half(rP[i]), dp[1], d[1], params.dropout)));
       }
@@ -913,10 +918,7 @@ __device__ __forceinline__ void wait_for_ticket(const BackwardParams &, int, int
 __device__ __forceinline__ void pass_ticket(const BackwardParams &, int, int, int, bool &) {}
 __device__ __forceinline__ void set_first_tickets(const BackwardParams &) {}
 
-// ---- dQ = scale dS K, summed over the key tiles in fp32 ---------------------------------------------------
-constexpr int DQ_ROWS = 16;   // queries whose dQ one warp computes,
-constexpr int DQ_COLUMN_WARPS = WARPS / (BLOCK_M / DQ_ROWS);  // together with so many others
-
+// ---- sums of dQ over the key tiles, in fp32 ----------------------------------------------------------------
 // The number of the sum that the step adds its dQ to, of DQ_SUMS for each query tile.
 __device__ __forceinline__ int sum_number(const BackwardParams &params, const KeyTile &keys, const Step &step) {
   const int tile = tile_number(params.sequence, params.schedule, keys, step);
@@ -938,6 +940,57 @@ __device__ __forceinline__ void load_product(float (&rdQ)[4], const float *gSum,
 __device__ __forceinline__ int product_offset(int row_block, int pair, int half) {
   return ((row_block * (D_PAD / 16) + pair) * 2 + half) * 128;
 }
+
+// By the first kernel, of its query tile.
+__device__ __forceinline__ void clear_dq(const BackwardParams &params) {
+  const unsigned zeros[4] = {0, 0, 0, 0};
+  float *const gSum = params.dq_sum + (long long)blockIdx.x * (DQ_SUMS * BLOCK_M * D_PAD);
+  #pragma unroll 4
+  for (int i = threadIdx.x; i < DQ_SUMS * BLOCK_M * D_PAD / 4; i += PREPARE_THREADS) {
+    store_global_16(reinterpret_cast<element *>(gSum + 4 * i), zeros);
+  }
+}
+
+// ---- the last kernel: the sums as bf16 ------------------------------------------------------------
+extern "C" __global__ void __launch_bounds__(DQ_THREADS)
+fatune_convert(const __grid_constant__ BackwardParams params) {
+  extern __shared__ __align__(128) unsigned char shared[];
+  const unsigned sdQ = shared_address(shared);
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int batch_head = blockIdx.x / params.schedule.q_tiles, q0 = blockIdx.x % params.schedule.q_tiles * BLOCK_M;
+  if (q0 >= params.sequence.nq) return;
+
+  const float *const gSum = params.dq_sum + (long long)blockIdx.x * (DQ_SUMS * BLOCK_M * D_PAD);
+  constexpr int PAIRS = D_PAD / 16;
+  #pragma unroll 4
+  for (int block = warp; block < BLOCK_M / 16 * PAIRS; block += DQ_THREADS / 32) {
+    const int row = block / PAIRS * 16, pair = block % PAIRS;
+    #pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float rdQ[4];
+      load_product(rdQ, gSum + product_offset(row / 16, pair, half), lane);
+      if (DQ_SUMS == 2) {
+        float rOther[4];
+        load_product(rOther, gSum + BLOCK_M * D_PAD + product_offset(row / 16, pair, half), lane);
+        #pragma unroll
+        for (int i = 0; i < 4; ++i) rdQ[i] += rOther[i];
+      }
+      #pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        store_shared_4(sdQ + chunk_offset<QK_STRIDE>(row + h * 8 + lane / 4, 2 * pair + half) + lane % 4 * 4,
+                       pack(rdQ[2 * h] * params.softmax.scale, rdQ[2 * h + 1] * params.softmax.scale));
+      }
+    }
+  }
+  __syncthreads();
+  element *const gdQ = row_of(params.dq, batch_head / params.sequence.heads_q, batch_head % params.sequence.heads_q, q0);
+  store_rows<BLOCK_M, HEAD_DIM / 8, QK_STRIDE>(gdQ, params.dq.stride.row, sdQ, params.sequence.nq - q0, threadIdx.x,
+                                               DQ_THREADS);
+}
+
+// ---- dQ = scale dS K, summed over the key tiles in fp32 ---------------------------------------------------
+constexpr int DQ_ROWS = 16;   // queries whose dQ one warp computes,
+constexpr int DQ_COLUMN_WARPS = WARPS / (BLOCK_M / DQ_ROWS);  // together with so many others
 
 // To a sum, a warp's share of its tile: DQ_ROWS queries, and every DQ_COLUMN_WARPS-th pair of columns. ticket, ahead and
 // ticket_seen are those of wait_for_ticket and pass_ticket.
@@ -987,56 +1040,9 @@ __device__ __forceinline__ void add_dq(const BackwardParams &params, int sum, in
   pass_ticket(params, sum, ticket, ahead, ticket_seen);
 }
 
-// By the first kernel, of its query tile.
-__device__ __forceinline__ void clear_dq(const BackwardParams &params) {
-  const unsigned zeros[4] = {0, 0, 0, 0};
-  float *const gSum = params.dq_sum + (long long)blockIdx.x * (DQ_SUMS * BLOCK_M * D_PAD);
-  #pragma unroll 4
-  for (int i = threadIdx.x; i < DQ_SUMS * BLOCK_M * D_PAD / 4; i += THREADS) {
-    store_global_16(reinterpret_cast<element *>(gSum + 4 * i), zeros);
-  }
-}
-
-// ---- the last kernel: the sums as bf16 ------------------------------------------------------------
-extern "C" __global__ void __launch_bounds__(DQ_THREADS)
-fatune_convert(const __grid_constant__ BackwardParams params) {
-  extern __shared__ __align__(128) unsigned char shared[];
-  const unsigned sdQ = shared_address(shared);
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int batch_head = blockIdx.x / params.schedule.q_tiles, q0 = blockIdx.x % params.schedule.q_tiles * BLOCK_M;
-  if (q0 >= params.sequence.nq) return;
-
-  const float *const gSum = params.dq_sum + (long long)blockIdx.x * (DQ_SUMS * BLOCK_M * D_PAD);
-  constexpr int PAIRS = D_PAD / 16;
-  #pragma unroll 4
-  for (int block = warp; block < BLOCK_M / 16 * PAIRS; block += WARPS) {
-    const int row = block / PAIRS * 16, pair = block % PAIRS;
-    #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      float rdQ[4];
-      load_product(rdQ, gSum + product_offset(row / 16, pair, half), lane);
-      if (DQ_SUMS == 2) {
-        float rOther[4];
-        load_product(rOther, gSum + BLOCK_M * D_PAD + product_offset(row / 16, pair, half), lane);
-        #pragma unroll
-        for (int i = 0; i < 4; ++i) rdQ[i] += rOther[i];
-      }
-      #pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        store_shared_4(sdQ + chunk_offset<QK_STRIDE>(row + h * 8 + lane / 4, 2 * pair + half) + lane % 4 * 4,
-                       pack(rdQ[2 * h] * params.softmax.scale, rdQ[2 * h + 1] * params.softmax.scale));
-      }
-    }
-  }
-  __syncthreads();
-  element *const gdQ = row_of(params.dq, batch_head / params.sequence.heads_q, batch_head % params.sequence.heads_q, q0);
-  store_rows<BLOCK_M, HEAD_DIM / 8, QK_STRIDE>(gdQ, params.dq.stride.row, sdQ, params.sequence.nq - q0, threadIdx.x,
-                                               DQ_THREADS);
-}
-
-// ---- the first kernel: LSE log2(e) and delta = rowsum(dO o O) - dLSE; zeros to add dQ to --------------------------------
+// ---- the first kernel: LSE log2(e) and -delta = dLSE - rowsum(dO o O); zeros to add dQ to -------------------------------
 // Rows that see nothing, and those from nq on, get LSE = +inf: all their P are 0.
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(PREPARE_THREADS)
 fatune_prepare(const __grid_constant__ BackwardParams params) {
   constexpr int CHUNKS = HEAD_DIM_V / 8;
   constexpr int LANES = CHUNKS <= 2 ? 2 : CHUNKS <= 4 ? 4 : CHUNKS <= 8 ? 8 : CHUNKS <= 16 ? 16 : 32;  // of a row
@@ -1051,7 +1057,7 @@ fatune_prepare(const __grid_constant__ BackwardParams params) {
   clear_dq(params);
 
   #pragma unroll
-  for (int first = 0; first < BLOCK_M; first += THREADS / LANES) {
+  for (int first = 0; first < BLOCK_M; first += PREPARE_THREADS / LANES) {
     const int row = first + threadIdx.x / LANES, i = q0 + row;
     const bool exists = row < BLOCK_M && i < sequence.nq;
     const long long number = (long long)batch_head * sequence.nq + i;
@@ -1070,7 +1076,7 @@ fatune_prepare(const __grid_constant__ BackwardParams params) {
     for (int lanes = LANES / 2; lanes > 0; lanes /= 2) delta += __shfl_xor_sync(0xffffffffu, delta, lanes);
     if (chunk == 0 && row < BLOCK_M) {
       gStats[row] = lse == MINUS_INFINITY ? -MINUS_INFINITY : lse * 1.44269504f;
-      gStats[BLOCK_M + row] = lse == MINUS_INFINITY ? 0.f : delta;
+      gStats[BLOCK_M + row] = lse == MINUS_INFINITY ? 0.f : -delta;
     }
   }
   set_first_tickets(params);
