@@ -16,6 +16,11 @@
   "kv_in_regs=1 "                                                                                  \
   "deferred_dq=0 dq_mode=1 ctas_per_sm=1"
 
+#define HOPPER "wgmma_backward block_m=64 block_n=128 q_stages=2 do_stages=2 ds_stages=2 pacing=1"
+#define HOPPER_BESIDE                                                                              \
+  "wgmma_backward block_m=64 block_n=128 q_stages=3 do_stages=3 ds_stages=2 loads_beside_dq=1 "    \
+  "early_scores=1"
+
 #define PREPARE    "parts/backward_prepare.cu.in"
 #define KEY_TILE   "parts/key_tile.cu.in"
 #define BLOCKS     "parts/query_walk_blocks.cu.in"
@@ -24,6 +29,9 @@
 #define STEP       "parts/backward_step.cu.in"
 #define DQ         "parts/backward_dq.cu.in"
 #define SUMS       "parts/dq_sums.cu.in"
+#define CONSUMER   "parts/backward_consumer.cu.in"
+#define WARPGROUP  "parts/backward_dq_warpgroup.cu.in"
+#define LOADER     "parts/backward_loader.cu.in"
 #define ENDING     "parts/epilogue_backward.cu.in"
 
 struct bug {
@@ -114,6 +122,50 @@ static const struct bug faults[] = {
      .piece = "tile * 2 + (step.q0 < keys.begin) : tile;",
      .other = "tile * 2 : tile;",
      .words = {"fatune_kernel", "FATUNE_EMULATOR_STEPS", NULL}},
+    {.name = "dS without a proxy fence",
+     .config = HOPPER,
+     .file = CONSUMER,
+     .piece = "rdS[k][0]);\n  async_proxy_fence();\n",
+     .other = "rdS[k][0]);\n",
+     .words = {"fatune_kernel, line ", "by the asynchronous proxy, shared memory at offset ",
+               "no fence.proxy.async is between the two"}},
+    {.name = "dS written while it is read",
+     .config = HOPPER,
+     .file = CONSUMER,
+     .piece = "  mbarrier_wait(ds_empty(consumer.ds_ring.stage), consumer.ds_ring.parity);\n",
+     .other = "",
+     .words = {"fatune_kernel, line ", "writes shared memory at offset ", "(race)"}},
+    {.name = "dK staged while dQ is made",
+     .config = HOPPER,
+     .file = CONSUMER,
+     .piece = "  mbarrier_wait(k_empty(), 0);\n",
+     .other = "",
+     .words = {"fatune_kernel, line ", "writes shared memory at offset ", "(race)"}},
+    {.name = "Q given back before the warp has read LSE",
+     .config = HOPPER,
+     .file = CONSUMER,
+     .piece = "    begin_scores(consumer, q_next.stage);\n  }\n  load_lse(consumer, q_next.stage);",
+     .other = "    begin_scores(consumer, q_next.stage);\n  }\n"
+              "  load_lse(consumer, last_step ? q_next.stage : q_ring.stage);",
+     .words = {"fatune_kernel, line ", "shared memory at offset ", NULL}},
+    {.name = "dQ staged over what is still added",
+     .config = HOPPER,
+     .file = WARPGROUP,
+     .piece = "tma_store_wait_read<PIECES - 1>();",
+     .other = "tma_store_wait_read<PIECES>();",
+     .words = {"fatune_kernel, line ", "writes shared memory at offset ", "the TMA store of "}},
+    {.name = "tiles loaded a step early",
+     .config = HOPPER_BESIDE,
+     .file = WARPGROUP,
+     .piece = "if (!first_step && dq.loads",
+     .other = "if (dq.loads",
+     .words = {"fatune_kernel, line ", "shared memory at offset ", NULL}},
+    {.name = "a tile of dO that nobody waits for",
+     .config = HOPPER,
+     .file = CONSUMER,
+     .piece = "  if (!last_step) mbarrier_wait(do_full(do_next.stage), do_next.parity);\n",
+     .other = "",
+     .words = {"fatune_kernel, line ", "reads shared memory at offset ", NULL}},
 };
 
 START_TEST(faults_are_caught) {
@@ -147,6 +199,19 @@ static const struct bug wrong_results[] = {
      .piece = "head * columns.head_lists",
      .other = "(head ^ 1) * columns.head_lists",
      .words = {"dQ: ", "dK: ", "dV: "}},
+    {.name = "LSE for delta",
+     .config = HOPPER,
+     .file = LOADER,
+     .piece = "gStats + BLOCK_M, STATISTICS",
+     .other = "gStats, STATISTICS",
+     .words = {"dK of batch 0 ", " is NaN or was not written", NULL}},
+    {.name = "keys of the warpgroup's first warp hidden in all",
+     .request = "backward bf16 d64 nq200 nk250 hq2 causal",
+     .config = HOPPER_BESIDE,
+     .file = CONSUMER,
+     .piece = "first_key + consumer.warp * 16, step.q0,",
+     .other = "first_key, step.q0,",
+     .words = {"dQ: ", "dK: ", "dV: "}},
     {.name = "the scale forgotten",
      .file = ENDING,
      .piece = "rSum, params.softmax.scale, warp);",
@@ -156,7 +221,7 @@ static const struct bug wrong_results[] = {
     {.name = "one of two sums forgotten",
      .request = "backward bf16 d64 nq200 nk250 hq2 deterministic",
      .config = ORDERED,
-     .file = DQ,
+     .file = SUMS,
      .piece = "rdQ[i] += rOther[i];",
      .other = "rdQ[i] += 0.f;",
      .words = {"dQ: ", "dK: none of 500", "dV: none of 500"}},
