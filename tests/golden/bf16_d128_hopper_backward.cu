@@ -479,12 +479,19 @@ static_assert(sizeof(TiledBackwardParams) == 1280, "the host fills 1280 bytes");
 
 
 // ---- sequence: where the rows of a batch entry lie ------------------------------------------------------------------
-// Row i is query i.
+// Row i is query i of its head.
 __device__ __forceinline__ int query_of(const Sequence &, int i) { return i; }
+__device__ __forceinline__ int head_of(const Sequence &, int head, int) { return head; }
+__device__ __forceinline__ int place_in_heads(const Sequence &, int i) { return i; }
 
 // The number of a head over all batch entries.
 __device__ __forceinline__ int batch_head_of(const Sequence &sequence, int batch, int head) {
   return batch * sequence.heads_q + head;
+}
+
+// Where the LSE of row i lies.
+__device__ __forceinline__ long long lse_index(const Sequence &sequence, int batch, int head, int i) {
+  return (long long)batch_head_of(sequence, batch, head) * sequence.nq + place_in_heads(sequence, i);
 }
 
 __device__ __forceinline__ element *row_of(const Tensor &tensor, int batch, int head, int row) {
@@ -534,6 +541,14 @@ __device__ __forceinline__ Interval key_tiles_seen(const Sequence &sequence, con
   const int begin = HIDES_FIRST_KEYS ? max(0, keys_seen(sequence, visibility, first).begin) : 0;
   const int end = keys_seen(sequence, visibility, last).end;
   return {begin / BLOCK_N, end > begin ? (end + BLOCK_N - 1) / BLOCK_N : begin / BLOCK_N};
+}
+
+// Tiles of BLOCK_N keys of which they see all: full tiles. There are none where begin is not below end.
+template <int BLOCK_N>
+__device__ __forceinline__ Interval key_tiles_full(const Sequence &sequence, const Visibility &visibility, int first,
+                                                   int last) {
+  const int begin = HIDES_FIRST_KEYS ? (max(0, keys_seen(sequence, visibility, last).begin) + BLOCK_N - 1) / BLOCK_N : 0;
+  return {begin, max(keys_seen(sequence, visibility, first).end, 0) / BLOCK_N};
 }
 
 // Tiles of BLOCK_M queries of which some see a key from first to last. `last` may lie beyond the last key.
