@@ -551,6 +551,9 @@ __device__ __forceinline__ Interval key_tiles_full(const Sequence &sequence, con
   return {begin, max(keys_seen(sequence, visibility, first).end, 0) / BLOCK_N};
 }
 
+// First key of one of these tiles: they lie side by side.
+template <int BLOCK_N> __device__ __forceinline__ int key_of_tile(int tile) { return tile * BLOCK_N; }
+
 // Tiles of BLOCK_M queries of which some see a key from first to last. `last` may lie beyond the last key.
 template <int BLOCK_M>
 __device__ __forceinline__ Interval query_tiles_seeing(const Sequence &sequence, const Visibility &visibility, int first,
