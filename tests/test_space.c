@@ -167,7 +167,7 @@ START_TEST(defaults_are_of_the_best_family) {
       {"backward fp16 d80 dv64 nq4096 mask=128x64", "h200", "wgmma_backward"},
       {"backward bf16 d128 nq4096 mask=64x32", "h200", "mma_backward"},
       {"backward bf16 d256 nq4096", "h200", "mma_backward"},
-      {"backward bf16 d128 nq4096 dropout", "h200", "mma_backward"},
+      {"backward bf16 d128 nq4096 dropout", "h200", "wgmma_backward"},
       {"backward bf16 d128 nq4096 deterministic", "h200", "mma_backward"},
       {"backward bf16 d128 nq4096", "b200", "mma_backward"},
       {"backward fp16 d128 nq4096", "t4", "mma_backward"},

@@ -14,7 +14,7 @@ enum { WARPGROUP = 128, WARPGROUP_KEYS = 64, PANEL_COLUMNS = 64, PANEL_ROW = 128
 /* Other requests stay with mma_backward. */
 static bool serves(const struct ft_request *request, const struct ft_arch *arch) {
   enum { HEAD_DIM_MOST = 128 };
-  return arch->sm == 90 && !request->dropout && !request->deterministic &&
+  return arch->sm == 90 && !request->deterministic &&
          max_int(request->head_dim, request->head_dim_v) <= HEAD_DIM_MOST;
 }
 
@@ -68,7 +68,7 @@ static void share_registers(struct ft_budget *budget, struct ft_wgmma_backward_b
 /* An accumulator of 64 x C values lies in 128 threads: C / 2 registers of each. */
 static void plan(struct ft_budget *budget, const struct ft_request *request,
                  const struct ft_config *config, const struct ft_arch *arch) {
-  enum { ADDRESSES = 24, PREPARE_THREADS = 256, DQ_THREADS = 128 };
+  enum { ADDRESSES = 24, DRAWN = 8, PREPARE_THREADS = 256, DQ_THREADS = 128 };
   const struct ft_wgmma_backward_knobs *const k = ft_wgmma_backward_knobs(config);
   struct ft_wgmma_backward_budget own = {
       .d_pad = round_up(request->head_dim, 16),
@@ -90,7 +90,8 @@ static void plan(struct ft_budget *budget, const struct ft_request *request,
   budget->ctas_per_sm = 1;
   plan_tiles(budget, &own, k);
   share_registers(budget, &own, k, arch);
-  budget->regs_estimate = own.regs_sums + own.regs_s + own.regs_p + own.regs_kv + ADDRESSES;
+  budget->regs_estimate = own.regs_sums + own.regs_s + own.regs_p + own.regs_kv + ADDRESSES +
+                          (request->dropout ? DRAWN : 0);
   memcpy(budget->own, &own, sizeof own);
 }
 
@@ -189,7 +190,8 @@ static bool default_config(const struct ft_request *request, const struct ft_arc
   for (int i = 0; i < FT_COUNT(favourites); ++i) {
     if (max_int(request->head_dim, request->head_dim_v) > favourites[i].head_dim) continue;
     struct ft_wgmma_backward_knobs knobs_of = favourites[i].knobs;
-    if (knobs_of.pacing && ft_visibility_varies(request)) knobs_of.pacing = FT_PACING_IN_TURNS;
+    if (knobs_of.pacing && ft_visibility_varies(request) && !request->dropout)
+      knobs_of.pacing = FT_PACING_IN_TURNS; /* with dropout it spills */
     *config = ft_config_make(&ft_wgmma_backward_family, &knobs_of);
     if (ft_config_is_legal(config, request, arch)) return true;
   }
