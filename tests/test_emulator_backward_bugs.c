@@ -149,13 +149,6 @@ static const struct bug faults[] = {
      .other = "    begin_scores(consumer, q_next.stage);\n  }\n"
               "  load_lse_ahead(consumer, last_step ? q_next.stage : q_ring.stage);",
      .words = {"fatune_kernel, line ", "shared memory at offset ", NULL}},
-    {.name = "dS over P that others of the warp still read",
-     .request = "backward bf16 d64 nq200 nk250 hq2 dropout",
-     .config = HOPPER,
-     .file = CONSUMER,
-     .piece = "  __syncwarp();              // all lanes have read what is in its place\n",
-     .other = "",
-     .words = {"fatune_kernel, line ", "writes shared memory at offset ", "(race)"}},
     {.name = "P where dS is still read",
      .request = "backward bf16 d64 nq200 nk250 hq2 dropout",
      .config = HOPPER,
@@ -284,7 +277,11 @@ START_TEST(unedited_templates_are_right) {
        .config = ORDERED},
       {.name = "ordered adds, queries that see nothing",
        .request = "backward bf16 d64 nq450 nk130 hq2 causal deterministic",
-       .config = ORDERED}};
+       .config = ORDERED},
+      {.name = "wgmma, keys that nobody sees",
+       .request = "backward bf16 d64 nq130 nk450 hq2 causal=top-left dropout",
+       .config = HOPPER},
+      {.name = "wgmma, loads beside dQ", .config = HOPPER_BESIDE}};
   struct emulator_run run;
   setenv("FATUNE_EMULATOR_STEPS", "3000000", 1);
   run_with(&run, &none[_i], NULL);
@@ -299,7 +296,7 @@ Suite *make_emulator_backward_bugs_suite(void) {
   tcase_set_timeout(tests, 120);
   tcase_add_loop_test(tests, faults_are_caught, 0, COUNT(faults));
   tcase_add_loop_test(tests, wrong_results_are_told, 0, COUNT(wrong_results));
-  tcase_add_loop_test(tests, unedited_templates_are_right, 0, 5);
+  tcase_add_loop_test(tests, unedited_templates_are_right, 0, 7);
   suite_add_tcase(suite, tests);
   return suite;
 }
