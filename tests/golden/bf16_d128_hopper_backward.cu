@@ -2,7 +2,7 @@
 // request  backward bf16 d128 causal
 // config   wgmma_backward block_m=64 block_n=128 q_stages=2 do_stages=2 ds_stages=2 pacing=2
 // budget   198656 bytes of shared memory, 512 threads, about 200 of 208 registers
-// parts    wgmma_backward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_bulk.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_reductions.cu.in, parts/ptx_wgmma_product.cu.in, parts/arguments.cu.in, parts/sequence.cu.in, parts/visibility.cu.in, parts/key_tile.cu.in, parts/query_walk.cu.in, parts/score.cu.in, parts/dropout_none.cu.in, parts/dropout_transposed_none.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/dq_tickets_none.cu.in, parts/dq_sums.cu.in, parts/backward_prepare.cu.in, parts/backward_pipeline.cu.in, parts/ring.cu.in, parts/descriptors.cu.in, parts/backward_loader.cu.in, parts/backward_dq_warpgroup.cu.in, parts/backward_consumer.cu.in
+// parts    wgmma_backward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_bulk.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_reductions.cu.in, parts/ptx_wgmma_product.cu.in, parts/arguments.cu.in, parts/sequence.cu.in, parts/visibility.cu.in, parts/key_tile.cu.in, parts/query_walk.cu.in, parts/score.cu.in, parts/dropout_none.cu.in, parts/dropout_transposed_none.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/dq_tickets_none.cu.in, parts/dq_sums.cu.in, parts/backward_prepare.cu.in, parts/backward_pipeline.cu.in, parts/ring.cu.in, parts/descriptors.cu.in, parts/backward_loader.cu.in, parts/backward_dq_warpgroup.cu.in, parts/backward_consumer.cu.in, parts/backward_marked_none.cu.in
 // again    fatune emit 'backward bf16 d128 nq1 causal' --gpu sm_90 --config 'wgmma_backward block_m=64 block_n=128 q_stages=2 do_stages=2 ds_stages=2 pacing=2'
 //
 // Three kernels, one after the other on a stream:
@@ -1162,6 +1162,30 @@ __device__ __forceinline__ unsigned fragment_at(const Consumer &consumer, int k)
   return k / 4 * BLOCK_N * 128 + row * 128 + ((k % 4 * 2 + consumer.lane / 16) ^ row % 8) * 16;
 }
 
+// ---- P for dS: as it is in registers for dV -------------------------------------------------------------------------
+constexpr bool DP_BEGINS_AS_DELTA = true;
+constexpr bool LSE_AHEAD = true;            // LSE of a step is loaded before its S is there
+
+__device__ __forceinline__ void pin_seed(Consumer &) {}
+
+__device__ __forceinline__ void wait_before_p(const Consumer &) {}
+
+// The place of dS is free.
+__device__ __forceinline__ void wait_before_ds(const Consumer &consumer) {
+  mbarrier_wait(ds_empty(consumer.ds_ring.stage), consumer.ds_ring.parity);
+}
+
+__device__ __forceinline__ void keep_marked(const Consumer &, const unsigned (&)[1][4], int) {}
+
+__device__ __forceinline__ void load_marked(unsigned (&p)[4], const Consumer &consumer, int k) {
+  #pragma unroll
+  for (int i = 0; i < 4; ++i) p[i] = consumer.rP[k][0][i];
+}
+
+__device__ __forceinline__ void load_minus_delta(float (&minus_delta)[2], const Consumer &, int) {
+  minus_delta[0] = minus_delta[1] = 0.f;  // the accumulator began as it
+}
+
 // ---- products ----
 __device__ __forceinline__ void keep_rows(Consumer &) {
   mbarrier_wait(k_full(), 0);
@@ -1175,7 +1199,7 @@ __device__ __forceinline__ void multiply_k(Consumer &consumer, u64 q, int k) {
 
 __device__ __forceinline__ void multiply_v(Consumer &consumer, u64 d_o, int k) {
   const u64 rows = depth_along_rows(shared_address(shared) + SMEM_V + consumer.number * 64 * 128);
-  wgmma_ss(consumer.rS[0], rows + by_bytes(k / 4 * BLOCK_N * 128 + k % 4 * 32), d_o);
+  wgmma_ss(consumer.rS[0], rows + by_bytes(k / 4 * BLOCK_N * 128 + k % 4 * 32), d_o, DP_BEGINS_AS_DELTA || k > 0);
 }
 
 // S^T = K Q^T, begun.
@@ -1208,25 +1232,34 @@ __device__ __forceinline__ void begin_sum(float (&rSum)[N][4], const unsigned (&
 }
 
 // ---- pieces of a step ----
-// LSE of a step's queries, before they are needed.
-__device__ __forceinline__ void load_lse(Consumer &consumer, int stage) {
+// LSE of the queries of tiles first to last - 1.
+__device__ __forceinline__ void load_lse(Consumer &consumer, int stage, int first, int last) {
   const unsigned from = shared_address(shared) + SMEM_LSE + stage * STATISTICS + consumer.lane % 4 * 8;
   #pragma unroll
-  for (int n = 0; n < N_TILES; ++n) load_shared_8(consumer.lse[n], from + n * 32);
+  for (int n = first; n < last; ++n) load_shared_8(consumer.lse[n], from + n * 32);
 }
 
-// P^T = exp(S^T - LSE) as fragments. As its place becomes free, the accumulator of dP begins as -delta.
-__device__ __forceinline__ void exponentiate(Consumer &consumer, float scale_log2) {
+__device__ __forceinline__ void load_lse_ahead(Consumer &consumer, int stage) {
+  if (LSE_AHEAD) load_lse(consumer, stage, 0, N_TILES);
+}
+
+// P^T = exp(S^T - LSE) as fragments, from the warp's first key and the step's first query on. As its place becomes free, the
+// accumulator of dP begins as -delta.
+__device__ __forceinline__ void exponentiate(Consumer &consumer, float scale_log2, int first_key, int first_query) {
   const unsigned delta = shared_address(shared) + SMEM_DELTA + consumer.do_ring.stage * STATISTICS + consumer.lane % 4 * 8;
   #pragma unroll
   for (int k = 0; k < N_TILES / 2; ++k) {
+    if (!LSE_AHEAD) load_lse(consumer, consumer.q_ring.stage, 2 * k, 2 * k + 2);
     #pragma unroll
     for (int i = 0; i < 4; ++i) {  // fragment register i: keys g + 8 (i % 2), queries 8 (i / 2) + 2 t
       const float *const s = consumer.rS[0][2 * k + i / 2] + 2 * (i % 2), *const lse = consumer.lse[2 * k + i / 2];
       consumer.rP[k][0][i] = pack(ex2(s[0] * scale_log2 - lse[0]), ex2(s[1] * scale_log2 - lse[1]));
     }
+    unsigned marked[1][4];
+    drop(consumer.rP[k], marked, consumer.dropout, first_key, first_query, k);
+    keep_marked(consumer, marked, k);
     #pragma unroll
-    for (int n = 2 * k; n < 2 * k + 2; ++n) {
+    for (int n = 2 * k; n < 2 * k + 2 && DP_BEGINS_AS_DELTA; ++n) {
       float minus_delta[2];
       load_shared_8(minus_delta, delta + n * 32);
       #pragma unroll
@@ -1240,12 +1273,16 @@ __device__ __forceinline__ void make_ds(unsigned (&rdS)[N_TILES / 2][1][4], cons
                                         const Dropout &dropout) {
   #pragma unroll
   for (int k = 0; k < N_TILES / 2; ++k) {
+    unsigned p[4];
+    float minus_delta[2][2];
+    load_marked(p, consumer, k);
+    load_minus_delta(minus_delta[0], consumer, 2 * k);
+    load_minus_delta(minus_delta[1], consumer, 2 * k + 1);
     #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const float *const dp = consumer.rS[0][2 * k + i / 2] + 2 * (i % 2);
-      const unsigned p = consumer.rP[k][0][i];
-      rdS[k][0][i] = pack(score_gradient(ds_of(low_half(p), dp[0], 0.f, dropout)),
-                          score_gradient(ds_of(high_half(p), dp[1], 0.f, dropout)));
+      rdS[k][0][i] = pack(score_gradient(ds_of(low_half(p[i]), dp[0], minus_delta[i / 2][0], dropout)),
+                          score_gradient(ds_of(high_half(p[i]), dp[1], minus_delta[i / 2][1], dropout)));
     }
   }
 }
@@ -1296,19 +1333,23 @@ __device__ __forceinline__ void take_step(Consumer &consumer, const BackwardPara
   const Ring<Q_STAGES> q_ring = consumer.q_ring, q_next = last_step ? q_ring : next(q_ring);
   const Ring<DO_STAGES> do_next = last_step ? consumer.do_ring : next(consumer.do_ring);
   const int first_key = keys.k0 + consumer.number * 64;
+  pin_seed(consumer);
+  begin_step(consumer.dropout,
+             batch_head_of(params.sequence, keys.batch, query_head_of(params.sequence, keys, step)));
   let_next_begin(consumer, first_step);
   apply_score(consumer.rS);
   if (!is_full(params.sequence, params.visibility, step.q0, step.q0 + BLOCK_M - 1, first_key, 64)) {
     hide_transposed(consumer.rS, params.sequence, params.visibility, first_key + consumer.warp * 16, step.q0,
                     consumer.lane);
   }
+  wait_before_p(consumer);
   wait_turn(consumer);
-  exponentiate(consumer, params.softmax.scale_log2);
+  exponentiate(consumer, params.softmax.scale_log2, first_key + consumer.warp * 16, step.q0);
   pass_turn(consumer);
   hold(consumer.rS[0]);
   begin_dp_product(consumer);
   begin_sum(consumer.rdV, consumer.rP, SMEM_DO, consumer.do_ring.stage, DO_TILE);
-  mbarrier_wait(ds_empty(consumer.ds_ring.stage), consumer.ds_ring.parity);
+  wait_before_ds(consumer);
   unsigned rdS[N_TILES / 2][1][4];
   if (EARLY_SCORES) {
     wgmma_wait<0>();         // dP and dV: dS takes the place of P, and the next S that of dP
@@ -1335,7 +1376,7 @@ __device__ __forceinline__ void take_step(Consumer &consumer, const BackwardPara
     release(consumer, q_empty(q_ring.stage));
     begin_scores(consumer, q_next.stage);
   }
-  load_lse(consumer, q_next.stage);
+  load_lse_ahead(consumer, q_next.stage);
   if (!last_step) mbarrier_wait(do_full(do_next.stage), do_next.parity);
   wgmma_wait<0>();
   hold(consumer.rS[0]);
@@ -1401,7 +1442,7 @@ __device__ __forceinline__ void sum_keys(const TiledBackwardParams &params, int 
     wait_to_begin(consumer);
     mbarrier_wait(q_full(0), 0);
     begin_scores(consumer, 0);
-    load_lse(consumer, 0);
+    load_lse_ahead(consumer, 0);
     mbarrier_wait(do_full(0), 0);
     wgmma_wait<0>();
     hold(consumer.rS[0]);
