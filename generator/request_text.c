@@ -179,7 +179,7 @@ static int parse_value(struct parser *parser, int i, int first, const char *word
 
 static int parse_fields(struct parser *parser, int first, const char *word) {
   const int end = ft_request_word_end(first);
-  const char *cursor = word + ft_request_stem(word);
+  const char *cursor = word + strlen(ft_request_field(first)->word);
   for (int i = first; i < end; ++i) {
     const struct ft_request_field *const field = ft_request_field(i);
     if (field->optional && *cursor == '\0') return FT_OK;

@@ -20,7 +20,10 @@ static int64_t random_between(int64_t least, int64_t most) {
 static struct ft_visibility random_visibility(void) {
   const int64_t nq = random_between(1, LENGTH_MOST), nk = random_between(1, LENGTH_MOST);
   const int64_t one = random_between(-nq, nk), other = random_between(-nq, nk);
-  return (struct ft_visibility){nq, nk, one < other ? one : other, one < other ? other : one};
+  return (struct ft_visibility){.nq = nq,
+                                .nk = nk,
+                                .first_diagonal = one < other ? one : other,
+                                .last_diagonal = one < other ? other : one};
 }
 
 static void begin_rounds(void) {
@@ -97,8 +100,10 @@ START_TEST(pairs_are_counted) {
 END_TEST
 
 START_TEST(pairs_of_the_greatest_lengths) {
-  const struct ft_visibility all = {INT32_MAX, INT32_MAX, -INT32_MAX, INT32_MAX};
-  const struct ft_visibility half = {INT32_MAX, INT32_MAX, -INT32_MAX, 0};
+  const struct ft_visibility all = {
+      .nq = INT32_MAX, .nk = INT32_MAX, .first_diagonal = -INT32_MAX, .last_diagonal = INT32_MAX};
+  const struct ft_visibility half = {
+      .nq = INT32_MAX, .nk = INT32_MAX, .first_diagonal = -INT32_MAX};
   const double n = INT32_MAX;
   ck_assert_double_eq_tol(ft_visible_pairs(&all) / (n * n), 1, 1e-15);
   ck_assert_double_eq_tol(ft_visible_pairs(&half) / (n * (n + 1) / 2), 1, 1e-15);
