@@ -8,9 +8,8 @@
 #include "generator/request.h"
 #include "runtime/fatune.h"
 
-/* What the caches say about a request on an arch; the default config where they say nothing or
- * what they say is no longer legal. device_class as in ft_device.id, or NULL for a GPU that is
- * not here. */
+/* The config that the caches have for a request on an arch, or the default if they have none that
+ * is legal. device_class as in ft_device.id; NULL for a GPU that is not here. */
 int ft_session_choose(fatune_session *session, const struct ft_request *request,
                       const struct ft_arch *arch, const char *device_class,
                       struct ft_choice *choice);

@@ -52,7 +52,8 @@ static int read_limits(struct ft_arch *arch, const struct ft_driver *driver, cu_
   return FT_OK;
 }
 
-/* The row of the GPU table most like this GPU: same target first, then the nearest SM count. */
+/* The row of the GPU table that is most like this GPU: the same target first, then the nearest SM
+ * count. */
 static bool nearest_row(struct ft_lua *lua, const struct ft_arch *arch, struct ft_arch *best) {
   bool found = false;
   long best_distance = 0;
@@ -68,8 +69,8 @@ static bool nearest_row(struct ft_lua *lua, const struct ft_arch *arch, struct f
   return found;
 }
 
-/* Rates are for the cost model alone; no rule reads them. Where the driver does not tell a rate,
- * that of a similar GPU of the table is taken. No driver tells the rate of the tensor cores. */
+/* Rates are for the cost model alone; no rule reads them. A rate that the driver does not report is
+ * taken from a similar GPU of the table. No driver reports the rate of the tensor cores. */
 static void read_rates(struct ft_arch *arch, const struct ft_driver *driver, struct ft_lua *lua,
                        cu_device device) {
   struct ft_arch row;

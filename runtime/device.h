@@ -11,7 +11,8 @@
 struct ft_device {
   cu_device handle;
   int ordinal;
-  struct ft_arch arch; /* untold rates: those of the most similar row of the table */
+  struct ft_arch arch; /* rates that the driver does not report are those of the most similar row of
+                          the table */
   char id[96];         /* device class: "nvidia-h200/sm_90/132" */
   char driver[32];     /* "580.159.04", or CUDA's "13.0" where that is not told */
   int64_t memory_bytes;

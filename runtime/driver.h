@@ -1,6 +1,6 @@
 /* driver.h: the CUDA driver, opened at run time; no CUDA header is needed.
- * in -> out: libcuda.so.1 -> a table of function pointers; CUresult -> status.
- * The library loads and works without a driver; what needs one says FT_E_NO_DRIVER. */
+ * in -> out: libcuda.so.1 -> a table of function pointers; CUresult -> status. The library works
+ * without a driver; functions that need one return FT_E_NO_DRIVER. */
 #ifndef RUNTIME_DRIVER_H
 #define RUNTIME_DRIVER_H
 
@@ -89,8 +89,8 @@ struct ft_driver {
 int ft_driver_open(struct ft_driver *driver);
 void ft_driver_close(struct ft_driver *driver);
 
-/* FT_OK for 0, else FT_E_DEVICE (FT_E_MEMORY for out of memory, FT_E_NOT_PREPARED for what a stream
- * capture forbids) with the call, the name and the text of the error. */
+/* FT_OK for 0, else FT_E_DEVICE with the call, the name and the text of the error. Out of memory is
+ * FT_E_MEMORY, and what a stream capture forbids is FT_E_NOT_PREPARED. */
 int ft_driver_status(const struct ft_driver *driver, cu_result result, const char *call);
 
 #endif

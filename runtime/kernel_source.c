@@ -31,7 +31,7 @@ int ft_session_emit(fatune_session *session, const struct ft_request *request,
   return status;
 }
 
-/* Compiles the source and keeps the kernel. Where the store cannot take it, the next process has to
+/* Compiles the source and stores the kernel. If the store cannot take it, the next process has to
  * compile again. */
 static int compile(fatune_session *session, const struct ft_source *source,
                    struct ft_kernel *kernel) {
@@ -56,7 +56,7 @@ int ft_session_kernel(fatune_session *session, const struct ft_source *source,
   return status;
 }
 
-/* Renews *kernel and *module. The old kernel is freed also where that fails. */
+/* Replaces *kernel and *module. The old kernel is freed even if that fails. */
 static int replace_refused(fatune_session *session, const struct ft_source *source,
                            struct ft_kernel *kernel, struct ft_module *module) {
   if (!atomic_exchange(&session->warned_image, true))

@@ -22,8 +22,8 @@ int ft_session_emit(fatune_session *session, const struct ft_request *request,
                     const struct ft_arch *arch, const struct ft_config *config,
                     struct ft_source *source);
 
-/* The kernel of a source: from the store (preferred key first, any compiler's otherwise), else
- * compiled and stored. *compiled says which. Thread-safe; compiles run in parallel. */
+/* The kernel of a source: from the store (of the preferred key first, else of any compiler), or
+ * else compiled and stored. *compiled says which. Thread-safe; compiles run in parallel. */
 int ft_session_kernel(fatune_session *session, const struct ft_source *source,
                       const struct ft_digest *preferred, struct ft_kernel *kernel, bool *compiled);
 

@@ -8,19 +8,21 @@
 #include "runtime/launch_family.h"
 #include "runtime/module.h"
 
-/* Every check of fatune_plan_run. The plan must outlive the launch. */
+/* Makes every check of fatune_plan_run and prepares the launch. The plan must outlive the launch.
+ */
 int ft_launch_prepare(struct ft_launch *launch, const struct ft_launch_plan *plan,
                       const fatune_arguments *arguments);
 
-/* For families that load by TMA, the tensor maps of a prepared launch; nothing for others. */
+/* Encodes the tensor maps of a prepared launch, for families that load by TMA; does nothing for
+ * others. */
 int ft_launch_map_tensors(struct ft_launch *launch, const struct ft_driver *driver);
 
 /* Enqueues all kernels; the context must be current. */
 int ft_launch_enqueue(const struct ft_launch *launch, const struct ft_driver *driver,
                       const struct ft_module *module, cu_stream stream);
 
-/* Bytes of device memory that the arguments' run needs; 0 in a forward. arguments NULL: those of
- * the request. */
+/* Bytes of workspace that a run with these arguments needs; 0 in a forward. arguments NULL: the
+ * request's lengths. */
 int ft_launch_workspace(const struct ft_launch_plan *plan, const fatune_arguments *arguments,
                         size_t *bytes);
 

@@ -58,7 +58,7 @@ static int check_stride(const struct ft_view *view, const char *which, int64_t s
   return FT_OK;
 }
 
-/* The last byte must be within 63 bits of the first and within the address space. */
+/* The last byte must be less than 2^63 bytes from the first, and within the address space. */
 static int check_span(const struct ft_view *view) {
   const fatune_tensor *const t = view->tensor;
   const int64_t last[3] = {view->batch - 1, view->rows - 1, view->heads - 1};
@@ -138,7 +138,7 @@ int ft_view_read(const struct ft_view *view, struct ft_arg_tensor *tensor) {
 static int read_scale(struct ft_run *run, const struct ft_request *request, float scale) {
   static const float log2_e = 1.44269504088896340736f;
   if (scale == 0) scale = (float)(1 / sqrt(request->head_dim));
-  /* Written so that NaN fails. The product is what the kernel uses. */
+  /* This form fails for NaN. The product is what the kernel uses. */
   if (!(scale > 0) || !isfinite(scale * log2_e))
     return ft_fail(FT_E_ARGUMENT,
                    "arguments.scale is %g; allowed: > 0 and finite, or 0 for 1 / sqrt(head_dim)",
@@ -209,7 +209,7 @@ static int check_mask_argument(const struct ft_run *run, const struct ft_request
   return check_mask(request, run, mask);
 }
 
-/* of_head: lists of one head. */
+/* of_head: the number of lists of one head. */
 static struct ft_arg_mask_lists lists_of(const struct fatune_mask *mask, cu_address lists,
                                          cu_address blocks, int64_t of_head) {
   return (struct ft_arg_mask_lists){.lists = lists,

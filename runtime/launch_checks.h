@@ -19,16 +19,16 @@ struct ft_run {
   struct ft_arg_dropout dropout;
 };
 
-/* *arguments: those given, or `room` where the caller's struct is another version's. */
+/* Sets *arguments to those given, or to `room` if the caller's struct is of another version. */
 int ft_arguments_read(const fatune_arguments **arguments, fatune_arguments *room,
                       const fatune_arguments *given);
 
-/* All but tensors and mask. */
+/* Checks and reads everything but tensors and mask. */
 int ft_run_read(struct ft_run *run, const struct ft_request *request,
                 const fatune_arguments *arguments);
 
-/* What a query sees. FT_E_ARGUMENT where the mask is not one of this run; NULL where the request
- * has none. */
+/* Reads what a query sees. FT_E_ARGUMENT if the mask is not one of this run, or is missing, or is
+ * given where the request has none. */
 int ft_run_read_visibility(const struct ft_run *run, const struct ft_request *request,
                            const struct fatune_mask *mask, struct ft_arg_visibility *visibility);
 

@@ -24,7 +24,7 @@ struct ft_launch_plan {
   const struct ft_config *config;
   const struct ft_arch *arch;
   const struct ft_budget *budget;
-  struct ft_map_cache *maps; /* where tensor maps are looked for and kept; NULL: nowhere */
+  struct ft_map_cache *maps; /* where tensor maps are kept and found again; NULL: nowhere */
 };
 
 struct ft_launch_kernel {
@@ -50,13 +50,13 @@ struct ft_launch_family {
   /* The kernels of one image, in the order in which they run. */
   const char *entries[FT_KERNELS_MOST];
   int kernel_count;
-  int main; /* the one that does most of the work: its registers are told */
+  int main; /* the main kernel, whose registers are reported */
 
-  /* Fills argument and kernels; every check of fatune_plan_run. */
+  /* Makes every check of fatune_plan_run, then fills argument and kernels. */
   int (*prepare)(struct ft_launch *launch, const fatune_arguments *arguments);
 
-  /* The tensor maps of a prepared launch; NULL where the kernels use none. FT_E_ARGUMENT where a
-   * tensor lies as TMA cannot take it. */
+  /* Encodes the tensor maps of a prepared launch; NULL if the kernels use none. FT_E_ARGUMENT if
+   * TMA cannot take a tensor as it lies. */
   int (*map_tensors)(struct ft_launch *launch, const struct ft_driver *driver);
 
   /* Bytes of workspace of a run; NULL: 0. */

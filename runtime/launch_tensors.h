@@ -11,7 +11,7 @@
 struct ft_launch_tensors {
   struct ft_emulated_tensor tensors[FT_TENSORS_MOST];
   int count;
-  /* What they have in common; rows and heads as the caller counts them, unpacked. */
+  /* What the tensors have in common. Rows and heads are counted as the caller does, unpacked. */
   enum ft_dtype dtype;
   int64_t batch, nq, nk, heads_q, heads_kv;
 };
@@ -22,7 +22,7 @@ void ft_launch_tensors_begin(struct ft_launch_tensors *all, enum ft_dtype dtype,
 /* Whose rows and heads a tensor has. */
 enum ft_tensor_rows { FT_OF_QUERIES, FT_OF_KEYS };
 
-/* Each gives the tensor that it has added, which is not writable: [batch, rows, heads, dim], */
+/* Each of these adds a tensor and returns it, not writable. Here [batch, rows, heads, dim], */
 struct ft_emulated_tensor *ft_add_tensor(struct ft_launch_tensors *all, const char *name,
                                          const struct ft_arg_tensor *tensor,
                                          enum ft_tensor_rows rows, int dim);

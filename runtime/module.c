@@ -72,8 +72,8 @@ static int load_main(struct ft_module *module, cu_function function, const struc
   return grant_shared_memory(function, driver, kernel->smem_bytes);
 }
 
-/* How much shared memory the kernels beside the main one take is the launch's to say; here they may
- * have all there is. What the driver says of a missing kernel is in *result, too. */
+/* How much shared memory the kernels beside the main one take is decided by the launch; here they
+ * are granted all there is. *result also holds the driver's answer about a missing kernel. */
 static int load_kernels(struct ft_module *module, const struct ft_launch_family *family,
                         const struct ft_kernel *kernel, const fatune_session *session,
                         cu_result *result) {

@@ -26,7 +26,7 @@
        "1: O is stored from registers; 0: through shared memory by TMA")                           \
   KNOB(ascending_keys, (0, 1), 0, 1,                                                               \
        "1: the walk is from the first keys to the last; 0: from the last to the first")            \
-  KNOB(lpt, (0, 1), 0, 1, "1: tiles start in order of their length; 0: in twos, long with short")  \
+  KNOB(lpt, (0, 1), 0, 1, "1: tiles start in order of their length; 0: in balanced pairs")         \
   KNOB(multicast, (0, 1), 0, 1,                                                                    \
        "1: two blocks share each K and V tile, each loading half for both")                        \
   KNOB(pack_gqa, (0, 1), 0, 1,                                                                     \

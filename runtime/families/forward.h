@@ -6,8 +6,9 @@
 #include "runtime/launch_checks.h"
 #include "runtime/launch_family.h"
 
-/* All fields but schedule.remainder_heads, which only FT_SCHEDULE_BALANCED reads; every check done.
- * packed_heads: query heads that share a tile; *blocks: work tiles of all batch_heads. */
+/* Checks everything and fills all fields but schedule.remainder_heads, which only
+ * FT_SCHEDULE_BALANCED reads. packed_heads: query heads that share a tile; *blocks: work tiles of
+ * all batch_heads. */
 int ft_forward_prepare(struct ft_forward_params *params, const struct ft_launch_plan *plan,
                        const struct ft_run *run, const fatune_arguments *arguments,
                        int packed_heads, int64_t *blocks);

@@ -12,9 +12,9 @@
 
 /* ---- the tile scheduler ---- */
 
-/* How many batch_heads even the shares out: of the numbers whose keys and values fill a quarter to
- * three quarters of L2, the one that makes shares most even. Under a mask tiles are as long as its
- * blocks are many. */
+/* How many batch_heads are the remainder that evens the shares out. Of the numbers whose keys and
+ * values fill a quarter to three quarters of L2 it is the one with the most even shares. Under a
+ * mask a tile is as long as its row of the mask has blocks. */
 static int64_t remainder_heads(const struct ft_forward_params *params,
                                const struct ft_launch_plan *plan, const struct ft_run *run) {
   const struct ft_request *const request = plan->request;

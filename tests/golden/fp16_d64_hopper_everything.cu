@@ -457,10 +457,10 @@ __device__ __forceinline__ bool any_beyond(const float (&own)[2], const float (&
                                                   own[1] * scale_log2 - row_max[1] > RESCALE_LIMIT);
 }
 
-// What O of the steps before is multiplied by where maxima move.
+// The factor by which O shrinks when a row's maximum has grown.
 struct Correction {
-  int due;                   // 0: no maximum of the warp has moved. (A bool would be put together from bytes.)
-  float upper, lower;        // of rows g and g + 8; only where due
+  int due;                   // 0: no maximum of the warp has grown (a bool would be put together from bytes)
+  float upper, lower;        // of rows g and g + 8; not set if not due
 };
 
 // New maxima, sums corrected to them, and what corrects O. MASKED: a row may have seen no key yet.

@@ -22,20 +22,22 @@ enum {
   BLOCK_LATENCY = 7000    /* a block's start and end: K and V, the write of dK and dV */
 };
 
-static const double MMA_SHARE = 0.85;  /* of its rate that mma.sync reaches beside anything else */
-static const double LATE_SHARE = 0.25; /* of the longest block, which others wait for at the end */
+static const double MMA_SHARE = 0.85; /* of its rate that mma.sync reaches beside anything else */
+static const double LATE_SHARE =
+    0.25; /* share of the longest block's time for which others wait at the end */
 
 /* Cycles of one step of one block, by resource. */
 struct step {
   double mma, exp, issue, smem, l2, fixed;
 };
 
-/* Bytes the warps read from shared memory for the products of a step, but for dQ. */
+/* Bytes that the warps read from shared memory for the products of a step, without those for dQ. */
 static double operand_bytes(const struct ft_mma_backward_knobs *k,
                             const struct ft_mma_backward_budget *own) {
   const double n = k->block_n, m = k->block_m, groups = own->key_warps;
   const double d = own->d_pad, dv = own->dv_pad, columns = k->column_warps;
-  /* Scores: rows of K or V for each part, Q or dO for each group of warps with the same keys. */
+  /* Scores: rows of K or V for each part of the queries, Q or dO for each group of warps with the
+   * same keys. */
   const double rows = k->kv_in_regs ? 0 : n * columns * k->query_parts;
   const double scores = (rows + m * groups) * (d + dv) * 2;
   /* Sums: Q and dO once for each group; P and dS from registers, or by every warp. */
@@ -86,7 +88,7 @@ static double step_cycles(const struct step *step, double resident,
   return resident * (busiest + exposed) + step->fixed;
 }
 
-/* Steps of a key tile, with all heads that share its keys. */
+/* Steps of a key tile, over all heads that share its keys. */
 static struct ft_walk walk_of(const struct ft_request *request,
                               const struct ft_mma_backward_knobs *k) {
   const struct ft_tiling tiling = {.block_m = k->block_m, .block_n = k->block_n, .packed = 1};
@@ -131,8 +133,8 @@ static struct ft_prediction predict(const struct ft_modelled *of) {
   prediction.dram_us =
       2 * ft_compulsory_us(request, arch) + (k->dq_mode == FT_DQ_SECOND_PASS ? 0 : others);
 
-  /* Blocks that are alike end together; of others the longest come first, or, where they add in
-   * order, last. */
+  /* Blocks that are alike end together. Otherwise the longest run first, or, where adds are
+   * ordered, last. */
   const bool differ = walk.longest > walk.mean;
   const double rounds = differ ? prediction.waves : ceil(prediction.waves);
   const double late = differ && k->dq_mode == FT_DQ_ORDERED ? LATE_SHARE * walk.longest : 0;

@@ -57,8 +57,8 @@ static struct step step_of(const struct ft_request *request, const struct ft_arc
   return step;
 }
 
-/* Share of a resource's work that hides behind the busiest one: with one warp in a quarter only
- * what the program itself overlaps, with more warps what their scheduler finds. */
+/* Share of a resource's work that hides behind the busiest one. With one warp in a quarter it is
+ * what the program itself overlaps; with more warps, what their scheduler finds. */
 static double hidden_share(double warps_per_quarter, bool overlap) {
   const double by_warps = 1 - 0.35 / fmax(warps_per_quarter, 0.25);
   const double by_program = overlap ? 0.7 : 0.1;
@@ -80,9 +80,9 @@ static double step_cycles(const struct step *step, double resident,
   return resident * (busiest + exposed) + step->fixed;
 }
 
-/* Cycles until the last block is done. Blocks of equal length come in full waves at full occupancy;
- * what is left is spread evenly. Blocks of unequal length run longest first. A wave of them ends
- * ragged by one block at most, so nothing is rounded up, but all of them never take less than the
+/* Cycles until the last block is done. Blocks of equal length come in full waves at full occupancy,
+ * and the rest is spread evenly. Blocks of unequal length run longest first. A wave of them ends
+ * uneven by one block at most, so nothing is rounded up, but all together never take less than the
  * longest. */
 static double cycles_of_all(const struct step *step, const struct ft_mma_forward_knobs *k,
                             struct ft_walk walk, double blocks, double sms, double resident) {

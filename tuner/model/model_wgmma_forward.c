@@ -2,13 +2,14 @@
  * in -> out: request + arch + config -> microseconds by resource.
  *
  * One block stays on each multiprocessor and walks over tiles. In a step the consumers make block_m
- * x block_n scores: the matrix unit one part, the softmax of another beside it, as far as there are
- * other scores to work on meanwhile, of the next step or of other warpgroups. K and V come in the
- * background; Q and O of all blocks move at about the same time and are waited for. The constants
- * were set by hand beside 80 timings on an H200 (d 64, 128 and 256, n 512 to 16384, full and
- * causal), within 3 % of each other's ratios but for what never won, which is put further back.
- * Under load the clock falls by up to a sixth, for all candidates of a request about alike: left
- * out, as order is all this is for. */
+ * x block_n scores, and multiply P by V. The matrix unit does one part while the softmax of another
+ * runs beside it, if there are other scores to work on meanwhile: those of the next step or of
+ * other warpgroups. K and V come in the background. Q and O of all blocks move at about the same
+ * time, so blocks wait for them. The constants were set by hand beside 80 timings on an H200 (d 64,
+ * 128 and 256, n 512 to 16384, full and causal). Predicted ratios are within 3 % of the measured
+ * ones, except that choices which never won are put further back. Under load the clock falls by up
+ * to a sixth, for all candidates of a request alike; that is left out, because only their order
+ * matters. */
 #include <math.h>
 
 #include "generator/families/wgmma_forward.h"
@@ -30,31 +31,36 @@ static const double DROP_INSTRUCTIONS = 2.5;      /* of dropout */
 static const double DRAW_INSTRUCTIONS = 80;       /* of a draw, for half as many elements as keys */
 static const double STEP_INSTRUCTIONS = 50;       /* of a warp's step */
 static const double P_INSTRUCTIONS = 0.2;         /* of P's way to shared memory */
-static const double LATE_SHARE = 0.05; /* of the steps in which O is rescaled if that is put off */
+static const double LATE_SHARE =
+    0.05; /* share of the steps in which O is rescaled with lazy rescaling */
 
 /* A step, in cycles. */
-static const double MMA_SHARE = 0.945;  /* of its rate that wgmma reaches beside anything else */
-static const double LONE_SOFTMAX = 1.5; /* as long without others' instructions in its gaps */
-static const double STEP_LATENCY = 100; /* of a warpgroup: barriers, its products' start and end */
-static const double P_LATENCY = 60;     /* more: P stored, seen by all of a warpgroup. A guess */
-static const double SHARPNESS = 3.2;    /* how well the parts of a step hide each other; with 1 it
-                                           would take their sum, with infinity the largest */
+static const double MMA_SHARE = 0.945; /* of its rate that wgmma reaches beside anything else */
+static const double LONE_SOFTMAX =
+    1.5; /* factor of the softmax's time when no other instructions fill its gaps */
+static const double STEP_LATENCY =
+    100; /* of a warpgroup: barriers, start and end of its products */
+static const double P_LATENCY =
+    60; /* added: P is stored and must be visible to the whole warpgroup. A guess */
+static const double SHARPNESS = 3.2; /* how well the parts of a step hide each other; with 1 it
+                                        would take their sum, with infinity the largest */
 
 /* A tile, beside its steps. */
-static const double TILE_LATENCY = 500;   /* its place, its statistics */
+static const double TILE_LATENCY = 500;   /* where the tile is, its row statistics */
 static const double EXPOSED = 0.93;       /* share of the time for Q and O that nothing hides */
 static const double LONE_STEP = 0.15;     /* of a step, where neighbouring tiles do not overlap */
 static const double Q_LATENCY = 600;      /* from asking for Q to its first bytes */
 static const double KV_LATENCY = 2100;    /* of K and V, for the stages to cover */
-static const double TMA_STORE = 220;      /* of a consumer's O by way of shared memory */
-static const double DIRECT_STORE = 3;     /* of a column of it from registers */
-static const double MULTICAST_TILE = 800; /* the two blocks wait for one another */
+static const double TMA_STORE = 220;      /* of a consumer's O through shared memory */
+static const double DIRECT_STORE = 3;     /* of a column of O from registers */
+static const double MULTICAST_TILE = 800; /* the two blocks wait for each other */
 static const double SKIPPED_STEP = 0.25;  /* of a step, to a warpgroup that skips it */
-static const double RAGGED_TILES = 1.6;   /* more than the mean to some block, longest first */
-static const double EVENED_TILES = 0.3;   /* the same after twos */
+static const double RAGGED_TILES =
+    1.6; /* tiles that some block takes above the mean, longest first */
+static const double EVENED_TILES = 0.3; /* the same, after balanced pairs */
 
-/* Factors: what choices cost at least, by measurement and whatever the parts above say. They also
- * keep near-equals apart, so that the order begins with several tiles, not one in all variants. */
+/* Factors of choices, measured, beyond what the parts above say. They also keep near-equal configs
+ * apart, so that the order begins with several tiles and not with all variants of one. */
 static const double OTHER_TURNS =
     1.006; /* not in turns where all queries see the same; in turns elsewhere */
 static const double FLOAT_MAX = 1.006;
@@ -68,7 +74,7 @@ static const double MULTICAST_OF_THREE = 1.06; /* with 3 */
 static const double MULTICAST_WIDE = 0.995;    /* with 2 and d + d_v > 256 */
 static const double SERIALISED = 1.5; /* registers do not suffice: spills, products one by one */
 
-/* Cycles of one step of a block, by resource and altogether. */
+/* Cycles of one step of a block, by resource and in all. */
 struct step {
   double mma, exp, issue, smem, l2, all;
 };
@@ -105,8 +111,8 @@ static struct step step_of(const struct ft_request *request, const struct ft_wgm
   const double elements = m * n * element_instructions(request, k) + rescale;
   step.issue = (elements / 32 + 4 * consumers * STEP_INSTRUCTIONS) / FT_ISSUE_PER_CLK;
 
-  /* Each warpgroup reads K and V for itself, its rows of Q, and of P, which it has written before;
-   * TMA writes whole panels. */
+  /* Each warpgroup reads K and V for itself, its rows of Q, and its rows of P, which it has written
+   * before. TMA writes whole panels. */
   const double p = k->p_in_smem ? m * n * 2 : 0;
   const double read = consumers * (64 * d + n * (d + dv)) * 2 + p;
   const double written = n * 128 * (own->d_panels + own->dv_panels) + p;
@@ -122,12 +128,13 @@ static struct step step_of(const struct ft_request *request, const struct ft_wgm
 struct tiles {
   struct ft_walk walk;
   double steps;       /* of the mean tile, without those that its warpgroups skip */
-  double batch_heads; /* heads packed together count as one */
-  double of_a_head;   /* tiles of each of those */
+  double batch_heads; /* packed heads count as one */
+  double of_a_head;   /* tiles of each batch_head */
 };
 
-/* How long a tile after one of so many steps waits for its Q, which takes `transfer`. Its place is
- * free when the O staged there has been stored, or else after the last Q K^T of its tile. */
+/* How long a tile waits for its Q, which takes `transfer`, after a tile of so many steps. The place
+ * of that Q is free when the O staged there has been stored, or, with direct_store, after the last
+ * Q K^T of the tile before. */
 static double q_wait(const struct ft_wgmma_forward_knobs *k, double step, double steps,
                      double transfer) {
   double ahead = k->direct_store ? 0.7 : 0;
@@ -148,7 +155,7 @@ static double tile_cycles(const struct ft_request *request, const struct ft_arch
   if (!k->overlap_tiles) cycles += LONE_STEP * step;
   if (k->multicast) cycles += MULTICAST_TILE;
   cycles += fmax(0, KV_LATENCY - (k->stages - 1) * step);
-  /* The tile before may be a shorter one, or a longer one. */
+  /* The tile before may be shorter or longer. */
   const double steps = tiles->steps;
   const double spread = fmin(steps, tiles->walk.longest - tiles->walk.mean) / 2;
   const double after_short = q_wait(k, step, steps - spread, q);
@@ -156,7 +163,8 @@ static double tile_cycles(const struct ft_request *request, const struct ft_arch
   return cycles + (after_short + after_long) / 2;
 }
 
-/* Steps of the mean tile, less what its warpgroups skip because their rows see none of its keys. */
+/* Steps of the mean tile. A step that a warpgroup skips, because its rows see none of the keys,
+ * counts as SKIPPED_STEP. */
 static double steps_taken(const struct ft_request *request, struct ft_tiling tiling, double steps) {
   if (!ft_visibility_varies(request) || request->mask_rows > 0) return steps;
   tiling.block_m = 64; /* rows of a warpgroup */
@@ -179,13 +187,13 @@ static struct tiles tiles_of(const struct ft_request *request, const struct ft_c
 }
 
 /* Tiles of the block that has most, for which the others wait. Tiles of equal length are dealt out
- * one by one. Others are dealt out in twos, of a long and a short one, and at last one by one; or
- * longest first. */
+ * one by one. Others are dealt out in balanced pairs, a long with a short one, and in the end one
+ * by one; or longest first. */
 static double most_tiles(const struct ft_request *request, const struct ft_wgmma_forward_knobs *k,
                          const struct tiles *tiles, double sms) {
   const double all = tiles->of_a_head * tiles->batch_heads;
   if (!ft_request_tiles_differ(request)) {
-    const double blocks = 1 + k->multicast; /* of a cluster, which takes a tile each */
+    const double blocks = 1 + k->multicast; /* blocks of a cluster; each takes a tile */
     const double of_a_cluster = ceil(tiles->of_a_head / blocks) * tiles->batch_heads;
     return ceil(of_a_cluster / fmax(1, floor(sms / blocks)));
   }
@@ -216,7 +224,7 @@ static double factor_of_choices(const struct ft_request *request,
   if (k->p_in_smem) factor *= P_IN_SMEM;
   if (k->pingpong == 2) factor *= TURNS_BY_SOFTMAX;
   factor *= pow(NEEDLESS_STAGE, fmax(0, k->stages - stages));
-  /* The compiler finds room for four registers more than the estimate, for eight it does not. */
+  /* The compiler finds room for four registers more than the estimate, but not for eight. */
   if (budget->regs_estimate > budget->regs_limit + 4) factor *= SERIALISED;
   return factor;
 }

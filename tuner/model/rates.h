@@ -12,12 +12,12 @@ enum {
   FT_SMEM_BYTES_PER_CLK = 128
 };
 
-/* For arithmetic where a GPU's row lacks a figure. */
+/* The value, or `otherwise` where the GPU's row lacks the figure. */
 double ft_or_default(double value, double otherwise);
 double ft_cycles_per_us(const struct ft_arch *arch);
 double ft_dram_bytes_per_us(const struct ft_arch *arch);
 
-/* Q, K, V read and O, LSE written once: microseconds. */
+/* Microseconds to read Q, K, V and to write O, LSE once. */
 double ft_compulsory_us(const struct ft_request *request, const struct ft_arch *arch);
 
 #endif

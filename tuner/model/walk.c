@@ -10,7 +10,7 @@
 struct walked {
   struct ft_visibility visibility;
   struct ft_tiling tiling;
-  int64_t length; /* rows or keys that the tiles share out */
+  int64_t length; /* rows or keys that the tiles divide up */
 };
 
 static double steps_of_query_tile(const struct walked *it, int64_t tile) {

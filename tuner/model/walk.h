@@ -5,14 +5,14 @@
 
 #include "generator/request.h"
 
-/* Steps of a tile, over all tiles; of a block-sparse mask the kept share of them. */
+/* Steps of a tile, over all tiles. Under a block-sparse mask these are the kept share of them. */
 struct ft_walk {
   double mean, longest;
 };
 
 struct ft_tiling {
   int block_m, block_n;
-  int packed; /* rows of a query, of which a tile has block_m: as many as heads are packed */
+  int packed; /* heads packed into a tile: a query has so many of its block_m rows */
 };
 
 /* Of tiles of block_m rows, in steps of block_n keys. */
