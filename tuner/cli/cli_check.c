@@ -16,8 +16,8 @@ enum { ROWS_DEFAULT = 256, LENGTHS = 5, LAYOUTS = 3 };
 
 static const char *const layout_names[LAYOUTS] = {"bshd", "bhsd", "padded"}; /* of enum ft_layout */
 
-/* As asked; ends inside a tile; one query (decoding); less than a tile; fewer keys than queries,
- * where a row may see no key. */
+/* The lengths as asked; lengths that end inside a tile; one query (decoding); less than a tile;
+ * fewer keys than queries, where a row may see no key. */
 static struct ft_request with_lengths(const struct ft_request *request, int index) {
   struct ft_request changed = *request;
   const int64_t nq = request->seqlen_q, nk = request->seqlen_k;
@@ -115,7 +115,7 @@ static void add(struct cli_check *check, const struct ft_problem_options *proble
   json_array_append_new(check->cases, one);
 }
 
-/* A run that faulted: there is no result to compare; what it was is the error told. */
+/* A run that faulted has no result to compare: the fault stands in place of the error. */
 static void add_fault(struct cli_check *check, const struct ft_problem_options *problem) {
   json_t *const one = case_json(problem, false);
   ++check->wrong;
@@ -126,7 +126,8 @@ static void add_fault(struct cli_check *check, const struct ft_problem_options *
   json_array_append_new(check->cases, one);
 }
 
-/* The emulator's fault is a finding about the kernel; a GPU's may be one about the machine. */
+/* A fault on the emulator is a finding about the kernel; on a GPU it may be one about the machine.
+ */
 static int run_kernel(void *payload, const fatune_arguments *arguments) {
   const struct cli_check *const check = payload;
   int status = fatune_plan_run(check->plan, arguments, NULL);
@@ -135,7 +136,7 @@ static int run_kernel(void *payload, const fatune_arguments *arguments) {
   return finding ? ft_fail(FT_E_WRONG, "%s", ft_detail()) : status;
 }
 
-/* What cannot be explained is wrong all the same. */
+/* A result that cannot be explained is wrong all the same. */
 static void explain(struct cli_check *check, struct ft_problem *problem,
                     const struct ft_problem_options *options) {
   struct ft_text *const text = &check->explanation;

@@ -13,12 +13,13 @@ struct cli_check {
   fatune_plan *plan;
   struct ft_request request; /* what problems are made of */
   uint64_t seed;
-  bool brief; /* every length in one layout, the layouts in turn; else in all of them */
+  bool brief; /* true: every length in one layout, the layouts in turn; false: every length in all
+                 of them */
 
   struct cli_table table;
   json_t *cases;              /* handed on by cli_check_json */
   int count, done, wrong;     /* problems */
-  bool faulted;               /* the last one done did not end as it should */
+  bool faulted;               /* the last problem's run ended in a fault */
   struct ft_text explanation; /* what is wrong with the first wrong one */
 };
 

@@ -6,8 +6,8 @@
 
 #include "tuner/cli/cli_tuned.h"
 
-/* FT_E_WRONG when the winner's results are wrong or it faults. result->json stays NULL when it did
- * not come to a run. */
+/* FT_E_WRONG when the winner's results are wrong or it faults. result->json stays NULL if nothing
+ * was run. */
 int cli_emulated_run(struct cli *cli, fatune_session *session, const struct ft_request *request,
                      const struct ft_config *winner, struct cli_tuned_run *result);
 

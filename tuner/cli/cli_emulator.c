@@ -9,8 +9,8 @@
  * that a request is checked with come to about ten times the first one. */
 static const double WORK_MOST = 250e6;
 
-/* Several tiles of the usual sizes each way, the last one cut; two batches and two groups of heads,
- * so that every stride is one that counts. */
+/* Several tiles of the usual sizes in each direction, the last one cut; two batch entries and two
+ * head groups, so that every stride matters. */
 enum { BATCH = 2, HEADS_KV = 2, HEADS_Q = 4, SEQLEN = 229 };
 
 int cli_emulator_ready(const struct cli_target *target) {
@@ -47,7 +47,7 @@ static int64_t least(int64_t a, int64_t b) {
   return a < b ? a : b;
 }
 
-/* With a mask, two of its blocks each way, unless they are huge. */
+/* With a mask: two of its blocks in each direction, unless they are huge. */
 static int64_t length_most(int block) {
   enum { HUGE_BLOCK = 256 };
   const int64_t two_blocks = block + 45;

@@ -5,7 +5,8 @@
 
 #include "tuner/cli/cli_session.h"
 
-/* FT_E_NO_CXX before any work is done for a kernel that cannot run. */
+/* FT_E_NO_CXX if there is no C++ compiler: to be asked before work is done for a kernel that could
+ * not run. */
 int cli_emulator_ready(const struct cli_target *target);
 
 /* "h200 on this CPU (g++ 12.2.0)". */
@@ -14,8 +15,8 @@ void cli_emulator_words(const struct cli_target *target, char words[192]);
 /* "emulated" into the document; with an emulated GPU the compiler, too, and a line of text. */
 void cli_emulator_tell(struct cli *cli, const struct cli_target *target);
 
-/* The request as it is where all problems made of it take the CPU some ten seconds; else with
- * batch, heads and lengths cut, all features kept. True when it was cut. */
+/* The request unchanged if all problems made of it take the CPU some ten seconds at most. Otherwise
+ * batch, heads and lengths are cut and all features kept. True when it was cut. */
 bool cli_emulator_cut(const struct ft_request *asked, struct ft_request *cut);
 
 #endif

@@ -16,7 +16,7 @@ struct cli_trials {
   int outcomes[FT_OUTCOME_TIMEOUT + 1];
   int total;
   struct ft_trial fastest; /* of those measured, else predicted; total 0: unset */
-  struct ft_trial chosen;  /* of the config the look-up gave; median_us 0: there is none */
+  struct ft_trial chosen;  /* of the config that the look-up gave; median_us 0: it has no trial */
 };
 
 int cli_trials_read(struct cli_trials *trials, fatune_session *session,

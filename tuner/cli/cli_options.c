@@ -98,7 +98,8 @@ static const struct {
 
 enum { GROUPS = sizeof groups / sizeof *groups };
 
-/* What travels through argp: it knows only errno values, ours is kept beside. */
+/* What argp carries to the parsers. It knows only errno values, so our status is kept beside them.
+ */
 struct parsing {
   struct cli_options *options;
   const struct cli_syntax *syntax;
@@ -119,7 +120,7 @@ static int int_given(const char *option, const char *text, int low, int high, in
   return FT_OK;
 }
 
-/* "emulator" and "emulator:NAME" say as well that the GPU is to be emulated. */
+/* "emulator" and "emulator:NAME" ask for an emulated GPU, too. */
 static int gpu_given(struct cli_options *options, const char *text) {
   const size_t length = strlen(CLI_EMULATOR);
   FT_TRY(text_given("--gpu", text, &options->gpu));
@@ -158,7 +159,7 @@ static int seed_given(struct cli_options *options, const char *text) {
   return FT_OK;
 }
 
-/* One option that is not part of a request; FT_E_NOT_FOUND when key is none. */
+/* Sets one option that is not part of a request; FT_E_NOT_FOUND if key is none. */
 static int set_option(struct cli_options *options, int key, const char *text) {
   switch (key) {
   case KEY_GPU: return gpu_given(options, text);
@@ -211,7 +212,7 @@ static bool has_request(const struct cli_options *options) {
          options->request_count > 0;
 }
 
-/* What no option can judge alone. */
+/* Checks that concern several options. */
 static int check_options(const struct cli_options *options) {
   if (options->score != NULL && has_request(options))
     return ft_fail(FT_E_ARGUMENT,

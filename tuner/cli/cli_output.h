@@ -9,14 +9,14 @@
 
 #include "tuner/cli/cli_options.h"
 
-/* All that a command works with. */
+/* What every command works with. */
 struct cli {
   const char *command; /* "tune" */
   struct cli_options options;
   json_t *json; /* the document; NULL without --json */
   bool color_out, color_err;
   bool live;         /* stderr is a terminal that may be redrawn */
-  bool line_pending; /* a progress line stands there unfinished */
+  bool line_pending; /* a progress line is unfinished */
 };
 
 void cli_output_begin(struct cli *cli);

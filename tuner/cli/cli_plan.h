@@ -5,11 +5,12 @@
 
 #include "tuner/cli/cli_session.h"
 
-/* Of that config, as text; NULL: of the best known. */
+/* Makes a plan with this config, given as text; NULL: with the best one known. */
 int cli_plan_make(fatune_session *session, const struct ft_request *request, const char *config,
                   fatune_plan **plan);
 
-/* --seed, else one from the clock; told with --verbose so that a run can be repeated. */
+/* The seed of --seed, else one from the clock. --verbose prints it, so that a run can be repeated.
+ */
 uint64_t cli_seed(struct cli *cli);
 
 #endif
