@@ -96,6 +96,7 @@ static inline struct ft_request random_request(void) {
     const struct ft_request_field *const field = ft_request_field(i);
     int choices = 0;
     while (field->choices[choices] != NULL) ++choices;
+    ck_assert(field->kind != FT_KIND_CHOICE || choices > 0);
     if (field->kind == FT_KIND_CHOICE) ft_request_set(&request, i, random_int(0, choices - 1));
     if (field->kind == FT_KIND_FLAG) ft_request_set(&request, i, random_int(0, 1));
   }

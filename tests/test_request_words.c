@@ -20,6 +20,7 @@ static struct ft_request with_word(int first) {
     const int64_t value = ft_request_get(&request, i);
     int choices = 0;
     while (field->choices[choices] != NULL) ++choices;
+    ck_assert(field->kind != FT_KIND_CHOICE || choices > 0);
     if (field->kind == FT_KIND_CHOICE) ft_request_set(&request, i, (value + 1) % choices);
     if (field->kind == FT_KIND_FLAG) ft_request_set(&request, i, 1);
     if (field->kind == FT_KIND_COUNT)

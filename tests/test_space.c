@@ -28,6 +28,7 @@ static void add(struct configs *configs, const struct ft_config *config) {
 }
 
 static void assert_none_twice(const struct configs *configs) {
+  ck_assert_int_gt(configs->count, 0);
   const size_t size = (size_t)configs->count * sizeof *configs->list;
   struct ft_config *const sorted = malloc(size);
   ck_assert_ptr_nonnull(sorted);
