@@ -25,7 +25,7 @@ static bool exists(const char *path, const char *document) {
   char place[512];
   const char *const slash = strrchr(document, '/');
   const int folder = slash ? (int)(slash - document) + 1 : 0;
-  for (int from_folder = 0; from_folder <= (folder > 0); from_folder++) {
+  for (int from_folder = 0; from_folder < (folder > 0 ? 2 : 1); from_folder++) {
     (void)snprintf(place, sizeof place, FATUNE_SOURCE_DIR "/%.*s%s", from_folder ? folder : 0,
                    document, path);
     if (access(place, F_OK) == 0) return true;
