@@ -176,7 +176,8 @@ int ft_request_find_word(const char *text) {
   for (int i = 0; i < FT_REQUEST_FIELDS; ++i) {
     const struct ft_request_field *const field = &fields[i];
     if (field->after != NULL) continue;
-    if (field->word != NULL && strcmp(field->word, text) == 0) return i; /* it may end with digits */
+    if (field->word != NULL && strcmp(field->word, text) == 0)
+      return i; /* it may end with digits */
     if (field->word != NULL && strlen(field->word) == stem && strncmp(field->word, text, stem) == 0)
       return i;
     for (int n = 0; field->word == NULL && field->choices[n] != NULL; ++n)
