@@ -29,6 +29,15 @@ static int validate_mask(const struct ft_request *request) {
   return FT_OK;
 }
 
+/* Without a window its sides are -1, or 0 as in a struct of zeros. */
+static int validate_window(const struct ft_request *request) {
+  const bool of_left = request->window_left > 0;
+  const int64_t keys = of_left ? request->window_left : request->window_right;
+  if (request->window != FT_WINDOW_NONE || keys <= 0) return FT_OK;
+  return ft_fail(FT_E_ARGUMENT, "window_%s is %lld; allowed: -1 when there is no window",
+                 of_left ? "left" : "right", (long long)keys);
+}
+
 int ft_request_validate(const struct ft_request *request) {
   for (int i = 0; i < FT_REQUEST_FIELDS; ++i)
     FT_TRY(ft_request_check(i, ft_request_get(request, i), false));
@@ -38,6 +47,7 @@ int ft_request_validate(const struct ft_request *request) {
   if (request->heads_q % request->heads_kv != 0)
     return ft_fail(FT_E_ARGUMENT, "heads_q is %d; allowed: multiples of heads_kv, which is %d",
                    request->heads_q, request->heads_kv);
+  FT_TRY(validate_window(request));
   return validate_mask(request);
 }
 
@@ -54,6 +64,7 @@ struct ft_request ft_request_bucket(const struct ft_request *request) {
   bucket.batch = request->batch * request->heads_kv;
   bucket.heads_q = request->heads_q / request->heads_kv;
   bucket.heads_kv = 1;
+  ft_visibility_tidy_hints(&bucket);
   for (int i = 0; i < FT_REQUEST_FIELDS; ++i) {
     const struct ft_request_field *const field = ft_request_field(i);
     if (field->part == FT_PART_KERNEL) continue;

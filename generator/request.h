@@ -18,6 +18,11 @@ enum ft_causal {
   FT_CAUSAL_BOTTOM_RIGHT, /* key j visible to query i when j <= i + nk - nq, as FlashAttention */
   FT_CAUSAL_TOP_LEFT      /* key j visible to query i when j <= i (PyTorch) */
 };
+enum ft_window { /* key j visible to query i when i + shift - left <= j <= i + shift + right */
+                 FT_WINDOW_NONE,
+                 FT_WINDOW_BOTTOM_RIGHT, /* shift = nk - nq */
+                 FT_WINDOW_TOP_LEFT      /* shift = 0 */
+};
 
 /* The fields are in request.def, with what is allowed. In a kernel class the sizes of a run are 0.
  */

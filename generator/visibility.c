@@ -1,9 +1,27 @@
 /* visibility.c: which keys a query sees by their positions.
  * in -> out: request with the lengths of a run -> intervals of keys and of queries, tiles, pairs.
- * No other C file knows what `causal` hides. */
+ * No other C file knows what `causal` and `window` hide. */
 #include "generator/visibility.h"
 
 #include <stddef.h>
+
+static int64_t clamp(int64_t value, int64_t least, int64_t most) {
+  if (value < least) return least;
+  return value < most ? value : most;
+}
+
+/* To the diagonals of the window. Where none is left, no query sees a key. */
+static void narrow(struct ft_visibility *visibility, const struct ft_request *request) {
+  const int64_t nq = visibility->nq, nk = visibility->nk;
+  const int64_t shift = request->window == FT_WINDOW_BOTTOM_RIGHT ? nk - nq : 0;
+  if (request->window_left >= 0)
+    visibility->first_diagonal = clamp(shift - request->window_left, -nq, nk);
+  if (request->window_right >= 0)
+    visibility->last_diagonal =
+        clamp(shift + request->window_right, -nq, visibility->last_diagonal);
+  if (visibility->first_diagonal > visibility->last_diagonal)
+    visibility->first_diagonal = visibility->last_diagonal = nk;
+}
 
 struct ft_visibility ft_visibility_of(const struct ft_request *request) {
   const int64_t nq = request->seqlen_q, nk = request->seqlen_k;
@@ -14,16 +32,16 @@ struct ft_visibility ft_visibility_of(const struct ft_request *request) {
   case FT_CAUSAL_BOTTOM_RIGHT: visibility.last_diagonal = nk - nq; break;
   case FT_CAUSAL_TOP_LEFT: visibility.last_diagonal = 0; break;
   }
+  if (request->window != FT_WINDOW_NONE) narrow(&visibility, request);
   return visibility;
 }
 
 bool ft_hides_first_keys(const struct ft_request *request) {
-  (void)request;
-  return false;
+  return request->window != FT_WINDOW_NONE;
 }
 
 bool ft_hides_last_keys(const struct ft_request *request) {
-  return request->causal != FT_CAUSAL_NONE;
+  return request->causal != FT_CAUSAL_NONE || request->window != FT_WINDOW_NONE;
 }
 
 bool ft_visibility_varies(const struct ft_request *request) {
@@ -43,9 +61,11 @@ int ft_key_block_of(const struct ft_request *request) {
   return request->mask_cols;
 }
 
-static int64_t clamp(int64_t value, int64_t least, int64_t most) {
-  if (value < least) return least;
-  return value < most ? value : most;
+void ft_visibility_tidy_hints(struct ft_request *request) {
+  if (request->window == FT_WINDOW_NONE)
+    request->window_left = request->window_right = -1;
+  else if ((int)request->window == (int)request->causal)
+    request->window_right = 0;
 }
 
 bool ft_sees(const struct ft_visibility *visibility, int64_t i, int64_t j) {

@@ -42,6 +42,10 @@ const struct ft_visibility_value *ft_visibility_value_at(int index);
  * block. 0: there are no such blocks. */
 int ft_key_block_of(const struct ft_request *request);
 
+/* Hints that mean the same get the same value. Without a window both sides are -1. With causal of
+ * the same alignment the right one is 0: no key after the query's own is seen. */
+void ft_visibility_tidy_hints(struct ft_request *request);
+
 bool ft_sees(const struct ft_visibility *visibility, int64_t i, int64_t j);
 struct ft_interval ft_keys_of(const struct ft_visibility *visibility, int64_t i);
 struct ft_interval ft_queries_of(const struct ft_visibility *visibility, int64_t j);

@@ -162,6 +162,13 @@ typedef enum fatune_causal {
   FATUNE_CAUSAL_TOP_LEFT      /* j <= i, as in PyTorch's is_causal */
 } fatune_causal;
 
+/* Which keys j query i sees in a sliding window of `left` keys before its own and `right` after. */
+typedef enum fatune_window {
+  FATUNE_WINDOW_NONE,
+  FATUNE_WINDOW_BOTTOM_RIGHT, /* i + nk - nq - left <= j <= i + nk - nq + right */
+  FATUNE_WINDOW_TOP_LEFT      /* i - left <= j <= i + right */
+} fatune_window;
+
 /* What a kernel is specialised for (first group) and what its config is chosen for (second group;
  * the values of a run may differ, one plan serves all, at best speed those of the same power of
  * two). */
@@ -183,15 +190,20 @@ typedef struct fatune_request {
   int64_t seqlen_q;    /* 1 .. 2^31 - 1 */
   int64_t seqlen_k;    /* 0: seqlen_q */
   double mask_density; /* expected share of kept blocks, (0, 1]; 0: 1 */
+
+  fatune_window window; /* of the first group; its sides are arguments of the run */
+  /* Of the second group: keys before and after its own that a query sees; -1: no bound. */
+  int64_t window_left, window_right;
 } fatune_request;
 
 #define FATUNE_REQUEST_INIT                                                                        \
-  FATUNE_INIT_(fatune_request, FATUNE_WITH_(pass, FATUNE_FORWARD) FATUNE_WITH_(dtype, FATUNE_BF16))
+  FATUNE_INIT_(fatune_request, FATUNE_WITH_(pass, FATUNE_FORWARD) FATUNE_WITH_(dtype, FATUNE_BF16) \
+                                   FATUNE_WITH_(window_left, -1) FATUNE_WITH_(window_right, -1))
 
 /* Fills a request, which holds its size (FATUNE_REQUEST_INIT), from its text, e.g. "forward bf16
  * d128 hq32 hkv8 b2 nq4096 causal". Words in any order, each once:
- *     forward|backward fp16|bf16 dN dvN hqN hkvN bN nqN nkN causal[=bottom-right|top-left] dropout
- *     deterministic mask=ROWSxCOLS[@DENSITY]
+ *     forward|backward fp16|bf16 dN dvN hqN hkvN bN nqN nkN causal[=bottom-right|top-left]
+ *     window[=bottom-right|top-left][@LEFT,RIGHT] dropout deterministic mask=ROWSxCOLS[@DENSITY]
  * dN and nqN are required. FATUNE_E_ARGUMENT names the word, or says that the request's size has no
  * room for what the text asks. On failure the request has the INIT value, but where its size is the
  * fault. */
@@ -318,16 +330,21 @@ typedef struct fatune_arguments {
   const fatune_mask *mask;
   void *workspace; /* fatune_plan_workspace_size bytes, 256-byte aligned; overwritten */
   /* Of a backward plan, which reads o and lse as the forward wrote them, with the same scale,
-   * dropout, seed, offset and mask. All of dq, dk, dv is overwritten; rows of queries that see no
-   * key become 0, as do keys that no query sees. */
+   * dropout, seed, offset, mask and window. All of dq, dk, dv is overwritten; rows of queries that
+   * see no key become 0, as do keys that no query sees. */
   fatune_tensor dout; /* as o: the gradient of O */
   fatune_tensor dq;   /* as q; likewise below */
   fatune_tensor dk;
   fatune_tensor dv;
   const float *dlse; /* device address, as lse: the gradient of LSE; NULL: 0 */
+  /* Keys before and after its own that a query sees, where the request has a window: 0 .. 2^31 - 1,
+   * or -1, no bound. The request's are hints and do not stand in. What causal hides stays hidden.
+   * Both lengths together are at most 2^31 - 1024 where there is a window. */
+  int64_t window_left, window_right;
 } fatune_arguments;
 
-#define FATUNE_ARGUMENTS_INIT FATUNE_INIT_(fatune_arguments, )
+#define FATUNE_ARGUMENTS_INIT                                                                      \
+  FATUNE_INIT_(fatune_arguments, FATUNE_WITH_(window_left, -1) FATUNE_WITH_(window_right, -1))
 
 /* The same for a run with these arguments, of which only batch, heads and lengths matter; what one
  * of them needs, smaller runs need at most. */

@@ -231,12 +231,37 @@ int ft_run_read_visibility(const struct ft_run *run, const struct ft_request *re
 
 /* ---- public ---- */
 
-static struct ft_visibility visibility_of(const struct ft_run *run,
-                                          const struct ft_request *request) {
+/* Without a window its sides are -1, or 0 as in a struct of zeros. */
+static int check_window(const struct ft_request *request, const char *side, int64_t keys) {
+  const bool has = request->window != FT_WINDOW_NONE;
+  if (keys == -1 || (has && keys >= 0 && keys <= INT32_MAX) || (!has && keys == 0)) return FT_OK;
+  return ft_fail(FT_E_ARGUMENT, "arguments.window_%s is %lld; allowed: -1%s", side, (long long)keys,
+                 has ? ", or 0 .. 2^31 - 1" : ", the plan's request has no window");
+}
+
+/* Kernels count keys from a query's own, also of the rows beyond the last one in its tile. */
+static int check_lengths_with_window(const struct ft_run *run, const struct ft_request *request) {
+  enum { TOGETHER_MOST = INT32_MAX - 1023 };
+  if (request->window == FT_WINDOW_NONE || run->nq + run->nk <= TOGETHER_MOST) return FT_OK;
+  return ft_fail(
+      FT_E_ARGUMENT,
+      "arguments.seqlen_q and seqlen_k are %lld and %lld; allowed with a window: at most "
+      "2^31 - 1024 together",
+      (long long)run->nq, (long long)run->nk);
+}
+
+static int read_visibility(struct ft_run *run, const struct ft_request *request,
+                           const fatune_arguments *arguments) {
   struct ft_request of_run = *request;
+  FT_TRY(check_window(request, "left", arguments->window_left));
+  FT_TRY(check_window(request, "right", arguments->window_right));
+  FT_TRY(check_lengths_with_window(run, request));
   of_run.seqlen_q = run->nq;
   of_run.seqlen_k = run->nk;
-  return ft_visibility_of(&of_run);
+  of_run.window_left = arguments->window_left;
+  of_run.window_right = arguments->window_right;
+  run->visibility = ft_visibility_of(&of_run);
+  return FT_OK;
 }
 
 int ft_arguments_read(const fatune_arguments **arguments, fatune_arguments *room,
@@ -257,7 +282,7 @@ int ft_run_read(struct ft_run *run, const struct ft_request *request,
                 const fatune_arguments *arguments) {
   memset(run, 0, sizeof *run);
   FT_TRY(read_extents(run, request, arguments));
-  run->visibility = visibility_of(run, request);
+  FT_TRY(read_visibility(run, request, arguments));
   FT_TRY(read_scale(run, request, arguments->scale));
   return read_dropout(run, request, arguments);
 }

@@ -80,14 +80,18 @@ char *emulator_request_text(const struct ft_request *request) {
   return text.data;
 }
 
-static int make_plan(fatune_plan **plan, fatune_session *session, const struct ft_request *asked,
+static int make_plan(fatune_plan **plan, fatune_session *session, const char *text,
                      const char *config) {
   fatune_request request = FATUNE_REQUEST_INIT;
-  char *const text = emulator_request_text(asked);
   assert_ok(fatune_request_parse(&request, text));
-  free(text);
   return config ? fatune_plan_make_with(plan, session, &request, config)
                 : fatune_plan_make(plan, session, &request);
+}
+
+fatune_plan *emulator_plan(fatune_session *session, const char *request, const char *config) {
+  fatune_plan *plan;
+  assert_ok(make_plan(&plan, session, request, config));
+  return plan;
 }
 
 static int run_plan(void *payload, const fatune_arguments *arguments) {
@@ -105,21 +109,32 @@ static void check(struct emulator_run *run, struct ft_problem *problem, fatune_p
     ft_text_add(&run->explanation, "no explanation: %s\n", ft_detail());
 }
 
-void emulator_run(struct emulator_run *run, fatune_session *session,
-                  const struct ft_problem_options *options, const char *config) {
+void emulator_run_plan(struct emulator_run *run, fatune_session *session,
+                       const struct ft_problem_options *options, fatune_plan *plan) {
   struct ft_problem_options kept = *options;
   struct ft_problem *problem;
-  fatune_plan *plan;
   *run = (struct emulator_run){.explanation = FT_TEXT_INIT};
   kept.keep_host = true;
   assert_ok(ft_problem_make(&problem, session, &kept));
   assert_ok(ft_session_enter(session));
-  run->status = make_plan(&plan, session, &kept.request, config);
-  if (run->status == FT_OK) check(run, problem, plan);
+  check(run, problem, plan);
   if (run->status != FT_OK) snprintf(run->fault, sizeof run->fault, "%s", ft_detail());
   ft_session_leave(session);
-  fatune_plan_free(plan);
   ft_problem_free(problem);
+}
+
+void emulator_run(struct emulator_run *run, fatune_session *session,
+                  const struct ft_problem_options *options, const char *config) {
+  char *const text = emulator_request_text(&options->request);
+  fatune_plan *plan;
+  *run = (struct emulator_run){.explanation = FT_TEXT_INIT};
+  run->status = make_plan(&plan, session, text, config);
+  if (run->status == FT_OK)
+    emulator_run_plan(run, session, options, plan);
+  else
+    snprintf(run->fault, sizeof run->fault, "%s", ft_detail());
+  fatune_plan_free(plan);
+  free(text);
 }
 
 void emulator_run_free(struct emulator_run *run) {

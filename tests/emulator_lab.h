@@ -25,7 +25,12 @@ struct emulator_run {
 /* config NULL: the default. */
 void emulator_run(struct emulator_run *run, fatune_session *session,
                   const struct ft_problem_options *options, const char *config);
+/* By a plan of the options' kernel class. */
+void emulator_run_plan(struct emulator_run *run, fatune_session *session,
+                       const struct ft_problem_options *options, fatune_plan *plan);
 void emulator_run_free(struct emulator_run *run);
+/* The plan of a request and a config, both as text. */
+fatune_plan *emulator_plan(fatune_session *session, const char *request, const char *config);
 
 /* The same by a session of its own on an H200. templates as in emulator_open. */
 void emulator_run_alone(struct emulator_run *run, const char *templates,

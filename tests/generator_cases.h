@@ -94,11 +94,16 @@ static inline struct ft_request random_request(void) {
                                .mask_density = 1};
   for (int i = FT_REQUEST_pass + 1; i < FT_REQUEST_FIELDS; ++i) {
     const struct ft_request_field *const field = ft_request_field(i);
-    int choices = 0;
+    int choices = 1;
     while (field->choices[choices] != NULL) ++choices;
     ck_assert(field->kind != FT_KIND_CHOICE || choices > 0);
     if (field->kind == FT_KIND_CHOICE) ft_request_set(&request, i, random_int(0, choices - 1));
     if (field->kind == FT_KIND_FLAG) ft_request_set(&request, i, random_int(0, 1));
+  }
+  request.window_left = request.window_right = -1;
+  if (request.window != FT_WINDOW_NONE) {
+    request.window_left = random_count(12) - 2;
+    request.window_right = random_count(12) - 2;
   }
   if (random_int(0, 1)) request.head_dim_v = request.head_dim;
   if (random_int(0, 1)) request.seqlen_k = request.seqlen_q;
@@ -113,8 +118,16 @@ static inline struct ft_request random_request(void) {
   return request;
 }
 
+static inline bool is_in_window(const struct ft_request *r, int64_t i, int64_t j) {
+  if (r->window == FT_WINDOW_NONE) return true;
+  const int64_t own = i + (r->window == FT_WINDOW_BOTTOM_RIGHT ? r->seqlen_k - r->seqlen_q : 0);
+  return (r->window_left == -1 || own - r->window_left <= j) &&
+         (r->window_right == -1 || j <= own + r->window_right);
+}
+
 /* Whether query i sees key j: the rule of each word, written out for one pair. */
 static inline bool rule_lets_see(const struct ft_request *request, int64_t i, int64_t j) {
+  if (!is_in_window(request, i, j)) return false;
   switch (request->causal) {
   case FT_CAUSAL_NONE: break;
   case FT_CAUSAL_BOTTOM_RIGHT: return j <= i + request->seqlen_k - request->seqlen_q;

@@ -55,6 +55,20 @@ static void limit_rows(struct ft_request *request, int64_t limit, int64_t tile) 
   }
 }
 
+/* A side is open, empty, or up to twice as long as there are keys. */
+static int64_t random_side(uint64_t *state, int64_t keys) {
+  const int kind = random_below(state, 6);
+  return kind == 0   ? -1
+         : kind == 1 ? 0
+                     : random_below(state, (int)(kind == 2 ? 2 * keys : keys / 3 + 1));
+}
+
+static void choose_window(struct ft_request *request, uint64_t *state) {
+  request->window = random_below(state, 2) ? FT_WINDOW_TOP_LEFT : FT_WINDOW_BOTTOM_RIGHT;
+  request->window_left = random_side(state, request->seqlen_k);
+  request->window_right = random_side(state, request->seqlen_k);
+}
+
 void matrix_choose(struct ft_problem_options *options, int index, const struct matrix_size *size) {
   static const double dropouts[] = {0.05, 0.1, 0.25, 0.5, 0.75, 0.9};
   uint64_t state = 0xFA70u + (uint64_t)index;
@@ -77,6 +91,8 @@ void matrix_choose(struct ft_problem_options *options, int index, const struct m
   options->layout = (enum ft_layout)random_below(&state, MATRIX_LAYOUTS);
   options->want_lse = random_below(&state, 6) != 0;
   if (random_below(&state, 5) == 0) options->scale = 0.02 + 0.3 * random_below(&state, 2);
+  request->window_left = request->window_right = -1;
+  if (random_below(&state, 3) == 0) choose_window(request, &state);
 }
 
 void matrix_choose_backward(struct ft_problem_options *options, int index,
@@ -107,6 +123,7 @@ void matrix_count(struct matrix_tally *tally, const struct ft_problem_options *o
   tally->empty_mask += r->mask_rows > 0 && r->mask_density < 0.01;
   tally->full_mask += r->mask_rows > 0 && r->mask_density > 0.99;
   tally->broadcast += options->broadcast_mask;
+  tally->windows += r->window != FT_WINDOW_NONE;
   tally->no_lse += !options->want_lse;
   tally->own_scale += options->scale > 0;
   tally->deterministic += r->deterministic;
@@ -125,6 +142,7 @@ void matrix_assert_covers(const struct matrix_tally *tally, const struct matrix_
   } features[] = {{"another head_dim_v", tally->other_dim_v},
                   {"one kv head for all", tally->mqa},
                   {"groups of heads", tally->gqa},
+                  {"a window", tally->windows},
                   {"one query", tally->one_query},
                   {"one key", tally->one_key},
                   {"rows that see no key", tally->blind_rows},

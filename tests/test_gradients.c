@@ -165,6 +165,9 @@ static const char *const small_requests[] = {
     "backward bf16 d40 dv16 nq9 nk8 hq4 hkv1 dropout causal",
     "backward fp16 d16 nq40 nk50 hq2 mask=16x16@0.5",
     "backward bf16 d16 nq50 nk40 hq2 hkv1 b2 mask=16x32@0.4 causal dropout",
+    "backward fp16 d16 nq12 nk9 hq2 window@2,1",
+    "backward bf16 d16 nq10 nk14 hq2 hkv1 causal window=top-left@3,-1 dropout",
+    "backward bf16 d16 nq6 nk6 hq2 causal=top-left window@0,0",
     "backward bf16 d16 nq3 nk1 hq2"};
 enum { SMALL = sizeof small_requests / sizeof *small_requests };
 

@@ -293,6 +293,23 @@ START_TEST(an_older_program_trains) {
 }
 END_TEST
 
+/* It knows of no window, so it has none. */
+START_TEST(an_older_program_sees_all_keys_of_a_window) {
+  const fatune_request request = fake_request("forward bf16 d64 hq4 nq300 window@20,0");
+  fatune_plan *plan;
+  ck_assert_status(fatune_plan_make(&plan, lab.session, &request), FATUNE_OK);
+  const fatune_arguments arguments = fake_arguments(&request);
+  struct old_arguments *const old = resized(&arguments, sizeof arguments, sizeof *old);
+  ck_assert(arguments.window_left == -1 && arguments.window_right == -1);
+  ck_assert_status(ft_session_enter(lab.session), FT_OK);
+  ck_assert_status(fatune_plan_run(plan, &arguments, NULL), FATUNE_OK);
+  ft_session_leave(lab.session);
+  expect_same_run(plan, old);
+  free(old);
+  fatune_plan_free(plan);
+}
+END_TEST
+
 /* A session without a GPU gets past the reading of options and request, and no further. */
 START_TEST(an_older_program_tunes) {
   setenv("FATUNE_LIBCUDA", "/nowhere/libcuda.so.1", 1);
@@ -456,6 +473,7 @@ Suite *make_interface_suite(void) {
   tcase_add_test(tcase, structs_begin_as_they_did);
   tcase_add_test(tcase, an_older_program_runs);
   tcase_add_test(tcase, an_older_program_trains);
+  tcase_add_test(tcase, an_older_program_sees_all_keys_of_a_window);
   tcase_add_test(tcase, an_older_program_tunes);
   tcase_add_test(tcase, newer_structs_are_served_while_they_ask_for_nothing_new);
   suite_add_tcase(suite, tcase);

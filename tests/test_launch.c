@@ -154,6 +154,38 @@ START_TEST(the_causal_shift_follows_the_alignment) {
 }
 END_TEST
 
+START_TEST(a_window_is_an_argument_of_the_run) {
+  fatune_arguments with = good;
+  with.window_left = 100;
+  ck_assert_status(prepare(&with), FT_E_ARGUMENT);
+  ck_assert_detail("arguments.window_left is 100; allowed: -1, the plan's request has no window");
+  request.window = FT_WINDOW_BOTTOM_RIGHT;
+  ck_assert_status(prepare(&with), FT_OK);
+  ck_assert_int_eq(params()->visibility.first_diagonal, 400 - 100);
+  with.window_right = 30;
+  ck_assert_status(prepare(&with), FT_OK);
+  ck_assert_int_eq(params()->visibility.last_diagonal, 400 + 30);
+  request.window = FT_WINDOW_TOP_LEFT;
+  ck_assert_status(prepare(&with), FT_OK);
+  ck_assert_int_eq(params()->visibility.first_diagonal, -100);
+  ck_assert_int_eq(params()->visibility.last_diagonal, 30);
+  request.causal = FT_CAUSAL_TOP_LEFT;
+  ck_assert_status(prepare(&with), FT_OK);
+  ck_assert_int_eq(params()->visibility.last_diagonal, 0);
+  with.window_right = -2;
+  ck_assert_status(prepare(&with), FT_E_ARGUMENT);
+  ck_assert_detail("arguments.window_right is -2; allowed: -1, or 0 .. 2^31 - 1");
+  with.window_right = INT64_MAX;
+  ck_assert_status(prepare(&with), FT_E_ARGUMENT);
+  ck_assert_detail("arguments.window_right is 9223372036854775807");
+  with.window_right = INT32_MAX;
+  ck_assert_status(prepare(&with), FT_OK);
+  with.seqlen_q = INT32_MAX;
+  ck_assert_status(prepare(&with), FT_E_ARGUMENT);
+  ck_assert_detail("arguments.seqlen_q and seqlen_k are 2147483647 and 700; allowed with a window");
+}
+END_TEST
+
 START_TEST(sections_fill_half_of_l2) {
   request.causal = FT_CAUSAL_BOTTOM_RIGHT;
   const int64_t kv = 700 * (64 + 48) * 2;
@@ -379,6 +411,7 @@ Suite *make_launch_suite(void) {
   tcase_add_test(tests, strides_of_extents_of_one_are_ignored);
   tcase_add_test(tests, other_layouts_are_accepted);
   tcase_add_test(tests, the_causal_shift_follows_the_alignment);
+  tcase_add_test(tests, a_window_is_an_argument_of_the_run);
   tcase_add_test(tests, sections_fill_half_of_l2);
   tcase_add_test(tests, tiles_that_differ_are_dealt_evenly);
   tcase_add_test(tests, dropout_is_rounded_to_14_bits);

@@ -1,6 +1,7 @@
 /* test_reference.c: the yardstick itself: formats, float64 attention, allowances, verdicts.
  * in -> out: all 16-bit patterns, random problems (seed printed) -> Check suite.
  */
+#include "tests/generator_cases.h"
 #include "tests/suites.h"
 
 #include <math.h>
@@ -151,11 +152,7 @@ static void sample_free(struct sample *sample) {
 
 static bool naively_visible(const struct ft_host_problem *problem, struct ft_row row, int64_t j) {
   const struct ft_request *request = &problem->request;
-  if (request->causal == FT_CAUSAL_TOP_LEFT && j > row.i) return false;
-  if (request->causal == FT_CAUSAL_BOTTOM_RIGHT &&
-      j > row.i + request->seqlen_k - request->seqlen_q) {
-    return false;
-  }
+  if (!rule_lets_see(request, row.i, j)) return false;
   if (!problem->blocks) return true;
   const int64_t rows = (request->seqlen_q + request->mask_rows - 1) / request->mask_rows;
   const int64_t cols = (request->seqlen_k + request->mask_cols - 1) / request->mask_cols;
@@ -201,6 +198,8 @@ static const char *const requests[] = {
     "forward bf16 d64 nq33 nk65 b2 hq4 hkv2",
     "forward fp16 d72 dv40 nq40 nk23 hq2 hkv1 causal",
     "forward bf16 d24 dv256 nq23 nk40 hq2 hkv2 causal=top-left",
+    "forward bf16 d32 nq40 nk37 hq2 hkv1 window@7,3",
+    "forward fp16 d16 nq50 nk30 hq2 hkv2 causal window@5,-1", /* rows 0..19 see nothing */
     "forward bf16 d64 nq70 nk90 hq2 hkv1 dropout",
     "forward fp16 d128 nq70 nk90 b2 hq2 hkv1 mask=16x32@0.5",
     "forward bf16 d128 nq70 nk60 b2 hq2 hkv2 causal dropout mask=32x16@0.5",

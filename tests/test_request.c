@@ -67,6 +67,9 @@ START_TEST(canonical_text) {
       {"d64 nq9 mask=128x64@0.250", "forward bf16 d64 nq9 mask=128x64@0.25"},
       {"d64 nq9 mask=128x64@1", "forward bf16 d64 nq9 mask=128x64"},
       {"d64 nq9 causal=bottom-right", "forward bf16 d64 nq9 causal"},
+      {"d64 nq9 window", "forward bf16 d64 nq9 window"},
+      {"d64 nq9 window@-1,-1 causal", "forward bf16 d64 nq9 causal window"},
+      {"d64 nq9 window=top-left@0,-1 dropout", "forward bf16 d64 nq9 window=top-left@0,-1 dropout"},
   };
   for (size_t i = 0; i < sizeof canonical / sizeof canonical[0]; ++i) {
     const struct ft_request request = known_request(canonical[i][0]);
@@ -113,6 +116,12 @@ static const char *const bad_texts[][2] = {
     {"d264 nq1", "head_dim is 264"},
     {"d64 dv8 nq1", "head_dim_v is 8"},
     {"d64 nq1 deterministic", "deterministic"},
+    {"d64 nq1 window@1", "'window@1' is not window[=bottom-right|top-left][@LEFT,RIGHT]"},
+    {"d64 nq1 window@1,", "'window@1,'"},
+    {"d64 nq1 window@-2,0", "window_left is -2"},
+    {"d64 nq1 window@0,2147483648", "window_right is 2147483648"},
+    {"d64 nq1 window=left@0,0", "'window=left@0,0'"},
+    {"d64 nq1 windw@0,0", "did you mean 'window'?"},
     {"d64 nq1 causl", "did you mean 'causal'?"},
     {"d64 nq1 casual=top-left", "did you mean 'causal'?"},
     {"d64 nq1 fp15", "did you mean 'fp16'?"},
@@ -120,7 +129,7 @@ static const char *const bad_texts[][2] = {
     {"d64 nq1 deterministicc", "did you mean 'deterministic'?"},
     {"d64 nq1 msk=64x64", "did you mean 'mask'?"},
     {"d64 nq1 banana", "'banana' is no word of a request; allowed: forward|backward fp16|bf16 dN"},
-    {"d64 nq1 banana", "causal[=bottom-right|top-left] dropout"},
+    {"d64 nq1 banana", "window[=bottom-right|top-left][@LEFT,RIGHT] dropout"},
     {"d64 nq1 banana", "mask=ROWSxCOLS[@DENSITY]"},
     {"d64 nq1 mask=", "'mask='"},
     {"d64 nq1 mask=64", "'mask=64'"},
@@ -182,6 +191,10 @@ START_TEST(bad_field_is_named) {
   REFUSE(mask_cols, 64, "0");
   REFUSE(mask_density, 0.5, "0.5");
   REFUSE(mask_density, NAN, "nan");
+  REFUSE(window, (enum ft_window)3, "3");
+  REFUSE(window_left, -2, "-2");
+  REFUSE(window_left, 7, "7"); /* without a window */
+  REFUSE(window_right, (int64_t)1 << 31, "2147483648");
 #undef REFUSE
   struct ft_request request = sound;
   request.mask_rows = request.mask_cols = 64;
@@ -240,6 +253,22 @@ START_TEST(bucket_and_class_by_example) {
 }
 END_TEST
 
+START_TEST(hints_of_a_window_are_rounded) {
+  const struct ft_request request = known_request("d64 nq4096 window=top-left@1000,-1");
+  const struct ft_request bucket = ft_request_bucket(&request);
+  assert_prints(&bucket, "forward bf16 d64 nq4096 window=top-left@1024,-1");
+  const struct ft_request class = ft_request_kernel_class(&request);
+  assert_prints(&class, "forward bf16 d64 window=top-left");
+  const struct ft_request causal = known_request("d64 nq4096 causal window@0,77");
+  const struct ft_request of_causal = ft_request_bucket(&causal);
+  assert_prints(&of_causal, "forward bf16 d64 nq4096 causal window@0,0");
+  const struct ft_request half = known_request("d64 nq4096 window=top-left@512,-1");
+  const struct ft_request open = known_request("d64 nq4096 window=top-left");
+  ck_assert(ft_request_distance(&request, &half) == 1);
+  ck_assert(ft_request_distance(&request, &open) == 2); /* as wide as there are keys */
+}
+END_TEST
+
 START_TEST(distance_counts_octaves) {
   const struct ft_request a = known_request("d64 hq8 b4 nq1024");
   const struct ft_request b = known_request("d64 hq8 b8 nq512 nk4096");
@@ -287,6 +316,7 @@ Suite *make_request_suite(void) {
   tcase_add_test(tests, bad_field_is_named);
   tcase_add_test(tests, bucket_is_valid_near_and_final);
   tcase_add_test(tests, bucket_and_class_by_example);
+  tcase_add_test(tests, hints_of_a_window_are_rounded);
   tcase_add_test(tests, distance_counts_octaves);
   tcase_add_test(tests, flops_count_visible_pairs);
   suite_add_tcase(suite, tests);

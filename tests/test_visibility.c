@@ -42,8 +42,14 @@ START_TEST(requests_hide_what_their_words_say) {
     request.causal = (enum ft_causal)(rand() % 3);
     request.seqlen_q = random_between(1, LENGTH_MOST);
     request.seqlen_k = random_between(1, LENGTH_MOST);
+    request.window = (enum ft_window)(rand() % 3);
+    if (request.window != FT_WINDOW_NONE) {
+      request.window_left = random_between(-1, rand() % 3 ? LENGTH_MOST : 2);
+      request.window_right = random_between(-1, rand() % 3 ? LENGTH_MOST : 2);
+    }
     const struct ft_visibility v = ft_visibility_of(&request);
     bool varies = false;
+    int64_t pairs = 0;
     ASSERT(v.nq == request.seqlen_q && v.nk == request.seqlen_k, v);
     ASSERT(-v.nq <= v.first_diagonal && v.first_diagonal <= v.last_diagonal, v);
     ASSERT(v.last_diagonal <= v.nk, v);
@@ -52,11 +58,15 @@ START_TEST(requests_hide_what_their_words_say) {
       for (int64_t j = 0; j < v.nk; j++) {
         ASSERT(ft_sees(&v, i, j) == rule_lets_see(&request, i, j), v);
         ASSERT(ft_sees(&v, i, j) || (j < ft_keys_of(&v, i).begin ? first : last), v);
+        pairs += ft_sees(&v, i, j);
         varies |= ft_sees(&v, i, j) != ft_sees(&v, 0, j);
       }
     }
+    ASSERT(ft_visible_pairs(&v) == (double)pairs, v);
     ASSERT(ft_visibility_varies(&request) || !varies, v);
-    ASSERT(ft_visibility_varies(&request) == (request.causal != FT_CAUSAL_NONE), v);
+    ASSERT(ft_visibility_varies(&request) ==
+               (request.causal != FT_CAUSAL_NONE || request.window != FT_WINDOW_NONE),
+           v);
   }
 }
 END_TEST

@@ -12,8 +12,9 @@ def _wants_gradients(*tensors):
     return torch_module().is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
 
 
-def attention(q, k, v, *, causal=False, scale=None, dropout=0.0, seed=0, offset=0, mask=None,
-              layout="bhsd", return_lse=False, out=None, deterministic=False, session=None):
+def attention(q, k, v, *, causal=False, window=None, scale=None, dropout=0.0, seed=0, offset=0,
+              mask=None, layout="bhsd", return_lse=False, out=None, deterministic=False,
+              session=None):
     """O = softmax(scale Q K^T + mask) V on the current stream; returns O, or (O, LSE).
 
     q: [batch, heads, seq, dim] (layout "bhsd", as PyTorch's SDPA) or [batch, seq, heads, dim]
@@ -21,6 +22,9 @@ def attention(q, k, v, *, causal=False, scale=None, dropout=0.0, seed=0, offset=
     dimension contiguous, any other strides that are multiples of 8.
     causal: False; "bottom-right" or True: query i sees keys j <= i + seq_k - seq_q, as
     FlashAttention; "top-left": j <= i, as SDPA's is_causal. For equal lengths both are the same.
+    window: (left, right): query i sees so many keys before its own and after it, -1: all of them.
+    Its own is the last one that causal lets it see: i + seq_k - seq_q, or i where causal is
+    "top-left". Other windows of the same kind share a kernel.
     dropout: probability; the mask is a function of seed and offset (ints, or int64 CUDA tensors,
     which a captured graph reads anew at every replay): give each training step another one.
     mask: a BlockMask. A query that sees no key gives O = 0, LSE = -inf, and no gradients.
@@ -30,8 +34,8 @@ def attention(q, k, v, *, causal=False, scale=None, dropout=0.0, seed=0, offset=
     deterministic: gradients have the same bits in every run, at some cost.
     """
     torch = torch_module()
-    call = Call(q, k, v, causal=causal, scale=scale, dropout=dropout, mask=mask, layout=layout,
-                session=session, deterministic=deterministic)
+    call = Call(q, k, v, causal=causal, window=window, scale=scale, dropout=dropout, mask=mask,
+                layout=layout, session=session, deterministic=deterministic)
     if _wants_gradients(q, k, v):
         if out is not None:
             raise ValueError("out is given where gradients are wanted; allowed: None, or "

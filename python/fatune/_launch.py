@@ -86,6 +86,21 @@ def _check_shapes(q, k, v):
         raise ValueError(f"q has {hq} heads; allowed: a multiple of k's, {hkv}")
 
 
+def _window(window, causal):
+    """The fields of a request and of a run for (left, right), aligned as causal is."""
+    if window is None:
+        return s.WINDOW_NONE, {}
+    if not (isinstance(window, (tuple, list)) and len(window) == 2
+            and all(isinstance(side, int) and side >= -1 for side in window)):
+        raise ValueError(f"window is {window!r}; allowed: None, or (left, right), numbers of keys "
+                         "or -1 for all")
+    left, right = window
+    if left == right == -1:
+        return s.WINDOW_NONE, {}
+    kind = s.WINDOW_TOP_LEFT if causal == "top-left" else s.WINDOW_BOTTOM_RIGHT
+    return kind, {"window_left": left, "window_right": right}
+
+
 def _set_seed(arguments, name, value):
     """A number, or a CUDA tensor of one 64-bit integer that is read when the kernel runs."""
     if hasattr(value, "data_ptr"):
@@ -100,7 +115,8 @@ def _set_seed(arguments, name, value):
 class Call:
     """What a forward and its backward have in common: options and shapes, checked, no tensor."""
 
-    def __init__(self, q, k, v, *, causal, scale, dropout, mask, layout, session, deterministic):
+    def __init__(self, q, k, v, *, causal, window, scale, dropout, mask, layout, session,
+                 deterministic):
         if layout not in AXES:
             raise ValueError(f"layout is {layout!r}; allowed: 'bhsd', 'bshd'")
         if causal not in _CAUSAL:
@@ -125,6 +141,8 @@ class Call:
         self._class = {"dtype": _dtypes()[q.dtype], "head_dim": head_dim,
                        "head_dim_v": head_dim_v, "causal": _CAUSAL[causal],
                        "dropout": int(dropout > 0)}
+        self._class["window"], sides = _window(window, causal)
+        self._sizes.update(sides)
         if mask is not None:
             self._class.update(mask_rows=mask.rows, mask_cols=mask.cols,
                                mask_density=max(mask.density, 2.0**-20))

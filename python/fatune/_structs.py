@@ -6,16 +6,20 @@ import ctypes as c
 FORWARD, BACKWARD = range(2)
 FP16, BF16 = range(2)
 CAUSAL_NONE, CAUSAL_BOTTOM_RIGHT, CAUSAL_TOP_LEFT = range(3)
+WINDOW_NONE, WINDOW_BOTTOM_RIGHT, WINDOW_TOP_LEFT = range(3)
 
 LogFunction = c.CFUNCTYPE(None, c.c_void_p, c.c_char_p)
 ProgressFunction = c.CFUNCTYPE(None, c.c_void_p, c.c_int, c.c_int, c.c_double)
 
 
 class Sized(c.Structure):
-    """A struct that begins with its size; everything else starts as 0, which means default."""
+    """A struct that begins with its size; everything else starts as in the INIT value: `initial`,
+    or 0, which means default."""
+
+    initial = {}
 
     def __init__(self, **fields):
-        super().__init__(**fields)
+        super().__init__(**{**self.initial, **fields})
         self.size = c.sizeof(self)
 
 
@@ -32,12 +36,14 @@ class Request(Sized):
     """What is asked for; see fatune_request in runtime/fatune.h for every field."""
 
     c_name = "fatune_request"
+    initial = {"window_left": -1, "window_right": -1}
     _fields_ = [
         ("size", c.c_size_t), ("pass_", c.c_int), ("dtype", c.c_int), ("head_dim", c.c_int),
         ("head_dim_v", c.c_int), ("causal", c.c_int), ("dropout", c.c_int), ("mask_rows", c.c_int),
         ("mask_cols", c.c_int), ("deterministic", c.c_int), ("batch", c.c_int64),
         ("heads_q", c.c_int), ("heads_kv", c.c_int), ("seqlen_q", c.c_int64),
         ("seqlen_k", c.c_int64), ("mask_density", c.c_double),
+        ("window", c.c_int), ("window_left", c.c_int64), ("window_right", c.c_int64),
     ]
 
     def __repr__(self):
@@ -64,6 +70,7 @@ class Tensor(c.Structure):
 
 class Arguments(Sized):
     c_name = "fatune_arguments"
+    initial = {"window_left": -1, "window_right": -1}
     _fields_ = [
         ("size", c.c_size_t), ("q", Tensor), ("k", Tensor), ("v", Tensor), ("o", Tensor),
         ("lse", c.c_void_p), ("batch", c.c_int64), ("heads_q", c.c_int), ("heads_kv", c.c_int),
@@ -71,7 +78,7 @@ class Arguments(Sized):
         ("dropout", c.c_float), ("seed", c.c_uint64), ("offset", c.c_uint64),
         ("seed_device", c.c_void_p), ("offset_device", c.c_void_p), ("mask", c.c_void_p),
         ("workspace", c.c_void_p), ("dout", Tensor), ("dq", Tensor), ("dk", Tensor), ("dv", Tensor),
-        ("dlse", c.c_void_p),
+        ("dlse", c.c_void_p), ("window_left", c.c_int64), ("window_right", c.c_int64),
     ]
 
 

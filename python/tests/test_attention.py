@@ -39,7 +39,7 @@ class Launch(ctypes.Structure):
         return list(self.maps[4 * n + 1:4 * n + 4])
 
 
-LSE, DROPOUT, LIST_STRIDES = 16, 17, 24  # words of a forward
+LSE, DROPOUT, LIST_STRIDES, DIAGONALS = 16, 17, 24, 30  # words of a forward
 BACKWARD_LSE, BACKWARD_DLSE, BACKWARD_DROPOUT = 32, 33, 37
 
 
@@ -116,6 +116,29 @@ class Attention(unittest.TestCase):
             return len(session._plans)
         self.assertEqual([plans_after(1000), plans_after(1100), plans_after(4096)], [1, 1, 2])
         self.assertEqual(plans_after(1000, causal=True), 3)
+        self.assertEqual([plans_after(1000, window=(left, 0)) for left in (250, 260, 60)], [4, 4, 5])
+
+    def test_window(self):
+        def diagonals(window, causal=False):
+            q, k = bf16(1, 2, 64, 64), bf16(1, 2, 96, 64)
+            launch, _ = self.launch(q, k, k, window=window, causal=causal)
+            word = launch.words[DIAGONALS]
+            return [ctypes.c_int32(half).value for half in (word & 0xFFFFFFFF, word >> 32)]
+        self.assertEqual(diagonals((5, 3)), [32 - 5, 32 + 3])
+        self.assertEqual(diagonals([5, 3], causal="top-left"), [-5, 0])
+        self.assertEqual(diagonals((-1, 3)), [-64, 32 + 3])
+        self.assertEqual(diagonals((0, -1)), [32, 96])
+        self.assertEqual(diagonals((-1, -1), causal=True), diagonals(None, causal=True))
+
+    def test_bad_windows_are_named(self):
+        q = bf16(1, 2, 64, 64)
+        for wrong in ((-2, 0), (3,), (1.5, 0), 7, (1, 2, 3)):
+            with self.subTest(window=wrong), self.assertRaises(ValueError) as caught:
+                fatune.attention(q, q, q, session=self.session, window=wrong)
+            self.assertIn(f"window is {wrong!r}; allowed: None, or", str(caught.exception))
+        with self.assertRaises(fatune.Error) as caught:
+            fatune.attention(q, q, q, session=self.session, window=(2**31, 0))
+        self.assertIn("window_left is 2147483648", str(caught.exception))
 
     def test_given_output(self):
         q, out = bf16(1, 2, 64, 64), bf16(1, 2, 64, 64)

@@ -19,7 +19,7 @@ class Words(unittest.TestCase):
         call = pathlib.Path(_launch.__file__).read_text()
         for _, name, _ in fields:
             with self.subTest(field=name):
-                self.assertRegex(call, rf'"{name}": |\b{name}_?=')
+                self.assertRegex(call, rf'"{name}"(: |\]|,)|\b{name}_?=')
 
 
 if __name__ == "__main__":

@@ -1103,9 +1103,11 @@ __device__ __forceinline__ void add_step(DqWarpgroup &dq, const TiledBackwardPar
   float *const gSum = params.rest.dq_sum + (long long)sum_number(params.rest, keys, step) * (BLOCK_M * D_PAD);
   #pragma unroll
   for (int row = 0; row < BLOCK_M; row += 64) {
-    #pragma unroll
-    for (int column = 0; column + 64 <= D_PAD; column += 64) {
-      add_piece<64>(dq, params, keys, gSum, row, column, first_step);
+    if constexpr (D_PAD >= 64) {
+      #pragma unroll
+      for (int column = 0; column + 64 <= D_PAD; column += 64) {
+        add_piece<64>(dq, params, keys, gSum, row, column, first_step);
+      }
     }
     if constexpr (DQ_TAIL > 0) add_piece<DQ_TAIL>(dq, params, keys, gSum, row, D_PAD - DQ_TAIL, first_step);
   }

@@ -120,6 +120,9 @@ fatune_request gpu_public_request(const struct ft_request *request) {
   made.seqlen_q = request->seqlen_q;
   made.seqlen_k = request->seqlen_k;
   made.mask_density = request->mask_rows ? request->mask_density : 0;
+  made.window = (fatune_window)request->window;
+  made.window_left = request->window_left;
+  made.window_right = request->window_right;
   return made;
 }
 

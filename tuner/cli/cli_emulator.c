@@ -65,5 +65,7 @@ bool cli_emulator_cut(const struct ft_request *asked, struct ft_request *cut) {
   cut->seqlen_k = least(asked->seqlen_k, length_most(asked->mask_cols));
   const bool sparse = asked->mask_rows > 0 && asked->mask_density < 0.5;
   if (sparse) cut->mask_density = 0.5; /* of a few blocks, or none may be left */
+  cut->window_left = least(asked->window_left, cut->seqlen_k / 3); /* or it would hide nothing */
+  cut->window_right = least(asked->window_right, cut->seqlen_k / 3);
   return true;
 }

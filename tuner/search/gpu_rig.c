@@ -259,6 +259,8 @@ struct ft_request ft_small_request(const struct ft_request *request, const struc
     if (small.mask_rows > LARGEST_BLOCK_M) small.seqlen_q = 2 * small.mask_rows + 17;
     small.mask_density = 0.5;
   }
+  if (small.window_left > small.seqlen_k / 3) small.window_left = small.seqlen_k / 3;
+  if (small.window_right > small.seqlen_k / 3) small.window_right = small.seqlen_k / 3;
   small.batch = batch_of(&small, arch);
   return small;
 }

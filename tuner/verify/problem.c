@@ -189,6 +189,8 @@ static void make_arguments(struct ft_problem *problem) {
   arguments.seed = ft_random_next(&state);
   arguments.offset = ft_random_next(&state);
   arguments.mask = problem->mask;
+  arguments.window_left = r->window_left;
+  arguments.window_right = r->window_right;
   problem->arguments = arguments;
 }
 
