@@ -33,7 +33,7 @@
 /* -g1: lines for messages. Contraction: as NVRTC does. pattern: what was never written shows. */
 static const char *const common_flags[] = {
     "-std=c++17",
-    "-Og",
+    "-O1",
     "-g1",
     "-w",
     "-pipe",
