@@ -5,13 +5,12 @@
 #include "generator/families/mma_backward.h"
 #include "generator/families/mma_forward.h"
 #include "generator/families/wgmma_backward.h"
+#include "generator/families/wgmma_backward_roles.h"
 #include "generator/families/wgmma_forward.h"
 
 static const struct ft_family *const families[] = {
-    &ft_mma_forward_family,
-    &ft_wgmma_forward_family,
-    &ft_mma_backward_family,
-    &ft_wgmma_backward_family,
+    &ft_mma_forward_family,    &ft_wgmma_forward_family,        &ft_mma_backward_family,
+    &ft_wgmma_backward_family, &ft_wgmma_backward_roles_family,
 };
 
 const struct ft_family *ft_family_at(int index) {

@@ -14,6 +14,7 @@
 #include "generator/families/mma_backward.h"
 #include "generator/families/mma_forward.h"
 #include "generator/families/wgmma_backward.h"
+#include "generator/families/wgmma_backward_roles.h"
 #include "generator/families/wgmma_forward.h"
 #include "generator/lua_host.h"
 #include "generator/request_fields.h"

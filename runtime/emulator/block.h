@@ -92,9 +92,11 @@ struct ft_mbarrier {
   uint32_t *gathered, *released; /* clocks: of this phase's arrivals, of the phases before; owned */
 };
 
-/* A TMA load under way to the block that has the mbarrier. */
+/* A TMA load under way to the block that has the mbarrier. Its bytes come from global memory, or
+ * from the shared memory of a block of the cluster. */
 struct ft_load {
   struct ft_box box;
+  struct ft_block *source;  /* NULL: global memory */
   struct ft_thread *thread; /* which issued it, of any block of the cluster */
   int mbarrier, line;
 };

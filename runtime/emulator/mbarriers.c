@@ -114,7 +114,9 @@ static struct ft_mbarrier *find(struct ft_block *there, uint32_t address, int li
 
 /* ---- loads ---- */
 
-static void land(struct ft_shared_memory *shared, const struct ft_box *box) {
+/* source: the shared memory that the bytes come from; NULL: they come from global memory. */
+static void land(struct ft_shared_memory *shared, const struct ft_box *box,
+                 const struct ft_shared_memory *source) {
   for (int number = 0; number < box->rows; number++) {
     const struct ft_box_row row = ft_box_row(box, number);
     for (int byte = 0; byte < box->row_bytes; byte += FT_CHUNK) {
@@ -122,11 +124,11 @@ static void land(struct ft_shared_memory *shared, const struct ft_box *box) {
       const int first = row.first > byte ? row.first : byte;
       const int end = row.end < byte + FT_CHUNK ? row.end : byte + FT_CHUNK;
       const uint64_t from = row.global + (uint64_t)(first - row.first);
+      const void *const there = source ? ft_shared_at(source, (uint32_t)from) : (void *)from;
       unsigned char *const bytes = ft_shared_at(shared, to);
       memset(bytes, 0, FT_CHUNK);
-      if (end > first)
-        memcpy(bytes + (first - byte), (const void *)(uintptr_t)from, (size_t)(end - first));
-      ft_shared_landed(shared, to, FT_CHUNK, 0, end - first == FT_CHUNK ? from : 0);
+      if (end > first) memcpy(bytes + (first - byte), there, (size_t)(end - first));
+      ft_shared_landed(shared, to, FT_CHUNK, 0, !source && end - first == FT_CHUNK ? from : 0);
     }
   }
 }
@@ -136,23 +138,28 @@ static void land_all(struct ft_block *block, int number) {
   for (int n = 0; n < block->load_count; n++) {
     const struct ft_load *const load = &block->loads[n];
     if (load->mbarrier == number)
-      land(&block->shared, &load->box);
+      land(&block->shared, &load->box, load->source ? &load->source->shared : NULL);
     else
       block->loads[kept++] = *load;
   }
   block->load_count = kept;
 }
 
-/* Bytes nobody may touch until they have landed. */
-static void begin(struct ft_block *there, const struct ft_box *box,
-                  const struct ft_mbarrier *mbarrier, int line) {
+static struct ft_accessor accessor_of(const struct ft_mbarrier *mbarrier, int line) {
   const struct ft_block *const here = ft_block_now;
   struct ft_accessor by = ft_shared_thread(&here->shared, here->running->number, line);
   by.stamp = ft_stamp(mbarrier->phase + 1, mbarrier->agent);
   by.async = true;
+  return by;
+}
+
+/* Bytes nobody may touch until they have landed. how: "by multicast, ". */
+static void begin(struct ft_block *there, const struct ft_box *box,
+                  const struct ft_mbarrier *mbarrier, const char *how, int line) {
+  const struct ft_accessor by = accessor_of(mbarrier, line);
   char what[256], block[48] = "";
-  if (there != here)
-    snprintf(block, sizeof block, "by multicast, in block %u, ", there->machine.here.block.x);
+  if (there != ft_block_now)
+    snprintf(block, sizeof block, "%sin block %u, ", how, there->machine.here.block.x);
   for (int number = 0; number < box->rows; number++) {
     const struct ft_box_row row = ft_box_row(box, number);
     for (int byte = 0; byte < box->row_bytes; byte += FT_CHUNK)
@@ -255,7 +262,22 @@ static bool is_announced(const struct ft_block *there, const struct ft_mbarrier 
   return there == ft_block_now || ft_is_before(mbarrier->announced, clock_now());
 }
 
-static void load(struct ft_block *there, const struct ft_box *box, uint32_t address, int line) {
+/* Bytes that nobody may write until the phase is complete. */
+static void begin_source(struct ft_block *source, const struct ft_box *box,
+                         const struct ft_mbarrier *mbarrier, int line) {
+  struct ft_accessor by = accessor_of(mbarrier, line);
+  by.slot = ft_slot_of_stores(&source->shared);
+  const struct ft_box_row row = ft_box_row(box, 0);
+  char what[256];
+  for (int byte = 0; byte < box->row_bytes; byte += FT_CHUNK)
+    if (ft_shared_read_by(&source->shared, &by, (uint32_t)row.global + (uint32_t)byte, FT_CHUNK,
+                          what))
+      ft_fault(line, "%s", what);
+}
+
+/* source: the block whose shared memory the box lies in; NULL: it lies in global memory. */
+static void load(struct ft_block *there, const struct ft_box *box, struct ft_block *source,
+                 uint32_t address, int line) {
   struct ft_mbarrier *const mbarrier = find(there, address, line);
   char name[NAME];
   if (!is_announced(there, mbarrier))
@@ -263,11 +285,13 @@ static void load(struct ft_block *there, const struct ft_box *box, uint32_t addr
              "has TMA use %s, which no fence (fence.mbarrier_init, fence.proxy.async) has made "
              "known to it",
              name_of(there, address, ft_block_now, name));
-  begin(there, box, mbarrier, line);
+  if (source) begin_source(source, box, mbarrier, line);
+  begin(there, box, mbarrier, source ? "" : "by multicast, ", line);
   there->loads =
       ft_make_room(there->loads, &there->load_room, there->load_count, sizeof *there->loads);
   there->loads[there->load_count++] =
       (struct ft_load){.box = *box,
+                       .source = source,
                        .thread = ft_block_now->running,
                        .mbarrier = (int)(mbarrier - there->mbarriers),
                        .line = line};
@@ -278,7 +302,7 @@ static void load(struct ft_block *there, const struct ft_box *box, uint32_t addr
 void ft_tma_load(uint32_t to, const void *map, uint32_t address, const struct fe_place *at,
                  int line) {
   const struct ft_box box = make_box(to, map, at, line);
-  load(ft_block_now, &box, address, line);
+  load(ft_block_now, &box, NULL, address, line);
 }
 
 void ft_bulk_load(uint32_t to, const void *from, uint32_t bytes, uint32_t address, int line) {
@@ -289,7 +313,7 @@ void ft_bulk_load(uint32_t to, const void *from, uint32_t bytes, uint32_t addres
   if (ft_box_line(&box, (uintptr_t)from, to, bytes, what) ||
       !ft_box_check(&box, launch->tensors, launch->tensor_count, FE_READ, what, sizeof what))
     ft_fault(line, "%s", what);
-  load(ft_block_now, &box, address, line);
+  load(ft_block_now, &box, NULL, address, line);
 }
 
 void ft_tma_load_multicast(uint32_t to, const void *map, uint32_t address,
@@ -301,7 +325,18 @@ void ft_tma_load_multicast(uint32_t to, const void *map, uint32_t address,
              blocks, count, (1u << count) - 1);
   const struct ft_box box = make_box(to, map, at, line);
   for (unsigned rank = 0; blocks >> rank != 0; rank++)
-    if (blocks >> rank & 1) load(ft_cluster_block(rank, line), &box, address, line);
+    if (blocks >> rank & 1) load(ft_cluster_block(rank, line), &box, NULL, address, line);
+}
+
+void ft_copy_to_block(uint32_t to, uint32_t from, uint32_t bytes, uint32_t address, unsigned rank,
+                      int line) {
+  struct ft_block *const there = ft_cluster_block(rank, line);
+  struct ft_box box;
+  char what[256];
+  ft_count_step(line);
+  if (ft_box_line(&box, from, to, bytes, what)) ft_fault(line, "%s", what);
+  ft_cluster_note_arrival(there, line);
+  load(there, &box, ft_block_now, address, line);
 }
 
 /* Whether the phase of this parity has completed: the one before the one under way has the other
@@ -350,8 +385,26 @@ void ft_mbarriers_free(struct ft_block *block) {
   free(block->loads);
 }
 
+/* Bytes of this block that are on their way to another one. */
+static void check_copies_landed(const struct ft_block *block) {
+  for (int rank = 0; rank < block->cluster->count; rank++) {
+    const struct ft_block *const there = &block->cluster->blocks[rank];
+    for (int n = 0; n < there->load_count; n++) {
+      const struct ft_load *const load = &there->loads[n];
+      if (load->source != block || there == block) continue;
+      load->thread->line = load->line;
+      ft_fault_outside(load->thread,
+                       "begins a copy to block %u that is still under way as its own block ends: "
+                       "no cluster_sync keeps it",
+                       there->machine.here.block.x);
+      return;
+    }
+  }
+}
+
 void ft_check_loads_landed(struct ft_block *block) {
-  if (block->load_count == 0) return;
+  check_copies_landed(block);
+  if (block->cluster->faulted || block->load_count == 0) return;
   const struct ft_load *const load = &block->loads[0];
   const struct ft_mbarrier *const mbarrier = &block->mbarriers[load->mbarrier];
   char name[NAME], ends[24] = "the block";

@@ -18,6 +18,8 @@ void ft_tma_load(uint32_t to, const void *map, uint32_t mbarrier, const struct f
 void ft_bulk_load(uint32_t to, const void *from, uint32_t bytes, uint32_t address, int line);
 void ft_tma_load_multicast(uint32_t to, const void *map, uint32_t mbarrier,
                            const struct fe_place *at, unsigned blocks, int line);
+void ft_copy_to_block(uint32_t to, uint32_t from, uint32_t bytes, uint32_t address, unsigned rank,
+                      int line);
 void ft_async_proxy_fence(int line);
 void ft_mbarriers_reset(struct ft_block *block);
 void ft_mbarriers_free(struct ft_block *block);

@@ -8,10 +8,8 @@
 #include "tuner/model/model_families.h"
 
 static const struct ft_family_model *const models[] = {
-    &ft_mma_forward_model,
-    &ft_wgmma_forward_model,
-    &ft_mma_backward_model,
-    &ft_wgmma_backward_model,
+    &ft_mma_forward_model,    &ft_wgmma_forward_model,        &ft_mma_backward_model,
+    &ft_wgmma_backward_model, &ft_wgmma_backward_roles_model,
 };
 
 static const struct ft_family_model *model_of(const struct ft_family *family) {

@@ -17,5 +17,6 @@ extern const struct ft_family_model ft_mma_forward_model;
 extern const struct ft_family_model ft_wgmma_forward_model;
 extern const struct ft_family_model ft_mma_backward_model;
 extern const struct ft_family_model ft_wgmma_backward_model;
+extern const struct ft_family_model ft_wgmma_backward_roles_model;
 
 #endif

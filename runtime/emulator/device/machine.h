@@ -160,6 +160,10 @@ struct fe_machine {
    * global memory. */
   void (*bulk_load)(uint32_t to, const void *from, uint32_t bytes, uint32_t barrier, int line);
   void (*bulk_add)(void *to, uint32_t from, uint32_t bytes, int line);
+  /* Shared memory of this block to that of the block of this rank, whose barrier counts the bytes.
+   */
+  void (*copy_to_block)(uint32_t to, uint32_t from, uint32_t bytes, uint32_t barrier, unsigned rank,
+                        int line);
   void (*async_proxy_fence)(int line);
 
   /* From the compiler's own instrumentation: every plain load and store that is not of the stack,

@@ -1,0 +1,143 @@
+/* wgmma_backward_roles.c: the gradients of wide heads by wgmma, in clusters of two blocks.
+ * in -> out: request + config + arch -> budget, broken rules, the default config. */
+#include "generator/families/wgmma_backward_roles.h"
+
+#include <string.h>
+
+#include "generator/families/plan.h"
+
+FT_DEFINE_TABLES(FT_WGMMA_BACKWARD_ROLES_KNOBS, FT_WGMMA_BACKWARD_ROLES_BUDGET);
+
+enum { BLOCKS = 2, BLOCK_KEYS = 64, STEP_QUERIES = 64, PANEL_COLUMNS = 64, PANEL_ROW = 128 };
+
+/* Other requests stay with wgmma_backward, which has no cluster, and mma_backward. The columns of
+ * dQ are shared out by whole panels, so there are two at least. */
+static bool serves(const struct ft_request *request, const struct ft_arch *arch) {
+  enum { NARROW = 128 };
+  return arch->sm == 90 && !request->dropout && !request->deterministic &&
+         max_int(request->head_dim, request->head_dim_v) > NARROW &&
+         request->head_dim > PANEL_COLUMNS;
+}
+
+/* ---- budget ---- */
+
+static int panels(int columns) {
+  return (columns + PANEL_COLUMNS - 1) / PANEL_COLUMNS;
+}
+
+/* Barriers | LSE | delta | K | V | columns of the other K | Q stages | dO stages | dS stages |
+ * stages of the other dS | pieces of dQ. Panels are aligned by whole 1024 bytes. */
+static void plan_tiles(struct ft_budget *budget, struct ft_wgmma_backward_roles_budget *own,
+                       const struct ft_wgmma_backward_roles_knobs *k) {
+  enum { BARRIERS = 512, ALIGNMENT = 1024, WORD = 4 };
+  const int rows = k->block_m * PANEL_ROW, keys = k->block_n / BLOCKS * PANEL_ROW;
+  own->q_bytes = rows * own->d_panels;
+  own->do_bytes = rows * own->dv_panels;
+  own->k_bytes = keys * own->d_panels;
+  own->v_bytes = keys * own->dv_panels;
+  own->ds_bytes = keys * (k->block_m / STEP_QUERIES);
+  own->smem_lse_offset = BARRIERS;
+  own->smem_delta_offset = own->smem_lse_offset + k->q_stages * k->block_m * WORD;
+  own->smem_k_offset =
+      round_up(own->smem_delta_offset + k->do_stages * k->block_m * WORD, ALIGNMENT);
+  own->smem_v_offset = own->smem_k_offset + own->k_bytes;
+  own->smem_other_k_offset = own->smem_v_offset + own->v_bytes;
+  own->smem_q_offset = own->smem_other_k_offset + keys * (own->first_columns / PANEL_COLUMNS);
+  own->smem_do_offset = own->smem_q_offset + k->q_stages * own->q_bytes;
+  own->smem_ds_offset = own->smem_do_offset + k->do_stages * own->do_bytes;
+  own->smem_other_ds_offset = own->smem_ds_offset + k->ds_stages * own->ds_bytes;
+  own->smem_dq_offset = own->smem_other_ds_offset + k->ds_stages * own->ds_bytes;
+  budget->smem_bytes = own->smem_dq_offset + k->dq_stages * k->block_m * PANEL_COLUMNS * WORD;
+}
+
+/* An accumulator of 64 x C values lies in 128 threads: C / 2 registers of each. Registers are
+ * shared out as measured on an H200 with d = 256: those that make P hold LSE besides. */
+static void plan(struct ft_budget *budget, const struct ft_request *request,
+                 const struct ft_config *config, const struct ft_arch *arch) {
+  enum { THREADS = 512, PREPARE_THREADS = 256, DQ_THREADS = 128, ADDRESSES = 12 };
+  const struct ft_wgmma_backward_roles_knobs *const k = ft_wgmma_backward_roles_knobs(config);
+  struct ft_wgmma_backward_roles_budget own = {
+      .d_pad = round_up(request->head_dim, 16),
+      .dv_pad = round_up(request->head_dim_v, 16),
+      .loader_regs = 24,
+      .values_regs = 200,
+      .keys_regs = 192,
+      .queries_regs = 96,
+      .dq_sums = 1,
+      .prepare_threads = PREPARE_THREADS,
+      .dq_threads = DQ_THREADS,
+      .regs_s = k->block_m / 2 + k->block_m / 4,
+      .regs_sum = max_int(request->head_dim, request->head_dim_v) / 2,
+  };
+  own.d_panels = panels(own.d_pad);
+  own.dv_panels = panels(own.dv_pad);
+  own.first_columns = (own.d_panels + 1) / 2 * PANEL_COLUMNS;
+  own.qk_stride = ft_row_stride(own.d_pad);
+  own.dq_smem = k->block_m * own.qk_stride;
+  budget->threads = THREADS;
+  budget->ctas_per_sm = 1;
+  budget->launch_regs = arch->regs_per_sm / THREADS / 8 * 8;
+  budget->regs_limit = own.keys_regs;
+  plan_tiles(budget, &own, k);
+  budget->regs_estimate = own.regs_sum + own.regs_s + ADDRESSES;
+  memcpy(budget->own, &own, sizeof own);
+}
+
+/* ---- rules ---- */
+
+static const struct ft_wgmma_backward_roles_knobs *knobs(const struct ft_rule_case *of) {
+  return ft_wgmma_backward_roles_knobs(of->config);
+}
+
+static bool cluster_keys(const struct ft_rule_case *of) {
+  return knobs(of)->block_n == BLOCKS * BLOCK_KEYS;
+}
+
+static bool step_queries(const struct ft_rule_case *of) {
+  return knobs(of)->block_m == STEP_QUERIES;
+}
+
+/* A step's dO is read by both who sum up, after its Q and before the next one's. */
+static bool idle_stages(const struct ft_rule_case *of) {
+  return knobs(of)->do_stages <= knobs(of)->q_stages;
+}
+
+static const struct ft_rule rules[] = {
+    {"cluster-keys", FT_CANNOT_RUN, cluster_keys,
+     "each of two blocks has 64 keys, the m of wgmma, and one warpgroup holds their dK or dV"},
+    {"role-queries", FT_CANNOT_RUN, step_queries,
+     "a warpgroup makes the dQ of 64 queries, the m of wgmma"},
+    {"idle-stages", FT_NOT_WORTH_TRYING, idle_stages,
+     "a step reads Q before dO, so more tiles of dO than of Q wait for Q"},
+};
+
+/* ---- the default ---- */
+
+/* Best first: the first one as measured on an H200 with d = 256
+ * (bench/prototypes/hopper_backward), where a second stage of dO does not fit. */
+static const struct ft_wgmma_backward_roles_knobs favourites[] = {
+    {TILE(64, 128), .q_stages = 2, .do_stages = 2, .ds_stages = 1, .dq_stages = 2},
+    {TILE(64, 128), .q_stages = 2, .do_stages = 1, .ds_stages = 1, .dq_stages = 2},
+};
+
+static bool default_config(const struct ft_request *request, const struct ft_arch *arch,
+                           struct ft_config *config) {
+  for (int i = 0; i < FT_COUNT(favourites); ++i) {
+    *config = ft_config_make(&ft_wgmma_backward_roles_family, &favourites[i]);
+    if (ft_config_is_legal(config, request, arch)) return true;
+  }
+  return false;
+}
+
+const struct ft_family ft_wgmma_backward_roles_family = {
+    .name = "wgmma_backward_roles",
+    .pass = FT_BACKWARD,
+    .instructions = "wgmma",
+    .target_suffix = "a",
+    .template_name = "wgmma_backward_roles.cu.in",
+    .serves = serves,
+    .schedule = ft_schedule_lpt,
+    FT_FAMILY_TABLES,
+    .plan = plan,
+    .default_config = default_config,
+};

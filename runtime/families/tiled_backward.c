@@ -1,0 +1,61 @@
+/* tiled_backward.c: the launch of a backward with tensor maps.
+ * in -> out: plan + fatune_arguments -> struct ft_tiled_backward_params, three kernels, tensor
+ * maps. */
+#include "runtime/families/tiled_backward.h"
+
+#include "generator/status.h"
+#include "runtime/tensor_maps.h"
+
+static_assert(offsetof(struct ft_tiled_backward_params, rest) == 0, "the first member");
+
+struct ft_backward_work ft_tiled_backward_work(int rows, int sums, int d_pad) {
+  enum { STATISTICS = 2 };
+  return (struct ft_backward_work){.dq_sum = (int64_t)sums * rows * d_pad,
+                                   .row_stats = (int64_t)rows * STATISTICS};
+}
+
+static int check_blocks(int64_t k_tiles, int blocks) {
+  if (k_tiles <= INT32_MAX / blocks) return FT_OK;
+  return ft_fail(FT_E_ARGUMENT,
+                 "arguments: %lld tiles of keys, of all heads, in clusters of %d blocks are more "
+                 "than the 2^31 - 1 blocks of one launch",
+                 (long long)k_tiles, blocks);
+}
+
+int ft_tiled_backward_prepare(struct ft_launch *launch, const struct ft_tiled_backward *tiled,
+                              const fatune_arguments *arguments) {
+  const struct ft_launch_plan *const plan = launch->plan;
+  int64_t q_tiles, k_tiles;
+  FT_TRY(ft_backward_prepare(&launch->argument.tiled_backward.rest, plan, &tiled->work, arguments,
+                             &q_tiles, &k_tiles));
+  FT_TRY(check_blocks(k_tiles, tiled->blocks));
+  launch->kernels[FT_BACKWARD_PREPARE] =
+      (struct ft_launch_kernel){.grid = (unsigned)q_tiles, .threads = tiled->prepare_threads};
+  launch->kernels[FT_BACKWARD_MAIN] =
+      (struct ft_launch_kernel){.grid = (unsigned)k_tiles * (unsigned)tiled->blocks,
+                                .threads = plan->budget->threads,
+                                .smem_bytes = plan->budget->smem_bytes};
+  launch->kernels[FT_BACKWARD_CONVERT] = (struct ft_launch_kernel){
+      .grid = (unsigned)q_tiles, .threads = tiled->dq_threads, .smem_bytes = tiled->dq_smem};
+  return FT_OK;
+}
+
+int ft_tiled_backward_map(struct ft_launch *launch, int keys, const struct ft_driver *driver) {
+  enum { WARPGROUP_KEYS = 64 };
+  struct ft_tiled_backward_params *const tiled = &launch->argument.tiled_backward;
+  const struct ft_backward_params *const p = &tiled->rest;
+  const struct ft_arg_sequence *const sequence = &p->sequence;
+  const struct ft_request *const request = launch->plan->request;
+  const int nq = sequence->nq, nk = sequence->nk, batch = sequence->batch;
+  const int heads_q = sequence->heads_q, heads_kv = sequence->heads_kv;
+  const int queries = ft_config_block_m(launch->plan->config);
+  const int d = request->head_dim, dv = request->head_dim_v;
+  const struct ft_mapped tensors[] = {
+      {"q", &tiled->q, &p->q, d, nq, heads_q, batch, queries, 0},
+      {"k", &tiled->k, &p->k, d, nk, heads_kv, batch, keys, 0},
+      {"v", &tiled->v, &p->v, dv, nk, heads_kv, batch, keys, 0},
+      {"dout", &tiled->dout, &p->dout, dv, nq, heads_q, batch, queries, 0},
+      {"dk", &tiled->dk, &p->dk, d, nk, heads_kv, batch, WARPGROUP_KEYS, 0},
+      {"dv", &tiled->dv, &p->dv, dv, nk, heads_kv, batch, WARPGROUP_KEYS, 0}};
+  return ft_map_tensors(tensors, FT_COUNT(tensors), request->dtype, launch->plan->maps, driver);
+}

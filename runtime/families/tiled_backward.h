@@ -1,0 +1,24 @@
+/* tiled_backward.h: what the launches of backward families with tensor maps share.
+ * in -> out: plan + fatune_arguments + the shape of their blocks -> struct
+ * ft_tiled_backward_params, three kernels, tensor maps. The first and the last kernel take the
+ * argument's first member alone. */
+#ifndef RUNTIME_FAMILIES_TILED_BACKWARD_H
+#define RUNTIME_FAMILIES_TILED_BACKWARD_H
+
+#include "runtime/families/backward.h"
+
+struct ft_tiled_backward {
+  struct ft_backward_work work;
+  int blocks; /* that have a key tile together: a cluster */
+  int prepare_threads;
+  int dq_threads, dq_smem; /* of a block of the last kernel */
+};
+
+/* Words of a tile of queries of `rows` rows, of which dQ has `sums` sums of d_pad columns. */
+struct ft_backward_work ft_tiled_backward_work(int rows, int sums, int d_pad);
+int ft_tiled_backward_prepare(struct ft_launch *launch, const struct ft_tiled_backward *tiled,
+                              const fatune_arguments *arguments);
+/* K and V go to a block in tiles of so many keys, dK and dV come from each warpgroup of 64. */
+int ft_tiled_backward_map(struct ft_launch *launch, int keys, const struct ft_driver *driver);
+
+#endif
