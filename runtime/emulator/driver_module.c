@@ -212,11 +212,12 @@ cu_result ft_emulator_launch(cu_function function, unsigned grid_x, unsigned gri
   cu_result result = check_shape(&module->gpu, grid, block);
   if (!result) result = read_steps(&steps);
   if (result) return result;
-  if (grid_x % (unsigned)module->kernel->cluster != 0)
+  const int cluster = function->entry->cluster;
+  if (grid_x % (unsigned)cluster != 0)
     return ft_emulator_refuse(CU_INVALID_VALUE,
                               "the grid is %u blocks; allowed for a kernel with clusters of %d "
                               "(__cluster_dims__): multiples of %d",
-                              grid_x, module->kernel->cluster, module->kernel->cluster);
+                              grid_x, cluster, cluster);
   if (smem > function->shared_granted || smem > FE_SHARED_MOST)
     return ft_emulator_refuse(CU_INVALID_VALUE, "%u bytes of shared memory; the function has %u",
                               smem, function->shared_granted);

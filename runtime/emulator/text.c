@@ -3,6 +3,7 @@
  * headers; a header of the same name in place of each PTX part. */
 #include "runtime/emulator/text.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,14 +75,27 @@ static void add_origins(const struct ft_source *source, struct ft_text *text) {
   ft_text_add(text, "nullptr};\nenum { FE_LINES = %d };\n", source->line_count);
 }
 
-/* The kernels that the text has, for entry.h. */
+/* Whether a kernel, whose definition begins here with its name, has clusters: __cluster_dims__
+ * stands between __global__ and the name. */
+static bool has_clusters(const char *text, const char *definition) {
+  const char *head = text, *found;
+  for (const char *at = text; (at = strstr(at, "__global__")) != NULL && at < definition; at++)
+    head = at;
+  found = strstr(head, "__cluster_dims__");
+  return found != NULL && found < definition;
+}
+
+/* The kernels that the text has, each with the size of its clusters, for entry.h. */
 static void add_entries(const struct ft_source *source, struct ft_text *text) {
   static const char *const names[] = {FT_ENTRY_PREPARE, FT_ENTRY, FT_ENTRY_CONVERT};
   ft_text_add(text, "#define FE_KERNELS(ENTRY)");
   for (size_t n = 0; n < sizeof names / sizeof *names; n++) {
-    char definition[64];
-    (void)snprintf(definition, sizeof definition, "%s(", names[n]);
-    if (strstr(source->text, definition)) ft_text_add(text, " ENTRY(%s)", names[n]);
+    char name[64];
+    (void)snprintf(name, sizeof name, "%s(", names[n]);
+    const char *const definition = strstr(source->text, name);
+    if (definition)
+      ft_text_add(text, " ENTRY(%s, %s)", names[n],
+                  has_clusters(source->text, definition) ? "fe_cluster_size(0)" : "1");
   }
   ft_text_add(text, "\n");
 }

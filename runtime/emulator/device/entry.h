@@ -177,8 +177,9 @@ template <class Argument, void (*kernel)(Argument)> struct fe_call<kernel> {
   }
 };
 
-// FE_KERNELS(ENTRY): ENTRY(name) for every kernel of the text.
-#define FE_ENTRY(kernel) {#kernel, fe_call<&kernel>::argument_bytes, fe_call<&kernel>::run},
+// FE_KERNELS(ENTRY): ENTRY(name, blocks of a cluster) for every kernel of the text.
+#define FE_ENTRY(kernel, cluster)                                                                  \
+  {#kernel, fe_call<&kernel>::argument_bytes, cluster, fe_call<&kernel>::run},
 #if defined(FE_ADDRESS_SANITIZER)
 enum { FE_SEES_PLAIN = 0 };
 #else
@@ -190,16 +191,8 @@ extern "C" {
 extern const unsigned char __ehdr_start[] __attribute__((visibility("hidden")));
 extern const unsigned char _end[] __attribute__((visibility("hidden")));
 extern const fe_kernel fatune_emulated __attribute__((visibility("default")));
-const fe_kernel fatune_emulated = {FE_ABI,
-                                   FE_SEES_PLAIN,
-                                   FE_CLANG,
-                                   fe_cluster_size(0),
-                                   sizeof fe_entries / sizeof fe_entries[0],
-                                   fe_entries,
-                                   &fe_machine,
-                                   shared,
-                                   __ehdr_start,
-                                   _end,
-                                   FE_LINES,
-                                   fe_origins};
+const fe_kernel fatune_emulated = {
+    FE_ABI,     FE_SEES_PLAIN, FE_CLANG,  sizeof fe_entries / sizeof fe_entries[0],
+    fe_entries, &fe_machine,   shared,    __ehdr_start,
+    _end,       FE_LINES,      fe_origins};
 }

@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-enum { FE_ABI = 5 };
+enum { FE_ABI = 6 };
 enum { FE_WARP = 32 };
 /* Dynamic shared memory begins here in the shared window; what lies below is nobody's. */
 enum { FE_SHARED_BASE = 1024, FE_SHARED_MOST = 232448 };
@@ -179,6 +179,7 @@ struct fe_machine {
 struct fe_entry {
   const char *name;
   int argument_bytes;
+  int cluster;                       /* blocks of one: 1, 2, 4 */
   void (*run)(const void *argument); /* one thread, from begin to end */
 };
 
@@ -187,7 +188,6 @@ struct fe_kernel {
   int abi;        /* FE_ABI */
   int sees_plain; /* plain loads and stores come to the machine */
   int clang;      /* compiled by Clang, else by GCC: what was never written holds another byte */
-  int cluster;    /* blocks of one: 1, 2, 4 */
   int entry_count;
   const struct fe_entry *entries;
   struct fe_machine **machine;                  /* to be set before the first run */
