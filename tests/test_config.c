@@ -83,7 +83,8 @@ END_TEST
 static const char *const bad_texts[][2] = {
     {"", "family ''"},
     {"wmma block_m=64", "family 'wmma'"},
-    {"mma block_m=64", "allowed: mma_forward, wgmma_forward, mma_backward, wgmma_backward"},
+    {"mma block_m=64", "allowed: mma_forward, wgmma_forward, mma_backward, wgmma_backward, "
+                       "wgmma_backward_roles"},
     {"mma_forward", "'block_m' is missing"},
     {"wgmma_forward block_m=64", "'block_n' is missing"},
     {"wgmma_forward block_m=64 block_n=64 stages=2", "'q_stages' is missing"},

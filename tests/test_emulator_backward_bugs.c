@@ -21,18 +21,30 @@
   "wgmma_backward block_m=64 block_n=128 q_stages=3 do_stages=3 ds_stages=2 loads_beside_dq=1 "    \
   "early_scores=1"
 
-#define PREPARE    "parts/backward_prepare.cu.in"
-#define KEY_TILE   "parts/key_tile.cu.in"
-#define BLOCKS     "parts/query_walk_blocks.cu.in"
-#define TICKETS    "parts/dq_tickets.cu.in"
-#define VISIBILITY "parts/visibility.cu.in"
-#define STEP       "parts/backward_step.cu.in"
-#define DQ         "parts/backward_dq.cu.in"
-#define SUMS       "parts/dq_sums.cu.in"
-#define CONSUMER   "parts/backward_consumer.cu.in"
-#define WARPGROUP  "parts/backward_dq_warpgroup.cu.in"
-#define LOADER     "parts/backward_loader.cu.in"
-#define ENDING     "parts/epilogue_backward.cu.in"
+#define ROLES                                                                                      \
+  "wgmma_backward_roles block_m=64 block_n=128 q_stages=2 do_stages=2 ds_stages=1 dq_stages=2"
+#define WIDE "backward bf16 d136 nq200 nk250 hq2"
+
+#define PREPARE      "parts/backward_prepare.cu.in"
+#define KEY_TILE     "parts/key_tile.cu.in"
+#define BLOCKS       "parts/query_walk_blocks.cu.in"
+#define TICKETS      "parts/dq_tickets.cu.in"
+#define VISIBILITY   "parts/visibility.cu.in"
+#define STEP         "parts/backward_step.cu.in"
+#define DQ           "parts/backward_dq.cu.in"
+#define SUMS         "parts/dq_sums.cu.in"
+#define CONSUMER     "parts/backward_consumer.cu.in"
+#define WARPGROUP    "parts/backward_dq_warpgroup.cu.in"
+#define LOADER       "parts/backward_loader.cu.in"
+#define LOADS        "parts/backward_loads.cu.in"
+#define ROLES_MAIN   "wgmma_backward_roles.cu.in"
+#define PIPELINE     "parts/roles_pipeline.cu.in"
+#define ROLES_LOADER "parts/roles_loader.cu.in"
+#define ROLES_SUMS   "parts/roles_sums.cu.in"
+#define VALUES       "parts/roles_values.cu.in"
+#define KEYS         "parts/roles_keys.cu.in"
+#define QUERIES      "parts/roles_queries.cu.in"
+#define ENDING       "parts/epilogue_backward.cu.in"
 
 struct bug {
   const char *name, *request, *config; /* NULL: what most have */
@@ -122,6 +134,63 @@ static const struct bug faults[] = {
      .piece = "tile * 2 + (step.q0 < keys.begin) : tile;",
      .other = "tile * 2 : tile;",
      .words = {"fatune_kernel", "FATUNE_EMULATOR_STEPS", NULL}},
+    {.name = "dS sent to the other block without a proxy fence",
+     .request = WIDE,
+     .config = ROLES,
+     .file = KEYS,
+     .piece = "  async_proxy_fence();\n  __syncwarp();\n",
+     .other = "  __syncwarp();\n",
+     .words = {"fatune_kernel, line ", "by the asynchronous proxy, shared memory at offset ",
+               "no fence.proxy.async is between the two"}},
+    {.name = "the other block's dS not waited for",
+     .request = WIDE,
+     .config = ROLES,
+     .file = QUERIES,
+     .piece = "  mbarrier_wait(other_ds_full(stage), parity);\n",
+     .other = "",
+     .words = {"fatune_kernel, line ", "reads shared memory at offset ", NULL}},
+    {.name = "P written over a dS that the other block reads",
+     .request = WIDE,
+     .config = ROLES,
+     .file = QUERIES,
+     .piece = "    mbarrier_arrive_at(ds_empty(stage), cluster_rank() ^ 1);\n",
+     .other = "    mbarrier_arrive(ds_empty(stage));\n",
+     .words = {"fatune_kernel, line ", "shared memory at offset ", "(race)"}},
+    {.name = "P not waited for",
+     .request = WIDE,
+     .config = ROLES,
+     .file = KEYS,
+     .piece = "  mbarrier_wait(p_full(place.ds_ring.stage), place.ds_ring.parity);\n",
+     .other = "",
+     .words = {"fatune_kernel, line ", "reads shared memory at offset ", NULL}},
+    {.name = "Q given back by one of two",
+     .request = WIDE,
+     .config = ROLES,
+     .file = PIPELINE,
+     .piece = "mbarrier_init(q_empty(i), 8);",
+     .other = "mbarrier_init(q_empty(i), 4);",
+     .words = {"fatune_kernel, line ", NULL, NULL}},
+    {.name = "dV staged where V is still read",
+     .request = WIDE,
+     .config = ROLES,
+     .file = ROLES_SUMS,
+     .piece = "  mbarrier_wait(kv_empty(), 0);\n",
+     .other = "",
+     .words = {"fatune_kernel, line ", "writes shared memory at offset ", "(race)"}},
+    {.name = "a block that ends before the other one has sent its dS",
+     .request = WIDE,
+     .config = ROLES,
+     .file = ROLES_MAIN,
+     .piece = "  cluster_sync();            // the other block may still send to this one\n",
+     .other = "",
+     .words = {"fatune_kernel, line ", "no cluster_sync keeps it", NULL}},
+    {.name = "a block that does not wait for the other one's barriers",
+     .request = WIDE,
+     .config = ROLES,
+     .file = ROLES_MAIN,
+     .piece = "  cluster_sync();            // the other block's barriers are there, too\n",
+     .other = "  __syncthreads();\n",
+     .words = {"fatune_kernel, line ", "mbarrier", NULL}},
     {.name = "dS without a proxy fence",
      .config = HOPPER,
      .file = CONSUMER,
@@ -209,7 +278,7 @@ static const struct bug wrong_results[] = {
      .words = {"dQ: ", "dK: ", "dV: "}},
     {.name = "LSE for delta",
      .config = HOPPER,
-     .file = LOADER,
+     .file = LOADS,
      .piece = "gStats + BLOCK_M, STATISTICS",
      .other = "gStats, STATISTICS",
      .words = {"dK of batch 0 ", " is NaN or was not written", NULL}},
@@ -219,6 +288,28 @@ static const struct bug wrong_results[] = {
      .file = CONSUMER,
      .piece = "first_key + consumer.warp * 16, step.q0,",
      .other = "first_key, step.q0,",
+     .words = {"dQ: ", "dK: ", "dV: "}},
+    {.name = "the other block's keys taken for this one's",
+     .request = WIDE,
+     .config = ROLES,
+     .file = ROLES_LOADER,
+     .piece = "(first_panel + p) * 64, other,",
+     .other = "(first_panel + p) * 64, own,",
+     .words = {"dQ: ", "dK: none of 500", "dV: none of 500"}},
+    {.name = "the columns of the first block made by both",
+     .request = "backward bf16 d256 nq70 nk250",
+     .config = "wgmma_backward_roles block_m=64 block_n=128 q_stages=2 do_stages=1 ds_stages=1 "
+               "dq_stages=2",
+     .file = QUERIES,
+     .piece = "cluster_rank() * FIRST_COLUMNS);",
+     .other = "0);",
+     .words = {"dQ: ", "dK: none of 250", "dV: none of 250"}},
+    {.name = "keys of the second block hidden by those of the first",
+     .request = "backward bf16 d136 nq200 nk250 hq2 causal",
+     .config = ROLES,
+     .file = VALUES,
+     .piece = "const int first_key = own_first_key(keys);",
+     .other = "const int first_key = keys.k0;",
      .words = {"dQ: ", "dK: ", "dV: "}},
     {.name = "the scale forgotten",
      .file = ENDING,

@@ -18,6 +18,10 @@
 #define HOPPER(m, n, q, o, s)                                                                      \
   "wgmma_backward block_m=" #m " block_n=" #n " q_stages=" #q " do_stages=" #o " ds_stages=" #s
 
+#define ROLES(q, o, s, p)                                                                          \
+  "wgmma_backward_roles block_m=64 block_n=128 q_stages=" #q " do_stages=" #o " ds_stages=" #s     \
+  " dq_stages=" #p
+
 static const struct {
   const char *rule; /* that the search passes the config over for; "": it is tried */
   const char *request, *config;
@@ -52,6 +56,7 @@ static const struct {
     {"uneven-stages", "backward fp16 d16 nq330 nk70", HOPPER(64, 64, 2, 1, 1) " early_scores=1"},
     {"consumer-registers", "backward bf16 d64 nq200", HOPPER(64, 192, 2, 2, 2) " kv_in_regs=1"},
     {"long-tile", "backward fp16 d16 nq50 nk70 causal", HOPPER(128, 128, 2, 2, 2)},
+    {"idle-stages", "backward fp16 d136 nq130 nk70 causal", ROLES(1, 2, 1, 1)},
     {"few-warps", "backward fp16 d16 nq70", BACKWARD(64, 64, 4, 1, 1, 0)},
     {"", "bf16 d16 nq130 causal dropout", MMA(64, 32, 4, 2, 1) " q_in_regs=1 overlap_qk=1"},
     {"", "bf16 d16 nq130 dropout", MMA(64, 32, 4, 2, 1) " draw_early=1"},
@@ -64,6 +69,9 @@ static const struct {
     {"", "backward fp16 d16 nq400 nk130",
      HOPPER(64, 128, 3, 3, 2) " loads_beside_dq=1 kv_in_regs=1 early_scores=1 pacing=2"},
     {"", "backward fp16 d16 nq200 nk200 causal=top-left", HOPPER(128, 128, 2, 2, 2) " pacing=1"},
+    {"", "backward bf16 d144 nq330 nk200", ROLES(2, 2, 2, 1)},
+    {"", "backward fp16 d200 dv136 hq4 hkv2 nq200 nk130 causal", ROLES(3, 1, 2, 2)},
+    {"", "backward bf16 d72 dv256 nq200 nk330 mask=64x128@0.5", ROLES(1, 1, 1, 2)},
 };
 enum { RUNS = sizeof runs / sizeof *runs };
 

@@ -174,6 +174,21 @@ static const struct {
     {"mask-cols", "backward d64 nq4096 mask=128x64", "h200", CONFIG(64, 128, 2, 2, 2)},
     {"mask-rows", "backward d64 nq4096 mask=32x64", "h200", CONFIG(64, 64, 2, 2, 2)},
 #undef CONFIG
+#define CONFIG(m, n, q, o, s)                                                                      \
+  "wgmma_backward_roles block_m=" #m " block_n=" #n " q_stages=" #q " do_stages=" #o               \
+  " ds_stages=" #s " dq_stages=2"
+    {"", "backward bf16 d256 nq4096", "h200", CONFIG(64, 128, 2, 1, 1)},
+    {"", "backward d160 dv72 nq4096 mask=64x128", "h200", CONFIG(64, 128, 2, 2, 2)},
+    {"family", "backward d256 nq4096", "a100", CONFIG(64, 128, 2, 1, 1)},
+    {"family", "backward d128 nq4096", "h200", CONFIG(64, 128, 2, 1, 1)},
+    {"family", "backward d64 dv256 nq4096", "h200", CONFIG(64, 128, 2, 1, 1)},
+    {"family", "backward d256 nq4096 dropout", "h200", CONFIG(64, 128, 2, 1, 1)},
+    {"cluster-keys", "backward d256 nq4096", "h200", CONFIG(64, 64, 2, 1, 1)},
+    {"role-queries", "backward d160 nq4096", "h200", CONFIG(128, 128, 1, 1, 1)},
+    {"idle-stages", "backward d160 nq4096", "h200", CONFIG(64, 128, 1, 2, 1)},
+    {"smem-limit", "backward d256 nq4096", "h200", CONFIG(64, 128, 2, 2, 1)},
+    {"mask-cols", "backward d256 nq4096 mask=128x64", "h200", CONFIG(64, 128, 2, 1, 1)},
+#undef CONFIG
 #define CONFIG(more) "wgmma_forward block_m=128 block_n=64 stages=2 q_stages=1 " more
     {"", "d64 nq4096", "h200", CONFIG("overlap_tiles=1 direct_store=1 multicast=1")},
     {"", "d64 nq4096", "h200", CONFIG("lazy_rescale=1 exp2_poly=1")},
@@ -290,6 +305,7 @@ START_TEST(families_serve_what_they_are_for) {
   static const char *const gpus[] = {"t4", "a100", "h100", "h200", "b200", "rtx5090"};
   const struct ft_request forward = known_request("fp16 d64 nq4096");
   const struct ft_request backward = known_request("backward fp16 d64 nq4096");
+  const struct ft_request wide = known_request("backward fp16 d72 dv136 nq4096");
   for (size_t i = 0; i < sizeof gpus / sizeof gpus[0]; ++i) {
     const struct ft_arch arch = known_gpu(gpus[i]);
     ck_assert(ft_family_serves(&ft_mma_forward_family, &forward, &arch));
@@ -300,6 +316,11 @@ START_TEST(families_serve_what_they_are_for) {
     ck_assert(!ft_family_serves(&ft_wgmma_forward_family, &backward, &arch));
     ck_assert_int_eq(ft_family_serves(&ft_wgmma_backward_family, &backward, &arch), arch.sm == 90);
     ck_assert(!ft_family_serves(&ft_wgmma_backward_family, &forward, &arch));
+    ck_assert(!ft_family_serves(&ft_wgmma_backward_family, &wide, &arch));
+    ck_assert_int_eq(ft_family_serves(&ft_wgmma_backward_roles_family, &wide, &arch),
+                     arch.sm == 90);
+    ck_assert(!ft_family_serves(&ft_wgmma_backward_roles_family, &backward, &arch));
+    ck_assert(!ft_family_serves(&ft_wgmma_backward_roles_family, &forward, &arch));
   }
 }
 END_TEST
