@@ -70,7 +70,7 @@ static const struct {
      HOPPER(64, 128, 3, 3, 2) " loads_beside_dq=1 kv_in_regs=1 early_scores=1 pacing=2"},
     {"", "backward fp16 d16 nq200 nk200 causal=top-left", HOPPER(128, 128, 2, 2, 2) " pacing=1"},
     {"", "backward bf16 d144 nq330 nk200", ROLES(2, 2, 2, 1)},
-    {"", "backward fp16 d200 dv136 hq4 hkv2 nq200 nk130 causal", ROLES(3, 1, 2, 2)},
+    {"", "backward fp16 d136 dv72 hq4 hkv2 nq200 nk130 causal", ROLES(3, 1, 2, 2)},
     {"", "backward bf16 d72 dv256 nq200 nk330 mask=64x128@0.5", ROLES(1, 1, 1, 2)},
 };
 enum { RUNS = sizeof runs / sizeof *runs };
