@@ -2,7 +2,7 @@
 // request  backward bf16 d128 causal
 // config   wgmma_backward block_m=64 block_n=128 q_stages=2 do_stages=2 ds_stages=2 pacing=2
 // budget   198656 bytes of shared memory, 512 threads, about 200 of 208 registers
-// parts    wgmma_backward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_bulk.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_reductions.cu.in, parts/ptx_wgmma_product.cu.in, parts/arguments.cu.in, parts/sequence.cu.in, parts/visibility.cu.in, parts/key_tile.cu.in, parts/query_walk.cu.in, parts/score.cu.in, parts/dropout_none.cu.in, parts/dropout_transposed_none.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/dq_tickets_none.cu.in, parts/dq_sums.cu.in, parts/backward_prepare.cu.in, parts/backward_pipeline.cu.in, parts/ring.cu.in, parts/descriptors.cu.in, parts/backward_loader.cu.in, parts/backward_dq_warpgroup.cu.in, parts/backward_consumer.cu.in, parts/backward_marked_none.cu.in
+// parts    wgmma_backward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_bulk.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_reductions.cu.in, parts/ptx_wgmma_product.cu.in, parts/arguments.cu.in, parts/sequence.cu.in, parts/visibility.cu.in, parts/key_tile.cu.in, parts/query_walk.cu.in, parts/score.cu.in, parts/dropout_none.cu.in, parts/dropout_transposed_none.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/dq_tickets_none.cu.in, parts/dq_sums.cu.in, parts/backward_prepare.cu.in, parts/backward_pipeline.cu.in, parts/ring.cu.in, parts/descriptors.cu.in, parts/backward_loads.cu.in, parts/backward_loader.cu.in, parts/backward_dq_warpgroup.cu.in, parts/backward_consumer.cu.in, parts/backward_marked_none.cu.in, parts/clear_gradients.cu.in
 // again    fatune emit 'backward bf16 d128 nq1 causal' --gpu sm_90 --config 'wgmma_backward block_m=64 block_n=128 q_stages=2 do_stages=2 ds_stages=2 pacing=2'
 //
 // Three kernels, one after the other on a stream:
@@ -996,14 +996,6 @@ __device__ __forceinline__ void load_tile(unsigned to, const TensorMap &map, uns
   for (int p = 0; p < panels; ++p) tma_load(to + p * tile_rows * 128, map, barrier, p * 64, row, head, batch);
 }
 
-__device__ __forceinline__ void load_keys(const TiledBackwardParams &params, const KeyTile &keys) {
-  const unsigned smem = shared_address(shared);
-  mbarrier_arrive_expect(k_full(), K_TILE);
-  load_tile(smem + SMEM_K, params.k, k_full(), D_PANELS, BLOCK_N, keys.k0, keys.kv_head, keys.batch);
-  mbarrier_arrive_expect(v_full(), V_TILE);
-  load_tile(smem + SMEM_V, params.v, v_full(), DV_PANELS, BLOCK_N, keys.k0, keys.kv_head, keys.batch);
-}
-
 // Q with LSE, dO with -delta. LOADS_BESIDE_DQ: the caller knows that the stages are empty.
 __device__ __forceinline__ void load_step(const TiledBackwardParams &params, const KeyTile &keys, Loader &loader) {
   const BackwardParams &rest = params.rest;
@@ -1024,6 +1016,14 @@ __device__ __forceinline__ void load_step(const TiledBackwardParams &params, con
   loader.q_ring = next(loader.q_ring);
   loader.do_ring = next(loader.do_ring);
   advance(rest.sequence, rest.visibility, keys, loader.walk);
+}
+
+__device__ __forceinline__ void load_keys(const TiledBackwardParams &params, const KeyTile &keys) {
+  const unsigned smem = shared_address(shared);
+  mbarrier_arrive_expect(k_full(), K_TILE);
+  load_tile(smem + SMEM_K, params.k, k_full(), D_PANELS, BLOCK_N, keys.k0, keys.kv_head, keys.batch);
+  mbarrier_arrive_expect(v_full(), V_TILE);
+  load_tile(smem + SMEM_V, params.v, v_full(), DV_PANELS, BLOCK_N, keys.k0, keys.kv_head, keys.batch);
 }
 
 __device__ __forceinline__ void load_all(const TiledBackwardParams &params) {
