@@ -11,7 +11,8 @@
 
 #define MMA(m, n, w, more)                                                                         \
   "mma_forward block_m=" #m " block_n=" #n " warps=" #w " ctas_per_sm=1 " more
-#define WGMMA(m, n, more) "wgmma_forward block_m=" #m " block_n=" #n " " more
+#define WGMMA(m, n, more)  "wgmma_forward block_m=" #m " block_n=" #n " " more
+#define HOPPER(m, n, more) "wgmma_backward block_m=" #m " block_n=" #n " " more
 #define BACKWARD(m, n, w, q, more)                                                                 \
   "mma_backward block_m=" #m " block_n=" #n " warps=" #w                                           \
   " column_warps=1 query_parts=1 ctas_per_sm=1 dq_mode=" #q " " more
@@ -61,6 +62,12 @@ static const struct {
      BACKWARD(32, 64, 8, 0, "stages=2 deferred_dq=1")},
     {"backward bf16 d16 hq2 hkv1 b2 nq1 window mask=32x64@0.5 dropout deterministic",
      BACKWARD(32, 32, 4, 2, "stages=1")},
+    {"backward bf16 d64 hq2 hkv1 nq1 window",
+     HOPPER(64, 128, "q_stages=2 do_stages=2 ds_stages=2 pacing=2")},
+    {"backward fp16 d64 hq2 nq1 window=top-left causal",
+     HOPPER(64, 192, "q_stages=3 do_stages=3 ds_stages=3 loads_beside_dq=1 early_scores=1")},
+    {"backward bf16 d64 dv40 nq1 window causal mask=128x128@0.6",
+     HOPPER(64, 128, "q_stages=3 do_stages=3 ds_stages=3 kv_in_regs=1 early_scores=1 pacing=1")},
 };
 enum { KERNELS = sizeof kernels / sizeof *kernels };
 
@@ -122,6 +129,8 @@ static const struct {
     {"backward bf16 d16 nq1 window", BACKWARD(64, 64, 8, 0, "stages=2 deferred_dq=1"), 64, 64},
     {"backward fp16 d16 nq1 window=top-left causal deterministic",
      BACKWARD(16, 32, 4, 1, "stages=2"), 16, 32},
+    {"backward bf16 d64 nq1 window", HOPPER(64, 128, "q_stages=2 do_stages=2 ds_stages=2 pacing=2"),
+     64, 128},
     {"backward bf16 d16 nq1 window mask=64x64", BACKWARD(32, 64, 8, 0, "stages=1"), 32, 64},
 };
 enum { TILES = sizeof tiles / sizeof *tiles, LENGTH_MOST = 700 };
