@@ -157,8 +157,9 @@ void emulator_run_alone(struct emulator_run *run, const char *templates,
 }
 
 size_t emulator_choose(int i, size_t runs, size_t count) {
-  ck_assert_uint_eq(count % runs, 0);
-  return (size_t)i * (count / runs) + emulator_seed() % (count / runs);
+  const size_t first = (size_t)i * count / runs, end = ((size_t)i + 1) * count / runs;
+  ck_assert_uint_lt(first, end);
+  return first + emulator_seed() % (end - first);
 }
 
 void emulator_row_by_row(const char *request, enum ft_layout layout, double scale,

@@ -70,7 +70,8 @@ int emulator_line_of(const struct planted *planted, const char *file, const char
 
 /* FATUNE_TEST_SEED, else another one in every run. */
 uint64_t emulator_seed(void);
-/* Of count things in all the one to take in the i-th of so many runs, by the seed. */
+/* The number of the thing that the i-th of so many runs takes: each run has its share of the count
+ * things, and the seed chooses one of the share. */
 size_t emulator_choose(int i, size_t runs, size_t count);
 
 /* Random numbers, of a seed that failures are to print. */
