@@ -116,7 +116,7 @@ static void compare_row(struct gpu_agreement *agreement, const struct gpu_measur
   const int kv_head = row.head / (r->heads_q / r->heads_kv);
   const double *const largest =
       measure->largest_v + (row.batch * r->heads_kv + kv_head) * r->head_dim_v;
-  double square = 0, norm = 0;
+  double square = 0, norm = 0, largest_square = 0;
   agreement->elements += r->head_dim_v;
   for (int c = 0; c < r->head_dim_v; c++) {
     const double x = ft_from_dtype(r->dtype, a[c]), y = ft_from_dtype(r->dtype, b[c]);
@@ -124,14 +124,17 @@ static void compare_row(struct gpu_agreement *agreement, const struct gpu_measur
                            2 * ft_half_ulp(r->dtype, fmax(fabs(x), fabs(y)));
     square += (x - y) * (x - y);
     norm += fmax(x * x, y * y);
+    largest_square += largest[c] * largest[c];
     agreement->differing += a[c] != b[c];
     blame(agreement, fabs(x - y) / allowed, "O of batch %lld head %d row %lld column %d: %g and %g",
           (long long)row.batch, row.head, (long long)row.i, c, x, y);
   }
-  if (square != 0)
-    blame(agreement, sqrt(square / norm) / (4 * u),
-          "O of batch %lld head %d row %lld is off by %.2g", (long long)row.batch, row.head,
-          (long long)row.i, sqrt(square / norm));
+  if (square == 0) return;
+  const double smallest = 2 * ft_half_ulp(r->dtype, 0);
+  const double allowed = 4 * u * sqrt(norm) +
+                         smallest * (sqrt(r->head_dim_v) + measure->rescale * sqrt(largest_square));
+  blame(agreement, sqrt(square) / allowed, "O of batch %lld head %d row %lld is off by %.2g",
+        (long long)row.batch, row.head, (long long)row.i, sqrt(square / norm));
 }
 
 static void compare_lse(struct gpu_agreement *agreement, const struct gpu_output *a,

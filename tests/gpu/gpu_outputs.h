@@ -7,8 +7,9 @@
  * neighbours), O again, fp32 sums and 2^x err by far less (GPU_SLACK). So an element of O may be
  * off by 2 u max |v| over the keys of its column, times the rescaling of dropout, and by a unit in
  * its last place; and as the signs of V are random, a row of O in L2 by 4 u of its norm, where a
- * lost tile is off by some tenths of it. LSE: what each side may be off float64 (tuner/answers.c),
- * twice. */
+ * lost tile is off by some tenths of it. Where dropout leaves a row nothing but small weights, P
+ * and O are subnormal in fp16, and each may be off by the smallest subnormal number more. LSE: what
+ * each side may be off float64 (tuner/verify/answers.c), twice. */
 #ifndef TESTS_GPU_GPU_OUTPUTS_H
 #define TESTS_GPU_GPU_OUTPUTS_H
 
