@@ -99,6 +99,8 @@ int ft_emit(struct ft_source *source, struct ft_lua *lua, const struct ft_reques
   struct ft_render job = {
       .lua = lua, .request = &class, .arch = arch, .config = config, .source = source};
   job.template_name = config->family->template_name;
+  if (class.score != 0)
+    FT_CHECK(ft_registry_find(ft_lua_scores(lua), ft_lua_files(lua), class.score, &job.score));
   FT_CHECK(write_heading(&heading, &class, arch, source));
   job.request_text = heading.request.data;
   job.config_text = heading.config.data;

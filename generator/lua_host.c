@@ -27,6 +27,7 @@ struct ft_lua {
   struct ft_digest digest;
   struct gpu gpus[MAX_GPUS];
   int gpu_count;
+  struct ft_score_registry scores;
 };
 
 static const char engine_key[] = "fatune.engine";
@@ -151,6 +152,7 @@ done:
 void ft_lua_close(struct ft_lua *lua) {
   if (lua == NULL) return;
   ft_sandbox_close(&lua->sandbox);
+  ft_registry_close(&lua->scores);
   ft_template_files_close(&lua->files);
   free(lua);
 }
@@ -161,6 +163,10 @@ struct ft_digest ft_lua_templates_digest(const struct ft_lua *lua) {
 
 const struct ft_template_files *ft_lua_files(const struct ft_lua *lua) {
   return &lua->files;
+}
+
+struct ft_score_registry *ft_lua_scores(struct ft_lua *lua) {
+  return &lua->scores;
 }
 
 /* "H100-SXM" and "h100 sxm" are the same name: letters and digits count. */

@@ -7,6 +7,7 @@
 
 #include "generator/arch.h"
 #include "generator/digest.h"
+#include "generator/score/registry.h"
 #include "generator/template_files.h"
 
 struct ft_lua;
@@ -27,6 +28,9 @@ int ft_lua_gpu_at(struct ft_lua *lua, int index, struct ft_arch *arch);
 
 /* The templates the state was opened with; owned by lua. */
 const struct ft_template_files *ft_lua_files(const struct ft_lua *lua);
+
+/* The score functions that are known besides the built-in ones; owned by lua. */
+struct ft_score_registry *ft_lua_scores(struct ft_lua *lua);
 
 /* Pushes what engine.lua returned (the table with render and strict). Cannot fail. */
 void ft_lua_push_engine(struct ft_lua *lua);

@@ -51,6 +51,7 @@ static void push_request(lua_State *state, const struct ft_request *request) {
     if (field->kind == FT_KIND_CHOICE) set_string(state, field->name, field->choices[value]);
     if (field->kind == FT_KIND_FLAG) set_boolean(state, field->name, value != 0);
     if (field->kind == FT_KIND_COUNT) set_integer(state, field->name, value);
+    if (field->kind == FT_KIND_DIGEST) set_boolean(state, field->name, value != 0);
   }
 }
 
@@ -79,6 +80,26 @@ static void push_visibility(lua_State *state, const struct ft_request *request) 
   lua_newtable(state);
   for (int i = 0; (value = ft_visibility_value_at(i)) != NULL; ++i)
     set_boolean(state, value->name, value->of(request));
+}
+
+/* A text as an array of its lines. */
+static void push_lines(lua_State *state, const char *text) {
+  lua_newtable(state);
+  for (lua_Integer n = 1; *text != '\0'; ++n) {
+    const size_t length = strcspn(text, "\n");
+    lua_pushlstring(state, text, length);
+    lua_rawseti(state, -2, n);
+    text += length + (text[length] == '\n');
+  }
+}
+
+/* What the parts score_function and score are given. */
+static void push_score(lua_State *state, const struct ft_known_score *score) {
+  lua_newtable(state);
+  push_lines(state, score != NULL ? score->cuda.data : "");
+  lua_setfield(state, -2, "lines");
+  set_boolean(state, "has_score", score != NULL && score->has_score);
+  set_boolean(state, "has_visible", score != NULL && score->has_visible);
 }
 
 static void push_fields(lua_State *state, const struct ft_argument_struct *arguments) {
@@ -137,6 +158,8 @@ static void push_values(lua_State *state, int engine, const struct ft_render *jo
   set_strict(state, engine, "budget");
   push_visibility(state, job->request);
   set_strict(state, engine, "visibility");
+  push_score(state, job->score);
+  set_strict(state, engine, "score");
   set_string(state, "schedule", ft_schedule_name(ft_schedule_of(job->request, job->config)));
   push_arguments(state);
   lua_setfield(state, -2, "arguments");

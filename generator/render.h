@@ -13,6 +13,7 @@ struct ft_render {
   const struct ft_arch *arch;
   const struct ft_config *config;
   const char *template_name;
+  const struct ft_known_score *score;             /* NULL: the request has none */
   const char *request_text, *config_text, *again; /* for the header of the text */
   struct ft_source *source; /* budget and target are read; text, origins, names are set */
   const struct ft_template *parts[FT_RENDER_PARTS]; /* set: files used, in order of first use */

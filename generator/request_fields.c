@@ -112,6 +112,10 @@ int ft_request_check(int number, int64_t value, bool in_word) {
   case FT_KIND_FLAG:
     if (value == 0 || value == 1) break;
     return ft_fail(FT_E_ARGUMENT, "%s is %lld; allowed: 0, 1", field->name, (long long)value);
+  case FT_KIND_DIGEST:
+    if (value >= 0 && value >> 48 == 0 && (value != 0 || !in_word)) break;
+    return ft_fail(FT_E_ARGUMENT, "%s is %lld; allowed: numbers of 48 bits", field->name,
+                   (long long)value);
   case FT_KIND_COUNT:
     if (value == 0 && field->absent && !in_word) break;
     if (value < field->least || value > field->most ||

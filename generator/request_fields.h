@@ -16,7 +16,8 @@ enum ft_request_kind {
   FT_KIND_CHOICE, /* one of `choices`, by number */
   FT_KIND_FLAG,   /* 0 or 1 */
   FT_KIND_COUNT,  /* a whole number from `least` to `most` */
-  FT_KIND_SHARE   /* a real number above 0, at most 1 */
+  FT_KIND_SHARE,  /* a real number above 0, at most 1 */
+  FT_KIND_DIGEST  /* 48 bits, as 12 hexadecimal digits; 0: the request has no such word */
 };
 
 enum ft_request_part {

@@ -64,6 +64,15 @@ static bool read_count(const char **cursor, bool sign, long long *value) {
   return errno == 0;
 }
 
+/* "=" and 12 hexadecimal digits at *cursor, which moves past them. */
+static bool read_digest(const char **cursor, long long *value) {
+  enum { DIGITS = 12 };
+  if (**cursor != '=' || strspn(*cursor + 1, "0123456789abcdef") != DIGITS) return false;
+  *value = (long long)strtoull(*cursor + 1, NULL, 16);
+  *cursor += 1 + DIGITS;
+  return true;
+}
+
 /* ---- printing ---- */
 
 /* Whether the field has the value that it gets when its word is left out. The field that it is like
@@ -88,6 +97,7 @@ static void print_value(const struct ft_request *request, int i, struct ft_text 
     ft_text_add(text, "%s%lld", field->equals ? "=" : "", (long long)value);
     break;
   case FT_KIND_SHARE: print_share(ft_request_get_real(request, i), text); break;
+  case FT_KIND_DIGEST: ft_text_add(text, "=%012llx", (unsigned long long)value); break;
   case FT_KIND_CHOICE:
     if (field->word == NULL) ft_text_add(text, "%s", field->choices[value]);
     if (field->word != NULL && value > 1) ft_text_add(text, "=%s", field->choices[value]);
@@ -160,6 +170,7 @@ static int parse_value(struct parser *parser, int i, int first, const char *word
   case FT_KIND_FLAG: break;
   case FT_KIND_CHOICE: good = read_choice(field, cursor, &value); break;
   case FT_KIND_SHARE: good = read_share(cursor, &share); break;
+  case FT_KIND_DIGEST: good = read_digest(cursor, &value); break;
   case FT_KIND_COUNT:
     if (field->equals) good = *(*cursor)++ == '=';
     good = good && read_count(cursor, field->least < 0, &value);

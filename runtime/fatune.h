@@ -194,6 +194,8 @@ typedef struct fatune_request {
   fatune_window window; /* of the first group; its sides are arguments of the run */
   /* Of the second group: keys before and after its own that a query sees; -1: no bound. */
   int64_t window_left, window_right;
+
+  int64_t score; /* of the first group: fatune_score_add's; 0: none */
 } fatune_request;
 
 #define FATUNE_REQUEST_INIT                                                                        \
@@ -203,10 +205,10 @@ typedef struct fatune_request {
 /* Fills a request, which holds its size (FATUNE_REQUEST_INIT), from its text, e.g. "forward bf16
  * d128 hq32 hkv8 b2 nq4096 causal". Words in any order, each once:
  *     forward|backward fp16|bf16 dN dvN hqN hkvN bN nqN nkN causal[=bottom-right|top-left]
- *     window[=bottom-right|top-left][@LEFT,RIGHT] dropout deterministic mask=ROWSxCOLS[@DENSITY]
- * dN and nqN are required. FATUNE_E_ARGUMENT names the word, or says that the request's size has no
- * room for what the text asks. On failure the request has the INIT value, but where its size is the
- * fault. */
+ *     window[=bottom-right|top-left][@LEFT,RIGHT] score=DIGEST dropout deterministic
+ * mask=ROWSxCOLS[@DENSITY] dN and nqN are required. FATUNE_E_ARGUMENT names the word, or says that
+ * the request's size has no room for what the text asks. On failure the request has the INIT value,
+ * but where its size is the fault. */
 FATUNE_API int fatune_request_parse(fatune_request *request, const char *text);
 
 /* Fills `bucket`, which holds its size (FATUNE_REQUEST_INIT), with the request that stands for all
@@ -214,6 +216,26 @@ FATUNE_API int fatune_request_parse(fatune_request *request, const char *text);
  * specialised for is kept. Requests may share a plan at its best speed where the bytes of their
  * buckets are the same. Errors are those of fatune_plan_make for the request. */
 FATUNE_API int fatune_request_bucket(fatune_request *bucket, const fatune_request *request);
+
+/* ---- score functions ----------------------------------------------------------------- */
+
+/* Makes a score function known to the session: what is made of scale * q . k before the softmax,
+ * and which keys are visible. Gives the number that requests name it by (fatune_request.score, the
+ * word score=DIGEST); equal functions have equal numbers. `text` is Lua
+ * (generator/score/README.md), of which `name` stands in messages; NULL: the built-in function of
+ * that name. FATUNE_E_ARGUMENT with name and line where the text is wrong, FATUNE_E_NOT_FOUND for a
+ * name that is not built in. */
+FATUNE_API int fatune_score_add(int64_t *score, fatune_session *session, const char *name,
+                                const char *text);
+
+/* What a score function captures: a scalar's value, or a tensor. */
+typedef struct fatune_captured {
+  const char *name;   /* as in the text */
+  double value;       /* of a scalar */
+  const void *data;   /* of a tensor: device address, a multiple of its element's size */
+  int64_t extents[4]; /* at least those of the text; 1 .. 2^31 - 1 */
+  int64_t strides[4]; /* in elements, at least 0; 0 to broadcast */
+} fatune_captured;
 
 /* ---- block-sparse mask --------------------------------------------------------------- */
 
@@ -341,6 +363,9 @@ typedef struct fatune_arguments {
    * or -1, no bound. The request's are hints and do not stand in. What causal hides stays hidden.
    * Both lengths together are at most 2^31 - 1024 where there is a window. */
   int64_t window_left, window_right;
+  /* All that the request's score function captures, in any order. */
+  const fatune_captured *captured;
+  int captured_count;
 } fatune_arguments;
 
 #define FATUNE_ARGUMENTS_INIT                                                                      \

@@ -11,6 +11,7 @@
 #include "generator/config.h"
 #include "generator/family.h"
 #include "generator/request.h"
+#include "generator/score/registry.h"
 #include "runtime/driver.h"
 #include "runtime/fatune.h"
 #include "runtime/launch_tensors.h"
@@ -24,6 +25,7 @@ struct ft_launch_plan {
   const struct ft_config *config;
   const struct ft_arch *arch;
   const struct ft_budget *budget;
+  const struct ft_known_score *score; /* NULL: the request has none */
   struct ft_map_cache *maps; /* where tensor maps are kept and found again; NULL: nowhere */
 };
 

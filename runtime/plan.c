@@ -20,6 +20,7 @@
 #include "runtime/map_cache.h"
 #include "runtime/module.h"
 #include "runtime/public.h"
+#include "runtime/scores.h"
 #include "runtime/session.h"
 
 struct fatune_plan {
@@ -85,6 +86,7 @@ static int make(fatune_plan *plan, const fatune_request *request, const char *co
   struct ft_choice choice;
   FT_TRY(ft_request_from_public(&plan->request, request));
   FT_TRY(refuse_capture(session));
+  FT_TRY(ft_session_score(session, plan->request.score, &plan->launch.score));
   FT_TRY(choose(session, &plan->request, config, &choice));
   FT_TRY(ft_session_emit(session, &plan->request, &session->device.arch, &choice.config,
                          &plan->source));

@@ -64,6 +64,7 @@ int ft_request_from_public(struct ft_request *to, const fatune_request *given) {
 #define TAKE_CHOICE(name)            FT_TRY(take(&reading, FT_REQUEST_##name, (int64_t)from->name));
 #define TAKE_FLAG(name)              TAKE_CHOICE(name)
 #define TAKE_COUNT(name)             TAKE_CHOICE(name)
+#define TAKE_DIGEST(name)            TAKE_CHOICE(name)
 #define TAKE_SHARE(name)             FT_TRY(take_real(&reading, FT_REQUEST_##name, from->name));
 #define FIELD(kind, type, name, ...) TAKE_##kind(name)
 #include "generator/request.def"
@@ -78,6 +79,7 @@ static void to_public(fatune_request *to, const struct ft_request *from) {
 #define GIVE_CHOICE(name)            to->name = (int)from->name;
 #define GIVE_FLAG(name)              to->name = from->name;
 #define GIVE_COUNT(name)             to->name = from->name;
+#define GIVE_DIGEST(name)            to->name = from->name;
 #define GIVE_SHARE(name)             to->name = from->name;
 #define FIELD(kind, type, name, ...) GIVE_##kind(name)
 #include "generator/request.def"

@@ -25,7 +25,8 @@ static inline void *at(uintptr_t address) {
 
 static inline void set_plan(void) {
   budget = ft_budget_of(&request, &config, &arch);
-  plan = (struct ft_launch_plan){&request, &config, &arch, &budget, NULL};
+  plan = (struct ft_launch_plan){
+      .request = &request, .config = &config, .arch = &arch, .budget = &budget};
 }
 
 static inline int prepare(const fatune_arguments *arguments) {

@@ -230,7 +230,7 @@ static const struct {
     {"fewer bytes expected", "expect(smem, 256)", "expect(smem, 240)",
      "loads 16 bytes more than the 240 that phase 0 "},
     {"not waited for", "mbarrier_wait(smem, 0);\n", "", "to which the TMA load of line "},
-    {"added beyond the end", "sums + 16 * i,", "sums + 4096 * i,",
+    {"added beyond the end", "sums + 16 * i,", "sums + 80 * i,",
      "past the end of an allocation of 268 bytes"},
     {"no proxy fence", "for (int i = 0; i < 2; ++i) {\n",
      "store_shared_4(smem + 1024, 0);\n"

@@ -68,8 +68,10 @@ static const struct {
     {"explain --score alibbi", 2, "score 'alibbi' is unknown; built in: alibi"},
     {"explain --score ./alibi.lua", 1, "--score './alibi.lua': No such file"},
     {"explain --score ''", 2, "--score is ''"},
-    {"explain d64 nq1 --score alibi", 2, "--score 'alibi' comes with a request"},
-    {"emit d64 nq1 --gpu a100 --score alibi", 2, "unrecognized option"},
+    {"emit d64 nq1 --gpu a100 --score alibbi", 2, "score 'alibbi' is unknown"},
+    {"emit backward d64 nq1 --gpu a100 --score alibi", 3, "a backward takes no score function"},
+    {"emit d64 nq1 score=000000000001 --gpu a100", 1, "score 000000000001 is not known"},
+    {"emit d64 nq1 score=1 --gpu a100", 2, "score=DIGEST"},
     {"cache", 2, "path, list, stats"},
     {"cache burn", 2, "'burn'"},
     {"cache stats extra", 2, "'extra'"},
@@ -198,6 +200,23 @@ START_TEST(explain_tells_a_score_function) {
 }
 END_TEST
 
+START_TEST(requests_take_a_score_function) {
+  static char first[sizeof output];
+  expect("emit d64 nq64 --gpu a100 --score alibi", 0);
+  expect_output("float score_of(");
+  const char *const word = strstr(output, "score=");
+  ck_assert_ptr_nonnull(word);
+  char command[128];
+  snprintf(command, sizeof command, "emit d64 nq64 %.18s --gpu a100", word);
+  strcpy(first, output);
+  expect(command, 0); /* built-in ones are known by number, too */
+  ck_assert_str_eq(output, first);
+  expect("explain d64 nq64 --gpu a100 --score alibi", 0);
+  expect_output("d score / d s = 1.0");
+  expect_output("config");
+}
+END_TEST
+
 START_TEST(doctor_tells_what_is_missing) {
   setenv("FATUNE_LIBNVRTC", "/nowhere/libnvrtc.so", 1);
   setenv("FATUNE_NO_SUCH_VARIABLE", "1", 1);
@@ -313,6 +332,7 @@ Suite *make_program_suite(void) {
   tcase_add_test(tests, emit_prints_a_source_that_repeats_itself);
   tcase_add_test(tests, emit_has_a_document);
   tcase_add_test(tests, explain_tells_a_score_function);
+  tcase_add_test(tests, requests_take_a_score_function);
   tcase_add_test(tests, doctor_tells_what_is_missing);
   tcase_add_test(tests, compiling_without_nvrtc_is_a_compile_failure);
   tcase_add_test(tests, cache_starts_empty);

@@ -298,12 +298,14 @@ END_TEST
 
 static const char prelude[] =
     "#include <math.h>\n#include <stdlib.h>\n#include <string.h>\n"
-    "#define __device__\n#define __forceinline__ inline\n"
+    "#define __device__\n#define __forceinline__ inline\n#define __align__(n) alignas(n)\n"
     "static float ex2(float x) { return exp2f(x); }\n"
     "static float lg2(float x) { return log2f(x); }\n"
     "static float rcp(float x) { return 1.f / x; }\n"
     "static float __uint_as_float(unsigned x) { float y; memcpy(&y, &x, 4); return y; }\n"
     "static float __int_as_float(int x) { float y; memcpy(&y, &x, 4); return y; }\n"
+    "static int __float2int_rd(float x) { const float y = floorf(x); return !(y > -2147483648.f) ? "
+    "(x == x ? -2147483647 - 1 : 0) : y < 2147483648.f ? (int)y : 2147483647; }\n"
     "static int min(int a, int b) { return a < b ? a : b; }\n"
     "static int max(int a, int b) { return a > b ? a : b; }\n";
 

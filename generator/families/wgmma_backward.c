@@ -14,7 +14,7 @@ enum { WARPGROUP = 128, WARPGROUP_KEYS = 64, PANEL_COLUMNS = 64, PANEL_ROW = 128
 /* Other requests stay with mma_backward. */
 static bool serves(const struct ft_request *request, const struct ft_arch *arch) {
   enum { HEAD_DIM_MOST = 128 };
-  return arch->sm == 90 && !request->deterministic &&
+  return arch->sm == 90 && request->score == 0 && !request->deterministic &&
          max_int(request->head_dim, request->head_dim_v) <= HEAD_DIM_MOST;
 }
 

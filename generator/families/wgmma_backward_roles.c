@@ -14,7 +14,7 @@ enum { BLOCKS = 2, BLOCK_KEYS = 64, STEP_QUERIES = 64, PANEL_COLUMNS = 64, PANEL
  * dQ are shared out by whole panels, so there are two at least. */
 static bool serves(const struct ft_request *request, const struct ft_arch *arch) {
   enum { NARROW = 128 };
-  return arch->sm == 90 && !request->dropout && !request->deterministic &&
+  return arch->sm == 90 && request->score == 0 && !request->dropout && !request->deterministic &&
          max_int(request->head_dim, request->head_dim_v) > NARROW &&
          request->head_dim > PANEL_COLUMNS;
 }

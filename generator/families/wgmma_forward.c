@@ -188,7 +188,8 @@ static bool p_in_smem(const struct ft_rule_case *of) {
 
 /* Row masks and random bits are those of one head. */
 static bool pack_gqa(const struct ft_rule_case *of) {
-  return !knobs(of)->pack_gqa || (!of->request->dropout && of->request->mask_rows == 0);
+  return !knobs(of)->pack_gqa ||
+         (!of->request->dropout && of->request->mask_rows == 0 && of->request->score == 0);
 }
 
 static bool packed_group(const struct ft_rule_case *of) {
@@ -243,7 +244,7 @@ static const struct ft_rule rules[] = {
     {"pingpong", FT_CANNOT_RUN, pingpong, "it takes two consumer warpgroups or more to take turns"},
     {"multicast", FT_CANNOT_RUN, multicast, "blocks that share K and V need tiles of equal steps"},
     {"pack-gqa", FT_CANNOT_RUN, pack_gqa,
-     "dropout and masks go by head, so packed tiles have neither"},
+     "dropout, masks and score functions go by head, so packed tiles have none of them"},
     {"deep-pipeline", FT_NOT_WORTH_TRYING, deep_pipeline,
      "more keys on their way than hide any latency take room and gain nothing"},
     {"needless-q", FT_NOT_WORTH_TRYING, needless_q,

@@ -22,7 +22,7 @@ static const struct {
 
 static void write_argument(struct ft_cuda *cuda) {
   const struct ft_score *const score = cuda->score;
-  ft_text_add(cuda->text, "// What the score captures.\nstruct Score {\n");
+  ft_text_add(cuda->text, "// What the score captures.\nstruct __align__(8) Score {\n");
   for (int i = 0; i < score->tensor_count; ++i)
     ft_text_add(cuda->text, "  Captured<%s> %s_;\n", ft_cuda_element(score->tensors[i].dtype),
                 score->tensors[i].name);

@@ -104,3 +104,18 @@ void ft_interpret(struct ft_interpreter *interpreter, const struct ft_score_inpu
     interpreter->values[node] = value_of(interpreter, inputs, node);
   }
 }
+
+double ft_score_size(const struct ft_expression *expression, int number,
+                     const struct ft_score_inputs *inputs) {
+  const struct ft_node *const node = ft_node(expression, number);
+  double operands[3] = {0};
+  switch (node->operation) {
+  case FT_OP_CONSTANT: return node->value;
+  case FT_OP_SYMBOL: return inputs->symbols[node->number];
+  case FT_OP_SCALAR: return inputs->scalars[node->number];
+  default: break;
+  }
+  for (int i = 0; i < node->operand_count && i < 3; ++i)
+    operands[i] = ft_score_size(expression, node->operands[i], inputs);
+  return ft_operate(node->operation, operands);
+}

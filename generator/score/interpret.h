@@ -42,4 +42,8 @@ static inline double ft_interpreter_value(const struct ft_interpreter *interpret
 int64_t ft_interpreter_offset(const struct ft_interpreter *interpreter,
                               const struct ft_score_inputs *inputs, int read);
 
+/* The extent of a tensor: a node of sizes and scalars. No memory is asked for. */
+double ft_score_size(const struct ft_expression *expression, int node,
+                     const struct ft_score_inputs *inputs);
+
 #endif

@@ -11,6 +11,7 @@ PyTorch is imported at the first call that takes tensors, so the package also se
 without it (parse_request, Session.emit, Session.tune).
 """
 
+from . import score
 from ._attention import BlockMask, attention, default_session
 from ._library import Error, library_path, version
 from ._session import Plan, Request, Session, parse_request
@@ -19,5 +20,5 @@ __version__ = version()
 
 __all__ = [
     "BlockMask", "Error", "Plan", "Request", "Session", "attention", "default_session",
-    "library_path", "parse_request", "version",
+    "library_path", "parse_request", "score", "version",
 ]

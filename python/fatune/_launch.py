@@ -6,6 +6,7 @@ import threading
 
 from . import _structs as s
 from ._session import Session
+from .score import trace
 
 AXES = {"bhsd": (0, 2, 1), "bshd": (0, 1, 2)}  # where batch, sequence, head are
 _CAUSAL = {False: s.CAUSAL_NONE, None: s.CAUSAL_NONE, True: s.CAUSAL_BOTTOM_RIGHT,
@@ -101,6 +102,35 @@ def _window(window, causal):
     return kind, {"window_left": left, "window_right": right}
 
 
+def _score(score, visible, captured, session):
+    """The number of a score function given by its name, its Lua text, which has a '=' in it, or as Python
+    functions."""
+    if callable(score) or visible is not None:
+        if isinstance(score, str):
+            raise ValueError("visible comes with a score that is text; allowed: the text states both")
+        return session.add_score("score", trace(score, visible, captured))
+    if score is None:
+        return 0
+    return session.add_score("score", score) if "=" in score else session.add_score(score)
+
+
+def _captured(captured, device):
+    """An array of struct fatune_captured from numbers and tensors by name."""
+    array = (s.Captured * len(captured))()
+    for entry, (name, value) in zip(array, captured.items()):
+        entry.name = name.encode()
+        if not hasattr(value, "data_ptr"):
+            entry.value = value
+            continue
+        if value.device != device or value.dim() > 4:
+            raise ValueError(f"captured {name!r} has {value.dim()} dimensions on {value.device}; "
+                             f"allowed: up to 4, on {device}")
+        entry.data = value.data_ptr()
+        entry.extents[:value.dim()] = value.shape
+        entry.strides[:value.dim()] = value.stride()
+    return array
+
+
 def _set_seed(arguments, name, value):
     """A number, or a CUDA tensor of one 64-bit integer that is read when the kernel runs."""
     if hasattr(value, "data_ptr"):
@@ -116,7 +146,7 @@ class Call:
     """What a forward and its backward have in common: options and shapes, checked, no tensor."""
 
     def __init__(self, q, k, v, *, causal, window, scale, dropout, mask, layout, session,
-                 deterministic):
+                 deterministic, score=None, visible=None, captured=None):
         if layout not in AXES:
             raise ValueError(f"layout is {layout!r}; allowed: 'bhsd', 'bshd'")
         if causal not in _CAUSAL:
@@ -149,6 +179,8 @@ class Call:
         if session is None:
             session = mask.session if mask is not None else default_session(q.device.index)
         self._session = session
+        self._class["score"] = _score(score, visible, captured, session)
+        self._captured = captured or {}
 
     def _plan(self, pass_):
         deterministic = int(self.deterministic and pass_ == s.BACKWARD)
@@ -163,6 +195,8 @@ class Call:
             arguments.lse = lse.data_ptr()
         if self.mask is not None:
             arguments.mask = self.mask.handle
+        arguments.captured = _captured(self._captured, self.device)
+        arguments.captured_count = len(self._captured)
         _set_seed(arguments, "seed", seed)
         _set_seed(arguments, "offset", offset)
         return arguments

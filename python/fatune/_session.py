@@ -124,6 +124,7 @@ class Session:
         self.opened = _OpenSession(options)
         self.handle = self.opened.handle
         self._plans = {}
+        self._scores = {}
         self._lock = threading.Lock()
 
     def plan(self, request, config=None):
@@ -145,6 +146,17 @@ class Session:
         """Later calls look their config up anew, for instance after tuning."""
         with self._lock:
             self._plans = {}
+
+    def add_score(self, name, text=None):
+        """The number of a score function, for Request.score: of a Lua text (generator/score/README.md),
+        whose `name` stands in messages, or the built-in one of that name."""
+        with self._lock:
+            if (name, text) not in self._scores:
+                number = c.c_int64()
+                check(library().fatune_score_add(number, self.handle, name.encode(),
+                                                 None if text is None else text.encode()))
+                self._scores[name, text] = number.value
+            return self._scores[name, text]
 
     def emit(self, request, gpu=None, config=None):
         """CUDA C of a request for a GPU by name ("a100", "sm_80"; None: the session's)."""

@@ -44,6 +44,7 @@ class Request(Sized):
         ("heads_q", c.c_int), ("heads_kv", c.c_int), ("seqlen_q", c.c_int64),
         ("seqlen_k", c.c_int64), ("mask_density", c.c_double),
         ("window", c.c_int), ("window_left", c.c_int64), ("window_right", c.c_int64),
+        ("score", c.c_int64),
     ]
 
     def __repr__(self):
@@ -68,6 +69,14 @@ class Tensor(c.Structure):
     ]
 
 
+class Captured(c.Structure):
+    c_name = "fatune_captured"
+    _fields_ = [
+        ("name", c.c_char_p), ("value", c.c_double), ("data", c.c_void_p),
+        ("extents", c.c_int64 * 4), ("strides", c.c_int64 * 4),
+    ]
+
+
 class Arguments(Sized):
     c_name = "fatune_arguments"
     initial = {"window_left": -1, "window_right": -1}
@@ -79,6 +88,7 @@ class Arguments(Sized):
         ("seed_device", c.c_void_p), ("offset_device", c.c_void_p), ("mask", c.c_void_p),
         ("workspace", c.c_void_p), ("dout", Tensor), ("dq", Tensor), ("dk", Tensor), ("dv", Tensor),
         ("dlse", c.c_void_p), ("window_left", c.c_int64), ("window_right", c.c_int64),
+        ("captured", c.POINTER(Captured)), ("captured_count", c.c_int),
     ]
 
 

@@ -1,17 +1,19 @@
 """What needs neither a GPU nor PyTorch: loading, requests, emission, errors."""
 
 import gc
+import math
 import os
 import pathlib
 import subprocess
 import sys
 import tempfile
+import types
 import unittest
 
 import support
 
 import fatune
-from fatune import _session, _structs
+from fatune import _launch, _session, _structs, score
 
 
 class Requests(unittest.TestCase):
@@ -50,6 +52,57 @@ class Sessions(unittest.TestCase):
         with self.assertRaises(fatune.Error) as caught:
             session.emit("forward fp16 d64 nq1024", gpu="abacus")
         self.assertEqual(caught.exception.status, -10)
+
+    def test_score_functions_have_numbers(self):
+        session = fatune.Session(memory_only=True)
+        number = session.add_score("alibi")
+        self.assertEqual(session.add_score("alibi"), number)
+        mine = session.add_score("mine", "score = s + i - j")
+        self.assertNotIn(mine, (0, number))
+        request = fatune.parse_request("d64 nq64")
+        request.score = mine
+        self.assertIn("score_of(", session.emit(request, gpu="a100"))
+        with self.assertRaisesRegex(fatune.Error, "mine:1: unknown name 'x'"):
+            session.add_score("mine", "score = s + x")
+        with self.assertRaisesRegex(fatune.Error, "score 'alibbi' is unknown"):
+            session.add_score("alibbi")
+
+    def test_captured_is_an_array_of_structs(self):
+        tensor = types.SimpleNamespace(data_ptr=lambda: 4096, dim=lambda: 2, shape=(3, 5),
+                                       stride=lambda: (0, 1), device="cuda:0")
+        array = _launch._captured({"cap": 2.5, "bias": tensor}, "cuda:0")
+        self.assertEqual([(entry.name, entry.value, entry.data) for entry in array],
+                         [(b"cap", 2.5, None), (b"bias", 0.0, 4096)])
+        self.assertEqual(list(array[1].extents), [3, 5, 0, 0])
+        self.assertEqual(list(array[1].strides), [0, 1, 0, 0])
+        with self.assertRaisesRegex(ValueError, "captured 'bias' has 2 dimensions on cuda:0"):
+            _launch._captured({"bias": tensor}, "cuda:1")
+
+    def test_python_functions_become_lua(self):
+        tensor = types.SimpleNamespace(data_ptr=lambda: 4096, dim=lambda: 1, dtype="torch.float32")
+
+        def alibi(s, b, h, i, j, slope, cap):
+            capped = cap * score.tanh(s / cap)
+            return score.where(i < j, capped - slope[h] * abs(i + score.nk - score.nq - j), -math.inf)
+
+        def seen(b, h, i, j):
+            return (j <= i) & ~(j % 7 == 3) | (i > 2.5)
+
+        captured = {"slope": tensor, "cap": 30.0}
+        text = score.trace(alibi, seen, captured)
+        session = fatune.Session(memory_only=True)
+        same = ('local slope = tensor("slope", "fp32", 1) local cap = scalar("cap")\n'
+                "score = where(i < j, cap * tanh(s / cap) - slope(h) * abs(i + nk - nq - j), -inf)\n"
+                "visible = j <= i and not (j % 7 == 3) or i > 2.5")
+        self.assertEqual(session.add_score("traced", text), session.add_score("written", same))
+        with self.assertRaisesRegex(TypeError, "where"):
+            score.trace(lambda s, b, h, i, j: s if i < j else 0)
+        with self.assertRaisesRegex(ValueError, "score captures 'bias'; captured has nothing"):
+            score.trace(lambda s, b, h, i, j, bias: s + bias[i])
+        with self.assertRaisesRegex(IndexError, "slope has 1 dimensions; 2 indices"):
+            score.trace(lambda s, b, h, i, j, slope: s + slope[h, i], None, captured)
+        with self.assertRaisesRegex(TypeError, "computes with str"):
+            score.trace(lambda s, b, h, i, j: s + "x")
 
     def test_wrong_size_is_refused(self):
         options = _structs.SessionOptions(memory_only=1)

@@ -6,6 +6,7 @@
 
 #include "generator/schedule.h"
 #include "generator/status.h"
+#include "runtime/launch_score.h"
 
 static int read_tensors(struct ft_forward_params *params, const struct ft_request *request,
                         const struct ft_run *run, const fatune_arguments *arguments) {
@@ -72,11 +73,13 @@ int ft_forward_prepare(struct ft_forward_params *params, const struct ft_launch_
   FT_TRY(read_tensors(params, plan->request, run, arguments));
   params->softmax = run->softmax;
   params->dropout = run->dropout;
+  FT_TRY(ft_score_arguments_read(&params->score, &params->softmax, plan->score, run, arguments));
   return ft_run_read_visibility(run, plan->request, arguments->mask, &params->visibility);
 }
 
-void ft_forward_describe(const struct ft_forward_params *params, const struct ft_request *request,
+void ft_forward_describe(const struct ft_forward_params *params, const struct ft_launch_plan *plan,
                          struct ft_launch_tensors *tensors) {
+  const struct ft_request *const request = plan->request;
   const int d = request->head_dim, dv = request->head_dim_v;
   const struct ft_arg_sequence *const sequence = &params->sequence;
   ft_launch_tensors_begin(tensors, request->dtype, sequence);
@@ -87,4 +90,5 @@ void ft_forward_describe(const struct ft_forward_params *params, const struct ft
   ft_add_tensor(tensors, "O", &params->o, FT_OF_QUERIES, dv)->writable = true;
   if (params->lse) ft_add_statistic(tensors, "LSE", params->lse)->writable = true;
   ft_add_seeds(tensors, &params->dropout);
+  ft_add_captured(tensors, &params->score, plan->score);
 }

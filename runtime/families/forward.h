@@ -16,7 +16,7 @@ int ft_forward_prepare(struct ft_forward_params *params, const struct ft_launch_
 /* Bytes of K and V of one kv head. */
 int64_t ft_forward_kv_bytes(const struct ft_request *request, const struct ft_run *run);
 
-void ft_forward_describe(const struct ft_forward_params *params, const struct ft_request *request,
+void ft_forward_describe(const struct ft_forward_params *params, const struct ft_launch_plan *plan,
                          struct ft_launch_tensors *tensors);
 
 #endif

@@ -22,7 +22,7 @@ static int prepare(struct ft_launch *launch, const fatune_arguments *arguments) 
 static void describe(const struct ft_launch *launch, int kernel,
                      struct ft_launch_tensors *tensors) {
   (void)kernel; /* there is one */
-  ft_forward_describe(&launch->argument.forward, launch->plan->request, tensors);
+  ft_forward_describe(&launch->argument.forward, launch->plan, tensors);
 }
 
 const struct ft_launch_family ft_mma_forward_launch = {.family = &ft_mma_forward_family,

@@ -82,7 +82,7 @@ static int map_tensors(struct ft_launch *launch, const struct ft_driver *driver)
 static void describe(const struct ft_launch *launch, int kernel,
                      struct ft_launch_tensors *tensors) {
   (void)kernel; /* there is one */
-  ft_forward_describe(&launch->argument.tiled_forward.rest, launch->plan->request, tensors);
+  ft_forward_describe(&launch->argument.tiled_forward.rest, launch->plan, tensors);
 }
 
 const struct ft_launch_family ft_wgmma_forward_launch = {.family = &ft_wgmma_forward_family,

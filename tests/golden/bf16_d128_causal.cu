@@ -2,7 +2,7 @@
 // request  forward bf16 d128 causal
 // config   mma_forward block_m=128 block_n=32 warps=8 stages=2 ctas_per_sm=1
 // budget   65536 bytes of shared memory, 256 threads, about 120 of 255 registers
-// parts    mma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_copies.cu.in, parts/arguments.cu.in, parts/copy_tile.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/sequence.cu.in, parts/softmax.cu.in, parts/quad.cu.in, parts/visibility.cu.in, parts/key_walk.cu.in, parts/work_tile.cu.in, parts/schedule_lpt.cu.in, parts/score.cu.in, parts/dropout_none.cu.in, parts/dropout_rows_none.cu.in, parts/mma_tile.cu.in, parts/mma_rows.cu.in, parts/mma_loop_staged.cu.in, parts/epilogue_mma.cu.in
+// parts    mma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_copies.cu.in, parts/arguments.cu.in, parts/copy_tile.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/sequence.cu.in, parts/softmax.cu.in, parts/quad.cu.in, parts/visibility.cu.in, parts/key_walk.cu.in, parts/work_tile.cu.in, parts/schedule_lpt.cu.in, parts/score_none.cu.in, parts/dropout_none.cu.in, parts/dropout_rows_none.cu.in, parts/mma_tile.cu.in, parts/mma_rows.cu.in, parts/mma_loop_staged.cu.in, parts/epilogue_mma.cu.in
 // again    fatune emit 'forward bf16 d128 nq1 causal' --gpu sm_90 --config 'mma_forward block_m=128 block_n=32 warps=8 stages=2 ctas_per_sm=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691): a block owns
@@ -648,8 +648,18 @@ __device__ __forceinline__ WorkTile work_tile_at(const ForwardParams &params, co
 }
 
 // ---- score: s -> s', before visibility and softmax ------------------------------------------------------------
-// No score function: both are the identity.
+// No score function: all is the identity.
 template <int M, int N> __device__ __forceinline__ void apply_score(float (&)[M][N][4]) {}
+
+constexpr bool SCORES_HIDE = false;
+
+template <int M> struct ScoredRows {};
+
+template <int M, class Params>
+__device__ __forceinline__ ScoredRows<M> begin_score(const Params &, int, int, int, int) { return {}; }
+
+template <int M, int N, class Params>
+__device__ __forceinline__ void apply_score(float (&)[M][N][4], const ScoredRows<M> &, const Params &, int, int) {}
 
 // The gradient by s of the gradient by s'.
 __device__ __forceinline__ float score_gradient(float ds) { return ds; }
@@ -771,13 +781,14 @@ struct Rows {
   Lanes lanes;
   DropoutRows dropout;
   SoftmaxRows<M_TILES> softmax;
+  ScoredRows<M_TILES> score;
   float rO[M_TILES][O_TILES][4];
 };
 
 // What becomes of S before the softmax.
 __device__ __forceinline__ void prepare_scores(float (&rS)[M_TILES][N_TILES][4], const ForwardParams &params,
                                                const Rows &rows, int key) {
-  apply_score(rS);
+  apply_score(rS, rows.score, params, key, rows.lane);
   if (!is_full(params.sequence, params.visibility, rows.first_row, rows.first_row + WARP_ROWS - 1, key, BLOCK_N)) {
     hide_scores(rS, params.sequence, params.visibility, rows.first_row, key, rows.lane);
   }
@@ -871,6 +882,7 @@ fatune_kernel(const __grid_constant__ ForwardParams params) {
   rows.lanes = find_lanes(smem, warp, lane);
   rows.dropout = begin_dropout(params.dropout, batch_head_of(sequence, tile.batch, tile.head), rows.first_row, lane);
   rows.softmax = begin_rows<M_TILES>();
+  rows.score = begin_score<M_TILES>(params, tile.batch, tile.head, rows.first_row, lane);
   #pragma unroll
   for (int m = 0; m < M_TILES; ++m) {
     #pragma unroll

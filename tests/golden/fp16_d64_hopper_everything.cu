@@ -2,7 +2,7 @@
 // request  forward fp16 d64 dv40 causal dropout mask=128x128
 // config   wgmma_forward block_m=64 block_n=128 stages=3 q_stages=1
 // budget   107520 bytes of shared memory, 256 threads, about 148 of 232 registers
-// parts    wgmma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_wgmma_product.cu.in, parts/arguments.cu.in, parts/sequence.cu.in, parts/wgmma_softmax.cu.in, parts/quad.cu.in, parts/visibility.cu.in, parts/key_walk_blocks.cu.in, parts/work_tile.cu.in, parts/schedule_balanced.cu.in, parts/score.cu.in, parts/dropout.cu.in, parts/dropout_rows.cu.in, parts/announce_blocks.cu.in, parts/pipeline.cu.in, parts/ring.cu.in, parts/descriptors.cu.in, parts/rows_dense.cu.in, parts/block_alone.cu.in, parts/producer.cu.in, parts/consumer.cu.in, parts/p_in_registers.cu.in, parts/consumer_steps.cu.in, parts/store_o_staged.cu.in, parts/epilogue_wgmma.cu.in, parts/consume_each.cu.in
+// parts    wgmma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_wgmma_product.cu.in, parts/arguments.cu.in, parts/sequence.cu.in, parts/wgmma_softmax.cu.in, parts/quad.cu.in, parts/visibility.cu.in, parts/key_walk_blocks.cu.in, parts/work_tile.cu.in, parts/schedule_balanced.cu.in, parts/score_none.cu.in, parts/dropout.cu.in, parts/dropout_rows.cu.in, parts/announce_blocks.cu.in, parts/pipeline.cu.in, parts/ring.cu.in, parts/descriptors.cu.in, parts/rows_dense.cu.in, parts/block_alone.cu.in, parts/producer.cu.in, parts/consumer.cu.in, parts/p_in_registers.cu.in, parts/consumer_steps.cu.in, parts/store_o_staged.cu.in, parts/epilogue_wgmma.cu.in, parts/consume_each.cu.in
 // again    fatune emit 'forward fp16 d64 dv40 nq1 causal dropout mask=128x128' --gpu sm_90 --config 'wgmma_forward block_m=64 block_n=128 stages=3 q_stages=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691) on Hopper. One block per
@@ -806,8 +806,18 @@ __device__ __forceinline__ WorkTile work_tile_at(const ForwardParams &params, co
 }
 
 // ---- score: s -> s', before visibility and softmax ------------------------------------------------------------
-// No score function: both are the identity.
+// No score function: all is the identity.
 template <int M, int N> __device__ __forceinline__ void apply_score(float (&)[M][N][4]) {}
+
+constexpr bool SCORES_HIDE = false;
+
+template <int M> struct ScoredRows {};
+
+template <int M, class Params>
+__device__ __forceinline__ ScoredRows<M> begin_score(const Params &, int, int, int, int) { return {}; }
+
+template <int M, int N, class Params>
+__device__ __forceinline__ void apply_score(float (&)[M][N][4], const ScoredRows<M> &, const Params &, int, int) {}
 
 // The gradient by s of the gradient by s'.
 __device__ __forceinline__ float score_gradient(float ds) { return ds; }
@@ -1283,6 +1293,7 @@ struct Consumer {
   float row_max[2], row_sum[2];  // maximum times scale_log2; this lane's part of the sum
   bool k_ready;                  // whether the K of the next step has been seen to be there
   DropoutRows dropout;
+  ScoredRows<1> score;
 };
 
 // The column tiles of rO are stored two at a time. Where their number is odd, the last one stands in for its partner, which
@@ -1417,23 +1428,24 @@ __device__ __forceinline__ void pass_turn(const Consumer &consumer, int zero = 0
 template <bool MASKED>
 __device__ __forceinline__ Correction softmax(Consumer &consumer, const ForwardParams &params, const Share &work,
                                               int key) {
+  constexpr bool MAY_SEE_NONE = MASKED || SCORES_HIDE;  // some row, up to this step
   constexpr int IN_TURN = PINGPONG_SOFTMAX ? (N_TILES + 7) / 8 * 2 : N_TILES;  // a quarter: then MUFU never runs dry
   const Ring<STAGES> ahead = next(consumer.ring);
-  apply_score(consumer.rS);
+  apply_score(consumer.rS, consumer.score, params, key, consumer.lane);
   if (MASKED && !is_full(params.sequence, params.visibility, work.q0, work.q0 + 63, key, BLOCK_N)) {
     hide_scores(consumer.rS, params.sequence, params.visibility, work.q0 + consumer.warp * 16, key, consumer.lane);
   }
   float factor[2];
-  const int due = move_maxima<MASKED>(factor, consumer.row_max, consumer.row_sum, consumer.rS[0], params.softmax.scale_log2);
+  const int due = move_maxima<MAY_SEE_NONE>(factor, consumer.row_max, consumer.row_sum, consumer.rS[0], params.softmax.scale_log2);
   if (PINGPONG_SOFTMAX) {
     wait_turn(consumer);
     hold(consumer.rS[0]);  // no exponential before the turn
   }
   consumer.k_ready = mbarrier_test(k_full(ahead.stage), ahead.parity);
-  exponentiate<MASKED, 0, IN_TURN>(consumer.rS[0], consumer.row_sum, consumer.row_max, params.softmax.scale_log2);
+  exponentiate<MAY_SEE_NONE, 0, IN_TURN>(consumer.rS[0], consumer.row_sum, consumer.row_max, params.softmax.scale_log2);
   if (PINGPONG_SOFTMAX) {
     pass_turn(consumer, zero_after(consumer.row_sum));
-    exponentiate<MASKED, IN_TURN, N_TILES>(consumer.rS[0], consumer.row_sum, consumer.row_max, params.softmax.scale_log2);
+    exponentiate<MAY_SEE_NONE, IN_TURN, N_TILES>(consumer.rS[0], consumer.row_sum, consumer.row_max, params.softmax.scale_log2);
   }
   return {due, factor[0], factor[1]};
 }
@@ -1444,6 +1456,7 @@ __device__ __forceinline__ void begin_rows(Consumer &consumer, const ForwardPara
   consumer.row_sum[0] = consumer.row_sum[1] = 0.f;
   consumer.dropout = begin_dropout(params.dropout, batch_head_of(params.sequence, work.batch, work.head),
                                    work.q0 + consumer.warp * 16, consumer.lane);
+  consumer.score = begin_score<1>(params, work.batch, work.head, work.q0 + consumer.warp * 16, consumer.lane);
 }
 
 __device__ __forceinline__ void clear_o(Consumer &consumer) {

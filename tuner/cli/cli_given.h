@@ -12,17 +12,17 @@
 
 /* Bits: which groups of options a command has. */
 enum cli_takes {
-  CLI_REQUESTS = 1,    /* REQUEST..., --pass, --head-dim, ..., --shapes */
-  CLI_ONE_REQUEST = 2, /* with CLI_REQUESTS: exactly one, or both passes of one */
-  CLI_GPU = 4,         /* --gpu */
-  CLI_CONFIG = 8,      /* --config */
-  CLI_SEARCH = 16,     /* --effort, --budget, --jobs, --shard, --if-missing, --again */
-  CLI_OUTPUT = 32,     /* -o */
-  CLI_CACHE = 64,      /* --cap, --repair, --all; free words */
-  CLI_SEED = 128,      /* --seed */
-  CLI_DEVICE = 256,    /* --device */
-  CLI_ROWS = 512,      /* --rows */
-  CLI_SCORE = 1024     /* --score, with which no request is needed */
+  CLI_REQUESTS = 1,      /* REQUEST..., --pass, --head-dim, ..., --shapes */
+  CLI_ONE_REQUEST = 2,   /* with CLI_REQUESTS: exactly one, or both passes of one */
+  CLI_GPU = 4,           /* --gpu */
+  CLI_CONFIG = 8,        /* --config */
+  CLI_SEARCH = 16,       /* --effort, --budget, --jobs, --shard, --if-missing, --again */
+  CLI_OUTPUT = 32,       /* -o */
+  CLI_CACHE = 64,        /* --cap, --repair, --all; free words */
+  CLI_SEED = 128,        /* --seed */
+  CLI_DEVICE = 256,      /* --device */
+  CLI_ROWS = 512,        /* --rows */
+  CLI_SCORE_ALONE = 1024 /* with --score no request is needed */
 };
 
 enum cli_color { CLI_COLOR_AUTO, CLI_COLOR_ALWAYS, CLI_COLOR_NEVER };
@@ -47,7 +47,7 @@ struct cli_options {
   const char *emulate; /* the GPU of --gpu emulator[:GPU]; NULL: none is emulated */
   int device;          /* 1 + CUDA ordinal; 0: the first */
   const char *config;
-  const char *score;
+  const char *score; /* of all requests */
   const char *output;
 
   enum ft_effort effort;

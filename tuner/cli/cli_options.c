@@ -23,7 +23,6 @@ enum {
   KEY_AGAIN,
   KEY_SEED,
   KEY_ROWS,
-  KEY_SCORE,
   KEY_CAP,
   KEY_REPAIR,
   KEY_ALL,
@@ -63,11 +62,6 @@ static const struct argp_option seed_options[] = {
 static const struct argp_option rows_options[] = {
     {"rows", KEY_ROWS, "N", 0, "Rows checked per problem (default 256)", 5}, {0}};
 
-static const struct argp_option score_options[] = {
-    {"score", KEY_SCORE, "NAME", 0,
-     "Explain this score function, with no request: a built-in one, or FILE.lua", 3},
-    {0}};
-
 static const struct argp_option output_options[] = {
     {"output", 'o', "FILE", 0, "Write there; - is stdout", 6}, {0}};
 
@@ -90,11 +84,10 @@ static const struct argp_option common_options[] = {
 static const struct {
   unsigned takes;
   const struct argp_option *options; /* NULL: cli_request_options() */
-} groups[] = {{CLI_REQUESTS, NULL},         {CLI_GPU, gpu_options},
-              {CLI_DEVICE, device_options}, {CLI_CONFIG, config_options},
-              {CLI_SEARCH, search_options}, {CLI_SEED, seed_options},
-              {CLI_ROWS, rows_options},     {CLI_OUTPUT, output_options},
-              {CLI_CACHE, cache_options},   {CLI_SCORE, score_options}};
+} groups[] = {
+    {CLI_REQUESTS, NULL},         {CLI_GPU, gpu_options},       {CLI_DEVICE, device_options},
+    {CLI_CONFIG, config_options}, {CLI_SEARCH, search_options}, {CLI_SEED, seed_options},
+    {CLI_ROWS, rows_options},     {CLI_OUTPUT, output_options}, {CLI_CACHE, cache_options}};
 
 enum { GROUPS = sizeof groups / sizeof *groups };
 
@@ -176,7 +169,6 @@ static int set_option(struct cli_options *options, int key, const char *text) {
   case KEY_AGAIN: options->again = true; return FT_OK;
   case KEY_SEED: return seed_given(options, text);
   case KEY_ROWS: return int_given("--rows", text, 1, 1000000, &options->rows);
-  case KEY_SCORE: return text_given("--score", text, &options->score);
   case 'o': return text_given("--output", text, &options->output);
   case KEY_CAP: return cli_bytes("--cap", text, &options->cap);
   case KEY_REPAIR: options->repair = true; return FT_OK;
@@ -214,11 +206,6 @@ static bool has_request(const struct cli_options *options) {
 
 /* Checks that concern several options. */
 static int check_options(const struct cli_options *options) {
-  if (options->score != NULL && has_request(options))
-    return ft_fail(FT_E_ARGUMENT,
-                   "--score '%s' comes with a request; allowed: one of them, since "
-                   "kernels take no score function yet",
-                   options->score);
   if (options->emulate == NULL || options->device == 0) return FT_OK;
   return ft_fail(FT_E_ARGUMENT,
                  "--device %d and --gpu %s exclude each other: an emulated GPU has no number",
@@ -244,7 +231,8 @@ static error_t parse_argument(int key, char *text, struct argp_state *state) {
     return 0;
   case ARGP_KEY_END:
     if (check_options(options) != FT_OK) return argp_result(parsing, FT_E_ARGUMENT);
-    if ((takes & CLI_REQUESTS) == 0 || options->score != NULL) return 0;
+    if ((takes & CLI_REQUESTS) == 0) return 0;
+    if (takes & CLI_SCORE_ALONE && options->score != NULL && !has_request(options)) return 0;
     return argp_result(parsing, cli_request_end(options, (takes & CLI_ONE_REQUEST) != 0));
   default: return ARGP_ERR_UNKNOWN;
   }

@@ -240,6 +240,11 @@ int cli_request_option(struct cli_options *options, int key, const char *value) 
   }
   char option[32];
   (void)snprintf(option, sizeof option, "--%s", ft_request_field(key - KEY_FIELD)->option);
+  if (key == KEY_FIELD + FT_REQUEST_score) { /* a session makes a number of it */
+    if (value[0] == '\0') return ft_fail(FT_E_ARGUMENT, "%s is ''; a value is needed", option);
+    options->score = value;
+    return FT_OK;
+  }
   draft->by_option = true;
   return set_field(options, key - KEY_FIELD, option, value);
 }

@@ -10,6 +10,7 @@
 #include "generator/status.h"
 #include "runtime/choice.h"
 #include "runtime/session.h"
+#include "tuner/cli/cli_score.h"
 
 int cli_exit_of(int status) {
   switch (status) {
@@ -62,6 +63,15 @@ static int explain_emulate(const struct cli *cli, int status) {
   return status;
 }
 
+/* The score function of --score becomes that of all requests. */
+static int take_score(struct cli *cli, fatune_session *session) {
+  int64_t number;
+  if (cli->options.score == NULL) return FT_OK;
+  FT_TRY(cli_score_add(cli->options.score, session, &number));
+  for (int i = 0; i < cli->options.request_count; ++i) cli->options.requests[i].score = number;
+  return FT_OK;
+}
+
 int cli_session_open(struct cli *cli, fatune_session **session) {
   fatune_session_options options = FATUNE_SESSION_OPTIONS_INIT;
   options.device = cli->options.device;
@@ -74,7 +84,8 @@ int cli_session_open(struct cli *cli, fatune_session **session) {
     return ft_fail_within(status, "--device %d", cli->options.device - 1);
   }
   const bool has_name = cli->options.emulate != NULL && status != FT_OK;
-  return has_name ? explain_emulate(cli, status) : status;
+  if (has_name) return explain_emulate(cli, status);
+  return status == FT_OK ? take_score(cli, *session) : status;
 }
 
 int cli_choose(struct cli *cli, fatune_session *session, const struct ft_request *request,

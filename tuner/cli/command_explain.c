@@ -10,6 +10,7 @@
 #include "runtime/kernel_source.h"
 #include "runtime/session.h"
 #include "tuner/cli/cli_explain.h"
+#include "tuner/cli/cli_explain_score.h"
 #include "tuner/cli/cli_score.h"
 #include "tuner/cli/command.h"
 
@@ -139,10 +140,8 @@ static int run(struct cli *cli) {
   fatune_session *session = NULL;
   int status;
   FT_CHECK(cli_session_open(cli, &session));
-  if (cli->options.score != NULL)
-    status = explain_score(cli, session);
-  else
-    status = explain(cli, session, &cli->options.requests[0]);
+  if (cli->options.request_count > 0) FT_CHECK(explain(cli, session, &cli->options.requests[0]));
+  if (cli->options.score != NULL) FT_CHECK(explain_score(cli, session));
 done:;
   const int code = status == FT_OK ? CLI_EXIT_OK : cli_fail(cli, status);
   fatune_session_close(session);
@@ -153,8 +152,10 @@ const struct command command_explain = {
     .name = "explain",
     .summary = "Tell which config a request gets, where from and why",
     .arguments = "REQUEST",
-    .details = "hit is `exact' (measured for this bucket here), `near' (another bucket, GPU of the "
-               "target, or other templates), `model' (predicted) or `default'. With --score: the "
-               "expression, what it captures, its derivatives; --verbose: as CUDA C, too.",
-    .takes = CLI_REQUESTS | CLI_ONE_REQUEST | CLI_GPU | CLI_DEVICE | CLI_SCORE,
+    .details =
+        "hit is `exact' (measured for this bucket here), `near' (another bucket, GPU of the "
+        "target, or other templates), `model' (predicted) or `default'. With --score, and "
+        "also without a request: the expression, what it captures, its derivatives; --verbose: "
+        "as CUDA C, too.",
+    .takes = CLI_REQUESTS | CLI_ONE_REQUEST | CLI_GPU | CLI_DEVICE | CLI_SCORE_ALONE,
     .run = run};

@@ -146,6 +146,8 @@ static void make_host(struct ft_problem *problem) {
       .blocks = problem->blocks,
       .mask_batch = options->broadcast_mask ? 1 : (int)options->request.batch,
       .mask_heads = options->broadcast_mask ? 1 : options->request.heads_q,
+      .score = problem->score.known,
+      .score_inputs = problem->score.inputs,
       .scale = (double)arguments->scale,
       .dropout = (double)arguments->dropout,
       .seed = arguments->seed,
@@ -189,6 +191,8 @@ static void make_arguments(struct ft_problem *problem) {
   arguments.seed = ft_random_next(&state);
   arguments.offset = ft_random_next(&state);
   arguments.mask = problem->mask;
+  arguments.captured = problem->score.captured;
+  arguments.captured_count = problem->score.count;
   arguments.window_left = r->window_left;
   arguments.window_right = r->window_right;
   problem->arguments = arguments;
@@ -209,6 +213,7 @@ int ft_problem_make(struct ft_problem **problem, fatune_session *session,
   FT_CHECK(make_inputs(made));
   FT_CHECK(is_backward(made) ? make_gradients(made) : make_outputs(made));
   FT_CHECK(make_mask(made));
+  FT_CHECK(ft_problem_score_make(&made->score, session, &options->request, options->seed));
   make_arguments(made);
   make_host(made);
   if (is_backward(made)) FT_CHECK(ft_problem_forward(made));
@@ -228,6 +233,7 @@ void ft_problem_free(struct ft_problem *problem) {
     for (int buffer = 0; buffer < FT_BUFFERS; buffer++) {
       if (problem->memory[buffer]) problem->session->driver.memory_free(problem->memory[buffer]);
     }
+    ft_problem_score_free(&problem->score, problem->session);
     ft_session_leave(problem->session);
   }
   drop_host(problem);

@@ -8,6 +8,7 @@
 #include "tuner/verify/answers.h"
 #include "tuner/verify/gradient_answers.h"
 #include "tuner/verify/problem_options.h"
+#include "tuner/verify/problem_score.h"
 #include "tuner/verify/shape.h"
 
 enum { FT_FENCE_BYTES = 256 };    /* before and after each output; keeps its alignment */
@@ -43,6 +44,7 @@ struct ft_problem {
   size_t bytes[FT_BUFFERS];      /* of the data in them, without fences */
   cu_address data[FT_BUFFERS];   /* of the data; 0: the problem has no such buffer */
   fatune_mask *mask;
+  struct ft_problem_score score;
   fatune_arguments arguments;
 
   /* for verification; made when first needed */

@@ -11,6 +11,8 @@
 #include <stdint.h>
 
 #include "generator/request.h"
+#include "generator/score/interpret.h"
+#include "generator/score/registry.h"
 #include "generator/visibility.h"
 
 /* One problem on the host. Tensors are dense [batch, seq, head, dim] in the request's dtype (16-bit
@@ -24,6 +26,9 @@ struct ft_host_problem {
    * head_dim_v] and [batch, heads_q, seq]. dlse may be NULL. */
   const uint16_t *o, *dout;
   const float *lse, *dlse;
+  /* The request's score function, or NULL, and what it captures. */
+  const struct ft_known_score *score;
+  struct ft_score_inputs score_inputs;
   double scale;
   double dropout; /* probability asked for */
   uint64_t seed, offset;

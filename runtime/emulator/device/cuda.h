@@ -111,6 +111,18 @@ template <class T> inline T max(T a, T b) {
   return a < b ? b : a;
 }
 
+inline int abs(int x) {
+  return x < 0 ? -x : x;
+}
+
+// Rounded down; beyond 32 bits the nearest integer, 0 for NaN.
+inline int __float2int_rd(float x) {
+  if (!(x >= -0x1p31f)) return x == x ? -0x7FFFFFFF - 1 : 0;
+  if (x >= 0x1p31f) return 0x7FFFFFFF;
+  const int whole = static_cast<int>(x);
+  return static_cast<float>(whole) > x ? whole - 1 : whole;
+}
+
 inline float fe_flush(float x) {
   return __builtin_fabsf(x) < 0x1p-126f ? __builtin_copysignf(0.f, x) : x;
 }

@@ -1,0 +1,108 @@
+/* registry.c: the score functions that a session knows, by number.
+ * in -> out: name, text -> number; number -> score, derivative, CUDA text. */
+#include "generator/score/registry.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "generator/score/builtin.h"
+#include "generator/score/cuda.h"
+#include "generator/status.h"
+
+/* The digest's first 48 bits. */
+static int64_t number_of(const struct ft_digest *digest) {
+  int64_t number = 0;
+  for (int i = 0; i < 6; ++i) number = number << 8 | digest->bytes[i];
+  return number;
+}
+
+static bool is_constant(const struct ft_score *score, int node, double value) {
+  const struct ft_node *const known = ft_node(&score->expression, node);
+  return known->operation == FT_OP_CONSTANT && known->value == value;
+}
+
+/* All that kernels and references want to know. */
+static int prepare(struct ft_known_score *known) {
+  struct ft_score *const score = &known->score;
+  struct ft_derivatives derivatives;
+  const int status = ft_score_derive(score, 0, &derivatives);
+  if (status == FT_E_MEMORY) return status;
+  known->has_slope = status == FT_OK;
+  if (!known->has_slope)
+    (void)snprintf(known->why_no_slope, sizeof known->why_no_slope, "%s", ft_detail());
+  known->slope = known->has_slope ? derivatives.by_s : 0;
+  known->slope_is_one = known->has_slope && is_constant(score, derivatives.by_s, 1);
+  const struct ft_node *const stated = ft_node(&score->expression, score->score);
+  known->has_score = stated->operation != FT_OP_SYMBOL;
+  known->has_visible = !is_constant(score, score->visible, 1);
+  return ft_score_emit(score, known->has_slope ? &derivatives : NULL, &known->cuda);
+}
+
+static void free_known(struct ft_known_score *known) {
+  if (known == NULL) return;
+  ft_score_free(&known->score);
+  ft_text_free(&known->cuda);
+  free(known);
+}
+
+static int keep(struct ft_score_registry *registry, struct ft_known_score *known) {
+  struct ft_known_score **const rows =
+      realloc(registry->rows, ((size_t)registry->count + 1) * sizeof *rows);
+  if (rows == NULL) return ft_fail(FT_E_MEMORY, "no memory for score %s", known->score.name);
+  registry->rows = rows;
+  rows[registry->count++] = known;
+  return FT_OK;
+}
+
+/* NULL: none was added. */
+static const struct ft_known_score *added(const struct ft_score_registry *registry,
+                                          int64_t number) {
+  for (int i = 0; i < registry->count; ++i)
+    if (registry->rows[i]->number == number) return registry->rows[i];
+  return NULL;
+}
+
+int ft_registry_find(struct ft_score_registry *registry, const struct ft_template_files *files,
+                     int64_t number, const struct ft_known_score **known) {
+  char name[FT_SCORE_NAME];
+  *known = added(registry, number);
+  for (int i = 0; *known == NULL && ft_score_builtin_name(files, i, name); ++i) {
+    int64_t other;
+    FT_TRY(ft_registry_add(registry, files, name, NULL, &other));
+    if (other == number) *known = added(registry, number);
+  }
+  if (*known != NULL) return FT_OK;
+  return ft_fail(FT_E_NOT_FOUND, "score %012llx is not known to this session",
+                 (unsigned long long)number);
+}
+
+int ft_registry_add(struct ft_score_registry *registry, const struct ft_template_files *files,
+                    const char *name, const char *text, int64_t *number) {
+  struct ft_known_score *const fresh = calloc(1, sizeof *fresh);
+  if (fresh == NULL) return ft_fail(FT_E_MEMORY, "no memory for score %s", name);
+  int status = text == NULL ? ft_score_read_builtin(&fresh->score, files, name)
+                            : ft_score_read(&fresh->score, name, text, strlen(text));
+  if (status != FT_OK) goto done;
+  fresh->number = *number = number_of(&fresh->score.digest);
+  const struct ft_known_score *const known = added(registry, *number);
+  if (known != NULL) {
+    if (!ft_digest_equal(&known->score.digest, &fresh->score.digest))
+      status =
+          ft_fail(FT_E_ARGUMENT, "scores %s and %s have the same number", name, known->score.name);
+    free_known(fresh);
+    return status;
+  }
+  FT_CHECK(prepare(fresh));
+  FT_CHECK(keep(registry, fresh));
+
+done:
+  if (status != FT_OK) free_known(fresh);
+  return status;
+}
+
+void ft_registry_close(struct ft_score_registry *registry) {
+  for (int i = 0; i < registry->count; ++i) free_known(registry->rows[i]);
+  free(registry->rows);
+  *registry = (struct ft_score_registry){0};
+}

@@ -1,0 +1,37 @@
+/* registry.h: the score functions that a session knows, by number.
+ * in -> out: name, text -> number, which requests have; number -> score, derivative, CUDA text. */
+#ifndef GENERATOR_SCORE_REGISTRY_H
+#define GENERATOR_SCORE_REGISTRY_H
+
+#include "generator/score/derive.h"
+#include "generator/score/score.h"
+#include "generator/template_files.h"
+
+/* Stays as it is, where it is, until the registry is closed. */
+struct ft_known_score {
+  int64_t number; /* from the digest: equal texts have equal numbers */
+  struct ft_score score;
+  bool has_slope;    /* a backward can be made; else why_no_slope says why not */
+  bool slope_is_one; /* the score is s and what does not depend on it */
+  bool has_score, has_visible;
+  int slope; /* node */
+  char why_no_slope[256];
+  struct ft_text cuda; /* of parts/score_function.cu.in */
+};
+
+struct ft_score_registry {
+  struct ft_known_score **rows; /* owned */
+  int count;
+};
+
+/* text NULL: the built-in one of this name. A score that is known already gets the number that it
+ * has. */
+int ft_registry_add(struct ft_score_registry *registry, const struct ft_template_files *files,
+                    const char *name, const char *text, int64_t *number);
+void ft_registry_close(struct ft_score_registry *registry);
+
+/* One that was added, else a built-in one. FT_E_NOT_FOUND where there is none. */
+int ft_registry_find(struct ft_score_registry *registry, const struct ft_template_files *files,
+                     int64_t number, const struct ft_known_score **known);
+
+#endif

@@ -1,0 +1,21 @@
+/* launch_score.h: what a score function captures, checked.
+ * in -> out: score + fatune_arguments -> struct ft_arg_score; that -> memory of a run. */
+#ifndef RUNTIME_LAUNCH_SCORE_H
+#define RUNTIME_LAUNCH_SCORE_H
+
+#include "generator/arguments.h"
+#include "generator/score/registry.h"
+#include "runtime/launch_checks.h"
+#include "runtime/launch_tensors.h"
+
+/* FT_E_ARGUMENT where something is missing, unknown, or a tensor is smaller than the text says.
+ * What the score makes is in natural units, and the softmax's scale is made to fit. score may be
+ * NULL. */
+int ft_score_arguments_read(struct ft_arg_score *to, struct ft_arg_softmax *softmax,
+                            const struct ft_known_score *score, const struct ft_run *run,
+                            const fatune_arguments *arguments);
+
+void ft_add_captured(struct ft_launch_tensors *all, const struct ft_arg_score *from,
+                     const struct ft_known_score *score);
+
+#endif

@@ -1,0 +1,28 @@
+/* scores.c: the score functions of a session.
+ * in -> out: name, text -> number; number -> score. */
+#include "runtime/scores.h"
+
+#include "generator/status.h"
+#include "runtime/session.h"
+
+int fatune_score_add(int64_t *score, fatune_session *session, const char *name, const char *text) {
+  if (!score) return ft_fail(FT_E_ARGUMENT, "score is NULL; it takes the number");
+  *score = 0;
+  if (!session) return ft_fail(FT_E_ARGUMENT, "session is NULL");
+  if (!name) return ft_fail(FT_E_ARGUMENT, "name is NULL");
+  pthread_mutex_lock(&session->lua_lock);
+  const int status =
+      ft_registry_add(ft_lua_scores(session->lua), ft_lua_files(session->lua), name, text, score);
+  pthread_mutex_unlock(&session->lua_lock);
+  return status;
+}
+
+int ft_session_score(fatune_session *session, int64_t number, const struct ft_known_score **score) {
+  *score = NULL;
+  if (number == 0) return FT_OK;
+  pthread_mutex_lock(&session->lua_lock);
+  const int status =
+      ft_registry_find(ft_lua_scores(session->lua), ft_lua_files(session->lua), number, score);
+  pthread_mutex_unlock(&session->lua_lock);
+  return status;
+}

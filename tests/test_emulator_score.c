@@ -1,0 +1,76 @@
+/* test_emulator_score.c: kernels with score functions on an emulated GPU, row by row.
+ * in -> out: score functions, requests, configs -> verdicts against the interpreter in float64. */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "generator/request_fields.h"
+#include "generator/score/builtin.h"
+#include "runtime/session.h"
+#include "tests/emulator_lab.h"
+#include "tests/score_lab.h"
+#include "tests/suites.h"
+
+/* A run of a request with the score, all of whose rows must be right. text NULL: a built-in one. */
+static void run_right(const char *gpu, const char *name, const char *text, const char *request,
+                      enum ft_layout layout, const char *config) {
+  fatune_session *const session = emulator_open(gpu, NULL);
+  int64_t number;
+  ck_assert_msg(fatune_score_add(&number, session, name, text) == FT_OK, "%s", ft_detail());
+  struct ft_problem_options options = emulator_options(request, layout, emulator_seed());
+  options.request.score = number;
+  options.want_lse = true;
+  struct emulator_run run;
+  emulator_run(&run, session, &options, config);
+  emulator_expect_right(name, &run);
+  emulator_run_free(&run);
+  fatune_session_close(session);
+}
+
+/* ---- built-in ones ---- */
+
+static const char *const requests[] = {
+    "forward bf16 d64 hq4 hkv2 b2 nq70 nk70", "forward fp16 d32 hq2 hkv1 b1 nq33 nk100 causal",
+    "forward bf16 d64 hq2 hkv2 b1 nq100 nk40 causal=top-left dropout"};
+
+START_TEST(builtin_scores_are_right) {
+  fatune_session *const session = emulator_open("a100", NULL); /* for its templates */
+  char name[FT_SCORE_NAME];
+  ck_assert(ft_score_builtin_name(ft_lua_files(session->lua), _i, name));
+  run_right(_i % 2 ? "a100" : "h200", name, NULL, requests[_i / 2 % 3],
+            _i % 4 < 2 ? FT_LAYOUT_PADDED : FT_LAYOUT_BSHD, NULL);
+  fatune_session_close(session);
+}
+END_TEST
+
+/* ---- random ones ---- */
+
+enum { RANDOM_SCORES = 8 };
+
+START_TEST(random_scores_are_right) {
+  static const char *const configs[] = {
+      NULL,
+      "mma_forward block_m=64 block_n=32 warps=4 stages=2 overlap_qk=0 q_in_regs=0 ctas_per_sm=1",
+      "mma_forward block_m=64 block_n=64 warps=4 stages=1 overlap_qk=0 q_in_regs=0 ctas_per_sm=1",
+      NULL};
+  static const char *const gpus[] = {"h200", "a100", "a100", "h200"};
+  struct ft_text text = FT_TEXT_INIT;
+  const uint64_t seed = emulator_seed() + (uint64_t)_i;
+  lab_random_score(seed, &text);
+  char name[FT_SCORE_NAME];
+  (void)snprintf(name, sizeof name, "random-%llu", (unsigned long long)seed);
+  run_right(gpus[_i % 4], name, text.data, requests[_i % 3], FT_LAYOUT_BSHD, configs[_i % 4]);
+  ft_text_free(&text);
+}
+END_TEST
+
+Suite *make_emulator_score_suite(void) {
+  Suite *const suite = suite_create("emulator_score");
+  TCase *const tests = tcase_create("all");
+  tcase_set_timeout(tests, 300);
+  tcase_add_loop_test(tests, builtin_scores_are_right, 0, 14);
+  tcase_add_loop_test(tests, random_scores_are_right, 0, RANDOM_SCORES);
+  suite_add_tcase(suite, tests);
+  return suite;
+}
