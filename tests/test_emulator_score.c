@@ -10,6 +10,7 @@
 #include "runtime/session.h"
 #include "tests/emulator_lab.h"
 #include "tests/score_lab.h"
+#include "tests/slow_tests.h"
 #include "tests/suites.h"
 
 /* A run of a request with the score, all of whose rows must be right. text NULL: a built-in one. */
@@ -28,6 +29,13 @@ static void run_right(const char *gpu, const char *name, const char *text, const
   fatune_session_close(session);
 }
 
+/* Runs of each kind: few, chosen anew every time, or with FATUNE_TEST_SLOW=1 many. */
+enum { FEW = 2, BUILTIN = 14, RANDOM_SCORES = 16 };
+
+static int of_runs(int many) {
+  return tests_are_slow() ? many : FEW;
+}
+
 /* ---- built-in ones ---- */
 
 static const char *const requests[] = {
@@ -37,7 +45,10 @@ static const char *const requests[] = {
 START_TEST(builtin_scores_are_right) {
   fatune_session *const session = emulator_open("a100", NULL); /* for its templates */
   char name[FT_SCORE_NAME];
-  ck_assert(ft_score_builtin_name(ft_lua_files(session->lua), _i, name));
+  int count = 0;
+  while (ft_score_builtin_name(ft_lua_files(session->lua), count, name)) ++count;
+  const size_t number = emulator_choose(_i, (size_t)of_runs(BUILTIN), (size_t)count);
+  ck_assert(ft_score_builtin_name(ft_lua_files(session->lua), (int)number, name));
   run_right(_i % 2 ? "a100" : "h200", name, NULL, requests[_i / 2 % 3],
             _i % 4 < 2 ? FT_LAYOUT_PADDED : FT_LAYOUT_BSHD, NULL);
   fatune_session_close(session);
@@ -45,8 +56,6 @@ START_TEST(builtin_scores_are_right) {
 END_TEST
 
 /* ---- random ones ---- */
-
-enum { RANDOM_SCORES = 8 };
 
 START_TEST(random_scores_are_right) {
   static const char *const configs[] = {
@@ -69,8 +78,8 @@ Suite *make_emulator_score_suite(void) {
   Suite *const suite = suite_create("emulator_score");
   TCase *const tests = tcase_create("all");
   tcase_set_timeout(tests, 300);
-  tcase_add_loop_test(tests, builtin_scores_are_right, 0, 14);
-  tcase_add_loop_test(tests, random_scores_are_right, 0, RANDOM_SCORES);
+  tcase_add_loop_test(tests, builtin_scores_are_right, 0, of_runs(BUILTIN));
+  tcase_add_loop_test(tests, random_scores_are_right, 0, of_runs(RANDOM_SCORES));
   suite_add_tcase(suite, tests);
   return suite;
 }
