@@ -415,7 +415,8 @@ typedef struct fatune_tune_options {
  * the next fatune_plan_make of the bucket finds the winner. Verifies each candidate before timing
  * it; the default config is always the first. options NULL: all defaults. Takes seconds to minutes
  * and the GPU's memory for the request's tensors; nothing else should run on the GPU meanwhile.
- * progress is called in the calling thread. Errors as of fatune_plan_make; FATUNE_E_INTERRUPTED. */
+ * progress is called in the calling thread. Errors as of fatune_plan_make; FATUNE_E_INTERRUPTED;
+ * FATUNE_E_CACHE when all was measured and not all could be stored: this session knows it. */
 FATUNE_API int fatune_tune(fatune_session *session, const fatune_request *request,
                            const fatune_tune_options *options);
 

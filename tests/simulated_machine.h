@@ -36,6 +36,7 @@ struct simulated {
   struct ft_trial rows[ROWS];
   int row_count;
   struct ft_store *store; /* gets the rows too, unless NULL */
+  int rows_refused;       /* so many rows are refused from now on, as by a full disk */
 };
 
 static int index_of(const struct simulated *machine, const struct ft_config *config) {
@@ -146,6 +147,10 @@ static enum ft_health simulated_health(void *payload) {
 
 static int simulated_record(void *payload, const struct ft_trial *trial) {
   struct simulated *machine = payload;
+  if (machine->rows_refused > 0) {
+    machine->rows_refused--;
+    return ft_fail(FT_E_CACHE, "simulated full disk");
+  }
   ck_assert_int_lt(machine->row_count, ROWS);
   machine->rows[machine->row_count++] = *trial;
   return machine->store ? ft_store_trial_put(machine->store, trial) : FT_OK;

@@ -86,6 +86,17 @@ START_TEST(nothing_that_can_be_predicted_is_said) {
 }
 END_TEST
 
+START_TEST(a_full_disk_does_not_end_the_prediction) {
+  struct setting *s = setting_make(FT_EFFORT_QUICK);
+  s->machine->rows_refused = ROWS;
+  ck_assert_int_eq(predict(s), FT_E_CACHE);
+  ck_assert_int_eq(s->summary.tried, s->candidates.count);
+  ck_assert_int_eq(s->summary.unstored, s->candidates.count);
+  ck_assert_double_gt(s->summary.best_us, 0);
+  setting_free(s);
+}
+END_TEST
+
 START_TEST(far_behind_is_not_worth_a_prediction) {
   struct setting *s = setting_make(FT_EFFORT_EXHAUSTIVE);
   const struct ft_candidate *list = s->candidates.list;
@@ -145,6 +156,7 @@ Suite *make_predict_suite(void) {
   tcase_add_test(tcase, predictions_are_rows_and_the_least_wins);
   tcase_add_test(tcase, predicted_rows_do_not_wait);
   tcase_add_test(tcase, nothing_that_can_be_predicted_is_said);
+  tcase_add_test(tcase, a_full_disk_does_not_end_the_prediction);
   tcase_add_test(tcase, far_behind_is_not_worth_a_prediction);
   suite_add_tcase(suite, tcase);
   TCase *real = tcase_create("for_real");

@@ -82,6 +82,21 @@ START_TEST(tuning_for_another_gpu_predicts_and_says_so) {
 }
 END_TEST
 
+/* What cannot be stored is told, once, and by the exit code; every request is tuned all the same.
+ */
+START_TEST(tuning_goes_on_where_nothing_can_be_stored) {
+  need_nvrtc();
+  expect("--gpu a100 --effort quick --shard 1/4 --cache-dir /proc/nowhere --json d64 nq128", 6);
+  expect_message("results could not be stored");
+  json_t *const root = document("tune");
+  const json_t *const result = json_array_get(json_object_get(root, "results"), 0);
+  ck_assert_int_eq(json_integer_value(json_object_get(result, "tried")), 4);
+  ck_assert_int_eq(json_integer_value(json_object_get(result, "unstored")), 4);
+  ck_assert_double_gt(json_number_value(json_object_get(result, "best_us")), 0);
+  json_decref(root);
+}
+END_TEST
+
 START_TEST(shapes_and_failures_mix) {
   need_nvrtc();
   char path[128], line[256];
@@ -200,6 +215,7 @@ Suite *make_program_tuning_suite(void) {
   tcase_set_timeout(tests, 240);
   tcase_add_test(tests, compile_describes_and_keeps_the_kernel);
   tcase_add_test(tests, tuning_for_another_gpu_predicts_and_says_so);
+  tcase_add_test(tests, tuning_goes_on_where_nothing_can_be_stored);
   tcase_add_test(tests, shapes_and_failures_mix);
   tcase_add_test(tests, a_spent_budget_has_a_code);
   tcase_add_loop_test(tests, a_signal_stops_and_keeps, 0, 2);

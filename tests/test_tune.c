@@ -410,6 +410,23 @@ START_TEST(known_rows_are_of_the_same_conditions_and_pooled) {
 }
 END_TEST
 
+/* The search is worth its time even if nothing of it can be kept. */
+START_TEST(a_full_disk_does_not_end_the_search) {
+  static const int refused[] = {1, 7, ROWS};
+  struct setting *s = setting_make(FT_EFFORT_EXHAUSTIVE);
+  for (int n = 0; n < s->candidates.count; n++) s->machine->fates[n] = (enum fate)(n % 5);
+  s->machine->rows_refused = refused[_i];
+  ck_assert_int_eq(search(s), FT_E_CACHE);
+  ck_assert_ptr_nonnull(strstr(ft_detail(), "could not be stored: simulated full disk"));
+  ck_assert_int_eq(s->summary.tried, s->candidates.count);
+  ck_assert_int_eq(best_of(s), 5);
+  const int lost = s->summary.unstored;
+  ck_assert_int_ge(lost, refused[_i] < ROWS ? refused[_i] : s->candidates.count);
+  if (refused[_i] < ROWS) ck_assert_int_eq(lost, refused[_i]);
+  setting_free(s);
+}
+END_TEST
+
 Suite *make_tune_suite(void) {
   Suite *suite = suite_create("tune");
   TCase *tcase = tcase_create("search");
@@ -431,6 +448,7 @@ Suite *make_tune_suite(void) {
   tcase_add_test(tcase, serialised_products_are_not_measured);
   tcase_add_test(tcase, effort_decides_how_many);
   tcase_add_test(tcase, a_missing_compiler_ends_the_search);
+  tcase_add_loop_test(tcase, a_full_disk_does_not_end_the_search, 0, 3);
   tcase_add_test(tcase, nothing_that_runs_is_said);
   tcase_add_test(tcase, shards_are_a_partition);
   tcase_add_test(tcase, known_rows_are_of_the_same_conditions_and_pooled);

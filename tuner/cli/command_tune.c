@@ -158,11 +158,16 @@ static void tune_one(struct tuning *tuning, const struct ft_request *request, in
   cli_progress_begin(&tuning->progress, cli, text);
   int status = search(tuning, request, &summary);
   cli_progress_end(&tuning->progress);
-  if (status == FT_OK && ran_out_of_time(tuning)) tuning->cut_short = true;
-  if (status == FT_OK) status = run_emulated(tuning, request, &summary, &emulated);
+  report_failure(tuning, text, status);
+  /* FT_E_CACHE: the search is complete, its results could not be stored. */
+  const bool complete = status == FT_OK || status == FT_E_CACHE;
+  if (complete && ran_out_of_time(tuning)) tuning->cut_short = true;
+  if (complete) {
+    status = run_emulated(tuning, request, &summary, &emulated);
+    report_failure(tuning, text, status);
+  }
   cli_tuned_add(&tuning->tuned, request, text, &summary,
                 tuning->target.emulated ? &emulated : NULL);
-  report_failure(tuning, text, status);
   free(text);
 }
 

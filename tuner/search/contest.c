@@ -7,6 +7,7 @@
  * row of a screening wins beside a row of finals. */
 #include "tuner/search/contest.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "generator/status.h"
@@ -38,11 +39,15 @@ static struct ft_entrant *best_screened(const struct ft_contest *contest) {
   return best;
 }
 
-static int record(struct ft_contest *contest, struct ft_entrant *entrant) {
-  if (entrant->recorded) return FT_OK;
-  FT_TRY(contest->rig->record(contest->rig->payload, &entrant->trial));
+void ft_contest_record(struct ft_contest *contest, const struct ft_trial *trial) {
+  if (contest->rig->record(contest->rig->payload, trial) == FT_OK) return;
+  if (contest->unstored++ == 0)
+    snprintf(contest->unstored_why, sizeof contest->unstored_why, "%s", ft_detail());
+}
+
+static void record(struct ft_contest *contest, struct ft_entrant *entrant) {
+  if (!entrant->recorded) ft_contest_record(contest, &entrant->trial);
   entrant->recorded = true;
-  return FT_OK;
 }
 
 static int grow(struct ft_contest *contest) {
@@ -76,7 +81,7 @@ int ft_contest_add(struct ft_contest *contest, const struct ft_trial *trial, dou
   if (recalled && had_finals(trial)) contest->had_finals = true;
   contest->best_us = best_screened(contest)->screen_us;
   for (int n = 0; n < contest->count; n++) { /* a new best may put earlier ones out of reach */
-    if (!is_near(contest, &contest->entrants[n])) FT_TRY(record(contest, &contest->entrants[n]));
+    if (!is_near(contest, &contest->entrants[n])) record(contest, &contest->entrants[n]);
   }
   return FT_OK;
 }
@@ -151,7 +156,7 @@ static int run_round(struct ft_contest *contest, struct ft_entrant *const *final
     finalists[n]->recorded = false;
     contest->rig->keep(contest->rig->payload,
                        &finalists[n]->kernel); /* a failure to keep it costs a compile later */
-    FT_TRY(record(contest, finalists[n]));
+    record(contest, finalists[n]);
   }
   return FT_OK;
 }
@@ -219,16 +224,12 @@ int ft_contest_finals(struct ft_contest *contest, const volatile sig_atomic_t *s
     const double best_us = best->trial.median_us;
     limit = best->screen_us * ft_tie_limit(best_us, best->trial.spread_us) / best_us;
   }
-  return ft_contest_flush(contest);
+  ft_contest_flush(contest);
+  return FT_OK;
 }
 
-int ft_contest_flush(struct ft_contest *contest) {
-  int status = FT_OK;
-  for (int n = 0; n < contest->count; n++) {
-    const int recorded = record(contest, &contest->entrants[n]);
-    if (status == FT_OK) status = recorded;
-  }
-  return status;
+void ft_contest_flush(struct ft_contest *contest) {
+  for (int n = 0; n < contest->count; n++) record(contest, &contest->entrants[n]);
 }
 
 void ft_contest_close(struct ft_contest *contest) {

@@ -32,7 +32,9 @@ struct ft_contest {
   struct ft_entrant *entrants;
   struct ft_standing *standings; /* room for all entrants, filled by ft_contest_winner */
   int count, capacity;
-  double best_us;  /* the least screen_us; 0: no entrant yet */
+  double best_us;         /* the least screen_us; 0: no entrant yet */
+  int unstored;           /* rows that the store could not take */
+  char unstored_why[512]; /* the first of them */
   bool had_finals; /* An earlier run held finals. Its screened entrants have lost, and were timed at
                       other clocks */
 };
@@ -50,8 +52,11 @@ int ft_contest_incumbent(struct ft_contest *contest, struct ft_incumbent *incumb
  * rounds. */
 int ft_contest_finals(struct ft_contest *contest, const volatile sig_atomic_t *stop);
 
+/* Records a row. One that the store cannot take is counted and does not end the search. */
+void ft_contest_record(struct ft_contest *contest, const struct ft_trial *trial);
+
 /* Records the rows that still wait, as they are. */
-int ft_contest_flush(struct ft_contest *contest);
+void ft_contest_flush(struct ft_contest *contest);
 
 /* The winner by the store's rule (ft_standings_order); NULL when no entrant has a time. */
 struct ft_entrant *ft_contest_winner(struct ft_contest *contest);

@@ -1,7 +1,8 @@
 /* search.c: candidates one by one: recalled, or compiled and attempted; then the finals.
  * in -> out: rig + kind of measuring + candidates -> one row each, summary, winner.
- * A failing candidate gets its row and the search goes on. It ends early only if the GPU is lost,
- * the user stops it, the budget is spent, or no candidate has been better for long. */
+ * A failing candidate gets its row and the search goes on, also where the row cannot be stored. It
+ * ends early only if the GPU is lost, the user stops it, the budget is spent, or no candidate has
+ * been better for long. */
 #include "tuner/search/search.h"
 
 #include <stdio.h>
@@ -136,13 +137,16 @@ static int attempt_one(const struct search *search, int index, const struct ft_c
  * may wait for the finals. */
 static int settle(struct search *search, const struct ft_attempt *attempt,
                   struct ft_compiled *compiled) {
-  const struct ft_rig *rig = search->in->rig;
-  if (!ft_outcome_timed(attempt->trial.outcome)) return rig->record(rig->payload, &attempt->trial);
+  if (!ft_outcome_timed(attempt->trial.outcome)) {
+    ft_contest_record(&search->contest, &attempt->trial);
+    return FT_OK;
+  }
   const int status = ft_contest_add(&search->contest, &attempt->trial, attempt->us,
                                     &compiled->kernel, attempt->loaded, false);
   compiled->kernel = (struct ft_kernel){0};
   FT_TRY(status);
-  return search->in->measuring->has_finals ? FT_OK : ft_contest_flush(&search->contest);
+  if (!search->in->measuring->has_finals) ft_contest_flush(&search->contest);
+  return FT_OK;
 }
 
 static int try_compiled(struct search *search, int index, struct ft_compiled *compiled,
@@ -220,13 +224,17 @@ static int decide(struct search *search) {
 }
 
 /* Writes the rows and names the winner, however the loop over the candidates ended. Of several
- * failures the first is returned. */
+ * failures the first is returned; that rows could not be stored is told last. */
 static int finish(struct search *search, int status) {
   if (status == FT_OK) status = hold_finals(search);
-  struct failure failure = keep_failure(status);
-  const int flushed = ft_contest_flush(&search->contest);
-  if (failure.status == FT_OK) failure = keep_failure(flushed);
-  return first_of(&failure, decide(search));
+  const struct failure failure = keep_failure(status);
+  const struct ft_contest *const contest = &search->contest;
+  ft_contest_flush(&search->contest);
+  search->summary->unstored = contest->unstored;
+  FT_TRY(first_of(&failure, decide(search)));
+  if (contest->unstored == 0) return FT_OK;
+  return ft_fail(FT_E_CACHE, "%d of %d results could not be stored: %s", contest->unstored,
+                 search->summary->tried, contest->unstored_why);
 }
 
 static int run(struct search *search) {

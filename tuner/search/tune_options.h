@@ -42,6 +42,7 @@ struct ft_tune_summary {
   long product, legal;                   /* configs before the rules, and after them */
   int tried, ok, wrong, failed, spilled; /* failed: compile, launch, timeout, equal images */
   int recalled;                          /* of those tried: rows found in the store */
+  int unstored;                          /* rows that the store could not take */
   struct ft_config best;
   double best_us, default_us;
   double seconds, measure_seconds;
