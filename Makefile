@@ -4,6 +4,7 @@
 #   golden     renew tests/golden                       format    clang-format in place
 #   lint       every static check                       sanitize  check under ASan and UBSan; SUITES=regex
 #   portable   needs only glibc, a driver and NVRTC     install   PREFIX=/usr/local
+#   wheel      for pip                                  deb       for apt
 BUILD ?= build
 JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
@@ -21,7 +22,7 @@ CONFIGURE = cmake -DCMAKE_BUILD_TYPE=$(BUILD_TYPE) -DCMAKE_INSTALL_PREFIX=$(PREF
 COMPILE = cmake --build
 SOURCES = $(shell find generator cache runtime tuner tests bench -name '*.[ch]' | sort)
 
-.PHONY: all setup need-gpu build demo check check-gpu bench golden format lint sanitize portable install clean
+.PHONY: all setup need-gpu build demo check check-gpu bench golden format lint sanitize portable wheel deb install clean
 all: build
 
 setup:
@@ -68,6 +69,13 @@ portable: setup
 	@$(CONFIGURE) $(BUILD)/portable -DFATUNE_PORTABLE=ON >/dev/null
 	@$(COMPILE) $(BUILD)/portable -j $(JOBS)
 	@.ci/portable $(BUILD)/portable
+
+wheel: build
+	@.ci/wheel $(abspath $(BUILD))
+
+deb: build
+	@.ci/setup deb
+	@.ci/deb $(BUILD)
 
 install: build
 	@cmake --install $(BUILD)

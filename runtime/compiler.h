@@ -1,8 +1,9 @@
 /* compiler.h: NVRTC, opened at run time.
  * in -> out: struct ft_source -> struct ft_kernel with registers, spills, mapped log.
  * Searched in this order: FATUNE_LIBNVRTC (then nothing else), the loader's path (libnvrtc.so.13,
- * .12), the CUDA toolkit's usual folders, NVIDIA's Python wheels beside the project, beside the
- * library and in the Python of PATH. */
+ * .12), the CUDA toolkit's usual folders, NVIDIA's Python wheels: of a checkout around this
+ * library or program, beside its Python package, of the Python it is installed in, of the Python on
+ * PATH. */
 #ifndef RUNTIME_COMPILER_H
 #define RUNTIME_COMPILER_H
 

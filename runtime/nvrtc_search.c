@@ -13,11 +13,8 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
-
-#ifndef FATUNE_DEPS_DIR
-#define FATUNE_DEPS_DIR ""
-#endif
 
 static int load_symbols(struct ft_nvrtc *nvrtc, struct ft_text *tried, const char *file) {
   static const struct {
@@ -163,16 +160,45 @@ static int try_python_on_path(struct ft_nvrtc *nvrtc, struct ft_text *tried) {
   return status;
 }
 
-/* Beside this library: a Python package of fatune has its wheels as neighbours. */
-static int try_beside(struct ft_nvrtc *nvrtc, struct ft_text *tried) {
+/* The folder of the file this code is in: a library, or the program that is running. Of a program
+ * the loader knows only the word it was called by. */
+static bool find_own_folder(char folder[PATH_MAX], struct stat *file) {
   Dl_info self;
-  char folder[PATH_MAX];
-  if (!dladdr((void *)(uintptr_t)&ft_nvrtc_open, &self) || !self.dli_fname) return FT_E_NO_NVRTC;
-  if (!realpath(self.dli_fname, folder)) return FT_E_NO_NVRTC;
-  char *const slash = strrchr(folder, '/');
-  if (!slash || strlen(folder) + 4 > sizeof folder) return FT_E_NO_NVRTC;
-  memcpy(slash, "/..", sizeof "/..");
-  return try_wheels(nvrtc, tried, folder);
+  if (!dladdr((void *)(uintptr_t)&ft_nvrtc_open, &self) || !self.dli_fname) return false;
+  const char *const path = strchr(self.dli_fname, '/') ? self.dli_fname : "/proc/self/exe";
+  if (!realpath(path, folder) || stat(folder, file) != 0) return false;
+  *strrchr(folder, '/') = '\0';
+  return true;
+}
+
+/* What set-up puts into a checkout, seen from its build folder. Its owner must be that of this
+ * file: who may write the folder above a build need not be who made the build. */
+static int try_checkout(struct ft_nvrtc *nvrtc, struct ft_text *tried, const char *own,
+                        const struct stat *file) {
+  static const char *const above[] = {"/../.deps/python", "/../../.deps/python"};
+  int status = FT_E_NO_NVRTC;
+  for (size_t i = 0; i < sizeof above / sizeof *above && status == FT_E_NO_NVRTC; i++) {
+    char folder[PATH_MAX];
+    struct stat found;
+    if (strlen(own) + strlen(above[i]) + 1 > sizeof folder) return status;
+    stpcpy(stpcpy(folder, own), above[i]);
+    if (stat(folder, &found) == 0 && found.st_uid == file->st_uid)
+      status = try_wheels(nvrtc, tried, folder);
+  }
+  return status;
+}
+
+/* Around this file: a checkout, the packages beside a Python package, the Python of a program in
+ * its bin. */
+static int try_around(struct ft_nvrtc *nvrtc, struct ft_text *tried) {
+  char own[PATH_MAX], beside[PATH_MAX];
+  struct stat file;
+  if (!find_own_folder(own, &file) || strlen(own) + 4 > sizeof beside) return FT_E_NO_NVRTC;
+  int status = try_checkout(nvrtc, tried, own, &file);
+  stpcpy(stpcpy(beside, own), "/..");
+  if (status == FT_E_NO_NVRTC) status = try_wheels(nvrtc, tried, beside);
+  if (status == FT_E_NO_NVRTC) status = try_python(nvrtc, tried, own);
+  return status;
 }
 
 static int search(struct ft_nvrtc *nvrtc, struct ft_text *tried) {
@@ -185,10 +211,7 @@ static int search(struct ft_nvrtc *nvrtc, struct ft_text *tried) {
     status = try_file(nvrtc, tried, loader[i]);
   for (size_t i = 0; i < sizeof toolkits / sizeof *toolkits && status == FT_E_NO_NVRTC; i++)
     status = try_pattern(nvrtc, tried, "", toolkits[i]);
-  /* Set-up's folder; empty in a build that is to leave this machine. */
-  if (status == FT_E_NO_NVRTC && sizeof FATUNE_DEPS_DIR > 1)
-    status = try_wheels(nvrtc, tried, FATUNE_DEPS_DIR "/python");
-  if (status == FT_E_NO_NVRTC) status = try_beside(nvrtc, tried);
+  if (status == FT_E_NO_NVRTC) status = try_around(nvrtc, tried);
   if (status == FT_E_NO_NVRTC) status = try_python_on_path(nvrtc, tried);
   return status;
 }

@@ -7,7 +7,7 @@ header=$(dirname "$0")/../runtime/fatune.h
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
-nm -D --defined-only "$library" | awk '$2 ~ /[A-TV-Z]/ { print $3 }' | sort >"$scratch/exported"
+nm -D --defined-only "$library" | awk '$2 ~ /[BCDGRSTVW]/ { sub(/@.*/, "", $3); print $3 }' | sort >"$scratch/exported"
 grep '^FATUNE_API' "$header" | grep -oE 'fatune_[a-z_]+\(' | tr -d '(' | sort >"$scratch/declared"
 diff "$scratch/declared" "$scratch/exported" >"$scratch/difference" || {
   echo "< declared in fatune.h, > exported by $library:"

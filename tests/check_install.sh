@@ -14,10 +14,10 @@ library=$(dirname "$(find "$prefix" -name libfatune.so)")
 awk '/^```c$/ { on = 1; next } /^```/ { if (on) exit } on' "$source/README.md" >"$scratch/example.c"
 [ -s "$scratch/example.c" ] || { echo "README.md has no C example"; exit 1; }
 
-# fatune.pc names the prefix of configure time; a moved tree says where it is now.
-flags=$(PKG_CONFIG_PATH=$library/pkgconfig pkg-config --define-variable=prefix="$prefix" \
-  --define-variable=libdir="$library" --define-variable=includedir="$prefix/include" \
-  --cflags --libs fatune)
+# The tree may be moved: fatune.pc and the CMake files say where the rest is from where they are.
+mv "$prefix" "$scratch/moved"
+prefix=$scratch/moved library=$(dirname "$(find "$scratch/moved" -name libfatune.so)")
+flags=$(PKG_CONFIG_PATH=$library/pkgconfig pkg-config --cflags --libs fatune)
 # shellcheck disable=SC2086 # flags are many words
 "$compiler" -std=c11 -Wall -Wextra -Werror -fPIC -shared -Wl,--no-undefined "$scratch/example.c" \
   -o "$scratch/example.so" $flags

@@ -42,7 +42,8 @@ def _load():
             return candidate, c.CDLL(candidate)
         except OSError as error:
             tried.append(str(error))
-    raise ImportError("no libfatune.so; FATUNE_LIBRARY may name it. Tried: " + "; ".join(tried))
+    raise ImportError("no libfatune.so: `make wheel` in a checkout makes a package that has it, `make build` one that "
+                      "is used from the checkout; FATUNE_LIBRARY may name one. Tried: " + "; ".join(tried))
 
 
 # name: result, arguments. Pointers to handles are c_void_p; addresses of structs go by byref.
