@@ -67,6 +67,14 @@ int ft_database_number(struct ft_database *database, const char *sql, int64_t *n
   return FT_OK;
 }
 
+static bool is_busy(int code) {
+  return (code & 0xFF) == SQLITE_BUSY || (code & 0xFF) == SQLITE_PROTOCOL;
+}
+
+bool ft_database_is_busy(struct ft_database *database) {
+  return is_busy(sqlite3_errcode(database->handle));
+}
+
 /* SQLite's own waiting leaves out the cases in which waiting inside it could deadlock (recovery of
  * a log, a change of journal): those are tried again here. */
 int ft_database_begin(struct ft_database *database, int patience_ms) {
@@ -75,8 +83,8 @@ int ft_database_begin(struct ft_database *database, int patience_ms) {
   sqlite3_busy_timeout(database->handle, patience_ms);
   int code;
   for (;;) {
-    code = sqlite3_exec(database->handle, "BEGIN IMMEDIATE", NULL, NULL, NULL) & 0xFF;
-    if ((code != SQLITE_BUSY && code != SQLITE_PROTOCOL) || ft_seconds_now() >= deadline) break;
+    code = sqlite3_exec(database->handle, "BEGIN IMMEDIATE", NULL, NULL, NULL);
+    if (!is_busy(code) || ft_seconds_now() >= deadline) break;
     nanosleep(&nap, NULL);
   }
   const int status = code == SQLITE_OK ? FT_OK : ft_database_fail(database, "cannot be written");

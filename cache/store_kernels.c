@@ -138,10 +138,10 @@ static bool beyond(struct ft_database *database, int64_t cap) {
          (pages - unused) * page_bytes > cap;
 }
 
+/* Within a transaction, which it ends. */
 static int put_into(struct ft_database *database, const struct ft_kernel *kernel, int64_t cap) {
   bool inserted = false;
   int64_t deleted = 0;
-  FT_TRY(ft_database_begin(database, 30000));
   int status = ft_row_put_kernel(database, kernel, (int64_t)time(NULL), false, &inserted);
   /* Down to nine tenths, so that not every kernel from now on pays for a collection. */
   if (status == FT_OK && beyond(database, cap))
@@ -152,16 +152,18 @@ static int put_into(struct ft_database *database, const struct ft_kernel *kernel
 }
 
 static int put(struct ft_store *store, const struct ft_kernel *kernel) {
-  int status = FT_E_CACHE;
-  struct ft_database *const user = ft_store_user(store, FT_KIND_KERNELS, true);
-  if (user) {
+  struct ft_database *user = NULL;
+  int status = ft_store_begin(store, FT_KIND_KERNELS, &user);
+  if (status == FT_OK) {
     status = put_into(user, kernel, store->cap);
     if (status == FT_E_CACHE) ft_store_report(store, user, FT_FAULT_WRITE);
-    if (status != FT_E_CACHE) return status;
   }
+  if (status != FT_E_CACHE) return status;
   struct ft_database *const memory = ft_store_memory(store);
   if (!memory) return FT_E_MEMORY;
-  const int kept = put_into(memory, kernel, store->cap < MEMORY_CAP ? store->cap : MEMORY_CAP);
+  int kept = ft_database_begin(memory, 0);
+  if (kept == FT_OK)
+    kept = put_into(memory, kernel, store->cap < MEMORY_CAP ? store->cap : MEMORY_CAP);
   return kept != FT_OK || store->memory_only ? kept : status;
 }
 
@@ -198,9 +200,9 @@ int ft_store_kernel_put(struct ft_store *store, const struct ft_kernel *kernel) 
   return status;
 }
 
+/* Within a transaction, which it ends. */
 static int forget_in(struct ft_database *database, const struct ft_digest *key) {
   sqlite3_stmt *statement = NULL;
-  FT_TRY(ft_database_begin(database, 30000));
   int status = ft_database_prepare(database, "DELETE FROM kernels WHERE key = ?1", &statement);
   if (status == FT_OK) {
     ft_bind_digest(statement, 1, key);
@@ -208,6 +210,15 @@ static int forget_in(struct ft_database *database, const struct ft_digest *key) 
   }
   if (status == FT_OK) return ft_database_commit(database);
   ft_database_rollback(database);
+  return status;
+}
+
+static int forget_in_user_file(struct ft_store *store, const struct ft_digest *key) {
+  struct ft_database *user = ft_store_user(store, FT_KIND_KERNELS, false);
+  if (!user) return FT_OK;
+  FT_TRY(ft_store_begin(store, FT_KIND_KERNELS, &user));
+  const int status = forget_in(user, key);
+  if (status == FT_E_CACHE) ft_store_report(store, user, FT_FAULT_WRITE);
   return status;
 }
 
@@ -223,17 +234,14 @@ static int forget_in_layers(struct ft_store *store, const struct ft_digest *key)
 }
 
 int ft_store_kernel_forget(struct ft_store *store, const struct ft_digest *key) {
-  struct ft_sources sources;
   ft_store_enter(store);
   int status = forget_in_layers(store, key);
-  ft_store_sources(store, FT_KIND_KERNELS, &sources);
-  for (int i = 0; i < sources.count && sources.at[i].layer == 0; i++) {
-    struct ft_database *const database = sources.at[i].database;
-    const int forgot = database->writable
-                           ? forget_in(database, key)
-                           : ft_fail(FT_E_CACHE, "'%s' is read-only", database->path);
-    if (forgot == FT_E_CACHE) ft_store_report(store, database, FT_FAULT_WRITE);
-    if (forgot != FT_OK) status = forgot;
+  const int forgot = forget_in_user_file(store, key);
+  if (forgot != FT_OK) status = forgot;
+  if (store->memory.handle) {
+    int in_memory = ft_database_begin(&store->memory, 0);
+    if (in_memory == FT_OK) in_memory = forget_in(&store->memory, key);
+    if (in_memory != FT_OK) status = in_memory;
   }
   ft_store_leave(store);
   return status;

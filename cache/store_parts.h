@@ -26,6 +26,7 @@ struct ft_user_file {
   char *folder, *path; /* NULL: there is no place for it */
   struct ft_database database;
   double retry_at; /* by ft_seconds_now: a file that could not be opened is left alone until then */
+  double stuck_until; /* likewise: until then nobody waits for the one who writes to it */
 };
 
 struct ft_store {
@@ -77,6 +78,11 @@ void ft_store_tell_skipped_in(struct ft_store *store, struct ft_database *databa
 /* The user's file, opened when it is there; for writing it is made. NULL: not to be had; what was
  * wrong is reported (nothing is wrong when it is merely not there yet). */
 struct ft_database *ft_store_user(struct ft_store *store, enum ft_kind kind, bool writing);
+
+/* store_writers.c: begins a write transaction on the user's file, of which the caller puts an end.
+ * Waits a bounded time for other writers, and releases the lock while it waits. FT_E_CACHE has been
+ * reported. */
+int ft_store_begin(struct ft_store *store, enum ft_kind kind, struct ft_database **database);
 
 /* The database in memory; NULL when there is no memory for it. */
 struct ft_database *ft_store_memory(struct ft_store *store);

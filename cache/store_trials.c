@@ -7,9 +7,9 @@
 #include "cache/store_parts.h"
 #include "generator/status.h"
 
+/* Within a transaction, which it ends. */
 static int put_into(struct ft_database *database, const struct ft_trial *trial) {
   bool inserted = false;
-  FT_TRY(ft_database_begin(database, 30000));
   const int status = ft_row_put_trial(database, trial, &inserted);
   if (status == FT_OK) return ft_database_commit(database);
   ft_database_rollback(database);
@@ -17,16 +17,17 @@ static int put_into(struct ft_database *database, const struct ft_trial *trial) 
 }
 
 static int put(struct ft_store *store, const struct ft_trial *trial) {
-  int status = FT_E_CACHE;
-  struct ft_database *const user = ft_store_user(store, FT_KIND_TUNING, true);
-  if (user) {
+  struct ft_database *user = NULL;
+  int status = ft_store_begin(store, FT_KIND_TUNING, &user);
+  if (status == FT_OK) {
     status = put_into(user, trial);
     if (status == FT_E_CACHE) ft_store_report(store, user, FT_FAULT_WRITE);
-    if (status != FT_E_CACHE) return status;
   }
+  if (status != FT_E_CACHE) return status;
   struct ft_database *const memory = ft_store_memory(store);
   if (!memory) return FT_E_MEMORY;
-  const int kept = put_into(memory, trial);
+  int kept = ft_database_begin(memory, 0);
+  if (kept == FT_OK) kept = put_into(memory, trial);
   return kept != FT_OK || store->memory_only ? kept : status;
 }
 

@@ -4,8 +4,11 @@
 #include "runtime/kernel_source.h"
 
 #include <string.h>
+#include <time.h>
 
+#include "cache/claims.h"
 #include "cache/store.h"
+#include "generator/clock.h"
 #include "generator/status.h"
 #include "runtime/emulator/cxx.h"
 #include "runtime/session.h"
@@ -32,16 +35,51 @@ int ft_session_emit(fatune_session *session, const struct ft_request *request,
 }
 
 /* Compiles the source and stores the kernel. If the store cannot take it, the next process has to
- * compile again. */
-static int compile(fatune_session *session, const struct ft_source *source,
-                   struct ft_kernel *kernel) {
-  struct ft_compiler *compiler;
-  FT_TRY(ft_session_compiler(session, &compiler));
+ * compile again; the store has warned of its own faults. */
+static int compile(fatune_session *session, struct ft_compiler *compiler,
+                   const struct ft_source *source, struct ft_kernel *kernel) {
   FT_TRY(ft_compiler_compile(compiler, source, kernel));
-  if (ft_store_kernel_put(session->store, kernel) != FT_OK &&
-      !atomic_exchange(&session->warned_store, true))
+  const int kept = ft_store_kernel_put(session->store, kernel);
+  if (kept != FT_OK && kept != FT_E_CACHE && !atomic_exchange(&session->warned_store, true))
     ft_session_warn(session, "compiled kernels are not kept: %s", ft_detail());
   return FT_OK;
+}
+
+/* Until the claim is got, or its owner has had its time. */
+static void wait_for_claim(struct ft_claim *claim, double patience) {
+  const struct timespec nap = {0, 20 * 1000000L};
+  const double deadline = ft_seconds_now() + patience;
+  while (!ft_claim_try(claim) && ft_seconds_now() < deadline) nanosleep(&nap, NULL);
+}
+
+/* One process at a time compiles it. Who waited for another one finds it in the store, unless that
+ * one has failed. */
+static int compile_claimed(fatune_session *session, struct ft_compiler *compiler,
+                           const struct ft_source *source, const struct ft_digest *key,
+                           struct ft_kernel *kernel, bool *compiled) {
+  struct ft_claim claim;
+  ft_claim_open(&claim, session->store, key);
+  wait_for_claim(&claim, session->flights.patience);
+  int status = ft_store_kernel_get(session->store, key, kernel);
+  *compiled = status != FT_OK;
+  if (*compiled) status = compile(session, compiler, source, kernel);
+  ft_claim_close(&claim);
+  return status;
+}
+
+/* One thread of the session at a time does, and the others take what it has made. */
+static int compile_once(fatune_session *session, const struct ft_source *source,
+                        struct ft_kernel *kernel, bool *compiled) {
+  struct ft_compiler *compiler;
+  struct ft_flight *flight;
+  int status;
+  *compiled = true;
+  FT_TRY(ft_session_compiler(session, &compiler));
+  const struct ft_digest key = ft_compiler_key(compiler, source);
+  if (ft_flight_join(&session->flights, &key, &flight, kernel, &status)) return status;
+  status = compile_claimed(session, compiler, source, &key, kernel, compiled);
+  ft_flight_end(&session->flights, flight, status, kernel);
+  return status;
 }
 
 int ft_session_kernel(fatune_session *session, const struct ft_source *source,
@@ -49,8 +87,7 @@ int ft_session_kernel(fatune_session *session, const struct ft_source *source,
   *compiled = false;
   const int found = ft_store_kernel_of_source(session->store, &source->digest, preferred, kernel);
   if (found == FT_OK) return FT_OK;
-  *compiled = true;
-  const int status = compile(session, source, kernel);
+  const int status = compile_once(session, source, kernel, compiled);
   if (status == FT_E_NO_NVRTC)
     return ft_fail_within(status, "the kernel is in no cache and has to be compiled");
   return status;
@@ -59,13 +96,15 @@ int ft_session_kernel(fatune_session *session, const struct ft_source *source,
 /* Replaces *kernel and *module. The old kernel is freed even if that fails. */
 static int replace_refused(fatune_session *session, const struct ft_source *source,
                            struct ft_kernel *kernel, struct ft_module *module) {
+  struct ft_compiler *compiler;
   if (!atomic_exchange(&session->warned_image, true))
     ft_session_warn(session, "a cached kernel was refused by the driver and is compiled anew (%s)",
                     ft_detail());
   /* A read-only layer of the store keeps its copy and would give it again. */
   ft_store_kernel_forget(session->store, &kernel->key);
   ft_kernel_free(kernel);
-  FT_TRY(compile(session, source, kernel));
+  FT_TRY(ft_session_compiler(session, &compiler));
+  FT_TRY(compile(session, compiler, source, kernel));
   return ft_module_load(module, session, kernel, source->config.family);
 }
 

@@ -23,7 +23,9 @@ int ft_session_emit(fatune_session *session, const struct ft_request *request,
                     struct ft_source *source);
 
 /* The kernel of a source: from the store (of the preferred key first, else of any compiler), or
- * else compiled and stored. *compiled says which. Thread-safe; compiles run in parallel. */
+ * else compiled and stored. *compiled says which. Thread-safe; compiles of different kernels run in
+ * parallel, one kernel is compiled by one thread of one process (single_flight.h, cache/claims.h).
+ */
 int ft_session_kernel(fatune_session *session, const struct ft_source *source,
                       const struct ft_digest *preferred, struct ft_kernel *kernel, bool *compiled);
 

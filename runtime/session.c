@@ -190,6 +190,7 @@ int fatune_session_open(fatune_session **out, const fatune_session_options *give
   if (!session) return ft_fail(FT_E_MEMORY, "no memory for a session");
   pthread_mutex_init(&session->lua_lock, NULL); /* of the default kind it cannot fail on Linux */
   pthread_mutex_init(&session->compiler_lock, NULL);
+  ft_flights_open(&session->flights);
   session->may_compile = options->compile == 0;
   session->log = options->log;
   session->payload = options->payload;
@@ -213,6 +214,7 @@ void fatune_session_close(fatune_session *session) {
   if (session->has_device) ft_driver_close(&session->driver);
   ft_store_close(session->store);
   ft_lua_close(session->lua);
+  ft_flights_close(&session->flights);
   pthread_mutex_destroy(&session->compiler_lock);
   pthread_mutex_destroy(&session->lua_lock);
   free(session);

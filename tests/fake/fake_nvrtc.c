@@ -1,6 +1,10 @@
 /* fake_nvrtc.c: an NVRTC that compiles nothing, for tests.
  * in -> out: source -> an "image" that fake_cuda.c accepts; a source that contains "#error" -> a
  * log with its line; or the failure a test asked for. */
+#include <fcntl.h>
+#include <time.h>
+#include <unistd.h>
+
 #include "tests/fake/fake.h"
 #include "tests/fake/fake_core.h"
 
@@ -84,7 +88,20 @@ DEFINE(nvrtcCreateProgram, (struct program * *out, const char *source, const cha
   return 0;
 }
 
+/* FATUNE_FAKE_COMPILES: a file that gets one byte a compile, of all processes.
+ * FATUNE_FAKE_COMPILE_MS: how long one takes. */
+static void be_seen_compiling(void) {
+  const char *const path = getenv("FATUNE_FAKE_COMPILES"), *const ms =
+                                                               getenv("FATUNE_FAKE_COMPILE_MS");
+  const int file = path ? open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600) : -1;
+  if (file >= 0 && (write(file, "c", 1) != 1 || close(file) != 0)) abort();
+  const long length = ms ? strtol(ms, NULL, 10) : 0;
+  const struct timespec nap = {length / 1000, length % 1000 * 1000000L};
+  nanosleep(&nap, NULL);
+}
+
 DEFINE(nvrtcCompileProgram, (struct program * program, int count, const char *const *options)) {
+  be_seen_compiling();
   FAKE_CALL("nvrtcCompileProgram");
   for (int i = 0; i < count; i++)
     if (!options[i] || options[i][0] != '-') return COMPILATION;
