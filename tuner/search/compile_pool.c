@@ -25,7 +25,7 @@ struct ft_compile_pool {
   pthread_mutex_t lock;
   pthread_cond_t changed;
   int next;  /* the next candidate to be claimed */
-  int taken; /* the search has taken all candidates below this one */
+  int taken; /* the search is done with all candidates below this one */
   int lookahead;
   bool closing;
   pthread_t *threads;
@@ -72,7 +72,8 @@ static void *work(void *payload) {
 }
 
 int ft_compile_pool_open(struct ft_compile_pool **out, const struct ft_rig *rig,
-                         const struct ft_candidates *candidates, const bool *skip, int jobs) {
+                         const struct ft_candidates *candidates, const bool *skip, int jobs,
+                         bool measures) {
   *out = NULL;
   if (jobs < 0) return ft_fail(FT_E_ARGUMENT, "jobs is %d; allowed: 0 and more", jobs);
   if (jobs == 0) jobs = (int)sysconf(_SC_NPROCESSORS_ONLN);
@@ -84,7 +85,9 @@ int ft_compile_pool_open(struct ft_compile_pool **out, const struct ft_rig *rig,
   pool->rig = rig;
   pool->candidates = candidates;
   pool->skip = skip;
-  pool->lookahead = 2 * jobs;
+  /* A kernel a job is unfinished: under way, waiting for its turn, or being judged. What is being
+   * measured takes no job's time. */
+  pool->lookahead = measures ? jobs + 1 : jobs;
   pool->slots = calloc((size_t)candidates->count, sizeof *pool->slots);
   pool->threads = calloc((size_t)jobs, sizeof *pool->threads);
   pthread_mutex_init(&pool->lock, NULL);
@@ -111,8 +114,6 @@ void ft_compile_pool_take(struct ft_compile_pool *pool, int index, struct ft_com
   pool->taken = index;
   pthread_cond_broadcast(&pool->changed);
   while (!slot->done) pthread_cond_wait(&pool->changed, &pool->lock);
-  pool->taken = index + 1;
-  pthread_cond_broadcast(&pool->changed);
   pthread_mutex_unlock(&pool->lock);
   *compiled = slot->compiled;
   slot->compiled = (struct ft_compiled){0}; /* the kernel is the caller's now */

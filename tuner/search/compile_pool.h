@@ -17,9 +17,11 @@ struct ft_compiled {
 struct ft_compile_pool;
 
 /* skip[i]: candidate i is not wanted (may be NULL). jobs 0: one per core. rig, candidates and skip
- * must outlive the pool. */
+ * must outlive the pool. measures: the search measures what it takes, and the jobs go on
+ * meanwhile. */
 int ft_compile_pool_open(struct ft_compile_pool **pool, const struct ft_rig *rig,
-                         const struct ft_candidates *candidates, const bool *skip, int jobs);
+                         const struct ft_candidates *candidates, const bool *skip, int jobs,
+                         bool measures);
 
 /* Waits for candidate `index` and hands its result over; indices must rise from call to call. */
 void ft_compile_pool_take(struct ft_compile_pool *pool, int index, struct ft_compiled *compiled);

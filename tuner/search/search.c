@@ -246,7 +246,8 @@ static int run(struct search *search) {
   if (!search->known || !search->is_known)
     return ft_fail(FT_E_MEMORY, "no memory for %zu candidates", count);
   recall_known(search);
-  FT_TRY(ft_compile_pool_open(&pool, in->rig, in->candidates, search->is_known, in->options->jobs));
+  FT_TRY(ft_compile_pool_open(&pool, in->rig, in->candidates, search->is_known, in->options->jobs,
+                              in->measuring->has_finals));
   const struct failure failure = keep_failure(try_all(search, pool));
   ft_compile_pool_close(pool);
   return finish(search, first_of(&failure, FT_OK));

@@ -1,0 +1,88 @@
+/* test_program_kill.c: `fatune tune` killed at any moment. in -> out: a search with eight jobs on
+ * the fake NVRTC, kill -9 -> what is in the stores, and what the next run makes of it. */
+#include "tests/run_program.h"
+#include "tests/slow_tests.h"
+#include "tests/store_fixture.h"
+#include "tests/suites.h"
+
+#include <signal.h>
+
+enum { JOBS = 8 };
+
+static char compiles[128]; /* a byte a compile, written as it begins */
+
+static void set_up(void) {
+  begin_program_test();
+  snprintf(compiles, sizeof compiles, "%s/compiles", folder);
+  setenv("FATUNE_LIBNVRTC", FATUNE_FAKE_DIR "/libfake_nvrtc.so", 1);
+  setenv("FATUNE_FAKE_COMPILES", compiles, 1);
+  setenv("FATUNE_FAKE_COMPILE_MS", "4", 1);
+}
+
+static int64_t size_of(const char *path) {
+  struct stat state;
+  return stat(path, &state) == 0 ? (int64_t)state.st_size : 0;
+}
+
+static pid_t start_search(void) {
+  const pid_t child = fork();
+  ck_assert_int_ge(child, 0);
+  if (child == 0) {
+    const int nowhere = open("/dev/null", O_RDWR);
+    dup2(nowhere, STDOUT_FILENO);
+    dup2(nowhere, STDERR_FILENO);
+    execl(program, program, "--gpu", "a100", "--effort", "normal", "--jobs", "8", "d64", "nq128",
+          (char *)NULL);
+    _exit(127);
+  }
+  return child;
+}
+
+/* Rows of the store; 0 where there is none yet. */
+static int64_t rows(void) {
+  char path[128];
+  snprintf(path, sizeof path, "%s/tuning.db", folder);
+  return access(path, F_OK) == 0 ? number_of(path, "SELECT count(*) FROM trials") : 0;
+}
+
+/* A search that was finished would leave nothing to do. */
+static void start_over_when_done(void) {
+  char path[128];
+  snprintf(path, sizeof path, "%s/tuning.db", folder);
+  if (rows() > 40) run_sql(path, "DELETE FROM trials");
+}
+
+START_TEST(a_killed_search_loses_a_row_a_job) {
+  struct dice dice = dice_new();
+  int64_t lost = 0, most = 0;
+  int killed = 0;
+  for (int round = 0; round < (tests_are_slow() ? 1000 : 12); round++) {
+    start_over_when_done();
+    const int64_t begun = size_of(compiles), kept = rows();
+    const pid_t child = start_search();
+    usleep((useconds_t)dice_below(&dice, 250000));
+    kill(child, SIGKILL);
+    int status = 0;
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    killed += WIFSIGNALED(status);
+    const int64_t unfinished = size_of(compiles) - begun - (rows() - kept);
+    ck_assert_msg(unfinished <= JOBS, "seed %llu, round %d: %lld compiles have no row",
+                  (unsigned long long)dice.seed, round, (long long)unfinished);
+    lost += unfinished;
+    if (unfinished > most) most = unfinished;
+  }
+  ck_assert_int_gt(killed, 3);
+  ck_assert_int_gt(lost, 0);
+  expect("cache verify", 0);
+}
+END_TEST
+
+Suite *make_program_kill_suite(void) {
+  Suite *const suite = suite_create("program_kill");
+  TCase *const tests = tcase_create("kill");
+  tcase_set_timeout(tests, tests_are_slow() ? 900 : 60);
+  tcase_add_checked_fixture(tests, set_up, end_program_test);
+  tcase_add_test(tests, a_killed_search_loses_a_row_a_job);
+  suite_add_tcase(suite, tests);
+  return suite;
+}
