@@ -23,6 +23,15 @@ static const struct ft_field kernel_fields[] = {
 
 enum { KERNEL_FIELDS = sizeof kernel_fields / sizeof kernel_fields[0] };
 
+struct ft_digest ft_kernel_key(const struct ft_digest *source, const char *nvrtc) {
+  struct ft_hasher hasher;
+  ft_hasher_init(&hasher);
+  ft_hasher_section(&hasher, "kernel key", "1", 1);
+  ft_hasher_section(&hasher, "source", source->bytes, sizeof source->bytes);
+  ft_hasher_section(&hasher, "nvrtc", nvrtc, strlen(nvrtc));
+  return ft_hasher_final(&hasher);
+}
+
 void ft_kernel_free(struct ft_kernel *kernel) {
   if (!kernel) return;
   free(kernel->image);

@@ -10,7 +10,7 @@
 
 struct ft_kernel {
   struct ft_digest source;       /* ft_source.digest: text, options, target */
-  struct ft_digest key;          /* source + NVRTC version and build: identity of the image */
+  struct ft_digest key;          /* ft_kernel_key(source, nvrtc): what the image is served by */
   struct ft_digest image_digest; /* of the image's bytes; checked before the image is loaded */
   char target[16];
   char nvrtc[64]; /* "13.0.88": version and build of the compiler */
@@ -22,6 +22,10 @@ struct ft_kernel {
   int threads;
   char *log; /* NVRTC's log, mapped to template lines; owned, may be NULL */
 };
+
+/* The whole key: the source (text, options, target) and the compiler's version and build. Which
+ * image it leads to is for the compiler to say, so the image is no part of it. */
+struct ft_digest ft_kernel_key(const struct ft_digest *source, const char *nvrtc);
 
 void ft_kernel_free(struct ft_kernel *kernel);
 

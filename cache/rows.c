@@ -171,6 +171,12 @@ static struct ft_digest kernel_identity(const char *text, const char *log) {
   return ft_hasher_final(&hasher);
 }
 
+/* Else a row could pose as what another compiler, or the compiler of another source, makes. */
+static bool has_own_key(const struct ft_kernel *kernel) {
+  const struct ft_digest key = ft_kernel_key(&kernel->source, kernel->nvrtc);
+  return ft_digest_equal(&kernel->key, &key);
+}
+
 static int check_kernel(const struct ft_kernel *kernel) {
   if (!kernel->image || kernel->image_size == 0 || kernel->image_size > FT_IMAGE_LIMIT)
     return ft_fail(FT_E_ARGUMENT, "a kernel's image has %zu bytes; allowed are 1 .. %d",
@@ -178,6 +184,8 @@ static int check_kernel(const struct ft_kernel *kernel) {
   const struct ft_digest digest = ft_digest_of(kernel->image, kernel->image_size);
   if (!ft_digest_equal(&digest, &kernel->image_digest))
     return ft_fail(FT_E_ARGUMENT, "a kernel's image does not match its image_digest");
+  if (!has_own_key(kernel))
+    return ft_fail(FT_E_ARGUMENT, "a kernel's key is not that of its source and compiler");
   return FT_OK;
 }
 
@@ -251,6 +259,8 @@ int ft_row_read_kernel(sqlite3_stmt *row, struct ft_kernel *kernel) {
   if (!column_is_digest(row, 1, &identity))
     return unsound(row, "a kernel's text does not match its digest");
   if (ft_kernel_parse(kernel, text) != FT_OK) return FT_E_NOT_FOUND;
+  if (!has_own_key(kernel))
+    return ft_fail(FT_E_CACHE, "a row is damaged: a kernel's key is not that of its source");
   const void *const image = column_bytes(row, 3, 1, FT_IMAGE_LIMIT, &size);
   if (!image) return unsound(row, "a kernel has no image, or one that is too large");
   return copy_image(kernel, image, size, log);

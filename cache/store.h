@@ -37,14 +37,11 @@ void ft_store_close(struct ft_store *store);
 
 /* -- kernels -------------------------------------------------------------------------------- */
 
-/* By exact key; FT_E_NOT_FOUND is a miss. The image's digest has been checked. Caller frees. */
+/* By exact key; FT_E_NOT_FOUND is a miss. The image's digest has been checked, and that the key is
+ * that of the kernel's source and compiler. There is no look-up by less than the key. Caller frees.
+ */
 int ft_store_kernel_get(struct ft_store *store, const struct ft_digest *key,
                         struct ft_kernel *kernel);
-
-/* By source, whatever compiler made it: `preferred` (may be NULL) if it is there, else the newest.
- * This is how a machine without NVRTC finds its kernels. */
-int ft_store_kernel_of_source(struct ft_store *store, const struct ft_digest *source,
-                              const struct ft_digest *preferred, struct ft_kernel *kernel);
 
 int ft_store_kernel_put(struct ft_store *store, const struct ft_kernel *kernel);
 
@@ -85,6 +82,12 @@ struct ft_query {
  * registers, ft_config_compare; so equal data gives equal choices everywhere. Samples of one config
  * measured several times (same key) are pooled. */
 int ft_store_choose(struct ft_store *store, const struct ft_query *query, struct ft_choice *choice);
+
+/* The key of the kernel that a trial of this config measured or compiled, for the request's kernel
+ * class on the target: how a machine without NVRTC finds the kernel of a config that is given. The
+ * request's own bucket goes first. FT_E_NOT_FOUND: there is none. */
+int ft_store_kernel_of_config(struct ft_store *store, const struct ft_query *query,
+                              const struct ft_config *config, struct ft_digest *key);
 
 /* All trials of a bucket on a device class (NULL: all of them), winner's order; return false to
  * stop. */

@@ -1,5 +1,5 @@
-/* store_kernels.c: compiled kernels by key and by source.
- * in -> out: key or source -> a kernel whose digest has been checked; kernel -> row. */
+/* store_kernels.c: compiled kernels by key.
+ * in -> out: key -> a kernel whose digests have been checked; kernel -> row. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -13,8 +13,6 @@ enum { DAMAGED_MAX = 16, RECENCY_SECONDS = 3600, HEAL_PATIENCE_MS = 1000 };
 static const int64_t MEMORY_CAP = INT64_C(256) << 20;
 
 static const char BY_KEY[] = "SELECT " FT_KERNEL_COLUMNS ", id, used FROM kernels WHERE key = ?1";
-static const char BY_SOURCE[] =
-    "SELECT " FT_KERNEL_COLUMNS ", id, used FROM kernels WHERE source = ?1 ORDER BY id DESC";
 enum { COLUMN_ID = 4, COLUMN_USED = 5 };
 
 /* -- looking up ----------------------------------------------------------------------------- */
@@ -61,17 +59,17 @@ static void renew(struct ft_database *database, int64_t id, int64_t used) {
   ft_database_commit(database);
 }
 
-/* The first sound row; FT_E_NOT_FOUND at the end. The columns searched by may be damaged
- * themselves, so the kernel's own key or source is compared. */
+/* The first sound row; FT_E_NOT_FOUND at the end. The column searched by may be damaged
+ * itself, so the kernel's own key is compared. */
 static int take_row(struct ft_store *store, struct ft_source_of_rows *source,
-                    sqlite3_stmt *statement, const struct ft_digest *wanted, bool by_key,
-                    struct ft_kernel *kernel, struct found *found) {
+                    sqlite3_stmt *statement, const struct ft_digest *key, struct ft_kernel *kernel,
+                    struct found *found) {
   int code;
   while ((code = sqlite3_step(statement)) == SQLITE_ROW) {
     int status = ft_row_read_kernel(statement, kernel);
     if (status == FT_E_MEMORY) return status;
     if (status == FT_OK) {
-      const bool right = ft_digest_equal(by_key ? &kernel->key : &kernel->source, wanted);
+      const bool right = ft_digest_equal(&kernel->key, key);
       if (right && !(source->layer > 0 && is_forgotten(store, &kernel->key))) {
         found->id = sqlite3_column_int64(statement, COLUMN_ID);
         found->used = sqlite3_column_int64(statement, COLUMN_USED);
@@ -90,14 +88,14 @@ static int take_row(struct ft_store *store, struct ft_source_of_rows *source,
 }
 
 static int find_in(struct ft_store *store, struct ft_source_of_rows *source,
-                   const struct ft_digest *wanted, bool by_key, struct ft_kernel *kernel) {
+                   const struct ft_digest *key, struct ft_kernel *kernel) {
   struct ft_database *const database = source->database;
   struct found found = {.damaged_count = 0};
   sqlite3_stmt *statement = NULL;
-  int status = ft_database_prepare(database, by_key ? BY_KEY : BY_SOURCE, &statement);
+  int status = ft_database_prepare(database, BY_KEY, &statement);
   if (status == FT_OK) {
-    ft_bind_digest(statement, 1, wanted);
-    status = take_row(store, source, statement, wanted, by_key, kernel, &found);
+    ft_bind_digest(statement, 1, key);
+    status = take_row(store, source, statement, key, kernel, &found);
   }
   ft_database_done(statement);
   if (found.damaged_count > 0) {
@@ -110,21 +108,16 @@ static int find_in(struct ft_store *store, struct ft_source_of_rows *source,
   return status;
 }
 
-static int find(struct ft_store *store, const struct ft_digest *wanted, bool by_key,
-                struct ft_kernel *kernel) {
+int ft_store_find_kernel(struct ft_store *store, const struct ft_digest *key,
+                         struct ft_kernel *kernel) {
   struct ft_sources sources;
   ft_store_sources(store, FT_KIND_KERNELS, &sources);
   for (int i = 0; i < sources.count; i++) {
-    const int status = find_in(store, &sources.at[i], wanted, by_key, kernel);
+    const int status = find_in(store, &sources.at[i], key, kernel);
     if (status == FT_OK || status == FT_E_MEMORY) return status;
   }
   memset(kernel, 0, sizeof *kernel);
   return ft_fail(FT_E_NOT_FOUND, "no such kernel in the caches");
-}
-
-int ft_store_find_kernel(struct ft_store *store, const struct ft_digest *key,
-                         struct ft_kernel *kernel) {
-  return find(store, key, true, kernel);
 }
 
 /* -- writing -------------------------------------------------------------------------------- */
@@ -172,22 +165,7 @@ static int put(struct ft_store *store, const struct ft_kernel *kernel) {
 int ft_store_kernel_get(struct ft_store *store, const struct ft_digest *key,
                         struct ft_kernel *kernel) {
   ft_store_enter(store);
-  const int status = find(store, key, true, kernel);
-  *(status == FT_OK ? &store->hits : &store->misses) += 1;
-  ft_store_leave(store);
-  return status;
-}
-
-int ft_store_kernel_of_source(struct ft_store *store, const struct ft_digest *source,
-                              const struct ft_digest *preferred, struct ft_kernel *kernel) {
-  int status = FT_E_NOT_FOUND;
-  ft_store_enter(store);
-  if (preferred) status = find(store, preferred, true, kernel);
-  if (status == FT_OK && !ft_digest_equal(&kernel->source, source)) {
-    ft_kernel_free(kernel);
-    status = FT_E_NOT_FOUND;
-  }
-  if (status == FT_E_NOT_FOUND) status = find(store, source, false, kernel);
+  const int status = ft_store_find_kernel(store, key, kernel);
   *(status == FT_OK ? &store->hits : &store->misses) += 1;
   ft_store_leave(store);
   return status;

@@ -46,3 +46,13 @@ int ft_session_choose(fatune_session *session, const struct ft_request *request,
   snprintf(why, sizeof why, "the known winner breaks rule %s", broken->name);
   return choose_default(request, arch, why, choice);
 }
+
+bool ft_session_named_kernel(fatune_session *session, const struct ft_request *request,
+                             const struct ft_arch *arch, const struct ft_config *config,
+                             struct ft_digest *key) {
+  char target[16];
+  ft_arch_target(arch, target);
+  const struct ft_query query = {
+      .request = request, .target = target, .templates = &session->templates};
+  return ft_store_kernel_of_config(session->store, &query, config, key) == FT_OK;
+}

@@ -3,6 +3,8 @@
 #ifndef RUNTIME_CHOICE_H
 #define RUNTIME_CHOICE_H
 
+#include <stdbool.h>
+
 #include "cache/store.h"
 #include "generator/arch.h"
 #include "generator/request.h"
@@ -13,5 +15,11 @@
 int ft_session_choose(fatune_session *session, const struct ft_request *request,
                       const struct ft_arch *arch, const char *device_class,
                       struct ft_choice *choice);
+
+/* Likewise the key of the kernel that a trial names for a config that is given; false: no trial
+ * does. */
+bool ft_session_named_kernel(fatune_session *session, const struct ft_request *request,
+                             const struct ft_arch *arch, const struct ft_config *config,
+                             struct ft_digest *key);
 
 #endif

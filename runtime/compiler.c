@@ -99,12 +99,7 @@ int ft_compiler_supports(const struct ft_compiler *compiler, const char *target)
 
 struct ft_digest ft_compiler_key(const struct ft_compiler *compiler,
                                  const struct ft_source *source) {
-  struct ft_hasher hasher;
-  ft_hasher_init(&hasher);
-  ft_hasher_section(&hasher, "kernel key", "1", 1);
-  ft_hasher_section(&hasher, "source", source->digest.bytes, sizeof source->digest.bytes);
-  ft_hasher_section(&hasher, "nvrtc", compiler->version, strlen(compiler->version));
-  return ft_hasher_final(&hasher);
+  return ft_kernel_key(&source->digest, compiler->version);
 }
 
 /* The log as template lines. Empty where NVRTC gives none. */

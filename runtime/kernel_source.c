@@ -3,6 +3,7 @@
  * for an emulated GPU from the C++ compiler -> module. */
 #include "runtime/kernel_source.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
@@ -11,6 +12,7 @@
 #include "generator/clock.h"
 #include "generator/status.h"
 #include "runtime/emulator/cxx.h"
+#include "runtime/nvrtc_known.h"
 #include "runtime/session.h"
 
 int ft_session_compiler(fatune_session *session, struct ft_compiler **compiler) {
@@ -40,6 +42,7 @@ static int compile(fatune_session *session, struct ft_compiler *compiler,
                    const struct ft_source *source, struct ft_kernel *kernel) {
   FT_TRY(ft_compiler_compile(compiler, source, kernel));
   const int kept = ft_store_kernel_put(session->store, kernel);
+  if (kept == FT_OK) ft_nvrtc_remember(ft_store_kernels_path(session->store), compiler);
   if (kept != FT_OK && kept != FT_E_CACHE && !atomic_exchange(&session->warned_store, true))
     ft_session_warn(session, "compiled kernels are not kept: %s", ft_detail());
   return FT_OK;
@@ -82,12 +85,55 @@ static int compile_once(fatune_session *session, const struct ft_source *source,
   return status;
 }
 
+/* The version of this machine's NVRTC. It is asked for when a kernel is looked up that no trial
+ * names, so NVRTC is opened only if the file about it is not to be had or out of date. A machine
+ * whose NVRTC is gone has the kernels that it compiled. */
+static int identify_nvrtc(fatune_session *session, char version[64]) {
+  pthread_mutex_lock(&session->compiler_lock);
+  const bool open = session->compiler != NULL;
+  if (open) snprintf(version, 64, "%s", ft_compiler_version(session->compiler));
+  pthread_mutex_unlock(&session->compiler_lock);
+  if (open) return FT_OK;
+  const char *const kernels = ft_store_kernels_path(session->store);
+  const struct ft_nvrtc_known known = ft_nvrtc_recall(kernels);
+  struct ft_compiler *compiler;
+  snprintf(version, 64, "%s", known.version);
+  if (known.present) return FT_OK;
+  const int status = ft_session_compiler(session, &compiler);
+  if (status != FT_OK) return *version ? FT_OK : status;
+  snprintf(version, 64, "%s", ft_compiler_version(compiler));
+  ft_nvrtc_remember(kernels, compiler);
+  return FT_OK;
+}
+
+/* The kernel of the key, if it is one of the source. */
+static int take_kernel(fatune_session *session, const struct ft_source *source,
+                       const struct ft_digest *key, struct ft_kernel *kernel) {
+  FT_TRY(ft_store_kernel_get(session->store, key, kernel));
+  if (ft_digest_equal(&kernel->source, &source->digest) &&
+      strcmp(kernel->target, source->target) == 0)
+    return FT_OK;
+  ft_kernel_free(kernel);
+  return ft_fail(FT_E_NOT_FOUND, "the kernel of that key is of another source");
+}
+
+/* By a whole key: that of the trial, else that which this machine's NVRTC gives the source. Fails
+ * otherwise than with FT_E_NOT_FOUND where NVRTC cannot be had. */
+static int find(fatune_session *session, const struct ft_source *source,
+                const struct ft_digest *preferred, struct ft_kernel *kernel) {
+  char version[64];
+  const int status = preferred ? take_kernel(session, source, preferred, kernel) : FT_E_NOT_FOUND;
+  if (status != FT_E_NOT_FOUND) return status;
+  FT_TRY(identify_nvrtc(session, version));
+  const struct ft_digest key = ft_kernel_key(&source->digest, version);
+  return take_kernel(session, source, &key, kernel);
+}
+
 int ft_session_kernel(fatune_session *session, const struct ft_source *source,
                       const struct ft_digest *preferred, struct ft_kernel *kernel, bool *compiled) {
   *compiled = false;
-  const int found = ft_store_kernel_of_source(session->store, &source->digest, preferred, kernel);
-  if (found == FT_OK) return FT_OK;
-  const int status = compile_once(session, source, kernel, compiled);
+  int status = find(session, source, preferred, kernel);
+  if (status == FT_E_NOT_FOUND) status = compile_once(session, source, kernel, compiled);
   if (status == FT_E_NO_NVRTC)
     return ft_fail_within(status, "the kernel is in no cache and has to be compiled");
   return status;

@@ -22,10 +22,10 @@ int ft_session_emit(fatune_session *session, const struct ft_request *request,
                     const struct ft_arch *arch, const struct ft_config *config,
                     struct ft_source *source);
 
-/* The kernel of a source: from the store (of the preferred key first, else of any compiler), or
- * else compiled and stored. *compiled says which. Thread-safe; compiles of different kernels run in
- * parallel, one kernel is compiled by one thread of one process (single_flight.h, cache/claims.h).
- */
+/* The kernel of a source: from the store, by the preferred key (of the trial that measured it; may
+ * be NULL) or by the key that this machine's NVRTC gives the source; or else compiled and stored.
+ * *compiled says which. Thread-safe; compiles of different kernels run in parallel, one kernel is
+ * compiled by one thread of one process (single_flight.h, cache/claims.h). */
 int ft_session_kernel(fatune_session *session, const struct ft_source *source,
                       const struct ft_digest *preferred, struct ft_kernel *kernel, bool *compiled);
 

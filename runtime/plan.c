@@ -56,7 +56,10 @@ static int choose(fatune_session *session, const struct ft_request *request, con
   if (!config)
     return ft_session_choose(session, request, &session->device.arch, session->device.id, choice);
   memset(choice, 0, sizeof *choice);
-  return ft_config_parse(&choice->config, config);
+  FT_TRY(ft_config_parse(&choice->config, config));
+  ft_session_named_kernel(session, request, &session->device.arch, &choice->config,
+                          &choice->kernel);
+  return FT_OK;
 }
 
 /* ORDER HIT */

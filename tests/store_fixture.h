@@ -80,7 +80,6 @@ static inline struct ft_digest digest_of_text(const char *text) {
 
 static inline struct ft_kernel make_kernel(struct dice *dice, size_t size) {
   struct ft_kernel kernel = {.source = dice_digest(dice),
-                             .key = dice_digest(dice),
                              .target = "sm_90",
                              .nvrtc = "13.0.88",
                              .image = malloc(size),
@@ -91,6 +90,7 @@ static inline struct ft_kernel make_kernel(struct dice *dice, size_t size) {
   ck_assert_ptr_nonnull(kernel.image);
   for (size_t i = 0; i < size; i++)
     ((unsigned char *)kernel.image)[i] = (unsigned char)dice_bits(dice);
+  kernel.key = ft_kernel_key(&kernel.source, kernel.nvrtc);
   kernel.image_digest = ft_digest_of(kernel.image, size);
   if (dice_below(dice, 2)) kernel.log = strdup("ptxas info: 168 registers\n");
   return kernel;

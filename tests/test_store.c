@@ -214,36 +214,27 @@ START_TEST(unsound_kernels_are_refused) {
 }
 END_TEST
 
-START_TEST(a_source_finds_its_newest_kernel) {
+/* A key is that of the kernel's source and compiler, so of one source only the very kernel is
+ * found. */
+START_TEST(kernels_of_one_source_do_not_mix) {
+  static const char *const compilers[] = {"12.9.41+0a", "13.0.88+0b", "13.0.88+0c"};
   struct ft_store *const store = open_store(&fixture);
   struct ft_kernel kernels[3], back;
   for (int i = 0; i < 3; i++) {
     kernels[i] = make_kernel(&fixture.dice, 700);
     kernels[i].source = kernels[0].source;
+    assert_status(ft_store_kernel_put(store, &kernels[i]), i == 0 ? FT_OK : FT_E_ARGUMENT);
+    snprintf(kernels[i].nvrtc, sizeof kernels[i].nvrtc, "%s", compilers[i]);
+    assert_status(ft_store_kernel_put(store, &kernels[i]), FT_E_ARGUMENT);
+    kernels[i].key = ft_kernel_key(&kernels[i].source, compilers[i]);
     assert_ok(ft_store_kernel_put(store, &kernels[i]));
   }
-  struct ft_kernel stranger = make_kernel(&fixture.dice, 700);
-  assert_ok(ft_store_kernel_put(store, &stranger));
-
-  const struct ft_digest *const source = &kernels[0].source;
-  assert_ok(ft_store_kernel_of_source(store, source, NULL, &back));
-  ck_assert(same_kernel(&back, &kernels[2]));
-  ft_kernel_free(&back);
-  assert_ok(ft_store_kernel_of_source(store, source, &kernels[1].key, &back));
-  ck_assert(same_kernel(&back, &kernels[1]));
-  ft_kernel_free(&back);
-  /* A preferred kernel of another source is not what was asked for. */
-  assert_ok(ft_store_kernel_of_source(store, source, &stranger.key, &back));
-  ck_assert(same_kernel(&back, &kernels[2]));
-  ft_kernel_free(&back);
+  for (int i = 0; i < 3; i++) assert_has(&fixture, store, &kernels[i]);
   assert_ok(ft_store_kernel_forget(store, &kernels[2].key));
   assert_misses(store, &kernels[2]);
-  assert_ok(ft_store_kernel_of_source(store, source, &kernels[2].key, &back));
-  ck_assert(same_kernel(&back, &kernels[1]));
-  ft_kernel_free(&back);
-  assert_status(ft_store_kernel_of_source(store, &stranger.key, NULL, &back), FT_E_NOT_FOUND);
+  assert_has(&fixture, store, &kernels[1]);
+  assert_status(ft_store_kernel_get(store, &kernels[0].source, &back), FT_E_NOT_FOUND);
   for (int i = 0; i < 3; i++) ft_kernel_free(&kernels[i]);
-  ft_kernel_free(&stranger);
   ft_store_close(store);
 }
 END_TEST
@@ -398,7 +389,7 @@ Suite *make_store_suite(void) {
   tcase_add_test(tests, kernels_are_kept);
   tcase_add_test(tests, reading_writes_nothing);
   tcase_add_test(tests, unsound_kernels_are_refused);
-  tcase_add_test(tests, a_source_finds_its_newest_kernel);
+  tcase_add_test(tests, kernels_of_one_source_do_not_mix);
   tcase_add_test(tests, least_recently_used_goes_first);
   tcase_add_test(tests, use_is_written_once_an_hour);
   tcase_add_test(tests, the_cap_holds_by_itself);

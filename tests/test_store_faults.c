@@ -38,8 +38,6 @@ static void assert_lives_on(struct ft_store *store, int put_status) {
     assert_ok(ft_store_kernel_get(store, &kernel.key, &back));
     ck_assert(same_kernel(&kernel, &back));
     ft_kernel_free(&back);
-    assert_ok(ft_store_kernel_of_source(store, &kernel.source, NULL, &back));
-    ft_kernel_free(&back);
     assert_ok(ft_store_choose(store, &query, &choice));
     ck_assert_int_eq(choice.hit, FT_HIT_EXACT);
     assert_ok(ft_store_stats(store, &stats));

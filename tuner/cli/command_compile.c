@@ -4,6 +4,7 @@
 #include "cache/store.h"
 #include "generator/emit.h"
 #include "generator/status.h"
+#include "runtime/choice.h"
 #include "runtime/kernel_source.h"
 #include "tuner/cli/cli_file.h"
 #include "tuner/cli/command.h"
@@ -73,13 +74,17 @@ static int run(struct cli *cli) {
   const struct ft_request *const request = &cli->options.requests[0];
   struct compiled compiled = {0};
   const struct ft_kernel *const kernel = &compiled.kernel;
+  struct ft_digest key;
   int status;
   FT_CHECK(cli_session_open(cli, &session));
   FT_CHECK(cli_target_find(cli, session, &compiled.target));
   FT_CHECK(cli_choose(cli, session, request, &compiled.target, &compiled.choice, &compiled.given));
   FT_CHECK(ft_session_emit(session, request, &compiled.target.arch, &compiled.choice.config,
                            &compiled.source));
-  FT_CHECK(ft_session_kernel(session, &compiled.source, NULL, &compiled.kernel, &compiled.fresh));
+  const bool named = ft_session_named_kernel(session, request, &compiled.target.arch,
+                                             &compiled.choice.config, &key);
+  FT_CHECK(ft_session_kernel(session, &compiled.source, named ? &key : NULL, &compiled.kernel,
+                             &compiled.fresh));
   if (cli->options.output != NULL) {
     FT_CHECK(cli_file_write(cli, cli->options.output, kernel->image, kernel->image_size));
   }

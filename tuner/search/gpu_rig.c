@@ -11,6 +11,7 @@
 #include "generator/clock.h"
 #include "generator/rules.h"
 #include "generator/status.h"
+#include "runtime/choice.h"
 #include "runtime/kernel_source.h"
 #include "runtime/launch.h"
 #include "runtime/module.h"
@@ -61,13 +62,16 @@ struct loaded {
  * compiled kernel is not stored here: hundreds of losers would push winners out of the store. */
 static int kernel_of(struct ft_gpu_rig *rig, const struct ft_source *source,
                      struct ft_kernel *kernel) {
+  struct ft_digest key;
   if (rig->compiler) {
-    const struct ft_digest key = ft_compiler_key(rig->compiler, source);
+    key = ft_compiler_key(rig->compiler, source);
     if (ft_store_kernel_get(rig->session->store, &key, kernel) == FT_OK) return FT_OK;
     return ft_compiler_compile(rig->compiler, source, kernel);
   }
   bool compiled;
-  return ft_session_kernel(rig->session, source, NULL, kernel, &compiled);
+  const bool named =
+      ft_session_named_kernel(rig->session, &rig->request, &rig->arch, &source->config, &key);
+  return ft_session_kernel(rig->session, source, named ? &key : NULL, kernel, &compiled);
 }
 
 static int rig_compile(void *payload, const struct ft_config *config, struct ft_kernel *kernel) {
