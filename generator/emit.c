@@ -86,6 +86,16 @@ static void free_heading(struct heading *heading) {
   ft_text_free(&heading->again);
 }
 
+/* NULL: the request has none. */
+static int find_score(struct ft_lua *lua, const struct ft_request *request,
+                      const struct ft_known_score **score) {
+  *score = NULL;
+  if (request->score == 0) return FT_OK;
+  FT_TRY(ft_registry_find(ft_lua_scores(lua), ft_lua_files(lua), request->score, score));
+  if (request->pass == FT_FORWARD || (*score)->has_slope) return FT_OK;
+  return ft_fail(FT_E_ARGUMENT, "a backward differentiates its score: %s", (*score)->why_no_slope);
+}
+
 int ft_emit(struct ft_source *source, struct ft_lua *lua, const struct ft_request *request,
             const struct ft_arch *arch, const struct ft_config *config) {
   *source = (struct ft_source){.pass = request->pass, .dtype = request->dtype, .config = *config};
@@ -99,8 +109,7 @@ int ft_emit(struct ft_source *source, struct ft_lua *lua, const struct ft_reques
   struct ft_render job = {
       .lua = lua, .request = &class, .arch = arch, .config = config, .source = source};
   job.template_name = config->family->template_name;
-  if (class.score != 0)
-    FT_CHECK(ft_registry_find(ft_lua_scores(lua), ft_lua_files(lua), class.score, &job.score));
+  FT_CHECK(find_score(lua, &class, &job.score));
   FT_CHECK(write_heading(&heading, &class, arch, source));
   job.request_text = heading.request.data;
   job.config_text = heading.config.data;

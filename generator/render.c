@@ -100,6 +100,8 @@ static void push_score(lua_State *state, const struct ft_known_score *score) {
   lua_setfield(state, -2, "lines");
   set_boolean(state, "has_score", score != NULL && score->has_score);
   set_boolean(state, "has_visible", score != NULL && score->has_visible);
+  set_boolean(state, "slope_is_one", score != NULL && score->slope_is_one);
+  set_boolean(state, "slope_varies", score != NULL && score->slope_varies);
 }
 
 static void push_fields(lua_State *state, const struct ft_argument_struct *arguments) {

@@ -39,7 +39,7 @@ struct ft_launch {
   union {
     struct ft_forward_params forward;
     struct ft_tiled_forward_params tiled_forward;
-    struct ft_backward_params backward;
+    struct ft_scored_backward_params scored_backward;
     struct ft_tiled_backward_params tiled_backward;
   } argument;
   const struct ft_launch_family *family;

@@ -5,8 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "generator/family.h"
 #include "generator/request_fields.h"
 #include "generator/score/builtin.h"
+#include "generator/score/derive.h"
 #include "runtime/session.h"
 #include "tests/emulator_lab.h"
 #include "tests/score_lab.h"
@@ -74,12 +76,56 @@ START_TEST(random_scores_are_right) {
 }
 END_TEST
 
+/* ---- backward ---- */
+
+#define BACKWARD "mma_backward block_m=64 block_n=64 warps=8 stages=2 query_parts=1 ctas_per_sm=1 "
+
+/* Each way in which dS is made: P by the same warp or by several, K and V in registers, dQ in a
+ * pass of its own. */
+static const struct {
+  const char *request, *config;
+} backwards[] = {{"backward bf16 d64 hq4 hkv2 b2 nq70 nk90",
+                  BACKWARD "column_warps=1 kv_in_regs=1 deferred_dq=1 dq_mode=0"},
+                 {"backward fp16 d32 hq2 hkv1 nq100 nk70 causal dropout",
+                  BACKWARD "column_warps=2 kv_in_regs=0 deferred_dq=0 dq_mode=0"},
+                 {"backward bf16 d40 dv24 hq2 nq70 nk90 causal=top-left dropout deterministic",
+                  BACKWARD "column_warps=1 kv_in_regs=0 deferred_dq=0 dq_mode=2"}};
+
+/* A random score that has a derivative by s. */
+static void differentiable(struct ft_text *text, uint64_t seed) {
+  for (bool has_slope = false; !has_slope; ++seed) {
+    struct ft_score score;
+    struct ft_derivatives derivatives;
+    ft_text_clear(text);
+    lab_random_score(seed, text);
+    ck_assert_int_eq(ft_score_read(&score, "random", text->data, text->length), FT_OK);
+    has_slope = ft_score_derive(&score, 0, &derivatives) == FT_OK;
+    ft_score_free(&score);
+  }
+}
+
+START_TEST(gradients_are_right) {
+  const size_t number = (size_t)_i % FT_COUNT(backwards);
+  if (_i < FT_COUNT(backwards)) {
+    run_right("a100", "softcap", NULL, backwards[number].request, FT_LAYOUT_PADDED,
+              backwards[number].config);
+    return;
+  }
+  struct ft_text text = FT_TEXT_INIT;
+  differentiable(&text, emulator_seed() + (uint64_t)_i * 1000);
+  run_right(_i % 2 ? "h200" : "a100", "random", text.data, backwards[number].request,
+            FT_LAYOUT_BSHD, backwards[number].config);
+  ft_text_free(&text);
+}
+END_TEST
+
 Suite *make_emulator_score_suite(void) {
   Suite *const suite = suite_create("emulator_score");
   TCase *const tests = tcase_create("all");
   tcase_set_timeout(tests, 300);
   tcase_add_loop_test(tests, builtin_scores_are_right, 0, of_runs(BUILTIN));
   tcase_add_loop_test(tests, random_scores_are_right, 0, of_runs(RANDOM_SCORES));
+  tcase_add_loop_test(tests, gradients_are_right, 0, FT_COUNT(backwards) + of_runs(RANDOM_SCORES));
   suite_add_tcase(suite, tests);
   return suite;
 }

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "generator/family.h"
+#include "generator/score/registry.h"
 #include "generator/status.h"
 #include "tests/fresh_seed.h"
 #include "tuner/verify/comparison.h"
@@ -184,13 +186,12 @@ static double gradient_of(const struct sample *sample, const struct ft_query_ter
   return of[gradient].exact[column];
 }
 
-START_TEST(gradients_are_the_slopes_of_the_forward) {
+static void compare_with_slopes(const struct sample *sample) {
   enum { ELEMENTS = 12 };
-  struct sample sample = sample_of(small_requests[_i]);
-  const struct ft_request *r = &sample.problem.request;
-  uint16_t *const tensors[FT_GRADIENTS] = {sample.q, sample.k, sample.v};
-  struct ft_query_terms *const terms = exact_terms(&sample);
-  uint64_t state = sample.seed ^ 77;
+  const struct ft_request *r = &sample->problem.request;
+  uint16_t *const tensors[FT_GRADIENTS] = {sample->q, sample->k, sample->v};
+  struct ft_query_terms *const terms = exact_terms(sample);
+  uint64_t state = sample->seed ^ 77;
   for (int n = 0; n < FT_GRADIENTS * ELEMENTS; n++) {
     const enum ft_gradient gradient = (enum ft_gradient)(n % FT_GRADIENTS);
     const int dim = ft_gradient_dim(r, gradient);
@@ -203,16 +204,60 @@ START_TEST(gradients_are_the_slopes_of_the_forward) {
     uint16_t *const element =
         tensors[gradient] + ((row.batch * length + row.i) * heads + row.head) * dim + column;
     double yardstick;
-    const double is = gradient_of(&sample, terms, gradient, row, column, &yardstick);
-    const double should = difference(&sample, element);
+    const double is = gradient_of(sample, terms, gradient, row, column, &yardstick);
+    const double should = difference(sample, element);
     /* The rest of the extrapolation is of the fourth power of the step; rounding of the loss. */
     ck_assert_msg(fabs(is - should) <= 1e-6 * yardstick + 1e-10,
                   "seed %llu: %s[%d] of batch %lld head %d row %lld is %.10g, its slope %.10g",
-                  (unsigned long long)sample.seed, ft_gradient_name(gradient), column,
+                  (unsigned long long)sample->seed, ft_gradient_name(gradient), column,
                   (long long)row.batch, row.head, (long long)row.i, is, should);
   }
   free(terms);
+}
+
+START_TEST(gradients_are_the_slopes_of_the_forward) {
+  struct sample sample = sample_of(small_requests[_i]);
+  compare_with_slopes(&sample);
   sample_free(&sample);
+}
+END_TEST
+
+static const struct {
+  const char *request, *score;
+} scored[] = {
+    {"backward bf16 d16 nq9 nk11 hq4 hkv2 b2",
+     "local cap = scalar('cap')\nscore = cap * tanh(s / cap)\nvisible = i % 3 ~= j % 2"},
+    {"backward fp16 d16 nq7 nk9 hq2 causal dropout",
+     "local t = tensor('t', 'fp32', heads, nk)\nscore = s * sigmoid(s + t(h, j)) - 0.1 * i"},
+    {"backward bf16 d24 nq6 nk12 hq2 hkv1", "score = where(j > i, exp(s / 2), -inf)"}};
+
+/* Gives the sample a score function, whose scalars are 0.75 and whose tensors 0.5 everywhere. */
+static void give_score(struct sample *sample, const struct ft_known_score *known) {
+  static const float halves[64] = {0.5F};
+  const struct ft_request *const r = &sample->problem.request;
+  struct ft_score_inputs *const inputs = &sample->problem.score_inputs;
+  inputs->scalars[0] = 0.75;
+  inputs->tensors[0] = (struct ft_captured){.data = halves, .extents = {r->heads_q, r->seqlen_k}};
+  inputs->symbols[FT_SYMBOL_NQ] = (double)r->seqlen_q;
+  inputs->symbols[FT_SYMBOL_NK] = (double)r->seqlen_k;
+  sample->problem.score = known;
+  run_forward(sample);
+}
+
+START_TEST(scores_are_differentiated) {
+  struct ft_template_files files;
+  struct ft_score_registry registry = {0};
+  const struct ft_known_score *known;
+  int64_t number;
+  ck_assert_int_eq(ft_template_files_open(&files, NULL), FT_OK);
+  ck_assert_int_eq(ft_registry_add(&registry, &files, "mine", scored[_i].score, &number), FT_OK);
+  ck_assert_int_eq(ft_registry_find(&registry, &files, number, &known), FT_OK);
+  struct sample sample = sample_of(scored[_i].request);
+  give_score(&sample, known);
+  compare_with_slopes(&sample);
+  sample_free(&sample);
+  ft_registry_close(&registry);
+  ft_template_files_close(&files);
 }
 END_TEST
 
@@ -388,6 +433,7 @@ Suite *make_gradients_suite(void) {
   TCase *const tests = tcase_create("gradients");
   tcase_set_timeout(tests, 120);
   tcase_add_loop_test(tests, gradients_are_the_slopes_of_the_forward, 0, SMALL);
+  tcase_add_loop_test(tests, scores_are_differentiated, 0, FT_COUNT(scored));
   tcase_add_loop_test(tests, the_plain_computation_is_right, 0, REQUESTS);
   tcase_add_loop_test(tests, mistakes_are_seen, 0, MISTAKES);
   tcase_add_test(tests, nothing_seen_is_exactly_zero);

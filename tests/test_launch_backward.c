@@ -64,7 +64,7 @@ static void set_dq(int way) {
 
 START_TEST(good_arguments_become_params) {
   ck_assert_status(prepare(&good), FT_OK);
-  const struct ft_backward_params *const p = &launch.argument.backward;
+  const struct ft_backward_params *const p = &launch.argument.scored_backward.rest;
   const uint64_t addresses[] = {p->q.data,    p->k.data,  p->v.data,  p->o.data,
                                 p->dout.data, p->dq.data, p->dk.data, p->dv.data};
   for (uint64_t n = 0; n < 8; n++) ck_assert_uint_eq(addresses[n], 0x10000000 * (n + 1));
@@ -99,11 +99,11 @@ START_TEST(strides_are_not_mixed_up) {
   other.dq = (fatune_tensor){good.dq.data, 300 * 8 * 72, 72, 300 * 72};
   other.dlse = at(0xc0000004);
   ck_assert_status(prepare(&other), FT_OK);
-  ck_assert_int_eq(launch.argument.backward.dout.stride.head, 300 * 48);
-  ck_assert_int_eq(launch.argument.backward.dq.stride.head, 300 * 72);
-  ck_assert_int_eq(launch.argument.backward.o.stride.head, 48);
-  ck_assert_int_eq(launch.argument.backward.q.stride.head, 72);
-  ck_assert_uint_eq(launch.argument.backward.dlse, 0xc0000004);
+  ck_assert_int_eq(launch.argument.scored_backward.rest.dout.stride.head, 300 * 48);
+  ck_assert_int_eq(launch.argument.scored_backward.rest.dq.stride.head, 300 * 72);
+  ck_assert_int_eq(launch.argument.scored_backward.rest.o.stride.head, 48);
+  ck_assert_int_eq(launch.argument.scored_backward.rest.q.stride.head, 72);
+  ck_assert_uint_eq(launch.argument.scored_backward.rest.dlse, 0xc0000004);
 }
 END_TEST
 
@@ -133,9 +133,9 @@ START_TEST(the_workspace_has_what_the_config_needs) {
     set_dq(cases[n].dq);
     request.causal = cases[n].causal;
     ck_assert_status(prepare(&good), FT_OK);
-    ck_assert_uint_eq(launch.argument.backward.dq_sum, cases[n].sum);
-    ck_assert_uint_eq(launch.argument.backward.row_stats, cases[n].stats);
-    ck_assert_uint_eq(launch.argument.backward.counters, cases[n].counters);
+    ck_assert_uint_eq(launch.argument.scored_backward.rest.dq_sum, cases[n].sum);
+    ck_assert_uint_eq(launch.argument.scored_backward.rest.row_stats, cases[n].stats);
+    ck_assert_uint_eq(launch.argument.scored_backward.rest.counters, cases[n].counters);
     ck_assert_status(workspace(NULL, &bytes), FT_OK);
     ck_assert_uint_eq(bytes, cases[n].bytes);
   }
@@ -245,7 +245,7 @@ START_TEST(a_mask_brings_both_kinds_of_lists) {
   ck_assert_detail("arguments.mask is NULL");
   good.mask = &mask;
   ck_assert_status(prepare(&good), FT_OK);
-  const struct ft_backward_params *const p = &launch.argument.backward;
+  const struct ft_backward_params *const p = &launch.argument.scored_backward.rest;
   ck_assert_uint_eq(p->visibility.columns.lists, 0x60002000);
   ck_assert_uint_eq(p->visibility.columns.blocks, 0x60003000);
   ck_assert_uint_eq(p->visibility.rows.lists, 0x60000000);
@@ -265,14 +265,14 @@ END_TEST
 START_TEST(sections_keep_queries_in_half_of_l2) {
   request.causal = FT_CAUSAL_BOTTOM_RIGHT;
   ck_assert_status(prepare(&good), FT_OK);
-  ck_assert_int_eq(launch.argument.backward.visibility.last_diagonal, 400);
-  ck_assert_int_eq(launch.argument.backward.schedule.l2_section_heads, 4); /* all */
+  ck_assert_int_eq(launch.argument.scored_backward.rest.visibility.last_diagonal, 400);
+  ck_assert_int_eq(launch.argument.scored_backward.rest.schedule.l2_section_heads, 4); /* all */
   arch.l2_bytes = 2 * 2 * (4 * 300 * (72 + 48) * 2);
   ck_assert_status(prepare(&good), FT_OK);
-  ck_assert_int_eq(launch.argument.backward.schedule.l2_section_heads, 2);
+  ck_assert_int_eq(launch.argument.scored_backward.rest.schedule.l2_section_heads, 2);
   arch.l2_bytes = 1;
   ck_assert_status(prepare(&good), FT_OK);
-  ck_assert_int_eq(launch.argument.backward.schedule.l2_section_heads, 1);
+  ck_assert_int_eq(launch.argument.scored_backward.rest.schedule.l2_section_heads, 1);
 }
 END_TEST
 

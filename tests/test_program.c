@@ -69,7 +69,6 @@ static const struct {
     {"explain --score ./alibi.lua", 1, "--score './alibi.lua': No such file"},
     {"explain --score ''", 2, "--score is ''"},
     {"emit d64 nq1 --gpu a100 --score alibbi", 2, "score 'alibbi' is unknown"},
-    {"emit backward d64 nq1 --gpu a100 --score alibi", 3, "a backward takes no score function"},
     {"emit d64 nq1 score=000000000001 --gpu a100", 1, "score 000000000001 is not known"},
     {"emit d64 nq1 score=1 --gpu a100", 2, "score=DIGEST"},
     {"cache", 2, "path, list, stats"},
@@ -211,6 +210,19 @@ START_TEST(requests_take_a_score_function) {
   strcpy(first, output);
   expect(command, 0); /* built-in ones are known by number, too */
   ck_assert_str_eq(output, first);
+  expect("emit backward d64 nq64 --gpu a100 --score softcap", 0);
+  expect_output("float slope_of(");
+  snprintf(command, sizeof command, "%s/steps.lua", folder);
+  FILE *const file = fopen(command, "w");
+  ck_assert_ptr_nonnull(file);
+  ck_assert_int_ge(fputs("local step = 0.5\nscore = step * floor(s / step)\n", file), 0);
+  ck_assert_int_eq(fclose(file), 0);
+  snprintf(command, sizeof command, "emit d64 nq64 --gpu a100 --score %s/steps.lua", folder);
+  expect(command, 0);
+  snprintf(command, sizeof command, "emit backward d64 nq64 --gpu a100 --score %s/steps.lua",
+           folder);
+  expect(command, 2);
+  expect_message("steps.lua:2: score is not differentiable by 's': floor makes an integer of it");
   expect("explain d64 nq64 --gpu a100 --score alibi", 0);
   expect_output("d score / d s = 1.0");
   expect_output("config");

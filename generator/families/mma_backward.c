@@ -10,8 +10,8 @@
 FT_DEFINE_TABLES(FT_MMA_BACKWARD_KNOBS, FT_MMA_BACKWARD_BUDGET);
 
 static bool serves(const struct ft_request *request, const struct ft_arch *arch) {
-  (void)arch; /* wherever anything does */
-  return request->score == 0;
+  (void)request, (void)arch; /* wherever anything does */
+  return true;
 }
 
 /* ---- budget ---- */

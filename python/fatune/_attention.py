@@ -28,9 +28,9 @@ def attention(q, k, v, *, causal=False, window=None, scale=None, dropout=0.0, se
     dropout: probability; the mask is a function of seed and offset (ints, or int64 CUDA tensors,
     which a captured graph reads anew at every replay): give each training step another one.
     mask: a BlockMask. A query that sees no key gives O = 0, LSE = -inf, and no gradients.
-    score: a score function, without gradients: the name of a built-in one ("alibi"), a Lua text
+    score: a score function: the name of a built-in one ("alibi"), a Lua text
     (generator/score/README.md), or a Python function (fatune.score), as visible, a mask function.
-    captured: their scalars and tensors by name, of the dtypes that a text declares.
+    captured: their scalars and tensors by name, of the dtypes that a text declares; no gradients.
     out: where O goes, in the layout; else a new tensor. LSE is float32 [batch, heads, seq].
 
     Differentiable in q, k, v, once, through O and LSE; dropout and mask are those of the forward.
@@ -40,10 +40,9 @@ def attention(q, k, v, *, causal=False, window=None, scale=None, dropout=0.0, se
     call = Call(q, k, v, causal=causal, window=window, scale=scale, dropout=dropout, mask=mask,
                 layout=layout, session=session, deterministic=deterministic, score=score,
                 visible=visible, captured=captured)
+    if captured and _wants_gradients(*filter(torch.is_tensor, captured.values())):
+        raise ValueError("captured has a tensor that requires gradients; allowed: none, they are not made")
     if _wants_gradients(q, k, v):
-        if score is not None or visible is not None:
-            raise ValueError("score or visible is given where gradients are wanted; allowed: None, or "
-                             "torch.no_grad()")
         if out is not None:
             raise ValueError("out is given where gradients are wanted; allowed: None, or "
                              "torch.no_grad()")

@@ -7,6 +7,7 @@
 #include "generator/schedule.h"
 #include "generator/status.h"
 #include "runtime/launch_checks.h"
+#include "runtime/launch_score.h"
 
 /* ---- tensors ---- */
 
@@ -156,9 +157,9 @@ int ft_backward_workspace(const struct ft_launch_plan *plan, const struct ft_bac
 
 /* ---- the launch ---- */
 
-int ft_backward_prepare(struct ft_backward_params *params, const struct ft_launch_plan *plan,
-                        const struct ft_backward_work *work, const fatune_arguments *arguments,
-                        int64_t *q_tiles, int64_t *k_tiles) {
+int ft_backward_prepare(struct ft_backward_params *params, struct ft_arg_score *score,
+                        const struct ft_launch_plan *plan, const struct ft_backward_work *work,
+                        const fatune_arguments *arguments, int64_t *q_tiles, int64_t *k_tiles) {
   struct ft_run run;
   memset(params, 0, sizeof *params);
   FT_TRY(ft_run_read(&run, plan->request, arguments));
@@ -167,6 +168,7 @@ int ft_backward_prepare(struct ft_backward_params *params, const struct ft_launc
   FT_TRY(read_workspace(params, work, *q_tiles, arguments->workspace));
   params->softmax = run.softmax;
   params->dropout = run.dropout;
+  FT_TRY(ft_score_arguments_read(score, &params->softmax, plan->score, &run, arguments));
   return ft_run_read_visibility(&run, plan->request, arguments->mask, &params->visibility);
 }
 

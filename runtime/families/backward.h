@@ -17,10 +17,10 @@ struct ft_backward_work {
   int64_t dq_sum, row_stats, counters;
 };
 
-/* Fills all of params. q_tiles, k_tiles: over all heads. */
-int ft_backward_prepare(struct ft_backward_params *params, const struct ft_launch_plan *plan,
-                        const struct ft_backward_work *work, const fatune_arguments *arguments,
-                        int64_t *q_tiles, int64_t *k_tiles);
+/* Fills all of params and, as far as the plan has one, score. q_tiles, k_tiles: over all heads. */
+int ft_backward_prepare(struct ft_backward_params *params, struct ft_arg_score *score,
+                        const struct ft_launch_plan *plan, const struct ft_backward_work *work,
+                        const fatune_arguments *arguments, int64_t *q_tiles, int64_t *k_tiles);
 int ft_backward_workspace(const struct ft_launch_plan *plan, const struct ft_backward_work *work,
                           const fatune_arguments *arguments, size_t *bytes);
 /* Each kernel sees all tensors and may write its own results. tiles: q_tiles. */

@@ -6,6 +6,7 @@
 #include "generator/families/mma_backward.h"
 #include "generator/status.h"
 #include "runtime/families/backward.h"
+#include "runtime/launch_score.h"
 
 static struct ft_backward_work work_of(const struct ft_launch_plan *plan) {
   enum { STATISTICS = 2 };
@@ -24,13 +25,16 @@ static int workspace(const struct ft_launch_plan *plan, const fatune_arguments *
   return ft_backward_workspace(plan, &work, arguments, bytes);
 }
 
+static_assert(offsetof(struct ft_scored_backward_params, rest) == 0, "the first member");
+
 static int prepare(struct ft_launch *launch, const fatune_arguments *arguments) {
   const struct ft_launch_plan *const plan = launch->plan;
   const struct ft_mma_backward_budget *const budget = ft_mma_backward_budget(plan->budget);
   const struct ft_backward_work work = work_of(plan);
   int64_t q_tiles, k_tiles;
-  FT_TRY(
-      ft_backward_prepare(&launch->argument.backward, plan, &work, arguments, &q_tiles, &k_tiles));
+  struct ft_scored_backward_params *const params = &launch->argument.scored_backward;
+  FT_TRY(ft_backward_prepare(&params->rest, &params->score, plan, &work, arguments, &q_tiles,
+                             &k_tiles));
   launch->kernels[FT_BACKWARD_PREPARE] =
       (struct ft_launch_kernel){.grid = (unsigned)q_tiles, .threads = plan->budget->threads};
   launch->kernels[FT_BACKWARD_MAIN] =
@@ -45,9 +49,11 @@ static int prepare(struct ft_launch *launch, const fatune_arguments *arguments) 
 static void describe(const struct ft_launch *launch, int kernel,
                      struct ft_launch_tensors *tensors) {
   const struct ft_backward_work work = work_of(launch->plan);
-  ft_backward_describe(&launch->argument.backward, launch->plan->request, &work,
+  const struct ft_scored_backward_params *const params = &launch->argument.scored_backward;
+  ft_backward_describe(&params->rest, launch->plan->request, &work,
                        launch->kernels[FT_BACKWARD_PREPARE].grid, (enum ft_backward_kernel)kernel,
                        tensors);
+  ft_add_captured(tensors, &params->score, launch->plan->score);
 }
 
 const struct ft_launch_family ft_mma_backward_launch = {

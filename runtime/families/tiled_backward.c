@@ -26,8 +26,9 @@ int ft_tiled_backward_prepare(struct ft_launch *launch, const struct ft_tiled_ba
                               const fatune_arguments *arguments) {
   const struct ft_launch_plan *const plan = launch->plan;
   int64_t q_tiles, k_tiles;
-  FT_TRY(ft_backward_prepare(&launch->argument.tiled_backward.rest, plan, &tiled->work, arguments,
-                             &q_tiles, &k_tiles));
+  struct ft_arg_score score; /* these kernels take none */
+  FT_TRY(ft_backward_prepare(&launch->argument.tiled_backward.rest, &score, plan, &tiled->work,
+                             arguments, &q_tiles, &k_tiles));
   FT_TRY(check_blocks(k_tiles, tiled->blocks));
   launch->kernels[FT_BACKWARD_PREPARE] =
       (struct ft_launch_kernel){.grid = (unsigned)q_tiles, .threads = tiled->prepare_threads};

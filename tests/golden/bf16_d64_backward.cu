@@ -2,7 +2,7 @@
 // request  backward bf16 d64
 // config   mma_backward block_m=64 block_n=128 warps=8 stages=2 column_warps=1 query_parts=2 kv_in_regs=1 ctas_per_sm=1
 // budget   99328 bytes of shared memory, 256 threads, about 168 of 255 registers
-// parts    mma_backward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_copies.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_reductions.cu.in, parts/ptx_order.cu.in, parts/arguments.cu.in, parts/sequence.cu.in, parts/visibility.cu.in, parts/key_tile.cu.in, parts/query_walk.cu.in, parts/score_none.cu.in, parts/dropout_none.cu.in, parts/dropout_transposed_none.cu.in, parts/copy_tile.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/backward_tile.cu.in, parts/backward_roles.cu.in, parts/dq_tickets_none.cu.in, parts/dq_sums.cu.in, parts/backward_dq.cu.in, parts/backward_prepare.cu.in, parts/epilogue_backward.cu.in, parts/backward_step.cu.in
+// parts    mma_backward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_copies.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_reductions.cu.in, parts/ptx_order.cu.in, parts/arguments.cu.in, parts/sequence.cu.in, parts/visibility.cu.in, parts/key_tile.cu.in, parts/query_walk.cu.in, parts/score_transposed_none.cu.in, parts/dropout_none.cu.in, parts/dropout_transposed_none.cu.in, parts/copy_tile.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/backward_tile.cu.in, parts/backward_roles.cu.in, parts/dq_tickets_none.cu.in, parts/dq_sums.cu.in, parts/backward_dq.cu.in, parts/backward_prepare.cu.in, parts/epilogue_backward.cu.in, parts/backward_step.cu.in
 // again    fatune emit 'backward bf16 d64 nq1' --gpu sm_90 --config 'mma_backward block_m=64 block_n=128 warps=8 stages=2 column_warps=1 query_parts=2 kv_in_regs=1 ctas_per_sm=1'
 //
 // Three kernels, one after the other on a stream:
@@ -564,22 +564,26 @@ __device__ __forceinline__ void advance(const Sequence &sequence, const Visibili
   }
 }
 
-// ---- score: s -> s', before visibility and softmax ------------------------------------------------------------
-// No score function: all is the identity.
-template <int M, int N> __device__ __forceinline__ void apply_score(float (&)[M][N][4]) {}
+// ---- score of S^T, and its slope ---------------------------------------------------------------------------------
+// No score function: S stays as it is, and the slope is 1.
+using Argument = BackwardParams;
+__device__ __forceinline__ const BackwardParams &params_of(const Argument &argument) { return argument; }
 
-constexpr bool SCORES_HIDE = false;
+template <int M> struct ScoredKeys {};
+template <int M> __device__ __forceinline__ ScoredKeys<M> begin_score(const Argument &) { return {}; }
 
-template <int M> struct ScoredRows {};
+template <int M>
+__device__ __forceinline__ void begin_step(ScoredKeys<M> &, const Sequence &, int, int, int, int) {}
 
-template <int M, class Params>
-__device__ __forceinline__ ScoredRows<M> begin_score(const Params &, int, int, int, int) { return {}; }
+template <int M, int N>
+__device__ __forceinline__ void apply_score(float (&)[M][N][4], const ScoredKeys<M> &, int, int) {}
 
-template <int M, int N, class Params>
-__device__ __forceinline__ void apply_score(float (&)[M][N][4], const ScoredRows<M> &, const Params &, int, int) {}
+template <int M> struct Slopes {};
 
-// The gradient by s of the gradient by s'.
-__device__ __forceinline__ float score_gradient(float ds) { return ds; }
+template <int M, class MakeScores>
+__device__ __forceinline__ Slopes<M> slopes_of(const ScoredKeys<M> &, int, int, MakeScores) { return {}; }
+
+template <int M> __device__ __forceinline__ float by_slope(float ds, const Slopes<M> &, int, int, int) { return ds; }
 
 // ---- no dropout: what its parts say, said of nothing, costs nothing -------------------------------------------------------
 __device__ __forceinline__ float dropout_rescale(const Dropout &) { return 1.f; }
@@ -825,7 +829,7 @@ __device__ __forceinline__ void exponentiate(unsigned (&rP)[N_TILES / 2][M_TILES
 // What one part of a step works on.
 struct Part {
   unsigned sQ, sdO, sStats;  // this step's Q, dO, LSE and delta
-  unsigned sP, sdS;          // this warp's first key of P, dS
+  unsigned sK, sP, sdS;      // this warp's first key of K, P, dS
   int number;
   bool is_full;              // all queries of the step see all keys of the tile
   int first_key, first_query;  // of the warp
@@ -834,11 +838,11 @@ struct Part {
 // dV += P^T dO
 __device__ __forceinline__ void sum_values(float (&rSum)[M_TILES][SUM_TILES][4], const BackwardParams &params,
                                            const Warp &warp, const Part &part, DropoutColumns &dropout,
-                                           const Rows &rowsK) {
+                                           const ScoredKeys<M_TILES> &score, const Rows &rowsK) {
   const int query = part_query(warp, part.number);
   float rS[M_TILES][N_TILES][4] = {};
   gemm_scores<D_PAD, QK_STRIDE>(rS, rowsK, columns_first<QK_STRIDE>(part.sQ + query * QK_STRIDE, warp.lane));
-  apply_score(rS);
+  apply_score(rS, score, part.first_query, warp.lane);
   if (!part.is_full) {
     hide_transposed(rS, params.sequence, params.visibility, part.first_key, part.first_query, warp.lane);
   }
@@ -879,9 +883,10 @@ __device__ __forceinline__ void sum_values(float (&rSum)[M_TILES][SUM_TILES][4],
   }
 }
 
-// dS = P o (dP - delta), and dK += dS^T Q.
+// dS = P o (dP - delta), times the slope of the score, and dK += dS^T Q.
 __device__ __forceinline__ void sum_keys(float (&rSum)[M_TILES][SUM_TILES][4], const BackwardParams &params,
-                                         const Warp &warp, const Part &part, const Rows &rowsV) {
+                                         const Warp &warp, const Part &part, const ScoredKeys<M_TILES> &score,
+                                         const Rows &rowsV) {
   const int query = part_query(warp, part.number);
   auto load_delta = [&](float (&minus_delta)[N_TILES][2]) { load_statistics<1>(minus_delta, part.sStats, query, warp.lane); };
   float rdP[M_TILES][N_TILES][4], minus_delta[N_TILES][2];
@@ -892,6 +897,11 @@ __device__ __forceinline__ void sum_keys(float (&rSum)[M_TILES][SUM_TILES][4], c
   unsigned rdS[N_TILES / 2][M_TILES][4];
   #pragma unroll
   for (int k = 0; k < N_TILES / 2; ++k) {
+    auto make_scores = [&](float (&rS)[M_TILES][2][4]) {
+      gemm_scores<D_PAD, QK_STRIDE>(rS, rows_first<QK_STRIDE>(part.sK, warp.lane),
+                                    columns_first<QK_STRIDE>(part.sQ + (query + k * 16) * QK_STRIDE, warp.lane));
+    };
+    const Slopes<M_TILES> slopes = slopes_of(score, part.first_query + k * 16, warp.lane, make_scores);
     #pragma unroll
     for (int m = 0; m < M_TILES; ++m) {
       unsigned rP[4];
@@ -899,8 +909,9 @@ __device__ __forceinline__ void sum_keys(float (&rSum)[M_TILES][SUM_TILES][4], c
       #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const float *dp = rdP[m][2 * k + i / 2] + 2 * (i % 2), *d = minus_delta[2 * k + i / 2];
-        rdS[k][m][i] = pack(score_gradient(ds_of(low_half(rP[i]), dp[0], d[0], params.dropout)),
-                            score_gradient(ds_of(high_half(rP[i]), dp[1], d[1], params.dropout)));
+        const int c = 2 * (i % 2);
+        rdS[k][m][i] = pack(by_slope(ds_of(low_half(rP[i]), dp[0], d[0], params.dropout), slopes, m, i / 2, c),
+                            by_slope(ds_of(high_half(rP[i]), dp[1], d[1], params.dropout), slopes, m, i / 2, c + 1));
       }
       store_fragment(rdS[k][m], part.sdS + m * 16 * P_STRIDE, query / 16 + k, warp.lane);
     }
@@ -1185,17 +1196,19 @@ struct Worker {
   Warp warp;
   Rows rows;                 // of K or V
   DropoutColumns dropout;
+  ScoredKeys<M_TILES> score;
   Due due;                   // DEFERRED_DQ
   float rSum[M_TILES][SUM_TILES][4];  // dV or dK
 };
 
-__device__ __forceinline__ void begin(Worker &worker, const BackwardParams &params, unsigned smem, bool no_step) {
+__device__ __forceinline__ void begin(Worker &worker, const Argument &argument, unsigned smem, bool no_step) {
   const Warp warp = worker.warp = find_warp();
   const int row = warp.key_warp * WARP_KEYS;
   const unsigned rows = warp.sums_values ? rows_first<QK_STRIDE>(smem + SMEM_K + row * QK_STRIDE, warp.lane)
                                          : rows_first<V_STRIDE>(smem + SMEM_V + row * V_STRIDE, warp.lane);
   keep_rows(worker.rows, rows, warp.sums_values, no_step);
-  worker.dropout = begin_dropout(params.dropout, warp.lane);
+  worker.dropout = begin_dropout(params_of(argument).dropout, warp.lane);
+  worker.score = begin_score<M_TILES>(argument);
   worker.due = {-1, 0, false};
   #pragma unroll
   for (int m = 0; m < M_TILES; ++m) {
@@ -1216,12 +1229,15 @@ __device__ __forceinline__ void take_step(Worker &worker, const BackwardParams &
   part.sQ = smem + SMEM_Q + stage * Q_STAGE;
   part.sdO = smem + SMEM_DO + stage * DO_STAGE;
   part.sStats = smem + SMEM_STATS + stage * STATS_STAGE;
+  part.sK = smem + SMEM_K + row * QK_STRIDE;
   part.sP = smem + SMEM_P + row * P_STRIDE;
   part.sdS = smem + SMEM_DS + (DEFERRED_DQ ? worker.due.buffer * P_TILE : 0) + row * P_STRIDE;
   part.is_full = is_full(params.sequence, params.visibility, step.q0, step.q0 + BLOCK_M - 1, keys.k0, BLOCK_N);
   part.first_key = keys.k0 + row;
   begin_step(worker.dropout,
              batch_head_of(params.sequence, keys.batch, query_head_of(params.sequence, keys, step)));
+  begin_step(worker.score, params.sequence, keys.batch, query_head_of(params.sequence, keys, step), part.first_key,
+             warp.lane);
   if (STAGES == 2 && !warp.sums_values && !is_over(params.sequence, ahead)) {
     load_step(params, keys, ahead, smem, stage ^ 1);
     commit_copies();
@@ -1234,9 +1250,9 @@ __device__ __forceinline__ void take_step(Worker &worker, const BackwardParams &
     part.number = p;
     part.first_query = step.q0 + part_query(warp, p);
     if (warp.sums_values) {
-      sum_values(worker.rSum, params, warp, part, worker.dropout, worker.rows);
+      sum_values(worker.rSum, params, warp, part, worker.dropout, worker.score, worker.rows);
     } else {
-      sum_keys(worker.rSum, params, warp, part, worker.rows);
+      sum_keys(worker.rSum, params, warp, part, worker.score, worker.rows);
     }
   }
   if (DEFERRED_DQ) {
@@ -1252,7 +1268,8 @@ __device__ __forceinline__ void take_step(Worker &worker, const BackwardParams &
 
 // ---- the kernel ----------------------------------------------------------------------------------
 extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM)
-fatune_kernel(const __grid_constant__ BackwardParams params) {
+fatune_kernel(const __grid_constant__ Argument argument) {
+  const BackwardParams &params = params_of(argument);
   extern __shared__ __align__(128) unsigned char shared[];
   const unsigned smem = shared_address(shared);
   const Sequence &sequence = params.sequence;
@@ -1270,7 +1287,7 @@ fatune_kernel(const __grid_constant__ BackwardParams params) {
     __syncthreads();
   }
   Worker worker;
-  begin(worker, params, smem, no_step);
+  begin(worker, argument, smem, no_step);
 
   int stage = 0;             // of Q and dO
   while (!is_over(sequence, walk.step)) {

@@ -10,6 +10,7 @@
 #include "tuner/verify/halves.h"
 #include "tuner/verify/philox.h"
 #include "tuner/verify/reference.h"
+#include "tuner/verify/scorer.h"
 
 const char *ft_gradient_name(enum ft_gradient gradient) {
   static const char *const names[] = {"dQ", "dK", "dV"};
@@ -134,23 +135,31 @@ static bool keeps(const struct ft_host_problem *problem, struct ft_row row, int6
                                             row.head, row.i, j, threshold);
 }
 
-static struct pair pair_of(const struct ft_host_problem *problem,
+/* Of row and key j, where kept says whether dropout keeps them. What is hidden is all 0. */
+static struct pair pair_of(const struct ft_host_problem *problem, struct ft_scorer *scorer,
                            const struct ft_query_terms *terms, const struct operands *query,
-                           const struct operands *key, bool kept) {
+                           const struct operands *key, int64_t j, bool kept) {
+  /* A slope may itself be the difference of such numbers: 1 - tanh^2. */
+  static const double least_slope = 0x1p-8;
   const struct ft_request *r = &problem->request;
   const double rescale = kept ? ft_dropout_rescale(problem) : 0;
   double score, dp;
   float plain_score, plain_dp;
   ft_dot(query->first, key->first, r->head_dim, &score, &plain_score);
   ft_dot(query->second, key->second, r->head_dim_v, &dp, &plain_dp);
-  const double p = exp(score * problem->scale - terms->lse);
-  const float plain_p = expf(plain_score * (float)problem->scale - (float)terms->lse);
+  const struct ft_scored of_plain =
+      ft_scorer_key(scorer, j, (double)(plain_score * (float)problem->scale));
+  const struct ft_scored scored = ft_scorer_key(scorer, j, score * problem->scale);
+  if (!scored.visible) return (struct pair){.ds = 0};
+  const double p = exp(scored.score - terms->lse);
+  const float plain_p = expf((float)of_plain.score - (float)terms->lse);
   const float rounded_p = ft_round_to_dtype(r->dtype, plain_p);
-  const float plain_ds = rounded_p * (plain_dp * (float)rescale - terms->plain_delta);
+  const float plain_ds =
+      rounded_p * (plain_dp * (float)rescale - terms->plain_delta) * (float)of_plain.slope;
   const double normal = r->dtype == FT_FP16 ? 0x1p-14 : 0x1p-126;
-  const double size =
-      fmax(p, normal) * (terms->dout_norm * key->second_norm * rescale + terms->delta_size);
-  return (struct pair){.ds = p * (dp * rescale - terms->delta),
+  const double size = fmax(p, normal) * fmax(fabs(scored.slope), least_slope) *
+                      (terms->dout_norm * key->second_norm * rescale + terms->delta_size);
+  return (struct pair){.ds = p * (dp * rescale - terms->delta) * scored.slope,
                        .ds_size = fmax(size, normal),
                        .p = kept ? p : 0,
                        .p_size = kept ? fmax(p, normal) : 0,
@@ -196,12 +205,18 @@ void ft_query_gradient(const struct ft_host_problem *problem, const struct ft_qu
   struct sums sums = {0};
   load_query(&query, problem, row);
   const struct ft_interval keys = ft_row_keys(r, row.i);
+  struct ft_scorer scorer;
+  *dq = (struct ft_gradient_row){.yardstick = 0};
+  if (ft_scorer_open(&scorer, problem) != FT_OK) return;
+  ft_scorer_enter(&scorer, row);
   for (int64_t j = keys.begin; j < keys.end; j++) {
     if (!sees(problem, row, j)) continue;
     load_key(&key, problem, row, j);
-    const struct pair pair = pair_of(problem, own, &query, &key, keeps(problem, row, j));
+    const struct pair pair =
+        pair_of(problem, &scorer, own, &query, &key, j, keeps(problem, row, j));
     add(&sums, key.first, r->head_dim, pair.ds, pair.ds_size, pair.plain_ds);
   }
+  ft_scorer_close(&scorer);
   finish(&sums, r->dtype, r->head_dim, problem->scale, dq);
 }
 
@@ -216,16 +231,21 @@ void ft_key_gradients(const struct ft_host_problem *problem, const struct ft_que
   struct sums sums_k = {0}, sums_v = {0};
   struct ft_row row = {.batch = key_row.batch, .head = key_row.head * group};
   load_key(&key, problem, row, key_row.i);
+  struct ft_scorer scorer;
+  *dk = *dv = (struct ft_gradient_row){.yardstick = 0};
+  if (ft_scorer_open(&scorer, problem) != FT_OK) return;
   for (int n = 0; n < group; n++, row.head++) {
     for (row.i = queries.begin; row.i < queries.end; row.i++) {
       if (!sees(problem, row, key_row.i)) continue;
       load_query(&query, problem, row);
-      const struct pair pair = pair_of(problem, &terms[query_index(r, row)], &query, &key,
-                                       keeps(problem, row, key_row.i));
+      ft_scorer_enter(&scorer, row);
+      const struct pair pair = pair_of(problem, &scorer, &terms[query_index(r, row)], &query, &key,
+                                       key_row.i, keeps(problem, row, key_row.i));
       add(&sums_k, query.first, r->head_dim, pair.ds, pair.ds_size, pair.plain_ds);
       add(&sums_v, query.second, r->head_dim_v, pair.p, pair.p_size, pair.plain_p);
     }
   }
+  ft_scorer_close(&scorer);
   finish(&sums_k, r->dtype, r->head_dim, problem->scale, dk);
   finish(&sums_v, r->dtype, r->head_dim_v, ft_dropout_rescale(problem), dv);
 }

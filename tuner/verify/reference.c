@@ -12,6 +12,7 @@
 #include "generator/status.h"
 #include "tuner/verify/halves.h"
 #include "tuner/verify/philox.h"
+#include "tuner/verify/scorer.h"
 
 enum { LANES = 8, SUM_BLOCK = 128 };
 
@@ -75,44 +76,6 @@ void ft_dot(const float *q, const float *k, int dim, double *exact, float *plain
   }
 }
 
-/* The interpreter of a row's scores. Without a score function it says nothing. */
-struct scorer {
-  struct ft_interpreter interpreter;
-  struct ft_score_inputs inputs;
-  const struct ft_score *score;
-};
-
-static int open_scorer(struct scorer *scorer, const struct ft_host_problem *problem,
-                       struct ft_row row) {
-  *scorer = (struct scorer){.score = NULL};
-  if (problem->score == NULL) return FT_OK;
-  const struct ft_request *const request = &problem->request;
-  scorer->score = &problem->score->score;
-  scorer->inputs = problem->score_inputs;
-  double *const symbols = scorer->inputs.symbols;
-  symbols[FT_SYMBOL_B] = (double)row.batch;
-  symbols[FT_SYMBOL_H] = row.head;
-  symbols[FT_SYMBOL_KV] = row.head / (request->heads_q / request->heads_kv);
-  symbols[FT_SYMBOL_I] = (double)row.i;
-  const int roots[] = {scorer->score->score, scorer->score->visible};
-  return ft_interpreter_open(&scorer->interpreter, scorer->score, roots, 2);
-}
-
-/* s becomes s'; false: the key is hidden. */
-static bool score_key(struct scorer *scorer, int64_t j, double *exact, float *plain) {
-  if (scorer->score == NULL) return true;
-  double *const symbols = scorer->inputs.symbols;
-  symbols[FT_SYMBOL_J] = (double)j;
-  symbols[FT_SYMBOL_S] = (double)*plain;
-  ft_interpret(&scorer->interpreter, &scorer->inputs);
-  *plain = (float)ft_interpreter_value(&scorer->interpreter, scorer->score->score);
-  symbols[FT_SYMBOL_S] = *exact;
-  ft_interpret(&scorer->interpreter, &scorer->inputs);
-  *exact = ft_interpreter_value(&scorer->interpreter, scorer->score->score);
-  return ft_interpreter_value(&scorer->interpreter, scorer->score->visible) != 0 &&
-         *exact != -HUGE_VAL;
-}
-
 int64_t ft_row_scores(const struct ft_host_problem *problem, struct ft_row row,
                       struct ft_row_scratch *scratch) {
   const struct ft_request *request = &problem->request;
@@ -127,8 +90,9 @@ int64_t ft_row_scores(const struct ft_host_problem *problem, struct ft_row row,
                ((row.batch * request->seqlen_q + row.i) * request->heads_q + row.head) * dim,
            q, dim);
 
-  struct scorer scorer;
-  if (open_scorer(&scorer, problem, row) != FT_OK) return 0;
+  struct ft_scorer scorer;
+  if (ft_scorer_open(&scorer, problem) != FT_OK) return 0;
+  ft_scorer_enter(&scorer, row);
   int64_t count = 0;
   for (int64_t j = keys.begin; j < keys.end; j++) {
     if (!ft_sees(&visibility, row.i, j) || (line && !line[j / request->mask_cols])) continue;
@@ -136,18 +100,19 @@ int64_t ft_row_scores(const struct ft_host_problem *problem, struct ft_row row,
     double exact;
     float plain;
     ft_dot(q, k, dim, &exact, &plain);
-    exact *= problem->scale;
-    plain *= (float)problem->scale;
-    if (!score_key(&scorer, j, &exact, &plain)) continue;
+    const struct ft_scored of_plain =
+        ft_scorer_key(&scorer, j, (double)(plain * (float)problem->scale));
+    const struct ft_scored of_exact = ft_scorer_key(&scorer, j, exact * problem->scale);
+    if (!of_exact.visible) continue;
     scratch->keys[count] = j;
-    scratch->exact[count] = exact;
-    scratch->plain[count] = plain;
+    scratch->exact[count] = of_exact.score;
+    scratch->plain[count] = (float)of_plain.score;
     scratch->kept[count] =
         threshold == 0 || ft_dropout_keeps(problem->seed, problem->offset, row.batch,
                                            request->heads_q, row.head, row.i, j, threshold);
     count += 1;
   }
-  ft_interpreter_close(&scorer.interpreter);
+  ft_scorer_close(&scorer);
   return count;
 }
 

@@ -1,0 +1,29 @@
+/* scorer.h: what the score function of a problem makes of the scores of a row, in float64.
+ * in -> out: row, key, scale q . k -> score, whether the key is visible, d score / ds. Without a
+ * score function all is the identity. */
+#ifndef TUNER_SCORER_H
+#define TUNER_SCORER_H
+
+#include "generator/score/interpret.h"
+#include "tuner/verify/reference.h"
+
+struct ft_scorer {
+  const struct ft_host_problem *problem;
+  const struct ft_known_score *known; /* NULL: there is none */
+  struct ft_interpreter interpreter;
+  struct ft_score_inputs inputs;
+};
+
+int ft_scorer_open(struct ft_scorer *scorer, const struct ft_host_problem *problem);
+void ft_scorer_close(struct ft_scorer *scorer);
+
+/* Of the row are the keys that follow. */
+void ft_scorer_enter(struct ft_scorer *scorer, struct ft_row row);
+
+struct ft_scored {
+  double score, slope;
+  bool visible; /* a score of -inf hides its key, too */
+};
+struct ft_scored ft_scorer_key(struct ft_scorer *scorer, int64_t j, double s);
+
+#endif
