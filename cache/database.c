@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cache/database_file.h"
 #include "cache/folders.h"
 #include "cache/schema.h"
 #include "generator/status.h"
@@ -104,38 +105,31 @@ static uint32_t big_endian(const unsigned char *bytes) {
   return (uint32_t)bytes[0] << 24 | (uint32_t)bytes[1] << 16 | (uint32_t)bytes[2] << 8 | bytes[3];
 }
 
-/* The first bytes of a file; *length: how many there are. Through SQLite's file layer and not by
- * read(2): close(2) on a file drops the locks that other connections of this process hold on it. */
-static int read_header(const char *path, unsigned char header[HEADER_BYTES], size_t *length) {
-  sqlite3_vfs *const vfs = sqlite3_vfs_find(NULL);
-  sqlite3_file *const file = calloc(1, (size_t)vfs->szOsFile);
-  const char *const name = sqlite3_create_filename(path, "", "", 0, NULL);
-  const int flags = SQLITE_OPEN_READONLY | SQLITE_OPEN_MAIN_DB | SQLITE_OPEN_NOFOLLOW;
-  sqlite3_int64 size = 0;
-  int code = file && name ? vfs->xOpen(vfs, name, file, flags, NULL) : SQLITE_NOMEM;
-  if (code == SQLITE_OK) code = file->pMethods->xFileSize(file, &size);
-  *length = size < HEADER_BYTES ? (size_t)size : HEADER_BYTES;
-  if (code == SQLITE_OK) code = file->pMethods->xRead(file, header, (int)*length, 0);
-  if (file && file->pMethods) file->pMethods->xClose(file);
-  sqlite3_free_filename((char *)name);
-  free(file);
-  if (code == SQLITE_NOMEM) return ft_fail(FT_E_MEMORY, "no memory to open '%s'", path);
-  return code == SQLITE_OK
-             ? FT_OK
-             : ft_fail(FT_E_CACHE, "'%s' cannot be read: %s", path, sqlite3_errstr(code));
+/* Of a file that is ours by its name: does the rest of its header make it one that SQLite takes for
+ * such a file, and writes to? */
+static bool has_our_form(const unsigned char header[HEADER_BYTES]) {
+  static const unsigned char fractions[] = {64, 32, 32};
+  return header[18] >= 1 && header[18] <= 2 && header[19] >= 1 && header[19] <= 2 &&
+         memcmp(header + 21, fractions, sizeof fractions) == 0 && big_endian(header + 44) <= 4 &&
+         big_endian(header + 56) <= 1;
 }
 
 /* Looks before a connection that could write exists: even opening and closing another application's
  * file may fold its write-ahead log into it. Our own files have had their header from the first. An
  * empty file is taken: nothing is lost in filling it. */
-static int recognise_header(const char *path) {
+static int recognise_header(struct ft_database *database, const char *path) {
   unsigned char header[HEADER_BYTES] = {0};
   size_t length = 0;
-  FT_TRY(read_header(path, header, &length));
+  FT_TRY(ft_file_begin(path, header, sizeof header, &length, &database->code));
   if (length == 0) return FT_OK;
-  if (length < HEADER_BYTES || memcmp(header, "SQLite format 3", 16) != 0)
-    return ft_fail(FT_E_CACHE, "'%s' is not a database; left alone", path);
-  return judge(path, big_endian(header + 68), big_endian(header + 60));
+  if (length < HEADER_BYTES || memcmp(header, "SQLite format 3", 16) != 0) {
+    database->code = SQLITE_NOTADB;
+    return ft_fail(FT_E_CACHE, "'%s' is not a database; not used", path);
+  }
+  FT_TRY(judge(path, big_endian(header + 68), big_endian(header + 60)));
+  if (has_our_form(header)) return FT_OK;
+  database->code = SQLITE_NOTADB;
+  return ft_fail(FT_E_CACHE, "'%s' has a damaged header; not used", path);
 }
 
 static int open_frozen(struct ft_database *database, const char *path) {
@@ -206,7 +200,7 @@ static int open_user(struct ft_database *database, const char *path) {
   const char *const place = folder[0] ? folder : "/";
   int status = FT_OK;
 
-  FT_CHECK(recognise_header(path));
+  FT_CHECK(recognise_header(database, path));
   if (euidaccess(place, W_OK | X_OK) != 0 || euidaccess(path, W_OK) != 0) {
     /* Read-only medium: a write-ahead file there can only be read as immutable. */
     FT_CHECK(open_frozen(database, path));
@@ -255,6 +249,17 @@ static int open_memory(struct ft_database *database) {
   return migrate(database);
 }
 
+/* Whatever is wrong with a file that is to be overwritten, it can be locked and written to. Beside
+ * a write-ahead log it can be overwritten by pages of the same size alone. */
+static int open_overwrite(struct ft_database *database, const char *path) {
+  FT_TRY(connect_to(database, path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOFOLLOW, ""));
+  if (sqlite3_db_config(database->handle, SQLITE_DBCONFIG_RESET_DATABASE, 1, NULL) != SQLITE_OK ||
+      sqlite3_exec(database->handle, "PRAGMA page_size=8192", NULL, NULL, NULL) != SQLITE_OK)
+    return ft_database_fail(database, "cannot be opened");
+  database->writable = true;
+  return FT_OK;
+}
+
 int ft_database_open(struct ft_database *database, const char *path, enum ft_database_mode mode) {
   const unsigned reported = database->reported;
   *database = (struct ft_database){.reported = reported};
@@ -270,6 +275,11 @@ int ft_database_open(struct ft_database *database, const char *path, enum ft_dat
     status = open_fresh(database, path, FRESH " PRAGMA auto_vacuum=INCREMENTAL;");
     break;
   case FT_DATABASE_FRESH_LAYER: status = open_fresh(database, path, FRESH); break;
+  case FT_DATABASE_LOOK: status = connect_to(database, path, SQLITE_OPEN_READONLY, FROZEN); break;
+  case FT_DATABASE_REMAINS:
+    status = connect_to(database, path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOFOLLOW, "");
+    break;
+  case FT_DATABASE_OVERWRITE: status = open_overwrite(database, path); break;
   case FT_DATABASE_MEMORY: status = open_memory(database); break;
   }
   if (status != FT_OK) ft_database_close(database);
@@ -281,5 +291,5 @@ void ft_database_close(struct ft_database *database) {
   sqlite3_close(database->handle);
   free(database->path);
   free(database->skipped.rows);
-  *database = (struct ft_database){.reported = database->reported};
+  *database = (struct ft_database){.reported = database->reported, .code = database->code};
 }

@@ -9,12 +9,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "generator/text.h"
+
 enum ft_database_mode {
   FT_DATABASE_USER,        /* read and write; made and migrated when needed; links are refused */
   FT_DATABASE_FROZEN,      /* read-only and immutable: no locks, no journal, no write-ahead log */
   FT_DATABASE_FOREIGN,     /* read-only, maybe in use by others: a file to import */
   FT_DATABASE_FRESH_USER,  /* an empty file that nobody sees yet, to become a user file */
   FT_DATABASE_FRESH_LAYER, /* likewise, to be shipped: no write-ahead log, no free pages */
+  FT_DATABASE_LOOK,        /* read-only and immutable, whosever it is: to see what lies there */
+  FT_DATABASE_REMAINS,     /* a copy of a damaged file, to read what can be read */
+  FT_DATABASE_OVERWRITE,   /* a damaged file whose content is going to be replaced as a whole */
   FT_DATABASE_MEMORY
 };
 
@@ -32,6 +37,7 @@ struct ft_database {
   char *path;      /* owned; NULL for memory */
   bool writable;
   unsigned reported; /* faults that a warning was given for: kept when closed */
+  int code; /* SQLite's code of the last failure, 0 when SQLite had none: kept when closed */
   struct ft_skipped skipped;
   struct {
     const char *sql; /* a literal: told apart by address */
@@ -67,7 +73,19 @@ void ft_database_rollback(struct ft_database *database);
 /* The file was renamed or deleted under the open connection. */
 bool ft_database_moved(struct ft_database *database);
 
-/* PRAGMA integrity_check (quick: quick_check) found nothing. */
-bool ft_database_intact(struct ft_database *database, bool quick);
+/* The last failure was one of the file's content. Every other (I/O, memory, a full disk, locks)
+ * says nothing of the content: the next attempt may find it sound. */
+bool ft_database_is_damaged(const struct ft_database *database);
+
+/* PRAGMA integrity_check (quick: quick_check). Tell the failures apart by ft_database_is_damaged.
+ */
+int ft_database_check(struct ft_database *database, bool quick);
+
+/* The SQL of all tables and indexes, to compare with that of another file; appended to text. */
+int ft_database_schema(struct ft_database *database, struct ft_text *text);
+
+/* Replaces the whole content of `database`, whatever it is, by that of `by`: one transaction, with
+ * the locks and the journal of every other write. */
+int ft_database_overwrite(struct ft_database *database, struct ft_database *by, int patience_ms);
 
 #endif

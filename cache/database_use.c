@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "cache/database_file.h"
 #include "generator/clock.h"
 #include "generator/status.h"
 
@@ -14,7 +15,9 @@ enum { BUSY_PATIENCE_MS = 30000, BUSY_PAUSE_MS = 5 };
 
 int ft_database_fail(struct ft_database *database, const char *doing) {
   const int code = database->handle ? sqlite3_extended_errcode(database->handle) : SQLITE_NOMEM;
-  return ft_fail((code & 0xFF) == SQLITE_NOMEM ? FT_E_MEMORY : FT_E_CACHE, "%s: %s: %s (%d)",
+  const bool memory = (code & 0xFF) == SQLITE_NOMEM || code == SQLITE_IOERR_NOMEM;
+  database->code = code;
+  return ft_fail(memory ? FT_E_MEMORY : FT_E_CACHE, "%s: %s: %s (%d)",
                  database->path ? database->path : "memory", doing,
                  database->handle ? sqlite3_errmsg(database->handle) : sqlite3_errstr(code), code);
 }
@@ -112,15 +115,70 @@ bool ft_database_moved(struct ft_database *database) {
   return code == SQLITE_OK && moved != 0;
 }
 
-bool ft_database_intact(struct ft_database *database, bool quick) {
+bool ft_database_is_damaged(const struct ft_database *database) {
+  const int code = database->code & 0xFF;
+  return code == SQLITE_CORRUPT || code == SQLITE_NOTADB;
+}
+
+static int check_once(struct ft_database *database, const char *sql) {
   sqlite3_stmt *statement = NULL;
-  const char *const sql = quick ? "PRAGMA quick_check(1)" : "PRAGMA integrity_check(1)";
-  bool intact = sqlite3_prepare_v2(database->handle, sql, -1, &statement, NULL) == SQLITE_OK &&
-                sqlite3_step(statement) == SQLITE_ROW;
-  if (intact) {
-    const char *const verdict = (const char *)sqlite3_column_text(statement, 0);
-    intact = verdict && strcmp(verdict, "ok") == 0;
+  if (sqlite3_prepare_v2(database->handle, sql, -1, &statement, NULL) != SQLITE_OK ||
+      sqlite3_step(statement) != SQLITE_ROW) {
+    const int status = ft_database_fail(database, "cannot be checked");
+    sqlite3_finalize(statement);
+    return status;
+  }
+  const char *const verdict = (const char *)sqlite3_column_text(statement, 0);
+  int status = FT_OK;
+  if (!verdict) {
+    status = ft_database_fail(database, "cannot be checked");
+  } else if (strcmp(verdict, "ok") != 0) {
+    database->code = SQLITE_CORRUPT;
+    status = ft_fail(FT_E_CACHE, "%s: is damaged: %s", database->path ? database->path : "memory",
+                     verdict);
   }
   sqlite3_finalize(statement);
-  return intact;
+  return status;
+}
+
+/* SQLite words a failed read as a finding like any other. So a finding counts if the file can be
+ * read from end to end and the finding is there again. */
+int ft_database_check(struct ft_database *database, bool quick) {
+  const char *const sql = quick ? "PRAGMA quick_check(1)" : "PRAGMA integrity_check(1)";
+  const int status = check_once(database, sql);
+  if (status != FT_E_CACHE || !ft_database_is_damaged(database)) return status;
+  if (database->path) FT_TRY(ft_file_readable(database->path, &database->code));
+  return check_once(database, sql);
+}
+
+int ft_database_schema(struct ft_database *database, struct ft_text *text) {
+  static const char sql[] = "SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY name";
+  sqlite3_stmt *statement = NULL;
+  int code = sqlite3_prepare_v2(database->handle, sql, -1, &statement, NULL);
+  while (code == SQLITE_OK || code == SQLITE_ROW) {
+    code = sqlite3_step(statement);
+    const unsigned char *const one = code == SQLITE_ROW ? sqlite3_column_text(statement, 0) : NULL;
+    if (one) ft_text_add(text, "%s;", (const char *)one);
+  }
+  const int status =
+      code == SQLITE_DONE ? ft_text_status(text) : ft_database_fail(database, "cannot be read");
+  sqlite3_finalize(statement);
+  return status;
+}
+
+int ft_database_overwrite(struct ft_database *database, struct ft_database *by, int patience_ms) {
+  const struct timespec nap = {0, BUSY_PAUSE_MS * 1000000L};
+  const double deadline = ft_seconds_now() + 1e-3 * patience_ms;
+  sqlite3_backup *const backup = sqlite3_backup_init(database->handle, "main", by->handle, "main");
+  if (!backup) return ft_database_fail(database, "cannot be written");
+  int code = sqlite3_backup_step(backup, -1);
+  while ((code & 0xFF) == SQLITE_BUSY || (code & 0xFF) == SQLITE_LOCKED) {
+    if (ft_seconds_now() >= deadline) break;
+    nanosleep(&nap, NULL);
+    code = sqlite3_backup_step(backup, -1);
+  }
+  if (sqlite3_backup_finish(backup) == SQLITE_OK && code == SQLITE_DONE) return FT_OK;
+  database->code = code;
+  return ft_fail((code & 0xFF) == SQLITE_NOMEM ? FT_E_MEMORY : FT_E_CACHE,
+                 "%s: cannot be written: %s (%d)", database->path, sqlite3_errstr(code), code);
 }

@@ -130,6 +130,20 @@ done:
   return status;
 }
 
+int ft_store_try_user(struct ft_store *store, enum ft_kind kind, struct ft_database **database) {
+  struct ft_user_file *const file = &store->user[kind];
+  *database = &file->database;
+  if (file->database.handle && ft_database_moved(&file->database))
+    ft_database_close(&file->database);
+  if (file->database.handle) return FT_OK;
+  file->database.code = SQLITE_OK;
+  const int status = open_user_file(file, user_names[kind], false);
+  if (status == FT_OK) file->retry_at = 0;
+  if (status != FT_OK && status != FT_E_NOT_FOUND)
+    ft_store_report(store, &file->database, FT_FAULT_OPEN);
+  return status;
+}
+
 struct ft_database *ft_store_user(struct ft_store *store, enum ft_kind kind, bool writing) {
   struct ft_user_file *const file = &store->user[kind];
   struct ft_database *const database = &file->database;

@@ -111,9 +111,24 @@ struct ft_store_stats {
 };
 int ft_store_stats(struct ft_store *store, struct ft_store_stats *stats);
 
-/* Checks every row's digest and SQLite's integrity; *damaged counts what is not sound; with repair
- * the damaged kernels are deleted. */
-int ft_store_verify(struct ft_store *store, bool repair, int64_t *checked, int64_t *damaged);
+struct ft_store_verdict {
+  int64_t checked; /* rows */
+  int64_t damaged; /* rows, and whatever else of a file is not sound */
+  int64_t left;    /* of these: still there */
+  struct {
+    int64_t saved; /* rows of the file that are in the mended one */
+    char *kept;    /* where the file lies as it was; owned; NULL: no file had to be mended */
+  } mended[2];     /* kernels.db is [FT_STORE_KERNELS] */
+};
+enum { FT_STORE_TUNING, FT_STORE_KERNELS };
+
+/* Checks every row's digest, the schema and SQLite's integrity. With repair single damaged kernels
+ * are deleted; any other damage of a user file is mended: its sound rows go into a new store that
+ * takes its place, and the file as it was is kept beside. A file of somebody else is left alone and
+ * counts as damage. What cannot be read (I/O, memory, locks) is no damage: nothing is changed then,
+ * and the call fails with FT_E_IO or FT_E_MEMORY. Free the verdict in any case. */
+int ft_store_verify(struct ft_store *store, bool repair, struct ft_store_verdict *verdict);
+void ft_store_verdict_free(struct ft_store_verdict *verdict);
 
 /* Deletes the least recently used kernels beyond `cap` bytes. */
 int ft_store_gc(struct ft_store *store, int64_t cap, int64_t *deleted);

@@ -1,10 +1,8 @@
-/* store_care.c: looking after the stores: statistics, verification, making room.
- * in -> out: a store -> numbers about it; damaged or least recently used kernels -> deleted. */
+/* store_care.c: looking after the stores: statistics, making room.
+ * in -> out: a store -> numbers about it; the least recently used kernels -> deleted. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "cache/rows.h"
 #include "cache/store_parts.h"
@@ -97,144 +95,6 @@ int ft_store_stats(struct ft_store *store, struct ft_store_stats *stats) {
   ft_store_tell_skipped(store);
   ft_store_leave(store);
   return FT_OK;
-}
-
-/* -- verification --------------------------------------------------------------------------- */
-
-struct ft_check {
-  struct ft_database *database; /* at hand */
-  int64_t checked, damaged;
-  int64_t *ids; /* of damaged kernels; owned */
-  size_t id_count;
-};
-
-static int note_damage(struct ft_check *check, int64_t id) {
-  int64_t *const grown = realloc(check->ids, (check->id_count + 1) * sizeof *grown);
-  check->damaged++;
-  if (!grown) return ft_fail(FT_E_MEMORY, "no memory for a list of damaged kernels");
-  check->ids = grown;
-  grown[check->id_count++] = id;
-  return FT_OK;
-}
-
-static int check_kernel(struct ft_check *check, sqlite3_stmt *row) {
-  struct ft_kernel kernel;
-  const int status = ft_row_read_kernel(row, &kernel);
-  check->checked++;
-  if (status == FT_E_CACHE) return note_damage(check, sqlite3_column_int64(row, 4));
-  const int bytes = sqlite3_column_bytes(row, 5);
-  const void *const key = sqlite3_column_blob(row, 5);
-  const bool own_key = status != FT_OK || (key && bytes == FT_DIGEST_BYTES &&
-                                           memcmp(key, kernel.key.bytes, FT_DIGEST_BYTES) == 0);
-  if (status == FT_OK) ft_kernel_free(&kernel);
-  if (!own_key) return note_damage(check, sqlite3_column_int64(row, 4));
-  return status == FT_E_MEMORY ? status : FT_OK;
-}
-
-static int check_trial(struct ft_check *check, sqlite3_stmt *row) {
-  struct ft_trial trial;
-  struct ft_digest identity;
-  const int status = ft_row_read_trial(row, &trial, &identity);
-  check->checked++;
-  if (status == FT_E_NOT_FOUND) ft_store_skip(check->database, &identity);
-  if (status == FT_E_CACHE) check->damaged++;
-  return status == FT_E_MEMORY ? status : FT_OK;
-}
-
-/* A file that breaks off counts as one more damage; what could be read until then has been counted.
- */
-static int check_rows(struct ft_database *database, struct ft_check *check, const char *sql,
-                      int (*check_row)(struct ft_check *, sqlite3_stmt *)) {
-  sqlite3_stmt *statement = NULL;
-  int code = SQLITE_DONE;
-  int status = ft_database_prepare(database, sql, &statement);
-  if (status == FT_E_CACHE) check->damaged++;
-  if (status != FT_OK) return status == FT_E_CACHE ? FT_OK : status;
-  while (status == FT_OK && (code = sqlite3_step(statement)) == SQLITE_ROW)
-    status = check_row(check, statement);
-  if (status == FT_OK && code != SQLITE_DONE) check->damaged++;
-  ft_database_done(statement);
-  return status;
-}
-
-static int check_database(struct ft_database *database, struct ft_check *check, bool *intact) {
-  check->database = database;
-  *intact = ft_database_intact(database, false);
-  if (!*intact) check->damaged++;
-  FT_TRY(check_rows(database, check,
-                    "SELECT " FT_KERNEL_COLUMNS ", id, key FROM kernels ORDER BY id",
-                    check_kernel));
-  return check_rows(database, check, "SELECT " FT_TRIAL_COLUMNS " FROM trials ORDER BY id",
-                    check_trial);
-}
-
-static int delete_kernels(struct ft_database *database, const struct ft_check *check) {
-  sqlite3_stmt *statement = NULL;
-  if (check->id_count == 0) return FT_OK;
-  FT_TRY(ft_database_begin(database, 30000));
-  int status = FT_OK;
-  for (size_t i = 0; status == FT_OK && i < check->id_count; i++) {
-    status = ft_database_prepare(database, "DELETE FROM kernels WHERE id = ?1", &statement);
-    if (status != FT_OK) break;
-    sqlite3_bind_int64(statement, 1, check->ids[i]);
-    status = ft_database_run(database, statement, "a damaged kernel cannot be deleted");
-  }
-  if (status == FT_OK) return ft_database_commit(database);
-  ft_database_rollback(database);
-  return status;
-}
-
-/* kernels.db whose pages are broken cannot be mended row by row. It holds nothing that cannot be
- * compiled again, so it is moved out of the way and the next kernel starts a new one. */
-static int set_aside(struct ft_user_file *file) {
-  static const char *const endings[] = {"", "-wal", "-shm", "-journal"};
-  ft_database_close(&file->database);
-  for (size_t i = 0; i < sizeof endings / sizeof endings[0]; i++) {
-    char *from = NULL, *to = NULL;
-    int status = FT_OK;
-    if (asprintf(&from, "%s%s", file->path, endings[i]) < 0) from = NULL;
-    if (asprintf(&to, "%s.damaged%s", file->path, endings[i]) < 0) to = NULL;
-    if (!from || !to)
-      status = ft_fail(FT_E_MEMORY, "no memory for a path");
-    else if (rename(from, to) != 0 && i == 0)
-      status = ft_fail(FT_E_CACHE, "cannot move '%s' out of the way", from);
-    free(from);
-    free(to);
-    FT_TRY(status);
-  }
-  return FT_OK;
-}
-
-static int verify_user(struct ft_store *store, enum ft_kind kind, bool repair,
-                       struct ft_check *check) {
-  struct ft_database *const database = ft_store_user(store, kind, false);
-  bool intact = true;
-  if (!database) {
-    /* There, but not usable: that is damage as well. */
-    if (store->user[kind].path && access(store->user[kind].path, F_OK) == 0) check->damaged++;
-    return FT_OK;
-  }
-  FT_TRY(check_database(database, check, &intact));
-  if (!repair || !database->writable || kind != FT_KIND_KERNELS) return FT_OK;
-  return intact ? delete_kernels(database, check) : set_aside(&store->user[kind]);
-}
-
-int ft_store_verify(struct ft_store *store, bool repair, int64_t *checked, int64_t *damaged) {
-  struct ft_check check = {0};
-  bool intact = true;
-  ft_store_enter(store);
-  int status = verify_user(store, FT_KIND_KERNELS, repair, &check);
-  if (status == FT_OK) status = verify_user(store, FT_KIND_TUNING, repair, &check);
-  if (status == FT_OK && store->memory.handle)
-    status = check_database(&store->memory, &check, &intact);
-  for (int i = 0; status == FT_OK && i < store->layer_count; i++)
-    status = check_database(&store->layers[i], &check, &intact);
-  ft_store_tell_skipped(store);
-  ft_store_leave(store);
-  free(check.ids);
-  if (checked) *checked = check.checked;
-  if (damaged) *damaged = check.damaged;
-  return status;
 }
 
 /* -- room ----------------------------------------------------------------------------------- */

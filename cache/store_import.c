@@ -99,7 +99,7 @@ static int trim(struct ft_store *store, struct ft_database *database) {
 static int import(struct ft_store *store, const char *file, struct intake *intake) {
   FT_TRY(check_plain(file));
   FT_TRY(ft_database_open(&intake->from, file, FT_DATABASE_FOREIGN));
-  if (!ft_database_intact(&intake->from, true)) return ft_fail(FT_E_CACHE, "'%s' is damaged", file);
+  FT_TRY(ft_database_check(&intake->from, true));
   if (store->memory_only) {
     intake->tuning = intake->kernels = ft_store_memory(store);
     if (!intake->tuning) return FT_E_MEMORY;

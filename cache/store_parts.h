@@ -10,7 +10,7 @@
 #include "cache/store.h"
 #include "cache/winner.h"
 
-enum ft_kind { FT_KIND_TUNING, FT_KIND_KERNELS, FT_KINDS };
+enum ft_kind { FT_KIND_TUNING = FT_STORE_TUNING, FT_KIND_KERNELS = FT_STORE_KERNELS, FT_KINDS };
 
 enum ft_fault {
   FT_FAULT_OPEN,
@@ -83,6 +83,19 @@ struct ft_database *ft_store_user(struct ft_store *store, enum ft_kind kind, boo
  * Waits a bounded time for other writers, and releases the lock while it waits. FT_E_CACHE has been
  * reported. */
 int ft_store_begin(struct ft_store *store, enum ft_kind kind, struct ft_database **database);
+
+/* The same for reading, whatever was the matter a moment ago; the status says why it is not to be
+ * had, FT_E_NOT_FOUND that it is not there. */
+int ft_store_try_user(struct ft_store *store, enum ft_kind kind, struct ft_database **database);
+
+/* store_mend.c: makes a damaged file sound; *saved: the rows it still has, *kept: where it lies as
+ * it was, to be freed. On failure the file is as it was. */
+int ft_store_mend(const char *path, int64_t *saved, char **kept);
+
+/* store_salvage.c: the rows that are sound, into an open store. Adds to *saved; *whole: nothing was
+ * in the way. Fails only on what is no damage. */
+int ft_store_salvage(struct ft_database *from, struct ft_database *into, int64_t *saved,
+                     bool *whole);
 
 /* The database in memory; NULL when there is no memory for it. */
 struct ft_database *ft_store_memory(struct ft_store *store);

@@ -218,6 +218,16 @@ static inline void assert_warnings(const struct fixture *fixture, int expected) 
                 fixture->warning_count ? fixture->warnings[fixture->warning_count - 1] : "-");
 }
 
+static inline int verify_store(struct ft_store *store, bool repair, int64_t *checked,
+                               int64_t *damaged) {
+  struct ft_store_verdict verdict;
+  const int status = ft_store_verify(store, repair, &verdict);
+  *checked = verdict.checked;
+  *damaged = verdict.damaged;
+  ft_store_verdict_free(&verdict);
+  return status;
+}
+
 /* The very same kernel. */
 static inline void assert_has(const struct fixture *fixture, struct ft_store *store,
                               const struct ft_kernel *kernel) {

@@ -300,6 +300,17 @@ START_TEST(a_damaged_cache_is_told) {
   expect_message("tuning.db");
   expect("emit d64 nq128 --gpu a100", 0); /* a fault of a cache is a miss and a warning */
   expect_output("fatune_kernel");
+
+  expect("cache verify", 6);
+  expect_message("cache verify --repair");
+  expect("cache verify --repair --json", 9);
+  json_t *const root = document("cache");
+  const json_t *const mended = json_array_get(json_object_get(root, "mended"), 0);
+  strcat(path, ".damaged");
+  ck_assert_str_eq(text_at(mended, "kept"), path);
+  json_decref(root);
+  expect("cache verify --repair", 0);
+  expect("cache stats", 0);
 }
 END_TEST
 

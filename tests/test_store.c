@@ -28,7 +28,7 @@ START_TEST(looking_up_makes_no_file) {
   const struct ft_kernel absent = {.image_size = 0};
   assert_misses(store, &absent);
   int64_t checked = -1, damaged = -1, deleted = -1;
-  assert_ok(ft_store_verify(store, true, &checked, &damaged));
+  assert_ok(verify_store(store, true, &checked, &damaged));
   assert_ok(ft_store_gc(store, 0, &deleted));
   ck_assert_int_eq(checked + damaged + deleted, 0);
   ft_store_close(store);

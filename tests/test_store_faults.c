@@ -51,9 +51,11 @@ static const char LFS_POINTER[] = "version https://git-lfs.github.com/spec/v1\no
                                   "sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32"
                                   "b1258daaa5e2ca24d17e2393\nsize 12345678901\n";
 
-static const char *const obstacles[] = {
-    "folder", "pipe",        "socket",  "link",  "dangling",  "text",         "pointer",   "noise",
-    "half",   "application", "foreign", "newer", "no tables", "others write", "unfinished"};
+static const char *const obstacles[] = {"folder",      "pipe",      "socket", "link",
+                                        "dangling",    "foreign",   "newer",  "others write",
+                                        "application", "unfinished"};
+/* Nobody can use these as they are. */
+static const char *const wrecks[] = {"text", "pointer", "noise", "half", "no tables"};
 
 /* Another application's file whose newest rows are in its write-ahead log only. */
 static void place_unfinished(const char *path) {
@@ -121,7 +123,7 @@ START_TEST(obstacles_are_left_alone) {
   struct ft_store *const store = open_store(&fixture);
   assert_lives_on(store, FT_E_CACHE);
   int64_t checked = 0, damaged = 0;
-  assert_ok(ft_store_verify(store, true, &checked, &damaged));
+  assert_ok(verify_store(store, true, &checked, &damaged));
   if (strcmp(obstacles[_i], "dangling") != 0) ck_assert_int_ge(damaged, 2);
   ft_store_close(store);
   assert_warnings(&fixture, 2); /* one for each file */
@@ -143,6 +145,48 @@ START_TEST(obstacles_are_left_alone) {
   ck_assert_int_eq(access(log, F_OK) == 0, strcmp(obstacles[_i], "unfinished") == 0);
   snprintf(log, sizeof log, "%s.real", path);
   if (access(log, F_OK) == 0) ck_assert_int_eq(stat(log, &after) | (int)after.st_size, 0);
+}
+END_TEST
+
+START_TEST(wrecks_are_kept_and_replaced) {
+  static const char *const names[] = {"tuning.db", "kernels.db"};
+  char path[128], kept[160];
+  struct bytes before[2];
+  ck_assert_int_eq(mkdir(fixture.folder, 0700), 0);
+  for (int kind = 0; kind < 2; kind++) {
+    snprintf(path, sizeof path, "%s/%s", fixture.folder, names[kind]);
+    place(wrecks[_i], path);
+    chmod(path, 0600);
+    before[kind] = read_bytes(path);
+  }
+  struct ft_store *store = open_store(&fixture);
+  assert_lives_on(store, FT_E_CACHE);
+  struct ft_store_verdict verdict;
+  assert_ok(ft_store_verify(store, false, &verdict));
+  ck_assert_int_eq(verdict.left, 2);
+  ft_store_verdict_free(&verdict);
+  assert_ok(ft_store_verify(store, true, &verdict));
+  ck_assert_int_eq(verdict.damaged, 2);
+  ck_assert_int_eq(verdict.left, 0);
+  assert_warnings(&fixture, 2);
+  for (int kind = 0; kind < 2; kind++) {
+    snprintf(kept, sizeof kept, "%s/%s.damaged", fixture.folder, names[kind]);
+    ck_assert_str_eq(verdict.mended[kind].kept, kept);
+    struct bytes now = read_bytes(kept);
+    ck_assert_uint_eq(now.size, before[kind].size);
+    ck_assert_int_eq(memcmp(now.data, before[kind].data, now.size), 0);
+    free(now.data);
+    free(before[kind].data);
+  }
+  ft_store_verdict_free(&verdict);
+  assert_lives_on(store, FT_OK); /* the store at hand, too */
+  ft_store_close(store);
+  store = open_store(&fixture);
+  assert_ok(ft_store_verify(store, true, &verdict));
+  ck_assert_int_eq(verdict.damaged, 0);
+  ck_assert_int_eq(verdict.checked, 2);
+  ft_store_verdict_free(&verdict);
+  ft_store_close(store);
 }
 END_TEST
 
@@ -303,7 +347,7 @@ START_TEST(a_full_disk_is_survived) {
   }
   assert_lives_on(store, FT_OK);
   int64_t checked = 0, damaged = -1;
-  assert_ok(ft_store_verify(store, false, &checked, &damaged));
+  assert_ok(verify_store(store, false, &checked, &damaged));
   ck_assert_int_eq(damaged, 0);
   ft_store_close(store);
   assert_warnings(&fixture, 0);
@@ -318,6 +362,8 @@ Suite *make_store_faults_suite(void) {
   tcase_add_checked_fixture(tests, set_up, tear_down);
   tcase_add_loop_test(tests, obstacles_are_left_alone, 0,
                       (int)(sizeof obstacles / sizeof obstacles[0]));
+  tcase_add_loop_test(tests, wrecks_are_kept_and_replaced, 0,
+                      (int)(sizeof wrecks / sizeof wrecks[0]));
   tcase_add_test(tests, an_empty_file_is_filled);
   tcase_add_loop_test(tests, bad_folders_are_not_used, 0,
                       (int)(sizeof bad_folders / sizeof bad_folders[0]));

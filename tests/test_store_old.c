@@ -153,7 +153,7 @@ START_TEST(lists_and_checks_count_old_trials) {
   ft_store_close(store);
 
   store = open_store(&fixture);
-  assert_ok(ft_store_verify(store, true, &checked, &damaged));
+  assert_ok(verify_store(store, true, &checked, &damaged));
   ck_assert_int_eq(checked, OLD_TRIALS + 1);
   ck_assert_int_eq(damaged, 0);
   assert_told(store, "tuning.db", OLD_TRIALS);

@@ -67,7 +67,7 @@ static const struct argp_option output_options[] = {
 
 static const struct argp_option cache_options[] = {
     {"cap", KEY_CAP, "BYTES", 0, "gc: keep at most so much: 512M, 2G", 7},
-    {"repair", KEY_REPAIR, NULL, 0, "verify: delete damaged kernels", 7},
+    {"repair", KEY_REPAIR, NULL, 0, "verify: mend what is damaged", 7},
     {"all", KEY_ALL, NULL, 0, "list: every trial, not the winners alone", 7},
     {0}};
 

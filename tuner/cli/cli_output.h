@@ -17,6 +17,7 @@ struct cli {
   bool color_out, color_err;
   bool live;         /* stderr is a terminal that may be redrawn */
   bool line_pending; /* a progress line is unfinished */
+  int code;          /* exit code of a command that did what it was asked for */
 };
 
 void cli_output_begin(struct cli *cli);

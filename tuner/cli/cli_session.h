@@ -17,6 +17,7 @@ enum cli_exit {
   CLI_EXIT_CACHE = 6,        /* a cache is unusable or damaged */
   CLI_EXIT_WRONG = 7,        /* a kernel failed verification, or at all on the emulator */
   CLI_EXIT_BUDGET = 8,       /* the time was up; what was found is kept */
+  CLI_EXIT_REPAIRED = 9,     /* a cache was damaged and is sound again */
   CLI_EXIT_SIGNAL = 128      /* + the signal's number */
 };
 

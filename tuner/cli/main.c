@@ -51,7 +51,8 @@ static void print_help(FILE *stream) {
         "driver,\n"
         "4 compile failed, 5 no valid candidate, 6 cache unusable or damaged, 7 verification "
         "failed,\n"
-        "8 time budget used up with a partial result, 130 and 143 stopped by a signal.\n",
+        "8 time budget used up with a partial result, 9 a damaged cache was mended, 130 and 143\n"
+        "stopped by a signal.\n",
         stream);
 }
 

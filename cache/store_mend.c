@@ -1,0 +1,189 @@
+/* store_mend.c: a damaged user file made sound again.
+ * in -> out: path -> the same file with its sound rows alone; beside it the file as it was.
+ *
+ * The file is locked, copied to a name of its own, read from a second copy into a new store, and
+ * overwritten by that in one transaction. So other processes may have it open, and a crash leaves
+ * either the damaged file or the mended one. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cache/database_file.h"
+#include "cache/store_parts.h"
+#include "generator/status.h"
+
+enum { PATIENCE_MS = 30000, PAGE_BYTES = 8192, KEPT_MAX = 10000, SIZE_AT = 28 };
+
+static const char *const companions[] = {"-wal", "-journal", "-shm"};
+enum { COMPANIONS = 3 };
+
+struct mending {
+  const char *path;
+  char *kept;    /* the damaged file as it was */
+  char *scratch; /* a copy to read from; a write-ahead log is folded into it */
+  char *fresh;   /* the sound rows */
+  struct ft_database damaged, remains, sound;
+  int64_t saved;
+};
+
+/* -- files ---------------------------------------------------------------------------------- */
+
+static int with_ending(const char *path, const char *ending, char **name) {
+  if (asprintf(name, "%s%s", path, ending) >= 0) return FT_OK;
+  *name = NULL;
+  return ft_fail(FT_E_MEMORY, "no memory for a path");
+}
+
+static void remove_all(char *path) {
+  if (!path) return;
+  unlink(path);
+  for (int i = 0; i < COMPANIONS; i++) {
+    char *name = NULL;
+    if (with_ending(path, companions[i], &name) == FT_OK) unlink(name);
+    free(name);
+  }
+  free(path);
+}
+
+/* Takes over the descriptor. */
+static int fill_copy(const char *from, const char *to, int descriptor) {
+  int code = 0;
+  if (descriptor < 0) return ft_fail(FT_E_CACHE, "cannot make '%s': %s", to, strerror(errno));
+  int status = ft_file_copy(from, descriptor, &code);
+  if (status == FT_OK && fsync(descriptor) != 0)
+    status = ft_fail(FT_E_CACHE, "cannot write '%s': %s", to, strerror(errno));
+  if (close(descriptor) != 0 && status == FT_OK)
+    status = ft_fail(FT_E_CACHE, "cannot write '%s': %s", to, strerror(errno));
+  return status;
+}
+
+/* A journal was played back when the file was locked; what is there now is of that lock. */
+static int copy_log(const char *from, const char *to) {
+  char *source = NULL, *target = NULL;
+  int status = with_ending(from, companions[0], &source);
+  if (status == FT_OK) status = with_ending(to, companions[0], &target);
+  if (status == FT_OK && access(source, F_OK) == 0)
+    status = fill_copy(source, target,
+                       open(target, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600));
+  free(source);
+  free(target);
+  return status;
+}
+
+/* "kernels.db.damaged", or the first of ".damaged.2", ".damaged.3" ... that is not there. */
+static int keep(struct mending *mending) {
+  int descriptor = -1;
+  for (int number = 1; descriptor < 0 && number <= KEPT_MAX; number++) {
+    char ending[32] = ".damaged";
+    if (number > 1) snprintf(ending, sizeof ending, ".damaged.%d", number);
+    free(mending->kept);
+    FT_TRY(with_ending(mending->path, ending, &mending->kept));
+    descriptor = open(mending->kept, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (descriptor < 0 && errno != EEXIST) break;
+  }
+  if (descriptor < 0) { /* what lies under the name is not ours to remove */
+    const int status = ft_fail(FT_E_CACHE, "cannot make '%s': %s", mending->kept, strerror(errno));
+    free(mending->kept);
+    mending->kept = NULL;
+    return status;
+  }
+  FT_TRY(fill_copy(mending->path, mending->kept, descriptor));
+  return copy_log(mending->path, mending->kept);
+}
+
+static int make_temporary(const char *path, char **temporary, int *descriptor) {
+  FT_TRY(with_ending(path, ".XXXXXX", temporary));
+  *descriptor = mkstemp(*temporary);
+  if (*descriptor >= 0) return FT_OK;
+  const int status = ft_fail(FT_E_CACHE, "cannot make '%s': %s", *temporary, strerror(errno));
+  free(*temporary);
+  *temporary = NULL;
+  return status;
+}
+
+static int make_scratch(struct mending *mending) {
+  int descriptor = -1;
+  FT_TRY(make_temporary(mending->path, &mending->scratch, &descriptor));
+  FT_TRY(fill_copy(mending->kept, mending->scratch, descriptor));
+  return copy_log(mending->kept, mending->scratch);
+}
+
+static int make_fresh(struct mending *mending) {
+  int descriptor = -1;
+  FT_TRY(make_temporary(mending->path, &mending->fresh, &descriptor));
+  close(descriptor);
+  return ft_database_open(&mending->sound, mending->fresh, FT_DATABASE_FRESH_USER);
+}
+
+/* -- content -------------------------------------------------------------------------------- */
+
+/* Every user file is made by the same SQL, so the first pages differ in their counters alone: that
+ * of a new file makes a file readable whose own first page is spoilt. */
+static int lend_first_page(struct mending *mending) {
+  unsigned char page[PAGE_BYTES];
+  size_t length = 0;
+  int code = 0;
+  FT_TRY(ft_file_begin(mending->fresh, page, sizeof page, &length, &code));
+  const int descriptor = open(mending->scratch, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
+  if (descriptor < 0)
+    return ft_fail(FT_E_CACHE, "cannot write '%s': %s", mending->scratch, strerror(errno));
+  const off_t pages = lseek(descriptor, 0, SEEK_END) / PAGE_BYTES;
+  for (int i = 0; i < 4; i++)
+    page[SIZE_AT + i] = (unsigned char)((uint32_t)(pages > 0 ? pages : 1) >> (24 - 8 * i));
+  const bool written = pwrite(descriptor, page, length, 0) == (ssize_t)length;
+  const int why = errno;
+  close(descriptor);
+  if (written) return FT_OK;
+  return ft_fail(FT_E_CACHE, "cannot write '%s': %s", mending->scratch, strerror(why));
+}
+
+/* *whole: there is no more to be had. */
+static int read_remains(struct mending *mending, bool *whole) {
+  *whole = false;
+  int status = ft_database_open(&mending->remains, mending->scratch, FT_DATABASE_REMAINS);
+  if (status == FT_OK)
+    status = ft_store_salvage(&mending->remains, &mending->sound, &mending->saved, whole);
+  else if (ft_database_is_damaged(&mending->remains))
+    status = FT_OK;
+  ft_database_close(&mending->remains);
+  return status;
+}
+
+static int save_rows(struct mending *mending) {
+  bool whole = false;
+  FT_TRY(make_scratch(mending));
+  FT_TRY(make_fresh(mending));
+  FT_TRY(read_remains(mending, &whole));
+  if (whole) return FT_OK;
+  FT_TRY(lend_first_page(mending));
+  return read_remains(mending, &whole);
+}
+
+/* Between the end of the lock and the overwriting another process has a moment to write to the
+ * damaged file: what it writes then is in none of the copies. */
+static int mend(struct mending *mending) {
+  FT_TRY(ft_database_open(&mending->damaged, mending->path, FT_DATABASE_OVERWRITE));
+  FT_TRY(ft_database_begin(&mending->damaged, PATIENCE_MS));
+  int status = keep(mending);
+  if (status == FT_OK) status = save_rows(mending);
+  ft_database_rollback(&mending->damaged);
+  if (status == FT_OK)
+    status = ft_database_overwrite(&mending->damaged, &mending->sound, PATIENCE_MS);
+  return status;
+}
+
+int ft_store_mend(const char *path, int64_t *saved, char **kept) {
+  struct mending mending = {.path = path};
+  const int status = mend(&mending);
+  ft_database_close(&mending.damaged);
+  ft_database_close(&mending.sound);
+  remove_all(mending.scratch);
+  remove_all(mending.fresh);
+  *saved = status == FT_OK ? mending.saved : 0;
+  *kept = status == FT_OK ? mending.kept : NULL;
+  if (status != FT_OK) remove_all(mending.kept);
+  return status == FT_OK ? FT_OK : ft_fail_within(status, "'%s' is damaged and was left so", path);
+}
