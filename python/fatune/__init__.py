@@ -12,7 +12,8 @@ without it (parse_request, Session.emit, Session.tune).
 """
 
 from . import score
-from ._attention import BlockMask, attention, default_session
+from ._attention import BlockMask, attention
+from ._devices import default_session, emulate
 from ._library import Error, library_path, version
 from ._session import Plan, Request, Session, parse_request
 
@@ -20,5 +21,5 @@ __version__ = version()
 
 __all__ = [
     "BlockMask", "Error", "Plan", "Request", "Session", "attention", "default_session",
-    "library_path", "parse_request", "score", "version",
+    "emulate", "library_path", "parse_request", "score", "version",
 ]

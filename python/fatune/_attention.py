@@ -4,60 +4,111 @@ import ctypes as c
 
 from . import _structs as s
 from ._autograd import function
-from ._launch import Call, default_session, torch_module
+from ._devices import default_session, session_of
+from ._launch import Call, torch_module
 from ._library import check, library
+from ._session import numbered
+
+_CALLS_MOST = 4096  # of a session; then all are forgotten
 
 
-def _wants_gradients(*tensors):
-    return torch_module().is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
-
-
-def attention(q, k, v, *, causal=False, window=None, scale=None, dropout=0.0, seed=0, offset=0,
+def attention(q, k, v, *, causal=False, window=None, scale=None, dropout=0.0, seed=None, offset=0,
               mask=None, layout="bhsd", return_lse=False, out=None, deterministic=False,
               session=None, score=None, visible=None, captured=None):
     """O = softmax(scale Q K^T + mask) V on the current stream; returns O, or (O, LSE).
 
     q: [batch, heads, seq, dim] (layout "bhsd", as PyTorch's SDPA) or [batch, seq, heads, dim]
     ("bshd"); k, v likewise, with as many heads or a divisor of them. float16 or bfloat16, last
-    dimension contiguous, any other strides that are multiples of 8.
+    dimension contiguous, any other strides that are multiples of 8. On one CUDA device, or on the
+    CPU: see emulate().
     causal: False; "bottom-right" or True: query i sees keys j <= i + seq_k - seq_q, as
     FlashAttention; "top-left": j <= i, as SDPA's is_causal. For equal lengths both are the same.
     window: (left, right): query i sees so many keys before its own and after it, -1: all of them.
     Its own is the last one that causal lets it see: i + seq_k - seq_q, or i where causal is
     "top-left". Other windows of the same kind share a kernel.
-    dropout: probability; the mask is a function of seed and offset (ints, or int64 CUDA tensors,
-    which a captured graph reads anew at every replay): give each training step another one.
+    scale: a float > 0; None: 1 / sqrt(dim).
+    dropout: probability; the mask is a function of seed and offset (ints, or int64 tensors on the
+    device, which a captured graph reads anew at every replay). seed None: drawn from PyTorch's
+    generator of the device, on the device, at every call and at every replay of a graph.
     mask: a BlockMask. A query that sees no key gives O = 0, LSE = -inf, and no gradients.
     score: a score function: the name of a built-in one ("alibi"), a Lua text
     (generator/score/README.md), or a Python function (fatune.score), as visible, a mask function.
     captured: their scalars and tensors by name, of the dtypes that a text declares; no gradients.
     out: where O goes, in the layout; else a new tensor. LSE is float32 [batch, heads, seq].
+    deterministic: gradients have the same bits in every run, at some cost.
 
     Differentiable in q, k, v, once, through O and LSE; dropout and mask are those of the forward.
-    deterministic: gradients have the same bits in every run, at some cost.
+    Under torch.compile it is the operator fatune::attention.
+    Raises TypeError and ValueError for tensors that do not fit, and Error where the library refuses.
     """
-    torch = torch_module()
-    call = Call(q, k, v, causal=causal, window=window, scale=scale, dropout=dropout, mask=mask,
-                layout=layout, session=session, deterministic=deterministic, score=score,
-                visible=visible, captured=captured)
-    if captured and _wants_gradients(*filter(torch.is_tensor, captured.values())):
-        raise ValueError("captured has a tensor that requires gradients; allowed: none, they are not made")
-    if _wants_gradients(q, k, v):
+    import torch
+    if torch.compiler.is_compiling() or _intercepted(torch, q, k, v):
         if out is not None:
-            raise ValueError("out is given where gradients are wanted; allowed: None, or "
-                             "torch.no_grad()")
+            raise ValueError("out is given to an operator; allowed: None under torch.compile and tracing")
+        from ._operators import attention_operator
+        out, lse = attention_operator(
+            q, k, v, causal=causal, window=window, scale=scale, dropout=dropout, seed=seed, offset=offset, mask=mask,
+            layout=layout, deterministic=deterministic, session=session, score=score, visible=visible,
+            captured=captured)
+        return (out, lse) if return_lse else out
+    if seed is None:
+        seed = draw_seed(torch, q.device) if dropout else 0
+    enabled = torch.is_grad_enabled()
+    if captured and enabled and any(torch.is_tensor(value) and value.requires_grad for value in captured.values()):
+        raise ValueError("captured has a tensor that requires gradients; allowed: none, they are not made (detach it)")
+    wants_gradients = enabled and (q.requires_grad or k.requires_grad or v.requires_grad)
+    if wants_gradients and out is not None:
+        raise ValueError("out is given where gradients are wanted; allowed: None, or torch.no_grad()")
+    call = _call(q, k, v, out, (causal, window, scale, dropout, mask, layout, session, deterministic, score, visible,
+                                captured))
+    if wants_gradients:
         out, lse = function().apply(q, k, v, call, seed, offset)
         return (out, lse) if return_lse else out
     if out is None:
-        out = torch.empty(call.o_shape, dtype=q.dtype, device=q.device)
+        out = q.new_empty(call.o_shape)
     elif tuple(out.shape) != call.o_shape or out.dtype != q.dtype or out.device != q.device:
         raise ValueError(f"out is {tuple(out.shape)} {out.dtype}; allowed: {call.o_shape} {q.dtype}")
-    lse = None
-    if return_lse:
-        lse = torch.empty(call.lse_shape, dtype=torch.float32, device=q.device)
+    lse = q.new_empty(call.lse_shape, dtype=torch.float32) if return_lse else None
     if out.numel() > 0:  # the library asks for at least one row
         call.forward(q, k, v, out, lse, seed, offset)
     return (out, lse) if return_lse else out
+
+
+def _intercepted(torch, q, k, v):
+    """Whether somebody wants to see operators and not addresses: fake tensors, subclasses, modes, functorch."""
+    plain = torch.Tensor
+    return not (type(q) is plain and type(k) is plain and type(v) is plain) or (
+        torch._C._len_torch_dispatch_stack() > 0 or torch._C._functorch.peek_interpreter_stack() is not None)
+
+
+def draw_seed(torch, device):
+    """A seed from PyTorch's generator; a kernel of PyTorch's draws it where it is read."""
+    return torch.randint(0, 2**63 - 1, (1,), dtype=torch.int64, device=device)
+
+
+_OPTIONS = ("causal", "window", "scale", "dropout", "mask", "layout", "session", "deterministic", "score", "visible",
+            "captured")
+
+
+def _call(q, k, v, out, options):
+    """What was checked before is not checked again: calls are kept by all that they depend on but addresses."""
+    causal, window, _, _, mask, _, session, _, score, visible, captured = options
+    session = session or session_of(q.device)
+    if (out is not None or mask is not None or score is not None or visible is not None or captured is not None
+            or session is None):
+        return Call(q, k, v, **dict(zip(_OPTIONS, options)))
+    if type(window) is list:
+        options = (causal, tuple(window), *options[2:])
+    key = (q.shape, k.shape, v.shape, q.stride(), k.stride(), v.stride(), q.dtype, k.dtype, v.dtype,
+           q.device, k.device, v.device, options)
+    call = session.calls.get(key)
+    if call is None:
+        call = Call(q, k, v, **dict(zip(_OPTIONS, options)))
+        call.kept = True
+        if len(session.calls) >= _CALLS_MOST:
+            session.calls = {}
+        session.calls[key] = call
+    return call
 
 
 class BlockMask:
@@ -65,7 +116,9 @@ class BlockMask:
 
     blocks: a bool or uint8 tensor, [row_blocks, col_blocks] or [batch, heads, row_blocks,
     col_blocks], non-zero: keep; a batch or heads of 1 serves all. rows, cols: the size of one block,
-    multiples of 16. nq, nk: the lengths. Blocks that are off are never loaded.
+    multiples of 16. nq, nk: the lengths. Blocks that are off are never loaded. session: whose GPU it is for; None: that
+    of the blocks' device, else PyTorch's current one. density: the share of blocks that are kept.
+    Raises ValueError for blocks of another shape, TypeError for another dtype, Error where the library refuses.
     """
 
     def __init__(self, blocks, rows, cols, nq, nk, session=None):
@@ -80,15 +133,17 @@ class BlockMask:
             raise TypeError(f"blocks is {blocks.dtype}; allowed: bool, uint8")
         on_device = blocks.device.type == "cuda"
         if session is None:
-            session = default_session(blocks.device.index if on_device
-                                      else torch.cuda.current_device())
+            session = session_of(blocks.device) or default_session(torch.cuda.current_device())
+        on_device = on_device or bool(session.emulates)
         blocks = blocks.contiguous()
         options = s.MaskOptions(
             blocks=blocks.data_ptr(), on_device=int(on_device), mask_rows=rows, mask_cols=cols,
             batch=blocks.shape[0], heads=blocks.shape[1], seqlen_q=nq, seqlen_k=nk)
-        stream = torch.cuda.current_stream(blocks.device if on_device else None).cuda_stream
+        stream = None if session.emulates else torch.cuda.current_stream(
+            blocks.device if on_device else None).cuda_stream
         lib = library()
         self.session, self.rows, self.cols, self.nq, self.nk = session, rows, cols, nq, nk
+        self.number = numbered(self)
         self.handle = c.c_void_p()
         check(lib.fatune_mask_make(self.handle, session.handle, options, stream))
         # Freeing device memory waits for the runs that still read it.

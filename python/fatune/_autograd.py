@@ -9,6 +9,39 @@ def _tensors_of(seed, offset):
     return tuple(value for value in (seed, offset) if hasattr(value, "data_ptr"))
 
 
+def refusal():
+    return RuntimeError("the gradients of fatune's attention are differentiated; allowed: first derivatives. For second "
+                        "ones call torch.nn.functional.scaled_dot_product_attention under sdpa_kernel(SDPBackend.MATH), "
+                        "or leave out create_graph=True")
+
+
+def once(torch):
+    """Makes a backward one whose results cannot be differentiated, and say so."""
+
+    class Refuse(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, *gradients):
+            return tuple(gradient.view_as(gradient) for gradient in gradients)
+
+        @staticmethod
+        def backward(ctx, *_):
+            raise refusal()
+
+    def decorate(backward):
+        @functools.wraps(backward)
+        def wrapped(ctx, *gradients):
+            with torch.no_grad():
+                results = backward(ctx, *gradients)
+            if not torch.is_grad_enabled():
+                return results
+            given = [n for n, result in enumerate(results) if result is not None]
+            refusing = dict(zip(given, Refuse.apply(*(results[n].detach().requires_grad_() for n in given))))
+            return tuple(refusing.get(n) for n in range(len(results)))
+        return wrapped
+
+    return decorate
+
+
 @functools.lru_cache(maxsize=None)
 def function():
     """The class; made at the first call, as PyTorch is imported no earlier."""
@@ -17,8 +50,8 @@ def function():
     class Attention(torch.autograd.Function):
         @staticmethod
         def forward(ctx, q, k, v, call, seed, offset):
-            out = torch.empty(call.o_shape, dtype=call.dtype, device=call.device)
-            lse = torch.empty(call.lse_shape, dtype=torch.float32, device=call.device)
+            out = q.new_empty(call.o_shape)
+            lse = q.new_empty(call.lse_shape, dtype=torch.float32)
             if out.numel() > 0:
                 call.forward(q, k, v, out, lse, seed, offset)
             ctx.call, ctx.seed, ctx.offset = call, seed, offset
@@ -29,7 +62,7 @@ def function():
             return out, lse
 
         @staticmethod
-        @torch.autograd.function.once_differentiable
+        @once(torch)
         def backward(ctx, dout, dlse):
             q, k, v, out, lse, *_ = ctx.saved_tensors
             if dout is None and dlse is None:

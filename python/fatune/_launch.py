@@ -1,17 +1,18 @@
 """Tensors as the library takes them: checks, struct fatune_arguments, the launches of one call."""
 
+import ctypes as c
 import functools
 import math
-import threading
 
 from . import _structs as s
-from ._session import Session
+from ._devices import enter, serves, session_of
+from ._library import check, library
 from .score import trace
 
 AXES = {"bhsd": (0, 2, 1), "bshd": (0, 1, 2)}  # where batch, sequence, head are
+ALIGNMENT = 256  # of a workspace, in bytes; PyTorch aligns CPU memory to less
 _CAUSAL = {False: s.CAUSAL_NONE, None: s.CAUSAL_NONE, True: s.CAUSAL_BOTTOM_RIGHT,
            "bottom-right": s.CAUSAL_BOTTOM_RIGHT, "top-left": s.CAUSAL_TOP_LEFT}
-_local = threading.local()
 
 
 @functools.lru_cache(maxsize=None)
@@ -24,23 +25,6 @@ def torch_module():
 def _dtypes():
     torch = torch_module()
     return {torch.float16: s.FP16, torch.bfloat16: s.BF16}
-
-
-@functools.lru_cache(maxsize=None)
-def default_session(device=None):
-    """The session that attention() uses on a GPU; made at the first call."""
-    return Session(device=device)
-
-
-def _make_context_current(device):
-    """The library launches in the context that is current; a thread that has not used CUDA yet has
-    none. The runtime makes it so at the first call that needs one, such as recording an event."""
-    used = _local.__dict__.setdefault("devices", set())
-    if device not in used:
-        torch = torch_module()
-        with torch.cuda.device(device):
-            torch.cuda.Event().record()
-        used.add(device)
 
 
 def _view(name, tensor, axes):
@@ -66,16 +50,23 @@ def as_input(tensor):
     return tensor if readable else tensor.contiguous()
 
 
-def _check_inputs(q, k, v):
+def _check_inputs(q, k, v, session):
+    """Raises, or gives the session that serves the tensors."""
+    chosen = session_of(q.device) if session is None else session
+    if chosen is None or not serves(chosen, q.device):
+        raise ValueError(f"q is on {q.device}; allowed: " + (
+            "a CUDA device (q.cuda()), or the CPU with fatune.emulate(\"a100\")" if session is None else
+            f"{'the CPU' if session.emulates else 'a CUDA device'}, of which the given session is"))
     for name, tensor in (("q", q), ("k", k), ("v", v)):
-        if tensor.device.type != "cuda" or tensor.device != q.device:
-            raise ValueError(f"{name} is on {tensor.device}; allowed: one CUDA device for q, k, v")
+        if tensor.device != q.device:
+            raise ValueError(f"{name} is on {tensor.device}; allowed: {q.device}, where q is")
         if tensor.dtype != q.dtype or tensor.dtype not in _dtypes():
             raise TypeError(f"{name} is {tensor.dtype}; allowed: float16 or bfloat16, the same for "
-                            "q, k, v")
+                            "q, k, v (convert by .to())")
+    return chosen
 
 
-def _check_shapes(q, k, v):
+def check_shapes(q, k, v):
     (b, _, hq, d), (bk, nk, hkv, dk), (bv, nv, hv, _) = q, k, v
     if bk != b or bv != b:
         raise ValueError(f"batches of q, k, v are {b}, {bk}, {bv}; allowed: equal ones")
@@ -131,14 +122,15 @@ def _captured(captured, device):
     return array
 
 
-def _set_seed(arguments, name, value):
-    """A number, or a CUDA tensor of one 64-bit integer that is read when the kernel runs."""
+def _set_seed(arguments, name, value, device):
+    """A number, or a tensor of one 64-bit integer that is read when the kernel runs."""
     if hasattr(value, "data_ptr"):
-        if value.element_size() != 8 or value.device.type != "cuda":
+        if value.element_size() != 8 or value.device != device:
             raise TypeError(f"{name} is {value.dtype} on {value.device}; allowed: an int, or an "
-                            "int64 CUDA tensor")
+                            f"int64 tensor on {device}")
         setattr(arguments, name + "_device", value.data_ptr())
     else:
+        setattr(arguments, name + "_device", None)
         setattr(arguments, name, value & 0xFFFFFFFFFFFFFFFF)
 
 
@@ -152,11 +144,13 @@ class Call:
         if causal not in _CAUSAL:
             raise ValueError(
                 f"causal is {causal!r}; allowed: False, True, 'bottom-right', 'top-left'")
-        _check_inputs(q, k, v)
+        if session is None and mask is not None:
+            session = mask.session
+        self._session = session = _check_inputs(q, k, v, session)
         self._axes = AXES[layout]
         shapes = [_view(name, tensor, self._axes)[1]
                   for name, tensor in (("q", q), ("k", k), ("v", v))]
-        _check_shapes(*shapes)
+        check_shapes(*shapes)
         if scale is not None and not scale > 0:  # to the library 0 would mean its default
             raise ValueError(f"scale is {scale}; allowed: > 0, or None for 1 / sqrt(head dim)")
         (batch, nq, heads_q, head_dim), (_, nk, heads_kv, _), (*_, head_dim_v) = shapes
@@ -176,11 +170,10 @@ class Call:
         if mask is not None:
             self._class.update(mask_rows=mask.rows, mask_cols=mask.cols,
                                mask_density=max(mask.density, 2.0**-20))
-        if session is None:
-            session = mask.session if mask is not None else default_session(q.device.index)
-        self._session = session
         self._class["score"] = _score(score, visible, captured, session)
         self._captured = captured or {}
+        self.kept = False  # whether all tensors it will meet have the strides of the first, out new each time
+        self._prepared = None
 
     def _plan(self, pass_):
         deterministic = int(self.deterministic and pass_ == s.BACKWARD)
@@ -197,19 +190,23 @@ class Call:
             arguments.mask = self.mask.handle
         arguments.captured = _captured(self._captured, self.device)
         arguments.captured_count = len(self._captured)
-        _set_seed(arguments, "seed", seed)
-        _set_seed(arguments, "offset", offset)
+        _set_seed(arguments, "seed", seed, self.device)
+        _set_seed(arguments, "offset", offset, self.device)
         return arguments
 
     def _run(self, plan, arguments):
-        torch = torch_module()
-        _make_context_current(self.device.index)
-        plan.run(arguments, torch.cuda.current_stream(self.device).cuda_stream)
+        plan.run(arguments, enter(self.device))
 
     def forward(self, q, k, v, out, lse, seed, offset):
         """Fills out, and lse unless it is None."""
+        if self._prepared is not None:
+            self._prepared.forward(q, k, v, out, lse, seed, offset)
+            return
         arguments = self._arguments({"q": q, "k": k, "v": v, "o": out}, seed, offset, lse)
-        self._run(self._plan(s.FORWARD), arguments)
+        plan = self._plan(s.FORWARD)
+        self._run(plan, arguments)
+        if self.kept:
+            self._prepared = Prepared(self, plan, arguments)
 
     def backward(self, tensors, lse, dlse, seed, offset):
         """Fills dq, dk, dv; tensors: q, k, v, o, dout, dq, dk, dv by name."""
@@ -219,7 +216,41 @@ class Call:
         if dlse is not None:
             arguments.dlse = dlse.data_ptr()
         # Freed memory goes to the next call on this stream, which waits for this one.
-        workspace = torch.empty((plan.workspace_for(arguments),), dtype=torch.uint8,
+        workspace = torch.empty((plan.workspace_for(arguments) + ALIGNMENT,), dtype=torch.uint8,
                                 device=self.device)
-        arguments.workspace = workspace.data_ptr()
+        arguments.workspace = -(-workspace.data_ptr() // ALIGNMENT) * ALIGNMENT
         self._run(plan, arguments)
+
+
+class Prepared:
+    """A forward that has been checked and launched once, for tensors of the same shapes and strides."""
+
+    _Q, _K, _V, _O, _LSE = (getattr(s.Arguments, name).offset // 8 for name in ("q", "k", "v", "o", "lse"))
+
+    def __init__(self, call, plan, arguments):
+        self._plan, self._device, self._dropout = plan, call.device, call.dropout > 0
+        self._bytes, self._handle, self._run = bytes(arguments), plan.handle, library().fatune_plan_run
+        self._idle = []  # arguments that no thread uses: an item is taken and given back without a lock
+
+    def _new_arguments(self):
+        """The struct, what points to it, its 64-bit words."""
+        arguments = s.Arguments.from_buffer_copy(self._bytes)
+        return arguments, c.byref(arguments), (c.c_uint64 * (c.sizeof(s.Arguments) // 8)).from_buffer(arguments)
+
+    def forward(self, q, k, v, out, lse, seed, offset):
+        """As Call.forward."""
+        try:
+            taken = self._idle.pop()
+        except IndexError:
+            taken = self._new_arguments()
+        arguments, pointer, words = taken
+        words[self._Q], words[self._K] = q.data_ptr(), k.data_ptr()
+        words[self._V], words[self._O] = v.data_ptr(), out.data_ptr()
+        words[self._LSE] = 0 if lse is None else lse.data_ptr()
+        if self._dropout:
+            _set_seed(arguments, "seed", seed, self._device)
+            _set_seed(arguments, "offset", offset, self._device)
+        status = self._run(self._handle, pointer, enter(self._device))
+        self._idle.append(taken)
+        if status:
+            check(status)

@@ -1,6 +1,7 @@
 """Session and Plan: the library's handles as objects that free themselves."""
 
 import ctypes as c
+import itertools
 import os
 import sys
 import threading
@@ -10,6 +11,17 @@ from . import _structs as s
 from ._library import check, library
 
 Request = s.Request
+
+# Sessions and masks by a number, for what can hold no object of Python: operators of a compiled graph.
+by_number = weakref.WeakValueDictionary()
+_numbers = itertools.count(1)
+
+
+def numbered(thing):
+    """Its number, by which by_number has it as long as it lives."""
+    number = next(_numbers)
+    by_number[number] = thing
+    return number
 
 
 def parse_request(text):
@@ -114,6 +126,7 @@ class Session:
 
     def __init__(self, *, device=None, cache_dir=None, system_path=None, template_dir=None,
                  memory_only=False, compile=True, log=None, emulate=None):
+        self.emulates, self.number = emulate, numbered(self)
         options = s.SessionOptions(
             device=0 if device is None else 1 + device, cache_dir=_bytes(cache_dir),
             system_path=_bytes(system_path), template_dir=_bytes(template_dir),
@@ -123,7 +136,7 @@ class Session:
             options.log = s.LogFunction(lambda _, line: log(line.decode(errors="replace")))
         self.opened = _OpenSession(options)
         self.handle = self.opened.handle
-        self._plans = {}
+        self.plans, self.calls = {}, {}  # calls: of _attention.py
         self._scores = {}
         self._lock = threading.Lock()
 
@@ -134,18 +147,18 @@ class Session:
     def cached_plan(self, request):
         """The plan of the request's kernel class and bucket, made at the first call."""
         key = bucket_of(request)
-        plan = self._plans.get(key)
+        plan = self.plans.get(key)
         if plan is not None:
             return plan
         with self._lock:
-            if key not in self._plans:
-                self._plans[key] = Plan(self.opened, request)
-            return self._plans[key]
+            if key not in self.plans:
+                self.plans[key] = Plan(self.opened, request)
+            return self.plans[key]
 
     def forget_plans(self):
         """Later calls look their config up anew, for instance after tuning."""
         with self._lock:
-            self._plans = {}
+            self.plans, self.calls = {}, {}
 
     def add_score(self, name, text=None):
         """The number of a score function, for Request.score: of a Lua text (generator/score/README.md),

@@ -23,6 +23,9 @@ class Device:
     def __eq__(self, other):
         return (self.type, self.index) == (other.type, other.index)
 
+    def __hash__(self):
+        return hash((self.type, self.index))
+
     def __str__(self):
         return self.type if self.index is None else f"{self.type}:{self.index}"
 
@@ -66,6 +69,9 @@ class Tensor:
     def data_ptr(self):
         return self.address
 
+    def new_empty(self, shape, dtype=None):
+        return Tensor(shape, dtype or self.dtype, self.device)
+
     def contiguous(self):
         dense = Tensor(self.shape, self.dtype, self.device)
         return self if dense.strides == self.strides else dense
@@ -89,6 +95,18 @@ class _Nothing:
 
     def record(self):
         pass
+
+
+class NoGrad:
+    """Of torch: also how autograd itself calls a backward, unless its results are to be differentiated."""
+
+    depth = 0
+
+    def __enter__(self):
+        NoGrad.depth += 1
+
+    def __exit__(self, *_):
+        NoGrad.depth -= 1
 
 
 class Context:
@@ -127,13 +145,20 @@ def fake_torch():
     """A module `torch` whose tensors are those above."""
     torch = types.ModuleType("torch")
     torch.float16, torch.bfloat16, torch.float32 = "float16", "bfloat16", "float32"
-    torch.bool, torch.uint8 = "bool", "uint8"
-    torch.is_grad_enabled = lambda: True
+    torch.bool, torch.uint8, torch.int64 = "bool", "uint8", "int64"
+    torch.Tensor = Tensor
+    torch.compiler = types.SimpleNamespace(is_compiling=lambda: False)
+    torch._C = types.SimpleNamespace(
+        _cuda_getCurrentRawStream=lambda device: 0x5717EA, _len_torch_dispatch_stack=lambda: 0,
+        _functorch=types.SimpleNamespace(peek_interpreter_stack=lambda: None))
+    torch.no_grad = NoGrad
+    torch.randint = lambda low, high, shape, dtype, device: Tensor(shape, dtype, device)
+    torch.is_grad_enabled = lambda: NoGrad.depth == 0
     torch.empty = lambda shape, dtype, device: Tensor(shape, dtype, device)
     torch.empty_like = torch.zeros_like = _like
     torch.autograd = types.SimpleNamespace(
         Function=Function,
-        function=types.SimpleNamespace(once_differentiable=lambda function: function))
+        function=types.SimpleNamespace())
     torch.cuda = types.SimpleNamespace(
         device=_Nothing, Event=_Nothing, current_device=lambda: 0,
         current_stream=lambda device=None: types.SimpleNamespace(cuda_stream=0x5717EA))

@@ -109,11 +109,33 @@ class Attention(unittest.TestCase):
         launch, _ = self.launch(q, q, q, dropout=0.25, seed=seed)
         self.assertEqual(launch.words[DROPOUT + 2], seed.address)
 
+    def test_calls_of_one_form_are_checked_once(self):
+        for n in range(3):
+            q, k, v = bf16(2, 8, 128, 64), bf16(2, 2, 300, 64), bf16(2, 2, 300, 32)
+            launch, (out, lse) = self.launch(q, k, v, return_lse=n > 0, dropout=0.25, seed=n, offset=9) if n else (
+                self.launch(q, k, v, dropout=0.25, seed=n, offset=9)[0], (None, None))
+            self.assertEqual([launch.data(m) for m in range(3)], [q.address, k.address, v.address])
+            self.assertEqual(list(launch.words[DROPOUT:DROPOUT + 2]), [n, 9])
+            if n:
+                self.assertEqual([launch.data(3), launch.words[LSE]], [out.address, lse.address])
+        self.assertEqual(len([key for key in self.session.calls if key[0] == (2, 8, 128, 64)]), 1)
+        with self.assertRaisesRegex(fatune.Error, "16"):  # what the library checks, it checks every time
+            q.address += 2
+            fatune.attention(q, k, v, dropout=0.25, session=self.session)
+
+    def test_seeds_are_drawn_where_none_is_given(self):
+        q = bf16(1, 2, 64, 64)
+        addresses = set()
+        for _ in range(3):
+            launch, _ = self.launch(q, q, q, dropout=0.25)
+            addresses.add(launch.words[DROPOUT + 2])
+        self.assertEqual(len(addresses - {0}), 3)
+
     def test_plans_are_kept_by_bucket(self):
         session = fatune.Session(memory_only=True)
         def plans_after(length, **options):
             fatune.attention(*[bf16(1, 2, length, 64)] * 3, session=session, **options)
-            return len(session._plans)
+            return len(session.plans)
         self.assertEqual([plans_after(1000), plans_after(1100), plans_after(4096)], [1, 1, 2])
         self.assertEqual(plans_after(1000, causal=True), 3)
         self.assertEqual([plans_after(1000, window=(left, 0)) for left in (250, 260, 60)], [4, 4, 5])
@@ -201,10 +223,14 @@ class Attention(unittest.TestCase):
         tensors[0].requires_grad = True
         return fatune.attention(*tensors, session=self.session, return_lse=True, **options)
 
+    def gradients(self, out, dout, dlse):
+        with support.NoGrad():
+            return out.function.backward(out.context, dout, dlse)
+
     def backward(self, out, dout, dlse=None):
         """The launch of the last of three kernels, and the gradients."""
         before = self.driver.fake_cuda_last_launch().contents.count
-        gradients = out.function.backward(out.context, dout, dlse)
+        gradients = self.gradients(out, dout, dlse)
         launch = self.driver.fake_cuda_last_launch().contents
         self.assertEqual(launch.count, before + 3)
         return launch, gradients
@@ -236,7 +262,7 @@ class Attention(unittest.TestCase):
         launch, (dq, *_) = self.backward(out, None, dlse)
         self.assertEqual(launch.maps[BACKWARD_DLSE], dlse.address)
         self.assertNotEqual(launch.backward_data(4), 0)  # zeros
-        self.assertEqual(out.function.backward(out.context, None, None), (None,) * 6)
+        self.assertEqual(self.gradients(out, None, None), (None,) * 6)
 
     def test_backward_copies_what_cannot_be_read(self):
         q = bf16(1, 2, 64, 64)
@@ -271,7 +297,7 @@ class Attention(unittest.TestCase):
         out = fatune.attention(q, q, q, session=session, deterministic=True)
         self.backward(out, bf16(1, 2, 64, 64))
         flags = [(plan.request.pass_, plan.request.deterministic)
-                 for plan in session._plans.values()]
+                 for plan in session.plans.values()]
         self.assertEqual(flags, [(0, 0), (1, 1)])
 
     def test_a_session_in_a_cycle_is_closed_last(self):
@@ -287,7 +313,7 @@ class Attention(unittest.TestCase):
         before = self.driver.fake_cuda_last_launch().contents.count
         q, k = bf16(1, 2, 0, 64), bf16(1, 2, 9, 64)
         out, _ = self.wanting(q, k, k)
-        dq, dk, dv, *_ = out.function.backward(out.context, bf16(1, 2, 0, 64), None)
+        dq, dk, dv, *_ = self.gradients(out, bf16(1, 2, 0, 64), None)
         self.assertEqual([dq.shape, dk.shape, dv.shape], [q.shape, k.shape, k.shape])
         self.assertEqual(self.driver.fake_cuda_last_launch().contents.count, before)
 

@@ -1,0 +1,53 @@
+"""Which session, context and stream serve the tensors of a device."""
+
+import functools
+import threading
+
+from ._session import Session
+
+_local = threading.local()
+_emulated = {}  # "cpu": the session that serves CPU tensors
+
+
+@functools.lru_cache(maxsize=None)
+def default_session(device=None):
+    """The Session that attention() uses on a GPU (its ordinal, an int); made at the first call.
+
+    Raises Error where it cannot be opened. See emulate() for CPU tensors.
+    """
+    return Session(device=device)
+
+
+def emulate(gpu):
+    """Serves CPU tensors by an emulated GPU from now on; None: no longer. Returns the Session.
+
+    gpu: a name that `fatune gpus` lists ("a100", "h200"). The kernels are the GPU's, compiled by the C++ compiler, some
+    10^4 times slower than on a GPU: for trying things out and for tests. Sessions given to calls come first.
+    Raises Error for an unknown name, and at the first call where there is no C++ compiler.
+    """
+    _emulated["cpu"] = None if gpu is None else Session(emulate=gpu)
+    return _emulated["cpu"]
+
+
+def session_of(device):
+    """The session that serves the tensors of a device, or None."""
+    return default_session(device.index) if device.type == "cuda" else _emulated.get(device.type)
+
+
+def serves(session, device):
+    """Whether a session's kernels can read the tensors of a device."""
+    return device.type == ("cpu" if session.emulates else "cuda")
+
+
+def enter(device):
+    """The stream to launch on. The library launches in the context that is current; a thread that has not used CUDA yet
+    has none. The runtime makes it so at the first call that needs one, such as recording an event."""
+    if device.type != "cuda":
+        return None
+    import torch
+    used = _local.__dict__.setdefault("devices", set())
+    if device.index not in used:
+        with torch.cuda.device(device.index):
+            torch.cuda.Event().record()
+        used.add(device.index)
+    return torch._C._cuda_getCurrentRawStream(device.index)

@@ -1,0 +1,154 @@
+"""attention() as operators of torch.library, for torch.compile, fake tensors, functorch and whoever else looks at
+operators: fatune::attention and fatune::attention_backward, with shapes for fake tensors and with gradients.
+
+An operator holds tensors, numbers and text alone: sessions and masks go by their numbers (_session.by_number), a score
+function as its text, what it captures as a list of tensors and one of numbers, each with its names.
+"""
+
+import math
+
+import torch
+
+from ._autograd import refusal
+from ._devices import session_of
+from ._launch import AXES, Call, as_input, check_shapes
+from ._session import by_number
+
+_OPTIONS = ("SymInt[] window, float scale, float dropout, SymInt seed, SymInt offset, str causal, str layout, "
+            "bool deterministic, int mask, int session, str score, str[] tensor_names, str[] scalar_names, "
+            "float[] scalars")
+_SEEDS = "Tensor? seed_tensor, Tensor? offset_tensor, Tensor[] captured"
+_library = torch.library.Library("fatune", "DEF")
+_TAGS = (torch.Tag.needs_exact_strides if hasattr(torch.Tag, "needs_exact_strides")
+         else torch.Tag.needs_fixed_stride_order,)
+_library.define(f"attention(Tensor q, Tensor k, Tensor v, {_SEEDS}, {_OPTIONS}) -> (Tensor, Tensor)", tags=_TAGS)
+_library.define("attention_backward(Tensor dout, Tensor? dlse, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, "
+                f"{_SEEDS}, {_OPTIONS}) -> (Tensor, Tensor, Tensor)", tags=_TAGS)
+
+
+def attention_operator(q, k, v, *, causal, window, scale, dropout, seed, offset, mask, layout, deterministic, session,
+                       score, visible, captured):
+    """(O, LSE) by the operator; arguments as attention()."""
+    if callable(score) or visible is not None:
+        raise TypeError("score or visible is a Python function under torch.compile or tracing; allowed: the name or the "
+                        "Lua text of a score function. fatune.score.trace(score, visible, captured) makes the text, "
+                        "outside")
+    if causal in (True, False, None):
+        causal = "bottom-right" if causal else ""
+    if seed is None:
+        seed = torch.randint(0, 2**63 - 1, (1,), dtype=torch.int64, device=q.device) if dropout else 0
+    seed_tensor, seed = (seed, 0) if isinstance(seed, torch.Tensor) else (None, seed)
+    offset_tensor, offset = (offset, 0) if isinstance(offset, torch.Tensor) else (None, offset)
+    tensors, tensor_names, scalars, scalar_names = [], [], [], []
+    for name, value in (captured or {}).items():
+        if isinstance(value, torch.Tensor):
+            tensors.append(value)
+            tensor_names.append(name)
+        else:
+            scalars.append(float(value))
+            scalar_names.append(name)
+    return torch.ops.fatune.attention(
+        q, k, v, seed_tensor, offset_tensor, tensors, list(window or ()),
+        1 / math.sqrt(q.shape[-1]) if scale is None else float(scale), float(dropout), seed, offset, causal, layout,
+        deterministic, 0 if mask is None else mask.number, 0 if session is None else session.number, score or "",
+        tensor_names, scalar_names, scalars)
+
+
+def _call(q, k, v, captured, options):
+    (window, scale, dropout, seed, offset, causal, layout, deterministic, mask, session, score, tensor_names,
+     scalar_names, scalars) = options
+    for name, number in (("mask", mask), ("session", session)):
+        if number and number not in by_number:
+            raise RuntimeError(f"the {name} of a compiled attention is gone; allowed: one that lives as long as the "
+                               "compiled function")
+    call = Call(q, k, v, causal=causal or False, window=tuple(window) or None, scale=scale, dropout=dropout,
+                mask=by_number[mask] if mask else None, layout=layout, session=by_number[session] if session else None,
+                deterministic=deterministic, score=score or None,
+                captured={**dict(zip(tensor_names, captured)), **dict(zip(scalar_names, scalars))})
+    return call, seed, offset
+
+
+def _shapes(tensor, layout):
+    batch, sequence, head = AXES[layout]
+    return tensor.shape[batch], tensor.shape[sequence], tensor.shape[head], tensor.shape[3]
+
+
+# ---- on real tensors --------------------------------------------------------------------------------
+
+def _attention(q, k, v, seed_tensor, offset_tensor, captured, *options):
+    call, seed, offset = _call(q, k, v, captured, options)
+    out = torch.empty(call.o_shape, dtype=q.dtype, device=q.device)
+    lse = torch.empty(call.lse_shape, dtype=torch.float32, device=q.device)
+    if out.numel() > 0:
+        call.forward(q, k, v, out, lse, seed if seed_tensor is None else seed_tensor,
+                     offset if offset_tensor is None else offset_tensor)
+    return out, lse
+
+
+def _attention_backward(dout, dlse, q, k, v, out, lse, seed_tensor, offset_tensor, captured, *options):
+    call, seed, offset = _call(q, k, v, captured, options)
+    dq, dk, dv = (torch.empty_like(tensor) for tensor in (q, k, v))
+    if out.numel() == 0:
+        return dq.zero_(), dk.zero_(), dv.zero_()
+    tensors = {"q": q, "k": k, "v": v, "o": out, "dout": as_input(dout), "dq": dq, "dk": dk, "dv": dv}
+    call.backward(tensors, lse, None if dlse is None else dlse.contiguous(),
+                  seed if seed_tensor is None else seed_tensor, offset if offset_tensor is None else offset_tensor)
+    return dq, dk, dv
+
+
+_library.impl("attention", _attention, "CompositeExplicitAutograd")
+_library.impl("attention_backward", _attention_backward, "CompositeExplicitAutograd")
+
+
+# ---- on fake tensors --------------------------------------------------------------------------------
+
+@torch.library.register_fake("fatune::attention", lib=_library)
+def _(q, k, v, seed_tensor, offset_tensor, captured, *options):
+    layout = options[6]
+    for name, tensor in (("q", q), ("k", k), ("v", v)):
+        if tensor.dim() != 4:
+            raise ValueError(f"{name} has {tensor.dim()} dimensions; allowed: 4")
+        if tensor.dtype != q.dtype or tensor.dtype not in (torch.float16, torch.bfloat16):
+            raise TypeError(f"{name} is {tensor.dtype}; allowed: float16 or bfloat16, the same for q, k, v")
+    if q.device.type != "cuda" and not options[9] and session_of(q.device) is None:
+        raise ValueError(f"q is on {q.device}; allowed: a CUDA device, or the CPU with fatune.emulate(\"a100\")")
+    shapes = [_shapes(tensor, layout) for tensor in (q, k, v)]
+    check_shapes(*shapes)
+    (batch, nq, heads, _), *_, head_dim_v = *shapes[:2], shapes[2][3]
+    shape = (batch, nq, heads, head_dim_v) if layout == "bshd" else (batch, heads, nq, head_dim_v)
+    return q.new_empty(shape), q.new_empty((batch, heads, nq), dtype=torch.float32)
+
+
+@torch.library.register_fake("fatune::attention_backward", lib=_library)
+def _(dout, dlse, q, k, v, *rest):
+    return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+
+
+# ---- gradients --------------------------------------------------------------------------------------
+
+def _keep(ctx, inputs, output):
+    q, k, v, seed_tensor, offset_tensor, captured, *options = inputs
+    if any(tensor.requires_grad for tensor in captured):
+        raise ValueError("captured has a tensor that requires gradients; allowed: none, they are not made (detach it)")
+    ctx.save_for_backward(q, k, v, *output, seed_tensor, offset_tensor, *captured)
+    ctx.set_materialize_grads(False)
+    ctx.options = options
+
+
+def _differentiate(ctx, dout, dlse):
+    q, k, v, out, lse, seed_tensor, offset_tensor, *captured = ctx.saved_tensors
+    # An empty list is one of tensors to PyTorch, one of numbers or names is no list.
+    nothing = (None, None, [None] * len(captured), *([] if given == [] else None for given in ctx.options))
+    if dout is None and dlse is None:
+        return (None, None, None, *nothing)
+    dout = torch.zeros_like(out) if dout is None else dout
+    return (*torch.ops.fatune.attention_backward(dout, dlse, q, k, v, out, lse, seed_tensor, offset_tensor, captured,
+                                                 *ctx.options), *nothing)
+
+
+def _refuse(ctx, *_):
+    raise refusal()
+
+
+torch.library.register_autograd("fatune::attention", _differentiate, setup_context=_keep, lib=_library)
+torch.library.register_autograd("fatune::attention_backward", _refuse, lib=_library)

@@ -1,0 +1,166 @@
+"""With PyTorch itself, its CPU tensors on an emulated GPU: values, gradients, operators, torch.compile.
+Skipped where PyTorch or a C++ compiler is missing. One case of a kernel takes about a second, mostly its compile."""
+
+import importlib.util
+import shutil
+import unittest
+import warnings
+
+import support
+
+import fatune
+
+HAS_TORCH = importlib.util.find_spec("torch") is not None
+HAS_CXX = any(map(shutil.which, ("g++", "clang++", "c++")))
+if HAS_TORCH:
+    import torch
+    from torch.nn import functional
+
+
+def randn(*shape, dtype=None, **more):
+    return torch.randn(*shape, **more).to(dtype or torch.float16)
+
+
+def tensors(*shapes, seed=1, grad=False):
+    generator = torch.Generator().manual_seed(seed)
+    return [randn(*shape, generator=generator).requires_grad_(grad) for shape in shapes]
+
+
+def reference(q, k, v, causal=False, bias=None):
+    """softmax(Q K^T / sqrt(d) + bias) V in float64, causal as SDPA's."""
+    q, k, v = (tensor.detach().double() for tensor in (q, k, v))
+    k, v = (tensor.repeat_interleave(q.shape[1] // k.shape[1], 1) for tensor in (k, v))
+    s = q @ k.mT / q.shape[-1]**0.5
+    if bias is not None:
+        s = s.masked_fill(~bias, -torch.inf) if bias.dtype == torch.bool else s + bias.double()
+    if causal:
+        s = s.masked_fill(~torch.ones(s.shape[-2:], dtype=torch.bool).tril(), -torch.inf)
+    return torch.nan_to_num(s.softmax(-1)) @ v
+
+
+@unittest.skipUnless(HAS_TORCH, "PyTorch is not installed")
+@unittest.skipUnless(support.BUILD.exists(), "there is no build")
+@unittest.skipUnless(HAS_CXX, "there is no C++ compiler for the emulator")
+class Emulated(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.session = fatune.emulate("a100")
+
+    @classmethod
+    def tearDownClass(cls):
+        fatune.emulate(None)
+
+    def close(self, a, b, tolerance=4e-3):
+        self.assertEqual(a.shape, b.shape)
+        self.assertLess((a.detach().double() - b.detach().double()).abs().max().item(), tolerance)
+
+
+class Attention(Emulated):
+    def test_forward(self):
+        q, k, v = tensors((1, 4, 40, 32), (1, 2, 40, 32), (1, 2, 40, 32))
+        out = fatune.attention(q, k, v, causal="top-left")
+        self.close(out, reference(q, k, v, causal=True))
+        again = fatune.attention(q, k, v, causal="top-left")  # by what was kept of the first call
+        self.assertTrue(torch.equal(out, again))
+
+    def test_gradients_and_their_gradients(self):
+        q, k, v = tensors((1, 2, 40, 32), (1, 2, 40, 32), (1, 2, 40, 32), grad=True)
+        fatune.attention(q, k, v).square().sum().backward()
+        ours = [tensor.grad for tensor in (q, k, v)]
+        double = [tensor.detach().double().requires_grad_() for tensor in (q, k, v)]
+        functional.scaled_dot_product_attention(*double).square().sum().backward()
+        for mine, exact in zip(ours, double):
+            self.close(mine, exact.grad, 2e-2)
+        first = torch.autograd.grad(fatune.attention(q, k, v).sum(), q, create_graph=True)[0]
+        with self.assertRaisesRegex(RuntimeError, "allowed: first derivatives"):
+            first.sum().backward()
+
+    def test_dropout_follows_the_generator(self):
+        q, k, v = tensors((1, 2, 40, 32), (1, 2, 40, 32), (1, 2, 40, 32))
+
+        def run(seed):
+            torch.manual_seed(seed)
+            return [fatune.attention(q, k, v, dropout=0.5) for _ in range(2)]
+        (a, b), (c, d) = run(1), run(1)
+        self.assertTrue(torch.equal(a, c) and torch.equal(b, d))
+        self.assertFalse(torch.equal(a, b))
+
+    def test_checkpoint_draws_the_same_dropout_again(self):
+        from torch.utils.checkpoint import checkpoint
+        q, k, v = tensors((1, 2, 40, 32), (1, 2, 40, 32), (1, 2, 40, 32), grad=True)
+        torch.manual_seed(3)
+        plain = torch.autograd.grad(fatune.attention(q, k, v, dropout=0.5).sum(), v)[0]
+        torch.manual_seed(3)
+        again = checkpoint(lambda *all: fatune.attention(*all, dropout=0.5), q, k, v, use_reentrant=False)
+        self.assertTrue(torch.equal(plain, torch.autograd.grad(again.sum(), v)[0]))
+
+    def test_wrong_tensors_are_named(self):
+        q, k, v = tensors((1, 2, 40, 32), (1, 2, 40, 32), (1, 2, 40, 32))
+        meta = q.to("meta")
+        wrong = [(ValueError, r"k is on meta; allowed: cpu", (q, meta, v)),
+                 (TypeError, "v is torch.bfloat16; allowed: float16 or bfloat16, the same", (q, k, v.bfloat16())),
+                 (ValueError, "stride 40 in its last dimension; allowed: 1", (q.mT.contiguous().mT, k, v))]
+        for kind, message, given in wrong:
+            with self.subTest(message), self.assertRaisesRegex(kind, message):
+                fatune.attention(*given)
+        fatune.emulate(None)
+        try:
+            with self.assertRaisesRegex(ValueError, "q is on cpu; allowed: a CUDA device"):
+                fatune.attention(q, k, v)
+        finally:
+            type(self).session = fatune.emulate("a100")
+
+
+class Operators(Emulated):
+    def test_opcheck(self):
+        q, k, v = tensors((1, 2, 40, 32), (1, 2, 40, 32), (1, 2, 40, 32), grad=True)
+        options = ([], 0.2, 0.0, 0, 0, "", "bhsd", False, 0, 0, "", [], [], [])
+        torch.library.opcheck(torch.ops.fatune.attention, (q, k, v, None, None, [], *options),
+                              test_utils=("test_schema", "test_faketensor", "test_aot_dispatch_static"),
+                              rtol=1e-2, atol=1e-2)
+
+    def test_compile_without_breaks(self):
+        def step(q, k, v):
+            out, lse = fatune.attention(2 * q, k, v, causal=True, window=(20, 0), return_lse=True)
+            return (out.square().sum() + lse.sum()).float()
+        compiled = torch.compile(step, fullgraph=True, backend="aot_eager")
+        q, k, v = tensors((1, 2, 40, 32), (1, 2, 40, 32), (1, 2, 40, 32), grad=True)
+        mine, theirs = (torch.autograd.grad(call(q, k, v), (q, k, v)) for call in (compiled, step))
+        for a, b in zip(mine, theirs):
+            self.assertTrue(torch.equal(a, b))
+
+    def test_compiled_dropout_draws_anew(self):
+        compiled = torch.compile(lambda *all: fatune.attention(*all, dropout=0.5), fullgraph=True, backend="aot_eager")
+        q, k, v = tensors((1, 2, 40, 32), (1, 2, 40, 32), (1, 2, 40, 32))
+        self.assertFalse(torch.equal(compiled(q, k, v), compiled(q, k, v)))
+
+    def test_masks_and_scores_in_a_graph(self):
+        mask = fatune.BlockMask(torch.tensor([[True, False], [True, True]]), 32, 32, 40, 40)
+        q, k, v = tensors((1, 2, 40, 32), (1, 2, 40, 32), (1, 2, 40, 32), grad=True)
+        slope = torch.tensor([0.5, 0.25])
+        for options in ({"mask": mask}, {"score": "alibi", "captured": {"slope": slope}},
+                        {"score": "softcap", "captured": {"cap": 2.0}}):
+            def call(*all, options=options):
+                return fatune.attention(*all, **options)
+            results = []
+            for made in (call, torch.compile(call, fullgraph=True, backend="aot_eager")):
+                out = made(q, k, v)
+                results.append((out, *torch.autograd.grad(out.square().sum(), (q, k, v))))
+            for a, b in zip(*results):
+                self.assertTrue(torch.equal(a, b))
+
+    def test_fake_tensors(self):
+        from torch._subclasses.fake_tensor import FakeTensorMode
+        with FakeTensorMode():
+            q = torch.empty(2, 100, 8, 64, dtype=torch.bfloat16)
+            v = torch.empty(2, 100, 2, 32, dtype=torch.bfloat16)
+            out, lse = fatune.attention(q, q[:, :, :2], v, layout="bshd", return_lse=True)
+            self.assertEqual((out.shape, lse.shape), ((2, 100, 8, 32), (2, 8, 100)))
+            with (self.assertLogs("torch._subclasses.fake_tensor"),
+                  self.assertRaisesRegex(TypeError, "k is torch.float16")):
+                fatune.attention(q, q.half(), v, layout="bshd")
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("error")
+    unittest.main()
