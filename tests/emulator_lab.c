@@ -10,6 +10,7 @@
 #include "generator/space.h"
 #include "runtime/session.h"
 #include "tests/fresh_seed.h"
+#include "tests/slow_tests.h"
 #include "tuner/search/measure.h"
 #include "tuner/verify/problem.h"
 #include "tuner/verify/problem_explain.h"
@@ -160,6 +161,15 @@ size_t emulator_choose(int i, size_t runs, size_t count) {
   const size_t first = (size_t)i * count / runs, end = ((size_t)i + 1) * count / runs;
   ck_assert_uint_lt(first, end);
   return first + emulator_seed() % (end - first);
+}
+
+int emulator_runs(size_t count) {
+#if defined(__SANITIZE_ADDRESS__)
+  enum { SHARE = 6 };
+#else
+  enum { SHARE = 1 };
+#endif
+  return (int)(tests_are_slow() ? count : (count + SHARE - 1) / SHARE);
 }
 
 void emulator_row_by_row(const char *request, enum ft_layout layout, double scale,

@@ -74,6 +74,16 @@ uint64_t emulator_seed(void);
  * things, and the seed chooses one of the share. */
 size_t emulator_choose(int i, size_t runs, size_t count);
 
+/* Runs for so many things: as many; under the sanitizer, which takes six times as long, a sixth of
+ * them, unless the slow tests are wanted. */
+int emulator_runs(size_t count);
+/* Of an array of things: how many runs there are, and the number of the thing that the i-th takes.
+ */
+#define EMULATOR_COUNT(things) (sizeof(things) / sizeof *(things))
+#define EMULATOR_RUNS(things)  emulator_runs(EMULATOR_COUNT(things))
+#define EMULATOR_CHOOSE(i, things)                                                                 \
+  emulator_choose(i, (size_t)EMULATOR_RUNS(things), EMULATOR_COUNT(things))
+
 /* Random numbers, of a seed that failures are to print. */
 extern uint64_t random_seed;
 uint32_t random_word(void);

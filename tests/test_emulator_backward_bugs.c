@@ -246,7 +246,8 @@ static const struct bug faults[] = {
 };
 
 START_TEST(faults_are_caught) {
-  const struct bug *const bug = &faults[_i];
+  const size_t number = EMULATOR_CHOOSE(_i, faults);
+  const struct bug *const bug = &faults[number];
   struct emulator_run run;
   setenv("FATUNE_EMULATOR_STEPS", "3000000", 1);
   setenv("FATUNE_EMULATOR_HOOKS", "1", 1);
@@ -339,7 +340,8 @@ static const struct bug wrong_results[] = {
 };
 
 START_TEST(wrong_results_are_told) {
-  const struct bug *const bug = &wrong_results[_i];
+  const size_t number = EMULATOR_CHOOSE(_i, wrong_results);
+  const struct bug *const bug = &wrong_results[number];
   struct emulator_run run;
   const struct planted planted = emulator_plant(bug->file, bug->piece, bug->other);
   run_with(&run, bug, planted.folder);
@@ -385,8 +387,8 @@ Suite *make_emulator_backward_bugs_suite(void) {
   Suite *const suite = suite_create("emulator_backward_bugs");
   TCase *const tests = tcase_create("bugs");
   tcase_set_timeout(tests, 120);
-  tcase_add_loop_test(tests, faults_are_caught, 0, COUNT(faults));
-  tcase_add_loop_test(tests, wrong_results_are_told, 0, COUNT(wrong_results));
+  tcase_add_loop_test(tests, faults_are_caught, 0, EMULATOR_RUNS(faults));
+  tcase_add_loop_test(tests, wrong_results_are_told, 0, EMULATOR_RUNS(wrong_results));
   tcase_add_loop_test(tests, unedited_templates_are_right, 0, 7);
   suite_add_tcase(suite, tests);
   return suite;

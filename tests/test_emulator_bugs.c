@@ -265,7 +265,8 @@ static void expect_fault(const struct bug *bug, const struct emulator_run *run,
 }
 
 START_TEST(planted_bugs_are_caught_where_they_are) {
-  const struct bug *const bug = &bugs[_i];
+  const size_t number = EMULATOR_CHOOSE(_i, bugs);
+  const struct bug *const bug = &bugs[number];
   struct emulator_run run;
   setenv("FATUNE_EMULATOR_STEPS", "1000000", 1);
   if (bug->plain) setenv("FATUNE_EMULATOR_HOOKS", "1", 1);
@@ -307,7 +308,8 @@ static void expect_row_and_key(const struct bug *bug, const struct emulator_run 
 }
 
 START_TEST(wrong_results_are_explained) {
-  const struct bug *const bug = &wrong_results[_i];
+  const size_t number = EMULATOR_CHOOSE(_i, wrong_results);
+  const struct bug *const bug = &wrong_results[number];
   struct emulator_run run;
   const struct planted planted = emulator_plant(bug->file, bug->piece, bug->other);
   run_with(&run, bug, planted.folder);
@@ -346,10 +348,8 @@ Suite *make_emulator_bugs_suite(void) {
   Suite *const suite = suite_create("emulator_bugs");
   TCase *const tests = tcase_create("bugs");
   tcase_set_timeout(tests, 300);
-  tcase_add_loop_test(tests, planted_bugs_are_caught_where_they_are, 0,
-                      (int)(sizeof bugs / sizeof *bugs));
-  tcase_add_loop_test(tests, wrong_results_are_explained, 0,
-                      (int)(sizeof wrong_results / sizeof *wrong_results));
+  tcase_add_loop_test(tests, planted_bugs_are_caught_where_they_are, 0, EMULATOR_RUNS(bugs));
+  tcase_add_loop_test(tests, wrong_results_are_explained, 0, EMULATOR_RUNS(wrong_results));
   tcase_add_test(tests, sound_kernels_pass);
   suite_add_tcase(suite, tests);
   return suite;

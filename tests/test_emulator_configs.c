@@ -76,17 +76,18 @@ static const struct {
 enum { RUNS = sizeof runs / sizeof *runs };
 
 START_TEST(every_row_is_right) {
+  const size_t number = EMULATOR_CHOOSE(_i, runs);
   fatune_session *const session = emulator_open("h200", NULL);
   const struct ft_problem_options options =
-      emulator_options(runs[_i].request, FT_LAYOUT_BHSD, emulator_seed());
+      emulator_options(runs[number].request, FT_LAYOUT_BHSD, emulator_seed());
   struct ft_config config;
-  ck_assert_msg(ft_config_parse(&config, runs[_i].config) == FT_OK, "%s", ft_detail());
+  ck_assert_msg(ft_config_parse(&config, runs[number].config) == FT_OK, "%s", ft_detail());
   const struct ft_rule *const broken =
       ft_rules_broken(&options.request, &session->device.arch, &config, FT_EVERY_RULE);
-  ck_assert_str_eq(broken ? broken->name : "", runs[_i].rule);
+  ck_assert_str_eq(broken ? broken->name : "", runs[number].rule);
   struct emulator_run run;
-  emulator_run(&run, session, &options, runs[_i].config);
-  emulator_expect_right(runs[_i].config, &run);
+  emulator_run(&run, session, &options, runs[number].config);
+  emulator_expect_right(runs[number].config, &run);
   emulator_run_free(&run);
   fatune_session_close(session);
 }
@@ -125,7 +126,7 @@ Suite *make_emulator_configs_suite(void) {
   Suite *const suite = suite_create("emulator_configs");
   TCase *const tests = tcase_create("all");
   tcase_set_timeout(tests, 300);
-  tcase_add_loop_test(tests, every_row_is_right, 0, RUNS);
+  tcase_add_loop_test(tests, every_row_is_right, 0, EMULATOR_RUNS(runs));
   tcase_add_test(tests, every_rule_has_a_run);
   tcase_add_test(tests, every_switch_has_a_run);
   suite_add_tcase(suite, tests);

@@ -19,13 +19,6 @@
 #define EACH     CONFIG(192, 64, 2, 1, "direct_store=1")
 #define TURNS_UP CONFIG(256, 64, 4, 1, "overlap_tiles=1 pingpong=2 direct_store=1 ascending_keys=1")
 
-/* Under the sanitizer, which takes six times as long, other runs each time. */
-#if defined(__SANITIZE_ADDRESS__)
-enum { RUNS = 4 };
-#else
-enum { RUNS = 25 };
-#endif
-
 /* ---- runs ---- */
 
 static const struct {
@@ -70,7 +63,7 @@ static const struct {
 };
 
 START_TEST(every_row_is_right) {
-  const size_t number = emulator_choose(_i, RUNS, sizeof runs / sizeof *runs);
+  const size_t number = EMULATOR_CHOOSE(_i, runs);
   emulator_row_by_row(runs[number].request, (enum ft_layout)(number % 3), 0, runs[number].config);
 }
 END_TEST
@@ -156,17 +149,21 @@ static const struct {
 };
 
 START_TEST(bugs_are_seen) {
-  const struct planted planted = emulator_plant(bugs[_i].file, bugs[_i].piece, bugs[_i].other);
+  const size_t number = EMULATOR_CHOOSE(_i, bugs);
+  const struct planted planted =
+      emulator_plant(bugs[number].file, bugs[number].piece, bugs[number].other);
   const struct ft_problem_options options =
       emulator_options("bf16 d64 hq3 nq500 nk700 causal", FT_LAYOUT_PADDED, emulator_seed());
   struct emulator_run run;
-  emulator_run_alone(&run, planted.folder, &options, bugs[_i].config ? bugs[_i].config : P_STAGED);
+  emulator_run_alone(&run, planted.folder, &options,
+                     bugs[number].config ? bugs[number].config : P_STAGED);
   ck_assert_int_ne(run.status, FT_E_COMPILE);
-  if (bugs[_i].words)
-    ck_assert_msg(strstr(run.fault, bugs[_i].words) != NULL, "%s: %s", bugs[_i].name, run.fault);
+  if (bugs[number].words)
+    ck_assert_msg(strstr(run.fault, bugs[number].words) != NULL, "%s: %s", bugs[number].name,
+                  run.fault);
   else
     ck_assert_msg(run.status == FT_OK && !(run.comparison.error_ratio <= 1), "%s: not seen, %s",
-                  bugs[_i].name, run.fault);
+                  bugs[number].name, run.fault);
   emulator_run_free(&run);
   emulator_unplant(&planted);
 }
@@ -176,8 +173,8 @@ Suite *make_emulator_consumer_suite(void) {
   Suite *const suite = suite_create("emulator_consumer");
   TCase *const tests = tcase_create("consumer");
   tcase_set_timeout(tests, 300);
-  tcase_add_loop_test(tests, every_row_is_right, 0, RUNS);
-  tcase_add_loop_test(tests, bugs_are_seen, 0, (int)(sizeof bugs / sizeof *bugs));
+  tcase_add_loop_test(tests, every_row_is_right, 0, EMULATOR_RUNS(runs));
+  tcase_add_loop_test(tests, bugs_are_seen, 0, EMULATOR_RUNS(bugs));
   suite_add_tcase(suite, tests);
   return suite;
 }

@@ -1,6 +1,7 @@
 /* test_emulator_hopper_bugs.c: a pipeline of TMA, mbarriers and wgmma on the emulated device, right
  * as it stands, and bugs planted into it, each caught with its place.
  * in -> out: an edit of the pipeline -> the fault, in words, with its line. */
+#include "tests/emulator_lab.h"
 #include "tests/pipeline_lab.h"
 #include "tests/suites.h"
 
@@ -370,8 +371,9 @@ static const struct pipeline_bug bugs[] = {
 };
 
 START_TEST(a_bug_is_caught_with_its_place) {
+  const size_t number = EMULATOR_CHOOSE(_i, bugs);
   struct pipeline_tensors tensors = make_tensors();
-  pipeline_catch(&tensors, "", 1, pipeline, &bugs[_i]);
+  pipeline_catch(&tensors, "", 1, pipeline, &bugs[number]);
   pipeline_free(&tensors);
 }
 END_TEST
@@ -381,7 +383,7 @@ Suite *make_emulator_hopper_bugs_suite(void) {
   TCase *const tests = tcase_create("bugs");
   tcase_set_timeout(tests, 60);
   tcase_add_test(tests, a_pipeline_computes_what_it_should);
-  tcase_add_loop_test(tests, a_bug_is_caught_with_its_place, 0, (int)(sizeof bugs / sizeof *bugs));
+  tcase_add_loop_test(tests, a_bug_is_caught_with_its_place, 0, EMULATOR_RUNS(bugs));
   suite_add_tcase(suite, tests);
   return suite;
 }

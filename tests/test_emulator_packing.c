@@ -81,7 +81,8 @@ static const struct {
 };
 
 START_TEST(every_row_is_right) {
-  emulator_row_by_row(runs[_i].request, (enum ft_layout)(_i % 3), 0, runs[_i].config);
+  const size_t number = EMULATOR_CHOOSE(_i, runs);
+  emulator_row_by_row(runs[number].request, (enum ft_layout)(number % 3), 0, runs[number].config);
 }
 END_TEST
 
@@ -106,13 +107,15 @@ static const struct {
 };
 
 START_TEST(bugs_are_seen) {
-  const struct planted planted = emulator_plant(bugs[_i].file, bugs[_i].piece, bugs[_i].other);
+  const size_t number = EMULATOR_CHOOSE(_i, bugs);
+  const struct planted planted =
+      emulator_plant(bugs[number].file, bugs[number].piece, bugs[number].other);
   const struct ft_problem_options options =
       emulator_options("bf16 d64 hq8 hkv2 nq50 nk70 causal", FT_LAYOUT_PADDED, emulator_seed());
   struct emulator_run run;
-  emulator_run_alone(&run, planted.folder, &options, bugs[_i].config);
+  emulator_run_alone(&run, planted.folder, &options, bugs[number].config);
   ck_assert_msg(!(run.status == FT_OK && run.comparison.error_ratio <= 1), "'%s' is not seen",
-                bugs[_i].other);
+                bugs[number].other);
   ck_assert_int_ne(run.status, FT_E_COMPILE);
   emulator_run_free(&run);
   emulator_unplant(&planted);
@@ -125,8 +128,8 @@ Suite *make_emulator_packing_suite(void) {
   tcase_set_timeout(tests, 300);
   tcase_add_test(tests, boxes_have_five_dimensions);
   tcase_add_test(tests, coordinates_are_as_many_as_dimensions);
-  tcase_add_loop_test(tests, every_row_is_right, 0, (int)(sizeof runs / sizeof *runs));
-  tcase_add_loop_test(tests, bugs_are_seen, 0, (int)(sizeof bugs / sizeof *bugs));
+  tcase_add_loop_test(tests, every_row_is_right, 0, EMULATOR_RUNS(runs));
+  tcase_add_loop_test(tests, bugs_are_seen, 0, EMULATOR_RUNS(bugs));
   suite_add_tcase(suite, tests);
   return suite;
 }

@@ -9,13 +9,6 @@
   "wgmma_forward block_m=128 block_n=64 stages=2 q_stages=1 integer_max=" #as_int                  \
   " lazy_rescale=" #late " " more ""
 
-/* Under the sanitizer, which takes six times as long, other runs each time. */
-#if defined(__SANITIZE_ADDRESS__)
-enum { RUNS = 3 };
-#else
-enum { RUNS = 9 };
-#endif
-
 /* With this the scores' standard deviation is 35 in units of log2: most steps move some maximum by
  * more than any limit, and a third of the rows that see one key have a maximum so far below 0 that
  * numerators beside 0 would lose bits. */
@@ -40,7 +33,7 @@ static const struct {
 };
 
 START_TEST(every_row_is_right) {
-  const size_t number = emulator_choose(_i, RUNS, sizeof runs / sizeof *runs);
+  const size_t number = EMULATOR_CHOOSE(_i, runs);
   emulator_row_by_row(runs[number].request, FT_LAYOUT_BHSD, sharp, runs[number].config);
 }
 END_TEST
@@ -69,13 +62,15 @@ static const struct {
 };
 
 START_TEST(bugs_are_seen) {
-  const struct planted planted = emulator_plant(bugs[_i].file, bugs[_i].piece, bugs[_i].other);
+  const size_t number = EMULATOR_CHOOSE(_i, bugs);
+  const struct planted planted =
+      emulator_plant(bugs[number].file, bugs[number].piece, bugs[number].other);
   struct ft_problem_options options =
-      emulator_options(bugs[_i].request, FT_LAYOUT_BHSD, emulator_seed());
+      emulator_options(bugs[number].request, FT_LAYOUT_BHSD, emulator_seed());
   options.scale = sharp;
   struct emulator_run run;
   emulator_run_alone(&run, planted.folder, &options, CONFIG(1, 1, ""));
-  emulator_expect_wrong(bugs[_i].name, &run);
+  emulator_expect_wrong(bugs[number].name, &run);
   emulator_run_free(&run);
   emulator_unplant(&planted);
 }
@@ -85,8 +80,8 @@ Suite *make_emulator_softmax_suite(void) {
   Suite *const suite = suite_create("emulator_softmax");
   TCase *const tests = tcase_create("softmax");
   tcase_set_timeout(tests, 300);
-  tcase_add_loop_test(tests, every_row_is_right, 0, RUNS);
-  tcase_add_loop_test(tests, bugs_are_seen, 0, (int)(sizeof bugs / sizeof *bugs));
+  tcase_add_loop_test(tests, every_row_is_right, 0, EMULATOR_RUNS(runs));
+  tcase_add_loop_test(tests, bugs_are_seen, 0, EMULATOR_RUNS(bugs));
   suite_add_tcase(suite, tests);
   return suite;
 }

@@ -69,14 +69,6 @@ static const struct {
     {"backward bf16 d64 dv40 nq1 window causal mask=128x128@0.6",
      HOPPER(64, 128, "q_stages=3 do_stages=3 ds_stages=3 kv_in_regs=1 early_scores=1 pacing=1")},
 };
-enum { KERNELS = sizeof kernels / sizeof *kernels };
-
-/* Under the sanitizer, which takes six times as long, other kernels each time. */
-#if defined(__SANITIZE_ADDRESS__)
-enum { RUNS = 5 };
-#else
-enum { RUNS = KERNELS };
-#endif
 
 static const struct {
   int nq, nk, left, right;
@@ -93,7 +85,7 @@ static const struct {
 enum { WINDOWS = sizeof windows / sizeof *windows };
 
 START_TEST(every_row_is_right) {
-  const size_t number = emulator_choose(_i, RUNS, KERNELS);
+  const size_t number = EMULATOR_CHOOSE(_i, kernels);
   const uint64_t seed = emulator_seed();
   fatune_session *const session = emulator_open("h200", NULL);
   fatune_plan *const plan = emulator_plan(session, kernels[number].request, kernels[number].config);
@@ -284,7 +276,7 @@ Suite *make_emulator_window_suite(void) {
   Suite *const suite = suite_create("emulator_window");
   TCase *const tests = tcase_create("window");
   tcase_set_timeout(tests, 300);
-  tcase_add_loop_test(tests, every_row_is_right, 0, RUNS);
+  tcase_add_loop_test(tests, every_row_is_right, 0, EMULATOR_RUNS(kernels));
   tcase_add_loop_test(tests, what_no_row_sees_is_not_loaded, 0, TILES);
   suite_add_tcase(suite, tests);
   return suite;
