@@ -13,6 +13,7 @@
 #include "cache/database_file.h"
 #include "cache/folders.h"
 #include "cache/schema.h"
+#include "cache/schema_check.h"
 #include "generator/status.h"
 #include "generator/text.h"
 
@@ -132,11 +133,20 @@ static int recognise_header(struct ft_database *database, const char *path) {
   return ft_fail(FT_E_CACHE, "'%s' has a damaged header; not used", path);
 }
 
-static int open_frozen(struct ft_database *database, const char *path) {
-  int64_t version = 0;
-  FT_TRY(connect_to(database, path, SQLITE_OPEN_READONLY, FROZEN));
+/* Whose file it is comes first, then that nothing in its schema could be run, and only then a row.
+ */
+static int accept_foreign(struct ft_database *database) {
+  int64_t version = 0, pages = 0, page_bytes = 0;
   FT_TRY(recognise(database, &version));
-  return check_tables(database);
+  FT_TRY(ft_database_number(database, "PRAGMA page_count", &pages));
+  FT_TRY(ft_database_number(database, "PRAGMA page_size", &page_bytes));
+  ft_database_restrict(database, pages * page_bytes);
+  return ft_schema_check(database, (int)version);
+}
+
+static int open_frozen(struct ft_database *database, const char *path) {
+  FT_TRY(connect_to(database, path, SQLITE_OPEN_READONLY, FROZEN));
+  return accept_foreign(database);
 }
 
 /* 0 for a file without anything in it; within a transaction it has a first page already. */
@@ -229,9 +239,7 @@ static int open_foreign(struct ft_database *database, const char *path) {
     database->handle = NULL;
     return open_frozen(database, path);
   }
-  if (status == FT_OK) status = recognise(database, &version);
-  if (status == FT_OK) status = check_tables(database);
-  return status;
+  return status == FT_OK ? accept_foreign(database) : status;
 }
 
 /* Nobody sees the file before it is whole, so its journal need not outlive us. */
@@ -282,6 +290,25 @@ int ft_database_open(struct ft_database *database, const char *path, enum ft_dat
   case FT_DATABASE_OVERWRITE: status = open_overwrite(database, path); break;
   case FT_DATABASE_MEMORY: status = open_memory(database); break;
   }
+  if (status != FT_OK) ft_database_close(database);
+  return status;
+}
+
+int ft_database_open_bytes(struct ft_database *database, const char *path, void *bytes,
+                           size_t size) {
+  const unsigned flags = SQLITE_DESERIALIZE_FREEONCLOSE | SQLITE_DESERIALIZE_READONLY;
+  const sqlite3_int64 length = (sqlite3_int64)size;
+  *database = (struct ft_database){.reported = database->reported, .path = strdup(path)};
+  int status = database->path ? FT_OK : ft_fail(FT_E_MEMORY, "no memory for a path");
+  if (status == FT_OK)
+    status = connect_to(database, ":memory:", SQLITE_OPEN_READWRITE | SQLITE_OPEN_MEMORY, "");
+  if (status != FT_OK) {
+    sqlite3_free(bytes);
+  } else if (sqlite3_deserialize(database->handle, "main", bytes, length, length, flags) !=
+             SQLITE_OK) {
+    status = ft_database_fail(database, "cannot be opened"); /* SQLite has freed the bytes */
+  }
+  if (status == FT_OK) status = accept_foreign(database);
   if (status != FT_OK) ft_database_close(database);
   return status;
 }

@@ -38,6 +38,7 @@ struct ft_database {
   bool writable;
   unsigned reported; /* faults that a warning was given for: kept when closed */
   int code; /* SQLite's code of the last failure, 0 when SQLite had none: kept when closed */
+  int64_t step_budget, steps_left; /* of a file of others: what a statement may take; 0: no limit */
   struct ft_skipped skipped;
   struct {
     const char *sql; /* a literal: told apart by address */
@@ -48,6 +49,12 @@ struct ft_database {
 /* FT_E_CACHE with a detail that names the file. A file of another application or of a newer version
  * is refused before anything could write to it. */
 int ft_database_open(struct ft_database *database, const char *path, enum ft_database_mode mode);
+
+/* The same for the bytes of a file that was read as a whole, as FT_DATABASE_FROZEN; path names it.
+ * Takes bytes, which came from sqlite3_malloc64, in any case. */
+int ft_database_open_bytes(struct ft_database *database, const char *path, void *bytes,
+                           size_t size);
+
 void ft_database_close(struct ft_database *database);
 
 /* The statement of a literal, ready to bind; give it back with ft_database_done. */

@@ -25,6 +25,9 @@ int ft_database_fail(struct ft_database *database, const char *doing) {
 int ft_database_prepare(struct ft_database *database, const char *sql, sqlite3_stmt **statement) {
   int slot = 0;
   *statement = NULL;
+  if (database->steps_left < 0)
+    return ft_fail(FT_E_CACHE, "%s: takes too long to read; not used any more", database->path);
+  database->steps_left = database->step_budget;
   while (slot < FT_PREPARED_MAX - 1 && database->prepared[slot].sql &&
          database->prepared[slot].sql != sql)
     slot++;

@@ -2,7 +2,6 @@
  * in -> out: options and environment -> whatever of the stores can be had. */
 #include "cache/store.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +17,6 @@
 enum { RETRY_SECONDS = 60 };
 
 static const int64_t DEFAULT_CAP = INT64_C(2) << 30;
-static const char LAYER_ENDING[] = ".fatune";
 static const char *const user_names[FT_KINDS] = {"tuning.db", "kernels.db"};
 
 /* -- lock and warnings ---------------------------------------------------------------------- */
@@ -45,7 +43,7 @@ static void queue_warning(struct ft_store *store, const char *message) {
   if (copy) store->warnings[store->warning_count++] = copy;
 }
 
-static void queue_fault(struct ft_store *store, const char *message) {
+void ft_store_fault(struct ft_store *store, const char *message) {
   store->faults += 1;
   queue_warning(store, message);
 }
@@ -59,7 +57,7 @@ static bool is_first(struct ft_database *database, enum ft_fault fault) {
 }
 
 void ft_store_report(struct ft_store *store, struct ft_database *database, enum ft_fault fault) {
-  if (is_first(database, fault)) queue_fault(store, ft_detail());
+  if (is_first(database, fault)) ft_store_fault(store, ft_detail());
 }
 
 void ft_store_remark(struct ft_store *store, struct ft_database *database, const char *message) {
@@ -190,64 +188,6 @@ void ft_store_sources(struct ft_store *store, enum ft_kind kind, struct ft_sourc
     sources->at[sources->count++] = (struct ft_source_of_rows){&store->layers[i], i + 1};
 }
 
-/* -- layers --------------------------------------------------------------------------------- */
-
-static int is_layer(const struct dirent *entry) {
-  const size_t length = strlen(entry->d_name), ending = sizeof LAYER_ENDING - 1;
-  return length > ending && strcmp(entry->d_name + length - ending, LAYER_ENDING) == 0;
-}
-
-/* Layers come from an administrator: their owner is not checked, but nobody else may write to them.
- */
-static int check_layer(const char *path) {
-  struct stat state;
-  if (stat(path, &state) != 0)
-    return ft_fail(FT_E_CACHE, "cannot use '%s': %s", path, strerror(errno));
-  if (!S_ISREG(state.st_mode))
-    return ft_fail(FT_E_CACHE, "cannot use '%s': it is not a plain file", path);
-  if (state.st_mode & S_IWOTH)
-    return ft_fail(FT_E_CACHE, "'%s' can be written to by everybody (mode %03o); not used", path,
-                   (unsigned)(state.st_mode & 0777));
-  return FT_OK;
-}
-
-static void add_layer(struct ft_store *store, const char *folder, const char *name) {
-  struct ft_database *const layer = &store->layers[store->layer_count];
-  char *path = NULL;
-  if (asprintf(&path, "%s/%s", folder, name) < 0) return;
-  int status = check_layer(path);
-  if (status == FT_OK) status = ft_database_open(layer, path, FT_DATABASE_FROZEN);
-  if (status == FT_OK)
-    store->layer_count++;
-  else
-    queue_fault(store, ft_detail());
-  free(path);
-}
-
-/* By name, so that the order of layers does not depend on the file system. */
-static void add_folder(struct ft_store *store, const char *folder) {
-  struct dirent **files = NULL;
-  const int count = scandir(folder, &files, is_layer, alphasort);
-  for (int i = 0; i < count; i++) {
-    if (store->layer_count < FT_LAYERS_MAX) add_layer(store, folder, files[i]->d_name);
-    free(files[i]);
-  }
-  if (count >= 0) free(files);
-}
-
-static int add_layers(struct ft_store *store, const struct ft_store_options *options) {
-  const char *folders = options->system_path;
-  if (!folders) folders = secure_getenv("FATUNE_SYSTEM_PATH");
-  char *const copy = strdup(folders ? folders : "");
-  if (!copy) return ft_fail(FT_E_MEMORY, "no memory for the system path");
-  char *rest = copy;
-  for (char *folder = strsep(&rest, ":"); folder; folder = strsep(&rest, ":"))
-    if (folder[0]) add_folder(store, folder);
-  free(copy);
-  if (options->library_folder) add_folder(store, options->library_folder);
-  return FT_OK;
-}
-
 /* -- public --------------------------------------------------------------------------------- */
 
 static int name_user_files(struct ft_store *store, const char *folder) {
@@ -258,7 +198,7 @@ static int name_user_files(struct ft_store *store, const char *folder) {
     if (status == FT_E_MEMORY) return status;
     if (status != FT_OK) {
       /* One cause for both files, one warning. */
-      if (store->warning_count == 0) queue_fault(store, ft_detail());
+      if (store->warning_count == 0) ft_store_fault(store, ft_detail());
       continue;
     }
     if (asprintf(&file->path, "%s/%s", file->folder, user_names[kind]) < 0) {
@@ -280,12 +220,13 @@ int ft_store_open(struct ft_store **store, const struct ft_store_options *option
   made->memory_only = options->memory_only != 0;
   made->warn = options->warn;
   made->payload = options->payload;
+  made->trust = ft_trust_begin();
 
   ft_store_enter(made);
   int status = FT_OK;
   if (!made->memory_only) {
     status = name_user_files(made, options->folder);
-    if (status == FT_OK) status = add_layers(made, options);
+    if (status == FT_OK) status = ft_store_add_layers(made, options);
   }
   ft_store_leave(made);
   if (status != FT_OK) {
@@ -303,7 +244,7 @@ void ft_store_close(struct ft_store *store) {
     free(store->user[kind].folder);
     free(store->user[kind].path);
   }
-  for (int i = 0; i < store->layer_count; i++) ft_database_close(&store->layers[i]);
+  ft_store_close_layers(store);
   ft_database_close(&store->memory);
   free(store->forgotten);
   pthread_mutex_destroy(&store->lock);

@@ -103,6 +103,30 @@ const char *ft_store_kernels_path(const struct ft_store *store);
 /* Faults that were warned of since the store was opened. */
 int ft_store_faults(struct ft_store *store);
 
+struct ft_store_layer {
+  char *path;
+  bool used;
+  char *why; /* what it is trusted for, as "owner", "signed by FF7F39BAAA14DC56: ..."; or why it is
+                not used */
+};
+
+/* Every file of a layer that was found, in order. Valid until close. */
+const struct ft_store_layer *ft_store_layers(const struct ft_store *store, int *count);
+
+/* "any", "owner" or "signed": FATUNE_TRUST */
+const char *ft_store_trust(const struct ft_store *store);
+
+struct ft_bundle_verdict {
+  char how[128];                    /* "signed by ..."; "not signed, ..." */
+  bool is_signed;                   /* well, by a trusted key */
+  int64_t trials, kernels, damaged; /* rows; which of them are damaged */
+};
+
+/* Looks a file to ship through: schema, pages, rows, signature. Changes nothing. FT_E_CACHE: it is
+ * not sound, its signature is not good, or FATUNE_TRUST=signed asks for one. */
+int ft_store_verify_bundle(struct ft_store *store, const char *file,
+                           struct ft_bundle_verdict *verdict);
+
 struct ft_store_stats {
   int64_t trials; /* all rows; skipped: those of another version, which this one cannot read */
   int64_t skipped, winners, kernels, kernel_bytes, tuning_file_bytes, kernels_file_bytes;

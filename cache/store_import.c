@@ -1,9 +1,7 @@
 /* store_import.c: rows of another file into the user's: an export, or another user's stores.
  * in -> out: an untrusted file -> new rows here, or none and the reason. */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 
 #include "cache/rows.h"
@@ -15,16 +13,6 @@ struct intake {
   struct ft_database *tuning, *kernels; /* one and the same when only memory is used */
   int64_t trial_count, kernel_count;
 };
-
-/* A pipe would make the open wait for ever. */
-static int check_plain(const char *file) {
-  struct stat state;
-  if (stat(file, &state) != 0)
-    return ft_fail(FT_E_CACHE, "cannot read '%s': %s", file, strerror(errno));
-  if (!S_ISREG(state.st_mode))
-    return ft_fail(FT_E_CACHE, "cannot read '%s': it is not a plain file", file);
-  return FT_OK;
-}
 
 /* Sound rows of another version, which this one cannot read, are skipped; a damaged row damns the
  * file. */
@@ -96,9 +84,20 @@ static int trim(struct ft_store *store, struct ft_database *database) {
   return status;
 }
 
+/* A signed file is taken from the bytes whose signature was checked. */
+static int open_named(struct ft_store *store, const char *file, struct intake *intake) {
+  struct ft_admission admission;
+  FT_TRY(ft_trust_admit_named(&store->trust, file, &admission));
+  void *const bytes = admission.bytes;
+  admission.bytes = NULL; /* taken */
+  const int status = bytes ? ft_database_open_bytes(&intake->from, file, bytes, admission.size)
+                           : ft_database_open(&intake->from, file, FT_DATABASE_FOREIGN);
+  ft_admission_free(&admission);
+  return status;
+}
+
 static int import(struct ft_store *store, const char *file, struct intake *intake) {
-  FT_TRY(check_plain(file));
-  FT_TRY(ft_database_open(&intake->from, file, FT_DATABASE_FOREIGN));
+  FT_TRY(open_named(store, file, intake));
   FT_TRY(ft_database_check(&intake->from, true));
   if (store->memory_only) {
     intake->tuning = intake->kernels = ft_store_memory(store);

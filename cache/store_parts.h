@@ -8,6 +8,7 @@
 
 #include "cache/database.h"
 #include "cache/store.h"
+#include "cache/trust.h"
 #include "cache/winner.h"
 
 enum ft_kind { FT_KIND_TUNING = FT_STORE_TUNING, FT_KIND_KERNELS = FT_STORE_KERNELS, FT_KINDS };
@@ -35,6 +36,9 @@ struct ft_store {
   struct ft_database memory; /* what could not be written to the user files */
   struct ft_database layers[FT_LAYERS_MAX];
   int layer_count;
+  struct ft_trust trust;
+  struct ft_store_layer *found; /* the layers' files, refused ones too; owned */
+  int found_count;
   struct ft_digest *forgotten; /* kernels of layers that the driver refused */
   size_t forgotten_count;
   int64_t cap;
@@ -64,6 +68,13 @@ void ft_store_leave(struct ft_store *store);
 
 /* Makes a warning of ft_detail(), once per database and kind of fault. */
 void ft_store_report(struct ft_store *store, struct ft_database *database, enum ft_fault fault);
+
+/* A fault that is of no open database: always told. */
+void ft_store_fault(struct ft_store *store, const char *message);
+
+/* store_layers.c */
+int ft_store_add_layers(struct ft_store *store, const struct ft_store_options *options);
+void ft_store_close_layers(struct ft_store *store);
 
 /* Warns of what is no fault, once per database. */
 void ft_store_remark(struct ft_store *store, struct ft_database *database, const char *message);

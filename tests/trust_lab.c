@@ -1,0 +1,127 @@
+/* trust_lab.c: what the suites about trust share.
+ * in -> out: keys, signatures, a bundle; a policy -> what is served of it. */
+#include "tests/trust_lab.h"
+
+#include <sodium.h>
+
+#include "cache/trust.h"
+
+static const char PROBLEM[] = "forward bf16 d128 hq16 hkv16 b2 nq4096 nk4096 causal";
+static const char SMALLER[] = "forward bf16 d64 hq16 hkv16 b2 nq1024 nk1024";
+
+struct ft_secret_key trust_lab_key(const char *public_file) {
+  struct ft_secret_key key;
+  unsigned char blob[42] = "Ed", *const public = blob + 10;
+  char encoded[64], text[128];
+  randombytes_buf(key.id, sizeof key.id);
+  crypto_sign_keypair(public, key.key);
+  memcpy(blob + 2, key.id, sizeof key.id);
+  sodium_bin2base64(encoded, sizeof encoded, blob, sizeof blob, sodium_base64_VARIANT_ORIGINAL);
+  snprintf(text, sizeof text, "untrusted comment: minisign public key\n%s\n", encoded);
+  if (public_file) write_bytes(public_file, text, strlen(text));
+  return key;
+}
+
+static void make_folders(struct trust_lab *lab) {
+  static const char *const parts[] = {"config", "config/fatune", "config/fatune/trusted", "layers"};
+  char path[160];
+  for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+    snprintf(path, sizeof path, "%s/%s", lab->fixture.root, parts[i]);
+    ck_assert_int_eq(mkdir(path, 0755), 0);
+  }
+  snprintf(path, sizeof path, "%s/config", lab->fixture.root);
+  setenv("XDG_CONFIG_HOME", path, 1);
+  snprintf(lab->key_file, sizeof lab->key_file, "%s/fatune/trusted/test.pub", path);
+  snprintf(lab->layers, sizeof lab->layers, "%s/layers", lab->fixture.root);
+  snprintf(lab->bundle, sizeof lab->bundle, "%s/sm_90.fatune", lab->layers);
+  snprintf(lab->signature, sizeof lab->signature, "%s.minisig", lab->bundle);
+}
+
+static void export_bundle(struct trust_lab *lab) {
+  struct ft_trial trials[2] = {make_trial(PROBLEM, CLASS_H200, 2, 100),
+                               make_trial(SMALLER, CLASS_H200, 3, 10)};
+  struct ft_store *const store = open_store(&lab->fixture);
+  int64_t count = 0, kernels = 0;
+  for (int i = 0; i < 2; i++) {
+    lab->kernels[i] = make_kernel(&lab->fixture.dice, 20000);
+    trials[i].kernel = lab->kernels[i].key;
+    assert_ok(ft_store_kernel_put(store, &lab->kernels[i]));
+    assert_ok(ft_store_trial_put(store, &trials[i]));
+  }
+  assert_ok(ft_store_export(store, "sm_90", NULL, lab->bundle, &count, &kernels));
+  ck_assert_int_eq(count + kernels, 4);
+  ft_store_close(store);
+}
+
+void trust_lab_open(struct trust_lab *lab) {
+  umask(022);
+  unsetenv("FATUNE_TRUST");
+  fixture_open(&lab->fixture);
+  make_folders(lab);
+  lab->trusted = trust_lab_key(lab->key_file);
+  lab->stranger = trust_lab_key(NULL);
+  export_bundle(lab);
+  trust_lab_sign(lab, &lab->trusted);
+}
+
+void trust_lab_close(struct trust_lab *lab) {
+  for (int i = 0; i < 2; i++) ft_kernel_free(&lab->kernels[i]);
+  fixture_close(&lab->fixture);
+}
+
+void trust_lab_sign(struct trust_lab *lab, const struct ft_secret_key *key) {
+  assert_ok(ft_trust_sign(lab->bundle, key, "two kernels for sm_90"));
+}
+
+int trust_lab_served(struct trust_lab *lab, const char *policy) {
+  int served = 0;
+  setenv("FATUNE_TRUST", policy, 1);
+  struct ft_store *const store =
+      open_store_with(&lab->fixture, (struct ft_store_options){.folder = "/nowhere/at/all",
+                                                               .system_path = lab->layers});
+  for (int i = 0; i < 2; i++) {
+    struct ft_kernel back;
+    if (ft_store_kernel_get(store, &lab->kernels[i].key, &back) != FT_OK) continue;
+    ck_assert(same_kernel(&lab->kernels[i], &back));
+    ft_kernel_free(&back);
+    served |= 1 << i;
+  }
+  ft_store_close(store);
+  return served;
+}
+
+/* As cache/rows.c makes it. */
+static struct ft_digest identity_of(const char *text, const char *log) {
+  struct ft_hasher hasher;
+  ft_hasher_init(&hasher);
+  ft_hasher_section(&hasher, "kernel", text, strlen(text));
+  if (log) ft_hasher_section(&hasher, "log", log, strlen(log));
+  return ft_hasher_final(&hasher);
+}
+
+static void replace_once(const char *text, const char *what, const char *by, char forged[2048]) {
+  const char *const at = strstr(text, what);
+  ck_assert_msg(at != NULL, "'%s' is not in '%s'", what, text);
+  snprintf(forged, 2048, "%.*s%s%s", (int)(at - text), text, by, at + strlen(what));
+}
+
+void trust_lab_forge_text(const char *file, int row, const char *what, const char *by) {
+  sqlite3 *handle = NULL;
+  sqlite3_stmt *read = NULL, *write = NULL;
+  char forged[2048];
+  ck_assert_int_eq(sqlite3_open(file, &handle), SQLITE_OK);
+  sqlite3_prepare_v2(handle, "SELECT text, log FROM kernels WHERE id = ?1", -1, &read, NULL);
+  sqlite3_bind_int(read, 1, row);
+  ck_assert_int_eq(sqlite3_step(read), SQLITE_ROW);
+  replace_once((const char *)sqlite3_column_text(read, 0), what, by, forged);
+  const struct ft_digest identity = identity_of(forged, (const char *)sqlite3_column_text(read, 1));
+  sqlite3_finalize(read);
+  sqlite3_prepare_v2(handle, "UPDATE kernels SET text = ?2, identity = ?3 WHERE id = ?1", -1,
+                     &write, NULL);
+  sqlite3_bind_int(write, 1, row);
+  sqlite3_bind_text(write, 2, forged, -1, SQLITE_STATIC);
+  sqlite3_bind_blob(write, 3, identity.bytes, FT_DIGEST_BYTES, SQLITE_STATIC);
+  ck_assert_int_eq(sqlite3_step(write), SQLITE_DONE);
+  sqlite3_finalize(write);
+  ck_assert_int_eq(sqlite3_close(handle), SQLITE_OK);
+}
