@@ -14,12 +14,13 @@ without it (parse_request, Session.emit, Session.tune).
 from . import score
 from ._attention import BlockMask, attention
 from ._devices import default_session, emulate
+from ._drop_in import FallbackWarning, flash_attn_func, sdpa
 from ._library import Error, library_path, version
 from ._session import Plan, Request, Session, parse_request
 
 __version__ = version()
 
 __all__ = [
-    "BlockMask", "Error", "Plan", "Request", "Session", "attention", "default_session",
-    "emulate", "library_path", "parse_request", "score", "version",
+    "BlockMask", "Error", "FallbackWarning", "Plan", "Request", "Session", "attention", "default_session", "emulate",
+    "flash_attn_func", "library_path", "parse_request", "score", "sdpa", "version",
 ]

@@ -34,6 +34,11 @@ def session_of(device):
     return default_session(device.index) if device.type == "cuda" else _emulated.get(device.type)
 
 
+def serves_device(device):
+    """Whether session_of would give one; opens none."""
+    return device.type == "cuda" or _emulated.get(device.type) is not None
+
+
 def serves(session, device):
     """Whether a session's kernels can read the tensors of a device."""
     return device.type == ("cpu" if session.emulates else "cuda")

@@ -12,6 +12,7 @@ import support
 from support import CPU, FAKE_CUDA, FAKE_NVRTC, Tensor
 
 import fatune
+from fatune import _autograd, _launch
 
 
 class Launch(ctypes.Structure):
@@ -69,6 +70,8 @@ class Attention(unittest.TestCase):
     def tearDownClass(cls):
         for patch in cls.patches:
             patch.stop()
+        for known in (_launch.torch_module, _launch._dtypes, _autograd.function):  # of the stand-in
+            known.cache_clear()
 
     def launch(self, *tensors, **options):
         """The launch that a call makes, and its result."""

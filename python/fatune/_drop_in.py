@@ -1,0 +1,166 @@
+"""Attention under the names, signatures and meanings of PyTorch and of FlashAttention."""
+
+import warnings
+
+from ._attention import attention
+from ._devices import serves_device
+from ._launch import as_input
+from ._library import Error
+
+_E_UNSUPPORTED, _E_NO_NVRTC = -2, -6
+_BIASES = {"torch.float16": "bias_fp16", "torch.bfloat16": "bias_bf16", "torch.float32": "bias_fp32"}
+_warned = set()
+
+
+class FallbackWarning(UserWarning):
+    """Says, once for each reason, that PyTorch computes what was asked of fatune."""
+
+
+def _fall_back(reason):
+    import torch
+    if not torch.compiler.is_compiling() and reason not in _warned:
+        _warned.add(reason)
+        warnings.warn(f"PyTorch's attention is used in place of fatune's: {reason}. This is said once.",
+                      FallbackWarning, stacklevel=4)
+
+
+# ---- PyTorch ----------------------------------------------------------------------------------------
+
+def _why_not_tensors(torch, query, key, value):
+    if not query.dim() == key.dim() == value.dim() in (3, 4):
+        return f"query, key, value have {query.dim()}, {key.dim()}, {value.dim()} dimensions; fatune serves 3 or 4"
+    if query.dtype not in (torch.float16, torch.bfloat16):
+        return f"query is {query.dtype}; fatune serves float16 and bfloat16"
+    if not query.dtype == key.dtype == value.dtype or not query.device == key.device == value.device:
+        return "query, key, value differ in dtype or device"
+    if not serves_device(query.device):
+        return f"query is on {query.device}; fatune serves CUDA devices, and the CPU by fatune.emulate"
+    if query.numel() == 0 or key.numel() == 0 or value.numel() == 0:
+        return "a tensor is empty"
+    return None
+
+
+def _why_not_shapes(query, key, value, enable_gqa):
+    for name, dim in (("query", query.shape[-1]), ("value", value.shape[-1])):
+        if dim % 8 != 0 or not 16 <= dim <= 256:
+            return f"the head dim of {name} is {dim}; fatune serves multiples of 8 from 16 to 256"
+    if key.shape[-1] != query.shape[-1] or key.shape[:-1] != value.shape[:-1] or key.shape[0] != query.shape[0]:
+        return "query, key, value differ in batch, length or head dim and would have to be broadcast"
+    if query.dim() == 4 and query.shape[1] != key.shape[1] and not (enable_gqa and query.shape[1] % key.shape[1] == 0):
+        return "query and key differ in heads" + ("" if enable_gqa else " without enable_gqa")
+    return None
+
+
+def _why_not_mask(torch, query, key, attn_mask, is_causal):
+    if attn_mask is None:
+        return None
+    if is_causal:
+        return "attn_mask comes with is_causal"
+    if attn_mask.dtype not in (torch.bool, torch.float32, query.dtype) or attn_mask.device != query.device:
+        return f"attn_mask is {attn_mask.dtype} on {attn_mask.device}"
+    wanted = (*query.shape[:-1], key.shape[-2])
+    if attn_mask.dim() > len(wanted) or any(have not in (1, want) for have, want in zip(
+            reversed(attn_mask.shape), reversed(wanted))):
+        return f"attn_mask is {tuple(attn_mask.shape)}, which does not fit {wanted}"
+    if attn_mask.requires_grad and torch.is_grad_enabled():
+        return "attn_mask requires gradients; fatune makes those of query, key and value alone"
+    return None
+
+
+def _readable(tensor, compiling):
+    if compiling:
+        return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
+    return as_input(tensor)
+
+
+def _score_of(attn_mask, shape):
+    """A dense mask or bias as a score function; dimensions of 1 are shared by strides of 0."""
+    if attn_mask is None:
+        return {}
+    name = "mask" if str(attn_mask.dtype) == "torch.bool" else _BIASES[str(attn_mask.dtype)]
+    return {"score": name, "captured": {"mask" if name == "mask" else "bias": attn_mask.expand(shape)}}
+
+
+def sdpa(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
+    """torch.nn.functional.scaled_dot_product_attention by fatune, by PyTorch where fatune does not serve the case.
+
+    query: [batch, heads, seq, dim] or [batch, seq, dim]; key, value likewise, with as many heads, or with enable_gqa a
+    divisor of them. attn_mask: None; bool, True: the query sees the key; or float32 or query's dtype, added to the
+    scaled scores; broadcastable to [batch, heads, seq of query, seq of key]. dropout_p: probability; its mask is drawn
+    from PyTorch's generator. is_causal: query i sees keys j <= i. scale: None: 1 / sqrt(dim).
+    Returns [batch, heads, seq, dim of value], in memory as [batch, seq, heads, dim].
+
+    fatune serves float16 and bfloat16 with head dims 16 to 256 in multiples of 8, on GPUs from sm_75 on; not gradients of
+    attn_mask. Where it does not, a FallbackWarning says why, once for each reason. Arguments that are wrong for PyTorch
+    raise what PyTorch raises. A query that sees no key gives 0.
+    """
+    import torch
+    reason = (_why_not_tensors(torch, query, key, value) or _why_not_shapes(query, key, value, enable_gqa)
+              or _why_not_mask(torch, query, key, attn_mask, is_causal))
+    if reason is None and scale is not None and not scale > 0:
+        reason = f"scale is {scale}"
+    if reason is None:
+        try:
+            return _served(torch, query, key, value, attn_mask, dropout_p, is_causal, scale)
+        except Error as error:
+            if error.status not in (_E_UNSUPPORTED, _E_NO_NVRTC):
+                raise
+            reason = str(error)
+    _fall_back(reason)
+    return torch.nn.functional.scaled_dot_product_attention(
+        query, key, value, attn_mask=attn_mask, dropout_p=dropout_p, is_causal=is_causal, scale=scale,
+        enable_gqa=enable_gqa)
+
+
+def _served(torch, query, key, value, attn_mask, dropout_p, is_causal, scale):
+    shape = (*query.shape[:-1], key.shape[-2])
+    options = _score_of(attn_mask, shape)
+    if query.dim() == 3:
+        query, key, value = query.unsqueeze(1), key.unsqueeze(1), value.unsqueeze(1)
+        options = _score_of(attn_mask.expand(shape).unsqueeze(1), (shape[0], 1, *shape[1:])) if options else {}
+        flat = True
+    else:
+        flat = False
+    compiling = torch.compiler.is_compiling()
+    query, key, value = (_readable(tensor.transpose(1, 2), compiling) for tensor in (query, key, value))
+    out = attention(query, key, value, causal="top-left" if is_causal else False, scale=scale, dropout=dropout_p,
+                    layout="bshd", **options).transpose(1, 2)
+    return out.squeeze(1) if flat else out
+
+
+# ---- FlashAttention ---------------------------------------------------------------------------------
+
+def _flash_score(softcap, alibi_slopes, batch, heads):
+    """FlashAttention's order: the cap, then the slopes."""
+    if softcap == 0.0 and alibi_slopes is None:
+        return {}
+    lines, score, captured = [], "s", {}
+    if softcap != 0.0:
+        lines.append('local cap = scalar("cap")')
+        score, captured["cap"] = "cap * tanh(s / cap)", softcap
+    if alibi_slopes is not None:
+        if alibi_slopes.dim() not in (1, 2) or alibi_slopes.shape[-1] != heads or (
+                alibi_slopes.dim() == 2 and alibi_slopes.shape[0] != batch):
+            raise ValueError(f"alibi_slopes is {tuple(alibi_slopes.shape)}; allowed: ({heads},) or ({batch}, {heads})")
+        lines.append('local slope = tensor("slope", "fp32", batch, heads)')
+        score += " - slope(b, h) * abs(i + nk - nq - j)"
+        captured["slope"] = alibi_slopes.float().expand(batch, heads)
+    return {"score": "\n".join([*lines, f"score = {score}"]), "captured": captured}
+
+
+def flash_attn_func(q, k, v, dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0,
+                    alibi_slopes=None, deterministic=False, return_attn_probs=False):
+    """flash_attn.flash_attn_func by fatune.
+
+    q: [batch, seq, heads, dim], float16 or bfloat16 on a CUDA device; k, v likewise, with as many heads or a divisor of
+    them. causal and window_size (left, right; -1: all) are aligned bottom-right. softcap: 0.0 for none.
+    alibi_slopes: float32 [heads] or [batch, heads]. dropout_p: its mask is drawn from PyTorch's generator.
+    Returns O [batch, seq, heads, dim]; with return_attn_probs (O, LSE, None): LSE is float32 [batch, heads, seq], and
+    the probabilities are never made. Differentiable in q, k, v. deterministic: the same gradients in every run.
+    Raises as attention().
+    """
+    batch, _, heads, _ = q.shape
+    out, lse = attention(q, k, v, causal=causal, window=tuple(window_size), scale=softmax_scale, dropout=dropout_p,
+                         layout="bshd", return_lse=True, deterministic=deterministic,
+                         **_flash_score(softcap, alibi_slopes, batch, heads))
+    return (out, lse, None) if return_attn_probs else out

@@ -1,0 +1,117 @@
+"""sdpa and flash_attn_func beside PyTorch: values, gradients, fallbacks with their reasons. As test_torch.py."""
+
+import unittest
+import warnings
+
+from test_torch import Emulated, reference, tensors
+
+import fatune
+from fatune import _drop_in
+
+try:
+    import torch
+    from torch.nn import functional
+except ImportError:
+    pass  # test_torch.Emulated skips then
+
+
+class Sdpa(Emulated):
+    def setUp(self):
+        _drop_in._warned.clear()
+        self.caught = warnings.catch_warnings()
+        self.caught.__enter__()
+        warnings.simplefilter("error", fatune.FallbackWarning)
+        self.addCleanup(self.caught.__exit__, None, None, None)
+
+    def beside(self, q, k, v, **options):
+        """O and the gradients, fatune's and PyTorch's in float64."""
+        results = []
+        for call, dtype in ((fatune.sdpa, q.dtype), (functional.scaled_dot_product_attention, torch.float64)):
+            inputs = [tensor.detach().to(dtype).requires_grad_() for tensor in (q, k, v)]
+            given = dict(options)
+            mask = given.get("attn_mask")
+            if mask is not None and mask.dtype != torch.bool and dtype == torch.float64:
+                given["attn_mask"] = mask.double()
+            out = call(*inputs, **given)
+            results.append((out, *torch.autograd.grad(out.square().sum(), inputs)))
+        for ours, exact in zip(*results):
+            self.close(ours, exact, 1e-2 * max(1.0, exact.abs().max().item()))
+        return results[0][0]
+
+    def test_masks(self):
+        q, k, v = tensors((2, 4, 40, 32), (2, 4, 40, 32), (2, 4, 40, 32))
+        padding = torch.ones(2, 1, 1, 40, dtype=torch.bool)
+        padding[1, ..., 30:] = False
+        self.beside(q, k, v, attn_mask=padding)
+        generator = torch.Generator().manual_seed(5)
+        self.beside(q, k, v, attn_mask=torch.randn(4, 40, 40, generator=generator).half())
+        self.beside(q, k, v, attn_mask=torch.randn(40, 40, generator=generator), scale=0.3)
+
+    def test_causal_grouped_and_three_dimensions(self):
+        q, k, v = tensors((1, 4, 24, 32), (1, 2, 40, 32), (1, 2, 40, 16))
+        out = self.beside(q, k, v, is_causal=True, enable_gqa=True)
+        self.assertTrue(out.transpose(1, 2).is_contiguous())
+        q, k, v = tensors((2, 40, 32), (2, 40, 32), (2, 40, 32))
+        out = fatune.sdpa(q.mT.contiguous().mT, k, v)  # what cannot be read where it lies is copied
+        self.close(out, reference(q[:, None], k[:, None], v[:, None])[:, 0])
+
+    def test_a_row_that_sees_nothing_is_zero(self):
+        q, k, v = tensors((1, 1, 40, 32), (1, 1, 40, 32), (1, 1, 40, 32))
+        mask = torch.ones(40, 40, dtype=torch.bool)
+        mask[7] = False
+        self.assertEqual(fatune.sdpa(q, k, v, attn_mask=mask)[0, 0, 7].abs().max().item(), 0)
+
+    def test_fallbacks_say_why_and_are_right(self):
+        q, k, v = tensors((1, 2, 40, 32), (1, 2, 40, 32), (1, 2, 40, 32))
+        narrow = q[..., :12]
+        bias = torch.zeros(40, 40, dtype=torch.float16, requires_grad=True)
+        cases = [("query is torch.float32; fatune serves", (q.float(), k.float(), v.float()), {}),
+                 ("the head dim of query is 12; fatune serves multiples", (narrow, narrow, v), {}),
+                 ("attn_mask requires gradients", (q, k, v), {"attn_mask": bias}),
+                 ("would have to be broadcast", (q, k.expand(2, -1, -1, -1), v.expand(2, -1, -1, -1)), {}),
+                 ("scale is -1.0", (q, k, v), {"scale": -1.0})]
+        for reason, given, options in cases:
+            with self.subTest(reason), self.assertWarnsRegex(fatune.FallbackWarning, reason):
+                out = fatune.sdpa(*given, **options)
+            self.assertTrue(torch.equal(out, functional.scaled_dot_product_attention(*given, **options)))
+            fatune.sdpa(*given, **options)  # said once
+        for message, options in (("is_causal", {"attn_mask": bias, "is_causal": True}),
+                                 ("expand|size", {"attn_mask": torch.zeros(3, 40, dtype=torch.bool)})):
+            with warnings.catch_warnings(), self.assertRaisesRegex(RuntimeError, message):
+                warnings.simplefilter("ignore")
+                fatune.sdpa(q, k, v, **options)
+
+    def test_compiled(self):
+        def step(q, k, v, mask):
+            return fatune.sdpa(q, k, v, attn_mask=mask), fatune.sdpa(q.float(), k.float(), v.float())
+        q, k, v = tensors((1, 2, 40, 32), (1, 2, 40, 32), (1, 2, 40, 32))
+        mask = torch.rand(40, 40, generator=torch.Generator().manual_seed(1)) < 0.5
+        ours, theirs = torch.compile(step, fullgraph=True, backend="aot_eager")(q, k, v, mask)
+        self.close(ours, reference(q, k, v, bias=mask))
+        self.close(theirs, reference(q, k, v))
+
+
+class Flash(Emulated):
+    def test_flash_attn_func(self):
+        q, k, v = tensors((2, 40, 4, 32), (2, 40, 2, 32), (2, 40, 2, 32), grad=True)
+        slopes = torch.tensor([[0.5, 0.25, 0.125, 0.0625], [1.0, 0.5, 0.25, 0.125]])
+        out, lse, probabilities = fatune.flash_attn_func(
+            q, k, v, causal=True, window_size=(20, 0), softcap=3.0, alibi_slopes=slopes, return_attn_probs=True)
+        self.assertIsNone(probabilities)
+        i, j = torch.arange(40)[:, None], torch.arange(40)
+        ours = torch.autograd.grad(out.square().sum(), (q, k, v))
+        qd, kd, vd = (tensor.detach().double().requires_grad_() for tensor in (q, k, v))
+        s = torch.einsum("bihd,bjhd->bhij", qd, kd.repeat_interleave(2, 2)) / 32**0.5
+        s = 3 * torch.tanh(s / 3) - slopes[:, :, None, None] * (i - j).abs()
+        s = s.masked_fill((j > i) | (j < i - 20), -torch.inf)
+        exact = torch.einsum("bhij,bjhd->bihd", s.softmax(-1), vd.repeat_interleave(2, 2))
+        self.close(out, exact)
+        self.close(lse, s.logsumexp(-1))
+        for mine, theirs in zip(ours, torch.autograd.grad(exact.square().sum(), (qd, kd, vd))):
+            self.close(mine, theirs, 2e-2)
+        with self.assertRaisesRegex(ValueError, r"alibi_slopes is \(3,\); allowed: \(4,\) or \(2, 4\)"):
+            fatune.flash_attn_func(q, k, v, alibi_slopes=torch.ones(3))
+
+
+if __name__ == "__main__":
+    unittest.main()
