@@ -29,6 +29,7 @@
 #define KEY_TILE     "parts/key_tile.cu.in"
 #define BLOCKS       "parts/query_walk_blocks.cu.in"
 #define TICKETS      "parts/dq_tickets.cu.in"
+#define ADDS         "parts/dq_adds.cu.in"
 #define VISIBILITY   "parts/visibility.cu.in"
 #define STEP         "parts/backward_step.cu.in"
 #define DQ           "parts/backward_dq.cu.in"
@@ -77,7 +78,7 @@ static const struct bug faults[] = {
      .request = "backward bf16 d64 nq200 nk250 hq2 deterministic",
      .config = ORDERED,
      .file = TICKETS,
-     .piece = "if (threadIdx.x < DQ_SUMS * WARPS) {",
+     .piece = "if (threadIdx.x < DQ_SUMS * ADDERS) {",
      .other = "if (false) {",
      .words = {"fatune_kernel, line ", "never written"}},
     {.name = "rows of O past the end",
@@ -111,6 +112,20 @@ static const struct bug faults[] = {
      .file = TICKETS,
      .piece = "while (load_acquire(counter_of(params, sum)) != ticket) {",
      .other = "while (load_acquire(counter_of(params, sum)) != ticket + 1) {",
+     .words = {"fatune_kernel", "FATUNE_EMULATOR_STEPS", NULL}},
+    {.name = "a sum passed on before its adds are done",
+     .request = "backward bf16 d64 nq200 nk250 hq2 deterministic",
+     .config = HOPPER,
+     .file = ADDS,
+     .piece = "  if (threadIdx.x % 32 == 0) tma_store_wait<0>();\n",
+     .other = "",
+     .words = {"fatune_kernel, line ", "makes known to other blocks what it did", "under way"}},
+    {.name = "a sum that its last adder keeps",
+     .request = "backward bf16 d136 nq200 nk250 hq2 causal deterministic",
+     .config = ROLES,
+     .file = ADDS,
+     .piece = "  pass_on(params, adds, ticket, -1, seen);\n",
+     .other = "",
      .words = {"fatune_kernel", "FATUNE_EMULATOR_STEPS", NULL}},
     {.name = "the first ticket of a tile that only others see",
      .request = "backward bf16 d64 nq200 nk250 hq2 causal deterministic",

@@ -66,6 +66,8 @@ static const struct {
      HOPPER(64, 128, "q_stages=2 do_stages=2 ds_stages=2 pacing=2")},
     {"backward fp16 d64 hq2 nq1 window=top-left causal",
      HOPPER(64, 192, "q_stages=3 do_stages=3 ds_stages=3 loads_beside_dq=1 early_scores=1")},
+    {"backward bf16 d32 hq2 nq1 window deterministic",
+     HOPPER(64, 128, "q_stages=2 do_stages=2 ds_stages=2 pacing=1")},
     {"backward bf16 d64 dv40 nq1 window causal mask=128x128@0.6",
      HOPPER(64, 128, "q_stages=3 do_stages=3 ds_stages=3 kv_in_regs=1 early_scores=1 pacing=1")},
 };

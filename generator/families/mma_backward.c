@@ -62,10 +62,10 @@ static void plan_tiles(struct ft_budget *budget, struct ft_mma_backward_budget *
  * has a warp for every 16 queries and walks over the keys: Q | dO | K | V. */
 static void plan_dq(const struct ft_budget *budget, struct ft_mma_backward_budget *own,
                     const struct ft_request *request, const struct ft_mma_backward_knobs *k) {
-  const bool ring = k->dq_mode == FT_DQ_ORDERED && !ft_visibility_varies(request);
   own->dq_smem = own->q_bytes;
   own->dq_threads = budget->threads;
-  own->dq_sums = k->dq_mode == FT_DQ_SECOND_PASS ? 0 : ring ? 2 : 1;
+  own->dq_sums =
+      k->dq_mode == FT_DQ_SECOND_PASS ? 0 : ft_dq_sums(request, k->dq_mode == FT_DQ_ORDERED);
   if (k->dq_mode != FT_DQ_SECOND_PASS) return;
   own->dq_threads = 32 * max_int(1, k->block_m / 16);
   own->dq_block_n = 64;
@@ -147,7 +147,7 @@ static bool deterministic(const struct ft_rule_case *of) {
 }
 
 static bool ordered_blocks(const struct ft_rule_case *of) {
-  return knobs(of)->dq_mode != FT_DQ_ORDERED || ft_key_block_of(of->request) == 0;
+  return knobs(of)->dq_mode != FT_DQ_ORDERED || ft_adds_have_an_order(of->request);
 }
 
 static bool ordered_dq(const struct ft_rule_case *of) {
@@ -276,7 +276,7 @@ static const struct {
 /* How dQ is summed where the request asks for determinism. */
 static int deterministic_dq(const struct ft_request *request) {
   if (!request->deterministic) return FT_DQ_ATOMIC;
-  return ft_key_block_of(request) == 0 ? FT_DQ_ORDERED : FT_DQ_SECOND_PASS;
+  return ft_adds_have_an_order(request) ? FT_DQ_ORDERED : FT_DQ_SECOND_PASS;
 }
 
 static bool take_favourite(const struct ft_request *request, const struct ft_arch *arch,

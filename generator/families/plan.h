@@ -4,6 +4,7 @@
 #define GENERATOR_FAMILIES_PLAN_H
 
 #include "generator/family.h"
+#include "generator/visibility.h"
 
 static inline int min_int(int a, int b) {
   return a < b ? a : b;
@@ -43,6 +44,18 @@ static inline enum ft_schedule ft_schedule_lpt(const struct ft_request *request,
                                                const struct ft_config *config) {
   (void)request, (void)config;
   return FT_SCHEDULE_LPT;
+}
+
+/* Whether a backward's key tiles can add to dQ in an order that is the same in every run. Under a
+ * block mask it is not known who adds before. */
+static inline bool ft_adds_have_an_order(const struct ft_request *request) {
+  return ft_key_block_of(request) == 0;
+}
+
+/* fp32 sums of the dQ of a query tile. Ordered adds, where every query sees the same keys, go to
+ * two, so that key tiles can begin at different query tiles (templates/parts/key_tile.cu.in). */
+static inline int ft_dq_sums(const struct ft_request *request, bool ordered) {
+  return ordered && !ft_visibility_varies(request) ? 2 : 1;
 }
 
 /* Rules of more than one family. */

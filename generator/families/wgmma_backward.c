@@ -14,7 +14,8 @@ enum { WARPGROUP = 128, WARPGROUP_KEYS = 64, PANEL_COLUMNS = 64, PANEL_ROW = 128
 /* Other requests stay with mma_backward. */
 static bool serves(const struct ft_request *request, const struct ft_arch *arch) {
   enum { HEAD_DIM_MOST = 128 };
-  return arch->sm == 90 && request->score == 0 && !request->deterministic &&
+  return arch->sm == 90 && request->score == 0 &&
+         (!request->deterministic || ft_adds_have_an_order(request)) &&
          max_int(request->head_dim, request->head_dim_v) <= HEAD_DIM_MOST;
 }
 
@@ -73,7 +74,7 @@ static void plan(struct ft_budget *budget, const struct ft_request *request,
   struct ft_wgmma_backward_budget own = {
       .d_pad = round_up(request->head_dim, 16),
       .dv_pad = round_up(request->head_dim_v, 16),
-      .dq_sums = 1,
+      .dq_sums = ft_dq_sums(request, request->deterministic),
       .prepare_threads = PREPARE_THREADS,
       .dq_threads = DQ_THREADS,
       .consumers = k->block_n / WARPGROUP_KEYS,
@@ -187,6 +188,7 @@ static const struct {
 
 static bool default_config(const struct ft_request *request, const struct ft_arch *arch,
                            struct ft_config *config) {
+  if (request->deterministic) return false; /* not measured yet: mma_backward's stands */
   for (int i = 0; i < FT_COUNT(favourites); ++i) {
     if (max_int(request->head_dim, request->head_dim_v) > favourites[i].head_dim) continue;
     struct ft_wgmma_backward_knobs knobs_of = favourites[i].knobs;

@@ -14,7 +14,8 @@ enum { BLOCKS = 2, BLOCK_KEYS = 64, STEP_QUERIES = 64, PANEL_COLUMNS = 64, PANEL
  * dQ are shared out by whole panels, so there are two at least. */
 static bool serves(const struct ft_request *request, const struct ft_arch *arch) {
   enum { NARROW = 128 };
-  return arch->sm == 90 && request->score == 0 && !request->dropout && !request->deterministic &&
+  return arch->sm == 90 && request->score == 0 && !request->dropout &&
+         (!request->deterministic || ft_adds_have_an_order(request)) &&
          max_int(request->head_dim, request->head_dim_v) > NARROW &&
          request->head_dim > PANEL_COLUMNS;
 }
@@ -63,7 +64,7 @@ static void plan(struct ft_budget *budget, const struct ft_request *request,
       .values_regs = 200,
       .keys_regs = 192,
       .queries_regs = 96,
-      .dq_sums = 1,
+      .dq_sums = ft_dq_sums(request, request->deterministic),
       .prepare_threads = PREPARE_THREADS,
       .dq_threads = DQ_THREADS,
       .regs_s = k->block_m / 2 + k->block_m / 4,
@@ -122,6 +123,7 @@ static const struct ft_wgmma_backward_roles_knobs favourites[] = {
 
 static bool default_config(const struct ft_request *request, const struct ft_arch *arch,
                            struct ft_config *config) {
+  if (request->deterministic) return false; /* not measured yet: mma_backward's stands */
   for (int i = 0; i < FT_COUNT(favourites); ++i) {
     *config = ft_config_make(&ft_wgmma_backward_roles_family, &favourites[i]);
     if (ft_config_is_legal(config, request, arch)) return true;

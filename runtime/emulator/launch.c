@@ -69,6 +69,7 @@ static const struct fe_machine functions = {.warp = ft_arrive_at_warp_op,
                                             .bulk_add = ft_bulk_add,
                                             .copy_to_block = ft_copy_to_block,
                                             .async_proxy_fence = ft_async_proxy_fence,
+                                            .release = ft_stores_release,
                                             .access = ft_emulate_plain,
                                             .step = ft_step,
                                             .fault = fault_of_primitive};

@@ -134,6 +134,15 @@ void ft_tma_store_wait(int youngest, int line) {
   finish_groups(ft_block_now, thread, thread->stores->committed - (uint32_t)youngest);
 }
 
+void ft_stores_release(int line) {
+  const struct ft_stores *const stores = ft_block_now->running->stores;
+  if (!stores || stores->count == 0) return;
+  ft_fault(line,
+           "makes known to other blocks what it did, but %d of its TMA stores are under way: no "
+           "cp.async.bulk.wait_group comes before",
+           stores->count);
+}
+
 void ft_stores_end(struct ft_thread *thread) {
   struct ft_stores *const stores = thread->stores;
   if (!stores) return;

@@ -8,10 +8,11 @@
 
 static_assert(offsetof(struct ft_tiled_backward_params, rest) == 0, "the first member");
 
-struct ft_backward_work ft_tiled_backward_work(int rows, int sums, int d_pad) {
+struct ft_backward_work ft_tiled_backward_work(int rows, int sums, int d_pad, int counters) {
   enum { STATISTICS = 2 };
   return (struct ft_backward_work){.dq_sum = (int64_t)sums * rows * d_pad,
-                                   .row_stats = (int64_t)rows * STATISTICS};
+                                   .row_stats = (int64_t)rows * STATISTICS,
+                                   .counters = (int64_t)sums * counters};
 }
 
 static int check_blocks(int64_t k_tiles, int blocks) {

@@ -14,8 +14,9 @@ struct ft_tiled_backward {
   int dq_threads, dq_smem; /* of a block of the last kernel */
 };
 
-/* Words of a tile of queries of `rows` rows, of which dQ has `sums` sums of d_pad columns. */
-struct ft_backward_work ft_tiled_backward_work(int rows, int sums, int d_pad);
+/* Words of a tile of queries of `rows` rows: its dQ has `sums` sums of d_pad columns, and each sum
+ * has `counters` counters of tickets. */
+struct ft_backward_work ft_tiled_backward_work(int rows, int sums, int d_pad, int counters);
 int ft_tiled_backward_prepare(struct ft_launch *launch, const struct ft_tiled_backward *tiled,
                               const fatune_arguments *arguments);
 /* K and V go to a block in tiles of so many keys, dK and dV come from each warpgroup of 64. */

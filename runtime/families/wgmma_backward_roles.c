@@ -8,12 +8,16 @@
 #include "generator/status.h"
 #include "runtime/families/tiled_backward.h"
 
-enum { BLOCKS = 2 }; /* that have a key tile together */
+enum {
+  BLOCKS = 2,         /* that have a key tile together */
+  ADDERS = 4 * BLOCKS /* warps that share a query tile's dQ out */
+};
 
 static struct ft_backward_work work_of(const struct ft_launch_plan *plan) {
   const struct ft_wgmma_backward_roles_budget *const budget =
       ft_wgmma_backward_roles_budget(plan->budget);
-  return ft_tiled_backward_work(ft_config_block_m(plan->config), budget->dq_sums, budget->d_pad);
+  return ft_tiled_backward_work(ft_config_block_m(plan->config), budget->dq_sums, budget->d_pad,
+                                plan->request->deterministic ? ADDERS : 0);
 }
 
 static int workspace(const struct ft_launch_plan *plan, const fatune_arguments *arguments,

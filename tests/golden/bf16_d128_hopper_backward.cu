@@ -2,7 +2,7 @@
 // request  backward bf16 d128 causal
 // config   wgmma_backward block_m=64 block_n=128 q_stages=2 do_stages=2 ds_stages=2 pacing=2
 // budget   198656 bytes of shared memory, 512 threads, about 200 of 208 registers
-// parts    wgmma_backward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_bulk.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_reductions.cu.in, parts/ptx_wgmma_product.cu.in, parts/arguments.cu.in, parts/sequence.cu.in, parts/visibility.cu.in, parts/key_tile.cu.in, parts/query_walk.cu.in, parts/score_none.cu.in, parts/dropout_none.cu.in, parts/dropout_transposed_none.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/dq_tickets_none.cu.in, parts/dq_sums.cu.in, parts/backward_prepare.cu.in, parts/backward_pipeline.cu.in, parts/ring.cu.in, parts/descriptors.cu.in, parts/backward_loads.cu.in, parts/backward_loader.cu.in, parts/backward_dq_warpgroup.cu.in, parts/backward_consumer.cu.in, parts/backward_marked_none.cu.in, parts/clear_gradients.cu.in
+// parts    wgmma_backward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_bulk.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_reductions.cu.in, parts/ptx_wgmma_product.cu.in, parts/arguments.cu.in, parts/sequence.cu.in, parts/visibility.cu.in, parts/key_tile.cu.in, parts/query_walk.cu.in, parts/score_none.cu.in, parts/dropout_none.cu.in, parts/dropout_transposed_none.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/dq_tickets_none.cu.in, parts/dq_adds_none.cu.in, parts/dq_sums.cu.in, parts/backward_prepare.cu.in, parts/backward_pipeline.cu.in, parts/ring.cu.in, parts/descriptors.cu.in, parts/backward_loads.cu.in, parts/backward_loader.cu.in, parts/backward_dq_warpgroup.cu.in, parts/backward_consumer.cu.in, parts/backward_marked_none.cu.in, parts/clear_gradients.cu.in
 // again    fatune emit 'backward bf16 d128 nq1 causal' --gpu sm_90 --config 'wgmma_backward block_m=64 block_n=128 q_stages=2 do_stages=2 ds_stages=2 pacing=2'
 //
 // Three kernels, one after the other on a stream:
@@ -245,6 +245,9 @@ __device__ __forceinline__ void bulk_load(unsigned to, const float *from, unsign
                :: "r"(to), "l"(from), "r"(bytes), "r"(barrier) : "memory");
 }
 
+// What other threads' TMA stores and additions did to global memory, and this thread has acquired, comes before its own.
+__device__ __forceinline__ void global_proxy_fence() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
+
 // Numbers in shared memory are added to those in global memory. Committed and waited for as TMA stores are.
 __device__ __forceinline__ void bulk_add(float *to, unsigned from, unsigned bytes) {
   asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;"
@@ -301,6 +304,7 @@ __device__ __forceinline__ void red_add_4(float *to, const float (&x)[4]) {
   asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};"
                :: "l"(to), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3]) : "memory");
 }
+
 
 // c = A B or, to accumulate, c += A B, 64 x 64 x 16. A from shared memory, the depth along its rows; B from shared memory, the depth along its rows.
 __device__ __forceinline__ void wgmma_ss(float (&c)[8][4], u64 a, u64 b, bool accumulate = true) {
@@ -782,6 +786,13 @@ __device__ __forceinline__ void wait_for_ticket(const BackwardParams &, int, int
 __device__ __forceinline__ void pass_ticket(const BackwardParams &, int, int, int, bool &) {}
 __device__ __forceinline__ void set_first_tickets(const BackwardParams &) {}
 
+// Key tiles add to dQ by TMA as they come.
+struct Adds {};
+
+__device__ __forceinline__ Adds no_adds() { return {}; }
+__device__ __forceinline__ void begin_adds(const BackwardParams &, Adds &, int, int) {}
+__device__ __forceinline__ void end_adds(const BackwardParams &, const Adds &, int) {}
+
 // ---- sums of dQ over the key tiles, in fp32 ----------------------------------------------------------------
 // The number of the sum that the step adds its dQ to, of DQ_SUMS for each query tile.
 __device__ __forceinline__ int sum_number(const BackwardParams &params, const KeyTile &keys, const Step &step) {
@@ -1053,6 +1064,7 @@ constexpr int DQ_TAIL = D_PAD % 64;
 struct DqWarpgroup {
   int warp, lane;
   Ring<DS_STAGES> ds_ring;
+  Adds adds;
   bool loads;                // LOADS_BESIDE_DQ: this thread does
   Loader loader;
 };
@@ -1068,7 +1080,7 @@ __device__ __forceinline__ void load_beside(DqWarpgroup &dq, const TiledBackward
 // The product of a piece: 64 queries from first_row of the tile on, COLUMNS columns from first_column on.
 template <int COLUMNS>
 __device__ __forceinline__ void add_piece(DqWarpgroup &dq, const TiledBackwardParams &params, const KeyTile &keys,
-                                          float *gSum, int first_row, int first_column, bool first_step) {
+                                          int sum, int first_row, int first_column, bool first_step) {
   const unsigned smem = shared_address(shared);
   const bool first = first_row == 0 && first_column == 0;
   const bool last = first_row + 64 == BLOCK_M && first_column + COLUMNS == D_PAD;
@@ -1093,6 +1105,7 @@ __device__ __forceinline__ void add_piece(DqWarpgroup &dq, const TiledBackwardPa
     __syncwarp();
     if (dq.lane == 0) mbarrier_arrive(ds_empty(dq.ds_ring.stage));
   }
+  if (first) begin_adds(params.rest, dq.adds, sum, keys.number);
   // The piece's place in shared memory was last read PIECES pieces ago.
   const int place = product_offset(first_row / 16 + dq.warp, first_column / 16, 0);
   const unsigned sdQ = smem + SMEM_DQ + place * 4;
@@ -1103,23 +1116,23 @@ __device__ __forceinline__ void add_piece(DqWarpgroup &dq, const TiledBackwardPa
   async_proxy_fence();
   __syncwarp();
   if (dq.lane == 0) {
-    bulk_add(gSum + place, sdQ, COLUMNS * 16 * 4);
+    bulk_add(params.rest.dq_sum + (long long)sum * (BLOCK_M * D_PAD) + place, sdQ, COLUMNS * 16 * 4);
     tma_store_commit();
   }
 }
 
 __device__ __forceinline__ void add_step(DqWarpgroup &dq, const TiledBackwardParams &params, const KeyTile &keys,
                                          const Step &step, bool first_step) {
-  float *const gSum = params.rest.dq_sum + (long long)sum_number(params.rest, keys, step) * (BLOCK_M * D_PAD);
+  const int sum = sum_number(params.rest, keys, step);
   #pragma unroll
   for (int row = 0; row < BLOCK_M; row += 64) {
     if constexpr (D_PAD >= 64) {
       #pragma unroll
       for (int column = 0; column + 64 <= D_PAD; column += 64) {
-        add_piece<64>(dq, params, keys, gSum, row, column, first_step);
+        add_piece<64>(dq, params, keys, sum, row, column, first_step);
       }
     }
-    if constexpr (DQ_TAIL > 0) add_piece<DQ_TAIL>(dq, params, keys, gSum, row, D_PAD - DQ_TAIL, first_step);
+    if constexpr (DQ_TAIL > 0) add_piece<DQ_TAIL>(dq, params, keys, sum, row, D_PAD - DQ_TAIL, first_step);
   }
   dq.ds_ring = next(dq.ds_ring);
 }
@@ -1131,6 +1144,7 @@ __device__ __forceinline__ void sum_queries(const TiledBackwardParams &params, i
   dq.warp = warp;
   dq.lane = lane;
   dq.ds_ring = {0, 0};
+  dq.adds = no_adds();
   dq.loads = LOADS_BESIDE_DQ && warp == 0 && lane == 0;
   if (dq.loads) {
     dq.loader = begin_loads(params.rest, keys);
@@ -1147,10 +1161,9 @@ __device__ __forceinline__ void sum_queries(const TiledBackwardParams &params, i
     first_step = false;
   }
   __syncwarp();
-  if (lane == 0) {
-    mbarrier_arrive(k_empty());
-    tma_store_wait<0>();
-  }
+  if (lane == 0) mbarrier_arrive(k_empty());
+  end_adds(params.rest, dq.adds, keys.number);
+  if (lane == 0) tma_store_wait<0>();
 }
 
 // ---- a consumer warpgroup: 64 keys, their scores, dK and dV -----------------------------------------------

@@ -165,6 +165,7 @@ struct fe_machine {
   void (*copy_to_block)(uint32_t to, uint32_t from, uint32_t bytes, uint32_t barrier, unsigned rank,
                         int line);
   void (*async_proxy_fence)(int line);
+  void (*release)(int line); /* before what this thread did is made known to other blocks */
 
   /* From the compiler's own instrumentation: every plain load and store that is not of the stack,
    * those of the stack that read what was never written, and one basic block too many. */

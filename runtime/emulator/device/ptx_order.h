@@ -12,6 +12,7 @@ inline int load_acquire(const int *from, FE_LINE) {
 inline int load_relaxed(const int *from, FE_LINE) {
   return load_acquire(from, line);
 }
-inline void red_add_release(int *to, int x) {
+inline void red_add_release(int *to, int x, FE_LINE) {
+  fe_machine->release(line);
   atomicAdd(to, x);
 }
