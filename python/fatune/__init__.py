@@ -17,10 +17,12 @@ from ._devices import default_session, emulate
 from ._drop_in import FallbackWarning, flash_attn_func, sdpa
 from ._library import Error, library_path, version
 from ._session import Plan, Request, Session, parse_request
+from ._transformers import register_transformers
 
 __version__ = version()
 
 __all__ = [
     "BlockMask", "Error", "FallbackWarning", "Plan", "Request", "Session", "attention", "default_session", "emulate",
-    "flash_attn_func", "library_path", "parse_request", "score", "sdpa", "version",
+    "flash_attn_func", "library_path", "parse_request", "register_transformers", "score",
+    "sdpa", "version",
 ]

@@ -67,8 +67,10 @@ def _why_not_mask(torch, query, key, attn_mask, is_causal):
     return None
 
 
-def _readable(tensor, compiling):
-    if compiling:
+def readable(tensor):
+    """The tensor, or a copy that the library can read. A compiled graph does not know addresses."""
+    import torch
+    if torch.compiler.is_compiling():
         return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
     return as_input(tensor)
 
@@ -91,17 +93,21 @@ def sdpa(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scal
     Returns [batch, heads, seq, dim of value], in memory as [batch, seq, heads, dim].
 
     fatune serves float16 and bfloat16 with head dims 16 to 256 in multiples of 8, on GPUs from sm_75 on; not gradients of
-    attn_mask. Where it does not, a FallbackWarning says why, once for each reason. Arguments that are wrong for PyTorch
+    attn_mask. float32 is cast where autocast is on. Where it does not, a FallbackWarning says why, once for each reason. Arguments that are wrong for PyTorch
     raise what PyTorch raises. A query that sees no key gives 0.
     """
     import torch
+    if torch.is_autocast_enabled(query.device.type):  # as PyTorch's own
+        dtype = torch.get_autocast_dtype(query.device.type)
+        query, key, value = (tensor.to(dtype) if tensor.dtype == torch.float32 else tensor
+                             for tensor in (query, key, value))
     reason = (_why_not_tensors(torch, query, key, value) or _why_not_shapes(query, key, value, enable_gqa)
               or _why_not_mask(torch, query, key, attn_mask, is_causal))
     if reason is None and scale is not None and not scale > 0:
         reason = f"scale is {scale}"
     if reason is None:
         try:
-            return _served(torch, query, key, value, attn_mask, dropout_p, is_causal, scale)
+            return _served(query, key, value, attn_mask, dropout_p, is_causal, scale)
         except Error as error:
             if error.status not in (_E_UNSUPPORTED, _E_NO_NVRTC):
                 raise
@@ -112,7 +118,7 @@ def sdpa(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scal
         enable_gqa=enable_gqa)
 
 
-def _served(torch, query, key, value, attn_mask, dropout_p, is_causal, scale):
+def _served(query, key, value, attn_mask, dropout_p, is_causal, scale):
     shape = (*query.shape[:-1], key.shape[-2])
     options = _score_of(attn_mask, shape)
     if query.dim() == 3:
@@ -121,8 +127,7 @@ def _served(torch, query, key, value, attn_mask, dropout_p, is_causal, scale):
         flat = True
     else:
         flat = False
-    compiling = torch.compiler.is_compiling()
-    query, key, value = (_readable(tensor.transpose(1, 2), compiling) for tensor in (query, key, value))
+    query, key, value = (readable(tensor.transpose(1, 2)) for tensor in (query, key, value))
     out = attention(query, key, value, causal="top-left" if is_causal else False, scale=scale, dropout=dropout_p,
                     layout="bshd", **options).transpose(1, 2)
     return out.squeeze(1) if flat else out

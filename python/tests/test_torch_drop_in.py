@@ -55,6 +55,13 @@ class Sdpa(Emulated):
         out = fatune.sdpa(q.mT.contiguous().mT, k, v)  # what cannot be read where it lies is copied
         self.close(out, reference(q[:, None], k[:, None], v[:, None])[:, 0])
 
+    def test_autocast(self):
+        q, k, v = (tensor.float() for tensor in tensors((1, 2, 40, 32), (1, 2, 40, 32), (1, 2, 40, 32)))
+        with torch.autocast("cpu", dtype=torch.float16):
+            out = fatune.sdpa(q, k, v)
+        self.assertEqual(out.dtype, torch.float16)
+        self.close(out, reference(q, k, v))
+
     def test_a_row_that_sees_nothing_is_zero(self):
         q, k, v = tensors((1, 1, 40, 32), (1, 1, 40, 32), (1, 1, 40, 32))
         mask = torch.ones(40, 40, dtype=torch.bool)
