@@ -80,15 +80,30 @@ static int check_rows(struct check *check, const char *sql,
 
 /* -- files ---------------------------------------------------------------------------------- */
 
-/* *same: tables and indexes are those that this version makes. */
-static int compare_schema(struct ft_database *database, bool *same) {
+/* Is one of the statements, each ended by ';', among the expected ones? Splits `own`. */
+static bool shares_one(char *own, const char *expected) {
+  for (char *one = strsep(&own, ";"); one; one = strsep(&own, ";"))
+    if (one[0] && strstr(expected, one)) return true;
+  return false;
+}
+
+/* Tables and indexes against those that this version makes. */
+struct likeness {
+  bool same;  /* all of them */
+  bool alike; /* at least one */
+};
+
+static int compare_schema(struct ft_database *database, struct likeness *likeness) {
   struct ft_database model = {0};
   struct ft_text own = FT_TEXT_INIT, expected = FT_TEXT_INIT;
-  *same = false;
+  *likeness = (struct likeness){false, false};
   int status = ft_database_open(&model, NULL, FT_DATABASE_MEMORY);
   if (status == FT_OK) status = ft_database_schema(&model, &expected);
   if (status == FT_OK) status = ft_database_schema(database, &own);
-  if (status == FT_OK) *same = own.data && strcmp(own.data, expected.data) == 0;
+  if (status == FT_OK && own.data) {
+    likeness->same = strcmp(own.data, expected.data) == 0;
+    likeness->alike = likeness->same || shares_one(own.data, expected.data);
+  }
   ft_database_close(&model);
   ft_text_free(&own);
   ft_text_free(&expected);
@@ -96,10 +111,10 @@ static int compare_schema(struct ft_database *database, bool *same) {
 }
 
 static int check_schema(struct check *check) {
-  bool same = true;
-  const int status = compare_schema(check->database, &same);
+  struct likeness likeness;
+  const int status = compare_schema(check->database, &likeness);
   if (status != FT_OK) return find(check, status);
-  if (same) return FT_OK;
+  if (likeness.same) return FT_OK;
   check->damaged++;
   check->broken = true;
   return FT_OK;
@@ -117,14 +132,17 @@ static int check_database(struct ft_database *database, struct check *check) {
 }
 
 /* A database that was refused by what its header says. It is ours and damaged if it says it is ours
- * and lacks something, or has exactly our tables under another name or version. */
+ * and lacks something, or has a table of ours under another name, or a version that no fatune will
+ * have. A newer one has other tables. */
 static int is_ours(struct ft_database *look, bool *ours) {
+  enum { VERSIONS_TO_COME = 100 };
   int64_t application = 0, version = 0;
-  bool same = false;
+  struct likeness likeness;
   FT_TRY(ft_database_number(look, "PRAGMA application_id", &application));
   FT_TRY(ft_database_number(look, "PRAGMA user_version", &version));
-  FT_TRY(compare_schema(look, &same));
-  *ours = same || (application == FT_APPLICATION_ID && version <= FT_SCHEMA_VERSION);
+  FT_TRY(compare_schema(look, &likeness));
+  const bool newer = version > FT_SCHEMA_VERSION && version <= FT_SCHEMA_VERSION + VERSIONS_TO_COME;
+  *ours = application == FT_APPLICATION_ID ? likeness.same || !newer : likeness.alike;
   return FT_OK;
 }
 

@@ -158,7 +158,7 @@ static void write_and_verify(int mutant) {
 }
 
 START_TEST(mutants_are_mended_and_written_to) {
-  const int mutants = tests_are_slow() ? 20000 : 300;
+  const int mutants = tests_are_slow() ? 20000 : 200;
   int served = 0, after = 0, mended = 0;
   for (int mutant = 0; mutant < mutants; mutant++) {
     const bool logs = mutant % 3 == 0;
@@ -359,12 +359,16 @@ Suite *make_store_repair_suite(void) {
   TCase *const tests = tcase_create("repair");
   tcase_set_timeout(tests, tests_are_slow() ? 3600 : 120);
   tcase_add_checked_fixture(tests, set_up, tear_down);
-  tcase_add_test(tests, mutants_are_mended_and_written_to);
   tcase_add_test(tests, a_spoilt_header_costs_nothing);
   tcase_add_test(tests, a_cut_costs_what_is_cut_off);
   tcase_add_test(tests, rows_of_another_version_are_saved);
   tcase_add_loop_test(tests, a_failing_disk_is_no_damage, 0, 6);
   tcase_add_loop_test(tests, a_failing_disk_spoils_no_repair, 0, 2);
   suite_add_tcase(suite, tests);
+  TCase *const mutants = tcase_create("mutants");
+  tcase_set_timeout(mutants, tests_are_slow() ? 7200 : 120);
+  tcase_add_checked_fixture(mutants, set_up, tear_down);
+  tcase_add_test(mutants, mutants_are_mended_and_written_to);
+  suite_add_tcase(suite, mutants);
   return suite;
 }
