@@ -57,6 +57,8 @@ static bool is_first(struct ft_database *database, enum ft_fault fault) {
 }
 
 void ft_store_report(struct ft_store *store, struct ft_database *database, enum ft_fault fault) {
+  store->troubles++;
+  snprintf(store->trouble, sizeof store->trouble, "%s", ft_detail());
   if (is_first(database, fault)) ft_store_fault(store, ft_detail());
 }
 

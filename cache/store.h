@@ -157,11 +157,17 @@ void ft_store_verdict_free(struct ft_store_verdict *verdict);
 /* Deletes the least recently used kernels beyond `cap` bytes. */
 int ft_store_gc(struct ft_store *store, int64_t cap, int64_t *deleted);
 
+struct ft_export {
+  bool may_be_empty;       /* else FT_E_NOT_FOUND when there is nothing to ship */
+  int64_t trials, kernels; /* in the file */
+  int64_t missing;         /* trials whose kernel is in no store: they need NVRTC where they go */
+};
+
 /* Writes the winners of one target and the kernels they name into one read-only-friendly file
- * (whole or not at all: a temporary beside it, then rename). device NULL: every device class of the
- * target. */
+ * (whole or not at all: a temporary beside it, then rename). What cannot be read of the user's
+ * stores fails the export. device NULL: every device class of the target. */
 int ft_store_export(struct ft_store *store, const char *target, const char *device,
-                    const char *file, int64_t *trials, int64_t *kernels);
+                    const char *file, struct ft_export *export);
 
 /* Takes trials and kernels of such a file in; all or nothing; rows already here are skipped. The
  * file is not trusted: schema, digests and sizes are checked, nothing in it is executed. */

@@ -15,7 +15,7 @@
 struct shipment {
   struct ft_store *store;
   struct ft_database *file;
-  int64_t trials, kernels;
+  struct ft_export *export;
 };
 
 /* -- rows ----------------------------------------------------------------------------------- */
@@ -26,9 +26,10 @@ static int ship_kernel(struct shipment *shipment, const struct ft_digest *key) {
   struct ft_kernel kernel;
   bool inserted = false;
   int status = ft_store_find_kernel(shipment->store, key, &kernel);
-  if (status == FT_E_NOT_FOUND) return FT_OK;
-  if (status == FT_OK) status = ft_row_put_kernel(shipment->file, &kernel, 0, true, &inserted);
-  if (inserted) shipment->kernels++;
+  if (status == FT_E_NOT_FOUND) shipment->export->missing++;
+  if (status != FT_OK) return status == FT_E_NOT_FOUND ? FT_OK : status;
+  status = ft_row_put_kernel(shipment->file, &kernel, 0, true, &inserted);
+  if (inserted) shipment->export->kernels++;
   ft_kernel_free(&kernel);
   return status;
 }
@@ -43,7 +44,7 @@ static int ship_best(struct shipment *shipment, const struct ft_filter *filter) 
     const struct ft_trial *const trial = &entries.at[i]->trial;
     bool inserted = false;
     status = ft_row_put_trial(shipment->file, trial, &inserted);
-    if (inserted) shipment->trials++;
+    if (inserted) shipment->export->trials++;
     if (status == FT_OK) status = ship_kernel(shipment, &trial->kernel);
   }
   ft_entries_free(&entries);
@@ -92,6 +93,17 @@ static int ship_spot(struct shipment *shipment, const struct ft_spot *spot) {
   return FT_OK;
 }
 
+/* Look-ups take a fault of a store for a miss; what is shipped must not lack rows for one. */
+static int check_readable(struct ft_store *store) {
+  for (int kind = 0; kind < FT_KINDS; kind++) {
+    struct ft_database *database = NULL;
+    if (!store->user[kind].path) continue;
+    const int status = ft_store_try_user(store, (enum ft_kind)kind, &database);
+    if (status != FT_OK && status != FT_E_NOT_FOUND) return status;
+  }
+  return FT_OK;
+}
+
 static int ship_all(struct shipment *shipment, const char *target, const char *device) {
   static const char sql[] = "SELECT DISTINCT bucket, device FROM trials WHERE target = ?1 AND "
                             "(?2 IS NULL OR device = ?2)";
@@ -114,10 +126,18 @@ static int ship_all(struct shipment *shipment, const char *target, const char *d
 static int fill(struct shipment *shipment, const char *path, const char *target,
                 const char *device) {
   struct ft_database file = {0};
+  const int64_t troubles = shipment->store->troubles;
+  FT_TRY(check_readable(shipment->store));
   FT_TRY(ft_database_open(&file, path, FT_DATABASE_FRESH_LAYER));
   shipment->file = &file;
   int status = ft_database_begin(&file, 0);
   if (status == FT_OK) status = ship_all(shipment, target, device);
+  if (status == FT_OK && shipment->store->troubles > troubles)
+    status = ft_fail(FT_E_CACHE, "not all could be read, nothing is written: %s",
+                     shipment->store->trouble);
+  if (status == FT_OK && shipment->export->trials == 0 && !shipment->export->may_be_empty)
+    status = ft_fail(FT_E_NOT_FOUND, "nothing is known for %s%s%s", target, device ? " on " : "",
+                     device ? device : "");
   if (status == FT_OK) status = ft_database_commit(&file);
   ft_database_close(&file);
   shipment->file = NULL;
@@ -164,9 +184,10 @@ static int make_temporary(const char *file, char **temporary) {
 }
 
 int ft_store_export(struct ft_store *store, const char *target, const char *device,
-                    const char *file, int64_t *trials, int64_t *kernels) {
-  struct shipment shipment = {.store = store};
+                    const char *file, struct ft_export *export) {
+  struct shipment shipment = {.store = store, .export = export};
   char *temporary = NULL, *real = NULL;
+  export->trials = export->kernels = export->missing = 0;
   int status = make_temporary(file, &temporary);
   if (status == FT_OK && !(real = realpath(temporary, NULL)))
     status = ft_fail(FT_E_CACHE, "cannot write '%s': %s", file, strerror(errno));
@@ -178,8 +199,7 @@ int ft_store_export(struct ft_store *store, const char *target, const char *devi
   }
   if (status == FT_OK) status = publish(temporary, file);
   if (status != FT_OK && temporary) unlink(temporary);
-  if (trials) *trials = status == FT_OK ? shipment.trials : 0;
-  if (kernels) *kernels = status == FT_OK ? shipment.kernels : 0;
+  if (status != FT_OK) export->trials = export->kernels = export->missing = 0;
   free(real);
   free(temporary);
   return status;

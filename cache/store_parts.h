@@ -47,7 +47,9 @@ struct ft_store {
   void *payload;
   char *warnings[FT_WARNINGS_MAX]; /* given once the lock is released */
   int warning_count;
-  int faults; /* of all that was warned of since it was opened */
+  int faults;       /* of all that was warned of since it was opened */
+  int64_t troubles; /* all faults, warned of or not; the last one: */
+  char trouble[512];
   int64_t hits, misses;
 };
 

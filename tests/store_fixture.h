@@ -218,6 +218,15 @@ static inline void assert_warnings(const struct fixture *fixture, int expected) 
                 fixture->warning_count ? fixture->warnings[fixture->warning_count - 1] : "-");
 }
 
+static inline int export_store(struct ft_store *store, const char *target, const char *device,
+                               const char *file, int64_t *trials, int64_t *kernels) {
+  struct ft_export export = {.may_be_empty = true};
+  const int status = ft_store_export(store, target, device, file, &export);
+  if (trials) *trials = export.trials;
+  if (kernels) *kernels = export.kernels;
+  return status;
+}
+
 static inline int verify_store(struct ft_store *store, bool repair, int64_t *checked,
                                int64_t *damaged) {
   struct ft_store_verdict verdict;

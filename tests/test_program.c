@@ -276,6 +276,11 @@ START_TEST(cache_starts_empty) {
   json_decref(root);
   expect("cache verify", 0);
   expect_output("0 damaged");
+  snprintf(expected, sizeof expected, "cache export --gpu a100 -o '%s/x.fatune'", folder);
+  expect(expected, 1);
+  expect_message("is not written");
+  strcat(expected, " --allow-empty");
+  expect(expected, 0);
 }
 END_TEST
 

@@ -354,7 +354,7 @@ static void make_layer(const char *path, const struct ft_trial *trial) {
   struct ft_store *const store =
       open_store_with(&fixture, (struct ft_store_options){.memory_only = 1});
   put(store, *trial);
-  assert_ok(ft_store_export(store, "sm_90", NULL, path, NULL, NULL));
+  assert_ok(export_store(store, "sm_90", NULL, path, NULL, NULL));
   ft_store_close(store);
 }
 

@@ -57,7 +57,7 @@ static void ship(struct ft_kernel kernels[2]) {
   struct ft_kernel screened = put_pair(store, make_screened(PROBLEM, CLASS_H200, 4, 50));
   kernels[1] = put_pair(store, make_screened(SMALLER, CLASS_H100, 3, 10));
   int64_t trials = 0, count = 0;
-  assert_ok(ft_store_export(store, "sm_90", NULL, shipped, &trials, &count));
+  assert_ok(export_store(store, "sm_90", NULL, shipped, &trials, &count));
   ck_assert_int_eq(trials, 2);
   ck_assert_int_eq(count, 2);
   ft_kernel_free(&loser);
@@ -119,7 +119,7 @@ START_TEST(equal_data_gives_equal_files) {
       assert_ok(ft_store_trial_put(store, &trials[k]));
     }
     snprintf(files[round], sizeof files[round], "%s/%d.fatune", fixture.root, round);
-    assert_ok(ft_store_export(store, "sm_90", NULL, files[round], NULL, NULL));
+    assert_ok(export_store(store, "sm_90", NULL, files[round], NULL, NULL));
     ft_store_close(store);
   }
   struct bytes a = read_bytes(files[0]), b = read_bytes(files[1]);
@@ -152,16 +152,16 @@ START_TEST(exports_go_by_device_and_policy) {
   trial.outcome = FT_OUTCOME_PREDICTED; /* not shipped: measured there */
   assert_ok(ft_store_trial_put(store, &trial));
   int64_t trials = 0, kernels = -1;
-  assert_ok(ft_store_export(store, "sm_90", CLASS_H200, shipped, &trials, &kernels));
+  assert_ok(export_store(store, "sm_90", CLASS_H200, shipped, &trials, &kernels));
   ck_assert_int_eq(trials, 1 + 2 + 1);
   ck_assert_int_eq(kernels, 0);
-  assert_ok(ft_store_export(store, "sm_90", NULL, shipped, &trials, &kernels)); /* replaces it */
+  assert_ok(export_store(store, "sm_90", NULL, shipped, &trials, &kernels)); /* replaces it */
   ck_assert_int_eq(trials, 5);
-  assert_ok(ft_store_export(store, "sm_75", NULL, shipped, &trials, &kernels));
+  assert_ok(export_store(store, "sm_75", NULL, shipped, &trials, &kernels));
   ck_assert_int_eq(trials, 0);
-  assert_status(ft_store_export(store, "sm_90", NULL, "/no/such/folder/x", &trials, &kernels),
+  assert_status(export_store(store, "sm_90", NULL, "/no/such/folder/x", &trials, &kernels),
                 FT_E_CACHE);
-  assert_status(ft_store_export(store, "sm_90", NULL, fixture.root, &trials, &kernels), FT_E_CACHE);
+  assert_status(export_store(store, "sm_90", NULL, fixture.root, &trials, &kernels), FT_E_CACHE);
   ft_store_close(store);
   assert_warnings(&fixture, 0);
 }

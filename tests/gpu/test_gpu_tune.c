@@ -124,14 +124,14 @@ END_TEST
 static void ship(const char *folder) {
   fatune_session *const session = open_session(folder);
   char target[16], file[192], layers[128];
-  int64_t trials = 0, kernels = 0;
+  struct ft_export export = {.may_be_empty = false};
   tune(session, tuned_request);
   make_folder(layers, sizeof layers, "layers");
   ft_arch_target(&session->device.arch, target);
   snprintf(file, sizeof file, "%s/%s.fatune", layers, target);
-  gpu_assert_ok(ft_store_export(session->store, target, NULL, file, &trials, &kernels));
-  ck_assert_int_gt(trials, 0);
-  ck_assert_int_eq(kernels, 1);
+  gpu_assert_ok(ft_store_export(session->store, target, NULL, file, &export));
+  ck_assert_int_gt(export.trials, 0);
+  ck_assert_int_eq(export.kernels, 1);
   fatune_session_close(session);
 }
 

@@ -23,7 +23,7 @@ static int take_files(struct cli *cli, fatune_session *session, char **words, in
     cli_json_set(file, "file", cli_json_text(words[i]));
     cli_json_set(file, "trials", json_integer(trials));
     cli_json_set(file, "kernels", json_integer(kernels));
-    json_array_append_new(files, file);
+    cli_json_append(files, file);
   }
   cli_json(cli, "files", files);
   return status;
@@ -37,11 +37,26 @@ int cli_cache_import(struct cli *cli, fatune_session *session, char **words, int
   return take_files(cli, session, words, count, ft_store_import);
 }
 
+static void tell_export(struct cli *cli, const char *file, const struct ft_export *export) {
+  cli_print(cli, "%s: %lld trials, %lld kernels\n", file, (long long)export->trials,
+            (long long)export->kernels);
+  if (export->missing > 0) {
+    cli_warning(cli,
+                "%lld of the trials have no kernel in the caches: where the file goes, NVRTC has "
+                "to compile them; `fatune compile` of their requests, here, adds them",
+                (long long)export->missing);
+  }
+  cli_json(cli, "file", cli_json_text(file));
+  cli_json(cli, "trials", json_integer(export->trials));
+  cli_json(cli, "kernels", json_integer(export->kernels));
+  cli_json(cli, "missing", json_integer(export->missing));
+}
+
 int cli_cache_export(struct cli *cli, fatune_session *session, char **words, int count) {
   (void)words, (void)count;
   const char *const file = cli->options.output;
   struct cli_target target;
-  int64_t trials = 0, kernels = 0;
+  struct ft_export export = {.may_be_empty = cli->options.allow_empty};
   if (file == NULL || strcmp(file, "-") == 0) {
     return ft_fail(FT_E_ARGUMENT, "export needs -o FILE, as -o sm_90.fatune");
   }
@@ -49,17 +64,17 @@ int cli_cache_export(struct cli *cli, fatune_session *session, char **words, int
   /* "sm_90" is every GPU of the target, a name one class of them. */
   const char *const gpu = cli->options.emulate != NULL ? cli->options.emulate : cli->options.gpu;
   const bool whole = gpu != NULL && strncasecmp(gpu, "sm", 2) == 0;
-  FT_TRY(ft_store_export(session->store, target.name, whole ? NULL : target.id, file, &trials,
-                         &kernels));
-  if (trials == 0) {
-    cli_warning(cli, "nothing is known for %s%s%s%s", whole ? target.name : target.id,
-                whole ? "" : "; --gpu ", whole ? "" : target.name,
-                whole ? "" : " takes every GPU of the target");
+  const int status =
+      ft_store_export(session->store, target.name, whole ? NULL : target.id, file, &export);
+  if (status == FT_E_NOT_FOUND) {
+    return ft_fail(status,
+                   "nothing is known for %s%s%s%s; '%s' is not written (--allow-empty "
+                   "writes it)",
+                   whole ? target.name : target.id, whole ? "" : " (--gpu ",
+                   whole ? "" : target.name, whole ? "" : " takes every GPU of the target)", file);
   }
-  cli_print(cli, "%s: %lld trials, %lld kernels\n", file, (long long)trials, (long long)kernels);
-  cli_json(cli, "file", cli_json_text(file));
+  FT_TRY(status);
+  tell_export(cli, file, &export);
   cli_json(cli, "target", cli_json_text(target.name));
-  cli_json(cli, "trials", json_integer(trials));
-  cli_json(cli, "kernels", json_integer(kernels));
   return FT_OK;
 }

@@ -112,7 +112,7 @@ static void add(struct cli_check *check, const struct ft_problem_options *proble
 
   cli_json_set(one, "error_ratio", cli_json_real(comparison->error_ratio));
   cli_json_set(one, "worst", cli_json_text(comparison->worst));
-  json_array_append_new(check->cases, one);
+  cli_json_append(check->cases, one);
 }
 
 /* A run that faulted has no result to compare: the fault stands in place of the error. */
@@ -123,7 +123,7 @@ static void add_fault(struct cli_check *check, const struct ft_problem_options *
   begin_row(check, problem, "FAULT");
   while (check->table.count % check->table.columns != 0) cli_table_add(&check->table, "-");
   cli_json_set(one, "fault", cli_json_text(ft_detail()));
-  json_array_append_new(check->cases, one);
+  cli_json_append(check->cases, one);
 }
 
 /* A fault on the emulator is a finding about the kernel; on a GPU it may be one about the machine.

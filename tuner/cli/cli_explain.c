@@ -103,7 +103,7 @@ void cli_explain_trials(struct cli *cli, const struct cli_trials *trials,
     cli_table_add(&table, "%d", occupancy);
     cli_table_add(&table, "%s", ft_outcome_name(trial->outcome));
     cli_table_add(&table, "%s%s", config, trial->is_default ? " (default)" : "");
-    json_array_append_new(list, trial_json(trial, occupancy));
+    cli_json_append(list, trial_json(trial, occupancy));
     free(config);
   }
   struct ft_text counts = FT_TEXT_INIT;

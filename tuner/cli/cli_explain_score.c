@@ -40,7 +40,7 @@ static void explain_derivative(struct cli *cli, struct ft_score *score, const ch
   json_t *const row = json_object();
   cli_json_set(row, "by", cli_json_text(by));
   cli_json_set(row, "text", cli_json_text(text.data));
-  json_array_append_new(list, row);
+  cli_json_append(list, row);
   ft_text_free(&name);
   ft_text_free(&text);
 }

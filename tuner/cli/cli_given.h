@@ -18,7 +18,7 @@ enum cli_takes {
   CLI_CONFIG = 8,        /* --config */
   CLI_SEARCH = 16,       /* --effort, --budget, --jobs, --shard, --if-missing, --again */
   CLI_OUTPUT = 32,       /* -o */
-  CLI_CACHE = 64,        /* --cap, --repair, --all; free words */
+  CLI_CACHE = 64,        /* --cap, --repair, --all, --allow-empty; free words */
   CLI_SEED = 128,        /* --seed */
   CLI_DEVICE = 256,      /* --device */
   CLI_ROWS = 512,        /* --rows */
@@ -58,7 +58,7 @@ struct cli_options {
   int rows;      /* checked per problem; 0: default */
 
   int64_t cap; /* -1: not given */
-  bool repair, all;
+  bool repair, all, allow_empty;
   char **words; /* of a command with CLI_CACHE; part of argv */
   int word_count;
 

@@ -26,6 +26,7 @@ enum {
   KEY_CAP,
   KEY_REPAIR,
   KEY_ALL,
+  KEY_ALLOW_EMPTY,
   KEY_CACHE_DIR,
   KEY_JSON,
   KEY_COLOR
@@ -69,6 +70,7 @@ static const struct argp_option cache_options[] = {
     {"cap", KEY_CAP, "BYTES", 0, "gc: keep at most so much: 512M, 2G", 7},
     {"repair", KEY_REPAIR, NULL, 0, "verify: mend what is damaged", 7},
     {"all", KEY_ALL, NULL, 0, "list: every trial, not the winners alone", 7},
+    {"allow-empty", KEY_ALLOW_EMPTY, NULL, 0, "export: write a file even if nothing is known", 7},
     {0}};
 
 static const struct argp_option common_options[] = {
@@ -173,6 +175,7 @@ static int set_option(struct cli_options *options, int key, const char *text) {
   case KEY_CAP: return cli_bytes("--cap", text, &options->cap);
   case KEY_REPAIR: options->repair = true; return FT_OK;
   case KEY_ALL: options->all = true; return FT_OK;
+  case KEY_ALLOW_EMPTY: options->allow_empty = true; return FT_OK;
   case KEY_CACHE_DIR: return text_given("--cache-dir", text, &options->cache_dir);
   case KEY_JSON: options->json = true; return FT_OK;
   case 'q': options->verbosity = -1; return FT_OK;

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { FIELD_WIDTH = 14 };
+enum { FIELD_WIDTH = 14, CLI_FAILURE = 1 };
 
 static bool has_value(const char *variable) {
   const char *const value = getenv(variable);
@@ -45,6 +45,7 @@ void cli_output_begin(struct cli *cli) {
   char schema[64];
   snprintf(schema, sizeof schema, "fatune.%s/1", cli->command);
   cli->json = json_object();
+  if (cli->json == NULL) cli_no_memory();
   cli_json(cli, "schema", json_string(schema));
 }
 
@@ -53,7 +54,10 @@ void cli_output_end(struct cli *cli) {
   cli->line_pending = false;
   if (cli->json == NULL) return;
   /* A failed write shows in ferror(stdout), which main looks at. */
-  if (json_dumpf(cli->json, stdout, JSON_INDENT(2)) == 0) putchar('\n');
+  if (json_dumpf(cli->json, stdout, JSON_INDENT(2)) == 0)
+    putchar('\n');
+  else if (!ferror(stdout))
+    cli_no_memory();
   json_decref(cli->json);
   cli->json = NULL;
 }
@@ -128,7 +132,17 @@ void cli_json(struct cli *cli, const char *key, json_t *value) {
 }
 
 void cli_json_set(json_t *object, const char *key, json_t *value) {
-  json_object_set_new(object, key, value);
+  if (json_object_set_new(object, key, value) != 0) cli_no_memory();
+}
+
+void cli_json_append(json_t *list, json_t *value) {
+  if (json_array_append_new(list, value) != 0) cli_no_memory();
+}
+
+void cli_no_memory(void) {
+  static const char message[] = "fatune: no memory\n";
+  if (write(STDERR_FILENO, message, sizeof message - 1) < 0) _exit(CLI_FAILURE);
+  _exit(CLI_FAILURE);
 }
 
 json_t *cli_json_text(const char *text) {
@@ -136,7 +150,7 @@ json_t *cli_json_text(const char *text) {
   json_t *value = json_string(text);
   if (value != NULL) return value;
   char *const plain = strdup(text); /* not UTF-8: what is not ASCII becomes '?' */
-  if (plain == NULL) return json_null();
+  if (plain == NULL) cli_no_memory();
   for (char *c = plain; *c != '\0'; ++c) {
     if ((unsigned char)*c >= 0x80) *c = '?';
   }

@@ -48,6 +48,10 @@ void cli_styled(struct cli *cli, enum cli_style style, const char *text);
 /* Sets document[key], taking the value; without --json the value is dropped. */
 void cli_json(struct cli *cli, const char *key, json_t *value);
 void cli_json_set(json_t *object, const char *key, json_t *value);
+void cli_json_append(json_t *list, json_t *value);
+
+/* Ends the program: without memory for all of an output, none of it can be relied on. */
+void cli_no_memory(void) __attribute__((noreturn));
 /* A string whatever its bytes (paths need not be UTF-8); NULL gives null. */
 json_t *cli_json_text(const char *text);
 /* A number, null when it is not finite. */

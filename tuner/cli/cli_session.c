@@ -107,10 +107,9 @@ const char *cli_hit_name(enum ft_hit hit) {
   return "default";
 }
 
-static char *take_text(struct ft_text *text) {
-  if (!text->failed && text->data != NULL) return text->data;
-  ft_text_free(text);
-  return strdup("");
+static char *take_text(const struct ft_text *text) {
+  if (text->failed || text->data == NULL) cli_no_memory();
+  return text->data;
 }
 
 char *cli_request_text(const struct ft_request *request) {

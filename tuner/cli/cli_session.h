@@ -37,7 +37,7 @@ int cli_choose(struct cli *cli, fatune_session *session, const struct ft_request
 /* "exact", "near", "model", "default". */
 const char *cli_hit_name(enum ft_hit hit);
 
-/* The text of a request or config, "" when memory ran out; caller frees. */
+/* The text of a request or config; caller frees. */
 char *cli_request_text(const struct ft_request *request);
 char *cli_config_text(const struct ft_config *config);
 

@@ -31,10 +31,7 @@ void cli_table_add(struct cli_table *table, const char *format, ...) {
   va_start(arguments, format);
   const int length = vasprintf(&cell, format, arguments);
   va_end(arguments);
-  if (length < 0) {
-    table->cells.failed = true;
-    return;
-  }
+  if (length < 0) cli_no_memory();
   add_cell(table, cell, (size_t)length);
   free(cell);
 }
@@ -43,7 +40,8 @@ void cli_table_end(struct cli *cli, struct cli_table *table) {
   int width[COLUMNS_MOST] = {0};
   bool right[COLUMNS_MOST] = {false};
   const int columns = table->columns;
-  if (cli->options.json || table->cells.failed || table->count <= columns) goto done;
+  if (table->cells.failed) cli_no_memory();
+  if (cli->options.json || table->count <= columns) goto done;
 
   const char *cell = table->cells.data;
   for (int i = 0; i < table->count; ++i, cell += strlen(cell) + 1) {

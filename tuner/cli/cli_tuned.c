@@ -46,7 +46,7 @@ void cli_tuned_add(struct cli_tuned *tuned, const struct ft_request *request, co
   if (emulated != NULL && emulated->json != NULL) {
     cli_json_set(result, "emulated_run", emulated->json);
   }
-  json_array_append_new(tuned->results, result);
+  cli_json_append(tuned->results, result);
   if (!(summary->best_us > 0)) return;
   char *const config = cli_config_text(&summary->best);
   cli_table_add(table, "%.1f", summary->best_us);

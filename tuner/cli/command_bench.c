@@ -46,7 +46,7 @@ static void show(struct bench *bench, const struct ft_request *request, const fa
 
   json_t *const result = json_object(), *samples = json_array();
   for (int i = 0; i < timing->sample_count; ++i) {
-    json_array_append_new(samples, cli_json_real(timing->samples_us[i]));
+    cli_json_append(samples, cli_json_real(timing->samples_us[i]));
   }
   cli_json_set(result, "request", cli_json_text(text));
   cli_json_set(result, "config", cli_json_text(fatune_plan_config(plan)));
@@ -59,7 +59,7 @@ static void show(struct bench *bench, const struct ft_request *request, const fa
   cli_json_set(result, "sm_clock_mhz", json_integer(timing->sm_clock_mhz));
   cli_json_set(result, "memory_clock_mhz", json_integer(memory_clock));
   cli_json_set(result, "power_w", json_integer(watts));
-  json_array_append_new(bench->results, result);
+  cli_json_append(bench->results, result);
   free(text);
 }
 

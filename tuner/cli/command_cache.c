@@ -54,15 +54,15 @@ static void list_row(struct listing *listing, const struct ft_trial *trial, cons
   cli_json_set(row, "nvrtc", cli_json_text(trial->nvrtc));
   cli_json_set(row, "driver", cli_json_text(trial->driver));
   cli_json_set(row, "at", json_integer(trial->at));
-  json_array_append_new(listing->list, row);
+  cli_json_append(listing->list, row);
   free(config);
 }
 
 static bool list_trial(void *payload, const struct ft_trial *trial) {
   struct listing *const listing = payload;
   char *const bucket = cli_request_text(&trial->bucket), *group = NULL;
-  if (asprintf(&group, "%s %s", bucket, trial->device) < 0) group = NULL;
-  const bool winner = listing->group == NULL || group == NULL || strcmp(group, listing->group) != 0;
+  if (asprintf(&group, "%s %s", bucket, trial->device) < 0) cli_no_memory();
+  const bool winner = listing->group == NULL || strcmp(group, listing->group) != 0;
   const bool timed = ft_outcome_timed(trial->outcome);
   if (listing->cli->options.all || (winner && timed)) list_row(listing, trial, bucket);
   free(listing->group);
@@ -117,7 +117,7 @@ static void tell_mended(struct cli *cli, const struct ft_store_verdict *verdict,
     cli_json_set(one, "file", cli_json_text(names[kind]));
     cli_json_set(one, "saved", json_integer(saved));
     cli_json_set(one, "kept", cli_json_text(kept));
-    json_array_append_new(list, one);
+    cli_json_append(list, one);
   }
 }
 

@@ -31,7 +31,7 @@ static void check(struct doctor *doctor, const char *name, enum state state, con
   cli_json_set(one, "state", cli_json_text(names[state]));
   cli_json_set(one, "value", cli_json_text(value));
   cli_json_set(one, "consequence", cli_json_text(state == STATE_OK ? "" : consequence));
-  json_array_append_new(doctor->checks, one);
+  cli_json_append(doctor->checks, one);
   if (state == STATE_BAD) doctor->bad = true;
 
   struct cli *const cli = doctor->cli;

@@ -59,7 +59,7 @@ static void explain_source(struct cli *cli, const struct ft_source *source) {
            strcmp(json_string_value(json_array_get(files, at)), file) != 0)
       ++at;
     if (at < json_array_size(files)) continue;
-    json_array_append_new(files, cli_json_text(file));
+    cli_json_append(files, cli_json_text(file));
     ft_text_add(&list, "%s%s", list.length > 0 ? ", " : "", file);
   }
   cli_field(cli, "made of", "%s", list.data != NULL ? list.data : "");

@@ -33,7 +33,7 @@ static void add(struct cli_table *table, json_t *list, const struct ft_arch *arc
   cli_table_add(table, "%.0f", arch->dram_gbs);
   cli_table_add(table, "%.0f", arch->mma_flops_per_clk * arch->sm_count * arch->clock_ghz * 1e-3);
   cli_table_add(table, "%s", here ? "in this machine" : "");
-  json_array_append_new(list, gpu_json(arch, target, here));
+  cli_json_append(list, gpu_json(arch, target, here));
 }
 
 static int run(struct cli *cli) {

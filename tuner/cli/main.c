@@ -109,7 +109,7 @@ static int run_passes(struct cli *cli, const struct command *command) {
     cli->json = document ? json_object() : NULL;
     const int one = command->run(cli);
     if (code == CLI_EXIT_OK) code = one;
-    if (document) json_array_append_new(passes, cli->json);
+    if (document) cli_json_append(passes, cli->json);
   }
   cli->json = document;
   cli->options.requests = requests;

@@ -1,0 +1,152 @@
+/* test_store_export.c: a file to ship holds all that it should, or is not written.
+ * in -> out: stores that can be read, in part, or not at all -> files -> Check suite. */
+#include "tests/suites.h"
+
+#include <glob.h>
+
+#include "tests/fault_files.h"
+#include "tests/slow_tests.h"
+#include "tests/store_fixture.h"
+
+#define PROBLEM "forward bf16 d128 hq16 hkv16 b2 nq4096 nk4096 causal"
+#define SMALLER "forward bf16 d64 hq16 hkv16 b2 nq512 nk512"
+
+static struct fixture fixture;
+static char shipped[128];
+
+static void put_pair(struct ft_store *store, const char *problem, int config) {
+  struct ft_trial trial = make_trial(problem, CLASS_H200, config, 100);
+  struct ft_kernel kernel = make_kernel(&fixture.dice, 9000);
+  trial.kernel = kernel.key;
+  assert_ok(ft_store_kernel_put(store, &kernel));
+  assert_ok(ft_store_trial_put(store, &trial));
+  ft_kernel_free(&kernel);
+}
+
+static void set_up(void) {
+  fixture_open(&fixture);
+  snprintf(shipped, sizeof shipped, "%s/sm_90.fatune", fixture.root);
+  struct ft_store *const store = open_store(&fixture);
+  put_pair(store, PROBLEM, 1);
+  put_pair(store, SMALLER, 2);
+  ft_store_close(store);
+}
+
+static void tear_down(void) {
+  fixture_close(&fixture);
+}
+
+static int export_all(struct ft_store *store, struct ft_export *export) {
+  *export = (struct ft_export){.may_be_empty = false};
+  return ft_store_export(store, "sm_90", NULL, shipped, export);
+}
+
+static void assert_same_file(const struct bytes *before, long n) {
+  struct bytes now = read_bytes(shipped);
+  ck_assert_msg(now.size == before->size && memcmp(now.data, before->data, now.size) == 0,
+                "operation %ld: the file was replaced", n);
+  free(now.data);
+}
+
+static void assert_nothing_left(void) {
+  char pattern[160];
+  glob_t found;
+  snprintf(pattern, sizeof pattern, "%s.*", shipped);
+  ck_assert_int_eq(glob(pattern, 0, NULL, &found), GLOB_NOMATCH);
+  globfree(&found);
+}
+
+/* Every n-th file operation fails: the export is whole, or fails and leaves the good file there. */
+START_TEST(a_read_error_replaces_no_good_file) {
+  const int step = tests_are_slow() ? 1 : 3;
+  long n = 1 + dice_below(&fixture.dice, step);
+  int failures = 0;
+  struct ft_export export;
+  struct ft_store *store = open_store(&fixture);
+  assert_ok(export_all(store, &export));
+  ck_assert_int_eq(export.trials, 2);
+  ck_assert_int_eq(export.kernels, 2);
+  ft_store_close(store);
+  struct bytes before = read_bytes(shipped);
+  fault_files_begin();
+  for (bool fired = true; fired; n += step) {
+    store = open_store(&fixture);
+    fixture.warning_count = 0;
+    fault_files_arm(n, _i == 1, 0);
+    const int status = export_all(store, &export);
+    fired = fault_files.failed > 0;
+    fault_files_arm(0, false, 0);
+    ft_store_close(store);
+    failures += status != FT_OK;
+    if (status == FT_OK) ck_assert_msg(export.trials == 2 && export.kernels == 2, "%ld", n);
+    assert_same_file(&before, n); /* equal data makes equal files */
+    assert_nothing_left();
+  }
+  ck_assert_int_gt(failures, 10);
+  free(before.data);
+}
+END_TEST
+
+/* A store that cannot be opened, or has a row that cannot be read, is not an empty one. */
+START_TEST(a_damaged_store_ships_nothing) {
+  char path[160];
+  struct ft_export export;
+  struct ft_store *store = open_store(&fixture);
+  assert_ok(export_all(store, &export));
+  ft_store_close(store);
+  struct bytes before = read_bytes(shipped);
+  snprintf(path, sizeof path, "%s/%s", fixture.folder, _i % 2 ? "tuning.db" : "kernels.db");
+  if (_i < 2) write_bytes(path, "not a database at all", 21);
+  if (_i == 2) run_sql(path, "UPDATE kernels SET image = zeroblob(9000) WHERE id = 1");
+  if (_i == 3) run_sql(path, "UPDATE trials SET text = text || ' ' WHERE id = 1");
+  store = open_store(&fixture);
+  for (int round = 0; round < (_i == 2 ? 1 : 2);
+       round++) { /* a damaged kernel is deleted at once */
+    assert_status(export_all(store, &export), FT_E_CACHE);
+    assert_same_file(&before, round);
+  }
+  ft_store_close(store);
+  assert_nothing_left();
+  free(before.data);
+}
+END_TEST
+
+START_TEST(missing_kernels_are_counted) {
+  struct ft_export export;
+  struct ft_store *const store = open_store(&fixture);
+  int64_t deleted = 0;
+  assert_ok(ft_store_gc(store, 0, &deleted));
+  ck_assert_int_eq(deleted, 2);
+  assert_ok(export_all(store, &export));
+  ck_assert_int_eq(export.trials, 2);
+  ck_assert_int_eq(export.kernels, 0);
+  ck_assert_int_eq(export.missing, 2);
+  ft_store_close(store);
+}
+END_TEST
+
+START_TEST(nothing_is_shipped_only_if_asked_for) {
+  struct ft_export export = {.may_be_empty = false};
+  struct ft_store *const store = open_store(&fixture);
+  assert_status(ft_store_export(store, "sm_75", NULL, shipped, &export), FT_E_NOT_FOUND);
+  ck_assert_int_ne(access(shipped, F_OK), 0);
+  export.may_be_empty = true;
+  assert_ok(ft_store_export(store, "sm_75", NULL, shipped, &export));
+  ck_assert_int_eq(export.trials, 0);
+  ck_assert_int_eq(access(shipped, F_OK), 0);
+  ft_store_close(store);
+}
+END_TEST
+
+Suite *make_store_export_suite(void) {
+  Suite *const suite = suite_create("store_export");
+  TCase *const tests = tcase_create("export");
+  tcase_set_timeout(tests, 120);
+  tcase_add_checked_fixture(tests, set_up, tear_down);
+  tcase_add_loop_test(tests, a_read_error_replaces_no_good_file, 0, 2);
+  tcase_add_loop_test(tests, a_damaged_store_ships_nothing, 0, 4);
+  tcase_add_test(tests, missing_kernels_are_counted);
+  tcase_add_test(tests, nothing_is_shipped_only_if_asked_for);
+  suite_add_tcase(suite, tests);
+  return suite;
+}
