@@ -162,6 +162,18 @@ static int save_rows(struct mending *mending) {
   return read_remains(mending, &whole);
 }
 
+/* Beside a write-ahead log a file can be overwritten by pages of its own size alone, and a spoilt
+ * header may claim any. */
+static int adopt_page_size(struct mending *mending) {
+  char sql[64];
+  int64_t bytes = 0;
+  FT_TRY(ft_database_number(&mending->damaged, "PRAGMA page_size", &bytes));
+  if (bytes == PAGE_BYTES) return FT_OK;
+  snprintf(sql, sizeof sql, "PRAGMA page_size=%d; VACUUM", (int)bytes);
+  if (sqlite3_exec(mending->sound.handle, sql, NULL, NULL, NULL) == SQLITE_OK) return FT_OK;
+  return ft_database_fail(&mending->sound, "cannot be written");
+}
+
 /* Between the end of the lock and the overwriting another process has a moment to write to the
  * damaged file: what it writes then is in none of the copies. */
 static int mend(struct mending *mending) {
@@ -169,6 +181,7 @@ static int mend(struct mending *mending) {
   FT_TRY(ft_database_begin(&mending->damaged, PATIENCE_MS));
   int status = keep(mending);
   if (status == FT_OK) status = save_rows(mending);
+  if (status == FT_OK) status = adopt_page_size(mending);
   ft_database_rollback(&mending->damaged);
   if (status == FT_OK)
     status = ft_database_overwrite(&mending->damaged, &mending->sound, PATIENCE_MS);

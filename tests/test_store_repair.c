@@ -222,6 +222,24 @@ START_TEST(a_spoilt_header_costs_nothing) {
 }
 END_TEST
 
+/* A page size other than that of the file, beside a write-ahead log. */
+START_TEST(a_wrong_page_size_is_mended) {
+  char path[192];
+  restore(true);
+  for (int i = 0; i < 2; i++) {
+    path_of(names[i], path);
+    struct bytes file = read_bytes(path);
+    file.data[16] = 0x10;
+    file.data[17] = 0;
+    file.data[18] = 0xFF;
+    write_bytes(path, file.data, file.size);
+    free(file.data);
+  }
+  mend(KERNELS, TRIALS);
+  write_and_verify(0);
+}
+END_TEST
+
 /* Of a file that was cut off, what lies before the cut. Twice: both files are kept. */
 START_TEST(a_cut_costs_what_is_cut_off) {
   char path[192];
@@ -360,6 +378,7 @@ Suite *make_store_repair_suite(void) {
   tcase_set_timeout(tests, tests_are_slow() ? 3600 : 120);
   tcase_add_checked_fixture(tests, set_up, tear_down);
   tcase_add_test(tests, a_spoilt_header_costs_nothing);
+  tcase_add_test(tests, a_wrong_page_size_is_mended);
   tcase_add_test(tests, a_cut_costs_what_is_cut_off);
   tcase_add_test(tests, rows_of_another_version_are_saved);
   tcase_add_loop_test(tests, a_failing_disk_is_no_damage, 0, 6);

@@ -48,7 +48,7 @@ static void export_bundle(struct trust_lab *lab) {
     assert_ok(ft_store_kernel_put(store, &lab->kernels[i]));
     assert_ok(ft_store_trial_put(store, &trials[i]));
   }
-  assert_ok(ft_store_export(store, "sm_90", NULL, lab->bundle, &count, &kernels));
+  assert_ok(export_store(store, "sm_90", NULL, lab->bundle, &count, &kernels));
   ck_assert_int_eq(count + kernels, 4);
   ft_store_close(store);
 }
