@@ -11,7 +11,7 @@ PyTorch is imported at the first call that takes tensors, so the package also se
 without it (parse_request, Session.emit, Session.tune).
 """
 
-from . import score
+from . import arrays, score
 from ._attention import BlockMask, attention
 from ._devices import default_session, emulate
 from ._drop_in import FallbackWarning, flash_attn_func, sdpa
@@ -22,7 +22,6 @@ from ._transformers import register_transformers
 __version__ = version()
 
 __all__ = [
-    "BlockMask", "Error", "FallbackWarning", "Plan", "Request", "Session", "attention", "default_session", "emulate",
-    "flash_attn_func", "library_path", "parse_request", "register_transformers", "score",
-    "sdpa", "version",
+    "BlockMask", "Error", "FallbackWarning", "Plan", "Request", "Session", "arrays", "attention", "default_session",
+    "emulate", "flash_attn_func", "library_path", "parse_request", "register_transformers", "score", "sdpa", "version",
 ]

@@ -5,7 +5,7 @@ import ctypes as c
 from . import _structs as s
 from ._autograd import function
 from ._devices import default_session, session_of
-from ._launch import Call, torch_module
+from ._launch import Call
 from ._library import check, library
 from ._session import numbered
 
@@ -122,7 +122,7 @@ class BlockMask:
     """
 
     def __init__(self, blocks, rows, cols, nq, nk, session=None):
-        torch = torch_module()
+        import torch
         if blocks.dim() == 2:
             blocks = blocks[None, None]
         wanted = (-(-nq // rows), -(-nk // cols)) if rows > 0 and cols > 0 else None

@@ -2,7 +2,7 @@
 
 import functools
 
-from ._launch import as_input, torch_module
+from ._launch import as_input
 
 
 def _tensors_of(seed, offset):
@@ -42,10 +42,16 @@ def once(torch):
     return decorate
 
 
+def bytes_of(tensor):
+    """Allocates beside a tensor. Freed memory goes to the next call on its stream, which waits for this one."""
+    import torch
+    return lambda size: tensor.new_empty((size,), dtype=torch.uint8)
+
+
 @functools.lru_cache(maxsize=None)
 def function():
     """The class; made at the first call, as PyTorch is imported no earlier."""
-    torch = torch_module()
+    import torch
 
     class Attention(torch.autograd.Function):
         @staticmethod
@@ -73,7 +79,7 @@ def function():
             dlse = None if dlse is None else dlse.contiguous()
             dq, dk, dv = (torch.empty_like(tensor) for tensor in (q, k, v))
             ctx.call.backward({"q": q, "k": k, "v": v, "o": out, "dout": dout,
-                               "dq": dq, "dk": dk, "dv": dv}, lse, dlse, ctx.seed, ctx.offset)
+                               "dq": dq, "dk": dk, "dv": dv}, lse, dlse, ctx.seed, ctx.offset, bytes_of(q))
             return dq, dk, dv, None, None, None
 
     return Attention

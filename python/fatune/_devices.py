@@ -1,5 +1,6 @@
 """Which session, context and stream serve the tensors of a device."""
 
+import collections
 import functools
 import threading
 
@@ -7,6 +8,13 @@ from ._session import Session
 
 _local = threading.local()
 _emulated = {}  # "cpu": the session that serves CPU tensors
+
+
+class Device(collections.namedtuple("Device", "type index stream")):
+    """Of arrays that are not PyTorch's, in place of torch.device: what they are on, and the stream they are used on."""
+
+    def __str__(self):
+        return self.type if self.index is None else f"{self.type}:{self.index}"
 
 
 @functools.lru_cache(maxsize=None)
@@ -49,6 +57,8 @@ def enter(device):
     has none. The runtime makes it so at the first call that needs one, such as recording an event."""
     if device.type != "cuda":
         return None
+    if type(device) is Device:
+        return device.stream
     import torch
     used = _local.__dict__.setdefault("devices", set())
     if device.index not in used:

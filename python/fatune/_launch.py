@@ -1,7 +1,6 @@
 """Tensors as the library takes them: checks, struct fatune_arguments, the launches of one call."""
 
 import ctypes as c
-import functools
 import math
 
 from . import _structs as s
@@ -15,16 +14,12 @@ _CAUSAL = {False: s.CAUSAL_NONE, None: s.CAUSAL_NONE, True: s.CAUSAL_BOTTOM_RIGH
            "bottom-right": s.CAUSAL_BOTTOM_RIGHT, "top-left": s.CAUSAL_TOP_LEFT}
 
 
-@functools.lru_cache(maxsize=None)
-def torch_module():
-    import torch
-    return torch
+_DTYPES = {"float16": s.FP16, "bfloat16": s.BF16}
 
 
-@functools.lru_cache(maxsize=None)
-def _dtypes():
-    torch = torch_module()
-    return {torch.float16: s.FP16, torch.bfloat16: s.BF16}
+def _dtype(tensor):
+    """The library's number of a dtype, or None."""
+    return _DTYPES.get(str(tensor.dtype).rpartition(".")[2])
 
 
 def _view(name, tensor, axes):
@@ -60,7 +55,7 @@ def _check_inputs(q, k, v, session):
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         if tensor.device != q.device:
             raise ValueError(f"{name} is on {tensor.device}; allowed: {q.device}, where q is")
-        if tensor.dtype != q.dtype or tensor.dtype not in _dtypes():
+        if tensor.dtype != q.dtype or _dtype(tensor) is None:
             raise TypeError(f"{name} is {tensor.dtype}; allowed: float16 or bfloat16, the same for "
                             "q, k, v (convert by .to())")
     return chosen
@@ -162,7 +157,7 @@ class Call:
         self.dropout, self.deterministic = dropout, deterministic
         self._sizes = {"batch": batch, "heads_q": heads_q, "heads_kv": heads_kv,
                        "seqlen_q": nq, "seqlen_k": nk}
-        self._class = {"dtype": _dtypes()[q.dtype], "head_dim": head_dim,
+        self._class = {"dtype": _dtype(q), "head_dim": head_dim,
                        "head_dim_v": head_dim_v, "causal": _CAUSAL[causal],
                        "dropout": int(dropout > 0)}
         self._class["window"], sides = _window(window, causal)
@@ -208,16 +203,14 @@ class Call:
         if self.kept:
             self._prepared = Prepared(self, plan, arguments)
 
-    def backward(self, tensors, lse, dlse, seed, offset):
-        """Fills dq, dk, dv; tensors: q, k, v, o, dout, dq, dk, dv by name."""
-        torch = torch_module()
+    def backward(self, tensors, lse, dlse, seed, offset, allocate):
+        """Fills dq, dk, dv; tensors: q, k, v, o, dout, dq, dk, dv by name. allocate(bytes): memory on the device that
+        lives until what is launched on the stream has run."""
         plan = self._plan(s.BACKWARD)
         arguments = self._arguments(tensors, seed, offset, lse)
         if dlse is not None:
             arguments.dlse = dlse.data_ptr()
-        # Freed memory goes to the next call on this stream, which waits for this one.
-        workspace = torch.empty((plan.workspace_for(arguments) + ALIGNMENT,), dtype=torch.uint8,
-                                device=self.device)
+        workspace = allocate(plan.workspace_for(arguments) + ALIGNMENT)
         arguments.workspace = -(-workspace.data_ptr() // ALIGNMENT) * ALIGNMENT
         self._run(plan, arguments)
 

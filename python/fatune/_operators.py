@@ -9,7 +9,7 @@ import math
 
 import torch
 
-from ._autograd import refusal
+from ._autograd import bytes_of, refusal
 from ._devices import session_of
 from ._launch import AXES, Call, as_input, check_shapes
 from ._session import by_number
@@ -92,7 +92,7 @@ def _attention_backward(dout, dlse, q, k, v, out, lse, seed_tensor, offset_tenso
         return dq.zero_(), dk.zero_(), dv.zero_()
     tensors = {"q": q, "k": k, "v": v, "o": out, "dout": as_input(dout), "dq": dq, "dk": dk, "dv": dv}
     call.backward(tensors, lse, None if dlse is None else dlse.contiguous(),
-                  seed if seed_tensor is None else seed_tensor, offset if offset_tensor is None else offset_tensor)
+                  seed if seed_tensor is None else seed_tensor, offset if offset_tensor is None else offset_tensor, bytes_of(q))
     return dq, dk, dv
 
 

@@ -12,7 +12,7 @@ import support
 from support import CPU, FAKE_CUDA, FAKE_NVRTC, Tensor
 
 import fatune
-from fatune import _autograd, _launch
+from fatune import _autograd
 
 
 class Launch(ctypes.Structure):
@@ -58,6 +58,7 @@ class Attention(unittest.TestCase):
                        mock.patch.dict(sys.modules, {"torch": support.fake_torch()})]
         for patch in cls.patches:
             patch.start()
+        _autograd.function.cache_clear()  # of PyTorch itself
         cls.driver = ctypes.CDLL(str(FAKE_CUDA))
         cls.driver.fake_cuda_last_launch.restype = ctypes.POINTER(Launch)
         cls.driver.fake_cuda_reset.argtypes = [ctypes.c_char_p]
@@ -70,8 +71,7 @@ class Attention(unittest.TestCase):
     def tearDownClass(cls):
         for patch in cls.patches:
             patch.stop()
-        for known in (_launch.torch_module, _launch._dtypes, _autograd.function):  # of the stand-in
-            known.cache_clear()
+        _autograd.function.cache_clear()  # of the stand-in
 
     def launch(self, *tensors, **options):
         """The launch that a call makes, and its result."""
