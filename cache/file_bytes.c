@@ -57,3 +57,7 @@ int ft_file_bytes(const char *path, size_t most, void **bytes, size_t *size) {
   *bytes = NULL;
   return status;
 }
+
+void ft_file_bytes_free(void *bytes) {
+  sqlite3_free(bytes);
+}

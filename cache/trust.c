@@ -146,6 +146,12 @@ done:
   return status;
 }
 
+void ft_trust_unsign(const char *path) {
+  char *name = NULL;
+  if (name_signature(path, &name) == FT_OK) unlink(name);
+  free(name);
+}
+
 /* -- the judgement of a file ---------------------------------------------------------------- */
 
 static int check_plain(const char *path) {

@@ -53,7 +53,8 @@ const char *ft_trust_name(enum ft_trust_policy policy);
 int ft_trust_check_signature(struct ft_trust *trust, const char *path,
                              struct ft_admission *admission);
 
-/* Writes <path>.minisig. */
+/* Writes <path>.minisig; unsign removes one that is there, of a file that is replaced. */
 int ft_trust_sign(const char *path, const struct ft_secret_key *key, const char *comment);
+void ft_trust_unsign(const char *path);
 
 #endif

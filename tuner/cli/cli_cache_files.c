@@ -5,8 +5,10 @@
 #include <string.h>
 
 #include "cache/store.h"
+#include "cache/trust.h"
 #include "generator/status.h"
 #include "runtime/session.h"
+#include "tuner/cli/cli_bundle.h"
 
 /* merge and import differ in the function alone. Files before a bad one stay taken in. */
 static int take_files(struct cli *cli, fatune_session *session, char **words, int count,
@@ -52,8 +54,21 @@ static void tell_export(struct cli *cli, const char *file, const struct ft_expor
   cli_json(cli, "missing", json_integer(export->missing));
 }
 
-int cli_cache_export(struct cli *cli, fatune_session *session, char **words, int count) {
-  (void)words, (void)count;
+static int sign(struct cli *cli, const char *file, const char *target,
+                const struct ft_export *export, const struct ft_secret_key *key) {
+  char comment[96], id[FT_KEY_ID_HEX];
+  ft_key_id_hex(key->id, id);
+  snprintf(comment, sizeof comment, "fatune %s: %lld trials, %lld kernels", target,
+           (long long)export->trials, (long long)export->kernels);
+  FT_TRY(ft_trust_sign(file, key, comment));
+  cli_print(cli, "%s.minisig: signed by %s\n", file, id);
+  cli_json(cli, "key", cli_json_text(id));
+  return FT_OK;
+}
+
+/* key: NULL for a file that is not to be signed. */
+static int export_signed(struct cli *cli, fatune_session *session,
+                         const struct ft_secret_key *key) {
   const char *const file = cli->options.output;
   struct cli_target target;
   struct ft_export export = {.may_be_empty = cli->options.allow_empty};
@@ -74,7 +89,19 @@ int cli_cache_export(struct cli *cli, fatune_session *session, char **words, int
                    whole ? "" : target.name, whole ? "" : " takes every GPU of the target)", file);
   }
   FT_TRY(status);
+  ft_trust_unsign(file);
   tell_export(cli, file, &export);
   cli_json(cli, "target", cli_json_text(target.name));
-  return FT_OK;
+  return key != NULL ? sign(cli, file, target.name, &export, key) : FT_OK;
+}
+
+/* The key is asked for first: nothing is written for a passphrase mistyped. */
+int cli_cache_export(struct cli *cli, fatune_session *session, char **words, int count) {
+  struct ft_secret_key key;
+  (void)words, (void)count;
+  if (cli->options.sign == NULL) return export_signed(cli, session, NULL);
+  FT_TRY(cli_bundle_key(cli, &key));
+  const int status = export_signed(cli, session, &key);
+  ft_secret_key_wipe(&key);
+  return status;
 }

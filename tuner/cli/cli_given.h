@@ -18,7 +18,7 @@ enum cli_takes {
   CLI_CONFIG = 8,        /* --config */
   CLI_SEARCH = 16,       /* --effort, --budget, --jobs, --shard, --if-missing, --again */
   CLI_OUTPUT = 32,       /* -o */
-  CLI_CACHE = 64,        /* --cap, --repair, --all, --allow-empty; free words */
+  CLI_CACHE = 64,        /* --cap, --repair, --all, --allow-empty, --sign; free words */
   CLI_SEED = 128,        /* --seed */
   CLI_DEVICE = 256,      /* --device */
   CLI_ROWS = 512,        /* --rows */
@@ -59,7 +59,8 @@ struct cli_options {
 
   int64_t cap; /* -1: not given */
   bool repair, all, allow_empty;
-  char **words; /* of a command with CLI_CACHE; part of argv */
+  const char *sign, *passphrase_file; /* of export: files */
+  char **words;                       /* of a command with CLI_CACHE; part of argv */
   int word_count;
 
   const char *cache_dir;

@@ -27,6 +27,8 @@ enum {
   KEY_REPAIR,
   KEY_ALL,
   KEY_ALLOW_EMPTY,
+  KEY_SIGN,
+  KEY_PASSPHRASE_FILE,
   KEY_CACHE_DIR,
   KEY_JSON,
   KEY_COLOR
@@ -71,6 +73,9 @@ static const struct argp_option cache_options[] = {
     {"repair", KEY_REPAIR, NULL, 0, "verify: mend what is damaged", 7},
     {"all", KEY_ALL, NULL, 0, "list: every trial, not the winners alone", 7},
     {"allow-empty", KEY_ALLOW_EMPTY, NULL, 0, "export: write a file even if nothing is known", 7},
+    {"sign", KEY_SIGN, "KEYFILE", 0, "export: sign with this secret key of minisign", 7},
+    {"passphrase-file", KEY_PASSPHRASE_FILE, "FILE", 0, "Of the key's passphrase, not asked then",
+     7},
     {0}};
 
 static const struct argp_option common_options[] = {
@@ -176,6 +181,8 @@ static int set_option(struct cli_options *options, int key, const char *text) {
   case KEY_REPAIR: options->repair = true; return FT_OK;
   case KEY_ALL: options->all = true; return FT_OK;
   case KEY_ALLOW_EMPTY: options->allow_empty = true; return FT_OK;
+  case KEY_SIGN: return text_given("--sign", text, &options->sign);
+  case KEY_PASSPHRASE_FILE: return text_given("--passphrase-file", text, &options->passphrase_file);
   case KEY_CACHE_DIR: return text_given("--cache-dir", text, &options->cache_dir);
   case KEY_JSON: options->json = true; return FT_OK;
   case 'q': options->verbosity = -1; return FT_OK;

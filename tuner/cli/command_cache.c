@@ -3,6 +3,7 @@
 #include "cache/store.h"
 #include "generator/status.h"
 #include "runtime/session.h"
+#include "tuner/cli/cli_bundle.h"
 #include "tuner/cli/cli_cache_files.h"
 #include "tuner/cli/cli_table.h"
 #include "tuner/cli/cli_values.h"
@@ -11,9 +12,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum files { NO_FILES, FILES_NEEDED, FILES_ALLOWED };
+
 struct action {
   const char *name;
-  bool takes_files;
+  enum files files;
   /* status; words begin after the action's name */
   int (*run)(struct cli *cli, fatune_session *session, char **words, int count);
 };
@@ -132,7 +135,7 @@ static int judge(struct cli *cli, const struct ft_store_verdict *verdict) {
 }
 
 static int verify(struct cli *cli, fatune_session *session, char **words, int count) {
-  (void)words, (void)count;
+  if (count > 0) return cli_bundle_verify(cli, session, words, count);
   struct ft_store_verdict verdict;
   const int unusable = ft_store_faults(session->store); /* layers that did not even open */
   int status = ft_store_verify(session->store, cli->options.repair, &verdict);
@@ -167,14 +170,14 @@ static int collect(struct cli *cli, fatune_session *session, char **words, int c
   return FT_OK;
 }
 
-static const struct action actions[] = {{"path", false, show_path},
-                                        {"list", false, list_trials},
-                                        {"stats", false, show_stats},
-                                        {"verify", false, verify},
-                                        {"gc", false, collect},
-                                        {"merge", true, cli_cache_merge},
-                                        {"export", false, cli_cache_export},
-                                        {"import", true, cli_cache_import}};
+static const struct action actions[] = {{"path", NO_FILES, show_path},
+                                        {"list", NO_FILES, list_trials},
+                                        {"stats", NO_FILES, show_stats},
+                                        {"verify", FILES_ALLOWED, verify},
+                                        {"gc", NO_FILES, collect},
+                                        {"merge", FILES_NEEDED, cli_cache_merge},
+                                        {"export", NO_FILES, cli_cache_export},
+                                        {"import", FILES_NEEDED, cli_cache_import}};
 
 enum { ACTIONS = sizeof actions / sizeof *actions };
 
@@ -185,10 +188,10 @@ static int find_action(struct cli *cli, const struct action **action) {
   for (int i = 0; i < ACTIONS; ++i) names[i] = actions[i].name;
   FT_TRY(cli_choice("action", count > 0 ? cli->options.words[0] : "", names, &index));
   *action = &actions[index];
-  if ((*action)->takes_files && count < 2) {
+  if ((*action)->files == FILES_NEEDED && count < 2) {
     return ft_fail(FT_E_ARGUMENT, "%s needs at least one FILE", (*action)->name);
   }
-  if (!(*action)->takes_files && count > 1) {
+  if ((*action)->files == NO_FILES && count > 1) {
     return ft_fail(FT_E_ARGUMENT, "%s takes no argument, but there is '%s'", (*action)->name,
                    cli->options.words[1]);
   }
@@ -218,7 +221,8 @@ const struct command command_cache = {
     .name = "cache",
     .summary = "Look at, check, move the caches",
     .arguments =
-        "path|list|stats|verify|gc\nmerge FILE...\nexport --gpu NAME -o FILE\nimport FILE...",
+        "path|list|stats|verify|gc\nverify FILE...\nmerge FILE...\nexport --gpu NAME -o FILE "
+        "[--sign KEYFILE]\nimport FILE...",
     .details = "path: the two files, tuning then kernels\n"
                "list: the winner of every bucket and GPU; --all: every trial\n"
                "stats: counts and sizes\n"
@@ -227,6 +231,8 @@ const struct command command_cache = {
                "damaged, 1 could not be read (nothing is changed then)\n"
                "gc --cap BYTES: delete kernels, least recently used first\n"
                "merge FILE: take in another user's tuning.db or kernels.db\n"
-               "export, import: winners and their kernels as one file to ship",
+               "export, import: winners and their kernels as one file to ship; --sign writes "
+               "FILE.minisig beside it\n"
+               "verify FILE: look a file to ship through: signature, schema, rows",
     .takes = CLI_CACHE | CLI_GPU | CLI_DEVICE | CLI_OUTPUT,
     .run = run};

@@ -134,6 +134,21 @@ static void check_file(struct doctor *doctor, const char *name, const char *path
   check(doctor, name, STATE_OK, line, "");
 }
 
+/* What a layer is trusted for, or why it is not used. */
+static void check_layers(struct doctor *doctor) {
+  const struct ft_store *const store = doctor->session->store;
+  int count;
+  const struct ft_store_layer *const layers = ft_store_layers(store, &count);
+  char line[4608];
+  check(doctor, "trust", STATE_OK, ft_store_trust(store), "");
+  if (count == 0) check(doctor, "system layers", STATE_OK, "none", "");
+  for (int i = 0; i < count; ++i) {
+    snprintf(line, sizeof line, "%s: %s", layers[i].path, layers[i].why);
+    check(doctor, "system layer", layers[i].used ? STATE_OK : STATE_BAD, line,
+          "what it holds is not used; cache/README.md tells what FATUNE_TRUST asks for");
+  }
+}
+
 static void check_caches(struct doctor *doctor) {
   struct ft_store *const store = doctor->session->store;
   struct ft_store_stats stats = {0};
@@ -150,8 +165,7 @@ static void check_caches(struct doctor *doctor) {
         : status != FT_OK ? ft_detail()
                           : "see the warnings",
         "faults are misses: everything works, but slower; `fatune cache verify --repair`");
-  snprintf(line, sizeof line, "%d", stats.layers);
-  check(doctor, "system layers", STATE_OK, stats.layers > 0 ? line : "none", "");
+  check_layers(doctor);
 }
 
 static void check_templates(struct doctor *doctor) {
@@ -167,7 +181,7 @@ static void check_templates(struct doctor *doctor) {
 static void check_environment(struct doctor *doctor) {
   static const char *const known[] = {
       "FATUNE_CACHE_DIR", "FATUNE_SYSTEM_PATH", "FATUNE_TEMPLATE_DIR", "FATUNE_LIBCUDA",
-      "FATUNE_LIBNVRTC",  "FATUNE_LIBNVML",     "FATUNE_CXX"};
+      "FATUNE_LIBNVRTC",  "FATUNE_LIBNVML",     "FATUNE_CXX",          "FATUNE_TRUST"};
   for (char **variable = environ; *variable != NULL; ++variable) {
     const size_t length = strcspn(*variable, "=");
     bool is_known = strncmp(*variable, "CUDA_VISIBLE_DEVICES=", 21) == 0;

@@ -1,0 +1,339 @@
+/* test_trust.c: whom a store trusts: keys and signatures as minisign has them, places,
+ * FATUNE_TRUST. in -> out: files made by minisign 0.11 (tests/signed), keys and bundles made here
+ * -> Check suite. */
+#include <sodium.h>
+
+#include "cache/place.h"
+#include "cache/trust.h"
+#include "tests/run_program.h"
+#include "tests/suites.h"
+#include "tests/trust_lab.h"
+
+#define SIGNED FATUNE_TESTS_DIR "/signed/"
+
+static struct trust_lab lab;
+
+static void set_up(void) {
+  trust_lab_open(&lab);
+}
+
+static void tear_down(void) {
+  trust_lab_close(&lab);
+}
+
+/* To be freed, with a NUL at the end. */
+static char *text_of(const char *path) {
+  struct bytes bytes = read_bytes(path);
+  bytes.data[bytes.size] = '\0';
+  return (char *)bytes.data;
+}
+
+/* The n-th line. */
+static void line_of(const char *text, int n, char line[256]) {
+  while (n-- > 0) text = strchr(text, '\n') + 1;
+  snprintf(line, 256, "%.*s", (int)strcspn(text, "\n"), text);
+}
+
+/* -- minisign's own files ------------------------------------------------------------------- */
+
+/* The scheme has no randomness: with minisign's key and its comment, its very signature comes out.
+ */
+START_TEST(signatures_are_minisigns_to_the_letter) {
+  char *const secret = text_of(SIGNED "test.key"), *const public = text_of(SIGNED "test.pub");
+  char *const theirs = text_of(SIGNED "sm_80.fatune.minisig");
+  const struct bytes bundle = read_bytes(SIGNED "sm_80.fatune");
+  struct ft_secret_key key;
+  struct ft_public_key trusted;
+  struct ft_text ours = FT_TEXT_INIT, comment = FT_TEXT_INIT;
+  int index = -1;
+  assert_ok(ft_secret_key_parse(&key, secret, NULL));
+  assert_ok(ft_public_key_parse(&trusted, public));
+  assert_ok(ft_signature_check(theirs, bundle.data, bundle.size, &trusted, 1, &index, &comment));
+  ck_assert_int_eq(index, 0);
+  ck_assert_str_eq(comment.data, "by the real one");
+  assert_ok(ft_signature_make(&key, bundle.data, bundle.size, "by the real one", &ours));
+  for (int n = 1; n < 4; n++) {
+    char left[256], right[256];
+    line_of(ours.data, n, left);
+    line_of(theirs, n, right);
+    ck_assert_str_eq(left, right);
+  }
+  ft_text_free(&ours);
+  ft_text_free(&comment);
+  free(secret);
+  free(public);
+  free(theirs);
+  free(bundle.data);
+}
+END_TEST
+
+START_TEST(a_bundle_signed_by_minisign_is_served) {
+  char file[160];
+  struct ft_bundle_verdict verdict;
+  const struct bytes public = read_bytes(SIGNED "test.pub");
+  write_bytes(lab.key_file, public.data, public.size);
+  free(public.data);
+  setenv("FATUNE_TRUST", "signed", 1);
+  struct ft_store *const store = open_store(&lab.fixture);
+  assert_ok(ft_store_verify_bundle(store, SIGNED "sm_80.fatune", &verdict));
+  ck_assert(verdict.is_signed);
+  ck_assert_str_eq(verdict.how, "signed by FF7F39BAAA14DC56: by the real one");
+  ck_assert_int_eq(verdict.kernels, 1);
+  ck_assert_int_eq(verdict.damaged, 0);
+  int64_t trials, kernels;
+  assert_ok(ft_store_import(store, SIGNED "sm_80.fatune", &trials, &kernels));
+  ck_assert_int_eq(kernels, 1);
+  ft_store_close(store);
+  snprintf(file, sizeof file, "%s", SIGNED "sm_80.fatune");
+  ck_assert_int_eq(number_of(file, "SELECT count(*) FROM kernels"), 1);
+}
+END_TEST
+
+/* -- secret keys ---------------------------------------------------------------------------- */
+
+static void put_little_endian(unsigned char *bytes, uint64_t number) {
+  for (int i = 0; i < 8; i++) bytes[i] = (unsigned char)(number >> (8 * i));
+}
+
+/* As minisign writes a key with a passphrase, but for less work: 16 MiB. */
+static void hide_key(const struct ft_secret_key *key, const char *passphrase, uint64_t memory,
+                     char text[512]) {
+  unsigned char blob[158] = "EdScB2", *const hidden = blob + 54, stream[104];
+  char encoded[256];
+  randombytes_buf(blob + 6, 32);
+  put_little_endian(blob + 38, 32768);
+  put_little_endian(blob + 46, memory);
+  memcpy(hidden, key->id, 8);
+  memcpy(hidden + 8, key->key, 64);
+  crypto_generichash_state state;
+  crypto_generichash_init(&state, NULL, 0, 32);
+  crypto_generichash_update(&state, blob, 2);
+  crypto_generichash_update(&state, hidden, 72);
+  crypto_generichash_final(&state, hidden + 72, 32);
+  ck_assert_int_eq(crypto_pwhash_scryptsalsa208sha256(stream, sizeof stream, passphrase,
+                                                      strlen(passphrase), blob + 6, 32768,
+                                                      16 << 20),
+                   0);
+  for (size_t i = 0; i < sizeof stream; i++) hidden[i] ^= stream[i];
+  sodium_bin2base64(encoded, sizeof encoded, blob, sizeof blob, sodium_base64_VARIANT_ORIGINAL);
+  snprintf(text, 512, "untrusted comment: minisign encrypted secret key\n%s\n", encoded);
+}
+
+START_TEST(passphrases_open_keys) {
+  struct ft_secret_key key;
+  char text[512];
+  hide_key(&lab.trusted, "correct horse", 16 << 20, text);
+  assert_status(ft_secret_key_parse(&key, text, NULL), FT_E_NOT_FOUND);
+  assert_status(ft_secret_key_parse(&key, text, "wrong horse"), FT_E_ARGUMENT);
+  assert_status(ft_secret_key_parse(&key, text, ""), FT_E_ARGUMENT);
+  assert_ok(ft_secret_key_parse(&key, text, "correct horse"));
+  ck_assert_mem_eq(&key, &lab.trusted, sizeof key);
+  ft_secret_key_wipe(&key);
+  ck_assert_int_eq(key.key[0] | key.key[63], 0);
+  hide_key(&lab.trusted, "correct horse", UINT64_C(1) << 40, text); /* a file that asks too much */
+  assert_status(ft_secret_key_parse(&key, text, "correct horse"), FT_E_ARGUMENT);
+}
+END_TEST
+
+static const char *const no_keys[] = {
+    "",
+    "untrusted comment: x",
+    "untrusted comment: x\n",
+    "untrusted comment: x\nRW\n",
+    "comment: x\nRWRW3BSqujl//4pGwA2WEc35lbO1ho69RHb8aWWMu7AmAARZ5FnWEr4m\n",
+    "untrusted comment: x\nRWRW3BSqujl//4pGwA2WEc35lbO1ho69RHb8aWWMu7AmAARZ5FnWEr4mAAAA\n",
+    "untrusted comment: x\nXXRW3BSqujl//4pGwA2WEc35lbO1ho69RHb8aWWMu7AmAARZ5FnWEr4m\n",
+    "untrusted comment: x\n!WRW3BSqujl//4pGwA2WEc35lbO1ho69RHb8aWWMu7AmAARZ5FnWEr4m\n"};
+
+START_TEST(what_is_no_key_is_refused) {
+  struct ft_public_key public;
+  struct ft_secret_key secret;
+  assert_status(ft_public_key_parse(&public, no_keys[_i]), FT_E_ARGUMENT);
+  assert_status(ft_secret_key_parse(&secret, no_keys[_i], NULL), FT_E_ARGUMENT);
+}
+END_TEST
+
+START_TEST(a_comment_is_one_line_of_bounded_length) {
+  struct ft_text text = FT_TEXT_INIT;
+  char longest[4200];
+  assert_status(ft_signature_make(&lab.trusted, "x", 1, "two\nlines", &text), FT_E_ARGUMENT);
+  memset(longest, 'x', sizeof longest - 1);
+  longest[sizeof longest - 1] = '\0';
+  assert_status(ft_signature_make(&lab.trusted, "x", 1, longest, &text), FT_E_ARGUMENT);
+  ft_text_free(&text);
+}
+END_TEST
+
+/* -- places --------------------------------------------------------------------------------- */
+
+START_TEST(places_are_named_without_links) {
+  char path[256], *real = NULL;
+  snprintf(path, sizeof path, "%s/../layers/./sm_90.fatune", lab.layers);
+  assert_ok(ft_place_check(path, &real));
+  ck_assert_str_eq(real, lab.bundle);
+  free(real);
+  ck_assert_int_eq(chdir(lab.layers), 0);
+  assert_ok(ft_place_check("sm_90.fatune", &real));
+  ck_assert_str_eq(real, lab.bundle);
+  free(real);
+  ck_assert_int_eq(symlink("../layers", "here"), 0);
+  assert_ok(ft_place_check("here/here/sm_90.fatune", &real));
+  ck_assert_str_eq(real, lab.bundle);
+  free(real);
+  ck_assert_int_eq(symlink("round", "round"), 0);
+  assert_status(ft_place_check("round", &real), FT_E_CACHE);
+  assert_status(ft_place_check("nothing", &real), FT_E_NOT_FOUND);
+  assert_status(ft_place_check("sm_90.fatune/x", NULL), FT_E_CACHE);
+  assert_ok(ft_place_check("/", &real));
+  ck_assert_str_eq(real, "/");
+  free(real);
+}
+END_TEST
+
+/* -- the policy ----------------------------------------------------------------------------- */
+
+START_TEST(a_signature_makes_up_for_a_place) {
+  ck_assert_int_eq(chmod(lab.layers, 0777), 0);
+  ck_assert_int_eq(trust_lab_served(&lab, "owner"), 3);
+  ck_assert_int_eq(trust_lab_served(&lab, "signed"), 3);
+  assert_warnings(&lab.fixture, 0);
+  ck_assert_int_eq(unlink(lab.signature), 0);
+  ck_assert_int_eq(trust_lab_served(&lab, "owner"), 0);
+  ck_assert_int_eq(trust_lab_served(&lab, "signed"), 0);
+  assert_warnings(&lab.fixture, 2);
+  ck_assert_int_eq(trust_lab_served(&lab, "any"), 3);
+}
+END_TEST
+
+START_TEST(a_policy_mistyped_is_the_strictest) {
+  ck_assert_int_eq(trust_lab_served(&lab, "ownr"), 3);
+  assert_warnings(&lab.fixture, 1);
+  ck_assert_ptr_nonnull(strstr(lab.fixture.warnings[0], "any, owner, signed"));
+  ck_assert_int_eq(unlink(lab.signature), 0);
+  ck_assert_int_eq(trust_lab_served(&lab, "ownr"), 0);
+  ck_assert_int_eq(trust_lab_served(&lab, ""), 3); /* as if it were not set */
+}
+END_TEST
+
+/* Layers say what they are trusted for. */
+START_TEST(layers_tell_their_standing) {
+  char id[FT_KEY_ID_HEX], expected[128];
+  int count;
+  ft_key_id_hex(lab.trusted.id, id);
+  setenv("FATUNE_TRUST", "signed", 1);
+  for (int round = 0; round < 2; round++) {
+    struct ft_store *const store =
+        open_store_with(&lab.fixture, (struct ft_store_options){.system_path = lab.layers});
+    const struct ft_store_layer *const layers = ft_store_layers(store, &count);
+    ck_assert_str_eq(ft_store_trust(store), "signed");
+    ck_assert_int_eq(count, 1);
+    ck_assert_str_eq(layers[0].path, lab.bundle);
+    ck_assert_int_eq(layers[0].used, round == 0);
+    snprintf(expected, sizeof expected,
+             round == 0 ? "signed by %s: two kernels for sm_90" : "there is no signature", id);
+    ck_assert_msg(strstr(layers[0].why, expected) != NULL, "%s", layers[0].why);
+    ft_store_close(store);
+    unlink(lab.signature);
+  }
+}
+END_TEST
+
+static int import(const char *policy) {
+  char place[128];
+  static int number;
+  int64_t trials, kernels;
+  snprintf(place, sizeof place, "%s/import%d", lab.fixture.root, number++);
+  setenv("FATUNE_TRUST", policy, 1);
+  struct ft_store *const store =
+      open_store_with(&lab.fixture, (struct ft_store_options){.folder = place});
+  const int status = ft_store_import(store, lab.bundle, &trials, &kernels);
+  ck_assert_int_eq(trials + kernels, status == FT_OK ? 4 : 0);
+  ft_store_close(store);
+  return status;
+}
+
+/* Who names a file decides; but a signature that is not good is a warning nobody should miss. */
+START_TEST(imports_ask_for_what_the_policy_says) {
+  ck_assert_int_eq(chmod(lab.layers, 0777), 0);
+  assert_ok(import("signed"));
+  assert_ok(import("owner"));
+  trust_lab_sign(&lab, &lab.stranger);
+  assert_ok(import("owner"));
+  assert_ok(import("any"));
+  assert_status(import("signed"), FT_E_CACHE);
+  memcpy(lab.stranger.id, lab.trusted.id, sizeof lab.trusted.id);
+  trust_lab_sign(&lab, &lab.stranger);
+  assert_status(import("owner"), FT_E_CACHE);
+  assert_status(import("signed"), FT_E_CACHE);
+  assert_ok(import("any"));
+  ck_assert_int_eq(unlink(lab.signature), 0);
+  assert_ok(import("owner"));
+  assert_status(import("signed"), FT_E_CACHE);
+}
+END_TEST
+
+/* -- the program ---------------------------------------------------------------------------- */
+
+START_TEST(the_program_signs_and_verifies) {
+  char line[512], bundle[160];
+  snprintf(line, sizeof line, "%s/config", folder);
+  setenv("XDG_CONFIG_HOME", line, 1);
+  snprintf(line, sizeof line, "mkdir -p %s/config/fatune/trusted && chmod -R go-w %s/config",
+           folder, folder);
+  ck_assert_int_eq(system(line), 0);
+  snprintf(bundle, sizeof bundle, "%s/sm_80.fatune", folder);
+  expect("cache import '" SIGNED "sm_80.fatune'", 0);
+  snprintf(line, sizeof line,
+           "cache export --allow-empty --gpu sm_80 -o '%s' --sign '" SIGNED "test.key'", bundle);
+  expect(line, 0);
+  expect_output("signed by FF7F39BAAA14DC56");
+  snprintf(line, sizeof line, "cache verify '%s'", bundle);
+  expect(line, 0);
+  expect_output("sound; the signature is by the key FF7F39BAAA14DC56, which is not trusted");
+  snprintf(line, sizeof line, "cp '" SIGNED "test.pub' %s/config/fatune/trusted/", folder);
+  ck_assert_int_eq(system(line), 0);
+  snprintf(line, sizeof line, "cache verify '%s'", bundle);
+  expect(line, 0);
+  expect_output("sound; signed by FF7F39BAAA14DC56: fatune sm_80: ");
+  setenv("FATUNE_SYSTEM_PATH", folder, 1);
+  setenv("FATUNE_TRUST", "signed", 1);
+  expect("doctor", 0);
+  expect_output("sm_80.fatune: signed by FF7F39BAAA14DC56");
+  expect("doctor --json", 0);
+  /* Without --sign no signature of another file stays beside. */
+  snprintf(line, sizeof line, "cache export --allow-empty --gpu sm_80 -o '%s'", bundle);
+  expect(line, 0);
+  snprintf(line, sizeof line, "%s.minisig", bundle);
+  ck_assert_int_ne(access(line, F_OK), 0);
+  expect("doctor", 1);
+  expect_output("there is no signature");
+  snprintf(line, sizeof line, "cache verify '%s'", bundle);
+  expect(line, 6);
+  expect("cache export --allow-empty --gpu sm_80 -o /dev/null/x --sign /nowhere/key", 2);
+  unsetenv("FATUNE_SYSTEM_PATH");
+  unsetenv("FATUNE_TRUST");
+}
+END_TEST
+
+Suite *make_trust_suite(void) {
+  Suite *const suite = suite_create("trust");
+  TCase *const tests = tcase_create("trust");
+  tcase_add_checked_fixture(tests, set_up, tear_down);
+  tcase_add_test(tests, signatures_are_minisigns_to_the_letter);
+  tcase_add_test(tests, a_bundle_signed_by_minisign_is_served);
+  tcase_add_test(tests, passphrases_open_keys);
+  tcase_add_loop_test(tests, what_is_no_key_is_refused, 0, (int)(sizeof no_keys / sizeof *no_keys));
+  tcase_add_test(tests, a_comment_is_one_line_of_bounded_length);
+  tcase_add_test(tests, places_are_named_without_links);
+  tcase_add_test(tests, a_signature_makes_up_for_a_place);
+  tcase_add_test(tests, a_policy_mistyped_is_the_strictest);
+  tcase_add_test(tests, layers_tell_their_standing);
+  tcase_add_test(tests, imports_ask_for_what_the_policy_says);
+  suite_add_tcase(suite, tests);
+  TCase *const programs = tcase_create("program");
+  tcase_add_checked_fixture(programs, begin_program_test, end_program_test);
+  tcase_set_timeout(programs, 60);
+  tcase_add_test(programs, the_program_signs_and_verifies);
+  suite_add_tcase(suite, programs);
+  return suite;
+}
