@@ -1,7 +1,8 @@
 /* matrix_run.h: a matrix of requests on emulated GPUs, against float64.
  * in -> out: plan of a matrix, slice -> its runs; failures fail the test and are explained.
- * FATUNE_TEST_SEED repeats a run; FATUNE_TEST_CASE=N runs the N-th request alone;
- * FATUNE_TEST_PART=1/2 the first of two halves. */
+ * One case of two is run, chosen by the seed, of every combination of features; all of them with
+ * FATUNE_TEST_SLOW=1. FATUNE_TEST_SEED repeats a run; FATUNE_TEST_CASE=N runs the N-th
+ * request alone; FATUNE_TEST_PART=1/2 the first of two halves. */
 #ifndef TESTS_MATRIX_RUN_H
 #define TESTS_MATRIX_RUN_H
 
@@ -10,7 +11,8 @@
 enum { MATRIX_SLICES = 20 };
 
 struct matrix_plan {
-  int cases, run; /* of which so many run: all, or some of every combination of features */
+  int cases;
+  int sanitized_share; /* under the sanitizers one of so many runs */
   struct matrix_size size;
   void (*choose)(struct ft_problem_options *options, int index, const struct matrix_size *size);
 };

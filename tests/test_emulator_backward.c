@@ -1,20 +1,15 @@
 /* test_emulator_backward.c: the same of the backward.
  * in -> out: 192 requests, each with the default or a random legal config, on four GPUs in turn ->
- * every row checked by ft_problem_verify. Under the sanitizers every eighth request runs. */
+ * every row checked by ft_problem_verify. Half of them run, or with FATUNE_TEST_SLOW=1 all; under
+ * the sanitizers a eighth. */
 #include "tests/matrix_run.h"
 #include "tests/suites.h"
 
 enum { CASES = 192 };
 
-#if defined(__SANITIZE_ADDRESS__)
-enum { RUN = CASES / 8 };
-#else
-enum { RUN = CASES };
-#endif
-
 static const struct matrix_plan plan = {
     .cases = CASES,
-    .run = RUN,
+    .sanitized_share = 8,
     .size = {.longest = 260, .rows = 384, .rows_seldom = 768, .tile = 64},
     .choose = matrix_choose_backward};
 
