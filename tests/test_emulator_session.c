@@ -143,21 +143,22 @@ static int next_descriptor(void) {
   return next;
 }
 
+/* A module is a descriptor in the host and nothing else: its code is loaded by children alone. */
 START_TEST(modules_are_loaded_apart_and_leave_nothing) {
   fatune_session *const session = emulated("a100");
   const int descriptor = next_descriptor();
   fatune_plan *const one = plan_of(session, "forward bf16 d16 nq10");
   fatune_plan *const two = plan_of(session, "forward fp16 d32 nq10");
-  ck_assert_int_gt(count_mapped("fatune-kernel"), 4);
+  ck_assert_int_eq(next_descriptor(), descriptor + 2);
+  ck_assert_int_eq(count_mapped("fatune-kernel"), 0);
   fatune_plan_free(one);
-  const int of_one = count_mapped("fatune-kernel");
-  ck_assert_int_gt(of_one, 2);
+  ck_assert_int_eq(next_descriptor(), descriptor);
   fatune_plan *const three = plan_of(session, "forward bf16 d16 nq10");
-  ck_assert_int_gt(count_mapped("fatune-kernel"), of_one);
+  ck_assert_int_eq(next_descriptor(), descriptor + 2);
   fatune_plan_free(two);
   fatune_plan_free(three);
   fatune_session_close(session);
-  ck_assert_int_eq(count_mapped("fatune-kernel"), 0);
+  ck_assert_int_eq(count_mapped("fatune-"), 0);
   ck_assert_int_eq(next_descriptor(), descriptor);
 }
 END_TEST

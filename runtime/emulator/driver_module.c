@@ -1,9 +1,8 @@
 /* driver_module.c: loaded kernels and their launches.
- * in -> out: image -> shared object, loaded from memory; function + grid + arguments -> the launch.
- */
+ * in -> out: image -> shared object in memory; function + grid + arguments -> the launch. Nothing
+ * of the object runs in this process (loaded.h). */
 #include "runtime/emulator/driver_module.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,27 +13,24 @@
 #include "generator/emit.h"
 #include "runtime/emulator/device/machine.h"
 #include "runtime/emulator/grid.h"
-#include "runtime/emulator/launch.h"
+#include "runtime/emulator/loaded.h"
 #include "runtime/emulator/memory.h"
 #include "runtime/emulator/object.h"
 #include "runtime/emulator/result.h"
 
-enum { WITHOUT_ASKING = 48 * 1024, FUNCTIONS_MOST = 4 };
+enum { WITHOUT_ASKING = 48 * 1024 };
 
 /* A kernel of a module. */
 struct CUfunc_st {
   const struct CUmod_st *module;
-  const struct fe_entry *entry;
+  int entry; /* its number */
   unsigned shared_granted;
 };
 
 struct CUmod_st {
   struct ft_arch gpu;
-  int file; /* stays open: the loader takes two objects of one name for one */
-  char path[64];
-  void *library;
-  const struct fe_kernel *kernel;
-  struct CUfunc_st functions[FUNCTIONS_MOST];
+  struct ft_loaded loaded;
+  struct CUfunc_st functions[FT_ENTRIES_MOST];
 };
 
 /* ---- modules ---- */
@@ -42,11 +38,10 @@ struct CUmod_st {
 static cu_result write_object(struct CUmod_st *module, const struct ft_emulator_image *image) {
   const char *bytes = (const char *)(image + 1);
   uint64_t left = image->bytes;
-  module->file = memfd_create("fatune-kernel", MFD_CLOEXEC);
-  if (module->file < 0)
-    return ft_emulator_refuse(CU_OPERATING_SYSTEM, "memfd_create: %s", strerror(errno));
+  const int file = module->loaded.file = memfd_create("fatune-kernel", MFD_CLOEXEC);
+  if (file < 0) return ft_emulator_refuse(CU_OPERATING_SYSTEM, "memfd_create: %s", strerror(errno));
   while (left > 0) {
-    const ssize_t count = write(module->file, bytes, left);
+    const ssize_t count = write(file, bytes, left);
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0)
       return ft_emulator_refuse(CU_OUT_OF_MEMORY, "no memory for a kernel of %llu bytes: %s",
@@ -58,24 +53,19 @@ static cu_result write_object(struct CUmod_st *module, const struct ft_emulator_
 }
 
 static cu_result open_object(struct CUmod_st *module) {
-  char own[64];
-  (void)snprintf(own, sizeof own, "/proc/self/fd/%d", module->file);
-  (void)snprintf(module->path, sizeof module->path, "/proc/%ld/fd/%d", (long)getpid(),
-                 module->file);
-  module->library = dlopen(own, RTLD_NOW | RTLD_LOCAL);
-  if (!module->library) return ft_emulator_refuse(CU_OPERATING_SYSTEM, "%s", dlerror());
-  module->kernel = dlsym(module->library, "fatune_emulated");
-  if (!module->kernel || module->kernel->abi != FE_ABI ||
-      module->kernel->entry_count > FUNCTIONS_MOST)
-    return ft_emulator_refuse(CU_INVALID_IMAGE, "a kernel for another version of the emulator");
-  for (int n = 0; n < module->kernel->entry_count; n++)
-    module->functions[n] = (struct CUfunc_st){module, &module->kernel->entries[n], WITHOUT_ASKING};
+  struct ft_loaded *const loaded = &module->loaded;
+  char message[1024] = "";
+  (void)snprintf(loaded->path, sizeof loaded->path, "/proc/%ld/fd/%d", (long)getpid(),
+                 loaded->file);
+  const cu_result result = ft_loaded_read(loaded, message, sizeof message);
+  if (result) return ft_emulator_refuse(result, "%s", message);
+  for (int n = 0; n < loaded->entry_count; n++)
+    module->functions[n] = (struct CUfunc_st){module, n, WITHOUT_ASKING};
   return 0;
 }
 
 static void close_module(struct CUmod_st *module) {
-  if (module->library) (void)dlclose(module->library);
-  if (module->file >= 0) (void)close(module->file);
+  if (module->loaded.file >= 0) (void)close(module->loaded.file);
   free(module);
 }
 
@@ -102,9 +92,9 @@ cu_result ft_emulator_module_unload(cu_module module) {
 }
 
 cu_result ft_emulator_module_function(cu_function *function, cu_module module, const char *name) {
-  for (int n = 0; n < module->kernel->entry_count; n++) {
+  for (int n = 0; n < module->loaded.entry_count; n++) {
     *function = &module->functions[n];
-    if (strcmp((*function)->entry->name, name) == 0) return 0;
+    if (strcmp(module->loaded.entries[n].name, name) == 0) return 0;
   }
   *function = NULL;
   return ft_emulator_refuse(CU_NOT_FOUND, "there is %s, but no %s", FT_ENTRY, name);
@@ -212,7 +202,7 @@ cu_result ft_emulator_launch(cu_function function, unsigned grid_x, unsigned gri
   cu_result result = check_shape(&module->gpu, grid, block);
   if (!result) result = read_steps(&steps);
   if (result) return result;
-  const int cluster = function->entry->cluster;
+  const int cluster = module->loaded.entries[function->entry].cluster;
   if (grid_x % (unsigned)cluster != 0)
     return ft_emulator_refuse(CU_INVALID_VALUE,
                               "the grid is %u blocks; allowed for a kernel with clusters of %d "
@@ -222,10 +212,7 @@ cu_result ft_emulator_launch(cu_function function, unsigned grid_x, unsigned gri
     return ft_emulator_refuse(CU_INVALID_VALUE, "%u bytes of shared memory; the function has %u",
                               smem, function->shared_granted);
 
-  const struct ft_emulated_launch launch = {.kernel = module->kernel,
-                                            .entry = function->entry,
-                                            .object_file = module->path,
-                                            .grid = grid_x,
+  const struct ft_emulated_launch launch = {.grid = grid_x,
                                             .threads = block_x,
                                             .shared_bytes = smem,
                                             .argument = params[0],
@@ -233,8 +220,8 @@ cu_result ft_emulator_launch(cu_function function, unsigned grid_x, unsigned gri
                                             .tensor_count = tensor_count,
                                             .steps_most = steps};
   char message[2048];
-  if (ft_emulated_launch_run(&launch, message, sizeof message) == 0) {
-    if (!module->kernel->sees_plain) assume_written(launch.tensors, launch.tensor_count);
+  if (ft_loaded_launch(&module->loaded, function->entry, &launch, message, sizeof message) == 0) {
+    if (!module->loaded.sees_plain) assume_written(launch.tensors, launch.tensor_count);
     return 0;
   }
   return ft_emulator_refuse(CU_LAUNCH_FAILED, "%s", message);

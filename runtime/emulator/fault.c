@@ -1,8 +1,8 @@
 /* fault.c: where a kernel went wrong, in words.
  * in -> out: line or stack, thread -> "fatune_kernel, line 212 (parts/copy_tile.cu.in:34),
  * block 3, warp 1, lane 17: reads 16 bytes ...; called from line 300 (...)".
- * The lines of the callers, inlined ones too, are asked from addr2line, which comes with every
- * compiler; without it the message lacks them. */
+ * The lines of the callers, inlined ones too, are asked from the host (lines.h); without its answer
+ * the message lacks them. */
 #include "runtime/emulator/fault.h"
 
 #include <execinfo.h>
@@ -13,15 +13,15 @@
 
 #include "generator/status.h"
 #include "generator/text.h"
-#include "runtime/emulator/child.h"
 #include "runtime/emulator/device/machine.h"
 #include "runtime/emulator/fiber.h"
+#include "runtime/emulator/runner.h"
 
-enum { FRAMES_MOST = 32, LINES_MOST = 16, CALLERS_TOLD = 4 };
+enum { CALLERS_TOLD = 4 };
 
 struct lines {
   int count;
-  int lines[LINES_MOST];
+  int lines[FT_ANSWER_MOST];
 };
 
 const char *ft_line_text(int line, char text[96]) {
@@ -44,42 +44,27 @@ const char *ft_block_text(const struct ft_block *block, char text[FT_BLOCK_WORDS
 
 /* ---- the chain of calls ---- */
 
-/* Offsets in the object, in hexadecimal, of this thread's return addresses that lie in the kernel.
- * One less: the address behind a call may belong to the next line. */
-static int find_frames(char offsets[FRAMES_MOST][20]) {
+/* Offsets in the object of this thread's return addresses that lie in the kernel. One less: the
+ * address behind a call may belong to the next line. */
+static int find_frames(uint64_t offsets[FT_QUESTION_MOST]) {
   const struct fe_kernel *const kernel = ft_block_now->launch->kernel;
-  void *frames[FRAMES_MOST];
-  const int all = backtrace(frames, FRAMES_MOST);
+  void *frames[FT_QUESTION_MOST];
+  const int all = backtrace(frames, FT_QUESTION_MOST);
   int count = 0;
   for (int i = 0; i < all; i++) {
     const unsigned char *const address = frames[i];
     if (address <= kernel->image_begin || address >= kernel->image_end) continue;
-    snprintf(offsets[count++], sizeof offsets[0], "0x%lx",
-             (unsigned long)(address - kernel->image_begin - 1));
+    offsets[count++] = (uint64_t)(address - kernel->image_begin - 1);
   }
   return count;
 }
 
 /* Lines of the emitted text, innermost first. */
 static struct lines chain_of_calls(void) {
-  const char *const object = ft_block_now->launch->object_file;
   struct lines chain = {0};
-  char offsets[FRAMES_MOST][20];
-  const int count = object ? find_frames(offsets) : 0;
-  if (count == 0) return chain;
-  const char *arguments[FRAMES_MOST + 5] = {"addr2line", "-i", "-e", object};
-  for (int i = 0; i < count; i++) arguments[4 + i] = offsets[i];
-  struct ft_text output = FT_TEXT_INIT;
-  int code;
-  if (ft_child_run(arguments, NULL, &output, &code) == FT_OK && code == 0 && output.data) {
-    static const char name[] = "kernel.cu:";
-    for (const char *at = strstr(output.data, name); at && chain.count < LINES_MOST;
-         at = strstr(at, name)) {
-      at += sizeof name - 1;
-      chain.lines[chain.count++] = (int)strtol(at, NULL, 10);
-    }
-  }
-  ft_text_free(&output);
+  uint64_t offsets[FT_QUESTION_MOST];
+  const int count = find_frames(offsets);
+  if (count > 0) chain.count = ft_runner_ask(offsets, count, chain.lines);
   return chain;
 }
 
@@ -141,4 +126,14 @@ void ft_fault_outside(const struct ft_thread *thread, const char *format, ...) {
   va_start(arguments, format);
   tell(thread, thread->line, NULL, format, arguments);
   va_end(arguments);
+}
+
+void ft_fault_place(char *words, size_t size) {
+  if (!ft_block_now || !ft_block_now->running) return;
+  const struct ft_thread *const thread = ft_block_now->running;
+  const struct lines chain = chain_of_calls();
+  char place[96], where[FT_BLOCK_WORDS];
+  (void)snprintf(words, size, "%s, %s, %s, warp %d, lane %d", thread->block->launch->entry->name,
+                 ft_line_text(chain.count > 0 ? chain.lines[0] : thread->line, place),
+                 ft_block_text(thread->block, where), thread->number / FE_WARP, ft_lane_of(thread));
 }

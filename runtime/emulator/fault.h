@@ -2,6 +2,8 @@
 #ifndef RUNTIME_EMULATOR_FAULT_H
 #define RUNTIME_EMULATOR_FAULT_H
 
+#include <stddef.h>
+
 #include "runtime/emulator/block.h"
 
 /* Ends the launch from inside a thread: "fatune_kernel, line 12 (parts/...), block 0, warp 1, lane
@@ -14,6 +16,9 @@ _Noreturn void ft_fault_lane(const struct ft_thread *thread, int line, const cha
 /* The same from outside of all threads; returns. */
 void ft_fault_outside(const struct ft_thread *thread, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+/* "fatune_kernel, line 12 (...), block 0, warp 1, lane 3": where the running thread is; nothing
+ * where none runs. */
+void ft_fault_place(char *words, size_t size);
 /* "block 3"; "block 3 (rank 1 of its cluster)" where the cluster has several */
 const char *ft_block_text(const struct ft_block *block, char text[FT_BLOCK_WORDS]);
 /* "line 12 (parts/softmax.cu.in:3)" */

@@ -10,7 +10,6 @@
 struct ft_emulated_launch {
   const struct fe_kernel *kernel;
   const struct fe_entry *entry; /* of the kernel */
-  const char *object_file;      /* of the kernel's code, for addr2line; NULL: unknown */
   unsigned grid, threads;       /* one-dimensional; whole clusters of the kernel's */
   unsigned shared_bytes;
   const void *argument;

@@ -2,15 +2,13 @@
  * wait.
  * in -> out: kernel, grid, argument -> every thread run to its end, or a fault.
  *
- * Threads change only where one waits for others, so nothing here needs a lock within a launch; a
- * launch holds one, since a kernel's machine and shared memory are one of a kind. A warp runs as
+ * Threads change only where one waits for others, so nothing here needs a lock. A warp runs as
  * far as it can, lane after lane, before the next one does, and a block as far as it can before the
  * next one of its cluster. One warp of a block runs only when no other can: a warp that does not
  * wait for it gets as far ahead of it as a GPU may ever let happen. When no thread can run and not
  * all have ended, a thread waits for another that will not come. */
 #include "runtime/emulator/launch.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,6 +27,7 @@
 #include "runtime/emulator/limits.h"
 #include "runtime/emulator/mbarriers.h"
 #include "runtime/emulator/named_barriers.h"
+#include "runtime/emulator/runner.h"
 #include "runtime/emulator/shared_memory.h"
 #include "runtime/emulator/tma_store.h"
 #include "runtime/emulator/waits.h"
@@ -36,8 +35,6 @@
 #include "runtime/emulator/wgmma.h"
 
 enum { STACK_BYTES = 256 * 1024 };
-
-static pthread_mutex_t one_launch = PTHREAD_MUTEX_INITIALIZER;
 
 static void fault_of_primitive(int line, const char *what) {
   ft_fault(line, "%s", what);
@@ -265,7 +262,6 @@ static void free_block(struct ft_block *block) {
 
 int ft_emulated_launch_run(const struct ft_emulated_launch *launch, char *message, size_t size) {
   struct ft_cluster cluster = {.message = message, .message_size = size};
-  pthread_mutex_lock(&one_launch);
   ft_block_now = &cluster.blocks[0];
   *launch->kernel->machine = &ft_block_now->machine;
   int status = make_cluster(&cluster, launch);
@@ -274,6 +270,7 @@ int ft_emulated_launch_run(const struct ft_emulated_launch *launch, char *messag
        number += (unsigned)cluster.count) {
     run_cluster(&cluster, number);
     if (cluster.faulted) status = -1;
+    ft_runner_progress();
   }
   for (int rank = 0; rank < FT_CLUSTER_MOST; rank++) free_block(&cluster.blocks[rank]);
   free(cluster.gathered);
@@ -281,6 +278,5 @@ int ft_emulated_launch_run(const struct ft_emulated_launch *launch, char *messag
   *launch->kernel->machine =
       NULL; /* instrumented code may run once more as the object is unloaded */
   ft_block_now = NULL;
-  pthread_mutex_unlock(&one_launch);
   return status == FT_OK ? 0 : -1;
 }

@@ -1,6 +1,6 @@
 /* launch.h: one launch on the emulated machine.
  * in -> out: compiled kernel, grid, argument, memory -> the kernel's effects, or a fault with its
- * place. One launch runs at a time in a process. */
+ * place. In a process of its own: one launch runs at a time in a process. */
 #ifndef RUNTIME_EMULATOR_LAUNCH_H
 #define RUNTIME_EMULATOR_LAUNCH_H
 

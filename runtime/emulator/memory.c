@@ -1,12 +1,26 @@
 /* memory.c: the registry of the emulated GPU's memory.
  * in -> out: sizes and addresses -> allocations, sorted by address, with a flag for each byte that
- * was written. A process has few of them: a vector under one lock. */
+ * was written. A process has few of them: a vector under one lock. Children of a fork share the
+ * bytes and the flags, and each has a vector of its own. */
 #include "runtime/emulator/memory.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+
+#include "runtime/emulator/pages.h"
+
+/* AddressSanitizer must be told where an allocation ends. */
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#define forbid(from, bytes) __asan_poison_memory_region(from, bytes)
+#define permit(from, bytes) __asan_unpoison_memory_region(from, bytes)
+#else
+#define forbid(from, bytes) ((void)(from), (void)(bytes))
+#define permit(from, bytes) ((void)(from), (void)(bytes))
+#endif
 
 enum { ALIGNMENT = 256, NOISE = 0xCB };
 
@@ -64,14 +78,42 @@ static bool insert(struct ft_allocation made) {
   return room;
 }
 
+/* An allocation has pages of its own, which kernels in child processes share, and a page on either
+ * side that nobody may touch. It begins a little behind a page: no more aligned than is promised.
+ */
+static size_t mapped_bytes(size_t bytes) {
+  return ft_pages_round(ALIGNMENT + bytes) + 2 * ft_pages_round(1);
+}
+
+static unsigned char *map_memory(size_t bytes) {
+  const size_t all = mapped_bytes(bytes), page = ft_pages_round(1);
+  if (bytes == 0 || all < bytes) return NULL;
+  unsigned char *const pages = ft_pages_allocate(all);
+  if (!pages) return NULL;
+  if (mprotect(pages, page, PROT_NONE) != 0 || mprotect(pages + all - page, page, PROT_NONE) != 0) {
+    ft_pages_release(pages, all);
+    return NULL;
+  }
+  unsigned char *const memory = pages + page + ALIGNMENT;
+  forbid(pages + page, ALIGNMENT);
+  forbid(memory + bytes, all - 2 * page - ALIGNMENT - bytes);
+  return memory;
+}
+
+static void unmap_memory(unsigned char *memory, size_t bytes) {
+  const size_t all = mapped_bytes(bytes), page = ft_pages_round(1);
+  permit(memory - ALIGNMENT, all - 2 * page);
+  ft_pages_release(memory - ALIGNMENT - page, all);
+}
+
 uint64_t ft_memory_allocate(size_t bytes) {
-  void *memory = NULL;
-  if (bytes == 0 || posix_memalign(&memory, ALIGNMENT, bytes) != 0) return 0;
+  unsigned char *const memory = map_memory(bytes);
+  if (!memory) return 0;
   memset(memory, NOISE, bytes);
-  const struct ft_allocation made = {(uint64_t)(uintptr_t)memory, bytes, calloc(bytes, 1)};
+  const struct ft_allocation made = {(uint64_t)(uintptr_t)memory, bytes, ft_pages_allocate(bytes)};
   if (made.written && insert(made)) return made.address;
-  free(made.written);
-  free(memory);
+  ft_pages_release(made.written, bytes);
+  unmap_memory(memory, bytes);
   return 0;
 }
 
@@ -92,9 +134,10 @@ bool ft_memory_free(uint64_t address) {
     allocation_room = 0;
   }
   pthread_mutex_unlock(&lock);
-  free(gone.written);
-  free((void *)(uintptr_t)gone.address);
-  return gone.address != 0;
+  if (gone.address == 0) return false;
+  ft_pages_release(gone.written, gone.bytes);
+  unmap_memory((unsigned char *)(uintptr_t)gone.address, gone.bytes);
+  return true;
 }
 
 bool ft_memory_find(uint64_t address, struct ft_allocation *found) {
@@ -139,5 +182,13 @@ void ft_memory_written(uint64_t address, size_t bytes) {
   pthread_mutex_lock(&lock);
   const struct ft_allocation *held = holder(address);
   if (fits(held, address, bytes)) memset(held->written + (address - held->address), 1, bytes);
+  pthread_mutex_unlock(&lock);
+}
+
+void ft_memory_lock(void) {
+  pthread_mutex_lock(&lock);
+}
+
+void ft_memory_unlock(void) {
   pthread_mutex_unlock(&lock);
 }

@@ -1,6 +1,6 @@
 /* memory.h: the registry of the emulated GPU's global memory.
  * in -> out: sizes and addresses -> allocations, with which of their bytes have been written.
- * Thread-safe. */
+ * Thread-safe. A child of a fork shares the bytes and what has been written. */
 #ifndef RUNTIME_EMULATOR_MEMORY_H
 #define RUNTIME_EMULATOR_MEMORY_H
 
@@ -26,6 +26,10 @@ struct ft_allocation {
 bool ft_memory_find(uint64_t address, struct ft_allocation *found);
 /* By distance from the address to its first or last byte; false when there is none at all. */
 bool ft_memory_nearest(uint64_t address, struct ft_allocation *found);
+
+/* Held over a fork, so that the registry is whole and free in the child. */
+void ft_memory_lock(void);
+void ft_memory_unlock(void);
 
 /* Another number after every allocation and release: what was found before may be gone. */
 uint64_t ft_memory_generation(void);
