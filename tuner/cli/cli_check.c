@@ -198,6 +198,7 @@ int cli_check_run(struct cli_check *check) {
 
 void cli_check_json(struct cli_check *check, json_t *object) {
   const bool explained = check->explanation.length > 0;
+  if (object == NULL) return; /* the output is text */
   cli_json_set(object, "seed", json_integer((json_int_t)check->seed));
   cli_json_set(object, "wrong", json_integer(check->wrong));
   cli_json_set(object, "cases", check->cases);
