@@ -91,11 +91,12 @@ def library():
 
 
 def library_path():
-    """The file the library was loaded from."""
+    """The file the library was loaded from, a str. Raises ImportError where there is none."""
     return _loaded()[0]
 
 
 def version():
+    """The library's version, a str such as "0.1.0". Raises ImportError where there is no library."""
     return library().fatune_version().decode()
 
 

@@ -4,6 +4,7 @@ import gc
 import math
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -40,6 +41,23 @@ class Requests(unittest.TestCase):
         self.assertNotEqual(bucket("d128 hq8 nq4096"), bucket("d128 hq8 nq4096 dropout"))
         self.assertNotEqual(bucket("d128 hq8 nq4096"), bucket("fp16 d128 hq8 nq4096"))
         self.assertEqual(bucket("d128 hq8 b2 nq4096"), bucket("d128 hq16 nq4096"))
+
+
+class Documents(unittest.TestCase):
+    def test_names_in_examples_exist(self):
+        for file in (support.ROOT / "README.md", support.PYTHON / "README.md"):
+            blocks = re.findall(r"```python\n(.*?)```", file.read_text(), re.S)
+            names = set(re.findall(r"\bfatune\.(\w+)", "\n".join(blocks)))
+            self.assertGreater(len(names), 2)
+            for block in blocks:
+                compile(block, str(file), "exec")
+            for name in names:
+                self.assertIn(name, fatune.__all__, f"{file.name} uses fatune.{name}")
+
+    def test_every_public_name_is_documented(self):
+        for name in fatune.__all__:
+            thing = getattr(fatune, name)
+            self.assertTrue(thing.__doc__ and len(thing.__doc__) > 20, f"fatune.{name} has no docstring")
 
 
 class Sessions(unittest.TestCase):
