@@ -282,7 +282,10 @@ int ft_database_open(struct ft_database *database, const char *path, enum ft_dat
   case FT_DATABASE_FRESH_USER:
     status = open_fresh(database, path, FRESH " PRAGMA auto_vacuum=INCREMENTAL;");
     break;
-  case FT_DATABASE_FRESH_LAYER: status = open_fresh(database, path, FRESH); break;
+  case FT_DATABASE_FRESH_LAYER:
+    /* secure_delete: what is unused of a page is 0 and not what the memory held. */
+    status = open_fresh(database, path, FRESH " PRAGMA secure_delete=ON;");
+    break;
   case FT_DATABASE_LOOK: status = connect_to(database, path, SQLITE_OPEN_READONLY, FROZEN); break;
   case FT_DATABASE_REMAINS:
     status = connect_to(database, path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOFOLLOW, "");

@@ -123,6 +123,18 @@ static int ship_all(struct shipment *shipment, const char *target, const char *d
 
 /* -- file ----------------------------------------------------------------------------------- */
 
+/* The header's last number is the version of the SQLite that wrote it. Nobody reads it, and equal
+ * data is to give equal files on machines that have not the same. */
+static int forget_version(const char *path) {
+  static const char nothing[4];
+  const int descriptor = open(path, O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
+  if (descriptor < 0) return ft_fail(FT_E_CACHE, "cannot write '%s': %s", path, strerror(errno));
+  const bool written = pwrite(descriptor, nothing, sizeof nothing, 96) == sizeof nothing;
+  const int why = errno;
+  if (close(descriptor) == 0 && written) return FT_OK;
+  return ft_fail(FT_E_CACHE, "cannot write '%s': %s", path, strerror(written ? errno : why));
+}
+
 static int fill(struct shipment *shipment, const char *path, const char *target,
                 const char *device) {
   struct ft_database file = {0};
@@ -141,7 +153,7 @@ static int fill(struct shipment *shipment, const char *path, const char *target,
   if (status == FT_OK) status = ft_database_commit(&file);
   ft_database_close(&file);
   shipment->file = NULL;
-  return status;
+  return status == FT_OK ? forget_version(path) : status;
 }
 
 static int sync_path(const char *path, int flags) {

@@ -55,6 +55,17 @@ static void wait_for_claim(struct ft_claim *claim, double patience) {
   while (!ft_claim_try(claim) && ft_seconds_now() < deadline) nanosleep(&nap, NULL);
 }
 
+/* The kernel of the key, if it is one of the source. */
+static int take_kernel(fatune_session *session, const struct ft_source *source,
+                       const struct ft_digest *key, struct ft_kernel *kernel) {
+  FT_TRY(ft_store_kernel_get(session->store, key, kernel));
+  if (ft_digest_equal(&kernel->source, &source->digest) &&
+      strcmp(kernel->target, source->target) == 0)
+    return FT_OK;
+  ft_kernel_free(kernel);
+  return ft_fail(FT_E_NOT_FOUND, "the kernel of that key is of another source");
+}
+
 /* One process at a time compiles it. Who waited for another one finds it in the store, unless that
  * one has failed. */
 static int compile_claimed(fatune_session *session, struct ft_compiler *compiler,
@@ -63,7 +74,7 @@ static int compile_claimed(fatune_session *session, struct ft_compiler *compiler
   struct ft_claim claim;
   ft_claim_open(&claim, session->store, key);
   wait_for_claim(&claim, session->flights.patience);
-  int status = ft_store_kernel_get(session->store, key, kernel);
+  int status = take_kernel(session, source, key, kernel);
   *compiled = status != FT_OK;
   if (*compiled) status = compile(session, compiler, source, kernel);
   ft_claim_close(&claim);
@@ -104,17 +115,6 @@ static int identify_nvrtc(fatune_session *session, char version[64]) {
   snprintf(version, 64, "%s", ft_compiler_version(compiler));
   ft_nvrtc_remember(kernels, compiler);
   return FT_OK;
-}
-
-/* The kernel of the key, if it is one of the source. */
-static int take_kernel(fatune_session *session, const struct ft_source *source,
-                       const struct ft_digest *key, struct ft_kernel *kernel) {
-  FT_TRY(ft_store_kernel_get(session->store, key, kernel));
-  if (ft_digest_equal(&kernel->source, &source->digest) &&
-      strcmp(kernel->target, source->target) == 0)
-    return FT_OK;
-  ft_kernel_free(kernel);
-  return ft_fail(FT_E_NOT_FOUND, "the kernel of that key is of another source");
 }
 
 /* By a whole key: that of the trial, else that which this machine's NVRTC gives the source. Fails

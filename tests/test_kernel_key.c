@@ -9,7 +9,7 @@
 #include "runtime/kernel_source.h"
 #include "runtime/session.h"
 #include "tests/fake_lab.h"
-#include "tests/store_fixture.h"
+#include "tests/trust_lab.h"
 #include "tests/suites.h"
 
 static const char WORDS[] = "forward bf16 d64 nq128";
@@ -146,6 +146,18 @@ START_TEST(without_nvrtc_a_trial_names_the_kernel) {
 }
 END_TEST
 
+/* Its row says that it is for another target than the source's: a mistake, or forged. */
+START_TEST(a_kernel_for_another_target_is_not_taken) {
+  char file[160];
+  expect_plan(true, "compiled now");
+  expect_plan(false, "from the cache");
+  snprintf(file, sizeof file, "%s/kernels.db", fixture.folder);
+  trust_lab_forge_text(file, 1, "kernel sm_90", "kernel sm_80");
+  expect_plan(true, "compiled now");
+  expect_plan(false, "from the cache");
+}
+END_TEST
+
 /* A trial may name a kernel of another source: by mistake, or to deceive. */
 START_TEST(a_trial_that_names_a_strangers_kernel_is_not_followed) {
   fatune_session *session = open_session(1);
@@ -214,6 +226,7 @@ Suite *make_kernel_key_suite(void) {
   tcase_add_checked_fixture(tests, set_up, tear_down);
   tcase_add_test(tests, another_compilers_kernel_does_not_shadow);
   tcase_add_test(tests, without_nvrtc_a_trial_names_the_kernel);
+  tcase_add_test(tests, a_kernel_for_another_target_is_not_taken);
   tcase_add_test(tests, a_trial_that_names_a_strangers_kernel_is_not_followed);
   tcase_add_test(tests, nvrtc_is_opened_for_its_name_only_when_it_changed);
   suite_add_tcase(suite, tests);

@@ -3,6 +3,7 @@
  * Check suite. */
 #include <time.h>
 
+#include "cache/database.h"
 #include "tests/suites.h"
 #include "tests/trust_lab.h"
 
@@ -382,11 +383,30 @@ START_TEST(a_file_changed_after_its_check_is_not_read) {
 }
 END_TEST
 
+/* Whatever a file makes SQLite do, it ends: and the file is not asked again. */
+START_TEST(a_file_that_takes_too_long_is_given_up) {
+  static const char endless[] = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) "
+                                "SELECT count(*) FROM n";
+  struct ft_database database = {0};
+  sqlite3_stmt *statement;
+  assert_ok(ft_database_open(&database, lab.bundle, FT_DATABASE_FROZEN));
+  assert_ok(ft_database_prepare(&database, endless, &statement));
+  const clock_t begin = clock();
+  ck_assert_int_eq(sqlite3_step(statement) & 0xff, SQLITE_INTERRUPT);
+  ck_assert_int_lt(clock() - begin, 2 * CLOCKS_PER_SEC);
+  ft_database_done(statement);
+  assert_status(ft_database_prepare(&database, endless, &statement), FT_E_CACHE);
+  ck_assert_ptr_nonnull(strstr(ft_detail(), "takes too long"));
+  ft_database_close(&database);
+}
+END_TEST
+
 Suite *make_store_forged_suite(void) {
   Suite *const suite = suite_create("store_forged");
   TCase *const tests = tcase_create("forged");
   tcase_add_checked_fixture(tests, set_up, tear_down);
   tcase_add_loop_test(tests, nothing_forged_is_served, 0, FORGERIES);
+  tcase_add_test(tests, a_file_that_takes_too_long_is_given_up);
   tcase_add_test(tests, a_file_changed_after_its_check_is_not_read);
   suite_add_tcase(suite, tests);
   return suite;

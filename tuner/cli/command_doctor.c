@@ -143,8 +143,10 @@ static void check_layers(struct doctor *doctor) {
   check(doctor, "trust", STATE_OK, ft_store_trust(store), "");
   if (count == 0) check(doctor, "system layers", STATE_OK, "none", "");
   for (int i = 0; i < count; ++i) {
-    snprintf(line, sizeof line, "%s: %s", layers[i].path, layers[i].why);
-    check(doctor, "system layer", layers[i].used ? STATE_OK : STATE_BAD, line,
+    const bool used = layers[i].used; /* else the reason names the file */
+    snprintf(line, sizeof line, "%s%s%s", used ? layers[i].path : "", used ? ": " : "",
+             layers[i].why);
+    check(doctor, "system layer", used ? STATE_OK : STATE_BAD, line,
           "what it holds is not used; cache/README.md tells what FATUNE_TRUST asks for");
   }
 }
