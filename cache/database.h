@@ -61,6 +61,10 @@ void ft_database_close(struct ft_database *database);
 int ft_database_prepare(struct ft_database *database, const char *sql, sqlite3_stmt **statement);
 void ft_database_done(sqlite3_stmt *statement); /* NULL is fine */
 
+/* FT_OK unless a bind failed (`failed`: its codes, or-ed): a value that was not bound is NULL, and
+ * the statement must not run. */
+int ft_database_bound(struct ft_database *database, int failed);
+
 /* Steps a statement that returns no rows. */
 int ft_database_run(struct ft_database *database, sqlite3_stmt *statement, const char *doing);
 

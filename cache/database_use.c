@@ -51,6 +51,10 @@ void ft_database_done(sqlite3_stmt *statement) {
   sqlite3_clear_bindings(statement);
 }
 
+int ft_database_bound(struct ft_database *database, int failed) {
+  return failed == SQLITE_OK ? FT_OK : ft_database_fail(database, "no value can be bound");
+}
+
 int ft_database_run(struct ft_database *database, sqlite3_stmt *statement, const char *doing) {
   const int code = sqlite3_step(statement);
   const int status =

@@ -103,8 +103,8 @@ static struct ft_digest trial_identity(const char *text, size_t length) {
   return ft_hasher_final(&hasher);
 }
 
-static int bind_trial(sqlite3_stmt *statement, const struct ft_trial *trial,
-                      const struct ft_text *text) {
+static int bind_trial(struct ft_database *database, sqlite3_stmt *statement,
+                      const struct ft_trial *trial, const struct ft_text *text) {
   const struct ft_digest identity = trial_identity(text->data, text->length);
   char target[16];
   char *bucket = NULL, *class = NULL;
@@ -112,16 +112,17 @@ static int bind_trial(sqlite3_stmt *statement, const struct ft_trial *trial,
   if (status == FT_OK) status = ft_row_class_text(&trial->bucket, &class);
   ft_device_target(trial->device, target);
   if (status == FT_OK) {
-    ft_bind_digest(statement, 1, &identity);
-    ft_bind_text(statement, 2, bucket);
-    ft_bind_text(statement, 3, class);
-    ft_bind_text(statement, 4, trial->device);
-    ft_bind_text(statement, 5, target);
-    ft_bind_text(statement, 6, trial->policy);
-    ft_bind_text(statement, 7, ft_outcome_name(trial->outcome));
-    sqlite3_bind_int64(statement, 8, trial->at);
-    ft_bind_digest(statement, 9, &trial->templates);
-    ft_bind_text(statement, 10, text->data);
+    int failed = ft_bind_digest(statement, 1, &identity);
+    failed |= ft_bind_text(statement, 2, bucket);
+    failed |= ft_bind_text(statement, 3, class);
+    failed |= ft_bind_text(statement, 4, trial->device);
+    failed |= ft_bind_text(statement, 5, target);
+    failed |= ft_bind_text(statement, 6, trial->policy);
+    failed |= ft_bind_text(statement, 7, ft_outcome_name(trial->outcome));
+    failed |= sqlite3_bind_int64(statement, 8, trial->at);
+    failed |= ft_bind_digest(statement, 9, &trial->templates);
+    failed |= ft_bind_text(statement, 10, text->data);
+    status = ft_database_bound(database, failed);
   }
   free(bucket);
   free(class);
@@ -142,7 +143,7 @@ int ft_row_put_trial(struct ft_database *database, const struct ft_trial *trial,
                                "policy, outcome, at, templates, text) VALUES (?1, ?2, ?3, ?4, ?5, "
                                "?6, ?7, ?8, ?9, ?10) ON CONFLICT (identity) DO NOTHING",
                                &statement));
-  FT_CHECK(bind_trial(statement, trial, &text));
+  FT_CHECK(bind_trial(database, statement, trial, &text));
   FT_CHECK(ft_database_run(database, statement, "a trial cannot be written"));
   *inserted = sqlite3_changes(database->handle) > 0;
 done:
@@ -189,18 +190,19 @@ static int check_kernel(const struct ft_kernel *kernel) {
   return FT_OK;
 }
 
-static void bind_kernel(sqlite3_stmt *statement, const struct ft_kernel *kernel, const char *text,
-                        const char *log, int64_t now) {
+static int bind_kernel(sqlite3_stmt *statement, const struct ft_kernel *kernel, const char *text,
+                       const char *log, int64_t now) {
   const struct ft_digest identity = kernel_identity(text, log);
-  ft_bind_digest(statement, 1, &kernel->key);
-  ft_bind_digest(statement, 2, &kernel->source);
-  ft_bind_text(statement, 3, kernel->target);
-  sqlite3_bind_int64(statement, 4, now);
-  ft_bind_digest(statement, 5, &identity);
-  ft_bind_text(statement, 6, text);
-  ft_bind_text(statement, 7, log);
+  int failed = ft_bind_digest(statement, 1, &kernel->key);
+  failed |= ft_bind_digest(statement, 2, &kernel->source);
+  failed |= ft_bind_text(statement, 3, kernel->target);
+  failed |= sqlite3_bind_int64(statement, 4, now);
+  failed |= ft_bind_digest(statement, 5, &identity);
+  failed |= ft_bind_text(statement, 6, text);
+  failed |= ft_bind_text(statement, 7, log);
   /* The image outlives the statement's run: not copied. */
-  sqlite3_bind_blob64(statement, 8, kernel->image, kernel->image_size, SQLITE_STATIC);
+  failed |= sqlite3_bind_blob64(statement, 8, kernel->image, kernel->image_size, SQLITE_STATIC);
+  return failed;
 }
 
 int ft_row_put_kernel(struct ft_database *database, const struct ft_kernel *kernel, int64_t now,
@@ -224,7 +226,7 @@ int ft_row_put_kernel(struct ft_database *database, const struct ft_kernel *kern
   FT_CHECK(check_kernel(kernel));
   FT_CHECK(ft_kernel_parse(&back, text.data));
   FT_CHECK(ft_database_prepare(database, keep ? columns_keep : columns_replace, &statement));
-  bind_kernel(statement, kernel, text.data, log, now);
+  FT_CHECK(ft_database_bound(database, bind_kernel(statement, kernel, text.data, log, now)));
   FT_CHECK(ft_database_run(database, statement, "a kernel cannot be written"));
   *inserted = sqlite3_changes(database->handle) > 0;
 done:
@@ -258,7 +260,8 @@ int ft_row_read_kernel(sqlite3_stmt *row, struct ft_kernel *kernel) {
   const struct ft_digest identity = kernel_identity(text, log);
   if (!column_is_digest(row, 1, &identity))
     return unsound(row, "a kernel's text does not match its digest");
-  if (ft_kernel_parse(kernel, text) != FT_OK) return FT_E_NOT_FOUND;
+  const int parsed = ft_kernel_parse(kernel, text);
+  if (parsed != FT_OK) return parsed == FT_E_MEMORY ? parsed : FT_E_NOT_FOUND;
   if (!has_own_key(kernel))
     return ft_fail(FT_E_CACHE, "a row is damaged: a kernel's key is not that of its source");
   const void *const image = column_bytes(row, 3, 1, FT_IMAGE_LIMIT, &size);

@@ -26,15 +26,18 @@ static int grow(void **array, size_t count, size_t *capacity, size_t size) {
 /* -- trials --------------------------------------------------------------------------------- */
 
 /* The searched columns are copies: what counts is in the text, and the two may differ by damage. */
-static bool passes(const struct ft_trial *trial, const struct ft_filter *filter) {
+static int check_filter(const struct ft_trial *trial, const struct ft_filter *filter,
+                        bool *passes) {
   char *bucket = NULL;
-  if (ft_row_request_text(&trial->bucket, &bucket) != FT_OK) return false;
+  *passes = false;
+  FT_TRY(ft_row_request_text(&trial->bucket, &bucket));
   const bool same = strcmp(bucket, filter->bucket) == 0;
   free(bucket);
-  return same && strcmp(trial->device, filter->device) == 0 &&
-         (!filter->policy || strcmp(trial->policy, filter->policy) == 0) &&
-         (!filter->outcome || strcmp(ft_outcome_name(trial->outcome), filter->outcome) == 0) &&
-         (!filter->templates || ft_digest_equal(&trial->templates, filter->templates));
+  *passes = same && strcmp(trial->device, filter->device) == 0 &&
+            (!filter->policy || strcmp(trial->policy, filter->policy) == 0) &&
+            (!filter->outcome || strcmp(ft_outcome_name(trial->outcome), filter->outcome) == 0) &&
+            (!filter->templates || ft_digest_equal(&trial->templates, filter->templates));
+  return FT_OK;
 }
 
 static int add_entry(struct ft_store *store, struct ft_database *database, sqlite3_stmt *statement,
@@ -47,7 +50,9 @@ static int add_entry(struct ft_store *store, struct ft_database *database, sqlit
     ft_store_report(store, database, FT_FAULT_ROW);
   }
   if (status == FT_E_NOT_FOUND) ft_store_skip(database, &entry->identity);
-  if (status == FT_OK && passes(&entry->trial, filter)) {
+  bool passes = false;
+  if (status == FT_OK) status = check_filter(&entry->trial, filter, &passes);
+  if (status == FT_OK && passes) {
     void *array = entries->at;
     status = grow(&array, entries->count, &entries->capacity, sizeof *entries->at);
     entries->at = array;
@@ -66,11 +71,12 @@ static int gather_from(struct ft_store *store, struct ft_database *database,
   int status = ft_database_prepare(database, TRIALS, &statement);
   int code = SQLITE_DONE;
   if (status == FT_OK) {
-    ft_bind_text(statement, 1, filter->bucket);
-    ft_bind_text(statement, 2, filter->device);
-    ft_bind_text(statement, 3, filter->outcome);
-    ft_bind_text(statement, 4, filter->policy);
-    if (filter->templates) ft_bind_digest(statement, 5, filter->templates);
+    int failed = ft_bind_text(statement, 1, filter->bucket);
+    failed |= ft_bind_text(statement, 2, filter->device);
+    failed |= ft_bind_text(statement, 3, filter->outcome);
+    failed |= ft_bind_text(statement, 4, filter->policy);
+    if (filter->templates) failed |= ft_bind_digest(statement, 5, filter->templates);
+    status = ft_database_bound(database, failed);
     while (status == FT_OK && (code = sqlite3_step(statement)) == SQLITE_ROW)
       status = add_entry(store, database, statement, filter, entries);
     if (status == FT_OK && code != SQLITE_DONE)
@@ -116,6 +122,8 @@ static int order_spots(const void *a, const void *b) {
 static int add_spot(sqlite3_stmt *statement, int layer, struct ft_spots *spots) {
   const char *const bucket = (const char *)sqlite3_column_text(statement, 0);
   const char *const device = (const char *)sqlite3_column_text(statement, 1);
+  if (sqlite3_errcode(sqlite3_db_handle(statement)) == SQLITE_NOMEM)
+    return ft_fail(FT_E_MEMORY, "no memory for the name of a bucket");
   if (!bucket || !device) return FT_OK;
   void *array = spots->at;
   const int status = grow(&array, spots->count, &spots->capacity, sizeof *spots->at);
@@ -138,7 +146,9 @@ static int spots_from(struct ft_store *store, struct ft_source_of_rows *source, 
   int code = SQLITE_DONE;
   if (status == FT_OK) {
     const int wanted = sqlite3_bind_parameter_count(statement);
-    for (int i = 0; i < wanted && i < 3; i++) ft_bind_text(statement, i + 1, texts[i]);
+    int failed = SQLITE_OK;
+    for (int i = 0; i < wanted && i < 3; i++) failed |= ft_bind_text(statement, i + 1, texts[i]);
+    status = ft_database_bound(source->database, failed);
     while (status == FT_OK && (code = sqlite3_step(statement)) == SQLITE_ROW)
       status = add_spot(statement, source->layer, spots);
     if (status == FT_OK && code != SQLITE_DONE)

@@ -37,7 +37,7 @@ static void delete_rows(struct ft_database *database, const int64_t *ids, int co
   for (int i = 0; i < count; i++) {
     if (ft_database_prepare(database, "DELETE FROM kernels WHERE id = ?1", &statement) != FT_OK)
       break;
-    sqlite3_bind_int64(statement, 1, ids[i]);
+    if (sqlite3_bind_int64(statement, 1, ids[i]) != SQLITE_OK) break;
     ft_database_run(database, statement, "a damaged kernel cannot be deleted");
   }
   ft_database_commit(database);
@@ -51,11 +51,10 @@ static void renew(struct ft_database *database, int64_t id, int64_t used) {
   if (!database->writable || llabs(now - used) < RECENCY_SECONDS) return;
   if (ft_database_begin(database, 0) != FT_OK) return;
   if (ft_database_prepare(database, "UPDATE kernels SET used = ?2 WHERE id = ?1", &statement) ==
-      FT_OK) {
-    sqlite3_bind_int64(statement, 1, id);
-    sqlite3_bind_int64(statement, 2, now);
+          FT_OK &&
+      sqlite3_bind_int64(statement, 1, id) == SQLITE_OK &&
+      sqlite3_bind_int64(statement, 2, now) == SQLITE_OK)
     ft_database_run(database, statement, "a kernel cannot be renewed");
-  }
   ft_database_commit(database);
 }
 
@@ -93,10 +92,8 @@ static int find_in(struct ft_store *store, struct ft_source_of_rows *source,
   struct found found = {.damaged_count = 0};
   sqlite3_stmt *statement = NULL;
   int status = ft_database_prepare(database, BY_KEY, &statement);
-  if (status == FT_OK) {
-    ft_bind_digest(statement, 1, key);
-    status = take_row(store, source, statement, key, kernel, &found);
-  }
+  if (status == FT_OK) status = ft_database_bound(database, ft_bind_digest(statement, 1, key));
+  if (status == FT_OK) status = take_row(store, source, statement, key, kernel, &found);
   ft_database_done(statement);
   if (found.damaged_count > 0) {
     ft_fail_within(FT_E_CACHE, "%s", database->path ? database->path : "memory");
@@ -157,7 +154,7 @@ static int put(struct ft_store *store, const struct ft_kernel *kernel) {
   int kept = ft_database_begin(memory, 0);
   if (kept == FT_OK)
     kept = put_into(memory, kernel, store->cap < MEMORY_CAP ? store->cap : MEMORY_CAP);
-  return kept != FT_OK || store->memory_only ? kept : status;
+  return kept != FT_OK || store->memory_only || store->read_only ? kept : status;
 }
 
 /* -- public --------------------------------------------------------------------------------- */
@@ -182,10 +179,8 @@ int ft_store_kernel_put(struct ft_store *store, const struct ft_kernel *kernel) 
 static int forget_in(struct ft_database *database, const struct ft_digest *key) {
   sqlite3_stmt *statement = NULL;
   int status = ft_database_prepare(database, "DELETE FROM kernels WHERE key = ?1", &statement);
-  if (status == FT_OK) {
-    ft_bind_digest(statement, 1, key);
-    status = ft_database_run(database, statement, "a kernel cannot be deleted");
-  }
+  if (status == FT_OK) status = ft_database_bound(database, ft_bind_digest(statement, 1, key));
+  if (status == FT_OK) status = ft_database_run(database, statement, "a kernel cannot be deleted");
   if (status == FT_OK) return ft_database_commit(database);
   ft_database_rollback(database);
   return status;

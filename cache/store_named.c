@@ -44,11 +44,14 @@ static bool search_in(struct ft_store *store, struct ft_database *database,
   int code = SQLITE_DONE;
   int status = ft_database_prepare(database, NAMED, &statement);
   if (status == FT_OK) {
-    ft_bind_text(statement, 1, named->class);
-    ft_bind_text(statement, 2, named->query->target);
-    if (named->query->templates) ft_bind_digest(statement, 3, named->query->templates);
-    ft_bind_text(statement, 4, named->config_text);
-    ft_bind_text(statement, 5, named->bucket);
+    int failed = ft_bind_text(statement, 1, named->class);
+    failed |= ft_bind_text(statement, 2, named->query->target);
+    if (named->query->templates) failed |= ft_bind_digest(statement, 3, named->query->templates);
+    failed |= ft_bind_text(statement, 4, named->config_text);
+    failed |= ft_bind_text(statement, 5, named->bucket);
+    status = ft_database_bound(database, failed);
+  }
+  if (status == FT_OK) {
     while (!found && (code = sqlite3_step(statement)) == SQLITE_ROW)
       found = take_row(store, database, statement, named);
     if (!found && code != SQLITE_DONE) status = ft_database_fail(database, "trials cannot be read");
