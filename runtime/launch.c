@@ -32,7 +32,8 @@ int ft_launch_workspace(const struct ft_launch_plan *plan, const fatune_argument
   const fatune_arguments *arguments;
   *bytes = 0;
   FT_TRY(ft_arguments_read(&arguments, &room, given ? given : &of_request));
-  return family->workspace ? family->workspace(plan, arguments, bytes) : FT_OK;
+  if (family->workspace) return family->workspace(plan, arguments, bytes);
+  return ft_run_read_extents(plan->request, arguments);
 }
 
 /* ---- launching ---- */

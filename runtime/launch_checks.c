@@ -35,6 +35,11 @@ static int read_extents(struct ft_run *run, const struct ft_request *request,
   return FT_OK;
 }
 
+int ft_run_read_extents(const struct ft_request *request, const fatune_arguments *arguments) {
+  struct ft_run run;
+  return read_extents(&run, request, arguments);
+}
+
 /* ---- tensors ---- */
 
 static int check_stride(const struct ft_view *view, const char *which, int64_t stride,

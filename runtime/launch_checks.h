@@ -23,6 +23,9 @@ struct ft_run {
 int ft_arguments_read(const fatune_arguments **arguments, fatune_arguments *room,
                       const fatune_arguments *given);
 
+/* Checks the lengths and counts alone. */
+int ft_run_read_extents(const struct ft_request *request, const fatune_arguments *arguments);
+
 /* Checks and reads everything but tensors and mask. */
 int ft_run_read(struct ft_run *run, const struct ft_request *request,
                 const fatune_arguments *arguments);

@@ -47,9 +47,10 @@ int problem_fail_each_call(const struct fake_lab *lab, const struct ft_problem_o
     cuda->reset(failure);
     int status = ft_problem_make(&problem, lab->session, options);
     if (status == FT_OK) status = use(problem);
-    failed = cuda->failed()[0] != '\0';
+    const bool in_use = cuda->failed()[0] != '\0';
     ft_problem_free(problem);
-    ck_assert_msg(status != FT_OK || !failed || gives_back(cuda->failed()), "call %d, %s", calls,
+    failed = cuda->failed()[0] != '\0';
+    ck_assert_msg(status != FT_OK || !in_use || gives_back(cuda->failed()), "call %d, %s", calls,
                   cuda->failed());
     ck_assert_msg(cuda->live() == 0, "call %d, %s: %d left", calls, cuda->failed(), cuda->live());
     ck_assert_int_eq(cuda->depth(), depth);

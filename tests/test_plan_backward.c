@@ -78,6 +78,23 @@ START_TEST(a_plan_launches_three_kernels) {
 }
 END_TEST
 
+/* A forward needs none; its arguments are checked all the same. */
+START_TEST(a_bad_batch_needs_no_workspace_to_be_refused) {
+  const struct fake_lab lab = fake_lab_open();
+  const fatune_request request = fake_request("forward bf16 d64 hq4 nq512");
+  fatune_plan *const plan = make_plan(lab.session, &request, NULL);
+  fatune_arguments arguments = fake_arguments(&request);
+  size_t bytes = 1;
+  ck_assert_status(fatune_plan_workspace_for(plan, &arguments, &bytes), FATUNE_OK);
+  ck_assert_uint_eq(bytes, 0);
+  arguments.batch = -3;
+  ck_assert_status(fatune_plan_workspace_for(plan, &arguments, &bytes), FATUNE_E_ARGUMENT);
+  ck_assert_ptr_nonnull(strstr(fatune_detail(), "arguments.batch is -3"));
+  fatune_plan_free(plan);
+  fake_lab_close(&lab);
+}
+END_TEST
+
 START_TEST(the_workspace_is_asked_for) {
   const struct fake_lab lab = fake_lab_open();
   const fatune_request request = fake_request("backward bf16 d64 hq4 nq512");
@@ -153,6 +170,7 @@ Suite *make_plan_backward_suite(void) {
   tcase_add_checked_fixture(tests, set_up, NULL);
   tcase_set_timeout(tests, 60);
   tcase_add_loop_test(tests, a_plan_launches_three_kernels, 0, 3);
+  tcase_add_test(tests, a_bad_batch_needs_no_workspace_to_be_refused);
   tcase_add_test(tests, the_workspace_is_asked_for);
   tcase_add_test(tests, deterministic_has_no_atomic_adds);
   tcase_add_test(tests, every_failing_call_is_noticed);

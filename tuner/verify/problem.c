@@ -229,13 +229,13 @@ done:
 void ft_problem_free(struct ft_problem *problem) {
   if (!problem) return;
   fatune_mask_free(problem->mask);
-  if (ft_session_enter(problem->session) == FT_OK) {
-    for (int buffer = 0; buffer < FT_BUFFERS; buffer++) {
-      if (problem->memory[buffer]) problem->session->driver.memory_free(problem->memory[buffer]);
-    }
-    ft_problem_score_free(&problem->score, problem->session);
-    ft_session_leave(problem->session);
+  /* An address names its context, so a buffer can be given back beside another one, too. */
+  const bool entered = ft_session_enter(problem->session) == FT_OK;
+  for (int buffer = 0; buffer < FT_BUFFERS; buffer++) {
+    if (problem->memory[buffer]) problem->session->driver.memory_free(problem->memory[buffer]);
   }
+  ft_problem_score_free(&problem->score, problem->session);
+  if (entered) ft_session_leave(problem->session);
   drop_host(problem);
   ft_problem_forget_gradients(problem);
   free(problem->blocks);
