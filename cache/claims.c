@@ -31,7 +31,7 @@ void ft_claim_open(struct ft_claim *claim, const struct ft_store *store,
   uint64_t place;
   memcpy(&place, key->bytes, sizeof place);
   claim->place = (int64_t)(place >> 2); /* locks reach up to INT64_MAX */
-  claim->file = store->memory_only || !folder ? -1 : open_file(folder);
+  claim->file = store->memory_only || store->read_only || !folder ? -1 : open_file(folder);
 }
 
 static int lock(const struct ft_claim *claim, short type) {

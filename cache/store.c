@@ -105,7 +105,10 @@ static int make_file(const char *path) {
   return status;
 }
 
-static int open_user_file(struct ft_user_file *file, const char *name, bool writing) {
+/* Of a store that is only read, the file may be in use by others. */
+static int open_user_file(struct ft_store *store, enum ft_kind kind, bool writing) {
+  struct ft_user_file *const file = &store->user[kind];
+  const char *const name = user_names[kind];
   char *real = NULL, *path = NULL;
   int status = ft_folder_check(file->folder, &real);
   if (status == FT_E_NOT_FOUND && writing) {
@@ -123,7 +126,8 @@ static int open_user_file(struct ft_user_file *file, const char *name, bool writ
     status = ft_file_check(path);
   }
   FT_CHECK(status);
-  FT_CHECK(ft_database_open(&file->database, path, FT_DATABASE_USER));
+  FT_CHECK(ft_database_open(&file->database, path,
+                            store->read_only ? FT_DATABASE_FOREIGN : FT_DATABASE_USER));
 done:
   free(real);
   free(path);
@@ -137,7 +141,7 @@ int ft_store_try_user(struct ft_store *store, enum ft_kind kind, struct ft_datab
     ft_database_close(&file->database);
   if (file->database.handle) return FT_OK;
   file->database.code = SQLITE_OK;
-  const int status = open_user_file(file, user_names[kind], false);
+  const int status = open_user_file(store, kind, false);
   if (status == FT_OK) file->retry_at = 0;
   if (status != FT_OK && status != FT_E_NOT_FOUND)
     ft_store_report(store, &file->database, FT_FAULT_OPEN);
@@ -151,6 +155,10 @@ struct ft_database *ft_store_user(struct ft_store *store, enum ft_kind kind, boo
     if (writing) ft_fail(FT_E_CACHE, "there is no place for %s", user_names[kind]);
     return NULL;
   }
+  if (writing && store->read_only) {
+    ft_fail(FT_E_CACHE, "'%s' is only read: FATUNE_CACHE is ro", file->path);
+    return NULL;
+  }
   /* Somebody cleaned up: what is written to a file without a name is lost. */
   if (database->handle && ft_database_moved(database)) ft_database_close(database);
   if (!database->handle) {
@@ -158,7 +166,7 @@ struct ft_database *ft_store_user(struct ft_store *store, enum ft_kind kind, boo
       if (writing) ft_fail(FT_E_CACHE, "'%s' could not be opened a moment ago", file->path);
       return NULL;
     }
-    const int status = open_user_file(file, user_names[kind], writing);
+    const int status = open_user_file(store, kind, writing);
     if (status == FT_E_NOT_FOUND && !writing) return NULL;
     if (status != FT_OK) {
       ft_store_report(store, database, FT_FAULT_OPEN);
@@ -211,6 +219,25 @@ static int name_user_files(struct ft_store *store, const char *folder) {
   return FT_OK;
 }
 
+/* FATUNE_CACHE. *layers: whether system layers are read. */
+static void choose_use(struct ft_store *store, const struct ft_store_options *options,
+                       bool *layers) {
+  const char *const use = secure_getenv("FATUNE_CACHE");
+  store->memory_only = options->memory_only != 0;
+  *layers = !store->memory_only;
+  if (store->memory_only || !use || !use[0] || strcmp(use, "rw") == 0) return;
+  if (strcmp(use, "ro") == 0) {
+    store->read_only = true;
+  } else if (strcmp(use, "memory") == 0 || strcmp(use, "off") == 0) {
+    store->memory_only = true;
+    *layers = use[0] == 'm';
+  } else {
+    ft_fail(FT_E_ARGUMENT, "FATUNE_CACHE is '%.40s'; allowed: off, ro, rw, memory; taken as rw",
+            use);
+    ft_store_fault(store, ft_detail());
+  }
+}
+
 int ft_store_open(struct ft_store **store, const struct ft_store_options *options) {
   static const struct ft_store_options none;
   if (!options) options = &none;
@@ -219,17 +246,16 @@ int ft_store_open(struct ft_store **store, const struct ft_store_options *option
   if (!made) return ft_fail(FT_E_MEMORY, "no memory for a store");
   pthread_mutex_init(&made->lock, NULL);
   made->cap = options->kernel_bytes_cap > 0 ? options->kernel_bytes_cap : DEFAULT_CAP;
-  made->memory_only = options->memory_only != 0;
   made->warn = options->warn;
   made->payload = options->payload;
   made->trust = ft_trust_begin();
 
   ft_store_enter(made);
   int status = FT_OK;
-  if (!made->memory_only) {
-    status = name_user_files(made, options->folder);
-    if (status == FT_OK) status = ft_store_add_layers(made, options);
-  }
+  bool layers = true;
+  choose_use(made, options, &layers);
+  if (!made->memory_only) status = name_user_files(made, options->folder);
+  if (status == FT_OK && layers) status = ft_store_add_layers(made, options);
   ft_store_leave(made);
   if (status != FT_OK) {
     ft_store_close(made);

@@ -27,7 +27,7 @@ struct ft_store_options {
   const char *system_path; /* ':'-separated folders of system layers; NULL: FATUNE_SYSTEM_PATH */
   const char *library_folder; /* one more folder of system layers, searched last; may be NULL */
   int64_t kernel_bytes_cap;   /* of kernels.db; 0: 2 GiB */
-  int memory_only;            /* nothing on disk is read or written */
+  int memory_only;            /* nothing on disk is read or written, whatever FATUNE_CACHE says */
   void (*warn)(void *payload, const char *message); /* at most once per fault; may be NULL */
   void *payload;
 };

@@ -42,7 +42,8 @@ struct ft_store {
   struct ft_digest *forgotten; /* kernels of layers that the driver refused */
   size_t forgotten_count;
   int64_t cap;
-  bool memory_only;
+  bool memory_only; /* no user file is read or written */
+  bool read_only;   /* they are read */
   void (*warn)(void *payload, const char *message);
   void *payload;
   char *warnings[FT_WARNINGS_MAX]; /* given once the lock is released */

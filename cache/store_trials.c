@@ -28,7 +28,7 @@ static int put(struct ft_store *store, const struct ft_trial *trial) {
   if (!memory) return FT_E_MEMORY;
   int kept = ft_database_begin(memory, 0);
   if (kept == FT_OK) kept = put_into(memory, trial);
-  return kept != FT_OK || store->memory_only ? kept : status;
+  return kept != FT_OK || store->memory_only || store->read_only ? kept : status;
 }
 
 int ft_store_trial_put(struct ft_store *store, const struct ft_trial *trial) {

@@ -18,7 +18,8 @@
 int ft_session_compiler(fatune_session *session, struct ft_compiler **compiler) {
   *compiler = NULL;
   if (!session->may_compile)
-    return ft_fail(FT_E_NO_NVRTC, "options.compile is -1: nothing is compiled in this session");
+    return ft_fail(FT_E_NO_NVRTC,
+                   "options.compile is -1 or FATUNE_JIT is 0: nothing is compiled in this session");
   pthread_mutex_lock(&session->compiler_lock);
   int status = FT_OK;
   if (!session->compiler) status = ft_compiler_open(&session->compiler);
@@ -135,7 +136,10 @@ int ft_session_kernel(fatune_session *session, const struct ft_source *source,
   int status = find(session, source, preferred, kernel);
   if (status == FT_E_NOT_FOUND) status = compile_once(session, source, kernel, compiled);
   if (status == FT_E_NO_NVRTC)
-    return ft_fail_within(status, "the kernel is in no cache and has to be compiled");
+    return ft_fail_within(status,
+                          "the kernel is in no cache and has to be compiled (where there is "
+                          "NVRTC, `fatune tune` and `fatune cache export` of the request make a "
+                          "file that has it, for FATUNE_SYSTEM_PATH)");
   return status;
 }
 

@@ -83,6 +83,15 @@ static int describe(fatune_plan *plan, const struct ft_choice *choice, bool give
   return ft_text_status(origin);
 }
 
+/* Whoever ships kernels has to know which one is missing. */
+static int name_request(const fatune_plan *plan, int status) {
+  struct ft_text text = FT_TEXT_INIT;
+  ft_request_print(&plan->request, &text);
+  ft_fail_within(status, "'%s' on %s", text.data ? text.data : "a request", plan->source.target);
+  ft_text_free(&text);
+  return status;
+}
+
 static int make(fatune_plan *plan, const fatune_request *request, const char *config) {
   fatune_session *const session = plan->session;
   const struct ft_digest nothing = {{0}};
@@ -97,8 +106,10 @@ static int make(fatune_plan *plan, const fatune_request *request, const char *co
 
   struct ft_kernel kernel = {0};
   bool compiled;
-  FT_TRY(ft_session_load(session, &plan->source, measured ? &choice.kernel : NULL, &kernel,
-                         &plan->module, &compiled));
+  const int loaded = ft_session_load(session, &plan->source, measured ? &choice.kernel : NULL,
+                                     &kernel, &plan->module, &compiled);
+  if (loaded == FT_E_NO_NVRTC) return name_request(plan, loaded);
+  FT_TRY(loaded);
   const int status = describe(plan, &choice, config != NULL, &kernel, compiled);
   ft_kernel_free(&kernel);
   return status;

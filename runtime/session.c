@@ -54,6 +54,12 @@ static int check_options(const fatune_session_options *options) {
   return FT_OK;
 }
 
+/* FATUNE_JIT=0: as options.compile -1, for whoever runs a program of others. */
+static bool jit_is_off(void) {
+  const char *const given = secure_getenv("FATUNE_JIT");
+  return given && (strcmp(given, "0") == 0 || strcmp(given, "off") == 0);
+}
+
 /* ---- templates and stores ---- */
 
 static int open_templates(fatune_session *session, const char *folder) {
@@ -191,7 +197,7 @@ int fatune_session_open(fatune_session **out, const fatune_session_options *give
   pthread_mutex_init(&session->lua_lock, NULL); /* of the default kind it cannot fail on Linux */
   pthread_mutex_init(&session->compiler_lock, NULL);
   ft_flights_open(&session->flights);
-  session->may_compile = options->compile == 0;
+  session->may_compile = options->compile == 0 && !jit_is_off();
   session->log = options->log;
   session->payload = options->payload;
 

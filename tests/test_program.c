@@ -261,6 +261,16 @@ START_TEST(compiling_without_nvrtc_is_a_compile_failure) {
 }
 END_TEST
 
+START_TEST(without_jit_nothing_is_compiled) {
+  setenv("FATUNE_JIT", "0", 1);
+  expect("compile d64 nq128 --gpu a100", 4);
+  expect_message("FATUNE_JIT is 0");
+  expect_message("cache export");
+  expect("emit d64 nq128 --gpu a100", 0);
+  unsetenv("FATUNE_JIT");
+}
+END_TEST
+
 START_TEST(cache_starts_empty) {
   char expected[256];
   expect("cache path", 0);
@@ -363,6 +373,7 @@ Suite *make_program_suite(void) {
   tcase_add_test(tests, requests_take_a_score_function);
   tcase_add_test(tests, doctor_tells_what_is_missing);
   tcase_add_test(tests, compiling_without_nvrtc_is_a_compile_failure);
+  tcase_add_test(tests, without_jit_nothing_is_compiled);
   tcase_add_test(tests, cache_starts_empty);
   tcase_add_test(tests, cache_dir_goes_before_the_environment);
   tcase_add_test(tests, a_damaged_cache_is_told);

@@ -171,7 +171,7 @@ static void check_caches(struct doctor *doctor) {
 }
 
 static void check_templates(struct doctor *doctor) {
-  const char *const folder = getenv("FATUNE_TEMPLATE_DIR");
+  const char *const folder = secure_getenv("FATUNE_TEMPLATE_DIR"); /* as the session reads it */
   char digest[FT_DIGEST_HEX], line[4200];
   ft_digest_hex(&doctor->session->templates, digest);
   snprintf(line, sizeof line, "%.16s, %s", digest,
@@ -182,8 +182,9 @@ static void check_templates(struct doctor *doctor) {
 /* A mistyped variable has no effect and no other trace than this. */
 static void check_environment(struct doctor *doctor) {
   static const char *const known[] = {
-      "FATUNE_CACHE_DIR", "FATUNE_SYSTEM_PATH", "FATUNE_TEMPLATE_DIR", "FATUNE_LIBCUDA",
-      "FATUNE_LIBNVRTC",  "FATUNE_LIBNVML",     "FATUNE_CXX",          "FATUNE_TRUST"};
+      "FATUNE_CACHE",       "FATUNE_CACHE_DIR",    "FATUNE_CXX",     "FATUNE_EMULATOR_STEPS",
+      "FATUNE_JIT",         "FATUNE_LIBCUDA",      "FATUNE_LIBNVML", "FATUNE_LIBNVRTC",
+      "FATUNE_SYSTEM_PATH", "FATUNE_TEMPLATE_DIR", "FATUNE_TRUST"};
   for (char **variable = environ; *variable != NULL; ++variable) {
     const size_t length = strcspn(*variable, "=");
     bool is_known = strncmp(*variable, "CUDA_VISIBLE_DEVICES=", 21) == 0;

@@ -1,0 +1,104 @@
+/* test_store_modes.c: FATUNE_CACHE: whose caches are read, and which are written.
+ * in -> out: off, ro, rw, memory -> what is found, what lies on the disk -> Check suite. */
+#include "tests/suites.h"
+
+#include "tests/store_fixture.h"
+
+#define PROBLEM "forward bf16 d128 hq16 hkv16 b2 nq4096 nk4096 causal"
+
+static struct fixture fixture;
+static struct ft_kernel kernels[3]; /* the user's, the layer's, a new one */
+static char layers[128];
+
+static void set_up(void) {
+  char file[160];
+  fixture_open(&fixture);
+  for (int i = 0; i < 3; i++) kernels[i] = make_kernel(&fixture.dice, 9000);
+  snprintf(layers, sizeof layers, "%s/layers", fixture.root);
+  snprintf(file, sizeof file, "%s/sm_90.fatune", layers);
+  ck_assert_int_eq(mkdir(layers, 0755), 0);
+  for (int i = 1; i >= 0; i--) { /* the layer's first, which is exported */
+    struct ft_store *const store = open_store(&fixture);
+    struct ft_trial trial = make_trial(PROBLEM, CLASS_H200, i, 100);
+    trial.kernel = kernels[i].key;
+    assert_ok(ft_store_kernel_put(store, &kernels[i]));
+    assert_ok(ft_store_trial_put(store, &trial));
+    if (i == 1) assert_ok(export_store(store, "sm_90", NULL, file, NULL, NULL));
+    ft_store_close(store);
+    if (i == 1) nftw(fixture.folder, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+  }
+}
+
+static void tear_down(void) {
+  for (int i = 0; i < 3; i++) ft_kernel_free(&kernels[i]);
+  fixture_close(&fixture);
+}
+
+static struct ft_store *open_with_layer(const char *mode) {
+  setenv("FATUNE_CACHE", mode, 1);
+  struct ft_store *const store =
+      open_store_with(&fixture, (struct ft_store_options){.system_path = layers});
+  unsetenv("FATUNE_CACHE");
+  return store;
+}
+
+static bool has(struct ft_store *store, int kernel) {
+  struct ft_kernel back;
+  const int status = ft_store_kernel_get(store, &kernels[kernel].key, &back);
+  if (status == FT_OK) ft_kernel_free(&back);
+  return status == FT_OK;
+}
+
+static const struct {
+  const char *mode;
+  bool user, layer, written;
+  int warnings;
+} modes[] = {{"rw", true, true, true, 0},       {"ro", true, true, false, 0},
+             {"memory", false, true, false, 0}, {"off", false, false, false, 0},
+             {"", true, true, true, 0},         {"yes", true, true, true, 1}};
+
+START_TEST(a_mode_says_what_is_read_and_written) {
+  const char *const mode = modes[_i].mode;
+  const struct ft_trial trial = make_trial(PROBLEM, CLASS_H200, 5, 50);
+  struct ft_store *store = open_with_layer(mode);
+  ck_assert_int_eq(has(store, 0), modes[_i].user);
+  ck_assert_int_eq(has(store, 1), modes[_i].layer);
+  assert_ok(ft_store_kernel_put(store, &kernels[2])); /* a choice, no fault */
+  assert_ok(ft_store_trial_put(store, &trial));
+  ck_assert(has(store, 2));
+  ft_store_close(store);
+  assert_warnings(&fixture, modes[_i].warnings);
+  if (modes[_i].warnings) ck_assert_ptr_nonnull(strstr(fixture.warnings[0], "off, ro, rw, memory"));
+  store = open_store(&fixture);
+  ck_assert(has(store, 0));
+  ck_assert_int_eq(has(store, 2), modes[_i].written);
+  ft_store_close(store);
+}
+END_TEST
+
+/* Nothing is made where nothing is to be written. */
+START_TEST(read_only_makes_no_files) {
+  nftw(fixture.folder, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+  struct ft_store *const store = open_with_layer("ro");
+  assert_ok(ft_store_kernel_put(store, &kernels[2]));
+  ck_assert(has(store, 2));
+  int64_t deleted = 0, trials = 0, taken = 0;
+  assert_ok(ft_store_gc(store, 0, &deleted)); /* of the memory */
+  char file[160];
+  snprintf(file, sizeof file, "%s/sm_90.fatune", layers);
+  assert_status(ft_store_import(store, file, &trials, &taken), FT_E_CACHE);
+  ft_store_close(store);
+  ck_assert_int_ne(access(fixture.folder, F_OK), 0);
+}
+END_TEST
+
+Suite *make_store_modes_suite(void) {
+  Suite *const suite = suite_create("store_modes");
+  TCase *const tests = tcase_create("modes");
+  tcase_add_checked_fixture(tests, set_up, tear_down);
+  tcase_add_loop_test(tests, a_mode_says_what_is_read_and_written, 0,
+                      (int)(sizeof modes / sizeof modes[0]));
+  tcase_add_test(tests, read_only_makes_no_files);
+  suite_add_tcase(suite, tests);
+  return suite;
+}
