@@ -92,8 +92,13 @@ static int find_score(struct ft_lua *lua, const struct ft_request *request,
   *score = NULL;
   if (request->score == 0) return FT_OK;
   FT_TRY(ft_registry_find(ft_lua_scores(lua), ft_lua_files(lua), request->score, score));
-  if (request->pass == FT_FORWARD || (*score)->has_slope) return FT_OK;
-  return ft_fail(FT_E_ARGUMENT, "a backward differentiates its score: %s", (*score)->why_no_slope);
+  if (request->pass == FT_FORWARD && request->score_gradients != 0)
+    return ft_fail(FT_E_ARGUMENT, "a forward makes no gradients of what a score captures");
+  if (request->pass == FT_FORWARD) return FT_OK;
+  if (!(*score)->has_slope)
+    return ft_fail(FT_E_ARGUMENT, "a backward differentiates its score: %s",
+                   (*score)->why_no_slope);
+  return ft_known_gradients_check(*score, request->score_gradients);
 }
 
 int ft_emit(struct ft_source *source, struct ft_lua *lua, const struct ft_request *request,

@@ -15,6 +15,7 @@
 #include "generator/request_fields.h"
 #include "generator/arguments.h"
 #include "generator/schedule.h"
+#include "generator/score/lower.h"
 #include "generator/visibility.h"
 
 static void set_integer(lua_State *state, const char *name, lua_Integer value) {
@@ -93,15 +94,47 @@ static void push_lines(lua_State *state, const char *text) {
   }
 }
 
-/* What the parts score_function and score are given. */
-static void push_score(lua_State *state, const struct ft_known_score *score) {
+static bool varies(const struct ft_known_score *score, int node) {
+  return (ft_node(&score->score.expression, node)->sources & ft_source_symbol(FT_SYMBOL_S)) != 0;
+}
+
+/* The derivatives by what the request wants gradients of. */
+static void push_gradients(lua_State *state, const struct ft_known_score *score, int64_t wanted) {
+  static const char *const levels[] = {"head", "row", "column", "element"}; /* ORDER LEVEL */
+  lua_Integer count = 0;
   lua_newtable(state);
-  push_lines(state, score != NULL ? score->cuda.data : "");
+  for (int i = 0; wanted != 0 && i < score->derivatives.count; ++i) {
+    const struct ft_derivative *const derivative = &score->derivatives.others[i];
+    const struct ft_node *const leaf = ft_node(&score->score.expression, derivative->leaf);
+    const bool of_tensor = leaf->operation == FT_OP_READ;
+    if (!(wanted >> (of_tensor ? leaf->number : FT_SCORE_TENSORS + leaf->number) & 1)) continue;
+    lua_newtable(state);
+    set_integer(state, "number", i);
+    set_string(state, "level", levels[ft_level_of(leaf)]);
+    set_string(state, "of",
+               of_tensor ? score->score.tensors[leaf->number].name
+                         : score->score.scalars[leaf->number].name);
+    set_boolean(state, "varies",
+                varies(score, derivative->node) || varies(score, derivative->leaf));
+    lua_rawseti(state, -2, ++count);
+  }
+}
+
+/* What the parts of score functions are given. */
+static void push_score(lua_State *state, const struct ft_known_score *score,
+                       const struct ft_request *request) {
+  const bool with_gradients = score != NULL && request->score_gradients != 0;
+  lua_newtable(state);
+  push_lines(state, score == NULL    ? ""
+                    : with_gradients ? score->cuda_with_gradients.data
+                                     : score->cuda.data);
   lua_setfield(state, -2, "lines");
+  push_gradients(state, score, request->score_gradients);
+  lua_setfield(state, -2, "gradients");
   set_boolean(state, "has_score", score != NULL && score->has_score);
   set_boolean(state, "has_visible", score != NULL && score->has_visible);
   set_boolean(state, "slope_is_one", score != NULL && score->slope_is_one);
-  set_boolean(state, "slope_varies", score != NULL && score->slope_varies);
+  set_boolean(state, "slope_varies", score != NULL && varies(score, score->slope));
 }
 
 static void push_fields(lua_State *state, const struct ft_argument_struct *arguments) {
@@ -160,7 +193,7 @@ static void push_values(lua_State *state, int engine, const struct ft_render *jo
   set_strict(state, engine, "budget");
   push_visibility(state, job->request);
   set_strict(state, engine, "visibility");
-  push_score(state, job->score);
+  push_score(state, job->score, job->request);
   set_strict(state, engine, "score");
   set_string(state, "schedule", ft_schedule_name(ft_schedule_of(job->request, job->config)));
   push_arguments(state);

@@ -195,7 +195,9 @@ typedef struct fatune_request {
   /* Of the second group: keys before and after its own that a query sees; -1: no bound. */
   int64_t window_left, window_right;
 
-  int64_t score; /* of the first group: fatune_score_add's; 0: none */
+  /* Of the first group. fatune_score_add's; 0: none. Then, of a backward, the sum of
+   * fatune_score_gradient's for what is captured and wants a gradient. */
+  int64_t score, score_gradients;
 } fatune_request;
 
 #define FATUNE_REQUEST_INIT                                                                        \
@@ -205,8 +207,9 @@ typedef struct fatune_request {
 /* Fills a request, which holds its size (FATUNE_REQUEST_INIT), from its text, e.g. "forward bf16
  * d128 hq32 hkv8 b2 nq4096 causal". Words in any order, each once:
  *     forward|backward fp16|bf16 dN dvN hqN hkvN bN nqN nkN causal[=bottom-right|top-left]
- *     window[=bottom-right|top-left][@LEFT,RIGHT] score=DIGEST dropout deterministic
- * mask=ROWSxCOLS[@DENSITY] dN and nqN are required. FATUNE_E_ARGUMENT names the word, or says that
+ *     window[=bottom-right|top-left][@LEFT,RIGHT] score=DIGEST[+GRADIENTS] dropout
+ *     deterministic mask=ROWSxCOLS[@DENSITY]
+ * dN and nqN are required. FATUNE_E_ARGUMENT names the word, or says that
  * the request's size has no room for what the text asks. On failure the request has the INIT value,
  * but where its size is the fault. */
 FATUNE_API int fatune_request_parse(fatune_request *request, const char *text);
@@ -228,6 +231,12 @@ FATUNE_API int fatune_request_bucket(fatune_request *bucket, const fatune_reques
 FATUNE_API int fatune_score_add(int64_t *score, fatune_session *session, const char *name,
                                 const char *text);
 
+/* Gives what stands for the captured thing called `name` in fatune_request.score_gradients.
+ * FATUNE_E_ARGUMENT with name and line where the function captures no such thing or is not
+ * differentiable by it. */
+FATUNE_API int fatune_score_gradient(int64_t *gradient, fatune_session *session, int64_t score,
+                                     const char *name);
+
 /* What a score function captures: a scalar's value, or a tensor. */
 typedef struct fatune_captured {
   const char *name;   /* as in the text */
@@ -235,6 +244,11 @@ typedef struct fatune_captured {
   const void *data;   /* of a tensor: device address, a multiple of its element's size */
   int64_t extents[4]; /* at least those of the text; 1 .. 2^31 - 1 */
   int64_t strides[4]; /* in elements, at least 0; 0 to broadcast */
+  /* Written by a backward whose request wants it, else NULL there. A forward does not look at it. Dense, in the order of the extents,
+   * with one element along a dimension of stride 0: the sum over those that share it; of a scalar
+   * one element. If the request is deterministic, a contribution that is not finite, or as large as
+   * 2^38, makes all of it NaN. */
+  float *gradient;
 } fatune_captured;
 
 /* ---- block-sparse mask --------------------------------------------------------------- */

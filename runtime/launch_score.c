@@ -10,7 +10,9 @@
 #include "generator/score/interpret.h"
 #include "generator/status.h"
 
-_Static_assert(sizeof(((struct ft_arg_score *)0)->tensors[0]) == sizeof(struct ft_arg_captured),
+_Static_assert(sizeof(((struct ft_arg_score *)0)->tensors[0]) == sizeof(struct ft_arg_captured) &&
+                   sizeof(((struct ft_arg_score *)0)->gradients[0]) ==
+                       sizeof(struct ft_arg_gradient),
                "the same bytes");
 
 static const fatune_captured *find(const fatune_arguments *arguments, const char *name) {
@@ -100,9 +102,105 @@ static int read_tensor(uint64_t *to, const struct ft_score *score, int number,
   return FT_OK;
 }
 
+/* ---- gradients ---- */
+
+enum { WORDS_OF_ELEMENT = 2, WORD = 8, ALIGNMENT = 256, COUNT_BITS = 40 };
+
+/* Where the kernel's struct has the n-th gradient: behind the scalars, from whole 8 bytes on. */
+static size_t gradient_offset(const struct ft_score *score, int n) {
+  const size_t before = (size_t)score->tensor_count * sizeof(struct ft_arg_captured) +
+                        (size_t)score->scalar_count * sizeof(uint32_t);
+  return (before + 7) / 8 * 8 + (size_t)n * sizeof(struct ft_arg_gradient);
+}
+
+/* What a bit of ft_request.score_gradients stands for. */
+static const char *name_of(const struct ft_score *score, int bit) {
+  return bit < FT_SCORE_TENSORS ? score->tensors[bit].name
+                                : score->scalars[bit - FT_SCORE_TENSORS].name;
+}
+
+static int lay_out(struct ft_arg_gradient *gradient, const struct ft_score *score, int bit,
+                   const fatune_captured *given) {
+  gradient->count = 1;
+  const int dims = bit < FT_SCORE_TENSORS ? score->tensors[bit].dims : 0;
+  for (int dim = dims - 1; dim >= 0; --dim) {
+    if (given->strides[dim] == 0 || given->extents[dim] == 1) continue;
+    gradient->stride[dim] = gradient->count;
+    if (given->extents[dim] < 1 ||
+        __builtin_mul_overflow(gradient->count, given->extents[dim], &gradient->count) ||
+        gradient->count >> COUNT_BITS != 0)
+      return ft_fail(
+          FT_E_ARGUMENT,
+          "arguments.captured: '%s' has more than 2^40 elements; allowed for a gradient: "
+          "no more",
+          given->name);
+  }
+  return FT_OK;
+}
+
+static int64_t words_bytes(const struct ft_arg_gradient *gradient) {
+  const int64_t bytes = (gradient->count + 1) * WORDS_OF_ELEMENT * WORD;
+  return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+int ft_score_workspace(const struct ft_launch_plan *plan, const fatune_arguments *arguments,
+                       int64_t *bytes) {
+  const struct ft_request *const request = plan->request;
+  *bytes = 0;
+  if (!request->deterministic || plan->score == NULL) return FT_OK;
+  for (int bit = 0; bit < FT_GRADIENTS_MOST; ++bit) {
+    if (!(request->score_gradients >> bit & 1)) continue;
+    struct ft_arg_gradient gradient = {0};
+    const char *const name = name_of(&plan->score->score, bit);
+    const fatune_captured *const given = find(arguments, name);
+    if (given == NULL) return missing(&plan->score->score, "what the workspace depends on,", name);
+    FT_TRY(lay_out(&gradient, &plan->score->score, bit, given));
+    *bytes += words_bytes(&gradient);
+  }
+  return FT_OK;
+}
+
+static int check_gradient(const fatune_captured *given, bool wanted) {
+  if ((given->gradient != NULL) != wanted)
+    return ft_fail(FT_E_ARGUMENT,
+                   "arguments.captured: gradient of '%s' is %p; the request wants %s", given->name,
+                   (void *)given->gradient, wanted ? "one" : "none");
+  if ((uintptr_t)given->gradient % sizeof(float) != 0)
+    return ft_fail(FT_E_ARGUMENT,
+                   "arguments.captured: gradient of '%s' is %p; allowed: multiples of 4",
+                   given->name, (void *)given->gradient);
+  return FT_OK;
+}
+
+static int read_gradients(struct ft_arg_score *to, const struct ft_launch_plan *plan,
+                          const fatune_arguments *arguments, uint64_t workspace) {
+  const struct ft_known_score *const known = plan->score;
+  if (plan->request->pass == FT_FORWARD) return FT_OK;
+  for (int bit = 0, n = 0; bit < FT_GRADIENTS_MOST; ++bit) {
+    struct ft_arg_gradient gradient = {0};
+    const bool wanted = plan->request->score_gradients >> bit & 1;
+    if (known->gradients[bit].name[0] == '\0') continue; /* nothing is captured */
+    const fatune_captured *const given = find(arguments, name_of(&known->score, bit));
+    FT_TRY(check_gradient(given, wanted));
+    if (!known->gradients[bit].exists) continue;
+    const size_t offset = gradient_offset(&known->score, n++);
+    if (wanted) {
+      FT_TRY(lay_out(&gradient, &known->score, bit, given));
+      gradient.data = (uintptr_t)given->gradient;
+      gradient.words = plan->request->deterministic ? workspace : 0;
+      workspace += (uint64_t)words_bytes(&gradient);
+    }
+    memcpy((char *)to + offset, &gradient, sizeof gradient);
+  }
+  return FT_OK;
+}
+
+/* ---- */
+
 int ft_score_arguments_read(struct ft_arg_score *to, struct ft_arg_softmax *softmax,
-                            const struct ft_known_score *known, const struct ft_run *run,
-                            const fatune_arguments *arguments) {
+                            const struct ft_launch_plan *plan, const struct ft_run *run,
+                            const fatune_arguments *arguments, uint64_t workspace) {
+  const struct ft_known_score *const known = plan->score;
   static const float log2_e = 1.44269504f;
   if (arguments->captured_count < 0 || (arguments->captured_count > 0 && !arguments->captured))
     return ft_fail(FT_E_ARGUMENT, "arguments.captured_count is %d with captured %p",
@@ -128,7 +226,7 @@ int ft_score_arguments_read(struct ft_arg_score *to, struct ft_arg_softmax *soft
   for (int i = 0; i < score->tensor_count; ++i)
     FT_TRY(read_tensor(to->tensors[i], score, i, &sizes, arguments));
   if (known->has_score) softmax->scale_log2 = log2_e;
-  return FT_OK;
+  return read_gradients(to, plan, arguments, workspace);
 }
 
 void ft_add_captured(struct ft_launch_tensors *all, const struct ft_arg_score *from,
@@ -145,5 +243,24 @@ void ft_add_captured(struct ft_launch_tensors *all, const struct ft_arg_score *f
       added.strides[dim] = captured.stride[dim];
     }
     all->tensors[all->count++] = added;
+  }
+}
+
+void ft_add_gradients(struct ft_launch_tensors *all, const struct ft_arg_score *from,
+                      const struct ft_launch_plan *plan, bool is_last) {
+  const struct ft_known_score *const known = plan->score;
+  for (int bit = 0, n = 0; known != NULL && bit < FT_GRADIENTS_MOST; ++bit) {
+    if (!known->gradients[bit].exists) continue;
+    struct ft_arg_gradient gradient;
+    memcpy(&gradient, (const char *)from + gradient_offset(&known->score, n++), sizeof gradient);
+    if (!(plan->request->score_gradients >> bit & 1)) continue;
+    const bool has_words = gradient.words != 0;
+    ft_add_work(all, known->gradients[bit].name, gradient.data, gradient.count, 1)->writable =
+        has_words == is_last;
+    if (!has_words) continue;
+    struct ft_emulated_tensor *const words = ft_add_work(
+        all, known->gradients[bit].name, gradient.words, gradient.count + 1, WORDS_OF_ELEMENT);
+    words->element_bytes = WORD;
+    words->writable = !is_last;
   }
 }

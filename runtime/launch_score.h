@@ -6,16 +6,24 @@
 #include "generator/arguments.h"
 #include "generator/score/registry.h"
 #include "runtime/launch_checks.h"
+#include "runtime/launch_family.h"
 #include "runtime/launch_tensors.h"
 
 /* FT_E_ARGUMENT where something is missing, unknown, or a tensor is smaller than the text says.
- * What the score makes is in natural units, and the softmax's scale is made to fit. score may be
- * NULL. */
+ * What the score makes is in natural units, and the softmax's scale is made to fit. workspace: of
+ * ft_score_workspace's size, in multiples of 256. */
 int ft_score_arguments_read(struct ft_arg_score *to, struct ft_arg_softmax *softmax,
-                            const struct ft_known_score *score, const struct ft_run *run,
-                            const fatune_arguments *arguments);
+                            const struct ft_launch_plan *plan, const struct ft_run *run,
+                            const fatune_arguments *arguments, uint64_t workspace);
+
+/* Bytes in which a deterministic backward sums gradients up. */
+int ft_score_workspace(const struct ft_launch_plan *plan, const fatune_arguments *arguments,
+                       int64_t *bytes);
 
 void ft_add_captured(struct ft_launch_tensors *all, const struct ft_arg_score *from,
                      const struct ft_known_score *score);
+/* is_last: of the kernel that writes what was summed up in the workspace. */
+void ft_add_gradients(struct ft_launch_tensors *all, const struct ft_arg_score *from,
+                      const struct ft_launch_plan *plan, bool is_last);
 
 #endif

@@ -26,3 +26,18 @@ int ft_session_score(fatune_session *session, int64_t number, const struct ft_kn
   pthread_mutex_unlock(&session->lua_lock);
   return status;
 }
+
+int fatune_score_gradient(int64_t *gradient, fatune_session *session, int64_t score,
+                          const char *name) {
+  const struct ft_known_score *known;
+  int bit;
+  if (!gradient) return ft_fail(FT_E_ARGUMENT, "gradient is NULL; it takes the number");
+  *gradient = 0;
+  if (!session) return ft_fail(FT_E_ARGUMENT, "session is NULL");
+  if (!name) return ft_fail(FT_E_ARGUMENT, "name is NULL");
+  if (score == 0) return ft_fail(FT_E_ARGUMENT, "score is 0; it is fatune_score_add's");
+  FT_TRY(ft_session_score(session, score, &known));
+  FT_TRY(ft_known_gradient_bit(known, name, &bit));
+  *gradient = (int64_t)1 << bit;
+  return FT_OK;
+}

@@ -11,6 +11,7 @@
 static struct ft_score_registry registry;
 static const struct ft_known_score *known;
 static const struct ft_run run = {.batch = 2, .nq = 5, .nk = 7, .heads_q = 4, .heads_kv = 2};
+static struct ft_request request;
 static fatune_captured good[4];
 static fatune_arguments arguments;
 
@@ -43,14 +44,16 @@ static void tear_down(void) {
 
 static int read_captured(struct ft_arg_score *to) {
   struct ft_arg_softmax softmax = {.scale = 0.5f, .scale_log2 = 0.7f};
-  return ft_score_arguments_read(to, &softmax, known, &run, &arguments);
+  const struct ft_launch_plan plan = {.request = &request, .score = known};
+  return ft_score_arguments_read(to, &softmax, &plan, &run, &arguments, 0);
 }
 
 START_TEST(captured_things_go_to_their_places) {
   struct ft_arg_score score;
   struct ft_arg_softmax softmax = {.scale = 0.5f, .scale_log2 = 0.7f};
-  ck_assert_msg(ft_score_arguments_read(&score, &softmax, known, &run, &arguments) == FT_OK, "%s",
-                ft_detail());
+  const struct ft_launch_plan plan = {.request = &request, .score = known};
+  ck_assert_msg(ft_score_arguments_read(&score, &softmax, &plan, &run, &arguments, 0) == FT_OK,
+                "%s", ft_detail());
   struct {
     struct ft_arg_captured bias, table;
     float cap;

@@ -2,13 +2,16 @@
  * in -> out: score, its derivatives -> structs and functions, level by level. */
 #include "generator/score/cuda.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "generator/score/cuda_value.h"
 #include "generator/score/lower.h"
 #include "generator/status.h"
 
-enum { ROOTS = 3 };
+/* score, visible, slope; then of each other derivative its own node and the indices of its leaf. */
+enum { FIRST_ROOTS = 3, ROOTS_OF_ONE = 1 + FT_SCORE_DIMS };
+enum { ROOTS = FIRST_ROOTS + FT_DERIVATIVES * ROOTS_OF_ONE };
 
 /* ORDER LEVEL */
 static const struct {
@@ -20,7 +23,19 @@ static const struct {
     {"ScoreColumn", "column", "key j", "const Score &score, const ScoreHead &head, int j"},
 };
 
-static void write_argument(struct ft_cuda *cuda) {
+/* A member for each thing that a derivative is by, in the order of the things. */
+static void write_gradients(struct ft_cuda *cuda, const struct ft_derivatives *derivatives) {
+  const struct ft_score *const score = cuda->score;
+  const uint64_t sources = ft_derivatives_sources(score, derivatives);
+  for (int i = 0; i < score->tensor_count; ++i)
+    if (sources & ft_source_tensor(i))
+      ft_text_add(cuda->text, "  Gradient %s_gradient;\n", score->tensors[i].name);
+  for (int i = 0; i < score->scalar_count; ++i)
+    if (sources & ft_source_scalar(i))
+      ft_text_add(cuda->text, "  Gradient %s_gradient;\n", score->scalars[i].name);
+}
+
+static void write_argument(struct ft_cuda *cuda, const struct ft_derivatives *derivatives) {
   const struct ft_score *const score = cuda->score;
   ft_text_add(cuda->text, "// What the score captures.\nstruct __align__(8) Score {\n");
   for (int i = 0; i < score->tensor_count; ++i)
@@ -29,6 +44,7 @@ static void write_argument(struct ft_cuda *cuda) {
   for (int i = 0; i < score->scalar_count; ++i)
     ft_text_add(cuda->text, "  %s %s_;\n", ft_value_type_name(score->scalars[i].type),
                 score->scalars[i].name);
+  if (derivatives != NULL) write_gradients(cuda, derivatives);
   ft_text_add(cuda->text, "};\n\n");
 }
 
@@ -86,22 +102,64 @@ static void write_root(struct ft_cuda *cuda, const char *type, const char *name,
   ft_text_add(cuda->text, ";\n}\n\n");
 }
 
+/* derivative_N, index_N_DIM and what they are made of, place_N: where the leaf's gradient lies. */
+static void write_derivative(struct ft_cuda *cuda, int number, int leaf, const int *roots) {
+  const struct ft_node node = *ft_node(&cuda->score->expression, leaf);
+  char name[32];
+  (void)snprintf(name, sizeof name, "derivative_%d", number);
+  write_root(cuda, "float", name, true, roots[0]);
+  for (int dim = 0; dim < node.operand_count; ++dim) {
+    (void)snprintf(name, sizeof name, "index_%d_%d", number, dim);
+    write_root(cuda, "int", name, true, roots[1 + dim]);
+  }
+  ft_text_add(cuda->text,
+              "__device__ __forceinline__ long long place_%d(const Score &score, const ScoreHead "
+              "&head, const ScoreRow &row,\n    const ScoreColumn &column, float s) {\n  return 0",
+              number);
+  for (int dim = 0; dim < node.operand_count; ++dim) {
+    const char *const tensor = cuda->score->tensors[node.number].name;
+    ft_text_add(cuda->text,
+                " +\n      within(index_%d_%d(score, head, row, column, s), score.%s_.last[%d]) * "
+                "score.%s_gradient.stride[%d]",
+                number, dim, tensor, dim, tensor, dim);
+  }
+  ft_text_add(cuda->text, ";\n}\n\n");
+}
+
+static int collect_roots(const struct ft_score *score, const struct ft_derivatives *derivatives,
+                         int *roots) {
+  int count = 0;
+  roots[count++] = score->score;
+  roots[count++] = score->visible;
+  roots[count++] = derivatives != NULL ? derivatives->by_s : 0;
+  for (int i = 0; derivatives != NULL && i < derivatives->count; ++i) {
+    const struct ft_node *const leaf = ft_node(&score->expression, derivatives->others[i].leaf);
+    roots[count++] = derivatives->others[i].node;
+    for (int dim = 0; dim < FT_SCORE_DIMS; ++dim)
+      roots[count++] = dim < leaf->operand_count ? leaf->operands[dim] : 0;
+  }
+  return count;
+}
+
 int ft_score_emit(struct ft_score *score, const struct ft_derivatives *derivatives,
                   struct ft_text *text) {
-  int roots[ROOTS] = {score->score, score->visible, derivatives != NULL ? derivatives->by_s : 0};
-  FT_TRY(ft_score_lower(&score->expression, roots, ROOTS));
+  int roots[ROOTS];
+  const int count = collect_roots(score, derivatives, roots);
+  FT_TRY(ft_score_lower(&score->expression, roots, count));
   struct ft_cuda *const cuda = calloc(1, sizeof *cuda);
   if (cuda == NULL) return ft_fail(FT_E_MEMORY, "no memory to emit score %s", score->name);
   cuda->score = score;
   cuda->text = text;
   cuda->nodes = score->expression.count;
-  ft_cuda_plan(cuda, roots, ROOTS);
-  write_argument(cuda);
+  ft_cuda_plan(cuda, roots, count);
+  write_argument(cuda, derivatives);
   for (int level = FT_LEVEL_HEAD; level < FT_LEVEL_ELEMENT; ++level)
     write_level(cuda, (enum ft_level)level);
   write_root(cuda, "float", "score_of", true, roots[0]);
   write_root(cuda, "bool", "is_visible", false, roots[1]);
   if (derivatives != NULL) write_root(cuda, "float", "slope_of", true, roots[2]);
+  for (int i = 0; derivatives != NULL && i < derivatives->count; ++i)
+    write_derivative(cuda, i, derivatives->others[i].leaf, roots + FIRST_ROOTS + i * ROOTS_OF_ONE);
   free(cuda);
   return ft_text_status(text);
 }

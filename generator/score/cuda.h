@@ -16,6 +16,10 @@
  *   float score_of(score, head, row, column, s)
  *   bool is_visible(score, head, row, column)
  *   float slope_of(score, head, row, column, s)  with derivatives: d score / d s
+ * and of the N-th other derivative
+ *   float derivative_N(score, head, row, column, s), long long place_N(...): d score / d leaf, and
+ *   where in the leaf's gradient it belongs. Behind the scalars, from a multiple of 8 bytes on,
+ *   struct Score has a Gradient (struct ft_arg_gradient) for each thing that one is by.
  * Adds nodes to the expression. */
 int ft_score_emit(struct ft_score *score, const struct ft_derivatives *derivatives,
                   struct ft_text *text);
@@ -25,6 +29,15 @@ struct ft_arg_captured {
   uint64_t data;
   int64_t stride[FT_SCORE_DIMS]; /* in elements */
   int32_t last[FT_SCORE_DIMS];   /* the largest index */
+};
+
+/* The gradient of a captured thing as kernels get it: dense, with one element along a dimension
+ * that is broadcast. */
+struct ft_arg_gradient {
+  uint64_t data;  /* fp32; 0: it is not wanted */
+  uint64_t words; /* of the workspace: 2 for each element and 2 before them; 0: not deterministic */
+  int64_t count;
+  int64_t stride[FT_SCORE_DIMS];
 };
 
 #endif

@@ -213,14 +213,27 @@ static int refuse_blocked(const struct pass *pass) {
                  pass->score->name, node->line, leaf_name(pass->score, sources));
 }
 
+/* The bit of a leaf itself, without those of its indices. */
+static uint64_t own_source(const struct ft_node *node) {
+  return node->operation == FT_OP_READ     ? ft_source_tensor(node->number)
+         : node->operation == FT_OP_SCALAR ? ft_source_scalar(node->number)
+         : node->operation == FT_OP_SYMBOL ? ft_source_symbol(node->number)
+                                           : 0;
+}
+
+uint64_t ft_derivatives_sources(const struct ft_score *score,
+                                const struct ft_derivatives *derivatives) {
+  uint64_t sources = 0;
+  for (int i = 0; i < derivatives->count; ++i)
+    sources |= own_source(ft_node(&score->expression, derivatives->others[i].leaf));
+  return sources;
+}
+
 static int collect(struct pass *pass, int nodes, struct ft_derivatives *derivatives) {
   uint64_t found = 0;
   for (int n = 0; n < nodes; ++n) {
     const struct ft_node node = *ft_node(pass->expression, n);
-    const uint64_t own = node.operation == FT_OP_READ     ? ft_source_tensor(node.number)
-                         : node.operation == FT_OP_SCALAR ? ft_source_scalar(node.number)
-                         : node.operation == FT_OP_SYMBOL ? ft_source_symbol(node.number)
-                                                          : 0;
+    const uint64_t own = own_source(&node);
     if (!pass->reached[n] || !(own & pass->wanted)) continue;
     found |= own;
     const int derivative = node_of(pass, &pass->products[n]);

@@ -27,4 +27,8 @@ struct ft_derivatives {
  * Adds nodes to the expression. FT_E_ARGUMENT with name and line where there is no derivative. */
 int ft_score_derive(struct ft_score *score, uint64_t wanted, struct ft_derivatives *derivatives);
 
+/* Bits of what the other derivatives are by. */
+uint64_t ft_derivatives_sources(const struct ft_score *score,
+                                const struct ft_derivatives *derivatives);
+
 #endif

@@ -22,6 +22,45 @@ static bool is_constant(const struct ft_score *score, int node, double value) {
   return known->operation == FT_OP_CONSTANT && known->value == value;
 }
 
+static const char *captured_name(const struct ft_score *score, int bit) {
+  if (bit < score->tensor_count) return score->tensors[bit].name;
+  const int scalar = bit - FT_SCORE_TENSORS;
+  return scalar >= 0 && scalar < score->scalar_count ? score->scalars[scalar].name : NULL;
+}
+
+/* One captured thing after the other is tried, then all that are differentiable come together. */
+static int prepare_gradients(struct ft_known_score *known) {
+  struct ft_score *const score = &known->score;
+  uint64_t wanted = 0;
+  for (int bit = 0; bit < FT_GRADIENTS_MOST; ++bit) {
+    struct ft_known_gradient *const gradient = &known->gradients[bit];
+    const char *const name = captured_name(score, bit);
+    if (name == NULL) continue;
+    const uint64_t source = ft_source_tensor(bit); /* scalars' bits follow those of tensors */
+    const int status = ft_score_derive(score, source, &known->derivatives);
+    if (status == FT_E_MEMORY) return status;
+    (void)snprintf(gradient->name, sizeof gradient->name, "the gradient of %s", name);
+    gradient->exists = status == FT_OK;
+    if (gradient->exists) wanted |= source;
+    if (!gradient->exists)
+      (void)snprintf(gradient->why_not, sizeof gradient->why_not, "%s", ft_detail());
+  }
+  FT_TRY(ft_score_derive(score, wanted, &known->derivatives));
+  return ft_score_emit(score, &known->derivatives, &known->cuda_with_gradients);
+}
+
+/* Where all derivatives are more than an expression holds, there are none by captured things. */
+static int try_gradients(struct ft_known_score *known) {
+  const int status = known->has_slope ? prepare_gradients(known) : FT_OK;
+  if (status == FT_OK || status == FT_E_MEMORY) return status;
+  for (int bit = 0; bit < FT_GRADIENTS_MOST; ++bit) {
+    known->gradients[bit].exists = false;
+    (void)snprintf(known->gradients[bit].why_not, sizeof known->gradients[bit].why_not, "%s",
+                   ft_detail());
+  }
+  return FT_OK;
+}
+
 /* All that kernels and references want to know. */
 static int prepare(struct ft_known_score *known) {
   struct ft_score *const score = &known->score;
@@ -33,18 +72,18 @@ static int prepare(struct ft_known_score *known) {
     (void)snprintf(known->why_no_slope, sizeof known->why_no_slope, "%s", ft_detail());
   known->slope = known->has_slope ? derivatives.by_s : 0;
   known->slope_is_one = known->has_slope && is_constant(score, derivatives.by_s, 1);
-  known->slope_varies =
-      (ft_node(&score->expression, known->slope)->sources & ft_source_symbol(FT_SYMBOL_S)) != 0;
   const struct ft_node *const stated = ft_node(&score->expression, score->score);
   known->has_score = stated->operation != FT_OP_SYMBOL;
   known->has_visible = !is_constant(score, score->visible, 1);
-  return ft_score_emit(score, known->has_slope ? &derivatives : NULL, &known->cuda);
+  FT_TRY(ft_score_emit(score, known->has_slope ? &derivatives : NULL, &known->cuda));
+  return try_gradients(known);
 }
 
 static void free_known(struct ft_known_score *known) {
   if (known == NULL) return;
   ft_score_free(&known->score);
   ft_text_free(&known->cuda);
+  ft_text_free(&known->cuda_with_gradients);
   free(known);
 }
 
@@ -101,6 +140,32 @@ int ft_registry_add(struct ft_score_registry *registry, const struct ft_template
 done:
   if (status != FT_OK) free_known(fresh);
   return status;
+}
+
+static int refuse(const struct ft_known_score *known, int bit) {
+  const struct ft_known_gradient *const gradient = &known->gradients[bit];
+  if (!known->has_slope) return ft_fail(FT_E_ARGUMENT, "%s", known->why_no_slope);
+  return ft_fail(FT_E_ARGUMENT, "%s", gradient->why_not);
+}
+
+int ft_known_gradient_bit(const struct ft_known_score *known, const char *name, int *bit) {
+  for (*bit = 0; *bit < FT_GRADIENTS_MOST; ++*bit) {
+    const char *const other = captured_name(&known->score, *bit);
+    if (other == NULL || strcmp(name, other) != 0) continue;
+    return known->gradients[*bit].exists ? FT_OK : refuse(known, *bit);
+  }
+  return ft_fail(FT_E_ARGUMENT, "score %s captures no '%s'", known->score.name, name);
+}
+
+int ft_known_gradients_check(const struct ft_known_score *known, int64_t wanted) {
+  for (int bit = 0; bit < FT_GRADIENTS_MOST; ++bit) {
+    if (!(wanted >> bit & 1) || known->gradients[bit].exists) continue;
+    if (captured_name(&known->score, bit) != NULL) return refuse(known, bit);
+    return ft_fail(FT_E_ARGUMENT,
+                   "score %s captures nothing of number %d, whose gradient is wanted",
+                   known->score.name, bit);
+  }
+  return FT_OK;
 }
 
 void ft_registry_close(struct ft_score_registry *registry) {

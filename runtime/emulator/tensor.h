@@ -7,7 +7,7 @@
 
 /* What a launch may touch: elements address + (sum of index * stride) * element_bytes and nothing
  * between them. Extents and strides by dimension: batch, row, head, column. */
-enum { FT_TENSOR_DIMS = 4, FT_TENSORS_MOST = 24 };
+enum { FT_TENSOR_DIMS = 4, FT_TENSORS_MOST = 72 };
 struct ft_emulated_tensor {
   const char *name; /* "K"; static */
   uint64_t address;

@@ -127,13 +127,13 @@ static int64_t workspace_bytes(const struct ft_backward_work *work, int64_t tile
 }
 
 static int read_workspace(struct ft_backward_params *params, const struct ft_backward_work *work,
-                          int64_t tiles, const void *workspace) {
+                          int64_t tiles, int64_t of_score, const void *workspace, uint64_t *rest) {
   const uint64_t begin = (uintptr_t)workspace;
   if (!workspace)
     return ft_fail(FT_E_ARGUMENT,
                    "arguments.workspace is NULL; this run needs %lld bytes of device memory "
                    "(fatune_plan_workspace_for)",
-                   (long long)workspace_bytes(work, tiles));
+                   (long long)(workspace_bytes(work, tiles) + of_score));
   if (begin % 256 != 0)
     return ft_fail(FT_E_ARGUMENT, "arguments.workspace is %p; allowed: a multiple of 256",
                    workspace);
@@ -142,6 +142,7 @@ static int read_workspace(struct ft_backward_params *params, const struct ft_bac
   params->dq_sum = work->dq_sum > 0 ? begin : 0;
   params->row_stats = row_stats;
   params->counters = work->counters > 0 ? counters : 0;
+  *rest = begin + (uint64_t)workspace_bytes(work, tiles);
   return FT_OK;
 }
 
@@ -151,7 +152,9 @@ int ft_backward_workspace(const struct ft_launch_plan *plan, const struct ft_bac
   int64_t of_head, tiles;
   FT_TRY(ft_run_read(&run, plan->request, arguments));
   FT_TRY(count_q_tiles(plan, &run, &of_head, &tiles));
-  *bytes = (size_t)workspace_bytes(work, tiles);
+  int64_t of_score;
+  FT_TRY(ft_score_workspace(plan, arguments, &of_score));
+  *bytes = (size_t)(workspace_bytes(work, tiles) + of_score);
   return FT_OK;
 }
 
@@ -165,10 +168,13 @@ int ft_backward_prepare(struct ft_backward_params *params, struct ft_arg_score *
   FT_TRY(ft_run_read(&run, plan->request, arguments));
   FT_TRY(read_geometry(params, plan, &run, q_tiles, k_tiles));
   FT_TRY(read_tensors(params, plan->request, &run, arguments));
-  FT_TRY(read_workspace(params, work, *q_tiles, arguments->workspace));
+  int64_t of_score; /* of the workspace */
+  uint64_t rest = 0;
+  FT_TRY(ft_score_workspace(plan, arguments, &of_score));
+  FT_TRY(read_workspace(params, work, *q_tiles, of_score, arguments->workspace, &rest));
   params->softmax = run.softmax;
   params->dropout = run.dropout;
-  FT_TRY(ft_score_arguments_read(score, &params->softmax, plan->score, &run, arguments));
+  FT_TRY(ft_score_arguments_read(score, &params->softmax, plan, &run, arguments, rest));
   return ft_run_read_visibility(&run, plan->request, arguments->mask, &params->visibility);
 }
 

@@ -73,7 +73,7 @@ int ft_forward_prepare(struct ft_forward_params *params, const struct ft_launch_
   FT_TRY(read_tensors(params, plan->request, run, arguments));
   params->softmax = run->softmax;
   params->dropout = run->dropout;
-  FT_TRY(ft_score_arguments_read(&params->score, &params->softmax, plan->score, run, arguments));
+  FT_TRY(ft_score_arguments_read(&params->score, &params->softmax, plan, run, arguments, 0));
   return ft_run_read_visibility(run, plan->request, arguments->mask, &params->visibility);
 }
 

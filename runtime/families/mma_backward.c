@@ -54,6 +54,7 @@ static void describe(const struct ft_launch *launch, int kernel,
                        launch->kernels[FT_BACKWARD_PREPARE].grid, (enum ft_backward_kernel)kernel,
                        tensors);
   ft_add_captured(tensors, &params->score, launch->plan->score);
+  ft_add_gradients(tensors, &params->score, launch->plan, kernel == FT_BACKWARD_CONVERT);
 }
 
 const struct ft_launch_family ft_mma_backward_launch = {

@@ -299,7 +299,7 @@ static void record_launch(struct CUmod_st *module, int which, const struct fake_
   if (module->is_tiled) bytes = BYTES_TO(struct ft_tiled_forward_params, rest.softmax);
   if (module->is_backward) bytes = BYTES_TO(struct ft_backward_params, softmax);
   memset(launch->params, 0, sizeof launch->params);
-  static_assert(sizeof(struct ft_tiled_forward_params) <= sizeof launch->params &&
+  static_assert(BYTES_TO(struct ft_tiled_forward_params, rest.softmax) <= sizeof launch->params &&
                     sizeof(struct ft_backward_params) <= sizeof launch->params,
                 "room for the largest argument");
   memcpy(launch->params, params, bytes);

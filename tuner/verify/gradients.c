@@ -119,6 +119,7 @@ static void load_key(struct operands *key, const struct ft_host_problem *problem
 struct pair {
   double ds, ds_size, p, p_size;
   float plain_ds, plain_p; /* rounded to the dtype */
+  struct ft_score_gradient by_score;
 };
 
 /* Whether the row sees key j, by its position and by the mask. */
@@ -154,17 +155,35 @@ static struct pair pair_of(const struct ft_host_problem *problem, struct ft_scor
   const double p = exp(scored.score - terms->lse);
   const float plain_p = expf((float)of_plain.score - (float)terms->lse);
   const float rounded_p = ft_round_to_dtype(r->dtype, plain_p);
-  const float plain_ds =
-      rounded_p * (plain_dp * (float)rescale - terms->plain_delta) * (float)of_plain.slope;
+  const float plain = rounded_p * (plain_dp * (float)rescale - terms->plain_delta);
   const double normal = r->dtype == FT_FP16 ? 0x1p-14 : 0x1p-126;
-  const double size = fmax(p, normal) * fmax(fabs(scored.slope), least_slope) *
-                      (terms->dout_norm * key->second_norm * rescale + terms->delta_size);
-  return (struct pair){.ds = p * (dp * rescale - terms->delta) * scored.slope,
-                       .ds_size = fmax(size, normal),
+  const double exact = p * (dp * rescale - terms->delta);
+  const double size =
+      fmax(p, normal) * (terms->dout_norm * key->second_norm * rescale + terms->delta_size);
+  return (struct pair){.ds = exact * scored.slope,
+                       .ds_size = fmax(size * fmax(fabs(scored.slope), least_slope), normal),
                        .p = kept ? p : 0,
                        .p_size = kept ? fmax(p, normal) : 0,
-                       .plain_ds = ft_round_to_dtype(r->dtype, plain_ds),
-                       .plain_p = kept ? rounded_p : 0};
+                       .plain_ds = ft_round_to_dtype(r->dtype, plain * (float)of_plain.slope),
+                       .plain_p = kept ? rounded_p : 0,
+                       .by_score = {.exact = exact, .size = size, .plain = plain}};
+}
+
+void ft_score_gradients_of(const struct ft_host_problem *problem, struct ft_scorer *scorer,
+                           const struct ft_query_terms *terms, struct ft_row row,
+                           ft_take_score_gradient *take, void *payload) {
+  const struct ft_request *r = &problem->request;
+  struct operands query, key;
+  load_query(&query, problem, row);
+  ft_scorer_enter(scorer, row);
+  const struct ft_interval keys = ft_row_keys(r, row.i);
+  for (int64_t j = keys.begin; j < keys.end; j++) {
+    if (!sees(problem, row, j)) continue;
+    load_key(&key, problem, row, j);
+    const struct pair pair = pair_of(problem, scorer, &terms[query_index(r, row)], &query, &key, j,
+                                     keeps(problem, row, j));
+    if (pair.by_score.size > 0) take(payload, &pair.by_score);
+  }
 }
 
 /* ---- sums ---- */

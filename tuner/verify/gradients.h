@@ -53,4 +53,17 @@ void ft_query_gradient(const struct ft_host_problem *problem, const struct ft_qu
 void ft_key_gradients(const struct ft_host_problem *problem, const struct ft_query_terms *terms,
                       struct ft_row key, struct ft_gradient_row *dk, struct ft_gradient_row *dv);
 
+/* The gradient by the score of a row and a key that it sees, S' = score(S): P o (Z o dP - delta).
+ */
+struct ft_score_gradient {
+  double exact, size; /* size: as that of dS */
+  float plain;        /* not rounded to the dtype */
+};
+typedef void ft_take_score_gradient(void *payload, const struct ft_score_gradient *gradient);
+/* Calls take for every key that the row sees, while the scorer is at that key. */
+struct ft_scorer;
+void ft_score_gradients_of(const struct ft_host_problem *problem, struct ft_scorer *scorer,
+                           const struct ft_query_terms *terms, struct ft_row row,
+                           ft_take_score_gradient *take, void *payload);
+
 #endif

@@ -139,13 +139,23 @@ static void judge(struct ft_problem *problem, struct ft_comparison *comparison) 
   ft_gradient_answers_compare(problem->gradient_answers, problem->gradient_rows, comparison);
 }
 
+static int judge_captured(struct ft_problem *problem, struct ft_comparison *comparison) {
+  if (comparison->damaged) return FT_OK;
+  FT_TRY(ft_session_enter(problem->session));
+  const int status =
+      ft_problem_score_verify(&problem->score, problem->session, &problem->host, comparison);
+  ft_session_leave(problem->session);
+  return status;
+}
+
 int ft_problem_verify_gradients(struct ft_problem *problem, int rows, int threads,
                                 struct ft_comparison *comparison) {
   bool broken;
   FT_TRY(prepare(problem, rows, threads));
   FT_TRY(fetch_outputs(problem, comparison, &broken));
-  if (!broken) judge(problem, comparison);
-  return FT_OK;
+  if (broken) return FT_OK;
+  judge(problem, comparison);
+  return judge_captured(problem, comparison);
 }
 
 /* ---- once more ---- */
@@ -175,6 +185,7 @@ int ft_problem_verify_repeat(struct ft_problem *problem, struct ft_comparison *c
                     ft_gradient_name((enum ft_gradient)gradient));
     break;
   }
+  FT_CHECK(ft_problem_score_repeat(&problem->score, problem->session, comparison));
 done:
   free(again);
   ft_session_leave(problem->session);

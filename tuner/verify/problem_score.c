@@ -3,12 +3,15 @@
 #include "tuner/verify/problem_score.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "generator/status.h"
 #include "runtime/scores.h"
 #include "runtime/session.h"
 #include "tuner/verify/halves.h"
+#include "tuner/verify/problem_outputs.h"
 #include "tuner/verify/random_inputs.h"
+#include "tuner/verify/scorer.h"
 
 static void fill(void *data, enum ft_captured_dtype dtype, int64_t count, uint64_t *state) {
   for (int64_t n = 0; n < count; ++n) {
@@ -47,8 +50,9 @@ static int make_tensor(struct ft_problem_score *score, const struct ft_driver *d
   for (int dim = tensor->dims - 1; dim >= 0; --dim) {
     const double extent = ft_score_size(&text->expression, tensor->extents[dim], &score->inputs);
     host->extents[dim] = given->extents[dim] = extent < 1 ? 1 : (int64_t)extent;
-    host->strides[dim] = given->strides[dim] = count;
-    count *= host->extents[dim];
+    const bool is_shared = dim == 0 && tensor->dims > 1 && *state % 2 == 0;
+    host->strides[dim] = given->strides[dim] = is_shared ? 0 : count;
+    if (!is_shared) count *= host->extents[dim];
   }
   const size_t bytes = (size_t)count * (size_t)ft_captured_dtype_bytes(tensor->dtype);
   score->host[number] = malloc(bytes);
@@ -58,6 +62,26 @@ static int make_tensor(struct ft_problem_score *score, const struct ft_driver *d
   host->data = score->host[number];
   FT_TRY(upload(score, driver, number, bytes));
   given->data = (const void *)(uintptr_t)score->memory[number];
+  return FT_OK;
+}
+
+/* Memory for the gradients that are wanted, which the runs are given. */
+static int make_gradients(struct ft_problem_score *score, const struct ft_driver *driver,
+                          int64_t wanted) {
+  const struct ft_score *const text = &score->known->score;
+  for (int bit = 0; bit < FT_GRADIENTS_MOST; ++bit) {
+    if (!(wanted >> bit & 1)) continue;
+    const int64_t count = ft_gradient_count(score->known, &score->inputs, bit);
+    const size_t bytes = (size_t)count * sizeof(float);
+    score->values[bit] = malloc(bytes);
+    if (score->values[bit] == NULL) return ft_fail(FT_E_MEMORY, "no memory for a gradient");
+    FT_TRY(ft_driver_status(driver, driver->memory_alloc(&score->gradients[bit], bytes),
+                            "cuMemAlloc"));
+    score->gradient_counts[bit] = count;
+    /* Scalars come first in captured. */
+    const int number = bit < FT_SCORE_TENSORS ? text->scalar_count + bit : bit - FT_SCORE_TENSORS;
+    score->captured[number].gradient = (float *)(uintptr_t)score->gradients[bit];
+  }
   return FT_OK;
 }
 
@@ -82,6 +106,65 @@ int ft_problem_score_make(struct ft_problem_score *score, fatune_session *sessio
   }
   for (int i = 0; i < text->tensor_count; ++i)
     FT_TRY(make_tensor(score, &session->driver, i, &state));
+  return make_gradients(score, &session->driver, request->score_gradients);
+}
+
+/* ---- gradients ---- */
+
+int ft_problem_score_poison(struct ft_problem_score *score, fatune_session *session,
+                            cu_stream stream) {
+  enum { NOT_A_NUMBER = 0x7FC0DEAD };
+  for (int bit = 0; bit < FT_GRADIENTS_MOST; ++bit)
+    if (score->gradients[bit])
+      FT_TRY(
+          ft_driver_status(&session->driver,
+                           session->driver.set_words(score->gradients[bit], NOT_A_NUMBER,
+                                                     (size_t)score->gradient_counts[bit], stream),
+                           "cuMemsetD32Async"));
+  return FT_OK;
+}
+
+static int fetch(const struct ft_problem_score *score, const struct ft_driver *driver, int bit,
+                 float *to) {
+  const size_t bytes = (size_t)score->gradient_counts[bit] * sizeof(float);
+  FT_TRY(ft_driver_status(driver, driver->copy_to_host(to, score->gradients[bit], bytes, NULL),
+                          "cuMemcpyDtoHAsync"));
+  return ft_driver_status(driver, driver->stream_synchronize(NULL), "cuStreamSynchronize");
+}
+
+static bool is_small(const struct ft_request *request) {
+  const double pairs = (double)request->batch * request->heads_q * (double)request->seqlen_q *
+                       (double)request->seqlen_k;
+  return request->score_gradients != 0 && pairs <= 1 << 24;
+}
+
+int ft_problem_score_verify(struct ft_problem_score *score, fatune_session *session,
+                            const struct ft_host_problem *problem,
+                            struct ft_comparison *comparison) {
+  if (!is_small(&problem->request)) return FT_OK;
+  if (score->answers == NULL) FT_TRY(ft_captured_answers_make(&score->answers, problem));
+  for (int bit = 0; bit < FT_GRADIENTS_MOST; ++bit) {
+    if (!score->gradients[bit]) continue;
+    FT_TRY(fetch(score, &session->driver, bit, score->values[bit]));
+    ft_captured_answers_compare(score->answers, problem, bit, score->values[bit], comparison);
+  }
+  return FT_OK;
+}
+
+int ft_problem_score_repeat(struct ft_problem_score *score, fatune_session *session,
+                            struct ft_comparison *comparison) {
+  for (int bit = 0; bit < FT_GRADIENTS_MOST; ++bit) {
+    if (!score->gradients[bit] || score->answers == NULL) continue;
+    const size_t bytes = (size_t)score->gradient_counts[bit] * sizeof(float);
+    float *const again = malloc(bytes);
+    if (again == NULL) return ft_fail(FT_E_MEMORY, "no memory for a copy of a gradient");
+    const int status = fetch(score, &session->driver, bit, again);
+    if (status == FT_OK && memcmp(again, score->values[bit], bytes) != 0)
+      (void)ft_output_found(comparison, "%s differs from run to run",
+                            score->known->gradients[bit].name);
+    free(again);
+    FT_TRY(status);
+  }
   return FT_OK;
 }
 
@@ -90,5 +173,10 @@ void ft_problem_score_free(struct ft_problem_score *score, fatune_session *sessi
     if (score->memory[i]) session->driver.memory_free(score->memory[i]);
     free(score->host[i]);
   }
+  for (int bit = 0; bit < FT_GRADIENTS_MOST; ++bit) {
+    if (score->gradients[bit]) session->driver.memory_free(score->gradients[bit]);
+    free(score->values[bit]);
+  }
+  ft_captured_answers_free(score->answers);
   *score = (struct ft_problem_score){.known = NULL};
 }

@@ -11,8 +11,14 @@ int ft_scorer_open(struct ft_scorer *scorer, const struct ft_host_problem *probl
   if (scorer->known == NULL) return FT_OK;
   const struct ft_score *const score = &scorer->known->score;
   scorer->inputs = problem->score_inputs;
-  const int roots[] = {score->score, score->visible, scorer->known->slope};
-  return ft_interpreter_open(&scorer->interpreter, score, roots, 3);
+  const struct ft_derivatives *const derivatives = &scorer->known->derivatives;
+  int roots[3 + 2 * FT_DERIVATIVES] = {score->score, score->visible, scorer->known->slope};
+  int count = 3;
+  for (int n = 0; problem->request.score_gradients != 0 && n < derivatives->count; ++n) {
+    roots[count++] = derivatives->others[n].leaf;
+    roots[count++] = derivatives->others[n].node;
+  }
+  return ft_interpreter_open(&scorer->interpreter, score, roots, count);
 }
 
 void ft_scorer_close(struct ft_scorer *scorer) {
@@ -39,4 +45,47 @@ struct ft_scored ft_scorer_key(struct ft_scorer *scorer, int64_t j, double s) {
   return (struct ft_scored){.score = score,
                             .slope = ft_interpreter_value(&scorer->interpreter, known->slope),
                             .visible = visible && score != -HUGE_VAL};
+}
+
+double ft_scorer_derivative(const struct ft_scorer *scorer, int n) {
+  return ft_interpreter_value(&scorer->interpreter, scorer->known->derivatives.others[n].node);
+}
+
+int ft_derivative_bit(const struct ft_known_score *known, int n) {
+  const struct ft_node *const leaf =
+      ft_node(&known->score.expression, known->derivatives.others[n].leaf);
+  return leaf->operation == FT_OP_READ ? leaf->number : FT_SCORE_TENSORS + leaf->number;
+}
+
+/* Elements from index to index of a gradient; 0 along a dimension that is broadcast. Returns how
+ * many elements there are. */
+static int64_t strides_of(const struct ft_known_score *known, const struct ft_score_inputs *inputs,
+                          int bit, int64_t strides[FT_SCORE_DIMS]) {
+  int64_t count = 1;
+  const int dims = bit < FT_SCORE_TENSORS ? known->score.tensors[bit].dims : 0;
+  for (int dim = dims - 1; dim >= 0; --dim) {
+    strides[dim] = inputs->tensors[bit].strides[dim] == 0 ? 0 : count;
+    if (strides[dim] != 0) count *= inputs->tensors[bit].extents[dim];
+  }
+  return count;
+}
+
+int64_t ft_gradient_count(const struct ft_known_score *known, const struct ft_score_inputs *inputs,
+                          int bit) {
+  int64_t strides[FT_SCORE_DIMS];
+  return strides_of(known, inputs, bit, strides);
+}
+
+int64_t ft_scorer_place(const struct ft_scorer *scorer, int n) {
+  const struct ft_node *const leaf =
+      ft_node(&scorer->known->score.expression, scorer->known->derivatives.others[n].leaf);
+  if (leaf->operation != FT_OP_READ) return 0;
+  const struct ft_captured *const tensor = &scorer->inputs.tensors[leaf->number];
+  int64_t strides[FT_SCORE_DIMS], place = 0;
+  (void)strides_of(scorer->known, &scorer->inputs, leaf->number, strides);
+  for (int dim = 0; dim < leaf->operand_count; ++dim) {
+    const double index = ft_interpreter_value(&scorer->interpreter, leaf->operands[dim]);
+    place += (int64_t)fmax(fmin(index, (double)(tensor->extents[dim] - 1)), 0) * strides[dim];
+  }
+  return place;
 }

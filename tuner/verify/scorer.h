@@ -26,4 +26,14 @@ struct ft_scored {
 };
 struct ft_scored ft_scorer_key(struct ft_scorer *scorer, int64_t j, double s);
 
+/* After a key: the n-th other derivative of the score, and the place of its leaf in the gradient,
+ * which is dense and has one element along a dimension that is broadcast. */
+double ft_scorer_derivative(const struct ft_scorer *scorer, int n);
+int64_t ft_scorer_place(const struct ft_scorer *scorer, int n);
+/* How many elements such a gradient has, by the bit of the request's score_gradients. */
+int64_t ft_gradient_count(const struct ft_known_score *known, const struct ft_score_inputs *inputs,
+                          int bit);
+/* The bit of what the n-th other derivative is by. */
+int ft_derivative_bit(const struct ft_known_score *known, int n);
+
 #endif

@@ -123,6 +123,13 @@ inline int __float2int_rd(float x) {
   return static_cast<float>(whole) > x ? whole - 1 : whole;
 }
 
+// To the nearest, even ones among equals; beyond 64 bits what a GPU makes of it.
+inline long long __float2ll_rn(float x) {
+  if (!(x >= -0x1p63f)) return x == x ? -0x7FFFFFFFFFFFFFFF - 1 : -0x7FFFFFFFFFFFFFFF - 1;
+  if (x >= 0x1p63f) return 0x7FFFFFFFFFFFFFFF;
+  return static_cast<long long>(__builtin_rintf(x));
+}
+
 inline float fe_flush(float x) {
   return __builtin_fabsf(x) < 0x1p-126f ? __builtin_copysignf(0.f, x) : x;
 }
