@@ -244,10 +244,10 @@ typedef struct fatune_captured {
   const void *data;   /* of a tensor: device address, a multiple of its element's size */
   int64_t extents[4]; /* at least those of the text; 1 .. 2^31 - 1 */
   int64_t strides[4]; /* in elements, at least 0; 0 to broadcast */
-  /* Written by a backward whose request wants it, else NULL there. A forward does not look at it. Dense, in the order of the extents,
-   * with one element along a dimension of stride 0: the sum over those that share it; of a scalar
-   * one element. If the request is deterministic, a contribution that is not finite, or as large as
-   * 2^38, makes all of it NaN. */
+  /* Written by a backward whose request wants it, else NULL there. A forward does not look at it.
+   * Dense, in the order of the extents, with one element along a dimension of stride 0: the sum
+   * over those that share it; of a scalar one element. If the request is deterministic, a
+   * contribution that is not finite, or as large as 2^38, makes all of it NaN. */
   float *gradient;
 } fatune_captured;
 

@@ -11,6 +11,7 @@
 #include "generator/score/registry.h"
 #include "generator/status.h"
 #include "tests/fresh_seed.h"
+#include "tuner/verify/captured_answers.h"
 #include "tuner/verify/comparison.h"
 #include "tuner/verify/gradient_answers.h"
 #include "tuner/verify/gradients.h"
@@ -233,15 +234,55 @@ static const struct {
 
 /* Gives the sample a score function, whose scalars are 0.75 and whose tensors 0.5 everywhere. */
 static void give_score(struct sample *sample, const struct ft_known_score *known) {
-  static const float halves[64] = {0.5F};
+  static float entries[64] = {0.5F, -0.25F, 0.75F};
   const struct ft_request *const r = &sample->problem.request;
   struct ft_score_inputs *const inputs = &sample->problem.score_inputs;
   inputs->scalars[0] = 0.75;
-  inputs->tensors[0] = (struct ft_captured){.data = halves, .extents = {r->heads_q, r->seqlen_k}};
+  inputs->tensors[0] = (struct ft_captured){
+      .data = entries, .extents = {r->heads_q, r->seqlen_k}, .strides = {r->seqlen_k, 1}};
   inputs->symbols[FT_SYMBOL_NQ] = (double)r->seqlen_q;
   inputs->symbols[FT_SYMBOL_NK] = (double)r->seqlen_k;
   sample->problem.score = known;
   run_forward(sample);
+}
+
+/* The loss with one number of what is captured a step further. */
+static double loss_beside(struct sample *sample, float *entry, double step) {
+  const struct ft_score_inputs kept = sample->problem.score_inputs;
+  const float at = entry != NULL ? *entry : 0;
+  if (entry != NULL) *entry = at + (float)step;
+  if (entry == NULL) sample->problem.score_inputs.scalars[0] += step;
+  const double loss = loss_of(&sample->problem);
+  if (entry != NULL) *entry = at;
+  sample->problem.score_inputs = kept;
+  return loss;
+}
+
+static void compare_captured(struct sample *sample) {
+  const struct ft_known_score *const known = sample->problem.score;
+  struct ft_captured_answers *answers;
+  for (int bit = 0; bit < FT_GRADIENTS_MOST; ++bit)
+    if (known->gradients[bit].exists) sample->problem.request.score_gradients |= (int64_t)1 << bit;
+  ck_assert_int_eq(ft_captured_answers_make(&answers, &sample->problem), FT_OK);
+  for (int bit = 0; bit < FT_GRADIENTS_MOST; ++bit) {
+    const struct ft_captured_answer *const of = &answers->of[bit];
+    for (int64_t n = 0; n < of->count && n < 12; ++n) {
+      const double step = 0x1p-8;
+      float *const entry = bit < FT_SCORE_TENSORS
+                               ? (float *)sample->problem.score_inputs.tensors[bit].data + n
+                               : NULL;
+      const double near = loss_beside(sample, entry, step) - loss_beside(sample, entry, -step);
+      const double far =
+          loss_beside(sample, entry, 2 * step) - loss_beside(sample, entry, -2 * step);
+      const double should = (4 * near / (2 * step) - far / (4 * step)) / 3;
+      /* O and LSE, which the answer is a function of, have been rounded. */
+      ck_assert_msg(fabs(of->exact[n] - should) <= 0x1p-8 * sqrt(of->square[n]) + 1e-10,
+                    "seed %llu: %s[%lld] is %.10g, its slope %.10g",
+                    (unsigned long long)sample->seed, known->gradients[bit].name, (long long)n,
+                    of->exact[n], should);
+    }
+  }
+  ft_captured_answers_free(answers);
 }
 
 START_TEST(scores_are_differentiated) {
@@ -255,6 +296,7 @@ START_TEST(scores_are_differentiated) {
   struct sample sample = sample_of(scored[_i].request);
   give_score(&sample, known);
   compare_with_slopes(&sample);
+  compare_captured(&sample);
   sample_free(&sample);
   ft_registry_close(&registry);
   ft_template_files_close(&files);

@@ -123,6 +123,82 @@ START_TEST(faults_are_told_by_name) {
 }
 END_TEST
 
+/* ---- gradients ---- */
+
+enum { OF_BIAS = 1, OF_TABLE = 2, OF_CAP = 1 << FT_SCORE_TENSORS };
+
+static struct ft_arg_gradient gradient_at(const struct ft_arg_score *score, int n) {
+  enum { BEFORE = 2 * sizeof(struct ft_arg_captured) + 2 * sizeof(uint32_t) };
+  struct ft_arg_gradient gradient;
+  memcpy(&gradient, (const char *)score + BEFORE + (size_t)n * sizeof gradient, sizeof gradient);
+  return gradient;
+}
+
+START_TEST(gradients_go_to_their_places) {
+  struct ft_arg_score score;
+  struct ft_arg_softmax softmax = {.scale = 0.5f};
+  request = (struct ft_request){.pass = FT_BACKWARD, .score_gradients = OF_BIAS | OF_CAP};
+  const struct ft_launch_plan plan = {.request = &request, .score = known};
+  good[1].gradient = (float *)0x5000;
+  good[3].gradient = (float *)0x6000;
+  ck_assert_msg(ft_score_arguments_read(&score, &softmax, &plan, &run, &arguments, 0) == FT_OK,
+                "%s", ft_detail());
+  const struct ft_arg_gradient bias = gradient_at(&score, 0), table = gradient_at(&score, 1);
+  const struct ft_arg_gradient cap = gradient_at(&score, 2);
+  ck_assert_uint_eq(bias.data, 0x5000);
+  ck_assert_int_eq(bias.count, 13); /* heads share them */
+  ck_assert_int_eq(bias.stride[0], 0);
+  ck_assert_int_eq(bias.stride[1], 1);
+  ck_assert_uint_eq(bias.words, 0);
+  ck_assert_uint_eq(table.data, 0);
+  ck_assert_uint_eq(cap.data, 0x6000);
+  ck_assert_int_eq(cap.count, 1);
+
+  int64_t bytes;
+  ck_assert_int_eq(ft_score_workspace(&plan, &arguments, &bytes), FT_OK);
+  ck_assert_int_eq(bytes, 0);
+  request.deterministic = true;
+  ck_assert_int_eq(ft_score_workspace(&plan, &arguments, &bytes), FT_OK);
+  ck_assert_int_eq(bytes, 256 + 256); /* 14 and 2 times 16, in whole 256 */
+  ck_assert_int_eq(ft_score_arguments_read(&score, &softmax, &plan, &run, &arguments, 0x7000),
+                   FT_OK);
+  ck_assert_uint_eq(gradient_at(&score, 0).words, 0x7000);
+  ck_assert_uint_eq(gradient_at(&score, 2).words, 0x7100);
+}
+END_TEST
+
+START_TEST(wrong_gradients_are_told_by_name) {
+  struct ft_arg_score score;
+  request = (struct ft_request){.pass = FT_BACKWARD, .score_gradients = OF_TABLE};
+  ck_assert_int_eq(read_captured(&score), FT_E_ARGUMENT);
+  ck_assert_ptr_nonnull(strstr(ft_detail(), "gradient of 'table' is (nil); the request wants one"));
+  good[2].gradient = (float *)0x5002;
+  ck_assert_int_eq(read_captured(&score), FT_E_ARGUMENT);
+  ck_assert_ptr_nonnull(strstr(ft_detail(), "gradient of 'table' is 0x5002; allowed: multiples"));
+  good[2].gradient = (float *)0x5004;
+  good[0].gradient = (float *)0x6000;
+  ck_assert_int_eq(read_captured(&score), FT_E_ARGUMENT);
+  ck_assert_ptr_nonnull(strstr(ft_detail(), "gradient of 'n' is 0x6000; the request wants none"));
+}
+END_TEST
+
+START_TEST(gradients_have_bits) {
+  int bit;
+  ck_assert_int_eq(ft_known_gradient_bit(known, "table", &bit), FT_OK);
+  ck_assert_int_eq(bit, 1);
+  ck_assert_int_eq(ft_known_gradient_bit(known, "cap", &bit), FT_OK);
+  ck_assert_int_eq(1 << bit, OF_CAP);
+  ck_assert_int_eq(ft_known_gradient_bit(known, "n", &bit), FT_E_ARGUMENT);
+  ck_assert_ptr_nonnull(strstr(ft_detail(), "scalar 'n' has type int; allowed for a gradient"));
+  ck_assert_int_eq(ft_known_gradient_bit(known, "m", &bit), FT_E_ARGUMENT);
+  ck_assert_ptr_nonnull(strstr(ft_detail(), "score mine captures no 'm'"));
+  ck_assert_int_eq(ft_known_gradients_check(known, OF_BIAS | OF_CAP), FT_OK);
+  ck_assert_int_eq(ft_known_gradients_check(known, 2 * OF_CAP), FT_E_ARGUMENT); /* n */
+  ck_assert_int_eq(ft_known_gradients_check(known, 4), FT_E_ARGUMENT);
+  ck_assert_ptr_nonnull(strstr(ft_detail(), "captures nothing of number 2"));
+}
+END_TEST
+
 START_TEST(without_a_score_nothing_is_captured) {
   struct ft_arg_score score;
   known = NULL;
@@ -171,6 +247,9 @@ Suite *make_launch_score_suite(void) {
   tcase_add_test(tests, captured_things_go_to_their_places);
   tcase_add_test(tests, tensors_are_known_to_the_emulator);
   tcase_add_loop_test(tests, faults_are_told_by_name, 0, FAULTS);
+  tcase_add_test(tests, gradients_go_to_their_places);
+  tcase_add_test(tests, wrong_gradients_are_told_by_name);
+  tcase_add_test(tests, gradients_have_bits);
   tcase_add_test(tests, without_a_score_nothing_is_captured);
   tcase_add_test(tests, equal_texts_have_one_number);
   suite_add_tcase(suite, tests);

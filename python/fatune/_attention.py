@@ -33,18 +33,25 @@ def attention(q, k, v, *, causal=False, window=None, scale=None, dropout=0.0, se
     mask: a BlockMask. A query that sees no key gives O = 0, LSE = -inf, and no gradients.
     score: a score function: the name of a built-in one ("alibi"), a Lua text
     (generator/score/README.md), or a Python function (fatune.score), as visible, a mask function.
-    captured: their scalars and tensors by name, of the dtypes that a text declares; no gradients.
+    captured: their scalars and tensors by name, of the dtypes that a text declares. Float tensors
+    that require gradients get them, but under torch.compile.
     out: where O goes, in the layout; else a new tensor. LSE is float32 [batch, heads, seq].
     deterministic: gradients have the same bits in every run, at some cost.
 
-    Differentiable in q, k, v, once, through O and LSE; dropout and mask are those of the forward.
+    Differentiable in q, k, v and what is captured, once, through O and LSE; dropout and mask are those of the forward.
     Under torch.compile it is the operator fatune::attention.
     Raises TypeError and ValueError for tensors that do not fit, and Error where the library refuses.
     """
     import torch
+    enabled = torch.is_grad_enabled()
+    learnt = enabled and captured is not None and any(
+        torch.is_tensor(value) and value.requires_grad for value in captured.values())
     if torch.compiler.is_compiling() or _intercepted(torch, q, k, v):
         if out is not None:
             raise ValueError("out is given to an operator; allowed: None under torch.compile and tracing")
+        if learnt:
+            raise ValueError("captured has a tensor that requires gradients under torch.compile or tracing; allowed: none "
+                             "there (detach it, or leave the call out of what is compiled)")
         from ._operators import attention_operator
         out, lse = attention_operator(
             q, k, v, causal=causal, window=window, scale=scale, dropout=dropout, seed=seed, offset=offset, mask=mask,
@@ -53,16 +60,13 @@ def attention(q, k, v, *, causal=False, window=None, scale=None, dropout=0.0, se
         return (out, lse) if return_lse else out
     if seed is None:
         seed = draw_seed(torch, q.device) if dropout else 0
-    enabled = torch.is_grad_enabled()
-    if captured and enabled and any(torch.is_tensor(value) and value.requires_grad for value in captured.values()):
-        raise ValueError("captured has a tensor that requires gradients; allowed: none, they are not made (detach it)")
-    wants_gradients = enabled and (q.requires_grad or k.requires_grad or v.requires_grad)
+    wants_gradients = learnt or enabled and (q.requires_grad or k.requires_grad or v.requires_grad)
     if wants_gradients and out is not None:
         raise ValueError("out is given where gradients are wanted; allowed: None, or torch.no_grad()")
     call = _call(q, k, v, out, (causal, window, scale, dropout, mask, layout, session, deterministic, score, visible,
                                 captured))
     if wants_gradients:
-        out, lse = function().apply(q, k, v, call, seed, offset)
+        out, lse = function().apply(q, k, v, call, seed, offset, *call.want_gradients().values())
         return (out, lse) if return_lse else out
     if out is None:
         out = q.new_empty(call.o_shape)

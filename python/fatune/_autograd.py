@@ -55,7 +55,7 @@ def function():
 
     class Attention(torch.autograd.Function):
         @staticmethod
-        def forward(ctx, q, k, v, call, seed, offset):
+        def forward(ctx, q, k, v, call, seed, offset, *captured):
             out = q.new_empty(call.o_shape)
             lse = q.new_empty(call.lse_shape, dtype=torch.float32)
             if out.numel() > 0:
@@ -63,23 +63,26 @@ def function():
             ctx.call, ctx.seed, ctx.offset = call, seed, offset
             # Seeds on the device are saved like the rest: whoever changes one before the backward
             # is told so.
-            ctx.save_for_backward(q, k, v, out, lse, *_tensors_of(seed, offset))
+            # What the score captures is saved, too: it is read again by the backward.
+            ctx.save_for_backward(q, k, v, out, lse, *captured, *_tensors_of(seed, offset))
             ctx.set_materialize_grads(False)
             return out, lse
 
         @staticmethod
         @once(torch)
         def backward(ctx, dout, dlse):
-            q, k, v, out, lse, *_ = ctx.saved_tensors
+            q, k, v, out, lse, *rest = ctx.saved_tensors
+            captured = dict(zip(ctx.call.wanted_names, rest))
             if dout is None and dlse is None:
-                return (None,) * 6
+                return (None,) * (6 + len(captured))
             if out.numel() == 0:
-                return (*(torch.zeros_like(tensor) for tensor in (q, k, v)), None, None, None)
+                zeros = [torch.zeros_like(tensor) for tensor in (q, k, v, *captured.values())]
+                return (*zeros[:3], None, None, None, *zeros[3:])
             dout = torch.zeros_like(out) if dout is None else as_input(dout)
             dlse = None if dlse is None else dlse.contiguous()
             dq, dk, dv = (torch.empty_like(tensor) for tensor in (q, k, v))
-            ctx.call.backward({"q": q, "k": k, "v": v, "o": out, "dout": dout,
-                               "dq": dq, "dk": dk, "dv": dv}, lse, dlse, ctx.seed, ctx.offset, bytes_of(q))
-            return dq, dk, dv, None, None, None
+            tensors = {"q": q, "k": k, "v": v, "o": out, "dout": dout, "dq": dq, "dk": dk, "dv": dv}
+            gradients = ctx.call.backward(tensors, lse, dlse, ctx.seed, ctx.offset, bytes_of(q), captured)
+            return dq, dk, dv, None, None, None, *gradients.values()
 
     return Attention

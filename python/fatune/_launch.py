@@ -100,8 +100,20 @@ def _score(score, visible, captured, session):
     return session.add_score("score", score) if "=" in score else session.add_score(score)
 
 
-def _captured(captured, device):
-    """An array of struct fatune_captured from numbers and tensors by name."""
+def new_gradient(tensor):
+    """Room for the gradient of a captured tensor: dense, one element along a dimension of stride 0."""
+    import torch
+    shape = [1 if stride == 0 else extent for extent, stride in zip(tensor.shape, tensor.stride())]
+    return tensor.new_empty(shape, dtype=torch.float32)
+
+
+def spread_gradient(gradient, tensor):
+    """As autograd wants it: an expanded tensor's gradient will be summed over what it was expanded by."""
+    return (gradient * (gradient.numel() / tensor.numel())).expand(tensor.shape).to(tensor.dtype)
+
+
+def _captured(captured, device, gradients=None):
+    """An array of struct fatune_captured from numbers and tensors by name; gradients: where theirs go."""
     array = (s.Captured * len(captured))()
     for entry, (name, value) in zip(array, captured.items()):
         entry.name = name.encode()
@@ -114,6 +126,8 @@ def _captured(captured, device):
         entry.data = value.data_ptr()
         entry.extents[:value.dim()] = value.shape
         entry.strides[:value.dim()] = value.stride()
+        if gradients and name in gradients:
+            entry.gradient = gradients[name].data_ptr()
     return array
 
 
@@ -167,15 +181,26 @@ class Call:
                                mask_density=max(mask.density, 2.0**-20))
         self._class["score"] = _score(score, visible, captured, session)
         self._captured = captured or {}
+        self._wanted, self.wanted_names = {}, []
         self.kept = False  # whether all tensors it will meet have the strides of the first, out new each time
         self._prepared = None
 
-    def _plan(self, pass_):
-        deterministic = int(self.deterministic and pass_ == s.BACKWARD)
-        return self._session.cached_plan(
-            s.Request(pass_=pass_, deterministic=deterministic, **self._class, **self._sizes))
+    def want_gradients(self):
+        """Names and tensors of what is captured and requires gradients, which the backward then makes."""
+        wanted = {name: value for name, value in self._captured.items()
+                  if hasattr(value, "data_ptr") and value.requires_grad}
+        self._wanted = {name: self._session.score_gradient(self._class["score"], name) for name in wanted}
+        self.wanted_names = list(wanted)
+        return wanted
 
-    def _arguments(self, tensors, seed, offset, lse):
+    def _plan(self, pass_):
+        is_backward = pass_ == s.BACKWARD
+        return self._session.cached_plan(
+            s.Request(pass_=pass_, deterministic=int(self.deterministic and is_backward),
+                      score_gradients=sum(self._wanted.values()) if is_backward else 0,
+                      **self._class, **self._sizes))
+
+    def _arguments(self, tensors, seed, offset, lse, gradients=None):
         arguments = s.Arguments(scale=self.scale, dropout=self.dropout, **self._sizes)
         for name, tensor in tensors.items():
             setattr(arguments, name, _view(name, tensor, self._axes)[0])
@@ -183,7 +208,7 @@ class Call:
             arguments.lse = lse.data_ptr()
         if self.mask is not None:
             arguments.mask = self.mask.handle
-        arguments.captured = _captured(self._captured, self.device)
+        arguments.captured = _captured(self._captured, self.device, gradients)
         arguments.captured_count = len(self._captured)
         _set_seed(arguments, "seed", seed, self.device)
         _set_seed(arguments, "offset", offset, self.device)
@@ -203,16 +228,19 @@ class Call:
         if self.kept:
             self._prepared = Prepared(self, plan, arguments)
 
-    def backward(self, tensors, lse, dlse, seed, offset, allocate):
+    def backward(self, tensors, lse, dlse, seed, offset, allocate, captured=None):
         """Fills dq, dk, dv; tensors: q, k, v, o, dout, dq, dk, dv by name. allocate(bytes): memory on the device that
-        lives until what is launched on the stream has run."""
+        lives until what is launched on the stream has run. Gives the gradients of what is captured and wants one, by
+        name; captured: these tensors."""
         plan = self._plan(s.BACKWARD)
-        arguments = self._arguments(tensors, seed, offset, lse)
+        gradients = {name: new_gradient(tensor) for name, tensor in (captured or {}).items()}
+        arguments = self._arguments(tensors, seed, offset, lse, gradients)
         if dlse is not None:
             arguments.dlse = dlse.data_ptr()
         workspace = allocate(plan.workspace_for(arguments) + ALIGNMENT)
         arguments.workspace = -(-workspace.data_ptr() // ALIGNMENT) * ALIGNMENT
         self._run(plan, arguments)
+        return {name: spread_gradient(gradient, captured[name]) for name, gradient in gradients.items()}
 
 
 class Prepared:

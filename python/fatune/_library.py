@@ -57,6 +57,7 @@ _FUNCTIONS = {
     "fatune_request_parse": (c.c_int, c.POINTER(s.Request), _text),
     "fatune_request_bucket": (c.c_int, c.POINTER(s.Request), c.POINTER(s.Request)),
     "fatune_score_add": (c.c_int, c.POINTER(c.c_int64), _pointer, _text, _text),
+    "fatune_score_gradient": (c.c_int, c.POINTER(c.c_int64), _pointer, c.c_int64, _text),
     "fatune_mask_make": (c.c_int, c.POINTER(_pointer), _pointer, c.POINTER(s.MaskOptions), _pointer),
     "fatune_mask_density": (c.c_double, _pointer),
     "fatune_mask_free": (None, _pointer),

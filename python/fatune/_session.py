@@ -171,6 +171,12 @@ class Session:
                 self._scores[name, text] = number.value
             return self._scores[name, text]
 
+    def score_gradient(self, score, name):
+        """What stands in Request.score_gradients for the gradient of what the score captures by this name."""
+        number = c.c_int64()
+        check(library().fatune_score_gradient(number, self.handle, score, name.encode()))
+        return number.value
+
     def emit(self, request, gpu=None, config=None):
         """CUDA C of a request for a GPU by name ("a100", "sm_80"; None: the session's)."""
         text = c.c_void_p()

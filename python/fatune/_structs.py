@@ -44,7 +44,7 @@ class Request(Sized):
         ("heads_q", c.c_int), ("heads_kv", c.c_int), ("seqlen_q", c.c_int64),
         ("seqlen_k", c.c_int64), ("mask_density", c.c_double),
         ("window", c.c_int), ("window_left", c.c_int64), ("window_right", c.c_int64),
-        ("score", c.c_int64),
+        ("score", c.c_int64), ("score_gradients", c.c_int64),
     ]
 
     def __repr__(self):
@@ -74,6 +74,7 @@ class Captured(c.Structure):
     _fields_ = [
         ("name", c.c_char_p), ("value", c.c_double), ("data", c.c_void_p),
         ("extents", c.c_int64 * 4), ("strides", c.c_int64 * 4),
+        ("gradient", c.c_void_p),
     ]
 
 

@@ -76,6 +76,16 @@ class Tensor:
         dense = Tensor(self.shape, self.dtype, self.device)
         return self if dense.strides == self.strides else dense
 
+    def __mul__(self, factor):
+        return Tensor(self.shape, self.dtype, self.device)
+
+    def expand(self, shape):
+        expanded = [0 if mine == 1 else stride for mine, stride in zip(self.shape, self.strides)]
+        return Tensor(shape, self.dtype, self.device, expanded)
+
+    def to(self, dtype):
+        return Tensor(self.shape, dtype, self.device, self.strides)
+
     def __getitem__(self, index):
         """tensor[None, None], which puts two extents of 1 in front."""
         front = Tensor((1,) * len(index) + self.shape, self.dtype, self.device)

@@ -252,6 +252,24 @@ class Attention(unittest.TestCase):
         of_q = [8 * 100 * 64, 64, 100 * 64]
         self.assertEqual([launch.backward_strides(n) for n in (0, 5)], [of_q, of_q])
 
+    def test_captured_tensors_get_gradients(self):
+        q, k, v = bf16(1, 8, 100, 64), bf16(1, 2, 300, 64), bf16(1, 2, 300, 64)
+        slope = Tensor((8,), "float32")
+        slope.requires_grad = True
+        bias = Tensor((1, 8, 100, 300), "bfloat16", strides=(0, 30000, 300, 1))
+        out, _ = self.wanting(q, k, v, score="alibi", captured={"slope": slope})
+        _, gradients = self.backward(out, bf16(1, 8, 100, 64))
+        self.assertEqual((gradients[6].shape, gradients[6].dtype), ((8,), "float32"))
+        self.assertEqual(len(gradients), 7)
+        bias.requires_grad = True
+        out, _ = self.wanting(q, k, v, score="bias_bf16", captured={"bias": bias}, deterministic=True)
+        _, gradients = self.backward(out, bf16(1, 8, 100, 64))
+        self.assertEqual((gradients[6].shape, gradients[6].dtype), (bias.shape, "bfloat16"))
+        document = Tensor((1, 300), "int32")
+        document.requires_grad = True  # PyTorch would not let it
+        with self.assertRaisesRegex(fatune.Error, "tensor 'document' has dtype int32; allowed for a gradient"):
+            self.wanting(q, k, v, score="documents", captured={"document": document})
+
     def test_backward_without_gradient_of_lse(self):
         q = bf16(1, 2, 64, 64)
         out, _ = self.wanting(q, q, q)

@@ -780,8 +780,6 @@ __device__ __forceinline__ WorkTile work_tile_at(const ForwardParams &params, co
 
 // ---- score: s -> s', before visibility and softmax ------------------------------------------------------------
 // No score function: all is the identity.
-template <int M, int N> __device__ __forceinline__ void apply_score(float (&)[M][N][4]) {}
-
 constexpr bool SCORES_HIDE = false;
 
 template <int M> struct ScoredRows {};
@@ -791,9 +789,6 @@ __device__ __forceinline__ ScoredRows<M> begin_score(const Params &, int, int, i
 
 template <int M, int N, class Params>
 __device__ __forceinline__ void apply_score(float (&)[M][N][4], const ScoredRows<M> &, const Params &, int, int) {}
-
-// The gradient by s of the gradient by s'.
-__device__ __forceinline__ float score_gradient(float ds) { return ds; }
 
 // ---- no dropout: what its parts say, said of nothing, costs nothing -------------------------------------------------------
 __device__ __forceinline__ float dropout_rescale(const Dropout &) { return 1.f; }

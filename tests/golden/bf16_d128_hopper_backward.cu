@@ -2,7 +2,7 @@
 // request  backward bf16 d128 causal
 // config   wgmma_backward block_m=64 block_n=128 q_stages=2 do_stages=2 ds_stages=2 pacing=2
 // budget   198656 bytes of shared memory, 512 threads, about 200 of 208 registers
-// parts    wgmma_backward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_bulk.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_reductions.cu.in, parts/ptx_wgmma_product.cu.in, parts/arguments.cu.in, parts/sequence.cu.in, parts/visibility.cu.in, parts/key_tile.cu.in, parts/query_walk.cu.in, parts/score_none.cu.in, parts/dropout_none.cu.in, parts/dropout_transposed_none.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/dq_tickets_none.cu.in, parts/dq_adds_none.cu.in, parts/dq_sums.cu.in, parts/backward_prepare.cu.in, parts/backward_pipeline.cu.in, parts/ring.cu.in, parts/descriptors.cu.in, parts/backward_loads.cu.in, parts/backward_loader.cu.in, parts/backward_dq_warpgroup.cu.in, parts/backward_consumer.cu.in, parts/backward_marked_none.cu.in, parts/clear_gradients.cu.in
+// parts    wgmma_backward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_bulk.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_reductions.cu.in, parts/ptx_wgmma_product.cu.in, parts/arguments.cu.in, parts/sequence.cu.in, parts/visibility.cu.in, parts/key_tile.cu.in, parts/query_walk.cu.in, parts/score_transposed_none.cu.in, parts/dropout_none.cu.in, parts/dropout_transposed_none.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/dq_tickets_none.cu.in, parts/dq_adds_none.cu.in, parts/dq_sums.cu.in, parts/backward_prepare.cu.in, parts/backward_pipeline.cu.in, parts/ring.cu.in, parts/descriptors.cu.in, parts/backward_loads.cu.in, parts/backward_loader.cu.in, parts/backward_dq_warpgroup.cu.in, parts/backward_consumer.cu.in, parts/backward_marked_none.cu.in, parts/clear_gradients.cu.in
 // again    fatune emit 'backward bf16 d128 nq1 causal' --gpu sm_90 --config 'wgmma_backward block_m=64 block_n=128 q_stages=2 do_stages=2 ds_stages=2 pacing=2'
 //
 // Three kernels, one after the other on a stream:
@@ -701,22 +701,32 @@ __device__ __forceinline__ void advance(const Sequence &sequence, const Visibili
   }
 }
 
-// ---- score: s -> s', before visibility and softmax ------------------------------------------------------------
-// No score function: all is the identity.
-template <int M, int N> __device__ __forceinline__ void apply_score(float (&)[M][N][4]) {}
+// ---- score of S^T, and its slope ---------------------------------------------------------------------------------
+// No score function: S stays as it is, and the slope is 1.
+using Argument = BackwardParams;
+__device__ __forceinline__ const BackwardParams &params_of(const Argument &argument) { return argument; }
 
-constexpr bool SCORES_HIDE = false;
+__device__ __forceinline__ void clear_captured(const Argument &) {}
+__device__ __forceinline__ void finish_captured(const Argument &) {}
 
-template <int M> struct ScoredRows {};
+template <int M> struct ScoredKeys {};
+template <int M> __device__ __forceinline__ ScoredKeys<M> begin_score(const Argument &) { return {}; }
 
-template <int M, class Params>
-__device__ __forceinline__ ScoredRows<M> begin_score(const Params &, int, int, int, int) { return {}; }
+template <int M>
+__device__ __forceinline__ void begin_step(ScoredKeys<M> &, const Sequence &, int, int, int, int) {}
 
-template <int M, int N, class Params>
-__device__ __forceinline__ void apply_score(float (&)[M][N][4], const ScoredRows<M> &, const Params &, int, int) {}
+template <int M, int N>
+__device__ __forceinline__ void apply_score(float (&)[M][N][4], const ScoredKeys<M> &, int, int) {}
 
-// The gradient by s of the gradient by s'.
-__device__ __forceinline__ float score_gradient(float ds) { return ds; }
+template <int M> struct Slopes {};
+
+template <int M, class MakeScores>
+__device__ __forceinline__ Slopes<M> slopes_of(const ScoredKeys<M> &, int, int, MakeScores) { return {}; }
+
+template <int M> __device__ __forceinline__ float by_slope(float ds, const Slopes<M> &, int, int, int) { return ds; }
+
+template <int M> __device__ __forceinline__ void add_gradients(ScoredKeys<M> &, const Slopes<M> &, int, int) {}
+template <int M> __device__ __forceinline__ void end_score(ScoredKeys<M> &, int) {}
 
 // ---- no dropout: what its parts say, said of nothing, costs nothing -------------------------------------------------------
 __device__ __forceinline__ float dropout_rescale(const Dropout &) { return 1.f; }
@@ -828,7 +838,9 @@ __device__ __forceinline__ void clear_dq(const BackwardParams &params) {
 
 // ---- the last kernel: the sums as bf16 ------------------------------------------------------------
 extern "C" __global__ void __launch_bounds__(DQ_THREADS)
-fatune_convert(const __grid_constant__ BackwardParams params) {
+fatune_convert(const __grid_constant__ Argument argument) {
+  const BackwardParams &params = params_of(argument);
+  finish_captured(argument);
   extern __shared__ __align__(128) unsigned char shared[];
   const unsigned sdQ = shared_address(shared);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -866,7 +878,8 @@ fatune_convert(const __grid_constant__ BackwardParams params) {
 // ---- the first kernel: LSE log2(e) and -delta = dLSE - rowsum(dO o O); zeros to add dQ to -------------------------------
 // Rows that see nothing, and those from nq on, get LSE = +inf: all their P are 0.
 extern "C" __global__ void __launch_bounds__(PREPARE_THREADS)
-fatune_prepare(const __grid_constant__ BackwardParams params) {
+fatune_prepare(const __grid_constant__ Argument argument) {
+  const BackwardParams &params = params_of(argument);
   constexpr int CHUNKS = HEAD_DIM_V / 8;
   constexpr int LANES = CHUNKS <= 2 ? 2 : CHUNKS <= 4 ? 4 : CHUNKS <= 8 ? 8 : CHUNKS <= 16 ? 16 : 32;  // of a row
   const Sequence &sequence = params.sequence;
@@ -878,6 +891,7 @@ fatune_prepare(const __grid_constant__ BackwardParams params) {
   const element *const gdO = row_of(params.dout, batch, head, 0) + chunk * 8;
   float *const gStats = params.row_stats + (long long)blockIdx.x * (2 * BLOCK_M);
   clear_dq(params);
+  clear_captured(argument);
 
   #pragma unroll
   for (int first = 0; first < BLOCK_M; first += PREPARE_THREADS / LANES) {
@@ -1306,8 +1320,8 @@ __device__ __forceinline__ void make_ds(unsigned (&rdS)[N_TILES / 2][1][4], cons
     #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const float *const dp = consumer.rS[0][2 * k + i / 2] + 2 * (i % 2);
-      rdS[k][0][i] = pack(score_gradient(ds_of(low_half(p[i]), dp[0], minus_delta[i / 2][0], dropout)),
-                          score_gradient(ds_of(high_half(p[i]), dp[1], minus_delta[i / 2][1], dropout)));
+      rdS[k][0][i] = pack(ds_of(low_half(p[i]), dp[0], minus_delta[i / 2][0], dropout),
+                          ds_of(high_half(p[i]), dp[1], minus_delta[i / 2][1], dropout));
     }
   }
 }
@@ -1362,7 +1376,6 @@ __device__ __forceinline__ void take_step(Consumer &consumer, const BackwardPara
   begin_step(consumer.dropout,
              batch_head_of(params.sequence, keys.batch, query_head_of(params.sequence, keys, step)));
   let_next_begin(consumer, first_step);
-  apply_score(consumer.rS);
   if (!is_full(params.sequence, params.visibility, step.q0, step.q0 + BLOCK_M - 1, first_key, 64)) {
     hide_transposed(consumer.rS, params.sequence, params.visibility, first_key + consumer.warp * 16, step.q0,
                     consumer.lane);

@@ -569,6 +569,9 @@ __device__ __forceinline__ void advance(const Sequence &sequence, const Visibili
 using Argument = BackwardParams;
 __device__ __forceinline__ const BackwardParams &params_of(const Argument &argument) { return argument; }
 
+__device__ __forceinline__ void clear_captured(const Argument &) {}
+__device__ __forceinline__ void finish_captured(const Argument &) {}
+
 template <int M> struct ScoredKeys {};
 template <int M> __device__ __forceinline__ ScoredKeys<M> begin_score(const Argument &) { return {}; }
 
@@ -584,6 +587,9 @@ template <int M, class MakeScores>
 __device__ __forceinline__ Slopes<M> slopes_of(const ScoredKeys<M> &, int, int, MakeScores) { return {}; }
 
 template <int M> __device__ __forceinline__ float by_slope(float ds, const Slopes<M> &, int, int, int) { return ds; }
+
+template <int M> __device__ __forceinline__ void add_gradients(ScoredKeys<M> &, const Slopes<M> &, int, int) {}
+template <int M> __device__ __forceinline__ void end_score(ScoredKeys<M> &, int) {}
 
 // ---- no dropout: what its parts say, said of nothing, costs nothing -------------------------------------------------------
 __device__ __forceinline__ float dropout_rescale(const Dropout &) { return 1.f; }
@@ -885,7 +891,7 @@ __device__ __forceinline__ void sum_values(float (&rSum)[M_TILES][SUM_TILES][4],
 
 // dS = P o (dP - delta), times the slope of the score, and dK += dS^T Q.
 __device__ __forceinline__ void sum_keys(float (&rSum)[M_TILES][SUM_TILES][4], const BackwardParams &params,
-                                         const Warp &warp, const Part &part, const ScoredKeys<M_TILES> &score,
+                                         const Warp &warp, const Part &part, ScoredKeys<M_TILES> &score,
                                          const Rows &rowsV) {
   const int query = part_query(warp, part.number);
   auto load_delta = [&](float (&minus_delta)[N_TILES][2]) { load_statistics<1>(minus_delta, part.sStats, query, warp.lane); };
@@ -915,6 +921,7 @@ __device__ __forceinline__ void sum_keys(float (&rSum)[M_TILES][SUM_TILES][4], c
       }
       store_fragment(rdS[k][m], part.sdS + m * 16 * P_STRIDE, query / 16 + k, warp.lane);
     }
+    add_gradients(score, slopes, part.first_query + k * 16, warp.lane);
   }
 
   const int first = part.number * COLUMN_WARPS * PART_QUERIES;
@@ -974,7 +981,9 @@ __device__ __forceinline__ void clear_dq(const BackwardParams &params) {
 
 // ---- the last kernel: the sums as bf16 ------------------------------------------------------------
 extern "C" __global__ void __launch_bounds__(DQ_THREADS)
-fatune_convert(const __grid_constant__ BackwardParams params) {
+fatune_convert(const __grid_constant__ Argument argument) {
+  const BackwardParams &params = params_of(argument);
+  finish_captured(argument);
   extern __shared__ __align__(128) unsigned char shared[];
   const unsigned sdQ = shared_address(shared);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -1064,7 +1073,8 @@ __device__ __forceinline__ void add_dq(const BackwardParams &params, int sum, in
 // ---- the first kernel: LSE log2(e) and -delta = dLSE - rowsum(dO o O); zeros to add dQ to -------------------------------
 // Rows that see nothing, and those from nq on, get LSE = +inf: all their P are 0.
 extern "C" __global__ void __launch_bounds__(PREPARE_THREADS)
-fatune_prepare(const __grid_constant__ BackwardParams params) {
+fatune_prepare(const __grid_constant__ Argument argument) {
+  const BackwardParams &params = params_of(argument);
   constexpr int CHUNKS = HEAD_DIM_V / 8;
   constexpr int LANES = CHUNKS <= 2 ? 2 : CHUNKS <= 4 ? 4 : CHUNKS <= 8 ? 8 : CHUNKS <= 16 ? 16 : 32;  // of a row
   const Sequence &sequence = params.sequence;
@@ -1076,6 +1086,7 @@ fatune_prepare(const __grid_constant__ BackwardParams params) {
   const element *const gdO = row_of(params.dout, batch, head, 0) + chunk * 8;
   float *const gStats = params.row_stats + (long long)blockIdx.x * (2 * BLOCK_M);
   clear_dq(params);
+  clear_captured(argument);
 
   #pragma unroll
   for (int first = 0; first < BLOCK_M; first += PREPARE_THREADS / LANES) {
@@ -1308,5 +1319,6 @@ fatune_kernel(const __grid_constant__ Argument argument) {
     __syncthreads();
     add_due(params, keys, smem, worker.due, -1);
   }
+  end_score(worker.score, worker.warp.lane);
   finish(params, keys, smem, worker.warp, worker.rSum);
 }
