@@ -45,7 +45,7 @@ def attention(q, k, v, *, causal=False, window=None, scale=None, dropout=0.0, se
     import torch
     enabled = torch.is_grad_enabled()
     learnt = enabled and captured is not None and any(
-        torch.is_tensor(value) and value.requires_grad for value in captured.values())
+        hasattr(value, "data_ptr") and value.requires_grad for value in captured.values())
     if torch.compiler.is_compiling() or _intercepted(torch, q, k, v):
         if out is not None:
             raise ValueError("out is given to an operator; allowed: None under torch.compile and tracing")

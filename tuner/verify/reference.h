@@ -10,35 +10,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "generator/request.h"
-#include "generator/score/interpret.h"
-#include "generator/score/registry.h"
 #include "generator/visibility.h"
-
-/* One problem on the host. Tensors are dense [batch, seq, head, dim] in the request's dtype (16-bit
- * patterns). blocks is the mask bitmap [mask_batch, mask_heads, rows, cols] or NULL. */
-struct ft_host_problem {
-  struct ft_request request; /* all lengths, batch, heads filled in */
-  const uint16_t *q, *k, *v;
-  const uint8_t *blocks;
-  int mask_batch, mask_heads;
-  /* For a backward: what the forward gave, and the gradient that comes in: [batch, seq, heads_q,
-   * head_dim_v] and [batch, heads_q, seq]. dlse may be NULL. */
-  const uint16_t *o, *dout;
-  const float *lse, *dlse;
-  /* The request's score function, or NULL, and what it captures. */
-  const struct ft_known_score *score;
-  struct ft_score_inputs score_inputs;
-  double scale;
-  double dropout; /* probability asked for */
-  uint64_t seed, offset;
-};
-
-struct ft_row {
-  int64_t batch;
-  int head; /* query head */
-  int64_t i;
-};
+#include "tuner/verify/host_problem.h"
 
 /* O (head_dim_v doubles) and LSE of one row in float64. A row that sees no key gets 0 and -inf.
  * Without memory all are NaN, which passes no comparison. */

@@ -5,7 +5,7 @@
 #define TUNER_SCORER_H
 
 #include "generator/score/interpret.h"
-#include "tuner/verify/reference.h"
+#include "tuner/verify/host_problem.h"
 
 struct ft_scorer {
   const struct ft_host_problem *problem;
