@@ -2,6 +2,8 @@
  * in -> out: score + sizes + seed -> values on the host and on the GPU. */
 #include "tuner/verify/problem_score.h"
 
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,7 +11,6 @@
 #include "runtime/scores.h"
 #include "runtime/session.h"
 #include "tuner/verify/halves.h"
-#include "tuner/verify/problem_outputs.h"
 #include "tuner/verify/random_inputs.h"
 #include "tuner/verify/scorer.h"
 
@@ -151,6 +152,12 @@ int ft_problem_score_verify(struct ft_problem_score *score, fatune_session *sess
   return FT_OK;
 }
 
+static void tell_difference(struct ft_comparison *comparison, const char *name) {
+  *comparison =
+      (struct ft_comparison){.error_ratio = HUGE_VAL, .column = FT_COLUMN_NONE, .damaged = true};
+  (void)snprintf(comparison->worst, sizeof comparison->worst, "%s differs from run to run", name);
+}
+
 int ft_problem_score_repeat(struct ft_problem_score *score, fatune_session *session,
                             struct ft_comparison *comparison) {
   for (int bit = 0; bit < FT_GRADIENTS_MOST; ++bit) {
@@ -160,8 +167,7 @@ int ft_problem_score_repeat(struct ft_problem_score *score, fatune_session *sess
     if (again == NULL) return ft_fail(FT_E_MEMORY, "no memory for a copy of a gradient");
     const int status = fetch(score, &session->driver, bit, again);
     if (status == FT_OK && memcmp(again, score->values[bit], bytes) != 0)
-      (void)ft_output_found(comparison, "%s differs from run to run",
-                            score->known->gradients[bit].name);
+      tell_difference(comparison, score->known->gradients[bit].name);
     free(again);
     FT_TRY(status);
   }
