@@ -2,50 +2,18 @@
  * in -> out: the standard libraries -> a subset that is pure: equal templates give equal text. */
 #include "generator/lua_sandbox.h"
 
-#include <stdlib.h>
 #include <stdbool.h>
 
 #include <lauxlib.h>
 #include <lualib.h>
 
+#include "generator/lua_library.h"
 #include "generator/status.h"
-
-/* A kernel of 2000 lines takes some 10^5 instructions and 2 MiB. */
-enum { MEMORY_LIMIT = 64 << 20, INSTRUCTION_LIMIT = 50 * 1000 * 1000, HOOK_STEP = 10000 };
-
-static void *limited_alloc(void *payload, void *block, size_t old_size, size_t new_size) {
-  struct ft_sandbox *const sandbox = payload;
-  if (block == NULL) old_size = 0; /* then Lua passes a type tag in its place */
-  if (new_size == 0) {
-    free(block);
-    sandbox->bytes -= old_size;
-    return NULL;
-  }
-  if (new_size > old_size && new_size - old_size > (size_t)MEMORY_LIMIT - sandbox->bytes)
-    return NULL;
-  void *const moved = realloc(block, new_size);
-  if (moved != NULL) sandbox->bytes = sandbox->bytes - old_size + new_size;
-  return moved;
-}
-
-static struct ft_sandbox *sandbox_of(lua_State *state) {
-  return *(struct ft_sandbox **)lua_getextraspace(state);
-}
-
-static void count_instructions(lua_State *state, lua_Debug *activation) {
-  (void)activation;
-  struct ft_sandbox *const sandbox = sandbox_of(state);
-  sandbox->instructions += HOOK_STEP;
-  if (sandbox->instructions <= INSTRUCTION_LIMIT) return;
-  luaL_where(state, 0); /* a hook has no level of its own: 0 is the function that was running */
-  lua_pushfstring(state, "more than %d instructions: an endless loop?", INSTRUCTION_LIMIT);
-  lua_concat(state, 2);
-  lua_error(state);
-}
 
 /* load, for text only: bytecode can be made to break out of any sandbox. Upvalue: Lua's load. */
 static int text_load(lua_State *state) {
   int count = lua_gettop(state);
+  if (lua_type(state, 1) == LUA_TSTRING) ft_lua_spend(state, (double)lua_rawlen(state, 1));
   if (count < 3) lua_settop(state, count = 3);
   lua_pushliteral(state, "t");
   lua_replace(state, 3);
@@ -92,6 +60,7 @@ static int sorted_pairs(lua_State *state) {
     lua_pushvalue(state, -1);
     lua_rawseti(state, 2, ++count);
   }
+  ft_lua_spend(state, 64 * (double)count);
   lua_pushvalue(state, lua_upvalueindex(1));
   lua_pushvalue(state, 2);
   lua_call(state, 1, 0);
@@ -128,6 +97,7 @@ static int set_up(lua_State *state) {
   remove_fields(state, math);
   luaL_requiref(state, LUA_TABLIBNAME, luaopen_table, 1);
 
+  ft_lua_bound_library(state);
   wrap_global(state, "load", text_load);
   wrap_global(state, "setmetatable", safe_setmetatable);
   lua_getfield(state, -1, "sort");
@@ -137,11 +107,8 @@ static int set_up(lua_State *state) {
 }
 
 int ft_sandbox_open(struct ft_sandbox *sandbox) {
-  *sandbox = (struct ft_sandbox){0};
-  sandbox->state = lua_newstate(limited_alloc, sandbox);
+  sandbox->state = ft_lua_limits_open(&sandbox->limits);
   if (sandbox->state == NULL) return ft_fail(FT_E_MEMORY, "no memory for a Lua state");
-  *(struct ft_sandbox **)lua_getextraspace(sandbox->state) = sandbox;
-  lua_sethook(sandbox->state, count_instructions, LUA_MASKCOUNT, HOOK_STEP);
   lua_pushcfunction(sandbox->state, set_up);
   const int status = ft_sandbox_call(sandbox, 0, 0);
   if (status != FT_OK) ft_sandbox_close(sandbox);
@@ -156,7 +123,7 @@ void ft_sandbox_close(struct ft_sandbox *sandbox) {
 int ft_sandbox_call(struct ft_sandbox *sandbox, int arguments, int results) {
   lua_State *const state = sandbox->state;
   const int below = lua_gettop(state) - arguments - 1;
-  sandbox->instructions = 0;
+  ft_lua_limits_begin(state);
   const int outcome = lua_pcall(state, arguments, results, 0);
   if (outcome == LUA_OK) return FT_OK;
 
@@ -164,7 +131,8 @@ int ft_sandbox_call(struct ft_sandbox *sandbox, int arguments, int results) {
   const bool has_text = lua_type(state, -1) == LUA_TSTRING;
   const int status =
       outcome == LUA_ERRMEM
-          ? ft_fail(FT_E_MEMORY, "Lua ran out of memory (limit: %d MiB)", MEMORY_LIMIT >> 20)
+          ? ft_fail(FT_E_MEMORY, "Lua ran out of memory (limit: %d MiB, a string or table %d MiB)",
+                    FT_LUA_MEMORY >> 20, FT_LUA_BLOCK >> 20)
           : ft_fail(FT_E_TEMPLATE, "%s",
                     has_text ? lua_tostring(state, -1) : "a template raised an error without text");
   lua_settop(state, below);

@@ -1,17 +1,17 @@
 /* lua_sandbox.h: a Lua state that can neither reach outside nor run away.
  * in -> out: nothing -> state with base, string, table, math less what is unsafe; limited calls.
- * Guards against mistakes in templates: instructions are counted between Lua instructions, so one
- * call into the string library (a pattern made to backtrack) is limited by memory only. */
+ * Guards against mistakes in templates: a call ends after 5 * 10^7 instructions, with what C
+ * functions do counted as instructions (lua_library.h), or after 5 s of CPU time. */
 #ifndef GENERATOR_LUA_SANDBOX_H
 #define GENERATOR_LUA_SANDBOX_H
 
 #include <lua.h>
-#include <stddef.h>
+
+#include "generator/lua_limits.h"
 
 struct ft_sandbox {
   lua_State *state;
-  size_t bytes;      /* now allocated by Lua */
-  long instructions; /* since the call began, in steps of the hook */
+  struct ft_lua_limits limits;
 };
 
 /* The sandbox must not move in memory while it is open. */

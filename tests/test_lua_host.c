@@ -6,6 +6,7 @@
 
 #include "generator/lua_host.h"
 #include "tests/generator_cases.h"
+#include "tests/slow_tests.h"
 #include "tests/suites.h"
 #include "tests/template_folder.h"
 
@@ -66,6 +67,32 @@ static const struct {
     {"local t <close> = setmetatable({}, {__close = function() while true do end end}) "
      "while true do end",
      FT_E_TEMPLATE, "endless loop"},
+    {"local function f(n) local t <close> = setmetatable({}, {__close = function() while true do "
+     "end "
+     "end}) if n > 0 then f(n - 1) end while true do end end f(20000)",
+     FT_E_TEMPLATE, "endless loop"},
+    {"table.move({}, 1, 1 << 62, 2)", FT_E_TEMPLATE, "gpus.lua:1: more than"},
+    {"table.insert(setmetatable({}, {__len = function() return 1 << 62 end}), 1, 1)", FT_E_TEMPLATE,
+     "__len"},
+    {"local t = {} for i = 1, 1e5 do t[i] = i end while true do table.insert(t, 1, table.remove(t, "
+     "1)) "
+     "end",
+     FT_E_TEMPLATE, "endless loop"},
+    {"string.rep('', 1 << 62)", FT_E_TEMPLATE, "endless loop"},
+    {"local s = ('a'):rep(1 << 20) while true do s:reverse() end", FT_E_TEMPLATE, "endless loop"},
+    {"(('a'):rep(60)):find(('a?'):rep(30) .. ('a'):rep(60))", FT_E_TEMPLATE, "30 repetitions"},
+    {"(('a'):rep(1e5)):match('.-.-b')", FT_E_TEMPLATE, "2 repetitions"},
+    {"(('a'):rep(3e4)):gsub('a-b', '')", FT_E_TEMPLATE, "1 repetitions"},
+    {"assert((('a'):rep(1e5) .. 'b'):find('b', 1, true) == 100001) return {}", FT_OK, ""},
+    {"assert(('x = y'):match('^%s*(%w+)%s*=') == 'x') return {}", FT_OK, ""},
+    {"return {{name = tostring({})}}", FT_E_TEMPLATE, "a table has no text"},
+    {"return {{name = tostring(print or assert)}}", FT_E_TEMPLATE, "a function has no text"},
+    {"return {{name = string.format('%s', {})}}", FT_E_TEMPLATE, "a table has no text"},
+    {"return {{name = string.format('%-20p', 'x')}}", FT_E_TEMPLATE, "address"},
+    {"assert(string.format('%%p %s', setmetatable({}, {__tostring = function() return 'x' end})) "
+     "== "
+     "'%p x') return {}",
+     FT_OK, ""},
     {"setmetatable({}, {__gc = function() while true do end end})", FT_E_TEMPLATE, "__gc"},
     {"local function f() return 1 + f() end f()", FT_E_MEMORY, "64 MiB"},
     {"local s = string.rep('x', 1 << 30) return {}", FT_E_MEMORY, "64 MiB"},
@@ -86,8 +113,14 @@ static const struct {
     {"return setmetatable({}, {__index = function() while true do end end, "
      "__len = function() return 1 end})",
      FT_E_TEMPLATE, "row 1"},
+    /* ended by the time they take: the long form of the tests */
+    {"local a, b = ('a'):rep(1 << 21) .. 'b', ('a'):rep(1 << 21) .. 'c' while true do local x = a "
+     "< "
+     "b end",
+     FT_E_TEMPLATE, "endless loop"},
+    {"while true do (('a'):rep(400)):find('.-.-b') end", FT_E_TEMPLATE, "endless loop"},
 };
-enum { HOSTILE = sizeof hostile / sizeof hostile[0] };
+enum { HOSTILE = sizeof hostile / sizeof hostile[0], SLOW_HOSTILE = 2 };
 
 START_TEST(hostile_chunk_ends_cleanly) {
   const double start = seconds();
@@ -233,7 +266,8 @@ Suite *make_lua_host_suite(void) {
   tcase_set_timeout(tests, 60);
   tcase_add_loop_test(tests, sandbox_lacks_what_reaches_outside, 0,
                       sizeof forbidden / sizeof forbidden[0]);
-  tcase_add_loop_test(tests, hostile_chunk_ends_cleanly, 0, HOSTILE);
+  tcase_add_loop_test(tests, hostile_chunk_ends_cleanly, 0,
+                      tests_are_slow() ? HOSTILE : HOSTILE - SLOW_HOSTILE);
   tcase_add_test(tests, bytecode_files_are_refused);
   tcase_add_test(tests, pairs_goes_in_order);
   tcase_add_test(tests, folder_faults_are_named);
