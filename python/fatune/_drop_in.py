@@ -5,9 +5,8 @@ import warnings
 from ._attention import attention
 from ._devices import serves_device
 from ._launch import as_input
-from ._library import Error
+from ._library import NO_NVRTC, UNSUPPORTED, Error
 
-_E_UNSUPPORTED, _E_NO_NVRTC = -2, -6
 _BIASES = {"torch.float16": "bias_fp16", "torch.bfloat16": "bias_bf16", "torch.float32": "bias_fp32"}
 _warned = set()
 
@@ -109,7 +108,7 @@ def sdpa(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scal
         try:
             return _served(query, key, value, attn_mask, dropout_p, is_causal, scale)
         except Error as error:
-            if error.status not in (_E_UNSUPPORTED, _E_NO_NVRTC):
+            if error.status not in (UNSUPPORTED, NO_NVRTC):
                 raise
             reason = str(error)
     _fall_back(reason)

@@ -8,6 +8,7 @@ import pathlib
 from . import _structs as s
 
 _NAME = "libfatune.so"
+UNSUPPORTED, NO_NVRTC, NOT_PREPARED = -2, -6, -11  # of fatune_status
 
 
 class Error(RuntimeError):
@@ -16,7 +17,7 @@ class Error(RuntimeError):
 
     def __init__(self, status, text, detail):
         super().__init__(f"{text}: {detail}" if detail else text)
-        self.status = status
+        self.status, self.text = status, text
         self.detail = detail
 
 

@@ -8,7 +8,7 @@ import threading
 import weakref
 
 from . import _structs as s
-from ._library import check, library
+from ._library import NOT_PREPARED, Error, check, library
 
 Request = s.Request
 
@@ -152,8 +152,17 @@ class Session:
             return plan
         with self._lock:
             if key not in self.plans:
-                self.plans[key] = Plan(self.opened, request)
+                self.plans[key] = self._make_plan(request)
             return self.plans[key]
+
+    def _make_plan(self, request):
+        try:
+            return Plan(self.opened, request)
+        except Error as error:
+            if error.status != NOT_PREPARED:
+                raise
+            detail = f"{error.detail}: call it once, with tensors of these shapes, before the graph is captured"
+            raise Error(error.status, error.text, detail) from None
 
     def forget_plans(self):
         """Later calls look their config up anew, for instance after tuning."""

@@ -15,6 +15,13 @@ import fatune
 from fatune import _autograd
 
 
+class Gpu(ctypes.Structure):
+    """What the driver is told of its GPU (struct fake_gpu)."""
+
+    _fields_ = [("name", ctypes.c_char_p), ("sm", ctypes.c_int), ("sm_count", ctypes.c_int), ("count", ctypes.c_int),
+                ("capturing", ctypes.c_int), ("current", ctypes.c_int)]
+
+
 class Launch(ctypes.Structure):
     """What the recording driver tells of the last launch (struct fake_launch)."""
 
@@ -215,6 +222,20 @@ class Attention(unittest.TestCase):
         for kind, message, tensors, options in wrong:
             with self.subTest(message), self.assertRaisesRegex(kind, message):
                 fatune.attention(*tensors, session=self.session, **options)
+
+    def test_a_capture_compiles_nothing(self):
+        q, seen, unseen = bf16(1, 2, 64, 64), fatune.Session(memory_only=True), fatune.Session(memory_only=True)
+        fatune.attention(q, q, q, session=seen)
+        gpu = Gpu(b"NVIDIA H200", 90, 132, 1, 1, 1)
+        self.driver.fake_cuda_gpu(ctypes.byref(gpu))
+        try:
+            fatune.attention(q, q, q, session=seen)
+            with self.assertRaisesRegex(fatune.Error, "call it once, with tensors of these shapes, before") as caught:
+                fatune.attention(q, q, q, session=unseen)
+            self.assertEqual(caught.exception.status, -11)
+        finally:
+            gpu.capturing = 0
+            self.driver.fake_cuda_gpu(ctypes.byref(gpu))
 
     def test_no_gradients_wanted(self):
         q = bf16(1, 2, 64, 64)
