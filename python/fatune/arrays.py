@@ -88,6 +88,9 @@ class View:
 def _empty_like(array, shape, dtype=None):
     """A new array of the array's library, of its dtype if none is given."""
     namespace = getattr(array, "__array_namespace__", None)
+    if type(array).__module__.partition(".")[0] in ("jax", "jaxlib"):
+        raise TypeError("JAX's arrays cannot be written; allowed: out and lse given, arrays of NumPy or CuPy, which "
+                        "jax.dlpack.from_dlpack or jax.numpy.asarray reads")
     if namespace is None:
         raise TypeError(f"{type(array).__name__} says no __array_namespace__ to make new arrays by; allowed: out and lse "
                         "given, or a newer version of its library (NumPy 2, CuPy 13)")

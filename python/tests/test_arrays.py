@@ -59,6 +59,16 @@ class Arrays(unittest.TestCase):
         self.assertIs(given, out)
         self.assertTrue((out == ours).all())
 
+    @unittest.skipUnless(importlib.util.find_spec("jax"), "JAX is not installed")
+    def test_arrays_of_jax_are_read(self):
+        import jax
+        q, k, v = (jax.numpy.asarray(array, dtype="bfloat16") for array in (self.q, self.k, self.v))
+        with self.assertRaisesRegex(TypeError, "JAX's arrays cannot be written; allowed: out"):
+            arrays.attention(q, k, v, session=self.session)
+        out = arrays.attention(q, k, v, out=numpy.empty(q.shape, q.dtype), causal=True, session=self.session)
+        exact = jax.nn.dot_product_attention(*(a.swapaxes(1, 2).astype("float32") for a in (q, k, v)), is_causal=True)
+        self.assertLess(abs(out.astype("float32") - exact.swapaxes(1, 2)).max(), 2e-2)
+
     def test_wrong_arrays_are_named(self):
         q = self.q
         wrong = [(TypeError, "q is list; allowed: an array", ([1], q, q), {}),
