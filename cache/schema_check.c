@@ -26,7 +26,8 @@ static int list_entries(sqlite3 *handle, struct ft_text *list) {
     if (code != SQLITE_ROW) break;
     for (int i = 0; i < 4; i++) {
       const char *const text = (const char *)sqlite3_column_text(statement, i);
-      ft_text_add(list, "%s%c", text ? text : "", i < 3 ? '|' : '\n');
+      if (text) ft_text_append(list, text, (size_t)sqlite3_column_bytes(statement, i));
+      ft_text_append(list, i < 3 ? "|" : "\n", 1);
     }
     code = SQLITE_OK;
   }
@@ -58,9 +59,9 @@ static int compare(const char *path, const struct ft_text *has, const struct ft_
   char line[80];
   FT_TRY(ft_text_status(has));
   FT_TRY(ft_text_status(should));
-  if (has->length == should->length && memcmp(has->data, should->data, has->length) == 0)
-    return FT_OK;
-  first_difference(has->data ? has->data : "", should->data, line);
+  const char *const own = has->data ? has->data : "", *const due = should->data ? should->data : "";
+  if (has->length == should->length && memcmp(own, due, has->length) == 0) return FT_OK;
+  first_difference(own, due, line);
   return ft_fail(FT_E_CACHE, "'%s' has not the schema of a file of fatune (near '%s'); left alone",
                  path, line);
 }
