@@ -278,6 +278,13 @@ END_TEST
 /* ---- wrong results ---- */
 
 static const struct bug wrong_results[] = {
+    {.name = "dropout of other keys in the second half of the cluster's",
+     .request = "backward bf16 d136 nq200 nk250 hq2 dropout",
+     .config = ROLES,
+     .file = VALUES,
+     .piece = "  share_p(values, rP, first_key, step.q0);\n",
+     .other = "  share_p(values, rP, keys.k0, step.q0);\n",
+     .words = {"dQ: ", "dK: ", "dV: "}},
     {.name = "no gradient of LSE",
      .file = PREPARE,
      .piece = "float delta = exists && chunk == 0 && params.dlse ? -params.dlse[number] : 0.f;",

@@ -72,6 +72,7 @@ static const struct {
     {"", "backward bf16 d144 nq330 nk200", ROLES(2, 2, 2, 1)},
     {"", "backward fp16 d136 dv72 hq4 hkv2 nq200 nk130 causal", ROLES(3, 1, 2, 2)},
     {"", "backward bf16 d72 dv256 nq200 nk330 mask=64x128@0.5", ROLES(1, 1, 1, 2)},
+    {"", "backward bf16 d136 hq2 nq200 nk330 causal dropout deterministic", ROLES(2, 2, 1, 2)},
 };
 enum { RUNS = sizeof runs / sizeof *runs };
 

@@ -11,7 +11,7 @@
 
 /* With this the scores' standard deviation is 35 in units of log2: most steps move some maximum by
  * more than any limit, and a third of the rows that see one key have a maximum so far below 0 that
- * numerators beside 0 would lose bits. */
+ * unnormalised P beside 0 would lose bits. */
 static const double sharp = 3;
 static const char both[] = "fp16 d64 hq4 nq200 causal", steps[] = "fp16 d64 hq8 nq128 nk400",
                   few_keys[] = "fp16 d64 hq16 b4 nq10 causal";

@@ -14,7 +14,7 @@ enum { BLOCKS = 2, BLOCK_KEYS = 64, STEP_QUERIES = 64, PANEL_COLUMNS = 64, PANEL
  * dQ are shared out by whole panels, so there are two at least. */
 static bool serves(const struct ft_request *request, const struct ft_arch *arch) {
   enum { NARROW = 128 };
-  return arch->sm == 90 && request->score == 0 && !request->dropout &&
+  return arch->sm == 90 && request->score == 0 &&
          (!request->deterministic || ft_adds_have_an_order(request)) &&
          max_int(request->head_dim, request->head_dim_v) > NARROW &&
          request->head_dim > PANEL_COLUMNS;
@@ -123,7 +123,8 @@ static const struct ft_wgmma_backward_roles_knobs favourites[] = {
 
 static bool default_config(const struct ft_request *request, const struct ft_arch *arch,
                            struct ft_config *config) {
-  if (request->deterministic) return false; /* not measured yet: mma_backward's stands */
+  if (request->deterministic || request->dropout)
+    return false; /* not measured yet: mma_backward's stands */
   for (int i = 0; i < FT_COUNT(favourites); ++i) {
     *config = ft_config_make(&ft_wgmma_backward_roles_family, &favourites[i]);
     if (ft_config_is_legal(config, request, arch)) return true;
