@@ -5,6 +5,7 @@
 #include "tests/store_fixture.h"
 #include "tests/suites.h"
 
+#include <dirent.h>
 #include <signal.h>
 
 enum { JOBS = 8 };
@@ -77,12 +78,59 @@ START_TEST(a_killed_search_loses_a_row_a_job) {
 }
 END_TEST
 
+/* Folders to compile in, in this one. */
+static int scratch_folders(const char *temporary) {
+  int count = 0;
+  DIR *const all = opendir(temporary);
+  ck_assert_ptr_nonnull(all);
+  for (const struct dirent *entry; (entry = readdir(all));)
+    count += strncmp(entry->d_name, "fatune-kernel-", 14) == 0;
+  closedir(all);
+  return count;
+}
+
+/* A compiler that takes its time. */
+static void use_slow_compiler(void) {
+  char path[128];
+  snprintf(path, sizeof path, "%s/g++", folder);
+  FILE *const file = fopen(path, "w");
+  ck_assert_ptr_nonnull(file);
+  fputs("#!/bin/sh\ncase \"$*\" in *kernel.cc*) sleep 2 ;; esac\nexec g++ \"$@\"\n", file);
+  ck_assert_int_eq(fclose(file), 0);
+  ck_assert_int_eq(chmod(path, 0700), 0);
+  setenv("FATUNE_CXX", path, 1);
+}
+
+START_TEST(a_signal_leaves_no_folder_after_the_next_run) {
+  static const int signals[] = {SIGTERM, SIGKILL};
+  char temporary[128];
+  snprintf(temporary, sizeof temporary, "%s/%d", folder, _i);
+  ck_assert_int_eq(mkdir(temporary, 0700), 0);
+  setenv("TMPDIR", temporary, 1);
+  use_slow_compiler();
+  const pid_t child = fork();
+  ck_assert_int_ge(child, 0);
+  if (child == 0) {
+    execl(program, program, "verify", "--gpu", "emulator", "d16", "nq16", (char *)NULL);
+    _exit(127);
+  }
+  for (int round = 0; round < 4000 && scratch_folders(temporary) == 0; round++) usleep(5000);
+  kill(child, signals[_i]);
+  ck_assert_int_eq(waitpid(child, NULL, 0), child);
+  ck_assert_int_le(scratch_folders(temporary), 1);
+  unsetenv("FATUNE_CXX");
+  expect("verify --gpu emulator d16 nq16", 0);
+  ck_assert_int_eq(scratch_folders(temporary), 0);
+}
+END_TEST
+
 Suite *make_program_kill_suite(void) {
   Suite *const suite = suite_create("program_kill");
   TCase *const tests = tcase_create("kill");
   tcase_set_timeout(tests, tests_are_slow() ? 900 : 60);
   tcase_add_checked_fixture(tests, set_up, end_program_test);
   tcase_add_test(tests, a_killed_search_loses_a_row_a_job);
+  tcase_add_loop_test(tests, a_signal_leaves_no_folder_after_the_next_run, 0, 2);
   suite_add_tcase(suite, tests);
   return suite;
 }

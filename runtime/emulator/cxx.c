@@ -4,8 +4,6 @@
 #include "runtime/emulator/cxx.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <ftw.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
@@ -20,6 +18,7 @@
 #include "runtime/emulator/child.h"
 #include "runtime/emulator/cxx_search.h"
 #include "runtime/emulator/object.h"
+#include "runtime/emulator/scratch.h"
 #include "runtime/emulator/text.h"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -110,30 +109,6 @@ static void write_arguments(const char *arguments[ARGUMENTS_MOST], const struct 
 }
 
 /* ---- the folder ---- */
-
-static int make_folder(char folder[PATH_MAX]) {
-  const char *parent = secure_getenv("TMPDIR");
-  if (!parent || !*parent) parent = "/tmp";
-  const int printed = snprintf(folder, PATH_MAX - 32, "%s/fatune-kernel-XXXXXX", parent);
-  if (printed > 0 && printed < PATH_MAX - 32 && mkdtemp(folder)) return FT_OK;
-  const int error = errno;
-  *folder = '\0';
-  return ft_fail(FT_E_IO, "no folder can be made in %s: %s (TMPDIR names another place)", parent,
-                 strerror(error));
-}
-
-static int remove_one(const char *path, const struct stat *file, int type, struct FTW *place) {
-  (void)file;
-  (void)type;
-  (void)place;
-  (void)remove(path);
-  return 0;
-}
-
-static void remove_folder(const char *folder) {
-  enum { OPEN_FOLDERS = 4 };
-  if (*folder) (void)nftw(folder, remove_one, OPEN_FOLDERS, FTW_DEPTH | FTW_PHYS);
-}
 
 static int write_file(const char *folder, const char *name, const char *bytes, size_t size) {
   char path[PATH_MAX];
@@ -227,14 +202,15 @@ static void describe(const struct ft_source *source, const struct ft_cxx *cxx,
 
 int ft_emulator_compile(const struct ft_source *source, struct ft_kernel *kernel) {
   memset(kernel, 0, sizeof *kernel);
-  char folder[PATH_MAX] = "";
+  struct ft_scratch scratch = {.lock = -1};
+  const char *const folder = scratch.path;
   const char *arguments[ARGUMENTS_MOST];
   struct ft_text text = FT_TEXT_INIT, messages = FT_TEXT_INIT;
   struct ft_cxx cxx;
   int status, code = 0;
   FT_CHECK(ft_cxx_find(&cxx));
   FT_CHECK(ft_emulator_text(source, &text));
-  FT_CHECK(make_folder(folder));
+  FT_CHECK(ft_scratch_make(&scratch));
   FT_CHECK(write_sources(folder, &text));
   write_arguments(arguments, &cxx);
   FT_CHECK(ft_child_run(arguments, folder, &messages, &code));
@@ -246,7 +222,7 @@ int ft_emulator_compile(const struct ft_source *source, struct ft_kernel *kernel
   describe(source, &cxx, kernel);
 
 done:
-  remove_folder(folder);
+  ft_scratch_remove(&scratch);
   ft_text_free(&text);
   ft_text_free(&messages);
   if (status != FT_OK) ft_kernel_free(kernel);
