@@ -103,7 +103,7 @@ static void push_gradients(lua_State *state, const struct ft_known_score *score,
   static const char *const levels[] = {"head", "row", "column", "element"}; /* ORDER LEVEL */
   lua_Integer count = 0;
   lua_newtable(state);
-  for (int i = 0; wanted != 0 && i < score->derivatives.count; ++i) {
+  for (int i = 0; score != NULL && wanted != 0 && i < score->derivatives.count; ++i) {
     const struct ft_derivative *const derivative = &score->derivatives.others[i];
     const struct ft_node *const leaf = ft_node(&score->score.expression, derivative->leaf);
     const bool of_tensor = leaf->operation == FT_OP_READ;

@@ -14,8 +14,7 @@ enum { WARPGROUP = 128, WARPGROUP_KEYS = 64, PANEL_COLUMNS = 64, PANEL_ROW = 128
 /* Other requests stay with mma_backward. */
 static bool serves(const struct ft_request *request, const struct ft_arch *arch) {
   enum { HEAD_DIM_MOST = 128 };
-  return arch->sm == 90 && request->score == 0 &&
-         (!request->deterministic || ft_adds_have_an_order(request)) &&
+  return arch->sm == 90 && (!request->deterministic || ft_adds_have_an_order(request)) &&
          max_int(request->head_dim, request->head_dim_v) <= HEAD_DIM_MOST;
 }
 
@@ -207,6 +206,7 @@ const struct ft_family ft_wgmma_backward_family = {
     .target_suffix = "a",
     .template_name = "wgmma_backward.cu.in",
     .serves = serves,
+    .takes_no_score = true,
     .schedule = ft_schedule_lpt,
     FT_FAMILY_TABLES,
     .plan = plan,

@@ -14,8 +14,7 @@ enum { BLOCKS = 2, BLOCK_KEYS = 64, STEP_QUERIES = 64, PANEL_COLUMNS = 64, PANEL
  * dQ are shared out by whole panels, so there are two at least. */
 static bool serves(const struct ft_request *request, const struct ft_arch *arch) {
   enum { NARROW = 128 };
-  return arch->sm == 90 && request->score == 0 &&
-         (!request->deterministic || ft_adds_have_an_order(request)) &&
+  return arch->sm == 90 && (!request->deterministic || ft_adds_have_an_order(request)) &&
          max_int(request->head_dim, request->head_dim_v) > NARROW &&
          request->head_dim > PANEL_COLUMNS;
 }
@@ -139,6 +138,7 @@ const struct ft_family ft_wgmma_backward_roles_family = {
     .target_suffix = "a",
     .template_name = "wgmma_backward_roles.cu.in",
     .serves = serves,
+    .takes_no_score = true,
     .schedule = ft_schedule_lpt,
     FT_FAMILY_TABLES,
     .plan = plan,

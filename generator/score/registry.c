@@ -109,7 +109,7 @@ int ft_registry_find(struct ft_score_registry *registry, const struct ft_templat
   char name[FT_SCORE_NAME];
   *known = added(registry, number);
   for (int i = 0; *known == NULL && ft_score_builtin_name(files, i, name); ++i) {
-    int64_t other;
+    int64_t other = 0;
     FT_TRY(ft_registry_add(registry, files, name, NULL, &other));
     if (other == number) *known = added(registry, number);
   }

@@ -129,11 +129,12 @@ static int64_t workspace_bytes(const struct ft_backward_work *work, int64_t tile
 static int read_workspace(struct ft_backward_params *params, const struct ft_backward_work *work,
                           int64_t tiles, int64_t of_score, const void *workspace, uint64_t *rest) {
   const uint64_t begin = (uintptr_t)workspace;
+  const int64_t bytes = workspace_bytes(work, tiles) + of_score;
   if (!workspace)
     return ft_fail(FT_E_ARGUMENT,
                    "arguments.workspace is NULL; this run needs %lld bytes of device memory "
                    "(fatune_plan_workspace_for)",
-                   (long long)(workspace_bytes(work, tiles) + of_score));
+                   (long long)bytes);
   if (begin % 256 != 0)
     return ft_fail(FT_E_ARGUMENT, "arguments.workspace is %p; allowed: a multiple of 256",
                    workspace);

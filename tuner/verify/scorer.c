@@ -30,7 +30,8 @@ void ft_scorer_enter(struct ft_scorer *scorer, struct ft_row row) {
   double *const symbols = scorer->inputs.symbols;
   symbols[FT_SYMBOL_B] = (double)row.batch;
   symbols[FT_SYMBOL_H] = row.head;
-  symbols[FT_SYMBOL_KV] = row.head / (request->heads_q / request->heads_kv);
+  const int kv_head = row.head / (request->heads_q / request->heads_kv);
+  symbols[FT_SYMBOL_KV] = kv_head;
   symbols[FT_SYMBOL_I] = (double)row.i;
 }
 
@@ -81,7 +82,7 @@ int64_t ft_scorer_place(const struct ft_scorer *scorer, int n) {
       ft_node(&scorer->known->score.expression, scorer->known->derivatives.others[n].leaf);
   if (leaf->operation != FT_OP_READ) return 0;
   const struct ft_captured *const tensor = &scorer->inputs.tensors[leaf->number];
-  int64_t strides[FT_SCORE_DIMS], place = 0;
+  int64_t strides[FT_SCORE_DIMS] = {0}, place = 0;
   (void)strides_of(scorer->known, &scorer->inputs, leaf->number, strides);
   for (int dim = 0; dim < leaf->operand_count; ++dim) {
     const double index = ft_interpreter_value(&scorer->interpreter, leaf->operands[dim]);
