@@ -116,6 +116,12 @@ void ft_database_rollback(struct ft_database *database) {
     sqlite3_exec(database->handle, "ROLLBACK", NULL, NULL, NULL);
 }
 
+int ft_database_make_durable(struct ft_database *database) {
+  if (sqlite3_exec(database->handle, "PRAGMA synchronous=FULL", NULL, NULL, NULL) == SQLITE_OK)
+    return FT_OK;
+  return ft_database_fail(database, "cannot be opened");
+}
+
 bool ft_database_moved(struct ft_database *database) {
   int moved = 0;
   const int code = sqlite3_file_control(database->handle, "main", SQLITE_FCNTL_HAS_MOVED, &moved);

@@ -128,6 +128,11 @@ static int open_user_file(struct ft_store *store, enum ft_kind kind, bool writin
   FT_CHECK(status);
   FT_CHECK(ft_database_open(&file->database, path,
                             store->read_only ? FT_DATABASE_FOREIGN : FT_DATABASE_USER));
+  /* A trial cost time on a GPU; a kernel can be compiled again. */
+  if (kind == FT_KIND_TUNING && ft_database_make_durable(&file->database) != FT_OK) {
+    ft_database_close(&file->database);
+    status = FT_E_CACHE;
+  }
 done:
   free(real);
   free(path);
