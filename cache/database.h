@@ -88,8 +88,8 @@ bool ft_database_moved(struct ft_database *database);
  * says nothing of the content: the next attempt may find it sound. */
 bool ft_database_is_damaged(const struct ft_database *database);
 
-/* From now on a transaction is on the disk when its commit returns. Without this a loss of power may
- * take the last transactions of a write-ahead log; never the file's soundness. */
+/* From now on a transaction is on the disk when its commit returns. Without this a loss of power
+ * may take the last transactions of a write-ahead log; never the file's soundness. */
 int ft_database_make_durable(struct ft_database *database);
 
 /* PRAGMA integrity_check (quick: quick_check). Tell the failures apart by ft_database_is_damaged.
