@@ -3,6 +3,8 @@
 #   check-gpu  the tests that need a GPU                bench     measure against peers (GPU)
 #   golden     renew tests/golden                       format    clang-format in place
 #   lint       every static check                       sanitize  check under ASan and UBSan; SUITES=regex
+#   check-slow check with the long forms of tests       tsan      suites with threads under ThreadSanitizer
+#   coverage   lines and branches covered, by folder
 #   portable   needs only glibc, a driver and NVRTC     install   PREFIX=/usr/local
 #   wheel      for pip                                  deb       for apt
 BUILD ?= build
@@ -22,7 +24,7 @@ CONFIGURE = cmake -DCMAKE_BUILD_TYPE=$(BUILD_TYPE) -DCMAKE_INSTALL_PREFIX=$(PREF
 COMPILE = cmake --build
 SOURCES = $(shell find generator cache runtime tuner tests bench -name '*.[ch]' | sort)
 
-.PHONY: all setup need-gpu build demo check check-gpu bench golden format lint sanitize portable wheel deb install clean
+.PHONY: all setup need-gpu build demo check check-slow check-gpu tsan coverage bench golden format lint sanitize portable wheel deb install clean
 all: build
 
 setup:
@@ -64,6 +66,23 @@ sanitize: setup
 	@$(CONFIGURE) $(BUILD)/sanitize -DFATUNE_SANITIZE=ON -DCMAKE_BUILD_TYPE=Debug >/dev/null
 	@$(COMPILE) $(BUILD)/sanitize -j $(JOBS)
 	@.ci/test $(BUILD)/sanitize -LE gpu $(if $(SUITES),-R $(SUITES)) -j $(JOBS)
+
+# Without -j: the long forms have hundreds of processes of their own.
+check-slow: build
+	@FATUNE_TEST_SLOW=1 .ci/test $(BUILD) -LE gpu
+
+THREADED = ^(single_flight|session|plan|store|tune|mask|emulator_memory)$$
+tsan: setup
+	@$(CONFIGURE) $(BUILD)/tsan -DFATUNE_SANITIZE=thread -DFATUNE_WERROR=OFF -DCMAKE_BUILD_TYPE=RelWithDebInfo >/dev/null
+	@$(COMPILE) $(BUILD)/tsan -j $(JOBS)
+	@TSAN_OPTIONS=halt_on_error=1 .ci/test $(BUILD)/tsan -LE gpu -R '$(or $(SUITES),$(THREADED))' -j $(JOBS)
+
+coverage: setup
+	@$(CONFIGURE) $(BUILD)/coverage -DFATUNE_COVERAGE=ON -DFATUNE_WERROR=OFF -DCMAKE_BUILD_TYPE=Debug >/dev/null
+	@$(COMPILE) $(BUILD)/coverage -j $(JOBS)
+	@find $(BUILD)/coverage -name '*.gcda' -delete
+	@.ci/test $(BUILD)/coverage -LE gpu $(if $(SUITES),-R '$(SUITES)') -j $(JOBS)
+	@.ci/coverage $(BUILD)/coverage
 
 portable: setup
 	@$(CONFIGURE) $(BUILD)/portable -DFATUNE_PORTABLE=ON >/dev/null

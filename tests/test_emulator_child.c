@@ -77,6 +77,11 @@ static const struct bad bad[] = {
      "say(\"many words many words many words many words many words many words many words\");",
      "writes more than", "writes more than"},
 };
+#ifdef FATUNE_COVERAGE
+static const char *const unlimited[] = {"system call", "writes more"}; /* gcov writes files */
+#else
+static const char *const unlimited[] = {"\n", "\n"};
+#endif
 enum { BAD = sizeof bad / sizeof *bad };
 
 static void open_body(struct small_kernel *kernel, const char *body) {
@@ -108,7 +113,7 @@ START_TEST(the_host_outlives_what_a_kernel_does) {
   open_bad(&kernel);
   for (int n = 0; n < BAD; n++) {
     const char *const words = UNDER_ASAN ? bad[n].words_of_asan : bad[n].words;
-    if (!words) continue;
+    if (!words || strstr(words, unlimited[0]) || strstr(words, unlimited[1])) continue;
     setenv("FATUNE_EMULATOR_SECONDS", strstr(words, "has taken 1 s") ? "1" : "100", 1);
     ck_assert_msg(launch(&kernel, (uint32_t)n + 1) == FT_E_DEVICE, "not seen: %s", bad[n].body);
     ck_assert_msg(strstr(ft_detail(), words), "%s: no \"%s\" in: %s", bad[n].body, words,
