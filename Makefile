@@ -4,7 +4,7 @@
 #   golden     renew tests/golden                       format    clang-format in place
 #   lint       every static check                       sanitize  check under ASan and UBSan; SUITES=regex
 #   check-slow check with the long forms of tests       tsan      suites with threads under ThreadSanitizer
-#   coverage   lines and branches covered, by folder
+#   coverage   lines and branches covered, by folder    fuzz      readers of what others wrote; FUZZ_SECONDS=n
 #   portable   needs only glibc, a driver and NVRTC     install   PREFIX=/usr/local
 #   wheel      for pip                                  deb       for apt
 BUILD ?= build
@@ -24,7 +24,7 @@ CONFIGURE = cmake -DCMAKE_BUILD_TYPE=$(BUILD_TYPE) -DCMAKE_INSTALL_PREFIX=$(PREF
 COMPILE = cmake --build
 SOURCES = $(shell find generator cache runtime tuner tests bench -name '*.[ch]' | sort)
 
-.PHONY: all setup need-gpu build demo check check-slow check-gpu tsan coverage bench golden format lint sanitize portable wheel deb install clean
+.PHONY: all setup need-gpu build demo check check-slow check-gpu tsan coverage fuzz bench golden format lint sanitize portable wheel deb install clean
 all: build
 
 setup:
@@ -83,6 +83,15 @@ coverage: setup
 	@find $(BUILD)/coverage -name '*.gcda' -delete
 	@.ci/test $(BUILD)/coverage -LE gpu $(if $(SUITES),-R '$(SUITES)') -j $(JOBS)
 	@.ci/coverage $(BUILD)/coverage
+
+# FUZZ_SECONDS=n; what is new goes to tests/corpus when it has been looked at.
+FUZZ_SECONDS ?= 60
+fuzz: setup
+	@$(CONFIGURE) $(BUILD)/fuzz -DCMAKE_C_COMPILER=clang -DFATUNE_WERROR=OFF -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+	  -DFATUNE_SANITIZE=address,undefined,fuzzer-no-link >/dev/null
+	@$(COMPILE) $(BUILD)/fuzz -j $(JOBS) --target fatune_fuzz
+	@mkdir -p $(BUILD)/fuzz/found
+	@cd $(BUILD)/fuzz && ./fatune_fuzz -max_total_time=$(FUZZ_SECONDS) -timeout=60 -print_final_stats=1 found $(CURDIR)/tests/corpus
 
 portable: setup
 	@$(CONFIGURE) $(BUILD)/portable -DFATUNE_PORTABLE=ON >/dev/null
