@@ -171,7 +171,7 @@ static const struct bug bugs[] = {
      .file = MAIN,
      .piece = "rows.rO[m][n][0] = rows.rO[m][n][1] = rows.rO[m][n][2] = rows.rO[m][n][3] = 0.f;",
      .other = "(void)n;",
-     .at = {SOFTMAX, "rO[m][n][2 * h] *= correction"},
+     .at = {SOFTMAX, "rO[m][n][2 * h + 1] *= correction"},
      .from = {LOOP, "update_max(rows.rO, "},
      .words = {"reads a variable that was never written", NULL},
      .plain = true},
