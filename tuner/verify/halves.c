@@ -103,6 +103,6 @@ double ft_half_ulp(enum ft_dtype dtype, double value) {
   int exponent;
   frexp(value, &exponent);
   const int smallest = dtype == FT_FP16 ? -13 : -125; /* frexp's exponent of the smallest normal */
-  if (exponent < smallest) exponent = smallest;
+  if (value == 0 || exponent < smallest) exponent = smallest; /* of 0, frexp's exponent is 0 */
   return ldexp(0.5, exponent - (dtype == FT_FP16 ? 11 : 8));
 }
