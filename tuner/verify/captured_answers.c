@@ -118,7 +118,7 @@ void ft_captured_answers_compare(const struct ft_captured_answers *answers,
     comparison->error_ratio = ratio;
     comparison->column = FT_COLUMN_NONE;
     (void)snprintf(comparison->worst, sizeof comparison->worst,
-                   "%s[%lld] is %.7g, not %.7g; it may be off by %.3g",
+                   "%.48s[%lld] is %.7g, not %.7g; it may be off by %.3g",
                    problem->score->gradients[bit].name, (long long)n, (double)values[n],
                    of->exact[n], allowed);
   }
