@@ -87,7 +87,7 @@ static bool shares_one(char *own, const char *expected) {
   return false;
 }
 
-/* Tables and indexes against those that this version makes. */
+/* How the tables and indexes of a file compare with those that this version makes. */
 struct likeness {
   bool same;  /* all of them */
   bool alike; /* at least one */

@@ -5,8 +5,9 @@
 
 #include "cache/minisign.h"
 
-/* A file that somebody else could have written, or that holds no key, is passed over; how many
- * were, and the first reason: *refused, reason. *keys to be freed. FT_E_MEMORY. */
+/* Reads the public keys that are trusted here. The caller frees *keys. A file that somebody else
+ * could have written, or that holds no key, is passed over: *refused counts such files, and reason
+ * tells why the first of them was. Fails with FT_E_MEMORY alone. */
 int ft_trusted_keys(struct ft_public_key **keys, int *count, int *refused, char reason[256]);
 
 #endif

@@ -88,8 +88,8 @@ static void read_attributes(const struct view *info, uint32_t symbol,
       if (pair[0] == symbol && pair[1] <= INT32_MAX) {
         const int value = (int)pair[1];
         if (head[1] == ATTRIBUTE_REGISTERS) resources->registers = value;
-        /* The frame is the entry's own memory, the stack includes that of its calls: the larger
-         * counts. */
+        /* The frame is the local memory of the entry itself. The stack includes that of the
+         * functions it calls. The larger of the two counts. */
         if ((head[1] == ATTRIBUTE_FRAME || head[1] == ATTRIBUTE_STACK) &&
             value > resources->local_bytes)
           resources->local_bytes = value;

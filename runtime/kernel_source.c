@@ -143,7 +143,8 @@ int ft_session_kernel(fatune_session *session, const struct ft_source *source,
   return status;
 }
 
-/* Replaces *kernel and *module. The old kernel is freed even if that fails. */
+/* Compiles the source anew and loads the result in place of *kernel, whose image the driver
+ * refused. The old kernel is freed even if the new one cannot be compiled or loaded. */
 static int replace_refused(fatune_session *session, const struct ft_source *source,
                            struct ft_kernel *kernel, struct ft_module *module) {
   struct ft_compiler *compiler;

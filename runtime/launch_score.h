@@ -1,5 +1,6 @@
 /* launch_score.h: what a score function captures, checked.
- * in -> out: score + fatune_arguments -> struct ft_arg_score; that -> memory of a run. */
+ * in -> out: score + fatune_arguments -> struct ft_arg_score; struct ft_arg_score -> the memory
+ * that a run may touch. */
 #ifndef RUNTIME_LAUNCH_SCORE_H
 #define RUNTIME_LAUNCH_SCORE_H
 

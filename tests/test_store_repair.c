@@ -240,7 +240,8 @@ START_TEST(a_wrong_page_size_is_mended) {
 }
 END_TEST
 
-/* Of a file that was cut off, what lies before the cut. Twice: both files are kept. */
+/* Repair saves the rows before the cut of a truncated file. A second repair keeps its damaged file
+ * beside that of the first. */
 START_TEST(a_cut_costs_what_is_cut_off) {
   char path[192];
   for (int round = 0; round < 2; round++) {

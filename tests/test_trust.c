@@ -1,5 +1,6 @@
-/* test_trust.c: whom a store trusts: keys and signatures as minisign has them, places,
- * FATUNE_TRUST. in -> out: files made by minisign 0.11 (tests/signed), keys and bundles made here
+/* test_trust.c: which files a store trusts: by keys and signatures in minisign's format, by who
+ * can write to their place, by FATUNE_TRUST. in -> out: files made by minisign 0.11 (tests/signed),
+ * keys and bundles made here
  * -> Check suite. */
 #include <sodium.h>
 

@@ -28,7 +28,8 @@ static const char *captured_name(const struct ft_score *score, int bit) {
   return scalar >= 0 && scalar < score->scalar_count ? score->scalars[scalar].name : NULL;
 }
 
-/* One captured thing after the other is tried, then all that are differentiable come together. */
+/* Finds out of each captured thing whether the score can be differentiated by it, and then derives
+ * the gradients of all for which it can. */
 static int prepare_gradients(struct ft_known_score *known) {
   struct ft_score *const score = &known->score;
   uint64_t wanted = 0;

@@ -25,7 +25,8 @@ static int read_passphrase(const char *path, char passphrase[PASSPHRASE_MOST]) {
   return FT_OK;
 }
 
-/* From the terminal, without showing it; where there is none, from standard input. */
+/* Reads the passphrase from the terminal, which does not show it, or without a terminal from
+ * standard input. */
 static int ask_passphrase(const char *key, char passphrase[PASSPHRASE_MOST]) {
   char prompt[320];
   snprintf(prompt, sizeof prompt, "Passphrase of %.256s: ", key);
