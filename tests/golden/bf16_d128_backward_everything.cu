@@ -737,6 +737,8 @@ __device__ __forceinline__ void drop(unsigned (&rP)[M_TILES][4], unsigned (&mark
 // P of what was marked: zeroes the marked halves.
 __device__ __forceinline__ unsigned unmarked(unsigned pair) { return pair & ~((pair >> 15 & 0x00010001u) * 0xFFFFu); }
 
+constexpr bool DP_BEGINS_AS_DELTA = false;  // delta is not multiplied by the factor of what was kept
+
 // dS = P (dP - delta), where dP is 0 of what was dropped. The accumulators of dP begin as 0; delta is not loaded before
 // the product is done, for which its registers are needed.
 template <int M, int N, class Load>

@@ -746,6 +746,8 @@ __device__ __forceinline__ void drop(unsigned (&rP)[M_TILES][4], unsigned (&mark
   }
 }
 
+constexpr bool DP_BEGINS_AS_DELTA = true;
+
 // dS = P (dP - delta): the accumulators of dP begin as -delta.
 template <int M, int N, class Load>
 __device__ __forceinline__ void begin_dp(float (&rDP)[M][N][4], float (&minus_delta)[N][2], Load load_delta) {
@@ -1202,7 +1204,6 @@ __device__ __forceinline__ unsigned fragment_at(const Consumer &consumer, int k)
 }
 
 // ---- P for dS: as it is in registers for dV -------------------------------------------------------------------------
-constexpr bool DP_BEGINS_AS_DELTA = true;
 constexpr bool LSE_AHEAD = true;            // LSE of a step is loaded before its S is there
 
 __device__ __forceinline__ void pin_seed(Consumer &) {}

@@ -609,6 +609,8 @@ __device__ __forceinline__ void drop(unsigned (&rP)[M_TILES][4], unsigned (&mark
   }
 }
 
+constexpr bool DP_BEGINS_AS_DELTA = true;
+
 // dS = P (dP - delta): the accumulators of dP begin as -delta.
 template <int M, int N, class Load>
 __device__ __forceinline__ void begin_dp(float (&rDP)[M][N][4], float (&minus_delta)[N][2], Load load_delta) {
