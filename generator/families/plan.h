@@ -33,6 +33,14 @@ static inline int ft_row_stride(int padded_dim) {
   return padded_dim % 64 == 0 ? 2 * padded_dim : (padded_dim / 8 | 1) * 16;
 }
 
+/* Tiles of the wgmma families lie in shared memory as panels of so many columns, whose rows are so
+ * many bytes, swizzled. */
+enum { FT_PANEL_COLUMNS = 64, FT_PANEL_ROW = 128 };
+
+static inline int ft_panels(int columns) {
+  return (columns + FT_PANEL_COLUMNS - 1) / FT_PANEL_COLUMNS;
+}
+
 /* Registers of a thread where so many blocks of so many threads share a multiprocessor. */
 static inline int ft_registers_for(const struct ft_arch *arch, int threads, int ctas_per_sm) {
   enum { MOST = 255, UNIT = 8 };

@@ -9,7 +9,7 @@
 
 FT_DEFINE_TABLES(FT_WGMMA_BACKWARD_KNOBS, FT_WGMMA_BACKWARD_BUDGET);
 
-enum { WARPGROUP = 128, WARPGROUP_KEYS = 64, PANEL_COLUMNS = 64, PANEL_ROW = 128 };
+enum { WARPGROUP = 128, WARPGROUP_KEYS = 64 };
 
 /* Other requests stay with mma_backward. */
 static bool serves(const struct ft_request *request, const struct ft_arch *arch) {
@@ -20,16 +20,12 @@ static bool serves(const struct ft_request *request, const struct ft_arch *arch)
 
 /* ---- budget ---- */
 
-static int panels(int columns) {
-  return (columns + PANEL_COLUMNS - 1) / PANEL_COLUMNS;
-}
-
 /* Barriers | LSE | delta | K | V | Q stages | dO stages | dS stages | dQ. Panels are aligned by
  * whole 1024 bytes. */
 static void plan_tiles(struct ft_budget *budget, struct ft_wgmma_backward_budget *own,
                        const struct ft_wgmma_backward_knobs *k) {
   enum { BARRIERS = 512, ALIGNMENT = 1024, WORD = 4 };
-  const int rows = k->block_m * PANEL_ROW, keys = k->block_n * PANEL_ROW;
+  const int rows = k->block_m * FT_PANEL_ROW, keys = k->block_n * FT_PANEL_ROW;
   own->q_bytes = rows * own->d_panels;
   own->do_bytes = rows * own->dv_panels;
   own->k_bytes = keys * own->d_panels;
@@ -81,8 +77,8 @@ static void plan(struct ft_budget *budget, const struct ft_request *request,
       .regs_p = k->block_m / 4,
       .regs_sums = (request->head_dim + request->head_dim_v) / 2,
   };
-  own.d_panels = panels(own.d_pad);
-  own.dv_panels = panels(own.dv_pad);
+  own.d_panels = ft_panels(own.d_pad);
+  own.dv_panels = ft_panels(own.dv_pad);
   own.qk_stride = ft_row_stride(own.d_pad);
   own.dq_smem = k->block_m * own.qk_stride;
   own.regs_kv = k->kv_in_regs ? (own.d_pad + own.dv_pad) / 4 : 0;

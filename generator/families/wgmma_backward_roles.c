@@ -8,7 +8,7 @@
 
 FT_DEFINE_TABLES(FT_WGMMA_BACKWARD_ROLES_KNOBS, FT_WGMMA_BACKWARD_ROLES_BUDGET);
 
-enum { BLOCKS = 2, BLOCK_KEYS = 64, STEP_QUERIES = 64, PANEL_COLUMNS = 64, PANEL_ROW = 128 };
+enum { BLOCKS = 2, BLOCK_KEYS = 64, STEP_QUERIES = 64 };
 
 /* Other requests stay with wgmma_backward, which has no cluster, and mma_backward. The columns of
  * dQ are shared out by whole panels, so there are two at least. */
@@ -16,21 +16,17 @@ static bool serves(const struct ft_request *request, const struct ft_arch *arch)
   enum { NARROW = 128 };
   return arch->sm == 90 && (!request->deterministic || ft_adds_have_an_order(request)) &&
          max_int(request->head_dim, request->head_dim_v) > NARROW &&
-         request->head_dim > PANEL_COLUMNS;
+         request->head_dim > FT_PANEL_COLUMNS;
 }
 
 /* ---- budget ---- */
-
-static int panels(int columns) {
-  return (columns + PANEL_COLUMNS - 1) / PANEL_COLUMNS;
-}
 
 /* Barriers | LSE | delta | K | V | columns of the other K | Q stages | dO stages | dS stages |
  * stages of the other dS | pieces of dQ. Panels are aligned by whole 1024 bytes. */
 static void plan_tiles(struct ft_budget *budget, struct ft_wgmma_backward_roles_budget *own,
                        const struct ft_wgmma_backward_roles_knobs *k) {
   enum { BARRIERS = 512, ALIGNMENT = 1024, WORD = 4 };
-  const int rows = k->block_m * PANEL_ROW, keys = k->block_n / BLOCKS * PANEL_ROW;
+  const int rows = k->block_m * FT_PANEL_ROW, keys = k->block_n / BLOCKS * FT_PANEL_ROW;
   own->q_bytes = rows * own->d_panels;
   own->do_bytes = rows * own->dv_panels;
   own->k_bytes = keys * own->d_panels;
@@ -42,12 +38,12 @@ static void plan_tiles(struct ft_budget *budget, struct ft_wgmma_backward_roles_
       round_up(own->smem_delta_offset + k->do_stages * k->block_m * WORD, ALIGNMENT);
   own->smem_v_offset = own->smem_k_offset + own->k_bytes;
   own->smem_other_k_offset = own->smem_v_offset + own->v_bytes;
-  own->smem_q_offset = own->smem_other_k_offset + keys * (own->first_columns / PANEL_COLUMNS);
+  own->smem_q_offset = own->smem_other_k_offset + keys * (own->first_columns / FT_PANEL_COLUMNS);
   own->smem_do_offset = own->smem_q_offset + k->q_stages * own->q_bytes;
   own->smem_ds_offset = own->smem_do_offset + k->do_stages * own->do_bytes;
   own->smem_other_ds_offset = own->smem_ds_offset + k->ds_stages * own->ds_bytes;
   own->smem_dq_offset = own->smem_other_ds_offset + k->ds_stages * own->ds_bytes;
-  budget->smem_bytes = own->smem_dq_offset + k->dq_stages * k->block_m * PANEL_COLUMNS * WORD;
+  budget->smem_bytes = own->smem_dq_offset + k->dq_stages * k->block_m * FT_PANEL_COLUMNS * WORD;
 }
 
 /* An accumulator of 64 x C values lies in 128 threads: C / 2 registers of each. Registers are
@@ -69,9 +65,9 @@ static void plan(struct ft_budget *budget, const struct ft_request *request,
       .regs_s = k->block_m / 2 + k->block_m / 4,
       .regs_sum = max_int(request->head_dim, request->head_dim_v) / 2,
   };
-  own.d_panels = panels(own.d_pad);
-  own.dv_panels = panels(own.dv_pad);
-  own.first_columns = (own.d_panels + 1) / 2 * PANEL_COLUMNS;
+  own.d_panels = ft_panels(own.d_pad);
+  own.dv_panels = ft_panels(own.dv_pad);
+  own.first_columns = (own.d_panels + 1) / 2 * FT_PANEL_COLUMNS;
   own.qk_stride = ft_row_stride(own.d_pad);
   own.dq_smem = k->block_m * own.qk_stride;
   budget->threads = THREADS;

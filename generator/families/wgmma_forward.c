@@ -21,22 +21,18 @@ static enum ft_schedule schedule(const struct ft_request *request, const struct 
 
 /* ---- budget ---- */
 
-enum { WARPGROUP = 128, WARPGROUP_ROWS = 64, PANEL_COLUMNS = 64, PANEL_ROW = 128 };
-
-static int panels(int columns) {
-  return (columns + PANEL_COLUMNS - 1) / PANEL_COLUMNS;
-}
+enum { WARPGROUP = 128, WARPGROUP_ROWS = 64 };
 
 /* Barriers | Q stages | K stages | V stages | P. Panels are aligned by whole 1024 bytes. */
 static void plan_panels(struct ft_budget *budget, struct ft_wgmma_forward_budget *own,
                         const struct ft_wgmma_forward_knobs *k) {
   enum { BARRIERS = 1024 };
-  const int rows = k->block_m * PANEL_ROW, keys = k->block_n * PANEL_ROW;
+  const int rows = k->block_m * FT_PANEL_ROW, keys = k->block_n * FT_PANEL_ROW;
   own->q_bytes = rows * max_int(own->d_panels, own->dv_panels);
   own->k_bytes = keys * own->d_panels;
   own->v_bytes = keys * own->dv_panels;
   own->o_bytes = rows * own->dv_panels;
-  own->p_bytes = k->p_in_smem ? rows * panels(k->block_n) : 0;
+  own->p_bytes = k->p_in_smem ? rows * ft_panels(k->block_n) : 0;
   own->smem_q_offset = BARRIERS;
   own->smem_k_offset = own->smem_q_offset + k->q_stages * own->q_bytes;
   own->smem_v_offset = own->smem_k_offset + k->stages * own->k_bytes;
@@ -86,8 +82,8 @@ static void plan(struct ft_budget *budget, const struct ft_request *request,
                                         .regs_p = k->block_n / 4,
                                         .regs_o = request->head_dim_v / 2,
                                         .skipped_steps = skipped_steps(request, k)};
-  own.d_panels = panels(own.d_pad);
-  own.dv_panels = panels(own.dv_pad);
+  own.d_panels = ft_panels(own.d_pad);
+  own.dv_panels = ft_panels(own.dv_pad);
   budget->threads = WARPGROUP * (1 + own.consumers);
   budget->ctas_per_sm = 1;
   plan_panels(budget, &own, k);
