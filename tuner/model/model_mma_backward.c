@@ -88,15 +88,6 @@ static double step_cycles(const struct step *step, double resident,
   return resident * (busiest + exposed) + step->fixed;
 }
 
-/* Steps of a key tile, over all heads that share its keys. */
-static struct ft_walk walk_of(const struct ft_request *request,
-                              const struct ft_mma_backward_knobs *k) {
-  const struct ft_tiling tiling = {.block_m = k->block_m, .block_n = k->block_n, .packed = 1};
-  const double heads = (double)request->heads_q / request->heads_kv;
-  const struct ft_walk of_a_head = ft_walk_of_keys(request, tiling);
-  return (struct ft_walk){of_a_head.mean * heads, of_a_head.longest * heads};
-}
-
 /* The first and the last kernel: what they read and write, and the products of a second pass. */
 static double other_kernels_us(const struct ft_request *request, const struct ft_arch *arch,
                                const struct ft_mma_backward_knobs *k, int dq_sums, double mma_us) {
@@ -115,7 +106,8 @@ static struct ft_prediction predict(const struct ft_modelled *of) {
   const struct ft_budget budget = ft_budget_of(request, of->config, arch);
   const int registers = of->registers > 0 ? of->registers : ft_budget_registers(&budget);
   const struct step step = step_of(request, arch, k, &budget, of->spill_bytes);
-  const struct ft_walk walk = walk_of(request, k);
+  const struct ft_tiling tiling = {.block_m = k->block_m, .block_n = k->block_n, .packed = 1};
+  const struct ft_walk walk = ft_walk_of_keys(request, tiling);
   struct ft_prediction prediction = {.occupancy = ft_budget_occupancy(&budget, arch, registers)};
   const double resident = fmax(1, prediction.occupancy), sms = fmax(1, arch->sm_count);
   const double blocks =

@@ -79,15 +79,6 @@ static struct step step_of(const struct ft_request *request,
   return step;
 }
 
-/* Steps of a key tile, with all heads that share its keys. */
-static struct ft_walk walk_of(const struct ft_request *request,
-                              const struct ft_wgmma_backward_knobs *k) {
-  const struct ft_tiling tiling = {.block_m = k->block_m, .block_n = k->block_n, .packed = 1};
-  const double heads = (double)request->heads_q / request->heads_kv;
-  const struct ft_walk of_a_head = ft_walk_of_keys(request, tiling);
-  return (struct ft_walk){of_a_head.mean * heads, of_a_head.longest * heads};
-}
-
 /* The first and the last kernel: what they read and write. */
 static double other_kernels_us(const struct ft_request *request, const struct ft_arch *arch) {
   const double queries = (double)request->batch * request->heads_q * (double)request->seqlen_q;
@@ -101,7 +92,8 @@ static struct ft_prediction predict(const struct ft_modelled *of) {
   const struct ft_wgmma_backward_knobs *const k = ft_wgmma_backward_knobs(of->config);
   const struct ft_budget budget = ft_budget_of(request, of->config, arch);
   const struct step step = step_of(request, k, &budget, of->spill_bytes);
-  const struct ft_walk walk = walk_of(request, k);
+  const struct ft_tiling tiling = {.block_m = k->block_m, .block_n = k->block_n, .packed = 1};
+  const struct ft_walk walk = ft_walk_of_keys(request, tiling);
   const int registers = of->registers > 0 ? of->registers : ft_budget_registers(&budget);
   struct ft_prediction prediction = {.occupancy = ft_budget_occupancy(&budget, arch, registers)};
   const double sms = fmax(1, arch->sm_count), cycles_per_us = ft_cycles_per_us(arch);

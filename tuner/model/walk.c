@@ -54,5 +54,7 @@ struct ft_walk ft_walk_of_queries(const struct ft_request *request, struct ft_ti
 
 struct ft_walk ft_walk_of_keys(const struct ft_request *request, struct ft_tiling tiling) {
   const struct walked it = {ft_visibility_of(request), tiling, request->seqlen_k};
-  return walk(request, &it, tiling.block_n, steps_of_key_tile);
+  const struct ft_walk of_a_head = walk(request, &it, tiling.block_n, steps_of_key_tile);
+  const double heads = (double)request->heads_q / request->heads_kv;
+  return (struct ft_walk){of_a_head.mean * heads, of_a_head.longest * heads};
 }

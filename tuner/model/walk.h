@@ -17,7 +17,8 @@ struct ft_tiling {
 
 /* Of tiles of block_m rows, in steps of block_n keys. */
 struct ft_walk ft_walk_of_queries(const struct ft_request *request, struct ft_tiling tiling);
-/* Of tiles of block_n keys, in steps of block_m queries of one head. */
+/* Of tiles of block_n keys, in steps of block_m queries, one query head that shares the keys after
+ * the other. */
 struct ft_walk ft_walk_of_keys(const struct ft_request *request, struct ft_tiling tiling);
 
 #endif
