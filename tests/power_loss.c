@@ -10,6 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "tests/file_layer.h"
+
 enum { FILES_MOST = 64, WRITES_MOST = 8192, SECTOR = 512 };
 
 struct content {
@@ -30,13 +32,6 @@ struct disk_file {
   int count;
 };
 
-struct shim_file {
-  sqlite3_file base;
-  struct disk_file *disk; /* NULL: of no interest */
-  sqlite3_file *file;     /* of the layer below; lies behind this struct */
-};
-
-static sqlite3_vfs shim, *below;
 static struct disk_file disk[FILES_MOST];
 static long operations, power_ends;
 
@@ -117,145 +112,57 @@ static bool has_power(void) {
 
 /* -- the layer ------------------------------------------------------------------------------ */
 
-static struct shim_file *shim_of(sqlite3_file *file) {
-  return (struct shim_file *)(void *)file;
-}
-
-#define BELOW(file)           shim_of(file)->file
-#define CALL(file, name, ...) BELOW(file)->pMethods->name(BELOW(file), ##__VA_ARGS__)
-
-static int file_close(sqlite3_file *file) {
-  return CALL(file, xClose);
-}
-
-static int file_read(sqlite3_file *file, void *to, int count, sqlite3_int64 at) {
-  return CALL(file, xRead, to, count, at);
-}
-
-static int file_write(sqlite3_file *file, const void *from, int count, sqlite3_int64 at) {
-  if (!has_power()) return SQLITE_IOERR_WRITE;
-  note(shim_of(file)->disk, at, from, count);
-  return CALL(file, xWrite, from, count, at);
-}
-
-static int file_truncate(sqlite3_file *file, sqlite3_int64 size) {
-  if (!has_power()) return SQLITE_IOERR_TRUNCATE;
-  note(shim_of(file)->disk, size, NULL, 0);
-  return CALL(file, xTruncate, size);
-}
-
-static int file_sync(sqlite3_file *file, int flags) {
-  if (!has_power()) return SQLITE_IOERR_FSYNC;
-  confirm(shim_of(file)->disk);
-  return CALL(file, xSync, flags);
-}
-
-static int file_size(sqlite3_file *file, sqlite3_int64 *size) {
-  return CALL(file, xFileSize, size);
-}
-
-static int file_lock(sqlite3_file *file, int lock) {
-  return CALL(file, xLock, lock);
-}
-
-static int file_unlock(sqlite3_file *file, int lock) {
-  return CALL(file, xUnlock, lock);
-}
-
-static int file_check_lock(sqlite3_file *file, int *locked) {
-  return CALL(file, xCheckReservedLock, locked);
-}
-
-static int file_control(sqlite3_file *file, int operation, void *argument) {
-  return CALL(file, xFileControl, operation, argument);
-}
-
-static int file_sector(sqlite3_file *file) {
-  return CALL(file, xSectorSize);
-}
-
-/* None of the promises of a good disk: writes are torn. */
-static int file_characteristics(sqlite3_file *file) {
-  (void)file;
-  return 0;
-}
-
-static int shm_map(sqlite3_file *file, int page, int size, int extend, void volatile **memory) {
-  return CALL(file, xShmMap, page, size, extend, memory);
-}
-
-static int shm_lock(sqlite3_file *file, int offset, int count, int flags) {
-  return CALL(file, xShmLock, offset, count, flags);
-}
-
-static void shm_barrier(sqlite3_file *file) {
-  CALL(file, xShmBarrier);
-}
-
-static int shm_unmap(sqlite3_file *file, int delete_it) {
-  return CALL(file, xShmUnmap, delete_it);
-}
-
-static const sqlite3_io_methods methods = {.iVersion = 2,
-                                           .xClose = file_close,
-                                           .xRead = file_read,
-                                           .xWrite = file_write,
-                                           .xTruncate = file_truncate,
-                                           .xSync = file_sync,
-                                           .xFileSize = file_size,
-                                           .xLock = file_lock,
-                                           .xUnlock = file_unlock,
-                                           .xCheckReservedLock = file_check_lock,
-                                           .xFileControl = file_control,
-                                           .xSectorSize = file_sector,
-                                           .xDeviceCharacteristics = file_characteristics,
-                                           .xShmMap = shm_map,
-                                           .xShmLock = shm_lock,
-                                           .xShmBarrier = shm_barrier,
-                                           .xShmUnmap = shm_unmap};
-
-static int open_below(sqlite3_vfs *vfs, const char *name, sqlite3_file *file, int flags,
-                      int *out_flags) {
+/* The file of a call, if SQLite keeps data in it. */
+static struct disk_file *disk_of(const struct file_call *call, bool make) {
   const int kept = SQLITE_OPEN_MAIN_DB | SQLITE_OPEN_WAL | SQLITE_OPEN_MAIN_JOURNAL;
-  struct shim_file *const opened = shim_of(file);
-  (void)vfs;
-  opened->base.pMethods = NULL;
-  opened->disk = NULL;
-  opened->file = (sqlite3_file *)(void *)(opened + 1);
-  if ((flags & SQLITE_OPEN_CREATE) && access(name ? name : "", F_OK) != 0 && !has_power())
-    return SQLITE_CANTOPEN;
-  if (name && (flags & kept)) {
-    opened->disk = find(name, true);
-    opened->disk->there = true;
-  }
-  const int code = below->xOpen(below, name, opened->file, flags, out_flags);
-  if (opened->file->pMethods) opened->base.pMethods = &methods;
-  return code;
+  return call->path && (call->flags & kept) ? find(call->path, make) : NULL;
 }
 
-static int delete_below(sqlite3_vfs *vfs, const char *name, int sync) {
-  (void)vfs;
+static int open_one(const struct file_call *call) {
+  const char *const path = call->path ? call->path : "";
+  if ((call->flags & SQLITE_OPEN_CREATE) && access(path, F_OK) != 0 && !has_power())
+    return SQLITE_CANTOPEN;
+  struct disk_file *const file = disk_of(call, true);
+  if (file) file->there = true;
+  return SQLITE_OK;
+}
+
+static int delete_one(const struct file_call *call) {
   if (!has_power()) return SQLITE_IOERR_DELETE;
-  struct disk_file *const file = find(name, false);
+  struct disk_file *const file = find(call->path, false);
   if (file) {
     forget_changes(file);
     resize(&file->synced, 0);
     file->there = false;
   }
-  return below->xDelete(below, name, sync);
+  return SQLITE_OK;
+}
+
+static int before(const struct file_call *call) {
+  switch (call->operation) {
+  case FILE_OPEN: return open_one(call);
+  case FILE_DELETE: return delete_one(call);
+  case FILE_WRITE:
+    if (!has_power()) return SQLITE_IOERR_WRITE;
+    note(disk_of(call, false), call->at, call->data, call->length);
+    return SQLITE_OK;
+  case FILE_TRUNCATE:
+    if (!has_power()) return SQLITE_IOERR_TRUNCATE;
+    note(disk_of(call, false), call->at, NULL, 0);
+    return SQLITE_OK;
+  case FILE_SYNC:
+    if (!has_power()) return SQLITE_IOERR_FSYNC;
+    confirm(disk_of(call, false));
+    return SQLITE_OK;
+  default: return SQLITE_OK;
+  }
 }
 
 /* -- public --------------------------------------------------------------------------------- */
 
 void power_loss_begin(void) {
-  below = sqlite3_vfs_find(NULL);
-  ck_assert_ptr_nonnull(below);
-  shim = *below;
-  shim.zName = "power loss";
-  shim.szOsFile = (int)sizeof(struct shim_file) + below->szOsFile;
-  shim.xOpen = open_below;
-  shim.xDelete = delete_below;
-  ck_assert_int_eq(sqlite3_vfs_register(&shim, 1), SQLITE_OK);
+  file_layer_begin(
+      &(struct file_layer){.name = "power loss", .before = before, .promises_nothing = true});
 }
 
 void power_loss_reset(void) {
