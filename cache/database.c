@@ -90,15 +90,17 @@ static int recognise(struct ft_database *database, int64_t *version) {
   return judge(database->path ? database->path : "memory", application, *version);
 }
 
-/* Both tables are real tables: a virtual one would run code of a module on every row. */
-static int check_tables(struct ft_database *database) {
+/* The tables of that version are there, and real tables: a virtual one would run code of a module
+ * on every row. */
+static int check_tables(struct ft_database *database, int64_t version) {
   int64_t tables = 0;
   FT_TRY(ft_database_number(database,
                             "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND "
-                            "rootpage > 0 AND name IN ('trials', 'kernels')",
+                            "rootpage > 0 AND name IN ('trials', 'kernels', 'recipes')",
                             &tables));
-  if (tables != 2)
-    return ft_fail(FT_E_CACHE, "'%s' lacks a table of fatune; left alone", database->path);
+  if (tables != (version < 2 ? 2 : 3))
+    return ft_fail(FT_E_CACHE, "'%s' lacks a table of fatune; left alone",
+                   database->path ? database->path : "memory");
   return FT_OK;
 }
 
@@ -160,6 +162,7 @@ static int version_of(struct ft_database *database, int64_t *version) {
 static int migrate(struct ft_database *database) {
   int64_t version = 0;
   FT_TRY(version_of(database, &version));
+  if (version > 0) FT_TRY(check_tables(database, version)); /* nothing is written to a wreck */
   if (version == FT_SCHEMA_VERSION) return FT_OK;
   FT_TRY(ft_database_begin(database, PATIENCE_MS));
   /* Another process may have been faster: look again, now that nobody else writes. */
@@ -219,7 +222,6 @@ static int open_user(struct ft_database *database, const char *path) {
   FT_CHECK(connect_to(database, path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOFOLLOW, ""));
   FT_CHECK(configure(database));
   FT_CHECK(migrate(database));
-  FT_CHECK(check_tables(database));
   set_journal(database, ft_folder_is_local(place));
   database->writable = sqlite3_db_readonly(database->handle, "main") == 0;
 done:

@@ -5,7 +5,8 @@
  * that was released is never edited: files of it exist.
  *
  * Version log (PRAGMA user_version):
- *   1  first version: trials, kernels */
+ *   1  first version: trials, kernels
+ *   2  recipes: which source a recipe (generator/recipe.h) gives; of user files only */
 #include "cache/schema.h"
 
 #include <stddef.h>
@@ -40,6 +41,13 @@ static const char *const steps[FT_SCHEMA_VERSION] = {
     "CREATE INDEX kernels_by_source ON kernels (source);"
     "PRAGMA application_id = 1178686549;" /* FT_APPLICATION_ID */
     "PRAGMA user_version = 1;",
+    "CREATE TABLE recipes ("
+    "  id INTEGER PRIMARY KEY," /* rising: the oldest goes first */
+    "  recipe BLOB NOT NULL UNIQUE,"
+    "  source BLOB NOT NULL,"
+    "  identity BLOB NOT NULL" /* digest of recipe and source */
+    ");"
+    "PRAGMA user_version = 2;",
 };
 
 const char *ft_schema_step(int version) {

@@ -5,7 +5,7 @@
 
 enum {
   FT_APPLICATION_ID = 0x46415455, /* "FATU": how file(1) and we know our own files */
-  FT_SCHEMA_VERSION = 1
+  FT_SCHEMA_VERSION = 2
 };
 
 /* SQL from version - 1 to version (1 .. FT_SCHEMA_VERSION); its last statement sets user_version.

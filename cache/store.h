@@ -48,6 +48,16 @@ int ft_store_kernel_put(struct ft_store *store, const struct ft_kernel *kernel);
 /* The driver refused an image that passed its digest: forget it, so that it is compiled anew. */
 int ft_store_kernel_forget(struct ft_store *store, const struct ft_digest *key);
 
+/* Which source a recipe (generator/recipe.h) gives, so that a source whose kernel is here need not
+ * be emitted to learn its digest. Recipes are of this user's own making: they are neither exported
+ * nor imported, and none is read from a layer. FT_E_NOT_FOUND is a miss, a fault is one too. */
+int ft_store_recipe_get(struct ft_store *store, const struct ft_digest *recipe,
+                        struct ft_digest *source);
+
+/* Never waits and never warns: what cannot be written at once is emitted again next time. */
+void ft_store_recipe_put(struct ft_store *store, const struct ft_digest *recipe,
+                         const struct ft_digest *source);
+
 /* -- trials --------------------------------------------------------------------------------- */
 
 int ft_store_trial_put(struct ft_store *store, const struct ft_trial *trial);

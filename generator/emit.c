@@ -101,20 +101,26 @@ static int find_score(struct ft_lua *lua, const struct ft_request *request,
   return ft_known_gradients_check(*score, request->score_gradients);
 }
 
+int ft_emit_outline(struct ft_source *source, struct ft_lua *lua, const struct ft_request *request,
+                    const struct ft_arch *arch, const struct ft_config *config,
+                    struct ft_request *class, const struct ft_known_score **score) {
+  *source = (struct ft_source){.pass = request->pass, .dtype = request->dtype, .config = *config};
+  *class = ft_request_kernel_class(request);
+  FT_TRY(check(class, arch, config));
+  source->budget = ft_budget_of(class, config, arch);
+  ft_config_target(config, arch, source->target);
+  return find_score(lua, class, score);
+}
+
 int ft_emit(struct ft_source *source, struct ft_lua *lua, const struct ft_request *request,
             const struct ft_arch *arch, const struct ft_config *config) {
-  *source = (struct ft_source){.pass = request->pass, .dtype = request->dtype, .config = *config};
-  const struct ft_request class = ft_request_kernel_class(request);
-  FT_TRY(check(&class, arch, config));
-  source->budget = ft_budget_of(&class, config, arch);
-  ft_config_target(config, arch, source->target);
-
-  int status = FT_OK;
+  struct ft_request class;
   struct heading heading = {0};
   struct ft_render job = {
       .lua = lua, .request = &class, .arch = arch, .config = config, .source = source};
+  int status = ft_emit_outline(source, lua, request, arch, config, &class, &job.score);
+  if (status != FT_OK) goto done;
   job.template_name = config->family->template_name;
-  FT_CHECK(find_score(lua, &class, &job.score));
   FT_CHECK(write_heading(&heading, &class, arch, source));
   job.request_text = heading.request.data;
   job.config_text = heading.config.data;

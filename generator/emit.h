@@ -38,6 +38,12 @@ int ft_emit(struct ft_source *source, struct ft_lua *lua, const struct ft_reques
             const struct ft_arch *arch, const struct ft_config *config);
 void ft_source_free(struct ft_source *source);
 
+/* What ft_emit begins with: the source without text, the kernel class, its score (NULL: none).
+ * Whatever else is to enter a text belongs into the recipe, too (recipe.c). */
+int ft_emit_outline(struct ft_source *source, struct ft_lua *lua, const struct ft_request *request,
+                    const struct ft_arch *arch, const struct ft_config *config,
+                    struct ft_request *class, const struct ft_known_score **score);
+
 /* The NVRTC options the source is to be compiled with, NULL-terminated, static but for the target.
  * They are part of the digest. buffer (at least 64 bytes) holds the architecture option. */
 const char **ft_source_options(const struct ft_source *source, char *buffer,

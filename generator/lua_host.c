@@ -10,6 +10,7 @@
 #include <lauxlib.h>
 
 #include "generator/lua_sandbox.h"
+#include "generator/made_digests.h"
 #include "generator/status.h"
 #include "generator/text.h"
 
@@ -134,7 +135,7 @@ int ft_lua_open(struct ft_lua **lua, const char *folder) {
   if (fresh == NULL) return ft_fail(FT_E_MEMORY, "no memory for the templates");
   int status = ft_template_files_open(&fresh->files, folder);
   if (status != FT_OK) goto done;
-  fresh->digest = ft_template_files_digest(&fresh->files);
+  fresh->digest = folder == NULL ? ft_made_templates : ft_template_files_digest(&fresh->files);
   FT_CHECK(ft_sandbox_open(&fresh->sandbox));
   lua_pushcfunction(fresh->sandbox.state, load_all);
   lua_pushlightuserdata(fresh->sandbox.state, fresh);

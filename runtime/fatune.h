@@ -313,7 +313,8 @@ FATUNE_API void fatune_plan_free(fatune_plan *plan);
 FATUNE_API const char *fatune_plan_origin(const fatune_plan *plan);
 /* The config's text. Lives as long as the plan. */
 FATUNE_API const char *fatune_plan_config(const fatune_plan *plan);
-/* The emitted CUDA C. Lives as long as the plan. */
+/* The emitted CUDA C. Lives as long as the plan. Where the kernel came from a cache, it is emitted
+ * when it is first asked for; "" where that fails, and fatune_detail says why. */
 FATUNE_API const char *fatune_plan_source(const fatune_plan *plan);
 
 /* Bytes of device memory to hand in as arguments.workspace, for runs of the request's batch, heads

@@ -10,6 +10,7 @@
 #include "cache/claims.h"
 #include "cache/store.h"
 #include "generator/clock.h"
+#include "generator/recipe.h"
 #include "generator/status.h"
 #include "runtime/emulator/cxx.h"
 #include "runtime/nvrtc_known.h"
@@ -34,6 +35,7 @@ int ft_session_emit(fatune_session *session, const struct ft_request *request,
   pthread_mutex_lock(&session->lua_lock);
   const int status = ft_emit(source, session->lua, request, arch, config);
   pthread_mutex_unlock(&session->lua_lock);
+  atomic_fetch_add(&session->emitted, 1);
   return status;
 }
 
@@ -186,4 +188,65 @@ int ft_session_load(fatune_session *session, const struct ft_source *source,
   }
   if (status != FT_OK) ft_kernel_free(kernel);
   return status;
+}
+
+/* How a kernel was had without the text of its source. */
+enum recalled { NOT_KNOWN, LOADED, REFUSED };
+
+/* The kernel of a source that was emitted before, by its recipe, loaded. What hinders the look-up
+ * is a miss. Of a refused image the kernel stays, for replace_refused. */
+static int recall(fatune_session *session, const struct ft_digest *recipe,
+                  const struct ft_digest *preferred, struct ft_source *source,
+                  struct ft_kernel *kernel, struct ft_module *module, enum recalled *recalled) {
+  bool refused;
+  *recalled = NOT_KNOWN;
+  if (ft_store_recipe_get(session->store, recipe, &source->digest) != FT_OK) return FT_OK;
+  if (find(session, source, preferred, kernel) != FT_OK) return FT_OK;
+  const int status = ft_module_try_load(module, session, kernel, source->config.family, &refused);
+  *recalled = status == FT_OK ? LOADED : REFUSED;
+  if (status == FT_OK || refused) return FT_OK;
+  ft_kernel_free(kernel);
+  return status;
+}
+
+static int emit_and_replace(fatune_session *session, const struct ft_request *request,
+                            const struct ft_config *config, struct ft_source *source,
+                            struct ft_kernel *kernel, struct ft_module *module) {
+  int status = ft_session_emit(session, request, &session->device.arch, config, source);
+  if (status == FT_OK) status = replace_refused(session, source, kernel, module);
+  if (status != FT_OK) ft_kernel_free(kernel);
+  return status;
+}
+
+static int recipe_of(fatune_session *session, const struct ft_request *request,
+                     const struct ft_config *config, struct ft_source *source,
+                     struct ft_digest *recipe) {
+  pthread_mutex_lock(&session->lua_lock);
+  const int status =
+      ft_recipe(source, session->lua, request, &session->device.arch, config, recipe);
+  pthread_mutex_unlock(&session->lua_lock);
+  return status;
+}
+
+int ft_session_prepare(fatune_session *session, const struct ft_request *request,
+                       const struct ft_config *config, const struct ft_digest *preferred,
+                       struct ft_source *source, struct ft_kernel *kernel, struct ft_module *module,
+                       bool *compiled) {
+  struct ft_digest recipe;
+  enum recalled recalled = NOT_KNOWN;
+  const bool kept = !session->driver.emulated; /* an emulated GPU's kernels are not */
+  *compiled = false;
+  if (kept) {
+    FT_TRY(recipe_of(session, request, config, source, &recipe));
+    FT_TRY(recall(session, &recipe, preferred, source, kernel, module, &recalled));
+  }
+  if (recalled == LOADED) return FT_OK;
+  if (recalled == REFUSED) {
+    *compiled = true;
+    return emit_and_replace(session, request, config, source, kernel, module);
+  }
+  FT_TRY(ft_session_emit(session, request, &session->device.arch, config, source));
+  FT_TRY(ft_session_load(session, source, preferred, kernel, module, compiled));
+  if (kept) ft_store_recipe_put(session->store, &recipe, &source->digest);
+  return FT_OK;
 }

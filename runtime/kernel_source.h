@@ -36,4 +36,12 @@ int ft_session_load(fatune_session *session, const struct ft_source *source,
                     const struct ft_digest *preferred, struct ft_kernel *kernel,
                     struct ft_module *module, bool *compiled);
 
+/* From a config to a loaded kernel, for the session's GPU. A source that was emitted before, and
+ * whose kernel is in the store, is found by its recipe (generator/recipe.h) and has no text then.
+ * Else ft_session_emit and ft_session_load together. */
+int ft_session_prepare(fatune_session *session, const struct ft_request *request,
+                       const struct ft_config *config, const struct ft_digest *preferred,
+                       struct ft_source *source, struct ft_kernel *kernel, struct ft_module *module,
+                       bool *compiled);
+
 #endif

@@ -1,5 +1,7 @@
 /* plan.c: a request made ready to run, and its run.
  * in -> out: request -> config -> source -> kernel -> module = plan; plan + arguments -> launch. */
+#include <stdatomic.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +28,8 @@
 struct fatune_plan {
   fatune_session *session;
   struct ft_request request; /* defaults filled in */
-  struct ft_source source;   /* with config and budget */
+  struct ft_source source;   /* with config and budget; its text may be missing */
+  _Atomic(char *) text;      /* the source's, emitted when somebody asked for it */
   struct ft_module module;
   struct ft_arch launched_on;   /* the session's GPU as launches are to see it */
   struct ft_launch_plan launch; /* what is fixed for all runs: the above, by address */
@@ -100,14 +103,13 @@ static int make(fatune_plan *plan, const fatune_request *request, const char *co
   FT_TRY(refuse_capture(session));
   FT_TRY(ft_session_score(session, plan->request.score, &plan->launch.score));
   FT_TRY(choose(session, &plan->request, config, &choice));
-  FT_TRY(ft_session_emit(session, &plan->request, &session->device.arch, &choice.config,
-                         &plan->source));
   const bool measured = !ft_digest_equal(&choice.kernel, &nothing);
 
   struct ft_kernel kernel = {0};
   bool compiled;
-  const int loaded = ft_session_load(session, &plan->source, measured ? &choice.kernel : NULL,
-                                     &kernel, &plan->module, &compiled);
+  const int loaded =
+      ft_session_prepare(session, &plan->request, &choice.config, measured ? &choice.kernel : NULL,
+                         &plan->source, &kernel, &plan->module, &compiled);
   if (loaded == FT_E_NO_NVRTC) return name_request(plan, loaded);
   FT_TRY(loaded);
   const int status = describe(plan, &choice, config != NULL, &kernel, compiled);
@@ -166,6 +168,7 @@ void fatune_plan_free(fatune_plan *plan) {
   if (!plan) return;
   ft_module_unload(&plan->module, plan->session);
   ft_source_free(&plan->source);
+  free(atomic_load(&plan->text));
   ft_text_free(&plan->config);
   ft_text_free(&plan->origin);
   free(plan);
@@ -179,8 +182,24 @@ const char *fatune_plan_config(const fatune_plan *plan) {
   return plan ? plan->config.data : "";
 }
 
+/* Whoever is first keeps the text; equal recipes give equal texts. */
+static char *emit_text(fatune_plan *plan) {
+  struct ft_source again;
+  char *none = NULL;
+  if (ft_session_emit(plan->session, &plan->request, &plan->session->device.arch,
+                      &plan->source.config, &again) != FT_OK)
+    return NULL;
+  if (atomic_compare_exchange_strong(&plan->text, &none, again.text)) again.text = NULL;
+  ft_source_free(&again);
+  return atomic_load(&plan->text);
+}
+
 const char *fatune_plan_source(const fatune_plan *plan) {
-  return plan ? plan->source.text : "";
+  if (!plan) return "";
+  if (plan->source.text) return plan->source.text;
+  const char *text = atomic_load(&plan->text);
+  if (!text) text = emit_text((fatune_plan *)(uintptr_t)plan);
+  return text ? text : "";
 }
 
 int fatune_plan_workspace_size(const fatune_plan *plan, size_t *bytes) {

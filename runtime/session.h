@@ -34,6 +34,7 @@ struct fatune_session {
   void (*log)(void *payload, const char *message);
   void *payload;
   atomic_bool warned_store, warned_image; /* each is said once */
+  atomic_int emitted;                     /* texts so far */
 };
 
 /* One line to the session's log, if it has one. */

@@ -4,6 +4,7 @@
 
 #include <malloc.h>
 
+#include "cache/schema.h"
 #include "tests/store_fixture.h"
 
 #define PROBLEM "forward bf16 d128 hq16 hkv16 b2 nq4096 nk4096 causal"
@@ -92,7 +93,7 @@ START_TEST(exports_are_files_to_ship) {
   ship(kernels);
   ck_assert_int_eq(stat(shipped, &state), 0);
   ck_assert_int_eq(state.st_mode & 0777, 0644);
-  ck_assert_int_eq(number_of(shipped, "PRAGMA user_version"), 1);
+  ck_assert_int_eq(number_of(shipped, "PRAGMA user_version"), FT_SCHEMA_VERSION);
   ck_assert_int_eq(number_of(shipped, "PRAGMA application_id"), 0x46415455);
   ck_assert_int_eq(number_of(shipped, "SELECT journal_mode = 'delete' FROM pragma_journal_mode"),
                    1);
@@ -297,7 +298,7 @@ END_TEST
 /* SQL that spoils a good file; import must refuse it whole. */
 static const char *const spoilers[] = {
     "PRAGMA application_id = 1",
-    "PRAGMA user_version = 2",
+    "PRAGMA user_version = 3",
     "PRAGMA user_version = 0",
     "DROP TABLE kernels",
     "ALTER TABLE trials DROP COLUMN text",

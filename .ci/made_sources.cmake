@@ -1,0 +1,33 @@
+# made_sources.cmake: C files that the build makes.
+# in -> out: templates, device headers, sources of the generator -> lists <layer>_made for CMakeLists.txt.
+
+# Files with these endings in a folder become an array of struct ft_template in <array>.c.
+function(embed_files array header folder)
+  list(TRANSFORM ARGN PREPEND "${PROJECT_SOURCE_DIR}/${folder}/*" OUTPUT_VARIABLE patterns)
+  file(GLOB_RECURSE files CONFIGURE_DEPENDS ${patterns})
+  list(JOIN ARGN "," endings)
+  add_custom_command(
+    OUTPUT ${PROJECT_BINARY_DIR}/${array}.c
+    COMMAND ${CMAKE_COMMAND} -DFOLDER=${PROJECT_SOURCE_DIR}/${folder} -DENDINGS=${endings}
+            -DARRAY=${array} -DHEADER=${header} -DOUTPUT=${PROJECT_BINARY_DIR}/${array}.c
+            -P ${PROJECT_SOURCE_DIR}/templates/embed.cmake
+    DEPENDS ${files} templates/embed.cmake
+    COMMENT "Embedding ${folder}" VERBATIM)
+endfunction()
+embed_files(ft_templates generator/templates.h templates .lua .cu.in)
+embed_files(ft_emulator_files runtime/emulator/object.h runtime/emulator/device .h)
+
+# Digests that need no computing at run time: a program of the build makes them from the same code.
+file(GLOB generator_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/generator/*.[chd]*
+     ${PROJECT_SOURCE_DIR}/generator/*/*.[chd]*)
+list(SORT generator_sources) # in the same order on every machine
+add_executable(made_digests templates/made_digests.c ${PROJECT_BINARY_DIR}/ft_templates.c
+  generator/template_files.c generator/digest.c generator/status.c generator/text.c)
+target_link_libraries(made_digests PRIVATE fatune_flags dep::sodium)
+add_custom_command(
+  OUTPUT ${PROJECT_BINARY_DIR}/ft_made_digests.c
+  COMMAND made_digests ${PROJECT_SOURCE_DIR}/generator/ ${generator_sources} > ${PROJECT_BINARY_DIR}/ft_made_digests.c
+  DEPENDS made_digests ${generator_sources}
+  COMMENT "Digests of templates and generator" VERBATIM)
+set(generator_made ${PROJECT_BINARY_DIR}/ft_templates.c ${PROJECT_BINARY_DIR}/ft_made_digests.c)
+set(runtime_made ${PROJECT_BINARY_DIR}/ft_emulator_files.c)
