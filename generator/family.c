@@ -25,6 +25,5 @@ const struct ft_family *ft_family_named(const char *name) {
 
 bool ft_family_serves(const struct ft_family *family, const struct ft_request *request,
                       const struct ft_arch *arch) {
-  const bool takes_it = request->score == 0 || !family->takes_no_score;
-  return family->pass == request->pass && takes_it && family->serves(request, arch);
+  return family->pass == request->pass && family->serves(request, arch);
 }

@@ -17,7 +17,6 @@ struct ft_family {
   enum ft_pass pass;
   /* Whether the family has a kernel for a request of its pass that runs on the GPU. */
   bool (*serves)(const struct ft_request *request, const struct ft_arch *arch);
-  bool takes_no_score; /* it serves no request with a score function */
 
   /* The form of the tile scheduler. */
   enum ft_schedule (*schedule)(const struct ft_request *request, const struct ft_config *config);

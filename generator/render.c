@@ -134,7 +134,11 @@ static void push_score(lua_State *state, const struct ft_known_score *score,
   set_boolean(state, "has_score", score != NULL && score->has_score);
   set_boolean(state, "has_visible", score != NULL && score->has_visible);
   set_boolean(state, "slope_is_one", score != NULL && score->slope_is_one);
-  set_boolean(state, "slope_varies", score != NULL && varies(score, score->slope));
+  const bool slope_varies = score != NULL && varies(score, score->slope);
+  set_boolean(state, "slope_varies", slope_varies);
+  /* Whether P for dS can be P times the slope: marks of what is dropped, and gradients of captured
+   * things, want P itself. */
+  set_boolean(state, "weighs_p", slope_varies && !with_gradients && !request->dropout);
 }
 
 static void push_fields(lua_State *state, const struct ft_argument_struct *arguments) {

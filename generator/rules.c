@@ -11,10 +11,6 @@ static bool knob_range(const struct ft_rule_case *of) {
   return ft_config_out_of_range(of->config) == NULL;
 }
 
-static bool score(const struct ft_rule_case *of) {
-  return of->request->score == 0 || !of->config->family->takes_no_score;
-}
-
 static bool family(const struct ft_rule_case *of) {
   return ft_family_serves(of->config->family, of->request, of->arch);
 }
@@ -50,8 +46,6 @@ static bool smem_occupancy(const struct ft_rule_case *of) {
 static const struct ft_rule beforehand[] = {
     {"knob-range", FT_CANNOT_RUN, knob_range,
      "a knob is outside what the kernel can be written for"},
-    {"score", FT_CANNOT_RUN, score,
-     "the family takes no score function; of the backwards mma_backward does"},
     {"family", FT_CANNOT_RUN, family,
      "the family has instructions that this GPU lacks, or no kernel for such a request"},
 };

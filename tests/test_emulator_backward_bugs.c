@@ -51,6 +51,8 @@ struct bug {
   const char *name, *request, *config; /* NULL: what most have */
   const char *file, *piece, *other;    /* in this file the one becomes the other */
   const char *words[3];                /* of the fault, or of the explanation */
+  const char *score;                   /* a built-in one, or NULL */
+  int gradients;                       /* of what it captures: ft_request.score_gradients */
 };
 
 static const char *request_of(const struct bug *bug) {
@@ -62,6 +64,10 @@ static void run_with(struct emulator_run *run, const struct bug *bug, const char
       .layout = FT_LAYOUT_PADDED, .seed = emulator_seed(), .want_lse = true, .want_dlse = true};
   fatune_session *const session = emulator_open("h200", folder);
   ck_assert_int_eq(ft_request_parse(&options.request, request_of(bug)), FT_OK);
+  if (bug->score != NULL) {
+    ck_assert_int_eq(fatune_score_add(&options.request.score, session, bug->score, NULL), FT_OK);
+    options.request.score_gradients = bug->gradients;
+  }
   emulator_run(run, session, &options, bug->config ? bug->config : ATOMIC);
   fatune_session_close(session);
 }
@@ -334,6 +340,30 @@ static const struct bug wrong_results[] = {
      .piece = "const int first_key = own_first_key(keys);",
      .other = "const int first_key = keys.k0;",
      .words = {"dQ: ", "dK: ", "dV: "}},
+    {.name = "P for dS without the slope of the score",
+     .config = HOPPER,
+     .file = CONSUMER,
+     .piece = "    weigh(marked, consumer.score, k);\n",
+     .other = "",
+     .score = "softcap",
+     .words = {"dQ: ", "dK: ", "dV: none of 500"}},
+    {.name = "the slope of the score at another 16 queries",
+     .request = "backward bf16 d64 nq200 nk250 hq2 dropout",
+     .config = HOPPER,
+     .file = CONSUMER,
+     .piece = "row = k * 16 + consumer.lane % 8",
+     .other = "row = (k ^ 1) * 16 + consumer.lane % 8",
+     .score = "softcap",
+     .words = {"dQ: ", "dK: ", "dV: none of 500"}},
+    {.name = "the gradient of a bias at the other block's keys",
+     .request = WIDE,
+     .config = ROLES,
+     .file = KEYS,
+     .piece = "own_first_key(tile) + place.warp * 16",
+     .other = "other_first_key(tile) + place.warp * 16",
+     .score = "bias_fp32",
+     .gradients = 1,
+     .words = {"the gradient of bias", "dK: none of 500", "dV: none of 500"}},
     {.name = "the scale forgotten",
      .file = ENDING,
      .piece = "rSum, params.softmax.scale, warp);",

@@ -26,16 +26,16 @@ static int64_t all_gradients(fatune_session *session, int64_t number) {
   return wanted;
 }
 
-/* A run of a request with the score, all of whose rows must be right, and all gradients where it is
- * a backward. text NULL: a built-in one. */
+/* A run of a request with the score, all of whose rows must be right. text NULL: a built-in one;
+ * wants_gradients: of a backward those of all that is captured, too. */
 static void run_right(const char *gpu, const char *name, const char *text, const char *request,
-                      enum ft_layout layout, const char *config) {
+                      enum ft_layout layout, const char *config, bool wants_gradients) {
   fatune_session *const session = emulator_open(gpu, NULL);
   int64_t number;
   ck_assert_msg(fatune_score_add(&number, session, name, text) == FT_OK, "%s", ft_detail());
   struct ft_problem_options options = emulator_options(request, layout, emulator_seed());
   options.request.score = number;
-  if (options.request.pass == FT_BACKWARD)
+  if (options.request.pass == FT_BACKWARD && wants_gradients)
     options.request.score_gradients = all_gradients(session, number);
   options.want_lse = true;
   struct emulator_run run;
@@ -66,7 +66,7 @@ START_TEST(builtin_scores_are_right) {
   const size_t number = emulator_choose(_i, (size_t)of_runs(BUILTIN), (size_t)count);
   ck_assert(ft_score_builtin_name(ft_lua_files(session->lua), (int)number, name));
   run_right(_i % 2 ? "a100" : "h200", name, NULL, requests[_i / 2 % 3],
-            _i % 4 < 2 ? FT_LAYOUT_PADDED : FT_LAYOUT_BSHD, NULL);
+            _i % 4 < 2 ? FT_LAYOUT_PADDED : FT_LAYOUT_BSHD, NULL, false);
   fatune_session_close(session);
 }
 END_TEST
@@ -85,25 +85,44 @@ START_TEST(random_scores_are_right) {
   lab_random_score(seed, &text);
   char name[FT_SCORE_NAME];
   (void)snprintf(name, sizeof name, "random-%llu", (unsigned long long)seed);
-  run_right(gpus[_i % 4], name, text.data, requests[_i % 3], FT_LAYOUT_BSHD, configs[_i % 4]);
+  run_right(gpus[_i % 4], name, text.data, requests[_i % 3], FT_LAYOUT_BSHD, configs[_i % 4],
+            false);
   ft_text_free(&text);
 }
 END_TEST
 
 /* ---- backward ---- */
 
+#define HOPPER "wgmma_backward block_m=64 "
+#define ROLES                                                                                      \
+  "wgmma_backward_roles block_m=64 block_n=128 q_stages=2 do_stages=2 ds_stages=1 dq_stages=2"
 #define BACKWARD "mma_backward block_m=64 block_n=64 warps=8 stages=2 query_parts=1 ctas_per_sm=1 "
 
 /* Each way in which dS is made: P by the same warp or by several, K and V in registers, dQ in a
- * pass of its own. */
+ * pass of its own; P times the slope, which is for those who want no gradients and no dropout. */
 static const struct {
-  const char *request, *config;
-} backwards[] = {{"backward bf16 d32 hq2 hkv1 b2 nq70 nk40",
-                  BACKWARD "column_warps=1 kv_in_regs=1 deferred_dq=1 dq_mode=0"},
-                 {"backward fp16 d16 hq2 hkv2 nq50 nk70 causal dropout",
-                  BACKWARD "column_warps=2 kv_in_regs=0 deferred_dq=0 dq_mode=0"},
-                 {"backward bf16 d24 dv16 hq2 nq70 nk66 causal=top-left dropout deterministic",
-                  BACKWARD "column_warps=1 kv_in_regs=0 deferred_dq=0 dq_mode=2"}};
+  const char *gpu, *request, *config;
+  bool weighs_p;
+} backwards[] = {
+    {"a100", "backward bf16 d32 hq2 hkv1 b2 nq70 nk40",
+     BACKWARD "column_warps=1 kv_in_regs=1 deferred_dq=1 dq_mode=0", false},
+    {"a100", "backward fp16 d16 hq2 hkv2 nq50 nk70 causal dropout",
+     BACKWARD "column_warps=2 kv_in_regs=0 deferred_dq=0 dq_mode=0", false},
+    {"h200", "backward bf16 d24 dv16 hq2 nq70 nk66 causal=top-left dropout deterministic",
+     BACKWARD "column_warps=1 kv_in_regs=0 deferred_dq=0 dq_mode=2", false},
+    {"h200", "backward bf16 d72 dv64 hq4 hkv2 nq70 nk140",
+     HOPPER "block_n=128 q_stages=3 do_stages=3 ds_stages=2 kv_in_regs=1 early_scores=1 pacing=1",
+     false},
+    {"h200", "backward fp16 d32 hq2 nq130 nk66 causal dropout deterministic",
+     HOPPER "block_n=64 q_stages=2 do_stages=2 ds_stages=2", false},
+    {"h200", "backward bf16 d64 hq2 nq140 nk70 causal=top-left",
+     HOPPER "block_n=128 q_stages=3 do_stages=3 ds_stages=2 loads_beside_dq=1 early_scores=1",
+     true},
+    {"h200", "backward fp16 d40 hq2 hkv1 nq70 nk130",
+     HOPPER "block_n=64 q_stages=2 do_stages=2 ds_stages=2", true},
+    {"h200", "backward bf16 d136 hq2 nq70 nk130 causal deterministic", ROLES, false},
+    {"h200", "backward bf16 d72 dv136 hq4 hkv2 nq66 nk140 dropout", ROLES, false},
+    {"h200", "backward fp16 d144 dv40 hq2 nq130 nk140 causal", ROLES, true}};
 
 /* A random score that has a derivative by s. */
 static void differentiable(struct ft_text *text, uint64_t seed) {
@@ -133,14 +152,14 @@ static const char captures[] =
 START_TEST(gradients_are_right) {
   const size_t number = (size_t)_i % FT_COUNT(backwards);
   if (_i < FT_COUNT(backwards)) {
-    run_right("a100", "captures", captures, backwards[number].request, FT_LAYOUT_PADDED,
-              backwards[number].config);
+    run_right(backwards[number].gpu, "captures", captures, backwards[number].request,
+              FT_LAYOUT_PADDED, backwards[number].config, !backwards[number].weighs_p);
     return;
   }
   struct ft_text text = FT_TEXT_INIT;
   differentiable(&text, emulator_seed() + (uint64_t)_i * 1000);
-  run_right(_i % 2 ? "h200" : "a100", "random", text.data, backwards[number].request,
-            FT_LAYOUT_BSHD, backwards[number].config);
+  run_right(backwards[number].gpu, "random", text.data, backwards[number].request, FT_LAYOUT_BSHD,
+            backwards[number].config, !backwards[number].weighs_p);
   ft_text_free(&text);
 }
 END_TEST

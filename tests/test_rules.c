@@ -149,7 +149,7 @@ static const struct {
     {"", "backward d64 nq4096", "h200",
      CONFIG(64, 192, 3, 3, 2) " loads_beside_dq=1 early_scores=1 pacing=2"},
     {"", "backward d64 nq4096 mask=64x64", "h200", CONFIG(64, 64, 2, 2, 2)},
-    {"score", "backward d64 nq4096 score=66b727be7878", "h200", CONFIG(64, 128, 2, 2, 2)},
+    {"", "backward d64 nq4096 score=66b727be7878", "h200", CONFIG(64, 128, 2, 2, 2)},
     {"family", "backward d64 nq4096", "a100", CONFIG(64, 128, 2, 2, 2)},
     {"family", "backward d136 nq4096", "h200", CONFIG(64, 64, 2, 2, 2)},
     {"knob-range", "backward d64 nq4096", "h200", CONFIG(64, 128, 2, 2, 2) " pacing=3"},
@@ -180,7 +180,7 @@ static const struct {
   " ds_stages=" #s " dq_stages=2"
     {"", "backward bf16 d256 nq4096", "h200", CONFIG(64, 128, 2, 1, 1)},
     {"", "backward d160 dv72 nq4096 mask=64x128", "h200", CONFIG(64, 128, 2, 2, 2)},
-    {"score", "backward d256 nq4096 score=66b727be7878", "h200", CONFIG(64, 128, 2, 1, 1)},
+    {"", "backward d256 nq4096 score=66b727be7878", "h200", CONFIG(64, 128, 2, 1, 1)},
     {"family", "backward d256 nq4096", "a100", CONFIG(64, 128, 2, 1, 1)},
     {"family", "backward d128 nq4096", "h200", CONFIG(64, 128, 2, 1, 1)},
     {"family", "backward d64 dv256 nq4096", "h200", CONFIG(64, 128, 2, 1, 1)},

@@ -64,7 +64,7 @@ static void share_registers(struct ft_budget *budget, struct ft_wgmma_backward_b
 /* An accumulator of 64 x C values lies in 128 threads: C / 2 registers of each. */
 static void plan(struct ft_budget *budget, const struct ft_request *request,
                  const struct ft_config *config, const struct ft_arch *arch) {
-  enum { ADDRESSES = 24, DRAWN = 8, PREPARE_THREADS = 256, DQ_THREADS = 128 };
+  enum { ADDRESSES = 24, DRAWN = 8, SCORED = 8, PREPARE_THREADS = 256, DQ_THREADS = 128 };
   const struct ft_wgmma_backward_knobs *const k = ft_wgmma_backward_knobs(config);
   struct ft_wgmma_backward_budget own = {
       .d_pad = round_up(request->head_dim, 16),
@@ -87,7 +87,7 @@ static void plan(struct ft_budget *budget, const struct ft_request *request,
   plan_tiles(budget, &own, k);
   share_registers(budget, &own, k, arch);
   budget->regs_estimate = own.regs_sums + own.regs_s + own.regs_p + own.regs_kv + ADDRESSES +
-                          (request->dropout ? DRAWN : 0);
+                          (request->dropout ? DRAWN : 0) + (request->score ? SCORED : 0);
   memcpy(budget->own, &own, sizeof own);
 }
 
@@ -163,29 +163,50 @@ static const struct ft_rule rules[] = {
 
 /* ---- the default ---- */
 
-/* Best first, as measured on an H200 (bench/prototypes/hopper_backward). */
+/* Which requests a favourite is for: all; those without a score function; those with one and
+ * dropout or gradients of captured things, which leave the fewest registers. */
+enum scored { ALL, UNSCORED, SCORED_AND_MORE };
+
+/* Best first, as measured on an H200 (bench/prototypes/hopper_backward). With score functions
+ * nothing was measured yet: those with ptxas' fewest spills stand for them. */
 static const struct {
   int head_dim; /* max(d, dv) is at most this */
+  enum scored requests;
   struct ft_wgmma_backward_knobs knobs;
 } favourites[] = {
     {64,
+     UNSCORED,
      {TILE(64, 192), .q_stages = 4, .do_stages = 4, .ds_stages = 3, .loads_beside_dq = 1,
       .early_scores = 1, .pacing = FT_PACING_IN_TURNS}},
     /* Short sequences, masks of 128 columns. */
     {64,
+     ALL,
      {TILE(64, 128), .q_stages = 3, .do_stages = 3, .ds_stages = 3, .kv_in_regs = 1,
       .early_scores = 1, .pacing = FT_PACING_STAGGERED}},
     {128,
+     SCORED_AND_MORE,
+     {TILE(64, 128), .q_stages = 3, .do_stages = 3, .ds_stages = 2, .loads_beside_dq = 1,
+      .early_scores = 1, .pacing = FT_PACING_IN_TURNS}},
+    {128,
+     ALL,
      {TILE(64, 128), .q_stages = 2, .do_stages = 2, .ds_stages = 2, .pacing = FT_PACING_STAGGERED}},
     /* Masks of 64 columns, few keys. */
-    {128, {TILE(64, 64), .q_stages = 2, .do_stages = 2, .ds_stages = 2}},
+    {128, ALL, {TILE(64, 64), .q_stages = 2, .do_stages = 2, .ds_stages = 2}},
 };
+
+static bool is_for(enum scored requests, const struct ft_request *request) {
+  if (requests == UNSCORED) return request->score == 0;
+  return requests == ALL ||
+         (request->score != 0 && (request->dropout || request->score_gradients != 0));
+}
 
 static bool default_config(const struct ft_request *request, const struct ft_arch *arch,
                            struct ft_config *config) {
   if (request->deterministic) return false; /* not measured yet: mma_backward's stands */
   for (int i = 0; i < FT_COUNT(favourites); ++i) {
-    if (max_int(request->head_dim, request->head_dim_v) > favourites[i].head_dim) continue;
+    if (max_int(request->head_dim, request->head_dim_v) > favourites[i].head_dim ||
+        !is_for(favourites[i].requests, request))
+      continue;
     struct ft_wgmma_backward_knobs knobs_of = favourites[i].knobs;
     if (knobs_of.pacing && ft_visibility_varies(request) && !request->dropout)
       knobs_of.pacing = FT_PACING_IN_TURNS; /* with dropout it spills */
@@ -202,7 +223,6 @@ const struct ft_family ft_wgmma_backward_family = {
     .target_suffix = "a",
     .template_name = "wgmma_backward.cu.in",
     .serves = serves,
-    .takes_no_score = true,
     .schedule = ft_schedule_lpt,
     FT_FAMILY_TABLES,
     .plan = plan,

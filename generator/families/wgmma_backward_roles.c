@@ -134,7 +134,6 @@ const struct ft_family ft_wgmma_backward_roles_family = {
     .target_suffix = "a",
     .template_name = "wgmma_backward_roles.cu.in",
     .serves = serves,
-    .takes_no_score = true,
     .schedule = ft_schedule_lpt,
     FT_FAMILY_TABLES,
     .plan = plan,

@@ -4,6 +4,7 @@
 #include "runtime/families/tiled_backward.h"
 
 #include "generator/status.h"
+#include "runtime/launch_score.h"
 #include "runtime/tensor_maps.h"
 
 static_assert(offsetof(struct ft_tiled_backward_params, rest) == 0, "the first member");
@@ -27,9 +28,9 @@ int ft_tiled_backward_prepare(struct ft_launch *launch, const struct ft_tiled_ba
                               const fatune_arguments *arguments) {
   const struct ft_launch_plan *const plan = launch->plan;
   int64_t q_tiles, k_tiles;
-  struct ft_arg_score score; /* these kernels take none */
-  FT_TRY(ft_backward_prepare(&launch->argument.tiled_backward.rest, &score, plan, &tiled->work,
-                             arguments, &q_tiles, &k_tiles));
+  struct ft_tiled_backward_params *const params = &launch->argument.tiled_backward;
+  FT_TRY(ft_backward_prepare(&params->rest, &params->score, plan, &tiled->work, arguments, &q_tiles,
+                             &k_tiles));
   FT_TRY(check_blocks(k_tiles, tiled->blocks));
   launch->kernels[FT_BACKWARD_PREPARE] =
       (struct ft_launch_kernel){.grid = (unsigned)q_tiles, .threads = tiled->prepare_threads};
@@ -40,6 +41,16 @@ int ft_tiled_backward_prepare(struct ft_launch *launch, const struct ft_tiled_ba
   launch->kernels[FT_BACKWARD_CONVERT] = (struct ft_launch_kernel){
       .grid = (unsigned)q_tiles, .threads = tiled->dq_threads, .smem_bytes = tiled->dq_smem};
   return FT_OK;
+}
+
+void ft_tiled_backward_describe(const struct ft_launch *launch, const struct ft_backward_work *work,
+                                int kernel, struct ft_launch_tensors *tensors) {
+  const struct ft_tiled_backward_params *const params = &launch->argument.tiled_backward;
+  ft_backward_describe(&params->rest, launch->plan->request, work,
+                       launch->kernels[FT_BACKWARD_PREPARE].grid, (enum ft_backward_kernel)kernel,
+                       tensors);
+  ft_add_captured(tensors, &params->score, launch->plan->score);
+  ft_add_gradients(tensors, &params->score, launch->plan, kernel == FT_BACKWARD_CONVERT);
 }
 
 int ft_tiled_backward_map(struct ft_launch *launch, int keys, const struct ft_driver *driver) {

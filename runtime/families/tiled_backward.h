@@ -1,7 +1,7 @@
 /* tiled_backward.h: what the launches of backward families with tensor maps share.
  * in -> out: plan + fatune_arguments + the shape of their blocks -> struct
  * ft_tiled_backward_params, three kernels, tensor maps. The first and the last kernel take the
- * argument's first member alone. */
+ * argument's first member alone, or with a score function all of it. */
 #ifndef RUNTIME_FAMILIES_TILED_BACKWARD_H
 #define RUNTIME_FAMILIES_TILED_BACKWARD_H
 
@@ -19,6 +19,9 @@ struct ft_tiled_backward {
 struct ft_backward_work ft_tiled_backward_work(int rows, int sums, int d_pad, int counters);
 int ft_tiled_backward_prepare(struct ft_launch *launch, const struct ft_tiled_backward *tiled,
                               const fatune_arguments *arguments);
+/* Each kernel sees all tensors and may write its own results. */
+void ft_tiled_backward_describe(const struct ft_launch *launch, const struct ft_backward_work *work,
+                                int kernel, struct ft_launch_tensors *tensors);
 /* K and V go to a block in tiles of so many keys, dK and dV come from each warpgroup of 64. */
 int ft_tiled_backward_map(struct ft_launch *launch, int keys, const struct ft_driver *driver);
 

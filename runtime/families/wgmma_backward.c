@@ -40,9 +40,7 @@ static int map_tensors(struct ft_launch *launch, const struct ft_driver *driver)
 static void describe(const struct ft_launch *launch, int kernel,
                      struct ft_launch_tensors *tensors) {
   const struct ft_backward_work work = work_of(launch->plan);
-  ft_backward_describe(&launch->argument.tiled_backward.rest, launch->plan->request, &work,
-                       launch->kernels[FT_BACKWARD_PREPARE].grid, (enum ft_backward_kernel)kernel,
-                       tensors);
+  ft_tiled_backward_describe(launch, &work, kernel, tensors);
 }
 
 const struct ft_launch_family ft_wgmma_backward_launch = {

@@ -469,7 +469,7 @@ struct BackwardParams {
 };
 static_assert(sizeof(BackwardParams) == 464, "the host fills 464 bytes");
 
-// That of a main kernel with its tensors as TMA wants them. The others take the first member.
+// That of a main kernel with its tensors as TMA wants them. The others take the first member, or with a score function all.
 struct TiledBackwardParams {
   BackwardParams rest;
   TensorMap q;                       // in boxes of BLOCK_M rows
@@ -703,6 +703,8 @@ __device__ __forceinline__ void advance(const Sequence &sequence, const Visibili
 
 // ---- score of S^T, and its slope ---------------------------------------------------------------------------------
 // No score function: S stays as it is, and the slope is 1.
+constexpr bool HAS_SCORE = false;
+
 using Argument = BackwardParams;
 __device__ __forceinline__ const BackwardParams &params_of(const Argument &argument) { return argument; }
 
@@ -710,13 +712,15 @@ __device__ __forceinline__ void clear_captured(const Argument &) {}
 __device__ __forceinline__ void finish_captured(const Argument &) {}
 
 template <int M> struct ScoredKeys {};
-template <int M> __device__ __forceinline__ ScoredKeys<M> begin_score(const Argument &) { return {}; }
+template <int M, class Params> __device__ __forceinline__ ScoredKeys<M> begin_score(const Params &) { return {}; }
 
 template <int M>
 __device__ __forceinline__ void begin_step(ScoredKeys<M> &, const Sequence &, int, int, int, int) {}
 
 template <int M, int N>
-__device__ __forceinline__ void apply_score(float (&)[M][N][4], const ScoredKeys<M> &, int, int) {}
+__device__ __forceinline__ void apply_score(float (&)[M][N][4], ScoredKeys<M> &, int, int) {}
+
+template <int M> __device__ __forceinline__ void weigh(unsigned (&)[M][4], const ScoredKeys<M> &, int) {}
 
 template <int M> struct Slopes {};
 
@@ -735,6 +739,7 @@ struct DropoutColumns {};
 
 __device__ __forceinline__ DropoutColumns begin_dropout(const Dropout &, int) { return {}; }
 __device__ __forceinline__ void begin_step(DropoutColumns &, int) {}
+__device__ __forceinline__ void pin_seed(DropoutColumns &) {}
 __device__ __forceinline__ unsigned unmarked(unsigned pair) { return pair; }
 
 __device__ __forceinline__ void drop(unsigned (&rP)[M_TILES][4], unsigned (&marked)[M_TILES][4], DropoutColumns &, int, int,
@@ -1195,6 +1200,7 @@ struct Consumer {
   float lse[N_TILES][2];     // of this lane's queries, two of each tile
   unsigned rP[N_TILES / 2][1][4];
   DropoutColumns dropout;
+  ScoredKeys<M_TILES> score;
 };
 
 // Byte of a lane's row and chunk in a panel, for the k-th pair of chunks: row lane % 16 of the warp's, chunk lane / 16.
@@ -1204,9 +1210,7 @@ __device__ __forceinline__ unsigned fragment_at(const Consumer &consumer, int k)
 }
 
 // ---- P for dS: as it is in registers for dV -------------------------------------------------------------------------
-constexpr bool LSE_AHEAD = true;            // LSE of a step is loaded before its S is there
-
-__device__ __forceinline__ void pin_seed(Consumer &) {}
+constexpr bool LSE_AHEAD = !HAS_SCORE;      // LSE of a step is loaded before its S is there
 
 __device__ __forceinline__ void wait_before_p(const Consumer &) {}
 
@@ -1237,6 +1241,10 @@ __device__ __forceinline__ void multiply_k(Consumer &consumer, u64 q, int k) {
   wgmma_ss(consumer.rS[0], rows + by_bytes(k / 4 * BLOCK_N * 128 + k % 4 * 32), q, k > 0);
 }
 
+__device__ __forceinline__ void load_k(unsigned (&a)[4], const Consumer &consumer, int k) {
+  ldmatrix_x4(a, shared_address(shared) + SMEM_K + fragment_at(consumer, k));
+}
+
 __device__ __forceinline__ void multiply_v(Consumer &consumer, u64 d_o, int k) {
   const u64 rows = depth_along_rows(shared_address(shared) + SMEM_V + consumer.number * 64 * 128);
   wgmma_ss(consumer.rS[0], rows + by_bytes(k / 4 * BLOCK_N * 128 + k % 4 * 32), d_o, DP_BEGINS_AS_DELTA || k > 0);
@@ -1249,6 +1257,21 @@ __device__ __forceinline__ void begin_scores(Consumer &consumer, int stage) {
   #pragma unroll
   for (int k = 0; k < D_PAD / 16; ++k) multiply_k(consumer, q + by_bytes(k / 4 * BLOCK_M * 128 + k % 4 * 32), k);
   wgmma_commit();
+}
+
+// S^T of the k-th 16 queries of a step once more, by mma.sync: no accumulator is free for it but a small one.
+__device__ __forceinline__ void make_scores_again(float (&rS)[1][2][4], Consumer &consumer, int stage, int k) {
+  pin(consumer.lane);        // addresses are computed anew
+  const unsigned row = k * 16 + consumer.lane % 8 + consumer.lane / 16 * 8;
+  const unsigned q = shared_address(shared) + SMEM_Q + stage * Q_TILE + row * 128;
+  #pragma unroll
+  for (int i = 0; i < D_PAD / 16; ++i) {
+    unsigned a[4], b[4];
+    load_k(a, consumer, i);
+    ldmatrix_x4(b, q + i / 4 * BLOCK_M * 128 + ((i % 4 * 2 + consumer.lane / 8 % 2) ^ row % 8) * 16);
+    mma_m16n8k16(rS[0][0], a, b[0], b[1]);
+    mma_m16n8k16(rS[0][1], a, b[2], b[3]);
+  }
 }
 
 // dP^T = V dO^T, added to what the accumulator holds.
@@ -1297,6 +1320,7 @@ __device__ __forceinline__ void exponentiate(Consumer &consumer, float scale_log
     }
     unsigned marked[1][4];
     drop(consumer.rP[k], marked, consumer.dropout, first_key, first_query, k);
+    weigh(marked, consumer.score, k);
     keep_marked(consumer, marked, k);
     #pragma unroll
     for (int n = 2 * k; n < 2 * k + 2 && DP_BEGINS_AS_DELTA; ++n) {
@@ -1308,9 +1332,9 @@ __device__ __forceinline__ void exponentiate(Consumer &consumer, float scale_log
   }
 }
 
-// dS^T as fragments.
-__device__ __forceinline__ void make_ds(unsigned (&rdS)[N_TILES / 2][1][4], const Consumer &consumer,
-                                        const Dropout &dropout) {
+// dS^T as fragments. Q of the step is still there.
+__device__ __forceinline__ void make_ds(unsigned (&rdS)[N_TILES / 2][1][4], Consumer &consumer, const Dropout &dropout,
+                                        int q_stage, int first_query) {
   #pragma unroll
   for (int k = 0; k < N_TILES / 2; ++k) {
     unsigned p[4];
@@ -1318,12 +1342,17 @@ __device__ __forceinline__ void make_ds(unsigned (&rdS)[N_TILES / 2][1][4], cons
     load_marked(p, consumer, k);
     load_minus_delta(minus_delta[0], consumer, 2 * k);
     load_minus_delta(minus_delta[1], consumer, 2 * k + 1);
+    auto make_scores = [&](float (&rS)[1][2][4]) { make_scores_again(rS, consumer, q_stage, k); };
+    const Slopes<M_TILES> slopes = slopes_of(consumer.score, first_query + k * 16, consumer.lane, make_scores);
     #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const float *const dp = consumer.rS[0][2 * k + i / 2] + 2 * (i % 2);
-      rdS[k][0][i] = pack(ds_of(low_half(p[i]), dp[0], minus_delta[i / 2][0], dropout),
-                          ds_of(high_half(p[i]), dp[1], minus_delta[i / 2][1], dropout));
+      const int c = 2 * (i % 2);
+      const float *const dp = consumer.rS[0][2 * k + i / 2] + c;
+      rdS[k][0][i] =
+          pack(by_slope(ds_of(low_half(p[i]), dp[0], minus_delta[i / 2][0], dropout), slopes, 0, i / 2, c),
+               by_slope(ds_of(high_half(p[i]), dp[1], minus_delta[i / 2][1], dropout), slopes, 0, i / 2, c + 1));
     }
+    add_gradients(consumer.score, slopes, first_query + k * 16, consumer.lane);
   }
 }
 
@@ -1373,10 +1402,13 @@ __device__ __forceinline__ void take_step(Consumer &consumer, const BackwardPara
   const Ring<Q_STAGES> q_ring = consumer.q_ring, q_next = last_step ? q_ring : next(q_ring);
   const Ring<DO_STAGES> do_next = last_step ? consumer.do_ring : next(consumer.do_ring);
   const int first_key = keys.k0 + consumer.number * 64;
-  pin_seed(consumer);
+  pin_seed(consumer.dropout);
   begin_step(consumer.dropout,
              batch_head_of(params.sequence, keys.batch, query_head_of(params.sequence, keys, step)));
+  begin_step(consumer.score, params.sequence, keys.batch, query_head_of(params.sequence, keys, step),
+             first_key + consumer.warp * 16, consumer.lane);
   let_next_begin(consumer, first_step);
+  apply_score(consumer.rS, consumer.score, step.q0, consumer.lane);
   if (!is_full(params.sequence, params.visibility, step.q0, step.q0 + BLOCK_M - 1, first_key, 64)) {
     hide_transposed(consumer.rS, params.sequence, params.visibility, first_key + consumer.warp * 16, step.q0,
                     consumer.lane);
@@ -1395,7 +1427,7 @@ __device__ __forceinline__ void take_step(Consumer &consumer, const BackwardPara
     hold(consumer.rS[0]);
     __syncwarp();
     release(consumer, do_empty(consumer.do_ring.stage));
-    make_ds(rdS, consumer, params.dropout);
+    make_ds(rdS, consumer, params.dropout, q_ring.stage, step.q0);
     if (!last_step) mbarrier_wait(q_full(q_next.stage), q_next.parity);
     begin_sum(consumer.rdK, rdS, SMEM_Q, q_ring.stage, Q_TILE);
     begin_scores(consumer, q_next.stage);
@@ -1405,7 +1437,7 @@ __device__ __forceinline__ void take_step(Consumer &consumer, const BackwardPara
   } else {
     wgmma_wait<1>();         // dP
     hold(consumer.rS[0]);
-    make_ds(rdS, consumer, params.dropout);
+    make_ds(rdS, consumer, params.dropout, q_ring.stage, step.q0);
     begin_sum(consumer.rdK, rdS, SMEM_Q, q_ring.stage, Q_TILE);
     store_ds(consumer, rdS);
     if (!last_step) mbarrier_wait(q_full(q_next.stage), q_next.parity);
@@ -1449,14 +1481,15 @@ __device__ __forceinline__ void store_sums(const Consumer &consumer, const Tenso
   }
 }
 
-__device__ __forceinline__ void begin(Consumer &consumer, const BackwardParams &params, int number, int warp, int lane) {
+__device__ __forceinline__ void begin(Consumer &consumer, const TiledBackwardParams &params, int number, int warp, int lane) {
   consumer.number = number;
   consumer.warp = warp;
   consumer.lane = lane;
   consumer.q_ring = {0, 0};
   consumer.do_ring = {0, 0};
   consumer.ds_ring = {0, 1};
-  consumer.dropout = begin_dropout(params.dropout, lane);
+  consumer.dropout = begin_dropout(params.rest.dropout, lane);
+  consumer.score = begin_score<M_TILES>(params);
   #pragma unroll
   for (int n = 0; n < HEAD_DIM / 8; ++n) {
     #pragma unroll
@@ -1473,7 +1506,7 @@ __device__ __forceinline__ void sum_keys(const TiledBackwardParams &params, int 
   const BackwardParams &rest = params.rest;
   const Sequence &sequence = rest.sequence;
   Consumer consumer;
-  begin(consumer, rest, number, warp, lane);
+  begin(consumer, params, number, warp, lane);
   {
     const KeyTile keys = find_key_tile(sequence, rest.schedule);
     QueryWalk walk = begin_walk(sequence, rest.visibility, keys);
@@ -1494,6 +1527,7 @@ __device__ __forceinline__ void sum_keys(const TiledBackwardParams &params, int 
       first_step = false;
     }
   }
+  end_score(consumer.score, lane);
   wgmma_wait<0>();
   hold(consumer.rdK);
   hold(consumer.rdV);

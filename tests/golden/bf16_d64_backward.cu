@@ -566,6 +566,8 @@ __device__ __forceinline__ void advance(const Sequence &sequence, const Visibili
 
 // ---- score of S^T, and its slope ---------------------------------------------------------------------------------
 // No score function: S stays as it is, and the slope is 1.
+constexpr bool HAS_SCORE = false;
+
 using Argument = BackwardParams;
 __device__ __forceinline__ const BackwardParams &params_of(const Argument &argument) { return argument; }
 
@@ -573,13 +575,15 @@ __device__ __forceinline__ void clear_captured(const Argument &) {}
 __device__ __forceinline__ void finish_captured(const Argument &) {}
 
 template <int M> struct ScoredKeys {};
-template <int M> __device__ __forceinline__ ScoredKeys<M> begin_score(const Argument &) { return {}; }
+template <int M, class Params> __device__ __forceinline__ ScoredKeys<M> begin_score(const Params &) { return {}; }
 
 template <int M>
 __device__ __forceinline__ void begin_step(ScoredKeys<M> &, const Sequence &, int, int, int, int) {}
 
 template <int M, int N>
-__device__ __forceinline__ void apply_score(float (&)[M][N][4], const ScoredKeys<M> &, int, int) {}
+__device__ __forceinline__ void apply_score(float (&)[M][N][4], ScoredKeys<M> &, int, int) {}
+
+template <int M> __device__ __forceinline__ void weigh(unsigned (&)[M][4], const ScoredKeys<M> &, int) {}
 
 template <int M> struct Slopes {};
 
@@ -598,6 +602,7 @@ struct DropoutColumns {};
 
 __device__ __forceinline__ DropoutColumns begin_dropout(const Dropout &, int) { return {}; }
 __device__ __forceinline__ void begin_step(DropoutColumns &, int) {}
+__device__ __forceinline__ void pin_seed(DropoutColumns &) {}
 __device__ __forceinline__ unsigned unmarked(unsigned pair) { return pair; }
 
 __device__ __forceinline__ void drop(unsigned (&rP)[M_TILES][4], unsigned (&marked)[M_TILES][4], DropoutColumns &, int, int,
@@ -846,7 +851,7 @@ struct Part {
 // dV += P^T dO
 __device__ __forceinline__ void sum_values(float (&rSum)[M_TILES][SUM_TILES][4], const BackwardParams &params,
                                            const Warp &warp, const Part &part, DropoutColumns &dropout,
-                                           const ScoredKeys<M_TILES> &score, const Rows &rowsK) {
+                                           ScoredKeys<M_TILES> &score, const Rows &rowsK) {
   const int query = part_query(warp, part.number);
   float rS[M_TILES][N_TILES][4] = {};
   gemm_scores<D_PAD, QK_STRIDE>(rS, rowsK, columns_first<QK_STRIDE>(part.sQ + query * QK_STRIDE, warp.lane));
