@@ -137,8 +137,16 @@ static bool take_near(struct ft_store *store, const struct wanted *wanted,
 
 static bool choose_near(struct ft_store *store, const struct wanted *wanted,
                         struct ft_choice *choice) {
-  static const char sql[] = "SELECT DISTINCT bucket, device FROM trials WHERE class = ?1 AND "
-                            "target = ?2 AND outcome = 'ok' AND (?3 IS NULL OR policy = ?3)";
+  /* Of many trials of a bucket one is looked at: each SELECT jumps behind the spot before it. */
+#define OF_CLASS                                                                                   \
+  "SELECT bucket, device FROM trials WHERE class = ?1 AND target = ?2 AND outcome = 'ok' AND "     \
+  "(?3 IS NULL OR policy = ?3) AND "
+  /* Of many trials of a spot one is looked at: each SELECT jumps behind the spot before it. Of
+   * (bucket, device) > (?4, ?5) SQLite would walk over the rest of that spot. */
+  static const char sql[] =
+      "SELECT * FROM (" OF_CLASS "bucket = ?4 AND device > ?5 ORDER BY device LIMIT 1) UNION ALL "
+      "SELECT * FROM (" OF_CLASS "bucket > ?4 ORDER BY bucket, device LIMIT 1) LIMIT 1";
+#undef OF_CLASS
   const char *const texts[3] = {wanted->class, wanted->target, wanted->query->policy};
   struct ft_spots spots;
   if (ft_store_spots(store, sql, texts, -1, &spots) != FT_OK) return false;

@@ -139,20 +139,52 @@ static int add_spot(sqlite3_stmt *statement, int layer, struct ft_spots *spots) 
   return FT_OK;
 }
 
+/* ?4 and ?5, where a SELECT has them: the spot behind which it begins. */
+enum { AFTER_BUCKET = 4, AFTER_DEVICE };
+
+static int bind_after(sqlite3_stmt *statement, const struct ft_spots *spots, size_t first) {
+  const struct ft_spot *const last =
+      spots->count > first ? &spots->at[spots->count - 1] : &(struct ft_spot){"", "", 0};
+  const int failed = ft_bind_text(statement, AFTER_BUCKET, last->bucket);
+  return failed | ft_bind_text(statement, AFTER_DEVICE, last->device);
+}
+
+/* Whether the last two of a source are in order: an index that is damaged may give the same for
+ * ever. */
+static bool rises(const struct ft_spots *spots, size_t first) {
+  const struct ft_spot *const last = &spots->at[spots->count - 1];
+  return spots->count < first + 2 || order_spots(last - 1, last) < 0;
+}
+
+/* One SELECT gives all spots, or each time the next one. */
+static int step_spots(sqlite3_stmt *statement, struct ft_source_of_rows *source,
+                      struct ft_spots *spots) {
+  const bool one_by_one = sqlite3_bind_parameter_count(statement) == AFTER_DEVICE;
+  const size_t first = spots->count;
+  for (bool more = true; more;) {
+    const size_t before = spots->count;
+    int code = SQLITE_ROW;
+    if (one_by_one)
+      FT_TRY(ft_database_bound(source->database, bind_after(statement, spots, first)));
+    while ((code = sqlite3_step(statement)) == SQLITE_ROW)
+      FT_TRY(add_spot(statement, source->layer, spots));
+    if (code != SQLITE_DONE) return ft_database_fail(source->database, "trials cannot be read");
+    more = one_by_one && spots->count > before && rises(spots, first);
+    sqlite3_reset(statement);
+  }
+  return FT_OK;
+}
+
 static int spots_from(struct ft_store *store, struct ft_source_of_rows *source, const char *sql,
                       const char *const texts[3], struct ft_spots *spots) {
   sqlite3_stmt *statement = NULL;
   int status = ft_database_prepare(source->database, sql, &statement);
-  int code = SQLITE_DONE;
   if (status == FT_OK) {
     const int wanted = sqlite3_bind_parameter_count(statement);
     int failed = SQLITE_OK;
     for (int i = 0; i < wanted && i < 3; i++) failed |= ft_bind_text(statement, i + 1, texts[i]);
     status = ft_database_bound(source->database, failed);
-    while (status == FT_OK && (code = sqlite3_step(statement)) == SQLITE_ROW)
-      status = add_spot(statement, source->layer, spots);
-    if (status == FT_OK && code != SQLITE_DONE)
-      status = ft_database_fail(source->database, "trials cannot be read");
+    if (status == FT_OK) status = step_spots(statement, source, spots);
   }
   ft_database_done(statement);
   if (status == FT_E_CACHE) ft_store_report(store, source->database, FT_FAULT_READ);

@@ -156,7 +156,8 @@ struct ft_spots {
 };
 
 /* Runs a SELECT of bucket, device with the texts (NULL: SQL NULL) as ?1, ?2, ?3 on the sources up
- * to last_layer (-1: all). Sorted by bucket, device, layer. */
+ * to last_layer (-1: all). One that has ?4 and ?5 gives the first spot behind that bucket and
+ * device and is run until there is none. Sorted by bucket, device, layer. */
 int ft_store_spots(struct ft_store *store, const char *sql, const char *const texts[3],
                    int last_layer, struct ft_spots *spots);
 void ft_spots_free(struct ft_spots *spots);
