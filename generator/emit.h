@@ -8,6 +8,8 @@
 
 /* The entry of every emitted kernel; fixed, so that equal code gives equal images. */
 #define FT_ENTRY "fatune_kernel"
+/* That of a forward whose work tiles have parts besides, launched after it. */
+#define FT_ENTRY_MERGE "fatune_merge_parts"
 /* Those of a backward besides, launched before and after it. */
 #define FT_ENTRY_PREPARE "fatune_prepare"
 #define FT_ENTRY_CONVERT "fatune_convert"

@@ -318,11 +318,14 @@ FATUNE_API const char *fatune_plan_config(const fatune_plan *plan);
 FATUNE_API const char *fatune_plan_source(const fatune_plan *plan);
 
 /* Bytes of device memory to hand in as arguments.workspace, for runs of the request's batch, heads
- * and lengths; 0 for every forward. A backward takes at most 4 (head_dim + 11) bytes for every row
- * of Q, seqlen_q rounded up to whole tiles (or blocks of the mask): dQ summed up in fp32, unless
- * the config computes dQ in a pass of its own, and two statistics of the row. A deterministic one
- * where all queries see the same keys has two such sums and takes at most 8 (head_dim + 10) bytes.
- * Nothing grows with seqlen_q times seqlen_k. */
+ * and lengths. A forward takes none, or, where its config may divide the keys of a tile up among
+ * blocks (split_keys), room for O and LSE of the parts in fp32: for at most 4 parts of a tile's
+ * rows for each block that the GPU runs at once. With arguments.workspace NULL such a plan divides
+ * nothing; it is then as right, and slower where few tiles have many keys. A backward takes at most
+ * 4 (head_dim + 11) bytes for every row of Q, seqlen_q rounded up to whole tiles (or blocks of the
+ * mask): dQ summed up in fp32, unless the config computes dQ in a pass of its own, and two
+ * statistics of the row. A deterministic one where all queries see the same keys has two such sums
+ * and takes at most 8 (head_dim + 10) bytes. Nothing grows with seqlen_q times seqlen_k. */
 FATUNE_API int fatune_plan_workspace_size(const fatune_plan *plan, size_t *bytes);
 
 /* Element (b, i, h, c) lies at data + b * stride_batch + i * stride_seq + h * stride_head + c, in
@@ -365,7 +368,9 @@ typedef struct fatune_arguments {
   /* Where the request has one, and only there: for the run's lengths, and for its batch and heads_q
      or 1. It must stay until the run has finished. */
   const fatune_mask *mask;
-  void *workspace; /* fatune_plan_workspace_size bytes, 256-byte aligned; overwritten */
+  /* fatune_plan_workspace_size bytes, 256-byte aligned; overwritten. In a forward NULL is allowed.
+   */
+  void *workspace;
   /* Of a backward plan, which reads o and lse as the forward wrote them, with the same scale,
    * dropout, seed, offset, mask and window. All of dq, dk, dv is overwritten; rows of queries that
    * see no key become 0, as do keys that no query sees. */
@@ -399,7 +404,9 @@ FATUNE_API int fatune_plan_workspace_for(const fatune_plan *plan, const fatune_a
  * FATUNE_E_ARGUMENT then names it and nothing was launched. FATUNE_E_DEVICE where the driver
  * refuses the launch; a fault of the kernel shows at the next synchronisation, as for any kernel.
  * The run's lengths, batch and heads may differ from the request's; 2^31 - 1 thread blocks bound
- * batch * heads_q * ceil(seqlen_q / block_m). A backward plan launches three kernels, one after the
+ * batch * heads_q * ceil(seqlen_q / block_m). A forward launches one kernel, and a second one that
+ * puts parts together where keys are divided; its results are the same bits in every run of the
+ * same lengths on the same kind of GPU. A backward plan launches three kernels, one after the
  * other; with a deterministic request its gradients are the same bits in every run. */
 FATUNE_API int fatune_plan_run(fatune_plan *plan, const fatune_arguments *arguments, void *stream);
 

@@ -58,6 +58,7 @@ int ft_launch_enqueue(const struct ft_launch *launch, const struct ft_driver *dr
   void *kernel_arguments[] = {(void *)(uintptr_t)&launch->argument};
   for (int n = 0; n < launch->family->kernel_count; n++) {
     const struct ft_launch_kernel *const kernel = &launch->kernels[n];
+    if (kernel->grid == 0) continue;
     if (driver->emulated) tell_emulator(launch, n);
     const cu_result result =
         driver->launch(module->functions[n], kernel->grid, 1, 1, (unsigned)kernel->threads, 1, 1,

@@ -21,7 +21,7 @@ int ft_launch_map_tensors(struct ft_launch *launch, const struct ft_driver *driv
 int ft_launch_enqueue(const struct ft_launch *launch, const struct ft_driver *driver,
                       const struct ft_module *module, cu_stream stream);
 
-/* Bytes of workspace that a run with these arguments needs; 0 in a forward. arguments NULL: the
+/* Bytes of workspace that a run with these arguments needs. arguments NULL: the
  * request's lengths. */
 int ft_launch_workspace(const struct ft_launch_plan *plan, const fatune_arguments *arguments,
                         size_t *bytes);

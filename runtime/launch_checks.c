@@ -35,6 +35,12 @@ static int read_extents(struct ft_run *run, const struct ft_request *request,
   return FT_OK;
 }
 
+int ft_run_read_lengths(struct ft_run *run, const struct ft_request *request,
+                        const fatune_arguments *arguments) {
+  *run = (struct ft_run){0};
+  return read_extents(run, request, arguments);
+}
+
 int ft_run_read_extents(const struct ft_request *request, const fatune_arguments *arguments) {
   struct ft_run run;
   return read_extents(&run, request, arguments);

@@ -26,6 +26,10 @@ int ft_arguments_read(const fatune_arguments **arguments, fatune_arguments *room
 /* Checks the lengths and counts alone. */
 int ft_run_read_extents(const struct ft_request *request, const fatune_arguments *arguments);
 
+/* Reads them; the rest of the run is 0. */
+int ft_run_read_lengths(struct ft_run *run, const struct ft_request *request,
+                        const fatune_arguments *arguments);
+
 /* Checks and reads everything but tensors and mask. */
 int ft_run_read(struct ft_run *run, const struct ft_request *request,
                 const fatune_arguments *arguments);

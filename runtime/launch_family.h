@@ -30,7 +30,7 @@ struct ft_launch_plan {
 };
 
 struct ft_launch_kernel {
-  unsigned grid;
+  unsigned grid;           /* 0: the kernel has nothing to do in this run */
   int threads, smem_bytes; /* of a block */
 };
 
@@ -49,9 +49,10 @@ struct ft_launch {
 
 struct ft_launch_family {
   const struct ft_family *family;
-  /* The kernels of one image, in the order in which they run. */
+  /* The kernels of one image, in the order in which they run. The last `optional` of them are not
+   * in every image. */
   const char *entries[FT_KERNELS_MOST];
-  int kernel_count;
+  int kernel_count, optional;
   int main; /* the main kernel, whose registers are reported */
 
   /* Makes every check of fatune_plan_run, then fills argument and kernels. */

@@ -77,10 +77,16 @@ static int load_main(struct ft_module *module, cu_function function, const struc
 static int load_kernels(struct ft_module *module, const struct ft_launch_family *family,
                         const struct ft_kernel *kernel, const fatune_session *session,
                         cu_result *result) {
+  enum { NOT_FOUND = 500 };
   const struct ft_driver *const driver = &session->driver;
   for (int n = 0; n < family->kernel_count; n++) {
     cu_function *const function = &module->functions[n];
     *result = driver->module_function(function, module->handle, family->entries[n]);
+    if (*result == NOT_FOUND && n >= family->kernel_count - family->optional) {
+      *function = NULL;
+      *result = 0;
+      continue;
+    }
     FT_TRY(ft_driver_status(driver, *result, "cuModuleGetFunction"));
     FT_TRY(n == family->main
                ? load_main(module, *function, kernel, driver)

@@ -13,6 +13,11 @@ static bool serves(const struct ft_request *request, const struct ft_arch *arch)
   return true;
 }
 
+static enum ft_schedule schedule(const struct ft_request *request, const struct ft_config *config) {
+  if (ft_mma_forward_knobs(config)->split_keys) return FT_SCHEDULE_SPLIT;
+  return ft_schedule_lpt(request, config);
+}
+
 /* ---- budget ---- */
 
 /* Q, then the stages of K, then those of V. Q is read once into registers before the first K and V
@@ -60,6 +65,17 @@ static void plan(struct ft_budget *budget, const struct ft_request *request,
   memcpy(budget->own, &own, sizeof own);
 }
 
+void ft_mma_forward_walks(struct ft_walks *walks, const struct ft_config *config,
+                          const struct ft_budget *budget, const struct ft_arch *arch) {
+  const struct ft_mma_forward_budget *const own = ft_mma_forward_budget(budget);
+  walks->blocks_per_sm = ft_budget_occupancy(budget, arch, ft_budget_registers(budget));
+  walks->block_m = ft_config_block_m(config);
+  walks->block_n = ft_config_block_n(config);
+  walks->head_dim = own->d_pad;
+  walks->head_dim_v = own->dv_pad;
+  walks->mma_flops_per_clk = arch->mma_flops_per_clk;
+}
+
 /* ---- rules ---- */
 
 static const struct ft_mma_forward_knobs *knobs(const struct ft_rule_case *of) {
@@ -81,6 +97,11 @@ static bool overlap(const struct ft_rule_case *of) {
 
 static bool draw_early(const struct ft_rule_case *of) {
   return !knobs(of)->draw_early || (of->request->dropout && !knobs(of)->overlap_qk);
+}
+
+static bool enough_tiles(const struct ft_rule_case *of) {
+  const int64_t slots = (int64_t)of->arch->sm_count * knobs(of)->ctas_per_sm;
+  return !knobs(of)->split_keys || ft_split_may_pay(of->request, 1, knobs(of)->block_m, slots);
 }
 
 /* Rows of queries that a block can use: of the mask's block, of the request where its length is
@@ -117,6 +138,8 @@ static const struct ft_rule rules[] = {
     {"overlap", FT_CANNOT_RUN, overlap, "issuing the next S early needs the next K: two stages"},
     {"draw-early", FT_CANNOT_RUN, draw_early,
      "without dropout nothing is drawn; with overlap Q K^T has company already"},
+    {"enough-tiles", FT_NOT_WORTH_TRYING, enough_tiles,
+     "the keys of a tile are divided up where the tiles do not fill the GPU"},
     {"register-limit", FT_NOT_WORTH_TRYING, ft_registers_suffice,
      "the fragments must fit the registers left by the launch bounds"},
     {"short-tile", FT_NOT_WORTH_TRYING, short_tile,
@@ -194,7 +217,7 @@ const struct ft_family ft_mma_forward_family = {
     .target_suffix = "",
     .template_name = "mma_forward.cu.in",
     .serves = serves,
-    .schedule = ft_schedule_lpt,
+    .schedule = schedule,
     FT_FAMILY_TABLES,
     .plan = plan,
     .default_config = default_config,

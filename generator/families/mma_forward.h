@@ -4,6 +4,7 @@
 #define GENERATOR_FAMILIES_MMA_FORWARD_H
 
 #include "generator/family.h"
+#include "generator/key_parts.h"
 
 #define FT_MMA_FORWARD_KNOBS(KNOB)                                                                 \
   KNOB(block_m, (64, 128, 192, 256, 16, 32), 1, 512, "B_r: query rows of a block")                 \
@@ -14,6 +15,9 @@
        "1: Q stays in registers; 0: Q is read from shared memory every step")                      \
   KNOB(overlap_qk, (0, 1), 0, 1, "1: S of the next step is issued before the softmax of this one") \
   KNOB(draw_early, (0, 1), 0, 1, "1: dropout's random bits are drawn beside Q K^T; 0: beside P V") \
+  KNOB(                                                                                            \
+      split_keys, (0, 1), 0, 1,                                                                    \
+      "1: the keys of a work tile may be divided up among blocks; a run says into how many parts") \
   KNOB(ctas_per_sm, (1, 2, 3, 4), 1, 32,                                                           \
        "blocks per multiprocessor the register allocation aims at")
 
@@ -35,5 +39,9 @@
   HOST(regs_o, "registers for O")
 
 FT_DECLARE_FAMILY(mma_forward, FT_MMA_FORWARD_KNOBS, FT_MMA_FORWARD_BUDGET);
+
+/* Fills in what the family says of walks. */
+void ft_mma_forward_walks(struct ft_walks *walks, const struct ft_config *config,
+                          const struct ft_budget *budget, const struct ft_arch *arch);
 
 #endif

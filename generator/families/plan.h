@@ -4,6 +4,7 @@
 #define GENERATOR_FAMILIES_PLAN_H
 
 #include "generator/family.h"
+#include "generator/key_parts.h"
 #include "generator/visibility.h"
 
 static inline int min_int(int a, int b) {
@@ -75,6 +76,16 @@ static inline bool ft_registers_suffice(const struct ft_rule_case *of) {
  */
 static inline bool ft_half_a_tile_is_used(int64_t rows, int block_m) {
   return rows == 0 || block_m <= 64 || block_m < 2 * rows;
+}
+
+/* Whether the walks of the request's tiles may be divided into parts. packed: heads whose rows a
+ * tile has; slots: blocks that are resident at once. A kernel class has no lengths and may. */
+static inline bool ft_split_may_pay(const struct ft_request *request, int packed, int block_m,
+                                    int64_t slots) {
+  const int64_t heads = request->batch * (request->heads_q / packed);
+  const int64_t tiles = (request->seqlen_q * packed + block_m - 1) / block_m;
+  int64_t all;
+  return !__builtin_mul_overflow(tiles, heads, &all) && ft_key_parts_pay(all, slots);
 }
 
 /* The tile of a row of favourites. */

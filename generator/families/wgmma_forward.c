@@ -15,6 +15,7 @@ static bool serves(const struct ft_request *request, const struct ft_arch *arch)
 }
 
 static enum ft_schedule schedule(const struct ft_request *request, const struct ft_config *config) {
+  if (ft_wgmma_forward_knobs(config)->split_keys) return FT_SCHEDULE_SPLIT;
   if (ft_wgmma_forward_knobs(config)->lpt) return FT_SCHEDULE_LPT;
   return ft_request_tiles_differ(request) ? FT_SCHEDULE_BALANCED : FT_SCHEDULE_STATIC;
 }
@@ -101,6 +102,17 @@ int ft_packed_heads(const struct ft_config *config, int group, int64_t seqlen_q)
   while (group % (2 * heads) == 0 && 2 * heads <= HEADS_MOST && seqlen_q <= INT32_MAX / (2 * heads))
     heads *= 2;
   return heads;
+}
+
+void ft_wgmma_forward_walks(struct ft_walks *walks, const struct ft_config *config,
+                            const struct ft_budget *budget) {
+  const struct ft_wgmma_forward_budget *const own = ft_wgmma_forward_budget(budget);
+  walks->blocks_per_sm = 1;
+  walks->block_m = ft_config_block_m(config);
+  walks->block_n = ft_config_block_n(config);
+  walks->head_dim = own->d_pad;
+  walks->head_dim_v = own->dv_pad;
+  walks->mma_flops_per_clk = FT_WGMMA_FLOPS_PER_CLK;
 }
 
 /* ---- rules ---- */
@@ -205,6 +217,21 @@ static bool multicast(const struct ft_rule_case *of) {
   return !knobs(of)->multicast || !ft_request_tiles_differ(of->request);
 }
 
+/* A part's O goes to the workspace from registers, and blocks that share K and V take the same
+ * steps. */
+static bool split_keys(const struct ft_rule_case *of) {
+  return !knobs(of)->split_keys ||
+         (knobs(of)->direct_store && !knobs(of)->multicast && !knobs(of)->lpt);
+}
+
+static bool enough_tiles(const struct ft_rule_case *of) {
+  const struct ft_request *const request = of->request;
+  const int group = request->heads_kv > 0 ? request->heads_q / request->heads_kv : 1;
+  const int packed = ft_packed_heads(of->config, group, request->seqlen_q);
+  return !knobs(of)->split_keys ||
+         ft_split_may_pay(request, packed, knobs(of)->block_m, of->arch->sm_count);
+}
+
 static bool lone_tile(const struct ft_rule_case *of) {
   return !knobs(of)->multicast || of->request->seqlen_q == 0 || rows_of(of) > knobs(of)->block_m;
 }
@@ -241,6 +268,11 @@ static const struct ft_rule rules[] = {
     {"multicast", FT_CANNOT_RUN, multicast, "blocks that share K and V need tiles of equal steps"},
     {"pack-gqa", FT_CANNOT_RUN, pack_gqa,
      "dropout, masks and score functions go by head, so packed tiles have none of them"},
+    {"split-keys", FT_CANNOT_RUN, split_keys,
+     "the O of a part is stored from registers, its block shares no K and V, and parts have an "
+     "order of their own"},
+    {"enough-tiles", FT_NOT_WORTH_TRYING, enough_tiles,
+     "the keys of a tile are divided up where the tiles do not fill the GPU"},
     {"deep-pipeline", FT_NOT_WORTH_TRYING, deep_pipeline,
      "more keys on their way than hide any latency take room and gain nothing"},
     {"needless-q", FT_NOT_WORTH_TRYING, needless_q,

@@ -4,6 +4,7 @@
 #define GENERATOR_FAMILIES_WGMMA_FORWARD_H
 
 #include "generator/family.h"
+#include "generator/key_parts.h"
 
 #define FT_WGMMA_FORWARD_KNOBS(KNOB)                                                               \
   KNOB(block_m, (128, 192, 64, 256), 1, 512, "B_r: query rows of a work tile")                     \
@@ -30,7 +31,13 @@
   KNOB(multicast, (0, 1), 0, 1,                                                                    \
        "1: two blocks share each K and V tile, each loading half for both")                        \
   KNOB(pack_gqa, (0, 1), 0, 1,                                                                     \
-       "1: query heads that share K and V share tiles, a row for each head of a query")
+       "1: query heads that share K and V share tiles, a row for each head of a query")            \
+  KNOB(                                                                                            \
+      split_keys, (0, 1), 0, 1,                                                                    \
+      "1: the keys of a work tile may be divided up among blocks; a run says into how many parts")
+
+/* Dense, per multiprocessor: data sheets of the H100. */
+enum { FT_WGMMA_FLOPS_PER_CLK = 4096 };
 
 /* Tiles lie as panels of 64 columns, whose rows are 128 bytes, swizzled. */
 #define FT_WGMMA_FORWARD_BUDGET(TEMPLATE, HOST)                                                    \
@@ -65,5 +72,9 @@ FT_DECLARE_FAMILY(wgmma_forward, FT_WGMMA_FORWARD_KNOBS, FT_WGMMA_FORWARD_BUDGET
  * them), at most 64 and as many as keep rows within 32 bits; else, and in other families, 1. A run
  * may have another group than the request its config was chosen for: it packs what it can. */
 int ft_packed_heads(const struct ft_config *config, int group, int64_t seqlen_q);
+
+/* Fills in what the family says of walks. */
+void ft_wgmma_forward_walks(struct ft_walks *walks, const struct ft_config *config,
+                            const struct ft_budget *budget);
 
 #endif

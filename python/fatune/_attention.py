@@ -3,7 +3,7 @@
 import ctypes as c
 
 from . import _structs as s
-from ._autograd import function
+from ._autograd import bytes_of, function
 from ._devices import default_session, session_of
 from ._launch import Call
 from ._library import check, library
@@ -74,7 +74,7 @@ def attention(q, k, v, *, causal=False, window=None, scale=None, dropout=0.0, se
         raise ValueError(f"out is {tuple(out.shape)} {out.dtype}; allowed: {call.o_shape} {q.dtype}")
     lse = q.new_empty(call.lse_shape, dtype=torch.float32) if return_lse else None
     if out.numel() > 0:  # the library asks for at least one row
-        call.forward(q, k, v, out, lse, seed, offset)
+        call.forward(q, k, v, out, lse, seed, offset, bytes_of(q))
     return (out, lse) if return_lse else out
 
 

@@ -59,7 +59,7 @@ def function():
             out = q.new_empty(call.o_shape)
             lse = q.new_empty(call.lse_shape, dtype=torch.float32)
             if out.numel() > 0:
-                call.forward(q, k, v, out, lse, seed, offset)
+                call.forward(q, k, v, out, lse, seed, offset, bytes_of(q))
             ctx.call, ctx.seed, ctx.offset = call, seed, offset
             # Seeds on the device are saved like the rest: whoever changes one before the backward
             # is told so.

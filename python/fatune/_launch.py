@@ -217,16 +217,20 @@ class Call:
     def _run(self, plan, arguments):
         plan.run(arguments, enter(self.device))
 
-    def forward(self, q, k, v, out, lse, seed, offset):
-        """Fills out, and lse unless it is None."""
+    def forward(self, q, k, v, out, lse, seed, offset, allocate):
+        """Fills out, and lse unless it is None; allocate as in backward."""
         if self._prepared is not None:
-            self._prepared.forward(q, k, v, out, lse, seed, offset)
+            self._prepared.forward(q, k, v, out, lse, seed, offset, allocate)
             return
         arguments = self._arguments({"q": q, "k": k, "v": v, "o": out}, seed, offset, lse)
         plan = self._plan(s.FORWARD)
+        size = plan.workspace_for(arguments)
+        if size > 0:
+            workspace = allocate(size + ALIGNMENT)
+            arguments.workspace = _aligned(workspace)
         self._run(plan, arguments)
         if self.kept:
-            self._prepared = Prepared(self, plan, arguments)
+            self._prepared = Prepared(self, plan, arguments, size)
 
     def backward(self, tensors, lse, dlse, seed, offset, allocate, captured=None):
         """Fills dq, dk, dv; tensors: q, k, v, o, dout, dq, dk, dv by name. allocate(bytes): memory on the device that
@@ -238,17 +242,23 @@ class Call:
         if dlse is not None:
             arguments.dlse = dlse.data_ptr()
         workspace = allocate(plan.workspace_for(arguments) + ALIGNMENT)
-        arguments.workspace = -(-workspace.data_ptr() // ALIGNMENT) * ALIGNMENT
+        arguments.workspace = _aligned(workspace)
         self._run(plan, arguments)
         return {name: spread_gradient(gradient, captured[name]) for name, gradient in gradients.items()}
+
+
+def _aligned(workspace):
+    return -(-workspace.data_ptr() // ALIGNMENT) * ALIGNMENT
 
 
 class Prepared:
     """A forward that has been checked and launched once, for tensors of the same shapes and strides."""
 
-    _Q, _K, _V, _O, _LSE = (getattr(s.Arguments, name).offset // 8 for name in ("q", "k", "v", "o", "lse"))
+    _Q, _K, _V, _O, _LSE, _WORKSPACE = (getattr(s.Arguments, name).offset // 8
+                                        for name in ("q", "k", "v", "o", "lse", "workspace"))
 
-    def __init__(self, call, plan, arguments):
+    def __init__(self, call, plan, arguments, workspace_size):
+        self._workspace_size = workspace_size
         self._plan, self._device, self._dropout = plan, call.device, call.dropout > 0
         self._bytes, self._handle, self._run = bytes(arguments), plan.handle, library().fatune_plan_run
         self._idle = []  # arguments that no thread uses: an item is taken and given back without a lock
@@ -258,7 +268,7 @@ class Prepared:
         arguments = s.Arguments.from_buffer_copy(self._bytes)
         return arguments, c.byref(arguments), (c.c_uint64 * (c.sizeof(s.Arguments) // 8)).from_buffer(arguments)
 
-    def forward(self, q, k, v, out, lse, seed, offset):
+    def forward(self, q, k, v, out, lse, seed, offset, allocate):
         """As Call.forward."""
         try:
             taken = self._idle.pop()
@@ -268,6 +278,9 @@ class Prepared:
         words[self._Q], words[self._K] = q.data_ptr(), k.data_ptr()
         words[self._V], words[self._O] = v.data_ptr(), out.data_ptr()
         words[self._LSE] = 0 if lse is None else lse.data_ptr()
+        if self._workspace_size > 0:
+            workspace = allocate(self._workspace_size + ALIGNMENT)
+            words[self._WORKSPACE] = _aligned(workspace)
         if self._dropout:
             _set_seed(arguments, "seed", seed, self._device)
             _set_seed(arguments, "offset", offset, self._device)

@@ -81,7 +81,7 @@ def _attention(q, k, v, seed_tensor, offset_tensor, captured, *options):
     lse = torch.empty(call.lse_shape, dtype=torch.float32, device=q.device)
     if out.numel() > 0:
         call.forward(q, k, v, out, lse, seed if seed_tensor is None else seed_tensor,
-                     offset if offset_tensor is None else offset_tensor)
+                     offset if offset_tensor is None else offset_tensor, bytes_of(q))
     return out, lse
 
 

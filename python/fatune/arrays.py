@@ -134,8 +134,13 @@ def attention(q, k, v, *, out=None, lse=None, return_lse=False, seed=0, offset=0
         raise ValueError(f"out is {result.shape} {result.dtype}; allowed: {call.o_shape} {views['q'].dtype}")
     sums = None if lse is None else _statistic("lse", lse, call, stream)
     if 0 not in result.shape:
-        call.forward(views["q"], views["k"], views["v"], result, sums, seed, offset)
+        call.forward(views["q"], views["k"], views["v"], result, sums, seed, offset,
+                     _bytes_of(q, stream))
     return (out, lse) if return_lse else out
+
+
+def _bytes_of(array, stream):
+    return lambda size: View("workspace", _empty_like(array, (size,), "uint8"), stream)
 
 
 def _statistic(name, array, call, stream):
@@ -160,5 +165,5 @@ def attention_backward(dout, q, k, v, out, lse, *, dlse=None, seed=0, offset=0, 
             raise ValueError(f"{'out' if name == 'o' else name} is {views[name].shape}; allowed: {call.o_shape}")
     call.backward(views, _statistic("lse", lse, call, stream),
                   None if dlse is None else _statistic("dlse", dlse, call, stream), seed, offset,
-                  lambda size: View("workspace", _empty_like(q, (size,), "uint8"), stream))
+                  _bytes_of(q, stream))
     return tuple(gradients)

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "generator/key_parts.h"
 #include "generator/schedule.h"
 #include "generator/status.h"
 #include "runtime/launch_score.h"
@@ -75,6 +76,80 @@ int ft_forward_prepare(struct ft_forward_params *params, const struct ft_launch_
   params->dropout = run->dropout;
   FT_TRY(ft_score_arguments_read(&params->score, &params->softmax, plan, run, arguments, 0));
   return ft_run_read_visibility(run, plan->request, arguments->mask, &params->visibility);
+}
+
+/* ---- key parts ---- */
+
+/* Bytes of the partial LSE and then O of so many rows. */
+static int64_t bytes_of_parts(int64_t rows, int head_dim_v) {
+  enum { WORD = 4, ALIGNMENT = 256 };
+  return (rows * (1 + head_dim_v) * WORD + 2 * ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+int ft_forward_divide(struct ft_forward_params *params, const struct ft_launch_plan *plan,
+                      const struct ft_run *run, const fatune_arguments *arguments,
+                      struct ft_walks *walks, int64_t *units) {
+  enum { ALIGNMENT = 256 };
+  struct ft_arg_key_parts *const parts = &params->parts;
+  const uint64_t workspace = (uintptr_t)arguments->workspace;
+  const int64_t tiles = *units, packed = (int64_t)1 << params->sequence.pack_bits;
+  parts->rows = run->batch * run->heads_q * run->nq;
+  parts->most = 1;
+  parts->steps = INT32_MAX;
+  if (workspace % ALIGNMENT != 0)
+    return ft_fail(FT_E_ARGUMENT, "arguments.workspace is %p; allowed: a multiple of 256, or NULL",
+                   arguments->workspace);
+  if (!workspace) return FT_OK;
+  walks->tiles = tiles;
+  walks->rows = parts->rows;
+  walks->steps = ft_longest_walk(&run->visibility, packed, walks->block_m, walks->block_n);
+  const struct ft_key_parts divided = ft_key_parts_of(walks, plan->arch);
+  if (divided.most == 1) return FT_OK;
+  parts->most = (int32_t)divided.most;
+  parts->steps = (int32_t)divided.steps;
+  parts->lse = workspace;
+  const uint64_t of_lse = (uint64_t)(parts->rows * divided.most) * sizeof(float);
+  parts->o = workspace + (of_lse + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+  *units = tiles * divided.most;
+  return FT_OK;
+}
+
+struct ft_launch_kernel ft_forward_merge(const struct ft_forward_params *params,
+                                         const struct ft_launch_plan *plan, int64_t tiles) {
+  enum { WARPS = 4 }; /* MERGE_WARPS: each puts a row together */
+  const int64_t block_m = ft_config_block_m(plan->config), nq = params->sequence.nq;
+  const int64_t rows = block_m < nq ? block_m : nq;
+  if (params->parts.most == 1) return (struct ft_launch_kernel){0};
+  return (struct ft_launch_kernel){.grid = (unsigned)(tiles * ((rows + WARPS - 1) / WARPS)),
+                                   .threads = 32 * WARPS};
+}
+
+/* No smaller run needs more, whatever it packs: so heads are counted one by one here, and a tile
+ * may have the rows of all heads. */
+int ft_forward_workspace(const struct ft_launch_plan *plan, const fatune_arguments *arguments,
+                         struct ft_walks *walks, size_t *bytes) {
+  enum { PACKED_MOST = 64 };
+  struct ft_run run;
+  FT_TRY(ft_run_read_lengths(&run, plan->request, arguments));
+  const int64_t q_tiles = ft_schedule_tiles(run.nq, plan->request->mask_rows, walks->block_m);
+  const int64_t heads = run.heads_q < PACKED_MOST ? run.heads_q : PACKED_MOST;
+  const int64_t rows = run.nq < walks->block_m / heads ? run.nq * heads : walks->block_m;
+  if (__builtin_mul_overflow(q_tiles, run.batch * run.heads_q, &walks->tiles))
+    walks->tiles = INT32_MAX;
+  walks->steps = (run.nk + walks->block_n - 1) / walks->block_n;
+  const int64_t parts = ft_key_parts_most(walks, plan->arch);
+  *bytes = (size_t)bytes_of_parts(parts * rows, plan->request->head_dim_v);
+  return FT_OK;
+}
+
+void ft_forward_describe_parts(const struct ft_forward_params *params, int head_dim_v, bool written,
+                               struct ft_launch_tensors *tensors) {
+  const struct ft_arg_key_parts *const parts = &params->parts;
+  if (parts->most == 1) return;
+  ft_add_work(tensors, "O of the parts", parts->o, parts->most, parts->rows * head_dim_v)
+      ->writable = written;
+  ft_add_work(tensors, "LSE of the parts", parts->lse, parts->most, parts->rows)->writable =
+      written;
 }
 
 void ft_forward_describe(const struct ft_forward_params *params, const struct ft_launch_plan *plan,

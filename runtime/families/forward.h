@@ -3,6 +3,7 @@
 #ifndef RUNTIME_FAMILIES_FORWARD_H
 #define RUNTIME_FAMILIES_FORWARD_H
 
+#include "generator/key_parts.h"
 #include "runtime/launch_checks.h"
 #include "runtime/launch_family.h"
 
@@ -15,6 +16,23 @@ int ft_forward_prepare(struct ft_forward_params *params, const struct ft_launch_
 
 /* Bytes of K and V of one kv head. */
 int64_t ft_forward_kv_bytes(const struct ft_request *request, const struct ft_run *run);
+
+/* Divides the walks of a prepared run into parts, as many as are expected to take least time.
+ * walks: what the family says of them. *units: work tiles, then parts of all of them. Without a
+ * workspace nothing is divided. */
+int ft_forward_divide(struct ft_forward_params *params, const struct ft_launch_plan *plan,
+                      const struct ft_run *run, const fatune_arguments *arguments,
+                      struct ft_walks *walks, int64_t *units);
+
+/* The kernel that puts parts together; of no blocks where there is nothing to put together. */
+struct ft_launch_kernel ft_forward_merge(const struct ft_forward_params *params,
+                                         const struct ft_launch_plan *plan, int64_t tiles);
+
+/* Bytes for the parts of any run of at most these lengths. */
+int ft_forward_workspace(const struct ft_launch_plan *plan, const fatune_arguments *arguments,
+                         struct ft_walks *walks, size_t *bytes);
+void ft_forward_describe_parts(const struct ft_forward_params *params, int head_dim_v, bool written,
+                               struct ft_launch_tensors *tensors);
 
 void ft_forward_describe(const struct ft_forward_params *params, const struct ft_launch_plan *plan,
                          struct ft_launch_tensors *tensors);

@@ -7,26 +7,59 @@
 #include "generator/status.h"
 #include "runtime/families/forward.h"
 
+enum { MAIN, MERGE, KERNELS };
+
+static bool splits(const struct ft_launch_plan *plan) {
+  return ft_mma_forward_knobs(plan->config)->split_keys != 0;
+}
+
+static struct ft_walks walks_of(const struct ft_launch_plan *plan) {
+  struct ft_walks walks = {0};
+  ft_mma_forward_walks(&walks, plan->config, plan->budget, plan->arch);
+  return walks;
+}
+
 static int prepare(struct ft_launch *launch, const fatune_arguments *arguments) {
   const struct ft_launch_plan *const plan = launch->plan;
+  struct ft_forward_params *const params = &launch->argument.forward;
   struct ft_run run;
-  int64_t blocks;
+  int64_t tiles;
   FT_TRY(ft_run_read(&run, plan->request, arguments));
-  FT_TRY(ft_forward_prepare(&launch->argument.forward, plan, &run, arguments, 1, &blocks));
-  launch->kernels[0] = (struct ft_launch_kernel){.grid = (unsigned)blocks,
-                                                 .threads = plan->budget->threads,
-                                                 .smem_bytes = plan->budget->smem_bytes};
+  FT_TRY(ft_forward_prepare(params, plan, &run, arguments, 1, &tiles));
+  int64_t blocks = tiles;
+  launch->kernels[MERGE] = (struct ft_launch_kernel){0};
+  if (splits(plan)) {
+    struct ft_walks walks = walks_of(plan);
+    FT_TRY(ft_forward_divide(params, plan, &run, arguments, &walks, &blocks));
+    launch->kernels[MERGE] = ft_forward_merge(params, plan, tiles);
+  }
+  launch->kernels[MAIN] = (struct ft_launch_kernel){.grid = (unsigned)blocks,
+                                                    .threads = plan->budget->threads,
+                                                    .smem_bytes = plan->budget->smem_bytes};
   return FT_OK;
+}
+
+static int workspace(const struct ft_launch_plan *plan, const fatune_arguments *arguments,
+                     size_t *bytes) {
+  if (!splits(plan)) return ft_run_read_extents(plan->request, arguments);
+  struct ft_walks walks = walks_of(plan);
+  return ft_forward_workspace(plan, arguments, &walks, bytes);
 }
 
 static void describe(const struct ft_launch *launch, int kernel,
                      struct ft_launch_tensors *tensors) {
-  (void)kernel; /* there is one */
-  ft_forward_describe(&launch->argument.forward, launch->plan, tensors);
+  const struct ft_forward_params *const params = &launch->argument.forward;
+  ft_forward_describe(params, launch->plan, tensors);
+  if (splits(launch->plan))
+    ft_forward_describe_parts(params, launch->plan->request->head_dim_v, kernel == MAIN, tensors);
 }
 
-const struct ft_launch_family ft_mma_forward_launch = {.family = &ft_mma_forward_family,
-                                                       .entries = {FT_ENTRY},
-                                                       .kernel_count = 1,
-                                                       .prepare = prepare,
-                                                       .describe = describe};
+const struct ft_launch_family ft_mma_forward_launch = {
+    .family = &ft_mma_forward_family,
+    .entries = {[MAIN] = FT_ENTRY, [MERGE] = FT_ENTRY_MERGE},
+    .kernel_count = KERNELS,
+    .optional = 1,
+    .main = MAIN,
+    .prepare = prepare,
+    .workspace = workspace,
+    .describe = describe};

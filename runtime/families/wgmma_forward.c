@@ -36,6 +36,30 @@ static int64_t remainder_heads(const struct ft_forward_params *params,
   return ft_shares_remainder(&shares);
 }
 
+enum { MAIN, MERGE, KERNELS };
+
+static bool splits(const struct ft_launch_plan *plan) {
+  return ft_wgmma_forward_knobs(plan->config)->split_keys != 0;
+}
+
+static struct ft_walks walks_of(const struct ft_launch_plan *plan) {
+  struct ft_walks walks = {0};
+  ft_wgmma_forward_walks(&walks, plan->config, plan->budget);
+  return walks;
+}
+
+/* Persistent blocks of work tiles, or of parts of them. */
+static int64_t blocks_of(struct ft_launch *launch, int64_t units) {
+  const struct ft_launch_plan *const plan = launch->plan;
+  const struct ft_forward_params *const params = &launch->argument.tiled_forward.rest;
+  const int64_t resident = plan->arch->sm_count;
+  if (splits(plan)) return units < resident ? units : resident;
+  return ft_schedule_blocks(ft_schedule_of(plan->request, plan->config), params->schedule.q_tiles,
+                            (int64_t)params->sequence.batch * params->sequence.heads_q,
+                            params->schedule.remainder_heads,
+                            1 + ft_wgmma_forward_knobs(plan->config)->multicast, resident);
+}
+
 static int prepare(struct ft_launch *launch, const fatune_arguments *arguments) {
   const struct ft_launch_plan *const plan = launch->plan;
   struct ft_forward_params *const params = &launch->argument.tiled_forward.rest;
@@ -44,17 +68,26 @@ static int prepare(struct ft_launch *launch, const fatune_arguments *arguments) 
   FT_TRY(ft_run_read(&run, plan->request, arguments));
   const int packed = ft_packed_heads(plan->config, run.heads_q / run.heads_kv, run.nq);
   FT_TRY(ft_forward_prepare(params, plan, &run, arguments, packed, &tiles));
-  const enum ft_schedule schedule = ft_schedule_of(plan->request, plan->config);
-  if (schedule == FT_SCHEDULE_BALANCED)
+  int64_t units = tiles;
+  launch->kernels[MERGE] = (struct ft_launch_kernel){0};
+  if (splits(plan)) {
+    struct ft_walks walks = walks_of(plan);
+    FT_TRY(ft_forward_divide(params, plan, &run, arguments, &walks, &units));
+    launch->kernels[MERGE] = ft_forward_merge(params, plan, tiles);
+  }
+  if (ft_schedule_of(plan->request, plan->config) == FT_SCHEDULE_BALANCED)
     params->schedule.remainder_heads = (int32_t)remainder_heads(params, plan, &run);
-  const int64_t blocks = ft_schedule_blocks(
-      schedule, params->schedule.q_tiles,
-      (int64_t)params->sequence.batch * params->sequence.heads_q, params->schedule.remainder_heads,
-      1 + ft_wgmma_forward_knobs(plan->config)->multicast, plan->arch->sm_count);
-  launch->kernels[0] = (struct ft_launch_kernel){.grid = (unsigned)blocks,
-                                                 .threads = plan->budget->threads,
-                                                 .smem_bytes = plan->budget->smem_bytes};
+  launch->kernels[MAIN] = (struct ft_launch_kernel){.grid = (unsigned)blocks_of(launch, units),
+                                                    .threads = plan->budget->threads,
+                                                    .smem_bytes = plan->budget->smem_bytes};
   return FT_OK;
+}
+
+static int workspace(const struct ft_launch_plan *plan, const fatune_arguments *arguments,
+                     size_t *bytes) {
+  if (!splits(plan)) return ft_run_read_extents(plan->request, arguments);
+  struct ft_walks walks = walks_of(plan);
+  return ft_forward_workspace(plan, arguments, &walks, bytes);
 }
 
 /* ---- tensor maps ---- */
@@ -81,13 +114,19 @@ static int map_tensors(struct ft_launch *launch, const struct ft_driver *driver)
 
 static void describe(const struct ft_launch *launch, int kernel,
                      struct ft_launch_tensors *tensors) {
-  (void)kernel; /* there is one */
-  ft_forward_describe(&launch->argument.tiled_forward.rest, launch->plan, tensors);
+  const struct ft_forward_params *const params = &launch->argument.tiled_forward.rest;
+  ft_forward_describe(params, launch->plan, tensors);
+  if (splits(launch->plan))
+    ft_forward_describe_parts(params, launch->plan->request->head_dim_v, kernel == MAIN, tensors);
 }
 
-const struct ft_launch_family ft_wgmma_forward_launch = {.family = &ft_wgmma_forward_family,
-                                                         .entries = {FT_ENTRY},
-                                                         .kernel_count = 1,
-                                                         .prepare = prepare,
-                                                         .map_tensors = map_tensors,
-                                                         .describe = describe};
+const struct ft_launch_family ft_wgmma_forward_launch = {
+    .family = &ft_wgmma_forward_family,
+    .entries = {[MAIN] = FT_ENTRY, [MERGE] = FT_ENTRY_MERGE},
+    .kernel_count = KERNELS,
+    .optional = 1,
+    .main = MAIN,
+    .prepare = prepare,
+    .map_tensors = map_tensors,
+    .workspace = workspace,
+    .describe = describe};

@@ -2,7 +2,7 @@
 // request  forward bf16 d128 causal
 // config   wgmma_forward block_m=128 block_n=128 stages=2 q_stages=2 overlap_tiles=1 pingpong=1 integer_max=1 lazy_rescale=1
 // budget   197632 bytes of shared memory, 384 threads, about 192 of 232 registers
-// parts    wgmma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_wgmma_product.cu.in, parts/arguments.cu.in, parts/sequence.cu.in, parts/wgmma_softmax.cu.in, parts/quad.cu.in, parts/visibility.cu.in, parts/key_walk.cu.in, parts/work_tile.cu.in, parts/schedule_balanced.cu.in, parts/score_none.cu.in, parts/dropout_none.cu.in, parts/dropout_rows_none.cu.in, parts/announce.cu.in, parts/pipeline.cu.in, parts/ring.cu.in, parts/descriptors.cu.in, parts/rows_dense.cu.in, parts/block_alone.cu.in, parts/producer.cu.in, parts/consumer.cu.in, parts/p_in_registers.cu.in, parts/consumer_steps.cu.in, parts/store_o_staged.cu.in, parts/epilogue_wgmma.cu.in, parts/consume_overlap.cu.in
+// parts    wgmma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_wgmma_product.cu.in, parts/arguments.cu.in, parts/sequence.cu.in, parts/wgmma_softmax.cu.in, parts/quad.cu.in, parts/visibility.cu.in, parts/key_walk.cu.in, parts/key_parts_none.cu.in, parts/work_tile.cu.in, parts/schedule_balanced.cu.in, parts/score_none.cu.in, parts/dropout_none.cu.in, parts/dropout_rows_none.cu.in, parts/announce.cu.in, parts/pipeline.cu.in, parts/ring.cu.in, parts/descriptors.cu.in, parts/rows_dense.cu.in, parts/block_alone.cu.in, parts/producer.cu.in, parts/consumer.cu.in, parts/p_in_registers.cu.in, parts/consumer_steps.cu.in, parts/store_o_staged.cu.in, parts/epilogue_wgmma.cu.in, parts/consume_overlap.cu.in
 // again    fatune emit 'forward bf16 d128 nq1 causal' --gpu sm_90 --config 'wgmma_forward block_m=128 block_n=128 stages=2 q_stages=2 overlap_tiles=1 pingpong=1 integer_max=1 lazy_rescale=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691) on Hopper. One block per
@@ -364,6 +364,16 @@ struct Softmax {
 };
 static_assert(sizeof(Softmax) == 8, "the host fills 8 bytes");
 
+// Walks that are divided into parts, each with an O and an LSE of its own, in the workspace.
+struct KeyParts {
+  float *o;                          // [most, rows, HEAD_DIM_V]
+  float *lse;                        // [most, rows], natural logarithms
+  long long rows;                    // query rows of all batch_heads
+  int steps;                         // of a part, about
+  int most;                          // parts of a walk; 1: none is divided
+};
+static_assert(sizeof(KeyParts) == 32, "the host fills 32 bytes");
+
 // The argument of a forward kernel.
 struct ForwardParams {
   Tensor q;
@@ -376,8 +386,9 @@ struct ForwardParams {
   Sequence sequence;
   Schedule schedule;
   Softmax softmax;
+  KeyParts parts;
 };
-static_assert(sizeof(ForwardParams) == 304, "the host fills 304 bytes");
+static_assert(sizeof(ForwardParams) == 336, "the host fills 336 bytes");
 
 // The argument of a forward kernel with its tensors as TMA wants them.
 struct TiledForwardParams {
@@ -387,7 +398,7 @@ struct TiledForwardParams {
   TensorMap o;                       // in boxes of 64 rows
   ForwardParams rest;
 };
-static_assert(sizeof(TiledForwardParams) == 832, "the host fills 832 bytes");
+static_assert(sizeof(TiledForwardParams) == 896, "the host fills 896 bytes");
 
 
 // ---- sequence: where the rows of a batch entry lie ------------------------------------------------------------------
@@ -674,6 +685,9 @@ struct Keys {
   int first_tile;
 };
 
+// A walk need not begin with the first keys.
+constexpr bool BEGINS_LATE = HIDES_FIRST_KEYS || false;
+
 // What visibility knows of a row of tiles besides its rows: nothing.
 struct KeptBlocks {};
 
@@ -691,16 +705,31 @@ __device__ __forceinline__ Keys find_keys(const Sequence &sequence, const Visibi
   return {tiles.end - tiles.begin, tiles.begin};
 }
 
+// Its steps from begin to end - 1.
+__device__ __forceinline__ Keys part_of(const Keys &keys, int begin, int end) {
+  return {end - begin, keys.first_tile + begin};
+}
+
 // First key of a step.
 template <int BLOCK_N> __device__ __forceinline__ int key_of(const Keys &keys, int step) {
   return key_of_tile<BLOCK_N>(keys.first_tile + step);
 }
+
+// ---- key parts: a work tile has all keys of its walk -------------------------------------------------------------------
+struct KeyPart {};
+
+__device__ __forceinline__ bool is_missing(const KeyPart &) { return false; }
+__device__ __forceinline__ bool is_whole(const KeyPart &) { return true; }
+__device__ __forceinline__ Keys take_part(KeyPart &, const ForwardParams &, const Keys &keys) { return keys; }
+__device__ __forceinline__ float *lse_of(const ForwardParams &params, const KeyPart &) { return params.lse; }
+__device__ __forceinline__ void store_partial(const ForwardParams &, const KeyPart &, long long, int, float, float) {}
 
 // ---- work tiles ------------------------------------------------------------------------------------------------------
 // A block of query rows of one head.
 struct WorkTile {
   int q0;                    // first query row
   int head, batch, kv_head;
+  KeyPart part;              // of its walk
   KeptBlocks kept;           // of the keys
 };
 
@@ -719,9 +748,10 @@ __device__ __forceinline__ int last_row_of(const ForwardParams &params, const Wo
   return min(tile.q0 + BLOCK_M, params.sequence.nq) - 1;
 }
 
-// Its walk.
-__device__ __forceinline__ Keys find_keys(const ForwardParams &params, const WorkTile &tile) {
-  return find_keys<BLOCK_N>(params.sequence, params.visibility, tile.kept, tile.q0, last_row_of(params, tile));
+// Its part of the walk.
+__device__ __forceinline__ Keys find_keys(const ForwardParams &params, WorkTile &tile) {
+  return take_part(tile.part, params, find_keys<BLOCK_N>(params.sequence, params.visibility, tile.kept, tile.q0,
+                                                         last_row_of(params, tile)));
 }
 
 // ---- the tile scheduler: balanced pairs, then an evening remainder ----------------------------------------
@@ -814,11 +844,12 @@ struct __align__(64) Announcement {
   int head, batch;
   int steps;                 // of the block, at least one; 0: there are no more work tiles
   int first_tile;            // of its keys
+  KeyPart part;
 };
 
 __device__ __forceinline__ void announce_walk(Announcement &announced, const ForwardParams &, const WorkTile &,
                                               const Keys &keys) {
-  if (HIDES_FIRST_KEYS) announced.first_tile = keys.first_tile;
+  if (BEGINS_LATE) announced.first_tile = keys.first_tile;
 }
 
 __device__ __forceinline__ void announce_key(int *, int) {}
@@ -831,13 +862,14 @@ struct Share {
   int first_tile;            // of their keys
   int full_begin, full_end;  // in these of its steps, from the first keys on, every row sees every key
   int hidden_first, hidden_last;  // steps of the block with keys before and after those of its own steps
+  KeyPart part;
 };
 
 __device__ __forceinline__ void find_steps(Share &share, const Announcement &announced, const ForwardParams &params) {
   const int last_row = share.q0 + 63;
   const Interval full = key_tiles_full<BLOCK_N>(params.sequence, params.visibility, share.q0, last_row);
   share.steps = announced.steps;
-  share.first_tile = HIDES_FIRST_KEYS ? announced.first_tile : 0;
+  share.first_tile = BEGINS_LATE ? announced.first_tile : 0;
   share.hidden_first = share.hidden_last = 0;
   if (SKIPPED_STEPS > 0) {
     const Interval seen = key_tiles_seen<BLOCK_N>(params.sequence, params.visibility, share.q0, last_row);
@@ -852,7 +884,7 @@ __device__ __forceinline__ void find_steps(Share &share, const Announcement &ann
     }
   }
   share.full_begin = HIDES_FIRST_KEYS ? min(full.begin - share.first_tile, share.steps) : 0;
-  share.full_end = HIDES_FIRST_KEYS ? max(full.end - share.first_tile, 0) : full.end;
+  share.full_end = BEGINS_LATE ? max(full.end - share.first_tile, 0) : full.end;
 }
 
 // First key of a step.
@@ -1000,14 +1032,16 @@ struct Walk {
   int steps;                 // 0: there are no more work tiles
 };
 
-// The walk at a place in the scheduler's order.
-__device__ __forceinline__ Walk find_walk(const ForwardParams &params, const TileCursor &cursor) {
-  Walk walk = {};
-  if (is_done(params, cursor)) return walk;
-  walk.tile = work_tile_at(params, cursor);
-  walk.keys = find_keys(params, walk.tile);
-  walk.steps = max(walk.keys.steps, 1);
-  return walk;
+// The walk at a place in the scheduler's order, or the next one that there is.
+__device__ __forceinline__ Walk find_walk(const ForwardParams &params, TileCursor &cursor) {
+  for (; !is_done(params, cursor); cursor = next_work(params, cursor)) {
+    Walk walk;
+    walk.tile = work_tile_at(params, cursor);
+    walk.keys = find_keys(params, walk.tile);
+    walk.steps = max(walk.keys.steps, 1);
+    if (!is_missing(walk.tile.part)) return walk;
+  }
+  return {};
 }
 
 // Tells the consumers about a work tile, and loads its Q.
@@ -1019,6 +1053,7 @@ __device__ __forceinline__ void announce(const TiledForwardParams &params, const
   announced.q0 = tile.q0;
   announced.head = tile.head;
   announced.batch = tile.batch;
+  announced.part = tile.part;
   announced.steps = walk.steps;
   announce_walk(announced, params.rest, tile, walk.keys);
   if (walk.steps == 0) {
@@ -1131,6 +1166,7 @@ __device__ __forceinline__ Share wait_for_work(const Consumer &consumer, const F
   Share work;
   work.head = announced.head;
   work.batch = announced.batch;
+  work.part = announced.part;
   work.q0 = announced.q0 + consumer.number * 64;
   find_steps(work, announced, params);
   if (DIRECT_STORE) __syncwarp();  // see release_q
@@ -1420,9 +1456,10 @@ __device__ __forceinline__ void normalise(Consumer &consumer, const ForwardParam
     const float l = quad_sum(row_sum[h]);
     const float normaliser = (l > 0.f ? rcp(l) : 0.f) * dropout_rescale(params.dropout);
     const int i = work.q0 + consumer.warp * 16 + h * 8 + consumer.lane / 4;
-    if (params.lse && consumer.lane % 4 == 0 && i < params.sequence.nq) {
+    float *const gLSE = lse_of(params, work.part);
+    if (gLSE && consumer.lane % 4 == 0 && i < params.sequence.nq) {
       const float lse = l > 0.f ? (row_max[h] + lg2(l)) * 0.69314718f : MINUS_INFINITY;
-      params.lse[lse_index(params.sequence, work.batch, work.head, i)] = lse;
+      gLSE[lse_index(params.sequence, work.batch, work.head, i)] = lse;
     }
     #pragma unroll
     for (int n = 0; n < O_TILES; ++n) {
@@ -1432,10 +1469,25 @@ __device__ __forceinline__ void normalise(Consumer &consumer, const ForwardParam
   }
 }
 
+// O of a part of the keys.
+__device__ __forceinline__ void store_part(const Consumer &consumer, const ForwardParams &params, const Share &work) {
+  #pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const int i = work.q0 + consumer.warp * 16 + h * 8 + consumer.lane / 4;
+    if (i >= params.sequence.nq) continue;
+    const long long row = lse_index(params.sequence, work.batch, work.head, i);
+    #pragma unroll
+    for (int n = 0; n < O_TILES; ++n) {
+      store_partial(params, work.part, row, n * 8 + consumer.lane % 4 * 2, consumer.rO[n][2 * h],
+                    consumer.rO[n][2 * h + 1]);
+    }
+  }
+}
+
 __device__ __forceinline__ void finish(Consumer &consumer, const ForwardParams &params, const Share &work,
                                        const float (&row_max)[2], const float (&row_sum)[2]) {
   normalise(consumer, params, work, row_max, row_sum);
-  store_o(consumer, params, work);
+  if (is_whole(work.part)) store_o(consumer, params, work); else store_part(consumer, params, work);
 }
 
 // Work tile after work tile, the first Q K^T and softmax of the next one beside the last P V of this one.

@@ -2,7 +2,7 @@
 // request  forward bf16 d16 causal dropout mask=64x64
 // config   mma_forward block_m=64 block_n=64 warps=4 stages=2 q_in_regs=1 overlap_qk=1 ctas_per_sm=2
 // budget   12288 bytes of shared memory, 128 threads, about 132 of 255 registers
-// parts    mma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_copies.cu.in, parts/arguments.cu.in, parts/copy_tile.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/sequence.cu.in, parts/softmax.cu.in, parts/quad.cu.in, parts/visibility.cu.in, parts/key_walk_blocks.cu.in, parts/work_tile.cu.in, parts/schedule_lpt.cu.in, parts/score_none.cu.in, parts/dropout.cu.in, parts/dropout_rows.cu.in, parts/mma_tile.cu.in, parts/mma_rows.cu.in, parts/mma_loop_overlap.cu.in, parts/epilogue_mma.cu.in
+// parts    mma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_copies.cu.in, parts/arguments.cu.in, parts/copy_tile.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/sequence.cu.in, parts/softmax.cu.in, parts/quad.cu.in, parts/visibility.cu.in, parts/key_walk_blocks.cu.in, parts/key_parts_none.cu.in, parts/work_tile.cu.in, parts/schedule_lpt.cu.in, parts/score_none.cu.in, parts/dropout.cu.in, parts/dropout_rows.cu.in, parts/mma_tile.cu.in, parts/mma_rows.cu.in, parts/mma_loop_overlap.cu.in, parts/epilogue_mma.cu.in
 // again    fatune emit 'forward bf16 d16 nq1 causal dropout mask=64x64' --gpu sm_100 --config 'mma_forward block_m=64 block_n=64 warps=4 stages=2 q_in_regs=1 overlap_qk=1 ctas_per_sm=2'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691): a block owns
@@ -257,6 +257,16 @@ struct Softmax {
 };
 static_assert(sizeof(Softmax) == 8, "the host fills 8 bytes");
 
+// Walks that are divided into parts, each with an O and an LSE of its own, in the workspace.
+struct KeyParts {
+  float *o;                          // [most, rows, HEAD_DIM_V]
+  float *lse;                        // [most, rows], natural logarithms
+  long long rows;                    // query rows of all batch_heads
+  int steps;                         // of a part, about
+  int most;                          // parts of a walk; 1: none is divided
+};
+static_assert(sizeof(KeyParts) == 32, "the host fills 32 bytes");
+
 // The argument of a forward kernel.
 struct ForwardParams {
   Tensor q;
@@ -269,8 +279,9 @@ struct ForwardParams {
   Sequence sequence;
   Schedule schedule;
   Softmax softmax;
+  KeyParts parts;
 };
-static_assert(sizeof(ForwardParams) == 304, "the host fills 304 bytes");
+static_assert(sizeof(ForwardParams) == 336, "the host fills 336 bytes");
 
 
 // ---- tiles in shared memory --------------------------------------------------------------------------
@@ -573,6 +584,9 @@ struct Keys {
   int first_step;            // of the first block
 };
 
+// A walk need not begin with the first keys.
+constexpr bool BEGINS_LATE = HIDES_FIRST_KEYS || false;
+
 typedef MaskList KeptBlocks;   // of a row of mask blocks
 
 // Query tiles by their rank: the longest lists come first.
@@ -624,18 +638,33 @@ __device__ __forceinline__ Keys find_keys(const Sequence &sequence, const Visibi
   return keys;
 }
 
+// Its steps from begin to end - 1.
+__device__ __forceinline__ Keys part_of(const Keys &keys, int begin, int end) {
+  return {end - begin, keys.blocks, keys.first_step + begin};
+}
+
 // First key of a step.
 template <int BLOCK_N> __device__ __forceinline__ int key_of(const Keys &keys, int step) {
   constexpr int STEPS = MASK_COLS / BLOCK_N;
-  const int from_first = HIDES_FIRST_KEYS ? keys.first_step + step : step;
+  const int from_first = BEGINS_LATE ? keys.first_step + step : step;
   return keys.blocks[from_first / STEPS] * MASK_COLS + from_first % STEPS * BLOCK_N;
 }
+
+// ---- key parts: a work tile has all keys of its walk -------------------------------------------------------------------
+struct KeyPart {};
+
+__device__ __forceinline__ bool is_missing(const KeyPart &) { return false; }
+__device__ __forceinline__ bool is_whole(const KeyPart &) { return true; }
+__device__ __forceinline__ Keys take_part(KeyPart &, const ForwardParams &, const Keys &keys) { return keys; }
+__device__ __forceinline__ float *lse_of(const ForwardParams &params, const KeyPart &) { return params.lse; }
+__device__ __forceinline__ void store_partial(const ForwardParams &, const KeyPart &, long long, int, float, float) {}
 
 // ---- work tiles ------------------------------------------------------------------------------------------------------
 // A block of query rows of one head.
 struct WorkTile {
   int q0;                    // first query row
   int head, batch, kv_head;
+  KeyPart part;              // of its walk
   KeptBlocks kept;           // of the keys
 };
 
@@ -654,9 +683,10 @@ __device__ __forceinline__ int last_row_of(const ForwardParams &params, const Wo
   return min(tile.q0 + BLOCK_M, params.sequence.nq) - 1;
 }
 
-// Its walk.
-__device__ __forceinline__ Keys find_keys(const ForwardParams &params, const WorkTile &tile) {
-  return find_keys<BLOCK_N>(params.sequence, params.visibility, tile.kept, tile.q0, last_row_of(params, tile));
+// Its part of the walk.
+__device__ __forceinline__ Keys find_keys(const ForwardParams &params, WorkTile &tile) {
+  return take_part(tile.part, params, find_keys<BLOCK_N>(params.sequence, params.visibility, tile.kept, tile.q0,
+                                                         last_row_of(params, tile)));
 }
 
 // ---- the tile scheduler: longest processing time first -------------------------------------------------
@@ -1074,8 +1104,15 @@ __device__ __forceinline__ void finish(const ForwardParams &params, const WorkTi
       const RowEnd end = end_row(rows.softmax, m, h, params.softmax.scale_log2);
       const float normaliser = end.normaliser * dropout_rescale(params.dropout);
       const int row = m * 16 + h * 8 + lane / 4, i = rows.first_row + row;
-      if (params.lse && lane % 4 == 0 && i < sequence.nq) {
-        params.lse[lse_index(sequence, tile.batch, tile.head, i)] = end.lse;
+      float *const gLSE = lse_of(params, tile.part);
+      if (gLSE && lane % 4 == 0 && i < sequence.nq) gLSE[lse_index(sequence, tile.batch, tile.head, i)] = end.lse;
+      if (!is_whole(tile.part) && i < sequence.nq) {
+        const long long in_all = lse_index(sequence, tile.batch, tile.head, i);
+        #pragma unroll
+        for (int n = 0; n < O_TILES; ++n) {
+          store_partial(params, tile.part, in_all, n * 8 + lane % 4 * 2, rows.rO[m][n][2 * h] * normaliser,
+                        rows.rO[m][n][2 * h + 1] * normaliser);
+        }
       }
       #pragma unroll
       for (int n = 0; n < O_TILES; ++n) {
@@ -1084,6 +1121,7 @@ __device__ __forceinline__ void finish(const ForwardParams &params, const WorkTi
       }
     }
   }
+  if (!is_whole(tile.part)) return;
   __syncwarp();
   store_rows<WARP_ROWS, HEAD_DIM_V / 8, V_STRIDE>(row_of(params.o, tile.batch, tile.head, rows.first_row),
                                                   params.o.stride.row, sO, sequence.nq - rows.first_row, lane, 32);
@@ -1097,7 +1135,7 @@ fatune_kernel(const __grid_constant__ ForwardParams params) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const Sequence &sequence = params.sequence;
 
-  const WorkTile tile = work_tile_at(params, first_work(params));
+  WorkTile tile = work_tile_at(params, first_work(params));
   if (tile.q0 >= sequence.nq) return;  // under a block mask the last row of blocks may have fewer tiles
   Rows rows;
   rows.lane = lane;
@@ -1125,6 +1163,7 @@ fatune_kernel(const __grid_constant__ ForwardParams params) {
   };
 
   const Keys keys = find_keys(params, tile);
+  if (is_missing(tile.part)) return;
   if (keys.steps > 0) {
     copy_tile<BLOCK_M, D_PAD / 8, HEAD_DIM / 8, QK_STRIDE>(smem, row_of(params.q, tile.batch, tile.head, tile.q0),
                                                            int(params.q.stride.row), sequence.nq - tile.q0);

@@ -109,9 +109,16 @@ static struct ft_prediction predict(const struct ft_modelled *of) {
   const double resident = fmax(1, prediction.occupancy), sms = fmax(1, arch->sm_count);
   const struct step step = step_of(request, arch, k, &budget, of->spill_bytes);
   const struct ft_tiling tiling = {.block_m = k->block_m, .block_n = k->block_n, .packed = 1};
-  const struct ft_walk walk = ft_walk_of_queries(request, tiling);
-  const double blocks =
+  const double tiles =
       (double)request->batch * request->heads_q * ceil((double)request->seqlen_q / k->block_m);
+  struct ft_divided_walk divided = {ft_walk_of_queries(request, tiling), 1, 0};
+  if (k->split_keys) {
+    struct ft_walks walks = {0};
+    ft_mma_forward_walks(&walks, of->config, &budget, arch);
+    divided = ft_divide_walk(request, arch, divided.walk, tiles, tiling.packed, &walks);
+  }
+  const struct ft_walk walk = divided.walk;
+  const double blocks = tiles * divided.parts;
   const double scale = blocks * walk.mean / sms / ft_cycles_per_us(arch); /* of a step -> of all */
   prediction.waves = blocks / (sms * resident);
   prediction.mma_us = scale * step.mma;
@@ -121,7 +128,7 @@ static struct ft_prediction predict(const struct ft_modelled *of) {
   prediction.l2_us = scale * step.l2;
   prediction.dram_us = ft_compulsory_us(request, arch);
   const double cycles = cycles_of_all(&step, k, walk, blocks, sms, resident);
-  prediction.us = fmax(cycles / ft_cycles_per_us(arch), prediction.dram_us);
+  prediction.us = fmax(cycles / ft_cycles_per_us(arch), prediction.dram_us) + divided.merge_us;
   return prediction;
 }
 

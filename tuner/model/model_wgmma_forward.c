@@ -18,10 +18,7 @@
 #include "tuner/model/rates.h"
 #include "tuner/model/walk.h"
 
-enum {
-  MMA_FLOPS_PER_CLK = 4096, /* dense, per multiprocessor: data sheets of the H100 */
-  L2_BYTES_PER_CLK = 96
-};
+enum { L2_BYTES_PER_CLK = 96 };
 
 /* Instructions of the softmax, per element of S unless said. */
 static const double SOFTMAX_INSTRUCTIONS = 4;     /* scale, maximum, ex2, sum, conversion */
@@ -105,7 +102,7 @@ static struct step step_of(const struct ft_request *request, const struct ft_wgm
   const double m = k->block_m, n = k->block_n;
   const double d = own->d_pad, dv = own->dv_pad, consumers = own->consumers;
   struct step step = {0};
-  step.mma = 2 * m * n * (d + dv) / MMA_FLOPS_PER_CLK;
+  step.mma = 2 * m * n * (d + dv) / FT_WGMMA_FLOPS_PER_CLK;
   step.exp = m * n * (1 - k->exp2_poly / 8.0) / FT_EXP_PER_CLK;
   const double rescale = m * dv * (k->lazy_rescale ? LATE_SHARE : 1);
   const double elements = m * n * element_instructions(request, k) + rescale;
@@ -129,7 +126,8 @@ struct tiles {
   struct ft_walk walk;
   double steps;       /* of the mean tile, without those that its warpgroups skip */
   double batch_heads; /* packed heads count as one */
-  double of_a_head;   /* tiles of each batch_head */
+  double of_a_head;   /* tiles of each batch_head, or parts of them */
+  double merge_us;    /* that parts cost besides */
 };
 
 /* How long a tile waits for its Q, which takes `transfer`, after a tile of so many steps. The place
@@ -172,18 +170,29 @@ static double steps_taken(const struct ft_request *request, struct ft_tiling til
   return own + SKIPPED_STEP * (steps - own);
 }
 
-static struct tiles tiles_of(const struct ft_request *request, const struct ft_config *config) {
+static struct tiles tiles_of(const struct ft_request *request, const struct ft_arch *arch,
+                             const struct ft_config *config, const struct ft_budget *budget) {
   const struct ft_wgmma_forward_knobs *const k = ft_wgmma_forward_knobs(config);
   const int group = request->heads_q / request->heads_kv;
   const int packed = ft_packed_heads(config, group, request->seqlen_q);
   const struct ft_tiling tiling = {k->block_m, k->block_n, packed};
   const struct ft_walk walk = ft_walk_of_queries(request, tiling);
-  return (struct tiles){
+  struct tiles tiles = {
       .walk = walk,
       .steps = steps_taken(request, tiling, walk.mean),
       .batch_heads = (double)request->batch * request->heads_q / packed,
       .of_a_head = ceil((double)request->seqlen_q * packed / k->block_m),
   };
+  if (!k->split_keys) return tiles;
+  struct ft_walks walks = {0};
+  ft_wgmma_forward_walks(&walks, config, budget);
+  const struct ft_divided_walk divided =
+      ft_divide_walk(request, arch, walk, tiles.of_a_head * tiles.batch_heads, packed, &walks);
+  tiles.walk = divided.walk;
+  tiles.steps /= divided.parts;
+  tiles.of_a_head *= divided.parts;
+  tiles.merge_us = divided.merge_us;
+  return tiles;
 }
 
 /* Tiles of the block that has most, for which the others wait. Tiles of equal length are dealt out
@@ -198,7 +207,8 @@ static double most_tiles(const struct ft_request *request, const struct ft_wgmma
     return ceil(of_a_cluster / fmax(1, floor(sms / blocks)));
   }
   if (all <= sms) return 1;
-  return all / sms + (k->lpt ? RAGGED_TILES : EVENED_TILES);
+  if (tiles->merge_us > 0) return ceil(all / sms); /* parts are alike */
+  return all / sms + (k->lpt || k->split_keys ? RAGGED_TILES : EVENED_TILES);
 }
 
 static double multicast_factor(const struct ft_wgmma_forward_knobs *k,
@@ -235,7 +245,7 @@ static struct ft_prediction predict(const struct ft_modelled *of) {
   const struct ft_wgmma_forward_knobs *const k = ft_wgmma_forward_knobs(of->config);
   const struct ft_budget budget = ft_budget_of(request, of->config, arch);
   const struct step step = step_of(request, k, &budget, of->spill_bytes);
-  const struct tiles tiles = tiles_of(request, of->config);
+  const struct tiles tiles = tiles_of(request, arch, of->config, &budget);
   const double all = tiles.of_a_head * tiles.batch_heads, sms = fmax(1, arch->sm_count);
   const double cycles_per_us = ft_cycles_per_us(arch);
   const double scale = all * tiles.steps / sms / cycles_per_us; /* cycles of a step -> us of all */
@@ -254,7 +264,8 @@ static struct ft_prediction predict(const struct ft_modelled *of) {
   const double longest = tile + (tiles.walk.longest - tiles.walk.mean) * step.all;
   const double cycles = fmax(most_tiles(request, k, &tiles, sms) * tile, longest);
   const double us = cycles / cycles_per_us;
-  prediction.us = fmax(us * factor_of_choices(request, k, &budget, step.all), prediction.dram_us);
+  prediction.us = fmax(us * factor_of_choices(request, k, &budget, step.all), prediction.dram_us) +
+                  tiles.merge_us;
   return prediction;
 }
 

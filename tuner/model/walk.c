@@ -58,3 +58,18 @@ struct ft_walk ft_walk_of_keys(const struct ft_request *request, struct ft_tilin
   const double heads = (double)request->heads_q / request->heads_kv;
   return (struct ft_walk){of_a_head.mean * heads, of_a_head.longest * heads};
 }
+
+struct ft_divided_walk ft_divide_walk(const struct ft_request *request, const struct ft_arch *arch,
+                                      struct ft_walk walk, double tiles, int packed,
+                                      struct ft_walks *walks) {
+  const struct ft_visibility visibility = ft_visibility_of(request);
+  walks->tiles = (int64_t)tiles;
+  walks->steps = ft_longest_walk(&visibility, packed, walks->block_m, walks->block_n);
+  walks->rows = request->batch * request->heads_q * request->seqlen_q;
+  const struct ft_key_parts divided = ft_key_parts_of(walks, arch);
+  const double steps = (double)divided.steps;
+  const double wanted = fmin(ceil(walk.mean / steps), (double)divided.most);
+  const double parts = fmax(1, wanted);
+  return (struct ft_divided_walk){
+      {walk.mean / parts, fmin(walk.longest, steps)}, parts, divided.merge_us};
+}

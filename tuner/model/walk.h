@@ -3,6 +3,8 @@
 #ifndef TUNER_WALK_H
 #define TUNER_WALK_H
 
+#include "generator/arch.h"
+#include "generator/key_parts.h"
 #include "generator/request.h"
 
 /* Steps of a tile, over all tiles. Under a block-sparse mask these are the kept share of them. */
@@ -20,5 +22,16 @@ struct ft_walk ft_walk_of_queries(const struct ft_request *request, struct ft_ti
 /* Of tiles of block_n keys, in steps of block_m queries, one query head that shares the keys after
  * the other. */
 struct ft_walk ft_walk_of_keys(const struct ft_request *request, struct ft_tiling tiling);
+
+/* What becomes of the walks of a request's tiles when they are divided into parts (generator/
+ * key_parts.h): the walk of a part, and how many parts the mean tile has. walks: with what the
+ * family says; the rest is filled in. */
+struct ft_divided_walk {
+  struct ft_walk walk;
+  double parts, merge_us;
+};
+struct ft_divided_walk ft_divide_walk(const struct ft_request *request, const struct ft_arch *arch,
+                                      struct ft_walk walk, double tiles, int packed,
+                                      struct ft_walks *walks);
 
 #endif

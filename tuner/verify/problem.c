@@ -281,12 +281,12 @@ int ft_problem_poison(struct ft_problem *problem, cu_stream stream) {
   if (is_backward(problem)) {
     for (int buffer = FT_DQ; buffer <= FT_DV; buffer++)
       FT_CHECK(poison_buffer(problem, buffer, poison, stream));
-    FT_CHECK(poison_buffer(problem, FT_WORKSPACE, poison, stream));
     FT_CHECK(ft_problem_score_poison(&problem->score, problem->session, stream));
   } else {
     FT_CHECK(poison_buffer(problem, FT_O, poison, stream));
     FT_CHECK(poison_buffer(problem, FT_LSE, FT_POISON_LSE, stream));
   }
+  FT_CHECK(poison_buffer(problem, FT_WORKSPACE, poison, stream));
 done:
   ft_session_leave(problem->session);
   return status;

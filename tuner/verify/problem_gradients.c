@@ -74,26 +74,6 @@ static const uint16_t *values_of(const struct ft_problem *problem, int gradient)
   return (const uint16_t *)(const void *)(image + FT_FENCE_BYTES); /* aligned as the image is */
 }
 
-/* Checks the fences of the workspace without fetching the rest, which may be as large as the
- * tensors. */
-static int workspace_fences(struct ft_problem *problem, struct ft_comparison *comparison,
-                            bool *broken) {
-  const struct ft_driver *driver = &problem->session->driver;
-  unsigned char fences[2 * FT_FENCE_BYTES];
-  *broken = false;
-  if (!problem->memory[FT_WORKSPACE]) return FT_OK;
-  const cu_address begin = problem->memory[FT_WORKSPACE];
-  const cu_address end = problem->data[FT_WORKSPACE] + problem->bytes[FT_WORKSPACE];
-  FT_TRY(ft_driver_status(driver, driver->copy_to_host(fences, begin, FT_FENCE_BYTES, NULL),
-                          "cuMemcpyDtoHAsync"));
-  FT_TRY(ft_driver_status(driver,
-                          driver->copy_to_host(fences + FT_FENCE_BYTES, end, FT_FENCE_BYTES, NULL),
-                          "cuMemcpyDtoHAsync"));
-  FT_TRY(ft_driver_status(driver, driver->stream_synchronize(NULL), "cuStreamSynchronize"));
-  *broken = ft_output_fence_broken(fences, 0, "the workspace", comparison);
-  return FT_OK;
-}
-
 static int fetch_outputs(struct ft_problem *problem, struct ft_comparison *comparison,
                          bool *broken) {
   int status;
@@ -101,7 +81,7 @@ static int fetch_outputs(struct ft_problem *problem, struct ft_comparison *compa
   FT_CHECK(ft_stream_wait(problem->session, NULL));
   for (int gradient = 0; gradient < FT_GRADIENTS; gradient++)
     FT_CHECK(ft_output_fetch(problem, FT_DQ + gradient, problem->gradient_images[gradient]));
-  FT_CHECK(workspace_fences(problem, comparison, broken));
+  FT_CHECK(ft_output_workspace(problem, comparison, broken));
 done:
   ft_session_leave(problem->session);
   return status;

@@ -85,3 +85,21 @@ bool ft_output_gaps_written(const struct ft_shape *shape, const uint16_t *values
   return ft_output_found(comparison, "wrote %lld elements into the gaps between the rows of %s",
                          (long long)(shape->span - shape->count - poisoned), name);
 }
+
+int ft_output_workspace(struct ft_problem *problem, struct ft_comparison *comparison,
+                        bool *broken) {
+  const struct ft_driver *driver = &problem->session->driver;
+  unsigned char fences[2 * FT_FENCE_BYTES];
+  *broken = false;
+  if (!problem->memory[FT_WORKSPACE]) return FT_OK;
+  const cu_address begin = problem->memory[FT_WORKSPACE];
+  const cu_address end = problem->data[FT_WORKSPACE] + problem->bytes[FT_WORKSPACE];
+  FT_TRY(ft_driver_status(driver, driver->copy_to_host(fences, begin, FT_FENCE_BYTES, NULL),
+                          "cuMemcpyDtoHAsync"));
+  FT_TRY(ft_driver_status(driver,
+                          driver->copy_to_host(fences + FT_FENCE_BYTES, end, FT_FENCE_BYTES, NULL),
+                          "cuMemcpyDtoHAsync"));
+  FT_TRY(ft_driver_status(driver, driver->stream_synchronize(NULL), "cuStreamSynchronize"));
+  *broken = ft_output_fence_broken(fences, 0, "the workspace", comparison);
+  return FT_OK;
+}

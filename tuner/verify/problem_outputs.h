@@ -19,4 +19,8 @@ bool ft_output_gaps_written(const struct ft_shape *shape, const uint16_t *values
 /* Copies the buffer with its fences to host memory, and waits. The context is current. */
 int ft_output_fetch(struct ft_problem *problem, int buffer, unsigned char *to);
 
+/* Checks the fences of the workspace without fetching the rest, which may be as large as the
+ * tensors. */
+int ft_output_workspace(struct ft_problem *problem, struct ft_comparison *comparison, bool *broken);
+
 #endif

@@ -89,12 +89,14 @@ done:
 
 /* ---- the outputs ---- */
 
-static int fetch_outputs(struct ft_problem *problem) {
+static int fetch_outputs(struct ft_problem *problem, struct ft_comparison *comparison,
+                         bool *broken) {
   int status;
   FT_TRY(ft_session_enter(problem->session));
   FT_CHECK(ft_stream_wait(problem->session, NULL));
   FT_CHECK(ft_output_fetch(problem, FT_O, problem->o_image));
   FT_CHECK(ft_output_fetch(problem, FT_LSE, problem->lse_image));
+  FT_CHECK(ft_output_workspace(problem, comparison, broken));
 done:
   ft_session_leave(problem->session);
   return status;
@@ -159,8 +161,9 @@ int ft_problem_verify(struct ft_problem *problem, int rows, int threads,
     FT_TRY(ft_problem_verify_gradients(problem, rows, threads, comparison));
   } else {
     FT_TRY(prepare(problem, rows, threads));
-    FT_TRY(fetch_outputs(problem));
-    judge(problem, comparison);
+    bool broken;
+    FT_TRY(fetch_outputs(problem, comparison, &broken));
+    if (!broken) judge(problem, comparison);
   }
   problem->verdict = *comparison;
   return FT_OK;

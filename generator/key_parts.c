@@ -1,0 +1,103 @@
+/* key_parts.c: into how many parts the walks of a forward's work tiles are divided.
+ * in -> out: work tiles of a launch -> parts, and what they cost.
+ *
+ * Parts are for GPUs that the work tiles do not fill. They come in rounds of resident blocks. A
+ * part costs its beginning and its end besides its steps, and the partial results are written, read
+ * and merged in a second kernel. So there are few numbers worth a look: those that just fill one
+ * round, two, three or four, and halves of the first. */
+#include "generator/key_parts.h"
+
+enum { ROUNDS_MOST = 4, PARTS_MOST = 256 };
+
+/* Microseconds, beside the steps. Guesses: see bench/ledger.md where they have been measured. */
+static const double PART_US = 1.5;  /* first loads, last products, the write of O */
+static const double MERGE_US = 2.5; /* the second kernel, which begins when all parts are done */
+
+static const double SM_BYTES_PER_CLK = 24; /* that a multiprocessor loads, however idle the rest */
+static const double PARTIAL_BYTES = 8;     /* of a value of a partial O: written and read */
+
+static int64_t min_of(int64_t a, int64_t b) {
+  return a < b ? a : b;
+}
+
+static int64_t max_of(int64_t a, int64_t b) {
+  return a > b ? a : b;
+}
+
+static double positive(double value, double otherwise) {
+  return value > 0 ? value : otherwise;
+}
+
+static int64_t slots_of(const struct ft_walks *walks, const struct ft_arch *arch) {
+  return max_of(1, arch->sm_count) * max_of(1, walks->blocks_per_sm);
+}
+
+/* A step while so many blocks work at once. */
+static double step_us(const struct ft_walks *walks, const struct ft_arch *arch, double busy) {
+  const double sms = (double)max_of(1, arch->sm_count);
+  const double cycles_per_us = positive(arch->clock_ghz, 1.5) * 1e3;
+  const double beside = busy > sms ? busy / sms : 1; /* blocks that share a multiprocessor */
+  const double values = (double)walks->head_dim + walks->head_dim_v;
+  const double flops = 2.0 * walks->block_m * walks->block_n * values;
+  const double bytes = 2.0 * walks->block_n * values;
+  const double products = flops * beside / positive(walks->mma_flops_per_clk, 1024) / cycles_per_us;
+  const double alone = bytes * beside / SM_BYTES_PER_CLK / cycles_per_us;
+  const double together = bytes * busy / (positive(arch->dram_gbs, 500) * 1e3);
+  const double loads = alone > together ? alone : together;
+  return products > loads ? products : loads;
+}
+
+static struct ft_key_parts divided(const struct ft_walks *walks, const struct ft_arch *arch,
+                                   int64_t parts) {
+  const int64_t steps = max_of(1, walks->steps);
+  struct ft_key_parts result = {.steps = (steps + parts - 1) / parts};
+  result.most = (steps + result.steps - 1) / result.steps;
+  const int64_t all = walks->tiles * result.most, slots = slots_of(walks, arch);
+  const double rounds = (double)((all + slots - 1) / slots);
+  const double step = step_us(walks, arch, (double)min_of(all, slots));
+  result.us = rounds * ((double)result.steps * step + PART_US);
+  if (result.most == 1) return result;
+  const double values = (double)walks->rows * (double)result.most * walks->head_dim_v;
+  result.merge_us = MERGE_US + values * PARTIAL_BYTES / (positive(arch->dram_gbs, 500) * 1e3);
+  result.us += result.merge_us;
+  return result;
+}
+
+bool ft_key_parts_pay(int64_t tiles, int64_t slots) {
+  return 2 * tiles <= ROUNDS_MOST * slots;
+}
+
+int64_t ft_key_parts_most(const struct ft_walks *walks, const struct ft_arch *arch) {
+  const int64_t by_rounds = ROUNDS_MOST * slots_of(walks, arch);
+  int64_t by_steps;
+  if (__builtin_mul_overflow(walks->tiles, max_of(1, walks->steps), &by_steps)) return by_rounds;
+  return min_of(by_rounds, by_steps);
+}
+
+struct ft_key_parts ft_key_parts_of(const struct ft_walks *walks, const struct ft_arch *arch) {
+  struct ft_key_parts best = divided(walks, arch, 1);
+  const int64_t tiles = max_of(1, walks->tiles);
+  const int64_t most =
+      min_of(min_of(walks->steps, PARTS_MOST), ROUNDS_MOST * slots_of(walks, arch) / tiles);
+  for (int64_t quarters = 1; quarters <= 4 * ROUNDS_MOST; quarters += quarters < 4 ? 1 : 4) {
+    const int64_t parts = min_of(quarters * slots_of(walks, arch) / 4 / tiles, most);
+    if (parts < 2) continue;
+    const struct ft_key_parts tried = divided(walks, arch, parts);
+    if (tried.us < best.us) best = tried;
+  }
+  return best;
+}
+
+int64_t ft_longest_walk(const struct ft_visibility *visibility, int64_t packed, int block_m,
+                        int block_n) {
+  const int64_t rows = visibility->nq * packed, tiles = (rows + block_m - 1) / block_m;
+  const int64_t looked_at[] = {0, tiles / 2, tiles - 1};
+  int64_t longest = 0;
+  for (int n = 0; n < 3; n++) {
+    const int64_t first = looked_at[n] * block_m, end = min_of(first + block_m, rows);
+    const struct ft_interval queries = {first / packed, (end + packed - 1) / packed};
+    const struct ft_steps steps = ft_steps_of_queries(visibility, queries, block_n);
+    longest = max_of(longest, steps.end - steps.begin);
+  }
+  return longest;
+}

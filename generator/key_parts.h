@@ -1,0 +1,46 @@
+/* key_parts.h: into how many parts the walks of a forward's work tiles are divided, so that a few
+ * work tiles with many keys fill the GPU. The C twin of templates/parts/key_parts.cu.in.
+ * in -> out: work tiles of a launch -> parts, and what they cost. */
+#ifndef GENERATOR_KEY_PARTS_H
+#define GENERATOR_KEY_PARTS_H
+
+#include <stdbool.h>
+
+#include "generator/arch.h"
+#include "generator/visibility.h"
+
+/* What a launch has to do. A step is block_n keys of one work tile. The family fills in the second
+ * group. */
+struct ft_walks {
+  int64_t tiles; /* work tiles of all batch_heads */
+  int64_t steps; /* of the longest walk */
+  int64_t rows;  /* query rows of all batch_heads */
+
+  int blocks_per_sm;        /* that are resident on a multiprocessor at once */
+  int block_m, block_n;     /* a step's scores */
+  int head_dim, head_dim_v; /* padded */
+  double mma_flops_per_clk; /* of the family's products, on a multiprocessor */
+};
+
+/* Parts of the longest walk; 1: no walk is divided. Shorter walks have a part for each `steps`. */
+struct ft_key_parts {
+  int64_t most, steps;
+  double us, merge_us; /* estimates: of all; of what is written, read and merged besides */
+};
+
+/* Those that are expected to take least time. */
+struct ft_key_parts ft_key_parts_of(const struct ft_walks *walks, const struct ft_arch *arch);
+
+/* Whether so many work tiles are few enough that their walks may be divided. */
+bool ft_key_parts_pay(int64_t tiles, int64_t slots);
+
+/* Parts that any launch with at most so many work tiles and steps has over all work tiles, where
+ * its walks are divided. */
+int64_t ft_key_parts_most(const struct ft_walks *walks, const struct ft_arch *arch);
+
+/* Steps of the longest walk of tiles of block_m rows in steps of block_n keys, about. packed: heads
+ * whose rows a tile has. */
+int64_t ft_longest_walk(const struct ft_visibility *visibility, int64_t packed, int block_m,
+                        int block_n);
+
+#endif

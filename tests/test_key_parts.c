@@ -1,0 +1,143 @@
+/* test_key_parts.c: into how many parts walks are divided.
+ * in -> out: work tiles of random launches -> parts; lengths of runs -> bytes of workspace. */
+#include <check.h>
+#include <string.h>
+
+#include "generator/families/mma_forward.h"
+#include "generator/families/wgmma_forward.h"
+#include "tests/generator_cases.h"
+#include "tests/launch_lab.h"
+#include "tests/suites.h"
+
+static struct ft_walks random_walks(void) {
+  return (struct ft_walks){.tiles = random_int(1, 3000),
+                           .steps = random_int(0, 2000),
+                           .rows = random_int(1, 100000),
+                           .blocks_per_sm = random_int(1, 4),
+                           .block_m = 64,
+                           .block_n = 64,
+                           .head_dim = 128,
+                           .head_dim_v = 128,
+                           .mma_flops_per_clk = 4096};
+}
+
+START_TEST(parts_are_balanced_and_bounded) {
+  const struct ft_arch h200 = known_gpu("h200");
+  int divided = 0;
+  seed_cases();
+  for (int n = 0; n < 3000; n++) {
+    const struct ft_walks walks = random_walks();
+    const int64_t slots = h200.sm_count * walks.blocks_per_sm;
+    const struct ft_key_parts parts = ft_key_parts_of(&walks, &h200);
+    ck_assert_int_ge(parts.most, 1);
+    ck_assert_int_ge(parts.most * parts.steps, walks.steps);
+    ck_assert(parts.most == 1 || (parts.most - 1) * parts.steps < walks.steps);
+    divided += parts.most > 1;
+    if (parts.most == 1) continue;
+    ck_assert(ft_key_parts_pay(walks.tiles, slots));
+    ck_assert_int_le(parts.most * walks.tiles, ft_key_parts_most(&walks, &h200));
+  }
+  ck_assert_int_gt(divided, 100);
+}
+END_TEST
+
+/* A few tiles with many keys fill the GPU; many tiles are left alone. */
+START_TEST(a_gpu_is_filled) {
+  const struct ft_arch h200 = known_gpu("h200");
+  struct ft_walks walks = {.tiles = 8,
+                           .steps = 512,
+                           .rows = 32,
+                           .blocks_per_sm = 1,
+                           .block_m = 64,
+                           .block_n = 128,
+                           .head_dim = 128,
+                           .head_dim_v = 128,
+                           .mma_flops_per_clk = 4096};
+  const struct ft_key_parts decode = ft_key_parts_of(&walks, &h200);
+  ck_assert_int_ge(decode.most * walks.tiles, 120);
+  walks.tiles = 4096;
+  ck_assert_int_eq(ft_key_parts_of(&walks, &h200).most, 1);
+  walks.tiles = 8;
+  walks.steps = 1; /* nothing to divide */
+  ck_assert_int_eq(ft_key_parts_of(&walks, &h200).most, 1);
+}
+END_TEST
+
+static size_t workspace_of(const fatune_arguments *arguments) {
+  size_t bytes;
+  set_plan();
+  ck_assert_status(ft_launch_workspace(&plan, arguments, &bytes), FT_OK);
+  return bytes;
+}
+
+static fatune_arguments random_run(void) {
+  fatune_arguments run = FATUNE_ARGUMENTS_INIT;
+  run.heads_kv = random_int(1, 6);
+  run.heads_q = run.heads_kv * random_int(1, 9);
+  run.batch = random_int(1, 30);
+  run.seqlen_q = random_int(1, 3) == 1 ? random_int(1, 2000) : random_int(1, 9);
+  run.seqlen_k = random_int(1, 20000);
+  const int64_t d = request.head_dim;
+  run.q = run.o = (fatune_tensor){NULL, run.seqlen_q * run.heads_q * d, run.heads_q * d, d};
+  run.k = run.v = (fatune_tensor){NULL, run.seqlen_k * run.heads_kv * d, run.heads_kv * d, d};
+  fatune_tensor *const tensors[] = {&run.q, &run.k, &run.v, &run.o};
+  for (uintptr_t n = 0; n < 4; n++) tensors[n]->data = at(0x10000000 * (n + 1));
+  run.workspace = at(0xb0000000);
+  return run;
+}
+
+/* What a run writes of the workspace. */
+static size_t used(const struct ft_forward_params *params) {
+  const size_t rows = (size_t)params->parts.rows * (size_t)params->parts.most;
+  if (params->parts.most == 1) return 0;
+  ck_assert_uint_ge(params->parts.o, params->parts.lse + rows * 4);
+  return params->parts.o + rows * (size_t)request.head_dim_v * 4 - 0xb0000000;
+}
+
+/* A run stays within what it asks for, and smaller runs within that, too. */
+START_TEST(the_workspace_suffices_for_smaller_runs) {
+  static const char *const texts[] = {
+      "mma_forward block_m=64 block_n=32 warps=4 stages=2 split_keys=1 ctas_per_sm=2",
+      "wgmma_forward block_m=128 block_n=64 stages=2 q_stages=1 direct_store=1 pack_gqa=1 "
+      "split_keys=1"};
+  ck_assert_status(ft_config_parse(&config, texts[_i]), FT_OK);
+  ck_assert_status(ft_request_parse(&request, "forward bf16 d64 nq100 causal"), FT_OK);
+  arch = known_gpu("h200");
+  seed_cases();
+  int divided = 0;
+  for (int n = 0; n < 1000; n++) {
+    const fatune_arguments run = random_run(), other = random_run();
+    fatune_arguments larger = run;
+    if (other.batch > larger.batch) larger.batch = other.batch;
+    if (other.heads_q > larger.heads_q) larger.heads_q = other.heads_q;
+    if (other.seqlen_q > larger.seqlen_q) larger.seqlen_q = other.seqlen_q;
+    if (other.seqlen_k > larger.seqlen_k) larger.seqlen_k = other.seqlen_k;
+    larger.heads_kv = 1;
+    ck_assert_uint_le(workspace_of(&run), workspace_of(&larger));
+    ck_assert_status(prepare(&run), FT_OK);
+    const struct ft_forward_params *const params =
+        _i ? &launch.argument.tiled_forward.rest : &launch.argument.forward;
+    ck_assert_uint_le(used(params), workspace_of(&run));
+    ck_assert_int_eq(launch.kernels[1].grid > 0, params->parts.most > 1);
+    divided += params->parts.most > 1;
+    fatune_arguments without = run;
+    without.workspace = NULL;
+    ck_assert_status(prepare(&without), FT_OK);
+    ck_assert_int_eq(params->parts.most, 1);
+    ck_assert_uint_eq(launch.kernels[1].grid, 0);
+  }
+  ck_assert_int_gt(divided, 50);
+  good = random_run();
+  BAD(workspace, at(0xb0000080), "arguments.workspace is 0xb0000080", "multiple of 256");
+}
+END_TEST
+
+Suite *make_key_parts_suite(void) {
+  Suite *const suite = suite_create("key_parts");
+  TCase *const tests = tcase_create("all");
+  tcase_add_test(tests, parts_are_balanced_and_bounded);
+  tcase_add_test(tests, a_gpu_is_filled);
+  tcase_add_loop_test(tests, the_workspace_suffices_for_smaller_runs, 0, 2);
+  suite_add_tcase(suite, tests);
+  return suite;
+}
