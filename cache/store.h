@@ -104,6 +104,13 @@ int ft_store_kernel_of_config(struct ft_store *store, const struct ft_query *que
 int ft_store_trials(struct ft_store *store, const struct ft_request *bucket, const char *device,
                     bool (*visit)(void *payload, const struct ft_trial *trial), void *payload);
 
+/* How often this store has taken in trials. No lock is taken. */
+unsigned ft_store_taken_in(struct ft_store *store);
+
+/* Another number when other trials may be there: the upper half is ft_store_taken_in, the lower one
+ * of tuning.db and its log as they lie on the disk. No lock is taken. */
+uint64_t ft_store_state(struct ft_store *store);
+
 /* -- files ---------------------------------------------------------------------------------- */
 
 /* Where the user files are (or would be); NULL for memory-only. Valid until close. */

@@ -116,6 +116,7 @@ int ft_store_import(struct ft_store *store, const char *file, int64_t *trials, i
   struct intake intake = {.trial_count = 0};
   ft_store_enter(store);
   int status = import(store, file, &intake);
+  atomic_fetch_add(&store->taken_in, 1);
   ft_store_tell_skipped_in(store, &intake.from);
   ft_database_close(&intake.from);
   ft_store_leave(store);

@@ -5,6 +5,7 @@
 #define CACHE_STORE_PARTS_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "cache/database.h"
 #include "cache/store.h"
@@ -52,6 +53,7 @@ struct ft_store {
   int64_t troubles; /* all faults, warned of or not; the last one: */
   char trouble[512];
   int64_t hits, misses;
+  atomic_uint taken_in; /* trials, or files of them: ft_store_state */
 };
 
 /* One place to look into. The user's file and the memory beside it are layer 0 together. */

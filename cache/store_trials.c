@@ -34,6 +34,7 @@ static int put(struct ft_store *store, const struct ft_trial *trial) {
 int ft_store_trial_put(struct ft_store *store, const struct ft_trial *trial) {
   ft_store_enter(store);
   const int status = put(store, trial);
+  atomic_fetch_add(&store->taken_in, 1);
   ft_store_leave(store);
   return status;
 }

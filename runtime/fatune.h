@@ -295,7 +295,13 @@ typedef struct fatune_plan fatune_plan;
  * FATUNE_E_ARGUMENT names the field of the request; FATUNE_E_UNSUPPORTED where no kernel serves
  * it on this GPU; FATUNE_E_NO_NVRTC where it has to be compiled and cannot be; FATUNE_E_COMPILE,
  * _TEMPLATE, _DEVICE; FATUNE_E_NOT_PREPARED while a stream is being captured that the default
- * stream waits for: make plans before the capture. */
+ * stream waits for: make plans before the capture.
+ *
+ * Equal requests share one plan, and each fatune_plan_make wants a fatune_plan_free. The session
+ * keeps the 32 plans that were asked for last, loaded, so making one again costs less than a
+ * microsecond, and is allowed in a capture. It forgets them at once when it has taken in a trial
+ * (fatune_tune), and within 0.1 s when another process has written to tuning.db; whoever has such a
+ * plan may go on using it. */
 FATUNE_API int fatune_plan_make(fatune_plan **plan, fatune_session *session,
                                 const fatune_request *request);
 
@@ -304,7 +310,8 @@ FATUNE_API int fatune_plan_make(fatune_plan **plan, fatune_session *session,
 FATUNE_API int fatune_plan_make_with(fatune_plan **plan, fatune_session *session,
                                      const fatune_request *request, const char *config);
 
-/* Frees the plan; the caller sees to it that no run of it is still under way. NULL is allowed. */
+/* Gives the plan back; the caller sees to it that no run of it is still under way. NULL is allowed.
+ */
 FATUNE_API void fatune_plan_free(fatune_plan *plan);
 
 /* Where the config came from: "exact: ...", "near: ...", "model: ...", "default: ...", "given";

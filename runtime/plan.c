@@ -26,6 +26,7 @@
 #include "runtime/session.h"
 
 struct fatune_plan {
+  struct ft_shared_plan shared;
   fatune_session *session;
   struct ft_request request; /* defaults filled in */
   struct ft_source source;   /* with config and budget; its text may be missing */
@@ -132,15 +133,27 @@ static struct ft_arch launched_on(const fatune_session *session) {
   return arch;
 }
 
+static void destroy(fatune_plan *plan) {
+  ft_module_unload(&plan->module, plan->session);
+  ft_source_free(&plan->source);
+  free(atomic_load(&plan->text));
+  ft_text_free(&plan->config);
+  ft_text_free(&plan->origin);
+  free(plan);
+}
+
+static void destroy_shared(struct ft_shared_plan *shared) {
+  destroy((fatune_plan *)shared); /* its first member */
+}
+
+/* A plan of its own, used once. */
 static int make_plan(fatune_plan **out, fatune_session *session, const fatune_request *request,
                      const char *config) {
-  if (!out) return ft_fail(FT_E_ARGUMENT, "plan is NULL; it takes the new plan");
-  *out = NULL;
-  if (!session) return ft_fail(FT_E_ARGUMENT, "session is NULL");
   FT_TRY(ft_session_needs_device(session));
   fatune_plan *const plan = calloc(1, sizeof *plan);
   if (!plan) return ft_fail(FT_E_MEMORY, "no memory for a plan");
   plan->session = session;
+  plan->shared.uses = 1;
   plan->launched_on = launched_on(session);
   plan->launch = (struct ft_launch_plan){.request = &plan->request,
                                          .config = &plan->source.config,
@@ -149,32 +162,40 @@ static int make_plan(fatune_plan **out, fatune_session *session, const fatune_re
                                          .maps = &plan->maps};
   const int status = make(plan, request, config);
   if (status != FT_OK) {
-    fatune_plan_free(plan);
+    destroy(plan);
     return status;
   }
   *out = plan;
   return FT_OK;
 }
 
+static int check_place(fatune_plan **plan, const fatune_session *session) {
+  if (!plan) return ft_fail(FT_E_ARGUMENT, "plan is NULL; it takes the new plan");
+  *plan = NULL;
+  return session ? FT_OK : ft_fail(FT_E_ARGUMENT, "session is NULL");
+}
+
 int fatune_plan_make(fatune_plan **plan, fatune_session *session, const fatune_request *request) {
-  return make_plan(plan, session, request, NULL);
+  uint64_t state;
+  FT_TRY(check_place(plan, session));
+  /* A request of an older header is read and completed anew each time. */
+  if (!request || request->size != sizeof *request) return make_plan(plan, session, request, NULL);
+  *plan = (fatune_plan *)ft_shared_plan_take(&session->plans, request, &state);
+  if (*plan) return FT_OK;
+  FT_TRY(make_plan(plan, session, request, NULL));
+  ft_shared_plan_keep(&session->plans, &(*plan)->shared, request, state, destroy_shared);
+  return FT_OK;
 }
 
 int fatune_plan_make_with(fatune_plan **plan, fatune_session *session,
                           const fatune_request *request, const char *config) {
-  if (plan) *plan = NULL;
+  FT_TRY(check_place(plan, session));
   if (!config) return ft_fail(FT_E_ARGUMENT, "config is NULL; fatune_plan_make chooses one");
   return make_plan(plan, session, request, config);
 }
 
 void fatune_plan_free(fatune_plan *plan) {
-  if (!plan) return;
-  ft_module_unload(&plan->module, plan->session);
-  ft_source_free(&plan->source);
-  free(atomic_load(&plan->text));
-  ft_text_free(&plan->config);
-  ft_text_free(&plan->origin);
-  free(plan);
+  if (plan && ft_shared_plan_release(&plan->session->plans, &plan->shared)) destroy(plan);
 }
 
 const char *fatune_plan_origin(const fatune_plan *plan) {

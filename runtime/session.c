@@ -204,6 +204,7 @@ int fatune_session_open(fatune_session **out, const fatune_session_options *give
   int status;
   FT_CHECK(open_templates(session, options->template_dir));
   FT_CHECK(open_store(session, options));
+  ft_shared_plans_open(&session->plans, session->store);
   FT_CHECK(options->emulate ? emulate_device(session, options->emulate)
                             : find_device(session, options->device));
   *out = session;
@@ -215,6 +216,7 @@ done:
 
 void fatune_session_close(fatune_session *session) {
   if (!session) return;
+  if (session->store) ft_shared_plans_close(&session->plans);
   ft_compiler_close(session->compiler);
   if (session->owns_context) session->driver.primary_release(session->device.handle);
   if (session->has_device) ft_driver_close(&session->driver);

@@ -13,6 +13,7 @@
 #include "runtime/device.h"
 #include "runtime/driver.h"
 #include "runtime/fatune.h"
+#include "runtime/shared_plans.h"
 #include "runtime/single_flight.h"
 
 struct fatune_session {
@@ -23,6 +24,7 @@ struct fatune_session {
   pthread_mutex_t compiler_lock; /* guards the opening of compiler */
   struct ft_compiler *compiler;  /* NULL until first needed; kernel_source.h opens it */
   struct ft_flights flights;     /* kernels that threads are compiling */
+  struct ft_shared_plans plans;  /* that were made and are still here */
   bool may_compile;
   struct ft_driver driver; /* valid when has_device; maybe the emulator */
   bool has_device;

@@ -175,6 +175,8 @@ START_TEST(a_refused_image_is_compiled_anew_once) {
   ck_assert_int_eq(cuda.calls("cuModuleLoadData"), 1);
   ck_assert_detail("cuModuleLoadData");
   /* Trouble of the GPU is no fault of the image. */
+  fatune_session_close(session);
+  session = open_session(0);
   nvrtc.reset(NULL);
   cuda.reset("cuModuleLoadData:1:2");
   ck_assert_status(fatune_plan_make(&plan, session, &request), FATUNE_E_MEMORY);

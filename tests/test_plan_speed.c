@@ -14,7 +14,7 @@
 
 enum { PROCESSES = 20 };
 
-static const double PROMISED_NEW_PROCESS_MS = 3;
+static const double PROMISED_NEW_PROCESS_MS = 3, PROMISED_AGAIN_NS = 200;
 
 static struct fixture fixture;
 
@@ -85,12 +85,38 @@ START_TEST(a_new_process_has_a_cached_kernel_soon) {
 }
 END_TEST
 
+START_TEST(a_plan_that_is_there_is_had_at_once) {
+  enum { ROUNDS = 50, CALLS = 1000 };
+  const fatune_request request = fake_request("forward bf16 d128 hq32 hkv8 nq4096 causal");
+  fatune_session *const session = open_session();
+  fatune_plan *plan, *again;
+  ck_assert_status(fatune_plan_make(&plan, session, &request), FATUNE_OK);
+  double least = 1e9;
+  for (int round = 0; round < ROUNDS; round++) {
+    const double begin = processor_ms();
+    for (int i = 0; i < CALLS; i++) {
+      fatune_plan_make(&again, session, &request);
+      fatune_plan_free(again);
+    }
+    const double ns = 1e6 * (processor_ms() - begin) / CALLS;
+    if (ns < least) least = ns;
+    ck_assert_ptr_eq(again, plan);
+  }
+  printf("plan_speed: a plan that is there, made and freed %.0f ns\n", least);
+  const double limit = tests_are_slow() ? PROMISED_AGAIN_NS : 10 * PROMISED_AGAIN_NS;
+  ck_assert_msg(least <= limit, "%.0f ns; promised are %.0f", least, limit);
+  fatune_plan_free(plan);
+  fatune_session_close(session);
+}
+END_TEST
+
 Suite *make_plan_speed_suite(void) {
   Suite *const suite = suite_create("plan_speed");
   TCase *const tests = tcase_create("speed");
   tcase_set_timeout(tests, 300);
   tcase_add_checked_fixture(tests, set_up, tear_down);
   tcase_add_test(tests, a_new_process_has_a_cached_kernel_soon);
+  tcase_add_test(tests, a_plan_that_is_there_is_had_at_once);
   suite_add_tcase(suite, tests);
   return suite;
 }
