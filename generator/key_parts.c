@@ -13,7 +13,7 @@ enum { ROUNDS_MOST = 4, PARTS_MOST = 256 };
 static const double PART_US = 1.5;  /* first loads, last products, the write of O */
 static const double MERGE_US = 2.5; /* the second kernel, which begins when all parts are done */
 
-static const double SM_BYTES_PER_CLK = 24; /* that a multiprocessor loads, however idle the rest */
+static const double SM_BYTES_PER_CLK = 32; /* that a multiprocessor loads, however idle the rest */
 static const double PARTIAL_BYTES = 8;     /* of a value of a partial O: written and read */
 
 static int64_t min_of(int64_t a, int64_t b) {
@@ -47,8 +47,8 @@ static double step_us(const struct ft_walks *walks, const struct ft_arch *arch, 
   return products > loads ? products : loads;
 }
 
-static struct ft_key_parts divided(const struct ft_walks *walks, const struct ft_arch *arch,
-                                   int64_t parts) {
+struct ft_key_parts ft_key_parts_divided(const struct ft_walks *walks, const struct ft_arch *arch,
+                                         int64_t parts) {
   const int64_t steps = max_of(1, walks->steps);
   struct ft_key_parts result = {.steps = (steps + parts - 1) / parts};
   result.most = (steps + result.steps - 1) / result.steps;
@@ -75,14 +75,14 @@ int64_t ft_key_parts_most(const struct ft_walks *walks, const struct ft_arch *ar
 }
 
 struct ft_key_parts ft_key_parts_of(const struct ft_walks *walks, const struct ft_arch *arch) {
-  struct ft_key_parts best = divided(walks, arch, 1);
+  struct ft_key_parts best = ft_key_parts_divided(walks, arch, 1);
   const int64_t tiles = max_of(1, walks->tiles);
   const int64_t most =
       min_of(min_of(walks->steps, PARTS_MOST), ROUNDS_MOST * slots_of(walks, arch) / tiles);
   for (int64_t quarters = 1; quarters <= 4 * ROUNDS_MOST; quarters += quarters < 4 ? 1 : 4) {
     const int64_t parts = min_of(quarters * slots_of(walks, arch) / 4 / tiles, most);
     if (parts < 2) continue;
-    const struct ft_key_parts tried = divided(walks, arch, parts);
+    const struct ft_key_parts tried = ft_key_parts_divided(walks, arch, parts);
     if (tried.us < best.us) best = tried;
   }
   return best;
@@ -100,4 +100,13 @@ int64_t ft_longest_walk(const struct ft_visibility *visibility, int64_t packed, 
     longest = max_of(longest, steps.end - steps.begin);
   }
   return longest;
+}
+
+void ft_walks_of_request(struct ft_walks *walks, const struct ft_request *request, int packed) {
+  const struct ft_visibility visibility = ft_visibility_of(request);
+  const int64_t rows = request->seqlen_q * packed;
+  const int64_t of_a_head = (rows + walks->block_m - 1) / walks->block_m;
+  walks->tiles = of_a_head * request->batch * (request->heads_q / packed);
+  walks->rows = request->batch * request->heads_q * request->seqlen_q;
+  walks->steps = ft_longest_walk(&visibility, packed, walks->block_m, walks->block_n);
 }

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 
 #include "generator/arch.h"
+#include "generator/request.h"
 #include "generator/visibility.h"
 
 /* What a launch has to do. A step is block_n keys of one work tile. The family fills in the second
@@ -22,6 +23,10 @@ struct ft_walks {
   double mma_flops_per_clk; /* of the family's products, on a multiprocessor */
 };
 
+/* Fills in the first group from a request with lengths, where a tile has the rows of so many
+ * heads. */
+void ft_walks_of_request(struct ft_walks *walks, const struct ft_request *request, int packed);
+
 /* Parts of the longest walk; 1: no walk is divided. Shorter walks have a part for each `steps`. */
 struct ft_key_parts {
   int64_t most, steps;
@@ -30,6 +35,10 @@ struct ft_key_parts {
 
 /* Those that are expected to take least time. */
 struct ft_key_parts ft_key_parts_of(const struct ft_walks *walks, const struct ft_arch *arch);
+
+/* So many parts of the longest walk, or as many as it has steps for; 1: none is divided. */
+struct ft_key_parts ft_key_parts_divided(const struct ft_walks *walks, const struct ft_arch *arch,
+                                         int64_t parts);
 
 /* Whether so many work tiles are few enough that their walks may be divided. */
 bool ft_key_parts_pay(int64_t tiles, int64_t slots);

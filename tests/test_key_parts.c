@@ -5,6 +5,7 @@
 
 #include "generator/families/mma_forward.h"
 #include "generator/families/wgmma_forward.h"
+#include "generator/space.h"
 #include "tests/generator_cases.h"
 #include "tests/launch_lab.h"
 #include "tests/suites.h"
@@ -60,6 +61,32 @@ START_TEST(a_gpu_is_filled) {
   walks.tiles = 8;
   walks.steps = 1; /* nothing to divide */
   ck_assert_int_eq(ft_key_parts_of(&walks, &h200).most, 1);
+}
+END_TEST
+
+/* Decoding divides its keys where its batch is small; heads that share keys share tiles. */
+START_TEST(defaults_fit_few_rows) {
+  static const struct {
+    const char *request, *gpu, *has, *lacks;
+  } cases[] = {
+      {"d128 hq32 hkv8 nq1 nk65536", "h200", "pack_gqa=1 split_keys=1", "block_m=128"},
+      {"d128 hq32 hkv8 b16 nq1 nk8192", "h200", "pack_gqa=1", "split_keys=1"},
+      {"d64 hq4 nq1 nk8192 dropout", "h200", "split_keys=1", "pack_gqa=1"},
+      {"d128 hq32 hkv8 b8 nq4096", "h200", "block_m=128", "direct_store=1"},
+      {"d128 hq32 hkv8 nq1 nk65536", "a100", "split_keys=1", "wgmma"},
+      {"d128 hq32 hkv8 b8 nq4096 causal", "a100", "mma_forward", "split_keys=1"},
+      {"d256 hq4 hkv2 nq1 nk70 causal", "h200", "stages=3", "block_m=128"},
+  };
+  for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {
+    const struct ft_arch gpu = known_gpu(cases[n].gpu);
+    struct ft_text text = FT_TEXT_INIT;
+    ck_assert_status(ft_request_parse(&request, cases[n].request), FT_OK);
+    ck_assert_status(ft_default_config(&request, &gpu, &config), FT_OK);
+    ft_config_print(&config, &text);
+    ck_assert_msg(strstr(text.data, cases[n].has) && !strstr(text.data, cases[n].lacks),
+                  "%s on %s: %s", cases[n].request, cases[n].gpu, text.data);
+    ft_text_free(&text);
+  }
 }
 END_TEST
 
@@ -137,6 +164,7 @@ Suite *make_key_parts_suite(void) {
   TCase *const tests = tcase_create("all");
   tcase_add_test(tests, parts_are_balanced_and_bounded);
   tcase_add_test(tests, a_gpu_is_filled);
+  tcase_add_test(tests, defaults_fit_few_rows);
   tcase_add_loop_test(tests, the_workspace_suffices_for_smaller_runs, 0, 2);
   suite_add_tcase(suite, tests);
   return suite;

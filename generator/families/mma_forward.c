@@ -205,9 +205,25 @@ static bool climb_down(const struct ft_request *request, const struct ft_arch *a
   return false;
 }
 
+/* Where the tiles leave blocks without work, they are divided. */
+static void divide_few(const struct ft_request *request, const struct ft_arch *arch,
+                       struct ft_config *config) {
+  struct ft_mma_forward_knobs knobs_of = *ft_mma_forward_knobs(config);
+  knobs_of.split_keys = 1;
+  const struct ft_config split = ft_config_make(&ft_mma_forward_family, &knobs_of);
+  if (request->seqlen_q == 0 || !ft_config_is_legal(&split, request, arch)) return;
+  const struct ft_budget budget = ft_budget_of(request, &split, arch);
+  struct ft_walks walks = {0};
+  ft_mma_forward_walks(&walks, &split, &budget, arch);
+  ft_walks_of_request(&walks, request, 1);
+  if (ft_key_parts_of(&walks, arch).most > 1) *config = split;
+}
+
 static bool default_config(const struct ft_request *request, const struct ft_arch *arch,
                            struct ft_config *config) {
-  return take_favourite(request, arch, config) || climb_down(request, arch, config);
+  if (!take_favourite(request, arch, config) && !climb_down(request, arch, config)) return false;
+  divide_few(request, arch, config);
+  return true;
 }
 
 const struct ft_family ft_mma_forward_family = {

@@ -367,9 +367,64 @@ static bool climb_down(const struct ft_request *request, const struct ft_arch *a
   return false;
 }
 
+/* For few rows: heads that share K and V share tiles where they can, the ring of K and V is deep,
+ * and the keys may be divided up among blocks. Best first. */
+static const struct {
+  int head_dim; /* max(d, dv) is at most this */
+  struct ft_wgmma_forward_knobs knobs;
+} of_few_rows[] = {
+    {64, {TILE(64, 128), .stages = 3, .q_stages = 1, .direct_store = 1}},
+    {64, {TILE(128, 128), .stages = 3, .q_stages = 1, .overlap_tiles = 1, .direct_store = 1}},
+    {128, {TILE(64, 128), .stages = 3, .q_stages = 1, .direct_store = 1}},
+    {128, {TILE(128, 128), .stages = 2, .q_stages = 1, .direct_store = 1}},
+    {256, {TILE(64, 64), .stages = 3, .q_stages = 1, .direct_store = 1}},
+    {256, {TILE(64, 64), .stages = 2, .q_stages = 1, .direct_store = 1}},
+};
+
+/* Microseconds, estimated, of a config for a request with lengths, and its work tiles. */
+static double estimate(const struct ft_request *request, const struct ft_arch *arch,
+                       const struct ft_config *config, int64_t *tiles) {
+  const struct ft_budget budget = ft_budget_of(request, config, arch);
+  const int group = request->heads_q / request->heads_kv;
+  struct ft_walks walks = {0};
+  ft_wgmma_forward_walks(&walks, config, &budget);
+  ft_walks_of_request(&walks, request, ft_packed_heads(config, group, request->seqlen_q));
+  *tiles = walks.tiles;
+  return ft_wgmma_forward_knobs(config)->split_keys ? ft_key_parts_of(&walks, arch).us
+                                                    : ft_key_parts_divided(&walks, arch, 1).us;
+}
+
+/* Where tiles leave multiprocessors without work, or most of their rows empty: the config of those
+ * for few rows that is expected to take least time, if that is less. */
+static void take_of_few_rows(const struct ft_request *request, const struct ft_arch *arch,
+                             struct ft_config *config) {
+  if (request->seqlen_q == 0 || request->heads_kv == 0) return;
+  int64_t tiles;
+  double least = estimate(request, arch, config, &tiles);
+  if (tiles >= arch->sm_count && request->seqlen_q >= WARPGROUP_ROWS) return;
+  if (request->seqlen_q < WARPGROUP_ROWS) least *= 1 + 1e-9; /* of equals the deeper ring */
+  for (int i = 0; i < FT_COUNT(of_few_rows); ++i)
+    for (int way = 0; way < 4; ++way) {
+      if (!ft_favourite_counts(of_few_rows[i].head_dim, FT_ALWAYS, request)) continue;
+      struct ft_wgmma_forward_knobs knobs_of = of_few_rows[i].knobs;
+      knobs_of.integer_max = knobs_of.lazy_rescale = 1;
+      knobs_of.pingpong = knobs_of.overlap_tiles;
+      knobs_of.pack_gqa = way < 2;
+      knobs_of.split_keys = way % 2;
+      const struct ft_config few = ft_config_make(&ft_wgmma_forward_family, &knobs_of);
+      if (!ft_config_is_legal(&few, request, arch)) continue;
+      const double us = estimate(request, arch, &few, &tiles);
+      if (us >= least) continue;
+      least = us;
+      *config = few;
+    }
+}
+
 static bool default_config(const struct ft_request *request, const struct ft_arch *arch,
                            struct ft_config *config) {
-  return take_favourite(request, arch, config) || climb_down(request, arch, config);
+  if (!take_favourite(request, arch, config) && !climb_down(request, arch, config)) return false;
+  take_of_few_rows(request, arch, config);
+  return true;
 }
 
 const struct ft_family ft_wgmma_forward_family = {

@@ -115,7 +115,7 @@ static struct ft_prediction predict(const struct ft_modelled *of) {
   if (k->split_keys) {
     struct ft_walks walks = {0};
     ft_mma_forward_walks(&walks, of->config, &budget, arch);
-    divided = ft_divide_walk(request, arch, divided.walk, tiles, tiling.packed, &walks);
+    divided = ft_divide_walk(request, arch, divided.walk, tiling.packed, &walks);
   }
   const struct ft_walk walk = divided.walk;
   const double blocks = tiles * divided.parts;

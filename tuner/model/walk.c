@@ -60,12 +60,8 @@ struct ft_walk ft_walk_of_keys(const struct ft_request *request, struct ft_tilin
 }
 
 struct ft_divided_walk ft_divide_walk(const struct ft_request *request, const struct ft_arch *arch,
-                                      struct ft_walk walk, double tiles, int packed,
-                                      struct ft_walks *walks) {
-  const struct ft_visibility visibility = ft_visibility_of(request);
-  walks->tiles = (int64_t)tiles;
-  walks->steps = ft_longest_walk(&visibility, packed, walks->block_m, walks->block_n);
-  walks->rows = request->batch * request->heads_q * request->seqlen_q;
+                                      struct ft_walk walk, int packed, struct ft_walks *walks) {
+  ft_walks_of_request(walks, request, packed);
   const struct ft_key_parts divided = ft_key_parts_of(walks, arch);
   const double steps = (double)divided.steps;
   const double wanted = fmin(ceil(walk.mean / steps), (double)divided.most);

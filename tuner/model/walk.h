@@ -31,7 +31,6 @@ struct ft_divided_walk {
   double parts, merge_us;
 };
 struct ft_divided_walk ft_divide_walk(const struct ft_request *request, const struct ft_arch *arch,
-                                      struct ft_walk walk, double tiles, int packed,
-                                      struct ft_walks *walks);
+                                      struct ft_walk walk, int packed, struct ft_walks *walks);
 
 #endif
