@@ -141,6 +141,35 @@ static void push_score(lua_State *state, const struct ft_known_score *score,
   set_boolean(state, "weighs_p", slope_varies && !with_gradients && !request->dropout);
 }
 
+/* The forms of parts that a request has, by their endings. */
+static void push_forms(lua_State *state, const struct ft_render *job) {
+  const struct ft_request *const request = job->request;
+  const bool has_gradients = job->score != NULL && request->score_gradients != 0;
+  const bool slope_varies = job->score != NULL && varies(job->score, job->score->slope);
+  const char *const blocks = request->mask_rows > 0 ? "_blocks" : "";
+  const char *const dropout = request->dropout ? "" : "_none";
+  const char *const score = request->score != 0 ? "" : "_none";
+  const bool marks = request->dropout || slope_varies || has_gradients;
+  const struct {
+    const char *part, *ending;
+  } forms[] = {
+      {"key_walk", blocks},
+      {"query_walk", blocks},
+      {"announce", blocks},
+      {"dropout", dropout},
+      {"dropout_rows", dropout},
+      {"dropout_transposed", dropout},
+      {"score", score},
+      {"score_function", score},
+      {"score_pass", score},
+      {"score_transposed", score},
+      {"captured_sums", has_gradients ? "" : "_none"},
+      {"backward_marked", marks ? "" : "_none"}, /* P for dS is not P for dV */
+  };
+  lua_newtable(state);
+  for (int i = 0; i < FT_COUNT(forms); ++i) set_string(state, forms[i].part, forms[i].ending);
+}
+
 static void push_fields(lua_State *state, const struct ft_argument_struct *arguments) {
   lua_newtable(state);
   for (const struct ft_argument_field *field = arguments->fields; field->name != NULL; ++field) {
@@ -199,6 +228,8 @@ static void push_values(lua_State *state, int engine, const struct ft_render *jo
   set_strict(state, engine, "visibility");
   push_score(state, job->score, job->request);
   set_strict(state, engine, "score");
+  push_forms(state, job);
+  set_strict(state, engine, "forms");
   set_string(state, "schedule", ft_schedule_name(ft_schedule_of(job->request, job->config)));
   push_arguments(state);
   lua_setfield(state, -2, "arguments");

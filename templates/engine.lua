@@ -103,6 +103,8 @@ end
 -- function is called when all else has been rendered.
 -- A template renders another at this place by part(file, {name = value, ...}): the other sees these values
 -- and the standard functions, and nothing else. A value that its text does not name is an error.
+-- concept(name, {name = value, ...}) renders parts/name.cu.in in the form that the request has, whose ending is
+-- values.forms[name]. The empty form, _none, takes no values.
 -- Returns text, and three arrays that describe its runs of lines. A run has consecutive lines of one file:
 -- the arrays hold the file, the number of the run's first line in it, and how many lines the run has.
 function engine.render(name, values, read)
@@ -129,6 +131,11 @@ function engine.render(name, values, read)
 
     local own = {
       part = function(other, gives) return render_file(other, gives or {}, gives) end,
+      concept = function(other, gives)
+        local ending = values.forms[other]
+        if ending == "_none" then gives = nil end
+        return render_file("parts/" .. other .. ending .. ".cu.in", gives or {}, gives)
+      end,
       emit_lines = function(number, count, plain) add_run(plain:sub(2), file, number, count) end,
       emit_line = function(number, ...)
         local pieces, late = { ... }, false
