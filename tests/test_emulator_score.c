@@ -124,6 +124,13 @@ static const struct {
     {"h200", "backward bf16 d72 dv136 hq4 hkv2 nq66 nk140 dropout", ROLES, false},
     {"h200", "backward fp16 d144 dv40 hq2 nq130 nk140 causal", ROLES, true}};
 
+/* Keys so far off that all their P are too small for fp32, and their gradients for bf16 nearly. */
+START_TEST(tiny_gradients_are_right) {
+  static const char far[] = "score = s - 0.7 * abs(i - j)";
+  run_right("a100", "far", far, "backward bf16 d32 hq1 nq1 nk150", FT_LAYOUT_BSHD, NULL, false);
+}
+END_TEST
+
 /* A random score that has a derivative by s. */
 static void differentiable(struct ft_text *text, uint64_t seed) {
   for (bool has_slope = false; !has_slope; ++seed) {
@@ -170,6 +177,7 @@ Suite *make_emulator_score_suite(void) {
   tcase_set_timeout(tests, 300);
   tcase_add_loop_test(tests, builtin_scores_are_right, 0, of_runs(BUILTIN));
   tcase_add_loop_test(tests, random_scores_are_right, 0, of_runs(RANDOM_SCORES));
+  tcase_add_test(tests, tiny_gradients_are_right);
   tcase_add_loop_test(tests, gradients_are_right, 0, FT_COUNT(backwards) + of_runs(RANDOM_SCORES));
   suite_add_tcase(suite, tests);
   return suite;

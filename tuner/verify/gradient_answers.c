@@ -25,6 +25,9 @@
 #include "tuner/verify/reference.h"
 
 static const double FLOOR = 0x1p-20;
+/* GPUs take a P below 2^-126 for 0. A gradient sums fewer than 2^16 of them, times inputs below
+ * 2^10. */
+static const double FLUSHED = 0x1p-100;
 
 /* The chosen rows of one gradient. */
 struct chosen {
@@ -159,7 +162,7 @@ static void sum_up(struct chosen *chosen, enum ft_dtype dtype) {
   /* Rounding the result alone errs by about half a unit roundoff in the mean. */
   chosen->norm = sqrt(square);
   chosen->allowed = 2 * sqrt(plain_square) + 0.5 * ft_half_ulp(dtype, 1.0) * chosen->norm +
-                    FLOOR * sqrt(yard_square);
+                    FLOOR * sqrt(yard_square) + FLUSHED * sqrt((double)chosen->count * chosen->dim);
 }
 
 /* The allowance of one element of a row. A row that nothing contributes to has to be zero. */
@@ -168,7 +171,7 @@ static double element_allowed(const struct ft_gradient_answers *answers,
   const double yardstick = chosen->yardstick[index], largest = chosen->largest[index];
   if (!(yardstick > 0)) return 0;
   const double rounding = largest > 0 ? ft_half_ulp(answers->dtype, largest) : 0;
-  return (2 * chosen->element_error + FLOOR) * yardstick + rounding;
+  return (2 * chosen->element_error + FLOOR) * yardstick + rounding + FLUSHED;
 }
 
 int ft_gradient_answers_make(struct ft_gradient_answers **answers,
