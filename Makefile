@@ -65,7 +65,7 @@ lint:
 sanitize: setup
 	@$(CONFIGURE) $(BUILD)/sanitize -DFATUNE_SANITIZE=ON -DCMAKE_BUILD_TYPE=Debug >/dev/null
 	@$(COMPILE) $(BUILD)/sanitize -j $(JOBS)
-	@.ci/test $(BUILD)/sanitize -LE gpu $(if $(SUITES),-R $(SUITES)) -j $(JOBS)
+	@.ci/test $(BUILD)/sanitize -LE gpu $(if $(SUITES),-R '$(SUITES)') -j $(JOBS)
 
 # Without -j: the long forms have hundreds of processes of their own.
 check-slow: build

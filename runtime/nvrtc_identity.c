@@ -3,6 +3,7 @@
 #include "runtime/nvrtc_identity.h"
 
 #include <elf.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -16,7 +17,7 @@
 
 struct identity {
   char release[32]; /* "13.0.88", or "" */
-  char build[16];   /* "65be0db342ad", or "" */
+  char build[24];   /* "65be0db342ad", or "" */
 };
 
 /* "... release 13.0, V13.0.88": the same words `nvcc --version` prints. */
@@ -97,7 +98,12 @@ int ft_nvrtc_identify(const struct ft_nvrtc *nvrtc, char version[64]) {
     return ft_fail(FT_E_NO_NVRTC, "nvrtcVersion of %s: %s", nvrtc->path, nvrtc->error_text(result));
 
   struct identity identity = {"", ""};
+  errno = 0;
   const size_t size = read_file(&identity, nvrtc->path);
+  /* Two builds without a name would have the same keys. */
+  if (size == 0)
+    return ft_fail(FT_E_NO_NVRTC, "%s cannot be read to learn its build: %s", nvrtc->path,
+                   errno ? strerror(errno) : "it is empty");
   char expected[16];
   snprintf(expected, sizeof expected, "%d.%d.", major, minor);
   /* A release that contradicts nvrtcVersion is some other text that happened to match. */

@@ -7,7 +7,7 @@
 
 /* "13.0.88+65be0db342ad": the release found in the library's own text, then the start of its ELF
  * build id. nvrtcVersion alone ("13.0") would give two builds that compile differently the same
- * key. */
+ * key. FT_E_NO_NVRTC where the library's file cannot be read. */
 int ft_nvrtc_identify(const struct ft_nvrtc *nvrtc, char version[64]);
 
 #endif

@@ -2,8 +2,9 @@
  * in -> out: operations of SQLite -> those of the layer below, or what the function answers. */
 #include "tests/file_layer.h"
 
-#include <check.h>
 #include <sqlite3.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 struct layer_file {
   sqlite3_file base;
@@ -150,10 +151,17 @@ static int access_below(sqlite3_vfs *vfs, const char *name, int flags, int *resu
   return code != SQLITE_OK ? code : below->xAccess(below, name, flags, result);
 }
 
+/* Programs that are no tests of Check use it, too. */
+static void must(bool done, const char *what) {
+  if (done) return;
+  fprintf(stderr, "file_layer: %s\n", what);
+  abort();
+}
+
 void file_layer_begin(const struct file_layer *given) {
   below = sqlite3_vfs_find(NULL);
-  ck_assert_ptr_nonnull(below);
-  ck_assert_msg(below != &shim, "one file layer of tests at a time");
+  must(below != NULL, "SQLite has no file layer");
+  must(below != &shim, "one file layer of tests at a time");
   layer = *given;
   shim = *below;
   shim.zName = layer.name;
@@ -161,5 +169,5 @@ void file_layer_begin(const struct file_layer *given) {
   shim.xOpen = open_below;
   shim.xDelete = delete_below;
   shim.xAccess = access_below;
-  ck_assert_int_eq(sqlite3_vfs_register(&shim, 1), SQLITE_OK);
+  must(sqlite3_vfs_register(&shim, 1) == SQLITE_OK, "cannot be registered");
 }

@@ -274,8 +274,9 @@ START_TEST(recipes_are_bounded_and_do_not_travel) {
   char path[192], file[192];
   int64_t trials, kernels;
   struct ft_store *store = open_store(&fixture);
-  const struct ft_kernel kernel = make_kernel(&fixture.dice, 100);
+  struct ft_kernel kernel = make_kernel(&fixture.dice, 100);
   assert_ok(ft_store_kernel_put(store, &kernel));
+  ft_kernel_free(&kernel);
   for (int i = 0; i < MOST + 100; i++) {
     const struct ft_digest digest = ft_digest_of(&i, sizeof i);
     ft_store_recipe_put(store, &digest, &digest);

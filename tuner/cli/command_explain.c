@@ -40,8 +40,11 @@ static void explain_tools(struct cli *cli, fatune_session *session) {
   const bool compiles = ft_session_compiler(session, &compiler) == FT_OK;
   const char *const version = compiles ? ft_compiler_version(compiler) : NULL;
   cli_field(cli, "templates", "%.12s", digest);
-  cli_field(cli, "toolchain", "NVRTC %s",
-            compiles ? version : "missing: only kernels that are in a cache can be run");
+  if (compiles)
+    cli_field(cli, "toolchain", "NVRTC %s", version);
+  else
+    cli_field(cli, "toolchain", "NVRTC missing: only kernels that are in a cache can be run (%s)",
+              fatune_detail());
   cli_json(cli, "templates", cli_json_text(digest));
   cli_json(cli, "nvrtc", cli_json_text(version));
   const bool has_driver = session->has_device && !session->driver.emulated;
