@@ -417,6 +417,43 @@ FATUNE_API int fatune_plan_workspace_for(const fatune_plan *plan, const fatune_a
  * other; with a deterministic request its gradients are the same bits in every run. */
 FATUNE_API int fatune_plan_run(fatune_plan *plan, const fatune_arguments *arguments, void *stream);
 
+/* ---- results put together ------------------------------------------------------------ */
+
+/* The result of one forward: O and LSE as fatune_plan_run writes them. */
+typedef struct fatune_part {
+  fatune_tensor o;  /* [batch, seqlen_q, heads_q, head_dim_v] */
+  const float *lse; /* device address, [batch, heads_q, seqlen_q] contiguous, natural logarithm */
+} fatune_part;
+
+enum { FATUNE_MERGE_PARTS = 32 }; /* at most, of one call */
+
+typedef struct fatune_merge_arguments {
+  size_t size;        /* sizeof(fatune_merge_arguments) */
+  fatune_dtype dtype; /* of every O */
+  int head_dim_v;     /* 16..256, a multiple of 8 */
+  int64_t batch;      /* 0: 1 */
+  int heads_q;        /* 0: 1 */
+  int64_t seqlen_q;   /* 1 .. 2^31 - 1 */
+  fatune_tensor o;    /* as a part's; overwritten */
+  float *lse;         /* as a part's; overwritten; NULL: not wanted */
+  const fatune_part *parts;
+  int part_count; /* 1 .. FATUNE_MERGE_PARTS */
+} fatune_merge_arguments;
+
+#define FATUNE_MERGE_ARGUMENTS_INIT                                                                \
+  FATUNE_INIT_(fatune_merge_arguments, FATUNE_WITH_(dtype, FATUNE_BF16))
+
+/* Puts the results of forwards together that had the same queries and saw different keys (a shared
+ * prefix and what follows it; keys on several devices): O and LSE are those of one forward that saw
+ * all. A part that saw no key of a row has LSE = -inf there and changes nothing; its O may be
+ * anything. Parts are summed in fp32 in the order given: the same bits in every run. o and lse may
+ * be those of a part, with the same strides. Launches on `stream`, as fatune_plan_run does and with
+ * its promises, but for the first call of a dtype and head dim in a session, which compiles and
+ * loads: FATUNE_E_NOT_PREPARED while a stream is being captured. FATUNE_E_ARGUMENT names the
+ * argument; else as fatune_plan_make. */
+FATUNE_API int fatune_merge(fatune_session *session, const fatune_merge_arguments *arguments,
+                            void *stream);
+
 /* ---- without a plan: emit, compile --------------------------------------------------- */
 
 /* CUDA C of a request for a GPU by name ("a100", "sm_80"; NULL: the session's). config NULL: the

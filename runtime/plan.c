@@ -39,22 +39,6 @@ struct fatune_plan {
   struct ft_map_cache maps; /* the one part that runs change */
 };
 
-/* Loading a module during a capture would invalidate the capture. Where the NULL stream would be
- * drawn into a capture, the query itself fails with a capture error, which ft_driver_status knows.
- */
-static int refuse_capture(fatune_session *session) {
-  FT_TRY(ft_session_enter(session));
-  int capturing = 0;
-  int status = ft_driver_status(
-      &session->driver, session->driver.stream_capturing(NULL, &capturing), "cuStreamIsCapturing");
-  if (status == FT_OK && capturing)
-    status = ft_fail(FT_E_NOT_PREPARED, "a stream is being captured");
-  if (status == FT_E_NOT_PREPARED)
-    status = ft_fail_within(status, "make the plan before the capture");
-  ft_session_leave(session);
-  return status;
-}
-
 static int choose(fatune_session *session, const struct ft_request *request, const char *config,
                   struct ft_choice *choice) {
   if (!config)
@@ -101,7 +85,7 @@ static int make(fatune_plan *plan, const fatune_request *request, const char *co
   const struct ft_digest nothing = {{0}};
   struct ft_choice choice;
   FT_TRY(ft_request_from_public(&plan->request, request));
-  FT_TRY(refuse_capture(session));
+  FT_TRY(ft_session_refuse_capture(session, "make the plan before the capture"));
   FT_TRY(ft_session_score(session, plan->request.score, &plan->launch.score));
   FT_TRY(choose(session, &plan->request, config, &choice));
   const bool measured = !ft_digest_equal(&choice.kernel, &nothing);

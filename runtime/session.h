@@ -16,6 +16,14 @@
 #include "runtime/shared_plans.h"
 #include "runtime/single_flight.h"
 
+/* Kernels of fatune_merge that are loaded (merge.c). They are only ever added, and found without a
+ * lock. */
+struct ft_mergers {
+  _Atomic(struct ft_merger *) first;
+  pthread_mutex_t lock;                    /* of who adds one */
+  void (*unload)(fatune_session *session); /* all of them; NULL while there are none */
+};
+
 struct fatune_session {
   pthread_mutex_t lua_lock; /* guards lua */
   struct ft_lua *lua;
@@ -24,7 +32,8 @@ struct fatune_session {
   pthread_mutex_t compiler_lock; /* guards the opening of compiler */
   struct ft_compiler *compiler;  /* NULL until first needed; kernel_source.h opens it */
   struct ft_flights flights;     /* kernels that threads are compiling */
-  struct ft_shared_plans plans;  /* that were made and are still here */
+  struct ft_mergers mergers;
+  struct ft_shared_plans plans; /* that were made and are still here */
   bool may_compile;
   struct ft_driver driver; /* valid when has_device; maybe the emulator */
   bool has_device;
@@ -45,6 +54,11 @@ void ft_session_warn(const fatune_session *session, const char *format, ...)
 
 /* FT_OK when the session has a GPU, else why not. */
 int ft_session_needs_device(const fatune_session *session);
+
+/* FT_E_NOT_PREPARED with the advice while a stream is being captured. Loading a module during a
+ * capture would invalidate the capture. Where the NULL stream would be drawn into a capture, the
+ * query itself fails with a capture error, which ft_driver_status knows. */
+int ft_session_refuse_capture(fatune_session *session, const char *advice);
 
 /* Makes the session's context current for the calling thread until the matching leave. */
 int ft_session_enter(fatune_session *session);

@@ -16,6 +16,7 @@ from ._attention import BlockMask, attention
 from ._devices import default_session, emulate
 from ._drop_in import FallbackWarning, flash_attn_func, sdpa
 from ._library import Error, library_path, version
+from ._merge import merge
 from ._session import Plan, Request, Session, parse_request
 from ._transformers import register_transformers
 
@@ -23,5 +24,5 @@ __version__ = version()
 
 __all__ = [
     "BlockMask", "Error", "FallbackWarning", "Plan", "Request", "Session", "arrays", "attention", "default_session",
-    "emulate", "flash_attn_func", "library_path", "parse_request", "register_transformers", "score", "sdpa", "version",
+    "emulate", "flash_attn_func", "library_path", "merge", "parse_request", "register_transformers", "score", "sdpa", "version",
 ]

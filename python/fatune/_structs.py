@@ -5,6 +5,7 @@ import ctypes as c
 
 FORWARD, BACKWARD = range(2)
 FP16, BF16 = range(2)
+MERGE_PARTS = 32
 CAUSAL_NONE, CAUSAL_BOTTOM_RIGHT, CAUSAL_TOP_LEFT = range(3)
 WINDOW_NONE, WINDOW_BOTTOM_RIGHT, WINDOW_TOP_LEFT = range(3)
 
@@ -93,6 +94,20 @@ class Arguments(Sized):
     ]
 
 
+class Part(c.Structure):
+    c_name = "fatune_part"
+    _fields_ = [("o", Tensor), ("lse", c.c_void_p)]
+
+
+class MergeArguments(Sized):
+    c_name = "fatune_merge_arguments"
+    _fields_ = [
+        ("size", c.c_size_t), ("dtype", c.c_int), ("head_dim_v", c.c_int), ("batch", c.c_int64),
+        ("heads_q", c.c_int), ("seqlen_q", c.c_int64), ("o", Tensor), ("lse", c.c_void_p),
+        ("parts", c.POINTER(Part)), ("part_count", c.c_int),
+    ]
+
+
 class TuneOptions(Sized):
     c_name = "fatune_tune_options"
     _fields_ = [
@@ -101,4 +116,4 @@ class TuneOptions(Sized):
     ]
 
 
-ALL = (SessionOptions, Request, MaskOptions, Tensor, Arguments, TuneOptions)
+ALL = (SessionOptions, Request, MaskOptions, Tensor, Arguments, Part, MergeArguments, TuneOptions)

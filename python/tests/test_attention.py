@@ -107,6 +107,30 @@ class Attention(unittest.TestCase):
         self.assertEqual(launch.words[LSE], lse.address)
         self.assertEqual(launch.strides(0), [50 * 4 * 128, 4 * 128, 128])
 
+    def test_merge(self):
+        parts = [(bf16(3, 50, 4, 128), Tensor((3, 4, 50), "float32")) for _ in range(40)]
+        before = self.driver.fake_cuda_last_launch().contents.count
+        out, lse = fatune.merge(parts, layout="bshd", session=self.session)
+        launch = self.driver.fake_cuda_last_launch().contents
+        self.assertEqual(launch.count, before + 2)  # 32 parts, then what they gave and 8 more
+        strides = [50 * 4 * 128, 4 * 128, 128]
+        self.assertEqual((launch.backward_data(0), launch.backward_strides(0)), (out.address, strides))
+        self.assertEqual(launch.maps[4], lse.address)
+        begin = 7  # of the parts, five words each: O, its strides, LSE
+        for number, (of, sums) in enumerate([(out, lse), *parts[32:35]]):  # the driver keeps no more
+            self.assertEqual(list(launch.maps[begin + 5 * number:begin + 5 * number + 5]),
+                             [of.address, *strides, sums.address])
+
+    def test_bad_parts(self):
+        out, lse = bf16(3, 4, 50, 128), Tensor((3, 4, 50), "float32")
+        for parts, word in (([], "empty"), ([(out, lse), (bf16(3, 4, 49, 128), lse)], r"parts\[1\]\[0\]"),
+                            ([(out, bf16(3, 4, 50))], r"parts\[0\]\[1\]"),
+                            ([(out, Tensor((3, 50, 4), "float32"))], r"parts\[0\]\[1\]")):
+            with self.assertRaisesRegex(ValueError, word):
+                fatune.merge(parts, session=self.session)
+        with self.assertRaisesRegex(TypeError, "float32"):
+            fatune.merge([(Tensor((3, 4, 50, 128), "float32"), lse)], session=self.session)
+
     def test_broadcast_keys(self):
         q, k = bf16(2, 4, 64, 64), bf16(2, 4, 96, 64, strides=(0, 0, 64, 1))
         launch, _ = self.launch(q, k, k)

@@ -55,6 +55,19 @@ class Emulated(unittest.TestCase):
         self.assertLess((a.detach().double() - b.detach().double()).abs().max().item(), tolerance)
 
 
+class Merge(Emulated):
+    def test_parts_of_keys_add_up(self):
+        q, k, v = tensors((2, 4, 9, 32), (2, 2, 70, 32), (2, 2, 70, 32))
+        whole, whole_lse = fatune.attention(q, k, v, return_lse=True)
+        bounds = [0, *range(1, 36), 70]  # more parts than one call of the library takes
+        parts = [fatune.attention(q, k[:, :, a:b].contiguous(), v[:, :, a:b].contiguous(), return_lse=True)
+                 for a, b in zip(bounds, bounds[1:])]
+        out, lse = fatune.merge(parts)
+        self.close(out, whole)
+        self.close(lse, whole_lse, 1e-4)
+        self.assertTrue(torch.equal(out, fatune.merge(parts)[0]))
+
+
 class Attention(Emulated):
     def test_forward(self):
         q, k, v = tensors((1, 4, 40, 32), (1, 2, 40, 32), (1, 2, 40, 32))

@@ -1,0 +1,61 @@
+"""Results of separate calls put together."""
+
+from . import _structs as s
+from ._devices import enter, serves, session_of
+from ._launch import AXES, _dtype, _view
+from ._library import check, library
+
+
+def _check_part(name, out, lse, first, layout):
+    if out.shape != first.shape or out.dtype != first.dtype or out.device != first.device:
+        raise ValueError(f"{name}[0] is {tuple(out.shape)} {out.dtype} on {out.device}; allowed: as that of the first "
+                         f"part, {tuple(first.shape)} {first.dtype} on {first.device}")
+    batch, sequence, head = AXES[layout]
+    shape = (first.shape[batch], first.shape[head], first.shape[sequence])
+    strides = (shape[1] * shape[2], shape[2], 1)
+    dense = all(extent == 1 or a == b for extent, a, b in zip(shape, lse.stride(), strides))
+    if (tuple(lse.shape) != shape or not str(lse.dtype).endswith("float32") or lse.device != first.device
+            or not (dense or 0 in shape)):
+        raise ValueError(f"{name}[1] is {tuple(lse.shape)} {lse.dtype} on {lse.device}; allowed: LSE as attention() gives "
+                         f"it, contiguous {shape} float32 on {first.device}")
+
+
+def merge(parts, *, layout="bhsd", session=None):
+    """(O, LSE) of one attention that sees the keys of all parts, from those of attentions that saw some of them each.
+
+    parts: pairs (out, lse) of attention(..., return_lse=True) with the same queries, for instance on a shared prefix
+    and on what follows it, or on keys of several devices. LSE is the natural logarithm; a row whose part saw no key
+    has -inf there and changes nothing. They are summed in fp32 in the order given, the same bits each time. There are
+    no gradients. layout, session: as in attention(). Raises ValueError for parts that do not fit, and fatune.Error
+    where the library refuses.
+    """
+    parts = list(parts)
+    if not parts:
+        raise ValueError("parts is empty; allowed: at least one pair (out, lse)")
+    if layout not in AXES:
+        raise ValueError(f"layout is {layout!r}; allowed: {', '.join(map(repr, AXES))}")
+    first = parts[0][0]
+    if _dtype(first) is None:
+        raise TypeError(f"parts[0][0] is {first.dtype}; allowed: float16 or bfloat16")
+    chosen = session_of(first.device) if session is None else session
+    if chosen is None or not serves(chosen, first.device):
+        raise ValueError(f"parts are on {first.device}; allowed: a CUDA device, or the CPU with fatune.emulate(\"a100\")")
+    for number, (out, lse) in enumerate(parts):
+        _check_part(f"parts[{number}]", out, lse, first, layout)
+    out, lse = first.new_empty(first.shape), parts[0][1].new_empty(parts[0][1].shape)
+    if out.numel() == 0:
+        return out, lse
+    most = s.MERGE_PARTS
+    _launch(chosen, parts[:most], out, lse, layout)
+    for begin in range(most, len(parts), most - 1):  # what is merged is the first of the next ones
+        _launch(chosen, [(out, lse), *parts[begin:begin + most - 1]], out, lse, layout)
+    return out, lse
+
+
+def _launch(session, parts, out, lse, layout):
+    structs = (s.Part * len(parts))(*(s.Part(_view("parts", part, AXES[layout])[0], sums.data_ptr())
+                                      for part, sums in parts))
+    view, (batch, sequence, heads, dim) = _view("out", out, AXES[layout])
+    arguments = s.MergeArguments(dtype=_dtype(out), head_dim_v=dim, batch=batch, heads_q=heads, seqlen_q=sequence,
+                                 o=view, lse=lse.data_ptr(), parts=structs, part_count=len(parts))
+    check(library().fatune_merge(session.handle, arguments, enter(out.device)))
