@@ -12,6 +12,7 @@
 #include "cache/folders.h"
 #include "cache/store_parts.h"
 #include "generator/clock.h"
+#include "cache/unfinished.h"
 #include "generator/status.h"
 
 enum { RETRY_SECONDS = 60 };
@@ -89,15 +90,9 @@ static int fill_new_file(const char *temporary, const char *path) {
 }
 
 static int make_file(const char *path) {
-  char *temporary = NULL;
-  if (asprintf(&temporary, "%s.XXXXXX", path) < 0)
-    return ft_fail(FT_E_MEMORY, "no memory for a path");
-  const int descriptor = mkstemp(temporary); /* 0600 */
-  if (descriptor < 0) {
-    const int status = ft_fail(FT_E_CACHE, "cannot make '%s': %s", path, strerror(errno));
-    free(temporary);
-    return status;
-  }
+  char *temporary;
+  int descriptor;
+  FT_TRY(ft_unfinished_make(path, &temporary, &descriptor));
   close(descriptor);
   const int status = fill_new_file(temporary, path);
   unlink(temporary);
@@ -243,6 +238,27 @@ static void choose_use(struct ft_store *store, const struct ft_store_options *op
   }
 }
 
+/* FATUNE_CACHE_CAP: bytes, or with a unit, as 512M. */
+static void choose_cap(struct ft_store *store, const struct ft_store_options *options) {
+  const char *const given = secure_getenv("FATUNE_CACHE_CAP");
+  store->cap = options->kernel_bytes_cap > 0 ? options->kernel_bytes_cap : DEFAULT_CAP;
+  if (options->kernel_bytes_cap > 0 || !given || !given[0]) return;
+  static const char units[] = "KMGT";
+  char unit = '\0', more;
+  long long bytes = 0;
+  const int read = sscanf(given, "%18lld%c%c", &bytes, &unit, &more);
+  const char *const found = read == 2 ? strchr(units, unit) : NULL;
+  const int shift = found ? 10 * (int)(found - units + 1) : 0;
+  if ((read == 1 || found) && read < 3 && bytes > 0 && bytes <= INT64_MAX >> shift) {
+    store->cap = (int64_t)bytes << shift;
+    return;
+  }
+  ft_fail(FT_E_ARGUMENT,
+          "FATUNE_CACHE_CAP is '%.40s'; allowed: bytes, or with a unit: 64M, 2G; taken as 2G",
+          given);
+  ft_store_fault(store, ft_detail());
+}
+
 int ft_store_open(struct ft_store **store, const struct ft_store_options *options) {
   static const struct ft_store_options none;
   if (!options) options = &none;
@@ -250,7 +266,6 @@ int ft_store_open(struct ft_store **store, const struct ft_store_options *option
   *store = NULL;
   if (!made) return ft_fail(FT_E_MEMORY, "no memory for a store");
   pthread_mutex_init(&made->lock, NULL);
-  made->cap = options->kernel_bytes_cap > 0 ? options->kernel_bytes_cap : DEFAULT_CAP;
   made->warn = options->warn;
   made->payload = options->payload;
   made->trust = ft_trust_begin();
@@ -259,6 +274,7 @@ int ft_store_open(struct ft_store **store, const struct ft_store_options *option
   int status = FT_OK;
   bool layers = true;
   choose_use(made, options, &layers);
+  choose_cap(made, options);
   if (!made->memory_only) status = name_user_files(made, options->folder);
   if (status == FT_OK && layers) status = ft_store_add_layers(made, options);
   ft_store_leave(made);

@@ -10,6 +10,7 @@
 
 #include "cache/rows.h"
 #include "cache/store_parts.h"
+#include "cache/unfinished.h"
 #include "generator/status.h"
 
 struct shipment {
@@ -178,29 +179,16 @@ static int publish(const char *temporary, const char *file) {
   return FT_OK;
 }
 
-/* Its own folder: SQLite's journal lies beside its file, and rename needs the same file system. */
-static int make_temporary(const char *file, char **temporary) {
-  if (asprintf(temporary, "%s.XXXXXX", file) < 0) {
-    *temporary = NULL;
-    return ft_fail(FT_E_MEMORY, "no memory for a path");
-  }
-  const int descriptor = mkstemp(*temporary);
-  if (descriptor >= 0) {
-    close(descriptor);
-    return FT_OK;
-  }
-  const int why = errno;
-  free(*temporary);
-  *temporary = NULL;
-  return ft_fail(FT_E_CACHE, "cannot write '%s': %s", file, strerror(why));
-}
-
 int ft_store_export(struct ft_store *store, const char *target, const char *device,
                     const char *file, struct ft_export *export) {
   struct shipment shipment = {.store = store, .export = export};
   char *temporary = NULL, *real = NULL;
+  int descriptor;
   export->trials = export->kernels = export->missing = 0;
-  int status = make_temporary(file, &temporary);
+  /* Its own folder: SQLite's journal lies beside its file, and rename needs the same file system.
+   */
+  int status = ft_unfinished_make(file, &temporary, &descriptor);
+  if (status == FT_OK) close(descriptor);
   if (status == FT_OK && !(real = realpath(temporary, NULL)))
     status = ft_fail(FT_E_CACHE, "cannot write '%s': %s", file, strerror(errno));
   if (status == FT_OK) {

@@ -13,6 +13,7 @@
 
 #include "cache/database_file.h"
 #include "cache/store_parts.h"
+#include "cache/unfinished.h"
 #include "generator/status.h"
 
 enum { PATIENCE_MS = 30000, PAGE_BYTES = 8192, KEPT_MAX = 10000, SIZE_AT = 28 };
@@ -94,26 +95,16 @@ static int keep(struct mending *mending) {
   return copy_log(mending->path, mending->kept);
 }
 
-static int make_temporary(const char *path, char **temporary, int *descriptor) {
-  FT_TRY(with_ending(path, ".XXXXXX", temporary));
-  *descriptor = mkstemp(*temporary);
-  if (*descriptor >= 0) return FT_OK;
-  const int status = ft_fail(FT_E_CACHE, "cannot make '%s': %s", *temporary, strerror(errno));
-  free(*temporary);
-  *temporary = NULL;
-  return status;
-}
-
 static int make_scratch(struct mending *mending) {
   int descriptor = -1;
-  FT_TRY(make_temporary(mending->path, &mending->scratch, &descriptor));
+  FT_TRY(ft_unfinished_make(mending->path, &mending->scratch, &descriptor));
   FT_TRY(fill_copy(mending->kept, mending->scratch, descriptor));
   return copy_log(mending->kept, mending->scratch);
 }
 
 static int make_fresh(struct mending *mending) {
   int descriptor = -1;
-  FT_TRY(make_temporary(mending->path, &mending->fresh, &descriptor));
+  FT_TRY(ft_unfinished_make(mending->path, &mending->fresh, &descriptor));
   close(descriptor);
   return ft_database_open(&mending->sound, mending->fresh, FT_DATABASE_FRESH_USER);
 }

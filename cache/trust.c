@@ -15,6 +15,7 @@
 #include "cache/file_bytes.h"
 #include "cache/place.h"
 #include "cache/trust_keys.h"
+#include "cache/unfinished.h"
 #include "generator/status.h"
 
 /* A signed file is held in memory as a whole. */
@@ -112,19 +113,18 @@ done:
 }
 
 static int write_whole(const char *path, const struct ft_text *text) {
-  char *temporary = NULL;
-  if (asprintf(&temporary, "%s.XXXXXX", path) < 0)
-    return ft_fail(FT_E_MEMORY, "no memory for a path");
-  const int file = mkstemp(temporary);
-  bool made = file >= 0 && write(file, text->data, text->length) == (ssize_t)text->length &&
+  char *temporary;
+  int file;
+  FT_TRY(ft_unfinished_make(path, &temporary, &file));
+  bool made = write(file, text->data, text->length) == (ssize_t)text->length &&
               fchmod(file, 0644) == 0 && fsync(file) == 0;
   int why = errno;
-  if (file >= 0 && close(file) != 0) made = false;
+  if (close(file) != 0) made = false;
   if (made && rename(temporary, path) != 0) {
     why = errno;
     made = false;
   }
-  if (!made && file >= 0) unlink(temporary);
+  if (!made) unlink(temporary);
   free(temporary);
   return made ? FT_OK : ft_fail(FT_E_CACHE, "cannot write '%s': %s", path, strerror(why));
 }

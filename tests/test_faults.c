@@ -155,12 +155,26 @@ START_TEST(a_failing_call_is_told_and_harms_nothing) {
 }
 END_TEST
 
+START_TEST(doctor_notices_a_network) {
+  expect("doctor", 0);
+  ck_assert_ptr_null(strstr(output, "network"));
+  setenv("FATUNE_TEST_NETWORK", "1", 1);
+  strcpy(program, faulty);
+  expect("doctor", 0);
+  strcpy(program, sound);
+  expect_output("tuning         unknown");
+  expect_output("kernels        unknown");
+  expect_output("its file system may be of a network");
+}
+END_TEST
+
 Suite *make_faults_suite(void) {
   Suite *const suite = suite_create("faults");
   TCase *const tests = tcase_create("commands");
   tcase_add_checked_fixture(tests, set_up, tear_down);
   tcase_set_timeout(tests, tests_are_slow() ? 3600 : 120);
   tcase_add_loop_test(tests, a_failing_call_is_told_and_harms_nothing, 0, COMMANDS);
+  tcase_add_test(tests, doctor_notices_a_network);
   suite_add_tcase(suite, tests);
   return suite;
 }

@@ -138,6 +138,51 @@ START_TEST(nothing_is_shipped_only_if_asked_for) {
 }
 END_TEST
 
+static void leave(const char *name, time_t seconds_ago) {
+  char path[256];
+  snprintf(path, sizeof path, "%s/%s", fixture.root, name);
+  write_bytes(path, "x", 1);
+  const struct timespec times[2] = {{time(NULL) - seconds_ago, 0}, {time(NULL) - seconds_ago, 0}};
+  ck_assert_int_eq(utimensat(AT_FDCWD, path, times, 0), 0);
+}
+
+static bool is_there(const char *name) {
+  char path[256];
+  struct stat state;
+  snprintf(path, sizeof path, "%s/%s", fixture.root, name);
+  return lstat(path, &state) == 0;
+}
+
+/* Of those who were killed; not what may still be written to, nor what has another name. */
+START_TEST(unfinished_files_are_swept) {
+  static const struct {
+    const char *name;
+    time_t age;
+    bool swept;
+  } files[] = {{"sm_90.fatune.unfinished-a1B2c3", 700, true},
+               {"sm_90.fatune.unfinished-a1B2c3-journal", 700, true},
+               {"sm_90.fatune.unfinished-a1B2c4", 500, false},
+               {"sm_90.fatune.unfinished-a1B2c", 700, false},
+               {"sm_90.fatune.unfinished-a1B2c34", 700, false},
+               {"sm_90.fatune.backup", 7000, false},
+               {"sm_80.fatune.unfinished-a1B2c3", 700, false},
+               {"xsm_90.fatune.unfinished-a1B2c3", 700, false}};
+  char file[256], link[300];
+  snprintf(file, sizeof file, "%s/sm_90.fatune", fixture.root);
+  snprintf(link, sizeof link, "%s.unfinished-a1B2c5", file);
+  for (size_t i = 0; i < sizeof files / sizeof *files; i++) leave(files[i].name, files[i].age);
+  ck_assert_int_eq(symlink("/nowhere", link), 0);
+  struct ft_store *const store = open_store(&fixture);
+  const struct ft_trial trial = make_trial(PROBLEM, CLASS_H200, 1, 100);
+  assert_ok(ft_store_trial_put(store, &trial));
+  assert_ok(export_store(store, "sm_90", NULL, file, NULL, NULL));
+  ft_store_close(store);
+  for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+    ck_assert_msg(is_there(files[i].name) != files[i].swept, "%s", files[i].name);
+  ck_assert(is_there("sm_90.fatune.unfinished-a1B2c5"));
+}
+END_TEST
+
 Suite *make_store_export_suite(void) {
   Suite *const suite = suite_create("store_export");
   TCase *const tests = tcase_create("export");
@@ -147,6 +192,7 @@ Suite *make_store_export_suite(void) {
   tcase_add_loop_test(tests, a_damaged_store_ships_nothing, 0, 4);
   tcase_add_test(tests, missing_kernels_are_counted);
   tcase_add_test(tests, nothing_is_shipped_only_if_asked_for);
+  tcase_add_test(tests, unfinished_files_are_swept);
   suite_add_tcase(suite, tests);
   return suite;
 }

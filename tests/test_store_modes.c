@@ -92,6 +92,38 @@ START_TEST(read_only_makes_no_files) {
 }
 END_TEST
 
+/* Kernels of 100,000 bytes each into a store that holds at most so much. */
+static int64_t kernels_kept(const char *cap, int count) {
+  setenv("FATUNE_CACHE_CAP", cap, 1);
+  struct ft_store *const store = open_store(&fixture);
+  struct ft_store_stats stats;
+  for (int i = 0; i < count; i++) {
+    struct ft_kernel kernel = make_kernel(&fixture.dice, 100000);
+    assert_ok(ft_store_kernel_put(store, &kernel));
+    ft_kernel_free(&kernel);
+  }
+  assert_ok(ft_store_stats(store, &stats));
+  ft_store_close(store);
+  unsetenv("FATUNE_CACHE_CAP");
+  return stats.kernels;
+}
+
+START_TEST(the_cap_is_as_the_environment_says) {
+  static const char *const wrong[] = {"-1", "0", "1X", "M", "12MB", "99999999999T"};
+  ck_assert_int_eq(kernels_kept("", 12), 13);
+  ck_assert_int_eq(kernels_kept("2G", 1), 14);
+  ck_assert_int_eq(kernels_kept("600K", 1), 4); /* down to nine tenths of it */
+  ck_assert_int_le(kernels_kept("1000000", 8), 9);
+  assert_warnings(&fixture, 0);
+  for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+    ck_assert_int_gt(kernels_kept(wrong[i], 8), 8);
+    assert_warnings(&fixture, 1);
+    ck_assert_ptr_nonnull(strstr(fixture.warnings[0], wrong[i]));
+    fixture.warning_count = 0;
+  }
+}
+END_TEST
+
 Suite *make_store_modes_suite(void) {
   Suite *const suite = suite_create("store_modes");
   TCase *const tests = tcase_create("modes");
@@ -99,6 +131,7 @@ Suite *make_store_modes_suite(void) {
   tcase_add_loop_test(tests, a_mode_says_what_is_read_and_written, 0,
                       (int)(sizeof modes / sizeof modes[0]));
   tcase_add_test(tests, read_only_makes_no_files);
+  tcase_add_test(tests, the_cap_is_as_the_environment_says);
   suite_add_tcase(suite, tests);
   return suite;
 }

@@ -25,7 +25,7 @@ struct fake_launch {
   int count;
   unsigned grid[3], block[3], smem;
   void *stream;
-  unsigned char params[1536]; /* with tensor maps, if any were made for its module */
+  unsigned char params[4096]; /* with tensor maps, if any were made for its module */
   char order[16]; /* launches since the reset: 'p'repare, 'k'ernel, 'c'onvert; the first 15 */
   unsigned grids[3], threads[3]; /* the last ones of prepare, kernel, convert */
 };

@@ -2,6 +2,7 @@
  * order. in -> out: FATUNE_TEST_FAULT=memory|files:N[:ever] -> the N-th such call of the program,
  * of SQLite or of Jansson fails, once or from then on; the file FATUNE_TEST_FAULT_SAYS: how many
  * there were.
+ * FATUNE_TEST_NETWORK: every file system is NFS.
  *
  * The linker leads fatune's calls of NAME here as __wrap_NAME (tests/CMakeLists.txt has the list);
  * Lua allocates through fatune. */
@@ -16,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "tests/file_layer.h"
@@ -208,6 +210,17 @@ static int before(const struct file_call *call) {
                               [FILE_CHECK_LOCK] = SQLITE_IOERR_CHECKRESERVEDLOCK,
                               [FILE_SHARED_MEMORY] = SQLITE_IOERR_SHMMAP};
   return fails(FILES) ? codes[call->operation] : SQLITE_OK;
+}
+
+/* ---- a network ---- */
+
+int __real_statfs(const char *path, struct statfs *state);
+int __wrap_statfs(const char *path, struct statfs *state);
+
+int __wrap_statfs(const char *path, struct statfs *state) {
+  const int status = __real_statfs(path, state);
+  if (getenv("FATUNE_TEST_NETWORK")) state->f_type = 0x6969; /* NFS */
+  return status;
 }
 
 /* ---- the order ---- */

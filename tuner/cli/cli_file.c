@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cache/unfinished.h"
 #include "generator/status.h"
 
 static int write_all(FILE *file, const void *bytes, size_t length) {
@@ -17,19 +18,21 @@ static int write_all(FILE *file, const void *bytes, size_t length) {
 
 /* A temporary beside the file, then rename: a reader sees the old file or the new one. */
 static int replace_file(const char *path, const void *bytes, size_t length) {
-  char *temporary = NULL;
-  if (asprintf(&temporary, "%s.XXXXXX", path) < 0) {
-    return ft_fail(FT_E_MEMORY, "no memory for the name of a file");
-  }
-  const int descriptor = mkstemp(temporary);
-  FILE *const file = descriptor < 0 ? NULL : fdopen(descriptor, "wb");
+  char *temporary;
+  int descriptor;
+  const int made = ft_unfinished_make(path, &temporary, &descriptor);
+  if (made != FT_OK) return ft_fail(FT_E_IO, "--output: %s", ft_detail());
+  FILE *const file = fdopen(descriptor, "wb");
   int error = file == NULL ? errno : write_all(file, bytes, length);
   const mode_t mask = umask(0); /* mkstemp makes 0600; a result is as readable as any other file */
   umask(mask);
   if (error == 0 && fchmod(descriptor, 0666 & ~mask) != 0) error = errno;
-  if (file != NULL && fclose(file) != 0 && error == 0) error = errno;
+  if (file == NULL)
+    close(descriptor);
+  else if (fclose(file) != 0 && error == 0)
+    error = errno;
   if (error == 0 && rename(temporary, path) != 0) error = errno;
-  if (error != 0 && descriptor >= 0) unlink(temporary);
+  if (error != 0) unlink(temporary);
   free(temporary);
   return error == 0 ? FT_OK : ft_fail(FT_E_IO, "--output '%s': %s", path, strerror(error));
 }

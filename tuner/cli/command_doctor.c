@@ -1,5 +1,6 @@
 /* command_doctor.c: `fatune doctor`: what is there, what is missing, and what works without it.
  * in -> out: driver, GPU, NVRTC, C++ compiler, caches, templates, environment -> one line each. */
+#include "cache/folders.h"
 #include "cache/store.h"
 #include "generator/status.h"
 #include "runtime/device.h"
@@ -114,6 +115,15 @@ static void check_emulator(struct doctor *doctor) {
   check(doctor, "emulator", STATE_OK, line, "");
 }
 
+static bool is_on_this_host(const char *path) {
+  char *const folder = strdup(path);
+  char *const slash = folder ? strrchr(folder, '/') : NULL;
+  if (slash) slash[slash == folder] = '\0';
+  const bool local = !slash || ft_folder_is_local(folder);
+  free(folder);
+  return local;
+}
+
 /* A file that is not there yet is no fault: the first trial makes it. */
 static void check_file(struct doctor *doctor, const char *name, const char *path, int64_t bytes) {
   char line[4200];
@@ -131,7 +141,10 @@ static void check_file(struct doctor *doctor, const char *name, const char *path
     const size_t length = strlen(line);
     snprintf(line + length, sizeof line - length, ", %lld bytes", (long long)bytes);
   }
-  check(doctor, name, STATE_OK, line, "");
+  check(doctor, name, there && !is_on_this_host(path) ? STATE_UNKNOWN : STATE_OK, line,
+        "its file system may be of a network: right, but slower, as no write-ahead log is used "
+        "there; "
+        "FATUNE_CACHE_DIR chooses another place");
 }
 
 /* What a layer is trusted for, or why it is not used. */
@@ -182,10 +195,10 @@ static void check_templates(struct doctor *doctor) {
 /* A mistyped variable has no effect and no other trace than this. */
 static void check_environment(struct doctor *doctor) {
   static const char *const known[] = {
-      "FATUNE_CACHE",       "FATUNE_CACHE_DIR",    "FATUNE_CXX",     "FATUNE_EMULATOR_STEPS",
-      "FATUNE_JIT",         "FATUNE_LIBCUDA",      "FATUNE_LIBNVML", "FATUNE_LIBNVRTC",
-      "FATUNE_SYSTEM_PATH", "FATUNE_TEMPLATE_DIR", "FATUNE_TRUST",   "FATUNE_LIBRARY",
-      "FATUNE_BUILD_DIR",   "FATUNE_HIDE_CUDA"};
+      "FATUNE_CACHE",       "FATUNE_CACHE_DIR",    "FATUNE_CXX",      "FATUNE_EMULATOR_STEPS",
+      "FATUNE_JIT",         "FATUNE_LIBCUDA",      "FATUNE_LIBNVML",  "FATUNE_LIBNVRTC",
+      "FATUNE_SYSTEM_PATH", "FATUNE_TEMPLATE_DIR", "FATUNE_TRUST",    "FATUNE_LIBRARY",
+      "FATUNE_BUILD_DIR",   "FATUNE_HIDE_CUDA",    "FATUNE_CACHE_CAP"};
   for (char **variable = environ; *variable != NULL; ++variable) {
     const size_t length = strcspn(*variable, "=");
     bool is_known = strncmp(*variable, "CUDA_VISIBLE_DEVICES=", 21) == 0;
