@@ -582,8 +582,8 @@ struct Keys {
   int first_tile;
 };
 
-// A walk need not begin with the first keys.
-constexpr bool BEGINS_LATE = HIDES_FIRST_KEYS || false;
+constexpr bool DIVIDED = false;            // a walk may be a part of one
+constexpr bool BEGINS_LATE = HIDES_FIRST_KEYS || DIVIDED;  // a walk need not begin with the first keys
 
 // What visibility knows of a row of tiles besides its rows: nothing.
 struct KeptBlocks {};

@@ -685,8 +685,8 @@ struct Keys {
   int first_tile;
 };
 
-// A walk need not begin with the first keys.
-constexpr bool BEGINS_LATE = HIDES_FIRST_KEYS || false;
+constexpr bool DIVIDED = false;            // a walk may be a part of one
+constexpr bool BEGINS_LATE = HIDES_FIRST_KEYS || DIVIDED;  // a walk need not begin with the first keys
 
 // What visibility knows of a row of tiles besides its rows: nothing.
 struct KeptBlocks {};
@@ -883,7 +883,8 @@ __device__ __forceinline__ void find_steps(Share &share, const Announcement &ann
       share.steps -= share.hidden_last;
     }
   }
-  share.full_begin = HIDES_FIRST_KEYS ? min(full.begin - share.first_tile, share.steps) : 0;
+  const int before_full = DIVIDED ? max(full.begin - share.first_tile, 0) : full.begin - share.first_tile;
+  share.full_begin = HIDES_FIRST_KEYS ? min(before_full, share.steps) : 0;
   share.full_end = BEGINS_LATE ? max(full.end - share.first_tile, 0) : full.end;
 }
 

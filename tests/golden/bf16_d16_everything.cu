@@ -584,8 +584,8 @@ struct Keys {
   int first_step;            // of the first block
 };
 
-// A walk need not begin with the first keys.
-constexpr bool BEGINS_LATE = HIDES_FIRST_KEYS || false;
+constexpr bool DIVIDED = false;            // a walk may be a part of one
+constexpr bool BEGINS_LATE = HIDES_FIRST_KEYS || DIVIDED;  // a walk need not begin with the first keys
 
 typedef MaskList KeptBlocks;   // of a row of mask blocks
 
