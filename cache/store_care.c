@@ -1,5 +1,6 @@
 /* store_care.c: looking after the stores: statistics, making room.
  * in -> out: a store -> numbers about it; the least recently used kernels -> deleted. */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -10,9 +11,14 @@
 
 /* -- statistics ----------------------------------------------------------------------------- */
 
-static int64_t file_bytes(const char *path) {
+static int64_t file_bytes(struct ft_store *store, const char *path) {
   struct stat state;
-  return path && stat(path, &state) == 0 ? (int64_t)state.st_size : 0;
+  if (path && stat(path, &state) == 0) return (int64_t)state.st_size;
+  if (path && errno != ENOENT && errno != ENOTDIR) {
+    ft_fail(FT_E_CACHE, "the size of '%s' is not known: %s", path, strerror(errno));
+    ft_store_fault(store, ft_detail());
+  }
+  return 0;
 }
 
 static void add_number(struct ft_store *store, struct ft_database *database, const char *sql,
@@ -87,8 +93,8 @@ int ft_store_stats(struct ft_store *store, struct ft_store_stats *stats) {
     add_number(store, sources.at[i].database, "SELECT coalesce(sum(length(image)), 0) FROM kernels",
                &stats->kernel_bytes);
   }
-  stats->tuning_file_bytes = file_bytes(store->user[FT_KIND_TUNING].path);
-  stats->kernels_file_bytes = file_bytes(store->user[FT_KIND_KERNELS].path);
+  stats->tuning_file_bytes = file_bytes(store, store->user[FT_KIND_TUNING].path);
+  stats->kernels_file_bytes = file_bytes(store, store->user[FT_KIND_KERNELS].path);
   stats->layers = store->layer_count;
   stats->hits = store->hits;
   stats->misses = store->misses;

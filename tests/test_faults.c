@@ -1,7 +1,7 @@
-/* test_faults.c: every command, with the n-th call for memory or files failing, once and for ever.
- * in -> out: command, kind of call, n -> an exit code and a message, a sound store, a next run that
- * works -> Check suite. Some n of each, others each time; with FATUNE_TEST_SLOW=1 up to 200 of
- * each. */
+/* test_faults.c: every command, with the n-th call for memory or files failing, once and for ever,
+ * and with the n-th call of the driver and NVRTC. in -> out: command, kind of call, n -> an exit
+ * code and a message, a sound store, a next run that works -> Check suite. Some n of each, others
+ * each time; with FATUNE_TEST_SLOW=1 up to 200 of each. */
 #include "tests/run_program.h"
 #include "tests/slow_tests.h"
 #include "tests/store_fixture.h"
@@ -111,8 +111,8 @@ static void assert_right(const struct command *command, const char *line, const 
                          int code, const char *right) {
   char path[96], kept[LINE];
   ck_assert_msg(messages[0] || (code == 0 && is_right(command, right)),
-                "fatune %s by %s: exit code %d without a word, and this output:\n%s", line, order,
-                code, output);
+                "fatune %s by %s: exit code %d without a word, and this output:\n%.2000s", line,
+                order, code, output);
   snprintf(path, sizeof path, "%s/tuning.db", folder);
   ck_assert_msg(number_of(path, "SELECT count(*) FROM trials") >= trials,
                 "%s by %s: trials are lost", line, order);
@@ -155,6 +155,56 @@ START_TEST(a_failing_call_is_told_and_harms_nothing) {
 }
 END_TEST
 
+/* ---- driver and NVRTC ---- */
+
+static const struct {
+  const char *words;
+  int code;     /* without a failure: the fake GPU runs no kernel, so its results are wrong */
+  bool repeats; /* the same output each time */
+} on_gpu[] = {
+    {"doctor", 0, false},
+    {"explain d64 nq256", 0, true},
+    {"emit d64 nq256", 0, true},
+    {"compile d64 nq256 -o %s/kernel.cubin", 0, false},
+    {"bench d64 nq256", 0, false},
+    {"verify d64 nq256", 7, false},
+    {"tune --gpu auto --effort quick d64 nq256 -q", 5, false},
+};
+
+enum { ON_GPU = sizeof on_gpu / sizeof *on_gpu, CALLS = 120 };
+
+START_TEST(a_failing_driver_is_told) {
+  static const int codes[] = {999, 2, 200, 700, 1, 100};
+  struct dice dice = dice_new();
+  char line[LINE], failure[32];
+  snprintf(line, sizeof line, on_gpu[_i].words, folder);
+  setenv("FATUNE_LIBCUDA", FATUNE_FAKE_DIR "/libfake_cuda.so", 1);
+  setenv("FATUNE_LIBNVML", "/nowhere/libnvidia-ml.so.1", 1);
+  restore();
+  expect(line, on_gpu[_i].code);
+  char *const right = strdup(output);
+  const int runs = tests_are_slow() ? CALLS : 2 * SHORT_RUNS;
+  for (int i = 0; i < runs; i++) {
+    const int n = runs == CALLS ? i + 1 : 1 + (int)(dice_bits(&dice) % CALLS);
+    snprintf(failure, sizeof failure, "*:%d:%d", n, codes[dice_bits(&dice) % 6]);
+    restore();
+    setenv("FATUNE_FAKE_FAIL", failure, 1);
+    const int code = run(line);
+    unsetenv("FATUNE_FAKE_FAIL");
+    ck_assert_msg(code < 20, "fatune %s by %s: exit code %d\n%s", line, failure, code, messages);
+    ck_assert_msg(code == 0 || code == on_gpu[_i].code || messages[0],
+                  "fatune %s by %s: exit code %d without a word", line, failure, code);
+    ck_assert_msg(code != 0 || !on_gpu[_i].repeats || messages[0] || strcmp(output, right) == 0 ||
+                      strstr(output, "a failure made for a test"),
+                  "fatune %s by %s: another output without a word:\n%.2000s", line, failure,
+                  output);
+    expect("cache verify", 0);
+    expect(line, on_gpu[_i].code);
+  }
+  free(right);
+}
+END_TEST
+
 START_TEST(doctor_notices_a_network) {
   expect("doctor", 0);
   ck_assert_ptr_null(strstr(output, "network"));
@@ -174,6 +224,7 @@ Suite *make_faults_suite(void) {
   tcase_add_checked_fixture(tests, set_up, tear_down);
   tcase_set_timeout(tests, tests_are_slow() ? 3600 : 120);
   tcase_add_loop_test(tests, a_failing_call_is_told_and_harms_nothing, 0, COMMANDS);
+  tcase_add_loop_test(tests, a_failing_driver_is_told, 0, ON_GPU);
   tcase_add_test(tests, doctor_notices_a_network);
   suite_add_tcase(suite, tests);
   return suite;
