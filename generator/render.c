@@ -149,6 +149,7 @@ static void push_forms(lua_State *state, const struct ft_render *job) {
   const char *const blocks = request->mask_rows > 0 ? "_blocks" : "";
   const char *const dropout = request->dropout ? "" : "_none";
   const char *const score = request->score != 0 ? "" : "_none";
+  const char *const sinks = request->sinks ? "" : "_none";
   const bool marks = request->dropout || slope_varies || has_gradients;
   const struct {
     const char *part, *ending;
@@ -163,6 +164,8 @@ static void push_forms(lua_State *state, const struct ft_render *job) {
       {"score_function", score},
       {"score_pass", score},
       {"score_transposed", score},
+      {"sinks", sinks},
+      {"sink_gradient", sinks},
       {"captured_sums", has_gradients ? "" : "_none"},
       {"backward_marked", marks ? "" : "_none"}, /* P for dS is not P for dV */
   };

@@ -198,6 +198,7 @@ typedef struct fatune_request {
   /* Of the first group. fatune_score_add's; 0: none. Then, of a backward, the sum of
    * fatune_score_gradient's for what is captured and wants a gradient. */
   int64_t score, score_gradients;
+  int sinks; /* 1: each row's normaliser has a logit of its query head besides those of its keys */
 } fatune_request;
 
 #define FATUNE_REQUEST_INIT                                                                        \
@@ -207,7 +208,7 @@ typedef struct fatune_request {
 /* Fills a request, which holds its size (FATUNE_REQUEST_INIT), from its text, e.g. "forward bf16
  * d128 hq32 hkv8 b2 nq4096 causal". Words in any order, each once:
  *     forward|backward fp16|bf16 dN dvN hqN hkvN bN nqN nkN causal[=bottom-right|top-left]
- *     window[=bottom-right|top-left][@LEFT,RIGHT] score=DIGEST[+GRADIENTS] dropout
+ *     window[=bottom-right|top-left][@LEFT,RIGHT] score=DIGEST[+GRADIENTS] sinks dropout
  *     deterministic mask=ROWSxCOLS[@DENSITY]
  * dN and nqN are required. FATUNE_E_ARGUMENT names the word, or says that
  * the request's size has no room for what the text asks. On failure the request has the INIT value,
@@ -393,6 +394,11 @@ typedef struct fatune_arguments {
   /* All that the request's score function captures, in any order. */
   const fatune_captured *captured;
   int captured_count;
+  /* Where the request has sinks, and only there: device address, [heads_q]: the logits, in natural
+   * units, not scaled, never dropped; -inf: none. LSE includes them, so that of a row that sees no
+   * key is its sink. */
+  const float *sinks;
+  float *dsinks; /* of a backward with sinks, likewise: their gradient, overwritten */
 } fatune_arguments;
 
 #define FATUNE_ARGUMENTS_INIT                                                                      \

@@ -186,6 +186,17 @@ static int read_dropout(struct ft_run *run, const struct ft_request *request,
   return check_device_value("offset_device", arguments->offset_device);
 }
 
+int ft_run_read_sinks(const char *name, const float *data, bool wanted, uint64_t *address) {
+  *address = (uintptr_t)data;
+  if ((data != NULL) != wanted)
+    return ft_fail(FT_E_ARGUMENT, "arguments.%s is %p; allowed: %s", name, (const void *)data,
+                   wanted ? "a device address, the request has sinks"
+                          : "NULL, the request has no sinks, or no gradient of them");
+  if (*address % sizeof(float) == 0) return FT_OK;
+  return ft_fail(FT_E_ARGUMENT, "arguments.%s is %p; allowed: a multiple of 4", name,
+                 (const void *)data);
+}
+
 /* ---- visibility ---- */
 
 static int check_mask(const struct ft_request *request, const struct ft_run *run,

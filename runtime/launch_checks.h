@@ -39,6 +39,10 @@ int ft_run_read(struct ft_run *run, const struct ft_request *request,
 int ft_run_read_visibility(const struct ft_run *run, const struct ft_request *request,
                            const struct fatune_mask *mask, struct ft_arg_visibility *visibility);
 
+/* Reads the sinks, or their gradient (name: "sinks", "dsinks"), which are there exactly where they
+ * are wanted. */
+int ft_run_read_sinks(const char *name, const float *data, bool wanted, uint64_t *address);
+
 /* One tensor of the run as it is to be checked. */
 struct ft_view {
   const char *name;

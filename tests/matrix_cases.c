@@ -93,6 +93,7 @@ void matrix_choose(struct ft_problem_options *options, int index, const struct m
   if (random_below(&state, 5) == 0) options->scale = 0.02 + 0.3 * random_below(&state, 2);
   request->window_left = request->window_right = -1;
   if (random_below(&state, 3) == 0) choose_window(request, &state);
+  request->sinks = random_below(&state, 4) == 0;
 }
 
 void matrix_choose_backward(struct ft_problem_options *options, int index,
@@ -123,6 +124,7 @@ void matrix_count(struct matrix_tally *tally, const struct ft_problem_options *o
   tally->empty_mask += r->mask_rows > 0 && r->mask_density < 0.01;
   tally->full_mask += r->mask_rows > 0 && r->mask_density > 0.99;
   tally->broadcast += options->broadcast_mask;
+  tally->sinks += r->sinks;
   tally->windows += r->window != FT_WINDOW_NONE;
   tally->no_lse += !options->want_lse;
   tally->own_scale += options->scale > 0;
@@ -143,6 +145,7 @@ void matrix_assert_covers(const struct matrix_tally *tally, const struct matrix_
                   {"one kv head for all", tally->mqa},
                   {"groups of heads", tally->gqa},
                   {"a window", tally->windows},
+                  {"sinks", tally->sinks},
                   {"one query", tally->one_query},
                   {"one key", tally->one_key},
                   {"rows that see no key", tally->blind_rows},

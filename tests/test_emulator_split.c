@@ -17,14 +17,14 @@ static const struct {
   const char *request, *config;
 } runs[] = {
     {"bf16 d128 hq8 hkv2 nq1 nk1000 causal", WGMMA(" pack_gqa=1")},
-    {"fp16 d64 dv40 hq2 nq33 nk700 dropout", WGMMA("")},
+    {"fp16 d64 dv40 hq2 nq33 nk700 sinks dropout", WGMMA("")},
     {"bf16 d40 nq200 nk500 causal=top-left", WGMMA(" overlap_tiles=1")},
     {"bf16 d40 nq60 nk700 causal window@500,0", WGMMA(" overlap_tiles=1")},
     {"bf16 d64 nq130 nk700 window@200,30 mask=64x64@0.5", WGMMA("")},
     {"fp16 d16 dv256 hq2 nq3 nk300 causal dropout", MMA},
     {"bf16 d72 nq70 nk700 window=top-left@100,300", MMA},
     {"fp16 d64 nq70 nk600 causal mask=64x64@0.3", MMA},
-    {"bf16 d64 nq600 nk70 causal", MMA}, /* rows that see no key */
+    {"bf16 d64 nq600 nk70 causal sinks", MMA}, /* rows that see no key */
 };
 
 START_TEST(every_row_is_right) {
@@ -51,6 +51,8 @@ static const struct {
     {"parts/merge_parts.cu.in", "rO[c][n] += weight[ahead] *", "rO[c][n] +=", ONE_TILE, MMA},
     {"parts/merge_parts.cu.in", "most + lg2(weights) * LN_2", "lg2(weights) * LN_2", ONE_TILE,
      WGMMA("")},
+    {"parts/merge_parts.cu.in", ": 0.f) * shrunk;", ": 0.f);", ONE_TILE " sinks", MMA},
+    {"parts/epilogue_mma.cu.in", "if (is_whole(tile.part)) end", "end", ONE_TILE " sinks", MMA},
     {"parts/merge_parts.cu.in", "first + ahead < tile.part.count ? ex2", "true ? ex2", ONE_TILE,
      MMA},
     {"parts/announce.cu.in", "DIVIDED ? max(full.begin - share.first_tile, 0) :", "",

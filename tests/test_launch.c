@@ -334,6 +334,19 @@ START_TEST(bad_numbers_are_named) {
 }
 END_TEST
 
+START_TEST(sinks_are_where_the_request_has_them) {
+  BAD(sinks, at(0x70000000), "arguments.sinks is 0x70000000", "the request has no sinks");
+  request.sinks = true;
+  ck_assert_int_eq(prepare(&good), FT_E_ARGUMENT);
+  ck_assert_ptr_nonnull(strstr(ft_detail(), "a device address, the request has sinks"));
+  good.sinks = at(0x70000000);
+  ck_assert_status(prepare(&good), FT_OK);
+  ck_assert_uint_eq(params()->sinks, 0x70000000);
+  BAD(sinks, at(0x70000002), "arguments.sinks is 0x70000002", "a multiple of 4");
+  BAD(dsinks, at(0x70000000), "arguments.dsinks is 0x70000000", "no gradient of them");
+}
+END_TEST
+
 START_TEST(masks_must_fit) {
   struct fatune_mask mask = {.lists = 0x60000000,
                              .blocks = 0x60001000,
@@ -419,6 +432,7 @@ Suite *make_launch_suite(void) {
   tcase_add_test(tests, outputs_must_not_overlap);
   tcase_add_test(tests, bad_extents_are_named);
   tcase_add_test(tests, bad_numbers_are_named);
+  tcase_add_test(tests, sinks_are_where_the_request_has_them);
   tcase_add_test(tests, masks_must_fit);
   suite_add_tcase(suite, tests);
   return suite;

@@ -130,7 +130,7 @@ static const char *const bad_texts[][2] = {
     {"d64 nq1 msk=64x64", "did you mean 'mask'?"},
     {"d64 nq1 banana", "'banana' is no word of a request; allowed: forward|backward fp16|bf16 dN"},
     {"d64 nq1 banana",
-     "window[=bottom-right|top-left][@LEFT,RIGHT] score=DIGEST[+GRADIENTS] dropout"},
+     "window[=bottom-right|top-left][@LEFT,RIGHT] score=DIGEST[+GRADIENTS] sinks dropout"},
     {"d64 nq1 banana", "mask=ROWSxCOLS[@DENSITY]"},
     {"d64 nq1 mask=", "'mask='"},
     {"d64 nq1 mask=64", "'mask=64'"},

@@ -14,7 +14,7 @@ _CALLS_MOST = 4096  # of a session; then all are forgotten
 
 def attention(q, k, v, *, causal=False, window=None, scale=None, dropout=0.0, seed=None, offset=0,
               mask=None, layout="bhsd", return_lse=False, out=None, deterministic=False,
-              session=None, score=None, visible=None, captured=None):
+              session=None, score=None, visible=None, captured=None, sinks=None):
     """O = softmax(scale Q K^T + mask) V on the current stream; returns O, or (O, LSE).
 
     q: [batch, heads, seq, dim] (layout "bhsd", as PyTorch's SDPA) or [batch, seq, heads, dim]
@@ -35,6 +35,9 @@ def attention(q, k, v, *, causal=False, window=None, scale=None, dropout=0.0, se
     (generator/score/README.md), or a Python function (fatune.score), as visible, a mask function.
     captured: their scalars and tensors by name, of the dtypes that a text declares. Float tensors
     that require gradients get them, but under torch.compile.
+    sinks: float32 [heads of q]: a logit of each head in the softmax of its rows, beside those of the
+    keys, in natural units, neither scaled nor dropped; -inf: none. A query that sees no key has its
+    sink as LSE. They get gradients where they require them, but under torch.compile they are refused.
     out: where O goes, in the layout; else a new tensor. LSE is float32 [batch, heads, seq].
     deterministic: gradients have the same bits in every run, at some cost.
 
@@ -44,11 +47,15 @@ def attention(q, k, v, *, causal=False, window=None, scale=None, dropout=0.0, se
     """
     import torch
     enabled = torch.is_grad_enabled()
-    learnt = enabled and captured is not None and any(
+    learnt = enabled and (captured is not None and any(
         hasattr(value, "data_ptr") and value.requires_grad for value in captured.values())
+                          or sinks is not None and sinks.requires_grad)
     if torch.compiler.is_compiling() or _intercepted(torch, q, k, v):
         if out is not None:
             raise ValueError("out is given to an operator; allowed: None under torch.compile and tracing")
+        if sinks is not None:
+            raise ValueError("sinks are given under torch.compile or tracing; allowed: None there (leave the call out of "
+                             "what is compiled)")
         if learnt:
             raise ValueError("captured has a tensor that requires gradients under torch.compile or tracing; allowed: none "
                              "there (detach it, or leave the call out of what is compiled)")
@@ -64,7 +71,7 @@ def attention(q, k, v, *, causal=False, window=None, scale=None, dropout=0.0, se
     if wants_gradients and out is not None:
         raise ValueError("out is given where gradients are wanted; allowed: None, or torch.no_grad()")
     call = _call(q, k, v, out, (causal, window, scale, dropout, mask, layout, session, deterministic, score, visible,
-                                captured))
+                                captured, sinks))
     if wants_gradients:
         out, lse = function().apply(q, k, v, call, seed, offset, *call.want_gradients().values())
         return (out, lse) if return_lse else out
@@ -91,15 +98,15 @@ def draw_seed(torch, device):
 
 
 _OPTIONS = ("causal", "window", "scale", "dropout", "mask", "layout", "session", "deterministic", "score", "visible",
-            "captured")
+            "captured", "sinks")
 
 
 def _call(q, k, v, out, options):
     """What was checked before is not checked again: calls are kept by all that they depend on but addresses."""
-    causal, window, _, _, mask, _, session, _, score, visible, captured = options
+    causal, window, _, _, mask, _, session, _, score, visible, captured, sinks = options
     session = session or session_of(q.device)
     if (out is not None or mask is not None or score is not None or visible is not None or captured is not None
-            or session is None):
+            or sinks is not None or session is None):
         return Call(q, k, v, **dict(zip(_OPTIONS, options)))
     if type(window) is list:
         options = (causal, tuple(window), *options[2:])

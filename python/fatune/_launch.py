@@ -112,6 +112,19 @@ def spread_gradient(gradient, tensor):
     return (gradient * (gradient.numel() / tensor.numel())).expand(tensor.shape).to(tensor.dtype)
 
 
+SINKS = "the sinks"  # among what is captured: not the name of anything there
+
+
+def _check_sinks(sinks, heads, device):
+    if sinks is None:
+        return None
+    if (tuple(sinks.shape) != (heads,) or not str(sinks.dtype).endswith("float32") or sinks.device != device
+            or not sinks.is_contiguous()):
+        raise ValueError(f"sinks is {tuple(sinks.shape)} {sinks.dtype} on {sinks.device}; allowed: contiguous "
+                         f"float32 ({heads},) on {device}")
+    return sinks
+
+
 def _captured(captured, device, gradients=None):
     """An array of struct fatune_captured from numbers and tensors by name; gradients: where theirs go."""
     array = (s.Captured * len(captured))()
@@ -147,7 +160,7 @@ class Call:
     """What a forward and its backward have in common: options and shapes, checked, no tensor."""
 
     def __init__(self, q, k, v, *, causal, window, scale, dropout, mask, layout, session,
-                 deterministic, score=None, visible=None, captured=None):
+                 deterministic, score=None, visible=None, captured=None, sinks=None):
         if layout not in AXES:
             raise ValueError(f"layout is {layout!r}; allowed: 'bhsd', 'bshd'")
         if causal not in _CAUSAL:
@@ -180,6 +193,7 @@ class Call:
             self._class.update(mask_rows=mask.rows, mask_cols=mask.cols,
                                mask_density=max(mask.density, 2.0**-20))
         self._class["score"] = _score(score, visible, captured, session)
+        self._class["sinks"], self._sinks = int(sinks is not None), _check_sinks(sinks, heads_q, q.device)
         self._captured = captured or {}
         self._wanted, self.wanted_names = {}, []
         self.kept = False  # whether all tensors it will meet have the strides of the first, out new each time
@@ -190,6 +204,8 @@ class Call:
         wanted = {name: value for name, value in self._captured.items()
                   if hasattr(value, "data_ptr") and value.requires_grad}
         self._wanted = {name: self._session.score_gradient(self._class["score"], name) for name in wanted}
+        if self._sinks is not None and self._sinks.requires_grad:
+            wanted[SINKS] = self._sinks
         self.wanted_names = list(wanted)
         return wanted
 
@@ -208,6 +224,8 @@ class Call:
             arguments.lse = lse.data_ptr()
         if self.mask is not None:
             arguments.mask = self.mask.handle
+        if self._sinks is not None:
+            arguments.sinks = self._sinks.data_ptr()
         arguments.captured = _captured(self._captured, self.device, gradients)
         arguments.captured_count = len(self._captured)
         _set_seed(arguments, "seed", seed, self.device)
@@ -238,13 +256,17 @@ class Call:
         name; captured: these tensors."""
         plan = self._plan(s.BACKWARD)
         gradients = {name: new_gradient(tensor) for name, tensor in (captured or {}).items()}
+        if self._sinks is not None and SINKS not in gradients:
+            gradients[SINKS] = new_gradient(self._sinks)  # the library makes it anyway
         arguments = self._arguments(tensors, seed, offset, lse, gradients)
+        if self._sinks is not None:
+            arguments.dsinks = gradients[SINKS].data_ptr()
         if dlse is not None:
             arguments.dlse = dlse.data_ptr()
         workspace = allocate(plan.workspace_for(arguments) + ALIGNMENT)
         arguments.workspace = _aligned(workspace)
         self._run(plan, arguments)
-        return {name: spread_gradient(gradient, captured[name]) for name, gradient in gradients.items()}
+        return {name: spread_gradient(gradients[name], tensor) for name, tensor in (captured or {}).items()}
 
 
 def _aligned(workspace):

@@ -45,7 +45,7 @@ class Request(Sized):
         ("heads_q", c.c_int), ("heads_kv", c.c_int), ("seqlen_q", c.c_int64),
         ("seqlen_k", c.c_int64), ("mask_density", c.c_double),
         ("window", c.c_int), ("window_left", c.c_int64), ("window_right", c.c_int64),
-        ("score", c.c_int64), ("score_gradients", c.c_int64),
+        ("score", c.c_int64), ("score_gradients", c.c_int64), ("sinks", c.c_int),
     ]
 
     def __repr__(self):
@@ -91,6 +91,7 @@ class Arguments(Sized):
         ("workspace", c.c_void_p), ("dout", Tensor), ("dq", Tensor), ("dk", Tensor), ("dv", Tensor),
         ("dlse", c.c_void_p), ("window_left", c.c_int64), ("window_right", c.c_int64),
         ("captured", c.POINTER(Captured)), ("captured_count", c.c_int),
+        ("sinks", c.c_void_p), ("dsinks", c.c_void_p),
     ]
 
 

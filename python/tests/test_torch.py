@@ -69,6 +69,26 @@ class Merge(Emulated):
 
 
 class Attention(Emulated):
+    def test_sinks(self):
+        q, k, v = tensors((1, 4, 40, 32), (1, 2, 24, 32), (1, 2, 24, 32), grad=True)
+        sinks = torch.tensor([0.5, -1.0, 3.0, -torch.inf], requires_grad=True)
+        out, lse = fatune.attention(q, k, v, causal=True, sinks=sinks, return_lse=True)
+        copies = [tensor.detach().double().requires_grad_() for tensor in (q, k, v, sinks)]
+        of_k, of_v = (tensor.repeat_interleave(2, 1) for tensor in copies[1:3])
+        s = (copies[0] @ of_k.mT / 32**0.5).masked_fill(~torch.ones(40, 24, dtype=torch.bool).tril(-16), -torch.inf)
+        s = torch.cat([s, copies[3][None, :, None, None].expand(1, 4, 40, 1)], -1)
+        expected = torch.nan_to_num(s.softmax(-1))[..., :-1] @ of_v
+        self.close(out, expected)
+        self.close(lse[:, :3], s.logsumexp(-1)[:, :3])
+        dout = randn(*out.shape)
+        ours = torch.autograd.grad(out, (q, k, v, sinks), dout)
+        theirs = torch.autograd.grad(expected[:, :3], copies, dout.double()[:, :3])
+        self.close(ours[3][:3], theirs[3][:3], 2e-2)
+        self.assertEqual(ours[3][3].item(), 0)
+        self.close(ours[0][:, :3], theirs[0][:, :3], 2e-2)
+        with self.assertRaisesRegex(ValueError, r"sinks is \(3,\) torch.float32 on cpu; allowed: contiguous float32 \(4,\)"):
+            fatune.attention(q, k, v, sinks=sinks[:3])
+
     def test_forward(self):
         q, k, v = tensors((1, 4, 40, 32), (1, 2, 40, 32), (1, 2, 40, 32))
         out = fatune.attention(q, k, v, causal="top-left")

@@ -123,7 +123,11 @@ static int64_t bytes_of(int64_t words, int64_t tiles) {
 
 static int64_t workspace_bytes(const struct ft_backward_work *work, int64_t tiles) {
   return bytes_of(work->dq_sum, tiles) + bytes_of(work->row_stats, tiles) +
-         bytes_of(work->counters, tiles);
+         bytes_of(work->counters, tiles) + bytes_of(work->sink_sums, tiles);
+}
+
+int64_t ft_backward_sink_sums(const struct ft_request *request, int prepare_threads) {
+  return request->sinks ? prepare_threads / 32 : 0;
 }
 
 static int read_workspace(struct ft_backward_params *params, const struct ft_backward_work *work,
@@ -143,6 +147,8 @@ static int read_workspace(struct ft_backward_params *params, const struct ft_bac
   params->dq_sum = work->dq_sum > 0 ? begin : 0;
   params->row_stats = row_stats;
   params->counters = work->counters > 0 ? counters : 0;
+  params->sink_sums =
+      work->sink_sums > 0 ? counters + (uint64_t)bytes_of(work->counters, tiles) : 0;
   *rest = begin + (uint64_t)workspace_bytes(work, tiles);
   return FT_OK;
 }
@@ -175,6 +181,8 @@ int ft_backward_prepare(struct ft_backward_params *params, struct ft_arg_score *
   FT_TRY(read_workspace(params, work, *q_tiles, of_score, arguments->workspace, &rest));
   params->softmax = run.softmax;
   params->dropout = run.dropout;
+  FT_TRY(ft_run_read_sinks("sinks", arguments->sinks, plan->request->sinks, &params->sinks));
+  FT_TRY(ft_run_read_sinks("dsinks", arguments->dsinks, plan->request->sinks, &params->dsinks));
   FT_TRY(ft_score_arguments_read(score, &params->softmax, plan, &run, arguments, rest));
   return ft_run_read_visibility(&run, plan->request, arguments->mask, &params->visibility);
 }
@@ -202,5 +210,12 @@ void ft_backward_describe(const struct ft_backward_params *p, const struct ft_re
   if (p->counters)
     ft_add_work(tensors, "the counters", p->counters, tiles, work->counters)->writable =
         kernel != FT_BACKWARD_CONVERT;
+  if (p->sinks) {
+    ft_add_work(tensors, "the sinks", p->sinks, 1, tensors->heads_q);
+    ft_add_work(tensors, "the gradient of the sinks", p->dsinks, 1, tensors->heads_q)->writable =
+        kernel == FT_BACKWARD_CONVERT;
+    ft_add_work(tensors, "the sums of the sinks", p->sink_sums, tiles, work->sink_sums)->writable =
+        kernel == FT_BACKWARD_PREPARE;
+  }
   ft_add_seeds(tensors, &p->dropout);
 }

@@ -12,10 +12,14 @@ enum ft_backward_kernel {
   FT_BACKWARD_KERNELS
 };
 
-/* Words of one query tile in each part of the workspace; dq_sum and counters may be empty. */
+/* Words of one query tile in each part of the workspace; dq_sum, counters and sink_sums may be
+ * empty. */
 struct ft_backward_work {
-  int64_t dq_sum, row_stats, counters;
+  int64_t dq_sum, row_stats, counters, sink_sums;
 };
+
+/* The sink_sums of a request, where blocks of the first kernel have so many threads. */
+int64_t ft_backward_sink_sums(const struct ft_request *request, int prepare_threads);
 
 /* Fills all of params and, as far as the plan has one, score. q_tiles, k_tiles: over all heads. */
 int ft_backward_prepare(struct ft_backward_params *params, struct ft_arg_score *score,

@@ -74,6 +74,8 @@ int ft_forward_prepare(struct ft_forward_params *params, const struct ft_launch_
   FT_TRY(read_tensors(params, plan->request, run, arguments));
   params->softmax = run->softmax;
   params->dropout = run->dropout;
+  FT_TRY(ft_run_read_sinks("sinks", arguments->sinks, plan->request->sinks, &params->sinks));
+  FT_TRY(ft_run_read_sinks("dsinks", arguments->dsinks, false, &(uint64_t){0}));
   FT_TRY(ft_score_arguments_read(&params->score, &params->softmax, plan, run, arguments, 0));
   return ft_run_read_visibility(run, plan->request, arguments->mask, &params->visibility);
 }
@@ -164,6 +166,7 @@ void ft_forward_describe(const struct ft_forward_params *params, const struct ft
   ft_add_tensor(tensors, "V", &params->v, FT_OF_KEYS, dv);
   ft_add_tensor(tensors, "O", &params->o, FT_OF_QUERIES, dv)->writable = true;
   if (params->lse) ft_add_statistic(tensors, "LSE", params->lse)->writable = true;
+  if (params->sinks) ft_add_work(tensors, "the sinks", params->sinks, 1, tensors->heads_q);
   ft_add_seeds(tensors, &params->dropout);
   ft_add_captured(tensors, &params->score, plan->score);
 }

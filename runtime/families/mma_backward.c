@@ -13,10 +13,11 @@ static struct ft_backward_work work_of(const struct ft_launch_plan *plan) {
   const struct ft_mma_backward_knobs *const knobs = ft_mma_backward_knobs(plan->config);
   const struct ft_mma_backward_budget *const budget = ft_mma_backward_budget(plan->budget);
   const int counters = knobs->dq_mode == FT_DQ_ORDERED ? knobs->warps : 0; /* of each sum */
-  return (struct ft_backward_work){.dq_sum =
-                                       (int64_t)budget->dq_sums * knobs->block_m * budget->d_pad,
-                                   .row_stats = (int64_t)knobs->block_m * STATISTICS,
-                                   .counters = (int64_t)budget->dq_sums * counters};
+  return (struct ft_backward_work){
+      .dq_sum = (int64_t)budget->dq_sums * knobs->block_m * budget->d_pad,
+      .row_stats = (int64_t)knobs->block_m * STATISTICS,
+      .counters = (int64_t)budget->dq_sums * counters,
+      .sink_sums = ft_backward_sink_sums(plan->request, plan->budget->threads)};
 }
 
 static int workspace(const struct ft_launch_plan *plan, const fatune_arguments *arguments,

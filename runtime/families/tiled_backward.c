@@ -9,11 +9,16 @@
 
 static_assert(offsetof(struct ft_tiled_backward_params, rest) == 0, "the first member");
 
-struct ft_backward_work ft_tiled_backward_work(int rows, int sums, int d_pad, int counters) {
+struct ft_backward_work ft_tiled_backward_work(const struct ft_launch_plan *plan, int sums,
+                                               int d_pad, int adders, int prepare_threads) {
   enum { STATISTICS = 2 };
+  const int rows = ft_config_block_m(plan->config);
+  const int counters = plan->request->deterministic ? adders : 0;
   return (struct ft_backward_work){.dq_sum = (int64_t)sums * rows * d_pad,
                                    .row_stats = (int64_t)rows * STATISTICS,
-                                   .counters = (int64_t)sums * counters};
+                                   .counters = (int64_t)sums * counters,
+                                   .sink_sums =
+                                       ft_backward_sink_sums(plan->request, prepare_threads)};
 }
 
 static int check_blocks(int64_t k_tiles, int blocks) {

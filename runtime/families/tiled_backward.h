@@ -14,9 +14,10 @@ struct ft_tiled_backward {
   int dq_threads, dq_smem; /* of a block of the last kernel */
 };
 
-/* Words of a tile of queries of `rows` rows: its dQ has `sums` sums of d_pad columns, and each sum
- * has `counters` counters of tickets. */
-struct ft_backward_work ft_tiled_backward_work(int rows, int sums, int d_pad, int counters);
+/* Words of a tile of queries: its dQ has `sums` sums of d_pad columns, and if the request is
+ * deterministic each sum has a counter of tickets for each of so many adders. */
+struct ft_backward_work ft_tiled_backward_work(const struct ft_launch_plan *plan, int sums,
+                                               int d_pad, int adders, int prepare_threads);
 int ft_tiled_backward_prepare(struct ft_launch *launch, const struct ft_tiled_backward *tiled,
                               const fatune_arguments *arguments);
 /* Each kernel sees all tensors and may write its own results. */

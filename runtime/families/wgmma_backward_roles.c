@@ -16,8 +16,8 @@ enum {
 static struct ft_backward_work work_of(const struct ft_launch_plan *plan) {
   const struct ft_wgmma_backward_roles_budget *const budget =
       ft_wgmma_backward_roles_budget(plan->budget);
-  return ft_tiled_backward_work(ft_config_block_m(plan->config), budget->dq_sums, budget->d_pad,
-                                plan->request->deterministic ? ADDERS : 0);
+  return ft_tiled_backward_work(plan, budget->dq_sums, budget->d_pad, ADDERS,
+                                budget->prepare_threads);
 }
 
 static int workspace(const struct ft_launch_plan *plan, const fatune_arguments *arguments,

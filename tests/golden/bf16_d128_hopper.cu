@@ -2,7 +2,7 @@
 // request  forward bf16 d128 causal
 // config   wgmma_forward block_m=128 block_n=128 stages=2 q_stages=2 overlap_tiles=1 pingpong=1 integer_max=1 lazy_rescale=1
 // budget   197632 bytes of shared memory, 384 threads, about 192 of 232 registers
-// parts    wgmma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_wgmma_product.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/sequence.cu.in, parts/wgmma_softmax.cu.in, parts/quad.cu.in, parts/visibility.cu.in, parts/key_walk.cu.in, parts/key_parts_none.cu.in, parts/work_tile.cu.in, parts/schedule_balanced.cu.in, parts/score_none.cu.in, parts/dropout_none.cu.in, parts/dropout_rows_none.cu.in, parts/announce.cu.in, parts/pipeline.cu.in, parts/ring.cu.in, parts/descriptors.cu.in, parts/rows_dense.cu.in, parts/block_alone.cu.in, parts/producer.cu.in, parts/consumer.cu.in, parts/p_in_registers.cu.in, parts/consumer_steps.cu.in, parts/store_o_staged.cu.in, parts/epilogue_wgmma.cu.in, parts/consume_overlap.cu.in
+// parts    wgmma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_wgmma_product.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/sinks_none.cu.in, parts/sequence.cu.in, parts/wgmma_softmax.cu.in, parts/quad.cu.in, parts/visibility.cu.in, parts/key_walk.cu.in, parts/key_parts_none.cu.in, parts/work_tile.cu.in, parts/schedule_balanced.cu.in, parts/score_none.cu.in, parts/dropout_none.cu.in, parts/dropout_rows_none.cu.in, parts/announce.cu.in, parts/pipeline.cu.in, parts/ring.cu.in, parts/descriptors.cu.in, parts/rows_dense.cu.in, parts/block_alone.cu.in, parts/producer.cu.in, parts/consumer.cu.in, parts/p_in_registers.cu.in, parts/consumer_steps.cu.in, parts/store_o_staged.cu.in, parts/epilogue_wgmma.cu.in, parts/consume_overlap.cu.in
 // again    fatune emit 'forward bf16 d128 nq1 causal' --gpu sm_90 --config 'wgmma_forward block_m=128 block_n=128 stages=2 q_stages=2 overlap_tiles=1 pingpong=1 integer_max=1 lazy_rescale=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691) on Hopper. One block per
@@ -387,8 +387,9 @@ struct ForwardParams {
   Schedule schedule;
   Softmax softmax;
   KeyParts parts;
+  const float *sinks;                // [heads_q], of unpacked heads; null without sinks
 };
-static_assert(sizeof(ForwardParams) == 336, "the host fills 336 bytes");
+static_assert(sizeof(ForwardParams) == 344, "the host fills 344 bytes");
 
 // The argument of a forward kernel with its tensors as TMA wants them.
 struct TiledForwardParams {
@@ -400,6 +401,9 @@ struct TiledForwardParams {
 };
 static_assert(sizeof(TiledForwardParams) == 896, "the host fills 896 bytes");
 
+
+// ---- sinks: there are none -----------------------------------------------------------------------------------------------
+template <class Params> __device__ __forceinline__ float add_sink(float &, const Params &, int) { return 1.f; }
 
 // ---- sequence: where the rows of a batch entry lie ------------------------------------------------------------------
 // Row i is query i of its head.
@@ -1449,18 +1453,26 @@ __device__ __forceinline__ void store_tiles(const TiledForwardParams &params, in
 }
 
 // ---- the end of a work tile: O = O / l, LSE = ln l + max -----------------------------------------------------
-// For the rows of this warpgroup. Rows that saw no key have l = 0: O = 0, LSE = -inf.
+// LSE of a row's keys.
+__device__ __forceinline__ float lse_of_keys(float row_max, float l) {
+  return l > 0.f ? (row_max + lg2(l)) * 0.69314718f : MINUS_INFINITY;
+}
+
+// For the rows of this warpgroup. Rows that saw no key have l = 0: O = 0, LSE = -inf, or the sink.
 __device__ __forceinline__ void normalise(Consumer &consumer, const ForwardParams &params, const Share &work,
                                           const float (&row_max)[2], const float (&row_sum)[2]) {
   #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const float l = quad_sum(row_sum[h]);
-    const float normaliser = (l > 0.f ? rcp(l) : 0.f) * dropout_rescale(params.dropout);
-    const int i = work.q0 + consumer.warp * 16 + h * 8 + consumer.lane / 4;
+    float normaliser = (l > 0.f ? rcp(l) : 0.f) * dropout_rescale(params.dropout);
+    const int i = work.q0 + consumer.warp * 16 + h * 8 + consumer.lane / 4, head = head_of(params.sequence, work.head, i);
+    float lse = lse_of_keys(row_max[h], l);
+    if (is_whole(work.part)) normaliser *= add_sink(lse, params, head);
     float *const gLSE = lse_of(params, work.part);
     if (gLSE && consumer.lane % 4 == 0 && i < params.sequence.nq) {
-      const float lse = l > 0.f ? (row_max[h] + lg2(l)) * 0.69314718f : MINUS_INFINITY;
-      gLSE[lse_index(params.sequence, work.batch, work.head, i)] = lse;
+      float stored = lse_of_keys(row_max[h], l);  // again, where it is needed
+      if (is_whole(work.part)) add_sink(stored, params, head);
+      gLSE[lse_index(params.sequence, work.batch, work.head, i)] = stored;
     }
     #pragma unroll
     for (int n = 0; n < O_TILES; ++n) {

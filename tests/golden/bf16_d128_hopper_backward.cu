@@ -2,7 +2,7 @@
 // request  backward bf16 d128 causal
 // config   wgmma_backward block_m=64 block_n=128 q_stages=2 do_stages=2 ds_stages=2 pacing=2
 // budget   198656 bytes of shared memory, 512 threads, about 200 of 208 registers
-// parts    wgmma_backward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_bulk.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_reductions.cu.in, parts/ptx_wgmma_product.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/sequence.cu.in, parts/visibility.cu.in, parts/key_tile.cu.in, parts/query_walk.cu.in, parts/score_transposed_none.cu.in, parts/dropout_none.cu.in, parts/dropout_transposed_none.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/dq_tickets_none.cu.in, parts/dq_adds_none.cu.in, parts/dq_sums.cu.in, parts/backward_prepare.cu.in, parts/backward_pipeline.cu.in, parts/ring.cu.in, parts/descriptors.cu.in, parts/backward_loads.cu.in, parts/backward_loader.cu.in, parts/backward_dq_warpgroup.cu.in, parts/backward_consumer.cu.in, parts/backward_marked_none.cu.in, parts/clear_gradients.cu.in
+// parts    wgmma_backward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_bulk.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_reductions.cu.in, parts/ptx_wgmma_product.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/sink_gradient_none.cu.in, parts/sequence.cu.in, parts/visibility.cu.in, parts/key_tile.cu.in, parts/query_walk.cu.in, parts/score_transposed_none.cu.in, parts/dropout_none.cu.in, parts/dropout_transposed_none.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/dq_tickets_none.cu.in, parts/dq_adds_none.cu.in, parts/dq_sums.cu.in, parts/backward_prepare.cu.in, parts/backward_pipeline.cu.in, parts/ring.cu.in, parts/descriptors.cu.in, parts/backward_loads.cu.in, parts/backward_loader.cu.in, parts/backward_dq_warpgroup.cu.in, parts/backward_consumer.cu.in, parts/backward_marked_none.cu.in, parts/clear_gradients.cu.in
 // again    fatune emit 'backward bf16 d128 nq1 causal' --gpu sm_90 --config 'wgmma_backward block_m=64 block_n=128 q_stages=2 do_stages=2 ds_stages=2 pacing=2'
 //
 // Three kernels, one after the other on a stream:
@@ -466,8 +466,11 @@ struct BackwardParams {
   Sequence sequence;
   Schedule schedule;
   Softmax softmax;
+  const float *sinks;                // [heads_q]; null without sinks, likewise below
+  float *dsinks;                     // [heads_q], written
+  float *sink_sums;                  // [batch, heads_q, q_tiles, PREPARE_THREADS / 32]: of the rows of a tile what a warp adds to dsinks
 };
-static_assert(sizeof(BackwardParams) == 464, "the host fills 464 bytes");
+static_assert(sizeof(BackwardParams) == 488, "the host fills 488 bytes");
 
 // That of a main kernel with its tensors as TMA wants them. The others take the first member, or with a score function all.
 struct TiledBackwardParams {
@@ -481,6 +484,14 @@ struct TiledBackwardParams {
 };
 static_assert(sizeof(TiledBackwardParams) == 1280, "the host fills 1280 bytes");
 
+
+// ---- the gradient of the sinks: there are none ----------------------------------------------------------------------------
+struct SinkSum {};
+
+__device__ __forceinline__ SinkSum begin_sink() { return {}; }
+__device__ __forceinline__ void add_to_sink(SinkSum &, const BackwardParams &, int, float, float) {}
+__device__ __forceinline__ void end_sink(const SinkSum &, const BackwardParams &) {}
+__device__ __forceinline__ void finish_sinks(const BackwardParams &) {}
 
 // ---- sequence: where the rows of a batch entry lie ------------------------------------------------------------------
 // Row i is query i of its head.
@@ -848,6 +859,7 @@ extern "C" __global__ void __launch_bounds__(DQ_THREADS)
 fatune_convert(const __grid_constant__ Argument argument) {
   const BackwardParams &params = params_of(argument);
   finish_captured(argument);
+  finish_sinks(params);
   extern __shared__ __align__(128) unsigned char shared[];
   const unsigned sdQ = shared_address(shared);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -899,6 +911,7 @@ fatune_prepare(const __grid_constant__ Argument argument) {
   float *const gStats = params.row_stats + (long long)blockIdx.x * (2 * BLOCK_M);
   clear_dq(params);
   clear_captured(argument);
+  SinkSum sink = begin_sink();
 
   #pragma unroll
   for (int first = 0; first < BLOCK_M; first += PREPARE_THREADS / LANES) {
@@ -921,8 +934,10 @@ fatune_prepare(const __grid_constant__ Argument argument) {
     if (chunk == 0 && row < BLOCK_M) {
       gStats[row] = lse == MINUS_INFINITY ? -MINUS_INFINITY : lse * 1.44269504f;
       gStats[BLOCK_M + row] = lse == MINUS_INFINITY ? 0.f : -delta;
+      add_to_sink(sink, params, head, lse, -delta);
     }
   }
+  end_sink(sink, params);
   set_first_tickets(params);
 }
 

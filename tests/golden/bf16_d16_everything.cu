@@ -2,7 +2,7 @@
 // request  forward bf16 d16 causal dropout mask=64x64
 // config   mma_forward block_m=64 block_n=64 warps=4 stages=2 q_in_regs=1 overlap_qk=1 ctas_per_sm=2
 // budget   12288 bytes of shared memory, 128 threads, about 132 of 255 registers
-// parts    mma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_copies.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/copy_tile.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/sequence.cu.in, parts/softmax.cu.in, parts/quad.cu.in, parts/visibility.cu.in, parts/key_walk_blocks.cu.in, parts/key_parts_none.cu.in, parts/work_tile.cu.in, parts/schedule_lpt.cu.in, parts/score_none.cu.in, parts/dropout.cu.in, parts/dropout_rows.cu.in, parts/mma_tile.cu.in, parts/mma_rows.cu.in, parts/mma_loop_overlap.cu.in, parts/epilogue_mma.cu.in
+// parts    mma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_copies.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/sinks_none.cu.in, parts/copy_tile.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/sequence.cu.in, parts/softmax.cu.in, parts/quad.cu.in, parts/visibility.cu.in, parts/key_walk_blocks.cu.in, parts/key_parts_none.cu.in, parts/work_tile.cu.in, parts/schedule_lpt.cu.in, parts/score_none.cu.in, parts/dropout.cu.in, parts/dropout_rows.cu.in, parts/mma_tile.cu.in, parts/mma_rows.cu.in, parts/mma_loop_overlap.cu.in, parts/epilogue_mma.cu.in
 // again    fatune emit 'forward bf16 d16 nq1 causal dropout mask=64x64' --gpu sm_100 --config 'mma_forward block_m=64 block_n=64 warps=4 stages=2 q_in_regs=1 overlap_qk=1 ctas_per_sm=2'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691): a block owns
@@ -280,9 +280,13 @@ struct ForwardParams {
   Schedule schedule;
   Softmax softmax;
   KeyParts parts;
+  const float *sinks;                // [heads_q], of unpacked heads; null without sinks
 };
-static_assert(sizeof(ForwardParams) == 336, "the host fills 336 bytes");
+static_assert(sizeof(ForwardParams) == 344, "the host fills 344 bytes");
 
+
+// ---- sinks: there are none -----------------------------------------------------------------------------------------------
+template <class Params> __device__ __forceinline__ float add_sink(float &, const Params &, int) { return 1.f; }
 
 // ---- tiles in shared memory --------------------------------------------------------------------------
 // A tile is ROWS rows of CHUNKS chunks of 16 bytes. ldmatrix reads eight rows at once and they must fall into
@@ -1101,7 +1105,8 @@ __device__ __forceinline__ void finish(const ForwardParams &params, const WorkTi
   for (int m = 0; m < M_TILES; ++m) {
     #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const RowEnd end = end_row(rows.softmax, m, h, params.softmax.scale_log2);
+      RowEnd end = end_row(rows.softmax, m, h, params.softmax.scale_log2);
+      if (is_whole(tile.part)) end.normaliser *= add_sink(end.lse, params, tile.head);
       const float normaliser = end.normaliser * dropout_rescale(params.dropout);
       const int row = m * 16 + h * 8 + lane / 4, i = rows.first_row + row;
       float *const gLSE = lse_of(params, tile.part);

@@ -22,6 +22,7 @@ struct ft_host_problem {
   /* The request's score function, or NULL, and what it captures. */
   const struct ft_known_score *score;
   struct ft_score_inputs score_inputs;
+  const float *sinks; /* [heads_q], or NULL */
   double scale;
   double dropout; /* probability asked for */
   uint64_t seed, offset;

@@ -148,6 +148,7 @@ static void make_host(struct ft_problem *problem) {
       .mask_heads = options->broadcast_mask ? 1 : options->request.heads_q,
       .score = problem->score.known,
       .score_inputs = problem->score.inputs,
+      .sinks = problem->sinks.host,
       .scale = (double)arguments->scale,
       .dropout = (double)arguments->dropout,
       .seed = arguments->seed,
@@ -193,6 +194,8 @@ static void make_arguments(struct ft_problem *problem) {
   arguments.mask = problem->mask;
   arguments.captured = problem->score.captured;
   arguments.captured_count = problem->score.count;
+  arguments.sinks = (const float *)(uintptr_t)problem->sinks.memory;
+  arguments.dsinks = (float *)(uintptr_t)problem->sinks.gradient;
   arguments.window_left = r->window_left;
   arguments.window_right = r->window_right;
   problem->arguments = arguments;
@@ -214,6 +217,7 @@ int ft_problem_make(struct ft_problem **problem, fatune_session *session,
   FT_CHECK(is_backward(made) ? make_gradients(made) : make_outputs(made));
   FT_CHECK(make_mask(made));
   FT_CHECK(ft_problem_score_make(&made->score, session, &options->request, options->seed));
+  FT_CHECK(ft_problem_sinks_make(&made->sinks, session, &options->request, options->seed));
   make_arguments(made);
   make_host(made);
   if (is_backward(made)) FT_CHECK(ft_problem_forward(made));
@@ -235,6 +239,7 @@ void ft_problem_free(struct ft_problem *problem) {
     if (problem->memory[buffer]) problem->session->driver.memory_free(problem->memory[buffer]);
   }
   ft_problem_score_free(&problem->score, problem->session);
+  ft_problem_sinks_free(&problem->sinks, problem->session);
   if (entered) ft_session_leave(problem->session);
   drop_host(problem);
   ft_problem_forget_gradients(problem);
@@ -282,6 +287,7 @@ int ft_problem_poison(struct ft_problem *problem, cu_stream stream) {
     for (int buffer = FT_DQ; buffer <= FT_DV; buffer++)
       FT_CHECK(poison_buffer(problem, buffer, poison, stream));
     FT_CHECK(ft_problem_score_poison(&problem->score, problem->session, stream));
+    FT_CHECK(ft_problem_sinks_poison(&problem->sinks, problem->session, stream));
   } else {
     FT_CHECK(poison_buffer(problem, FT_O, poison, stream));
     FT_CHECK(poison_buffer(problem, FT_LSE, FT_POISON_LSE, stream));

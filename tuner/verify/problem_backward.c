@@ -128,7 +128,9 @@ static int forward_by_kernel(struct ft_problem *problem) {
   uint16_t *image = NULL;
   int status;
   FT_CHECK(make_plan(problem, &plan));
-  FT_CHECK(fatune_plan_run(plan, &problem->arguments, NULL));
+  fatune_arguments arguments = problem->arguments;
+  arguments.dsinks = NULL;
+  FT_CHECK(fatune_plan_run(plan, &arguments, NULL));
   FT_CHECK(ft_stream_wait(problem->session, NULL));
   if (!problem->options.keep_host) goto done;
   image = malloc(problem->bytes[FT_O]);

@@ -122,8 +122,10 @@ static void judge(struct ft_problem *problem, struct ft_comparison *comparison) 
 static int judge_captured(struct ft_problem *problem, struct ft_comparison *comparison) {
   if (comparison->damaged) return FT_OK;
   FT_TRY(ft_session_enter(problem->session));
-  const int status =
+  int status =
       ft_problem_score_verify(&problem->score, problem->session, &problem->host, comparison);
+  if (status == FT_OK)
+    status = ft_problem_sinks_verify(&problem->sinks, problem->session, &problem->host, comparison);
   ft_session_leave(problem->session);
   return status;
 }
@@ -166,6 +168,7 @@ int ft_problem_verify_repeat(struct ft_problem *problem, struct ft_comparison *c
     break;
   }
   FT_CHECK(ft_problem_score_repeat(&problem->score, problem->session, comparison));
+  FT_CHECK(ft_problem_sinks_repeat(&problem->sinks, problem->session, comparison));
 done:
   free(again);
   ft_session_leave(problem->session);

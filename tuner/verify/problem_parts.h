@@ -9,6 +9,7 @@
 #include "tuner/verify/gradient_answers.h"
 #include "tuner/verify/problem_options.h"
 #include "tuner/verify/problem_score.h"
+#include "tuner/verify/problem_sinks.h"
 #include "tuner/verify/shape.h"
 
 enum { FT_FENCE_BYTES = 256 };    /* before and after each output; keeps its alignment */
@@ -45,6 +46,7 @@ struct ft_problem {
   cu_address data[FT_BUFFERS];   /* of the data; 0: the problem has no such buffer */
   fatune_mask *mask;
   struct ft_problem_score score;
+  struct ft_problem_sinks sinks;
   fatune_arguments arguments;
 
   /* for verification; made when first needed */

@@ -122,11 +122,23 @@ double ft_dropout_rescale(const struct ft_host_problem *problem) {
   return share < 1 ? 1 / (1 - share) : 0;
 }
 
+static double sink_of(const struct ft_host_problem *problem, struct ft_row row) {
+  return problem->sinks ? (double)problem->sinks[row.head] : -INFINITY;
+}
+
+/* max and sum of a row, relative to max, with its sink. */
+static void add_sink(double sink, double *max, double *sum) {
+  const double old = *max;
+  if (sink == -INFINITY) return;
+  *max = fmax(old, sink);
+  *sum = (old == -INFINITY ? 0 : *sum * exp(old - *max)) + exp(sink - *max);
+}
+
 void ft_row_exact(const struct ft_host_problem *problem, struct ft_row row,
                   const struct ft_row_scratch *scratch, int64_t count, double *o, double *lse) {
   const int dim = problem->request.head_dim_v;
   for (int d = 0; d < dim; d++) o[d] = 0;
-  *lse = -INFINITY;
+  *lse = sink_of(problem, row);
   if (count == 0) return;
 
   double max = -INFINITY, sum = 0;
@@ -140,9 +152,11 @@ void ft_row_exact(const struct ft_host_problem *problem, struct ft_row row,
              dim);
     for (int d = 0; d < dim; d++) o[d] += p * (double)v[d];
   }
-  const double factor = ft_dropout_rescale(problem) / sum;
+  const double of_keys = max;
+  add_sink(sink_of(problem, row), &max, &sum);
+  const double factor = ft_dropout_rescale(problem) * exp(of_keys - max) / sum;
   for (int d = 0; d < dim; d++) o[d] *= factor;
-  *lse = count > 0 ? max + log(sum) : -INFINITY;
+  *lse = max + log(sum);
 }
 
 void ft_row_plain(const struct ft_host_problem *problem, struct ft_row row,
@@ -150,11 +164,13 @@ void ft_row_plain(const struct ft_host_problem *problem, struct ft_row row,
   const enum ft_dtype dtype = problem->request.dtype;
   const int dim = problem->request.head_dim_v;
   for (int d = 0; d < dim; d++) o[d] = 0;
-  *lse = -INFINITY;
+  *lse = sink_of(problem, row);
   if (count == 0) return;
 
   float max = -INFINITY, sum = 0, block_sum = 0;
+  const float sink = (float)sink_of(problem, row);
   for (int64_t n = 0; n < count; n++) max = scratch->plain[n] > max ? scratch->plain[n] : max;
+  max = fmaxf(max, sink);
   float v[FT_REFERENCE_DIM], accumulator[FT_REFERENCE_DIM] = {0};
   for (int64_t n = 0; n < count; n++) {
     const float p = expf(scratch->plain[n] - max);
@@ -169,6 +185,7 @@ void ft_row_plain(const struct ft_host_problem *problem, struct ft_row row,
     ft_widen(dtype, ft_kv_row(problem, problem->v, dim, row, scratch->keys[n]), v, dim);
     for (int d = 0; d < dim; d++) accumulator[d] += rounded * v[d];
   }
+  sum += expf(sink - max);
   const float rescale = (float)ft_dropout_rescale(problem);
   for (int d = 0; d < dim; d++) {
     o[d] = (double)ft_round_to_dtype(dtype, accumulator[d] / sum * rescale);
@@ -196,7 +213,8 @@ int ft_row_weights(const struct ft_host_problem *problem, struct ft_row row, dou
   double max = -INFINITY, sum = 0;
   for (int64_t n = 0; n < count; n++) max = fmax(max, scratch.exact[n]);
   for (int64_t n = 0; n < count; n++) sum += exp(scratch.exact[n] - max);
-  *lse = count > 0 ? max + log(sum) : -INFINITY;
+  add_sink(sink_of(problem, row), &max, &sum);
+  *lse = sum > 0 ? max + log(sum) : -INFINITY;
   for (int64_t j = 0; j < problem->request.seqlen_k; j++) weights[j] = 0;
   for (int64_t n = 0; n < count; n++) {
     if (!scratch.kept[n]) continue;
