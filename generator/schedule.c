@@ -44,6 +44,14 @@ int64_t ft_schedule_section(const struct ft_request *request, const struct ft_ar
   return section < heads ? section : heads;
 }
 
+int64_t ft_schedule_even_section(int64_t most, int64_t heads) {
+  if (most >= heads) return heads;
+  for (int64_t section = most; 2 * section > most; section--)
+    if (heads % section == 0) return section;
+  const int64_t sections = (heads + most - 1) / most;
+  return (heads + sections - 1) / sections;
+}
+
 int64_t ft_schedule_blocks(enum ft_schedule schedule, int64_t tiles, int64_t heads,
                            int64_t remainder, int64_t cluster, int64_t resident) {
   const int64_t paired = schedule == FT_SCHEDULE_BALANCED ? heads - remainder : 0;

@@ -31,6 +31,11 @@ int64_t ft_schedule_tiles(int64_t length, int mask_block, int tile);
 int64_t ft_schedule_section(const struct ft_request *request, const struct ft_arch *arch,
                             int64_t bytes, int64_t step, int64_t heads);
 
+/* A section of at most `most` batch_heads, that all sections may be as large as one another: else
+ * the last one has few tiles, and the longest of them ends after all others. More than half of
+ * `most`, where a number of heads can be divided like that. */
+int64_t ft_schedule_even_section(int64_t most, int64_t heads);
+
 /* What persistent blocks share out in balanced pairs with a remainder. Each batch_head has `tiles`
  * work tiles of `rows` rows. A row i, of 2^pack_bits packed heads, is of query i >> pack_bits. A
  * step is `keys` keys. All fields are 64-bit: structs are compared as bytes. */

@@ -262,17 +262,35 @@ START_TEST(a_mask_brings_both_kinds_of_lists) {
 }
 END_TEST
 
+static int section_on(int multiprocessors, size_t l2_bytes) {
+  arch.sm_count = multiprocessors;
+  arch.l2_bytes = (int64_t)l2_bytes;
+  ck_assert_status(prepare(&good), FT_OK);
+  return launch.argument.scored_backward.rest.schedule.l2_section_heads;
+}
+
+/* Of two batches of two kv heads, with six key tiles each. */
 START_TEST(sections_keep_queries_in_half_of_l2) {
+  const size_t head = 4 * 300 * (72 + 48) * 2; /* Q and dO of its group */
   request.causal = FT_CAUSAL_BOTTOM_RIGHT;
-  ck_assert_status(prepare(&good), FT_OK);
+  ck_assert_int_eq(section_on(1, 50 << 20), 4); /* all */
   ck_assert_int_eq(launch.argument.scored_backward.rest.visibility.last_diagonal, 400);
-  ck_assert_int_eq(launch.argument.scored_backward.rest.schedule.l2_section_heads, 4); /* all */
-  arch.l2_bytes = 2 * 2 * (4 * 300 * (72 + 48) * 2);
-  ck_assert_status(prepare(&good), FT_OK);
-  ck_assert_int_eq(launch.argument.scored_backward.rest.schedule.l2_section_heads, 2);
-  arch.l2_bytes = 1;
-  ck_assert_status(prepare(&good), FT_OK);
-  ck_assert_int_eq(launch.argument.scored_backward.rest.schedule.l2_section_heads, 1);
+  ck_assert_int_eq(section_on(1, 2 * 2 * head), 2);
+  ck_assert_int_eq(section_on(1, 2 * 3 * head), 2); /* not 3, and then 1 */
+  ck_assert_int_eq(section_on(1, 1), 1);
+}
+END_TEST
+
+START_TEST(tiles_of_a_section_fill_the_gpu) {
+  request.causal = FT_CAUSAL_BOTTOM_RIGHT;
+  ck_assert_int_eq(section_on(2 * 6 - 1, 1), 1);
+  ck_assert_int_eq(section_on(2 * 6, 1), 2);
+  ck_assert_int_eq(section_on(132, 1), 4);
+  set_dq(FT_DQ_ORDERED); /* four tiles of each head at a time */
+  ck_assert_int_eq(section_on(2 * 4 - 1, 1), 1);
+  ck_assert_int_eq(section_on(2 * 4, 1), 2);
+  request.causal = FT_CAUSAL_NONE;
+  ck_assert_int_eq(section_on(132, 50 << 20), 1); /* where tiles are alike, one after the other */
 }
 END_TEST
 
@@ -290,6 +308,7 @@ Suite *make_launch_backward_suite(void) {
   tcase_add_test(tests, too_many_blocks_are_refused);
   tcase_add_test(tests, a_mask_brings_both_kinds_of_lists);
   tcase_add_test(tests, sections_keep_queries_in_half_of_l2);
+  tcase_add_test(tests, tiles_of_a_section_fill_the_gpu);
   suite_add_tcase(suite, tests);
   return suite;
 }

@@ -192,6 +192,26 @@ START_TEST(tiles_fill_their_blocks_of_a_mask) {
 }
 END_TEST
 
+/* Any numbers: sections are no larger than asked for, and the last one is as large as the others
+ * or, where no number above the half divides the heads, less than a section short. */
+START_TEST(sections_are_even) {
+  ck_assert_int_eq(ft_schedule_even_section(5, 32), 4);
+  ck_assert_int_eq(ft_schedule_even_section(40, 32), 32);
+  ck_assert_int_eq(ft_schedule_even_section(19, 25), 13);
+  ck_assert_int_eq(ft_schedule_even_section(1, 7), 1);
+  for (int64_t heads = 1; heads < 100; heads++)
+    for (int64_t most = 1; most < 110; most++) {
+      const int64_t section = ft_schedule_even_section(most, heads);
+      ck_assert_int_ge(section, 1);
+      ck_assert_int_le(section, most < heads ? most : heads);
+      bool divides = false;
+      for (int64_t n = most / 2 + 1; n <= most; n++) divides = divides || heads % n == 0;
+      if (divides) ck_assert_int_eq(heads % section, 0);
+      if (heads > 1) ck_assert_int_ge(2 * section, most < heads ? most : heads);
+    }
+}
+END_TEST
+
 Suite *make_schedule_suite(void) {
   Suite *suite = suite_create("schedule");
   TCase *tcase = tcase_create("schedule");
@@ -201,6 +221,7 @@ Suite *make_schedule_suite(void) {
   tcase_add_test(tcase, takes_any_number_of_tiles);
   tcase_add_test(tcase, no_block_is_without_work);
   tcase_add_test(tcase, tiles_fill_their_blocks_of_a_mask);
+  tcase_add_test(tcase, sections_are_even);
   suite_add_tcase(suite, tcase);
   return suite;
 }

@@ -87,8 +87,28 @@ static int count_q_tiles(const struct ft_launch_plan *plan, const struct ft_run 
   return count_tiles(run, "heads_q", run->heads_q, *of_head, tiles);
 }
 
+/* How many kv heads run together. Where key tiles differ in length, they are at least so many that
+ * their tiles fill the GPU: fewer would leave the longest tiles of the next ones to start late.
+ * Ordered adds: of the tiles that start together each waits for the one before it of its head, so
+ * four of each head are enough. */
+static int64_t section_heads(const struct ft_launch_plan *plan, const struct ft_backward_work *work,
+                             const struct ft_run *run, int64_t k_tiles) {
+  enum { TOGETHER = 4 };
+  const struct ft_request *const request = plan->request;
+  const int64_t group = run->heads_q / run->heads_kv, heads = run->batch * run->heads_kv;
+  /* What a key tile walks over: Q and dO of all heads of its group. */
+  const int64_t bytes =
+      group * run->nq * (request->head_dim + request->head_dim_v) * ft_dtype_bytes(request->dtype);
+  const int64_t section = ft_schedule_section(request, plan->arch, bytes, 1, heads);
+  if (!ft_request_tiles_differ(request)) return section;
+  const int64_t slots = (int64_t)plan->arch->sm_count * plan->budget->ctas_per_sm / work->blocks;
+  const int64_t least = slots / (work->counters > 0 ? TOGETHER : k_tiles);
+  return ft_schedule_even_section(section > least ? section : least, heads);
+}
+
 static int read_geometry(struct ft_backward_params *params, const struct ft_launch_plan *plan,
-                         const struct ft_run *run, int64_t *q_tiles, int64_t *k_tiles) {
+                         const struct ft_backward_work *work, const struct ft_run *run,
+                         int64_t *q_tiles, int64_t *k_tiles) {
   const struct ft_request *const request = plan->request;
   int64_t q_tiles_of_head;
   const int64_t k_tiles_of_head =
@@ -102,14 +122,10 @@ static int read_geometry(struct ft_backward_params *params, const struct ft_laun
                                               .group = group,
                                               .heads_kv = run->heads_kv,
                                               .batch = (int32_t)run->batch};
-  /* What a key tile walks over: Q and dO of all heads of its group. */
-  const int64_t bytes =
-      group * run->nq * (request->head_dim + request->head_dim_v) * ft_dtype_bytes(request->dtype);
-  params->schedule =
-      (struct ft_arg_schedule){.q_tiles = (int32_t)q_tiles_of_head,
-                               .k_tiles = (int32_t)k_tiles_of_head,
-                               .l2_section_heads = (int32_t)ft_schedule_section(
-                                   request, plan->arch, bytes, 1, run->batch * run->heads_kv)};
+  params->schedule = (struct ft_arg_schedule){
+      .q_tiles = (int32_t)q_tiles_of_head,
+      .k_tiles = (int32_t)k_tiles_of_head,
+      .l2_section_heads = (int32_t)section_heads(plan, work, run, k_tiles_of_head)};
   return FT_OK;
 }
 
@@ -173,7 +189,7 @@ int ft_backward_prepare(struct ft_backward_params *params, struct ft_arg_score *
   struct ft_run run;
   memset(params, 0, sizeof *params);
   FT_TRY(ft_run_read(&run, plan->request, arguments));
-  FT_TRY(read_geometry(params, plan, &run, q_tiles, k_tiles));
+  FT_TRY(read_geometry(params, plan, work, &run, q_tiles, k_tiles));
   FT_TRY(read_tensors(params, plan->request, &run, arguments));
   int64_t of_score; /* of the workspace */
   uint64_t rest = 0;

@@ -18,7 +18,8 @@ struct ft_backward_work ft_tiled_backward_work(const struct ft_launch_plan *plan
                                    .row_stats = (int64_t)rows * STATISTICS,
                                    .counters = (int64_t)sums * counters,
                                    .sink_sums =
-                                       ft_backward_sink_sums(plan->request, prepare_threads)};
+                                       ft_backward_sink_sums(plan->request, prepare_threads),
+                                   .blocks = 1};
 }
 
 static int check_blocks(int64_t k_tiles, int blocks) {
@@ -36,11 +37,11 @@ int ft_tiled_backward_prepare(struct ft_launch *launch, const struct ft_tiled_ba
   struct ft_tiled_backward_params *const params = &launch->argument.tiled_backward;
   FT_TRY(ft_backward_prepare(&params->rest, &params->score, plan, &tiled->work, arguments, &q_tiles,
                              &k_tiles));
-  FT_TRY(check_blocks(k_tiles, tiled->blocks));
+  FT_TRY(check_blocks(k_tiles, tiled->work.blocks));
   launch->kernels[FT_BACKWARD_PREPARE] =
       (struct ft_launch_kernel){.grid = (unsigned)q_tiles, .threads = tiled->prepare_threads};
   launch->kernels[FT_BACKWARD_MAIN] =
-      (struct ft_launch_kernel){.grid = (unsigned)k_tiles * (unsigned)tiled->blocks,
+      (struct ft_launch_kernel){.grid = (unsigned)k_tiles * (unsigned)tiled->work.blocks,
                                 .threads = plan->budget->threads,
                                 .smem_bytes = plan->budget->smem_bytes};
   launch->kernels[FT_BACKWARD_CONVERT] = (struct ft_launch_kernel){

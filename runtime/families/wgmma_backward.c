@@ -8,12 +8,9 @@
 #include "generator/status.h"
 #include "runtime/families/tiled_backward.h"
 
-enum { ADDERS = 4 }; /* warps that share a query tile's dQ out */
-
 static struct ft_backward_work work_of(const struct ft_launch_plan *plan) {
   const struct ft_wgmma_backward_budget *const budget = ft_wgmma_backward_budget(plan->budget);
-  return ft_tiled_backward_work(plan, budget->dq_sums, budget->d_pad, ADDERS,
-                                budget->prepare_threads);
+  return ft_tiled_backward_work(plan, budget->dq_sums, budget->d_pad, 1, budget->prepare_threads);
 }
 
 static int workspace(const struct ft_launch_plan *plan, const fatune_arguments *arguments,
@@ -26,7 +23,6 @@ static int prepare(struct ft_launch *launch, const fatune_arguments *arguments) 
   const struct ft_wgmma_backward_budget *const budget =
       ft_wgmma_backward_budget(launch->plan->budget);
   const struct ft_tiled_backward tiled = {.work = work_of(launch->plan),
-                                          .blocks = 1,
                                           .prepare_threads = budget->prepare_threads,
                                           .dq_threads = budget->dq_threads,
                                           .dq_smem = budget->dq_smem};

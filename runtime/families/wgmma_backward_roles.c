@@ -16,8 +16,10 @@ enum {
 static struct ft_backward_work work_of(const struct ft_launch_plan *plan) {
   const struct ft_wgmma_backward_roles_budget *const budget =
       ft_wgmma_backward_roles_budget(plan->budget);
-  return ft_tiled_backward_work(plan, budget->dq_sums, budget->d_pad, ADDERS,
-                                budget->prepare_threads);
+  struct ft_backward_work work =
+      ft_tiled_backward_work(plan, budget->dq_sums, budget->d_pad, ADDERS, budget->prepare_threads);
+  work.blocks = BLOCKS;
+  return work;
 }
 
 static int workspace(const struct ft_launch_plan *plan, const fatune_arguments *arguments,
@@ -30,7 +32,6 @@ static int prepare(struct ft_launch *launch, const fatune_arguments *arguments) 
   const struct ft_wgmma_backward_roles_budget *const budget =
       ft_wgmma_backward_roles_budget(launch->plan->budget);
   const struct ft_tiled_backward tiled = {.work = work_of(launch->plan),
-                                          .blocks = BLOCKS,
                                           .prepare_threads = budget->prepare_threads,
                                           .dq_threads = budget->dq_threads,
                                           .dq_smem = budget->dq_smem};
