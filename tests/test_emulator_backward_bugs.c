@@ -30,6 +30,7 @@
 #define BLOCKS       "parts/query_walk_blocks.cu.in"
 #define TICKETS      "parts/dq_tickets.cu.in"
 #define ADDS         "parts/dq_adds.cu.in"
+#define ADDERS       "parts/backward_adders.cu.in"
 #define VISIBILITY   "parts/visibility.cu.in"
 #define STEP         "parts/backward_step.cu.in"
 #define DQ           "parts/backward_dq.cu.in"
@@ -122,23 +123,23 @@ static const struct bug faults[] = {
     {.name = "a sum passed on before its adds are done",
      .request = "backward bf16 d64 nq200 nk250 hq2 deterministic",
      .config = HOPPER,
-     .file = ADDS,
-     .piece = "  if (threadIdx.x % 32 == 0) tma_store_wait<0>();\n",
+     .file = ADDERS,
+     .piece = "      tma_store_wait<0>();\n",
      .other = "",
      .words = {"fatune_kernel, line ", "makes known to other blocks what it did", "under way"}},
-    {.name = "a sum that its last adder keeps",
-     .request = "backward bf16 d136 nq200 nk250 hq2 causal deterministic",
+    {.name = "a sum that a tile keeps at its end",
+     .request = "backward bf16 d136 nq200 nk250 hq2 window@60,-1 deterministic",
      .config = ROLES,
      .file = ADDS,
      .piece = "  pass_on(params, adds, ticket, -1, seen);\n",
      .other = "",
      .words = {"fatune_kernel", "FATUNE_EMULATOR_STEPS", NULL}},
     {.name = "the first ticket of a tile that only others see",
-     .request = "backward bf16 d64 nq200 nk250 hq2 causal deterministic",
+     .request = "backward bf16 d64 nq200 nk250 hq2 window@60,0 deterministic",
      .config = ORDERED,
      .file = KEY_TILE,
-     .piece = "return max(0, schedule.k_tiles - key_tiles_seen<BLOCK_N>(sequence, visibility, "
-              "first_row, last_row).end);",
+     .piece =
+         "return key_tiles_seen<BLOCK_N>(sequence, visibility, q_tile * BLOCK_M, last_row).begin;",
      .other = "return 0;",
      .words = {"fatune_kernel", "FATUNE_EMULATOR_STEPS", NULL}},
     {.name = "the first ticket of a tile where others begin later",
@@ -248,10 +249,17 @@ static const struct bug faults[] = {
      .words = {"fatune_kernel, line ", "writes shared memory at offset ", "(race)"}},
     {.name = "dQ staged over what is still added",
      .config = HOPPER,
-     .file = WARPGROUP,
+     .file = "parts/backward_adders_none.cu.in",
      .piece = "tma_store_wait_read<PIECES - 1>();",
      .other = "tma_store_wait_read<PIECES>();",
      .words = {"fatune_kernel, line ", "writes shared memory at offset ", "the TMA store of "}},
+    {.name = "dQ of a step in the stage that is still added",
+     .request = "backward bf16 d64 nq200 nk250 hq2 deterministic",
+     .config = HOPPER,
+     .file = ADDERS,
+     .piece = "  if (first) mbarrier_wait(dq_empty(adds.ring.stage), adds.ring.parity);\n",
+     .other = "",
+     .words = {"fatune_kernel, line ", "shared memory at offset ", NULL}},
     {.name = "tiles loaded a step early",
      .config = HOPPER_BESIDE,
      .file = WARPGROUP,

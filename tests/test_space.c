@@ -174,9 +174,10 @@ START_TEST(defaults_are_of_the_best_family) {
       {"backward fp16 d72 dv136 hq8 hkv2 nq4096 mask=64x128", "h200", "wgmma_backward_roles"},
       {"backward bf16 d64 dv256 nq4096", "h200", "mma_backward"},
       {"backward bf16 d256 nq4096 mask=64x64", "h200", "mma_backward"},
-      {"backward bf16 d256 nq4096 deterministic", "h200", "mma_backward"},
+      {"backward bf16 d256 nq4096 dropout deterministic", "h200", "wgmma_backward_roles"},
       {"backward bf16 d128 nq4096 dropout", "h200", "wgmma_backward"},
-      {"backward bf16 d128 nq4096 deterministic", "h200", "mma_backward"},
+      {"backward bf16 d128 nq4096 deterministic", "h200", "wgmma_backward"},
+      {"backward bf16 d128 nq4096 deterministic mask=128x128", "h200", "mma_backward"},
       {"backward bf16 d128 nq4096", "b200", "mma_backward"},
       {"backward fp16 d128 nq4096", "t4", "mma_backward"},
   };

@@ -40,7 +40,8 @@ static void plan_tiles(struct ft_budget *budget, struct ft_wgmma_backward_budget
   own->smem_do_offset = own->smem_q_offset + k->q_stages * own->q_bytes;
   own->smem_ds_offset = own->smem_do_offset + k->do_stages * own->do_bytes;
   own->smem_dq_offset = own->smem_ds_offset + k->ds_stages * own->ds_bytes;
-  budget->smem_bytes = own->smem_dq_offset + k->block_m * own->d_pad * WORD;
+  budget->smem_bytes =
+      own->smem_dq_offset + max_int(1, own->dq_stages) * k->block_m * own->d_pad * WORD;
 }
 
 /* A block begins with the same number of registers for each thread, and its warpgroups exchange
@@ -48,12 +49,19 @@ static void plan_tiles(struct ft_budget *budget, struct ft_wgmma_backward_budget
  * beside it. */
 static void share_registers(struct ft_budget *budget, struct ft_wgmma_backward_budget *own,
                             const struct ft_wgmma_backward_knobs *k, const struct ft_arch *arch) {
-  enum { LOADER = 24, DQ_LEAST = 64, DQ_LOADS_LEAST = 72, DQ_MOST = 128, CONSUMER_MOST = 240 };
+  enum {
+    LOADER = 24,
+    LOADER_AND_ADDERS = 32,
+    DQ_LEAST = 64,
+    DQ_LOADS_LEAST = 72,
+    DQ_MOST = 128,
+    CONSUMER_MOST = 240
+  };
   if (!is_within(own->consumers, 1, 4)) return; /* none to share, or too few for any tile */
   const int warpgroups = budget->threads / WARPGROUP;
   budget->launch_regs = arch->regs_per_sm / budget->threads / 8 * 8;
   const int pool = budget->launch_regs * warpgroups;
-  own->loader_regs = k->loads_beside_dq ? 0 : LOADER;
+  own->loader_regs = k->loads_beside_dq ? 0 : own->dq_stages > 0 ? LOADER_AND_ADDERS : LOADER;
   const int dq_least = k->loads_beside_dq ? DQ_LOADS_LEAST : DQ_LEAST;
   const int left = pool - own->loader_regs - dq_least;
   own->consumer_regs = min_int(CONSUMER_MOST, left / own->consumers / 8 * 8);
@@ -64,12 +72,20 @@ static void share_registers(struct ft_budget *budget, struct ft_wgmma_backward_b
 /* An accumulator of 64 x C values lies in 128 threads: C / 2 registers of each. */
 static void plan(struct ft_budget *budget, const struct ft_request *request,
                  const struct ft_config *config, const struct ft_arch *arch) {
-  enum { ADDRESSES = 24, DRAWN = 8, SCORED = 8, PREPARE_THREADS = 256, DQ_THREADS = 128 };
+  enum {
+    ADDRESSES = 24,
+    DRAWN = 8,
+    SCORED = 8,
+    PREPARE_THREADS = 256,
+    DQ_THREADS = 128,
+    ADDERS = 2
+  };
   const struct ft_wgmma_backward_knobs *const k = ft_wgmma_backward_knobs(config);
   struct ft_wgmma_backward_budget own = {
       .d_pad = round_up(request->head_dim, 16),
       .dv_pad = round_up(request->head_dim_v, 16),
       .dq_sums = ft_dq_sums(request, request->deterministic),
+      .dq_stages = request->deterministic ? ADDERS : 0,
       .prepare_threads = PREPARE_THREADS,
       .dq_threads = DQ_THREADS,
       .consumers = k->block_n / WARPGROUP_KEYS,
@@ -128,6 +144,10 @@ static bool stages_beside_dq(const struct ft_rule_case *of) {
          (knobs(of)->q_stages == knobs(of)->do_stages && knobs(of)->q_stages >= least);
 }
 
+static bool adders(const struct ft_rule_case *of) {
+  return !of->request->deterministic || !knobs(of)->loads_beside_dq;
+}
+
 static bool pacing(const struct ft_rule_case *of) {
   return !knobs(of)->pacing || own_budget(of)->consumers >= 2;
 }
@@ -152,6 +172,9 @@ static const struct ft_rule rules[] = {
     {"one-stage", FT_CANNOT_RUN, one_stage, "the next step's Q must come while this one is read"},
     {"stages-beside-dq", FT_CANNOT_RUN, stages_beside_dq,
      "with loads_beside_dq Q and dO have as many stages, one more where the next S comes early"},
+    {"adders", FT_CANNOT_RUN, adders,
+     "the warps that add to dQ in order are of the loading warpgroup, which loads_beside_dq has "
+     "not"},
     {"pacing", FT_CANNOT_RUN, pacing, "it takes two consumers or more to be out of step"},
     {"uneven-stages", FT_NOT_WORTH_TRYING, uneven_stages,
      "Q and dO of a step are read together, so stages of one alone wait for the other"},
@@ -167,7 +190,7 @@ static const struct ft_rule rules[] = {
  * dropout or gradients of captured things, which leave the fewest registers. */
 enum scored { ALL, UNSCORED, SCORED_AND_MORE };
 
-/* Best first, as measured on an H200 (bench/prototypes/hopper_backward). With score functions
+/* Best first, as measured on an H200 (bench/ledger.md). With score functions
  * nothing was measured yet: those with ptxas' fewest spills stand for them. */
 static const struct {
   int head_dim; /* max(d, dv) is at most this */
@@ -176,9 +199,9 @@ static const struct {
 } favourites[] = {
     {64,
      UNSCORED,
-     {TILE(64, 192), .q_stages = 4, .do_stages = 4, .ds_stages = 3, .loads_beside_dq = 1,
-      .early_scores = 1, .pacing = FT_PACING_IN_TURNS}},
-    /* Short sequences, masks of 128 columns. */
+     {TILE(128, 128), .q_stages = 2, .do_stages = 2, .ds_stages = 2,
+      .pacing = FT_PACING_STAGGERED}},
+    /* Short sequences. */
     {64,
      ALL,
      {TILE(64, 128), .q_stages = 3, .do_stages = 3, .ds_stages = 3, .kv_in_regs = 1,
@@ -202,15 +225,11 @@ static bool is_for(enum scored requests, const struct ft_request *request) {
 
 static bool default_config(const struct ft_request *request, const struct ft_arch *arch,
                            struct ft_config *config) {
-  if (request->deterministic) return false; /* not measured yet: mma_backward's stands */
   for (int i = 0; i < FT_COUNT(favourites); ++i) {
     if (max_int(request->head_dim, request->head_dim_v) > favourites[i].head_dim ||
         !is_for(favourites[i].requests, request))
       continue;
-    struct ft_wgmma_backward_knobs knobs_of = favourites[i].knobs;
-    if (knobs_of.pacing && ft_visibility_varies(request) && !request->dropout)
-      knobs_of.pacing = FT_PACING_IN_TURNS; /* with dropout it spills */
-    *config = ft_config_make(&ft_wgmma_backward_family, &knobs_of);
+    *config = ft_config_make(&ft_wgmma_backward_family, &favourites[i].knobs);
     if (ft_config_is_legal(config, request, arch)) return true;
   }
   return false;

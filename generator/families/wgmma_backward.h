@@ -40,6 +40,8 @@ enum ft_pacing { FT_PACING_NONE, FT_PACING_STAGGERED, FT_PACING_IN_TURNS };
   TEMPLATE(dq_regs, "registers of a thread that makes dQ, likewise")                               \
   TEMPLATE(consumer_regs, "registers of a consumer's thread, likewise")                            \
   TEMPLATE(dq_sums, "fp32 sums of a tile of queries")                                              \
+  TEMPLATE(dq_stages,                                                                              \
+           "ordered adds: dQ tiles in shared memory, each with a warp that adds it; else 0")       \
   TEMPLATE(prepare_threads, "of a block of the first kernel")                                      \
   TEMPLATE(dq_threads, "of a block of the last kernel, which makes dQ of sums")                    \
   HOST(dq_smem, "its shared memory")                                                               \

@@ -2,7 +2,7 @@
 // request  backward bf16 d128 causal
 // config   wgmma_backward block_m=64 block_n=128 q_stages=2 do_stages=2 ds_stages=2 pacing=2
 // budget   198656 bytes of shared memory, 512 threads, about 200 of 208 registers
-// parts    wgmma_backward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_bulk.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_reductions.cu.in, parts/ptx_wgmma_product.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/sink_gradient_none.cu.in, parts/sequence.cu.in, parts/visibility.cu.in, parts/key_tile.cu.in, parts/query_walk.cu.in, parts/score_transposed_none.cu.in, parts/dropout_none.cu.in, parts/dropout_transposed_none.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/dq_tickets_none.cu.in, parts/dq_adds_none.cu.in, parts/dq_sums.cu.in, parts/backward_prepare.cu.in, parts/backward_pipeline.cu.in, parts/ring.cu.in, parts/descriptors.cu.in, parts/backward_loads.cu.in, parts/backward_loader.cu.in, parts/backward_dq_warpgroup.cu.in, parts/backward_consumer.cu.in, parts/backward_marked_none.cu.in, parts/clear_gradients.cu.in
+// parts    wgmma_backward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_bulk.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_reductions.cu.in, parts/ptx_wgmma_product.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/sink_gradient_none.cu.in, parts/sequence.cu.in, parts/visibility.cu.in, parts/key_tile.cu.in, parts/query_walk.cu.in, parts/score_transposed_none.cu.in, parts/dropout_none.cu.in, parts/dropout_transposed_none.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/dq_tickets_none.cu.in, parts/dq_sums.cu.in, parts/backward_prepare.cu.in, parts/backward_pipeline.cu.in, parts/ring.cu.in, parts/descriptors.cu.in, parts/backward_loads.cu.in, parts/backward_loader.cu.in, parts/backward_dq_warpgroup.cu.in, parts/backward_adders_none.cu.in, parts/backward_consumer.cu.in, parts/backward_marked_none.cu.in, parts/clear_gradients.cu.in
 // again    fatune emit 'backward bf16 d128 nq1 causal' --gpu sm_90 --config 'wgmma_backward block_m=64 block_n=128 q_stages=2 do_stages=2 ds_stages=2 pacing=2'
 //
 // Three kernels, one after the other on a stream:
@@ -15,7 +15,8 @@
 // A block owns BLOCK_N keys of one head of K and V. It walks over the queries that see them, BLOCK_M at a time, of all
 // query heads of its group. A consumer warpgroup has 64 of the keys: it makes their scores transposed, rows of keys, so
 // that P^T and dS^T are operands in registers, and holds dK and dV of them. It also puts dS into shared memory. Another
-// warpgroup multiplies it by K and adds the product to dQ: consumers neither wait for each other nor add to dQ.
+// warpgroup multiplies it by K and adds the product to dQ: consumers neither wait for each other nor add to dQ. Where adds
+// to dQ have an order, warps beside the loader add the products.
 
 // ---- constants ---------------------------------------------------------------------------------
 constexpr int BLOCK_M = 64;        // query rows of a step
@@ -25,6 +26,7 @@ constexpr bool LOADS_BESIDE_DQ = false;   // the dQ warpgroup loads; else a warp
 constexpr int THREADS = 128 * (CONSUMERS + (LOADS_BESIDE_DQ ? 1 : 2));
 constexpr int PREPARE_THREADS = 256, DQ_THREADS = 128;  // of the first and the last kernel
 constexpr int Q_STAGES = 2, DO_STAGES = 2, DS_STAGES = 2;  // tiles in shared memory
+constexpr int DQ_STAGES = 0;    // steps whose dQ waits in shared memory for warps that add it in order
 constexpr bool KV_IN_REGS = false;       // a consumer keeps its rows of K and V in registers
 constexpr bool EARLY_SCORES = false;     // the next S is begun beside dK
 constexpr bool IN_TURNS = true, STAGGERED = false;  // how consumers are kept out of step
@@ -622,7 +624,7 @@ __device__ __forceinline__ void hide_transposed(float (&rS)[M][N][4], const Sequ
 // ---- a key tile and its place in the order ------------------------------------------------------------------------------
 // Blocks start in the order of their number. The key tiles of an L2 section (a number of kv heads) run together. Inside it
 // one tile of every head comes after the other, so that neighbours rarely add to the same dQ.
-constexpr bool LAST_KEYS_FIRST = false;
+constexpr bool QUERIES_DESCEND = false;
 constexpr bool SPREAD = false;
 
 struct KeyTile {
@@ -631,10 +633,6 @@ struct KeyTile {
   int k0;                    // its first key
   int begin;                 // SPREAD: first query of its first step
 };
-
-__device__ __forceinline__ int first_key_of(const Schedule &schedule, int number) {
-  return (LAST_KEYS_FIRST ? schedule.k_tiles - 1 - number : number) * BLOCK_N;
-}
 
 __device__ __forceinline__ KeyTile find_key_tile(const Sequence &sequence, const Schedule &schedule) {
   const unsigned section_blocks = unsigned(schedule.l2_section_heads) * schedule.k_tiles;
@@ -647,7 +645,7 @@ __device__ __forceinline__ KeyTile find_key_tile(const Sequence &sequence, const
   keys.batch = batch_head / sequence.heads_kv;
   keys.kv_head = batch_head % sequence.heads_kv;
   keys.number = rest / heads;
-  keys.k0 = first_key_of(schedule, keys.number);
+  keys.k0 = keys.number * BLOCK_N;
   const long long spread = (long long)(schedule.k_tiles - 1 - keys.number) * schedule.q_tiles;
   keys.begin = SPREAD ? int(spread / schedule.k_tiles) * BLOCK_M : 0;
   return keys;
@@ -662,10 +660,9 @@ __device__ __forceinline__ int first_ticket(const Sequence &sequence, const Visi
     // floor((k_tiles - 1 - n) q_tiles / k_tiles).
     return sum == 0 ? schedule.k_tiles - int((next * schedule.k_tiles + schedule.q_tiles - 1) / schedule.q_tiles) : 0;
   }
-  // The key tiles that its queries see; the last keys come first. With none of them the ticket is not looked at.
+  // The key tiles that its queries see. With none of them the ticket is not looked at.
   const int last_row = int(min(next * BLOCK_M, (long long)sequence.nq)) - 1;
-  const int first_row = q_tile * BLOCK_M;
-  return max(0, schedule.k_tiles - key_tiles_seen<BLOCK_N>(sequence, visibility, first_row, last_row).end);
+  return key_tiles_seen<BLOCK_N>(sequence, visibility, q_tile * BLOCK_M, last_row).begin;
 }
 
 // A step of the walk over the query tiles that see some key of the tile, one head of the group after the other.
@@ -691,24 +688,30 @@ __device__ __forceinline__ int tile_number(const Sequence &sequence, const Sched
 // The walk of a key tile over the queries: tiles of BLOCK_M queries, of each of which some query sees a key of the tile.
 struct QueryWalk {
   Step step;
-  int begin, end;            // of each head
+  int begin, end;            // of each head: the first step's query, and that behind the last one
 };
 
 __device__ __forceinline__ QueryWalk begin_walk(const Sequence &sequence, const Visibility &visibility,
                                                 const KeyTile &keys) {
   const Interval tiles = query_tiles_seeing<BLOCK_M>(sequence, visibility, keys.k0, keys.k0 + BLOCK_N - 1);
+  const int first_head = tiles.begin < tiles.end ? 0 : sequence.group;
+  if (QUERIES_DESCEND) {
+    const int begin = (tiles.end - 1) * BLOCK_M;
+    return {{first_head, begin}, begin, (tiles.begin - 1) * BLOCK_M};
+  }
   const int begin = SPREAD ? keys.begin : tiles.begin * BLOCK_M;
   const int end = HIDES_FIRST_KEYS ? tiles.end * BLOCK_M : sequence.nq;
-  return {{tiles.begin < tiles.end ? 0 : sequence.group, begin}, begin, end};
+  return {{first_head, begin}, begin, end};
 }
 
 __device__ __forceinline__ void advance(const Sequence &sequence, const Visibility &, const KeyTile &, QueryWalk &walk) {
-  const int next = walk.step.q0 + BLOCK_M;
+  const int next = QUERIES_DESCEND ? walk.step.q0 - BLOCK_M : walk.step.q0 + BLOCK_M;
   if (SPREAD) {
     const int q0 = next < walk.end ? next : 0;
     walk.step = {walk.step.head + (q0 == walk.begin), q0};
   } else {
-    walk.step = next < walk.end ? Step{walk.step.head, next} : Step{walk.step.head + 1, walk.begin};
+    const bool more = QUERIES_DESCEND ? next > walk.end : next < walk.end;
+    walk.step = more ? Step{walk.step.head, next} : Step{walk.step.head + 1, walk.begin};
   }
 }
 
@@ -813,13 +816,6 @@ __device__ __forceinline__ void store_rows(element *to, long long row_stride, un
 __device__ __forceinline__ void wait_for_ticket(const BackwardParams &, int, int, bool) {}
 __device__ __forceinline__ void pass_ticket(const BackwardParams &, int, int, int, bool &) {}
 __device__ __forceinline__ void set_first_tickets(const BackwardParams &) {}
-
-// Key tiles add to dQ by TMA as they come.
-struct Adds {};
-
-__device__ __forceinline__ Adds no_adds() { return {}; }
-__device__ __forceinline__ void begin_adds(const BackwardParams &, Adds &, int, int) {}
-__device__ __forceinline__ void end_adds(const BackwardParams &, const Adds &, int) {}
 
 // ---- sums of dQ over the key tiles, in fp32 ----------------------------------------------------------------
 // The number of the sum that the step adds its dQ to, of DQ_SUMS for each query tile.
@@ -963,7 +959,8 @@ extern __shared__ __align__(1024) unsigned char shared[];
 
 // ---- barriers ----
 constexpr int Q_BARRIERS = 3, DO_BARRIERS = Q_BARRIERS + 2 * Q_STAGES, DS_BARRIERS = DO_BARRIERS + 2 * DO_STAGES;
-static_assert(8 * (DS_BARRIERS + DS_STAGES * (1 + CONSUMERS)) <= SMEM_LSE, "the barriers have room");
+constexpr int DQ_BARRIERS = DS_BARRIERS + DS_STAGES * (1 + CONSUMERS);
+static_assert(8 * (DQ_BARRIERS + 2 * DQ_STAGES) <= SMEM_LSE, "the barriers have room");
 
 __device__ __forceinline__ unsigned barrier_at(int number) { return shared_address(shared) + 8 * number; }
 __device__ __forceinline__ unsigned k_full() { return barrier_at(0); }
@@ -978,6 +975,8 @@ __device__ __forceinline__ unsigned ds_empty(int stage) { return barrier_at(DS_B
 __device__ __forceinline__ unsigned ds_full(int stage, int consumer) {
   return barrier_at(DS_BARRIERS + DS_STAGES + stage * CONSUMERS + consumer);
 }
+__device__ __forceinline__ unsigned dq_full(int stage) { return barrier_at(DQ_BARRIERS + stage); }
+__device__ __forceinline__ unsigned dq_empty(int stage) { return barrier_at(DQ_BARRIERS + DQ_STAGES + stage); }
 
 // By one thread, before any other thread touches a barrier. Of each warp that is done with a tile one lane arrives.
 // LOADS_BESIDE_DQ: where dS of all consumers is full, they are done with Q and dO of the step before, so that nobody need
@@ -997,6 +996,10 @@ __device__ __forceinline__ void init_barriers() {
   for (int i = 0; i < DS_STAGES; ++i) {
     mbarrier_init(ds_empty(i), 4);
     for (int consumer = 0; consumer < CONSUMERS; ++consumer) mbarrier_init(ds_full(i, consumer), 4);
+  }
+  for (int i = 0; i < DQ_STAGES; ++i) {
+    mbarrier_init(dq_full(i), 4);
+    mbarrier_init(dq_empty(i), 1);
   }
   mbarrier_init_fence();
 }
@@ -1092,10 +1095,38 @@ __device__ __forceinline__ void load_all(const TiledBackwardParams &params) {
 
 // ---- the dQ warpgroup: dQ += dS K, 64 queries and 64 columns at a time --------------------------------------
 // A warp's 16 rows of the product lie in shared memory as they do in dq_sum, and are added from there by TMA: dq_sum has
-// the accumulators of its lanes side by side. Warps need not wait for each other.
+// the accumulators of its lanes side by side. The four warps need not wait for each other.
 constexpr int COLUMN_PIECES = (D_PAD + 63) / 64;              // of 64 columns, the last of what is left
 constexpr int PIECES = BLOCK_M / 64 * COLUMN_PIECES;          // of a step
 constexpr int DQ_TAIL = D_PAD % 64;
+
+// A warp adds its pieces itself, by TMA and in any order.
+struct Adds {};
+
+__device__ __forceinline__ Adds no_adds() { return {}; }
+
+// The piece's place in shared memory was last read PIECES pieces ago.
+__device__ __forceinline__ unsigned begin_piece(const Adds &, int place, bool) {
+  if (threadIdx.x % 32 == 0) tma_store_wait_read<PIECES - 1>();
+  __syncwarp();
+  return shared_address(shared) + SMEM_DQ + place * 4;
+}
+
+__device__ __forceinline__ void end_piece(const BackwardParams &params, Adds &, int sum, int place, unsigned sdQ, int bytes,
+                                          bool) {
+  async_proxy_fence();
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) {
+    bulk_add(params.dq_sum + (long long)sum * (BLOCK_M * D_PAD) + place, sdQ, bytes);
+    tma_store_commit();
+  }
+}
+
+__device__ __forceinline__ void end_adds() {
+  if (threadIdx.x % 32 == 0) tma_store_wait<0>();
+}
+
+__device__ __forceinline__ void add_steps(const BackwardParams &, int) {}
 
 struct DqWarpgroup {
   int warp, lane;
@@ -1141,20 +1172,11 @@ __device__ __forceinline__ void add_piece(DqWarpgroup &dq, const TiledBackwardPa
     __syncwarp();
     if (dq.lane == 0) mbarrier_arrive(ds_empty(dq.ds_ring.stage));
   }
-  if (first) begin_adds(params.rest, dq.adds, sum, keys.number);
-  // The piece's place in shared memory was last read PIECES pieces ago.
   const int place = product_offset(first_row / 16 + dq.warp, first_column / 16, 0);
-  const unsigned sdQ = smem + SMEM_DQ + place * 4;
-  if (dq.lane == 0) tma_store_wait_read<PIECES - 1>();
-  __syncwarp();
+  const unsigned sdQ = begin_piece(dq.adds, place, first);
   #pragma unroll
   for (int n = 0; n < COLUMNS / 8; ++n) store_shared_16(sdQ + n * 512 + dq.lane * 16, rdQ[n]);
-  async_proxy_fence();
-  __syncwarp();
-  if (dq.lane == 0) {
-    bulk_add(params.rest.dq_sum + (long long)sum * (BLOCK_M * D_PAD) + place, sdQ, COLUMNS * 16 * 4);
-    tma_store_commit();
-  }
+  end_piece(params.rest, dq.adds, sum, place, sdQ, COLUMNS * 16 * 4, last);
 }
 
 __device__ __forceinline__ void add_step(DqWarpgroup &dq, const TiledBackwardParams &params, const KeyTile &keys,
@@ -1198,8 +1220,7 @@ __device__ __forceinline__ void sum_queries(const TiledBackwardParams &params, i
   }
   __syncwarp();
   if (lane == 0) mbarrier_arrive(k_empty());
-  end_adds(params.rest, dq.adds, keys.number);
-  if (lane == 0) tma_store_wait<0>();
+  end_adds();
 }
 
 // ---- a consumer warpgroup: 64 keys, their scores, dK and dV -----------------------------------------------
@@ -1585,6 +1606,7 @@ fatune_kernel(const __grid_constant__ TiledBackwardParams params) {
   if (!LOADS_BESIDE_DQ && warpgroup == 0) {
     registers_release<LOADER_REGISTERS>();
     if (warp == 0 && lane == 0) load_all(params);
+    if (warp > 0 && warp <= DQ_STAGES) add_steps(params.rest, warp - 1);
   } else if (warpgroup == (LOADS_BESIDE_DQ ? 0 : 1)) {
     if (DQ_REGISTERS < LAUNCH_REGISTERS) {
       registers_release<DQ_REGISTERS>();

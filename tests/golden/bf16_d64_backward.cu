@@ -485,7 +485,7 @@ __device__ __forceinline__ void hide_transposed(float (&rS)[M][N][4], const Sequ
 // ---- a key tile and its place in the order ------------------------------------------------------------------------------
 // Blocks start in the order of their number. The key tiles of an L2 section (a number of kv heads) run together. Inside it
 // one tile of every head comes after the other, so that neighbours rarely add to the same dQ.
-constexpr bool LAST_KEYS_FIRST = false;
+constexpr bool QUERIES_DESCEND = false;
 constexpr bool SPREAD = false;
 
 struct KeyTile {
@@ -494,10 +494,6 @@ struct KeyTile {
   int k0;                    // its first key
   int begin;                 // SPREAD: first query of its first step
 };
-
-__device__ __forceinline__ int first_key_of(const Schedule &schedule, int number) {
-  return (LAST_KEYS_FIRST ? schedule.k_tiles - 1 - number : number) * BLOCK_N;
-}
 
 __device__ __forceinline__ KeyTile find_key_tile(const Sequence &sequence, const Schedule &schedule) {
   const unsigned section_blocks = unsigned(schedule.l2_section_heads) * schedule.k_tiles;
@@ -510,7 +506,7 @@ __device__ __forceinline__ KeyTile find_key_tile(const Sequence &sequence, const
   keys.batch = batch_head / sequence.heads_kv;
   keys.kv_head = batch_head % sequence.heads_kv;
   keys.number = rest / heads;
-  keys.k0 = first_key_of(schedule, keys.number);
+  keys.k0 = keys.number * BLOCK_N;
   const long long spread = (long long)(schedule.k_tiles - 1 - keys.number) * schedule.q_tiles;
   keys.begin = SPREAD ? int(spread / schedule.k_tiles) * BLOCK_M : 0;
   return keys;
@@ -525,10 +521,9 @@ __device__ __forceinline__ int first_ticket(const Sequence &sequence, const Visi
     // floor((k_tiles - 1 - n) q_tiles / k_tiles).
     return sum == 0 ? schedule.k_tiles - int((next * schedule.k_tiles + schedule.q_tiles - 1) / schedule.q_tiles) : 0;
   }
-  // The key tiles that its queries see; the last keys come first. With none of them the ticket is not looked at.
+  // The key tiles that its queries see. With none of them the ticket is not looked at.
   const int last_row = int(min(next * BLOCK_M, (long long)sequence.nq)) - 1;
-  const int first_row = q_tile * BLOCK_M;
-  return max(0, schedule.k_tiles - key_tiles_seen<BLOCK_N>(sequence, visibility, first_row, last_row).end);
+  return key_tiles_seen<BLOCK_N>(sequence, visibility, q_tile * BLOCK_M, last_row).begin;
 }
 
 // A step of the walk over the query tiles that see some key of the tile, one head of the group after the other.
@@ -554,24 +549,30 @@ __device__ __forceinline__ int tile_number(const Sequence &sequence, const Sched
 // The walk of a key tile over the queries: tiles of BLOCK_M queries, of each of which some query sees a key of the tile.
 struct QueryWalk {
   Step step;
-  int begin, end;            // of each head
+  int begin, end;            // of each head: the first step's query, and that behind the last one
 };
 
 __device__ __forceinline__ QueryWalk begin_walk(const Sequence &sequence, const Visibility &visibility,
                                                 const KeyTile &keys) {
   const Interval tiles = query_tiles_seeing<BLOCK_M>(sequence, visibility, keys.k0, keys.k0 + BLOCK_N - 1);
+  const int first_head = tiles.begin < tiles.end ? 0 : sequence.group;
+  if (QUERIES_DESCEND) {
+    const int begin = (tiles.end - 1) * BLOCK_M;
+    return {{first_head, begin}, begin, (tiles.begin - 1) * BLOCK_M};
+  }
   const int begin = SPREAD ? keys.begin : tiles.begin * BLOCK_M;
   const int end = HIDES_FIRST_KEYS ? tiles.end * BLOCK_M : sequence.nq;
-  return {{tiles.begin < tiles.end ? 0 : sequence.group, begin}, begin, end};
+  return {{first_head, begin}, begin, end};
 }
 
 __device__ __forceinline__ void advance(const Sequence &sequence, const Visibility &, const KeyTile &, QueryWalk &walk) {
-  const int next = walk.step.q0 + BLOCK_M;
+  const int next = QUERIES_DESCEND ? walk.step.q0 - BLOCK_M : walk.step.q0 + BLOCK_M;
   if (SPREAD) {
     const int q0 = next < walk.end ? next : 0;
     walk.step = {walk.step.head + (q0 == walk.begin), q0};
   } else {
-    walk.step = next < walk.end ? Step{walk.step.head, next} : Step{walk.step.head + 1, walk.begin};
+    const bool more = QUERIES_DESCEND ? next > walk.end : next < walk.end;
+    walk.step = more ? Step{walk.step.head, next} : Step{walk.step.head + 1, walk.begin};
   }
 }
 
