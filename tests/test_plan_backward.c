@@ -17,7 +17,9 @@ static void set_up(void) {
 }
 
 static const char *const configs[] = {
-    NULL, /* the default */
+    "mma_backward block_m=64 block_n=128 warps=8 stages=2 "
+    "column_warps=1 query_parts=1 kv_in_regs=0 deferred_dq=1 dq_mode=1 "
+    "ctas_per_sm=1",
     "mma_backward block_m=64 block_n=64 warps=8 stages=2 "
     "column_warps=1 query_parts=1 kv_in_regs=0 deferred_dq=0 dq_mode=1 "
     "ctas_per_sm=1",
