@@ -91,6 +91,22 @@ START_TEST(random_scores_are_right) {
 }
 END_TEST
 
+/* Rows of several heads in a tile, and scores that go by head. */
+START_TEST(packed_scores_are_right) {
+  static const char by_head[] =
+      "local slope = tensor('slope', 'fp32', heads)\nlocal of_key = tensor('of_key', 'fp16', "
+      "heads, nk)\n"
+      "local bias = tensor('bias', 'bf16', heads, nq, nk)\n"
+      "score = s * slope(h) + of_key(h, j) + bias(h, i, j) + 0.1 * (kv + h * j % heads)\n"
+      "visible = (i + j + h) % 5 ~= 0 and i + nk >= j + nq";
+  static const char *const requests_of_groups[] = {"forward bf16 d64 hq32 hkv2 b1 nq9 nk140",
+                                                   "forward fp16 d32 hq6 hkv1 nq70 nk100 sinks"};
+  run_right("h200", "by head", by_head, requests_of_groups[_i], FT_LAYOUT_PADDED,
+            "wgmma_forward block_m=64 block_n=64 stages=2 q_stages=1 direct_store=1 pack_gqa=1",
+            false);
+}
+END_TEST
+
 /* ---- backward ---- */
 
 #define HOPPER "wgmma_backward block_m=64 "
@@ -177,6 +193,7 @@ Suite *make_emulator_score_suite(void) {
   tcase_set_timeout(tests, 300);
   tcase_add_loop_test(tests, builtin_scores_are_right, 0, of_runs(BUILTIN));
   tcase_add_loop_test(tests, random_scores_are_right, 0, of_runs(RANDOM_SCORES));
+  tcase_add_loop_test(tests, packed_scores_are_right, 0, 2);
   tcase_add_test(tests, tiny_gradients_are_right);
   tcase_add_loop_test(tests, gradients_are_right, 0, FT_COUNT(backwards) + of_runs(RANDOM_SCORES));
   suite_add_tcase(suite, tests);

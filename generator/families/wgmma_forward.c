@@ -196,8 +196,7 @@ static bool p_in_smem(const struct ft_rule_case *of) {
 
 /* Row masks and random bits are those of one head. */
 static bool pack_gqa(const struct ft_rule_case *of) {
-  return !knobs(of)->pack_gqa ||
-         (!of->request->dropout && of->request->mask_rows == 0 && of->request->score == 0);
+  return !knobs(of)->pack_gqa || (!of->request->dropout && of->request->mask_rows == 0);
 }
 
 static bool packed_group(const struct ft_rule_case *of) {
@@ -267,7 +266,7 @@ static const struct ft_rule rules[] = {
     {"pingpong", FT_CANNOT_RUN, pingpong, "it takes two consumer warpgroups or more to take turns"},
     {"multicast", FT_CANNOT_RUN, multicast, "blocks that share K and V need tiles of equal steps"},
     {"pack-gqa", FT_CANNOT_RUN, pack_gqa,
-     "dropout, masks and score functions go by head, so packed tiles have none of them"},
+     "dropout and masks go by head, so packed tiles have none of them"},
     {"split-keys", FT_CANNOT_RUN, split_keys,
      "the O of a part is stored from registers, its block shares no K and V, and parts have an "
      "order of their own"},
