@@ -137,7 +137,7 @@ static int make_plan(fatune_plan **out, fatune_session *session, const fatune_re
   fatune_plan *const plan = calloc(1, sizeof *plan);
   if (!plan) return ft_fail(FT_E_MEMORY, "no memory for a plan");
   plan->session = session;
-  plan->shared.uses = 1;
+  plan->shared = (struct ft_shared_plan){.destroy = destroy_shared, .uses = 1};
   plan->launched_on = launched_on(session);
   plan->launch = (struct ft_launch_plan){.request = &plan->request,
                                          .config = &plan->source.config,
@@ -167,7 +167,7 @@ int fatune_plan_make(fatune_plan **plan, fatune_session *session, const fatune_r
   *plan = (fatune_plan *)ft_shared_plan_take(&session->plans, request, &state);
   if (*plan) return FT_OK;
   FT_TRY(make_plan(plan, session, request, NULL));
-  ft_shared_plan_keep(&session->plans, &(*plan)->shared, request, state, destroy_shared);
+  ft_shared_plan_keep(&session->plans, &(*plan)->shared, request, state);
   return FT_OK;
 }
 

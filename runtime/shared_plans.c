@@ -40,8 +40,8 @@ static void drop_all(struct ft_shared_plans *plans, struct dropped *dropped) {
   while (plans->count > 0) drop(plans, plans->count - 1, dropped);
 }
 
-static void destroy_all(const struct ft_shared_plans *plans, const struct dropped *dropped) {
-  for (int i = 0; i < dropped->count; i++) plans->destroy(dropped->plans[i]);
+static void destroy_all(const struct dropped *dropped) {
+  for (int i = 0; i < dropped->count; i++) dropped->plans[i]->destroy(dropped->plans[i]);
 }
 
 /* What this session has put counts at once, what lies in the file now and then. */
@@ -63,7 +63,7 @@ void ft_shared_plans_open(struct ft_shared_plans *plans, struct ft_store *store)
 void ft_shared_plans_close(struct ft_shared_plans *plans) {
   struct dropped dropped = {.count = 0};
   drop_all(plans, &dropped);
-  destroy_all(plans, &dropped);
+  destroy_all(&dropped);
   pthread_mutex_destroy(&plans->lock);
 }
 
@@ -90,7 +90,7 @@ struct ft_shared_plan *ft_shared_plan_take(struct ft_shared_plans *plans,
   }
   *state = plans->state;
   pthread_mutex_unlock(&plans->lock);
-  if (dropped.count > 0) destroy_all(plans, &dropped);
+  if (dropped.count > 0) destroy_all(&dropped);
   return plan;
 }
 
@@ -102,12 +102,10 @@ static int oldest(const struct ft_shared_plans *plans) {
 }
 
 void ft_shared_plan_keep(struct ft_shared_plans *plans, struct ft_shared_plan *plan,
-                         const fatune_request *request, uint64_t state,
-                         void (*destroy)(struct ft_shared_plan *plan)) {
+                         const fatune_request *request, uint64_t state) {
   struct dropped dropped = {.count = 0};
   const uint64_t hash = hash_of(request);
   pthread_mutex_lock(&plans->lock);
-  plans->destroy = destroy;
   check(plans, &dropped);
   /* Another thread may have made it, too, and been faster. */
   if (state == plans->state && find(plans, request, hash) < 0) {
@@ -119,7 +117,7 @@ void ft_shared_plan_keep(struct ft_shared_plans *plans, struct ft_shared_plan *p
     plan->uses++;
   }
   pthread_mutex_unlock(&plans->lock);
-  destroy_all(plans, &dropped);
+  destroy_all(&dropped);
 }
 
 bool ft_shared_plan_release(struct ft_shared_plans *plans, struct ft_shared_plan *plan) {

@@ -21,14 +21,14 @@ enum { FT_PLANS_MOST = 32 };
 
 /* What a plan begins with. */
 struct ft_shared_plan {
-  fatune_request request; /* as it was given, where the plan is kept */
-  int uses;               /* under the lock; that it is kept counts as one; 1 to begin with */
+  void (*destroy)(struct ft_shared_plan *plan); /* once nobody uses it */
+  fatune_request request;                       /* as it was given, where the plan is kept */
+  int uses; /* under the lock; that it is kept counts as one; 1 to begin with */
 };
 
 struct ft_shared_plans {
   pthread_mutex_t lock;
   struct ft_store *store;
-  void (*destroy)(struct ft_shared_plan *plan);
   struct {
     uint64_t hash, used;
     struct ft_shared_plan *plan;
@@ -46,11 +46,9 @@ void ft_shared_plans_close(struct ft_shared_plans *plans);
 struct ft_shared_plan *ft_shared_plan_take(struct ft_shared_plans *plans,
                                            const fatune_request *request, uint64_t *state);
 
-/* From now on others may take the plan, unless the stores have changed since it was looked up.
- * destroy is the same for all. */
+/* From now on others may take the plan, unless the stores have changed since it was looked up. */
 void ft_shared_plan_keep(struct ft_shared_plans *plans, struct ft_shared_plan *plan,
-                         const fatune_request *request, uint64_t state,
-                         void (*destroy)(struct ft_shared_plan *plan));
+                         const fatune_request *request, uint64_t state);
 
 /* One use less. true: it was the last, and the caller is to destroy it. */
 bool ft_shared_plan_release(struct ft_shared_plans *plans, struct ft_shared_plan *plan);

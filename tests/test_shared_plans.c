@@ -137,8 +137,7 @@ START_TEST(a_plan_from_before_a_trial_is_not_kept) {
   ck_assert_ptr_null(ft_shared_plan_take(&session->plans, &request, &state));
   assert_ok(ft_store_trial_put(session->store, &trial));
   fatune_plan *const plan = make("forward bf16 d64 hq1 nq256");
-  ft_shared_plan_keep(&session->plans, (struct ft_shared_plan *)plan, &request, state,
-                      session->plans.destroy);
+  ft_shared_plan_keep(&session->plans, (struct ft_shared_plan *)plan, &request, state);
   uint64_t now;
   ck_assert_ptr_null(ft_shared_plan_take(&session->plans, &request, &now));
   ck_assert_uint_ne(now, state);

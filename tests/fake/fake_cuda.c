@@ -26,7 +26,7 @@ enum { FUNCTIONS = 3, MAIN = 1 }; /* prepare, kernel, convert */
 static struct fake_gpu gpu = {"NVIDIA H200", 90, 132, 1, 0, 0};
 static struct fake_launch last_launch;
 static _Thread_local int maps_made; /* since the last launch */
-static int function_settings[16];
+static _Atomic int function_settings[16];
 static int primary_context, callers_context; /* their addresses serve as handles */
 static _Thread_local cu_context stack[16];
 static _Thread_local int depth;
