@@ -107,6 +107,27 @@ START_TEST(packed_scores_are_right) {
 }
 END_TEST
 
+/* A kernel that lets keys be seen which the function hides is told so. */
+START_TEST(hidden_keys_that_are_seen_are_told) {
+  static const char *const words[] = {"but the score function hides it"};
+  const struct planted planted =
+      emulator_plant("parts/score.cu.in", "!is_visible(score, scored.head, row, column)", "false");
+  fatune_session *const session = emulator_open("h200", planted.folder);
+  struct ft_problem_options options =
+      emulator_options("forward bf16 d64 nq33 nk40", FT_LAYOUT_BSHD, emulator_seed());
+  ck_assert_int_eq(
+      fatune_score_add(&options.request.score, session, "some", "visible = (i + j) % 3 ~= 0"),
+      FT_OK);
+  struct emulator_run run;
+  emulator_run(&run, session, &options, NULL);
+  emulator_expect_wrong("keys that are hidden", &run);
+  emulator_expect_words("keys that are hidden", run.explanation.data, words, 1);
+  emulator_run_free(&run);
+  fatune_session_close(session);
+  emulator_unplant(&planted);
+}
+END_TEST
+
 /* ---- backward ---- */
 
 #define HOPPER "wgmma_backward block_m=64 "
@@ -194,6 +215,7 @@ Suite *make_emulator_score_suite(void) {
   tcase_add_loop_test(tests, builtin_scores_are_right, 0, of_runs(BUILTIN));
   tcase_add_loop_test(tests, random_scores_are_right, 0, of_runs(RANDOM_SCORES));
   tcase_add_loop_test(tests, packed_scores_are_right, 0, 2);
+  tcase_add_test(tests, hidden_keys_that_are_seen_are_told);
   tcase_add_test(tests, tiny_gradients_are_right);
   tcase_add_loop_test(tests, gradients_are_right, 0, FT_COUNT(backwards) + of_runs(RANDOM_SCORES));
   suite_add_tcase(suite, tests);

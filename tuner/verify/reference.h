@@ -61,7 +61,7 @@ void ft_row_plain(const struct ft_host_problem *problem, struct ft_row row,
                   const struct ft_row_scratch *scratch, int64_t count, double *o, double *lse);
 
 /* What a key is to a row. HIDDEN: by its position. BLOCK: its block is off in the mask. */
-enum ft_key { FT_KEY_KEPT, FT_KEY_DROPPED, FT_KEY_HIDDEN, FT_KEY_BLOCK };
+enum ft_key { FT_KEY_KEPT, FT_KEY_DROPPED, FT_KEY_HIDDEN, FT_KEY_BLOCK /* or the score */ };
 
 /* Says of each of the seqlen_k keys what it is to the row, and the weight that its row of V gets,
  * with dropout and its rescaling applied; the weight is 0 unless the key is kept. */

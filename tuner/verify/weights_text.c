@@ -118,6 +118,12 @@ static void tell_keys(struct story *story, const char *before, const char *after
 static void tell_why_unseen(struct story *story, int64_t j) {
   const struct ft_request *request = &story->problem->options.request;
   const struct ft_row row = story->weights->row;
+  const uint8_t *const line = ft_mask_line(&story->problem->host, row);
+  const bool is_off = line != NULL && !line[j / request->mask_cols];
+  if (story->weights->keys[j] == FT_KEY_BLOCK && !is_off) {
+    ft_text_add(story->text, ", but the score function hides it");
+    return;
+  }
   if (story->weights->keys[j] == FT_KEY_BLOCK) {
     ft_text_add(story->text,
                 ", but does not see it (block row %lld, column %lld of the mask is off)",
