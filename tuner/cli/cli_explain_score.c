@@ -12,49 +12,58 @@
 enum { MAX_LEAF_TEXT = 48 };
 
 /* "d score / d s", "d score / d bias(h, i, j)"; without indices that take too much room. */
-static void name_derivative(const struct ft_score *score, int leaf, const char *by,
-                            struct ft_text *name) {
+static int name_derivative(const struct ft_score *score, int leaf, const char *by,
+                           struct ft_text *name) {
   struct ft_text whole = FT_TEXT_INIT;
   ft_score_print_node(score, leaf, &whole);
   const bool is_short = whole.data != NULL && whole.length <= MAX_LEAF_TEXT;
   ft_text_clear(name);
   ft_text_add(name, "d score / d %s", is_short ? whole.data : by);
+  const int status = ft_text_status(&whole);
   ft_text_free(&whole);
+  return status == FT_OK ? ft_text_status(name) : status;
 }
 
 /* One derivative, or why there is none. */
-static void explain_derivative(struct cli *cli, struct ft_score *score, const char *by,
-                               uint64_t wanted, json_t *list) {
+static int explain_derivative(struct cli *cli, struct ft_score *score, const char *by,
+                              uint64_t wanted, json_t *list) {
   struct ft_derivatives derivatives;
   struct ft_text text = FT_TEXT_INIT, name = FT_TEXT_INIT;
   const int status = ft_score_derive(score, wanted, &derivatives);
+  int told = status == FT_E_MEMORY ? status : FT_OK;
   if (status != FT_OK) ft_text_add(&text, "-- %s\n", ft_detail());
   for (int i = 0; status == FT_OK && i < (wanted != 0 ? derivatives.count : 1); ++i) {
-    name_derivative(score, wanted == 0 ? derivatives.leaf_s : derivatives.others[i].leaf, by,
-                    &name);
+    const int named = name_derivative(
+        score, wanted == 0 ? derivatives.leaf_s : derivatives.others[i].leaf, by, &name);
+    if (told == FT_OK) told = named;
     const struct ft_named_node row = {name.data,
                                       wanted != 0 ? derivatives.others[i].node : derivatives.by_s};
     ft_score_print_nodes(score, &row, 1, &text);
   }
-  cli_print(cli, "\n%s", text.data != NULL ? text.data : "");
-  json_t *const row = json_object();
-  cli_json_set(row, "by", cli_json_text(by));
-  cli_json_set(row, "text", cli_json_text(text.data));
-  cli_json_append(list, row);
+  if (told == FT_OK) told = ft_text_status(&text);
+  if (told == FT_OK) {
+    cli_print(cli, "\n%s", text.data != NULL ? text.data : "");
+    json_t *const row = json_object();
+    cli_json_set(row, "by", cli_json_text(by));
+    cli_json_set(row, "text", cli_json_text(text.data));
+    cli_json_append(list, row);
+  }
   ft_text_free(&name);
   ft_text_free(&text);
+  return told;
 }
 
-static void explain_derivatives(struct cli *cli, struct ft_score *score) {
+static int explain_derivatives(struct cli *cli, struct ft_score *score) {
   json_t *const list = json_array();
-  explain_derivative(cli, score, "s", 0, list);
-  for (int i = 0; i < score->scalar_count; ++i)
+  int status = explain_derivative(cli, score, "s", 0, list);
+  for (int i = 0; status == FT_OK && i < score->scalar_count; ++i)
     if (score->scalars[i].type == FT_VALUE_FLOAT)
-      explain_derivative(cli, score, score->scalars[i].name, ft_source_scalar(i), list);
-  for (int i = 0; i < score->tensor_count; ++i)
+      status = explain_derivative(cli, score, score->scalars[i].name, ft_source_scalar(i), list);
+  for (int i = 0; status == FT_OK && i < score->tensor_count; ++i)
     if (ft_captured_dtype_type(score->tensors[i].dtype) == FT_VALUE_FLOAT)
-      explain_derivative(cli, score, score->tensors[i].name, ft_source_tensor(i), list);
+      status = explain_derivative(cli, score, score->tensors[i].name, ft_source_tensor(i), list);
   cli_json(cli, "derivatives", list);
+  return status;
 }
 
 /* The text that kernels are to have, forward and backward. */
@@ -76,7 +85,7 @@ int cli_explain_score(struct cli *cli, struct ft_score *score) {
   struct ft_text text = FT_TEXT_INIT;
   ft_digest_hex(&score->digest, digest);
   ft_score_print(score, &text);
-  const int status = ft_text_status(&text);
+  int status = ft_text_status(&text);
   if (status == FT_OK) {
     cli_field(cli, "score", "%s", score->name);
     cli_field(cli, "digest", "%.12s", digest);
@@ -84,7 +93,7 @@ int cli_explain_score(struct cli *cli, struct ft_score *score) {
     cli_json(cli, "score", cli_json_text(score->name));
     cli_json(cli, "digest", cli_json_text(digest));
     cli_json(cli, "text", cli_json_text(text.data));
-    explain_derivatives(cli, score);
+    status = explain_derivatives(cli, score);
   }
   ft_text_free(&text);
   return status == FT_OK ? explain_kernel(cli, score) : status;
