@@ -103,8 +103,8 @@ double gpu_seconds(void) {
   return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* By its text, so that no word is forgotten here. Emulated runs in processes of their own come here,
- * too, where Check does not run. */
+/* By its text, so that no word is forgotten here. Emulated runs in processes of their own come
+ * here, too, where Check does not run. */
 fatune_request gpu_public_request(const struct ft_request *request) {
   fatune_request made = FATUNE_REQUEST_INIT;
   struct ft_text text = FT_TEXT_INIT;
