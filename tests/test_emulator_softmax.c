@@ -57,8 +57,8 @@ static const struct {
      "  correct(consumer.rO, correction);\n", ""},
     {"rows g + 8 of O corrected by the factor of rows g", steps, "parts/consumer_steps.cu.in",
      "factor[0], factor[1]}", "factor[0], factor[0]}"},
-    {"LSE with a maximum scaled twice", steps, "parts/epilogue_wgmma.cu.in",
-     "(row_max[h] + lg2(l))", "(row_max[h] * params.softmax.scale_log2 + lg2(l))"},
+    {"LSE with half the maximum", steps, "parts/epilogue_wgmma.cu.in", "(row_max + lg2(l))",
+     "(0.5f * row_max + lg2(l))"},
 };
 
 START_TEST(bugs_are_seen) {

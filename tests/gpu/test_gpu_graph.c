@@ -73,24 +73,29 @@ START_TEST(graph_replays_with_seeds_on_the_device) {
 }
 END_TEST
 
-/* What would compile and load is refused, and the capture goes on unharmed. */
+/* What would compile and load is refused, and the capture goes on unharmed. A plan that the session
+ * has made is shared. */
 START_TEST(no_plan_is_made_in_a_capture) {
   const struct ft_driver *const driver = &gpu_lab()->session->driver;
   const struct gpu_graphs graphs = gpu_graphs_open();
   struct gpu_scene scene = gpu_scene_open("forward bf16 d64 hq2 nq128", NULL, 210);
   const fatune_request request = gpu_public_request(&scene.request);
-  fatune_plan *late = NULL;
+  fatune_request other = request;
+  other.head_dim = other.head_dim_v = 248;
+  fatune_plan *same = NULL, *late = NULL;
   cu_stream stream = NULL;
   cu_graph graph = NULL;
   gpu_assert_cuda(driver->stream_create(&stream, 0));
   gpu_assert_cuda(graphs.begin(stream, 0));
   gpu_assert_ok(fatune_plan_run(scene.plan, ft_problem_arguments(scene.problem), stream));
-  gpu_assert_status(fatune_plan_make(&late, gpu_lab()->session, &request), FATUNE_E_NOT_PREPARED);
+  gpu_assert_ok(fatune_plan_make(&same, gpu_lab()->session, &request));
+  gpu_assert_status(fatune_plan_make(&late, gpu_lab()->session, &other), FATUNE_E_NOT_PREPARED);
   ck_assert_ptr_null(late);
   gpu_assert_cuda(graphs.end(stream, &graph));
   ck_assert_ptr_nonnull(graph);
   gpu_assert_cuda(graphs.destroy(graph));
   gpu_assert_cuda(driver->stream_destroy(stream));
+  fatune_plan_free(same);
   gpu_scene_close(&scene);
 }
 END_TEST
