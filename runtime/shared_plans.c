@@ -5,14 +5,15 @@
 #include <string.h>
 #include <time.h>
 
-/* Some milliseconds coarse, and read without entering the kernel. */
+/* This clock is some milliseconds coarse. Reading it does not enter the operating system. */
 static double coarse_seconds(void) {
   struct timespec now;
   clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
   return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* Of the bytes; what lies between the fields may make two of one request, which only costs time. */
+/* The hash is of all bytes. Bytes between the fields may give one request two hashes: then its plan
+ * is made twice. */
 static uint64_t hash_of(const fatune_request *request) {
   uint64_t words[sizeof *request / sizeof(uint64_t)], hash = 0;
   _Static_assert(sizeof words == sizeof *request, "a request is whole words");
@@ -44,7 +45,7 @@ static void destroy_all(const struct dropped *dropped) {
   for (int i = 0; i < dropped->count; i++) dropped->plans[i]->destroy(dropped->plans[i]);
 }
 
-/* What this session has put counts at once, what lies in the file now and then. */
+/* Trials of this session count at once. Whether the file has others is looked up now and then. */
 static void check(struct ft_shared_plans *plans, struct dropped *dropped) {
   const double now = coarse_seconds();
   const bool in_time = now - plans->checked_at < FT_PLANS_CHECK_SECONDS;

@@ -268,14 +268,25 @@ struct planted emulator_plant_file(const char *file, const char *text) {
   return planted;
 }
 
-struct planted emulator_plant(const char *file, const char *piece, const char *other) {
-  const struct planted planted = copy_templates();
-  char *const text = read_file(planted.folder, file);
+static char *expect_piece(const char *text, const char *file, const char *piece, bool once) {
   char *const at = strstr(text, piece);
   ck_assert_msg(at != NULL, "templates/%s has no more \"%s\": the planted bug must be renewed",
                 file, piece);
-  ck_assert_msg(strstr(at + 1, piece) == NULL, "templates/%s has \"%s\" more than once", file,
-                piece);
+  ck_assert_msg(!once || strstr(at + 1, piece) == NULL, "templates/%s has \"%s\" more than once",
+                file, piece);
+  return at;
+}
+
+void emulator_expect_piece(const char *file, const char *piece, bool once) {
+  char *const text = read_file(FATUNE_SOURCE_DIR "/templates", file);
+  (void)expect_piece(text, file, piece, once);
+  free(text);
+}
+
+struct planted emulator_plant(const char *file, const char *piece, const char *other) {
+  const struct planted planted = copy_templates();
+  char *const text = read_file(planted.folder, file);
+  char *const at = expect_piece(text, file, piece, true);
   struct ft_text edited = FT_TEXT_INIT;
   ft_text_append(&edited, text, (size_t)(at - text));
   ft_text_add(&edited, "%s%s", other, at + strlen(piece));

@@ -62,6 +62,12 @@ struct planted {
   char folder[64];
 };
 struct planted emulator_plant(const char *file, const char *piece, const char *other);
+/* Fails unless the file of templates/ has the piece, and has it once where `once` says so. Suites
+ * run some of their bugs, and ask this of all. */
+void emulator_expect_piece(const char *file, const char *piece, bool once);
+#define EMULATOR_EXPECT_PIECES(bugs)                                                               \
+  for (size_t bug_ = 0; bug_ < EMULATOR_COUNT(bugs); bug_++)                                       \
+  emulator_expect_piece((bugs)[bug_].file, (bugs)[bug_].piece, true)
 /* A copy in which a whole file is another. */
 struct planted emulator_plant_file(const char *file, const char *text);
 void emulator_unplant(const struct planted *planted);

@@ -450,10 +450,17 @@ START_TEST(unedited_templates_are_right) {
 }
 END_TEST
 
+START_TEST(every_bug_can_be_planted) {
+  EMULATOR_EXPECT_PIECES(faults);
+  EMULATOR_EXPECT_PIECES(wrong_results);
+}
+END_TEST
+
 Suite *make_emulator_backward_bugs_suite(void) {
   Suite *const suite = suite_create("emulator_backward_bugs");
   TCase *const tests = tcase_create("bugs");
   tcase_set_timeout(tests, 120);
+  tcase_add_test(tests, every_bug_can_be_planted);
   tcase_add_loop_test(tests, faults_are_caught, 0, EMULATOR_RUNS(faults));
   tcase_add_loop_test(tests, wrong_results_are_told, 0, EMULATOR_RUNS(wrong_results));
   tcase_add_loop_test(tests, unedited_templates_are_right, 0, 7);

@@ -349,10 +349,23 @@ START_TEST(sound_kernels_pass) {
 }
 END_TEST
 
+START_TEST(every_bug_can_be_planted) {
+  EMULATOR_EXPECT_PIECES(bugs);
+  EMULATOR_EXPECT_PIECES(wrong_results);
+  for (size_t n = 0; n < EMULATOR_COUNT(bugs); n++) {
+    const struct place places[] = {bugs[n].at, bugs[n].from};
+    for (int i = 0; i < 2; i++)
+      if (places[i].text && !strstr(bugs[n].other, places[i].text))
+        emulator_expect_piece(places[i].file, places[i].text, false);
+  }
+}
+END_TEST
+
 Suite *make_emulator_bugs_suite(void) {
   Suite *const suite = suite_create("emulator_bugs");
   TCase *const tests = tcase_create("bugs");
   tcase_set_timeout(tests, 300);
+  tcase_add_test(tests, every_bug_can_be_planted);
   tcase_add_loop_test(tests, planted_bugs_are_caught_where_they_are, 0, EMULATOR_RUNS(bugs));
   tcase_add_loop_test(tests, wrong_results_are_explained, 0, EMULATOR_RUNS(wrong_results));
   tcase_add_test(tests, sound_kernels_pass);

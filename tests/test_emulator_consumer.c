@@ -169,11 +169,17 @@ START_TEST(bugs_are_seen) {
 }
 END_TEST
 
+START_TEST(every_bug_can_be_planted) {
+  EMULATOR_EXPECT_PIECES(bugs);
+}
+END_TEST
+
 Suite *make_emulator_consumer_suite(void) {
   Suite *const suite = suite_create("emulator_consumer");
   TCase *const tests = tcase_create("consumer");
   tcase_set_timeout(tests, 300);
   tcase_add_loop_test(tests, every_row_is_right, 0, EMULATOR_RUNS(runs));
+  tcase_add_test(tests, every_bug_can_be_planted);
   tcase_add_loop_test(tests, bugs_are_seen, 0, EMULATOR_RUNS(bugs));
   suite_add_tcase(suite, tests);
   return suite;

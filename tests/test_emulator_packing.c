@@ -122,6 +122,11 @@ START_TEST(bugs_are_seen) {
 }
 END_TEST
 
+START_TEST(every_bug_can_be_planted) {
+  EMULATOR_EXPECT_PIECES(bugs);
+}
+END_TEST
+
 Suite *make_emulator_packing_suite(void) {
   Suite *const suite = suite_create("emulator_packing");
   TCase *const tests = tcase_create("packing");
@@ -129,6 +134,7 @@ Suite *make_emulator_packing_suite(void) {
   tcase_add_test(tests, boxes_have_five_dimensions);
   tcase_add_test(tests, coordinates_are_as_many_as_dimensions);
   tcase_add_loop_test(tests, every_row_is_right, 0, EMULATOR_RUNS(runs));
+  tcase_add_test(tests, every_bug_can_be_planted);
   tcase_add_loop_test(tests, bugs_are_seen, 0, EMULATOR_RUNS(bugs));
   suite_add_tcase(suite, tests);
   return suite;

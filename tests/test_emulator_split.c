@@ -144,11 +144,17 @@ START_TEST(without_a_workspace_nothing_is_divided) {
 }
 END_TEST
 
+START_TEST(every_bug_can_be_planted) {
+  EMULATOR_EXPECT_PIECES(bugs);
+}
+END_TEST
+
 Suite *make_emulator_split_suite(void) {
   Suite *const suite = suite_create("emulator_split");
   TCase *const tests = tcase_create("split");
   tcase_set_timeout(tests, 300);
   tcase_add_loop_test(tests, every_row_is_right, 0, EMULATOR_RUNS(runs));
+  tcase_add_test(tests, every_bug_can_be_planted);
   tcase_add_loop_test(tests, bugs_are_seen, 0, EMULATOR_RUNS(bugs));
   tcase_add_test(tests, parts_are_merged_in_rounds);
   tcase_add_loop_test(tests, without_a_workspace_nothing_is_divided, 0, 2);

@@ -52,7 +52,7 @@ done:
   return status;
 }
 
-/* A name that there is not is a wrong value of an option. */
+/* An unknown name is a wrong value of an option. */
 static int as_option(int status) {
   return status == FT_E_NOT_FOUND ? FT_E_ARGUMENT : status;
 }

@@ -94,8 +94,8 @@ static int unknown_command(const char *word) {
   return CLI_EXIT_USAGE;
 }
 
-/* Once for each pass where the command takes one request and got both passes of one: what it prints
- * comes one after the other, what it puts into the document in an array. */
+/* A command that takes one request may have got both passes of it. Then it runs once for each pass:
+ * it prints one result after the other, and the document has an array of both. */
 static int run_passes(struct cli *cli, const struct command *command) {
   struct ft_request *const requests = cli->options.requests;
   const int count = cli->options.request_count;
