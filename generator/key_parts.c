@@ -53,9 +53,9 @@ struct ft_key_parts ft_key_parts_divided(const struct ft_walks *walks, const str
   struct ft_key_parts result = {.steps = (steps + parts - 1) / parts};
   result.most = (steps + result.steps - 1) / result.steps;
   const int64_t all = walks->tiles * result.most, slots = slots_of(walks, arch);
-  const double rounds = (double)((all + slots - 1) / slots);
+  const int64_t rounds = (all + slots - 1) / slots;
   const double step = step_us(walks, arch, (double)min_of(all, slots));
-  result.us = rounds * ((double)result.steps * step + PART_US);
+  result.us = (double)rounds * ((double)result.steps * step + PART_US);
   if (result.most == 1) return result;
   const double values = (double)walks->rows * (double)result.most * walks->head_dim_v;
   result.merge_us = MERGE_US + values * PARTIAL_BYTES / (positive(arch->dram_gbs, 500) * 1e3);

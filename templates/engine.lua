@@ -103,8 +103,8 @@ end
 -- function is called when all else has been rendered.
 -- A template renders another at this place by part(file, {name = value, ...}): the other sees these values
 -- and the standard functions, and nothing else. A value that its text does not name is an error.
--- concept(name, {name = value, ...}) renders parts/name.cu.in in the form that the request has, whose ending is
--- values.forms[name]. The empty form, _none, takes no values.
+-- concept(name, {name = value, ...}) renders parts/name.cu.in in the form that the request has, whose ending
+-- is values.forms[name]. The empty form, _none, takes no values.
 -- Returns text, and three arrays that describe its runs of lines. A run has consecutive lines of one file:
 -- the arrays hold the file, the number of the run's first line in it, and how many lines the run has.
 function engine.render(name, values, read)

@@ -83,7 +83,7 @@ static struct content read_whole(const char *path) {
   struct content content = {NULL, 0};
   FILE *const file = fopen(path, "rb");
   if (!file) return content;
-  fseek(file, 0, SEEK_END);
+  ck_assert_int_eq(fseek(file, 0, SEEK_END), 0);
   resize(&content, ftell(file));
   rewind(file);
   ck_assert_uint_eq(fread(content.data, 1, (size_t)content.size, file), (size_t)content.size);

@@ -174,10 +174,11 @@ void lab_fill(uint64_t seed, struct ft_score_inputs *inputs) {
 void lab_place(uint64_t *random, struct ft_score_inputs *inputs) {
   double *const symbols = inputs->symbols;
   const uint64_t draw = lab_random(random);
+  const uint64_t head = (draw >> 16) % LAB_HEADS, kv_head = head / (LAB_HEADS / LAB_KV_HEADS);
   symbols[FT_SYMBOL_S] = (double)((int)(draw % 129) - 64) / 8;
   symbols[FT_SYMBOL_B] = (double)(draw >> 8 & 1);
-  symbols[FT_SYMBOL_H] = (double)((draw >> 16) % LAB_HEADS);
-  symbols[FT_SYMBOL_KV] = (double)((draw >> 16) % LAB_HEADS / (LAB_HEADS / LAB_KV_HEADS));
+  symbols[FT_SYMBOL_H] = (double)head;
+  symbols[FT_SYMBOL_KV] = (double)kv_head;
   symbols[FT_SYMBOL_I] = (double)((draw >> 32) % LAB_NQ);
   symbols[FT_SYMBOL_J] = (double)((draw >> 48) % LAB_NK);
   symbols[FT_SYMBOL_NQ] = LAB_NQ;

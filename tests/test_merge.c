@@ -55,7 +55,7 @@ static void expect_merged(enum ft_dtype dtype, int dim, int count,
   const double ulp = dtype == FT_BF16 ? 0x1p-8 : 0x1p-11;
   for (int row = 0; row < ROWS; row++) {
     double sum = 0;
-    for (int n = 0; n < count; n++) sum += exp(lse[n][row]);
+    for (int n = 0; n < count; n++) sum += exp((double)lse[n][row]);
     const float merged = memory.merged_lse[row];
     if (sum > 0)
       ck_assert_double_eq_tol(merged, log(sum), 2e-6 * (1 + fabs(log(sum))));
@@ -65,7 +65,7 @@ static void expect_merged(enum ft_dtype dtype, int dim, int count,
       double mean = 0;
       for (int n = 0; n < count; n++)
         if (lse[n][row] > -INFINITY)
-          mean += exp(lse[n][row]) / sum * ft_from_dtype(dtype, o[n][row * dim + c]);
+          mean += exp((double)lse[n][row]) / sum * ft_from_dtype(dtype, o[n][row * dim + c]);
       const double is = ft_from_dtype(dtype, memory.merged[row * dim + c]);
       ck_assert_msg(fabs(is - mean) <= ulp * fabs(mean) + 1e-4, "row %d column %d: %g, not %g", row,
                     c, is, mean);
@@ -201,10 +201,11 @@ START_TEST(bugs_are_seen) {
   bool seen = status == FATUNE_E_DEVICE;
   for (int row = 0; row < ROWS && !seen; row++) {
     double sum = 0, mean = 0;
-    for (int n = 0; n < 3; n++) sum += exp(memory.lse[n][row]);
+    for (int n = 0; n < 3; n++) sum += exp((double)memory.lse[n][row]);
     for (int n = 0; n < 3; n++)
       if (memory.lse[n][row] > -INFINITY)
-        mean += exp(memory.lse[n][row]) / sum * ft_from_dtype(FT_BF16, memory.o[n][row * 64]);
+        mean +=
+            exp((double)memory.lse[n][row]) / sum * ft_from_dtype(FT_BF16, memory.o[n][row * 64]);
     const double o = ft_from_dtype(FT_BF16, memory.merged[row * 64]), lse = memory.merged_lse[row];
     const bool lse_right = sum > 0 ? fabs(lse - log(sum)) <= 1e-4 : lse == -INFINITY;
     seen = !lse_right || !(fabs(o - mean) <= 0.02);
