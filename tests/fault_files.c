@@ -8,25 +8,12 @@
 
 struct fault_files fault_files;
 
-/* What each operation fails with. */
-static const int codes[] = {[FILE_OPEN] = SQLITE_CANTOPEN,
-                            [FILE_DELETE] = SQLITE_IOERR_DELETE,
-                            [FILE_ACCESS] = SQLITE_IOERR_ACCESS,
-                            [FILE_READ] = SQLITE_IOERR_READ,
-                            [FILE_WRITE] = SQLITE_FULL,
-                            [FILE_TRUNCATE] = SQLITE_IOERR_TRUNCATE,
-                            [FILE_SYNC] = SQLITE_IOERR_FSYNC,
-                            [FILE_SIZE] = SQLITE_IOERR_FSTAT,
-                            [FILE_LOCK] = SQLITE_IOERR_LOCK,
-                            [FILE_CHECK_LOCK] = SQLITE_IOERR_CHECKRESERVEDLOCK,
-                            [FILE_SHARED_MEMORY] = SQLITE_IOERR_SHMMAP};
-
 static int before(const struct file_call *call) {
   fault_files.count++;
   if (fault_files.fail_at == 0 || fault_files.count < fault_files.fail_at) return SQLITE_OK;
   if (!fault_files.sticky && fault_files.count > fault_files.fail_at) return SQLITE_OK;
   fault_files.failed++;
-  return fault_files.code ? fault_files.code : codes[call->operation];
+  return fault_files.code ? fault_files.code : file_operation_failure(call->operation);
 }
 
 void fault_files_begin(void) {

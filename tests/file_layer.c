@@ -16,6 +16,21 @@ struct layer_file {
 static sqlite3_vfs shim, *below;
 static struct file_layer layer;
 
+int file_operation_failure(enum file_operation operation) {
+  static const int codes[] = {[FILE_OPEN] = SQLITE_CANTOPEN,
+                              [FILE_DELETE] = SQLITE_IOERR_DELETE,
+                              [FILE_ACCESS] = SQLITE_IOERR_ACCESS,
+                              [FILE_READ] = SQLITE_IOERR_READ,
+                              [FILE_WRITE] = SQLITE_FULL,
+                              [FILE_TRUNCATE] = SQLITE_IOERR_TRUNCATE,
+                              [FILE_SYNC] = SQLITE_IOERR_FSYNC,
+                              [FILE_SIZE] = SQLITE_IOERR_FSTAT,
+                              [FILE_LOCK] = SQLITE_IOERR_LOCK,
+                              [FILE_CHECK_LOCK] = SQLITE_IOERR_CHECKRESERVEDLOCK,
+                              [FILE_SHARED_MEMORY] = SQLITE_IOERR_SHMMAP};
+  return codes[operation];
+}
+
 static struct layer_file *of(sqlite3_file *file) {
   return (struct layer_file *)(void *)file;
 }

@@ -21,6 +21,9 @@ enum file_operation {
   FILE_SHARED_MEMORY
 };
 
+/* SQLite's code for a failure of the operation. */
+int file_operation_failure(enum file_operation operation);
+
 struct file_call {
   enum file_operation operation;
   const char *path; /* of open, delete, access; else of the file; NULL: a temporary one */

@@ -198,18 +198,7 @@ FILE *__wrap_fopen(const char *path, const char *mode) {
 }
 
 static int before(const struct file_call *call) {
-  static const int codes[] = {[FILE_OPEN] = SQLITE_CANTOPEN,
-                              [FILE_DELETE] = SQLITE_IOERR_DELETE,
-                              [FILE_ACCESS] = SQLITE_IOERR_ACCESS,
-                              [FILE_READ] = SQLITE_IOERR_READ,
-                              [FILE_WRITE] = SQLITE_FULL,
-                              [FILE_TRUNCATE] = SQLITE_IOERR_TRUNCATE,
-                              [FILE_SYNC] = SQLITE_IOERR_FSYNC,
-                              [FILE_SIZE] = SQLITE_IOERR_FSTAT,
-                              [FILE_LOCK] = SQLITE_IOERR_LOCK,
-                              [FILE_CHECK_LOCK] = SQLITE_IOERR_CHECKRESERVEDLOCK,
-                              [FILE_SHARED_MEMORY] = SQLITE_IOERR_SHMMAP};
-  return fails(FILES) ? codes[call->operation] : SQLITE_OK;
+  return fails(FILES) ? file_operation_failure(call->operation) : SQLITE_OK;
 }
 
 /* ---- a network ---- */
