@@ -150,6 +150,7 @@ static void push_forms(lua_State *state, const struct ft_render *job) {
   const char *const dropout = request->dropout ? "" : "_none";
   const char *const score = request->score != 0 ? "" : "_none";
   const char *const sinks = request->sinks ? "" : "_none";
+  const char *const ordered = request->deterministic ? "" : "_none"; /* adds to dQ by wgmma */
   const bool marks = request->dropout || slope_varies || has_gradients;
   const struct {
     const char *part, *ending;
@@ -166,6 +167,9 @@ static void push_forms(lua_State *state, const struct ft_render *job) {
       {"score_transposed", score},
       {"sinks", sinks},
       {"sink_gradient", sinks},
+      {"dq_tickets", ordered},
+      {"dq_adds", ordered},
+      {"backward_adders", ordered},
       {"captured_sums", has_gradients ? "" : "_none"},
       {"backward_marked", marks ? "" : "_none"}, /* P for dS is not P for dV */
   };
