@@ -1,4 +1,4 @@
-/* store_state.c: whether other trials may be there than a while ago.
+/* store_state.c: a number that changes when trials may have been added to the store.
  * in -> out: trials taken in, tuning.db as it lies on the disk -> a number. */
 #include <stdio.h>
 #include <sys/stat.h>

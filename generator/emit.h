@@ -41,7 +41,7 @@ int ft_emit(struct ft_source *source, struct ft_lua *lua, const struct ft_reques
 void ft_source_free(struct ft_source *source);
 
 /* What ft_emit begins with: the source without text, the kernel class, its score (NULL: none).
- * Whatever else is to enter a text belongs into the recipe, too (recipe.c). */
+ * A new input of emission has to be added to the recipe, too (recipe.c). */
 int ft_emit_outline(struct ft_source *source, struct ft_lua *lua, const struct ft_request *request,
                     const struct ft_arch *arch, const struct ft_config *config,
                     struct ft_request *class, const struct ft_known_score **score);

@@ -1,4 +1,4 @@
-/* shared_plans.c: plans that a session still has, by request.
+/* shared_plans.c: the plans that a session keeps, to be found by their request.
  * in -> out: a request as it was given -> the plan that was made for it, counted once more. */
 #include "runtime/shared_plans.h"
 

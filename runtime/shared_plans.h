@@ -1,4 +1,4 @@
-/* shared_plans.h: plans that a session still has, by request.
+/* shared_plans.h: the plans that a session keeps, to be found by their request.
  * in -> out: a request as it was given -> the plan that was made for it, counted once more.
  *
  * Equal requests share one plan while it is used, and for a while after: the most recent ones stay,

@@ -1,5 +1,6 @@
 /* file_layer.c: a file layer of SQLite over the one that is there, with a word in every operation.
- * in -> out: operations of SQLite -> those of the layer below, or what the function answers. */
+ * in -> out: an operation of SQLite -> the same of the layer below, or the code with which the
+ * function refuses it. */
 #include "tests/file_layer.h"
 
 #include <sqlite3.h>

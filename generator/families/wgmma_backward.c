@@ -190,8 +190,8 @@ static const struct ft_rule rules[] = {
  * dropout or gradients of captured things, which leave the fewest registers. */
 enum scored { ALL, UNSCORED, SCORED_AND_MORE };
 
-/* Best first, as measured on an H200 (bench/ledger.md). With score functions
- * nothing was measured yet: those with ptxas' fewest spills stand for them. */
+/* Best first, as measured on an H200 (bench/ledger.md). Kernels with a score function were not
+ * measured yet: their favourites are the configs of which ptxas spills least. */
 static const struct {
   int head_dim; /* max(d, dv) is at most this */
   enum scored requests;
