@@ -3,6 +3,7 @@
 #include "cache/store.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,8 +12,8 @@
 
 #include "cache/folders.h"
 #include "cache/store_parts.h"
-#include "generator/clock.h"
 #include "cache/unfinished.h"
+#include "generator/clock.h"
 #include "generator/status.h"
 
 enum { RETRY_SECONDS = 60 };
@@ -244,12 +245,12 @@ static void choose_cap(struct ft_store *store, const struct ft_store_options *op
   store->cap = options->kernel_bytes_cap > 0 ? options->kernel_bytes_cap : DEFAULT_CAP;
   if (options->kernel_bytes_cap > 0 || !given || !given[0]) return;
   static const char units[] = "KMGT";
-  char unit = '\0', more;
-  long long bytes = 0;
-  const int read = sscanf(given, "%18lld%c%c", &bytes, &unit, &more);
-  const char *const found = read == 2 ? strchr(units, unit) : NULL;
-  const int shift = found ? 10 * (int)(found - units + 1) : 0;
-  if ((read == 1 || found) && read < 3 && bytes > 0 && bytes <= INT64_MAX >> shift) {
+  char *rest;
+  const long long bytes = strtoll(given, &rest, 10); /* what is too large is LLONG_MAX */
+  const char *const unit = rest[0] ? strchr(units, rest[0]) : NULL;
+  const int shift = unit ? 10 * (int)(unit - units + 1) : 0;
+  const bool ended = !rest[unit ? 1 : 0];
+  if (ended && bytes > 0 && bytes < LLONG_MAX && bytes <= INT64_MAX >> shift) {
     store->cap = (int64_t)bytes << shift;
     return;
   }

@@ -70,18 +70,27 @@ static bool is_chosen(const char *path) {
   return same;
 }
 
+/* Reads the four numbers of a line. Returns what follows them and their blanks. */
+static const char *parse_stamp(const char *text, struct stamp *stamp) {
+  long long *const numbers[] = {&stamp->size, &stamp->inode, &stamp->seconds, &stamp->nanoseconds};
+  for (int n = 0; n < 4; n++) {
+    char *rest;
+    *numbers[n] = strtoll(text, &rest, 10);
+    if (rest == text) return "";
+    text = rest;
+  }
+  return text + strspn(text, " ");
+}
+
 struct ft_nvrtc_known ft_nvrtc_recall(const char *kernels) {
   struct ft_nvrtc_known known = {.version = ""};
   struct stamp then, now;
-  char file[PATH_MAX], line[LINE_MOST], version[64];
-  int path_at = 0;
+  char file[PATH_MAX], line[LINE_MOST];
   if (!name_file(kernels, file) || !read_line(file, line)) return known;
-  if (sscanf(line, "%63s %lld %lld %lld %lld %n", version, &then.size, &then.inode, &then.seconds,
-             &then.nanoseconds, &path_at) != 5 ||
-      line[path_at] != '/')
-    return known;
-  memcpy(known.version, version, sizeof known.version);
-  const char *const path = line + path_at;
+  const size_t version = strcspn(line, " ");
+  const char *const path = parse_stamp(line + version, &then);
+  if (version == 0 || version >= sizeof known.version || path[0] != '/') return known;
+  memcpy(known.version, line, version);
   known.present = is_chosen(path) && read_stamp(path, &now) && same_stamp(&then, &now);
   return known;
 }

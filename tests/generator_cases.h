@@ -138,7 +138,7 @@ static inline bool rule_lets_see(const struct ft_request *request, int64_t i, in
 }
 
 static inline const struct ft_family *random_family(void) {
-  int count = 0;
+  int count = 1;
   while (ft_family_at(count) != NULL) ++count;
   return ft_family_at(random_int(0, count - 1));
 }

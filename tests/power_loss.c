@@ -38,7 +38,7 @@ static long operations, power_ends;
 /* -- what lies on the disk ------------------------------------------------------------------ */
 
 static void resize(struct content *content, int64_t size) {
-  if (size > content->size) {
+  if (size > 0 && size > content->size) {
     content->data = realloc(content->data, (size_t)size);
     ck_assert_ptr_nonnull(content->data);
     memset(content->data + content->size, 0, (size_t)(size - content->size));
@@ -47,7 +47,9 @@ static void resize(struct content *content, int64_t size) {
 }
 
 static void place(struct content *content, int64_t at, const unsigned char *data, int64_t length) {
+  if (length == 0) return;
   if (at + length > content->size) resize(content, at + length);
+  ck_assert_ptr_nonnull(content->data);
   memcpy(content->data + at, data, (size_t)length);
 }
 

@@ -74,6 +74,7 @@ static const char *line_at(const char *text, int line, char buffer[LINE_SIZE]) {
 }
 
 static void compare_or_write(const char *name, const char *suffix, const struct ft_text *now) {
+  ck_assert_ptr_nonnull(now->data);
   char path[sizeof FOLDER + GOLDEN_NAME_SIZE + 16];
   snprintf(path, sizeof path, "%s%s%s", FOLDER, name, suffix);
   if (updating()) {
@@ -372,6 +373,7 @@ static bool shows(const struct golden_entry *entry, int knob, struct ft_lua *lua
   for (int i = 0; i < 2; i++) {
     add_code(&code[i], source[i].text);
     must(ft_text_status(&code[i]), entry->name);
+    ck_assert_ptr_nonnull(code[i].data);
     ft_source_free(&source[i]);
   }
   const bool differs = strcmp(code[0].data, code[1].data) != 0;

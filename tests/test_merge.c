@@ -159,7 +159,7 @@ START_TEST(forwards_add_up) {
     run.q = (fatune_tensor){q, NQ * D, D, D};
     run.k = (fatune_tensor){k + from[n] * D, SIZE, D, D};
     run.v = (fatune_tensor){v + from[n] * D, SIZE, D, D};
-    run.o = parts[n].o = (fatune_tensor){o[n], NQ * D, D, D};
+    run.o = parts[n].o = (fatune_tensor){&o[n][0], NQ * D, D, D};
     parts[n].lse = run.lse = lse[n];
     run.seqlen_k = keys[n];
     ck_assert_msg(fatune_plan_run(plan, &run, NULL) == FATUNE_OK, "%s", fatune_detail());

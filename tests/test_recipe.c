@@ -253,8 +253,8 @@ START_TEST(a_damaged_recipe_is_a_miss) {
   static const char *const damage[] = {
       "UPDATE recipes SET source = randomblob(32)", "UPDATE recipes SET identity = zeroblob(32)",
       "UPDATE recipes SET source = x'00'", "UPDATE recipes SET recipe = randomblob(32)",
-      "UPDATE recipes SET source = (SELECT r.source FROM recipes r WHERE r.id <> recipes.id), "
-      "identity = (SELECT r.identity FROM recipes r WHERE r.id <> recipes.id)"};
+      ("UPDATE recipes SET (source, identity) = "
+       "(SELECT r.source, r.identity FROM recipes r WHERE r.id <> recipes.id)")};
   char path[192], *text, *again;
   snprintf(path, sizeof path, "%s/kernels.db", fixture.folder);
   emitted_for(NULL, "d64 nq128", NULL, &text);

@@ -286,7 +286,8 @@ START_TEST(many_processes_share_one_folder) {
   ck_assert_ptr_ne(boards, MAP_FAILED);
   pid_t children[2 * MOST];
   const bool fresh = !tests_are_slow() && fixture.dice.seed % 2; /* the writers make the files */
-  const struct ft_digest key = fresh ? (struct ft_digest){{0}} : put_what_is_read();
+  struct ft_digest key = {{0}};
+  if (!fresh) key = put_what_is_read();
   const int readers = fresh ? 0 : tests_are_slow() ? MOST : 4, before = !fresh;
   for (int i = 0; i < writers + readers; i++) {
     children[i] = fork();

@@ -39,7 +39,8 @@ enum {
   FT_SCORE_NODES = 4096,
   FT_SCORE_TENSORS = 8,
   FT_SCORE_SCALARS = 16,
-  FT_SCORE_DIMS = 4 /* of a captured tensor */
+  FT_SCORE_DIMS = 4,   /* of a captured tensor */
+  FT_OPERANDS_MOST = 3 /* of an operation */
 };
 
 /* Bits of what a value is computed from. */

@@ -31,10 +31,10 @@ static const char *wrong_type(enum ft_operation operation, int i, enum ft_value_
 }
 
 static void check_types(lua_State *state, const struct ft_expression *expression,
-                        enum ft_operation operation, const char *what, const int *operands,
-                        const int *numbers) {
+                        enum ft_operation operation, const char *what,
+                        const int operands[FT_OPERANDS_MOST], const int numbers[FT_OPERANDS_MOST]) {
   const int count = ft_operation_operands(operation);
-  for (int i = 0; i < count && i < 3; ++i) {
+  for (int i = 0; i < count && i < FT_OPERANDS_MOST; ++i) {
     const enum ft_value_type type = ft_node(expression, operands[i])->type;
     const enum ft_value_type last = ft_node(expression, operands[count - 1])->type;
     const char *const allowed = wrong_type(operation, i, type, last);
@@ -46,10 +46,10 @@ static void check_types(lua_State *state, const struct ft_expression *expression
 
 /* The operands lie at the first of three `indices` of the stack. */
 static int operation_of(lua_State *state, enum ft_operation operation, const char *what,
-                        const int *indices) {
+                        const int indices[FT_OPERANDS_MOST]) {
   struct ft_score *const score = ft_handle_score(state);
-  int operands[3] = {0};
-  for (int i = 0; i < ft_operation_operands(operation); ++i)
+  int operands[FT_OPERANDS_MOST] = {0};
+  for (int i = 0; i < ft_operation_operands(operation) && i < FT_OPERANDS_MOST; ++i)
     operands[i] = ft_handle_node(state, indices[i], what, indices[i]);
   check_types(state, &score->expression, operation, what, operands, indices);
   const bool divides = operation == FT_OP_FLOOR_DIV || operation == FT_OP_MOD;
@@ -79,7 +79,7 @@ static int power(lua_State *state) {
   struct ft_score *const score = ft_handle_score(state);
   struct ft_expression *const expression = &score->expression;
   const int base = ft_handle_node(state, 1, "^", 1), exponent = ft_handle_node(state, 2, "^", 2);
-  check_types(state, expression, FT_OP_MUL, "^", (const int[]){base, exponent},
+  check_types(state, expression, FT_OP_MUL, "^", (const int[FT_OPERANDS_MOST]){base, exponent},
               (const int[]){1, 2, 3});
   const struct ft_node *const b = ft_node(expression, base), *const e =
                                                                  ft_node(expression, exponent);

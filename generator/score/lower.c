@@ -25,7 +25,7 @@ static int quotient(struct ft_expression *expression, int a, int b) {
 
 static int lowered(struct ft_expression *expression, const int *lowered_nodes, int number) {
   const struct ft_node node = *ft_node(expression, number);
-  int operands[FT_SCORE_DIMS];
+  int operands[FT_SCORE_DIMS] = {0};
   for (int i = 0; i < node.operand_count; ++i) operands[i] = lowered_nodes[node.operands[i]];
   if (node.operation == FT_OP_DIV) return quotient(expression, operands[0], operands[1]);
   if (node.operation > FT_OP_READ) return ft_simplified(expression, node.operation, operands);

@@ -227,10 +227,11 @@ static void promote(struct ft_expression *e, enum ft_operation operation, int *o
   for (int i = first; i < count; ++i) operands[i] = ft_as_float(e, operands[i]);
 }
 
-int ft_simplified(struct ft_expression *expression, enum ft_operation operation, const int *given) {
+int ft_simplified(struct ft_expression *expression, enum ft_operation operation,
+                  const int given[FT_OPERANDS_MOST]) {
   const int count = ft_operation_operands(operation);
   struct ft_node node = {.operation = operation, .operand_count = count};
-  for (int i = 0; i < count; ++i) node.operands[i] = given[i];
+  for (int i = 0; i < count && i < FT_OPERANDS_MOST; ++i) node.operands[i] = given[i];
   promote(expression, operation, node.operands, count);
   if (is_commutative(operation) && comes_last(expression, node.operands[0], node.operands[1])) {
     const int first = node.operands[0];
@@ -245,15 +246,15 @@ int ft_simplified(struct ft_expression *expression, enum ft_operation operation,
 }
 
 int ft_unary(struct ft_expression *expression, enum ft_operation operation, int a) {
-  return ft_simplified(expression, operation, &a);
+  return ft_simplified(expression, operation, (const int[FT_OPERANDS_MOST]){a});
 }
 
 int ft_binary(struct ft_expression *expression, enum ft_operation operation, int a, int b) {
-  return ft_simplified(expression, operation, (const int[]){a, b});
+  return ft_simplified(expression, operation, (const int[FT_OPERANDS_MOST]){a, b});
 }
 
 int ft_where(struct ft_expression *expression, int condition, int a, int b) {
-  return ft_simplified(expression, FT_OP_WHERE, (const int[]){condition, a, b});
+  return ft_simplified(expression, FT_OP_WHERE, (const int[FT_OPERANDS_MOST]){condition, a, b});
 }
 
 int ft_as_float(struct ft_expression *expression, int node) {

@@ -8,9 +8,10 @@
 #include "generator/score/expression.h"
 
 /* The operands have the types that the operation takes; where one is a float and another an
- * integer, the integer becomes a float. */
+ * integer, the integer becomes a float. Those that the operation does not have are not looked at.
+ */
 int ft_simplified(struct ft_expression *expression, enum ft_operation operation,
-                  const int *operands);
+                  const int operands[FT_OPERANDS_MOST]);
 
 /* By number of operands. */
 int ft_unary(struct ft_expression *expression, enum ft_operation operation, int a);

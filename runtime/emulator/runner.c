@@ -116,13 +116,14 @@ static void set_signals(void) {
   sigprocmask(SIG_UNBLOCK, &wanted, NULL);
 }
 
-/* Bytes of private memory that can be written to, as RLIMIT_DATA counts them. */
+/* Bytes of private memory that can be written to, as RLIMIT_DATA counts them: the sixth number of
+ * statm, in pages. */
 static rlim_t data_bytes(void) {
-  char text[256] = "";
+  char text[256] = "", *rest = text;
   unsigned long pages = 0;
   const int file = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
   if (file >= 0 && read(file, text, sizeof text - 1) > 0)
-    (void)sscanf(text, "%*u %*u %*u %*u %*u %lu", &pages);
+    for (int n = 0; n < 6; n++) pages = strtoul(rest, &rest, 10);
   if (file >= 0) close(file);
   return (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE);
 }

@@ -216,11 +216,14 @@ int __wrap_statfs(const char *path, struct statfs *state) {
 
 __attribute__((constructor)) static void take_order(void) {
   const char *const order = getenv("FATUNE_TEST_FAULT");
-  char kind[8], ever[8] = "";
   if (!order) return;
-  if (sscanf(order, "%7[a-z]:%ld:%7s", kind, &fault.n, ever) < 2) abort();
-  fault.kind = strcmp(kind, "memory") == 0 ? MEMORY : FILES;
-  fault.ever = strcmp(ever, "ever") == 0;
+  const char *const number = strchr(order, ':');
+  if (!number) abort();
+  char *rest;
+  fault.n = strtol(number + 1, &rest, 10);
+  fault.kind = strncmp(order, "memory:", 7) == 0 ? MEMORY : FILES;
+  fault.ever = strcmp(rest, ":ever") == 0;
+  if (rest == number + 1 || (rest[0] && !fault.ever)) abort();
   if (sqlite3_config(SQLITE_CONFIG_GETMALLOC, &memory_below) != SQLITE_OK) abort();
   sqlite3_mem_methods failing = memory_below;
   failing.xMalloc = sqlite_malloc;
