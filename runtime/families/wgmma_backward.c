@@ -10,7 +10,11 @@
 
 static struct ft_backward_work work_of(const struct ft_launch_plan *plan) {
   const struct ft_wgmma_backward_budget *const budget = ft_wgmma_backward_budget(plan->budget);
-  return ft_tiled_backward_work(plan, budget->dq_sums, budget->d_pad, 1, budget->prepare_threads);
+  const bool fused_dq = ft_wgmma_backward_knobs(plan->config)->fused_dq != 0;
+  /* Ordered: a warp adds a whole tile. */
+  const int adders = fused_dq ? 4 : 1;
+  return ft_tiled_backward_work(plan, budget->dq_sums, budget->d_pad, adders,
+                                budget->prepare_threads, fused_dq);
 }
 
 static int workspace(const struct ft_launch_plan *plan, const fatune_arguments *arguments,
