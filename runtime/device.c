@@ -69,23 +69,32 @@ static bool nearest_row(struct ft_lua *lua, const struct ft_arch *arch, struct f
   return found;
 }
 
+/* 0 for an attribute that the driver does not know. */
+static int rate(const struct ft_driver *driver, cu_device device, int which, int *value) {
+  enum { INVALID_VALUE = 1 };
+  const int code = driver->device_attribute(value, which, device);
+  if (code == INVALID_VALUE) *value = 0;
+  return code == INVALID_VALUE ? FT_OK : ft_driver_status(driver, code, "cuDeviceGetAttribute");
+}
+
 /* Rates are for the cost model alone; no rule reads them. A rate that the driver does not report is
  * taken from a similar GPU of the table. No driver reports the rate of the tensor cores. */
-static void read_rates(struct ft_arch *arch, const struct ft_driver *driver, struct ft_lua *lua,
-                       cu_device device) {
+static int read_rates(struct ft_arch *arch, const struct ft_driver *driver, struct ft_lua *lua,
+                      cu_device device) {
   struct ft_arch row;
   if (!lua || !nearest_row(lua, arch, &row))
     row = (struct ft_arch){.clock_ghz = 1.5, .dram_gbs = 1000, .mma_flops_per_clk = 1024};
 
   int khz = 0, memory_khz = 0, bus_bits = 0;
-  if (driver->device_attribute(&khz, ATTRIBUTE_CLOCK_KHZ, device)) khz = 0;
-  if (driver->device_attribute(&memory_khz, ATTRIBUTE_MEMORY_KHZ, device)) memory_khz = 0;
-  if (driver->device_attribute(&bus_bits, ATTRIBUTE_BUS_BITS, device)) bus_bits = 0;
+  FT_TRY(rate(driver, device, ATTRIBUTE_CLOCK_KHZ, &khz));
+  FT_TRY(rate(driver, device, ATTRIBUTE_MEMORY_KHZ, &memory_khz));
+  FT_TRY(rate(driver, device, ATTRIBUTE_BUS_BITS, &bus_bits));
   arch->clock_ghz = khz > 0 ? khz * 1e-6 : row.clock_ghz;
   arch->dram_gbs = memory_khz > 0 && bus_bits > 0 ? 2.0 * memory_khz * 1e3 * (bus_bits / 8.0) *
                                                         1e-9 /* two transfers a cycle */
                                                   : row.dram_gbs;
   arch->mma_flops_per_clk = row.mma_flops_per_clk;
+  return FT_OK;
 }
 
 /* The kernel module's version stands in sysfs, which is far quicker to ask than NVML. */
@@ -124,7 +133,7 @@ int ft_device_read(struct ft_device *device, const struct ft_driver *driver, str
                           "cuDeviceGetName"));
   arch->name[sizeof arch->name - 1] = '\0';
   FT_TRY(read_limits(arch, driver, device->handle));
-  read_rates(arch, driver, lua, device->handle);
+  FT_TRY(read_rates(arch, driver, lua, device->handle));
   FT_TRY(read_driver_version(device, driver));
 
   size_t bytes = 0;

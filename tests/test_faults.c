@@ -1,48 +1,71 @@
-/* test_faults.c: every command, with the n-th call for memory or files failing, once and for ever,
- * and with the n-th call of the driver and NVRTC. in -> out: command, kind of call, n -> an exit
+/* test_faults.c: every command and every public call, with the n-th call for memory or files, or of
+ * the driver and NVRTC, failing, once and for ever. in -> out: command, kind of call, n -> an exit
  * code and a message, a sound store, a next run that works -> Check suite. Some n of each, others
- * each time; with FATUNE_TEST_SLOW=1 up to 200 of each. */
+ * each time; with FATUNE_TEST_SLOW=1 every n; FATUNE_TEST_CASE=n: the n-th command alone,
+ * FATUNE_TEST_PART=2/10: of its n's the second, the twelfth, ... */
+#include <dirent.h>
+
 #include "tests/run_program.h"
 #include "tests/slow_tests.h"
 #include "tests/store_fixture.h"
 #include "tests/suites.h"
 
-enum { SHORT_RUNS = 3, LONG_RUNS = 200, LINE = 512 };
+enum { SHORT_RUNS = 3, LINE = 512 };
 
 struct command {
   const char *words; /* "%s": this test's folder */
   const char *tells; /* what stands in its output when it says there that something failed; "": its
                         output differs anyway */
+  int code;          /* without a failure: the fake GPU runs no kernel, so its results are wrong */
+  bool calls;        /* of fatune_calls, not fatune */
 };
 
 static const struct command commands[] = {
-    {"gpus", NULL},
-    {"gpus --json", NULL},
-    {"doctor", ""},
-    {"emit d64 nq512 --gpu a100", NULL},
-    {"explain d64 nq512 --gpu a100", "NVRTC missing"},
-    {"explain d64 nq512 --gpu a100 --json", "\"nvrtc\": null"},
-    {"explain --score alibi", NULL},
-    {"compile d64 nq512 --gpu a100 -o %s/kernel.cubin", ""},
-    {"tune d64 nq1024 --gpu a100 --effort quick --shard 1/7 -q", ""},
-    {"cache path", NULL},
-    {"cache list", NULL},
-    {"cache list --json", NULL},
-    {"cache stats", NULL},
-    {"cache verify", NULL},
-    {"cache verify --repair", NULL},
-    {"cache verify %s/sm_80.fatune", NULL},
-    {"cache gc --cap 1M", NULL},
-    {"cache export --gpu a100 -o %s/new.fatune", NULL},
-    {"cache import %s/sm_80.fatune", NULL},
-    {"cache merge %s/theirs.db", NULL},
+    {.words = "gpus"},
+    {.words = "gpus --json"},
+    {.words = "doctor", .tells = ""},
+    {.words = "emit d64 nq512 --gpu a100"},
+    {.words = "explain d64 nq512 --gpu a100", .tells = "NVRTC missing"},
+    {.words = "explain d64 nq512 --gpu a100 --json", .tells = "\"nvrtc\": null"},
+    {.words = "explain --score alibi"},
+    {.words = "compile d64 nq512 --gpu a100 -o %s/kernel.cubin", .tells = ""},
+    {.words = "tune d64 nq1024 --gpu a100 --effort quick --shard 1/7 -q", .tells = ""},
+    {.words = "cache path"},
+    {.words = "cache list"},
+    {.words = "cache list --json"},
+    {.words = "cache stats"},
+    {.words = "cache verify"},
+    {.words = "cache verify --repair"},
+    {.words = "cache verify %s/sm_80.fatune"},
+    {.words = "cache gc --cap 1M"},
+    {.words = "cache export --gpu a100 -o %s/new.fatune"},
+    {.words = "cache import %s/sm_80.fatune"},
+    {.words = "cache merge %s/theirs.db"},
+    {.words = "calls", .calls = true},
+    {.words = "tune", .tells = "", .calls = true, .code = 1},
 };
 
-enum { COMMANDS = sizeof commands / sizeof *commands };
+/* Those that use the fake GPU. */
+static const struct command on_gpu[] = {
+    {.words = "doctor", .tells = ""},
+    {.words = "explain 'backward d64 nq256'", .tells = "NVRTC missing"},
+    {.words = "emit d64 nq256"},
+    {.words = "compile d64 nq256 -o %s/kernel.cubin", .tells = ""},
+    {.words = "bench d64 nq256", .tells = ""},
+    {.words = "verify d64 nq256", .tells = "", .code = 7},
+    {.words = "tune --gpu auto --effort quick --shard 1/20 'backward d16 nq16' -q",
+     .tells = "",
+     .code = 5},
+    {.words = "calls", .calls = true},
+    {.words = "tune", .tells = "", .calls = true, .code = 1},
+};
+
+enum { COMMANDS = sizeof commands / sizeof *commands, ON_GPU = sizeof on_gpu / sizeof *on_gpu };
 
 static const char *const kinds[] = {"memory", "files"};
-static char faulty[4096 + 8], sound[4096];
+static char faulty[4096 + 8], calling[4096 + 8], sound[4096];
 static int64_t trials;
+static int saved_files;
 
 static void shell(const char *format, ...) {
   char line[2 * LINE];
@@ -59,12 +82,13 @@ static void set_up(void) {
   begin_program_test();
   strcpy(sound, program);
   snprintf(faulty, sizeof faulty, "%s_faulty", sound);
+  snprintf(calling, sizeof calling, "%s_calls", sound);
   setenv("FATUNE_LIBNVRTC", FATUNE_FAKE_DIR "/libfake_nvrtc.so", 1);
   expect("tune d64 nq512 --gpu a100 --effort quick --shard 1/7 -q", 0);
   snprintf(line, sizeof line, "cache export --gpu a100 -o %s/sm_80.fatune", folder);
   expect(line, 0);
-  shell("cp %s/tuning.db %s/theirs.db && mkdir %s/saved && cp %s/*.db %s/*.fatune %s/saved", folder,
-        folder, folder, folder, folder, folder);
+  shell("cd %s && cp tuning.db theirs.db && mkdir saved && cp *.db *.fatune saved", folder);
+  saved_files = 4; /* tuning.db, kernels.db, theirs.db, sm_80.fatune */
   snprintf(line, sizeof line, "%s/tuning.db", folder);
   trials = number_of(line, "SELECT count(*) FROM trials");
   ck_assert_int_gt(trials, 0);
@@ -75,23 +99,72 @@ static void tear_down(void) {
   end_program_test();
 }
 
+static bool is_same_file(const char *a, const char *b) {
+  char of_a[4096], of_b[4096];
+  FILE *const file_a = fopen(a, "r"), *const file_b = fopen(b, "r");
+  bool same = file_a && file_b;
+  size_t read = sizeof of_a;
+  while (same && read == sizeof of_a) {
+    read = fread(of_a, 1, sizeof of_a, file_a);
+    same = fread(of_b, 1, sizeof of_b, file_b) == read && memcmp(of_a, of_b, read) == 0;
+  }
+  if (file_a) fclose(file_a);
+  if (file_b) fclose(file_b);
+  return same;
+}
+
+/* All that lies in the folder, and in `saved`, is the same, but for what programs say. */
+static bool is_unchanged(void) {
+  static const char *const said[] = {".", "..", "saved", "says", "out", "err"};
+  DIR *const files = opendir(folder);
+  ck_assert_ptr_nonnull(files);
+  int same = 0;
+  bool other = false;
+  for (const struct dirent *file; !other && (file = readdir(files)) != NULL;) {
+    char path[512], saved[512];
+    bool counts = true;
+    for (size_t i = 0; i < sizeof said / sizeof *said; i++)
+      counts = counts && strcmp(file->d_name, said[i]) != 0;
+    if (!counts) continue;
+    snprintf(path, sizeof path, "%s/%s", folder, file->d_name);
+    snprintf(saved, sizeof saved, "%s/saved/%s", folder, file->d_name);
+    other = !is_same_file(path, saved);
+    same += !other;
+  }
+  closedir(files);
+  return !other && same == saved_files;
+}
+
 static void restore(void) {
-  shell("cd %s && rm -f *.db* *.fatune* && cp saved/* .", folder);
+  if (is_unchanged()) return;
+  shell("cd %s && rm -f *.db* *.fatune* *.cubin nvrtc kernels.claims && cp saved/* .", folder);
+}
+
+static void use_fake_gpu(void) {
+  setenv("FATUNE_LIBCUDA", FATUNE_FAKE_DIR "/libfake_cuda.so", 1);
+  setenv("FATUNE_LIBNVML", "/nowhere/libnvidia-ml.so.1", 1);
+}
+
+static int run_sound(const struct command *command, const char *line) {
+  strcpy(program, command->calls ? calling : sound);
+  const int code = run(line);
+  strcpy(program, sound);
+  return code;
 }
 
 /* The exit code of a run with that order; *count: the calls there were. */
-static int run_faulty(const char *line, const char *order, long *count) {
+static int run_faulty(const struct command *command, const char *line, const char *order,
+                      long *count) {
   char says[96];
   snprintf(says, sizeof says, "%s/says", folder);
   restore();
   unlink(says);
   setenv("FATUNE_TEST_FAULT_SAYS", says, 1);
   setenv("FATUNE_TEST_FAULT", order, 1);
-  strcpy(program, faulty);
+  strcpy(program, command->calls ? calling : faulty);
   const int code = run(line);
   strcpy(program, sound);
   unsetenv("FATUNE_TEST_FAULT");
-  ck_assert_msg(code < 20, "fatune %s by %s: exit code %d\n%s", line, order, code, messages);
   /* Whoever has no memory to say so leaves by _exit. */
   FILE *const file = fopen(says, "r");
   *count = 0;
@@ -113,9 +186,11 @@ static bool is_right(const struct command *command, const char *right) {
 static void assert_right(const struct command *command, const char *line, const char *order,
                          int code, const char *right) {
   char path[96], kept[LINE];
-  ck_assert_msg(messages[0] || (code == 0 && is_right(command, right)),
+  ck_assert_msg(code < 20, "fatune %s by %s: exit code %d\n%s", line, order, code, messages);
+  ck_assert_msg(messages[0] || (code == command->code && is_right(command, right)),
                 "fatune %s by %s: exit code %d without a word, and this output:\n%.2000s", line,
                 order, code, output);
+  if (is_unchanged()) return; /* so the next run is as any other */
   snprintf(path, sizeof path, "%s/tuning.db", folder);
   ck_assert_msg(number_of(path, "SELECT count(*) FROM trials") >= trials,
                 "%s by %s: trials are lost", line, order);
@@ -123,9 +198,30 @@ static void assert_right(const struct command *command, const char *line, const 
   int next = run("cache verify");
   ck_assert_msg(next == 0, "fatune %s by %s (%s): then cache verify: %d %s", line, order, kept,
                 next, messages);
-  next = run(line);
-  ck_assert_msg(next == 0, "fatune %s by %s (%s): once more: %d %s", line, order, kept, next,
-                messages);
+  next = run_sound(command, line);
+  ck_assert_msg(next == command->code, "fatune %s by %s (%s): once more: %d %s", line, order, kept,
+                next, messages);
+}
+
+/* The i-th number of a sweep through 1 .. count; 0: there are no more. */
+static long number_of_sweep(struct dice *dice, long i, long count) {
+  const char *const part = getenv("FATUNE_TEST_PART");
+  long first = 1, step = 1;
+  if (!tests_are_slow())
+    return i < SHORT_RUNS && i < count ? 1 + (long)(dice_bits(dice) % (uint64_t)count) : 0;
+  if (part) {
+    char *end;
+    first = strtol(part, &end, 10);
+    step = *end == '/' ? strtol(end + 1, NULL, 10) : 0;
+    ck_assert_msg(first >= 1 && first <= step, "FATUNE_TEST_PART is %s; allowed: as 2/10", part);
+  }
+  const long n = first + i * step;
+  return n <= count ? n : 0;
+}
+
+static bool is_chosen(int index) {
+  const char *const given = getenv("FATUNE_TEST_CASE");
+  return !given || strtol(given, NULL, 10) == index;
 }
 
 static void sweep(const struct command *command, const char *kind, bool ever, const char *right) {
@@ -134,23 +230,23 @@ static void sweep(const struct command *command, const char *kind, bool ever, co
   struct dice dice = dice_new();
   snprintf(line, sizeof line, command->words, folder);
   snprintf(order, sizeof order, "%s:1000000000", kind);
-  ck_assert_int_eq(run_faulty(line, order, &count), 0);
+  ck_assert_int_eq(run_faulty(command, line, order, &count), command->code);
   ck_assert_msg(command->tells || strcmp(output, right) == 0, "%s: another output:\n%s", line,
                 output);
-  const long runs = tests_are_slow() ? LONG_RUNS : SHORT_RUNS;
-  for (long i = 0; i < runs && i < count; i++) {
-    const long n = count <= runs ? i + 1 : 1 + (long)(dice_bits(&dice) % (uint64_t)count);
+  for (long i = 0, n; (n = number_of_sweep(&dice, i, count)) > 0; i++) {
     snprintf(order, sizeof order, "%s:%ld%s", kind, n, ever ? ":ever" : "");
-    assert_right(command, line, order, run_faulty(line, order, &none), right);
+    assert_right(command, line, order, run_faulty(command, line, order, &none), right);
   }
 }
 
 START_TEST(a_failing_call_is_told_and_harms_nothing) {
   const struct command *const command = &commands[_i];
   char line[LINE];
+  if (!is_chosen(_i)) return;
+  if (command->calls) use_fake_gpu();
   snprintf(line, sizeof line, command->words, folder);
   restore();
-  expect(line, 0);
+  ck_assert_int_eq(run_sound(command, line), command->code);
   char *const right = strdup(output);
   for (int kind = 0; kind < 2; kind++)
     for (int ever = 0; ever < 2; ever++) sweep(command, kinds[kind], ever, right);
@@ -160,50 +256,58 @@ END_TEST
 
 /* ---- driver and NVRTC ---- */
 
-static const struct {
-  const char *words;
-  int code;     /* without a failure: the fake GPU runs no kernel, so its results are wrong */
-  bool repeats; /* the same output each time */
-} on_gpu[] = {
-    {"doctor", 0, false},
-    {"explain d64 nq256", 0, true},
-    {"emit d64 nq256", 0, true},
-    {"compile d64 nq256 -o %s/kernel.cubin", 0, false},
-    {"bench d64 nq256", 0, false},
-    {"verify d64 nq256", 7, false},
-    {"tune --gpu auto --effort quick d64 nq256 -q", 5, false},
-};
+/* The more of the two numbers that the fake libraries wrote. */
+static long calls_said(const char *says) {
+  long most = 0;
+  char text[32];
+  FILE *const file = fopen(says, "r");
+  ck_assert_msg(file != NULL, "no fake library was opened");
+  while (fgets(text, sizeof text, file)) {
+    const long calls = strtol(text, NULL, 10);
+    if (calls > most) most = calls;
+  }
+  fclose(file);
+  return most;
+}
 
-enum { ON_GPU = sizeof on_gpu / sizeof *on_gpu, CALLS = 120 };
+static long calls_of(const struct command *command, const char *line) {
+  char says[96];
+  snprintf(says, sizeof says, "%s/says", folder);
+  unlink(says);
+  setenv("FATUNE_FAKE_SAYS", says, 1);
+  ck_assert_int_eq(run_sound(command, line), command->code);
+  unsetenv("FATUNE_FAKE_SAYS");
+  return calls_said(says);
+}
 
-START_TEST(a_failing_driver_is_told) {
-  static const int codes[] = {999, 2, 200, 700, 1, 100};
+/* The n-th call of the driver fails, and the n-th of NVRTC. */
+static void sweep_gpu(const struct command *command, bool ever, long count, const char *right) {
+  /* Not 1, by which a driver says that it does not know an attribute. */
+  static const int codes[] = {999, 2, 200, 700, 719, 100};
   struct dice dice = dice_new();
-  char line[LINE], failure[32];
-  snprintf(line, sizeof line, on_gpu[_i].words, folder);
-  setenv("FATUNE_LIBCUDA", FATUNE_FAKE_DIR "/libfake_cuda.so", 1);
-  setenv("FATUNE_LIBNVML", "/nowhere/libnvidia-ml.so.1", 1);
-  restore();
-  expect(line, on_gpu[_i].code);
-  char *const right = strdup(output);
-  const int runs = tests_are_slow() ? CALLS : 2 * SHORT_RUNS;
-  for (int i = 0; i < runs; i++) {
-    const int n = runs == CALLS ? i + 1 : 1 + (int)(dice_bits(&dice) % CALLS);
-    snprintf(failure, sizeof failure, "*:%d:%d", n, codes[dice_bits(&dice) % 6]);
+  char line[LINE], failure[48];
+  snprintf(line, sizeof line, command->words, folder);
+  for (long i = 0, n; (n = number_of_sweep(&dice, i, count)) > 0; i++) {
+    snprintf(failure, sizeof failure, "*:%ld:%d%s", n, codes[dice_bits(&dice) % 6],
+             ever ? ":ever" : "");
     restore();
     setenv("FATUNE_FAKE_FAIL", failure, 1);
-    const int code = run(line);
+    const int code = run_sound(command, line);
     unsetenv("FATUNE_FAKE_FAIL");
-    ck_assert_msg(code < 20, "fatune %s by %s: exit code %d\n%s", line, failure, code, messages);
-    ck_assert_msg(code == 0 || code == on_gpu[_i].code || messages[0],
-                  "fatune %s by %s: exit code %d without a word", line, failure, code);
-    ck_assert_msg(code != 0 || !on_gpu[_i].repeats || messages[0] || strcmp(output, right) == 0 ||
-                      strstr(output, "NVRTC missing"),
-                  "fatune %s by %s: another output without a word:\n%.2000s", line, failure,
-                  output);
-    expect("cache verify", 0);
-    expect(line, on_gpu[_i].code);
+    assert_right(command, line, failure, code, right);
   }
+}
+
+START_TEST(a_failing_driver_is_told) {
+  const struct command *const command = &on_gpu[_i];
+  char line[LINE];
+  if (!is_chosen(COMMANDS + _i)) return;
+  use_fake_gpu();
+  snprintf(line, sizeof line, command->words, folder);
+  restore();
+  const long count = calls_of(command, line);
+  char *const right = strdup(output);
+  for (int ever = 0; ever < 2; ever++) sweep_gpu(command, ever, count, right);
   free(right);
 }
 END_TEST

@@ -109,7 +109,8 @@ static int64_t kernels_kept(const char *cap, int count) {
 }
 
 START_TEST(the_cap_is_as_the_environment_says) {
-  static const char *const wrong[] = {"-1", "0", "1X", "M", "12MB", "99999999999T"};
+  static const char *const wrong[] = {
+      "-1", "0", "1X", "M", "12MB", "99999999999T", "9223372036854775807", "99999999999999999999"};
   ck_assert_int_eq(kernels_kept("", 12), 13);
   ck_assert_int_eq(kernels_kept("2G", 1), 14);
   ck_assert_int_eq(kernels_kept("600K", 1), 4); /* down to nine tenths of it */

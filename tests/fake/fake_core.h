@@ -20,17 +20,37 @@ static struct {
   int calls[FAKE_SYMBOLS];
   char fail_symbol[64];
   int fail_call, fail_code; /* fail_call 0: nothing is to fail */
+  int fail_ever;            /* 1: nor does any call after it succeed */
   const char *failed;
 } fake = {.lock = PTHREAD_MUTEX_INITIALIZER, .failed = ""};
 
 static void fake_take_failure(const char *failure) {
   fake.fail_call = 0;
   fake.failed = "";
-  if (failure &&
-      sscanf(failure, "%63[^:]:%d:%d", fake.fail_symbol, &fake.fail_call, &fake.fail_code) != 3) {
-    fprintf(stderr, "fake library: failure \"%s\" is not SYMBOL:N:CODE\n", failure);
+  fake.fail_ever = 0;
+  if (!failure) return;
+  char *rest;
+  const size_t length = strcspn(failure, ":");
+  const long call = strtol(failure + length + (failure[length] == ':'), &rest, 10);
+  const long code = *rest == ':' ? strtol(rest + 1, &rest, 10) : 0;
+  fake.fail_ever = strcmp(rest, ":ever") == 0;
+  if (length >= sizeof fake.fail_symbol || call < 1 || code == 0 || (*rest && !fake.fail_ever)) {
+    fprintf(stderr, "fake library: failure \"%s\" is not SYMBOL:N:CODE[:ever]\n", failure);
     abort();
   }
+  memcpy(fake.fail_symbol, failure, length);
+  fake.fail_symbol[length] = '\0';
+  fake.fail_call = (int)call;
+  fake.fail_code = (int)code;
+}
+
+/* At the end of a program, how many calls there were: a line in the file FATUNE_FAKE_SAYS. */
+__attribute__((destructor)) static void fake_say(void) {
+  const char *const says = getenv("FATUNE_FAKE_SAYS");
+  FILE *const file = says ? fopen(says, "a") : NULL;
+  if (!file) return;
+  fprintf(file, "%d\n", fake.total);
+  fclose(file);
 }
 
 static int fake_symbol_index(const char *symbol) {
@@ -52,7 +72,9 @@ static int fake_call(const char *symbol) {
   const int any = strcmp(fake.fail_symbol, "*") == 0;
   const int now = any ? fake.total : fake.calls[index];
   int code = 0;
-  if (fake.fail_call && (any || strcmp(fake.fail_symbol, symbol) == 0) && now == fake.fail_call) {
+  const int meant = any || strcmp(fake.fail_symbol, symbol) == 0;
+  const int due = now == fake.fail_call || (fake.fail_ever && now > fake.fail_call);
+  if (fake.fail_call && meant && due) {
     code = fake.fail_code;
     fake.failed = symbol;
   }
