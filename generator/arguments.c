@@ -18,7 +18,7 @@ const struct ft_argument_struct ft_argument_structs[] = {
 #undef STRUCT
 
 _Static_assert(sizeof(struct ft_backward_params) <= 4096 &&
-                   sizeof(struct ft_tiled_forward_params) <= 4096 &&
+                   sizeof(struct ft_descaled_forward_params) <= 4096 &&
                    sizeof(struct ft_merge_params) <= 4096 &&
                    sizeof(struct ft_tiled_backward_params) <= 4096,
                "what a kernel takes as its argument");

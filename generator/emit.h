@@ -28,7 +28,7 @@ struct ft_source {
   char target[16];         /* "sm_90", "sm_90a": ft_config_target */
   struct ft_digest digest; /* of text, target and compile options (see compile_options) */
   enum ft_pass pass;       /* a backward has two more entries */
-  enum ft_dtype dtype;     /* of Q, K, V, O */
+  enum ft_dtype dtype;     /* of O */
   struct ft_config config;
   struct ft_budget budget;
 };

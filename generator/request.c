@@ -38,6 +38,20 @@ static int validate_window(const struct ft_request *request) {
                  of_left ? "left" : "right", (long long)keys);
 }
 
+/* What e4m3 excludes for good, and head dims of whole 16 bytes. */
+static int validate_e4m3(const struct ft_request *request) {
+  enum { MULTIPLE = 16 };
+  if (request->dtype != FT_E4M3) return FT_OK;
+  if (request->pass == FT_BACKWARD)
+    return ft_fail(FT_E_ARGUMENT, "dtype is e4m3 with pass backward; allowed: fp16, bf16");
+  if (request->dropout)
+    return ft_fail(FT_E_ARGUMENT, "dropout is true with dtype e4m3; allowed: false");
+  if (request->head_dim % MULTIPLE == 0 && request->head_dim_v % MULTIPLE == 0) return FT_OK;
+  const bool of_v = request->head_dim % MULTIPLE == 0;
+  return ft_fail(FT_E_ARGUMENT, "head_dim%s is %d with dtype e4m3; allowed: multiples of 16",
+                 of_v ? "_v" : "", of_v ? request->head_dim_v : request->head_dim);
+}
+
 int ft_request_validate(const struct ft_request *request) {
   for (int i = 0; i < FT_REQUEST_FIELDS; ++i)
     FT_TRY(ft_request_check(i, ft_request_get(request, i), false));
@@ -47,6 +61,7 @@ int ft_request_validate(const struct ft_request *request) {
   if (request->heads_q % request->heads_kv != 0)
     return ft_fail(FT_E_ARGUMENT, "heads_q is %d; allowed: multiples of heads_kv, which is %d",
                    request->heads_q, request->heads_kv);
+  FT_TRY(validate_e4m3(request));
   FT_TRY(validate_window(request));
   return validate_mask(request);
 }
@@ -133,8 +148,13 @@ int ft_dtype_bytes(enum ft_dtype dtype) {
   switch (dtype) {
   case FT_FP16:
   case FT_BF16: return 2;
+  case FT_E4M3: return 1;
   }
   return 0;
+}
+
+enum ft_dtype ft_output_dtype(const struct ft_request *request) {
+  return request->dtype == FT_E4M3 ? FT_BF16 : request->dtype;
 }
 
 static const char *choice_name(int field, int value) {

@@ -12,7 +12,7 @@
 #include "generator/text.h"
 
 enum ft_pass { FT_FORWARD, FT_BACKWARD };
-enum ft_dtype { FT_FP16, FT_BF16 };
+enum ft_dtype { FT_FP16, FT_BF16, FT_E4M3 };
 enum ft_causal {
   FT_CAUSAL_NONE,
   FT_CAUSAL_BOTTOM_RIGHT, /* key j visible to query i when j <= i + nk - nq, as FlashAttention */
@@ -63,8 +63,10 @@ double ft_request_flops(const struct ft_request *request);
  * or under a mask. */
 bool ft_request_tiles_differ(const struct ft_request *request);
 
-/* Bytes of one element of Q, K, V, O. */
+/* Bytes of one element. */
 int ft_dtype_bytes(enum ft_dtype dtype);
+/* Of O. Q, K and V have the request's dtype. */
+enum ft_dtype ft_output_dtype(const struct ft_request *request);
 const char *ft_dtype_name(enum ft_dtype dtype);
 const char *ft_pass_name(enum ft_pass pass);
 

@@ -95,5 +95,10 @@ int ft_rules_serves(const struct ft_request *request, const struct ft_arch *arch
   if (request->dtype == FT_BF16 && arch->sm < 80)
     return ft_fail(FT_E_UNSUPPORTED, "bf16 needs sm_80 or later, and %s is sm_%d; fp16 is possible",
                    arch->name, arch->sm);
+  if (request->dtype == FT_E4M3 && arch->sm != 90)
+    return ft_fail(FT_E_UNSUPPORTED, "e4m3 needs sm_90, and %s is sm_%d; bf16 is possible",
+                   arch->name, arch->sm);
+  if (request->dtype == FT_E4M3 && request->score != 0)
+    return ft_fail(FT_E_UNSUPPORTED, "e4m3 has no score functions yet; bf16 has");
   return FT_OK;
 }

@@ -36,7 +36,7 @@
  *    is done by one thread, when no other uses the object. After fork() the child must not use
  *    them. More on threads: runtime/README.md.
  *  - a plan or mask keeps its session's address: free it before the session is closed.
- *  - dtypes, layouts: Q, K, V, O are fp16 or bf16 in device memory, [batch, sequence, head, dim]
+ *  - dtypes, layouts: Q, K, V, O are of the request's dtype in device memory, [batch, sequence, head, dim]
  *    in any order of strides, the last dimension contiguous, every row 16-byte aligned. Sizes and
  *    strides are in elements, offsets 64-bit.
  *  - FATUNE_E_MEMORY may come from any function that makes something and is not repeated below. */
@@ -154,7 +154,9 @@ FATUNE_API void fatune_session_close(fatune_session *session);
 /* ---- request ------------------------------------------------------------------------- */
 
 typedef enum fatune_pass { FATUNE_FORWARD, FATUNE_BACKWARD } fatune_pass;
-typedef enum fatune_dtype { FATUNE_FP16, FATUNE_BF16 } fatune_dtype;
+/* FATUNE_E4M3: Q, K and V are 8-bit floats (OCP E4M3, PyTorch's float8_e4m3fn), O is bf16; of a
+ * forward without dropout and score functions, on sm_90, with head dims that are multiples of 16. */
+typedef enum fatune_dtype { FATUNE_FP16, FATUNE_BF16, FATUNE_E4M3 } fatune_dtype;
 /* Which keys j query i sees. */
 typedef enum fatune_causal {
   FATUNE_CAUSAL_NONE,
@@ -175,7 +177,7 @@ typedef enum fatune_window {
 typedef struct fatune_request {
   size_t size;        /* sizeof(fatune_request) */
   fatune_pass pass;   /* FATUNE_FORWARD */
-  fatune_dtype dtype; /* of Q, K, V, O. Softmax and accumulation are fp32 */
+  fatune_dtype dtype; /* of Q, K, V, and of O but for FATUNE_E4M3. Softmax is fp32 */
   int head_dim;       /* of Q and K: 16..256, a multiple of 8 */
   int head_dim_v;     /* of V and O, likewise; 0: head_dim */
   fatune_causal causal;
@@ -207,7 +209,7 @@ typedef struct fatune_request {
 
 /* Fills a request, which holds its size (FATUNE_REQUEST_INIT), from its text, e.g. "forward bf16
  * d128 hq32 hkv8 b2 nq4096 causal". Words in any order, each once:
- *     forward|backward fp16|bf16 dN dvN hqN hkvN bN nqN nkN causal[=bottom-right|top-left]
+ *     forward|backward fp16|bf16|e4m3 dN dvN hqN hkvN bN nqN nkN causal[=bottom-right|top-left]
  *     window[=bottom-right|top-left][@LEFT,RIGHT] score=DIGEST[+GRADIENTS] sinks dropout
  *     deterministic mask=ROWSxCOLS[@DENSITY]
  * dN and nqN are required. FATUNE_E_ARGUMENT names the word, or says that
@@ -337,7 +339,7 @@ FATUNE_API const char *fatune_plan_source(const fatune_plan *plan);
 FATUNE_API int fatune_plan_workspace_size(const fatune_plan *plan, size_t *bytes);
 
 /* Element (b, i, h, c) lies at data + b * stride_batch + i * stride_seq + h * stride_head + c, in
- * elements. Strides are multiples of 8, at least the head dim, or, for an input, 0 to broadcast;
+ * elements. Strides are multiples of 8, of e4m3 of 16, at least the head dim, or, for an input, 0 to broadcast;
  * stride_seq is at most 2^31 - 1; where the extent is 1 the stride is not looked at. In an output
  * the dimensions must nest: in ascending order each stride is past the end of what the ones before
  * it span. Outputs share no memory with inputs or each other. */
@@ -347,6 +349,15 @@ typedef struct fatune_tensor {
   int64_t stride_seq;
   int64_t stride_head;
 } fatune_tensor;
+
+/* Factors of a tensor of e4m3: what an element stands for is the element times the factor of its
+ * batch entry and head, at data + b * stride_batch + h * stride_head in device memory; a stride of
+ * 0 broadcasts. data NULL: 1. A kernel reads them when it runs. Where the factors of Q and K are not
+ * above 0, O becomes NaN. */
+typedef struct fatune_descale {
+  const float *data;
+  int64_t stride_batch, stride_head;
+} fatune_descale;
 
 typedef struct fatune_arguments {
   size_t size;     /* sizeof(fatune_arguments) */
@@ -399,6 +410,8 @@ typedef struct fatune_arguments {
    * key is its sink. */
   const float *sinks;
   float *dsinks; /* of a backward with sinks, likewise: their gradient, overwritten */
+  /* Where the request's dtype is FATUNE_E4M3, and only there: by query head, and by kv head. */
+  fatune_descale descale_q, descale_k, descale_v;
 } fatune_arguments;
 
 #define FATUNE_ARGUMENTS_INIT                                                                      \

@@ -51,10 +51,11 @@ int ft_run_read_extents(const struct ft_request *request, const fatune_arguments
 static int check_stride(const struct ft_view *view, const char *which, int64_t stride,
                         int64_t extent) {
   if (extent == 1) return FT_OK; /* never used */
-  if (stride < 0 || stride % 8 != 0)
+  const int multiple = view->bytes ? 16 : 8;
+  if (stride < 0 || stride % multiple != 0)
     return ft_fail(FT_E_ARGUMENT,
-                   "arguments.%s.stride_%s is %lld; allowed: a multiple of 8 elements, >= 0",
-                   view->name, which, (long long)stride);
+                   "arguments.%s.stride_%s is %lld; allowed: a multiple of %d elements, >= 0",
+                   view->name, which, (long long)stride, multiple);
   if (stride == 0 && view->output)
     return ft_fail(FT_E_ARGUMENT,
                    "arguments.%s.stride_%s is 0 with an extent of %lld: the output would overlap "
@@ -195,6 +196,39 @@ int ft_run_read_sinks(const char *name, const float *data, bool wanted, uint64_t
   if (*address % sizeof(float) == 0) return FT_OK;
   return ft_fail(FT_E_ARGUMENT, "arguments.%s is %p; allowed: a multiple of 4", name,
                  (const void *)data);
+}
+
+static int read_descale(const char *name, const fatune_descale *given,
+                        struct ft_arg_descale *descale) {
+  const bool negative = given->stride_batch < 0;
+  if ((uintptr_t)given->data % sizeof(float) != 0)
+    return ft_fail(FT_E_ARGUMENT, "arguments.%s.data is %p; allowed: a multiple of 4, or NULL for 1",
+                   name, (const void *)given->data);
+  if (given->data && (negative || given->stride_head < 0))
+    return ft_fail(FT_E_ARGUMENT, "arguments.%s.stride_%s is %lld; allowed: >= 0", name,
+                   negative ? "batch" : "head",
+                   (long long)(negative ? given->stride_batch : given->stride_head));
+  *descale = (struct ft_arg_descale){
+      .data = (uintptr_t)given->data, .batch = given->stride_batch, .head = given->stride_head};
+  return FT_OK;
+}
+
+int ft_run_read_descales(struct ft_arg_descales *descales, const fatune_arguments *arguments) {
+  FT_TRY(read_descale("descale_q", &arguments->descale_q, &descales->q));
+  FT_TRY(read_descale("descale_k", &arguments->descale_k, &descales->k));
+  return read_descale("descale_v", &arguments->descale_v, &descales->v);
+}
+
+int ft_run_read_no_descales(const fatune_arguments *arguments) {
+  const fatune_descale *const given[] = {&arguments->descale_q, &arguments->descale_k,
+                                         &arguments->descale_v};
+  for (int i = 0; i < 3; i++)
+    if (given[i]->data)
+      return ft_fail(FT_E_ARGUMENT,
+                     "arguments.descale_%c.data is %p; allowed: NULL, the request's dtype is not "
+                     "e4m3",
+                     "qkv"[i], (const void *)given[i]->data);
+  return FT_OK;
 }
 
 /* ---- visibility ---- */

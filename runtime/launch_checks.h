@@ -43,6 +43,10 @@ int ft_run_read_visibility(const struct ft_run *run, const struct ft_request *re
  * are wanted. */
 int ft_run_read_sinks(const char *name, const float *data, bool wanted, uint64_t *address);
 
+/* Reads the descales of Q, K and V; or, of a request that has none, checks that none are given. */
+int ft_run_read_descales(struct ft_arg_descales *descales, const fatune_arguments *arguments);
+int ft_run_read_no_descales(const fatune_arguments *arguments);
+
 /* One tensor of the run as it is to be checked. */
 struct ft_view {
   const char *name;
@@ -50,6 +54,7 @@ struct ft_view {
   int64_t batch, rows;
   int heads, dim;
   bool output;
+  bool bytes; /* its elements are of one byte; else of two */
 };
 int ft_view_read(const struct ft_view *view, struct ft_arg_tensor *tensor);
 

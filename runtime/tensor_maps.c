@@ -1,41 +1,51 @@
 /* tensor_maps.c: the tensors of a run as TMA wants them described.
  * in -> out: tensors -> tensor maps: dimensions (column, row, head, batch), of tensors with packed
- * heads (column, head in a pack, row, pack, batch), boxes of 64 columns, rows of 128 bytes
- * swizzled, zeros beyond the tensor.
+ * heads (column, head in a pack, row, pack, batch), boxes of rows of 128 bytes, swizzled, zeros beyond the tensor.
  * Numbers are CUtensorMapDataType, CUtensorMapSwizzle, CUtensorMapL2promotion of the CUDA driver
  * API. */
 #include "runtime/tensor_maps.h"
 
 #include "generator/status.h"
 
-enum { BOX_COLUMNS = 64 };
-enum { TYPE_FLOAT16 = 6, TYPE_BFLOAT16 = 9, SWIZZLE_128B = 3, PROMOTE_TO_128B = 2 };
+enum { ROW_BYTES = 128 };
+enum { TYPE_UINT8 = 0, TYPE_FLOAT16 = 6, TYPE_BFLOAT16 = 9, SWIZZLE_128B = 3, PROMOTE_TO_128B = 2 };
 
 /* A dimension of one element has any stride, and TMA wants none that is 0 there. */
-static uint64_t stride_bytes(int64_t elements, int extent, uint64_t otherwise) {
-  return extent == 1 ? otherwise : (uint64_t)elements * 2;
+static uint64_t stride_bytes(int64_t bytes, int extent, uint64_t otherwise) {
+  return extent == 1 ? otherwise : (uint64_t)bytes;
 }
 
+static int type_of(enum ft_dtype dtype) {
+  switch (dtype) {
+  case FT_FP16: return TYPE_FLOAT16;
+  case FT_BF16: return TYPE_BFLOAT16;
+  case FT_E4M3: break;
+  }
+  return TYPE_UINT8;
+}
+
+/* Strides are in bytes. */
 static void add_dimension(struct ft_map_key *key, int extent, int64_t stride, int box) {
-  const uint64_t row_bytes = key->extents[0] * 2;
+  const uint64_t row_bytes = key->extents[0] * (key->type == TYPE_UINT8 ? 1 : 2);
   key->extents[key->dimensions] = (uint64_t)extent;
   key->strides[key->dimensions - 1] = stride_bytes(stride, extent, row_bytes);
   key->box[key->dimensions++] = (unsigned)box;
 }
 
-static struct ft_map_key key_of(const struct ft_mapped *tensor, enum ft_dtype dtype) {
+static struct ft_map_key key_of(const struct ft_mapped *tensor) {
+  const int bytes = ft_dtype_bytes(tensor->dtype);
   const struct ft_stride *const stride = &tensor->tensor->stride;
   struct ft_map_key key = {.address = tensor->tensor->data,
                            .extents = {(uint64_t)tensor->columns},
-                           .box = {BOX_COLUMNS},
+                           .box = {(unsigned)(ROW_BYTES / bytes)},
                            .dimensions = 1,
-                           .type = dtype == FT_BF16 ? TYPE_BFLOAT16 : TYPE_FLOAT16,
+                           .type = type_of(tensor->dtype),
                            .swizzle = SWIZZLE_128B};
   const int packed = tensor->packed ? tensor->packed : 1;
-  if (tensor->packed) add_dimension(&key, packed, stride->head, packed);
-  add_dimension(&key, tensor->rows, stride->row, tensor->box_rows / packed);
-  add_dimension(&key, tensor->heads / packed, stride->head * packed, 1);
-  add_dimension(&key, tensor->batch, stride->batch, 1);
+  if (tensor->packed) add_dimension(&key, packed, stride->head * bytes, packed);
+  add_dimension(&key, tensor->rows, stride->row * bytes, tensor->box_rows / packed);
+  add_dimension(&key, tensor->heads / packed, stride->head * packed * bytes, 1);
+  add_dimension(&key, tensor->batch, stride->batch * bytes, 1);
   return key;
 }
 
@@ -55,17 +65,17 @@ static int encode(const struct ft_mapped *tensor, const struct ft_map_key *key,
                         (long long)stride->head);
 }
 
-static int map_tensor(const struct ft_mapped *tensor, int number, enum ft_dtype dtype,
-                      struct ft_map_cache *cache, const struct ft_driver *driver) {
-  const struct ft_map_key key = key_of(tensor, dtype);
+static int map_tensor(const struct ft_mapped *tensor, int number, struct ft_map_cache *cache,
+                      const struct ft_driver *driver) {
+  const struct ft_map_key key = key_of(tensor);
   if (cache && ft_map_cache_find(cache, number, &key, tensor->map)) return FT_OK;
   FT_TRY(encode(tensor, &key, driver));
   if (cache) ft_map_cache_keep(cache, number, &key, tensor->map);
   return FT_OK;
 }
 
-int ft_map_tensors(const struct ft_mapped *tensors, int count, enum ft_dtype dtype,
-                   struct ft_map_cache *cache, const struct ft_driver *driver) {
-  for (int i = 0; i < count; i++) FT_TRY(map_tensor(&tensors[i], i, dtype, cache, driver));
+int ft_map_tensors(const struct ft_mapped *tensors, int count, struct ft_map_cache *cache,
+                   const struct ft_driver *driver) {
+  for (int i = 0; i < count; i++) FT_TRY(map_tensor(&tensors[i], i, cache, driver));
   return FT_OK;
 }

@@ -15,11 +15,12 @@ struct ft_mapped {
   const struct ft_arg_tensor *tensor;
   int columns, rows, heads, batch, box_rows;
   int packed; /* heads whose rows lie beside each other in a box; 0: four dimensions do */
+  enum ft_dtype dtype;
 };
 
 /* count: up to FT_MAP_TENSORS. cache: where maps are looked for and kept; NULL: nowhere.
  * FT_E_ARGUMENT where a tensor lies as TMA cannot take it. */
-int ft_map_tensors(const struct ft_mapped *tensors, int count, enum ft_dtype dtype,
-                   struct ft_map_cache *cache, const struct ft_driver *driver);
+int ft_map_tensors(const struct ft_mapped *tensors, int count, struct ft_map_cache *cache,
+                   const struct ft_driver *driver);
 
 #endif

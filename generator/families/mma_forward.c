@@ -9,8 +9,8 @@
 FT_DEFINE_TABLES(FT_MMA_FORWARD_KNOBS, FT_MMA_FORWARD_BUDGET);
 
 static bool serves(const struct ft_request *request, const struct ft_arch *arch) {
-  (void)request, (void)arch; /* wherever anything does */
-  return true;
+  (void)arch; /* wherever anything does */
+  return request->dtype != FT_E4M3;
 }
 
 static enum ft_schedule schedule(const struct ft_request *request, const struct ft_config *config) {

@@ -1,5 +1,5 @@
 /* wgmma_forward.c: the forward by wgmma.
- * in -> out: request + config + arch -> budget, broken rules, the default config. */
+ * in -> out: request + config + arch -> budget, broken rules. */
 #include "generator/families/wgmma_forward.h"
 
 #include <string.h>
@@ -10,8 +10,7 @@
 FT_DEFINE_TABLES(FT_WGMMA_FORWARD_KNOBS, FT_WGMMA_FORWARD_BUDGET);
 
 static bool serves(const struct ft_request *request, const struct ft_arch *arch) {
-  (void)request;
-  return arch->sm == 90;
+  return arch->sm == 90 && (request->dtype != FT_E4M3 || request->score == 0);
 }
 
 static enum ft_schedule schedule(const struct ft_request *request, const struct ft_config *config) {
@@ -24,21 +23,37 @@ static enum ft_schedule schedule(const struct ft_request *request, const struct 
 
 enum { WARPGROUP = 128, WARPGROUP_ROWS = 64 };
 
-/* Barriers | Q stages | K stages | V stages | P. Panels are aligned by whole 1024 bytes. */
+/* With e4m3 products take V by columns only. It comes by rows and is transposed on the way from one
+ * place in shared memory to another. */
+static bool transposes_v(const struct ft_request *request) {
+  return request->dtype == FT_E4M3;
+}
+
+static int panels_of(const struct ft_request *request, int columns) {
+  const int of_panel = FT_PANEL_ROW / ft_dtype_bytes(request->dtype);
+  return (columns + of_panel - 1) / of_panel;
+}
+
+/* Barriers | Q stages | K stages | V stages | P | V by rows, where it is transposed. Panels are
+ * aligned by whole 1024 bytes. */
 static void plan_panels(struct ft_budget *budget, struct ft_wgmma_forward_budget *own,
-                        const struct ft_wgmma_forward_knobs *k) {
+                        const struct ft_request *request, const struct ft_wgmma_forward_knobs *k) {
   enum { BARRIERS = 1024 };
+  const bool transposed = transposes_v(request); /* then O is not staged either */
   const int rows = k->block_m * FT_PANEL_ROW, keys = k->block_n * FT_PANEL_ROW;
-  own->q_bytes = rows * max_int(own->d_panels, own->dv_panels);
+  own->o_bytes = transposed ? 0 : rows * own->dv_panels;
+  own->q_bytes = max_int(rows * own->d_panels, own->o_bytes);
   own->k_bytes = keys * own->d_panels;
-  own->v_bytes = keys * own->dv_panels;
-  own->o_bytes = rows * own->dv_panels;
+  own->v_rows_bytes = transposed ? keys * own->dv_panels : 0;
+  own->v_bytes = transposed ? own->dv_pad * FT_PANEL_ROW * panels_of(request, k->block_n)
+                            : keys * own->dv_panels;
   own->p_bytes = k->p_in_smem ? rows * ft_panels(k->block_n) : 0;
   own->smem_q_offset = BARRIERS;
   own->smem_k_offset = own->smem_q_offset + k->q_stages * own->q_bytes;
   own->smem_v_offset = own->smem_k_offset + k->stages * own->k_bytes;
   own->smem_p_offset = own->smem_v_offset + k->stages * own->v_bytes;
-  budget->smem_bytes = own->smem_p_offset + own->p_bytes;
+  own->smem_v_rows_offset = own->smem_p_offset + own->p_bytes;
+  budget->smem_bytes = own->smem_v_rows_offset + k->stages * own->v_rows_bytes;
 }
 
 /* A block begins with the same number of registers for each thread; the producer releases what the
@@ -76,18 +91,19 @@ static void plan(struct ft_budget *budget, const struct ft_request *request,
                  const struct ft_config *config, const struct ft_arch *arch) {
   enum { ADDRESSES_AND_STATISTICS = 32 };
   const struct ft_wgmma_forward_knobs *const k = ft_wgmma_forward_knobs(config);
-  struct ft_wgmma_forward_budget own = {.d_pad = round_up(request->head_dim, 16),
+  const int bytes = ft_dtype_bytes(request->dtype); /* a product is 32 bytes deep */
+  struct ft_wgmma_forward_budget own = {.d_pad = round_up(request->head_dim, 32 / bytes),
                                         .dv_pad = request->head_dim_v, /* its n, by eight */
                                         .consumers = k->block_m / WARPGROUP_ROWS,
                                         .regs_s = k->block_n / 2,
-                                        .regs_p = k->block_n / 4,
+                                        .regs_p = k->block_n * bytes / 8,
                                         .regs_o = request->head_dim_v / 2,
                                         .skipped_steps = skipped_steps(request, k)};
-  own.d_panels = ft_panels(own.d_pad);
-  own.dv_panels = ft_panels(own.dv_pad);
+  own.d_panels = panels_of(request, own.d_pad);
+  own.dv_panels = panels_of(request, own.dv_pad);
   budget->threads = WARPGROUP * (1 + own.consumers);
   budget->ctas_per_sm = 1;
-  plan_panels(budget, &own, k);
+  plan_panels(budget, &own, request, k);
   share_registers(budget, &own, arch);
   budget->regs_estimate =
       own.regs_s + (k->p_in_smem ? 0 : own.regs_p) + own.regs_o + ADDRESSES_AND_STATISTICS;
@@ -148,6 +164,14 @@ static bool accumulators(const struct ft_rule_case *of) {
   const int p = knobs(of)->p_in_smem ? 0 : P_OPERAND;
   return max_int(own_budget(of)->regs_s, own_budget(of)->regs_o + p) + ADDRESSES <=
          of->budget->launch_regs;
+}
+
+/* What the e4m3 form has not: warps that transpose V are those that would store O, V belongs to one
+ * block, and a tile's rows have one scale. */
+static bool e4m3_form(const struct ft_rule_case *of) {
+  const struct ft_wgmma_forward_knobs *const k = knobs(of);
+  return of->request->dtype != FT_E4M3 || (k->block_n % 32 == 0 && k->direct_store &&
+                                           !k->multicast && !k->p_in_smem && !k->pack_gqa);
 }
 
 static bool one_stage(const struct ft_rule_case *of) {
@@ -254,6 +278,9 @@ static const struct ft_rule rules[] = {
     {"accumulators", FT_CANNOT_RUN, accumulators,
      "the accumulator of one wgmma must fit the registers with which a block of so many threads "
      "begins"},
+    {"e4m3-form", FT_CANNOT_RUN, e4m3_form,
+     "with e4m3 P V takes keys in steps of 32, P stays in registers and O leaves from registers, "
+     "and heads and blocks share nothing"},
     {"one-stage", FT_CANNOT_RUN, one_stage,
      "the producer fills one stage while the consumers read another"},
     {"overlap-tiles", FT_CANNOT_RUN, overlap_tiles,
@@ -295,137 +322,6 @@ static const struct ft_rule rules[] = {
      "more than half of the rows would lie beyond the last query"},
 };
 
-/* ---- the default ---- */
-
-/* Best first: what was fastest most often on an H200, full and causal, n = 1024 to 16384
- * (bench/ledger.md). Tiles that overlap, and with them warpgroups that take turns, pay where exp2
- * and dropout outweigh the products. With one stage of Q, O goes to global memory straight from
- * registers, so that the end of a tile does not wait for the next one's Q. Dropout draws the bits
- * of 64 columns at once; tiles of other widths draw them twice or four times. */
-static const struct {
-  int head_dim; /* max(d, dv) is at most this */
-  enum ft_when when;
-  struct ft_wgmma_forward_knobs knobs; /* and what all have, see take_favourite */
-} favourites[] = {
-    {64,
-     FT_ALWAYS,
-     {TILE(256, 64), .stages = 4, .q_stages = 2, .overlap_tiles = 1, .direct_store = 1}},
-    {64,
-     FT_ALWAYS,
-     {TILE(192, 128), .stages = 2, .q_stages = 2, .overlap_tiles = 1, .direct_store = 1}},
-    {72, FT_ALWAYS, {TILE(256, 64), .stages = 3, .q_stages = 2}},
-    {80, FT_PLAIN, {TILE(256, 80), .stages = 2, .q_stages = 1, .p_in_smem = 1, .direct_store = 1}},
-    /* Masks of 128 rows, too. */
-    {80, FT_ALWAYS, {TILE(128, 128), .stages = 2, .q_stages = 2, .overlap_tiles = 1}},
-    {128, FT_DROPOUT, {TILE(128, 128), .stages = 2, .q_stages = 2, .overlap_tiles = 1}},
-    {128, FT_PLAIN, {TILE(128, 128), .stages = 2, .q_stages = 2}},
-    {160, FT_PLAIN, {TILE(128, 80), .stages = 2, .q_stages = 2}},
-    {192, FT_ALWAYS, {TILE(128, 64), .stages = 2, .q_stages = 2}},
-    /* Short queries, masks of 64 rows. */
-    {128, FT_ALWAYS, {TILE(64, 128), .stages = 2, .q_stages = 2, .overlap_tiles = 1}},
-    {256, FT_ALWAYS, {TILE(128, 64), .stages = 2, .q_stages = 1, .direct_store = 1}},
-    {256,
-     FT_ALWAYS,
-     {TILE(64, 64), .stages = 2, .q_stages = 1, .overlap_tiles = 1, .direct_store = 1}},
-};
-
-static bool take_favourite(const struct ft_request *request, const struct ft_arch *arch,
-                           struct ft_config *config) {
-  for (int i = 0; i < FT_COUNT(favourites); ++i) {
-    if (!ft_favourite_counts(favourites[i].head_dim, favourites[i].when, request)) continue;
-    struct ft_wgmma_forward_knobs knobs_of = favourites[i].knobs;
-    knobs_of.pingpong = knobs_of.overlap_tiles && knobs_of.block_m > WARPGROUP_ROWS;
-    knobs_of.integer_max = knobs_of.lazy_rescale = 1;
-    *config = ft_config_make(&ft_wgmma_forward_family, &knobs_of);
-    if (ft_config_is_legal(config, request, arch)) return true;
-  }
-  return false;
-}
-
-/* The rules allow a little more than the estimate: for the search to find out, not for a default.
- */
-static bool registers_suffice(const struct ft_request *request, const struct ft_arch *arch,
-                              const struct ft_config *config) {
-  const struct ft_budget budget = ft_budget_of(request, config, arch);
-  return budget.regs_estimate <= budget.regs_limit;
-}
-
-/* Fine masks: the largest tile that divides the mask's blocks. May find none. */
-static bool climb_down(const struct ft_request *request, const struct ft_arch *arch,
-                       struct ft_config *config) {
-  static const int rows[] = {128, 192, 64};
-  for (int m = 0; m < FT_COUNT(rows); ++m)
-    for (int columns = 192; columns >= 64; columns -= 16)
-      for (int q_stages = 2; q_stages >= 1; --q_stages) {
-        *config = FT_CONFIG(wgmma_forward, .block_m = rows[m], .block_n = columns, .stages = 2,
-                            .q_stages = q_stages, .overlap_tiles = 1, .lazy_rescale = 1,
-                            .direct_store = q_stages == 1);
-        if (registers_suffice(request, arch, config) && ft_config_is_legal(config, request, arch))
-          return true;
-      }
-  return false;
-}
-
-/* For few rows: heads that share K and V share tiles where they can, the ring of K and V is deep,
- * and the keys may be divided up among blocks. Best first. */
-static const struct {
-  int head_dim; /* max(d, dv) is at most this */
-  struct ft_wgmma_forward_knobs knobs;
-} of_few_rows[] = {
-    {64, {TILE(64, 128), .stages = 3, .q_stages = 1, .direct_store = 1}},
-    {64, {TILE(128, 128), .stages = 3, .q_stages = 1, .overlap_tiles = 1, .direct_store = 1}},
-    {128, {TILE(64, 128), .stages = 3, .q_stages = 1, .direct_store = 1}},
-    {128, {TILE(128, 128), .stages = 2, .q_stages = 1, .direct_store = 1}},
-    {256, {TILE(64, 64), .stages = 3, .q_stages = 1, .direct_store = 1}},
-    {256, {TILE(64, 64), .stages = 2, .q_stages = 1, .direct_store = 1}},
-};
-
-/* Microseconds, estimated, of a config for a request with lengths, and its work tiles. */
-static double estimate(const struct ft_request *request, const struct ft_arch *arch,
-                       const struct ft_config *config, int64_t *tiles) {
-  const struct ft_budget budget = ft_budget_of(request, config, arch);
-  const int group = request->heads_q / request->heads_kv;
-  struct ft_walks walks = {0};
-  ft_wgmma_forward_walks(&walks, config, &budget);
-  ft_walks_of_request(&walks, request, ft_packed_heads(config, group, request->seqlen_q));
-  *tiles = walks.tiles;
-  return ft_wgmma_forward_knobs(config)->split_keys ? ft_key_parts_of(&walks, arch).us
-                                                    : ft_key_parts_divided(&walks, arch, 1).us;
-}
-
-/* Where tiles leave multiprocessors without work, or most of their rows empty: the config of those
- * for few rows that is expected to take least time, if that is less. */
-static void take_of_few_rows(const struct ft_request *request, const struct ft_arch *arch,
-                             struct ft_config *config) {
-  if (request->seqlen_q == 0 || request->heads_kv == 0) return;
-  int64_t tiles;
-  double least = estimate(request, arch, config, &tiles);
-  if (tiles >= arch->sm_count && request->seqlen_q >= WARPGROUP_ROWS) return;
-  if (request->seqlen_q < WARPGROUP_ROWS) least *= 1 + 1e-9; /* of equals the deeper ring */
-  for (int i = 0; i < FT_COUNT(of_few_rows); ++i)
-    for (int way = 0; way < 4; ++way) {
-      if (!ft_favourite_counts(of_few_rows[i].head_dim, FT_ALWAYS, request)) continue;
-      struct ft_wgmma_forward_knobs knobs_of = of_few_rows[i].knobs;
-      knobs_of.integer_max = knobs_of.lazy_rescale = 1;
-      knobs_of.pingpong = knobs_of.overlap_tiles;
-      knobs_of.pack_gqa = way < 2;
-      knobs_of.split_keys = way % 2;
-      const struct ft_config few = ft_config_make(&ft_wgmma_forward_family, &knobs_of);
-      if (!ft_config_is_legal(&few, request, arch)) continue;
-      const double us = estimate(request, arch, &few, &tiles);
-      if (us >= least) continue;
-      least = us;
-      *config = few;
-    }
-}
-
-static bool default_config(const struct ft_request *request, const struct ft_arch *arch,
-                           struct ft_config *config) {
-  if (!take_favourite(request, arch, config) && !climb_down(request, arch, config)) return false;
-  take_of_few_rows(request, arch, config);
-  return true;
-}
-
 const struct ft_family ft_wgmma_forward_family = {
     .name = "wgmma_forward",
     .pass = FT_FORWARD,
@@ -436,5 +332,5 @@ const struct ft_family ft_wgmma_forward_family = {
     .schedule = schedule,
     FT_FAMILY_TABLES,
     .plan = plan,
-    .default_config = default_config,
+    .default_config = ft_wgmma_forward_default,
 };

@@ -39,7 +39,7 @@
 /* Dense, per multiprocessor: data sheets of the H100. */
 enum { FT_WGMMA_FLOPS_PER_CLK = 4096 };
 
-/* Tiles lie as panels of 64 columns, whose rows are 128 bytes, swizzled. */
+/* Tiles lie as panels whose rows are 128 bytes, swizzled: 64 columns, of e4m3 128. */
 #define FT_WGMMA_FORWARD_BUDGET(TEMPLATE, HOST)                                                    \
   TEMPLATE(d_pad, "head dim of Q, K as the products take it: the next multiple of 16")             \
   TEMPLATE(d_panels, "panels of Q, K")                                                             \
@@ -49,6 +49,7 @@ enum { FT_WGMMA_FLOPS_PER_CLK = 4096 };
   TEMPLATE(smem_k_offset, "K stages")                                                              \
   TEMPLATE(smem_v_offset, "V stages")                                                              \
   TEMPLATE(smem_p_offset, "P tiles of the consumers, if P is in shared memory")                    \
+  TEMPLATE(smem_v_rows_offset, "V by rows, a stage for each of V, if V is transposed")             \
   TEMPLATE(producer_regs, "registers of a producer thread, by setmaxnreg")                         \
   TEMPLATE(consumer_regs, "registers of a consumer thread, by setmaxnreg")                         \
   TEMPLATE(skipped_steps, "most steps of a tile that a warpgroup skips, as its rows see none of "  \
@@ -57,6 +58,7 @@ enum { FT_WGMMA_FLOPS_PER_CLK = 4096 };
   HOST(q_bytes, "of one Q stage, which has room for O, too")                                       \
   HOST(k_bytes, "of one K stage")                                                                  \
   HOST(v_bytes, "of one V stage")                                                                  \
+  HOST(v_rows_bytes, "of one stage of V by rows, 0 if V is not transposed")                        \
   HOST(o_bytes, "of the staged O tile")                                                            \
   HOST(p_bytes, "of P of all consumers, 0 if it stays in registers")                               \
   HOST(dv_pad, "head dim of V, O as the products take it: as it is")                               \
@@ -72,6 +74,10 @@ FT_DECLARE_FAMILY(wgmma_forward, FT_WGMMA_FORWARD_KNOBS, FT_WGMMA_FORWARD_BUDGET
  * them), at most 64 and as many as keep rows within 32 bits; else, and in other families, 1. A run
  * may have another group than the request its config was chosen for: it packs what it can. */
 int ft_packed_heads(const struct ft_config *config, int group, int64_t seqlen_q);
+
+/* false: no config is legal. */
+bool ft_wgmma_forward_default(const struct ft_request *request, const struct ft_arch *arch,
+                              struct ft_config *config);
 
 /* Fills in what the family says of walks. */
 void ft_wgmma_forward_walks(struct ft_walks *walks, const struct ft_config *config,

@@ -1,5 +1,5 @@
 /* numbers.h: what the bits of registers mean.
- * in -> out: 16-bit patterns -> fp32; 32 bits -> whether anything was ever written there. */
+ * in -> out: 16-bit and 8-bit patterns -> fp32; 32 bits -> whether anything was ever written there. */
 #ifndef RUNTIME_EMULATOR_NUMBERS_H
 #define RUNTIME_EMULATOR_NUMBERS_H
 
@@ -24,6 +24,14 @@ static inline float ft_from_fp16(uint32_t bits) {
   if (rest >= 0x7C00u) return ft_float_of(sign | 0x7F800000u | (rest & 0x3FFu) << 13);
   if (rest >= 0x400u) return ft_float_of(sign | ((rest << 13) + 0x38000000u));
   const float tiny = (float)rest * 0x1p-24f;
+  return sign ? -tiny : tiny;
+}
+
+static inline float ft_from_e4m3(uint32_t bits) {
+  const uint32_t sign = (bits & 0x80u) << 24, rest = bits & 0x7Fu;
+  if (rest == 0x7Fu) return ft_float_of(sign | 0x7FC00000u);
+  if (rest >= 8u) return ft_float_of(sign | ((rest << 20) + 0x3C000000u));
+  const float tiny = (float)rest * 0x1p-9f;
   return sign ? -tiny : tiny;
 }
 

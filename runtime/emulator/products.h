@@ -19,7 +19,8 @@ struct ft_sums {
 
 struct ft_product {
   struct ft_operand a, b;
-  bool a_in_registers, accumulate, bf16;
+  bool a_in_registers, accumulate;
+  enum fe_wgmma_dtype dtype;
   const uint32_t *a_homes[FT_WARPGROUP];
   uint32_t a_registers[FT_WARPGROUP][4];
   int sums; /* index */

@@ -13,14 +13,15 @@
 
 /* Bytes of an element of this CUtensorMapDataType; 0: not emulated. */
 static int element_bytes_of(int type) {
-  enum { UINT16 = 1, FLOAT16 = 6, BFLOAT16 = 9 };
+  enum { UINT8 = 0, UINT16 = 1, FLOAT16 = 6, BFLOAT16 = 9 };
+  if (type == UINT8) return 1;
   return type == UINT16 || type == FLOAT16 || type == BFLOAT16 ? 2 : 0;
 }
 
 static cu_result check_modes(int type, unsigned rank, int interleave, int swizzle, int fill) {
   if (element_bytes_of(type) == 0)
     return ft_emulator_refuse(CU_NOT_SUPPORTED,
-                              "a tensor map of data type %d; emulated: 1, 6, 9 (16 bits)", type);
+                              "a tensor map of data type %d; emulated: 0 (8 bits), 1, 6, 9 (16 bits)", type);
   if (rank < 1 || rank > FT_MAP_DIMS)
     return ft_emulator_refuse(CU_INVALID_VALUE, "a tensor map of rank %u; allowed: 1 to %d", rank,
                               FT_MAP_DIMS);

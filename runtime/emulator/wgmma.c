@@ -6,6 +6,7 @@
  * wgmma.mma_async.m64nNk16": each warp has 16 rows, in them as mma.m16n8k16 has them. */
 #include "runtime/emulator/wgmma.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -213,7 +214,7 @@ void ft_wgmma_issue(int warpgroup, int line) {
   product->group = products->committed + 1;
   product->a_in_registers = record->a != NULL;
   product->accumulate = record->accumulate;
-  product->bf16 = record->bf16;
+  product->dtype = record->dtype;
   char what[FT_OPERAND_WORDS];
   if ((!record->a && ft_operand_decode(&product->a, 'A', record->a_descriptor, record->a_across,
                                        FT_WGMMA_ROWS, what)) ||
@@ -229,17 +230,23 @@ void ft_wgmma_issue(int warpgroup, int line) {
 /* ---- products ---- */
 
 struct tiles {
-  float a[FT_WGMMA_ROWS][FT_WGMMA_DEPTH], b[FT_WGMMA_DEPTH][FT_WGMMA_COLUMNS_MOST];
+  int depth;
+  float a[FT_WGMMA_ROWS][FT_WGMMA_DEPTH_MOST], b[FT_WGMMA_DEPTH_MOST][FT_WGMMA_COLUMNS_MOST];
 };
 
+/* Register i of a lane has four numbers of a row, or two. */
 static void gather_a_registers(struct tiles *tiles, const struct ft_product *product) {
-  float (*const convert)(uint32_t) = product->bf16 ? ft_from_bf16 : ft_from_fp16;
+  float (*const convert)(uint32_t) = product->dtype == FE_OF_E4M3   ? ft_from_e4m3
+                                     : product->dtype == FE_OF_BF16 ? ft_from_bf16
+                                                                    : ft_from_fp16;
+  const int numbers = product->dtype == FE_OF_E4M3 ? 4 : 2, bits = 32 / numbers;
   for (int lane = 0; lane < FT_WARPGROUP; lane++)
     for (int i = 0; i < 4; i++) {
       const int row = lane / FE_WARP * 16 + lane % FE_WARP / 4 + 8 * (i % 2);
-      const int k = lane % 4 * 2 + 8 * (i / 2);
-      tiles->a[row][k] = convert(product->a_registers[lane][i] & 0xFFFF);
-      tiles->a[row][k + 1] = convert(product->a_registers[lane][i] >> 16);
+      const int k = lane % 4 * numbers + 4 * numbers * (i / 2);
+      for (int n = 0; n < numbers; n++)
+        tiles->a[row][k + n] =
+            convert(product->a_registers[lane][i] >> n * bits & ((1u << bits) - 1));
     }
 }
 
@@ -261,10 +268,47 @@ static void multiply(const struct tiles *restrict tiles, float *restrict sums, i
       float *const at = sums + row * columns + first;
       float sum[AT_ONCE];
       memcpy(sum, at, sizeof sum);
-      for (int k = 0; k < FT_WGMMA_DEPTH; k++)
+      for (int k = 0; k < tiles->depth; k++)
         for (int i = 0; i < AT_ONCE; i++) sum[i] += tiles->a[row][k] * tiles->b[k][first + i];
       memcpy(at, sum, sizeof sum);
     }
+}
+
+static int exponent_of(float normal) {
+  uint32_t bits;
+  memcpy(&bits, &normal, sizeof bits);
+  return (int)(bits >> 23 & 0xFF) - 127;
+}
+
+static float power_of_two(int exponent) {
+  return ft_float_of((uint32_t)(exponent + 127) << 23);
+}
+
+/* Products of two e4m3 numbers are exact in fp32. With the sum so far they are aligned to the
+ * largest of them and cut off 13 bits below its first bit; their sum is cut off there, too, 13 bits
+ * below its own first bit (DeepSeek-V3, arXiv 2412.19437, 3.3.2; SageAttention2, arXiv 2411.10958,
+ * 3.2: tensor cores of sm_90 add 8-bit floats so). What is no finite number goes its own way. */
+static void multiply_e4m3(const struct tiles *restrict tiles, float *restrict sums, int columns) {
+  enum { BITS = 13 };
+  for (int n = 0; n < FT_WGMMA_ROWS * columns; n++) {
+    const float *const a = tiles->a[n / columns];
+    float largest = fabsf(sums[n]), plain = sums[n];
+    for (int k = 0; k < tiles->depth; k++) {
+      const float product = a[k] * tiles->b[k][n % columns];
+      largest = fmaxf(largest, fabsf(product));
+      plain += product;
+    }
+    if (!isfinite(plain) || largest < 0x1p-100f) {
+      sums[n] = plain;
+      continue;
+    }
+    const float units = power_of_two(BITS - exponent_of(largest)); /* a product has < 2^14 of them */
+    int sum = (int)(sums[n] * units);
+    for (int k = 0; k < tiles->depth; k++) sum += (int)(a[k] * tiles->b[k][n % columns] * units);
+    int dropped = 0;
+    while (abs(sum) >> dropped >= 1 << (BITS + 1)) dropped++;
+    sums[n] = (float)(sum / (1 << dropped) * (1 << dropped)) / units;
+  }
 }
 
 static void finish(struct ft_products *products, const struct ft_product *product, int warpgroup,
@@ -272,21 +316,25 @@ static void finish(struct ft_products *products, const struct ft_product *produc
   const struct ft_shared_memory *const shared = &ft_block_now->shared;
   struct ft_sums *const sums = &products->sums[product->sums];
   const int columns = 2 * sums->registers;
-  struct tiles tiles;
+  struct tiles tiles = {.depth = product->dtype == FE_OF_E4M3 ? FT_WGMMA_DEPTH_MOST
+                                                              : FT_WGMMA_DEPTH_MOST / 2};
   if (product->a_in_registers) {
     check_a_registers(product, warpgroup, line);
     gather_a_registers(&tiles, product);
   } else {
-    const int a_row = product->a.across ? 1 : FT_WGMMA_DEPTH;
-    const int a_column = product->a.across ? FT_WGMMA_DEPTH : 1;
-    ft_operand_gather(&product->a, shared, product->bf16, &tiles.a[0][0], a_row, a_column);
+    const int a_row = product->a.across ? 1 : FT_WGMMA_DEPTH_MOST;
+    const int a_column = product->a.across ? FT_WGMMA_DEPTH_MOST : 1;
+    ft_operand_gather(&product->a, shared, product->dtype, &tiles.a[0][0], a_row, a_column);
   }
   const int row_step = product->b.across ? FT_WGMMA_COLUMNS_MOST : 1;
   const int column_step = product->b.across ? 1 : FT_WGMMA_COLUMNS_MOST;
-  ft_operand_gather(&product->b, shared, product->bf16, &tiles.b[0][0], row_step, column_step);
+  ft_operand_gather(&product->b, shared, product->dtype, &tiles.b[0][0], row_step, column_step);
   if (!product->accumulate)
     memset(sums->sums, 0, (size_t)(FT_WGMMA_ROWS * columns) * sizeof *sums->sums);
-  multiply(&tiles, sums->sums, columns);
+  if (product->dtype == FE_OF_E4M3)
+    multiply_e4m3(&tiles, sums->sums, columns);
+  else
+    multiply(&tiles, sums->sums, columns);
   if (--sums->under_way == 0) give_sums(sums, warpgroup, line);
 }
 

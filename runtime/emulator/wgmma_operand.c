@@ -10,7 +10,8 @@
 #include "runtime/emulator/tensor_map.h"
 
 enum { ROW_BYTES = 128, ATOM_ROWS = 8, ATOM_BYTES = ATOM_ROWS * ROW_BYTES };
-enum { CHUNK_ELEMENTS = 8, ROW_CHUNKS = ROW_BYTES / FT_CHUNK };
+enum { WIDE_DEPTH = FT_WGMMA_DEPTH_BYTES / 2, ROW_CHUNKS = ROW_BYTES / FT_CHUNK };
+enum { HALVES = FT_CHUNK / 2 }; /* 16-bit numbers of a chunk */
 
 static uint32_t field(uint64_t descriptor, int bit) {
   return (uint32_t)(descriptor >> bit & 0x3FFF) << 4;
@@ -25,8 +26,8 @@ const char *ft_operand_decode(struct ft_operand *operand, char name, uint64_t de
                                  .leading = field(descriptor, 16),
                                  .stride = field(descriptor, 32),
                                  .across = across,
-                                 .rows = across ? FT_WGMMA_DEPTH : outer,
-                                 .chunks = (across ? outer : FT_WGMMA_DEPTH) / CHUNK_ELEMENTS};
+                                 .rows = across ? WIDE_DEPTH : outer,
+                                 .chunks = (across ? outer * 2 : FT_WGMMA_DEPTH_BYTES) / FT_CHUNK};
   if (swizzle != SWIZZLE_128 || base != 0) {
     snprintf(what, FT_OPERAND_WORDS,
              "has %c with swizzle %d and base offset %d in its descriptor; emulated: 1 (128 bytes) "
@@ -65,16 +66,21 @@ const char *ft_operand_read(const struct ft_operand *operand, struct ft_shared_m
 }
 
 void ft_operand_gather(const struct ft_operand *operand, const struct ft_shared_memory *shared,
-                       bool bf16, float *to, int row_step, int column_step) {
+                       enum fe_wgmma_dtype dtype, float *to, int row_step, int column_step) {
+  const int elements = dtype == FE_OF_E4M3 ? FT_CHUNK : HALVES;
   for (int row = 0; row < operand->rows; row++)
     for (int chunk = 0; chunk < operand->chunks; chunk++) {
-      uint16_t bits[CHUNK_ELEMENTS];
+      uint16_t bits[HALVES];
+      uint8_t bytes[FT_CHUNK];
       memcpy(bits, ft_shared_at(shared, address_of(operand, row, chunk)), sizeof bits);
-      float *const first = to + row * row_step + chunk * CHUNK_ELEMENTS * column_step;
-      if (bf16)
-        for (int i = 0; i < CHUNK_ELEMENTS; i++) first[i * column_step] = ft_from_bf16(bits[i]);
+      memcpy(bytes, bits, sizeof bytes);
+      float *const first = to + row * row_step + chunk * elements * column_step;
+      if (dtype == FE_OF_E4M3)
+        for (int i = 0; i < FT_CHUNK; i++) first[i * column_step] = ft_from_e4m3(bytes[i]);
+      else if (dtype == FE_OF_BF16)
+        for (int i = 0; i < HALVES; i++) first[i * column_step] = ft_from_bf16(bits[i]);
       else
-        for (int i = 0; i < CHUNK_ELEMENTS; i++) first[i * column_step] = ft_from_fp16(bits[i]);
+        for (int i = 0; i < HALVES; i++) first[i * column_step] = ft_from_fp16(bits[i]);
     }
 }
 
@@ -83,14 +89,16 @@ void ft_operand_gather(const struct ft_operand *operand, const struct ft_shared_
 static const char *no_tile(const struct ft_operand *operand, int row, int chunk, uint64_t found,
                            uint64_t expected, const struct ft_emulated_tensor *tensors, int count,
                            char what[FT_OPERAND_WORDS]) {
-  struct ft_place place;
+  struct ft_place place = {0};
   char is[128] = "no element", be[128] = "no element";
   if (ft_memory_place(tensors, count, found, &place)) ft_place_text(&place, is);
   if (ft_memory_place(tensors, count, expected, &place)) ft_place_text(&place, be);
+  const int bytes = place.tensor ? place.tensor->element_bytes : 1;
   snprintf(what, FT_OPERAND_WORDS,
            "multiplies by %s %c that is no tile: %d rows and %d columns from its begin stands %s, "
            "not %s",
-           operand->name == 'A' ? "an" : "a", operand->name, row, chunk * CHUNK_ELEMENTS, is, be);
+           operand->name == 'A' ? "an" : "a", operand->name, row,
+           chunk * FT_CHUNK / bytes, is, be);
   return what;
 }
 
@@ -128,7 +136,7 @@ const char *ft_operand_tile(const struct ft_operand *operand, const struct ft_sh
     if (!first->tensor) {
       if (!ft_memory_place(tensors, count, origin, first)) return NULL;
       move_down(first, -row);
-      first->index[3] -= chunk * CHUNK_ELEMENTS;
+      first->index[3] -= chunk * FT_CHUNK / first->tensor->element_bytes;
     }
     const uint64_t expected = address_in_tile(first, row, chunk * FT_CHUNK);
     if (origin != expected)

@@ -10,7 +10,8 @@
 #include "runtime/emulator/shared_memory.h"
 #include "runtime/emulator/tensor.h"
 
-enum { FT_WGMMA_ROWS = 64, FT_WGMMA_DEPTH = 16, FT_WGMMA_COLUMNS_MOST = 256 };
+enum { FT_WGMMA_ROWS = 64, FT_WGMMA_DEPTH_BYTES = 32, FT_WGMMA_COLUMNS_MOST = 256 };
+enum { FT_WGMMA_DEPTH_MOST = 32 }; /* of e4m3; of 16-bit numbers it is half */
 enum { FT_OPERAND_WORDS = 512 }; /* room for what is wrong */
 
 /* An operand by descriptor: rows of 128 bytes with chunks of 16, as TMA lays a tensor's rows out.
@@ -31,7 +32,7 @@ const char *ft_operand_read(const struct ft_operand *operand, struct ft_shared_m
                             const struct ft_accessor *by, char what[FT_OPERAND_WORDS]);
 /* What lies there now: element (row, column) to to[row * row_step + column * column_step]. */
 void ft_operand_gather(const struct ft_operand *operand, const struct ft_shared_memory *shared,
-                       bool bf16, float *to, int row_step, int column_step);
+                       enum fe_wgmma_dtype dtype, float *to, int row_step, int column_step);
 /* NULL, or in which way it is no tile of a tensor. first: where its first row and column lie in the
  * tensor, as far as known: tensor NULL where it is not. */
 const char *ft_operand_tile(const struct ft_operand *operand, const struct ft_shared_memory *shared,

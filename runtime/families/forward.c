@@ -14,10 +14,11 @@ static int read_tensors(struct ft_forward_params *params, const struct ft_reques
   const int64_t batch = run->batch, nq = run->nq, nk = run->nk;
   const int hq = run->heads_q, hkv = run->heads_kv;
   const int d = request->head_dim, dv = request->head_dim_v;
-  const struct ft_view q = {"q", &arguments->q, batch, nq, hq, d, false};
-  const struct ft_view k = {"k", &arguments->k, batch, nk, hkv, d, false};
-  const struct ft_view v = {"v", &arguments->v, batch, nk, hkv, dv, false};
-  const struct ft_view o = {"o", &arguments->o, batch, nq, hq, dv, true};
+  const bool bytes = request->dtype == FT_E4M3;
+  const struct ft_view q = {"q", &arguments->q, batch, nq, hq, d, false, bytes};
+  const struct ft_view k = {"k", &arguments->k, batch, nk, hkv, d, false, bytes};
+  const struct ft_view v = {"v", &arguments->v, batch, nk, hkv, dv, false, bytes};
+  const struct ft_view o = {"o", &arguments->o, batch, nq, hq, dv, true, false};
   FT_TRY(ft_view_read(&q, &params->q));
   FT_TRY(ft_view_read(&k, &params->k));
   FT_TRY(ft_view_read(&v, &params->v));
@@ -75,6 +76,7 @@ int ft_forward_prepare(struct ft_forward_params *params, const struct ft_launch_
   params->softmax = run->softmax;
   params->dropout = run->dropout;
   FT_TRY(ft_run_read_sinks("sinks", arguments->sinks, plan->request->sinks, &params->sinks));
+  if (plan->request->dtype != FT_E4M3) FT_TRY(ft_run_read_no_descales(arguments));
   FT_TRY(ft_run_read_sinks("dsinks", arguments->dsinks, false, &(uint64_t){0}));
   FT_TRY(ft_score_arguments_read(&params->score, &params->softmax, plan, run, arguments, 0));
   return ft_run_read_visibility(run, plan->request, arguments->mask, &params->visibility);
@@ -164,9 +166,31 @@ void ft_forward_describe(const struct ft_forward_params *params, const struct ft
                                                                             << sequence->pack_bits;
   ft_add_tensor(tensors, "K", &params->k, FT_OF_KEYS, d);
   ft_add_tensor(tensors, "V", &params->v, FT_OF_KEYS, dv);
-  ft_add_tensor(tensors, "O", &params->o, FT_OF_QUERIES, dv)->writable = true;
+  struct ft_emulated_tensor *const o =
+      ft_add_tensor(tensors, "O", &params->o, FT_OF_QUERIES, dv);
+  o->writable = true;
+  o->element_bytes = ft_dtype_bytes(ft_output_dtype(request));
   if (params->lse) ft_add_statistic(tensors, "LSE", params->lse)->writable = true;
   if (params->sinks) ft_add_work(tensors, "the sinks", params->sinks, 1, tensors->heads_q);
   ft_add_seeds(tensors, &params->dropout);
   ft_add_captured(tensors, &params->score, plan->score);
+}
+
+void ft_forward_describe_descales(const struct ft_arg_descales *descales,
+                                  struct ft_launch_tensors *tensors) {
+  const struct {
+    const char *name;
+    const struct ft_arg_descale *of;
+    int64_t heads;
+  } all[] = {{"the descales of Q", &descales->q, tensors->heads_q},
+             {"the descales of K", &descales->k, tensors->heads_kv},
+             {"the descales of V", &descales->v, tensors->heads_kv}};
+  for (int i = 0; i < 3; i++) {
+    if (!all[i].of->data) continue;
+    struct ft_emulated_tensor *const added = ft_add_work(tensors, all[i].name, all[i].of->data, 1, 1);
+    added->extents[0] = all[i].of->batch == 0 ? 1 : tensors->batch;
+    added->extents[2] = all[i].of->head == 0 ? 1 : all[i].heads;
+    added->strides[0] = all[i].of->batch;
+    added->strides[2] = all[i].of->head;
+  }
 }

@@ -34,6 +34,8 @@ int ft_forward_workspace(const struct ft_launch_plan *plan, const fatune_argumen
 void ft_forward_describe_parts(const struct ft_forward_params *params, int head_dim_v, bool written,
                                struct ft_launch_tensors *tensors);
 
+void ft_forward_describe_descales(const struct ft_arg_descales *descales,
+                                  struct ft_launch_tensors *tensors);
 void ft_forward_describe(const struct ft_forward_params *params, const struct ft_launch_plan *plan,
                          struct ft_launch_tensors *tensors);
 

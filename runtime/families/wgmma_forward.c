@@ -38,6 +38,12 @@ static int64_t remainder_heads(const struct ft_forward_params *params,
 
 enum { MAIN, MERGE, KERNELS };
 
+/* With e4m3 the factors of Q, K and V stand before it. */
+static struct ft_tiled_forward_params *tiled_of(struct ft_launch *launch) {
+  return launch->plan->request->dtype == FT_E4M3 ? &launch->argument.descaled_forward.rest
+                                                 : &launch->argument.tiled_forward;
+}
+
 static bool splits(const struct ft_launch_plan *plan) {
   return ft_wgmma_forward_knobs(plan->config)->split_keys != 0;
 }
@@ -51,7 +57,7 @@ static struct ft_walks walks_of(const struct ft_launch_plan *plan) {
 /* Persistent blocks of work tiles, or of parts of them. */
 static int64_t blocks_of(struct ft_launch *launch, int64_t units) {
   const struct ft_launch_plan *const plan = launch->plan;
-  const struct ft_forward_params *const params = &launch->argument.tiled_forward.rest;
+  const struct ft_forward_params *const params = &tiled_of(launch)->rest;
   const int64_t resident = plan->arch->sm_count;
   if (splits(plan)) return units < resident ? units : resident;
   return ft_schedule_blocks(ft_schedule_of(plan->request, plan->config), params->schedule.q_tiles,
@@ -62,12 +68,14 @@ static int64_t blocks_of(struct ft_launch *launch, int64_t units) {
 
 static int prepare(struct ft_launch *launch, const fatune_arguments *arguments) {
   const struct ft_launch_plan *const plan = launch->plan;
-  struct ft_forward_params *const params = &launch->argument.tiled_forward.rest;
+  struct ft_forward_params *const params = &tiled_of(launch)->rest;
   struct ft_run run;
   int64_t tiles;
   FT_TRY(ft_run_read(&run, plan->request, arguments));
   const int packed = ft_packed_heads(plan->config, run.heads_q / run.heads_kv, run.nq);
   FT_TRY(ft_forward_prepare(params, plan, &run, arguments, packed, &tiles));
+  if (plan->request->dtype == FT_E4M3)
+    FT_TRY(ft_run_read_descales(&launch->argument.descaled_forward.descales, arguments));
   int64_t units = tiles;
   launch->kernels[MERGE] = (struct ft_launch_kernel){0};
   if (splits(plan)) {
@@ -94,7 +102,7 @@ static int workspace(const struct ft_launch_plan *plan, const fatune_arguments *
 
 static int map_tensors(struct ft_launch *launch, const struct ft_driver *driver) {
   enum { WARPGROUP_ROWS = 64 };
-  struct ft_tiled_forward_params *const tiled = &launch->argument.tiled_forward;
+  struct ft_tiled_forward_params *const tiled = tiled_of(launch);
   const struct ft_forward_params *const p = &tiled->rest;
   const struct ft_arg_sequence *const sequence = &p->sequence;
   const struct ft_request *const request = launch->plan->request;
@@ -104,18 +112,22 @@ static int map_tensors(struct ft_launch *launch, const struct ft_driver *driver)
   const int packed = knobs->pack_gqa ? 1 << sequence->pack_bits : 0;
   const int q_rows = knobs->block_m, k_rows = knobs->block_n / (1 + knobs->multicast);
   const int d = request->head_dim, dv = request->head_dim_v;
+  const enum ft_dtype dtype = request->dtype, of_o = ft_output_dtype(request);
   const struct ft_mapped tensors[] = {
-      {"q", &tiled->q, &p->q, d, nq, heads_q, batch, q_rows, packed},
-      {"k", &tiled->k, &p->k, d, nk, heads_kv, batch, k_rows, 0},
-      {"v", &tiled->v, &p->v, dv, nk, heads_kv, batch, k_rows, 0},
-      {"o", &tiled->o, &p->o, dv, nq, heads_q, batch, WARPGROUP_ROWS, packed}};
-  return ft_map_tensors(tensors, FT_COUNT(tensors), request->dtype, launch->plan->maps, driver);
+      {"q", &tiled->q, &p->q, d, nq, heads_q, batch, q_rows, packed, dtype},
+      {"k", &tiled->k, &p->k, d, nk, heads_kv, batch, k_rows, 0, dtype},
+      {"v", &tiled->v, &p->v, dv, nk, heads_kv, batch, k_rows, 0, dtype},
+      {"o", &tiled->o, &p->o, dv, nq, heads_q, batch, WARPGROUP_ROWS, packed, of_o}};
+  return ft_map_tensors(tensors, FT_COUNT(tensors), launch->plan->maps, driver);
 }
 
 static void describe(const struct ft_launch *launch, int kernel,
                      struct ft_launch_tensors *tensors) {
-  const struct ft_forward_params *const params = &launch->argument.tiled_forward.rest;
+  const bool descaled = launch->plan->request->dtype == FT_E4M3;
+  const struct ft_forward_params *const params =
+      descaled ? &launch->argument.descaled_forward.rest.rest : &launch->argument.tiled_forward.rest;
   ft_forward_describe(params, launch->plan, tensors);
+  if (descaled) ft_forward_describe_descales(&launch->argument.descaled_forward.descales, tensors);
   if (splits(launch->plan))
     ft_forward_describe_parts(params, launch->plan->request->head_dim_v, kernel == MAIN, tensors);
 }

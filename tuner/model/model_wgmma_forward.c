@@ -102,7 +102,8 @@ static struct step step_of(const struct ft_request *request, const struct ft_wgm
   const double m = k->block_m, n = k->block_n;
   const double d = own->d_pad, dv = own->dv_pad, consumers = own->consumers;
   struct step step = {0};
-  step.mma = 2 * m * n * (d + dv) / FT_WGMMA_FLOPS_PER_CLK;
+  const double bytes = ft_dtype_bytes(request->dtype); /* of an element; with one the rate is twice */
+  step.mma = m * n * (d + dv) * bytes / FT_WGMMA_FLOPS_PER_CLK;
   step.exp = m * n * (1 - k->exp2_poly / 8.0) / FT_EXP_PER_CLK;
   const double rescale = m * dv * (k->lazy_rescale ? LATE_SHARE : 1);
   const double elements = m * n * element_instructions(request, k) + rescale;
@@ -111,11 +112,12 @@ static struct step step_of(const struct ft_request *request, const struct ft_wgm
   /* Each warpgroup reads K and V for itself, its rows of Q, and its rows of P, which it has written
    * before. TMA writes whole panels. */
   const double p = k->p_in_smem ? m * n * 2 : 0;
-  const double read = consumers * (64 * d + n * (d + dv)) * 2 + p;
-  const double written = n * 128 * (own->d_panels + own->dv_panels) + p;
+  const double transposed = own->v_rows_bytes > 0 ? n * dv : 0; /* V, once more */
+  const double read = consumers * (64 * d + n * (d + dv)) * bytes + p + transposed;
+  const double written = n * 128 * (own->d_panels + own->dv_panels) + p + transposed;
   const double spilled = 2.0 * spill_bytes * budget->threads;
   step.smem = (read + written + spilled) / FT_SMEM_BYTES_PER_CLK;
-  const double loaded = n * (request->head_dim + request->head_dim_v) * 2 / (1 + k->multicast);
+  const double loaded = n * (request->head_dim + request->head_dim_v) * bytes / (1 + k->multicast);
   step.l2 = loaded / L2_BYTES_PER_CLK;
   step.all = step_cycles(&step, consumers, STEP_LATENCY + k->p_in_smem * P_LATENCY);
   return step;
@@ -146,7 +148,7 @@ static double tile_cycles(const struct ft_request *request, const struct ft_arch
   const struct ft_wgmma_forward_budget *const own = ft_wgmma_forward_budget(budget);
   const double dram_bytes_per_clk =
       ft_dram_bytes_per_us(arch) / ft_cycles_per_us(arch) / fmax(1, arch->sm_count);
-  const double q = k->block_m * request->head_dim * 2 / dram_bytes_per_clk;
+  const double q = k->block_m * request->head_dim * ft_dtype_bytes(request->dtype) / dram_bytes_per_clk;
   const double o = k->block_m * request->head_dim_v * 2 / dram_bytes_per_clk;
   const double store = k->direct_store ? DIRECT_STORE * own->dv_pad : TMA_STORE;
   double cycles = TILE_LATENCY + EXPOSED * (q + o) + own->consumers * store;

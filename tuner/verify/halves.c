@@ -99,6 +99,25 @@ void ft_widen(enum ft_dtype dtype, const uint16_t *restrict from, float *restric
   for (; i < count; i++) to[i] = dtype == FT_BF16 ? widen_bf16(from[i]) : widen_fp16(from[i]);
 }
 
+float ft_from_e4m3(uint8_t bits) {
+  const int fraction = bits & 7, exponent = bits >> 3 & 15;
+  const float sign = bits & 0x80 ? -1 : 1;
+  if ((bits & 0x7F) == 0x7F) return NAN;
+  if (exponent == 0) return sign * (float)fraction * 0x1p-9f;
+  return sign * ldexpf((float)(8 + fraction), exponent - 10);
+}
+
+uint8_t ft_to_e4m3(float value) {
+  const float largest = 448, magnitude = fabsf(value);
+  const unsigned sign = signbit(value) ? 0x80 : 0;
+  if (isnan(value)) return (uint8_t)(sign | 0x7F);
+  if (magnitude >= largest) return (uint8_t)(sign | 0x7E);
+  int exponent = -6; /* of the smallest normal number; those below have its spacing */
+  if (magnitude >= 0x1p-6f) exponent = ilogbf(magnitude);
+  const unsigned units = (unsigned)rintf(ldexpf(magnitude, 3 - exponent)); /* ties to even */
+  return (uint8_t)(sign | (((unsigned)(exponent + 6) << 3) + units));
+}
+
 double ft_half_ulp(enum ft_dtype dtype, double value) {
   int exponent;
   frexp(value, &exponent);

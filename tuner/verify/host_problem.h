@@ -8,8 +8,10 @@
 #include "generator/score/interpret.h"
 #include "generator/score/registry.h"
 
-/* One problem on the host. Tensors are dense [batch, seq, head, dim] in the request's dtype (16-bit
- * patterns). blocks is the mask bitmap [mask_batch, mask_heads, rows, cols] or NULL. */
+enum { FT_DESCALE_Q, FT_DESCALE_K, FT_DESCALE_V, FT_DESCALED }; /* tensors that have factors */
+
+/* One problem on the host. Tensors are dense [batch, seq, head, dim] in the dtype of O (16-bit
+ * patterns), which holds every number of e4m3 exactly. blocks is the mask bitmap [mask_batch, mask_heads, rows, cols] or NULL. */
 struct ft_host_problem {
   struct ft_request request; /* all lengths, batch, heads filled in */
   const uint16_t *q, *k, *v;
@@ -23,6 +25,7 @@ struct ft_host_problem {
   const struct ft_known_score *score;
   struct ft_score_inputs score_inputs;
   const float *sinks; /* [heads_q], or NULL */
+  const float *descales[FT_DESCALED]; /* [batch, heads] of Q, or of K and V; NULL: all are 1 */
   double scale;
   double dropout; /* probability asked for */
   uint64_t seed, offset;

@@ -37,7 +37,9 @@ static int make_shapes(struct ft_problem *problem) {
       [FT_DK] = {false, false}, [FT_DV] = {false, true}};
   for (int n = 0; n < FT_TENSORS; n++) {
     const bool of_queries = tensors[n].of_queries;
-    FT_TRY(ft_shape_make(&problem->shapes[n], n >= FT_DOUT ? other : layout, r->batch,
+    const enum ft_dtype dtype = n <= FT_V ? r->dtype : ft_output_dtype(r);
+    FT_TRY(ft_shape_make(&problem->shapes[n], n >= FT_DOUT ? other : layout,
+                         ft_dtype_bytes(dtype), r->batch,
                          of_queries ? r->seqlen_q : r->seqlen_k,
                          of_queries ? r->heads_q : r->heads_kv,
                          tensors[n].of_values ? r->head_dim_v : r->head_dim));
@@ -47,10 +49,11 @@ static int make_shapes(struct ft_problem *problem) {
 
 static int make_input(struct ft_problem *problem, int buffer) {
   const struct ft_shape *shape = &problem->shapes[buffer];
+  const size_t bytes = (size_t)ft_dtype_bytes(problem->options.request.dtype);
   const uint64_t seed = problem->options.seed + 0x5851F42D4C957F2Du * (uint64_t)(buffer + 1);
   FT_TRY(ft_random_tensor(&problem->dense[buffer], problem->options.request.dtype, shape->count,
                           seed));
-  FT_TRY(ft_problem_allocate(problem, buffer, (size_t)shape->span * 2, 0));
+  FT_TRY(ft_problem_allocate(problem, buffer, (size_t)shape->span * bytes, 0));
   return ft_problem_upload(problem, buffer, problem->dense[buffer]);
 }
 
@@ -149,6 +152,8 @@ static void make_host(struct ft_problem *problem) {
       .score = problem->score.known,
       .score_inputs = problem->score.inputs,
       .sinks = problem->sinks.host,
+      .descales = {problem->descales.host[FT_DESCALE_Q], problem->descales.host[FT_DESCALE_K],
+                   problem->descales.host[FT_DESCALE_V]},
       .scale = (double)arguments->scale,
       .dropout = (double)arguments->dropout,
       .seed = arguments->seed,
@@ -196,6 +201,9 @@ static void make_arguments(struct ft_problem *problem) {
   arguments.captured_count = problem->score.count;
   arguments.sinks = (const float *)(uintptr_t)problem->sinks.memory;
   arguments.dsinks = (float *)(uintptr_t)problem->sinks.gradient;
+  arguments.descale_q = problem->descales.given[FT_DESCALE_Q];
+  arguments.descale_k = problem->descales.given[FT_DESCALE_K];
+  arguments.descale_v = problem->descales.given[FT_DESCALE_V];
   arguments.window_left = r->window_left;
   arguments.window_right = r->window_right;
   problem->arguments = arguments;
@@ -218,6 +226,7 @@ int ft_problem_make(struct ft_problem **problem, fatune_session *session,
   FT_CHECK(make_mask(made));
   FT_CHECK(ft_problem_score_make(&made->score, session, &options->request, options->seed));
   FT_CHECK(ft_problem_sinks_make(&made->sinks, session, &options->request, options->seed));
+  FT_CHECK(ft_problem_descales_make(&made->descales, session, &options->request, options->seed));
   make_arguments(made);
   make_host(made);
   if (is_backward(made)) FT_CHECK(ft_problem_forward(made));
@@ -240,6 +249,7 @@ void ft_problem_free(struct ft_problem *problem) {
   }
   ft_problem_score_free(&problem->score, problem->session);
   ft_problem_sinks_free(&problem->sinks, problem->session);
+  ft_problem_descales_free(&problem->descales, problem->session);
   if (entered) ft_session_leave(problem->session);
   drop_host(problem);
   ft_problem_forget_gradients(problem);

@@ -240,7 +240,7 @@ static int tell_if_another_row(struct explained *it) {
 
 static int tell_if_not_repeatable(const struct explained *it, struct ft_runner *runner) {
   const int dim = it->problem->options.request.head_dim_v;
-  const enum ft_dtype dtype = it->problem->options.request.dtype;
+  const enum ft_dtype dtype = ft_output_dtype(&it->problem->options.request);
   uint16_t again[FT_REFERENCE_DIM];
   FT_TRY(ft_weights_run(it->problem, runner, it->row, again));
   for (int c = 0; c < dim; c++) {

@@ -6,6 +6,7 @@
 
 #include "generator/status.h"
 #include "runtime/session.h"
+#include "tuner/verify/halves.h"
 #include "tuner/verify/problem_parts.h"
 #include "tuner/verify/shape.h"
 
@@ -26,13 +27,29 @@ int ft_problem_copy_in(struct ft_problem *problem, int buffer, const void *from)
   return ft_driver_status(driver, driver->stream_synchronize(NULL), "cuStreamSynchronize");
 }
 
+/* Numbers of e4m3 as bytes; NaN in gaps is NaN there, too. */
+static int to_bytes(uint8_t **bytes, const uint16_t *image, size_t count) {
+  enum { PATTERNS = 1 << 16 };
+  uint8_t of_pattern[PATTERNS];
+  *bytes = malloc(count);
+  if (!*bytes) return ft_fail(FT_E_MEMORY, "no memory for a tensor of %zu bytes", count);
+  for (int n = 0; n < PATTERNS; n++)
+    of_pattern[n] = ft_to_e4m3((float)ft_from_dtype(FT_BF16, (uint16_t)n));
+  for (size_t n = 0; n < count; n++) (*bytes)[n] = of_pattern[image[n]];
+  return FT_OK;
+}
+
 int ft_problem_upload(struct ft_problem *problem, int buffer, const uint16_t *dense) {
   const uint16_t *image;
   uint16_t *owned = NULL;
+  uint8_t *bytes = NULL;
   int status;
   FT_CHECK(ft_layout_image(&image, &owned, dense, &problem->shapes[buffer]));
-  FT_CHECK(ft_problem_copy_in(problem, buffer, image));
+  const bool e4m3 = problem->options.request.dtype == FT_E4M3 && buffer <= FT_V;
+  if (e4m3) FT_CHECK(to_bytes(&bytes, image, problem->bytes[buffer]));
+  FT_CHECK(ft_problem_copy_in(problem, buffer, e4m3 ? (const void *)bytes : image));
 done:
+  free(bytes);
   free(owned);
   return status;
 }

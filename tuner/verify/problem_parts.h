@@ -7,6 +7,7 @@
 #include "runtime/fatune.h"
 #include "tuner/verify/answers.h"
 #include "tuner/verify/gradient_answers.h"
+#include "tuner/verify/problem_descales.h"
 #include "tuner/verify/problem_options.h"
 #include "tuner/verify/problem_score.h"
 #include "tuner/verify/problem_sinks.h"
@@ -47,6 +48,7 @@ struct ft_problem {
   fatune_mask *mask;
   struct ft_problem_score score;
   struct ft_problem_sinks sinks;
+  struct ft_problem_descales descales;
   fatune_arguments arguments;
 
   /* for verification; made when first needed */

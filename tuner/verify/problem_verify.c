@@ -139,7 +139,7 @@ static void judge(struct ft_problem *problem, struct ft_comparison *comparison) 
   const float *lse = (const float *)(const void *)(problem->lse_image + FT_FENCE_BYTES);
   gather_rows(problem, o, lse);
   const struct ft_shape *shape = &problem->shapes[FT_O];
-  const enum ft_dtype dtype = problem->options.request.dtype;
+  const enum ft_dtype dtype = ft_output_dtype(&problem->options.request);
   if (ft_output_fence_broken(problem->o_image, problem->bytes[FT_O], "O", comparison)) return;
   if (want_lse &&
       ft_output_fence_broken(problem->lse_image, problem->bytes[FT_LSE], "LSE", comparison))

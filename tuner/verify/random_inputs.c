@@ -31,8 +31,10 @@ static void normal_pair(uint64_t *state, float pair[2]) {
   pair[1] = radius * sinf(angle);
 }
 
+/* Numbers of e4m3 as patterns of bf16. */
 static uint16_t pattern_of(enum ft_dtype dtype, float value) {
   if (dtype == FT_FP16) return ft_to_dtype(dtype, (double)value);
+  if (dtype == FT_E4M3) return pattern_of(FT_BF16, ft_from_e4m3(ft_to_e4m3(value)));
   const float rounded = ft_round_to_dtype(dtype, value);
   uint32_t bits;
   memcpy(&bits, &rounded, sizeof bits);

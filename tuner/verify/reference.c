@@ -76,6 +76,16 @@ void ft_dot(const float *q, const float *k, int dim, double *exact, float *plain
   }
 }
 
+/* The factor of the elements of Q, K or V that a row has to do with. */
+static double descale_of(const struct ft_host_problem *problem, int tensor, struct ft_row row) {
+  const struct ft_request *const request = &problem->request;
+  const bool of_q = tensor == FT_DESCALE_Q;
+  const int heads = of_q ? request->heads_q : request->heads_kv;
+  const int head = of_q ? row.head : row.head / (request->heads_q / request->heads_kv);
+  const float *const factors = problem->descales[tensor];
+  return factors ? (double)factors[row.batch * heads + head] : 1;
+}
+
 int64_t ft_row_scores(const struct ft_host_problem *problem, struct ft_row row,
                       struct ft_row_scratch *scratch) {
   const struct ft_request *request = &problem->request;
@@ -84,8 +94,11 @@ int64_t ft_row_scores(const struct ft_host_problem *problem, struct ft_row row,
   const uint8_t *line = ft_mask_line(problem, row);
   const struct ft_visibility visibility = ft_visibility_of(request);
   const struct ft_interval keys = ft_keys_of(&visibility, row.i);
+  const enum ft_dtype dtype = ft_output_dtype(request);
+  const double scale = problem->scale * descale_of(problem, FT_DESCALE_Q, row) *
+                       descale_of(problem, FT_DESCALE_K, row);
   float q[FT_REFERENCE_DIM], k[FT_REFERENCE_DIM];
-  ft_widen(request->dtype,
+  ft_widen(dtype,
            problem->q +
                ((row.batch * request->seqlen_q + row.i) * request->heads_q + row.head) * dim,
            q, dim);
@@ -96,13 +109,13 @@ int64_t ft_row_scores(const struct ft_host_problem *problem, struct ft_row row,
   int64_t count = 0;
   for (int64_t j = keys.begin; j < keys.end; j++) {
     if (!ft_sees(&visibility, row.i, j) || (line && !line[j / request->mask_cols])) continue;
-    ft_widen(request->dtype, ft_kv_row(problem, problem->k, dim, row, j), k, dim);
+    ft_widen(dtype, ft_kv_row(problem, problem->k, dim, row, j), k, dim);
     double exact;
     float plain;
     ft_dot(q, k, dim, &exact, &plain);
     const struct ft_scored of_plain =
-        ft_scorer_key(&scorer, j, (double)(plain * (float)problem->scale));
-    const struct ft_scored of_exact = ft_scorer_key(&scorer, j, exact * problem->scale);
+        ft_scorer_key(&scorer, j, (double)(plain * (float)scale));
+    const struct ft_scored of_exact = ft_scorer_key(&scorer, j, exact * scale);
     if (!of_exact.visible) continue;
     scratch->keys[count] = j;
     scratch->exact[count] = of_exact.score;
@@ -120,6 +133,17 @@ double ft_dropout_rescale(const struct ft_host_problem *problem) {
   const double share =
       problem->request.dropout ? ft_dropout_threshold(problem->dropout) / 16384.0 : 0;
   return share < 1 ? 1 / (1 - share) : 0;
+}
+
+/* What the sum of a row's P V is multiplied by besides. */
+static double value_factor(const struct ft_host_problem *problem, struct ft_row row) {
+  return ft_dropout_rescale(problem) * descale_of(problem, FT_DESCALE_V, row);
+}
+
+/* A row's P, of which the largest is 1. E4m3 holds it times 2^8, so that few of it are denormal. */
+static float round_p(const struct ft_host_problem *problem, float p) {
+  if (problem->request.dtype == FT_E4M3) return ft_from_e4m3(ft_to_e4m3(p * 0x1p8f)) * 0x1p-8f;
+  return ft_round_to_dtype(problem->request.dtype, p);
 }
 
 static double sink_of(const struct ft_host_problem *problem, struct ft_row row) {
@@ -143,25 +167,25 @@ void ft_row_exact(const struct ft_host_problem *problem, struct ft_row row,
 
   double max = -INFINITY, sum = 0;
   for (int64_t n = 0; n < count; n++) max = scratch->exact[n] > max ? scratch->exact[n] : max;
+  const enum ft_dtype dtype = ft_output_dtype(&problem->request);
   float v[FT_REFERENCE_DIM];
   for (int64_t n = 0; n < count; n++) {
     const double p = exp(scratch->exact[n] - max);
     sum += p;
     if (!scratch->kept[n]) continue;
-    ft_widen(problem->request.dtype, ft_kv_row(problem, problem->v, dim, row, scratch->keys[n]), v,
-             dim);
+    ft_widen(dtype, ft_kv_row(problem, problem->v, dim, row, scratch->keys[n]), v, dim);
     for (int d = 0; d < dim; d++) o[d] += p * (double)v[d];
   }
   const double of_keys = max;
   add_sink(sink_of(problem, row), &max, &sum);
-  const double factor = ft_dropout_rescale(problem) * exp(of_keys - max) / sum;
+  const double factor = value_factor(problem, row) * exp(of_keys - max) / sum;
   for (int d = 0; d < dim; d++) o[d] *= factor;
   *lse = max + log(sum);
 }
 
 void ft_row_plain(const struct ft_host_problem *problem, struct ft_row row,
                   const struct ft_row_scratch *scratch, int64_t count, double *o, double *lse) {
-  const enum ft_dtype dtype = problem->request.dtype;
+  const enum ft_dtype dtype = ft_output_dtype(&problem->request);
   const int dim = problem->request.head_dim_v;
   for (int d = 0; d < dim; d++) o[d] = 0;
   *lse = sink_of(problem, row);
@@ -181,12 +205,12 @@ void ft_row_plain(const struct ft_host_problem *problem, struct ft_row row,
       block_sum = 0;
     }
     if (!scratch->kept[n]) continue;
-    const float rounded = ft_round_to_dtype(dtype, p);
+    const float rounded = round_p(problem, p);
     ft_widen(dtype, ft_kv_row(problem, problem->v, dim, row, scratch->keys[n]), v, dim);
     for (int d = 0; d < dim; d++) accumulator[d] += rounded * v[d];
   }
   sum += expf(sink - max);
-  const float rescale = (float)ft_dropout_rescale(problem);
+  const float rescale = (float)value_factor(problem, row);
   for (int d = 0; d < dim; d++) {
     o[d] = (double)ft_round_to_dtype(dtype, accumulator[d] / sum * rescale);
   }
@@ -218,7 +242,7 @@ int ft_row_weights(const struct ft_host_problem *problem, struct ft_row row, dou
   for (int64_t j = 0; j < problem->request.seqlen_k; j++) weights[j] = 0;
   for (int64_t n = 0; n < count; n++) {
     if (!scratch.kept[n]) continue;
-    weights[scratch.keys[n]] = exp(scratch.exact[n] - *lse) * ft_dropout_rescale(problem);
+    weights[scratch.keys[n]] = exp(scratch.exact[n] - *lse) * value_factor(problem, row);
   }
   ft_row_scratch_free(&scratch);
   return FT_OK;

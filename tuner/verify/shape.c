@@ -17,11 +17,13 @@ int ft_multiply_add(int64_t a, int64_t b, int64_t c, int64_t *result) {
   return ft_fail(FT_E_MEMORY, "a tensor of this request has more than 2^61 elements");
 }
 
-int ft_shape_make(struct ft_shape *shape, enum ft_layout layout, int64_t batch, int64_t rows,
-                  int heads, int dim) {
+int ft_shape_make(struct ft_shape *shape, enum ft_layout layout, int element_bytes, int64_t batch,
+                  int64_t rows, int heads, int dim) {
+  enum { ALIGNMENT = 16 }; /* of rows, in bytes */
   /* The gaps of the padded layout differ from one another, so that a kernel that confuses two
    * strides is found. */
-  const int gap = layout == FT_LAYOUT_PADDED ? 8 : layout == FT_LAYOUT_WIDE ? 24 : 0;
+  const int least = ALIGNMENT / element_bytes;
+  const int gap = layout == FT_LAYOUT_PADDED ? least : layout == FT_LAYOUT_WIDE ? 3 * least : 0;
   *shape = (struct ft_shape){.batch = batch, .rows = rows, .heads = heads, .dim = dim};
   if (layout == FT_LAYOUT_BHSD) {
     shape->stride_row = dim;

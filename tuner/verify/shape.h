@@ -28,8 +28,8 @@ struct ft_shape {
 int ft_multiply_add(int64_t a, int64_t b, int64_t c, int64_t *result);
 
 /* FT_E_MEMORY when the sizes do not fit 63 bits. */
-int ft_shape_make(struct ft_shape *shape, enum ft_layout layout, int64_t batch, int64_t rows,
-                  int heads, int dim);
+int ft_shape_make(struct ft_shape *shape, enum ft_layout layout, int element_bytes, int64_t batch,
+                  int64_t rows, int heads, int dim);
 
 /* Element (b, row, head, 0) of the tensor in its buffer. */
 int64_t ft_shape_offset(const struct ft_shape *shape, int64_t b, int64_t row, int head);

@@ -47,11 +47,12 @@ static double smallest(enum ft_dtype dtype) {
 }
 
 static double allowed_error(const struct ft_host_problem *problem, double weight, double lse) {
-  const enum ft_dtype dtype = problem->request.dtype;
+  const bool e4m3 = problem->request.dtype == FT_E4M3;
+  const enum ft_dtype dtype = ft_output_dtype(&problem->request);
   const double rescale = ft_dropout_rescale(problem);
   const double score = lse + log(weight / rescale);
-  const double relative = ft_half_ulp(dtype, 1) + 1e-5 + 2e-6 * (fabs(score) + fabs(lse));
-  const double floor = 2 * smallest(dtype) * fmax(1, rescale);
+  const double relative = (e4m3 ? 0x1p-4 : ft_half_ulp(dtype, 1)) + 1e-5 + 2e-6 * (fabs(score) + fabs(lse));
+  const double floor = 2 * (e4m3 ? 0x1p-15 : smallest(dtype)) * fmax(1, rescale);
   return 2 * relative * weight + ft_half_ulp(dtype, weight) + floor;
 }
 
@@ -115,7 +116,7 @@ int ft_weights_run(struct ft_problem *problem, struct ft_runner *runner, struct 
 
 static void fill_unit(const struct ft_problem *problem, struct probe probe, uint16_t *v) {
   const struct ft_shape *shape = &problem->shapes[FT_V];
-  const uint16_t one = ft_to_dtype(problem->options.request.dtype, 1);
+  const uint16_t one = ft_to_dtype(ft_output_dtype(&problem->options.request), 1);
   const int64_t end = probe.begin + probe.group * shape->dim;
   memset(v, 0, (size_t)shape->count * sizeof *v);
   for (int64_t b = 0; b < shape->batch; b++) {
@@ -144,7 +145,7 @@ static int run_probe(struct ft_problem *problem, struct ft_runner *runner, struc
   free(v);
   if (status == FT_OK) status = ft_weights_run(problem, runner, row, o);
   for (int c = 0; status == FT_OK && c < shape->dim; c++) {
-    columns[c] = ft_from_dtype(problem->options.request.dtype, o[c]);
+    columns[c] = ft_from_dtype(ft_output_dtype(&problem->options.request), o[c]);
   }
   return status;
 }
@@ -200,7 +201,7 @@ static int worst_group(const struct ft_weights *weights, struct ft_problem *prob
     struct range one = {range.begin + c * group, range.begin + (c + 1) * group};
     if (one.begin >= range.end) break;
     if (one.end > range.end) one.end = range.end;
-    const double ratio = group_ratio(weights, one, request->dtype, columns[c]);
+    const double ratio = group_ratio(weights, one, ft_output_dtype(request), columns[c]);
     if (ratio <= worst_ratio) continue;
     worst_ratio = ratio;
     *worst = one;

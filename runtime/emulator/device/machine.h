@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-enum { FE_ABI = 6 };
+enum { FE_ABI = 7 };
 enum { FE_WARP = 32 };
 /* Dynamic shared memory begins here in the shared window; what lies below is nobody's. */
 enum { FE_SHARED_BASE = 1024, FE_SHARED_MOST = 232448 };
@@ -84,7 +84,10 @@ enum fe_warpgroup_op {
   FE_WARPGROUP_OPS
 };
 
-/* c = A B or c += A B, m64nNk16, fp32 accumulators; fragments and descriptors as in the PTX manual,
+/* What a wgmma multiplies: 16 deep of fp16 and bf16, 32 deep of e4m3. */
+enum fe_wgmma_dtype { FE_OF_FP16, FE_OF_BF16, FE_OF_E4M3 };
+
+/* c = A B or c += A B, m64nNk16 or m64nNk32, fp32 accumulators; fragments and descriptors as in the PTX manual,
  * "Asynchronous Warpgroup Level Matrix Multiply-Accumulate". */
 struct fe_wgmma {
   float *c; /* [registers], N / 2 */
@@ -95,7 +98,7 @@ struct fe_wgmma {
   /* The depth of what a descriptor says lies across the rows in shared memory (MN-major), not along
    * them. */
   int a_across, b_across;
-  int bf16;
+  enum fe_wgmma_dtype dtype;
 };
 
 /* Coordinates in a tensor map, the innermost first. */

@@ -3,16 +3,18 @@
 #pragma once
 #include "ptx_common.h"
 
+constexpr fe_wgmma_dtype FE_WGMMA_DTYPE = FE_BF16 ? FE_OF_BF16 : FE_OF_FP16;
+
 // Accumulators are one array, or one of four for every eight columns; by reference, so that the
 // machine sees which registers are under way.
 inline void fe_wgmma_ss(float *c, int registers, u64 a, u64 b, bool a_across, bool b_across,
                         bool accumulate, int line) {
-  fe_wgmma record = {c, registers, accumulate, nullptr, a, b, a_across, b_across, FE_BF16};
+  fe_wgmma record = {c, registers, accumulate, nullptr, a, b, a_across, b_across, FE_WGMMA_DTYPE};
   fe_machine->warpgroup(FE_WGMMA, &record, line);
 }
 inline void fe_wgmma_rs(float *c, int registers, const unsigned *a, u64 b, bool across,
                         bool accumulate, int line) {
-  fe_wgmma record = {c, registers, accumulate, a, 0, b, false, across, FE_BF16};
+  fe_wgmma record = {c, registers, accumulate, a, 0, b, false, across, FE_WGMMA_DTYPE};
   fe_machine->warpgroup(FE_WGMMA, &record, line);
 }
 

@@ -1,0 +1,154 @@
+/* wgmma_forward_default.c: the default config of the forward by wgmma.
+ * in -> out: request + arch -> config. */
+#include "generator/families/plan.h"
+#include "generator/families/wgmma_forward.h"
+
+enum { WARPGROUP_ROWS = 64 };
+
+/* Best first: what was fastest most often on an H200, full and causal, n = 1024 to 16384
+ * (bench/ledger.md). Tiles that overlap, and with them warpgroups that take turns, pay where exp2
+ * and dropout outweigh the products. With one stage of Q, O goes to global memory straight from
+ * registers, so that the end of a tile does not wait for the next one's Q. Dropout draws the bits
+ * of 64 columns at once; tiles of other widths draw them twice or four times. */
+struct favourite {
+  int head_dim; /* max(d, dv) is at most this */
+  enum ft_when when;
+  struct ft_wgmma_forward_knobs knobs; /* and what all have, see take_favourite */
+};
+
+static const struct favourite favourites[] = {
+    {64,
+     FT_ALWAYS,
+     {TILE(256, 64), .stages = 4, .q_stages = 2, .overlap_tiles = 1, .direct_store = 1}},
+    {64,
+     FT_ALWAYS,
+     {TILE(192, 128), .stages = 2, .q_stages = 2, .overlap_tiles = 1, .direct_store = 1}},
+    {72, FT_ALWAYS, {TILE(256, 64), .stages = 3, .q_stages = 2}},
+    {80, FT_PLAIN, {TILE(256, 80), .stages = 2, .q_stages = 1, .p_in_smem = 1, .direct_store = 1}},
+    /* Masks of 128 rows, too. */
+    {80, FT_ALWAYS, {TILE(128, 128), .stages = 2, .q_stages = 2, .overlap_tiles = 1}},
+    {128, FT_DROPOUT, {TILE(128, 128), .stages = 2, .q_stages = 2, .overlap_tiles = 1}},
+    {128, FT_PLAIN, {TILE(128, 128), .stages = 2, .q_stages = 2}},
+    {160, FT_PLAIN, {TILE(128, 80), .stages = 2, .q_stages = 2}},
+    {192, FT_ALWAYS, {TILE(128, 64), .stages = 2, .q_stages = 2}},
+    /* Short queries, masks of 64 rows. */
+    {128, FT_ALWAYS, {TILE(64, 128), .stages = 2, .q_stages = 2, .overlap_tiles = 1}},
+    {256, FT_ALWAYS, {TILE(128, 64), .stages = 2, .q_stages = 1, .direct_store = 1}},
+    {256,
+     FT_ALWAYS,
+     {TILE(64, 64), .stages = 2, .q_stages = 1, .overlap_tiles = 1, .direct_store = 1}},
+};
+
+/* The same of e4m3, whose P takes half the registers. */
+static const struct favourite favourites_e4m3[] = {
+    {64, FT_ALWAYS, {TILE(128, 192), .stages = 2, .q_stages = 2, .overlap_tiles = 1}},
+    {128, FT_ALWAYS, {TILE(128, 192), .stages = 2, .q_stages = 1}},
+    {192, FT_ALWAYS, {TILE(128, 128), .stages = 2, .q_stages = 1}},
+    {256, FT_ALWAYS, {TILE(128, 96), .stages = 2, .q_stages = 1}},
+    /* Masks of 128 columns or of 64, short queries. */
+    {128, FT_ALWAYS, {TILE(128, 128), .stages = 2, .q_stages = 2, .overlap_tiles = 1}},
+    {256, FT_ALWAYS, {TILE(128, 64), .stages = 2, .q_stages = 1}},
+    {256, FT_ALWAYS, {TILE(64, 128), .stages = 2, .q_stages = 1}},
+    {256, FT_ALWAYS, {TILE(64, 64), .stages = 2, .q_stages = 1}},
+};
+
+static bool take_favourite(const struct ft_request *request, const struct ft_arch *arch,
+                           struct ft_config *config) {
+  const bool e4m3 = request->dtype == FT_E4M3;
+  const struct favourite *const of_dtype = e4m3 ? favourites_e4m3 : favourites;
+  const int count = e4m3 ? FT_COUNT(favourites_e4m3) : FT_COUNT(favourites);
+  for (int i = 0; i < count; ++i) {
+    if (!ft_favourite_counts(of_dtype[i].head_dim, of_dtype[i].when, request)) continue;
+    struct ft_wgmma_forward_knobs knobs_of = of_dtype[i].knobs;
+    knobs_of.pingpong = (knobs_of.overlap_tiles || e4m3) && knobs_of.block_m > WARPGROUP_ROWS;
+    knobs_of.direct_store |= e4m3;
+    knobs_of.integer_max = knobs_of.lazy_rescale = 1;
+    *config = ft_config_make(&ft_wgmma_forward_family, &knobs_of);
+    if (ft_config_is_legal(config, request, arch)) return true;
+  }
+  return false;
+}
+
+/* The rules allow a little more than the estimate: for the search to find out, not for a default.
+ */
+static bool registers_suffice(const struct ft_request *request, const struct ft_arch *arch,
+                              const struct ft_config *config) {
+  const struct ft_budget budget = ft_budget_of(request, config, arch);
+  return budget.regs_estimate <= budget.regs_limit;
+}
+
+/* Fine masks: the largest tile that divides the mask's blocks. May find none. */
+static bool climb_down(const struct ft_request *request, const struct ft_arch *arch,
+                       struct ft_config *config) {
+  static const int rows[] = {128, 192, 64};
+  for (int m = 0; m < FT_COUNT(rows); ++m)
+    for (int columns = 192; columns >= 64; columns -= 16)
+      for (int q_stages = 2; q_stages >= 1; --q_stages) {
+        *config = FT_CONFIG(wgmma_forward, .block_m = rows[m], .block_n = columns, .stages = 2,
+                            .q_stages = q_stages, .overlap_tiles = 1, .lazy_rescale = 1,
+                            .direct_store = q_stages == 1);
+        if (registers_suffice(request, arch, config) && ft_config_is_legal(config, request, arch))
+          return true;
+      }
+  return false;
+}
+
+/* For few rows: heads that share K and V share tiles where they can, the ring of K and V is deep,
+ * and the keys may be divided up among blocks. Best first. */
+static const struct {
+  int head_dim; /* max(d, dv) is at most this */
+  struct ft_wgmma_forward_knobs knobs;
+} of_few_rows[] = {
+    {64, {TILE(64, 128), .stages = 3, .q_stages = 1, .direct_store = 1}},
+    {64, {TILE(128, 128), .stages = 3, .q_stages = 1, .overlap_tiles = 1, .direct_store = 1}},
+    {128, {TILE(64, 128), .stages = 3, .q_stages = 1, .direct_store = 1}},
+    {128, {TILE(128, 128), .stages = 2, .q_stages = 1, .direct_store = 1}},
+    {256, {TILE(64, 64), .stages = 3, .q_stages = 1, .direct_store = 1}},
+    {256, {TILE(64, 64), .stages = 2, .q_stages = 1, .direct_store = 1}},
+};
+
+/* Microseconds, estimated, of a config for a request with lengths, and its work tiles. */
+static double estimate(const struct ft_request *request, const struct ft_arch *arch,
+                       const struct ft_config *config, int64_t *tiles) {
+  const struct ft_budget budget = ft_budget_of(request, config, arch);
+  const int group = request->heads_q / request->heads_kv;
+  struct ft_walks walks = {0};
+  ft_wgmma_forward_walks(&walks, config, &budget);
+  ft_walks_of_request(&walks, request, ft_packed_heads(config, group, request->seqlen_q));
+  *tiles = walks.tiles;
+  return ft_wgmma_forward_knobs(config)->split_keys ? ft_key_parts_of(&walks, arch).us
+                                                    : ft_key_parts_divided(&walks, arch, 1).us;
+}
+
+/* Where tiles leave multiprocessors without work, or most of their rows empty: the config of those
+ * for few rows that is expected to take least time, if that is less. */
+static void take_of_few_rows(const struct ft_request *request, const struct ft_arch *arch,
+                             struct ft_config *config) {
+  if (request->seqlen_q == 0 || request->heads_kv == 0) return;
+  int64_t tiles;
+  double least = estimate(request, arch, config, &tiles);
+  if (tiles >= arch->sm_count && request->seqlen_q >= WARPGROUP_ROWS) return;
+  if (request->seqlen_q < WARPGROUP_ROWS) least *= 1 + 1e-9; /* of equals the deeper ring */
+  for (int i = 0; i < FT_COUNT(of_few_rows); ++i)
+    for (int way = 0; way < 4; ++way) {
+      if (!ft_favourite_counts(of_few_rows[i].head_dim, FT_ALWAYS, request)) continue;
+      struct ft_wgmma_forward_knobs knobs_of = of_few_rows[i].knobs;
+      knobs_of.integer_max = knobs_of.lazy_rescale = 1;
+      knobs_of.pingpong = knobs_of.overlap_tiles;
+      knobs_of.pack_gqa = way < 2;
+      knobs_of.split_keys = way % 2;
+      const struct ft_config few = ft_config_make(&ft_wgmma_forward_family, &knobs_of);
+      if (!ft_config_is_legal(&few, request, arch)) continue;
+      const double us = estimate(request, arch, &few, &tiles);
+      if (us >= least) continue;
+      least = us;
+      *config = few;
+    }
+}
+
+bool ft_wgmma_forward_default(const struct ft_request *request, const struct ft_arch *arch,
+                              struct ft_config *config) {
+  if (!take_favourite(request, arch, config) && !climb_down(request, arch, config)) return false;
+  take_of_few_rows(request, arch, config);
+  return true;
+}
