@@ -88,6 +88,22 @@ const struct ft_rule *ft_rules_broken(const struct ft_request *request, const st
   return broken;
 }
 
+/* What no family has of e4m3. */
+static int serves_e4m3(const struct ft_request *request, const struct ft_arch *arch) {
+  enum { ROWS = 64, COLUMNS = 32 }; /* of a warpgroup, and of a product's depth */
+  if (arch->sm != 90)
+    return ft_fail(FT_E_UNSUPPORTED, "e4m3 needs sm_90, and %s is sm_%d; bf16 is possible",
+                   arch->name, arch->sm);
+  if (request->score != 0)
+    return ft_fail(FT_E_UNSUPPORTED, "e4m3 has no score functions; bf16 is possible");
+  if (request->mask_rows % ROWS != 0 || request->mask_cols % COLUMNS != 0)
+    return ft_fail(FT_E_UNSUPPORTED,
+                   "e4m3 has no mask blocks of %dx%d; allowed: rows in multiples of %d, columns of "
+                   "%d; bf16 is possible",
+                   request->mask_rows, request->mask_cols, ROWS, COLUMNS);
+  return FT_OK;
+}
+
 int ft_rules_serves(const struct ft_request *request, const struct ft_arch *arch) {
   if (arch->sm < 75)
     return ft_fail(FT_E_UNSUPPORTED, "%s is sm_%d; tensor-core attention needs sm_75 or later",
@@ -95,10 +111,5 @@ int ft_rules_serves(const struct ft_request *request, const struct ft_arch *arch
   if (request->dtype == FT_BF16 && arch->sm < 80)
     return ft_fail(FT_E_UNSUPPORTED, "bf16 needs sm_80 or later, and %s is sm_%d; fp16 is possible",
                    arch->name, arch->sm);
-  if (request->dtype == FT_E4M3 && arch->sm != 90)
-    return ft_fail(FT_E_UNSUPPORTED, "e4m3 needs sm_90, and %s is sm_%d; bf16 is possible",
-                   arch->name, arch->sm);
-  if (request->dtype == FT_E4M3 && request->score != 0)
-    return ft_fail(FT_E_UNSUPPORTED, "e4m3 has no score functions yet; bf16 has");
-  return FT_OK;
+  return request->dtype == FT_E4M3 ? serves_e4m3(request, arch) : FT_OK;
 }

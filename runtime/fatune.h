@@ -36,9 +36,9 @@
  *    is done by one thread, when no other uses the object. After fork() the child must not use
  *    them. More on threads: runtime/README.md.
  *  - a plan or mask keeps its session's address: free it before the session is closed.
- *  - dtypes, layouts: Q, K, V, O are of the request's dtype in device memory, [batch, sequence, head, dim]
- *    in any order of strides, the last dimension contiguous, every row 16-byte aligned. Sizes and
- *    strides are in elements, offsets 64-bit.
+ *  - dtypes, layouts: Q, K, V, O are of the request's dtype in device memory, [batch, sequence,
+ * head, dim] in any order of strides, the last dimension contiguous, every row 16-byte aligned.
+ * Sizes and strides are in elements, offsets 64-bit.
  *  - FATUNE_E_MEMORY may come from any function that makes something and is not repeated below. */
 #ifndef FATUNE_H
 #define FATUNE_H
@@ -155,7 +155,8 @@ FATUNE_API void fatune_session_close(fatune_session *session);
 
 typedef enum fatune_pass { FATUNE_FORWARD, FATUNE_BACKWARD } fatune_pass;
 /* FATUNE_E4M3: Q, K and V are 8-bit floats (OCP E4M3, PyTorch's float8_e4m3fn), O is bf16; of a
- * forward without dropout and score functions, on sm_90, with head dims that are multiples of 16. */
+ * forward without dropout and score functions, on sm_90, with head dims that are multiples of 16.
+ */
 typedef enum fatune_dtype { FATUNE_FP16, FATUNE_BF16, FATUNE_E4M3 } fatune_dtype;
 /* Which keys j query i sees. */
 typedef enum fatune_causal {
@@ -339,10 +340,10 @@ FATUNE_API const char *fatune_plan_source(const fatune_plan *plan);
 FATUNE_API int fatune_plan_workspace_size(const fatune_plan *plan, size_t *bytes);
 
 /* Element (b, i, h, c) lies at data + b * stride_batch + i * stride_seq + h * stride_head + c, in
- * elements. Strides are multiples of 8, of e4m3 of 16, at least the head dim, or, for an input, 0 to broadcast;
- * stride_seq is at most 2^31 - 1; where the extent is 1 the stride is not looked at. In an output
- * the dimensions must nest: in ascending order each stride is past the end of what the ones before
- * it span. Outputs share no memory with inputs or each other. */
+ * elements. Strides are multiples of 8, of e4m3 of 16, at least the head dim, or, for an input, 0
+ * to broadcast; stride_seq is at most 2^31 - 1; where the extent is 1 the stride is not looked at.
+ * In an output the dimensions must nest: in ascending order each stride is past the end of what the
+ * ones before it span. Outputs share no memory with inputs or each other. */
 typedef struct fatune_tensor {
   void *data; /* device address, 16-byte aligned */
   int64_t stride_batch;
@@ -352,8 +353,8 @@ typedef struct fatune_tensor {
 
 /* Factors of a tensor of e4m3: what an element stands for is the element times the factor of its
  * batch entry and head, at data + b * stride_batch + h * stride_head in device memory; a stride of
- * 0 broadcasts. data NULL: 1. A kernel reads them when it runs. Where the factors of Q and K are not
- * above 0, O becomes NaN. */
+ * 0 broadcasts. data NULL: 1. A kernel reads them when it runs. Where the factors of Q and K are
+ * not above 0, O becomes NaN. */
 typedef struct fatune_descale {
   const float *data;
   int64_t stride_batch, stride_head;

@@ -202,8 +202,9 @@ static int read_descale(const char *name, const fatune_descale *given,
                         struct ft_arg_descale *descale) {
   const bool negative = given->stride_batch < 0;
   if ((uintptr_t)given->data % sizeof(float) != 0)
-    return ft_fail(FT_E_ARGUMENT, "arguments.%s.data is %p; allowed: a multiple of 4, or NULL for 1",
-                   name, (const void *)given->data);
+    return ft_fail(FT_E_ARGUMENT,
+                   "arguments.%s.data is %p; allowed: a multiple of 4, or NULL for 1", name,
+                   (const void *)given->data);
   if (given->data && (negative || given->stride_head < 0))
     return ft_fail(FT_E_ARGUMENT, "arguments.%s.stride_%s is %lld; allowed: >= 0", name,
                    negative ? "batch" : "head",
@@ -227,7 +228,7 @@ int ft_run_read_no_descales(const fatune_arguments *arguments) {
       return ft_fail(FT_E_ARGUMENT,
                      "arguments.descale_%c.data is %p; allowed: NULL, the request's dtype is not "
                      "e4m3",
-                     "qkv"[i], (const void *)given[i]->data);
+                     "qkv"[i], (const void *)given[i] -> data);
   return FT_OK;
 }
 

@@ -118,7 +118,7 @@ static int read_parts(struct ft_merge_params *params, const fatune_merge_argumen
   for (int n = 0; n < count; n++) {
     const fatune_part *const part = &arguments->parts[n];
     const struct ft_view view = {"parts[].o", &part->o, request->batch, request->seqlen_q,
-                                 heads,       dim,      false, false};
+                                 heads,       dim,      false,          false};
     const int status = ft_view_read(&view, &params->parts[n].o);
     if (status != FT_OK) return ft_fail_within(status, "part %d", n);
     FT_TRY(check_lse("parts", n, part->lse));
@@ -148,7 +148,7 @@ static int read_arguments(struct ft_merge_params *params, const fatune_merge_arg
   memset(params, 0, sizeof *params);
   FT_TRY(read_request(request, arguments));
   const struct ft_view o = {
-      "o", &arguments->o, request->batch, request->seqlen_q, request->heads_q, request->head_dim_v,
+      "o",  &arguments->o, request->batch, request->seqlen_q, request->heads_q, request->head_dim_v,
       true, false};
   FT_TRY(ft_view_read(&o, &params->o));
   FT_TRY(read_parts(params, arguments, request));

@@ -1,8 +1,8 @@
 /* tensor_maps.c: the tensors of a run as TMA wants them described.
  * in -> out: tensors -> tensor maps: dimensions (column, row, head, batch), of tensors with packed
- * heads (column, head in a pack, row, pack, batch), boxes of rows of 128 bytes, swizzled, zeros beyond the tensor.
- * Numbers are CUtensorMapDataType, CUtensorMapSwizzle, CUtensorMapL2promotion of the CUDA driver
- * API. */
+ * heads (column, head in a pack, row, pack, batch), boxes of rows of 128 bytes, swizzled, zeros
+ * beyond the tensor. Numbers are CUtensorMapDataType, CUtensorMapSwizzle, CUtensorMapL2promotion of
+ * the CUDA driver API. */
 #include "runtime/tensor_maps.h"
 
 #include "generator/status.h"

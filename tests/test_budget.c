@@ -134,10 +134,15 @@ START_TEST(wgmma_budgets_suit_the_hardware) {
     ck_assert_int_eq(b->smem_k_offset, b->smem_q_offset + k->q_stages * b->q_bytes);
     ck_assert_int_eq(b->smem_v_offset, b->smem_k_offset + k->stages * b->k_bytes);
     ck_assert_int_eq(b->smem_p_offset, b->smem_v_offset + k->stages * b->v_bytes);
-    ck_assert_int_eq(budget.smem_bytes, b->smem_p_offset + b->p_bytes);
+    ck_assert_int_eq(b->smem_v_rows_offset, b->smem_p_offset + b->p_bytes);
+    ck_assert_int_eq(budget.smem_bytes, b->smem_v_rows_offset + k->stages * b->v_rows_bytes);
+    ck_assert_int_eq(b->v_rows_bytes % 1024, 0);
     ck_assert_int_ge(b->p_bytes, k->p_in_smem * 64 * b->consumers * 2 * k->block_n);
     ck_assert_int_le(b->o_bytes, b->q_bytes);
-    ck_assert(64 * b->d_panels >= request.head_dim && 64 * b->dv_panels >= request.head_dim_v);
+    const int columns = 128 / ft_dtype_bytes(request.dtype); /* of a panel */
+    ck_assert_int_ge(columns * b->d_panels, request.head_dim);
+    ck_assert_int_ge(columns * b->dv_panels, request.head_dim_v);
+    if (request.dtype == FT_E4M3) ck_assert_int_ge(b->v_bytes, k->block_n * request.head_dim_v);
     ck_assert_int_eq(ft_budget_registers(&budget), budget.launch_regs);
     ck_assert_int_eq(ft_budget_occupancy(&budget, &arch, budget.launch_regs), 1);
   }

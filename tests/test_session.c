@@ -177,7 +177,11 @@ START_TEST(bad_requests_are_named) {
   } while (0)
   BAD(size, 1, "request.size is 1");
   BAD(pass, (fatune_pass)7, "request: pass is 7");
-  BAD(dtype, (fatune_dtype)2, "request: dtype is 2");
+  BAD(dtype, (fatune_dtype)3, "request: dtype is 3");
+  BAD(dtype = FATUNE_E4M3; bad.pass, FATUNE_BACKWARD, "dtype is e4m3 with pass backward");
+  BAD(dtype = FATUNE_E4M3; bad.dropout, 1, "dropout is true with dtype e4m3");
+  BAD(dtype = FATUNE_E4M3; bad.head_dim, 72, "head_dim is 72 with dtype e4m3");
+  BAD(dtype = FATUNE_E4M3; bad.head_dim_v, 72, "head_dim_v is 72 with dtype e4m3");
   BAD(causal, (fatune_causal)3, "request: causal is 3");
   BAD(dropout, 2, "request: dropout is 2");
   BAD(deterministic, -1, "request: deterministic is -1");

@@ -82,7 +82,7 @@ static bool climb_down(const struct ft_request *request, const struct ft_arch *a
                        struct ft_config *config) {
   static const int rows[] = {128, 192, 64};
   for (int m = 0; m < FT_COUNT(rows); ++m)
-    for (int columns = 192; columns >= 64; columns -= 16)
+    for (int columns = 192; columns >= (request->dtype == FT_E4M3 ? 32 : 64); columns -= 16)
       for (int q_stages = 2; q_stages >= 1; --q_stages) {
         *config = FT_CONFIG(wgmma_forward, .block_m = rows[m], .block_n = columns, .stages = 2,
                             .q_stages = q_stages, .overlap_tiles = 1, .lazy_rescale = 1,

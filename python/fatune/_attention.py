@@ -14,12 +14,14 @@ _CALLS_MOST = 4096  # of a session; then all are forgotten
 
 def attention(q, k, v, *, causal=False, window=None, scale=None, dropout=0.0, seed=None, offset=0,
               mask=None, layout="bhsd", return_lse=False, out=None, deterministic=False,
-              session=None, score=None, visible=None, captured=None, sinks=None):
+              session=None, score=None, visible=None, captured=None, sinks=None,
+              descales=None):
     """O = softmax(scale Q K^T + mask) V on the current stream; returns O, or (O, LSE).
 
     q: [batch, heads, seq, dim] (layout "bhsd", as PyTorch's SDPA) or [batch, seq, heads, dim]
     ("bshd"); k, v likewise, with as many heads or a divisor of them. float16 or bfloat16, last
-    dimension contiguous, any other strides that are multiples of 8. On one CUDA device, or on the
+    dimension contiguous, any other strides that are multiples of 8; or float8_e4m3fn with strides that are multiples of
+    16, without gradients, dropout and score functions, on sm_90: then O is bfloat16. On one CUDA device, or on the
     CPU: see emulate().
     causal: False; "bottom-right" or True: query i sees keys j <= i + seq_k - seq_q, as
     FlashAttention; "top-left": j <= i, as SDPA's is_causal. For equal lengths both are the same.
@@ -38,6 +40,8 @@ def attention(q, k, v, *, causal=False, window=None, scale=None, dropout=0.0, se
     sinks: float32 [heads of q]: a logit of each head in the softmax of its rows, beside those of the
     keys, in natural units, neither scaled nor dropped; -inf: none. A query that sees no key has its
     sink as LSE. They get gradients where they require them, but under torch.compile they are refused.
+    descales: (of q, of k, of v), float32 [batch, heads] each, or None for 1: what an element of a float8_e4m3fn tensor
+    stands for is the element times this.
     out: where O goes, in the layout; else a new tensor. LSE is float32 [batch, heads, seq].
     deterministic: gradients have the same bits in every run, at some cost.
 
@@ -53,6 +57,9 @@ def attention(q, k, v, *, causal=False, window=None, scale=None, dropout=0.0, se
     if torch.compiler.is_compiling() or _intercepted(torch, q, k, v):
         if out is not None:
             raise ValueError("out is given to an operator; allowed: None under torch.compile and tracing")
+        if descales is not None:
+            raise ValueError("descales are given under torch.compile or tracing; allowed: None there (leave the call out "
+                             "of what is compiled)")
         if sinks is not None:
             raise ValueError("sinks are given under torch.compile or tracing; allowed: None there (leave the call out of "
                              "what is compiled)")
@@ -71,14 +78,14 @@ def attention(q, k, v, *, causal=False, window=None, scale=None, dropout=0.0, se
     if wants_gradients and out is not None:
         raise ValueError("out is given where gradients are wanted; allowed: None, or torch.no_grad()")
     call = _call(q, k, v, out, (causal, window, scale, dropout, mask, layout, session, deterministic, score, visible,
-                                captured, sinks))
+                                captured, sinks, descales))
     if wants_gradients:
         out, lse = function().apply(q, k, v, call, seed, offset, *call.want_gradients().values())
         return (out, lse) if return_lse else out
     if out is None:
-        out = q.new_empty(call.o_shape)
-    elif tuple(out.shape) != call.o_shape or out.dtype != q.dtype or out.device != q.device:
-        raise ValueError(f"out is {tuple(out.shape)} {out.dtype}; allowed: {call.o_shape} {q.dtype}")
+        out = q.new_empty(call.o_shape, dtype=call.o_dtype)
+    elif tuple(out.shape) != call.o_shape or out.dtype != call.o_dtype or out.device != q.device:
+        raise ValueError(f"out is {tuple(out.shape)} {out.dtype}; allowed: {call.o_shape} {call.o_dtype}")
     lse = q.new_empty(call.lse_shape, dtype=torch.float32) if return_lse else None
     if out.numel() > 0:  # the library asks for at least one row
         call.forward(q, k, v, out, lse, seed, offset, bytes_of(q))
@@ -98,15 +105,15 @@ def draw_seed(torch, device):
 
 
 _OPTIONS = ("causal", "window", "scale", "dropout", "mask", "layout", "session", "deterministic", "score", "visible",
-            "captured", "sinks")
+            "captured", "sinks", "descales")
 
 
 def _call(q, k, v, out, options):
     """What was checked before is not checked again: calls are kept by all that they depend on but addresses."""
-    causal, window, _, _, mask, _, session, _, score, visible, captured, sinks = options
+    causal, window, _, _, mask, _, session, _, score, visible, captured, sinks, descales = options
     session = session or session_of(q.device)
     if (out is not None or mask is not None or score is not None or visible is not None or captured is not None
-            or sinks is not None or session is None):
+            or sinks is not None or descales is not None or session is None):
         return Call(q, k, v, **dict(zip(_OPTIONS, options)))
     if type(window) is list:
         options = (causal, tuple(window), *options[2:])

@@ -56,7 +56,7 @@ def function():
     class Attention(torch.autograd.Function):
         @staticmethod
         def forward(ctx, q, k, v, call, seed, offset, *captured):
-            out = q.new_empty(call.o_shape)
+            out = q.new_empty(call.o_shape, dtype=call.o_dtype)
             lse = q.new_empty(call.lse_shape, dtype=torch.float32)
             if out.numel() > 0:
                 call.forward(q, k, v, out, lse, seed, offset, bytes_of(q))

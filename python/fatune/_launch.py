@@ -14,12 +14,20 @@ _CAUSAL = {False: s.CAUSAL_NONE, None: s.CAUSAL_NONE, True: s.CAUSAL_BOTTOM_RIGH
            "bottom-right": s.CAUSAL_BOTTOM_RIGHT, "top-left": s.CAUSAL_TOP_LEFT}
 
 
-_DTYPES = {"float16": s.FP16, "bfloat16": s.BF16}
+_DTYPES = {"float16": s.FP16, "bfloat16": s.BF16, "float8_e4m3fn": s.E4M3}
 
 
 def _dtype(tensor):
     """The library's number of a dtype, or None."""
     return _DTYPES.get(str(tensor.dtype).rpartition(".")[2])
+
+
+def output_dtype(q):
+    """The dtype of O."""
+    if _dtype(q) != s.E4M3:
+        return q.dtype
+    import torch
+    return torch.bfloat16
 
 
 def _view(name, tensor, axes):
@@ -56,8 +64,8 @@ def _check_inputs(q, k, v, session):
         if tensor.device != q.device:
             raise ValueError(f"{name} is on {tensor.device}; allowed: {q.device}, where q is")
         if tensor.dtype != q.dtype or _dtype(tensor) is None:
-            raise TypeError(f"{name} is {tensor.dtype}; allowed: float16 or bfloat16, the same for "
-                            "q, k, v (convert by .to())")
+            raise TypeError(f"{name} is {tensor.dtype}; allowed: float16, bfloat16 or float8_e4m3fn, the same "
+                            "for q, k, v (convert by .to())")
     return chosen
 
 
@@ -125,6 +133,26 @@ def _check_sinks(sinks, heads, device):
     return sinks
 
 
+def _check_descales(descales, q, sizes):
+    """A struct of each of q, k, v that has factors, by its name in struct fatune_arguments."""
+    found = {}
+    if descales is None:
+        return found
+    if _dtype(q) != s.E4M3:
+        raise ValueError(f"descales come with {q.dtype}; allowed: None, but for float8_e4m3fn")
+    if len(descales) != 3:
+        raise ValueError(f"descales are {len(descales)}; allowed: three, of q, k, v, each a tensor or None")
+    for name, descale, heads in zip("qkv", descales, (sizes["heads_q"], sizes["heads_kv"], sizes["heads_kv"])):
+        if descale is None:
+            continue
+        shape = (sizes["batch"], heads)
+        if tuple(descale.shape) != shape or not str(descale.dtype).endswith("float32") or descale.device != q.device:
+            raise ValueError(f"the descale of {name} is {tuple(descale.shape)} {descale.dtype} on {descale.device}; "
+                             f"allowed: float32 {shape} on {q.device} (expand what all share)")
+        found["descale_" + name] = s.Descale(descale.data_ptr(), *descale.stride())
+    return found
+
+
 def _captured(captured, device, gradients=None):
     """An array of struct fatune_captured from numbers and tensors by name; gradients: where theirs go."""
     array = (s.Captured * len(captured))()
@@ -160,7 +188,8 @@ class Call:
     """What a forward and its backward have in common: options and shapes, checked, no tensor."""
 
     def __init__(self, q, k, v, *, causal, window, scale, dropout, mask, layout, session,
-                 deterministic, score=None, visible=None, captured=None, sinks=None):
+                 deterministic, score=None, visible=None, captured=None, sinks=None,
+                 descales=None):
         if layout not in AXES:
             raise ValueError(f"layout is {layout!r}; allowed: 'bhsd', 'bshd'")
         if causal not in _CAUSAL:
@@ -176,7 +205,8 @@ class Call:
         if scale is not None and not scale > 0:  # to the library 0 would mean its default
             raise ValueError(f"scale is {scale}; allowed: > 0, or None for 1 / sqrt(head dim)")
         (batch, nq, heads_q, head_dim), (_, nk, heads_kv, _), (*_, head_dim_v) = shapes
-        self.dtype, self.device, self.mask = q.dtype, q.device, mask
+        self.device, self.mask = q.device, mask
+        self.o_dtype = output_dtype(q)
         self.o_shape = ((batch, nq, heads_q, head_dim_v) if layout == "bshd"
                         else (batch, heads_q, nq, head_dim_v))
         self.lse_shape = (batch, heads_q, nq)
@@ -194,6 +224,7 @@ class Call:
                                mask_density=max(mask.density, 2.0**-20))
         self._class["score"] = _score(score, visible, captured, session)
         self._class["sinks"], self._sinks = int(sinks is not None), _check_sinks(sinks, heads_q, q.device)
+        self._descales, self._descale_tensors = _check_descales(descales, q, self._sizes), descales
         self._captured = captured or {}
         self._wanted, self.wanted_names = {}, []
         self.kept = False  # whether all tensors it will meet have the strides of the first, out new each time
@@ -226,6 +257,8 @@ class Call:
             arguments.mask = self.mask.handle
         if self._sinks is not None:
             arguments.sinks = self._sinks.data_ptr()
+        for name, descale in self._descales.items():
+            setattr(arguments, name, descale)
         arguments.captured = _captured(self._captured, self.device, gradients)
         arguments.captured_count = len(self._captured)
         _set_seed(arguments, "seed", seed, self.device)

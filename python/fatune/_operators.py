@@ -11,7 +11,7 @@ import torch
 
 from ._autograd import bytes_of, refusal
 from ._devices import session_of
-from ._launch import AXES, Call, as_input, check_shapes
+from ._launch import AXES, Call, as_input, check_shapes, output_dtype
 from ._session import by_number
 
 _OPTIONS = ("SymInt[] window, float scale, float dropout, SymInt seed, SymInt offset, str causal, str layout, "
@@ -77,7 +77,7 @@ def _shapes(tensor, layout):
 
 def _attention(q, k, v, seed_tensor, offset_tensor, captured, *options):
     call, seed, offset = _call(q, k, v, captured, options)
-    out = torch.empty(call.o_shape, dtype=q.dtype, device=q.device)
+    out = torch.empty(call.o_shape, dtype=call.o_dtype, device=q.device)
     lse = torch.empty(call.lse_shape, dtype=torch.float32, device=q.device)
     if out.numel() > 0:
         call.forward(q, k, v, out, lse, seed if seed_tensor is None else seed_tensor,
@@ -108,15 +108,15 @@ def _(q, k, v, seed_tensor, offset_tensor, captured, *options):
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         if tensor.dim() != 4:
             raise ValueError(f"{name} has {tensor.dim()} dimensions; allowed: 4")
-        if tensor.dtype != q.dtype or tensor.dtype not in (torch.float16, torch.bfloat16):
-            raise TypeError(f"{name} is {tensor.dtype}; allowed: float16 or bfloat16, the same for q, k, v")
+        if tensor.dtype != q.dtype or tensor.dtype not in (torch.float16, torch.bfloat16, torch.float8_e4m3fn):
+            raise TypeError(f"{name} is {tensor.dtype}; allowed: float16, bfloat16 or float8_e4m3fn, the same for q, k, v")
     if q.device.type != "cuda" and not options[9] and session_of(q.device) is None:
         raise ValueError(f"q is on {q.device}; allowed: a CUDA device, or the CPU with fatune.emulate(\"a100\")")
     shapes = [_shapes(tensor, layout) for tensor in (q, k, v)]
     check_shapes(*shapes)
     (batch, nq, heads, _), *_, head_dim_v = *shapes[:2], shapes[2][3]
     shape = (batch, nq, heads, head_dim_v) if layout == "bshd" else (batch, heads, nq, head_dim_v)
-    return q.new_empty(shape), q.new_empty((batch, heads, nq), dtype=torch.float32)
+    return q.new_empty(shape, dtype=output_dtype(q)), q.new_empty((batch, heads, nq), dtype=torch.float32)
 
 
 @torch.library.register_fake("fatune::attention_backward", lib=_library)

@@ -4,7 +4,7 @@ their layout with a C compiler's). Each begins with its size, which the library 
 import ctypes as c
 
 FORWARD, BACKWARD = range(2)
-FP16, BF16 = range(2)
+FP16, BF16, E4M3 = range(3)
 MERGE_PARTS = 32
 CAUSAL_NONE, CAUSAL_BOTTOM_RIGHT, CAUSAL_TOP_LEFT = range(3)
 WINDOW_NONE, WINDOW_BOTTOM_RIGHT, WINDOW_TOP_LEFT = range(3)
@@ -79,6 +79,11 @@ class Captured(c.Structure):
     ]
 
 
+class Descale(c.Structure):
+    c_name = "fatune_descale"
+    _fields_ = [("data", c.c_void_p), ("stride_batch", c.c_int64), ("stride_head", c.c_int64)]
+
+
 class Arguments(Sized):
     c_name = "fatune_arguments"
     initial = {"window_left": -1, "window_right": -1}
@@ -92,6 +97,7 @@ class Arguments(Sized):
         ("dlse", c.c_void_p), ("window_left", c.c_int64), ("window_right", c.c_int64),
         ("captured", c.POINTER(Captured)), ("captured_count", c.c_int),
         ("sinks", c.c_void_p), ("dsinks", c.c_void_p),
+        ("descale_q", Descale), ("descale_k", Descale), ("descale_v", Descale),
     ]
 
 
@@ -117,4 +123,4 @@ class TuneOptions(Sized):
     ]
 
 
-ALL = (SessionOptions, Request, MaskOptions, Tensor, Arguments, Part, MergeArguments, TuneOptions)
+ALL = (SessionOptions, Request, MaskOptions, Tensor, Descale, Arguments, Part, MergeArguments, TuneOptions)

@@ -105,6 +105,8 @@ def _start(named, stream, session, options):
         session = default_session(q.device.index)
     captured = {name: value if getattr(value, "shape", ()) == () else View(name, value, stream)  # a number, an array
                 for name, value in (options.pop("captured", None) or {}).items()}
+    if q.dtype == "float8_e4m3fn":
+        raise TypeError("q is float8_e4m3fn; allowed: float16 or bfloat16 (fatune.attention takes PyTorch's)")
     known = {"causal": False, "window": None, "scale": None, "dropout": 0.0, "mask": None, "layout": "bhsd",
              "deterministic": False, "score": None, "visible": None}
     for name in options:

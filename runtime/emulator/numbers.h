@@ -1,5 +1,6 @@
 /* numbers.h: what the bits of registers mean.
- * in -> out: 16-bit and 8-bit patterns -> fp32; 32 bits -> whether anything was ever written there. */
+ * in -> out: 16-bit and 8-bit patterns -> fp32; 32 bits -> whether anything was ever written there.
+ */
 #ifndef RUNTIME_EMULATOR_NUMBERS_H
 #define RUNTIME_EMULATOR_NUMBERS_H
 

@@ -20,8 +20,9 @@ static int element_bytes_of(int type) {
 
 static cu_result check_modes(int type, unsigned rank, int interleave, int swizzle, int fill) {
   if (element_bytes_of(type) == 0)
-    return ft_emulator_refuse(CU_NOT_SUPPORTED,
-                              "a tensor map of data type %d; emulated: 0 (8 bits), 1, 6, 9 (16 bits)", type);
+    return ft_emulator_refuse(
+        CU_NOT_SUPPORTED, "a tensor map of data type %d; emulated: 0 (8 bits), 1, 6, 9 (16 bits)",
+        type);
   if (rank < 1 || rank > FT_MAP_DIMS)
     return ft_emulator_refuse(CU_INVALID_VALUE, "a tensor map of rank %u; allowed: 1 to %d", rank,
                               FT_MAP_DIMS);

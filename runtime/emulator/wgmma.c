@@ -302,7 +302,8 @@ static void multiply_e4m3(const struct tiles *restrict tiles, float *restrict su
       sums[n] = plain;
       continue;
     }
-    const float units = power_of_two(BITS - exponent_of(largest)); /* a product has < 2^14 of them */
+    const float units =
+        power_of_two(BITS - exponent_of(largest)); /* a product has < 2^14 of them */
     int sum = (int)(sums[n] * units);
     for (int k = 0; k < tiles->depth; k++) sum += (int)(a[k] * tiles->b[k][n % columns] * units);
     int dropped = 0;

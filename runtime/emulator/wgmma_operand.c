@@ -97,8 +97,7 @@ static const char *no_tile(const struct ft_operand *operand, int row, int chunk,
   snprintf(what, FT_OPERAND_WORDS,
            "multiplies by %s %c that is no tile: %d rows and %d columns from its begin stands %s, "
            "not %s",
-           operand->name == 'A' ? "an" : "a", operand->name, row,
-           chunk * FT_CHUNK / bytes, is, be);
+           operand->name == 'A' ? "an" : "a", operand->name, row, chunk * FT_CHUNK / bytes, is, be);
   return what;
 }
 

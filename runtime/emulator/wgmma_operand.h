@@ -12,7 +12,7 @@
 
 enum { FT_WGMMA_ROWS = 64, FT_WGMMA_DEPTH_BYTES = 32, FT_WGMMA_COLUMNS_MOST = 256 };
 enum { FT_WGMMA_DEPTH_MOST = 32 }; /* of e4m3; of 16-bit numbers it is half */
-enum { FT_OPERAND_WORDS = 512 }; /* room for what is wrong */
+enum { FT_OPERAND_WORDS = 512 };   /* room for what is wrong */
 
 /* An operand by descriptor: rows of 128 bytes with chunks of 16, as TMA lays a tensor's rows out.
  * Along: the depth runs along a row, which are A's rows or B's columns. Across: it runs from row to

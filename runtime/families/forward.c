@@ -166,8 +166,7 @@ void ft_forward_describe(const struct ft_forward_params *params, const struct ft
                                                                             << sequence->pack_bits;
   ft_add_tensor(tensors, "K", &params->k, FT_OF_KEYS, d);
   ft_add_tensor(tensors, "V", &params->v, FT_OF_KEYS, dv);
-  struct ft_emulated_tensor *const o =
-      ft_add_tensor(tensors, "O", &params->o, FT_OF_QUERIES, dv);
+  struct ft_emulated_tensor *const o = ft_add_tensor(tensors, "O", &params->o, FT_OF_QUERIES, dv);
   o->writable = true;
   o->element_bytes = ft_dtype_bytes(ft_output_dtype(request));
   if (params->lse) ft_add_statistic(tensors, "LSE", params->lse)->writable = true;
@@ -187,7 +186,8 @@ void ft_forward_describe_descales(const struct ft_arg_descales *descales,
              {"the descales of V", &descales->v, tensors->heads_kv}};
   for (int i = 0; i < 3; i++) {
     if (!all[i].of->data) continue;
-    struct ft_emulated_tensor *const added = ft_add_work(tensors, all[i].name, all[i].of->data, 1, 1);
+    struct ft_emulated_tensor *const added =
+        ft_add_work(tensors, all[i].name, all[i].of->data, 1, 1);
     added->extents[0] = all[i].of->batch == 0 ? 1 : tensors->batch;
     added->extents[2] = all[i].of->head == 0 ? 1 : all[i].heads;
     added->strides[0] = all[i].of->batch;

@@ -124,8 +124,9 @@ static int map_tensors(struct ft_launch *launch, const struct ft_driver *driver)
 static void describe(const struct ft_launch *launch, int kernel,
                      struct ft_launch_tensors *tensors) {
   const bool descaled = launch->plan->request->dtype == FT_E4M3;
-  const struct ft_forward_params *const params =
-      descaled ? &launch->argument.descaled_forward.rest.rest : &launch->argument.tiled_forward.rest;
+  const struct ft_forward_params *const params = descaled
+                                                     ? &launch->argument.descaled_forward.rest.rest
+                                                     : &launch->argument.tiled_forward.rest;
   ft_forward_describe(params, launch->plan, tensors);
   if (descaled) ft_forward_describe_descales(&launch->argument.descaled_forward.descales, tensors);
   if (splits(launch->plan))

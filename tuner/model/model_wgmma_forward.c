@@ -102,7 +102,8 @@ static struct step step_of(const struct ft_request *request, const struct ft_wgm
   const double m = k->block_m, n = k->block_n;
   const double d = own->d_pad, dv = own->dv_pad, consumers = own->consumers;
   struct step step = {0};
-  const double bytes = ft_dtype_bytes(request->dtype); /* of an element; with one the rate is twice */
+  const double bytes =
+      ft_dtype_bytes(request->dtype); /* of an element; with one the rate is twice */
   step.mma = m * n * (d + dv) * bytes / FT_WGMMA_FLOPS_PER_CLK;
   step.exp = m * n * (1 - k->exp2_poly / 8.0) / FT_EXP_PER_CLK;
   const double rescale = m * dv * (k->lazy_rescale ? LATE_SHARE : 1);
@@ -148,7 +149,8 @@ static double tile_cycles(const struct ft_request *request, const struct ft_arch
   const struct ft_wgmma_forward_budget *const own = ft_wgmma_forward_budget(budget);
   const double dram_bytes_per_clk =
       ft_dram_bytes_per_us(arch) / ft_cycles_per_us(arch) / fmax(1, arch->sm_count);
-  const double q = k->block_m * request->head_dim * ft_dtype_bytes(request->dtype) / dram_bytes_per_clk;
+  const double q =
+      k->block_m * request->head_dim * ft_dtype_bytes(request->dtype) / dram_bytes_per_clk;
   const double o = k->block_m * request->head_dim_v * 2 / dram_bytes_per_clk;
   const double store = k->direct_store ? DIRECT_STORE * own->dv_pad : TMA_STORE;
   double cycles = TILE_LATENCY + EXPOSED * (q + o) + own->consumers * store;

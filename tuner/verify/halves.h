@@ -13,7 +13,8 @@ float ft_round_to_dtype(enum ft_dtype dtype, float value);
 /* Patterns -> floats; exact. */
 void ft_widen(enum ft_dtype dtype, const uint16_t *from, float *to, int count);
 
-/* The same for 8-bit floats of 4 exponent and 3 fraction bits, which saturate: beyond 448 is 448. */
+/* The same for 8-bit floats of 4 exponent and 3 fraction bits, which saturate: beyond 448 is 448.
+ */
 float ft_from_e4m3(uint8_t bits);
 uint8_t ft_to_e4m3(float value);
 

@@ -11,7 +11,8 @@
 enum { FT_DESCALE_Q, FT_DESCALE_K, FT_DESCALE_V, FT_DESCALED }; /* tensors that have factors */
 
 /* One problem on the host. Tensors are dense [batch, seq, head, dim] in the dtype of O (16-bit
- * patterns), which holds every number of e4m3 exactly. blocks is the mask bitmap [mask_batch, mask_heads, rows, cols] or NULL. */
+ * patterns), which holds every number of e4m3 exactly. blocks is the mask bitmap [mask_batch,
+ * mask_heads, rows, cols] or NULL. */
 struct ft_host_problem {
   struct ft_request request; /* all lengths, batch, heads filled in */
   const uint16_t *q, *k, *v;
@@ -24,7 +25,7 @@ struct ft_host_problem {
   /* The request's score function, or NULL, and what it captures. */
   const struct ft_known_score *score;
   struct ft_score_inputs score_inputs;
-  const float *sinks; /* [heads_q], or NULL */
+  const float *sinks;                 /* [heads_q], or NULL */
   const float *descales[FT_DESCALED]; /* [batch, heads] of Q, or of K and V; NULL: all are 1 */
   double scale;
   double dropout; /* probability asked for */

@@ -38,9 +38,8 @@ static int make_shapes(struct ft_problem *problem) {
   for (int n = 0; n < FT_TENSORS; n++) {
     const bool of_queries = tensors[n].of_queries;
     const enum ft_dtype dtype = n <= FT_V ? r->dtype : ft_output_dtype(r);
-    FT_TRY(ft_shape_make(&problem->shapes[n], n >= FT_DOUT ? other : layout,
-                         ft_dtype_bytes(dtype), r->batch,
-                         of_queries ? r->seqlen_q : r->seqlen_k,
+    FT_TRY(ft_shape_make(&problem->shapes[n], n >= FT_DOUT ? other : layout, ft_dtype_bytes(dtype),
+                         r->batch, of_queries ? r->seqlen_q : r->seqlen_k,
                          of_queries ? r->heads_q : r->heads_kv,
                          tensors[n].of_values ? r->head_dim_v : r->head_dim));
   }

@@ -43,7 +43,8 @@ int ft_problem_descales_make(struct ft_problem_descales *descales, fatune_sessio
     const bool shared = n == FT_DESCALE_K && draw % 4 == 0;
     if (n == FT_DESCALE_V && draw % 4 == 1) continue;
     descales->host[n] = malloc((size_t)(batch * heads) * sizeof(float));
-    if (!descales->host[n]) status = ft_fail(FT_E_MEMORY, "no memory for the descales of a problem");
+    if (!descales->host[n])
+      status = ft_fail(FT_E_MEMORY, "no memory for the descales of a problem");
     FT_CHECK(status);
     fill(descales->host[n], image + n * room, batch, heads, shared, &state);
     const cu_address place = descales->memory + (cu_address)(n * room) * sizeof(float);

@@ -113,8 +113,7 @@ int64_t ft_row_scores(const struct ft_host_problem *problem, struct ft_row row,
     double exact;
     float plain;
     ft_dot(q, k, dim, &exact, &plain);
-    const struct ft_scored of_plain =
-        ft_scorer_key(&scorer, j, (double)(plain * (float)scale));
+    const struct ft_scored of_plain = ft_scorer_key(&scorer, j, (double)(plain * (float)scale));
     const struct ft_scored of_exact = ft_scorer_key(&scorer, j, exact * scale);
     if (!of_exact.visible) continue;
     scratch->keys[count] = j;

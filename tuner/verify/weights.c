@@ -51,7 +51,8 @@ static double allowed_error(const struct ft_host_problem *problem, double weight
   const enum ft_dtype dtype = ft_output_dtype(&problem->request);
   const double rescale = ft_dropout_rescale(problem);
   const double score = lse + log(weight / rescale);
-  const double relative = (e4m3 ? 0x1p-4 : ft_half_ulp(dtype, 1)) + 1e-5 + 2e-6 * (fabs(score) + fabs(lse));
+  const double relative =
+      (e4m3 ? 0x1p-4 : ft_half_ulp(dtype, 1)) + 1e-5 + 2e-6 * (fabs(score) + fabs(lse));
   const double floor = 2 * (e4m3 ? 0x1p-15 : smallest(dtype)) * fmax(1, rescale);
   return 2 * relative * weight + ft_half_ulp(dtype, weight) + floor;
 }

@@ -1,0 +1,238 @@
+/* test_emulator_e4m3.c: the forward with Q, K and V in e4m3.
+ * in -> out: numbers -> bytes; requests -> every row against float64; a NaN in an input -> NaN in
+ * O; bugs planted into what e4m3 alone has -> each caught. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/session.h"
+#include "tests/emulator_lab.h"
+#include "tests/suites.h"
+#include "tuner/verify/halves.h"
+#include "tuner/verify/problem.h"
+#include "tuner/verify/problem_parts.h"
+
+#define CONFIG(m, n, s, q, more)                                                                   \
+  "wgmma_forward block_m=" #m " block_n=" #n " stages=" #s " q_stages=" #q                         \
+  " direct_store=1 integer_max=1 " more
+#define TURNS   CONFIG(128, 128, 2, 1, "pingpong=1 lazy_rescale=1")
+#define OVERLAP CONFIG(128, 96, 3, 2, "overlap_tiles=1 pingpong=1 lazy_rescale=1")
+#define WIDE    CONFIG(128, 192, 2, 1, "pingpong=1 lazy_rescale=1")
+#define SPLIT   CONFIG(64, 64, 2, 1, "split_keys=1")
+
+/* ---- bytes ---- */
+
+/* The byte whose number is nearest, of two the one that ends with a 0. */
+static unsigned nearest(double magnitude) {
+  unsigned best = 0;
+  for (unsigned byte = 1; byte < 0x7F; byte++) {
+    const double off = fabs((double)ft_from_e4m3((uint8_t)byte) - magnitude);
+    const double of_best = fabs((double)ft_from_e4m3((uint8_t)best) - magnitude);
+    if (off < of_best || (off == of_best && byte % 2 == 0)) best = byte;
+  }
+  return best;
+}
+
+START_TEST(bytes_are_the_nearest_numbers) {
+  ck_assert_float_eq(ft_from_e4m3(0x7E), 448);
+  ck_assert_float_eq(ft_from_e4m3(0x38), 1);
+  ck_assert_float_eq(ft_from_e4m3(0x81), -0x1p-9f);
+  ck_assert_int_eq(ft_to_e4m3(1e9f), 0x7E);
+  ck_assert_int_eq(ft_to_e4m3(-INFINITY), 0xFE);
+  ck_assert_int_eq(ft_to_e4m3(NAN) & 0x7F, 0x7F);
+  random_seed = emulator_seed();
+  for (int n = 0; n < 20000; n++) {
+    const double between = (double)ft_from_e4m3((uint8_t)below(0x7F));
+    const double x = n % 3 == 0 ? between + (double)ft_from_e4m3((uint8_t)below(0x20)) / 2
+                                : ldexp(1 + (double)below(1 << 20) * 0x1p-20, below(24) - 14);
+    const double bounded = fmin(x, 448);
+    ck_assert_int_eq(ft_to_e4m3((float)bounded), (int)nearest((double)(float)bounded));
+    ck_assert_int_eq(ft_to_e4m3((float)-bounded), 0x80 | (int)nearest((double)(float)bounded));
+  }
+}
+END_TEST
+
+/* ---- runs ---- */
+
+static const struct {
+  const char *request, *config;
+} runs[] = {
+    {"e4m3 d128 hq2 hkv1 b2 nq200 nk300", TURNS},
+    {"e4m3 d128 nq300 nk333 causal", WIDE},
+    {"e4m3 d64 hq2 hkv1 nq200 nk400 causal=top-left", OVERLAP},
+    {"e4m3 d64 dv128 nq300 nk300 window@100,30", CONFIG(192, 128, 2, 1, "pingpong=2")},
+    {"e4m3 d16 dv16 nq100 nk500", CONFIG(64, 256, 2, 1, "ascending_keys=1")},
+    {"e4m3 d80 dv48 hq2 nq300 nk200 causal",
+     CONFIG(256, 64, 4, 2, "overlap_tiles=1 lazy_rescale=1")},
+    {"e4m3 d112 dv144 hq2 nq200 nk200 sinks", CONFIG(128, 160, 2, 1, "exp2_poly=1")},
+    {"e4m3 d256 nq200 nk300 causal", CONFIG(128, 96, 2, 1, "pingpong=1 lazy_rescale=1")},
+    {"e4m3 d240 dv208 nq100 nk300", CONFIG(128, 64, 3, 1, "pingpong=1 lazy_rescale=1")},
+    {"e4m3 d64 hq2 nq300 nk300 causal mask=128x96@0.5", OVERLAP},
+    {"e4m3 d128 hq2 nq256 nk400 mask=128x128@0.4", TURNS},
+    {"e4m3 d64 hq2 nq2 nk900", SPLIT},
+    {"e4m3 d128 hq2 nq60 nk700 causal window@300,0 sinks", SPLIT},
+    {"e4m3 d64 hq2 nq300 nk200 causal",
+     CONFIG(128, 64, 2, 1, "lpt=1 ascending_keys=1 lazy_rescale=1")},
+    {"e4m3 d96 hq2 nq1 nk1", TURNS},
+    {"e4m3 d32 hq3 b2 nq70 nk90", NULL},
+};
+
+START_TEST(every_row_is_right) {
+  const size_t number = EMULATOR_CHOOSE(_i, runs);
+  emulator_row_by_row(runs[number].request, (enum ft_layout)(number % 3), 0, runs[number].config);
+}
+END_TEST
+
+/* Of any config that is legal. */
+START_TEST(random_configs_are_right) {
+  static const char *const requests[] = {"e4m3 d128 nq200 nk300 causal", "e4m3 d64 nq200 nk200",
+                                         "e4m3 d144 nq200 nk130"};
+  fatune_session *const session = emulator_open("h200", NULL);
+  const struct ft_problem_options options =
+      emulator_options(requests[_i], FT_LAYOUT_PADDED, emulator_seed());
+  char *const config = emulator_random_config(session, &options.request, emulator_seed());
+  struct emulator_run run;
+  emulator_run(&run, session, &options, config);
+  emulator_expect_right(config, &run);
+  emulator_run_free(&run);
+  free(config);
+  fatune_session_close(session);
+}
+END_TEST
+
+/* ---- NaN ---- */
+
+/* An element of an input becomes NaN: rows of O that it belongs to are NaN, others are not. */
+START_TEST(nan_is_seen_in_o) {
+  enum { NAN_BYTE = 0x7F, ROWS = 70, ROW = 3 };
+  fatune_session *const session = emulator_open("h200", NULL);
+  const struct ft_problem_options options =
+      emulator_options("e4m3 d64 nq70 nk100 causal=top-left", FT_LAYOUT_BHSD, emulator_seed());
+  struct ft_problem *problem;
+  ck_assert_msg(ft_problem_make(&problem, session, &options) == FT_OK, "%s", ft_detail());
+  fatune_plan *const plan = emulator_plan(session, "e4m3 d64 nq70 nk100 causal=top-left", TURNS);
+  const struct ft_driver *const driver = &session->driver;
+  const uint8_t byte = NAN_BYTE;
+  const int tensor = _i == 0 ? FT_Q : _i == 1 ? FT_K : FT_V;
+  const cu_address at = problem->data[tensor] + (cu_address)(ROW * 64 + 5);
+  uint16_t o[ROWS * 64];
+  ck_assert_int_eq(driver->copy_to_device(at, &byte, 1, NULL), 0);
+  ck_assert_msg(fatune_plan_run(plan, ft_problem_arguments(problem), NULL) == FT_OK, "%s",
+                ft_detail());
+  ck_assert_int_eq(driver->copy_to_host(o, problem->data[FT_O], sizeof o, NULL), 0);
+  for (int row = 0; row < ROWS; row++)
+    for (int column = 0; column < 64; column++) {
+      const bool reached = tensor == FT_Q   ? row == ROW
+                           : tensor == FT_K ? row >= ROW
+                                            : column == 5; /* 0 times NaN is NaN, too */
+      ck_assert_msg(isnan(ft_from_dtype(FT_BF16, o[row * 64 + column])) == reached,
+                    "row %d, column %d", row, column);
+    }
+  fatune_plan_free(plan);
+  ft_problem_free(problem);
+  fatune_session_close(session);
+}
+END_TEST
+
+/* ---- bugs ---- */
+
+#define TRANSPOSE "parts/transpose_v.cu.in"
+#define SCALE     "parts/e4m3_scale.cu.in"
+
+static const struct {
+  const char *name, *file, *piece, *other;
+  const char *words; /* of the fault; NULL: the result is wrong */
+} bugs[] = {
+    {.name = "transposed V without proxy fence",
+     .file = TRANSPOSE,
+     .piece = "    async_proxy_fence();\n",
+     .other = "",
+     .words = "no fence.proxy.async is between the two"},
+    {.name = "V said to be there before all lanes have stored it",
+     .file = TRANSPOSE,
+     .piece = "    __syncwarp();\n",
+     .other = "",
+     .words = "race"},
+    {.name = "V stored while products read the one before",
+     .file = TRANSPOSE,
+     .piece = "    mbarrier_wait(v_empty(ring.stage), ring.parity ^ 1);\n",
+     .other = "",
+     .words = "v_empty"},
+    {.name = "V by rows given back before it was read",
+     .file = TRANSPOSE,
+     .piece = "    mbarrier_wait(v_rows_full(ring.stage), ring.parity);\n"
+              "    if (!*more_values(ring.stage)) return;\n",
+     .other = "    mbarrier_wait(v_rows_full(ring.stage), ring.parity);\n"
+              "    if (!*more_values(ring.stage)) return;\n"
+              "    __syncwarp();\n    if (lane == 0) mbarrier_arrive(v_rows_empty(ring.stage));\n"},
+    {.name = "even and odd columns exchanged",
+     .file = TRANSPOSE,
+     .piece = "prmt(r[0], r[1], 0x6420), prmt(r[0], r[1], 0x7531),",
+     .other = "prmt(r[0], r[1], 0x7531), prmt(r[0], r[1], 0x6420),"},
+    {.name = "keys in another order than P's",
+     .file = TRANSPOSE,
+     .piece = "prmt(r[2], r[3], 0x6420)",
+     .other = "prmt(r[2], r[3], 0x6240)"},
+    {.name = "fragments of P exchanged",
+     .file = "parts/p_in_registers_e4m3.cu.in",
+     .piece = "pack_e4m3(first[h], first[h + 1], second[h], second[h + 1])",
+     .other = "pack_e4m3(first[h], second[h], first[h + 1], second[h + 1])"},
+    {.name = "P beyond the largest number",
+     .file = SCALE,
+     .piece = "constexpr float P_OFFSET = 8.f;",
+     .other = "constexpr float P_OFFSET = 10.f;"},
+    {.name = "P of which most is too small",
+     .file = SCALE,
+     .piece = "constexpr float P_OFFSET = 8.f;",
+     .other = "constexpr float P_OFFSET = -5.f;"},
+    {.name = "the descale of another kv head",
+     .file = SCALE,
+     .piece = "descale_at(descales.k, batch, head / params.sequence.group)",
+     .other = "descale_at(descales.k, batch, 0)"},
+    {.name = "V without its descale",
+     .file = "parts/epilogue_wgmma.cu.in",
+     .piece = "    normaliser *= descale;\n",
+     .other = ""},
+    {.name = "columns of O in the order of the products",
+     .file = "parts/store_o_e4m3.cu.in",
+     .piece = "pack(even[2 * h], odd[2 * h])",
+     .other = "pack(even[2 * h], even[2 * h + 1])"},
+};
+
+START_TEST(bugs_are_seen) {
+  const size_t number = EMULATOR_CHOOSE(_i, bugs);
+  const struct planted planted =
+      emulator_plant(bugs[number].file, bugs[number].piece, bugs[number].other);
+  struct ft_problem_options options =
+      emulator_options("e4m3 d64 hq2 hkv2 nq150 nk400", FT_LAYOUT_PADDED, emulator_seed());
+  struct emulator_run run;
+  emulator_run_alone(&run, planted.folder, &options, TURNS);
+  ck_assert_int_ne(run.status, FT_E_COMPILE);
+  if (bugs[number].words)
+    emulator_expect_fault(bugs[number].name, &run);
+  else
+    ck_assert_msg(run.status != FT_OK || !(run.comparison.error_ratio <= 1), "%s: not seen",
+                  bugs[number].name);
+  emulator_run_free(&run);
+  emulator_unplant(&planted);
+}
+END_TEST
+
+START_TEST(every_bug_can_be_planted) {
+  EMULATOR_EXPECT_PIECES(bugs);
+}
+END_TEST
+
+Suite *make_emulator_e4m3_suite(void) {
+  Suite *const suite = suite_create("emulator_e4m3");
+  TCase *const tests = tcase_create("e4m3");
+  tcase_set_timeout(tests, 300);
+  tcase_add_test(tests, bytes_are_the_nearest_numbers);
+  tcase_add_loop_test(tests, every_row_is_right, 0, EMULATOR_RUNS(runs));
+  tcase_add_loop_test(tests, random_configs_are_right, 0, 3);
+  tcase_add_loop_test(tests, nan_is_seen_in_o, 0, 3);
+  tcase_add_test(tests, every_bug_can_be_planted);
+  tcase_add_loop_test(tests, bugs_are_seen, 0, EMULATOR_RUNS(bugs));
+  suite_add_tcase(suite, tests);
+  return suite;
+}
