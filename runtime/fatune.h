@@ -37,8 +37,8 @@
  *    them. More on threads: runtime/README.md.
  *  - a plan or mask keeps its session's address: free it before the session is closed.
  *  - dtypes, layouts: Q, K, V, O are of the request's dtype in device memory, [batch, sequence,
- * head, dim] in any order of strides, the last dimension contiguous, every row 16-byte aligned.
- * Sizes and strides are in elements, offsets 64-bit.
+ *    head, dim] in any order of strides, the last dimension contiguous, every row 16-byte aligned.
+ *    Sizes and strides are in elements, offsets 64-bit.
  *  - FATUNE_E_MEMORY may come from any function that makes something and is not repeated below. */
 #ifndef FATUNE_H
 #define FATUNE_H
@@ -155,8 +155,7 @@ FATUNE_API void fatune_session_close(fatune_session *session);
 
 typedef enum fatune_pass { FATUNE_FORWARD, FATUNE_BACKWARD } fatune_pass;
 /* FATUNE_E4M3: Q, K and V are 8-bit floats (OCP E4M3, PyTorch's float8_e4m3fn), O is bf16; of a
- * forward without dropout and score functions, on sm_90, with head dims that are multiples of 16.
- */
+ * forward without dropout and score functions, on sm_90, head dims multiples of 16. */
 typedef enum fatune_dtype { FATUNE_FP16, FATUNE_BF16, FATUNE_E4M3 } fatune_dtype;
 /* Which keys j query i sees. */
 typedef enum fatune_causal {

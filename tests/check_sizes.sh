@@ -1,5 +1,6 @@
 #!/bin/sh
-# check_sizes.sh: no file over 500 lines, no function over 80; CMakeLists.txt 200, README.md 250.
+# check_sizes.sh: no file over 500 lines, no function over 80; CMakeLists.txt 200, README.md 250; runtime/fatune.h, which
+# is the manual of the whole library, 600.
 # in -> out: source root -> one line per violation, exit 1 if there is any.
 # --self-test writes a file and a function that are too long and fails if one goes unseen.
 set -eu
@@ -21,10 +22,11 @@ too_long() {
     done
   }
   # shellcheck disable=SC2046 # no source file has a blank in its name
-  limit_lines 500 $(sources \( -name '*.[ch]' -o -name '*.def' -o -name '*.lua' -o -name '*.cu.in' \
+  limit_lines 500 $(sources ! -path "$root/runtime/fatune.h" \( -name '*.[ch]' -o -name '*.def' -o -name '*.lua' -o -name '*.cu.in' \
     -o -name '*.py' -o -name '*.sh' -o -name '*.cmake' \))
   limit_lines 200 "$root/CMakeLists.txt"
   limit_lines 250 "$root/README.md"
+  limit_lines 600 "$root/runtime/fatune.h"
 
   # A function: text in column 0 with a parenthesis up to a line that ends in "{", then up to "}" in
   # column 0. clang-format makes this true of every function; initialisers have a "=".
