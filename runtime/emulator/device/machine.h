@@ -87,8 +87,8 @@ enum fe_warpgroup_op {
 /* What a wgmma multiplies: 16 deep of fp16 and bf16, 32 deep of e4m3. */
 enum fe_wgmma_dtype { FE_OF_FP16, FE_OF_BF16, FE_OF_E4M3 };
 
-/* c = A B or c += A B, m64nNk16 or m64nNk32, fp32 accumulators; fragments and descriptors as in the PTX manual,
- * "Asynchronous Warpgroup Level Matrix Multiply-Accumulate". */
+/* c = A B or c += A B, m64nNk16 or m64nNk32, fp32 accumulators; fragments and descriptors as in the
+ * PTX manual, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate". */
 struct fe_wgmma {
   float *c; /* [registers], N / 2 */
   int registers;

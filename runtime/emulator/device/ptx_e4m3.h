@@ -9,8 +9,8 @@ inline unsigned fe_to_e4m3(float x) {
   const unsigned sign = __float_as_uint(x) >> 24 & 0x80u;
   const float size = __builtin_fabsf(x);
   if (size >= 448.f) return sign | 0x7E;
-  // Below the normal numbers the spacing is 2^-9: adding 2^14 leaves just those bits, rounded by the
-  // adder.
+  // Below the normal numbers the spacing is 2^-9: adding 2^14 leaves just those bits, rounded by
+  // the adder.
   if (size < 0x1p-6f) return sign | (__float_as_uint(size + 0x1p14f) - __float_as_uint(0x1p14f));
   const unsigned bits = __float_as_uint(size);
   return sign | ((bits + 0x7FFFFu + (bits >> 20 & 1)) - 0x3C000000u) >> 20;
