@@ -1,6 +1,7 @@
 """overheads.py: what a kernel costs before it runs, and what a run costs the host.
 in -> out: ten requests compiled cold on one core, by the library and by the program in a fresh
-process; host time of fatune_plan_run; plan from warm caches in new processes -> medians."""
+process; host time of fatune_plan_run; plan from warm caches, and from a shipped file alone, in new
+processes whose driver is up -> medians."""
 
 import json
 import os
@@ -46,11 +47,26 @@ def compile_by_program(build, requests):
     return milliseconds
 
 
-def child(build, kind):
+def child(build, kind, **environment):
     """What a process of the test program tells of itself."""
     done = subprocess.run([str(build / "fatune_gpu_tests"), "--child", kind, SMALL],
-                          stdout=subprocess.PIPE, text=True, check=True)
+                          stdout=subprocess.PIPE, text=True, check=True, env=dict(os.environ, **environment))
     return json.loads(done.stdout)
+
+
+def from_bundle(build, times):
+    """The same where the user has no cache yet: all comes from a file in FATUNE_SYSTEM_PATH."""
+    told = []
+    with tempfile.TemporaryDirectory() as folder:
+        cache = os.path.join(folder, "cache")
+        subprocess.run([str(build / "fatune"), "tune", SMALL, "--gpu", "auto", "--effort", "quick", "-q"],
+                       stdout=subprocess.DEVNULL, check=True, env=dict(os.environ, FATUNE_CACHE_DIR=cache))
+        subprocess.run([str(build / "fatune"), "cache", "export", "--gpu", "auto", "-o", os.path.join(folder, "b.fatune")],
+                       stdout=subprocess.DEVNULL, check=True, env=dict(os.environ, FATUNE_CACHE_DIR=cache))
+        for number in range(times):
+            told.append(child(build, "shipped", FATUNE_SYSTEM_PATH=folder,
+                              FATUNE_CACHE_DIR=os.path.join(folder, str(number))))
+    return told
 
 
 def main():
@@ -72,12 +88,16 @@ def main():
     host = child(options.build, "host-time")
     warm = [child(options.build, "warm") for _ in range(times)]
     assert all("from the cache" in told["origin"] for told in warm), warm
+    shipped = from_bundle(options.build, times)
     summary = {
         "compile_ms": statistics.median(by_library), "compile_ms_most": max(by_library),
         "compile_process_ms": statistics.median(by_program), "run_us": host["run_us"],
         "run_us_p90": host["run_us_p90"],
         "warm_plan_us": statistics.median(told["plan_us"] for told in warm),
         "warm_session_us": statistics.median(told["session_us"] for told in warm),
+        "driver_us": statistics.median(told["driver_us"] for told in warm),
+        "shipped_plan_us": statistics.median(told["plan_us"] for told in shipped),
+        "shipped_session_us": statistics.median(told["session_us"] for told in shipped),
     }
     for name, value in summary.items():
         print(f"{name}: {value:.4g}")

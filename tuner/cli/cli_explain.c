@@ -112,7 +112,7 @@ void cli_explain_trials(struct cli *cli, const struct cli_trials *trials,
     ft_text_add(&counts, ", %d %s", trials->outcomes[i], ft_outcome_name((enum ft_outcome)i));
     cli_json_set(outcomes, ft_outcome_name((enum ft_outcome)i), json_integer(trials->outcomes[i]));
   }
-  cli_field(cli, "trials", "%d%s", trials->total, counts.data != NULL ? counts.data : "");
+  cli_field(cli, "trials", "%d%s", trials->total, cli_whole(&counts));
   cli_table_end(cli, &table);
   cli_json(cli, "trials", list);
   cli_json(cli, "outcomes", outcomes);

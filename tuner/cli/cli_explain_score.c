@@ -70,8 +70,9 @@ static int explain_derivatives(struct cli *cli, struct ft_score *score) {
 static int explain_kernel(struct cli *cli, struct ft_score *score) {
   struct ft_derivatives derivatives;
   struct ft_text text = FT_TEXT_INIT;
-  const bool has_slope = ft_score_derive(score, 0, &derivatives) == FT_OK;
-  const int status = ft_score_emit(score, has_slope ? &derivatives : NULL, &text);
+  int status = ft_score_derive(score, 0, &derivatives);
+  if (status == FT_E_MEMORY) return status;
+  status = ft_score_emit(score, status == FT_OK ? &derivatives : NULL, &text);
   if (status == FT_OK) {
     cli_json(cli, "cuda", cli_json_text(text.data));
     if (cli->options.verbosity > 0) cli_print(cli, "\n%s", text.data);

@@ -139,6 +139,11 @@ void cli_json_append(json_t *list, json_t *value) {
   if (json_array_append_new(list, value) != 0) cli_no_memory();
 }
 
+const char *cli_whole(const struct ft_text *text) {
+  if (text->failed) cli_no_memory();
+  return text->data != NULL ? text->data : "";
+}
+
 void cli_no_memory(void) {
   static const char message[] = "fatune: no memory\n";
   if (write(STDERR_FILENO, message, sizeof message - 1) < 0) _exit(CLI_FAILURE);

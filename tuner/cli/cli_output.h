@@ -7,6 +7,7 @@
 #include <jansson.h>
 #include <stdio.h>
 
+#include "generator/text.h"
 #include "tuner/cli/cli_options.h"
 
 /* What every command works with. */
@@ -49,6 +50,9 @@ void cli_styled(struct cli *cli, enum cli_style style, const char *text);
 void cli_json(struct cli *cli, const char *key, json_t *value);
 void cli_json_set(json_t *object, const char *key, json_t *value);
 void cli_json_append(json_t *list, json_t *value);
+
+/* The whole text, "" where nothing was added; without memory for it the program ends. */
+const char *cli_whole(const struct ft_text *text);
 
 /* Ends the program: without memory for all of an output, none of it can be relied on. */
 void cli_no_memory(void) __attribute__((noreturn));

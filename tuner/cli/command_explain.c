@@ -65,7 +65,7 @@ static void explain_source(struct cli *cli, const struct ft_source *source) {
     cli_json_append(files, cli_json_text(file));
     ft_text_add(&list, "%s%s", list.length > 0 ? ", " : "", file);
   }
-  cli_field(cli, "made of", "%s", list.data != NULL ? list.data : "");
+  cli_field(cli, "made of", "%s", cli_whole(&list));
   cli_json(cli, "files", files);
   ft_text_free(&list);
 }
@@ -90,7 +90,7 @@ static void explain_choice(struct cli *cli, const struct ft_choice *choice,
   cli_field(cli, "hit", "%s%s%s", cli_hit_name(choice->hit), choice->note[0] != '\0' ? ": " : "",
             choice->note);
   cli_field(cli, "config", "%s", config);
-  cli_field(cli, "why", "%s", why.data != NULL ? why.data : "");
+  cli_field(cli, "why", "%s", cli_whole(&why));
   cli_field(cli, "default", "%s", default_text);
   cli_json(cli, "hit", cli_json_text(cli_hit_name(choice->hit)));
   cli_json(cli, "note", cli_json_text(choice->note));
