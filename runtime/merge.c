@@ -1,15 +1,14 @@
 /* merge.c: results of separate forwards put together.
  * in -> out: session + fatune_merge_arguments -> struct ft_merge_params -> a kernel on a stream. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "generator/arguments.h"
 #include "generator/families/merge.h"
 #include "generator/status.h"
 #include "runtime/emulator/driver_module.h"
-#include "runtime/kernel_source.h"
 #include "runtime/launch_checks.h"
 #include "runtime/launch_tensors.h"
+#include "runtime/own_kernels.h"
 #include "runtime/public.h"
 #include "runtime/session.h"
 #include "runtime/sized_struct.h"
@@ -17,75 +16,6 @@
 static_assert(sizeof((struct ft_merge_params){0}.parts) ==
                   FATUNE_MERGE_PARTS * sizeof(struct ft_arg_merge_part),
               "as many parts as fatune.h says");
-
-/* ---- the kernel ---- */
-
-struct ft_merger {
-  struct ft_request request; /* of the kernel */
-  struct ft_source source;
-  struct ft_module module;
-  struct ft_merger *next;
-};
-
-static void free_merger(struct ft_merger *merger, fatune_session *session) {
-  ft_module_unload(&merger->module, session);
-  ft_source_free(&merger->source);
-  free(merger);
-}
-
-static void unload(fatune_session *session) {
-  struct ft_merger *merger = atomic_load(&session->mergers.first), *next;
-  for (; merger; merger = next) {
-    next = merger->next;
-    free_merger(merger, session);
-  }
-}
-
-static struct ft_merger *find(struct ft_mergers *mergers, const struct ft_request *request) {
-  struct ft_merger *merger = atomic_load_explicit(&mergers->first, memory_order_acquire);
-  while (merger && (merger->request.dtype != request->dtype ||
-                    merger->request.head_dim_v != request->head_dim_v))
-    merger = merger->next;
-  return merger;
-}
-
-static int load(struct ft_merger **made, fatune_session *session,
-                const struct ft_request *request) {
-  const struct ft_config config = ft_merge_config();
-  struct ft_kernel kernel = {0};
-  bool compiled;
-  FT_TRY(ft_session_refuse_capture(session, "merge once before the capture"));
-  struct ft_merger *const merger = calloc(1, sizeof *merger);
-  if (!merger) return ft_fail(FT_E_MEMORY, "no memory for a kernel");
-  merger->request = *request;
-  const int status = ft_session_prepare(session, request, &config, NULL, &merger->source, &kernel,
-                                        &merger->module, &compiled);
-  if (status != FT_OK) {
-    free_merger(merger, session);
-    return status;
-  }
-  ft_kernel_free(&kernel);
-  *made = merger;
-  return FT_OK;
-}
-
-static int take(struct ft_merger **merger, fatune_session *session,
-                const struct ft_request *request) {
-  struct ft_mergers *const mergers = &session->mergers;
-  int status = FT_OK;
-  if ((*merger = find(mergers, request)) != NULL) return FT_OK;
-  pthread_mutex_lock(&mergers->lock);
-  if ((*merger = find(mergers, request)) == NULL) {
-    status = load(merger, session, request);
-    if (status == FT_OK) {
-      mergers->unload = unload;
-      (*merger)->next = atomic_load(&mergers->first);
-      atomic_store_explicit(&mergers->first, *merger, memory_order_release);
-    }
-  }
-  pthread_mutex_unlock(&mergers->lock);
-  return status;
-}
 
 /* ---- the arguments ---- */
 
@@ -203,14 +133,15 @@ int fatune_merge(fatune_session *session, const fatune_merge_arguments *given, v
   const void *arguments;
   struct ft_merge_params params;
   struct ft_request request;
-  struct ft_merger *merger;
+  const struct ft_own_kernel *merger;
   unsigned blocks = 0;
   if (!session) return ft_fail(FT_E_ARGUMENT, "session is NULL");
   if (!given) return ft_fail(FT_E_ARGUMENT, "arguments is NULL");
   FT_TRY(ft_session_needs_device(session));
   FT_TRY(ft_sized_read(&form, given, &room, &arguments));
   FT_TRY(read_arguments(&params, arguments, &request));
-  FT_TRY(take(&merger, session, &request));
+  const struct ft_config config = ft_merge_config();
+  FT_TRY(ft_own_kernel(&merger, session, &request, &config, "merge once before the capture"));
   FT_TRY(blocks_of(&params, ft_config_block_m(&merger->source.config), &blocks));
   const struct ft_driver *const driver = &session->driver;
   if (driver->emulated) tell_emulator(&params, &request);

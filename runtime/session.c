@@ -197,7 +197,7 @@ int fatune_session_open(fatune_session **out, const fatune_session_options *give
   pthread_mutex_init(&session->lua_lock, NULL); /* of the default kind it cannot fail on Linux */
   pthread_mutex_init(&session->compiler_lock, NULL);
   ft_flights_open(&session->flights);
-  pthread_mutex_init(&session->mergers.lock, NULL);
+  pthread_mutex_init(&session->own_kernels.lock, NULL);
   session->may_compile = options->compile == 0 && !jit_is_off();
   session->log = options->log;
   session->payload = options->payload;
@@ -230,7 +230,7 @@ int ft_session_refuse_capture(fatune_session *session, const char *advice) {
 void fatune_session_close(fatune_session *session) {
   if (!session) return;
   if (session->store) ft_shared_plans_close(&session->plans);
-  if (session->mergers.unload) session->mergers.unload(session);
+  if (session->own_kernels.unload) session->own_kernels.unload(session);
   ft_compiler_close(session->compiler);
   if (session->owns_context) session->driver.primary_release(session->device.handle);
   if (session->has_device) ft_driver_close(&session->driver);
@@ -238,7 +238,7 @@ void fatune_session_close(fatune_session *session) {
   ft_lua_close(session->lua);
   ft_flights_close(&session->flights);
   pthread_mutex_destroy(&session->compiler_lock);
-  pthread_mutex_destroy(&session->mergers.lock);
+  pthread_mutex_destroy(&session->own_kernels.lock);
   pthread_mutex_destroy(&session->lua_lock);
   free(session);
 }

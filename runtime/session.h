@@ -16,10 +16,10 @@
 #include "runtime/shared_plans.h"
 #include "runtime/single_flight.h"
 
-/* Kernels of fatune_merge that are loaded (merge.c). They are only ever added, and found without a
+/* Kernels beside those of plans (own_kernels.h). They are only ever added, and found without a
  * lock. */
-struct ft_mergers {
-  _Atomic(struct ft_merger *) first;
+struct ft_own_kernels {
+  _Atomic(struct ft_own_kernel *) first;
   pthread_mutex_t lock;                    /* of who adds one */
   void (*unload)(fatune_session *session); /* all of them; NULL while there are none */
 };
@@ -32,7 +32,7 @@ struct fatune_session {
   pthread_mutex_t compiler_lock; /* guards the opening of compiler */
   struct ft_compiler *compiler;  /* NULL until first needed; kernel_source.h opens it */
   struct ft_flights flights;     /* kernels that threads are compiling */
-  struct ft_mergers mergers;
+  struct ft_own_kernels own_kernels;
   struct ft_shared_plans plans; /* that were made and are still here */
   bool may_compile;
   struct ft_driver driver; /* valid when has_device; maybe the emulator */

@@ -1,0 +1,26 @@
+/* own_kernels.h: kernels beside those of plans, loaded when a call first needs them.
+ * in -> out: request + config -> loaded kernels, one for each text that a session needs. */
+#ifndef RUNTIME_OWN_KERNELS_H
+#define RUNTIME_OWN_KERNELS_H
+
+#include "generator/config.h"
+#include "generator/emit.h"
+#include "generator/request.h"
+#include "runtime/fatune.h"
+#include "runtime/module.h"
+
+struct ft_own_kernel {
+  struct ft_request request; /* kernel class */
+  struct ft_source source;
+  struct ft_module module;
+  struct ft_own_kernel *next;
+};
+
+/* The kernels of this request and config; they stay loaded until the session is closed. Those that
+ * are loaded already are found without a lock. FT_E_NOT_PREPARED with the advice where they would
+ * be loaded during a capture. Config: the one and only of a family that serves no request. */
+int ft_own_kernel(const struct ft_own_kernel **kernel, fatune_session *session,
+                  const struct ft_request *request, const struct ft_config *config,
+                  const char *advice);
+
+#endif
