@@ -20,5 +20,6 @@ const struct ft_argument_struct ft_argument_structs[] = {
 _Static_assert(sizeof(struct ft_backward_params) <= 4096 &&
                    sizeof(struct ft_descaled_forward_params) <= 4096 &&
                    sizeof(struct ft_merge_params) <= 4096 &&
+                   sizeof(struct ft_block_mask_params) <= 4096 &&
                    sizeof(struct ft_tiled_backward_params) <= 4096,
                "what a kernel takes as its argument");

@@ -13,6 +13,16 @@
 /* Those of a backward besides, launched before and after it. */
 #define FT_ENTRY_PREPARE "fatune_prepare"
 #define FT_ENTRY_CONVERT "fatune_convert"
+/* Those of a block mask made from a mask function, launched before and after it. */
+#define FT_ENTRY_RANGES "fatune_ranges"
+#define FT_ENTRY_LISTS  "fatune_lists"
+#define FT_ENTRY_ORDER  "fatune_order"
+/* All of them, as an initialiser. No text has all. */
+#define FT_ENTRIES                                                                                 \
+  {                                                                                                \
+    FT_ENTRY_PREPARE, FT_ENTRY_RANGES, FT_ENTRY, FT_ENTRY_CONVERT, FT_ENTRY_MERGE, FT_ENTRY_LISTS, \
+        FT_ENTRY_ORDER                                                                             \
+  }
 
 struct ft_origin {
   const char *file; /* template file name; owned by the source */

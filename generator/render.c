@@ -129,10 +129,14 @@ static void push_score(lua_State *state, const struct ft_known_score *score,
                     : with_gradients ? score->cuda_with_gradients.data
                                      : score->cuda.data);
   lua_setfield(state, -2, "lines");
+  push_lines(state, score == NULL || !score->has_visible ? "" : score->cuda_of_visible.data);
+  lua_setfield(state, -2, "lines_of_visible");
   push_gradients(state, score, request->score_gradients);
   lua_setfield(state, -2, "gradients");
   set_boolean(state, "has_score", score != NULL && score->has_score);
   set_boolean(state, "has_visible", score != NULL && score->has_visible);
+  /* Whether a block mask may say of some blocks that the function hides nothing of them. */
+  set_boolean(state, "marks_blocks", score != NULL && score->has_visible && request->mask_rows > 0);
   set_boolean(state, "slope_is_one", score != NULL && score->slope_is_one);
   const bool slope_varies = score != NULL && varies(score, score->slope);
   set_boolean(state, "slope_varies", slope_varies);

@@ -150,7 +150,7 @@ static int read_image(const struct ft_nvrtc *nvrtc, nvrtc_program program,
 
 static void describe(const struct ft_compiler *compiler, const struct ft_source *source,
                      struct ft_kernel *kernel) {
-  static const char *const others[] = {FT_ENTRY_PREPARE, FT_ENTRY_CONVERT, FT_ENTRY_MERGE};
+  static const char *const others[] = FT_ENTRIES;
   struct ft_image_resources resources, other;
   ft_image_read(kernel->image, kernel->image_size, FT_ENTRY, &resources);
   /* Registers are those of the main kernel; a spill is one wherever it is. An image need not have

@@ -282,7 +282,47 @@ typedef struct fatune_mask_options {
 FATUNE_API int fatune_mask_make(fatune_mask **mask, fatune_session *session,
                                 const fatune_mask_options *options, void *stream);
 
-/* Share of kept blocks, 0 .. 1; 0 for NULL. */
+/* A mask that the mask function of a score makes: a block is kept where some query of it sees some
+ * key of it. A run with such a mask needs a plan whose request has the same score, whose mask
+ * function is then evaluated only in blocks that are seen in part. */
+typedef struct fatune_visible_options {
+  size_t size;              /* sizeof(fatune_visible_options) */
+  int64_t score;            /* fatune_score_add's, of a score that has a mask function */
+  int mask_rows, mask_cols; /* size of one block, as in the request */
+  int64_t batch;            /* of the runs; 0: 1, as below */
+  int heads_q, heads_kv;
+  int64_t seqlen_q, seqlen_k; /* a run's lengths must be these */
+  /* 1: what batch entry 0, or head 0, sees is what all see, and one set of lists serves all. That
+     is found out where the function does not speak of b, or of h and kv; not where it does and a
+     tensor is broadcast. */
+  int same_for_batch, same_for_heads;
+  /* fatune_visible_memory_size bytes of device memory for the lists, 256-byte aligned, which the
+     caller keeps until the mask is freed; NULL: the mask allocates it. */
+  void *memory;
+} fatune_visible_options;
+
+#define FATUNE_VISIBLE_OPTIONS_INIT FATUNE_INIT_(fatune_visible_options, )
+
+/* For each set of lists about 9 bytes a block, and 20 and 8 for each value that the function takes
+ * of a query or key, for each row and column of blocks. Errors as fatune_visible_mask. */
+FATUNE_API int fatune_visible_memory_size(fatune_session *session,
+                                          const fatune_visible_options *options, size_t *bytes);
+
+/* Makes ready a mask that fatune_mask_update fills; before that no run may use it. Compiles and
+ * loads kernels when the session first needs them (FATUNE_E_NOT_PREPARED in a capture); launches
+ * nothing. FATUNE_E_ARGUMENT names the option; else as fatune_plan_make. */
+FATUNE_API int fatune_visible_mask(fatune_mask **mask, fatune_session *session,
+                                   const fatune_visible_options *options);
+
+/* Makes the lists from what the function captures, anew at each call: launches four kernels on
+ * `stream` and returns, with the promises of fatune_plan_run, so that a captured graph makes them
+ * at each replay. No run may use the mask at the same time. captured: as in fatune_arguments.
+ * FATUNE_E_ARGUMENT where something of it is missing or too small, or the mask has a bitmap. */
+FATUNE_API int fatune_mask_update(fatune_mask *mask, const fatune_captured *captured,
+                                  int captured_count, void *stream);
+
+/* Share of kept blocks, 0 .. 1; 0 for NULL; -1 where a mask function makes the mask: the host does
+ * not know. */
 FATUNE_API double fatune_mask_density(const fatune_mask *mask);
 
 /* The caller sees to it that no run still uses the mask. NULL is allowed. */

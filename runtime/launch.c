@@ -9,6 +9,7 @@
 #include "runtime/emulator/driver_module.h"
 #include "runtime/launch_checks.h"
 #include "runtime/launch_families.h"
+#include "runtime/mask.h"
 
 int ft_launch_prepare(struct ft_launch *launch, const struct ft_launch_plan *plan,
                       const fatune_arguments *given) {
@@ -17,6 +18,7 @@ int ft_launch_prepare(struct ft_launch *launch, const struct ft_launch_plan *pla
   FT_TRY(ft_arguments_read(&arguments, &room, given));
   launch->family = ft_launch_family_of(plan->config->family);
   launch->plan = plan;
+  launch->mask = arguments->mask;
   return launch->family->prepare(launch, arguments);
 }
 
@@ -49,6 +51,7 @@ static int refused(const struct ft_driver *driver, cu_result result) {
 static void tell_emulator(const struct ft_launch *launch, int kernel) {
   struct ft_launch_tensors all;
   launch->family->describe(launch, kernel, &all);
+  ft_add_lent_mask(&all, launch->mask);
   ft_emulator_expect(all.tensors, all.count);
 }
 

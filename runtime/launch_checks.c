@@ -236,6 +236,12 @@ int ft_run_read_no_descales(const fatune_arguments *arguments) {
 
 static int check_mask(const struct ft_request *request, const struct ft_run *run,
                       const struct fatune_mask *mask) {
+  if (mask->score != 0 && mask->score != request->score)
+    return ft_fail(
+        FT_E_ARGUMENT,
+        "arguments.mask is made by score %012llx; allowed: by the plan's, %012llx, or of "
+        "a bitmap",
+        (unsigned long long)mask->score, (unsigned long long)request->score);
   if (mask->rows != request->mask_rows || mask->cols != request->mask_cols)
     return ft_fail(FT_E_ARGUMENT, "arguments.mask has blocks of %dx%d; the plan's are %dx%d",
                    mask->rows, mask->cols, request->mask_rows, request->mask_cols);

@@ -17,7 +17,7 @@
 #include "runtime/launch_tensors.h"
 #include "runtime/map_cache.h"
 
-enum { FT_KERNELS_MOST = 3 };
+enum { FT_KERNELS_MOST = 4 };
 
 /* What is fixed for all runs of a plan. */
 struct ft_launch_plan {
@@ -45,6 +45,7 @@ struct ft_launch {
   } argument;
   const struct ft_launch_family *family;
   const struct ft_launch_plan *plan;
+  const struct fatune_mask *mask;                   /* NULL: none */
   struct ft_launch_kernel kernels[FT_KERNELS_MOST]; /* in the order of the family's entries */
 };
 

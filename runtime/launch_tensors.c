@@ -2,6 +2,8 @@
  * in -> out: arguments of a kernel -> struct ft_emulated_tensor of each. */
 #include "runtime/launch_tensors.h"
 
+#include "runtime/mask.h"
+
 void ft_launch_tensors_begin(struct ft_launch_tensors *all, enum ft_dtype dtype,
                              const struct ft_arg_sequence *sequence) {
   all->count = 0;
@@ -57,6 +59,13 @@ struct ft_emulated_tensor *ft_add_work(struct ft_launch_tensors *all, const char
   const int64_t extents[] = {1, tiles, 1, of_tile}, strides[] = {0, of_tile, 0, 1};
   lay_out(added, extents, strides);
   return added;
+}
+
+void ft_add_lent_mask(struct ft_launch_tensors *all, const struct fatune_mask *mask) {
+  if (!mask || !mask->lent) return;
+  struct ft_emulated_tensor *const added = add(all, "the mask", mask->lent, 1);
+  added->extents[FT_TENSOR_DIMS - 1] = (int64_t)mask->lent_bytes;
+  added->strides[FT_TENSOR_DIMS - 1] = 1;
 }
 
 void ft_add_seeds(struct ft_launch_tensors *all, const struct ft_arg_dropout *dropout) {

@@ -1,12 +1,13 @@
 /* launch_tensors.h: the memory of a run, as the emulator is to know it.
- * in -> out: arguments of a kernel -> tensors. The lists of a mask are memory of the driver's and
- * need no word. */
+ * in -> out: arguments of a kernel -> tensors. Memory of the driver's, as the lists of most masks
+ * are, needs no word. */
 #ifndef RUNTIME_LAUNCH_TENSORS_H
 #define RUNTIME_LAUNCH_TENSORS_H
 
 #include "generator/arguments.h"
 #include "generator/request.h"
 #include "runtime/emulator/tensor.h"
+#include "runtime/fatune.h"
 
 struct ft_launch_tensors {
   struct ft_emulated_tensor tensors[FT_TENSORS_MOST];
@@ -32,6 +33,9 @@ struct ft_emulated_tensor *ft_add_statistic(struct ft_launch_tensors *all, const
 /* words of the workspace, [tiles, of_tile]. */
 struct ft_emulated_tensor *ft_add_work(struct ft_launch_tensors *all, const char *name,
                                        uint64_t address, int64_t tiles, int64_t of_tile);
+
+/* The lists of a mask where the caller lent their memory; mask may be NULL. */
+void ft_add_lent_mask(struct ft_launch_tensors *all, const struct fatune_mask *mask);
 
 /* Seed and offset, where the kernel reads them from device memory. */
 void ft_add_seeds(struct ft_launch_tensors *all, const struct ft_arg_dropout *dropout);

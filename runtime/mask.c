@@ -251,7 +251,8 @@ void fatune_mask_free(fatune_mask *mask) {
   if (!mask) return;
   /* The memory is freed even where the context cannot be entered: nobody tries again. */
   const bool entered = ft_session_enter(mask->session) == FT_OK;
-  mask->session->driver.memory_free(mask->memory);
+  if (mask->memory) mask->session->driver.memory_free(mask->memory);
   if (entered) ft_session_leave(mask->session);
+  free(mask->visible);
   free(mask);
 }

@@ -10,7 +10,7 @@
 /* The index lists of a block-sparse mask on the device; the inside of a fatune_mask. */
 struct fatune_mask {
   fatune_session *session;
-  cu_address memory; /* one allocation, which holds the four arrays below */
+  cu_address memory; /* one allocation, which holds the four arrays below; 0: it is the caller's */
   cu_address
       lists; /* struct ft_mask_list [batch][heads][row_blocks], a head's longest list first */
   cu_address blocks; /* int32_t, kept column blocks, ascending within a list */
@@ -22,7 +22,13 @@ struct fatune_mask {
   int heads;      /* 1: broadcast */
   int64_t seqlen_q, seqlen_k;
   int64_t row_blocks, col_blocks;
-  double density;
+  double density; /* -1: not known to the host */
+  /* Of a mask that a mask function makes; else NULL and 0. */
+  struct ft_visible_mask *visible; /* of visible_mask.c; owned, one allocation */
+  int64_t score;
+  /* Memory that the caller lent; 0: `memory` is the driver's. */
+  cu_address lent;
+  size_t lent_bytes;
 };
 
 /* Bitmap [batch_heads][row_blocks][col_blocks] -> batch_heads * row_blocks lists, all in host

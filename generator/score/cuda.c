@@ -141,10 +141,10 @@ static int collect_roots(const struct ft_score *score, const struct ft_derivativ
   return count;
 }
 
-int ft_score_emit(struct ft_score *score, const struct ft_derivatives *derivatives,
-                  struct ft_text *text) {
-  int roots[ROOTS];
-  const int count = collect_roots(score, derivatives, roots);
+/* Begins a text with the argument and what is computed for each level. Caller frees. */
+static int begin(struct ft_cuda **begun, struct ft_score *score,
+                 const struct ft_derivatives *derivatives, int *roots, int count,
+                 struct ft_text *text) {
   FT_TRY(ft_score_lower(&score->expression, roots, count));
   struct ft_cuda *const cuda = calloc(1, sizeof *cuda);
   if (cuda == NULL) return ft_fail(FT_E_MEMORY, "no memory to emit score %s", score->name);
@@ -155,6 +155,27 @@ int ft_score_emit(struct ft_score *score, const struct ft_derivatives *derivativ
   write_argument(cuda, derivatives);
   for (int level = FT_LEVEL_HEAD; level < FT_LEVEL_ELEMENT; ++level)
     write_level(cuda, (enum ft_level)level);
+  *begun = cuda;
+  return FT_OK;
+}
+
+int ft_score_emit_visible(struct ft_score *score, struct ft_text *text,
+                          struct ft_range_values *values) {
+  struct ft_cuda *cuda;
+  int root = score->visible;
+  FT_TRY(begin(&cuda, score, NULL, &root, 1, text));
+  write_root(cuda, "bool", "is_visible", false, root);
+  *values = ft_cuda_write_ranges(cuda, root, "visible");
+  free(cuda);
+  return ft_text_status(text);
+}
+
+int ft_score_emit(struct ft_score *score, const struct ft_derivatives *derivatives,
+                  struct ft_text *text) {
+  struct ft_cuda *cuda;
+  int roots[ROOTS];
+  const int count = collect_roots(score, derivatives, roots);
+  FT_TRY(begin(&cuda, score, derivatives, roots, count, text));
   write_root(cuda, "float", "score_of", true, roots[0]);
   write_root(cuda, "bool", "is_visible", false, roots[1]);
   if (derivatives != NULL) write_root(cuda, "float", "slope_of", true, roots[2]);

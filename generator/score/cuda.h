@@ -8,6 +8,7 @@
 #ifndef GENERATOR_SCORE_CUDA_H
 #define GENERATOR_SCORE_CUDA_H
 
+#include "generator/score/cuda_ranges.h"
 #include "generator/score/derive.h"
 #include "generator/score/score.h"
 
@@ -23,6 +24,12 @@
  * Adds nodes to the expression. */
 int ft_score_emit(struct ft_score *score, const struct ft_derivatives *derivatives,
                   struct ft_text *text);
+
+/* Of the mask function alone: struct Score as without derivatives, is_visible, and
+ *   Range visible_between(score, head, row, column)  and what it takes: cuda_ranges.h
+ * for the kernels that make block masks. Adds nodes to the expression. */
+int ft_score_emit_visible(struct ft_score *score, struct ft_text *text,
+                          struct ft_range_values *values);
 
 /* A captured tensor as kernels get it. */
 struct ft_arg_captured {

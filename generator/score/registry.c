@@ -77,6 +77,8 @@ static int prepare(struct ft_known_score *known) {
   known->has_score = stated->operation != FT_OP_SYMBOL;
   known->has_visible = !is_constant(score, score->visible, 1);
   FT_TRY(ft_score_emit(score, known->has_slope ? &derivatives : NULL, &known->cuda));
+  if (known->has_visible)
+    FT_TRY(ft_score_emit_visible(score, &known->cuda_of_visible, &known->visible_values));
   return try_gradients(known);
 }
 
@@ -85,6 +87,7 @@ static void free_known(struct ft_known_score *known) {
   ft_score_free(&known->score);
   ft_text_free(&known->cuda);
   ft_text_free(&known->cuda_with_gradients);
+  ft_text_free(&known->cuda_of_visible);
   free(known);
 }
 

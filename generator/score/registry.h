@@ -3,6 +3,7 @@
 #ifndef GENERATOR_SCORE_REGISTRY_H
 #define GENERATOR_SCORE_REGISTRY_H
 
+#include "generator/score/cuda_ranges.h"
 #include "generator/score/derive.h"
 #include "generator/score/score.h"
 #include "generator/template_files.h"
@@ -26,7 +27,9 @@ struct ft_known_score {
   bool has_score, has_visible;
   int slope; /* node */
   char why_no_slope[256];
-  struct ft_text cuda; /* of parts/score_function.cu.in */
+  struct ft_text cuda;            /* of parts/score_function.cu.in */
+  struct ft_text cuda_of_visible; /* likewise, of block_mask.cu.in; "" without a mask function */
+  struct ft_range_values visible_values;
 
   /* By all captured floats that the score is differentiable by, and the text that has them, too. */
   struct ft_derivatives derivatives;

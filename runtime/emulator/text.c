@@ -87,7 +87,7 @@ static bool has_clusters(const char *text, const char *definition) {
 
 /* The kernels that the text has, each with the size of its clusters, for entry.h. */
 static void add_entries(const struct ft_source *source, struct ft_text *text) {
-  static const char *const names[] = {FT_ENTRY_PREPARE, FT_ENTRY, FT_ENTRY_CONVERT, FT_ENTRY_MERGE};
+  static const char *const names[] = FT_ENTRIES;
   ft_text_add(text, "#define FE_KERNELS(ENTRY)");
   for (size_t n = 0; n < sizeof names / sizeof *names; n++) {
     char name[64];

@@ -214,7 +214,7 @@ static_assert(sizeof(MaskList) == 16, "the host fills 16 bytes");
 // The kept blocks of a block mask, one list for each row or column of blocks.
 struct MaskLists {
   const MaskList *lists;             // of rows: the longest list of a head first; of columns: in their order
-  const int *blocks;                 // ascending within a list
+  const int *blocks;                 // ascending within a list; negative: the score function hides nothing of the block, whose number is in the other bits
   long long batch_lists;             // lists from one batch entry to the next; 0: broadcast
   long long head_lists;              // lists from one query head to the next; 0: broadcast
 };
@@ -484,6 +484,10 @@ struct Interval {
   int begin, end;            // end - 1 is the last; begin may be below 0 and, where there is none, beyond end
 };
 
+// An entry of MaskLists::blocks: the number of a block, and whether the score function is known to hide nothing of it.
+__device__ __forceinline__ int block_of(int entry) { return entry & 0x7fffffff; }
+__device__ __forceinline__ bool is_seen_whole(int entry) { return entry < 0; }
+
 // The keys that row i sees.
 __device__ __forceinline__ Interval keys_seen(const Sequence &sequence, const Visibility &visibility, int i) {
   const int query = query_of(sequence, i);
@@ -616,6 +620,9 @@ template <int BLOCK_N> __device__ __forceinline__ int key_of(const Keys &keys, i
   return key_of_tile<BLOCK_N>(keys.first_tile + step);
 }
 
+// Whether the score function is known to hide nothing of it.
+template <int BLOCK_N> __device__ __forceinline__ bool sees_whole(const Keys &, int) { return false; }
+
 // ---- key parts: a work tile has all keys of its walk -------------------------------------------------------------------
 struct KeyPart {};
 
@@ -691,7 +698,8 @@ template <int M, class Params>
 __device__ __forceinline__ ScoredRows<M> begin_score(const Params &, int, int, int, int) { return {}; }
 
 template <int M, int N, class Params>
-__device__ __forceinline__ void apply_score(float (&)[M][N][4], const ScoredRows<M> &, const Params &, int, int) {}
+__device__ __forceinline__ void apply_score(float (&)[M][N][4], const ScoredRows<M> &, const Params &, int, bool,
+                                            int) {}
 
 // ---- no dropout: what its parts say, said of nothing, costs nothing -------------------------------------------------------
 __device__ __forceinline__ float dropout_rescale(const Dropout &) { return 1.f; }
@@ -816,8 +824,8 @@ struct Rows {
 
 // What becomes of S before the softmax.
 __device__ __forceinline__ void prepare_scores(float (&rS)[M_TILES][N_TILES][4], const ForwardParams &params,
-                                               const Rows &rows, int key) {
-  apply_score(rS, rows.score, params, key, rows.lane);
+                                               const Rows &rows, int key, bool sees_whole) {
+  apply_score(rS, rows.score, params, key, sees_whole, rows.lane);
   if (!is_full(params.sequence, params.visibility, rows.first_row, rows.first_row + WARP_ROWS - 1, key, BLOCK_N)) {
     hide_scores(rS, params.sequence, params.visibility, rows.first_row, key, rows.lane);
   }
@@ -855,7 +863,7 @@ __device__ __forceinline__ void walk(Rows &rows, const ForwardParams &params, co
       begin_step(rows.dropout, key);
       float rS[M_TILES][N_TILES][4];
       gemm_qk(rS, queries, rows.dropout, rows.lanes.sK + stage * K_STAGE);
-      prepare_scores(rS, params, rows, key);
+      prepare_scores(rS, params, rows, key, sees_whole<BLOCK_N>(keys, step));
       update_max(rows.rO, rows.softmax, rS, params.softmax.scale_log2);
       softmax_gemm_pv(rows.rO, rS, rows.softmax, rows.dropout, rows.lanes.sV + stage * V_STAGE,
                       params.softmax.scale_log2);

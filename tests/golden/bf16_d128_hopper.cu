@@ -321,7 +321,7 @@ static_assert(sizeof(MaskList) == 16, "the host fills 16 bytes");
 // The kept blocks of a block mask, one list for each row or column of blocks.
 struct MaskLists {
   const MaskList *lists;             // of rows: the longest list of a head first; of columns: in their order
-  const int *blocks;                 // ascending within a list
+  const int *blocks;                 // ascending within a list; negative: the score function hides nothing of the block, whose number is in the other bits
   long long batch_lists;             // lists from one batch entry to the next; 0: broadcast
   long long head_lists;              // lists from one query head to the next; 0: broadcast
 };
@@ -587,6 +587,10 @@ struct Interval {
   int begin, end;            // end - 1 is the last; begin may be below 0 and, where there is none, beyond end
 };
 
+// An entry of MaskLists::blocks: the number of a block, and whether the score function is known to hide nothing of it.
+__device__ __forceinline__ int block_of(int entry) { return entry & 0x7fffffff; }
+__device__ __forceinline__ bool is_seen_whole(int entry) { return entry < 0; }
+
 // The keys that row i sees.
 __device__ __forceinline__ Interval keys_seen(const Sequence &sequence, const Visibility &visibility, int i) {
   const int query = query_of(sequence, i);
@@ -719,6 +723,9 @@ template <int BLOCK_N> __device__ __forceinline__ int key_of(const Keys &keys, i
   return key_of_tile<BLOCK_N>(keys.first_tile + step);
 }
 
+// Whether the score function is known to hide nothing of it.
+template <int BLOCK_N> __device__ __forceinline__ bool sees_whole(const Keys &, int) { return false; }
+
 // ---- key parts: a work tile has all keys of its walk -------------------------------------------------------------------
 struct KeyPart {};
 
@@ -822,7 +829,8 @@ template <int M, class Params>
 __device__ __forceinline__ ScoredRows<M> begin_score(const Params &, int, int, int, int) { return {}; }
 
 template <int M, int N, class Params>
-__device__ __forceinline__ void apply_score(float (&)[M][N][4], const ScoredRows<M> &, const Params &, int, int) {}
+__device__ __forceinline__ void apply_score(float (&)[M][N][4], const ScoredRows<M> &, const Params &, int, bool,
+                                            int) {}
 
 // ---- no dropout: what its parts say, said of nothing, costs nothing -------------------------------------------------------
 __device__ __forceinline__ float dropout_rescale(const Dropout &) { return 1.f; }
@@ -856,7 +864,7 @@ __device__ __forceinline__ void announce_walk(Announcement &announced, const For
   if (BEGINS_LATE) announced.first_tile = keys.first_tile;
 }
 
-__device__ __forceinline__ void announce_key(int *, int) {}
+__device__ __forceinline__ void announce_key(int *, int, bool) {}
 
 // What a warpgroup takes of a work tile: 64 rows, and of the walk the steps from the first to the last of which they see
 // a key. The block's steps before and after those are hidden.
@@ -892,9 +900,14 @@ __device__ __forceinline__ void find_steps(Share &share, const Announcement &ann
   share.full_end = BEGINS_LATE ? max(full.end - share.first_tile, 0) : full.end;
 }
 
-// First key of a step.
-__device__ __forceinline__ int announced_key(const Share &share, const int *, int step) {
-  return key_of_tile<BLOCK_N>(share.first_tile + step);
+// A step, as the consumers want to know it.
+struct AnnouncedStep {
+  int key;                   // the first
+  bool sees_whole;           // the score function is known to hide nothing of it
+};
+
+__device__ __forceinline__ AnnouncedStep announced_step(const Share &share, const int *, int step) {
+  return {key_of_tile<BLOCK_N>(share.first_tile + step), false};
 }
 
 // ---- the pipeline: tiles in shared memory, and the barriers that say who may touch them -------------------------
@@ -1083,11 +1096,11 @@ __device__ __forceinline__ void load_keys(const TensorMap &map, unsigned to, uns
   }
 }
 
-__device__ __forceinline__ void load_k(const TiledForwardParams &params, const Ring<STAGES> &ring, int key, int head,
-                                       int batch) {
+__device__ __forceinline__ void load_k(const TiledForwardParams &params, const Ring<STAGES> &ring, int key,
+                                       bool sees_whole, int head, int batch) {
   const unsigned full = k_full(ring.stage);
   mbarrier_wait(k_empty(ring.stage), ring.parity ^ 1);
-  announce_key(step_key(ring.stage), key);
+  announce_key(step_key(ring.stage), key, sees_whole);
   mbarrier_arrive_expect(full, K_TILE);
   load_keys(params.k, shared_address(shared) + SMEM_K + ring.stage * K_TILE, full, D_PANELS, key, head, batch);
 }
@@ -1116,7 +1129,8 @@ __device__ __forceinline__ void produce(const TiledForwardParams &params) {
       const int step = ASCENDING ? walk.steps - 1 - left : left;
       const int key = walk.keys.steps > 0 ? key_of<BLOCK_N>(walk.keys, step) : params.rest.sequence.nk;
       load_v(params, ring, v_key, v_head, v_batch);
-      load_k(params, ring, key, walk.tile.kv_head, walk.tile.batch);
+      load_k(params, ring, key, walk.keys.steps > 0 && sees_whole<BLOCK_N>(walk.keys, step), walk.tile.kv_head,
+             walk.tile.batch);
       if (Q_STAGES == 1 && first) announce(params, walk, q_ring);
       v_key = key;
       v_head = walk.tile.kv_head;
@@ -1178,9 +1192,9 @@ __device__ __forceinline__ Share wait_for_work(const Consumer &consumer, const F
   return work;
 }
 
-// First key of the step that has the next K, with `left` steps to go after it.
-__device__ __forceinline__ int key_of(const Consumer &consumer, const Share &work, int left) {
-  return announced_key(work, step_key(consumer.ring.stage), ASCENDING ? work.steps - 1 - left : left);
+// The step that has the next K, with `left` steps to go after it.
+__device__ __forceinline__ AnnouncedStep step_of(const Consumer &consumer, const Share &work, int left) {
+  return announced_step(work, step_key(consumer.ring.stage), ASCENDING ? work.steps - 1 - left : left);
 }
 
 // ---- stages given back ----
@@ -1283,13 +1297,13 @@ __device__ __forceinline__ void pass_turn(const Consumer &consumer, int zero = 0
 // MASKED: some row may not see all keys of the step.
 template <bool MASKED>
 __device__ __forceinline__ Correction softmax(Consumer &consumer, const ForwardParams &params, const Share &work,
-                                              int key) {
+                                              const AnnouncedStep &step) {
   constexpr bool MAY_SEE_NONE = MASKED || SCORES_HIDE;  // some row, up to this step
   constexpr int IN_TURN = PINGPONG_SOFTMAX ? (N_TILES + 7) / 8 * 2 : N_TILES;  // a quarter: then MUFU never runs dry
   const Ring<STAGES> ahead = next(consumer.ring);
-  apply_score(consumer.rS, consumer.score, params, key, consumer.lane);
-  if (MASKED && !is_full(params.sequence, params.visibility, work.q0, work.q0 + 63, key, BLOCK_N)) {
-    hide_scores(consumer.rS, params.sequence, params.visibility, work.q0 + consumer.warp * 16, key, consumer.lane);
+  apply_score(consumer.rS, consumer.score, params, step.key, step.sees_whole, consumer.lane);
+  if (MASKED && !is_full(params.sequence, params.visibility, work.q0, work.q0 + 63, step.key, BLOCK_N)) {
+    hide_scores(consumer.rS, params.sequence, params.visibility, work.q0 + consumer.warp * 16, step.key, consumer.lane);
   }
   float factor[2];
   const int due = move_maxima<MAY_SEE_NONE>(factor, consumer.row_max, consumer.row_sum, consumer.rS[0], params.softmax.scale_log2);
@@ -1346,14 +1360,14 @@ __device__ __forceinline__ void take_first_step(Consumer &consumer, const Forwar
   clear_o(consumer);
   if (SKIPS_BEFORE) skip_hidden(consumer, hidden_before(work));
   wait_for_k(consumer);
-  const int key = key_of(consumer, work, work.steps - 1);
+  const AnnouncedStep step = step_of(consumer, work, work.steps - 1);
   begin_qk(consumer, consumer.q_ring);
   wgmma_wait<0>();
   hold(consumer.rS[0]);
   release_k(consumer);
   release_q_early(consumer, consumer.q_ring, work.steps - 1);
-  softmax<true>(consumer, params, work, key);
-  pack_p(consumer, key);
+  softmax<true>(consumer, params, work, step);
+  pack_p(consumer, step.key);
   consumer.ring = next(consumer.ring);
 }
 
@@ -1372,17 +1386,17 @@ __device__ __forceinline__ void begin_both(Consumer &consumer, const Ring<Q_STAG
 template <bool MASKED>
 __device__ __forceinline__ void take_step(Consumer &consumer, const ForwardParams &params, const Share &work, int left) {
   wait_for_k(consumer);
-  const int key = key_of(consumer, work, left);
+  const AnnouncedStep step = step_of(consumer, work, left);
   begin_both(consumer, consumer.q_ring, consumer.ring);
   wgmma_wait<1>();
   hold(consumer.rS[0]);
   release_k(consumer);
   release_q_early(consumer, consumer.q_ring, left);
-  const Correction correction = softmax<MASKED>(consumer, params, work, key);
+  const Correction correction = softmax<MASKED>(consumer, params, work, step);
   wgmma_wait<0>();
   hold(consumer.rO);
   release_v(consumer, consumer.ring);
-  pack_p(consumer, key);
+  pack_p(consumer, step.key);
   correct(consumer.rO, correction);
   consumer.ring = next(consumer.ring);
 }
@@ -1525,7 +1539,7 @@ __device__ __forceinline__ void consume(Consumer &consumer, const ForwardParams 
     }
     if (SKIPS_BEFORE) skip_hidden(consumer, hidden_before(work));
     wait_for_k(consumer);
-    const int key = key_of(consumer, work, work.steps - 1);
+    const AnnouncedStep step = step_of(consumer, work, work.steps - 1);
     begin_both(consumer, q_ahead, last);
     const float row_max[2] = {consumer.row_max[0], consumer.row_max[1]};
     const float row_sum[2] = {consumer.row_sum[0], consumer.row_sum[1]};
@@ -1534,12 +1548,12 @@ __device__ __forceinline__ void consume(Consumer &consumer, const ForwardParams 
     hold(consumer.rS[0]);
     release_k(consumer);
     release_q_early(consumer, q_ahead, work.steps - 1);
-    softmax<true>(consumer, params, work, key);
+    softmax<true>(consumer, params, work, step);
     wgmma_wait<0>();
     hold(consumer.rO);
     release_v(consumer, last);
     finish(consumer, params, done, row_max, row_sum);
-    pack_p(consumer, key);
+    pack_p(consumer, step.key);
     clear_o(consumer);
     consumer.ring = next(consumer.ring);
     consumer.q_ring = q_ahead;

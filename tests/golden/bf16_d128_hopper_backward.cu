@@ -411,7 +411,7 @@ static_assert(sizeof(MaskList) == 16, "the host fills 16 bytes");
 // The kept blocks of a block mask, one list for each row or column of blocks.
 struct MaskLists {
   const MaskList *lists;             // of rows: the longest list of a head first; of columns: in their order
-  const int *blocks;                 // ascending within a list
+  const int *blocks;                 // ascending within a list; negative: the score function hides nothing of the block, whose number is in the other bits
   long long batch_lists;             // lists from one batch entry to the next; 0: broadcast
   long long head_lists;              // lists from one query head to the next; 0: broadcast
 };
@@ -530,6 +530,10 @@ constexpr bool HIDES_LAST_KEYS = true;   // after it
 struct Interval {
   int begin, end;            // end - 1 is the last; begin may be below 0 and, where there is none, beyond end
 };
+
+// An entry of MaskLists::blocks: the number of a block, and whether the score function is known to hide nothing of it.
+__device__ __forceinline__ int block_of(int entry) { return entry & 0x7fffffff; }
+__device__ __forceinline__ bool is_seen_whole(int entry) { return entry < 0; }
 
 // The keys that row i sees.
 __device__ __forceinline__ Interval keys_seen(const Sequence &sequence, const Visibility &visibility, int i) {
@@ -684,6 +688,7 @@ __device__ __forceinline__ int first_ticket(const Sequence &sequence, const Visi
 struct Step {
   int head;                  // within the group; the group's size: the walk is over
   int q0;                    // first query of the tile
+  bool sees_whole;           // the score function is known to hide nothing of it
 };
 
 __device__ __forceinline__ bool is_over(const Sequence &sequence, const Step &step) {
@@ -744,7 +749,7 @@ template <int M> struct ScoredKeys {};
 template <int M, class Params> __device__ __forceinline__ ScoredKeys<M> begin_score(const Params &) { return {}; }
 
 template <int M>
-__device__ __forceinline__ void begin_step(ScoredKeys<M> &, const Sequence &, int, int, int, int) {}
+__device__ __forceinline__ void begin_step(ScoredKeys<M> &, const Sequence &, int, int, int, bool, int) {}
 
 template <int M, int N>
 __device__ __forceinline__ void apply_score(float (&)[M][N][4], ScoredKeys<M> &, int, int) {}
@@ -1485,7 +1490,7 @@ __device__ __forceinline__ void take_step(Consumer &consumer, const BackwardPara
   begin_step(consumer.dropout,
              batch_head_of(params.sequence, keys.batch, query_head_of(params.sequence, keys, step)));
   begin_step(consumer.score, params.sequence, keys.batch, query_head_of(params.sequence, keys, step),
-             first_key + consumer.warp * 16, consumer.lane);
+             first_key + consumer.warp * 16, step.sees_whole, consumer.lane);
   let_next_begin(consumer, first_step);
   apply_score(consumer.rS, consumer.score, step.q0, consumer.lane);
   if (!is_full(params.sequence, params.visibility, step.q0, step.q0 + BLOCK_M - 1, first_key, 64)) {

@@ -214,7 +214,7 @@ static_assert(sizeof(MaskList) == 16, "the host fills 16 bytes");
 // The kept blocks of a block mask, one list for each row or column of blocks.
 struct MaskLists {
   const MaskList *lists;             // of rows: the longest list of a head first; of columns: in their order
-  const int *blocks;                 // ascending within a list
+  const int *blocks;                 // ascending within a list; negative: the score function hides nothing of the block, whose number is in the other bits
   long long batch_lists;             // lists from one batch entry to the next; 0: broadcast
   long long head_lists;              // lists from one query head to the next; 0: broadcast
 };
@@ -484,6 +484,10 @@ struct Interval {
   int begin, end;            // end - 1 is the last; begin may be below 0 and, where there is none, beyond end
 };
 
+// An entry of MaskLists::blocks: the number of a block, and whether the score function is known to hide nothing of it.
+__device__ __forceinline__ int block_of(int entry) { return entry & 0x7fffffff; }
+__device__ __forceinline__ bool is_seen_whole(int entry) { return entry < 0; }
+
 // The keys that row i sees.
 __device__ __forceinline__ Interval keys_seen(const Sequence &sequence, const Visibility &visibility, int i) {
   const int query = query_of(sequence, i);
@@ -609,7 +613,7 @@ __device__ __forceinline__ int count_before(const int *blocks, int count, int ke
   int low = 0;
   while (low < count) {
     const int middle = (low + count) / 2;
-    if (key > 0 && blocks[middle] <= (key - 1) / MASK_COLS) low = middle + 1; else count = middle;
+    if (key > 0 && block_of(blocks[middle]) <= (key - 1) / MASK_COLS) low = middle + 1; else count = middle;
   }
   return low;
 }
@@ -630,11 +634,11 @@ __device__ __forceinline__ Keys find_keys(const Sequence &sequence, const Visibi
     count -= before;
   }
   if (count > 0) {
-    const int seen = end - keys.blocks[count - 1] * MASK_COLS;  // keys of the last block before the end
+    const int seen = end - block_of(keys.blocks[count - 1]) * MASK_COLS;  // keys of the last block before the end
     const int unseen = seen < MASK_COLS ? STEPS - (seen + BLOCK_N - 1) / BLOCK_N : 0;
     keys.steps = count * STEPS - unseen;
     if (HIDES_FIRST_KEYS) {
-      const int hidden = keys_seen(sequence, visibility, first_row).begin - keys.blocks[0] * MASK_COLS;
+      const int hidden = keys_seen(sequence, visibility, first_row).begin - block_of(keys.blocks[0]) * MASK_COLS;
       keys.first_step = hidden > 0 ? hidden / BLOCK_N : 0;
       keys.steps = max(0, keys.steps - keys.first_step);
     }
@@ -647,11 +651,22 @@ __device__ __forceinline__ Keys part_of(const Keys &keys, int begin, int end) {
   return {end - begin, keys.blocks, keys.first_step + begin};
 }
 
+// The place of a step, counted from the first block's first.
+__device__ __forceinline__ int from_first(const Keys &keys, int step) {
+  return BEGINS_LATE ? keys.first_step + step : step;
+}
+
 // First key of a step.
 template <int BLOCK_N> __device__ __forceinline__ int key_of(const Keys &keys, int step) {
   constexpr int STEPS = MASK_COLS / BLOCK_N;
-  const int from_first = BEGINS_LATE ? keys.first_step + step : step;
-  return keys.blocks[from_first / STEPS] * MASK_COLS + from_first % STEPS * BLOCK_N;
+  const int place = from_first(keys, step);
+  return block_of(keys.blocks[place / STEPS]) * MASK_COLS + place % STEPS * BLOCK_N;
+}
+
+// Whether the score function is known to hide nothing of it.
+template <int BLOCK_N> __device__ __forceinline__ bool sees_whole(const Keys &keys, int step) {
+  constexpr int STEPS = MASK_COLS / BLOCK_N;
+  return is_seen_whole(keys.blocks[from_first(keys, step) / STEPS]);
 }
 
 // ---- key parts: a work tile has all keys of its walk -------------------------------------------------------------------
@@ -729,7 +744,8 @@ template <int M, class Params>
 __device__ __forceinline__ ScoredRows<M> begin_score(const Params &, int, int, int, int) { return {}; }
 
 template <int M, int N, class Params>
-__device__ __forceinline__ void apply_score(float (&)[M][N][4], const ScoredRows<M> &, const Params &, int, int) {}
+__device__ __forceinline__ void apply_score(float (&)[M][N][4], const ScoredRows<M> &, const Params &, int, bool,
+                                            int) {}
 
 // ---- dropout -----------------------------------------------------------------------------------
 // The mask is a pure function of (seed, offset, batch, head, i, j), whatever the tiles: Philox4x32-10
@@ -1031,8 +1047,8 @@ struct Rows {
 
 // What becomes of S before the softmax.
 __device__ __forceinline__ void prepare_scores(float (&rS)[M_TILES][N_TILES][4], const ForwardParams &params,
-                                               const Rows &rows, int key) {
-  apply_score(rS, rows.score, params, key, rows.lane);
+                                               const Rows &rows, int key, bool sees_whole) {
+  apply_score(rS, rows.score, params, key, sees_whole, rows.lane);
   if (!is_full(params.sequence, params.visibility, rows.first_row, rows.first_row + WARP_ROWS - 1, key, BLOCK_N)) {
     hide_scores(rS, params.sequence, params.visibility, rows.first_row, key, rows.lane);
   }
@@ -1071,7 +1087,7 @@ __device__ __forceinline__ void walk(Rows &rows, const ForwardParams &params, co
     const int key = key_of<BLOCK_N>(keys, step);
     const unsigned sV = rows.lanes.sV + stage * V_STAGE;
     begin_step(rows.dropout, key);
-    prepare_scores(rS, params, rows, key);
+    prepare_scores(rS, params, rows, key, sees_whole<BLOCK_N>(keys, step));
     update_max(rows.rO, rows.softmax, rS, params.softmax.scale_log2);
     if (step > 0) {  // one block of code, so that the compiler can interleave the two lines
       float rS_next[M_TILES][N_TILES][4];

@@ -288,7 +288,7 @@ static_assert(sizeof(MaskList) == 16, "the host fills 16 bytes");
 // The kept blocks of a block mask, one list for each row or column of blocks.
 struct MaskLists {
   const MaskList *lists;             // of rows: the longest list of a head first; of columns: in their order
-  const int *blocks;                 // ascending within a list
+  const int *blocks;                 // ascending within a list; negative: the score function hides nothing of the block, whose number is in the other bits
   long long batch_lists;             // lists from one batch entry to the next; 0: broadcast
   long long head_lists;              // lists from one query head to the next; 0: broadcast
 };
@@ -395,6 +395,10 @@ constexpr bool HIDES_LAST_KEYS = false;   // after it
 struct Interval {
   int begin, end;            // end - 1 is the last; begin may be below 0 and, where there is none, beyond end
 };
+
+// An entry of MaskLists::blocks: the number of a block, and whether the score function is known to hide nothing of it.
+__device__ __forceinline__ int block_of(int entry) { return entry & 0x7fffffff; }
+__device__ __forceinline__ bool is_seen_whole(int entry) { return entry < 0; }
 
 // The keys that row i sees.
 __device__ __forceinline__ Interval keys_seen(const Sequence &sequence, const Visibility &visibility, int i) {
@@ -549,6 +553,7 @@ __device__ __forceinline__ int first_ticket(const Sequence &sequence, const Visi
 struct Step {
   int head;                  // within the group; the group's size: the walk is over
   int q0;                    // first query of the tile
+  bool sees_whole;           // the score function is known to hide nothing of it
 };
 
 __device__ __forceinline__ bool is_over(const Sequence &sequence, const Step &step) {
@@ -609,7 +614,7 @@ template <int M> struct ScoredKeys {};
 template <int M, class Params> __device__ __forceinline__ ScoredKeys<M> begin_score(const Params &) { return {}; }
 
 template <int M>
-__device__ __forceinline__ void begin_step(ScoredKeys<M> &, const Sequence &, int, int, int, int) {}
+__device__ __forceinline__ void begin_step(ScoredKeys<M> &, const Sequence &, int, int, int, bool, int) {}
 
 template <int M, int N>
 __device__ __forceinline__ void apply_score(float (&)[M][N][4], ScoredKeys<M> &, int, int) {}
@@ -1305,7 +1310,7 @@ __device__ __forceinline__ void take_step(Worker &worker, const BackwardParams &
   begin_step(worker.dropout,
              batch_head_of(params.sequence, keys.batch, query_head_of(params.sequence, keys, step)));
   begin_step(worker.score, params.sequence, keys.batch, query_head_of(params.sequence, keys, step), part.first_key,
-             warp.lane);
+             step.sees_whole, warp.lane);
   if (STAGES == 2 && !warp.sums_values && !is_over(params.sequence, ahead)) {
     load_step(params, keys, ahead, smem, stage ^ 1);
     commit_copies();

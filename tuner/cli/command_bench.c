@@ -80,8 +80,9 @@ static int measure(struct bench *bench, struct ft_request request) {
   payload.arguments = ft_problem_arguments(problem);
   const struct ft_runnable runnable = {launch, &payload};
   FT_CHECK(ft_measure(&timing, bench->session, bench->nvml, &runnable, &policy, NULL));
-  /* FLOPs are counted for the blocks that were really kept. */
-  if (request.mask_rows > 0) request.mask_density = ft_problem_mask_density(problem);
+  /* FLOPs are counted for the blocks that were really kept, where that is known. */
+  const double density = ft_problem_mask_density(problem);
+  if (request.mask_rows > 0 && density >= 0) request.mask_density = density;
   show(bench, &request, payload.plan, &timing);
 done:
   ft_problem_free(problem);

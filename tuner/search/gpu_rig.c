@@ -261,7 +261,8 @@ struct ft_request ft_small_request(const struct ft_request *request, const struc
     small.seqlen_k =
         3 * small.mask_cols + 13; /* several blocks in each direction, the last one cut */
     if (small.mask_rows > LARGEST_BLOCK_M) small.seqlen_q = 2 * small.mask_rows + 17;
-    small.mask_density = 0.5;
+    /* 1 beside a score: the score makes the mask. */
+    if (small.score == 0 || small.mask_density < 1) small.mask_density = 0.5;
   }
   if (small.window_left > small.seqlen_k / 3) small.window_left = small.seqlen_k / 3;
   if (small.window_right > small.seqlen_k / 3) small.window_right = small.seqlen_k / 3;

@@ -109,9 +109,28 @@ int ft_problem_fit(struct ft_problem *problem, const fatune_plan *plan) {
   return ft_problem_reserve(problem, bytes);
 }
 
+/* By the mask function of the score: what it hides, the reference knows. */
+static int make_visible_mask(struct ft_problem *problem) {
+  const struct ft_request *r = &problem->options.request;
+  fatune_visible_options options = FATUNE_VISIBLE_OPTIONS_INIT;
+  options.score = r->score;
+  options.mask_rows = r->mask_rows;
+  options.mask_cols = r->mask_cols;
+  options.batch = r->batch;
+  options.heads_q = r->heads_q;
+  options.heads_kv = r->heads_kv;
+  options.seqlen_q = r->seqlen_q;
+  options.seqlen_k = r->seqlen_k;
+  FT_TRY(fatune_visible_mask(&problem->mask, problem->session, &options));
+  return fatune_mask_update(problem->mask, problem->score.captured, problem->score.count, NULL);
+}
+
+/* Where no share of blocks is given and the score hides keys, its function says which are kept. */
 static int make_mask(struct ft_problem *problem) {
   const struct ft_request *r = &problem->options.request;
   if (r->mask_rows == 0) return FT_OK;
+  if (r->mask_density == 1 && problem->score.known && problem->score.known->has_visible)
+    return make_visible_mask(problem);
   const bool broadcast = problem->options.broadcast_mask;
   const int64_t batch = broadcast ? 1 : r->batch;
   const int heads = broadcast ? 1 : r->heads_q;
@@ -222,8 +241,8 @@ int ft_problem_make(struct ft_problem **problem, fatune_session *session,
   FT_CHECK(make_shapes(made));
   FT_CHECK(make_inputs(made));
   FT_CHECK(is_backward(made) ? make_gradients(made) : make_outputs(made));
-  FT_CHECK(make_mask(made));
   FT_CHECK(ft_problem_score_make(&made->score, session, &options->request, options->seed));
+  FT_CHECK(make_mask(made));
   FT_CHECK(ft_problem_sinks_make(&made->sinks, session, &options->request, options->seed));
   FT_CHECK(ft_problem_descales_make(&made->descales, session, &options->request, options->seed));
   make_arguments(made);

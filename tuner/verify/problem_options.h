@@ -6,8 +6,8 @@
 #include "tuner/verify/shape.h"
 
 struct ft_problem_options {
-  struct ft_request
-      request; /* all fields filled in; mask_density decides how many blocks are kept */
+  struct ft_request request; /* all fields filled in; mask_density decides how many blocks are kept;
+                                where it is 1 and the score hides keys, the score does */
   enum ft_layout layout;
   uint64_t seed;  /* of inputs, mask, dropout */
   double dropout; /* probability when the request has dropout; 0: 0.1 */

@@ -89,6 +89,9 @@ inline int __float_as_int(float x) {
 inline unsigned __float_as_uint(float x) {
   return __builtin_bit_cast(unsigned, x);
 }
+inline int __popc(unsigned x) {
+  return __builtin_popcount(x);
+}
 inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned bits) {
   return static_cast<unsigned>((static_cast<unsigned long long>(high) << 32 | low) >> (bits & 31));
 }
@@ -193,6 +196,13 @@ inline int __any_sync(unsigned mask, int predicate, FE_LINE) {
   fe_shuffle vote = {predicate != 0, 0};
   fe_machine->warp(FE_VOTE_ANY, &vote, line);
   return static_cast<int>(vote.value);
+}
+
+inline unsigned __ballot_sync(unsigned mask, int predicate, FE_LINE) {
+  fe_whole_warp(mask, line);
+  fe_shuffle vote = {predicate != 0 ? 1u << fe_here_now().thread.x % FE_WARP : 0, 0};
+  fe_machine->warp(FE_REDUCE_OR, &vote, line);
+  return vote.value;
 }
 
 inline int __all_sync(unsigned mask, int predicate, FE_LINE) {
