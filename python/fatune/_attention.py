@@ -32,7 +32,8 @@ def attention(q, k, v, *, causal=False, window=None, scale=None, dropout=0.0, se
     dropout: probability; the mask is a function of seed and offset (ints, or int64 tensors on the
     device, which a captured graph reads anew at every replay). seed None: drawn from PyTorch's
     generator of the device, on the device, at every call and at every replay of a graph.
-    mask: a BlockMask. A query that sees no key gives O = 0, LSE = -inf, and no gradients.
+    mask: a BlockMask, or a VisibleMask of the same score. A query that sees no key gives O = 0, LSE = -inf, and no gradients.
+    None: where the score hides keys and queries and keys are many, a VisibleMask is made for this call; False: never.
     score: a score function: the name of a built-in one ("alibi"), a Lua text
     (generator/score/README.md), or a Python function (fatune.score), as visible, a mask function.
     captured: their scalars and tensors by name, of the dtypes that a text declares. Float tensors

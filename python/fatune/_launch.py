@@ -9,6 +9,8 @@ from ._library import check, library
 from .score import trace
 
 AXES = {"bhsd": (0, 2, 1), "bshd": (0, 1, 2)}  # where batch, sequence, head are
+MASK_BLOCK = 128  # queries and keys of a block of the masks that are made by themselves,
+MASK_PAYS_FROM = 1024  # where there are so many of both
 ALIGNMENT = 256  # of a workspace, in bytes; PyTorch aligns CPU memory to less
 _CAUSAL = {False: s.CAUSAL_NONE, None: s.CAUSAL_NONE, True: s.CAUSAL_BOTTOM_RIGHT,
            "bottom-right": s.CAUSAL_BOTTOM_RIGHT, "top-left": s.CAUSAL_TOP_LEFT}
@@ -96,7 +98,7 @@ def _window(window, causal):
     return kind, {"window_left": left, "window_right": right}
 
 
-def _score(score, visible, captured, session):
+def add_score(score, visible, captured, session):
     """The number of a score function given by its name, its Lua text, which has a '=' in it, or as Python
     functions."""
     if callable(score) or visible is not None:
@@ -153,7 +155,7 @@ def _check_descales(descales, q, sizes):
     return found
 
 
-def _captured(captured, device, gradients=None):
+def captured_array(captured, device, gradients=None):
     """An array of struct fatune_captured from numbers and tensors by name; gradients: where theirs go."""
     array = (s.Captured * len(captured))()
     for entry, (name, value) in zip(array, captured.items()):
@@ -195,7 +197,7 @@ class Call:
         if causal not in _CAUSAL:
             raise ValueError(
                 f"causal is {causal!r}; allowed: False, True, 'bottom-right', 'top-left'")
-        if session is None and mask is not None:
+        if session is None and mask:
             session = mask.session
         self._session = session = _check_inputs(q, k, v, session)
         self._axes = AXES[layout]
@@ -205,7 +207,7 @@ class Call:
         if scale is not None and not scale > 0:  # to the library 0 would mean its default
             raise ValueError(f"scale is {scale}; allowed: > 0, or None for 1 / sqrt(head dim)")
         (batch, nq, heads_q, head_dim), (_, nk, heads_kv, _), (*_, head_dim_v) = shapes
-        self.device, self.mask = q.device, mask
+        self.device, self.mask = q.device, mask or None
         self.o_dtype = output_dtype(q)
         self.o_shape = ((batch, nq, heads_q, head_dim_v) if layout == "bshd"
                         else (batch, heads_q, nq, head_dim_v))
@@ -219,16 +221,35 @@ class Call:
                        "dropout": int(dropout > 0)}
         self._class["window"], sides = _window(window, causal)
         self._sizes.update(sides)
-        if mask is not None:
+        self._makes_mask = False
+        if mask is not None and mask is not False:
             self._class.update(mask_rows=mask.rows, mask_cols=mask.cols,
                                mask_density=max(mask.density, 2.0**-20))
-        self._class["score"] = _score(score, visible, captured, session)
+        self._class["score"] = add_score(score, visible, captured, session)
         self._class["sinks"], self._sinks = int(sinks is not None), _check_sinks(sinks, heads_q, q.device)
         self._descales, self._descale_tensors = _check_descales(descales, q, self._sizes), descales
         self._captured = captured or {}
+        if mask is None and self._mask_pays():
+            self._makes_mask = True
+            self._class.update(mask_rows=MASK_BLOCK, mask_cols=MASK_BLOCK, mask_density=0.5)
         self._wanted, self.wanted_names = {}, []
         self.kept = False  # whether all tensors it will meet have the strides of the first, out new each time
         self._prepared = None
+
+    def _mask_pays(self):
+        """Whether a block mask of what the score hides is worth its making: not for few queries, and not where a tensor
+        is read at every query and key."""
+        sizes = self._sizes
+        pairs = sizes["seqlen_q"] * sizes["seqlen_k"]
+        return (min(sizes["seqlen_q"], sizes["seqlen_k"]) >= MASK_PAYS_FROM
+                and self._session.hides_keys(self._class["score"])
+                and all(math.prod(extent for extent, stride in zip(value.shape, value.stride()) if stride) * 16 <= pairs
+                        for value in self._captured.values() if hasattr(value, "data_ptr")))
+
+    def _make_mask(self, beside):
+        from ._visible import VisibleMask
+        sizes = {name: self._sizes[name] for name in ("batch", "heads_q", "heads_kv", "seqlen_q", "seqlen_k")}
+        self.mask = VisibleMask.of_call(self._session, beside, self._class["score"], sizes, self._captured)
 
     def want_gradients(self):
         """Names and tensors of what is captured and requires gradients, which the backward then makes."""
@@ -248,6 +269,8 @@ class Call:
                       **self._class, **self._sizes))
 
     def _arguments(self, tensors, seed, offset, lse, gradients=None):
+        if self._makes_mask and self.mask is None:
+            self._make_mask(tensors["q"])
         arguments = s.Arguments(scale=self.scale, dropout=self.dropout, **self._sizes)
         for name, tensor in tensors.items():
             setattr(arguments, name, _view(name, tensor, self._axes)[0])
@@ -259,7 +282,7 @@ class Call:
             arguments.sinks = self._sinks.data_ptr()
         for name, descale in self._descales.items():
             setattr(arguments, name, descale)
-        arguments.captured = _captured(self._captured, self.device, gradients)
+        arguments.captured = captured_array(self._captured, self.device, gradients)
         arguments.captured_count = len(self._captured)
         _set_seed(arguments, "seed", seed, self.device)
         _set_seed(arguments, "offset", offset, self.device)
@@ -304,6 +327,12 @@ class Call:
 
 def _aligned(workspace):
     return -(-workspace.data_ptr() // ALIGNMENT) * ALIGNMENT
+
+
+def aligned(allocate, size):
+    """(memory, the address of so many bytes in it)."""
+    memory = allocate(size + ALIGNMENT)
+    return memory, _aligned(memory)
 
 
 class Prepared:

@@ -50,7 +50,7 @@ def attention_operator(q, k, v, *, causal, window, scale, dropout, seed, offset,
     return torch.ops.fatune.attention(
         q, k, v, seed_tensor, offset_tensor, tensors, list(window or ()),
         1 / math.sqrt(q.shape[-1]) if scale is None else float(scale), float(dropout), seed, offset, causal, layout,
-        deterministic, 0 if mask is None else mask.number, 0 if session is None else session.number, score or "",
+        deterministic, 0 if mask is None else mask.number if mask else -1, 0 if session is None else session.number, score or "",
         tensor_names, scalar_names, scalars)
 
 
@@ -58,11 +58,11 @@ def _call(q, k, v, captured, options):
     (window, scale, dropout, seed, offset, causal, layout, deterministic, mask, session, score, tensor_names,
      scalar_names, scalars) = options
     for name, number in (("mask", mask), ("session", session)):
-        if number and number not in by_number:
+        if number > 0 and number not in by_number:
             raise RuntimeError(f"the {name} of a compiled attention is gone; allowed: one that lives as long as the "
                                "compiled function")
     call = Call(q, k, v, causal=causal or False, window=tuple(window) or None, scale=scale, dropout=dropout,
-                mask=by_number[mask] if mask else None, layout=layout, session=by_number[session] if session else None,
+                mask=by_number[mask] if mask > 0 else False if mask else None, layout=layout, session=by_number[session] if session else None,
                 deterministic=deterministic, score=score or None,
                 captured={**dict(zip(tensor_names, captured)), **dict(zip(scalar_names, scalars))})
     return call, seed, offset

@@ -137,7 +137,7 @@ class Session:
         self.opened = _OpenSession(options)
         self.handle = self.opened.handle
         self.plans, self.calls = {}, {}  # calls: of _attention.py
-        self._scores = {}
+        self._scores, self._hiding = {}, {}
         self._lock = threading.Lock()
 
     def plan(self, request, config=None):
@@ -179,6 +179,14 @@ class Session:
                                                  None if text is None else text.encode()))
                 self._scores[name, text] = number.value
             return self._scores[name, text]
+
+    def hides_keys(self, score):
+        """Whether a score function has a mask function, by the number of add_score; 0: none."""
+        if score and score not in self._hiding:
+            options = s.VisibleOptions(score=score, mask_rows=16, mask_cols=16, seqlen_q=1, seqlen_k=1)
+            size = c.c_size_t()
+            self._hiding[score] = library().fatune_visible_memory_size(self.handle, options, size) == 0
+        return bool(score) and self._hiding[score]
 
     def score_gradient(self, score, name):
         """What stands in Request.score_gradients for the gradient of what the score captures by this name."""

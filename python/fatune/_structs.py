@@ -62,6 +62,15 @@ class MaskOptions(Sized):
     ]
 
 
+class VisibleOptions(Sized):
+    c_name = "fatune_visible_options"
+    _fields_ = [
+        ("size", c.c_size_t), ("score", c.c_int64), ("mask_rows", c.c_int), ("mask_cols", c.c_int),
+        ("batch", c.c_int64), ("heads_q", c.c_int), ("heads_kv", c.c_int), ("seqlen_q", c.c_int64),
+        ("seqlen_k", c.c_int64), ("same_for_batch", c.c_int), ("same_for_heads", c.c_int), ("memory", c.c_void_p),
+    ]
+
+
 class Tensor(c.Structure):
     c_name = "fatune_tensor"
     _fields_ = [
@@ -123,4 +132,4 @@ class TuneOptions(Sized):
     ]
 
 
-ALL = (SessionOptions, Request, MaskOptions, Tensor, Descale, Arguments, Part, MergeArguments, TuneOptions)
+ALL = (SessionOptions, Request, MaskOptions, VisibleOptions, Tensor, Descale, Arguments, Part, MergeArguments, TuneOptions)

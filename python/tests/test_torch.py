@@ -89,6 +89,37 @@ class Attention(Emulated):
         with self.assertRaisesRegex(ValueError, r"sinks is \(3,\) torch.float32 on cpu; allowed: contiguous float32 \(4,\)"):
             fatune.attention(q, k, v, sinks=sinks[:3])
 
+    def test_masks_that_a_function_makes(self):
+        from unittest import mock
+
+        from fatune import _launch, score
+        q, k, v = tensors((2, 4, 150, 32), (2, 2, 150, 32), (2, 2, 150, 32), grad=True)
+        document = (torch.arange(150, dtype=torch.int32) // 70).expand(2, 150)
+
+        def seen(b, h, i, j, document):
+            return (document[b, i] == document[b, j]) & (j <= i) | (j < h)
+        options = {"visible": seen, "captured": {"document": document}}
+        keep = (torch.arange(150)[:, None] // 70 == torch.arange(150) // 70).tril()
+        keep = keep | (torch.arange(150) < torch.arange(4)[:, None, None])
+        double = [tensor.detach().double().requires_grad_() for tensor in (q, k, v)]
+        expected = functional.scaled_dot_product_attention(*double, attn_mask=keep, enable_gqa=True)
+        theirs = torch.autograd.grad(expected.square().sum(), double)
+        mask = fatune.VisibleMask(q, k, v, rows=64, cols=64, **options)
+        mask.update({"document": torch.zeros_like(document)})
+        mask.update(options["captured"])
+        text = {"score": score.trace(None, seen, options["captured"]), "captured": options["captured"]}
+        compiled = torch.compile(lambda *all: fatune.attention(*all, **text), fullgraph=True, backend="aot_eager")
+        with mock.patch.object(_launch, "MASK_PAYS_FROM", 1):
+            for call in (lambda *all: fatune.attention(*all, mask=mask, **options),
+                         lambda *all: fatune.attention(*all, **options), compiled,
+                         lambda *all: fatune.attention(*all, mask=False, **options)):
+                out = call(q, k, v)
+                self.close(out, expected)
+                for mine, exact in zip(torch.autograd.grad(out.square().sum(), (q, k, v)), theirs):
+                    self.close(mine, exact, 2e-2)
+        with self.assertRaisesRegex(fatune.Error, "arguments.mask is made by score"):
+            fatune.attention(q, k, v, mask=mask)
+
     def test_forward(self):
         q, k, v = tensors((1, 4, 40, 32), (1, 2, 40, 32), (1, 2, 40, 32))
         out = fatune.attention(q, k, v, causal="top-left")

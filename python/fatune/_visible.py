@@ -1,0 +1,61 @@
+"""Block masks that a mask function makes on the device."""
+
+import ctypes as c
+
+from . import _structs as s
+from ._autograd import bytes_of
+from ._devices import enter, session_of
+from ._launch import AXES, MASK_BLOCK, add_score, aligned, captured_array, check_shapes
+from ._library import check, library
+from ._session import numbered
+
+
+class VisibleMask:
+    """A block mask of what a score function hides, made on the device for one kind of call and used by any number of
+    them, forward and backward: blocks in which no query sees a key are never loaded, and the function is evaluated only
+    in blocks that are seen in part.
+
+    q, k, v: tensors of these calls' shapes. score, visible, captured: as attention() takes them; calls with this mask must
+    have them, too. rows, cols: the size of one block, multiples of 16. layout, session: as attention(). same_for_batch,
+    same_for_heads: what batch entry 0, or head 0, sees is what all see (found out where the function does not speak of
+    b, or of h). density: the share of blocks that is about kept; it steers the choice of kernels.
+    update() makes the mask anew from tensors that have changed; on the current stream, also in a captured graph.
+    """
+
+    def __init__(self, q, k, v, *, score=None, visible=None, captured=None, rows=MASK_BLOCK, cols=MASK_BLOCK, layout="bhsd",
+                 session=None, same_for_batch=False, same_for_heads=False, density=0.5):
+        axes = AXES[layout]
+        shapes = [(*(tensor.shape[axis] for axis in axes), tensor.shape[3]) for tensor in (q, k, v)]
+        check_shapes(*shapes)
+        session = session or session_of(q.device)
+        if session is None:
+            raise ValueError(f"q is on {q.device}; allowed: a CUDA device, or the CPU with fatune.emulate(\"a100\")")
+        (batch, nq, heads_q, _), (_, nk, heads_kv, _), _ = shapes
+        options = s.VisibleOptions(
+            score=add_score(score, visible, captured, session), mask_rows=rows, mask_cols=cols, batch=batch,
+            heads_q=heads_q, heads_kv=heads_kv, seqlen_q=nq, seqlen_k=nk, same_for_batch=int(same_for_batch),
+            same_for_heads=int(same_for_heads))
+        self._set(session, options, q, captured or {}, density)
+
+    def _set(self, session, options, beside, captured, density):
+        lib, size = library(), c.c_size_t()
+        check(lib.fatune_visible_memory_size(session.handle, options, size))
+        self._memory, options.memory = aligned(bytes_of(beside), size.value)
+        self.session, self.rows, self.cols, self.density = session, options.mask_rows, options.mask_cols, density
+        self.number, self.handle, self._device = numbered(self), c.c_void_p(), beside.device
+        check(lib.fatune_visible_mask(self.handle, session.handle, options))
+        session.opened.frees(self, lib.fatune_mask_free, self.handle)
+        self.update(captured)
+
+    @classmethod
+    def of_call(cls, session, beside, score, sizes, captured):
+        """The mask of one call, whose score has this number; sizes: those of struct fatune_visible_options."""
+        mask = cls.__new__(cls)
+        mask._set(session, s.VisibleOptions(score=score, mask_rows=MASK_BLOCK, mask_cols=MASK_BLOCK, **sizes), beside, captured, 0.5)
+        return mask
+
+    def update(self, captured):
+        """Makes the mask anew from what is captured, scalars and tensors by name."""
+        self._captured = captured  # alive until the kernels have read it
+        array = captured_array(captured, self._device)
+        check(library().fatune_mask_update(self.handle, array, len(array), enter(self._device)))
