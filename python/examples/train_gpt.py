@@ -10,6 +10,7 @@ hold.
 """
 
 import argparse
+import dataclasses
 import functools
 import pathlib
 import random
@@ -22,7 +23,19 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import fatune  # noqa: E402
 
-WIDTH, HEADS, LAYERS, CONTEXT, BATCH = 256, 4, 4, 256, 32
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    """Of a model."""
+    width: int = 256
+    heads: int = 4
+    layers: int = 4
+
+    @property
+    def head_dim(self):
+        return self.width // self.heads
+
+
+CONTEXT, BATCH = 256, 32
 WINDOW = 20   # steps that one point of a curve is the mean of
 FACTOR = 3.0  # times the largest deviation among PyTorch's own runs
 
@@ -57,32 +70,32 @@ def batches(tokens, steps, device, context, batch, seed=2):
 class Block(torch.nn.Module):
     """attend(q, k, v, step, layer) takes and gives [batch, heads, seq, dim]."""
 
-    def __init__(self, layer):
+    def __init__(self, shape, layer):
         super().__init__()
-        self.layer = layer
-        self.norms = torch.nn.ModuleList(torch.nn.LayerNorm(WIDTH) for _ in range(2))
-        self.qkv = torch.nn.Linear(WIDTH, 3 * WIDTH, bias=False)
-        self.out = torch.nn.Linear(WIDTH, WIDTH, bias=False)
-        self.mlp = torch.nn.Sequential(torch.nn.Linear(WIDTH, 4 * WIDTH), torch.nn.GELU(),
-                                       torch.nn.Linear(4 * WIDTH, WIDTH))
+        self.shape, self.layer, width = shape, layer, shape.width
+        self.norms = torch.nn.ModuleList(torch.nn.LayerNorm(width) for _ in range(2))
+        self.qkv = torch.nn.Linear(width, 3 * width, bias=False)
+        self.out = torch.nn.Linear(width, width, bias=False)
+        self.mlp = torch.nn.Sequential(torch.nn.Linear(width, 4 * width), torch.nn.GELU(),
+                                       torch.nn.Linear(4 * width, width))
 
     def forward(self, x, attend, step):
-        batch, length, _ = x.shape
-        packed = self.qkv(self.norms[0](x)).view(batch, length, 3, HEADS, WIDTH // HEADS)
+        batch, length, width = x.shape
+        packed = self.qkv(self.norms[0](x)).view(batch, length, 3, self.shape.heads, self.shape.head_dim)
         q, k, v = packed.permute(2, 0, 3, 1, 4)  # views: nothing is copied
         o = attend(q, k, v, step, self.layer)
-        x = x + self.out(o.transpose(1, 2).reshape(batch, length, WIDTH))
+        x = x + self.out(o.transpose(1, 2).reshape(batch, length, width))
         return x + self.mlp(self.norms[1](x))
 
 
 class GPT(torch.nn.Module):
-    def __init__(self, vocabulary, context):
+    def __init__(self, vocabulary, context, shape=Shape()):
         super().__init__()
-        self.token = torch.nn.Embedding(vocabulary, WIDTH)
-        self.place = torch.nn.Embedding(context, WIDTH)
-        self.blocks = torch.nn.ModuleList(Block(layer) for layer in range(LAYERS))
-        self.norm = torch.nn.LayerNorm(WIDTH)
-        self.head = torch.nn.Linear(WIDTH, vocabulary, bias=False)
+        self.token = torch.nn.Embedding(vocabulary, shape.width)
+        self.place = torch.nn.Embedding(context, shape.width)
+        self.blocks = torch.nn.ModuleList(Block(shape, layer) for layer in range(shape.layers))
+        self.norm = torch.nn.LayerNorm(shape.width)
+        self.head = torch.nn.Linear(shape.width, vocabulary, bias=False)
 
     def forward(self, tokens, attend, step):
         x = self.token(tokens) + self.place.weight[:tokens.shape[1]]
@@ -111,7 +124,7 @@ def backends(device, dtype):
     """Those of PyTorch's kernels that serve this GPU."""
     served = []
     for backend in (SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH):
-        q = torch.zeros(1, HEADS, 64, WIDTH // HEADS, device=device, dtype=dtype)
+        q = torch.zeros(1, Shape().heads, 64, Shape().head_dim, device=device, dtype=dtype)
         try:
             by_torch(q, q, q, 0, 0, dropout=0.1, backend=backend)
         except RuntimeError:
