@@ -34,6 +34,7 @@
 #define ADDS         "parts/dq_adds.cu.in"
 #define ADDERS       "parts/backward_adders.cu.in"
 #define FUSED_DQ     "parts/dq_fused.cu.in"
+#define FUSED_ORDER  "parts/dq_fused_ordered.cu.in"
 #define VISIBILITY   "parts/visibility.cu.in"
 #define STEP         "parts/backward_step.cu.in"
 #define DQ           "parts/backward_dq.cu.in"
@@ -130,6 +131,13 @@ static const struct bug faults[] = {
      .piece = "  if (threadIdx.x % 32 == 0) tma_store_wait<0>();\n",
      .other = "",
      .words = {"fatune_kernel, line ", "makes known to other blocks what it did", "under way"}},
+    {.name = "a sum that every key tile adds to and none stores first",
+     .request = "backward bf16 d64 nq200 nk250 hq2 causal deterministic",
+     .config = FUSED,
+     .file = FUSED_ORDER,
+     .piece = "return keys.number == first_ticket_of(",
+     .other = "return false && keys.number == first_ticket_of(",
+     .words = {"fatune_kernel, line ", "updates ", "never written"}},
     {.name = "adds to a sum counted before they are done",
      .config = FUSED,
      .file = FUSED_DQ,
@@ -320,6 +328,13 @@ static const struct bug wrong_results[] = {
      .piece = "  share_p(values, rP, first_key, step.q0);\n",
      .other = "  share_p(values, rP, keys.k0, step.q0);\n",
      .words = {"dQ: ", "dK: ", "dV: "}},
+    {.name = "dQ made of the first of two sums that ended",
+     .request = "backward bf16 d64 nq200 nk250 hq2 deterministic",
+     .config = FUSED,
+     .file = FUSED_ORDER,
+     .piece = "add_release<0>(ended_of(params, tile), 1) == 1);",
+     .other = "add_release<0>(ended_of(params, tile), 1) == 0);",
+     .words = {"dQ: ", "dK: none of 500", "dV: none of 500"}},
     {.name = "dQ made by the last key tile but one",
      .request = "backward bf16 d64 nq200 nk250 hq2 window@60,20",
      .config = FUSED,

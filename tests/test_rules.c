@@ -180,8 +180,6 @@ static const struct {
     {"", "backward d64 nq4096", "h200", CONFIG(64, 128, 2, 2, 2) " loads_beside_dq=1"},
     {"adders", "backward d64 nq4096 deterministic", "h200",
      CONFIG(64, 128, 2, 2, 2) " loads_beside_dq=1"},
-    {"fused-dq", "backward d64 nq4096 deterministic", "h200",
-     CONFIG(64, 128, 2, 2, 2) " fused_dq=1"},
     {"pacing", "backward d64 nq4096", "h200", CONFIG(64, 64, 2, 2, 2) " pacing=1"},
     {"uneven-stages", "backward d64 nq4096", "h200", CONFIG(64, 128, 3, 2, 2)},
     {"smem-limit", "backward d128 nq4096", "h200", CONFIG(64, 128, 4, 4, 2)},

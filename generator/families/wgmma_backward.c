@@ -148,10 +148,6 @@ static bool adders(const struct ft_rule_case *of) {
   return !of->request->deterministic || !knobs(of)->loads_beside_dq;
 }
 
-static bool fused_dq(const struct ft_rule_case *of) {
-  return !knobs(of)->fused_dq || !of->request->deterministic;
-}
-
 static bool pacing(const struct ft_rule_case *of) {
   return !knobs(of)->pacing || own_budget(of)->consumers >= 2;
 }
@@ -179,8 +175,6 @@ static const struct ft_rule rules[] = {
     {"adders", FT_CANNOT_RUN, adders,
      "the warps that add to dQ in order are of the loading warpgroup, which loads_beside_dq has "
      "not"},
-    {"fused-dq", FT_CANNOT_RUN, fused_dq,
-     "key tiles that add in order count their adds by tickets, not by how many are left"},
     {"pacing", FT_CANNOT_RUN, pacing, "it takes two consumers or more to be out of step"},
     {"uneven-stages", FT_NOT_WORTH_TRYING, uneven_stages,
      "Q and dO of a step are read together, so stages of one alone wait for the other"},

@@ -15,10 +15,10 @@ struct ft_backward_work ft_tiled_backward_work(const struct ft_launch_plan *plan
   enum { STATISTICS = 2 };
   const int rows = ft_config_block_m(plan->config);
   const bool ordered = plan->request->deterministic;
-  const int counters = ordered ? adders : fused_dq ? 2 * adders : 0;
+  const int counters = ordered ? sums * adders + fused_dq : fused_dq ? 2 * adders : 0;
   return (struct ft_backward_work){.dq_sum = (int64_t)sums * rows * d_pad,
                                    .row_stats = (int64_t)rows * STATISTICS,
-                                   .counters = (int64_t)sums * counters,
+                                   .counters = counters,
                                    .sink_sums =
                                        ft_backward_sink_sums(plan->request, prepare_threads),
                                    .blocks = 1,

@@ -14,8 +14,9 @@ struct ft_tiled_backward {
 };
 
 /* Words of a tile of queries: its dQ has `sums` sums of d_pad columns. If the request is
- * deterministic each sum has a counter of tickets for each of so many adders; with fused_dq it has
- * two counters for each. One block has a key tile. */
+ * deterministic each sum has a counter of tickets for each of so many adders, and with fused_dq
+ * the tile has one more; else with fused_dq it has two counters for each adder. One block has a key
+ * tile. */
 struct ft_backward_work ft_tiled_backward_work(const struct ft_launch_plan *plan, int sums,
                                                int d_pad, int adders, int prepare_threads,
                                                bool fused_dq);

@@ -11,8 +11,7 @@
 static struct ft_backward_work work_of(const struct ft_launch_plan *plan) {
   const struct ft_wgmma_backward_budget *const budget = ft_wgmma_backward_budget(plan->budget);
   const bool fused_dq = ft_wgmma_backward_knobs(plan->config)->fused_dq != 0;
-  /* Ordered: a warp adds a whole tile. */
-  const int adders = fused_dq ? 4 : 1;
+  const int adders = plan->request->deterministic ? 1 : 4; /* ordered: a warp adds a whole tile */
   return ft_tiled_backward_work(plan, budget->dq_sums, budget->d_pad, adders,
                                 budget->prepare_threads, fused_dq);
 }

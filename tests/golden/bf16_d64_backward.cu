@@ -1128,6 +1128,8 @@ template <int COLUMNS>
 __device__ __forceinline__ void end_dq(const BackwardParams &, DqEnds &, int, int, int, int) {}
 template <int COLUMNS>
 __device__ __forceinline__ void end_all_dq(const BackwardParams &, DqEnds &, int, int, int) {}
+__device__ __forceinline__ bool begins_sum(const BackwardParams &, const KeyTile &, const Step &) { return false; }
+__device__ __forceinline__ bool end_sum(const BackwardParams &, const KeyTile &, const Step &) { return false; }
 
 // ---- the first kernel: LSE log2(e) and -delta = dLSE - rowsum(dO o O); zeros to add dQ to -------------------------------
 // Rows that see nothing, and those from nq on, get LSE = +inf: all their P are 0.
