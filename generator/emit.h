@@ -10,6 +10,8 @@
 #define FT_ENTRY "fatune_kernel"
 /* That of a forward whose work tiles have parts besides, launched after it. */
 #define FT_ENTRY_MERGE "fatune_merge_parts"
+/* That of a ragged kernel besides, launched before all others. */
+#define FT_ENTRY_WORK_LIST "fatune_work_list"
 /* Those of a backward besides, launched before and after it. */
 #define FT_ENTRY_PREPARE "fatune_prepare"
 #define FT_ENTRY_CONVERT "fatune_convert"
@@ -20,8 +22,8 @@
 /* All of them, as an initialiser. No text has all. */
 #define FT_ENTRIES                                                                                 \
   {                                                                                                \
-    FT_ENTRY_PREPARE, FT_ENTRY_RANGES, FT_ENTRY, FT_ENTRY_CONVERT, FT_ENTRY_MERGE, FT_ENTRY_LISTS, \
-        FT_ENTRY_ORDER                                                                             \
+    FT_ENTRY_WORK_LIST, FT_ENTRY_PREPARE, FT_ENTRY_RANGES, FT_ENTRY, FT_ENTRY_CONVERT,             \
+        FT_ENTRY_MERGE, FT_ENTRY_LISTS, FT_ENTRY_ORDER                                             \
   }
 
 struct ft_origin {

@@ -159,6 +159,7 @@ static void push_forms(lua_State *state, const struct ft_render *job) {
   const struct {
     const char *part, *ending;
   } forms[] = {
+      {"sequence", request->ragged ? "_ragged" : ""},
       {"key_walk", blocks},
       {"query_walk", blocks},
       {"announce", blocks},

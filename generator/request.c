@@ -52,6 +52,17 @@ static int validate_e4m3(const struct ft_request *request) {
                  of_v ? "_v" : "", of_v ? request->head_dim_v : request->head_dim);
 }
 
+static int validate_ragged(const struct ft_request *request) {
+  if (!request->ragged) return FT_OK;
+  if (request->dtype == FT_E4M3)
+    return ft_fail(FT_E_ARGUMENT, "ragged is true with dtype e4m3; allowed: false, or fp16, bf16");
+  if (request->mask_rows == 0) return FT_OK;
+  return ft_fail(FT_E_ARGUMENT,
+                 "ragged is true with a mask of %dx%d; allowed: false (a block mask is of one "
+                 "length)",
+                 request->mask_rows, request->mask_cols);
+}
+
 int ft_request_validate(const struct ft_request *request) {
   for (int i = 0; i < FT_REQUEST_FIELDS; ++i)
     FT_TRY(ft_request_check(i, ft_request_get(request, i), false));
@@ -63,6 +74,7 @@ int ft_request_validate(const struct ft_request *request) {
                    request->heads_q, request->heads_kv);
   FT_TRY(validate_e4m3(request));
   FT_TRY(validate_window(request));
+  FT_TRY(validate_ragged(request));
   return validate_mask(request);
 }
 
@@ -79,6 +91,10 @@ struct ft_request ft_request_bucket(const struct ft_request *request) {
   bucket.batch = request->batch * request->heads_kv;
   bucket.heads_q = request->heads_q / request->heads_kv;
   bucket.heads_kv = 1;
+  if (request->ragged) { /* each kv head is a sequence more */
+    bucket.seqlen_q *= request->heads_kv;
+    bucket.seqlen_k *= request->heads_kv;
+  }
   ft_visibility_tidy_hints(&bucket);
   for (int i = 0; i < FT_REQUEST_FIELDS; ++i) {
     const struct ft_request_field *const field = ft_request_field(i);
@@ -133,13 +149,22 @@ double ft_request_distance(const struct ft_request *a, const struct ft_request *
 }
 
 bool ft_request_tiles_differ(const struct ft_request *request) {
-  return ft_visibility_varies(request) || request->mask_rows > 0;
+  return ft_visibility_varies(request) || request->mask_rows > 0 || request->ragged;
+}
+
+struct ft_request ft_request_alike(const struct ft_request *request) {
+  struct ft_request alike = *request;
+  if (!request->ragged || request->batch == 0) return alike;
+  alike.seqlen_q = (request->seqlen_q + request->batch - 1) / request->batch;
+  alike.seqlen_k = (request->seqlen_k + request->batch - 1) / request->batch;
+  return alike;
 }
 
 double ft_request_flops(const struct ft_request *request) {
   const double heads = (double)request->batch * request->heads_q;
   const double passes = request->pass == FT_BACKWARD ? 2.5 : 1;
-  const struct ft_visibility visibility = ft_visibility_of(request);
+  const struct ft_request alike = ft_request_alike(request);
+  const struct ft_visibility visibility = ft_visibility_of(&alike);
   return 2 * ft_visible_pairs(&visibility) * (request->head_dim + request->head_dim_v) * heads *
          passes * request->mask_density;
 }

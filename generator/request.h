@@ -59,8 +59,12 @@ double ft_request_distance(const struct ft_request *a, const struct ft_request *
  */
 double ft_request_flops(const struct ft_request *request);
 
+/* A ragged request with the lengths of its mean sequence, as if all were alike; another as it is.
+ */
+struct ft_request ft_request_alike(const struct ft_request *request);
+
 /* Whether some query tiles walk over more key tiles than others: where queries see different keys,
- * or under a mask. */
+ * under a mask, in sequences of different lengths. */
 bool ft_request_tiles_differ(const struct ft_request *request);
 
 /* Bytes of one element. */

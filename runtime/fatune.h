@@ -4,9 +4,8 @@
  *
  * (mask is 0 where key j is visible to query i, -inf elsewhere; the sum of LSE is over visible
  * keys.) The algorithm is FlashAttention (Dao et al., arXiv 2205.14135; Dao, arXiv 2307.08691):
- * tiles of K and V pass by, row maximum and sum are kept as one goes (online softmax: Milakov,
- * Gimelshein, arXiv 1805.02867), nothing of size seqlen_q x seqlen_k is stored. The backward
- * computes P = exp(scale * Q K^T - LSE) anew:
+ * nothing of size seqlen_q x seqlen_k is stored. The backward computes P = exp(scale * Q K^T - LSE)
+ * anew:
  *
  *     dV = P^T dO               dS = P o (dO V^T - rowsum(dO o O) + dLSE)
  *     dQ = scale * dS K         dK = scale * dS^T Q
@@ -18,8 +17,7 @@
  *     fatune_session_open(&session, NULL);
  *     fatune_plan_make(&plan, session, &request);
  *     fatune_plan_run(plan, &arguments, stream);
- *     fatune_plan_free(plan);
- *     fatune_session_close(session);
+ *     fatune_plan_free(plan); fatune_session_close(session);
  *
  * Conventions, for every function:
  *  - returns FATUNE_OK (0) or a negative fatune_status; fatune_detail() then explains it, naming
@@ -99,10 +97,8 @@ typedef enum fatune_status {
 
 /* A fixed sentence for a status. Never NULL, never freed. */
 FATUNE_API const char *fatune_status_text(int status);
-
 /* What went wrong in this thread's last failed call. Valid until the thread's next failure. */
 FATUNE_API const char *fatune_detail(void);
-
 /* "0.1.0". */
 FATUNE_API const char *fatune_version(void);
 
@@ -112,8 +108,8 @@ typedef struct fatune_session fatune_session;
 
 typedef struct fatune_session_options {
   size_t size; /* sizeof(fatune_session_options) */
-  /* 1 + CUDA ordinal of the GPU; 0: that of the calling thread's current context, else the first
-     GPU. A session without a GPU opens all the same. */
+  /* 1 + CUDA ordinal of the GPU; 0: that of the calling thread's current context, else the first.
+   */
   int device;
   /* Folder of both caches; NULL: $FATUNE_CACHE_DIR, else the XDG folders. */
   const char *cache_dir;
@@ -139,13 +135,12 @@ typedef struct fatune_session_options {
 #define FATUNE_SESSION_OPTIONS_INIT FATUNE_INIT_(fatune_session_options, )
 
 /* Opens the caches, the templates and, if present, the driver (libcuda.so.1, or $FATUNE_LIBCUDA)
- * and the GPU; needs none of the last two: what does need a GPU then fails with
- * FATUNE_E_NO_DRIVER and the reason. options NULL: all defaults. NVRTC is opened at the first
- * compile. The context used is the one current in the calling thread where it is of this GPU (it
- * must outlive the session), else the GPU's primary context, retained until close; no context is
- * left current that was not. A cache that cannot be used is a line to `log` and no error.
- * FATUNE_E_ARGUMENT for an option or a GPU number out of range, FATUNE_E_TEMPLATE or _IO for
- * template_dir. */
+ * and the GPU; what needs a GPU then fails with FATUNE_E_NO_DRIVER and the reason. options NULL:
+ * all defaults. NVRTC is opened at the first compile. The context used is the one current in the
+ * calling thread where it is of this GPU (it must outlive the session), else the GPU's primary
+ * context, retained until close; no context is left current that was not. A cache that cannot be
+ * used is a line to `log` and no error. FATUNE_E_ARGUMENT for an option or a GPU number out of
+ * range, FATUNE_E_TEMPLATE or _IO for template_dir. */
 FATUNE_API int fatune_session_open(fatune_session **session, const fatune_session_options *options);
 
 /* Frees everything but plans and masks, which must have been freed before. NULL is allowed. */
@@ -201,6 +196,8 @@ typedef struct fatune_request {
    * fatune_score_gradient's for what is captured and wants a gradient. */
   int64_t score, score_gradients;
   int sinks; /* 1: each row's normaliser has a logit of its query head besides those of its keys */
+  /* Of the first group. 1: batch sequences of different lengths; seqlen_q, seqlen_k: of all. */
+  int64_t ragged;
 } fatune_request;
 
 #define FATUNE_REQUEST_INIT                                                                        \
@@ -210,7 +207,7 @@ typedef struct fatune_request {
 /* Fills a request, which holds its size (FATUNE_REQUEST_INIT), from its text, e.g. "forward bf16
  * d128 hq32 hkv8 b2 nq4096 causal". Words in any order, each once:
  *     forward|backward fp16|bf16|e4m3 dN dvN hqN hkvN bN nqN nkN causal[=bottom-right|top-left]
- *     window[=bottom-right|top-left][@LEFT,RIGHT] score=DIGEST[+GRADIENTS] sinks dropout
+ *     window[=bottom-right|top-left][@LEFT,RIGHT] score=DIGEST[+GRADIENTS] sinks ragged dropout
  *     deterministic mask=ROWSxCOLS[@DENSITY]
  * dN and nqN are required. FATUNE_E_ARGUMENT names the word, or says that
  * the request's size has no room for what the text asks. On failure the request has the INIT value,
@@ -226,17 +223,15 @@ FATUNE_API int fatune_request_bucket(fatune_request *bucket, const fatune_reques
 /* ---- score functions ----------------------------------------------------------------- */
 
 /* Makes a score function known to the session: what is made of scale * q . k before the softmax,
- * and which keys are visible. Gives the number that requests name it by (fatune_request.score, the
- * word score=DIGEST); equal functions have equal numbers. `text` is Lua
- * (generator/score/README.md), of which `name` stands in messages; NULL: the built-in function of
- * that name. FATUNE_E_ARGUMENT with name and line where the text is wrong, FATUNE_E_NOT_FOUND for a
- * name that is not built in. */
+ * and which keys are visible. Gives the number that requests name it by (fatune_request.score);
+ * equal functions have equal numbers. `text` is Lua (generator/score/README.md), of which `name`
+ * stands in messages; NULL: the built-in function of that name. FATUNE_E_ARGUMENT with name and
+ * line where the text is wrong, FATUNE_E_NOT_FOUND for a name that is not built in. */
 FATUNE_API int fatune_score_add(int64_t *score, fatune_session *session, const char *name,
                                 const char *text);
 
-/* Gives what stands for the captured thing called `name` in fatune_request.score_gradients.
- * FATUNE_E_ARGUMENT with name and line where the function captures no such thing or is not
- * differentiable by it. */
+/* Gives what stands for the captured thing called `name` in fatune_request.score_gradients, else
+ * FATUNE_E_ARGUMENT: the function captures no such thing, or is not differentiable by it. */
 FATUNE_API int fatune_score_gradient(int64_t *gradient, fatune_session *session, int64_t score,
                                      const char *name);
 
@@ -273,12 +268,11 @@ typedef struct fatune_mask_options {
 #define FATUNE_MASK_OPTIONS_INIT FATUNE_INIT_(fatune_mask_options, )
 
 /* Turns a bitmap into index lists on the device, once; the mask is then used by any number of
- * runs, forward and backward, at once if need be. Copies blocks, which may be freed afterwards,
- * and waits for `stream` (a CUstream of the session's GPU; NULL: the default stream): blocks
- * written on that stream before are seen. Device memory: 16 bytes for each row and each column of
- * blocks, 8 for each kept block. Key blocks that are off are never loaded; a query row that sees no
- * key gives O = 0, LSE = -inf. FATUNE_E_ARGUMENT names the option; FATUNE_E_NO_DRIVER without a
- * GPU; FATUNE_E_NOT_PREPARED while `stream` is being captured; FATUNE_E_DEVICE. */
+ * runs, at once if need be. Copies blocks and waits for `stream` (a CUstream of the session's GPU;
+ * NULL: the default stream): blocks written on that stream before are seen. Device memory: 16 bytes
+ * for each row and each column of blocks, 8 for each kept block. Blocks that are off are never
+ * loaded. FATUNE_E_ARGUMENT names the option; FATUNE_E_NO_DRIVER without a GPU;
+ * FATUNE_E_NOT_PREPARED while `stream` is being captured; FATUNE_E_DEVICE. */
 FATUNE_API int fatune_mask_make(fatune_mask **mask, fatune_session *session,
                                 const fatune_mask_options *options, void *stream);
 
@@ -348,8 +342,8 @@ typedef struct fatune_plan fatune_plan;
 FATUNE_API int fatune_plan_make(fatune_plan **plan, fatune_session *session,
                                 const fatune_request *request);
 
-/* The same with a config given as text ("mma_forward block_m=128 ..."); for experiments and tests.
- * A config that breaks a rule is FATUNE_E_ARGUMENT with the rule's name. */
+/* The same with a config given as text ("mma_forward block_m=128 ..."), for experiments. One that
+ * breaks a rule is FATUNE_E_ARGUMENT with the rule's name. */
 FATUNE_API int fatune_plan_make_with(fatune_plan **plan, fatune_session *session,
                                      const fatune_request *request, const char *config);
 
@@ -357,9 +351,9 @@ FATUNE_API int fatune_plan_make_with(fatune_plan **plan, fatune_session *session
  */
 FATUNE_API void fatune_plan_free(fatune_plan *plan);
 
-/* Where the config came from: "exact: ...", "near: ...", "model: ...", "default: ...", "given";
- * and, after a ';', where the kernel came from: cache or compiler. Lives as long as the plan. ""
- * for NULL, as below. */
+/* Where the config came from ("exact: ...", "near: ...", "model: ...", "default: ...", "given")
+ * and, after a ';', the kernel: cache or compiler. Lives as long as the plan. "" for NULL, as
+ * below. */
 FATUNE_API const char *fatune_plan_origin(const fatune_plan *plan);
 /* The config's text. Lives as long as the plan. */
 FATUNE_API const char *fatune_plan_config(const fatune_plan *plan);
@@ -369,13 +363,13 @@ FATUNE_API const char *fatune_plan_source(const fatune_plan *plan);
 
 /* Bytes of device memory to hand in as arguments.workspace, for runs of the request's batch, heads
  * and lengths. A forward takes none, or, where its config may divide the keys of a tile up among
- * blocks (split_keys), room for O and LSE of the parts in fp32: for at most 4 parts of a tile's
- * rows for each block that the GPU runs at once. With arguments.workspace NULL such a plan divides
- * nothing; it is then as right, and slower where few tiles have many keys. A backward takes at most
- * 4 (head_dim + 11) bytes for every row of Q, seqlen_q rounded up to whole tiles (or blocks of the
- * mask): dQ summed up in fp32, unless the config computes dQ in a pass of its own, and two
- * statistics of the row. A deterministic one where all queries see the same keys has two such sums
- * and takes at most 8 (head_dim + 10) bytes. Nothing grows with seqlen_q times seqlen_k. */
+ * blocks (split_keys), O and LSE in fp32 of at most 4 parts of a tile's rows for each block that
+ * the GPU runs at once; without a workspace such a plan divides nothing and is as right. A ragged
+ * plan takes 32 bytes for each of (rows of Q / rows of a tile + sequences), and 512 more. A
+ * backward takes at most 4 (head_dim + 11) bytes for every row of Q, seqlen_q rounded up to whole
+ * tiles (or blocks of the mask): sums of dQ in fp32 and two statistics of the row; a deterministic
+ * one where all queries see the same keys at most 8 (head_dim + 10). Nothing grows with seqlen_q
+ * times seqlen_k. */
 FATUNE_API int fatune_plan_workspace_size(const fatune_plan *plan, size_t *bytes);
 
 /* Element (b, i, h, c) lies at data + b * stride_batch + i * stride_seq + h * stride_head + c, in
@@ -427,8 +421,8 @@ typedef struct fatune_arguments {
   /* Where the request has one, and only there: for the run's lengths, and for its batch and heads_q
      or 1. It must stay until the run has finished. */
   const fatune_mask *mask;
-  /* fatune_plan_workspace_size bytes, 256-byte aligned; overwritten. In a forward NULL is allowed.
-   */
+  /* fatune_plan_workspace_size bytes, 256-byte aligned; overwritten. In a forward that is not
+   * ragged NULL is allowed. */
   void *workspace;
   /* Of a backward plan, which reads o and lse as the forward wrote them, with the same scale,
    * dropout, seed, offset, mask and window. All of dq, dk, dv is overwritten; rows of queries that
@@ -452,6 +446,16 @@ typedef struct fatune_arguments {
   float *dsinks; /* of a backward with sinks, likewise: their gradient, overwritten */
   /* Where the request's dtype is FATUNE_E4M3, and only there: by query head, and by kv head. */
   fatune_descale descale_q, descale_k, descale_v;
+  /* Where the request is ragged, and only there: batch sequences lie one behind the other in the
+   * rows of all tensors, which have seqlen_q and seqlen_k rows (2^30 at most) and no batch. LSE is
+   * [heads_q, seqlen_q]. Device addresses, [batch + 1], read when kernels run: rows before each
+   * sequence, then of all; from 0 on, not falling, at most seqlen_q, seqlen_k. Some may be empty.
+   * Causal, window, score and dropout count within a sequence, whose number is the batch entry. */
+  const int32_t *cu_seqlens_q, *cu_seqlens_k;
+  /* Likewise [batch]: how many of its rows a sequence uses; NULL: all. Rows of outputs that none
+   * uses are not written. Kernels trust these numbers; an emulated GPU, and any with FATUNE_CHECK=1
+   * when the session is opened, has them copied, checked, and the wrong batch entry named. */
+  const int32_t *seqused_q, *seqused_k;
 } fatune_arguments;
 
 #define FATUNE_ARGUMENTS_INIT                                                                      \
@@ -473,7 +477,8 @@ FATUNE_API int fatune_plan_workspace_for(const fatune_plan *plan, const fatune_a
  * batch * heads_q * ceil(seqlen_q / block_m). A forward launches one kernel, and a second one that
  * puts parts together where keys are divided; its results are the same bits in every run of the
  * same lengths on the same kind of GPU. A backward plan launches three kernels, one after the
- * other; with a deterministic request its gradients are the same bits in every run. */
+ * other; a ragged one first lists its work tiles by a small kernel; with a deterministic request
+ * its gradients are the same bits in every run. */
 FATUNE_API int fatune_plan_run(fatune_plan *plan, const fatune_arguments *arguments, void *stream);
 
 /* ---- results put together ------------------------------------------------------------ */
@@ -503,9 +508,9 @@ typedef struct fatune_merge_arguments {
   FATUNE_INIT_(fatune_merge_arguments, FATUNE_WITH_(dtype, FATUNE_BF16))
 
 /* Puts the results of forwards together that had the same queries and saw different keys (a shared
- * prefix and what follows it; keys on several devices): O and LSE are those of one forward that saw
- * all. A part that saw no key of a row has LSE = -inf there and changes nothing; its O may be
- * anything. Parts are summed in fp32 in the order given: the same bits in every run. o and lse may
+ * prefix and what follows it; several devices): O and LSE are those of one forward that saw all. A
+ * part with LSE = -inf, which saw no key of the row, changes nothing; its O may be anything. Parts
+ * are summed in fp32 in the order given: the same bits in every run. o and lse may
  * be those of a part, with the same strides. Launches on `stream`, as fatune_plan_run does and with
  * its promises, but for the first call of a dtype and head dim in a session, which compiles and
  * loads: FATUNE_E_NOT_PREPARED while a stream is being captured. FATUNE_E_ARGUMENT names the
@@ -516,9 +521,8 @@ FATUNE_API int fatune_merge(fatune_session *session, const fatune_merge_argument
 /* ---- without a plan: emit, compile --------------------------------------------------- */
 
 /* CUDA C of a request for a GPU by name ("a100", "sm_80"; NULL: the session's). config NULL: the
- * best known. *text is freed with fatune_text_free. Needs no GPU, nor NVRTC. FATUNE_E_NOT_FOUND
- * lists the GPUs known; else as fatune_plan_make. The text depends on the request's first group,
- * the config and the GPU's compute capability alone. */
+ * best known. Needs no GPU, nor NVRTC. FATUNE_E_NOT_FOUND lists the GPUs known; else as
+ * fatune_plan_make. Depends on the request's first group, the config and the GPU's sm alone. */
 FATUNE_API int fatune_emit(char **text, fatune_session *session, const fatune_request *request,
                            const char *gpu, const char *config);
 FATUNE_API void fatune_text_free(char *text); /* NULL is allowed */
@@ -538,10 +542,9 @@ typedef struct fatune_tune_options {
 
 /* Measures candidates for the request on the session's GPU and keeps every trial in the cache;
  * the next fatune_plan_make of the bucket finds the winner. Verifies each candidate before timing
- * it; the default config is always the first. options NULL: all defaults. Takes seconds to minutes
- * and the GPU's memory for the request's tensors; nothing else should run on the GPU meanwhile.
- * progress is called in the calling thread. Errors as of fatune_plan_make; FATUNE_E_INTERRUPTED;
- * FATUNE_E_CACHE when all was measured and not all could be stored: this session knows it. */
+ * it, the default config first. options NULL: all defaults. Takes seconds to minutes and the GPU's
+ * memory for the request's tensors; nothing else should run on the GPU meanwhile. Errors as of
+ * fatune_plan_make; FATUNE_E_INTERRUPTED; FATUNE_E_CACHE when not all could be stored. */
 FATUNE_API int fatune_tune(fatune_session *session, const fatune_request *request,
                            const fatune_tune_options *options);
 

@@ -17,6 +17,17 @@ static int check_extent(const char *name, int64_t value) {
                  name, (long long)value);
 }
 
+/* A row number and another one together are an int (templates/parts/rows_of_sequences.cu.in), and
+ * so is the number of a work tile. */
+static int check_rows(const struct ft_run *run) {
+  enum { MOST = 1 << 30 };
+  if (!run->ragged || (run->nq <= MOST && run->nk <= MOST && run->batch <= MOST)) return FT_OK;
+  return ft_fail(FT_E_ARGUMENT,
+                 "arguments: batch %lld, seqlen_q %lld, seqlen_k %lld; allowed, ragged: at most "
+                 "2^30 each",
+                 (long long)run->batch, (long long)run->nq, (long long)run->nk);
+}
+
 static int read_extents(struct ft_run *run, const struct ft_request *request,
                         const fatune_arguments *arguments) {
   run->batch = arguments->batch ? arguments->batch : request->batch;
@@ -29,6 +40,9 @@ static int read_extents(struct ft_run *run, const struct ft_request *request,
   FT_TRY(check_extent("seqlen_k", run->nk));
   FT_TRY(check_extent("heads_q", run->heads_q));
   FT_TRY(check_extent("heads_kv", run->heads_kv));
+  run->ragged = request->ragged;
+  run->tensor_batch = run->ragged ? 1 : run->batch;
+  FT_TRY(check_rows(run));
   if (run->heads_q % run->heads_kv != 0)
     return ft_fail(FT_E_ARGUMENT, "arguments.heads_q is %d; allowed: a multiple of heads_kv, %d",
                    run->heads_q, run->heads_kv);
@@ -341,10 +355,34 @@ int ft_arguments_read(const fatune_arguments **arguments, fatune_arguments *room
   return FT_OK;
 }
 
+/* The lengths are there exactly where the request is ragged; what is used need not be. */
+static int check_lengths(const struct ft_run *run, const fatune_arguments *arguments) {
+  const struct {
+    const char *name;
+    const int32_t *data;
+    bool needed;
+  } lengths[] = {{"cu_seqlens_q", arguments->cu_seqlens_q, true},
+                 {"cu_seqlens_k", arguments->cu_seqlens_k, true},
+                 {"seqused_q", arguments->seqused_q, false},
+                 {"seqused_k", arguments->seqused_k, false}};
+  for (size_t n = 0; n < sizeof lengths / sizeof *lengths; n++) {
+    if (lengths[n].data ? !run->ragged : run->ragged && lengths[n].needed)
+      return ft_fail(FT_E_ARGUMENT, "arguments.%s is %p; allowed: %s", lengths[n].name,
+                     (const void *)lengths[n].data,
+                     run->ragged ? "a device address, the plan's request is ragged"
+                                 : "NULL, the plan's request is not ragged");
+    if ((uintptr_t)lengths[n].data % sizeof(int32_t) != 0)
+      return ft_fail(FT_E_ARGUMENT, "arguments.%s is %p; allowed: a multiple of 4", lengths[n].name,
+                     (const void *)lengths[n].data);
+  }
+  return FT_OK;
+}
+
 int ft_run_read(struct ft_run *run, const struct ft_request *request,
                 const fatune_arguments *arguments) {
   memset(run, 0, sizeof *run);
   FT_TRY(read_extents(run, request, arguments));
+  FT_TRY(check_lengths(run, arguments));
   FT_TRY(read_visibility(run, request, arguments));
   FT_TRY(read_scale(run, request, arguments->scale));
   return read_dropout(run, request, arguments);

@@ -14,6 +14,8 @@
 struct ft_run {
   int64_t batch, nq, nk;
   int heads_q, heads_kv;
+  bool ragged;          /* batch is that of the sequences; nq and nk are those of all together */
+  int64_t tensor_batch; /* of the tensors: 1 where ragged */
   struct ft_visibility visibility;
   struct ft_arg_softmax softmax;
   struct ft_arg_dropout dropout;

@@ -51,10 +51,11 @@ struct ft_launch {
 
 struct ft_launch_family {
   const struct ft_family *family;
-  /* The kernels of one image, in the order in which they run. The last `optional` of them are not
-   * in every image. */
+  /* The kernels of one image, in the order in which they run. Those whose bit `optional` has are
+   * not in every image. */
   const char *entries[FT_KERNELS_MOST];
-  int kernel_count, optional;
+  int kernel_count;
+  unsigned optional;
   int main; /* the main kernel, whose registers are reported */
 
   /* Makes every check of fatune_plan_run, then fills argument and kernels. */

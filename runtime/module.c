@@ -82,12 +82,13 @@ static int load_kernels(struct ft_module *module, const struct ft_launch_family 
   for (int n = 0; n < family->kernel_count; n++) {
     cu_function *const function = &module->functions[n];
     *result = driver->module_function(function, module->handle, family->entries[n]);
-    if (*result == NOT_FOUND && n >= family->kernel_count - family->optional) {
+    if (*result == NOT_FOUND && (family->optional >> n & 1)) {
       *function = NULL;
       *result = 0;
       continue;
     }
     FT_TRY(ft_driver_status(driver, *result, "cuModuleGetFunction"));
+    if (n == family->main) module->main = *function;
     FT_TRY(n == family->main
                ? load_main(module, *function, kernel, driver)
                : grant_shared_memory(*function, driver, session->device.arch.smem_per_block));

@@ -14,6 +14,7 @@
 struct ft_module {
   cu_module handle;
   cu_function functions[FT_KERNELS_MOST]; /* in the order of the family's entries */
+  cu_function main;
   /* Of the main kernel, as the driver reports them. */
   int registers, spill_bytes, static_smem, max_threads;
 };

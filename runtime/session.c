@@ -60,6 +60,12 @@ static bool jit_is_off(void) {
   return given && (strcmp(given, "0") == 0 || strcmp(given, "off") == 0);
 }
 
+/* FATUNE_CHECK=1 */
+static bool checks_are_on(void) {
+  const char *const given = secure_getenv("FATUNE_CHECK");
+  return given && strcmp(given, "1") == 0;
+}
+
 /* ---- templates and stores ---- */
 
 static int open_templates(fatune_session *session, const char *folder) {
@@ -199,6 +205,7 @@ int fatune_session_open(fatune_session **out, const fatune_session_options *give
   ft_flights_open(&session->flights);
   pthread_mutex_init(&session->own_kernels.lock, NULL);
   session->may_compile = options->compile == 0 && !jit_is_off();
+  session->checks = checks_are_on();
   session->log = options->log;
   session->payload = options->payload;
 

@@ -35,6 +35,7 @@ struct fatune_session {
   struct ft_own_kernels own_kernels;
   struct ft_shared_plans plans; /* that were made and are still here */
   bool may_compile;
+  bool checks;             /* lengths on the device are checked in each run: FATUNE_CHECK=1 */
   struct ft_driver driver; /* valid when has_device; maybe the emulator */
   bool has_device;
   int no_device_status; /* why not, and the detail */

@@ -1,8 +1,8 @@
 /* tensor_maps.c: the tensors of a run as TMA wants them described.
  * in -> out: tensors -> tensor maps: dimensions (column, row, head, batch), of tensors with packed
- * heads (column, head in a pack, row, pack, batch), boxes of rows of 128 bytes, swizzled, zeros
- * beyond the tensor. Numbers are CUtensorMapDataType, CUtensorMapSwizzle, CUtensorMapL2promotion of
- * the CUDA driver API. */
+ * heads (column, head in a pack, row, pack, batch), of sequences of different lengths (column, row,
+ * head, first row, carry), boxes of rows of 128 bytes, swizzled, zeros beyond the tensor. Numbers
+ * are CUtensorMapDataType, CUtensorMapSwizzle, CUtensorMapL2promotion of the CUDA driver API. */
 #include "runtime/tensor_maps.h"
 
 #include "generator/status.h"
@@ -32,6 +32,19 @@ static void add_dimension(struct ft_map_key *key, int extent, int64_t stride, in
   key->box[key->dimensions++] = (unsigned)box;
 }
 
+/* The first of three dimensions along the rows is that of the box and ends at BEYOND. The others
+ * take a sequence's first row and BEYOND back (templates/parts/rows_of_sequences.cu.in). */
+static void add_rows_of_sequences(struct ft_map_key *key, const struct ft_mapped *tensor,
+                                  int bytes) {
+  const int beyond = 1 << 30, any = INT32_MAX;
+  const struct ft_stride *const stride = &tensor->tensor->stride;
+  const int64_t row = tensor->rows == 1 ? tensor->columns * bytes : stride->row * bytes;
+  add_dimension(key, beyond, row, tensor->box_rows);
+  add_dimension(key, tensor->heads, stride->head * bytes, 1);
+  add_dimension(key, any, row, 1);
+  add_dimension(key, any, (INT64_C(1) << 34) - row, 1);
+}
+
 static struct ft_map_key key_of(const struct ft_mapped *tensor) {
   const int bytes = ft_dtype_bytes(tensor->dtype);
   const struct ft_stride *const stride = &tensor->tensor->stride;
@@ -42,6 +55,10 @@ static struct ft_map_key key_of(const struct ft_mapped *tensor) {
                            .type = type_of(tensor->dtype),
                            .swizzle = SWIZZLE_128B};
   const int packed = tensor->packed ? tensor->packed : 1;
+  if (tensor->ragged) {
+    add_rows_of_sequences(&key, tensor, bytes);
+    return key;
+  }
   if (tensor->packed) add_dimension(&key, packed, stride->head * bytes, packed);
   add_dimension(&key, tensor->rows, stride->row * bytes, tensor->box_rows / packed);
   add_dimension(&key, tensor->heads / packed, stride->head * packed * bytes, 1);

@@ -14,6 +14,9 @@ struct ft_mapped {
   struct ft_tensor_map *map;
   const struct ft_arg_tensor *tensor;
   int columns, rows, heads, batch, box_rows;
+  /* The rows are those of sequences, packed, and batch is 1: five dimensions, of which three are
+   * along the rows (templates/parts/rows_of_sequences.cu.in). */
+  bool ragged;
   int packed; /* heads whose rows lie beside each other in a box; 0: four dimensions do */
   enum ft_dtype dtype;
 };

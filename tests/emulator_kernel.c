@@ -92,7 +92,7 @@ int small_kernel_launch(struct small_kernel *kernel, unsigned grid, unsigned thr
   void *arguments[] = {&words};
   const int status =
       ft_driver_status(driver,
-                       driver->launch(kernel->module.functions[0], grid, 1, 1, threads, 1, 1,
+                       driver->launch(kernel->module.main, grid, 1, 1, threads, 1, 1,
                                       (unsigned)kernel->kernel.smem_bytes, NULL, arguments, NULL),
                        "cuLaunchKernel");
   ck_assert_int_eq(driver->copy_to_host(out, words.out, 4 * out_count, NULL), 0);

@@ -122,6 +122,7 @@ static inline struct ft_request random_request(void) {
     request.mask_density = ((double)(random_bits() >> 11) + 1) * 0x1p-53;
     if (random_int(0, 2) == 0) request.mask_density = random_int(1, 100) / 100.0;
   }
+  request.ragged &= request.mask_rows == 0 && request.dtype != FT_E4M3;
   return request;
 }
 

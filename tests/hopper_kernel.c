@@ -189,14 +189,13 @@ int hopper_launch(struct small_kernel *kernel, unsigned grid, unsigned threads,
   ck_assert_int_eq(driver->memory_alloc(&words.out, 4 * out_count), 0);
   ck_assert_int_eq(driver->copy_to_device(words.in, in, 4 * in_count, NULL), 0);
   ck_assert_int_eq(driver->copy_to_device(words.out, out, 4 * out_count, NULL), 0);
-  ck_assert_int_eq(driver->function_set(kernel->module.functions[0], DYNAMIC_SMEM, HOPPER_SMEM), 0);
+  ck_assert_int_eq(driver->function_set(kernel->module.main, DYNAMIC_SMEM, HOPPER_SMEM), 0);
   ft_emulator_expect(described, tensor_count);
   void *arguments[] = {&words};
-  const int status =
-      ft_driver_status(driver,
-                       driver->launch(kernel->module.functions[0], grid, 1, 1, threads, 1, 1,
-                                      HOPPER_SMEM, NULL, arguments, NULL),
-                       "cuLaunchKernel");
+  const int status = ft_driver_status(driver,
+                                      driver->launch(kernel->module.main, grid, 1, 1, threads, 1, 1,
+                                                     HOPPER_SMEM, NULL, arguments, NULL),
+                                      "cuLaunchKernel");
   ck_assert_int_eq(driver->copy_to_host(out, words.out, 4 * out_count, NULL), 0);
   ck_assert_int_eq(driver->memory_free(words.in), 0);
   ck_assert_int_eq(driver->memory_free(words.out), 0);

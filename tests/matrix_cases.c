@@ -94,6 +94,8 @@ void matrix_choose(struct ft_problem_options *options, int index, const struct m
   request->window_left = request->window_right = -1;
   if (random_below(&state, 3) == 0) choose_window(request, &state);
   request->sinks = random_below(&state, 4) == 0;
+  request->ragged = request->mask_rows == 0 && random_below(&state, 3) == 0;
+  if (request->ragged) request->batch += 4; /* in as many rows as else one entry has */
 }
 
 void matrix_choose_backward(struct ft_problem_options *options, int index,
@@ -101,6 +103,7 @@ void matrix_choose_backward(struct ft_problem_options *options, int index,
   matrix_choose(options, index, size);
   uint64_t state = 0xBAC5u + (uint64_t)index;
   options->request.pass = FT_BACKWARD;
+  options->request.ragged = false;
   options->request.deterministic = random_below(&state, 4) == 0;
   options->want_lse = true;
   options->want_dlse = random_below(&state, 2) == 0;
@@ -125,6 +128,7 @@ void matrix_count(struct matrix_tally *tally, const struct ft_problem_options *o
   tally->full_mask += r->mask_rows > 0 && r->mask_density > 0.99;
   tally->broadcast += options->broadcast_mask;
   tally->sinks += r->sinks;
+  tally->ragged += r->ragged;
   tally->windows += r->window != FT_WINDOW_NONE;
   tally->no_lse += !options->want_lse;
   tally->own_scale += options->scale > 0;
@@ -146,6 +150,8 @@ void matrix_assert_covers(const struct matrix_tally *tally, const struct matrix_
                   {"groups of heads", tally->gqa},
                   {"a window", tally->windows},
                   {"sinks", tally->sinks},
+                  {least->pass == FT_BACKWARD ? "sinks" : "sequences of different lengths",
+                   least->pass == FT_BACKWARD ? tally->sinks : tally->ragged},
                   {"one query", tally->one_query},
                   {"one key", tally->one_key},
                   {"rows that see no key", tally->blind_rows},

@@ -177,8 +177,8 @@ START_TEST(tensors_may_lie_in_the_hosts_memory) {
   const struct ft_driver *const driver = &kernel.session->driver;
   ft_emulator_expect(tensors, 2);
   const cu_result result =
-      driver->launch(kernel.module.functions[0], 1, 1, 1, 32, 1, 1,
-                     (unsigned)kernel.kernel.smem_bytes, NULL, arguments, NULL);
+      driver->launch(kernel.module.main, 1, 1, 1, 32, 1, 1, (unsigned)kernel.kernel.smem_bytes,
+                     NULL, arguments, NULL);
   ck_assert_msg(ft_driver_status(driver, result, "launch") == FT_OK, "%s", ft_detail());
   for (int n = 0; n < 2 * COUNT; n++) ck_assert_uint_eq(out[n], n < COUNT ? 7 : 0);
   small_kernel_close(&kernel);

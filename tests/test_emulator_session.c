@@ -241,7 +241,7 @@ START_TEST(launches_are_checked) {
   struct lab lab;
   open_lab(&lab);
   void *params[] = {&lab.launch.argument};
-  const cu_function f = lab.module.functions[0];
+  const cu_function f = lab.module.main;
   const unsigned threads = (unsigned)lab.source.budget.threads;
   ck_assert_refused(driver.launch(f, 1, 2, 1, threads, 1, 1, 0, NULL, params, NULL), 1,
                     "the grid is 1 x 2 x 1");
@@ -274,8 +274,8 @@ START_TEST(a_fault_is_its_launchs_and_leaves_the_emulator_whole) {
   const unsigned threads = (unsigned)lab.source.budget.threads;
   const unsigned bytes = (unsigned)lab.source.budget.smem_bytes;
   /* What was told of the memory was for the launch before. */
-  ck_assert_refused(driver.launch(lab.module.functions[0], lab.launch.kernels[0].grid, 1, 1,
-                                  threads, 1, 1, bytes, NULL, params, NULL),
+  ck_assert_refused(driver.launch(lab.module.main, lab.launch.kernels[lab.launch.family->main].grid,
+                                  1, 1, threads, 1, 1, bytes, NULL, params, NULL),
                     719, "CUDA_ERROR_LAUNCH_FAILED (719): fatune_kernel, line ");
   ck_assert_detail("parts/copy_tile.cu.in:");
   poison_and_check(&lab);

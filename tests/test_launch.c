@@ -45,7 +45,7 @@ static const struct ft_forward_params *params(void) {
 START_TEST(good_arguments_become_params) {
   ck_assert_status(prepare(&good), FT_OK);
   const struct ft_forward_params *const p = params();
-  ck_assert_uint_eq(launch.kernels[0].grid, 3 * 2 * 8);
+  ck_assert_uint_eq(launch.kernels[launch.family->main].grid, 3 * 2 * 8);
   ck_assert_uint_eq(p->q.data, 0x10000000);
   ck_assert_uint_eq(p->k.data, 0x20000000);
   ck_assert_uint_eq(p->v.data, 0x30000000);
@@ -106,7 +106,7 @@ START_TEST(a_run_may_differ_from_its_request) {
   other.lse = NULL;
   other.scale = 3;
   ck_assert_status(prepare(&other), FT_OK);
-  ck_assert_uint_eq(launch.kernels[0].grid, 1);
+  ck_assert_uint_eq(launch.kernels[launch.family->main].grid, 1);
   ck_assert_int_eq(params()->sequence.nk, INT32_MAX);
   ck_assert_int_eq(params()->q.stride.batch, 0); /* extents of 1 */
   ck_assert_float_eq(params()->softmax.scale, 3);
@@ -347,6 +347,40 @@ START_TEST(sinks_are_where_the_request_has_them) {
 }
 END_TEST
 
+/* Nine sequences in the rows of Q and K. */
+START_TEST(ragged_runs_have_lengths) {
+  request.ragged = true;
+  request.batch = 9;
+  fatune_arguments arguments = good;
+  arguments.cu_seqlens_q = at(0x60000000);
+  arguments.cu_seqlens_k = at(0x61000000);
+  arguments.workspace = at(0x70000000);
+  good = arguments;
+  ck_assert_status(prepare(&good), FT_OK);
+  const struct ft_arg_ragged *const ragged = &params()->ragged;
+  const int numbers = 300 / 128 + 9; /* each sequence may have a tile that is not full */
+  ck_assert_int_eq(ragged->numbers, numbers);
+  ck_assert_uint_eq(launch.kernels[0].grid, 1);
+  ck_assert_uint_eq(launch.kernels[launch.family->main].grid, (unsigned)numbers * 8);
+  ck_assert_uint_eq(ragged->entries, 0x70000000);
+  ck_assert_uint_eq(ragged->used_q | ragged->used_k, 0);
+  ck_assert_int_eq(params()->q.stride.batch, 0);
+  size_t bytes;
+  ck_assert_status(ft_launch_workspace(&plan, &good, &bytes), FT_OK);
+  ck_assert_uint_eq(bytes, 256 + 512); /* 11 tiles of 32 bytes, in units of 256 */
+  BAD(workspace, NULL, "arguments.workspace is (nil)", "the plan's request is ragged");
+  BAD(cu_seqlens_q, NULL, "arguments.cu_seqlens_q is (nil)", "a device address");
+  BAD(cu_seqlens_k, at(0x61000002), "arguments.cu_seqlens_k is 0x61000002", "a multiple of 4");
+  BAD(seqlen_k, (1 << 30) + 1, "seqlen_k 1073741825", "at most 2^30");
+  request.ragged = false;
+  request.batch = 2;
+  fatune_arguments dense = good;
+  dense.cu_seqlens_q = dense.cu_seqlens_k = NULL;
+  good = dense;
+  BAD(seqused_k, at(0x60000000), "arguments.seqused_k is 0x60000000", "not ragged");
+}
+END_TEST
+
 START_TEST(masks_must_fit) {
   struct fatune_mask mask = {.lists = 0x60000000,
                              .blocks = 0x60001000,
@@ -433,6 +467,7 @@ Suite *make_launch_suite(void) {
   tcase_add_test(tests, bad_extents_are_named);
   tcase_add_test(tests, bad_numbers_are_named);
   tcase_add_test(tests, sinks_are_where_the_request_has_them);
+  tcase_add_test(tests, ragged_runs_have_lengths);
   tcase_add_test(tests, masks_must_fit);
   suite_add_tcase(suite, tests);
   return suite;

@@ -236,8 +236,7 @@ START_TEST(a_mask_edge_too_far) {
   open_problem(causal_requests[_i], (enum ft_layout)_i, SEES_ONE_MORE);
   explain();
   const struct ft_row row = told_row();
-  const struct ft_request *r = &machine.problem->options.request;
-  const int64_t end = ft_row_keys(r, row.i).end;
+  const int64_t end = ft_row_keys(&machine.problem->host, row).end;
   expect_weights_of(row);
   expect("gives key %lld a weight of ", (long long)end);
   expect("does not see it (it sees keys 0 to %lld).\n", (long long)end - 1);
@@ -249,7 +248,7 @@ START_TEST(a_mask_edge_too_near) {
   open_problem(causal_requests[_i], (enum ft_layout)_i, SEES_ONE_LESS);
   explain();
   const struct ft_row row = told_row();
-  const int64_t end = ft_row_keys(&machine.problem->options.request, row.i).end;
+  const int64_t end = ft_row_keys(&machine.problem->host, row).end;
   if (end > 1) {
     expect_weights_of(row);
     expect("gives key %lld no weight, expected ", (long long)end - 1);

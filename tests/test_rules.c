@@ -45,6 +45,7 @@ static const struct {
     {"long-tile", "d64 nq40", "h200", CONFIG(128, 64, 4, 2, 0, 0, 1)},
     {"enough-tiles", "d64 hq67 nq512", "h200", CONFIG(128, 64, 4, 2, 0, 0, 1) " split_keys=1"},
     {"idle-quarters", "d64 nq4096", "h200", CONFIG(64, 32, 2, 2, 0, 0, 1)},
+    {"ragged", "d64 nq4096 ragged", "h200", CONFIG(128, 64, 4, 2, 0, 0, 1) " split_keys=1"},
     {"flat-tile", "d64 nq4096", "h200", CONFIG(64, 144, 4, 1, 0, 0, 2)},
     {"thin-tile", "d64 nq4096", "h200", CONFIG(64, 16, 4, 2, 0, 0, 1)},
 #undef CONFIG
@@ -229,6 +230,8 @@ static const struct {
     {"split-keys", "d64 nq256 nk4096", "h200",
      CONFIG("overlap_tiles=1 direct_store=1 multicast=1 split_keys=1")},
     {"split-keys", "d64 nq128 causal", "h200", CONFIG("direct_store=1 lpt=1 split_keys=1")},
+    {"ragged", "d64 nq128 ragged", "h200", CONFIG("direct_store=1 split_keys=1")},
+    {"ragged", "d64 hq4 hkv2 nq128 ragged", "h200", CONFIG("pack_gqa=1")},
     {"", "d64 hq2 b132 nq128 nk4096", "h200", CONFIG("direct_store=1 split_keys=1")},
     {"enough-tiles", "d64 hq3 b132 nq128 nk4096", "h200", CONFIG("direct_store=1 split_keys=1")},
     {"", "d64 hq8 hkv4 nq40 nk4096 causal", "h200", CONFIG("pack_gqa=1")},

@@ -14,6 +14,7 @@ static bool serves(const struct ft_request *request, const struct ft_arch *arch)
 }
 
 static enum ft_schedule schedule(const struct ft_request *request, const struct ft_config *config) {
+  if (request->ragged) return FT_SCHEDULE_RAGGED;
   if (ft_mma_forward_knobs(config)->split_keys) return FT_SCHEDULE_SPLIT;
   return ft_schedule_lpt(request, config);
 }
@@ -99,6 +100,11 @@ static bool draw_early(const struct ft_rule_case *of) {
   return !knobs(of)->draw_early || (of->request->dropout && !knobs(of)->overlap_qk);
 }
 
+/* The list is of whole tiles. */
+static bool ragged(const struct ft_rule_case *of) {
+  return !of->request->ragged || !knobs(of)->split_keys;
+}
+
 static bool enough_tiles(const struct ft_rule_case *of) {
   const int64_t slots = (int64_t)of->arch->sm_count * knobs(of)->ctas_per_sm;
   return !knobs(of)->split_keys || ft_split_may_pay(of->request, 1, knobs(of)->block_m, slots);
@@ -138,6 +144,7 @@ static const struct ft_rule rules[] = {
     {"overlap", FT_CANNOT_RUN, overlap, "issuing the next S early needs the next K: two stages"},
     {"draw-early", FT_CANNOT_RUN, draw_early,
      "without dropout nothing is drawn; with overlap Q K^T has company already"},
+    {"ragged", FT_CANNOT_RUN, ragged, "of sequences of different lengths keys are not divided up"},
     {"enough-tiles", FT_NOT_WORTH_TRYING, enough_tiles,
      "the keys of a tile are divided up where the tiles do not fill the GPU"},
     {"register-limit", FT_NOT_WORTH_TRYING, ft_registers_suffice,

@@ -14,6 +14,7 @@ static bool serves(const struct ft_request *request, const struct ft_arch *arch)
 }
 
 static enum ft_schedule schedule(const struct ft_request *request, const struct ft_config *config) {
+  if (request->ragged) return FT_SCHEDULE_RAGGED;
   if (ft_wgmma_forward_knobs(config)->split_keys) return FT_SCHEDULE_SPLIT;
   if (ft_wgmma_forward_knobs(config)->lpt) return FT_SCHEDULE_LPT;
   return ft_request_tiles_differ(request) ? FT_SCHEDULE_BALANCED : FT_SCHEDULE_STATIC;
@@ -58,16 +59,18 @@ static void plan_panels(struct ft_budget *budget, struct ft_wgmma_forward_budget
 
 /* A block begins with the same number of registers for each thread; the producer releases what the
  * consumers claim. setmaxnreg takes multiples of 8 from 24 on, and all together must not have more
- * than the block was given. */
+ * than the block was given. The producer of sequences of different lengths keeps where two of them
+ * lie. */
 static void share_registers(struct ft_budget *budget, struct ft_wgmma_forward_budget *own,
-                            const struct ft_arch *arch) {
+                            const struct ft_arch *arch, bool ragged) {
   enum { PRODUCER_LEAST = 24, PRODUCER_MOST = 56, CONSUMER_MOST = 232 };
   const int consumers = own->consumers;
+  const int producer = ragged && consumers == 2 ? PRODUCER_MOST : PRODUCER_LEAST;
   if (!is_within(consumers, 1, 4)) return; /* none to share, or too few for any tile */
   const int share = arch->regs_per_sm / budget->threads / 8 * 8;
   budget->launch_regs = min_int(CONSUMER_MOST, share);
   const int warpgroups = budget->launch_regs * (1 + consumers); /* all that the block is given */
-  own->consumer_regs = min_int(CONSUMER_MOST, (warpgroups - PRODUCER_LEAST) / consumers / 8 * 8);
+  own->consumer_regs = min_int(CONSUMER_MOST, (warpgroups - producer) / consumers / 8 * 8);
   own->producer_regs = min_int(PRODUCER_MOST, warpgroups - consumers * own->consumer_regs);
   budget->regs_limit = own->consumer_regs;
 }
@@ -104,7 +107,7 @@ static void plan(struct ft_budget *budget, const struct ft_request *request,
   budget->threads = WARPGROUP * (1 + own.consumers);
   budget->ctas_per_sm = 1;
   plan_panels(budget, &own, request, k);
-  share_registers(budget, &own, arch);
+  share_registers(budget, &own, arch, request->ragged);
   budget->regs_estimate =
       own.regs_s + (k->p_in_smem ? 0 : own.regs_p) + own.regs_o + ADDRESSES_AND_STATISTICS;
   memcpy(budget->own, &own, sizeof own);
@@ -203,7 +206,7 @@ static bool pingpong(const struct ft_rule_case *of) {
 }
 
 static bool lpt(const struct ft_rule_case *of) {
-  return !knobs(of)->lpt || ft_request_tiles_differ(of->request);
+  return !knobs(of)->lpt || (ft_request_tiles_differ(of->request) && !of->request->ragged);
 }
 
 /* ptxas serialises the products when both are asked for (C7511); larger heads are not bound by
@@ -221,6 +224,11 @@ static bool p_in_smem(const struct ft_rule_case *of) {
 /* Row masks and random bits are those of one head. */
 static bool pack_gqa(const struct ft_rule_case *of) {
   return !knobs(of)->pack_gqa || (!of->request->dropout && of->request->mask_rows == 0);
+}
+
+/* The list is of whole tiles of single heads. */
+static bool ragged(const struct ft_rule_case *of) {
+  return !of->request->ragged || (!knobs(of)->pack_gqa && !knobs(of)->split_keys);
 }
 
 static bool packed_group(const struct ft_rule_case *of) {
@@ -294,6 +302,8 @@ static const struct ft_rule rules[] = {
     {"multicast", FT_CANNOT_RUN, multicast, "blocks that share K and V need tiles of equal steps"},
     {"pack-gqa", FT_CANNOT_RUN, pack_gqa,
      "dropout and masks go by head, so packed tiles have none of them"},
+    {"ragged", FT_CANNOT_RUN, ragged,
+     "of sequences of different lengths heads are not packed, and keys are not divided up"},
     {"split-keys", FT_CANNOT_RUN, split_keys,
      "the O of a part is stored from registers, its block shares no K and V, and parts have an "
      "order of their own"},
@@ -304,7 +314,8 @@ static const struct ft_rule rules[] = {
     {"needless-q", FT_NOT_WORTH_TRYING, needless_q,
      "where tiles do not overlap one way for the next Q to come early is enough"},
     {"lpt", FT_NOT_WORTH_TRYING, lpt,
-     "where all queries see the same keys and there is no mask, all tiles are as long"},
+     "where all queries see the same keys and there is no mask, all tiles are as long; a list of "
+     "tiles has an order of its own"},
     {"exp2-poly", FT_NOT_WORTH_TRYING, exp2_poly,
      "polynomials are for heads bound by exponentials that do nothing else in their place"},
     {"p-in-smem", FT_NOT_WORTH_TRYING, p_in_smem,

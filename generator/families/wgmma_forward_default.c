@@ -124,7 +124,7 @@ static double estimate(const struct ft_request *request, const struct ft_arch *a
  * for few rows that is expected to take least time, if that is less. */
 static void take_of_few_rows(const struct ft_request *request, const struct ft_arch *arch,
                              struct ft_config *config) {
-  if (request->seqlen_q == 0 || request->heads_kv == 0) return;
+  if (request->seqlen_q == 0 || request->heads_kv == 0 || request->ragged) return;
   int64_t tiles;
   double least = estimate(request, arch, config, &tiles);
   if (tiles >= arch->sm_count && request->seqlen_q >= WARPGROUP_ROWS) return;

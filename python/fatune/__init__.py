@@ -19,11 +19,13 @@ from ._library import Error, library_path, version
 from ._merge import merge
 from ._session import Plan, Request, Session, parse_request
 from ._transformers import register_transformers
+from ._varlen import varlen
 from ._visible import VisibleMask
 
 __version__ = version()
 
 __all__ = [
     "BlockMask", "Error", "FallbackWarning", "Plan", "Request", "Session", "VisibleMask", "arrays", "attention", "default_session",
-    "emulate", "flash_attn_func", "library_path", "merge", "parse_request", "register_transformers", "score", "sdpa", "version",
+    "emulate", "flash_attn_func", "library_path", "merge", "parse_request", "register_transformers", "score", "sdpa", "varlen",
+    "version",
 ]

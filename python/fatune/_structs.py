@@ -46,6 +46,7 @@ class Request(Sized):
         ("seqlen_k", c.c_int64), ("mask_density", c.c_double),
         ("window", c.c_int), ("window_left", c.c_int64), ("window_right", c.c_int64),
         ("score", c.c_int64), ("score_gradients", c.c_int64), ("sinks", c.c_int),
+        ("ragged", c.c_int64),
     ]
 
     def __repr__(self):
@@ -107,6 +108,8 @@ class Arguments(Sized):
         ("captured", c.POINTER(Captured)), ("captured_count", c.c_int),
         ("sinks", c.c_void_p), ("dsinks", c.c_void_p),
         ("descale_q", Descale), ("descale_k", Descale), ("descale_v", Descale),
+        ("cu_seqlens_q", c.c_void_p), ("cu_seqlens_k", c.c_void_p), ("seqused_q", c.c_void_p),
+        ("seqused_k", c.c_void_p),
     ]
 
 

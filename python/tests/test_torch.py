@@ -68,6 +68,49 @@ class Merge(Emulated):
         self.assertTrue(torch.equal(out, fatune.merge(parts)[0]))
 
 
+class Varlen(Emulated):
+    LENGTHS = [0, 33, 1, 150, 0, 64]
+
+    def starts(self, lengths):
+        return torch.tensor([0, *lengths], dtype=torch.int32).cumsum(0).to(torch.int32)
+
+    def test_each_sequence_is_for_itself(self):
+        starts = self.starts(self.LENGTHS)
+        rows = sum(self.LENGTHS) + 7  # the last ones belong to no sequence
+        q, k, v = tensors((rows, 4, 32), (rows, 2, 32), (rows, 2, 32))
+        used = torch.tensor([0, 33, 1, 99, 0, 64], dtype=torch.int32)
+        out = torch.full_like(q, 7)
+        same, lse = fatune.varlen(q, k, v, starts, starts, seqused_q=used, seqused_k=used, causal=True, out=out,
+                                  return_lse=True)
+        self.assertIs(same, out)
+        self.assertEqual(tuple(lse.shape), (4, rows))
+        left = torch.ones(rows, dtype=torch.bool)
+        for first, length in zip(starts.tolist(), used.tolist()):
+            part = slice(first, first + length)
+            left[part] = False
+            if length:
+                own = (tensor[part].transpose(0, 1).unsqueeze(0) for tensor in (q, k, v))
+                self.close(out[part].transpose(0, 1).unsqueeze(0), reference(*own, causal=True))
+        self.assertTrue((out[left] == 7).all())
+
+    def test_wrong_lengths_are_named(self):
+        q, k, v = tensors((70, 1, 32), (70, 1, 32), (70, 1, 32))
+        starts = self.starts([30, 40])
+        cases = (([0, 30, 20], r"cu_seqlens_q\[2\] is 20, and the one before is 30.*batch entry 1"),
+                 ([0, 30, 71], r"cu_seqlens_q\[2\] is 71; allowed: at most seqlen_q, 70 \(batch entry 1\)"),
+                 ([1, 30, 70], r"cu_seqlens_q\[0\] is 1; allowed: 0"))
+        for wrong, message in cases:
+            with self.subTest(wrong), self.assertRaisesRegex(fatune.Error, message):
+                fatune.varlen(q, k, v, torch.tensor(wrong, dtype=torch.int32), starts)
+        used = torch.tensor([30, 41], dtype=torch.int32)
+        with self.assertRaisesRegex(fatune.Error, r"seqused_k\[1\] is 41; allowed: 0 .. 40, the rows of batch entry 1"):
+            fatune.varlen(q, k, v, starts, starts, seqused_k=used)
+        with self.assertRaisesRegex(ValueError, r"cu_seqlens_q is \(3,\) torch.int64"):
+            fatune.varlen(q, k, v, starts.long(), starts)
+        with self.assertRaisesRegex(ValueError, "varlen has no backward yet"):
+            fatune.varlen(q.requires_grad_(), k, v, starts, starts)
+
+
 class Attention(Emulated):
     def test_sinks(self):
         q, k, v = tensors((1, 4, 40, 32), (1, 2, 24, 32), (1, 2, 24, 32), grad=True)

@@ -63,10 +63,13 @@ static void access_shared(uint32_t offset, int bytes, enum fe_access access) {
   struct ft_block *const block = ft_block_now;
   const int thread = block->running->number;
   char what[256];
-  const char *const wrong =
-      access == FE_READ
-          ? ft_shared_read(&block->shared, thread, FE_SHARED_BASE + offset, bytes, 0, what)
-          : ft_shared_write(&block->shared, thread, FE_SHARED_BASE + offset, bytes, 0, what);
+  const uint32_t address = FE_SHARED_BASE + offset;
+  const char *wrong = NULL;
+  switch (access) {
+  case FE_READ: wrong = ft_shared_read(&block->shared, thread, address, bytes, 0, what); break;
+  case FE_WRITE: wrong = ft_shared_write(&block->shared, thread, address, bytes, 0, what); break;
+  case FE_ATOMIC: wrong = ft_shared_update(&block->shared, thread, address, bytes, 0, what); break;
+  }
   if (wrong) ft_fault(0, "%s", what);
 }
 

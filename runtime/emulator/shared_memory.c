@@ -128,6 +128,12 @@ static const char *unfenced(const struct ft_shared_memory *shared, size_t granul
   return what;
 }
 
+static const char *unwritten(size_t granule, const char *verb, char what[256]) {
+  snprintf(what, 256, "%s shared memory at offset %zu, which was never written", verb,
+           granule * FT_GRANULE);
+  return what;
+}
+
 /* ---- accesses ---- */
 
 const char *ft_shared_read_by(struct ft_shared_memory *shared, const struct ft_accessor *by,
@@ -139,11 +145,7 @@ const char *ft_shared_read_by(struct ft_shared_memory *shared, const struct ft_a
   for (size_t n = begin; n < end; n++, reader += shared->slots) {
     struct ft_granule *const g = &shared->granules[n];
     if (g->use != FT_PLAIN) return taken(shared, n, "reads", what);
-    if (!g->writer) {
-      snprintf(what, 256, "reads shared memory at offset %zu, which was never written",
-               n * FT_GRANULE);
-      return what;
-    }
+    if (!g->writer) return unwritten(n, "reads", what);
     if (!ft_is_before(g->writer, by->clock))
       return conflict(shared, n, "reads", g->writer, "writes", g->written_line, what);
     if (by->async && !ft_is_fenced(shared->clocks, g->writer, by->clock))
@@ -177,12 +179,15 @@ const char *ft_shared_write_by(struct ft_shared_memory *shared, const struct ft_
   for (size_t n = begin; n < end; n++) {
     struct ft_granule *const g = &shared->granules[n];
     if (g->use != FT_PLAIN) return taken(shared, n, "writes", what);
-    if (g->writer && !ft_is_before(g->writer, by->clock))
+    if (by->atomic && !g->writer) return unwritten(n, "updates", what);
+    const bool in_turns = by->atomic && g->atomic;
+    if (g->writer && !in_turns && !ft_is_before(g->writer, by->clock))
       return conflict(shared, n, "writes", g->writer, "writes", g->written_line, what);
     if (g->readers && read_meanwhile(shared, n, by->clock, what)) return what;
     if (by->async && g->writer && !ft_is_fenced(shared->clocks, g->writer, by->clock))
       return unfenced(shared, n, "writes", what);
-    *g = (struct ft_granule){.writer = by->stamp, .written_line = (uint16_t)by->line, .use = use};
+    *g = (struct ft_granule){
+        .writer = by->stamp, .written_line = (uint16_t)by->line, .use = use, .atomic = by->atomic};
     shared->origins[n] = 0;
   }
   return NULL;
@@ -197,6 +202,13 @@ const char *ft_shared_read(struct ft_shared_memory *shared, int thread, uint32_t
 const char *ft_shared_write(struct ft_shared_memory *shared, int thread, uint32_t address,
                             int bytes, int line, char what[256]) {
   const struct ft_accessor by = ft_shared_thread(shared, thread, line);
+  return ft_shared_write_by(shared, &by, address, bytes, FT_PLAIN, what);
+}
+
+const char *ft_shared_update(struct ft_shared_memory *shared, int thread, uint32_t address,
+                             int bytes, int line, char what[256]) {
+  struct ft_accessor by = ft_shared_thread(shared, thread, line);
+  by.atomic = true;
   return ft_shared_write_by(shared, &by, address, bytes, FT_PLAIN, what);
 }
 

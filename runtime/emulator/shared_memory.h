@@ -28,6 +28,7 @@ struct ft_granule {
   uint16_t read_line;    /* of the last read since */
   uint64_t readers;      /* a bit for each slot of ft_shared_memory.readers that read since */
   enum ft_granule_use use;
+  bool atomic; /* the last write was, and one that is needs no order with it */
 };
 
 struct ft_shared_memory {
@@ -59,7 +60,8 @@ struct ft_accessor {
   uint32_t stamp;
   int slot; /* for reads */
   int line;
-  bool async; /* by the asynchronous proxy: TMA, wgmma */
+  bool async;  /* by the asynchronous proxy: TMA, wgmma */
+  bool atomic; /* in one go; what was there must have been written */
 };
 /* A thread of the block, by its number in it, here and below. */
 struct ft_accessor ft_shared_thread(const struct ft_shared_memory *shared, int thread, int line);
@@ -83,6 +85,9 @@ const char *ft_shared_read(struct ft_shared_memory *shared, int thread, uint32_t
                            int line, char what[256]);
 const char *ft_shared_write(struct ft_shared_memory *shared, int thread, uint32_t address,
                             int bytes, int line, char what[256]);
+/* Atomic updates. Of several that nothing orders, later accesses are held against the last. */
+const char *ft_shared_update(struct ft_shared_memory *shared, int thread, uint32_t address,
+                             int bytes, int line, char what[256]);
 
 /* A copy that was on its way is there, as if written with this stamp (0: that of its begin), from
  * global address origin (0: zeros). */

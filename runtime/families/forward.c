@@ -7,11 +7,12 @@
 #include "generator/key_parts.h"
 #include "generator/schedule.h"
 #include "generator/status.h"
+#include "runtime/families/ragged.h"
 #include "runtime/launch_score.h"
 
 static int read_tensors(struct ft_forward_params *params, const struct ft_request *request,
                         const struct ft_run *run, const fatune_arguments *arguments) {
-  const int64_t batch = run->batch, nq = run->nq, nk = run->nk;
+  const int64_t batch = run->tensor_batch, nq = run->nq, nk = run->nk;
   const int hq = run->heads_q, hkv = run->heads_kv;
   const int d = request->head_dim, dv = request->head_dim_v;
   const bool bytes = request->dtype == FT_E4M3;
@@ -44,8 +45,10 @@ static int read_geometry(struct ft_forward_params *params, const struct ft_launc
                          const struct ft_run *run, int packed_heads, int64_t *blocks) {
   const struct ft_request *const request = plan->request;
   const int block_m = ft_config_block_m(plan->config);
-  const int64_t q_tiles = ft_schedule_tiles(run->nq * packed_heads, request->mask_rows, block_m);
-  const int64_t batch_heads = run->batch * (run->heads_q / packed_heads); /* < 2^62 */
+  const int64_t q_tiles =
+      run->ragged ? ft_ragged_numbers(run, block_m)
+                  : ft_schedule_tiles(run->nq * packed_heads, request->mask_rows, block_m);
+  const int64_t batch_heads = run->tensor_batch * (run->heads_q / packed_heads); /* < 2^62 */
   if (__builtin_mul_overflow(q_tiles, batch_heads, blocks) || *blocks > INT32_MAX)
     return ft_fail(
         FT_E_ARGUMENT,
@@ -61,7 +64,8 @@ static int read_geometry(struct ft_forward_params *params, const struct ft_launc
                                               .pack_bits = __builtin_ctz((unsigned)packed_heads),
                                               .batch = (int32_t)run->batch};
   params->schedule.q_tiles = (int32_t)q_tiles;
-  if (ft_schedule_of(request, plan->config) == FT_SCHEDULE_LPT)
+  const enum ft_schedule schedule = ft_schedule_of(request, plan->config);
+  if (schedule == FT_SCHEDULE_LPT || schedule == FT_SCHEDULE_RAGGED)
     params->schedule.l2_section_heads = (int32_t)ft_schedule_section(
         request, plan->arch, ft_forward_kv_bytes(request, run), group, batch_heads);
   return FT_OK;
@@ -72,6 +76,8 @@ int ft_forward_prepare(struct ft_forward_params *params, const struct ft_launch_
                        int packed_heads, int64_t *blocks) {
   memset(params, 0, sizeof *params);
   FT_TRY(read_geometry(params, plan, run, packed_heads, blocks));
+  FT_TRY(ft_ragged_read(&params->ragged, run, ft_config_block_m(plan->config),
+                        (uintptr_t)arguments->workspace, arguments));
   FT_TRY(read_tensors(params, plan->request, run, arguments));
   params->softmax = run->softmax;
   params->dropout = run->dropout;
@@ -128,6 +134,14 @@ struct ft_launch_kernel ft_forward_merge(const struct ft_forward_params *params,
                                    .threads = 32 * WARPS};
 }
 
+int ft_forward_list_bytes(const struct ft_launch_plan *plan, const fatune_arguments *arguments,
+                          size_t *bytes) {
+  struct ft_run run;
+  FT_TRY(ft_run_read_lengths(&run, plan->request, arguments));
+  *bytes = ft_ragged_bytes(&run, ft_config_block_m(plan->config));
+  return FT_OK;
+}
+
 /* No smaller run needs more, whatever it packs: so heads are counted one by one here, and a tile
  * may have the rows of all heads. */
 int ft_forward_workspace(const struct ft_launch_plan *plan, const fatune_arguments *arguments,
@@ -157,11 +171,12 @@ void ft_forward_describe_parts(const struct ft_forward_params *params, int head_
 }
 
 void ft_forward_describe(const struct ft_forward_params *params, const struct ft_launch_plan *plan,
-                         struct ft_launch_tensors *tensors) {
+                         bool makes_list, struct ft_launch_tensors *tensors) {
   const struct ft_request *const request = plan->request;
   const int d = request->head_dim, dv = request->head_dim_v;
   const struct ft_arg_sequence *const sequence = &params->sequence;
   ft_launch_tensors_begin(tensors, request->dtype, sequence);
+  if (request->ragged) tensors->batch = 1;
   ft_add_tensor(tensors, "Q", &params->q, FT_OF_QUERIES, d)->packed_heads = 1
                                                                             << sequence->pack_bits;
   ft_add_tensor(tensors, "K", &params->k, FT_OF_KEYS, d);
@@ -169,6 +184,7 @@ void ft_forward_describe(const struct ft_forward_params *params, const struct ft
   struct ft_emulated_tensor *const o = ft_add_tensor(tensors, "O", &params->o, FT_OF_QUERIES, dv);
   o->writable = true;
   o->element_bytes = ft_dtype_bytes(ft_output_dtype(request));
+  ft_ragged_describe(&params->ragged, makes_list, tensors);
   if (params->lse) ft_add_statistic(tensors, "LSE", params->lse)->writable = true;
   if (params->sinks) ft_add_work(tensors, "the sinks", params->sinks, 1, tensors->heads_q);
   ft_add_seeds(tensors, &params->dropout);

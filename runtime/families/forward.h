@@ -28,6 +28,10 @@ int ft_forward_divide(struct ft_forward_params *params, const struct ft_launch_p
 struct ft_launch_kernel ft_forward_merge(const struct ft_forward_params *params,
                                          const struct ft_launch_plan *plan, int64_t tiles);
 
+/* Bytes for the list of work tiles of a ragged run; of another 0. */
+int ft_forward_list_bytes(const struct ft_launch_plan *plan, const fatune_arguments *arguments,
+                          size_t *bytes);
+
 /* Bytes for the parts of any run of at most these lengths. */
 int ft_forward_workspace(const struct ft_launch_plan *plan, const fatune_arguments *arguments,
                          struct ft_walks *walks, size_t *bytes);
@@ -36,7 +40,8 @@ void ft_forward_describe_parts(const struct ft_forward_params *params, int head_
 
 void ft_forward_describe_descales(const struct ft_arg_descales *descales,
                                   struct ft_launch_tensors *tensors);
+/* makes_list: the kernel is the one that lists the work tiles. */
 void ft_forward_describe(const struct ft_forward_params *params, const struct ft_launch_plan *plan,
-                         struct ft_launch_tensors *tensors);
+                         bool makes_list, struct ft_launch_tensors *tensors);
 
 #endif

@@ -6,8 +6,9 @@
 #include "generator/families/mma_forward.h"
 #include "generator/status.h"
 #include "runtime/families/forward.h"
+#include "runtime/families/ragged.h"
 
-enum { MAIN, MERGE, KERNELS };
+enum { LIST, MAIN, MERGE, KERNELS };
 
 static bool splits(const struct ft_launch_plan *plan) {
   return ft_mma_forward_knobs(plan->config)->split_keys != 0;
@@ -27,6 +28,7 @@ static int prepare(struct ft_launch *launch, const fatune_arguments *arguments) 
   FT_TRY(ft_run_read(&run, plan->request, arguments));
   FT_TRY(ft_forward_prepare(params, plan, &run, arguments, 1, &tiles));
   int64_t blocks = tiles;
+  launch->kernels[LIST] = ft_ragged_list(&params->ragged);
   launch->kernels[MERGE] = (struct ft_launch_kernel){0};
   if (splits(plan)) {
     struct ft_walks walks = walks_of(plan);
@@ -41,7 +43,7 @@ static int prepare(struct ft_launch *launch, const fatune_arguments *arguments) 
 
 static int workspace(const struct ft_launch_plan *plan, const fatune_arguments *arguments,
                      size_t *bytes) {
-  if (!splits(plan)) return ft_run_read_extents(plan->request, arguments);
+  if (!splits(plan)) return ft_forward_list_bytes(plan, arguments, bytes);
   struct ft_walks walks = walks_of(plan);
   return ft_forward_workspace(plan, arguments, &walks, bytes);
 }
@@ -49,16 +51,16 @@ static int workspace(const struct ft_launch_plan *plan, const fatune_arguments *
 static void describe(const struct ft_launch *launch, int kernel,
                      struct ft_launch_tensors *tensors) {
   const struct ft_forward_params *const params = &launch->argument.forward;
-  ft_forward_describe(params, launch->plan, tensors);
+  ft_forward_describe(params, launch->plan, kernel == LIST, tensors);
   if (splits(launch->plan))
     ft_forward_describe_parts(params, launch->plan->request->head_dim_v, kernel == MAIN, tensors);
 }
 
 const struct ft_launch_family ft_mma_forward_launch = {
     .family = &ft_mma_forward_family,
-    .entries = {[MAIN] = FT_ENTRY, [MERGE] = FT_ENTRY_MERGE},
+    .entries = {[LIST] = FT_ENTRY_WORK_LIST, [MAIN] = FT_ENTRY, [MERGE] = FT_ENTRY_MERGE},
     .kernel_count = KERNELS,
-    .optional = 1,
+    .optional = 1u << LIST | 1u << MERGE,
     .main = MAIN,
     .prepare = prepare,
     .workspace = workspace,

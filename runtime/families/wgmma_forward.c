@@ -8,6 +8,7 @@
 #include "generator/schedule.h"
 #include "generator/status.h"
 #include "runtime/families/forward.h"
+#include "runtime/families/ragged.h"
 #include "runtime/tensor_maps.h"
 
 /* ---- the tile scheduler ---- */
@@ -36,7 +37,7 @@ static int64_t remainder_heads(const struct ft_forward_params *params,
   return ft_shares_remainder(&shares);
 }
 
-enum { MAIN, MERGE, KERNELS };
+enum { LIST, MAIN, MERGE, KERNELS };
 
 /* With e4m3 the factors of Q, K and V stand before it. */
 static struct ft_tiled_forward_params *tiled_of(struct ft_launch *launch) {
@@ -59,7 +60,7 @@ static int64_t blocks_of(struct ft_launch *launch, int64_t units) {
   const struct ft_launch_plan *const plan = launch->plan;
   const struct ft_forward_params *const params = &tiled_of(launch)->rest;
   const int64_t resident = plan->arch->sm_count;
-  if (splits(plan)) return units < resident ? units : resident;
+  if (splits(plan) || plan->request->ragged) return units < resident ? units : resident;
   return ft_schedule_blocks(ft_schedule_of(plan->request, plan->config), params->schedule.q_tiles,
                             (int64_t)params->sequence.batch * params->sequence.heads_q,
                             params->schedule.remainder_heads,
@@ -77,6 +78,7 @@ static int prepare(struct ft_launch *launch, const fatune_arguments *arguments) 
   if (plan->request->dtype == FT_E4M3)
     FT_TRY(ft_run_read_descales(&launch->argument.descaled_forward.descales, arguments));
   int64_t units = tiles;
+  launch->kernels[LIST] = ft_ragged_list(&params->ragged);
   launch->kernels[MERGE] = (struct ft_launch_kernel){0};
   if (splits(plan)) {
     struct ft_walks walks = walks_of(plan);
@@ -93,7 +95,7 @@ static int prepare(struct ft_launch *launch, const fatune_arguments *arguments) 
 
 static int workspace(const struct ft_launch_plan *plan, const fatune_arguments *arguments,
                      size_t *bytes) {
-  if (!splits(plan)) return ft_run_read_extents(plan->request, arguments);
+  if (!splits(plan)) return ft_forward_list_bytes(plan, arguments, bytes);
   struct ft_walks walks = walks_of(plan);
   return ft_forward_workspace(plan, arguments, &walks, bytes);
 }
@@ -109,15 +111,16 @@ static int map_tensors(struct ft_launch *launch, const struct ft_driver *driver)
   const struct ft_wgmma_forward_knobs *const knobs = ft_wgmma_forward_knobs(launch->plan->config);
   const int nq = sequence->nq >> sequence->pack_bits, nk = sequence->nk, batch = sequence->batch;
   const int heads_q = sequence->heads_q << sequence->pack_bits, heads_kv = sequence->heads_kv;
+  const bool ragged = request->ragged;
   const int packed = knobs->pack_gqa ? 1 << sequence->pack_bits : 0;
   const int q_rows = knobs->block_m, k_rows = knobs->block_n / (1 + knobs->multicast);
   const int d = request->head_dim, dv = request->head_dim_v;
   const enum ft_dtype dtype = request->dtype, of_o = ft_output_dtype(request);
   const struct ft_mapped tensors[] = {
-      {"q", &tiled->q, &p->q, d, nq, heads_q, batch, q_rows, packed, dtype},
-      {"k", &tiled->k, &p->k, d, nk, heads_kv, batch, k_rows, 0, dtype},
-      {"v", &tiled->v, &p->v, dv, nk, heads_kv, batch, k_rows, 0, dtype},
-      {"o", &tiled->o, &p->o, dv, nq, heads_q, batch, WARPGROUP_ROWS, packed, of_o}};
+      {"q", &tiled->q, &p->q, d, nq, heads_q, batch, q_rows, ragged, packed, dtype},
+      {"k", &tiled->k, &p->k, d, nk, heads_kv, batch, k_rows, ragged, 0, dtype},
+      {"v", &tiled->v, &p->v, dv, nk, heads_kv, batch, k_rows, ragged, 0, dtype},
+      {"o", &tiled->o, &p->o, dv, nq, heads_q, batch, WARPGROUP_ROWS, ragged, packed, of_o}};
   return ft_map_tensors(tensors, FT_COUNT(tensors), launch->plan->maps, driver);
 }
 
@@ -127,7 +130,7 @@ static void describe(const struct ft_launch *launch, int kernel,
   const struct ft_forward_params *const params = descaled
                                                      ? &launch->argument.descaled_forward.rest.rest
                                                      : &launch->argument.tiled_forward.rest;
-  ft_forward_describe(params, launch->plan, tensors);
+  ft_forward_describe(params, launch->plan, kernel == LIST, tensors);
   if (descaled) ft_forward_describe_descales(&launch->argument.descaled_forward.descales, tensors);
   if (splits(launch->plan))
     ft_forward_describe_parts(params, launch->plan->request->head_dim_v, kernel == MAIN, tensors);
@@ -135,9 +138,9 @@ static void describe(const struct ft_launch *launch, int kernel,
 
 const struct ft_launch_family ft_wgmma_forward_launch = {
     .family = &ft_wgmma_forward_family,
-    .entries = {[MAIN] = FT_ENTRY, [MERGE] = FT_ENTRY_MERGE},
+    .entries = {[LIST] = FT_ENTRY_WORK_LIST, [MAIN] = FT_ENTRY, [MERGE] = FT_ENTRY_MERGE},
     .kernel_count = KERNELS,
-    .optional = 1,
+    .optional = 1u << LIST | 1u << MERGE,
     .main = MAIN,
     .prepare = prepare,
     .map_tensors = map_tensors,

@@ -364,13 +364,23 @@ __device__ __forceinline__ int query_of(const Sequence &, int i) { return i; }
 __device__ __forceinline__ int head_of(const Sequence &, int head, int) { return head; }
 __device__ __forceinline__ int place_in_heads(const Sequence &, int i) { return i; }
 
+// Batch entries are alike: nothing is to be known of the one that a tile belongs to.
+struct SequencePlace {};
+
+// The arguments as a work tile of that entry is to see them.
+template <class Params> __device__ __forceinline__ const Params &at_place(const Params &params, const SequencePlace &) {
+  return params;
+}
+
 // The number of a head over all batch entries.
 __device__ __forceinline__ int batch_head_of(const Sequence &sequence, int batch, int head) {
   return batch * sequence.heads_q + head;
 }
 
 // Where the LSE of row i lies.
-__device__ __forceinline__ long long lse_index(const Sequence &sequence, int batch, int head, int i) {
+template <class Params>
+__device__ __forceinline__ long long lse_index(const Params &params, int batch, int head, int i) {
+  const Sequence &sequence = params.sequence;
   return (long long)batch_head_of(sequence, batch, head) * sequence.nq + place_in_heads(sequence, i);
 }
 

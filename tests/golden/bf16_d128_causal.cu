@@ -267,6 +267,35 @@ struct KeyParts {
 };
 static_assert(sizeof(KeyParts) == 32, "the host fills 32 bytes");
 
+// A work tile of a ragged batch, the same of every head.
+struct __align__(16) WorkEntry {
+  int batch;                         // number of the sequence
+  int row;                           // its first query row
+  int nq;                            // queries of the sequence; keys
+  int nk;
+  int first_q;                       // rows of Q of all sequences before it; of K
+  int first_k;
+  int first_diagonal;                // as in Visibility, of this sequence
+  int last_diagonal;
+};
+static_assert(sizeof(WorkEntry) == 32, "the host fills 32 bytes");
+
+// Sequences of different lengths, one behind the other in the rows of all tensors; all null where there are none.
+struct Ragged {
+  const int *starts_q;               // [sequences + 1]: rows of Q before each sequence; the last: of all
+  const int *starts_k;               // of K and V, likewise
+  const int *used_q;                 // [sequences]: how many of its rows of Q a sequence uses; null: all
+  const int *used_k;                 // of K and V, likewise
+  WorkEntry *list;                   // [numbers], written by fatune_work_list
+  int *entries;                      // how many the list has, likewise
+  int sequences;
+  int numbers;                       // that tiles may have
+  int rows_q;                        // of all sequences
+  int window_left;                   // keys before and after its own that a query sees; -1: all
+  int window_right;
+};
+static_assert(sizeof(Ragged) == 72, "the host fills 72 bytes");
+
 // The argument of a forward kernel.
 struct ForwardParams {
   Tensor q;
@@ -281,8 +310,9 @@ struct ForwardParams {
   Softmax softmax;
   KeyParts parts;
   const float *sinks;                // [heads_q], of unpacked heads; null without sinks
+  Ragged ragged;
 };
-static_assert(sizeof(ForwardParams) == 344, "the host fills 344 bytes");
+static_assert(sizeof(ForwardParams) == 416, "the host fills 416 bytes");
 
 
 // ---- sinks: there are none -----------------------------------------------------------------------------------------------
@@ -347,13 +377,23 @@ __device__ __forceinline__ int query_of(const Sequence &, int i) { return i; }
 __device__ __forceinline__ int head_of(const Sequence &, int head, int) { return head; }
 __device__ __forceinline__ int place_in_heads(const Sequence &, int i) { return i; }
 
+// Batch entries are alike: nothing is to be known of the one that a tile belongs to.
+struct SequencePlace {};
+
+// The arguments as a work tile of that entry is to see them.
+template <class Params> __device__ __forceinline__ const Params &at_place(const Params &params, const SequencePlace &) {
+  return params;
+}
+
 // The number of a head over all batch entries.
 __device__ __forceinline__ int batch_head_of(const Sequence &sequence, int batch, int head) {
   return batch * sequence.heads_q + head;
 }
 
 // Where the LSE of row i lies.
-__device__ __forceinline__ long long lse_index(const Sequence &sequence, int batch, int head, int i) {
+template <class Params>
+__device__ __forceinline__ long long lse_index(const Params &params, int batch, int head, int i) {
+  const Sequence &sequence = params.sequence;
   return (long long)batch_head_of(sequence, batch, head) * sequence.nq + place_in_heads(sequence, i);
 }
 
@@ -637,6 +677,7 @@ __device__ __forceinline__ void store_partial(const ForwardParams &, const KeyPa
 struct WorkTile {
   int q0;                    // first query row
   int head, batch, kv_head;
+  SequencePlace place;               // of its batch entry
   KeyPart part;              // of its walk
   KeptBlocks kept;           // of the keys
 };
@@ -656,7 +697,7 @@ __device__ __forceinline__ int last_row_of(const ForwardParams &params, const Wo
   return min(tile.q0 + BLOCK_M, params.sequence.nq) - 1;
 }
 
-// Its part of the walk.
+// Its part of the walk, with the arguments at its place.
 __device__ __forceinline__ Keys find_keys(const ForwardParams &params, WorkTile &tile) {
   return take_part(tile.part, params, find_keys<BLOCK_N>(params.sequence, params.visibility, tile.kept, tile.q0,
                                                          last_row_of(params, tile)));
@@ -890,9 +931,9 @@ __device__ __forceinline__ void finish(const ForwardParams &params, const WorkTi
       const float normaliser = end.normaliser * dropout_rescale(params.dropout);
       const int row = m * 16 + h * 8 + lane / 4, i = rows.first_row + row;
       float *const gLSE = lse_of(params, tile.part);
-      if (gLSE && lane % 4 == 0 && i < sequence.nq) gLSE[lse_index(sequence, tile.batch, tile.head, i)] = end.lse;
+      if (gLSE && lane % 4 == 0 && i < sequence.nq) gLSE[lse_index(params, tile.batch, tile.head, i)] = end.lse;
       if (!is_whole(tile.part) && i < sequence.nq) {
-        const long long in_all = lse_index(sequence, tile.batch, tile.head, i);
+        const long long in_all = lse_index(params, tile.batch, tile.head, i);
         #pragma unroll
         for (int n = 0; n < O_TILES; ++n) {
           store_partial(params, tile.part, in_all, n * 8 + lane % 4 * 2, rows.rO[m][n][2 * h] * normaliser,
@@ -914,14 +955,15 @@ __device__ __forceinline__ void finish(const ForwardParams &params, const WorkTi
 
 // ---- the kernel ----------------------------------------------------------------------------------
 extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM)
-fatune_kernel(const __grid_constant__ ForwardParams params) {
+fatune_kernel(const __grid_constant__ ForwardParams all) {
   extern __shared__ __align__(128) unsigned char shared[];
   const unsigned smem = shared_address(shared);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const Sequence &sequence = params.sequence;
 
-  WorkTile tile = work_tile_at(params, first_work(params));
-  if (tile.q0 >= sequence.nq) return;  // under a block mask the last row of blocks may have fewer tiles
+  WorkTile tile = work_tile_at(all, first_work(all));
+  const auto &params = at_place(all, tile.place);
+  const Sequence &sequence = params.sequence;
+  if (tile.q0 >= sequence.nq) return;  // of a block mask the last row of blocks may have fewer tiles; so may a list of them
   Rows rows;
   rows.lane = lane;
   rows.first_row = tile.q0 + warp * WARP_ROWS;

@@ -2,7 +2,7 @@
 // request  forward bf16 d128 causal
 // config   wgmma_forward block_m=128 block_n=128 stages=2 q_stages=2 overlap_tiles=1 pingpong=1 integer_max=1 lazy_rescale=1
 // budget   197632 bytes of shared memory, 384 threads, about 192 of 232 registers
-// parts    wgmma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_wgmma_product.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/sinks_none.cu.in, parts/sequence.cu.in, parts/wgmma_softmax.cu.in, parts/quad.cu.in, parts/visibility.cu.in, parts/key_walk.cu.in, parts/key_parts_none.cu.in, parts/work_tile.cu.in, parts/schedule_balanced.cu.in, parts/score_none.cu.in, parts/dropout_none.cu.in, parts/dropout_rows_none.cu.in, parts/announce.cu.in, parts/pipeline.cu.in, parts/ring.cu.in, parts/descriptors.cu.in, parts/rows_dense.cu.in, parts/block_alone.cu.in, parts/producer.cu.in, parts/consumer.cu.in, parts/p_in_registers.cu.in, parts/consumer_steps.cu.in, parts/store_o_staged.cu.in, parts/epilogue_wgmma.cu.in, parts/consume_overlap.cu.in
+// parts    wgmma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_wgmma_product.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/sinks_none.cu.in, parts/sequence.cu.in, parts/wgmma_softmax.cu.in, parts/quad.cu.in, parts/visibility.cu.in, parts/key_walk.cu.in, parts/key_parts_none.cu.in, parts/work_tile.cu.in, parts/schedule_balanced.cu.in, parts/score_none.cu.in, parts/dropout_none.cu.in, parts/dropout_rows_none.cu.in, parts/announce.cu.in, parts/pipeline.cu.in, parts/ring.cu.in, parts/descriptors.cu.in, parts/block_alone.cu.in, parts/rows_dense.cu.in, parts/rows_of_keys.cu.in, parts/producer.cu.in, parts/consumer.cu.in, parts/p_in_registers.cu.in, parts/consumer_steps.cu.in, parts/store_o_staged.cu.in, parts/epilogue_wgmma.cu.in, parts/consume_overlap.cu.in
 // again    fatune emit 'forward bf16 d128 nq1 causal' --gpu sm_90 --config 'wgmma_forward block_m=128 block_n=128 stages=2 q_stages=2 overlap_tiles=1 pingpong=1 integer_max=1 lazy_rescale=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691) on Hopper. One block per
@@ -374,6 +374,35 @@ struct KeyParts {
 };
 static_assert(sizeof(KeyParts) == 32, "the host fills 32 bytes");
 
+// A work tile of a ragged batch, the same of every head.
+struct __align__(16) WorkEntry {
+  int batch;                         // number of the sequence
+  int row;                           // its first query row
+  int nq;                            // queries of the sequence; keys
+  int nk;
+  int first_q;                       // rows of Q of all sequences before it; of K
+  int first_k;
+  int first_diagonal;                // as in Visibility, of this sequence
+  int last_diagonal;
+};
+static_assert(sizeof(WorkEntry) == 32, "the host fills 32 bytes");
+
+// Sequences of different lengths, one behind the other in the rows of all tensors; all null where there are none.
+struct Ragged {
+  const int *starts_q;               // [sequences + 1]: rows of Q before each sequence; the last: of all
+  const int *starts_k;               // of K and V, likewise
+  const int *used_q;                 // [sequences]: how many of its rows of Q a sequence uses; null: all
+  const int *used_k;                 // of K and V, likewise
+  WorkEntry *list;                   // [numbers], written by fatune_work_list
+  int *entries;                      // how many the list has, likewise
+  int sequences;
+  int numbers;                       // that tiles may have
+  int rows_q;                        // of all sequences
+  int window_left;                   // keys before and after its own that a query sees; -1: all
+  int window_right;
+};
+static_assert(sizeof(Ragged) == 72, "the host fills 72 bytes");
+
 // The argument of a forward kernel.
 struct ForwardParams {
   Tensor q;
@@ -388,8 +417,9 @@ struct ForwardParams {
   Softmax softmax;
   KeyParts parts;
   const float *sinks;                // [heads_q], of unpacked heads; null without sinks
+  Ragged ragged;
 };
-static_assert(sizeof(ForwardParams) == 344, "the host fills 344 bytes");
+static_assert(sizeof(ForwardParams) == 416, "the host fills 416 bytes");
 
 // The argument of a forward kernel with its tensors as TMA wants them.
 struct TiledForwardParams {
@@ -399,7 +429,7 @@ struct TiledForwardParams {
   TensorMap o;                       // in boxes of 64 rows
   ForwardParams rest;
 };
-static_assert(sizeof(TiledForwardParams) == 896, "the host fills 896 bytes");
+static_assert(sizeof(TiledForwardParams) == 960, "the host fills 960 bytes");
 
 
 // ---- sinks: there are none -----------------------------------------------------------------------------------------------
@@ -411,13 +441,23 @@ __device__ __forceinline__ int query_of(const Sequence &, int i) { return i; }
 __device__ __forceinline__ int head_of(const Sequence &, int head, int) { return head; }
 __device__ __forceinline__ int place_in_heads(const Sequence &, int i) { return i; }
 
+// Batch entries are alike: nothing is to be known of the one that a tile belongs to.
+struct SequencePlace {};
+
+// The arguments as a work tile of that entry is to see them.
+template <class Params> __device__ __forceinline__ const Params &at_place(const Params &params, const SequencePlace &) {
+  return params;
+}
+
 // The number of a head over all batch entries.
 __device__ __forceinline__ int batch_head_of(const Sequence &sequence, int batch, int head) {
   return batch * sequence.heads_q + head;
 }
 
 // Where the LSE of row i lies.
-__device__ __forceinline__ long long lse_index(const Sequence &sequence, int batch, int head, int i) {
+template <class Params>
+__device__ __forceinline__ long long lse_index(const Params &params, int batch, int head, int i) {
+  const Sequence &sequence = params.sequence;
   return (long long)batch_head_of(sequence, batch, head) * sequence.nq + place_in_heads(sequence, i);
 }
 
@@ -740,6 +780,7 @@ __device__ __forceinline__ void store_partial(const ForwardParams &, const KeyPa
 struct WorkTile {
   int q0;                    // first query row
   int head, batch, kv_head;
+  SequencePlace place;               // of its batch entry
   KeyPart part;              // of its walk
   KeptBlocks kept;           // of the keys
 };
@@ -759,7 +800,7 @@ __device__ __forceinline__ int last_row_of(const ForwardParams &params, const Wo
   return min(tile.q0 + BLOCK_M, params.sequence.nq) - 1;
 }
 
-// Its part of the walk.
+// Its part of the walk, with the arguments at its place.
 __device__ __forceinline__ Keys find_keys(const ForwardParams &params, WorkTile &tile) {
   return take_part(tile.part, params, find_keys<BLOCK_N>(params.sequence, params.visibility, tile.kept, tile.q0,
                                                          last_row_of(params, tile)));
@@ -857,6 +898,7 @@ struct __align__(64) Announcement {
   int steps;                 // of the block, at least one; 0: there are no more work tiles
   int first_tile;            // of its keys
   KeyPart part;
+  SequencePlace place;
 };
 
 __device__ __forceinline__ void announce_walk(Announcement &announced, const ForwardParams &, const WorkTile &,
@@ -875,6 +917,7 @@ struct Share {
   int full_begin, full_end;  // in these of its steps, from the first keys on, every row sees every key
   int hidden_first, hidden_last;  // steps of the block with keys before and after those of its own steps
   KeyPart part;
+  SequencePlace place;
 };
 
 __device__ __forceinline__ void find_steps(Share &share, const Announcement &announced, const ForwardParams &params) {
@@ -1013,17 +1056,6 @@ __device__ __forceinline__ u64 depth_across_rows(unsigned ring, int stage, int t
 // Added to a descriptor, it moves the operand by so many bytes.
 constexpr __device__ __forceinline__ u64 by_bytes(int bytes) { return u64(bytes >> 4); }
 
-// ---- rows of Q and O by TMA ----------------------------------------------------------------------------
-__device__ __forceinline__ void load_q_panel(const TiledForwardParams &params, unsigned to, unsigned barrier, int column,
-                                             int row, int head, int batch) {
-  tma_load(to, params.q, barrier, column, row, head, batch);
-}
-
-__device__ __forceinline__ void store_o_panel(const TiledForwardParams &params, unsigned from, int column, int row,
-                                              int head, int batch) {
-  tma_store(params.o, from, column, row, head, batch);
-}
-
 // ---- a block that loads every tile for itself ------------------------------------------------------------
 __device__ __forceinline__ unsigned cluster_rank() { return 0; }
 
@@ -1042,6 +1074,23 @@ __device__ __forceinline__ void arrive_at_loaders(unsigned barrier, int warp, in
   if (warp == 0 && lane == 0) mbarrier_arrive(barrier);
 }
 
+// ---- rows of K and V by TMA ----------------------------------------------------------------------------
+__device__ __forceinline__ void load_key_panel(unsigned to, const TensorMap &map, unsigned barrier, int column, int row,
+                                               int head, int batch, const SequencePlace &) {
+  load_for_cluster(to, map, barrier, column, row, head, batch);
+}
+
+// ---- rows of Q and O by TMA ----------------------------------------------------------------------------
+__device__ __forceinline__ void load_q_panel(const TiledForwardParams &params, unsigned to, unsigned barrier, int column,
+                                             int row, int head, int batch, const SequencePlace &) {
+  tma_load(to, params.q, barrier, column, row, head, batch);
+}
+
+__device__ __forceinline__ void store_o_panel(const TiledForwardParams &params, unsigned from, int column, int row,
+                                              int head, int batch, const SequencePlace &) {
+  tma_store(params.o, from, column, row, head, batch);
+}
+
 // ---- the producer: one thread that asks TMA for every tile -------------------------------------------------
 // A work tile and its walk over the keys. One whose rows see no key takes a step all the same, beyond the last key.
 struct Walk {
@@ -1055,7 +1104,7 @@ __device__ __forceinline__ Walk find_walk(const ForwardParams &params, TileCurso
   for (; !is_done(params, cursor); cursor = next_work(params, cursor)) {
     Walk walk;
     walk.tile = work_tile_at(params, cursor);
-    walk.keys = find_keys(params, walk.tile);
+    walk.keys = find_keys(at_place(params, walk.tile.place), walk.tile);
     walk.steps = max(walk.keys.steps, 1);
     if (!is_missing(walk.tile.part)) return walk;
   }
@@ -1072,8 +1121,9 @@ __device__ __forceinline__ void announce(const TiledForwardParams &params, const
   announced.head = tile.head;
   announced.batch = tile.batch;
   announced.part = tile.part;
+  announced.place = tile.place;
   announced.steps = walk.steps;
-  announce_walk(announced, params.rest, tile, walk.keys);
+  announce_walk(announced, at_place(params.rest, tile.place), tile, walk.keys);
   if (walk.steps == 0) {
     mbarrier_arrive(full);
     return;
@@ -1081,42 +1131,43 @@ __device__ __forceinline__ void announce(const TiledForwardParams &params, const
   mbarrier_arrive_expect(full, Q_TILE);
   for (int p = 0; p < D_PANELS; ++p) {
     load_q_panel(params, shared_address(shared) + SMEM_Q + q_ring.stage * Q_STAGE + p * BLOCK_M * 128, full, p * 64,
-                 tile.q0, tile.head, tile.batch);
+                 tile.q0, tile.head, tile.batch, tile.place);
   }
   q_ring = next(q_ring);
 }
 
 // A K or V tile. Each block of a cluster loads its share of the rows for all blocks.
 __device__ __forceinline__ void load_keys(const TensorMap &map, unsigned to, unsigned barrier, int panels, int key,
-                                          int head, int batch) {
+                                          int head, int batch, const SequencePlace &place) {
   constexpr int ROWS = BLOCK_N / CLUSTER;
   const int first = cluster_rank() * ROWS;
   for (int p = 0; p < panels; ++p) {
-    load_for_cluster(to + (p * BLOCK_N + first) * 128, map, barrier, p * 64, key + first, head, batch);
+    load_key_panel(to + (p * BLOCK_N + first) * 128, map, barrier, p * 64, key + first, head, batch, place);
   }
 }
 
 __device__ __forceinline__ void load_k(const TiledForwardParams &params, const Ring<STAGES> &ring, int key,
-                                       bool sees_whole, int head, int batch) {
+                                       bool sees_whole, int head, int batch, const SequencePlace &place) {
   const unsigned full = k_full(ring.stage);
   mbarrier_wait(k_empty(ring.stage), ring.parity ^ 1);
   announce_key(step_key(ring.stage), key, sees_whole);
   mbarrier_arrive_expect(full, K_TILE);
-  load_keys(params.k, shared_address(shared) + SMEM_K + ring.stage * K_TILE, full, D_PANELS, key, head, batch);
+  load_keys(params.k, shared_address(shared) + SMEM_K + ring.stage * K_TILE, full, D_PANELS, key, head, batch, place);
 }
 
 __device__ __forceinline__ void load_v(const TiledForwardParams &params, const Ring<STAGES> &ring, int key, int head,
-                                       int batch) {
+                                       int batch, const SequencePlace &place) {
   if (head < 0) return;  // no step had its K yet
   const unsigned full = v_full(ring.stage);
   mbarrier_wait(v_empty(ring.stage), ring.parity ^ 1);
   mbarrier_arrive_expect(full, V_TILE);
-  load_keys(params.v, shared_address(shared) + SMEM_V + ring.stage * V_TILE, full, DV_PANELS, key, head, batch);
+  load_keys(params.v, shared_address(shared) + SMEM_V + ring.stage * V_TILE, full, DV_PANELS, key, head, batch, place);
 }
 
 __device__ __forceinline__ void produce(const TiledForwardParams &params) {
   Ring<STAGES> ring = {0, 0};      // of K, and of V a step later; the first round finds every stage empty
   int v_key = 0, v_head = -1, v_batch = 0;  // of the step whose V is next; head -1: no step had its K yet
+  SequencePlace v_place = {};
   Ring<Q_STAGES> q_ring = {0, 0};
   TileCursor cursor = first_work(params.rest);
   Walk walk = find_walk(params.rest, cursor);
@@ -1127,14 +1178,15 @@ __device__ __forceinline__ void produce(const TiledForwardParams &params) {
     for (int left = walk.steps - 1; left >= 0; --left) {
       const bool first = left == walk.steps - 1;
       const int step = ASCENDING ? walk.steps - 1 - left : left;
-      const int key = walk.keys.steps > 0 ? key_of<BLOCK_N>(walk.keys, step) : params.rest.sequence.nk;
-      load_v(params, ring, v_key, v_head, v_batch);
+      const int key = walk.keys.steps > 0 ? key_of<BLOCK_N>(walk.keys, step) : at_place(params.rest, walk.tile.place).sequence.nk;
+      load_v(params, ring, v_key, v_head, v_batch, v_place);
       load_k(params, ring, key, walk.keys.steps > 0 && sees_whole<BLOCK_N>(walk.keys, step), walk.tile.kv_head,
-             walk.tile.batch);
+             walk.tile.batch, walk.tile.place);
       if (Q_STAGES == 1 && first) announce(params, walk, q_ring);
       v_key = key;
       v_head = walk.tile.kv_head;
       v_batch = walk.tile.batch;
+      v_place = walk.tile.place;
       if (first) ahead = find_walk(params.rest, cursor);  // early: it may have lists to fetch
       // The stage of the next Q is empty when the O before this work tile's has been stored. A warpgroup stores it after
       // the steps that it skips of this work tile: a wait before their K is loaded would never end.
@@ -1143,7 +1195,7 @@ __device__ __forceinline__ void produce(const TiledForwardParams &params) {
     }
     walk = ahead;
   }
-  load_v(params, ring, v_key, v_head, v_batch);
+  load_v(params, ring, v_key, v_head, v_batch, v_place);
   if (Q_STAGES == 1) announce(params, walk, q_ring);
 }
 
@@ -1186,8 +1238,9 @@ __device__ __forceinline__ Share wait_for_work(const Consumer &consumer, const F
   work.head = announced.head;
   work.batch = announced.batch;
   work.part = announced.part;
+  work.place = announced.place;
   work.q0 = announced.q0 + consumer.number * 64;
-  find_steps(work, announced, params);
+  find_steps(work, announced, at_place(params, work.place));
   if (DIRECT_STORE) __syncwarp();  // see release_q
   return work;
 }
@@ -1456,7 +1509,8 @@ __device__ __forceinline__ void store_tiles(const TiledForwardParams &params, in
     mbarrier_wait(o_full(consumer, q_ring.stage), q_ring.parity);
     const unsigned sO = shared_address(shared) + SMEM_Q + q_ring.stage * Q_STAGE + consumer * 64 * 128;
     for (int p = 0; p < DV_PANELS; ++p) {
-      store_o_panel(params, sO + p * BLOCK_M * 128, p * 64, work.q0 + consumer * 64, work.head, work.batch);
+      store_o_panel(params, sO + p * BLOCK_M * 128, p * 64, work.q0 + consumer * 64, work.head, work.batch,
+                    work.place);
     }
     tma_store_commit();
     tma_store_wait_read<0>();
@@ -1486,7 +1540,7 @@ __device__ __forceinline__ void normalise(Consumer &consumer, const ForwardParam
     if (gLSE && consumer.lane % 4 == 0 && i < params.sequence.nq) {
       float stored = lse_of_keys(row_max[h], l);  // again, where it is needed
       if (is_whole(work.part)) add_sink(stored, params, head);
-      gLSE[lse_index(params.sequence, work.batch, work.head, i)] = stored;
+      gLSE[lse_index(params, work.batch, work.head, i)] = stored;
     }
     #pragma unroll
     for (int n = 0; n < O_TILES; ++n) {
@@ -1502,7 +1556,7 @@ __device__ __forceinline__ void store_part(const Consumer &consumer, const Forwa
   for (int h = 0; h < 2; ++h) {
     const int i = work.q0 + consumer.warp * 16 + h * 8 + consumer.lane / 4;
     if (i >= params.sequence.nq) continue;
-    const long long row = lse_index(params.sequence, work.batch, work.head, i);
+    const long long row = lse_index(params, work.batch, work.head, i);
     #pragma unroll
     for (int n = 0; n < O_TILES; ++n) {
       store_partial(params, work.part, row, n * 8 + consumer.lane % 4 * 2, consumer.rO[n][2 * h],
@@ -1521,10 +1575,10 @@ __device__ __forceinline__ void finish(Consumer &consumer, const ForwardParams &
 __device__ __forceinline__ void consume(Consumer &consumer, const ForwardParams &params) {
   Share work = wait_for_work(consumer, params, consumer.q_ring);
   if (work.steps == 0) return;
-  take_first_step(consumer, params, work);
+  take_first_step(consumer, at_place(params, work.place), work);
   #pragma unroll 1
   for (;;) {
-    take_steps(consumer, params, work);
+    take_steps(consumer, at_place(params, work.place), work);
     if (Q_STAGES > 1) release_q(consumer, consumer.q_ring);
     const Share done = work;
     const Ring<STAGES> last = consumer.ring;  // the V of its last step
@@ -1534,7 +1588,7 @@ __device__ __forceinline__ void consume(Consumer &consumer, const ForwardParams 
     work = wait_for_work(consumer, params, q_ahead);
     if (work.steps == 0) {
       take_last_product(consumer, last);
-      finish(consumer, params, done, consumer.row_max, consumer.row_sum);
+      finish(consumer, at_place(params, done.place), done, consumer.row_max, consumer.row_sum);
       return;
     }
     if (SKIPS_BEFORE) skip_hidden(consumer, hidden_before(work));
@@ -1543,16 +1597,16 @@ __device__ __forceinline__ void consume(Consumer &consumer, const ForwardParams 
     begin_both(consumer, q_ahead, last);
     const float row_max[2] = {consumer.row_max[0], consumer.row_max[1]};
     const float row_sum[2] = {consumer.row_sum[0], consumer.row_sum[1]};
-    begin_rows(consumer, params, work);
+    begin_rows(consumer, at_place(params, work.place), work);
     wgmma_wait<1>();
     hold(consumer.rS[0]);
     release_k(consumer);
     release_q_early(consumer, q_ahead, work.steps - 1);
-    softmax<true>(consumer, params, work, step);
+    softmax<true>(consumer, at_place(params, work.place), work, step);
     wgmma_wait<0>();
     hold(consumer.rO);
     release_v(consumer, last);
-    finish(consumer, params, done, row_max, row_sum);
+    finish(consumer, at_place(params, done.place), done, row_max, row_sum);
     pack_p(consumer, step.key);
     clear_o(consumer);
     consumer.ring = next(consumer.ring);

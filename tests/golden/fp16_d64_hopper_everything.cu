@@ -2,7 +2,7 @@
 // request  forward fp16 d64 dv40 causal dropout mask=128x128
 // config   wgmma_forward block_m=64 block_n=128 stages=3 q_stages=1
 // budget   107520 bytes of shared memory, 256 threads, about 148 of 232 registers
-// parts    wgmma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_wgmma_product.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/sinks_none.cu.in, parts/sequence.cu.in, parts/wgmma_softmax.cu.in, parts/quad.cu.in, parts/visibility.cu.in, parts/key_walk_blocks.cu.in, parts/key_parts_none.cu.in, parts/work_tile.cu.in, parts/schedule_balanced.cu.in, parts/score_none.cu.in, parts/dropout.cu.in, parts/dropout_rows.cu.in, parts/announce_blocks.cu.in, parts/pipeline.cu.in, parts/ring.cu.in, parts/descriptors.cu.in, parts/rows_dense.cu.in, parts/block_alone.cu.in, parts/producer.cu.in, parts/consumer.cu.in, parts/p_in_registers.cu.in, parts/consumer_steps.cu.in, parts/store_o_staged.cu.in, parts/epilogue_wgmma.cu.in, parts/consume_each.cu.in
+// parts    wgmma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_wgmma_product.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/sinks_none.cu.in, parts/sequence.cu.in, parts/wgmma_softmax.cu.in, parts/quad.cu.in, parts/visibility.cu.in, parts/key_walk_blocks.cu.in, parts/key_parts_none.cu.in, parts/work_tile.cu.in, parts/schedule_balanced.cu.in, parts/score_none.cu.in, parts/dropout.cu.in, parts/dropout_rows.cu.in, parts/announce_blocks.cu.in, parts/pipeline.cu.in, parts/ring.cu.in, parts/descriptors.cu.in, parts/block_alone.cu.in, parts/rows_dense.cu.in, parts/rows_of_keys.cu.in, parts/producer.cu.in, parts/consumer.cu.in, parts/p_in_registers.cu.in, parts/consumer_steps.cu.in, parts/store_o_staged.cu.in, parts/epilogue_wgmma.cu.in, parts/consume_each.cu.in
 // again    fatune emit 'forward fp16 d64 dv40 nq1 causal dropout mask=128x128' --gpu sm_90 --config 'wgmma_forward block_m=64 block_n=128 stages=3 q_stages=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691) on Hopper. One block per
@@ -363,6 +363,35 @@ struct KeyParts {
 };
 static_assert(sizeof(KeyParts) == 32, "the host fills 32 bytes");
 
+// A work tile of a ragged batch, the same of every head.
+struct __align__(16) WorkEntry {
+  int batch;                         // number of the sequence
+  int row;                           // its first query row
+  int nq;                            // queries of the sequence; keys
+  int nk;
+  int first_q;                       // rows of Q of all sequences before it; of K
+  int first_k;
+  int first_diagonal;                // as in Visibility, of this sequence
+  int last_diagonal;
+};
+static_assert(sizeof(WorkEntry) == 32, "the host fills 32 bytes");
+
+// Sequences of different lengths, one behind the other in the rows of all tensors; all null where there are none.
+struct Ragged {
+  const int *starts_q;               // [sequences + 1]: rows of Q before each sequence; the last: of all
+  const int *starts_k;               // of K and V, likewise
+  const int *used_q;                 // [sequences]: how many of its rows of Q a sequence uses; null: all
+  const int *used_k;                 // of K and V, likewise
+  WorkEntry *list;                   // [numbers], written by fatune_work_list
+  int *entries;                      // how many the list has, likewise
+  int sequences;
+  int numbers;                       // that tiles may have
+  int rows_q;                        // of all sequences
+  int window_left;                   // keys before and after its own that a query sees; -1: all
+  int window_right;
+};
+static_assert(sizeof(Ragged) == 72, "the host fills 72 bytes");
+
 // The argument of a forward kernel.
 struct ForwardParams {
   Tensor q;
@@ -377,8 +406,9 @@ struct ForwardParams {
   Softmax softmax;
   KeyParts parts;
   const float *sinks;                // [heads_q], of unpacked heads; null without sinks
+  Ragged ragged;
 };
-static_assert(sizeof(ForwardParams) == 344, "the host fills 344 bytes");
+static_assert(sizeof(ForwardParams) == 416, "the host fills 416 bytes");
 
 // The argument of a forward kernel with its tensors as TMA wants them.
 struct TiledForwardParams {
@@ -388,7 +418,7 @@ struct TiledForwardParams {
   TensorMap o;                       // in boxes of 64 rows
   ForwardParams rest;
 };
-static_assert(sizeof(TiledForwardParams) == 896, "the host fills 896 bytes");
+static_assert(sizeof(TiledForwardParams) == 960, "the host fills 960 bytes");
 
 
 // ---- sinks: there are none -----------------------------------------------------------------------------------------------
@@ -400,13 +430,23 @@ __device__ __forceinline__ int query_of(const Sequence &, int i) { return i; }
 __device__ __forceinline__ int head_of(const Sequence &, int head, int) { return head; }
 __device__ __forceinline__ int place_in_heads(const Sequence &, int i) { return i; }
 
+// Batch entries are alike: nothing is to be known of the one that a tile belongs to.
+struct SequencePlace {};
+
+// The arguments as a work tile of that entry is to see them.
+template <class Params> __device__ __forceinline__ const Params &at_place(const Params &params, const SequencePlace &) {
+  return params;
+}
+
 // The number of a head over all batch entries.
 __device__ __forceinline__ int batch_head_of(const Sequence &sequence, int batch, int head) {
   return batch * sequence.heads_q + head;
 }
 
 // Where the LSE of row i lies.
-__device__ __forceinline__ long long lse_index(const Sequence &sequence, int batch, int head, int i) {
+template <class Params>
+__device__ __forceinline__ long long lse_index(const Params &params, int batch, int head, int i) {
+  const Sequence &sequence = params.sequence;
   return (long long)batch_head_of(sequence, batch, head) * sequence.nq + place_in_heads(sequence, i);
 }
 
@@ -775,6 +815,7 @@ __device__ __forceinline__ void store_partial(const ForwardParams &, const KeyPa
 struct WorkTile {
   int q0;                    // first query row
   int head, batch, kv_head;
+  SequencePlace place;               // of its batch entry
   KeyPart part;              // of its walk
   KeptBlocks kept;           // of the keys
 };
@@ -794,7 +835,7 @@ __device__ __forceinline__ int last_row_of(const ForwardParams &params, const Wo
   return min(tile.q0 + BLOCK_M, params.sequence.nq) - 1;
 }
 
-// Its part of the walk.
+// Its part of the walk, with the arguments at its place.
 __device__ __forceinline__ Keys find_keys(const ForwardParams &params, WorkTile &tile) {
   return take_part(tile.part, params, find_keys<BLOCK_N>(params.sequence, params.visibility, tile.kept, tile.q0,
                                                          last_row_of(params, tile)));
@@ -1053,6 +1094,7 @@ struct __align__(64) Announcement {
   int steps;                 // of the block, at least one; 0: there are no more work tiles
   int full_begin, full_end;  // in these of them, from the first keys on, every row sees every key
   KeyPart part;
+  SequencePlace place;
 };
 
 __device__ __forceinline__ void announce_walk(Announcement &announced, const ForwardParams &params, const WorkTile &tile,
@@ -1082,6 +1124,7 @@ struct Share {
   int full_begin, full_end;  // in these of them, from the first keys on, every row sees every key
   int hidden_first, hidden_last;  // steps of the block that it does not take: none
   KeyPart part;
+  SequencePlace place;
 };
 
 __device__ __forceinline__ void find_steps(Share &share, const Announcement &announced, const ForwardParams &) {
@@ -1204,17 +1247,6 @@ __device__ __forceinline__ u64 depth_across_rows(unsigned ring, int stage, int t
 // Added to a descriptor, it moves the operand by so many bytes.
 constexpr __device__ __forceinline__ u64 by_bytes(int bytes) { return u64(bytes >> 4); }
 
-// ---- rows of Q and O by TMA ----------------------------------------------------------------------------
-__device__ __forceinline__ void load_q_panel(const TiledForwardParams &params, unsigned to, unsigned barrier, int column,
-                                             int row, int head, int batch) {
-  tma_load(to, params.q, barrier, column, row, head, batch);
-}
-
-__device__ __forceinline__ void store_o_panel(const TiledForwardParams &params, unsigned from, int column, int row,
-                                              int head, int batch) {
-  tma_store(params.o, from, column, row, head, batch);
-}
-
 // ---- a block that loads every tile for itself ------------------------------------------------------------
 __device__ __forceinline__ unsigned cluster_rank() { return 0; }
 
@@ -1233,6 +1265,23 @@ __device__ __forceinline__ void arrive_at_loaders(unsigned barrier, int warp, in
   if (warp == 0 && lane == 0) mbarrier_arrive(barrier);
 }
 
+// ---- rows of K and V by TMA ----------------------------------------------------------------------------
+__device__ __forceinline__ void load_key_panel(unsigned to, const TensorMap &map, unsigned barrier, int column, int row,
+                                               int head, int batch, const SequencePlace &) {
+  load_for_cluster(to, map, barrier, column, row, head, batch);
+}
+
+// ---- rows of Q and O by TMA ----------------------------------------------------------------------------
+__device__ __forceinline__ void load_q_panel(const TiledForwardParams &params, unsigned to, unsigned barrier, int column,
+                                             int row, int head, int batch, const SequencePlace &) {
+  tma_load(to, params.q, barrier, column, row, head, batch);
+}
+
+__device__ __forceinline__ void store_o_panel(const TiledForwardParams &params, unsigned from, int column, int row,
+                                              int head, int batch, const SequencePlace &) {
+  tma_store(params.o, from, column, row, head, batch);
+}
+
 // ---- the producer: one thread that asks TMA for every tile -------------------------------------------------
 // A work tile and its walk over the keys. One whose rows see no key takes a step all the same, beyond the last key.
 struct Walk {
@@ -1246,7 +1295,7 @@ __device__ __forceinline__ Walk find_walk(const ForwardParams &params, TileCurso
   for (; !is_done(params, cursor); cursor = next_work(params, cursor)) {
     Walk walk;
     walk.tile = work_tile_at(params, cursor);
-    walk.keys = find_keys(params, walk.tile);
+    walk.keys = find_keys(at_place(params, walk.tile.place), walk.tile);
     walk.steps = max(walk.keys.steps, 1);
     if (!is_missing(walk.tile.part)) return walk;
   }
@@ -1263,8 +1312,9 @@ __device__ __forceinline__ void announce(const TiledForwardParams &params, const
   announced.head = tile.head;
   announced.batch = tile.batch;
   announced.part = tile.part;
+  announced.place = tile.place;
   announced.steps = walk.steps;
-  announce_walk(announced, params.rest, tile, walk.keys);
+  announce_walk(announced, at_place(params.rest, tile.place), tile, walk.keys);
   if (walk.steps == 0) {
     mbarrier_arrive(full);
     return;
@@ -1272,42 +1322,43 @@ __device__ __forceinline__ void announce(const TiledForwardParams &params, const
   mbarrier_arrive_expect(full, Q_TILE);
   for (int p = 0; p < D_PANELS; ++p) {
     load_q_panel(params, shared_address(shared) + SMEM_Q + q_ring.stage * Q_STAGE + p * BLOCK_M * 128, full, p * 64,
-                 tile.q0, tile.head, tile.batch);
+                 tile.q0, tile.head, tile.batch, tile.place);
   }
   q_ring = next(q_ring);
 }
 
 // A K or V tile. Each block of a cluster loads its share of the rows for all blocks.
 __device__ __forceinline__ void load_keys(const TensorMap &map, unsigned to, unsigned barrier, int panels, int key,
-                                          int head, int batch) {
+                                          int head, int batch, const SequencePlace &place) {
   constexpr int ROWS = BLOCK_N / CLUSTER;
   const int first = cluster_rank() * ROWS;
   for (int p = 0; p < panels; ++p) {
-    load_for_cluster(to + (p * BLOCK_N + first) * 128, map, barrier, p * 64, key + first, head, batch);
+    load_key_panel(to + (p * BLOCK_N + first) * 128, map, barrier, p * 64, key + first, head, batch, place);
   }
 }
 
 __device__ __forceinline__ void load_k(const TiledForwardParams &params, const Ring<STAGES> &ring, int key,
-                                       bool sees_whole, int head, int batch) {
+                                       bool sees_whole, int head, int batch, const SequencePlace &place) {
   const unsigned full = k_full(ring.stage);
   mbarrier_wait(k_empty(ring.stage), ring.parity ^ 1);
   announce_key(step_key(ring.stage), key, sees_whole);
   mbarrier_arrive_expect(full, K_TILE);
-  load_keys(params.k, shared_address(shared) + SMEM_K + ring.stage * K_TILE, full, D_PANELS, key, head, batch);
+  load_keys(params.k, shared_address(shared) + SMEM_K + ring.stage * K_TILE, full, D_PANELS, key, head, batch, place);
 }
 
 __device__ __forceinline__ void load_v(const TiledForwardParams &params, const Ring<STAGES> &ring, int key, int head,
-                                       int batch) {
+                                       int batch, const SequencePlace &place) {
   if (head < 0) return;  // no step had its K yet
   const unsigned full = v_full(ring.stage);
   mbarrier_wait(v_empty(ring.stage), ring.parity ^ 1);
   mbarrier_arrive_expect(full, V_TILE);
-  load_keys(params.v, shared_address(shared) + SMEM_V + ring.stage * V_TILE, full, DV_PANELS, key, head, batch);
+  load_keys(params.v, shared_address(shared) + SMEM_V + ring.stage * V_TILE, full, DV_PANELS, key, head, batch, place);
 }
 
 __device__ __forceinline__ void produce(const TiledForwardParams &params) {
   Ring<STAGES> ring = {0, 0};      // of K, and of V a step later; the first round finds every stage empty
   int v_key = 0, v_head = -1, v_batch = 0;  // of the step whose V is next; head -1: no step had its K yet
+  SequencePlace v_place = {};
   Ring<Q_STAGES> q_ring = {0, 0};
   TileCursor cursor = first_work(params.rest);
   Walk walk = find_walk(params.rest, cursor);
@@ -1318,14 +1369,15 @@ __device__ __forceinline__ void produce(const TiledForwardParams &params) {
     for (int left = walk.steps - 1; left >= 0; --left) {
       const bool first = left == walk.steps - 1;
       const int step = ASCENDING ? walk.steps - 1 - left : left;
-      const int key = walk.keys.steps > 0 ? key_of<BLOCK_N>(walk.keys, step) : params.rest.sequence.nk;
-      load_v(params, ring, v_key, v_head, v_batch);
+      const int key = walk.keys.steps > 0 ? key_of<BLOCK_N>(walk.keys, step) : at_place(params.rest, walk.tile.place).sequence.nk;
+      load_v(params, ring, v_key, v_head, v_batch, v_place);
       load_k(params, ring, key, walk.keys.steps > 0 && sees_whole<BLOCK_N>(walk.keys, step), walk.tile.kv_head,
-             walk.tile.batch);
+             walk.tile.batch, walk.tile.place);
       if (Q_STAGES == 1 && first) announce(params, walk, q_ring);
       v_key = key;
       v_head = walk.tile.kv_head;
       v_batch = walk.tile.batch;
+      v_place = walk.tile.place;
       if (first) ahead = find_walk(params.rest, cursor);  // early: it may have lists to fetch
       // The stage of the next Q is empty when the O before this work tile's has been stored. A warpgroup stores it after
       // the steps that it skips of this work tile: a wait before their K is loaded would never end.
@@ -1334,7 +1386,7 @@ __device__ __forceinline__ void produce(const TiledForwardParams &params) {
     }
     walk = ahead;
   }
-  load_v(params, ring, v_key, v_head, v_batch);
+  load_v(params, ring, v_key, v_head, v_batch, v_place);
   if (Q_STAGES == 1) announce(params, walk, q_ring);
 }
 
@@ -1377,8 +1429,9 @@ __device__ __forceinline__ Share wait_for_work(const Consumer &consumer, const F
   work.head = announced.head;
   work.batch = announced.batch;
   work.part = announced.part;
+  work.place = announced.place;
   work.q0 = announced.q0 + consumer.number * 64;
-  find_steps(work, announced, params);
+  find_steps(work, announced, at_place(params, work.place));
   if (DIRECT_STORE) __syncwarp();  // see release_q
   return work;
 }
@@ -1647,7 +1700,8 @@ __device__ __forceinline__ void store_tiles(const TiledForwardParams &params, in
     mbarrier_wait(o_full(consumer, q_ring.stage), q_ring.parity);
     const unsigned sO = shared_address(shared) + SMEM_Q + q_ring.stage * Q_STAGE + consumer * 64 * 128;
     for (int p = 0; p < DV_PANELS; ++p) {
-      store_o_panel(params, sO + p * BLOCK_M * 128, p * 64, work.q0 + consumer * 64, work.head, work.batch);
+      store_o_panel(params, sO + p * BLOCK_M * 128, p * 64, work.q0 + consumer * 64, work.head, work.batch,
+                    work.place);
     }
     tma_store_commit();
     tma_store_wait_read<0>();
@@ -1677,7 +1731,7 @@ __device__ __forceinline__ void normalise(Consumer &consumer, const ForwardParam
     if (gLSE && consumer.lane % 4 == 0 && i < params.sequence.nq) {
       float stored = lse_of_keys(row_max[h], l);  // again, where it is needed
       if (is_whole(work.part)) add_sink(stored, params, head);
-      gLSE[lse_index(params.sequence, work.batch, work.head, i)] = stored;
+      gLSE[lse_index(params, work.batch, work.head, i)] = stored;
     }
     #pragma unroll
     for (int n = 0; n < O_TILES; ++n) {
@@ -1693,7 +1747,7 @@ __device__ __forceinline__ void store_part(const Consumer &consumer, const Forwa
   for (int h = 0; h < 2; ++h) {
     const int i = work.q0 + consumer.warp * 16 + h * 8 + consumer.lane / 4;
     if (i >= params.sequence.nq) continue;
-    const long long row = lse_index(params.sequence, work.batch, work.head, i);
+    const long long row = lse_index(params, work.batch, work.head, i);
     #pragma unroll
     for (int n = 0; n < O_TILES; ++n) {
       store_partial(params, work.part, row, n * 8 + consumer.lane % 4 * 2, consumer.rO[n][2 * h],
@@ -1709,11 +1763,12 @@ __device__ __forceinline__ void finish(Consumer &consumer, const ForwardParams &
 }
 
 // Work tile after work tile.
-__device__ __forceinline__ void consume(Consumer &consumer, const ForwardParams &params) {
+__device__ __forceinline__ void consume(Consumer &consumer, const ForwardParams &all) {
   #pragma unroll 1
   for (;;) {
-    const Share work = wait_for_work(consumer, params, consumer.q_ring);
+    const Share work = wait_for_work(consumer, all, consumer.q_ring);
     if (work.steps == 0) break;
+    const auto &params = at_place(all, work.place);
     take_first_step(consumer, params, work);
     take_steps(consumer, params, work);
     if (Q_STAGES > 1) release_q(consumer, consumer.q_ring);

@@ -35,7 +35,8 @@ void cli_emulator_tell(struct cli *cli, const struct cli_target *target) {
 }
 
 /* Tiles are computed whole, however little of them is used; the softmax of a score counts as 32. */
-static double work_of(const struct ft_request *request) {
+static double work_of(const struct ft_request *asked) {
+  const struct ft_request alike = ft_request_alike(asked), *const request = &alike;
   enum { TILE_ROWS = 128, TILE_KEYS = 64, SOFTMAX = 32 };
   const int64_t rows = (request->seqlen_q + TILE_ROWS - 1) / TILE_ROWS * TILE_ROWS;
   const int64_t keys = (request->seqlen_k + TILE_KEYS - 1) / TILE_KEYS * TILE_KEYS;
@@ -54,6 +55,15 @@ static int64_t length_most(int block) {
   return block <= HUGE_BLOCK && two_blocks > SEQLEN ? two_blocks : SEQLEN;
 }
 
+/* Some of them empty, others of several tiles. */
+static void cut_sequences(const struct ft_request *asked, struct ft_request *cut) {
+  enum { SEQUENCES = 7, ROWS = 611 };
+  if (!asked->ragged) return;
+  cut->batch = least(asked->batch, SEQUENCES);
+  cut->seqlen_q = least(asked->seqlen_q, ROWS);
+  cut->seqlen_k = least(asked->seqlen_k, ROWS);
+}
+
 bool cli_emulator_cut(const struct ft_request *asked, struct ft_request *cut) {
   *cut = *asked;
   if (work_of(asked) <= WORK_MOST) return false;
@@ -63,6 +73,7 @@ bool cli_emulator_cut(const struct ft_request *asked, struct ft_request *cut) {
   cut->heads_q = cut->heads_kv * (int)least(group, HEADS_Q / cut->heads_kv);
   cut->seqlen_q = least(asked->seqlen_q, length_most(asked->mask_rows));
   cut->seqlen_k = least(asked->seqlen_k, length_most(asked->mask_cols));
+  cut_sequences(asked, cut);
   const bool sparse = asked->mask_rows > 0 && asked->mask_density < 0.5;
   if (sparse) cut->mask_density = 0.5; /* of a few blocks, or none may be left */
   cut->window_left = least(asked->window_left, cut->seqlen_k / 3); /* or it would hide nothing */

@@ -22,7 +22,8 @@ static const struct ft_family_model *model_of(const struct ft_family *family) {
 struct ft_prediction ft_model(const struct ft_request *request, const struct ft_arch *arch,
                               const struct ft_config *config, int registers, int spill_bytes) {
   const struct ft_family_model *const model = model_of(config->family);
-  const struct ft_modelled of = {.request = request,
+  const struct ft_request alike = ft_request_alike(request);
+  const struct ft_modelled of = {.request = &alike,
                                  .arch = arch,
                                  .config = config,
                                  .registers = registers,

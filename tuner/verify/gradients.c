@@ -124,7 +124,7 @@ struct pair {
 
 /* Whether the row sees key j, by its position and by the mask. */
 static bool sees(const struct ft_host_problem *problem, struct ft_row row, int64_t j) {
-  const struct ft_visibility visibility = ft_visibility_of(&problem->request);
+  const struct ft_visibility visibility = ft_row_visibility(problem, row.batch);
   const uint8_t *line = ft_mask_line(problem, row);
   return ft_sees(&visibility, row.i, j) && (!line || line[j / problem->request.mask_cols]);
 }
@@ -176,7 +176,7 @@ void ft_score_gradients_of(const struct ft_host_problem *problem, struct ft_scor
   struct operands query, key;
   load_query(&query, problem, row);
   ft_scorer_enter(scorer, row);
-  const struct ft_interval keys = ft_row_keys(r, row.i);
+  const struct ft_interval keys = ft_row_keys(problem, row);
   for (int64_t j = keys.begin; j < keys.end; j++) {
     if (!sees(problem, row, j)) continue;
     load_key(&key, problem, row, j);
@@ -223,7 +223,7 @@ void ft_query_gradient(const struct ft_host_problem *problem, const struct ft_qu
   struct operands query, key;
   struct sums sums = {0};
   load_query(&query, problem, row);
-  const struct ft_interval keys = ft_row_keys(r, row.i);
+  const struct ft_interval keys = ft_row_keys(problem, row);
   struct ft_scorer scorer;
   *dq = (struct ft_gradient_row){.yardstick = 0};
   if (ft_scorer_open(&scorer, problem) != FT_OK) return;
@@ -243,7 +243,7 @@ void ft_key_gradients(const struct ft_host_problem *problem, const struct ft_que
                       struct ft_row key_row, struct ft_gradient_row *dk,
                       struct ft_gradient_row *dv) {
   const struct ft_request *r = &problem->request;
-  const struct ft_visibility visibility = ft_visibility_of(r);
+  const struct ft_visibility visibility = ft_row_visibility(problem, key_row.batch);
   const struct ft_interval queries = ft_queries_of(&visibility, key_row.i);
   const int group = r->heads_q / r->heads_kv;
   struct operands query, key;

@@ -7,6 +7,7 @@
 #include "generator/request.h"
 #include "generator/score/interpret.h"
 #include "generator/score/registry.h"
+#include "tuner/verify/sequences.h"
 
 enum { FT_DESCALE_Q, FT_DESCALE_K, FT_DESCALE_V, FT_DESCALED }; /* tensors that have factors */
 
@@ -27,6 +28,9 @@ struct ft_host_problem {
   struct ft_score_inputs score_inputs;
   const float *sinks;                 /* [heads_q], or NULL */
   const float *descales[FT_DESCALED]; /* [batch, heads] of Q, or of K and V; NULL: all are 1 */
+  /* Sequences of different lengths; NULL: all batch entries are alike. The request's lengths are
+   * then those of the longest, and tensors have so many rows of each. */
+  const struct ft_sequences *sequences;
   double scale;
   double dropout; /* probability asked for */
   uint64_t seed, offset;

@@ -37,11 +37,15 @@ static int make_shapes(struct ft_problem *problem) {
       [FT_DK] = {false, false}, [FT_DV] = {false, true}};
   for (int n = 0; n < FT_TENSORS; n++) {
     const bool of_queries = tensors[n].of_queries;
-    const enum ft_dtype dtype = n <= FT_V ? r->dtype : ft_output_dtype(r);
-    FT_TRY(ft_shape_make(&problem->shapes[n], n >= FT_DOUT ? other : layout, ft_dtype_bytes(dtype),
-                         r->batch, of_queries ? r->seqlen_q : r->seqlen_k,
-                         of_queries ? r->heads_q : r->heads_kv,
-                         tensors[n].of_values ? r->head_dim_v : r->head_dim));
+    const int bytes = ft_dtype_bytes(n <= FT_V ? r->dtype : ft_output_dtype(r));
+    const int heads = of_queries ? r->heads_q : r->heads_kv;
+    const int dim = tensors[n].of_values ? r->head_dim_v : r->head_dim;
+    const enum ft_layout own = n >= FT_DOUT ? other : layout;
+    const struct ft_sequences *const all = &problem->sequences;
+    FT_TRY(r->ragged ? ft_shape_make_packed(&problem->shapes[n], own, bytes,
+                                            of_queries ? &all->q : &all->k, all->count, heads, dim)
+                     : ft_shape_make(&problem->shapes[n], own, bytes, r->batch,
+                                     of_queries ? r->seqlen_q : r->seqlen_k, heads, dim));
   }
   return FT_OK;
 }
@@ -67,7 +71,37 @@ static int make_output(struct ft_problem *problem, int buffer) {
 }
 
 static size_t lse_bytes(const struct ft_problem *problem) {
-  return (size_t)ft_gradient_rows(&problem->options.request, FT_GRADIENT_Q) * sizeof(float);
+  const struct ft_request *const r = &problem->options.request;
+  const int64_t rows = r->ragged ? r->heads_q * r->seqlen_q : ft_gradient_rows(r, FT_GRADIENT_Q);
+  return (size_t)rows * sizeof(float);
+}
+
+/* The lengths of a ragged problem; of another nothing. */
+static int make_sequences(struct ft_problem *problem) {
+  const struct ft_request *const r = &problem->options.request;
+  struct ft_sequences *const all = &problem->sequences;
+  if (!r->ragged) return FT_OK;
+  FT_TRY(ft_sequences_make(all, r, problem->options.seed));
+  const size_t count = (size_t)all->count, numbers = 4 * count + 2;
+  FT_TRY(ft_problem_allocate(problem, FT_LENGTHS, numbers * sizeof(int32_t), 0));
+  int32_t *const lengths = malloc(numbers * sizeof *lengths);
+  if (!lengths) return ft_fail(FT_E_MEMORY, "no memory for %zu lengths", numbers);
+  memcpy(lengths, all->q.starts, (count + 1) * sizeof *lengths);
+  memcpy(lengths + count + 1, all->k.starts, (count + 1) * sizeof *lengths);
+  memcpy(lengths + 2 * count + 2, all->q.used, count * sizeof *lengths);
+  memcpy(lengths + 3 * count + 2, all->k.used, count * sizeof *lengths);
+  const int status = ft_problem_copy_in(problem, FT_LENGTHS, lengths);
+  free(lengths);
+  return status;
+}
+
+/* The request with the lengths that host copies have room for. */
+static struct ft_request host_request(const struct ft_problem *problem) {
+  struct ft_request request = problem->options.request;
+  if (!request.ragged) return request;
+  request.seqlen_q = problem->sequences.q.longest;
+  request.seqlen_k = problem->sequences.k.longest;
+  return request;
 }
 
 static int make_outputs(struct ft_problem *problem) {
@@ -159,7 +193,8 @@ static void make_host(struct ft_problem *problem) {
   const struct ft_problem_options *options = &problem->options;
   const fatune_arguments *arguments = &problem->arguments;
   problem->host = (struct ft_host_problem){
-      .request = options->request,
+      .request = host_request(problem),
+      .sequences = options->request.ragged ? &problem->sequences : NULL,
       .q = problem->dense[FT_Q],
       .k = problem->dense[FT_K],
       .v = problem->dense[FT_V],
@@ -224,6 +259,16 @@ static void make_arguments(struct ft_problem *problem) {
   arguments.descale_v = problem->descales.given[FT_DESCALE_V];
   arguments.window_left = r->window_left;
   arguments.window_right = r->window_right;
+  if (r->ragged) {
+    const int32_t *const lengths = (const int32_t *)(uintptr_t)problem->data[FT_LENGTHS];
+    const int64_t count = problem->sequences.count;
+    arguments.cu_seqlens_q = lengths;
+    arguments.cu_seqlens_k = lengths + count + 1;
+    if (problem->sequences.some_unused) {
+      arguments.seqused_q = lengths + 2 * count + 2;
+      arguments.seqused_k = lengths + 3 * count + 2;
+    }
+  }
   problem->arguments = arguments;
 }
 
@@ -238,10 +283,12 @@ int ft_problem_make(struct ft_problem **problem, fatune_session *session,
   const int entered = ft_session_enter(session);
   int status = entered;
   if (entered != FT_OK) goto done;
+  FT_CHECK(make_sequences(made));
   FT_CHECK(make_shapes(made));
   FT_CHECK(make_inputs(made));
   FT_CHECK(is_backward(made) ? make_gradients(made) : make_outputs(made));
-  FT_CHECK(ft_problem_score_make(&made->score, session, &options->request, options->seed));
+  const struct ft_request of_host = host_request(made);
+  FT_CHECK(ft_problem_score_make(&made->score, session, &of_host, options->seed));
   FT_CHECK(make_mask(made));
   FT_CHECK(ft_problem_sinks_make(&made->sinks, session, &options->request, options->seed));
   FT_CHECK(ft_problem_descales_make(&made->descales, session, &options->request, options->seed));
@@ -278,6 +325,7 @@ void ft_problem_free(struct ft_problem *problem) {
   free(problem->lse_image);
   free(problem->o_rows);
   free(problem->lse_rows);
+  ft_sequences_free(&problem->sequences);
   free(problem);
 }
 

@@ -372,6 +372,8 @@ int ft_problem_explain(struct ft_problem *problem,
     status = ft_problem_tell_gradients(problem, text);
   } else if (problem->verdict.column == FT_COLUMN_NONE) {
     ft_text_add(text, "The kernel %s.\n", problem->verdict.worst);
+  } else if (problem->options.request.ragged) {
+    ft_text_add(text, "%s\n", problem->verdict.worst);
   } else {
     status = explain(&it, &runner);
   }

@@ -60,7 +60,7 @@ bool ft_output_unwritten(const struct ft_shape *shape, enum ft_dtype dtype, cons
                          const char *name, const char *what, struct ft_comparison *comparison) {
   const unsigned infinity = dtype == FT_FP16 ? 0x7C00 : 0x7F80;
   for (int64_t b = 0; b < shape->batch; b++) {
-    for (int64_t row = 0; row < shape->rows; row++) {
+    for (int64_t row = 0; row < ft_shape_rows(shape, b); row++) {
       for (int head = 0; head < shape->heads; head++) {
         const uint16_t *own = values + ft_shape_offset(shape, b, row, head);
         if (!holds_nan(own, shape->dim, infinity)) continue;
@@ -78,12 +78,12 @@ bool ft_output_unwritten(const struct ft_shape *shape, enum ft_dtype dtype, cons
 
 bool ft_output_gaps_written(const struct ft_shape *shape, const uint16_t *values, const char *name,
                             struct ft_comparison *comparison) {
-  if (shape->span == shape->count) return false;
+  if (shape->span == shape->held) return false;
   int64_t poisoned = 0;
   for (int64_t n = 0; n < shape->span; n++) poisoned += values[n] == FT_POISON_16;
-  if (poisoned == shape->span - shape->count) return false;
+  if (poisoned == shape->span - shape->held) return false;
   return ft_output_found(comparison, "wrote %lld elements into the gaps between the rows of %s",
-                         (long long)(shape->span - shape->count - poisoned), name);
+                         (long long)(shape->span - shape->held - poisoned), name);
 }
 
 int ft_output_workspace(struct ft_problem *problem, struct ft_comparison *comparison,

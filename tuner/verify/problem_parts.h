@@ -11,6 +11,7 @@
 #include "tuner/verify/problem_options.h"
 #include "tuner/verify/problem_score.h"
 #include "tuner/verify/problem_sinks.h"
+#include "tuner/verify/sequences.h"
 #include "tuner/verify/shape.h"
 
 enum { FT_FENCE_BYTES = 256 };    /* before and after each output; keeps its alignment */
@@ -30,6 +31,7 @@ enum {
   FT_TENSORS,
   FT_LSE = FT_TENSORS,
   FT_DLSE,
+  FT_LENGTHS, /* of sequences: where those of Q begin, those of K, what they use of each */
   FT_WORKSPACE,
   FT_BUFFERS
 };
@@ -41,6 +43,7 @@ struct ft_problem {
   uint16_t *dense[FT_TENSORS]; /* host copies of the inputs; NULL once dropped */
   float *lse, *dlse;           /* likewise, of a backward */
   uint8_t *blocks;
+  struct ft_sequences sequences; /* of a ragged problem */
   struct ft_host_problem host;   /* points to the copies above */
   cu_address memory[FT_BUFFERS]; /* of the allocations */
   size_t bytes[FT_BUFFERS];      /* of the data in them, without fences */

@@ -23,7 +23,27 @@
 
 /* ---- rows and answers, once ---- */
 
-static struct ft_row row_at(const struct ft_request *request, int64_t index) {
+static int64_t count_rows(const struct ft_problem *problem) {
+  const struct ft_request *request = &problem->options.request;
+  const int64_t rows =
+      request->ragged ? problem->sequences.q.in_use : request->batch * request->seqlen_q;
+  return rows * request->heads_q;
+}
+
+/* Of the rows that sequences use, sequence after sequence, head after head. */
+static struct ft_row row_of_sequences(const struct ft_sequences *sequences, int heads,
+                                      int64_t index) {
+  struct ft_row row = {0};
+  while (index >= (int64_t)sequences->q.used[row.batch] * heads)
+    index -= (int64_t)sequences->q.used[row.batch++] * heads;
+  row.head = (int)(index / sequences->q.used[row.batch]);
+  row.i = index % sequences->q.used[row.batch];
+  return row;
+}
+
+static struct ft_row row_at(const struct ft_problem *problem, int64_t index) {
+  const struct ft_request *request = &problem->options.request;
+  if (request->ragged) return row_of_sequences(&problem->sequences, request->heads_q, index);
   const int64_t per_batch = request->seqlen_q * request->heads_q;
   return (struct ft_row){.batch = index / per_batch,
                          .head = (int)(index % per_batch / request->seqlen_q),
@@ -32,24 +52,23 @@ static struct ft_row row_at(const struct ft_request *request, int64_t index) {
 
 /* Chooses all rows, or the first, the last and random ones between. */
 static int choose_rows(struct ft_problem *problem, int wanted) {
-  const struct ft_request *request = &problem->options.request;
-  const int64_t all = request->batch * request->heads_q * request->seqlen_q;
+  const int64_t all = count_rows(problem);
   const int count = all < wanted ? (int)all : wanted;
   uint64_t state = problem->options.seed ^ 0x2545F4914F6CDD1Du;
-  problem->rows = malloc((size_t)count * sizeof *problem->rows);
+  problem->rows = malloc(((size_t)count + 1) * sizeof *problem->rows);
   if (!problem->rows) return ft_fail(FT_E_MEMORY, "no memory for %d rows", count);
   for (int n = 0; n < count; n++) {
     int64_t index = n;
     if (count < all && n == 1) index = all - 1;
     if (count < all && n > 1) index = (int64_t)(ft_random_next(&state) % (uint64_t)all);
-    problem->rows[n] = row_at(request, index);
+    problem->rows[n] = row_at(problem, index);
   }
   problem->row_count = count;
   return FT_OK;
 }
 
 static int make_buffers(struct ft_problem *problem) {
-  const size_t rows = (size_t)problem->row_count;
+  const size_t rows = (size_t)problem->row_count + 1; /* none are used of some sequences */
   problem->o_image = malloc(problem->bytes[FT_O] + 2 * FT_FENCE_BYTES);
   problem->lse_image = malloc(problem->bytes[FT_LSE] + 2 * FT_FENCE_BYTES);
   problem->o_rows = malloc(rows * (size_t)problem->options.request.head_dim_v * sizeof(uint16_t));
@@ -73,8 +92,7 @@ static void forget_answers(struct ft_problem *problem) {
 }
 
 static int prepare(struct ft_problem *problem, int rows, int threads) {
-  const struct ft_request *request = &problem->options.request;
-  const int64_t all = request->batch * request->heads_q * request->seqlen_q;
+  const int64_t all = count_rows(problem);
   if (problem->answers && problem->row_count == (all < rows ? all : rows)) return FT_OK;
   forget_answers(problem);
   int status;
@@ -102,13 +120,20 @@ done:
   return status;
 }
 
+/* Where the LSE of a row lies: [batch, head, row], or of sequences [head, row of all of them]. */
+static int64_t lse_place(const struct ft_problem *problem, struct ft_row row) {
+  const struct ft_request *request = &problem->options.request;
+  if (request->ragged)
+    return row.head * request->seqlen_q + problem->sequences.q.starts[row.batch] + row.i;
+  return (row.batch * request->heads_q + row.head) * request->seqlen_q + row.i;
+}
+
 static bool lse_unwritten(const struct ft_problem *problem, const float *lse,
                           struct ft_comparison *comparison) {
-  const struct ft_request *request = &problem->options.request;
-  const int64_t count = (int64_t)(problem->bytes[FT_LSE] / sizeof(float));
+  const int64_t count = count_rows(problem);
   for (int64_t n = 0; n < count; n++) {
-    if (!isnan(lse[n])) continue;
-    const struct ft_row row = row_at(request, n);
+    const struct ft_row row = row_at(problem, n);
+    if (!isnan(lse[lse_place(problem, row)])) continue;
     ft_output_found(comparison, "LSE of batch %lld head %d row %lld is NaN or was not written",
                     (long long)row.batch, row.head, (long long)row.i);
     comparison->row = row;
@@ -116,6 +141,18 @@ static bool lse_unwritten(const struct ft_problem *problem, const float *lse,
     return true;
   }
   return false;
+}
+
+/* The LSE of rows that no sequence uses. */
+static bool lse_beyond_written(const struct ft_problem *problem, const float *lse,
+                               struct ft_comparison *comparison) {
+  const int64_t all = (int64_t)(problem->bytes[FT_LSE] / sizeof(float));
+  const uint32_t poison = FT_POISON_LSE;
+  int64_t untouched = 0;
+  for (int64_t n = 0; n < all; n++) untouched += memcmp(&lse[n], &poison, sizeof poison) == 0;
+  if (untouched == all - count_rows(problem)) return false;
+  return ft_output_found(comparison, "wrote %lld LSE of rows that no sequence uses",
+                         (long long)(all - count_rows(problem) - untouched));
 }
 
 /* Copies the chosen rows side by side. LSE lies as [batch, head, row]. */
@@ -127,8 +164,7 @@ static void gather_rows(struct ft_problem *problem, const uint16_t *o, const flo
     const int64_t offset = ft_shape_offset(&problem->shapes[FT_O], row.batch, row.i, row.head);
     memcpy(problem->o_rows + (size_t)n * dim, o + offset, dim * sizeof *o);
     if (!problem->options.want_lse) continue;
-    problem->lse_rows[n] =
-        lse[(row.batch * request->heads_q + row.head) * request->seqlen_q + row.i];
+    problem->lse_rows[n] = lse[lse_place(problem, row)];
   }
 }
 
@@ -147,6 +183,7 @@ static void judge(struct ft_problem *problem, struct ft_comparison *comparison) 
   if (ft_output_unwritten(shape, dtype, o, "O", "row", comparison)) return;
   if (ft_output_gaps_written(shape, o, "O", comparison)) return;
   if (want_lse && lse_unwritten(problem, lse, comparison)) return;
+  if (want_lse && lse_beyond_written(problem, lse, comparison)) return;
   ft_answers_compare(problem->answers, problem->o_rows, want_lse ? problem->lse_rows : NULL,
                      comparison);
 }

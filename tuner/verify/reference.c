@@ -35,9 +35,15 @@ void ft_row_scratch_free(struct ft_row_scratch *scratch) {
   *scratch = (struct ft_row_scratch){0};
 }
 
-struct ft_interval ft_row_keys(const struct ft_request *request, int64_t i) {
-  const struct ft_visibility visibility = ft_visibility_of(request);
-  return ft_keys_of(&visibility, i);
+struct ft_visibility ft_row_visibility(const struct ft_host_problem *problem, int64_t batch) {
+  const struct ft_request own =
+      ft_request_of_sequence(&problem->request, problem->sequences, batch);
+  return ft_visibility_of(&own);
+}
+
+struct ft_interval ft_row_keys(const struct ft_host_problem *problem, struct ft_row row) {
+  const struct ft_visibility visibility = ft_row_visibility(problem, row.batch);
+  return ft_keys_of(&visibility, row.i);
 }
 
 const uint8_t *ft_mask_line(const struct ft_host_problem *problem, struct ft_row row) {
@@ -92,7 +98,7 @@ int64_t ft_row_scores(const struct ft_host_problem *problem, struct ft_row row,
   const int dim = request->head_dim;
   const uint32_t threshold = request->dropout ? ft_dropout_threshold(problem->dropout) : 0;
   const uint8_t *line = ft_mask_line(problem, row);
-  const struct ft_visibility visibility = ft_visibility_of(request);
+  const struct ft_visibility visibility = ft_row_visibility(problem, row.batch);
   const struct ft_interval keys = ft_keys_of(&visibility, row.i);
   const enum ft_dtype dtype = ft_output_dtype(request);
   const double scale = problem->scale * descale_of(problem, FT_DESCALE_Q, row) *
@@ -218,7 +224,7 @@ void ft_row_plain(const struct ft_host_problem *problem, struct ft_row row,
 
 static void sort_keys(const struct ft_host_problem *problem, struct ft_row row,
                       const struct ft_row_scratch *scratch, int64_t count, unsigned char *keys) {
-  const struct ft_visibility visibility = ft_visibility_of(&problem->request);
+  const struct ft_visibility visibility = ft_row_visibility(problem, row.batch);
   for (int64_t j = 0; j < problem->request.seqlen_k; j++) {
     keys[j] = ft_sees(&visibility, row.i, j) ? FT_KEY_BLOCK : FT_KEY_HIDDEN;
   }

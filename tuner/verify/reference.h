@@ -33,8 +33,11 @@ struct ft_row_scratch {
   unsigned char *kept; /* by dropout */
 };
 
-/* The keys that query i sees by their positions; a mask may hide some of them. */
-struct ft_interval ft_row_keys(const struct ft_request *request, int64_t i);
+/* The keys that a row's query sees by their positions; a mask may hide some of them. */
+struct ft_interval ft_row_keys(const struct ft_host_problem *problem, struct ft_row row);
+
+/* What the queries of a batch entry see. */
+struct ft_visibility ft_row_visibility(const struct ft_host_problem *problem, int64_t batch);
 
 /* The bitmap's line of blocks that the row falls into; NULL without a mask. */
 const uint8_t *ft_mask_line(const struct ft_host_problem *problem, struct ft_row row);

@@ -33,6 +33,9 @@ void ft_scorer_enter(struct ft_scorer *scorer, struct ft_row row) {
   const int kv_head = row.head / (request->heads_q / request->heads_kv);
   symbols[FT_SYMBOL_KV] = kv_head;
   symbols[FT_SYMBOL_I] = (double)row.i;
+  if (!scorer->problem->sequences) return;
+  symbols[FT_SYMBOL_NQ] = (double)scorer->problem->sequences->q.used[row.batch];
+  symbols[FT_SYMBOL_NK] = (double)scorer->problem->sequences->k.used[row.batch];
 }
 
 struct ft_scored ft_scorer_key(struct ft_scorer *scorer, int64_t j, double s) {

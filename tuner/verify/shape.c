@@ -35,28 +35,51 @@ int ft_shape_make(struct ft_shape *shape, enum ft_layout layout, int element_byt
     FT_TRY(ft_multiply_add(shape->stride_row, rows, 5 * gap, &shape->stride_batch));
   }
   FT_TRY(ft_multiply_add(shape->stride_batch, batch, 0, &shape->span));
-  shape->count = batch * rows * heads * dim; /* at most the span */
+  shape->count = shape->held = batch * rows * heads * dim; /* at most the span */
   return FT_OK;
 }
 
+int ft_shape_make_packed(struct ft_shape *shape, enum ft_layout layout, int element_bytes,
+                         const struct ft_packed_rows *packed, int64_t sequences, int heads,
+                         int dim) {
+  FT_TRY(ft_shape_make(shape, layout, element_bytes, 1, packed->total, heads, dim));
+  shape->batch = sequences;
+  shape->rows = packed->longest;
+  shape->packed = packed;
+  shape->held = packed->in_use * heads * dim;
+  FT_TRY(ft_multiply_add(sequences * packed->longest, (int64_t)heads * dim, 0, &shape->count));
+  return FT_OK;
+}
+
+int64_t ft_shape_rows(const struct ft_shape *shape, int64_t b) {
+  return shape->packed ? shape->packed->used[b] : shape->rows;
+}
+
 int64_t ft_shape_offset(const struct ft_shape *shape, int64_t b, int64_t row, int head) {
-  return b * shape->stride_batch + row * shape->stride_row + head * shape->stride_head;
+  const int64_t in_head = shape->packed ? (shape->packed->starts[b] + row) * shape->stride_row
+                                        : b * shape->stride_batch + row * shape->stride_row;
+  return in_head + head * shape->stride_head;
 }
 
 int ft_layout_image(const uint16_t **image, uint16_t **owned, const uint16_t *dense,
                     const struct ft_shape *shape) {
   *owned = NULL;
   *image = dense;
-  const bool as_it_is = shape->stride_head == shape->dim && shape->span == shape->count &&
+  const bool as_it_is = !shape->packed && shape->stride_head == shape->dim &&
+                        shape->span == shape->count &&
                         shape->stride_row == (int64_t)shape->heads * shape->dim;
   if (as_it_is) return FT_OK;
 
   uint16_t *made = malloc((size_t)shape->span * sizeof *made);
   if (!made)
     return ft_fail(FT_E_MEMORY, "no memory for a tensor of %lld elements", (long long)shape->span);
-  if (shape->span != shape->count) memset(made, 0xFF, (size_t)shape->span * sizeof *made); /* NaN */
+  if (shape->span != shape->held) memset(made, 0xFF, (size_t)shape->span * sizeof *made); /* NaN */
   for (int64_t b = 0; b < shape->batch; b++) {
     for (int64_t row = 0; row < shape->rows; row++) {
+      if (row >= ft_shape_rows(shape, b)) {
+        dense += (int64_t)shape->heads * shape->dim;
+        continue;
+      }
       for (int head = 0; head < shape->heads; head++) {
         memcpy(made + ft_shape_offset(shape, b, row, head), dense,
                (size_t)shape->dim * sizeof *made);

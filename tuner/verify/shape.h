@@ -15,13 +15,26 @@ enum ft_layout {                   /* order of the dims in memory, outermost fir
                                       padded */
 };
 
-/* A tensor [batch, rows, heads, dim] and its place in memory; strides and span in elements. */
+/* The rows of sequences of different lengths: one behind the other, used from the first on. */
+struct ft_packed_rows {
+  int32_t *starts; /* [sequences + 1] */
+  int32_t *used;   /* [sequences] */
+  int64_t longest; /* of those used; 1 at least */
+  int64_t in_use;  /* of all sequences together */
+  int64_t total;   /* rows that there are */
+};
+
+/* A tensor [batch, rows, heads, dim] and its place in memory; strides and span in elements. Of
+ * sequences of different lengths rows is the longest one's length, host copies have room for so
+ * many of each, and stride_batch is not used. */
 struct ft_shape {
   int64_t batch, rows;
   int heads, dim;
   int64_t stride_batch, stride_row, stride_head;
-  int64_t span;  /* elements of the buffer, gaps included */
-  int64_t count; /* elements of the tensor */
+  int64_t span;                        /* elements of the buffer, gaps included */
+  int64_t count;                       /* elements of the tensor's host copy */
+  int64_t held;                        /* elements of the buffer that are the tensor's */
+  const struct ft_packed_rows *packed; /* NULL: all batch entries have `rows` */
 };
 
 /* a * b + c of numbers >= 0; FT_E_MEMORY on overflow. */
@@ -30,6 +43,14 @@ int ft_multiply_add(int64_t a, int64_t b, int64_t c, int64_t *result);
 /* FT_E_MEMORY when the sizes do not fit 63 bits. */
 int ft_shape_make(struct ft_shape *shape, enum ft_layout layout, int element_bytes, int64_t batch,
                   int64_t rows, int heads, int dim);
+
+/* Of the rows of sequences, one behind the other. `packed` must stay. */
+int ft_shape_make_packed(struct ft_shape *shape, enum ft_layout layout, int element_bytes,
+                         const struct ft_packed_rows *packed, int64_t sequences, int heads,
+                         int dim);
+
+/* Rows of a batch entry. */
+int64_t ft_shape_rows(const struct ft_shape *shape, int64_t b);
 
 /* Element (b, row, head, 0) of the tensor in its buffer. */
 int64_t ft_shape_offset(const struct ft_shape *shape, int64_t b, int64_t row, int head);

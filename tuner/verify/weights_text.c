@@ -130,7 +130,7 @@ static void tell_why_unseen(struct story *story, int64_t j) {
                 (long long)(row.i / request->mask_rows), (long long)(j / request->mask_cols));
     return;
   }
-  const struct ft_interval keys = ft_row_keys(request, row.i);
+  const struct ft_interval keys = ft_row_keys(&story->problem->host, row);
   if (keys.end > keys.begin) {
     ft_text_add(story->text, ", but does not see it (it sees keys %lld to %lld)",
                 (long long)keys.begin, (long long)keys.end - 1);

@@ -1,0 +1,72 @@
+"""varlen(): sequences of different lengths, one behind the other."""
+
+from ._attention import draw_seed
+from ._autograd import bytes_of
+from ._launch import Call
+
+
+class _Call(Call):
+    """A call whose tensors are [1, rows of all sequences, heads, dim]."""
+
+    def __init__(self, q, k, v, lengths, **options):
+        super().__init__(q, k, v, mask=None, layout="bshd", deterministic=False, **options)
+        sequences = lengths["cu_seqlens_q"].numel() - 1
+        for name, tensor in lengths.items():
+            _check_lengths(name, tensor, sequences + name.startswith("cu"), q.device)
+        self._lengths = lengths
+        self._class["ragged"] = 1
+        self._sizes["batch"] = sequences
+        self.lse_shape = self.lse_shape[1:]
+
+    def _arguments(self, *tensors, **options):
+        arguments = super()._arguments(*tensors, **options)
+        for name, tensor in self._lengths.items():
+            setattr(arguments, name, tensor.data_ptr())
+        return arguments
+
+
+def _check_lengths(name, tensor, count, device):
+    if (tuple(tensor.shape) != (count,) or count < 1 or not str(tensor.dtype).endswith("int32") or tensor.device != device
+            or not tensor.is_contiguous()):
+        raise ValueError(f"{name} is {tuple(tensor.shape)} {tensor.dtype} on {tensor.device}; allowed: contiguous int32 "
+                         f"({count},) on {device}")
+
+
+def varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, *, seqused_q=None, seqused_k=None, causal=False, window=None, scale=None,
+           dropout=0.0, seed=None, offset=0, return_lse=False, out=None, session=None, score=None, visible=None,
+           captured=None, sinks=None):
+    """O of attention within each of several sequences, which lie one behind the other; returns O, or (O, LSE).
+
+    q: [rows of all sequences, heads, dim]; k, v likewise, with rows and heads of their own.
+    cu_seqlens_q, cu_seqlens_k: int32 on the device, [sequences + 1]: the rows before each sequence, then those of all;
+    from 0 on, never falling, at most the rows there are. A sequence may be empty. They are read when the kernels run:
+    nothing waits for them, and a captured graph reads them anew at every replay. FATUNE_CHECK=1 in the environment
+    when the session is opened has them checked.
+    seqused_q, seqused_k: int32 on the device, [sequences]: how many of its rows a sequence uses, from the first on;
+    None: all. Rows of O and LSE that no sequence uses are not written.
+    The rest is as in attention(): causal, window, score functions and dropout count within a sequence, whose number is
+    the batch entry. LSE is float32 [heads, rows]. There are no gradients yet: raises ValueError where they are wanted.
+    """
+    import torch
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (q, k, v)):
+        raise ValueError("q, k or v requires gradients; allowed: none, or torch.no_grad() (varlen has no backward yet)")
+    for name, tensor in (("q", q), ("k", k), ("v", v)):
+        if tensor.dim() != 3:
+            raise ValueError(f"{name} has {tensor.dim()} dimensions; allowed: 3, [rows, heads, dim]")
+    lengths = {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k, "seqused_q": seqused_q, "seqused_k": seqused_k}
+    lengths = {name: tensor for name, tensor in lengths.items() if tensor is not None}
+    q, k, v = q.unsqueeze(0), k.unsqueeze(0), v.unsqueeze(0)
+    call = _Call(q, k, v, lengths, causal=causal, window=window, scale=scale, dropout=dropout, session=session,
+                 score=score, visible=visible, captured=captured, sinks=sinks)
+    if seed is None:
+        seed = draw_seed(torch, q.device) if dropout else 0
+    if out is None:
+        out = q.new_empty(call.o_shape[1:])
+    elif tuple(out.shape) != call.o_shape[1:] or out.dtype != q.dtype or out.device != q.device:
+        raise ValueError(f"out is {tuple(out.shape)} {out.dtype}; allowed: {call.o_shape[1:]} {q.dtype}")
+    lse = q.new_empty(call.lse_shape, dtype=torch.float32) if return_lse else None
+    if out.numel() > 0 and k.numel() == 0:  # the library asks for at least one row of each
+        raise ValueError("k has no rows; allowed: at least one, which no sequence need use")
+    if out.numel() > 0 and cu_seqlens_q.numel() > 1:
+        call.forward(q, k, v, out.unsqueeze(0), lse, seed, offset, bytes_of(q))
+    return (out, lse) if return_lse else out

@@ -1,0 +1,63 @@
+/* ragged.c: what the launches of all families do for sequences of different lengths.
+ * in -> out: fatune_arguments -> struct ft_arg_ragged, the list of work tiles and its kernel. */
+#include "runtime/families/ragged.h"
+
+#include "generator/status.h"
+
+enum { ALIGNMENT = 256, WORDS_OF_ENTRY = sizeof(struct ft_work_entry) / sizeof(int32_t) };
+
+int64_t ft_ragged_numbers(const struct ft_run *run, int block_m) {
+  return run->ragged ? run->nq / block_m + run->batch : 1;
+}
+
+size_t ft_ragged_bytes(const struct ft_run *run, int block_m) {
+  if (!run->ragged) return 0;
+  const size_t list = (size_t)ft_ragged_numbers(run, block_m) * sizeof(struct ft_work_entry);
+  return ALIGNMENT + (list + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+static int32_t side_of(int64_t keys) {
+  return keys < INT32_MAX ? (int32_t)keys : INT32_MAX;
+}
+
+int ft_ragged_read(struct ft_arg_ragged *ragged, const struct ft_run *run, int block_m,
+                   uint64_t workspace, const fatune_arguments *arguments) {
+  *ragged = (struct ft_arg_ragged){0};
+  if (!run->ragged) return FT_OK;
+  if (workspace == 0 || workspace % ALIGNMENT != 0)
+    return ft_fail(FT_E_ARGUMENT,
+                   "arguments.workspace is %p; allowed: a multiple of 256, the plan's request is "
+                   "ragged",
+                   arguments->workspace);
+  ragged->starts_q = (uintptr_t)arguments->cu_seqlens_q;
+  ragged->starts_k = (uintptr_t)arguments->cu_seqlens_k;
+  ragged->used_q = (uintptr_t)arguments->seqused_q;
+  ragged->used_k = (uintptr_t)arguments->seqused_k;
+  ragged->entries = workspace;
+  ragged->list = workspace + ALIGNMENT;
+  ragged->sequences = (int32_t)run->batch;
+  ragged->numbers = (int32_t)ft_ragged_numbers(run, block_m);
+  ragged->rows_q = (int32_t)run->nq;
+  ragged->window_left = side_of(arguments->window_left);
+  ragged->window_right = side_of(arguments->window_right);
+  return FT_OK;
+}
+
+struct ft_launch_kernel ft_ragged_list(const struct ft_arg_ragged *ragged) {
+  enum { THREADS = 1024, WORD = 4 }; /* LIST_THREADS, a count for each */
+  if (ragged->list == 0) return (struct ft_launch_kernel){0};
+  return (struct ft_launch_kernel){.grid = 1, .threads = THREADS, .smem_bytes = THREADS * WORD};
+}
+
+void ft_ragged_describe(const struct ft_arg_ragged *ragged, bool written,
+                        struct ft_launch_tensors *tensors) {
+  if (ragged->list == 0) return;
+  const int64_t sequences = ragged->sequences;
+  ft_add_work(tensors, "cu_seqlens_q", ragged->starts_q, 1, sequences + 1);
+  ft_add_work(tensors, "cu_seqlens_k", ragged->starts_k, 1, sequences + 1);
+  if (ragged->used_q) ft_add_work(tensors, "seqused_q", ragged->used_q, 1, sequences);
+  if (ragged->used_k) ft_add_work(tensors, "seqused_k", ragged->used_k, 1, sequences);
+  ft_add_work(tensors, "the length of the list", ragged->entries, 1, 1)->writable = written;
+  ft_add_work(tensors, "the list of work tiles", ragged->list, ragged->numbers, WORDS_OF_ENTRY)
+      ->writable = written;
+}

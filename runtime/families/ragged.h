@@ -1,0 +1,28 @@
+/* ragged.h: what the launches of all families do for sequences of different lengths.
+ * in -> out: fatune_arguments -> struct ft_arg_ragged, room for the list of work tiles, the kernel
+ * that makes it. Nothing here waits for the device: grid and workspace depend on totals alone. */
+#ifndef RUNTIME_FAMILIES_RAGGED_H
+#define RUNTIME_FAMILIES_RAGGED_H
+
+#include "runtime/launch_checks.h"
+#include "runtime/launch_family.h"
+
+/* Work tiles that a head has at most. 1 where the request is not ragged: of no use. */
+int64_t ft_ragged_numbers(const struct ft_run *run, int block_m);
+
+/* Bytes of the list; 0 where the request is not ragged. */
+size_t ft_ragged_bytes(const struct ft_run *run, int block_m);
+
+/* Checks and reads the lengths, and lays the list out at `workspace`. What is not ragged is all 0.
+ */
+int ft_ragged_read(struct ft_arg_ragged *ragged, const struct ft_run *run, int block_m,
+                   uint64_t workspace, const fatune_arguments *arguments);
+
+/* The kernel that makes the list; of no blocks where there is none. */
+struct ft_launch_kernel ft_ragged_list(const struct ft_arg_ragged *ragged);
+
+/* written: whether the kernel is the one that makes it. */
+void ft_ragged_describe(const struct ft_arg_ragged *ragged, bool written,
+                        struct ft_launch_tensors *tensors);
+
+#endif

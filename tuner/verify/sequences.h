@@ -1,0 +1,25 @@
+/* sequences.h: the lengths of a ragged problem.
+ * in -> out: request + seed -> where each sequence lies and how many of its rows it uses. */
+#ifndef TUNER_SEQUENCES_H
+#define TUNER_SEQUENCES_H
+
+#include "generator/request.h"
+#include "tuner/verify/shape.h"
+
+struct ft_sequences {
+  int64_t count;
+  struct ft_packed_rows q, k;
+  bool some_unused; /* a sequence may use fewer rows than it has; else all have what they use */
+};
+
+/* Random lengths, with empty ones and those that end beside the ends of tiles. The sequences of
+ * some seeds have as many keys as queries. */
+int ft_sequences_make(struct ft_sequences *sequences, const struct ft_request *request,
+                      uint64_t seed);
+void ft_sequences_free(struct ft_sequences *sequences);
+
+/* The request with the lengths of one sequence; sequences NULL: as it is. */
+struct ft_request ft_request_of_sequence(const struct ft_request *request,
+                                         const struct ft_sequences *sequences, int64_t number);
+
+#endif
