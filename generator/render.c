@@ -11,6 +11,7 @@
 #include <lauxlib.h>
 #include <lua.h>
 
+#include "generator/families/wgmma_forward.h"
 #include "generator/family.h"
 #include "generator/request_fields.h"
 #include "generator/arguments.h"
@@ -152,6 +153,7 @@ static void push_forms(lua_State *state, const struct ft_render *job) {
   const bool slope_varies = job->score != NULL && varies(job->score, job->score->slope);
   const char *const blocks = request->mask_rows > 0 ? "_blocks" : "";
   const char *const dropout = request->dropout ? "" : "_none";
+  const bool packed = ft_packed_heads(job->config, 2, 1) > 1;
   const char *const score = request->score != 0 ? "" : "_none";
   const char *const sinks = request->sinks ? "" : "_none";
   const char *const ordered = request->deterministic ? "" : "_none"; /* adds to dQ by wgmma */
@@ -164,7 +166,7 @@ static void push_forms(lua_State *state, const struct ft_render *job) {
       {"query_walk", blocks},
       {"announce", blocks},
       {"dropout", dropout},
-      {"dropout_rows", dropout},
+      {"dropout_rows", request->dropout && packed ? "_packed" : dropout},
       {"dropout_transposed", dropout},
       {"score", score},
       {"score_function", score},

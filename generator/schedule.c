@@ -32,7 +32,7 @@ const char *ft_schedule_name(enum ft_schedule schedule) {
 
 /* ---- tiles, sections, blocks ---- */
 
-int64_t ft_schedule_tiles(int64_t length, int mask_block, int tile) {
+int64_t ft_schedule_tiles(int64_t length, int64_t mask_block, int tile) {
   if (mask_block == 0) return (length + tile - 1) / tile;
   return (length + mask_block - 1) / mask_block * (mask_block / tile);
 }

@@ -24,7 +24,7 @@ const char *ft_schedule_name(enum ft_schedule schedule);
 
 /* Tiles of one head. Under a mask every block of it has all its tiles, the last one some beyond the
  * length. */
-int64_t ft_schedule_tiles(int64_t length, int mask_block, int tile);
+int64_t ft_schedule_tiles(int64_t length, int64_t mask_block, int tile);
 
 /* How many batch_heads make an L2 section. Where tiles differ, those of a section run longest
  * first. A section is as large as lets all that its batch_heads load, `bytes` for each `step` of

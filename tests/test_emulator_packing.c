@@ -1,6 +1,7 @@
 /* test_emulator_packing.c: query heads that share the rows of tiles (pack_gqa).
  * in -> out: five-dimensional tensor maps -> boxes, against their formula; requests -> every row
  * against float64; bugs planted into what knows of packing -> all seen. */
+#include <stdio.h>
 #include <string.h>
 
 #include "runtime/emulator/device/machine.h"
@@ -78,11 +79,21 @@ static const struct {
     {"bf16 d128 hq8 hkv1 b2 nq60 nk300",
      CONFIG(192, 80, 1, "overlap_tiles=1 direct_store=1 multicast=1")},
     {"bf16 d64 hq8 hkv2 nq100 nk300 causal", CONFIG(128, 64, 1, "lpt=1")},
+    {"bf16 d64 hq8 hkv2 b2 nq90 nk300 causal dropout", STAGED},
+    {"fp16 d40 hq6 hkv1 nq75 nk240 dropout mask=64x80@0.5", CONFIG(64, 80, 1, "direct_store=1")},
+    {"bf16 d64 hq16 hkv2 b2 nq200 nk400 causal mask=128x128@0.4", STAGED},
 };
 
 START_TEST(every_row_is_right) {
   const size_t number = EMULATOR_CHOOSE(_i, runs);
-  emulator_row_by_row(runs[number].request, (enum ft_layout)(number % 3), 0, runs[number].config);
+  struct ft_problem_options options =
+      emulator_options(runs[number].request, (enum ft_layout)(number % 3), emulator_seed());
+  options.want_lse = true;
+  options.broadcast_mask = number % 2 == 1; /* else nothing is packed under a mask */
+  struct emulator_run run;
+  emulator_run_alone(&run, NULL, &options, runs[number].config);
+  emulator_expect_right(runs[number].request, &run);
+  emulator_run_free(&run);
 }
 END_TEST
 
@@ -106,6 +117,39 @@ static const struct {
     {"parts/store_o_staged.cu.in", "work.q0 + consumer * 64", "work.q0", STAGED},
 };
 
+/* Of rows that are dropped, and of blocks, each by itself. */
+static const struct {
+  const char *request, *file, *piece, *other;
+} dropped[] = {
+    {"dropout", "parts/dropout_rows_packed.cu.in", "query / 32 * 8 + query % 8",
+     "i / 32 * 8 + i % 8"},
+    {"dropout", "parts/dropout_rows_packed.cu.in", "query / 8 % 2", "i / 8 % 2"},
+    {"dropout", "parts/dropout_rows_packed.cu.in", "query / 16 % 2", "i / 16 % 2"},
+    {"dropout", "parts/dropout_rows_packed.cu.in", "head_of(sequence, batch_pack, i);",
+     "batch_pack;"},
+    {"mask=64x64@0.5", "parts/key_walk_blocks.cu.in", "MASK_ROWS / BLOCK_M << pack_bits",
+     "MASK_ROWS / BLOCK_M"},
+};
+
+START_TEST(bugs_of_dropout_and_masks_are_seen) {
+  const size_t number = EMULATOR_CHOOSE(_i, dropped);
+  const struct planted planted =
+      emulator_plant(dropped[number].file, dropped[number].piece, dropped[number].other);
+  char request[128];
+  (void)snprintf(request, sizeof request, "bf16 d64 hq8 hkv2 nq140 nk200 %s",
+                 dropped[number].request);
+  struct ft_problem_options options = emulator_options(request, FT_LAYOUT_PADDED, emulator_seed());
+  options.broadcast_mask = true;
+  struct emulator_run run;
+  emulator_run_alone(&run, planted.folder, &options, CONFIG(64, 64, 1, "direct_store=1"));
+  ck_assert_msg(!(run.status == FT_OK && run.comparison.error_ratio <= 1), "'%s' is not seen",
+                dropped[number].other);
+  ck_assert_int_ne(run.status, FT_E_COMPILE);
+  emulator_run_free(&run);
+  emulator_unplant(&planted);
+}
+END_TEST
+
 START_TEST(bugs_are_seen) {
   const size_t number = EMULATOR_CHOOSE(_i, bugs);
   const struct planted planted =
@@ -124,6 +168,7 @@ END_TEST
 
 START_TEST(every_bug_can_be_planted) {
   EMULATOR_EXPECT_PIECES(bugs);
+  EMULATOR_EXPECT_PIECES(dropped);
 }
 END_TEST
 
@@ -136,6 +181,7 @@ Suite *make_emulator_packing_suite(void) {
   tcase_add_loop_test(tests, every_row_is_right, 0, EMULATOR_RUNS(runs));
   tcase_add_test(tests, every_bug_can_be_planted);
   tcase_add_loop_test(tests, bugs_are_seen, 0, EMULATOR_RUNS(bugs));
+  tcase_add_loop_test(tests, bugs_of_dropout_and_masks_are_seen, 0, EMULATOR_RUNS(dropped));
   suite_add_tcase(suite, tests);
   return suite;
 }

@@ -237,8 +237,6 @@ static const struct {
     {"", "d64 hq8 hkv4 nq40 nk4096 causal", "h200", CONFIG("pack_gqa=1")},
     {"", "d64 hq64 hkv2 nq5 nk4096", "h200",
      CONFIG("overlap_tiles=1 direct_store=1 multicast=1 pack_gqa=1")},
-    {"pack-gqa", "d64 hq8 hkv4 nq5 dropout", "h200", CONFIG("pack_gqa=1")},
-    {"pack-gqa", "d64 hq8 hkv4 nq128 mask=128x128", "h200", CONFIG("pack_gqa=1")},
     {"packed-group", "d64 hq4 hkv4 nq128", "h200", CONFIG("pack_gqa=1")},
     {"packed-group", "d64 hq12 hkv4 nq128", "h200", CONFIG("pack_gqa=1")},
     {"packed-length", "d64 hq8 hkv4 nq1025 causal", "h200", CONFIG("pack_gqa=1")},

@@ -221,11 +221,6 @@ static bool p_in_smem(const struct ft_rule_case *of) {
          of->budget->regs_estimate + own_budget(of)->regs_p > of->budget->regs_limit;
 }
 
-/* Row masks and random bits are those of one head. */
-static bool pack_gqa(const struct ft_rule_case *of) {
-  return !knobs(of)->pack_gqa || (!of->request->dropout && of->request->mask_rows == 0);
-}
-
 /* The list is of whole tiles of single heads. */
 static bool ragged(const struct ft_rule_case *of) {
   return !of->request->ragged || (!knobs(of)->pack_gqa && !knobs(of)->split_keys);
@@ -300,8 +295,6 @@ static const struct ft_rule rules[] = {
      "a stage, and one more"},
     {"pingpong", FT_CANNOT_RUN, pingpong, "it takes two consumer warpgroups or more to take turns"},
     {"multicast", FT_CANNOT_RUN, multicast, "blocks that share K and V need tiles of equal steps"},
-    {"pack-gqa", FT_CANNOT_RUN, pack_gqa,
-     "dropout and masks go by head, so packed tiles have none of them"},
     {"ragged", FT_CANNOT_RUN, ragged,
      "of sequences of different lengths heads are not packed, and keys are not divided up"},
     {"split-keys", FT_CANNOT_RUN, split_keys,

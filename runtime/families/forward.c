@@ -45,9 +45,10 @@ static int read_geometry(struct ft_forward_params *params, const struct ft_launc
                          const struct ft_run *run, int packed_heads, int64_t *blocks) {
   const struct ft_request *const request = plan->request;
   const int block_m = ft_config_block_m(plan->config);
-  const int64_t q_tiles =
-      run->ragged ? ft_ragged_numbers(run, block_m)
-                  : ft_schedule_tiles(run->nq * packed_heads, request->mask_rows, block_m);
+  const int64_t mask_rows = (int64_t)request->mask_rows * packed_heads;
+  const int64_t q_tiles = run->ragged
+                              ? ft_ragged_numbers(run, block_m)
+                              : ft_schedule_tiles(run->nq * packed_heads, mask_rows, block_m);
   const int64_t batch_heads = run->tensor_batch * (run->heads_q / packed_heads); /* < 2^62 */
   if (__builtin_mul_overflow(q_tiles, batch_heads, blocks) || *blocks > INT32_MAX)
     return ft_fail(

@@ -9,6 +9,7 @@
 #include "generator/status.h"
 #include "runtime/families/forward.h"
 #include "runtime/families/ragged.h"
+#include "runtime/mask.h"
 #include "runtime/tensor_maps.h"
 
 /* ---- the tile scheduler ---- */
@@ -73,7 +74,10 @@ static int prepare(struct ft_launch *launch, const fatune_arguments *arguments) 
   struct ft_run run;
   int64_t tiles;
   FT_TRY(ft_run_read(&run, plan->request, arguments));
-  const int packed = ft_packed_heads(plan->config, run.heads_q / run.heads_kv, run.nq);
+  /* A tile has the rows of all heads of a pack, so these must have the same blocks. */
+  const bool has_lists_by_head = arguments->mask && arguments->mask->heads != 1;
+  const int packed =
+      has_lists_by_head ? 1 : ft_packed_heads(plan->config, run.heads_q / run.heads_kv, run.nq);
   FT_TRY(ft_forward_prepare(params, plan, &run, arguments, packed, &tiles));
   if (plan->request->dtype == FT_E4M3)
     FT_TRY(ft_run_read_descales(&launch->argument.descaled_forward.descales, arguments));

@@ -377,6 +377,9 @@ __device__ __forceinline__ int query_of(const Sequence &, int i) { return i; }
 __device__ __forceinline__ int head_of(const Sequence &, int head, int) { return head; }
 __device__ __forceinline__ int place_in_heads(const Sequence &, int i) { return i; }
 
+// 2^this many rows of a tile are of one query.
+__device__ __forceinline__ int pack_bits_of(const Sequence &) { return 0; }
+
 // Batch entries are alike: nothing is to be known of the one that a tile belongs to.
 struct SequencePlace {};
 
@@ -639,7 +642,7 @@ struct KeptBlocks {};
 // Query tiles by their rank: rank 0 has the most keys, as the last rows see the most.
 template <int BLOCK_M>
 __device__ __forceinline__ int row_of_rank(KeptBlocks &, const Visibility &, const Schedule &schedule, int, int,
-                                           int rank) {
+                                           int rank, int = 0) {
   return (HIDES_LAST_KEYS ? schedule.q_tiles - 1 - rank : rank) * BLOCK_M;
 }
 
@@ -688,7 +691,8 @@ __device__ __forceinline__ WorkTile work_tile_of_rank(const ForwardParams &param
   tile.batch = batch_head / params.sequence.heads_q;
   tile.head = batch_head % params.sequence.heads_q;
   tile.kv_head = tile.head / params.sequence.group;
-  tile.q0 = row_of_rank<BLOCK_M>(tile.kept, params.visibility, params.schedule, tile.batch, tile.head, rank);
+  tile.q0 = row_of_rank<BLOCK_M>(tile.kept, params.visibility, params.schedule, tile.batch, tile.head, rank,
+                                 pack_bits_of(params.sequence));
   return tile;
 }
 
@@ -747,7 +751,7 @@ __device__ __forceinline__ float dropout_rescale(const Dropout &) { return 1.f; 
 
 struct DropoutRows {};
 
-__device__ __forceinline__ DropoutRows begin_dropout(const Dropout &, int, int, int) { return {}; }
+__device__ __forceinline__ DropoutRows begin_dropout(const Dropout &, const Sequence &, int, int, int) { return {}; }
 __device__ __forceinline__ void begin_step(DropoutRows &, int) {}
 __device__ __forceinline__ void draw_beside_qk(DropoutRows &, int, int) {}
 __device__ __forceinline__ void draw_before_pv(DropoutRows &) {}
@@ -968,7 +972,7 @@ fatune_kernel(const __grid_constant__ ForwardParams all) {
   rows.lane = lane;
   rows.first_row = tile.q0 + warp * WARP_ROWS;
   rows.lanes = find_lanes(smem, warp, lane);
-  rows.dropout = begin_dropout(params.dropout, batch_head_of(sequence, tile.batch, tile.head), rows.first_row, lane);
+  rows.dropout = begin_dropout(params.dropout, sequence, batch_head_of(sequence, tile.batch, tile.head), rows.first_row, lane);
   rows.softmax = begin_rows<M_TILES>();
   rows.score = begin_score<M_TILES>(params, tile.batch, tile.head, rows.first_row, lane);
   #pragma unroll

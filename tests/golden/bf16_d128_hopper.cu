@@ -441,6 +441,9 @@ __device__ __forceinline__ int query_of(const Sequence &, int i) { return i; }
 __device__ __forceinline__ int head_of(const Sequence &, int head, int) { return head; }
 __device__ __forceinline__ int place_in_heads(const Sequence &, int i) { return i; }
 
+// 2^this many rows of a tile are of one query.
+__device__ __forceinline__ int pack_bits_of(const Sequence &) { return 0; }
+
 // Batch entries are alike: nothing is to be known of the one that a tile belongs to.
 struct SequencePlace {};
 
@@ -742,7 +745,7 @@ struct KeptBlocks {};
 // Query tiles by their rank: rank 0 has the most keys, as the last rows see the most.
 template <int BLOCK_M>
 __device__ __forceinline__ int row_of_rank(KeptBlocks &, const Visibility &, const Schedule &schedule, int, int,
-                                           int rank) {
+                                           int rank, int = 0) {
   return (HIDES_LAST_KEYS ? schedule.q_tiles - 1 - rank : rank) * BLOCK_M;
 }
 
@@ -791,7 +794,8 @@ __device__ __forceinline__ WorkTile work_tile_of_rank(const ForwardParams &param
   tile.batch = batch_head / params.sequence.heads_q;
   tile.head = batch_head % params.sequence.heads_q;
   tile.kv_head = tile.head / params.sequence.group;
-  tile.q0 = row_of_rank<BLOCK_M>(tile.kept, params.visibility, params.schedule, tile.batch, tile.head, rank);
+  tile.q0 = row_of_rank<BLOCK_M>(tile.kept, params.visibility, params.schedule, tile.batch, tile.head, rank,
+                                 pack_bits_of(params.sequence));
   return tile;
 }
 
@@ -878,7 +882,7 @@ __device__ __forceinline__ float dropout_rescale(const Dropout &) { return 1.f; 
 
 struct DropoutRows {};
 
-__device__ __forceinline__ DropoutRows begin_dropout(const Dropout &, int, int, int) { return {}; }
+__device__ __forceinline__ DropoutRows begin_dropout(const Dropout &, const Sequence &, int, int, int) { return {}; }
 __device__ __forceinline__ void begin_step(DropoutRows &, int) {}
 __device__ __forceinline__ void draw_beside_qk(DropoutRows &, int, int) {}
 __device__ __forceinline__ void draw_before_pv(DropoutRows &) {}
@@ -1377,7 +1381,7 @@ __device__ __forceinline__ Correction softmax(Consumer &consumer, const ForwardP
 __device__ __forceinline__ void begin_rows(Consumer &consumer, const ForwardParams &params, const Share &work) {
   consumer.row_max[0] = consumer.row_max[1] = MINUS_INFINITY;
   consumer.row_sum[0] = consumer.row_sum[1] = 0.f;
-  consumer.dropout = begin_dropout(params.dropout, batch_head_of(params.sequence, work.batch, work.head),
+  consumer.dropout = begin_dropout(params.dropout, params.sequence, batch_head_of(params.sequence, work.batch, work.head),
                                    work.q0 + consumer.warp * 16, consumer.lane);
   consumer.score = begin_score<1>(params, work.batch, work.head, work.q0 + consumer.warp * 16, consumer.lane);
 }

@@ -377,6 +377,9 @@ __device__ __forceinline__ int query_of(const Sequence &, int i) { return i; }
 __device__ __forceinline__ int head_of(const Sequence &, int head, int) { return head; }
 __device__ __forceinline__ int place_in_heads(const Sequence &, int i) { return i; }
 
+// 2^this many rows of a tile are of one query.
+__device__ __forceinline__ int pack_bits_of(const Sequence &) { return 0; }
+
 // Batch entries are alike: nothing is to be known of the one that a tile belongs to.
 struct SequencePlace {};
 
@@ -637,15 +640,15 @@ constexpr bool BEGINS_LATE = HIDES_FIRST_KEYS || DIVIDED;  // a walk need not be
 
 typedef MaskList KeptBlocks;   // of a row of mask blocks
 
-// Query tiles by their rank: the longest lists come first.
+// Query tiles by their rank: the longest lists come first. Heads are packed where all have the same lists.
 template <int BLOCK_M>
 __device__ __forceinline__ int row_of_rank(KeptBlocks &kept, const Visibility &visibility, const Schedule &, int batch,
-                                           int head, int rank) {
-  constexpr int TILES = MASK_ROWS / BLOCK_M;
+                                           int head, int rank, int pack_bits = 0) {
   static_assert(MASK_ROWS % BLOCK_M == 0, "a tile lies in one row of mask blocks");
+  const int tiles = MASK_ROWS / BLOCK_M << pack_bits;  // of a row of mask blocks
   const MaskLists &rows = visibility.rows;
-  kept = rows.lists[batch * rows.batch_lists + head * rows.head_lists + rank / TILES];
-  return kept.block * MASK_ROWS + rank % TILES * BLOCK_M;
+  kept = rows.lists[batch * rows.batch_lists + head * rows.head_lists + rank / tiles];
+  return (kept.block * tiles + rank % tiles) * BLOCK_M;
 }
 
 // How many of `count` ascending blocks begin before this key, by halves.
@@ -734,7 +737,8 @@ __device__ __forceinline__ WorkTile work_tile_of_rank(const ForwardParams &param
   tile.batch = batch_head / params.sequence.heads_q;
   tile.head = batch_head % params.sequence.heads_q;
   tile.kv_head = tile.head / params.sequence.group;
-  tile.q0 = row_of_rank<BLOCK_M>(tile.kept, params.visibility, params.schedule, tile.batch, tile.head, rank);
+  tile.q0 = row_of_rank<BLOCK_M>(tile.kept, params.visibility, params.schedule, tile.batch, tile.head, rank,
+                                 pack_bits_of(params.sequence));
   return tile;
 }
 
@@ -855,7 +859,8 @@ struct DropoutRows {
   unsigned random[DRAWS_HELD][ROW_DRAWS][4];
 };
 
-__device__ __forceinline__ DropoutRows begin_dropout(const Dropout &arguments, int batch_head, int first_row, int lane) {
+__device__ __forceinline__ DropoutRows begin_dropout(const Dropout &arguments, const Sequence &, int batch_head, int first_row,
+                                                     int lane) {
   DropoutRows dropout;
   dropout.seed = find_seed(arguments);
   dropout.batch_head = uniform(batch_head);
@@ -1204,7 +1209,7 @@ fatune_kernel(const __grid_constant__ ForwardParams all) {
   rows.lane = lane;
   rows.first_row = tile.q0 + warp * WARP_ROWS;
   rows.lanes = find_lanes(smem, warp, lane);
-  rows.dropout = begin_dropout(params.dropout, batch_head_of(sequence, tile.batch, tile.head), rows.first_row, lane);
+  rows.dropout = begin_dropout(params.dropout, sequence, batch_head_of(sequence, tile.batch, tile.head), rows.first_row, lane);
   rows.softmax = begin_rows<M_TILES>();
   rows.score = begin_score<M_TILES>(params, tile.batch, tile.head, rows.first_row, lane);
   #pragma unroll

@@ -372,6 +372,9 @@ __device__ __forceinline__ int query_of(const Sequence &, int i) { return i; }
 __device__ __forceinline__ int head_of(const Sequence &, int head, int) { return head; }
 __device__ __forceinline__ int place_in_heads(const Sequence &, int i) { return i; }
 
+// 2^this many rows of a tile are of one query.
+__device__ __forceinline__ int pack_bits_of(const Sequence &) { return 0; }
+
 // Batch entries are alike: nothing is to be known of the one that a tile belongs to.
 struct SequencePlace {};
 

@@ -83,7 +83,9 @@ static double element_instructions(const struct ft_request *request,
   if (k->p_in_smem) count += P_INSTRUCTIONS;
   if (request->dropout) {
     const int n = k->block_n, keys = n % 64 == 0 ? 64 : n % 32 == 0 ? 32 : 16;
-    count += DROP_INSTRUCTIONS + DRAW_INSTRUCTIONS * 2.0 / keys;
+    const double draws =
+        k->pack_gqa ? 2 : 1; /* of a tile of 16 rows, whose halves are of two heads */
+    count += DROP_INSTRUCTIONS + draws * DRAW_INSTRUCTIONS * 2.0 / keys;
   }
   return count;
 }
