@@ -52,7 +52,11 @@ void ft_database_done(sqlite3_stmt *statement) {
 }
 
 int ft_database_bound(struct ft_database *database, int failed) {
-  return failed == SQLITE_OK ? FT_OK : ft_database_fail(database, "no value can be bound");
+  if (failed != SQLITE_NOMEM)
+    return failed == SQLITE_OK ? FT_OK : ft_database_fail(database, "no value can be bound");
+  database->code = SQLITE_NOMEM; /* the connection itself may know of no error */
+  return ft_fail(FT_E_MEMORY, "%s: no memory to bind a value",
+                 database->path ? database->path : "memory");
 }
 
 int ft_database_run(struct ft_database *database, sqlite3_stmt *statement, const char *doing) {

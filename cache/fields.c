@@ -121,6 +121,7 @@ void ft_fields_print(const struct ft_field *fields, size_t count, const void *re
   for (size_t i = 0; i < count; i++) {
     ft_text_clear(&value);
     fields[i].type->print((const char *)record + fields[i].offset, fields[i].size, &value);
+    if (value.failed) break; /* clearing it would forget so */
     const bool number = fields[i].type != &ft_field_string;
     const bool absent = value.length == 0 || (number && strcmp(value.data, "0") == 0);
     if (absent && !fields[i].required) continue;

@@ -87,20 +87,20 @@ int ft_folder_check(const char *name, char **real) {
   struct stat state;
   *real = NULL;
   if (stat(name, &state) != 0)
-    return ft_fail(errno == ENOENT ? FT_E_NOT_FOUND : FT_E_CACHE, "cannot use the folder '%s': %s",
+    return ft_fail(errno == ENOENT ? FT_E_NOT_FOUND : FT_E_IO, "cannot use the folder '%s': %s",
                    name, strerror(errno));
   if (!S_ISDIR(state.st_mode))
     return ft_fail(FT_E_CACHE, "cannot use the folder '%s': it is not a folder", name);
   FT_TRY(check_owner(name, &state));
   *real = realpath(name, NULL);
-  if (!*real) return ft_fail(FT_E_CACHE, "cannot use the folder '%s': %s", name, strerror(errno));
+  if (!*real) return ft_fail(FT_E_IO, "cannot use the folder '%s': %s", name, strerror(errno));
   return FT_OK;
 }
 
 int ft_file_check(const char *path) {
   struct stat state;
   if (lstat(path, &state) != 0)
-    return ft_fail(errno == ENOENT ? FT_E_NOT_FOUND : FT_E_CACHE, "cannot use '%s': %s", path,
+    return ft_fail(errno == ENOENT ? FT_E_NOT_FOUND : FT_E_IO, "cannot use '%s': %s", path,
                    strerror(errno));
   if (!S_ISREG(state.st_mode))
     return ft_fail(FT_E_CACHE, "cannot use '%s': it is %s, not a plain file", path,

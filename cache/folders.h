@@ -17,7 +17,7 @@ int ft_folder_make(const char *name);
 
 /* *real: the folder's name without symbolic links, to be freed. Fails with FT_E_NOT_FOUND when it
  * is not there, with FT_E_CACHE when somebody else owns it or could write to it: who can replace a
- * file of ours chooses the code that runs on the GPU. */
+ * file of ours chooses the code that runs on the GPU. FT_E_IO when it could not be looked at. */
 int ft_folder_check(const char *name, char **real);
 
 /* The same for a file in a checked folder: a plain file of ours, no link, not open to others.

@@ -23,6 +23,9 @@ static const char *const user_names[FT_KINDS] = {"tuning.db", "kernels.db"};
 
 /* -- lock and warnings ---------------------------------------------------------------------- */
 
+/* Stands in for a warning that there is no memory for. */
+static char no_memory[] = "a cache failed, and there is no memory to say how";
+
 void ft_store_enter(struct ft_store *store) {
   pthread_mutex_lock(&store->lock);
 }
@@ -35,14 +38,15 @@ void ft_store_leave(struct ft_store *store) {
   pthread_mutex_unlock(&store->lock);
   for (int i = 0; i < count; i++) {
     store->warn(store->payload, warnings[i]);
-    free(warnings[i]);
+    if (warnings[i] != no_memory) free(warnings[i]);
   }
 }
 
 static void queue_warning(struct ft_store *store, const char *message) {
   if (!store->warn || store->warning_count == FT_WARNINGS_MAX) return;
-  char *const copy = strdup(message);
-  if (copy) store->warnings[store->warning_count++] = copy;
+  char **const next = &store->warnings[store->warning_count++];
+  *next = strdup(message);
+  if (!*next) *next = no_memory;
 }
 
 void ft_store_fault(struct ft_store *store, const char *message) {
@@ -132,6 +136,10 @@ static int open_user_file(struct ft_store *store, enum ft_kind kind, bool writin
 done:
   free(real);
   free(path);
+  if (status == FT_E_IO) { /* nothing is known of the file, not that it is none of ours */
+    file->database.code = SQLITE_IOERR;
+    status = FT_E_CACHE;
+  }
   return status;
 }
 

@@ -34,9 +34,9 @@ static int take_as_it_stands(struct salvage *salvage, sqlite3_stmt *row) {
   int code = SQLITE_OK;
   for (int i = 0; i < columns && code == SQLITE_OK; i++)
     code = sqlite3_bind_value(statement, i + 1, sqlite3_column_value(row, i));
-  const int status = code == SQLITE_OK
-                         ? ft_database_run(salvage->into, statement, "a row cannot be written")
-                         : ft_database_fail(salvage->into, "a row cannot be written");
+  int status = ft_database_bound(salvage->into, code);
+  if (status == FT_OK)
+    status = ft_database_run(salvage->into, statement, "a row cannot be written");
   ft_database_done(statement);
   if (status == FT_E_CACHE && (salvage->into->code & 0xFF) == SQLITE_CONSTRAINT) {
     salvage->whole = false; /* a column that must not be NULL is */

@@ -154,12 +154,14 @@ static int check_refused(struct ft_user_file *file, struct check *check, int why
   bool ours = false;
   if (ft_database_is_damaged(&file->database)) return find(check, why);
   if (why != FT_E_CACHE || file->database.code != SQLITE_OK) return why;
+  int status = ft_file_check(path);
+  if (status == FT_E_IO) return why;
   check->damaged++;
-  if (ft_file_check(path) != FT_OK) { /* a link, a pipe, a file of others */
+  if (status != FT_OK) { /* a link, a pipe, a file of others */
     check->foreign = true;
     return FT_OK;
   }
-  int status = ft_database_open(&look, path, FT_DATABASE_LOOK);
+  status = ft_database_open(&look, path, FT_DATABASE_LOOK);
   if (status == FT_OK) status = is_ours(&look, &ours);
   if (status != FT_OK && (ft_database_is_damaged(&look) || look.code == SQLITE_ERROR)) {
     status = FT_OK;

@@ -1,15 +1,15 @@
-/* fault_calls.c: part of the program `fatune_faulty`, whose calls for memory and files fail on
- * order. in -> out: FATUNE_TEST_FAULT=memory|files:N[:ever] -> the N-th such call of the program,
- * of SQLite or of Jansson fails, once or from then on; the file FATUNE_TEST_FAULT_SAYS: how many
- * there were.
- * FATUNE_TEST_NETWORK: every file system is NFS.
+/* fault_calls.c: calls for memory and files that fail on order.
+ * in -> out: kind, n -> the n-th such call of the program, of SQLite or of Jansson fails, once or
+ * from then on. FATUNE_TEST_NETWORK: every file system is NFS.
  *
  * The linker leads fatune's calls of NAME here as __wrap_NAME (tests/CMakeLists.txt has the list);
  * Lua allocates through fatune. */
+#include "tests/faulty/fault_calls.h"
+
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
-#include <pthread.h>
 #include <sqlite3.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -22,24 +22,18 @@
 
 #include "tests/file_layer.h"
 
-enum kind { MEMORY, FILES };
-
 static struct {
-  pthread_mutex_t lock;
-  enum kind kind;
-  bool armed, ever;
-  long n, count;
-} fault = {.lock = PTHREAD_MUTEX_INITIALIZER};
+  enum fault_kind kind;
+  bool ever;
+  long n;
+  _Atomic(long) count;
+  _Atomic(bool) armed;
+} fault;
 
-static bool fails(enum kind kind) {
-  bool now = false;
-  pthread_mutex_lock(&fault.lock);
-  if (fault.armed && fault.kind == kind) {
-    fault.count++;
-    now = fault.count == fault.n || (fault.ever && fault.count > fault.n);
-  }
-  pthread_mutex_unlock(&fault.lock);
-  return now;
+static bool fails(enum fault_kind kind) {
+  if (!fault.armed || fault.kind != kind) return false;
+  const long count = ++fault.count;
+  return count == fault.n || (fault.ever && fault.n > 0 && count > fault.n);
 }
 
 /* ---- memory ---- */
@@ -59,7 +53,7 @@ char *__wrap_strndup(const char *text, size_t most);
 char *__wrap_realpath(const char *path, char *to);
 int __wrap_asprintf(char **to, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-#define WITHOUT_MEMORY(call) (fails(MEMORY) ? (errno = ENOMEM, NULL) : (call))
+#define WITHOUT_MEMORY(call) (fails(FAULT_MEMORY) ? (errno = ENOMEM, NULL) : (call))
 
 void *__wrap_malloc(size_t size) {
   return WITHOUT_MEMORY(__real_malloc(size));
@@ -86,7 +80,7 @@ char *__wrap_realpath(const char *path, char *to) {
 }
 
 int __wrap_asprintf(char **to, const char *format, ...) {
-  if (fails(MEMORY)) return -1;
+  if (fails(FAULT_MEMORY)) return -1;
   va_list arguments;
   va_start(arguments, format);
   const int length = vasprintf(to, format, arguments);
@@ -106,7 +100,7 @@ static void *sqlite_realloc(void *block, int bytes) {
 
 /* ---- files ---- */
 
-#define WITHOUT_FILE(call, code) (fails(FILES) ? (errno = (code), -1) : (call))
+#define WITHOUT_FILE(call, code) (fails(FAULT_FILES) ? (errno = (code), -1) : (call))
 
 int __real_open(const char *path, int flags, ...);
 ssize_t __real_read(int file, void *to, size_t most);
@@ -121,7 +115,21 @@ int __real_mkstemp(char *pattern);
 int __real_stat(const char *path, struct stat *state);
 int __real_lstat(const char *path, struct stat *state);
 int __real_fstat(int file, struct stat *state);
+int __real_close(int file);
+int __real_fchmod(int file, mode_t mode);
+off_t __real_lseek(int file, off_t to, int from);
+DIR *__real_opendir(const char *path);
+int __real_scandir(const char *path, struct dirent ***names, int (*wanted)(const struct dirent *),
+                   int (*order)(const struct dirent **, const struct dirent **));
+ssize_t __real_readlink(const char *path, char *to, size_t most);
 FILE *__real_fopen(const char *path, const char *mode);
+int __wrap_close(int file);
+int __wrap_fchmod(int file, mode_t mode);
+off_t __wrap_lseek(int file, off_t to, int from);
+DIR *__wrap_opendir(const char *path);
+int __wrap_scandir(const char *path, struct dirent ***names, int (*wanted)(const struct dirent *),
+                   int (*order)(const struct dirent **, const struct dirent **));
+ssize_t __wrap_readlink(const char *path, char *to, size_t most);
 int __wrap_open(const char *path, int flags, ...);
 ssize_t __wrap_read(int file, void *to, size_t most);
 ssize_t __wrap_pread(int file, void *to, size_t most, off_t at);
@@ -194,11 +202,38 @@ int __wrap_fstat(int file, struct stat *state) {
 }
 
 FILE *__wrap_fopen(const char *path, const char *mode) {
-  return fails(FILES) ? (errno = EIO, NULL) : __real_fopen(path, mode);
+  return fails(FAULT_FILES) ? (errno = EIO, NULL) : __real_fopen(path, mode);
+}
+
+/* The file is closed all the same, as on Linux. */
+int __wrap_close(int file) {
+  const int status = __real_close(file);
+  return fails(FAULT_FILES) ? (errno = EIO, -1) : status;
+}
+
+int __wrap_fchmod(int file, mode_t mode) {
+  return WITHOUT_FILE(__real_fchmod(file, mode), EPERM);
+}
+
+off_t __wrap_lseek(int file, off_t to, int from) {
+  return WITHOUT_FILE(__real_lseek(file, to, from), EIO);
+}
+
+DIR *__wrap_opendir(const char *path) {
+  return fails(FAULT_FILES) ? (errno = EIO, NULL) : __real_opendir(path);
+}
+
+int __wrap_scandir(const char *path, struct dirent ***names, int (*wanted)(const struct dirent *),
+                   int (*order)(const struct dirent **, const struct dirent **)) {
+  return WITHOUT_FILE(__real_scandir(path, names, wanted, order), EIO);
+}
+
+ssize_t __wrap_readlink(const char *path, char *to, size_t most) {
+  return WITHOUT_FILE(__real_readlink(path, to, most), EIO);
 }
 
 static int before(const struct file_call *call) {
-  return fails(FILES) ? file_operation_failure(call->operation) : SQLITE_OK;
+  return fails(FAULT_FILES) ? file_operation_failure(call->operation) : SQLITE_OK;
 }
 
 /* ---- a network ---- */
@@ -212,18 +247,9 @@ int __wrap_statfs(const char *path, struct statfs *state) {
   return status;
 }
 
-/* ---- the order ---- */
+/* ---- orders ---- */
 
-__attribute__((constructor)) static void take_order(void) {
-  const char *const order = getenv("FATUNE_TEST_FAULT");
-  if (!order) return;
-  const char *const number = strchr(order, ':');
-  if (!number) abort();
-  char *rest;
-  fault.n = strtol(number + 1, &rest, 10);
-  fault.kind = strncmp(order, "memory:", 7) == 0 ? MEMORY : FILES;
-  fault.ever = strcmp(rest, ":ever") == 0;
-  if (rest == number + 1 || (rest[0] && !fault.ever)) abort();
+void fault_calls_begin(void) {
   if (sqlite3_config(SQLITE_CONFIG_GETMALLOC, &memory_below) != SQLITE_OK) abort();
   sqlite3_mem_methods failing = memory_below;
   failing.xMalloc = sqlite_malloc;
@@ -231,15 +257,18 @@ __attribute__((constructor)) static void take_order(void) {
   if (sqlite3_config(SQLITE_CONFIG_MALLOC, &failing) != SQLITE_OK) abort();
   json_set_alloc_funcs(__wrap_malloc, free);
   file_layer_begin(&(struct file_layer){.name = "fault", .before = before});
+}
+
+void fault_calls_arm(enum fault_kind kind, long n, bool ever) {
+  fault.armed = false;
+  fault.kind = kind;
+  fault.n = n;
+  fault.ever = ever;
+  fault.count = 0;
   fault.armed = true;
 }
 
-__attribute__((destructor)) static void tell(void) {
-  const char *const says = getenv("FATUNE_TEST_FAULT_SAYS");
+long fault_calls_disarm(void) {
   fault.armed = false;
-  if (!says) return;
-  FILE *const file = __real_fopen(says, "w");
-  if (!file) return;
-  fprintf(file, "%ld\n", fault.count);
-  fclose(file);
+  return fault.count;
 }

@@ -1,0 +1,20 @@
+/* fault_calls.h: calls for memory and files that fail on order.
+ * in -> out: kind, n -> the n-th such call of the program, of SQLite or of Jansson fails, once or
+ * from then on. */
+#ifndef TESTS_FAULTY_FAULT_CALLS_H
+#define TESTS_FAULTY_FAULT_CALLS_H
+
+#include <stdbool.h>
+
+enum fault_kind { FAULT_MEMORY, FAULT_FILES };
+
+/* Before the first use of SQLite, or after sqlite3_shutdown. */
+void fault_calls_begin(void);
+
+/* From here on calls are counted, and the n-th fails; 0: none. */
+void fault_calls_arm(enum fault_kind kind, long n, bool ever);
+
+/* None fails any more. Returns how many there were. */
+long fault_calls_disarm(void);
+
+#endif

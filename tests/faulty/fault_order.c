@@ -1,0 +1,34 @@
+/* fault_order.c: part of programs whose calls for memory and files fail on order.
+ * in -> out: FATUNE_TEST_FAULT=memory|files:N[:ever] -> the N-th such call fails, once or from then
+ * on; the file FATUNE_TEST_FAULT_SAYS: how many there were. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/faulty/fault_calls.h"
+
+static bool ordered;
+
+__attribute__((constructor)) static void take_order(void) {
+  const char *const order = getenv("FATUNE_TEST_FAULT");
+  if (!order) return;
+  const char *const number = strchr(order, ':');
+  if (!number) abort();
+  char *rest;
+  const long n = strtol(number + 1, &rest, 10);
+  const bool ever = strcmp(rest, ":ever") == 0;
+  if (rest == number + 1 || (rest[0] && !ever)) abort();
+  fault_calls_begin();
+  ordered = true;
+  fault_calls_arm(strncmp(order, "memory:", 7) == 0 ? FAULT_MEMORY : FAULT_FILES, n, ever);
+}
+
+__attribute__((destructor)) static void tell(void) {
+  const char *const says = getenv("FATUNE_TEST_FAULT_SAYS");
+  if (!says || !ordered) return;
+  const long count = fault_calls_disarm();
+  FILE *const file = fopen(says, "w");
+  if (!file) return;
+  fprintf(file, "%ld\n", count);
+  fclose(file);
+}

@@ -1,0 +1,301 @@
+/* test_store_failures.c: the n-th call for memory or files fails, once or from then on, of fatune
+ * or of SQLite: a status, nothing wrong stored or handed out, nothing lost. in -> out: n -> every
+ * use of a store -> Check suite. Some n of each, others each time; with FATUNE_TEST_SLOW=1 every n;
+ * FATUNE_TEST_CASE=n: the n-th use alone. */
+#include "tests/suites.h"
+
+#include "cache/claims.h"
+#include "cache/trust.h"
+#include "tests/faulty/fault_calls.h"
+#include "tests/slow_tests.h"
+#include "tests/trust_lab.h"
+
+#define PROBLEM "forward bf16 d128 hq16 hkv16 b2 nq4096 nk4096 causal"
+#define NEARBY  "forward bf16 d128 hq16 hkv16 b2 nq1024 nk1024 causal"
+
+static struct trust_lab lab;
+static struct ft_kernel kernel; /* of no store yet */
+static struct ft_trial trial;   /* that names it */
+static struct ft_request request, near;
+static char tuning[128], kernels[128], theirs[2][160];
+static struct bytes saved[2]; /* both user files, sound */
+static char current[48];      /* what fails */
+
+/* -- the files to begin with ---------------------------------------------------------------- */
+
+enum begin { EMPTY, FULL, DAMAGED_ROW, DAMAGED_FILE };
+
+static void begin_with(enum begin begin) {
+  nftw(lab.fixture.folder, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+  lab.fixture.warning_count = 0;
+  if (begin == EMPTY) return;
+  ck_assert_int_eq(mkdir(lab.fixture.folder, 0700), 0);
+  write_bytes(tuning, saved[0].data, saved[0].size);
+  write_bytes(kernels, saved[1].data, saved[1].size);
+  ck_assert_int_eq(chmod(tuning, 0600) | chmod(kernels, 0600), 0);
+  if (begin == DAMAGED_ROW) run_sql(kernels, "UPDATE kernels SET text = 'no kernel' WHERE id = 2");
+  if (begin != DAMAGED_FILE) return;
+  for (size_t i = 100; i < 4096; i++) saved[1].data[i] ^= 0x55; /* the schema's page */
+  write_bytes(kernels, saved[1].data, saved[1].size);
+  for (size_t i = 100; i < 4096; i++) saved[1].data[i] ^= 0x55;
+}
+
+static void count_warning(void *payload, const char *message) {
+  (void)payload;
+  (void)message;
+  lab.fixture.warning_count++;
+}
+
+static struct ft_store_options options_now(void) {
+  return (struct ft_store_options){
+      .folder = lab.fixture.folder, .system_path = lab.layers, .warn = count_warning};
+}
+
+/* -- uses ----------------------------------------------------------------------------------- */
+
+static char complaint[256]; /* Check itself needs memory, and so has to wait */
+
+static void expect(bool right, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void expect(bool right, const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  if (!right && !complaint[0]) vsnprintf(complaint, sizeof complaint, format, arguments);
+  va_end(arguments);
+}
+
+static int put(struct ft_store *store) {
+  const int status = ft_store_kernel_put(store, &kernel);
+  const int second = ft_store_trial_put(store, &trial);
+  return status != FT_OK ? status : second;
+}
+
+static int take_in(struct ft_store *store) {
+  int64_t trials = 0, taken = 0;
+  return ft_store_import(store, lab.bundle, &trials, &taken);
+}
+
+static int merge(struct ft_store *store) {
+  int64_t trials = 0, taken = 0;
+  const int status = ft_store_merge(store, theirs[0], &trials, &taken);
+  const int second = ft_store_merge(store, theirs[1], &trials, &taken);
+  return status != FT_OK ? status : second;
+}
+
+static bool see(void *payload, const struct ft_trial *one) {
+  (void)one;
+  ++*(int *)payload;
+  return true;
+}
+
+static int take(struct ft_store *store, const struct ft_kernel *wanted) {
+  struct ft_kernel back;
+  const int status = ft_store_kernel_get(store, &wanted->key, &back);
+  if (status != FT_OK) return status;
+  expect(back.image_size == wanted->image_size && back.registers == wanted->registers &&
+             memcmp(back.image, wanted->image, back.image_size) == 0,
+         "another kernel");
+  ft_kernel_free(&back);
+  return FT_OK;
+}
+
+/* Exact, near, of another device; the kernel; all trials; a config that is given. */
+static int look_up(struct ft_store *store) {
+  const struct ft_digest templates = digest_of_text("templates 1");
+  struct ft_query query = {
+      .request = &request, .device = CLASS_H200, .target = "sm_90", .templates = &templates};
+  struct ft_choice choice;
+  struct ft_digest key;
+  int seen = 0, status = take(store, &lab.kernels[0]);
+  expect(ft_store_choose(store, &query, &choice) == FT_OK, "a look-up fails");
+  const bool exact = choice.hit == FT_HIT_EXACT;
+  const struct ft_config config = choice.config;
+  const int visited = ft_store_trials(store, &request, NULL, see, &seen);
+  if (exact && ft_store_kernel_of_config(store, &query, &config, &key) != FT_OK)
+    status = FT_E_NOT_FOUND;
+  query.request = &near;
+  expect(ft_store_choose(store, &query, &choice) == FT_OK, "a look-up fails");
+  query.device = CLASS_H100;
+  expect(ft_store_choose(store, &query, &choice) == FT_OK, "a look-up fails");
+  if (status == FT_OK) status = visited;
+  return exact ? status : FT_E_NOT_FOUND;
+}
+
+static int recall(struct ft_store *store) {
+  const struct ft_digest recipe = digest_of_text("a recipe"), source = digest_of_text("a source");
+  struct ft_digest back;
+  ft_store_recipe_put(store, &recipe, &source);
+  const int status = ft_store_recipe_get(store, &recipe, &back);
+  expect(status != FT_OK || ft_digest_equal(&back, &source), "another source");
+  return status;
+}
+
+static int count_rows(struct ft_store *store) {
+  struct ft_store_stats stats;
+  const int status = ft_store_stats(store, &stats);
+  expect(status != FT_OK || lab.fixture.warning_count > 0 || stats.trials == 2,
+         "%lld trials without a word", (long long)stats.trials);
+  return status;
+}
+
+static int delete_some(struct ft_store *store) {
+  int64_t deleted = 0;
+  const int status = ft_store_kernel_forget(store, &lab.kernels[1].key);
+  const int second = ft_store_gc(store, 1, &deleted);
+  return status != FT_OK ? status : second;
+}
+
+static int export_it(struct ft_store *store) {
+  struct ft_export export = {.may_be_empty = false};
+  char file[160];
+  snprintf(file, sizeof file, "%s/again.fatune", lab.fixture.root);
+  const int status = ft_store_export(store, "sm_90", NULL, file, &export);
+  expect(status != FT_OK || (export.trials == 2 && export.kernels == 2), "an export lacks rows");
+  return status != FT_OK ? status : ft_trust_sign(file, &lab.trusted, "again");
+}
+
+static int verify(struct ft_store *store) {
+  struct ft_store_verdict verdict;
+  const int status = ft_store_verify(store, true, &verdict);
+  expect(!verdict.mended[0].kept && !verdict.mended[1].kept && verdict.damaged == 0,
+         "a sound store was taken for a damaged one");
+  ft_store_verdict_free(&verdict);
+  return status;
+}
+
+static int repair(struct ft_store *store) {
+  struct ft_store_verdict verdict;
+  const int status = ft_store_verify(store, true, &verdict);
+  expect(status != FT_OK || verdict.damaged > 0, "damage was not seen");
+  const int64_t left = verdict.left;
+  ft_store_verdict_free(&verdict);
+  return status == FT_OK && left > 0 ? FT_E_CACHE : status;
+}
+
+static int look_through(struct ft_store *store) {
+  struct ft_bundle_verdict verdict;
+  const int status = ft_store_verify_bundle(store, lab.bundle, &verdict);
+  expect(status != FT_OK || (verdict.trials == 2 && verdict.kernels == 2), "rows are missed");
+  return status;
+}
+
+static int claim(struct ft_store *store) {
+  struct ft_claim one;
+  ft_claim_open(&one, store, &kernel.key);
+  const int status = ft_claim_try(&one) && one.file >= 0 ? FT_OK : FT_E_CACHE;
+  ft_claim_close(&one);
+  return status;
+}
+
+/* Layers that FATUNE_TRUST asks a signature of are opened and closed. */
+static int open_signed(struct ft_store *before) {
+  const struct ft_store_options options = options_now();
+  struct ft_store *store = NULL;
+  int layers = 0, status;
+  (void)before;
+  setenv("FATUNE_TRUST", "signed", 1);
+  status = ft_store_open(&store, &options);
+  if (status == FT_OK) {
+    const struct ft_store_layer *const found = ft_store_layers(store, &layers);
+    status = layers == 1 && found[0].used ? take(store, &lab.kernels[1]) : FT_E_NOT_FOUND;
+  }
+  unsetenv("FATUNE_TRUST");
+  ft_store_close(store);
+  return status;
+}
+
+static const struct {
+  int (*use)(struct ft_store *store);
+  enum begin begin;
+} uses[] = {{put, EMPTY},           {put, FULL},          {take_in, EMPTY}, {merge, EMPTY},
+            {look_up, FULL},        {recall, EMPTY},      {recall, FULL},   {count_rows, FULL},
+            {delete_some, FULL},    {export_it, FULL},    {verify, FULL},   {repair, DAMAGED_ROW},
+            {repair, DAMAGED_FILE}, {look_through, FULL}, {claim, FULL},    {open_signed, FULL}};
+
+enum { USES = sizeof uses / sizeof uses[0] };
+
+/* -- the sweep ------------------------------------------------------------------------------ */
+
+static void set_up(void) {
+  trust_lab_open(&lab);
+  kernel = make_kernel(&lab.fixture.dice, 20000);
+  trial = make_trial(PROBLEM, CLASS_H200, 1, 90);
+  trial.kernel = kernel.key;
+  request = request_of(PROBLEM);
+  near = request_of(NEARBY);
+  snprintf(tuning, sizeof tuning, "%s/tuning.db", lab.fixture.folder);
+  snprintf(kernels, sizeof kernels, "%s/kernels.db", lab.fixture.folder);
+  saved[0] = read_bytes(tuning);
+  saved[1] = read_bytes(kernels);
+  for (int i = 0; i < 2; i++) {
+    snprintf(theirs[i], sizeof theirs[i], "%s/theirs%d.db", lab.fixture.root, i);
+    write_bytes(theirs[i], saved[i].data, saved[i].size);
+  }
+  ck_assert_int_eq(sqlite3_shutdown(), SQLITE_OK);
+  fault_calls_begin();
+}
+
+static void tear_down(void) {
+  for (int i = 0; i < 2; i++) free(saved[i].data);
+  ft_kernel_free(&kernel);
+  trust_lab_close(&lab);
+}
+
+/* What is stored is right, what was there before still is, and the next run works. */
+static void assert_sound(int which) {
+  const enum begin begin = uses[which].begin;
+  const bool deletes = uses[which].use == delete_some;
+  int64_t checked, damaged;
+  lab.fixture.warning_count = 0;
+  struct ft_store *const store = open_store(&lab.fixture);
+  assert_ok(verify_store(store, begin > FULL, &checked, &damaged));
+  ck_assert_msg(begin > FULL || damaged == 0, "use %d, %s: %lld damaged", which, current,
+                (long long)damaged);
+  if (!deletes && begin != EMPTY) {
+    const bool first = take(store, &lab.kernels[0]) == FT_OK;
+    const bool second = take(store, &lab.kernels[1]) == FT_OK;
+    ck_assert_msg(first && (second || begin > FULL), "use %d, %s: kernels are lost", which,
+                  current);
+  }
+  assert_ok(put(store));
+  assert_ok(take(store, &kernel));
+  ft_store_close(store);
+}
+
+static void sweep(int which, enum fault_kind kind, bool ever) {
+  const long step = tests_are_slow() ? 1 : kind == FAULT_MEMORY ? 97 : 7;
+  const struct ft_store_options options = options_now();
+  bool fired = true;
+  for (long n = 1 + dice_below(&lab.fixture.dice, (int)step); fired; n += step) {
+    struct ft_store *store = NULL;
+    begin_with(uses[which].begin);
+    assert_ok(ft_store_open(&store, &options));
+    snprintf(current, sizeof current, "%s call %ld%s", kind == FAULT_MEMORY ? "memory" : "files", n,
+             ever ? " and on" : "");
+    fault_calls_arm(kind, n, ever);
+    const int status = uses[which].use(store);
+    fired = fault_calls_disarm() >= n;
+    ck_assert_msg(!complaint[0], "use %d, %s: %s", which, current, complaint);
+    ck_assert_msg(fired || status == FT_OK, "use %d, %s: %d %s", which, current, status,
+                  ft_detail());
+    ft_store_close(store);
+    assert_sound(which);
+  }
+}
+
+START_TEST(a_failing_call_harms_nothing) {
+  const char *const given = getenv("FATUNE_TEST_CASE");
+  if (given && strtol(given, NULL, 10) != _i) return;
+  for (int kind = FAULT_MEMORY; kind <= FAULT_FILES; kind++)
+    for (int ever = 0; ever < 2; ever++) sweep(_i, (enum fault_kind)kind, ever);
+}
+END_TEST
+
+Suite *make_store_failures_suite(void) {
+  Suite *const suite = suite_create("store_failures");
+  TCase *const tests = tcase_create("failures");
+  tcase_set_timeout(tests, tests_are_slow() ? 3600 : 120);
+  tcase_add_checked_fixture(tests, set_up, tear_down);
+  tcase_add_loop_test(tests, a_failing_call_harms_nothing, 0, USES);
+  suite_add_tcase(suite, tests);
+  return suite;
+}
