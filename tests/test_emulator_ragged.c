@@ -1,0 +1,95 @@
+/* test_emulator_ragged.c: sequences of different lengths, packed, on an emulated H200.
+ * in -> out: request, config -> every row against float64, rows that none uses untouched; bugs in
+ * what tells sequences apart, each of which must be seen. */
+#include <string.h>
+
+#include "tests/emulator_lab.h"
+#include "tests/suites.h"
+
+#define MMA         "mma_forward block_m=64 block_n=32 warps=4 stages=2 ctas_per_sm=1"
+#define WGMMA(more) "wgmma_forward block_m=128 block_n=64 stages=3 q_stages=1 lazy_rescale=1" more
+
+/* Empty sequences, one of one row, and lengths beside the ends of tiles come with every seed. */
+static const struct {
+  const char *request, *config;
+} runs[] = {
+    {"bf16 d64 hq2 b8 nq900 causal ragged", WGMMA("")},
+    {"fp16 d64 dv40 hq4 hkv2 b5 nq500 nk700 causal ragged sinks dropout",
+     WGMMA(" direct_store=1 overlap_tiles=1")},
+    {"bf16 d40 b5 nq300 nk500 causal=top-left window@90,-1 ragged", WGMMA(" ascending_keys=1")},
+    {"bf16 d128 hq2 b70 nq600 ragged", WGMMA(" direct_store=1")},
+    {"fp16 d72 hq3 b5 nq400 nk300 window=top-left@50,20 ragged dropout sinks", MMA},
+    {"bf16 d16 b9 nq700 causal ragged", MMA " overlap_qk=1"},
+};
+
+START_TEST(every_row_is_right) {
+  const size_t number = EMULATOR_CHOOSE(_i, runs);
+  emulator_row_by_row(runs[number].request, (enum ft_layout)(number % 3), 0, runs[number].config);
+}
+END_TEST
+
+#define CAUSAL "bf16 d64 hq2 b6 nq500 nk600 causal ragged"
+
+static const struct {
+  const char *file, *piece, *other, *request, *config;
+} bugs[] = {
+    /* TMA takes rows of the next sequence, and overwrites its rows of O. */
+    {"parts/rows_of_sequences.cu.in",
+     "tma_load_5d(to, map, barrier, column, BEYOND - length + row, head, first + length, BEYOND);",
+     "tma_load_5d(to, map, barrier, column, BEYOND / 2 + row, head, first + BEYOND / 2, BEYOND);",
+     CAUSAL, WGMMA("")},
+    {"parts/rows_of_sequences.cu.in",
+     "tma_store_5d(map, from, column, BEYOND - length + row, head, first + length, BEYOND);",
+     "tma_store_5d(map, from, column, BEYOND / 2 + row, head, first + BEYOND / 2, BEYOND);", CAUSAL,
+     WGMMA("")},
+    {"parts/sequence_ragged.cu.in", "own.visibility.last_diagonal = place.last_diagonal;", "",
+     CAUSAL, WGMMA("")},
+    {"parts/sequence_ragged.cu.in", "own.sequence.nq = place.nq;", "", CAUSAL, MMA},
+    {"parts/sequence_ragged.cu.in", "if (own.lse) own.lse += place.first_q;", "", CAUSAL,
+     WGMMA("")},
+    {"parts/sequence_ragged.cu.in", "head * params.ragged.rows_q + i",
+     "head * params.sequence.nq + i", CAUSAL, MMA},
+    {"parts/work_list.cu.in", "ragged.starts_q[sequence] / BLOCK_M + sequence",
+     "ragged.starts_q[sequence] / BLOCK_M", "bf16 d64 b30 nq400 causal ragged", MMA},
+    {"parts/work_list.cu.in", "ragged.used_k ? ragged.used_k[low] :", "", CAUSAL, MMA},
+    {"parts/work_list.cu.in", "beyond[thread] -= own;", "", CAUSAL, WGMMA("")},
+    {"parts/schedule_ragged.cu.in", "cursor.round * gridDim.x + (",
+     "cursor.round * (gridDim.x + 1) + (", "bf16 d64 hq3 b6 nq900 causal ragged", WGMMA("")},
+};
+
+/* Not every seed has the lengths that show a bug. */
+START_TEST(bugs_are_seen) {
+  enum { TRIES = 12 };
+  const size_t number = EMULATOR_CHOOSE(_i, bugs);
+  const struct planted planted =
+      emulator_plant(bugs[number].file, bugs[number].piece, bugs[number].other);
+  bool seen = false;
+  for (int n = 0; n < TRIES && !seen; n++) {
+    const struct ft_problem_options options =
+        emulator_options(bugs[number].request, FT_LAYOUT_PADDED, emulator_seed() + (uint64_t)n);
+    struct emulator_run run;
+    emulator_run_alone(&run, planted.folder, &options, bugs[number].config);
+    seen = !(run.status == FT_OK && run.comparison.error_ratio <= 1);
+    ck_assert_int_ne(run.status, FT_E_COMPILE);
+    emulator_run_free(&run);
+  }
+  ck_assert_msg(seen, "'%s' is not seen", bugs[number].other);
+  emulator_unplant(&planted);
+}
+END_TEST
+
+START_TEST(every_bug_can_be_planted) {
+  EMULATOR_EXPECT_PIECES(bugs);
+}
+END_TEST
+
+Suite *make_emulator_ragged_suite(void) {
+  Suite *const suite = suite_create("emulator_ragged");
+  TCase *const tests = tcase_create("ragged");
+  tcase_set_timeout(tests, 300);
+  tcase_add_loop_test(tests, every_row_is_right, 0, EMULATOR_RUNS(runs));
+  tcase_add_test(tests, every_bug_can_be_planted);
+  tcase_add_loop_test(tests, bugs_are_seen, 0, EMULATOR_RUNS(bugs));
+  suite_add_tcase(suite, tests);
+  return suite;
+}
