@@ -247,10 +247,13 @@ class Call:
                 and all(math.prod(extent for extent, stride in zip(value.shape, value.stride()) if stride) * 16 <= pairs
                         for value in self._captured.values() if hasattr(value, "data_ptr")))
 
-    def _make_mask(self, beside):
+    def _make_mask(self, allocate):
+        """The mask of this call, once, where it makes one."""
+        if not self._makes_mask or self.mask is not None:
+            return
         from ._visible import VisibleMask
         sizes = {name: self._sizes[name] for name in ("batch", "heads_q", "heads_kv", "seqlen_q", "seqlen_k")}
-        self.mask = VisibleMask.of_call(self._session, beside, self._class["score"], sizes, self._captured)
+        self.mask = VisibleMask.of_call(self._session, self.device, allocate, self._class["score"], sizes, self._captured)
 
     def want_gradients(self):
         """Names and tensors of what is captured and requires gradients, which the backward then makes."""
@@ -270,8 +273,6 @@ class Call:
                       **self._class, **self._sizes))
 
     def _arguments(self, tensors, seed, offset, lse, gradients=None):
-        if self._makes_mask and self.mask is None:
-            self._make_mask(tensors["q"])
         arguments = s.Arguments(scale=self.scale, dropout=self.dropout, **self._sizes)
         for name, tensor in tensors.items():
             setattr(arguments, name, _view(name, tensor, self._axes)[0])
@@ -297,6 +298,7 @@ class Call:
         if self._prepared is not None:
             self._prepared.forward(q, k, v, out, lse, seed, offset, allocate)
             return
+        self._make_mask(allocate)
         arguments = self._arguments({"q": q, "k": k, "v": v, "o": out}, seed, offset, lse)
         plan = self._plan(s.FORWARD)
         size = plan.workspace_for(arguments)
@@ -315,6 +317,7 @@ class Call:
         gradients = {name: new_gradient(tensor) for name, tensor in (captured or {}).items()}
         if self._sinks is not None and SINKS not in gradients:
             gradients[SINKS] = new_gradient(self._sinks)  # the library makes it anyway
+        self._make_mask(allocate)
         arguments = self._arguments(tensors, seed, offset, lse, gradients)
         if self._sinks is not None:
             arguments.dsinks = gradients[SINKS].data_ptr()

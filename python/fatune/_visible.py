@@ -35,23 +35,24 @@ class VisibleMask:
             score=add_score(score, visible, captured, session), mask_rows=rows, mask_cols=cols, batch=batch,
             heads_q=heads_q, heads_kv=heads_kv, seqlen_q=nq, seqlen_k=nk, same_for_batch=int(same_for_batch),
             same_for_heads=int(same_for_heads))
-        self._set(session, options, q, captured or {}, density)
+        self._set(session, options, q.device, bytes_of(q), captured or {}, density)
 
-    def _set(self, session, options, beside, captured, density):
+    def _set(self, session, options, device, allocate, captured, density):
         lib, size = library(), c.c_size_t()
         check(lib.fatune_visible_memory_size(session.handle, options, size))
-        self._memory, options.memory = aligned(bytes_of(beside), size.value)
+        self._memory, options.memory = aligned(allocate, size.value)
         self.session, self.rows, self.cols, self.density = session, options.mask_rows, options.mask_cols, density
-        self.number, self.handle, self._device = numbered(self), c.c_void_p(), beside.device
+        self.number, self.handle, self._device = numbered(self), c.c_void_p(), device
         check(lib.fatune_visible_mask(self.handle, session.handle, options))
         session.opened.frees(self, lib.fatune_mask_free, self.handle)
         self.update(captured)
 
     @classmethod
-    def of_call(cls, session, beside, score, sizes, captured):
+    def of_call(cls, session, device, allocate, score, sizes, captured):
         """The mask of one call, whose score has this number; sizes: those of struct fatune_visible_options."""
         mask = cls.__new__(cls)
-        mask._set(session, s.VisibleOptions(score=score, mask_rows=MASK_BLOCK, mask_cols=MASK_BLOCK, **sizes), beside, captured, 0.5)
+        options = s.VisibleOptions(score=score, mask_rows=MASK_BLOCK, mask_cols=MASK_BLOCK, **sizes)
+        mask._set(session, options, device, allocate, captured, 0.5)
         return mask
 
     def update(self, captured):

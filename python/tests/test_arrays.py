@@ -6,11 +6,12 @@ import shutil
 import subprocess
 import sys
 import unittest
+from unittest import mock
 
 import support
 
 import fatune
-from fatune import arrays
+from fatune import _launch, arrays
 
 HAS_CXX = any(map(shutil.which, ("g++", "clang++", "c++")))
 if importlib.util.find_spec("numpy") is not None:
@@ -58,6 +59,13 @@ class Arrays(unittest.TestCase):
                                  **options)
         self.assertIs(given, out)
         self.assertTrue((out == ours).all())
+
+    def test_masks_that_a_function_makes(self):
+        options = {"session": self.session, "score": "block_causal", "captured": {"block": 16}}
+        plain = arrays.attention(self.q, self.k, self.v, **options)
+        with mock.patch.object(_launch, "MASK_PAYS_FROM", 1):
+            masked = arrays.attention(self.q, self.k, self.v, **options)
+        self.assertLess(abs(plain - masked).max(), 4e-3)
 
     @unittest.skipUnless(importlib.util.find_spec("jax"), "JAX is not installed")
     def test_arrays_of_jax_are_read(self):
