@@ -187,6 +187,8 @@ static const struct {
     {"consumer-registers", "backward d128 nq4096", "h200",
      CONFIG(64, 128, 2, 2, 2) " kv_in_regs=1"},
     {"consumer-registers", "backward d64 nq4096", "h200", CONFIG(64, 192, 2, 2, 2) " kv_in_regs=1"},
+    {"consumer-registers", "backward d64 nq4096", "h200",
+     CONFIG(128, 128, 2, 2, 2) " loads_beside_dq=1 kv_in_regs=1"},
     {"long-tile", "backward d64 nq40", "h200", CONFIG(128, 64, 2, 2, 2)},
     {"long-tile", "backward d64 nq4096 nk64", "h200", CONFIG(64, 128, 2, 2, 2)},
     {"mask-cols", "backward d64 nq4096 mask=128x64", "h200", CONFIG(64, 128, 2, 2, 2)},

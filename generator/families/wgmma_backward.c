@@ -69,13 +69,16 @@ static void share_registers(struct ft_budget *budget, struct ft_wgmma_backward_b
   budget->regs_limit = own->consumer_regs;
 }
 
-/* An accumulator of 64 x C values lies in 128 threads: C / 2 registers of each. */
+/* An accumulator of 64 x C values lies in 128 threads: C / 2 registers of each. KV_OPERAND: with
+ * kv_in_regs and none to spare ptxas serialises the products (d = 64, tiles of 128x128) or spills
+ * (d = 96, 64x128). */
 static void plan(struct ft_budget *budget, const struct ft_request *request,
                  const struct ft_config *config, const struct ft_arch *arch) {
   enum {
     ADDRESSES = 24,
     DRAWN = 8,
     SCORED = 8,
+    KV_OPERAND = 4,
     PREPARE_THREADS = 256,
     DQ_THREADS = 128,
     ADDERS = 2
@@ -103,7 +106,8 @@ static void plan(struct ft_budget *budget, const struct ft_request *request,
   plan_tiles(budget, &own, k);
   share_registers(budget, &own, k, arch);
   budget->regs_estimate = own.regs_sums + own.regs_s + own.regs_p + own.regs_kv + ADDRESSES +
-                          (request->dropout ? DRAWN : 0) + (request->score ? SCORED : 0);
+                          (k->kv_in_regs ? KV_OPERAND : 0) + (request->dropout ? DRAWN : 0) +
+                          (request->score ? SCORED : 0);
   memcpy(budget->own, &own, sizeof own);
 }
 
