@@ -50,8 +50,8 @@ bench: need-gpu build
 	@bench/run $(BUILD)
 
 golden: build
-	@FATUNE_GOLDEN_UPDATE=1 $(BUILD)/fatune_tests golden
-	@git --no-pager diff --stat -- tests/golden 2>/dev/null || true
+	@FATUNE_GOLDEN_UPDATE=1 $(BUILD)/fatune_tests golden score_examples
+	@git --no-pager diff --stat -- tests/golden generator/score/EXAMPLES.md 2>/dev/null || true
 
 format:
 	@clang-format --style=file -i $(SOURCES)
