@@ -2,6 +2,7 @@
  * in -> out: random kernels and broken texts -> Check suite. */
 #include "tests/suites.h"
 
+#include "tests/faulty/fault_calls.h"
 #include "tests/store_fixture.h"
 
 static char *text_of(const struct ft_kernel *kernel) {
@@ -92,6 +93,32 @@ START_TEST(broken_texts_are_refused_by_name) {
 }
 END_TEST
 
+/* Printed or parsed without memory, a kernel is whole or not at all. */
+START_TEST(without_memory_there_is_no_half_kernel) {
+  struct dice dice = dice_new();
+  struct ft_kernel kernel = make_kernel(&dice, 10), back;
+  snprintf(kernel.nvrtc, sizeof kernel.nvrtc, "13.0 a version that needs quotes");
+  char *const right = text_of(&kernel);
+  int failures = 0;
+  bool fired = true;
+  for (long n = 1; fired; n++) {
+    struct ft_text text = FT_TEXT_INIT;
+    fault_calls_arm(FAULT_MEMORY, n, false);
+    ft_kernel_print(&kernel, &text);
+    const int printed = ft_text_status(&text), parsed = ft_kernel_parse(&back, right);
+    fired = fault_calls_disarm() >= n;
+    ck_assert_msg(printed == FT_E_MEMORY || strcmp(text.data, right) == 0, "call %ld: %s", n,
+                  text.data);
+    ck_assert(parsed == FT_E_MEMORY || strcmp(back.nvrtc, kernel.nvrtc) == 0);
+    failures += printed != FT_OK || parsed != FT_OK;
+    ft_text_free(&text);
+  }
+  ck_assert_int_gt(failures, 1);
+  free(right);
+  ft_kernel_free(&kernel);
+}
+END_TEST
+
 START_TEST(copies_are_deep) {
   struct dice dice = dice_new();
   struct ft_kernel kernel = make_kernel(&dice, 1000), copy, empty = {.target = "sm_90"}, nothing;
@@ -115,6 +142,7 @@ Suite *make_kernel_text_suite(void) {
   tcase_add_test(tests, random_kernels_survive_the_round_trip);
   tcase_add_loop_test(tests, broken_texts_are_refused_by_name, 0,
                       (int)(sizeof broken / sizeof broken[0]));
+  tcase_add_test(tests, without_memory_there_is_no_half_kernel);
   tcase_add_test(tests, copies_are_deep);
   suite_add_tcase(suite, tests);
   return suite;
