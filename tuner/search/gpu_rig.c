@@ -267,6 +267,10 @@ struct ft_request ft_small_request(const struct ft_request *request, const struc
   if (small.window_left > small.seqlen_k / 3) small.window_left = small.seqlen_k / 3;
   if (small.window_right > small.seqlen_k / 3) small.window_right = small.seqlen_k / 3;
   small.batch = batch_of(&small, arch);
+  if (small.ragged) { /* lengths of all sequences together */
+    small.seqlen_q *= small.batch;
+    small.seqlen_k *= small.batch;
+  }
   return small;
 }
 
