@@ -61,6 +61,21 @@ void gpu_case_make_backward(struct gpu_case *one, int index) {
   choose_configs(one);
 }
 
+void gpu_case_make_e4m3(struct gpu_case *one, int index) {
+  struct ft_request *const request = &one->options.request;
+  memset(one, 0, sizeof *one);
+  one->index = index;
+  gpu_case_options(&one->options, index, gpu_seed(9000 + (uint64_t)index));
+  request->dtype = FT_E4M3;
+  request->dropout = false;
+  one->options.dropout = 0;
+  request->head_dim = (request->head_dim + 15) / 16 * 16;
+  request->head_dim_v = (request->head_dim_v + 15) / 16 * 16;
+  if (request->mask_rows > 0) request->mask_rows = (request->mask_rows + 63) / 64 * 64;
+  if (request->mask_cols > 0) request->mask_cols = (request->mask_cols + 31) / 32 * 32;
+  choose_configs(one);
+}
+
 /* ---- kernels ---- */
 
 struct pool {

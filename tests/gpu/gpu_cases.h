@@ -22,6 +22,8 @@ void gpu_case_options(struct ft_problem_options *options, int index, uint64_t se
 void gpu_case_options_backward(struct ft_problem_options *options, int index);
 /* Fails the test on any error. */
 void gpu_case_make(struct gpu_case *one, int index);
+/* The same of e4m3, without what that excludes. */
+void gpu_case_make_e4m3(struct gpu_case *one, int index);
 /* The same of the backward. */
 void gpu_case_make_backward(struct gpu_case *one, int index);
 

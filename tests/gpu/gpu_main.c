@@ -21,7 +21,8 @@ static const struct named_suite suites[] = {{"properties", make_gpu_properties_s
                                             {"tune", make_gpu_tune_suite},
                                             {"gradients", make_gpu_gradients_suite},
                                             {"matrix", make_gpu_matrix_suite},
-                                            {"backward", make_gpu_backward_suite}};
+                                            {"backward", make_gpu_backward_suite},
+                                            {"e4m3", make_gpu_e4m3_suite}};
 
 enum { SUITE_COUNT = (int)(sizeof suites / sizeof suites[0]) };
 

@@ -12,5 +12,6 @@ Suite *make_gpu_tune_suite(void);
 Suite *make_gpu_gradients_suite(void);
 Suite *make_gpu_matrix_suite(void);
 Suite *make_gpu_backward_suite(void);
+Suite *make_gpu_e4m3_suite(void);
 
 #endif
