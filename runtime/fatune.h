@@ -518,6 +518,35 @@ typedef struct fatune_merge_arguments {
 FATUNE_API int fatune_merge(fatune_session *session, const fatune_merge_arguments *arguments,
                             void *stream);
 
+/* ---- e4m3 ---------------------------------------------------------------------------- */
+
+typedef struct fatune_quantise_arguments {
+  size_t size;        /* sizeof(fatune_quantise_arguments) */
+  fatune_dtype dtype; /* of x: FATUNE_FP16, FATUNE_BF16 */
+  int head_dim;       /* 16..256, a multiple of 16 */
+  int64_t batch;      /* 0: 1 */
+  int heads;          /* 0: 1 */
+  int64_t seqlen;     /* 1 .. 2^31 - 1 */
+  fatune_tensor x;    /* [batch, seqlen, heads, head_dim] */
+  fatune_tensor out;  /* of e4m3, as x; overwritten */
+  float *descale;     /* device address, [batch, heads] contiguous; overwritten */
+  /* 1: each row is rotated before: its numbers times signs drawn from the seed, then by a Hadamard
+   * matrix, a block for each as many columns as the largest power of two that divides head_dim.
+   * Products of rows stay as they are: rotate Q and K with one seed. Outliers are spread out. */
+  int rotate;
+  uint64_t seed;
+} fatune_quantise_arguments;
+
+#define FATUNE_QUANTISE_ARGUMENTS_INIT                                                             \
+  FATUNE_INIT_(fatune_quantise_arguments, FATUNE_WITH_(dtype, FATUNE_BF16))
+
+/* Turns a tensor into e4m3 as a forward of FATUNE_E4M3 takes it: out times descale is x, rounded to
+ * nearest. The descale of a head of a batch entry is its largest number / 448, at least 2^-40. NaN
+ * stays NaN. The same bits in every run. Needs sm_89 or later. Promises and errors as of
+ * fatune_merge. */
+FATUNE_API int fatune_quantise(fatune_session *session, const fatune_quantise_arguments *arguments,
+                               void *stream);
+
 /* ---- without a plan: emit, compile --------------------------------------------------- */
 
 /* CUDA C of a request for a GPU by name ("a100", "sm_80"; NULL: the session's). config NULL: the

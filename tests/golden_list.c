@@ -9,6 +9,7 @@
 
 #include "generator/families/block_mask.h"
 #include "generator/families/merge.h"
+#include "generator/families/quantise.h"
 #include "generator/status.h"
 
 #define IN_FULL "in full:"
@@ -45,12 +46,14 @@ static void mark_in_full(struct golden_entry *entries, int count, char *names) {
   }
 }
 
-/* "merge", "block_mask": the one config of a family that serves no request. */
+/* "merge", "block_mask", "quantise": the one config of a family that serves no request. */
 static int read_config(struct ft_config *config, const char *text) {
   if (strcmp(text, ft_merge_family.name) == 0)
     *config = ft_merge_config();
   else if (strcmp(text, ft_block_mask_family.name) == 0)
     *config = ft_block_mask_config();
+  else if (strcmp(text, ft_quantise_family.name) == 0)
+    *config = ft_quantise_config();
   else
     return ft_config_parse(config, text);
   return FT_OK;

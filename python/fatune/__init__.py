@@ -17,6 +17,7 @@ from ._devices import default_session, emulate
 from ._drop_in import FallbackWarning, flash_attn_func, sdpa
 from ._library import Error, library_path, version
 from ._merge import merge
+from ._quantise import quantise
 from ._session import Plan, Request, Session, parse_request
 from ._transformers import register_transformers
 from ._varlen import varlen
@@ -26,6 +27,7 @@ __version__ = version()
 
 __all__ = [
     "BlockMask", "Error", "FallbackWarning", "Plan", "Request", "Session", "VisibleMask", "arrays", "attention", "default_session",
-    "emulate", "flash_attn_func", "library_path", "merge", "parse_request", "register_transformers", "score", "sdpa", "varlen",
+    "emulate", "flash_attn_func", "library_path", "merge", "parse_request", "quantise", "register_transformers", "score", "sdpa",
+    "varlen",
     "version",
 ]

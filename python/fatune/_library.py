@@ -75,6 +75,7 @@ _FUNCTIONS = {
     "fatune_plan_workspace_for": (c.c_int, _pointer, c.POINTER(s.Arguments), c.POINTER(c.c_size_t)),
     "fatune_plan_run": (c.c_int, _pointer, c.POINTER(s.Arguments), _pointer),
     "fatune_merge": (c.c_int, _pointer, c.POINTER(s.MergeArguments), _pointer),
+    "fatune_quantise": (c.c_int, _pointer, c.POINTER(s.QuantiseArguments), _pointer),
     "fatune_emit": (c.c_int, c.POINTER(_pointer), _pointer, c.POINTER(s.Request), _text, _text),
     "fatune_text_free": (None, _pointer),
     "fatune_tune": (c.c_int, _pointer, c.POINTER(s.Request), c.POINTER(s.TuneOptions)),

@@ -35,7 +35,7 @@ def merge(parts, *, layout="bhsd", session=None):
     if layout not in AXES:
         raise ValueError(f"layout is {layout!r}; allowed: {', '.join(map(repr, AXES))}")
     first = parts[0][0]
-    if _dtype(first) is None:
+    if _dtype(first) not in (s.FP16, s.BF16):
         raise TypeError(f"parts[0][0] is {first.dtype}; allowed: float16 or bfloat16")
     chosen = session_of(first.device) if session is None else session
     if chosen is None or not serves(chosen, first.device):

@@ -127,6 +127,15 @@ class MergeArguments(Sized):
     ]
 
 
+class QuantiseArguments(Sized):
+    c_name = "fatune_quantise_arguments"
+    _fields_ = [
+        ("size", c.c_size_t), ("dtype", c.c_int), ("head_dim", c.c_int), ("batch", c.c_int64), ("heads", c.c_int),
+        ("seqlen", c.c_int64), ("x", Tensor), ("out", Tensor), ("descale", c.c_void_p), ("rotate", c.c_int),
+        ("seed", c.c_uint64),
+    ]
+
+
 class TuneOptions(Sized):
     c_name = "fatune_tune_options"
     _fields_ = [
@@ -135,4 +144,5 @@ class TuneOptions(Sized):
     ]
 
 
-ALL = (SessionOptions, Request, MaskOptions, VisibleOptions, Tensor, Descale, Arguments, Part, MergeArguments, TuneOptions)
+ALL = (SessionOptions, Request, MaskOptions, VisibleOptions, Tensor, Descale, Arguments, Part, MergeArguments, QuantiseArguments,
+       TuneOptions)

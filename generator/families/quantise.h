@@ -1,0 +1,20 @@
+/* quantise.h: the kernels that turn a tensor into e4m3 with descales (fatune_quantise).
+ * in -> out: their config. They are no family of family.c: no request asks for them, nothing is
+ * tuned. */
+#ifndef GENERATOR_FAMILIES_QUANTISE_H
+#define GENERATOR_FAMILIES_QUANTISE_H
+
+#include "generator/family.h"
+
+#define FT_QUANTISE_KNOBS(KNOB)                                                                    \
+  KNOB(block_m, (8), 1, 32, "warps of a block")                                                    \
+  KNOB(block_n, (16), 16, 16, "without meaning: every family has it")                              \
+  KNOB(turns, (4), 1, 16, "rows that a group of lanes takes, one after the other")
+#define FT_QUANTISE_BUDGET(TEMPLATE, HOST) HOST(rows, "of a block")
+
+FT_DECLARE_FAMILY(quantise, FT_QUANTISE_KNOBS, FT_QUANTISE_BUDGET);
+
+/* The one config there is. */
+struct ft_config ft_quantise_config(void);
+
+#endif

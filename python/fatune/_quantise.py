@@ -1,0 +1,42 @@
+"""Tensors as 8-bit floats with descales."""
+
+from . import _structs as s
+from ._devices import enter, serves, session_of
+from ._launch import AXES, _dtype, _view
+from ._library import check, library
+
+
+def quantise(x, *, layout="bhsd", rotate=None, session=None):
+    """(x8, descale): x as float8_e4m3fn, and float32 [batch, heads]; x8 times descale is x, rounded to nearest.
+
+    x: float16 or bfloat16, [batch, heads, seq, dim] (layout "bhsd") or [batch, seq, heads, dim] ("bshd"), dim a multiple of
+    16. The descale of a head of a batch entry is its largest number / 448. What attention() takes:
+
+        (q8, of_q), (k8, of_k), (v8, of_v) = (fatune.quantise(x) for x in (q, k, v))
+        out = fatune.attention(q8, k8, v8, descales=(of_q, of_k, of_v))
+
+    rotate: None, or a seed (an int): each row is first multiplied by random signs of the seed and by a Hadamard matrix.
+    q . k stays as it is where both are rotated with one seed, and outliers are spread over the columns, which makes
+    the error smaller. Do not rotate v. There are no gradients. On a CUDA device of sm_89 or later, or on the CPU after
+    emulate("h200"). Raises TypeError and ValueError for a tensor that does not fit, and fatune.Error where the library
+    refuses.
+    """
+    import torch
+    if layout not in AXES:
+        raise ValueError(f"layout is {layout!r}; allowed: {', '.join(map(repr, AXES))}")
+    if _dtype(x) not in (s.FP16, s.BF16):
+        raise TypeError(f"x is {x.dtype}; allowed: float16 or bfloat16")
+    chosen = session_of(x.device) if session is None else session
+    if chosen is None or not serves(chosen, x.device):
+        raise ValueError(f"x is on {x.device}; allowed: a CUDA device, or the CPU with fatune.emulate(\"h200\")")
+    view, (batch, sequence, heads, dim) = _view("x", x, AXES[layout])
+    out = x.new_empty(x.shape, dtype=torch.float8_e4m3fn)
+    descale = x.new_empty((batch, heads), dtype=torch.float32)
+    if out.numel() == 0:
+        return out, descale
+    arguments = s.QuantiseArguments(
+        dtype=_dtype(x), head_dim=dim, batch=batch, heads=heads, seqlen=sequence, x=view,
+        out=_view("out", out, AXES[layout])[0], descale=descale.data_ptr(), rotate=int(rotate is not None),
+        seed=(rotate or 0) & 0xFFFFFFFFFFFFFFFF)
+    check(library().fatune_quantise(chosen.handle, arguments, enter(x.device)))
+    return out, descale

@@ -1,0 +1,11 @@
+/* quantise.c: how the kernels of fatune_quantise are loaded; runtime/quantise.c launches them.
+ * in -> out: their entries. */
+#include "runtime/families/quantise.h"
+
+#include "generator/emit.h"
+#include "generator/families/quantise.h"
+
+const struct ft_launch_family ft_quantise_launch = {.family = &ft_quantise_family,
+                                                    .entries = {FT_ENTRY_PREPARE, FT_ENTRY},
+                                                    .kernel_count = 2,
+                                                    .main = 1};

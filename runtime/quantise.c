@@ -1,0 +1,147 @@
+/* quantise.c: a tensor as e4m3 with descales.
+ * in -> out: session + fatune_quantise_arguments -> struct ft_quantise_params -> kernels on a
+ * stream. */
+#include <string.h>
+
+#include "generator/arguments.h"
+#include "generator/families/quantise.h"
+#include "generator/status.h"
+#include "runtime/emulator/driver_module.h"
+#include "runtime/launch_checks.h"
+#include "runtime/launch_tensors.h"
+#include "runtime/own_kernels.h"
+#include "runtime/public.h"
+#include "runtime/session.h"
+#include "runtime/sized_struct.h"
+
+/* ---- the arguments ---- */
+
+static int read_request(struct ft_request *request, const fatune_quantise_arguments *arguments) {
+  enum { MULTIPLE = 16 };
+  fatune_request public = FATUNE_REQUEST_INIT;
+  public.dtype = arguments->dtype;
+  public.head_dim = arguments->head_dim;
+  public.batch = arguments->batch;
+  public.heads_q = arguments->heads;
+  public.seqlen_q = arguments->seqlen;
+  FT_TRY(ft_request_from_public(request, &public));
+  if (request->dtype == FT_E4M3)
+    return ft_fail(FT_E_ARGUMENT, "arguments.dtype is e4m3; allowed: fp16, bf16");
+  if (request->head_dim % MULTIPLE != 0)
+    return ft_fail(FT_E_ARGUMENT,
+                   "arguments.head_dim is %d; allowed: multiples of 16 from 16 to 256",
+                   request->head_dim);
+  return FT_OK;
+}
+
+static int read_arguments(struct ft_quantise_params *params,
+                          const fatune_quantise_arguments *arguments, struct ft_request *request) {
+  struct ft_arg_tensor out;
+  memset(params, 0, sizeof *params);
+  FT_TRY(read_request(request, arguments));
+  const int64_t batch = request->batch, rows = request->seqlen_q;
+  const int heads = request->heads_q, dim = request->head_dim;
+  const struct ft_view x = {"x", &arguments->x, batch, rows, heads, dim, false, false};
+  const struct ft_view of_out = {"out", &arguments->out, batch, rows, heads, dim, true, true};
+  FT_TRY(ft_view_read(&x, &params->x));
+  FT_TRY(ft_view_read(&of_out, &out));
+  params->out = out.data;
+  params->out_stride = out.stride;
+  params->descale = (uintptr_t)arguments->descale;
+  if (!params->descale || params->descale % sizeof(float) != 0)
+    return ft_fail(FT_E_ARGUMENT,
+                   "arguments.descale is %p; allowed: a device address, a multiple of 4",
+                   (void *)arguments->descale);
+  if (params->out == params->x.data || params->descale == params->x.data ||
+      params->descale == params->out)
+    return ft_fail(FT_E_ARGUMENT, "arguments: x, out and descale must not share memory");
+  if (arguments->rotate != 0 && arguments->rotate != 1)
+    return ft_fail(FT_E_ARGUMENT, "arguments.rotate is %d; allowed: 0, 1", arguments->rotate);
+  params->batch = (int32_t)batch;
+  params->heads = heads;
+  params->rows = (int32_t)rows;
+  params->rotated = arguments->rotate;
+  params->seed = arguments->seed;
+  return FT_OK;
+}
+
+/* ---- the launches ---- */
+
+static int blocks_of(const struct ft_quantise_params *params, int rows_of_block, unsigned *blocks) {
+  const int64_t of_head = ((int64_t)params->rows + rows_of_block - 1) / rows_of_block;
+  int64_t all;
+  if (__builtin_mul_overflow((int64_t)params->batch * params->heads, of_head, &all) ||
+      all > INT32_MAX)
+    return ft_fail(
+        FT_E_ARGUMENT,
+        "arguments: batch %d x heads %d x seqlen %d rows are more than the 2^31 - 1 blocks "
+        "of one launch take",
+        params->batch, params->heads, params->rows);
+  *blocks = (unsigned)all;
+  return FT_OK;
+}
+
+static void tell_emulator(const struct ft_quantise_params *params,
+                          const struct ft_request *request) {
+  const struct ft_arg_sequence sequence = {
+      .batch = params->batch, .nq = params->rows, .heads_q = params->heads, .heads_kv = 1, .nk = 1};
+  const struct ft_arg_tensor out = {params->out, params->out_stride};
+  struct ft_launch_tensors all;
+  ft_launch_tensors_begin(&all, request->dtype, &sequence);
+  ft_add_tensor(&all, "x", &params->x, FT_OF_QUERIES, request->head_dim);
+  struct ft_emulated_tensor *const bytes =
+      ft_add_tensor(&all, "out", &out, FT_OF_QUERIES, request->head_dim);
+  bytes->element_bytes = 1;
+  bytes->writable = true;
+  ft_add_work(&all, "the descales", params->descale, (int64_t)params->batch * params->heads, 1)
+      ->writable = true;
+  ft_emulator_expect(all.tensors, all.count);
+}
+
+static int launch(const struct ft_quantise_params *params, const struct ft_request *request,
+                  const struct ft_own_kernel *kernel, const struct ft_driver *driver,
+                  void *stream) {
+  enum {
+    LEAST = 0x2B800000
+  }; /* 2^-40: the descale of zeros, whose product with another is above 0 */
+  const size_t descales = (size_t)params->batch * (size_t)params->heads;
+  const int rows = ft_quantise_budget(&kernel->source.budget)->rows;
+  unsigned blocks = 0;
+  FT_TRY(blocks_of(params, rows, &blocks));
+  FT_TRY(ft_driver_status(driver, driver->set_words(params->descale, LEAST, descales, stream),
+                          "cuMemsetD32Async"));
+  void *kernel_arguments[] = {(void *)(uintptr_t)params};
+  for (int n = 0; n < 2; n++) {
+    if (driver->emulated) tell_emulator(params, request);
+    FT_TRY(ft_driver_status(driver,
+                            driver->launch(kernel->module.functions[n], blocks, 1, 1,
+                                           (unsigned)kernel->source.budget.threads, 1, 1, 0, stream,
+                                           kernel_arguments, NULL),
+                            "cuLaunchKernel"));
+  }
+  return FT_OK;
+}
+
+int fatune_quantise(fatune_session *session, const fatune_quantise_arguments *given, void *stream) {
+  enum { WITH_E4M3 = 89 };
+  static const fatune_quantise_arguments initial = FATUNE_QUANTISE_ARGUMENTS_INIT;
+  static const struct ft_sized_struct form =
+      FT_SIZED_STRUCT("arguments", fatune_quantise_arguments, seed, &initial);
+  fatune_quantise_arguments room;
+  const void *arguments;
+  struct ft_quantise_params params;
+  struct ft_request request;
+  const struct ft_own_kernel *kernel;
+  if (!session) return ft_fail(FT_E_ARGUMENT, "session is NULL");
+  if (!given) return ft_fail(FT_E_ARGUMENT, "arguments is NULL");
+  FT_TRY(ft_session_needs_device(session));
+  FT_TRY(ft_sized_read(&form, given, &room, &arguments));
+  FT_TRY(read_arguments(&params, arguments, &request));
+  const struct ft_arch *const arch = &session->device.arch;
+  if (arch->sm < WITH_E4M3)
+    return ft_fail(FT_E_UNSUPPORTED, "e4m3 needs sm_89 or later, and %s is sm_%d", arch->name,
+                   arch->sm);
+  const struct ft_config config = ft_quantise_config();
+  FT_TRY(ft_own_kernel(&kernel, session, &request, &config, "quantise once before the capture"));
+  return launch(&params, &request, kernel, &session->driver, stream);
+}

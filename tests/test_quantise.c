@@ -1,0 +1,165 @@
+/* test_quantise.c: fatune_quantise: a tensor as e4m3 with descales.
+ * in -> out: random tensors on emulated GPUs -> descales and bytes beside float64; bad arguments ->
+ * what is wrong with them. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/session.h"
+#include "tests/emulator_lab.h"
+#include "tests/suites.h"
+#include "tuner/verify/halves.h"
+
+enum { BATCH = 2, HEADS = 3, ROWS = 150, DIM_MOST = 256, SEED = 77 };
+enum { BATCH_HEADS = BATCH * HEADS, ELEMENTS = BATCH_HEADS * ROWS * DIM_MOST };
+
+static struct {
+  _Alignas(16) uint16_t x[ELEMENTS];
+  _Alignas(16) uint8_t out[ELEMENTS];
+  float descale[BATCH_HEADS];
+} memory;
+
+/* x is [batch, rows, heads, dim], out is [batch, heads, rows, dim]. */
+static int64_t place_in_x(int batch_head, int row, int dim) {
+  return ((int64_t)(batch_head / HEADS * ROWS + row) * HEADS + batch_head % HEADS) * dim;
+}
+
+/* One number of head 1 is large; head 2 is all zeros. */
+static fatune_quantise_arguments random_tensor(enum ft_dtype dtype, int dim, int rotate) {
+  for (int n = 0; n < ELEMENTS; n++) memory.x[n] = ft_to_dtype(dtype, (below(2001) - 1000) / 500.0);
+  memory.x[place_in_x(1, 70, dim) + 3] = ft_to_dtype(dtype, -90);
+  for (int row = 0; row < ROWS; row++)
+    memset(&memory.x[place_in_x(2, row, dim)], 0, (size_t)dim * sizeof(uint16_t));
+  memset(memory.out, 0xEE, sizeof memory.out);
+  memset(memory.descale, 0xFF, sizeof memory.descale);
+  fatune_quantise_arguments arguments = FATUNE_QUANTISE_ARGUMENTS_INIT;
+  arguments.dtype = dtype == FT_BF16 ? FATUNE_BF16 : FATUNE_FP16;
+  arguments.head_dim = dim;
+  arguments.batch = BATCH;
+  arguments.heads = HEADS;
+  arguments.seqlen = ROWS;
+  arguments.x = (fatune_tensor){memory.x, (int64_t)ROWS * HEADS * dim, (int64_t)HEADS * dim, dim};
+  arguments.out =
+      (fatune_tensor){memory.out, (int64_t)HEADS * ROWS * dim, dim, (int64_t)ROWS * dim};
+  arguments.descale = memory.descale;
+  arguments.rotate = rotate;
+  arguments.seed = SEED;
+  return arguments;
+}
+
+/* As the manual of the kernel says: bit 63 of a hash. */
+static double sign_of(uint64_t seed, int column) {
+  uint64_t x = seed ^ (uint64_t)column * 0x9E3779B97F4A7C15u;
+  x = (x ^ x >> 33) * 0xFF51AFD7ED558CCDu;
+  x = (x ^ x >> 33) * 0xC4CEB9FE1A85EC53u;
+  return x >> 63 ? -1 : 1;
+}
+
+/* A row of x, rotated where that is asked for: entry (i, j) of the Hadamard matrix is -1 where i
+ * and j have an odd number of bits in common. */
+static void expected_row(double *y, enum ft_dtype dtype, int batch_head, int row, int dim,
+                         bool rotate) {
+  const int block = dim & -dim;
+  const uint16_t *const x = &memory.x[place_in_x(batch_head, row, dim)];
+  for (int c = 0; c < dim; c++) {
+    y[c] = rotate ? 0 : ft_from_dtype(dtype, x[c]);
+    for (int j = 0; j < block && rotate; j++) {
+      const int from = c / block * block + j;
+      const double entry = __builtin_popcount((unsigned)(c % block & j)) % 2 ? -1 : 1;
+      y[c] += entry * sign_of(SEED, from) * ft_from_dtype(dtype, x[from]) / sqrt(block);
+    }
+  }
+}
+
+static void expect_quantised(enum ft_dtype dtype, int dim, bool rotate) {
+  static double y[ROWS][DIM_MOST];
+  for (int batch_head = 0; batch_head < BATCH_HEADS; batch_head++) {
+    double largest = 0;
+    for (int row = 0; row < ROWS; row++) {
+      expected_row(y[row], dtype, batch_head, row, dim, rotate);
+      for (int c = 0; c < dim; c++) largest = fmax(largest, fabs(y[row][c]));
+    }
+    const double descale = (double)memory.descale[batch_head];
+    ck_assert_double_eq_tol(descale, fmax(largest / 448, 0x1p-40), 1e-5 * descale);
+    for (int row = 0; row < ROWS; row++)
+      for (int c = 0; c < dim; c++) {
+        const uint8_t byte = memory.out[((int64_t)batch_head * ROWS + row) * dim + c];
+        const double is = (double)ft_from_e4m3(byte) * descale, should = y[row][c];
+        /* Half a unit of the last of four digits, and what is below 2^-6. */
+        const double allowed = fabs(should) * (0x1p-4 + 1e-5) + descale * 0x1p-10;
+        ck_assert_msg(fabs(is - should) <= allowed, "head %d row %d column %d: %g, not %g",
+                      batch_head, row, c, is, should);
+      }
+  }
+}
+
+static const struct {
+  const char *gpu;
+  enum ft_dtype dtype;
+  int dim, rotate;
+} runs[] = {{"h200", FT_BF16, 128, 0},   {"h200", FT_BF16, 128, 1}, {"h200", FT_FP16, 256, 1},
+            {"rtx4090", FT_FP16, 80, 1}, {"h200", FT_BF16, 16, 1},  {"b200", FT_BF16, 208, 0}};
+
+START_TEST(bytes_times_descales_are_the_tensor) {
+  random_seed = emulator_seed();
+  fatune_session *const session = emulator_open(runs[_i].gpu, NULL);
+  const fatune_quantise_arguments arguments =
+      random_tensor(runs[_i].dtype, runs[_i].dim, runs[_i].rotate);
+  ck_assert_msg(fatune_quantise(session, &arguments, NULL) == FATUNE_OK, "%s", fatune_detail());
+  expect_quantised(runs[_i].dtype, runs[_i].dim, runs[_i].rotate);
+  fatune_session_close(session);
+}
+END_TEST
+
+START_TEST(nan_stays_nan) {
+  fatune_session *const session = emulator_open("h200", NULL);
+  const fatune_quantise_arguments arguments = random_tensor(FT_BF16, 64, 0);
+  memory.x[place_in_x(0, 9, 64) + 7] = 0x7FFF;
+  ck_assert_msg(fatune_quantise(session, &arguments, NULL) == FATUNE_OK, "%s", fatune_detail());
+  for (int n = 0; n < BATCH_HEADS * ROWS * 64; n++)
+    ck_assert_int_eq((memory.out[n] & 0x7F) == 0x7F, n == 9 * 64 + 7);
+  fatune_session_close(session);
+}
+END_TEST
+
+START_TEST(bad_arguments_are_named) {
+  fatune_session *const session = emulator_open("h200", NULL);
+  const fatune_quantise_arguments good = random_tensor(FT_BF16, 64, 0);
+#define BAD(change, word)                                                                          \
+  do {                                                                                             \
+    fatune_quantise_arguments bad = good;                                                          \
+    change;                                                                                        \
+    ck_assert_int_eq(fatune_quantise(session, &bad, NULL), FATUNE_E_ARGUMENT);                     \
+    ck_assert_msg(strstr(fatune_detail(), word) != NULL, "%s", fatune_detail());                   \
+  } while (0)
+  BAD(bad.size = 8, "arguments.size is 8");
+  BAD(bad.dtype = FATUNE_E4M3, "arguments.dtype is e4m3");
+  BAD(bad.head_dim = 72, "arguments.head_dim is 72");
+  BAD(bad.seqlen = 0, "seqlen_q");
+  BAD(bad.x.data = NULL, "arguments.x.data is NULL");
+  BAD(bad.out.stride_seq = 72, "arguments.out.stride_seq is 72; allowed: a multiple of 16");
+  BAD(bad.out.stride_head = 0, "arguments.out.stride_head is 0");
+  BAD(bad.out.data = bad.x.data, "must not share memory");
+  BAD(bad.descale = NULL, "arguments.descale is ");
+  BAD(bad.rotate = 2, "arguments.rotate is 2");
+#undef BAD
+  ck_assert_int_eq(fatune_quantise(NULL, &good, NULL), FATUNE_E_ARGUMENT);
+  ck_assert_int_eq(fatune_quantise(session, NULL, NULL), FATUNE_E_ARGUMENT);
+  fatune_session_close(session);
+  fatune_session *const old = emulator_open("a100", NULL);
+  ck_assert_int_eq(fatune_quantise(old, &good, NULL), FATUNE_E_UNSUPPORTED);
+  ck_assert_ptr_nonnull(strstr(fatune_detail(), "e4m3 needs sm_89"));
+  fatune_session_close(old);
+}
+END_TEST
+
+Suite *make_quantise_suite(void) {
+  Suite *const suite = suite_create("quantise");
+  TCase *const tests = tcase_create("all");
+  tcase_set_timeout(tests, 120);
+  tcase_add_loop_test(tests, bytes_times_descales_are_the_tensor, 0, sizeof runs / sizeof *runs);
+  tcase_add_test(tests, nan_stays_nan);
+  tcase_add_test(tests, bad_arguments_are_named);
+  suite_add_tcase(suite, tests);
+  return suite;
+}
