@@ -73,6 +73,7 @@ static const struct {
     {"e4m3 d128 hq2 nq60 nk700 causal window@300,0 sinks", SPLIT},
     {"e4m3 d64 hq2 nq300 nk200 causal",
      CONFIG(128, 64, 2, 1, "lpt=1 ascending_keys=1 lazy_rescale=1")},
+    {"e4m3 d64 nq200 nk700", CONFIG(128, 64, 2, 2, "overlap_tiles=1 two_level=3 lazy_rescale=1")},
     {"e4m3 d96 hq2 nq1 nk1", TURNS},
     {"e4m3 d32 hq3 b2 nq70 nk90", NULL},
 };

@@ -81,6 +81,8 @@ static const struct {
      CONFIG(128, 128, 2, 1, 0, 1) " p_in_smem=1 direct_store=1"},
     {"e4m3-form", "e4m3 d128 hq8 hkv2 nq4096", "h200",
      CONFIG(128, 128, 2, 1, 0, 1) " direct_store=1 pack_gqa=1"},
+    {"two-level", "d128 nq4096", "h200", CONFIG(128, 128, 2, 1, 0, 1) " two_level=1"},
+    {"", "e4m3 d64 nq4096", "h200", CONFIG(128, 128, 2, 1, 0, 1) " direct_store=1 two_level=4"},
     {"family", "e4m3 d128 nq4096", "h200",
      "mma_forward block_m=128 block_n=64 warps=4 stages=2 ctas_per_sm=2"},
     {"family", "e4m3 d128 nq4096 score=4ab83ad6a58b", "h200",

@@ -100,7 +100,7 @@ static void plan(struct ft_budget *budget, const struct ft_request *request,
                                         .consumers = k->block_m / WARPGROUP_ROWS,
                                         .regs_s = k->block_n / 2,
                                         .regs_p = k->block_n * bytes / 8,
-                                        .regs_o = request->head_dim_v / 2,
+                                        .regs_o = request->head_dim_v / 2 * (k->two_level ? 2 : 1),
                                         .skipped_steps = skipped_steps(request, k)};
   own.d_panels = panels_of(request, own.d_pad);
   own.dv_panels = panels_of(request, own.dv_pad);
@@ -175,6 +175,10 @@ static bool e4m3_form(const struct ft_rule_case *of) {
   const struct ft_wgmma_forward_knobs *const k = knobs(of);
   return of->request->dtype != FT_E4M3 || (k->block_n % 32 == 0 && k->direct_store &&
                                            !k->multicast && !k->p_in_smem && !k->pack_gqa);
+}
+
+static bool two_level(const struct ft_rule_case *of) {
+  return !knobs(of)->two_level || of->request->dtype == FT_E4M3;
 }
 
 static bool one_stage(const struct ft_rule_case *of) {
@@ -284,6 +288,7 @@ static const struct ft_rule rules[] = {
     {"e4m3-form", FT_CANNOT_RUN, e4m3_form,
      "with e4m3 P V takes keys in steps of 32, P stays in registers and O leaves from registers, "
      "and heads and blocks share nothing"},
+    {"two-level", FT_CANNOT_RUN, two_level, "sums of 16-bit products are fp32 already"},
     {"one-stage", FT_CANNOT_RUN, one_stage,
      "the producer fills one stage while the consumers read another"},
     {"overlap-tiles", FT_CANNOT_RUN, overlap_tiles,

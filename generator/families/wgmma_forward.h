@@ -34,7 +34,9 @@
        "1: query heads that share K and V share tiles, a row for each head of a query")            \
   KNOB(                                                                                            \
       split_keys, (0, 1), 0, 1,                                                                    \
-      "1: the keys of a work tile may be divided up among blocks; a run says into how many parts")
+      "1: the keys of a work tile may be divided up among blocks; a run says into how many parts") \
+  KNOB(two_level, (0), 0, 64,                                                                      \
+       "of e4m3: steps after which the short sums of P V are added to fp32 ones; 0: at the end")
 
 /* Dense, per multiprocessor: data sheets of the H100. */
 enum { FT_WGMMA_FLOPS_PER_CLK = 4096 };
