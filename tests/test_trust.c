@@ -165,7 +165,83 @@ START_TEST(a_comment_is_one_line_of_bounded_length) {
 }
 END_TEST
 
+/* Each field that says what kind of key it is, and each limit, one past what is known. */
+START_TEST(keys_of_other_kinds_are_refused_by_name) {
+  static const struct {
+    size_t at;
+    const char *says;
+  } others[] = {{0, "another kind than Ed"}, {1, "another kind than Ed"},
+                {2, "not of the kind Sc"},   {3, "not of the kind Sc"},
+                {4, "another kind than Ed"}, {5, "another kind than Ed"},
+                {45, "2^28 operations"},     {53, "2 GiB"}};
+  unsigned char blob[158];
+  char text[512], encoded[256], line[256];
+  struct ft_secret_key key;
+  size_t size = 0;
+  hide_key(&lab.trusted, "correct horse", 16 << 20, text);
+  line_of(text, 1, line);
+  for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+    ck_assert_int_eq(sodium_base642bin(blob, sizeof blob, line, strlen(line), NULL, &size, NULL,
+                                       sodium_base64_VARIANT_ORIGINAL),
+                     0);
+    blob[others[i].at] ^= 0x40;
+    sodium_bin2base64(encoded, sizeof encoded, blob, sizeof blob, sodium_base64_VARIANT_ORIGINAL);
+    snprintf(text, sizeof text, "untrusted comment: x\n%s\n", encoded);
+    assert_status(ft_secret_key_parse(&key, text, "correct horse"), FT_E_ARGUMENT);
+    ck_assert_msg(strstr(ft_detail(), others[i].says) != NULL, "byte %zu: %s", others[i].at,
+                  ft_detail());
+  }
+}
+END_TEST
+
+/* A signature with a line dropped, doubled or cut is none; one with the ends of lines of another
+ * system is. */
+START_TEST(a_signature_has_four_lines) {
+  struct ft_public_key trusted;
+  struct ft_text good = FT_TEXT_INIT, comment = FT_TEXT_INIT;
+  struct ft_text changed = FT_TEXT_INIT;
+  char *const public = text_of(lab.key_file);
+  int index;
+  assert_ok(ft_public_key_parse(&trusted, public));
+  assert_ok(ft_signature_make(&lab.trusted, "bytes", 5, "a comment", &good));
+  for (int kind = 0; kind < 4; kind++)
+    for (int n = 0; n < 4; n++) {
+      ft_text_clear(&changed);
+      for (int i = 0; i < 4; i++) {
+        char line[256];
+        line_of(good.data, i, line);
+        if (kind == 0 && i == n) continue;
+        if (kind == 1 && i == n) ft_text_add(&changed, "%s\n", line);
+        if (kind == 2 && i == n) line[strlen(line) / 2] = '\0';
+        ft_text_add(&changed, "%s%s\n", line, kind == 3 ? "\r" : "");
+      }
+      const int status =
+          ft_signature_check(changed.data, "bytes", 5, &trusted, 1, &index, &comment);
+      const bool harmless = kind == 3 || (kind == 2 && n == 0); /* half an untrusted comment */
+      ck_assert_msg(status == (harmless ? FT_OK : FT_E_CACHE), "kind %d, line %d: %d", kind, n,
+                    status);
+    }
+  ft_text_free(&changed);
+  ft_text_free(&good);
+  ft_text_free(&comment);
+  free(public);
+}
+END_TEST
+
 /* -- places --------------------------------------------------------------------------------- */
+
+START_TEST(a_place_too_long_is_none) {
+  enum { NAME = 300, PATH = 5000 };
+  static char path[PATH];
+  char *real = NULL;
+  memset(path, 'n', NAME);
+  path[0] = '/';
+  assert_status(ft_place_check(path, &real), FT_E_CACHE);
+  for (size_t i = 0; i < PATH - 1; i++) path[i] = i % 2 ? '.' : '/';
+  assert_status(ft_place_check(path, &real), FT_E_CACHE);
+  ck_assert_ptr_null(real);
+}
+END_TEST
 
 START_TEST(places_are_named_without_links) {
   char path[256], *real = NULL;
@@ -325,6 +401,9 @@ Suite *make_trust_suite(void) {
   tcase_add_test(tests, passphrases_open_keys);
   tcase_add_loop_test(tests, what_is_no_key_is_refused, 0, (int)(sizeof no_keys / sizeof *no_keys));
   tcase_add_test(tests, a_comment_is_one_line_of_bounded_length);
+  tcase_add_test(tests, keys_of_other_kinds_are_refused_by_name);
+  tcase_add_test(tests, a_signature_has_four_lines);
+  tcase_add_test(tests, a_place_too_long_is_none);
   tcase_add_test(tests, places_are_named_without_links);
   tcase_add_test(tests, a_signature_makes_up_for_a_place);
   tcase_add_test(tests, a_policy_mistyped_is_the_strictest);
