@@ -363,6 +363,7 @@ START_TEST(ragged_runs_have_lengths) {
   ck_assert_uint_eq(launch.kernels[0].grid, 1);
   ck_assert_uint_eq(launch.kernels[launch.family->main].grid, (unsigned)numbers * 8);
   ck_assert_uint_eq(ragged->entries, 0x70000000);
+  ck_assert_int_eq(params()->schedule.l2_section_heads, 8); /* all */
   ck_assert_uint_eq(ragged->used_q | ragged->used_k, 0);
   ck_assert_int_eq(params()->q.stride.batch, 0);
   size_t bytes;

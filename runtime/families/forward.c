@@ -41,6 +41,20 @@ int64_t ft_forward_kv_bytes(const struct ft_request *request, const struct ft_ru
   return run->nk * (request->head_dim + request->head_dim_v) * ft_dtype_bytes(request->dtype);
 }
 
+/* How many batch_heads run together. In a section of a ragged run the longest tiles come first, and
+ * persistent blocks take a tile a round: there are so many rounds in it that their shares come out
+ * even. */
+static int64_t section_heads(const struct ft_launch_plan *plan, const struct ft_run *run, int group,
+                             int64_t heads) {
+  enum { EVEN = 32 };
+  const enum ft_schedule schedule = ft_schedule_of(plan->request, plan->config);
+  if (schedule != FT_SCHEDULE_LPT && schedule != FT_SCHEDULE_RAGGED) return 0;
+  const int64_t section = ft_schedule_section(
+      plan->request, plan->arch, ft_forward_kv_bytes(plan->request, run), group, heads);
+  if (schedule == FT_SCHEDULE_LPT) return section;
+  return ft_schedule_even_section(section > EVEN ? section : EVEN, heads);
+}
+
 static int read_geometry(struct ft_forward_params *params, const struct ft_launch_plan *plan,
                          const struct ft_run *run, int packed_heads, int64_t *blocks) {
   const struct ft_request *const request = plan->request;
@@ -65,10 +79,7 @@ static int read_geometry(struct ft_forward_params *params, const struct ft_launc
                                               .pack_bits = __builtin_ctz((unsigned)packed_heads),
                                               .batch = (int32_t)run->batch};
   params->schedule.q_tiles = (int32_t)q_tiles;
-  const enum ft_schedule schedule = ft_schedule_of(request, plan->config);
-  if (schedule == FT_SCHEDULE_LPT || schedule == FT_SCHEDULE_RAGGED)
-    params->schedule.l2_section_heads = (int32_t)ft_schedule_section(
-        request, plan->arch, ft_forward_kv_bytes(request, run), group, batch_heads);
+  params->schedule.l2_section_heads = (int32_t)section_heads(plan, run, group, batch_heads);
   return FT_OK;
 }
 
