@@ -40,7 +40,7 @@ def attention(q, k, v, *, causal=False, window=None, scale=None, dropout=0.0, se
     that require gradients get them, but under torch.compile.
     sinks: float32 [heads of q]: a logit of each head in the softmax of its rows, beside those of the
     keys, in natural units, neither scaled nor dropped; -inf: none. A query that sees no key has its
-    sink as LSE. They get gradients where they require them, but under torch.compile they are refused.
+    sink as LSE. They get gradients where they require them.
     descales: (of q, of k, of v), float32 [batch, heads] each, or None for 1: what an element of a float8_e4m3fn tensor
     stands for is the element times this.
     out: where O goes, in the layout; else a new tensor. LSE is float32 [batch, heads, seq].
@@ -52,26 +52,23 @@ def attention(q, k, v, *, causal=False, window=None, scale=None, dropout=0.0, se
     """
     import torch
     enabled = torch.is_grad_enabled()
-    learnt = enabled and (captured is not None and any(
+    captures_learnt = enabled and captured is not None and any(
         hasattr(value, "data_ptr") and value.requires_grad for value in captured.values())
-                          or sinks is not None and sinks.requires_grad)
+    learnt = captures_learnt or enabled and sinks is not None and sinks.requires_grad
     if torch.compiler.is_compiling() or _intercepted(torch, q, k, v):
         if out is not None:
             raise ValueError("out is given to an operator; allowed: None under torch.compile and tracing")
         if descales is not None:
             raise ValueError("descales are given under torch.compile or tracing; allowed: None there (leave the call out "
                              "of what is compiled)")
-        if sinks is not None:
-            raise ValueError("sinks are given under torch.compile or tracing; allowed: None there (leave the call out of "
-                             "what is compiled)")
-        if learnt:
+        if captures_learnt:
             raise ValueError("captured has a tensor that requires gradients under torch.compile or tracing; allowed: none "
                              "there (detach it, or leave the call out of what is compiled)")
         from ._operators import attention_operator
         out, lse = attention_operator(
             q, k, v, causal=causal, window=window, scale=scale, dropout=dropout, seed=seed, offset=offset, mask=mask,
             layout=layout, deterministic=deterministic, session=session, score=score, visible=visible,
-            captured=captured)
+            captured=captured, sinks=sinks)
         return (out, lse) if return_lse else out
     if seed is None:
         seed = draw_seed(torch, q.device) if dropout else 0

@@ -11,23 +11,23 @@ import torch
 
 from ._autograd import bytes_of, refusal
 from ._devices import session_of
-from ._launch import AXES, Call, as_input, check_shapes, output_dtype
+from ._launch import AXES, SINKS, Call, as_input, check_shapes, output_dtype
 from ._session import by_number
 
 _OPTIONS = ("SymInt[] window, float scale, float dropout, SymInt seed, SymInt offset, str causal, str layout, "
             "bool deterministic, int mask, int session, str score, str[] tensor_names, str[] scalar_names, "
             "float[] scalars")
-_SEEDS = "Tensor? seed_tensor, Tensor? offset_tensor, Tensor[] captured"
+_SEEDS = "Tensor? seed_tensor, Tensor? offset_tensor, Tensor? sinks, Tensor[] captured"
 _library = torch.library.Library("fatune", "DEF")
 _TAGS = (torch.Tag.needs_exact_strides if hasattr(torch.Tag, "needs_exact_strides")
          else torch.Tag.needs_fixed_stride_order,)
 _library.define(f"attention(Tensor q, Tensor k, Tensor v, {_SEEDS}, {_OPTIONS}) -> (Tensor, Tensor)", tags=_TAGS)
 _library.define("attention_backward(Tensor dout, Tensor? dlse, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, "
-                f"{_SEEDS}, {_OPTIONS}) -> (Tensor, Tensor, Tensor)", tags=_TAGS)
+                f"{_SEEDS}, {_OPTIONS}) -> (Tensor, Tensor, Tensor, Tensor)", tags=_TAGS)
 
 
 def attention_operator(q, k, v, *, causal, window, scale, dropout, seed, offset, mask, layout, deterministic, session,
-                       score, visible, captured):
+                       score, visible, captured, sinks):
     """(O, LSE) by the operator; arguments as attention()."""
     if callable(score) or visible is not None:
         raise TypeError("score or visible is a Python function under torch.compile or tracing; allowed: the name or the "
@@ -48,13 +48,13 @@ def attention_operator(q, k, v, *, causal, window, scale, dropout, seed, offset,
             scalars.append(float(value))
             scalar_names.append(name)
     return torch.ops.fatune.attention(
-        q, k, v, seed_tensor, offset_tensor, tensors, list(window or ()),
+        q, k, v, seed_tensor, offset_tensor, sinks, tensors, list(window or ()),
         1 / math.sqrt(q.shape[-1]) if scale is None else float(scale), float(dropout), seed, offset, causal, layout,
         deterministic, 0 if mask is None else mask.number if mask else -1, 0 if session is None else session.number, score or "",
         tensor_names, scalar_names, scalars)
 
 
-def _call(q, k, v, captured, options):
+def _call(q, k, v, sinks, captured, options):
     (window, scale, dropout, seed, offset, causal, layout, deterministic, mask, session, score, tensor_names,
      scalar_names, scalars) = options
     for name, number in (("mask", mask), ("session", session)):
@@ -63,7 +63,7 @@ def _call(q, k, v, captured, options):
                                "compiled function")
     call = Call(q, k, v, causal=causal or False, window=tuple(window) or None, scale=scale, dropout=dropout,
                 mask=by_number[mask] if mask > 0 else False if mask else None, layout=layout, session=by_number[session] if session else None,
-                deterministic=deterministic, score=score or None,
+                deterministic=deterministic, score=score or None, sinks=sinks,
                 captured={**dict(zip(tensor_names, captured)), **dict(zip(scalar_names, scalars))})
     return call, seed, offset
 
@@ -75,8 +75,8 @@ def _shapes(tensor, layout):
 
 # ---- on real tensors --------------------------------------------------------------------------------
 
-def _attention(q, k, v, seed_tensor, offset_tensor, captured, *options):
-    call, seed, offset = _call(q, k, v, captured, options)
+def _attention(q, k, v, seed_tensor, offset_tensor, sinks, captured, *options):
+    call, seed, offset = _call(q, k, v, sinks, captured, options)
     out = torch.empty(call.o_shape, dtype=call.o_dtype, device=q.device)
     lse = torch.empty(call.lse_shape, dtype=torch.float32, device=q.device)
     if out.numel() > 0:
@@ -85,15 +85,21 @@ def _attention(q, k, v, seed_tensor, offset_tensor, captured, *options):
     return out, lse
 
 
-def _attention_backward(dout, dlse, q, k, v, out, lse, seed_tensor, offset_tensor, captured, *options):
-    call, seed, offset = _call(q, k, v, captured, options)
+def _attention_backward(dout, dlse, q, k, v, out, lse, seed_tensor, offset_tensor, sinks, captured, *options):
+    """dQ, dK, dV and the gradient of the sinks, which without any has no element."""
+    call, seed, offset = _call(q, k, v, sinks, captured, options)
     dq, dk, dv = (torch.empty_like(tensor) for tensor in (q, k, v))
     if out.numel() == 0:
-        return dq.zero_(), dk.zero_(), dv.zero_()
+        return dq.zero_(), dk.zero_(), dv.zero_(), _new_sinks(q, sinks).zero_()
     tensors = {"q": q, "k": k, "v": v, "o": out, "dout": as_input(dout), "dq": dq, "dk": dk, "dv": dv}
-    call.backward(tensors, lse, None if dlse is None else dlse.contiguous(),
-                  seed if seed_tensor is None else seed_tensor, offset if offset_tensor is None else offset_tensor, bytes_of(q))
-    return dq, dk, dv
+    made = call.backward(tensors, lse, None if dlse is None else dlse.contiguous(),
+                         seed if seed_tensor is None else seed_tensor, offset if offset_tensor is None else offset_tensor,
+                         bytes_of(q), {} if sinks is None else {SINKS: sinks})
+    return dq, dk, dv, _new_sinks(q, None) if sinks is None else made[SINKS].clone()
+
+
+def _new_sinks(q, sinks):
+    return q.new_empty(0, dtype=torch.float32) if sinks is None else torch.empty_like(sinks)
 
 
 _library.impl("attention", _attention, "CompositeExplicitAutograd")
@@ -103,7 +109,7 @@ _library.impl("attention_backward", _attention_backward, "CompositeExplicitAutog
 # ---- on fake tensors --------------------------------------------------------------------------------
 
 @torch.library.register_fake("fatune::attention", lib=_library)
-def _(q, k, v, seed_tensor, offset_tensor, captured, *options):
+def _(q, k, v, seed_tensor, offset_tensor, sinks, captured, *options):
     layout = options[6]
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         if tensor.dim() != 4:
@@ -120,30 +126,31 @@ def _(q, k, v, seed_tensor, offset_tensor, captured, *options):
 
 
 @torch.library.register_fake("fatune::attention_backward", lib=_library)
-def _(dout, dlse, q, k, v, *rest):
-    return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+def _(dout, dlse, q, k, v, out, lse, seed_tensor, offset_tensor, sinks, *rest):
+    return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v), _new_sinks(q, sinks)
 
 
 # ---- gradients --------------------------------------------------------------------------------------
 
 def _keep(ctx, inputs, output):
-    q, k, v, seed_tensor, offset_tensor, captured, *options = inputs
+    q, k, v, seed_tensor, offset_tensor, sinks, captured, *options = inputs
     if any(tensor.requires_grad for tensor in captured):
         raise ValueError("captured has a tensor that requires gradients; allowed: none, they are not made (detach it)")
-    ctx.save_for_backward(q, k, v, *output, seed_tensor, offset_tensor, *captured)
+    ctx.save_for_backward(q, k, v, *output, seed_tensor, offset_tensor, sinks, *captured)
     ctx.set_materialize_grads(False)
     ctx.options = options
 
 
 def _differentiate(ctx, dout, dlse):
-    q, k, v, out, lse, seed_tensor, offset_tensor, *captured = ctx.saved_tensors
+    q, k, v, out, lse, seed_tensor, offset_tensor, sinks, *captured = ctx.saved_tensors
     # An empty list is one of tensors to PyTorch, one of numbers or names is no list.
-    nothing = (None, None, [None] * len(captured), *([] if given == [] else None for given in ctx.options))
+    nothing = ([None] * len(captured), *([] if given == [] else None for given in ctx.options))
     if dout is None and dlse is None:
-        return (None, None, None, *nothing)
+        return (None,) * 6 + nothing
     dout = torch.zeros_like(out) if dout is None else dout
-    return (*torch.ops.fatune.attention_backward(dout, dlse, q, k, v, out, lse, seed_tensor, offset_tensor, captured,
-                                                 *ctx.options), *nothing)
+    dq, dk, dv, dsinks = torch.ops.fatune.attention_backward(
+        dout, dlse, q, k, v, out, lse, seed_tensor, offset_tensor, sinks, captured, *ctx.options)
+    return (dq, dk, dv, None, None, None if sinks is None else dsinks, *nothing)
 
 
 def _refuse(ctx, *_):

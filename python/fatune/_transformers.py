@@ -26,14 +26,14 @@ def _text(softcap, bias, mask):
     return "\n".join([*lines, f"score = {score}"])
 
 
-def _scored(query, key, value, mask, bias, softcap, dropout, scaling, is_causal):
+def _scored(query, key, value, mask, bias, softcap, sinks, dropout, scaling, is_causal):
     """What no argument of SDPA says."""
     import torch
     if mask is not None and mask.dtype != torch.bool:  # added like a bias
         bias, mask = (mask if bias is None else bias + mask), None
     if bias is not None and bias.requires_grad and torch.is_grad_enabled():
-        if softcap is not None:
-            raise ValueError("position_bias requires gradients beside softcap; allowed: one of the two")
+        if softcap is not None or sinks is not None:
+            raise ValueError("position_bias requires gradients beside softcap or sinks; allowed: one of them")
         if mask is not None:
             bias = bias.masked_fill(~mask, -torch.inf)
         if is_causal:
@@ -46,7 +46,8 @@ def _scored(query, key, value, mask, bias, softcap, dropout, scaling, is_causal)
                      if tensor is not None})
     query, key, value = (readable(tensor.transpose(1, 2)) for tensor in (query, key, value))
     return attention(query, key, value, causal="top-left" if is_causal else False, scale=scaling, dropout=dropout,
-                     layout="bshd", score=_text(softcap, bias, mask), captured=captured).transpose(1, 2)
+                     layout="bshd", score=_text(softcap, bias, mask) if captured else None, captured=captured or None,
+                     sinks=None if sinks is None else sinks.float().contiguous()).transpose(1, 2)
 
 
 def attention_forward(module, query, key, value, attention_mask, dropout=0.0, scaling=None, is_causal=None,
@@ -56,10 +57,8 @@ def attention_forward(module, query, key, value, attention_mask, dropout=0.0, sc
     ([batch, seq, heads, dim], None). softcap and position_bias go into the kernel as a score function.
 
     Without a mask a module that is causal sees keys j <= i, but a single query sees all keys, as in Transformers' own
-    SDPA. Raises ValueError for attention sinks and for paged caches; warns once that weights are not returned.
+    SDPA. s_aux: the logits of attention sinks, one a head. Raises ValueError for paged caches; warns once that weights are not returned.
     """
-    if s_aux is not None:
-        raise ValueError("attention sinks (s_aux) are given; allowed: None. Use attn_implementation=\"eager\"")
     if cache is not None and hasattr(cache, "block_size"):
         raise ValueError("a paged cache is given; allowed: none. Use another attn_implementation with "
                          "continuous batching")
@@ -68,11 +67,11 @@ def attention_forward(module, query, key, value, attention_mask, dropout=0.0, sc
     if is_causal is None:
         is_causal = getattr(module, "is_causal", True)
     is_causal = query.shape[2] > 1 and attention_mask is None and is_causal
-    if softcap is None and position_bias is None:
+    if softcap is None and position_bias is None and s_aux is None:
         out = sdpa(query, key, value, attn_mask=attention_mask, dropout_p=dropout, scale=scaling, is_causal=is_causal,
                    enable_gqa=True)
     else:
-        out = _scored(query, key, value, attention_mask, position_bias, softcap, dropout, scaling, is_causal)
+        out = _scored(query, key, value, attention_mask, position_bias, softcap, s_aux, dropout, scaling, is_causal)
     return out.transpose(1, 2).contiguous(), None
 
 

@@ -263,9 +263,29 @@ class Operators(Emulated):
     def test_opcheck(self):
         q, k, v = tensors((1, 2, 40, 32), (1, 2, 40, 32), (1, 2, 40, 32), grad=True)
         options = ([], 0.2, 0.0, 0, 0, "", "bhsd", False, 0, 0, "", [], [], [])
-        torch.library.opcheck(torch.ops.fatune.attention, (q, k, v, None, None, [], *options),
-                              test_utils=("test_schema", "test_faketensor", "test_aot_dispatch_static"),
-                              rtol=1e-2, atol=1e-2)
+        for sinks in (None, torch.tensor([0.5, -1.0], requires_grad=True)):
+            torch.library.opcheck(torch.ops.fatune.attention, (q, k, v, None, None, sinks, [], *options),
+                                  test_utils=("test_schema", "test_faketensor", "test_aot_dispatch_static"),
+                                  rtol=1e-2, atol=1e-2)
+
+    def test_sinks_in_a_graph(self):
+        from fatune import _transformers
+        q, k, v = tensors((1, 4, 40, 32), (1, 2, 40, 32), (1, 2, 40, 32), grad=True)
+        sinks = torch.tensor([0.5, -1.0, 3.0, 0.0], requires_grad=True)
+        mask = torch.ones(40, 40, dtype=torch.bool).tril()[None, None]
+
+        def call(*all):
+            return fatune.attention(*all[:3], causal=True, sinks=all[3])
+
+        def call_of_transformers(*all):
+            return _transformers.attention_forward(None, *all[:3], mask, s_aux=all[3])[0].transpose(1, 2)
+        results = []
+        for made in (call, torch.compile(call, fullgraph=True, backend="aot_eager"), call_of_transformers):
+            out = made(q, k, v, sinks)
+            results.append((out, *torch.autograd.grad(out.square().sum(), (q, k, v, sinks))))
+        for eager, compiled, of_transformers in zip(*results):
+            self.assertTrue(torch.equal(eager, compiled))
+            self.close(of_transformers, eager, 2e-2)
 
     def test_compile_without_breaks(self):
         def step(q, k, v):

@@ -108,12 +108,19 @@ class Models(Emulated):
             made.append(model.generate(tokens, attention_mask=mask, max_new_tokens=8, do_sample=False, pad_token_id=0))
         self.assertEqual(made[0].tolist(), made[1].tolist())
 
-    def test_what_is_not_served_is_named(self):
-        model = self.model("Llama", num_key_value_heads=2)
-        q = torch.zeros(1, 4, 8, 16, dtype=torch.bfloat16)
-        from fatune._transformers import attention_forward
-        with self.assertRaisesRegex(ValueError, "attention sinks"):
-            attention_forward(model, q, q, q, None, s_aux=torch.zeros(4))
+    def test_sinks_are_those_of_eager(self):
+        model = self.model("GptOss", num_key_value_heads=2, head_dim=16, num_local_experts=2, num_experts_per_tok=1,
+                           sliding_window=8, intermediate_size=32, eos_token_id=1, pad_token_id=0)
+        tokens = torch.randint(1, 100, (2, 24), generator=torch.Generator().manual_seed(3))
+        results = []
+        for implementation in ("fatune", "eager"):
+            model.set_attn_implementation(implementation)
+            model.zero_grad()
+            out = model(tokens).logits
+            out.float().square().mean().backward()
+            results.append((out.detach(), *(layer.self_attn.sinks.grad for layer in model.model.layers)))
+        for ours, theirs in zip(*results):
+            self.close(ours, theirs, 0.04 * max(theirs.abs().max().item(), 1e-3))
 
 
 if __name__ == "__main__":
