@@ -1,0 +1,86 @@
+"""e4m3.py: the forward in 8-bit floats over head dims, lengths and causal, beside own bf16; quantisation; accuracy.
+in -> out: 18 points, batch * n = 16384, heads * d = 2048 -> TFLOP/s of e4m3 and of bf16, both tuned, their ratio;
+GB/s of quantise; RMSE of O against float64 on normal inputs with and without outliers, with and without rotation."""
+
+import common
+
+OPTIONS = {"--dims": {"type": int, "nargs": "+", "default": [64, 128, 256]}}
+OUTLIERS, LARGER = 1e-3, 10  # share of the elements, how much larger they are
+
+
+def request_of(dim, n, causal, dtype):
+    return common.request_text(dim, 2048 // dim, 16384 // n, n, causal).replace("bf16", dtype, 1)
+
+
+def quantised(fatune, q, k, v, rotate=None):
+    """(q, k, v in e4m3), (their descales)."""
+    pairs = fatune.quantise(q, rotate=rotate), fatune.quantise(k, rotate=rotate), fatune.quantise(v)
+    return [pair[0] for pair in pairs], tuple(pair[1] for pair in pairs)
+
+
+def measure_point(options, fatune, torch, dim, n, causal):
+    shape = (16384 // n, 2048 // dim, n, dim)
+    q, k, v = (torch.randn(shape, device="cuda", dtype=torch.bfloat16) for _ in range(3))
+    tensors, descales = quantised(fatune, q, k, v)
+    contenders = [
+        common.Contender("e4m3", lambda: fatune.attention(*tensors, causal=causal, descales=descales, return_lse=True)),
+        common.Contender("bf16", lambda: fatune.attention(q, k, v, causal=causal, return_lse=True))]
+    difference = (contenders[0].function()[0] - contenders[1].function()[0]).float().pow(2).mean().sqrt()
+    common.measure(contenders, options.quick)
+    flops = common.forward_flops(16384 // n, 2048 // dim, n, dim, causal)
+    row = {"d": dim, "n": n, "causal": causal, "rms_difference": difference.item()}
+    for contender in contenders:
+        row[contender.name] = common.tflops(flops, contender.median_us)
+        row[contender.name + "_us"] = contender.median_us
+    row["ratio"] = row["e4m3"] / row["bf16"]
+    return row
+
+
+def measure_quantise(options, fatune, torch, dim, rotate):
+    x = torch.randn(4, 4096 // dim, 16384, dim, device="cuda", dtype=torch.bfloat16)
+    contender = common.Contender("quantise", lambda: fatune.quantise(x, rotate=rotate))
+    common.measure([contender], options.quick)
+    return {"what": "quantise", "d": dim, "rotate": rotate is not None, "us": contender.median_us,
+            "gb_per_s": 3e-3 * x.numel() / contender.median_us}  # read once, written once
+
+
+def accuracy(fatune, torch, n, share, rotate):
+    """RMSE of O by RMS of O, against float64 on what was to be quantised; 256 rows of each head."""
+    q, k, v = (torch.randn(1, 4, n, 128, device="cuda") for _ in range(3))
+    for tensor in (q, k, v):
+        tensor.mul_(1 + (LARGER - 1) * (torch.rand_like(tensor) < share))
+    q, k, v = (tensor.bfloat16() for tensor in (q, k, v))
+    rows = torch.arange(0, n, n // 256, device="cuda")
+    exact = (q[:, :, rows].double() @ k.double().mT * 128**-0.5).softmax(-1) @ v.double()
+    tensors, descales = quantised(fatune, q, k, v, rotate)
+    out = fatune.attention(*tensors, descales=descales)[:, :, rows].double()
+    error = ((out - exact).pow(2).mean() / exact.pow(2).mean()).sqrt().item()
+    return {"what": "accuracy", "n": n, "outliers": share, "rotate": rotate is not None, "rmse": error}
+
+
+def main():
+    options = common.parse_arguments(__doc__.splitlines()[0], budget=180.0, options=OPTIONS)
+    torch = common.import_torch()
+    report = common.Report("e4m3", options)
+    lengths = (4096,) if options.quick else (1024, 4096, 16384)
+    points = [(dim, n, causal) for dim in options.dims for n in lengths for causal in (False, True)]
+    tuning = common.tune(options, [request_of(*point, dtype) for point in points for dtype in ("e4m3", "bf16")])
+    import fatune
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for point in points:
+            report.add(**measure_point(options, fatune, torch, *point))
+        for dim in options.dims:
+            for rotate in (None, 1):
+                report.add(**measure_quantise(options, fatune, torch, dim, rotate))
+        for n in (1024, 8192):
+            for share in (0, OUTLIERS):
+                for rotate in (None, 1):
+                    report.add(**accuracy(fatune, torch, n, share, rotate))
+    ratios = [row["ratio"] for row in report.rows if "ratio" in row]
+    print(f"geometric mean of e4m3 / bf16: {common.geomean(ratios):.3f}, least {min(ratios):.3f}")
+    report.write(effort=options.effort, tune_seconds=tuning["seconds"], geomean=common.geomean(ratios), least=min(ratios))
+
+
+if __name__ == "__main__":
+    main()
