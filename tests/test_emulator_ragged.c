@@ -20,6 +20,7 @@ static const struct {
     {"bf16 d128 hq2 b70 nq600 ragged", WGMMA(" direct_store=1")},
     {"fp16 d72 hq3 b5 nq400 nk300 window=top-left@50,20 ragged dropout sinks", MMA},
     {"bf16 d16 b9 nq700 causal ragged", MMA " overlap_qk=1"},
+    {"bf16 d16 hq40 hkv8 b4 nq90 causal ragged", WGMMA("")}, /* two sections of heads */
 };
 
 START_TEST(every_row_is_right) {
