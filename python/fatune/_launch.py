@@ -197,6 +197,9 @@ class Call:
         if causal not in _CAUSAL:
             raise ValueError(
                 f"causal is {causal!r}; allowed: False, True, 'bottom-right', 'top-left'")
+        if mask is not None and not hasattr(mask, "session"):
+            raise TypeError(f"mask is {type(mask).__name__}; allowed: None, a BlockMask or a VisibleMask "
+                            "(fatune.sdpa takes masks of single keys)")
         if session is None and mask:
             session = mask.session
         self._session = session = _check_inputs(q, k, v, session)
