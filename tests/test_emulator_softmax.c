@@ -50,7 +50,7 @@ static const struct {
     {"negative scores count as 0", few_keys, "parts/wgmma_softmax.cu.in", "    largest(own, rS);\n",
      ""},
     {"maxima without their scale", steps, "parts/wgmma_softmax.cu.in",
-     "fmaxf(row_max[h], quad_max(own[h]) * scale_log2)", "fmaxf(row_max[h], quad_max(own[h]))"},
+     "fmaxf(row_max[h], quad_max(own[h]) * scale_log2", "fmaxf(row_max[h], quad_max(own[h])"},
     {"sums that are not corrected", steps, "parts/wgmma_softmax.cu.in",
      "    row_sum[h] *= factor[h];\n", ""},
     {"O that is not corrected", steps, "parts/consumer_steps.cu.in",
