@@ -143,7 +143,7 @@ static const struct bug bugs[] = {
      .file = EPILOGUE,
      .piece = "lane % 4 == 0 && i < sequence.nq",
      .other = "lane % 4 == 0",
-     .at = {EPILOGUE, "gLSE[lse_index(sequence, tile.batch"},
+     .at = {EPILOGUE, "gLSE[lse_index(params, tile.batch"},
      .words = {"writes 4 bytes ", "past the end of LSE (rows 0 to 199)"},
      .plain = true},
     {.name = "read of padding",

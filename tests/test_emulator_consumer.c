@@ -90,8 +90,8 @@ static const struct {
     {.name = "P stored while the last product reads it",
      .file = CONSUMER,
      .piece = "  wgmma_wait<0>();\n  hold(consumer.rO);\n  release_v(consumer, consumer.ring);\n"
-              "  pack_p(consumer, key);\n",
-     .other = "  pack_p(consumer, key);\n  wgmma_wait<0>();\n  hold(consumer.rO);\n"
+              "  pack_p(consumer, step.key);\n",
+     .other = "  pack_p(consumer, step.key);\n  wgmma_wait<0>();\n  hold(consumer.rO);\n"
               "  release_v(consumer, consumer.ring);\n",
      .words = "which the wgmma of warpgroup "},
     {.name = "P of another warpgroup",
