@@ -301,6 +301,21 @@ void emulator_unplant(const struct planted *planted) {
   shell("rm -rf '%s'%s", planted->folder, "");
 }
 
+void emulator_catch(const struct emulator_bug *bug, const struct ft_problem_options *options,
+                    const char *config) {
+  const struct planted planted = emulator_plant(bug->file, bug->piece, bug->other);
+  struct emulator_run run;
+  emulator_run_alone(&run, planted.folder, options, bug->config ? bug->config : config);
+  if (bug->words) {
+    emulator_expect_fault(bug->name, &run);
+    emulator_expect_words(bug->name, run.fault, &bug->words, 1);
+  } else {
+    emulator_expect_wrong(bug->name, &run);
+  }
+  emulator_run_free(&run);
+  emulator_unplant(&planted);
+}
+
 int emulator_line_of(const struct planted *planted, const char *file, const char *text) {
   char *const whole = read_file(planted->folder, file);
   const char *const found = strstr(whole, text);

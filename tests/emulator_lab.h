@@ -68,6 +68,15 @@ void emulator_expect_piece(const char *file, const char *piece, bool once);
 #define EMULATOR_EXPECT_PIECES(bugs)                                                               \
   for (size_t bug_ = 0; bug_ < EMULATOR_COUNT(bugs); bug_++)                                       \
   emulator_expect_piece((bugs)[bug_].file, (bugs)[bug_].piece, true)
+/* A bug to plant, and how a run shows it. */
+struct emulator_bug {
+  const char *name, *file, *piece, *other;
+  const char *config; /* NULL: the suite's */
+  const char *words;  /* of the fault; NULL: the result is wrong */
+};
+/* A run with the bug must end so. */
+void emulator_catch(const struct emulator_bug *bug, const struct ft_problem_options *options,
+                    const char *config);
 /* A copy in which a whole file is another. */
 struct planted emulator_plant_file(const char *file, const char *text);
 void emulator_unplant(const struct planted *planted);

@@ -2,8 +2,6 @@
  * memory, turns, tiles one by one although the next Q could come early.
  * in -> out: requests of several tiles for each block -> every row against float64; bugs planted
  * into what the ways differ in -> each caught, in words. */
-#include <string.h>
-
 #include "tests/emulator_lab.h"
 #include "tests/suites.h"
 
@@ -73,10 +71,7 @@ END_TEST
 #define CONSUMER "parts/consumer_steps.cu.in"
 #define P_STORED "parts/p_in_smem.cu.in"
 
-static const struct {
-  const char *name, *file, *piece, *other, *config;
-  const char *words; /* of the fault; NULL: the result is wrong */
-} bugs[] = {
+static const struct emulator_bug bugs[] = {
     {.name = "P without proxy fence",
      .file = P_STORED,
      .piece = "  async_proxy_fence();\n",
@@ -149,23 +144,9 @@ static const struct {
 };
 
 START_TEST(bugs_are_seen) {
-  const size_t number = EMULATOR_CHOOSE(_i, bugs);
-  const struct planted planted =
-      emulator_plant(bugs[number].file, bugs[number].piece, bugs[number].other);
   const struct ft_problem_options options =
       emulator_options("bf16 d64 hq3 nq500 nk700 causal", FT_LAYOUT_PADDED, emulator_seed());
-  struct emulator_run run;
-  emulator_run_alone(&run, planted.folder, &options,
-                     bugs[number].config ? bugs[number].config : P_STAGED);
-  ck_assert_int_ne(run.status, FT_E_COMPILE);
-  if (bugs[number].words)
-    ck_assert_msg(strstr(run.fault, bugs[number].words) != NULL, "%s: %s", bugs[number].name,
-                  run.fault);
-  else
-    ck_assert_msg(run.status == FT_OK && !(run.comparison.error_ratio <= 1), "%s: not seen, %s",
-                  bugs[number].name, run.fault);
-  emulator_run_free(&run);
-  emulator_unplant(&planted);
+  emulator_catch(&bugs[EMULATOR_CHOOSE(_i, bugs)], &options, P_STAGED);
 }
 END_TEST
 
