@@ -20,6 +20,12 @@ struct ft_config ft_config_make(const struct ft_family *family, const void *knob
   return config;
 }
 
+struct ft_config ft_config_first(const struct ft_family *family) {
+  struct ft_config config = {.family = family};
+  for (int i = 0; i < family->knob_count; ++i) config.knobs[i] = family->knobs[i].searched[0];
+  return config;
+}
+
 const struct ft_knob *ft_config_out_of_range(const struct ft_config *config) {
   for (int i = 0; i < config->family->knob_count; ++i) {
     const struct ft_knob *const knob = &config->family->knobs[i];

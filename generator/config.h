@@ -36,6 +36,9 @@ struct ft_config ft_config_make(const struct ft_family *family, const void *knob
 #define FT_CONFIG(family, ...)                                                                     \
   ft_config_make(&ft_##family##_family, &(const struct ft_##family##_knobs){__VA_ARGS__})
 
+/* Of each knob the first value: the one config of a family that is not searched. */
+struct ft_config ft_config_first(const struct ft_family *family);
+
 static inline int ft_config_block_m(const struct ft_config *config) {
   return config->knobs[FT_KNOB_BLOCK_M];
 }

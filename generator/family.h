@@ -97,17 +97,18 @@ bool ft_family_serves(const struct ft_family *family, const struct ft_request *r
   }                                                                                                \
   struct ft_##family_name##_knobs /* takes the semicolon */
 
-/* In the .c: the tables knob_table and budget_table; FT_FAMILY_TABLES puts them and `rules` into
- * the descriptor. */
+/* In the .c: the tables knob_table and budget_table; FT_FAMILY_LISTS puts them into the descriptor,
+ * FT_FAMILY_TABLES puts `rules` there, too. */
 #define FT_DEFINE_TABLES(KNOBS, BUDGET)                                                            \
   KNOBS(FT_KNOB_VALUES)                                                                            \
   static const struct ft_knob knob_table[] = {KNOBS(FT_KNOB_ROW)};                                 \
   static const struct ft_budget_field budget_table[] = {                                           \
       BUDGET(FT_BUDGET_ROW_TEMPLATE, FT_BUDGET_ROW_HOST)};                                         \
   struct ft_family /* takes the semicolon */
-#define FT_FAMILY_TABLES                                                                           \
+#define FT_FAMILY_LISTS                                                                            \
   .knobs = knob_table, .knob_count = FT_COUNT(knob_table), .budget_fields = budget_table,          \
-  .budget_field_count = FT_COUNT(budget_table), .rules = rules, .rule_count = FT_COUNT(rules)
+  .budget_field_count = FT_COUNT(budget_table)
+#define FT_FAMILY_TABLES FT_FAMILY_LISTS, .rules = rules, .rule_count = FT_COUNT(rules)
 
 #define FT_COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
 

@@ -140,8 +140,8 @@ int fatune_merge(fatune_session *session, const fatune_merge_arguments *given, v
   FT_TRY(ft_session_needs_device(session));
   FT_TRY(ft_sized_read(&form, given, &room, &arguments));
   FT_TRY(read_arguments(&params, arguments, &request));
-  const struct ft_config config = ft_merge_config();
-  FT_TRY(ft_own_kernel(&merger, session, &request, &config, "merge once before the capture"));
+  FT_TRY(
+      ft_own_kernel(&merger, session, &request, &ft_merge_family, "merge once before the capture"));
   FT_TRY(blocks_of(&params, ft_config_block_m(&merger->source.config), &blocks));
   const struct ft_driver *const driver = &session->driver;
   if (driver->emulated) tell_emulator(&params, &request);

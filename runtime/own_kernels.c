@@ -1,11 +1,10 @@
 /* own_kernels.c: kernels beside those of plans, loaded when a call first needs them.
- * in -> out: request + config -> loaded kernels, one for each text that a session needs. */
+ * in -> out: request + family -> loaded kernels, one for each text that a session needs. */
 #include "runtime/own_kernels.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "generator/family.h"
 #include "generator/request_fields.h"
 #include "generator/status.h"
 #include "runtime/kernel_source.h"
@@ -41,15 +40,16 @@ static struct ft_own_kernel *find(struct ft_own_kernels *kernels, const struct f
 }
 
 static int load(struct ft_own_kernel **made, fatune_session *session,
-                const struct ft_request *request, const struct ft_config *config,
+                const struct ft_request *request, const struct ft_family *family,
                 const char *advice) {
+  const struct ft_config config = ft_config_first(family);
   struct ft_kernel image = {0};
   bool compiled;
   FT_TRY(ft_session_refuse_capture(session, advice));
   struct ft_own_kernel *const kernel = calloc(1, sizeof *kernel);
   if (!kernel) return ft_fail(FT_E_MEMORY, "no memory for a kernel");
   kernel->request = ft_request_kernel_class(request);
-  const int status = ft_session_prepare(session, request, config, NULL, &kernel->source, &image,
+  const int status = ft_session_prepare(session, request, &config, NULL, &kernel->source, &image,
                                         &kernel->module, &compiled);
   if (status != FT_OK) {
     free_kernel(kernel, session);
@@ -61,16 +61,16 @@ static int load(struct ft_own_kernel **made, fatune_session *session,
 }
 
 int ft_own_kernel(const struct ft_own_kernel **found, fatune_session *session,
-                  const struct ft_request *request, const struct ft_config *config,
+                  const struct ft_request *request, const struct ft_family *family,
                   const char *advice) {
   struct ft_own_kernels *const kernels = &session->own_kernels;
   const struct ft_request class = ft_request_kernel_class(request);
-  struct ft_own_kernel *kernel = find(kernels, &class, config->family);
+  struct ft_own_kernel *kernel = find(kernels, &class, family);
   int status = FT_OK;
   if ((*found = kernel) != NULL) return FT_OK;
   pthread_mutex_lock(&kernels->lock);
-  if ((kernel = find(kernels, &class, config->family)) == NULL) {
-    status = load(&kernel, session, request, config, advice);
+  if ((kernel = find(kernels, &class, family)) == NULL) {
+    status = load(&kernel, session, request, family, advice);
     if (status == FT_OK) {
       kernels->unload = unload;
       kernel->next = atomic_load(&kernels->first);

@@ -1,9 +1,9 @@
 /* own_kernels.h: kernels beside those of plans, loaded when a call first needs them.
- * in -> out: request + config -> loaded kernels, one for each text that a session needs. */
+ * in -> out: request + family -> loaded kernels, one for each text that a session needs. */
 #ifndef RUNTIME_OWN_KERNELS_H
 #define RUNTIME_OWN_KERNELS_H
 
-#include "generator/config.h"
+#include "generator/family.h"
 #include "generator/emit.h"
 #include "generator/request.h"
 #include "runtime/fatune.h"
@@ -16,11 +16,11 @@ struct ft_own_kernel {
   struct ft_own_kernel *next;
 };
 
-/* The kernels of this request and config; they stay loaded until the session is closed. Those that
- * are loaded already are found without a lock. FT_E_NOT_PREPARED with the advice where they would
- * be loaded during a capture. Config: the one and only of a family that serves no request. */
+/* The kernels of this request by a family that has one config; they stay loaded until the session
+ * is closed. Those that are loaded already are found without a lock. FT_E_NOT_PREPARED with the
+ * advice where they would be loaded during a capture. */
 int ft_own_kernel(const struct ft_own_kernel **kernel, fatune_session *session,
-                  const struct ft_request *request, const struct ft_config *config,
+                  const struct ft_request *request, const struct ft_family *family,
                   const char *advice);
 
 #endif

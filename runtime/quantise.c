@@ -141,7 +141,7 @@ int fatune_quantise(fatune_session *session, const fatune_quantise_arguments *gi
   if (arch->sm < WITH_E4M3)
     return ft_fail(FT_E_UNSUPPORTED, "e4m3 needs sm_89 or later, and %s is sm_%d", arch->name,
                    arch->sm);
-  const struct ft_config config = ft_quantise_config();
-  FT_TRY(ft_own_kernel(&kernel, session, &request, &config, "quantise once before the capture"));
+  FT_TRY(ft_own_kernel(&kernel, session, &request, &ft_quantise_family,
+                       "quantise once before the capture"));
   return launch(&params, &request, kernel, &session->driver, stream);
 }

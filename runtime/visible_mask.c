@@ -188,11 +188,10 @@ static int take_memory(struct fatune_mask *mask, const fatune_visible_options *o
 
 static int prepare(struct fatune_mask *mask, const fatune_visible_options *given) {
   struct ft_visible_mask *const made = mask->visible;
-  const struct ft_config config = ft_block_mask_config();
   fatune_visible_options options;
   FT_TRY(read_options(made, mask->session, given, &options));
   FT_TRY(ft_session_needs_device(mask->session));
-  FT_TRY(ft_own_kernel(&made->kernel, mask->session, &made->request, &config,
+  FT_TRY(ft_own_kernel(&made->kernel, mask->session, &made->request, &ft_block_mask_family,
                        "make the mask before the capture"));
   FT_TRY(ft_session_enter(mask->session));
   const int status = take_memory(mask, &options);

@@ -48,15 +48,14 @@ static void mark_in_full(struct golden_entry *entries, int count, char *names) {
 
 /* "merge", "block_mask", "quantise": the one config of a family that serves no request. */
 static int read_config(struct ft_config *config, const char *text) {
-  if (strcmp(text, ft_merge_family.name) == 0)
-    *config = ft_merge_config();
-  else if (strcmp(text, ft_block_mask_family.name) == 0)
-    *config = ft_block_mask_config();
-  else if (strcmp(text, ft_quantise_family.name) == 0)
-    *config = ft_quantise_config();
-  else
-    return ft_config_parse(config, text);
-  return FT_OK;
+  static const struct ft_family *const alone[] = {&ft_merge_family, &ft_block_mask_family,
+                                                  &ft_quantise_family};
+  for (int i = 0; i < FT_COUNT(alone); i++)
+    if (strcmp(text, alone[i]->name) == 0) {
+      *config = ft_config_first(alone[i]);
+      return FT_OK;
+    }
+  return ft_config_parse(config, text);
 }
 
 int golden_entries(struct golden_entry entries[GOLDEN_ENTRIES_MOST]) {

@@ -13,9 +13,6 @@
 
 FT_DECLARE_FAMILY(block_mask, FT_BLOCK_MASK_KNOBS, FT_BLOCK_MASK_BUDGET);
 
-/* The one config there is. */
-struct ft_config ft_block_mask_config(void);
-
 /* The request whose text the kernels of a score function and of blocks of this size have. */
 struct ft_request ft_block_mask_request(int64_t score, int mask_rows, int mask_cols);
 

@@ -12,7 +12,4 @@
 
 FT_DECLARE_FAMILY(merge, FT_MERGE_KNOBS, FT_MERGE_BUDGET);
 
-/* The one config there is. */
-struct ft_config ft_merge_config(void);
-
 #endif

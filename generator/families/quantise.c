@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "generator/families/plan.h"
+#include "generator/families/own_kernel.h"
 
 FT_DEFINE_TABLES(FT_QUANTISE_KNOBS, FT_QUANTISE_BUDGET);
 
@@ -25,35 +25,8 @@ static void plan(struct ft_budget *budget, const struct ft_request *request,
   const int threads = 32 * ft_config_block_m(config);
   const struct ft_quantise_budget own = {.rows = threads / lanes_of(request->head_dim) *
                                                  ft_quantise_knobs(config)->turns};
-  budget->threads = threads;
-  budget->ctas_per_sm = 1;
-  budget->regs_limit = budget->regs_estimate = ft_registers_for(arch, threads, 4);
+  ft_plan_threads(budget, threads, arch);
   memcpy(budget->own, &own, sizeof own);
 }
 
-static bool default_config(const struct ft_request *request, const struct ft_arch *arch,
-                           struct ft_config *config) {
-  (void)request, (void)arch;
-  *config = ft_quantise_config();
-  return true;
-}
-
-const struct ft_family ft_quantise_family = {
-    .name = "quantise",
-    .pass = FT_FORWARD,
-    .instructions = "none",
-    .target_suffix = "",
-    .template_name = "quantise.cu.in",
-    .serves = serves,
-    .schedule = ft_schedule_lpt,
-    .knobs = knob_table,
-    .knob_count = FT_COUNT(knob_table),
-    .budget_fields = budget_table,
-    .budget_field_count = FT_COUNT(budget_table),
-    .plan = plan,
-    .default_config = default_config,
-};
-
-struct ft_config ft_quantise_config(void) {
-  return FT_CONFIG(quantise, .block_m = 8, .block_n = 16, .turns = 4);
-}
+FT_OWN_KERNEL_FAMILY(quantise, serves);

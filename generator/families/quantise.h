@@ -14,7 +14,4 @@
 
 FT_DECLARE_FAMILY(quantise, FT_QUANTISE_KNOBS, FT_QUANTISE_BUDGET);
 
-/* The one config there is. */
-struct ft_config ft_quantise_config(void);
-
 #endif
