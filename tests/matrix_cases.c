@@ -9,6 +9,8 @@
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
 
+enum { SEQUENCES_MORE = 4 };
+
 static int random_below(uint64_t *state, int limit) {
   return (int)(ft_random_next(state) % (uint64_t)limit);
 }
@@ -95,7 +97,12 @@ void matrix_choose(struct ft_problem_options *options, int index, const struct m
   if (random_below(&state, 3) == 0) choose_window(request, &state);
   request->sinks = random_below(&state, 4) == 0;
   request->ragged = request->mask_rows == 0 && random_below(&state, 3) == 0;
-  if (request->ragged) request->batch += 4; /* in as many rows as else one entry has */
+  if (request->ragged) request->batch += SEQUENCES_MORE; /* in as many rows as else one has */
+}
+
+void matrix_make_dense(struct ft_request *request) {
+  if (request->ragged) request->batch -= SEQUENCES_MORE;
+  request->ragged = false;
 }
 
 void matrix_choose_backward(struct ft_problem_options *options, int index,
@@ -103,7 +110,7 @@ void matrix_choose_backward(struct ft_problem_options *options, int index,
   matrix_choose(options, index, size);
   uint64_t state = 0xBAC5u + (uint64_t)index;
   options->request.pass = FT_BACKWARD;
-  options->request.ragged = false;
+  matrix_make_dense(&options->request);
   options->request.deterministic = random_below(&state, 4) == 0;
   options->want_lse = true;
   options->want_dlse = random_below(&state, 2) == 0;

@@ -23,6 +23,9 @@ void matrix_choose(struct ft_problem_options *options, int index, const struct m
 void matrix_choose_backward(struct ft_problem_options *options, int index,
                             const struct matrix_size *size);
 
+/* What is ragged becomes dense, in as many rows. */
+void matrix_make_dense(struct ft_request *request);
+
 /* Counts over many requests. */
 struct matrix_tally {
   int dims[MATRIX_DIMS], combinations[MATRIX_COMBINATIONS], layouts[MATRIX_LAYOUTS];

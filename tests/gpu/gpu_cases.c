@@ -67,6 +67,7 @@ void gpu_case_make_e4m3(struct gpu_case *one, int index) {
   one->index = index;
   gpu_case_options(&one->options, index, gpu_seed(9000 + (uint64_t)index));
   request->dtype = FT_E4M3;
+  matrix_make_dense(request);
   request->dropout = false;
   one->options.dropout = 0;
   request->head_dim = (request->head_dim + 15) / 16 * 16;

@@ -114,6 +114,7 @@ static int run_job(fatune_session *session, const struct ft_problem_options *opt
   FT_TRY(ft_session_enter(session));
   FT_CHECK(ft_problem_make(&problem, session, options));
   FT_CHECK(fatune_plan_make_with(&plan, session, &request, config));
+  FT_CHECK(ft_problem_fit(problem, plan));
   FT_CHECK(fatune_plan_run(plan, ft_problem_arguments(problem), NULL));
   FT_CHECK(gpu_output_fetch(&output, problem));
   FT_CHECK(gpu_output_save(&output, path));

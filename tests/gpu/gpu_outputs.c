@@ -74,27 +74,58 @@ int gpu_output_load(struct gpu_output *output, const char *path) {
 
 /* ---- what the bounds are made of ---- */
 
-int gpu_measure_make(struct gpu_measure *measure, const struct ft_problem *problem) {
-  const struct ft_request *const r = &problem->options.request;
+static int copy_numbers(int32_t **copy, const int32_t *numbers, int64_t count) {
+  *copy = malloc((size_t)count * sizeof **copy);
+  if (!*copy) return ft_fail(FT_E_MEMORY, "no memory for %lld lengths", (long long)count);
+  memcpy(*copy, numbers, (size_t)count * sizeof **copy);
+  return FT_OK;
+}
+
+/* The problem's shape of O; lengths of sequences are copied, for the measure outlives the problem.
+ */
+static int copy_shape(struct gpu_measure *measure, const struct ft_shape *shape) {
+  const struct ft_packed_rows *const packed = shape->packed;
+  measure->shape = *shape;
+  if (!packed) return FT_OK;
+  measure->packed = *packed;
+  measure->packed.used = NULL;
+  measure->shape.packed = &measure->packed;
+  FT_TRY(copy_numbers(&measure->packed.starts, packed->starts, shape->batch + 1));
+  return copy_numbers(&measure->packed.used, packed->used, shape->batch);
+}
+
+static int measure_v(struct gpu_measure *measure, const struct ft_problem *problem) {
+  const struct ft_request *const r = &measure->request;
+  const struct ft_shape *const shape = &problem->shapes[FT_V];
   const int columns = r->heads_kv * r->head_dim_v;
-  measure->request = *r;
-  measure->shape = problem->shapes[FT_O];
-  measure->rescale = 1 / (1 - ft_dropout_threshold(problem->host.dropout) * 0x1p-14);
   measure->largest_v = calloc((size_t)r->batch * (size_t)columns, sizeof *measure->largest_v);
   if (!measure->largest_v) return ft_fail(FT_E_MEMORY, "no memory for the largest of V");
-  const uint16_t *v = problem->dense[FT_V];
   for (int64_t b = 0; b < r->batch; b++) {
     double *const largest = measure->largest_v + b * columns;
-    for (int64_t key = 0; key < r->seqlen_k; key++, v += columns)
+    const uint16_t *v = problem->dense[FT_V] + b * shape->rows * columns;
+    for (int64_t key = 0; key < ft_shape_rows(shape, b); key++, v += columns)
       for (int n = 0; n < columns; n++)
         largest[n] = fmax(largest[n], fabs(ft_from_dtype(r->dtype, v[n])));
   }
   return FT_OK;
 }
 
+int gpu_measure_make(struct gpu_measure *measure, const struct ft_problem *problem) {
+  int status;
+  *measure = (struct gpu_measure){.request = problem->options.request};
+  measure->rescale = 1 / (1 - ft_dropout_threshold(problem->host.dropout) * 0x1p-14);
+  FT_CHECK(copy_shape(measure, &problem->shapes[FT_O]));
+  FT_CHECK(measure_v(measure, problem));
+done:
+  if (status != FT_OK) gpu_measure_free(measure);
+  return status;
+}
+
 void gpu_measure_free(struct gpu_measure *measure) {
   free(measure->largest_v);
-  measure->largest_v = NULL;
+  free(measure->packed.starts);
+  free(measure->packed.used);
+  *measure = (struct gpu_measure){0};
 }
 
 /* ---- comparison ---- */
@@ -137,14 +168,19 @@ static void compare_row(struct gpu_agreement *agreement, const struct gpu_measur
         (long long)row.batch, row.head, (long long)row.i, sqrt(square / norm));
 }
 
-static void compare_lse(struct gpu_agreement *agreement, const struct gpu_output *a,
-                        const struct gpu_output *b) {
-  for (size_t n = 0; n < a->lse_count; n++) {
-    if (a->lse[n] == b->lse[n]) continue; /* of infinities the difference is NaN */
-    const double x = (double)a->lse[n], y = (double)b->lse[n];
-    blame(agreement, fabs(x - y) / (2 * (1e-5 + 2e-6 * fmax(fabs(x), fabs(y)))),
-          "LSE, element %zu: %.8g and %.8g", n, x, y);
-  }
+static void compare_lse(struct gpu_agreement *agreement, struct ft_row row, float a, float b) {
+  if (a == b) return; /* of infinities the difference is NaN */
+  const double x = (double)a, y = (double)b;
+  blame(agreement, fabs(x - y) / (2 * (1e-5 + 2e-6 * fmax(fabs(x), fabs(y)))),
+        "LSE of batch %lld head %d row %lld: %.8g and %.8g", (long long)row.batch, row.head,
+        (long long)row.i, x, y);
+}
+
+/* [batch, head, row]; of sequences one behind the other [head, row]. */
+static int64_t lse_place(const struct gpu_measure *measure, struct ft_row row) {
+  const struct ft_request *const r = &measure->request;
+  if (r->ragged) return row.head * r->seqlen_q + measure->packed.starts[row.batch] + row.i;
+  return (row.batch * r->heads_q + row.head) * r->seqlen_q + row.i;
 }
 
 void gpu_outputs_compare(struct gpu_agreement *agreement, const struct gpu_measure *measure,
@@ -157,11 +193,13 @@ void gpu_outputs_compare(struct gpu_agreement *agreement, const struct gpu_measu
   }
   for (int64_t batch = 0; batch < r->batch; batch++) {
     for (int head = 0; head < r->heads_q; head++) {
-      for (int64_t i = 0; i < r->seqlen_q; i++) {
+      for (int64_t i = 0; i < ft_shape_rows(&measure->shape, batch); i++) {
+        const struct ft_row row = {batch, head, i};
         const int64_t at = ft_shape_offset(&measure->shape, batch, i, head);
-        compare_row(agreement, measure, (struct ft_row){batch, head, i}, a->o + at, b->o + at);
+        const int64_t lse_at = lse_place(measure, row);
+        compare_row(agreement, measure, row, a->o + at, b->o + at);
+        if (a->lse_count > 0) compare_lse(agreement, row, a->lse[lse_at], b->lse[lse_at]);
       }
     }
   }
-  compare_lse(agreement, a, b);
 }

@@ -28,9 +28,10 @@ int gpu_output_load(struct gpu_output *output, const char *path);
 /* What a comparison must know of a problem that is no more. */
 struct gpu_measure {
   struct ft_request request;
-  struct ft_shape shape; /* of O */
-  double rescale;        /* of dropout */
-  double *largest_v;     /* [batch][kv head][column] */
+  struct ft_shape shape;        /* of O */
+  struct ft_packed_rows packed; /* a copy of the shape's, of sequences of different lengths */
+  double rescale;               /* of dropout */
+  double *largest_v;            /* [batch][kv head][column] */
 };
 int gpu_measure_make(struct gpu_measure *measure, const struct ft_problem *problem);
 void gpu_measure_free(struct gpu_measure *measure);
