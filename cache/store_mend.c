@@ -121,10 +121,10 @@ static int lend_first_page(struct mending *mending) {
   const int descriptor = open(mending->scratch, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
   if (descriptor < 0)
     return ft_fail(FT_E_CACHE, "cannot write '%s': %s", mending->scratch, strerror(errno));
-  const off_t pages = lseek(descriptor, 0, SEEK_END) / PAGE_BYTES;
+  const off_t bytes = lseek(descriptor, 0, SEEK_END), pages = bytes / PAGE_BYTES;
   for (int i = 0; i < 4; i++)
     page[SIZE_AT + i] = (unsigned char)((uint32_t)(pages > 0 ? pages : 1) >> (24 - 8 * i));
-  const bool written = pwrite(descriptor, page, length, 0) == (ssize_t)length;
+  const bool written = bytes >= 0 && pwrite(descriptor, page, length, 0) == (ssize_t)length;
   const int why = errno;
   close(descriptor);
   if (written) return FT_OK;
