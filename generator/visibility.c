@@ -10,29 +10,39 @@ static int64_t clamp(int64_t value, int64_t least, int64_t most) {
   return value < most ? value : most;
 }
 
-/* To the diagonals of the window. Where none is left, no query sees a key. */
-static void narrow(struct ft_visibility *visibility, const struct ft_request *request) {
-  const int64_t nq = visibility->nq, nk = visibility->nk;
-  const int64_t shift = request->window == FT_WINDOW_BOTTOM_RIGHT ? nk - nq : 0;
-  if (request->window_left >= 0)
-    visibility->first_diagonal = clamp(shift - request->window_left, -nq, nk);
-  if (request->window_right >= 0)
-    visibility->last_diagonal =
-        clamp(shift + request->window_right, -nq, visibility->last_diagonal);
-  if (visibility->first_diagonal > visibility->last_diagonal)
-    visibility->first_diagonal = visibility->last_diagonal = nk;
+static int64_t lesser(int64_t a, int64_t b) {
+  return a < b ? a : b;
 }
 
+static int64_t greater(int64_t a, int64_t b) {
+  return a > b ? a : b;
+}
+
+struct ft_alignments ft_alignments_of(const struct ft_request *request) {
+  const struct ft_diagonals all = {-FT_NO_END, FT_NO_END};
+  struct ft_alignments seen = {all, all};
+  struct ft_diagonals *const of_window =
+      request->window == FT_WINDOW_TOP_LEFT ? &seen.top_left : &seen.bottom_right;
+  if (request->causal == FT_CAUSAL_TOP_LEFT) seen.top_left.last = 0;
+  if (request->causal == FT_CAUSAL_BOTTOM_RIGHT) seen.bottom_right.last = 0;
+  if (request->window == FT_WINDOW_NONE) return seen;
+  if (request->window_left >= 0) of_window->first = -request->window_left;
+  if (request->window_right >= 0) of_window->last = lesser(of_window->last, request->window_right);
+  return seen;
+}
+
+/* Where no diagonal is left, no query sees a key. */
 struct ft_visibility ft_visibility_of(const struct ft_request *request) {
-  const int64_t nq = request->seqlen_q, nk = request->seqlen_k;
-  struct ft_visibility visibility = {
-      .nq = nq, .nk = nk, .first_diagonal = -nq, .last_diagonal = nk};
-  switch (request->causal) {
-  case FT_CAUSAL_NONE: break;
-  case FT_CAUSAL_BOTTOM_RIGHT: visibility.last_diagonal = nk - nq; break;
-  case FT_CAUSAL_TOP_LEFT: visibility.last_diagonal = 0; break;
-  }
-  if (request->window != FT_WINDOW_NONE) narrow(&visibility, request);
+  const struct ft_alignments seen = ft_alignments_of(request);
+  const int64_t nq = request->seqlen_q, nk = request->seqlen_k, shift = nk - nq;
+  const int64_t first = greater(seen.top_left.first, seen.bottom_right.first + shift);
+  const int64_t last = lesser(seen.top_left.last, seen.bottom_right.last + shift);
+  struct ft_visibility visibility = {.nq = nq,
+                                     .nk = nk,
+                                     .first_diagonal = clamp(first, -nq, nk),
+                                     .last_diagonal = clamp(last, -nq, nk)};
+  if (visibility.first_diagonal > visibility.last_diagonal)
+    visibility.first_diagonal = visibility.last_diagonal = nk;
   return visibility;
 }
 

@@ -22,6 +22,20 @@ struct ft_interval {
   int64_t begin, end;
 };
 
+/* Diagonals that are seen: first to last. */
+struct ft_diagonals {
+  int64_t first, last;
+};
+
+/* What a query sees, whatever the lengths: diagonals that are counted from the first queries and
+ * keys, and diagonals that are counted from the last, which are nk - nq further on. It sees those
+ * of both. An end that hides nothing is -FT_NO_END or FT_NO_END. */
+enum { FT_NO_END = INT32_MAX };
+struct ft_alignments {
+  struct ft_diagonals top_left, bottom_right;
+};
+struct ft_alignments ft_alignments_of(const struct ft_request *request);
+
 /* The request has the lengths of the run. */
 struct ft_visibility ft_visibility_of(const struct ft_request *request);
 

@@ -17,6 +17,7 @@ struct ft_run {
   bool ragged;          /* batch is that of the sequences; nq and nk are those of all together */
   int64_t tensor_batch; /* of the tensors: 1 where ragged */
   struct ft_visibility visibility;
+  struct ft_alignments alignments; /* what it is of any lengths */
   struct ft_arg_softmax softmax;
   struct ft_arg_dropout dropout;
 };

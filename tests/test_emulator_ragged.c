@@ -54,6 +54,13 @@ static const struct {
      "ragged.starts_q[sequence] / BLOCK_M", "bf16 d64 b30 nq400 causal ragged", MMA},
     {"parts/work_list.cu.in", "ragged.used_k ? ragged.used_k[low] :", "", CAUSAL, MMA},
     {"parts/work_list.cu.in", "beyond[thread] -= own;", "", CAUSAL, WGMMA("")},
+    {"parts/work_list.cu.in", "ragged.bottom_right.last + shift", "0ll + ragged.bottom_right.last",
+     CAUSAL, MMA},
+    {"parts/work_list.cu.in",
+     "max((long long)ragged.top_left.first, ragged.bottom_right.first + shift)",
+     "ragged.top_left.first", "bf16 d64 b6 nq500 nk600 window@90,20 ragged", MMA},
+    {"parts/work_list.cu.in", "(long long)ragged.top_left.last,", "nk,",
+     "bf16 d64 b6 nq500 nk600 causal=top-left ragged", WGMMA("")},
     {"parts/schedule_ragged.cu.in", "cursor.round * gridDim.x + (",
      "cursor.round * (gridDim.x + 1) + (", "bf16 d64 hq3 b6 nq900 causal ragged", WGMMA("")},
 };

@@ -16,8 +16,8 @@ size_t ft_ragged_bytes(const struct ft_run *run, int block_m) {
   return ALIGNMENT + (list + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-static int32_t side_of(int64_t keys) {
-  return keys < INT32_MAX ? (int32_t)keys : INT32_MAX;
+static struct ft_arg_diagonals diagonals_of(const struct ft_diagonals *seen) {
+  return (struct ft_arg_diagonals){(int32_t)seen->first, (int32_t)seen->last};
 }
 
 int ft_ragged_read(struct ft_arg_ragged *ragged, const struct ft_run *run, int block_m,
@@ -38,8 +38,8 @@ int ft_ragged_read(struct ft_arg_ragged *ragged, const struct ft_run *run, int b
   ragged->sequences = (int32_t)run->batch;
   ragged->numbers = (int32_t)ft_ragged_numbers(run, block_m);
   ragged->rows_q = (int32_t)run->nq;
-  ragged->window_left = side_of(arguments->window_left);
-  ragged->window_right = side_of(arguments->window_right);
+  ragged->top_left = diagonals_of(&run->alignments.top_left);
+  ragged->bottom_right = diagonals_of(&run->alignments.bottom_right);
   return FT_OK;
 }
 

@@ -280,6 +280,13 @@ struct __align__(16) WorkEntry {
 };
 static_assert(sizeof(WorkEntry) == 32, "the host fills 32 bytes");
 
+// Diagonals that are seen: query i lies on diagonal 0 with key i.
+struct Diagonals {
+  int first;
+  int last;
+};
+static_assert(sizeof(Diagonals) == 8, "the host fills 8 bytes");
+
 // Sequences of different lengths, one behind the other in the rows of all tensors; all null where there are none.
 struct Ragged {
   const int *starts_q;               // [sequences + 1]: rows of Q before each sequence; the last: of all
@@ -291,10 +298,10 @@ struct Ragged {
   int sequences;
   int numbers;                       // that tiles may have
   int rows_q;                        // of all sequences
-  int window_left;                   // keys before and after its own that a query sees; -1: all
-  int window_right;
+  Diagonals top_left;                // that a query sees, where they are also of bottom_right
+  Diagonals bottom_right;            // nk - nq less than they are in each sequence
 };
-static_assert(sizeof(Ragged) == 72, "the host fills 72 bytes");
+static_assert(sizeof(Ragged) == 80, "the host fills 80 bytes");
 
 // The argument of a forward kernel.
 struct ForwardParams {
@@ -312,7 +319,7 @@ struct ForwardParams {
   const float *sinks;                // [heads_q], of unpacked heads; null without sinks
   Ragged ragged;
 };
-static_assert(sizeof(ForwardParams) == 416, "the host fills 416 bytes");
+static_assert(sizeof(ForwardParams) == 424, "the host fills 424 bytes");
 
 
 // ---- sinks: there are none -----------------------------------------------------------------------------------------------
