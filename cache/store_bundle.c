@@ -11,6 +11,7 @@
 static int open_bundle(struct ft_store *store, const char *file, struct ft_database *database,
                        struct ft_bundle_verdict *verdict) {
   struct ft_admission admission;
+  FT_TRY(ft_trust_check_named(file));
   int status = ft_trust_check_signature(&store->trust, file, &admission);
   verdict->is_signed = status == FT_OK;
   snprintf(verdict->how, sizeof verdict->how, "%s", status == FT_OK ? admission.how : ft_detail());

@@ -21,6 +21,9 @@
 /* A signed file is held in memory as a whole. */
 static const size_t SIGNED_MOST = (size_t)1 << 30;
 
+/* How SQLite's files begin. */
+#define DATABASE "SQLite format 3"
+
 /* ORDER TRUST */
 static const char *const names[] = {"any", "owner", "signed"};
 enum { POLICIES = sizeof names / sizeof *names };
@@ -207,9 +210,38 @@ int ft_trust_admit(struct ft_trust *trust, const char *path, struct ft_admission
   }
 }
 
+#define ALLOWED "allowed: what `fatune cache export` wrote, a tuning.db or a kernels.db"
+
+static int judge_named(const char *path, const struct stat *state, const char *begin) {
+  if (S_ISDIR(state->st_mode))
+    return ft_fail(
+        FT_E_ARGUMENT,
+        "FILE is '%s', a folder; " ALLOWED " (--cache-dir names the folder of the caches)", path);
+  if (!S_ISREG(state->st_mode))
+    return ft_fail(FT_E_ARGUMENT, "FILE is '%s', a device, pipe or socket; " ALLOWED, path);
+  if (state->st_size == 0) return ft_fail(FT_E_CACHE, "FILE '%s' is empty; " ALLOWED, path);
+  if (strcmp(begin, DATABASE) != 0)
+    return ft_fail(FT_E_CACHE, "FILE '%s' does not begin as a file of fatune; " ALLOWED, path);
+  return FT_OK;
+}
+
+/* O_NONBLOCK: the opening of a pipe does not wait. */
+int ft_trust_check_named(const char *path) {
+  struct stat state;
+  char begin[sizeof DATABASE] = "";
+  const int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  bool known = file >= 0 && fstat(file, &state) == 0;
+  if (known && S_ISREG(state.st_mode)) known = pread(file, begin, sizeof DATABASE, 0) >= 0;
+  const int why = errno;
+  if (file >= 0) close(file);
+  if (!known) return ft_fail(FT_E_IO, "FILE '%s' cannot be read: %s", path, strerror(why));
+  begin[sizeof DATABASE - 1] = '\0';
+  return judge_named(path, &state, begin);
+}
+
 int ft_trust_admit_named(struct ft_trust *trust, const char *path, struct ft_admission *admission) {
   *admission = (struct ft_admission){.path = NULL};
-  FT_TRY(check_plain(path));
+  FT_TRY(ft_trust_check_named(path));
   if (trust->policy == FT_TRUST_ANY) return admit_as(admission, path, "any");
   const int status = ft_trust_check_signature(trust, path, admission);
   if (status == FT_OK || status == FT_E_MEMORY) return status;

@@ -39,8 +39,12 @@ void ft_trust_end(struct ft_trust *trust);
 /* May a layer be read? FT_E_CACHE: no, and why. */
 int ft_trust_admit(struct ft_trust *trust, const char *path, struct ft_admission *admission);
 
-/* May a file be read that the user named? As above, but owner asks nothing of its place. A
- * signature that lies beside it and is not good refuses it, except by any. */
+/* Can a file that the user named be read, and does it begin as one of ours? FT_E_ARGUMENT: it is a
+ * folder, a device or a pipe. FT_E_IO: it cannot be read. FT_E_CACHE: it begins otherwise. */
+int ft_trust_check_named(const char *path);
+
+/* May a file that passes ft_trust_check_named be read? As of a layer, but owner asks nothing of its
+ * place. A signature that lies beside it and is not good refuses it, except by any. */
 int ft_trust_admit_named(struct ft_trust *trust, const char *path, struct ft_admission *admission);
 
 void ft_admission_free(struct ft_admission *admission);

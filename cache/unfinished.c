@@ -53,8 +53,21 @@ static void sweep_beside(const char *file) {
   free(name);
 }
 
+/* The new file takes the place of what has its name: nothing but a plain file may be lost so. */
+static int check_place(const char *file) {
+  struct stat state;
+  if (stat(file, &state) != 0)
+    return errno == ENOENT ? FT_OK
+                           : ft_fail(FT_E_CACHE, "cannot write '%s': %s", file, strerror(errno));
+  if (S_ISREG(state.st_mode)) return FT_OK;
+  return ft_fail(FT_E_CACHE, "cannot write '%s': it is %s; allowed: a plain file or a new name",
+                 file, S_ISDIR(state.st_mode) ? "a folder" : "a device, pipe or socket");
+}
+
 int ft_unfinished_make(const char *file, char **temporary, int *descriptor) {
   *descriptor = -1;
+  *temporary = NULL;
+  FT_TRY(check_place(file));
   sweep_beside(file);
   if (asprintf(temporary, "%s" ENDING "XXXXXX", file) < 0) {
     *temporary = NULL;

@@ -6,7 +6,8 @@
 
 /* *temporary: "FILE.unfinished-XXXXXX", to be freed, made with mode 0600 and open as *descriptor.
  * Such files of ours for the same FILE that nobody has written to for ten minutes are deleted:
- * whoever made them was killed. FT_E_CACHE, FT_E_MEMORY. */
+ * whoever made them was killed. FT_E_CACHE: also where FILE is a folder, a device, a pipe or a
+ * socket. FT_E_MEMORY. */
 int ft_unfinished_make(const char *file, char **temporary, int *descriptor);
 
 #endif

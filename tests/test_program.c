@@ -77,7 +77,7 @@ static const struct {
     {"cache merge", 2, "FILE"},
     {"cache gc", 2, "--cap"},
     {"cache export --gpu a100", 2, "-o FILE"},
-    {"cache import /dev/null", 6, "/dev/null"},
+    {"cache import /dev/null", 2, "/dev/null"},
     {"gpus --gpu a100", 2, "unrecognized option"},
     {"doctor word", 2, "'word'"},
 };

@@ -358,7 +358,8 @@ START_TEST(nothing_forged_is_served) {
   const clock_t begin = clock();
   const int served = trust_lab_served(&lab, forgery->policy);
   ck_assert_msg((served & forgery->must_not) == 0, "%s: served %d", forgery->name, served);
-  ck_assert_msg(clock() - begin < CLOCKS_PER_SEC / 4, "%s: takes too long", forgery->name);
+  /* Where nothing bounded it, one look-up took 12 s. */
+  ck_assert_msg(clock() - begin < CLOCKS_PER_SEC, "%s: takes too long", forgery->name);
   assert_warnings(&lab.fixture, forgery->note == SILENT ? 0 : 1);
   if (forgery->note == SILENT) return;
   ck_assert_msg(strstr(lab.fixture.warnings[0], "sm_90.fatune") != NULL ||

@@ -68,8 +68,11 @@ int cli_bundle_verify(struct cli *cli, fatune_session *session, char **words, in
     struct ft_bundle_verdict verdict;
     const int status = ft_store_verify_bundle(session->store, words[i], &verdict);
     const bool sound = status == FT_OK;
-    cli_print(cli, "%s: %lld trials, %lld kernels, %s; %s\n", words[i], (long long)verdict.trials,
-              (long long)verdict.kernels, sound ? "sound" : "not sound", verdict.how);
+    if (verdict.how[0])
+      cli_print(cli, "%s: %lld trials, %lld kernels, %s; %s\n", words[i], (long long)verdict.trials,
+                (long long)verdict.kernels, sound ? "sound" : "not sound", verdict.how);
+    else
+      cli_print(cli, "%s: no file of fatune that can be read\n", words[i]);
     json_t *const file = json_object();
     cli_json_set(file, "file", cli_json_text(words[i]));
     cli_json_set(file, "sound", json_boolean(sound));
@@ -81,7 +84,7 @@ int cli_bundle_verify(struct cli *cli, fatune_session *session, char **words, in
     json_array_append_new(files, file);
     if (!sound) {
       cli_warning(cli, "%s", ft_detail());
-      worst = status;
+      if (worst == FT_OK || status == FT_E_CACHE) worst = status;
     }
   }
   cli_json(cli, "files", files);

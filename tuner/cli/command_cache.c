@@ -9,8 +9,10 @@
 #include "tuner/cli/cli_values.h"
 #include "tuner/cli/command.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum files { NO_FILES, FILES_NEEDED, FILES_ALLOWED };
 
@@ -198,6 +200,17 @@ static int find_action(struct cli *cli, const struct action **action) {
   return FT_OK;
 }
 
+static bool is_missing(const char *path) {
+  return path != NULL && access(path, F_OK) != 0 && errno == ENOENT;
+}
+
+static void tell_if_new(struct cli *cli, fatune_session *session) {
+  const char *const tuning = ft_store_tuning_path(session->store);
+  const char *const kernels = ft_store_kernels_path(session->store);
+  if (is_missing(tuning) && is_missing(kernels))
+    cli_note(cli, "neither '%s' nor '%s' is there yet", tuning, kernels);
+}
+
 static int run(struct cli *cli) {
   fatune_session *session = NULL;
   const struct action *action;
@@ -205,6 +218,7 @@ static int run(struct cli *cli) {
   FT_CHECK(find_action(cli, &action));
   cli_json(cli, "action", cli_json_text(action->name));
   FT_CHECK(cli_session_open(cli, &session));
+  if (action->run != show_path && cli->options.word_count == 1) tell_if_new(cli, session);
   FT_CHECK(action->run(cli, session, cli->options.words + 1, cli->options.word_count - 1));
   /* Look-ups take a fault of a store for a miss and warn; here the store itself was the subject. */
   if (ft_store_faults(session->store) > 0 && action->run != show_path && action->run != verify &&

@@ -1,0 +1,122 @@
+/* test_named_files.c: files that a user names to `fatune cache`, and that are not what they should
+ * be. in -> out: an action, a folder, pipe, text, nothing ... -> an exit code and a message that
+ * names the file and says what is allowed; what lay there lies there still -> Check suite. */
+#include <sys/stat.h>
+
+#include "tests/run_program.h"
+#include "tests/suites.h"
+
+static void make_places(void) {
+  char line[1024];
+  begin_program_test();
+  snprintf(line, sizeof line,
+           "cd %s && mkdir folder && : >empty && echo a text >text && mkfifo pipe && "
+           "ln -s nowhere dangling && ln -s pipe link && head -c 5000 /dev/zero >zeros",
+           folder);
+  ck_assert_int_eq(system(line), 0);
+}
+
+static const struct {
+  const char *name;
+  int code;
+  const char *message;
+} places[] = {
+    {"folder", 2, "folder', a folder; allowed: what `fatune cache export` wrote"},
+    {"pipe", 2, "pipe', a device, pipe or socket; allowed: what `fatune cache export` wrote"},
+    {"link", 2, "link', a device, pipe or socket; allowed: what `fatune cache export` wrote"},
+    {"missing", 1, "missing' cannot be read: No such file or directory"},
+    {"dangling", 1, "dangling' cannot be read: No such file or directory"},
+    {"text/x", 1, "text/x' cannot be read: Not a directory"},
+    {"empty", 6, "empty' is empty; allowed: what `fatune cache export` wrote"},
+    {"text", 6, "text' does not begin as a file of fatune; allowed: what `fatune cache export`"},
+    {"zeros", 6, "zeros' does not begin as a file of fatune; allowed: what `fatune cache export`"},
+};
+
+enum { PLACES = sizeof places / sizeof *places };
+
+START_TEST(what_is_no_file_of_fatune_is_told) {
+  static const char *const actions[] = {"verify", "import", "merge"};
+  for (int i = 0; i < 3; ++i) {
+    char line[256];
+    snprintf(line, sizeof line, "cache %s %s/%s", actions[i], folder, places[_i].name);
+    expect(line, places[_i].code);
+    expect_message(places[_i].message);
+  }
+}
+END_TEST
+
+START_TEST(no_name_at_all_is_told) {
+  expect("cache verify ''", 1);
+  expect_message("FILE '' cannot be read: No such file or directory");
+  expect("cache import ''", 1);
+  expect_message("FILE '' cannot be read: No such file or directory");
+}
+END_TEST
+
+/* Damage outweighs what could not be read, in whatever order they come. */
+START_TEST(the_exit_code_tells_of_damage) {
+  char line[512];
+  snprintf(line, sizeof line, "cache verify %s/missing %s/empty %s/folder", folder, folder, folder);
+  expect(line, 6);
+  expect_output("missing: no file of fatune that can be read");
+  expect_output("folder: no file of fatune that can be read");
+}
+END_TEST
+
+static mode_t kind_of(const char *name) {
+  char path[128];
+  struct stat state;
+  snprintf(path, sizeof path, "%s/%s", folder, name);
+  ck_assert_int_eq(lstat(path, &state), 0);
+  return state.st_mode & S_IFMT;
+}
+
+/* Not by root either, who could put a file in the place of /dev/null. */
+START_TEST(an_export_takes_the_place_of_files_alone) {
+  char line[256];
+  snprintf(line, sizeof line, "cache export --allow-empty --gpu a100 -o %s/", folder);
+  const size_t end = strlen(line);
+  strcpy(line + end, "pipe");
+  expect(line, 6);
+  expect_message("pipe': it is a device, pipe or socket; allowed: a plain file or a new name");
+  strcpy(line + end, "link");
+  expect(line, 6);
+  strcpy(line + end, "folder");
+  expect(line, 6);
+  expect_message("folder': it is a folder; allowed: a plain file or a new name");
+  ck_assert_int_eq(kind_of("pipe"), S_IFIFO);
+  ck_assert_int_eq(kind_of("link"), S_IFLNK);
+  ck_assert_int_eq(kind_of("folder"), S_IFDIR);
+  strcpy(line + end, "text");
+  expect(line, 0);
+  strcpy(line + end, "dangling");
+  expect(line, 0);
+}
+END_TEST
+
+/* A new user, or a folder mistyped: the list is empty for a reason. */
+START_TEST(no_caches_yet_is_told) {
+  static const char *const actions[] = {"list", "stats", "verify", "gc --cap 1M"};
+  for (int i = 0; i < 4; ++i) {
+    char line[256];
+    snprintf(line, sizeof line, "cache %s --cache-dir %s/missing", actions[i], folder);
+    expect(line, 0);
+    expect_message("missing/tuning.db' nor '");
+    expect_message("missing/kernels.db' is there yet");
+  }
+}
+END_TEST
+
+Suite *make_named_files_suite(void) {
+  Suite *const suite = suite_create("named_files");
+  TCase *const tests = tcase_create("files");
+  tcase_set_timeout(tests, 60);
+  tcase_add_checked_fixture(tests, make_places, end_program_test);
+  tcase_add_loop_test(tests, what_is_no_file_of_fatune_is_told, 0, PLACES);
+  tcase_add_test(tests, no_name_at_all_is_told);
+  tcase_add_test(tests, the_exit_code_tells_of_damage);
+  tcase_add_test(tests, an_export_takes_the_place_of_files_alone);
+  tcase_add_test(tests, no_caches_yet_is_told);
+  suite_add_tcase(suite, tests);
+  return suite;
+}
