@@ -154,6 +154,7 @@ static void push_forms(lua_State *state, const struct ft_render *job) {
   const char *const blocks = request->mask_rows > 0 ? "_blocks" : "";
   const char *const dropout = request->dropout ? "" : "_none";
   const bool packed = ft_packed_heads(job->config, 2, 1) > 1;
+  const char *const of_dense = packed ? "_packed" : "_dense";
   const char *const score = request->score != 0 ? "" : "_none";
   const char *const sinks = request->sinks ? "" : "_none";
   const char *const ordered = request->deterministic ? "" : "_none"; /* adds to dQ by wgmma */
@@ -162,6 +163,8 @@ static void push_forms(lua_State *state, const struct ft_render *job) {
     const char *part, *ending;
   } forms[] = {
       {"sequence", request->ragged ? "_ragged" : ""},
+      {"work_list", request->ragged ? "" : "_none"},
+      {"rows", request->ragged ? "_ragged" : of_dense}, /* by TMA */
       {"key_walk", blocks},
       {"query_walk", blocks},
       {"announce", blocks},

@@ -2,7 +2,7 @@
 // request  forward bf16 d128 causal
 // config   mma_forward block_m=128 block_n=32 warps=8 stages=2 ctas_per_sm=1
 // budget   65536 bytes of shared memory, 256 threads, about 120 of 255 registers
-// parts    mma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_copies.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/sinks_none.cu.in, parts/copy_tile.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/sequence.cu.in, parts/softmax.cu.in, parts/quad.cu.in, parts/visibility.cu.in, parts/key_walk.cu.in, parts/key_parts_none.cu.in, parts/work_tile.cu.in, parts/schedule_lpt.cu.in, parts/score_none.cu.in, parts/dropout_none.cu.in, parts/dropout_rows_none.cu.in, parts/mma_tile.cu.in, parts/mma_rows.cu.in, parts/mma_loop_staged.cu.in, parts/epilogue_mma.cu.in
+// parts    mma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_copies.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/sinks_none.cu.in, parts/copy_tile.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/sequence.cu.in, parts/softmax.cu.in, parts/quad.cu.in, parts/visibility.cu.in, parts/key_walk.cu.in, parts/key_parts_none.cu.in, parts/work_tile.cu.in, parts/schedule_lpt.cu.in, parts/score_none.cu.in, parts/dropout_none.cu.in, parts/dropout_rows_none.cu.in, parts/mma_tile.cu.in, parts/mma_rows.cu.in, parts/mma_loop_staged.cu.in, parts/epilogue_mma.cu.in, parts/work_list_none.cu.in
 // again    fatune emit 'forward bf16 d128 nq1 causal' --gpu sm_90 --config 'mma_forward block_m=128 block_n=32 warps=8 stages=2 ctas_per_sm=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691): a block owns
@@ -1010,3 +1010,5 @@ fatune_kernel(const __grid_constant__ ForwardParams all) {
   }
   finish(params, tile, smem, rows);
 }
+
+// ---- the list of work tiles: sequences are alike, and a kernel finds its tiles without one ------------------------------

@@ -2,7 +2,7 @@
 // request  forward bf16 d16 causal dropout mask=64x64
 // config   mma_forward block_m=64 block_n=64 warps=4 stages=2 q_in_regs=1 overlap_qk=1 ctas_per_sm=2
 // budget   12288 bytes of shared memory, 128 threads, about 132 of 255 registers
-// parts    mma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_copies.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/sinks_none.cu.in, parts/copy_tile.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/sequence.cu.in, parts/softmax.cu.in, parts/quad.cu.in, parts/visibility.cu.in, parts/key_walk_blocks.cu.in, parts/key_parts_none.cu.in, parts/work_tile.cu.in, parts/schedule_lpt.cu.in, parts/score_none.cu.in, parts/dropout.cu.in, parts/dropout_rows.cu.in, parts/mma_tile.cu.in, parts/mma_rows.cu.in, parts/mma_loop_overlap.cu.in, parts/epilogue_mma.cu.in
+// parts    mma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_copies.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/sinks_none.cu.in, parts/copy_tile.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/sequence.cu.in, parts/softmax.cu.in, parts/quad.cu.in, parts/visibility.cu.in, parts/key_walk_blocks.cu.in, parts/key_parts_none.cu.in, parts/work_tile.cu.in, parts/schedule_lpt.cu.in, parts/score_none.cu.in, parts/dropout.cu.in, parts/dropout_rows.cu.in, parts/mma_tile.cu.in, parts/mma_rows.cu.in, parts/mma_loop_overlap.cu.in, parts/epilogue_mma.cu.in, parts/work_list_none.cu.in
 // again    fatune emit 'forward bf16 d16 nq1 causal dropout mask=64x64' --gpu sm_100 --config 'mma_forward block_m=64 block_n=64 warps=4 stages=2 q_in_regs=1 overlap_qk=1 ctas_per_sm=2'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691): a block owns
@@ -1247,3 +1247,5 @@ fatune_kernel(const __grid_constant__ ForwardParams all) {
   }
   finish(params, tile, smem, rows);
 }
+
+// ---- the list of work tiles: sequences are alike, and a kernel finds its tiles without one ------------------------------

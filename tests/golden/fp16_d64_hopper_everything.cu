@@ -2,7 +2,7 @@
 // request  forward fp16 d64 dv40 causal dropout mask=128x128
 // config   wgmma_forward block_m=64 block_n=128 stages=3 q_stages=1
 // budget   107520 bytes of shared memory, 256 threads, about 148 of 232 registers
-// parts    wgmma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_wgmma_product.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/sinks_none.cu.in, parts/sequence.cu.in, parts/wgmma_softmax.cu.in, parts/quad.cu.in, parts/visibility.cu.in, parts/key_walk_blocks.cu.in, parts/key_parts_none.cu.in, parts/work_tile.cu.in, parts/schedule_balanced.cu.in, parts/score_none.cu.in, parts/dropout.cu.in, parts/dropout_rows.cu.in, parts/announce_blocks.cu.in, parts/pipeline.cu.in, parts/ring.cu.in, parts/descriptors.cu.in, parts/block_alone.cu.in, parts/rows_dense.cu.in, parts/rows_of_keys.cu.in, parts/producer.cu.in, parts/consumer.cu.in, parts/p_in_registers.cu.in, parts/consumer_steps.cu.in, parts/store_o_staged.cu.in, parts/epilogue_wgmma.cu.in, parts/consume_each.cu.in
+// parts    wgmma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_tma_5d.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_wgmma_product.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/sinks_none.cu.in, parts/sequence.cu.in, parts/wgmma_softmax.cu.in, parts/quad.cu.in, parts/visibility.cu.in, parts/key_walk_blocks.cu.in, parts/key_parts_none.cu.in, parts/work_tile.cu.in, parts/schedule_balanced.cu.in, parts/score_none.cu.in, parts/dropout.cu.in, parts/dropout_rows.cu.in, parts/announce_blocks.cu.in, parts/pipeline.cu.in, parts/ring.cu.in, parts/descriptors.cu.in, parts/block_alone.cu.in, parts/rows_dense.cu.in, parts/rows_of_keys.cu.in, parts/producer.cu.in, parts/consumer.cu.in, parts/p_in_registers.cu.in, parts/consumer_steps.cu.in, parts/store_o_staged.cu.in, parts/epilogue_wgmma.cu.in, parts/consume_each.cu.in, parts/work_list_none.cu.in
 // again    fatune emit 'forward fp16 d64 dv40 nq1 causal dropout mask=128x128' --gpu sm_90 --config 'wgmma_forward block_m=64 block_n=128 stages=3 q_stages=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691) on Hopper. One block per
@@ -117,6 +117,35 @@ __device__ __forceinline__ unsigned uniform(unsigned x) {
 // Keeps the computation of x at this place: the compiler would otherwise move it down to where x is used.
 __device__ __forceinline__ void pin(unsigned &x) { asm volatile("" : "+r"(x)); }
 
+// ---- PTX: loads and stores, so that neither is merged, split or moved ------------------------------------
+__device__ __forceinline__ void store_shared_4(unsigned to, unsigned value) {
+  asm volatile("st.shared.u32 [%0], %1;" :: "r"(to), "r"(value) : "memory");
+}
+
+__device__ __forceinline__ void load_shared_8(float (&r)[2], unsigned from) {
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(r[0]), "=f"(r[1]) : "r"(from) : "memory");
+}
+
+__device__ __forceinline__ void load_shared_16(unsigned (&r)[4], unsigned from) {
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(from) : "memory");
+}
+
+__device__ __forceinline__ void load_global_16(unsigned (&r)[4], const element *from) {
+  asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "l"(from) : "memory");
+}
+
+__device__ __forceinline__ void store_global_16(element *to, const unsigned (&r)[4]) {
+  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};"
+               :: "l"(to), "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]) : "memory");
+}
+
+__device__ __forceinline__ void store_shared_16(unsigned to, const float (&r)[4]) {
+  asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};"
+               :: "r"(to), "f"(r[0]), "f"(r[1]), "f"(r[2]), "f"(r[3]) : "memory");
+}
+
 // ---- PTX: mbarrier (sm_90) ----------------------------------------------------------------------------------
 // mbarrier: eight bytes of shared memory that count arrivals and bytes. A phase completes when all have come;
 // its parity is then no longer the one waited for.
@@ -186,6 +215,20 @@ template <int N> __device__ __forceinline__ void tma_store_wait() {
 
 // What this thread has written to shared memory can then be read by TMA and wgmma.
 __device__ __forceinline__ void async_proxy_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+// ---- sm_90: TMA in tensors of five dimensions (column, head in a pack, row, pack of heads, batch) --------
+__device__ __forceinline__ void tma_load_5d(unsigned to, const TensorMap &map, unsigned barrier, int column, int member,
+                                         int row, int pack, int batch) {
+  asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes "
+               "[%0], [%1, {%3, %4, %5, %6, %7}], [%2];"
+               :: "r"(to), "l"(&map), "r"(barrier), "r"(column), "r"(member), "r"(row), "r"(pack), "r"(batch) : "memory");
+}
+
+__device__ __forceinline__ void tma_store_5d(const TensorMap &map, unsigned from, int column, int member, int row,
+                                          int pack, int batch) {
+  asm volatile("cp.async.bulk.tensor.5d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5, %6}], [%1];"
+               :: "l"(&map), "r"(from), "r"(column), "r"(member), "r"(row), "r"(pack), "r"(batch) : "memory");
+}
 
 // ---- PTX: named barriers ----------------------------------------------------------------------------------
 // Numbers 1 to 15; 0 is the barrier of the whole block. `threads` threads have to come to one. Those who arrive go on at
@@ -1817,3 +1860,5 @@ fatune_kernel(const __grid_constant__ TiledForwardParams params) {
   }
   sync_at_end();
 }
+
+// ---- the list of work tiles: sequences are alike, and a kernel finds its tiles without one ------------------------------
