@@ -216,10 +216,14 @@ START_TEST(no_driver_failure_leaks) {
 }
 END_TEST
 
-static int launch_nothing(void *payload, cu_stream stream) {
+static struct timespec gpu_time; /* of the fake GPU: only launches take any */
+
+static int launch_600_us(void *payload, cu_stream stream) {
   (void)stream;
   *(int *)payload += 1;
-  nanosleep(&(struct timespec){.tv_nsec = 600000}, NULL); /* the fake GPU's clock is ours */
+  gpu_time.tv_nsec += 600000;
+  gpu_time.tv_sec += gpu_time.tv_nsec / 1000000000;
+  gpu_time.tv_nsec %= 1000000000;
   return FT_OK;
 }
 
@@ -228,17 +232,25 @@ START_TEST(measuring_repeats_as_the_policy_says) {
   ck_assert_status(ft_session_enter(lab.session), FT_OK);
   const int live = lab.cuda.live();
   int launches[2] = {0};
-  const struct ft_runnable runnables[2] = {{launch_nothing, &launches[0]},
-                                           {launch_nothing, &launches[1]}};
+  const struct ft_runnable runnables[2] = {{launch_600_us, &launches[0]},
+                                           {launch_600_us, &launches[1]}};
   struct ft_measure_policy policy = {.warmup_us = 1500, .sample_us = 2000, .samples = 4};
   struct ft_timing timing, timings[2];
+  lab.cuda.clock(&gpu_time);
   ck_assert_status(ft_measure(&timing, lab.session, NULL, runnables, &policy, NULL), FT_OK);
   ck_assert_int_eq(timing.sample_count, 4);
-  ck_assert_double_ge(timing.median_us, 600);
-  ck_assert_int_ge(launches[0], 2 + 4 + 1); /* a busy machine sleeps longer and repeats less */
+  ck_assert_double_eq_tol(timing.median_us, 600, 0.01);
+  ck_assert_double_eq_tol(timing.spread_us, 0, 0.01);
+  /* the first; 1, 2, 4 until an interval is long enough; one ahead of the samples */
+  ck_assert_int_eq(launches[0], 1 + 1 + 2 + 4 + 1 + 4 * 4);
 
   launches[0] = 0;
-  policy.give_up_us = 100;
+  policy.warmup_us = 8000; /* 4200 us have passed after 1, 2, 4; two intervals more */
+  ck_assert_status(ft_measure(&timing, lab.session, NULL, runnables, &policy, NULL), FT_OK);
+  ck_assert_int_eq(launches[0], 1 + 1 + 2 + 4 + 2 * 4 + 1 + 4 * 4);
+
+  launches[0] = 0;
+  policy.give_up_us = 599;
   ck_assert_status(ft_measure(&timing, lab.session, NULL, runnables, &policy, NULL), FT_OK);
   ck_assert_int_eq(timing.sample_count, 1);
   ck_assert_int_eq(launches[0], 2);
@@ -247,15 +259,18 @@ START_TEST(measuring_repeats_as_the_policy_says) {
   ck_assert_status(ft_measure_interleaved(timings, lab.session, NULL, runnables, 2, &policy, NULL),
                    FT_OK);
   ck_assert(timings[0].sample_count == 1 && timings[1].sample_count == 0);
-  ck_assert_double_ge(timings[0].median_us, 600);
+  ck_assert_double_eq_tol(timings[0].median_us, 600, 0.01);
   ck_assert(launches[0] == 2 && launches[1] == 0);
 
   launches[0] = 0;
-  policy.give_up_us = 0;
+  policy.give_up_us = 601;
+  policy.warmup_us = 1500;
   ck_assert_status(ft_measure_interleaved(timings, lab.session, NULL, runnables, 2, &policy, NULL),
                    FT_OK);
   ck_assert(timings[0].sample_count == 4 && timings[1].sample_count == 4);
-  ck_assert(launches[0] >= 8 && launches[1] >= 8);
+  ck_assert_double_eq_tol(timings[1].median_us, 600, 0.01);
+  ck_assert_int_eq(launches[0], 1 + 1 + 2 + 4 + 4 * (1 + 4));
+  ck_assert_int_eq(launches[1], 1 + 1 + 2 + 4 + 4 * 4);
   ck_assert_int_eq(lab.cuda.live(), live);
   ft_session_leave(lab.session);
   fake_lab_close(&lab);

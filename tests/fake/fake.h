@@ -40,6 +40,10 @@ struct fake_gpu {
 };
 typedef void fake_gpu_function(const struct fake_gpu *gpu);
 
+/* Events take their time from there on; NULL, as after a reset: from the machine's clock. */
+struct timespec;
+typedef void fake_clock_function(const struct timespec *now);
+
 /* A function attribute as cuFuncSetAttribute last set it; -1: never. */
 typedef int fake_function_set_function(int attribute);
 

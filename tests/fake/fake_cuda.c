@@ -25,6 +25,7 @@ enum { FUNCTIONS = 3, MAIN = 1 }; /* prepare, kernel, convert */
 
 static struct fake_gpu gpu = {"NVIDIA H200", 90, 132, 1, 0, 0};
 static struct fake_launch last_launch;
+static const struct timespec *own_clock;
 static _Thread_local int maps_made; /* since the last launch */
 static _Atomic int function_settings[16];
 static int primary_context, callers_context; /* their addresses serve as handles */
@@ -41,6 +42,7 @@ EXPORT fake_failed_function fake_cuda_failed;
 EXPORT fake_live_function fake_cuda_live, fake_cuda_depth;
 EXPORT fake_launch_function fake_cuda_last_launch;
 EXPORT fake_gpu_function fake_cuda_gpu;
+EXPORT fake_clock_function fake_cuda_clock;
 EXPORT fake_function_set_function fake_cuda_function_setting;
 
 void fake_cuda_reset(const char *failure) {
@@ -48,6 +50,7 @@ void fake_cuda_reset(const char *failure) {
   memset(&last_launch, 0, sizeof last_launch);
   for (int i = 0; i < 16; i++) function_settings[i] = -1;
   depth = 0;
+  own_clock = NULL;
   gpu = (struct fake_gpu){"NVIDIA H200", 90, 132, 1, 0, 0};
 }
 
@@ -75,6 +78,10 @@ void fake_cuda_gpu(const struct fake_gpu *wanted) {
   gpu = *wanted;
   depth = 0;
   if (gpu.current) stack[depth++] = (cu_context)&callers_context;
+}
+
+void fake_cuda_clock(const struct timespec *now) {
+  own_clock = now;
 }
 
 int fake_cuda_function_setting(int attribute) {
@@ -432,7 +439,11 @@ DEFINE(cuEventDestroy_v2, (cu_event event)) {
 DEFINE(cuEventRecord, (cu_event event, cu_stream stream)) {
   FAKE_CALL("cuEventRecord");
   (void)stream;
-  clock_gettime(CLOCK_MONOTONIC, (struct timespec *)(void *)event);
+  struct timespec *const at = (struct timespec *)(void *)event;
+  if (own_clock)
+    *at = *own_clock;
+  else
+    clock_gettime(CLOCK_MONOTONIC, at);
   return 0;
 }
 

@@ -20,6 +20,7 @@ struct fake_controls {
   fake_live_function *depth;           /* fake CUDA only: contexts pushed in this thread */
   fake_launch_function *last_launch;   /* fake CUDA only */
   fake_gpu_function *gpu;              /* fake CUDA only */
+  fake_clock_function *clock;          /* fake CUDA only */
   fake_function_set_function *setting; /* fake CUDA only */
 };
 
@@ -48,6 +49,7 @@ static inline struct fake_controls use_fake_cuda(void) {
   *(void **)&c.depth = fake_symbol(c.library, "fake_cuda_depth");
   *(void **)&c.last_launch = fake_symbol(c.library, "fake_cuda_last_launch");
   *(void **)&c.gpu = fake_symbol(c.library, "fake_cuda_gpu");
+  *(void **)&c.clock = fake_symbol(c.library, "fake_cuda_clock");
   *(void **)&c.setting = fake_symbol(c.library, "fake_cuda_function_setting");
   c.reset(NULL);
   return c;
