@@ -2,7 +2,8 @@
  * in -> out: version -> SQL that leads there from the version before.
  *
  * One schema for all: tuning.db leaves `kernels` empty and kernels.db leaves `trials` empty. A step
- * that was released is never edited: files of it exist.
+ * that was released is never edited: files of it exist. A step makes a table or an index more: a
+ * file that says it is newer, and has none more, is taken for a damaged one (store_verify.c).
  *
  * Version log (PRAGMA user_version):
  *   1  first version: trials, kernels

@@ -91,17 +91,25 @@ static bool shares_one(char *own, const char *expected) {
 struct likeness {
   bool same;  /* all of them */
   bool alike; /* at least one */
+  bool more;  /* it has more of them */
 };
+
+static int count_statements(const char *schema) {
+  int count = 0;
+  for (; *schema; schema++) count += *schema == ';';
+  return count;
+}
 
 static int compare_schema(struct ft_database *database, struct likeness *likeness) {
   struct ft_database model = {0};
   struct ft_text own = FT_TEXT_INIT, expected = FT_TEXT_INIT;
-  *likeness = (struct likeness){false, false};
+  *likeness = (struct likeness){.same = false};
   int status = ft_database_open(&model, NULL, FT_DATABASE_MEMORY);
   if (status == FT_OK) status = ft_database_schema(&model, &expected);
   if (status == FT_OK) status = ft_database_schema(database, &own);
   if (status == FT_OK && own.data) {
     likeness->same = strcmp(own.data, expected.data) == 0;
+    likeness->more = count_statements(own.data) > count_statements(expected.data);
     likeness->alike = likeness->same || shares_one(own.data, expected.data);
   }
   ft_database_close(&model);
@@ -133,7 +141,7 @@ static int check_database(struct ft_database *database, struct check *check) {
 
 /* A database that was refused by what its header says. It is ours and damaged if it says it is ours
  * and lacks something, or has a table of ours under another name, or a version that no fatune will
- * have. A newer one has other tables. */
+ * have. A newer one has other tables, or ours and more. */
 static int is_ours(struct ft_database *look, bool *ours) {
   enum { VERSIONS_TO_COME = 100 };
   int64_t application = 0, version = 0;
@@ -142,7 +150,8 @@ static int is_ours(struct ft_database *look, bool *ours) {
   FT_TRY(ft_database_number(look, "PRAGMA user_version", &version));
   FT_TRY(compare_schema(look, &likeness));
   const bool newer = version > FT_SCHEMA_VERSION && version <= FT_SCHEMA_VERSION + VERSIONS_TO_COME;
-  *ours = application == FT_APPLICATION_ID ? likeness.same || !newer : likeness.alike;
+  const bool grown = newer && !likeness.same && (likeness.more || !likeness.alike);
+  *ours = application == FT_APPLICATION_ID ? !grown : likeness.alike;
   return FT_OK;
 }
 

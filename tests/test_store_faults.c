@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 
 #include "cache/folders.h"
+#include "cache/schema.h"
 #include "tests/store_fixture.h"
 
 #define PROBLEM "forward bf16 d128 hq16 hkv16 b2 nq4096 nk4096 causal"
@@ -51,11 +52,11 @@ static const char LFS_POINTER[] = "version https://git-lfs.github.com/spec/v1\no
                                   "sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32"
                                   "b1258daaa5e2ca24d17e2393\nsize 12345678901\n";
 
-static const char *const obstacles[] = {"folder",      "pipe",      "socket", "link",
-                                        "dangling",    "foreign",   "newer",  "others write",
-                                        "application", "unfinished"};
+static const char *const obstacles[] = {"folder",      "pipe",       "socket", "link",
+                                        "dangling",    "foreign",    "newer",  "others write",
+                                        "application", "unfinished", "grown"};
 /* Nobody can use these as they are. */
-static const char *const wrecks[] = {"text", "pointer", "noise", "half", "no tables"};
+static const char *const wrecks[] = {"text", "pointer", "noise", "half", "no tables", "misread"};
 
 /* Another application's file whose newest rows are in its write-ahead log only. */
 static void place_unfinished(const char *path) {
@@ -69,6 +70,12 @@ static void place_unfinished(const char *path) {
     _exit(0);
   }
   ck_assert_int_eq(waitpid(child, NULL, 0), child);
+}
+
+/* Of a version that is not there yet: with one table more, or with a letter changed by damage. */
+static void place_version(const char *path, const char *sql) {
+  for (int step = 1; step <= FT_SCHEMA_VERSION; step++) run_sql(path, ft_schema_step(step));
+  run_sql(path, sql);
 }
 
 static void place(const char *kind, const char *path) {
@@ -96,6 +103,13 @@ static void place(const char *kind, const char *path) {
   if (strcmp(kind, "newer") == 0)
     run_sql(path, "PRAGMA application_id = 0x46415455; PRAGMA user_version = 9;"
                   "CREATE TABLE kernels (key); CREATE TABLE trials (x);");
+  if (strcmp(kind, "grown") == 0)
+    place_version(path, "PRAGMA user_version = 34; CREATE TABLE more (x);");
+  if (strcmp(kind, "misread") == 0)
+    place_version(path, "PRAGMA user_version = 34; PRAGMA writable_schema = ON;"
+                        "UPDATE sqlite_schema SET name = 'Trials_by_class', "
+                        "sql = replace(sql, 'INDEX trials', 'INDEX Trials') "
+                        "WHERE name = 'trials_by_class'");
   if (strcmp(kind, "no tables") == 0)
     run_sql(path,
             "PRAGMA application_id = 0x46415455; PRAGMA user_version = 1; CREATE TABLE t (x);");

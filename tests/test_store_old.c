@@ -100,6 +100,20 @@ static void schema_of(const char *path, struct ft_text *text) {
   sqlite3_close(handle);
 }
 
+/* By this a newer file is told from one whose version is damaged. */
+START_TEST(each_version_has_more_tables_or_indexes) {
+  char path[256];
+  int64_t before = 0;
+  path_in(fixture.root, "steps.db", path);
+  for (int step = 1; step <= FT_SCHEMA_VERSION; step++) {
+    run_sql(path, ft_schema_step(step));
+    const int64_t now = number_of(path, "SELECT count(*) FROM sqlite_schema WHERE sql IS NOT NULL");
+    ck_assert_int_gt(now, before);
+    before = now;
+  }
+}
+END_TEST
+
 /* A file of the first version has been brought to the present one, in which new files are made. A
  * step that was edited after its release would show. */
 START_TEST(old_and_new_files_have_the_same_schema) {
@@ -251,6 +265,7 @@ Suite *make_store_old_suite(void) {
   tcase_add_checked_fixture(tests, setup, teardown);
   tcase_add_test(tests, a_look_up_passes_old_trials_over_and_says_so_once);
   tcase_add_test(tests, new_trials_go_beside_old_ones);
+  tcase_add_test(tests, each_version_has_more_tables_or_indexes);
   tcase_add_test(tests, old_and_new_files_have_the_same_schema);
   tcase_add_test(tests, lists_and_checks_count_old_trials);
   tcase_add_test(tests, old_trials_do_not_travel);
