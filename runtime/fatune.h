@@ -230,8 +230,9 @@ FATUNE_API int fatune_request_bucket(fatune_request *bucket, const fatune_reques
 FATUNE_API int fatune_score_add(int64_t *score, fatune_session *session, const char *name,
                                 const char *text);
 
-/* Gives what stands for the captured thing called `name` in fatune_request.score_gradients, else
- * FATUNE_E_ARGUMENT: the function captures no such thing, or is not differentiable by it. */
+/* Gives the bit of fatune_request.score_gradients that asks for the gradient of the captured tensor
+ * or scalar called `name`. FATUNE_E_ARGUMENT if the function captures none of this name or has no
+ * derivative by it. */
 FATUNE_API int fatune_score_gradient(int64_t *gradient, fatune_session *session, int64_t score,
                                      const char *name);
 
@@ -530,9 +531,10 @@ typedef struct fatune_quantise_arguments {
   fatune_tensor x;    /* [batch, seqlen, heads, head_dim] */
   fatune_tensor out;  /* of e4m3, as x; overwritten */
   float *descale;     /* device address, [batch, heads] contiguous; overwritten */
-  /* 1: each row is rotated before: its numbers times signs drawn from the seed, then by a Hadamard
-   * matrix, a block for each as many columns as the largest power of two that divides head_dim.
-   * Products of rows stay as they are: rotate Q and K with one seed. Outliers are spread out. */
+  /* 1: each row is rotated first, which spreads outliers over its columns. Its numbers are
+   * multiplied by signs drawn from the seed, then blocks of it by a Hadamard matrix; a block has as
+   * many columns as the largest power of two that divides head_dim. One seed leaves the product of
+   * two rows as it is, so Q and K want the same. */
   int rotate;
   uint64_t seed;
 } fatune_quantise_arguments;

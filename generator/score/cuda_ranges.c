@@ -1,6 +1,6 @@
 /* cuda_ranges.c: between which values an expression lies, as CUDA C.
- * in -> out: node -> text of interval arithmetic. range.c does the same of what is known when a
- * kernel is emitted. */
+ * in -> out: node -> text of interval arithmetic, which a kernel evaluates over some queries and
+ * keys. range.c bounds expressions on the host, over all queries and keys. */
 #include "generator/score/cuda_ranges.h"
 
 /* The functions of templates/parts/score_ranges.cu.in; NULL: of integers nothing is known. */

@@ -40,7 +40,8 @@ void ft_forward_describe_parts(const struct ft_forward_params *params, int head_
 
 void ft_forward_describe_descales(const struct ft_arg_descales *descales,
                                   struct ft_launch_tensors *tensors);
-/* makes_list: the kernel is the one that lists the work tiles. */
+/* makes_list: whether the kernel that is described is fatune_work_list, which alone writes the list
+ * of work tiles. */
 void ft_forward_describe(const struct ft_forward_params *params, const struct ft_launch_plan *plan,
                          bool makes_list, struct ft_launch_tensors *tensors);
 

@@ -21,7 +21,7 @@ int ft_ragged_read(struct ft_arg_ragged *ragged, const struct ft_run *run, int b
 /* The kernel that makes the list; of no blocks where there is none. */
 struct ft_launch_kernel ft_ragged_list(const struct ft_arg_ragged *ragged);
 
-/* written: whether the kernel is the one that makes it. */
+/* The lengths, and the list. written: whether the kernel that is described writes the list. */
 void ft_ragged_describe(const struct ft_arg_ragged *ragged, bool written,
                         struct ft_launch_tensors *tensors);
 

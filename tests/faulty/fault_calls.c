@@ -1,4 +1,4 @@
-/* fault_calls.c: calls for memory and files that fail on order.
+/* fault_calls.c: calls for memory and files that fail when a test says so.
  * in -> out: kind, n -> the n-th such call of the program, of SQLite or of Jansson fails, once or
  * from then on. FATUNE_TEST_NETWORK: every file system is NFS.
  *

@@ -1,4 +1,4 @@
-/* fault_calls.h: calls for memory and files that fail on order.
+/* fault_calls.h: calls for memory and files that fail when a test says so.
  * in -> out: kind, n -> the n-th such call of the program, of SQLite or of Jansson fails, once or
  * from then on. */
 #ifndef TESTS_FAULTY_FAULT_CALLS_H

@@ -1,4 +1,4 @@
-/* fault_order.c: part of programs whose calls for memory and files fail on order.
+/* fault_order.c: what a test says to a program whose calls for memory and files are to fail.
  * in -> out: FATUNE_TEST_FAULT=memory|files:N[:ever] -> the N-th such call fails, once or from then
  * on; the file FATUNE_TEST_FAULT_SAYS: how many there were. */
 #include <stdio.h>

@@ -701,7 +701,7 @@ __device__ __forceinline__ Keys part_of(const Keys &keys, int begin, int end) {
   return {end - begin, keys.blocks, keys.first_step + begin};
 }
 
-// The place of a step, counted from the first block's first.
+// The number of a step among those of all blocks: 0 is the first block's first, where the walk need not begin.
 __device__ __forceinline__ int from_first(const Keys &keys, int step) {
   return BEGINS_LATE ? keys.first_step + step : step;
 }

@@ -1,6 +1,7 @@
 /* test_gpu_e4m3.c: the features of a forward in e4m3 against float64 on the CPU.
  * in -> out: 96 requests, each with its default and a random legal config, and long ones -> every
- * row checked by ft_problem_verify. FATUNE_TEST_SEED and FATUNE_TEST_CASE as of the matrix. */
+ * row checked by ft_problem_verify. FATUNE_TEST_SEED repeats a run; FATUNE_TEST_CASE=N runs the
+ * N-th request alone. */
 #include <stdlib.h>
 
 #include "tests/gpu/gpu_runs.h"
