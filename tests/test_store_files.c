@@ -308,6 +308,7 @@ static const char *const spoilers[] = {
     "UPDATE kernels SET image = zeroblob(20000) WHERE id = 2",
     "UPDATE kernels SET image = zeroblob(67108865) WHERE id = 2",
     "UPDATE kernels SET image = x'' WHERE id = 2",
+    "UPDATE kernels SET image = x'0011' WHERE id = 2",
     "UPDATE kernels SET text = replace(text, 'threads=128', 'threads=256') WHERE id = 2",
     "UPDATE kernels SET text = 5 WHERE id = 2",
     "UPDATE kernels SET log = 'harmless' WHERE id = 2",
@@ -381,20 +382,24 @@ START_TEST(nothing_in_a_file_is_executed) {
 }
 END_TEST
 
-static const char *const no_files[] = {"missing", "folder", "pipe", "empty", "text", "short"};
+static const struct {
+  const char *kind;
+  int status;
+} no_files[] = {{"missing", FT_E_IO},  {"folder", FT_E_ARGUMENT}, {"pipe", FT_E_ARGUMENT},
+                {"empty", FT_E_CACHE}, {"text", FT_E_CACHE},      {"short", FT_E_CACHE}};
 
 START_TEST(what_is_no_database_is_refused) {
   struct ft_store *const store = open_store(&fixture);
   char path[128];
   int64_t trials = -1, kernels = -1;
   snprintf(path, sizeof path, "%s/x.fatune", fixture.root);
-  const char *const kind = no_files[_i];
+  const char *const kind = no_files[_i].kind;
   if (strcmp(kind, "folder") == 0) ck_assert_int_eq(mkdir(path, 0700), 0);
   if (strcmp(kind, "pipe") == 0) ck_assert_int_eq(mkfifo(path, 0600), 0);
   if (strcmp(kind, "empty") == 0) write_bytes(path, "", 0);
   if (strcmp(kind, "text") == 0) write_bytes(path, "version https://git-lfs", 23);
   if (strcmp(kind, "short") == 0) write_bytes(path, "SQLite format 3", 16);
-  assert_status(ft_store_import(store, path, &trials, &kernels), FT_E_CACHE);
+  assert_status(ft_store_import(store, path, &trials, &kernels), no_files[_i].status);
   ck_assert_ptr_nonnull(strstr(ft_detail(), path));
   ck_assert_int_eq(trials + kernels, 0);
   ft_store_close(store);
