@@ -87,7 +87,7 @@ static int recognise(struct ft_database *database, int64_t *version) {
   int64_t application = 0;
   FT_TRY(ft_database_number(database, "PRAGMA application_id", &application));
   FT_TRY(ft_database_number(database, "PRAGMA user_version", version));
-  return judge(database->path ? database->path : "memory", application, *version);
+  return judge(ft_database_name(database), application, *version);
 }
 
 /* The tables of that version are there, and real tables: a virtual one would run code of a module
@@ -100,7 +100,7 @@ static int check_tables(struct ft_database *database, int64_t version) {
                             &tables));
   if (tables != (version < 2 ? 2 : 3))
     return ft_fail(FT_E_CACHE, "'%s' lacks a table of fatune; left alone",
-                   database->path ? database->path : "memory");
+                   ft_database_name(database));
   return FT_OK;
 }
 
@@ -263,9 +263,9 @@ static int open_memory(struct ft_database *database) {
  * a write-ahead log it can be overwritten by pages of the same size alone. */
 static int open_overwrite(struct ft_database *database, const char *path) {
   FT_TRY(connect_to(database, path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOFOLLOW, ""));
-  if (sqlite3_db_config(database->handle, SQLITE_DBCONFIG_RESET_DATABASE, 1, NULL) != SQLITE_OK ||
-      sqlite3_exec(database->handle, "PRAGMA page_size=8192", NULL, NULL, NULL) != SQLITE_OK)
-    return ft_database_fail(database, "cannot be opened");
+  int failed = sqlite3_db_config(database->handle, SQLITE_DBCONFIG_RESET_DATABASE, 1, NULL);
+  failed |= sqlite3_exec(database->handle, "PRAGMA page_size=8192", NULL, NULL, NULL);
+  if (failed) return ft_database_fail(database, "cannot be opened");
   database->writable = true;
   return FT_OK;
 }
@@ -273,8 +273,6 @@ static int open_overwrite(struct ft_database *database, const char *path) {
 int ft_database_open(struct ft_database *database, const char *path, enum ft_database_mode mode) {
   const unsigned reported = database->reported;
   *database = (struct ft_database){.reported = reported};
-  if (!path && mode != FT_DATABASE_MEMORY)
-    return ft_fail(FT_E_ARGUMENT, "path is NULL; only a store in memory has none");
   if (path && !(database->path = strdup(path))) return ft_fail(FT_E_MEMORY, "no memory for a path");
   int status = FT_OK;
   switch (mode) {
@@ -293,7 +291,7 @@ int ft_database_open(struct ft_database *database, const char *path, enum ft_dat
     status = connect_to(database, path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOFOLLOW, "");
     break;
   case FT_DATABASE_OVERWRITE: status = open_overwrite(database, path); break;
-  case FT_DATABASE_MEMORY: status = open_memory(database); break;
+  default: status = open_memory(database); break;
   }
   if (status != FT_OK) ft_database_close(database);
   return status;

@@ -57,6 +57,9 @@ int ft_database_open_bytes(struct ft_database *database, const char *path, void 
 
 void ft_database_close(struct ft_database *database);
 
+/* Its path, "memory" for one without. For messages. */
+const char *ft_database_name(const struct ft_database *database);
+
 /* The statement of a literal, ready to bind; give it back with ft_database_done. */
 int ft_database_prepare(struct ft_database *database, const char *sql, sqlite3_stmt **statement);
 void ft_database_done(sqlite3_stmt *statement); /* NULL is fine */

@@ -13,13 +13,17 @@
 
 enum { BUSY_PATIENCE_MS = 30000, BUSY_PAUSE_MS = 5 };
 
+const char *ft_database_name(const struct ft_database *database) {
+  return database->path ? database->path : "memory";
+}
+
 int ft_database_fail(struct ft_database *database, const char *doing) {
   const int code = database->handle ? sqlite3_extended_errcode(database->handle) : SQLITE_NOMEM;
   const bool memory = (code & 0xFF) == SQLITE_NOMEM || code == SQLITE_IOERR_NOMEM;
   database->code = code;
-  return ft_fail(memory ? FT_E_MEMORY : FT_E_CACHE, "%s: %s: %s (%d)",
-                 database->path ? database->path : "memory", doing,
-                 database->handle ? sqlite3_errmsg(database->handle) : sqlite3_errstr(code), code);
+  return ft_fail(memory ? FT_E_MEMORY : FT_E_CACHE, "%s: %s: %s (%d)", ft_database_name(database),
+                 doing, database->handle ? sqlite3_errmsg(database->handle) : sqlite3_errstr(code),
+                 code);
 }
 
 int ft_database_prepare(struct ft_database *database, const char *sql, sqlite3_stmt **statement) {
@@ -55,8 +59,7 @@ int ft_database_bound(struct ft_database *database, int failed) {
   if (failed != SQLITE_NOMEM)
     return failed == SQLITE_OK ? FT_OK : ft_database_fail(database, "no value can be bound");
   database->code = SQLITE_NOMEM; /* the connection itself may know of no error */
-  return ft_fail(FT_E_MEMORY, "%s: no memory to bind a value",
-                 database->path ? database->path : "memory");
+  return ft_fail(FT_E_MEMORY, "%s: no memory to bind a value", ft_database_name(database));
 }
 
 int ft_database_run(struct ft_database *database, sqlite3_stmt *statement, const char *doing) {
@@ -151,8 +154,7 @@ static int check_once(struct ft_database *database, const char *sql) {
     status = ft_database_fail(database, "cannot be checked");
   } else if (strcmp(verdict, "ok") != 0) {
     database->code = SQLITE_CORRUPT;
-    status = ft_fail(FT_E_CACHE, "%s: is damaged: %s", database->path ? database->path : "memory",
-                     verdict);
+    status = ft_fail(FT_E_CACHE, "%s: is damaged: %s", ft_database_name(database), verdict);
   }
   sqlite3_finalize(statement);
   return status;

@@ -145,9 +145,9 @@ const struct ft_field_type ft_field_digest = {print_digest, parse_digest};
 
 void ft_real_print(double number, struct ft_text *text) {
   char shortest[40];
-  for (int digits = 15; digits <= 17; digits++) {
+  for (int digits = 15;; digits++) {
     snprintf(shortest, sizeof shortest, "%.*g", digits, number);
-    if (strtod(shortest, NULL) == number) break; /* never true for NaN; "nan" is right then too */
+    if (digits == 17 || strtod(shortest, NULL) == number) break;
   }
   ft_text_add(text, "%s", shortest);
 }

@@ -51,7 +51,7 @@ static int make_one(const char *name) {
   /* A read-only parent answers EROFS or EACCES even when the folder is there. */
   const int why = errno;
   struct stat state;
-  if (stat(name, &state) == 0 && S_ISDIR(state.st_mode)) return FT_OK;
+  if (stat(name, &state) == 0) return FT_OK;
   return ft_fail(FT_E_CACHE, "cannot make the folder '%s': %s", name, strerror(why));
 }
 

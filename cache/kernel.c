@@ -41,7 +41,7 @@ void ft_kernel_free(struct ft_kernel *kernel) {
 
 int ft_kernel_copy(struct ft_kernel *to, const struct ft_kernel *from) {
   *to = *from;
-  to->image = from->image ? malloc(from->image_size ? from->image_size : 1) : NULL;
+  to->image = from->image ? malloc(from->image_size + 1) : NULL;
   to->log = from->log ? strdup(from->log) : NULL;
   if ((from->image && !to->image) || (from->log && !to->log)) {
     ft_kernel_free(to);

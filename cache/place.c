@@ -103,11 +103,10 @@ static int begin(struct walk *walk, const char *path) {
 int ft_place_check(const char *path, char **real) {
   struct walk walk = {.asked = path};
   char name[NAME_MAX + 1];
-  if (real) *real = NULL;
+  *real = NULL;
   FT_TRY(begin(&walk, path));
   while (next_name(&walk, name)) FT_TRY(step(&walk, name));
   if (walk.rest[strspn(walk.rest, "/")]) return too_long(&walk);
-  if (!real) return FT_OK;
   *real = strdup(walk.done[0] ? walk.done : "/");
   return *real ? FT_OK : ft_fail(FT_E_MEMORY, "no memory for a path");
 }

@@ -26,7 +26,7 @@ static int request_text(const struct ft_request *request, char **text) {
   ft_request_print(request, &buffer);
   ft_locale_restore(&locale);
   *text = buffer.data;
-  if (ft_text_status(&buffer) == FT_OK && buffer.data) return FT_OK;
+  if (ft_text_status(&buffer) == FT_OK) return FT_OK;
   ft_text_free(&buffer);
   *text = NULL;
   return ft_fail(FT_E_MEMORY, "no memory for the text of a request");

@@ -52,5 +52,5 @@ static const char *const steps[FT_SCHEMA_VERSION] = {
 };
 
 const char *ft_schema_step(int version) {
-  return version >= 1 && version <= FT_SCHEMA_VERSION ? steps[version - 1] : NULL;
+  return steps[version - 1];
 }

@@ -72,7 +72,7 @@ int ft_schema_check(struct ft_database *database, int version) {
   if (list_entries(database->handle, &has) != SQLITE_OK)
     FT_CHECK(ft_database_fail(database, "its schema cannot be read"));
   FT_CHECK(list_expected(version, &should));
-  FT_CHECK(compare(database->path ? database->path : "memory", &has, &should));
+  FT_CHECK(compare(ft_database_name(database), &has, &should));
 done:
   ft_text_free(&has);
   ft_text_free(&should);

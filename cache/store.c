@@ -269,8 +269,6 @@ static void choose_cap(struct ft_store *store, const struct ft_store_options *op
 }
 
 int ft_store_open(struct ft_store **store, const struct ft_store_options *options) {
-  static const struct ft_store_options none;
-  if (!options) options = &none;
   struct ft_store *const made = calloc(1, sizeof *made);
   *store = NULL;
   if (!made) return ft_fail(FT_E_MEMORY, "no memory for a store");

@@ -144,6 +144,6 @@ int ft_store_gc(struct ft_store *store, int64_t cap, int64_t *deleted) {
                  ? gc_in(sources.at[i].database, cap, &count)
                  : ft_fail(FT_E_CACHE, "'%s' is read-only", sources.at[i].database->path);
   ft_store_leave(store);
-  if (deleted) *deleted = status == FT_OK ? count : 0;
+  *deleted = status == FT_OK ? count : 0;
   return status;
 }

@@ -46,7 +46,7 @@ static int add_entry(struct ft_store *store, struct ft_database *database, sqlit
   if (!entry) return ft_fail(FT_E_MEMORY, "no memory for a trial");
   int status = ft_row_read_trial(statement, &entry->trial, &entry->identity);
   if (status == FT_E_CACHE) {
-    ft_fail_within(status, "%s", database->path ? database->path : "memory");
+    ft_fail_within(status, "%s", ft_database_name(database));
     ft_store_report(store, database, FT_FAULT_ROW);
   }
   if (status == FT_E_NOT_FOUND) ft_store_skip(database, &entry->identity);

@@ -120,8 +120,8 @@ int ft_store_import(struct ft_store *store, const char *file, int64_t *trials, i
   ft_store_tell_skipped_in(store, &intake.from);
   ft_database_close(&intake.from);
   ft_store_leave(store);
-  if (trials) *trials = status == FT_OK ? intake.trial_count : 0;
-  if (kernels) *kernels = status == FT_OK ? intake.kernel_count : 0;
+  *trials = status == FT_OK ? intake.trial_count : 0;
+  *kernels = status == FT_OK ? intake.kernel_count : 0;
   return status == FT_OK ? FT_OK : ft_fail_within(status, "import of '%s'", file);
 }
 

@@ -96,7 +96,7 @@ static int find_in(struct ft_store *store, struct ft_source_of_rows *source,
   if (status == FT_OK) status = take_row(store, source, statement, key, kernel, &found);
   ft_database_done(statement);
   if (found.damaged_count > 0) {
-    ft_fail_within(FT_E_CACHE, "%s", database->path ? database->path : "memory");
+    ft_fail_within(FT_E_CACHE, "%s", ft_database_name(database));
     ft_store_report(store, database, FT_FAULT_ROW);
     delete_rows(database, found.damaged, found.damaged_count);
   }

@@ -16,7 +16,7 @@
 #include "cache/unfinished.h"
 #include "generator/status.h"
 
-enum { PATIENCE_MS = 30000, PAGE_BYTES = 8192, KEPT_MAX = 10000, SIZE_AT = 28 };
+enum { PATIENCE_MS = 30000, PAGE_BYTES = 8192, SIZE_AT = 28 };
 
 static const char *const companions[] = {"-wal", "-journal", "-shm"};
 enum { COMPANIONS = 3 };
@@ -77,7 +77,7 @@ static int copy_log(const char *from, const char *to) {
 /* "kernels.db.damaged", or the first of ".damaged.2", ".damaged.3" ... that is not there. */
 static int keep(struct mending *mending) {
   int descriptor = -1;
-  for (int number = 1; descriptor < 0 && number <= KEPT_MAX; number++) {
+  for (int number = 1; descriptor < 0; number++) {
     char ending[32] = ".damaged";
     if (number > 1) snprintf(ending, sizeof ending, ".damaged.%d", number);
     free(mending->kept);

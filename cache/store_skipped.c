@@ -53,8 +53,8 @@ void ft_store_tell_skipped_in(struct ft_store *store, struct ft_database *databa
   const size_t count = count_different(skipped);
   char message[512];
   snprintf(message, sizeof message, "%s: %zu trial%s of another version %s skipped (%s)",
-           database->path ? database->path : "memory", count, count == 1 ? "" : "s",
-           count == 1 ? "is" : "are", skipped->reason);
+           ft_database_name(database), count, count == 1 ? "" : "s", count == 1 ? "is" : "are",
+           skipped->reason);
   ft_store_remark(store, database, message);
   free(skipped->rows);
   *skipped = (struct ft_skipped){0};

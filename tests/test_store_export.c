@@ -164,6 +164,7 @@ START_TEST(unfinished_files_are_swept) {
                {"sm_90.fatune.unfinished-a1B2c4", 500, false},
                {"sm_90.fatune.unfinished-a1B2c", 700, false},
                {"sm_90.fatune.unfinished-a1B2c34", 700, false},
+               {"sm_90.fatune.unfinished-a1-2c3", 700, false},
                {"sm_90.fatune.backup", 7000, false},
                {"sm_80.fatune.unfinished-a1B2c3", 700, false},
                {"xsm_90.fatune.unfinished-a1B2c3", 700, false}};

@@ -255,6 +255,16 @@ static void partial_index(void) {
 static void table_more(void) {
   sql("CREATE TABLE more (x)");
 }
+static void no_tables(void) {
+  sql("DROP TABLE trials; DROP TABLE kernels; DROP TABLE recipes");
+}
+static void tables_without_end(void) {
+  for (int i = 0; i < 200; i++) {
+    char text[64];
+    snprintf(text, sizeof text, "CREATE TABLE t%d (x)", i);
+    sql(text);
+  }
+}
 static void column_more(void) {
   sql("ALTER TABLE trials ADD COLUMN later TEXT DEFAULT 'x'");
 }
@@ -338,6 +348,8 @@ static const struct forgery {
     FORGERY(index_of_an_expression, "any", BOTH, TOLD),
     FORGERY(partial_index, "any", BOTH, TOLD),
     FORGERY(table_more, "any", BOTH, TOLD),
+    FORGERY(no_tables, "any", BOTH, TOLD),
+    FORGERY(tables_without_end, "any", BOTH, TOLD),
     FORGERY(column_more, "any", BOTH, TOLD),
     FORGERY(index_gone, "any", BOTH, TOLD),
     FORGERY(rows_twice, "any", BOTH, TOLD),
