@@ -25,16 +25,12 @@
   "wgmma_backward_roles block_m=64 block_n=128 q_stages=2 do_stages=2 ds_stages=1 dq_stages=2"
 #define WIDE "backward bf16 d136 nq200 nk250 hq2"
 
-#define FUSED "wgmma_backward block_m=64 block_n=128 q_stages=2 do_stages=2 ds_stages=2 fused_dq=1"
-
 #define PREPARE      "parts/backward_prepare.cu.in"
 #define KEY_TILE     "parts/key_tile.cu.in"
 #define BLOCKS       "parts/query_walk_blocks.cu.in"
 #define TICKETS      "parts/dq_tickets.cu.in"
 #define ADDS         "parts/dq_adds.cu.in"
 #define ADDERS       "parts/backward_adders.cu.in"
-#define FUSED_DQ     "parts/dq_fused.cu.in"
-#define FUSED_ORDER  "parts/dq_fused_ordered.cu.in"
 #define VISIBILITY   "parts/visibility.cu.in"
 #define STEP         "parts/backward_step.cu.in"
 #define DQ           "parts/backward_dq.cu.in"
@@ -131,25 +127,6 @@ static const struct bug faults[] = {
      .piece = "  if (threadIdx.x % 32 == 0) tma_store_wait<0>();\n",
      .other = "",
      .words = {"fatune_kernel, line ", "makes known to other blocks what it did", "under way"}},
-    {.name = "dQ made of the first of two sums that ended",
-     .request = "backward bf16 d64 nq200 nk250 hq2 deterministic",
-     .config = FUSED,
-     .file = FUSED_ORDER,
-     .piece = "add_release<0>(ended_of(params, tile), 1) == 1);",
-     .other = "add_release<0>(ended_of(params, tile), 1) == 0);",
-     .words = {"fatune_kernel, line ", "of the sums of dQ", "never written"}},
-    {.name = "adds to a sum counted before they are done",
-     .config = FUSED,
-     .file = FUSED_DQ,
-     .piece = "  tma_store_wait<OF_STEP>();\n",
-     .other = "",
-     .words = {"fatune_kernel, line ", "makes known to other blocks what it did", "under way"}},
-    {.name = "sums of a section that the one before has not cleared",
-     .config = FUSED,
-     .file = FUSED_DQ,
-     .piece = "(section.rank + 1) / blocks;",
-     .other = "section.rank / blocks;",
-     .words = {"fatune_kernel, line ", "updates ", "never written"}},
     {.name = "a sum that a tile keeps at its end",
      .request = "backward bf16 d136 nq200 nk250 hq2 window@60,-1 deterministic",
      .config = ROLES,
@@ -322,13 +299,6 @@ static const struct bug wrong_results[] = {
      .piece = "  share_p(values, rP, first_key, step.q0);\n",
      .other = "  share_p(values, rP, keys.k0, step.q0);\n",
      .words = {"dQ: ", "dK: ", "dV: "}},
-    {.name = "dQ made by the last key tile but one",
-     .request = "backward bf16 d64 nq200 nk250 hq2 window@60,20",
-     .config = FUSED,
-     .file = FUSED_DQ,
-     .piece = "ends.left != -1)",
-     .other = "ends.left != -2)",
-     .words = {"dQ of batch 0 ", " is NaN or was not written", NULL}},
     {.name = "no gradient of LSE",
      .file = PREPARE,
      .piece = "float delta = exists && chunk == 0 && params.dlse ? -params.dlse[number] : 0.f;",

@@ -82,17 +82,6 @@ static const struct {
     {"", "backward fp16 d136 dv72 hq4 hkv2 nq200 nk130 causal", ROLES(3, 1, 2, 2)},
     {"", "backward bf16 d72 dv256 nq200 nk330 mask=64x128@0.5", ROLES(1, 1, 1, 2)},
     {"", "backward bf16 d136 hq2 nq200 nk330 causal dropout deterministic", ROLES(2, 2, 1, 2)},
-    {"", "backward bf16 d24 hq4 hkv2 b2 nq200 nk130", HOPPER(64, 128, 2, 2, 2) " fused_dq=1"},
-    {"", "backward fp16 d72 hq2 nq330 nk200 window=top-left@60,20 dropout",
-     HOPPER(64, 64, 2, 2, 2) " loads_beside_dq=1 fused_dq=1"},
-    {"", "backward bf16 d64 hq2 nq330 nk200 causal mask=128x128@0.4 sinks",
-     HOPPER(128, 128, 2, 2, 2) " fused_dq=1"},
-    {"", "backward fp16 d64 hq2 nq200 nk330 deterministic", HOPPER(64, 64, 2, 2, 2) " fused_dq=1"},
-    {"", "backward bf16 d72 hq4 hkv2 nq330 nk200 causal deterministic",
-     HOPPER(64, 128, 2, 2, 2) " fused_dq=1"},
-    {"", "backward fp16 d136 hq4 hkv2 nq200 nk330", ROLES(2, 2, 1, 2) " fused_dq=1"},
-    {"", "backward bf16 d200 hq2 nq330 nk200 causal mask=64x128@0.5",
-     ROLES(2, 1, 1, 2) " fused_dq=1"},
 };
 enum { RUNS = sizeof runs / sizeof *runs };
 

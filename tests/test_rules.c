@@ -208,8 +208,6 @@ static const struct {
     {"", "backward d256 nq4096 dropout", "h200", CONFIG(64, 128, 2, 1, 1)},
     {"family", "backward d256 nq4096 deterministic mask=64x128", "h200", CONFIG(64, 128, 2, 1, 1)},
     {"cluster-keys", "backward d256 nq4096", "h200", CONFIG(64, 64, 2, 1, 1)},
-    {"fused-dq", "backward d256 nq4096 deterministic", "h200",
-     CONFIG(64, 128, 2, 1, 1) " fused_dq=1"},
     {"role-queries", "backward d160 nq4096", "h200", CONFIG(128, 128, 1, 1, 1)},
     {"idle-stages", "backward d160 nq4096", "h200", CONFIG(64, 128, 1, 2, 1)},
     {"smem-limit", "backward d256 nq4096", "h200", CONFIG(64, 128, 2, 2, 1)},

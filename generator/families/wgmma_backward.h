@@ -19,10 +19,7 @@ enum ft_pacing { FT_PACING_NONE, FT_PACING_STAGGERED, FT_PACING_IN_TURNS };
   KNOB(kv_in_regs, (0, 1), 0, 1, "1: a consumer keeps its rows of K and V in registers")           \
   KNOB(early_scores, (0, 1), 0, 1, "1: the next step's S is issued beside dK; 0: after it")        \
   KNOB(pacing, (0, 1, 2), 0, 2,                                                                    \
-       "consumers are kept out of step 1: as they begin, 2: by computing exponentials in turns")   \
-  KNOB(                                                                                            \
-      fused_dq, (0), 0, 1,                                                                         \
-      "1: the main kernel clears the sums of dQ and makes dQ of them; 0: kernels of their own do")
+       "consumers are kept out of step 1: as they begin, 2: by computing exponentials in turns")
 
 /* Tiles lie as panels of 64 columns, whose rows are 128 bytes, swizzled. */
 #define FT_WGMMA_BACKWARD_BUDGET(TEMPLATE, HOST)                                                   \

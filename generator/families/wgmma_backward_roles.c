@@ -93,10 +93,6 @@ static bool step_queries(const struct ft_rule_case *of) {
   return knobs(of)->block_m == STEP_QUERIES;
 }
 
-static bool fused_dq(const struct ft_rule_case *of) {
-  return !knobs(of)->fused_dq || !of->request->deterministic;
-}
-
 /* A step's dO is read by both who sum up, after its Q and before the next one's. */
 static bool idle_stages(const struct ft_rule_case *of) {
   return knobs(of)->do_stages <= knobs(of)->q_stages;
@@ -107,8 +103,6 @@ static const struct ft_rule rules[] = {
      "each of two blocks has 64 keys, the m of wgmma, and one warpgroup holds their dK or dV"},
     {"role-queries", FT_CANNOT_RUN, step_queries,
      "a warpgroup makes the dQ of 64 queries, the m of wgmma"},
-    {"fused-dq", FT_CANNOT_RUN, fused_dq,
-     "key tiles that add in order count their adds by tickets, not by how many are left"},
     {"idle-stages", FT_NOT_WORTH_TRYING, idle_stages,
      "a step reads Q before dO, so more tiles of dO than of Q wait for Q"},
 };

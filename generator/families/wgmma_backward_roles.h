@@ -12,10 +12,7 @@
   KNOB(q_stages, (2, 1, 3), 1, 8, "Q tiles in shared memory")                                      \
   KNOB(do_stages, (1, 2, 3), 1, 8, "dO tiles in shared memory")                                    \
   KNOB(ds_stages, (1, 2), 1, 8, "tiles of P and dS in shared memory, and as many of the other dS") \
-  KNOB(dq_stages, (2, 1), 1, 2, "pieces of dQ in shared memory, of 64 columns")                    \
-  KNOB(                                                                                            \
-      fused_dq, (0), 0, 1,                                                                         \
-      "1: the main kernel clears the sums of dQ and makes dQ of them; 0: kernels of their own do")
+  KNOB(dq_stages, (2, 1), 1, 2, "pieces of dQ in shared memory, of 64 columns")
 
 /* Tiles lie as panels of 64 columns, whose rows are 128 bytes, swizzled. */
 #define FT_WGMMA_BACKWARD_ROLES_BUDGET(TEMPLATE, HOST)                                             \

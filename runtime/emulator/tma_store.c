@@ -77,20 +77,12 @@ void ft_tma_store(const void *map, uint32_t from, const struct fe_place *at, int
   add(store, line);
 }
 
-static void add_line(void *to, uint32_t from, uint32_t bytes, bool adds, int line) {
-  struct store store = {.adds = adds};
+void ft_bulk_add(void *to, uint32_t from, uint32_t bytes, int line) {
+  struct store store = {.adds = true};
   char what[256];
   ft_count_step(line);
   if (ft_box_line(&store.box, (uintptr_t)to, from, bytes, what)) ft_fault(line, "%s", what);
   add(store, line);
-}
-
-void ft_bulk_store(void *to, uint32_t from, uint32_t bytes, int line) {
-  add_line(to, from, bytes, false, line);
-}
-
-void ft_bulk_add(void *to, uint32_t from, uint32_t bytes, int line) {
-  add_line(to, from, bytes, true, line);
 }
 
 void ft_tma_store_commit(int line) {
@@ -142,11 +134,9 @@ void ft_tma_store_wait(int youngest, int line) {
   finish_groups(ft_block_now, thread, thread->stores->committed - (uint32_t)youngest);
 }
 
-void ft_stores_release(int youngest, int line) {
+void ft_stores_release(int line) {
   const struct ft_stores *const stores = ft_block_now->running->stores;
-  if (!stores || stores->count == 0 ||
-      stores->queue[0].group + (uint32_t)youngest >= stores->committed)
-    return;
+  if (!stores || stores->count == 0) return;
   ft_fault(line,
            "makes known to other blocks what it did, but %d of its TMA stores are under way: no "
            "cp.async.bulk.wait_group comes before",

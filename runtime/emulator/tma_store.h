@@ -8,13 +8,11 @@
 #include "runtime/emulator/device/machine.h"
 
 void ft_tma_store(const void *map, uint32_t from, const struct fe_place *at, int line);
-void ft_bulk_store(void *to, uint32_t from, uint32_t bytes, int line);
 void ft_bulk_add(void *to, uint32_t from, uint32_t bytes, int line);
 void ft_tma_store_commit(int line);
 void ft_tma_store_wait(int youngest, int line);
-/* What is released may come before nothing that is still under way, except so many of the youngest
- * groups. */
-void ft_stores_release(int youngest, int line);
+/* What is released may come before nothing that is still under way. */
+void ft_stores_release(int line);
 void ft_stores_end(struct ft_thread *thread); /* as the thread ends */
 void ft_stores_free(struct ft_thread *thread);
 

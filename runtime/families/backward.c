@@ -102,7 +102,7 @@ static int64_t section_heads(const struct ft_launch_plan *plan, const struct ft_
   const int64_t section = ft_schedule_section(request, plan->arch, bytes, 1, heads);
   if (!ft_request_tiles_differ(request)) return section;
   const int64_t slots = (int64_t)plan->arch->sm_count * plan->budget->ctas_per_sm / work->blocks;
-  const int64_t least = slots / (work->ordered ? TOGETHER : k_tiles);
+  const int64_t least = slots / (work->counters > 0 ? TOGETHER : k_tiles);
   return ft_schedule_even_section(section > least ? section : least, heads);
 }
 
@@ -213,8 +213,7 @@ void ft_backward_describe(const struct ft_backward_params *p, const struct ft_re
   ft_add_tensor(tensors, "V", &p->v, FT_OF_KEYS, dv);
   ft_add_tensor(tensors, "O", &p->o, FT_OF_QUERIES, dv);
   ft_add_tensor(tensors, "dO", &p->dout, FT_OF_QUERIES, dv);
-  ft_add_tensor(tensors, "dQ", &p->dq, FT_OF_QUERIES, d)->writable =
-      work->fused_dq != (kernel == FT_BACKWARD_CONVERT);
+  ft_add_tensor(tensors, "dQ", &p->dq, FT_OF_QUERIES, d)->writable = kernel == FT_BACKWARD_CONVERT;
   ft_add_tensor(tensors, "dK", &p->dk, FT_OF_KEYS, d)->writable = kernel == FT_BACKWARD_MAIN;
   ft_add_tensor(tensors, "dV", &p->dv, FT_OF_KEYS, dv)->writable = kernel == FT_BACKWARD_MAIN;
   ft_add_statistic(tensors, "LSE", p->lse);

@@ -13,12 +13,10 @@ enum ft_backward_kernel {
 };
 
 /* Words of one query tile in each part of the workspace; dq_sum, counters and sink_sums may be
- * empty. blocks: that have a key tile together. ordered: they add to dQ in the order of tickets.
- * fused_dq: the main kernel makes dQ of its sums. */
+ * empty. blocks: that have a key tile together. */
 struct ft_backward_work {
   int64_t dq_sum, row_stats, counters, sink_sums;
   int blocks;
-  bool ordered, fused_dq;
 };
 
 /* The sink_sums of a request, where blocks of the first kernel have so many threads. */

@@ -17,7 +17,6 @@ static struct ft_backward_work work_of(const struct ft_launch_plan *plan) {
       .dq_sum = (int64_t)budget->dq_sums * knobs->block_m * budget->d_pad,
       .row_stats = (int64_t)knobs->block_m * STATISTICS,
       .counters = (int64_t)budget->dq_sums * counters,
-      .ordered = counters > 0,
       .sink_sums = ft_backward_sink_sums(plan->request, plan->budget->threads),
       .blocks = 1};
 }

@@ -10,20 +10,16 @@
 static_assert(offsetof(struct ft_tiled_backward_params, rest) == 0, "the first member");
 
 struct ft_backward_work ft_tiled_backward_work(const struct ft_launch_plan *plan, int sums,
-                                               int d_pad, int adders, int prepare_threads,
-                                               bool fused_dq) {
+                                               int d_pad, int adders, int prepare_threads) {
   enum { STATISTICS = 2 };
   const int rows = ft_config_block_m(plan->config);
-  const bool ordered = plan->request->deterministic;
-  const int counters = ordered ? sums * adders + fused_dq : fused_dq ? 2 * adders : 0;
+  const int counters = plan->request->deterministic ? adders : 0;
   return (struct ft_backward_work){.dq_sum = (int64_t)sums * rows * d_pad,
                                    .row_stats = (int64_t)rows * STATISTICS,
-                                   .counters = counters,
+                                   .counters = (int64_t)sums * counters,
                                    .sink_sums =
                                        ft_backward_sink_sums(plan->request, prepare_threads),
-                                   .blocks = 1,
-                                   .ordered = ordered,
-                                   .fused_dq = fused_dq};
+                                   .blocks = 1};
 }
 
 static int check_blocks(int64_t k_tiles, int blocks) {
@@ -48,13 +44,8 @@ int ft_tiled_backward_prepare(struct ft_launch *launch, const struct ft_tiled_ba
       (struct ft_launch_kernel){.grid = (unsigned)k_tiles * (unsigned)tiled->work.blocks,
                                 .threads = plan->budget->threads,
                                 .smem_bytes = plan->budget->smem_bytes};
-  /* It also ends the gradients of sinks and of captured things. */
-  const bool converts =
-      !tiled->work.fused_dq || plan->request->sinks || plan->request->score_gradients != 0;
-  launch->kernels[FT_BACKWARD_CONVERT] =
-      (struct ft_launch_kernel){.grid = converts ? (unsigned)q_tiles : 0,
-                                .threads = tiled->dq_threads,
-                                .smem_bytes = tiled->dq_smem};
+  launch->kernels[FT_BACKWARD_CONVERT] = (struct ft_launch_kernel){
+      .grid = (unsigned)q_tiles, .threads = tiled->dq_threads, .smem_bytes = tiled->dq_smem};
   return FT_OK;
 }
 

@@ -13,13 +13,11 @@ struct ft_tiled_backward {
   int dq_threads, dq_smem; /* of a block of the last kernel */
 };
 
-/* Words of a tile of queries: its dQ has `sums` sums of d_pad columns. If the request is
- * deterministic each sum has a counter of tickets for each of so many adders, and with fused_dq
- * the tile has one more; else with fused_dq it has two counters for each adder. One block has a key
- * tile. */
+/* Words of a tile of queries: its dQ has `sums` sums of d_pad columns, and if the request is
+ * deterministic each sum has a counter of tickets for each of so many adders. One
+ * block has a key tile. */
 struct ft_backward_work ft_tiled_backward_work(const struct ft_launch_plan *plan, int sums,
-                                               int d_pad, int adders, int prepare_threads,
-                                               bool fused_dq);
+                                               int d_pad, int adders, int prepare_threads);
 int ft_tiled_backward_prepare(struct ft_launch *launch, const struct ft_tiled_backward *tiled,
                               const fatune_arguments *arguments);
 /* Each kernel sees all tensors and may write its own results. */

@@ -10,10 +10,7 @@
 
 static struct ft_backward_work work_of(const struct ft_launch_plan *plan) {
   const struct ft_wgmma_backward_budget *const budget = ft_wgmma_backward_budget(plan->budget);
-  const bool fused_dq = ft_wgmma_backward_knobs(plan->config)->fused_dq != 0;
-  const int adders = plan->request->deterministic ? 1 : 4; /* ordered: a warp adds a whole tile */
-  return ft_tiled_backward_work(plan, budget->dq_sums, budget->d_pad, adders,
-                                budget->prepare_threads, fused_dq);
+  return ft_tiled_backward_work(plan, budget->dq_sums, budget->d_pad, 1, budget->prepare_threads);
 }
 
 static int workspace(const struct ft_launch_plan *plan, const fatune_arguments *arguments,

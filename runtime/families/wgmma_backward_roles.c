@@ -17,8 +17,7 @@ static struct ft_backward_work work_of(const struct ft_launch_plan *plan) {
   const struct ft_wgmma_backward_roles_budget *const budget =
       ft_wgmma_backward_roles_budget(plan->budget);
   struct ft_backward_work work =
-      ft_tiled_backward_work(plan, budget->dq_sums, budget->d_pad, ADDERS, budget->prepare_threads,
-                             ft_wgmma_backward_roles_knobs(plan->config)->fused_dq != 0);
+      ft_tiled_backward_work(plan, budget->dq_sums, budget->d_pad, ADDERS, budget->prepare_threads);
   work.blocks = BLOCKS;
   return work;
 }

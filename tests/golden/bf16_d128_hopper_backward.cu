@@ -2,14 +2,13 @@
 // request  backward bf16 d128 causal
 // config   wgmma_backward block_m=64 block_n=128 q_stages=2 do_stages=2 ds_stages=2 pacing=2
 // budget   198656 bytes of shared memory, 512 threads, about 200 of 208 registers
-// parts    wgmma_backward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_bulk.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_reductions.cu.in, parts/ptx_wgmma_product.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/sink_gradient_none.cu.in, parts/sequence.cu.in, parts/visibility.cu.in, parts/key_tile.cu.in, parts/query_walk.cu.in, parts/score_transposed_none.cu.in, parts/dropout_none.cu.in, parts/dropout_transposed_none.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/dq_tickets_none.cu.in, parts/dq_sums.cu.in, parts/dq_fused_none.cu.in, parts/backward_prepare.cu.in, parts/backward_pipeline.cu.in, parts/ring.cu.in, parts/descriptors.cu.in, parts/backward_loads.cu.in, parts/backward_loader.cu.in, parts/backward_dq_warpgroup.cu.in, parts/backward_adders_none.cu.in, parts/backward_consumer.cu.in, parts/backward_marked_none.cu.in, parts/clear_gradients.cu.in
+// parts    wgmma_backward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_bulk.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_reductions.cu.in, parts/ptx_wgmma_product.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/sink_gradient_none.cu.in, parts/sequence.cu.in, parts/visibility.cu.in, parts/key_tile.cu.in, parts/query_walk.cu.in, parts/score_transposed_none.cu.in, parts/dropout_none.cu.in, parts/dropout_transposed_none.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/dq_tickets_none.cu.in, parts/dq_sums.cu.in, parts/backward_prepare.cu.in, parts/backward_pipeline.cu.in, parts/ring.cu.in, parts/descriptors.cu.in, parts/backward_loads.cu.in, parts/backward_loader.cu.in, parts/backward_dq_warpgroup.cu.in, parts/backward_adders_none.cu.in, parts/backward_consumer.cu.in, parts/backward_marked_none.cu.in, parts/clear_gradients.cu.in
 // again    fatune emit 'backward bf16 d128 nq1 causal' --gpu sm_90 --config 'wgmma_backward block_m=64 block_n=128 q_stages=2 do_stages=2 ds_stages=2 pacing=2'
 //
 // Three kernels, one after the other on a stream:
 //   fatune_prepare  q_tiles * batch * heads_q blocks of PREPARE_THREADS: row statistics, zeros in dq_sum
 //   fatune_kernel   k_tiles * batch * heads_kv blocks of THREADS: dK, dV, and what dQ is the sum of
 //   fatune_convert  q_tiles * batch * heads_q blocks of DQ_THREADS: dQ
-// With fused_dq the second makes dQ, too, and the third is left out, or ends the gradients of sinks and captured things alone.
 // The gradients of O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691) on Hopper:
 //   P = exp(scale Q K^T - LSE), delta = rowsum(dO o O) - dLSE, dS = P o (dO V^T - delta),
 //   dV = P^T dO, dK = scale dS^T Q, dQ = scale dS K.
@@ -251,11 +250,6 @@ __device__ __forceinline__ void bulk_load(unsigned to, const float *from, unsign
 // What other threads' TMA stores and additions did to global memory, and this thread has acquired, comes before its own.
 __device__ __forceinline__ void global_proxy_fence() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
 
-// The other way. Committed and waited for as TMA stores are.
-__device__ __forceinline__ void bulk_store(float *to, unsigned from, unsigned bytes) {
-  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" :: "l"(to), "r"(from), "r"(bytes) : "memory");
-}
-
 // Numbers in shared memory are added to those in global memory. Committed and waited for as TMA stores are.
 __device__ __forceinline__ void bulk_add(float *to, unsigned from, unsigned bytes) {
   asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;"
@@ -468,7 +462,7 @@ struct BackwardParams {
   const float *dlse;                 // likewise, or null
   float *dq_sum;                     // [batch, heads_q, q_tiles, DQ_SUMS, BLOCK_M * D_PAD], by fragments of the dQ product; null with dq_mode=2
   float *row_stats;                  // [batch, heads_q, q_tiles, 2, BLOCK_M]: LSE log2(e), then -delta
-  int *counters;                     // [batch, heads_q, q_tiles, DQ_SUMS, ADDERS]: the ticket that adds to dq_sum next; with fused_dq [.., 2, ADDERS], see there; else null
+  int *counters;                     // [batch, heads_q, q_tiles, DQ_SUMS, WARPS]: the ticket that adds to dq_sum next; null but with dq_mode=1
   Dropout dropout;
   Visibility visibility;
   Sequence sequence;
@@ -657,26 +651,17 @@ struct KeyTile {
   int begin;                 // SPREAD: first query of its first step
 };
 
-// The L2 section of this block's key tile, and which of its key tiles it is.
-struct Section {
-  unsigned number, first_head, heads, rank;
-};
-
-__device__ __forceinline__ Section find_section(const Sequence &sequence, const Schedule &schedule) {
-  const unsigned section_blocks = unsigned(schedule.l2_section_heads) * schedule.k_tiles;
-  const unsigned number = blockIdx.x / section_blocks;
-  const unsigned first_head = number * schedule.l2_section_heads;
-  const unsigned heads = min(unsigned(schedule.l2_section_heads), sequence.batch * sequence.heads_kv - first_head);
-  return {number, first_head, heads, blockIdx.x - number * section_blocks};
-}
-
 __device__ __forceinline__ KeyTile find_key_tile(const Sequence &sequence, const Schedule &schedule) {
-  const Section section = find_section(sequence, schedule);
-  const unsigned batch_head = section.first_head + section.rank % section.heads;
+  const unsigned section_blocks = unsigned(schedule.l2_section_heads) * schedule.k_tiles;
+  const unsigned section = blockIdx.x / section_blocks;
+  const unsigned first_head = section * schedule.l2_section_heads;
+  const unsigned heads = min(unsigned(schedule.l2_section_heads), sequence.batch * sequence.heads_kv - first_head);
+  const unsigned rest = blockIdx.x - section * section_blocks;
+  const unsigned batch_head = first_head + rest % heads;
   KeyTile keys;
   keys.batch = batch_head / sequence.heads_kv;
   keys.kv_head = batch_head % sequence.heads_kv;
-  keys.number = section.rank / section.heads;
+  keys.number = rest / heads;
   keys.k0 = keys.number * BLOCK_N;
   const long long spread = (long long)(schedule.k_tiles - 1 - keys.number) * schedule.q_tiles;
   keys.begin = SPREAD ? int(spread / schedule.k_tiles) * BLOCK_M : 0;
@@ -923,23 +908,6 @@ fatune_convert(const __grid_constant__ Argument argument) {
                                                DQ_THREADS);
 }
 
-// The first kernel clears the sums of dQ, the last one makes dQ of them.
-
-struct DqEnds {};
-
-__device__ __forceinline__ void begin_dq(const BackwardParams &params) { clear_dq(params); }
-__device__ __forceinline__ DqEnds no_ends() { return {}; }
-
-template <int COLUMNS>
-__device__ __forceinline__ void clear_ahead(const BackwardParams &, unsigned, int, int, int) {}
-template <int OF_STEP> __device__ __forceinline__ void count_adds(const BackwardParams &, DqEnds &, int) {}
-template <int COLUMNS>
-__device__ __forceinline__ void end_dq(const BackwardParams &, DqEnds &, int, int, int, int) {}
-template <int COLUMNS>
-__device__ __forceinline__ void end_all_dq(const BackwardParams &, DqEnds &, int, int, int) {}
-__device__ __forceinline__ bool begins_sum(const BackwardParams &, const KeyTile &, const Step &) { return false; }
-__device__ __forceinline__ bool end_sum(const BackwardParams &, const KeyTile &, const Step &) { return false; }
-
 // ---- the first kernel: LSE log2(e) and -delta = dLSE - rowsum(dO o O); zeros to add dQ to -------------------------------
 // Rows that see nothing, and those from nq on, get LSE = +inf: all their P are 0.
 extern "C" __global__ void __launch_bounds__(PREPARE_THREADS)
@@ -955,7 +923,7 @@ fatune_prepare(const __grid_constant__ Argument argument) {
   const element *const gO = row_of(params.o, batch, head, 0) + chunk * 8;
   const element *const gdO = row_of(params.dout, batch, head, 0) + chunk * 8;
   float *const gStats = params.row_stats + (long long)blockIdx.x * (2 * BLOCK_M);
-  begin_dq(params);
+  clear_dq(params);
   clear_captured(argument);
   SinkSum sink = begin_sink();
 
@@ -1182,7 +1150,6 @@ struct DqWarpgroup {
   int warp, lane;
   Ring<DS_STAGES> ds_ring;
   Adds adds;
-  DqEnds ends;
   bool loads;                // LOADS_BESIDE_DQ: this thread does
   Loader loader;
 };
@@ -1233,7 +1200,6 @@ __device__ __forceinline__ void add_piece(DqWarpgroup &dq, const TiledBackwardPa
 __device__ __forceinline__ void add_step(DqWarpgroup &dq, const TiledBackwardParams &params, const KeyTile &keys,
                                          const Step &step, bool first_step) {
   const int sum = sum_number(params.rest, keys, step);
-  count_adds<PIECES>(params.rest, dq.ends, dq.lane);
   #pragma unroll
   for (int row = 0; row < BLOCK_M; row += 64) {
     if constexpr (D_PAD >= 64) {
@@ -1244,15 +1210,7 @@ __device__ __forceinline__ void add_step(DqWarpgroup &dq, const TiledBackwardPar
     }
     if constexpr (DQ_TAIL > 0) add_piece<DQ_TAIL>(dq, params, keys, sum, row, D_PAD - DQ_TAIL, first_step);
   }
-  end_dq<D_PAD>(params.rest, dq.ends, sum, dq.warp, dq.lane, 0);
   dq.ds_ring = next(dq.ds_ring);
-}
-
-// By the warps of one warpgroup, before any adds to dQ.
-__device__ __forceinline__ void clear_sums(const BackwardParams &params) {
-  const int warp = threadIdx.x / 32 % 4;
-  const unsigned zeros = shared_address(shared) + SMEM_DQ + product_offset(warp, 0, 0) * 4;
-  clear_ahead<D_PAD>(params, zeros, warp, threadIdx.x % 32, 0);
 }
 
 __device__ __forceinline__ void sum_queries(const TiledBackwardParams &params, int warp, int lane) {
@@ -1263,14 +1221,12 @@ __device__ __forceinline__ void sum_queries(const TiledBackwardParams &params, i
   dq.lane = lane;
   dq.ds_ring = {0, 0};
   dq.adds = no_adds();
-  dq.ends = no_ends();
   dq.loads = LOADS_BESIDE_DQ && warp == 0 && lane == 0;
   if (dq.loads) {
     dq.loader = begin_loads(params.rest, keys);
     load_keys(params, keys);
     for (int i = 0; i < Q_STAGES && !is_over(sequence, dq.loader.walk.step); ++i) load_step(params, keys, dq.loader);
   }
-  clear_sums(params.rest);
   mbarrier_wait(k_full(), 0);
   QueryWalk walk = begin_walk(sequence, params.rest.visibility, keys);
   bool first_step = true;
@@ -1282,7 +1238,6 @@ __device__ __forceinline__ void sum_queries(const TiledBackwardParams &params, i
   }
   __syncwarp();
   if (lane == 0) mbarrier_arrive(k_empty());
-  end_all_dq<D_PAD>(params.rest, dq.ends, warp, lane, 0);
   end_adds();
 }
 
@@ -1657,11 +1612,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 fatune_kernel(const __grid_constant__ TiledBackwardParams params) {
   const Sequence &sequence = params.rest.sequence;
   const KeyTile keys = find_key_tile(sequence, params.rest.schedule);
-  // Under a block mask the last column of blocks may have fewer tiles.
-  const bool exists = keys.k0 < sequence.nk;
-  if (!exists || is_over(sequence, begin_walk(sequence, params.rest.visibility, keys).step)) {
-    if (threadIdx.x < 128) clear_sums(params.rest);
-    if (exists) clear_gradients(params.rest, keys);  // no query sees these keys
+  if (keys.k0 >= sequence.nk) return;  // under a block mask the last column of blocks may have fewer tiles
+  if (is_over(sequence, begin_walk(sequence, params.rest.visibility, keys).step)) {
+    clear_gradients(params.rest, keys);  // no query sees these keys
     return;
   }
   if (threadIdx.x == 0) init_barriers();

@@ -2,7 +2,7 @@
 // request  backward bf16 d64
 // config   mma_backward block_m=64 block_n=128 warps=8 stages=2 column_warps=1 query_parts=2 kv_in_regs=1 ctas_per_sm=1
 // budget   99328 bytes of shared memory, 256 threads, about 168 of 255 registers
-// parts    mma_backward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_copies.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_reductions.cu.in, parts/ptx_order.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/sink_gradient_none.cu.in, parts/sequence.cu.in, parts/visibility.cu.in, parts/key_tile.cu.in, parts/query_walk.cu.in, parts/score_transposed_none.cu.in, parts/dropout_none.cu.in, parts/dropout_transposed_none.cu.in, parts/copy_tile.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/backward_tile.cu.in, parts/backward_roles.cu.in, parts/dq_tickets_none.cu.in, parts/dq_sums.cu.in, parts/backward_dq.cu.in, parts/dq_fused_none.cu.in, parts/backward_prepare.cu.in, parts/epilogue_backward.cu.in, parts/backward_step.cu.in
+// parts    mma_backward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_copies.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_reductions.cu.in, parts/ptx_order.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/sink_gradient_none.cu.in, parts/sequence.cu.in, parts/visibility.cu.in, parts/key_tile.cu.in, parts/query_walk.cu.in, parts/score_transposed_none.cu.in, parts/dropout_none.cu.in, parts/dropout_transposed_none.cu.in, parts/copy_tile.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/backward_tile.cu.in, parts/backward_roles.cu.in, parts/dq_tickets_none.cu.in, parts/dq_sums.cu.in, parts/backward_dq.cu.in, parts/backward_prepare.cu.in, parts/epilogue_backward.cu.in, parts/backward_step.cu.in
 // again    fatune emit 'backward bf16 d64 nq1' --gpu sm_90 --config 'mma_backward block_m=64 block_n=128 warps=8 stages=2 column_warps=1 query_parts=2 kv_in_regs=1 ctas_per_sm=1'
 //
 // Three kernels, one after the other on a stream:
@@ -235,16 +235,6 @@ __device__ __forceinline__ int load_relaxed(const int *from) {
   return x;
 }
 
-// What others released before the value was read comes before what this thread does next.
-__device__ __forceinline__ void acquire_fence() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
-
-// Releases all that this thread did before but its YOUNGEST last groups of TMA stores.
-template <int YOUNGEST> __device__ __forceinline__ int add_release(int *to, int x) {
-  int before;
-  asm volatile("fence.acq_rel.gpu; atom.relaxed.gpu.global.add.s32 %0, [%1], %2;" : "=r"(before) : "l"(to), "r"(x) : "memory");
-  return before;
-}
-
 __device__ __forceinline__ void red_add_release(int *to, int x) {
   asm volatile("fence.acq_rel.gpu; red.relaxed.gpu.global.add.s32 [%0], %1;" :: "l"(to), "r"(x) : "memory");
 }
@@ -345,7 +335,7 @@ struct BackwardParams {
   const float *dlse;                 // likewise, or null
   float *dq_sum;                     // [batch, heads_q, q_tiles, DQ_SUMS, BLOCK_M * D_PAD], by fragments of the dQ product; null with dq_mode=2
   float *row_stats;                  // [batch, heads_q, q_tiles, 2, BLOCK_M]: LSE log2(e), then -delta
-  int *counters;                     // [batch, heads_q, q_tiles, DQ_SUMS, ADDERS]: the ticket that adds to dq_sum next; with fused_dq [.., 2, ADDERS], see there; else null
+  int *counters;                     // [batch, heads_q, q_tiles, DQ_SUMS, WARPS]: the ticket that adds to dq_sum next; null but with dq_mode=1
   Dropout dropout;
   Visibility visibility;
   Sequence sequence;
@@ -522,26 +512,17 @@ struct KeyTile {
   int begin;                 // SPREAD: first query of its first step
 };
 
-// The L2 section of this block's key tile, and which of its key tiles it is.
-struct Section {
-  unsigned number, first_head, heads, rank;
-};
-
-__device__ __forceinline__ Section find_section(const Sequence &sequence, const Schedule &schedule) {
-  const unsigned section_blocks = unsigned(schedule.l2_section_heads) * schedule.k_tiles;
-  const unsigned number = blockIdx.x / section_blocks;
-  const unsigned first_head = number * schedule.l2_section_heads;
-  const unsigned heads = min(unsigned(schedule.l2_section_heads), sequence.batch * sequence.heads_kv - first_head);
-  return {number, first_head, heads, blockIdx.x - number * section_blocks};
-}
-
 __device__ __forceinline__ KeyTile find_key_tile(const Sequence &sequence, const Schedule &schedule) {
-  const Section section = find_section(sequence, schedule);
-  const unsigned batch_head = section.first_head + section.rank % section.heads;
+  const unsigned section_blocks = unsigned(schedule.l2_section_heads) * schedule.k_tiles;
+  const unsigned section = blockIdx.x / section_blocks;
+  const unsigned first_head = section * schedule.l2_section_heads;
+  const unsigned heads = min(unsigned(schedule.l2_section_heads), sequence.batch * sequence.heads_kv - first_head);
+  const unsigned rest = blockIdx.x - section * section_blocks;
+  const unsigned batch_head = first_head + rest % heads;
   KeyTile keys;
   keys.batch = batch_head / sequence.heads_kv;
   keys.kv_head = batch_head % sequence.heads_kv;
-  keys.number = section.rank / section.heads;
+  keys.number = rest / heads;
   keys.k0 = keys.number * BLOCK_N;
   const long long spread = (long long)(schedule.k_tiles - 1 - keys.number) * schedule.q_tiles;
   keys.begin = SPREAD ? int(spread / schedule.k_tiles) * BLOCK_M : 0;
@@ -1127,23 +1108,6 @@ __device__ __forceinline__ void add_dq(const BackwardParams &params, int sum, in
   pass_ticket(params, sum, ticket, ahead, ticket_seen);
 }
 
-// The first kernel clears the sums of dQ, the last one makes dQ of them.
-
-struct DqEnds {};
-
-__device__ __forceinline__ void begin_dq(const BackwardParams &params) { clear_dq(params); }
-__device__ __forceinline__ DqEnds no_ends() { return {}; }
-
-template <int COLUMNS>
-__device__ __forceinline__ void clear_ahead(const BackwardParams &, unsigned, int, int, int) {}
-template <int OF_STEP> __device__ __forceinline__ void count_adds(const BackwardParams &, DqEnds &, int) {}
-template <int COLUMNS>
-__device__ __forceinline__ void end_dq(const BackwardParams &, DqEnds &, int, int, int, int) {}
-template <int COLUMNS>
-__device__ __forceinline__ void end_all_dq(const BackwardParams &, DqEnds &, int, int, int) {}
-__device__ __forceinline__ bool begins_sum(const BackwardParams &, const KeyTile &, const Step &) { return false; }
-__device__ __forceinline__ bool end_sum(const BackwardParams &, const KeyTile &, const Step &) { return false; }
-
 // ---- the first kernel: LSE log2(e) and -delta = dLSE - rowsum(dO o O); zeros to add dQ to -------------------------------
 // Rows that see nothing, and those from nq on, get LSE = +inf: all their P are 0.
 extern "C" __global__ void __launch_bounds__(PREPARE_THREADS)
@@ -1159,7 +1123,7 @@ fatune_prepare(const __grid_constant__ Argument argument) {
   const element *const gO = row_of(params.o, batch, head, 0) + chunk * 8;
   const element *const gdO = row_of(params.dout, batch, head, 0) + chunk * 8;
   float *const gStats = params.row_stats + (long long)blockIdx.x * (2 * BLOCK_M);
-  begin_dq(params);
+  clear_dq(params);
   clear_captured(argument);
   SinkSum sink = begin_sink();
 

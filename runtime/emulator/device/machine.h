@@ -159,19 +159,16 @@ struct fe_machine {
   void (*tma_store)(const void *map, uint32_t from, const struct fe_place *at, int line);
   void (*tma_store_commit)(int line);
   void (*tma_store_wait)(int youngest, int line);
-  /* Bytes side by side, as late as the above: a load, a store, and fp32 numbers that are added to
-   * those in global memory. */
+  /* Bytes side by side, as late as the above: a load, and fp32 numbers that are added to those in
+   * global memory. */
   void (*bulk_load)(uint32_t to, const void *from, uint32_t bytes, uint32_t barrier, int line);
-  void (*bulk_store)(void *to, uint32_t from, uint32_t bytes, int line);
   void (*bulk_add)(void *to, uint32_t from, uint32_t bytes, int line);
   /* Shared memory of this block to that of the block of this rank, whose barrier counts the bytes.
    */
   void (*copy_to_block)(uint32_t to, uint32_t from, uint32_t bytes, uint32_t barrier, unsigned rank,
                         int line);
   void (*async_proxy_fence)(int line);
-  /* Before what this thread did, but its youngest groups of TMA stores, is made known to other
-   * blocks. */
-  void (*release)(int youngest, int line);
+  void (*release)(int line); /* before what this thread did is made known to other blocks */
 
   /* From the compiler's own instrumentation: every plain load and store that is not of the stack,
    * those of the stack that read what was never written, and one basic block too many. */

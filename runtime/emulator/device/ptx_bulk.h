@@ -8,9 +8,6 @@ inline void bulk_load(unsigned to, const float *from, unsigned bytes, unsigned b
 }
 inline void global_proxy_fence() {
 } // TMA stores and additions take place in the order of blocks
-inline void bulk_store(float *to, unsigned from, unsigned bytes, FE_LINE) {
-  fe_machine->bulk_store(to, from, bytes, line);
-}
 inline void bulk_add(float *to, unsigned from, unsigned bytes, FE_LINE) {
   fe_machine->bulk_add(to, from, bytes, line);
 }

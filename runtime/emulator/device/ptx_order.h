@@ -12,13 +12,7 @@ inline int load_acquire(const int *from, FE_LINE) {
 inline int load_relaxed(const int *from, FE_LINE) {
   return load_acquire(from, line);
 }
-inline void acquire_fence() {
-}
-template <int YOUNGEST> inline int add_release(int *to, int x, FE_LINE) {
-  fe_machine->release(YOUNGEST, line);
-  return atomicAdd(to, x);
-}
 inline void red_add_release(int *to, int x, FE_LINE) {
-  fe_machine->release(0, line);
+  fe_machine->release(line);
   atomicAdd(to, x);
 }
