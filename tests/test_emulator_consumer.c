@@ -111,11 +111,12 @@ static const struct emulator_bug bugs[] = {
      .words = "reads shared memory at offset "},
     {.name = "tiles of P that overlap those of V",
      .file = "parts/pipeline.cu.in",
-     .piece = "SMEM_P = $(smem_p);\n"
+     .piece = "SMEM_P = $(smem_p), SMEM_V_ROWS = $(smem_v_rows);\n"
               "static_assert(SMEM_Q + Q_STAGES * Q_STAGE == SMEM_K && SMEM_K + STAGES * K_TILE == "
               "SMEM_V &&\n"
-              "              SMEM_V + STAGES * V_TILE == SMEM_P, \"stages as budgeted\");\n",
-     .other = "SMEM_P = $(smem_p) - V_TILE;\n",
+              "              SMEM_V + STAGES * V_TILE == SMEM_P && (!TRANSPOSES_V || SMEM_P == "
+              "SMEM_V_ROWS), \"stages as budgeted\");\n",
+     .other = "SMEM_P = $(smem_p) - V_TILE, SMEM_V_ROWS = $(smem_v_rows);\n",
      .words = "shared memory at offset "},
     {.name = "no turn at the steps that a warpgroup skips",
      .config = TURNS,

@@ -42,6 +42,7 @@ constexpr bool EXP2_POLY = 0;         // an eighth of the powers of 2 are polyno
 constexpr bool LAZY_RESCALE = 1;      // O is corrected only when a maximum has moved far
 constexpr bool P_IN_SMEM = 0;         // P goes to P V by way of shared memory
 constexpr bool DIRECT_STORE = 0;      // O is stored from registers
+constexpr bool TRANSPOSES_V = false;  // warps of the producer's warpgroup transpose V
 constexpr bool SPREAD_EXP2 = 1;       // powers of 2 are spread over the step; else random bits fill their pauses
 constexpr int MASK_ROWS = 0, MASK_COLS = 0;  // of a block of the block mask; 0: none
 
@@ -1008,22 +1009,26 @@ __device__ __forceinline__ AnnouncedStep announced_step(const Share &share, cons
 }
 
 // ---- the pipeline: tiles in shared memory, and the barriers that say who may touch them -------------------------
-// TMA fills a tile in panels of 64 columns: rows of 128 bytes, swizzled. Each stage has two barriers: `full` completes
+// TMA fills a tile in panels: rows of 128 bytes, swizzled. Each stage has two barriers: `full` completes
 // when the bytes of its tile have landed, `empty` when every reader is done with them. The k-th use of a stage waits for
 // the k-th phase of `full`, and its refill for the phase before of `empty`. Phases are told apart by their parity. V is one
 // stage behind K: the K of a step and the V of the step before are multiplied at the same time and have the same stage.
-constexpr int Q_TILE = D_PANELS * BLOCK_M * 128, K_TILE = D_PANELS * BLOCK_N * 128, V_TILE = DV_PANELS * BLOCK_N * 128;
-constexpr int O_TILE = DV_PANELS * BLOCK_M * 128;
+// With TRANSPOSES_V it comes by rows to a place of its own, with barriers of its own, and is transposed from there.
+constexpr int Q_TILE = D_PANELS * BLOCK_M * 128, K_TILE = D_PANELS * BLOCK_N * 128;
+constexpr int V_ROWS_TILE = DV_PANELS * BLOCK_N * 128;      // as TMA brings it
+constexpr int V_TILE = TRANSPOSES_V ? (BLOCK_N + 127) / 128 * HEAD_DIM_V * 128 : V_ROWS_TILE;  // as products take it
+constexpr int O_TILE = TRANSPOSES_V ? 0 : DV_PANELS * BLOCK_M * 128;
 constexpr int Q_STAGE = Q_TILE > O_TILE ? Q_TILE : O_TILE;  // O is staged in the place of its tile's Q
 constexpr int P_TILE = (BLOCK_N + 63) / 64 * 64 * 128;      // 64 rows of a consumer, if P is in shared memory
 
 // Where in shared memory: barriers, what the producer announces, tiles.
-constexpr int SMEM_ANNOUNCED = 512, SMEM_STEP_KEYS = 768, SMEM_Q = 1024;
-constexpr int SMEM_K = 66560, SMEM_V = 132096, SMEM_P = 197632;
+constexpr int SMEM_ANNOUNCED = 512, SMEM_STEP_KEYS = 768, SMEM_MORE_VALUES = 896, SMEM_Q = 1024;
+constexpr int SMEM_K = 66560, SMEM_V = 132096, SMEM_P = 197632, SMEM_V_ROWS = 197632;
 static_assert(SMEM_Q + Q_STAGES * Q_STAGE == SMEM_K && SMEM_K + STAGES * K_TILE == SMEM_V &&
-              SMEM_V + STAGES * V_TILE == SMEM_P, "stages as budgeted");
+              SMEM_V + STAGES * V_TILE == SMEM_P && (!TRANSPOSES_V || SMEM_P == SMEM_V_ROWS), "stages as budgeted");
 static_assert(SMEM_ANNOUNCED + Q_STAGES * sizeof(Announcement) <= SMEM_STEP_KEYS &&
-              SMEM_STEP_KEYS + 4 * STAGES <= SMEM_Q, "what the producer announces has room");
+              SMEM_STEP_KEYS + 4 * STAGES <= SMEM_MORE_VALUES && SMEM_MORE_VALUES + 4 * STAGES <= SMEM_Q,
+              "what the producer announces has room");
 
 extern __shared__ __align__(1024) unsigned char shared[];
 
@@ -1035,9 +1040,15 @@ __device__ __forceinline__ Announcement &announced_tile(int stage) {
 // The first key of a K stage, where only the producer knows it (KEYS_LISTED). It is there when its K is.
 __device__ __forceinline__ int *step_key(int stage) { return reinterpret_cast<int *>(shared + SMEM_STEP_KEYS) + stage; }
 
+// Of a stage of V by rows: whether there is a V in it, or none and no more to come.
+__device__ __forceinline__ int *more_values(int stage) {
+  return reinterpret_cast<int *>(shared + SMEM_MORE_VALUES) + stage;
+}
+
 // ---- barriers ----
-constexpr int Q_BARRIERS = (2 + CONSUMERS) * Q_STAGES;  // those of Q and O; those of K and V follow
-static_assert(8 * (Q_BARRIERS + 4 * STAGES) <= SMEM_ANNOUNCED, "the barriers have room");
+constexpr int O_PLACES = TRANSPOSES_V ? 0 : CONSUMERS;  // of a Q stage
+constexpr int Q_BARRIERS = (2 + O_PLACES) * Q_STAGES;   // those of Q and O; those of K and V follow
+static_assert(8 * (Q_BARRIERS + (TRANSPOSES_V ? 6 : 4) * STAGES) <= SMEM_ANNOUNCED, "the barriers have room");
 
 __device__ __forceinline__ unsigned barrier_at(int number) { return shared_address(shared) + 8 * number; }
 __device__ __forceinline__ unsigned q_full(int stage) { return barrier_at(stage); }
@@ -1050,9 +1061,12 @@ __device__ __forceinline__ unsigned k_full(int stage) { return barrier_at(Q_BARR
 __device__ __forceinline__ unsigned k_empty(int stage) { return barrier_at(Q_BARRIERS + STAGES + stage); }
 __device__ __forceinline__ unsigned v_full(int stage) { return barrier_at(Q_BARRIERS + 2 * STAGES + stage); }
 __device__ __forceinline__ unsigned v_empty(int stage) { return barrier_at(Q_BARRIERS + 3 * STAGES + stage); }
+__device__ __forceinline__ unsigned v_rows_full(int stage) { return barrier_at(Q_BARRIERS + 4 * STAGES + stage); }
+__device__ __forceinline__ unsigned v_rows_empty(int stage) { return barrier_at(Q_BARRIERS + 5 * STAGES + stage); }
 
 // Arrivals that complete a phase. What fills a stage arrives once: the producer's thread with the bytes to wait for, or
-// the warpgroup that has staged its O. What empties it:
+// the warpgroup that has staged its O. But V is filled by the warps that transpose it. What empties a stage:
+constexpr int V_FILLERS = TRANSPOSES_V ? 3 : 1;
 constexpr int Q_READERS = DIRECT_STORE ? 4 * CONSUMERS : CONSUMERS;         // warps; else the threads that store O
 constexpr int K_READERS = KEYS_LISTED ? 4 * CONSUMERS : CLUSTER * CONSUMERS;  // warps, of step_key, too; else warpgroups
 constexpr int V_READERS = CLUSTER * CONSUMERS;                              // warpgroups
@@ -1063,16 +1077,25 @@ __device__ __forceinline__ void init_barriers() {
     mbarrier_init(q_full(i), 1);
     mbarrier_init(q_empty(i), Q_READERS);
   }
-  for (int i = 0; i < CONSUMERS * Q_STAGES; ++i) mbarrier_init(o_full(0, i), 1);
+  for (int i = 0; i < O_PLACES * Q_STAGES; ++i) mbarrier_init(o_full(0, i), 1);
   for (int i = 0; i < STAGES; ++i) {
     mbarrier_init(k_full(i), 1);
     mbarrier_init(k_empty(i), K_READERS);
-    mbarrier_init(v_full(i), 1);
+    mbarrier_init(v_full(i), V_FILLERS);
     mbarrier_init(v_empty(i), V_READERS);
+    if (TRANSPOSES_V) {
+      mbarrier_init(v_rows_full(i), 1);
+      mbarrier_init(v_rows_empty(i), V_FILLERS);
+    }
   }
-  // No V belongs to the stage of the first K. Its phase is completed here, filled and emptied, and waited for: a phase
+  // No V belongs to the stage of the first K. Its phases are completed here, filled and emptied, and waited for: a phase
   // that nobody waits for is an error.
-  mbarrier_arrive(v_full(0));
+  if (TRANSPOSES_V) {
+    mbarrier_arrive(v_rows_full(0));
+    mbarrier_wait(v_rows_full(0), 0);
+    for (int i = 0; i < V_FILLERS; ++i) mbarrier_arrive(v_rows_empty(0));
+  }
+  for (int i = 0; i < V_FILLERS; ++i) mbarrier_arrive(v_full(0));
   mbarrier_wait(v_full(0), 0);
   for (int i = 0; i < V_READERS; ++i) mbarrier_arrive(v_empty(0));
   mbarrier_init_fence();
@@ -1212,10 +1235,19 @@ __device__ __forceinline__ void load_k(const TiledForwardParams &params, const R
 __device__ __forceinline__ void load_v(const TiledForwardParams &params, const Ring<STAGES> &ring, int key, int head,
                                        int batch, const SequencePlace &place) {
   if (head < 0) return;  // no step had its K yet
-  const unsigned full = v_full(ring.stage);
-  mbarrier_wait(v_empty(ring.stage), ring.parity ^ 1);
-  mbarrier_arrive_expect(full, V_TILE);
-  load_keys(params.v, shared_address(shared) + SMEM_V + ring.stage * V_TILE, full, DV_PANELS, key, head, batch, place);
+  const unsigned full = TRANSPOSES_V ? v_rows_full(ring.stage) : v_full(ring.stage);
+  mbarrier_wait(TRANSPOSES_V ? v_rows_empty(ring.stage) : v_empty(ring.stage), ring.parity ^ 1);
+  if (TRANSPOSES_V) *more_values(ring.stage) = 1;
+  mbarrier_arrive_expect(full, V_ROWS_TILE);
+  load_keys(params.v, shared_address(shared) + (TRANSPOSES_V ? SMEM_V_ROWS : SMEM_V) + ring.stage * V_ROWS_TILE, full,
+            DV_PANELS, key, head, batch, place);
+}
+
+// Tells those who transpose V that there is no more.
+__device__ __forceinline__ void end_values(const Ring<STAGES> &ring) {
+  mbarrier_wait(v_rows_empty(ring.stage), ring.parity ^ 1);
+  *more_values(ring.stage) = 0;
+  mbarrier_arrive(v_rows_full(ring.stage));
 }
 
 __device__ __forceinline__ void produce(const TiledForwardParams &params) {
@@ -1250,6 +1282,7 @@ __device__ __forceinline__ void produce(const TiledForwardParams &params) {
     walk = ahead;
   }
   load_v(params, ring, v_key, v_head, v_batch, v_place);
+  if (TRANSPOSES_V) end_values(next(ring));
   if (Q_STAGES == 1) announce(params, walk, q_ring);
 }
 
@@ -1553,7 +1586,7 @@ __device__ __forceinline__ void store_o(const Consumer &consumer, const ForwardP
   arrive(consumer, o_full(consumer.number, consumer.q_ring.stage));
 }
 
-// One thread for each consumer warpgroup stores the O tiles that it has staged, and gives their places back to Q.
+// Stores the O tiles that a consumer warpgroup has staged, and gives their places back to Q.
 __device__ __forceinline__ void store_tiles(const TiledForwardParams &params, int consumer) {
   Ring<Q_STAGES> q_ring = {0, 0};
   for (;;) {
@@ -1572,6 +1605,12 @@ __device__ __forceinline__ void store_tiles(const TiledForwardParams &params, in
     q_ring = next(q_ring);
   }
   tma_store_wait<0>();
+}
+
+// What the warps of the producer's warpgroup do but the first: a thread for each consumer warpgroup stores its O.
+__device__ __forceinline__ void assist_producer(const TiledForwardParams &params, int warp, int lane) {
+  const int stores_for = warp - 1 + 3 * lane;
+  if (warp > 0 && stores_for < CONSUMERS) store_tiles(params, stores_for);
 }
 
 // ---- the end of a work tile: O = O / l, LSE = ln l + max -----------------------------------------------------
@@ -1678,8 +1717,7 @@ fatune_kernel(const __grid_constant__ TiledForwardParams params) {
   if (warpgroup == 0) {
     registers_release<PRODUCER_REGISTERS>();
     if (lane == 0 && warp == 0) produce(params);
-    const int stores_for = warp - 1 + 3 * lane;  // one thread of the other warps for each consumer
-    if (warp > 0 && stores_for < CONSUMERS) store_tiles(params, stores_for);
+    assist_producer(params, warp, lane);
   } else {
     registers_claim<CONSUMER_REGISTERS>();
     Consumer consumer;
