@@ -18,6 +18,7 @@ struct command {
                         output differs anyway */
   int code;          /* without a failure: the fake GPU runs no kernel, so its results are wrong */
   bool calls;        /* of fatune_calls, not fatune */
+  bool gpu;          /* on the fake GPU */
 };
 
 static const struct command commands[] = {
@@ -41,11 +42,27 @@ static const struct command commands[] = {
     {.words = "cache export --gpu a100 -o %s/new.fatune"},
     {.words = "cache import %s/sm_80.fatune"},
     {.words = "cache merge %s/theirs.db"},
-    {.words = "calls", .calls = true},
-    {.words = "tune", .tells = "", .calls = true, .code = 1},
+    {.words =
+         "cache export --gpu a100 -o %s/new.fatune --sign " FATUNE_TESTS_DIR "/signed/test.key"},
+    {.words = "cache list --all --json"},
+    {.words = "cache stats --json"},
+    {.words = "cache verify --json %s/sm_80.fatune"},
+    {.words = "emit d64 nq512 --gpu a100 --json"},
+    {.words = "compile d64 nq512 --gpu a100 --json", .tells = ""},
+    {.words = "bench d64 nq256", .tells = "", .gpu = true},
+    {.words = "bench d64 nq256 --json", .tells = "", .gpu = true},
+    {.words = "verify d64 nq256", .tells = "", .code = 7, .gpu = true},
+    {.words = "explain 'backward d64 nq256'", .tells = "NVRTC missing", .gpu = true},
+    {.words = "tune --gpu auto --effort quick --shard 1/20 'backward d16 nq16' -q",
+     .tells = "",
+     .code = 5,
+     .gpu = true},
+    {.words = "verify d16 nq16 --gpu emulator", .tells = ""},
+    {.words = "calls", .calls = true, .gpu = true},
+    {.words = "tune", .tells = "", .calls = true, .code = 1, .gpu = true},
 };
 
-/* Those that use the fake GPU. */
+/* Those whose driver fails. */
 static const struct command on_gpu[] = {
     {.words = "doctor", .tells = ""},
     {.words = "explain 'backward d64 nq256'", .tells = "NVRTC missing"},
@@ -243,7 +260,7 @@ START_TEST(a_failing_call_is_told_and_harms_nothing) {
   const struct command *const command = &commands[_i];
   char line[LINE];
   if (!is_chosen(_i)) return;
-  if (command->calls) use_fake_gpu();
+  if (command->gpu) use_fake_gpu();
   snprintf(line, sizeof line, command->words, folder);
   restore();
   ck_assert_int_eq(run_sound(command, line), command->code);

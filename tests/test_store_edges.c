@@ -381,6 +381,48 @@ START_TEST(a_claim_is_of_one_alone) {
 }
 END_TEST
 
+/* -- near trials ---------------------------------------------------------------------------- */
+
+#define OF_LENGTH(nq) "forward bf16 d128 hq16 hkv16 b2 nq" nq " nk4096 causal"
+
+static const struct {
+  const char *request, *device;
+} nearest_first[] = {
+    {OF_LENGTH("2048"), CLASS_H200},    {OF_LENGTH("8192"), CLASS_H200},
+    {OF_LENGTH("16384"), CLASS_H200},   {PROBLEM, "a/sm_90/132"},
+    {PROBLEM, "b/sm_90/132"},           {PROBLEM, CLASS_H100},
+    {PROBLEM, "nvidia-gh200/sm_90/16"}, {PROBLEM, "nobody-knows/sm_90/0"},
+};
+
+enum { NEAR = sizeof nearest_first / sizeof *nearest_first };
+
+/* Which is taken does not depend on the order in which trials were put. */
+START_TEST(the_nearest_trial_is_taken_whatever_came_first) {
+  const struct ft_request wanted = request_of(PROBLEM);
+  const struct ft_digest templates = digest_of_text("templates 1");
+  const struct ft_query query = {
+      .request = &wanted, .device = CLASS_H200, .target = "sm_90", .templates = &templates};
+  int left[NEAR], count = 0;
+  struct ft_choice choice;
+  struct ft_store *const store =
+      open_store_with(&fixture, (struct ft_store_options){.memory_only = 1});
+  for (int i = _i; i < NEAR; i++) left[count++] = i;
+  while (count > 0) {
+    const int at = dice_below(&fixture.dice, count), i = left[at];
+    const struct ft_trial trial =
+        make_trial(nearest_first[i].request, nearest_first[i].device, i, 100);
+    assert_ok(ft_store_trial_put(store, &trial));
+    left[at] = left[--count];
+  }
+  const struct ft_config expected = config_number(_i);
+  assert_ok(ft_store_choose(store, &query, &choice));
+  ck_assert_int_eq(choice.hit, FT_HIT_NEAR);
+  ck_assert_msg(ft_config_compare(&choice.config, &expected) == 0, "seed %llu: %s",
+                (unsigned long long)fixture.dice.seed, choice.note);
+  ft_store_close(store);
+}
+END_TEST
+
 /* -- words and numbers ---------------------------------------------------------------------- */
 
 START_TEST(devices_without_target_or_count_have_none) {
@@ -435,6 +477,7 @@ Suite *make_store_edges_suite(void) {
   tcase_add_loop_test(tests, a_forgotten_kernel_is_not_found, 0, 3);
   tcase_add_test(tests, a_kernel_of_a_layer_is_forgotten_while_the_store_lives);
   tcase_add_test(tests, a_claim_is_of_one_alone);
+  tcase_add_loop_test(tests, the_nearest_trial_is_taken_whatever_came_first, 0, NEAR);
   tcase_add_test(tests, devices_without_target_or_count_have_none);
   tcase_add_test(tests, no_samples_have_no_percentile);
   suite_add_tcase(suite, tests);
