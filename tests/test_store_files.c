@@ -382,6 +382,21 @@ START_TEST(nothing_in_a_file_is_executed) {
 }
 END_TEST
 
+/* What other processes have written lies in the log beside the file until it is folded in. */
+START_TEST(a_file_in_use_is_verified_with_its_log) {
+  struct ft_bundle_verdict verdict;
+  struct ft_store *const store = open_store(&fixture);
+  for (int i = 0; i < 2; i++) {
+    const struct ft_trial trial = make_trial(PROBLEM, CLASS_H200, i, 90);
+    assert_ok(ft_store_trial_put(store, &trial));
+    assert_ok(ft_store_verify_bundle(store, ft_store_tuning_path(store), &verdict));
+    ck_assert_int_eq(verdict.trials, i + 1);
+    ck_assert_int_eq(verdict.damaged, 0);
+  }
+  ft_store_close(store);
+}
+END_TEST
+
 static const struct {
   const char *kind;
   int status;
@@ -430,6 +445,7 @@ Suite *make_store_files_suite(void) {
   tcase_add_loop_test(tests, spoiled_files_are_refused_whole, 0,
                       (int)(sizeof spoilers / sizeof spoilers[0]));
   tcase_add_test(tests, nothing_in_a_file_is_executed);
+  tcase_add_test(tests, a_file_in_use_is_verified_with_its_log);
   tcase_add_loop_test(tests, what_is_no_database_is_refused, 0,
                       (int)(sizeof no_files / sizeof no_files[0]));
   suite_add_tcase(suite, tests);
