@@ -350,6 +350,21 @@ START_TEST(imports_ask_for_what_the_policy_says) {
 }
 END_TEST
 
+/* What a signer writes goes to terminals. */
+START_TEST(a_comment_commands_no_terminal) {
+  struct ft_bundle_verdict verdict;
+  assert_ok(ft_trust_sign(lab.bundle, &lab.trusted, "a\x1b[31m\x7f b\t"));
+  struct ft_store *const store = open_store(&lab.fixture);
+  assert_ok(ft_store_verify_bundle(store, lab.bundle, &verdict));
+  ck_assert(verdict.is_signed);
+  ck_assert_ptr_nonnull(strstr(verdict.how, ": a [31m  b "));
+  assert_ok(ft_trust_sign(lab.bundle, &lab.trusted, ""));
+  assert_ok(ft_store_verify_bundle(store, lab.bundle, &verdict));
+  ck_assert_ptr_null(strchr(verdict.how, ':'));
+  ft_store_close(store);
+}
+END_TEST
+
 /* -- the program ---------------------------------------------------------------------------- */
 
 START_TEST(the_program_signs_and_verifies) {
@@ -409,6 +424,7 @@ Suite *make_trust_suite(void) {
   tcase_add_test(tests, a_signature_makes_up_for_a_place);
   tcase_add_test(tests, a_policy_mistyped_is_the_strictest);
   tcase_add_test(tests, layers_tell_their_standing);
+  tcase_add_test(tests, a_comment_commands_no_terminal);
   tcase_add_test(tests, imports_ask_for_what_the_policy_says);
   suite_add_tcase(suite, tests);
   TCase *const programs = tcase_create("program");

@@ -1,0 +1,195 @@
+/* test_store_rows.c: rows that are damaged, or of another version, met by each way of reading them.
+ * in -> out: a store with one such row, changed by SQL -> what is found all the same, and what is
+ * told -> Check suite. */
+#include "tests/suites.h"
+
+#include "tests/store_fixture.h"
+
+#define PROBLEM "forward bf16 d128 hq16 hkv16 b2 nq4096 nk4096 causal"
+#define NEARBY  "forward bf16 d128 hq16 hkv16 b2 nq1024 nk1024 causal"
+
+static struct fixture fixture;
+static struct ft_kernel kernels[3];
+static char tuning[128], kernels_db[128];
+
+/* Three kernels, each of a trial of its own; the first is the best. */
+static void set_up(void) {
+  fixture_open(&fixture);
+  snprintf(tuning, sizeof tuning, "%s/tuning.db", fixture.folder);
+  snprintf(kernels_db, sizeof kernels_db, "%s/kernels.db", fixture.folder);
+  struct ft_store *const store = open_store(&fixture);
+  for (int i = 0; i < 3; i++) {
+    struct ft_trial trial = make_trial(PROBLEM, CLASS_H200, i, 100 + 10 * i);
+    kernels[i] = make_kernel(&fixture.dice, 500);
+    trial.kernel = kernels[i].key;
+    assert_ok(ft_store_kernel_put(store, &kernels[i]));
+    assert_ok(ft_store_trial_put(store, &trial));
+  }
+  ft_store_close(store);
+}
+
+static void tear_down(void) {
+  for (int i = 0; i < 3; i++) ft_kernel_free(&kernels[i]);
+  fixture_close(&fixture);
+}
+
+/* A sound row of a version that knows a field more. */
+static void put_row_of_another_version(int id) {
+  char text[4096], hex[FT_DIGEST_HEX], sql[9000];
+  sqlite3 *handle = NULL;
+  sqlite3_stmt *statement = NULL;
+  ck_assert_int_eq(sqlite3_open(tuning, &handle), SQLITE_OK);
+  snprintf(sql, sizeof sql, "SELECT text || ' flavour=strange' FROM trials WHERE id = %d", id);
+  ck_assert_int_eq(sqlite3_prepare_v2(handle, sql, -1, &statement, NULL), SQLITE_OK);
+  ck_assert_int_eq(sqlite3_step(statement), SQLITE_ROW);
+  snprintf(text, sizeof text, "%s", (const char *)sqlite3_column_text(statement, 0));
+  sqlite3_finalize(statement);
+  sqlite3_close(handle);
+  struct ft_hasher hasher;
+  ft_hasher_init(&hasher);
+  ft_hasher_section(&hasher, "trial", text, strlen(text));
+  const struct ft_digest identity = ft_hasher_final(&hasher);
+  ft_digest_hex(&identity, hex);
+  char *const quoted = sqlite3_mprintf("%q", text);
+  snprintf(sql, sizeof sql, "UPDATE trials SET text = '%s', identity = x'%s' WHERE id = %d", quoted,
+           hex, id);
+  sqlite3_free(quoted);
+  run_sql(tuning, sql);
+}
+
+static int key_of_config(struct ft_store *store, int config, const char *templates,
+                         struct ft_digest *key) {
+  const struct ft_request request = request_of(NEARBY);
+  const struct ft_config wanted = config_number(config);
+  const struct ft_digest digest = digest_of_text(templates ? templates : "");
+  const struct ft_query query = {.request = &request,
+                                 .device = CLASS_H200,
+                                 .target = "sm_90",
+                                 .templates = templates ? &digest : NULL};
+  return ft_store_kernel_of_config(store, &query, &wanted, key);
+}
+
+START_TEST(the_kernel_of_a_config_is_of_a_sound_row) {
+  struct ft_digest key;
+  run_sql(tuning, "UPDATE trials SET text = text || ' ' WHERE id = 1");
+  put_row_of_another_version(2);
+  struct ft_store *const store = open_store(&fixture);
+  assert_status(key_of_config(store, 0, "templates 1", &key), FT_E_NOT_FOUND);
+  assert_status(key_of_config(store, 1, NULL, &key), FT_E_NOT_FOUND);
+  assert_ok(key_of_config(store, 2, "templates 1", &key));
+  ck_assert(ft_digest_equal(&key, &kernels[2].key));
+  assert_ok(key_of_config(store, 2, NULL, &key));
+  assert_status(key_of_config(store, 2, "templates 2", &key), FT_E_NOT_FOUND);
+  ft_store_close(store);
+  assert_warnings(&fixture, 2); /* of damage, and of another version */
+}
+END_TEST
+
+static const char *const other_keys[] = {
+    "UPDATE kernels SET key = x'0011' WHERE id = 1",
+    "UPDATE kernels SET key = zeroblob(32) WHERE id = 1",
+    "UPDATE kernels SET key = 7 WHERE id = 1",
+};
+
+START_TEST(a_row_under_another_key_is_damaged) {
+  struct ft_kernel back;
+  int64_t checked, damaged;
+  run_sql(kernels_db, other_keys[_i]);
+  struct ft_store *const store = open_store(&fixture);
+  assert_ok(verify_store(store, true, &checked, &damaged));
+  ck_assert_int_eq(damaged, 1);
+  assert_status(ft_store_kernel_get(store, &kernels[0].key, &back), FT_E_NOT_FOUND);
+  for (int i = 1; i < 3; i++) assert_has(&fixture, store, &kernels[i]);
+  assert_ok(verify_store(store, false, &checked, &damaged));
+  ck_assert_int_eq(damaged, 0);
+  ck_assert_int_eq(checked, 5);
+  ft_store_close(store);
+}
+END_TEST
+
+START_TEST(a_bundle_with_rows_of_another_version_is_sound) {
+  struct ft_bundle_verdict verdict;
+  put_row_of_another_version(2);
+  struct ft_store *const store = open_store(&fixture);
+  assert_ok(ft_store_verify_bundle(store, tuning, &verdict));
+  ck_assert_int_eq(verdict.trials, 3);
+  ck_assert_int_eq(verdict.damaged, 0);
+  run_sql(tuning, "UPDATE trials SET text = text || ' ' WHERE id = 1");
+  assert_status(ft_store_verify_bundle(store, tuning, &verdict), FT_E_CACHE);
+  ck_assert_int_eq(verdict.damaged, 1);
+  run_sql(kernels_db, "UPDATE kernels SET text = text || ' ' WHERE id < 3");
+  assert_status(ft_store_verify_bundle(store, kernels_db, &verdict), FT_E_CACHE);
+  ck_assert_int_eq(verdict.kernels, 3);
+  ck_assert_int_eq(verdict.damaged, 2);
+  ft_store_close(store);
+}
+END_TEST
+
+/* The columns are copies to search by: one that no version could have written misleads nobody. */
+START_TEST(a_bucket_that_cannot_be_read_is_passed_over) {
+  struct ft_choice choice;
+  const struct ft_request request = request_of(NEARBY);
+  const struct ft_digest templates = digest_of_text("templates 1");
+  const struct ft_query query = {
+      .request = &request, .device = CLASS_H200, .target = "sm_90", .templates = &templates};
+  run_sql(tuning, "UPDATE trials SET bucket = 'sideways' WHERE id = 1");
+  struct ft_store *const store = open_store(&fixture);
+  const struct ft_config expected = config_number(1);
+  assert_ok(ft_store_choose(store, &query, &choice));
+  ck_assert_int_eq(choice.hit, FT_HIT_NEAR);
+  ck_assert_int_eq(ft_config_compare(&choice.config, &expected), 0);
+  ft_store_close(store);
+}
+END_TEST
+
+/* Trials of other templates are the second choice; the note says so. */
+START_TEST(near_trials_of_other_templates_are_named_so) {
+  struct ft_choice choice;
+  const struct ft_request request = request_of(NEARBY);
+  const struct ft_digest templates = digest_of_text("templates 2");
+  const struct ft_query query = {
+      .request = &request, .device = CLASS_H200, .target = "sm_90", .templates = &templates};
+  struct ft_store *const store = open_store(&fixture);
+  assert_ok(ft_store_choose(store, &query, &choice));
+  ck_assert_int_eq(choice.hit, FT_HIT_NEAR);
+  ck_assert_ptr_nonnull(strstr(choice.note, "other templates"));
+  ck_assert_ptr_nonnull(strstr(choice.note, "nearest bucket"));
+  ft_store_close(store);
+}
+END_TEST
+
+/* A winner a bucket, device and policy. */
+START_TEST(winners_are_counted_by_race) {
+  struct ft_store_stats stats;
+  struct ft_trial trial = make_trial(PROBLEM, CLASS_H200, 3, 50);
+  struct ft_store *const store = open_store(&fixture);
+  assert_ok(ft_store_stats(store, &stats));
+  ck_assert_int_eq(stats.winners, 1);
+  snprintf(trial.policy, sizeof trial.policy, "another/1");
+  assert_ok(ft_store_trial_put(store, &trial));
+  trial = make_trial(PROBLEM, CLASS_H100, 3, 50);
+  assert_ok(ft_store_trial_put(store, &trial));
+  trial = make_trial(NEARBY, CLASS_H200, 3, 50);
+  assert_ok(ft_store_trial_put(store, &trial));
+  assert_ok(ft_store_stats(store, &stats));
+  ck_assert_int_eq(stats.trials, 6);
+  ck_assert_int_eq(stats.winners, 4);
+  ft_store_close(store);
+}
+END_TEST
+
+Suite *make_store_rows_suite(void) {
+  Suite *const suite = suite_create("store_rows");
+  TCase *const tests = tcase_create("rows");
+  tcase_set_timeout(tests, 60);
+  tcase_add_checked_fixture(tests, set_up, tear_down);
+  tcase_add_test(tests, the_kernel_of_a_config_is_of_a_sound_row);
+  tcase_add_loop_test(tests, a_row_under_another_key_is_damaged, 0,
+                      sizeof other_keys / sizeof *other_keys);
+  tcase_add_test(tests, a_bundle_with_rows_of_another_version_is_sound);
+  tcase_add_test(tests, a_bucket_that_cannot_be_read_is_passed_over);
+  tcase_add_test(tests, near_trials_of_other_templates_are_named_so);
+  tcase_add_test(tests, winners_are_counted_by_race);
+  suite_add_tcase(suite, tests);
+  return suite;
+}
