@@ -285,6 +285,7 @@ static bool take_favourite(const struct ft_request *request, const struct ft_arc
     if (!ft_favourite_counts(favourites[i].head_dim, FT_ALWAYS, request)) continue;
     struct ft_mma_backward_knobs knobs_of = favourites[i].knobs;
     knobs_of.ctas_per_sm = 1;
+    if (request->score) knobs_of.kv_in_regs = 0; /* the score function needs the registers */
     knobs_of.dq_mode = deterministic_dq(request);
     if (knobs_of.dq_mode == FT_DQ_SECOND_PASS) knobs_of.deferred_dq = 0;
     *config = ft_config_make(&ft_mma_backward_family, &knobs_of);

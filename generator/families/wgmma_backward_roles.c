@@ -47,7 +47,8 @@ static void plan_tiles(struct ft_budget *budget, struct ft_wgmma_backward_roles_
 }
 
 /* An accumulator of 64 x C values lies in 128 threads: C / 2 registers of each. Registers are
- * shared out as measured on an H200 with d = 256: those that make P hold LSE besides. */
+ * shared out as measured on an H200 with d = 256: those that make P hold LSE besides. With a score
+ * function they do not, and ptxas spills least if those that make dS have more. */
 static void plan(struct ft_budget *budget, const struct ft_request *request,
                  const struct ft_config *config, const struct ft_arch *arch) {
   enum { THREADS = 512, PREPARE_THREADS = 256, DQ_THREADS = 128, ADDRESSES = 12 };
@@ -56,8 +57,8 @@ static void plan(struct ft_budget *budget, const struct ft_request *request,
       .d_pad = round_up(request->head_dim, 16),
       .dv_pad = round_up(request->head_dim_v, 16),
       .loader_regs = 24,
-      .values_regs = 200,
-      .keys_regs = 192,
+      .values_regs = request->score ? 192 : 200,
+      .keys_regs = request->score ? 200 : 192,
       .queries_regs = 96,
       .dq_sums = ft_dq_sums(request, request->deterministic),
       .prepare_threads = PREPARE_THREADS,

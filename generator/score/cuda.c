@@ -83,6 +83,7 @@ static void write_level(struct ft_cuda *cuda, enum ft_level level) {
       ft_text_add(cuda->text, "  %s.a%d = ", levels[level].name, n);
       ft_cuda_write_part(cuda, n, level);
       ft_text_add(cuda->text, ";\n");
+      if (level == FT_LEVEL_ROW) ft_text_add(cuda->text, "  pin(row.a%d);\n", n);
     }
   }
   ft_text_add(cuda->text, "  return %s;\n}\n\n", levels[level].name);

@@ -195,9 +195,9 @@ static int write_offsets(struct ft_cuda *cuda, const struct ft_node *read, enum 
   int count = 0;
   for (int dim = 0; dim < read->operand_count; ++dim) {
     if (level_at(cuda, read->operands[dim]) != level) continue;
-    ft_text_add(cuda->text, "%s", count++ == 0 ? first : " + ");
+    ft_text_add(cuda->text, "%sunsigned(", count++ == 0 ? first : " + ");
     write_index(cuda, read, dim);
-    ft_text_add(cuda->text, " * score.%s_.stride[%d]", tensor->name, dim);
+    ft_text_add(cuda->text, ") * score.%s_.stride[%d]", tensor->name, dim);
   }
   return count;
 }

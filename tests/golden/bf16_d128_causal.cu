@@ -107,6 +107,12 @@ __device__ __forceinline__ unsigned uniform(unsigned x) {
 // Keeps the computation of x at this place: the compiler would otherwise move it down to where x is used.
 __device__ __forceinline__ void pin(unsigned &x) { asm volatile("" : "+r"(x)); }
 
+// The same of an address in global memory.
+template <class T> __device__ __forceinline__ void pin(const T *&x) {
+  asm volatile("" : "+l"(x));
+  __builtin_assume(__isGlobal(x));
+}
+
 // ---- PTX: loads and stores, so that neither is merged, split or moved ------------------------------------
 __device__ __forceinline__ void store_shared_4(unsigned to, unsigned value) {
   asm volatile("st.shared.u32 [%0], %1;" :: "r"(to), "r"(value) : "memory");

@@ -119,6 +119,12 @@ __device__ __forceinline__ unsigned uniform(unsigned x) {
 // Keeps the computation of x at this place: the compiler would otherwise move it down to where x is used.
 __device__ __forceinline__ void pin(unsigned &x) { asm volatile("" : "+r"(x)); }
 
+// The same of an address in global memory.
+template <class T> __device__ __forceinline__ void pin(const T *&x) {
+  asm volatile("" : "+l"(x));
+  __builtin_assume(__isGlobal(x));
+}
+
 // ---- PTX: loads and stores, so that neither is merged, split or moved ------------------------------------
 __device__ __forceinline__ void store_shared_4(unsigned to, unsigned value) {
   asm volatile("st.shared.u32 [%0], %1;" :: "r"(to), "r"(value) : "memory");
@@ -743,6 +749,8 @@ __device__ __forceinline__ const BackwardParams &params_of(const Argument &argum
 __device__ __forceinline__ void clear_captured(const Argument &) {}
 __device__ __forceinline__ void finish_captured(const Argument &) {}
 
+__device__ __forceinline__ unsigned anew(unsigned x) { return x; }
+
 template <int M> struct ScoredKeys {};
 template <int M, class Params> __device__ __forceinline__ ScoredKeys<M> begin_score(const Params &) { return {}; }
 
@@ -1246,6 +1254,7 @@ __device__ __forceinline__ void sum_queries(const TiledBackwardParams &params, i
 struct Consumer {
   int number, warp;
   unsigned lane;
+  unsigned smem;             // where shared memory begins
   Ring<Q_STAGES> q_ring;     // of the step
   Ring<DO_STAGES> do_ring;
   Ring<DS_STAGES> ds_ring;   // the first round finds every stage empty
@@ -1291,22 +1300,22 @@ __device__ __forceinline__ void keep_rows(Consumer &) {
 }
 
 __device__ __forceinline__ void multiply_k(Consumer &consumer, u64 q, int k) {
-  const u64 rows = depth_along_rows(shared_address(shared) + SMEM_K + consumer.number * 64 * 128);
+  const u64 rows = depth_along_rows(consumer.smem + SMEM_K + consumer.number * 64 * 128);
   wgmma_ss(consumer.rS[0], rows + by_bytes(k / 4 * BLOCK_N * 128 + k % 4 * 32), q, k > 0);
 }
 
 __device__ __forceinline__ void load_k(unsigned (&a)[4], const Consumer &consumer, int k) {
-  ldmatrix_x4(a, shared_address(shared) + SMEM_K + fragment_at(consumer, k));
+  ldmatrix_x4(a, consumer.smem + SMEM_K + fragment_at(consumer, k));
 }
 
 __device__ __forceinline__ void multiply_v(Consumer &consumer, u64 d_o, int k) {
-  const u64 rows = depth_along_rows(shared_address(shared) + SMEM_V + consumer.number * 64 * 128);
+  const u64 rows = depth_along_rows(consumer.smem + SMEM_V + consumer.number * 64 * 128);
   wgmma_ss(consumer.rS[0], rows + by_bytes(k / 4 * BLOCK_N * 128 + k % 4 * 32), d_o, DP_BEGINS_AS_DELTA || k > 0);
 }
 
 // S^T = K Q^T, begun.
 __device__ __forceinline__ void begin_scores(Consumer &consumer, int stage) {
-  const u64 q = depth_along_rows(shared_address(shared) + SMEM_Q, stage, Q_TILE);
+  const u64 q = depth_along_rows(consumer.smem + SMEM_Q, stage, Q_TILE);
   wgmma_fence();
   #pragma unroll
   for (int k = 0; k < D_PAD / 16; ++k) multiply_k(consumer, q + by_bytes(k / 4 * BLOCK_M * 128 + k % 4 * 32), k);
@@ -1317,7 +1326,7 @@ __device__ __forceinline__ void begin_scores(Consumer &consumer, int stage) {
 __device__ __forceinline__ void make_scores_again(float (&rS)[1][2][4], Consumer &consumer, int stage, int k) {
   pin(consumer.lane);        // addresses are computed anew
   const unsigned row = k * 16 + consumer.lane % 8 + consumer.lane / 16 * 8;
-  const unsigned q = shared_address(shared) + SMEM_Q + stage * Q_TILE + row * 128;
+  const unsigned q = consumer.smem + SMEM_Q + stage * Q_TILE + row * 128;
   #pragma unroll
   for (int i = 0; i < D_PAD / 16; ++i) {
     unsigned a[4], b[4];
@@ -1330,7 +1339,7 @@ __device__ __forceinline__ void make_scores_again(float (&rS)[1][2][4], Consumer
 
 // dP^T = V dO^T, added to what the accumulator holds.
 __device__ __forceinline__ void begin_dp_product(Consumer &consumer) {
-  const u64 d_o = depth_along_rows(shared_address(shared) + SMEM_DO, consumer.do_ring.stage, DO_TILE);
+  const u64 d_o = depth_along_rows(consumer.smem + SMEM_DO, consumer.do_ring.stage, DO_TILE);
   wgmma_fence();
   #pragma unroll
   for (int k = 0; k < DV_PAD / 16; ++k) multiply_v(consumer, d_o + by_bytes(k / 4 * BLOCK_M * 128 + k % 4 * 32), k);
@@ -1339,9 +1348,9 @@ __device__ __forceinline__ void begin_dp_product(Consumer &consumer) {
 
 // dV += P^T dO, dK += dS^T Q: a fragment for each 16 queries.
 template <int N>
-__device__ __forceinline__ void begin_sum(float (&rSum)[N][4], const unsigned (&a)[N_TILES / 2][1][4], unsigned ring,
+__device__ __forceinline__ void begin_sum(float (&rSum)[N][4], const unsigned (&a)[N_TILES / 2][1][4], unsigned tiles,
                                           int stage, int tile) {
-  const u64 b = depth_across_rows(shared_address(shared) + ring, stage, tile, BLOCK_M * 128);
+  const u64 b = depth_across_rows(tiles, stage, tile, BLOCK_M * 128);
   wgmma_fence();
   #pragma unroll
   for (int k = 0; k < N_TILES / 2; ++k) wgmma_rs_across(rSum, a[k][0], b + by_bytes(k * 16 * 128));
@@ -1351,7 +1360,7 @@ __device__ __forceinline__ void begin_sum(float (&rSum)[N][4], const unsigned (&
 // ---- pieces of a step ----
 // LSE of the queries of tiles first to last - 1.
 __device__ __forceinline__ void load_lse(Consumer &consumer, int stage, int first, int last) {
-  const unsigned from = shared_address(shared) + SMEM_LSE + stage * STATISTICS + consumer.lane % 4 * 8;
+  const unsigned from = consumer.smem + SMEM_LSE + stage * STATISTICS + consumer.lane % 4 * 8;
   #pragma unroll
   for (int n = first; n < last; ++n) load_shared_8(consumer.lse[n], from + n * 32);
 }
@@ -1363,7 +1372,7 @@ __device__ __forceinline__ void load_lse_ahead(Consumer &consumer, int stage) {
 // P^T = exp(S^T - LSE) as fragments, from the warp's first key and the step's first query on. As its place becomes free, the
 // accumulator of dP begins as -delta.
 __device__ __forceinline__ void exponentiate(Consumer &consumer, float scale_log2, int first_key, int first_query) {
-  const unsigned delta = shared_address(shared) + SMEM_DELTA + consumer.do_ring.stage * STATISTICS + consumer.lane % 4 * 8;
+  const unsigned delta = consumer.smem + SMEM_DELTA + consumer.do_ring.stage * STATISTICS + consumer.lane % 4 * 8;
   #pragma unroll
   for (int k = 0; k < N_TILES / 2; ++k) {
     if (!LSE_AHEAD) load_lse(consumer, consumer.q_ring.stage, 2 * k, 2 * k + 2);
@@ -1388,11 +1397,13 @@ __device__ __forceinline__ void exponentiate(Consumer &consumer, float scale_log
 
 // dS^T as fragments. Q of the step is still there.
 __device__ __forceinline__ void make_ds(unsigned (&rdS)[N_TILES / 2][1][4], Consumer &consumer, const Dropout &dropout,
-                                        int q_stage, int first_query) {
+                                        int q_stage, int first) {
+  const int first_query = anew(first);  // what it led to before P would fill registers until now
   #pragma unroll
   for (int k = 0; k < N_TILES / 2; ++k) {
     unsigned p[4];
     float minus_delta[2][2];
+    __syncwarp();            // what the next 16 queries need is not loaded meanwhile
     load_marked(p, consumer, k);
     load_minus_delta(minus_delta[0], consumer, 2 * k);
     load_minus_delta(minus_delta[1], consumer, 2 * k + 1);
@@ -1412,7 +1423,7 @@ __device__ __forceinline__ void make_ds(unsigned (&rdS)[N_TILES / 2][1][4], Cons
 
 // To shared memory, for the dQ warpgroup. The fence takes hundreds of cycles, so products are under way beside it.
 __device__ __forceinline__ void store_ds(const Consumer &consumer, const unsigned (&rdS)[N_TILES / 2][1][4]) {
-  const unsigned to = shared_address(shared) + SMEM_DS + consumer.ds_ring.stage * DS_TILE;
+  const unsigned to = consumer.smem + SMEM_DS + consumer.ds_ring.stage * DS_TILE;
   #pragma unroll
   for (int k = 0; k < N_TILES / 2; ++k) stmatrix_x4(to + fragment_at(consumer, k), rdS[k][0]);
   async_proxy_fence();
@@ -1453,6 +1464,7 @@ __device__ __forceinline__ void let_next_begin(const Consumer &consumer, bool fi
 __device__ __forceinline__ void take_step(Consumer &consumer, const BackwardParams &params, const KeyTile &keys,
                                           const Step &step, bool first_step, bool last_step) {
   pin(consumer.lane);        // what depends on it is computed anew, not kept in registers
+  consumer.smem = anew(shared_address(shared));
   const Ring<Q_STAGES> q_ring = consumer.q_ring, q_next = last_step ? q_ring : next(q_ring);
   const Ring<DO_STAGES> do_next = last_step ? consumer.do_ring : next(consumer.do_ring);
   const int first_key = keys.k0 + consumer.number * 64;
@@ -1473,7 +1485,7 @@ __device__ __forceinline__ void take_step(Consumer &consumer, const BackwardPara
   pass_turn(consumer);
   hold(consumer.rS[0]);
   begin_dp_product(consumer);
-  begin_sum(consumer.rdV, consumer.rP, SMEM_DO, consumer.do_ring.stage, DO_TILE);
+  begin_sum(consumer.rdV, consumer.rP, consumer.smem + SMEM_DO, consumer.do_ring.stage, DO_TILE);
   wait_before_ds(consumer);
   unsigned rdS[N_TILES / 2][1][4];
   if (EARLY_SCORES) {
@@ -1483,7 +1495,7 @@ __device__ __forceinline__ void take_step(Consumer &consumer, const BackwardPara
     release(consumer, do_empty(consumer.do_ring.stage));
     make_ds(rdS, consumer, params.dropout, q_ring.stage, step.q0);
     if (!last_step) mbarrier_wait(q_full(q_next.stage), q_next.parity);
-    begin_sum(consumer.rdK, rdS, SMEM_Q, q_ring.stage, Q_TILE);
+    begin_sum(consumer.rdK, rdS, consumer.smem + SMEM_Q, q_ring.stage, Q_TILE);
     begin_scores(consumer, q_next.stage);
     store_ds(consumer, rdS);
     wgmma_wait<1>();         // dK
@@ -1492,7 +1504,7 @@ __device__ __forceinline__ void take_step(Consumer &consumer, const BackwardPara
     wgmma_wait<1>();         // dP
     hold(consumer.rS[0]);
     make_ds(rdS, consumer, params.dropout, q_ring.stage, step.q0);
-    begin_sum(consumer.rdK, rdS, SMEM_Q, q_ring.stage, Q_TILE);
+    begin_sum(consumer.rdK, rdS, consumer.smem + SMEM_Q, q_ring.stage, Q_TILE);
     store_ds(consumer, rdS);
     if (!last_step) mbarrier_wait(q_full(q_next.stage), q_next.parity);
     wgmma_wait<1>();         // dV
@@ -1515,7 +1527,7 @@ __device__ __forceinline__ void take_step(Consumer &consumer, const BackwardPara
 template <int N>
 __device__ __forceinline__ void store_sums(const Consumer &consumer, const TensorMap &map, const float (&rSum)[N][4],
                                            float factor, unsigned tile, const KeyTile &keys) {
-  const unsigned to = shared_address(shared) + tile;
+  const unsigned to = consumer.smem + tile;
   #pragma unroll
   for (int k = 0; k < (N + 1) / 2; ++k) {
     const int second = 2 * k + 1 < N ? 2 * k + 1 : 2 * k;  // beyond the columns: not stored
@@ -1539,6 +1551,7 @@ __device__ __forceinline__ void begin(Consumer &consumer, const TiledBackwardPar
   consumer.number = number;
   consumer.warp = warp;
   consumer.lane = lane;
+  consumer.smem = shared_address(shared);
   consumer.q_ring = {0, 0};
   consumer.do_ring = {0, 0};
   consumer.ds_ring = {0, 1};

@@ -68,3 +68,6 @@ inline unsigned uniform(unsigned x, FE_LINE) {
 
 inline void pin(unsigned &) {
 }
+
+template <class T> inline void pin(const T *&) {
+}
