@@ -91,12 +91,13 @@ static inline bool ft_split_may_pay(const struct ft_request *request, int packed
 /* The tile of a row of favourites. */
 #define TILE(m, n) .block_m = (m), .block_n = (n)
 
-/* When a row of the favourites counts: with dropout or without it, where it says so. */
-enum ft_when { FT_ALWAYS, FT_PLAIN, FT_DROPOUT };
+/* When a row of the favourites counts, where it says so: with dropout or a score function, which
+ * have more to do beside the products, or without them. */
+enum ft_when { FT_ALWAYS, FT_PLAIN, FT_BUSY };
 
 static inline bool ft_favourite_counts(int head_dim, enum ft_when when,
                                        const struct ft_request *request) {
-  const enum ft_when other = request->dropout ? FT_PLAIN : FT_DROPOUT;
+  const enum ft_when other = request->dropout || request->score ? FT_PLAIN : FT_BUSY;
   return max_int(request->head_dim, request->head_dim_v) <= head_dim && when != other;
 }
 
