@@ -176,6 +176,7 @@ static void push_forms(lua_State *state, const struct ft_render *job) {
       {"score_pass", score},
       {"score_transposed", score},
       {"sinks", sinks},
+      {"e4m3_scale", request->dtype == FT_E4M3 ? "" : "_none"},
       {"sink_gradient", sinks},
       {"dq_tickets", ordered},
       {"dq_adds", ordered},

@@ -46,7 +46,7 @@ static const struct {
     {"each lane has a maximum of its own", steps, "parts/wgmma_softmax.cu.in",
      "quad_max(own[h]) * scale_log2", "own[h] * scale_log2"},
     {"lower rows are not watched", steps, "parts/wgmma_softmax.cu.in",
-     "own[1] * scale_log2 - row_max[1] > $(limit)", "false"},
+     "own[1] * scale_log2 - row_max[1] > P_LIMIT", "false"},
     {"negative scores count as 0", few_keys, "parts/wgmma_softmax.cu.in", "    largest(own, rS);\n",
      ""},
     {"maxima without their scale", steps, "parts/wgmma_softmax.cu.in",

@@ -2,7 +2,7 @@
 // request  forward bf16 d128 causal
 // config   wgmma_forward block_m=128 block_n=128 stages=2 q_stages=2 overlap_tiles=1 pingpong=1 integer_max=1 lazy_rescale=1
 // budget   197632 bytes of shared memory, 384 threads, about 192 of 232 registers
-// parts    wgmma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_tma_5d.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_wgmma_product.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/sinks_none.cu.in, parts/sequence.cu.in, parts/wgmma_softmax.cu.in, parts/quad.cu.in, parts/visibility.cu.in, parts/key_walk.cu.in, parts/key_parts_none.cu.in, parts/work_tile.cu.in, parts/schedule_balanced.cu.in, parts/score_none.cu.in, parts/dropout_none.cu.in, parts/dropout_rows_none.cu.in, parts/announce.cu.in, parts/pipeline.cu.in, parts/ring.cu.in, parts/descriptors.cu.in, parts/block_alone.cu.in, parts/rows_dense.cu.in, parts/rows_of_keys.cu.in, parts/producer.cu.in, parts/consumer.cu.in, parts/p_in_registers.cu.in, parts/consumer_steps.cu.in, parts/store_o_staged.cu.in, parts/epilogue_wgmma.cu.in, parts/consume_overlap.cu.in, parts/work_list_none.cu.in
+// parts    wgmma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_tma_5d.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_wgmma_product.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/sinks_none.cu.in, parts/sequence.cu.in, parts/quad.cu.in, parts/e4m3_scale_none.cu.in, parts/wgmma_softmax.cu.in, parts/visibility.cu.in, parts/key_walk.cu.in, parts/key_parts_none.cu.in, parts/work_tile.cu.in, parts/schedule_balanced.cu.in, parts/score_none.cu.in, parts/dropout_none.cu.in, parts/dropout_rows_none.cu.in, parts/announce.cu.in, parts/pipeline.cu.in, parts/ring.cu.in, parts/descriptors.cu.in, parts/block_alone.cu.in, parts/rows_dense.cu.in, parts/rows_of_keys.cu.in, parts/producer.cu.in, parts/consumer.cu.in, parts/p_in_registers.cu.in, parts/consumer_steps.cu.in, parts/store_o_staged.cu.in, parts/epilogue_wgmma.cu.in, parts/consume_overlap.cu.in, parts/work_list_none.cu.in
 // again    fatune emit 'forward bf16 d128 nq1 causal' --gpu sm_90 --config 'wgmma_forward block_m=128 block_n=128 stages=2 q_stages=2 overlap_tiles=1 pingpong=1 integer_max=1 lazy_rescale=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691) on Hopper. One block per
@@ -525,7 +525,6 @@ __device__ __forceinline__ element *row_of(const Tensor &tensor, int batch, int 
   return tensor.data + batch * tensor.stride.batch + head * tensor.stride.head + row * tensor.stride.row;
 }
 
-// ---- online softmax of a consumer warp's rows (arXiv 1805.02867), in base 2 -----------------------------------
 // ---- rows over the quad of lanes that share them -----------------------------------------------------
 #define MINUS_INFINITY __int_as_float(0xff800000)
 
@@ -546,6 +545,20 @@ __device__ __forceinline__ float finite_max(float x) { return x == MINUS_INFINIT
 // p may exceed 1, up to 2^RESCALE_LIMIT, which costs no precision in either type.
 constexpr float RESCALE_LIMIT = 8.f;
 
+// ---- the scales of Q, K, V and P: numbers are as they are --------------------------------------------------------
+constexpr float P_OFFSET = 0.f, P_LIMIT = RESCALE_LIMIT;
+
+struct Scales {};
+
+__device__ __forceinline__ const TiledForwardParams &tiled_of(const TiledForwardParams &all) { return all; }
+__device__ __forceinline__ Scales scales_of(const TiledForwardParams &) { return {}; }
+__device__ __forceinline__ void begin_scales(Scales &, const ForwardParams &, int, int) {}
+__device__ __forceinline__ float scale_log2_of(const Scales &, const ForwardParams &params) {
+  return params.softmax.scale_log2;
+}
+__device__ __forceinline__ float descale_of_v(const Scales &, const ForwardParams &, int, int) { return 1.f; }
+
+// ---- online softmax of a consumer warp's rows (arXiv 1805.02867), in base 2 -----------------------------------
 // The largest of this lane's scores of each of its rows.
 __device__ __forceinline__ void largest(float (&own)[2], const float (&rS)[N_TILES][4]) {
   #pragma unroll
@@ -576,11 +589,11 @@ __device__ __forceinline__ void largest_or_0(float (&own)[2], const float (&rS)[
   }
 }
 
-// Whether some maximum of this warp's rows moves far enough to be followed. LAZY_RESCALE: beyond RESCALE_LIMIT. The lane
+// Whether some maximum of this warp's rows moves far enough to be followed. LAZY_RESCALE: beyond P_LIMIT. The lane
 // that holds such a score finds it: nobody need know the maximum of a whole row for that.
 __device__ __forceinline__ bool any_beyond(const float (&own)[2], const float (&row_max)[2], float scale_log2) {
-  return !LAZY_RESCALE || __any_sync(0xffffffffu, own[0] * scale_log2 - row_max[0] > RESCALE_LIMIT ||
-                                                  own[1] * scale_log2 - row_max[1] > RESCALE_LIMIT);
+  return !LAZY_RESCALE || __any_sync(0xffffffffu, own[0] * scale_log2 - row_max[0] > P_LIMIT ||
+                                                  own[1] * scale_log2 - row_max[1] > P_LIMIT);
 }
 
 // The factor by which O shrinks when a row's maximum has grown.
@@ -602,7 +615,7 @@ __device__ __forceinline__ int move_maxima(float (&factor)[2], float (&row_max)[
   }
   #pragma unroll
   for (int h = 0; h < 2; ++h) {
-    const float new_max = fmaxf(row_max[h], quad_max(own[h]) * scale_log2);
+    const float new_max = fmaxf(row_max[h], quad_max(own[h]) * scale_log2 - P_OFFSET);
     factor[h] = ex2(row_max[h] - (MASKED ? finite_max(new_max) : new_max));
     row_max[h] = new_max;
     row_sum[h] *= factor[h];
@@ -1308,6 +1321,7 @@ struct Consumer {
   bool k_ready;                  // whether the K of the next step has been seen to be there
   DropoutRows dropout;
   ScoredRows<1> score;
+  Scales scales;
 };
 
 // The column tiles of rO are stored two at a time. Where their number is odd, the last one stands in for its partner, which
@@ -1452,16 +1466,16 @@ __device__ __forceinline__ Correction softmax(Consumer &consumer, const ForwardP
     hide_scores(consumer.rS, params.sequence, params.visibility, work.q0 + consumer.warp * 16, step.key, consumer.lane);
   }
   float factor[2];
-  const int due = move_maxima<MAY_SEE_NONE>(factor, consumer.row_max, consumer.row_sum, consumer.rS[0], params.softmax.scale_log2);
+  const int due = move_maxima<MAY_SEE_NONE>(factor, consumer.row_max, consumer.row_sum, consumer.rS[0], scale_log2_of(consumer.scales, params));
   if (PINGPONG_SOFTMAX) {
     wait_turn(consumer);
     hold(consumer.rS[0]);  // no exponential before the turn
   }
   consumer.k_ready = mbarrier_test(k_full(ahead.stage), ahead.parity);
-  exponentiate<MAY_SEE_NONE, 0, IN_TURN>(consumer.rS[0], consumer.row_sum, consumer.row_max, params.softmax.scale_log2);
+  exponentiate<MAY_SEE_NONE, 0, IN_TURN>(consumer.rS[0], consumer.row_sum, consumer.row_max, scale_log2_of(consumer.scales, params));
   if (PINGPONG_SOFTMAX) {
     pass_turn(consumer, zero_after(consumer.row_sum));
-    exponentiate<MAY_SEE_NONE, IN_TURN, N_TILES>(consumer.rS[0], consumer.row_sum, consumer.row_max, params.softmax.scale_log2);
+    exponentiate<MAY_SEE_NONE, IN_TURN, N_TILES>(consumer.rS[0], consumer.row_sum, consumer.row_max, scale_log2_of(consumer.scales, params));
   }
   return {due, factor[0], factor[1]};
 }
@@ -1473,6 +1487,7 @@ __device__ __forceinline__ void begin_rows(Consumer &consumer, const ForwardPara
   consumer.dropout = begin_dropout(params.dropout, params.sequence, batch_head_of(params.sequence, work.batch, work.head),
                                    work.q0 + consumer.warp * 16, consumer.lane);
   consumer.score = begin_score<1>(params, work.batch, work.head, work.q0 + consumer.warp * 16, consumer.lane);
+  begin_scales(consumer.scales, params, work.batch, work.head);
 }
 
 __device__ __forceinline__ void clear_o(Consumer &consumer) {
@@ -1628,6 +1643,7 @@ __device__ __forceinline__ float lse_of_keys(float row_max, float l) {
 // For the rows of this warpgroup. Rows that saw no key have l = 0: O = 0, LSE = -inf, or the sink.
 __device__ __forceinline__ void normalise(Consumer &consumer, const ForwardParams &params, const Share &work,
                                           const float (&row_max)[2], const float (&row_sum)[2]) {
+  const float descale = descale_of_v(consumer.scales, params, work.batch, work.head);
   #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const float l = quad_sum(row_sum[h]);
@@ -1641,6 +1657,7 @@ __device__ __forceinline__ void normalise(Consumer &consumer, const ForwardParam
       if (is_whole(work.part)) add_sink(stored, params, head);
       gLSE[lse_index(params, work.batch, work.head, i)] = stored;
     }
+    normaliser *= descale;
     #pragma unroll
     for (int n = 0; n < O_TILES; ++n) {
       consumer.rO[n][2 * h] *= normaliser;
@@ -1715,7 +1732,8 @@ __device__ __forceinline__ void consume(Consumer &consumer, const ForwardParams 
 
 // ---- the kernel ----------------------------------------------------------------------------------
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-fatune_kernel(const __grid_constant__ TiledForwardParams params) {
+fatune_kernel(const __grid_constant__ TiledForwardParams all) {
+  const TiledForwardParams &params = tiled_of(all);
   if (threadIdx.x == 0) init_barriers();
   sync_all();  // the barriers of all blocks that use each other's are ready
 
@@ -1733,6 +1751,7 @@ fatune_kernel(const __grid_constant__ TiledForwardParams params) {
     consumer.ring = {0, 0};
     consumer.q_ring = {0, 0};
     consumer.k_ready = false;
+    consumer.scales = scales_of(all);
     if ((PINGPONG_PRODUCTS || PINGPONG_SOFTMAX) && consumer.number == CONSUMERS - 1) pass_turn(consumer);  // the first
     consume(consumer, params.rest);
   }
