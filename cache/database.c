@@ -270,29 +270,27 @@ static int open_overwrite(struct ft_database *database, const char *path) {
   return FT_OK;
 }
 
-int ft_database_open(struct ft_database *database, const char *path, enum ft_database_mode mode) {
-  const unsigned reported = database->reported;
-  *database = (struct ft_database){.reported = reported};
-  if (path && !(database->path = strdup(path))) return ft_fail(FT_E_MEMORY, "no memory for a path");
-  int status = FT_OK;
+static int open_at(struct ft_database *database, const char *path, enum ft_database_mode mode) {
   switch (mode) {
-  case FT_DATABASE_USER: status = open_user(database, path); break;
-  case FT_DATABASE_FROZEN: status = open_frozen(database, path); break;
-  case FT_DATABASE_FOREIGN: status = open_foreign(database, path); break;
+  case FT_DATABASE_USER: return open_user(database, path);
+  case FT_DATABASE_FROZEN: return open_frozen(database, path);
+  case FT_DATABASE_FOREIGN: return open_foreign(database, path);
   case FT_DATABASE_FRESH_USER:
-    status = open_fresh(database, path, FRESH " PRAGMA auto_vacuum=INCREMENTAL;");
-    break;
+    return open_fresh(database, path, FRESH " PRAGMA auto_vacuum=INCREMENTAL;");
   case FT_DATABASE_FRESH_LAYER:
     /* secure_delete: what is unused of a page is 0 and not what the memory held. */
-    status = open_fresh(database, path, FRESH " PRAGMA secure_delete=ON;");
-    break;
-  case FT_DATABASE_LOOK: status = connect_to(database, path, SQLITE_OPEN_READONLY, FROZEN); break;
+    return open_fresh(database, path, FRESH " PRAGMA secure_delete=ON;");
+  case FT_DATABASE_LOOK: return connect_to(database, path, SQLITE_OPEN_READONLY, FROZEN);
   case FT_DATABASE_REMAINS:
-    status = connect_to(database, path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOFOLLOW, "");
-    break;
-  case FT_DATABASE_OVERWRITE: status = open_overwrite(database, path); break;
-  default: status = open_memory(database); break;
+    return connect_to(database, path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOFOLLOW, "");
+  default: return open_overwrite(database, path);
   }
+}
+
+int ft_database_open(struct ft_database *database, const char *path, enum ft_database_mode mode) {
+  *database = (struct ft_database){.reported = database->reported};
+  if (path && !(database->path = strdup(path))) return ft_fail(FT_E_MEMORY, "no memory for a path");
+  const int status = path ? open_at(database, path, mode) : open_memory(database);
   if (status != FT_OK) ft_database_close(database);
   return status;
 }

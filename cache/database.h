@@ -20,7 +20,7 @@ enum ft_database_mode {
   FT_DATABASE_LOOK,        /* read-only and immutable, whosever it is: to see what lies there */
   FT_DATABASE_REMAINS,     /* a copy of a damaged file, to read what can be read */
   FT_DATABASE_OVERWRITE,   /* a damaged file whose content is going to be replaced as a whole */
-  FT_DATABASE_MEMORY
+  FT_DATABASE_MEMORY       /* path is NULL, and is so in this mode alone */
 };
 
 enum { FT_PREPARED_MAX = 32, FT_IMAGE_LIMIT = 64 << 20, FT_LOG_LIMIT = 1 << 20 };
