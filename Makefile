@@ -79,7 +79,7 @@ tsan: setup
 
 # Gates hold for a run of all suites, and of store_failures in its long form, which takes a quarter of an hour.
 # Raise them with what a run shows; the aim is cache=100 all=90.
-COVERAGE_GATES = cache=89
+COVERAGE_GATES = cache=91
 coverage: setup
 	@$(CONFIGURE) $(BUILD)/coverage -DFATUNE_COVERAGE=ON -DFATUNE_WERROR=OFF -DCMAKE_BUILD_TYPE=Debug >/dev/null
 	@$(COMPILE) $(BUILD)/coverage -j $(JOBS)
