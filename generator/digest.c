@@ -13,7 +13,7 @@ static_assert(_Alignof(struct ft_hasher) >= _Alignof(crypto_generichash_state),
               "struct ft_hasher must be aligned like libsodium's state");
 
 static crypto_generichash_state *state_of(struct ft_hasher *hasher) {
-  return (crypto_generichash_state *)(void *)hasher->state;
+  return (crypto_generichash_state *)(void *)&hasher->state;
 }
 
 /* Lengths go in as eight little-endian bytes, so that every machine gets the same digest. */

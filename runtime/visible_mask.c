@@ -129,7 +129,8 @@ static void move_to(struct ft_block_mask_params *params, cu_address memory) {
 static int check_count(const struct ft_block_mask_params *params) {
   const double rows = (double)params->batch * params->heads * params->row_blocks;
   const double columns = (double)params->batch * params->heads * params->col_blocks;
-  if (rows + columns < 0x1p31 && rows * (params->col_blocks / 32 + 1) < 0x1p31) return FT_OK;
+  const int words = params->col_blocks / 32 + 1;
+  if (rows + columns < 0x1p31 && rows * words < 0x1p31) return FT_OK;
   return ft_fail(FT_E_ARGUMENT,
                  "options: batch %d x heads %d x %d x %d blocks is more than memory can hold",
                  params->batch, params->heads, params->row_blocks, params->col_blocks);

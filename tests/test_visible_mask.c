@@ -65,10 +65,11 @@ static int truth(struct scene *scene, struct ft_interpreter *interpreter, int b,
                  int64_t col) {
   const struct ft_request *const r = &scene->request;
   struct ft_score_inputs *const inputs = &scene->score.inputs;
+  const int kv_head = h / (r->heads_q / r->heads_kv);
   bool seen = false, hidden = false;
   inputs->symbols[FT_SYMBOL_B] = b;
   inputs->symbols[FT_SYMBOL_H] = h;
-  inputs->symbols[FT_SYMBOL_KV] = h / (r->heads_q / r->heads_kv);
+  inputs->symbols[FT_SYMBOL_KV] = kv_head;
   for (int64_t i = row * r->mask_rows; i < (row + 1) * r->mask_rows && i < r->seqlen_q; i++) {
     for (int64_t j = col * r->mask_cols; j < (col + 1) * r->mask_cols && j < r->seqlen_k; j++) {
       inputs->symbols[FT_SYMBOL_I] = (double)i;

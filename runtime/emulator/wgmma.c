@@ -308,7 +308,8 @@ static void multiply_e4m3(const struct tiles *restrict tiles, float *restrict su
     for (int k = 0; k < tiles->depth; k++) sum += (int)(a[k] * tiles->b[k][n % columns] * units);
     int dropped = 0;
     while (abs(sum) >> dropped >= 1 << (BITS + 1)) dropped++;
-    sums[n] = (float)(sum / (1 << dropped) * (1 << dropped)) / units;
+    const int kept = sum / (1 << dropped) * (1 << dropped);
+    sums[n] = (float)kept / units;
   }
 }
 
