@@ -316,6 +316,20 @@ void emulator_catch(const struct emulator_bug *bug, const struct ft_problem_opti
   emulator_unplant(&planted);
 }
 
+bool emulator_sees(const struct planted *planted, const struct ft_problem_options *options,
+                   const char *config, int problems) {
+  struct ft_problem_options one = *options;
+  bool seen = false;
+  for (int n = 0; n < problems && !seen; n++, one.seed++) {
+    struct emulator_run run;
+    emulator_run_alone(&run, planted->folder, &one, config);
+    ck_assert_int_ne(run.status, FT_E_COMPILE);
+    seen = !(run.status == FT_OK && run.comparison.error_ratio <= 1);
+    emulator_run_free(&run);
+  }
+  return seen;
+}
+
 int emulator_line_of(const struct planted *planted, const char *file, const char *text) {
   char *const whole = read_file(planted->folder, file);
   const char *const found = strstr(whole, text);

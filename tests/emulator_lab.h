@@ -77,6 +77,9 @@ struct emulator_bug {
 /* A run with the bug must end so. */
 void emulator_catch(const struct emulator_bug *bug, const struct ft_problem_options *options,
                     const char *config);
+/* Whether a run with the bug fails or is wrong, the first of so many problems by their seeds. */
+bool emulator_sees(const struct planted *planted, const struct ft_problem_options *options,
+                   const char *config, int problems);
 /* A copy in which a whole file is another. */
 struct planted emulator_plant_file(const char *file, const char *text);
 void emulator_unplant(const struct planted *planted);

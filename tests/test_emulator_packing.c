@@ -140,12 +140,8 @@ START_TEST(bugs_of_dropout_and_masks_are_seen) {
                  dropped[number].request);
   struct ft_problem_options options = emulator_options(request, FT_LAYOUT_PADDED, emulator_seed());
   options.broadcast_mask = true;
-  struct emulator_run run;
-  emulator_run_alone(&run, planted.folder, &options, CONFIG(64, 64, 1, "direct_store=1"));
-  ck_assert_msg(!(run.status == FT_OK && run.comparison.error_ratio <= 1), "'%s' is not seen",
-                dropped[number].other);
-  ck_assert_int_ne(run.status, FT_E_COMPILE);
-  emulator_run_free(&run);
+  ck_assert_msg(emulator_sees(&planted, &options, CONFIG(64, 64, 1, "direct_store=1"), 1),
+                "'%s' is not seen", dropped[number].other);
   emulator_unplant(&planted);
 }
 END_TEST
@@ -156,12 +152,8 @@ START_TEST(bugs_are_seen) {
       emulator_plant(bugs[number].file, bugs[number].piece, bugs[number].other);
   const struct ft_problem_options options =
       emulator_options("bf16 d64 hq8 hkv2 nq50 nk70 causal", FT_LAYOUT_PADDED, emulator_seed());
-  struct emulator_run run;
-  emulator_run_alone(&run, planted.folder, &options, bugs[number].config);
-  ck_assert_msg(!(run.status == FT_OK && run.comparison.error_ratio <= 1), "'%s' is not seen",
+  ck_assert_msg(emulator_sees(&planted, &options, bugs[number].config, 1), "'%s' is not seen",
                 bugs[number].other);
-  ck_assert_int_ne(run.status, FT_E_COMPILE);
-  emulator_run_free(&run);
   emulator_unplant(&planted);
 }
 END_TEST
