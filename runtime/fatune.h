@@ -184,7 +184,7 @@ typedef struct fatune_request {
   int64_t batch;       /* 0: 1 */
   int heads_q;         /* 0: heads_kv, or 1; a multiple of heads_kv (MHA, GQA, MQA) */
   int heads_kv;        /* 0: heads_q */
-  int64_t seqlen_q;    /* 1 .. 2^31 - 1 */
+  int64_t seqlen_q;    /* 1 .. 2^31 - 1; of a run with a score, and of its keys, at most 2^23 */
   int64_t seqlen_k;    /* 0: seqlen_q */
   double mask_density; /* expected share of kept blocks, (0, 1]; 0: 1 */
 

@@ -197,6 +197,12 @@ static int read_gradients(struct ft_arg_score *to, const struct ft_launch_plan *
 
 /* ---- */
 
+int ft_score_check_length(const char *name, int64_t length) {
+  if (length <= FT_SCORE_LENGTH_MOST) return FT_OK;
+  return ft_fail(FT_E_ARGUMENT, "%s is %lld; allowed: at most 2^23 with a score function", name,
+                 (long long)length);
+}
+
 int ft_score_arguments_read(struct ft_arg_score *to, struct ft_arg_softmax *softmax,
                             const struct ft_launch_plan *plan, const struct ft_run *run,
                             const fatune_arguments *arguments, uint64_t workspace) {
@@ -218,6 +224,8 @@ int ft_score_arguments_read(struct ft_arg_score *to, struct ft_arg_softmax *soft
                                               [FT_SYMBOL_BATCH] = (double)run->batch,
                                               [FT_SYMBOL_HEADS] = run->heads_q,
                                               [FT_SYMBOL_KV_HEADS] = run->heads_kv}};
+  FT_TRY(ft_score_check_length("arguments.seqlen_q", run->nq));
+  FT_TRY(ft_score_check_length("arguments.seqlen_k", run->nk));
   FT_TRY(check_names(score, arguments));
   /* The kernel's struct has its scalars right behind its tensors. */
   uint32_t *const scalars = (uint32_t *)(void *)to->tensors[score->tensor_count];

@@ -17,6 +17,9 @@ int ft_score_arguments_read(struct ft_arg_score *to, struct ft_arg_softmax *soft
                             const struct ft_launch_plan *plan, const struct ft_run *run,
                             const fatune_arguments *arguments, uint64_t workspace);
 
+/* FT_E_ARGUMENT where queries or keys are more than a score function can number. */
+int ft_score_check_length(const char *name, int64_t length);
+
 /* Bytes in which a deterministic backward sums gradients up. */
 int ft_score_workspace(const struct ft_launch_plan *plan, const fatune_arguments *arguments,
                        int64_t *bytes);

@@ -65,6 +65,8 @@ static int read_sizes(struct ft_visible_mask *made, const fatune_visible_options
   FT_TRY(read_extent("heads_kv", options->heads_kv, 1, &heads_kv));
   FT_TRY(read_extent("seqlen_q", options->seqlen_q, 0, &nq));
   FT_TRY(read_extent("seqlen_k", options->seqlen_k, 0, &nk));
+  FT_TRY(ft_score_check_length("options.seqlen_q", nq));
+  FT_TRY(ft_score_check_length("options.seqlen_k", nk));
   if (heads_q % heads_kv != 0)
     return ft_fail(FT_E_ARGUMENT, "options.heads_q is %lld; allowed: a multiple of heads_kv, %lld",
                    (long long)heads_q, (long long)heads_kv);

@@ -123,6 +123,28 @@ START_TEST(faults_are_told_by_name) {
 }
 END_TEST
 
+START_TEST(lengths_have_a_limit) {
+  struct ft_arg_score score;
+  struct ft_arg_softmax softmax = {.scale = 0.5f, .scale_log2 = 0.7f};
+  const struct ft_launch_plan plan = {.request = &request, .score = known};
+  struct ft_run longest = run;
+  longest.nq = 1 << 23;
+  ck_assert_int_eq(ft_score_arguments_read(&score, &softmax, &plan, &longest, &arguments, 0),
+                   FT_OK);
+  longest.nq += 1;
+  ck_assert_int_eq(ft_score_arguments_read(&score, &softmax, &plan, &longest, &arguments, 0),
+                   FT_E_ARGUMENT);
+  ck_assert_str_eq(ft_detail(),
+                   "arguments.seqlen_q is 8388609; allowed: at most 2^23 with a score function");
+  longest = run;
+  longest.nk = 9000000;
+  ck_assert_int_eq(ft_score_arguments_read(&score, &softmax, &plan, &longest, &arguments, 0),
+                   FT_E_ARGUMENT);
+  ck_assert_str_eq(ft_detail(),
+                   "arguments.seqlen_k is 9000000; allowed: at most 2^23 with a score function");
+}
+END_TEST
+
 /* ---- gradients ---- */
 
 enum { OF_BIAS = 1, OF_TABLE = 2, OF_CAP = 1 << FT_SCORE_TENSORS };
@@ -247,6 +269,7 @@ Suite *make_launch_score_suite(void) {
   tcase_add_test(tests, captured_things_go_to_their_places);
   tcase_add_test(tests, tensors_are_known_to_the_emulator);
   tcase_add_loop_test(tests, faults_are_told_by_name, 0, FAULTS);
+  tcase_add_test(tests, lengths_have_a_limit);
   tcase_add_test(tests, gradients_go_to_their_places);
   tcase_add_test(tests, wrong_gradients_are_told_by_name);
   tcase_add_test(tests, gradients_have_bits);

@@ -314,8 +314,8 @@ static const char runner[] =
     "struct Answer { float score, slope; bool visible; };\n"
     "static Answer run(const Score &score, const ScoreSizes &sizes, const int *at, float s) {\n"
     "  const ScoreHead head = score_head(score, sizes, at[0], at[1], at[2]);\n"
-    "  const ScoreRow row = score_row(score, head, at[3]);\n"
-    "  const ScoreColumn column = score_column(score, head, at[4]);\n"
+    "  const ScoreRow row = score_row(score, head, at[3], (float)at[3]);\n"
+    "  const ScoreColumn column = score_column(score, head, at[4], (float)at[4]);\n"
     "  return {score_of(score, head, row, column, s), slope_of(score, head, row, column, s),\n"
     "          is_visible(score, head, row, column)};\n"
     "}\n}\n";

@@ -391,7 +391,8 @@ START_TEST(bad_options_are_named) {
   BAD(bad.seqlen_k = 1ll << 31, "options.seqlen_k is 2147483648");
   BAD(bad.same_for_heads = 2, "options.same_for_heads is 2");
   BAD(bad.memory = (void *)(uintptr_t)8, "options.memory is 0x8");
-  BAD((bad.seqlen_q = bad.seqlen_k = INT32_MAX), "more than memory can hold");
+  BAD((bad.seqlen_q = bad.seqlen_k = 1 << 23), "more than memory can hold");
+  BAD(bad.seqlen_k = (1 << 23) + 1, "options.seqlen_k is 8388609; allowed: at most 2^23");
   make(&scene);
   ck_assert_int_eq(fatune_mask_update(scene.mask, NULL, 0, NULL), FATUNE_E_ARGUMENT);
   ck_assert_msg(strstr(fatune_detail(), "lacks tensor 'document'"), "%s", fatune_detail());

@@ -19,8 +19,10 @@ static const struct {
 } levels[] = {
     {"ScoreHead", "head", "a head of a batch entry",
      "const Score &score, const ScoreSizes &sizes, int b, int h, int kv"},
-    {"ScoreRow", "row", "query i", "const Score &score, const ScoreHead &head, int i"},
-    {"ScoreColumn", "column", "key j", "const Score &score, const ScoreHead &head, int j"},
+    {"ScoreRow", "row", "query i, whose number as fp32 is i_float",
+     "const Score &score, const ScoreHead &head, int i, float i_float"},
+    {"ScoreColumn", "column", "key j, whose number as fp32 is j_float",
+     "const Score &score, const ScoreHead &head, int j, float j_float"},
 };
 
 /* A member for each thing that a derivative is by, in the order of the things. */

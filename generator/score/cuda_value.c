@@ -237,8 +237,18 @@ static void write_read(struct ft_cuda *cuda, int read) {
 
 /* ---- */
 
+static bool is_position(const struct ft_node *node) {
+  return node->operation == FT_OP_SYMBOL &&
+         (node->number == FT_SYMBOL_I || node->number == FT_SYMBOL_J);
+}
+
 static void compute(struct ft_cuda *cuda, int number) {
   const struct ft_node *const node = node_at(cuda, number);
+  if (node->operation == FT_OP_FLOAT && is_position(node_at(cuda, node->operands[0]))) {
+    write_symbol(cuda, node_at(cuda, node->operands[0]));
+    ft_text_add(cuda->text, "_float");
+    return;
+  }
   switch (node->operation) {
   case FT_OP_CONSTANT: write_constant(cuda, node); return;
   case FT_OP_SYMBOL: write_symbol(cuda, node); return;

@@ -43,6 +43,10 @@ enum {
   FT_OPERANDS_MOST = 3 /* of an operation */
 };
 
+/* Queries and keys of a sequence with a score function: their numbers, and sums and differences of
+ * two, are exact as fp32. */
+enum { FT_SCORE_LENGTH_MOST = 1 << 23 };
+
 /* Bits of what a value is computed from. */
 static inline uint64_t ft_source_symbol(int symbol) {
   return (uint64_t)1 << symbol;

@@ -23,10 +23,30 @@ static int quotient(struct ft_expression *expression, int a, int b) {
   return ft_binary(expression, FT_OP_MUL, a, ft_binary(expression, FT_OP_DIV, one, b));
 }
 
+/* An integer as fp32. What depends on a query or a key is computed in fp32 where that is exact: one
+ * conversion for many elements, in place of one for each. */
+static int as_float(struct ft_expression *expression, int number) {
+  const struct ft_node node = *ft_node(expression, number);
+  const double exact = 1 << 24;
+  bool passes = node.operation == FT_OP_ADD || node.operation == FT_OP_SUB ||
+                node.operation == FT_OP_NEG || node.operation == FT_OP_ABS;
+  for (int i = 0; i < node.operand_count && passes; ++i) {
+    const struct ft_node *const operand = ft_node(expression, node.operands[i]);
+    passes = operand->least >= -exact && operand->most <= exact;
+  }
+  const uint64_t positions = ft_source_symbol(FT_SYMBOL_I) | ft_source_symbol(FT_SYMBOL_J);
+  int operands[FT_SCORE_DIMS] = {number};
+  if (!passes || (node.sources & positions) == 0 || node.least < -exact || node.most > exact)
+    return ft_simplified(expression, FT_OP_FLOAT, operands);
+  for (int i = 0; i < node.operand_count; ++i) operands[i] = as_float(expression, node.operands[i]);
+  return ft_simplified(expression, node.operation, operands);
+}
+
 static int lowered(struct ft_expression *expression, const int *lowered_nodes, int number) {
   const struct ft_node node = *ft_node(expression, number);
   int operands[FT_SCORE_DIMS] = {0};
   for (int i = 0; i < node.operand_count; ++i) operands[i] = lowered_nodes[node.operands[i]];
+  if (node.operation == FT_OP_FLOAT) return as_float(expression, operands[0]);
   if (node.operation == FT_OP_DIV) return quotient(expression, operands[0], operands[1]);
   if (node.operation > FT_OP_READ) return ft_simplified(expression, node.operation, operands);
   struct ft_node leaf = node;

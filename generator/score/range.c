@@ -11,7 +11,13 @@ struct range {
 static const struct range all = {INT32_MIN, INT32_MAX};
 
 static struct range of_symbol(int symbol) {
-  return symbol >= FT_SYMBOL_NQ ? (struct range){1, INT32_MAX} : (struct range){0, INT32_MAX};
+  switch (symbol) {
+  case FT_SYMBOL_I:
+  case FT_SYMBOL_J: return (struct range){0, FT_SCORE_LENGTH_MOST - 1};
+  case FT_SYMBOL_NQ:
+  case FT_SYMBOL_NK: return (struct range){1, FT_SCORE_LENGTH_MOST};
+  default: return (struct range){symbol > FT_SYMBOL_NK, INT32_MAX};
+  }
 }
 
 static struct range product(struct range a, struct range b) {
