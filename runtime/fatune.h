@@ -366,11 +366,11 @@ FATUNE_API const char *fatune_plan_source(const fatune_plan *plan);
  * and lengths. A forward takes none, or, where its config may divide the keys of a tile up among
  * blocks (split_keys), O and LSE in fp32 of at most 4 parts of a tile's rows for each block that
  * the GPU runs at once; without a workspace such a plan divides nothing and is as right. A ragged
- * plan takes 32 bytes for each of (rows of Q / rows of a tile + sequences), and 512 more. A
+ * one takes 32 bytes for each of (rows of Q / rows of a tile + sequences), and 512 more. A
  * backward takes at most 4 (head_dim + 11) bytes for every row of Q, seqlen_q rounded up to whole
  * tiles (or blocks of the mask): sums of dQ in fp32 and two statistics of the row; a deterministic
- * one where all queries see the same keys at most 8 (head_dim + 10). Nothing grows with seqlen_q
- * times seqlen_k. */
+ * one where all queries see the same keys at most 8 (head_dim + 10). A ragged one has a tile more
+ * for each sequence, and the list, of key tiles. Nothing grows with seqlen_q times seqlen_k. */
 FATUNE_API int fatune_plan_workspace_size(const fatune_plan *plan, size_t *bytes);
 
 /* Element (b, i, h, c) lies at data + b * stride_batch + i * stride_seq + h * stride_head + c, in
@@ -448,10 +448,11 @@ typedef struct fatune_arguments {
   /* Where the request's dtype is FATUNE_E4M3, and only there: by query head, and by kv head. */
   fatune_descale descale_q, descale_k, descale_v;
   /* Where the request is ragged, and only there: batch sequences lie one behind the other in the
-   * rows of all tensors, which have seqlen_q and seqlen_k rows (2^30 at most) and no batch. LSE is
-   * [heads_q, seqlen_q]. Device addresses, [batch + 1], read when kernels run: rows before each
-   * sequence, then of all; from 0 on, not falling, at most seqlen_q, seqlen_k. Some may be empty.
-   * Causal, window, score and dropout count within a sequence, whose number is the batch entry. */
+   * rows of all tensors, which have seqlen_q and seqlen_k rows (2^30 at most) and no batch. LSE and
+   * dlse are [heads_q, seqlen_q]. Device addresses, [batch + 1], read when kernels run: rows before
+   * each sequence, then of all; from 0 on, not falling, at most seqlen_q, seqlen_k. Some may be
+   * empty. Causal, window, score and dropout count within a sequence, whose number is the batch
+   * entry. */
   const int32_t *cu_seqlens_q, *cu_seqlens_k;
   /* Likewise [batch]: how many of its rows a sequence uses; NULL: all. Rows of outputs that none
    * uses are not written. Kernels trust these numbers; an emulated GPU, and any with FATUNE_CHECK=1
@@ -478,8 +479,8 @@ FATUNE_API int fatune_plan_workspace_for(const fatune_plan *plan, const fatune_a
  * batch * heads_q * ceil(seqlen_q / block_m). A forward launches one kernel, and a second one that
  * puts parts together where keys are divided; its results are the same bits in every run of the
  * same lengths on the same kind of GPU. A backward plan launches three kernels, one after the
- * other; a ragged one first lists its work tiles by a small kernel; with a deterministic request
- * its gradients are the same bits in every run. */
+ * other; with a deterministic request its gradients are the same bits in every run. A ragged plan
+ * first lists its work tiles by a small kernel. */
 FATUNE_API int fatune_plan_run(fatune_plan *plan, const fatune_arguments *arguments, void *stream);
 
 /* ---- results put together ------------------------------------------------------------ */

@@ -6,7 +6,10 @@
 #include "tests/emulator_lab.h"
 #include "tests/suites.h"
 
-#define MMA         "mma_forward block_m=64 block_n=32 warps=4 stages=2 ctas_per_sm=1"
+#define MMA "mma_forward block_m=64 block_n=32 warps=4 stages=2 ctas_per_sm=1"
+#define BACK(dq, more)                                                                             \
+  "mma_backward block_m=32 block_n=32 warps=4 column_warps=1 query_parts=1 ctas_per_sm=1 "         \
+  "dq_mode=" #dq more
 #define WGMMA(more) "wgmma_forward block_m=128 block_n=64 stages=3 q_stages=1 lazy_rescale=1" more
 
 /* Empty sequences, one of one row, and lengths beside the ends of tiles come with every seed. */
@@ -21,6 +24,13 @@ static const struct {
     {"fp16 d72 hq3 b5 nq400 nk300 window=top-left@50,20 ragged dropout sinks", MMA},
     {"bf16 d16 b9 nq700 causal ragged", MMA " overlap_qk=1"},
     {"bf16 d16 hq40 hkv8 b4 nq90 causal ragged", WGMMA("")}, /* two sections of heads */
+    {"backward bf16 d64 hq2 b8 nq500 causal ragged", BACK(0, " stages=2 deferred_dq=1")},
+    {"backward fp16 d48 dv24 hq4 hkv2 b5 nq200 nk300 window=top-left@50,20 ragged sinks dropout",
+     BACK(2, " stages=1")},
+    {"backward bf16 d32 hq3 b6 nq250 nk200 causal=top-left window@60,-1 ragged deterministic",
+     BACK(1, " stages=1")},
+    {"backward bf16 d32 hq4 hkv2 b12 nq300 ragged deterministic sinks",
+     BACK(1, " stages=2 deferred_dq=1")}, /* two sums of dQ */
 };
 
 START_TEST(every_row_is_right) {
@@ -50,19 +60,33 @@ static const struct {
      WGMMA("")},
     {"parts/sequence_ragged.cu.in", "head * params.ragged.rows_q + i",
      "head * params.sequence.nq + i", CAUSAL, MMA},
-    {"parts/work_list.cu.in", "ragged.starts_q[sequence] / BLOCK_M + sequence",
-     "ragged.starts_q[sequence] / BLOCK_M", "bf16 d64 b30 nq400 causal ragged", MMA},
-    {"parts/work_list.cu.in", "ragged.used_k ? ragged.used_k[low] :", "", CAUSAL, MMA},
+    {"parts/sequence_search.cu.in", "starts[sequence] / ROWS + sequence", "starts[sequence] / ROWS",
+     "bf16 d64 b30 nq400 causal ragged", MMA},
+    {"parts/sequence_search.cu.in", "ragged.used_k ? ragged.used_k[low] :", "", CAUSAL, MMA},
     {"parts/work_list.cu.in", "beyond[thread] -= own;", "", CAUSAL, WGMMA("")},
-    {"parts/work_list.cu.in", "ragged.bottom_right.last + shift", "0ll + ragged.bottom_right.last",
-     CAUSAL, MMA},
-    {"parts/work_list.cu.in",
+    {"parts/sequence_search.cu.in", "ragged.bottom_right.last + shift",
+     "0ll + ragged.bottom_right.last", CAUSAL, MMA},
+    {"parts/sequence_search.cu.in",
      "max((long long)ragged.top_left.first, ragged.bottom_right.first + shift)",
      "ragged.top_left.first", "bf16 d64 b6 nq500 nk600 window@90,20 ragged", MMA},
-    {"parts/work_list.cu.in", "(long long)ragged.top_left.last,", "nk,",
+    {"parts/sequence_search.cu.in", "(long long)ragged.top_left.last,", "nk,",
      "bf16 d64 b6 nq500 nk600 causal=top-left ragged", WGMMA("")},
     {"parts/schedule_ragged.cu.in", "cursor.round * gridDim.x + (",
      "cursor.round * (gridDim.x + 1) + (", "bf16 d64 hq3 b6 nq900 causal ragged", WGMMA("")},
+    {"parts/query_tiles_ragged.cu.in", "place.first_q / BLOCK_M + batch", "place.first_q / BLOCK_M",
+     "backward bf16 d32 b30 nq400 causal ragged", BACK(0, " stages=1")},
+    {"parts/query_tiles_ragged.cu.in", "if (own.dlse) own.dlse += place.first_q;", "",
+     "backward bf16 d32 b5 nq200 ragged", BACK(0, " stages=1")},
+    {"parts/query_tiles_ragged.cu.in", "own.dk.data += (long long)place.first_k",
+     "own.dk.data += 0", "backward bf16 d32 b5 nq200 ragged", BACK(0, " stages=1")},
+    {"parts/sink_gradient.cu.in", "entries = gridDim.x / (q_tiles * heads);",
+     "entries = params.sequence.batch;", "backward bf16 d32 b5 nq200 ragged sinks",
+     BACK(0, " stages=1")},
+    /* Tiles of different walks are in the order of their lengths, so one waits for one behind it.
+     */
+    {"parts/work_list.cu.in", "return min((entry.nk - entry.row + BLOCK_N - 1) / BLOCK_N",
+     "return min(entry.row / BLOCK_N", "backward bf16 d32 b5 nq400 causal ragged deterministic",
+     BACK(1, " stages=1")},
 };
 
 /* Not every seed has the lengths that show a bug. */
@@ -73,8 +97,9 @@ START_TEST(bugs_are_seen) {
       emulator_plant(bugs[number].file, bugs[number].piece, bugs[number].other);
   bool seen = false;
   for (int n = 0; n < TRIES && !seen; n++) {
-    const struct ft_problem_options options =
+    struct ft_problem_options options =
         emulator_options(bugs[number].request, FT_LAYOUT_PADDED, emulator_seed() + (uint64_t)n);
+    options.want_dlse = options.request.pass == FT_BACKWARD;
     struct emulator_run run;
     emulator_run_alone(&run, planted.folder, &options, bugs[number].config);
     seen = !(run.status == FT_OK && run.comparison.error_ratio <= 1);
@@ -82,6 +107,22 @@ START_TEST(bugs_are_seen) {
     emulator_run_free(&run);
   }
   ck_assert_msg(seen, "'%s' is not seen", bugs[number].other);
+  emulator_unplant(&planted);
+}
+END_TEST
+
+/* No planted bug: where all key tiles count as equally long, the order of their numbers is what
+ * lets each wait for those before it. */
+START_TEST(equally_long_tiles_stay_in_order) {
+  const struct planted planted = emulator_plant(
+      "parts/work_list.cu.in",
+      "return min((entry.nk - entry.row + BLOCK_N - 1) / BLOCK_N, LIST_LENGTHS - 1);", "return 1;");
+  const struct ft_problem_options options = emulator_options(
+      "backward bf16 d16 b12 nq700 causal ragged deterministic", FT_LAYOUT_BSHD, emulator_seed());
+  struct emulator_run run;
+  emulator_run_alone(&run, planted.folder, &options, BACK(1, " stages=1"));
+  emulator_expect_right("equally long", &run);
+  emulator_run_free(&run);
   emulator_unplant(&planted);
 }
 END_TEST
@@ -96,6 +137,7 @@ Suite *make_emulator_ragged_suite(void) {
   TCase *const tests = tcase_create("ragged");
   tcase_set_timeout(tests, 300);
   tcase_add_loop_test(tests, every_row_is_right, 0, EMULATOR_RUNS(runs));
+  tcase_add_test(tests, equally_long_tiles_stay_in_order);
   tcase_add_test(tests, every_bug_can_be_planted);
   tcase_add_loop_test(tests, bugs_are_seen, 0, EMULATOR_RUNS(bugs));
   suite_add_tcase(suite, tests);

@@ -145,6 +145,8 @@ static const struct {
      BACKWARD "column_warps=1 kv_in_regs=1 deferred_dq=1 dq_mode=0", false},
     {"a100", "backward fp16 d16 hq2 hkv2 nq50 nk70 causal dropout",
      BACKWARD "column_warps=2 kv_in_regs=0 deferred_dq=0 dq_mode=0", false},
+    {"a100", "backward bf16 d32 hq4 hkv2 b3 nq90 nk100 causal ragged",
+     BACKWARD "column_warps=1 kv_in_regs=0 deferred_dq=1 dq_mode=0", false},
     {"h200", "backward bf16 d24 dv16 hq2 nq70 nk66 causal=top-left dropout deterministic",
      BACKWARD "column_warps=1 kv_in_regs=0 deferred_dq=0 dq_mode=2", false},
     {"h200", "backward bf16 d72 dv64 hq4 hkv2 nq70 nk140",

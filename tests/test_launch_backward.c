@@ -4,6 +4,7 @@
 #include "generator/families/mma_backward.h"
 #include "generator/families/mma_forward.h"
 #include "generator/status.h"
+#include "runtime/families/backward.h"
 #include "runtime/mask.h"
 #include "tests/launch_lab.h"
 #include "tests/suites.h"
@@ -84,8 +85,9 @@ START_TEST(good_arguments_become_params) {
   ck_assert_int_eq(p->schedule.q_tiles, 5);
   ck_assert_int_eq(p->schedule.k_tiles, 6);
   ck_assert_int_eq(p->schedule.l2_section_heads, 1);
-  ck_assert_uint_eq(launch.kernels[0].grid, 5 * 2 * 8);
-  ck_assert_uint_eq(launch.kernels[1].grid, 6 * 2 * 2);
+  ck_assert_uint_eq(launch.kernels[FT_BACKWARD_LIST].grid, 0);
+  ck_assert_uint_eq(launch.kernels[FT_BACKWARD_PREPARE].grid, 5 * 2 * 8);
+  ck_assert_uint_eq(launch.kernels[FT_BACKWARD_MAIN].grid, 6 * 2 * 2);
   ck_assert_float_eq(p->dropout.rescale, 1);
   ck_assert_uint_eq(p->visibility.columns.lists | p->visibility.columns.blocks |
                         p->visibility.rows.lists | p->visibility.rows.blocks,
@@ -139,6 +141,32 @@ START_TEST(the_workspace_has_what_the_config_needs) {
     ck_assert_status(workspace(NULL, &bytes), FT_OK);
     ck_assert_uint_eq(bytes, cases[n].bytes);
   }
+}
+END_TEST
+
+/* Nine sequences: each may have a tile that is not full, of 64 queries and of 128 keys. */
+START_TEST(a_ragged_run_has_a_list_of_key_tiles) {
+  enum { Q_TILES = 300 / 64 + 9, K_TILES = 700 / 128 + 9, WORDS = 64 * 80 + 64 * 2 };
+  size_t bytes;
+  request.ragged = true;
+  request.batch = 9;
+  good.cu_seqlens_q = at(0xc0000000);
+  good.cu_seqlens_k = at(0xd0000000);
+  ck_assert_status(prepare(&good), FT_OK);
+  const struct ft_backward_params *const p = &launch.argument.scored_backward.rest;
+  ck_assert_uint_eq(launch.kernels[FT_BACKWARD_LIST].grid, 1);
+  ck_assert_uint_eq(launch.kernels[FT_BACKWARD_PREPARE].grid, Q_TILES * 8);
+  ck_assert_uint_eq(launch.kernels[FT_BACKWARD_MAIN].grid, K_TILES * 2);
+  ck_assert_uint_eq(launch.kernels[FT_BACKWARD_CONVERT].grid, Q_TILES * 8);
+  ck_assert_int_eq(p->ragged.numbers, K_TILES);
+  ck_assert_int_eq(p->ragged.numbers_q, Q_TILES);
+  ck_assert_int_eq(p->sequence.batch, 9);
+  ck_assert_int_eq(p->q.stride.batch, 0);
+  ck_assert_uint_eq(p->ragged.entries, 0xb0000000 + Q_TILES * 8 * WORDS * 4);
+  ck_assert_status(workspace(&good, &bytes), FT_OK);
+  ck_assert_uint_eq(bytes, Q_TILES * 8 * WORDS * 4 + 256 + 512); /* 14 tiles of 32 bytes */
+  request.ragged = false;
+  request.batch = 2;
 }
 END_TEST
 
@@ -301,6 +329,7 @@ Suite *make_launch_backward_suite(void) {
   tcase_add_test(tests, good_arguments_become_params);
   tcase_add_test(tests, strides_are_not_mixed_up);
   tcase_add_test(tests, the_workspace_has_what_the_config_needs);
+  tcase_add_test(tests, a_ragged_run_has_a_list_of_key_tiles);
   tcase_add_test(tests, the_workspace_grows_with_the_rows_alone);
   tcase_add_test(tests, bad_workspaces_are_named);
   tcase_add_test(tests, bad_tensors_are_named);

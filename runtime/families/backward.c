@@ -6,6 +6,7 @@
 
 #include "generator/schedule.h"
 #include "generator/status.h"
+#include "runtime/families/ragged.h"
 #include "runtime/launch_checks.h"
 #include "runtime/launch_score.h"
 
@@ -48,7 +49,7 @@ static int read_statistic(const char *name, const float *data, bool required, ui
 
 static int read_tensors(struct ft_backward_params *params, const struct ft_request *request,
                         const struct ft_run *run, const fatune_arguments *arguments) {
-  const int64_t batch = run->batch, nq = run->nq, nk = run->nk;
+  const int64_t batch = run->tensor_batch, nq = run->nq, nk = run->nk;
   const int hq = run->heads_q, hkv = run->heads_kv;
   const int d = request->head_dim, dv = request->head_dim_v;
   const struct place_of tensors[TENSORS] = {
@@ -71,7 +72,7 @@ static int read_tensors(struct ft_backward_params *params, const struct ft_reque
 /* Tiles of all heads; what: "heads_q", or "heads_kv". */
 static int count_tiles(const struct ft_run *run, const char *what, int heads, int64_t of_head,
                        int64_t *tiles) {
-  if (!__builtin_mul_overflow(of_head, run->batch * heads, tiles) && *tiles <= INT32_MAX)
+  if (!__builtin_mul_overflow(of_head, run->tensor_batch * heads, tiles) && *tiles <= INT32_MAX)
     return FT_OK;
   return ft_fail(
       FT_E_ARGUMENT,
@@ -81,9 +82,17 @@ static int count_tiles(const struct ft_run *run, const char *what, int heads, in
       (long long)run->nk);
 }
 
+static int64_t k_tiles_of_head(const struct ft_launch_plan *plan, const struct ft_run *run) {
+  const int block_n = ft_config_block_n(plan->config);
+  return run->ragged ? ft_ragged_numbers(run, run->nk, block_n)
+                     : ft_schedule_tiles(run->nk, plan->request->mask_cols, block_n);
+}
+
 static int count_q_tiles(const struct ft_launch_plan *plan, const struct ft_run *run,
                          int64_t *of_head, int64_t *tiles) {
-  *of_head = ft_schedule_tiles(run->nq, plan->request->mask_rows, ft_config_block_m(plan->config));
+  const int block_m = ft_config_block_m(plan->config);
+  *of_head = run->ragged ? ft_ragged_numbers(run, run->nq, block_m)
+                         : ft_schedule_tiles(run->nq, plan->request->mask_rows, block_m);
   return count_tiles(run, "heads_q", run->heads_q, *of_head, tiles);
 }
 
@@ -95,7 +104,7 @@ static int64_t section_heads(const struct ft_launch_plan *plan, const struct ft_
                              const struct ft_run *run, int64_t k_tiles) {
   enum { TOGETHER = 4 };
   const struct ft_request *const request = plan->request;
-  const int64_t group = run->heads_q / run->heads_kv, heads = run->batch * run->heads_kv;
+  const int64_t group = run->heads_q / run->heads_kv, heads = run->tensor_batch * run->heads_kv;
   /* What a key tile walks over: Q and dO of all heads of its group. */
   const int64_t bytes =
       group * run->nq * (request->head_dim + request->head_dim_v) * ft_dtype_bytes(request->dtype);
@@ -109,12 +118,10 @@ static int64_t section_heads(const struct ft_launch_plan *plan, const struct ft_
 static int read_geometry(struct ft_backward_params *params, const struct ft_launch_plan *plan,
                          const struct ft_backward_work *work, const struct ft_run *run,
                          int64_t *q_tiles, int64_t *k_tiles) {
-  const struct ft_request *const request = plan->request;
   int64_t q_tiles_of_head;
-  const int64_t k_tiles_of_head =
-      ft_schedule_tiles(run->nk, request->mask_cols, ft_config_block_n(plan->config));
+  const int64_t of_kv_head = k_tiles_of_head(plan, run);
   FT_TRY(count_q_tiles(plan, run, &q_tiles_of_head, q_tiles));
-  FT_TRY(count_tiles(run, "heads_kv", run->heads_kv, k_tiles_of_head, k_tiles));
+  FT_TRY(count_tiles(run, "heads_kv", run->heads_kv, of_kv_head, k_tiles));
   const int group = run->heads_q / run->heads_kv;
   params->sequence = (struct ft_arg_sequence){.nq = (int32_t)run->nq,
                                               .nk = (int32_t)run->nk,
@@ -124,8 +131,8 @@ static int read_geometry(struct ft_backward_params *params, const struct ft_laun
                                               .batch = (int32_t)run->batch};
   params->schedule = (struct ft_arg_schedule){
       .q_tiles = (int32_t)q_tiles_of_head,
-      .k_tiles = (int32_t)k_tiles_of_head,
-      .l2_section_heads = (int32_t)section_heads(plan, work, run, k_tiles_of_head)};
+      .k_tiles = (int32_t)of_kv_head,
+      .l2_section_heads = (int32_t)section_heads(plan, work, run, of_kv_head)};
   return FT_OK;
 }
 
@@ -147,9 +154,9 @@ int64_t ft_backward_sink_sums(const struct ft_request *request, int prepare_thre
 }
 
 static int read_workspace(struct ft_backward_params *params, const struct ft_backward_work *work,
-                          int64_t tiles, int64_t of_score, const void *workspace, uint64_t *rest) {
+                          int64_t tiles, int64_t behind, const void *workspace, uint64_t *rest) {
   const uint64_t begin = (uintptr_t)workspace;
-  const int64_t bytes = workspace_bytes(work, tiles) + of_score;
+  const int64_t bytes = workspace_bytes(work, tiles) + behind;
   if (!workspace)
     return ft_fail(FT_E_ARGUMENT,
                    "arguments.workspace is NULL; this run needs %lld bytes of device memory "
@@ -169,6 +176,11 @@ static int read_workspace(struct ft_backward_params *params, const struct ft_bac
   return FT_OK;
 }
 
+/* Of the list of key tiles, in whole multiples of the alignment. */
+static int64_t list_bytes(const struct ft_launch_plan *plan, const struct ft_run *run) {
+  return (int64_t)ft_ragged_bytes(run, k_tiles_of_head(plan, run));
+}
+
 int ft_backward_workspace(const struct ft_launch_plan *plan, const struct ft_backward_work *work,
                           const fatune_arguments *arguments, size_t *bytes) {
   struct ft_run run;
@@ -177,7 +189,7 @@ int ft_backward_workspace(const struct ft_launch_plan *plan, const struct ft_bac
   FT_TRY(count_q_tiles(plan, &run, &of_head, &tiles));
   int64_t of_score;
   FT_TRY(ft_score_workspace(plan, arguments, &of_score));
-  *bytes = (size_t)(workspace_bytes(work, tiles) + of_score);
+  *bytes = (size_t)(workspace_bytes(work, tiles) + list_bytes(plan, &run) + of_score);
   return FT_OK;
 }
 
@@ -191,15 +203,19 @@ int ft_backward_prepare(struct ft_backward_params *params, struct ft_arg_score *
   FT_TRY(ft_run_read(&run, plan->request, arguments));
   FT_TRY(read_geometry(params, plan, work, &run, q_tiles, k_tiles));
   FT_TRY(read_tensors(params, plan->request, &run, arguments));
-  int64_t of_score; /* of the workspace */
+  const int64_t of_list = list_bytes(plan, &run); /* of the workspace, behind the rest */
+  int64_t of_score;                               /* behind the list */
   uint64_t rest = 0;
   FT_TRY(ft_score_workspace(plan, arguments, &of_score));
-  FT_TRY(read_workspace(params, work, *q_tiles, of_score, arguments->workspace, &rest));
+  FT_TRY(read_workspace(params, work, *q_tiles, of_list + of_score, arguments->workspace, &rest));
+  FT_TRY(ft_ragged_read(&params->ragged, &run, params->schedule.k_tiles, rest, arguments));
+  if (run.ragged) params->ragged.numbers_q = params->schedule.q_tiles;
   params->softmax = run.softmax;
   params->dropout = run.dropout;
   FT_TRY(ft_run_read_sinks("sinks", arguments->sinks, plan->request->sinks, &params->sinks));
   FT_TRY(ft_run_read_sinks("dsinks", arguments->dsinks, plan->request->sinks, &params->dsinks));
-  FT_TRY(ft_score_arguments_read(score, &params->softmax, plan, &run, arguments, rest));
+  FT_TRY(ft_score_arguments_read(score, &params->softmax, plan, &run, arguments,
+                                 rest + (uint64_t)of_list));
   return ft_run_read_visibility(&run, plan->request, arguments->mask, &params->visibility);
 }
 
@@ -208,6 +224,7 @@ void ft_backward_describe(const struct ft_backward_params *p, const struct ft_re
                           enum ft_backward_kernel kernel, struct ft_launch_tensors *tensors) {
   const int d = request->head_dim, dv = request->head_dim_v;
   ft_launch_tensors_begin(tensors, request->dtype, &p->sequence);
+  if (request->ragged) tensors->batch = 1;
   ft_add_tensor(tensors, "Q", &p->q, FT_OF_QUERIES, d);
   ft_add_tensor(tensors, "K", &p->k, FT_OF_KEYS, d);
   ft_add_tensor(tensors, "V", &p->v, FT_OF_KEYS, dv);
@@ -233,5 +250,6 @@ void ft_backward_describe(const struct ft_backward_params *p, const struct ft_re
     ft_add_work(tensors, "the sums of the sinks", p->sink_sums, tiles, work->sink_sums)->writable =
         kernel == FT_BACKWARD_PREPARE;
   }
+  ft_ragged_describe(&p->ragged, kernel == FT_BACKWARD_LIST, tensors);
   ft_add_seeds(tensors, &p->dropout);
 }

@@ -1,11 +1,13 @@
-/* backward.h: what the launches of all backward families share: three kernels, fatune_prepare (row
- * statistics, zeros), fatune_kernel (dK, dV, sums of dQ), fatune_convert (dQ). */
+/* backward.h: what the launches of all backward families share: fatune_work_list (the list of key
+ * tiles of a ragged run) and three kernels, fatune_prepare (row statistics, zeros), fatune_kernel
+ * (dK, dV, sums of dQ), fatune_convert (dQ). */
 #ifndef RUNTIME_FAMILIES_BACKWARD_H
 #define RUNTIME_FAMILIES_BACKWARD_H
 
 #include "runtime/launch_family.h"
 
 enum ft_backward_kernel {
+  FT_BACKWARD_LIST,
   FT_BACKWARD_PREPARE,
   FT_BACKWARD_MAIN,
   FT_BACKWARD_CONVERT,

@@ -61,7 +61,7 @@ static int read_geometry(struct ft_forward_params *params, const struct ft_launc
   const int block_m = ft_config_block_m(plan->config);
   const int64_t mask_rows = (int64_t)request->mask_rows * packed_heads;
   const int64_t q_tiles = run->ragged
-                              ? ft_ragged_numbers(run, block_m)
+                              ? ft_ragged_numbers(run, run->nq, block_m)
                               : ft_schedule_tiles(run->nq * packed_heads, mask_rows, block_m);
   const int64_t batch_heads = run->tensor_batch * (run->heads_q / packed_heads); /* < 2^62 */
   if (__builtin_mul_overflow(q_tiles, batch_heads, blocks) || *blocks > INT32_MAX)
@@ -88,7 +88,7 @@ int ft_forward_prepare(struct ft_forward_params *params, const struct ft_launch_
                        int packed_heads, int64_t *blocks) {
   memset(params, 0, sizeof *params);
   FT_TRY(read_geometry(params, plan, run, packed_heads, blocks));
-  FT_TRY(ft_ragged_read(&params->ragged, run, ft_config_block_m(plan->config),
+  FT_TRY(ft_ragged_read(&params->ragged, run, params->schedule.q_tiles,
                         (uintptr_t)arguments->workspace, arguments));
   FT_TRY(read_tensors(params, plan->request, run, arguments));
   params->softmax = run->softmax;
@@ -150,7 +150,7 @@ int ft_forward_list_bytes(const struct ft_launch_plan *plan, const fatune_argume
                           size_t *bytes) {
   struct ft_run run;
   FT_TRY(ft_run_read_lengths(&run, plan->request, arguments));
-  *bytes = ft_ragged_bytes(&run, ft_config_block_m(plan->config));
+  *bytes = ft_ragged_bytes(&run, ft_ragged_numbers(&run, run.nq, ft_config_block_m(plan->config)));
   return FT_OK;
 }
 

@@ -6,6 +6,7 @@
 #include "generator/families/mma_backward.h"
 #include "generator/status.h"
 #include "runtime/families/backward.h"
+#include "runtime/families/ragged.h"
 #include "runtime/launch_score.h"
 
 static struct ft_backward_work work_of(const struct ft_launch_plan *plan) {
@@ -37,6 +38,7 @@ static int prepare(struct ft_launch *launch, const fatune_arguments *arguments) 
   struct ft_scored_backward_params *const params = &launch->argument.scored_backward;
   FT_TRY(ft_backward_prepare(&params->rest, &params->score, plan, &work, arguments, &q_tiles,
                              &k_tiles));
+  launch->kernels[FT_BACKWARD_LIST] = ft_ragged_list(&params->rest.ragged);
   launch->kernels[FT_BACKWARD_PREPARE] =
       (struct ft_launch_kernel){.grid = (unsigned)q_tiles, .threads = plan->budget->threads};
   launch->kernels[FT_BACKWARD_MAIN] =
@@ -61,10 +63,12 @@ static void describe(const struct ft_launch *launch, int kernel,
 
 const struct ft_launch_family ft_mma_backward_launch = {
     .family = &ft_mma_backward_family,
-    .entries = {[FT_BACKWARD_PREPARE] = FT_ENTRY_PREPARE,
+    .entries = {[FT_BACKWARD_LIST] = FT_ENTRY_WORK_LIST,
+                [FT_BACKWARD_PREPARE] = FT_ENTRY_PREPARE,
                 [FT_BACKWARD_MAIN] = FT_ENTRY,
                 [FT_BACKWARD_CONVERT] = FT_ENTRY_CONVERT},
     .kernel_count = FT_BACKWARD_KERNELS,
+    .optional = 1u << FT_BACKWARD_LIST,
     .main = FT_BACKWARD_MAIN,
     .prepare = prepare,
     .workspace = workspace,

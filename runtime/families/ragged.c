@@ -6,13 +6,13 @@
 
 enum { ALIGNMENT = 256, WORDS_OF_ENTRY = sizeof(struct ft_work_entry) / sizeof(int32_t) };
 
-int64_t ft_ragged_numbers(const struct ft_run *run, int block_m) {
-  return run->ragged ? run->nq / block_m + run->batch : 1;
+int64_t ft_ragged_numbers(const struct ft_run *run, int64_t rows, int block) {
+  return rows / block + run->batch;
 }
 
-size_t ft_ragged_bytes(const struct ft_run *run, int block_m) {
+size_t ft_ragged_bytes(const struct ft_run *run, int64_t numbers) {
   if (!run->ragged) return 0;
-  const size_t list = (size_t)ft_ragged_numbers(run, block_m) * sizeof(struct ft_work_entry);
+  const size_t list = (size_t)numbers * sizeof(struct ft_work_entry);
   return ALIGNMENT + (list + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
@@ -20,7 +20,7 @@ static struct ft_arg_diagonals diagonals_of(const struct ft_diagonals *seen) {
   return (struct ft_arg_diagonals){(int32_t)seen->first, (int32_t)seen->last};
 }
 
-int ft_ragged_read(struct ft_arg_ragged *ragged, const struct ft_run *run, int block_m,
+int ft_ragged_read(struct ft_arg_ragged *ragged, const struct ft_run *run, int64_t numbers,
                    uint64_t workspace, const fatune_arguments *arguments) {
   *ragged = (struct ft_arg_ragged){0};
   if (!run->ragged) return FT_OK;
@@ -36,7 +36,7 @@ int ft_ragged_read(struct ft_arg_ragged *ragged, const struct ft_run *run, int b
   ragged->entries = workspace;
   ragged->list = workspace + ALIGNMENT;
   ragged->sequences = (int32_t)run->batch;
-  ragged->numbers = (int32_t)ft_ragged_numbers(run, block_m);
+  ragged->numbers = (int32_t)numbers;
   ragged->rows_q = (int32_t)run->nq;
   ragged->top_left = diagonals_of(&run->alignments.top_left);
   ragged->bottom_right = diagonals_of(&run->alignments.bottom_right);

@@ -7,15 +7,15 @@
 #include "runtime/launch_checks.h"
 #include "runtime/launch_family.h"
 
-/* Work tiles that a head has at most. 1 where the request is not ragged: of no use. */
-int64_t ft_ragged_numbers(const struct ft_run *run, int block_m);
+/* Tiles of `block` rows that a head has at most, of so many rows of all sequences together. */
+int64_t ft_ragged_numbers(const struct ft_run *run, int64_t rows, int block);
 
-/* Bytes of the list; 0 where the request is not ragged. */
-size_t ft_ragged_bytes(const struct ft_run *run, int block_m);
+/* Bytes of a list of so many tiles; 0 where the request is not ragged. */
+size_t ft_ragged_bytes(const struct ft_run *run, int64_t numbers);
 
-/* Checks and reads the lengths, and lays the list out at `workspace`. What is not ragged is all 0.
- */
-int ft_ragged_read(struct ft_arg_ragged *ragged, const struct ft_run *run, int block_m,
+/* Checks and reads the lengths, and lays a list of so many tiles out at `workspace`. What is not
+ * ragged is all 0. */
+int ft_ragged_read(struct ft_arg_ragged *ragged, const struct ft_run *run, int64_t numbers,
                    uint64_t workspace, const fatune_arguments *arguments);
 
 /* The kernel that makes the list; of no blocks where there is none. */

@@ -4,6 +4,7 @@
 #include "runtime/families/tiled_backward.h"
 
 #include "generator/status.h"
+#include "runtime/families/ragged.h"
 #include "runtime/launch_score.h"
 #include "runtime/tensor_maps.h"
 
@@ -38,6 +39,7 @@ int ft_tiled_backward_prepare(struct ft_launch *launch, const struct ft_tiled_ba
   FT_TRY(ft_backward_prepare(&params->rest, &params->score, plan, &tiled->work, arguments, &q_tiles,
                              &k_tiles));
   FT_TRY(check_blocks(k_tiles, tiled->work.blocks));
+  launch->kernels[FT_BACKWARD_LIST] = ft_ragged_list(&params->rest.ragged);
   launch->kernels[FT_BACKWARD_PREPARE] =
       (struct ft_launch_kernel){.grid = (unsigned)q_tiles, .threads = tiled->prepare_threads};
   launch->kernels[FT_BACKWARD_MAIN] =

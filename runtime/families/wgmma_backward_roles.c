@@ -50,10 +50,12 @@ static void describe(const struct ft_launch *launch, int kernel,
 
 const struct ft_launch_family ft_wgmma_backward_roles_launch = {
     .family = &ft_wgmma_backward_roles_family,
-    .entries = {[FT_BACKWARD_PREPARE] = FT_ENTRY_PREPARE,
+    .entries = {[FT_BACKWARD_LIST] = FT_ENTRY_WORK_LIST,
+                [FT_BACKWARD_PREPARE] = FT_ENTRY_PREPARE,
                 [FT_BACKWARD_MAIN] = FT_ENTRY,
                 [FT_BACKWARD_CONVERT] = FT_ENTRY_CONVERT},
     .kernel_count = FT_BACKWARD_KERNELS,
+    .optional = 1u << FT_BACKWARD_LIST,
     .main = FT_BACKWARD_MAIN,
     .prepare = prepare,
     .map_tensors = map_tensors,

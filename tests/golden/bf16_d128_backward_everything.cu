@@ -2,7 +2,7 @@
 // request  backward bf16 d128 causal dropout mask=128x128
 // config   mma_backward block_m=32 block_n=64 warps=8 stages=2 column_warps=1 query_parts=1 deferred_dq=1 ctas_per_sm=1
 // budget   81408 bytes of shared memory, 256 threads, about 120 of 255 registers
-// parts    mma_backward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_copies.cu.in, parts/ptx_barriers.cu.in, parts/ptx_reductions.cu.in, parts/ptx_order.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/sink_gradient_none.cu.in, parts/sequence.cu.in, parts/visibility.cu.in, parts/key_tile.cu.in, parts/query_walk_blocks.cu.in, parts/score_transposed_none.cu.in, parts/dropout.cu.in, parts/dropout_transposed.cu.in, parts/copy_tile.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/backward_tile.cu.in, parts/backward_roles.cu.in, parts/dq_tickets_none.cu.in, parts/dq_sums.cu.in, parts/backward_dq.cu.in, parts/backward_prepare.cu.in, parts/epilogue_backward.cu.in, parts/backward_step.cu.in
+// parts    mma_backward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_copies.cu.in, parts/ptx_barriers.cu.in, parts/ptx_reductions.cu.in, parts/ptx_order.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/sink_gradient_none.cu.in, parts/sequence.cu.in, parts/visibility.cu.in, parts/query_tiles.cu.in, parts/key_tile.cu.in, parts/query_walk_blocks.cu.in, parts/score_transposed_none.cu.in, parts/dropout.cu.in, parts/dropout_transposed.cu.in, parts/copy_tile.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/backward_tile.cu.in, parts/backward_roles.cu.in, parts/dq_tickets_none.cu.in, parts/dq_sums.cu.in, parts/backward_dq.cu.in, parts/backward_prepare.cu.in, parts/epilogue_backward.cu.in, parts/backward_step.cu.in, parts/work_list_none.cu.in
 // again    fatune emit 'backward bf16 d128 nq1 causal dropout mask=128x128' --gpu sm_80 --config 'mma_backward block_m=32 block_n=64 warps=8 stages=2 column_warps=1 query_parts=1 deferred_dq=1 ctas_per_sm=1'
 //
 // Three kernels, one after the other on a stream:
@@ -319,6 +319,43 @@ struct Softmax {
 };
 static_assert(sizeof(Softmax) == 8, "the host fills 8 bytes");
 
+// A work tile of a ragged batch, the same of every head.
+struct __align__(16) WorkEntry {
+  int batch;                         // number of the sequence
+  int row;                           // its first row: of queries, or of keys where it is a key tile
+  int nq;                            // queries of the sequence; keys
+  int nk;
+  int first_q;                       // rows of Q of all sequences before it; of K
+  int first_k;
+  int first_diagonal;                // as in Visibility, of this sequence
+  int last_diagonal;
+};
+static_assert(sizeof(WorkEntry) == 32, "the host fills 32 bytes");
+
+// Diagonals that are seen: query i lies on diagonal 0 with key i.
+struct Diagonals {
+  int first;
+  int last;
+};
+static_assert(sizeof(Diagonals) == 8, "the host fills 8 bytes");
+
+// Sequences of different lengths, one behind the other in the rows of all tensors; all null where there are none.
+struct Ragged {
+  const int *starts_q;               // [sequences + 1]: rows of Q before each sequence; the last: of all
+  const int *starts_k;               // of K and V, likewise
+  const int *used_q;                 // [sequences]: how many of its rows of Q a sequence uses; null: all
+  const int *used_k;                 // of K and V, likewise
+  WorkEntry *list;                   // [numbers], written by fatune_work_list; of the backward key tiles
+  int *entries;                      // how many the list has, likewise
+  int sequences;
+  int numbers;                       // that those tiles may have
+  int numbers_q;                     // that query tiles may have
+  int rows_q;                        // of all sequences
+  Diagonals top_left;                // that a query sees, where they are also of bottom_right
+  Diagonals bottom_right;            // nk - nq less than they are in each sequence
+};
+static_assert(sizeof(Ragged) == 80, "the host fills 80 bytes");
+
 // The argument of all kernels of a backward.
 struct BackwardParams {
   Tensor q;
@@ -342,8 +379,9 @@ struct BackwardParams {
   const float *sinks;                // [heads_q]; null without sinks, likewise below
   float *dsinks;                     // [heads_q], written
   float *sink_sums;                  // [batch, heads_q, q_tiles, PREPARE_THREADS / 32]: of the rows of a tile what a warp adds to dsinks
+  Ragged ragged;                     // where it is, [batch, heads_q, q_tiles] above is [heads_q, numbers_q]
 };
-static_assert(sizeof(BackwardParams) == 488, "the host fills 488 bytes");
+static_assert(sizeof(BackwardParams) == 568, "the host fills 568 bytes");
 
 
 // ---- the gradient of the sinks: there are none ----------------------------------------------------------------------------
@@ -497,6 +535,25 @@ __device__ __forceinline__ void hide_transposed(float (&rS)[M][N][4], const Sequ
   }
 }
 
+// ---- query tiles --------------------------------------------------------------------------------------------------------
+// The first kernel and the last one have a block for each query tile of each head.
+struct QueryTile {
+  int batch, head;
+  int number;                // among those of its head
+  SequencePlace place;
+};
+
+// That of this block.
+__device__ __forceinline__ QueryTile find_query_tile(const BackwardParams &params) {
+  const int heads = params.sequence.heads_q, batch_head = blockIdx.x / params.schedule.q_tiles;
+  return {batch_head / heads, batch_head % heads, int(blockIdx.x % params.schedule.q_tiles), {}};
+}
+
+// The number, over all heads, of the tile that begins with query q0: that of its block, so below 2^31.
+__device__ __forceinline__ int tile_number(const BackwardParams &params, const SequencePlace &, int batch, int head, int q0) {
+  return batch_head_of(params.sequence, batch, head) * params.schedule.q_tiles + q0 / BLOCK_M;
+}
+
 // ---- a key tile and its place in the order ------------------------------------------------------------------------------
 // Blocks start in the order of their number. The key tiles of an L2 section (a number of kv heads) run together. Inside it
 // one tile of every head comes after the other, so that neighbours rarely add to the same dQ.
@@ -508,9 +565,18 @@ struct KeyTile {
   int number;                // in the order of its head's tiles: the ticket with which it adds to dQ
   int k0;                    // its first key
   int begin;                 // SPREAD: first query of its first step
+  SequencePlace place;       // of its batch entry
 };
 
-__device__ __forceinline__ KeyTile find_key_tile(const Sequence &sequence, const Schedule &schedule) {
+// SPREAD: the first query of the first step of a head's key tile.
+__device__ __forceinline__ int spread_begin(const Schedule &schedule, int number) {
+  const long long spread = (long long)(schedule.k_tiles - 1 - number) * schedule.q_tiles;
+  return SPREAD ? int(spread / schedule.k_tiles) * BLOCK_M : 0;
+}
+
+__device__ __forceinline__ KeyTile find_key_tile(const BackwardParams &params) {
+  const Sequence &sequence = params.sequence;
+  const Schedule &schedule = params.schedule;
   const unsigned section_blocks = unsigned(schedule.l2_section_heads) * schedule.k_tiles;
   const unsigned section = blockIdx.x / section_blocks;
   const unsigned first_head = section * schedule.l2_section_heads;
@@ -522,8 +588,7 @@ __device__ __forceinline__ KeyTile find_key_tile(const Sequence &sequence, const
   keys.kv_head = batch_head % sequence.heads_kv;
   keys.number = rest / heads;
   keys.k0 = keys.number * BLOCK_N;
-  const long long spread = (long long)(schedule.k_tiles - 1 - keys.number) * schedule.q_tiles;
-  keys.begin = SPREAD ? int(spread / schedule.k_tiles) * BLOCK_M : 0;
+  keys.begin = spread_begin(schedule, keys.number);
   return keys;
 }
 
@@ -556,10 +621,9 @@ __device__ __forceinline__ int query_head_of(const Sequence &sequence, const Key
   return keys.kv_head * sequence.group + step.head;
 }
 
-// The number of the step's query tile, over all heads: below 2^31, as the other kernels have a block for each.
-__device__ __forceinline__ int tile_number(const Sequence &sequence, const Schedule &schedule, const KeyTile &keys,
-                                           const Step &step) {
-  return batch_head_of(sequence, keys.batch, query_head_of(sequence, keys, step)) * schedule.q_tiles + step.q0 / BLOCK_M;
+// The number of the step's query tile, over all heads.
+__device__ __forceinline__ int tile_number(const BackwardParams &params, const KeyTile &keys, const Step &step) {
+  return tile_number(params, keys.place, keys.batch, query_head_of(params.sequence, keys, step), step.q0);
 }
 
 // The walk of a key tile over the queries: the kept blocks of its column of mask blocks, BLOCK_M queries at a time, as
@@ -1118,12 +1182,12 @@ __device__ __forceinline__ void sum_keys(float (&rSum)[M_TILES][SUM_TILES][4], c
 // Key tiles add to dQ as they come.
 __device__ __forceinline__ void wait_for_ticket(const BackwardParams &, int, int, bool) {}
 __device__ __forceinline__ void pass_ticket(const BackwardParams &, int, int, int, bool &) {}
-__device__ __forceinline__ void set_first_tickets(const BackwardParams &) {}
+__device__ __forceinline__ void set_first_tickets(const BackwardParams &, int) {}
 
 // ---- sums of dQ over the key tiles, in fp32 ----------------------------------------------------------------
 // The number of the sum that the step adds its dQ to, of DQ_SUMS for each query tile.
 __device__ __forceinline__ int sum_number(const BackwardParams &params, const KeyTile &keys, const Step &step) {
-  const int tile = tile_number(params.sequence, params.schedule, keys, step);
+  const int tile = tile_number(params, keys, step);
   return SPREAD ? tile * 2 + (step.q0 < keys.begin) : tile;
 }
 
@@ -1155,13 +1219,15 @@ __device__ __forceinline__ void clear_dq(const BackwardParams &params) {
 // ---- the last kernel: the sums as bf16 ------------------------------------------------------------
 extern "C" __global__ void __launch_bounds__(DQ_THREADS)
 fatune_convert(const __grid_constant__ Argument argument) {
-  const BackwardParams &params = params_of(argument);
+  const BackwardParams &all = params_of(argument);
   finish_captured(argument);
-  finish_sinks(params);
+  finish_sinks(all);
   extern __shared__ __align__(128) unsigned char shared[];
   const unsigned sdQ = shared_address(shared);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int batch_head = blockIdx.x / params.schedule.q_tiles, q0 = blockIdx.x % params.schedule.q_tiles * BLOCK_M;
+  const QueryTile tile = find_query_tile(all);
+  const auto &params = at_place(all, tile.place);
+  const int q0 = tile.number * BLOCK_M;
   if (q0 >= params.sequence.nq) return;
 
   const float *const gSum = params.dq_sum + (long long)blockIdx.x * (DQ_SUMS * BLOCK_M * D_PAD);
@@ -1187,7 +1253,7 @@ fatune_convert(const __grid_constant__ Argument argument) {
     }
   }
   __syncthreads();
-  element *const gdQ = row_of(params.dq, batch_head / params.sequence.heads_q, batch_head % params.sequence.heads_q, q0);
+  element *const gdQ = row_of(params.dq, tile.batch, tile.head, q0);
   store_rows<BLOCK_M, HEAD_DIM / 8, QK_STRIDE>(gdQ, params.dq.stride.row, sdQ, params.sequence.nq - q0, threadIdx.x,
                                                DQ_THREADS);
 }
@@ -1248,13 +1314,13 @@ __device__ __forceinline__ void add_dq(const BackwardParams &params, int sum, in
 // Rows that see nothing, and those from nq on, get LSE = +inf: all their P are 0.
 extern "C" __global__ void __launch_bounds__(PREPARE_THREADS)
 fatune_prepare(const __grid_constant__ Argument argument) {
-  const BackwardParams &params = params_of(argument);
+  const BackwardParams &all = params_of(argument);
   constexpr int CHUNKS = HEAD_DIM_V / 8;
   constexpr int LANES = CHUNKS <= 2 ? 2 : CHUNKS <= 4 ? 4 : CHUNKS <= 8 ? 8 : CHUNKS <= 16 ? 16 : 32;  // of a row
+  const QueryTile tile = find_query_tile(all);
+  const auto &params = at_place(all, tile.place);
   const Sequence &sequence = params.sequence;
-  const int q_tiles = params.schedule.q_tiles;
-  const int batch_head = blockIdx.x / q_tiles, q0 = blockIdx.x % q_tiles * BLOCK_M;
-  const int batch = batch_head / sequence.heads_q, head = batch_head % sequence.heads_q;
+  const int batch = tile.batch, head = tile.head, q0 = tile.number * BLOCK_M;
   const int chunk = threadIdx.x % LANES;
   const element *const gO = row_of(params.o, batch, head, 0) + chunk * 8;
   const element *const gdO = row_of(params.dout, batch, head, 0) + chunk * 8;
@@ -1267,7 +1333,7 @@ fatune_prepare(const __grid_constant__ Argument argument) {
   for (int first = 0; first < BLOCK_M; first += PREPARE_THREADS / LANES) {
     const int row = first + threadIdx.x / LANES, i = q0 + row;
     const bool exists = row < BLOCK_M && i < sequence.nq;
-    const long long number = (long long)batch_head * sequence.nq + i;
+    const long long number = lse_index(params, batch, head, i);
     const float lse = exists ? params.lse[number] : MINUS_INFINITY;
     float delta = exists && chunk == 0 && params.dlse ? -params.dlse[number] : 0.f;
     if (exists && chunk < CHUNKS) {
@@ -1288,7 +1354,7 @@ fatune_prepare(const __grid_constant__ Argument argument) {
     }
   }
   end_sink(sink, params);
-  set_first_tickets(params);
+  set_first_tickets(params, tile.number);
 }
 
 // ---- the end: dV and dK ------------------------------------------------------------------------------
@@ -1352,7 +1418,7 @@ __device__ __forceinline__ void load_step(const BackwardParams &params, const Ke
   const int head = query_head_of(params.sequence, keys, step), rows = params.sequence.nq - step.q0;
   const element *gQ = row_of(params.q, keys.batch, head, step.q0);
   const element *gdO = row_of(params.dout, keys.batch, head, step.q0);
-  const int tile = tile_number(params.sequence, params.schedule, keys, step);
+  const int tile = tile_number(params, keys, step);
   const float *gStats = params.row_stats + (long long)tile * (2 * BLOCK_M);
   const unsigned sQ = smem + SMEM_Q + stage * Q_STAGE, sdO = smem + SMEM_DO + stage * DO_STAGE;
   const unsigned sStats = smem + SMEM_STATS + stage * STATS_STAGE;
@@ -1457,12 +1523,13 @@ __device__ __forceinline__ void take_step(Worker &worker, const BackwardParams &
 // ---- the kernel ----------------------------------------------------------------------------------
 extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM)
 fatune_kernel(const __grid_constant__ Argument argument) {
-  const BackwardParams &params = params_of(argument);
+  const BackwardParams &all = params_of(argument);
   extern __shared__ __align__(128) unsigned char shared[];
   const unsigned smem = shared_address(shared);
+  const KeyTile keys = find_key_tile(all);
+  const auto &params = at_place(all, keys.place);
   const Sequence &sequence = params.sequence;
-  const KeyTile keys = find_key_tile(sequence, params.schedule);
-  if (keys.k0 >= sequence.nk) return;  // under a block mask the last column of blocks may have fewer tiles
+  if (keys.k0 >= sequence.nk) return;  // of a block mask the last column of blocks may have fewer tiles; so may a list of them
   QueryWalk walk = begin_walk(sequence, params.visibility, keys);
   const bool no_step = is_over(sequence, walk.step);
   if (!no_step) {
@@ -1499,3 +1566,5 @@ fatune_kernel(const __grid_constant__ Argument argument) {
   end_score(worker.score, worker.warp.lane);
   finish(params, keys, smem, worker.warp, worker.rSum);
 }
+
+// ---- the list of work tiles: sequences are alike, and a kernel finds its tiles without one ------------------------------

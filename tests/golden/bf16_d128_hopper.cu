@@ -427,7 +427,7 @@ static_assert(sizeof(KeyParts) == 32, "the host fills 32 bytes");
 // A work tile of a ragged batch, the same of every head.
 struct __align__(16) WorkEntry {
   int batch;                         // number of the sequence
-  int row;                           // its first query row
+  int row;                           // its first row: of queries, or of keys where it is a key tile
   int nq;                            // queries of the sequence; keys
   int nk;
   int first_q;                       // rows of Q of all sequences before it; of K
@@ -450,10 +450,11 @@ struct Ragged {
   const int *starts_k;               // of K and V, likewise
   const int *used_q;                 // [sequences]: how many of its rows of Q a sequence uses; null: all
   const int *used_k;                 // of K and V, likewise
-  WorkEntry *list;                   // [numbers], written by fatune_work_list
+  WorkEntry *list;                   // [numbers], written by fatune_work_list; of the backward key tiles
   int *entries;                      // how many the list has, likewise
   int sequences;
-  int numbers;                       // that tiles may have
+  int numbers;                       // that those tiles may have
+  int numbers_q;                     // that query tiles may have
   int rows_q;                        // of all sequences
   Diagonals top_left;                // that a query sees, where they are also of bottom_right
   Diagonals bottom_right;            // nk - nq less than they are in each sequence

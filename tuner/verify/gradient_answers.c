@@ -80,16 +80,16 @@ static int allocate(struct chosen *chosen, int count, int dim) {
 
 /* ---- which rows ---- */
 
-static int choose(struct chosen *chosen, const struct ft_request *request,
+static int choose(struct chosen *chosen, const struct ft_host_problem *problem,
                   enum ft_gradient gradient, int wanted, uint64_t seed) {
-  const int64_t all = ft_gradient_rows(request, gradient);
+  const int64_t all = ft_gradient_rows_used(problem, gradient);
   const int count = all < wanted ? (int)all : wanted;
-  FT_TRY(allocate(chosen, count, ft_gradient_dim(request, gradient)));
+  FT_TRY(allocate(chosen, count, ft_gradient_dim(&problem->request, gradient)));
   for (int n = 0; n < count; n++) {
     int64_t index = n;
     if (count < all && n == 1) index = all - 1;
     if (count < all && n > 1) index = (int64_t)(ft_random_next(&seed) % (uint64_t)all);
-    chosen->rows[n] = ft_gradient_row_at(request, gradient, index);
+    chosen->rows[n] = ft_gradient_row_used(problem, gradient, index);
   }
   return FT_OK;
 }
@@ -185,9 +185,10 @@ int ft_gradient_answers_make(struct ft_gradient_answers **answers,
   if (!made) return ft_fail(FT_E_MEMORY, "no memory for the reference of gradients");
   made->dtype = r->dtype;
   FT_CHECK(ft_query_terms_make(&terms, problem));
-  FT_CHECK(choose(&made->of[FT_GRADIENT_Q], r, FT_GRADIENT_Q, rows, seed));
-  FT_CHECK(choose(&made->of[FT_GRADIENT_K], r, FT_GRADIENT_K, rows, ~seed));
-  FT_CHECK(choose(&made->of[FT_GRADIENT_V], r, FT_GRADIENT_V, rows, ~seed)); /* the same keys */
+  FT_CHECK(choose(&made->of[FT_GRADIENT_Q], problem, FT_GRADIENT_Q, rows, seed));
+  FT_CHECK(choose(&made->of[FT_GRADIENT_K], problem, FT_GRADIENT_K, rows, ~seed));
+  FT_CHECK(
+      choose(&made->of[FT_GRADIENT_V], problem, FT_GRADIENT_V, rows, ~seed)); /* the same keys */
   struct work work = {.problem = problem, .terms = terms, .answers = made};
   share_out(&work, threads);
   for (int gradient = 0; gradient < FT_GRADIENTS; gradient++) sum_up(&made->of[gradient], r->dtype);

@@ -39,6 +39,27 @@ struct ft_row ft_gradient_row_at(const struct ft_request *request, enum ft_gradi
       .batch = index / rows / heads, .head = (int)(index / rows % heads), .i = index % rows};
 }
 
+static const struct ft_packed_rows *packed_rows(const struct ft_host_problem *problem,
+                                                enum ft_gradient gradient) {
+  return gradient == FT_GRADIENT_Q ? &problem->sequences->q : &problem->sequences->k;
+}
+
+static int heads_of(const struct ft_request *request, enum ft_gradient gradient) {
+  return gradient == FT_GRADIENT_Q ? request->heads_q : request->heads_kv;
+}
+
+int64_t ft_gradient_rows_used(const struct ft_host_problem *problem, enum ft_gradient gradient) {
+  if (!problem->sequences) return ft_gradient_rows(&problem->request, gradient);
+  return packed_rows(problem, gradient)->in_use * heads_of(&problem->request, gradient);
+}
+
+struct ft_row ft_gradient_row_used(const struct ft_host_problem *problem, enum ft_gradient gradient,
+                                   int64_t index) {
+  if (!problem->sequences) return ft_gradient_row_at(&problem->request, gradient, index);
+  return ft_row_of_sequences(packed_rows(problem, gradient), heads_of(&problem->request, gradient),
+                             index);
+}
+
 /* ---- what a query brings along ---- */
 
 /* Element 0 of row i of a Q or O like tensor [batch, seq, heads_q, dim]. */
@@ -174,6 +195,7 @@ void ft_score_gradients_of(const struct ft_host_problem *problem, struct ft_scor
                            ft_take_score_gradient *take, void *payload) {
   const struct ft_request *r = &problem->request;
   struct operands query, key;
+  if (!ft_row_exists(problem, row)) return;
   load_query(&query, problem, row);
   ft_scorer_enter(scorer, row);
   const struct ft_interval keys = ft_row_keys(problem, row);

@@ -31,6 +31,11 @@ int ft_gradient_dim(const struct ft_request *request, enum ft_gradient gradient)
 struct ft_row ft_gradient_row_at(const struct ft_request *request, enum ft_gradient gradient,
                                  int64_t index);
 
+/* The same of the rows that a problem has, in sequences of different lengths, too. */
+int64_t ft_gradient_rows_used(const struct ft_host_problem *problem, enum ft_gradient gradient);
+struct ft_row ft_gradient_row_used(const struct ft_host_problem *problem, enum ft_gradient gradient,
+                                   int64_t index);
+
 /* What a query contributes to all gradients. */
 struct ft_query_terms {
   double lse, delta; /* rowsum(dO o O) - dLSE */

@@ -120,21 +120,7 @@ static int make_gradients(struct ft_problem *problem) {
 }
 
 int ft_problem_reserve(struct ft_problem *problem, size_t bytes) {
-  struct fatune_session *session = problem->session;
-  cu_address *memory = &problem->memory[FT_WORKSPACE];
-  int status = FT_OK;
-  bytes = (bytes + 3) / 4 * 4; /* fences and poison are words */
-  if (bytes == problem->bytes[FT_WORKSPACE]) return FT_OK;
-  FT_TRY(ft_session_enter(session));
-  if (*memory) session->driver.memory_free(*memory);
-  *memory = problem->data[FT_WORKSPACE] = 0;
-  problem->bytes[FT_WORKSPACE] = 0;
-  if (bytes > 0) FT_CHECK(ft_problem_allocate(problem, FT_WORKSPACE, bytes, FT_FENCE_BYTES));
-done:
-  ft_session_leave(session);
-  if (status != FT_OK) problem->bytes[FT_WORKSPACE] = 0;
-  problem->arguments.workspace = (void *)(uintptr_t)problem->data[FT_WORKSPACE];
-  return status;
+  return ft_problem_make_workspace(problem, bytes);
 }
 
 int ft_problem_fit(struct ft_problem *problem, const fatune_plan *plan) {
@@ -287,8 +273,7 @@ int ft_problem_make(struct ft_problem **problem, fatune_session *session,
   FT_CHECK(make_shapes(made));
   FT_CHECK(make_inputs(made));
   FT_CHECK(is_backward(made) ? make_gradients(made) : make_outputs(made));
-  const struct ft_request of_host = host_request(made);
-  FT_CHECK(ft_problem_score_make(&made->score, session, &of_host, options->seed));
+  FT_CHECK(ft_problem_score_make(&made->score, session, &options->request, options->seed));
   FT_CHECK(make_mask(made));
   FT_CHECK(ft_problem_sinks_make(&made->sinks, session, &options->request, options->seed));
   FT_CHECK(ft_problem_descales_make(&made->descales, session, &options->request, options->seed));

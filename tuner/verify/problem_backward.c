@@ -24,14 +24,49 @@
  * thread. */
 static const double WORK_MOST = 5e9, WORK_OF_A_THREAD = 2e8;
 
+/* Rows of host copies, with those that sequences shorter than the longest one do not have. */
 static int64_t count_rows(const struct ft_problem *problem) {
-  const struct ft_request *r = &problem->options.request;
-  return r->batch * r->heads_q * r->seqlen_q;
+  return ft_gradient_rows(&problem->host.request, FT_GRADIENT_Q);
 }
 
 static double work_of(const struct ft_problem *problem) {
-  const struct ft_request *r = &problem->options.request;
+  const struct ft_request *r = &problem->host.request;
   return (double)count_rows(problem) * (double)r->seqlen_k * (r->head_dim + r->head_dim_v);
+}
+
+/* ---- statistics of sequences ---- */
+
+/* Calls `each` with the place of every row in a host copy and in the device's memory, which has
+ * rows of sequences one behind the other: [head, row]. */
+static void walk_statistic(const struct ft_problem *problem,
+                           void (*each)(float *host, float *device), float *host, float *device) {
+  const struct ft_packed_rows *const rows = &problem->sequences.q;
+  const int64_t heads = problem->host.request.heads_q, longest = problem->host.request.seqlen_q;
+  for (int64_t b = 0; b < problem->sequences.count; b++)
+    for (int64_t head = 0; head < heads; head++)
+      for (int64_t i = 0; i < rows->used[b]; i++)
+        each(&host[(b * heads + head) * longest + i],
+             &device[head * rows->total + rows->starts[b] + i]);
+}
+
+static void to_device(float *host, float *device) {
+  *device = *host;
+}
+
+static void to_host(float *host, float *device) {
+  *host = *device;
+}
+
+/* NaN where no sequence has a row. */
+static int copy_statistic_in(struct ft_problem *problem, int buffer, float *host) {
+  if (!problem->options.request.ragged) return ft_problem_copy_in(problem, buffer, host);
+  float *const image = malloc(problem->bytes[buffer]);
+  if (!image) return ft_fail(FT_E_MEMORY, "no memory for a copy of LSE");
+  memset(image, 0xFF, problem->bytes[buffer]);
+  walk_statistic(problem, to_device, host, image);
+  const int status = ft_problem_copy_in(problem, buffer, image);
+  free(image);
+  return status;
 }
 
 /* ---- in float64 ---- */
@@ -44,9 +79,10 @@ struct work {
 
 static void forward_row(struct work *work, int64_t index, struct ft_row_scratch *scratch) {
   struct ft_problem *problem = work->problem;
-  const struct ft_request *r = &problem->options.request;
+  const struct ft_request *r = &problem->host.request;
   const struct ft_row row = ft_gradient_row_at(r, FT_GRADIENT_Q, index);
   double o[FT_REFERENCE_DIM], lse;
+  if (!ft_row_exists(&problem->host, row)) return;
   const int64_t count = ft_row_scores(&problem->host, row, scratch);
   ft_row_exact(&problem->host, row, scratch, count, o, &lse);
   uint16_t *const to = problem->dense[FT_O] +
@@ -59,7 +95,7 @@ static void *forward_rows(void *payload) {
   struct work *work = payload;
   struct ft_row_scratch scratch;
   const int64_t all = count_rows(work->problem);
-  ft_row_scratch_make(&scratch, work->problem->options.request.seqlen_k);
+  ft_row_scratch_make(&scratch, work->problem->host.request.seqlen_k);
   if (!scratch.keys) {
     work->failed = 1;
     return NULL;
@@ -83,7 +119,7 @@ static int forward_in_float64(struct ft_problem *problem) {
   for (int helper = 0; helper < started; helper++) pthread_join(helpers[helper], NULL);
   if (work.failed) return ft_fail(FT_E_MEMORY, "no memory for the forward in float64");
   FT_TRY(ft_problem_upload(problem, FT_O, problem->dense[FT_O]));
-  return ft_problem_copy_in(problem, FT_LSE, problem->lse);
+  return copy_statistic_in(problem, FT_LSE, problem->lse);
 }
 
 /* ---- by a kernel ---- */
@@ -110,7 +146,8 @@ static void gather(struct ft_problem *problem, const uint16_t *image) {
   for (int64_t b = 0; b < shape->batch; b++) {
     for (int64_t row = 0; row < shape->rows; row++) {
       for (int head = 0; head < shape->heads; head++, to += shape->dim)
-        memcpy(to, image + ft_shape_offset(shape, b, row, head), (size_t)shape->dim * sizeof *to);
+        if (row < ft_shape_rows(shape, b))
+          memcpy(to, image + ft_shape_offset(shape, b, row, head), (size_t)shape->dim * sizeof *to);
     }
   }
 }
@@ -123,11 +160,24 @@ static int copy_out(struct ft_problem *problem, int buffer, void *to) {
   return ft_driver_status(driver, driver->stream_synchronize(NULL), "cuStreamSynchronize");
 }
 
+static int copy_lse_out(struct ft_problem *problem) {
+  if (!problem->options.request.ragged) return copy_out(problem, FT_LSE, problem->lse);
+  float *const image = malloc(problem->bytes[FT_LSE]);
+  if (!image) return ft_fail(FT_E_MEMORY, "no memory for a copy of LSE");
+  const int status = copy_out(problem, FT_LSE, image);
+  if (status == FT_OK) walk_statistic(problem, to_host, problem->lse, image);
+  free(image);
+  return status;
+}
+
 static int forward_by_kernel(struct ft_problem *problem) {
   fatune_plan *plan = NULL;
   uint16_t *image = NULL;
+  size_t bytes;
   int status;
   FT_CHECK(make_plan(problem, &plan));
+  FT_CHECK(fatune_plan_workspace_for(plan, &problem->arguments, &bytes));
+  FT_CHECK(ft_problem_make_workspace(problem, bytes));
   fatune_arguments arguments = problem->arguments;
   arguments.dsinks = NULL;
   FT_CHECK(fatune_plan_run(plan, &arguments, NULL));
@@ -139,7 +189,7 @@ static int forward_by_kernel(struct ft_problem *problem) {
     goto done;
   }
   FT_CHECK(copy_out(problem, FT_O, image));
-  FT_CHECK(copy_out(problem, FT_LSE, problem->lse));
+  FT_CHECK(copy_lse_out(problem));
   gather(problem, image);
 done:
   free(image);
@@ -157,7 +207,7 @@ static int make_dlse(struct ft_problem *problem) {
   if (!problem->dlse) return ft_fail(FT_E_MEMORY, "no memory for the gradient of LSE");
   for (size_t n = 0; n < count; n++)
     problem->dlse[n] = (float)(ft_random_next(&state) >> 40) * 0x1p-22f - 2;
-  return ft_problem_copy_in(problem, FT_DLSE, problem->dlse);
+  return copy_statistic_in(problem, FT_DLSE, problem->dlse);
 }
 
 /* Whether O and LSE are computed in float64: only if results will be compared, and the problem is
@@ -169,8 +219,8 @@ static bool is_for_the_cpu(const struct ft_problem *problem) {
 
 int ft_problem_forward(struct ft_problem *problem) {
   const size_t rows = (size_t)count_rows(problem);
-  problem->dense[FT_O] = malloc((size_t)problem->shapes[FT_O].count * sizeof(uint16_t));
-  problem->lse = malloc(rows * sizeof(float));
+  problem->dense[FT_O] = calloc((size_t)problem->shapes[FT_O].count, sizeof(uint16_t));
+  problem->lse = calloc(rows, sizeof(float));
   if (!problem->dense[FT_O] || !problem->lse)
     return ft_fail(FT_E_MEMORY, "no memory for O and LSE of %zu rows", rows);
   FT_TRY(is_for_the_cpu(problem) ? forward_in_float64(problem) : forward_by_kernel(problem));

@@ -37,7 +37,7 @@ static bool has_answers(const struct ft_problem *problem, int rows) {
   const struct ft_row *chosen;
   if (!problem->gradient_answers) return false;
   const int have = ft_gradient_answers_rows(problem->gradient_answers, FT_GRADIENT_Q, &chosen);
-  return have == least(rows, ft_gradient_rows(&problem->options.request, FT_GRADIENT_Q));
+  return have == least(rows, ft_gradient_rows_used(&problem->host, FT_GRADIENT_Q));
 }
 
 static int make_buffers(struct ft_problem *problem) {

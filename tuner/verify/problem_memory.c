@@ -53,3 +53,21 @@ done:
   free(owned);
   return status;
 }
+
+int ft_problem_make_workspace(struct ft_problem *problem, size_t bytes) {
+  struct fatune_session *session = problem->session;
+  cu_address *memory = &problem->memory[FT_WORKSPACE];
+  int status = FT_OK;
+  bytes = (bytes + 3) / 4 * 4; /* fences and poison are words */
+  if (bytes == problem->bytes[FT_WORKSPACE]) return FT_OK;
+  FT_TRY(ft_session_enter(session));
+  if (*memory) session->driver.memory_free(*memory);
+  *memory = problem->data[FT_WORKSPACE] = 0;
+  problem->bytes[FT_WORKSPACE] = 0;
+  if (bytes > 0) FT_CHECK(ft_problem_allocate(problem, FT_WORKSPACE, bytes, FT_FENCE_BYTES));
+done:
+  ft_session_leave(session);
+  if (status != FT_OK) problem->bytes[FT_WORKSPACE] = 0;
+  problem->arguments.workspace = (void *)(uintptr_t)problem->data[FT_WORKSPACE];
+  return status;
+}

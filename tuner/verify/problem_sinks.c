@@ -71,6 +71,7 @@ static void add_rows(struct answer *answer, const struct ft_host_problem *proble
   const float sink = problem->sinks[head];
   for (int64_t batch = 0; batch < r->batch; ++batch) {
     for (int64_t i = 0; i < r->seqlen_q; ++i) {
+      if (!ft_row_exists(problem, (struct ft_row){batch, head, i})) continue;
       const struct ft_query_terms *const of = &terms[(batch * r->heads_q + head) * r->seqlen_q + i];
       if (isinf(of->lse)) continue; /* it sees nothing, not even a sink */
       const double p = exp((double)sink - of->lse);

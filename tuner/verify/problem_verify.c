@@ -30,20 +30,9 @@ static int64_t count_rows(const struct ft_problem *problem) {
   return rows * request->heads_q;
 }
 
-/* Of the rows that sequences use, sequence after sequence, head after head. */
-static struct ft_row row_of_sequences(const struct ft_sequences *sequences, int heads,
-                                      int64_t index) {
-  struct ft_row row = {0};
-  while (index >= (int64_t)sequences->q.used[row.batch] * heads)
-    index -= (int64_t)sequences->q.used[row.batch++] * heads;
-  row.head = (int)(index / sequences->q.used[row.batch]);
-  row.i = index % sequences->q.used[row.batch];
-  return row;
-}
-
 static struct ft_row row_at(const struct ft_problem *problem, int64_t index) {
   const struct ft_request *request = &problem->options.request;
-  if (request->ragged) return row_of_sequences(&problem->sequences, request->heads_q, index);
+  if (request->ragged) return ft_row_of_sequences(&problem->sequences.q, request->heads_q, index);
   const int64_t per_batch = request->seqlen_q * request->heads_q;
   return (struct ft_row){.batch = index / per_batch,
                          .head = (int)(index % per_batch / request->seqlen_q),

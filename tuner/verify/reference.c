@@ -41,6 +41,19 @@ struct ft_visibility ft_row_visibility(const struct ft_host_problem *problem, in
   return ft_visibility_of(&own);
 }
 
+bool ft_row_exists(const struct ft_host_problem *problem, struct ft_row row) {
+  return !problem->sequences || row.i < problem->sequences->q.used[row.batch];
+}
+
+struct ft_row ft_row_of_sequences(const struct ft_packed_rows *rows, int heads, int64_t index) {
+  struct ft_row row = {0};
+  while (index >= (int64_t)rows->used[row.batch] * heads)
+    index -= (int64_t)rows->used[row.batch++] * heads;
+  row.head = (int)(index / rows->used[row.batch]);
+  row.i = index % rows->used[row.batch];
+  return row;
+}
+
 struct ft_interval ft_row_keys(const struct ft_host_problem *problem, struct ft_row row) {
   const struct ft_visibility visibility = ft_row_visibility(problem, row.batch);
   return ft_keys_of(&visibility, row.i);

@@ -33,6 +33,13 @@ struct ft_row_scratch {
   unsigned char *kept; /* by dropout */
 };
 
+/* Host copies have as many rows of each sequence as the longest one uses: whether this one is used.
+ */
+bool ft_row_exists(const struct ft_host_problem *problem, struct ft_row row);
+
+/* Of the rows that sequences use, sequence after sequence, head after head. */
+struct ft_row ft_row_of_sequences(const struct ft_packed_rows *rows, int heads, int64_t index);
+
 /* The keys that a row's query sees by their positions; a mask may hide some of them. */
 struct ft_interval ft_row_keys(const struct ft_host_problem *problem, struct ft_row row);
 
