@@ -29,15 +29,34 @@ static void random_config(const struct ft_request *request, uint64_t seed,
 static const struct matrix_size size = {
     .longest = 600, .rows = 1536, .rows_seldom = 4096, .tile = 1};
 
+/* One case in six has a built-in mask function; where its block mask is of density 1, the function
+ * makes that, too. Sequences of different lengths have no documents: the problem's tensor is not
+ * as long as all of them. */
+static void choose_score(struct ft_problem_options *options) {
+  static const int64_t numbers[] = {
+      0x0b66b4ed2939, /* documents */
+      0xf3e5f48750dc, /* neighbourhood */
+      0xf3b887024fc7, /* block_causal */
+      0x1124abb34044, /* prefix_lm */
+  };
+  enum { NUMBERS = sizeof numbers / sizeof *numbers };
+  const size_t first = options->request.ragged ? 1 : 0;
+  uint64_t state = ~options->seed;
+  if (gpu_random(&state) % 6 == 0)
+    options->request.score = numbers[first + gpu_random(&state) % (NUMBERS - first)];
+}
+
 void gpu_case_options(struct ft_problem_options *options, int index, uint64_t seed) {
   *options = (struct ft_problem_options){.keep_host = true, .seed = seed};
   matrix_choose(options, index, &size);
+  choose_score(options);
 }
 
 void gpu_case_options_backward(struct ft_problem_options *options, int index) {
   *options =
       (struct ft_problem_options){.keep_host = true, .seed = gpu_seed(5000 + (uint64_t)index)};
   matrix_choose_backward(options, index, &size);
+  choose_score(options);
 }
 
 static void choose_configs(struct gpu_case *one) {
@@ -67,6 +86,7 @@ void gpu_case_make_e4m3(struct gpu_case *one, int index) {
   one->index = index;
   gpu_case_options(&one->options, index, gpu_seed(9000 + (uint64_t)index));
   request->dtype = FT_E4M3;
+  request->score = 0;
   matrix_make_dense(request);
   request->dropout = false;
   one->options.dropout = 0;
