@@ -58,13 +58,13 @@ def function():
         def forward(ctx, q, k, v, call, seed, offset, *captured):
             out = q.new_empty(call.o_shape, dtype=call.o_dtype)
             lse = q.new_empty(call.lse_shape, dtype=torch.float32)
-            if out.numel() > 0:
+            if call.has_rows():
                 call.forward(q, k, v, out, lse, seed, offset, bytes_of(q))
             ctx.call, ctx.seed, ctx.offset = call, seed, offset
             # Seeds on the device are saved like the rest: whoever changes one before the backward
             # is told so.
-            # What the score captures is saved, too: it is read again by the backward.
-            ctx.save_for_backward(q, k, v, out, lse, *captured, *_tensors_of(seed, offset))
+            # What the score captures and lengths of sequences are saved, too: they are read again by the backward.
+            ctx.save_for_backward(q, k, v, out, lse, *captured, *_tensors_of(seed, offset), *call.lengths.values())
             ctx.set_materialize_grads(False)
             return out, lse
 
@@ -75,12 +75,12 @@ def function():
             captured = dict(zip(ctx.call.wanted_names, rest))
             if dout is None and dlse is None:
                 return (None,) * (6 + len(captured))
-            if out.numel() == 0:
+            if not ctx.call.has_rows():
                 zeros = [torch.zeros_like(tensor) for tensor in (q, k, v, *captured.values())]
                 return (*zeros[:3], None, None, None, *zeros[3:])
             dout = torch.zeros_like(out) if dout is None else as_input(dout)
             dlse = None if dlse is None else dlse.contiguous()
-            dq, dk, dv = (torch.empty_like(tensor) for tensor in (q, k, v))
+            dq, dk, dv = (ctx.call.new_gradient(tensor) for tensor in (q, k, v))
             tensors = {"q": q, "k": k, "v": v, "o": out, "dout": dout, "dq": dq, "dk": dk, "dv": dv}
             gradients = ctx.call.backward(tensors, lse, dlse, ctx.seed, ctx.offset, bytes_of(q), captured)
             return dq, dk, dv, None, None, None, *gradients.values()

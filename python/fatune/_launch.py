@@ -237,6 +237,7 @@ class Call:
             self._makes_mask = True
             self._class.update(mask_rows=MASK_BLOCK, mask_cols=MASK_BLOCK, mask_density=0.5)
         self._wanted, self.wanted_names = {}, []
+        self.lengths = {}  # of sequences, by name: _varlen.py
         self.kept = False  # whether all tensors it will meet have the strides of the first, out new each time
         self._prepared = None
 
@@ -257,6 +258,15 @@ class Call:
         from ._visible import VisibleMask
         sizes = {name: self._sizes[name] for name in ("batch", "heads_q", "heads_kv", "seqlen_q", "seqlen_k")}
         self.mask = VisibleMask.of_call(self._session, self.device, allocate, self._class["score"], sizes, self._captured)
+
+    def has_rows(self):
+        """Whether there is anything to compute: the library asks for at least one row."""
+        return 0 not in self.o_shape
+
+    def new_gradient(self, tensor):
+        """Memory for the gradient of q, k or v."""
+        import torch
+        return torch.empty_like(tensor)
 
     def want_gradients(self):
         """Names and tensors of what is captured and requires gradients, which the backward then makes."""

@@ -1,7 +1,7 @@
 """varlen(): sequences of different lengths, one behind the other."""
 
 from ._attention import draw_seed
-from ._autograd import bytes_of
+from ._autograd import bytes_of, function
 from ._launch import Call
 
 
@@ -9,18 +9,30 @@ class _Call(Call):
     """A call whose tensors are [1, rows of all sequences, heads, dim]."""
 
     def __init__(self, q, k, v, lengths, **options):
-        super().__init__(q, k, v, mask=None, layout="bshd", deterministic=False, **options)
+        super().__init__(q, k, v, mask=None, layout="bshd", **options)
         sequences = lengths["cu_seqlens_q"].numel() - 1
         for name, tensor in lengths.items():
             _check_lengths(name, tensor, sequences + name.startswith("cu"), q.device)
-        self._lengths = lengths
+        self.lengths = lengths
         self._class["ragged"] = 1
         self._sizes["batch"] = sequences
         self.lse_shape = self.lse_shape[1:]
 
+    def has_rows(self):
+        if not super().has_rows() or self._sizes["batch"] == 0:
+            return False
+        if self._sizes["seqlen_k"] == 0:
+            raise ValueError("k has no rows; allowed: at least one, which no sequence need use")
+        return True
+
+    def new_gradient(self, tensor):
+        """Kernels write no row that no sequence uses, and which rows those are the device alone knows."""
+        import torch
+        return torch.zeros_like(tensor)
+
     def _arguments(self, *tensors, **options):
         arguments = super()._arguments(*tensors, **options)
-        for name, tensor in self._lengths.items():
+        for name, tensor in self.lengths.items():
             setattr(arguments, name, tensor.data_ptr())
         return arguments
 
@@ -34,7 +46,7 @@ def _check_lengths(name, tensor, count, device):
 
 def varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, *, seqused_q=None, seqused_k=None, causal=False, window=None, scale=None,
            dropout=0.0, seed=None, offset=0, return_lse=False, out=None, session=None, score=None, visible=None,
-           captured=None, sinks=None):
+           captured=None, sinks=None, deterministic=False):
     """O of attention within each of several sequences, which lie one behind the other; returns O, or (O, LSE).
 
     q: [rows of all sequences, heads, dim]; k, v likewise, with rows and heads of their own.
@@ -45,11 +57,10 @@ def varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, *, seqused_q=None, seqused_k=Non
     seqused_q, seqused_k: int32 on the device, [sequences]: how many of its rows a sequence uses, from the first on;
     None: all. Rows of O and LSE that no sequence uses are not written.
     The rest is as in attention(): causal, window, score functions and dropout count within a sequence, whose number is
-    the batch entry. LSE is float32 [heads, rows]. There are no gradients yet: raises ValueError where they are wanted.
+    the batch entry. LSE is float32 [heads, rows].
+    Differentiable as attention() is; the gradients of rows that no sequence uses are 0.
     """
     import torch
-    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (q, k, v)):
-        raise ValueError("q, k or v requires gradients; allowed: none, or torch.no_grad() (varlen has no backward yet)")
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         if tensor.dim() != 3:
             raise ValueError(f"{name} has {tensor.dim()} dimensions; allowed: 3, [rows, heads, dim]")
@@ -57,16 +68,20 @@ def varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, *, seqused_q=None, seqused_k=Non
     lengths = {name: tensor for name, tensor in lengths.items() if tensor is not None}
     q, k, v = q.unsqueeze(0), k.unsqueeze(0), v.unsqueeze(0)
     call = _Call(q, k, v, lengths, causal=causal, window=window, scale=scale, dropout=dropout, session=session,
-                 score=score, visible=visible, captured=captured, sinks=sinks)
+                 score=score, visible=visible, captured=captured, sinks=sinks, deterministic=deterministic)
     if seed is None:
         seed = draw_seed(torch, q.device) if dropout else 0
+    learnt = call.want_gradients()
+    if torch.is_grad_enabled() and (learnt or any(tensor.requires_grad for tensor in (q, k, v))):
+        if out is not None:
+            raise ValueError("out is given where gradients are wanted; allowed: None, or torch.no_grad()")
+        out, lse = function().apply(q, k, v, call, seed, offset, *learnt.values())
+        return (out.squeeze(0), lse) if return_lse else out.squeeze(0)
     if out is None:
         out = q.new_empty(call.o_shape[1:])
     elif tuple(out.shape) != call.o_shape[1:] or out.dtype != q.dtype or out.device != q.device:
         raise ValueError(f"out is {tuple(out.shape)} {out.dtype}; allowed: {call.o_shape[1:]} {q.dtype}")
     lse = q.new_empty(call.lse_shape, dtype=torch.float32) if return_lse else None
-    if out.numel() > 0 and k.numel() == 0:  # the library asks for at least one row of each
-        raise ValueError("k has no rows; allowed: at least one, which no sequence need use")
-    if out.numel() > 0 and cu_seqlens_q.numel() > 1:
+    if call.has_rows():
         call.forward(q, k, v, out.unsqueeze(0), lse, seed, offset, bytes_of(q))
     return (out, lse) if return_lse else out

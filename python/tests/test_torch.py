@@ -93,6 +93,38 @@ class Varlen(Emulated):
                 self.close(out[part].transpose(0, 1).unsqueeze(0), reference(*own, causal=True))
         self.assertTrue((out[left] == 7).all())
 
+    def test_gradients_are_those_of_each_sequence(self):
+        starts, rows = self.starts(self.LENGTHS), sum(self.LENGTHS) + 7
+        used = torch.tensor([0, 33, 1, 99, 0, 64], dtype=torch.int32)
+        q, k, v, dout = tensors((rows, 4, 32), (rows, 2, 32), (rows, 2, 32), (rows, 4, 32))
+        leaves = [tensor.requires_grad_() for tensor in (q, k, v)]
+        dlse = torch.randn(4, rows)
+        out, lse = fatune.varlen(*leaves, starts, starts, seqused_q=used, seqused_k=used, causal=True, return_lse=True,
+                                 deterministic=True)
+        gradients = torch.autograd.grad((out, lse), leaves, (dout, dlse))
+        left = torch.ones(rows, dtype=torch.bool)
+        for first, length in zip(starts.tolist(), used.tolist()):
+            part = slice(first, first + length)
+            left[part] = False
+            if not length:
+                continue
+            own = [leaf[part].detach().transpose(0, 1).unsqueeze(0).requires_grad_() for leaf in leaves]
+            own_out, own_lse = fatune.attention(*own, causal=True, return_lse=True)
+            wanted = torch.autograd.grad((own_out, own_lse), own,
+                                         (dout[part].transpose(0, 1).unsqueeze(0), dlse[:, part].unsqueeze(0)))
+            for gradient, other in zip(gradients, wanted):
+                self.close(gradient[part].transpose(0, 1).unsqueeze(0), other)
+        for gradient in gradients:
+            self.assertTrue((gradient[left] == 0).all())
+
+    def test_lengths_that_change_before_the_backward_are_told(self):
+        q, k, v = tensors((70, 1, 32), (70, 1, 32), (70, 1, 32))
+        starts = self.starts([30, 40])
+        out = fatune.varlen(q.requires_grad_(), k, v, starts, starts)
+        starts[1] = 20
+        with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
+            out.sum().backward()
+
     def test_wrong_lengths_are_named(self):
         q, k, v = tensors((70, 1, 32), (70, 1, 32), (70, 1, 32))
         starts = self.starts([30, 40])
@@ -107,8 +139,8 @@ class Varlen(Emulated):
             fatune.varlen(q, k, v, starts, starts, seqused_k=used)
         with self.assertRaisesRegex(ValueError, r"cu_seqlens_q is \(3,\) torch.int64"):
             fatune.varlen(q, k, v, starts.long(), starts)
-        with self.assertRaisesRegex(ValueError, "varlen has no backward yet"):
-            fatune.varlen(q.requires_grad_(), k, v, starts, starts)
+        with self.assertRaisesRegex(ValueError, "out is given where gradients are wanted"):
+            fatune.varlen(q.requires_grad_(), k, v, starts, starts, out=torch.empty_like(k))
 
 
 class Bytes(Emulated):
