@@ -105,6 +105,12 @@ static double descale_of(const struct ft_host_problem *problem, int tensor, stru
   return factors ? (double)factors[row.batch * heads + head] : 1;
 }
 
+static double length_of(const float *vector, int dim) {
+  double square = 0;
+  for (int d = 0; d < dim; d++) square += (double)vector[d] * (double)vector[d];
+  return sqrt(square);
+}
+
 int64_t ft_row_scores(const struct ft_host_problem *problem, struct ft_row row,
                       struct ft_row_scratch *scratch) {
   const struct ft_request *request = &problem->request;
@@ -126,6 +132,7 @@ int64_t ft_row_scores(const struct ft_host_problem *problem, struct ft_row row,
   if (ft_scorer_open(&scorer, problem) != FT_OK) return 0;
   ft_scorer_enter(&scorer, row);
   int64_t count = 0;
+  double longest = 0;
   for (int64_t j = keys.begin; j < keys.end; j++) {
     if (!ft_sees(&visibility, row.i, j) || (line && !line[j / request->mask_cols])) continue;
     ft_widen(dtype, ft_kv_row(problem, problem->k, dim, row, j), k, dim);
@@ -135,6 +142,7 @@ int64_t ft_row_scores(const struct ft_host_problem *problem, struct ft_row row,
     const struct ft_scored of_plain = ft_scorer_key(&scorer, j, (double)(plain * (float)scale));
     const struct ft_scored of_exact = ft_scorer_key(&scorer, j, exact * scale);
     if (!of_exact.visible) continue;
+    if (request->dtype == FT_E4M3) longest = fmax(longest, length_of(k, dim));
     scratch->keys[count] = j;
     scratch->exact[count] = of_exact.score;
     scratch->plain[count] = (float)of_plain.score;
@@ -144,6 +152,7 @@ int64_t ft_row_scores(const struct ft_host_problem *problem, struct ft_row row,
     count += 1;
   }
   ft_scorer_close(&scorer);
+  scratch->reach = scale * length_of(q, dim) * longest;
   return count;
 }
 

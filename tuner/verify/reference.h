@@ -31,6 +31,7 @@ struct ft_row_scratch {
   double *exact; /* scale * q . k */
   float *plain;
   unsigned char *kept; /* by dropout */
+  double reach;        /* of e4m3: scale |q| |k| of the longest key, what no score exceeds */
 };
 
 /* Host copies have as many rows of each sequence as the longest one uses: whether this one is used.
