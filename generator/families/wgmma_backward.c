@@ -191,12 +191,11 @@ static const struct ft_rule rules[] = {
 
 /* ---- the default ---- */
 
-/* Which requests a favourite is for: all; those without a score function; those with one and no
- * block mask, whose walk has uniform registers to spare. */
-enum scored { ALL, UNSCORED, SCORED };
+/* Which requests a favourite is for: all; those without a score function; those with one and
+ * dropout or gradients of captured things, which leave the fewest registers, but no block mask. */
+enum scored { ALL, UNSCORED, SCORED_AND_MORE };
 
-/* Best first, as measured on an H200 (bench/ledger.md). Kernels with a score function were not
- * measured yet: their favourites are the configs of which ptxas spills least. */
+/* Best first, as measured on an H200 (bench/ledger.md). */
 static const struct {
   int head_dim; /* max(d, dv) is at most this */
   enum scored requests;
@@ -212,7 +211,7 @@ static const struct {
      {TILE(64, 128), .q_stages = 3, .do_stages = 3, .ds_stages = 3, .kv_in_regs = 1,
       .early_scores = 1, .pacing = FT_PACING_STAGGERED}},
     {128,
-     SCORED,
+     SCORED_AND_MORE,
      {TILE(64, 128), .q_stages = 3, .do_stages = 3, .ds_stages = 2, .loads_beside_dq = 1,
       .early_scores = 1, .pacing = FT_PACING_IN_TURNS}},
     {128,
@@ -224,7 +223,8 @@ static const struct {
 
 static bool is_for(enum scored requests, const struct ft_request *request) {
   if (requests == UNSCORED) return request->score == 0;
-  return requests == ALL || (request->score != 0 && request->mask_rows == 0);
+  return requests == ALL || (request->score != 0 && request->mask_rows == 0 &&
+                             (request->dropout || request->score_gradients != 0));
 }
 
 static bool default_config(const struct ft_request *request, const struct ft_arch *arch,
