@@ -203,7 +203,7 @@ done:
 static int make_dlse(struct ft_problem *problem) {
   const size_t count = (size_t)count_rows(problem);
   uint64_t state = problem->options.seed ^ 0x9FB21C651E98DF25u;
-  problem->dlse = malloc(count * sizeof *problem->dlse);
+  problem->dlse = calloc(count, sizeof *problem->dlse);
   if (!problem->dlse) return ft_fail(FT_E_MEMORY, "no memory for the gradient of LSE");
   for (size_t n = 0; n < count; n++)
     problem->dlse[n] = (float)(ft_random_next(&state) >> 40) * 0x1p-22f - 2;
