@@ -197,8 +197,8 @@ class Call:
         if causal not in _CAUSAL:
             raise ValueError(
                 f"causal is {causal!r}; allowed: False, True, 'bottom-right', 'top-left'")
-        if mask is not None and not hasattr(mask, "session"):
-            raise TypeError(f"mask is {type(mask).__name__}; allowed: None, a BlockMask or a VisibleMask "
+        if mask is not None and mask is not False and not hasattr(mask, "session"):
+            raise TypeError(f"mask is {type(mask).__name__}; allowed: None, False, a BlockMask or a VisibleMask "
                             "(fatune.sdpa takes masks of single keys)")
         if session is None and mask:
             session = mask.session

@@ -85,7 +85,7 @@ class Arrays(unittest.TestCase):
                  (ValueError, r"out is \(1, 2, 3, 32\) float16; allowed: \(1, 2, 40, 32\)", (q, q, q),
                   {"out": q[:, :, :3]}),
                  (ValueError, "lse is .* float16; allowed: dense", (q, q, q), {"lse": q[..., 0]}),
-                 (TypeError, "mask is ndarray; allowed: None, a BlockMask", (q, q, q), {"mask": q}),
+                 (TypeError, "mask is ndarray; allowed: None, False, a BlockMask", (q, q, q), {"mask": q}),
                  (TypeError, "unknown argument 'casual'; allowed: causal", (q, q, q), {"casual": True})]
         for kind, message, given, options in wrong:
             with self.subTest(message), self.assertRaisesRegex(kind, message):

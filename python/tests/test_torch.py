@@ -278,7 +278,7 @@ class Attention(Emulated):
         q, k, v = tensors((1, 2, 40, 32), (1, 2, 40, 32), (1, 2, 40, 32))
         meta = q.to("meta")
         wrong = [(ValueError, r"k is on meta; allowed: cpu", (q, meta, v)),
-                 (TypeError, "v is torch.bfloat16; allowed: float16 or bfloat16, the same", (q, k, v.bfloat16())),
+                 (TypeError, "v is torch.bfloat16; allowed: float16, bfloat16 or float8_e4m3fn, the same", (q, k, v.bfloat16())),
                  (ValueError, "stride 40 in its last dimension; allowed: 1", (q.mT.contiguous().mT, k, v))]
         for kind, message, given in wrong:
             with self.subTest(message), self.assertRaisesRegex(kind, message):
