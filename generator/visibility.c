@@ -32,11 +32,10 @@ struct ft_alignments ft_alignments_of(const struct ft_request *request) {
 }
 
 /* Where no diagonal is left, no query sees a key. */
-struct ft_visibility ft_visibility_of(const struct ft_request *request) {
-  const struct ft_alignments seen = ft_alignments_of(request);
-  const int64_t nq = request->seqlen_q, nk = request->seqlen_k, shift = nk - nq;
-  const int64_t first = greater(seen.top_left.first, seen.bottom_right.first + shift);
-  const int64_t last = lesser(seen.top_left.last, seen.bottom_right.last + shift);
+struct ft_visibility ft_visibility_in(const struct ft_alignments *seen, int64_t nq, int64_t nk) {
+  const int64_t shift = nk - nq;
+  const int64_t first = greater(seen->top_left.first, seen->bottom_right.first + shift);
+  const int64_t last = lesser(seen->top_left.last, seen->bottom_right.last + shift);
   struct ft_visibility visibility = {.nq = nq,
                                      .nk = nk,
                                      .first_diagonal = clamp(first, -nq, nk),
@@ -44,6 +43,11 @@ struct ft_visibility ft_visibility_of(const struct ft_request *request) {
   if (visibility.first_diagonal > visibility.last_diagonal)
     visibility.first_diagonal = visibility.last_diagonal = nk;
   return visibility;
+}
+
+struct ft_visibility ft_visibility_of(const struct ft_request *request) {
+  const struct ft_alignments seen = ft_alignments_of(request);
+  return ft_visibility_in(&seen, request->seqlen_q, request->seqlen_k);
 }
 
 bool ft_hides_first_keys(const struct ft_request *request) {

@@ -27,14 +27,16 @@ struct ft_diagonals {
   int64_t first, last;
 };
 
-/* What a query sees, whatever the lengths: diagonals that are counted from the first queries and
- * keys, and diagonals that are counted from the last, which are nk - nq further on. It sees those
- * of both. An end that hides nothing is -FT_NO_END or FT_NO_END. */
+/* What a query sees, whatever the lengths. Diagonals of top_left are counted from the first queries
+ * and keys; those of bottom_right from the last ones, which are nk - nq further on. A query sees
+ * what lies on diagonals of both. -FT_NO_END as the first one, and FT_NO_END as the last one, hide
+ * nothing. */
 enum { FT_NO_END = INT32_MAX };
 struct ft_alignments {
   struct ft_diagonals top_left, bottom_right;
 };
 struct ft_alignments ft_alignments_of(const struct ft_request *request);
+struct ft_visibility ft_visibility_in(const struct ft_alignments *seen, int64_t nq, int64_t nk);
 
 /* The request has the lengths of the run. */
 struct ft_visibility ft_visibility_of(const struct ft_request *request);

@@ -337,8 +337,8 @@ static int read_visibility(struct ft_run *run, const struct ft_request *request,
   of_run.seqlen_k = run->nk;
   of_run.window_left = arguments->window_left;
   of_run.window_right = arguments->window_right;
-  run->visibility = ft_visibility_of(&of_run);
   run->alignments = ft_alignments_of(&of_run);
+  run->visibility = ft_visibility_in(&run->alignments, of_run.seqlen_q, of_run.seqlen_k);
   return FT_OK;
 }
 

