@@ -1,6 +1,7 @@
 /* fault_calls.c: calls for memory and files that fail when a test says so.
  * in -> out: kind, n -> the n-th such call of the program, of SQLite or of Jansson fails, once or
- * from then on. FATUNE_TEST_NETWORK: every file system is NFS.
+ * from then on; or none fails, and the calls of each place are told. FATUNE_TEST_NETWORK: every
+ * file system is NFS.
  *
  * The linker leads fatune's calls of NAME here as __wrap_NAME (tests/CMakeLists.txt has the list);
  * Lua allocates through fatune. */
@@ -8,11 +9,14 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <execinfo.h>
 #include <fcntl.h>
 #include <jansson.h>
+#include <pthread.h>
 #include <sqlite3.h>
 #include <stdarg.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,9 +34,40 @@ static struct {
   _Atomic(bool) armed;
 } fault;
 
+/* ---- places ---- */
+
+/* A place is a call by one chain of callers: its first call and its last one. */
+static struct {
+  bool wanted;
+  pthread_mutex_t lock;
+  struct {
+    uint64_t callers;
+    struct fault_place calls;
+  } table[1 << 15];
+} places = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+enum { PLACES = sizeof places.table / sizeof *places.table, CALLERS = 64 };
+
+static void note_place(long count) {
+  void *callers[CALLERS];
+  uint64_t digest = UINT64_C(0xcbf29ce484222325); /* FNV-1a */
+  for (int i = 0, most = backtrace(callers, CALLERS); i < most; i++)
+    digest = (digest ^ (uintptr_t)callers[i]) * UINT64_C(0x100000001b3);
+  pthread_mutex_lock(&places.lock);
+  size_t i = digest % PLACES;
+  while (places.table[i].calls.first && places.table[i].callers != digest) i = (i + 1) % PLACES;
+  if (!places.table[i].calls.first) {
+    places.table[i].callers = digest;
+    places.table[i].calls.first = count;
+  }
+  places.table[i].calls.last = count;
+  pthread_mutex_unlock(&places.lock);
+}
+
 static bool fails(enum fault_kind kind) {
   if (!fault.armed || fault.kind != kind) return false;
   const long count = ++fault.count;
+  if (places.wanted) note_place(count);
   return count == fault.n || (fault.ever && fault.n > 0 && count > fault.n);
 }
 
@@ -266,6 +301,15 @@ void fault_calls_arm(enum fault_kind kind, long n, bool ever) {
   fault.ever = ever;
   fault.count = 0;
   fault.armed = true;
+}
+
+void fault_calls_note_places(void) {
+  places.wanted = true;
+}
+
+const struct fault_place *fault_calls_place(size_t *at) {
+  while (*at < PLACES && !places.table[*at].calls.first) ++*at;
+  return *at < PLACES ? &places.table[(*at)++].calls : NULL;
 }
 
 long fault_calls_disarm(void) {

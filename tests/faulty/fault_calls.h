@@ -5,6 +5,7 @@
 #define TESTS_FAULTY_FAULT_CALLS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 enum fault_kind { FAULT_MEMORY, FAULT_FILES };
 
@@ -16,5 +17,16 @@ void fault_calls_arm(enum fault_kind kind, long n, bool ever);
 
 /* None fails any more. Returns how many there were. */
 long fault_calls_disarm(void);
+
+/* Of the calls by one chain of callers the first and the last, counted as n is. */
+struct fault_place {
+  long first, last;
+};
+
+/* From here on places are noted. */
+void fault_calls_note_places(void);
+
+/* The place at *at or after it, which begins with 0; NULL: there are no more. */
+const struct fault_place *fault_calls_place(size_t *at);
 
 #endif

@@ -1,6 +1,7 @@
 /* fault_order.c: what a test says to a program whose calls for memory and files are to fail.
  * in -> out: FATUNE_TEST_FAULT=memory|files:N[:ever] -> the N-th such call fails, once or from then
- * on; the file FATUNE_TEST_FAULT_SAYS: how many there were. */
+ * on (0: none); the file FATUNE_TEST_FAULT_SAYS: how many there were; where none was to fail, also
+ * the first and the last of each place, a line a place. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +20,7 @@ __attribute__((constructor)) static void take_order(void) {
   const bool ever = strcmp(rest, ":ever") == 0;
   if (rest == number + 1 || (rest[0] && !ever)) abort();
   fault_calls_begin();
+  if (n == 0) fault_calls_note_places();
   ordered = true;
   fault_calls_arm(strncmp(order, "memory:", 7) == 0 ? FAULT_MEMORY : FAULT_FILES, n, ever);
 }
@@ -30,5 +32,8 @@ __attribute__((destructor)) static void tell(void) {
   FILE *const file = fopen(says, "w");
   if (!file) return;
   fprintf(file, "%ld\n", count);
+  size_t at = 0;
+  for (const struct fault_place *place; (place = fault_calls_place(&at)) != NULL;)
+    fprintf(file, "%ld %ld\n", place->first, place->last);
   fclose(file);
 }
