@@ -3,6 +3,7 @@
  */
 #include "cache/database.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -244,6 +245,40 @@ static int open_foreign(struct ft_database *database, const char *path) {
   return status == FT_OK ? accept_foreign(database) : status;
 }
 
+/* In the form with a write-ahead log, without one: nobody has it open. */
+static int is_at_rest(struct ft_database *database, const char *path, bool *at_rest) {
+  unsigned char header[HEADER_BYTES] = {0};
+  size_t length = 0;
+  char *log = NULL;
+  *at_rest = false;
+  FT_TRY(ft_file_begin(path, header, sizeof header, &length, &database->code));
+  if (length < HEADER_BYTES || header[18] != 2) return FT_OK;
+  if (asprintf(&log, "%s-wal", path) < 0) return ft_fail(FT_E_MEMORY, "no memory for a path");
+  *at_rest = access(log, F_OK) != 0 && errno == ENOENT;
+  free(log);
+  return FT_OK;
+}
+
+/* Of a file at rest SQLite makes a log even to read it, and takes the log away again only where it
+ * could have written. Nothing is written into the file itself. */
+static int open_named(struct ft_database *database, const char *path) {
+  bool at_rest = false;
+  char *const real = realpath(path, NULL);
+  if (!real && errno == ENOMEM) return ft_fail(FT_E_MEMORY, "no memory for a path");
+  if (!real) return ft_fail(FT_E_CACHE, "'%s' cannot be read: %s", path, strerror(errno));
+  int status = is_at_rest(database, real, &at_rest);
+  if (status == FT_OK && !at_rest) {
+    status = open_foreign(database, path);
+  } else if (status == FT_OK && euidaccess(real, W_OK) != 0) {
+    status = open_frozen(database, path);
+  } else if (status == FT_OK) {
+    status = connect_to(database, path, SQLITE_OPEN_READWRITE, "");
+    if (status == FT_OK) status = accept_foreign(database);
+  }
+  free(real);
+  return status;
+}
+
 /* Nobody sees the file before it is whole, so its journal need not outlive us. */
 static int open_fresh(struct ft_database *database, const char *path, const char *pragmas) {
   FT_TRY(connect_to(database, path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOFOLLOW, ""));
@@ -275,6 +310,7 @@ static int open_at(struct ft_database *database, const char *path, enum ft_datab
   case FT_DATABASE_USER: return open_user(database, path);
   case FT_DATABASE_FROZEN: return open_frozen(database, path);
   case FT_DATABASE_FOREIGN: return open_foreign(database, path);
+  case FT_DATABASE_NAMED: return open_named(database, path);
   case FT_DATABASE_FRESH_USER:
     return open_fresh(database, path, FRESH " PRAGMA auto_vacuum=INCREMENTAL;");
   case FT_DATABASE_FRESH_LAYER:

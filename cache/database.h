@@ -14,7 +14,8 @@
 enum ft_database_mode {
   FT_DATABASE_USER,        /* read and write; made and migrated when needed; links are refused */
   FT_DATABASE_FROZEN,      /* read-only and immutable: no locks, no journal, no write-ahead log */
-  FT_DATABASE_FOREIGN,     /* read-only, maybe in use by others: a file to import */
+  FT_DATABASE_FOREIGN,     /* read-only, maybe in use by others; a log may be left beside it */
+  FT_DATABASE_NAMED,       /* likewise a file that a user names; one at rest is left alone */
   FT_DATABASE_FRESH_USER,  /* an empty file that nobody sees yet, to become a user file */
   FT_DATABASE_FRESH_LAYER, /* likewise, to be shipped: no write-ahead log, no free pages */
   FT_DATABASE_LOOK,        /* read-only and immutable, whosever it is: to see what lies there */

@@ -3,21 +3,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "cache/rows.h"
 #include "cache/store_parts.h"
 #include "generator/status.h"
-
-/* A file to ship is at rest. One with a log beside it may be in use, and what is in the log counts.
- */
-static int open_unsigned(const char *file, struct ft_database *database) {
-  char *log = NULL;
-  if (asprintf(&log, "%s-wal", file) < 0) return ft_fail(FT_E_MEMORY, "no memory for a path");
-  const bool in_use = access(log, F_OK) == 0;
-  free(log);
-  return ft_database_open(database, file, in_use ? FT_DATABASE_FOREIGN : FT_DATABASE_FROZEN);
-}
 
 /* The file, or the bytes of it that are signed. */
 static int open_bundle(struct ft_store *store, const char *file, struct ft_database *database,
@@ -28,7 +17,7 @@ static int open_bundle(struct ft_store *store, const char *file, struct ft_datab
   verdict->is_signed = status == FT_OK;
   snprintf(verdict->how, sizeof verdict->how, "%s", status == FT_OK ? admission.how : ft_detail());
   if (status == FT_E_NOT_FOUND && store->trust.policy != FT_TRUST_SIGNED)
-    return open_unsigned(file, database);
+    return ft_database_open(database, file, FT_DATABASE_NAMED);
   if (status != FT_OK) return status == FT_E_MEMORY ? status : FT_E_CACHE;
   void *const bytes = admission.bytes;
   admission.bytes = NULL; /* taken */

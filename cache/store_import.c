@@ -91,7 +91,7 @@ static int open_named(struct ft_store *store, const char *file, struct intake *i
   void *const bytes = admission.bytes;
   admission.bytes = NULL; /* taken */
   const int status = bytes ? ft_database_open_bytes(&intake->from, file, bytes, admission.size)
-                           : ft_database_open(&intake->from, file, FT_DATABASE_FOREIGN);
+                           : ft_database_open(&intake->from, file, FT_DATABASE_NAMED);
   ft_admission_free(&admission);
   return status;
 }

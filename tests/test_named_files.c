@@ -94,6 +94,32 @@ START_TEST(an_export_takes_the_place_of_files_alone) {
 }
 END_TEST
 
+/* Stores have the form with a write-ahead log, which SQLite makes even to read. */
+START_TEST(a_store_at_rest_is_left_as_it_was) {
+  static const char *const actions[] = {"verify", "import", "merge"};
+  static const struct {
+    const char *name;
+    int code;
+  } files[] = {{"tuning.db", 0}, {"kernels.db", 0}, {"linked.db", 0}, {"damaged.db", 6}};
+  char line[1024];
+  setenv("FATUNE_LIBNVRTC", FATUNE_FAKE_DIR "/libfake_nvrtc.so", 1);
+  expect("tune d64 nq512 --gpu a100 --effort quick --shard 1/7 -q", 0);
+  snprintf(line, sizeof line,
+           "cd %s && mkdir theirs && mv tuning.db kernels.db theirs && cd theirs && "
+           "ln -s ../theirs/tuning.db linked.db && cp kernels.db damaged.db && "
+           "dd if=/dev/urandom of=damaged.db bs=8192 seek=2 count=1 conv=notrunc status=none && "
+           "cp -a . ../before",
+           folder);
+  ck_assert_int_eq(system(line), 0);
+  for (int i = 0; i < 12; i++) {
+    snprintf(line, sizeof line, "cache %s %s/theirs/%s", actions[i / 4], folder, files[i % 4].name);
+    expect(line, files[i % 4].code);
+    snprintf(line, sizeof line, "diff -r %s/before %s/theirs", folder, folder);
+    ck_assert_msg(system(line) == 0, "after %s of %s", actions[i / 4], files[i % 4].name);
+  }
+}
+END_TEST
+
 /* A new user, or a folder mistyped: the list is empty for a reason. */
 START_TEST(no_caches_yet_is_told) {
   static const char *const actions[] = {"list", "stats", "verify", "gc --cap 1M"};
@@ -116,6 +142,7 @@ Suite *make_named_files_suite(void) {
   tcase_add_test(tests, no_name_at_all_is_told);
   tcase_add_test(tests, the_exit_code_tells_of_damage);
   tcase_add_test(tests, an_export_takes_the_place_of_files_alone);
+  tcase_add_test(tests, a_store_at_rest_is_left_as_it_was);
   tcase_add_test(tests, no_caches_yet_is_told);
   suite_add_tcase(suite, tests);
   return suite;
