@@ -165,6 +165,7 @@ static void push_forms(lua_State *state, const struct ft_render *job) {
       {"sequence", request->ragged ? "_ragged" : ""},
       {"work_list", request->ragged ? "" : "_none"},
       {"rows", request->ragged ? "_ragged" : of_dense}, /* by TMA */
+      {"tile_rows", request->ragged ? "_ragged" : ""},  /* of a backward, by TMA */
       {"query_tiles", request->ragged ? "_ragged" : ""},
       {"key_walk", blocks},
       {"query_walk", blocks},

@@ -10,6 +10,10 @@
 #define BACK(dq, more)                                                                             \
   "mma_backward block_m=32 block_n=32 warps=4 column_warps=1 query_parts=1 ctas_per_sm=1 "         \
   "dq_mode=" #dq more
+#define BACK_WGMMA(m, n, more)                                                                     \
+  "wgmma_backward block_m=" #m " block_n=" #n " q_stages=2 do_stages=2 ds_stages=2" more
+#define BACK_ROLES                                                                                 \
+  "wgmma_backward_roles block_m=64 block_n=128 q_stages=2 do_stages=1 ds_stages=1 dq_stages=2"
 #define WGMMA(more) "wgmma_forward block_m=128 block_n=64 stages=3 q_stages=1 lazy_rescale=1" more
 
 /* Empty sequences, one of one row, and lengths beside the ends of tiles come with every seed. */
@@ -31,6 +35,19 @@ static const struct {
      BACK(1, " stages=1")},
     {"backward bf16 d32 hq4 hkv2 b12 nq300 ragged deterministic sinks",
      BACK(1, " stages=2 deferred_dq=1")}, /* two sums of dQ */
+    {"backward bf16 d128 hq4 hkv2 b8 nq600 causal ragged sinks dropout",
+     BACK_WGMMA(64, 128, " pacing=1")},
+    {"backward fp16 d72 dv40 hq2 b6 nq500 nk400 window=top-left@50,20 ragged",
+     BACK_WGMMA(128, 64, "")},
+    {"backward bf16 d64 hq4 hkv2 b9 nq400 nk500 ragged deterministic",
+     BACK_WGMMA(64, 64, "")}, /* two sums of dQ */
+    {"backward bf16 d40 hq2 b12 nq700 causal ragged deterministic sinks",
+     BACK_WGMMA(64, 128, " pacing=2")},
+    {"backward fp16 d64 hq2 b6 nq500 causal=top-left window@60,-1 ragged",
+     "wgmma_backward block_m=64 block_n=192 q_stages=3 do_stages=3 ds_stages=2 loads_beside_dq=1 "
+     "early_scores=1"},
+    {"backward bf16 d192 dv128 hq4 hkv2 b6 nq400 causal ragged sinks", BACK_ROLES},
+    {"backward fp16 d136 hq2 b6 nq300 nk500 ragged deterministic dropout", BACK_ROLES},
 };
 
 START_TEST(every_row_is_right) {
@@ -87,6 +104,17 @@ static const struct {
     {"parts/work_list.cu.in", "return min((entry.nk - entry.row + BLOCK_N - 1) / BLOCK_N",
      "return min(entry.row / BLOCK_N", "backward bf16 d32 b5 nq400 causal ragged deterministic",
      BACK(1, " stages=1")},
+    /* What lies behind a sequence in memory is the next one's. */
+    {"parts/tile_rows_ragged.cu.in", "{keys.place.first_q, keys.place.nq}",
+     "{keys.place.first_q, keys.place.nq + 64}", "backward bf16 d64 b6 nq500 causal ragged sinks",
+     BACK_WGMMA(64, 64, "")},
+    {"parts/tile_rows_ragged.cu.in", "{keys.place.first_k, keys.place.nk}",
+     "{keys.place.first_k, keys.place.nk + 64}", "backward bf16 d136 b6 nq400 ragged", BACK_ROLES},
+    {"parts/backward_loader.cu.in", "Loader loader = begin_loads(own, keys);",
+     "Loader loader = begin_loads(params.rest, keys);", "backward bf16 d64 b6 nq500 causal ragged",
+     BACK_WGMMA(64, 64, "")},
+    {"parts/backward_adders.cu.in", "at_place(all, keys.place)", "all",
+     "backward bf16 d64 b6 nq500 causal ragged deterministic", BACK_WGMMA(64, 64, "")},
 };
 
 /* Not every seed has the lengths that show a bug. */

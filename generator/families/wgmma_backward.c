@@ -14,8 +14,7 @@ enum { WARPGROUP = 128, WARPGROUP_KEYS = 64 };
 /* Other requests stay with mma_backward. */
 static bool serves(const struct ft_request *request, const struct ft_arch *arch) {
   enum { HEAD_DIM_MOST = 128 };
-  return arch->sm == 90 && !request->ragged &&
-         (!request->deterministic || ft_adds_have_an_order(request)) &&
+  return arch->sm == 90 && (!request->deterministic || ft_adds_have_an_order(request)) &&
          max_int(request->head_dim, request->head_dim_v) <= HEAD_DIM_MOST;
 }
 

@@ -14,8 +14,7 @@ enum { BLOCKS = 2, BLOCK_KEYS = 64, STEP_QUERIES = 64 };
  * dQ are shared out by whole panels, so there are two at least. */
 static bool serves(const struct ft_request *request, const struct ft_arch *arch) {
   enum { NARROW = 128 };
-  return arch->sm == 90 && !request->ragged &&
-         (!request->deterministic || ft_adds_have_an_order(request)) &&
+  return arch->sm == 90 && (!request->deterministic || ft_adds_have_an_order(request)) &&
          max_int(request->head_dim, request->head_dim_v) > NARROW &&
          request->head_dim > FT_PANEL_COLUMNS;
 }

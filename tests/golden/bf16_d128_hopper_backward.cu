@@ -2,10 +2,10 @@
 // request  backward bf16 d128 causal
 // config   wgmma_backward block_m=64 block_n=128 q_stages=2 do_stages=2 ds_stages=2 pacing=2
 // budget   198656 bytes of shared memory, 512 threads, about 200 of 208 registers
-// parts    wgmma_backward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_bulk.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_reductions.cu.in, parts/ptx_wgmma_product.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/sink_gradient_none.cu.in, parts/sequence.cu.in, parts/visibility.cu.in, parts/query_tiles.cu.in, parts/key_tile.cu.in, parts/query_walk.cu.in, parts/score_transposed_none.cu.in, parts/dropout_none.cu.in, parts/dropout_transposed_none.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/dq_tickets_none.cu.in, parts/dq_sums.cu.in, parts/backward_prepare.cu.in, parts/backward_pipeline.cu.in, parts/ring.cu.in, parts/descriptors.cu.in, parts/backward_loads.cu.in, parts/backward_loader.cu.in, parts/backward_dq_warpgroup.cu.in, parts/backward_adders_none.cu.in, parts/backward_consumer.cu.in, parts/backward_marked_none.cu.in, parts/clear_gradients.cu.in
+// parts    wgmma_backward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_tma_5d.cu.in, parts/ptx_bulk.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_reductions.cu.in, parts/ptx_wgmma_product.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/sink_gradient_none.cu.in, parts/sequence.cu.in, parts/visibility.cu.in, parts/query_tiles.cu.in, parts/key_tile.cu.in, parts/query_walk.cu.in, parts/score_transposed_none.cu.in, parts/dropout_none.cu.in, parts/dropout_transposed_none.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/dq_tickets_none.cu.in, parts/dq_sums.cu.in, parts/backward_prepare.cu.in, parts/backward_pipeline.cu.in, parts/ring.cu.in, parts/descriptors.cu.in, parts/tile_rows.cu.in, parts/backward_loads.cu.in, parts/backward_loader.cu.in, parts/backward_dq_warpgroup.cu.in, parts/backward_adders_none.cu.in, parts/backward_consumer.cu.in, parts/backward_marked_none.cu.in, parts/clear_gradients.cu.in, parts/work_list_none.cu.in
 // again    fatune emit 'backward bf16 d128 nq1 causal' --gpu sm_90 --config 'wgmma_backward block_m=64 block_n=128 q_stages=2 do_stages=2 ds_stages=2 pacing=2'
 //
-// Three kernels, one after the other on a stream:
+// Three kernels, one after the other on a stream; where there is a fatune_work_list, it lists the key tiles before them:
 //   fatune_prepare  q_tiles * batch * heads_q blocks of PREPARE_THREADS: row statistics, zeros in dq_sum
 //   fatune_kernel   k_tiles * batch * heads_kv blocks of THREADS: dK, dV, and what dQ is the sum of
 //   fatune_convert  q_tiles * batch * heads_q blocks of DQ_THREADS: dQ
@@ -245,6 +245,20 @@ template <int N> __device__ __forceinline__ void tma_store_wait() {
 
 // What this thread has written to shared memory can then be read by TMA and wgmma.
 __device__ __forceinline__ void async_proxy_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+// ---- sm_90: TMA in tensors of five dimensions (column, head in a pack, row, pack of heads, batch) --------
+__device__ __forceinline__ void tma_load_5d(unsigned to, const TensorMap &map, unsigned barrier, int column, int member,
+                                         int row, int pack, int batch) {
+  asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes "
+               "[%0], [%1, {%3, %4, %5, %6, %7}], [%2];"
+               :: "r"(to), "l"(&map), "r"(barrier), "r"(column), "r"(member), "r"(row), "r"(pack), "r"(batch) : "memory");
+}
+
+__device__ __forceinline__ void tma_store_5d(const TensorMap &map, unsigned from, int column, int member, int row,
+                                          int pack, int batch) {
+  asm volatile("cp.async.bulk.tensor.5d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5, %6}], [%1];"
+               :: "l"(&map), "r"(from), "r"(column), "r"(member), "r"(row), "r"(pack), "r"(batch) : "memory");
+}
 
 // ---- PTX: copies of bytes that lie side by side (sm_90) -----------------------------------------------------
 // Addresses and numbers of bytes are multiples of 16. To shared memory; the barrier counts the bytes.
@@ -1132,6 +1146,25 @@ constexpr __device__ __forceinline__ u64 by_bytes(int bytes) { return u64(bytes 
 __device__ __forceinline__ int own_barrier(int consumer) { return 1 + consumer; }
 __device__ __forceinline__ int turn_barrier(int consumer) { return 1 + CONSUMERS + consumer; }
 
+// ---- rows of a tile by TMA ----------------------------------------------------------------------------------
+// What a row's number counts from.
+struct TileRows {
+  int batch;
+};
+
+__device__ __forceinline__ TileRows query_rows_of(const KeyTile &keys) { return {keys.batch}; }
+__device__ __forceinline__ TileRows key_rows_of(const KeyTile &keys) { return {keys.batch}; }
+
+__device__ __forceinline__ void load_panel(unsigned to, const TensorMap &map, unsigned barrier, int column, int row,
+                                           int head, const TileRows &rows) {
+  tma_load(to, map, barrier, column, row, head, rows.batch);
+}
+
+__device__ __forceinline__ void store_panel(const TensorMap &map, unsigned from, int column, int row, int head,
+                                            const TileRows &rows) {
+  tma_store(map, from, column, row, head, rows.batch);
+}
+
 // ---- the loader: one thread that asks TMA for every tile ---------------------------------------------------
 struct Loader {
   QueryWalk walk;            // its step is the next to be loaded
@@ -1144,45 +1177,47 @@ __device__ __forceinline__ Loader begin_loads(const BackwardParams &params, cons
 }
 
 __device__ __forceinline__ void load_tile(unsigned to, const TensorMap &map, unsigned barrier, int panels, int tile_rows,
-                                          int row, int head, int batch) {
-  for (int p = 0; p < panels; ++p) tma_load(to + p * tile_rows * 128, map, barrier, p * 64, row, head, batch);
+                                          int row, int head, const TileRows &rows) {
+  for (int p = 0; p < panels; ++p) load_panel(to + p * tile_rows * 128, map, barrier, p * 64, row, head, rows);
 }
 
 // Q with LSE, dO with -delta. LOADS_BESIDE_DQ: the caller knows that the stages are empty.
-__device__ __forceinline__ void load_step(const TiledBackwardParams &params, const KeyTile &keys, Loader &loader) {
-  const BackwardParams &rest = params.rest;
+__device__ __forceinline__ void load_step(const TiledBackwardParams &params, const BackwardParams &own,
+                                          const KeyTile &keys, Loader &loader) {
   const Step step = loader.walk.step;
-  const int head = query_head_of(rest.sequence, keys, step), q_stage = loader.q_ring.stage, do_stage = loader.do_ring.stage;
-  const int tile = tile_number(rest, keys, step);
-  const float *const gStats = rest.row_stats + (long long)tile * (2 * BLOCK_M);
+  const int head = query_head_of(own.sequence, keys, step), q_stage = loader.q_ring.stage, do_stage = loader.do_ring.stage;
+  const int tile = tile_number(own, keys, step);
+  const float *const gStats = own.row_stats + (long long)tile * (2 * BLOCK_M);
   const unsigned smem = shared_address(shared);
+  const TileRows rows = query_rows_of(keys);
   if (!LOADS_BESIDE_DQ) mbarrier_wait(q_empty(q_stage), loader.q_ring.parity);
   mbarrier_arrive_expect(q_full(q_stage), Q_TILE + STATISTICS);
-  load_tile(smem + SMEM_Q + q_stage * Q_TILE, params.q, q_full(q_stage), D_PANELS, BLOCK_M, step.q0, head, keys.batch);
+  load_tile(smem + SMEM_Q + q_stage * Q_TILE, params.q, q_full(q_stage), D_PANELS, BLOCK_M, step.q0, head, rows);
   bulk_load(smem + SMEM_LSE + q_stage * STATISTICS, gStats, STATISTICS, q_full(q_stage));
   if (!LOADS_BESIDE_DQ) mbarrier_wait(do_empty(do_stage), loader.do_ring.parity);
   mbarrier_arrive_expect(do_full(do_stage), DO_TILE + STATISTICS);
-  load_tile(smem + SMEM_DO + do_stage * DO_TILE, params.dout, do_full(do_stage), DV_PANELS, BLOCK_M, step.q0, head,
-            keys.batch);
+  load_tile(smem + SMEM_DO + do_stage * DO_TILE, params.dout, do_full(do_stage), DV_PANELS, BLOCK_M, step.q0, head, rows);
   bulk_load(smem + SMEM_DELTA + do_stage * STATISTICS, gStats + BLOCK_M, STATISTICS, do_full(do_stage));
   loader.q_ring = next(loader.q_ring);
   loader.do_ring = next(loader.do_ring);
-  advance(rest.sequence, rest.visibility, keys, loader.walk);
+  advance(own.sequence, own.visibility, keys, loader.walk);
 }
 
 __device__ __forceinline__ void load_keys(const TiledBackwardParams &params, const KeyTile &keys) {
   const unsigned smem = shared_address(shared);
+  const TileRows rows = key_rows_of(keys);
   mbarrier_arrive_expect(k_full(), K_TILE);
-  load_tile(smem + SMEM_K, params.k, k_full(), D_PANELS, BLOCK_N, keys.k0, keys.kv_head, keys.batch);
+  load_tile(smem + SMEM_K, params.k, k_full(), D_PANELS, BLOCK_N, keys.k0, keys.kv_head, rows);
   mbarrier_arrive_expect(v_full(), V_TILE);
-  load_tile(smem + SMEM_V, params.v, v_full(), DV_PANELS, BLOCK_N, keys.k0, keys.kv_head, keys.batch);
+  load_tile(smem + SMEM_V, params.v, v_full(), DV_PANELS, BLOCK_N, keys.k0, keys.kv_head, rows);
 }
 
 __device__ __forceinline__ void load_all(const TiledBackwardParams &params) {
   const KeyTile keys = find_key_tile(params.rest);
-  Loader loader = begin_loads(params.rest, keys);
+  const auto &own = at_place(params.rest, keys.place);
+  Loader loader = begin_loads(own, keys);
   load_keys(params, keys);
-  while (!is_over(params.rest.sequence, loader.walk.step)) load_step(params, keys, loader);
+  while (!is_over(own.sequence, loader.walk.step)) load_step(params, own, keys, loader);
 }
 
 // ---- the dQ warpgroup: dQ += dS K, 64 queries and 64 columns at a time --------------------------------------
@@ -1230,16 +1265,16 @@ struct DqWarpgroup {
 
 // LOADS_BESIDE_DQ: all have stored dS of a step, so they are done with Q and dO of the step before, whose place the next
 // tiles to be loaded have.
-__device__ __forceinline__ void load_beside(DqWarpgroup &dq, const TiledBackwardParams &params, const KeyTile &keys,
-                                            bool first_step) {
-  if (!first_step && dq.loads && !is_over(params.rest.sequence, dq.loader.walk.step)) load_step(params, keys, dq.loader);
+__device__ __forceinline__ void load_beside(DqWarpgroup &dq, const TiledBackwardParams &params, const BackwardParams &own,
+                                            const KeyTile &keys, bool first_step) {
+  if (!first_step && dq.loads && !is_over(own.sequence, dq.loader.walk.step)) load_step(params, own, keys, dq.loader);
   __syncwarp();
 }
 
 // The product of a piece: 64 queries from first_row of the tile on, COLUMNS columns from first_column on.
 template <int COLUMNS>
-__device__ __forceinline__ void add_piece(DqWarpgroup &dq, const TiledBackwardParams &params, const KeyTile &keys,
-                                          int sum, int first_row, int first_column, bool first_step) {
+__device__ __forceinline__ void add_piece(DqWarpgroup &dq, const TiledBackwardParams &params, const BackwardParams &own,
+                                          const KeyTile &keys, int sum, int first_row, int first_column, bool first_step) {
   const unsigned smem = shared_address(shared);
   const bool first = first_row == 0 && first_column == 0;
   const bool last = first_row + 64 == BLOCK_M && first_column + COLUMNS == D_PAD;
@@ -1257,7 +1292,7 @@ __device__ __forceinline__ void add_piece(DqWarpgroup &dq, const TiledBackwardPa
     }
   }
   wgmma_commit();
-  if (LOADS_BESIDE_DQ && first) load_beside(dq, params, keys, first_step);
+  if (LOADS_BESIDE_DQ && first) load_beside(dq, params, own, keys, first_step);
   wgmma_wait<0>();
   hold(rdQ);
   if (last) {
@@ -1268,28 +1303,29 @@ __device__ __forceinline__ void add_piece(DqWarpgroup &dq, const TiledBackwardPa
   const unsigned sdQ = begin_piece(dq.adds, place, first);
   #pragma unroll
   for (int n = 0; n < COLUMNS / 8; ++n) store_shared_16(sdQ + n * 512 + dq.lane * 16, rdQ[n]);
-  end_piece(params.rest, dq.adds, sum, place, sdQ, COLUMNS * 16 * 4, last);
+  end_piece(own, dq.adds, sum, place, sdQ, COLUMNS * 16 * 4, last);
 }
 
-__device__ __forceinline__ void add_step(DqWarpgroup &dq, const TiledBackwardParams &params, const KeyTile &keys,
-                                         const Step &step, bool first_step) {
-  const int sum = sum_number(params.rest, keys, step);
+__device__ __forceinline__ void add_step(DqWarpgroup &dq, const TiledBackwardParams &params, const BackwardParams &own,
+                                         const KeyTile &keys, const Step &step, bool first_step) {
+  const int sum = sum_number(own, keys, step);
   #pragma unroll
   for (int row = 0; row < BLOCK_M; row += 64) {
     if constexpr (D_PAD >= 64) {
       #pragma unroll
       for (int column = 0; column + 64 <= D_PAD; column += 64) {
-        add_piece<64>(dq, params, keys, sum, row, column, first_step);
+        add_piece<64>(dq, params, own, keys, sum, row, column, first_step);
       }
     }
-    if constexpr (DQ_TAIL > 0) add_piece<DQ_TAIL>(dq, params, keys, sum, row, D_PAD - DQ_TAIL, first_step);
+    if constexpr (DQ_TAIL > 0) add_piece<DQ_TAIL>(dq, params, own, keys, sum, row, D_PAD - DQ_TAIL, first_step);
   }
   dq.ds_ring = next(dq.ds_ring);
 }
 
 __device__ __forceinline__ void sum_queries(const TiledBackwardParams &params, int warp, int lane) {
-  const Sequence &sequence = params.rest.sequence;
   const KeyTile keys = find_key_tile(params.rest);
+  const auto &own = at_place(params.rest, keys.place);
+  const Sequence &sequence = own.sequence;
   DqWarpgroup dq;
   dq.warp = warp;
   dq.lane = lane;
@@ -1297,17 +1333,17 @@ __device__ __forceinline__ void sum_queries(const TiledBackwardParams &params, i
   dq.adds = no_adds();
   dq.loads = LOADS_BESIDE_DQ && warp == 0 && lane == 0;
   if (dq.loads) {
-    dq.loader = begin_loads(params.rest, keys);
+    dq.loader = begin_loads(own, keys);
     load_keys(params, keys);
-    for (int i = 0; i < Q_STAGES && !is_over(sequence, dq.loader.walk.step); ++i) load_step(params, keys, dq.loader);
+    for (int i = 0; i < Q_STAGES && !is_over(sequence, dq.loader.walk.step); ++i) load_step(params, own, keys, dq.loader);
   }
   mbarrier_wait(k_full(), 0);
-  QueryWalk walk = begin_walk(sequence, params.rest.visibility, keys);
+  QueryWalk walk = begin_walk(sequence, own.visibility, keys);
   bool first_step = true;
   #pragma unroll 1
   while (!is_over(sequence, walk.step)) {
-    add_step(dq, params, keys, walk.step, first_step);
-    advance(sequence, params.rest.visibility, keys, walk);
+    add_step(dq, params, own, keys, walk.step, first_step);
+    advance(sequence, own.visibility, keys, walk);
     first_step = false;
   }
   __syncwarp();
@@ -1606,8 +1642,8 @@ __device__ __forceinline__ void store_sums(const Consumer &consumer, const Tenso
   barrier_sync(own_barrier(consumer.number), 128);
   if (consumer.warp == 0 && consumer.lane == 0) {
     for (int p = 0; p < (N * 8 + 63) / 64; ++p) {
-      tma_store(map, to + p * BLOCK_N * 128 + consumer.number * 64 * 128, p * 64, keys.k0 + consumer.number * 64,
-                keys.kv_head, keys.batch);
+      store_panel(map, to + p * BLOCK_N * 128 + consumer.number * 64 * 128, p * 64, keys.k0 + consumer.number * 64,
+                  keys.kv_head, key_rows_of(keys));
     }
     tma_store_commit();
   }
@@ -1637,12 +1673,13 @@ __device__ __forceinline__ void begin(Consumer &consumer, const TiledBackwardPar
 
 __device__ __forceinline__ void sum_keys(const TiledBackwardParams &params, int number, int warp, int lane) {
   const BackwardParams &rest = params.rest;
-  const Sequence &sequence = rest.sequence;
   Consumer consumer;
   begin(consumer, params, number, warp, lane);
   {
     const KeyTile keys = find_key_tile(rest);
-    QueryWalk walk = begin_walk(sequence, rest.visibility, keys);
+    const auto &own = at_place(rest, keys.place);
+    const Sequence &sequence = own.sequence;
+    QueryWalk walk = begin_walk(sequence, own.visibility, keys);
     keep_rows(consumer);
     wait_to_begin(consumer);
     mbarrier_wait(q_full(0), 0);
@@ -1655,8 +1692,8 @@ __device__ __forceinline__ void sum_keys(const TiledBackwardParams &params, int 
     #pragma unroll 1
     while (!is_over(sequence, walk.step)) {
       const Step step = walk.step;
-      advance(sequence, rest.visibility, keys, walk);
-      take_step(consumer, rest, keys, step, first_step, is_over(sequence, walk.step));
+      advance(sequence, own.visibility, keys, walk);
+      take_step(consumer, own, keys, step, first_step, is_over(sequence, walk.step));
       first_step = false;
     }
   }
@@ -1689,11 +1726,12 @@ __device__ __forceinline__ void clear_gradients(const BackwardParams &params, co
 // ---- the kernel ----------------------------------------------------------------------------------
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
 fatune_kernel(const __grid_constant__ TiledBackwardParams params) {
-  const Sequence &sequence = params.rest.sequence;
   const KeyTile keys = find_key_tile(params.rest);
-  if (keys.k0 >= sequence.nk) return;  // under a block mask the last column of blocks may have fewer tiles
-  if (is_over(sequence, begin_walk(sequence, params.rest.visibility, keys).step)) {
-    clear_gradients(params.rest, keys);  // no query sees these keys
+  const auto &own = at_place(params.rest, keys.place);
+  const Sequence &sequence = own.sequence;
+  if (keys.k0 >= sequence.nk) return;  // of a block mask the last column of blocks may have fewer tiles; so may a list of them
+  if (is_over(sequence, begin_walk(sequence, own.visibility, keys).step)) {
+    clear_gradients(own, keys);  // no query sees these keys
     return;
   }
   if (threadIdx.x == 0) init_barriers();
@@ -1716,3 +1754,5 @@ fatune_kernel(const __grid_constant__ TiledBackwardParams params) {
     sum_keys(params, warpgroup - (LOADS_BESIDE_DQ ? 1 : 2), warp, lane);
   }
 }
+
+// ---- the list of work tiles: sequences are alike, and a kernel finds its tiles without one ------------------------------
