@@ -22,7 +22,7 @@ endif
 
 CONFIGURE = cmake -DCMAKE_BUILD_TYPE=$(BUILD_TYPE) -DCMAKE_INSTALL_PREFIX=$(PREFIX) $(CMAKE_FLAGS) -S . -B
 COMPILE = cmake --build
-SOURCES = $(shell find generator cache runtime tuner tests bench -name '*.[ch]' | sort)
+SOURCES = $(shell find generator cache runtime tuner tests bench python -name '*.[ch]' | sort)
 
 .PHONY: all setup need-gpu build demo check check-slow check-gpu tsan coverage fuzz bench golden format lint sanitize portable wheel deb install clean
 all: build

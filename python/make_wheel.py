@@ -4,8 +4,9 @@ in -> out: python/fatune, a configured build folder -> fatune-VERSION-py3-none-m
     make wheel                       # or, in a checkout that is built: pip install ./python
     python3 make_wheel.py FOLDER          # the same by hand: writes the wheel there and prints its path
 
-The functions at the end are those that pip calls (PEP 517). The wheel serves every Python from 3.9 on, as nothing in
-it was compiled against Python. Its tag is the newest glibc that the two files ask for.
+The functions at the end are those that pip calls (PEP 517). The wheel serves every Python from 3.9 on: what is
+compiled against Python, _binding.abi3.so, uses its stable ABI alone, and where it cannot be loaded ctypes does the same.
+Its tag is the newest glibc that the files ask for.
 """
 
 import base64
@@ -40,7 +41,7 @@ WHEEL = "Wheel-Version: 1.0\nGenerator: fatune\nRoot-Is-Purelib: false\nTag: {ta
 
 
 def build_standalone():
-    """The folder with libfatune.so and the program, up to date."""
+    """The folder with libfatune.so, the program and, where Python.h was there, _binding.abi3.so, up to date."""
     build = pathlib.Path(os.environ.get("FATUNE_BUILD_DIR") or ROOT / "build")
     if not (build / "CMakeCache.txt").exists():
         sys.exit(f"fatune: {build} is not built, and the wheel holds compiled code. Run `make wheel` in {ROOT}, "
@@ -65,6 +66,9 @@ def contents(folder, name, version, tag):
         if file.suffix == ".py" or file.name == "py.typed":
             yield file.relative_to(PYTHON).as_posix(), file.read_bytes(), False
     yield "fatune/libfatune.so", (folder / "libfatune.so").read_bytes(), True
+    binding = folder / "_binding.abi3.so"
+    if binding.exists():
+        yield "fatune/_binding.abi3.so", binding.read_bytes(), True
     yield f"{name}.data/scripts/fatune", (folder / "fatune").read_bytes(), True
     description = (PYTHON / "README.md").read_text()
     yield f"{name}.dist-info/LICENSE", (ROOT / "LICENSE").read_bytes(), False
@@ -97,7 +101,7 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     version_of = ctypes.CDLL(str(library)).fatune_version
     version_of.restype = ctypes.c_char_p
     version = version_of().decode()
-    tag = f"py3-none-manylinux_2_{oldest_glibc([library, folder / 'fatune'])}_{platform.machine()}"
+    tag = f"py3-none-manylinux_2_{oldest_glibc([*folder.glob('*.so'), folder / 'fatune'])}_{platform.machine()}"
     name = f"fatune-{version}"
     wheel = f"{name}-{tag}.whl"
     write_wheel(pathlib.Path(wheel_directory) / wheel, f"{name}.dist-info/RECORD",

@@ -26,6 +26,8 @@ assert package.is_relative_to(sys.prefix), package
 assert fatune.library_path() == str(package / "libfatune.so"), fatune.library_path()
 assert fatune.__version__ == importlib.metadata.version("fatune")
 assert importlib.metadata.requires("fatune")[0].startswith("nvidia-cuda-nvrtc")
+if (package / "_binding.abi3.so").exists():
+    assert fatune._prepared.binding().Exchange, "the compiled part cannot be loaded"
 text = fatune.Session(memory_only=True).emit("forward bf16 d64 nq1024 causal", gpu="h200")
 assert "__global__" in text and "request" in text, text[:200]
 END

@@ -7,6 +7,7 @@ from ._autograd import bytes_of, function
 from ._devices import default_session, session_of
 from ._launch import Call
 from ._library import check, library
+from ._prepared import exchange_of
 from ._session import numbered
 
 _CALLS_MOST = 4096  # of a session; then all are forgotten
@@ -51,10 +52,11 @@ def attention(q, k, v, *, causal=False, window=None, scale=None, dropout=0.0, se
     Raises TypeError and ValueError for tensors that do not fit, and Error where the library refuses.
     """
     import torch
-    enabled = torch.is_grad_enabled()
-    captures_learnt = enabled and captured is not None and any(
-        hasattr(value, "data_ptr") and value.requires_grad for value in captured.values())
-    learnt = captures_learnt or enabled and sinks is not None and sinks.requires_grad
+    captures_learnt, enabled = False, torch.is_grad_enabled()
+    learnt = enabled and (q.requires_grad or k.requires_grad or v.requires_grad)
+    if enabled and (captured is not None or sinks is not None):
+        captures_learnt = any(hasattr(value, "data_ptr") and value.requires_grad for value in (captured or {}).values())
+        learnt = learnt or captures_learnt or sinks is not None and sinks.requires_grad
     if torch.compiler.is_compiling() or _intercepted(torch, q, k, v):
         if out is not None:
             raise ValueError("out is given to an operator; allowed: None under torch.compile and tracing")
@@ -72,20 +74,19 @@ def attention(q, k, v, *, causal=False, window=None, scale=None, dropout=0.0, se
         return (out, lse) if return_lse else out
     if seed is None:
         seed = draw_seed(torch, q.device) if dropout else 0
-    wants_gradients = learnt or enabled and (q.requires_grad or k.requires_grad or v.requires_grad)
-    if wants_gradients and out is not None:
+    if learnt and out is not None:
         raise ValueError("out is given where gradients are wanted; allowed: None, or torch.no_grad()")
     call = _call(q, k, v, out, (causal, window, scale, dropout, mask, layout, session, deterministic, score, visible,
                                 captured, sinks, descales))
-    if wants_gradients:
+    if learnt:
         out, lse = function().apply(q, k, v, call, seed, offset, *call.want_gradients().values())
         return (out, lse) if return_lse else out
     if out is None:
-        out = q.new_empty(call.o_shape, dtype=call.o_dtype)
+        out = call.new_output(q)
     elif tuple(out.shape) != call.o_shape or out.dtype != call.o_dtype or out.device != q.device:
         raise ValueError(f"out is {tuple(out.shape)} {out.dtype}; allowed: {call.o_shape} {call.o_dtype}")
     lse = q.new_empty(call.lse_shape, dtype=torch.float32) if return_lse else None
-    if out.numel() > 0:  # the library asks for at least one row
+    if call.has_rows():
         call.forward(q, k, v, out, lse, seed, offset, bytes_of(q))
     return (out, lse) if return_lse else out
 
@@ -109,22 +110,36 @@ _OPTIONS = ("causal", "window", "scale", "dropout", "mask", "layout", "session",
 def _call(q, k, v, out, options):
     """What was checked before is not checked again: calls are kept by all that they depend on but addresses."""
     causal, window, _, _, mask, _, session, _, score, visible, captured, sinks, descales = options
-    session = session or session_of(q.device)
+    if session is None:
+        session = session_of(q.device)
     if (out is not None or mask is not None or score is not None or visible is not None or captured is not None
             or sinks is not None or descales is not None or session is None):
         return Call(q, k, v, **dict(zip(_OPTIONS, options)))
     if type(window) is list:
         options = (causal, tuple(window), *options[2:])
-    key = (q.shape, k.shape, v.shape, q.stride(), k.stride(), v.stride(), q.dtype, k.dtype, v.dtype,
-           q.device, k.device, v.device, options)
+    key = (session.key or _key_of_session(session))(q, k, v), options
     call = session.calls.get(key)
     if call is None:
         call = Call(q, k, v, **dict(zip(_OPTIONS, options)))
-        call.kept = True
+        call.kept = key[0] is not None
+        if not call.kept:
+            return call
         if len(session.calls) >= _CALLS_MOST:
             session.calls = {}
         session.calls[key] = call
     return call
+
+
+def _key_of_session(session):
+    """What tells tensors apart that need calls of their own."""
+    session.exchange = exchange_of(session)
+    session.key = session.exchange.key if session.exchange else _key
+    return session.key
+
+
+def _key(q, k, v):
+    return (q.shape, k.shape, v.shape, q.stride(), k.stride(), v.stride(), q.dtype, k.dtype, v.dtype, q.device, k.device,
+            v.device)
 
 
 class BlockMask:

@@ -6,6 +6,8 @@ from ._launch import as_input
 
 
 def _tensors_of(seed, offset):
+    if type(seed) is type(offset) is int:
+        return ()
     return tuple(value for value in (seed, offset) if hasattr(value, "data_ptr"))
 
 
@@ -30,10 +32,10 @@ def once(torch):
     def decorate(backward):
         @functools.wraps(backward)
         def wrapped(ctx, *gradients):
+            if not torch.is_grad_enabled():
+                return backward(ctx, *gradients)
             with torch.no_grad():
                 results = backward(ctx, *gradients)
-            if not torch.is_grad_enabled():
-                return results
             given = [n for n, result in enumerate(results) if result is not None]
             refusing = dict(zip(given, Refuse.apply(*(results[n].detach().requires_grad_() for n in given))))
             return tuple(refusing.get(n) for n in range(len(results)))
@@ -44,8 +46,12 @@ def once(torch):
 
 def bytes_of(tensor):
     """Allocates beside a tensor. Freed memory goes to the next call on its stream, which waits for this one."""
+    return functools.partial(_new_bytes, tensor)
+
+
+def _new_bytes(tensor, size):
     import torch
-    return lambda size: tensor.new_empty((size,), dtype=torch.uint8)
+    return tensor.new_empty((size,), dtype=torch.uint8)
 
 
 @functools.lru_cache(maxsize=None)
@@ -56,14 +62,13 @@ def function():
     class Attention(torch.autograd.Function):
         @staticmethod
         def forward(ctx, q, k, v, call, seed, offset, *captured):
-            out = q.new_empty(call.o_shape, dtype=call.o_dtype)
+            out = call.new_output(q)
             lse = q.new_empty(call.lse_shape, dtype=torch.float32)
             if call.has_rows():
                 call.forward(q, k, v, out, lse, seed, offset, bytes_of(q))
             ctx.call, ctx.seed, ctx.offset = call, seed, offset
-            # Seeds on the device are saved like the rest: whoever changes one before the backward
-            # is told so.
-            # What the score captures and lengths of sequences are saved, too: they are read again by the backward.
+            # What the score captures, seeds on the device and lengths of sequences are saved like the rest, as the backward
+            # reads them again: whoever changes one before it is told so.
             ctx.save_for_backward(q, k, v, out, lse, *captured, *_tensors_of(seed, offset), *call.lengths.values())
             ctx.set_materialize_grads(False)
             return out, lse
@@ -78,9 +83,12 @@ def function():
             if not ctx.call.has_rows():
                 zeros = [torch.zeros_like(tensor) for tensor in (q, k, v, *captured.values())]
                 return (*zeros[:3], None, None, None, *zeros[3:])
-            dout = torch.zeros_like(out) if dout is None else as_input(dout)
+            if dout is None:
+                dout = torch.zeros_like(out)
+            elif dout.stride() != out.stride() or dout.data_ptr() % 16:
+                dout = as_input(dout)
             dlse = None if dlse is None else dlse.contiguous()
-            dq, dk, dv = (ctx.call.new_gradient(tensor) for tensor in (q, k, v))
+            dq, dk, dv = ctx.call.new_gradients(q, k, v)
             tensors = {"q": q, "k": k, "v": v, "o": out, "dout": dout, "dq": dq, "dk": dk, "dv": dv}
             gradients = ctx.call.backward(tensors, lse, dlse, ctx.seed, ctx.offset, bytes_of(q), captured)
             return dq, dk, dv, None, None, None, *gradients.values()

@@ -8,6 +8,7 @@ from ._session import Session
 
 _local = threading.local()
 _emulated = {}  # "cpu": the session that serves CPU tensors
+_found = {}  # sessions by torch.device
 
 
 class Device(collections.namedtuple("Device", "type index stream")):
@@ -33,13 +34,19 @@ def emulate(gpu):
     10^4 times slower than on a GPU: for trying things out and for tests. Sessions given to calls come first.
     Raises Error for an unknown name, and at the first call where there is no C++ compiler.
     """
+    _found.clear()
     _emulated["cpu"] = None if gpu is None else Session(emulate=gpu)
     return _emulated["cpu"]
 
 
 def session_of(device):
     """The session that serves the tensors of a device, or None."""
-    return default_session(device.index) if device.type == "cuda" else _emulated.get(device.type)
+    session = _found.get(device)
+    if session is None:
+        session = default_session(device.index) if device.type == "cuda" else _emulated.get(device.type)
+        if type(device) is not Device:  # which has a stream
+            _found[device] = session
+    return session
 
 
 def serves_device(device):
@@ -66,3 +73,15 @@ def enter(device):
             torch.cuda.Event().record()
         used.add(device.index)
     return torch._C._cuda_getCurrentRawStream(device.index)
+
+
+def launch(device, function, *arguments):
+    """function(*arguments, stream), with the device's context current in this thread."""
+    stream = enter(device)
+    if device.type != "cuda" or type(device) is Device:
+        return function(*arguments, stream)
+    import torch
+    if torch.cuda.current_device() == device.index:
+        return function(*arguments, stream)
+    with torch.cuda.device(device.index):
+        return function(*arguments, stream)

@@ -4,14 +4,14 @@ import ctypes as c
 import math
 
 from . import _structs as s
-from ._devices import enter, serves, session_of
-from ._library import check, library
+from ._devices import launch, serves, session_of
+from ._library import check
+from ._prepared import ALIGNMENT, align, prepare, set_seed
 from .score import trace
 
 AXES = {"bhsd": (0, 2, 1), "bshd": (0, 1, 2)}  # where batch, sequence, head are
 MASK_BLOCK = 128  # queries and keys of a block of the masks that are made by themselves,
 MASK_PAYS_FROM = 1024  # where there are so many of both
-ALIGNMENT = 256  # of a workspace, in bytes; PyTorch aligns CPU memory to less
 _CAUSAL = {False: s.CAUSAL_NONE, None: s.CAUSAL_NONE, True: s.CAUSAL_BOTTOM_RIGHT,
            "bottom-right": s.CAUSAL_BOTTOM_RIGHT, "top-left": s.CAUSAL_TOP_LEFT}
 
@@ -43,6 +43,15 @@ def _view(name, tensor, axes):
     batch, seq, head = axes
     view = s.Tensor(tensor.data_ptr(), strides[batch], strides[seq], strides[head])
     return view, (shape[batch], shape[seq], shape[head], shape[3])
+
+
+def dense(shape):
+    """The strides of a contiguous tensor."""
+    strides, step = [], 1
+    for extent in reversed(shape):
+        strides.insert(0, step)
+        step *= extent
+    return tuple(strides)
 
 
 def as_input(tensor):
@@ -174,18 +183,6 @@ def captured_array(captured, device, gradients=None):
     return array
 
 
-def _set_seed(arguments, name, value, device):
-    """A number, or a tensor of one 64-bit integer that is read when the kernel runs."""
-    if hasattr(value, "data_ptr"):
-        if value.element_size() != 8 or value.device != device:
-            raise TypeError(f"{name} is {value.dtype} on {value.device}; allowed: an int, or an "
-                            f"int64 tensor on {device}")
-        setattr(arguments, name + "_device", value.data_ptr())
-    else:
-        setattr(arguments, name + "_device", None)
-        setattr(arguments, name, value & 0xFFFFFFFFFFFFFFFF)
-
-
 class Call:
     """What a forward and its backward have in common: options and shapes, checked, no tensor."""
 
@@ -215,6 +212,7 @@ class Call:
         self.o_shape = ((batch, nq, heads_q, head_dim_v) if layout == "bshd"
                         else (batch, heads_q, nq, head_dim_v))
         self.lse_shape = (batch, heads_q, nq)
+        self._o_as_q = self.o_dtype == q.dtype and self.o_shape == q.shape and q.stride() == dense(q.shape)
         self.scale = 1 / math.sqrt(head_dim) if scale is None else scale
         self.dropout, self.deterministic = dropout, deterministic
         self._sizes = {"batch": batch, "heads_q": heads_q, "heads_kv": heads_kv,
@@ -239,7 +237,7 @@ class Call:
         self._wanted, self.wanted_names = {}, []
         self.lengths = {}  # of sequences, by name: _varlen.py
         self.kept = False  # whether all tensors it will meet have the strides of the first, out new each time
-        self._prepared = None
+        self._forward = self._backward = None  # then what _prepare gave
 
     def _mask_pays(self):
         """Whether a block mask of what the score hides is worth its making: not for few queries, and not where a tensor
@@ -263,13 +261,20 @@ class Call:
         """Whether there is anything to compute: the library asks for at least one row."""
         return 0 not in self.o_shape
 
-    def new_gradient(self, tensor):
-        """Memory for the gradient of q, k or v."""
+    def new_output(self, q):
+        """Memory for O, dense in the layout."""
         import torch
-        return torch.empty_like(tensor)
+        return torch.empty_like(q) if self._o_as_q else q.new_empty(self.o_shape, dtype=self.o_dtype)
+
+    def new_gradients(self, *tensors):
+        """Memory for the gradients of q, k and v."""
+        import torch
+        return [torch.empty_like(tensor) for tensor in tensors]
 
     def want_gradients(self):
         """Names and tensors of what is captured and requires gradients, which the backward then makes."""
+        if not self._captured and self._sinks is None:
+            return {}
         wanted = {name: value for name, value in self._captured.items()
                   if hasattr(value, "data_ptr") and value.requires_grad}
         self._wanted = {name: self._session.score_gradient(self._class["score"], name) for name in wanted}
@@ -299,17 +304,21 @@ class Call:
             setattr(arguments, name, descale)
         arguments.captured = captured_array(self._captured, self.device, gradients)
         arguments.captured_count = len(self._captured)
-        _set_seed(arguments, "seed", seed, self.device)
-        _set_seed(arguments, "offset", offset, self.device)
+        set_seed(arguments, "seed", seed, self.device)
+        set_seed(arguments, "offset", offset, self.device)
         return arguments
 
     def _run(self, plan, arguments):
-        plan.run(arguments, enter(self.device))
+        launch(self.device, plan.run, arguments)
 
     def forward(self, q, k, v, out, lse, seed, offset, allocate):
         """Fills out, and lse unless it is None; allocate as in backward."""
-        if self._prepared is not None:
-            self._prepared.forward(q, k, v, out, lse, seed, offset, allocate)
+        if self._forward is not None:
+            run, size = self._forward
+            workspace = (allocate(size),) if size else ()
+            status = run(q, k, v, out, lse, *workspace, seed, offset)
+            if status:
+                check(status)
             return
         self._make_mask(allocate)
         arguments = self._arguments({"q": q, "k": k, "v": v, "o": out}, seed, offset, lse)
@@ -317,15 +326,28 @@ class Call:
         size = plan.workspace_for(arguments)
         if size > 0:
             workspace = allocate(size + ALIGNMENT)
-            arguments.workspace = _aligned(workspace)
+            arguments.workspace = align(workspace.data_ptr())
         self._run(plan, arguments)
         if self.kept:
-            self._prepared = Prepared(self, plan, arguments, size)
+            self._forward = self._prepare(plan, arguments, ("q", "k", "v", "o", "lse"), size)
+
+    def _prepare(self, plan, arguments, names, size):
+        """A function that runs it again with other tensors, and the bytes of the workspace to give it, 0: none."""
+        return (prepare(self._session.exchange, plan, arguments, names, size > 0, self.device, self.dropout > 0),
+                size + ALIGNMENT if size > 0 else 0)
 
     def backward(self, tensors, lse, dlse, seed, offset, allocate, captured=None):
         """Fills dq, dk, dv; tensors: q, k, v, o, dout, dq, dk, dv by name. allocate(bytes): memory on the device that
         lives until what is launched on the stream has run. Gives the gradients of what is captured and wants one, by
         name; captured: these tensors."""
+        as_before = self.kept and tensors["dout"].stride() == tensors["o"].stride()
+        if as_before and self._backward is not None:
+            run, size = self._backward
+            workspace = (allocate(size),) if size else ()
+            status = run(*tensors.values(), lse, dlse, *workspace, seed, offset)
+            if status:
+                check(status)
+            return {}
         plan = self._plan(s.BACKWARD)
         gradients = {name: new_gradient(tensor) for name, tensor in (captured or {}).items()}
         if self._sinks is not None and SINKS not in gradients:
@@ -336,56 +358,16 @@ class Call:
             arguments.dsinks = gradients[SINKS].data_ptr()
         if dlse is not None:
             arguments.dlse = dlse.data_ptr()
-        workspace = allocate(plan.workspace_for(arguments) + ALIGNMENT)
-        arguments.workspace = _aligned(workspace)
+        size = plan.workspace_for(arguments)
+        workspace = allocate(size + ALIGNMENT)
+        arguments.workspace = align(workspace.data_ptr())
         self._run(plan, arguments)
+        if as_before:
+            self._backward = self._prepare(plan, arguments, (*tensors, "lse", "dlse"), size)
         return {name: spread_gradient(gradients[name], tensor) for name, tensor in (captured or {}).items()}
-
-
-def _aligned(workspace):
-    return -(-workspace.data_ptr() // ALIGNMENT) * ALIGNMENT
 
 
 def aligned(allocate, size):
     """(memory, the address of so many bytes in it)."""
     memory = allocate(size + ALIGNMENT)
-    return memory, _aligned(memory)
-
-
-class Prepared:
-    """A forward that has been checked and launched once, for tensors of the same shapes and strides."""
-
-    _Q, _K, _V, _O, _LSE, _WORKSPACE = (getattr(s.Arguments, name).offset // 8
-                                        for name in ("q", "k", "v", "o", "lse", "workspace"))
-
-    def __init__(self, call, plan, arguments, workspace_size):
-        self._workspace_size = workspace_size
-        self._plan, self._device, self._dropout = plan, call.device, call.dropout > 0
-        self._bytes, self._handle, self._run = bytes(arguments), plan.handle, library().fatune_plan_run
-        self._idle = []  # arguments that no thread uses: an item is taken and given back without a lock
-
-    def _new_arguments(self):
-        """The struct, what points to it, its 64-bit words."""
-        arguments = s.Arguments.from_buffer_copy(self._bytes)
-        return arguments, c.byref(arguments), (c.c_uint64 * (c.sizeof(s.Arguments) // 8)).from_buffer(arguments)
-
-    def forward(self, q, k, v, out, lse, seed, offset, allocate):
-        """As Call.forward."""
-        try:
-            taken = self._idle.pop()
-        except IndexError:
-            taken = self._new_arguments()
-        arguments, pointer, words = taken
-        words[self._Q], words[self._K] = q.data_ptr(), k.data_ptr()
-        words[self._V], words[self._O] = v.data_ptr(), out.data_ptr()
-        words[self._LSE] = 0 if lse is None else lse.data_ptr()
-        if self._workspace_size > 0:
-            workspace = allocate(self._workspace_size + ALIGNMENT)
-            words[self._WORKSPACE] = _aligned(workspace)
-        if self._dropout:
-            _set_seed(arguments, "seed", seed, self._device)
-            _set_seed(arguments, "offset", offset, self._device)
-        status = self._run(self._handle, pointer, enter(self._device))
-        self._idle.append(taken)
-        if status:
-            check(status)
+    return memory, align(memory.data_ptr())

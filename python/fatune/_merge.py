@@ -1,7 +1,7 @@
 """Results of separate calls put together."""
 
 from . import _structs as s
-from ._devices import enter, serves, session_of
+from ._devices import launch, serves, session_of
 from ._launch import AXES, _dtype, _view
 from ._library import check, library
 
@@ -58,4 +58,4 @@ def _launch(session, parts, out, lse, layout):
     view, (batch, sequence, heads, dim) = _view("out", out, AXES[layout])
     arguments = s.MergeArguments(dtype=_dtype(out), head_dim_v=dim, batch=batch, heads_q=heads, seqlen_q=sequence,
                                  o=view, lse=lse.data_ptr(), parts=structs, part_count=len(parts))
-    check(library().fatune_merge(session.handle, arguments, enter(out.device)))
+    check(launch(out.device, library().fatune_merge, session.handle, arguments))

@@ -1,7 +1,7 @@
 """Tensors as 8-bit floats with descales."""
 
 from . import _structs as s
-from ._devices import enter, serves, session_of
+from ._devices import launch, serves, session_of
 from ._launch import AXES, _dtype, _view
 from ._library import check, library
 
@@ -38,5 +38,5 @@ def quantise(x, *, layout="bhsd", rotate=None, session=None):
         dtype=_dtype(x), head_dim=dim, batch=batch, heads=heads, seqlen=sequence, x=view,
         out=_view("out", out, AXES[layout])[0], descale=descale.data_ptr(), rotate=int(rotate is not None),
         seed=(rotate or 0) & 0xFFFFFFFFFFFFFFFF)
-    check(library().fatune_quantise(chosen.handle, arguments, enter(x.device)))
+    check(launch(x.device, library().fatune_quantise, chosen.handle, arguments))
     return out, descale

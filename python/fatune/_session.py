@@ -137,6 +137,7 @@ class Session:
         self.opened = _OpenSession(options)
         self.handle = self.opened.handle
         self.plans, self.calls = {}, {}  # calls: of _attention.py
+        self.exchange = self.key = None  # of _attention.py
         self._scores, self._hiding = {}, {}
         self._lock = threading.Lock()
 

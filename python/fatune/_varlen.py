@@ -25,10 +25,10 @@ class _Call(Call):
             raise ValueError("k has no rows; allowed: at least one, which no sequence need use")
         return True
 
-    def new_gradient(self, tensor):
+    def new_gradients(self, *tensors):
         """Kernels write no row that no sequence uses, and which rows those are the device alone knows."""
         import torch
-        return torch.zeros_like(tensor)
+        return [torch.zeros_like(tensor) for tensor in tensors]
 
     def _arguments(self, *tensors, **options):
         arguments = super()._arguments(*tensors, **options)

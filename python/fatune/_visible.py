@@ -4,7 +4,7 @@ import ctypes as c
 
 from . import _structs as s
 from ._autograd import bytes_of
-from ._devices import enter, session_of
+from ._devices import launch, session_of
 from ._launch import AXES, MASK_BLOCK, add_score, aligned, captured_array, check_shapes
 from ._library import check, library
 from ._session import numbered
@@ -59,4 +59,4 @@ class VisibleMask:
         """Makes the mask anew from what is captured, scalars and tensors by name."""
         self._captured = captured  # alive until the kernels have read it
         array = captured_array(captured, self._device)
-        check(library().fatune_mask_update(self.handle, array, len(array), enter(self._device)))
+        check(launch(self._device, library().fatune_mask_update, self.handle, array, len(array)))

@@ -15,7 +15,7 @@ written, so `out` has to be an array of a library whose arrays can.
 import ctypes as c
 
 from ._devices import Device, default_session
-from ._launch import Call
+from ._launch import Call, dense
 
 _CPU, _CUDA, _CUDA_MANAGED = 1, 2, 13
 _NAMES = {(2, 16): "float16", (4, 16): "bfloat16", (2, 32): "float32", (0, 32): "int32", (0, 64): "int64",
@@ -30,14 +30,6 @@ class _DLTensor(c.Structure):
 
 _pointer_of = c.pythonapi.PyCapsule_GetPointer
 _pointer_of.restype, _pointer_of.argtypes = c.c_void_p, (c.py_object, c.c_char_p)
-
-
-def _dense(shape):
-    strides, step = [], 1
-    for extent in reversed(shape):
-        strides.insert(0, step)
-        step *= extent
-    return tuple(strides)
 
 
 class View:
@@ -65,7 +57,7 @@ class View:
         self._capsule = array.__dlpack__(stream=stream or 1) if type_ in (_CUDA, _CUDA_MANAGED) else array.__dlpack__()
         tensor = _DLTensor.from_address(_pointer_of(self._capsule, b"dltensor"))
         self.shape = tuple(tensor.shape[n] for n in range(tensor.ndim))
-        self._strides = tuple(tensor.strides[n] for n in range(tensor.ndim)) if tensor.strides else _dense(self.shape)
+        self._strides = tuple(tensor.strides[n] for n in range(tensor.ndim)) if tensor.strides else dense(self.shape)
         self.dtype = _NAMES.get((tensor.code, tensor.bits), f"DLPack type {tensor.code} of {tensor.bits} bits")
         self.device = Device("cpu" if type_ == _CPU else "cuda" if type_ in (_CUDA, _CUDA_MANAGED) else f"device {type_}",
                              None if type_ == _CPU else index, stream)
@@ -147,7 +139,7 @@ def _bytes_of(array, stream):
 
 def _statistic(name, array, call, stream):
     view = View(name, array, stream)
-    if (view.shape, view.dtype, view.stride()) != (call.lse_shape, "float32", _dense(call.lse_shape)):
+    if (view.shape, view.dtype, view.stride()) != (call.lse_shape, "float32", dense(call.lse_shape)):
         raise ValueError(f"{name} is {view.shape} {view.dtype}; allowed: dense {call.lse_shape} float32")
     return view
 

@@ -1,5 +1,6 @@
 """What the tests share: where the build is, and stand-ins for PyTorch and its tensors."""
 
+import ctypes
 import os
 import pathlib
 import sys
@@ -151,6 +152,50 @@ def _like(tensor):
     return Tensor(tensor.shape, tensor.dtype, tensor.device, tensor.strides)
 
 
+class DLTensor(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32),
+                ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16),
+                ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.POINTER(ctypes.c_int64)),
+                ("byte_offset", ctypes.c_uint64)]
+
+
+def _tell(tensor, told):
+    if not isinstance(tensor, Tensor):
+        return -1
+    count = len(tensor.shape)
+    tensor.told = [(ctypes.c_int64 * max(count, 1))(*numbers) for numbers in (tensor.shape, tensor.strides)]
+    offset = 16  # so that whoever forgets it is found out
+    told[0] = DLTensor(tensor.address - offset, 2 if tensor.device.type == "cuda" else 1, tensor.device.index or 0, count,
+                       {"bfloat16": 4, "float32": 2, "float16": 2}.get(tensor.dtype, 0), 8 * tensor.element_size(), 1,
+                       *(ctypes.cast(numbers, ctypes.POINTER(ctypes.c_int64)) for numbers in tensor.told), offset)
+    return 0
+
+
+def _tell_stream(_type, _index, stream):
+    stream[0] = 0x5717EA
+    return 0
+
+
+class Exchange(ctypes.Structure):
+    """DLPack's C exchange API for the tensors above."""
+
+    alive = []
+
+    _fields_ = [("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("others", ctypes.c_void_p * 4),
+                ("tensor_of", ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.POINTER(DLTensor))),
+                ("stream", ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_int32, ctypes.c_int32,
+                                             ctypes.POINTER(ctypes.c_void_p)))]
+
+    @classmethod
+    def capsule(cls, major=1):
+        exchange = cls(major=major, minor=3)
+        exchange.tensor_of, exchange.stream = cls._fields_[3][1](_tell), cls._fields_[4][1](_tell_stream)
+        cls.alive.append(exchange)
+        new = ctypes.pythonapi.PyCapsule_New
+        new.restype, new.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+        return new(ctypes.addressof(exchange), b"dlpack_exchange_api", None)
+
+
 def fake_torch():
     """A module `torch` whose tensors are those above."""
     torch = types.ModuleType("torch")
@@ -170,6 +215,6 @@ def fake_torch():
         Function=Function,
         function=types.SimpleNamespace())
     torch.cuda = types.SimpleNamespace(
-        device=_Nothing, Event=_Nothing, current_device=lambda: 0,
+        device=_Nothing, Event=_Nothing, current_device=lambda: 0, device_count=lambda: 1,
         current_stream=lambda device=None: types.SimpleNamespace(cuda_stream=0x5717EA))
     return torch

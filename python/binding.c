@@ -1,0 +1,343 @@
+/* binding.c: the module fatune._binding: what each call of attention() does again, without ctypes.
+ * in -> out: tensors that speak DLPack's C exchange API (https://dmlc.github.io/dlpack/latest/) ->
+ * the key of what was prepared for tensors like them; its run, with their addresses.
+ *
+ * It is built against Python's stable ABI of 3.9, links no library and needs no header of PyTorch:
+ * what it calls is given to it by address. */
+#define Py_LIMITED_API 0x03090000
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "runtime/fatune.h"
+
+/* ---- DLPack ---- */
+
+enum { ON_CUDA = 2, INTEGER_BITS = 64 };
+
+struct dl_tensor {
+  void *data;
+  int32_t device_type, device_id, ndim;
+  uint8_t code, bits;
+  uint16_t lanes;
+  int64_t *shape, *strides;
+  uint64_t byte_offset;
+};
+
+struct dl_exchange {
+  uint32_t major, minor;
+  void *previous, *allocate, *from_object, *to_object;
+  int (*tensor_of)(void *object, struct dl_tensor *out);
+  int (*current_stream)(int32_t device_type, int32_t device_id, void **stream);
+};
+
+/* ---- objects ---- */
+
+static PyObject *new_object(PyTypeObject *type) {
+  return ((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
+}
+
+static void free_object(PyObject *self) {
+  PyTypeObject *const type = Py_TYPE(self);
+  ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+  Py_DECREF(type);
+}
+
+/* ---- Exchange(capsule, type, current_device, set_device): how tensors of a type are read ---- */
+
+enum { TENSORS = 3, DIMS = 4, TENSOR_WORDS = 2 + 2 * DIMS };
+
+/* current_device() and set_device(number) are of the thread; None where there is but one device. */
+struct exchange {
+  PyObject_HEAD;
+  const struct dl_exchange *api;
+  PyObject *type, *current_device, *set_device;
+  PyObject *held; /* the arguments it was made of, these among them */
+};
+
+static uint64_t address_of(const struct dl_tensor *tensor) {
+  return (uintptr_t)tensor->data + tensor->byte_offset;
+}
+
+static bool add_to_key(const struct exchange *exchange, PyObject *object, int64_t *key) {
+  struct dl_tensor tensor;
+  if ((PyObject *)Py_TYPE(object) != exchange->type) return false;
+  if (exchange->api->tensor_of(object, &tensor)) {
+    PyErr_Clear();
+    return false;
+  }
+  if (tensor.ndim != DIMS || !tensor.strides) return false;
+  key[0] = (int64_t)tensor.device_type << 32 | (uint32_t)tensor.device_id;
+  key[1] = (int64_t)tensor.code << 32 | (int64_t)tensor.bits << 16 | tensor.lanes;
+  memcpy(key + 2, tensor.shape, DIMS * sizeof *key);
+  memcpy(key + 2 + DIMS, tensor.strides, DIMS * sizeof *key);
+  return true;
+}
+
+/* key(q, k, v) -> bytes that tell their shapes, strides, dtypes and devices, or None. */
+static PyObject *exchange_key(PyObject *self, PyObject *args) {
+  const struct exchange *const exchange = (struct exchange *)self;
+  int64_t key[TENSORS * TENSOR_WORDS];
+  if (PyTuple_Size(args) != TENSORS) {
+    PyErr_SetString(PyExc_TypeError, "key() takes q, k, v");
+    return NULL;
+  }
+  for (Py_ssize_t n = 0; n < TENSORS; n++)
+    if (!add_to_key(exchange, PyTuple_GetItem(args, n), key + n * TENSOR_WORDS)) Py_RETURN_NONE;
+  return PyBytes_FromStringAndSize((const char *)key, sizeof key);
+}
+
+static PyObject *exchange_new(PyTypeObject *type, PyObject *args, PyObject *names) {
+  PyObject *capsule, *of, *current, *set;
+  (void)names;
+  if (!PyArg_ParseTuple(args, "OOOO", &capsule, &of, &current, &set)) return NULL;
+  const struct dl_exchange *const api = PyCapsule_GetPointer(capsule, "dlpack_exchange_api");
+  if (!api) return NULL;
+  if (api->major != 1 || !api->tensor_of || !api->current_stream) {
+    PyErr_SetString(PyExc_NotImplementedError, "DLPack's exchange API is not of version 1, whole");
+    return NULL;
+  }
+  struct exchange *const exchange = (struct exchange *)new_object(type);
+  if (!exchange) return NULL;
+  exchange->api = api;
+  exchange->type = of;
+  exchange->current_device = current;
+  exchange->set_device = set;
+  exchange->held = args;
+  Py_INCREF(args);
+  return (PyObject *)exchange;
+}
+
+static void exchange_free(PyObject *self) {
+  Py_XDECREF(((struct exchange *)self)->held);
+  free_object(self);
+}
+
+static bool is_exchange(PyObject *object) {
+  PyTypeObject *const type = Py_TYPE(object);
+  return (PyType_GetFlags(type) & Py_TPFLAGS_HEAPTYPE) &&
+         PyType_GetSlot(type, Py_tp_dealloc) == (void *)exchange_free;
+}
+
+static PyMethodDef exchange_methods[] = {{"key", exchange_key, METH_VARARGS, NULL}, {0}};
+static PyType_Slot exchange_slots[] = {{Py_tp_new, (void *)exchange_new},
+                                       {Py_tp_dealloc, (void *)exchange_free},
+                                       {Py_tp_methods, exchange_methods},
+                                       {0, NULL}};
+static PyType_Spec exchange_spec = {.name = "fatune._binding.Exchange",
+                                    .basicsize = sizeof(struct exchange),
+                                    .flags = Py_TPFLAGS_DEFAULT,
+                                    .slots = exchange_slots};
+
+/* ---- Prepared: one kind of run ---- */
+
+enum { ADDRESSES_MOST = 16, WORKSPACE_ALIGNMENT = 256 };
+
+struct prepared {
+  PyObject_HEAD;
+  const struct exchange *exchange;
+  PyObject *enter; /* enter(device): what a thread does before it launches there first */
+  PyObject *held;
+  int (*run)(fatune_plan *plan, const fatune_arguments *arguments, void *stream);
+  fatune_plan *plan;
+  int device; /* -1: an emulated one */
+  int seeded; /* a seed and an offset follow the tensors */
+  int count;
+  Py_ssize_t words[ADDRESSES_MOST]; /* of the arguments; negative: of a workspace */
+  fatune_arguments arguments;
+};
+
+/* Prepared(exchange, run, plan, plan's address, arguments, words, device, seeded, enter): run is
+ * the address of fatune_plan_run; words are the places, in 64-bit words, where addresses of tensors
+ * go, that of the workspace as ~place. */
+static PyObject *prepared_new(PyTypeObject *type, PyObject *args, PyObject *names) {
+  struct prepared given = {0};
+  PyObject *exchange, *plan, *words;
+  unsigned long long run, address;
+  const char *bytes;
+  Py_ssize_t size;
+  (void)names;
+  if (!PyArg_ParseTuple(args, "OKOKy#O!ipO", &exchange, &run, &plan, &address, &bytes, &size,
+                        &PyTuple_Type, &words, &given.device, &given.seeded, &given.enter))
+    return NULL;
+  if (!is_exchange(exchange)) {
+    PyErr_SetString(PyExc_TypeError, "the first argument is no Exchange");
+    return NULL;
+  }
+  const Py_ssize_t count = PyTuple_Size(words);
+  if (size != sizeof given.arguments || count > ADDRESSES_MOST) {
+    PyErr_Format(PyExc_ValueError, "arguments of %zd bytes, %zd words; allowed: %zu, at most %d",
+                 size, count, sizeof given.arguments, ADDRESSES_MOST);
+    return NULL;
+  }
+  for (Py_ssize_t n = 0; n < count; n++) {
+    const Py_ssize_t word = PyLong_AsSsize_t(PyTuple_GetItem(words, n));
+    const Py_ssize_t place = word < 0 ? ~word : word;
+    if (place >= size / (Py_ssize_t)sizeof(uint64_t)) {
+      PyErr_Format(PyExc_ValueError, "word %zd lies past the arguments", word);
+      return NULL;
+    }
+    given.words[n] = word;
+  }
+  struct prepared *const prepared = (struct prepared *)new_object(type);
+  if (!prepared) return NULL;
+  memcpy(&given.arguments, bytes, sizeof given.arguments);
+  given.ob_base = prepared->ob_base;
+  given.exchange = (const struct exchange *)exchange;
+  given.run = (int (*)(fatune_plan *, const fatune_arguments *, void *))(uintptr_t)run;
+  given.plan = (fatune_plan *)(uintptr_t)address;
+  given.count = (int)count;
+  given.held = args;
+  Py_INCREF(args);
+  *prepared = given;
+  return (PyObject *)prepared;
+}
+
+static void prepared_free(PyObject *self) {
+  Py_XDECREF(((struct prepared *)self)->held);
+  free_object(self);
+}
+
+static bool read_tensor(const struct prepared *prepared, PyObject *object,
+                        struct dl_tensor *tensor) {
+  return prepared->exchange->api->tensor_of(object, tensor) == 0;
+}
+
+static bool set_address(const struct prepared *prepared, int n, PyObject *object,
+                        fatune_arguments *arguments) {
+  struct dl_tensor tensor;
+  uint64_t address = 0;
+  Py_ssize_t word = prepared->words[n];
+  if (object != Py_None) {
+    if (!read_tensor(prepared, object, &tensor)) return false;
+    address = address_of(&tensor);
+  }
+  if (word < 0) {
+    word = ~word;
+    address = (address + WORKSPACE_ALIGNMENT - 1) / WORKSPACE_ALIGNMENT * WORKSPACE_ALIGNMENT;
+  }
+  memcpy((char *)arguments + (size_t)word * sizeof address, &address, sizeof address);
+  return true;
+}
+
+static bool set_number(PyObject *object, uint64_t *number) {
+  PyObject *const index = PyNumber_Index(object);
+  if (!index) return false;
+  *number = PyLong_AsUnsignedLongLongMask(index);
+  Py_DECREF(index);
+  return !PyErr_Occurred();
+}
+
+/* A number, or a tensor of one 64-bit integer that is read when the kernel runs. */
+static bool set_seed(const struct prepared *prepared, PyObject *object, uint64_t *number,
+                     const uint64_t **device) {
+  struct dl_tensor tensor;
+  *device = NULL;
+  const int is_tensor = PyObject_IsInstance(object, prepared->exchange->type);
+  if (is_tensor <= 0) return is_tensor == 0 && set_number(object, number);
+  if (!read_tensor(prepared, object, &tensor)) return false;
+  const int id = tensor.device_type == ON_CUDA ? tensor.device_id : -1;
+  if (id != prepared->device || tensor.bits != INTEGER_BITS) {
+    PyErr_SetString(PyExc_TypeError, "a seed or offset is not of 64 bits, or not where q is; "
+                                     "allowed: an int, or an int64 tensor on q's device");
+    return false;
+  }
+  *device = (const uint64_t *)(uintptr_t)address_of(&tensor);
+  return true;
+}
+
+static bool call_with(PyObject *function, int device) {
+  PyObject *const result = PyObject_CallFunction(function, "i", device);
+  Py_XDECREF(result);
+  return result != NULL;
+}
+
+/* Makes the device the thread's; *before: which one was, -1 where none need be put back. */
+static bool enter(const struct prepared *prepared, int *before) {
+  static _Thread_local uint64_t entered;
+  const int device = prepared->device;
+  const bool counted = device < INTEGER_BITS;
+  *before = -1;
+  if (!counted || !(entered >> device & 1)) {
+    if (!call_with(prepared->enter, device)) return false;
+    if (counted) entered |= UINT64_C(1) << device;
+  }
+  if (prepared->exchange->current_device == Py_None) return true;
+  PyObject *const current = PyObject_CallObject(prepared->exchange->current_device, NULL);
+  if (!current) return false;
+  const long number = PyLong_AsLong(current);
+  Py_DECREF(current);
+  if (number == -1 && PyErr_Occurred()) return false;
+  if (number == device) return true;
+  *before = (int)number;
+  return call_with(prepared->exchange->set_device, device);
+}
+
+static bool launch(const struct prepared *prepared, const fatune_arguments *arguments,
+                   int *status) {
+  void *stream = NULL;
+  int before = -1;
+  if (prepared->device >= 0) {
+    if (!enter(prepared, &before)) return false;
+    if (prepared->exchange->api->current_stream(ON_CUDA, prepared->device, &stream)) return false;
+  }
+  Py_BEGIN_ALLOW_THREADS;
+  *status = prepared->run(prepared->plan, arguments, stream);
+  Py_END_ALLOW_THREADS;
+  return before < 0 || call_with(prepared->exchange->set_device, before);
+}
+
+/* run(tensor or None, ..., seed, offset) -> a fatune_status; the last two where it is seeded. */
+static PyObject *prepared_run(PyObject *self, PyObject *args) {
+  const struct prepared *const prepared = (struct prepared *)self;
+  fatune_arguments arguments = prepared->arguments;
+  const int count = prepared->count;
+  int status = 0;
+  if (PyTuple_Size(args) != count + 2) {
+    PyErr_Format(PyExc_TypeError, "run() takes %d tensors, seed, offset", count);
+    return NULL;
+  }
+  for (int n = 0; n < count; n++)
+    if (!set_address(prepared, n, PyTuple_GetItem(args, n), &arguments)) return NULL;
+  if (prepared->seeded &&
+      (!set_seed(prepared, PyTuple_GetItem(args, count), &arguments.seed, &arguments.seed_device) ||
+       !set_seed(prepared, PyTuple_GetItem(args, count + 1), &arguments.offset,
+                 &arguments.offset_device)))
+    return NULL;
+  return launch(prepared, &arguments, &status) ? PyLong_FromLong(status) : NULL;
+}
+
+static PyMethodDef prepared_methods[] = {{"run", prepared_run, METH_VARARGS, NULL}, {0}};
+static PyType_Slot prepared_slots[] = {{Py_tp_new, (void *)prepared_new},
+                                       {Py_tp_dealloc, (void *)prepared_free},
+                                       {Py_tp_methods, prepared_methods},
+                                       {0, NULL}};
+static PyType_Spec prepared_spec = {.name = "fatune._binding.Prepared",
+                                    .basicsize = sizeof(struct prepared),
+                                    .flags = Py_TPFLAGS_DEFAULT,
+                                    .slots = prepared_slots};
+
+/* ---- the module ---- */
+
+static int add_types(PyObject *module) {
+  PyType_Spec *const specs[] = {&exchange_spec, &prepared_spec};
+  const char *const names[] = {"Exchange", "Prepared"};
+  for (int n = 0; n < 2; n++) {
+    PyObject *const type = PyType_FromSpec(specs[n]);
+    if (!type) return -1;
+    const int status = PyModule_AddObject(module, names[n], type); /* takes the reference */
+    if (status) Py_DECREF(type);
+    if (status) return -1;
+  }
+  return 0;
+}
+
+PyMODINIT_FUNC PyInit__binding(void);
+PyMODINIT_FUNC PyInit__binding(void) {
+  static PyModuleDef_Slot slots[] = {{Py_mod_exec, (void *)add_types}, {0, NULL}};
+  static PyModuleDef definition = {
+      .m_base = PyModuleDef_HEAD_INIT, .m_name = "_binding", .m_slots = slots};
+  return PyModuleDef_Init(&definition);
+}
