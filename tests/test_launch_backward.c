@@ -144,6 +144,13 @@ START_TEST(the_workspace_has_what_the_config_needs) {
 }
 END_TEST
 
+static int section_on(int multiprocessors, size_t l2_bytes) {
+  arch.sm_count = multiprocessors;
+  arch.l2_bytes = (int64_t)l2_bytes;
+  ck_assert_status(prepare(&good), FT_OK);
+  return launch.argument.scored_backward.rest.schedule.l2_section_heads;
+}
+
 /* Nine sequences: each may have a tile that is not full, of 64 queries and of 128 keys. */
 START_TEST(a_ragged_run_has_a_list_of_key_tiles) {
   enum { Q_TILES = 300 / 64 + 9, K_TILES = 700 / 128 + 9, WORDS = 64 * 80 + 64 * 2 };
@@ -165,6 +172,7 @@ START_TEST(a_ragged_run_has_a_list_of_key_tiles) {
   ck_assert_uint_eq(p->ragged.entries, 0xb0000000 + Q_TILES * 8 * WORDS * 4);
   ck_assert_status(workspace(&good, &bytes), FT_OK);
   ck_assert_uint_eq(bytes, Q_TILES * 8 * WORDS * 4 + 256 + 512); /* 14 tiles of 32 bytes */
+  ck_assert_int_eq(section_on(1, 1), 2); /* two heads run together even so */
   request.ragged = false;
   request.batch = 2;
 }
@@ -289,13 +297,6 @@ START_TEST(a_mask_brings_both_kinds_of_lists) {
                    0);
 }
 END_TEST
-
-static int section_on(int multiprocessors, size_t l2_bytes) {
-  arch.sm_count = multiprocessors;
-  arch.l2_bytes = (int64_t)l2_bytes;
-  ck_assert_status(prepare(&good), FT_OK);
-  return launch.argument.scored_backward.rest.schedule.l2_section_heads;
-}
 
 /* Of two batches of two kv heads, with six key tiles each. */
 START_TEST(sections_keep_queries_in_half_of_l2) {
