@@ -14,7 +14,8 @@ without it (parse_request, Session.emit, Session.tune).
 from . import arrays, score
 from ._attention import BlockMask, attention
 from ._devices import default_session, emulate
-from ._drop_in import FallbackWarning, flash_attn_func, sdpa
+from ._drop_in import FallbackWarning, sdpa
+from ._flash import flash_attn_func, flash_attn_varlen_func, flash_attn_with_kvcache
 from ._library import Error, library_path, version
 from ._merge import merge
 from ._quantise import quantise
@@ -27,7 +28,8 @@ __version__ = version()
 
 __all__ = [
     "BlockMask", "Error", "FallbackWarning", "Plan", "Request", "Session", "VisibleMask", "arrays", "attention", "default_session",
-    "emulate", "flash_attn_func", "library_path", "merge", "parse_request", "quantise", "register_transformers", "score", "sdpa",
+    "emulate", "flash_attn_func", "flash_attn_varlen_func", "flash_attn_with_kvcache", "library_path", "merge", "parse_request",
+    "quantise", "register_transformers", "score", "sdpa",
     "varlen",
     "version",
 ]

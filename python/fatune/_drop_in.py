@@ -1,4 +1,4 @@
-"""Attention under the names, signatures and meanings of PyTorch and of FlashAttention."""
+"""Attention under the name, signature and meaning of PyTorch's."""
 
 import warnings
 
@@ -22,8 +22,6 @@ def _fall_back(reason):
         warnings.warn(f"PyTorch's attention is used in place of fatune's: {reason}. This is said once.",
                       FallbackWarning, stacklevel=4)
 
-
-# ---- PyTorch ----------------------------------------------------------------------------------------
 
 def _why_not_tensors(torch, query, key, value):
     if not query.dim() == key.dim() == value.dim() in (3, 4):
@@ -130,41 +128,3 @@ def _served(query, key, value, attn_mask, dropout_p, is_causal, scale):
     out = attention(query, key, value, causal="top-left" if is_causal else False, scale=scale, dropout=dropout_p,
                     layout="bshd", **options).transpose(1, 2)
     return out.squeeze(1) if flat else out
-
-
-# ---- FlashAttention ---------------------------------------------------------------------------------
-
-def _flash_score(softcap, alibi_slopes, batch, heads):
-    """FlashAttention's order: the cap, then the slopes."""
-    if softcap == 0.0 and alibi_slopes is None:
-        return {}
-    lines, score, captured = [], "s", {}
-    if softcap != 0.0:
-        lines.append('local cap = scalar("cap")')
-        score, captured["cap"] = "cap * tanh(s / cap)", softcap
-    if alibi_slopes is not None:
-        if alibi_slopes.dim() not in (1, 2) or alibi_slopes.shape[-1] != heads or (
-                alibi_slopes.dim() == 2 and alibi_slopes.shape[0] != batch):
-            raise ValueError(f"alibi_slopes is {tuple(alibi_slopes.shape)}; allowed: ({heads},) or ({batch}, {heads})")
-        lines.append('local slope = tensor("slope", "fp32", batch, heads)')
-        score += " - slope(b, h) * abs(i + nk - nq - j)"
-        captured["slope"] = alibi_slopes.float().expand(batch, heads)
-    return {"score": "\n".join([*lines, f"score = {score}"]), "captured": captured}
-
-
-def flash_attn_func(q, k, v, dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0,
-                    alibi_slopes=None, deterministic=False, return_attn_probs=False):
-    """flash_attn.flash_attn_func by fatune.
-
-    q: [batch, seq, heads, dim], float16 or bfloat16 on a CUDA device; k, v likewise, with as many heads or a divisor of
-    them. causal and window_size (left, right; -1: all) are aligned bottom-right. softcap: 0.0 for none.
-    alibi_slopes: float32 [heads] or [batch, heads]. dropout_p: its mask is drawn from PyTorch's generator.
-    Returns O [batch, seq, heads, dim]; with return_attn_probs (O, LSE, None): LSE is float32 [batch, heads, seq], and
-    the probabilities are never made. Differentiable in q, k, v. deterministic: the same gradients in every run.
-    Raises as attention().
-    """
-    batch, _, heads, _ = q.shape
-    out, lse = attention(q, k, v, causal=causal, window=tuple(window_size), scale=softmax_scale, dropout=dropout_p,
-                         layout="bshd", return_lse=True, deterministic=deterministic,
-                         **_flash_score(softcap, alibi_slopes, batch, heads))
-    return (out, lse, None) if return_attn_probs else out

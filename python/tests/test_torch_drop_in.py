@@ -119,6 +119,55 @@ class Flash(Emulated):
         with self.assertRaisesRegex(ValueError, r"alibi_slopes is \(3,\); allowed: \(4,\) or \(2, 4\)"):
             fatune.flash_attn_func(q, k, v, alibi_slopes=torch.ones(3))
 
+    def test_flash_attn_varlen_func(self):
+        lengths, keys = [30, 0, 10], [33, 5, 50]
+        starts, of_keys = (torch.tensor([0, *counts], dtype=torch.int32).cumsum(0).to(torch.int32)
+                           for counts in (lengths, keys))
+        q, k, v = tensors((40, 4, 32), (88, 2, 32), (88, 2, 32), grad=True)
+        slopes = torch.rand(3, 4, generator=torch.Generator().manual_seed(1))
+        options = {"causal": True, "window_size": (20, 0), "softcap": 3.0, "softmax_scale": 0.25}
+        out, lse, probabilities = fatune.flash_attn_varlen_func(q, k, v, starts, of_keys, 30, 50, alibi_slopes=slopes,
+                                                                return_attn_probs=True, **options)
+        self.assertEqual((probabilities, tuple(lse.shape)), (None, (4, 40)))
+        gradients = torch.autograd.grad(out.square().sum(), (q, k, v))
+        for n, (begin, key) in enumerate(zip(starts.tolist()[:-1], of_keys.tolist())):
+            if lengths[n] == 0:
+                continue
+            rows, seen = slice(begin, begin + lengths[n]), slice(key, key + keys[n])
+            own = [tensor[part].detach()[None].requires_grad_() for tensor, part in ((q, rows), (k, seen), (v, seen))]
+            theirs, sums, _ = fatune.flash_attn_func(*own, alibi_slopes=slopes[n], return_attn_probs=True, **options)
+            self.close(out[rows], theirs[0])
+            self.close(lse[:, rows], sums[0])
+            for mine, other, part in zip(gradients, torch.autograd.grad(theirs.square().sum(), own), (rows, seen, seen)):
+                self.close(mine[part], other[0], 2e-2)
+        with self.assertRaisesRegex(ValueError, "block_table is given to flash_attn_varlen_func; allowed: None"):
+            fatune.flash_attn_varlen_func(q, k, v, starts, of_keys, 30, 50, block_table=starts)
+
+    def test_flash_attn_with_kvcache(self):
+        q, keys, values, k, v = tensors((3, 2, 4, 32), (3, 70, 2, 32), (3, 70, 2, 32), (3, 2, 2, 32), (3, 2, 2, 32))
+        before = torch.tensor([60, 0, 7], dtype=torch.int32)
+        caches = keys.clone(), values.clone()
+        out, lse = fatune.flash_attn_with_kvcache(q, *caches, k, v, cache_seqlens=before, causal=True, return_softmax_lse=True)
+        for n, count in enumerate(before.tolist()):
+            for cache, old, new in zip(caches, (keys, values), (k, v)):
+                self.assertTrue(torch.equal(cache[n], torch.cat((old[n, :count], new[n], old[n, count + 2:]))))
+            own = (q[n:n + 1], *(cache[n:n + 1, :count + 2] for cache in caches))
+            exact = reference(*(tensor.transpose(1, 2) for tensor in own),
+                              bias=torch.ones(2, count + 2, dtype=torch.bool).tril(count))
+            self.close(out[n:n + 1].transpose(1, 2), exact)
+            s = torch.einsum("ihd,jhd->hij", own[0][0].double(), own[1][0].double().repeat_interleave(2, 1)) / 32**0.5
+            s = s.masked_fill(~torch.ones(2, count + 2, dtype=torch.bool).tril(count), -torch.inf)
+            self.close(lse[n], s.logsumexp(-1))
+        whole = fatune.flash_attn_with_kvcache(q, *caches, cache_seqlens=40, causal=True)
+        self.close(whole, fatune.flash_attn_func(q, *(cache[:, :40] for cache in caches), causal=True))
+        for name in ("rotary_cos", "cache_batch_idx", "cache_leftpad", "block_table"):
+            with self.assertRaisesRegex(ValueError, f"{name} is given to flash_attn_with_kvcache; allowed: None"):
+                fatune.flash_attn_with_kvcache(q, *caches, **{name: before})
+        with self.assertRaisesRegex(ValueError, "k, v and cache_seqlens are not given together"):
+            fatune.flash_attn_with_kvcache(q, *caches, k, v)
+        with self.assertRaisesRegex(ValueError, "k_cache is .*; allowed: .* contiguous"):
+            fatune.flash_attn_with_kvcache(q, caches[0].transpose(1, 2), caches[1])
+
 
 if __name__ == "__main__":
     unittest.main()

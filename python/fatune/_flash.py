@@ -1,0 +1,117 @@
+"""Attention under the names, signatures and meanings of FlashAttention's."""
+
+from ._attention import attention
+from ._varlen import varlen
+
+
+def _flash_score(softcap, alibi_slopes, batch, heads):
+    """FlashAttention's order: the cap, then the slopes."""
+    if softcap == 0.0 and alibi_slopes is None:
+        return {}
+    lines, score, captured = [], "s", {}
+    if softcap != 0.0:
+        lines.append('local cap = scalar("cap")')
+        score, captured["cap"] = "cap * tanh(s / cap)", softcap
+    if alibi_slopes is not None:
+        if alibi_slopes.dim() not in (1, 2) or alibi_slopes.shape[-1] != heads or (
+                alibi_slopes.dim() == 2 and alibi_slopes.shape[0] != batch):
+            raise ValueError(f"alibi_slopes is {tuple(alibi_slopes.shape)}; allowed: ({heads},) or ({batch}, {heads})")
+        lines.append('local slope = tensor("slope", "fp32", batch, heads)')
+        score += " - slope(b, h) * abs(i + nk - nq - j)"
+        captured["slope"] = alibi_slopes.float().expand(batch, heads)
+    return {"score": "\n".join([*lines, f"score = {score}"]), "captured": captured}
+
+
+def flash_attn_func(q, k, v, dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0,
+                    alibi_slopes=None, deterministic=False, return_attn_probs=False):
+    """flash_attn.flash_attn_func by fatune.
+
+    q: [batch, seq, heads, dim], float16 or bfloat16 on a CUDA device; k, v likewise, with as many heads or a divisor of
+    them. causal and window_size (left, right; -1: all) are aligned bottom-right. softcap: 0.0 for none.
+    alibi_slopes: float32 [heads] or [batch, heads]. dropout_p: its mask is drawn from PyTorch's generator.
+    Returns O [batch, seq, heads, dim]; with return_attn_probs (O, LSE, None): LSE is float32 [batch, heads, seq], and
+    the probabilities are never made. Differentiable in q, k, v. deterministic: the same gradients in every run.
+    Raises as attention().
+    """
+    batch, _, heads, _ = q.shape
+    out, lse = attention(q, k, v, causal=causal, window=tuple(window_size), scale=softmax_scale, dropout=dropout_p,
+                         layout="bshd", return_lse=True, deterministic=deterministic,
+                         **_flash_score(softcap, alibi_slopes, batch, heads))
+    return (out, lse, None) if return_attn_probs else out
+
+
+def _refuse(function, allowed, **given):
+    """ValueError for an argument of FlashAttention's that is not served, by its name."""
+    for name, value in given.items():
+        if value is not None:
+            raise ValueError(f"{name} is given to {function}; allowed: None{allowed.get(name, '')}")
+
+
+def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p=0.0,
+                           softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0, alibi_slopes=None,
+                           deterministic=False, return_attn_probs=False, block_table=None):
+    """flash_attn.flash_attn_varlen_func by fatune.
+
+    q: [rows of all sequences, heads, dim]; k, v likewise; cu_seqlens_q, cu_seqlens_k: int32 on the device, [sequences + 1]:
+    the rows before each sequence, then those of all. max_seqlen_q, max_seqlen_k are not needed and not read. block_table:
+    None. alibi_slopes: float32 [heads] or [sequences, heads]. Else as flash_attn_func.
+    Returns O [rows, heads, dim]; with return_attn_probs (O, LSE, None): LSE is float32 [heads, rows]. Differentiable.
+    Raises as varlen().
+    """
+    _refuse("flash_attn_varlen_func", {}, block_table=block_table)
+    out, lse = varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, causal=causal, window=tuple(window_size), scale=softmax_scale,
+                      dropout=dropout_p, return_lse=True, deterministic=deterministic,
+                      **_flash_score(softcap, alibi_slopes, cu_seqlens_q.shape[0] - 1, q.shape[1]))
+    return (out, lse, None) if return_attn_probs else out
+
+
+def _append(cache, new, places):
+    """Writes new rows [batch, rows, heads, dim] where the cache's own end: at places [batch, rows]."""
+    import torch
+    cache[torch.arange(new.shape[0], device=new.device)[:, None], places] = new
+
+
+def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None, rotary_sin=None, cache_seqlens=None,
+                            cache_batch_idx=None, cache_leftpad=None, block_table=None, softmax_scale=None, causal=False,
+                            window_size=(-1, -1), softcap=0.0, rotary_interleaved=True, alibi_slopes=None, num_splits=0,
+                            return_softmax_lse=False):
+    """flash_attn.flash_attn_with_kvcache by fatune, for caches that lie in one piece each.
+
+    q: [batch, rows, heads, dim]; k_cache, v_cache: [batch, rows of the cache, heads, dim], contiguous. cache_seqlens: how many
+    of them are used: an int, or int32 [batch] on the device; None: all. k, v: [batch, new rows, heads, dim], written into the
+    caches behind those, in place, and attended to; then cache_seqlens is wanted. causal and window_size are aligned
+    bottom-right with the keys used. num_splits is not read: fatune divides keys by itself. rotary_cos, rotary_sin,
+    cache_batch_idx, cache_leftpad, block_table: None.
+    Returns O [batch, rows, heads, dim], or (O, LSE float32 [batch, heads, rows]). No gradients. Raises as varlen().
+    """
+    import torch
+    _refuse("flash_attn_with_kvcache", {"rotary_cos": " (rotate q and k before)", "rotary_sin": " (rotate q and k before)"},
+            rotary_cos=rotary_cos, rotary_sin=rotary_sin, cache_batch_idx=cache_batch_idx, cache_leftpad=cache_leftpad,
+            block_table=block_table)
+    if (k is None) != (v is None) or (k is not None and cache_seqlens is None):
+        raise ValueError("k, v and cache_seqlens are not given together; allowed: new rows of both with the lengths before them")
+    for name, cache in (("k_cache", k_cache), ("v_cache", v_cache)):
+        if cache.dim() != 4 or cache.shape[0] != q.shape[0] or not cache.is_contiguous():
+            raise ValueError(f"{name} is {tuple(cache.shape)} with strides {cache.stride()}; allowed: [batch, rows, heads, dim], "
+                             f"contiguous, a batch of {q.shape[0]}")
+    batch, rows, heads, _ = q.shape
+    with torch.no_grad():
+        if k is not None:
+            count = k.shape[1]
+            before = cache_seqlens.long()[:, None] if isinstance(cache_seqlens, torch.Tensor) else cache_seqlens
+            places = (before + torch.arange(count, device=q.device)).expand(batch, count)
+            _append(k_cache, k, places)
+            _append(v_cache, v, places)
+            cache_seqlens = cache_seqlens + count
+        options = {"causal": causal, "window": tuple(window_size), "scale": softmax_scale, "return_lse": True,
+                   **_flash_score(softcap, alibi_slopes, batch, heads)}
+        if not isinstance(cache_seqlens, torch.Tensor):
+            used = slice(0, cache_seqlens)
+            out, lse = attention(q, k_cache[:, used], v_cache[:, used], layout="bshd", **options)
+            return (out, lse) if return_softmax_lse else out
+        starts = [torch.arange(0, (batch + 1) * count, count, dtype=torch.int32, device=q.device)
+                  for count in (rows, k_cache.shape[1])]
+        out, lse = varlen(q.reshape(-1, *q.shape[2:]), *(cache.flatten(0, 1) for cache in (k_cache, v_cache)), *starts,
+                          seqused_k=cache_seqlens.to(torch.int32), **options)
+    out = out.unflatten(0, (batch, rows))
+    return (out, lse.unflatten(1, (batch, rows)).transpose(0, 1)) if return_softmax_lse else out
