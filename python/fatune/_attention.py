@@ -1,6 +1,9 @@
 """attention(): PyTorch tensors in and out, by address and strides, on the current stream."""
 
+from __future__ import annotations
+
 import ctypes as c
+from typing import TYPE_CHECKING
 
 from . import _structs as s
 from ._autograd import bytes_of, function
@@ -10,13 +13,26 @@ from ._library import check, library
 from ._prepared import exchange_of
 from ._session import numbered
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any, Literal
+
+    import torch
+
+    from ._session import Session
+    from ._visible import VisibleMask
+
 _CALLS_MOST = 4096  # of a session; then all are forgotten
 
 
-def attention(q, k, v, *, causal=False, window=None, scale=None, dropout=0.0, seed=None, offset=0,
-              mask=None, layout="bhsd", return_lse=False, out=None, deterministic=False,
-              session=None, score=None, visible=None, captured=None, sinks=None,
-              descales=None):
+def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool | str | None = False,
+              window: tuple[int, int] | list[int] | None = None, scale: float | None = None, dropout: float = 0.0,
+              seed: int | torch.Tensor | None = None, offset: int | torch.Tensor = 0,
+              mask: BlockMask | VisibleMask | Literal[False] | None = None, layout: str = "bhsd",
+              return_lse: bool = False, out: torch.Tensor | None = None, deterministic: bool = False,
+              session: Session | None = None, score: str | Callable[..., Any] | None = None,
+              visible: Callable[..., Any] | None = None, captured: Mapping[str, Any] | None = None,
+              sinks: torch.Tensor | None = None, descales: Sequence[torch.Tensor | None] | None = None) -> Any:
     """O = softmax(scale Q K^T + mask) V on the current stream; returns O, or (O, LSE).
 
     q: [batch, heads, seq, dim] (layout "bhsd", as PyTorch's SDPA) or [batch, seq, heads, dim]
@@ -152,7 +168,8 @@ class BlockMask:
     Raises ValueError for blocks of another shape, TypeError for another dtype, Error where the library refuses.
     """
 
-    def __init__(self, blocks, rows, cols, nq, nk, session=None):
+    def __init__(self, blocks: torch.Tensor, rows: int, cols: int, nq: int, nk: int,
+                 session: Session | None = None) -> None:
         import torch
         if blocks.dim() == 2:
             blocks = blocks[None, None]

@@ -1,5 +1,7 @@
 """Which session, context and stream serve the tensors of a device."""
 
+from __future__ import annotations
+
 import collections
 import functools
 import threading
@@ -7,8 +9,8 @@ import threading
 from ._session import Session
 
 _local = threading.local()
-_emulated = {}  # "cpu": the session that serves CPU tensors
-_found = {}  # sessions by torch.device
+_emulated: dict[str, Session | None] = {}  # "cpu": the session that serves CPU tensors
+_found: dict[object, Session | None] = {}  # sessions by torch.device
 
 
 class Device(collections.namedtuple("Device", "type index stream")):
@@ -19,7 +21,7 @@ class Device(collections.namedtuple("Device", "type index stream")):
 
 
 @functools.lru_cache(maxsize=None)
-def default_session(device=None):
+def default_session(device: int | None = None) -> Session:
     """The Session that attention() uses on a GPU (its ordinal, an int); made at the first call.
 
     Raises Error where it cannot be opened. See emulate() for CPU tensors.
@@ -27,7 +29,7 @@ def default_session(device=None):
     return Session(device=device)
 
 
-def emulate(gpu):
+def emulate(gpu: str | None) -> Session | None:
     """Serves CPU tensors by an emulated GPU from now on; None: no longer. Returns the Session.
 
     gpu: a name that `fatune gpus` lists ("a100", "h200"). The kernels are the GPU's, compiled by the C++ compiler, some

@@ -1,14 +1,20 @@
 """Attention under the name, signature and meaning of PyTorch's."""
 
+from __future__ import annotations
+
 import warnings
+from typing import TYPE_CHECKING
 
 from ._attention import attention
 from ._devices import serves_device
 from ._launch import as_input
 from ._library import NO_NVRTC, UNSUPPORTED, Error
 
+if TYPE_CHECKING:
+    import torch
+
 _BIASES = {"torch.float16": "bias_fp16", "torch.bfloat16": "bias_bf16", "torch.float32": "bias_fp32"}
-_warned = set()
+_warned: set[str] = set()
 
 
 class FallbackWarning(UserWarning):
@@ -80,7 +86,9 @@ def _score_of(attn_mask, shape):
     return {"score": name, "captured": {"mask" if name == "mask" else "bias": attn_mask.expand(shape)}}
 
 
-def sdpa(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
+def sdpa(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: torch.Tensor | None = None,
+         dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None,
+         enable_gqa: bool = False) -> torch.Tensor:
     """torch.nn.functional.scaled_dot_product_attention by fatune, by PyTorch where fatune does not serve the case.
 
     query: [batch, heads, seq, dim] or [batch, seq, dim]; key, value likewise, with as many heads, or with enable_gqa a

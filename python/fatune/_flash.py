@@ -1,7 +1,16 @@
 """Attention under the names, signatures and meanings of FlashAttention's."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from ._attention import attention
 from ._varlen import varlen
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    import torch
 
 
 def _flash_score(softcap, alibi_slopes, batch, heads):
@@ -22,8 +31,11 @@ def _flash_score(softcap, alibi_slopes, batch, heads):
     return {"score": "\n".join([*lines, f"score = {score}"]), "captured": captured}
 
 
-def flash_attn_func(q, k, v, dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0,
-                    alibi_slopes=None, deterministic=False, return_attn_probs=False):
+def flash_attn_func(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dropout_p: float = 0.0,
+                    softmax_scale: float | None = None, causal: bool | str | None = False,
+                    window_size: tuple[int, int] = (-1, -1), softcap: float = 0.0,
+                    alibi_slopes: torch.Tensor | None = None, deterministic: bool = False,
+                    return_attn_probs: bool = False) -> Any:
     """flash_attn.flash_attn_func by fatune.
 
     q: [batch, seq, heads, dim], float16 or bfloat16 on a CUDA device; k, v likewise, with as many heads or a divisor of
@@ -34,7 +46,7 @@ def flash_attn_func(q, k, v, dropout_p=0.0, softmax_scale=None, causal=False, wi
     Raises as attention().
     """
     batch, _, heads, _ = q.shape
-    out, lse = attention(q, k, v, causal=causal, window=tuple(window_size), scale=softmax_scale, dropout=dropout_p,
+    out, lse = attention(q, k, v, causal=causal, window=window_size, scale=softmax_scale, dropout=dropout_p,
                          layout="bshd", return_lse=True, deterministic=deterministic,
                          **_flash_score(softcap, alibi_slopes, batch, heads))
     return (out, lse, None) if return_attn_probs else out
@@ -47,9 +59,12 @@ def _refuse(function, allowed, **given):
             raise ValueError(f"{name} is given to {function}; allowed: None{allowed.get(name, '')}")
 
 
-def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p=0.0,
-                           softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0, alibi_slopes=None,
-                           deterministic=False, return_attn_probs=False, block_table=None):
+def flash_attn_varlen_func(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_seqlens_q: torch.Tensor,
+                           cu_seqlens_k: torch.Tensor, max_seqlen_q: int, max_seqlen_k: int, dropout_p: float = 0.0,
+                           softmax_scale: float | None = None, causal: bool | str | None = False,
+                           window_size: tuple[int, int] = (-1, -1), softcap: float = 0.0,
+                           alibi_slopes: torch.Tensor | None = None, deterministic: bool = False,
+                           return_attn_probs: bool = False, block_table: None = None) -> Any:
     """flash_attn.flash_attn_varlen_func by fatune.
 
     q: [rows of all sequences, heads, dim]; k, v likewise; cu_seqlens_q, cu_seqlens_k: int32 on the device, [sequences + 1]:
@@ -59,7 +74,7 @@ def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, ma
     Raises as varlen().
     """
     _refuse("flash_attn_varlen_func", {}, block_table=block_table)
-    out, lse = varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, causal=causal, window=tuple(window_size), scale=softmax_scale,
+    out, lse = varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, causal=causal, window=window_size, scale=softmax_scale,
                       dropout=dropout_p, return_lse=True, deterministic=deterministic,
                       **_flash_score(softcap, alibi_slopes, cu_seqlens_q.shape[0] - 1, q.shape[1]))
     return (out, lse, None) if return_attn_probs else out
@@ -71,10 +86,14 @@ def _append(cache, new, places):
     cache[torch.arange(new.shape[0], device=new.device)[:, None], places] = new
 
 
-def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None, rotary_sin=None, cache_seqlens=None,
-                            cache_batch_idx=None, cache_leftpad=None, block_table=None, softmax_scale=None, causal=False,
-                            window_size=(-1, -1), softcap=0.0, rotary_interleaved=True, alibi_slopes=None, num_splits=0,
-                            return_softmax_lse=False):
+def flash_attn_with_kvcache(q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor,
+                            k: torch.Tensor | None = None, v: torch.Tensor | None = None, rotary_cos: None = None,
+                            rotary_sin: None = None, cache_seqlens: int | torch.Tensor | None = None,
+                            cache_batch_idx: None = None, cache_leftpad: None = None, block_table: None = None,
+                            softmax_scale: float | None = None, causal: bool | str | None = False,
+                            window_size: tuple[int, int] = (-1, -1), softcap: float = 0.0,
+                            rotary_interleaved: bool = True, alibi_slopes: torch.Tensor | None = None,
+                            num_splits: int = 0, return_softmax_lse: bool = False) -> Any:
     """flash_attn.flash_attn_with_kvcache by fatune, for caches that lie in one piece each.
 
     q: [batch, rows, heads, dim]; k_cache, v_cache: [batch, rows of the cache, heads, dim], contiguous. cache_seqlens: how many

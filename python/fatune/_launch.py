@@ -1,6 +1,5 @@
 """Tensors as the library takes them: checks, struct fatune_arguments, the launches of one call."""
 
-import ctypes as c
 import math
 
 from . import _structs as s

@@ -1,5 +1,7 @@
 """Finds and loads libfatune.so, declares its functions, turns a status into an exception."""
 
+from __future__ import annotations
+
 import ctypes as c
 import functools
 import os
@@ -97,12 +99,12 @@ def library():
     return _loaded()[1]
 
 
-def library_path():
+def library_path() -> str:
     """The file the library was loaded from, a str. Raises ImportError where there is none."""
     return _loaded()[0]
 
 
-def version():
+def version() -> str:
     """The library's version, a str such as "0.1.0". Raises ImportError where there is no library."""
     return library().fatune_version().decode()
 

@@ -1,9 +1,20 @@
 """Results of separate calls put together."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from . import _structs as s
 from ._devices import launch, serves, session_of
 from ._launch import AXES, _dtype, _view
 from ._library import check, library
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import torch
+
+    from ._session import Session
 
 
 def _check_part(name, out, lse, first, layout):
@@ -20,7 +31,8 @@ def _check_part(name, out, lse, first, layout):
                          f"it, contiguous {shape} float32 on {first.device}")
 
 
-def merge(parts, *, layout="bhsd", session=None):
+def merge(parts: Iterable[tuple[torch.Tensor, torch.Tensor]], *, layout: str = "bhsd",
+          session: Session | None = None) -> tuple[torch.Tensor, torch.Tensor]:
     """(O, LSE) of one attention that sees the keys of all parts, from those of attentions that saw some of them each.
 
     parts: pairs (out, lse) of attention(..., return_lse=True) with the same queries, for instance on a shared prefix

@@ -120,7 +120,8 @@ def _(q, k, v, seed_tensor, offset_tensor, sinks, captured, *options):
         raise ValueError(f"q is on {q.device}; allowed: a CUDA device, or the CPU with fatune.emulate(\"a100\")")
     shapes = [_shapes(tensor, layout) for tensor in (q, k, v)]
     check_shapes(*shapes)
-    (batch, nq, heads, _), *_, head_dim_v = *shapes[:2], shapes[2][3]
+    batch, nq, heads, _ = shapes[0]
+    head_dim_v = shapes[2][3]
     shape = (batch, nq, heads, head_dim_v) if layout == "bshd" else (batch, heads, nq, head_dim_v)
     return q.new_empty(shape, dtype=output_dtype(q)), q.new_empty((batch, heads, nq), dtype=torch.float32)
 

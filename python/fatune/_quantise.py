@@ -1,12 +1,22 @@
 """Tensors as 8-bit floats with descales."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from . import _structs as s
 from ._devices import launch, serves, session_of
 from ._launch import AXES, _dtype, _view
 from ._library import check, library
 
+if TYPE_CHECKING:
+    import torch
 
-def quantise(x, *, layout="bhsd", rotate=None, session=None):
+    from ._session import Session
+
+
+def quantise(x: torch.Tensor, *, layout: str = "bhsd", rotate: int | None = None,
+             session: Session | None = None) -> tuple[torch.Tensor, torch.Tensor]:
     """(x8, descale): x as float8_e4m3fn, and float32 [batch, heads]; x8 times descale is x, rounded to nearest.
 
     x: float16 or bfloat16, [batch, heads, seq, dim] (layout "bhsd") or [batch, seq, heads, dim] ("bshd"), dim a multiple of

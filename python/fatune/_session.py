@@ -1,19 +1,26 @@
 """Session and Plan: the library's handles as objects that free themselves."""
 
+from __future__ import annotations
+
 import ctypes as c
 import itertools
 import os
 import sys
 import threading
 import weakref
+from typing import TYPE_CHECKING
 
 from . import _structs as s
 from ._library import NOT_PREPARED, Error, check, library
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
 Request = s.Request
 
 # Sessions and masks by a number, for what can hold no object of Python: operators of a compiled graph.
-by_number = weakref.WeakValueDictionary()
+by_number: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 _numbers = itertools.count(1)
 
 
@@ -24,7 +31,7 @@ def numbered(thing):
     return number
 
 
-def parse_request(text):
+def parse_request(text: str) -> Request:
     """The Request of a text such as "forward bf16 d128 hq32 hkv8 b2 nq4096 causal"."""
     request = Request()
     check(library().fatune_request_parse(request, text.encode()))
@@ -84,21 +91,21 @@ class Plan:
         opened.frees(self, lib.fatune_plan_free, handle)
 
     @property
-    def origin(self):
+    def origin(self) -> str:
         """Where the config and the kernel came from."""
         return library().fatune_plan_origin(self.handle).decode()
 
     @property
-    def config(self):
+    def config(self) -> str:
         return library().fatune_plan_config(self.handle).decode()
 
     @property
-    def source(self):
+    def source(self) -> str:
         """The emitted CUDA C."""
         return library().fatune_plan_source(self.handle).decode()
 
     @property
-    def workspace_size(self):
+    def workspace_size(self) -> int:
         """Bytes of device memory that a run of the request's sizes takes; 0 for a forward."""
         size = c.c_size_t()
         check(library().fatune_plan_workspace_size(self.handle, size))
@@ -124,8 +131,10 @@ class Session:
     of a GPU ("a100") to emulate on the CPU in place of using one.
     """
 
-    def __init__(self, *, device=None, cache_dir=None, system_path=None, template_dir=None,
-                 memory_only=False, compile=True, log=None, emulate=None):
+    def __init__(self, *, device: int | None = None, cache_dir: str | os.PathLike[str] | None = None,
+                 system_path: str | os.PathLike[str] | None = None,
+                 template_dir: str | os.PathLike[str] | None = None, memory_only: bool = False, compile: bool = True,
+                 log: Callable[[str], None] | None = None, emulate: str | None = None) -> None:
         self.emulates, self.number = emulate, numbered(self)
         options = s.SessionOptions(
             device=0 if device is None else 1 + device, cache_dir=_bytes(cache_dir),
@@ -136,12 +145,14 @@ class Session:
             options.log = s.LogFunction(lambda _, line: log(line.decode(errors="replace")))
         self.opened = _OpenSession(options)
         self.handle = self.opened.handle
-        self.plans, self.calls = {}, {}  # calls: of _attention.py
+        self.plans: dict[bytes, Plan] = {}
+        self.calls: dict[Any, Any] = {}  # of _attention.py
         self.exchange = self.key = None  # of _attention.py
-        self._scores, self._hiding = {}, {}
+        self._scores: dict[tuple[str, str | None], int] = {}
+        self._hiding: dict[int, bool] = {}
         self._lock = threading.Lock()
 
-    def plan(self, request, config=None):
+    def plan(self, request: Request | str, config: str | None = None) -> Plan:
         """A new Plan of a Request or its text; config: use this one, not the best known."""
         return Plan(self.opened, _as_request(request), config)
 
@@ -165,7 +176,7 @@ class Session:
             detail = f"{error.detail}: call it once, with tensors of these shapes, before the graph is captured"
             raise Error(error.status, error.text, detail) from None
 
-    def forget_plans(self):
+    def forget_plans(self) -> None:
         """Later calls look their config up anew, for instance after tuning."""
         with self._lock:
             self.plans, self.calls = {}, {}
@@ -195,7 +206,7 @@ class Session:
         check(library().fatune_score_gradient(number, self.handle, score, name.encode()))
         return number.value
 
-    def emit(self, request, gpu=None, config=None):
+    def emit(self, request: Request | str, gpu: str | None = None, config: str | None = None) -> str:
         """CUDA C of a request for a GPU by name ("a100", "sm_80"; None: the session's)."""
         text = c.c_void_p()
         lib = library()
@@ -203,11 +214,12 @@ class Session:
                               None if gpu is None else gpu.encode(),
                               None if config is None else config.encode()))
         try:
-            return c.cast(text, c.c_char_p).value.decode()
+            return c.string_at(text).decode()
         finally:
             lib.fatune_text_free(text)
 
-    def tune(self, request, *, if_missing=True, budget_seconds=0, jobs=0, progress=None):
+    def tune(self, request: Request | str, *, if_missing: bool = True, budget_seconds: float = 0, jobs: int = 0,
+             progress: Callable[[int, int, float], None] | None = None) -> None:
         """Measures candidates for a request on the session's GPU and keeps what it learnt;
         progress(done, total, best_us) is called after each. Later plans find the winner."""
         options = s.TuneOptions(if_missing=int(if_missing), budget_seconds=budget_seconds, jobs=jobs)

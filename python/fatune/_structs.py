@@ -1,6 +1,8 @@
 """The structs of runtime/fatune.h, field by field in its order (tests/test_structs.py compares
 their layout with a C compiler's). Each begins with its size, which the library checks."""
 
+from __future__ import annotations
+
 import ctypes as c
 
 FORWARD, BACKWARD = range(2)
@@ -17,7 +19,7 @@ class Sized(c.Structure):
     """A struct that begins with its size; everything else starts as in the INIT value: `initial`,
     or 0, which means default."""
 
-    initial = {}
+    initial: dict[str, int] = {}
 
     def __init__(self, **fields):
         super().__init__(**{**self.initial, **fields})

@@ -1,5 +1,7 @@
 """attn_implementation="fatune" of Hugging Face Transformers, through its attention interface and its mask interface."""
 
+from __future__ import annotations
+
 import warnings
 
 from ._attention import attention
@@ -75,7 +77,7 @@ def attention_forward(module, query, key, value, attention_mask, dropout=0.0, sc
     return out.transpose(1, 2).contiguous(), None
 
 
-def register_transformers():
+def register_transformers() -> None:
     """Makes attn_implementation="fatune" known to Transformers; may be called again.
 
         fatune.register_transformers()

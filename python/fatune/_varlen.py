@@ -1,8 +1,20 @@
 """varlen(): sequences of different lengths, one behind the other."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from ._attention import draw_seed
 from ._autograd import bytes_of, function
 from ._launch import Call
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    import torch
+
+    from ._session import Session
 
 
 class _Call(Call):
@@ -44,9 +56,14 @@ def _check_lengths(name, tensor, count, device):
                          f"({count},) on {device}")
 
 
-def varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, *, seqused_q=None, seqused_k=None, causal=False, window=None, scale=None,
-           dropout=0.0, seed=None, offset=0, return_lse=False, out=None, session=None, score=None, visible=None,
-           captured=None, sinks=None, deterministic=False):
+def varlen(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_seqlens_q: torch.Tensor, cu_seqlens_k: torch.Tensor,
+           *, seqused_q: torch.Tensor | None = None, seqused_k: torch.Tensor | None = None,
+           causal: bool | str | None = False, window: tuple[int, int] | list[int] | None = None,
+           scale: float | None = None, dropout: float = 0.0, seed: int | torch.Tensor | None = None,
+           offset: int | torch.Tensor = 0, return_lse: bool = False, out: torch.Tensor | None = None,
+           session: Session | None = None, score: str | Callable[..., Any] | None = None,
+           visible: Callable[..., Any] | None = None, captured: Mapping[str, Any] | None = None,
+           sinks: torch.Tensor | None = None, deterministic: bool = False) -> Any:
     """O of attention within each of several sequences, which lie one behind the other; returns O, or (O, LSE).
 
     q: [rows of all sequences, heads, dim]; k, v likewise, with rows and heads of their own.

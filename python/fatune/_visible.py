@@ -1,6 +1,9 @@
 """Block masks that a mask function makes on the device."""
 
+from __future__ import annotations
+
 import ctypes as c
+from typing import TYPE_CHECKING
 
 from . import _structs as s
 from ._autograd import bytes_of
@@ -8,6 +11,14 @@ from ._devices import launch, session_of
 from ._launch import AXES, MASK_BLOCK, add_score, aligned, captured_array, check_shapes
 from ._library import check, library
 from ._session import numbered
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    import torch
+
+    from ._session import Session
 
 
 class VisibleMask:
@@ -22,8 +33,11 @@ class VisibleMask:
     update() makes the mask anew from tensors that have changed; on the current stream, also in a captured graph.
     """
 
-    def __init__(self, q, k, v, *, score=None, visible=None, captured=None, rows=MASK_BLOCK, cols=MASK_BLOCK, layout="bhsd",
-                 session=None, same_for_batch=False, same_for_heads=False, density=0.5):
+    def __init__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *,
+                 score: str | Callable[..., Any] | None = None, visible: Callable[..., Any] | None = None,
+                 captured: Mapping[str, Any] | None = None, rows: int = MASK_BLOCK, cols: int = MASK_BLOCK,
+                 layout: str = "bhsd", session: Session | None = None, same_for_batch: bool = False,
+                 same_for_heads: bool = False, density: float = 0.5) -> None:
         axes = AXES[layout]
         shapes = [(*(tensor.shape[axis] for axis in axes), tensor.shape[3]) for tensor in (q, k, v)]
         check_shapes(*shapes)
@@ -55,7 +69,7 @@ class VisibleMask:
         mask._set(session, options, device, allocate, captured, 0.5)
         return mask
 
-    def update(self, captured):
+    def update(self, captured: Mapping[str, Any]) -> None:
         """Makes the mask anew from what is captured, scalars and tensors by name."""
         self._captured = captured  # alive until the kernels have read it
         array = captured_array(captured, self._device)

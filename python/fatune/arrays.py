@@ -12,10 +12,18 @@ the same library, made by its `empty`. NumPy is tested; CuPy goes the same way. 
 written, so `out` has to be an array of a library whose arrays can.
 """
 
+from __future__ import annotations
+
 import ctypes as c
+from typing import TYPE_CHECKING
 
 from ._devices import Device, default_session
 from ._launch import Call, dense
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ._session import Session
 
 _CPU, _CUDA, _CUDA_MANAGED = 1, 2, 13
 _NAMES = {(2, 16): "float16", (4, 16): "bfloat16", (2, 32): "float32", (0, 32): "int32", (0, 64): "int64",
@@ -108,7 +116,8 @@ def _start(named, stream, session, options):
     return views, call
 
 
-def attention(q, k, v, *, out=None, lse=None, return_lse=False, seed=0, offset=0, stream=None, session=None, **options):
+def attention(q: Any, k: Any, v: Any, *, out: Any = None, lse: Any = None, return_lse: bool = False, seed: int = 0,
+              offset: int = 0, stream: int | None = None, session: Session | None = None, **options: Any) -> Any:
     """O = softmax(scale Q K^T + mask) V; returns O, or (O, LSE).
 
     q: [batch, heads, seq, dim] (layout "bhsd") or [batch, seq, heads, dim] ("bshd"); k, v likewise, with as many heads or
@@ -144,7 +153,9 @@ def _statistic(name, array, call, stream):
     return view
 
 
-def attention_backward(dout, q, k, v, out, lse, *, dlse=None, seed=0, offset=0, stream=None, session=None, **options):
+def attention_backward(dout: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, *, dlse: Any = None, seed: int = 0,
+                       offset: int = 0, stream: int | None = None, session: Session | None = None,
+                       **options: Any) -> tuple[Any, Any, Any]:
     """(dQ, dK, dV), of the shapes of q, k, v, in new arrays of q's library.
 
     dout: the gradient of O, of its shape; dlse: that of LSE, or None. q, k, v, out, lse and all options as in the

@@ -1,6 +1,7 @@
 """What needs neither a GPU nor PyTorch: loading, requests, emission, errors."""
 
 import gc
+import inspect
 import math
 import os
 import pathlib
@@ -58,6 +59,22 @@ class Documents(unittest.TestCase):
         for name in fatune.__all__:
             thing = getattr(fatune, name)
             self.assertTrue(thing.__doc__ and len(thing.__doc__) > 20, f"fatune.{name} has no docstring")
+
+    def test_every_public_function_says_its_types(self):
+        functions = [(name, getattr(fatune, name)) for name in fatune.__all__ if not isinstance(
+            getattr(fatune, name), types.ModuleType)]
+        functions += [(name, getattr(fatune.arrays, name)) for name in ("attention", "attention_backward")]
+        functions += [(name, getattr(fatune.Session, name)) for name in ("plan", "emit", "tune", "forget_plans")]
+        for name, function in functions:
+            if isinstance(function, type):
+                function = vars(function).get("__init__")  # an exception and a struct are made by the library
+            if function is None or name in ("Error", "Plan"):
+                continue
+            parameters = dict(inspect.signature(function).parameters)
+            parameters.pop("self", None)
+            unsaid = [one for one, parameter in parameters.items() if parameter.annotation is parameter.empty]
+            self.assertEqual(unsaid, [], name)
+            self.assertIn("return", function.__annotations__, name)
 
 
 class Sessions(unittest.TestCase):
