@@ -24,13 +24,17 @@ local limits = {
            threads_per_sm = 2048, blocks_per_sm = 32 },
   [100] = { smem_per_block = 227 * KiB, smem_per_sm = 228 * KiB, smem_reserved = KiB,
             threads_per_sm = 2048, blocks_per_sm = 32 },
+  [103] = { smem_per_block = 227 * KiB, smem_per_sm = 228 * KiB, smem_reserved = KiB,
+            threads_per_sm = 2048, blocks_per_sm = 32 },
   [120] = { smem_per_block = 99 * KiB, smem_per_sm = 100 * KiB, smem_reserved = KiB,
+            threads_per_sm = 1536, blocks_per_sm = 24 },
+  [121] = { smem_per_block = 99 * KiB, smem_per_sm = 100 * KiB, smem_reserved = KiB,
             threads_per_sm = 1536, blocks_per_sm = 24 },
 }
 
 -- On Hopper mma.sync reaches 60 to 65 % of the 4096 FLOP per clock that wgmma has.
 local HOPPER_MMA <const> = 2600
--- On B200 mma.sync runs at the rate of Ampere's; tcgen05 has four times as much. An estimate.
+-- On B200 and B300 mma.sync runs at the rate of Ampere's; tcgen05 has four times as much. An estimate.
 local BLACKWELL_MMA <const> = 2048
 
 local gpus = {
@@ -60,6 +64,18 @@ local gpus = {
   { name = "rtx3090", aliases = { "NVIDIA GeForce RTX 3090" },
     sm = 86, sm_count = 82, clock_ghz = 1.695, mma_flops_per_clk = 512,
     l2_bytes = 6 * MiB, dram_gbs = 936.2 },
+  -- The same, the board with 10 GB: 59.5 TFLOPS with fp32 accumulation, 760 GB/s, 5 MB.
+  { name = "rtx3080", aliases = { "NVIDIA GeForce RTX 3080" },
+    sm = 86, sm_count = 68, clock_ghz = 1.71, mma_flops_per_clk = 512,
+    l2_bytes = 5 * MiB, dram_gbs = 760 },
+  -- GA102 with 84 SMs, 6 MB. A40 data sheet: 149.7 TFLOPS, 696 GB/s; RTX A6000's: 154.8 TFLOPS,
+  -- 768 GB/s.
+  { name = "a40", aliases = { "NVIDIA A40" },
+    sm = 86, sm_count = 84, clock_ghz = 1.74, mma_flops_per_clk = 1024,
+    l2_bytes = 6 * MiB, dram_gbs = 696 },
+  { name = "rtxa6000", aliases = { "NVIDIA RTX A6000" },
+    sm = 86, sm_count = 84, clock_ghz = 1.8, mma_flops_per_clk = 1024,
+    l2_bytes = 6 * MiB, dram_gbs = 768 },
 
   -- L4 data sheet: 121 TFLOPS dense, 300 GB/s; AD104 with 58 SMs at 2.04 GHz, 48 MB of L2.
   { name = "l4", aliases = { "NVIDIA L4" },
@@ -73,6 +89,10 @@ local gpus = {
   { name = "rtx4090", aliases = { "NVIDIA GeForce RTX 4090" },
     sm = 89, sm_count = 128, clock_ghz = 2.52, mma_flops_per_clk = 512,
     l2_bytes = 72 * MiB, dram_gbs = 1008 },
+  -- The same: 97.5 TFLOPS with fp32 accumulation, 716.8 GB/s, 64 MB.
+  { name = "rtx4080", aliases = { "NVIDIA GeForce RTX 4080" },
+    sm = 89, sm_count = 76, clock_ghz = 2.505, mma_flops_per_clk = 512,
+    l2_bytes = 64 * MiB, dram_gbs = 716.8 },
 
   -- H100 data sheets: 3.35 TB/s (SXM), 2 TB/s (PCIe), 3.9 TB/s (NVL). Hopper white paper: 50 MB of
   -- L2. The clocks are the highest that the boards report.
@@ -98,11 +118,31 @@ local gpus = {
   { name = "b200", aliases = { "NVIDIA B200" },
     sm = 100, sm_count = 148, clock_ghz = 1.965, mma_flops_per_clk = BLACKWELL_MMA,
     l2_bytes = 126 * MiB, dram_gbs = 8000 },
+  -- HGX B300 data sheet: 8 TB/s a GPU, fp16 as B200's. SMs, clock and L2 are taken to be B200's.
+  { name = "b300", aliases = { "NVIDIA B300 SXM6 AC" },
+    sm = 103, sm_count = 148, clock_ghz = 1.965, mma_flops_per_clk = BLACKWELL_MMA,
+    l2_bytes = 126 * MiB, dram_gbs = 8000 },
 
   -- RTX Blackwell white paper: 209.5 TFLOPS with fp32 accumulation (half rate), 1792 GB/s, 96 MB.
   { name = "rtx5090", aliases = { "NVIDIA GeForce RTX 5090" },
     sm = 120, sm_count = 170, clock_ghz = 2.407, mma_flops_per_clk = 512,
     l2_bytes = 96 * MiB, dram_gbs = 1792 },
+  -- The same: 112.6 TFLOPS, 960 GB/s, 64 MB; 61.7 TFLOPS, 672 GB/s, 48 MB.
+  { name = "rtx5080", aliases = { "NVIDIA GeForce RTX 5080" },
+    sm = 120, sm_count = 84, clock_ghz = 2.617, mma_flops_per_clk = 512,
+    l2_bytes = 64 * MiB, dram_gbs = 960 },
+  { name = "rtx5070", aliases = { "NVIDIA GeForce RTX 5070" },
+    sm = 120, sm_count = 48, clock_ghz = 2.512, mma_flops_per_clk = 512,
+    l2_bytes = 48 * MiB, dram_gbs = 672 },
+  -- RTX PRO Blackwell white paper: 503.8 TFLOPS dense, 1792 GB/s, 128 MB. GB202 with 188 SMs.
+  { name = "rtxpro6000", aliases = { "NVIDIA RTX PRO 6000 Blackwell Workstation Edition" },
+    sm = 120, sm_count = 188, clock_ghz = 2.617, mma_flops_per_clk = 1024,
+    l2_bytes = 128 * MiB, dram_gbs = 1792 },
+  -- DGX Spark data sheet: 6144 CUDA cores, 273 GB/s. The clock follows from 31 TFLOPS of fp32; the
+  -- tensor cores are taken to be GeForce's, an estimate. Users say that its driver reports 24 MB of L2.
+  { name = "gb10", aliases = { "NVIDIA GB10" },
+    sm = 121, sm_count = 48, clock_ghz = 2.52, mma_flops_per_clk = 512,
+    l2_bytes = 24 * MiB, dram_gbs = 273 },
 }
 
 for _, gpu in ipairs(gpus) do

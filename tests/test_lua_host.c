@@ -211,7 +211,10 @@ START_TEST(gpus_answer_to_their_names) {
       {"RTX 4090", "rtx4090"}, {"NVIDIA GeForce RTX 4090", "rtx4090"},
       {"Tesla T4", "t4"},      {"NVIDIA H100 80GB HBM3", "h100-sxm"},
       {"sm_75", "t4"},         {"sm_120", "rtx5090"},
-      {"NVIDIA H200", "h200"},
+      {"NVIDIA H200", "h200"}, {"NVIDIA RTX A6000", "rtxa6000"},
+      {"sm_103", "b300"},      {"NVIDIA B300 SXM6 AC", "b300"},
+      {"sm_121", "gb10"},      {"RTX 5080", "rtx5080"},
+      {"sm_86", "a10"},        {"RTX PRO 6000", "rtxpro6000"},
   };
   for (size_t i = 0; i < sizeof names / sizeof names[0]; ++i)
     ck_assert_str_eq(known_gpu(names[i][0]).name, names[i][1]);
