@@ -49,7 +49,7 @@ extern "C" {
 #endif
 
 #define FATUNE_VERSION_MAJOR 0
-#define FATUNE_VERSION_MINOR 1
+#define FATUNE_VERSION_MINOR 2
 
 #if defined(__GNUC__)
 #define FATUNE_API __attribute__((visibility("default")))
@@ -99,7 +99,7 @@ typedef enum fatune_status {
 FATUNE_API const char *fatune_status_text(int status);
 /* What went wrong in this thread's last failed call. Valid until the thread's next failure. */
 FATUNE_API const char *fatune_detail(void);
-/* "0.1.0". */
+/* "0.2.0". */
 FATUNE_API const char *fatune_version(void);
 
 /* ---- session ------------------------------------------------------------------------- */

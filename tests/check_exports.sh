@@ -14,4 +14,8 @@ diff "$scratch/declared" "$scratch/exported" >"$scratch/difference" || {
   grep '^[<>]' "$scratch/difference"
   exit 1
 }
+# Programs that were linked against an older version find its symbols under that version.
+for symbol in fatune_plan_run@@FATUNE_0.1 fatune_merge@@FATUNE_0.2; do
+  nm -D --defined-only --with-symbol-versions "$library" | grep -q " $symbol\$" || { echo "no $symbol"; exit 1; }
+done
 [ -s "$scratch/declared" ] || { echo "no declaration found in $header"; exit 1; }

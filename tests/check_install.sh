@@ -26,7 +26,7 @@ mkdir "$scratch/user"
 cat >"$scratch/user/CMakeLists.txt" <<'END'
 cmake_minimum_required(VERSION 3.25)
 project(user C)
-find_package(fatune 0.1 REQUIRED)
+find_package(fatune 0.2 REQUIRED)
 add_library(example SHARED ../example.c)
 target_link_libraries(example PRIVATE fatune::fatune)
 END
@@ -56,3 +56,20 @@ END
   done
 fi
 "$prefix"/bin/fatune --version >/dev/null
+
+# The manual page has every command and is sound troff; the completion completes.
+page=$prefix/share/man/man1/fatune.1
+for command in tune emit compile bench verify explain cache gpus doctor; do
+  grep -qi "^\.SH FATUNE $command\$" "$page" || { echo "$page has no $command"; exit 1; }
+done
+if command -v groff >/dev/null; then
+  complaints=$(groff -man -ww -z "$page" 2>&1)
+  [ -z "$complaints" ] || { echo "$complaints"; exit 1; }
+fi
+completed=$(bash -uc '. "$1"; shift; COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)); compopt() { :; }; _fatune; echo "${COMPREPLY[@]}"' \
+  - "$prefix/share/bash-completion/completions/fatune" fatune emit --head-)
+[ "$completed" = "--head-dim=" ] || { echo "--head- is completed as $completed"; exit 1; }
+completed=$(bash -uc '. "$1"; shift; COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)); compopt() { :; }; _fatune; echo "${COMPREPLY[@]}"' \
+  - "$prefix/share/bash-completion/completions/fatune" fatune tune --gpu = h200)
+[ "$completed" = h200 ] || { echo "--gpu=h200 is completed as $completed"; exit 1; }
+grep -q "$("$prefix"/bin/fatune --version | cut -d' ' -f2 | cut -d. -f1-2)" "$(find "$prefix" -path '*fatune/changelog')"

@@ -326,7 +326,7 @@ START_TEST(an_older_program_tunes) {
   ck_assert_detail("options.jobs is -1");
   options->size = 8;
   ck_assert_status(fatune_tune(session, (void *)old, (void *)options), FATUNE_E_ARGUMENT);
-  ck_assert_detail("options.size is 8; allowed: 48, that of fatune_tune_options in version 0.1.0");
+  ck_assert_detail("options.size is 8; allowed: 48, that of fatune_tune_options in version 0.2.0");
   free(options);
   free(old);
   fatune_session_close(session);

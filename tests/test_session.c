@@ -278,7 +278,7 @@ END_TEST
 START_TEST(statuses_have_words) {
   for (int status = FATUNE_E_INTERRUPTED; status <= FATUNE_OK; status++)
     ck_assert_str_ne(fatune_status_text(status), fatune_status_text(12345));
-  ck_assert_str_eq(fatune_version(), "0.1.0");
+  ck_assert_str_eq(fatune_version(), "0.2.0");
 }
 END_TEST
 

@@ -105,7 +105,7 @@ def library_path() -> str:
 
 
 def version() -> str:
-    """The library's version, a str such as "0.1.0". Raises ImportError where there is no library."""
+    """The library's version, a str such as "0.2.0". Raises ImportError where there is no library."""
     return library().fatune_version().decode()
 
 
