@@ -1,8 +1,9 @@
 /* test_faults.c: every command and every public call, with the n-th call for memory or files, or of
  * the driver and NVRTC, failing, once and for ever. in -> out: command, kind of call, n -> an exit
  * code and a message, a sound store, a next run that works -> Check suite. Some n of each, others
- * each time; with FATUNE_TEST_SLOW=1 every n, and with FATUNE_TEST_PLACES=1 besides, of the calls
- * for memory by one chain of callers the first and the last; FATUNE_TEST_CASE=n: the n-th command
+ * each time; with FATUNE_TEST_SLOW=1 every n, and with FATUNE_TEST_PLACES=FILE besides, of the
+ * calls for memory by one chain of callers the first and the last, unless the file names the chain,
+ * as it does afterwards; FATUNE_TEST_CASE=n: the n-th command
  * alone, FATUNE_TEST_PART=2/10: of its n's the second, the twelfth, ... */
 #include <dirent.h>
 
@@ -237,27 +238,68 @@ static long number_of_sweep(struct dice *dice, long i, long count) {
   return n <= count ? n : 0;
 }
 
+/* ---- places: chains of callers that ask for memory ---- */
+
+struct places {
+  char (*names)[17];
+  long count;
+};
+
+static bool has_place(const struct places *places, const char *name) {
+  for (long i = 0; i < places->count; i++)
+    if (strcmp(places->names[i], name) == 0) return true;
+  return false;
+}
+
+static void add_place(struct places *places, const char *name) {
+  places->names = realloc(places->names, (size_t)(places->count + 1) * sizeof *places->names);
+  ck_assert_ptr_nonnull(places->names);
+  strcpy(places->names[places->count++], name);
+}
+
+static void read_places(struct places *places) {
+  const char *const path = getenv("FATUNE_TEST_PLACES");
+  FILE *const file = path ? fopen(path, "r") : NULL;
+  char name[17];
+  while (file && fscanf(file, "%16s", name) == 1) add_place(places, name);
+  if (file) fclose(file);
+}
+
+/* Those of a whole sweep alone. */
+static void write_places(const struct places *places) {
+  const bool whole = tests_are_slow() && !getenv("FATUNE_TEST_PART");
+  const char *const path = whole ? getenv("FATUNE_TEST_PLACES") : NULL;
+  FILE *const file = path ? fopen(path, "a") : NULL;
+  ck_assert(!path || file);
+  for (long i = 0; file && i < places->count; i++) fprintf(file, "%s\n", places->names[i]);
+  if (file) ck_assert_int_eq(fclose(file), 0);
+}
+
 /* After a run by the order 0: the n's that are to fail, and how many they are. Of the calls for
- * memory, most are Lua's, by few chains of callers; so the short form takes the chains, too. */
-static long *calls_to_fail(const char *kind, long *count) {
-  const bool places =
-      strcmp(kind, "memory") == 0 && (!tests_are_slow() || getenv("FATUNE_TEST_PLACES") != NULL);
+ * memory most are Lua's, by few chains of callers; so the short form takes places, too. */
+static long *calls_to_fail(const char *kind, const struct places *swept, struct places *now,
+                           long *count) {
+  const bool each =
+      strcmp(kind, "files") == 0 || (tests_are_slow() && !getenv("FATUNE_TEST_PLACES"));
   const long all = *count;
-  char says[96];
+  char says[96], name[17];
   snprintf(says, sizeof says, "%s/says", folder);
   long *const calls = calloc((size_t)all + 1, sizeof *calls), place[2];
   ck_assert_ptr_nonnull(calls);
   *count = 0;
-  for (long n = 1; !places && n <= all; n++) calls[(*count)++] = n;
-  if (!places) return calls;
+  for (long n = 1; each && n <= all; n++) calls[(*count)++] = n;
+  if (each) return calls;
   FILE *const file = fopen(says, "r");
   ck_assert_ptr_nonnull(file);
   ck_assert_int_eq(fscanf(file, "%*d"), 0);
-  while (fscanf(file, "%ld %ld", &place[0], &place[1]) == 2)
+  while (fscanf(file, "%16s %ld %ld", name, &place[0], &place[1]) == 3) {
+    if (has_place(swept, name)) continue;
+    if (!has_place(now, name)) add_place(now, name);
     for (int i = 0; i < 2 && (i == 0 || place[1] != place[0]); i++) {
       ck_assert(place[i] >= 1 && place[i] <= all && *count < all);
       calls[(*count)++] = place[i];
     }
+  }
   fclose(file);
   return calls;
 }
@@ -267,7 +309,8 @@ static bool is_chosen(int index) {
   return !given || strtol(given, NULL, 10) == index;
 }
 
-static void sweep(const struct command *command, const char *kind, bool ever, const char *right) {
+static void sweep(const struct command *command, const char *kind, bool ever,
+                  const struct places *swept, struct places *now, const char *right) {
   char line[LINE], order[64];
   long count = 0, none;
   struct dice dice = dice_new();
@@ -276,7 +319,7 @@ static void sweep(const struct command *command, const char *kind, bool ever, co
   ck_assert_int_eq(run_faulty(command, line, order, &count), command->code);
   ck_assert_msg(command->tells || strcmp(output, right) == 0, "%s: another output:\n%s", line,
                 output);
-  long *const calls = calls_to_fail(kind, &count);
+  long *const calls = calls_to_fail(kind, swept, now, &count);
   for (long i = 0, n; (n = number_of_sweep(&dice, i, count)) > 0; i++) {
     snprintf(order, sizeof order, "%s:%ld%s", kind, calls[n - 1], ever ? ":ever" : "");
     assert_right(command, line, order, run_faulty(command, line, order, &none), right);
@@ -293,8 +336,13 @@ START_TEST(a_failing_call_is_told_and_harms_nothing) {
   restore();
   ck_assert_int_eq(run_sound(command, line), command->code);
   char *const right = strdup(output);
+  struct places swept = {NULL, 0}, now = {NULL, 0};
+  read_places(&swept);
   for (int kind = 0; kind < 2; kind++)
-    for (int ever = 0; ever < 2; ever++) sweep(command, kinds[kind], ever, right);
+    for (int ever = 0; ever < 2; ever++) sweep(command, kinds[kind], ever, &swept, &now, right);
+  write_places(&now);
+  free(swept.names);
+  free(now.names);
   free(right);
 }
 END_TEST

@@ -1,7 +1,7 @@
 /* fault_calls.c: calls for memory and files that fail when a test says so.
  * in -> out: kind, n -> the n-th such call of the program, of SQLite or of Jansson fails, once or
  * from then on; or none fails, and the calls of each place are told. FATUNE_TEST_NETWORK: every
- * file system is NFS.
+ * file system is NFS. FATUNE_TEST_LIBRARIES: the one folder that has libraries.
  *
  * The linker leads fatune's calls of NAME here as __wrap_NAME (tests/CMakeLists.txt has the list);
  * Lua allocates through fatune. */
@@ -40,27 +40,32 @@ static struct {
 static struct {
   bool wanted;
   pthread_mutex_t lock;
-  struct {
-    uint64_t callers;
-    struct fault_place calls;
-  } table[1 << 15];
+  struct fault_place table[1 << 15];
 } places = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 enum { PLACES = sizeof places.table / sizeof *places.table, CALLERS = 64 };
 
-static void note_place(long count) {
+/* Of the chain, alike in every run of a program. Where a library begins differs, but for the place
+ * within a page. */
+static uint64_t digest_of_callers(void) {
+  extern const char __executable_start, etext;
   void *callers[CALLERS];
   uint64_t digest = UINT64_C(0xcbf29ce484222325); /* FNV-1a */
-  for (int i = 0, most = backtrace(callers, CALLERS); i < most; i++)
-    digest = (digest ^ (uintptr_t)callers[i]) * UINT64_C(0x100000001b3);
+  for (int i = 0, most = backtrace(callers, CALLERS); i < most; i++) {
+    const uintptr_t caller = (uintptr_t)callers[i], begin = (uintptr_t)&__executable_start;
+    const bool own = caller >= begin && caller < (uintptr_t)&etext;
+    digest = (digest ^ (own ? caller - begin : caller & 0xFFF)) * UINT64_C(0x100000001b3);
+  }
+  return digest;
+}
+
+static void note_place(long count) {
+  const uint64_t digest = digest_of_callers();
   pthread_mutex_lock(&places.lock);
   size_t i = digest % PLACES;
-  while (places.table[i].calls.first && places.table[i].callers != digest) i = (i + 1) % PLACES;
-  if (!places.table[i].calls.first) {
-    places.table[i].callers = digest;
-    places.table[i].calls.first = count;
-  }
-  places.table[i].calls.last = count;
+  while (places.table[i].first && places.table[i].callers != digest) i = (i + 1) % PLACES;
+  if (!places.table[i].first) places.table[i] = (struct fault_place){digest, count, count};
+  places.table[i].last = count;
   pthread_mutex_unlock(&places.lock);
 }
 
@@ -271,6 +276,33 @@ static int before(const struct file_call *call) {
   return fails(FAULT_FILES) ? file_operation_failure(call->operation) : SQLITE_OK;
 }
 
+/* ---- libraries ---- */
+
+void *__real_dlopen(const char *name, int flags);
+void *__wrap_dlopen(const char *name, int flags);
+
+/* FATUNE_TEST_LIBRARIES: what does not lie in that folder is not there. */
+void *__wrap_dlopen(const char *name, int flags) {
+  const char *const folder = getenv("FATUNE_TEST_LIBRARIES");
+  const bool hidden = folder && name && strncmp(name, folder, strlen(folder)) != 0;
+  return __real_dlopen(hidden ? "/nowhere/library.so" : name, flags);
+}
+
+/* ---- coverage ---- */
+
+#ifdef FATUNE_COVERAGE
+_Noreturn void __real__exit(int code);
+_Noreturn void __wrap__exit(int code);
+void __gcov_dump(void);
+
+/* What runs without memory ends so, and is counted like the rest; counting takes memory. */
+void __wrap__exit(int code) {
+  fault.armed = false;
+  __gcov_dump();
+  __real__exit(code);
+}
+#endif
+
 /* ---- a network ---- */
 
 int __real_statfs(const char *path, struct statfs *state);
@@ -308,8 +340,8 @@ void fault_calls_note_places(void) {
 }
 
 const struct fault_place *fault_calls_place(size_t *at) {
-  while (*at < PLACES && !places.table[*at].calls.first) ++*at;
-  return *at < PLACES ? &places.table[(*at)++].calls : NULL;
+  while (*at < PLACES && !places.table[*at].first) ++*at;
+  return *at < PLACES ? &places.table[(*at)++] : NULL;
 }
 
 long fault_calls_disarm(void) {

@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 enum fault_kind { FAULT_MEMORY, FAULT_FILES };
 
@@ -20,6 +21,7 @@ long fault_calls_disarm(void);
 
 /* Of the calls by one chain of callers the first and the last, counted as n is. */
 struct fault_place {
+  uint64_t callers;
   long first, last;
 };
 

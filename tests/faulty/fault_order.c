@@ -1,7 +1,8 @@
 /* fault_order.c: what a test says to a program whose calls for memory and files are to fail.
  * in -> out: FATUNE_TEST_FAULT=memory|files:N[:ever] -> the N-th such call fails, once or from then
  * on (0: none); the file FATUNE_TEST_FAULT_SAYS: how many there were; where none was to fail, also
- * the first and the last of each place, a line a place. */
+ * each place: its callers, its first call and its last one. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,6 +35,6 @@ __attribute__((destructor)) static void tell(void) {
   fprintf(file, "%ld\n", count);
   size_t at = 0;
   for (const struct fault_place *place; (place = fault_calls_place(&at)) != NULL;)
-    fprintf(file, "%ld %ld\n", place->first, place->last);
+    fprintf(file, "%016" PRIx64 " %ld %ld\n", place->callers, place->first, place->last);
   fclose(file);
 }
