@@ -53,15 +53,19 @@ static void sweep_beside(const char *file) {
   free(name);
 }
 
-/* The new file takes the place of what has its name: nothing but a plain file may be lost so. */
+/* The new file takes the place of what has its name: nothing but a plain file may be lost so, and
+ * no link, as /dev/stdout is one. */
 static int check_place(const char *file) {
   struct stat state;
-  if (stat(file, &state) != 0)
+  if (lstat(file, &state) != 0)
     return errno == ENOENT ? FT_OK
                            : ft_fail(FT_E_CACHE, "cannot write '%s': %s", file, strerror(errno));
   if (S_ISREG(state.st_mode)) return FT_OK;
   return ft_fail(FT_E_CACHE, "cannot write '%s': it is %s; allowed: a plain file or a new name",
-                 file, S_ISDIR(state.st_mode) ? "a folder" : "a device, pipe or socket");
+                 file,
+                 S_ISDIR(state.st_mode)   ? "a folder"
+                 : S_ISLNK(state.st_mode) ? "a link"
+                                          : "a device, pipe or socket");
 }
 
 int ft_unfinished_make(const char *file, char **temporary, int *descriptor) {

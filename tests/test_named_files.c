@@ -11,7 +11,8 @@ static void make_places(void) {
   begin_program_test();
   snprintf(line, sizeof line,
            "cd %s && mkdir folder && : >empty && echo a text >text && mkfifo pipe && "
-           "ln -s nowhere dangling && ln -s pipe link && head -c 5000 /dev/zero >zeros",
+           "ln -s nowhere dangling && ln -s pipe link && ln -s text to_text && head -c 5000 "
+           "/dev/zero >zeros",
            folder);
   ck_assert_int_eq(system(line), 0);
 }
@@ -71,25 +72,29 @@ static mode_t kind_of(const char *name) {
   return state.st_mode & S_IFMT;
 }
 
-/* Not by root either, who could put a file in the place of /dev/null. */
+/* Not by root either, who could put a file in the place of /dev/null or /dev/stdout. */
 START_TEST(an_export_takes_the_place_of_files_alone) {
+  static const char *const links[] = {"link", "dangling", "to_text"};
   char line[256];
   snprintf(line, sizeof line, "cache export --allow-empty --gpu a100 -o %s/", folder);
   const size_t end = strlen(line);
   strcpy(line + end, "pipe");
   expect(line, 6);
   expect_message("pipe': it is a device, pipe or socket; allowed: a plain file or a new name");
-  strcpy(line + end, "link");
-  expect(line, 6);
+  for (int i = 0; i < 3; i++) {
+    strcpy(line + end, links[i]);
+    expect(line, 6);
+    expect_message("': it is a link; allowed: a plain file or a new name");
+    ck_assert_int_eq(kind_of(links[i]), S_IFLNK);
+  }
   strcpy(line + end, "folder");
   expect(line, 6);
   expect_message("folder': it is a folder; allowed: a plain file or a new name");
   ck_assert_int_eq(kind_of("pipe"), S_IFIFO);
-  ck_assert_int_eq(kind_of("link"), S_IFLNK);
   ck_assert_int_eq(kind_of("folder"), S_IFDIR);
   strcpy(line + end, "text");
   expect(line, 0);
-  strcpy(line + end, "dangling");
+  strcpy(line + end, "new");
   expect(line, 0);
 }
 END_TEST
