@@ -405,6 +405,29 @@ START_TEST(a_failing_driver_is_told) {
 }
 END_TEST
 
+/* So that a public function that is new is swept, too. */
+START_TEST(each_public_function_is_called) {
+  static const char *const paths[] = {FATUNE_SOURCE_DIR "/runtime/fatune.h",
+                                      FATUNE_TESTS_DIR "/faulty/public_calls.c"};
+  struct bytes header = read_bytes(paths[0]), calls = read_bytes(paths[1]);
+  int functions = 0;
+  header.data[header.size] = calls.data[calls.size] = '\0';
+  for (const char *at = (const char *)header.data; (at = strstr(at, "\nFATUNE_API ")) != NULL;) {
+    char name[64];
+    at = strchr(at, '(');
+    ck_assert_ptr_nonnull(at);
+    int length = 0;
+    while (at[-length - 1] == '_' || (at[-length - 1] >= 'a' && at[-length - 1] <= 'z')) length++;
+    snprintf(name, sizeof name, "%.*s(", length, at - length);
+    ck_assert_msg(strstr((const char *)calls.data, name) != NULL, "%s is not called", name);
+    functions++;
+  }
+  ck_assert_int_gt(functions, 20);
+  free(header.data);
+  free(calls.data);
+}
+END_TEST
+
 START_TEST(doctor_notices_a_network) {
   expect("doctor", 0);
   ck_assert_ptr_null(strstr(output, "network"));
@@ -425,6 +448,7 @@ Suite *make_faults_suite(void) {
   tcase_set_timeout(tests, tests_are_slow() ? 3600 : 120);
   tcase_add_loop_test(tests, a_failing_call_is_told_and_harms_nothing, 0, COMMANDS);
   tcase_add_loop_test(tests, a_failing_driver_is_told, 0, ON_GPU);
+  tcase_add_test(tests, each_public_function_is_called);
   tcase_add_test(tests, doctor_notices_a_network);
   suite_add_tcase(suite, tests);
   return suite;

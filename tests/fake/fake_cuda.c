@@ -21,7 +21,7 @@ enum {
   NOT_FOUND = 500
 };
 
-enum { FUNCTIONS = 3, MAIN = 1 }; /* prepare, kernel, convert */
+enum { FUNCTIONS = 6, OF_PASSES = 3, MAIN = 1 }; /* prepare, kernel, convert; of block masks */
 
 static struct fake_gpu gpu = {"NVIDIA H200", 90, 132, 1, 0, 0};
 static struct fake_launch last_launch;
@@ -225,11 +225,13 @@ DEFINE(cuCtxSynchronize, (void)) {
 struct CUmod_st {
   unsigned char functions[FUNCTIONS];
   bool is_backward; /* who has asked for the others launches a backward */
+  bool is_no_pass;  /* its argument is another */
   bool is_tiled;    /* who has had tensor maps made before a launch hands over some in each */
 };
 
 static const char *const function_names[FUNCTIONS] = {"fatune_prepare", "fatune_kernel",
-                                                      "fatune_convert"};
+                                                      "fatune_convert", "fatune_ranges",
+                                                      "fatune_lists",   "fatune_order"};
 
 DEFINE(cuModuleLoadData, (cu_module * module, const void *image)) {
   FAKE_CALL("cuModuleLoadData");
@@ -237,6 +239,7 @@ DEFINE(cuModuleLoadData, (cu_module * module, const void *image)) {
   /* What the fake NVRTC makes, or a real one. */
   if (memcmp(image, "fake", 4) != 0 && memcmp(image, "\177ELF", 4) != 0) return INVALID_IMAGE;
   *module = calloc(1, sizeof **module);
+  (*module)->is_no_pass = memcmp(image, "fake", 4) == 0 && strstr(image, ", no pass");
   fake_count_live(1);
   return 0;
 }
@@ -294,17 +297,18 @@ static void record_launch(struct CUmod_st *module, int which, const struct fake_
   struct fake_launch *const launch = &last_launch;
   module->is_tiled |= maps_made > 0;
   maps_made = 0;
-  if (launch->count < 15) launch->order[launch->count] = "pkc"[which];
+  if (launch->count < 15) launch->order[launch->count] = "pkcrlo"[which];
   launch->count++;
   memcpy(launch->grid, seen->grid, sizeof launch->grid);
   memcpy(launch->block, seen->block, sizeof launch->block);
-  launch->grids[which] = seen->grid[0];
-  launch->threads[which] = seen->block[0];
+  if (which < OF_PASSES) launch->grids[which] = seen->grid[0];
+  if (which < OF_PASSES) launch->threads[which] = seen->block[0];
   launch->smem = seen->smem;
   launch->stream = seen->stream;
   size_t bytes = BYTES_TO(struct ft_forward_params, softmax);
   if (module->is_tiled) bytes = BYTES_TO(struct ft_tiled_forward_params, rest.softmax);
   if (module->is_backward) bytes = BYTES_TO(struct ft_backward_params, softmax);
+  if (module->is_no_pass) bytes = 0;
   memset(launch->params, 0, sizeof launch->params);
   static_assert(BYTES_TO(struct ft_tiled_forward_params, rest.softmax) <= sizeof launch->params &&
                     sizeof(struct ft_backward_params) <= sizeof launch->params,

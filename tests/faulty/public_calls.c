@@ -110,6 +110,35 @@ static void try_merge(fatune_session *session) {
   is_ok("fatune_merge", fatune_merge(session, &arguments, NULL));
 }
 
+static void try_quantise(fatune_session *session) {
+  static float descale; /* the fake driver sets it */
+  fatune_quantise_arguments arguments = FATUNE_QUANTISE_ARGUMENTS_INIT;
+  arguments.head_dim = 64;
+  arguments.seqlen = 256;
+  arguments.x = (fatune_tensor){(void *)0x1000, 256 * 64, 64, 64};
+  arguments.out = (fatune_tensor){(void *)0x20000, 256 * 64, 64, 64};
+  arguments.descale = &descale;
+  is_ok("fatune_quantise", fatune_quantise(session, &arguments, NULL));
+}
+
+static void try_visible(fatune_session *session) {
+  static const fatune_captured documents[] = {
+      {.name = "document", .data = (void *)0x1000, .extents = {1, 256}, .strides = {256, 1}}};
+  fatune_visible_options options = FATUNE_VISIBLE_OPTIONS_INIT;
+  fatune_mask *mask = NULL;
+  size_t bytes = 0;
+  options.mask_rows = options.mask_cols = 128;
+  options.seqlen_q = options.seqlen_k = 256;
+  if (!is_ok("fatune_score_add", fatune_score_add(&options.score, session, "documents", NULL)))
+    return;
+  if (is_ok("fatune_visible_memory_size", fatune_visible_memory_size(session, &options, &bytes)))
+    printf("lists: %zu\n", bytes);
+  const int status = fatune_visible_mask(&mask, session, &options);
+  if (is_given("fatune_visible_mask", status, mask))
+    is_ok("fatune_mask_update", fatune_mask_update(mask, documents, 1, NULL));
+  fatune_mask_free(mask);
+}
+
 static void try_tune(fatune_session *session) {
   fatune_request request = FATUNE_REQUEST_INIT;
   fatune_tune_options options = FATUNE_TUNE_OPTIONS_INIT;
@@ -123,6 +152,7 @@ int main(int count, char **words) {
   fatune_session_options options = FATUNE_SESSION_OPTIONS_INIT;
   fatune_session *session = NULL;
   options.log = warn;
+  printf("version: %s\n", fatune_version());
   const int opened = fatune_session_open(&session, &options);
   if (is_given("fatune_session_open", opened, session)) {
     const bool entered = is_ok("a context", ft_session_enter(session));
@@ -136,6 +166,8 @@ int main(int count, char **words) {
       try_plan(session, "d64 nq256",
                "mma_forward block_m=64 block_n=64 warps=4 stages=2 ctas_per_sm=1");
       try_merge(session);
+      try_quantise(session);
+      try_visible(session);
     }
     if (entered) ft_session_leave(session);
   }
