@@ -188,7 +188,7 @@ START_TEST(bad_requests_are_named) {
   BAD(head_dim, 0, "head_dim is 0");
   BAD(head_dim, 260, "head_dim is 260");
   BAD(head_dim_v, 20, "head_dim_v is 20");
-  BAD(heads_q, -4, "heads_");
+  BAD(heads_q, -4, "heads_q is -4");
   good.heads_q = 4;
   BAD(heads_kv, 3, "heads_q is 4");
   BAD(seqlen_q, 0, "seqlen_q is 0");
