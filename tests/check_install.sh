@@ -57,6 +57,20 @@ END
 fi
 "$prefix"/bin/fatune --version >/dev/null
 
+# Examples, built as by a user and run on an emulated GPU; a graph of CUDA needs a real one.
+if command -v c++ >/dev/null; then
+  mkdir "$scratch/bundles"
+  export LD_LIBRARY_PATH="$library" FATUNE_CACHE_DIR="$scratch/cache"
+  for example in smallest_call training_step block_sparse graph_from_bundle; do
+    # shellcheck disable=SC2086 # flags are many words
+    "$compiler" -std=gnu11 -O2 -Wall -Wextra -Werror "-I$source/tests/installed" "$source/tests/installed/$example.c" \
+      -o "$scratch/$example" $flags -ldl -lm
+    folder=$([ $example != graph_from_bundle ] || echo "$scratch/bundles")
+    # shellcheck disable=SC2086 # no folder is no argument
+    "$scratch/$example" $folder a100 || { echo "$example fails"; exit 1; }
+  done
+fi
+
 # The manual page has every command and is sound troff; the completion completes.
 page=$prefix/share/man/man1/fatune.1
 for command in tune emit compile bench verify explain cache gpus doctor; do
