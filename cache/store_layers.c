@@ -1,6 +1,7 @@
 /* store_layers.c: the read-only layers below the user's files.
  * in -> out: folders -> files *.fatune, each judged, opened or refused. */
 #include <dirent.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,11 +40,9 @@ static int open_admitted(struct ft_database *layer, const char *path,
                : ft_database_open(layer, admission->path, FT_DATABASE_FROZEN);
 }
 
-static void add_layer(struct ft_store *store, const char *folder, const char *name) {
+static void add_layer(struct ft_store *store, const char *path) {
   struct ft_database *const layer = &store->layers[store->layer_count];
   struct ft_admission admission;
-  char *path = NULL;
-  if (asprintf(&path, "%s/%s", folder, name) < 0) return;
   int status = ft_trust_admit(&store->trust, path, &admission);
   if (status == FT_OK) status = open_admitted(layer, path, &admission);
   note(store, path, status == FT_OK, status == FT_OK ? admission.how : ft_detail());
@@ -52,15 +51,35 @@ static void add_layer(struct ft_store *store, const char *folder, const char *na
   else
     ft_store_fault(store, ft_detail());
   ft_admission_free(&admission);
-  free(path);
 }
 
-/* By name, so that the order of layers does not depend on the file system. */
-static void add_folder(struct ft_store *store, const char *folder) {
+static void pass_over(struct ft_store *store, const char *path) {
+  ft_fail(FT_E_CACHE, "'%s' is not used: there are %d layers before it, which is the most", path,
+          FT_LAYERS_MAX);
+  note(store, path, false, ft_detail());
+  ft_store_fault(store, ft_detail());
+}
+
+/* By name, so that the order of layers does not depend on the file system. Beside the library, a
+ * program may have the name of its folder. */
+static void add_folder(struct ft_store *store, const char *folder, bool is_named) {
   struct dirent **files = NULL;
   const int count = scandir(folder, &files, is_layer, alphasort);
+  if (count < 0 && errno != ENOENT && (is_named || errno != ENOTDIR)) {
+    ft_fail(FT_E_CACHE, "layers in '%s' are not used: %s", folder, strerror(errno));
+    ft_store_fault(store, ft_detail());
+  }
   for (int i = 0; i < count; i++) {
-    if (store->layer_count < FT_LAYERS_MAX) add_layer(store, folder, files[i]->d_name);
+    char *path = NULL;
+    if (asprintf(&path, "%s/%s", folder, files[i]->d_name) < 0) {
+      path = NULL;
+      ft_store_fault(store, "a layer is not used: no memory for its path");
+    } else if (store->layer_count < FT_LAYERS_MAX) {
+      add_layer(store, path);
+    } else {
+      pass_over(store, path);
+    }
+    free(path);
     free(files[i]);
   }
   if (count >= 0) free(files);
@@ -75,9 +94,9 @@ int ft_store_add_layers(struct ft_store *store, const struct ft_store_options *o
     ft_store_fault(store, "FATUNE_TRUST is none of any, owner, signed; signed is taken");
   char *rest = copy;
   for (char *folder = strsep(&rest, ":"); folder; folder = strsep(&rest, ":"))
-    if (folder[0]) add_folder(store, folder);
+    if (folder[0]) add_folder(store, folder, true);
   free(copy);
-  if (options->library_folder) add_folder(store, options->library_folder);
+  if (options->library_folder) add_folder(store, options->library_folder, false);
   return FT_OK;
 }
 

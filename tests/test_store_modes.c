@@ -125,6 +125,50 @@ START_TEST(the_cap_is_as_the_environment_says) {
 }
 END_TEST
 
+/* ---- layers that are not used ---- */
+
+enum { LAYERS_MOST = 64, TOO_MANY = 3 };
+
+START_TEST(layers_too_many_are_told) {
+  const char *const last[TOO_MANY] = {"l64.fatune", "l65.fatune", "sm_90.fatune"};
+  char line[512];
+  int count = 0, used = 0;
+  snprintf(line, sizeof line,
+           "cd %s && for n in $(seq 0 %d); do cp sm_90.fatune $(printf l%%02d.fatune $n); done",
+           layers, LAYERS_MOST + TOO_MANY - 2);
+  ck_assert_int_eq(system(line), 0);
+  struct ft_store *const store =
+      open_store_with(&fixture, (struct ft_store_options){.system_path = layers});
+  const struct ft_store_layer *const found = ft_store_layers(store, &count);
+  ck_assert_int_eq(count, LAYERS_MOST + TOO_MANY);
+  for (int i = 0; i < count; i++) used += found[i].used;
+  ck_assert_int_eq(used, LAYERS_MOST);
+  assert_warnings(&fixture, TOO_MANY);
+  for (int i = 0; i < TOO_MANY; i++) {
+    ck_assert_ptr_nonnull(strstr(fixture.warnings[i], last[i]));
+    ck_assert_ptr_nonnull(strstr(fixture.warnings[i], "there are 64 layers before it"));
+    ck_assert_ptr_nonnull(strstr(found[LAYERS_MOST + i].path, last[i]));
+    ck_assert(!found[LAYERS_MOST + i].used);
+  }
+  ft_store_close(store);
+}
+END_TEST
+
+START_TEST(a_folder_of_layers_that_cannot_be_listed_is_told) {
+  char path[512];
+  int count = 0;
+  snprintf(path, sizeof path, "%s/sm_90.fatune:/nowhere::%s", layers, layers);
+  struct ft_store *const store = open_store_with(
+      &fixture, (struct ft_store_options){.system_path = path, .library_folder = "/dev/null"});
+  const struct ft_store_layer *const found = ft_store_layers(store, &count);
+  ck_assert_int_eq(count, 1);
+  ck_assert(found[0].used);
+  assert_warnings(&fixture, 1);
+  ck_assert_ptr_nonnull(strstr(fixture.warnings[0], "sm_90.fatune' are not used: Not a directory"));
+  ft_store_close(store);
+}
+END_TEST
+
 Suite *make_store_modes_suite(void) {
   Suite *const suite = suite_create("store_modes");
   TCase *const tests = tcase_create("modes");
@@ -133,6 +177,8 @@ Suite *make_store_modes_suite(void) {
                       (int)(sizeof modes / sizeof modes[0]));
   tcase_add_test(tests, read_only_makes_no_files);
   tcase_add_test(tests, the_cap_is_as_the_environment_says);
+  tcase_add_test(tests, layers_too_many_are_told);
+  tcase_add_test(tests, a_folder_of_layers_that_cannot_be_listed_is_told);
   suite_add_tcase(suite, tests);
   return suite;
 }
