@@ -30,8 +30,7 @@ static const struct matrix_size size = {
     .longest = 600, .rows = 1536, .rows_seldom = 4096, .tile = 1};
 
 /* One case in six has a built-in mask function; where its block mask is of density 1, the function
- * makes that, too. Sequences of different lengths have no documents: the problem's tensor is not
- * as long as all of them. */
+ * makes that, too. */
 static void choose_score(struct ft_problem_options *options) {
   static const int64_t numbers[] = {
       0x0b66b4ed2939, /* documents */
@@ -40,10 +39,8 @@ static void choose_score(struct ft_problem_options *options) {
       0x1124abb34044, /* prefix_lm */
   };
   enum { NUMBERS = sizeof numbers / sizeof *numbers };
-  const size_t first = options->request.ragged ? 1 : 0;
   uint64_t state = ~options->seed;
-  if (gpu_random(&state) % 6 == 0)
-    options->request.score = numbers[first + gpu_random(&state) % (NUMBERS - first)];
+  if (gpu_random(&state) % 6 == 0) options->request.score = numbers[gpu_random(&state) % NUMBERS];
 }
 
 void gpu_case_options(struct ft_problem_options *options, int index, uint64_t seed) {
