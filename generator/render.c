@@ -152,6 +152,7 @@ static void push_forms(lua_State *state, const struct ft_render *job) {
   const bool has_gradients = job->score != NULL && request->score_gradients != 0;
   const bool slope_varies = job->score != NULL && varies(job->score, job->score->slope);
   const char *const blocks = request->mask_rows > 0 ? "_blocks" : "";
+  const char *const paged = request->pages > 0 ? "_paged" : "";
   const char *const dropout = request->dropout ? "" : "_none";
   const bool packed = ft_packed_heads(job->config, 2, 1) > 1;
   const char *const of_dense = packed ? "_packed" : "_dense";
@@ -162,10 +163,13 @@ static void push_forms(lua_State *state, const struct ft_render *job) {
   const struct {
     const char *part, *ending;
   } forms[] = {
-      {"sequence", request->ragged ? "_ragged" : ""},
+      {"sequence", request->ragged ? "_ragged" : paged},
+      {"key_rows", paged},
       {"work_list", request->ragged ? "" : "_none"},
-      {"rows", request->ragged ? "_ragged" : of_dense}, /* by TMA */
-      {"tile_rows", request->ragged ? "_ragged" : ""},  /* of a backward, by TMA */
+      {"rows", request->ragged ? "_ragged" : of_dense}, /* by TMA, likewise below */
+      {"rows_of_keys", !request->pages && request->ragged ? "_ragged" : paged},
+      {"rows_of_sequences", request->ragged || request->pages ? "" : "_none"},
+      {"tile_rows", request->ragged ? "_ragged" : ""}, /* of a backward */
       {"query_tiles", request->ragged ? "_ragged" : ""},
       {"key_walk", blocks},
       {"query_walk", blocks},

@@ -63,6 +63,23 @@ static int validate_ragged(const struct ft_request *request) {
                  request->mask_rows, request->mask_cols);
 }
 
+/* A block mask is made for lengths that the host knows; those of paged K and V are on the device.
+ */
+static int validate_pages(const struct ft_request *request) {
+  const int rows = request->pages;
+  if (rows == 0) return FT_OK;
+  if ((rows & (rows - 1)) != 0)
+    return ft_fail(FT_E_ARGUMENT, "pages is %d; allowed: powers of two, or 0 for none", rows);
+  if (request->pass == FT_BACKWARD)
+    return ft_fail(FT_E_ARGUMENT, "pages is %d with pass backward; allowed: 0", rows);
+  if (request->dtype == FT_E4M3)
+    return ft_fail(FT_E_ARGUMENT, "pages is %d with dtype e4m3; allowed: 0, or fp16, bf16", rows);
+  if (request->mask_rows == 0) return FT_OK;
+  return ft_fail(FT_E_ARGUMENT,
+                 "pages is %d with a mask of %dx%d; allowed: 0 (a block mask is of one length)",
+                 rows, request->mask_rows, request->mask_cols);
+}
+
 int ft_request_validate(const struct ft_request *request) {
   for (int i = 0; i < FT_REQUEST_FIELDS; ++i)
     FT_TRY(ft_request_check(i, ft_request_get(request, i), false));
@@ -75,6 +92,7 @@ int ft_request_validate(const struct ft_request *request) {
   FT_TRY(validate_e4m3(request));
   FT_TRY(validate_window(request));
   FT_TRY(validate_ragged(request));
+  FT_TRY(validate_pages(request));
   return validate_mask(request);
 }
 
@@ -149,7 +167,8 @@ double ft_request_distance(const struct ft_request *a, const struct ft_request *
 }
 
 bool ft_request_tiles_differ(const struct ft_request *request) {
-  return ft_visibility_varies(request) || request->mask_rows > 0 || request->ragged;
+  return ft_visibility_varies(request) || request->mask_rows > 0 || request->ragged ||
+         request->pages > 0;
 }
 
 struct ft_request ft_request_alike(const struct ft_request *request) {

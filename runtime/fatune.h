@@ -198,6 +198,9 @@ typedef struct fatune_request {
   int sinks; /* 1: each row's normaliser has a logit of its query head besides those of its keys */
   /* Of the first group. 1: batch sequences of different lengths; seqlen_q, seqlen_k: of all. */
   int64_t ragged;
+  /* Of the first group. Rows of a page, a power of two, where K and V are in pages: a forward's,
+   * without a block mask, not e4m3. 0: they are not. */
+  int64_t pages;
 } fatune_request;
 
 #define FATUNE_REQUEST_INIT                                                                        \
@@ -207,8 +210,8 @@ typedef struct fatune_request {
 /* Fills a request, which holds its size (FATUNE_REQUEST_INIT), from its text, e.g. "forward bf16
  * d128 hq32 hkv8 b2 nq4096 causal". Words in any order, each once:
  *     forward|backward fp16|bf16|e4m3 dN dvN hqN hkvN bN nqN nkN causal[=bottom-right|top-left]
- *     window[=bottom-right|top-left][@LEFT,RIGHT] score=DIGEST[+GRADIENTS] sinks ragged dropout
- *     deterministic mask=ROWSxCOLS[@DENSITY]
+ *     window[=bottom-right|top-left][@LEFT,RIGHT] score=DIGEST[+GRADIENTS] sinks ragged pages=N
+ *     dropout deterministic mask=ROWSxCOLS[@DENSITY]
  * dN and nqN are required. FATUNE_E_ARGUMENT names the word, or says that
  * the request's size has no room for what the text asks. On failure the request has the INIT value,
  * but where its size is the fault. */
@@ -394,6 +397,14 @@ typedef struct fatune_descale {
   int64_t stride_batch, stride_head;
 } fatune_descale;
 
+/* K and V in pages of N rows: row j of batch entry b is row j % N of page
+ * data[b * stride_batch + j / N * stride_page]. Batch entries may share pages. */
+typedef struct fatune_page_table {
+  const int32_t *data;               /* device address; not read behind the last key */
+  int64_t stride_batch, stride_page; /* in numbers, >= 0 */
+  int64_t columns, pages; /* pages of a batch entry, at most 2^30 / N; pages that there are */
+} fatune_page_table;
+
 typedef struct fatune_arguments {
   size_t size;     /* sizeof(fatune_arguments) */
   fatune_tensor q; /* [batch, seqlen_q, heads_q, head_dim] */
@@ -458,6 +469,9 @@ typedef struct fatune_arguments {
    * uses are not written. Kernels trust these numbers; an emulated GPU, and any with FATUNE_CHECK=1
    * when the session is opened, has them copied, checked, and the wrong batch entry named. */
   const int32_t *seqused_q, *seqused_k;
+  /* Where the request has pages, and only there: k and v are pools, stride_batch is from page to
+   * page; seqused_k is needed, cu_seqlens_k NULL; seqlen_k: most keys of any; ragged: of all. */
+  fatune_page_table page_table;
 } fatune_arguments;
 
 #define FATUNE_ARGUMENTS_INIT                                                                      \

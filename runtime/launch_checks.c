@@ -42,6 +42,7 @@ static int read_extents(struct ft_run *run, const struct ft_request *request,
   FT_TRY(check_extent("heads_kv", run->heads_kv));
   run->ragged = request->ragged;
   run->tensor_batch = run->ragged ? 1 : run->batch;
+  run->page = request->pages;
   FT_TRY(check_rows(run));
   if (run->heads_q % run->heads_kv != 0)
     return ft_fail(FT_E_ARGUMENT, "arguments.heads_q is %d; allowed: a multiple of heads_kv, %d",
@@ -356,22 +357,30 @@ int ft_arguments_read(const fatune_arguments **arguments, fatune_arguments *room
   return FT_OK;
 }
 
-/* The lengths are there exactly where the request is ragged; what is used need not be. */
+/* The lengths are there exactly where the request is ragged; what is used need not be. Of K and V
+ * in pages what is used is all that there is. */
 static int check_lengths(const struct ft_run *run, const fatune_arguments *arguments) {
+  enum { NO, MAYBE, YES };
+  const bool ragged = run->ragged, paged = run->page > 0;
   const struct {
     const char *name;
     const int32_t *data;
-    bool needed;
-  } lengths[] = {{"cu_seqlens_q", arguments->cu_seqlens_q, true},
-                 {"cu_seqlens_k", arguments->cu_seqlens_k, true},
-                 {"seqused_q", arguments->seqused_q, false},
-                 {"seqused_k", arguments->seqused_k, false}};
+    int wanted;
+  } lengths[] = {
+      {"cu_seqlens_q", arguments->cu_seqlens_q, ragged ? YES : NO},
+      {"cu_seqlens_k", arguments->cu_seqlens_k, ragged && !paged ? YES : NO},
+      {"seqused_q", arguments->seqused_q, ragged ? MAYBE : NO},
+      {"seqused_k", arguments->seqused_k,
+       paged    ? YES
+       : ragged ? MAYBE
+                : NO},
+  };
   for (size_t n = 0; n < sizeof lengths / sizeof *lengths; n++) {
-    if (lengths[n].data ? !run->ragged : run->ragged && lengths[n].needed)
-      return ft_fail(FT_E_ARGUMENT, "arguments.%s is %p; allowed: %s", lengths[n].name,
-                     (const void *)lengths[n].data,
-                     run->ragged ? "a device address, the plan's request is ragged"
-                                 : "NULL, the plan's request is not ragged");
+    if (lengths[n].data ? lengths[n].wanted == NO : lengths[n].wanted == YES)
+      return ft_fail(FT_E_ARGUMENT, "arguments.%s is %p; allowed: %s, the plan's request %s%s",
+                     lengths[n].name, (const void *)lengths[n].data,
+                     lengths[n].wanted == NO ? "NULL" : "a device address",
+                     ragged ? "is ragged" : "is not ragged", paged ? " and has pages" : "");
     if ((uintptr_t)lengths[n].data % sizeof(int32_t) != 0)
       return ft_fail(FT_E_ARGUMENT, "arguments.%s is %p; allowed: a multiple of 4", lengths[n].name,
                      (const void *)lengths[n].data);

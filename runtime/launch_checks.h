@@ -16,6 +16,7 @@ struct ft_run {
   int heads_q, heads_kv;
   bool ragged;          /* batch is that of the sequences; nq and nk are those of all together */
   int64_t tensor_batch; /* of the tensors: 1 where ragged */
+  int page;             /* rows of a page of K and V; 0: they are in none */
   struct ft_visibility visibility;
   struct ft_alignments alignments; /* what it is of any lengths */
   struct ft_arg_softmax softmax;

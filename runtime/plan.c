@@ -22,6 +22,7 @@
 #include "runtime/map_cache.h"
 #include "runtime/module.h"
 #include "runtime/public.h"
+#include "runtime/pages_check.h"
 #include "runtime/ragged_check.h"
 #include "runtime/scores.h"
 #include "runtime/session.h"
@@ -232,8 +233,10 @@ int fatune_plan_run(fatune_plan *plan, const fatune_arguments *arguments, void *
   const fatune_session *const session = plan->session;
   struct ft_launch launch;
   FT_TRY(ft_launch_prepare(&launch, &plan->launch, arguments));
-  if (session->driver.emulated || session->checks)
+  if (session->driver.emulated || session->checks) {
     FT_TRY(ft_ragged_check(&plan->request, arguments, &session->driver, stream));
+    FT_TRY(ft_pages_check(&plan->request, arguments, &session->driver, stream));
+  }
   FT_TRY(ft_launch_map_tensors(&launch, &session->driver));
   return ft_launch_enqueue(&launch, &session->driver, &plan->module, stream);
 }

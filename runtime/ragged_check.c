@@ -76,7 +76,7 @@ int ft_ragged_check(const struct ft_request *request, const fatune_arguments *ar
     return ft_fail(FT_E_MEMORY, "no memory for the lengths of %lld sequences",
                    (long long)run.batch);
   int status = check(&sides[0], room, driver, stream);
-  if (status == FT_OK) status = check(&sides[1], room, driver, stream);
+  if (status == FT_OK && request->pages == 0) status = check(&sides[1], room, driver, stream);
   free(room);
   return status;
 }

@@ -131,7 +131,7 @@ static const char *const bad_texts[][2] = {
     {"d64 nq1 banana",
      "'banana' is no word of a request; allowed: forward|backward fp16|bf16|e4m3 dN"},
     {"d64 nq1 banana",
-     "window[=bottom-right|top-left][@LEFT,RIGHT] score=DIGEST[+GRADIENTS] sinks ragged dropout"},
+     "window[=bottom-right|top-left][@LEFT,RIGHT] score=DIGEST[+GRADIENTS] sinks ragged pages=N"},
     {"d64 nq1 banana", "mask=ROWSxCOLS[@DENSITY]"},
     {"d64 nq1 mask=", "'mask='"},
     {"d64 nq1 mask=64", "'mask=64'"},
@@ -145,6 +145,12 @@ static const char *const bad_texts[][2] = {
     {"d64 nq1 mask=64x64@1.5", "mask_density is 1.5"},
     {"d64 nq1 mask=24x64", "mask_rows is 24"},
     {"d64 nq1 mask=64x8", "mask_cols is 8"},
+    {"d64 nq1 pages=", "'pages='"},
+    {"d64 nq1 pages=0", "pages is 0"},
+    {"d64 nq1 pages=24", "pages is 24; allowed: powers of two"},
+    {"backward d64 nq1 pages=16", "pages is 16 with pass backward"},
+    {"e4m3 d64 nq1 pages=16", "pages is 16 with dtype e4m3"},
+    {"d64 nq1 pages=16 mask=64x64", "pages is 16 with a mask of 64x64"},
 };
 
 START_TEST(bad_text_is_named) {

@@ -29,6 +29,10 @@ static struct ft_request with_word(int first) {
                      field->multiple > 0 ? value + field->multiple
                      : value > 0         ? 2 * value
                                          : 6);
+    if (i == FT_REQUEST_pages) { /* a power of two, and no backward has them */
+      ft_request_set(&request, i, 16);
+      request.pass = FT_FORWARD;
+    }
     if (field->kind == FT_KIND_DIGEST) ft_request_set(&request, i, 0x0123456789ab);
     if (field->kind == FT_KIND_SHARE) ft_request_set_real(&request, i, 0.5);
   }

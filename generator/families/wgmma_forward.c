@@ -9,8 +9,12 @@
 
 FT_DEFINE_TABLES(FT_WGMMA_FORWARD_KNOBS, FT_WGMMA_FORWARD_BUDGET);
 
+/* A box of TMA, which is a page or a part of one, begins where the swizzle does: every eight rows.
+ */
 static bool serves(const struct ft_request *request, const struct ft_arch *arch) {
-  return arch->sm == 90 && (request->dtype != FT_E4M3 || request->score == 0);
+  enum { SWIZZLE_ROWS = 8 };
+  return arch->sm == 90 && (request->pages == 0 || request->pages >= SWIZZLE_ROWS) &&
+         (request->dtype != FT_E4M3 || request->score == 0);
 }
 
 static enum ft_schedule schedule(const struct ft_request *request, const struct ft_config *config) {
@@ -60,12 +64,12 @@ static void plan_panels(struct ft_budget *budget, struct ft_wgmma_forward_budget
 /* A block begins with the same number of registers for each thread; the producer releases what the
  * consumers claim. setmaxnreg takes multiples of 8 from 24 on, and all together must not have more
  * than the block was given. The producer of sequences of different lengths keeps where two of them
- * lie. */
+ * lie (places). */
 static void share_registers(struct ft_budget *budget, struct ft_wgmma_forward_budget *own,
-                            const struct ft_arch *arch, bool ragged) {
+                            const struct ft_arch *arch, bool places) {
   enum { PRODUCER_LEAST = 24, PRODUCER_MOST = 56, CONSUMER_MOST = 232 };
   const int consumers = own->consumers;
-  const int producer = ragged && consumers == 2 ? PRODUCER_MOST : PRODUCER_LEAST;
+  const int producer = places && consumers == 2 ? PRODUCER_MOST : PRODUCER_LEAST;
   if (!is_within(consumers, 1, 4)) return; /* none to share, or too few for any tile */
   const int share = arch->regs_per_sm / budget->threads / 8 * 8;
   budget->launch_regs = min_int(CONSUMER_MOST, share);
@@ -107,7 +111,7 @@ static void plan(struct ft_budget *budget, const struct ft_request *request,
   budget->threads = WARPGROUP * (1 + own.consumers);
   budget->ctas_per_sm = 1;
   plan_panels(budget, &own, request, k);
-  share_registers(budget, &own, arch, request->ragged);
+  share_registers(budget, &own, arch, request->ragged || request->pages > 0);
   budget->regs_estimate =
       own.regs_s + (k->p_in_smem ? 0 : own.regs_p) + own.regs_o + ADDRESSES_AND_STATISTICS;
   memcpy(budget->own, &own, sizeof own);
@@ -230,6 +234,11 @@ static bool ragged(const struct ft_rule_case *of) {
   return !of->request->ragged || (!knobs(of)->pack_gqa && !knobs(of)->split_keys);
 }
 
+static bool whole_pages(const struct ft_rule_case *of) {
+  const int rows = of->request->pages, block_n = knobs(of)->block_n;
+  return rows == 0 || rows % block_n == 0 || block_n % rows == 0;
+}
+
 static bool packed_group(const struct ft_rule_case *of) {
   return !knobs(of)->pack_gqa || of->request->heads_kv == 0 ||
          of->request->heads_q / of->request->heads_kv % 2 == 0;
@@ -302,6 +311,8 @@ static const struct ft_rule rules[] = {
     {"multicast", FT_CANNOT_RUN, multicast, "blocks that share K and V need tiles of equal steps"},
     {"ragged", FT_CANNOT_RUN, ragged,
      "of sequences of different lengths heads are not packed, and keys are not divided up"},
+    {"whole-pages", FT_CANNOT_RUN, whole_pages,
+     "a tile of keys lies in one page, or fills whole pages"},
     {"split-keys", FT_CANNOT_RUN, split_keys,
      "the O of a part is stored from registers, its block shares no K and V, and parts have an "
      "order of their own"},

@@ -48,7 +48,7 @@ class Request(Sized):
         ("seqlen_k", c.c_int64), ("mask_density", c.c_double),
         ("window", c.c_int), ("window_left", c.c_int64), ("window_right", c.c_int64),
         ("score", c.c_int64), ("score_gradients", c.c_int64), ("sinks", c.c_int),
-        ("ragged", c.c_int64),
+        ("ragged", c.c_int64), ("pages", c.c_int64),
     ]
 
     def __repr__(self):
@@ -96,6 +96,14 @@ class Descale(c.Structure):
     _fields_ = [("data", c.c_void_p), ("stride_batch", c.c_int64), ("stride_head", c.c_int64)]
 
 
+class PageTable(c.Structure):
+    c_name = "fatune_page_table"
+    _fields_ = [
+        ("data", c.c_void_p), ("stride_batch", c.c_int64), ("stride_page", c.c_int64), ("columns", c.c_int64),
+        ("pages", c.c_int64),
+    ]
+
+
 class Arguments(Sized):
     c_name = "fatune_arguments"
     initial = {"window_left": -1, "window_right": -1}
@@ -111,7 +119,7 @@ class Arguments(Sized):
         ("sinks", c.c_void_p), ("dsinks", c.c_void_p),
         ("descale_q", Descale), ("descale_k", Descale), ("descale_v", Descale),
         ("cu_seqlens_q", c.c_void_p), ("cu_seqlens_k", c.c_void_p), ("seqused_q", c.c_void_p),
-        ("seqused_k", c.c_void_p),
+        ("seqused_k", c.c_void_p), ("page_table", PageTable),
     ]
 
 

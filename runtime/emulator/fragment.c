@@ -28,7 +28,8 @@ const struct ft_fragment *ft_fragment_find(const struct ft_fragments *fragments,
 /* An operand as it lies in global memory, from the first element known of it: element (o, k), o
  * across the depth, k along it, is at begin + o * outer + k * depth. */
 struct tile {
-  struct ft_place first; /* the known element, for messages */
+  struct ft_place first; /* the known element, */
+  int first_o, first_k;  /* which is this one */
   uint64_t begin;
   int64_t outer, depth;
 };
@@ -42,6 +43,8 @@ static bool find_tile(struct tile *tile, const struct ft_fragment *fragment, int
   const bool along_columns = (int64_t)(fragment->origins[1] - fragment->origins[0]) == column;
   tile->depth = along_columns ? column : row;
   tile->outer = along_columns ? row : column;
+  tile->first_o = o;
+  tile->first_k = k;
   tile->begin = fragment->origins[0] - (uint64_t)(o * tile->outer + k * tile->depth);
   return true;
 }
@@ -60,13 +63,27 @@ static const char *not_there(const struct tile *tile, char operand, int o, int k
   return what;
 }
 
+/* Whether element (o, k) is where the tile has it whose rows are in pages. */
+static bool belongs_in_pages(const struct tile *tile, uint64_t origin, int o, int k,
+                             const struct ft_emulated_tensor *tensors, int count) {
+  const bool along_columns = tile->depth == tile->first.tensor->element_bytes;
+  const int across = o - tile->first_o, along = k - tile->first_k;
+  struct ft_place found;
+  return tile->first.tensor->paged && ft_memory_place(tensors, count, origin, &found) &&
+         ft_place_in_pages(&tile->first, &found, along_columns ? across : along,
+                           along_columns ? along : across);
+}
+
 /* Whether both halves of a register, depths k and k + 1, are where the tile has them. */
 static bool belongs(const struct tile *tile, const struct ft_fragment *fragment, int o, int k,
-                    int *wrong_half) {
+                    const struct ft_emulated_tensor *tensors, int count, int *wrong_half) {
   for (int half = 0; half < 2; half++) {
     const uint64_t expected = tile->begin + (uint64_t)(o * tile->outer + (k + half) * tile->depth);
     *wrong_half = half;
-    if (fragment->origins[half] && fragment->origins[half] != expected) return false;
+    const uint64_t origin = fragment->origins[half];
+    if (origin && origin != expected &&
+        !belongs_in_pages(tile, origin, o, k + half, tensors, count))
+      return false;
   }
   return true;
 }
@@ -97,7 +114,7 @@ static const char *check_operand(struct tile *tile, bool *known, char operand,
     int half;
     if (!*known) {
       *known = find_tile(tile, fragment, o, k, tensors, count);
-    } else if (fragment && !belongs(tile, fragment, o, k, &half)) {
+    } else if (fragment && !belongs(tile, fragment, o, k, tensors, count, &half)) {
       return not_there(tile, operand, o, k + half, fragment->origins[half], tensors, count, what);
     }
   }

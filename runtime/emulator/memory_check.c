@@ -12,7 +12,7 @@
 
 #include "runtime/emulator/memory.h"
 
-enum { ROW = 1, COLUMN = 3 };
+enum { BATCH, ROW, HEAD, COLUMN }; /* dimensions of a tensor */
 static const char *const dim_names[FT_TENSOR_DIMS] = {"batch", "row", "head", "column"};
 enum { KNOWN_ALLOCATIONS = 8 };
 
@@ -450,6 +450,16 @@ bool ft_memory_place(const struct ft_emulated_tensor *tensors, int count, uint64
     return true;
   }
   return false;
+}
+
+bool ft_place_in_pages(const struct ft_place *first, const struct ft_place *found, int64_t rows,
+                       int64_t columns) {
+  const int64_t page = first->tensor->extents[ROW], row = first->index[ROW] + rows;
+  const int64_t in_page = (row % page + page) % page;
+  return first->tensor->paged && found->tensor == first->tensor &&
+         (row != in_page || found->index[BATCH] == first->index[BATCH]) &&
+         found->index[ROW] == in_page && found->index[HEAD] == first->index[HEAD] &&
+         found->index[COLUMN] == first->index[COLUMN] + columns;
 }
 
 const char *ft_place_text(const struct ft_place *place, char text[128]) {

@@ -23,6 +23,10 @@ struct ft_place {
 /* false when it is in no tensor, between elements, or in one whose elements overlap. */
 bool ft_memory_place(const struct ft_emulated_tensor *tensors, int count, uint64_t address,
                      struct ft_place *place);
+/* Whether an element is where a tile has it that is in pages, so many rows and columns from that
+ * other one: in the same page, or, beyond an end of it, in any. */
+bool ft_place_in_pages(const struct ft_place *first, const struct ft_place *found, int64_t rows,
+                       int64_t columns);
 /* "K[batch 0, row 3, head 1, column 8]" */
 const char *ft_place_text(const struct ft_place *place, char text[128]);
 

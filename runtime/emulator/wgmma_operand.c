@@ -124,6 +124,13 @@ static uint64_t address_in_tile(const struct ft_place *first, int row, int byte)
   return first->tensor->address + (uint64_t)(elements * first->tensor->element_bytes + byte);
 }
 
+static bool goes_on_in_page(const struct ft_place *first, int row, int chunk, uint64_t origin,
+                            const struct ft_emulated_tensor *tensors, int count) {
+  struct ft_place found;
+  return first->tensor->paged && ft_memory_place(tensors, count, origin, &found) &&
+         ft_place_in_pages(first, &found, row, chunk * FT_CHUNK / first->tensor->element_bytes);
+}
+
 const char *ft_operand_tile(const struct ft_operand *operand, const struct ft_shared_memory *shared,
                             const struct ft_emulated_tensor *tensors, int count,
                             struct ft_place *first, char what[FT_OPERAND_WORDS]) {
@@ -138,7 +145,7 @@ const char *ft_operand_tile(const struct ft_operand *operand, const struct ft_sh
       first->index[3] -= chunk * FT_CHUNK / first->tensor->element_bytes;
     }
     const uint64_t expected = address_in_tile(first, row, chunk * FT_CHUNK);
-    if (origin != expected)
+    if (origin != expected && !goes_on_in_page(first, row, chunk, origin, tensors, count))
       return no_tile(operand, row, chunk, origin, expected, tensors, count, what);
   }
   return NULL;

@@ -7,6 +7,7 @@
 #include "generator/key_parts.h"
 #include "generator/schedule.h"
 #include "generator/status.h"
+#include "runtime/families/pages.h"
 #include "runtime/families/ragged.h"
 #include "runtime/launch_score.h"
 
@@ -17,8 +18,10 @@ static int read_tensors(struct ft_forward_params *params, const struct ft_reques
   const int d = request->head_dim, dv = request->head_dim_v;
   const bool bytes = request->dtype == FT_E4M3;
   const struct ft_view q = {"q", &arguments->q, batch, nq, hq, d, false, bytes};
-  const struct ft_view k = {"k", &arguments->k, batch, nk, hkv, d, false, bytes};
-  const struct ft_view v = {"v", &arguments->v, batch, nk, hkv, dv, false, bytes};
+  const int64_t k_batch = run->page > 0 ? params->pages.count : batch; /* of pages, or of rows */
+  const int64_t k_rows = run->page > 0 ? run->page : nk;
+  const struct ft_view k = {"k", &arguments->k, k_batch, k_rows, hkv, d, false, bytes};
+  const struct ft_view v = {"v", &arguments->v, k_batch, k_rows, hkv, dv, false, bytes};
   const struct ft_view o = {"o", &arguments->o, batch, nq, hq, dv, true, false};
   FT_TRY(ft_view_read(&q, &params->q));
   FT_TRY(ft_view_read(&k, &params->k));
@@ -90,6 +93,7 @@ int ft_forward_prepare(struct ft_forward_params *params, const struct ft_launch_
   FT_TRY(read_geometry(params, plan, run, packed_heads, blocks));
   FT_TRY(ft_ragged_read(&params->ragged, run, params->schedule.q_tiles,
                         (uintptr_t)arguments->workspace, arguments));
+  FT_TRY(ft_pages_read(&params->pages, run, arguments));
   FT_TRY(read_tensors(params, plan->request, run, arguments));
   params->softmax = run->softmax;
   params->dropout = run->dropout;
@@ -191,8 +195,7 @@ void ft_forward_describe(const struct ft_forward_params *params, const struct ft
   if (request->ragged) tensors->batch = 1;
   ft_add_tensor(tensors, "Q", &params->q, FT_OF_QUERIES, d)->packed_heads = 1
                                                                             << sequence->pack_bits;
-  ft_add_tensor(tensors, "K", &params->k, FT_OF_KEYS, d);
-  ft_add_tensor(tensors, "V", &params->v, FT_OF_KEYS, dv);
+  ft_pages_describe(params, request, tensors);
   struct ft_emulated_tensor *const o = ft_add_tensor(tensors, "O", &params->o, FT_OF_QUERIES, dv);
   o->writable = true;
   o->element_bytes = ft_dtype_bytes(ft_output_dtype(request));

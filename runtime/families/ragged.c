@@ -22,7 +22,8 @@ static struct ft_arg_diagonals diagonals_of(const struct ft_diagonals *seen) {
 
 int ft_ragged_read(struct ft_arg_ragged *ragged, const struct ft_run *run, int64_t numbers,
                    uint64_t workspace, const fatune_arguments *arguments) {
-  *ragged = (struct ft_arg_ragged){0};
+  *ragged = (struct ft_arg_ragged){.top_left = diagonals_of(&run->alignments.top_left),
+                                   .bottom_right = diagonals_of(&run->alignments.bottom_right)};
   if (!run->ragged) return FT_OK;
   if (workspace == 0 || workspace % ALIGNMENT != 0)
     return ft_fail(FT_E_ARGUMENT,
@@ -38,8 +39,6 @@ int ft_ragged_read(struct ft_arg_ragged *ragged, const struct ft_run *run, int64
   ragged->sequences = (int32_t)run->batch;
   ragged->numbers = (int32_t)numbers;
   ragged->rows_q = (int32_t)run->nq;
-  ragged->top_left = diagonals_of(&run->alignments.top_left);
-  ragged->bottom_right = diagonals_of(&run->alignments.bottom_right);
   return FT_OK;
 }
 
@@ -54,7 +53,7 @@ void ft_ragged_describe(const struct ft_arg_ragged *ragged, bool written,
   if (ragged->list == 0) return;
   const int64_t sequences = ragged->sequences;
   ft_add_work(tensors, "cu_seqlens_q", ragged->starts_q, 1, sequences + 1);
-  ft_add_work(tensors, "cu_seqlens_k", ragged->starts_k, 1, sequences + 1);
+  if (ragged->starts_k) ft_add_work(tensors, "cu_seqlens_k", ragged->starts_k, 1, sequences + 1);
   if (ragged->used_q) ft_add_work(tensors, "seqused_q", ragged->used_q, 1, sequences);
   if (ragged->used_k) ft_add_work(tensors, "seqused_k", ragged->used_k, 1, sequences);
   ft_add_work(tensors, "the length of the list", ragged->entries, 1, 1)->writable = written;

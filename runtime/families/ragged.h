@@ -14,7 +14,7 @@ int64_t ft_ragged_numbers(const struct ft_run *run, int64_t rows, int block);
 size_t ft_ragged_bytes(const struct ft_run *run, int64_t numbers);
 
 /* Checks and reads the lengths, and lays a list of so many tiles out at `workspace`. What is not
- * ragged is all 0. */
+ * ragged has the diagonals alone. */
 int ft_ragged_read(struct ft_arg_ragged *ragged, const struct ft_run *run, int64_t numbers,
                    uint64_t workspace, const fatune_arguments *arguments);
 

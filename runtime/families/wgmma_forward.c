@@ -8,6 +8,7 @@
 #include "generator/schedule.h"
 #include "generator/status.h"
 #include "runtime/families/forward.h"
+#include "runtime/families/pages.h"
 #include "runtime/families/ragged.h"
 #include "runtime/mask.h"
 #include "runtime/tensor_maps.h"
@@ -106,6 +107,24 @@ static int workspace(const struct ft_launch_plan *plan, const fatune_arguments *
 
 /* ---- tensor maps ---- */
 
+/* The pools of K and V as sequences, packed: pages and heads are one dimension. There is a box for
+ * each page, or for a part of one. */
+static int map_pages(struct ft_mapped *k_and_v, struct ft_arg_tensor *slotted,
+                     struct ft_arg_pages *pages, int page) {
+  struct ft_arg_slots *const slots[] = {&pages->k, &pages->v};
+  for (int n = 0; n < 2; n++) {
+    struct ft_mapped *const pool = &k_and_v[n];
+    slotted[n] = *pool->tensor;
+    FT_TRY(ft_pages_slots(&slotted[n].stride.head, &pool->heads, slots[n], pool->name, pool->tensor,
+                          pages->count));
+    pool->tensor = &slotted[n];
+    pool->rows = page;
+    pool->ragged = true;
+    if (pool->box_rows > page) pool->box_rows = page;
+  }
+  return FT_OK;
+}
+
 static int map_tensors(struct ft_launch *launch, const struct ft_driver *driver) {
   enum { WARPGROUP_ROWS = 64 };
   struct ft_tiled_forward_params *const tiled = tiled_of(launch);
@@ -116,15 +135,18 @@ static int map_tensors(struct ft_launch *launch, const struct ft_driver *driver)
   const int nq = sequence->nq >> sequence->pack_bits, nk = sequence->nk, batch = sequence->batch;
   const int heads_q = sequence->heads_q << sequence->pack_bits, heads_kv = sequence->heads_kv;
   const bool ragged = request->ragged;
+  const int page = request->pages;
   const int packed = knobs->pack_gqa ? 1 << sequence->pack_bits : 0;
   const int q_rows = knobs->block_m, k_rows = knobs->block_n / (1 + knobs->multicast);
   const int d = request->head_dim, dv = request->head_dim_v;
   const enum ft_dtype dtype = request->dtype, of_o = ft_output_dtype(request);
-  const struct ft_mapped tensors[] = {
+  struct ft_mapped tensors[] = {
       {"q", &tiled->q, &p->q, d, nq, heads_q, batch, q_rows, ragged, packed, dtype},
       {"k", &tiled->k, &p->k, d, nk, heads_kv, batch, k_rows, ragged, 0, dtype},
       {"v", &tiled->v, &p->v, dv, nk, heads_kv, batch, k_rows, ragged, 0, dtype},
       {"o", &tiled->o, &p->o, dv, nq, heads_q, batch, WARPGROUP_ROWS, ragged, packed, of_o}};
+  struct ft_arg_tensor slotted[2];
+  if (page > 0) FT_TRY(map_pages(&tensors[1], slotted, &tiled->rest.pages, page));
   return ft_map_tensors(tensors, FT_COUNT(tensors), launch->plan->maps, driver);
 }
 

@@ -2,7 +2,7 @@
 // request  backward bf16 d128 causal dropout mask=128x128
 // config   mma_backward block_m=32 block_n=64 warps=8 stages=2 column_warps=1 query_parts=1 deferred_dq=1 ctas_per_sm=1
 // budget   81408 bytes of shared memory, 256 threads, about 120 of 255 registers
-// parts    mma_backward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_copies.cu.in, parts/ptx_barriers.cu.in, parts/ptx_reductions.cu.in, parts/ptx_order.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/sink_gradient_none.cu.in, parts/sequence.cu.in, parts/visibility.cu.in, parts/query_tiles.cu.in, parts/key_tile.cu.in, parts/query_walk_blocks.cu.in, parts/score_transposed_none.cu.in, parts/dropout.cu.in, parts/dropout_transposed.cu.in, parts/copy_tile.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/backward_tile.cu.in, parts/backward_roles.cu.in, parts/dq_tickets_none.cu.in, parts/dq_sums.cu.in, parts/backward_dq.cu.in, parts/backward_prepare.cu.in, parts/epilogue_backward.cu.in, parts/backward_step.cu.in, parts/work_list_none.cu.in
+// parts    mma_backward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_copies.cu.in, parts/ptx_barriers.cu.in, parts/ptx_reductions.cu.in, parts/ptx_order.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/sink_gradient_none.cu.in, parts/sequence.cu.in, parts/sequence_rows.cu.in, parts/visibility.cu.in, parts/query_tiles.cu.in, parts/key_tile.cu.in, parts/query_walk_blocks.cu.in, parts/score_transposed_none.cu.in, parts/dropout.cu.in, parts/dropout_transposed.cu.in, parts/copy_tile.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/backward_tile.cu.in, parts/backward_roles.cu.in, parts/dq_tickets_none.cu.in, parts/dq_sums.cu.in, parts/backward_dq.cu.in, parts/backward_prepare.cu.in, parts/epilogue_backward.cu.in, parts/backward_step.cu.in, parts/work_list_none.cu.in
 // again    fatune emit 'backward bf16 d128 nq1 causal dropout mask=128x128' --gpu sm_80 --config 'mma_backward block_m=32 block_n=64 warps=8 stages=2 column_warps=1 query_parts=1 deferred_dq=1 ctas_per_sm=1'
 //
 // Three kernels, one after the other on a stream; where there is a fatune_work_list, it lists the key tiles before them:
@@ -339,10 +339,10 @@ struct Diagonals {
 };
 static_assert(sizeof(Diagonals) == 8, "the host fills 8 bytes");
 
-// Sequences of different lengths, one behind the other in the rows of all tensors; all null where there are none.
+// Sequences of different lengths, one behind the other in the rows of all tensors; addresses are null where there are none.
 struct Ragged {
   const int *starts_q;               // [sequences + 1]: rows of Q before each sequence; the last: of all
-  const int *starts_k;               // of K and V, likewise
+  const int *starts_k;               // of K and V, likewise; null where they are in pages
   const int *used_q;                 // [sequences]: how many of its rows of Q a sequence uses; null: all
   const int *used_k;                 // of K and V, likewise
   WorkEntry *list;                   // [numbers], written by fatune_work_list; of the backward key tiles
@@ -392,7 +392,7 @@ __device__ __forceinline__ void add_to_sink(SinkSum &, const BackwardParams &, i
 __device__ __forceinline__ void end_sink(const SinkSum &, const BackwardParams &) {}
 __device__ __forceinline__ void finish_sinks(const BackwardParams &) {}
 
-// ---- sequence: where the rows of a batch entry lie ------------------------------------------------------------------
+// ---- rows of a batch entry: queries, heads, their places ----------------------------------------------------------------
 // Row i is query i of its head.
 __device__ __forceinline__ int query_of(const Sequence &, int i) { return i; }
 __device__ __forceinline__ int head_of(const Sequence &, int head, int) { return head; }
@@ -400,14 +400,6 @@ __device__ __forceinline__ int place_in_heads(const Sequence &, int i) { return 
 
 // 2^this many rows of a tile are of one query.
 __device__ __forceinline__ int pack_bits_of(const Sequence &) { return 0; }
-
-// Batch entries are alike: nothing is to be known of the one that a tile belongs to.
-struct SequencePlace {};
-
-// The arguments as a work tile of that entry is to see them.
-template <class Params> __device__ __forceinline__ const Params &at_place(const Params &params, const SequencePlace &) {
-  return params;
-}
 
 // The number of a head over all batch entries.
 __device__ __forceinline__ int batch_head_of(const Sequence &sequence, int batch, int head) {
@@ -424,6 +416,18 @@ __device__ __forceinline__ long long lse_index(const Params &params, int batch, 
 __device__ __forceinline__ element *row_of(const Tensor &tensor, int batch, int head, int row) {
   return tensor.data + batch * tensor.stride.batch + head * tensor.stride.head + row * tensor.stride.row;
 }
+
+// ---- sequence: where the rows of a batch entry lie ------------------------------------------------------------------
+// Batch entries are alike: nothing is to be known of the one that a tile belongs to.
+struct SequencePlace {};
+
+// The arguments as a work tile of that entry is to see them.
+template <class Params> __device__ __forceinline__ const Params &at_place(const Params &params, const SequencePlace &) {
+  return params;
+}
+
+// What is to be known of a batch entry.
+template <class Params> __device__ __forceinline__ SequencePlace batch_place(const Params &, int) { return {}; }
 
 // ---- visibility: which keys a query sees -----------------------------------------------------------------------------
 // This is the one place on the device that says so; generator/visibility.c is its twin on the host. The keys that a query

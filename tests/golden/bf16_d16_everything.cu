@@ -2,7 +2,7 @@
 // request  forward bf16 d16 causal dropout mask=64x64
 // config   mma_forward block_m=64 block_n=64 warps=4 stages=2 q_in_regs=1 overlap_qk=1 ctas_per_sm=2
 // budget   12288 bytes of shared memory, 128 threads, about 132 of 255 registers
-// parts    mma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_copies.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/sinks_none.cu.in, parts/copy_tile.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/sequence.cu.in, parts/softmax.cu.in, parts/quad.cu.in, parts/visibility.cu.in, parts/key_walk_blocks.cu.in, parts/key_parts_none.cu.in, parts/work_tile.cu.in, parts/schedule_lpt.cu.in, parts/score_none.cu.in, parts/dropout.cu.in, parts/dropout_rows.cu.in, parts/mma_tile.cu.in, parts/mma_rows.cu.in, parts/mma_loop_overlap.cu.in, parts/epilogue_mma.cu.in, parts/work_list_none.cu.in
+// parts    mma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_copies.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/sinks_none.cu.in, parts/copy_tile.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/sequence.cu.in, parts/sequence_rows.cu.in, parts/key_rows.cu.in, parts/softmax.cu.in, parts/quad.cu.in, parts/visibility.cu.in, parts/key_walk_blocks.cu.in, parts/key_parts_none.cu.in, parts/work_tile.cu.in, parts/schedule_lpt.cu.in, parts/score_none.cu.in, parts/dropout.cu.in, parts/dropout_rows.cu.in, parts/mma_tile.cu.in, parts/mma_rows.cu.in, parts/mma_loop_overlap.cu.in, parts/epilogue_mma.cu.in, parts/work_list_none.cu.in
 // again    fatune emit 'forward bf16 d16 nq1 causal dropout mask=64x64' --gpu sm_100 --config 'mma_forward block_m=64 block_n=64 warps=4 stages=2 q_in_regs=1 overlap_qk=1 ctas_per_sm=2'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691): a block owns
@@ -34,6 +34,7 @@ constexpr int K_STAGE = BLOCK_N * QK_STRIDE;  // bytes
 constexpr int V_STAGE = BLOCK_N * V_STRIDE;
 constexpr int SMEM_K = 0, SMEM_V = 6144;  // Q and O are at 0
 constexpr int MASK_ROWS = 64, MASK_COLS = 64;  // of a block of the block mask; 0: none
+constexpr int PAGE = 0;           // rows of a page of K and V; 0: there are no pages
 
 // ---- PTX: one wrapper for each instruction. Here numbers and bits ---------------------------------------
 typedef unsigned short element;  // bf16, moved and multiplied as 16-bit patterns
@@ -293,10 +294,10 @@ struct Diagonals {
 };
 static_assert(sizeof(Diagonals) == 8, "the host fills 8 bytes");
 
-// Sequences of different lengths, one behind the other in the rows of all tensors; all null where there are none.
+// Sequences of different lengths, one behind the other in the rows of all tensors; addresses are null where there are none.
 struct Ragged {
   const int *starts_q;               // [sequences + 1]: rows of Q before each sequence; the last: of all
-  const int *starts_k;               // of K and V, likewise
+  const int *starts_k;               // of K and V, likewise; null where they are in pages
   const int *used_q;                 // [sequences]: how many of its rows of Q a sequence uses; null: all
   const int *used_k;                 // of K and V, likewise
   WorkEntry *list;                   // [numbers], written by fatune_work_list; of the backward key tiles
@@ -309,6 +310,26 @@ struct Ragged {
   Diagonals bottom_right;            // nk - nq less than they are in each sequence
 };
 static_assert(sizeof(Ragged) == 80, "the host fills 80 bytes");
+
+// Pages and heads of a tensor as one dimension, whose stride divides both of theirs.
+struct Slots {
+  int page;                          // from one page to the next
+  int head;
+};
+static_assert(sizeof(Slots) == 8, "the host fills 8 bytes");
+
+// K and V in pages, which their batch entries then are; all null where they are not.
+struct Pages {
+  const int *table;                  // of a batch entry, the page of its rows i * PAGE to i * PAGE + PAGE - 1 in column i
+  const int *lengths;                // [batch]: keys of each batch entry
+  long long batch;                   // from one batch entry to the next in the table, in numbers
+  long long column;                  // from one column to the next, likewise
+  Slots k;                           // for TMA
+  Slots v;                           // likewise
+  int columns;                       // of the table: for the emulator, likewise below
+  int count;                         // pages that there are
+};
+static_assert(sizeof(Pages) == 56, "the host fills 56 bytes");
 
 // The argument of a forward kernel.
 struct ForwardParams {
@@ -325,8 +346,9 @@ struct ForwardParams {
   KeyParts parts;
   const float *sinks;                // [heads_q], of unpacked heads; null without sinks
   Ragged ragged;
+  Pages pages;
 };
-static_assert(sizeof(ForwardParams) == 424, "the host fills 424 bytes");
+static_assert(sizeof(ForwardParams) == 480, "the host fills 480 bytes");
 
 
 // ---- sinks: there are none -----------------------------------------------------------------------------------------------
@@ -385,7 +407,7 @@ __device__ __forceinline__ void store_rows(element *to, long long row_stride, un
   }
 }
 
-// ---- sequence: where the rows of a batch entry lie ------------------------------------------------------------------
+// ---- rows of a batch entry: queries, heads, their places ----------------------------------------------------------------
 // Row i is query i of its head.
 __device__ __forceinline__ int query_of(const Sequence &, int i) { return i; }
 __device__ __forceinline__ int head_of(const Sequence &, int head, int) { return head; }
@@ -393,14 +415,6 @@ __device__ __forceinline__ int place_in_heads(const Sequence &, int i) { return 
 
 // 2^this many rows of a tile are of one query.
 __device__ __forceinline__ int pack_bits_of(const Sequence &) { return 0; }
-
-// Batch entries are alike: nothing is to be known of the one that a tile belongs to.
-struct SequencePlace {};
-
-// The arguments as a work tile of that entry is to see them.
-template <class Params> __device__ __forceinline__ const Params &at_place(const Params &params, const SequencePlace &) {
-  return params;
-}
 
 // The number of a head over all batch entries.
 __device__ __forceinline__ int batch_head_of(const Sequence &sequence, int batch, int head) {
@@ -416,6 +430,35 @@ __device__ __forceinline__ long long lse_index(const Params &params, int batch, 
 
 __device__ __forceinline__ element *row_of(const Tensor &tensor, int batch, int head, int row) {
   return tensor.data + batch * tensor.stride.batch + head * tensor.stride.head + row * tensor.stride.row;
+}
+
+// ---- sequence: where the rows of a batch entry lie ------------------------------------------------------------------
+// Batch entries are alike: nothing is to be known of the one that a tile belongs to.
+struct SequencePlace {};
+
+// The arguments as a work tile of that entry is to see them.
+template <class Params> __device__ __forceinline__ const Params &at_place(const Params &params, const SequencePlace &) {
+  return params;
+}
+
+// What is to be known of a batch entry.
+template <class Params> __device__ __forceinline__ SequencePlace batch_place(const Params &, int) { return {}; }
+
+// ---- rows of K and V -------------------------------------------------------------------------------------------------
+// Those of one head of a batch entry.
+struct KeyRows {
+  const element *first;
+  int row;                   // from one row to the next
+};
+
+__device__ __forceinline__ KeyRows key_rows(const ForwardParams &, const Tensor &tensor, int batch, int head) {
+  return {row_of(tensor, batch, head, 0), int(tensor.stride.row)};
+}
+
+// A tile of them, from row `key` on, of nk rows; parts/copy_tile.cu.in.
+template <int ROWS, int CHUNKS, int VALID, int STRIDE>
+__device__ __forceinline__ void copy_keys(unsigned to, const KeyRows &rows, int key, int nk) {
+  copy_tile<ROWS, CHUNKS, VALID, STRIDE>(to, rows.first + (long long)key * rows.row, rows.row, nk - key);
 }
 
 // ---- online softmax (arXiv 1805.02867) -------------------------------------------------------------
@@ -749,6 +792,7 @@ struct WorkTile {
 __device__ __forceinline__ WorkTile work_tile_of_rank(const ForwardParams &params, unsigned batch_head, int rank) {
   WorkTile tile;
   tile.batch = batch_head / params.sequence.heads_q;
+  tile.place = batch_place(params, tile.batch);
   tile.head = batch_head % params.sequence.heads_q;
   tile.kv_head = tile.head / params.sequence.group;
   tile.q0 = row_of_rank<BLOCK_M>(tile.kept, params.visibility, params.schedule, tile.batch, tile.head, rank,
@@ -1232,16 +1276,13 @@ fatune_kernel(const __grid_constant__ ForwardParams all) {
     for (int n = 0; n < O_TILES; ++n) rows.rO[m][n][0] = rows.rO[m][n][1] = rows.rO[m][n][2] = rows.rO[m][n][3] = 0.f;
   }
 
-  const element *gK = row_of(params.k, tile.batch, tile.kv_head, 0);
-  const element *gV = row_of(params.v, tile.batch, tile.kv_head, 0);
-  const int k_row = int(params.k.stride.row), v_row = int(params.v.stride.row);
+  const KeyRows gK = key_rows(params, params.k, tile.batch, tile.kv_head);
+  const KeyRows gV = key_rows(params, params.v, tile.batch, tile.kv_head);
   auto load_k = [&](int key, int stage) {
-    copy_tile<BLOCK_N, D_PAD / 8, HEAD_DIM / 8, QK_STRIDE>(smem + SMEM_K + stage * K_STAGE,
-        gK + (long long)key * k_row, k_row, sequence.nk - key);
+    copy_keys<BLOCK_N, D_PAD / 8, HEAD_DIM / 8, QK_STRIDE>(smem + SMEM_K + stage * K_STAGE, gK, key, sequence.nk);
   };
   auto load_v = [&](int key, int stage) {
-    copy_tile<BLOCK_N, DV_PAD / 8, HEAD_DIM_V / 8, V_STRIDE>(smem + SMEM_V + stage * V_STAGE,
-        gV + (long long)key * v_row, v_row, sequence.nk - key);
+    copy_keys<BLOCK_N, DV_PAD / 8, HEAD_DIM_V / 8, V_STRIDE>(smem + SMEM_V + stage * V_STAGE, gV, key, sequence.nk);
   };
 
   const Keys keys = find_keys(params, tile);

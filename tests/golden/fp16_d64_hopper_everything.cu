@@ -2,7 +2,7 @@
 // request  forward fp16 d64 dv40 causal dropout mask=128x128
 // config   wgmma_forward block_m=64 block_n=128 stages=3 q_stages=1
 // budget   107520 bytes of shared memory, 256 threads, about 148 of 232 registers
-// parts    wgmma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_tma_5d.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_wgmma_product.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/sinks_none.cu.in, parts/sequence.cu.in, parts/quad.cu.in, parts/e4m3_scale_none.cu.in, parts/wgmma_softmax.cu.in, parts/visibility.cu.in, parts/key_walk_blocks.cu.in, parts/key_parts_none.cu.in, parts/work_tile.cu.in, parts/schedule_balanced.cu.in, parts/score_none.cu.in, parts/dropout.cu.in, parts/dropout_rows.cu.in, parts/announce_blocks.cu.in, parts/pipeline.cu.in, parts/ring.cu.in, parts/descriptors.cu.in, parts/block_alone.cu.in, parts/rows_dense.cu.in, parts/rows_of_keys.cu.in, parts/producer.cu.in, parts/consumer.cu.in, parts/p_in_registers.cu.in, parts/consumer_steps.cu.in, parts/store_o_staged.cu.in, parts/epilogue_wgmma.cu.in, parts/consume_each.cu.in, parts/work_list_none.cu.in
+// parts    wgmma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_tma_5d.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_wgmma_product.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/sinks_none.cu.in, parts/sequence.cu.in, parts/sequence_rows.cu.in, parts/quad.cu.in, parts/e4m3_scale_none.cu.in, parts/wgmma_softmax.cu.in, parts/visibility.cu.in, parts/key_walk_blocks.cu.in, parts/key_parts_none.cu.in, parts/work_tile.cu.in, parts/schedule_balanced.cu.in, parts/score_none.cu.in, parts/dropout.cu.in, parts/dropout_rows.cu.in, parts/announce_blocks.cu.in, parts/pipeline.cu.in, parts/ring.cu.in, parts/descriptors.cu.in, parts/block_alone.cu.in, parts/rows_of_sequences_none.cu.in, parts/rows_dense.cu.in, parts/rows_of_keys.cu.in, parts/producer.cu.in, parts/consumer.cu.in, parts/p_in_registers.cu.in, parts/consumer_steps.cu.in, parts/store_o_staged.cu.in, parts/epilogue_wgmma.cu.in, parts/consume_each.cu.in, parts/work_list_none.cu.in
 // again    fatune emit 'forward fp16 d64 dv40 nq1 causal dropout mask=128x128' --gpu sm_90 --config 'wgmma_forward block_m=64 block_n=128 stages=3 q_stages=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691) on Hopper. One block per
@@ -45,6 +45,7 @@ constexpr bool DIRECT_STORE = 0;      // O is stored from registers
 constexpr bool TRANSPOSES_V = false;  // warps of the producer's warpgroup transpose V
 constexpr bool SPREAD_EXP2 = 0;       // powers of 2 are spread over the step; else random bits fill their pauses
 constexpr int MASK_ROWS = 128, MASK_COLS = 128;  // of a block of the block mask; 0: none
+constexpr int PAGE = 0;                 // rows of a page of K and V; 0: there are no pages
 
 // ---- PTX: one wrapper for each instruction. Here numbers and bits ---------------------------------------
 typedef unsigned short element;  // fp16, moved and multiplied as 16-bit patterns
@@ -433,10 +434,10 @@ struct Diagonals {
 };
 static_assert(sizeof(Diagonals) == 8, "the host fills 8 bytes");
 
-// Sequences of different lengths, one behind the other in the rows of all tensors; all null where there are none.
+// Sequences of different lengths, one behind the other in the rows of all tensors; addresses are null where there are none.
 struct Ragged {
   const int *starts_q;               // [sequences + 1]: rows of Q before each sequence; the last: of all
-  const int *starts_k;               // of K and V, likewise
+  const int *starts_k;               // of K and V, likewise; null where they are in pages
   const int *used_q;                 // [sequences]: how many of its rows of Q a sequence uses; null: all
   const int *used_k;                 // of K and V, likewise
   WorkEntry *list;                   // [numbers], written by fatune_work_list; of the backward key tiles
@@ -449,6 +450,26 @@ struct Ragged {
   Diagonals bottom_right;            // nk - nq less than they are in each sequence
 };
 static_assert(sizeof(Ragged) == 80, "the host fills 80 bytes");
+
+// Pages and heads of a tensor as one dimension, whose stride divides both of theirs.
+struct Slots {
+  int page;                          // from one page to the next
+  int head;
+};
+static_assert(sizeof(Slots) == 8, "the host fills 8 bytes");
+
+// K and V in pages, which their batch entries then are; all null where they are not.
+struct Pages {
+  const int *table;                  // of a batch entry, the page of its rows i * PAGE to i * PAGE + PAGE - 1 in column i
+  const int *lengths;                // [batch]: keys of each batch entry
+  long long batch;                   // from one batch entry to the next in the table, in numbers
+  long long column;                  // from one column to the next, likewise
+  Slots k;                           // for TMA
+  Slots v;                           // likewise
+  int columns;                       // of the table: for the emulator, likewise below
+  int count;                         // pages that there are
+};
+static_assert(sizeof(Pages) == 56, "the host fills 56 bytes");
 
 // The argument of a forward kernel.
 struct ForwardParams {
@@ -465,8 +486,9 @@ struct ForwardParams {
   KeyParts parts;
   const float *sinks;                // [heads_q], of unpacked heads; null without sinks
   Ragged ragged;
+  Pages pages;
 };
-static_assert(sizeof(ForwardParams) == 424, "the host fills 424 bytes");
+static_assert(sizeof(ForwardParams) == 480, "the host fills 480 bytes");
 
 // The argument of a forward kernel with its tensors as TMA wants them.
 struct TiledForwardParams {
@@ -476,13 +498,13 @@ struct TiledForwardParams {
   TensorMap o;                       // in boxes of 64 rows
   ForwardParams rest;
 };
-static_assert(sizeof(TiledForwardParams) == 960, "the host fills 960 bytes");
+static_assert(sizeof(TiledForwardParams) == 1024, "the host fills 1024 bytes");
 
 
 // ---- sinks: there are none -----------------------------------------------------------------------------------------------
 template <class Params> __device__ __forceinline__ float add_sink(float &, const Params &, int) { return 1.f; }
 
-// ---- sequence: where the rows of a batch entry lie ------------------------------------------------------------------
+// ---- rows of a batch entry: queries, heads, their places ----------------------------------------------------------------
 // Row i is query i of its head.
 __device__ __forceinline__ int query_of(const Sequence &, int i) { return i; }
 __device__ __forceinline__ int head_of(const Sequence &, int head, int) { return head; }
@@ -490,14 +512,6 @@ __device__ __forceinline__ int place_in_heads(const Sequence &, int i) { return 
 
 // 2^this many rows of a tile are of one query.
 __device__ __forceinline__ int pack_bits_of(const Sequence &) { return 0; }
-
-// Batch entries are alike: nothing is to be known of the one that a tile belongs to.
-struct SequencePlace {};
-
-// The arguments as a work tile of that entry is to see them.
-template <class Params> __device__ __forceinline__ const Params &at_place(const Params &params, const SequencePlace &) {
-  return params;
-}
 
 // The number of a head over all batch entries.
 __device__ __forceinline__ int batch_head_of(const Sequence &sequence, int batch, int head) {
@@ -514,6 +528,18 @@ __device__ __forceinline__ long long lse_index(const Params &params, int batch, 
 __device__ __forceinline__ element *row_of(const Tensor &tensor, int batch, int head, int row) {
   return tensor.data + batch * tensor.stride.batch + head * tensor.stride.head + row * tensor.stride.row;
 }
+
+// ---- sequence: where the rows of a batch entry lie ------------------------------------------------------------------
+// Batch entries are alike: nothing is to be known of the one that a tile belongs to.
+struct SequencePlace {};
+
+// The arguments as a work tile of that entry is to see them.
+template <class Params> __device__ __forceinline__ const Params &at_place(const Params &params, const SequencePlace &) {
+  return params;
+}
+
+// What is to be known of a batch entry.
+template <class Params> __device__ __forceinline__ SequencePlace batch_place(const Params &, int) { return {}; }
 
 // ---- rows over the quad of lanes that share them -----------------------------------------------------
 #define MINUS_INFINITY __int_as_float(0xff800000)
@@ -898,6 +924,7 @@ struct WorkTile {
 __device__ __forceinline__ WorkTile work_tile_of_rank(const ForwardParams &params, unsigned batch_head, int rank) {
   WorkTile tile;
   tile.batch = batch_head / params.sequence.heads_q;
+  tile.place = batch_place(params, tile.batch);
   tile.head = batch_head % params.sequence.heads_q;
   tile.kv_head = tile.head / params.sequence.group;
   tile.q0 = row_of_rank<BLOCK_M>(tile.kept, params.visibility, params.schedule, tile.batch, tile.head, rank,
@@ -1363,11 +1390,7 @@ __device__ __forceinline__ void arrive_at_loaders(unsigned barrier, int warp, in
   if (warp == 0 && lane == 0) mbarrier_arrive(barrier);
 }
 
-// ---- rows of K and V by TMA ----------------------------------------------------------------------------
-__device__ __forceinline__ void load_key_panel(unsigned to, const TensorMap &map, unsigned barrier, int column, int row,
-                                               int head, int batch, const SequencePlace &) {
-  load_for_cluster(to, map, barrier, column, row, head, batch);
-}
+// ---- rows by TMA: batch entries are alike, and end where the tensor ends ------------------------------------
 
 // ---- rows of Q and O by TMA ----------------------------------------------------------------------------
 __device__ __forceinline__ void load_q_panel(const TiledForwardParams &params, unsigned to, unsigned barrier, int column,
@@ -1378,6 +1401,15 @@ __device__ __forceinline__ void load_q_panel(const TiledForwardParams &params, u
 __device__ __forceinline__ void store_o_panel(const TiledForwardParams &params, unsigned from, int column, int row,
                                               int head, int batch, const SequencePlace &) {
   tma_store(params.o, from, column, row, head, batch);
+}
+
+// ---- rows of K and V by TMA ----------------------------------------------------------------------------
+// Rows of a tile from this one on.
+__device__ __forceinline__ void load_keys(const ForwardParams &, const TensorMap &map, const Slots &, unsigned to,
+                                          unsigned barrier, int panels, int row, int head, int batch, const SequencePlace &) {
+  for (int p = 0; p < panels; ++p) {
+    load_for_cluster(to + p * BLOCK_N * 128, map, barrier, p * 64, row, head, batch);
+  }
 }
 
 // ---- the producer: one thread that asks TMA for every tile -------------------------------------------------
@@ -1426,13 +1458,11 @@ __device__ __forceinline__ void announce(const TiledForwardParams &params, const
 }
 
 // A K or V tile. Each block of a cluster loads its share of the rows for all blocks.
-__device__ __forceinline__ void load_keys(const TensorMap &map, unsigned to, unsigned barrier, int panels, int key,
-                                          int head, int batch, const SequencePlace &place) {
-  constexpr int ROWS = BLOCK_N / CLUSTER;
-  const int first = cluster_rank() * ROWS;
-  for (int p = 0; p < panels; ++p) {
-    load_key_panel(to + (p * BLOCK_N + first) * 128, map, barrier, p * 64, key + first, head, batch, place);
-  }
+__device__ __forceinline__ void load_tile(const TiledForwardParams &params, const TensorMap &map, const Slots &slots,
+                                          unsigned to, unsigned barrier, int panels, int key, int head, int batch,
+                                          const SequencePlace &place) {
+  const int first = cluster_rank() * (BLOCK_N / CLUSTER);
+  load_keys(params.rest, map, slots, to + first * 128, barrier, panels, key + first, head, batch, place);
 }
 
 __device__ __forceinline__ void load_k(const TiledForwardParams &params, const Ring<STAGES> &ring, int key,
@@ -1441,7 +1471,8 @@ __device__ __forceinline__ void load_k(const TiledForwardParams &params, const R
   mbarrier_wait(k_empty(ring.stage), ring.parity ^ 1);
   announce_key(step_key(ring.stage), key, sees_whole);
   mbarrier_arrive_expect(full, K_TILE);
-  load_keys(params.k, shared_address(shared) + SMEM_K + ring.stage * K_TILE, full, D_PANELS, key, head, batch, place);
+  load_tile(params, params.k, params.rest.pages.k, shared_address(shared) + SMEM_K + ring.stage * K_TILE, full, D_PANELS,
+            key, head, batch, place);
 }
 
 __device__ __forceinline__ void load_v(const TiledForwardParams &params, const Ring<STAGES> &ring, int key, int head,
@@ -1451,8 +1482,8 @@ __device__ __forceinline__ void load_v(const TiledForwardParams &params, const R
   mbarrier_wait(TRANSPOSES_V ? v_rows_empty(ring.stage) : v_empty(ring.stage), ring.parity ^ 1);
   if (TRANSPOSES_V) *more_values(ring.stage) = 1;
   mbarrier_arrive_expect(full, V_ROWS_TILE);
-  load_keys(params.v, shared_address(shared) + (TRANSPOSES_V ? SMEM_V_ROWS : SMEM_V) + ring.stage * V_ROWS_TILE, full,
-            DV_PANELS, key, head, batch, place);
+  const unsigned to = shared_address(shared) + (TRANSPOSES_V ? SMEM_V_ROWS : SMEM_V) + ring.stage * V_ROWS_TILE;
+  load_tile(params, params.v, params.rest.pages.v, to, full, DV_PANELS, key, head, batch, place);
 }
 
 // Tells those who transpose V that there is no more.

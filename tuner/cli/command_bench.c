@@ -67,6 +67,7 @@ static int measure(struct bench *bench, struct ft_request request) {
   static const struct ft_measure_policy policy = {
       .warmup_us = 100e3, .sample_us = 10e3, .samples = 25};
   const struct ft_problem_options options = {.request = request,
+                                             .alike = true,
                                              .seed = bench->seed,
                                              .dropout = bench->cli->options.dropout,
                                              .want_lse = true};

@@ -282,6 +282,7 @@ static int make_problems(struct ft_gpu_rig *rig, uint64_t seed) {
                                            .want_lse = true,
                                            .want_dlse = true};
   const struct ft_problem_options timed = {.request = rig->request,
+                                           .alike = true,
                                            .layout = FT_LAYOUT_BSHD,
                                            .seed = ~seed,
                                            .keep_host = true,

@@ -11,6 +11,7 @@
 #include "runtime/session.h"
 #include "tuner/verify/answers.h"
 #include "tuner/verify/gradients.h"
+#include "tuner/verify/page_table.h"
 #include "tuner/verify/problem_backward.h"
 #include "tuner/verify/problem_gradients.h"
 #include "tuner/verify/problem_memory.h"
@@ -42,10 +43,14 @@ static int make_shapes(struct ft_problem *problem) {
     const int dim = tensors[n].of_values ? r->head_dim_v : r->head_dim;
     const enum ft_layout own = n >= FT_DOUT ? other : layout;
     const struct ft_sequences *const all = &problem->sequences;
-    FT_TRY(r->ragged ? ft_shape_make_packed(&problem->shapes[n], own, bytes,
-                                            of_queries ? &all->q : &all->k, all->count, heads, dim)
-                     : ft_shape_make(&problem->shapes[n], own, bytes, r->batch,
-                                     of_queries ? r->seqlen_q : r->seqlen_k, heads, dim));
+    if (r->pages > 0 && !of_queries)
+      FT_TRY(ft_shape_make_paged(&problem->shapes[n], own, bytes, &all->k, all->count, heads, dim));
+    else
+      FT_TRY(r->ragged
+                 ? ft_shape_make_packed(&problem->shapes[n], own, bytes,
+                                        of_queries ? &all->q : &all->k, all->count, heads, dim)
+                 : ft_shape_make(&problem->shapes[n], own, bytes, r->batch,
+                                 of_queries ? r->seqlen_q : r->seqlen_k, heads, dim));
   }
   return FT_OK;
 }
@@ -56,6 +61,10 @@ static int make_input(struct ft_problem *problem, int buffer) {
   const uint64_t seed = problem->options.seed + 0x5851F42D4C957F2Du * (uint64_t)(buffer + 1);
   FT_TRY(ft_random_tensor(&problem->dense[buffer], problem->options.request.dtype, shape->count,
                           seed));
+  const struct ft_sequences *const all = &problem->sequences;
+  if (shape->packed && shape->packed->table.page > 0)
+    ft_page_table_share(&all->k.table, all->k.used, all->count, problem->dense[buffer], shape->rows,
+                        (int64_t)shape->heads * shape->dim);
   FT_TRY(ft_problem_allocate(problem, buffer, (size_t)shape->span * bytes, 0));
   return ft_problem_upload(problem, buffer, problem->dense[buffer]);
 }
@@ -76,12 +85,21 @@ static size_t lse_bytes(const struct ft_problem *problem) {
   return (size_t)rows * sizeof(float);
 }
 
-/* The lengths of a ragged problem; of another nothing. */
+static int make_page_table(struct ft_problem *problem) {
+  const struct ft_page_table *const table = &problem->sequences.k.table;
+  const size_t count = (size_t)(problem->sequences.count * table->columns);
+  if (table->page == 0) return FT_OK;
+  FT_TRY(ft_problem_allocate(problem, FT_PAGES, count * sizeof *table->numbers, 0));
+  return ft_problem_copy_in(problem, FT_PAGES, table->numbers);
+}
+
+/* The lengths of a problem that has such; of another nothing. */
 static int make_sequences(struct ft_problem *problem) {
   const struct ft_request *const r = &problem->options.request;
   struct ft_sequences *const all = &problem->sequences;
-  if (!r->ragged) return FT_OK;
-  FT_TRY(ft_sequences_make(all, r, problem->options.seed));
+  if (!ft_request_has_sequences(r)) return FT_OK;
+  FT_TRY(ft_sequences_make(all, r, problem->options.alike, problem->options.seed));
+  FT_TRY(make_page_table(problem));
   const size_t count = (size_t)all->count, numbers = 4 * count + 2;
   FT_TRY(ft_problem_allocate(problem, FT_LENGTHS, numbers * sizeof(int32_t), 0));
   int32_t *const lengths = malloc(numbers * sizeof *lengths);
@@ -98,7 +116,7 @@ static int make_sequences(struct ft_problem *problem) {
 /* The request with the lengths that host copies have room for. */
 static struct ft_request host_request(const struct ft_problem *problem) {
   struct ft_request request = problem->options.request;
-  if (!request.ragged) return request;
+  if (!ft_request_has_sequences(&request)) return request;
   request.seqlen_q = problem->sequences.q.longest;
   request.seqlen_k = problem->sequences.k.longest;
   return request;
@@ -180,7 +198,7 @@ static void make_host(struct ft_problem *problem) {
   const fatune_arguments *arguments = &problem->arguments;
   problem->host = (struct ft_host_problem){
       .request = host_request(problem),
-      .sequences = options->request.ragged ? &problem->sequences : NULL,
+      .sequences = ft_request_has_sequences(&options->request) ? &problem->sequences : NULL,
       .q = problem->dense[FT_Q],
       .k = problem->dense[FT_K],
       .v = problem->dense[FT_V],
@@ -207,6 +225,27 @@ static void drop_host(struct ft_problem *problem) {
   free(problem->lse);
   free(problem->dlse);
   problem->lse = problem->dlse = NULL;
+}
+
+/* The lengths and the page table, where there are such. */
+static void set_sequences(const struct ft_problem *problem, fatune_arguments *arguments) {
+  const struct ft_request *const r = &problem->options.request;
+  const struct ft_sequences *const all = &problem->sequences;
+  const struct ft_page_table *const table = &all->k.table;
+  const int32_t *const lengths = (const int32_t *)(uintptr_t)problem->data[FT_LENGTHS];
+  if (!ft_request_has_sequences(r)) return;
+  if (r->ragged) arguments->cu_seqlens_q = lengths;
+  if (r->ragged && all->some_unused) arguments->seqused_q = lengths + 2 * all->count + 2;
+  if (r->pages > 0 || all->some_unused) arguments->seqused_k = lengths + 3 * all->count + 2;
+  if (r->pages == 0)
+    arguments->cu_seqlens_k = lengths + all->count + 1;
+  else
+    arguments->page_table =
+        (fatune_page_table){.data = (const int32_t *)(uintptr_t)problem->data[FT_PAGES],
+                            .stride_batch = table->columns,
+                            .stride_page = 1,
+                            .columns = table->columns,
+                            .pages = table->pages};
 }
 
 static void make_arguments(struct ft_problem *problem) {
@@ -245,16 +284,7 @@ static void make_arguments(struct ft_problem *problem) {
   arguments.descale_v = problem->descales.given[FT_DESCALE_V];
   arguments.window_left = r->window_left;
   arguments.window_right = r->window_right;
-  if (r->ragged) {
-    const int32_t *const lengths = (const int32_t *)(uintptr_t)problem->data[FT_LENGTHS];
-    const int64_t count = problem->sequences.count;
-    arguments.cu_seqlens_q = lengths;
-    arguments.cu_seqlens_k = lengths + count + 1;
-    if (problem->sequences.some_unused) {
-      arguments.seqused_q = lengths + 2 * count + 2;
-      arguments.seqused_k = lengths + 3 * count + 2;
-    }
-  }
+  set_sequences(problem, &arguments);
   problem->arguments = arguments;
 }
 

@@ -32,6 +32,7 @@ enum {
   FT_LSE = FT_TENSORS,
   FT_DLSE,
   FT_LENGTHS, /* of sequences: where those of Q begin, those of K, what they use of each */
+  FT_PAGES,   /* the page table */
   FT_WORKSPACE,
   FT_BUFFERS
 };

@@ -1,4 +1,4 @@
-/* sequences.c: the lengths of a ragged problem.
+/* sequences.c: the lengths of a ragged problem, and of one whose K and V are in pages.
  * in -> out: request + seed -> where each sequence lies and how many of its rows it uses. */
 #include "tuner/verify/sequences.h"
 
@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "generator/status.h"
+#include "tuner/verify/page_table.h"
 #include "tuner/verify/random_inputs.h"
 
 static int64_t least_of(int64_t a, int64_t b) {
@@ -23,11 +24,15 @@ static int64_t random_length(uint64_t *state, int64_t left, int64_t sequences) {
   return least_of((int64_t)((drawn >> 8) % (uint64_t)(2 * mean + 1)), left);
 }
 
+static int allocate(struct ft_packed_rows *rows, int64_t count) {
+  rows->starts = calloc((size_t)count + 1, sizeof *rows->starts);
+  rows->used = calloc((size_t)count + 1, sizeof *rows->used);
+  if (rows->starts && rows->used) return FT_OK;
+  return ft_fail(FT_E_MEMORY, "no memory for the lengths of %lld sequences", (long long)count);
+}
+
 static int lay_out(struct ft_packed_rows *rows, int64_t count, int64_t total, uint64_t *state) {
-  rows->starts = malloc(((size_t)count + 1) * sizeof *rows->starts);
-  rows->used = malloc(((size_t)count + 1) * sizeof *rows->used);
-  if (!rows->starts || !rows->used)
-    return ft_fail(FT_E_MEMORY, "no memory for the lengths of %lld sequences", (long long)count);
+  FT_TRY(allocate(rows, count));
   rows->total = total;
   int64_t start = 0;
   for (int64_t n = 0; n < count; n++) {
@@ -54,12 +59,46 @@ static void use(struct ft_packed_rows *rows, int64_t count, bool some_unused, ui
   use(rows, count, false, state);
 }
 
+bool ft_request_has_sequences(const struct ft_request *request) {
+  return request->ragged || request->pages > 0;
+}
+
+static int make_pages(struct ft_packed_rows *rows, const struct ft_request *request, bool alike,
+                      uint64_t *state) {
+  const int64_t most = request->ragged ? rows->longest : request->seqlen_k;
+  return ft_page_table_make(&rows->table, request->pages, rows->used, request->batch, most, !alike,
+                            state);
+}
+
+/* As many queries each; keys of their own number, of the longest one all. */
+static int make_dense(struct ft_sequences *sequences, const struct ft_request *request, bool alike,
+                      uint64_t *state) {
+  const int64_t count = request->batch, nq = request->seqlen_q, nk = request->seqlen_k;
+  struct ft_packed_rows *const q = &sequences->q, *const k = &sequences->k;
+  FT_TRY(allocate(q, count));
+  FT_TRY(allocate(k, count));
+  q->longest = nq;
+  q->in_use = q->total = count * nq;
+  k->longest = k->total = nk;
+  const int64_t longest = (int64_t)(ft_random_next(state) % (uint64_t)count);
+  for (int64_t n = 0; n < count; n++) {
+    q->used[n] = (int32_t)nq;
+    k->used[n] = (int32_t)(alike || n == longest ? nk : random_length(state, nk, 2));
+    k->in_use += k->used[n];
+  }
+  return FT_OK;
+}
+
 int ft_sequences_make(struct ft_sequences *sequences, const struct ft_request *request,
-                      uint64_t seed) {
+                      bool all_alike, uint64_t seed) {
   uint64_t state = seed ^ 0xA0761D6478BD642Fu;
   const uint64_t drawn = ft_random_next(&state);
   const bool alike = drawn % 2 == 0 && request->seqlen_q == request->seqlen_k;
   *sequences = (struct ft_sequences){.count = request->batch, .some_unused = drawn / 2 % 2 == 0};
+  if (!request->ragged) {
+    FT_TRY(make_dense(sequences, request, all_alike, &state));
+    return make_pages(&sequences->k, request, all_alike, &state);
+  }
   FT_TRY(lay_out(&sequences->q, request->batch, request->seqlen_q, &state));
   FT_TRY(lay_out(&sequences->k, request->batch, request->seqlen_k, &state));
   if (alike)
@@ -67,7 +106,7 @@ int ft_sequences_make(struct ft_sequences *sequences, const struct ft_request *r
            ((size_t)request->batch + 1) * sizeof *sequences->q.starts);
   use(&sequences->q, request->batch, sequences->some_unused, &state);
   use(&sequences->k, request->batch, sequences->some_unused, &state);
-  return FT_OK;
+  return request->pages > 0 ? make_pages(&sequences->k, request, false, &state) : FT_OK;
 }
 
 void ft_sequences_free(struct ft_sequences *sequences) {
@@ -75,6 +114,7 @@ void ft_sequences_free(struct ft_sequences *sequences) {
   free(sequences->q.used);
   free(sequences->k.starts);
   free(sequences->k.used);
+  ft_page_table_free(&sequences->k.table);
   *sequences = (struct ft_sequences){0};
 }
 

@@ -1,4 +1,4 @@
-/* sequences.h: the lengths of a ragged problem.
+/* sequences.h: the lengths of a ragged problem, and of one whose K and V are in pages.
  * in -> out: request + seed -> where each sequence lies and how many of its rows it uses. */
 #ifndef TUNER_SEQUENCES_H
 #define TUNER_SEQUENCES_H
@@ -12,9 +12,13 @@ struct ft_sequences {
   bool some_unused; /* a sequence may use fewer rows than it has; else all have what they use */
 };
 
+/* Whether the sequences of a request have lengths of their own. */
+bool ft_request_has_sequences(const struct ft_request *request);
+
 /* Random lengths, with empty ones and those that end beside the ends of tiles. The sequences of
- * some seeds have as many keys as queries. */
-int ft_sequences_make(struct ft_sequences *sequences, const struct ft_request *request,
+ * some seeds have as many keys as queries. alike: those in pages that are not ragged all have the
+ * request's, and share no pages. */
+int ft_sequences_make(struct ft_sequences *sequences, const struct ft_request *request, bool alike,
                       uint64_t seed);
 void ft_sequences_free(struct ft_sequences *sequences);
 

@@ -51,11 +51,32 @@ int ft_shape_make_packed(struct ft_shape *shape, enum ft_layout layout, int elem
   return FT_OK;
 }
 
+int ft_shape_make_paged(struct ft_shape *shape, enum ft_layout layout, int element_bytes,
+                        const struct ft_packed_rows *packed, int64_t sequences, int heads,
+                        int dim) {
+  const struct ft_page_table *const table = &packed->table;
+  FT_TRY(ft_shape_make(shape, layout, element_bytes, table->pages, table->page, heads, dim));
+  shape->batch = sequences;
+  shape->rows = packed->longest;
+  shape->packed = packed;
+  shape->held = 0; /* pages may be shared: all of the pool is filled with NaN first */
+  FT_TRY(ft_multiply_add(sequences * packed->longest, (int64_t)heads * dim, 0, &shape->count));
+  return FT_OK;
+}
+
 int64_t ft_shape_rows(const struct ft_shape *shape, int64_t b) {
   return shape->packed ? shape->packed->used[b] : shape->rows;
 }
 
+static int64_t offset_in_pages(const struct ft_shape *shape, int64_t b, int64_t row, int head) {
+  const struct ft_page_table *const table = &shape->packed->table;
+  const int64_t page = table->numbers[b * table->columns + row / table->page];
+  return page * shape->stride_batch + row % table->page * shape->stride_row +
+         head * shape->stride_head;
+}
+
 int64_t ft_shape_offset(const struct ft_shape *shape, int64_t b, int64_t row, int head) {
+  if (shape->packed && shape->packed->table.page > 0) return offset_in_pages(shape, b, row, head);
   const int64_t in_head = shape->packed ? (shape->packed->starts[b] + row) * shape->stride_row
                                         : b * shape->stride_batch + row * shape->stride_row;
   return in_head + head * shape->stride_head;

@@ -15,13 +15,20 @@ enum ft_layout {                   /* order of the dims in memory, outermost fir
                                       padded */
 };
 
+struct ft_page_table {
+  int page;               /* rows of one; 0: rows are in no pages */
+  int64_t columns, pages; /* of the table; that there are, some of them unused */
+  int32_t *numbers;       /* [sequences, columns] */
+};
+
 /* The rows of sequences of different lengths: one behind the other, used from the first on. */
 struct ft_packed_rows {
-  int32_t *starts; /* [sequences + 1] */
-  int32_t *used;   /* [sequences] */
-  int64_t longest; /* of those used; 1 at least */
-  int64_t in_use;  /* of all sequences together */
-  int64_t total;   /* rows that there are */
+  int32_t *starts;            /* [sequences + 1] */
+  int32_t *used;              /* [sequences] */
+  int64_t longest;            /* of those used; 1 at least */
+  int64_t in_use;             /* of all sequences together */
+  int64_t total;              /* rows that there are */
+  struct ft_page_table table; /* where they are in pages, instead of one behind the other */
 };
 
 /* A tensor [batch, rows, heads, dim] and its place in memory; strides and span in elements. Of
@@ -48,6 +55,10 @@ int ft_shape_make(struct ft_shape *shape, enum ft_layout layout, int element_byt
 int ft_shape_make_packed(struct ft_shape *shape, enum ft_layout layout, int element_bytes,
                          const struct ft_packed_rows *packed, int64_t sequences, int heads,
                          int dim);
+
+/* Of the rows of sequences in pages, which are the batch entries of the layout. */
+int ft_shape_make_paged(struct ft_shape *shape, enum ft_layout layout, int element_bytes,
+                        const struct ft_packed_rows *packed, int64_t sequences, int heads, int dim);
 
 /* Rows of a batch entry. */
 int64_t ft_shape_rows(const struct ft_shape *shape, int64_t b);

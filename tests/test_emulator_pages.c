@@ -1,0 +1,172 @@
+/* test_emulator_pages.c: K and V in pages, on an emulated H200.
+ * in -> out: request, config -> every row against float64; bugs in what finds a page, each of which
+ * must be seen; tables that are wrong, each of which must be named. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/session.h"
+#include "tests/emulator_lab.h"
+#include "tests/suites.h"
+#include "tuner/verify/problem.h"
+
+#define MMA         "mma_forward block_m=64 block_n=32 warps=4 stages=2 ctas_per_sm=1"
+#define WGMMA(more) "wgmma_forward block_m=128 block_n=64 stages=3 q_stages=1 lazy_rescale=1" more
+#define FEW(more)                                                                                  \
+  "wgmma_forward block_m=64 block_n=64 stages=2 q_stages=1 lazy_rescale=1 direct_store=1" more
+
+/* Lengths that end beside the ends of tiles, empty ones, pages that several batch entries share and
+ * pages that none uses, filled with NaN, come with every seed. */
+static const struct {
+  const char *request, *config;
+} runs[] = {
+    {"bf16 d64 hq2 b4 nq150 nk300 causal pages=1", MMA},
+    {"fp16 d72 dv40 hq4 hkv2 b3 nq90 nk260 window@70,20 pages=4 dropout sinks",
+     MMA " overlap_qk=1"},
+    {"bf16 d16 hq8 hkv2 b5 nq3 nk500 causal pages=16 sinks", MMA " split_keys=1"},
+    {"bf16 d40 b6 nq400 nk700 causal ragged pages=64", MMA},
+    {"fp16 d64 hq2 b4 nq100 nk400 pages=16",
+     "mma_forward block_m=64 block_n=48 warps=4 stages=1 ctas_per_sm=1"},
+    {"bf16 d64 hq2 b4 nq300 nk400 causal pages=8", WGMMA("")},
+    {"fp16 d64 dv40 hq4 hkv2 b3 nq150 nk300 causal pages=64 sinks dropout",
+     WGMMA(" direct_store=1 overlap_tiles=1")},
+    {"bf16 d40 b5 nq300 nk500 causal=top-left window@90,-1 pages=32", WGMMA(" ascending_keys=1")},
+    {"bf16 d128 hq8 hkv2 b3 nq3 nk700 causal pages=16 sinks", FEW(" pack_gqa=1 split_keys=1")},
+    {"bf16 d64 hq8 hkv2 b3 nq5 nk700 window@100,0 pages=128", FEW(" pack_gqa=1")},
+    {"fp16 d64 dv40 hq4 hkv2 b5 nq500 nk700 causal ragged pages=16 sinks dropout",
+     WGMMA(" direct_store=1 overlap_tiles=1")},
+    {"bf16 d64 hq2 b7 nq500 nk900 ragged pages=256", WGMMA("")},
+};
+
+START_TEST(every_row_is_right) {
+  const size_t number = EMULATOR_CHOOSE(_i, runs);
+  emulator_row_by_row(runs[number].request, (enum ft_layout)(number % 3), 0, runs[number].config);
+}
+END_TEST
+
+#define CAUSAL "bf16 d64 hq4 hkv2 b4 nq70 nk300 causal pages=16"
+
+static const struct {
+  const char *file, *piece, *other, *request, *config;
+} bugs[] = {
+    /* Rows of a page behind the last key. */
+    {"parts/rows_of_keys_paged.cu.in", "min(max(place.nk - row - done + in_page, 0), PAGE)", "PAGE",
+     CAUSAL, WGMMA("")},
+    {"parts/rows_of_keys_paged.cu.in", "of_page < place.nk ?", "true ?", CAUSAL, WGMMA("")},
+    {"parts/rows_of_keys_paged.cu.in", "head * slots.head", "0", CAUSAL, WGMMA("")},
+    {"parts/rows_of_keys_paged.cu.in", "batch * params.pages.batch", "0", CAUSAL, WGMMA("")},
+    {"parts/rows_of_keys_paged.cu.in", "in_page = (row + done) % PAGE", "in_page = 0",
+     "bf16 d64 hq4 b3 nq70 nk300 pages=256", WGMMA("")},
+    {"parts/key_rows_paged.cu.in", "(long long)(j % PAGE) * rows.row", "0", CAUSAL, MMA},
+    {"parts/key_rows_paged.cu.in", "batch * params.pages.batch", "0", CAUSAL, MMA},
+    {"parts/key_rows_paged.cu.in", "nk - 1)", "0x7fffffff)", CAUSAL, MMA},
+    {"parts/key_rows_paged.cu.in", "r < nk - key &&", "", CAUSAL, MMA},
+    {"parts/sequence_paged.cu.in", "own.visibility.last_diagonal = place.last_diagonal;", "",
+     CAUSAL, MMA},
+    {"parts/sequence_paged.cu.in", "own.sequence.nk = place.nk;", "", CAUSAL, MMA},
+    {"parts/sequence_paged.cu.in", "query_of(params.sequence, params.sequence.nq)",
+     "params.sequence.nq", "bf16 d64 hq8 hkv2 b3 nq9 nk300 causal pages=16", FEW(" pack_gqa=1")},
+    {"parts/merge_parts.cu.in", "find_keys(at_place(params, tile.place), tile)",
+     "find_keys(params, tile)", "bf16 d64 b3 nq20 nk1170 pages=16", MMA " split_keys=1"},
+    {"parts/sequence_search.cu.in", "ragged.starts_k ? ragged.starts_k[low] : 0",
+     "ragged.starts_k[low]", "bf16 d64 b6 nq300 nk400 ragged pages=16", MMA},
+};
+
+/* Not every seed has the lengths that show a bug. */
+START_TEST(bugs_are_seen) {
+  enum { TRIES = 12 };
+  const size_t number = EMULATOR_CHOOSE(_i, bugs);
+  const struct planted planted =
+      emulator_plant(bugs[number].file, bugs[number].piece, bugs[number].other);
+  bool seen = false;
+  for (int n = 0; n < TRIES && !seen; n++) {
+    const struct ft_problem_options options =
+        emulator_options(bugs[number].request, FT_LAYOUT_PADDED, emulator_seed() + (uint64_t)n);
+    struct emulator_run run;
+    emulator_run_alone(&run, planted.folder, &options, bugs[number].config);
+    seen = !(run.status == FT_OK && run.comparison.error_ratio <= 1);
+    ck_assert_int_ne(run.status, FT_E_COMPILE);
+    emulator_run_free(&run);
+  }
+  ck_assert_msg(seen, "'%s' is not seen", bugs[number].other);
+  emulator_unplant(&planted);
+}
+END_TEST
+
+START_TEST(every_bug_can_be_planted) {
+  EMULATOR_EXPECT_PIECES(bugs);
+}
+END_TEST
+
+/* ---- what only the device sees ---- */
+
+static fatune_session *session;
+static fatune_plan *plan;
+static struct ft_problem *problem;
+static int32_t lengths[3], numbers[3][64];
+static fatune_arguments arguments;
+
+/* A run with the lengths and the table of the host, whose memory an emulated GPU's is. */
+static void expect(const char *words) {
+  const int status = fatune_plan_run(plan, &arguments, NULL);
+  if (!words) {
+    ck_assert_msg(status == FATUNE_OK, "%s", fatune_detail());
+    return;
+  }
+  ck_assert_int_eq(status, FATUNE_E_ARGUMENT);
+  ck_assert_msg(strstr(fatune_detail(), words) != NULL, "'%s' lacks '%s'", fatune_detail(), words);
+}
+
+static void put(const void *device, const void *from, size_t bytes) {
+  ck_assert_int_eq(session->driver.copy_to_device((uintptr_t)device, from, bytes, NULL), 0);
+}
+
+static void get(void *to, const void *device, size_t bytes) {
+  ck_assert_int_eq(session->driver.copy_to_host(to, (uintptr_t)device, bytes, NULL), 0);
+}
+
+START_TEST(wrong_tables_are_named) {
+  const char *const request = "bf16 d64 hq2 b3 nq20 nk100 pages=16";
+  struct ft_problem_options options = emulator_options(request, FT_LAYOUT_BSHD, emulator_seed());
+  options.alike = true;
+  session = emulator_open("h200", NULL);
+  plan = emulator_plan(session, request, MMA);
+  ck_assert_msg(ft_problem_make(&problem, session, &options) == FT_OK, "%s", ft_detail());
+  arguments = *ft_problem_arguments(problem);
+  const fatune_page_table *const table = &arguments.page_table;
+  const size_t row = (size_t)table->columns * sizeof(int32_t);
+  ck_assert_uint_le(row, sizeof numbers[0]);
+  get(lengths, arguments.seqused_k, sizeof lengths);
+  for (int n = 0; n < 3; n++) get(numbers[n], table->data + n * table->stride_batch, row);
+  expect(NULL);
+
+  const int32_t too_many = 101, below = -1, beyond = (int32_t)table->pages;
+  put(arguments.seqused_k + 1, &too_many, sizeof too_many);
+  expect("seqused_k[1] is 101; allowed: 0 .. 100, the keys that batch entry 1 may have");
+  put(arguments.seqused_k + 1, &below, sizeof below);
+  expect("seqused_k[1] is -1");
+  put(arguments.seqused_k, lengths, sizeof lengths);
+  const int32_t *const place = table->data + 2 * table->stride_batch + 6;
+  put(place, &beyond, sizeof beyond);
+  expect("in column 6 of batch entry 2; allowed: 0 .. ");
+  put(place, &below, sizeof below);
+  expect("page -1 in column 6 of batch entry 2");
+  const int32_t fewer = 96; /* of which none is in that page */
+  put(arguments.seqused_k + 2, &fewer, sizeof fewer);
+  expect(NULL);
+  ft_problem_free(problem);
+  fatune_plan_free(plan);
+  fatune_session_close(session);
+}
+END_TEST
+
+Suite *make_emulator_pages_suite(void) {
+  Suite *const suite = suite_create("emulator_pages");
+  TCase *const tests = tcase_create("pages");
+  tcase_set_timeout(tests, 300);
+  tcase_add_loop_test(tests, every_row_is_right, 0, EMULATOR_RUNS(runs));
+  tcase_add_test(tests, wrong_tables_are_named);
+  tcase_add_test(tests, every_bug_can_be_planted);
+  tcase_add_loop_test(tests, bugs_are_seen, 0, EMULATOR_RUNS(bugs));
+  suite_add_tcase(suite, tests);
+  return suite;
+}
