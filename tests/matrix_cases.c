@@ -98,11 +98,14 @@ void matrix_choose(struct ft_problem_options *options, int index, const struct m
   request->sinks = random_below(&state, 4) == 0;
   request->ragged = request->mask_rows == 0 && random_below(&state, 3) == 0;
   if (request->ragged) request->batch += SEQUENCES_MORE; /* in as many rows as else one has */
+  if (request->mask_rows == 0 && random_below(&state, 3) == 0)
+    request->pages = 1 << random_below(&state, 9);
 }
 
 void matrix_make_dense(struct ft_request *request) {
   if (request->ragged) request->batch -= SEQUENCES_MORE;
   request->ragged = false;
+  request->pages = 0;
 }
 
 void matrix_choose_backward(struct ft_problem_options *options, int index,
@@ -110,6 +113,7 @@ void matrix_choose_backward(struct ft_problem_options *options, int index,
   matrix_choose(options, index, size);
   uint64_t state = 0xBAC5u + (uint64_t)index;
   options->request.pass = FT_BACKWARD;
+  options->request.pages = 0;
   options->request.deterministic = random_below(&state, 4) == 0;
   options->want_lse = true;
   options->want_dlse = random_below(&state, 2) == 0;
@@ -135,6 +139,7 @@ void matrix_count(struct matrix_tally *tally, const struct ft_problem_options *o
   tally->broadcast += options->broadcast_mask;
   tally->sinks += r->sinks;
   tally->ragged += r->ragged;
+  tally->pages += r->pages > 0;
   tally->windows += r->window != FT_WINDOW_NONE;
   tally->no_lse += !options->want_lse;
   tally->own_scale += options->scale > 0;
@@ -160,6 +165,8 @@ void matrix_assert_covers(const struct matrix_tally *tally, const struct matrix_
                   {"one query", tally->one_query},
                   {"one key", tally->one_key},
                   {"rows that see no key", tally->blind_rows},
+                  {least->pass == FT_BACKWARD ? "deterministic" : "K and V in pages",
+                   least->pass == FT_BACKWARD ? tally->deterministic : tally->pages},
                   {least->pass == FT_BACKWARD ? "deterministic" : "no LSE",
                    least->pass == FT_BACKWARD ? tally->deterministic : tally->no_lse},
                   {least->pass == FT_BACKWARD ? "a gradient of LSE" : "no LSE",

@@ -30,7 +30,7 @@ void matrix_make_dense(struct ft_request *request);
 struct matrix_tally {
   int dims[MATRIX_DIMS], combinations[MATRIX_COMBINATIONS], layouts[MATRIX_LAYOUTS];
   int other_dim_v, mqa, gqa, one_query, one_key, blind_rows, empty_mask, full_mask, broadcast;
-  int no_lse, own_scale, odd_mask, windows, sinks, ragged;
+  int no_lse, own_scale, odd_mask, windows, sinks, ragged, pages;
   int deterministic, with_dlse; /* of the backward, which always has LSE */
 };
 void matrix_count(struct matrix_tally *tally, const struct ft_problem_options *options);
