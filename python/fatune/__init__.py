@@ -13,6 +13,7 @@ without it (parse_request, Session.emit, Session.tune).
 
 from . import arrays, score
 from ._attention import BlockMask, attention
+from ._decode import decode
 from ._devices import default_session, emulate
 from ._drop_in import FallbackWarning, sdpa
 from ._flash import flash_attn_func, flash_attn_varlen_func, flash_attn_with_kvcache
@@ -27,7 +28,8 @@ from ._visible import VisibleMask
 __version__ = version()
 
 __all__ = [
-    "BlockMask", "Error", "FallbackWarning", "Plan", "Request", "Session", "VisibleMask", "arrays", "attention", "default_session",
+    "BlockMask", "Error", "FallbackWarning", "Plan", "Request", "Session", "VisibleMask", "arrays", "attention", "decode",
+    "default_session",
     "emulate", "flash_attn_func", "flash_attn_varlen_func", "flash_attn_with_kvcache", "library_path", "merge", "parse_request",
     "quantise", "register_transformers", "score", "sdpa",
     "varlen",

@@ -228,7 +228,7 @@ class Call:
         self._class["score"] = add_score(score, visible, captured, session)
         self._class["sinks"], self._sinks = int(sinks is not None), _check_sinks(sinks, heads_q, q.device)
         self._descales, self._descale_tensors = _check_descales(descales, q, self._sizes), descales
-        self._class["ragged"] = 0  # _varlen.py
+        self._class["ragged"] = self._class["pages"] = 0  # _varlen.py, _decode.py
         self._captured = captured or {}
         if mask is None and self._mask_pays():
             self._makes_mask = True

@@ -68,6 +68,68 @@ class Merge(Emulated):
         self.assertTrue(torch.equal(out, fatune.merge(parts)[0]))
 
 
+class Decode(Emulated):
+    """Three batch entries, of which two share their first page, in pages of 16 rows; NaN wherever no key is."""
+    LENGTHS, PAGE = [40, 0, 19], 16
+    TABLE = [[7, 2, 5, -1], [-1, -1, -1, -1], [7, 0, -1, -1]]
+
+    def pools(self, heads, dim, heads_first):
+        keys = [tensors((length, heads, dim), (length, heads, dim), seed=n) for n, length in enumerate(self.LENGTHS)]
+        shape = (9, heads, self.PAGE, dim) if heads_first else (9, self.PAGE, heads, dim)
+        pools = [torch.full(shape, torch.nan, dtype=torch.float16) for _ in range(2)]
+        views = [pool.transpose(1, 2) if heads_first else pool for pool in pools]
+        for of_entry, row in zip(keys, self.TABLE):
+            for own, view in zip(of_entry, views):
+                for j in range(own.shape[0]):
+                    view[row[j // self.PAGE], j % self.PAGE] = own[j]
+        for own, other in zip(keys[0], keys[2]):
+            own[:self.PAGE] = other[:self.PAGE]  # written last
+        return keys, views
+
+    def check_entry(self, q, own, out):
+        """q, out: [queries, heads, dim]."""
+        nq, nk = q.shape[0], own[0].shape[0]
+        see = torch.ones(nq, nk, dtype=torch.bool).tril(nk - nq)
+        wanted = reference(*(tensor.transpose(0, 1).unsqueeze(0) for tensor in (q, *own)), bias=see)
+        self.close(out.transpose(0, 1).unsqueeze(0), wanted)
+
+    def arguments(self):
+        return torch.tensor(self.TABLE, dtype=torch.int32), torch.tensor(self.LENGTHS, dtype=torch.int32)
+
+    def test_batch_entries_find_their_pages(self):
+        for queries, heads_first in ((1, False), (3, True)):
+            keys, pools = self.pools(2, 32, heads_first)
+            q = tensors((3, queries, 4, 32), seed=9)[0]
+            out, lse = fatune.decode(q, *pools, *self.arguments(), return_lse=True)
+            self.assertEqual(tuple(lse.shape), (3, 4, queries))
+            for entry in (0, 2):
+                self.check_entry(q[entry], keys[entry], out[entry])
+            self.assertTrue((out[1] == 0).all())
+
+    def test_queries_may_be_packed(self):
+        keys, pools = self.pools(2, 32, False)
+        starts = torch.tensor([0, 5, 5, 24], dtype=torch.int32)
+        q = tensors((24, 4, 32), seed=9)[0]
+        out = fatune.decode(q, *pools, *self.arguments(), cu_seqlens_q=starts, max_length=40)
+        self.check_entry(q[:5], keys[0], out[:5])
+        self.check_entry(q[5:], keys[2], out[5:])
+
+    def test_wrong_tables_are_named(self):
+        _, pools = self.pools(2, 32, False)
+        q = tensors((3, 1, 4, 32))[0]
+        table, lengths = self.arguments()
+        with self.assertRaisesRegex(fatune.Error, r"page 9 in column 1 of batch entry 2; allowed: 0 .. 8"):
+            wrong = table.clone()
+            wrong[2, 1] = 9
+            fatune.decode(q, *pools, wrong, lengths)
+        with self.assertRaisesRegex(fatune.Error, r"seqused_k\[0\] is 65"):
+            fatune.decode(q, *pools, table, torch.tensor([65, 0, 1], dtype=torch.int32))
+        with self.assertRaisesRegex(ValueError, r"page_table is \(3, 4\) torch.int64"):
+            fatune.decode(q, *pools, table.long(), lengths)
+        with self.assertRaisesRegex(ValueError, "max_length is 65; allowed: 1 .. 64"):
+            fatune.decode(q, *pools, table, lengths, max_length=65)
+
+
 class Varlen(Emulated):
     LENGTHS = [0, 33, 1, 150, 0, 64]
 

@@ -1,0 +1,96 @@
+"""decode(): K and V in pages, found by a page table."""
+
+from . import _structs as s
+from ._attention import draw_seed
+from ._autograd import bytes_of
+from ._launch import Call
+
+
+def _check_int32(name, tensor, shape, device):
+    if tuple(tensor.shape) != shape or not str(tensor.dtype).endswith("int32") or tensor.device != device:
+        raise ValueError(f"{name} is {tuple(tensor.shape)} {tensor.dtype} on {tensor.device}; allowed: int32 {shape} on "
+                         f"{device}")
+
+
+class _Call(Call):
+    """A call whose K and V are pools [pages, rows of a page, heads, dim]."""
+
+    def __init__(self, q, k_pages, v_pages, page_table, lengths, starts, max_length, **options):
+        sequences, columns = page_table.shape
+        pages, page = k_pages.shape[:2]
+        _check_int32("page_table", page_table, (sequences, columns), q.device)
+        for name, tensor, count in (("lengths", lengths, sequences), ("cu_seqlens_q", starts, sequences + 1)):
+            if tensor is not None:
+                _check_int32(name, tensor, (count,), q.device)
+                if not tensor.is_contiguous():
+                    raise ValueError(f"{name} has a stride of {tensor.stride(0)}; allowed: contiguous")
+        if page < 1 or page & (page - 1) or pages < 1 or columns < 1 or v_pages.shape[:2] != k_pages.shape[:2]:
+            raise ValueError(f"k_pages has {pages} pages of {page} rows, v_pages {v_pages.shape[0]} of {v_pages.shape[1]}, "
+                             f"page_table {columns} columns; allowed: at least one each, rows by a power of two, the same "
+                             "of both")
+        most = columns * page if max_length is None else max_length
+        if not 1 <= most <= columns * page:
+            raise ValueError(f"max_length is {most}; allowed: 1 .. {columns * page}, the columns of page_table x {page} "
+                             "rows, or None")
+        batch = 1 if starts is not None else sequences
+        # As if they were contiguous, for what Call knows of them.
+        k, v = (pool[:1, :1].expand(batch, most, *pool.shape[2:]) for pool in (k_pages, v_pages))
+        super().__init__(q, k, v, mask=False, layout="bshd", deterministic=False, **options)
+        self._class["pages"], self._class["ragged"] = page, int(starts is not None)
+        self._sizes["batch"] = sequences
+        self.lengths = {"seqused_k": lengths} | ({} if starts is None else {"cu_seqlens_q": starts})
+        if starts is not None:
+            self.lse_shape = self.lse_shape[1:]
+            self._sizes["seqlen_k"] = min(sequences * most, 1 << 30)
+        self._table = s.PageTable(page_table.data_ptr(), *page_table.stride(), columns, pages)
+        self._table_tensor = page_table
+
+    def _arguments(self, *tensors, **options):
+        arguments = super()._arguments(*tensors, **options)
+        arguments.page_table = self._table
+        for name, tensor in self.lengths.items():
+            setattr(arguments, name, tensor.data_ptr())
+        return arguments
+
+
+def decode(q, k_pages, v_pages, page_table, lengths, *, cu_seqlens_q=None, max_length=None, causal=True, window=None,
+           scale=None, dropout=0.0, seed=None, offset=0, return_lse=False, out=None, session=None, score=None, visible=None,
+           captured=None, sinks=None):
+    """O of attention of a few queries, or many, to K and V that lie in pages; returns O, or (O, LSE).
+
+    q: [batch, queries, heads, dim], the last queries of each batch entry: causal and window are aligned to the end of its
+    keys. Or, with cu_seqlens_q as in varlen(), [rows of all batch entries, heads, dim].
+    k_pages, v_pages: [pages, rows of a page, heads, dim] in any order of strides (transpose what has heads before rows);
+    a page has a power of two of rows.
+    page_table: int32 on the device, [batch, columns]: row j of a batch entry is row j % (rows of a page) of the page in
+    column j // (rows of a page). Batch entries may share pages. lengths: int32 on the device, [batch]: their keys. Both
+    are read when the kernels run: nothing waits for them, and a captured graph reads them anew at every replay.
+    FATUNE_CHECK=1 in the environment when the session is opened has them checked.
+    max_length: as many keys as any batch entry has, at most; it steers how the work is divided among the GPU. None: as
+    many as the table has room for.
+    The rest is as in attention(). No gradients.
+    """
+    import torch
+    for name, tensor, dims in (("q", q, 4 if cu_seqlens_q is None else 3), ("k_pages", k_pages, 4), ("v_pages", v_pages, 4),
+                               ("page_table", page_table, 2)):
+        if tensor.dim() != dims:
+            raise ValueError(f"{name} has {tensor.dim()} dimensions; allowed: {dims}")
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (q, k_pages, v_pages)):
+        raise ValueError("q, k_pages or v_pages requires gradients; allowed: none does, or torch.no_grad()")
+    packed = cu_seqlens_q is not None
+    q = q.unsqueeze(0) if packed else q
+    alone = not packed and q.shape[1] == 1 and causal in (True, "bottom-right")  # a query that sees all keys
+    call = _Call(q, k_pages, v_pages, page_table, lengths, cu_seqlens_q, max_length, causal=causal and not alone,
+                 window=window, scale=scale, dropout=dropout, session=session, score=score, visible=visible,
+                 captured=captured, sinks=sinks)
+    if seed is None:
+        seed = draw_seed(torch, q.device) if dropout else 0
+    shape = call.o_shape[1:] if packed else call.o_shape
+    if out is None:
+        out = q.new_empty(shape)
+    elif tuple(out.shape) != shape or out.dtype != q.dtype or out.device != q.device:
+        raise ValueError(f"out is {tuple(out.shape)} {out.dtype}; allowed: {shape} {q.dtype}")
+    lse = q.new_empty(call.lse_shape, dtype=torch.float32) if return_lse else None
+    if call.has_rows():
+        call.forward(q, k_pages, v_pages, out.unsqueeze(0) if packed else out, lse, seed, offset, bytes_of(q))
+    return (out, lse) if return_lse else out
