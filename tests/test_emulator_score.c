@@ -1,6 +1,7 @@
 /* test_emulator_score.c: kernels with score functions on an emulated GPU, row by row.
  * in -> out: score functions, requests, configs -> verdicts against the interpreter in float64. */
 #include <check.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,9 @@
 #include "tests/score_lab.h"
 #include "tests/slow_tests.h"
 #include "tests/suites.h"
+#include "tuner/verify/halves.h"
+#include "tuner/verify/problem.h"
+#include "tuner/verify/problem_parts.h"
 
 /* All that the score has a gradient by. */
 static int64_t all_gradients(fatune_session *session, int64_t number) {
@@ -128,6 +132,52 @@ START_TEST(hidden_keys_that_are_seen_are_told) {
 }
 END_TEST
 
+/* ---- NaN ---- */
+
+enum { NAN_KEY = 100 };
+
+/* The elements of a row of O that are NaN, and its LSE as such. */
+static int nans_of_row(const uint16_t *o, float lse) {
+  int nans = isnan(lse);
+  for (int column = 0; column < 64; ++column) nans += isnan(ft_from_dtype(FT_BF16, o[column]));
+  return nans;
+}
+
+/* A key of NaN reaches the rows that see it, whole, with their LSE, and no others. */
+START_TEST(nan_reaches_those_that_see_it) {
+  enum { ROWS = 70 };
+  static const char text[] =
+      "score = 30 * tanh(s / 30) - 0.125 * abs(i - j)\nvisible = i % 3 == 0 or j ~= 100";
+  fatune_session *const session = emulator_open(_i % 2 == 0 ? "h200" : "a100", NULL);
+  struct ft_problem_options options =
+      emulator_options("forward bf16 d64 nq70 nk140", FT_LAYOUT_BHSD, emulator_seed());
+  ck_assert_int_eq(fatune_score_add(&options.request.score, session, "some", text), FT_OK);
+  options.want_lse = true;
+  struct ft_problem *problem;
+  ck_assert_msg(ft_problem_make(&problem, session, &options) == FT_OK, "%s", ft_detail());
+  char *const words = emulator_request_text(&options.request);
+  fatune_plan *const plan = emulator_plan(session, words, NULL);
+  const struct ft_driver *const driver = &session->driver;
+  const uint16_t nan = 0x7FC0;
+  const cu_address at = problem->data[FT_K] + (cu_address)((NAN_KEY * 64 + 5) * 2);
+  uint16_t o[ROWS * 64];
+  float lse[ROWS];
+  ck_assert_int_eq(driver->copy_to_device(at, &nan, sizeof nan, NULL), 0);
+  ck_assert_msg(fatune_plan_run(plan, ft_problem_arguments(problem), NULL) == FT_OK, "%s",
+                ft_detail());
+  ck_assert_int_eq(driver->copy_to_host(o, problem->data[FT_O], sizeof o, NULL), 0);
+  ck_assert_int_eq(driver->copy_to_host(lse, problem->data[FT_LSE], sizeof lse, NULL), 0);
+  for (int row = 0; row < ROWS; ++row) {
+    const int nans = nans_of_row(o + row * 64, lse[row]);
+    ck_assert_msg(nans == (row % 3 == 0 ? 65 : 0), "row %d: %d are NaN", row, nans);
+  }
+  free(words);
+  fatune_plan_free(plan);
+  ft_problem_free(problem);
+  fatune_session_close(session);
+}
+END_TEST
+
 /* ---- backward ---- */
 
 #define HOPPER "wgmma_backward block_m=64 "
@@ -218,6 +268,7 @@ Suite *make_emulator_score_suite(void) {
   tcase_add_loop_test(tests, random_scores_are_right, 0, of_runs(RANDOM_SCORES));
   tcase_add_loop_test(tests, packed_scores_are_right, 0, 2);
   tcase_add_test(tests, hidden_keys_that_are_seen_are_told);
+  tcase_add_loop_test(tests, nan_reaches_those_that_see_it, 0, 2);
   tcase_add_test(tests, tiny_gradients_are_right);
   tcase_add_loop_test(tests, gradients_are_right, 0, FT_COUNT(backwards) + of_runs(RANDOM_SCORES));
   suite_add_tcase(suite, tests);
