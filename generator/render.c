@@ -139,6 +139,8 @@ static void push_score(lua_State *state, const struct ft_known_score *score,
   /* Whether a block mask may say of some blocks that the function hides nothing of them. */
   set_boolean(state, "marks_blocks", score != NULL && score->has_visible && request->mask_rows > 0);
   set_boolean(state, "slope_is_one", score != NULL && score->slope_is_one);
+  set_boolean(state, "has_sides", score != NULL && score->exponent.has_sides);
+  set_boolean(state, "has_sigmoid", score != NULL && score->exponent.has_sigmoid);
   const bool slope_varies = score != NULL && varies(score, score->slope);
   set_boolean(state, "slope_varies", slope_varies);
   /* Whether P for dS can be P times the slope: marks of what is dropped, and gradients of captured
@@ -180,6 +182,7 @@ static void push_forms(lua_State *state, const struct ft_render *job) {
       {"score", score},
       {"score_function", score},
       {"score_pass", score},
+      {"wgmma_exponents", job->score != NULL && job->score->has_score ? "" : "_none"},
       {"score_transposed", score},
       {"sinks", sinks},
       {"e4m3_scale", request->dtype == FT_E4M3 ? "" : "_none"},

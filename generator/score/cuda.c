@@ -9,8 +9,9 @@
 #include "generator/score/lower.h"
 #include "generator/status.h"
 
-/* score, visible, slope; then of each other derivative its own node and the indices of its leaf. */
-enum { FIRST_ROOTS = 3, ROOTS_OF_ONE = 1 + FT_SCORE_DIMS };
+/* score, visible, slope, those of the exponent; then of each other derivative its own node and the
+ * indices of its leaf. */
+enum { EXPONENT_ROOTS = 5, FIRST_ROOTS = 3 + EXPONENT_ROOTS, ROOTS_OF_ONE = 1 + FT_SCORE_DIMS };
 enum { ROOTS = FIRST_ROOTS + FT_DERIVATIVES * ROOTS_OF_ONE };
 
 /* ORDER LEVEL */
@@ -91,14 +92,14 @@ static void write_level(struct ft_cuda *cuda, enum ft_level level) {
   ft_text_add(cuda->text, "  return %s;\n}\n\n", levels[level].name);
 }
 
-/* A function of an element; what it needs is marked anew. */
-static void write_root(struct ft_cuda *cuda, const char *type, const char *name, bool takes_s,
+/* A function of an element; what it needs is marked anew. `more`: what it takes beside levels. */
+static void write_root(struct ft_cuda *cuda, const char *type, const char *name, const char *more,
                        int root) {
   ft_cuda_enter_element(cuda, root);
   ft_text_add(cuda->text,
               "__device__ __forceinline__ %s %s(const Score &score, const ScoreHead &head, const "
               "ScoreRow &row,\n    const ScoreColumn &column%s) {\n",
-              type, name, takes_s ? ", float s" : "");
+              type, name, more);
   for (int n = 0; n < cuda->nodes; ++n) ft_cuda_write_local(cuda, n);
   ft_text_add(cuda->text, "  return ");
   ft_cuda_write_value(cuda, root);
@@ -110,10 +111,10 @@ static void write_derivative(struct ft_cuda *cuda, int number, int leaf, const i
   const struct ft_node node = *ft_node(&cuda->score->expression, leaf);
   char name[32];
   (void)snprintf(name, sizeof name, "derivative_%d", number);
-  write_root(cuda, "float", name, true, roots[0]);
+  write_root(cuda, "float", name, ", float s", roots[0]);
   for (int dim = 0; dim < node.operand_count; ++dim) {
     (void)snprintf(name, sizeof name, "index_%d_%d", number, dim);
-    write_root(cuda, "int", name, true, roots[1 + dim]);
+    write_root(cuda, "int", name, ", float s", roots[1 + dim]);
   }
   ft_text_add(cuda->text,
               "__device__ __forceinline__ long long place_%d(const Score &score, const ScoreHead "
@@ -129,12 +130,28 @@ static void write_derivative(struct ft_cuda *cuda, int number, int leaf, const i
   ft_text_add(cuda->text, ";\n}\n\n");
 }
 
+/* ORDER EXPONENT */
+static void write_exponent(struct ft_cuda *cuda, const struct ft_exponent *exponent,
+                           const int *roots) {
+  static const char place[] = ", const ScorePlace &place";
+  write_root(cuda, "float", "sigmoid_argument", place, roots[3]);
+  write_root(cuda, "float", "first_x", place, roots[2]);
+  cuda->inverse = exponent->has_sigmoid ? roots[4] : 0;
+  write_root(cuda, "float", "exponent_of", place, roots[0]);
+  write_root(cuda, "float", "sided_exponent_of", place, roots[1]);
+  cuda->inverse = 0;
+}
+
 static int collect_roots(const struct ft_score *score, const struct ft_derivatives *derivatives,
-                         int *roots) {
+                         const struct ft_exponent *exponent, int *roots) {
   int count = 0;
   roots[count++] = score->score;
   roots[count++] = score->visible;
   roots[count++] = derivatives != NULL ? derivatives->by_s : 0;
+  const struct ft_exponent of = exponent != NULL ? *exponent : (struct ft_exponent){0};
+  const int of_exponent[EXPONENT_ROOTS] = {of.general, of.sided, of.first_x, of.argument,
+                                           of.sigmoid}; /* ORDER EXPONENT */
+  for (int i = 0; i < EXPONENT_ROOTS; ++i) roots[count++] = of_exponent[i];
   for (int i = 0; derivatives != NULL && i < derivatives->count; ++i) {
     const struct ft_node *const leaf = ft_node(&score->expression, derivatives->others[i].leaf);
     roots[count++] = derivatives->others[i].node;
@@ -167,21 +184,27 @@ int ft_score_emit_visible(struct ft_score *score, struct ft_text *text,
   struct ft_cuda *cuda;
   int root = score->visible;
   FT_TRY(begin(&cuda, score, NULL, &root, 1, text));
-  write_root(cuda, "bool", "is_visible", false, root);
+  write_root(cuda, "bool", "is_visible", "", root);
   *values = ft_cuda_write_ranges(cuda, root, "visible");
   free(cuda);
   return ft_text_status(text);
 }
 
 int ft_score_emit(struct ft_score *score, const struct ft_derivatives *derivatives,
-                  struct ft_text *text) {
+                  struct ft_exponent *exponent, struct ft_text *text) {
   struct ft_cuda *cuda;
   int roots[ROOTS];
-  const int count = collect_roots(score, derivatives, roots);
+  int lowered = score->score;
+  if (exponent != NULL) {
+    FT_TRY(ft_score_lower(&score->expression, &lowered, 1));
+    FT_TRY(ft_score_exponent(score, lowered, exponent));
+  }
+  const int count = collect_roots(score, derivatives, exponent, roots);
   FT_TRY(begin(&cuda, score, derivatives, roots, count, text));
-  write_root(cuda, "float", "score_of", true, roots[0]);
-  write_root(cuda, "bool", "is_visible", false, roots[1]);
-  if (derivatives != NULL) write_root(cuda, "float", "slope_of", true, roots[2]);
+  write_root(cuda, "float", "score_of", ", float s", roots[0]);
+  write_root(cuda, "bool", "is_visible", "", roots[1]);
+  if (derivatives != NULL) write_root(cuda, "float", "slope_of", ", float s", roots[2]);
+  if (exponent != NULL) write_exponent(cuda, exponent, roots + 3);
   for (int i = 0; derivatives != NULL && i < derivatives->count; ++i)
     write_derivative(cuda, i, derivatives->others[i].leaf, roots + FIRST_ROOTS + i * ROOTS_OF_ONE);
   free(cuda);

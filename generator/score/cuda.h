@@ -10,6 +10,7 @@
 
 #include "generator/score/cuda_ranges.h"
 #include "generator/score/derive.h"
+#include "generator/score/exponent.h"
 #include "generator/score/score.h"
 
 /* Struct Score, the argument: each tensor as struct ft_arg_captured, then each scalar as 4 bytes,
@@ -21,9 +22,13 @@
  *   float derivative_N(score, head, row, column, s), long long place_N(...): d score / d leaf, and
  *   where in the leaf's gradient it belongs. Behind the scalars, from a multiple of 8 bytes on,
  *   struct Score has a Gradient (struct ft_arg_gradient) for each thing that one is by.
+ * Unless exponent is NULL it is filled in, and there are
+ *   float exponent_of(score, head, row, column, place), sided_exponent_of(...), first_x(...),
+ *   sigmoid_argument(...)
+ * where ScorePlace is that of parts/score_numbers.cu.in.
  * Adds nodes to the expression. */
 int ft_score_emit(struct ft_score *score, const struct ft_derivatives *derivatives,
-                  struct ft_text *text);
+                  struct ft_exponent *exponent, struct ft_text *text);
 
 /* Of the mask function alone: struct Score as without derivatives, is_visible, and
  *   Range visible_between(score, head, row, column)  and what it takes: cuda_ranges.h

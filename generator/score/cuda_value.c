@@ -26,6 +26,11 @@ const char *ft_cuda_element(enum ft_captured_dtype dtype) {
   return elements[dtype];
 }
 
+/* The function that is being written takes it. */
+static bool is_given(const struct ft_cuda *cuda, int number) {
+  return number != 0 && number == cuda->inverse;
+}
+
 /* ---- plan ---- */
 
 /* `user` needs `number`, in a function of `level`. */
@@ -74,7 +79,7 @@ void ft_cuda_enter_element(struct ft_cuda *cuda, int root) {
   if (level_at(cuda, root) == FT_LEVEL_ELEMENT) cuda->uses[root] = 1;
   for (int n = root; n >= 0; --n) {
     const struct ft_node *const node = node_at(cuda, n);
-    for (int i = 0; cuda->uses[n] > 0 && i < node->operand_count; ++i)
+    for (int i = 0; cuda->uses[n] > 0 && !is_given(cuda, n) && i < node->operand_count; ++i)
       if (level_at(cuda, node->operands[i]) == FT_LEVEL_ELEMENT) cuda->uses[node->operands[i]] += 1;
   }
 }
@@ -100,8 +105,9 @@ static void write_constant(struct ft_cuda *cuda, const struct ft_node *node) {
 
 static void write_symbol(struct ft_cuda *cuda, const struct ft_node *node) {
   const char *const name = ft_symbol_name((enum ft_symbol)node->number);
-  const bool is_size = node->number >= FT_SYMBOL_NQ;
-  ft_text_add(cuda->text, is_size ? "sizes.%s" : "%s", name);
+  const bool is_size = node->number >= FT_SYMBOL_NQ && node->number <= FT_SYMBOL_SCALE;
+  const bool is_of_place = node->number > FT_SYMBOL_SCALE;
+  ft_text_add(cuda->text, is_size ? "sizes.%s" : is_of_place ? "place.%s" : "%s", name);
 }
 
 /* (a op b), or op(a, b): pieces before, between and behind the operands. */
@@ -121,17 +127,29 @@ static void write_form(struct ft_cuda *cuda, const struct form *form, const stru
 
 /* The same for bools, integers and floats. Bools are joined without a branch. */
 static const struct form forms[] = {
-    {FT_OP_FLOAT, "float(", "", ")"},  {FT_OP_ADD, "(", " + ", ")"},
-    {FT_OP_SUB, "(", " - ", ")"},      {FT_OP_MUL, "(", " * ", ")"},
-    {FT_OP_DIV, "(", " / ", ")"},      {FT_OP_FLOOR_DIV, "floor_divided(", ", ", ")"},
-    {FT_OP_MOD, "modulo(", ", ", ")"}, {FT_OP_NEG, "(-", "", ")"},
-    {FT_OP_ABS, "abs(", "", ")"},      {FT_OP_MIN, "min(", ", ", ")"},
-    {FT_OP_MAX, "max(", ", ", ")"},    {FT_OP_FLOOR, "floor_to_int(", "", ")"},
-    {FT_OP_EXP, "exp_of(", "", ")"},   {FT_OP_LOG, "log_of(", "", ")"},
-    {FT_OP_TANH, "tanh_of(", "", ")"}, {FT_OP_SIGMOID, "sigmoid_of(", "", ")"},
-    {FT_OP_LT, "(", " < ", ")"},       {FT_OP_LE, "(", " <= ", ")"},
-    {FT_OP_EQ, "(", " == ", ")"},      {FT_OP_AND, "(", " & ", ")"},
-    {FT_OP_OR, "(", " | ", ")"},       {FT_OP_NOT, "(!", "", ")"},
+    {FT_OP_FLOAT, "float(", "", ")"},
+    {FT_OP_ADD, "(", " + ", ")"},
+    {FT_OP_SUB, "(", " - ", ")"},
+    {FT_OP_MUL, "(", " * ", ")"},
+    {FT_OP_DIV, "(", " / ", ")"},
+    {FT_OP_FLOOR_DIV, "floor_divided(", ", ", ")"},
+    {FT_OP_MOD, "modulo(", ", ", ")"},
+    {FT_OP_NEG, "(-", "", ")"},
+    {FT_OP_ABS, "abs(", "", ")"},
+    {FT_OP_MIN, "min(", ", ", ")"},
+    {FT_OP_MAX, "max(", ", ", ")"},
+    {FT_OP_FLOOR, "floor_to_int(", "", ")"},
+    {FT_OP_EXP, "exp_of(", "", ")"},
+    {FT_OP_LOG, "log_of(", "", ")"},
+    {FT_OP_TANH, "tanh_of(", "", ")"},
+    {FT_OP_SIGMOID, "sigmoid_of(", "", ")"},
+    {FT_OP_SIGMOID2, "sigmoid2_of(", "", ")"},
+    {FT_OP_LT, "(", " < ", ")"},
+    {FT_OP_LE, "(", " <= ", ")"},
+    {FT_OP_EQ, "(", " == ", ")"},
+    {FT_OP_AND, "(", " & ", ")"},
+    {FT_OP_OR, "(", " | ", ")"},
+    {FT_OP_NOT, "(!", "", ")"},
 };
 
 static const struct form float_forms[] = {{FT_OP_ABS, "fabsf(", "", ")"},
@@ -273,7 +291,9 @@ void ft_cuda_write_value(struct ft_cuda *cuda, int number) {
   static const char *const structs[] = {"head", "row", "column"}; /* ORDER LEVEL */
   const struct ft_node *const node = node_at(cuda, number);
   const enum ft_level level = ft_level_of(node);
-  if (!is_at_hand(node) && level != cuda->level)
+  if (is_given(cuda, number))
+    ft_text_add(cuda->text, "place.inverse");
+  else if (!is_at_hand(node) && level != cuda->level)
     ft_text_add(cuda->text, "%s.v%d", structs[level], number);
   else if (cuda->local[number])
     ft_text_add(cuda->text, "v%d", number);
@@ -284,8 +304,8 @@ void ft_cuda_write_value(struct ft_cuda *cuda, int number) {
 void ft_cuda_write_local(struct ft_cuda *cuda, int number) {
   const struct ft_node *const node = node_at(cuda, number);
   const int uses = cuda->uses[number] + cuda->kept[number];
-  if (is_at_hand(node) || node->operation == FT_OP_SYMBOL || ft_level_of(node) != cuda->level ||
-      uses < 2)
+  if (is_at_hand(node) || is_given(cuda, number) || node->operation == FT_OP_SYMBOL ||
+      ft_level_of(node) != cuda->level || uses < 2)
     return;
   ft_text_add(cuda->text, "  const %s v%d = ", ft_value_type_name(node->type), number);
   compute(cuda, number);

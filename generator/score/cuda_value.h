@@ -14,6 +14,7 @@ struct ft_cuda {
   enum ft_level level;        /* of the function that is being written */
   int uses[FT_SCORE_NODES];   /* by other nodes of the same level; 0: not computed there */
   bool kept[FT_SCORE_NODES];  /* in the struct of its level */
+  int inverse;                /* this node is what the function takes as place.inverse; 0: none */
   bool local[FT_SCORE_NODES]; /* of the function that is being written: there is a variable */
   /* Levels, as bits, that keep a part of the address of a read: what its indices of that level
    * make of it. That of a query contains that of the head, that of a key is an offset. */

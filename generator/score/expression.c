@@ -33,8 +33,9 @@ int ft_operation_operands(enum ft_operation operation) {
 
 const char *ft_symbol_name(enum ft_symbol symbol) {
   /* ORDER SYMBOL */
-  static const char *const names[FT_SYMBOLS] = {"s",  "b",  "h",     "kv",    "i",       "j",
-                                                "nq", "nk", "batch", "heads", "kv_heads"};
+  static const char *const names[FT_SYMBOLS_ALL] = {
+      "s",     "b",        "h",     "kv",  "i",         "j",       "nq",    "nk",  "batch",
+      "heads", "kv_heads", "scale", "raw", "minus_max", "first_j", "delta", "side"};
   return names[symbol];
 }
 
@@ -108,9 +109,10 @@ int ft_constant(struct ft_expression *expression, enum ft_value_type type, doubl
 }
 
 int ft_symbol(struct ft_expression *expression, enum ft_symbol symbol) {
-  return ft_expression_add(
-      expression, (struct ft_node){.operation = FT_OP_SYMBOL,
-                                   .type = symbol == FT_SYMBOL_S ? FT_VALUE_FLOAT : FT_VALUE_INT,
-                                   .number = (int)symbol,
-                                   .sources = ft_source_symbol((int)symbol)});
+  const bool is_float = symbol == FT_SYMBOL_S || symbol >= FT_SYMBOLS;
+  return ft_expression_add(expression,
+                           (struct ft_node){.operation = FT_OP_SYMBOL,
+                                            .type = is_float ? FT_VALUE_FLOAT : FT_VALUE_INT,
+                                            .number = (int)symbol,
+                                            .sources = ft_source_symbol((int)symbol)});
 }

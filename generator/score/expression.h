@@ -32,7 +32,15 @@ enum ft_symbol {
   FT_SYMBOL_BATCH, /* batch entries, query heads, heads of K and V */
   FT_SYMBOL_HEADS,
   FT_SYMBOL_KV_HEADS,
-  FT_SYMBOLS
+  FT_SYMBOLS,
+  /* Not of texts: what exponents are made of (exponent.h). */
+  FT_SYMBOL_SCALE = FT_SYMBOLS, /* of q . k */
+  FT_SYMBOL_RAW,                /* q . k */
+  FT_SYMBOL_MINUS_MAX,          /* of the row, in base 2 */
+  FT_SYMBOL_FIRST_J,            /* the first key of the step, as a float */
+  FT_SYMBOL_DELTA,              /* j less that key */
+  FT_SYMBOL_SIDE,               /* 1 or -1: on which side of the query the keys of the step are */
+  FT_SYMBOLS_ALL
 };
 
 enum {
@@ -52,10 +60,10 @@ static inline uint64_t ft_source_symbol(int symbol) {
   return (uint64_t)1 << symbol;
 }
 static inline uint64_t ft_source_tensor(int tensor) {
-  return (uint64_t)1 << (FT_SYMBOLS + tensor);
+  return (uint64_t)1 << (FT_SYMBOLS_ALL + tensor);
 }
 static inline uint64_t ft_source_scalar(int scalar) {
-  return (uint64_t)1 << (FT_SYMBOLS + FT_SCORE_TENSORS + scalar);
+  return (uint64_t)1 << (FT_SYMBOLS_ALL + FT_SCORE_TENSORS + scalar);
 }
 
 struct ft_node {

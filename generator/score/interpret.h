@@ -14,7 +14,7 @@ struct ft_captured {
 };
 
 struct ft_score_inputs {
-  double symbols[FT_SYMBOLS]; /* by enum ft_symbol */
+  double symbols[FT_SYMBOLS_ALL]; /* by enum ft_symbol */
   double scalars[FT_SCORE_SCALARS];
   struct ft_captured tensors[FT_SCORE_TENSORS];
 };

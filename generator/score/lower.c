@@ -8,7 +8,11 @@
 #include "generator/status.h"
 
 enum ft_level ft_level_of(const struct ft_node *node) {
-  if (node->sources & ft_source_symbol(FT_SYMBOL_S)) return FT_LEVEL_ELEMENT;
+  const uint64_t of_elements = ft_source_symbol(FT_SYMBOL_S) | ft_source_symbol(FT_SYMBOL_RAW) |
+                               ft_source_symbol(FT_SYMBOL_MINUS_MAX) |
+                               ft_source_symbol(FT_SYMBOL_FIRST_J) |
+                               ft_source_symbol(FT_SYMBOL_DELTA) | ft_source_symbol(FT_SYMBOL_SIDE);
+  if (node->sources & of_elements) return FT_LEVEL_ELEMENT;
   const bool row = node->sources & ft_source_symbol(FT_SYMBOL_I);
   const bool column = node->sources & ft_source_symbol(FT_SYMBOL_J);
   return (enum ft_level)((row ? FT_LEVEL_ROW : 0) | (column ? FT_LEVEL_COLUMN : 0));

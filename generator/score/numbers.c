@@ -44,6 +44,7 @@ double ft_operate(enum ft_operation operation, const double *operands) {
   case FT_OP_LOG: return log(a);
   case FT_OP_TANH: return tanh(a);
   case FT_OP_SIGMOID: return 1 / (1 + exp(-a));
+  case FT_OP_SIGMOID2: return 1 / (1 + exp2(-a));
   case FT_OP_LT: return a < b;
   case FT_OP_LE: return a <= b;
   case FT_OP_EQ: return a == b;

@@ -47,7 +47,7 @@ static int prepare_gradients(struct ft_known_score *known) {
       (void)snprintf(gradient->why_not, sizeof gradient->why_not, "%s", ft_detail());
   }
   FT_TRY(ft_score_derive(score, wanted, &known->derivatives));
-  return ft_score_emit(score, &known->derivatives, &known->cuda_with_gradients);
+  return ft_score_emit(score, &known->derivatives, NULL, &known->cuda_with_gradients);
 }
 
 /* Where all derivatives are more than an expression holds, there are none by captured things. */
@@ -76,7 +76,8 @@ static int prepare(struct ft_known_score *known) {
   const struct ft_node *const stated = ft_node(&score->expression, score->score);
   known->has_score = stated->operation != FT_OP_SYMBOL;
   known->has_visible = !is_constant(score, score->visible, 1);
-  FT_TRY(ft_score_emit(score, known->has_slope ? &derivatives : NULL, &known->cuda));
+  FT_TRY(
+      ft_score_emit(score, known->has_slope ? &derivatives : NULL, &known->exponent, &known->cuda));
   if (known->has_visible)
     FT_TRY(ft_score_emit_visible(score, &known->cuda_of_visible, &known->visible_values));
   return try_gradients(known);

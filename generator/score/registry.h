@@ -5,6 +5,7 @@
 
 #include "generator/score/cuda_ranges.h"
 #include "generator/score/derive.h"
+#include "generator/score/exponent.h"
 #include "generator/score/score.h"
 #include "generator/template_files.h"
 
@@ -27,6 +28,7 @@ struct ft_known_score {
   bool has_score, has_visible;
   int slope; /* node */
   char why_no_slope[256];
+  struct ft_exponent exponent;
   struct ft_text cuda;            /* of parts/score_function.cu.in */
   struct ft_text cuda_of_visible; /* likewise, of block_mask.cu.in; "" without a mask function */
   struct ft_range_values visible_values;

@@ -571,7 +571,7 @@ template <int M>
 __device__ __forceinline__ RowEnd end_row(const SoftmaxRows<M> &rows, int m, int h, float scale_log2) {
   const float sum = quad_sum(rows.row_sum[m][h]);
   return {sum > 0.f ? 1.f / sum : 0.f,
-          sum > 0.f ? (rows.row_max[m][h] * scale_log2 + lg2(sum)) * 0.69314718f : MINUS_INFINITY};
+          sum == 0.f ? MINUS_INFINITY : (rows.row_max[m][h] * scale_log2 + lg2(sum)) * 0.69314718f};
 }
 
 // ---- visibility: which keys a query sees -----------------------------------------------------------------------------

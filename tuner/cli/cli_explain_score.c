@@ -69,10 +69,11 @@ static int explain_derivatives(struct cli *cli, struct ft_score *score) {
 /* The text that kernels are to have, forward and backward. */
 static int explain_kernel(struct cli *cli, struct ft_score *score) {
   struct ft_derivatives derivatives;
+  struct ft_exponent exponent;
   struct ft_text text = FT_TEXT_INIT;
   int status = ft_score_derive(score, 0, &derivatives);
   if (status == FT_E_MEMORY) return status;
-  status = ft_score_emit(score, status == FT_OK ? &derivatives : NULL, &text);
+  status = ft_score_emit(score, status == FT_OK ? &derivatives : NULL, &exponent, &text);
   if (status == FT_OK) {
     cli_json(cli, "cuda", cli_json_text(text.data));
     if (cli->options.verbosity > 0) cli_print(cli, "\n%s", text.data);

@@ -1,0 +1,27 @@
+/* exponent.h: a score as the exponent of 2 that the softmax takes, as a sum by levels.
+ * in -> out: score -> nodes of log2(e) score - max.
+ *
+ * What does not contain s is added as the text has it. Products with what a head has are multiplied
+ * out, so that an element takes one FFMA for q . k, and what is the same for a row is added once.
+ */
+#ifndef GENERATOR_SCORE_EXPONENT_H
+#define GENERATOR_SCORE_EXPONENT_H
+
+#include "generator/score/score.h"
+
+struct ft_exponent {
+  int general;
+  /* The same where |x|, x = query - key, has the sign of x or of -x in a whole step, and the x of
+   * the step's first key. */
+  bool has_sides;
+  int sided, first_x;
+  /* Where there is a tanh or a sigmoid of s, and one only: its node, 1 / (1 + 2^-argument), and the
+   * argument. */
+  bool has_sigmoid;
+  int sigmoid, argument;
+};
+
+/* Adds nodes to the expression, which has been lowered. */
+int ft_score_exponent(struct ft_score *score, int lowered_score, struct ft_exponent *exponent);
+
+#endif
