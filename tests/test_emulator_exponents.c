@@ -19,6 +19,9 @@ static const char sides[] = "local slope = tensor('slope', 'fp32', heads)\n"
 static const char line[] = "score = s * 0.5 + 0.75 * (j - i) - 3";
 static const char cap[] = "local cap = scalar('cap')\nscore = (20 + abs(cap)) * tanh(s / 20)";
 static const char tight[] = "score = 12 * tanh(s) - 0.25 * j", shifted[] = "score = s + 0.5";
+static const char of_keys[] =
+    "local a, b = tensor('a', 'fp32', heads, nk), tensor('b', 'bf16', nk)\n"
+    "score = s + 3 * a(h, j) - b(j)";
 static const char hidden[] = "score = 9 * sigmoid(s - 2) + s\nvisible = (i + j) % 7 ~= 0";
 static const char dense[] = "fp16 d64 hq2 nq200 nk260", causal[] = "fp16 d64 hq2 nq200 causal",
                   steps[] = "fp16 d64 hq8 nq128 nk400", few_keys[] = "fp16 d64 hq16 b4 nq10 causal";
@@ -43,6 +46,8 @@ static const struct {
     {sides, causal, CONFIG(1, 0, "overlap_tiles=1 direct_store=1")},
     {line, dense, CONFIG(1, 1, "overlap_tiles=1 pingpong=2 direct_store=1")},
     {line, "fp16 d64 hq4 hkv2 nq100 nk260", CONFIG(1, 1, "pack_gqa=1 direct_store=1")},
+    {of_keys, dense, CONFIG(1, 1, "")},
+    {of_keys, "fp16 d64 hq4 hkv2 nq100 nk260", CONFIG(1, 1, "pack_gqa=1 direct_store=1")},
     {cap, dense, CONFIG(1, 1, "")},
     {cap, dense, CONFIG(1, 1, "exp2_poly=1")},
     {cap, causal, CONFIG(0, 0, "exp2_poly=1 pingpong=1")},
@@ -83,6 +88,8 @@ static const struct {
     {"the last key of a step is not asked for its side", sides, steps, EXPONENTS,
      "place.first_j = float(first_key + BLOCK_N - 1)", "place.first_j = float(first_key)"},
     {"the other side", sides, steps, EXPONENTS, "1.f : __all_sync", "-1.f : __all_sync"},
+    {"a key of the step for its neighbour", of_keys, steps, EXPONENTS,
+     "score_column_dense(score, head, key,", "score_column_dense(score, head, key ^ 1,"},
     {"the first of four for the second", cap, steps, EXPONENTS, "inverse[0] = of_first * of[1]",
      "inverse[0] = of_first * of[0]"},
     {"denominators that overflow", tight, steps, EXPONENTS, "max_nan(x[i], -31.f)", "x[i]"},

@@ -67,13 +67,12 @@ static void write_struct(struct ft_cuda *cuda, enum ft_level level) {
   ft_text_add(cuda->text, "};\n\n");
 }
 
-/* The function that fills the struct of a level. */
-static void write_level(struct ft_cuda *cuda, enum ft_level level) {
-  write_struct(cuda, level);
+/* The function that fills the struct of a level; ending: of its name. */
+static void write_level(struct ft_cuda *cuda, enum ft_level level, const char *ending) {
   ft_cuda_enter(cuda, level);
-  ft_text_add(cuda->text, "__device__ __forceinline__ %s score_%s(%s) {\n  %s %s;\n",
-              levels[level].type, levels[level].name, levels[level].parameters, levels[level].type,
-              levels[level].name);
+  ft_text_add(cuda->text, "__device__ __forceinline__ %s score_%s%s(%s) {\n  %s %s;\n",
+              levels[level].type, levels[level].name, ending, levels[level].parameters,
+              levels[level].type, levels[level].name);
   for (int n = 0; n < cuda->nodes; ++n) {
     const bool own = ft_level_of(ft_node(&cuda->score->expression, n)) == level;
     if (cuda->uses[n] > 0 && own) ft_cuda_write_local(cuda, n);
@@ -90,6 +89,28 @@ static void write_level(struct ft_cuda *cuda, enum ft_level level) {
     }
   }
   ft_text_add(cuda->text, "  return %s;\n}\n\n", levels[level].name);
+}
+
+/* Whether keys up to the last are read one element after the other, and the function of such a key.
+ */
+static void write_dense_column(struct ft_cuda *cuda) {
+  int reads = 0;
+  ft_text_add(cuda->text, "__device__ __forceinline__ bool is_dense(const Score &score, int "
+                          "last_key) {\n  return true");
+  for (int n = 0; n < cuda->nodes; ++n) {
+    const struct ft_node *const node = ft_node(&cuda->score->expression, n);
+    const int dim = ft_cuda_key_index(cuda, n);
+    if ((cuda->uses[n] == 0 && !cuda->kept[n]) || dim < 0) continue;
+    const char *const name = cuda->score->tensors[node->number].name;
+    ft_text_add(cuda->text, " && score.%s_.stride[%d] == 1 && last_key <= score.%s_.last[%d]", name,
+                dim, name, dim);
+    reads += 1;
+  }
+  ft_text_add(cuda->text, ";\n}\nconstexpr bool CAN_BE_DENSE = %s;\n\n",
+              reads > 0 ? "true" : "false");
+  cuda->dense = true;
+  write_level(cuda, FT_LEVEL_COLUMN, "_dense");
+  cuda->dense = false;
 }
 
 /* A function of an element; what it needs is marked anew. `more`: what it takes beside levels. */
@@ -173,8 +194,10 @@ static int begin(struct ft_cuda **begun, struct ft_score *score,
   cuda->nodes = score->expression.count;
   ft_cuda_plan(cuda, roots, count);
   write_argument(cuda, derivatives);
-  for (int level = FT_LEVEL_HEAD; level < FT_LEVEL_ELEMENT; ++level)
-    write_level(cuda, (enum ft_level)level);
+  for (int level = FT_LEVEL_HEAD; level < FT_LEVEL_ELEMENT; ++level) {
+    write_struct(cuda, (enum ft_level)level);
+    write_level(cuda, (enum ft_level)level, "");
+  }
   *begun = cuda;
   return FT_OK;
 }
@@ -201,6 +224,7 @@ int ft_score_emit(struct ft_score *score, const struct ft_derivatives *derivativ
   }
   const int count = collect_roots(score, derivatives, exponent, roots);
   FT_TRY(begin(&cuda, score, derivatives, roots, count, text));
+  if (exponent != NULL) write_dense_column(cuda); /* those of elements mark uses anew */
   write_root(cuda, "float", "score_of", ", float s", roots[0]);
   write_root(cuda, "bool", "is_visible", "", roots[1]);
   if (derivatives != NULL) write_root(cuda, "float", "slope_of", ", float s", roots[2]);

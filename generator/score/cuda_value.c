@@ -242,11 +242,28 @@ void ft_cuda_write_part(struct ft_cuda *cuda, int read, enum ft_level level) {
   write_offsets(cuda, node, level, " + ");
 }
 
+int ft_cuda_key_index(const struct ft_cuda *cuda, int read) {
+  const struct ft_node *const node = node_at(cuda, read);
+  int found = -1;
+  if (node->operation != FT_OP_READ || ft_level_of(node) != FT_LEVEL_COLUMN) return -1;
+  for (int dim = 0; dim < node->operand_count; ++dim) {
+    const struct ft_node *const index = node_at(cuda, node->operands[dim]);
+    if (ft_level_of(index) == FT_LEVEL_HEAD) continue;
+    if (found >= 0 || index->operation != FT_OP_SYMBOL || index->number != FT_SYMBOL_J) return -1;
+    found = dim;
+  }
+  return found;
+}
+
 static void write_read(struct ft_cuda *cuda, int read) {
   const struct ft_node *const node = node_at(cuda, read);
   const enum ft_level level = ft_level_of(node);
   ft_text_add(cuda->text, "captured(");
   write_base(cuda, read, level);
+  if (cuda->dense && ft_cuda_key_index(cuda, read) >= 0) {
+    ft_text_add(cuda->text, " + j)");
+    return;
+  }
   if (level == FT_LEVEL_ELEMENT && cuda->has_part[read] & 1 << FT_LEVEL_COLUMN)
     ft_text_add(cuda->text, " + column.a%d", read);
   write_offsets(cuda, node, level, " + ");

@@ -11,10 +11,11 @@ struct ft_cuda {
   const struct ft_score *score;
   struct ft_text *text;
   int nodes;
-  enum ft_level level;        /* of the function that is being written */
-  int uses[FT_SCORE_NODES];   /* by other nodes of the same level; 0: not computed there */
-  bool kept[FT_SCORE_NODES];  /* in the struct of its level */
-  int inverse;                /* this node is what the function takes as place.inverse; 0: none */
+  enum ft_level level;       /* of the function that is being written */
+  int uses[FT_SCORE_NODES];  /* by other nodes of the same level; 0: not computed there */
+  bool kept[FT_SCORE_NODES]; /* in the struct of its level */
+  bool dense;  /* reads at key j are those of consecutive elements, none beyond an end */
+  int inverse; /* this node is what the function takes as place.inverse; 0: none */
   bool local[FT_SCORE_NODES]; /* of the function that is being written: there is a variable */
   /* Levels, as bits, that keep a part of the address of a read: what its indices of that level
    * make of it. That of a query contains that of the head, that of a key is an offset. */
@@ -35,5 +36,9 @@ void ft_cuda_enter_element(struct ft_cuda *cuda, int root);
 void ft_cuda_write_local(struct ft_cuda *cuda, int node);
 void ft_cuda_write_value(struct ft_cuda *cuda, int node);
 void ft_cuda_write_part(struct ft_cuda *cuda, int read, enum ft_level level);
+
+/* Whether a key's read can be dense: which of its indices is j, the others being a head's; else -1.
+ */
+int ft_cuda_key_index(const struct ft_cuda *cuda, int read);
 
 #endif

@@ -1,0 +1,124 @@
+/* test_score_exponent.c: scores as exponents of 2, beside the scores themselves.
+ * in -> out: seed -> random score functions: log2(e) score - max in float64, both forms of it. */
+#include <check.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "generator/score/exponent.h"
+#include "generator/score/lower.h"
+#include "generator/status.h"
+#include "tests/fresh_seed.h"
+#include "tests/score_lab.h"
+#include "tests/suites.h"
+
+enum { SCORES = 200, PLACES = 60 };
+
+static const double LOG2_E = 1.4426950408889634, MINUS_MAX = -3.25;
+
+static bool is_near(double a, double b) {
+  return a == b || (isnan(a) && isnan(b)) || fabs(a - b) <= 1e-8 * (1 + fabs(a));
+}
+
+/* A key of a step, whose first is that key or one before. */
+static void place_exponent(uint64_t *random, struct ft_score_inputs *inputs) {
+  const double j = inputs->symbols[FT_SYMBOL_J];
+  const double delta = (double)(lab_random(random) % (uint64_t)(j + 1));
+  inputs->symbols[FT_SYMBOL_SCALE] = 0.125;
+  inputs->symbols[FT_SYMBOL_RAW] = inputs->symbols[FT_SYMBOL_S] * 8;
+  inputs->symbols[FT_SYMBOL_MINUS_MAX] = MINUS_MAX;
+  inputs->symbols[FT_SYMBOL_FIRST_J] = j - delta;
+  inputs->symbols[FT_SYMBOL_DELTA] = delta;
+}
+
+/* On which side of the query the key is. */
+static double side_at(struct ft_interpreter *interpreter, struct ft_score_inputs *inputs,
+                      int first_x) {
+  const double first_j = inputs->symbols[FT_SYMBOL_FIRST_J];
+  inputs->symbols[FT_SYMBOL_FIRST_J] = inputs->symbols[FT_SYMBOL_J];
+  ft_interpret(interpreter, inputs);
+  inputs->symbols[FT_SYMBOL_FIRST_J] = first_j;
+  return ft_interpreter_value(interpreter, first_x) < 0 ? -1 : 1;
+}
+
+static void compare(struct ft_score *score, uint64_t *random, struct ft_score_inputs *inputs,
+                    const char *text) {
+  struct ft_exponent of;
+  struct ft_interpreter interpreter;
+  int lowered = score->score;
+  ck_assert_int_eq(ft_score_lower(&score->expression, &lowered, 1), FT_OK);
+  ck_assert_int_eq(ft_score_exponent(score, lowered, &of), FT_OK);
+  const int roots[] = {score->score, of.general, of.sided, of.first_x};
+  ck_assert_int_eq(ft_interpreter_open(&interpreter, score, roots, 4), FT_OK);
+  for (int place = 0; place < PLACES; ++place) {
+    lab_place(random, inputs);
+    place_exponent(random, inputs);
+    inputs->symbols[FT_SYMBOL_SIDE] = side_at(&interpreter, inputs, of.first_x);
+    ft_interpret(&interpreter, inputs);
+    const double expected = ft_interpreter_value(&interpreter, score->score) * LOG2_E + MINUS_MAX;
+    for (int i = 0; i <= (int)of.has_sides; ++i) {
+      const double exponent = ft_interpreter_value(&interpreter, i == 0 ? of.general : of.sided);
+      ck_assert_msg(is_near(expected, exponent), "form %d is %.12g, not %.12g\n%s", i, exponent,
+                    expected, text);
+    }
+  }
+  ft_interpreter_close(&interpreter);
+}
+
+START_TEST(exponents_agree_with_scores) {
+  const char *const given = getenv("FATUNE_TEST_SEED");
+  const uint64_t seed = given != NULL ? strtoull(given, NULL, 0) : fresh_seed();
+  uint64_t random = seed;
+  struct ft_score_inputs inputs;
+  lab_fill(seed, &inputs);
+  for (int number = 0; number < SCORES; ++number) {
+    struct ft_text text = FT_TEXT_INIT;
+    struct ft_score score;
+    lab_random_score(seed + (uint64_t)number * 7919, &text);
+    ck_assert_msg(ft_score_read(&score, "random", text.data, text.length) == FT_OK, "%s",
+                  ft_detail());
+    compare(&score, &random, &inputs, text.data);
+    ft_score_free(&score);
+    ft_text_free(&text);
+  }
+}
+END_TEST
+
+/* What a text is made into, by what it says. */
+static const struct {
+  const char *text;
+  bool has_sides, has_sigmoid;
+} forms[] = {
+    {"score = s - 0.5 * abs(i - j)", true, false},
+    {"score = s - abs(i - j) * tensor('slope', 'fp32', heads)(h)", true, false},
+    {"score = s + j - i", false, false},
+    {"score = s - abs(2 * i - 2 * j)", false, false},
+    {"score = 30 * tanh(s / 30)", false, true},
+    {"score = 2 - sigmoid(s) - abs(j)", false, true},
+    {"score = tanh(s) + tanh(2 * s)", false, false},
+    {"score = where(s > 0, tanh(s), 0)", false, false},
+    {"local x = s\nfor k = 1, 200 do x = x + x end\nscore = x * 0.0", false, false},
+};
+
+START_TEST(forms_are_found) {
+  struct ft_score score;
+  struct ft_exponent of;
+  ck_assert_msg(ft_score_read(&score, "form", forms[_i].text, strlen(forms[_i].text)) == FT_OK,
+                "%s", ft_detail());
+  int lowered = score.score;
+  ck_assert_int_eq(ft_score_lower(&score.expression, &lowered, 1), FT_OK);
+  ck_assert_int_eq(ft_score_exponent(&score, lowered, &of), FT_OK);
+  ck_assert_msg(of.has_sides == forms[_i].has_sides && of.has_sigmoid == forms[_i].has_sigmoid,
+                "%s: %d %d", forms[_i].text, of.has_sides, of.has_sigmoid);
+  ft_score_free(&score);
+}
+END_TEST
+
+Suite *make_score_exponent_suite(void) {
+  Suite *const suite = suite_create("score_exponent");
+  TCase *const tests = tcase_create("all");
+  tcase_add_test(tests, exponents_agree_with_scores);
+  tcase_add_loop_test(tests, forms_are_found, 0, FT_COUNT(forms));
+  suite_add_tcase(suite, tests);
+  return suite;
+}
