@@ -20,8 +20,8 @@ static const char line[] = "score = s * 0.5 + 0.75 * (j - i) - 3";
 static const char cap[] = "local cap = scalar('cap')\nscore = (20 + abs(cap)) * tanh(s / 20)";
 static const char tight[] = "score = 12 * tanh(s) - 0.25 * j", shifted[] = "score = s + 0.5";
 static const char of_keys[] =
-    "local a, b = tensor('a', 'fp32', heads, nk), tensor('b', 'bf16', nk)\n"
-    "score = s + 3 * a(h, j) - b(j)";
+    "local of_head, of_all = tensor('of_head', 'fp32', heads, nk), tensor('of_all', 'bf16', nk)\n"
+    "score = s + 3 * of_head(h, j) - of_all(j)";
 static const char hidden[] = "score = 9 * sigmoid(s - 2) + s\nvisible = (i + j) % 7 ~= 0";
 static const char dense[] = "fp16 d64 hq2 nq200 nk260", causal[] = "fp16 d64 hq2 nq200 causal",
                   steps[] = "fp16 d64 hq8 nq128 nk400", few_keys[] = "fp16 d64 hq16 b4 nq10 causal";

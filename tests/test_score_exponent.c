@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "generator/family.h"
 #include "generator/score/exponent.h"
 #include "generator/score/lower.h"
 #include "generator/status.h"
