@@ -11,8 +11,7 @@
  *     dQ = scale * dS K         dK = scale * dS^T Q
  *
  * A session holds the templates, the caches and, where there is one, the GPU. A plan is one
- * request made ready to run: its config looked up, its kernel compiled or fetched, loaded.
- * Running a plan launches.
+ * request made ready: config looked up, kernel fetched or compiled, loaded. Running it launches.
  *
  *     fatune_session_open(&session, NULL);
  *     fatune_plan_make(&plan, session, &request);
@@ -108,8 +107,7 @@ typedef struct fatune_session fatune_session;
 
 typedef struct fatune_session_options {
   size_t size; /* sizeof(fatune_session_options) */
-  /* 1 + CUDA ordinal of the GPU; 0: that of the calling thread's current context, else the first.
-   */
+  /* 1 + CUDA ordinal of the GPU; 0: that of the thread's current context, else the first. */
   int device;
   /* Folder of both caches; NULL: $FATUNE_CACHE_DIR, else the XDG folders. */
   const char *cache_dir;
@@ -212,9 +210,8 @@ typedef struct fatune_request {
  *     forward|backward fp16|bf16|e4m3 dN dvN hqN hkvN bN nqN nkN causal[=bottom-right|top-left]
  *     window[=bottom-right|top-left][@LEFT,RIGHT] score=DIGEST[+GRADIENTS] sinks ragged pages=N
  *     dropout deterministic mask=ROWSxCOLS[@DENSITY]
- * dN and nqN are required. FATUNE_E_ARGUMENT names the word, or says that
- * the request's size has no room for what the text asks. On failure the request has the INIT value,
- * but where its size is the fault. */
+ * dN and nqN are required. FATUNE_E_ARGUMENT names the word, or says that the request's size has no
+ * room for what the text asks. On failure the request has the INIT value, but for a wrong size. */
 FATUNE_API int fatune_request_parse(fatune_request *request, const char *text);
 
 /* Fills `bucket`, which holds its size (FATUNE_REQUEST_INIT), with the request that stands for all
@@ -351,13 +348,11 @@ FATUNE_API int fatune_plan_make(fatune_plan **plan, fatune_session *session,
 FATUNE_API int fatune_plan_make_with(fatune_plan **plan, fatune_session *session,
                                      const fatune_request *request, const char *config);
 
-/* Gives the plan back; the caller sees to it that no run of it is still under way. NULL is allowed.
- */
+/* Gives the plan back; the caller sees to it that no run of it is under way. NULL is allowed. */
 FATUNE_API void fatune_plan_free(fatune_plan *plan);
 
 /* Where the config came from ("exact: ...", "near: ...", "model: ...", "default: ...", "given")
- * and, after a ';', the kernel: cache or compiler. Lives as long as the plan. "" for NULL, as
- * below. */
+ * and, after a ';', the kernel: cache or compiler. Lives as long as the plan. NULL: "". */
 FATUNE_API const char *fatune_plan_origin(const fatune_plan *plan);
 /* The config's text. Lives as long as the plan. */
 FATUNE_API const char *fatune_plan_config(const fatune_plan *plan);
@@ -493,9 +488,14 @@ FATUNE_API int fatune_plan_workspace_for(const fatune_plan *plan, const fatune_a
  * batch * heads_q * ceil(seqlen_q / block_m). A forward launches one kernel, and a second one that
  * puts parts together where keys are divided; its results are the same bits in every run of the
  * same lengths on the same kind of GPU. A backward plan launches three kernels, one after the
- * other; with a deterministic request its gradients are the same bits in every run. A ragged plan
- * first lists its work tiles by a small kernel. */
+ * other; if deterministic, its results are the same bits, too. Ragged plans list tiles first. */
 FATUNE_API int fatune_plan_run(fatune_plan *plan, const fatune_arguments *arguments, void *stream);
+
+/* Writes new rows of K and V, laid out as Q is with heads_kv heads, into k and v of a forward's
+ * arguments: row i of n of a batch entry becomes its key seqused_k (none: seqlen_k) - n + i, where
+ * there is such a key. Promises and errors as of fatune_merge. */
+FATUNE_API int fatune_append(fatune_plan *plan, const fatune_arguments *arguments,
+                             const fatune_tensor *new_k, const fatune_tensor *new_v, void *stream);
 
 /* ---- results put together ------------------------------------------------------------ */
 
@@ -524,13 +524,13 @@ typedef struct fatune_merge_arguments {
   FATUNE_INIT_(fatune_merge_arguments, FATUNE_WITH_(dtype, FATUNE_BF16))
 
 /* Puts the results of forwards together that had the same queries and saw different keys (a shared
- * prefix and what follows it; several devices): O and LSE are those of one forward that saw all. A
- * part with LSE = -inf, which saw no key of the row, changes nothing; its O may be anything. Parts
- * are summed in fp32 in the order given: the same bits in every run. o and lse may
- * be those of a part, with the same strides. Launches on `stream`, as fatune_plan_run does and with
- * its promises, but for the first call of a dtype and head dim in a session, which compiles and
- * loads: FATUNE_E_NOT_PREPARED while a stream is being captured. FATUNE_E_ARGUMENT names the
- * argument; else as fatune_plan_make. */
+ * prefix, several devices): O and LSE are those of one forward that saw all. A part with LSE =
+ * -inf, which saw no key of the row, changes nothing, whatever its O. Parts are summed in
+ * fp32 in the order given: the same bits in every run. o and lse may be those of a part, with the
+ * same strides. Launches on `stream`, as fatune_plan_run does and with its promises, but for the
+ * first call of a dtype and head dim in a session, which compiles and loads: FATUNE_E_NOT_PREPARED
+ * while a stream is being captured. FATUNE_E_ARGUMENT names the argument; else as fatune_plan_make.
+ */
 FATUNE_API int fatune_merge(fatune_session *session, const fatune_merge_arguments *arguments,
                             void *stream);
 

@@ -4,6 +4,7 @@
 
 #include <stddef.h>
 
+#include "runtime/families/append.h"
 #include "runtime/families/block_mask.h"
 #include "runtime/families/merge.h"
 #include "runtime/families/mma_backward.h"
@@ -14,10 +15,15 @@
 #include "runtime/families/wgmma_forward.h"
 
 static const struct ft_launch_family *const families[] = {
-    &ft_mma_forward_launch,          &ft_wgmma_forward_launch,
-    &ft_mma_backward_launch,         &ft_wgmma_backward_launch,
-    &ft_wgmma_backward_roles_launch, &ft_merge_launch,
-    &ft_block_mask_launch,           &ft_quantise_launch,
+    &ft_mma_forward_launch,
+    &ft_wgmma_forward_launch,
+    &ft_mma_backward_launch,
+    &ft_wgmma_backward_launch,
+    &ft_wgmma_backward_roles_launch,
+    &ft_merge_launch,
+    &ft_block_mask_launch,
+    &ft_quantise_launch,
+    &ft_append_launch,
 };
 
 const struct ft_launch_family *ft_launch_family_of(const struct ft_family *family) {

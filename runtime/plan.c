@@ -14,6 +14,7 @@
 #include "generator/request.h"
 #include "generator/status.h"
 #include "generator/text.h"
+#include "runtime/append.h"
 #include "runtime/choice.h"
 #include "runtime/driver.h"
 #include "runtime/fatune.h"
@@ -239,4 +240,10 @@ int fatune_plan_run(fatune_plan *plan, const fatune_arguments *arguments, void *
   }
   FT_TRY(ft_launch_map_tensors(&launch, &session->driver));
   return ft_launch_enqueue(&launch, &session->driver, &plan->module, stream);
+}
+
+int fatune_append(fatune_plan *plan, const fatune_arguments *arguments, const fatune_tensor *new_k,
+                  const fatune_tensor *new_v, void *stream) {
+  if (!plan) return ft_fail(FT_E_ARGUMENT, "plan is NULL");
+  return ft_append(plan->session, &plan->request, arguments, new_k, new_v, stream);
 }

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "generator/families/append.h"
 #include "generator/families/block_mask.h"
 #include "generator/families/merge.h"
 #include "generator/families/quantise.h"
@@ -46,10 +47,11 @@ static void mark_in_full(struct golden_entry *entries, int count, char *names) {
   }
 }
 
-/* "merge", "block_mask", "quantise": the one config of a family that serves no request. */
+/* "merge", "block_mask", "quantise", "append": the one config of a family that serves no request.
+ */
 static int read_config(struct ft_config *config, const char *text) {
   static const struct ft_family *const alone[] = {&ft_merge_family, &ft_block_mask_family,
-                                                  &ft_quantise_family};
+                                                  &ft_quantise_family, &ft_append_family};
   for (int i = 0; i < FT_COUNT(alone); i++)
     if (strcmp(text, alone[i]->name) == 0) {
       *config = ft_config_first(alone[i]);

@@ -89,18 +89,24 @@ static void describe_pool(const struct ft_arg_pages *pages, int page, const char
   added->paged = true;
 }
 
-void ft_pages_describe(const struct ft_forward_params *params, const struct ft_request *request,
-                       struct ft_launch_tensors *tensors) {
-  const struct ft_arg_pages *const pages = &params->pages;
-  describe_pool(pages, request->pages, "K", &params->k, request->head_dim, tensors);
-  describe_pool(pages, request->pages, "V", &params->v, request->head_dim_v, tensors);
-  if (request->pages == 0) return;
-  const int64_t batch = params->sequence.batch;
+void ft_pages_describe_table(const struct ft_arg_pages *pages, int64_t batch,
+                             struct ft_launch_tensors *tensors) {
+  if (pages->table == 0) return;
   struct ft_emulated_tensor *const table =
       ft_add_work(tensors, "the page table", pages->table, 1, 1);
   table->extents[0] = pages->batch == 0 ? 1 : batch;
   table->strides[0] = pages->batch;
   table->extents[2] = pages->column == 0 ? 1 : pages->columns;
   table->strides[2] = pages->column;
-  if (!request->ragged) ft_add_work(tensors, "seqused_k", pages->lengths, 1, batch);
+}
+
+void ft_pages_describe(const struct ft_forward_params *params, const struct ft_request *request,
+                       struct ft_launch_tensors *tensors) {
+  const struct ft_arg_pages *const pages = &params->pages;
+  const int64_t batch = params->sequence.batch;
+  describe_pool(pages, request->pages, "K", &params->k, request->head_dim, tensors);
+  describe_pool(pages, request->pages, "V", &params->v, request->head_dim_v, tensors);
+  ft_pages_describe_table(pages, batch, tensors);
+  if (request->pages > 0 && !request->ragged)
+    ft_add_work(tensors, "seqused_k", pages->lengths, 1, batch);
 }

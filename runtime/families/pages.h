@@ -16,6 +16,10 @@ int ft_pages_read(struct ft_arg_pages *pages, const struct ft_run *run,
 int ft_pages_slots(int64_t *stride, int *heads, struct ft_arg_slots *slots, const char *name,
                    const struct ft_arg_tensor *pool, int64_t pages);
 
+/* The table; of none nothing. */
+void ft_pages_describe_table(const struct ft_arg_pages *pages, int64_t batch,
+                             struct ft_launch_tensors *tensors);
+
 /* K and V; where they are in pages the pools, the table and the lengths. */
 void ft_pages_describe(const struct ft_forward_params *params, const struct ft_request *request,
                        struct ft_launch_tensors *tensors);

@@ -59,6 +59,13 @@ static void try_scores(fatune_session *session) {
     printf("own: %016" PRIx64 ", gradient %" PRId64 "\n", (uint64_t)given, gradient);
 }
 
+/* As many keys as queries, all of them new. */
+static void try_append(fatune_plan *plan, const fatune_arguments *arguments) {
+  const fatune_tensor new_k = {(void *)0x200000, 256 * 64, 64, 64};
+  const fatune_tensor new_v = {(void *)0x300000, 256 * 64, 64, 64};
+  is_ok("fatune_append", fatune_append(plan, arguments, &new_k, &new_v, NULL));
+}
+
 static void run_plan(fatune_plan *plan, const fatune_request *request, const fatune_mask *mask) {
   fatune_arguments arguments = fake_arguments(request);
   size_t bytes = 0, of_run = 0;
@@ -67,6 +74,7 @@ static void run_plan(fatune_plan *plan, const fatune_request *request, const fat
       is_ok("fatune_plan_workspace_for", fatune_plan_workspace_for(plan, &arguments, &of_run)))
     printf("workspace: %zu, %zu\n", bytes, of_run);
   is_ok("fatune_plan_run", fatune_plan_run(plan, &arguments, NULL));
+  if (request->pass == FATUNE_FORWARD && !mask) try_append(plan, &arguments);
 }
 
 static void try_plan(fatune_session *session, const char *words, const char *config) {
