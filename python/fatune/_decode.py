@@ -3,7 +3,9 @@
 from . import _structs as s
 from ._attention import draw_seed
 from ._autograd import bytes_of
-from ._launch import Call
+from ._devices import launch
+from ._launch import Call, _view
+from ._library import check, library
 
 
 def _check_int32(name, tensor, shape, device):
@@ -42,8 +44,23 @@ class _Call(Call):
         if starts is not None:
             self.lse_shape = self.lse_shape[1:]
             self._sizes["seqlen_k"] = min(sequences * most, 1 << 30)
+        self._pools = k_pages, v_pages
         self._table = s.PageTable(page_table.data_ptr(), *page_table.stride(), columns, pages)
-        self._table_tensor = page_table
+        self._table_tensor, self._new_rows = page_table, None
+
+    def take_new_rows(self, q, rows):
+        """Rows of K and V, of as many tokens as q has, that are written before they are looked at."""
+        for name, tensor, pool in zip(("new_k", "new_v"), rows, self._pools):
+            shape = (*q.shape[:2], *pool.shape[2:])
+            if tuple(tensor.shape) != shape or tensor.dtype != q.dtype or tensor.device != q.device:
+                raise ValueError(f"{name} is {tuple(tensor.shape)} {tensor.dtype} on {tensor.device}; allowed: {shape} "
+                                 f"{q.dtype} on {q.device}")
+        self._new_rows = [_view(name, tensor, self._axes)[0] for name, tensor in zip(("new_k", "new_v"), rows)]
+
+    def _run(self, plan, arguments):
+        if self._new_rows is not None:
+            check(launch(self.device, library().fatune_append, plan.handle, arguments, *self._new_rows))
+        super()._run(plan, arguments)
 
     def _arguments(self, *tensors, **options):
         arguments = super()._arguments(*tensors, **options)
@@ -53,9 +70,9 @@ class _Call(Call):
         return arguments
 
 
-def decode(q, k_pages, v_pages, page_table, lengths, *, cu_seqlens_q=None, max_length=None, causal=True, window=None,
-           scale=None, dropout=0.0, seed=None, offset=0, return_lse=False, out=None, session=None, score=None, visible=None,
-           captured=None, sinks=None):
+def decode(q, k_pages, v_pages, page_table, lengths, *, new_k=None, new_v=None, cu_seqlens_q=None, max_length=None,
+           causal=True, window=None, scale=None, dropout=0.0, seed=None, offset=0, return_lse=False, out=None, session=None,
+           score=None, visible=None, captured=None, sinks=None):
     """O of attention of a few queries, or many, to K and V that lie in pages; returns O, or (O, LSE).
 
     q: [batch, queries, heads, dim], the last queries of each batch entry: causal and window are aligned to the end of its
@@ -66,6 +83,8 @@ def decode(q, k_pages, v_pages, page_table, lengths, *, cu_seqlens_q=None, max_l
     column j // (rows of a page). Batch entries may share pages. lengths: int32 on the device, [batch]: their keys. Both
     are read when the kernels run: nothing waits for them, and a captured graph reads them anew at every replay.
     FATUNE_CHECK=1 in the environment when the session is opened has them checked.
+    new_k, new_v: rows of K and V of the same tokens as q, with heads and dims of the pools, or None: they are first written
+    into the pages, as the last keys of each batch entry, which lengths counts already.
     max_length: as many keys as any batch entry has, at most; it steers how the work is divided among the GPU. None: as
     many as the table has room for.
     The rest is as in attention(). No gradients.
@@ -83,6 +102,10 @@ def decode(q, k_pages, v_pages, page_table, lengths, *, cu_seqlens_q=None, max_l
     call = _Call(q, k_pages, v_pages, page_table, lengths, cu_seqlens_q, max_length, causal=causal and not alone,
                  window=window, scale=scale, dropout=dropout, session=session, score=score, visible=visible,
                  captured=captured, sinks=sinks)
+    if (new_k is None) != (new_v is None):
+        raise ValueError("one of new_k, new_v is None; allowed: both, or neither")
+    if new_k is not None:
+        call.take_new_rows(q, [tensor.unsqueeze(0) if packed else tensor for tensor in (new_k, new_v)])
     if seed is None:
         seed = draw_seed(torch, q.device) if dropout else 0
     shape = call.o_shape[1:] if packed else call.o_shape

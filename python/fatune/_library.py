@@ -76,6 +76,7 @@ _FUNCTIONS = {
     "fatune_plan_workspace_size": (c.c_int, _pointer, c.POINTER(c.c_size_t)),
     "fatune_plan_workspace_for": (c.c_int, _pointer, c.POINTER(s.Arguments), c.POINTER(c.c_size_t)),
     "fatune_plan_run": (c.c_int, _pointer, c.POINTER(s.Arguments), _pointer),
+    "fatune_append": (c.c_int, _pointer, c.POINTER(s.Arguments), c.POINTER(s.Tensor), c.POINTER(s.Tensor), _pointer),
     "fatune_merge": (c.c_int, _pointer, c.POINTER(s.MergeArguments), _pointer),
     "fatune_quantise": (c.c_int, _pointer, c.POINTER(s.QuantiseArguments), _pointer),
     "fatune_emit": (c.c_int, c.POINTER(_pointer), _pointer, c.POINTER(s.Request), _text, _text),

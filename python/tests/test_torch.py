@@ -114,6 +114,18 @@ class Decode(Emulated):
         self.check_entry(q[:5], keys[0], out[:5])
         self.check_entry(q[5:], keys[2], out[5:])
 
+    def test_new_rows_are_written_first(self):
+        keys, pools = self.pools(2, 32, True)
+        q, new_k, new_v = tensors((3, 2, 4, 32), (3, 2, 2, 32), (3, 2, 2, 32), seed=9)
+        for entry in (0, 2):
+            for own, new in zip(keys[entry], (new_k, new_v)):
+                own[-2:] = new[entry]
+        out = fatune.decode(q, *pools, *self.arguments(), new_k=new_k, new_v=new_v)
+        for entry in (0, 2):
+            self.check_entry(q[entry], keys[entry], out[entry])
+        with self.assertRaisesRegex(ValueError, "one of new_k, new_v is None"):
+            fatune.decode(q, *pools, *self.arguments(), new_k=new_k)
+
     def test_wrong_tables_are_named(self):
         _, pools = self.pools(2, 32, False)
         q = tensors((3, 1, 4, 32))[0]
