@@ -445,7 +445,7 @@ Suite *make_faults_suite(void) {
   Suite *const suite = suite_create("faults");
   TCase *const tests = tcase_create("commands");
   tcase_add_checked_fixture(tests, set_up, tear_down);
-  tcase_set_timeout(tests, tests_are_slow() ? 3600 : 120);
+  tcase_set_timeout(tests, tests_are_slow() ? 36000 : 120);
   tcase_add_loop_test(tests, a_failing_call_is_told_and_harms_nothing, 0, COMMANDS);
   tcase_add_loop_test(tests, a_failing_driver_is_told, 0, ON_GPU);
   tcase_add_test(tests, each_public_function_is_called);
