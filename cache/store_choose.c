@@ -22,11 +22,18 @@ static const char *layer_name(const struct ft_store *store, int layer) {
   return layer == 0 ? "user file" : store->layers[layer - 1].path;
 }
 
+/* Without memory there is a miss, and one warning a look-up. */
+static bool miss(struct ft_store *store, struct ft_choice *choice) {
+  if (!choice->note[0]) ft_store_fault(store, ft_detail());
+  snprintf(choice->note, sizeof choice->note, "%s", ft_detail());
+  return false;
+}
+
 /* The winner of what passes the filter; false when nothing does. */
 static bool take(struct ft_store *store, const struct ft_filter *filter, enum ft_hit hit,
                  struct ft_choice *choice) {
   struct ft_entries entries;
-  if (ft_store_gather(store, filter, &entries) != FT_OK) return false;
+  if (ft_store_gather(store, filter, &entries) != FT_OK) return miss(store, choice);
   const bool any = entries.standing_count > 0;
   if (any) {
     const struct ft_standing *const best = &entries.standings[0];
@@ -100,13 +107,13 @@ static double octaves_between(int a, int b) {
   return a > 0 && b > 0 ? fabs(log2((double)a / b)) : 32;
 }
 
-/* False: a bucket that this version cannot read, or of another kernel class. */
-static bool place_spot(const struct ft_spot *spot, const struct wanted *wanted,
-                       struct near_spot *near) {
+/* FT_E_NOT_FOUND: a bucket of another kernel class; else one that this version cannot read. */
+static int place_spot(const struct ft_spot *spot, const struct wanted *wanted,
+                      struct near_spot *near) {
   struct ft_request bucket;
-  if (ft_request_parse(&bucket, spot->bucket) != FT_OK) return false;
+  FT_TRY(ft_request_parse(&bucket, spot->bucket));
   const double octaves = ft_request_distance(&wanted->bucket_request, &bucket);
-  if (!(octaves >= 0)) return false;
+  if (!(octaves >= 0)) return FT_E_NOT_FOUND;
   const char *const here = wanted->query->device;
   *near = (struct near_spot){
       .spot = spot,
@@ -115,7 +122,7 @@ static bool place_spot(const struct ft_spot *spot, const struct wanted *wanted,
       .unlike =
           octaves_between(ft_device_multiprocessors(spot->device), ft_device_multiprocessors(here)),
   };
-  return true;
+  return FT_OK;
 }
 
 static bool take_near(struct ft_store *store, const struct wanted *wanted,
@@ -149,11 +156,15 @@ static bool choose_near(struct ft_store *store, const struct wanted *wanted,
 #undef OF_CLASS
   const char *const texts[3] = {wanted->class, wanted->target, wanted->query->policy};
   struct ft_spots spots;
-  if (ft_store_spots(store, sql, texts, -1, &spots) != FT_OK) return false;
+  if (ft_store_spots(store, sql, texts, -1, &spots) != FT_OK) return miss(store, choice);
   struct near_spot *const near = calloc(spots.count + 1, sizeof *near);
+  int status = near ? FT_OK : ft_fail(FT_E_MEMORY, "no memory for buckets");
   size_t count = 0;
-  for (size_t i = 0; near && i < spots.count; i++)
-    if (place_spot(&spots.at[i], wanted, &near[count])) count++;
+  for (size_t i = 0; status != FT_E_MEMORY && i < spots.count; i++) {
+    status = place_spot(&spots.at[i], wanted, &near[count]);
+    count += status == FT_OK;
+  }
+  if (status == FT_E_MEMORY) miss(store, choice);
   if (count > 1) qsort(near, count, sizeof *near, order_near);
 
   bool taken = false;
@@ -180,6 +191,8 @@ int ft_store_choose(struct ft_store *store, const struct ft_query *query,
         !choose_predicted(store, &wanted, choice))
       snprintf(choice->note, sizeof choice->note, "nothing is known of '%s' on %s", wanted.bucket,
                query->device);
+  } else {
+    miss(store, choice);
   }
   ft_locale_restore(&locale);
   ft_store_tell_skipped(store);

@@ -118,6 +118,7 @@ static int look_up(struct ft_store *store) {
   int seen = 0, status = take(store, &lab.kernels[0]);
   expect(ft_store_choose(store, &query, &choice) == FT_OK, "a look-up fails");
   const bool exact = choice.hit == FT_HIT_EXACT;
+  expect(exact || lab.fixture.warning_count > 0, "a look-up misses without a word");
   const struct ft_config config = choice.config;
   const int visited = ft_store_trials(store, &request, NULL, see, &seen);
   if (exact && ft_store_kernel_of_config(store, &query, &config, &key) != FT_OK)
