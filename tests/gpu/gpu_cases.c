@@ -10,7 +10,9 @@
 #include "generator/space.h"
 #include "generator/status.h"
 #include "runtime/kernel_source.h"
+#include "runtime/scores.h"
 #include "tests/matrix_cases.h"
+#include "tests/score_lab.h"
 
 /* ---- configs ---- */
 
@@ -29,8 +31,27 @@ static void random_config(const struct ft_request *request, uint64_t seed,
 static const struct matrix_size size = {
     .longest = 600, .rows = 1536, .rows_seldom = 4096, .tile = 1};
 
+/* A score function of random operations that has a derivative by s. */
+static int64_t random_score(const struct ft_problem_options *options) {
+  fatune_session *const session = gpu_lab()->session;
+  const struct ft_known_score *known = NULL;
+  int64_t number = 0;
+  bool serves = false;
+  for (uint64_t seed = options->seed; !serves; ++seed) {
+    struct ft_text text = FT_TEXT_INIT;
+    lab_random_score(seed, &text);
+    gpu_assert_ok(ft_text_status(&text));
+    gpu_assert_ok(fatune_score_add(&number, session, "random", text.data));
+    gpu_assert_ok(ft_session_score(session, number, &known));
+    serves = known->has_slope;
+    ft_text_free(&text);
+  }
+  return number;
+}
+
 /* One case in six has a built-in mask function; where its block mask is of density 1, the function
- * makes that, too. */
+ * makes that, too. One backward in six has a random score function (forwards are compared with an
+ * emulated GPU of another session), unless it is ragged. */
 static void choose_score(struct ft_problem_options *options) {
   static const int64_t numbers[] = {
       0x0b66b4ed2939, /* documents */
@@ -40,7 +61,10 @@ static void choose_score(struct ft_problem_options *options) {
   };
   enum { NUMBERS = sizeof numbers / sizeof *numbers };
   uint64_t state = ~options->seed;
-  if (gpu_random(&state) % 6 == 0) options->request.score = numbers[gpu_random(&state) % NUMBERS];
+  const uint64_t draw = gpu_random(&state) % 6;
+  if (draw == 0) options->request.score = numbers[gpu_random(&state) % NUMBERS];
+  if (draw == 1 && options->request.pass == FT_BACKWARD && !options->request.ragged)
+    options->request.score = random_score(options);
 }
 
 void gpu_case_options(struct ft_problem_options *options, int index, uint64_t seed) {

@@ -14,6 +14,7 @@
 #include "tuner/verify/comparison.h"
 #include "tuner/verify/problem.h"
 #include "tuner/verify/problem_parts.h"
+#include "tuner/verify/problem_score.h"
 #include "tuner/verify/problem_verify.h"
 #include "tuner/verify/stopwatch.h"
 
@@ -69,6 +70,63 @@ START_TEST(deterministic_means_the_same_bits) {
     unsigned char *const again = fetch_gradients(&scene, &bytes);
     ck_assert_msg(memcmp(once, again, bytes) == 0, "run %d of %s differs", n + 1,
                   deterministic_requests[_i]);
+    free(again);
+  }
+  free(once);
+  gpu_scene_close(&scene);
+}
+END_TEST
+
+/* What is captured is read by head, by key, by query and by all of them, and by many scores each.
+ */
+static const char captures[] =
+    "local slope, of_key = tensor('slope', 'fp32', heads), tensor('of_key', 'bf16', heads, nk)\n"
+    "local of_row, table = tensor('of_row', 'fp16', batch, nq), tensor('table', 'fp32', 64)\n"
+    "local cap = scalar('cap')\n"
+    "score = cap * tanh((s + of_key(h, j)) / cap) - slope(h) * abs(i - j) * 0.01 + of_row(b, i) *\n"
+    "  s + table((i - j) % 64)";
+
+/* The gradients of all that a problem's score captures, one after the other; to be freed. */
+static float *fetch_captured(const struct gpu_scene *scene, size_t *count) {
+  const struct ft_driver *const driver = &gpu_lab()->session->driver;
+  const struct ft_problem_score *const score = &scene->problem->score;
+  *count = 0;
+  for (int bit = 0; bit < FT_GRADIENTS_MOST; bit++) *count += (size_t)score->gradient_counts[bit];
+  float *const made = malloc(*count * sizeof *made), *to = made;
+  ck_assert_ptr_nonnull(made);
+  for (int bit = 0; bit < FT_GRADIENTS_MOST; to += score->gradient_counts[bit++])
+    if (score->gradients[bit])
+      gpu_assert_cuda(driver->copy_to_host(to, score->gradients[bit],
+                                           (size_t)score->gradient_counts[bit] * sizeof *to, NULL));
+  gpu_assert_ok(ft_stream_wait(gpu_lab()->session, NULL));
+  return made;
+}
+
+START_TEST(gradients_of_captured_things_are_the_same_bits) {
+  static const char *const names[] = {"slope", "of_key", "of_row", "table", "cap"};
+  fatune_session *const session = gpu_lab()->session;
+  int64_t number, wanted = 0;
+  gpu_assert_ok(fatune_score_add(&number, session, "captures", captures));
+  for (int i = 0; i < COUNT(names); i++) {
+    int64_t bit;
+    gpu_assert_ok(fatune_score_gradient(&bit, session, number, names[i]));
+    wanted |= bit;
+  }
+  char text[160];
+  snprintf(text, sizeof text,
+           "backward bf16 d64 hq8 hkv4 b2 nq2048 causal deterministic score=%012llx+%lld",
+           (unsigned long long)number, (long long)wanted);
+  struct gpu_scene scene = gpu_scene_open(text, NULL, 730);
+  const fatune_arguments *const arguments = ft_problem_arguments(scene.problem);
+  size_t count;
+  gpu_assert_ok(gpu_run_and_wait(scene.plan, arguments));
+  float *const once = fetch_captured(&scene, &count);
+  ck_assert_uint_gt(count, 64);
+  for (int n = 0; n < 5; n++) {
+    gpu_assert_ok(ft_problem_poison(scene.problem, NULL));
+    gpu_assert_ok(gpu_run_and_wait(scene.plan, arguments));
+    float *const again = fetch_captured(&scene, &count);
+    ck_assert_msg(memcmp(once, again, count * sizeof *once) == 0, "run %d differs", n + 1);
     free(again);
   }
   free(once);
@@ -150,6 +208,7 @@ Suite *make_gpu_gradients_suite(void) {
   TCase *const tests = tcase_create("gradients");
   tcase_add_loop_test(tests, large_problems_are_right, 0, COUNT(large_requests));
   tcase_add_loop_test(tests, deterministic_means_the_same_bits, 0, COUNT(deterministic_requests));
+  tcase_add_test(tests, gradients_of_captured_things_are_the_same_bits);
   tcase_add_test(tests, a_graph_replays_all_kernels);
   tcase_add_loop_test(tests, no_candidate_is_wrong, 0, COUNT(tuned_requests));
   suite_add_tcase(suite, tests);
