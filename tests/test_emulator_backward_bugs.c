@@ -37,7 +37,6 @@
 #define SUMS         "parts/dq_sums.cu.in"
 #define CONSUMER     "parts/backward_consumer.cu.in"
 #define WARPGROUP    "parts/backward_dq_warpgroup.cu.in"
-#define LOADER       "parts/backward_loader.cu.in"
 #define LOADS        "parts/backward_loads.cu.in"
 #define ROLES_MAIN   "wgmma_backward_roles.cu.in"
 #define PIPELINE     "parts/roles_pipeline.cu.in"
@@ -228,7 +227,7 @@ static const struct bug faults[] = {
      .words = {"fatune_kernel, line ", "writes shared memory at offset ", "(race)"}},
     {.name = "dK staged while dQ is made",
      .config = HOPPER,
-     .file = CONSUMER,
+     .file = "parts/store_sums_staged.cu.in",
      .piece = "  mbarrier_wait(k_empty(), 0);\n",
      .other = "",
      .words = {"fatune_kernel, line ", "writes shared memory at offset ", "(race)"}},
@@ -240,6 +239,14 @@ static const struct bug faults[] = {
      .other = "    begin_scores(consumer, q_next.stage);\n  }\n"
               "  load_lse_ahead(consumer, last_step ? q_next.stage : q_ring.stage);",
      .words = {"fatune_kernel, line ", "shared memory at offset ", NULL}},
+    {.name = "K of the next key tile while this one's is read",
+     .request = "backward bf16 d64 nq70 nk120 hq140",
+     .config = HOPPER " direct_store=1 persistent=1",
+     .file = "parts/block_tiles_many.cu.in",
+     .piece = "    if (turn.number > 0) wait_for_products(turn);\n    *number_of(turn) = number;\n "
+              "   if",
+     .other = "    *number_of(turn) = number;\n    if",
+     .words = {"fatune_kernel, line ", NULL}},
     {.name = "P where dS is still read",
      .request = "backward bf16 d64 nq200 nk250 hq2 dropout",
      .config = HOPPER,

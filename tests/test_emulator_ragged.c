@@ -37,8 +37,8 @@ static const struct {
      BACK(1, " stages=2 deferred_dq=1")}, /* two sums of dQ */
     {"backward bf16 d128 hq4 hkv2 b8 nq600 causal ragged sinks dropout",
      BACK_WGMMA(64, 128, " pacing=1")},
-    {"backward fp16 d72 dv40 hq2 b6 nq500 nk400 window=top-left@50,20 ragged",
-     BACK_WGMMA(128, 64, "")},
+    {"backward fp16 d24 dv40 hq36 hkv18 b6 nq300 nk400 window=top-left@50,20 ragged",
+     BACK_WGMMA(128, 64, " direct_store=1 persistent=1")}, /* more than one tile of a block */
     {"backward bf16 d64 hq4 hkv2 b9 nq400 nk500 ragged deterministic",
      BACK_WGMMA(64, 64, "")}, /* two sums of dQ */
     {"backward bf16 d40 hq2 b12 nq700 causal ragged deterministic sinks",
@@ -110,7 +110,7 @@ static const struct {
      BACK_WGMMA(64, 64, "")},
     {"parts/tile_rows_ragged.cu.in", "{keys.place.first_k, keys.place.nk}",
      "{keys.place.first_k, keys.place.nk + 64}", "backward bf16 d136 b6 nq400 ragged", BACK_ROLES},
-    {"parts/backward_loader.cu.in", "Loader loader = begin_loads(own, keys);",
+    {"parts/block_tiles_one.cu.in", "Loader loader = begin_loads(own, keys);",
      "Loader loader = begin_loads(params.rest, keys);", "backward bf16 d64 b6 nq500 causal ragged",
      BACK_WGMMA(64, 64, "")},
     {"parts/backward_adders.cu.in", "at_place(all, keys.place)", "all",

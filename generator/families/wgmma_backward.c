@@ -152,6 +152,15 @@ static bool adders(const struct ft_rule_case *of) {
   return !of->request->deterministic || !knobs(of)->loads_beside_dq;
 }
 
+static bool takes_tiles(const struct ft_rule_case *of) {
+  return !knobs(of)->persistent ||
+         (knobs(of)->direct_store && !knobs(of)->loads_beside_dq && !of->request->deterministic);
+}
+
+static bool needless_direct_store(const struct ft_rule_case *of) {
+  return knobs(of)->persistent || !knobs(of)->direct_store;
+}
+
 static bool pacing(const struct ft_rule_case *of) {
   return !knobs(of)->pacing || own_budget(of)->consumers >= 2;
 }
@@ -179,7 +188,13 @@ static const struct ft_rule rules[] = {
     {"adders", FT_CANNOT_RUN, adders,
      "the warps that add to dQ in order are of the loading warpgroup, which loads_beside_dq has "
      "not"},
+    {"takes-tiles", FT_CANNOT_RUN, takes_tiles,
+     "persistent needs direct_store, as the next K and V take the place in which dK and dV would "
+     "be "
+     "staged; loads beside dQ and ordered adds know one key tile of a block"},
     {"pacing", FT_CANNOT_RUN, pacing, "it takes two consumers or more to be out of step"},
+    {"needless-direct-store", FT_NOT_WORTH_TRYING, needless_direct_store,
+     "a block with one key tile ends when TMA has read the staged rows"},
     {"uneven-stages", FT_NOT_WORTH_TRYING, uneven_stages,
      "Q and dO of a step are read together, so stages of one alone wait for the other"},
     {"consumer-registers", FT_NOT_WORTH_TRYING, ft_registers_suffice,

@@ -18,6 +18,9 @@ enum ft_pacing { FT_PACING_NONE, FT_PACING_STAGGERED, FT_PACING_IN_TURNS };
        "1: the warpgroup that makes dQ loads, too; 0: one of its own does")                        \
   KNOB(kv_in_regs, (0, 1), 0, 1, "1: a consumer keeps its rows of K and V in registers")           \
   KNOB(early_scores, (0, 1), 0, 1, "1: the next step's S is issued beside dK; 0: after it")        \
+  KNOB(direct_store, (0, 1), 0, 1,                                                                 \
+       "1: dK and dV go from registers to global memory; 0: through shared memory, by TMA")        \
+  KNOB(persistent, (0, 1), 0, 1, "1: a block takes key tile after key tile; 0: it has one")        \
   KNOB(pacing, (0, 1, 2), 0, 2,                                                                    \
        "consumers are kept out of step 1: as they begin, 2: by computing exponentials in turns")
 

@@ -149,7 +149,8 @@ static int64_t bytes_of(int64_t words, int64_t tiles) {
 
 static int64_t workspace_bytes(const struct ft_backward_work *work, int64_t tiles) {
   return bytes_of(work->dq_sum, tiles) + bytes_of(work->row_stats, tiles) +
-         bytes_of(work->counters, tiles) + bytes_of(work->sink_sums, tiles);
+         bytes_of(work->counters, tiles) + bytes_of(work->sink_sums, tiles) +
+         bytes_of(work->takes_tiles ? 1 : 0, 1);
 }
 
 int64_t ft_backward_sink_sums(const struct ft_request *request, int prepare_threads) {
@@ -176,6 +177,7 @@ static int read_workspace(struct ft_backward_params *params, const struct ft_bac
   params->sink_sums =
       work->sink_sums > 0 ? counters + (uint64_t)bytes_of(work->counters, tiles) : 0;
   *rest = begin + (uint64_t)workspace_bytes(work, tiles);
+  params->tiles_taken = work->takes_tiles ? *rest - (uint64_t)bytes_of(1, 1) : 0;
   return FT_OK;
 }
 
@@ -245,6 +247,9 @@ void ft_backward_describe(const struct ft_backward_params *p, const struct ft_re
       kernel == FT_BACKWARD_PREPARE;
   if (p->counters)
     ft_add_work(tensors, "the counters", p->counters, tiles, work->counters)->writable =
+        kernel != FT_BACKWARD_CONVERT;
+  if (p->tiles_taken)
+    ft_add_work(tensors, "the tiles taken", p->tiles_taken, 1, 1)->writable =
         kernel != FT_BACKWARD_CONVERT;
   if (p->sinks) {
     ft_add_work(tensors, "the sinks", p->sinks, 1, tensors->heads_q);

@@ -15,10 +15,12 @@ enum ft_backward_kernel {
 };
 
 /* Words of one query tile in each part of the workspace; dq_sum, counters and sink_sums may be
- * empty. blocks: that have a key tile together. */
+ * empty. blocks: that have a key tile together. takes_tiles: a block has several, one after the
+ * other. */
 struct ft_backward_work {
   int64_t dq_sum, row_stats, counters, sink_sums;
   int blocks;
+  bool takes_tiles;
 };
 
 /* The sink_sums of a request, where blocks of the first kernel have so many threads. */

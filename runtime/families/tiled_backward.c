@@ -31,6 +31,14 @@ static int check_blocks(int64_t k_tiles, int blocks) {
                  (long long)k_tiles, blocks);
 }
 
+/* Blocks that take tiles are as many as the GPU has at a time. */
+static unsigned main_grid(const struct ft_launch_plan *plan, const struct ft_backward_work *work,
+                          int64_t k_tiles) {
+  const int64_t slots = (int64_t)plan->arch->sm_count * plan->budget->ctas_per_sm;
+  if (work->takes_tiles && k_tiles > slots) return (unsigned)slots;
+  return (unsigned)k_tiles * (unsigned)work->blocks;
+}
+
 int ft_tiled_backward_prepare(struct ft_launch *launch, const struct ft_tiled_backward *tiled,
                               const fatune_arguments *arguments) {
   const struct ft_launch_plan *const plan = launch->plan;
@@ -43,7 +51,7 @@ int ft_tiled_backward_prepare(struct ft_launch *launch, const struct ft_tiled_ba
   launch->kernels[FT_BACKWARD_PREPARE] =
       (struct ft_launch_kernel){.grid = (unsigned)q_tiles, .threads = tiled->prepare_threads};
   launch->kernels[FT_BACKWARD_MAIN] =
-      (struct ft_launch_kernel){.grid = (unsigned)k_tiles * (unsigned)tiled->work.blocks,
+      (struct ft_launch_kernel){.grid = main_grid(plan, &tiled->work, k_tiles),
                                 .threads = plan->budget->threads,
                                 .smem_bytes = plan->budget->smem_bytes};
   launch->kernels[FT_BACKWARD_CONVERT] = (struct ft_launch_kernel){

@@ -10,7 +10,10 @@
 
 static struct ft_backward_work work_of(const struct ft_launch_plan *plan) {
   const struct ft_wgmma_backward_budget *const budget = ft_wgmma_backward_budget(plan->budget);
-  return ft_tiled_backward_work(plan, budget->dq_sums, budget->d_pad, 1, budget->prepare_threads);
+  struct ft_backward_work work =
+      ft_tiled_backward_work(plan, budget->dq_sums, budget->d_pad, 1, budget->prepare_threads);
+  work.takes_tiles = ft_wgmma_backward_knobs(plan->config)->persistent == 1;
+  return work;
 }
 
 static int workspace(const struct ft_launch_plan *plan, const fatune_arguments *arguments,

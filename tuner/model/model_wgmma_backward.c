@@ -21,12 +21,14 @@ enum {
   A_WAVEFRONTS = 16,        /* of 64 rows and a depth of 16, from shared memory */
   FRAGMENT_WAVEFRONTS = 4,  /* of ldmatrix, stmatrix and stores of 16 bytes by a warp */
   STEP_LATENCY = 300,       /* barriers, products' start and end */
-  BLOCK_LATENCY = 5000      /* a block's start and end: K and V, the write of dK and dV */
+  BLOCK_LATENCY = 5000,     /* a block's start and end: K and V, the write of dK and dV */
+  TILE_LATENCY = 2600       /* from one key tile to the next in a block that has several */
 };
 
 static const double SHARPNESS = 4;          /* how well tensor cores and shared memory overlap */
 static const double PACING = 0.98;          /* of consumers that are kept out of step */
 static const double LOADER = 1.005;         /* of a warpgroup that does nothing but load */
+static const double PERSISTENT = 1.015;     /* of the loop over key tiles: instructions of a step */
 static const double SPILLS = 1.5;           /* registers do not suffice: products one by one */
 static const double NEEDLESS_STAGE = 1.003; /* each */
 
@@ -74,6 +76,7 @@ static struct step step_of(const struct ft_request *request,
   step.all = fmax(fmax(both, chain), step.l2) + STEP_LATENCY;
   if (k->pacing) step.all *= PACING;
   if (!k->loads_beside_dq) step.all *= LOADER;
+  if (k->persistent) step.all *= PERSISTENT;
   step.all *= pow(NEEDLESS_STAGE, k->q_stages + k->ds_stages - 4);
   if (budget->regs_estimate > budget->regs_limit) step.all *= SPILLS;
   return step;
@@ -112,7 +115,8 @@ static struct ft_prediction predict(const struct ft_modelled *of) {
   /* Blocks that are alike end together; of others the longest come first. */
   const bool differ = walk.longest > walk.mean;
   const double rounds = differ ? prediction.waves : ceil(prediction.waves);
-  const double even = rounds * (walk.mean * step.all + BLOCK_LATENCY);
+  const double even =
+      rounds * (walk.mean * step.all + (k->persistent ? TILE_LATENCY : BLOCK_LATENCY));
   const double longest = walk.longest * step.all + BLOCK_LATENCY;
   prediction.us = fmax(fmax(even, longest) / cycles_per_us + others, prediction.dram_us);
   return prediction;
