@@ -13,6 +13,7 @@ without it (parse_request, Session.emit, Session.tune).
 
 from . import arrays, score
 from ._attention import BlockMask, attention
+from ._backend import register_pytorch
 from ._decode import decode
 from ._devices import default_session, emulate
 from ._drop_in import FallbackWarning, sdpa
@@ -29,9 +30,6 @@ __version__ = version()
 
 __all__ = [
     "BlockMask", "Error", "FallbackWarning", "Plan", "Request", "Session", "VisibleMask", "arrays", "attention", "decode",
-    "default_session",
-    "emulate", "flash_attn_func", "flash_attn_varlen_func", "flash_attn_with_kvcache", "library_path", "merge", "parse_request",
-    "quantise", "register_transformers", "score", "sdpa",
-    "varlen",
-    "version",
+    "default_session", "emulate", "flash_attn_func", "flash_attn_varlen_func", "flash_attn_with_kvcache", "library_path", "merge",
+    "parse_request", "quantise", "register_pytorch", "register_transformers", "score", "sdpa", "varlen", "version",
 ]
