@@ -224,9 +224,9 @@ DEFINE(cuCtxSynchronize, (void)) {
 /* Its functions are found by their addresses. */
 struct CUmod_st {
   unsigned char functions[FUNCTIONS];
-  bool is_backward; /* who has asked for the others launches a backward */
-  bool is_no_pass;  /* its argument is another */
-  bool is_tiled;    /* who has had tensor maps made before a launch hands over some in each */
+  bool is_backward;          /* who has asked for the others launches a backward */
+  bool is_no_pass, is_merge; /* its argument is another */
+  bool is_tiled; /* who has had tensor maps made before a launch hands over some in each */
 };
 
 static const char *const function_names[FUNCTIONS] = {"fatune_prepare", "fatune_kernel",
@@ -240,6 +240,7 @@ DEFINE(cuModuleLoadData, (cu_module * module, const void *image)) {
   if (memcmp(image, "fake", 4) != 0 && memcmp(image, "\177ELF", 4) != 0) return INVALID_IMAGE;
   *module = calloc(1, sizeof **module);
   (*module)->is_no_pass = memcmp(image, "fake", 4) == 0 && strstr(image, ", no pass");
+  (*module)->is_merge = (*module)->is_no_pass && strstr(image, ", merges");
   fake_count_live(1);
   return 0;
 }
@@ -308,12 +309,12 @@ static void record_launch(struct CUmod_st *module, int which, const struct fake_
   size_t bytes = BYTES_TO(struct ft_forward_params, softmax);
   if (module->is_tiled) bytes = BYTES_TO(struct ft_tiled_forward_params, rest.softmax);
   if (module->is_backward) bytes = BYTES_TO(struct ft_backward_params, softmax);
-  if (module->is_no_pass) bytes = 0;
+  if (module->is_no_pass) bytes = module->is_merge ? sizeof(struct ft_merge_params) : 0;
   memset(launch->params, 0, sizeof launch->params);
   static_assert(BYTES_TO(struct ft_tiled_forward_params, rest.softmax) <= sizeof launch->params &&
                     sizeof(struct ft_backward_params) <= sizeof launch->params,
                 "room for the largest argument");
-  memcpy(launch->params, params, bytes);
+  memcpy(launch->params, params, bytes < sizeof launch->params ? bytes : sizeof launch->params);
 }
 
 DEFINE(cuLaunchKernel, (cu_function function, unsigned grid_x, unsigned grid_y, unsigned grid_z,

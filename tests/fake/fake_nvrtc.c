@@ -84,8 +84,9 @@ DEFINE(nvrtcCreateProgram, (struct program * *out, const char *source, const cha
     for (const char *c = source; c < error; c++) program->broken_line += *c == '\n';
   }
   const bool passes = strstr(source, "ForwardParams") || strstr(source, "BackwardParams");
-  snprintf(program->image, sizeof program->image, "fake image of %zu bytes%s", strlen(source),
-           passes ? "" : ", no pass");
+  const bool merges = !passes && strstr(source, "MergeParams");
+  snprintf(program->image, sizeof program->image, "fake image of %zu bytes%s%s", strlen(source),
+           passes ? "" : ", no pass", merges ? ", merges" : "");
   *out = program;
   fake_count_live(1);
   return 0;
