@@ -51,6 +51,11 @@ def session_of(device):
     return session
 
 
+def found_session(device):
+    """What session_of gave for the device before, or None; opens none."""
+    return _found.get(device)
+
+
 def serves_device(device):
     """Whether session_of would give one; opens none."""
     return device.type == "cuda" or _emulated.get(device.type) is not None

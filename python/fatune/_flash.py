@@ -46,10 +46,10 @@ def flash_attn_func(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dropout_p
     Raises as attention().
     """
     batch, _, heads, _ = q.shape
-    out, lse = attention(q, k, v, causal=causal, window=window_size, scale=softmax_scale, dropout=dropout_p,
-                         layout="bshd", return_lse=True, deterministic=deterministic,
-                         **_flash_score(softcap, alibi_slopes, batch, heads))
-    return (out, lse, None) if return_attn_probs else out
+    out = attention(q, k, v, causal=causal, window=window_size, scale=softmax_scale, dropout=dropout_p, layout="bshd",
+                    return_lse=return_attn_probs, deterministic=deterministic,
+                    **_flash_score(softcap, alibi_slopes, batch, heads))
+    return (*out, None) if return_attn_probs else out
 
 
 def _refuse(function, allowed, **given):
@@ -74,10 +74,10 @@ def flash_attn_varlen_func(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu
     Raises as varlen().
     """
     _refuse("flash_attn_varlen_func", {}, block_table=block_table)
-    out, lse = varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, causal=causal, window=window_size, scale=softmax_scale,
-                      dropout=dropout_p, return_lse=True, deterministic=deterministic,
-                      **_flash_score(softcap, alibi_slopes, cu_seqlens_q.shape[0] - 1, q.shape[1]))
-    return (out, lse, None) if return_attn_probs else out
+    out = varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, causal=causal, window=window_size, scale=softmax_scale,
+                 dropout=dropout_p, return_lse=return_attn_probs, deterministic=deterministic,
+                 **_flash_score(softcap, alibi_slopes, cu_seqlens_q.shape[0] - 1, q.shape[1]))
+    return (*out, None) if return_attn_probs else out
 
 
 def _append(cache, new, places):

@@ -8,7 +8,8 @@ from ._library import check
 from ._prepared import ALIGNMENT, align, prepare, set_seed
 from .score import trace
 
-AXES = {"bhsd": (0, 2, 1), "bshd": (0, 1, 2)}  # where batch, sequence, head are
+O_AS_BSHD = "bhsd, in memory bshd"  # O of SDPA
+AXES = {"bhsd": (0, 2, 1), "bshd": (0, 1, 2), O_AS_BSHD: (0, 2, 1)}  # where batch, sequence, head are
 MASK_BLOCK = 128  # queries and keys of a block of the masks that are made by themselves,
 MASK_PAYS_FROM = 1024  # where there are so many of both
 _CAUSAL = {False: s.CAUSAL_NONE, None: s.CAUSAL_NONE, True: s.CAUSAL_BOTTOM_RIGHT,
@@ -199,7 +200,7 @@ class Call:
         if session is None and mask:
             session = mask.session
         self._session = session = _check_inputs(q, k, v, session)
-        self._axes = AXES[layout]
+        self._layout, self._axes = layout, AXES[layout]
         shapes = [_view(name, tensor, self._axes)[1]
                   for name, tensor in (("q", q), ("k", k), ("v", v))]
         check_shapes(*shapes)
@@ -211,7 +212,9 @@ class Call:
         self.o_shape = ((batch, nq, heads_q, head_dim_v) if layout == "bshd"
                         else (batch, heads_q, nq, head_dim_v))
         self.lse_shape = (batch, heads_q, nq)
-        self._o_as_q = self.o_dtype == q.dtype and self.o_shape == q.shape and q.stride() == dense(q.shape)
+        _, first, second, dim = self.o_shape
+        self._o_strides = dense(self.o_shape) if layout != O_AS_BSHD else (first * second * dim, dim, first * dim, 1)
+        self._o_as_q = self.o_dtype == q.dtype and self.o_shape == q.shape and q.stride() == self._o_strides
         self.scale = 1 / math.sqrt(head_dim) if scale is None else scale
         self.dropout, self.deterministic = dropout, deterministic
         self._sizes = {"batch": batch, "heads_q": heads_q, "heads_kv": heads_kv,
@@ -263,7 +266,11 @@ class Call:
     def new_output(self, q):
         """Memory for O, dense in the layout."""
         import torch
-        return torch.empty_like(q) if self._o_as_q else q.new_empty(self.o_shape, dtype=self.o_dtype)
+        if self._o_as_q:
+            return torch.empty_like(q)
+        if self._layout != O_AS_BSHD:
+            return q.new_empty(self.o_shape, dtype=self.o_dtype)
+        return torch.empty_strided(self.o_shape, self._o_strides, dtype=self.o_dtype, device=self.device)
 
     def new_gradients(self, *tensors):
         """Memory for the gradients of q, k and v."""

@@ -45,7 +45,7 @@ def merge(parts: Iterable[tuple[torch.Tensor, torch.Tensor]], *, layout: str = "
     if not parts:
         raise ValueError("parts is empty; allowed: at least one pair (out, lse)")
     if layout not in AXES:
-        raise ValueError(f"layout is {layout!r}; allowed: {', '.join(map(repr, AXES))}")
+        raise ValueError(f"layout is {layout!r}; allowed: 'bhsd', 'bshd'")
     first = parts[0][0]
     if _dtype(first) not in (s.FP16, s.BF16):
         raise TypeError(f"parts[0][0] is {first.dtype}; allowed: float16 or bfloat16")

@@ -33,7 +33,7 @@ def quantise(x: torch.Tensor, *, layout: str = "bhsd", rotate: int | None = None
     """
     import torch
     if layout not in AXES:
-        raise ValueError(f"layout is {layout!r}; allowed: {', '.join(map(repr, AXES))}")
+        raise ValueError(f"layout is {layout!r}; allowed: 'bhsd', 'bshd'")
     if _dtype(x) not in (s.FP16, s.BF16):
         raise TypeError(f"x is {x.dtype}; allowed: float16 or bfloat16")
     chosen = session_of(x.device) if session is None else session

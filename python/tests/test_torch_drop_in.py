@@ -2,6 +2,7 @@
 
 import unittest
 import warnings
+from unittest import mock
 
 from test_torch import Emulated, reference, tensors
 
@@ -87,6 +88,35 @@ class Sdpa(Emulated):
             with warnings.catch_warnings(), self.assertRaisesRegex(RuntimeError, message):
                 warnings.simplefilter("ignore")
                 fatune.sdpa(q, k, v, **options)
+
+    def test_the_short_way(self):
+        """What was served is served without questions: values, gradients, how O lies, and where it may not be taken."""
+        shapes = (2, 4, 40, 32), (2, 2, 40, 32), (2, 2, 40, 32)
+        given = {"as they are": tensors(*shapes), "as models have them": [
+            tensor.transpose(1, 2).contiguous().transpose(1, 2) for tensor in tensors(*shapes, seed=2)]}
+        options = {"is_causal": True, "enable_gqa": True, "scale": 0.3}
+        for name, (q, k, v) in given.items():
+            with self.subTest(name):
+                fatune.sdpa(q, k, v, **options)
+                first = fatune.sdpa(q, k, v, **options)
+                with mock.patch.object(_drop_in, "_served", side_effect=AssertionError):
+                    out = fatune.sdpa(q, k, v, **options)
+                self.assertTrue(torch.equal(first, out))
+                self.assertEqual(out.stride(), first.stride())
+                self.close(out, reference(q.double() * 0.3 * 32**0.5, k, v, causal=True))
+        leaves = [tensor.detach().requires_grad_() for tensor in given["as models have them"]]
+        double = [tensor.detach().double().requires_grad_() for tensor in leaves]
+        dout = torch.randn(2, 4, 40, 32).half()
+        exact = torch.autograd.grad(functional.scaled_dot_product_attention(*double, **options), double, dout.double())
+        for _ in range(2):  # the second time by what was kept
+            for mine, theirs in zip(torch.autograd.grad(fatune.sdpa(*leaves, **options), leaves, dout), exact):
+                self.close(mine, theirs, 2e-2)
+        room = torch.empty(2 * 4 * 40 * 32 + 4).half()
+        q = room[4:].view(2, 4, 40, 32).copy_(given["as they are"][0])  # 8 bytes past a multiple of 16
+        _, k, v = given["as they are"]
+        self.assertTrue(torch.equal(fatune.sdpa(q, k, v, **options), fatune.sdpa(q.clone(), k, v, **options)))
+        with self.assertRaises(fatune.FallbackWarning):  # what was kept of a call tells all that it depends on
+            fatune.sdpa(q.clone(), k, v, is_causal=True, scale=0.3)
 
     def test_compiled(self):
         def step(q, k, v, mask):
