@@ -1,11 +1,23 @@
 """decode(): K and V in pages, found by a page table."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from . import _structs as s
 from ._attention import draw_seed
 from ._autograd import bytes_of
 from ._devices import launch
 from ._launch import Call, _view
 from ._library import check, library
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    import torch
+
+    from ._session import Session
 
 
 def _check_int32(name, tensor, shape, device):
@@ -70,9 +82,14 @@ class _Call(Call):
         return arguments
 
 
-def decode(q, k_pages, v_pages, page_table, lengths, *, new_k=None, new_v=None, cu_seqlens_q=None, max_length=None,
-           causal=True, window=None, scale=None, dropout=0.0, seed=None, offset=0, return_lse=False, out=None, session=None,
-           score=None, visible=None, captured=None, sinks=None):
+def decode(q: torch.Tensor, k_pages: torch.Tensor, v_pages: torch.Tensor, page_table: torch.Tensor,
+           lengths: torch.Tensor, *, new_k: torch.Tensor | None = None, new_v: torch.Tensor | None = None,
+           cu_seqlens_q: torch.Tensor | None = None, max_length: int | None = None, causal: bool | str | None = True,
+           window: tuple[int, int] | list[int] | None = None, scale: float | None = None, dropout: float = 0.0,
+           seed: int | torch.Tensor | None = None, offset: int | torch.Tensor = 0, return_lse: bool = False,
+           out: torch.Tensor | None = None, session: Session | None = None,
+           score: str | Callable[..., Any] | None = None, visible: Callable[..., Any] | None = None,
+           captured: Mapping[str, Any] | None = None, sinks: torch.Tensor | None = None) -> Any:
     """O of attention of a few queries, or many, to K and V that lie in pages; returns O, or (O, LSE).
 
     q: [batch, queries, heads, dim], the last queries of each batch entry: causal and window are aligned to the end of its
@@ -104,7 +121,7 @@ def decode(q, k_pages, v_pages, page_table, lengths, *, new_k=None, new_v=None, 
                  captured=captured, sinks=sinks)
     if (new_k is None) != (new_v is None):
         raise ValueError("one of new_k, new_v is None; allowed: both, or neither")
-    if new_k is not None:
+    if new_k is not None and new_v is not None:
         call.take_new_rows(q, [tensor.unsqueeze(0) if packed else tensor for tensor in (new_k, new_v)])
     if seed is None:
         seed = draw_seed(torch, q.device) if dropout else 0
