@@ -371,6 +371,7 @@ struct BackwardParams {
   float *dq_sum;                     // [batch, heads_q, q_tiles, DQ_SUMS, BLOCK_M * D_PAD], by fragments of the dQ product; null with dq_mode=2
   float *row_stats;                  // [batch, heads_q, q_tiles, 2, BLOCK_M]: LSE log2(e), then -delta
   int *counters;                     // [batch, heads_q, q_tiles, DQ_SUMS, ADDERS]: the ticket that adds to dq_sum next; null where adds have no order
+  unsigned *tiles_taken;             // key tiles that blocks have taken beyond the first of each; null where a block has one
   Dropout dropout;
   Visibility visibility;
   Sequence sequence;
@@ -381,7 +382,7 @@ struct BackwardParams {
   float *sink_sums;                  // [batch, heads_q, q_tiles, PREPARE_THREADS / 32]: of the rows of a tile what a warp adds to dsinks
   Ragged ragged;                     // where it is, [batch, heads_q, q_tiles] above is [heads_q, numbers_q]
 };
-static_assert(sizeof(BackwardParams) == 568, "the host fills 568 bytes");
+static_assert(sizeof(BackwardParams) == 576, "the host fills 576 bytes");
 
 
 // ---- the gradient of the sinks: there are none ----------------------------------------------------------------------------
@@ -578,14 +579,18 @@ __device__ __forceinline__ int spread_begin(const Schedule &schedule, int number
   return SPREAD ? int(spread / schedule.k_tiles) * BLOCK_M : 0;
 }
 
-__device__ __forceinline__ KeyTile find_key_tile(const BackwardParams &params) {
+__device__ __forceinline__ unsigned count_key_tiles(const BackwardParams &params) {
+  return unsigned(params.schedule.k_tiles) * params.sequence.heads_kv * params.sequence.batch;
+}
+
+__device__ __forceinline__ KeyTile key_tile_at(const BackwardParams &params, unsigned place) {
   const Sequence &sequence = params.sequence;
   const Schedule &schedule = params.schedule;
   const unsigned section_blocks = unsigned(schedule.l2_section_heads) * schedule.k_tiles;
-  const unsigned section = blockIdx.x / section_blocks;
+  const unsigned section = place / section_blocks;
   const unsigned first_head = section * schedule.l2_section_heads;
   const unsigned heads = min(unsigned(schedule.l2_section_heads), sequence.batch * sequence.heads_kv - first_head);
-  const unsigned rest = blockIdx.x - section * section_blocks;
+  const unsigned rest = place - section * section_blocks;
   const unsigned batch_head = first_head + rest % heads;
   KeyTile keys;
   keys.batch = batch_head / sequence.heads_kv;
@@ -595,6 +600,8 @@ __device__ __forceinline__ KeyTile find_key_tile(const BackwardParams &params) {
   keys.begin = spread_begin(schedule, keys.number);
   return keys;
 }
+
+__device__ __forceinline__ KeyTile find_key_tile(const BackwardParams &params) { return key_tile_at(params, blockIdx.x); }
 
 // The ticket of the first key tile that adds to sum `sum` of a query tile.
 __device__ __forceinline__ int first_ticket(const Sequence &sequence, const Visibility &visibility,

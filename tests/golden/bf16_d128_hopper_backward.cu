@@ -2,7 +2,7 @@
 // request  backward bf16 d128 causal
 // config   wgmma_backward block_m=64 block_n=128 q_stages=2 do_stages=2 ds_stages=2 pacing=2
 // budget   198656 bytes of shared memory, 512 threads, about 200 of 208 registers
-// parts    wgmma_backward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_tma_5d.cu.in, parts/ptx_bulk.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_reductions.cu.in, parts/ptx_wgmma_product.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/sink_gradient_none.cu.in, parts/sequence.cu.in, parts/sequence_rows.cu.in, parts/visibility.cu.in, parts/query_tiles.cu.in, parts/key_tile.cu.in, parts/query_walk.cu.in, parts/score_transposed_none.cu.in, parts/dropout_none.cu.in, parts/dropout_transposed_none.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/dq_tickets_none.cu.in, parts/dq_sums.cu.in, parts/backward_prepare.cu.in, parts/backward_pipeline.cu.in, parts/ring.cu.in, parts/descriptors.cu.in, parts/tile_rows.cu.in, parts/backward_loads.cu.in, parts/backward_loader.cu.in, parts/backward_dq_warpgroup.cu.in, parts/backward_adders_none.cu.in, parts/backward_consumer.cu.in, parts/backward_marked_none.cu.in, parts/clear_gradients.cu.in, parts/work_list_none.cu.in
+// parts    wgmma_backward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_tma_5d.cu.in, parts/ptx_bulk.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_reductions.cu.in, parts/ptx_wgmma_product.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/sink_gradient_none.cu.in, parts/sequence.cu.in, parts/sequence_rows.cu.in, parts/visibility.cu.in, parts/query_tiles.cu.in, parts/key_tile.cu.in, parts/query_walk.cu.in, parts/score_transposed_none.cu.in, parts/dropout_none.cu.in, parts/dropout_transposed_none.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/dq_tickets_none.cu.in, parts/dq_sums.cu.in, parts/backward_prepare.cu.in, parts/backward_pipeline.cu.in, parts/ring.cu.in, parts/descriptors.cu.in, parts/tile_rows.cu.in, parts/backward_loads.cu.in, parts/backward_loader.cu.in, parts/clear_gradients.cu.in, parts/block_tiles_one.cu.in, parts/backward_dq_warpgroup.cu.in, parts/backward_adders_none.cu.in, parts/backward_consumer.cu.in, parts/backward_marked_none.cu.in, parts/store_sums_staged.cu.in, parts/work_list_none.cu.in
 // again    fatune emit 'backward bf16 d128 nq1 causal' --gpu sm_90 --config 'wgmma_backward block_m=64 block_n=128 q_stages=2 do_stages=2 ds_stages=2 pacing=2'
 //
 // Three kernels, one after the other on a stream; where there is a fatune_work_list, it lists the key tiles before them:
@@ -520,6 +520,7 @@ struct BackwardParams {
   float *dq_sum;                     // [batch, heads_q, q_tiles, DQ_SUMS, BLOCK_M * D_PAD], by fragments of the dQ product; null with dq_mode=2
   float *row_stats;                  // [batch, heads_q, q_tiles, 2, BLOCK_M]: LSE log2(e), then -delta
   int *counters;                     // [batch, heads_q, q_tiles, DQ_SUMS, ADDERS]: the ticket that adds to dq_sum next; null where adds have no order
+  unsigned *tiles_taken;             // key tiles that blocks have taken beyond the first of each; null where a block has one
   Dropout dropout;
   Visibility visibility;
   Sequence sequence;
@@ -530,7 +531,7 @@ struct BackwardParams {
   float *sink_sums;                  // [batch, heads_q, q_tiles, PREPARE_THREADS / 32]: of the rows of a tile what a warp adds to dsinks
   Ragged ragged;                     // where it is, [batch, heads_q, q_tiles] above is [heads_q, numbers_q]
 };
-static_assert(sizeof(BackwardParams) == 568, "the host fills 568 bytes");
+static_assert(sizeof(BackwardParams) == 576, "the host fills 576 bytes");
 
 // That of a main kernel with its tensors as TMA wants them. The others take the first member, or with a score function all.
 struct TiledBackwardParams {
@@ -739,14 +740,18 @@ __device__ __forceinline__ int spread_begin(const Schedule &schedule, int number
   return SPREAD ? int(spread / schedule.k_tiles) * BLOCK_M : 0;
 }
 
-__device__ __forceinline__ KeyTile find_key_tile(const BackwardParams &params) {
+__device__ __forceinline__ unsigned count_key_tiles(const BackwardParams &params) {
+  return unsigned(params.schedule.k_tiles) * params.sequence.heads_kv * params.sequence.batch;
+}
+
+__device__ __forceinline__ KeyTile key_tile_at(const BackwardParams &params, unsigned place) {
   const Sequence &sequence = params.sequence;
   const Schedule &schedule = params.schedule;
   const unsigned section_blocks = unsigned(schedule.l2_section_heads) * schedule.k_tiles;
-  const unsigned section = blockIdx.x / section_blocks;
+  const unsigned section = place / section_blocks;
   const unsigned first_head = section * schedule.l2_section_heads;
   const unsigned heads = min(unsigned(schedule.l2_section_heads), sequence.batch * sequence.heads_kv - first_head);
-  const unsigned rest = blockIdx.x - section * section_blocks;
+  const unsigned rest = place - section * section_blocks;
   const unsigned batch_head = first_head + rest % heads;
   KeyTile keys;
   keys.batch = batch_head / sequence.heads_kv;
@@ -756,6 +761,8 @@ __device__ __forceinline__ KeyTile find_key_tile(const BackwardParams &params) {
   keys.begin = spread_begin(schedule, keys.number);
   return keys;
 }
+
+__device__ __forceinline__ KeyTile find_key_tile(const BackwardParams &params) { return key_tile_at(params, blockIdx.x); }
 
 // The ticket of the first key tile that adds to sum `sum` of a query tile.
 __device__ __forceinline__ int first_ticket(const Sequence &sequence, const Visibility &visibility,
@@ -1216,6 +1223,55 @@ __device__ __forceinline__ void load_keys(const TiledBackwardParams &params, con
   load_tile(smem + SMEM_V, params.v, v_full(), DV_PANELS, BLOCK_N, keys.k0, keys.kv_head, rows);
 }
 
+// Keys that no query sees: zeros, by so many threads of which this is one.
+template <int COLUMNS>
+__device__ __forceinline__ void clear_rows(const BackwardParams &params, const Tensor &tensor, const KeyTile &keys, int thread,
+                                           int threads) {
+  const unsigned zeros[4] = {0, 0, 0, 0};
+  element *const to = row_of(tensor, keys.batch, keys.kv_head, keys.k0);
+  for (int c = thread; c < min(BLOCK_N, params.sequence.nk - keys.k0) * (COLUMNS / 8); c += threads) {
+    store_global_16(to + c / (COLUMNS / 8) * tensor.stride.row + c % (COLUMNS / 8) * 8, zeros);
+  }
+}
+
+__device__ __forceinline__ void clear_gradients(const BackwardParams &params, const KeyTile &keys, int thread, int threads) {
+  clear_rows<HEAD_DIM>(params, params.dk, keys, thread, threads);
+  clear_rows<HEAD_DIM_V>(params, params.dv, keys, thread, threads);
+}
+
+// ---- a block has one key tile -----------------------------------------------------------------------------------------
+constexpr bool TAKES_TILES = false;
+
+// How far those who wait for key tiles are.
+struct Turn {
+  bool is_over;
+};
+
+__device__ __forceinline__ Turn first_turn() { return {false}; }
+__device__ __forceinline__ void end_turn(Turn &turn) { turn.is_over = true; }
+
+// Of the barriers that a key tile passes once.
+__device__ __forceinline__ unsigned parity_of(const Turn &) { return 0; }
+
+__device__ __forceinline__ bool is_first(const Turn &) { return true; }
+
+__device__ __forceinline__ void init_turns() {}
+__device__ __forceinline__ void say_products_made(int) {}
+__device__ __forceinline__ void leave_unseen(const Turn &, int) {}
+
+__device__ __forceinline__ bool has_tile(const BackwardParams &, const Turn &turn) { return !turn.is_over; }
+__device__ __forceinline__ KeyTile tile_of(const BackwardParams &params, const Turn &) { return find_key_tile(params); }
+
+// By all threads as the block begins: whether there is nothing to sum up. Then the gradients are zeros, which it writes.
+__device__ __forceinline__ bool ends_at_once(const BackwardParams &params) {
+  const KeyTile keys = find_key_tile(params);
+  const auto &own = at_place(params, keys.place);
+  if (keys.k0 >= own.sequence.nk) return true;  // of a block mask the last column of blocks may have fewer tiles; so may a list of them
+  if (!is_over(own.sequence, begin_walk(own.sequence, own.visibility, keys).step)) return false;
+  clear_gradients(own, keys, threadIdx.x, THREADS);  // no query sees these keys
+  return true;
+}
+
 __device__ __forceinline__ void load_all(const TiledBackwardParams &params) {
   const KeyTile keys = find_key_tile(params.rest);
   const auto &own = at_place(params.rest, keys.place);
@@ -1327,31 +1383,34 @@ __device__ __forceinline__ void add_step(DqWarpgroup &dq, const TiledBackwardPar
 }
 
 __device__ __forceinline__ void sum_queries(const TiledBackwardParams &params, int warp, int lane) {
-  const KeyTile keys = find_key_tile(params.rest);
-  const auto &own = at_place(params.rest, keys.place);
-  const Sequence &sequence = own.sequence;
   DqWarpgroup dq;
   dq.warp = warp;
   dq.lane = lane;
   dq.ds_ring = {0, 0};
   dq.adds = no_adds();
   dq.loads = LOADS_BESIDE_DQ && warp == 0 && lane == 0;
-  if (dq.loads) {
-    dq.loader = begin_loads(own, keys);
-    load_keys(params, keys);
-    for (int i = 0; i < Q_STAGES && !is_over(sequence, dq.loader.walk.step); ++i) load_step(params, own, keys, dq.loader);
-  }
-  mbarrier_wait(k_full(), 0);
-  QueryWalk walk = begin_walk(sequence, own.visibility, keys);
-  bool first_step = true;
   #pragma unroll 1
-  while (!is_over(sequence, walk.step)) {
-    add_step(dq, params, own, keys, walk.step, first_step);
-    advance(sequence, own.visibility, keys, walk);
-    first_step = false;
+  for (Turn turn = first_turn(); has_tile(params.rest, turn); end_turn(turn)) {
+    const KeyTile keys = tile_of(params.rest, turn);
+    const auto &own = at_place(params.rest, keys.place);
+    const Sequence &sequence = own.sequence;
+    if (dq.loads) {
+      dq.loader = begin_loads(own, keys);
+      load_keys(params, keys);
+      for (int i = 0; i < Q_STAGES && !is_over(sequence, dq.loader.walk.step); ++i) load_step(params, own, keys, dq.loader);
+    }
+    mbarrier_wait(k_full(), parity_of(turn));
+    QueryWalk walk = begin_walk(sequence, own.visibility, keys);
+    bool first_step = true;
+    #pragma unroll 1
+    while (!is_over(sequence, walk.step)) {
+      add_step(dq, params, own, keys, walk.step, first_step);
+      advance(sequence, own.visibility, keys, walk);
+      first_step = false;
+    }
+    __syncwarp();
+    if (lane == 0) mbarrier_arrive(k_empty());
   }
-  __syncwarp();
-  if (lane == 0) mbarrier_arrive(k_empty());
   end_adds();
 }
 
@@ -1400,9 +1459,9 @@ __device__ __forceinline__ void load_minus_delta(float (&minus_delta)[2], const 
 }
 
 // ---- products ----
-__device__ __forceinline__ void keep_rows(Consumer &) {
-  mbarrier_wait(k_full(), 0);
-  mbarrier_wait(v_full(), 0);
+__device__ __forceinline__ void keep_rows(Consumer &, const Turn &turn) {
+  mbarrier_wait(k_full(), parity_of(turn));
+  mbarrier_wait(v_full(), parity_of(turn));
 }
 
 __device__ __forceinline__ void multiply_k(Consumer &consumer, u64 q, int k) {
@@ -1555,9 +1614,9 @@ __device__ __forceinline__ void pass_turn(const Consumer &consumer) {
   if (IN_TURNS) barrier_arrive(turn_barrier((consumer.number + 1) % CONSUMERS), 256);
 }
 
-__device__ __forceinline__ void wait_to_begin(const Consumer &consumer) {
+__device__ __forceinline__ void wait_to_begin(const Consumer &consumer, const Turn &turn) {
   if (STAGGERED && consumer.number > 0) barrier_sync(turn_barrier(consumer.number), 256);
-  if (IN_TURNS && consumer.number == CONSUMERS - 1) pass_turn(consumer);  // the first
+  if (IN_TURNS && consumer.number == CONSUMERS - 1 && is_first(turn)) pass_turn(consumer);
 }
 
 __device__ __forceinline__ void let_next_begin(const Consumer &consumer, bool first_step) {
@@ -1605,7 +1664,7 @@ __device__ __forceinline__ void take_step(Consumer &consumer, const BackwardPara
     begin_scores(consumer, q_next.stage);
     store_ds(consumer, rdS);
     wgmma_wait<1>();         // dK
-    release(consumer, q_empty(q_ring.stage));
+    if (!TAKES_TILES || !last_step) release(consumer, q_empty(q_ring.stage));
   } else {
     wgmma_wait<1>();         // dP
     hold(consumer.rS[0]);
@@ -1616,7 +1675,7 @@ __device__ __forceinline__ void take_step(Consumer &consumer, const BackwardPara
     wgmma_wait<1>();         // dV
     release(consumer, do_empty(consumer.do_ring.stage));
     wgmma_wait<0>();         // dK
-    release(consumer, q_empty(q_ring.stage));
+    if (!TAKES_TILES || !last_step) release(consumer, q_empty(q_ring.stage));
     begin_scores(consumer, q_next.stage);
   }
   load_lse_ahead(consumer, q_next.stage);
@@ -1628,8 +1687,30 @@ __device__ __forceinline__ void take_step(Consumer &consumer, const BackwardPara
   consumer.ds_ring = next(consumer.ds_ring);
 }
 
-// ---- the end ----
-// 64 rows of dK or dV to shared memory, where these rows of K or V were, and from there by TMA.
+// ---- a key tile ----
+__device__ __forceinline__ void begin_sums(Consumer &consumer) {
+  #pragma unroll
+  for (int n = 0; n < HEAD_DIM / 8; ++n) {
+    #pragma unroll
+    for (int i = 0; i < 4; ++i) consumer.rdK[n][i] = 0.f;
+  }
+  #pragma unroll
+  for (int n = 0; n < HEAD_DIM_V / 8; ++n) {
+    #pragma unroll
+    for (int i = 0; i < 4; ++i) consumer.rdV[n][i] = 0.f;
+  }
+}
+
+// TAKES_TILES: all products of the tile are made, so K, V and the last Q are no longer read.
+__device__ __forceinline__ void leave_tile(Consumer &consumer) {
+  say_products_made(consumer.lane);
+  release(consumer, q_empty(consumer.q_ring.stage));
+  consumer.q_ring = next(consumer.q_ring);
+  consumer.do_ring = next(consumer.do_ring);
+}
+
+// ---- dK and dV through shared memory, where K and V were ----------------------------------------------------------------
+// 64 rows of dK or dV to where these rows of K or V were, and from there by TMA.
 template <int N>
 __device__ __forceinline__ void store_sums(const Consumer &consumer, const TensorMap &map, const float (&rSum)[N][4],
                                            float factor, unsigned tile, const KeyTile &keys) {
@@ -1653,6 +1734,15 @@ __device__ __forceinline__ void store_sums(const Consumer &consumer, const Tenso
   }
 }
 
+__device__ __forceinline__ void store_gradients(const Consumer &consumer, const TiledBackwardParams &params,
+                                                const KeyTile &keys) {
+  const BackwardParams &rest = params.rest;
+  store_sums(consumer, params.dv, consumer.rdV, dropout_rescale(rest.dropout), SMEM_V, keys);
+  mbarrier_wait(k_empty(), 0);
+  store_sums(consumer, params.dk, consumer.rdK, rest.softmax.scale, SMEM_K, keys);
+  if (consumer.warp == 0 && consumer.lane == 0) tma_store_wait_read<0>();
+}
+
 __device__ __forceinline__ void begin(Consumer &consumer, const TiledBackwardParams &params, int number, int warp, int lane) {
   consumer.number = number;
   consumer.warp = warp;
@@ -1662,82 +1752,63 @@ __device__ __forceinline__ void begin(Consumer &consumer, const TiledBackwardPar
   consumer.do_ring = {0, 0};
   consumer.ds_ring = {0, 1};
   consumer.dropout = begin_dropout(params.rest.dropout, lane);
-  consumer.score = begin_score<M_TILES>(params);
-  #pragma unroll
-  for (int n = 0; n < HEAD_DIM / 8; ++n) {
-    #pragma unroll
-    for (int i = 0; i < 4; ++i) consumer.rdK[n][i] = 0.f;
-  }
-  #pragma unroll
-  for (int n = 0; n < HEAD_DIM_V / 8; ++n) {
-    #pragma unroll
-    for (int i = 0; i < 4; ++i) consumer.rdV[n][i] = 0.f;
-  }
+}
+
+// The sums of a tile that some query sees.
+__device__ __forceinline__ void sum_tile(Consumer &consumer, const BackwardParams &own, const KeyTile &keys, QueryWalk &walk,
+                                         const Turn &turn) {
+  const Sequence &sequence = own.sequence;
+  begin_sums(consumer);
+  keep_rows(consumer, turn);
+  wait_to_begin(consumer, turn);
+  mbarrier_wait(q_full(consumer.q_ring.stage), consumer.q_ring.parity);
+  begin_scores(consumer, consumer.q_ring.stage);
+  load_lse_ahead(consumer, consumer.q_ring.stage);
+  mbarrier_wait(do_full(consumer.do_ring.stage), consumer.do_ring.parity);
+  wgmma_wait<0>();
+  hold(consumer.rS[0]);
+  bool first_step = true;
+  #pragma unroll 1
+  do {
+    const Step step = walk.step;
+    advance(sequence, own.visibility, keys, walk);
+    take_step(consumer, own, keys, step, first_step, is_over(sequence, walk.step));
+    first_step = false;
+  } while (!is_over(sequence, walk.step));
 }
 
 __device__ __forceinline__ void sum_keys(const TiledBackwardParams &params, int number, int warp, int lane) {
   const BackwardParams &rest = params.rest;
   Consumer consumer;
   begin(consumer, params, number, warp, lane);
-  {
-    const KeyTile keys = find_key_tile(rest);
-    const auto &own = at_place(rest, keys.place);
-    const Sequence &sequence = own.sequence;
-    QueryWalk walk = begin_walk(sequence, own.visibility, keys);
-    keep_rows(consumer);
-    wait_to_begin(consumer);
-    mbarrier_wait(q_full(0), 0);
-    begin_scores(consumer, 0);
-    load_lse_ahead(consumer, 0);
-    mbarrier_wait(do_full(0), 0);
-    wgmma_wait<0>();
-    hold(consumer.rS[0]);
-    bool first_step = true;
-    #pragma unroll 1
-    while (!is_over(sequence, walk.step)) {
-      const Step step = walk.step;
-      advance(sequence, own.visibility, keys, walk);
-      take_step(consumer, own, keys, step, first_step, is_over(sequence, walk.step));
-      first_step = false;
+  #pragma unroll 1
+  for (Turn turn = first_turn(); has_tile(rest, turn); end_turn(turn)) {
+    {
+      const KeyTile keys = tile_of(rest, turn);
+      const auto &own = at_place(rest, keys.place);
+      QueryWalk walk = begin_walk(own.sequence, own.visibility, keys);
+      if (TAKES_TILES && is_over(own.sequence, walk.step)) {
+        clear_gradients(own, keys, number * 128 + warp * 32 + lane, 128 * CONSUMERS);
+        leave_unseen(turn, lane);
+        continue;
+      }
+      consumer.score = begin_score<M_TILES>(params);
+      sum_tile(consumer, own, keys, walk, turn);
     }
+    end_score(consumer.score, lane);
+    wgmma_wait<0>();
+    hold(consumer.rdK);
+    hold(consumer.rdV);
+    if (TAKES_TILES) leave_tile(consumer);
+    store_gradients(consumer, params, tile_of(rest, turn));  // found again, so that it is in no registers meanwhile
   }
-  end_score(consumer.score, lane);
-  wgmma_wait<0>();
-  hold(consumer.rdK);
-  hold(consumer.rdV);
-  const KeyTile keys = find_key_tile(rest);  // again, so that it is in no registers meanwhile
-  store_sums(consumer, params.dv, consumer.rdV, dropout_rescale(rest.dropout), SMEM_V, keys);
-  mbarrier_wait(k_empty(), 0);
-  store_sums(consumer, params.dk, consumer.rdK, rest.softmax.scale, SMEM_K, keys);
-  if (warp == 0 && lane == 0) tma_store_wait_read<0>();
-}
-
-// Keys that no query sees: zeros, by all threads.
-template <int COLUMNS>
-__device__ __forceinline__ void clear_rows(const BackwardParams &params, const Tensor &tensor, const KeyTile &keys) {
-  const unsigned zeros[4] = {0, 0, 0, 0};
-  element *const to = row_of(tensor, keys.batch, keys.kv_head, keys.k0);
-  for (int c = threadIdx.x; c < min(BLOCK_N, params.sequence.nk - keys.k0) * (COLUMNS / 8); c += THREADS) {
-    store_global_16(to + c / (COLUMNS / 8) * tensor.stride.row + c % (COLUMNS / 8) * 8, zeros);
-  }
-}
-
-__device__ __forceinline__ void clear_gradients(const BackwardParams &params, const KeyTile &keys) {
-  clear_rows<HEAD_DIM>(params, params.dk, keys);
-  clear_rows<HEAD_DIM_V>(params, params.dv, keys);
 }
 
 // ---- the kernel ----------------------------------------------------------------------------------
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
 fatune_kernel(const __grid_constant__ TiledBackwardParams params) {
-  const KeyTile keys = find_key_tile(params.rest);
-  const auto &own = at_place(params.rest, keys.place);
-  const Sequence &sequence = own.sequence;
-  if (keys.k0 >= sequence.nk) return;  // of a block mask the last column of blocks may have fewer tiles; so may a list of them
-  if (is_over(sequence, begin_walk(sequence, own.visibility, keys).step)) {
-    clear_gradients(own, keys);  // no query sees these keys
-    return;
-  }
+  if (ends_at_once(params.rest)) return;
+  if (threadIdx.x == 0) init_turns();
   if (threadIdx.x == 0) init_barriers();
   __syncthreads();
 

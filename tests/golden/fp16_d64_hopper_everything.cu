@@ -2,7 +2,7 @@
 // request  forward fp16 d64 dv40 causal dropout mask=128x128
 // config   wgmma_forward block_m=64 block_n=128 stages=3 q_stages=1
 // budget   107520 bytes of shared memory, 256 threads, about 148 of 232 registers
-// parts    wgmma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_tma_5d.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_wgmma_product.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/sinks_none.cu.in, parts/sequence.cu.in, parts/sequence_rows.cu.in, parts/quad.cu.in, parts/e4m3_scale_none.cu.in, parts/wgmma_softmax.cu.in, parts/visibility.cu.in, parts/key_walk_blocks.cu.in, parts/key_parts_none.cu.in, parts/work_tile.cu.in, parts/schedule_balanced.cu.in, parts/score_none.cu.in, parts/dropout.cu.in, parts/dropout_rows.cu.in, parts/announce_blocks.cu.in, parts/pipeline.cu.in, parts/ring.cu.in, parts/descriptors.cu.in, parts/block_alone.cu.in, parts/rows_of_sequences_none.cu.in, parts/rows_dense.cu.in, parts/rows_of_keys.cu.in, parts/producer.cu.in, parts/consumer.cu.in, parts/p_in_registers.cu.in, parts/consumer_steps.cu.in, parts/store_o_staged.cu.in, parts/epilogue_wgmma.cu.in, parts/consume_each.cu.in, parts/work_list_none.cu.in
+// parts    wgmma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_tma_5d.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_wgmma_product.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/sinks_none.cu.in, parts/sequence.cu.in, parts/sequence_rows.cu.in, parts/quad.cu.in, parts/e4m3_scale_none.cu.in, parts/wgmma_softmax.cu.in, parts/visibility.cu.in, parts/key_walk_blocks.cu.in, parts/key_parts_none.cu.in, parts/work_tile.cu.in, parts/schedule_balanced.cu.in, parts/score_none.cu.in, parts/dropout.cu.in, parts/dropout_rows.cu.in, parts/announce_blocks.cu.in, parts/pipeline.cu.in, parts/ring.cu.in, parts/descriptors.cu.in, parts/block_alone.cu.in, parts/rows_of_sequences_none.cu.in, parts/rows_dense.cu.in, parts/rows_of_keys.cu.in, parts/producer.cu.in, parts/consumer.cu.in, parts/p_in_registers.cu.in, parts/wgmma_exponents_none.cu.in, parts/consumer_steps.cu.in, parts/store_o_staged.cu.in, parts/epilogue_wgmma.cu.in, parts/consume_each.cu.in, parts/work_list_none.cu.in
 // again    fatune emit 'forward fp16 d64 dv40 nq1 causal dropout mask=128x128' --gpu sm_90 --config 'wgmma_forward block_m=64 block_n=128 stages=3 q_stages=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691) on Hopper. One block per
@@ -1632,6 +1632,22 @@ __device__ __forceinline__ void pack_p(Consumer &consumer, int key) {
   for (int k = 0; k < BLOCK_N / 16; ++k) draw_and_drop(consumer.rP[k], consumer.dropout, k);
 }
 
+// ---- softmax of Q K^T as it is, or with keys hidden ---------------------------------------------------------------
+template <bool MASKED>
+__device__ __forceinline__ void make_exponents(Consumer &consumer, const ForwardParams &params, const AnnouncedStep &step) {
+  apply_score(consumer.rS, consumer.score, params, step.key, step.sees_whole, consumer.lane);
+}
+
+template <bool MASKED>
+__device__ __forceinline__ int follow_maxima(float (&factor)[2], Consumer &consumer, const ForwardParams &params) {
+  return move_maxima<MASKED>(factor, consumer.row_max, consumer.row_sum, consumer.rS[0], scale_log2_of(consumer.scales, params));
+}
+
+template <bool MASKED, int FROM, int TO>
+__device__ __forceinline__ void take_powers(Consumer &consumer, const ForwardParams &params) {
+  exponentiate<MASKED, FROM, TO>(consumer.rS[0], consumer.row_sum, consumer.row_max, scale_log2_of(consumer.scales, params));
+}
+
 // ---- the steps of a consumer warpgroup -------------------------------------------------------------------
 // ---- products ----
 // S = Q K^T, begun.
@@ -1685,21 +1701,21 @@ __device__ __forceinline__ Correction softmax(Consumer &consumer, const ForwardP
   constexpr bool MAY_SEE_NONE = MASKED || SCORES_HIDE;  // some row, up to this step
   constexpr int IN_TURN = PINGPONG_SOFTMAX ? (N_TILES + 7) / 8 * 2 : N_TILES;  // a quarter: then MUFU never runs dry
   const Ring<STAGES> ahead = next(consumer.ring);
-  apply_score(consumer.rS, consumer.score, params, step.key, step.sees_whole, consumer.lane);
+  make_exponents<MASKED>(consumer, params, step);
   if (MASKED && !is_full(params.sequence, params.visibility, work.q0, work.q0 + 63, step.key, BLOCK_N)) {
     hide_scores(consumer.rS, params.sequence, params.visibility, work.q0 + consumer.warp * 16, step.key, consumer.lane);
   }
   float factor[2];
-  const int due = move_maxima<MAY_SEE_NONE>(factor, consumer.row_max, consumer.row_sum, consumer.rS[0], scale_log2_of(consumer.scales, params));
+  const int due = follow_maxima<MAY_SEE_NONE>(factor, consumer, params);
   if (PINGPONG_SOFTMAX) {
     wait_turn(consumer);
     hold(consumer.rS[0]);  // no exponential before the turn
   }
   consumer.k_ready = mbarrier_test(k_full(ahead.stage), ahead.parity);
-  exponentiate<MAY_SEE_NONE, 0, IN_TURN>(consumer.rS[0], consumer.row_sum, consumer.row_max, scale_log2_of(consumer.scales, params));
+  take_powers<MAY_SEE_NONE, 0, IN_TURN>(consumer, params);
   if (PINGPONG_SOFTMAX) {
     pass_turn(consumer, zero_after(consumer.row_sum));
-    exponentiate<MAY_SEE_NONE, IN_TURN, N_TILES>(consumer.rS[0], consumer.row_sum, consumer.row_max, scale_log2_of(consumer.scales, params));
+    take_powers<MAY_SEE_NONE, IN_TURN, N_TILES>(consumer, params);
   }
   return {due, factor[0], factor[1]};
 }
@@ -1861,7 +1877,7 @@ __device__ __forceinline__ void assist_producer(const TiledForwardParams &params
 // ---- the end of a work tile: O = O / l, LSE = ln l + max -----------------------------------------------------
 // LSE of a row's keys.
 __device__ __forceinline__ float lse_of_keys(float row_max, float l) {
-  return l > 0.f ? (row_max + lg2(l)) * 0.69314718f : MINUS_INFINITY;
+  return l == 0.f ? MINUS_INFINITY : (row_max + lg2(l)) * 0.69314718f;
 }
 
 // For the rows of this warpgroup. Rows that saw no key have l = 0: O = 0, LSE = -inf, or the sink.
