@@ -103,11 +103,12 @@ END_TEST
 static const struct {
   const char *file, *piece, *other, *config;
 } bugs[] = {
-    {"parts/sequence.cu.in", "return i & ((1 << sequence.pack_bits) - 1);", "return 0;", STAGED},
-    {"parts/sequence.cu.in", "return i >> sequence.pack_bits;",
+    {"parts/sequence_rows.cu.in", "return i & ((1 << sequence.pack_bits) - 1);", "return 0;",
+     STAGED},
+    {"parts/sequence_rows.cu.in", "return i >> sequence.pack_bits;",
      "return i >> sequence.pack_bits & ~1;", DIRECT},
-    {"parts/sequence.cu.in", "query_of(sequence, sequence.nq) +", "1 +", STAGED},
-    {"parts/sequence.cu.in", "pack << sequence.pack_bits", "pack", DIRECT},
+    {"parts/sequence_rows.cu.in", "query_of(sequence, sequence.nq) +", "1 +", STAGED},
+    {"parts/sequence_rows.cu.in", "pack << sequence.pack_bits", "pack", DIRECT},
     {"parts/visibility.cu.in", "const int query = query_of(sequence, i);", "const int query = i;",
      STAGED},
     {"parts/rows_packed.cu.in", "params.q, barrier, column, 0, query_of(params.rest.sequence, row)",
