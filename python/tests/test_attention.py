@@ -48,7 +48,7 @@ class Launch(ctypes.Structure):
 
 
 LSE, DROPOUT, LIST_STRIDES, DIAGONALS = 16, 17, 24, 30  # words of a forward
-BACKWARD_LSE, BACKWARD_DLSE, BACKWARD_DROPOUT = 32, 33, 37
+BACKWARD_LSE, BACKWARD_DLSE, BACKWARD_DROPOUT = 32, 33, 38
 
 
 def bf16(*shape, **more):
