@@ -175,6 +175,7 @@ static void push_forms(lua_State *state, const struct ft_render *job) {
       {"query_tiles", request->ragged ? "_ragged" : ""},
       {"key_walk", blocks},
       {"query_walk", blocks},
+      {"key_order", blocks},
       {"announce", blocks},
       {"dropout", dropout},
       {"dropout_rows", request->dropout && packed ? "_packed" : dropout},

@@ -101,6 +101,23 @@ int64_t ft_mask_columns(const uint8_t *bitmap, int64_t batch_heads, int64_t row_
   return kept;
 }
 
+int ft_mask_order(const struct ft_mask_list *lists, int64_t batch_heads, int64_t col_blocks,
+                  int32_t *order, int32_t *counts) {
+  struct ft_mask_list *const sorted = malloc((size_t)col_blocks * sizeof *sorted);
+  if (!sorted) return -1;
+  memset(counts, 0, (size_t)col_blocks * sizeof *counts);
+  for (int64_t head = 0; head < batch_heads; head++) {
+    memcpy(sorted, lists + head * col_blocks, (size_t)col_blocks * sizeof *sorted);
+    qsort(sorted, (size_t)col_blocks, sizeof *sorted, longer_first);
+    for (int64_t place = 0; place < col_blocks; place++) {
+      order[head * col_blocks + place] = sorted[place].block;
+      if (counts[place] < sorted[place].count) counts[place] = sorted[place].count;
+    }
+  }
+  free(sorted);
+  return 0;
+}
+
 /* ---- to and from the device; the context is current ---- */
 
 static int copy_and_wait(const struct ft_driver *driver, cu_address device, void *host,
@@ -135,12 +152,24 @@ static int fetch_bitmap(const struct ft_driver *driver, const uint8_t *blocks, i
 /* The lists of a mask in host memory. */
 struct built {
   struct ft_mask_list *lists, *column_lists;
-  int32_t *blocks, *column_blocks;
+  int32_t *blocks, *column_blocks, *column_order;
   int64_t count, column_count; /* of lists */
   int64_t kept;                /* blocks */
 };
 
-static int build_lists(struct built *built, const struct fatune_mask *mask, const uint8_t *bitmap) {
+static int order_columns(struct built *built, struct fatune_mask *mask) {
+  const int64_t heads = mask->batch * mask->heads;
+  built->column_order = malloc((size_t)built->column_count * sizeof *built->column_order);
+  mask->column_counts = malloc((size_t)mask->col_blocks * sizeof *mask->column_counts);
+  if (built->column_order && mask->column_counts &&
+      ft_mask_order(built->column_lists, heads, mask->col_blocks, built->column_order,
+                    mask->column_counts) == 0)
+    return FT_OK;
+  return ft_fail(FT_E_MEMORY, "no memory for the order of %lld columns",
+                 (long long)built->column_count);
+}
+
+static int build_lists(struct built *built, struct fatune_mask *mask, const uint8_t *bitmap) {
   const int64_t heads = mask->batch * mask->heads;
   const int64_t rows = mask->row_blocks, cols = mask->col_blocks;
   built->column_count = heads * cols;
@@ -157,7 +186,7 @@ static int build_lists(struct built *built, const struct fatune_mask *mask, cons
     return ft_fail(FT_E_MEMORY, "no memory for %lld kept blocks", (long long)built->kept);
   ft_mask_lists(bitmap, heads, rows, cols, built->lists, built->blocks);
   ft_mask_columns(bitmap, heads, rows, cols, built->column_lists, built->column_blocks);
-  return FT_OK;
+  return order_columns(built, mask);
 }
 
 static int upload(struct fatune_mask *mask, const struct ft_driver *driver,
@@ -165,17 +194,19 @@ static int upload(struct fatune_mask *mask, const struct ft_driver *driver,
   const size_t lists_bytes = (size_t)built->count * sizeof *built->lists;
   const size_t columns_bytes = (size_t)built->column_count * sizeof *built->lists;
   const size_t blocks_bytes = (size_t)built->kept * sizeof *built->blocks;
-  FT_TRY(ft_driver_status(
-      driver, driver->memory_alloc(&mask->memory, lists_bytes + columns_bytes + 2 * blocks_bytes),
-      "cuMemAlloc"));
+  const size_t order_bytes = (size_t)built->column_count * sizeof *built->column_order;
+  const size_t bytes = lists_bytes + columns_bytes + 2 * blocks_bytes + order_bytes;
+  FT_TRY(ft_driver_status(driver, driver->memory_alloc(&mask->memory, bytes), "cuMemAlloc"));
   mask->lists = mask->memory; /* lists first: they are aligned to 16 bytes */
   mask->column_lists = mask->lists + lists_bytes;
   mask->blocks = mask->column_lists + columns_bytes;
   mask->column_blocks = mask->blocks + blocks_bytes;
+  mask->column_order = mask->column_blocks + blocks_bytes;
   FT_TRY(copy_and_wait(driver, mask->lists, built->lists, lists_bytes, true, stream));
   FT_TRY(
       copy_and_wait(driver, mask->column_lists, built->column_lists, columns_bytes, true, stream));
   FT_TRY(copy_and_wait(driver, mask->blocks, built->blocks, blocks_bytes, true, stream));
+  FT_TRY(copy_and_wait(driver, mask->column_order, built->column_order, order_bytes, true, stream));
   return copy_and_wait(driver, mask->column_blocks, built->column_blocks, blocks_bytes, true,
                        stream);
 }
@@ -199,6 +230,7 @@ done:
   free(built.column_lists);
   free(built.blocks);
   free(built.column_blocks);
+  free(built.column_order);
   return status;
 }
 
@@ -237,6 +269,7 @@ int fatune_mask_make(fatune_mask **out, fatune_session *session, const fatune_ma
 done:
   if (status != FT_OK && mask) {
     if (mask->memory) session->driver.memory_free(mask->memory);
+    free(mask->column_counts);
     free(mask);
   }
   ft_session_leave(session);
@@ -254,5 +287,6 @@ void fatune_mask_free(fatune_mask *mask) {
   if (mask->memory) mask->session->driver.memory_free(mask->memory);
   if (entered) ft_session_leave(mask->session);
   free(mask->visible);
+  free(mask->column_counts);
   free(mask);
 }

@@ -10,13 +10,19 @@
 /* The index lists of a block-sparse mask on the device; the inside of a fatune_mask. */
 struct fatune_mask {
   fatune_session *session;
-  cu_address memory; /* one allocation, which holds the four arrays below; 0: it is the caller's */
+  cu_address memory; /* one allocation, which holds the arrays below; 0: it is the caller's */
   cu_address
       lists; /* struct ft_mask_list [batch][heads][row_blocks], a head's longest list first */
   cu_address blocks; /* int32_t, kept column blocks, ascending within a list */
   /* The same by columns: struct ft_mask_list [batch][heads][col_blocks] in the order of the
    * columns, and their kept row blocks. */
   cu_address column_lists, column_blocks;
+  /* int32_t [batch][heads][col_blocks]: the columns of a head, those with most kept blocks first;
+   * 0: there is no such order. */
+  cu_address column_order;
+  /* [col_blocks]: of the kept blocks of a head's columns, most first, the most that any head has in
+   * this place. NULL: not known to the host. */
+  int32_t *column_counts;
   int rows, cols; /* of one block */
   int64_t batch;  /* 1: broadcast */
   int heads;      /* 1: broadcast */
@@ -38,5 +44,9 @@ int64_t ft_mask_lists(const uint8_t *bitmap, int64_t batch_heads, int64_t row_bl
 /* The same by columns: batch_heads * col_blocks lists. */
 int64_t ft_mask_columns(const uint8_t *bitmap, int64_t batch_heads, int64_t row_blocks,
                         int64_t col_blocks, struct ft_mask_list *lists, int32_t *blocks);
+/* The lists of columns -> their numbers, those with most kept blocks of each batch_head first, and
+ * the most that any batch_head keeps in the column of each place. 0, or -1 without memory. */
+int ft_mask_order(const struct ft_mask_list *lists, int64_t batch_heads, int64_t col_blocks,
+                  int32_t *order, int32_t *counts);
 
 #endif

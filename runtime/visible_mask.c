@@ -109,6 +109,7 @@ static void lay_out(struct ft_visible_mask *made) {
   params->column_lists = place(&made->bytes, cols, sizeof(struct ft_mask_list));
   params->kept_columns = place(&made->bytes, blocks, sizeof(int32_t));
   params->kept_rows = place(&made->bytes, blocks, sizeof(int32_t));
+  params->column_order = place(&made->bytes, cols, sizeof(int32_t));
   params->row_counts = place(&made->bytes, rows, sizeof(int32_t));
   params->row_ranges = place(&made->bytes, rows * (values.of_row + 1), 2 * sizeof(int32_t));
   params->column_ranges = place(&made->bytes, cols * (values.of_column + 1), 2 * sizeof(int32_t));
@@ -120,6 +121,7 @@ static void move_to(struct ft_block_mask_params *params, cu_address memory) {
   params->column_lists += memory;
   params->kept_columns += memory;
   params->kept_rows += memory;
+  params->column_order += memory;
   params->row_counts += memory;
   params->row_ranges += memory;
   params->column_ranges += memory;
@@ -204,6 +206,7 @@ static int prepare(struct fatune_mask *mask, const fatune_visible_options *given
   mask->blocks = made->params.kept_columns;
   mask->column_lists = made->params.column_lists;
   mask->column_blocks = made->params.kept_rows;
+  mask->column_order = made->params.column_order;
   mask->rows = options.mask_rows;
   mask->cols = options.mask_cols;
   mask->batch = made->params.batch;
@@ -251,7 +254,7 @@ static void count_blocks(unsigned *grids, const struct ft_block_mask_params *par
   const int64_t lines = sets * ((int64_t)params->row_blocks + params->col_blocks);
   grids[0] = grids[2] = blocks_of(lines * WARP, threads);
   grids[1] = blocks_of(rows * groups * WARP, threads);
-  grids[3] = blocks_of(rows, threads);
+  grids[3] = blocks_of(lines, threads);
 }
 
 static void tell_emulator(const struct fatune_mask *mask,

@@ -21,6 +21,8 @@
   "wgmma_backward block_m=64 block_n=128 q_stages=3 do_stages=3 ds_stages=2 loads_beside_dq=1 "    \
   "early_scores=1"
 
+#define DIVIDED HOPPER " part_steps=1"
+#define MASKED  "backward bf16 d64 nq500 nk250 hq4 hkv2 mask=128x128@0.7"
 #define ROLES                                                                                      \
   "wgmma_backward_roles block_m=64 block_n=128 q_stages=2 do_stages=2 ds_stages=1 dq_stages=2"
 #define WIDE "backward bf16 d136 nq200 nk250 hq2"
@@ -38,6 +40,7 @@
 #define CONSUMER     "parts/backward_consumer.cu.in"
 #define WARPGROUP    "parts/backward_dq_warpgroup.cu.in"
 #define LOADS        "parts/backward_loads.cu.in"
+#define PART_SUMS    "parts/part_sums.cu.in"
 #define ROLES_MAIN   "wgmma_backward_roles.cu.in"
 #define PIPELINE     "parts/roles_pipeline.cu.in"
 #define ROLES_LOADER "parts/roles_loader.cu.in"
@@ -273,6 +276,13 @@ static const struct bug faults[] = {
      .piece = "if (!first_step && dq.loads",
      .other = "if (dq.loads",
      .words = {"fatune_kernel, line ", "shared memory at offset ", NULL}},
+    {.name = "nothing stored of a part without steps",
+     .request = "backward bf16 d64 nq190 nk250 hq2 mask=64x128@1",
+     .config = DIVIDED,
+     .file = "parts/block_tiles_one.cu.in",
+     .piece = "else clear_part(own, keys);",
+     .other = "",
+     .words = {"fatune_convert, line ", "dV and dK of the parts", "never written"}},
     {.name = "a tile of dO that nobody waits for",
      .config = HOPPER,
      .file = CONSUMER,
@@ -319,6 +329,20 @@ static const struct bug wrong_results[] = {
      .file = BLOCKS,
      .piece = "head * columns.head_lists",
      .other = "(head ^ 1) * columns.head_lists",
+     .words = {"dQ: ", "dK: ", "dV: "}},
+    {.name = "a part left out of the sum",
+     .request = MASKED,
+     .config = DIVIDED,
+     .file = PART_SUMS,
+     .piece = "part < parts; ++part",
+     .other = "part < parts - 1; ++part",
+     .words = {"dQ: none of ", "dK: ", "dV: "}},
+    {.name = "a step in two parts",
+     .request = MASKED,
+     .config = DIVIDED,
+     .file = "parts/walk_parts.cu.in",
+     .piece = "return int((long long)steps * (part.number + 1) / part.count);",
+     .other = "return min(int((long long)steps * (part.number + 1) / part.count) + 1, steps);",
      .words = {"dQ: ", "dK: ", "dV: "}},
     {.name = "LSE for delta",
      .config = HOPPER,

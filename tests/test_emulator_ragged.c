@@ -96,7 +96,7 @@ static const struct {
      "backward bf16 d32 b5 nq200 ragged", BACK(0, " stages=1")},
     {"parts/query_tiles_ragged.cu.in", "own.dk.data += (long long)place.first_k",
      "own.dk.data += 0", "backward bf16 d32 b5 nq200 ragged", BACK(0, " stages=1")},
-    {"parts/sink_gradient.cu.in", "entries = gridDim.x / (q_tiles * heads);",
+    {"parts/sink_gradient.cu.in", "entries = query_blocks(params) / (q_tiles * heads);",
      "entries = params.sequence.batch;", "backward bf16 d32 b5 nq200 ragged sinks",
      BACK(0, " stages=1")},
     /* Tiles of different walks are in the order of their lengths, so one waits for one behind it.

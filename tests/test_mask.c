@@ -85,6 +85,30 @@ START_TEST(lists_name_the_kept_blocks) {
 }
 END_TEST
 
+/* Every column of a head once, those with most kept blocks first. */
+static void check_order(const struct ft_mask_list *lists, int64_t heads, int64_t cols,
+                        const int32_t *order, const int32_t *counts) {
+  for (int64_t head = 0; head < heads; head++) {
+    bool seen[64] = {false};
+    for (int64_t n = 0; n < cols; n++) {
+      const int32_t column = order[head * cols + n];
+      const int32_t kept = lists[head * cols + column].count;
+      ck_assert(!seen[column]);
+      seen[column] = true;
+      ck_assert_int_le(kept, counts[n]);
+      ck_assert(n == 0 || kept <= lists[head * cols + order[head * cols + n - 1]].count);
+    }
+  }
+  for (int64_t n = 0; n < cols; n++) {
+    int32_t most = 0;
+    for (int64_t head = 0; head < heads; head++) {
+      const int32_t kept = lists[head * cols + order[head * cols + n]].count;
+      most = kept > most ? kept : most;
+    }
+    ck_assert_int_eq(counts[n], most);
+  }
+}
+
 static fatune_mask_options options_of(const uint8_t *blocks) {
   fatune_mask_options options = FATUNE_MASK_OPTIONS_INIT;
   options.blocks = blocks;
@@ -107,6 +131,8 @@ static void check_mask(unsigned seed, const fatune_mask *mask, const uint8_t *bi
   check_columns(seed, bitmap, HEADS, ROWS, COLS,
                 (const struct ft_mask_list *)(uintptr_t)mask->column_lists,
                 (const int32_t *)(uintptr_t)mask->column_blocks);
+  check_order((const struct ft_mask_list *)(uintptr_t)mask->column_lists, HEADS, COLS,
+              (const int32_t *)(uintptr_t)mask->column_order, mask->column_counts);
   int kept = 0;
   for (int n = 0; n < LISTS * COLS; n++) kept += bitmap[n] != 0;
   ck_assert_double_eq_tol(fatune_mask_density(mask), (double)kept / (LISTS * COLS), 1e-12);

@@ -105,6 +105,10 @@ static bool is_list(const struct ft_mask_list *list, const int32_t *blocks, cons
   return found == list->count;
 }
 
+static bool is_before(const struct ft_mask_list *lists, int32_t a, int32_t b) {
+  return lists[a].count > lists[b].count || (lists[a].count == lists[b].count && a < b);
+}
+
 /* The lists of one head. Rows are in the order of their length, each there once. */
 static bool are_lists(const struct fatune_mask *mask, int64_t set, const int *states) {
   const int64_t rows = mask->row_blocks, cols = mask->col_blocks;
@@ -119,10 +123,13 @@ static bool are_lists(const struct fatune_mask *mask, int64_t set, const int *st
     if (!in_order || list->block < 0 || list->block >= rows) return false;
     if (!is_list(list, at(mask->blocks), states + list->block * cols, cols, 1)) return false;
   }
-  for (int64_t n = 0; n < cols; n++)
-    if (column_lists[n].block != n ||
+  const int32_t *const order = (const int32_t *)at(mask->column_order) + set * cols;
+  for (int64_t n = 0; n < cols; n++) {
+    const bool in_order = n == 0 || is_before(column_lists, order[n - 1], order[n]);
+    if (!in_order || order[n] < 0 || order[n] >= cols || column_lists[n].block != n ||
         !is_list(&column_lists[n], at(mask->column_blocks), states + n, rows, cols))
       return false;
+  }
   return true;
 }
 
@@ -294,8 +301,7 @@ static const struct bug {
     {"block_mask.cu.in", "min(key + lane % KEYS, params.nk - 1)", "key + lane % KEYS"},
     {"block_mask.cu.in", "state == FULL ? int(n | 0x80000000u) : n", "n"},
     {"block_mask.cu.in", "(1u << lane) - 1", "(2u << lane) - 1"},
-    {"block_mask.cu.in", "counts[other] == own && other < row",
-     "counts[other] == own && other > row"},
+    {"block_mask.cu.in", "count == own && other < line", "count == own && other > line"},
     {"block_mask.cu.in", "(long long)listed.number * params.row_blocks + row)", "row)"},
     {"block_mask.cu.in", "int(number % params.heads)", "0"},
 };

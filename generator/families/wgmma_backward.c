@@ -161,6 +161,10 @@ static bool needless_direct_store(const struct ft_rule_case *of) {
   return knobs(of)->persistent || !knobs(of)->direct_store;
 }
 
+static bool parts(const struct ft_rule_case *of) {
+  return knobs(of)->part_steps == 0 || (of->request->mask_rows > 0 && !knobs(of)->persistent);
+}
+
 static bool pacing(const struct ft_rule_case *of) {
   return !knobs(of)->pacing || own_budget(of)->consumers >= 2;
 }
@@ -192,6 +196,9 @@ static const struct ft_rule rules[] = {
      "persistent needs direct_store, as the next K and V take the place in which dK and dV would "
      "be "
      "staged; loads beside dQ and ordered adds know one key tile of a block"},
+    {"parts", FT_CANNOT_RUN, parts,
+     "walks are divided where the lists of a block mask say that some are longer than others; "
+     "persistent blocks take whole ones"},
     {"pacing", FT_CANNOT_RUN, pacing, "it takes two consumers or more to be out of step"},
     {"needless-direct-store", FT_NOT_WORTH_TRYING, needless_direct_store,
      "a block with one key tile ends when TMA has read the staged rows"},
@@ -243,11 +250,14 @@ static bool is_for(enum scored requests, const struct ft_request *request) {
 
 static bool default_config(const struct ft_request *request, const struct ft_arch *arch,
                            struct ft_config *config) {
+  enum { PART_STEPS = 32 };
   for (int i = 0; i < FT_COUNT(favourites); ++i) {
     if (max_int(request->head_dim, request->head_dim_v) > favourites[i].head_dim ||
         !is_for(favourites[i].requests, request))
       continue;
-    *config = ft_config_make(&ft_wgmma_backward_family, &favourites[i].knobs);
+    struct ft_wgmma_backward_knobs knobs_of = favourites[i].knobs;
+    knobs_of.part_steps = request->mask_rows > 0 ? PART_STEPS : 0;
+    *config = ft_config_make(&ft_wgmma_backward_family, &knobs_of);
     if (ft_config_is_legal(config, request, arch)) return true;
   }
   return false;

@@ -22,7 +22,9 @@ enum ft_pacing { FT_PACING_NONE, FT_PACING_STAGGERED, FT_PACING_IN_TURNS };
        "1: dK and dV go from registers to global memory; 0: through shared memory, by TMA")        \
   KNOB(persistent, (0, 1), 0, 1, "1: a block takes key tile after key tile; 0: it has one")        \
   KNOB(pacing, (0, 1, 2), 0, 2,                                                                    \
-       "consumers are kept out of step 1: as they begin, 2: by computing exponentials in turns")
+       "consumers are kept out of step 1: as they begin, 2: by computing exponentials in turns")   \
+  KNOB(part_steps, (0, 32), 0, 1024,                                                               \
+       "block masks: walks of more steps are divided up among blocks; 0: none is")
 
 /* Tiles lie as panels of 64 columns, whose rows are 128 bytes, swizzled. */
 #define FT_WGMMA_BACKWARD_BUDGET(TEMPLATE, HOST)                                                   \

@@ -6,6 +6,7 @@
 
 #include "generator/schedule.h"
 #include "generator/status.h"
+#include "runtime/families/column_order.h"
 #include "runtime/families/ragged.h"
 #include "runtime/launch_checks.h"
 #include "runtime/launch_score.h"
@@ -147,10 +148,11 @@ static int64_t bytes_of(int64_t words, int64_t tiles) {
   return (words * tiles * WORD + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-static int64_t workspace_bytes(const struct ft_backward_work *work, int64_t tiles) {
+/* parts: of divided walks, at most. */
+static int64_t workspace_bytes(const struct ft_backward_work *work, int64_t tiles, int64_t parts) {
   return bytes_of(work->dq_sum, tiles) + bytes_of(work->row_stats, tiles) +
          bytes_of(work->counters, tiles) + bytes_of(work->sink_sums, tiles) +
-         bytes_of(work->takes_tiles ? 1 : 0, 1);
+         bytes_of(work->part_sums, parts) + bytes_of(work->takes_tiles ? 1 : 0, 1);
 }
 
 int64_t ft_backward_sink_sums(const struct ft_request *request, int prepare_threads) {
@@ -158,9 +160,10 @@ int64_t ft_backward_sink_sums(const struct ft_request *request, int prepare_thre
 }
 
 static int read_workspace(struct ft_backward_params *params, const struct ft_backward_work *work,
-                          int64_t tiles, int64_t behind, const void *workspace, uint64_t *rest) {
+                          int64_t tiles, int64_t parts, int64_t behind, const void *workspace,
+                          uint64_t *rest) {
   const uint64_t begin = (uintptr_t)workspace;
-  const int64_t bytes = workspace_bytes(work, tiles) + behind;
+  const int64_t bytes = workspace_bytes(work, tiles, parts) + behind;
   if (!workspace)
     return ft_fail(FT_E_ARGUMENT,
                    "arguments.workspace is NULL; this run needs %lld bytes of device memory "
@@ -174,11 +177,26 @@ static int read_workspace(struct ft_backward_params *params, const struct ft_bac
   params->dq_sum = work->dq_sum > 0 ? begin : 0;
   params->row_stats = row_stats;
   params->counters = work->counters > 0 ? counters : 0;
-  params->sink_sums =
-      work->sink_sums > 0 ? counters + (uint64_t)bytes_of(work->counters, tiles) : 0;
-  *rest = begin + (uint64_t)workspace_bytes(work, tiles);
+  const uint64_t sink_sums = counters + (uint64_t)bytes_of(work->counters, tiles);
+  params->sink_sums = work->sink_sums > 0 ? sink_sums : 0;
+  const uint64_t part_sums = sink_sums + (uint64_t)bytes_of(work->sink_sums, tiles);
+  params->column_order.sums = params->column_order.parts > 0 ? part_sums : 0;
+  *rest = begin + (uint64_t)workspace_bytes(work, tiles, parts);
   params->tiles_taken = work->takes_tiles ? *rest - (uint64_t)bytes_of(1, 1) : 0;
   return FT_OK;
+}
+
+static struct ft_dividing dividing_of(const struct ft_launch_plan *plan,
+                                      const struct ft_backward_work *work) {
+  return (struct ft_dividing){.part_steps = work->part_steps,
+                              .slots = (int64_t)plan->arch->sm_count * plan->budget->ctas_per_sm /
+                                       work->blocks};
+}
+
+static int64_t parts_most(const struct ft_launch_plan *plan, const struct ft_backward_work *work,
+                          const struct ft_run *run, int64_t q_tiles_of_head) {
+  const struct ft_dividing dividing = dividing_of(plan, work);
+  return ft_walk_parts_most(&dividing, run, q_tiles_of_head, k_tiles_of_head(plan, run));
 }
 
 /* Of the list of key tiles, in whole multiples of the alignment. */
@@ -194,7 +212,8 @@ int ft_backward_workspace(const struct ft_launch_plan *plan, const struct ft_bac
   FT_TRY(count_q_tiles(plan, &run, &of_head, &tiles));
   int64_t of_score;
   FT_TRY(ft_score_workspace(plan, arguments, &of_score));
-  *bytes = (size_t)(workspace_bytes(work, tiles) + list_bytes(plan, &run) + of_score);
+  *bytes = (size_t)(workspace_bytes(work, tiles, parts_most(plan, work, &run, of_head)) +
+                    list_bytes(plan, &run) + of_score);
   return FT_OK;
 }
 
@@ -208,26 +227,34 @@ int ft_backward_prepare(struct ft_backward_params *params, struct ft_arg_score *
   FT_TRY(ft_run_read(&run, plan->request, arguments));
   FT_TRY(read_geometry(params, plan, work, &run, q_tiles, k_tiles));
   FT_TRY(read_tensors(params, plan->request, &run, arguments));
+  FT_TRY(ft_run_read_visibility(&run, plan->request, arguments->mask, &params->visibility));
+  const int64_t parts = parts_most(plan, work, &run, params->schedule.q_tiles);
+  const struct ft_dividing dividing = dividing_of(plan, work);
+  ft_column_order_read(&params->column_order, plan, &dividing, &run, arguments->mask, parts);
+  FT_TRY(count_tiles(&run, "heads_kv", run.heads_kv,
+                     ft_places_of_head(&params->column_order, params->schedule.k_tiles), k_tiles));
   const int64_t of_list = list_bytes(plan, &run); /* of the workspace, behind the rest */
   int64_t of_score;                               /* behind the list */
   uint64_t rest = 0;
   FT_TRY(ft_score_workspace(plan, arguments, &of_score));
-  FT_TRY(read_workspace(params, work, *q_tiles, of_list + of_score, arguments->workspace, &rest));
+  FT_TRY(read_workspace(params, work, *q_tiles, parts, of_list + of_score, arguments->workspace,
+                        &rest));
   FT_TRY(ft_ragged_read(&params->ragged, &run, params->schedule.k_tiles, rest, arguments));
   if (run.ragged) params->ragged.numbers_q = params->schedule.q_tiles;
   params->softmax = run.softmax;
   params->dropout = run.dropout;
   FT_TRY(ft_run_read_sinks("sinks", arguments->sinks, plan->request->sinks, &params->sinks));
   FT_TRY(ft_run_read_sinks("dsinks", arguments->dsinks, plan->request->sinks, &params->dsinks));
-  FT_TRY(ft_score_arguments_read(score, &params->softmax, plan, &run, arguments,
-                                 rest + (uint64_t)of_list));
-  return ft_run_read_visibility(&run, plan->request, arguments->mask, &params->visibility);
+  return ft_score_arguments_read(score, &params->softmax, plan, &run, arguments,
+                                 rest + (uint64_t)of_list);
 }
 
 void ft_backward_describe(const struct ft_backward_params *p, const struct ft_request *request,
                           const struct ft_backward_work *work, int64_t tiles,
                           enum ft_backward_kernel kernel, struct ft_launch_tensors *tensors) {
   const int d = request->head_dim, dv = request->head_dim_v;
+  const bool divided = p->column_order.parts > 0;
+  const bool sums_keys = kernel == FT_BACKWARD_MAIN || (divided && kernel == FT_BACKWARD_CONVERT);
   ft_launch_tensors_begin(tensors, request->dtype, &p->sequence);
   if (request->ragged) tensors->batch = 1;
   ft_add_tensor(tensors, "Q", &p->q, FT_OF_QUERIES, d);
@@ -236,8 +263,8 @@ void ft_backward_describe(const struct ft_backward_params *p, const struct ft_re
   ft_add_tensor(tensors, "O", &p->o, FT_OF_QUERIES, dv);
   ft_add_tensor(tensors, "dO", &p->dout, FT_OF_QUERIES, dv);
   ft_add_tensor(tensors, "dQ", &p->dq, FT_OF_QUERIES, d)->writable = kernel == FT_BACKWARD_CONVERT;
-  ft_add_tensor(tensors, "dK", &p->dk, FT_OF_KEYS, d)->writable = kernel == FT_BACKWARD_MAIN;
-  ft_add_tensor(tensors, "dV", &p->dv, FT_OF_KEYS, dv)->writable = kernel == FT_BACKWARD_MAIN;
+  ft_add_tensor(tensors, "dK", &p->dk, FT_OF_KEYS, d)->writable = sums_keys;
+  ft_add_tensor(tensors, "dV", &p->dv, FT_OF_KEYS, dv)->writable = sums_keys;
   ft_add_statistic(tensors, "LSE", p->lse);
   if (p->dlse) ft_add_statistic(tensors, "dLSE", p->dlse);
   if (p->dq_sum)
@@ -245,6 +272,11 @@ void ft_backward_describe(const struct ft_backward_params *p, const struct ft_re
         kernel != FT_BACKWARD_CONVERT;
   ft_add_work(tensors, "the statistics", p->row_stats, tiles, work->row_stats)->writable =
       kernel == FT_BACKWARD_PREPARE;
+  if (divided)
+    ft_add_work(tensors, "dV and dK of the parts", p->column_order.sums,
+                (int64_t)p->sequence.batch * p->sequence.heads_kv * p->column_order.parts,
+                work->part_sums)
+        ->writable = kernel == FT_BACKWARD_MAIN;
   if (p->counters)
     ft_add_work(tensors, "the counters", p->counters, tiles, work->counters)->writable =
         kernel != FT_BACKWARD_CONVERT;

@@ -15,18 +15,20 @@ enum ft_backward_kernel {
 };
 
 /* Words of one query tile in each part of the workspace; dq_sum, counters and sink_sums may be
- * empty. blocks: that have a key tile together. takes_tiles: a block has several, one after the
- * other. */
+ * empty. part_sums: words of dV and dK of a part of a key tile's walk. blocks: that have a key tile
+ * together. part_steps: walks under a block mask with more steps may be divided; 0: none is.
+ * takes_tiles: a block has several, one after the other. */
 struct ft_backward_work {
-  int64_t dq_sum, row_stats, counters, sink_sums;
-  int blocks;
+  int64_t dq_sum, row_stats, counters, sink_sums, part_sums;
+  int blocks, part_steps;
   bool takes_tiles;
 };
 
 /* The sink_sums of a request, where blocks of the first kernel have so many threads. */
 int64_t ft_backward_sink_sums(const struct ft_request *request, int prepare_threads);
 
-/* Fills all of params and, as far as the plan has one, score. q_tiles, k_tiles: over all heads. */
+/* Fills all of params and, as far as the plan has one, score. q_tiles, k_tiles: over all heads;
+ * each part of a divided key tile counts as one. */
 int ft_backward_prepare(struct ft_backward_params *params, struct ft_arg_score *score,
                         const struct ft_launch_plan *plan, const struct ft_backward_work *work,
                         const fatune_arguments *arguments, int64_t *q_tiles, int64_t *k_tiles);

@@ -4,6 +4,7 @@
 #include "runtime/families/tiled_backward.h"
 
 #include "generator/status.h"
+#include "runtime/families/column_order.h"
 #include "runtime/families/ragged.h"
 #include "runtime/launch_score.h"
 #include "runtime/tensor_maps.h"
@@ -21,6 +22,13 @@ struct ft_backward_work ft_tiled_backward_work(const struct ft_launch_plan *plan
                                    .sink_sums =
                                        ft_backward_sink_sums(plan->request, prepare_threads),
                                    .blocks = 1};
+}
+
+/* Blocks of the last kernel that add up dV or dK of the parts of 16 keys. */
+static unsigned adding_blocks(const struct ft_backward_params *params, int block_n) {
+  enum { KEYS = 16, SUMS = 2 };
+  const int64_t heads = (int64_t)params->sequence.batch * params->sequence.heads_kv;
+  return (unsigned)(heads * ft_divided_tiles(&params->column_order) * (block_n / KEYS) * SUMS);
 }
 
 static int check_blocks(int64_t k_tiles, int blocks) {
@@ -54,8 +62,11 @@ int ft_tiled_backward_prepare(struct ft_launch *launch, const struct ft_tiled_ba
       (struct ft_launch_kernel){.grid = main_grid(plan, &tiled->work, k_tiles),
                                 .threads = plan->budget->threads,
                                 .smem_bytes = plan->budget->smem_bytes};
-  launch->kernels[FT_BACKWARD_CONVERT] = (struct ft_launch_kernel){
-      .grid = (unsigned)q_tiles, .threads = tiled->dq_threads, .smem_bytes = tiled->dq_smem};
+  const unsigned adding = adding_blocks(&params->rest, ft_config_block_n(plan->config));
+  launch->kernels[FT_BACKWARD_CONVERT] =
+      (struct ft_launch_kernel){.grid = (unsigned)q_tiles + adding,
+                                .threads = tiled->dq_threads,
+                                .smem_bytes = tiled->dq_smem};
   return FT_OK;
 }
 

@@ -10,9 +10,12 @@
 
 static struct ft_backward_work work_of(const struct ft_launch_plan *plan) {
   const struct ft_wgmma_backward_budget *const budget = ft_wgmma_backward_budget(plan->budget);
+  const struct ft_wgmma_backward_knobs *const knobs = ft_wgmma_backward_knobs(plan->config);
   struct ft_backward_work work =
       ft_tiled_backward_work(plan, budget->dq_sums, budget->d_pad, 1, budget->prepare_threads);
-  work.takes_tiles = ft_wgmma_backward_knobs(plan->config)->persistent == 1;
+  work.part_steps = knobs->part_steps;
+  work.part_sums = (int64_t)knobs->block_n * (plan->request->head_dim + plan->request->head_dim_v);
+  work.takes_tiles = knobs->persistent == 1;
   return work;
 }
 
