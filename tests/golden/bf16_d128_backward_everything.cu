@@ -2,7 +2,7 @@
 // request  backward bf16 d128 causal dropout mask=128x128
 // config   mma_backward block_m=32 block_n=64 warps=8 stages=2 column_warps=1 query_parts=1 deferred_dq=1 ctas_per_sm=1
 // budget   81408 bytes of shared memory, 256 threads, about 120 of 255 registers
-// parts    mma_backward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_copies.cu.in, parts/ptx_barriers.cu.in, parts/ptx_reductions.cu.in, parts/ptx_order.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/sink_gradient_none.cu.in, parts/sequence.cu.in, parts/sequence_rows.cu.in, parts/visibility.cu.in, parts/query_tiles.cu.in, parts/key_tile.cu.in, parts/query_walk_blocks.cu.in, parts/score_transposed_none.cu.in, parts/dropout.cu.in, parts/dropout_transposed.cu.in, parts/copy_tile.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/backward_tile.cu.in, parts/backward_roles.cu.in, parts/dq_tickets_none.cu.in, parts/dq_sums.cu.in, parts/backward_dq.cu.in, parts/backward_prepare.cu.in, parts/epilogue_backward.cu.in, parts/backward_step.cu.in, parts/work_list_none.cu.in
+// parts    mma_backward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_copies.cu.in, parts/ptx_barriers.cu.in, parts/ptx_reductions.cu.in, parts/ptx_order.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/walk_parts_none.cu.in, parts/sink_gradient_none.cu.in, parts/sequence.cu.in, parts/sequence_rows.cu.in, parts/visibility.cu.in, parts/query_tiles.cu.in, parts/key_order_blocks.cu.in, parts/key_tile.cu.in, parts/query_walk_blocks.cu.in, parts/score_transposed_none.cu.in, parts/dropout.cu.in, parts/dropout_transposed.cu.in, parts/copy_tile.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/backward_tile.cu.in, parts/backward_roles.cu.in, parts/dq_tickets_none.cu.in, parts/part_sums_none.cu.in, parts/dq_sums.cu.in, parts/backward_dq.cu.in, parts/backward_prepare.cu.in, parts/epilogue_backward.cu.in, parts/backward_step.cu.in, parts/work_list_none.cu.in
 // again    fatune emit 'backward bf16 d128 nq1 causal dropout mask=128x128' --gpu sm_80 --config 'mma_backward block_m=32 block_n=64 warps=8 stages=2 column_warps=1 query_parts=1 deferred_dq=1 ctas_per_sm=1'
 //
 // Three kernels, one after the other on a stream; where there is a fatune_work_list, it lists the key tiles before them:
@@ -312,6 +312,15 @@ struct Schedule {
 };
 static_assert(sizeof(Schedule) == 16, "the host fills 16 bytes");
 
+// Under a block mask the order in which the key tiles of a head start, and which of their walks are divided; else all 0.
+struct ColumnOrder {
+  const int *columns;                // one for each list of MaskLists: columns of mask blocks, those with most kept blocks first; null: in their order
+  float *sums;                       // [batch, heads_kv, parts, BLOCK_N * (HEAD_DIM_V + HEAD_DIM)]: dV and dK of the parts
+  int parts;                         // of the divided key tiles of a head
+  int ends[6];                       // key tiles of a head that are divided into 64 parts; into 64 or 32; and so on, into 2 or more
+};
+static_assert(sizeof(ColumnOrder) == 48, "the host fills 48 bytes");
+
 // The factor of the scores.
 struct Softmax {
   float scale;                       // > 0
@@ -376,14 +385,30 @@ struct BackwardParams {
   Visibility visibility;
   Sequence sequence;
   Schedule schedule;
+  ColumnOrder column_order;
   Softmax softmax;
   const float *sinks;                // [heads_q]; null without sinks, likewise below
   float *dsinks;                     // [heads_q], written
   float *sink_sums;                  // [batch, heads_q, q_tiles, PREPARE_THREADS / 32]: of the rows of a tile what a warp adds to dsinks
   Ragged ragged;                     // where it is, [batch, heads_q, q_tiles] above is [heads_q, numbers_q]
 };
-static_assert(sizeof(BackwardParams) == 576, "the host fills 576 bytes");
+static_assert(sizeof(BackwardParams) == 624, "the host fills 624 bytes");
 
+
+// ---- walk parts: a key tile has all queries of its walk ---------------------------------------------------------------
+constexpr bool WALKS_ARE_DIVIDED = false;
+
+struct WalkPart {};
+
+__device__ __forceinline__ bool is_whole(const WalkPart &) { return true; }
+__device__ __forceinline__ int places_of_head(const BackwardParams &params) { return params.schedule.k_tiles; }
+__device__ __forceinline__ WalkPart part_at(const BackwardParams &, int place, int &rank) {
+  rank = place;
+  return {};
+}
+__device__ __forceinline__ int begin_of_part(const WalkPart &, int) { return 0; }
+__device__ __forceinline__ int end_of_part(const WalkPart &, int steps) { return steps; }
+__device__ __forceinline__ unsigned query_blocks(const BackwardParams &) { return gridDim.x; }
 
 // ---- the gradient of the sinks: there are none ----------------------------------------------------------------------------
 struct SinkSum {};
@@ -559,6 +584,17 @@ __device__ __forceinline__ int tile_number(const BackwardParams &params, const S
   return batch_head_of(params.sequence, batch, head) * params.schedule.q_tiles + q0 / BLOCK_M;
 }
 
+// The key tile of a rank: the columns of mask blocks with most kept blocks come first, where the host has such an order.
+// Query heads that share keys take that of the first.
+__device__ __forceinline__ int key_tile_of_rank(const BackwardParams &params, int batch, int kv_head, int rank) {
+  constexpr int TILES = MASK_COLS / BLOCK_N;
+  const MaskLists &columns = params.visibility.columns;
+  const int *const order = params.column_order.columns;
+  if (!order) return rank;
+  const long long list = batch * columns.batch_lists + kv_head * params.sequence.group * columns.head_lists;
+  return order[list + rank / TILES] * TILES + rank % TILES;
+}
+
 // ---- a key tile and its place in the order ------------------------------------------------------------------------------
 // Blocks start in the order of their number. The key tiles of an L2 section (a number of kv heads) run together. Inside it
 // one tile of every head comes after the other, so that neighbours rarely add to the same dQ.
@@ -570,6 +606,7 @@ struct KeyTile {
   int number;                // in the order of its head's tiles: the ticket with which it adds to dQ
   int k0;                    // its first key
   int begin;                 // SPREAD: first query of its first step
+  WalkPart part;            // of its walk
   SequencePlace place;       // of its batch entry
 };
 
@@ -580,13 +617,13 @@ __device__ __forceinline__ int spread_begin(const Schedule &schedule, int number
 }
 
 __device__ __forceinline__ unsigned count_key_tiles(const BackwardParams &params) {
-  return unsigned(params.schedule.k_tiles) * params.sequence.heads_kv * params.sequence.batch;
+  return unsigned(places_of_head(params)) * params.sequence.heads_kv * params.sequence.batch;
 }
 
 __device__ __forceinline__ KeyTile key_tile_at(const BackwardParams &params, unsigned place) {
   const Sequence &sequence = params.sequence;
   const Schedule &schedule = params.schedule;
-  const unsigned section_blocks = unsigned(schedule.l2_section_heads) * schedule.k_tiles;
+  const unsigned section_blocks = unsigned(schedule.l2_section_heads) * places_of_head(params);
   const unsigned section = place / section_blocks;
   const unsigned first_head = section * schedule.l2_section_heads;
   const unsigned heads = min(unsigned(schedule.l2_section_heads), sequence.batch * sequence.heads_kv - first_head);
@@ -595,7 +632,9 @@ __device__ __forceinline__ KeyTile key_tile_at(const BackwardParams &params, uns
   KeyTile keys;
   keys.batch = batch_head / sequence.heads_kv;
   keys.kv_head = batch_head % sequence.heads_kv;
-  keys.number = rest / heads;
+  int rank;
+  keys.part = part_at(params, rest / heads, rank);
+  keys.number = key_tile_of_rank(params, keys.batch, keys.kv_head, rank);
   keys.k0 = keys.number * BLOCK_N;
   keys.begin = spread_begin(schedule, keys.number);
   return keys;
@@ -644,50 +683,97 @@ static_assert(MASK_ROWS % BLOCK_M == 0 && MASK_COLS % BLOCK_N == 0, "a tile lies
 
 struct QueryWalk {
   Step step;
-  const int *blocks;         // kept row blocks of this head
-  int place, places;         // tile of those, and how many there are
+  const int *blocks;         // kept row blocks of this head, from the one behind the step's on
+  int next;                  // the first of them, read ahead so that no step waits for it
+  int tiles;                 // of this head, from the step's on
+  int left;                  // WALKS_ARE_DIVIDED: steps behind those of this head
 };
 
-__device__ __forceinline__ void enter_head(const Sequence &sequence, const Visibility &visibility, const KeyTile &keys,
-                                           QueryWalk &walk) {
-  const MaskLists &columns = visibility.columns;
-  const int head = query_head_of(sequence, keys, walk.step);
-  const MaskList list = columns.lists[keys.batch * columns.batch_lists + head * columns.head_lists + keys.k0 / MASK_COLS];
-  walk.blocks = columns.blocks + list.start;
-  walk.place = 0;
-  walk.places = list.count * TILES_PER_MASK_BLOCK;
+// Tiles of a list that begin before a query. Rows ascend within a list.
+__device__ __forceinline__ int tiles_before(const int *blocks, int count, int query, bool all_begin_before) {
+  int entries = all_begin_before ? count : 0, beyond = count;
+  while (entries < beyond) {
+    const int middle = (entries + beyond) / 2;
+    if (block_of(blocks[middle]) * MASK_ROWS < query) entries = middle + 1; else beyond = middle;
+  }
+  if (entries == 0) return 0;
+  const int rows = query - block_of(blocks[entries - 1]) * MASK_ROWS;
+  return (entries - 1) * TILES_PER_MASK_BLOCK + min(TILES_PER_MASK_BLOCK, (rows + BLOCK_M - 1) / BLOCK_M);
 }
 
-// To the first tile at its place or behind it that sees a key. Rows ascend within a head.
-__device__ __forceinline__ void settle(const Sequence &sequence, const Visibility &visibility, const KeyTile &keys,
-                                       QueryWalk &walk) {
-  const int nq = sequence.nq, last_key = min(keys.k0 + BLOCK_N, sequence.nk) - 1;
-  for (;;) {
-    for (; walk.place < walk.places; ++walk.place) {
-      const int entry = walk.blocks[walk.place / TILES_PER_MASK_BLOCK];
-      const int q0 = walk.step.q0 = block_of(entry) * MASK_ROWS + walk.place % TILES_PER_MASK_BLOCK * BLOCK_M;
-      walk.step.sees_whole = is_seen_whole(entry);
-      if (q0 >= nq || (HIDES_FIRST_KEYS && q0 >= queries_seeing(sequence, visibility, last_key).end)) break;
-      if (HIDES_LAST_KEYS && min(q0 + BLOCK_M, nq) - 1 < queries_seeing(sequence, visibility, keys.k0).begin) continue;
-      return;
+// The step's tile is number `tile` of the block of this entry.
+__device__ __forceinline__ void enter_block(QueryWalk &walk, int entry, int tile) {
+  walk.step.q0 = block_of(entry) * MASK_ROWS + tile * BLOCK_M;
+  walk.step.sees_whole = is_seen_whole(entry);
+  if (walk.tiles > TILES_PER_MASK_BLOCK - tile) walk.next = *walk.blocks;
+}
+
+// To the step behind so many tiles of this head, of which it has more, or of the first one behind it that has any.
+__device__ __forceinline__ void enter_head(const Sequence &sequence, const Visibility &visibility, const KeyTile &keys,
+                                           QueryWalk &walk, int skipped) {
+  const MaskLists &columns = visibility.columns;
+  const int first = queries_seeing(sequence, visibility, keys.k0).begin;
+  const int end = min(sequence.nq, queries_seeing(sequence, visibility, min(keys.k0 + BLOCK_N, sequence.nk) - 1).end);
+  if (WALKS_ARE_DIVIDED && walk.left == 0) walk.step.head = sequence.group;
+  for (; walk.step.head < sequence.group; ++walk.step.head) {
+    const int head = query_head_of(sequence, keys, walk.step);
+    const MaskList list = columns.lists[keys.batch * columns.batch_lists + head * columns.head_lists + keys.k0 / MASK_COLS];
+    const int *const blocks = columns.blocks + list.start;
+    const int place = (HIDES_LAST_KEYS ? tiles_before(blocks, list.count, first - BLOCK_M + 1, false) : 0) + skipped;
+    walk.tiles = tiles_before(blocks, list.count, end, !HIDES_FIRST_KEYS) - place;
+    if (walk.tiles <= 0) continue;
+    if (WALKS_ARE_DIVIDED) {
+      walk.tiles = min(walk.tiles, walk.left);
+      walk.left -= walk.tiles;
     }
-    if (++walk.step.head >= sequence.group) return;
-    enter_head(sequence, visibility, keys, walk);
+    walk.blocks = blocks + place / TILES_PER_MASK_BLOCK + 1;
+    enter_block(walk, walk.blocks[-1], place % TILES_PER_MASK_BLOCK);
+    return;
   }
+}
+
+__device__ __forceinline__ void enter_next_head(const Sequence &sequence, const Visibility &visibility, const KeyTile &keys,
+                                                QueryWalk &walk) {
+  ++walk.step.head;
+  enter_head(sequence, visibility, keys, walk, 0);
+}
+
+// The key tile's part of this walk, from its first step on.
+__device__ __forceinline__ QueryWalk part_of(const Sequence &sequence, const Visibility &visibility, const KeyTile &keys,
+                                             const QueryWalk &whole) {
+  int steps = 0;
+  for (QueryWalk walk = whole; !is_over(sequence, walk.step); enter_next_head(sequence, visibility, keys, walk)) {
+    steps += walk.tiles;
+  }
+  QueryWalk walk = whole;
+  int skipped = begin_of_part(keys.part, steps);
+  for (; !is_over(sequence, walk.step) && skipped >= walk.tiles; enter_next_head(sequence, visibility, keys, walk)) {
+    skipped -= walk.tiles;
+  }
+  walk.left = end_of_part(keys.part, steps) - begin_of_part(keys.part, steps);
+  enter_head(sequence, visibility, keys, walk, skipped);
+  return walk;
 }
 
 __device__ __forceinline__ QueryWalk begin_walk(const Sequence &sequence, const Visibility &visibility,
                                                 const KeyTile &keys) {
-  QueryWalk walk = {{0, 0}, nullptr, 0, 0};
-  enter_head(sequence, visibility, keys, walk);
-  settle(sequence, visibility, keys, walk);
-  return walk;
+  QueryWalk walk = {};
+  walk.left = 0x7fffffff;
+  enter_head(sequence, visibility, keys, walk, 0);
+  return is_whole(keys.part) ? walk : part_of(sequence, visibility, keys, walk);
 }
 
 __device__ __forceinline__ void advance(const Sequence &sequence, const Visibility &visibility, const KeyTile &keys,
                                         QueryWalk &walk) {
-  ++walk.place;
-  settle(sequence, visibility, keys, walk);
+  if (--walk.tiles == 0) {
+    enter_next_head(sequence, visibility, keys, walk);
+    return;
+  }
+  walk.step.q0 += BLOCK_M;
+  if (walk.step.q0 % MASK_ROWS == 0) {
+    ++walk.blocks;
+    enter_block(walk, walk.next, 0);
+  }
 }
 
 // ---- score of S^T, and its slope ---------------------------------------------------------------------------------
@@ -1195,6 +1281,14 @@ __device__ __forceinline__ void wait_for_ticket(const BackwardParams &, int, int
 __device__ __forceinline__ void pass_ticket(const BackwardParams &, int, int, int, bool &) {}
 __device__ __forceinline__ void set_first_tickets(const BackwardParams &, int) {}
 
+// No walk is divided: there are no sums of parts.
+constexpr int VALUE_SUMS = 0;
+
+template <int N>
+__device__ __forceinline__ void store_part(const BackwardParams &, const KeyTile &, int, const float (&)[N][4], int, int) {}
+__device__ __forceinline__ void clear_part(const BackwardParams &, const KeyTile &) {}
+__device__ __forceinline__ bool add_parts(const BackwardParams &) { return false; }
+
 // ---- sums of dQ over the key tiles, in fp32 ----------------------------------------------------------------
 // The number of the sum that the step adds its dQ to, of DQ_SUMS for each query tile.
 __device__ __forceinline__ int sum_number(const BackwardParams &params, const KeyTile &keys, const Step &step) {
@@ -1233,6 +1327,7 @@ fatune_convert(const __grid_constant__ Argument argument) {
   const BackwardParams &all = params_of(argument);
   finish_captured(argument);
   finish_sinks(all);
+  if (add_parts(all)) return;
   extern __shared__ __align__(128) unsigned char shared[];
   const unsigned sdQ = shared_address(shared);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;

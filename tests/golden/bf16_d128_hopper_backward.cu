@@ -2,7 +2,7 @@
 // request  backward bf16 d128 causal
 // config   wgmma_backward block_m=64 block_n=128 q_stages=2 do_stages=2 ds_stages=2 pacing=2
 // budget   198656 bytes of shared memory, 512 threads, about 200 of 208 registers
-// parts    wgmma_backward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_tma_5d.cu.in, parts/ptx_bulk.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_reductions.cu.in, parts/ptx_wgmma_product.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/sink_gradient_none.cu.in, parts/sequence.cu.in, parts/sequence_rows.cu.in, parts/visibility.cu.in, parts/query_tiles.cu.in, parts/key_tile.cu.in, parts/query_walk.cu.in, parts/score_transposed_none.cu.in, parts/dropout_none.cu.in, parts/dropout_transposed_none.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/dq_tickets_none.cu.in, parts/dq_sums.cu.in, parts/backward_prepare.cu.in, parts/backward_pipeline.cu.in, parts/ring.cu.in, parts/descriptors.cu.in, parts/tile_rows.cu.in, parts/backward_loads.cu.in, parts/backward_loader.cu.in, parts/clear_gradients.cu.in, parts/block_tiles_one.cu.in, parts/backward_dq_warpgroup.cu.in, parts/backward_adders_none.cu.in, parts/backward_consumer.cu.in, parts/backward_marked_none.cu.in, parts/store_sums_staged.cu.in, parts/work_list_none.cu.in
+// parts    wgmma_backward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_tma_5d.cu.in, parts/ptx_bulk.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_reductions.cu.in, parts/ptx_wgmma_product.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/walk_parts_none.cu.in, parts/sink_gradient_none.cu.in, parts/sequence.cu.in, parts/sequence_rows.cu.in, parts/visibility.cu.in, parts/query_tiles.cu.in, parts/key_order.cu.in, parts/key_tile.cu.in, parts/query_walk.cu.in, parts/score_transposed_none.cu.in, parts/dropout_none.cu.in, parts/dropout_transposed_none.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/part_sums_none.cu.in, parts/dq_tickets_none.cu.in, parts/dq_sums.cu.in, parts/backward_prepare.cu.in, parts/backward_pipeline.cu.in, parts/ring.cu.in, parts/descriptors.cu.in, parts/tile_rows.cu.in, parts/backward_loads.cu.in, parts/backward_loader.cu.in, parts/clear_gradients.cu.in, parts/block_tiles_one.cu.in, parts/backward_dq_warpgroup.cu.in, parts/backward_adders_none.cu.in, parts/backward_consumer.cu.in, parts/backward_marked_none.cu.in, parts/store_sums_staged.cu.in, parts/work_list_none.cu.in
 // again    fatune emit 'backward bf16 d128 nq1 causal' --gpu sm_90 --config 'wgmma_backward block_m=64 block_n=128 q_stages=2 do_stages=2 ds_stages=2 pacing=2'
 //
 // Three kernels, one after the other on a stream; where there is a fatune_work_list, it lists the key tiles before them:
@@ -461,6 +461,15 @@ struct Schedule {
 };
 static_assert(sizeof(Schedule) == 16, "the host fills 16 bytes");
 
+// Under a block mask the order in which the key tiles of a head start, and which of their walks are divided; else all 0.
+struct ColumnOrder {
+  const int *columns;                // one for each list of MaskLists: columns of mask blocks, those with most kept blocks first; null: in their order
+  float *sums;                       // [batch, heads_kv, parts, BLOCK_N * (HEAD_DIM_V + HEAD_DIM)]: dV and dK of the parts
+  int parts;                         // of the divided key tiles of a head
+  int ends[6];                       // key tiles of a head that are divided into 64 parts; into 64 or 32; and so on, into 2 or more
+};
+static_assert(sizeof(ColumnOrder) == 48, "the host fills 48 bytes");
+
 // The factor of the scores.
 struct Softmax {
   float scale;                       // > 0
@@ -525,13 +534,14 @@ struct BackwardParams {
   Visibility visibility;
   Sequence sequence;
   Schedule schedule;
+  ColumnOrder column_order;
   Softmax softmax;
   const float *sinks;                // [heads_q]; null without sinks, likewise below
   float *dsinks;                     // [heads_q], written
   float *sink_sums;                  // [batch, heads_q, q_tiles, PREPARE_THREADS / 32]: of the rows of a tile what a warp adds to dsinks
   Ragged ragged;                     // where it is, [batch, heads_q, q_tiles] above is [heads_q, numbers_q]
 };
-static_assert(sizeof(BackwardParams) == 576, "the host fills 576 bytes");
+static_assert(sizeof(BackwardParams) == 624, "the host fills 624 bytes");
 
 // That of a main kernel with its tensors as TMA wants them. The others take the first member, or with a score function all.
 struct TiledBackwardParams {
@@ -543,8 +553,23 @@ struct TiledBackwardParams {
   TensorMap dk;                      // in boxes of 64 rows
   TensorMap dv;                      // in boxes of 64 rows
 };
-static_assert(sizeof(TiledBackwardParams) == 1344, "the host fills 1344 bytes");
+static_assert(sizeof(TiledBackwardParams) == 1408, "the host fills 1408 bytes");
 
+
+// ---- walk parts: a key tile has all queries of its walk ---------------------------------------------------------------
+constexpr bool WALKS_ARE_DIVIDED = false;
+
+struct WalkPart {};
+
+__device__ __forceinline__ bool is_whole(const WalkPart &) { return true; }
+__device__ __forceinline__ int places_of_head(const BackwardParams &params) { return params.schedule.k_tiles; }
+__device__ __forceinline__ WalkPart part_at(const BackwardParams &, int place, int &rank) {
+  rank = place;
+  return {};
+}
+__device__ __forceinline__ int begin_of_part(const WalkPart &, int) { return 0; }
+__device__ __forceinline__ int end_of_part(const WalkPart &, int steps) { return steps; }
+__device__ __forceinline__ unsigned query_blocks(const BackwardParams &) { return gridDim.x; }
 
 // ---- the gradient of the sinks: there are none ----------------------------------------------------------------------------
 struct SinkSum {};
@@ -720,6 +745,9 @@ __device__ __forceinline__ int tile_number(const BackwardParams &params, const S
   return batch_head_of(params.sequence, batch, head) * params.schedule.q_tiles + q0 / BLOCK_M;
 }
 
+// The key tile of a rank: they start in the order of their keys.
+__device__ __forceinline__ int key_tile_of_rank(const BackwardParams &, int, int, int rank) { return rank; }
+
 // ---- a key tile and its place in the order ------------------------------------------------------------------------------
 // Blocks start in the order of their number. The key tiles of an L2 section (a number of kv heads) run together. Inside it
 // one tile of every head comes after the other, so that neighbours rarely add to the same dQ.
@@ -731,6 +759,7 @@ struct KeyTile {
   int number;                // in the order of its head's tiles: the ticket with which it adds to dQ
   int k0;                    // its first key
   int begin;                 // SPREAD: first query of its first step
+  WalkPart part;            // of its walk
   SequencePlace place;       // of its batch entry
 };
 
@@ -741,13 +770,13 @@ __device__ __forceinline__ int spread_begin(const Schedule &schedule, int number
 }
 
 __device__ __forceinline__ unsigned count_key_tiles(const BackwardParams &params) {
-  return unsigned(params.schedule.k_tiles) * params.sequence.heads_kv * params.sequence.batch;
+  return unsigned(places_of_head(params)) * params.sequence.heads_kv * params.sequence.batch;
 }
 
 __device__ __forceinline__ KeyTile key_tile_at(const BackwardParams &params, unsigned place) {
   const Sequence &sequence = params.sequence;
   const Schedule &schedule = params.schedule;
-  const unsigned section_blocks = unsigned(schedule.l2_section_heads) * schedule.k_tiles;
+  const unsigned section_blocks = unsigned(schedule.l2_section_heads) * places_of_head(params);
   const unsigned section = place / section_blocks;
   const unsigned first_head = section * schedule.l2_section_heads;
   const unsigned heads = min(unsigned(schedule.l2_section_heads), sequence.batch * sequence.heads_kv - first_head);
@@ -756,7 +785,9 @@ __device__ __forceinline__ KeyTile key_tile_at(const BackwardParams &params, uns
   KeyTile keys;
   keys.batch = batch_head / sequence.heads_kv;
   keys.kv_head = batch_head % sequence.heads_kv;
-  keys.number = rest / heads;
+  int rank;
+  keys.part = part_at(params, rest / heads, rank);
+  keys.number = key_tile_of_rank(params, keys.batch, keys.kv_head, rank);
   keys.k0 = keys.number * BLOCK_N;
   keys.begin = spread_begin(schedule, keys.number);
   return keys;
@@ -927,6 +958,14 @@ __device__ __forceinline__ void store_rows(element *to, long long row_stride, un
   }
 }
 
+// No walk is divided: there are no sums of parts.
+constexpr int VALUE_SUMS = 0;
+
+template <int N>
+__device__ __forceinline__ void store_part(const BackwardParams &, const KeyTile &, int, const float (&)[N][4], int, int) {}
+__device__ __forceinline__ void clear_part(const BackwardParams &, const KeyTile &) {}
+__device__ __forceinline__ bool add_parts(const BackwardParams &) { return false; }
+
 // Key tiles add to dQ as they come.
 __device__ __forceinline__ void wait_for_ticket(const BackwardParams &, int, int, bool) {}
 __device__ __forceinline__ void pass_ticket(const BackwardParams &, int, int, int, bool &) {}
@@ -971,6 +1010,7 @@ fatune_convert(const __grid_constant__ Argument argument) {
   const BackwardParams &all = params_of(argument);
   finish_captured(argument);
   finish_sinks(all);
+  if (add_parts(all)) return;
   extern __shared__ __align__(128) unsigned char shared[];
   const unsigned sdQ = shared_address(shared);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -1268,7 +1308,8 @@ __device__ __forceinline__ bool ends_at_once(const BackwardParams &params) {
   const auto &own = at_place(params, keys.place);
   if (keys.k0 >= own.sequence.nk) return true;  // of a block mask the last column of blocks may have fewer tiles; so may a list of them
   if (!is_over(own.sequence, begin_walk(own.sequence, own.visibility, keys).step)) return false;
-  clear_gradients(own, keys, threadIdx.x, THREADS);  // no query sees these keys
+  // No query sees these keys.
+  if (is_whole(keys.part)) clear_gradients(own, keys, threadIdx.x, THREADS); else clear_part(own, keys);
   return true;
 }
 
@@ -1800,7 +1841,14 @@ __device__ __forceinline__ void sum_keys(const TiledBackwardParams &params, int 
     hold(consumer.rdK);
     hold(consumer.rdV);
     if (TAKES_TILES) leave_tile(consumer);
-    store_gradients(consumer, params, tile_of(rest, turn));  // found again, so that it is in no registers meanwhile
+    const KeyTile keys = tile_of(rest, turn);  // found again, so that it is in no registers meanwhile
+    if (is_whole(keys.part)) {
+      store_gradients(consumer, params, keys);
+    } else {
+      store_part(rest, keys, 0, consumer.rdV, number * 4 + warp, lane);
+      hold(consumer.rdK);    // else registers are spilled
+      store_part(rest, keys, VALUE_SUMS, consumer.rdK, number * 4 + warp, lane);
+    }
   }
 }
 

@@ -2,7 +2,7 @@
 // request  backward bf16 d64
 // config   mma_backward block_m=64 block_n=128 warps=8 stages=2 column_warps=1 query_parts=2 kv_in_regs=1 ctas_per_sm=1
 // budget   99328 bytes of shared memory, 256 threads, about 168 of 255 registers
-// parts    mma_backward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_copies.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_reductions.cu.in, parts/ptx_order.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/sink_gradient_none.cu.in, parts/sequence.cu.in, parts/sequence_rows.cu.in, parts/visibility.cu.in, parts/query_tiles.cu.in, parts/key_tile.cu.in, parts/query_walk.cu.in, parts/score_transposed_none.cu.in, parts/dropout_none.cu.in, parts/dropout_transposed_none.cu.in, parts/copy_tile.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/backward_tile.cu.in, parts/backward_roles.cu.in, parts/dq_tickets_none.cu.in, parts/dq_sums.cu.in, parts/backward_dq.cu.in, parts/backward_prepare.cu.in, parts/epilogue_backward.cu.in, parts/backward_step.cu.in, parts/work_list_none.cu.in
+// parts    mma_backward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_copies.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_reductions.cu.in, parts/ptx_order.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/walk_parts_none.cu.in, parts/sink_gradient_none.cu.in, parts/sequence.cu.in, parts/sequence_rows.cu.in, parts/visibility.cu.in, parts/query_tiles.cu.in, parts/key_order.cu.in, parts/key_tile.cu.in, parts/query_walk.cu.in, parts/score_transposed_none.cu.in, parts/dropout_none.cu.in, parts/dropout_transposed_none.cu.in, parts/copy_tile.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/backward_tile.cu.in, parts/backward_roles.cu.in, parts/dq_tickets_none.cu.in, parts/part_sums_none.cu.in, parts/dq_sums.cu.in, parts/backward_dq.cu.in, parts/backward_prepare.cu.in, parts/epilogue_backward.cu.in, parts/backward_step.cu.in, parts/work_list_none.cu.in
 // again    fatune emit 'backward bf16 d64 nq1' --gpu sm_90 --config 'mma_backward block_m=64 block_n=128 warps=8 stages=2 column_warps=1 query_parts=2 kv_in_regs=1 ctas_per_sm=1'
 //
 // Three kernels, one after the other on a stream; where there is a fatune_work_list, it lists the key tiles before them:
@@ -320,6 +320,15 @@ struct Schedule {
 };
 static_assert(sizeof(Schedule) == 16, "the host fills 16 bytes");
 
+// Under a block mask the order in which the key tiles of a head start, and which of their walks are divided; else all 0.
+struct ColumnOrder {
+  const int *columns;                // one for each list of MaskLists: columns of mask blocks, those with most kept blocks first; null: in their order
+  float *sums;                       // [batch, heads_kv, parts, BLOCK_N * (HEAD_DIM_V + HEAD_DIM)]: dV and dK of the parts
+  int parts;                         // of the divided key tiles of a head
+  int ends[6];                       // key tiles of a head that are divided into 64 parts; into 64 or 32; and so on, into 2 or more
+};
+static_assert(sizeof(ColumnOrder) == 48, "the host fills 48 bytes");
+
 // The factor of the scores.
 struct Softmax {
   float scale;                       // > 0
@@ -384,14 +393,30 @@ struct BackwardParams {
   Visibility visibility;
   Sequence sequence;
   Schedule schedule;
+  ColumnOrder column_order;
   Softmax softmax;
   const float *sinks;                // [heads_q]; null without sinks, likewise below
   float *dsinks;                     // [heads_q], written
   float *sink_sums;                  // [batch, heads_q, q_tiles, PREPARE_THREADS / 32]: of the rows of a tile what a warp adds to dsinks
   Ragged ragged;                     // where it is, [batch, heads_q, q_tiles] above is [heads_q, numbers_q]
 };
-static_assert(sizeof(BackwardParams) == 576, "the host fills 576 bytes");
+static_assert(sizeof(BackwardParams) == 624, "the host fills 624 bytes");
 
+
+// ---- walk parts: a key tile has all queries of its walk ---------------------------------------------------------------
+constexpr bool WALKS_ARE_DIVIDED = false;
+
+struct WalkPart {};
+
+__device__ __forceinline__ bool is_whole(const WalkPart &) { return true; }
+__device__ __forceinline__ int places_of_head(const BackwardParams &params) { return params.schedule.k_tiles; }
+__device__ __forceinline__ WalkPart part_at(const BackwardParams &, int place, int &rank) {
+  rank = place;
+  return {};
+}
+__device__ __forceinline__ int begin_of_part(const WalkPart &, int) { return 0; }
+__device__ __forceinline__ int end_of_part(const WalkPart &, int steps) { return steps; }
+__device__ __forceinline__ unsigned query_blocks(const BackwardParams &) { return gridDim.x; }
 
 // ---- the gradient of the sinks: there are none ----------------------------------------------------------------------------
 struct SinkSum {};
@@ -567,6 +592,9 @@ __device__ __forceinline__ int tile_number(const BackwardParams &params, const S
   return batch_head_of(params.sequence, batch, head) * params.schedule.q_tiles + q0 / BLOCK_M;
 }
 
+// The key tile of a rank: they start in the order of their keys.
+__device__ __forceinline__ int key_tile_of_rank(const BackwardParams &, int, int, int rank) { return rank; }
+
 // ---- a key tile and its place in the order ------------------------------------------------------------------------------
 // Blocks start in the order of their number. The key tiles of an L2 section (a number of kv heads) run together. Inside it
 // one tile of every head comes after the other, so that neighbours rarely add to the same dQ.
@@ -578,6 +606,7 @@ struct KeyTile {
   int number;                // in the order of its head's tiles: the ticket with which it adds to dQ
   int k0;                    // its first key
   int begin;                 // SPREAD: first query of its first step
+  WalkPart part;            // of its walk
   SequencePlace place;       // of its batch entry
 };
 
@@ -588,13 +617,13 @@ __device__ __forceinline__ int spread_begin(const Schedule &schedule, int number
 }
 
 __device__ __forceinline__ unsigned count_key_tiles(const BackwardParams &params) {
-  return unsigned(params.schedule.k_tiles) * params.sequence.heads_kv * params.sequence.batch;
+  return unsigned(places_of_head(params)) * params.sequence.heads_kv * params.sequence.batch;
 }
 
 __device__ __forceinline__ KeyTile key_tile_at(const BackwardParams &params, unsigned place) {
   const Sequence &sequence = params.sequence;
   const Schedule &schedule = params.schedule;
-  const unsigned section_blocks = unsigned(schedule.l2_section_heads) * schedule.k_tiles;
+  const unsigned section_blocks = unsigned(schedule.l2_section_heads) * places_of_head(params);
   const unsigned section = place / section_blocks;
   const unsigned first_head = section * schedule.l2_section_heads;
   const unsigned heads = min(unsigned(schedule.l2_section_heads), sequence.batch * sequence.heads_kv - first_head);
@@ -603,7 +632,9 @@ __device__ __forceinline__ KeyTile key_tile_at(const BackwardParams &params, uns
   KeyTile keys;
   keys.batch = batch_head / sequence.heads_kv;
   keys.kv_head = batch_head % sequence.heads_kv;
-  keys.number = rest / heads;
+  int rank;
+  keys.part = part_at(params, rest / heads, rank);
+  keys.number = key_tile_of_rank(params, keys.batch, keys.kv_head, rank);
   keys.k0 = keys.number * BLOCK_N;
   keys.begin = spread_begin(schedule, keys.number);
   return keys;
@@ -1066,6 +1097,14 @@ __device__ __forceinline__ void wait_for_ticket(const BackwardParams &, int, int
 __device__ __forceinline__ void pass_ticket(const BackwardParams &, int, int, int, bool &) {}
 __device__ __forceinline__ void set_first_tickets(const BackwardParams &, int) {}
 
+// No walk is divided: there are no sums of parts.
+constexpr int VALUE_SUMS = 0;
+
+template <int N>
+__device__ __forceinline__ void store_part(const BackwardParams &, const KeyTile &, int, const float (&)[N][4], int, int) {}
+__device__ __forceinline__ void clear_part(const BackwardParams &, const KeyTile &) {}
+__device__ __forceinline__ bool add_parts(const BackwardParams &) { return false; }
+
 // ---- sums of dQ over the key tiles, in fp32 ----------------------------------------------------------------
 // The number of the sum that the step adds its dQ to, of DQ_SUMS for each query tile.
 __device__ __forceinline__ int sum_number(const BackwardParams &params, const KeyTile &keys, const Step &step) {
@@ -1105,6 +1144,7 @@ fatune_convert(const __grid_constant__ Argument argument) {
   const BackwardParams &all = params_of(argument);
   finish_captured(argument);
   finish_sinks(all);
+  if (add_parts(all)) return;
   extern __shared__ __align__(128) unsigned char shared[];
   const unsigned sdQ = shared_address(shared);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
