@@ -153,6 +153,7 @@ static void push_forms(lua_State *state, const struct ft_render *job) {
   const struct ft_request *const request = job->request;
   const bool has_gradients = job->score != NULL && request->score_gradients != 0;
   const bool slope_varies = job->score != NULL && varies(job->score, job->score->slope);
+  const char *const wide = ft_dtype_is_fp32(request->dtype) ? "_fp32" : "";
   const char *const blocks = request->mask_rows > 0 ? "_blocks" : "";
   const char *const paged = request->pages > 0 ? "_paged" : "";
   const char *const dropout = request->dropout ? "" : "_none";
@@ -165,6 +166,9 @@ static void push_forms(lua_State *state, const struct ft_render *job) {
   const struct {
     const char *part, *ending;
   } forms[] = {
+      {"pairs", wide}, /* fragments of elements of 32 bits */
+      {"fragments", wide},
+      {"staging", wide},
       {"sequence", request->ragged ? "_ragged" : paged},
       {"key_rows", paged},
       {"work_list", request->ragged ? "" : "_none"},

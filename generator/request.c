@@ -188,17 +188,28 @@ double ft_request_flops(const struct ft_request *request) {
          passes * request->mask_density;
 }
 
+bool ft_dtype_is_fp32(enum ft_dtype dtype) {
+  return dtype == FT_FP32 || dtype == FT_TF32;
+}
+
+int ft_dtype_mma_cost(enum ft_dtype dtype) {
+  return dtype == FT_FP32 ? 6 : dtype == FT_TF32 ? 2 : 1;
+}
+
 int ft_dtype_bytes(enum ft_dtype dtype) {
   switch (dtype) {
   case FT_FP16:
   case FT_BF16: return 2;
   case FT_E4M3: return 1;
+  case FT_FP32:
+  case FT_TF32: return 4;
   }
   return 0;
 }
 
 enum ft_dtype ft_output_dtype(const struct ft_request *request) {
-  return request->dtype == FT_E4M3 ? FT_BF16 : request->dtype;
+  if (request->dtype == FT_E4M3) return FT_BF16;
+  return request->dtype == FT_TF32 ? FT_FP32 : request->dtype;
 }
 
 static const char *choice_name(int field, int value) {

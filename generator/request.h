@@ -12,7 +12,7 @@
 #include "generator/text.h"
 
 enum ft_pass { FT_FORWARD, FT_BACKWARD };
-enum ft_dtype { FT_FP16, FT_BF16, FT_E4M3 };
+enum ft_dtype { FT_FP16, FT_BF16, FT_E4M3, FT_FP32, FT_TF32 };
 enum ft_causal {
   FT_CAUSAL_NONE,
   FT_CAUSAL_BOTTOM_RIGHT, /* key j visible to query i when j <= i + nk - nq, as FlashAttention */
@@ -67,6 +67,11 @@ struct ft_request ft_request_alike(const struct ft_request *request);
  * under a mask, in sequences of different lengths. */
 bool ft_request_tiles_differ(const struct ft_request *request);
 
+/* Whether elements are fp32: multiplied as such or, faster, rounded to TF32. */
+bool ft_dtype_is_fp32(enum ft_dtype dtype);
+/* How long mma.sync takes for a product, in products of 16-bit numbers: TF32 has half their rate,
+ * and a product of fp32 is three of TF32. */
+int ft_dtype_mma_cost(enum ft_dtype dtype);
 /* Bytes of one element. */
 int ft_dtype_bytes(enum ft_dtype dtype);
 /* Of O. Q, K and V have the request's dtype. */

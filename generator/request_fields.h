@@ -26,7 +26,7 @@ enum ft_request_part {
   FT_PART_HINT    /* likewise, but the fallback in a kernel class */
 };
 
-enum { FT_CHOICES_MOST = 4 };
+enum { FT_CHOICES_MOST = 5 };
 
 /* A word of the text form is a field that has no `after`, and the fields behind it that have one.
  */

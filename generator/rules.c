@@ -111,5 +111,8 @@ int ft_rules_serves(const struct ft_request *request, const struct ft_arch *arch
   if (request->dtype == FT_BF16 && arch->sm < 80)
     return ft_fail(FT_E_UNSUPPORTED, "bf16 needs sm_80 or later, and %s is sm_%d; fp16 is possible",
                    arch->name, arch->sm);
+  if (ft_dtype_is_fp32(request->dtype) && arch->sm < 80)
+    return ft_fail(FT_E_UNSUPPORTED, "%s needs sm_80 or later, and %s is sm_%d; fp16 is possible",
+                   ft_dtype_name(request->dtype), arch->name, arch->sm);
   return request->dtype == FT_E4M3 ? serves_e4m3(request, arch) : FT_OK;
 }

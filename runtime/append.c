@@ -31,7 +31,8 @@ static int read_tensors(struct appended *call, const struct ft_request *request,
                         const fatune_tensor *v) {
   const struct ft_run *const run = &call->run;
   const int heads = run->heads_kv, d = request->head_dim, dv = request->head_dim_v;
-  const bool paged = run->page > 0, bytes = request->dtype == FT_E4M3;
+  const bool paged = run->page > 0;
+  const int bytes = ft_dtype_bytes(request->dtype);
   const int64_t to_batch = paged ? call->pages.count : run->tensor_batch;
   const int64_t to_rows = paged ? run->page : run->nk;
   const struct ft_view from_k = {"new_k", k, run->tensor_batch, run->nq, heads, d, false, bytes};

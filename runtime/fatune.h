@@ -147,16 +147,16 @@ FATUNE_API void fatune_session_close(fatune_session *session);
 /* ---- request ------------------------------------------------------------------------- */
 
 typedef enum fatune_pass { FATUNE_FORWARD, FATUNE_BACKWARD } fatune_pass;
-/* FATUNE_E4M3: Q, K and V are 8-bit floats (OCP E4M3, PyTorch's float8_e4m3fn), O is bf16; of a
- * forward without dropout and score functions, on sm_90, head dims multiples of 16. */
-typedef enum fatune_dtype { FATUNE_FP16, FATUNE_BF16, FATUNE_E4M3 } fatune_dtype;
+/* E4M3: Q, K and V are 8-bit floats (OCP E4M3, PyTorch's float8_e4m3fn), O is bf16; of a forward
+ * without dropout and score functions, on sm_90, head dims multiples of 16. FP32 and TF32, from
+ * sm_80 on: all tensors are fp32, multiplied as such or, faster, rounded to TF32. */
+typedef enum { FATUNE_FP16, FATUNE_BF16, FATUNE_E4M3, FATUNE_FP32, FATUNE_TF32 } fatune_dtype;
 /* Which keys j query i sees. */
 typedef enum fatune_causal {
   FATUNE_CAUSAL_NONE,
   FATUNE_CAUSAL_BOTTOM_RIGHT, /* j <= i + nk - nq, as in FlashAttention since 2.1 */
   FATUNE_CAUSAL_TOP_LEFT      /* j <= i, as in PyTorch's is_causal */
 } fatune_causal;
-
 /* Which keys j query i sees in a sliding window of `left` keys before its own and `right` after. */
 typedef enum fatune_window {
   FATUNE_WINDOW_NONE,
@@ -207,9 +207,9 @@ typedef struct fatune_request {
 
 /* Fills a request, which holds its size (FATUNE_REQUEST_INIT), from its text, e.g. "forward bf16
  * d128 hq32 hkv8 b2 nq4096 causal". Words in any order, each once:
- *     forward|backward fp16|bf16|e4m3 dN dvN hqN hkvN bN nqN nkN causal[=bottom-right|top-left]
- *     window[=bottom-right|top-left][@LEFT,RIGHT] score=DIGEST[+GRADIENTS] sinks ragged pages=N
- *     dropout deterministic mask=ROWSxCOLS[@DENSITY]
+ *     forward|backward fp16|bf16|e4m3|fp32|tf32 dN dvN hqN hkvN bN nqN nkN ragged pages=N sinks
+ *     causal[=bottom-right|top-left] window[=bottom-right|top-left][@LEFT,RIGHT] dropout
+ *     score=DIGEST[+GRADIENTS] mask=ROWSxCOLS[@DENSITY] deterministic
  * dN and nqN are required. FATUNE_E_ARGUMENT names the word, or says that the request's size has no
  * room for what the text asks. On failure the request has the INIT value, but for a wrong size. */
 FATUNE_API int fatune_request_parse(fatune_request *request, const char *text);
@@ -372,10 +372,10 @@ FATUNE_API const char *fatune_plan_source(const fatune_plan *plan);
 FATUNE_API int fatune_plan_workspace_size(const fatune_plan *plan, size_t *bytes);
 
 /* Element (b, i, h, c) lies at data + b * stride_batch + i * stride_seq + h * stride_head + c, in
- * elements. Strides are multiples of 8, of e4m3 of 16, at least the head dim, or, for an input, 0
- * to broadcast; stride_seq is at most 2^31 - 1; where the extent is 1 the stride is not looked at.
- * In an output the dimensions must nest: in ascending order each stride is past the end of what the
- * ones before it span. Outputs share no memory with inputs or each other. */
+ * elements. Strides are multiples of 8 (e4m3: 16, fp32: 4), at least the head dim, or, for an
+ * input, 0 to broadcast; stride_seq is at most 2^31 - 1; where the extent is 1 the stride is not
+ * looked at. In an output the dimensions must nest: in ascending order each stride is past the end
+ * of what the ones before it span. Outputs share no memory with inputs or each other. */
 typedef struct fatune_tensor {
   void *data; /* device address, 16-byte aligned */
   int64_t stride_batch;

@@ -66,7 +66,7 @@ int ft_run_read_extents(const struct ft_request *request, const fatune_arguments
 static int check_stride(const struct ft_view *view, const char *which, int64_t stride,
                         int64_t extent) {
   if (extent == 1) return FT_OK; /* never used */
-  const int multiple = view->bytes ? 16 : 8;
+  const int multiple = 16 / view->element_bytes;
   if (stride < 0 || stride % multiple != 0)
     return ft_fail(FT_E_ARGUMENT,
                    "arguments.%s.stride_%s is %lld; allowed: a multiple of %d elements, >= 0",
@@ -98,7 +98,7 @@ static int check_span(const struct ft_view *view) {
     overflow |= __builtin_mul_overflow(last[i], stride[i], &offset);
     overflow |= __builtin_add_overflow(elements, offset, &elements);
   }
-  overflow |= __builtin_mul_overflow(elements, (int64_t)2, &bytes);
+  overflow |= __builtin_mul_overflow(elements, (int64_t)view->element_bytes, &bytes);
   uintptr_t end;
   if (!overflow) overflow = __builtin_add_overflow((uintptr_t)t->data, (uintptr_t)bytes, &end);
   if (!overflow) return FT_OK;

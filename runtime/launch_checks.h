@@ -58,7 +58,7 @@ struct ft_view {
   int64_t batch, rows;
   int heads, dim;
   bool output;
-  bool bytes; /* its elements are of one byte; else of two */
+  int element_bytes;
 };
 int ft_view_read(const struct ft_view *view, struct ft_arg_tensor *tensor);
 

@@ -25,8 +25,9 @@ static int read_request(struct ft_request *request, const fatune_quantise_argume
   public.heads_q = arguments->heads;
   public.seqlen_q = arguments->seqlen;
   FT_TRY(ft_request_from_public(request, &public));
-  if (request->dtype == FT_E4M3)
-    return ft_fail(FT_E_ARGUMENT, "arguments.dtype is e4m3; allowed: fp16, bf16");
+  if (ft_dtype_bytes(request->dtype) != sizeof(uint16_t))
+    return ft_fail(FT_E_ARGUMENT, "arguments.dtype is %s; allowed: fp16, bf16",
+                   ft_dtype_name(request->dtype));
   if (request->head_dim % MULTIPLE != 0)
     return ft_fail(FT_E_ARGUMENT,
                    "arguments.head_dim is %d; allowed: multiples of 16 from 16 to 256",
@@ -41,8 +42,8 @@ static int read_arguments(struct ft_quantise_params *params,
   FT_TRY(read_request(request, arguments));
   const int64_t batch = request->batch, rows = request->seqlen_q;
   const int heads = request->heads_q, dim = request->head_dim;
-  const struct ft_view x = {"x", &arguments->x, batch, rows, heads, dim, false, false};
-  const struct ft_view of_out = {"out", &arguments->out, batch, rows, heads, dim, true, true};
+  const struct ft_view x = {"x", &arguments->x, batch, rows, heads, dim, false, sizeof(uint16_t)};
+  const struct ft_view of_out = {"out", &arguments->out, batch, rows, heads, dim, true, 1};
   FT_TRY(ft_view_read(&x, &params->x));
   FT_TRY(ft_view_read(&of_out, &out));
   params->out = out.data;

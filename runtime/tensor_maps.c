@@ -19,7 +19,9 @@ static int type_of(enum ft_dtype dtype) {
   switch (dtype) {
   case FT_FP16: return TYPE_FLOAT16;
   case FT_BF16: return TYPE_BFLOAT16;
-  case FT_E4M3: break;
+  case FT_E4M3:
+  case FT_FP32: /* no family takes it by TMA */
+  case FT_TF32: break;
   }
   return TYPE_UINT8;
 }

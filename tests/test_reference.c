@@ -167,8 +167,7 @@ static void naive_row(const struct ft_host_problem *problem, struct ft_row row, 
   const struct ft_request *request = &problem->request;
   const int d = request->head_dim, dv = request->head_dim_v;
   const int kv_head = row.head / (request->heads_q / request->heads_kv);
-  const uint16_t *q =
-      problem->q + ((row.batch * request->seqlen_q + row.i) * request->heads_q + row.head) * d;
+  const int64_t q = ((row.batch * request->seqlen_q + row.i) * request->heads_q + row.head) * d;
   const uint32_t threshold = ft_dropout_threshold(problem->dropout);
   double sum = 0;
   memset(o, 0, (size_t)dv * sizeof *o);
@@ -177,8 +176,8 @@ static void naive_row(const struct ft_host_problem *problem, struct ft_row row, 
     const int64_t kv = (row.batch * request->seqlen_k + j) * request->heads_kv + kv_head;
     double s = 0;
     for (int n = 0; n < d; n++) {
-      s += ft_from_dtype(request->dtype, q[n]) *
-           ft_from_dtype(request->dtype, problem->k[kv * d + n]);
+      s += ft_number(request->dtype, problem->q, q + n) *
+           ft_number(request->dtype, problem->k, kv * d + n);
     }
     const double p = exp(s * problem->scale);
     sum += p;
@@ -186,7 +185,7 @@ static void naive_row(const struct ft_host_problem *problem, struct ft_row row, 
                                               request->heads_q, row.head, row.i, j, threshold)) {
       continue;
     }
-    for (int n = 0; n < dv; n++) o[n] += p * ft_from_dtype(request->dtype, problem->v[kv * dv + n]);
+    for (int n = 0; n < dv; n++) o[n] += p * ft_number(request->dtype, problem->v, kv * dv + n);
   }
   const double keep = request->dropout ? 1 - threshold / 16384.0 : 1;
   for (int n = 0; n < dv; n++) o[n] = sum > 0 ? o[n] / (sum * keep) : 0;

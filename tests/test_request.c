@@ -129,7 +129,7 @@ static const char *const bad_texts[][2] = {
     {"d64 nq1 deterministicc", "did you mean 'deterministic'?"},
     {"d64 nq1 msk=64x64", "did you mean 'mask'?"},
     {"d64 nq1 banana",
-     "'banana' is no word of a request; allowed: forward|backward fp16|bf16|e4m3 dN"},
+     "'banana' is no word of a request; allowed: forward|backward fp16|bf16|e4m3|fp32|tf32 dN"},
     {"d64 nq1 banana",
      "window[=bottom-right|top-left][@LEFT,RIGHT] score=DIGEST[+GRADIENTS] sinks ragged pages=N"},
     {"d64 nq1 banana", "mask=ROWSxCOLS[@DENSITY]"},

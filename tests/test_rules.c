@@ -378,6 +378,9 @@ START_TEST(targets_serve_what_they_can) {
       {"backward d64 nq1", "h200", ""},
       {"backward bf16 d64 nq1", "t4", "bf16 needs sm_80"},
       {"bf16 d256 nq1", "rtx5090", ""},
+      {"fp32 d64 nq1", "t4", "fp32 needs sm_80 or later, and t4 is sm_75; fp16 is possible"},
+      {"backward tf32 d64 nq1", "t4", "tf32 needs sm_80"},
+      {"fp32 d256 nq1", "a10", ""},
       {"fp16 d16 nq1 mask=16x16 dropout", "t4", ""},
   };
   for (size_t i = 0; i < sizeof served / sizeof served[0]; ++i) {

@@ -177,7 +177,7 @@ START_TEST(bad_requests_are_named) {
   } while (0)
   BAD(size, 1, "request.size is 1");
   BAD(pass, (fatune_pass)7, "request: pass is 7");
-  BAD(dtype, (fatune_dtype)3, "request: dtype is 3");
+  BAD(dtype, (fatune_dtype)5, "request: dtype is 5");
   BAD(dtype = FATUNE_E4M3; bad.pass, FATUNE_BACKWARD, "dtype is e4m3 with pass backward");
   BAD(dtype = FATUNE_E4M3; bad.dropout, 1, "dropout is true with dtype e4m3");
   BAD(dtype = FATUNE_E4M3; bad.head_dim, 72, "head_dim is 72 with dtype e4m3");

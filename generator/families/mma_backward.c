@@ -77,26 +77,29 @@ static void plan_dq(const struct ft_budget *budget, struct ft_mma_backward_budge
 }
 
 static void plan_registers(struct ft_budget *budget, struct ft_mma_backward_budget *own,
+                           const struct ft_request *request,
                            const struct ft_mma_backward_knobs *k) {
-  enum { ADDRESSES = 40 };
+  enum { ADDRESSES = 40, PARTS_OF_OPERANDS = 16 /* of fp32: two numbers of TF32, and sums */ };
   const int keys = own->warp_keys, depth = max_int(own->d_pad, own->dv_pad);
+  const int words = ft_dtype_is_fp32(request->dtype) ? 2 : 1; /* of a pair */
   own->regs_dq = k->dq_mode == FT_DQ_SECOND_PASS ? 0 : k->block_m * own->d_pad / budget->threads;
-  own->regs_kv = k->kv_in_regs ? keys * depth / 64 : 0;
+  own->regs_kv = k->kv_in_regs ? words * keys * depth / 64 : 0;
   own->regs_s = keys * own->part_queries / 32;
-  own->regs_p = keys * own->part_queries / 64;
+  own->regs_p = words * keys * own->part_queries / 64;
   own->regs_sums = keys * depth / 32 / k->column_warps;
-  budget->regs_estimate =
-      own->regs_sums + own->regs_kv + max_int(own->regs_s, own->regs_dq) + ADDRESSES;
+  budget->regs_estimate = own->regs_sums + own->regs_kv + max_int(own->regs_s, own->regs_dq) +
+                          ADDRESSES + (request->dtype == FT_FP32 ? PARTS_OF_OPERANDS : 0);
 }
 
 static void plan(struct ft_budget *budget, const struct ft_request *request,
                  const struct ft_config *config, const struct ft_arch *arch) {
   const struct ft_mma_backward_knobs *const k = ft_mma_backward_knobs(config);
+  const int bytes = ft_dtype_bytes(request->dtype);
   struct ft_mma_backward_budget own = {.d_pad = round_up(request->head_dim, 16),
                                        .dv_pad = round_up(request->head_dim_v, 16),
-                                       .p_stride = ft_row_stride(k->block_m)};
-  own.qk_stride = ft_row_stride(own.d_pad);
-  own.v_stride = ft_row_stride(own.dv_pad);
+                                       .p_stride = ft_row_stride(k->block_m, bytes)};
+  own.qk_stride = ft_row_stride(own.d_pad, bytes);
+  own.v_stride = ft_row_stride(own.dv_pad, bytes);
   own.dq_warp_rows = dq_rows_of(own.d_pad, k);
   budget->threads = 32 * k->warps;
   budget->ctas_per_sm = k->ctas_per_sm;
@@ -104,7 +107,7 @@ static void plan(struct ft_budget *budget, const struct ft_request *request,
   plan_roles(&own, k);
   plan_tiles(budget, &own, k);
   plan_dq(budget, &own, request, k);
-  plan_registers(budget, &own, k);
+  plan_registers(budget, &own, request, k);
   memcpy(budget->own, &own, sizeof own);
 }
 
@@ -230,10 +233,11 @@ static const struct ft_rule rules[] = {
 
 /* Best first: key blocks whose dK and dV fit the registers; the rows below a GPU's limits come
  * later. */
-static const struct {
+struct favourite {
   int head_dim;                       /* max(d, dv) is at most this */
   struct ft_mma_backward_knobs knobs; /* of one block per multiprocessor, see take_favourite */
-} favourites[] = {
+};
+static const struct favourite favourites[] = {
     {64,
      {TILE(128, 128), .warps = 8, .stages = 2, .column_warps = 1, .query_parts = 2, .kv_in_regs = 1,
       .deferred_dq = 1}},
@@ -273,6 +277,19 @@ static const struct {
     {256, {TILE(16, 32), .warps = 4, .stages = 1, .column_warps = 1, .query_parts = 1}},
 };
 
+/* Of fp32, whose tiles take twice the room. */
+static const struct favourite favourites_of_fp32[] = {
+    {64,
+     {TILE(64, 64), .warps = 8, .stages = 2, .column_warps = 1, .query_parts = 1,
+      .deferred_dq = 1}},
+    /* sm_86, sm_89 */
+    {64, {TILE(32, 64), .warps = 8, .stages = 2, .column_warps = 1, .query_parts = 1}},
+    {128,
+     {TILE(32, 64), .warps = 8, .stages = 2, .column_warps = 1, .query_parts = 1,
+      .deferred_dq = 1}},
+    {256, {TILE(32, 32), .warps = 8, .stages = 1, .column_warps = 2, .query_parts = 1}},
+};
+
 /* How dQ is summed where the request asks for determinism. */
 static int deterministic_dq(const struct ft_request *request) {
   if (!request->deterministic) return FT_DQ_ATOMIC;
@@ -281,9 +298,12 @@ static int deterministic_dq(const struct ft_request *request) {
 
 static bool take_favourite(const struct ft_request *request, const struct ft_arch *arch,
                            struct ft_config *config) {
-  for (int i = 0; i < FT_COUNT(favourites); ++i) {
-    if (!ft_favourite_counts(favourites[i].head_dim, FT_ALWAYS, request)) continue;
-    struct ft_mma_backward_knobs knobs_of = favourites[i].knobs;
+  const bool fp32 = ft_dtype_is_fp32(request->dtype);
+  const struct favourite *const from = fp32 ? favourites_of_fp32 : favourites;
+  const int count = fp32 ? FT_COUNT(favourites_of_fp32) : FT_COUNT(favourites);
+  for (int i = 0; i < count; ++i) {
+    if (!ft_favourite_counts(from[i].head_dim, FT_ALWAYS, request)) continue;
+    struct ft_mma_backward_knobs knobs_of = from[i].knobs;
     knobs_of.ctas_per_sm = 1;
     if (request->score) knobs_of.kv_in_regs = 0; /* the score function needs the registers */
     knobs_of.dq_mode = deterministic_dq(request);

@@ -38,16 +38,18 @@ static void plan_shared_memory(struct ft_budget *budget, struct ft_mma_forward_b
 /* A warp holds a fragment of R x C values in 32 threads: fp32 takes R * C / 32 registers of each,
  * 16-bit types half of that. */
 static void plan_registers(struct ft_budget *budget, struct ft_mma_forward_budget *own,
-                           const struct ft_mma_forward_knobs *k) {
+                           const struct ft_request *request, const struct ft_mma_forward_knobs *k) {
   enum { ADDRESSES_AND_STATISTICS = 40 }; /* pointers, loop state, row_max and row_sum */
-  const int rows = own->warp_rows;
-  own->regs_q = k->q_in_regs ? rows * own->d_pad / 64 : 0;
+  enum { PARTS_OF_OPERANDS = 16 };        /* of fp32: operands as two numbers of TF32, and sums */
+  const int rows = own->warp_rows, words = ft_dtype_is_fp32(request->dtype) ? 2 : 1; /* of a pair */
+  own->regs_q = k->q_in_regs ? words * rows * own->d_pad / 64 : 0;
   own->regs_s = rows * k->block_n / 32 * (k->overlap_qk ? 2 : 1);
-  own->regs_p = rows * k->block_n / 64;
+  own->regs_p = words * rows * k->block_n / 64;
   own->regs_o = rows * own->dv_pad / 32;
   /* Without overlap P takes over the registers of S piece by piece. */
   budget->regs_estimate = own->regs_q + own->regs_o + own->regs_s +
-                          (k->overlap_qk ? own->regs_p : 0) + ADDRESSES_AND_STATISTICS;
+                          (k->overlap_qk ? own->regs_p : 0) + ADDRESSES_AND_STATISTICS +
+                          (request->dtype == FT_FP32 ? PARTS_OF_OPERANDS : 0);
 }
 
 static void plan(struct ft_budget *budget, const struct ft_request *request,
@@ -56,25 +58,26 @@ static void plan(struct ft_budget *budget, const struct ft_request *request,
   struct ft_mma_forward_budget own = {.d_pad = round_up(request->head_dim, 16),
                                       .dv_pad = round_up(request->head_dim_v, 16),
                                       .warp_rows = k->block_m / k->warps};
-  own.qk_stride = ft_row_stride(own.d_pad);
-  own.v_stride = ft_row_stride(own.dv_pad);
+  own.qk_stride = ft_row_stride(own.d_pad, ft_dtype_bytes(request->dtype));
+  own.v_stride = ft_row_stride(own.dv_pad, ft_dtype_bytes(request->dtype));
   budget->threads = 32 * k->warps;
   budget->ctas_per_sm = k->ctas_per_sm;
   budget->regs_limit = ft_registers_for(arch, budget->threads, k->ctas_per_sm);
   plan_shared_memory(budget, &own, k);
-  plan_registers(budget, &own, k);
+  plan_registers(budget, &own, request, k);
   memcpy(budget->own, &own, sizeof own);
 }
 
-void ft_mma_forward_walks(struct ft_walks *walks, const struct ft_config *config,
-                          const struct ft_budget *budget, const struct ft_arch *arch) {
+void ft_mma_forward_walks(struct ft_walks *walks, const struct ft_request *request,
+                          const struct ft_config *config, const struct ft_budget *budget,
+                          const struct ft_arch *arch) {
   const struct ft_mma_forward_budget *const own = ft_mma_forward_budget(budget);
   walks->blocks_per_sm = ft_budget_occupancy(budget, arch, ft_budget_registers(budget));
   walks->block_m = ft_config_block_m(config);
   walks->block_n = ft_config_block_n(config);
   walks->head_dim = own->d_pad;
   walks->head_dim_v = own->dv_pad;
-  walks->mma_flops_per_clk = arch->mma_flops_per_clk;
+  walks->mma_flops_per_clk = arch->mma_flops_per_clk / ft_dtype_mma_cost(request->dtype);
 }
 
 /* ---- rules ---- */
@@ -165,10 +168,11 @@ static const struct ft_rule rules[] = {
 
 /* Best first. Bigger heads need more registers for O, so rows per warp shrink; the rows below a
  * GPU's limits in shared memory come later. */
-static const struct {
+struct favourite {
   int head_dim; /* max(d, dv) is at most this */
   struct ft_mma_forward_knobs knobs;
-} favourites[] = {
+};
+static const struct favourite favourites[] = {
     {64, {TILE(128, 64), .warps = 4, .stages = 2, .ctas_per_sm = 2}},
     /* sm_86, sm_89: room for a second block. */
     {64, {TILE(128, 64), .warps = 4, .stages = 2, .q_in_regs = 1, .ctas_per_sm = 2}},
@@ -187,11 +191,23 @@ static const struct {
     {256, {TILE(64, 32), .warps = 4, .stages = 1, .ctas_per_sm = 1, .q_in_regs = 1}}, /* sm_75 */
 };
 
+/* Of fp32, whose tiles take twice the room, and whose products six fragments each. */
+static const struct favourite favourites_of_fp32[] = {
+    {64, {TILE(64, 64), .warps = 4, .stages = 2, .ctas_per_sm = 2}},
+    {64, {TILE(64, 32), .warps = 4, .stages = 2, .ctas_per_sm = 2}}, /* sm_86, sm_89 */
+    {128, {TILE(128, 32), .warps = 8, .stages = 2, .ctas_per_sm = 1}},
+    {128, {TILE(64, 32), .warps = 4, .stages = 2, .ctas_per_sm = 1}},
+    {256, {TILE(64, 32), .warps = 4, .stages = 1, .ctas_per_sm = 1}},
+};
+
 static bool take_favourite(const struct ft_request *request, const struct ft_arch *arch,
                            struct ft_config *config) {
-  for (int i = 0; i < FT_COUNT(favourites); ++i) {
-    if (!ft_favourite_counts(favourites[i].head_dim, FT_ALWAYS, request)) continue;
-    *config = ft_config_make(&ft_mma_forward_family, &favourites[i].knobs);
+  const bool fp32 = ft_dtype_is_fp32(request->dtype);
+  const struct favourite *const from = fp32 ? favourites_of_fp32 : favourites;
+  const int count = fp32 ? FT_COUNT(favourites_of_fp32) : FT_COUNT(favourites);
+  for (int i = 0; i < count; ++i) {
+    if (!ft_favourite_counts(from[i].head_dim, FT_ALWAYS, request)) continue;
+    *config = ft_config_make(&ft_mma_forward_family, &from[i].knobs);
     if (ft_config_is_legal(config, request, arch)) return true;
   }
   return false;
@@ -221,7 +237,7 @@ static void divide_few(const struct ft_request *request, const struct ft_arch *a
   if (request->seqlen_q == 0 || !ft_config_is_legal(&split, request, arch)) return;
   const struct ft_budget budget = ft_budget_of(request, &split, arch);
   struct ft_walks walks = {0};
-  ft_mma_forward_walks(&walks, &split, &budget, arch);
+  ft_mma_forward_walks(&walks, request, &split, &budget, arch);
   ft_walks_of_request(&walks, request, 1);
   if (ft_key_parts_of(&walks, arch).most > 1) *config = split;
 }

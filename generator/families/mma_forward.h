@@ -41,7 +41,8 @@
 FT_DECLARE_FAMILY(mma_forward, FT_MMA_FORWARD_KNOBS, FT_MMA_FORWARD_BUDGET);
 
 /* Fills in what the family says of walks. */
-void ft_mma_forward_walks(struct ft_walks *walks, const struct ft_config *config,
-                          const struct ft_budget *budget, const struct ft_arch *arch);
+void ft_mma_forward_walks(struct ft_walks *walks, const struct ft_request *request,
+                          const struct ft_config *config, const struct ft_budget *budget,
+                          const struct ft_arch *arch);
 
 #endif

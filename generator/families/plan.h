@@ -30,8 +30,9 @@ static inline bool is_power_of_two(int value) {
 /* Bytes from row to row of a tile in shared memory that ldmatrix reads. Its eight rows must begin
  * in eight different groups of banks: rows of whole 128 bytes are swizzled by the kernel, others
  * are made an odd number of 16-byte chunks long. */
-static inline int ft_row_stride(int padded_dim) {
-  return padded_dim % 64 == 0 ? 2 * padded_dim : (padded_dim / 8 | 1) * 16;
+static inline int ft_row_stride(int padded_dim, int element_bytes) {
+  const int bytes = padded_dim * element_bytes;
+  return bytes % 128 == 0 ? bytes : (bytes / 16 | 1) * 16;
 }
 
 /* Tiles of the wgmma families lie in shared memory as panels of so many columns, whose rows are so

@@ -10,7 +10,7 @@ FT_DEFINE_TABLES(FT_QUANTISE_KNOBS, FT_QUANTISE_BUDGET);
 
 static bool serves(const struct ft_request *request, const struct ft_arch *arch) {
   enum { WITH_E4M3 = 89 };
-  return arch->sm >= WITH_E4M3 && request->dtype != FT_E4M3;
+  return arch->sm >= WITH_E4M3 && ft_dtype_bytes(request->dtype) == 2;
 }
 
 /* Lanes of a row, eight columns each: a power of two. */

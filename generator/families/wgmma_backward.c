@@ -14,7 +14,8 @@ enum { WARPGROUP = 128, WARPGROUP_KEYS = 64 };
 /* Other requests stay with mma_backward. */
 static bool serves(const struct ft_request *request, const struct ft_arch *arch) {
   enum { HEAD_DIM_MOST = 128 };
-  return arch->sm == 90 && (!request->deterministic || ft_adds_have_an_order(request)) &&
+  return arch->sm == 90 && !ft_dtype_is_fp32(request->dtype) &&
+         (!request->deterministic || ft_adds_have_an_order(request)) &&
          max_int(request->head_dim, request->head_dim_v) <= HEAD_DIM_MOST;
 }
 
@@ -98,7 +99,7 @@ static void plan(struct ft_budget *budget, const struct ft_request *request,
   };
   own.d_panels = ft_panels(own.d_pad);
   own.dv_panels = ft_panels(own.dv_pad);
-  own.qk_stride = ft_row_stride(own.d_pad);
+  own.qk_stride = ft_row_stride(own.d_pad, ft_dtype_bytes(request->dtype));
   own.dq_smem = k->block_m * own.qk_stride;
   own.regs_kv = k->kv_in_regs ? (own.d_pad + own.dv_pad) / 4 : 0;
   budget->threads = WARPGROUP * (own.consumers + (k->loads_beside_dq ? 1 : 2));

@@ -14,7 +14,8 @@ enum { BLOCKS = 2, BLOCK_KEYS = 64, STEP_QUERIES = 64 };
  * dQ are shared out by whole panels, so there are two at least. */
 static bool serves(const struct ft_request *request, const struct ft_arch *arch) {
   enum { NARROW = 128 };
-  return arch->sm == 90 && (!request->deterministic || ft_adds_have_an_order(request)) &&
+  return arch->sm == 90 && !ft_dtype_is_fp32(request->dtype) &&
+         (!request->deterministic || ft_adds_have_an_order(request)) &&
          max_int(request->head_dim, request->head_dim_v) > NARROW &&
          request->head_dim > FT_PANEL_COLUMNS;
 }
@@ -69,7 +70,7 @@ static void plan(struct ft_budget *budget, const struct ft_request *request,
   own.d_panels = ft_panels(own.d_pad);
   own.dv_panels = ft_panels(own.dv_pad);
   own.first_columns = (own.d_panels + 1) / 2 * FT_PANEL_COLUMNS;
-  own.qk_stride = ft_row_stride(own.d_pad);
+  own.qk_stride = ft_row_stride(own.d_pad, ft_dtype_bytes(request->dtype));
   own.dq_smem = k->block_m * own.qk_stride;
   budget->threads = THREADS;
   budget->ctas_per_sm = 1;

@@ -32,12 +32,13 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool
               return_lse: bool = False, out: torch.Tensor | None = None, deterministic: bool = False,
               session: Session | None = None, score: str | Callable[..., Any] | None = None,
               visible: Callable[..., Any] | None = None, captured: Mapping[str, Any] | None = None,
-              sinks: torch.Tensor | None = None, descales: Sequence[torch.Tensor | None] | None = None) -> Any:
+              sinks: torch.Tensor | None = None, descales: Sequence[torch.Tensor | None] | None = None,
+              tf32: bool = False) -> Any:
     """O = softmax(scale Q K^T + mask) V on the current stream; returns O, or (O, LSE).
 
     q: [batch, heads, seq, dim] (layout "bhsd", as PyTorch's SDPA) or [batch, seq, heads, dim]
-    ("bshd"); k, v likewise, with as many heads or a divisor of them. float16 or bfloat16, last
-    dimension contiguous, any other strides that are multiples of 8; or float8_e4m3fn with strides that are multiples of
+    ("bshd"); k, v likewise, with as many heads or a divisor of them. float16, bfloat16 or float32 (from sm_80 on), last
+    dimension contiguous, any other strides that are multiples of 8 (float32: of 4); or float8_e4m3fn with strides that are multiples of
     16, without gradients, dropout and score functions, on sm_90: then O is bfloat16. On one CUDA device, or on the
     CPU: see emulate().
     causal: False; "bottom-right" or True: query i sees keys j <= i + seq_k - seq_q, as
@@ -60,6 +61,7 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool
     sink as LSE. They get gradients where they require them.
     descales: (of q, of k, of v), float32 [batch, heads] each, or None for 1: what an element of a float8_e4m3fn tensor
     stands for is the element times this.
+    tf32: whether float32 tensors are multiplied as TF32, 11 bits of each number: faster, and no longer as exact as float32.
     out: where O goes, in the layout; else a new tensor. LSE is float32 [batch, heads, seq].
     deterministic: gradients have the same bits in every run, at some cost.
 
@@ -76,6 +78,9 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool
     if torch.compiler.is_compiling() or _intercepted(torch, q, k, v):
         if out is not None:
             raise ValueError("out is given to an operator; allowed: None under torch.compile and tracing")
+        if tf32:
+            raise ValueError("tf32 is given under torch.compile or tracing; allowed: False there (leave the call out of "
+                             "what is compiled)")
         if descales is not None:
             raise ValueError("descales are given under torch.compile or tracing; allowed: None there (leave the call out "
                              "of what is compiled)")
@@ -93,7 +98,7 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool
     if learnt and out is not None:
         raise ValueError("out is given where gradients are wanted; allowed: None, or torch.no_grad()")
     call = _call(q, k, v, out, (causal, window, scale, dropout, mask, layout, session, deterministic, score, visible,
-                                captured, sinks, descales))
+                                captured, sinks, descales, tf32))
     if learnt:
         out, lse = function().apply(q, k, v, call, seed, offset, *call.want_gradients().values())
         return (out, lse) if return_lse else out
@@ -120,12 +125,12 @@ def draw_seed(torch, device):
 
 
 _OPTIONS = ("causal", "window", "scale", "dropout", "mask", "layout", "session", "deterministic", "score", "visible",
-            "captured", "sinks", "descales")
+            "captured", "sinks", "descales", "tf32")
 
 
 def _call(q, k, v, out, options):
     """What was checked before is not checked again: calls are kept by all that they depend on but addresses."""
-    causal, window, _, _, mask, _, session, _, score, visible, captured, sinks, descales = options
+    causal, window, _, _, mask, _, session, _, score, visible, captured, sinks, descales, _ = options
     if session is None:
         session = session_of(q.device)
     if (out is not None or mask is not None or score is not None or visible is not None or captured is not None

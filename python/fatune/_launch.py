@@ -16,12 +16,21 @@ _CAUSAL = {False: s.CAUSAL_NONE, None: s.CAUSAL_NONE, True: s.CAUSAL_BOTTOM_RIGH
            "bottom-right": s.CAUSAL_BOTTOM_RIGHT, "top-left": s.CAUSAL_TOP_LEFT}
 
 
-_DTYPES = {"float16": s.FP16, "bfloat16": s.BF16, "float8_e4m3fn": s.E4M3}
+_DTYPES = {"float16": s.FP16, "bfloat16": s.BF16, "float8_e4m3fn": s.E4M3, "float32": s.FP32}
 
 
 def _dtype(tensor):
     """The library's number of a dtype, or None."""
     return _DTYPES.get(str(tensor.dtype).rpartition(".")[2])
+
+
+def _class_dtype(q, tf32):
+    dtype = _dtype(q)
+    if not tf32:
+        return dtype
+    if dtype != s.FP32:
+        raise ValueError(f"tf32 is given with {q.dtype}; allowed: False, but for float32")
+    return s.TF32
 
 
 def output_dtype(q):
@@ -75,8 +84,8 @@ def _check_inputs(q, k, v, session):
         if tensor.device != q.device:
             raise ValueError(f"{name} is on {tensor.device}; allowed: {q.device}, where q is")
         if tensor.dtype != q.dtype or _dtype(tensor) is None:
-            raise TypeError(f"{name} is {tensor.dtype}; allowed: float16, bfloat16 or float8_e4m3fn, the same "
-                            "for q, k, v (convert by .to())")
+            raise TypeError(f"{name} is {tensor.dtype}; allowed: float16, bfloat16, float32 or float8_e4m3fn, the "
+                            "same for q, k, v (convert by .to())")
     return chosen
 
 
@@ -188,7 +197,7 @@ class Call:
 
     def __init__(self, q, k, v, *, causal, window, scale, dropout, mask, layout, session,
                  deterministic, score=None, visible=None, captured=None, sinks=None,
-                 descales=None):
+                 descales=None, tf32=False):
         if layout not in AXES:
             raise ValueError(f"layout is {layout!r}; allowed: 'bhsd', 'bshd'")
         if causal not in _CAUSAL:
@@ -219,7 +228,7 @@ class Call:
         self.dropout, self.deterministic = dropout, deterministic
         self._sizes = {"batch": batch, "heads_q": heads_q, "heads_kv": heads_kv,
                        "seqlen_q": nq, "seqlen_k": nk}
-        self._class = {"dtype": _dtype(q), "head_dim": head_dim,
+        self._class = {"dtype": _class_dtype(q, tf32), "head_dim": head_dim,
                        "head_dim_v": head_dim_v, "causal": _CAUSAL[causal],
                        "dropout": int(dropout > 0)}
         self._class["window"], sides = _window(window, causal)

@@ -114,8 +114,10 @@ def _(q, k, v, seed_tensor, offset_tensor, sinks, captured, *options):
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         if tensor.dim() != 4:
             raise ValueError(f"{name} has {tensor.dim()} dimensions; allowed: 4")
-        if tensor.dtype != q.dtype or tensor.dtype not in (torch.float16, torch.bfloat16, torch.float8_e4m3fn):
-            raise TypeError(f"{name} is {tensor.dtype}; allowed: float16, bfloat16 or float8_e4m3fn, the same for q, k, v")
+        if tensor.dtype != q.dtype or tensor.dtype not in (torch.float16, torch.bfloat16, torch.float32,
+                                                         torch.float8_e4m3fn):
+            raise TypeError(f"{name} is {tensor.dtype}; allowed: float16, bfloat16, float32 or float8_e4m3fn, the same "
+                            "for q, k, v")
     if q.device.type != "cuda" and not options[9] and session_of(q.device) is None:
         raise ValueError(f"q is on {q.device}; allowed: a CUDA device, or the CPU with fatune.emulate(\"a100\")")
     shapes = [_shapes(tensor, layout) for tensor in (q, k, v)]

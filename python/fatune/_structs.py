@@ -6,7 +6,7 @@ from __future__ import annotations
 import ctypes as c
 
 FORWARD, BACKWARD = range(2)
-FP16, BF16, E4M3 = range(3)
+FP16, BF16, E4M3, FP32, TF32 = range(5)
 MERGE_PARTS = 32
 CAUSAL_NONE, CAUSAL_BOTTOM_RIGHT, CAUSAL_TOP_LEFT = range(3)
 WINDOW_NONE, WINDOW_BOTTOM_RIGHT, WINDOW_TOP_LEFT = range(3)

@@ -243,6 +243,9 @@ class Attention(unittest.TestCase):
             (ValueError, "scale", (q, q, q), {"scale": 0.0}),
             (fatune.Error, "dropout", (q, q, q), {"dropout": 1.5}),
             (TypeError, "seed is bfloat16", (q, q, q), {"dropout": 0.5, "seed": q}),
+            (ValueError, "tf32 is given with bfloat16", (q, q, q), {"tf32": True}),
+            (fatune.Error, "stride_seq is 66; allowed: a multiple of 4", (
+                Tensor((1, 2, 64, 64), "float32", strides=(0, 64 * 66, 66, 1)), *(Tensor((1, 2, 64, 64), "float32"),) * 2), {}),
         ]
         for kind, message, tensors, options in wrong:
             with self.subTest(message), self.assertRaisesRegex(kind, message):

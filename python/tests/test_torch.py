@@ -142,6 +142,28 @@ class Decode(Emulated):
             fatune.decode(q, *pools, table, lengths, max_length=65)
 
 
+class Float32(Emulated):
+    def test_values_and_gradients_are_as_exact_as_pytorch_s(self):
+        q, k, v = (tensor.float().requires_grad_() for tensor in tensors((1, 2, 70, 40), (1, 1, 90, 40), (1, 1, 90, 40)))
+        q.data.add_(2.0**-16)  # bits that bfloat16 lacks
+        dout = torch.randn(1, 2, 70, 40)
+
+        def results(attend, *inputs):
+            out = attend(*inputs)
+            return [out, *torch.autograd.grad(out, inputs, dout.to(out.dtype))]
+
+        def sdpa(*inputs):
+            return torch.nn.functional.scaled_dot_product_attention(*inputs, enable_gqa=True)
+
+        exact = results(sdpa, *(tensor.detach().double().requires_grad_() for tensor in (q, k, v)))
+        theirs = results(sdpa, q, k, v)
+        for tf32, bound in ((False, 2), (True, 10000)):
+            ours = results(lambda *inputs: fatune.attention(*inputs, tf32=tf32), q, k, v)
+            for a, b, c in zip(ours, theirs, exact):
+                self.assertEqual(a.dtype, torch.float32)
+                self.assertLess((a - c).norm(), bound * (b - c).norm())
+
+
 class Varlen(Emulated):
     LENGTHS = [0, 33, 1, 150, 0, 64]
 

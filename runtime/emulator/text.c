@@ -101,8 +101,10 @@ static void add_entries(const struct ft_source *source, struct ft_text *text) {
 }
 
 int ft_emulator_text(const struct ft_source *source, struct ft_text *text) {
-  ft_text_add(text, "#define FE_SM %d\n#define FE_BF16 %d\n#include \"cuda.h\"\n",
-              (int)strtol(source->target + strlen("sm_"), NULL, 10), source->dtype == FT_BF16);
+  ft_text_add(text,
+              "#define FE_SM %d\n#define FE_BF16 %d\n#define FE_FP32 %d\n#include \"cuda.h\"\n",
+              (int)strtol(source->target + strlen("sm_"), NULL, 10), source->dtype == FT_BF16,
+              ft_dtype_is_fp32(source->dtype));
   FT_TRY(add_lines(source, text));
   add_origins(source, text);
   add_entries(source, text);

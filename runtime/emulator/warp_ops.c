@@ -1,8 +1,9 @@
 /* warp_ops.c: what a whole warp does at once, done when its last lane has arrived.
  * in -> out: 32 records -> 32 results. Fragments are laid out as in the PTX manual, "Matrix
- * Fragments for mma.m16n8k16" and "ldmatrix". */
+ * Fragments for mma.m16n8k16", "mma.m16n8k8" and "ldmatrix". */
 #include "runtime/emulator/warp_ops.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "runtime/emulator/clocks.h"
@@ -16,9 +17,9 @@
 
 /* ORDER WARP OPS */
 const char *const ft_warp_op_names[FE_WARP_OPS] = {
-    "__syncwarp", "__shfl_xor_sync", "a vote",          "redux.sync.or",
-    "ldmatrix",   "ldmatrix.trans",  "mma.sync (bf16)", "mma.sync (fp16)",
-    "stmatrix",   "bar.sync",        "bar.arrive",      "barrier.cluster"};
+    "__syncwarp",     "__shfl_xor_sync", "a vote",          "redux.sync.or",   "ldmatrix",
+    "ldmatrix.trans", "mma.sync (bf16)", "mma.sync (fp16)", "mma.sync (tf32)", "stmatrix",
+    "bar.sync",       "bar.arrive",      "barrier.cluster"};
 
 static void sync_warp(struct ft_warp *warp) {
   ft_clocks_order(ft_block_now->shared.clocks, warp->lanes[0]->agent, FE_WARP);
@@ -185,6 +186,53 @@ static void mma(struct ft_warp *warp, float (*convert)(uint32_t), int line) {
   }
 }
 
+/* ---- mma of TF32 ---- */
+
+/* A number of TF32: the last 13 bits of fp32 are not looked at. */
+static double from_tf32(uint32_t bits) {
+  return (double)ft_float_of(bits & 0xFFFFE000u);
+}
+
+/* The sum of c and eight exact products, as the A100's and later tensor cores are known to make it
+ * (Fasi et al., PeerJ CS 2021): addends are cut off, towards 0, one bit below the last place that
+ * the largest of them has in fp32, and so is the sum. */
+static float sum_of(const double addends[9]) {
+  enum { BITS = 24 };
+  double sum = 0, largest = 0;
+  for (int n = 0; n < 9; n++) {
+    if (!isfinite(addends[n])) largest = NAN;
+    if (fabs(addends[n]) > largest) largest = fabs(addends[n]);
+  }
+  if (isnan(largest) || largest == 0) {
+    for (int n = 0; n < 9; n++) sum += addends[n];
+    return (float)sum;
+  }
+  const double unit = ldexp(1, ilogb(largest) - BITS);
+  for (int n = 0; n < 9; n++) sum += trunc(addends[n] / unit) * unit; /* exact: at most 29 bits */
+  const float nearest = (float)sum;
+  return fabs((double)nearest) > fabs(sum) ? nextafterf(nearest, 0) : nearest;
+}
+
+static void mma_tf32(struct ft_warp *warp, int line) {
+  double a[16][8], b[8][8];
+  for (int lane = 0; lane < FE_WARP; lane++) {
+    const struct fe_mma *const record = warp->lanes[lane]->record;
+    const int g = lane / 4, t = lane % 4;
+    check_written(warp->lanes[lane], line);
+    for (int i = 0; i < 4; i++) a[g + 8 * (i % 2)][t + 4 * (i / 2)] = from_tf32(record->a[i]);
+    for (int i = 0; i < 2; i++) b[t + 4 * i][g] = from_tf32(*record->b[i]);
+  }
+  for (int lane = 0; lane < FE_WARP; lane++) {
+    const struct fe_mma *const record = warp->lanes[lane]->record;
+    for (int i = 0; i < 4; i++) {
+      const int row = lane / 4 + 8 * (i / 2), n = lane % 4 * 2 + i % 2;
+      double addends[9] = {(double)record->c[i]};
+      for (int k = 0; k < 8; k++) addends[1 + k] = a[row][k] * b[k][n];
+      record->c[i] = sum_of(addends);
+    }
+  }
+}
+
 void ft_warp_op_run(enum fe_warp_op op, struct ft_warp *warp, int line) {
   switch (op) { /* ORDER WARP OPS */
   case FE_SYNCWARP: sync_warp(warp); break;
@@ -195,6 +243,7 @@ void ft_warp_op_run(enum fe_warp_op op, struct ft_warp *warp, int line) {
   case FE_LDMATRIX_X4_TRANS: ldmatrix(warp, true, line); break;
   case FE_MMA_BF16: mma(warp, ft_from_bf16, line); break;
   case FE_MMA_FP16: mma(warp, ft_from_fp16, line); break;
+  case FE_MMA_TF32: mma_tf32(warp, line); break;
   case FE_STMATRIX_X4: stmatrix(warp, line); break;
   case FE_BARRIER_SYNC: ft_named_barrier(warp, true, line); break;
   case FE_BARRIER_ARRIVE: ft_named_barrier(warp, false, line); break;

@@ -53,15 +53,16 @@ static int read_tensors(struct ft_backward_params *params, const struct ft_reque
   const int64_t batch = run->tensor_batch, nq = run->nq, nk = run->nk;
   const int hq = run->heads_q, hkv = run->heads_kv;
   const int d = request->head_dim, dv = request->head_dim_v;
+  const int bytes = ft_dtype_bytes(request->dtype);
   const struct place_of tensors[TENSORS] = {
-      {{"q", &arguments->q, batch, nq, hq, d, false, false}, &params->q},
-      {{"k", &arguments->k, batch, nk, hkv, d, false, false}, &params->k},
-      {{"v", &arguments->v, batch, nk, hkv, dv, false, false}, &params->v},
-      {{"o", &arguments->o, batch, nq, hq, dv, false, false}, &params->o},
-      {{"dout", &arguments->dout, batch, nq, hq, dv, false, false}, &params->dout},
-      {{"dq", &arguments->dq, batch, nq, hq, d, true, false}, &params->dq},
-      {{"dk", &arguments->dk, batch, nk, hkv, d, true, false}, &params->dk},
-      {{"dv", &arguments->dv, batch, nk, hkv, dv, true, false}, &params->dv}};
+      {{"q", &arguments->q, batch, nq, hq, d, false, bytes}, &params->q},
+      {{"k", &arguments->k, batch, nk, hkv, d, false, bytes}, &params->k},
+      {{"v", &arguments->v, batch, nk, hkv, dv, false, bytes}, &params->v},
+      {{"o", &arguments->o, batch, nq, hq, dv, false, bytes}, &params->o},
+      {{"dout", &arguments->dout, batch, nq, hq, dv, false, bytes}, &params->dout},
+      {{"dq", &arguments->dq, batch, nq, hq, d, true, bytes}, &params->dq},
+      {{"dk", &arguments->dk, batch, nk, hkv, d, true, bytes}, &params->dk},
+      {{"dv", &arguments->dv, batch, nk, hkv, dv, true, bytes}, &params->dv}};
   for (int n = 0; n < TENSORS; n++) FT_TRY(ft_view_read(&tensors[n].view, tensors[n].tensor));
   FT_TRY(read_statistic("lse", arguments->lse, true, &params->lse));
   FT_TRY(read_statistic("dlse", arguments->dlse, false, &params->dlse));

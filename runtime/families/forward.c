@@ -16,13 +16,14 @@ static int read_tensors(struct ft_forward_params *params, const struct ft_reques
   const int64_t batch = run->tensor_batch, nq = run->nq, nk = run->nk;
   const int hq = run->heads_q, hkv = run->heads_kv;
   const int d = request->head_dim, dv = request->head_dim_v;
-  const bool bytes = request->dtype == FT_E4M3;
+  const int bytes = ft_dtype_bytes(request->dtype);
+  const int of_o = ft_dtype_bytes(ft_output_dtype(request));
   const struct ft_view q = {"q", &arguments->q, batch, nq, hq, d, false, bytes};
   const int64_t k_batch = run->page > 0 ? params->pages.count : batch; /* of pages, or of rows */
   const int64_t k_rows = run->page > 0 ? run->page : nk;
   const struct ft_view k = {"k", &arguments->k, k_batch, k_rows, hkv, d, false, bytes};
   const struct ft_view v = {"v", &arguments->v, k_batch, k_rows, hkv, dv, false, bytes};
-  const struct ft_view o = {"o", &arguments->o, batch, nq, hq, dv, true, false};
+  const struct ft_view o = {"o", &arguments->o, batch, nq, hq, dv, true, of_o};
   FT_TRY(ft_view_read(&q, &params->q));
   FT_TRY(ft_view_read(&k, &params->k));
   FT_TRY(ft_view_read(&v, &params->v));

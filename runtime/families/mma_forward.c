@@ -16,7 +16,7 @@ static bool splits(const struct ft_launch_plan *plan) {
 
 static struct ft_walks walks_of(const struct ft_launch_plan *plan) {
   struct ft_walks walks = {0};
-  ft_mma_forward_walks(&walks, plan->config, plan->budget, plan->arch);
+  ft_mma_forward_walks(&walks, plan->request, plan->config, plan->budget, plan->arch);
   return walks;
 }
 

@@ -2,7 +2,7 @@
 // request  forward bf16 d16 causal dropout mask=64x64
 // config   mma_forward block_m=64 block_n=64 warps=4 stages=2 q_in_regs=1 overlap_qk=1 ctas_per_sm=2
 // budget   12288 bytes of shared memory, 128 threads, about 132 of 255 registers
-// parts    mma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_copies.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/sinks_none.cu.in, parts/copy_tile.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/sequence.cu.in, parts/sequence_rows.cu.in, parts/key_rows.cu.in, parts/softmax.cu.in, parts/quad.cu.in, parts/visibility.cu.in, parts/key_walk_blocks.cu.in, parts/key_parts_none.cu.in, parts/work_tile.cu.in, parts/schedule_lpt.cu.in, parts/score_none.cu.in, parts/dropout.cu.in, parts/dropout_rows.cu.in, parts/mma_tile.cu.in, parts/mma_rows.cu.in, parts/mma_loop_overlap.cu.in, parts/epilogue_mma.cu.in, parts/work_list_none.cu.in
+// parts    mma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_copies.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/sinks_none.cu.in, parts/copy_tile.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/pairs.cu.in, parts/staging.cu.in, parts/fragments.cu.in, parts/sequence.cu.in, parts/sequence_rows.cu.in, parts/key_rows.cu.in, parts/softmax.cu.in, parts/quad.cu.in, parts/visibility.cu.in, parts/key_walk_blocks.cu.in, parts/key_parts_none.cu.in, parts/work_tile.cu.in, parts/schedule_lpt.cu.in, parts/score_none.cu.in, parts/dropout.cu.in, parts/dropout_rows.cu.in, parts/mma_tile.cu.in, parts/mma_rows.cu.in, parts/mma_loop_overlap.cu.in, parts/epilogue_mma.cu.in, parts/work_list_none.cu.in
 // again    fatune emit 'forward bf16 d16 nq1 causal dropout mask=64x64' --gpu sm_100 --config 'mma_forward block_m=64 block_n=64 warps=4 stages=2 q_in_regs=1 overlap_qk=1 ctas_per_sm=2'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691): a block owns
@@ -39,6 +39,7 @@ constexpr int PAGE = 0;           // rows of a page of K and V; 0: there are no 
 // ---- PTX: one wrapper for each instruction. Here numbers and bits ---------------------------------------
 typedef unsigned short element;  // bf16, moved and multiplied as 16-bit patterns
 typedef unsigned long long u64;
+constexpr int CHUNK = 16 / sizeof(element);  // elements of 16 bytes
 
 __device__ __forceinline__ unsigned shared_address(const void *pointer) {
   return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
@@ -121,6 +122,10 @@ __device__ __forceinline__ void store_shared_4(unsigned to, unsigned value) {
 
 __device__ __forceinline__ void load_shared_8(float (&r)[2], unsigned from) {
   asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(r[0]), "=f"(r[1]) : "r"(from) : "memory");
+}
+
+__device__ __forceinline__ void store_shared_8(unsigned to, const float (&r)[2]) {
+  asm volatile("st.shared.v2.f32 [%0], {%1, %2};" :: "r"(to), "f"(r[0]), "f"(r[1]) : "memory");
 }
 
 __device__ __forceinline__ void load_shared_16(unsigned (&r)[4], unsigned from) {
@@ -377,7 +382,7 @@ __device__ __forceinline__ void copy_tile(unsigned to, const element *from, int 
   const int row = thread / THREADS_PER_ROW;
   const int chunk = thread % THREADS_PER_ROW;
   const int rows_left = rows - row;
-  from += (long long)row * row_stride + chunk * 8;
+  from += (long long)row * row_stride + chunk * CHUNK;
   if (ROWS_PER_PASS % 8 == 0) to += chunk_offset<STRIDE>(row, chunk);  // the swizzle is that of all passes
   #pragma unroll
   for (int r = 0; r < ROWS; r += ROWS_PER_PASS) {
@@ -385,7 +390,7 @@ __device__ __forceinline__ void copy_tile(unsigned to, const element *from, int 
     if (ROWS % ROWS_PER_PASS == 0 || row < ROWS - r) {
       #pragma unroll
       for (int c = 0; c < CHUNKS; c += THREADS_PER_ROW) {
-        copy_16(to_row + c * 16, from + c * 8, r < rows_left && (CHUNKS == VALID || chunk < VALID - c));
+        copy_16(to_row + c * 16, from + c * CHUNK, r < rows_left && (CHUNKS == VALID || chunk < VALID - c));
       }
     }
     from += (long long)ROWS_PER_PASS * row_stride;
@@ -402,9 +407,126 @@ __device__ __forceinline__ void store_rows(element *to, long long row_stride, un
     if (row < rows) {
       unsigned r[4];
       load_shared_16(r, from + chunk_offset<STRIDE>(row, chunk));
-      store_global_16(to + row * row_stride + chunk * 8, r);
+      store_global_16(to + row * row_stride + chunk * CHUNK, r);
     }
   }
+}
+
+// ---- fragments of 16x16 elements in registers: pairs --------------------------------------------------------------
+// A lane has four pairs of neighbouring columns: pair i is of row g + 8 (i % 2), columns 8 (i / 2) + 2 t and one more,
+// where g = lane / 4 and t = lane % 4. Accumulators have the same pairs.
+constexpr int FRAGMENT = 4;  // registers; each is a pair
+
+__device__ __forceinline__ void set_pair(unsigned (&r)[FRAGMENT], int i, float first, float second) {
+  r[i] = pack(first, second);
+}
+
+__device__ __forceinline__ float first_of(const unsigned (&r)[FRAGMENT], int i) { return low_half(r[i]); }
+__device__ __forceinline__ float second_of(const unsigned (&r)[FRAGMENT], int i) { return high_half(r[i]); }
+
+// kept: all ones in the low half where the first of the pair is kept, in the high half for the second. Others become 0.
+__device__ __forceinline__ void keep_pair(unsigned (&r)[FRAGMENT], int i, unsigned kept) { r[i] &= kept; }
+
+// Of a fragment that was all ones.
+__device__ __forceinline__ bool first_kept(const unsigned (&r)[FRAGMENT], int i) { return r[i] & 1; }
+__device__ __forceinline__ bool second_kept(const unsigned (&r)[FRAGMENT], int i) { return r[i] >> 31; }
+
+// The pair with a sign where it is not kept.
+__device__ __forceinline__ void mark_pair(unsigned (&marked)[FRAGMENT], const unsigned (&r)[FRAGMENT], int i, unsigned kept) {
+  marked[i] = r[i] | (~kept & 0x80008000u);
+}
+
+// Zeroes what has a sign.
+__device__ __forceinline__ void drop_marked(unsigned (&r)[FRAGMENT]) {
+  #pragma unroll
+  for (int i = 0; i < FRAGMENT; ++i) r[i] &= ~((r[i] >> 15 & 0x00010001u) * 0xFFFFu);
+}
+
+// The sum of the products of the elements of two chunks.
+__device__ __forceinline__ float dot_chunks(const unsigned (&a)[4], const unsigned (&b)[4]) {
+  float sum = 0.f;
+  #pragma unroll
+  for (int w = 0; w < 4; ++w) sum += low_half(a[w]) * low_half(b[w]) + high_half(a[w]) * high_half(b[w]);
+  return sum;
+}
+
+// Four elements to global memory.
+__device__ __forceinline__ void store_four(element *to, const float (&x)[4]) {
+  const unsigned low = pack(x[0], x[1]), high = pack(x[2], x[3]);
+  *reinterpret_cast<u64 *>(to) = u64(high) << 32 | low;
+}
+
+// ---- accumulators of two products, 16 rows x 16 columns, on their way to memory ------------------------------------
+// The lane's share of a row, rows g (h 0) or g + 8 (h 1): two pairs of columns.
+struct Pair {
+  int column;
+  float first, second;
+};
+
+__device__ __forceinline__ Pair columns_of(const float (&c0)[4], const float (&c1)[4], int h, int pair, int lane) {
+  const float *const c = (pair == 0 ? c0 : c1) + 2 * h;
+  return {pair * 8 + lane % 4 * 2, c[0], c[1]};
+}
+
+// To the tile's row, the place-th 16 columns.
+template <int STRIDE>
+__device__ __forceinline__ void stage_row(unsigned tile, int row, int place, const float (&c0)[4], const float (&c1)[4], int h,
+                                          float factor, int lane) {
+  #pragma unroll
+  for (int n = 0; n < 2; ++n) {
+    const float *const c = (n == 0 ? c0 : c1) + 2 * h;
+    store_shared_4(tile + chunk_offset<STRIDE>(row, 2 * place + n) + lane % 4 * 4, pack(c[0] * factor, c[1] * factor));
+  }
+}
+
+// Where the rows lie of a product whose first operand was turned (load_turned).
+__device__ __forceinline__ int turned_row(int h, int lane) { return lane / 4 + 8 * h; }
+
+// ---- fragments from shared memory, and their products ---------------------------------------------------------------
+// A lane's address of row lane % 16, chunk lane / 16 of four 8x8 matrices: as they stand, A fragments of 16 rows x 16
+// columns; across, B fragments of 16 rows (the depth) x 16 columns.
+template <int STRIDE> __device__ __forceinline__ unsigned rows_first(unsigned tile, int lane) {
+  return tile + chunk_offset<STRIDE>(lane % 16, lane / 16);
+}
+
+// And with the two middle matrices swapped: as they stand, B fragments of 16 rows x 16 columns (the depth); turned,
+// A fragments of 16 columns x 16 rows (the depth).
+template <int STRIDE> __device__ __forceinline__ unsigned columns_first(unsigned tile, int lane) {
+  return tile + chunk_offset<STRIDE>(lane % 8 + lane / 16 * 8, lane / 8 % 2);
+}
+
+template <int STRIDE> __device__ __forceinline__ unsigned across(unsigned tile, int lane) {
+  return rows_first<STRIDE>(tile, lane);
+}
+
+template <int STRIDE> __device__ __forceinline__ unsigned turned(unsigned tile, int lane) {
+  return columns_first<STRIDE>(tile, lane);
+}
+
+// From a lane's address to that of the place-th 16 columns.
+template <int STRIDE> __device__ __forceinline__ unsigned columns_at(unsigned address, int place) {
+  return chunk_pair<STRIDE>(address, place);
+}
+
+// The k-th 16 columns from the lane's address on; offset: bytes of whole rows, a multiple of 8 of them.
+template <int STRIDE>
+__device__ __forceinline__ void load_fragment(unsigned (&r)[FRAGMENT], unsigned address, int k, int offset) {
+  ldmatrix_x4(r, chunk_pair<STRIDE>(address, k) + offset);
+}
+
+template <int STRIDE>
+__device__ __forceinline__ void load_across(unsigned (&r)[FRAGMENT], unsigned address, int place, int offset) {
+  ldmatrix_x4_trans(r, chunk_pair<STRIDE>(address, place) + offset);
+}
+
+template <int STRIDE>
+__device__ __forceinline__ void load_turned(unsigned (&r)[FRAGMENT], unsigned address, int place, int offset) {
+  ldmatrix_x4_trans(r, chunk_pair<STRIDE>(address, place) + offset);
+}
+
+// c += A B for a 16x16 A and the n-th 8 columns of a 16x16 B, 16 deep.
+__device__ __forceinline__ void multiply(float (&c)[4], const unsigned (&a)[FRAGMENT], const unsigned (&b)[FRAGMENT], int n) {
+  mma_m16n8k16(c, a, b[2 * n], b[2 * n + 1]);
 }
 
 // ---- rows of a batch entry: queries, heads, their places ----------------------------------------------------------------
@@ -546,17 +668,17 @@ template <int M> __device__ __forceinline__ void scale_max(float (&max_scaled)[M
 
 // S of 16 keys -> unnormalised P as the A fragments of the second product; adds to row_sum.
 template <int M, int N>
-__device__ __forceinline__ void exponentiate(unsigned (&rP)[M][4], SoftmaxRows<M> &rows, const float (&rS)[M][N][4],
+__device__ __forceinline__ void exponentiate(unsigned (&rP)[M][FRAGMENT], SoftmaxRows<M> &rows, const float (&rS)[M][N][4],
                                              const float (&max_scaled)[M][2], int k, float scale_log2) {
   #pragma unroll
   for (int m = 0; m < M; ++m) {
     #pragma unroll
-    for (int i = 0; i < 4; ++i) {  // fragment register i: rows g + 8 (i % 2), keys 8 (i / 2) + 2 t
+    for (int i = 0; i < 4; ++i) {  // pair i: rows g + 8 (i % 2), keys 8 (i / 2) + 2 t
       const float *s = rS[m][2 * k + i / 2] + 2 * (i % 2);
       const float p0 = ex2(s[0] * scale_log2 - max_scaled[m][i % 2]);
       const float p1 = ex2(s[1] * scale_log2 - max_scaled[m][i % 2]);
       rows.row_sum[m][i % 2] += p0 + p1;
-      rP[m][i] = pack(p0, p1);
+      set_pair(rP[m], i, p0, p1);
     }
   }
 }
@@ -968,7 +1090,7 @@ __device__ __forceinline__ void draw_beside_pv(DropoutRows &dropout, int k) {
 // Zeroes the dropped elements of a fragment of P, number COLUMN + 4 row. 14-bit integers compare like the fp16
 // numbers of the same bits.
 template <int COLUMN>
-__device__ __forceinline__ void drop_fragment(unsigned (&rP)[4], const unsigned (&random)[4], int row,
+__device__ __forceinline__ void drop_fragment(unsigned (&rP)[FRAGMENT], const unsigned (&random)[4], int row,
                                               unsigned threshold_pair) {
   #pragma unroll
   for (int w = 0; w < 4; ++w) {
@@ -978,13 +1100,13 @@ __device__ __forceinline__ void drop_fragment(unsigned (&rP)[4], const unsigned 
     } else {
       word ^= ror(random[(w + COLUMN) % 4], row == 0 ? 8 : 20);
     }
-    rP[w] &= halves_ge(word & 0x3FFF3FFFu, threshold_pair);
+    keep_pair(rP, w, halves_ge(word & 0x3FFF3FFFu, threshold_pair));
   }
 }
 
 // The 16 keys from 16 `block` of this step on. The compiler knows row and column where tiles are whole blocks of
 // 32 rows and 64 keys.
-__device__ __forceinline__ void drop(unsigned (&rP)[M_TILES][4], const DropoutRows &dropout, int block) {
+__device__ __forceinline__ void drop(unsigned (&rP)[M_TILES][FRAGMENT], const DropoutRows &dropout, int block) {
   const int column = BLOCK_N % 64 == 0 ? block % 4 : (dropout.key_block + block) % 4;
   #pragma unroll
   for (int m = 0; m < M_TILES; ++m) {
@@ -1001,7 +1123,7 @@ __device__ __forceinline__ void drop(unsigned (&rP)[M_TILES][4], const DropoutRo
 }
 
 // Draws as they are needed, and drops.
-__device__ __forceinline__ void draw_and_drop(unsigned (&rP)[M_TILES][4], DropoutRows &dropout, int k) {
+__device__ __forceinline__ void draw_and_drop(unsigned (&rP)[M_TILES][FRAGMENT], DropoutRows &dropout, int k) {
   if (k * 16 % KEYS_PER_DRAW == 0) draw(dropout, k);
   drop(rP, dropout, k);
 }
@@ -1009,44 +1131,41 @@ __device__ __forceinline__ void draw_and_drop(unsigned (&rP)[M_TILES][4], Dropou
 // dP of the k-th 16 keys as dS wants it, in place: dropped elements, which are 0 in `kept`, have none.
 template <int N>
 __device__ __forceinline__ void drop_dp(float (&rDP)[M_TILES][N][4], DropoutRows &dropout, const Dropout &arguments, int k) {
-  unsigned kept[M_TILES][4];
+  unsigned kept[M_TILES][FRAGMENT];
   #pragma unroll
   for (int m = 0; m < M_TILES; ++m) {
     #pragma unroll
-    for (int i = 0; i < 4; ++i) kept[m][i] = ~0u;
+    for (int i = 0; i < FRAGMENT; ++i) kept[m][i] = ~0u;
   }
   draw_and_drop(kept, dropout, k);
   #pragma unroll
   for (int m = 0; m < M_TILES; ++m) {
     #pragma unroll
-    for (int i = 0; i < 4; ++i) {  // fragment register i: rows g + 8 (i % 2), keys 8 (i / 2) + 2 t
+    for (int i = 0; i < 4; ++i) {  // pair i: rows g + 8 (i % 2), keys 8 (i / 2) + 2 t
       float *dp = rDP[m][2 * k + i / 2] + 2 * (i % 2);
-      dp[0] *= kept[m][i] & 1 ? arguments.rescale : 0.f;
-      dp[1] *= kept[m][i] >> 31 ? arguments.rescale : 0.f;
+      dp[0] *= first_kept(kept[m], i) ? arguments.rescale : 0.f;
+      dp[1] *= second_kept(kept[m], i) ? arguments.rescale : 0.f;
     }
   }
 }
 
 // ---- the two products, mma.sync fragments from shared memory ---------------------------------------
-// Shared-memory addresses of this lane's ldmatrix rows, at chunk pair 0 of stage 0.
+// Shared-memory addresses of this lane: of its queries as A fragments, of K as B fragments, of V across, of stage 0.
 struct Lanes {
   unsigned sQ, sK, sV;
 };
 
 __device__ __forceinline__ Lanes find_lanes(unsigned smem, int warp, int lane) {
   Lanes lanes;
-  // A fragment of Q: matrices (rows 0-7, k 0-7), (rows 8-15, k 0-7), (rows 0-7, k 8-15), (8-15, 8-15).
-  lanes.sQ = smem + chunk_offset<QK_STRIDE>(warp * WARP_ROWS + lane % 16, lane / 16);
-  // B fragments of K, two key tiles at once: (keys 0-7, k 0-7), (keys 0-7, k 8-15), (keys 8-15, ...).
-  lanes.sK = smem + SMEM_K + chunk_offset<QK_STRIDE>(lane % 8 + lane / 16 * 8, lane / 8 % 2);
-  // B fragments of V, transposed, two column tiles: (keys 0-7, v 0-7), (keys 8-15, v 0-7), (keys 0-7, v 8-15).
-  lanes.sV = smem + SMEM_V + chunk_offset<V_STRIDE>(lane % 16, lane / 16);
+  lanes.sQ = rows_first<QK_STRIDE>(smem + warp * WARP_ROWS * QK_STRIDE, lane);
+  lanes.sK = columns_first<QK_STRIDE>(smem + SMEM_K, lane);
+  lanes.sV = across<V_STRIDE>(smem + SMEM_V, lane);
   return lanes;
 }
 
 // This warp's queries as A fragments, in registers.
 struct Queries {
-  unsigned rQ[M_TILES][K_STEPS][4];
+  unsigned rQ[M_TILES][K_STEPS][FRAGMENT];
 };
 
 // Q is in shared memory, which K and V take over.
@@ -1059,34 +1178,34 @@ __device__ __forceinline__ Queries keep_queries(unsigned sQ) {
   for (int m = 0; m < M_TILES; ++m) {
     #pragma unroll
     for (int k = 0; k < K_STEPS; ++k) {
-      ldmatrix_x4(queries.rQ[m][k], chunk_pair<QK_STRIDE>(sQ, k) + m * 16 * QK_STRIDE);
+      load_fragment<QK_STRIDE>(queries.rQ[m][k], sQ, k, m * 16 * QK_STRIDE);
     }
   }
   __syncthreads();
   return queries;
 }
 
-__device__ __forceinline__ void load_queries(unsigned (&rQ)[M_TILES][4], const Queries &queries, int k) {
+__device__ __forceinline__ void load_queries(unsigned (&rQ)[M_TILES][FRAGMENT], const Queries &queries, int k) {
   #pragma unroll
   for (int m = 0; m < M_TILES; ++m) {
     #pragma unroll
-    for (int i = 0; i < 4; ++i) rQ[m][i] = queries.rQ[m][k][i];
+    for (int i = 0; i < FRAGMENT; ++i) rQ[m][i] = queries.rQ[m][k][i];
   }
 }
 
 // S += Q K^T, the part of depth 16 at k.
 __device__ __forceinline__ void gemm_qk_step(float (&rS)[M_TILES][N_TILES][4], const Queries &queries,
                                              unsigned sK, int k) {
-  unsigned rQ[M_TILES][4];
+  unsigned rQ[M_TILES][FRAGMENT];
   load_queries(rQ, queries, k);
   #pragma unroll
   for (int n = 0; n < N_TILES; n += 2) {
-    unsigned rK[4];
-    ldmatrix_x4(rK, chunk_pair<QK_STRIDE>(sK, k) + n * 8 * QK_STRIDE);
+    unsigned rK[FRAGMENT];
+    load_fragment<QK_STRIDE>(rK, sK, k, n * 8 * QK_STRIDE);
     #pragma unroll
     for (int m = 0; m < M_TILES; ++m) {
-      mma_m16n8k16(rS[m][n], rQ[m], rK[0], rK[1]);
-      mma_m16n8k16(rS[m][n + 1], rQ[m], rK[2], rK[3]);
+      multiply(rS[m][n], rQ[m], rK, 0);
+      multiply(rS[m][n + 1], rQ[m], rK, 1);
     }
   }
 }
@@ -1108,15 +1227,15 @@ __device__ __forceinline__ void gemm_qk(float (&rS)[M_TILES][N_TILES][4], const 
 
 // O += P V, the part of the 16 keys at k.
 __device__ __forceinline__ void gemm_pv_step(float (&rO)[M_TILES][O_TILES][4],
-                                             const unsigned (&rP)[M_TILES][4], unsigned sV, int k) {
+                                             const unsigned (&rP)[M_TILES][FRAGMENT], unsigned sV, int k) {
   #pragma unroll
   for (int n = 0; n < O_TILES; n += 2) {
-    unsigned rV[4];
-    ldmatrix_x4_trans(rV, chunk_pair<V_STRIDE>(sV, n / 2) + k * 16 * V_STRIDE);
+    unsigned rV[FRAGMENT];
+    load_across<V_STRIDE>(rV, sV, n / 2, k * 16 * V_STRIDE);
     #pragma unroll
     for (int m = 0; m < M_TILES; ++m) {
-      mma_m16n8k16(rO[m][n], rP[m], rV[0], rV[1]);
-      if (n + 1 < O_TILES) mma_m16n8k16(rO[m][n + 1], rP[m], rV[2], rV[3]);
+      multiply(rO[m][n], rP[m], rV, 0);
+      if (n + 1 < O_TILES) multiply(rO[m][n + 1], rP[m], rV, 1);
     }
   }
 }
@@ -1131,7 +1250,7 @@ __device__ __forceinline__ void softmax_gemm_pv(float (&rO)[M_TILES][O_TILES][4]
   draw_before_pv(dropout);
   #pragma unroll
   for (int k = 0; k < BLOCK_N / 16; ++k) {
-    unsigned rP[M_TILES][4];
+    unsigned rP[M_TILES][FRAGMENT];
     exponentiate(rP, rows, rS, max_scaled, k, scale_log2);
     drop(rP, dropout, k);
     draw_beside_pv(dropout, k);
@@ -1213,6 +1332,11 @@ __device__ __forceinline__ void walk(Rows &rows, const ForwardParams &params, co
 }
 
 // ---- the end: O and LSE ----------------------------------------------------------------------------------------------
+// The accumulators beside those of an even number; of the last, which may be alone, its own.
+template <int TILES> __device__ __forceinline__ const float (&second_of_two(const float (&rO)[TILES][4], int n))[4] {
+  return rO[n / 2 * 2 + 1 < TILES ? n / 2 * 2 + 1 : TILES - 1];
+}
+
 // O goes through shared memory, so that global stores are whole rows of 16-byte chunks. A warp stages and stores its own
 // rows.
 __device__ __forceinline__ void finish(const ForwardParams &params, const WorkTile &tile, unsigned smem,
@@ -1235,20 +1359,21 @@ __device__ __forceinline__ void finish(const ForwardParams &params, const WorkTi
         const long long in_all = lse_index(params, tile.batch, tile.head, i);
         #pragma unroll
         for (int n = 0; n < O_TILES; ++n) {
-          store_partial(params, tile.part, in_all, n * 8 + lane % 4 * 2, rows.rO[m][n][2 * h] * normaliser,
-                        rows.rO[m][n][2 * h + 1] * normaliser);
+          const Pair pair = columns_of(rows.rO[m][n / 2 * 2], second_of_two(rows.rO[m], n), h, n % 2, lane);
+          const int column = n / 2 * 16 + pair.column;
+          if (HEAD_DIM_V % 16 != 0 && column >= HEAD_DIM_V) continue;
+          store_partial(params, tile.part, in_all, column, pair.first * normaliser, pair.second * normaliser);
         }
       }
       #pragma unroll
-      for (int n = 0; n < O_TILES; ++n) {
-        store_shared_4(sO + chunk_offset<V_STRIDE>(row, n) + lane % 4 * 4,
-                       pack(rows.rO[m][n][2 * h] * normaliser, rows.rO[m][n][2 * h + 1] * normaliser));
+      for (int n = 0; n < O_TILES; n += 2) {
+        stage_row<V_STRIDE>(sO, row, n / 2, rows.rO[m][n], second_of_two(rows.rO[m], n), h, normaliser, lane);
       }
     }
   }
   if (!is_whole(tile.part)) return;
   __syncwarp();
-  store_rows<WARP_ROWS, HEAD_DIM_V / 8, V_STRIDE>(row_of(params.o, tile.batch, tile.head, rows.first_row),
+  store_rows<WARP_ROWS, HEAD_DIM_V / CHUNK, V_STRIDE>(row_of(params.o, tile.batch, tile.head, rows.first_row),
                                                   params.o.stride.row, sO, sequence.nq - rows.first_row, lane, 32);
 }
 
@@ -1279,16 +1404,16 @@ fatune_kernel(const __grid_constant__ ForwardParams all) {
   const KeyRows gK = key_rows(params, params.k, tile.batch, tile.kv_head);
   const KeyRows gV = key_rows(params, params.v, tile.batch, tile.kv_head);
   auto load_k = [&](int key, int stage) {
-    copy_keys<BLOCK_N, D_PAD / 8, HEAD_DIM / 8, QK_STRIDE>(smem + SMEM_K + stage * K_STAGE, gK, key, sequence.nk);
+    copy_keys<BLOCK_N, D_PAD / CHUNK, HEAD_DIM / CHUNK, QK_STRIDE>(smem + SMEM_K + stage * K_STAGE, gK, key, sequence.nk);
   };
   auto load_v = [&](int key, int stage) {
-    copy_keys<BLOCK_N, DV_PAD / 8, HEAD_DIM_V / 8, V_STRIDE>(smem + SMEM_V + stage * V_STAGE, gV, key, sequence.nk);
+    copy_keys<BLOCK_N, DV_PAD / CHUNK, HEAD_DIM_V / CHUNK, V_STRIDE>(smem + SMEM_V + stage * V_STAGE, gV, key, sequence.nk);
   };
 
   const Keys keys = find_keys(params, tile);
   if (is_missing(tile.part)) return;
   if (keys.steps > 0) {
-    copy_tile<BLOCK_M, D_PAD / 8, HEAD_DIM / 8, QK_STRIDE>(smem, row_of(params.q, tile.batch, tile.head, tile.q0),
+    copy_tile<BLOCK_M, D_PAD / CHUNK, HEAD_DIM / CHUNK, QK_STRIDE>(smem, row_of(params.q, tile.batch, tile.head, tile.q0),
                                                            int(params.q.stride.row), sequence.nq - tile.q0);
     const Queries queries = keep_queries(rows.lanes.sQ);
     walk(rows, params, queries, keys, load_k, load_v);

@@ -2,7 +2,7 @@
 // request  forward fp16 d64 dv40 causal dropout mask=128x128
 // config   wgmma_forward block_m=64 block_n=128 stages=3 q_stages=1
 // budget   107520 bytes of shared memory, 256 threads, about 148 of 232 registers
-// parts    wgmma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_tma_5d.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_wgmma_product.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/sinks_none.cu.in, parts/sequence.cu.in, parts/sequence_rows.cu.in, parts/quad.cu.in, parts/e4m3_scale_none.cu.in, parts/wgmma_softmax.cu.in, parts/visibility.cu.in, parts/key_walk_blocks.cu.in, parts/key_parts_none.cu.in, parts/work_tile.cu.in, parts/schedule_balanced.cu.in, parts/score_none.cu.in, parts/dropout.cu.in, parts/dropout_rows.cu.in, parts/announce_blocks.cu.in, parts/pipeline.cu.in, parts/ring.cu.in, parts/descriptors.cu.in, parts/block_alone.cu.in, parts/rows_of_sequences_none.cu.in, parts/rows_dense.cu.in, parts/rows_of_keys.cu.in, parts/producer.cu.in, parts/consumer.cu.in, parts/p_in_registers.cu.in, parts/wgmma_exponents_none.cu.in, parts/consumer_steps.cu.in, parts/store_o_staged.cu.in, parts/epilogue_wgmma.cu.in, parts/consume_each.cu.in, parts/work_list_none.cu.in
+// parts    wgmma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_tma_5d.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_wgmma_product.cu.in, parts/pairs.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/sinks_none.cu.in, parts/sequence.cu.in, parts/sequence_rows.cu.in, parts/quad.cu.in, parts/e4m3_scale_none.cu.in, parts/wgmma_softmax.cu.in, parts/visibility.cu.in, parts/key_walk_blocks.cu.in, parts/key_parts_none.cu.in, parts/work_tile.cu.in, parts/schedule_balanced.cu.in, parts/score_none.cu.in, parts/dropout.cu.in, parts/dropout_rows.cu.in, parts/announce_blocks.cu.in, parts/pipeline.cu.in, parts/ring.cu.in, parts/descriptors.cu.in, parts/block_alone.cu.in, parts/rows_of_sequences_none.cu.in, parts/rows_dense.cu.in, parts/rows_of_keys.cu.in, parts/producer.cu.in, parts/consumer.cu.in, parts/p_in_registers.cu.in, parts/wgmma_exponents_none.cu.in, parts/consumer_steps.cu.in, parts/store_o_staged.cu.in, parts/epilogue_wgmma.cu.in, parts/consume_each.cu.in, parts/work_list_none.cu.in
 // again    fatune emit 'forward fp16 d64 dv40 nq1 causal dropout mask=128x128' --gpu sm_90 --config 'wgmma_forward block_m=64 block_n=128 stages=3 q_stages=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691) on Hopper. One block per
@@ -50,6 +50,7 @@ constexpr int PAGE = 0;                 // rows of a page of K and V; 0: there a
 // ---- PTX: one wrapper for each instruction. Here numbers and bits ---------------------------------------
 typedef unsigned short element;  // fp16, moved and multiplied as 16-bit patterns
 typedef unsigned long long u64;
+constexpr int CHUNK = 16 / sizeof(element);  // elements of 16 bytes
 
 __device__ __forceinline__ unsigned shared_address(const void *pointer) {
   return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
@@ -132,6 +133,10 @@ __device__ __forceinline__ void store_shared_4(unsigned to, unsigned value) {
 
 __device__ __forceinline__ void load_shared_8(float (&r)[2], unsigned from) {
   asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(r[0]), "=f"(r[1]) : "r"(from) : "memory");
+}
+
+__device__ __forceinline__ void store_shared_8(unsigned to, const float (&r)[2]) {
+  asm volatile("st.shared.v2.f32 [%0], {%1, %2};" :: "r"(to), "f"(r[0]), "f"(r[1]) : "memory");
 }
 
 __device__ __forceinline__ void load_shared_16(unsigned (&r)[4], unsigned from) {
@@ -320,6 +325,50 @@ __device__ __forceinline__ void wgmma_rs_across(float (&c)[5][4], const unsigned
                "+f"(c[3][0]), "+f"(c[3][1]), "+f"(c[3][2]), "+f"(c[3][3]),
                "+f"(c[4][0]), "+f"(c[4][1]), "+f"(c[4][2]), "+f"(c[4][3]) :
                "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int(accumulate)));
+}
+
+// ---- fragments of 16x16 elements in registers: pairs --------------------------------------------------------------
+// A lane has four pairs of neighbouring columns: pair i is of row g + 8 (i % 2), columns 8 (i / 2) + 2 t and one more,
+// where g = lane / 4 and t = lane % 4. Accumulators have the same pairs.
+constexpr int FRAGMENT = 4;  // registers; each is a pair
+
+__device__ __forceinline__ void set_pair(unsigned (&r)[FRAGMENT], int i, float first, float second) {
+  r[i] = pack(first, second);
+}
+
+__device__ __forceinline__ float first_of(const unsigned (&r)[FRAGMENT], int i) { return low_half(r[i]); }
+__device__ __forceinline__ float second_of(const unsigned (&r)[FRAGMENT], int i) { return high_half(r[i]); }
+
+// kept: all ones in the low half where the first of the pair is kept, in the high half for the second. Others become 0.
+__device__ __forceinline__ void keep_pair(unsigned (&r)[FRAGMENT], int i, unsigned kept) { r[i] &= kept; }
+
+// Of a fragment that was all ones.
+__device__ __forceinline__ bool first_kept(const unsigned (&r)[FRAGMENT], int i) { return r[i] & 1; }
+__device__ __forceinline__ bool second_kept(const unsigned (&r)[FRAGMENT], int i) { return r[i] >> 31; }
+
+// The pair with a sign where it is not kept.
+__device__ __forceinline__ void mark_pair(unsigned (&marked)[FRAGMENT], const unsigned (&r)[FRAGMENT], int i, unsigned kept) {
+  marked[i] = r[i] | (~kept & 0x80008000u);
+}
+
+// Zeroes what has a sign.
+__device__ __forceinline__ void drop_marked(unsigned (&r)[FRAGMENT]) {
+  #pragma unroll
+  for (int i = 0; i < FRAGMENT; ++i) r[i] &= ~((r[i] >> 15 & 0x00010001u) * 0xFFFFu);
+}
+
+// The sum of the products of the elements of two chunks.
+__device__ __forceinline__ float dot_chunks(const unsigned (&a)[4], const unsigned (&b)[4]) {
+  float sum = 0.f;
+  #pragma unroll
+  for (int w = 0; w < 4; ++w) sum += low_half(a[w]) * low_half(b[w]) + high_half(a[w]) * high_half(b[w]);
+  return sum;
+}
+
+// Four elements to global memory.
+__device__ __forceinline__ void store_four(element *to, const float (&x)[4]) {
+  const unsigned low = pack(x[0], x[1]), high = pack(x[2], x[3]);
+  *reinterpret_cast<u64 *>(to) = u64(high) << 32 | low;
 }
 
 // ---- the argument ------------------------------------------------------------------------------
@@ -1128,7 +1177,7 @@ __device__ __forceinline__ void draw_beside_pv(DropoutRows &dropout, int k) {
 // Zeroes the dropped elements of a fragment of P, number COLUMN + 4 row. 14-bit integers compare like the fp16
 // numbers of the same bits.
 template <int COLUMN>
-__device__ __forceinline__ void drop_fragment(unsigned (&rP)[4], const unsigned (&random)[4], int row,
+__device__ __forceinline__ void drop_fragment(unsigned (&rP)[FRAGMENT], const unsigned (&random)[4], int row,
                                               unsigned threshold_pair) {
   #pragma unroll
   for (int w = 0; w < 4; ++w) {
@@ -1138,13 +1187,13 @@ __device__ __forceinline__ void drop_fragment(unsigned (&rP)[4], const unsigned 
     } else {
       word ^= ror(random[(w + COLUMN) % 4], row == 0 ? 8 : 20);
     }
-    rP[w] &= halves_ge(word & 0x3FFF3FFFu, threshold_pair);
+    keep_pair(rP, w, halves_ge(word & 0x3FFF3FFFu, threshold_pair));
   }
 }
 
 // The 16 keys from 16 `block` of this step on. The compiler knows row and column where tiles are whole blocks of
 // 32 rows and 64 keys.
-__device__ __forceinline__ void drop(unsigned (&rP)[M_TILES][4], const DropoutRows &dropout, int block) {
+__device__ __forceinline__ void drop(unsigned (&rP)[M_TILES][FRAGMENT], const DropoutRows &dropout, int block) {
   const int column = BLOCK_N % 64 == 0 ? block % 4 : (dropout.key_block + block) % 4;
   #pragma unroll
   for (int m = 0; m < M_TILES; ++m) {
@@ -1161,7 +1210,7 @@ __device__ __forceinline__ void drop(unsigned (&rP)[M_TILES][4], const DropoutRo
 }
 
 // Draws as they are needed, and drops.
-__device__ __forceinline__ void draw_and_drop(unsigned (&rP)[M_TILES][4], DropoutRows &dropout, int k) {
+__device__ __forceinline__ void draw_and_drop(unsigned (&rP)[M_TILES][FRAGMENT], DropoutRows &dropout, int k) {
   if (k * 16 % KEYS_PER_DRAW == 0) draw(dropout, k);
   drop(rP, dropout, k);
 }
@@ -1169,20 +1218,20 @@ __device__ __forceinline__ void draw_and_drop(unsigned (&rP)[M_TILES][4], Dropou
 // dP of the k-th 16 keys as dS wants it, in place: dropped elements, which are 0 in `kept`, have none.
 template <int N>
 __device__ __forceinline__ void drop_dp(float (&rDP)[M_TILES][N][4], DropoutRows &dropout, const Dropout &arguments, int k) {
-  unsigned kept[M_TILES][4];
+  unsigned kept[M_TILES][FRAGMENT];
   #pragma unroll
   for (int m = 0; m < M_TILES; ++m) {
     #pragma unroll
-    for (int i = 0; i < 4; ++i) kept[m][i] = ~0u;
+    for (int i = 0; i < FRAGMENT; ++i) kept[m][i] = ~0u;
   }
   draw_and_drop(kept, dropout, k);
   #pragma unroll
   for (int m = 0; m < M_TILES; ++m) {
     #pragma unroll
-    for (int i = 0; i < 4; ++i) {  // fragment register i: rows g + 8 (i % 2), keys 8 (i / 2) + 2 t
+    for (int i = 0; i < 4; ++i) {  // pair i: rows g + 8 (i % 2), keys 8 (i / 2) + 2 t
       float *dp = rDP[m][2 * k + i / 2] + 2 * (i % 2);
-      dp[0] *= kept[m][i] & 1 ? arguments.rescale : 0.f;
-      dp[1] *= kept[m][i] >> 31 ? arguments.rescale : 0.f;
+      dp[0] *= first_kept(kept[m], i) ? arguments.rescale : 0.f;
+      dp[1] *= second_kept(kept[m], i) ? arguments.rescale : 0.f;
     }
   }
 }

@@ -50,7 +50,7 @@ uint16_t *gpu_uniform(enum ft_dtype dtype, int64_t count, uint64_t seed) {
 }
 
 uint16_t *gpu_normal(enum ft_dtype dtype, int64_t count, uint64_t seed) {
-  uint16_t *made = NULL;
+  void *made = NULL;
   gpu_assert_ok(ft_random_tensor(&made, dtype, count, seed));
   return made;
 }

@@ -118,6 +118,17 @@ void gpu_case_make_e4m3(struct gpu_case *one, int index) {
   choose_configs(one);
 }
 
+void gpu_case_make_fp32(struct gpu_case *one, int index) {
+  memset(one, 0, sizeof *one);
+  one->index = index;
+  if (index % 2 == 1)
+    gpu_case_options_backward(&one->options, index);
+  else
+    gpu_case_options(&one->options, index, gpu_seed(12000 + (uint64_t)index));
+  one->options.request.dtype = index / 2 % 4 == 3 ? FT_TF32 : FT_FP32;
+  choose_configs(one);
+}
+
 /* ---- kernels ---- */
 
 struct pool {

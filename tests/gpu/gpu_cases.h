@@ -24,6 +24,8 @@ void gpu_case_options_backward(struct ft_problem_options *options, int index);
 void gpu_case_make(struct gpu_case *one, int index);
 /* The same of e4m3, without what that excludes. */
 void gpu_case_make_e4m3(struct gpu_case *one, int index);
+/* Forward and backward of fp32, one in four of tf32. */
+void gpu_case_make_fp32(struct gpu_case *one, int index);
 /* The same of the backward. */
 void gpu_case_make_backward(struct gpu_case *one, int index);
 

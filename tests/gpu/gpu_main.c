@@ -22,7 +22,8 @@ static const struct named_suite suites[] = {{"properties", make_gpu_properties_s
                                             {"gradients", make_gpu_gradients_suite},
                                             {"matrix", make_gpu_matrix_suite},
                                             {"backward", make_gpu_backward_suite},
-                                            {"e4m3", make_gpu_e4m3_suite}};
+                                            {"e4m3", make_gpu_e4m3_suite},
+                                            {"fp32", make_gpu_fp32_suite}};
 
 enum { SUITE_COUNT = (int)(sizeof suites / sizeof suites[0]) };
 

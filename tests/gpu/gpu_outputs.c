@@ -102,10 +102,11 @@ static int measure_v(struct gpu_measure *measure, const struct ft_problem *probl
   if (!measure->largest_v) return ft_fail(FT_E_MEMORY, "no memory for the largest of V");
   for (int64_t b = 0; b < r->batch; b++) {
     double *const largest = measure->largest_v + b * columns;
-    const uint16_t *v = problem->dense[FT_V] + b * shape->rows * columns;
-    for (int64_t key = 0; key < ft_shape_rows(shape, b); key++, v += columns)
+    int64_t row = b * shape->rows * columns;
+    for (int64_t key = 0; key < ft_shape_rows(shape, b); key++, row += columns)
       for (int n = 0; n < columns; n++)
-        largest[n] = fmax(largest[n], fabs(ft_from_dtype(r->dtype, v[n])));
+        largest[n] =
+            fmax(largest[n], fabs(ft_number(ft_output_dtype(r), problem->dense[FT_V], row + n)));
   }
   return FT_OK;
 }

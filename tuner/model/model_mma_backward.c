@@ -32,25 +32,25 @@ struct step {
 };
 
 /* Bytes that the warps read from shared memory for the products of a step, without those for dQ. */
-static double operand_bytes(const struct ft_mma_backward_knobs *k,
+static double operand_bytes(const struct ft_mma_backward_knobs *k, double bytes,
                             const struct ft_mma_backward_budget *own) {
   const double n = k->block_n, m = k->block_m, groups = own->key_warps;
   const double d = own->d_pad, dv = own->dv_pad, columns = k->column_warps;
   /* Scores: rows of K or V for each part of the queries, Q or dO for each group of warps with the
    * same keys. */
   const double rows = k->kv_in_regs ? 0 : n * columns * k->query_parts;
-  const double scores = (rows + m * groups) * (d + dv) * 2;
+  const double scores = (rows + m * groups) * (d + dv) * bytes;
   /* Sums: Q and dO once for each group; P and dS from registers, or by every warp. */
-  const double sums = m * groups * (d + dv) * 2 + (columns > 1 ? 2 * n * m * 2 * columns : 0);
-  const double exchanged = 3 * n * m * 2; /* P written and read, dS written */
+  const double sums = (m * groups * (d + dv) + (columns > 1 ? 2 * n * m * columns : 0)) * bytes;
+  const double exchanged = 3 * n * m * bytes; /* P written and read, dS written */
   return scores + sums + exchanged;
 }
 
-static double dq_bytes(const struct ft_mma_backward_knobs *k,
+static double dq_bytes(const struct ft_mma_backward_knobs *k, double bytes,
                        const struct ft_mma_backward_budget *own) {
   const double rows = own->dq_warp_rows, row_warps = k->block_m / rows;
   const double columns = own->d_pad * row_warps / k->warps;
-  return k->warps * (rows + fmax(columns, 16)) * k->block_n * 2;
+  return k->warps * (rows + fmax(columns, 16)) * k->block_n * bytes;
 }
 
 static struct step step_of(const struct ft_request *request, const struct ft_arch *arch,
@@ -61,14 +61,17 @@ static struct step step_of(const struct ft_request *request, const struct ft_arc
   const bool adds = k->dq_mode != FT_DQ_SECOND_PASS;
   const double depth = 2 * d + 2 * dv + (adds ? d : 0);
   struct step step = {0};
-  step.mma = 2 * m * n * depth / ft_or_default(arch->mma_flops_per_clk, 1024);
+  step.mma = 2 * m * n * depth / ft_or_default(arch->mma_flops_per_clk, 1024) *
+             ft_dtype_mma_cost(request->dtype);
   step.exp = m * n / FT_EXP_PER_CLK;
-  const double copied = m * (d + dv) * 2;
-  const double read = operand_bytes(k, own) + (adds ? dq_bytes(k, own) : 0);
+  const double bytes = ft_dtype_bytes(request->dtype);
+  const double copied = m * (d + dv) * bytes;
+  const double read = operand_bytes(k, bytes, own) + (adds ? dq_bytes(k, bytes, own) : 0);
   step.smem = (read + copied + 2.0 * spill_bytes * budget->threads) / FT_SMEM_BYTES_PER_CLK;
   step.l2 = (copied + (adds ? m * d * 4 : 0)) / L2_BYTES_PER_CLK;
   const double per_element = ELEMENT_INSTRUCTIONS + (request->dropout ? DROPOUT_INSTRUCTIONS : 0);
-  const double mma_instructions = m * n * depth / (16 * 8 * 16);
+  const double mma_instructions =
+      ft_fragment_instructions(request->dtype) * m * n * depth / (16 * 8 * 16);
   step.issue = (m * n / 32 * per_element + mma_instructions + read / 512) / FT_ISSUE_PER_CLK;
   step.fixed = (k->deferred_dq ? 1 : 2) * BARRIER_LATENCY + k->query_parts * EXCHANGE_LATENCY +
                (k->stages == 1 ? LOAD_LATENCY : 0);

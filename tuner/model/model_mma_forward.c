@@ -37,19 +37,22 @@ static struct step step_of(const struct ft_request *request, const struct ft_arc
   const double m = k->block_m, n = k->block_n, warps = k->warps;
   const double rows = own->warp_rows, d = own->d_pad, dv = own->dv_pad;
   struct step step = {0};
-  step.mma = 2 * m * n * (d + dv) / ft_or_default(arch->mma_flops_per_clk, 1024);
+  step.mma = 2 * m * n * (d + dv) / ft_or_default(arch->mma_flops_per_clk, 1024) *
+             ft_dtype_mma_cost(request->dtype);
   step.exp = m * n / FT_EXP_PER_CLK;
 
   /* ldmatrix: every warp reads all of K and V, and its rows of Q where they are not in registers.
    */
-  const double q_bytes = k->q_in_regs ? 0 : rows * d * 2;
-  const double read = warps * (n * d * 2 + n * dv * 2 + q_bytes);
-  const double written = n * (d + dv) * 2;
+  const double bytes = ft_dtype_bytes(request->dtype);
+  const double q_bytes = k->q_in_regs ? 0 : rows * d * bytes;
+  const double read = warps * (n * (d + dv) * bytes + q_bytes);
+  const double written = n * (d + dv) * bytes;
   step.smem = (read + written) / FT_SMEM_BYTES_PER_CLK;
-  step.l2 = n * (request->head_dim + request->head_dim_v) * 2 / L2_BYTES_PER_CLK;
+  step.l2 = n * (request->head_dim + request->head_dim_v) * bytes / L2_BYTES_PER_CLK;
 
   const double per_element = SOFTMAX_INSTRUCTIONS + (request->dropout ? DROPOUT_INSTRUCTIONS : 0);
-  const double mma_instructions = m * n * (d + dv) / (16 * 8 * 16);
+  const double mma_instructions =
+      ft_fragment_instructions(request->dtype) * m * n * (d + dv) / (16 * 8 * 16);
   step.issue = (m * n / 32 * per_element + mma_instructions + read / 512) / FT_ISSUE_PER_CLK;
   /* A spilled byte is written and read once a step. */
   step.smem += 2.0 * spill_bytes * budget->threads / FT_SMEM_BYTES_PER_CLK;
@@ -114,7 +117,7 @@ static struct ft_prediction predict(const struct ft_modelled *of) {
   struct ft_divided_walk divided = {ft_walk_of_queries(request, tiling), 1, 0};
   if (k->split_keys) {
     struct ft_walks walks = {0};
-    ft_mma_forward_walks(&walks, of->config, &budget, arch);
+    ft_mma_forward_walks(&walks, request, of->config, &budget, arch);
     divided = ft_divide_walk(request, arch, divided.walk, tiling.packed, &walks);
   }
   const struct ft_walk walk = divided.walk;

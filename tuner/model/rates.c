@@ -24,3 +24,8 @@ double ft_compulsory_us(const struct ft_request *request, const struct ft_arch *
                        queries * 4;
   return bytes / ft_dram_bytes_per_us(arch);
 }
+
+double ft_fragment_instructions(enum ft_dtype dtype) {
+  if (dtype == FT_FP32) return 22;
+  return dtype == FT_TF32 ? 6 : 1;
+}

@@ -20,4 +20,8 @@ double ft_dram_bytes_per_us(const struct ft_arch *arch);
 /* Microseconds to read Q, K, V and to write O, LSE once. */
 double ft_compulsory_us(const struct ft_request *request, const struct ft_arch *arch);
 
+/* Instructions of mma.sync and for its operands, of a product of 16 x 16 by 16 x 8: of fp32 six
+ * mma.sync, and each operand is divided into two numbers of TF32. */
+double ft_fragment_instructions(enum ft_dtype dtype);
+
 #endif

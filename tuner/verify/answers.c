@@ -6,6 +6,9 @@
  *
  * Floor of O: half a unit in the last place of the row's largest value, the rounding of O itself.
  *
+ * A product of fp32 is made of three of TF32, which take each operand to within 2^-22 of itself:
+ * there the floor has 2^-21 besides, of P and V.
+ *
  * Floor of LSE: 1e-5 + 2e-6 |LSE|. Tensor cores truncate where they accumulate S, each step of 16
  * by up to 2^-22 of the largest partial sum, and ex2.approx and lg2.approx err by 2 ulp. The plain
  * computation, in IEEE fp32, does neither. One key lost among 20 000 still shows, as 5e-5.
@@ -31,9 +34,13 @@
  * have all of P exact. */
 static const double E4M3_SCORES = 0x1p-8;
 
+/* Likewise, of the operands of a product of fp32. */
+static const double FP32_OPERANDS = 0x1p-21;
+
 struct ft_answers {
   enum ft_dtype dtype; /* of O */
   bool e4m3;
+  double besides; /* relative error of O that is allowed besides */
   int row_count, dim;
   struct ft_row *rows;
   double *o;                                        /* [row][dim] */
@@ -65,6 +72,7 @@ static struct ft_answers *allocate(const struct ft_request *request, int row_cou
   const size_t rows = (size_t)row_count;
   answers->dtype = ft_output_dtype(request);
   answers->e4m3 = request->dtype == FT_E4M3;
+  answers->besides = answers->e4m3 ? E4M3_SCORES : request->dtype == FT_FP32 ? FP32_OPERANDS : 0;
   answers->row_count = row_count;
   answers->dim = request->head_dim_v;
   answers->rows = malloc(rows * sizeof *answers->rows);
@@ -144,7 +152,7 @@ static void sum_up(struct ft_answers *answers) {
   /* Rounding O alone errs by about half a unit roundoff in the mean. */
   const double floor_l2 = 0.5 * ft_half_ulp(answers->dtype, 1.0);
   answers->o_norm = sqrt(square);
-  answers->o_allowed = floor_l2 + (answers->e4m3 ? E4M3_SCORES : 0);
+  answers->o_allowed = floor_l2 + answers->besides;
   if (square > 0) answers->o_allowed += 2 * sqrt(plain_square / square);
 }
 
@@ -212,8 +220,8 @@ static void judge_lse(const struct ft_answers *answers, int index, double lse,
 static double o_allowed(const struct ft_answers *answers, int index) {
   const double largest = answers->largest[index];
   if (!(largest > 0)) return 0;
-  const double of_scores = answers->e4m3 ? E4M3_SCORES * largest : 0;
-  return 2 * answers->element_error * largest + ft_half_ulp(answers->dtype, largest) + of_scores;
+  return (2 * answers->element_error + answers->besides) * largest +
+         ft_half_ulp(answers->dtype, largest);
 }
 
 static double element_ratio(double error, double allowed) {
@@ -221,14 +229,14 @@ static double element_ratio(double error, double allowed) {
   return isfinite(error) && allowed > 0 ? error / allowed : INFINITY;
 }
 
-bool ft_answers_element(const struct ft_answers *answers, int index, int column, uint16_t o) {
+bool ft_answers_element(const struct ft_answers *answers, int index, int column, const void *o) {
   const double should = answers->o[(size_t)index * (size_t)answers->dim + (size_t)column];
-  const double error = fabs(ft_from_dtype(answers->dtype, o) - should);
+  const double error = fabs(ft_number(answers->dtype, o, column) - should);
   return element_ratio(error, o_allowed(answers, index)) <= 1;
 }
 
-void ft_answers_row(const struct ft_answers *answers, int index, const uint16_t *o,
-                    const float *lse, struct ft_row_verdict *verdict) {
+void ft_answers_row(const struct ft_answers *answers, int index, const void *o, const float *lse,
+                    struct ft_row_verdict *verdict) {
   const double *should = answers->o + (size_t)index * (size_t)answers->dim;
   const double allowed = o_allowed(answers, index);
   float values[FT_REFERENCE_DIM];
@@ -261,7 +269,7 @@ static void blame_sum(const struct ft_answers *answers, const struct ft_comparis
            answers->row_count, comparison->o_allowed);
 }
 
-void ft_answers_compare(const struct ft_answers *answers, const uint16_t *o, const float *lse,
+void ft_answers_compare(const struct ft_answers *answers, const void *o, const float *lse,
                         struct ft_comparison *comparison) {
   *comparison = (struct ft_comparison){.o_allowed = answers->o_allowed};
   struct ft_comparison worst_o = *comparison;
@@ -269,7 +277,7 @@ void ft_answers_compare(const struct ft_answers *answers, const uint16_t *o, con
   for (int index = 0; index < answers->row_count; index++) {
     const struct ft_row row = answers->rows[index];
     struct ft_row_verdict verdict;
-    ft_answers_row(answers, index, o + (size_t)index * (size_t)answers->dim,
+    ft_answers_row(answers, index, ft_element(answers->dtype, o, (int64_t)index * answers->dim),
                    lse ? &lse[index] : NULL, &verdict);
     square += verdict.o_square;
     blame(&worst_o, verdict.o_ratio, row, verdict.column, verdict.o, verdict.o_expected);
@@ -288,8 +296,8 @@ void ft_answers_compare(const struct ft_answers *answers, const uint16_t *o, con
 }
 
 int ft_reference_compare(struct ft_comparison *comparison, const struct ft_host_problem *problem,
-                         const struct ft_row *rows, int row_count, const uint16_t *o,
-                         const float *lse, int threads) {
+                         const struct ft_row *rows, int row_count, const void *o, const float *lse,
+                         int threads) {
   struct ft_answers *answers;
   const int status = ft_answers_make(&answers, problem, rows, row_count, threads);
   if (!answers) return status;

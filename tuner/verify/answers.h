@@ -15,8 +15,8 @@ int ft_answers_make(struct ft_answers **answers, const struct ft_host_problem *p
                     const struct ft_row *rows, int row_count, int threads);
 void ft_answers_free(struct ft_answers *answers);
 
-/* o: dtype patterns [row][head_dim_v]; lse: float [row], or NULL. */
-void ft_answers_compare(const struct ft_answers *answers, const uint16_t *o, const float *lse,
+/* o: elements [row][head_dim_v]; lse: float [row], or NULL. */
+void ft_answers_compare(const struct ft_answers *answers, const void *o, const float *lse,
                         struct ft_comparison *comparison);
 
 /* The verdict on row `index` alone, by the same allowances. */
@@ -28,14 +28,14 @@ struct ft_row_verdict {
   double lse_ratio, lse_error, lse_allowed;
   double lse, lse_expected;
 };
-void ft_answers_row(const struct ft_answers *answers, int index, const uint16_t *o,
-                    const float *lse, struct ft_row_verdict *verdict);
-/* Whether this one element is right. */
-bool ft_answers_element(const struct ft_answers *answers, int index, int column, uint16_t o);
+void ft_answers_row(const struct ft_answers *answers, int index, const void *o, const float *lse,
+                    struct ft_row_verdict *verdict);
+/* Whether this one element of a row is right. */
+bool ft_answers_element(const struct ft_answers *answers, int index, int column, const void *o);
 
 /* ft_answers_make, ft_answers_compare and ft_answers_free in one. */
 int ft_reference_compare(struct ft_comparison *comparison, const struct ft_host_problem *problem,
-                         const struct ft_row *rows, int row_count, const uint16_t *o,
-                         const float *lse, int threads);
+                         const struct ft_row *rows, int row_count, const void *o, const float *lse,
+                         int threads);
 
 #endif

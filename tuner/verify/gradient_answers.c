@@ -7,7 +7,8 @@
  * result, plus a floor for what the plain computation gets exactly right. The floor is 2^-20 of the
  * yardstick. Tensor cores truncate where they accumulate S and dP, each step of 16 by up to 2^-22
  * of the largest partial sum, and delta is summed in another order than dP. Where the two cancel,
- * only that error is left. */
+ * only that error is left. Of fp32 the floor is 2^-22: a product is made of three of TF32, each
+ * operand to within 2^-22 of itself, and sums of 16 are accumulated outside the tensor core. */
 
 #include "tuner/verify/gradient_answers.h"
 
@@ -24,7 +25,7 @@
 #include "tuner/verify/random_inputs.h"
 #include "tuner/verify/reference.h"
 
-static const double FLOOR = 0x1p-20;
+static const double FLOOR = 0x1p-20, FLOOR_OF_FP32 = 0x1p-22;
 /* GPUs take a P below 2^-126 for 0. A gradient sums fewer than 2^16 of them, times inputs below
  * 2^10. */
 static const double FLUSHED = 0x1p-100;
@@ -41,7 +42,8 @@ struct chosen {
 };
 
 struct ft_gradient_answers {
-  enum ft_dtype dtype;
+  enum ft_dtype dtype; /* of the gradients */
+  double floor;
   struct chosen of[FT_GRADIENTS];
 };
 
@@ -148,7 +150,7 @@ static void share_out(struct work *work, int threads) {
 /* ---- allowances ---- */
 
 /* In row order, so that the allowances do not depend on which thread did what. */
-static void sum_up(struct chosen *chosen, enum ft_dtype dtype) {
+static void sum_up(struct chosen *chosen, enum ft_dtype dtype, double floor) {
   double square = 0, plain_square = 0, yard_square = 0;
   for (int n = 0; n < chosen->count; n++) {
     const double *values = chosen->values + (size_t)n * (size_t)chosen->dim;
@@ -162,7 +164,7 @@ static void sum_up(struct chosen *chosen, enum ft_dtype dtype) {
   /* Rounding the result alone errs by about half a unit roundoff in the mean. */
   chosen->norm = sqrt(square);
   chosen->allowed = 2 * sqrt(plain_square) + 0.5 * ft_half_ulp(dtype, 1.0) * chosen->norm +
-                    FLOOR * sqrt(yard_square) + FLUSHED * sqrt((double)chosen->count * chosen->dim);
+                    floor * sqrt(yard_square) + FLUSHED * sqrt((double)chosen->count * chosen->dim);
 }
 
 /* The allowance of one element of a row. A row that nothing contributes to has to be zero. */
@@ -171,7 +173,7 @@ static double element_allowed(const struct ft_gradient_answers *answers,
   const double yardstick = chosen->yardstick[index], largest = chosen->largest[index];
   if (!(yardstick > 0)) return 0;
   const double rounding = largest > 0 ? ft_half_ulp(answers->dtype, largest) : 0;
-  return (2 * chosen->element_error + FLOOR) * yardstick + rounding + FLUSHED;
+  return (2 * chosen->element_error + answers->floor) * yardstick + rounding + FLUSHED;
 }
 
 int ft_gradient_answers_make(struct ft_gradient_answers **answers,
@@ -183,7 +185,8 @@ int ft_gradient_answers_make(struct ft_gradient_answers **answers,
   *answers = NULL;
   struct ft_gradient_answers *made = calloc(1, sizeof *made);
   if (!made) return ft_fail(FT_E_MEMORY, "no memory for the reference of gradients");
-  made->dtype = r->dtype;
+  made->dtype = ft_output_dtype(r);
+  made->floor = r->dtype == FT_FP32 ? FLOOR_OF_FP32 : FLOOR;
   FT_CHECK(ft_query_terms_make(&terms, problem));
   FT_CHECK(choose(&made->of[FT_GRADIENT_Q], problem, FT_GRADIENT_Q, rows, seed));
   FT_CHECK(choose(&made->of[FT_GRADIENT_K], problem, FT_GRADIENT_K, rows, ~seed));
@@ -191,7 +194,8 @@ int ft_gradient_answers_make(struct ft_gradient_answers **answers,
       choose(&made->of[FT_GRADIENT_V], problem, FT_GRADIENT_V, rows, ~seed)); /* the same keys */
   struct work work = {.problem = problem, .terms = terms, .answers = made};
   share_out(&work, threads);
-  for (int gradient = 0; gradient < FT_GRADIENTS; gradient++) sum_up(&made->of[gradient], r->dtype);
+  for (int gradient = 0; gradient < FT_GRADIENTS; gradient++)
+    sum_up(&made->of[gradient], made->dtype, made->floor);
   *answers = made;
 done:
   free(terms);
@@ -213,13 +217,13 @@ static double ratio_of(double error, double allowed) {
 }
 
 double ft_gradient_answers_row(const struct ft_gradient_answers *answers, enum ft_gradient gradient,
-                               int index, const uint16_t *values, int *column, double *should) {
+                               int index, const void *values, int *column, double *should) {
   const struct chosen *chosen = &answers->of[gradient];
   const double *expected = chosen->values + (size_t)index * (size_t)chosen->dim;
   const double allowed = element_allowed(answers, chosen, index);
   double worst = -1;
   for (int d = 0; d < chosen->dim; d++) {
-    const double error = fabs(ft_from_dtype(answers->dtype, values[d]) - expected[d]);
+    const double error = fabs(ft_number(answers->dtype, values, d) - expected[d]);
     const double ratio = ratio_of(error, allowed);
     if (!(ratio > worst)) continue;
     worst = ratio;
@@ -230,13 +234,13 @@ double ft_gradient_answers_row(const struct ft_gradient_answers *answers, enum f
 }
 
 void ft_gradient_answers_columns(const struct ft_gradient_answers *answers,
-                                 enum ft_gradient gradient, int index, const uint16_t *values,
+                                 enum ft_gradient gradient, int index, const void *values,
                                  bool *columns) {
   const struct chosen *chosen = &answers->of[gradient];
   const double *expected = chosen->values + (size_t)index * (size_t)chosen->dim;
   const double allowed = element_allowed(answers, chosen, index);
   for (int d = 0; d < chosen->dim; d++) {
-    const double error = fabs(ft_from_dtype(answers->dtype, values[d]) - expected[d]);
+    const double error = fabs(ft_number(answers->dtype, values, d) - expected[d]);
     columns[d] = columns[d] || !(ratio_of(error, allowed) <= 1);
   }
 }
@@ -254,11 +258,11 @@ static void blame(struct ft_comparison *comparison, double ratio, enum ft_gradie
 }
 
 static double squared_error(const struct ft_gradient_answers *answers, const struct chosen *chosen,
-                            int index, const uint16_t *values) {
+                            int index, const void *values) {
   const double *expected = chosen->values + (size_t)index * (size_t)chosen->dim;
   double square = 0;
   for (int d = 0; d < chosen->dim; d++) {
-    const double error = ft_from_dtype(answers->dtype, values[d]) - expected[d];
+    const double error = ft_number(answers->dtype, values, d) - expected[d];
     square += error * error;
   }
   return square;
@@ -280,21 +284,21 @@ static void judge_sum(const struct chosen *chosen, enum ft_gradient gradient, do
 }
 
 void ft_gradient_answers_compare(const struct ft_gradient_answers *answers,
-                                 uint16_t *const values[FT_GRADIENTS],
+                                 void *const values[FT_GRADIENTS],
                                  struct ft_comparison *comparison) {
   *comparison = (struct ft_comparison){.column = FT_COLUMN_NONE};
   for (int gradient = 0; gradient < FT_GRADIENTS; gradient++) {
     const struct chosen *chosen = &answers->of[gradient];
     double square = 0;
     for (int n = 0; n < chosen->count; n++) {
-      const uint16_t *row = values[gradient] + (size_t)n * (size_t)chosen->dim;
+      const void *row = ft_element(answers->dtype, values[gradient], (int64_t)n * chosen->dim);
       int column = 0;
       double should = 0;
       const double ratio =
           ft_gradient_answers_row(answers, (enum ft_gradient)gradient, n, row, &column, &should);
       square += squared_error(answers, chosen, n, row);
       blame(comparison, ratio, (enum ft_gradient)gradient, chosen->rows[n], column,
-            ft_from_dtype(answers->dtype, row[column]), should);
+            ft_number(answers->dtype, row, column), should);
     }
     judge_sum(chosen, (enum ft_gradient)gradient, square, comparison);
   }

@@ -22,16 +22,16 @@ int ft_gradient_answers_rows(const struct ft_gradient_answers *answers, enum ft_
 /* Error over allowance of one row of dtype patterns; > 1: wrong. *column: the worst column,
  * *should: what it should be. */
 double ft_gradient_answers_row(const struct ft_gradient_answers *answers, enum ft_gradient gradient,
-                               int index, const uint16_t *values, int *column, double *should);
+                               int index, const void *values, int *column, double *should);
 
 /* Marks the columns of one row that are wrong; leaves the others as they are. */
 void ft_gradient_answers_columns(const struct ft_gradient_answers *answers,
-                                 enum ft_gradient gradient, int index, const uint16_t *values,
+                                 enum ft_gradient gradient, int index, const void *values,
                                  bool *columns);
 
 /* values: of each gradient the chosen rows, one after the other. */
 void ft_gradient_answers_compare(const struct ft_gradient_answers *answers,
-                                 uint16_t *const values[FT_GRADIENTS],
+                                 void *const values[FT_GRADIENTS],
                                  struct ft_comparison *comparison);
 
 #endif

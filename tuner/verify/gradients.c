@@ -63,9 +63,10 @@ struct ft_row ft_gradient_row_used(const struct ft_host_problem *problem, enum f
 /* ---- what a query brings along ---- */
 
 /* Element 0 of row i of a Q or O like tensor [batch, seq, heads_q, dim]. */
-static const uint16_t *query_row(const struct ft_request *request, const uint16_t *tensor, int dim,
-                                 struct ft_row row) {
-  return tensor + ((row.batch * request->seqlen_q + row.i) * request->heads_q + row.head) * dim;
+static const void *query_row(const struct ft_request *request, const void *tensor, int dim,
+                             struct ft_row row) {
+  return ft_element(request->dtype, tensor,
+                    ((row.batch * request->seqlen_q + row.i) * request->heads_q + row.head) * dim);
 }
 
 static int64_t query_index(const struct ft_request *request, struct ft_row row) {
@@ -104,18 +105,20 @@ int ft_query_terms_make(struct ft_query_terms **terms, const struct ft_host_prob
 
 /* ---- one pair of query and key ---- */
 
-/* A query or a key, in floats. */
+/* A query or a key, in floats: Q or K, and dO or V. Rounded as products of the dtype take them. */
 struct operands {
-  float first[FT_REFERENCE_DIM]; /* Q or K */
-  float second[FT_REFERENCE_DIM] /* dO or V */;
+  float first[FT_REFERENCE_DIM], second[FT_REFERENCE_DIM];
+  float rounded_first[FT_REFERENCE_DIM], rounded_second[FT_REFERENCE_DIM];
   double second_norm;
 };
 
 static void load(struct operands *operands, const struct ft_host_problem *problem,
-                 const uint16_t *first, const uint16_t *second) {
+                 const void *first, const void *second) {
   const struct ft_request *r = &problem->request;
   ft_widen(r->dtype, first, operands->first, r->head_dim);
   ft_widen(r->dtype, second, operands->second, r->head_dim_v);
+  ft_round_operand(r->dtype, operands->first, operands->rounded_first, r->head_dim);
+  ft_round_operand(r->dtype, operands->second, operands->rounded_second, r->head_dim_v);
   operands->second_norm = norm(operands->second, r->head_dim_v);
 }
 
@@ -169,6 +172,11 @@ static struct pair pair_of(const struct ft_host_problem *problem, struct ft_scor
   float plain_score, plain_dp;
   ft_dot(query->first, key->first, r->head_dim, &score, &plain_score);
   ft_dot(query->second, key->second, r->head_dim_v, &dp, &plain_dp);
+  if (r->dtype == FT_TF32) {
+    double unused;
+    ft_dot(query->rounded_first, key->rounded_first, r->head_dim, &unused, &plain_score);
+    ft_dot(query->rounded_second, key->rounded_second, r->head_dim_v, &unused, &plain_dp);
+  }
   const struct ft_scored of_plain =
       ft_scorer_key(scorer, j, (double)(plain_score * (float)problem->scale));
   const struct ft_scored scored = ft_scorer_key(scorer, j, score * problem->scale);
@@ -216,14 +224,14 @@ struct sums {
 };
 
 /* dim is a multiple of 8. The lanes let the compiler use vector registers. */
-static void add(struct sums *restrict sums, const float *restrict row, int dim, double exact,
-                double size, float plain) {
+static void add(struct sums *restrict sums, const float *restrict row,
+                const float *restrict rounded, int dim, double exact, double size, float plain) {
   for (int d = 0; d < dim; d += 8) {
     for (int lane = 0; lane < 8; lane++) {
       const double value = (double)row[d + lane];
       sums->exact[d + lane] += exact * value;
       sums->squares[d + lane] += size * value * size * value;
-      sums->plain[d + lane] += plain * row[d + lane];
+      sums->plain[d + lane] += plain * rounded[d + lane];
     }
   }
 }
@@ -255,10 +263,10 @@ void ft_query_gradient(const struct ft_host_problem *problem, const struct ft_qu
     load_key(&key, problem, row, j);
     const struct pair pair =
         pair_of(problem, &scorer, own, &query, &key, j, keeps(problem, row, j));
-    add(&sums, key.first, r->head_dim, pair.ds, pair.ds_size, pair.plain_ds);
+    add(&sums, key.first, key.rounded_first, r->head_dim, pair.ds, pair.ds_size, pair.plain_ds);
   }
   ft_scorer_close(&scorer);
-  finish(&sums, r->dtype, r->head_dim, problem->scale, dq);
+  finish(&sums, ft_output_dtype(r), r->head_dim, problem->scale, dq);
 }
 
 void ft_key_gradients(const struct ft_host_problem *problem, const struct ft_query_terms *terms,
@@ -282,11 +290,13 @@ void ft_key_gradients(const struct ft_host_problem *problem, const struct ft_que
       ft_scorer_enter(&scorer, row);
       const struct pair pair = pair_of(problem, &scorer, &terms[query_index(r, row)], &query, &key,
                                        key_row.i, keeps(problem, row, key_row.i));
-      add(&sums_k, query.first, r->head_dim, pair.ds, pair.ds_size, pair.plain_ds);
-      add(&sums_v, query.second, r->head_dim_v, pair.p, pair.p_size, pair.plain_p);
+      add(&sums_k, query.first, query.rounded_first, r->head_dim, pair.ds, pair.ds_size,
+          pair.plain_ds);
+      add(&sums_v, query.second, query.rounded_second, r->head_dim_v, pair.p, pair.p_size,
+          pair.plain_p);
     }
   }
   ft_scorer_close(&scorer);
-  finish(&sums_k, r->dtype, r->head_dim, problem->scale, dk);
-  finish(&sums_v, r->dtype, r->head_dim_v, ft_dropout_rescale(problem), dv);
+  finish(&sums_k, ft_output_dtype(r), r->head_dim, problem->scale, dk);
+  finish(&sums_v, ft_output_dtype(r), r->head_dim_v, ft_dropout_rescale(problem), dv);
 }

@@ -1,4 +1,4 @@
-/* halves.c: the 16-bit floating-point formats on the CPU.
+/* halves.c: the floating-point formats of tensors on the CPU.
  * in -> out: fp16 and bf16 patterns <-> double, rounded to nearest even. */
 
 #include "tuner/verify/halves.h"
@@ -59,7 +59,30 @@ static uint32_t bits_of(float value) {
   return bits;
 }
 
+const void *ft_element(enum ft_dtype dtype, const void *values, int64_t index) {
+  return (const char *)values + index * ft_dtype_bytes(dtype);
+}
+
+double ft_number(enum ft_dtype dtype, const void *values, int64_t index) {
+  if (ft_dtype_is_fp32(dtype)) return (double)((const float *)values)[index];
+  return ft_from_dtype(dtype, ((const uint16_t *)values)[index]);
+}
+
+void ft_set_number(enum ft_dtype dtype, void *values, int64_t index, double value) {
+  if (ft_dtype_is_fp32(dtype))
+    ((float *)values)[index] = (float)value;
+  else
+    ((uint16_t *)values)[index] = ft_to_dtype(dtype, value);
+}
+
+/* 11 bits; of two nearest numbers the larger. */
+static float round_to_tf32(float value) {
+  return isfinite(value) ? float_of((bits_of(value) + 0x1000u) & 0xFFFFE000u) : value;
+}
+
 float ft_round_to_dtype(enum ft_dtype dtype, float value) {
+  if (dtype == FT_FP32) return value;
+  if (dtype == FT_TF32) return round_to_tf32(value);
   const int dropped = dtype == FT_FP16 ? 13 : 16;
   const float smallest_normal = dtype == FT_FP16 ? 0x1p-14f : 0x1p-126f;
   const float magnitude = fabsf(value);
@@ -89,7 +112,8 @@ static float widen_fp16(uint16_t pattern) {
 }
 
 /* The lanes let the compiler use vector registers. */
-void ft_widen(enum ft_dtype dtype, const uint16_t *restrict from, float *restrict to, int count) {
+static void widen_halves(enum ft_dtype dtype, const uint16_t *restrict from, float *restrict to,
+                         int count) {
   enum { LANES = 8 };
   int i = 0;
   for (; i + LANES <= count && dtype == FT_BF16; i += LANES)
@@ -97,6 +121,13 @@ void ft_widen(enum ft_dtype dtype, const uint16_t *restrict from, float *restric
   for (; i + LANES <= count; i += LANES)
     for (int lane = 0; lane < LANES; lane++) to[i + lane] = widen_fp16(from[i + lane]);
   for (; i < count; i++) to[i] = dtype == FT_BF16 ? widen_bf16(from[i]) : widen_fp16(from[i]);
+}
+
+void ft_widen(enum ft_dtype dtype, const void *from, float *to, int count) {
+  if (ft_dtype_is_fp32(dtype))
+    memcpy(to, from, (size_t)count * sizeof *to);
+  else
+    widen_halves(dtype, from, to, count);
 }
 
 float ft_from_e4m3(uint8_t bits) {
@@ -118,10 +149,22 @@ uint8_t ft_to_e4m3(float value) {
   return (uint8_t)(sign | (((unsigned)(exponent + 6) << 3) + units));
 }
 
+static int significand_bits(enum ft_dtype dtype) {
+  if (dtype == FT_FP32) return 24;
+  return dtype == FT_BF16 ? 8 : 11; /* fp16, TF32 */
+}
+
 double ft_half_ulp(enum ft_dtype dtype, double value) {
   int exponent;
   frexp(value, &exponent);
   const int smallest = dtype == FT_FP16 ? -13 : -125; /* frexp's exponent of the smallest normal */
   if (value == 0 || exponent < smallest) exponent = smallest; /* of 0, frexp's exponent is 0 */
-  return ldexp(0.5, exponent - (dtype == FT_FP16 ? 11 : 8));
+  return ldexp(0.5, exponent - significand_bits(dtype));
+}
+
+void ft_round_operand(enum ft_dtype dtype, const float *from, float *to, int count) {
+  if (dtype == FT_TF32)
+    for (int i = 0; i < count; i++) to[i] = round_to_tf32(from[i]);
+  else if (to != from)
+    memcpy(to, from, (size_t)count * sizeof *to);
 }

@@ -11,17 +11,17 @@
 
 enum { FT_DESCALE_Q, FT_DESCALE_K, FT_DESCALE_V, FT_DESCALED }; /* tensors that have factors */
 
-/* One problem on the host. Tensors are dense [batch, seq, head, dim] in the dtype of O (16-bit
- * patterns), which holds every number of e4m3 exactly. blocks is the mask bitmap [mask_batch,
+/* One problem on the host. Tensors are dense [batch, seq, head, dim] in the dtype of O, which
+ * holds every number of e4m3 exactly. blocks is the mask bitmap [mask_batch,
  * mask_heads, rows, cols] or NULL. */
 struct ft_host_problem {
   struct ft_request request; /* all lengths, batch, heads filled in */
-  const uint16_t *q, *k, *v;
+  const void *q, *k, *v;
   const uint8_t *blocks;
   int mask_batch, mask_heads;
   /* For a backward: what the forward gave, and the gradient that comes in: [batch, seq, heads_q,
    * head_dim_v] and [batch, heads_q, seq]. dlse may be NULL. */
-  const uint16_t *o, *dout;
+  const void *o, *dout;
   const float *lse, *dlse;
   /* The request's score function, or NULL, and what it captures. */
   const struct ft_known_score *score;

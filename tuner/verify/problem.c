@@ -75,7 +75,8 @@ static int make_inputs(struct ft_problem *problem) {
 }
 
 static int make_output(struct ft_problem *problem, int buffer) {
-  return ft_problem_allocate(problem, buffer, (size_t)problem->shapes[buffer].span * 2,
+  const struct ft_shape *const shape = &problem->shapes[buffer];
+  return ft_problem_allocate(problem, buffer, (size_t)(shape->span * shape->host_bytes),
                              FT_FENCE_BYTES);
 }
 
@@ -131,7 +132,8 @@ static int make_outputs(struct ft_problem *problem) {
 /* Makes the outputs of a backward, and room for the O and LSE that it is given. */
 static int make_gradients(struct ft_problem *problem) {
   for (int buffer = FT_DQ; buffer <= FT_DV; buffer++) FT_TRY(make_output(problem, buffer));
-  FT_TRY(ft_problem_allocate(problem, FT_O, (size_t)problem->shapes[FT_O].span * 2, 0));
+  FT_TRY(ft_problem_allocate(
+      problem, FT_O, (size_t)(problem->shapes[FT_O].span * problem->shapes[FT_O].host_bytes), 0));
   FT_TRY(ft_problem_allocate(problem, FT_LSE, lse_bytes(problem), 0));
   if (!problem->options.want_dlse) return FT_OK;
   return ft_problem_allocate(problem, FT_DLSE, lse_bytes(problem), 0);

@@ -85,9 +85,9 @@ static void forward_row(struct work *work, int64_t index, struct ft_row_scratch 
   if (!ft_row_exists(&problem->host, row)) return;
   const int64_t count = ft_row_scores(&problem->host, row, scratch);
   ft_row_exact(&problem->host, row, scratch, count, o, &lse);
-  uint16_t *const to = problem->dense[FT_O] +
-                       ((row.batch * r->seqlen_q + row.i) * r->heads_q + row.head) * r->head_dim_v;
-  for (int d = 0; d < r->head_dim_v; d++) to[d] = ft_to_dtype(r->dtype, o[d]);
+  const int64_t to = ((row.batch * r->seqlen_q + row.i) * r->heads_q + row.head) * r->head_dim_v;
+  for (int d = 0; d < r->head_dim_v; d++)
+    ft_set_number(r->dtype, problem->dense[FT_O], to + d, o[d]);
   problem->lse[index] = (float)lse;
 }
 
@@ -140,14 +140,15 @@ static int make_plan(struct ft_problem *problem, fatune_plan **plan) {
 }
 
 /* Copies O out of its layout. */
-static void gather(struct ft_problem *problem, const uint16_t *image) {
+static void gather(struct ft_problem *problem, const char *image) {
   const struct ft_shape *shape = &problem->shapes[FT_O];
-  uint16_t *to = problem->dense[FT_O];
+  const int64_t element = shape->host_bytes, bytes = shape->dim * element;
+  char *to = problem->dense[FT_O];
   for (int64_t b = 0; b < shape->batch; b++) {
     for (int64_t row = 0; row < shape->rows; row++) {
-      for (int head = 0; head < shape->heads; head++, to += shape->dim)
+      for (int head = 0; head < shape->heads; head++, to += bytes)
         if (row < ft_shape_rows(shape, b))
-          memcpy(to, image + ft_shape_offset(shape, b, row, head), (size_t)shape->dim * sizeof *to);
+          memcpy(to, image + ft_shape_offset(shape, b, row, head) * element, (size_t)bytes);
     }
   }
 }
@@ -172,7 +173,7 @@ static int copy_lse_out(struct ft_problem *problem) {
 
 static int forward_by_kernel(struct ft_problem *problem) {
   fatune_plan *plan = NULL;
-  uint16_t *image = NULL;
+  char *image = NULL;
   size_t bytes;
   int status;
   FT_CHECK(make_plan(problem, &plan));
@@ -219,7 +220,8 @@ static bool is_for_the_cpu(const struct ft_problem *problem) {
 
 int ft_problem_forward(struct ft_problem *problem) {
   const size_t rows = (size_t)count_rows(problem);
-  problem->dense[FT_O] = calloc((size_t)problem->shapes[FT_O].count, sizeof(uint16_t));
+  problem->dense[FT_O] =
+      calloc((size_t)problem->shapes[FT_O].count, (size_t)problem->shapes[FT_O].host_bytes);
   problem->lse = calloc(rows, sizeof(float));
   if (!problem->dense[FT_O] || !problem->lse)
     return ft_fail(FT_E_MEMORY, "no memory for O and LSE of %zu rows", rows);

@@ -13,6 +13,7 @@
 #include "tuner/verify/halves.h"
 #include "tuner/verify/problem.h"
 #include "tuner/verify/problem_memory.h"
+#include "tuner/verify/problem_outputs.h"
 #include "tuner/verify/problem_parts.h"
 #include "tuner/verify/problem_tell.h"
 #include "tuner/verify/reference.h"
@@ -29,7 +30,7 @@ struct explained {
   struct ft_answers *answers; /* answers that have the row, at `index` */
   int index;
   struct ft_answers *own; /* answers for this row alone, if it is none of those checked */
-  const uint16_t *o;      /* the row as the kernel wrote it */
+  const void *o;          /* the row as the kernel wrote it */
   const float *lse;       /* or NULL */
   bool has_other;         /* the row holds what another should hold: */
   struct ft_row other;
@@ -42,8 +43,9 @@ static void judge_checked(const struct ft_problem *problem, int index,
                           struct ft_row_verdict *verdict) {
   const int dim = problem->options.request.head_dim_v;
   const float *lse = problem->options.want_lse ? &problem->lse_rows[index] : NULL;
-  ft_answers_row(problem->answers, index, problem->o_rows + (size_t)index * (size_t)dim, lse,
-                 verdict);
+  const enum ft_dtype dtype = ft_output_dtype(&problem->options.request);
+  ft_answers_row(problem->answers, index, ft_element(dtype, problem->o_rows, (int64_t)index * dim),
+                 lse, verdict);
 }
 
 static bool same_row(struct ft_row a, struct ft_row b) {
@@ -79,8 +81,8 @@ static int find_row(struct explained *it) {
     it->index = 0;
   }
   const struct ft_row row = it->row;
-  it->o = (const uint16_t *)(const void *)(problem->o_image + FT_FENCE_BYTES) +
-          ft_shape_offset(&problem->shapes[FT_O], row.batch, row.i, row.head);
+  it->o = ft_element(ft_output_dtype(request), problem->o_image + FT_FENCE_BYTES,
+                     ft_shape_offset(&problem->shapes[FT_O], row.batch, row.i, row.head));
   if (problem->options.want_lse) {
     it->lse = (const float *)(const void *)(problem->lse_image + FT_FENCE_BYTES) +
               (row.batch * request->heads_q + row.head) * request->seqlen_q + row.i;
@@ -131,7 +133,7 @@ static void tell_columns(const struct explained *it) {
   bool wrong[FT_REFERENCE_DIM];
   int count = 0;
   for (int c = 0; c < dim; c++) {
-    wrong[c] = !ft_answers_element(it->answers, it->index, c, it->o[c]);
+    wrong[c] = !ft_answers_element(it->answers, it->index, c, it->o);
     count += wrong[c];
   }
   if (count == 0 || count > dim / 2) return;
@@ -148,7 +150,7 @@ static void tell_o(const struct explained *it) {
   ft_text_add(it->text, "O");
   tell_row(it->text, it->row);
   ft_text_add(it->text, ", column %d] ", verdict->column);
-  if (it->o[verdict->column] == FT_POISON_16) {
+  if (ft_is_poison(&it->problem->shapes[FT_O], it->o, verdict->column)) {
     ft_text_add(it->text, "was not written");
   } else {
     ft_text_add(it->text, "is %.4g", verdict->o);
@@ -223,8 +225,9 @@ static int find_other_row(struct explained *it) {
 static int tell_if_another_row(struct explained *it) {
   const struct ft_problem *problem = it->problem;
   const int dim = problem->options.request.head_dim_v;
+  const enum ft_dtype dtype = ft_output_dtype(&problem->options.request);
   bool zero = true;
-  for (int c = 0; c < dim; c++) zero = zero && (it->o[c] & 0x7FFF) == 0;
+  for (int c = 0; c < dim; c++) zero = zero && ft_number(dtype, it->o, c) == 0;
   if (zero) {
     ft_text_add(it->text, "All of this row is 0.\n");
     return FT_OK;
@@ -241,13 +244,14 @@ static int tell_if_another_row(struct explained *it) {
 static int tell_if_not_repeatable(const struct explained *it, struct ft_runner *runner) {
   const int dim = it->problem->options.request.head_dim_v;
   const enum ft_dtype dtype = ft_output_dtype(&it->problem->options.request);
-  uint16_t again[FT_REFERENCE_DIM];
+  float again[FT_REFERENCE_DIM]; /* room for elements of any dtype */
   FT_TRY(ft_weights_run(it->problem, runner, it->row, again));
   for (int c = 0; c < dim; c++) {
-    if (again[c] == it->o[c]) continue;
+    const double first = ft_number(dtype, it->o, c), second = ft_number(dtype, again, c);
+    if (first == second) continue;
     ft_text_add(it->text,
                 "A second run gives other numbers (column %d: %.4g, then %.4g), as a race does.\n",
-                c, ft_from_dtype(dtype, it->o[c]), ft_from_dtype(dtype, again[c]));
+                c, first, second);
     break;
   }
   return FT_OK;
@@ -338,7 +342,7 @@ static int restore(struct ft_problem *problem) {
 static bool unwritten(const struct explained *it) {
   const int dim = it->problem->options.request.head_dim_v;
   int poisoned = 0;
-  for (int c = 0; c < dim; c++) poisoned += it->o[c] == FT_POISON_16;
+  for (int c = 0; c < dim; c++) poisoned += ft_is_poison(&it->problem->shapes[FT_O], it->o, c);
   return poisoned == dim;
 }
 

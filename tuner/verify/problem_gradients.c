@@ -48,7 +48,8 @@ static int make_buffers(struct ft_problem *problem) {
     const int dim = ft_gradient_dim(&problem->options.request, which);
     problem->gradient_images[gradient] =
         malloc(problem->bytes[FT_DQ + gradient] + 2 * FT_FENCE_BYTES);
-    problem->gradient_rows[gradient] = malloc((size_t)rows * (size_t)dim * sizeof(uint16_t));
+    problem->gradient_rows[gradient] =
+        malloc((size_t)rows * (size_t)(dim * problem->shapes[FT_DQ + gradient].host_bytes));
     if (!problem->gradient_images[gradient] || !problem->gradient_rows[gradient])
       return ft_fail(FT_E_MEMORY, "no memory for a copy of the gradients");
   }
@@ -69,9 +70,8 @@ done:
 
 /* ---- the outputs ---- */
 
-static const uint16_t *values_of(const struct ft_problem *problem, int gradient) {
-  const unsigned char *const image = problem->gradient_images[gradient];
-  return (const uint16_t *)(const void *)(image + FT_FENCE_BYTES); /* aligned as the image is */
+static const unsigned char *values_of(const struct ft_problem *problem, int gradient) {
+  return problem->gradient_images[gradient] + FT_FENCE_BYTES; /* aligned as the image is */
 }
 
 static int fetch_outputs(struct ft_problem *problem, struct ft_comparison *comparison,
@@ -91,24 +91,24 @@ static bool damaged(const struct ft_problem *problem, enum ft_gradient gradient,
                     struct ft_comparison *comparison) {
   const struct ft_shape *shape = &problem->shapes[FT_DQ + (int)gradient];
   const char *const name = ft_gradient_name(gradient);
-  const uint16_t *values = values_of(problem, gradient);
+  const void *values = values_of(problem, gradient);
   return ft_output_fence_broken(problem->gradient_images[gradient],
                                 problem->bytes[FT_DQ + (int)gradient], name, comparison) ||
-         ft_output_unwritten(shape, problem->options.request.dtype, values, name,
+         ft_output_unwritten(shape, ft_output_dtype(&problem->options.request), values, name,
                              ft_gradient_unit(gradient), comparison) ||
          ft_output_gaps_written(shape, values, name, comparison);
 }
 
 static void gather_rows(struct ft_problem *problem, enum ft_gradient gradient) {
   const struct ft_shape *shape = &problem->shapes[FT_DQ + (int)gradient];
-  const size_t dim = (size_t)shape->dim;
+  const int64_t element = shape->host_bytes, bytes = shape->dim * element;
   const struct ft_row *rows;
   const int count = ft_gradient_answers_rows(problem->gradient_answers, gradient, &rows);
   for (int n = 0; n < count; n++)
-    memcpy(problem->gradient_rows[gradient] + (size_t)n * dim,
+    memcpy((char *)problem->gradient_rows[gradient] + n * bytes,
            values_of(problem, gradient) +
-               ft_shape_offset(shape, rows[n].batch, rows[n].i, rows[n].head),
-           dim * sizeof(uint16_t));
+               ft_shape_offset(shape, rows[n].batch, rows[n].i, rows[n].head) * element,
+           (size_t)bytes);
 }
 
 static void judge(struct ft_problem *problem, struct ft_comparison *comparison) {
@@ -142,9 +142,12 @@ int ft_problem_verify_gradients(struct ft_problem *problem, int rows, int thread
 
 /* ---- once more ---- */
 
-static int64_t differing(const uint16_t *a, const uint16_t *b, size_t count) {
+static int64_t differing(const unsigned char *a, const unsigned char *b,
+                         const struct ft_shape *shape) {
+  const size_t bytes = (size_t)shape->host_bytes;
   int64_t differ = 0;
-  for (size_t n = 0; n < count; n++) differ += a[n] != b[n];
+  for (size_t n = 0; n < (size_t)shape->span; n++)
+    differ += memcmp(a + n * bytes, b + n * bytes, bytes) != 0;
   return differ;
 }
 
@@ -160,8 +163,8 @@ int ft_problem_verify_repeat(struct ft_problem *problem, struct ft_comparison *c
     if (!again) status = ft_fail(FT_E_MEMORY, "no memory for a copy of the gradients");
     FT_CHECK(status);
     FT_CHECK(ft_output_fetch(problem, FT_DQ + gradient, again));
-    const int64_t differ = differing((const uint16_t *)(const void *)(again + FT_FENCE_BYTES),
-                                     values_of(problem, gradient), bytes / sizeof(uint16_t));
+    const int64_t differ = differing(again + FT_FENCE_BYTES, values_of(problem, gradient),
+                                     &problem->shapes[FT_DQ + gradient]);
     if (differ == 0) continue;
     ft_output_found(comparison, "%lld elements of %s differ from run to run", (long long)differ,
                     ft_gradient_name((enum ft_gradient)gradient));

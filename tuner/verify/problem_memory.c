@@ -39,15 +39,15 @@ static int to_bytes(uint8_t **bytes, const uint16_t *image, size_t count) {
   return FT_OK;
 }
 
-int ft_problem_upload(struct ft_problem *problem, int buffer, const uint16_t *dense) {
-  const uint16_t *image;
-  uint16_t *owned = NULL;
+int ft_problem_upload(struct ft_problem *problem, int buffer, const void *dense) {
+  const void *image;
+  void *owned = NULL;
   uint8_t *bytes = NULL;
   int status;
   FT_CHECK(ft_layout_image(&image, &owned, dense, &problem->shapes[buffer]));
   const bool e4m3 = problem->options.request.dtype == FT_E4M3 && buffer <= FT_V;
   if (e4m3) FT_CHECK(to_bytes(&bytes, image, problem->bytes[buffer]));
-  FT_CHECK(ft_problem_copy_in(problem, buffer, e4m3 ? (const void *)bytes : image));
+  FT_CHECK(ft_problem_copy_in(problem, buffer, e4m3 ? bytes : image));
 done:
   free(bytes);
   free(owned);

@@ -9,7 +9,7 @@ int ft_problem_allocate(struct ft_problem *problem, int buffer, size_t bytes, si
 int ft_problem_copy_in(struct ft_problem *problem, int buffer, const void *from);
 
 /* Fills an input with the dense tensor in its layout, and waits. The context is current. */
-int ft_problem_upload(struct ft_problem *problem, int buffer, const uint16_t *dense);
+int ft_problem_upload(struct ft_problem *problem, int buffer, const void *dense);
 
 /* Makes a workspace of so many bytes for the arguments, with fences; 0: none. */
 int ft_problem_make_workspace(struct ft_problem *problem, size_t bytes);

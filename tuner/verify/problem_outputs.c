@@ -11,6 +11,7 @@
 #include "generator/status.h"
 #include "runtime/session.h"
 #include "tuner/verify/comparison.h"
+#include "tuner/verify/halves.h"
 #include "tuner/verify/problem_parts.h"
 #include "tuner/verify/reference.h"
 #include "tuner/verify/shape.h"
@@ -50,25 +51,30 @@ bool ft_output_fence_broken(const unsigned char *image, size_t bytes, const char
   return false;
 }
 
-static bool holds_nan(const uint16_t *values, int count, unsigned infinity) {
+static bool holds_nan(enum ft_dtype dtype, const void *values, int count) {
+  const unsigned infinity = dtype == FT_FP16 ? 0x7C00 : 0x7F80;
+  const uint16_t *const halves = values;
   unsigned nans = 0;
-  for (int n = 0; n < count; n++) nans |= (values[n] & 0x7FFFu) > infinity;
+  if (dtype == FT_FP32)
+    for (int n = 0; n < count; n++) nans |= isnan(((const float *)values)[n]) ? 1u : 0;
+  else
+    for (int n = 0; n < count; n++) nans |= (halves[n] & 0x7FFFu) > infinity;
   return nans != 0;
 }
 
-bool ft_output_unwritten(const struct ft_shape *shape, enum ft_dtype dtype, const uint16_t *values,
+bool ft_output_unwritten(const struct ft_shape *shape, enum ft_dtype dtype, const void *values,
                          const char *name, const char *what, struct ft_comparison *comparison) {
-  const unsigned infinity = dtype == FT_FP16 ? 0x7C00 : 0x7F80;
   for (int64_t b = 0; b < shape->batch; b++) {
     for (int64_t row = 0; row < ft_shape_rows(shape, b); row++) {
       for (int head = 0; head < shape->heads; head++) {
-        const uint16_t *own = values + ft_shape_offset(shape, b, row, head);
-        if (!holds_nan(own, shape->dim, infinity)) continue;
+        const void *own = ft_element(dtype, values, ft_shape_offset(shape, b, row, head));
+        if (!holds_nan(dtype, own, shape->dim)) continue;
         ft_output_found(comparison, "%s of batch %lld head %d %s %lld is NaN or was not written",
                         name, (long long)b, head, what, (long long)row);
         comparison->row = (struct ft_row){b, head, row};
         comparison->column = 0;
-        while (!holds_nan(own + comparison->column, 1, infinity)) comparison->column += 1;
+        while (!holds_nan(dtype, ft_element(dtype, own, comparison->column), 1))
+          comparison->column += 1;
         return true;
       }
     }
@@ -76,11 +82,17 @@ bool ft_output_unwritten(const struct ft_shape *shape, enum ft_dtype dtype, cons
   return false;
 }
 
-bool ft_output_gaps_written(const struct ft_shape *shape, const uint16_t *values, const char *name,
+bool ft_is_poison(const struct ft_shape *shape, const void *values, int64_t index) {
+  static const unsigned char poison[] = {0xFF, 0xFF, 0xFF, 0xFF};
+  const size_t bytes = (size_t)shape->host_bytes;
+  return memcmp((const char *)values + (size_t)index * bytes, poison, bytes) == 0;
+}
+
+bool ft_output_gaps_written(const struct ft_shape *shape, const void *values, const char *name,
                             struct ft_comparison *comparison) {
   if (shape->span == shape->held) return false;
   int64_t poisoned = 0;
-  for (int64_t n = 0; n < shape->span; n++) poisoned += values[n] == FT_POISON_16;
+  for (int64_t n = 0; n < shape->span; n++) poisoned += ft_is_poison(shape, values, n);
   if (poisoned == shape->span - shape->held) return false;
   return ft_output_found(comparison, "wrote %lld elements into the gaps between the rows of %s",
                          (long long)(shape->span - shape->held - poisoned), name);

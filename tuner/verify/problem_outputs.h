@@ -11,10 +11,13 @@ __attribute__((format(printf, 2, 3))) bool ft_output_found(struct ft_comparison 
 bool ft_output_fence_broken(const unsigned char *image, size_t bytes, const char *name,
                             struct ft_comparison *comparison);
 /* `what` names its rows: "row" or "key". */
-bool ft_output_unwritten(const struct ft_shape *shape, enum ft_dtype dtype, const uint16_t *values,
+bool ft_output_unwritten(const struct ft_shape *shape, enum ft_dtype dtype, const void *values,
                          const char *name, const char *what, struct ft_comparison *comparison);
 /* Whether the gaps were written, of a tensor in which no element is poison any more. */
-bool ft_output_gaps_written(const struct ft_shape *shape, const uint16_t *values, const char *name,
+/* Whether the element still holds what outputs are filled with. */
+bool ft_is_poison(const struct ft_shape *shape, const void *values, int64_t index);
+
+bool ft_output_gaps_written(const struct ft_shape *shape, const void *values, const char *name,
                             struct ft_comparison *comparison);
 /* Copies the buffer with its fences to host memory, and waits. The context is current. */
 int ft_output_fetch(struct ft_problem *problem, int buffer, unsigned char *to);

@@ -41,8 +41,8 @@ struct ft_problem {
   fatune_session *session;
   struct ft_problem_options options;
   struct ft_shape shapes[FT_TENSORS];
-  uint16_t *dense[FT_TENSORS]; /* host copies of the inputs; NULL once dropped */
-  float *lse, *dlse;           /* likewise, of a backward */
+  void *dense[FT_TENSORS]; /* host copies of the inputs; NULL once dropped */
+  float *lse, *dlse;       /* likewise, of a backward */
   uint8_t *blocks;
   struct ft_sequences sequences; /* of a ragged problem */
   struct ft_host_problem host;   /* points to the copies above */
@@ -60,11 +60,11 @@ struct ft_problem {
   int row_count;
   struct ft_answers *answers;
   unsigned char *o_image, *lse_image; /* as the kernel wrote them, fences included */
-  uint16_t *o_rows;
+  void *o_rows;
   float *lse_rows;
   struct ft_gradient_answers *gradient_answers;
   unsigned char *gradient_images[FT_GRADIENTS];
-  uint16_t *gradient_rows[FT_GRADIENTS];
+  void *gradient_rows[FT_GRADIENTS];
   struct ft_comparison verdict; /* of the last verification */
 };
 

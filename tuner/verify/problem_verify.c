@@ -60,7 +60,8 @@ static int make_buffers(struct ft_problem *problem) {
   const size_t rows = (size_t)problem->row_count + 1; /* none are used of some sequences */
   problem->o_image = malloc(problem->bytes[FT_O] + 2 * FT_FENCE_BYTES);
   problem->lse_image = malloc(problem->bytes[FT_LSE] + 2 * FT_FENCE_BYTES);
-  problem->o_rows = malloc(rows * (size_t)problem->options.request.head_dim_v * sizeof(uint16_t));
+  problem->o_rows = malloc(rows * (size_t)problem->options.request.head_dim_v *
+                           (size_t)problem->shapes[FT_O].host_bytes);
   problem->lse_rows = malloc(rows * sizeof(float));
   if (problem->o_image && problem->lse_image && problem->o_rows && problem->lse_rows) return FT_OK;
   return ft_fail(FT_E_MEMORY, "no memory for a copy of the outputs");
@@ -145,13 +146,13 @@ static bool lse_beyond_written(const struct ft_problem *problem, const float *ls
 }
 
 /* Copies the chosen rows side by side. LSE lies as [batch, head, row]. */
-static void gather_rows(struct ft_problem *problem, const uint16_t *o, const float *lse) {
+static void gather_rows(struct ft_problem *problem, const unsigned char *o, const float *lse) {
   const struct ft_request *request = &problem->options.request;
-  const size_t dim = (size_t)request->head_dim_v;
+  const int64_t element = problem->shapes[FT_O].host_bytes, bytes = request->head_dim_v * element;
   for (int n = 0; n < problem->row_count; n++) {
     const struct ft_row row = problem->rows[n];
     const int64_t offset = ft_shape_offset(&problem->shapes[FT_O], row.batch, row.i, row.head);
-    memcpy(problem->o_rows + (size_t)n * dim, o + offset, dim * sizeof *o);
+    memcpy((char *)problem->o_rows + n * bytes, o + offset * element, (size_t)bytes);
     if (!problem->options.want_lse) continue;
     problem->lse_rows[n] = lse[lse_place(problem, row)];
   }
@@ -160,7 +161,7 @@ static void gather_rows(struct ft_problem *problem, const uint16_t *o, const flo
 static void judge(struct ft_problem *problem, struct ft_comparison *comparison) {
   const bool want_lse = problem->options.want_lse;
   /* The fences are 256 bytes, so O and LSE stay aligned for their types. */
-  const uint16_t *o = (const uint16_t *)(const void *)(problem->o_image + FT_FENCE_BYTES);
+  const unsigned char *o = problem->o_image + FT_FENCE_BYTES;
   const float *lse = (const float *)(const void *)(problem->lse_image + FT_FENCE_BYTES);
   gather_rows(problem, o, lse);
   const struct ft_shape *shape = &problem->shapes[FT_O];

@@ -1,5 +1,5 @@
 /* random_inputs.c: seeded random tensors and masks on the host.
- * in -> out: seed -> patterns of a dtype, bitmaps. Gigabytes of input must not keep a GPU waiting:
+ * in -> out: seed -> elements of a dtype, bitmaps. Gigabytes of input must not keep a GPU waiting:
  * normal numbers are drawn once for a block, and larger tensors are put together from pieces of it
  * taken at random places. */
 #include "tuner/verify/random_inputs.h"
@@ -41,18 +41,26 @@ static uint16_t pattern_of(enum ft_dtype dtype, float value) {
   return (uint16_t)(bits >> 16);
 }
 
-static void fill_normal(uint16_t *to, enum ft_dtype dtype, int64_t count, uint64_t *state) {
+static void set(void *to, enum ft_dtype dtype, int64_t n, float value) {
+  if (ft_dtype_is_fp32(dtype))
+    ((float *)to)[n] = value;
+  else
+    ((uint16_t *)to)[n] = pattern_of(dtype, value);
+}
+
+static void fill_normal(void *to, enum ft_dtype dtype, int64_t count, uint64_t *state) {
   for (int64_t n = 0; n < count; n += 2) {
     float pair[2];
     normal_pair(state, pair);
-    to[n] = pattern_of(dtype, pair[0]);
-    if (n + 1 < count) to[n + 1] = pattern_of(dtype, pair[1]);
+    set(to, dtype, n, pair[0]);
+    if (n + 1 < count) set(to, dtype, n + 1, pair[1]);
   }
 }
 
-int ft_random_tensor(uint16_t **tensor, enum ft_dtype dtype, int64_t count, uint64_t seed) {
+int ft_random_tensor(void **tensor, enum ft_dtype dtype, int64_t count, uint64_t seed) {
   uint64_t state = seed;
-  uint16_t *made = malloc((size_t)count * sizeof *made);
+  const size_t bytes = ft_dtype_is_fp32(dtype) ? sizeof(float) : sizeof(uint16_t);
+  char *const made = malloc((size_t)count * bytes);
   *tensor = made;
   if (!made)
     return ft_fail(FT_E_MEMORY, "no memory for a tensor of %lld elements", (long long)count);
@@ -61,7 +69,7 @@ int ft_random_tensor(uint16_t **tensor, enum ft_dtype dtype, int64_t count, uint
   for (int64_t n = drawn; n < count; n += PIECE) {
     const int64_t length = count - n < PIECE ? count - n : PIECE;
     const int64_t from = (int64_t)(ft_random_next(&state) % (BLOCK - PIECE));
-    memcpy(made + n, made + from, (size_t)length * sizeof *made);
+    memcpy(made + (size_t)n * bytes, made + (size_t)from * bytes, (size_t)length * bytes);
   }
   return FT_OK;
 }

@@ -7,7 +7,7 @@
 
 /* `count` standard normal numbers as patterns of the dtype; large tensors repeat pieces of a block.
  */
-int ft_random_tensor(uint16_t **tensor, enum ft_dtype dtype, int64_t count, uint64_t seed);
+int ft_random_tensor(void **tensor, enum ft_dtype dtype, int64_t count, uint64_t seed);
 
 /* A random bitmap of the mask, with an empty list if it has three or more; *density is that of the
  * bitmap. */

@@ -70,11 +70,12 @@ const uint8_t *ft_mask_line(const struct ft_host_problem *problem, struct ft_row
          ((batch * problem->mask_heads + head) * rows + row.i / request->mask_rows) * cols;
 }
 
-const uint16_t *ft_kv_row(const struct ft_host_problem *problem, const uint16_t *tensor, int dim,
-                          struct ft_row row, int64_t index) {
+const void *ft_kv_row(const struct ft_host_problem *problem, const void *tensor, int dim,
+                      struct ft_row row, int64_t index) {
   const struct ft_request *request = &problem->request;
   const int kv_head = row.head / (request->heads_q / request->heads_kv);
-  return tensor + ((row.batch * request->seqlen_k + index) * request->heads_kv + kv_head) * dim;
+  return ft_element(ft_output_dtype(request), tensor,
+                    ((row.batch * request->seqlen_k + index) * request->heads_kv + kv_head) * dim);
 }
 
 /* The lanes let the compiler use vector registers. Either sum may be taken in any order. */
@@ -105,6 +106,16 @@ static double descale_of(const struct ft_host_problem *problem, int tensor, stru
   return factors ? (double)factors[row.batch * heads + head] : 1;
 }
 
+/* Of operands rounded to TF32. */
+static float tf32_dot(const float *q, const float *k, int dim) {
+  float rounded[2][FT_REFERENCE_DIM], plain;
+  double exact;
+  ft_round_operand(FT_TF32, q, rounded[0], dim);
+  ft_round_operand(FT_TF32, k, rounded[1], dim);
+  ft_dot(rounded[0], rounded[1], dim, &exact, &plain);
+  return plain;
+}
+
 static double length_of(const float *vector, int dim) {
   double square = 0;
   for (int d = 0; d < dim; d++) square += (double)vector[d] * (double)vector[d];
@@ -123,10 +134,11 @@ int64_t ft_row_scores(const struct ft_host_problem *problem, struct ft_row row,
   const double scale = problem->scale * descale_of(problem, FT_DESCALE_Q, row) *
                        descale_of(problem, FT_DESCALE_K, row);
   float q[FT_REFERENCE_DIM], k[FT_REFERENCE_DIM];
-  ft_widen(dtype,
-           problem->q +
-               ((row.batch * request->seqlen_q + row.i) * request->heads_q + row.head) * dim,
-           q, dim);
+  ft_widen(
+      dtype,
+      ft_element(dtype, problem->q,
+                 ((row.batch * request->seqlen_q + row.i) * request->heads_q + row.head) * dim),
+      q, dim);
 
   struct ft_scorer scorer;
   if (ft_scorer_open(&scorer, problem) != FT_OK) return 0;
@@ -139,6 +151,7 @@ int64_t ft_row_scores(const struct ft_host_problem *problem, struct ft_row row,
     double exact;
     float plain;
     ft_dot(q, k, dim, &exact, &plain);
+    if (request->dtype == FT_TF32) plain = tf32_dot(q, k, dim);
     const struct ft_scored of_plain = ft_scorer_key(&scorer, j, (double)(plain * (float)scale));
     const struct ft_scored of_exact = ft_scorer_key(&scorer, j, exact * scale);
     if (!of_exact.visible) continue;
@@ -234,6 +247,7 @@ void ft_row_plain(const struct ft_host_problem *problem, struct ft_row row,
     if (!scratch->kept[n]) continue;
     const float rounded = round_p(problem, p);
     ft_widen(dtype, ft_kv_row(problem, problem->v, dim, row, scratch->keys[n]), v, dim);
+    ft_round_operand(problem->request.dtype, v, v, dim);
     for (int d = 0; d < dim; d++) accumulator[d] += rounded * v[d];
   }
   sum += expf(sink - max);

@@ -52,8 +52,8 @@ const uint8_t *ft_mask_line(const struct ft_host_problem *problem, struct ft_row
 
 /* Element 0 of row `index` of K or V [batch, seq, heads_kv, dim], in the kv head of the row's head.
  */
-const uint16_t *ft_kv_row(const struct ft_host_problem *problem, const uint16_t *tensor, int dim,
-                          struct ft_row row, int64_t index);
+const void *ft_kv_row(const struct ft_host_problem *problem, const void *tensor, int dim,
+                      struct ft_row row, int64_t index);
 
 /* q . k in float64 (products of 16-bit numbers are exact there) and in fp32; dim a multiple of 8.
  */

@@ -24,7 +24,11 @@ int ft_shape_make(struct ft_shape *shape, enum ft_layout layout, int element_byt
    * strides is found. */
   const int least = ALIGNMENT / element_bytes;
   const int gap = layout == FT_LAYOUT_PADDED ? least : layout == FT_LAYOUT_WIDE ? 3 * least : 0;
-  *shape = (struct ft_shape){.batch = batch, .rows = rows, .heads = heads, .dim = dim};
+  *shape = (struct ft_shape){.batch = batch,
+                             .rows = rows,
+                             .heads = heads,
+                             .dim = dim,
+                             .host_bytes = element_bytes == 1 ? 2 : element_bytes};
   if (layout == FT_LAYOUT_BHSD) {
     shape->stride_row = dim;
     FT_TRY(ft_multiply_add(rows, dim, 0, &shape->stride_head));
@@ -82,7 +86,7 @@ int64_t ft_shape_offset(const struct ft_shape *shape, int64_t b, int64_t row, in
   return in_head + head * shape->stride_head;
 }
 
-int ft_layout_image(const uint16_t **image, uint16_t **owned, const uint16_t *dense,
+int ft_layout_image(const void **image, void **owned, const void *dense,
                     const struct ft_shape *shape) {
   *owned = NULL;
   *image = dense;
@@ -91,20 +95,21 @@ int ft_layout_image(const uint16_t **image, uint16_t **owned, const uint16_t *de
                         shape->stride_row == (int64_t)shape->heads * shape->dim;
   if (as_it_is) return FT_OK;
 
-  uint16_t *made = malloc((size_t)shape->span * sizeof *made);
+  const int64_t bytes = shape->host_bytes, row_bytes = shape->dim * bytes;
+  const char *from = dense;
+  char *const made = malloc((size_t)(shape->span * bytes));
   if (!made)
     return ft_fail(FT_E_MEMORY, "no memory for a tensor of %lld elements", (long long)shape->span);
-  if (shape->span != shape->held) memset(made, 0xFF, (size_t)shape->span * sizeof *made); /* NaN */
+  if (shape->span != shape->held) memset(made, 0xFF, (size_t)(shape->span * bytes)); /* NaN */
   for (int64_t b = 0; b < shape->batch; b++) {
     for (int64_t row = 0; row < shape->rows; row++) {
       if (row >= ft_shape_rows(shape, b)) {
-        dense += (int64_t)shape->heads * shape->dim;
+        from += shape->heads * row_bytes;
         continue;
       }
       for (int head = 0; head < shape->heads; head++) {
-        memcpy(made + ft_shape_offset(shape, b, row, head), dense,
-               (size_t)shape->dim * sizeof *made);
-        dense += shape->dim;
+        memcpy(made + ft_shape_offset(shape, b, row, head) * bytes, from, (size_t)row_bytes);
+        from += row_bytes;
       }
     }
   }

@@ -41,6 +41,7 @@ struct ft_shape {
   int64_t span;                        /* elements of the buffer, gaps included */
   int64_t count;                       /* elements of the tensor's host copy */
   int64_t held;                        /* elements of the buffer that are the tensor's */
+  int host_bytes;                      /* of an element of the host copy: 2 of e4m3, too */
   const struct ft_packed_rows *packed; /* NULL: all batch entries have `rows` */
 };
 
@@ -68,7 +69,7 @@ int64_t ft_shape_offset(const struct ft_shape *shape, int64_t b, int64_t row, in
 
 /* The dense tensor in its layout, gaps filled with NaN. *image is `dense` itself if the layout is
  * dense. */
-int ft_layout_image(const uint16_t **image, uint16_t **owned, const uint16_t *dense,
+int ft_layout_image(const void **image, void **owned, const void *dense,
                     const struct ft_shape *shape);
 
 #endif

@@ -92,14 +92,16 @@ bool ft_weights_wrong(const struct ft_weights *weights, int64_t j) {
 
 /* ---- runs ------------------------------------------------------------------------------------ */
 
-static int fetch_row(struct ft_problem *problem, struct ft_row row, uint16_t *o) {
+static int fetch_row(struct ft_problem *problem, struct ft_row row, void *o) {
   const struct ft_driver *driver = &problem->session->driver;
   const int64_t offset = ft_shape_offset(&problem->shapes[FT_O], row.batch, row.i, row.head);
-  const size_t bytes = (size_t)problem->options.request.head_dim_v * sizeof *o;
+  const int host_bytes = problem->shapes[FT_O].host_bytes;
+  const size_t bytes = (size_t)(problem->options.request.head_dim_v * host_bytes);
   int status;
   FT_TRY(ft_session_enter(problem->session));
   FT_CHECK(ft_driver_status(
-      driver, driver->copy_to_host(o, problem->data[FT_O] + 2 * (cu_address)offset, bytes, NULL),
+      driver,
+      driver->copy_to_host(o, problem->data[FT_O] + (cu_address)(offset * host_bytes), bytes, NULL),
       "cuMemcpyDtoHAsync"));
   FT_CHECK(ft_driver_status(driver, driver->stream_synchronize(NULL), "cuStreamSynchronize"));
 done:
@@ -108,23 +110,24 @@ done:
 }
 
 int ft_weights_run(struct ft_problem *problem, struct ft_runner *runner, struct ft_row row,
-                   uint16_t *o) {
+                   void *o) {
   runner->left -= 1;
   FT_TRY(ft_problem_poison(problem, NULL));
   FT_TRY(runner->run(runner->payload, ft_problem_arguments(problem)));
   return fetch_row(problem, row, o);
 }
 
-static void fill_unit(const struct ft_problem *problem, struct probe probe, uint16_t *v) {
+static void fill_unit(const struct ft_problem *problem, struct probe probe, void *v) {
   const struct ft_shape *shape = &problem->shapes[FT_V];
-  const uint16_t one = ft_to_dtype(ft_output_dtype(&problem->options.request), 1);
+  const enum ft_dtype dtype = ft_output_dtype(&problem->options.request);
   const int64_t end = probe.begin + probe.group * shape->dim;
-  memset(v, 0, (size_t)shape->count * sizeof *v);
+  memset(v, 0, (size_t)(shape->count * shape->host_bytes));
   for (int64_t b = 0; b < shape->batch; b++) {
     for (int64_t j = probe.begin; j < end && j < shape->rows; j++) {
       const int64_t column = ((j - probe.begin) / probe.group + probe.turn) % shape->dim;
-      uint16_t *row = v + (b * shape->rows + j) * shape->heads * shape->dim;
-      for (int head = 0; head < shape->heads; head++) row[head * shape->dim + column] = one;
+      const int64_t row = (b * shape->rows + j) * shape->heads * shape->dim;
+      for (int head = 0; head < shape->heads; head++)
+        ft_set_number(dtype, v, row + head * shape->dim + column, 1);
     }
   }
 }
@@ -134,8 +137,8 @@ static void fill_unit(const struct ft_problem *problem, struct probe probe, uint
 static int run_probe(struct ft_problem *problem, struct ft_runner *runner, struct ft_row row,
                      struct probe probe, double *columns) {
   const struct ft_shape *shape = &problem->shapes[FT_V];
-  uint16_t o[FT_REFERENCE_DIM];
-  uint16_t *v = malloc((size_t)shape->count * sizeof *v);
+  float o[FT_REFERENCE_DIM]; /* room for elements of any dtype */
+  void *v = malloc((size_t)(shape->count * shape->host_bytes));
   if (!v) return ft_fail(FT_E_MEMORY, "no memory for %lld elements of V", (long long)shape->count);
   fill_unit(problem, probe, v);
   int status = ft_session_enter(problem->session);
@@ -146,7 +149,7 @@ static int run_probe(struct ft_problem *problem, struct ft_runner *runner, struc
   free(v);
   if (status == FT_OK) status = ft_weights_run(problem, runner, row, o);
   for (int c = 0; status == FT_OK && c < shape->dim; c++) {
-    columns[c] = ft_from_dtype(ft_output_dtype(&problem->options.request), o[c]);
+    columns[c] = ft_number(ft_output_dtype(&problem->options.request), o, c);
   }
   return status;
 }

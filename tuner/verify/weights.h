@@ -37,7 +37,7 @@ int ft_weights_elsewhere(const struct ft_weights *weights, struct ft_problem *pr
                          struct ft_runner *runner, int64_t j, double *used);
 /* Poisons, runs and fetches the row of O for the V that is there. */
 int ft_weights_run(struct ft_problem *problem, struct ft_runner *runner, struct ft_row row,
-                   uint16_t *o);
+                   void *o);
 
 /* Whether used[j] is further from expected[j] than allowed, or not a number. */
 bool ft_weights_wrong(const struct ft_weights *weights, int64_t j);

@@ -2,8 +2,13 @@
 // in -> out: the same wrappers, by the same names -> calls of the machine. Numbers as the PTX
 // manual says.
 #pragma once
+#if FE_FP32
+typedef unsigned int element;
+#else
 typedef unsigned short element;
+#endif
 typedef unsigned long long u64;
+constexpr int CHUNK = 16 / sizeof(element);
 
 inline unsigned shared_address(const void *pointer, FE_LINE) {
   return fe_machine->shared_address(pointer, line);

@@ -9,6 +9,9 @@ inline void store_shared_4(unsigned to, unsigned value, FE_LINE) {
 inline void store_shared_16(unsigned to, const float (&r)[4], FE_LINE) {
   fe_machine->shared_write(to, r, 16, line);
 }
+inline void store_shared_8(unsigned to, const float (&r)[2], FE_LINE) {
+  fe_machine->shared_write(to, r, 8, line);
+}
 inline void load_shared_16(unsigned (&r)[4], unsigned from, FE_LINE) {
   fe_machine->shared_read(r, from, 16, line);
 }

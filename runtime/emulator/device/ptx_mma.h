@@ -1,5 +1,6 @@
 // ptx_mma.h: stands where templates/parts/ptx_mma.cu.in stands in a kernel for the GPU.
-// in -> out: the same wrappers, by the same names -> calls of the machine.
+// in -> out: the same wrappers, by the same names -> calls of the machine; numbers as the PTX
+// manual says.
 #pragma once
 #include "ptx_common.h"
 
@@ -18,4 +19,16 @@ inline void mma_m16n8k16(float (&c)[4], const unsigned (&a)[4], const unsigned &
                          const unsigned &b1, FE_LINE) {
   fe_mma record = {c, a, {&b0, &b1}};
   fe_machine->warp(FE_BF16 ? FE_MMA_BF16 : FE_MMA_FP16, &record, line);
+}
+
+// .rna: the nearest number of 11 bits, of two the larger; NaN stays NaN.
+inline unsigned to_tf32(unsigned x) {
+  const float value = __uint_as_float(x);
+  return value != value ? 0x7FFFE000u : (x + 0x1000u) & 0xFFFFE000u;
+}
+
+inline void mma_m16n8k8(float (&c)[4], const unsigned (&a)[4], const unsigned &b0,
+                        const unsigned &b1, FE_LINE) {
+  fe_mma record = {c, a, {&b0, &b1}};
+  fe_machine->warp(FE_MMA_TF32, &record, line);
 }

@@ -1,0 +1,68 @@
+/* test_gpu_fp32.c: fp32 and tf32, forward and backward, against float64 on the CPU.
+ * in -> out: 160 requests of the matrices, each with its default and a random legal config -> every
+ * row checked by ft_problem_verify. FATUNE_TEST_SEED repeats a run; FATUNE_TEST_CASE=N runs the
+ * N-th request alone. */
+#include <stdlib.h>
+
+#include "tests/gpu/gpu_runs.h"
+#include "tests/gpu/gpu_scene.h"
+#include "tests/gpu/gpu_suites.h"
+#include "tuner/verify/comparison.h"
+#include "tuner/verify/problem.h"
+#include "tuner/verify/problem_verify.h"
+
+enum { CASES = 160 };
+
+START_TEST(every_request_is_right) {
+  struct gpu_findings findings = {0};
+  int first;
+  int count = gpu_chosen_cases(&first);
+  if (count > CASES) count = CASES;
+  struct gpu_case *const cases = calloc((size_t)count, sizeof *cases);
+  ck_assert_ptr_nonnull(cases);
+  for (int i = 0; i < count; i++) gpu_case_make_fp32(&cases[i], first + i);
+  findings.worst_case = first;
+
+  const double begin = gpu_seconds();
+  const int uncompiled = gpu_cases_compile(cases, count);
+  const double compiled = gpu_seconds();
+  for (int i = 0; i < count; i++) {
+    struct ft_problem *problem = NULL;
+    gpu_assert_ok(ft_problem_make(&problem, gpu_lab()->session, &cases[i].options));
+    for (int config = 0; config < GPU_CONFIGS; config++)
+      gpu_run_config(&findings, &cases[i], config, problem);
+    ft_problem_free(problem);
+  }
+  gpu_report("fp32", &findings, cases, count, compiled - begin, gpu_seconds() - compiled);
+  free(cases);
+  ck_assert_int_eq(uncompiled, 0);
+  ck_assert_int_eq(findings.wrong, 0);
+  ck_assert_int_eq(findings.runs, count * GPU_CONFIGS);
+}
+END_TEST
+
+static const char *const large_requests[] = {
+    "fp32 d128 hq16 hkv4 nq8192 causal", "fp32 d64 hq8 nq300 nk30000", "tf32 d64 hq8 b2 nq8192"};
+
+START_TEST(large_problems_are_right) {
+  enum { ROWS = 64 };
+  struct gpu_scene scene = gpu_scene_open(large_requests[_i], NULL, 900 + (uint64_t)_i);
+  const struct ft_problem_run run = {gpu_run_and_wait, scene.plan, NULL};
+  struct ft_comparison comparison;
+  gpu_assert_ok(ft_problem_check(scene.problem, &run, ROWS, gpu_lab()->threads, &comparison));
+  ck_assert_msg(comparison.error_ratio <= 1, "%s: %s", large_requests[_i], comparison.worst);
+  gpu_scene_close(&scene);
+}
+END_TEST
+
+Suite *make_gpu_fp32_suite(void) {
+  Suite *const suite = suite_create("gpu_fp32");
+  TCase *const tests = tcase_create("fp32");
+  tcase_add_test(tests, every_request_is_right);
+  suite_add_tcase(suite, tests);
+  if (gpu_lab()->session->driver.emulated) return suite; /* which is too slow for long sequences */
+  TCase *const large = tcase_create("large");
+  tcase_add_loop_test(large, large_problems_are_right, 0, 3);
+  suite_add_tcase(suite, large);
+  return suite;
+}
