@@ -2,7 +2,7 @@
 // request  backward bf16 d128 causal dropout mask=128x128
 // config   mma_backward block_m=32 block_n=64 warps=8 stages=2 column_warps=1 query_parts=1 deferred_dq=1 ctas_per_sm=1
 // budget   81408 bytes of shared memory, 256 threads, about 120 of 255 registers
-// parts    mma_backward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_copies.cu.in, parts/ptx_barriers.cu.in, parts/ptx_reductions.cu.in, parts/ptx_order.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/walk_parts_none.cu.in, parts/sink_gradient_none.cu.in, parts/sequence.cu.in, parts/sequence_rows.cu.in, parts/visibility.cu.in, parts/query_tiles.cu.in, parts/key_order_blocks.cu.in, parts/key_tile.cu.in, parts/query_walk_blocks.cu.in, parts/score_transposed_none.cu.in, parts/dropout.cu.in, parts/dropout_transposed.cu.in, parts/copy_tile.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/backward_tile.cu.in, parts/backward_roles.cu.in, parts/dq_tickets_none.cu.in, parts/part_sums_none.cu.in, parts/dq_sums.cu.in, parts/backward_dq.cu.in, parts/backward_prepare.cu.in, parts/epilogue_backward.cu.in, parts/backward_step.cu.in, parts/work_list_none.cu.in
+// parts    mma_backward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_copies.cu.in, parts/pairs.cu.in, parts/ptx_barriers.cu.in, parts/ptx_reductions.cu.in, parts/ptx_order.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/walk_parts_none.cu.in, parts/sink_gradient_none.cu.in, parts/sequence.cu.in, parts/sequence_rows.cu.in, parts/visibility.cu.in, parts/query_tiles.cu.in, parts/key_order_blocks.cu.in, parts/key_tile.cu.in, parts/query_walk_blocks.cu.in, parts/score_transposed_none.cu.in, parts/dropout.cu.in, parts/dropout_transposed.cu.in, parts/copy_tile.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/staging.cu.in, parts/fragments.cu.in, parts/backward_tile.cu.in, parts/backward_roles.cu.in, parts/dq_tickets_none.cu.in, parts/part_sums_none.cu.in, parts/dq_sums.cu.in, parts/backward_dq.cu.in, parts/backward_prepare.cu.in, parts/epilogue_backward.cu.in, parts/backward_step.cu.in, parts/work_list_none.cu.in
 // again    fatune emit 'backward bf16 d128 nq1 causal dropout mask=128x128' --gpu sm_80 --config 'mma_backward block_m=32 block_n=64 warps=8 stages=2 column_warps=1 query_parts=1 deferred_dq=1 ctas_per_sm=1'
 //
 // Three kernels, one after the other on a stream; where there is a fatune_work_list, it lists the key tiles before them:
@@ -60,6 +60,7 @@ constexpr int MASK_ROWS = 128, MASK_COLS = 128;  // of a block of the block mask
 // ---- PTX: one wrapper for each instruction. Here numbers and bits ---------------------------------------
 typedef unsigned short element;  // bf16, moved and multiplied as 16-bit patterns
 typedef unsigned long long u64;
+constexpr int CHUNK = 16 / sizeof(element);  // elements of 16 bytes
 
 __device__ __forceinline__ unsigned shared_address(const void *pointer) {
   return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
@@ -144,6 +145,10 @@ __device__ __forceinline__ void load_shared_8(float (&r)[2], unsigned from) {
   asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(r[0]), "=f"(r[1]) : "r"(from) : "memory");
 }
 
+__device__ __forceinline__ void store_shared_8(unsigned to, const float (&r)[2]) {
+  asm volatile("st.shared.v2.f32 [%0], {%1, %2};" :: "r"(to), "f"(r[0]), "f"(r[1]) : "memory");
+}
+
 __device__ __forceinline__ void load_shared_16(unsigned (&r)[4], unsigned from) {
   asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(from) : "memory");
@@ -201,6 +206,50 @@ __device__ __forceinline__ void commit_copies() {
 
 template <int YOUNGEST> __device__ __forceinline__ void wait_copies() {
   asm volatile("cp.async.wait_group %0;" :: "n"(YOUNGEST) : "memory");
+}
+
+// ---- fragments of 16x16 elements in registers: pairs --------------------------------------------------------------
+// A lane has four pairs of neighbouring columns: pair i is of row g + 8 (i % 2), columns 8 (i / 2) + 2 t and one more,
+// where g = lane / 4 and t = lane % 4. Accumulators have the same pairs.
+constexpr int FRAGMENT = 4;  // registers; each is a pair
+
+__device__ __forceinline__ void set_pair(unsigned (&r)[FRAGMENT], int i, float first, float second) {
+  r[i] = pack(first, second);
+}
+
+__device__ __forceinline__ float first_of(const unsigned (&r)[FRAGMENT], int i) { return low_half(r[i]); }
+__device__ __forceinline__ float second_of(const unsigned (&r)[FRAGMENT], int i) { return high_half(r[i]); }
+
+// kept: all ones in the low half where the first of the pair is kept, in the high half for the second. Others become 0.
+__device__ __forceinline__ void keep_pair(unsigned (&r)[FRAGMENT], int i, unsigned kept) { r[i] &= kept; }
+
+// Of a fragment that was all ones.
+__device__ __forceinline__ bool first_kept(const unsigned (&r)[FRAGMENT], int i) { return r[i] & 1; }
+__device__ __forceinline__ bool second_kept(const unsigned (&r)[FRAGMENT], int i) { return r[i] >> 31; }
+
+// The pair with a sign where it is not kept.
+__device__ __forceinline__ void mark_pair(unsigned (&marked)[FRAGMENT], const unsigned (&r)[FRAGMENT], int i, unsigned kept) {
+  marked[i] = r[i] | (~kept & 0x80008000u);
+}
+
+// Zeroes what has a sign.
+__device__ __forceinline__ void drop_marked(unsigned (&r)[FRAGMENT]) {
+  #pragma unroll
+  for (int i = 0; i < FRAGMENT; ++i) r[i] &= ~((r[i] >> 15 & 0x00010001u) * 0xFFFFu);
+}
+
+// The sum of the products of the elements of two chunks.
+__device__ __forceinline__ float dot_chunks(const unsigned (&a)[4], const unsigned (&b)[4]) {
+  float sum = 0.f;
+  #pragma unroll
+  for (int w = 0; w < 4; ++w) sum += low_half(a[w]) * low_half(b[w]) + high_half(a[w]) * high_half(b[w]);
+  return sum;
+}
+
+// Four elements to global memory.
+__device__ __forceinline__ void store_four(element *to, const float (&x)[4]) {
+  const unsigned low = pack(x[0], x[1]), high = pack(x[2], x[3]);
+  *reinterpret_cast<u64 *>(to) = u64(high) << 32 | low;
 }
 
 // ---- PTX: named barriers ----------------------------------------------------------------------------------
@@ -797,7 +846,7 @@ __device__ __forceinline__ void begin_step(ScoredKeys<M> &, const Sequence &, in
 template <int M, int N>
 __device__ __forceinline__ void apply_score(float (&)[M][N][4], ScoredKeys<M> &, int, int) {}
 
-template <int M> __device__ __forceinline__ void weigh(unsigned (&)[M][4], const ScoredKeys<M> &, int) {}
+template <int M> __device__ __forceinline__ void weigh(unsigned (&)[M][FRAGMENT], const ScoredKeys<M> &, int) {}
 
 template <int M> struct Slopes {};
 
@@ -906,7 +955,7 @@ __device__ __forceinline__ void draw(DropoutColumns &dropout, int key, int query
 // A fragment of P^T, keys 16 COLUMN of 64, queries 16 row of 32: zeroes what is dropped in rP, and gives it a sign in
 // `marked`, for those who compute dS.
 template <int COLUMN>
-__device__ __forceinline__ void drop_fragment(unsigned (&rP)[4], unsigned (&marked)[4], const DropoutColumns &dropout,
+__device__ __forceinline__ void drop_fragment(unsigned (&rP)[FRAGMENT], unsigned (&marked)[FRAGMENT], const DropoutColumns &dropout,
                                               int row) {
   #pragma unroll
   for (int i = 0; i < 4; ++i) {
@@ -918,13 +967,13 @@ __device__ __forceinline__ void drop_fragment(unsigned (&rP)[4], unsigned (&mark
       word ^= row == 0 ? dropout.by_8[(w + COLUMN) % 4] : dropout.by_20[(w + COLUMN) % 4];
     }
     const unsigned kept = halves_ge(word & 0x3FFF3FFFu, dropout.seed.threshold_pair);
-    marked[i] = rP[i] | (~kept & 0x80008000u);
-    rP[i] &= kept;
+    mark_pair(marked, rP, i, kept);
+    keep_pair(rP, i, kept);
   }
 }
 
 // The k-th 16 queries of a part.
-__device__ __forceinline__ void drop(unsigned (&rP)[M_TILES][4], unsigned (&marked)[M_TILES][4], DropoutColumns &dropout,
+__device__ __forceinline__ void drop(unsigned (&rP)[M_TILES][FRAGMENT], unsigned (&marked)[M_TILES][FRAGMENT], DropoutColumns &dropout,
                                      int first_key, int first_query, int k) {
   if (PART_QUERIES % 32 != 0 || k % 2 == 0) draw(dropout, first_key, first_query + k * 16);
   const int row = PART_QUERIES % 32 == 0 ? k % 2 : first_query / 16 % 2;
@@ -939,8 +988,8 @@ __device__ __forceinline__ void drop(unsigned (&rP)[M_TILES][4], unsigned (&mark
   }
 }
 
-// P of what was marked: zeroes the marked halves.
-__device__ __forceinline__ unsigned unmarked(unsigned pair) { return pair & ~((pair >> 15 & 0x00010001u) * 0xFFFFu); }
+// P of what was marked.
+__device__ __forceinline__ void unmark(unsigned (&r)[FRAGMENT]) { drop_marked(r); }
 
 constexpr bool DP_BEGINS_AS_DELTA = false;  // delta is not multiplied by the factor of what was kept
 
@@ -988,7 +1037,7 @@ __device__ __forceinline__ void copy_tile(unsigned to, const element *from, int 
   const int row = thread / THREADS_PER_ROW;
   const int chunk = thread % THREADS_PER_ROW;
   const int rows_left = rows - row;
-  from += (long long)row * row_stride + chunk * 8;
+  from += (long long)row * row_stride + chunk * CHUNK;
   if (ROWS_PER_PASS % 8 == 0) to += chunk_offset<STRIDE>(row, chunk);  // the swizzle is that of all passes
   #pragma unroll
   for (int r = 0; r < ROWS; r += ROWS_PER_PASS) {
@@ -996,7 +1045,7 @@ __device__ __forceinline__ void copy_tile(unsigned to, const element *from, int 
     if (ROWS % ROWS_PER_PASS == 0 || row < ROWS - r) {
       #pragma unroll
       for (int c = 0; c < CHUNKS; c += THREADS_PER_ROW) {
-        copy_16(to_row + c * 16, from + c * 8, r < rows_left && (CHUNKS == VALID || chunk < VALID - c));
+        copy_16(to_row + c * 16, from + c * CHUNK, r < rows_left && (CHUNKS == VALID || chunk < VALID - c));
       }
     }
     from += (long long)ROWS_PER_PASS * row_stride;
@@ -1013,37 +1062,98 @@ __device__ __forceinline__ void store_rows(element *to, long long row_stride, un
     if (row < rows) {
       unsigned r[4];
       load_shared_16(r, from + chunk_offset<STRIDE>(row, chunk));
-      store_global_16(to + row * row_stride + chunk * 8, r);
+      store_global_16(to + row * row_stride + chunk * CHUNK, r);
     }
   }
 }
 
-// ---- products, mma.sync fragments from shared memory ---------------------------------------------------
-// Tiles of Q, K, V, dO have a row for each query or key; P and dS lie transposed, a row for each key.
+// ---- accumulators of two products, 16 rows x 16 columns, on their way to memory ------------------------------------
+// The lane's share of a row, rows g (h 0) or g + 8 (h 1): two pairs of columns.
+struct Pair {
+  int column;
+  float first, second;
+};
+
+__device__ __forceinline__ Pair columns_of(const float (&c0)[4], const float (&c1)[4], int h, int pair, int lane) {
+  const float *const c = (pair == 0 ? c0 : c1) + 2 * h;
+  return {pair * 8 + lane % 4 * 2, c[0], c[1]};
+}
+
+// To the tile's row, the place-th 16 columns.
+template <int STRIDE>
+__device__ __forceinline__ void stage_row(unsigned tile, int row, int place, const float (&c0)[4], const float (&c1)[4], int h,
+                                          float factor, int lane) {
+  #pragma unroll
+  for (int n = 0; n < 2; ++n) {
+    const float *const c = (n == 0 ? c0 : c1) + 2 * h;
+    store_shared_4(tile + chunk_offset<STRIDE>(row, 2 * place + n) + lane % 4 * 4, pack(c[0] * factor, c[1] * factor));
+  }
+}
+
+// Where the rows lie of a product whose first operand was turned (load_turned).
+__device__ __forceinline__ int turned_row(int h, int lane) { return lane / 4 + 8 * h; }
+
+// ---- fragments from shared memory, and their products ---------------------------------------------------------------
 // A lane's address of row lane % 16, chunk lane / 16 of four 8x8 matrices: as they stand, A fragments of 16 rows x 16
-// columns; transposed, B fragments of 16 rows (the depth) x 16 columns.
+// columns; across, B fragments of 16 rows (the depth) x 16 columns.
 template <int STRIDE> __device__ __forceinline__ unsigned rows_first(unsigned tile, int lane) {
   return tile + chunk_offset<STRIDE>(lane % 16, lane / 16);
 }
 
-// And with the two middle matrices swapped: as they stand, B fragments of 16 rows x 16 columns (the depth); transposed,
+// And with the two middle matrices swapped: as they stand, B fragments of 16 rows x 16 columns (the depth); turned,
 // A fragments of 16 columns x 16 rows (the depth).
 template <int STRIDE> __device__ __forceinline__ unsigned columns_first(unsigned tile, int lane) {
   return tile + chunk_offset<STRIDE>(lane % 8 + lane / 16 * 8, lane / 8 % 2);
 }
 
+template <int STRIDE> __device__ __forceinline__ unsigned across(unsigned tile, int lane) {
+  return rows_first<STRIDE>(tile, lane);
+}
+
+template <int STRIDE> __device__ __forceinline__ unsigned turned(unsigned tile, int lane) {
+  return columns_first<STRIDE>(tile, lane);
+}
+
+// From a lane's address to that of the place-th 16 columns.
+template <int STRIDE> __device__ __forceinline__ unsigned columns_at(unsigned address, int place) {
+  return chunk_pair<STRIDE>(address, place);
+}
+
+// The k-th 16 columns from the lane's address on; offset: bytes of whole rows, a multiple of 8 of them.
+template <int STRIDE>
+__device__ __forceinline__ void load_fragment(unsigned (&r)[FRAGMENT], unsigned address, int k, int offset) {
+  ldmatrix_x4(r, chunk_pair<STRIDE>(address, k) + offset);
+}
+
+template <int STRIDE>
+__device__ __forceinline__ void load_across(unsigned (&r)[FRAGMENT], unsigned address, int place, int offset) {
+  ldmatrix_x4_trans(r, chunk_pair<STRIDE>(address, place) + offset);
+}
+
+template <int STRIDE>
+__device__ __forceinline__ void load_turned(unsigned (&r)[FRAGMENT], unsigned address, int place, int offset) {
+  ldmatrix_x4_trans(r, chunk_pair<STRIDE>(address, place) + offset);
+}
+
+// c += A B for a 16x16 A and the n-th 8 columns of a 16x16 B, 16 deep.
+__device__ __forceinline__ void multiply(float (&c)[4], const unsigned (&a)[FRAGMENT], const unsigned (&b)[FRAGMENT], int n) {
+  mma_m16n8k16(c, a, b[2 * n], b[2 * n + 1]);
+}
+
+// ---- products, mma.sync fragments from shared memory ---------------------------------------------------
+// Tiles of Q, K, V, dO have a row for each query or key; P and dS lie transposed, a row for each key.
 // A fragments of M times 16 rows, the k-th 16 columns: from shared memory, by the lane's rows_first, or as they are.
-template <int STRIDE, int M> __device__ __forceinline__ void load_rows(unsigned (&a)[M][4], unsigned rows, int k) {
+template <int STRIDE, int M> __device__ __forceinline__ void load_rows(unsigned (&a)[M][FRAGMENT], unsigned rows, int k) {
   #pragma unroll
-  for (int m = 0; m < M; ++m) ldmatrix_x4(a[m], chunk_pair<STRIDE>(rows, k) + m * 16 * STRIDE);
+  for (int m = 0; m < M; ++m) load_fragment<STRIDE>(a[m], rows, k, m * 16 * STRIDE);
 }
 
 template <int STRIDE, int M, int DEPTH>
-__device__ __forceinline__ void load_rows(unsigned (&a)[M][4], const unsigned (&rows)[DEPTH][M][4], int k) {
+__device__ __forceinline__ void load_rows(unsigned (&a)[M][FRAGMENT], const unsigned (&rows)[DEPTH][M][FRAGMENT], int k) {
   #pragma unroll
   for (int m = 0; m < M; ++m) {
     #pragma unroll
-    for (int i = 0; i < 4; ++i) a[m][i] = rows[k][m][i];
+    for (int i = 0; i < FRAGMENT; ++i) a[m][i] = rows[k][m][i];
   }
 }
 
@@ -1052,16 +1162,16 @@ template <int DEPTH, int STRIDE, int M, int N, class Rows>
 __device__ __forceinline__ void gemm_scores(float (&rS)[M][N][4], const Rows &rows, unsigned sB) {
   #pragma unroll
   for (int k = 0; k < DEPTH / 16; ++k) {
-    unsigned a[M][4];
+    unsigned a[M][FRAGMENT];
     load_rows<STRIDE>(a, rows, k);
     #pragma unroll
     for (int n = 0; n < N; n += 2) {
-      unsigned b[4];
-      ldmatrix_x4(b, chunk_pair<STRIDE>(sB, k) + n * 8 * STRIDE);
+      unsigned b[FRAGMENT];
+      load_fragment<STRIDE>(b, sB, k, n * 8 * STRIDE);
       #pragma unroll
       for (int m = 0; m < M; ++m) {
-        mma_m16n8k16(rS[m][n], a[m], b[0], b[1]);
-        mma_m16n8k16(rS[m][n + 1], a[m], b[2], b[3]);
+        multiply(rS[m][n], a[m], b, 0);
+        multiply(rS[m][n + 1], a[m], b, 1);
       }
     }
   }
@@ -1073,21 +1183,21 @@ template <int COLUMNS, int WARPS_DEALT> __device__ __forceinline__ bool has_pair
   return (n + 1) * WARPS_DEALT <= PAIRS || n * WARPS_DEALT + column_warp < PAIRS;
 }
 
-// dV += P^T dO, dK += dS^T Q: rP holds A fragments. sB: the lane's rows_first, at this warp's first pair of columns.
+// dV += P^T dO, dK += dS^T Q: rP holds A fragments. sB: the lane's address across, at this warp's first pair of columns.
 template <int COLUMNS, int STRIDE, int WARPS_DEALT, int M, int TILES, int DEPTH>
-__device__ __forceinline__ void gemm_sums(float (&rSum)[M][TILES][4], const unsigned (&rP)[DEPTH][M][4], unsigned sB,
+__device__ __forceinline__ void gemm_sums(float (&rSum)[M][TILES][4], const unsigned (&rP)[DEPTH][M][FRAGMENT], unsigned sB,
                                           int column_warp) {
   #pragma unroll
   for (int k = 0; k < DEPTH; ++k) {
     #pragma unroll
     for (int n = 0; n < TILES / 2; ++n) {
       if (!has_pair<COLUMNS, WARPS_DEALT>(n, column_warp)) continue;
-      unsigned b[4];
-      ldmatrix_x4_trans(b, chunk_pair<STRIDE>(sB, n * WARPS_DEALT) + k * 16 * STRIDE);
+      unsigned b[FRAGMENT];
+      load_across<STRIDE>(b, sB, n * WARPS_DEALT, k * 16 * STRIDE);
       #pragma unroll
       for (int m = 0; m < M; ++m) {
-        mma_m16n8k16(rSum[m][2 * n], rP[k][m], b[0], b[1]);
-        mma_m16n8k16(rSum[m][2 * n + 1], rP[k][m], b[2], b[3]);
+        multiply(rSum[m][2 * n], rP[k][m], b, 0);
+        multiply(rSum[m][2 * n + 1], rP[k][m], b, 1);
       }
     }
   }
@@ -1098,15 +1208,15 @@ typedef unsigned Rows;
 
 __device__ __forceinline__ void keep_rows(Rows &kept, unsigned rows, bool, bool) { kept = rows; }
 
-// A fragments of P or dS: 16 keys from the tile's row on, the pair-th 16 queries.
-__device__ __forceinline__ void load_fragment(unsigned (&r)[4], unsigned row, int pair, int lane) {
-  ldmatrix_x4(r, chunk_pair<P_STRIDE>(rows_first<P_STRIDE>(row, lane), pair));
+// Of P or dS: 16 keys from the tile's row on, the place-th 16 queries.
+__device__ __forceinline__ void load_pairs(unsigned (&r)[FRAGMENT], unsigned row, int place, int lane) {
+  ldmatrix_x4(r, chunk_pair<P_STRIDE>(rows_first<P_STRIDE>(row, lane), place));
 }
 
-__device__ __forceinline__ void store_fragment(const unsigned (&r)[4], unsigned row, int pair, int lane) {
+__device__ __forceinline__ void store_pairs(const unsigned (&r)[FRAGMENT], unsigned row, int place, int lane) {
   #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    store_shared_4(row + chunk_offset<P_STRIDE>(lane / 4 + i % 2 * 8, 2 * pair + i / 2) + lane % 4 * 4, r[i]);
+    store_shared_4(row + chunk_offset<P_STRIDE>(lane / 4 + i % 2 * 8, 2 * place + i / 2) + lane % 4 * 4, r[i]);
   }
 }
 
@@ -1151,7 +1261,7 @@ __device__ __forceinline__ void load_statistics(float (&row)[N_TILES][2], unsign
 }
 
 // P^T = exp(S^T - LSE) as A fragments of the product with dO.
-__device__ __forceinline__ void exponentiate(unsigned (&rP)[N_TILES / 2][M_TILES][4],
+__device__ __forceinline__ void exponentiate(unsigned (&rP)[N_TILES / 2][M_TILES][FRAGMENT],
                                              const float (&rS)[M_TILES][N_TILES][4],
                                              const float (&lse)[N_TILES][2], float scale_log2) {
   #pragma unroll
@@ -1159,9 +1269,9 @@ __device__ __forceinline__ void exponentiate(unsigned (&rP)[N_TILES / 2][M_TILES
     #pragma unroll
     for (int m = 0; m < M_TILES; ++m) {
       #pragma unroll
-      for (int i = 0; i < 4; ++i) {  // fragment register i: keys g + 8 (i % 2), queries 8 (i / 2) + 2 t
+      for (int i = 0; i < 4; ++i) {  // pair i: keys g + 8 (i % 2), queries 8 (i / 2) + 2 t
         const float *s = rS[m][2 * k + i / 2] + 2 * (i % 2), *l = lse[2 * k + i / 2];
-        rP[k][m][i] = pack(ex2(s[0] * scale_log2 - l[0]), ex2(s[1] * scale_log2 - l[1]));
+        set_pair(rP[k][m], i, ex2(s[0] * scale_log2 - l[0]), ex2(s[1] * scale_log2 - l[1]));
       }
     }
   }
@@ -1190,22 +1300,21 @@ __device__ __forceinline__ void sum_values(float (&rSum)[M_TILES][SUM_TILES][4],
 
   float lse[N_TILES][2];
   load_statistics<0>(lse, part.sStats, query, warp.lane);
-  unsigned rP[N_TILES / 2][M_TILES][4];
+  unsigned rP[N_TILES / 2][M_TILES][FRAGMENT];
   exponentiate(rP, rS, lse, params.softmax.scale_log2);
   #pragma unroll
   for (int k = 0; k < N_TILES / 2; ++k) {
-    unsigned marked[M_TILES][4];  // P, negative where it was dropped
+    unsigned marked[M_TILES][FRAGMENT];  // P, negative where it was dropped
     drop(rP[k], marked, dropout, part.first_key, part.first_query, k);
     #pragma unroll
     for (int m = 0; m < M_TILES; ++m) {
-      store_fragment(marked[m], part.sP + m * 16 * P_STRIDE, query / 16 + k, warp.lane);
+      store_pairs(marked[m], part.sP + m * 16 * P_STRIDE, query / 16 + k, warp.lane);
     }
   }
   barrier_arrive(p_barrier(warp, part.number), 64 * COLUMN_WARPS);
 
   const int first = part.number * COLUMN_WARPS * PART_QUERIES;
-  const unsigned sdO = chunk_pair<V_STRIDE>(rows_first<V_STRIDE>(part.sdO + first * V_STRIDE, warp.lane),
-                                            warp.column_warp);
+  const unsigned sdO = columns_at<V_STRIDE>(across<V_STRIDE>(part.sdO + first * V_STRIDE, warp.lane), warp.column_warp);
   if (COLUMN_WARPS == 1) {
     gemm_sums<DV_PAD, V_STRIDE, COLUMN_WARPS>(rSum, rP, sdO, 0);
     return;
@@ -1213,12 +1322,11 @@ __device__ __forceinline__ void sum_values(float (&rSum)[M_TILES][SUM_TILES][4],
   barrier_sync(role_barrier(warp, part.number), 32 * COLUMN_WARPS);
   #pragma unroll
   for (int k = 0; k < COLUMN_WARPS * N_TILES / 2; ++k) {
-    unsigned r[1][M_TILES][4];
+    unsigned r[1][M_TILES][FRAGMENT];
     #pragma unroll
     for (int m = 0; m < M_TILES; ++m) {
-      load_fragment(r[0][m], part.sP + m * 16 * P_STRIDE, first / 16 + k, warp.lane);
-      #pragma unroll
-      for (int i = 0; i < 4; ++i) r[0][m][i] = unmarked(r[0][m][i]);
+      load_pairs(r[0][m], part.sP + m * 16 * P_STRIDE, first / 16 + k, warp.lane);
+      unmark(r[0][m]);
     }
     gemm_sums<DV_PAD, V_STRIDE, COLUMN_WARPS>(rSum, r, sdO + k * 16 * V_STRIDE, warp.column_warp);
   }
@@ -1235,7 +1343,7 @@ __device__ __forceinline__ void sum_keys(float (&rSum)[M_TILES][SUM_TILES][4], c
   gemm_scores<DV_PAD, V_STRIDE>(rdP, rowsV, columns_first<V_STRIDE>(part.sdO + query * V_STRIDE, warp.lane));
   end_dp(minus_delta, load_delta);
   barrier_sync(p_barrier(warp, part.number), 64 * COLUMN_WARPS);
-  unsigned rdS[N_TILES / 2][M_TILES][4];
+  unsigned rdS[N_TILES / 2][M_TILES][FRAGMENT];
   #pragma unroll
   for (int k = 0; k < N_TILES / 2; ++k) {
     auto make_scores = [&](float (&rS)[M_TILES][2][4]) {
@@ -1245,23 +1353,22 @@ __device__ __forceinline__ void sum_keys(float (&rSum)[M_TILES][SUM_TILES][4], c
     const Slopes<M_TILES> slopes = slopes_of(score, part.first_query + k * 16, warp.lane, make_scores);
     #pragma unroll
     for (int m = 0; m < M_TILES; ++m) {
-      unsigned rP[4];
-      load_fragment(rP, part.sP + m * 16 * P_STRIDE, query / 16 + k, warp.lane);
+      unsigned rP[FRAGMENT];
+      load_pairs(rP, part.sP + m * 16 * P_STRIDE, query / 16 + k, warp.lane);
       #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const float *dp = rdP[m][2 * k + i / 2] + 2 * (i % 2), *d = minus_delta[2 * k + i / 2];
         const int c = 2 * (i % 2);
-        rdS[k][m][i] = pack(by_slope(ds_of(low_half(rP[i]), dp[0], d[0], params.dropout), slopes, m, i / 2, c),
-                            by_slope(ds_of(high_half(rP[i]), dp[1], d[1], params.dropout), slopes, m, i / 2, c + 1));
+        set_pair(rdS[k][m], i, by_slope(ds_of(first_of(rP, i), dp[0], d[0], params.dropout), slopes, m, i / 2, c),
+                 by_slope(ds_of(second_of(rP, i), dp[1], d[1], params.dropout), slopes, m, i / 2, c + 1));
       }
-      store_fragment(rdS[k][m], part.sdS + m * 16 * P_STRIDE, query / 16 + k, warp.lane);
+      store_pairs(rdS[k][m], part.sdS + m * 16 * P_STRIDE, query / 16 + k, warp.lane);
     }
     add_gradients(score, slopes, part.first_query + k * 16, warp.lane);
   }
 
   const int first = part.number * COLUMN_WARPS * PART_QUERIES;
-  const unsigned sQ = chunk_pair<QK_STRIDE>(rows_first<QK_STRIDE>(part.sQ + first * QK_STRIDE, warp.lane),
-                                            warp.column_warp);
+  const unsigned sQ = columns_at<QK_STRIDE>(across<QK_STRIDE>(part.sQ + first * QK_STRIDE, warp.lane), warp.column_warp);
   if (COLUMN_WARPS == 1) {
     gemm_sums<D_PAD, QK_STRIDE, COLUMN_WARPS>(rSum, rdS, sQ, 0);
     return;
@@ -1269,9 +1376,9 @@ __device__ __forceinline__ void sum_keys(float (&rSum)[M_TILES][SUM_TILES][4], c
   barrier_sync(role_barrier(warp, part.number), 32 * COLUMN_WARPS);
   #pragma unroll
   for (int k = 0; k < COLUMN_WARPS * N_TILES / 2; ++k) {
-    unsigned r[1][M_TILES][4];
+    unsigned r[1][M_TILES][FRAGMENT];
     #pragma unroll
-    for (int m = 0; m < M_TILES; ++m) load_fragment(r[0][m], part.sdS + m * 16 * P_STRIDE, first / 16 + k, warp.lane);
+    for (int m = 0; m < M_TILES; ++m) load_pairs(r[0][m], part.sdS + m * 16 * P_STRIDE, first / 16 + k, warp.lane);
     gemm_sums<D_PAD, QK_STRIDE, COLUMN_WARPS>(rSum, r, sQ + k * 16 * QK_STRIDE, warp.column_warp);
   }
 }
@@ -1341,26 +1448,25 @@ fatune_convert(const __grid_constant__ Argument argument) {
   #pragma unroll 4
   for (int block = warp; block < BLOCK_M / 16 * PAIRS; block += DQ_THREADS / 32) {
     const int row = block / PAIRS * 16, pair = block % PAIRS;
+    float rdQ[2][4];
     #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      float rdQ[4];
-      load_product(rdQ, gSum + product_offset(row / 16, pair, half), lane);
+      load_product(rdQ[half], gSum + product_offset(row / 16, pair, half), lane);
       if (DQ_SUMS == 2) {
         float rOther[4];
         load_product(rOther, gSum + BLOCK_M * D_PAD + product_offset(row / 16, pair, half), lane);
         #pragma unroll
-        for (int i = 0; i < 4; ++i) rdQ[i] += rOther[i];
+        for (int i = 0; i < 4; ++i) rdQ[half][i] += rOther[i];
       }
-      #pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        store_shared_4(sdQ + chunk_offset<QK_STRIDE>(row + h * 8 + lane / 4, 2 * pair + half) + lane % 4 * 4,
-                       pack(rdQ[2 * h] * params.softmax.scale, rdQ[2 * h + 1] * params.softmax.scale));
-      }
+    }
+    #pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      stage_row<QK_STRIDE>(sdQ, row + turned_row(h, lane), pair, rdQ[0], rdQ[1], h, params.softmax.scale, lane);
     }
   }
   __syncthreads();
   element *const gdQ = row_of(params.dq, tile.batch, tile.head, q0);
-  store_rows<BLOCK_M, HEAD_DIM / 8, QK_STRIDE>(gdQ, params.dq.stride.row, sdQ, params.sequence.nq - q0, threadIdx.x,
+  store_rows<BLOCK_M, HEAD_DIM / CHUNK, QK_STRIDE>(gdQ, params.dq.stride.row, sdQ, params.sequence.nq - q0, threadIdx.x,
                                                DQ_THREADS);
 }
 
@@ -1377,26 +1483,26 @@ __device__ __forceinline__ void add_dq(const BackwardParams &params, int sum, in
   constexpr int DQ_M_TILES = DQ_ROWS / 16;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int first_row = warp / DQ_COLUMN_WARPS * DQ_M_TILES, first_pair = warp % DQ_COLUMN_WARPS;
-  sdS = chunk_pair<P_STRIDE>(columns_first<P_STRIDE>(sdS, lane), first_row);
-  sK = chunk_pair<QK_STRIDE>(rows_first<QK_STRIDE>(sK, lane), first_pair);
+  sdS = columns_at<P_STRIDE>(turned<P_STRIDE>(sdS, lane), first_row);
+  sK = columns_at<QK_STRIDE>(across<QK_STRIDE>(sK, lane), first_pair);
 
   float rdQ[DQ_M_TILES][2 * PAIRS_OF_WARP][4] = {};
   #pragma unroll
   for (int k = 0; k < BLOCK_N / 16; ++k) {
-    unsigned rdS[DQ_M_TILES][4];
+    unsigned rdS[DQ_M_TILES][FRAGMENT];
     #pragma unroll
     for (int m = 0; m < DQ_M_TILES; ++m) {
-      ldmatrix_x4_trans(rdS[m], chunk_pair<P_STRIDE>(sdS, m) + k * 16 * P_STRIDE);
+      load_turned<P_STRIDE>(rdS[m], sdS, m, k * 16 * P_STRIDE);
     }
     #pragma unroll
     for (int n = 0; n < PAIRS_OF_WARP; ++n) {
       if (PAIRS % DQ_COLUMN_WARPS != 0 && n * DQ_COLUMN_WARPS + first_pair >= PAIRS) continue;
-      unsigned rK[4];
-      ldmatrix_x4_trans(rK, chunk_pair<QK_STRIDE>(sK, n * DQ_COLUMN_WARPS) + k * 16 * QK_STRIDE);
+      unsigned rK[FRAGMENT];
+      load_across<QK_STRIDE>(rK, sK, n * DQ_COLUMN_WARPS, k * 16 * QK_STRIDE);
       #pragma unroll
       for (int m = 0; m < DQ_M_TILES; ++m) {
-        mma_m16n8k16(rdQ[m][2 * n], rdS[m], rK[0], rK[1]);
-        mma_m16n8k16(rdQ[m][2 * n + 1], rdS[m], rK[2], rK[3]);
+        multiply(rdQ[m][2 * n], rdS[m], rK, 0);
+        multiply(rdQ[m][2 * n + 1], rdS[m], rK, 1);
       }
     }
   }
@@ -1421,15 +1527,15 @@ __device__ __forceinline__ void add_dq(const BackwardParams &params, int sum, in
 extern "C" __global__ void __launch_bounds__(PREPARE_THREADS)
 fatune_prepare(const __grid_constant__ Argument argument) {
   const BackwardParams &all = params_of(argument);
-  constexpr int CHUNKS = HEAD_DIM_V / 8;
+  constexpr int CHUNKS = HEAD_DIM_V / CHUNK;
   constexpr int LANES = CHUNKS <= 2 ? 2 : CHUNKS <= 4 ? 4 : CHUNKS <= 8 ? 8 : CHUNKS <= 16 ? 16 : 32;  // of a row
   const QueryTile tile = find_query_tile(all);
   const auto &params = at_place(all, tile.place);
   const Sequence &sequence = params.sequence;
   const int batch = tile.batch, head = tile.head, q0 = tile.number * BLOCK_M;
   const int chunk = threadIdx.x % LANES;
-  const element *const gO = row_of(params.o, batch, head, 0) + chunk * 8;
-  const element *const gdO = row_of(params.dout, batch, head, 0) + chunk * 8;
+  const element *const gO = row_of(params.o, batch, head, 0) + chunk * CHUNK;
+  const element *const gdO = row_of(params.dout, batch, head, 0) + chunk * CHUNK;
   float *const gStats = params.row_stats + (long long)blockIdx.x * (2 * BLOCK_M);
   clear_dq(params);
   clear_captured(argument);
@@ -1442,13 +1548,13 @@ fatune_prepare(const __grid_constant__ Argument argument) {
     const long long number = lse_index(params, batch, head, i);
     const float lse = exists ? params.lse[number] : MINUS_INFINITY;
     float delta = exists && chunk == 0 && params.dlse ? -params.dlse[number] : 0.f;
-    if (exists && chunk < CHUNKS) {
-      unsigned o[4], dout[4];
-      load_global_16(o, gO + i * params.o.stride.row);
-      load_global_16(dout, gdO + i * params.dout.stride.row);
-      #pragma unroll
-      for (int w = 0; w < 4; ++w) {
-        delta += low_half(o[w]) * low_half(dout[w]) + high_half(o[w]) * high_half(dout[w]);
+    #pragma unroll
+    for (int c = 0; c < CHUNKS; c += LANES) {
+      if (exists && chunk < CHUNKS - c) {
+        unsigned o[4], dout[4];
+        load_global_16(o, gO + i * params.o.stride.row + c * CHUNK);
+        load_global_16(dout, gdO + i * params.dout.stride.row + c * CHUNK);
+        delta += dot_chunks(o, dout);
       }
     }
     #pragma unroll
@@ -1474,12 +1580,10 @@ __device__ __forceinline__ void stage_sums(unsigned tile, const float (&rSum)[M_
     #pragma unroll
     for (int m = 0; m < M_TILES; ++m) {
       #pragma unroll
-      for (int i = 0; i < 4; ++i) {  // i / 2: which of the pair's tiles, i % 2: keys g or g + 8
-        const float *sum = rSum[m][2 * n + i / 2] + 2 * (i % 2);
-        const int row = warp.key_warp * WARP_KEYS + m * 16 + i % 2 * 8 + warp.lane / 4;
-        const int chunk = 2 * (n * COLUMN_WARPS + warp.column_warp) + i / 2;
-        store_shared_4(tile + chunk_offset<STRIDE>(row, chunk) + warp.lane % 4 * 4,
-                       pack(sum[0] * factor, sum[1] * factor));
+      for (int h = 0; h < 2; ++h) {  // keys g or g + 8
+        const int row = warp.key_warp * WARP_KEYS + m * 16 + h * 8 + warp.lane / 4;
+        stage_row<STRIDE>(tile, row, n * COLUMN_WARPS + warp.column_warp, rSum[m][2 * n], rSum[m][2 * n + 1], h, factor,
+                          warp.lane);
       }
     }
   }
@@ -1497,10 +1601,10 @@ __device__ __forceinline__ void finish(const BackwardParams &params, const KeyTi
   __syncthreads();
   const int thread = threadIdx.x % (THREADS / 2), rows = params.sequence.nk - keys.k0;
   if (warp.sums_values) {
-    store_rows<BLOCK_N, HEAD_DIM_V / 8, V_STRIDE>(row_of(params.dv, keys.batch, keys.kv_head, keys.k0),
+    store_rows<BLOCK_N, HEAD_DIM_V / CHUNK, V_STRIDE>(row_of(params.dv, keys.batch, keys.kv_head, keys.k0),
                                                   params.dv.stride.row, smem + SMEM_V, rows, thread, THREADS / 2);
   } else {
-    store_rows<BLOCK_N, HEAD_DIM / 8, QK_STRIDE>(row_of(params.dk, keys.batch, keys.kv_head, keys.k0),
+    store_rows<BLOCK_N, HEAD_DIM / CHUNK, QK_STRIDE>(row_of(params.dk, keys.batch, keys.kv_head, keys.k0),
                                                  params.dk.stride.row, smem + SMEM_K, rows, thread, THREADS / 2);
   }
 }
@@ -1508,9 +1612,9 @@ __device__ __forceinline__ void finish(const BackwardParams &params, const KeyTi
 // ---- a step: what it loads, what it works on ---------------------------------------------------------------
 __device__ __forceinline__ void load_keys(const BackwardParams &params, const KeyTile &keys, unsigned smem) {
   const int rows = params.sequence.nk - keys.k0;
-  copy_tile<BLOCK_N, D_PAD / 8, HEAD_DIM / 8, QK_STRIDE>(
+  copy_tile<BLOCK_N, D_PAD / CHUNK, HEAD_DIM / CHUNK, QK_STRIDE>(
       smem + SMEM_K, row_of(params.k, keys.batch, keys.kv_head, keys.k0), int(params.k.stride.row), rows);
-  copy_tile<BLOCK_N, DV_PAD / 8, HEAD_DIM_V / 8, V_STRIDE>(
+  copy_tile<BLOCK_N, DV_PAD / CHUNK, HEAD_DIM_V / CHUNK, V_STRIDE>(
       smem + SMEM_V, row_of(params.v, keys.batch, keys.kv_head, keys.k0), int(params.v.stride.row), rows);
 }
 
@@ -1529,8 +1633,8 @@ __device__ __forceinline__ void load_step(const BackwardParams &params, const Ke
   const unsigned sQ = smem + SMEM_Q + stage * Q_STAGE, sdO = smem + SMEM_DO + stage * DO_STAGE;
   const unsigned sStats = smem + SMEM_STATS + stage * STATS_STAGE;
   const int thread = threadIdx.x - (THREADS - LOADERS);
-  copy_tile<BLOCK_M, D_PAD / 8, HEAD_DIM / 8, QK_STRIDE, LOADERS>(sQ, gQ, int(params.q.stride.row), rows, thread);
-  copy_tile<BLOCK_M, DV_PAD / 8, HEAD_DIM_V / 8, V_STRIDE, LOADERS>(sdO, gdO, int(params.dout.stride.row), rows, thread);
+  copy_tile<BLOCK_M, D_PAD / CHUNK, HEAD_DIM / CHUNK, QK_STRIDE, LOADERS>(sQ, gQ, int(params.q.stride.row), rows, thread);
+  copy_tile<BLOCK_M, DV_PAD / CHUNK, HEAD_DIM_V / CHUNK, V_STRIDE, LOADERS>(sdO, gdO, int(params.dout.stride.row), rows, thread);
   for (int c = thread; c < STATS_STAGE / 16; c += LOADERS) {
     copy_16(sStats + c * 16, reinterpret_cast<const element *>(gStats + c * 4), true);
   }

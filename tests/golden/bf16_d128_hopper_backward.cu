@@ -2,7 +2,7 @@
 // request  backward bf16 d128 causal
 // config   wgmma_backward block_m=64 block_n=128 q_stages=2 do_stages=2 ds_stages=2 pacing=2
 // budget   198656 bytes of shared memory, 512 threads, about 200 of 208 registers
-// parts    wgmma_backward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_tma_5d.cu.in, parts/ptx_bulk.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_reductions.cu.in, parts/ptx_wgmma_product.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/walk_parts_none.cu.in, parts/sink_gradient_none.cu.in, parts/sequence.cu.in, parts/sequence_rows.cu.in, parts/visibility.cu.in, parts/query_tiles.cu.in, parts/key_order.cu.in, parts/key_tile.cu.in, parts/query_walk.cu.in, parts/score_transposed_none.cu.in, parts/dropout_none.cu.in, parts/dropout_transposed_none.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/part_sums_none.cu.in, parts/dq_tickets_none.cu.in, parts/dq_sums.cu.in, parts/backward_prepare.cu.in, parts/backward_pipeline.cu.in, parts/ring.cu.in, parts/descriptors.cu.in, parts/tile_rows.cu.in, parts/backward_loads.cu.in, parts/backward_loader.cu.in, parts/clear_gradients.cu.in, parts/block_tiles_one.cu.in, parts/backward_dq_warpgroup.cu.in, parts/backward_adders_none.cu.in, parts/backward_consumer.cu.in, parts/backward_marked_none.cu.in, parts/store_sums_staged.cu.in, parts/work_list_none.cu.in
+// parts    wgmma_backward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_tma_5d.cu.in, parts/ptx_bulk.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_reductions.cu.in, parts/ptx_wgmma_product.cu.in, parts/pairs.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/walk_parts_none.cu.in, parts/sink_gradient_none.cu.in, parts/sequence.cu.in, parts/sequence_rows.cu.in, parts/visibility.cu.in, parts/query_tiles.cu.in, parts/key_order.cu.in, parts/key_tile.cu.in, parts/query_walk.cu.in, parts/score_transposed_none.cu.in, parts/dropout_none.cu.in, parts/dropout_transposed_none.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/staging.cu.in, parts/part_sums_none.cu.in, parts/dq_tickets_none.cu.in, parts/dq_sums.cu.in, parts/backward_prepare.cu.in, parts/backward_pipeline.cu.in, parts/ring.cu.in, parts/descriptors.cu.in, parts/tile_rows.cu.in, parts/backward_loads.cu.in, parts/backward_loader.cu.in, parts/clear_gradients.cu.in, parts/block_tiles_one.cu.in, parts/backward_dq_warpgroup.cu.in, parts/backward_adders_none.cu.in, parts/backward_consumer.cu.in, parts/backward_marked_none.cu.in, parts/store_sums_staged.cu.in, parts/work_list_none.cu.in
 // again    fatune emit 'backward bf16 d128 nq1 causal' --gpu sm_90 --config 'wgmma_backward block_m=64 block_n=128 q_stages=2 do_stages=2 ds_stages=2 pacing=2'
 //
 // Three kernels, one after the other on a stream; where there is a fatune_work_list, it lists the key tiles before them:
@@ -50,6 +50,7 @@ constexpr int PART_QUERIES = BLOCK_M;
 // ---- PTX: one wrapper for each instruction. Here numbers and bits ---------------------------------------
 typedef unsigned short element;  // bf16, moved and multiplied as 16-bit patterns
 typedef unsigned long long u64;
+constexpr int CHUNK = 16 / sizeof(element);  // elements of 16 bytes
 
 __device__ __forceinline__ unsigned shared_address(const void *pointer) {
   return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
@@ -132,6 +133,10 @@ __device__ __forceinline__ void store_shared_4(unsigned to, unsigned value) {
 
 __device__ __forceinline__ void load_shared_8(float (&r)[2], unsigned from) {
   asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(r[0]), "=f"(r[1]) : "r"(from) : "memory");
+}
+
+__device__ __forceinline__ void store_shared_8(unsigned to, const float (&r)[2]) {
+  asm volatile("st.shared.v2.f32 [%0], {%1, %2};" :: "r"(to), "f"(r[0]), "f"(r[1]) : "memory");
 }
 
 __device__ __forceinline__ void load_shared_16(unsigned (&r)[4], unsigned from) {
@@ -384,6 +389,50 @@ __device__ __forceinline__ void wgmma_ss_both_across(float (&c)[8][4], u64 a, u6
                "+f"(c[6][0]), "+f"(c[6][1]), "+f"(c[6][2]), "+f"(c[6][3]),
                "+f"(c[7][0]), "+f"(c[7][1]), "+f"(c[7][2]), "+f"(c[7][3]) :
                "l"(a), "l"(b), "r"(int(accumulate)));
+}
+
+// ---- fragments of 16x16 elements in registers: pairs --------------------------------------------------------------
+// A lane has four pairs of neighbouring columns: pair i is of row g + 8 (i % 2), columns 8 (i / 2) + 2 t and one more,
+// where g = lane / 4 and t = lane % 4. Accumulators have the same pairs.
+constexpr int FRAGMENT = 4;  // registers; each is a pair
+
+__device__ __forceinline__ void set_pair(unsigned (&r)[FRAGMENT], int i, float first, float second) {
+  r[i] = pack(first, second);
+}
+
+__device__ __forceinline__ float first_of(const unsigned (&r)[FRAGMENT], int i) { return low_half(r[i]); }
+__device__ __forceinline__ float second_of(const unsigned (&r)[FRAGMENT], int i) { return high_half(r[i]); }
+
+// kept: all ones in the low half where the first of the pair is kept, in the high half for the second. Others become 0.
+__device__ __forceinline__ void keep_pair(unsigned (&r)[FRAGMENT], int i, unsigned kept) { r[i] &= kept; }
+
+// Of a fragment that was all ones.
+__device__ __forceinline__ bool first_kept(const unsigned (&r)[FRAGMENT], int i) { return r[i] & 1; }
+__device__ __forceinline__ bool second_kept(const unsigned (&r)[FRAGMENT], int i) { return r[i] >> 31; }
+
+// The pair with a sign where it is not kept.
+__device__ __forceinline__ void mark_pair(unsigned (&marked)[FRAGMENT], const unsigned (&r)[FRAGMENT], int i, unsigned kept) {
+  marked[i] = r[i] | (~kept & 0x80008000u);
+}
+
+// Zeroes what has a sign.
+__device__ __forceinline__ void drop_marked(unsigned (&r)[FRAGMENT]) {
+  #pragma unroll
+  for (int i = 0; i < FRAGMENT; ++i) r[i] &= ~((r[i] >> 15 & 0x00010001u) * 0xFFFFu);
+}
+
+// The sum of the products of the elements of two chunks.
+__device__ __forceinline__ float dot_chunks(const unsigned (&a)[4], const unsigned (&b)[4]) {
+  float sum = 0.f;
+  #pragma unroll
+  for (int w = 0; w < 4; ++w) sum += low_half(a[w]) * low_half(b[w]) + high_half(a[w]) * high_half(b[w]);
+  return sum;
+}
+
+// Four elements to global memory.
+__device__ __forceinline__ void store_four(element *to, const float (&x)[4]) {
+  const unsigned low = pack(x[0], x[1]), high = pack(x[2], x[3]);
+  *reinterpret_cast<u64 *>(to) = u64(high) << 32 | low;
 }
 
 // ---- the argument ------------------------------------------------------------------------------
@@ -880,7 +929,7 @@ __device__ __forceinline__ void begin_step(ScoredKeys<M> &, const Sequence &, in
 template <int M, int N>
 __device__ __forceinline__ void apply_score(float (&)[M][N][4], ScoredKeys<M> &, int, int) {}
 
-template <int M> __device__ __forceinline__ void weigh(unsigned (&)[M][4], const ScoredKeys<M> &, int) {}
+template <int M> __device__ __forceinline__ void weigh(unsigned (&)[M][FRAGMENT], const ScoredKeys<M> &, int) {}
 
 template <int M> struct Slopes {};
 
@@ -900,14 +949,14 @@ struct DropoutColumns {};
 __device__ __forceinline__ DropoutColumns begin_dropout(const Dropout &, int) { return {}; }
 __device__ __forceinline__ void begin_step(DropoutColumns &, int) {}
 __device__ __forceinline__ void pin_seed(DropoutColumns &) {}
-__device__ __forceinline__ unsigned unmarked(unsigned pair) { return pair; }
+__device__ __forceinline__ void unmark(unsigned (&)[FRAGMENT]) {}
 
-__device__ __forceinline__ void drop(unsigned (&rP)[M_TILES][4], unsigned (&marked)[M_TILES][4], DropoutColumns &, int, int,
+__device__ __forceinline__ void drop(unsigned (&rP)[M_TILES][FRAGMENT], unsigned (&marked)[M_TILES][FRAGMENT], DropoutColumns &, int, int,
                                      int) {
   #pragma unroll
   for (int m = 0; m < M_TILES; ++m) {
     #pragma unroll
-    for (int i = 0; i < 4; ++i) marked[m][i] = rP[m][i];
+    for (int i = 0; i < FRAGMENT; ++i) marked[m][i] = rP[m][i];
   }
 }
 
@@ -953,10 +1002,36 @@ __device__ __forceinline__ void store_rows(element *to, long long row_stride, un
     if (row < rows) {
       unsigned r[4];
       load_shared_16(r, from + chunk_offset<STRIDE>(row, chunk));
-      store_global_16(to + row * row_stride + chunk * 8, r);
+      store_global_16(to + row * row_stride + chunk * CHUNK, r);
     }
   }
 }
+
+// ---- accumulators of two products, 16 rows x 16 columns, on their way to memory ------------------------------------
+// The lane's share of a row, rows g (h 0) or g + 8 (h 1): two pairs of columns.
+struct Pair {
+  int column;
+  float first, second;
+};
+
+__device__ __forceinline__ Pair columns_of(const float (&c0)[4], const float (&c1)[4], int h, int pair, int lane) {
+  const float *const c = (pair == 0 ? c0 : c1) + 2 * h;
+  return {pair * 8 + lane % 4 * 2, c[0], c[1]};
+}
+
+// To the tile's row, the place-th 16 columns.
+template <int STRIDE>
+__device__ __forceinline__ void stage_row(unsigned tile, int row, int place, const float (&c0)[4], const float (&c1)[4], int h,
+                                          float factor, int lane) {
+  #pragma unroll
+  for (int n = 0; n < 2; ++n) {
+    const float *const c = (n == 0 ? c0 : c1) + 2 * h;
+    store_shared_4(tile + chunk_offset<STRIDE>(row, 2 * place + n) + lane % 4 * 4, pack(c[0] * factor, c[1] * factor));
+  }
+}
+
+// Where the rows lie of a product whose first operand was turned (load_turned).
+__device__ __forceinline__ int turned_row(int h, int lane) { return lane / 4 + 8 * h; }
 
 // No walk is divided: there are no sums of parts.
 constexpr int VALUE_SUMS = 0;
@@ -1024,26 +1099,25 @@ fatune_convert(const __grid_constant__ Argument argument) {
   #pragma unroll 4
   for (int block = warp; block < BLOCK_M / 16 * PAIRS; block += DQ_THREADS / 32) {
     const int row = block / PAIRS * 16, pair = block % PAIRS;
+    float rdQ[2][4];
     #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      float rdQ[4];
-      load_product(rdQ, gSum + product_offset(row / 16, pair, half), lane);
+      load_product(rdQ[half], gSum + product_offset(row / 16, pair, half), lane);
       if (DQ_SUMS == 2) {
         float rOther[4];
         load_product(rOther, gSum + BLOCK_M * D_PAD + product_offset(row / 16, pair, half), lane);
         #pragma unroll
-        for (int i = 0; i < 4; ++i) rdQ[i] += rOther[i];
+        for (int i = 0; i < 4; ++i) rdQ[half][i] += rOther[i];
       }
-      #pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        store_shared_4(sdQ + chunk_offset<QK_STRIDE>(row + h * 8 + lane / 4, 2 * pair + half) + lane % 4 * 4,
-                       pack(rdQ[2 * h] * params.softmax.scale, rdQ[2 * h + 1] * params.softmax.scale));
-      }
+    }
+    #pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      stage_row<QK_STRIDE>(sdQ, row + turned_row(h, lane), pair, rdQ[0], rdQ[1], h, params.softmax.scale, lane);
     }
   }
   __syncthreads();
   element *const gdQ = row_of(params.dq, tile.batch, tile.head, q0);
-  store_rows<BLOCK_M, HEAD_DIM / 8, QK_STRIDE>(gdQ, params.dq.stride.row, sdQ, params.sequence.nq - q0, threadIdx.x,
+  store_rows<BLOCK_M, HEAD_DIM / CHUNK, QK_STRIDE>(gdQ, params.dq.stride.row, sdQ, params.sequence.nq - q0, threadIdx.x,
                                                DQ_THREADS);
 }
 
@@ -1052,15 +1126,15 @@ fatune_convert(const __grid_constant__ Argument argument) {
 extern "C" __global__ void __launch_bounds__(PREPARE_THREADS)
 fatune_prepare(const __grid_constant__ Argument argument) {
   const BackwardParams &all = params_of(argument);
-  constexpr int CHUNKS = HEAD_DIM_V / 8;
+  constexpr int CHUNKS = HEAD_DIM_V / CHUNK;
   constexpr int LANES = CHUNKS <= 2 ? 2 : CHUNKS <= 4 ? 4 : CHUNKS <= 8 ? 8 : CHUNKS <= 16 ? 16 : 32;  // of a row
   const QueryTile tile = find_query_tile(all);
   const auto &params = at_place(all, tile.place);
   const Sequence &sequence = params.sequence;
   const int batch = tile.batch, head = tile.head, q0 = tile.number * BLOCK_M;
   const int chunk = threadIdx.x % LANES;
-  const element *const gO = row_of(params.o, batch, head, 0) + chunk * 8;
-  const element *const gdO = row_of(params.dout, batch, head, 0) + chunk * 8;
+  const element *const gO = row_of(params.o, batch, head, 0) + chunk * CHUNK;
+  const element *const gdO = row_of(params.dout, batch, head, 0) + chunk * CHUNK;
   float *const gStats = params.row_stats + (long long)blockIdx.x * (2 * BLOCK_M);
   clear_dq(params);
   clear_captured(argument);
@@ -1073,13 +1147,13 @@ fatune_prepare(const __grid_constant__ Argument argument) {
     const long long number = lse_index(params, batch, head, i);
     const float lse = exists ? params.lse[number] : MINUS_INFINITY;
     float delta = exists && chunk == 0 && params.dlse ? -params.dlse[number] : 0.f;
-    if (exists && chunk < CHUNKS) {
-      unsigned o[4], dout[4];
-      load_global_16(o, gO + i * params.o.stride.row);
-      load_global_16(dout, gdO + i * params.dout.stride.row);
-      #pragma unroll
-      for (int w = 0; w < 4; ++w) {
-        delta += low_half(o[w]) * low_half(dout[w]) + high_half(o[w]) * high_half(dout[w]);
+    #pragma unroll
+    for (int c = 0; c < CHUNKS; c += LANES) {
+      if (exists && chunk < CHUNKS - c) {
+        unsigned o[4], dout[4];
+        load_global_16(o, gO + i * params.o.stride.row + c * CHUNK);
+        load_global_16(dout, gdO + i * params.dout.stride.row + c * CHUNK);
+        delta += dot_chunks(o, dout);
       }
     }
     #pragma unroll
@@ -1269,8 +1343,8 @@ __device__ __forceinline__ void clear_rows(const BackwardParams &params, const T
                                            int threads) {
   const unsigned zeros[4] = {0, 0, 0, 0};
   element *const to = row_of(tensor, keys.batch, keys.kv_head, keys.k0);
-  for (int c = thread; c < min(BLOCK_N, params.sequence.nk - keys.k0) * (COLUMNS / 8); c += threads) {
-    store_global_16(to + c / (COLUMNS / 8) * tensor.stride.row + c % (COLUMNS / 8) * 8, zeros);
+  for (int c = thread; c < min(BLOCK_N, params.sequence.nk - keys.k0) * (COLUMNS / CHUNK); c += threads) {
+    store_global_16(to + c / (COLUMNS / CHUNK) * tensor.stride.row + c % (COLUMNS / CHUNK) * CHUNK, zeros);
   }
 }
 
