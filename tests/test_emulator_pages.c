@@ -51,7 +51,6 @@ static const struct {
     /* Rows of a page behind the last key. */
     {"parts/rows_of_keys_paged.cu.in", "min(max(place.nk - row - done + in_page, 0), PAGE)", "PAGE",
      CAUSAL, WGMMA("")},
-    {"parts/rows_of_keys_paged.cu.in", "of_page < place.nk ?", "true ?", CAUSAL, WGMMA("")},
     {"parts/rows_of_keys_paged.cu.in", "head * slots.head", "0", CAUSAL, WGMMA("")},
     {"parts/rows_of_keys_paged.cu.in", "batch * params.pages.batch", "0", CAUSAL, WGMMA("")},
     {"parts/rows_of_keys_paged.cu.in", "in_page = (row + done) % PAGE", "in_page = 0",
