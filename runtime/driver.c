@@ -77,3 +77,19 @@ int ft_driver_status(const struct ft_driver *driver, cu_result result, const cha
   if (result >= CU_CAPTURE_FIRST && result <= CU_CAPTURE_LAST) status = FT_E_NOT_PREPARED;
   return ft_fail(status, "%s: %s (%d): %s", call, name, result, text);
 }
+
+int ft_driver_fetch(const struct ft_driver *driver, void *to, cu_address from, size_t bytes,
+                    cu_stream stream) {
+  if (bytes == 0) return FT_OK;
+  FT_TRY(
+      ft_driver_status(driver, driver->copy_to_host(to, from, bytes, stream), "cuMemcpyDtoHAsync"));
+  return ft_driver_status(driver, driver->stream_synchronize(stream), "cuStreamSynchronize");
+}
+
+int ft_driver_send(const struct ft_driver *driver, cu_address to, const void *from, size_t bytes,
+                   cu_stream stream) {
+  if (bytes == 0) return FT_OK;
+  FT_TRY(ft_driver_status(driver, driver->copy_to_device(to, from, bytes, stream),
+                          "cuMemcpyHtoDAsync"));
+  return ft_driver_status(driver, driver->stream_synchronize(stream), "cuStreamSynchronize");
+}

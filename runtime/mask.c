@@ -120,18 +120,6 @@ int ft_mask_order(const struct ft_mask_list *lists, int64_t batch_heads, int64_t
 
 /* ---- to and from the device; the context is current ---- */
 
-static int copy_and_wait(const struct ft_driver *driver, cu_address device, void *host,
-                         size_t bytes, bool to_device, cu_stream stream) {
-  if (bytes == 0) return FT_OK;
-  if (to_device)
-    FT_TRY(ft_driver_status(driver, driver->copy_to_device(device, host, bytes, stream),
-                            "cuMemcpyHtoDAsync"));
-  else
-    FT_TRY(ft_driver_status(driver, driver->copy_to_host(host, device, bytes, stream),
-                            "cuMemcpyDtoHAsync"));
-  return ft_driver_status(driver, driver->stream_synchronize(stream), "cuStreamSynchronize");
-}
-
 /* In a capture the copies below would fail with an error that names no cause. */
 static int refuse_capture(const struct ft_driver *driver, cu_stream stream) {
   int capturing = 0;
@@ -146,7 +134,7 @@ static int fetch_bitmap(const struct ft_driver *driver, const uint8_t *blocks, i
                         cu_stream stream, uint8_t **bitmap) {
   *bitmap = malloc((size_t)size + 1);
   if (!*bitmap) return ft_fail(FT_E_MEMORY, "no memory for a mask of %lld blocks", (long long)size);
-  return copy_and_wait(driver, (uintptr_t)blocks, *bitmap, (size_t)size, false, stream);
+  return ft_driver_fetch(driver, *bitmap, (uintptr_t)blocks, (size_t)size, stream);
 }
 
 /* The lists of a mask in host memory. */
@@ -202,13 +190,11 @@ static int upload(struct fatune_mask *mask, const struct ft_driver *driver,
   mask->blocks = mask->column_lists + columns_bytes;
   mask->column_blocks = mask->blocks + blocks_bytes;
   mask->column_order = mask->column_blocks + blocks_bytes;
-  FT_TRY(copy_and_wait(driver, mask->lists, built->lists, lists_bytes, true, stream));
-  FT_TRY(
-      copy_and_wait(driver, mask->column_lists, built->column_lists, columns_bytes, true, stream));
-  FT_TRY(copy_and_wait(driver, mask->blocks, built->blocks, blocks_bytes, true, stream));
-  FT_TRY(copy_and_wait(driver, mask->column_order, built->column_order, order_bytes, true, stream));
-  return copy_and_wait(driver, mask->column_blocks, built->column_blocks, blocks_bytes, true,
-                       stream);
+  FT_TRY(ft_driver_send(driver, mask->lists, built->lists, lists_bytes, stream));
+  FT_TRY(ft_driver_send(driver, mask->column_lists, built->column_lists, columns_bytes, stream));
+  FT_TRY(ft_driver_send(driver, mask->blocks, built->blocks, blocks_bytes, stream));
+  FT_TRY(ft_driver_send(driver, mask->column_order, built->column_order, order_bytes, stream));
+  return ft_driver_send(driver, mask->column_blocks, built->column_blocks, blocks_bytes, stream);
 }
 
 static int fill(struct fatune_mask *mask, const fatune_mask_options *options, cu_stream stream) {

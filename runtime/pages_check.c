@@ -6,14 +6,6 @@
 
 #include "generator/status.h"
 
-static int copy(int32_t *to, const int32_t *from, int64_t count, const struct ft_driver *driver,
-                cu_stream stream) {
-  FT_TRY(ft_driver_status(
-      driver, driver->copy_to_host(to, (uintptr_t)from, (size_t)count * sizeof *to, stream),
-      "cuMemcpyDtoHAsync"));
-  return ft_driver_status(driver, driver->stream_synchronize(stream), "cuStreamSynchronize");
-}
-
 static int check_length(int32_t length, int64_t most, int64_t entry) {
   if (length >= 0 && length <= most) return FT_OK;
   return ft_fail(FT_E_ARGUMENT,
@@ -45,7 +37,9 @@ static int check_entry(const struct ft_run *run, const fatune_page_table *table,
   const int64_t span = (count - 1) * table->stride_page + 1;
   int32_t *const numbers = malloc((size_t)span * sizeof *numbers);
   if (!numbers) return ft_fail(FT_E_MEMORY, "no memory for %lld page numbers", (long long)span);
-  int status = copy(numbers, table->data + entry * table->stride_batch, span, driver, stream);
+  int status =
+      ft_driver_fetch(driver, numbers, (uintptr_t)(table->data + entry * table->stride_batch),
+                      (size_t)span * sizeof *numbers, stream);
   if (status == FT_OK) status = check_numbers(table, numbers, count, entry);
   free(numbers);
   return status;
@@ -60,7 +54,8 @@ int ft_pages_check(const struct ft_request *request, const fatune_arguments *arg
   if (driver->stream_capturing(stream, &captured) != 0 || captured) return FT_OK;
   int32_t *const lengths = malloc((size_t)run.batch * sizeof *lengths);
   if (!lengths) return ft_fail(FT_E_MEMORY, "no memory for %lld lengths", (long long)run.batch);
-  int status = copy(lengths, arguments->seqused_k, run.batch, driver, stream);
+  int status = ft_driver_fetch(driver, lengths, (uintptr_t)arguments->seqused_k,
+                               (size_t)run.batch * sizeof *lengths, stream);
   for (int64_t n = 0; n < run.batch && status == FT_OK; n++)
     status = check_entry(&run, &arguments->page_table, lengths[n], n, driver, stream);
   free(lengths);

@@ -14,14 +14,6 @@ struct side {
   int64_t sequences, total;
 };
 
-static int copy(int32_t *to, const int32_t *from, int64_t count, const struct ft_driver *driver,
-                cu_stream stream) {
-  FT_TRY(ft_driver_status(
-      driver, driver->copy_to_host(to, (uintptr_t)from, (size_t)count * sizeof *to, stream),
-      "cuMemcpyDtoHAsync"));
-  return ft_driver_status(driver, driver->stream_synchronize(stream), "cuStreamSynchronize");
-}
-
 static int check_starts(const struct side *side, const int32_t *starts) {
   if (starts[0] != 0)
     return ft_fail(FT_E_ARGUMENT, "arguments.%s[0] is %d; allowed: 0", side->starts_name,
@@ -53,10 +45,12 @@ static int check_used(const struct side *side, const int32_t *starts, const int3
 static int check(const struct side *side, int32_t *room, const struct ft_driver *driver,
                  cu_stream stream) {
   int32_t *const used = room + side->sequences + 1;
-  FT_TRY(copy(room, side->starts, side->sequences + 1, driver, stream));
+  FT_TRY(ft_driver_fetch(driver, room, (uintptr_t)side->starts,
+                         ((size_t)side->sequences + 1) * sizeof *room, stream));
   FT_TRY(check_starts(side, room));
   if (!side->used) return FT_OK;
-  FT_TRY(copy(used, side->used, side->sequences, driver, stream));
+  FT_TRY(ft_driver_fetch(driver, used, (uintptr_t)side->used,
+                         (size_t)side->sequences * sizeof *used, stream));
   return check_used(side, room, used);
 }
 
