@@ -49,6 +49,7 @@ static const struct {
     {"fp32 d72 hq2 nq3 nk900 dropout", FORWARD(64, 16, 4, 2) " split_keys=1"},
     {"fp32 d64 hq2 nq200 nk200 mask=64x64@0.5 dropout", FORWARD(64, 64, 2, 2)},
     {"fp32 d64 hq2 b3 nq200 ragged causal", FORWARD(64, 32, 4, 2) " draw_early=0"},
+    {"fp32 d64 hq2 b4 nq100 nk200 pages=16 causal", FORWARD(64, 32, 4, 2)},
     {"fp32 d16 nq1 nk1", NULL},
     {"tf32 d64 hq2 nq100 nk130 causal dropout", FORWARD(128, 64, 4, 2)},
     {"tf32 d104 nq100 nk100", NULL},

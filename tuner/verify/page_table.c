@@ -66,8 +66,8 @@ void ft_page_table_free(struct ft_page_table *table) {
 }
 
 void ft_page_table_share(const struct ft_page_table *table, const int32_t *used, int64_t sequences,
-                         uint16_t *dense, int64_t rows, int64_t numbers) {
-  const int64_t of_page = table->page * numbers, of_sequence = rows * numbers;
+                         char *dense, int64_t rows, int64_t row_bytes) {
+  const int64_t of_page = table->page * row_bytes, of_sequence = rows * row_bytes;
   for (int64_t n = 1; n < sequences; n++)
     for (int64_t column = 0; column < used[n] / table->page; column++)
       for (int64_t other = 0; other < n; other++) {
@@ -75,7 +75,7 @@ void ft_page_table_share(const struct ft_page_table *table, const int32_t *used,
             table->numbers[n * table->columns + column])
           continue;
         memcpy(dense + n * of_sequence + column * of_page,
-               dense + other * of_sequence + column * of_page, (size_t)of_page * sizeof *dense);
+               dense + other * of_sequence + column * of_page, (size_t)of_page);
         break;
       }
 }

@@ -14,9 +14,9 @@ int ft_page_table_make(struct ft_page_table *table, int page, const int32_t *use
                        int64_t sequences, int64_t most, bool shares, uint64_t *state);
 void ft_page_table_free(struct ft_page_table *table);
 
-/* Makes the rows in shared pages alike: host copies have `rows` rows of `numbers` each for every
+/* Makes the rows in shared pages alike: the host copy has `rows` rows of `row_bytes` each for every
  * sequence, of which `used` count. */
 void ft_page_table_share(const struct ft_page_table *table, const int32_t *used, int64_t sequences,
-                         uint16_t *dense, int64_t rows, int64_t numbers);
+                         char *dense, int64_t rows, int64_t row_bytes);
 
 #endif

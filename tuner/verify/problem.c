@@ -64,7 +64,7 @@ static int make_input(struct ft_problem *problem, int buffer) {
   const struct ft_sequences *const all = &problem->sequences;
   if (shape->packed && shape->packed->table.page > 0)
     ft_page_table_share(&all->k.table, all->k.used, all->count, problem->dense[buffer], shape->rows,
-                        (int64_t)shape->heads * shape->dim);
+                        (int64_t)shape->heads * shape->dim * shape->host_bytes);
   FT_TRY(ft_problem_allocate(problem, buffer, (size_t)shape->span * bytes, 0));
   return ft_problem_upload(problem, buffer, problem->dense[buffer]);
 }
