@@ -177,6 +177,31 @@ START_TEST(inputs_follow_the_seed) {
 }
 END_TEST
 
+/* Where two batch entries share a page, their dense host copies have the same rows. */
+START_TEST(shared_pages_hold_the_same_rows) {
+  static const char *const paged[] = {"forward bf16 d16 b32 nq4 nk300 hq2 pages=4",
+                                      "forward fp32 d16 b32 nq4 nk300 hq2 pages=4"};
+  const struct fake_lab lab = fake_lab_open();
+  const struct ft_problem_options options = problem_options(paged[_i], FT_LAYOUT_BSHD);
+  struct ft_problem *const problem = problem_make(&lab, &options);
+  const struct ft_shape *const shape = &problem->shapes[FT_K];
+  const size_t row_bytes = (size_t)(shape->heads * shape->dim * shape->host_bytes);
+  const char *const rows = (const char *)problem->dense[FT_K];
+  int64_t shared = 0;
+  for (int64_t n = 1; n < shape->batch; n++)
+    for (int64_t other = 0; other < n; other++)
+      for (int64_t j = 0; j < ft_shape_rows(shape, n) && j < ft_shape_rows(shape, other); j++) {
+        if (ft_shape_offset(shape, n, j, 0) != ft_shape_offset(shape, other, j, 0)) continue;
+        shared++;
+        ck_assert_mem_eq(rows + (size_t)(n * shape->rows + j) * row_bytes,
+                         rows + (size_t)(other * shape->rows + j) * row_bytes, row_bytes);
+      }
+  ck_assert_int_gt(shared, 0);
+  ft_problem_free(problem);
+  fake_lab_close(&lab);
+}
+END_TEST
+
 START_TEST(mask_density_is_as_asked) {
   const struct fake_lab lab = fake_lab_open();
   const struct ft_problem_options options =
@@ -301,6 +326,7 @@ Suite *make_problem_suite(void) {
   tcase_add_loop_test(tcase, right_outputs_pass_in_every_layout, 0, REQUESTS * LAYOUTS);
   tcase_add_test(tcase, damage_is_named);
   tcase_add_test(tcase, inputs_follow_the_seed);
+  tcase_add_loop_test(tcase, shared_pages_hold_the_same_rows, 0, 2);
   tcase_add_test(tcase, mask_density_is_as_asked);
   tcase_add_test(tcase, without_host_copies_there_is_no_verdict);
   tcase_add_test(tcase, no_driver_failure_leaks);
