@@ -77,7 +77,7 @@ static const struct {
     {"", "backward fp16 d16 hq2 nq130 nk200 causal dropout", HOPPER(64, 192, 2, 2, 1)},
     {"", "backward fp16 d16 nq400 nk130",
      HOPPER(64, 128, 3, 3, 2) " loads_beside_dq=1 kv_in_regs=1 early_scores=1 pacing=2"},
-    {"needless-direct-store", "backward fp16 d16 nq200 nk200 causal=top-left",
+    {"", "backward fp16 d16 nq200 nk200 causal=top-left",
      HOPPER(128, 128, 2, 2, 2) " direct_store=1 pacing=1"},
     /* More key tiles than the GPU has multiprocessors. */
     {"", "backward bf16 d16 hq29 b3 nq70 nk200 mask=64x128@0.5",

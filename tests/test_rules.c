@@ -183,8 +183,6 @@ static const struct {
     {"", "backward d64 nq4096", "h200", CONFIG(64, 128, 2, 2, 2) " loads_beside_dq=1"},
     {"adders", "backward d64 nq4096 deterministic", "h200",
      CONFIG(64, 128, 2, 2, 2) " loads_beside_dq=1"},
-    {"needless-direct-store", "backward d64 nq4096", "h200",
-     CONFIG(64, 128, 2, 2, 2) " direct_store=1"},
     {"takes-tiles", "backward d64 nq4096", "h200", CONFIG(64, 128, 2, 2, 2) " persistent=1"},
     {"parts", "backward d64 nq4096", "h200", CONFIG(64, 128, 2, 2, 2) " part_steps=32"},
     {"", "backward d64 nq4096 mask=128x128", "h200", CONFIG(64, 128, 2, 2, 2) " part_steps=32"},

@@ -158,10 +158,6 @@ static bool takes_tiles(const struct ft_rule_case *of) {
          (knobs(of)->direct_store && !knobs(of)->loads_beside_dq && !of->request->deterministic);
 }
 
-static bool needless_direct_store(const struct ft_rule_case *of) {
-  return knobs(of)->persistent || !knobs(of)->direct_store;
-}
-
 static bool parts(const struct ft_rule_case *of) {
   return knobs(of)->part_steps == 0 || (of->request->mask_rows > 0 && !knobs(of)->persistent);
 }
@@ -194,15 +190,12 @@ static const struct ft_rule rules[] = {
      "the warps that add to dQ in order are of the loading warpgroup, which loads_beside_dq has "
      "not"},
     {"takes-tiles", FT_CANNOT_RUN, takes_tiles,
-     "persistent needs direct_store, as the next K and V take the place in which dK and dV would "
-     "be "
-     "staged; loads beside dQ and ordered adds know one key tile of a block"},
+     "the next K and V of a persistent block take the place where dK and dV would be staged, so it "
+     "needs direct_store; loads_beside_dq and deterministic adds serve one key tile a block"},
     {"parts", FT_CANNOT_RUN, parts,
      "walks are divided where the lists of a block mask say that some are longer than others; "
      "persistent blocks take whole ones"},
     {"pacing", FT_CANNOT_RUN, pacing, "it takes two consumers or more to be out of step"},
-    {"needless-direct-store", FT_NOT_WORTH_TRYING, needless_direct_store,
-     "a block with one key tile ends when TMA has read the staged rows"},
     {"uneven-stages", FT_NOT_WORTH_TRYING, uneven_stages,
      "Q and dO of a step are read together, so stages of one alone wait for the other"},
     {"consumer-registers", FT_NOT_WORTH_TRYING, ft_registers_suffice,
