@@ -107,7 +107,8 @@ static double octaves_between(int a, int b) {
   return a > 0 && b > 0 ? fabs(log2((double)a / b)) : 32;
 }
 
-/* FT_E_NOT_FOUND: a bucket of another kernel class; else one that this version cannot read. */
+/* Errors: FT_E_NOT_FOUND where the bucket belongs to another kernel class, those of
+ * ft_request_parse where this version cannot read it. */
 static int place_spot(const struct ft_spot *spot, const struct wanted *wanted,
                       struct near_spot *near) {
   struct ft_request bucket;

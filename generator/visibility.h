@@ -29,8 +29,8 @@ struct ft_diagonals {
 
 /* What a query sees, whatever the lengths. Diagonals of top_left are counted from the first queries
  * and keys; those of bottom_right from the last ones, which are nk - nq further on. A query sees
- * what lies on diagonals of both. -FT_NO_END as the first one, and FT_NO_END as the last one, hide
- * nothing. */
+ * what lies on diagonals of both. A first diagonal of -FT_NO_END hides nothing; nor does a last
+ * diagonal of FT_NO_END. */
 enum { FT_NO_END = INT32_MAX };
 struct ft_alignments {
   struct ft_diagonals top_left, bottom_right;

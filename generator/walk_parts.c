@@ -1,5 +1,6 @@
 /* walk_parts.c: which walks of a backward's key tiles are divided up among blocks.
- * in -> out: lengths of the walks of a head -> key tiles by the number of their parts. */
+ * in -> out: kept blocks of each column of a mask -> how many key tiles have 64 parts, 32, and so
+ * on. */
 #include "generator/walk_parts.h"
 
 double ft_steps_of_columns(const struct ft_columns *columns) {

@@ -1,7 +1,8 @@
 /* walk_parts.h: which walks of a backward's key tiles are divided up among blocks, under a block
  * mask some of whose columns have many more kept blocks than others. The C twin of
  * templates/parts/walk_parts.cu.in.
- * in -> out: lengths of the walks of a head -> key tiles by the number of their parts. */
+ * in -> out: kept blocks of each column of a mask -> how many key tiles have 64 parts, 32, and so
+ * on. */
 #ifndef GENERATOR_WALK_PARTS_H
 #define GENERATOR_WALK_PARTS_H
 
@@ -19,7 +20,7 @@ struct ft_columns {
 };
 
 struct ft_walk_parts {
-  int32_t ends[FT_WALK_PARTS_CLASSES]; /* tiles in 64 parts; in 64 or 32; and so on */
+  int32_t ends[FT_WALK_PARTS_CLASSES]; /* how many tiles have 64 parts; 64 or 32; and so on */
   int32_t parts;                       /* of all these */
 };
 

@@ -361,14 +361,14 @@ FATUNE_API const char *fatune_plan_config(const fatune_plan *plan);
 FATUNE_API const char *fatune_plan_source(const fatune_plan *plan);
 
 /* Bytes to hand in as arguments.workspace, for runs of the request's batch, heads and lengths. A
- * forward takes none, or, where its config may divide a tile's keys up among blocks (split_keys),
- * O and LSE in fp32 of at most 4 parts of a tile's rows for each block that the GPU runs at once;
- * without it such a plan divides nothing. A ragged one takes 32 bytes for each of (rows of Q /
- * rows of a tile + sequences), and 512 more. A backward takes at most 4 (head_dim + 11) bytes for
- * every row of Q, seqlen_q rounded up to whole tiles (or blocks of the mask): sums of dQ in fp32
- * and two statistics of the row; a deterministic one where all queries see the same keys at most 8
- * (head_dim + 10); under a block mask dK and dV in fp32 of two key tiles for each block. A ragged
- * one: a tile more a sequence, and the list. None grows with seqlen_q times seqlen_k. */
+ * forward takes none, unless its config divides a tile's keys among blocks (split_keys): then it
+ * takes O and LSE in fp32 of at most 4 parts of a tile's rows for each block that the GPU runs at
+ * once. Without a workspace such a plan divides nothing. A ragged one takes 32 bytes for each of
+ * (rows of Q / rows of a tile + sequences), and 512 more. A backward takes at most 4 (head_dim +
+ * 11) bytes for every row of Q, seqlen_q rounded up to whole tiles (or blocks of the mask): sums of
+ * dQ in fp32 and two statistics of the row; a deterministic one where all queries see the same keys
+ * at most 8 (head_dim + 10); under a block mask dK and dV in fp32 of two key tiles for each block.
+ * A ragged one: a tile more a sequence, and the list. None grows with seqlen_q times seqlen_k. */
 FATUNE_API int fatune_plan_workspace_size(const fatune_plan *plan, size_t *bytes);
 
 /* Element (b, i, h, c) lies at data + b * stride_batch + i * stride_seq + h * stride_head + c, in

@@ -113,7 +113,8 @@ static void write_dense_column(struct ft_cuda *cuda) {
   cuda->dense = false;
 }
 
-/* A function of an element; what it needs is marked anew. `more`: what it takes beside levels. */
+/* Writes a function of one score element that returns `root`. `more` is the text of its arguments
+ * after the four levels. */
 static void write_root(struct ft_cuda *cuda, const char *type, const char *name, const char *more,
                        int root) {
   ft_cuda_enter_element(cuda, root);

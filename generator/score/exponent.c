@@ -98,7 +98,8 @@ static bool split_position(struct sum *sum, int x, int *first, int *sign) {
   return true;
 }
 
-/* factor x, by the step's first key and the distance from it. */
+/* Adds factor x position. The position is that of the step's first key plus the distance from it,
+ * and each of the two has a term of its own. */
 static void add_position(struct sum *sum, int first, int sign, int factor) {
   add(sum, &sum->stepped, times(sum, factor, first));
   add(sum, &sum->along, sign > 0 ? factor : ft_unary(sum->expression, FT_OP_NEG, factor));

@@ -36,7 +36,8 @@ void ft_column_order_read(struct ft_arg_column_order *order, const struct ft_lau
                           const struct ft_dividing *dividing, const struct ft_run *run,
                           const struct fatune_mask *mask, int64_t most) {
   memset(order, 0, sizeof *order);
-  /* Where queries do not see the same keys, blocks that are kept say little of a walk's length. */
+  /* Where visibility differs between queries (causal, window), how many blocks of a column are kept
+   * says little about how long its walk is. */
   if (!mask || ft_visibility_varies(plan->request)) return;
   order->columns = mask->column_order;
   if (most == 0 || !mask->column_counts) return;

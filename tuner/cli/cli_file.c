@@ -45,7 +45,7 @@ int cli_file_write(struct cli *cli, const char *path, const void *bytes, size_t 
     (void)fwrite(bytes, 1, length, stdout); /* main looks at ferror(stdout) */
     return FT_OK;
   }
-  /* A device or pipe is written into, and so is what a link leads to: /dev/stdout is a link. */
+  /* Devices and pipes are opened and written, not replaced. So are links: /dev/stdout is one. */
   if (lstat(path, &state) == 0 && !S_ISREG(state.st_mode)) {
     FILE *const file = fopen(path, "wbe");
     int error = file == NULL ? errno : write_all(file, bytes, length);

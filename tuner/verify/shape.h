@@ -57,7 +57,8 @@ int ft_shape_make_packed(struct ft_shape *shape, enum ft_layout layout, int elem
                          const struct ft_packed_rows *packed, int64_t sequences, int heads,
                          int dim);
 
-/* Of the rows of sequences in pages, which are the batch entries of the layout. */
+/* Of the rows of sequences that lie in pages. The layout says where the rows of a page lie, as if
+ * pages were batch entries. `packed` must stay. */
 int ft_shape_make_paged(struct ft_shape *shape, enum ft_layout layout, int element_bytes,
                         const struct ft_packed_rows *packed, int64_t sequences, int heads, int dim);
 
