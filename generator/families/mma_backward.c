@@ -79,16 +79,16 @@ static void plan_dq(const struct ft_budget *budget, struct ft_mma_backward_budge
 static void plan_registers(struct ft_budget *budget, struct ft_mma_backward_budget *own,
                            const struct ft_request *request,
                            const struct ft_mma_backward_knobs *k) {
-  enum { ADDRESSES = 40, PARTS_OF_OPERANDS = 16 /* of fp32: two numbers of TF32, and sums */ };
+  enum { ADDRESSES = 40 };
   const int keys = own->warp_keys, depth = max_int(own->d_pad, own->dv_pad);
-  const int words = ft_dtype_is_fp32(request->dtype) ? 2 : 1; /* of a pair */
+  const int words = ft_pair_registers(request->dtype);
   own->regs_dq = k->dq_mode == FT_DQ_SECOND_PASS ? 0 : k->block_m * own->d_pad / budget->threads;
   own->regs_kv = k->kv_in_regs ? words * keys * depth / 64 : 0;
   own->regs_s = keys * own->part_queries / 32;
   own->regs_p = words * keys * own->part_queries / 64;
   own->regs_sums = keys * depth / 32 / k->column_warps;
   budget->regs_estimate = own->regs_sums + own->regs_kv + max_int(own->regs_s, own->regs_dq) +
-                          ADDRESSES + (request->dtype == FT_FP32 ? PARTS_OF_OPERANDS : 0);
+                          ADDRESSES + ft_part_registers(request->dtype);
 }
 
 static void plan(struct ft_budget *budget, const struct ft_request *request,
@@ -174,7 +174,7 @@ static bool long_tile(const struct ft_rule_case *of) {
  * beside big heads. */
 static bool short_step(const struct ft_rule_case *of) {
   return knobs(of)->block_m >= 64 || of->request->mask_rows % 64 != 0 ||
-         of->request->seqlen_q <= 32 || of->request->head_dim + of->request->head_dim_v > 128;
+         of->request->seqlen_q <= 32 || ft_head_dims(of->request) > 128;
 }
 
 static bool few_keys(const struct ft_rule_case *of) {
@@ -234,60 +234,70 @@ static const struct ft_rule rules[] = {
 /* Best first: key blocks whose dK and dV fit the registers; the rows below a GPU's limits come
  * later. */
 struct favourite {
-  int head_dim;                       /* max(d, dv) is at most this */
+  struct ft_favoured of;
   struct ft_mma_backward_knobs knobs; /* of one block per multiprocessor, see take_favourite */
 };
 static const struct favourite favourites[] = {
-    {64,
+    {{2, 64, FT_ALWAYS},
      {TILE(128, 128), .warps = 8, .stages = 2, .column_warps = 1, .query_parts = 2, .kv_in_regs = 1,
       .deferred_dq = 1}},
     /* sm_86, sm_89 */
-    {64,
+    {{2, 64, FT_ALWAYS},
      {TILE(64, 128), .warps = 8, .stages = 2, .column_warps = 1, .query_parts = 1,
       .kv_in_regs = 1}},
     /* Masks of 64 columns. */
-    {64,
+    {{2, 64, FT_ALWAYS},
      {TILE(64, 64), .warps = 8, .stages = 2, .column_warps = 1, .query_parts = 1, .kv_in_regs = 1,
       .deferred_dq = 1}},
     /* sm_75 */
-    {64, {TILE(64, 64), .warps = 8, .stages = 1, .column_warps = 1, .query_parts = 1}},
-    {128,
+    {{2, 64, FT_ALWAYS},
+     {TILE(64, 64), .warps = 8, .stages = 1, .column_warps = 1, .query_parts = 1}},
+    {{2, 128, FT_ALWAYS},
      {TILE(64, 128), .warps = 8, .stages = 2, .column_warps = 1, .query_parts = 1,
       .deferred_dq = 1}},
     /* sm_80 */
-    {128, {TILE(64, 128), .warps = 8, .stages = 2, .column_warps = 1, .query_parts = 1}},
+    {{2, 128, FT_ALWAYS},
+     {TILE(64, 128), .warps = 8, .stages = 2, .column_warps = 1, .query_parts = 1}},
     /* Masks of 64 columns. */
-    {128,
+    {{2, 128, FT_ALWAYS},
      {TILE(64, 64), .warps = 8, .stages = 2, .column_warps = 2, .query_parts = 1,
       .deferred_dq = 1}},
     /* sm_86, sm_89 */
-    {128,
+    {{2, 128, FT_ALWAYS},
      {TILE(32, 64), .warps = 8, .stages = 2, .column_warps = 1, .query_parts = 1,
       .deferred_dq = 1}},
     /* sm_75 */
-    {128, {TILE(32, 64), .warps = 8, .stages = 1, .column_warps = 1, .query_parts = 1}},
-    {256,
+    {{2, 128, FT_ALWAYS},
+     {TILE(32, 64), .warps = 8, .stages = 1, .column_warps = 1, .query_parts = 1}},
+    {{2, 256, FT_ALWAYS},
      {TILE(64, 64), .warps = 8, .stages = 2, .column_warps = 2, .query_parts = 1,
       .deferred_dq = 1}},
     /* sm_80 */
-    {256, {TILE(64, 64), .warps = 8, .stages = 1, .column_warps = 2, .query_parts = 1}},
+    {{2, 256, FT_ALWAYS},
+     {TILE(64, 64), .warps = 8, .stages = 1, .column_warps = 2, .query_parts = 1}},
     /* sm_86, sm_89 */
-    {256, {TILE(32, 32), .warps = 8, .stages = 1, .column_warps = 2, .query_parts = 1}},
+    {{2, 256, FT_ALWAYS},
+     {TILE(32, 32), .warps = 8, .stages = 1, .column_warps = 2, .query_parts = 1}},
     /* sm_75 */
-    {256, {TILE(16, 32), .warps = 4, .stages = 1, .column_warps = 1, .query_parts = 1}},
-};
-
-/* Of fp32, whose tiles take twice the room. */
-static const struct favourite favourites_of_fp32[] = {
-    {64,
-     {TILE(64, 64), .warps = 8, .stages = 2, .column_warps = 1, .query_parts = 1,
-      .deferred_dq = 1}},
+    {{2, 256, FT_ALWAYS},
+     {TILE(16, 32), .warps = 4, .stages = 1, .column_warps = 1, .query_parts = 1}},
+    /* Of fp32, whose tiles take twice the room. */
+    {{4, 64, FT_ALWAYS},
+     {TILE(32, 128), .warps = 8, .stages = 2, .column_warps = 1, .query_parts = 1}},
+    /* Masks of 64 columns. */
+    {{4, 64, FT_ALWAYS},
+     {TILE(64, 64), .warps = 8, .stages = 2, .column_warps = 1, .query_parts = 1}},
     /* sm_86, sm_89 */
-    {64, {TILE(32, 64), .warps = 8, .stages = 2, .column_warps = 1, .query_parts = 1}},
-    {128,
-     {TILE(32, 64), .warps = 8, .stages = 2, .column_warps = 1, .query_parts = 1,
+    {{4, 64, FT_ALWAYS},
+     {TILE(32, 64), .warps = 8, .stages = 2, .column_warps = 1, .query_parts = 1}},
+    {{4, 128, FT_ALWAYS},
+     {TILE(64, 64), .warps = 8, .stages = 1, .column_warps = 2, .query_parts = 1,
       .deferred_dq = 1}},
-    {256, {TILE(32, 32), .warps = 8, .stages = 1, .column_warps = 2, .query_parts = 1}},
+    /* sm_80 */
+    {{4, 128, FT_ALWAYS},
+     {TILE(32, 64), .warps = 8, .stages = 2, .column_warps = 1, .query_parts = 1}},
+    {{4, 256, FT_ALWAYS},
+     {TILE(32, 32), .warps = 8, .stages = 1, .column_warps = 2, .query_parts = 1}},
 };
 
 /* How dQ is summed where the request asks for determinism. */
@@ -298,12 +308,9 @@ static int deterministic_dq(const struct ft_request *request) {
 
 static bool take_favourite(const struct ft_request *request, const struct ft_arch *arch,
                            struct ft_config *config) {
-  const bool fp32 = ft_dtype_is_fp32(request->dtype);
-  const struct favourite *const from = fp32 ? favourites_of_fp32 : favourites;
-  const int count = fp32 ? FT_COUNT(favourites_of_fp32) : FT_COUNT(favourites);
-  for (int i = 0; i < count; ++i) {
-    if (!ft_favourite_counts(from[i].head_dim, FT_ALWAYS, request)) continue;
-    struct ft_mma_backward_knobs knobs_of = from[i].knobs;
+  for (int i = 0; i < FT_COUNT(favourites); ++i) {
+    if (!ft_favourite_counts(favourites[i].of, request)) continue;
+    struct ft_mma_backward_knobs knobs_of = favourites[i].knobs;
     knobs_of.ctas_per_sm = 1;
     if (request->score) knobs_of.kv_in_regs = 0; /* the score function needs the registers */
     knobs_of.dq_mode = deterministic_dq(request);

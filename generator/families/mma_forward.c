@@ -40,8 +40,7 @@ static void plan_shared_memory(struct ft_budget *budget, struct ft_mma_forward_b
 static void plan_registers(struct ft_budget *budget, struct ft_mma_forward_budget *own,
                            const struct ft_request *request, const struct ft_mma_forward_knobs *k) {
   enum { ADDRESSES_AND_STATISTICS = 40 }; /* pointers, loop state, row_max and row_sum */
-  enum { PARTS_OF_OPERANDS = 16 };        /* of fp32: operands as two numbers of TF32, and sums */
-  const int rows = own->warp_rows, words = ft_dtype_is_fp32(request->dtype) ? 2 : 1; /* of a pair */
+  const int rows = own->warp_rows, words = ft_pair_registers(request->dtype);
   own->regs_q = k->q_in_regs ? words * rows * own->d_pad / 64 : 0;
   own->regs_s = rows * k->block_n / 32 * (k->overlap_qk ? 2 : 1);
   own->regs_p = words * rows * k->block_n / 64;
@@ -49,7 +48,7 @@ static void plan_registers(struct ft_budget *budget, struct ft_mma_forward_budge
   /* Without overlap P takes over the registers of S piece by piece. */
   budget->regs_estimate = own->regs_q + own->regs_o + own->regs_s +
                           (k->overlap_qk ? own->regs_p : 0) + ADDRESSES_AND_STATISTICS +
-                          (request->dtype == FT_FP32 ? PARTS_OF_OPERANDS : 0);
+                          ft_part_registers(request->dtype);
 }
 
 static void plan(struct ft_budget *budget, const struct ft_request *request,
@@ -136,7 +135,7 @@ static bool flat_tile(const struct ft_rule_case *of) {
 /* Big heads may have no room for more than 16 keys; a fine mask allows no more. */
 static bool thin_tile(const struct ft_rule_case *of) {
   return knobs(of)->block_n >= 32 || of->request->mask_cols % 32 != 0 ||
-         of->request->head_dim + of->request->head_dim_v > 256;
+         ft_head_dims(of->request) > 256;
 }
 
 static const struct ft_rule rules[] = {
@@ -169,45 +168,45 @@ static const struct ft_rule rules[] = {
 /* Best first. Bigger heads need more registers for O, so rows per warp shrink; the rows below a
  * GPU's limits in shared memory come later. */
 struct favourite {
-  int head_dim; /* max(d, dv) is at most this */
+  struct ft_favoured of;
   struct ft_mma_forward_knobs knobs;
 };
 static const struct favourite favourites[] = {
-    {64, {TILE(128, 64), .warps = 4, .stages = 2, .ctas_per_sm = 2}},
+    {{2, 64, FT_ALWAYS}, {TILE(128, 64), .warps = 4, .stages = 2, .ctas_per_sm = 2}},
     /* sm_86, sm_89: room for a second block. */
-    {64, {TILE(128, 64), .warps = 4, .stages = 2, .q_in_regs = 1, .ctas_per_sm = 2}},
-    {64, {TILE(128, 64), .warps = 4, .stages = 1, .ctas_per_sm = 1}}, /* sm_75 */
-    {128, {TILE(128, 64), .warps = 4, .stages = 2, .ctas_per_sm = 2}},
-    {128, {TILE(128, 32), .warps = 4, .stages = 2, .ctas_per_sm = 2}},
-    {128, {TILE(128, 32), .warps = 4, .stages = 2, .ctas_per_sm = 1}},
+    {{2, 64, FT_ALWAYS},
+     {TILE(128, 64), .warps = 4, .stages = 2, .q_in_regs = 1, .ctas_per_sm = 2}},
+    {{2, 64, FT_ALWAYS}, {TILE(128, 64), .warps = 4, .stages = 1, .ctas_per_sm = 1}}, /* sm_75 */
+    {{2, 128, FT_ALWAYS}, {TILE(128, 64), .warps = 4, .stages = 2, .ctas_per_sm = 2}},
+    {{2, 128, FT_ALWAYS}, {TILE(128, 32), .warps = 4, .stages = 2, .ctas_per_sm = 2}},
+    {{2, 128, FT_ALWAYS}, {TILE(128, 32), .warps = 4, .stages = 2, .ctas_per_sm = 1}},
     /* Masks of 64 rows, short queries. */
-    {128, {TILE(64, 64), .warps = 4, .stages = 2, .ctas_per_sm = 2}},
-    {128, {TILE(64, 32), .warps = 4, .stages = 2, .ctas_per_sm = 2}},
-    {128, {TILE(64, 64), .warps = 4, .stages = 1, .ctas_per_sm = 1}},
-    {256, {TILE(64, 64), .warps = 4, .stages = 1, .ctas_per_sm = 2}},
-    {256, {TILE(128, 64), .warps = 8, .stages = 2, .ctas_per_sm = 1}},
-    {256, {TILE(64, 32), .warps = 4, .stages = 2, .ctas_per_sm = 1}},
-    {256, {TILE(64, 32), .warps = 4, .stages = 1, .ctas_per_sm = 1}},
-    {256, {TILE(64, 32), .warps = 4, .stages = 1, .ctas_per_sm = 1, .q_in_regs = 1}}, /* sm_75 */
-};
-
-/* Of fp32, whose tiles take twice the room, and whose products six fragments each. */
-static const struct favourite favourites_of_fp32[] = {
-    {64, {TILE(64, 64), .warps = 4, .stages = 2, .ctas_per_sm = 2}},
-    {64, {TILE(64, 32), .warps = 4, .stages = 2, .ctas_per_sm = 2}}, /* sm_86, sm_89 */
-    {128, {TILE(128, 32), .warps = 8, .stages = 2, .ctas_per_sm = 1}},
-    {128, {TILE(64, 32), .warps = 4, .stages = 2, .ctas_per_sm = 1}},
-    {256, {TILE(64, 32), .warps = 4, .stages = 1, .ctas_per_sm = 1}},
+    {{2, 128, FT_ALWAYS}, {TILE(64, 64), .warps = 4, .stages = 2, .ctas_per_sm = 2}},
+    {{2, 128, FT_ALWAYS}, {TILE(64, 32), .warps = 4, .stages = 2, .ctas_per_sm = 2}},
+    {{2, 128, FT_ALWAYS}, {TILE(64, 64), .warps = 4, .stages = 1, .ctas_per_sm = 1}},
+    {{2, 256, FT_ALWAYS}, {TILE(64, 64), .warps = 4, .stages = 1, .ctas_per_sm = 2}},
+    {{2, 256, FT_ALWAYS}, {TILE(128, 64), .warps = 8, .stages = 2, .ctas_per_sm = 1}},
+    {{2, 256, FT_ALWAYS}, {TILE(64, 32), .warps = 4, .stages = 2, .ctas_per_sm = 1}},
+    {{2, 256, FT_ALWAYS}, {TILE(64, 32), .warps = 4, .stages = 1, .ctas_per_sm = 1}},
+    {{2, 256, FT_ALWAYS},
+     {TILE(64, 32), .warps = 4, .stages = 1, .ctas_per_sm = 1, .q_in_regs = 1}}, /* sm_75 */
+    /* Of fp32, whose tiles take twice the room, and whose products six fragments each. */
+    {{4, 64, FT_ALWAYS}, {TILE(128, 32), .warps = 4, .stages = 2, .ctas_per_sm = 2}},
+    {{4, 64, FT_ALWAYS}, {TILE(64, 64), .warps = 4, .stages = 2, .ctas_per_sm = 2}},
+    {{4, 64, FT_ALWAYS},
+     {TILE(64, 32), .warps = 4, .stages = 2, .ctas_per_sm = 2}}, /* sm_86, sm_89 */
+    /* Dropout draws the bits of 64 keys at once, and for steps of 16 four times. */
+    {{4, 128, FT_PLAIN}, {TILE(128, 16), .warps = 4, .stages = 2, .ctas_per_sm = 2}},
+    {{4, 128, FT_ALWAYS}, {TILE(128, 32), .warps = 8, .stages = 2, .ctas_per_sm = 1}},
+    {{4, 128, FT_ALWAYS}, {TILE(64, 32), .warps = 4, .stages = 2, .ctas_per_sm = 1}},
+    {{4, 256, FT_ALWAYS}, {TILE(64, 32), .warps = 4, .stages = 1, .ctas_per_sm = 1}},
 };
 
 static bool take_favourite(const struct ft_request *request, const struct ft_arch *arch,
                            struct ft_config *config) {
-  const bool fp32 = ft_dtype_is_fp32(request->dtype);
-  const struct favourite *const from = fp32 ? favourites_of_fp32 : favourites;
-  const int count = fp32 ? FT_COUNT(favourites_of_fp32) : FT_COUNT(favourites);
-  for (int i = 0; i < count; ++i) {
-    if (!ft_favourite_counts(from[i].head_dim, FT_ALWAYS, request)) continue;
-    *config = ft_config_make(&ft_mma_forward_family, &from[i].knobs);
+  for (int i = 0; i < FT_COUNT(favourites); ++i) {
+    if (!ft_favourite_counts(favourites[i].of, request)) continue;
+    *config = ft_config_make(&ft_mma_forward_family, &favourites[i].knobs);
     if (ft_config_is_legal(config, request, arch)) return true;
   }
   return false;

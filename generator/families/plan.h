@@ -49,6 +49,22 @@ static inline int ft_registers_for(const struct ft_arch *arch, int threads, int 
   return min_int(MOST, arch->regs_per_sm / (threads * ctas_per_sm) / UNIT * UNIT);
 }
 
+/* Registers that a pair of elements of an operand takes in the mma families. */
+static inline int ft_pair_registers(enum ft_dtype dtype) {
+  return ft_dtype_is_fp32(dtype) ? 2 : 1;
+}
+
+/* Registers for what fp32's three products need beside their operands: each of these as two numbers
+ * of TF32, and sums. */
+static inline int ft_part_registers(enum ft_dtype dtype) {
+  return dtype == FT_FP32 ? 16 : 0;
+}
+
+/* What heads of fp32 are like in heads of 16-bit types: a row takes twice the room. */
+static inline int ft_head_dims(const struct ft_request *request) {
+  return (request->head_dim + request->head_dim_v) * ft_pair_registers(request->dtype);
+}
+
 /* Of blocks that take one work tile each. */
 static inline enum ft_schedule ft_schedule_lpt(const struct ft_request *request,
                                                const struct ft_config *config) {
@@ -92,14 +108,20 @@ static inline bool ft_split_may_pay(const struct ft_request *request, int packed
 /* The tile of a row of favourites. */
 #define TILE(m, n) .block_m = (m), .block_n = (n)
 
-/* When a row of the favourites counts, where it says so: with dropout or a score function, which
- * have more to do beside the products, or without them. */
+/* Of which requests a row of the favourites is: elements of so many bytes, max(d, dv) of at most
+ * head_dim; and with dropout or a score function, which have more to do beside the products (busy),
+ * without them (plain), or always. */
 enum ft_when { FT_ALWAYS, FT_PLAIN, FT_BUSY };
+struct ft_favoured {
+  int bytes;
+  int head_dim;
+  enum ft_when when;
+};
 
-static inline bool ft_favourite_counts(int head_dim, enum ft_when when,
-                                       const struct ft_request *request) {
+static inline bool ft_favourite_counts(struct ft_favoured row, const struct ft_request *request) {
   const enum ft_when other = request->dropout || request->score ? FT_PLAIN : FT_BUSY;
-  return max_int(request->head_dim, request->head_dim_v) <= head_dim && when != other;
+  return ft_dtype_bytes(request->dtype) == row.bytes && row.when != other &&
+         max_int(request->head_dim, request->head_dim_v) <= row.head_dim;
 }
 
 static inline bool ft_config_is_legal(const struct ft_config *config,

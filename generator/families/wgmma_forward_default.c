@@ -13,62 +13,53 @@ enum { WARPGROUP_ROWS = 64 };
  * takes the row of dropout: at d128 it was as fast as the plain one with ALiBi, 0.95 of it with
  * softcap and 1.16 with a learnt bias, and ptxas spills less. */
 struct favourite {
-  int head_dim; /* max(d, dv) is at most this */
-  enum ft_when when;
+  struct ft_favoured of;
   struct ft_wgmma_forward_knobs knobs; /* and what all have, see take_favourite */
 };
 
 static const struct favourite favourites[] = {
-    {64,
-     FT_ALWAYS,
+    {{2, 64, FT_ALWAYS},
      {TILE(256, 64), .stages = 4, .q_stages = 2, .overlap_tiles = 1, .direct_store = 1}},
-    {64,
-     FT_ALWAYS,
+    {{2, 64, FT_ALWAYS},
      {TILE(192, 128), .stages = 2, .q_stages = 2, .overlap_tiles = 1, .direct_store = 1}},
-    {72, FT_ALWAYS, {TILE(256, 64), .stages = 3, .q_stages = 2}},
-    {80, FT_PLAIN, {TILE(256, 80), .stages = 2, .q_stages = 1, .p_in_smem = 1, .direct_store = 1}},
+    {{2, 72, FT_ALWAYS}, {TILE(256, 64), .stages = 3, .q_stages = 2}},
+    {{2, 80, FT_PLAIN},
+     {TILE(256, 80), .stages = 2, .q_stages = 1, .p_in_smem = 1, .direct_store = 1}},
     /* Masks of 128 rows, too. */
-    {80, FT_ALWAYS, {TILE(128, 128), .stages = 2, .q_stages = 2, .overlap_tiles = 1}},
-    {128, FT_BUSY, {TILE(128, 128), .stages = 2, .q_stages = 2, .overlap_tiles = 1}},
-    {128, FT_PLAIN, {TILE(128, 128), .stages = 2, .q_stages = 2}},
-    {160, FT_PLAIN, {TILE(128, 80), .stages = 2, .q_stages = 2}},
-    {192, FT_ALWAYS, {TILE(128, 64), .stages = 2, .q_stages = 2}},
+    {{2, 80, FT_ALWAYS}, {TILE(128, 128), .stages = 2, .q_stages = 2, .overlap_tiles = 1}},
+    {{2, 128, FT_BUSY}, {TILE(128, 128), .stages = 2, .q_stages = 2, .overlap_tiles = 1}},
+    {{2, 128, FT_PLAIN}, {TILE(128, 128), .stages = 2, .q_stages = 2}},
+    {{2, 160, FT_PLAIN}, {TILE(128, 80), .stages = 2, .q_stages = 2}},
+    {{2, 192, FT_ALWAYS}, {TILE(128, 64), .stages = 2, .q_stages = 2}},
     /* Short queries, masks of 64 rows. */
-    {128, FT_ALWAYS, {TILE(64, 128), .stages = 2, .q_stages = 2, .overlap_tiles = 1}},
-    {256, FT_ALWAYS, {TILE(128, 64), .stages = 2, .q_stages = 1, .direct_store = 1}},
-    {256,
-     FT_ALWAYS,
+    {{2, 128, FT_ALWAYS}, {TILE(64, 128), .stages = 2, .q_stages = 2, .overlap_tiles = 1}},
+    {{2, 256, FT_ALWAYS}, {TILE(128, 64), .stages = 2, .q_stages = 1, .direct_store = 1}},
+    {{2, 256, FT_ALWAYS},
      {TILE(64, 64), .stages = 2, .q_stages = 1, .overlap_tiles = 1, .direct_store = 1}},
-};
-
-/* The same of e4m3, whose P takes half the registers. Here turns are told one by one: tiles of 192
- * rows of d128 are faster without them. */
-static const struct favourite favourites_e4m3[] = {
-    {64, FT_ALWAYS, {TILE(256, 64), .stages = 4, .q_stages = 2, .overlap_tiles = 1, .pingpong = 1}},
-    {64,
-     FT_ALWAYS,
+    /* Of e4m3, whose P takes half the registers. Here turns are told one by one: tiles of 192 rows
+     * of d128 are faster without them. */
+    {{1, 64, FT_ALWAYS},
+     {TILE(256, 64), .stages = 4, .q_stages = 2, .overlap_tiles = 1, .pingpong = 1}},
+    {{1, 64, FT_ALWAYS},
      {TILE(128, 192), .stages = 2, .q_stages = 2, .overlap_tiles = 1, .pingpong = 1}},
-    {128, FT_ALWAYS, {TILE(192, 96), .stages = 3, .q_stages = 2, .overlap_tiles = 1}},
-    {128, FT_ALWAYS, {TILE(128, 192), .stages = 2, .q_stages = 1, .pingpong = 1}},
-    {192, FT_ALWAYS, {TILE(128, 128), .stages = 2, .q_stages = 1, .pingpong = 1}},
-    {256, FT_ALWAYS, {TILE(128, 96), .stages = 2, .q_stages = 1, .pingpong = 1}},
+    {{1, 128, FT_ALWAYS}, {TILE(192, 96), .stages = 3, .q_stages = 2, .overlap_tiles = 1}},
+    {{1, 128, FT_ALWAYS}, {TILE(128, 192), .stages = 2, .q_stages = 1, .pingpong = 1}},
+    {{1, 192, FT_ALWAYS}, {TILE(128, 128), .stages = 2, .q_stages = 1, .pingpong = 1}},
+    {{1, 256, FT_ALWAYS}, {TILE(128, 96), .stages = 2, .q_stages = 1, .pingpong = 1}},
     /* Masks of 128 columns or of 64, short queries. */
-    {128,
-     FT_ALWAYS,
+    {{1, 128, FT_ALWAYS},
      {TILE(128, 128), .stages = 2, .q_stages = 2, .overlap_tiles = 1, .pingpong = 1}},
-    {256, FT_ALWAYS, {TILE(128, 64), .stages = 2, .q_stages = 1, .pingpong = 1}},
-    {256, FT_ALWAYS, {TILE(64, 128), .stages = 2, .q_stages = 1}},
-    {256, FT_ALWAYS, {TILE(64, 64), .stages = 2, .q_stages = 1}},
+    {{1, 256, FT_ALWAYS}, {TILE(128, 64), .stages = 2, .q_stages = 1, .pingpong = 1}},
+    {{1, 256, FT_ALWAYS}, {TILE(64, 128), .stages = 2, .q_stages = 1}},
+    {{1, 256, FT_ALWAYS}, {TILE(64, 64), .stages = 2, .q_stages = 1}},
 };
 
 static bool take_favourite(const struct ft_request *request, const struct ft_arch *arch,
                            struct ft_config *config) {
   const bool e4m3 = request->dtype == FT_E4M3;
-  const struct favourite *const of_dtype = e4m3 ? favourites_e4m3 : favourites;
-  const int count = e4m3 ? FT_COUNT(favourites_e4m3) : FT_COUNT(favourites);
-  for (int i = 0; i < count; ++i) {
-    if (!ft_favourite_counts(of_dtype[i].head_dim, of_dtype[i].when, request)) continue;
-    struct ft_wgmma_forward_knobs knobs_of = of_dtype[i].knobs;
+  for (int i = 0; i < FT_COUNT(favourites); ++i) {
+    if (!ft_favourite_counts(favourites[i].of, request)) continue;
+    struct ft_wgmma_forward_knobs knobs_of = favourites[i].knobs;
     if (!e4m3) knobs_of.pingpong = knobs_of.overlap_tiles && knobs_of.block_m > WARPGROUP_ROWS;
     knobs_of.direct_store |= e4m3;
     knobs_of.integer_max = knobs_of.lazy_rescale = 1;
@@ -138,9 +129,9 @@ static void take_of_few_rows(const struct ft_request *request, const struct ft_a
   double least = estimate(request, arch, config, &tiles);
   if (tiles >= arch->sm_count && request->seqlen_q >= WARPGROUP_ROWS) return;
   if (request->seqlen_q < WARPGROUP_ROWS) least *= 1 + 1e-9; /* of equals the deeper ring */
+  const int head_dim = max_int(request->head_dim, request->head_dim_v);
   for (int i = 0; i < FT_COUNT(of_few_rows); ++i)
-    for (int way = 0; way < 4; ++way) {
-      if (!ft_favourite_counts(of_few_rows[i].head_dim, FT_ALWAYS, request)) continue;
+    for (int way = 0; way < 4 && head_dim <= of_few_rows[i].head_dim; ++way) {
       struct ft_wgmma_forward_knobs knobs_of = of_few_rows[i].knobs;
       knobs_of.integer_max = knobs_of.lazy_rescale = 1;
       knobs_of.pingpong = knobs_of.overlap_tiles;
