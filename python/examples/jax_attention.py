@@ -9,6 +9,7 @@ platform runs the kernels on fatune's emulated GPU. Compared with the same in ja
 
 import ctypes
 import math
+import os
 import pathlib
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import tempfile
 
 import jax
 import jax.numpy as jnp
+import jaxlib
 import numpy as np
 
 import fatune
@@ -32,8 +34,12 @@ def build_handler():
     with tempfile.TemporaryDirectory() as folder:
         header = FOLDER.parent.parent / "runtime"  # of an installed fatune: /usr/include
         library = pathlib.Path(folder) / "jax_call.so"
-        subprocess.run(["cc", "-std=c11", "-O2", "-shared", "-fPIC", f"-I{header}", f"-I{jax.ffi.include_dir()}",
-                        str(FOLDER / "jax_call.c"), "-o", str(library)], check=True)
+        command = [os.environ.get("CC", "cc"), "-std=c11", "-O2", "-shared", "-fPIC", f"-I{header}",
+                   f"-I{jax.ffi.include_dir()}", str(FOLDER / "jax_call.c"), "-o", str(library)]
+        compiled = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        if compiled.returncode:
+            sys.exit(f"jax_attention: the handler cannot be compiled for jaxlib {jaxlib.__version__}\n"
+                     f"{' '.join(command)}\n{compiled.stdout}")
         handler = ctypes.CDLL(str(library)).fatune_jax_call
     jax.ffi.register_ffi_target("fatune", jax.ffi.pycapsule(handler), platform="CUDA" if ON_GPU else "cpu")
 

@@ -66,11 +66,11 @@ static XLA_FFI_Error *run(XLA_FFI_CallFrame *frame, const int64_t *call) {
 }
 
 XLA_FFI_Error *fatune_jax_call(XLA_FFI_CallFrame *frame) {
-  XLA_FFI_Extension_Base *const extension = frame->extension_start;
-  if (extension && extension->type == XLA_FFI_Extension_Metadata) {
-    XLA_FFI_Metadata *const metadata = ((XLA_FFI_Metadata_Extension *)extension)->metadata;
-    metadata->api_version.major_version = XLA_FFI_API_MAJOR;
-    metadata->api_version.minor_version = XLA_FFI_API_MINOR;
+  /* Its type has another name from jaxlib 0.11 on, but every extension begins with the same. */
+  XLA_FFI_Metadata_Extension *const extension = (void *)frame->extension_start;
+  if (extension && extension->extension_base.type == XLA_FFI_Extension_Metadata) {
+    extension->metadata->api_version.major_version = XLA_FFI_API_MAJOR;
+    extension->metadata->api_version.minor_version = XLA_FFI_API_MINOR;
     return NULL;
   }
   const XLA_FFI_Array *const call = find_call(&frame->attrs);

@@ -14,7 +14,9 @@ written, so `out` has to be an array of a library whose arrays can.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes as c
+import sys
 from typing import TYPE_CHECKING
 
 from ._devices import Device, default_session
@@ -86,16 +88,19 @@ class View:
 
 
 def _empty_like(array, shape, dtype=None):
-    """A new array of the array's library, of its dtype if none is given."""
-    namespace = getattr(array, "__array_namespace__", None)
-    if type(array).__module__.partition(".")[0] in ("jax", "jaxlib"):
+    """A new array of the array's library on its device, of its dtype if none is given."""
+    library = type(array).__module__.partition(".")[0]
+    if library in ("jax", "jaxlib"):
         raise TypeError("JAX's arrays cannot be written; allowed: out and lse given, arrays of NumPy or CuPy, which "
                         "jax.dlpack.from_dlpack or jax.numpy.asarray reads")
-    if namespace is None:
-        raise TypeError(f"{type(array).__name__} says no __array_namespace__ to make new arrays by; allowed: out and lse "
-                        "given, or a newer version of its library (NumPy 2, CuPy 13)")
-    space = namespace()
-    return space.empty(shape, dtype=dtype or array.dtype)
+    # CuPy 14 and NumPy 1 have what the array API standard asks for, but do not say where.
+    space = array.__array_namespace__() if hasattr(array, "__array_namespace__") else sys.modules.get(library)
+    if not hasattr(space, "empty"):
+        raise TypeError(f"{type(array).__name__} has no __array_namespace__ and {library} no empty() to make new arrays by; "
+                        "allowed: out and lse given, or arrays of NumPy or CuPy")
+    device = getattr(array, "device", None)
+    with device if hasattr(device, "__enter__") else contextlib.nullcontext():  # CuPy's arrays lie on the current one
+        return space.empty(shape, dtype=dtype or array.dtype)
 
 
 def _start(named, stream, session, options):
@@ -106,9 +111,9 @@ def _start(named, stream, session, options):
     captured = {name: value if getattr(value, "shape", ()) == () else View(name, value, stream)  # a number, an array
                 for name, value in (options.pop("captured", None) or {}).items()}
     if q.dtype == "float8_e4m3fn":
-        raise TypeError("q is float8_e4m3fn; allowed: float16 or bfloat16 (fatune.attention takes PyTorch's)")
+        raise TypeError("q is float8_e4m3fn; allowed: float16, bfloat16 or float32 (fatune.attention takes PyTorch's)")
     known = {"causal": False, "window": None, "scale": None, "dropout": 0.0, "mask": None, "layout": "bhsd",
-             "deterministic": False, "score": None, "visible": None}
+             "deterministic": False, "score": None, "visible": None, "tf32": False}
     for name in options:
         if name not in known:
             raise TypeError(f"unknown argument {name!r}; allowed: {', '.join(known)}, captured")
@@ -121,11 +126,11 @@ def attention(q: Any, k: Any, v: Any, *, out: Any = None, lse: Any = None, retur
     """O = softmax(scale Q K^T + mask) V; returns O, or (O, LSE).
 
     q: [batch, heads, seq, dim] (layout "bhsd") or [batch, seq, heads, dim] ("bshd"); k, v likewise, with as many heads or
-    a divisor of them. float16 or bfloat16, last dimension contiguous, strides multiples of 8, data 16-byte aligned.
+    a divisor of them. float16, bfloat16 or float32, last dimension contiguous, rows and data 16-byte aligned.
     out, lse: where results go, of O's shape and dtype, and float32 [batch, heads, seq], dense; None: new arrays of q's
     library. stream: the CUstream to launch on, an int; None: the default stream. session: None: the default one of the
     arrays' GPU; arrays in CPU memory need one with emulate=. seed, offset: of dropout, ints. Else as fatune.attention:
-    causal, window, scale, dropout, mask, layout, score, visible, captured (numbers and arrays).
+    causal, window, scale, dropout, mask, layout, score, visible, tf32, captured (numbers and arrays).
     Raises TypeError and ValueError for arrays that do not fit, and fatune.Error where the library refuses.
     """
     views, call = _start({"q": q, "k": k, "v": v}, stream, session, options)

@@ -2,8 +2,10 @@
 driver that records launches."""
 
 import ctypes
+import sys
 import types
 import unittest
+import unittest.mock
 
 import support
 import test_attention
@@ -68,6 +70,28 @@ class Cupy(unittest.TestCase):
         self.assertEqual([launch.backward_data(n) for n in range(8)],
                          [array.address for array in (q, k, v, out, dout, *gradients)])
         self.assertEqual((launch.stream, set(Array.streams)), (STREAM, {STREAM}))
+
+    def test_arrays_that_do_not_name_their_namespace(self):
+        entered = []
+
+        class Device:
+            __enter__ = lambda self: entered.append(1)
+            __exit__ = lambda self, *_: None
+
+        class Plain(Array):
+            __array_namespace__ = property()  # as if there were none
+            __module__ = "cupy_stand_in.core"
+            device = Device()
+        root = types.ModuleType("cupy_stand_in")
+        q = Plain((1, 2, 64, 64))
+        with unittest.mock.patch.dict(sys.modules, cupy_stand_in=root):
+            with self.assertRaisesRegex(TypeError, "cupy_stand_in no empty"):
+                arrays.attention(q, q, q, session=self.session)
+            root.empty = lambda shape, dtype: Plain(shape, dtype)
+            entered.clear()
+            out, lse = arrays.attention(q, q, q, return_lse=True, session=self.session)
+        self.assertEqual((type(out), lse.shape, lse.dtype, len(entered)), (Plain, (1, 2, 64), "float32", 2))
+        self.assertEqual(self.driver.fake_cuda_last_launch().contents.data(3), out.address)
 
     def test_the_default_stream(self):
         q = Array((1, 2, 64, 64))
