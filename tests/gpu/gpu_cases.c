@@ -2,6 +2,7 @@
  * in -> out: index, seed -> struct gpu_case; cases -> kernels in the session's store. */
 #include "tests/gpu/gpu_cases.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,28 +31,29 @@ static void random_config(const struct ft_request *request, uint64_t seed,
 
 static const struct matrix_size size = {
     .longest = 600, .rows = 1536, .rows_seldom = 4096, .tile = 1};
+static const struct matrix_size size_scored = {
+    .longest = 300, .rows = 768, .rows_seldom = 1536, .tile = 1};
 
-/* A score function of random operations that has a derivative by s. */
-static int64_t random_score(const struct ft_problem_options *options) {
+/* A score function of random operations; in a backward it has a derivative by s. */
+static void choose_random_score(struct ft_problem_options *options) {
   fatune_session *const session = gpu_lab()->session;
   const struct ft_known_score *known = NULL;
-  int64_t number = 0;
   bool serves = false;
   for (uint64_t seed = options->seed; !serves; ++seed) {
     struct ft_text text = FT_TEXT_INIT;
     lab_random_score(seed, &text);
     gpu_assert_ok(ft_text_status(&text));
-    gpu_assert_ok(fatune_score_add(&number, session, "random", text.data));
-    gpu_assert_ok(ft_session_score(session, number, &known));
-    serves = known->has_slope;
+    gpu_assert_ok(fatune_score_add(&options->request.score, session, "random", text.data));
+    gpu_assert_ok(ft_session_score(session, options->request.score, &known));
+    serves = known->has_slope || options->request.pass == FT_FORWARD;
     ft_text_free(&text);
   }
-  return number;
+  options->coarse = true;
+  options->scale = exp2(-floor(log2(options->request.head_dim) / 2));
 }
 
 /* One case in six has a built-in mask function; where its block mask is of density 1, the function
- * makes that, too. One backward in six has a random score function (forwards are compared with an
- * emulated GPU of another session), unless it is ragged. */
+ * makes that, too. One in six has a random score function. */
 static void choose_score(struct ft_problem_options *options) {
   static const int64_t numbers[] = {
       0x0b66b4ed2939, /* documents */
@@ -63,8 +65,7 @@ static void choose_score(struct ft_problem_options *options) {
   uint64_t state = ~options->seed;
   const uint64_t draw = gpu_random(&state) % 6;
   if (draw == 0) options->request.score = numbers[gpu_random(&state) % NUMBERS];
-  if (draw == 1 && options->request.pass == FT_BACKWARD && !options->request.ragged)
-    options->request.score = random_score(options);
+  if (draw == 1) choose_random_score(options);
 }
 
 void gpu_case_options(struct ft_problem_options *options, int index, uint64_t seed) {
@@ -81,6 +82,7 @@ void gpu_case_options_backward(struct ft_problem_options *options, int index) {
 }
 
 static void choose_configs(struct gpu_case *one) {
+  one->config_count = GPU_CONFIGS;
   const struct ft_request *const request = &one->options.request;
   gpu_assert_ok(ft_request_validate(request));
   gpu_assert_ok(ft_default_config(request, &gpu_lab()->session->device.arch, &one->configs[0]));
@@ -108,6 +110,7 @@ void gpu_case_make_e4m3(struct gpu_case *one, int index) {
   gpu_case_options(&one->options, index, gpu_seed(9000 + (uint64_t)index));
   request->dtype = FT_E4M3;
   request->score = 0;
+  one->options.coarse = false;
   matrix_make_dense(request);
   request->dropout = false;
   one->options.dropout = 0;
@@ -127,6 +130,31 @@ void gpu_case_make_fp32(struct gpu_case *one, int index) {
     gpu_case_options(&one->options, index, gpu_seed(12000 + (uint64_t)index));
   one->options.request.dtype = index / 2 % 4 == 3 ? FT_TF32 : FT_FP32;
   choose_configs(one);
+}
+
+/* Of all that the score captures and has a gradient by. */
+static void want_gradients(struct ft_request *request) {
+  const struct ft_known_score *known;
+  gpu_assert_ok(ft_session_score(gpu_lab()->session, request->score, &known));
+  for (int bit = 0; bit < FT_GRADIENTS_MOST; ++bit)
+    if (known->gradients[bit].exists) request->score_gradients |= (int64_t)1 << bit;
+}
+
+void gpu_case_make_scored(struct gpu_case *one, int index) {
+  struct ft_problem_options *const options = &one->options;
+  memset(one, 0, sizeof *one);
+  one->index = index;
+  *options =
+      (struct ft_problem_options){.keep_host = true, .seed = gpu_seed(30000 + (uint64_t)index)};
+  if (index % 3 == 2)
+    matrix_choose_backward(options, index, &size_scored);
+  else
+    matrix_choose(options, index, &size_scored);
+  choose_random_score(options);
+  if (index % 6 == 5) want_gradients(&options->request);
+  choose_configs(one);
+  if (index / 3 % 2 == 1) one->configs[0] = one->configs[1];
+  one->config_count = 1;
 }
 
 /* ---- kernels ---- */
@@ -156,6 +184,7 @@ static void *compile_some(void *payload) {
     const int job = atomic_fetch_add(&pool->next, 1);
     if (job >= pool->count * GPU_CONFIGS) return NULL;
     const struct gpu_case *const one = &pool->cases[job / GPU_CONFIGS];
+    if (job % GPU_CONFIGS >= one->config_count) continue;
     if (compile(one, &one->configs[job % GPU_CONFIGS]) == FT_OK) continue;
     fprintf(stderr, "case %d, config %d: %s\n", one->index, job % GPU_CONFIGS, ft_detail());
     atomic_fetch_add(&pool->failed, 1);

@@ -15,15 +15,19 @@ struct gpu_case {
   int index;
   struct ft_problem_options options;
   struct ft_config configs[GPU_CONFIGS]; /* the default, a random legal one */
+  int config_count;                      /* how many of them are run */
 };
 
-/* All of a case but its configs; needs no session. */
+/* All of a case but its configs. Needs the lab's session where the case has a random score, whose
+ * options are `coarse`. */
 void gpu_case_options(struct ft_problem_options *options, int index, uint64_t seed);
 void gpu_case_options_backward(struct ft_problem_options *options, int index);
 /* Fails the test on any error. */
 void gpu_case_make(struct gpu_case *one, int index);
 /* The same of e4m3, without what that excludes. */
 void gpu_case_make_e4m3(struct gpu_case *one, int index);
+/* Random scores, one in three of a backward; of the configs one. */
+void gpu_case_make_scored(struct gpu_case *one, int index);
 /* Forward and backward of fp32, one in four of tf32. */
 void gpu_case_make_fp32(struct gpu_case *one, int index);
 /* The same of the backward. */

@@ -47,6 +47,7 @@ static int write_jobs(const char *path, const struct gpu_case *cases, int count)
   gpu_name(gpu);
   fprintf(file, "%s\n", gpu);
   for (int i = 0; i < count; i++) {
+    if (cases[i].options.coarse) continue; /* whose score another session does not know */
     for (int config = 0; config < GPU_CONFIGS; config++) {
       char *const text = gpu_config_text(&cases[i].configs[config]);
       fprintf(file, "%d %d %" PRIu64 " %s\n", cases[i].index, config, cases[i].options.seed, text);

@@ -61,6 +61,8 @@ static int make_input(struct ft_problem *problem, int buffer) {
   const uint64_t seed = problem->options.seed + 0x5851F42D4C957F2Du * (uint64_t)(buffer + 1);
   FT_TRY(ft_random_tensor(&problem->dense[buffer], problem->options.request.dtype, shape->count,
                           seed));
+  if (problem->options.coarse && buffer <= FT_K)
+    ft_random_make_coarse(problem->dense[buffer], problem->options.request.dtype, shape->count);
   const struct ft_sequences *const all = &problem->sequences;
   if (shape->packed && shape->packed->table.page > 0)
     ft_page_table_share(&all->k.table, all->k.used, all->count, problem->dense[buffer], shape->rows,

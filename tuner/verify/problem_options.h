@@ -12,6 +12,8 @@ struct ft_problem_options {
   uint64_t seed;  /* of inputs, mask, dropout */
   double dropout; /* probability when the request has dropout; 0: 0.1 */
   double scale;   /* 0: 1 / sqrt(head_dim) */
+  bool coarse; /* Q and K hold multiples of 1/64, so that Q K^T is exact in fp32; with a scale that
+                  is a power of two every program takes the same branches of a score */
   bool keep_host; /* host copies are kept, so that ft_problem_verify can be called */
   bool want_lse;
   bool want_dlse;      /* a backward gets a gradient of LSE, too */

@@ -74,6 +74,12 @@ int ft_random_tensor(void **tensor, enum ft_dtype dtype, int64_t count, uint64_t
   return FT_OK;
 }
 
+void ft_random_make_coarse(void *tensor, enum ft_dtype dtype, int64_t count) {
+  const enum ft_dtype kept_as = dtype == FT_E4M3 ? FT_BF16 : dtype;
+  for (int64_t n = 0; n < count; n++)
+    set(tensor, dtype, n, roundf((float)ft_number(kept_as, tensor, n) * 64) / 64);
+}
+
 int ft_random_blocks(uint8_t **blocks, const struct ft_request *request, int64_t batch, int heads,
                      uint64_t seed) {
   uint64_t state = seed;
