@@ -509,7 +509,7 @@ enum { FATUNE_MERGE_PARTS = 32 }; /* at most, of one call */
 
 typedef struct fatune_merge_arguments {
   size_t size;        /* sizeof(fatune_merge_arguments) */
-  fatune_dtype dtype; /* of every O */
+  fatune_dtype dtype; /* of every O: FATUNE_FP16, FATUNE_BF16, FATUNE_FP32 */
   int head_dim_v;     /* 16..256, a multiple of 8 */
   int64_t batch;      /* 0: 1 */
   int heads_q;        /* 0: 1 */

@@ -28,8 +28,8 @@ static int check_lse(const char *name, int number, const float *lse) {
 
 static int read_request(struct ft_request *request, const fatune_merge_arguments *arguments) {
   fatune_request public = FATUNE_REQUEST_INIT;
-  if (arguments->dtype > FATUNE_BF16 && arguments->dtype <= FATUNE_TF32)
-    return ft_fail(FT_E_ARGUMENT, "arguments.dtype is %s; allowed: fp16, bf16",
+  if (arguments->dtype == FATUNE_E4M3 || arguments->dtype == FATUNE_TF32)
+    return ft_fail(FT_E_ARGUMENT, "arguments.dtype is %s; allowed: fp16, bf16, fp32",
                    ft_dtype_name((enum ft_dtype)arguments->dtype));
   public.dtype = arguments->dtype;
   public.head_dim = public.head_dim_v = arguments->head_dim_v;
@@ -48,8 +48,9 @@ static int read_parts(struct ft_merge_params *params, const fatune_merge_argumen
   if (!arguments->parts) return ft_fail(FT_E_ARGUMENT, "arguments.parts is NULL");
   for (int n = 0; n < count; n++) {
     const fatune_part *const part = &arguments->parts[n];
-    const struct ft_view view = {"parts[].o", &part->o, request->batch, request->seqlen_q,
-                                 heads,       dim,      false,          sizeof(uint16_t)};
+    const struct ft_view view = {
+        "parts[].o", &part->o, request->batch, request->seqlen_q,
+        heads,       dim,      false,          ft_dtype_bytes(request->dtype)};
     const int status = ft_view_read(&view, &params->parts[n].o);
     if (status != FT_OK) return ft_fail_within(status, "part %d", n);
     FT_TRY(check_lse("parts", n, part->lse));
@@ -85,7 +86,7 @@ static int read_arguments(struct ft_merge_params *params, const fatune_merge_arg
                             request->heads_q,
                             request->head_dim_v,
                             true,
-                            sizeof(uint16_t)};
+                            ft_dtype_bytes(request->dtype)};
   FT_TRY(ft_view_read(&o, &params->o));
   FT_TRY(read_parts(params, arguments, request));
   params->lse = (uintptr_t)arguments->lse;

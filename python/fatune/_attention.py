@@ -33,7 +33,7 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool
               session: Session | None = None, score: str | Callable[..., Any] | None = None,
               visible: Callable[..., Any] | None = None, captured: Mapping[str, Any] | None = None,
               sinks: torch.Tensor | None = None, descales: Sequence[torch.Tensor | None] | None = None,
-              tf32: bool = False) -> Any:
+              tf32: bool | None = False) -> Any:
     """O = softmax(scale Q K^T + mask) V on the current stream; returns O, or (O, LSE).
 
     q: [batch, heads, seq, dim] (layout "bhsd", as PyTorch's SDPA) or [batch, seq, heads, dim]
@@ -62,6 +62,7 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool
     descales: (of q, of k, of v), float32 [batch, heads] each, or None for 1: what an element of a float8_e4m3fn tensor
     stands for is the element times this.
     tf32: whether float32 tensors are multiplied as TF32, 11 bits of each number: faster, and no longer as exact as float32.
+    None: where PyTorch's matrix products are (torch.set_float32_matmul_precision).
     out: where O goes, in the layout; else a new tensor. LSE is float32 [batch, heads, seq].
     deterministic: gradients have the same bits in every run, at some cost.
 
@@ -78,9 +79,6 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool
     if torch.compiler.is_compiling() or _intercepted(torch, q, k, v):
         if out is not None:
             raise ValueError("out is given to an operator; allowed: None under torch.compile and tracing")
-        if tf32:
-            raise ValueError("tf32 is given under torch.compile or tracing; allowed: False there (leave the call out of "
-                             "what is compiled)")
         if descales is not None:
             raise ValueError("descales are given under torch.compile or tracing; allowed: None there (leave the call out "
                              "of what is compiled)")
@@ -91,8 +89,10 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool
         out, lse = attention_operator(
             q, k, v, causal=causal, window=window, scale=scale, dropout=dropout, seed=seed, offset=offset, mask=mask,
             layout=layout, deterministic=deterministic, session=session, score=score, visible=visible,
-            captured=captured, sinks=sinks)
+            captured=captured, sinks=sinks, tf32=tf32)
         return (out, lse) if return_lse else out
+    if tf32 is None:
+        tf32 = takes_tf32(torch, q)
     if seed is None:
         seed = draw_seed(torch, q.device) if dropout else 0
     if learnt and out is not None:
@@ -117,6 +117,17 @@ def _intercepted(torch, q, k, v):
     plain = torch.Tensor
     return not (type(q) is plain and type(k) is plain and type(v) is plain) or (
         torch._C._len_torch_dispatch_stack() > 0 or torch._C._functorch.peek_interpreter_stack() is not None)
+
+
+def takes_tf32(torch, q):
+    """Whether PyTorch multiplies such tensors as TF32 on a GPU."""
+    if q.dtype != torch.float32:
+        return False
+    matmul = torch.backends.cuda.matmul
+    try:
+        return matmul.fp32_precision == "tf32"
+    except AttributeError:  # before PyTorch 2.9
+        return matmul.allow_tf32
 
 
 def draw_seed(torch, device):

@@ -33,8 +33,8 @@ def _fall_back(reason):
 def _why_not_tensors(torch, query, key, value):
     if not query.dim() == key.dim() == value.dim() in (3, 4):
         return f"query, key, value have {query.dim()}, {key.dim()}, {value.dim()} dimensions; fatune serves 3 or 4"
-    if query.dtype not in (torch.float16, torch.bfloat16):
-        return f"query is {query.dtype}; fatune serves float16 and bfloat16"
+    if query.dtype not in (torch.float16, torch.bfloat16, torch.float32):
+        return f"query is {query.dtype}; fatune serves float16, bfloat16 and float32"
     if not query.dtype == key.dtype == value.dtype or not query.device == key.device == value.device:
         return "query, key, value differ in dtype or device"
     if not serves_device(query.device):
@@ -98,9 +98,10 @@ def sdpa(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask:
     from PyTorch's generator. is_causal: query i sees keys j <= i. scale: None: 1 / sqrt(dim).
     Returns [batch, heads, seq, dim of value], in memory as [batch, seq, heads, dim].
 
-    fatune serves float16 and bfloat16 with head dims 16 to 256 in multiples of 8, on GPUs from sm_75 on; not gradients of
-    attn_mask. float32 is cast where autocast is on. Where it does not, a FallbackWarning says why, once for each reason. Arguments that are wrong for PyTorch
-    raise what PyTorch raises. A query that sees no key gives 0.
+    fatune serves float16 and bfloat16, and float32 from sm_80 on, with head dims 16 to 256 in multiples of 8; not gradients
+    of attn_mask. float32 is cast where autocast is on, and multiplied as TF32 where PyTorch's matrix products are
+    (torch.set_float32_matmul_precision). What is not served PyTorch computes, and a FallbackWarning says why, once for each
+    reason. Arguments that are wrong for PyTorch raise what PyTorch raises. A query that sees no key gives 0.
     """
     import torch
     seen = None
@@ -110,7 +111,7 @@ def sdpa(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask:
             seen = session.key(query, key, value), is_causal, scale, enable_gqa
             if seen in session.served and (query.data_ptr() | key.data_ptr() | value.data_ptr()) % 16 == 0:
                 return attention(query, key, value, causal="top-left" if is_causal else False, scale=scale,
-                                 dropout=dropout_p, layout=O_AS_BSHD)
+                                 dropout=dropout_p, layout=O_AS_BSHD, tf32=None)
     if torch.is_autocast_enabled(query.device.type):  # as PyTorch's own
         dtype = torch.get_autocast_dtype(query.device.type)
         query, key, value = (tensor.to(dtype) if tensor.dtype == torch.float32 else tensor
@@ -155,5 +156,5 @@ def _served(query, key, value, attn_mask, dropout_p, is_causal, scale):
         flat = False
     query, key, value = (readable(tensor.transpose(1, 2)) for tensor in (query, key, value))
     out = attention(query, key, value, causal="top-left" if is_causal else False, scale=scale, dropout=dropout_p,
-                    layout="bshd", **options).transpose(1, 2)
+                    layout="bshd", tf32=None, **options).transpose(1, 2)
     return out.squeeze(1) if flat else out

@@ -47,8 +47,8 @@ def merge(parts: Iterable[tuple[torch.Tensor, torch.Tensor]], *, layout: str = "
     if layout not in AXES:
         raise ValueError(f"layout is {layout!r}; allowed: 'bhsd', 'bshd'")
     first = parts[0][0]
-    if _dtype(first) not in (s.FP16, s.BF16):
-        raise TypeError(f"parts[0][0] is {first.dtype}; allowed: float16 or bfloat16")
+    if _dtype(first) not in (s.FP16, s.BF16, s.FP32):
+        raise TypeError(f"parts[0][0] is {first.dtype}; allowed: float16, bfloat16 or float32")
     chosen = session_of(first.device) if session is None else session
     if chosen is None or not serves(chosen, first.device):
         raise ValueError(f"parts are on {first.device}; allowed: a CUDA device, or the CPU with fatune.emulate(\"a100\")")

@@ -9,6 +9,7 @@ import math
 
 import torch
 
+from ._attention import takes_tf32
 from ._autograd import bytes_of, refusal
 from ._devices import session_of
 from ._launch import AXES, SINKS, Call, as_input, check_shapes, output_dtype
@@ -16,7 +17,7 @@ from ._session import by_number
 
 _OPTIONS = ("SymInt[] window, float scale, float dropout, SymInt seed, SymInt offset, str causal, str layout, "
             "bool deterministic, int mask, int session, str score, str[] tensor_names, str[] scalar_names, "
-            "float[] scalars")
+            "float[] scalars, bool? tf32")
 _SEEDS = "Tensor? seed_tensor, Tensor? offset_tensor, Tensor? sinks, Tensor[] captured"
 _library = torch.library.Library("fatune", "DEF")
 _TAGS = (torch.Tag.needs_exact_strides if hasattr(torch.Tag, "needs_exact_strides")
@@ -27,7 +28,7 @@ _library.define("attention_backward(Tensor dout, Tensor? dlse, Tensor q, Tensor 
 
 
 def attention_operator(q, k, v, *, causal, window, scale, dropout, seed, offset, mask, layout, deterministic, session,
-                       score, visible, captured, sinks):
+                       score, visible, captured, sinks, tf32):
     """(O, LSE) by the operator; arguments as attention()."""
     if callable(score) or visible is not None:
         raise TypeError("score or visible is a Python function under torch.compile or tracing; allowed: the name or the "
@@ -51,12 +52,12 @@ def attention_operator(q, k, v, *, causal, window, scale, dropout, seed, offset,
         q, k, v, seed_tensor, offset_tensor, sinks, tensors, list(window or ()),
         1 / math.sqrt(q.shape[-1]) if scale is None else float(scale), float(dropout), seed, offset, causal, layout,
         deterministic, 0 if mask is None else mask.number if mask else -1, 0 if session is None else session.number, score or "",
-        tensor_names, scalar_names, scalars)
+        tensor_names, scalar_names, scalars, tf32)
 
 
 def _call(q, k, v, sinks, captured, options):
     (window, scale, dropout, seed, offset, causal, layout, deterministic, mask, session, score, tensor_names,
-     scalar_names, scalars) = options
+     scalar_names, scalars, tf32) = options
     for name, number in (("mask", mask), ("session", session)):
         if number > 0 and number not in by_number:
             raise RuntimeError(f"the {name} of a compiled attention is gone; allowed: one that lives as long as the "
@@ -64,6 +65,7 @@ def _call(q, k, v, sinks, captured, options):
     call = Call(q, k, v, causal=causal or False, window=tuple(window) or None, scale=scale, dropout=dropout,
                 mask=by_number[mask] if mask > 0 else False if mask else None, layout=layout, session=by_number[session] if session else None,
                 deterministic=deterministic, score=score or None, sinks=sinks,
+                tf32=takes_tf32(torch, q) if tf32 is None else tf32,
                 captured={**dict(zip(tensor_names, captured)), **dict(zip(scalar_names, scalars))})
     return call, seed, offset
 

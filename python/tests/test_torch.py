@@ -66,6 +66,9 @@ class Merge(Emulated):
         self.close(out, whole)
         self.close(lse, whole_lse, 1e-4)
         self.assertTrue(torch.equal(out, fatune.merge(parts)[0]))
+        out, lse = fatune.merge([(part.float(), sums) for part, sums in parts])
+        self.close(out, whole)
+        self.close(lse, whole_lse, 1e-4)
 
 
 class Decode(Emulated):

@@ -73,7 +73,7 @@ class Sdpa(Emulated):
         q, k, v = tensors((1, 2, 40, 32), (1, 2, 40, 32), (1, 2, 40, 32))
         narrow = q[..., :12]
         bias = torch.zeros(40, 40, dtype=torch.float16, requires_grad=True)
-        cases = [("query is torch.float32; fatune serves", (q.float(), k.float(), v.float()), {}),
+        cases = [("query is torch.float64; fatune serves", (q.double(), k.double(), v.double()), {}),
                  ("the head dim of query is 12; fatune serves multiples", (narrow, narrow, v), {}),
                  ("attn_mask requires gradients", (q, k, v), {"attn_mask": bias}),
                  ("would have to be broadcast", (q, k.expand(2, -1, -1, -1), v.expand(2, -1, -1, -1)), {}),
@@ -117,6 +117,22 @@ class Sdpa(Emulated):
         self.assertTrue(torch.equal(fatune.sdpa(q, k, v, **options), fatune.sdpa(q.clone(), k, v, **options)))
         with self.assertRaises(fatune.FallbackWarning):  # what was kept of a call tells all that it depends on
             fatune.sdpa(q.clone(), k, v, is_causal=True, scale=0.3)
+
+    def test_float32(self):
+        """As exact as PyTorch's, compiled too; as TF32 where its matrix products are."""
+        q, k, v = (tensor.float() for tensor in tensors((1, 2, 40, 32), (1, 2, 40, 32), (1, 2, 40, 32)))
+        exact = reference(q, k, v, causal=True)
+        compiled = torch.compile(lambda *all: fatune.sdpa(*all, is_causal=True), fullgraph=True, backend="aot_eager")
+        leaves = [tensor.detach().requires_grad_() for tensor in (q, k, v)]
+        self.addCleanup(torch.set_float32_matmul_precision, torch.get_float32_matmul_precision())
+        for precision, least, most in (("highest", 0, 2e-6), ("high", 2e-5, 5e-3)):
+            torch.set_float32_matmul_precision(precision)
+            for call in (lambda *all: fatune.sdpa(*all, is_causal=True), compiled):
+                for _ in range(2):  # the second time by what was kept
+                    out = call(*leaves)
+                    self.close(out, exact, most)
+                    self.assertGreaterEqual((out.detach() - exact).abs().max().item(), least)
+        self.beside(q, k, v, attn_mask=torch.randn(40, 40, generator=torch.Generator().manual_seed(5)))
 
     def test_compiled(self):
         def step(q, k, v, mask):
