@@ -110,8 +110,8 @@ static inline bool ft_split_may_pay(const struct ft_request *request, int packed
 
 /* Of which requests a row of the favourites is: elements of so many bytes, max(d, dv) of at most
  * head_dim; and with dropout or a score function, which have more to do beside the products (busy),
- * without them (plain), or always. */
-enum ft_when { FT_ALWAYS, FT_PLAIN, FT_BUSY };
+ * without them (plain), with a score function (scored), or always. */
+enum ft_when { FT_ALWAYS, FT_PLAIN, FT_BUSY, FT_SCORED };
 struct ft_favoured {
   int bytes;
   int head_dim;
@@ -121,6 +121,7 @@ struct ft_favoured {
 static inline bool ft_favourite_counts(struct ft_favoured row, const struct ft_request *request) {
   const enum ft_when other = request->dropout || request->score ? FT_PLAIN : FT_BUSY;
   return ft_dtype_bytes(request->dtype) == row.bytes && row.when != other &&
+         (row.when != FT_SCORED || request->score != 0) &&
          max_int(request->head_dim, request->head_dim_v) <= row.head_dim;
 }
 
