@@ -100,13 +100,13 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool
     call = _call(q, k, v, out, (causal, window, scale, dropout, mask, layout, session, deterministic, score, visible,
                                 captured, sinks, descales, tf32))
     if learnt:
-        out, lse = function().apply(q, k, v, call, seed, offset, *call.want_gradients().values())
+        out, lse = function().apply_plainly(q, k, v, call, seed, offset, *call.want_gradients().values())
         return (out, lse) if return_lse else out
     if out is None:
         out = call.new_output(q)
     elif tuple(out.shape) != call.o_shape or out.dtype != call.o_dtype or out.device != q.device:
         raise ValueError(f"out is {tuple(out.shape)} {out.dtype}; allowed: {call.o_shape} {call.o_dtype}")
-    lse = q.new_empty(call.lse_shape, dtype=torch.float32) if return_lse else None
+    lse = call.new_lse(q) if return_lse else None
     if call.has_rows():
         call.forward(q, k, v, out, lse, seed, offset, bytes_of(q))
     return (out, lse) if return_lse else out

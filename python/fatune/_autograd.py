@@ -62,11 +62,10 @@ def function():
     class Attention(torch.autograd.Function):
         @staticmethod
         def forward(ctx, q, k, v, call, seed, offset, *captured):
-            out = call.new_output(q)
-            lse = q.new_empty(call.lse_shape, dtype=torch.float32)
+            out, lse = call.new_output(q), call.new_lse(q)
             if call.has_rows():
                 call.forward(q, k, v, out, lse, seed, offset, bytes_of(q))
-            ctx.call, ctx.seed, ctx.offset = call, seed, offset
+            ctx.of = call, seed, offset
             # What the score captures, seeds on the device and lengths of sequences are saved like the rest, as the backward
             # reads them again: whoever changes one before it is told so.
             ctx.save_for_backward(q, k, v, out, lse, *captured, *_tensors_of(seed, offset), *call.lengths.values())
@@ -76,11 +75,12 @@ def function():
         @staticmethod
         @once(torch)
         def backward(ctx, dout, dlse):
+            call, seed, offset = ctx.of
             q, k, v, out, lse, *rest = ctx.saved_tensors
-            captured = dict(zip(ctx.call.wanted_names, rest))
+            captured = dict(zip(call.wanted_names, rest))
             if dout is None and dlse is None:
                 return (None,) * (6 + len(captured))
-            if not ctx.call.has_rows():
+            if not call.has_rows():
                 zeros = [torch.zeros_like(tensor) for tensor in (q, k, v, *captured.values())]
                 return (*zeros[:3], None, None, None, *zeros[3:])
             if dout is None:
@@ -88,9 +88,14 @@ def function():
             elif dout.stride() != out.stride() or dout.data_ptr() % 16:
                 dout = as_input(dout)
             dlse = None if dlse is None else dlse.contiguous()
-            dq, dk, dv = ctx.call.new_gradients(q, k, v)
+            again = call.backward_again(q, k, v, out, lse, dout, dlse, seed, offset)
+            if again is not None:
+                return *again, None, None, None
+            dq, dk, dv = call.new_gradients(q, k, v)
             tensors = {"q": q, "k": k, "v": v, "o": out, "dout": dout, "dq": dq, "dk": dk, "dv": dv}
-            gradients = ctx.call.backward(tensors, lse, dlse, ctx.seed, ctx.offset, bytes_of(q), captured)
+            gradients = call.backward(tensors, lse, dlse, seed, offset, bytes_of(q), captured)
             return dq, dk, dv, None, None, None, *gradients.values()
 
+    # apply() without what Function adds to it for functorch, whose tensors go to the operators.
+    Attention.apply_plainly = super(torch.autograd.Function, Attention).apply
     return Attention

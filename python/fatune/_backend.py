@@ -48,8 +48,12 @@ def _backward(grad_out, query, key, value, out, logsumexp, cum_seq_q, cum_seq_k,
               philox_seed, philox_offset, *, scale=None):
     q, k, v = (as_input(tensor) for tensor in (query, key, value))
     call = _call(q, k, v, dropout_p, is_causal, scale)
+    dout = as_input(grad_out)
+    again = call.backward_again(q, k, v, out, logsumexp, dout, None, philox_seed, 0)
+    if again is not None:
+        return again
     dq, dk, dv = call.new_gradients(q, k, v)
-    tensors = {"q": q, "k": k, "v": v, "o": out, "dout": as_input(grad_out), "dq": dq, "dk": dk, "dv": dv}
+    tensors = {"q": q, "k": k, "v": v, "o": out, "dout": dout, "dq": dq, "dk": dk, "dv": dv}
     call.backward(tensors, logsumexp, None, philox_seed, 0, bytes_of(q))
     return dq, dk, dv
 

@@ -82,7 +82,7 @@ class Tensor:
 
     def expand(self, shape):
         expanded = [0 if mine == 1 else stride for mine, stride in zip(self.shape, self.strides)]
-        return Tensor(shape, self.dtype, self.device, expanded)
+        return Tensor(shape, self.dtype, self.device, [0] * (len(shape) - len(expanded)) + expanded)
 
     def to(self, dtype):
         return Tensor(self.shape, dtype, self.device, self.strides)
@@ -130,7 +130,7 @@ class Context:
         self.materializes = value
 
 
-class Function:
+class FunctionBase:
     """Of torch.autograd: the outputs know how to be differentiated."""
 
     @classmethod
@@ -140,6 +140,10 @@ class Function:
         for output in outputs:
             output.context, output.function = context, cls
         return outputs
+
+
+class Function(FunctionBase):
+    pass
 
 
 def _like(tensor):
@@ -209,7 +213,7 @@ def fake_torch():
     torch.no_grad = NoGrad
     torch.randint = lambda low, high, shape, dtype, device: Tensor(shape, dtype, device)
     torch.is_grad_enabled = lambda: NoGrad.depth == 0
-    torch.empty = lambda shape, dtype, device: Tensor(shape, dtype, device)
+    torch.empty = lambda shape, dtype="float32", device=CPU: Tensor(shape, dtype, device)
     torch.empty_like = torch.zeros_like = _like
     torch.autograd = types.SimpleNamespace(
         Function=Function,

@@ -50,7 +50,7 @@ class ByBinding(test_attention.Attention):
             first = test_attention.BACKWARD_LSE
             self.assertEqual(list(launch.maps[first:first + 2]), [lse.address, dlse.address])
             dropout = list(launch.maps[test_attention.BACKWARD_DROPOUT:test_attention.BACKWARD_DROPOUT + 4])
-            self.assertEqual(dropout[1:3], [3, context.seed.address])
+            self.assertEqual(dropout[1:3], [3, context.of[1].address])
 
     def test_wrong_seeds(self):
         q = bf16(1, 2, 64, 64)

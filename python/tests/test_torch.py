@@ -377,7 +377,7 @@ class Attention(Emulated):
         q, k, v = tensors((1, 2, 40, 32), (1, 2, 40, 32), (1, 2, 40, 32))
         meta = q.to("meta")
         wrong = [(ValueError, r"k is on meta; allowed: cpu", (q, meta, v)),
-                 (TypeError, "v is torch.bfloat16; allowed: float16, bfloat16 or float8_e4m3fn, the same", (q, k, v.bfloat16())),
+                 (TypeError, "v is torch.bfloat16; allowed: float16, bfloat16, float32 or float8_e4m3fn, the same", (q, k, v.bfloat16())),
                  (ValueError, "stride 40 in its last dimension; allowed: 1", (q.mT.contiguous().mT, k, v))]
         for kind, message, given in wrong:
             with self.subTest(message), self.assertRaisesRegex(kind, message):
@@ -393,7 +393,7 @@ class Attention(Emulated):
 class Operators(Emulated):
     def test_opcheck(self):
         q, k, v = tensors((1, 2, 40, 32), (1, 2, 40, 32), (1, 2, 40, 32), grad=True)
-        options = ([], 0.2, 0.0, 0, 0, "", "bhsd", False, 0, 0, "", [], [], [])
+        options = ([], 0.2, 0.0, 0, 0, "", "bhsd", False, 0, 0, "", [], [], [], False)
         for sinks in (None, torch.tensor([0.5, -1.0], requires_grad=True)):
             torch.library.opcheck(torch.ops.fatune.attention, (q, k, v, None, None, sinks, [], *options),
                                   test_utils=("test_schema", "test_faketensor", "test_aot_dispatch_static"),
