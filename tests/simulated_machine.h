@@ -211,8 +211,8 @@ static struct setting *setting_make(enum ft_effort effort) {
   struct setting *s = calloc(1, sizeof *s);
   const struct ft_request request = the_request();
   s->options = (struct ft_tune_options){.effort = effort, .jobs = 2};
-  ck_assert_msg(ft_candidates_make(&s->candidates, &request, &arch, &s->options) == FT_OK, "%s",
-                ft_detail());
+  ck_assert_msg(ft_candidates_make(&s->candidates, &request, &arch, NULL, &s->options) == FT_OK,
+                "%s", ft_detail());
   if (s->candidates.count > CANDIDATES) s->candidates.count = CANDIDATES;
   s->machine = calloc(1, sizeof *s->machine);
   s->machine->candidates = &s->candidates;

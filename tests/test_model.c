@@ -51,7 +51,7 @@ static struct ft_request request_for(const char *text, const struct ft_config *o
 
 static double us_of(const char *text, const struct ft_arch *arch, const struct ft_config *of) {
   const struct ft_request request = request_for(text, of);
-  return ft_model(&request, arch, of, 0, 0).us;
+  return ft_model(&request, arch, of, NULL, 0, 0).us;
 }
 
 START_TEST(more_work_takes_longer) {
@@ -70,10 +70,10 @@ END_TEST
 
 START_TEST(spills_and_registers_cost) {
   const struct ft_request request = known_request("forward bf16 d64 hq16 b2 nq4096");
-  const double clean = ft_model(&request, &big, &config, 128, 0).us;
-  ck_assert_double_gt(ft_model(&request, &big, &config, 128, 256).us, clean);
-  const struct ft_prediction thin = ft_model(&request, &big, &config, 128, 0);
-  const struct ft_prediction fat = ft_model(&request, &big, &config, 255, 0);
+  const double clean = ft_model(&request, &big, &config, NULL, 128, 0).us;
+  ck_assert_double_gt(ft_model(&request, &big, &config, NULL, 128, 256).us, clean);
+  const struct ft_prediction thin = ft_model(&request, &big, &config, NULL, 128, 0);
+  const struct ft_prediction fat = ft_model(&request, &big, &config, NULL, 255, 0);
   ck_assert_int_gt(thin.occupancy, fat.occupancy);
   ck_assert_double_le(thin.us, fat.us);
 }
@@ -81,7 +81,7 @@ END_TEST
 
 START_TEST(never_faster_than_a_resource) {
   const struct ft_request request = request_for("forward bf16 d128 hq16 b2 nq4096", configs[_i]);
-  const struct ft_prediction p = ft_model(&request, &big, configs[_i], 0, 0);
+  const struct ft_prediction p = ft_model(&request, &big, configs[_i], NULL, 0, 0);
   ck_assert_double_ge(p.us, p.mma_us);
   ck_assert_double_ge(p.us, p.exp_us);
   ck_assert_double_ge(p.us, p.issue_us);
@@ -130,8 +130,8 @@ START_TEST(wgmma_knobs_have_their_effect) {
   const char *const few = "forward bf16 d128 hq64 hkv8 b32 nq16 nk4096 causal";
   ck_assert_double_lt(us_of(few, &big, &other), us_of(few, &big, &hopper) / 4);
   const struct ft_request request = known_request(text);
-  ck_assert_double_gt(ft_model(&request, &big, &hopper, 0, 1000).us, base);
-  ck_assert_int_eq(ft_model(&request, &big, &hopper, 168, 0).occupancy, 1);
+  ck_assert_double_gt(ft_model(&request, &big, &hopper, NULL, 0, 1000).us, base);
+  ck_assert_int_eq(ft_model(&request, &big, &hopper, NULL, 168, 0).occupancy, 1);
 }
 END_TEST
 
@@ -217,7 +217,7 @@ START_TEST(tiles_that_won_stand_in_front) {
     const struct ft_request request = known_request(winners[i].request);
     struct ft_candidates candidates;
     int seen = 0;
-    ck_assert_int_eq(ft_candidates_make(&candidates, &request, &big, &options), FT_OK);
+    ck_assert_int_eq(ft_candidates_make(&candidates, &request, &big, NULL, &options), FT_OK);
     for (int n = 1; n < candidates.count; n++) { /* 0 is the default */
       const struct ft_config *const one = &candidates.list[n].config;
       seen += ft_config_block_m(one) == winners[i].block_m &&
@@ -266,18 +266,18 @@ START_TEST(backward_knobs_have_their_effect) {
   const char *const causal = "forward bf16 d128 hq16 b2 nq4096 causal";
   ck_assert_double_gt(us_of(causal, &big, &other), us_of(causal, &big, &gradients));
   const struct ft_request request = request_for(text, &gradients);
-  ck_assert_double_gt(ft_model(&request, &big, &gradients, 0, 1000).us, base);
+  ck_assert_double_gt(ft_model(&request, &big, &gradients, NULL, 0, 1000).us, base);
 }
 END_TEST
 
 /* One block more than fits in a wave must cost a step of the staircase. */
 START_TEST(a_wave_too_many_shows) {
   struct ft_request request = known_request("forward bf16 d128 nq128 nk8192");
-  const int slots = ft_model(&request, &big, &config, 0, 0).occupancy * big.sm_count;
+  const int slots = ft_model(&request, &big, &config, NULL, 0, 0).occupancy * big.sm_count;
   request.batch = slots;
-  const double full = ft_model(&request, &big, &config, 0, 0).us;
+  const double full = ft_model(&request, &big, &config, NULL, 0, 0).us;
   request.batch = slots + 1;
-  ck_assert_double_gt(ft_model(&request, &big, &config, 0, 0).us, 1.2 * full);
+  ck_assert_double_gt(ft_model(&request, &big, &config, NULL, 0, 0).us, 1.2 * full);
 }
 END_TEST
 
@@ -304,7 +304,7 @@ START_TEST(finite_for_every_legal_config) {
     int count = 0;
     ck_assert_int_eq(ft_space_open(&space, &request, archs[a]), FT_OK);
     for (; ft_space_next(&space, &candidate); count++) {
-      const struct ft_prediction p = ft_model(&request, archs[a], &candidate, 0, 0);
+      const struct ft_prediction p = ft_model(&request, archs[a], &candidate, NULL, 0, 0);
       ck_assert_msg(isfinite(p.us) && p.us > 0 && p.waves > 0, "%s: %g us", requests[_i], p.us);
     }
     ck_assert_int_ge(count, 1);
@@ -319,7 +319,7 @@ START_TEST(finite_for_every_legal_wgmma_config) {
   for (int round = 0; round < 20000; round++) {
     const struct ft_config candidate = random_candidate_of(&ft_wgmma_forward_family);
     if (rule_broken(&request, &big, &candidate) != NULL) continue;
-    const struct ft_prediction p = ft_model(&request, &big, &candidate, 0, 0);
+    const struct ft_prediction p = ft_model(&request, &big, &candidate, NULL, 0, 0);
     ck_assert_msg(isfinite(p.us) && p.us > 0 && p.waves > 0 && p.occupancy == 1,
                   "%s: %g us, seed %llu", requests[_i], p.us, (unsigned long long)cases_seed);
     count++;
@@ -337,7 +337,7 @@ START_TEST(every_family_has_a_model) {
       request = known_request("backward fp16 d192 nq512"); /* of wide heads */
     struct ft_config candidate;
     ck_assert(family->default_config(&request, &big, &candidate));
-    const struct ft_prediction p = ft_model(&request, &big, &candidate, 0, 0);
+    const struct ft_prediction p = ft_model(&request, &big, &candidate, NULL, 0, 0);
     ck_assert_msg(isfinite(p.us) && p.us > 0, "%s: %g us", family->name, p.us);
   }
 }

@@ -14,7 +14,7 @@
 
 static int predict(struct setting *s) {
   const struct ft_request request = the_request();
-  const struct ft_predicted_for modelled = {&request, &arch};
+  const struct ft_predicted_for modelled = {.request = &request, .arch = &arch};
   const struct ft_measuring measuring = ft_measuring_by_model(&modelled);
   s->rig.load = NULL; /* nothing is loaded, run or timed */
   s->rig.verify = NULL;
@@ -25,7 +25,8 @@ static int predict(struct setting *s) {
 
 static double predicted_us(const struct setting *s, int candidate) {
   const struct ft_request request = the_request();
-  return ft_model(&request, &arch, &s->candidates.list[candidate].config, 100 + candidate % 7, 0)
+  return ft_model(&request, &arch, &s->candidates.list[candidate].config, NULL, 100 + candidate % 7,
+                  0)
       .us;
 }
 

@@ -343,14 +343,14 @@ START_TEST(shards_are_a_partition) {
   const struct ft_request request = the_request();
   const struct ft_tune_options whole = {.effort = FT_EFFORT_EXHAUSTIVE};
   struct ft_candidates all, part;
-  ck_assert_int_eq(ft_candidates_make(&all, &request, &arch, &whole), FT_OK);
+  ck_assert_int_eq(ft_candidates_make(&all, &request, &arch, NULL, &whole), FT_OK);
   const struct ft_candidate first = all.list[0];
   struct ft_candidate *const parts = calloc((size_t)all.count + SHARDS, sizeof *parts);
   int count = 0;
   for (int shard = 0; shard < SHARDS; shard++) {
     const struct ft_tune_options options = {
         .effort = FT_EFFORT_EXHAUSTIVE, .shard = shard, .shards = SHARDS};
-    ck_assert_int_eq(ft_candidates_make(&part, &request, &arch, &options), FT_OK);
+    ck_assert_int_eq(ft_candidates_make(&part, &request, &arch, NULL, &options), FT_OK);
     ck_assert_int_eq(by_config(&part.list[0], &first), 0);
     const int skipped = shard > 0; /* the default is counted once */
     ck_assert_int_le(count + part.count - skipped, all.count);
@@ -366,7 +366,7 @@ START_TEST(shards_are_a_partition) {
   ft_candidates_free(&all);
 
   const struct ft_tune_options bad = {.shard = 3, .shards = SHARDS};
-  ck_assert_int_eq(ft_candidates_make(&part, &request, &arch, &bad), FT_E_ARGUMENT);
+  ck_assert_int_eq(ft_candidates_make(&part, &request, &arch, NULL, &bad), FT_E_ARGUMENT);
 }
 END_TEST
 

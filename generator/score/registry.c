@@ -8,6 +8,7 @@
 
 #include "generator/score/builtin.h"
 #include "generator/score/cuda.h"
+#include "generator/score/lower.h"
 #include "generator/status.h"
 
 /* The digest's first 48 bits. */
@@ -62,6 +63,20 @@ static int try_gradients(struct ft_known_score *known) {
   return FT_OK;
 }
 
+static int count_costs(struct ft_known_score *known) {
+  struct ft_expression *const expression = &known->score.expression;
+  const struct ft_exponent *const exponent = &known->exponent;
+  int roots[] = {known->score.score, known->slope, known->score.visible,
+                 exponent->has_sides ? exponent->sided : exponent->general};
+  FT_TRY(ft_score_lower(expression, roots, sizeof roots / sizeof *roots));
+  known->costs = (struct ft_score_costs){.score = ft_score_cost_of(expression, roots, 1),
+                                         .slope = ft_score_cost_of(expression, roots, 2),
+                                         .visible = ft_score_cost_of(expression, roots + 2, 1),
+                                         .exponent = ft_score_cost_of(expression, roots + 3, 1)};
+  known->costs.exponent.instructions -= 1; /* of q . k less the maximum */
+  return FT_OK;
+}
+
 /* All that kernels and references want to know. */
 static int prepare(struct ft_known_score *known) {
   struct ft_score *const score = &known->score;
@@ -78,6 +93,7 @@ static int prepare(struct ft_known_score *known) {
   known->has_visible = !is_constant(score, score->visible, 1);
   FT_TRY(
       ft_score_emit(score, known->has_slope ? &derivatives : NULL, &known->exponent, &known->cuda));
+  FT_TRY(count_costs(known));
   if (known->has_visible)
     FT_TRY(ft_score_emit_visible(score, &known->cuda_of_visible, &known->visible_values));
   return try_gradients(known);

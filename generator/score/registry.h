@@ -3,6 +3,7 @@
 #ifndef GENERATOR_SCORE_REGISTRY_H
 #define GENERATOR_SCORE_REGISTRY_H
 
+#include "generator/score/cost.h"
 #include "generator/score/cuda_ranges.h"
 #include "generator/score/derive.h"
 #include "generator/score/exponent.h"
@@ -29,6 +30,7 @@ struct ft_known_score {
   int slope; /* node */
   char why_no_slope[256];
   struct ft_exponent exponent;
+  struct ft_score_costs costs;
   struct ft_text cuda;            /* of parts/score_function.cu.in */
   struct ft_text cuda_of_visible; /* likewise, of block_mask.cu.in; "" without a mask function */
   struct ft_range_values visible_values;

@@ -121,10 +121,10 @@ void cli_explain_trials(struct cli *cli, const struct cli_trials *trials,
 
 static json_t *predict(struct cli_table *table, const char *which, const struct ft_request *request,
                        const struct cli_target *target, const struct ft_config *config,
-                       const struct ft_trial *known) {
+                       const struct ft_score_costs *score, const struct ft_trial *known) {
   const int registers = known == NULL ? 0 : known->registers;
-  const struct ft_prediction p =
-      ft_model(request, &target->arch, config, registers, known == NULL ? 0 : known->spill_bytes);
+  const struct ft_prediction p = ft_model(request, &target->arch, config, score, registers,
+                                          known == NULL ? 0 : known->spill_bytes);
   const struct {
     const char *name;
     double us;
@@ -146,18 +146,19 @@ static json_t *predict(struct cli_table *table, const char *which, const struct 
 }
 
 void cli_explain_model(struct cli *cli, const struct ft_request *request,
-                       const struct cli_target *target, const struct ft_config *chosen,
-                       const struct ft_config *standard, const struct cli_trials *trials) {
+                       const struct cli_target *target, const struct ft_score_costs *score,
+                       const struct ft_config *chosen, const struct ft_config *standard,
+                       const struct cli_trials *trials) {
   struct cli_table table;
   json_t *const model = json_object();
   const bool known = trials->chosen.median_us > 0;
   cli_table_begin(&table, ">model us|>mma|>exp|>issue|>smem|>dram|>waves|>blocks/SM|of");
-  cli_json_set(
-      model, "chosen",
-      predict(&table, "chosen config", request, target, chosen, known ? &trials->chosen : NULL));
+  cli_json_set(model, "chosen",
+               predict(&table, "chosen config", request, target, chosen, score,
+                       known ? &trials->chosen : NULL));
   if (ft_config_compare(chosen, standard) != 0) {
     cli_json_set(model, "default",
-                 predict(&table, "default config", request, target, standard, NULL));
+                 predict(&table, "default config", request, target, standard, score, NULL));
   }
   cli_table_end(cli, &table);
   cli_json(cli, "model", model);

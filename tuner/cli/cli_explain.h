@@ -3,8 +3,10 @@
 #ifndef TUNER_CLI_EXPLAIN_H
 #define TUNER_CLI_EXPLAIN_H
 
+#include "generator/score/cost.h"
 #include "cache/store.h"
 #include "cache/trial.h"
+#include "generator/score/cost.h"
 #include "tuner/cli/cli_session.h"
 
 enum { CLI_BEST_TRIALS = 8 };
@@ -32,8 +34,9 @@ void cli_explain_trials(struct cli *cli, const struct cli_trials *trials,
 
 /* The model's terms for the chosen config and the default. */
 void cli_explain_model(struct cli *cli, const struct ft_request *request,
-                       const struct cli_target *target, const struct ft_config *chosen,
-                       const struct ft_config *standard, const struct cli_trials *trials);
+                       const struct cli_target *target, const struct ft_score_costs *score,
+                       const struct ft_config *chosen, const struct ft_config *standard,
+                       const struct cli_trials *trials);
 
 /* How many configs each rule takes out of the raw space. */
 int cli_explain_space(struct cli *cli, const struct ft_request *request,

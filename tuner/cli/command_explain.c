@@ -5,6 +5,7 @@
 #include "generator/emit.h"
 #include "generator/space.h"
 #include "generator/status.h"
+#include "runtime/scores.h"
 #include "runtime/choice.h"
 #include "runtime/compiler.h"
 #include "runtime/kernel_source.h"
@@ -109,10 +110,12 @@ static int explain(struct cli *cli, fatune_session *session, const struct ft_req
   struct ft_choice choice;
   struct ft_config standard;
   struct ft_source source = {0};
+  const struct ft_known_score *known;
   struct cli_trials *const trials = calloc(1, sizeof *trials); /* too large for a stack */
   int status;
   if (trials == NULL) return ft_fail(FT_E_MEMORY, "no memory for trials");
   FT_CHECK(cli_target_find(cli, session, &target));
+  FT_CHECK(ft_session_score(session, request->score, &known));
   explain_asked(cli, request, &bucket, &target);
   FT_CHECK(ft_session_choose(session, request, &target.arch, target.id, &choice));
   FT_CHECK(ft_default_config(request, &target.arch, &standard));
@@ -122,7 +125,8 @@ static int explain(struct cli *cli, fatune_session *session, const struct ft_req
   explain_choice(cli, &choice, &standard, trials);
   explain_source(cli, &source);
   explain_budget(cli, &source);
-  cli_explain_model(cli, request, &target, &choice.config, &standard, trials);
+  cli_explain_model(cli, request, &target, known ? &known->costs : NULL, &choice.config, &standard,
+                    trials);
   cli_explain_trials(cli, trials, &target, request);
   FT_CHECK(cli_explain_space(cli, request, &target));
 done:

@@ -20,12 +20,15 @@ static const struct ft_family_model *model_of(const struct ft_family *family) {
 }
 
 struct ft_prediction ft_model(const struct ft_request *request, const struct ft_arch *arch,
-                              const struct ft_config *config, int registers, int spill_bytes) {
+                              const struct ft_config *config, const struct ft_score_costs *score,
+                              int registers, int spill_bytes) {
   const struct ft_family_model *const model = model_of(config->family);
   const struct ft_request alike = ft_request_alike(request);
+  static const struct ft_score_costs none;
   const struct ft_modelled of = {.request = &alike,
                                  .arch = arch,
                                  .config = config,
+                                 .score = score ? *score : none,
                                  .registers = registers,
                                  .spill_bytes = spill_bytes};
   assert(model != NULL); /* a test asks every family */

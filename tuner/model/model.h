@@ -11,9 +11,11 @@
  */
 enum { FT_SPILL_TOLERATED = 64 };
 
-/* registers 0: the budget's estimate. spill_bytes > 0 is charged as local traffic. */
+/* score NULL: the request has none, or it is not known. registers 0: the budget's estimate.
+ * spill_bytes > 0 is charged as local traffic. */
 struct ft_prediction ft_model(const struct ft_request *request, const struct ft_arch *arch,
-                              const struct ft_config *config, int registers, int spill_bytes);
+                              const struct ft_config *config, const struct ft_score_costs *score,
+                              int registers, int spill_bytes);
 
 /* The most query rows of a tile that persistent blocks take, of all families that serve the request
  * there; 0: none of them has persistent blocks. */

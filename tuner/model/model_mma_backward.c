@@ -55,7 +55,7 @@ static double dq_bytes(const struct ft_mma_backward_knobs *k, double bytes,
 
 static struct step step_of(const struct ft_request *request, const struct ft_arch *arch,
                            const struct ft_mma_backward_knobs *k, const struct ft_budget *budget,
-                           int spill_bytes) {
+                           const struct ft_score_cost *score, int spill_bytes) {
   const struct ft_mma_backward_budget *const own = ft_mma_backward_budget(budget);
   const double m = k->block_m, n = k->block_n, d = own->d_pad, dv = own->dv_pad;
   const bool adds = k->dq_mode != FT_DQ_SECOND_PASS;
@@ -63,16 +63,18 @@ static struct step step_of(const struct ft_request *request, const struct ft_arc
   struct step step = {0};
   step.mma = 2 * m * n * depth / ft_or_default(arch->mma_flops_per_clk, 1024) *
              ft_dtype_mma_cost(request->dtype);
-  step.exp = m * n / FT_EXP_PER_CLK;
+  step.exp = m * n * (1 + score->special) / FT_EXP_PER_CLK;
   const double bytes = ft_dtype_bytes(request->dtype);
   const double copied = m * (d + dv) * bytes;
   const double read = operand_bytes(k, bytes, own) + (adds ? dq_bytes(k, bytes, own) : 0);
   step.smem = (read + copied + 2.0 * spill_bytes * budget->threads) / FT_SMEM_BYTES_PER_CLK;
   step.l2 = (copied + (adds ? m * d * 4 : 0)) / L2_BYTES_PER_CLK;
-  const double per_element = ELEMENT_INSTRUCTIONS + (request->dropout ? DROPOUT_INSTRUCTIONS : 0);
+  const double per_element =
+      ELEMENT_INSTRUCTIONS + score->instructions + (request->dropout ? DROPOUT_INSTRUCTIONS : 0);
   const double mma_instructions =
       ft_fragment_instructions(request->dtype) * m * n * depth / (16 * 8 * 16);
-  step.issue = (m * n / 32 * per_element + mma_instructions + read / 512) / FT_ISSUE_PER_CLK;
+  step.issue = (m * n / 32 * per_element + mma_instructions + read / 512) / FT_ISSUE_PER_CLK +
+               ft_read_cycles(m * n, score->reads);
   step.fixed = (k->deferred_dq ? 1 : 2) * BARRIER_LATENCY + k->query_parts * EXCHANGE_LATENCY +
                (k->stages == 1 ? LOAD_LATENCY : 0);
   return step;
@@ -108,7 +110,8 @@ static struct ft_prediction predict(const struct ft_modelled *of) {
   const struct ft_mma_backward_knobs *const k = ft_mma_backward_knobs(of->config);
   const struct ft_budget budget = ft_budget_of(request, of->config, arch);
   const int registers = of->registers > 0 ? of->registers : ft_budget_registers(&budget);
-  const struct step step = step_of(request, arch, k, &budget, of->spill_bytes);
+  const struct ft_score_cost score = ft_cost_with_visible(request, &of->score, of->score.slope);
+  const struct step step = step_of(request, arch, k, &budget, &score, of->spill_bytes);
   const struct ft_tiling tiling = {.block_m = k->block_m, .block_n = k->block_n, .packed = 1};
   const struct ft_walk walk = ft_walk_of_keys(request, tiling);
   struct ft_prediction prediction = {.occupancy = ft_budget_occupancy(&budget, arch, registers)};

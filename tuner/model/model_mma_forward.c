@@ -32,14 +32,14 @@ struct step {
 
 static struct step step_of(const struct ft_request *request, const struct ft_arch *arch,
                            const struct ft_mma_forward_knobs *k, const struct ft_budget *budget,
-                           int spill_bytes) {
+                           const struct ft_score_cost *score, int spill_bytes) {
   const struct ft_mma_forward_budget *const own = ft_mma_forward_budget(budget);
   const double m = k->block_m, n = k->block_n, warps = k->warps;
   const double rows = own->warp_rows, d = own->d_pad, dv = own->dv_pad;
   struct step step = {0};
   step.mma = 2 * m * n * (d + dv) / ft_or_default(arch->mma_flops_per_clk, 1024) *
              ft_dtype_mma_cost(request->dtype);
-  step.exp = m * n / FT_EXP_PER_CLK;
+  step.exp = m * n * (1 + score->special) / FT_EXP_PER_CLK;
 
   /* ldmatrix: every warp reads all of K and V, and its rows of Q where they are not in registers.
    */
@@ -50,10 +50,12 @@ static struct step step_of(const struct ft_request *request, const struct ft_arc
   step.smem = (read + written) / FT_SMEM_BYTES_PER_CLK;
   step.l2 = n * (request->head_dim + request->head_dim_v) * bytes / L2_BYTES_PER_CLK;
 
-  const double per_element = SOFTMAX_INSTRUCTIONS + (request->dropout ? DROPOUT_INSTRUCTIONS : 0);
+  const double per_element =
+      SOFTMAX_INSTRUCTIONS + score->instructions + (request->dropout ? DROPOUT_INSTRUCTIONS : 0);
   const double mma_instructions =
       ft_fragment_instructions(request->dtype) * m * n * (d + dv) / (16 * 8 * 16);
-  step.issue = (m * n / 32 * per_element + mma_instructions + read / 512) / FT_ISSUE_PER_CLK;
+  step.issue = (m * n / 32 * per_element + mma_instructions + read / 512) / FT_ISSUE_PER_CLK +
+               ft_read_cycles(m * n, score->reads);
   /* A spilled byte is written and read once a step. */
   step.smem += 2.0 * spill_bytes * budget->threads / FT_SMEM_BYTES_PER_CLK;
   step.fixed = k->stages == 1 ? LOAD_LATENCY : STEP_LATENCY;
@@ -110,7 +112,8 @@ static struct ft_prediction predict(const struct ft_modelled *of) {
   const int registers = of->registers > 0 ? of->registers : ft_budget_registers(&budget);
   struct ft_prediction prediction = {.occupancy = ft_budget_occupancy(&budget, arch, registers)};
   const double resident = fmax(1, prediction.occupancy), sms = fmax(1, arch->sm_count);
-  const struct step step = step_of(request, arch, k, &budget, of->spill_bytes);
+  const struct ft_score_cost score = ft_cost_with_visible(request, &of->score, of->score.score);
+  const struct step step = step_of(request, arch, k, &budget, &score, of->spill_bytes);
   const struct ft_tiling tiling = {.block_m = k->block_m, .block_n = k->block_n, .packed = 1};
   const double tiles =
       (double)request->batch * request->heads_q * ceil((double)request->seqlen_q / k->block_m);

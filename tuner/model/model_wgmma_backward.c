@@ -61,16 +61,17 @@ static double thread_wavefronts(const struct ft_wgmma_backward_knobs *k,
 
 static struct step step_of(const struct ft_request *request,
                            const struct ft_wgmma_backward_knobs *k, const struct ft_budget *budget,
-                           int spill_bytes) {
+                           const struct ft_score_cost *score, int spill_bytes) {
   const struct ft_wgmma_backward_budget *const own = ft_wgmma_backward_budget(budget);
   const double m = k->block_m, n = k->block_n, d = own->d_pad, dv = own->dv_pad;
   struct step step = {0};
   step.mma = 2 * m * n * (3 * d + 2 * dv) / MMA_FLOPS_PER_CLK;
-  step.exp = m * n / FT_EXP_PER_CLK;
+  step.exp = m * n * (1 + score->special) / FT_EXP_PER_CLK;
   const double spilled = 2.0 * spill_bytes * budget->threads / FT_SMEM_BYTES_PER_CLK;
   step.smem = product_wavefronts(k, own) + thread_wavefronts(k, own) + spilled;
   step.l2 = (m * (request->head_dim + request->head_dim_v) * 2 + m * d * 4) / L2_BYTES_PER_CLK;
-  step.issue = m * n / 32 * STEP_INSTRUCTIONS / FT_ISSUE_PER_CLK;
+  step.issue = m * n / 32 * (STEP_INSTRUCTIONS + score->instructions) / FT_ISSUE_PER_CLK +
+               ft_read_cycles(m * n, score->reads);
   const double both = pow(pow(step.mma, SHARPNESS) + pow(step.smem, SHARPNESS), 1 / SHARPNESS);
   const double chain = (step.mma * 0.8 + 2 * (step.exp + step.issue)) / own->consumers;
   step.all = fmax(fmax(both, chain), step.l2) + STEP_LATENCY;
@@ -94,7 +95,8 @@ static struct ft_prediction predict(const struct ft_modelled *of) {
   const struct ft_arch *const arch = of->arch;
   const struct ft_wgmma_backward_knobs *const k = ft_wgmma_backward_knobs(of->config);
   const struct ft_budget budget = ft_budget_of(request, of->config, arch);
-  const struct step step = step_of(request, k, &budget, of->spill_bytes);
+  const struct ft_score_cost score = ft_cost_with_visible(request, &of->score, of->score.slope);
+  const struct step step = step_of(request, k, &budget, &score, of->spill_bytes);
   const struct ft_tiling tiling = {.block_m = k->block_m, .block_n = k->block_n, .packed = 1};
   const struct ft_walk walk = ft_walk_of_keys(request, tiling);
   const int registers = of->registers > 0 ? of->registers : ft_budget_registers(&budget);

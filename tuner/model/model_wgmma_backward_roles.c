@@ -65,18 +65,22 @@ static double by_stages(const struct ft_wgmma_backward_roles_knobs *k) {
 }
 
 static struct step step_of(const struct ft_wgmma_backward_roles_knobs *k,
-                           const struct ft_budget *budget, int spill_bytes) {
+                           const struct ft_budget *budget, const struct ft_score_cost *score,
+                           int spill_bytes) {
   const struct ft_wgmma_backward_roles_budget *const own = ft_wgmma_backward_roles_budget(budget);
   const double m = k->block_m, n = (double)k->block_n / BLOCKS, d = own->d_pad, dv = own->dv_pad;
   struct step step = {0};
   step.mma = 2 * m * n * (2 * d + 2 * dv + BLOCKS * own->first_columns) / MMA_FLOPS_PER_CLK;
-  step.exp = m * n / FT_EXP_PER_CLK;
+  step.exp = m * n * (1 + score->special) / FT_EXP_PER_CLK;
   const double spilled = 2.0 * spill_bytes * budget->threads / FT_SMEM_BYTES_PER_CLK;
   step.smem = product_wavefronts(m, n, own) + thread_wavefronts(m, own) + spilled;
   step.l2 = (m * (d + dv) * 2 + m * own->first_columns * 4) / L2_BYTES_PER_CLK;
-  step.issue = m * n / 32 * STEP_INSTRUCTIONS / FT_ISSUE_PER_CLK;
+  step.issue = m * n / 32 * (STEP_INSTRUCTIONS + score->instructions) / FT_ISSUE_PER_CLK +
+               ft_read_cycles(m * n, score->reads);
   const double both = pow(pow(step.mma, SHARPNESS) + pow(step.smem, SHARPNESS), 1 / SHARPNESS);
-  step.all = (fmax(both, step.l2) + STEP_LATENCY) * by_stages(k);
+  /* Two of the four warpgroups do the pointwise work, one after the other. */
+  const double pointwise = 2 * (step.exp + step.issue);
+  step.all = (fmax(fmax(both, pointwise), step.l2) + STEP_LATENCY) * by_stages(k);
   return step;
 }
 
@@ -92,7 +96,8 @@ static struct ft_prediction predict(const struct ft_modelled *of) {
   const struct ft_arch *const arch = of->arch;
   const struct ft_wgmma_backward_roles_knobs *const k = ft_wgmma_backward_roles_knobs(of->config);
   const struct ft_budget budget = ft_budget_of(request, of->config, arch);
-  const struct step step = step_of(k, &budget, of->spill_bytes);
+  const struct ft_score_cost score = ft_cost_with_visible(of->request, &of->score, of->score.slope);
+  const struct step step = step_of(k, &budget, &score, of->spill_bytes);
   const struct ft_tiling tiling = {.block_m = k->block_m, .block_n = k->block_n, .packed = 1};
   const struct ft_walk walk = ft_walk_of_keys(request, tiling);
   const int registers = of->registers > 0 ? of->registers : ft_budget_registers(&budget);

@@ -27,7 +27,9 @@ static const double POLYNOMIAL_INSTRUCTIONS = 16; /* of a power of 2, and for it
 static const double DROP_INSTRUCTIONS = 2.5;      /* of dropout */
 static const double DRAW_INSTRUCTIONS = 80;       /* of a draw, for half as many elements as keys */
 static const double STEP_INSTRUCTIONS = 50;       /* of a warp's step */
-static const double P_INSTRUCTIONS = 0.2;         /* of P's way to shared memory */
+static const double EXPONENT_INSTRUCTIONS =
+    1.5;                                  /* of a score function, whatever it is: its levels */
+static const double P_INSTRUCTIONS = 0.2; /* of P's way to shared memory */
 static const double LATE_SHARE =
     0.05; /* share of the steps in which O is rescaled with lazy rescaling */
 
@@ -74,13 +76,17 @@ static const double SERIALISED = 1.5; /* registers do not suffice: spills, produ
 /* Cycles of one step of a block, by resource and in all. */
 struct step {
   double mma, exp, issue, smem, l2, all;
+  double reads; /* for which a score waits */
 };
 
 static double element_instructions(const struct ft_request *request,
-                                   const struct ft_wgmma_forward_knobs *k) {
-  double count = SOFTMAX_INSTRUCTIONS + k->exp2_poly / 8.0 * POLYNOMIAL_INSTRUCTIONS;
+                                   const struct ft_wgmma_forward_knobs *k,
+                                   const struct ft_score_cost *score) {
+  double count =
+      SOFTMAX_INSTRUCTIONS + score->instructions + k->exp2_poly / 8.0 * POLYNOMIAL_INSTRUCTIONS;
   if (!k->integer_max) count += FLOAT_MAX_INSTRUCTIONS;
   if (k->p_in_smem) count += P_INSTRUCTIONS;
+  if (request->score != 0) count += EXPONENT_INSTRUCTIONS;
   if (request->dropout) {
     const int n = k->block_n, keys = n % 64 == 0 ? 64 : n % 32 == 0 ? 32 : 16;
     const double draws =
@@ -92,14 +98,15 @@ static double element_instructions(const struct ft_request *request,
 
 /* The warpgroups share the units; in each, Q K^T, softmax and barriers follow one another. */
 static double step_cycles(const struct step *step, double consumers, double latency) {
-  const double mma = step->mma / MMA_SHARE, softmax = step->exp + step->issue;
+  const double mma = step->mma / MMA_SHARE, softmax = step->exp + step->issue + step->reads;
   const double chain = (step->mma / 2 + LONE_SOFTMAX * softmax) / consumers + latency;
   const double sum = pow(mma, SHARPNESS) + pow(softmax, SHARPNESS) + pow(chain, SHARPNESS);
   return fmax(pow(sum, 1 / SHARPNESS), fmax(step->smem, step->l2));
 }
 
 static struct step step_of(const struct ft_request *request, const struct ft_wgmma_forward_knobs *k,
-                           const struct ft_budget *budget, int spill_bytes) {
+                           const struct ft_budget *budget, const struct ft_score_cost *score,
+                           int spill_bytes) {
   const struct ft_wgmma_forward_budget *const own = ft_wgmma_forward_budget(budget);
   const double m = k->block_m, n = k->block_n;
   const double d = own->d_pad, dv = own->dv_pad, consumers = own->consumers;
@@ -107,10 +114,12 @@ static struct step step_of(const struct ft_request *request, const struct ft_wgm
   const double bytes =
       ft_dtype_bytes(request->dtype); /* of an element; with one the rate is twice */
   step.mma = m * n * (d + dv) * bytes / FT_WGMMA_FLOPS_PER_CLK;
-  step.exp = m * n * (1 - k->exp2_poly / 8.0) / FT_EXP_PER_CLK;
+  step.exp = m * n * (1 - k->exp2_poly / 8.0 + score->special) / FT_EXP_PER_CLK;
   const double rescale = m * dv * (k->lazy_rescale ? LATE_SHARE : 1);
-  const double elements = m * n * element_instructions(request, k) + rescale;
+  const double elements = m * n * element_instructions(request, k, score) + rescale;
   step.issue = (elements / 32 + 4 * consumers * STEP_INSTRUCTIONS) / FT_ISSUE_PER_CLK;
+
+  step.reads = ft_read_cycles(m * n, score->reads);
 
   /* Each warpgroup reads K and V for itself, its rows of Q, and its rows of P, which it has written
    * before. TMA writes whole panels. */
@@ -249,7 +258,8 @@ static struct ft_prediction predict(const struct ft_modelled *of) {
   const struct ft_arch *const arch = of->arch;
   const struct ft_wgmma_forward_knobs *const k = ft_wgmma_forward_knobs(of->config);
   const struct ft_budget budget = ft_budget_of(request, of->config, arch);
-  const struct step step = step_of(request, k, &budget, of->spill_bytes);
+  const struct ft_score_cost score = ft_cost_with_visible(request, &of->score, of->score.exponent);
+  const struct step step = step_of(request, k, &budget, &score, of->spill_bytes);
   const struct tiles tiles = tiles_of(request, arch, of->config, &budget);
   const double all = tiles.of_a_head * tiles.batch_heads, sms = fmax(1, arch->sm_count);
   const double cycles_per_us = ft_cycles_per_us(arch);

@@ -3,13 +3,15 @@
 #define TUNER_PREDICTION_H
 
 #include "generator/budget.h"
+#include "generator/score/cost.h"
 
 struct ft_modelled {
   const struct ft_request *request;
   const struct ft_arch *arch;
   const struct ft_config *config;
-  int registers;   /* of the compiled kernel; 0: the budget's estimate */
-  int spill_bytes; /* likewise, of a thread */
+  struct ft_score_costs score; /* 0 without a score function */
+  int registers;               /* of the compiled kernel; 0: the budget's estimate */
+  int spill_bytes;             /* likewise, of a thread */
 };
 
 struct ft_prediction {

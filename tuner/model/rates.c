@@ -29,3 +29,17 @@ double ft_fragment_instructions(enum ft_dtype dtype) {
   if (dtype == FT_FP32) return 22;
   return dtype == FT_TF32 ? 6 : 1;
 }
+
+struct ft_score_cost ft_cost_with_visible(const struct ft_request *request,
+                                          const struct ft_score_costs *score,
+                                          struct ft_score_cost of) {
+  if (request->mask_rows > 0) return of;
+  return (struct ft_score_cost){.instructions = of.instructions + score->visible.instructions,
+                                .special = of.special + score->visible.special,
+                                .reads = of.reads + score->visible.reads};
+}
+
+double ft_read_cycles(double elements, double reads) {
+  static const double cycles_of_warp = 4; /* by a learnt bias of keys on an H200 */
+  return elements / 32 * reads * cycles_of_warp;
+}

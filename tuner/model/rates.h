@@ -5,6 +5,7 @@
 
 #include "generator/arch.h"
 #include "generator/request.h"
+#include "generator/score/cost.h"
 
 enum {
   FT_EXP_PER_CLK = 16,  /* ex2 per cycle: CUDA programming guide, table of throughputs */
@@ -23,5 +24,14 @@ double ft_compulsory_us(const struct ft_request *request, const struct ft_arch *
 /* Instructions of mma.sync and for its operands, of a product of 16 x 16 by 16 x 8: of fp32 six
  * mma.sync, and each operand is divided into two numbers of TF32. */
 double ft_fragment_instructions(enum ft_dtype dtype);
+
+/* What an element costs a kernel that makes `of` it, with what hides keys; under a block mask few
+ * elements are asked whether they are seen. */
+struct ft_score_cost ft_cost_with_visible(const struct ft_request *request,
+                                          const struct ft_score_costs *score,
+                                          struct ft_score_cost of);
+
+/* Cycles for which a multiprocessor waits for what so many elements read of captured tensors. */
+double ft_read_cycles(double elements, double reads);
 
 #endif

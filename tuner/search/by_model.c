@@ -11,8 +11,8 @@ static int attempt_by_model(void *payload, int candidate, const struct ft_kernel
                             const struct ft_incumbent *incumbent, struct ft_attempt *attempt) {
   const struct ft_predicted_for *const what = payload;
   (void)candidate, (void)incumbent;
-  attempt->us = ft_model(what->request, what->arch, &attempt->trial.config, kernel->registers,
-                         kernel->spill_bytes)
+  attempt->us = ft_model(what->request, what->arch, &attempt->trial.config, what->score,
+                         kernel->registers, kernel->spill_bytes)
                     .us;
   attempt->trial.median_us = attempt->us;
   ft_trial_end(&attempt->trial, FT_OUTCOME_PREDICTED, "");

@@ -74,7 +74,8 @@ static void take_shard(struct ft_candidates *candidates, int shard, int shards) 
 }
 
 int ft_candidates_make(struct ft_candidates *candidates, const struct ft_request *request,
-                       const struct ft_arch *arch, const struct ft_tune_options *options) {
+                       const struct ft_arch *arch, const struct ft_score_costs *score,
+                       const struct ft_tune_options *options) {
   *candidates = (struct ft_candidates){0};
   if (options->shards > 1 && (options->shard < 0 || options->shard >= options->shards)) {
     return ft_fail(FT_E_ARGUMENT, "shard is %d of %d; allowed: 0 .. %d", options->shard,
@@ -87,7 +88,7 @@ int ft_candidates_make(struct ft_candidates *candidates, const struct ft_request
   while (ft_space_next(&space, &config)) {
     const struct ft_candidate candidate = {
         .config = config,
-        .predicted_us = ft_model(request, arch, &config, 0, 0).us,
+        .predicted_us = ft_model(request, arch, &config, score, 0, 0).us,
         .is_default = ft_config_compare(&config, &space.first) == 0};
     FT_CHECK(append(candidates, &capacity, candidate));
   }

@@ -1,10 +1,11 @@
 /* candidates.h: what is going to be tried, in which order.
- * in -> out: request + arch + effort -> legal configs, the default first, then by predicted
- * time, the first of them from several tiles. */
+ * in -> out: request + arch + what its score costs (NULL: nothing) + effort -> legal configs, the
+ * default first, then by predicted time, the first of them from several tiles. */
 #ifndef TUNER_CANDIDATES_H
 #define TUNER_CANDIDATES_H
 
 #include "generator/arch.h"
+#include "generator/score/cost.h"
 #include "tuner/search/tune_options.h"
 
 struct ft_candidate {
@@ -20,7 +21,8 @@ struct ft_candidates {
 };
 
 int ft_candidates_make(struct ft_candidates *candidates, const struct ft_request *request,
-                       const struct ft_arch *arch, const struct ft_tune_options *options);
+                       const struct ft_arch *arch, const struct ft_score_costs *score,
+                       const struct ft_tune_options *options);
 /* Drops, from the end, those predicted to take more than `share` of the first after the default. */
 void ft_candidates_cut(struct ft_candidates *candidates, double share);
 void ft_candidates_free(struct ft_candidates *candidates);

@@ -4,6 +4,7 @@
 #include "tuner/search/tune.h"
 
 #include "generator/status.h"
+#include "runtime/scores.h"
 #include "tuner/search/by_model.h"
 #include "tuner/search/gpu_rig.h"
 #include "tuner/search/on_machine.h"
@@ -12,6 +13,15 @@
 /* When times are predicted, effort normal leaves out the candidates that the model, with estimated
  * registers, puts at more than this many times the best. */
 static const double PREDICTED_SHARE = 1.5;
+
+/* NULL: the request has no score function. */
+static int costs_of_score(fatune_session *session, const struct ft_request *request,
+                          const struct ft_score_costs **costs) {
+  const struct ft_known_score *known;
+  FT_TRY(ft_session_score(session, request->score, &known));
+  *costs = known != NULL ? &known->costs : NULL;
+  return FT_OK;
+}
 
 static int search_on(struct ft_gpu_rig *rig, const struct ft_measuring *measuring,
                      const struct ft_candidates *candidates, const struct ft_tune_options *options,
@@ -33,9 +43,11 @@ int ft_tune(fatune_session *session, const struct ft_request *request,
   if (session->driver.emulated) return ft_tune_predict(session, request, arch, options, summary);
   struct ft_candidates candidates;
   struct ft_measuring measuring = {0};
+  const struct ft_score_costs *score;
   struct ft_gpu_rig *rig = NULL;
   int status;
-  FT_TRY(ft_candidates_make(&candidates, request, arch, options));
+  FT_TRY(costs_of_score(session, request, &score));
+  FT_TRY(ft_candidates_make(&candidates, request, arch, score, options));
   FT_CHECK(ft_gpu_rig_open(&rig, session, request, arch, options, true));
   FT_CHECK(ft_measuring_on_machine(&measuring, ft_gpu_rig_functions(rig), &candidates));
   FT_CHECK(search_on(rig, &measuring, &candidates, options, summary));
@@ -50,13 +62,15 @@ int ft_tune_predict(fatune_session *session, const struct ft_request *request,
                     const struct ft_arch *arch, const struct ft_tune_options *options,
                     struct ft_tune_summary *summary) {
   *summary = (struct ft_tune_summary){.measured = false};
-  const struct ft_predicted_for modelled = {request, arch};
+  const struct ft_score_costs *score;
+  FT_TRY(ft_request_validate(request));
+  FT_TRY(costs_of_score(session, request, &score));
+  const struct ft_predicted_for modelled = {request, arch, score};
   const struct ft_measuring measuring = ft_measuring_by_model(&modelled);
   struct ft_candidates candidates;
   struct ft_gpu_rig *rig = NULL;
   int status;
-  FT_TRY(ft_request_validate(request));
-  FT_TRY(ft_candidates_make(&candidates, request, arch, options));
+  FT_TRY(ft_candidates_make(&candidates, request, arch, score, options));
   if (options->effort == FT_EFFORT_NORMAL) ft_candidates_cut(&candidates, PREDICTED_SHARE);
   FT_CHECK(ft_gpu_rig_open(&rig, session, request, arch, options, false));
   FT_CHECK(search_on(rig, &measuring, &candidates, options, summary));
