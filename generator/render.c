@@ -174,6 +174,7 @@ static void push_forms(lua_State *state, const struct ft_render *job) {
       {"work_list", request->ragged ? "" : "_none"},
       {"rows", request->ragged ? "_ragged" : of_dense}, /* by TMA, likewise below */
       {"rows_of_keys", !request->pages && request->ragged ? "_ragged" : paged},
+      {"produce", paged},
       {"rows_of_sequences", request->ragged || request->pages ? "" : "_none"},
       {"tile_rows", request->ragged ? "_ragged" : ""}, /* of a backward */
       {"query_tiles", request->ragged ? "_ragged" : ""},

@@ -11,6 +11,7 @@
 
 #define MMA         "mma_forward block_m=64 block_n=32 warps=4 stages=2 ctas_per_sm=1"
 #define WGMMA(more) "wgmma_forward block_m=128 block_n=64 stages=3 q_stages=1 lazy_rescale=1" more
+#define WIDE        "wgmma_forward block_m=128 block_n=128 stages=2 q_stages=2 lazy_rescale=1"
 #define FEW(more)                                                                                  \
   "wgmma_forward block_m=64 block_n=64 stages=2 q_stages=1 lazy_rescale=1 direct_store=1" more
 
@@ -26,7 +27,7 @@ static const struct {
     {"bf16 d40 b6 nq400 nk700 causal ragged pages=64", MMA},
     {"fp16 d64 hq2 b4 nq100 nk400 pages=16",
      "mma_forward block_m=64 block_n=48 warps=4 stages=1 ctas_per_sm=1"},
-    {"bf16 d64 hq2 b4 nq300 nk400 causal pages=8", WGMMA("")},
+    {"bf16 d64 hq2 b4 nq300 nk400 causal pages=8", WIDE},
     {"fp16 d64 dv40 hq4 hkv2 b3 nq150 nk300 causal pages=64 sinks dropout",
      WGMMA(" direct_store=1 overlap_tiles=1")},
     {"bf16 d40 b5 nq300 nk500 causal=top-left window@90,-1 pages=32", WGMMA(" ascending_keys=1")},
@@ -35,6 +36,7 @@ static const struct {
     {"fp16 d64 dv40 hq4 hkv2 b5 nq500 nk700 causal ragged pages=16 sinks dropout",
      WGMMA(" direct_store=1 overlap_tiles=1")},
     {"bf16 d64 hq2 b7 nq500 nk900 ragged pages=256", WGMMA("")},
+    {"bf16 d16 hq2 b72 nq2 nk200 pages=16", FEW("")}, /* more work tiles than blocks */
 };
 
 START_TEST(every_row_is_right) {
@@ -53,8 +55,14 @@ static const struct {
      CAUSAL, WGMMA("")},
     {"parts/rows_of_keys_paged.cu.in", "head * slots.head", "0", CAUSAL, WGMMA("")},
     {"parts/rows_of_keys_paged.cu.in", "batch * params.pages.batch", "0", CAUSAL, WGMMA("")},
-    {"parts/rows_of_keys_paged.cu.in", "in_page = (row + done) % PAGE", "in_page = 0",
+    {"parts/rows_of_keys_paged.cu.in", "TOGETHER < PAGE ? row % PAGE : 0", "0",
      "bf16 d64 hq4 b3 nq70 nk300 pages=256", WGMMA("")},
+    {"parts/rows_of_keys_paged.cu.in", "row + BLOCK_N <= place.nk", "true", CAUSAL, WGMMA("")},
+    {"parts/rows_of_keys_paged.cu.in", "if (first > 0)", "if (false)",
+     "bf16 d64 hq2 b3 nq70 nk300 causal pages=8", WIDE},
+    {"parts/produce_paged.cu.in", "walk, left - 1)", "walk, left)", CAUSAL, WGMMA("")},
+    {"parts/produce_paged.cu.in", "ahead, ahead.steps - 1)", "ahead, 0)",
+     "bf16 d16 hq2 b72 nq2 nk200 pages=16", FEW("")},
     {"parts/key_rows_paged.cu.in", "(long long)(j % PAGE) * rows.row", "0", CAUSAL, MMA},
     {"parts/key_rows_paged.cu.in", "batch * params.pages.batch", "0", CAUSAL, MMA},
     {"parts/key_rows_paged.cu.in", "nk - 1)", "0x7fffffff)", CAUSAL, MMA},

@@ -65,18 +65,20 @@ static void plan_panels(struct ft_budget *budget, struct ft_wgmma_forward_budget
 /* A block begins with the same number of registers for each thread; the producer releases what the
  * consumers claim. setmaxnreg takes multiples of 8 from 24 on, and all together must not have more
  * than the block was given. The producer of sequences of different lengths keeps where two of them
- * lie (places). */
+ * lie (places), and that of pages their numbers. */
 static void share_registers(struct ft_budget *budget, struct ft_wgmma_forward_budget *own,
-                            const struct ft_arch *arch, bool places) {
-  enum { PRODUCER_LEAST = 24, PRODUCER_MOST = 56, CONSUMER_MOST = 232 };
+                            const struct ft_arch *arch, const struct ft_request *request) {
+  enum { PRODUCER_LEAST = 24, PRODUCER_MOST = 56, MOST_OF_PAGES = 64, CONSUMER_MOST = 232 };
   const int consumers = own->consumers;
+  const bool places = request->ragged || request->pages > 0;
+  const int most = request->pages > 0 ? MOST_OF_PAGES : PRODUCER_MOST;
   const int producer = places && consumers == 2 ? PRODUCER_MOST : PRODUCER_LEAST;
   if (!is_within(consumers, 1, 4)) return; /* none to share, or too few for any tile */
   const int share = arch->regs_per_sm / budget->threads / 8 * 8;
   budget->launch_regs = min_int(CONSUMER_MOST, share);
   const int warpgroups = budget->launch_regs * (1 + consumers); /* all that the block is given */
   own->consumer_regs = min_int(CONSUMER_MOST, (warpgroups - producer) / consumers / 8 * 8);
-  own->producer_regs = min_int(PRODUCER_MOST, warpgroups - consumers * own->consumer_regs);
+  own->producer_regs = min_int(most, warpgroups - consumers * own->consumer_regs);
   budget->regs_limit = own->consumer_regs;
 }
 
@@ -112,7 +114,7 @@ static void plan(struct ft_budget *budget, const struct ft_request *request,
   budget->threads = WARPGROUP * (1 + own.consumers);
   budget->ctas_per_sm = 1;
   plan_panels(budget, &own, request, k);
-  share_registers(budget, &own, arch, request->ragged || request->pages > 0);
+  share_registers(budget, &own, arch, request);
   budget->regs_estimate =
       own.regs_s + (k->p_in_smem ? 0 : own.regs_p) + own.regs_o + ADDRESSES_AND_STATISTICS;
   memcpy(budget->own, &own, sizeof own);

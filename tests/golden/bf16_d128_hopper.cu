@@ -2,7 +2,7 @@
 // request  forward bf16 d128 causal
 // config   wgmma_forward block_m=128 block_n=128 stages=2 q_stages=2 overlap_tiles=1 pingpong=1 integer_max=1 lazy_rescale=1
 // budget   197632 bytes of shared memory, 384 threads, about 192 of 232 registers
-// parts    wgmma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_tma_5d.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_wgmma_product.cu.in, parts/pairs.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/sinks_none.cu.in, parts/sequence.cu.in, parts/sequence_rows.cu.in, parts/quad.cu.in, parts/e4m3_scale_none.cu.in, parts/wgmma_softmax.cu.in, parts/visibility.cu.in, parts/key_walk.cu.in, parts/key_parts_none.cu.in, parts/work_tile.cu.in, parts/schedule_balanced.cu.in, parts/score_none.cu.in, parts/dropout_none.cu.in, parts/dropout_rows_none.cu.in, parts/announce.cu.in, parts/pipeline.cu.in, parts/ring.cu.in, parts/descriptors.cu.in, parts/block_alone.cu.in, parts/rows_of_sequences_none.cu.in, parts/rows_dense.cu.in, parts/rows_of_keys.cu.in, parts/producer.cu.in, parts/consumer.cu.in, parts/p_in_registers.cu.in, parts/wgmma_exponents_none.cu.in, parts/consumer_steps.cu.in, parts/store_o_staged.cu.in, parts/epilogue_wgmma.cu.in, parts/consume_overlap.cu.in, parts/work_list_none.cu.in
+// parts    wgmma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_tma_5d.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_wgmma_product.cu.in, parts/pairs.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/sinks_none.cu.in, parts/sequence.cu.in, parts/sequence_rows.cu.in, parts/quad.cu.in, parts/e4m3_scale_none.cu.in, parts/wgmma_softmax.cu.in, parts/visibility.cu.in, parts/key_walk.cu.in, parts/key_parts_none.cu.in, parts/work_tile.cu.in, parts/schedule_balanced.cu.in, parts/score_none.cu.in, parts/dropout_none.cu.in, parts/dropout_rows_none.cu.in, parts/announce.cu.in, parts/pipeline.cu.in, parts/ring.cu.in, parts/descriptors.cu.in, parts/block_alone.cu.in, parts/rows_of_sequences_none.cu.in, parts/rows_dense.cu.in, parts/rows_of_keys.cu.in, parts/producer.cu.in, parts/produce.cu.in, parts/consumer.cu.in, parts/p_in_registers.cu.in, parts/wgmma_exponents_none.cu.in, parts/consumer_steps.cu.in, parts/store_o_staged.cu.in, parts/epilogue_wgmma.cu.in, parts/consume_overlap.cu.in, parts/work_list_none.cu.in
 // again    fatune emit 'forward bf16 d128 nq1 causal' --gpu sm_90 --config 'wgmma_forward block_m=128 block_n=128 stages=2 q_stages=2 overlap_tiles=1 pingpong=1 integer_max=1 lazy_rescale=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691) on Hopper. One block per
@@ -1262,14 +1262,14 @@ __device__ __forceinline__ void store_o_panel(const TiledForwardParams &params, 
 
 // ---- rows of K and V by TMA ----------------------------------------------------------------------------
 // Rows of a tile from this one on.
-__device__ __forceinline__ void load_keys(const ForwardParams &, const TensorMap &map, const Slots &, unsigned to,
-                                          unsigned barrier, int panels, int row, int head, int batch, const SequencePlace &) {
+__device__ __forceinline__ void load_keys(const TensorMap &map, unsigned to, unsigned barrier, int panels, int row,
+                                          int head, int batch, const SequencePlace &) {
   for (int p = 0; p < panels; ++p) {
     load_for_cluster(to + p * BLOCK_N * 128, map, barrier, p * 64, row, head, batch);
   }
 }
 
-// ---- the producer: one thread that asks TMA for every tile -------------------------------------------------
+// ---- the producer asks TMA for every tile: its walks, and Q -------------------------------------------------
 // A work tile and its walk over the keys. One whose rows see no key takes a step all the same, beyond the last key.
 struct Walk {
   WorkTile tile;
@@ -1314,12 +1314,13 @@ __device__ __forceinline__ void announce(const TiledForwardParams &params, const
   q_ring = next(q_ring);
 }
 
+// ---- K and V by the thread that asks for Q, too ---------------------------------------------------------------
 // A K or V tile. Each block of a cluster loads its share of the rows for all blocks.
-__device__ __forceinline__ void load_tile(const TiledForwardParams &params, const TensorMap &map, const Slots &slots,
-                                          unsigned to, unsigned barrier, int panels, int key, int head, int batch,
+__device__ __forceinline__ void load_tile(const TiledForwardParams &params, const TensorMap &map, unsigned to,
+                                          unsigned barrier, int panels, int key, int head, int batch,
                                           const SequencePlace &place) {
   const int first = cluster_rank() * (BLOCK_N / CLUSTER);
-  load_keys(params.rest, map, slots, to + first * 128, barrier, panels, key + first, head, batch, place);
+  load_keys(map, to + first * 128, barrier, panels, key + first, head, batch, place);
 }
 
 __device__ __forceinline__ void load_k(const TiledForwardParams &params, const Ring<STAGES> &ring, int key,
@@ -1328,7 +1329,7 @@ __device__ __forceinline__ void load_k(const TiledForwardParams &params, const R
   mbarrier_wait(k_empty(ring.stage), ring.parity ^ 1);
   announce_key(step_key(ring.stage), key, sees_whole);
   mbarrier_arrive_expect(full, K_TILE);
-  load_tile(params, params.k, params.rest.pages.k, shared_address(shared) + SMEM_K + ring.stage * K_TILE, full, D_PANELS,
+  load_tile(params, params.k, shared_address(shared) + SMEM_K + ring.stage * K_TILE, full, D_PANELS,
             key, head, batch, place);
 }
 
@@ -1340,7 +1341,7 @@ __device__ __forceinline__ void load_v(const TiledForwardParams &params, const R
   if (TRANSPOSES_V) *more_values(ring.stage) = 1;
   mbarrier_arrive_expect(full, V_ROWS_TILE);
   const unsigned to = shared_address(shared) + (TRANSPOSES_V ? SMEM_V_ROWS : SMEM_V) + ring.stage * V_ROWS_TILE;
-  load_tile(params, params.v, params.rest.pages.v, to, full, DV_PANELS, key, head, batch, place);
+  load_tile(params, params.v, to, full, DV_PANELS, key, head, batch, place);
 }
 
 // Tells those who transpose V that there is no more.
@@ -1350,7 +1351,8 @@ __device__ __forceinline__ void end_values(const Ring<STAGES> &ring) {
   mbarrier_arrive(v_rows_full(ring.stage));
 }
 
-__device__ __forceinline__ void produce(const TiledForwardParams &params) {
+__device__ __forceinline__ void produce(const TiledForwardParams &params, int warp, int lane) {
+  if (lane != 0 || warp != 0) return;
   Ring<STAGES> ring = {0, 0};      // of K, and of V a step later; the first round finds every stage empty
   int v_key = 0, v_head = -1, v_batch = 0;  // of the step whose V is next; head -1: no step had its K yet
   SequencePlace v_place = {};
@@ -1725,10 +1727,12 @@ __device__ __forceinline__ void store_tiles(const TiledForwardParams &params, in
   tma_store_wait<0>();
 }
 
+constexpr int STORERS = PAGE > 0 ? 2 : 3;  // the last warp loads pages of V
+
 // What the warps of the producer's warpgroup do but the first: a thread for each consumer warpgroup stores its O.
 __device__ __forceinline__ void assist_producer(const TiledForwardParams &params, int warp, int lane) {
-  const int stores_for = warp - 1 + 3 * lane;
-  if (warp > 0 && stores_for < CONSUMERS) store_tiles(params, stores_for);
+  const int stores_for = warp - 1 + STORERS * lane;
+  if (warp > 0 && (STORERS == 3 || warp <= STORERS) && stores_for < CONSUMERS) store_tiles(params, stores_for);
 }
 
 // ---- the end of a work tile: O = O / l, LSE = ln l + max -----------------------------------------------------
@@ -1837,7 +1841,7 @@ fatune_kernel(const __grid_constant__ TiledForwardParams all) {
   const int warpgroup = threadIdx.x / 128, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
   if (warpgroup == 0) {
     registers_release<PRODUCER_REGISTERS>();
-    if (lane == 0 && warp == 0) produce(params);
+    produce(params, warp, lane);
     assist_producer(params, warp, lane);
   } else {
     registers_claim<CONSUMER_REGISTERS>();
