@@ -61,7 +61,7 @@ fi
 if command -v c++ >/dev/null; then
   mkdir "$scratch/bundles"
   export LD_LIBRARY_PATH="$library" FATUNE_CACHE_DIR="$scratch/cache"
-  for example in smallest_call training_step block_sparse graph_from_bundle; do
+  for example in smallest_call training_step block_sparse continuous_batching graph_from_bundle; do
     # shellcheck disable=SC2086 # flags are many words
     "$compiler" -std=gnu11 -O2 -Wall -Wextra -Werror "-I$source/tests/installed" "$source/tests/installed/$example.c" \
       -o "$scratch/$example" $flags -ldl -lm

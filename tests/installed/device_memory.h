@@ -61,6 +61,15 @@ static fatune_session *device_open(const char *emulated, const char *bundles) {
   return session;
 }
 
+static void device_write(void *to, const void *from, size_t bytes) {
+  if (device_emulated)
+    memcpy(to, from, bytes);
+  else
+    driver_must(((int (*)(uint64_t, const void *, size_t))driver("cuMemcpyHtoD_v2"))((uintptr_t)to,
+                                                                                     from, bytes),
+                "cuMemcpyHtoD");
+}
+
 /* 256-byte aligned; from: what is copied there, or NULL. */
 static void *device_new(size_t bytes, const void *from) {
   uint64_t address = 0;
@@ -72,10 +81,7 @@ static void *device_new(size_t bytes, const void *from) {
   }
   driver_must(((int (*)(uint64_t *, size_t))driver("cuMemAlloc_v2"))(&address, bytes + 1),
               "cuMemAlloc");
-  if (from)
-    driver_must(
-        ((int (*)(uint64_t, const void *, size_t))driver("cuMemcpyHtoD_v2"))(address, from, bytes),
-        "cuMemcpyHtoD");
+  if (from) device_write((void *)(uintptr_t)address, from, bytes);
   return (void *)(uintptr_t)address;
 }
 

@@ -6,10 +6,10 @@
  *     fatune tune --gpu auto "forward fp16 d64 hq4 nq512 causal"
  *     fatune cache export --gpu auto -o FOLDER/mine.fatune
  */
-#include <device_memory.h>
+#include <device_graph.h>
 #include <math.h>
 
-enum { N = 512, HEADS = 4, D = 64, COUNT = N * HEADS * D, RELAXED = 2 };
+enum { N = 512, HEADS = 4, D = 64, COUNT = N * HEADS * D };
 static half values[COUNT], replayed[COUNT], direct[COUNT];
 
 static fatune_tensor tensor(uint32_t seed) {
@@ -17,33 +17,9 @@ static fatune_tensor tensor(uint32_t seed) {
   return (fatune_tensor){device_new(sizeof values, values), COUNT, HEADS * D, D};
 }
 
-/* A graph of one run, made ready to launch. */
-static void *capture(fatune_plan *plan, const fatune_arguments *run, void *stream) {
-  void *graph, *ready;
-  driver_must(((int (*)(void *, int))driver("cuStreamBeginCapture_v2"))(stream, RELAXED),
-              "cuStreamBeginCapture");
-  must(fatune_plan_run(plan, run, stream), "fatune_plan_run in a capture");
-  driver_must(((int (*)(void *, void **))driver("cuStreamEndCapture"))(stream, &graph),
-              "cuStreamEndCapture");
-  driver_must(((int (*)(void **, void *, unsigned long long))driver("cuGraphInstantiateWithFlags"))(
-                  &ready, graph, 0),
-              "cuGraphInstantiateWithFlags");
-  return ready;
-}
-
-static void replay(void *graph, void *stream) {
-  driver_must(((int (*)(void *, void *))driver("cuGraphLaunch"))(graph, stream), "cuGraphLaunch");
-  driver_must(((int (*)(void *))driver("cuStreamSynchronize"))(stream), "cuStreamSynchronize");
-}
-
 static void new_values(const fatune_tensor *of, uint32_t seed) {
   fill(values, COUNT, seed);
-  if (device_emulated)
-    memcpy(of->data, values, sizeof values);
-  else
-    driver_must(((int (*)(uint64_t, const void *, size_t))driver("cuMemcpyHtoD_v2"))(
-                    (uintptr_t)of->data, values, sizeof values),
-                "cuMemcpyHtoD");
+  device_write(of->data, values, sizeof values);
 }
 
 int main(int argc, char **argv) {
@@ -61,9 +37,10 @@ int main(int argc, char **argv) {
   run.v = tensor(3);
   run.o = tensor(4);
   if (!device_emulated) {
-    driver_must(((int (*)(void **, unsigned))driver("cuStreamCreate"))(&stream, 1),
-                "cuStreamCreate");
-    graph = capture(plan, &run, stream);
+    stream = graph_stream();
+    graph_begin(stream);
+    must(fatune_plan_run(plan, &run, stream), "fatune_plan_run in a capture");
+    graph = graph_end(stream);
   }
 
   double worst = 0, largest = 0;
@@ -71,7 +48,7 @@ int main(int argc, char **argv) {
     new_values(&run.q, 10 + round);
     new_values(&run.o, 20); /* what a launch that does nothing would leave */
     if (graph)
-      replay(graph, stream);
+      graph_replay(graph, stream);
     else
       must(fatune_plan_run(plan, &run, NULL), "fatune_plan_run");
     device_read(replayed, run.o.data, sizeof replayed);

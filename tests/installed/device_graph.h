@@ -1,0 +1,38 @@
+/* device_graph.h: what runs on a stream as a graph of CUDA, by the driver alone. in -> out: a
+ * stream -> a graph that can be launched again and again. A failure ends the program. */
+#ifndef DEVICE_GRAPH_H
+#define DEVICE_GRAPH_H
+
+#include <device_memory.h>
+
+/* Copies to the device on the default stream are done before what is launched here later begins. */
+static void *graph_stream(void) {
+  void *stream;
+  driver_must(((int (*)(void **, unsigned))driver("cuStreamCreate"))(&stream, 0), "cuStreamCreate");
+  return stream;
+}
+
+static void graph_begin(void *stream) {
+  enum { RELAXED = 2 };
+  driver_must(((int (*)(void *, int))driver("cuStreamBeginCapture_v2"))(stream, RELAXED),
+              "cuStreamBeginCapture");
+}
+
+/* A graph of what was launched since, ready to launch. */
+static void *graph_end(void *stream) {
+  void *graph, *ready;
+  driver_must(((int (*)(void *, void **))driver("cuStreamEndCapture"))(stream, &graph),
+              "cuStreamEndCapture");
+  driver_must(((int (*)(void **, void *, unsigned long long))driver("cuGraphInstantiateWithFlags"))(
+                  &ready, graph, 0),
+              "cuGraphInstantiateWithFlags");
+  return ready;
+}
+
+/* Launches it and waits for its end. */
+static void graph_replay(void *graph, void *stream) {
+  driver_must(((int (*)(void *, void *))driver("cuGraphLaunch"))(graph, stream), "cuGraphLaunch");
+  driver_must(((int (*)(void *))driver("cuStreamSynchronize"))(stream), "cuStreamSynchronize");
+}
+
+#endif
