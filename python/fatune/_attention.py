@@ -100,8 +100,7 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool
     call = _call(q, k, v, out, (causal, window, scale, dropout, mask, layout, session, deterministic, score, visible,
                                 captured, sinks, descales, tf32))
     if learnt:
-        out, lse = function().apply_plainly(q, k, v, call, seed, offset, *call.want_gradients().values())
-        return (out, lse) if return_lse else out
+        return function().apply_plainly(q, k, v, (call, seed, offset, return_lse), *call.want_gradients().values())
     if out is None:
         out = call.new_output(q)
     elif tuple(out.shape) != call.o_shape or out.dtype != call.o_dtype or out.device != q.device:

@@ -61,28 +61,31 @@ def function():
 
     class Attention(torch.autograd.Function):
         @staticmethod
-        def forward(ctx, q, k, v, call, seed, offset, *captured):
-            out, lse = call.new_output(q), call.new_lse(q)
-            if call.has_rows():
-                call.forward(q, k, v, out, lse, seed, offset, bytes_of(q))
-            ctx.of = call, seed, offset
+        def forward(ctx, q, k, v, of, *captured):
+            call, seed, offset, wants_lse = ctx.of = of
+            made = call.forward_again(q, k, v, seed, offset)
+            if made is None:
+                made = call.new_output(q), call.new_lse(q)
+                if call.has_rows():
+                    call.forward(q, k, v, *made, seed, offset, bytes_of(q))
+            out, lse = made
             # What the score captures, seeds on the device and lengths of sequences are saved like the rest, as the backward
             # reads them again: whoever changes one before it is told so.
             ctx.save_for_backward(q, k, v, out, lse, *captured, *_tensors_of(seed, offset), *call.lengths.values())
             ctx.set_materialize_grads(False)
-            return out, lse
+            return made if wants_lse else out
 
         @staticmethod
         @once(torch)
-        def backward(ctx, dout, dlse):
-            call, seed, offset = ctx.of
+        def backward(ctx, dout, dlse=None):
+            call, seed, offset, _ = ctx.of
             q, k, v, out, lse, *rest = ctx.saved_tensors
             captured = dict(zip(call.wanted_names, rest))
             if dout is None and dlse is None:
-                return (None,) * (6 + len(captured))
+                return (None,) * (4 + len(captured))
             if not call.has_rows():
                 zeros = [torch.zeros_like(tensor) for tensor in (q, k, v, *captured.values())]
-                return (*zeros[:3], None, None, None, *zeros[3:])
+                return (*zeros[:3], None, *zeros[3:])
             if dout is None:
                 dout = torch.zeros_like(out)
             elif dout.stride() != out.stride() or dout.data_ptr() % 16:
@@ -90,11 +93,11 @@ def function():
             dlse = None if dlse is None else dlse.contiguous()
             again = call.backward_again(q, k, v, out, lse, dout, dlse, seed, offset)
             if again is not None:
-                return *again, None, None, None
+                return *again, None
             dq, dk, dv = call.new_gradients(q, k, v)
             tensors = {"q": q, "k": k, "v": v, "o": out, "dout": dout, "dq": dq, "dk": dk, "dv": dv}
             gradients = call.backward(tensors, lse, dlse, seed, offset, bytes_of(q), captured)
-            return dq, dk, dv, None, None, None, *gradients.values()
+            return dq, dk, dv, None, *gradients.values()
 
     # apply() without what Function adds to it for functorch, whose tensors go to the operators.
     Attention.apply_plainly = super(torch.autograd.Function, Attention).apply

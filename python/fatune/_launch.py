@@ -344,6 +344,21 @@ class Call:
     def _run(self, plan, arguments):
         launch(self.device, plan.run, arguments)
 
+    def forward_again(self, q, k, v, seed, offset):
+        """(O, LSE) by what an earlier forward has prepared, or None."""
+        if self._forward is None or self._lse is None:
+            return None
+        import torch
+        run, workspace = self._forward
+        out = torch.empty_like(q) if self._o_as_q else self.new_output(q)
+        lse = torch.empty_like(self._lse)
+        if workspace:
+            workspace = (torch.empty_like(workspace[0]),)
+        status = run(q, k, v, out, lse, *workspace, seed, offset)
+        if status:
+            check(status)
+        return out, lse
+
     def forward(self, q, k, v, out, lse, seed, offset, allocate):
         """Fills out, and lse unless it is None; allocate as in backward."""
         if self._forward is not None:

@@ -137,7 +137,7 @@ class FunctionBase:
     def apply(cls, *arguments):
         context = Context()
         outputs = cls.forward(context, *arguments)
-        for output in outputs:
+        for output in outputs if type(outputs) is tuple else (outputs,):
             output.context, output.function = context, cls
         return outputs
 
