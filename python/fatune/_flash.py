@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ._attention import attention
+from ._decode import decode
 from ._varlen import varlen
 
 if TYPE_CHECKING:
@@ -64,19 +65,24 @@ def flash_attn_varlen_func(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu
                            softmax_scale: float | None = None, causal: bool | str | None = False,
                            window_size: tuple[int, int] = (-1, -1), softcap: float = 0.0,
                            alibi_slopes: torch.Tensor | None = None, deterministic: bool = False,
-                           return_attn_probs: bool = False, block_table: None = None) -> Any:
+                           return_attn_probs: bool = False, block_table: torch.Tensor | None = None) -> Any:
     """flash_attn.flash_attn_varlen_func by fatune.
 
     q: [rows of all sequences, heads, dim]; k, v likewise; cu_seqlens_q, cu_seqlens_k: int32 on the device, [sequences + 1]:
-    the rows before each sequence, then those of all. max_seqlen_q, max_seqlen_k are not needed and not read. block_table:
-    None. alibi_slopes: float32 [heads] or [sequences, heads]. Else as flash_attn_func.
+    the rows before each sequence, then those of all. max_seqlen_q, max_seqlen_k are not needed and not read.
+    block_table: int32 on the device, [sequences, columns]: k and v are [pages, rows of a page, heads, dim], as in decode(),
+    cu_seqlens_k says how many keys each sequence has, and there are no gradients. alibi_slopes: float32 [heads] or
+    [sequences, heads]. Else as flash_attn_func.
     Returns O [rows, heads, dim]; with return_attn_probs (O, LSE, None): LSE is float32 [heads, rows]. Differentiable.
-    Raises as varlen().
+    Raises as varlen() and decode().
     """
-    _refuse("flash_attn_varlen_func", {}, block_table=block_table)
-    out = varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, causal=causal, window=window_size, scale=softmax_scale,
-                 dropout=dropout_p, return_lse=return_attn_probs, deterministic=deterministic,
-                 **_flash_score(softcap, alibi_slopes, cu_seqlens_q.shape[0] - 1, q.shape[1]))
+    options = {"causal": causal, "window": window_size, "scale": softmax_scale, "dropout": dropout_p,
+               "return_lse": return_attn_probs,
+               **_flash_score(softcap, alibi_slopes, cu_seqlens_q.shape[0] - 1, q.shape[1])}
+    if block_table is not None:
+        out = decode(q, k, v, block_table, cu_seqlens_k.diff(), cu_seqlens_q=cu_seqlens_q, **options)
+    else:
+        out = varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, deterministic=deterministic, **options)
     return (*out, None) if return_attn_probs else out
 
 
@@ -86,34 +92,67 @@ def _append(cache, new, places):
     cache[torch.arange(new.shape[0], device=new.device)[:, None], places] = new
 
 
+def _in_pages(q, k_cache, v_cache, k, v, used, table, options):
+    """(O, LSE): the caches are [pages, rows of a page, heads, dim], found by the table."""
+    import torch
+    page = k_cache.shape[1]
+    if not isinstance(used, torch.Tensor):
+        used = torch.full(table.shape[:1], table.shape[1] * page if used is None else used, dtype=torch.int32,
+                          device=q.device)
+    lengths, new = used.to(torch.int32), {}
+    if k is not None:
+        lengths = lengths + k.shape[1]
+        if k.shape[1] == q.shape[1]:
+            new = {"new_k": k, "new_v": v}
+        else:
+            places = used.long()[:, None] + torch.arange(k.shape[1], device=q.device)
+            pages = table.long().gather(1, places // page)
+            k_cache[pages, places % page], v_cache[pages, places % page] = k, v
+    return decode(q, k_cache, v_cache, table, lengths, **new, **options)
+
+
 def flash_attn_with_kvcache(q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor,
                             k: torch.Tensor | None = None, v: torch.Tensor | None = None, rotary_cos: None = None,
                             rotary_sin: None = None, cache_seqlens: int | torch.Tensor | None = None,
-                            cache_batch_idx: None = None, cache_leftpad: None = None, block_table: None = None,
+                            cache_batch_idx: torch.Tensor | None = None, cache_leftpad: None = None,
+                            block_table: torch.Tensor | None = None,
                             softmax_scale: float | None = None, causal: bool | str | None = False,
                             window_size: tuple[int, int] = (-1, -1), softcap: float = 0.0,
                             rotary_interleaved: bool = True, alibi_slopes: torch.Tensor | None = None,
                             num_splits: int = 0, return_softmax_lse: bool = False) -> Any:
-    """flash_attn.flash_attn_with_kvcache by fatune, for caches that lie in one piece each.
+    """flash_attn.flash_attn_with_kvcache by fatune.
 
     q: [batch, rows, heads, dim]; k_cache, v_cache: [batch, rows of the cache, heads, dim], contiguous. cache_seqlens: how many
     of them are used: an int, or int32 [batch] on the device; None: all. k, v: [batch, new rows, heads, dim], written into the
     caches behind those, in place, and attended to; then cache_seqlens is wanted. causal and window_size are aligned
-    bottom-right with the keys used. num_splits is not read: fatune divides keys by itself. rotary_cos, rotary_sin,
-    cache_batch_idx, cache_leftpad, block_table: None.
-    Returns O [batch, rows, heads, dim], or (O, LSE float32 [batch, heads, rows]). No gradients. Raises as varlen().
+    bottom-right with the keys used. block_table: int32 on the device, [batch, columns]: the caches are [pages, rows of a page,
+    heads, dim], as in decode(). cache_batch_idx: int32 on the device, [batch]: which entry of the caches each of q's has; then
+    these have a power of two of rows. num_splits is not read: fatune divides keys by itself. rotary_cos, rotary_sin,
+    cache_leftpad: None.
+    Returns O [batch, rows, heads, dim], or (O, LSE float32 [batch, heads, rows]). No gradients. Raises as varlen() and decode().
     """
     import torch
     _refuse("flash_attn_with_kvcache", {"rotary_cos": " (rotate q and k before)", "rotary_sin": " (rotate q and k before)"},
-            rotary_cos=rotary_cos, rotary_sin=rotary_sin, cache_batch_idx=cache_batch_idx, cache_leftpad=cache_leftpad,
-            block_table=block_table)
+            rotary_cos=rotary_cos, rotary_sin=rotary_sin, cache_leftpad=cache_leftpad)
     if (k is None) != (v is None) or (k is not None and cache_seqlens is None):
         raise ValueError("k, v and cache_seqlens are not given together; allowed: new rows of both with the lengths before them")
+    batch, rows, heads, _ = q.shape
+    options = {"causal": causal, "window": tuple(window_size), "scale": softmax_scale, "return_lse": True,
+               **_flash_score(softcap, alibi_slopes, batch, heads)}
+    if cache_batch_idx is not None:
+        size = k_cache.shape[1]
+        if block_table is not None or size & (size - 1):
+            raise ValueError(f"cache_batch_idx is given with caches of {size} rows{' and block_table' * (block_table is not None)}; "
+                             "allowed: caches of a power of two of rows, without block_table, or None")
+        block_table = cache_batch_idx.to(torch.int32)[:, None]
+    if block_table is not None:
+        with torch.no_grad():
+            found = _in_pages(q, k_cache, v_cache, k, v, cache_seqlens, block_table, options)
+        return found if return_softmax_lse else found[0]
     for name, cache in (("k_cache", k_cache), ("v_cache", v_cache)):
         if cache.dim() != 4 or cache.shape[0] != q.shape[0] or not cache.is_contiguous():
             raise ValueError(f"{name} is {tuple(cache.shape)} with strides {cache.stride()}; allowed: [batch, rows, heads, dim], "
                              f"contiguous, a batch of {q.shape[0]}")
-    batch, rows, heads, _ = q.shape
     with torch.no_grad():
         if k is not None:
             count = k.shape[1]
@@ -122,8 +161,6 @@ def flash_attn_with_kvcache(q: torch.Tensor, k_cache: torch.Tensor, v_cache: tor
             _append(k_cache, k, places)
             _append(v_cache, v, places)
             cache_seqlens = cache_seqlens + count
-        options = {"causal": causal, "window": tuple(window_size), "scale": softmax_scale, "return_lse": True,
-                   **_flash_score(softcap, alibi_slopes, batch, heads)}
         if not isinstance(cache_seqlens, torch.Tensor):
             used = slice(0, cache_seqlens)
             out, lse = attention(q, k_cache[:, used], v_cache[:, used], layout="bshd", **options)

@@ -186,8 +186,6 @@ class Flash(Emulated):
             self.close(lse[:, rows], sums[0])
             for mine, other, part in zip(gradients, torch.autograd.grad(theirs.square().sum(), own), (rows, seen, seen)):
                 self.close(mine[part], other[0], 2e-2)
-        with self.assertRaisesRegex(ValueError, "block_table is given to flash_attn_varlen_func; allowed: None"):
-            fatune.flash_attn_varlen_func(q, k, v, starts, of_keys, 30, 50, block_table=starts)
 
     def test_flash_attn_with_kvcache(self):
         q, keys, values, k, v = tensors((3, 2, 4, 32), (3, 70, 2, 32), (3, 70, 2, 32), (3, 2, 2, 32), (3, 2, 2, 32))
@@ -206,13 +204,63 @@ class Flash(Emulated):
             self.close(lse[n], s.logsumexp(-1))
         whole = fatune.flash_attn_with_kvcache(q, *caches, cache_seqlens=40, causal=True)
         self.close(whole, fatune.flash_attn_func(q, *(cache[:, :40] for cache in caches), causal=True))
-        for name in ("rotary_cos", "cache_batch_idx", "cache_leftpad", "block_table"):
+        for name in ("rotary_cos", "cache_leftpad"):
             with self.assertRaisesRegex(ValueError, f"{name} is given to flash_attn_with_kvcache; allowed: None"):
                 fatune.flash_attn_with_kvcache(q, *caches, **{name: before})
         with self.assertRaisesRegex(ValueError, "k, v and cache_seqlens are not given together"):
             fatune.flash_attn_with_kvcache(q, *caches, k, v)
         with self.assertRaisesRegex(ValueError, "k_cache is .*; allowed: .* contiguous"):
             fatune.flash_attn_with_kvcache(q, caches[0].transpose(1, 2), caches[1])
+
+    def in_pages(self, caches, page, seed=3):
+        """Pools whose pages are those of the caches [batch, rows, heads, dim] in another order, NaN behind them, and the table."""
+        batch, rows = caches[0].shape[:2]
+        columns = -(-rows // page)
+        order = torch.randperm(batch * columns, generator=torch.Generator().manual_seed(seed))
+        pools = []
+        for cache in caches:
+            padded = cache.new_full((batch, columns * page, *cache.shape[2:]), torch.nan)
+            padded[:, :rows] = cache
+            pools.append(padded.reshape(batch * columns, page, *cache.shape[2:])[order])
+        return pools, order.argsort().to(torch.int32).reshape(batch, columns)
+
+    def test_caches_in_pages(self):
+        q, keys, values = tensors((3, 2, 4, 32), (3, 70, 2, 32), (3, 70, 2, 32))
+        before = torch.tensor([60, 1, 7], dtype=torch.int32)
+        slopes = torch.tensor([0.5, 0.25, 0.125, 0.0625])
+        for count in (2, 5):  # as many new rows as queries, and more
+            k, v = tensors((3, count, 2, 32), (3, count, 2, 32), seed=count)
+            caches = keys.clone(), values.clone()
+            pools, table = self.in_pages(caches, 16)
+            results = [fatune.flash_attn_with_kvcache(q, *where, k, v, cache_seqlens=before, causal=True, alibi_slopes=slopes,
+                                                      return_softmax_lse=True, **more)
+                       for where, more in ((caches, {}), (pools, {"block_table": table}))]
+            for ours, theirs in zip(*results):
+                self.close(ours, theirs)
+            for cache, pool in zip(caches, pools):
+                self.assertTrue(torch.equal(pool[table.long()].flatten(1, 2)[:, :70], cache))
+        entries = torch.tensor([4, 0, 2])
+        many = [torch.full((5, 64, 2, 32), torch.nan).half() for _ in range(2)]
+        for cache, rows in zip(many, (keys, values)):
+            cache[entries] = rows[:, :64]
+        self.close(fatune.flash_attn_with_kvcache(q, *many, cache_seqlens=50, cache_batch_idx=entries),
+                   fatune.flash_attn_with_kvcache(q, keys, values, cache_seqlens=50))
+        with self.assertRaisesRegex(ValueError, "cache_batch_idx is given with caches of 70 rows; allowed"):
+            fatune.flash_attn_with_kvcache(q, keys, values, cache_batch_idx=entries)
+
+    def test_varlen_in_pages(self):
+        starts, of_keys = (torch.tensor(cut, dtype=torch.int32) for cut in ([0, 2, 9, 30], [0, 40, 47, 110]))
+        q, k, v = tensors((30, 4, 32), (110, 2, 32), (110, 2, 32))
+        caches = [tensor.new_zeros(3, 70, 2, 32) for tensor in (k, v)]
+        for n in range(3):
+            first, last = of_keys[n], of_keys[n + 1]
+            for cache, tensor in zip(caches, (k, v)):
+                cache[n, :last - first] = tensor[first:last]
+        pools, table = self.in_pages(caches, 32)
+        options = {"causal": True, "softcap": 5.0, "return_attn_probs": True}
+        for ours, theirs in zip(fatune.flash_attn_varlen_func(q, *pools, starts, of_keys, 21, 63, block_table=table, **options)[:2],
+                                fatune.flash_attn_varlen_func(q, k, v, starts, of_keys, 21, 63, **options)[:2]):
+            self.close(ours, theirs)
 
 
 if __name__ == "__main__":
