@@ -55,17 +55,21 @@ static inline void read_file(const char *name, char *content, size_t room) {
   fclose(file);
 }
 
-/* Runs "fatune <arguments>" by the shell; returns its exit code. */
-static inline int run(const char *arguments) {
-  char command[8192];
-  snprintf(command, sizeof command, "'%s' %s >'%s/out' 2>'%s/err' </dev/null", program, arguments,
-           folder, folder);
-  const int status = system(command);
+/* After a run: its exit code, from what waitpid said; its output is read. */
+static inline int take_end(const char *arguments, int status) {
   ck_assert_msg(WIFEXITED(status), "fatune %s: ended by a signal", arguments);
   read_file("out", output, sizeof output);
   read_file("err", messages, sizeof messages);
   ck_assert_msg(strstr(messages, "Sanitizer") == NULL, "fatune %s: %s", arguments, messages);
   return WEXITSTATUS(status);
+}
+
+/* Runs "fatune <arguments>" by the shell; returns its exit code. */
+static inline int run(const char *arguments) {
+  char command[8192];
+  snprintf(command, sizeof command, "'%s' %s >'%s/out' 2>'%s/err' </dev/null", program, arguments,
+           folder, folder);
+  return take_end(arguments, system(command));
 }
 
 static inline void expect(const char *arguments, int code) {

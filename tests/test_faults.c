@@ -8,6 +8,7 @@
 #include <dirent.h>
 
 #include "tests/run_program.h"
+#include "tests/served_program.h"
 #include "tests/slow_tests.h"
 #include "tests/store_fixture.h"
 #include "tests/suites.h"
@@ -51,9 +52,9 @@ static const struct command commands[] = {
     {.words = "cache verify --json %s/sm_80.fatune"},
     {.words = "emit d64 nq512 --gpu a100 --json"},
     {.words = "compile d64 nq512 --gpu a100 --json", .tells = ""},
-    {.words = "bench d64 nq256", .tells = "", .gpu = true},
-    {.words = "bench d64 nq256 --json", .tells = "", .gpu = true},
-    {.words = "verify d64 nq256", .tells = "", .code = 7, .gpu = true},
+    {.words = "bench d16 nq16", .tells = "", .gpu = true},
+    {.words = "bench d16 nq16 --json", .tells = "", .gpu = true},
+    {.words = "verify d16 nq16", .tells = "", .code = 7, .gpu = true},
     {.words = "explain 'backward d64 nq256'", .tells = "NVRTC missing", .gpu = true},
     {.words = "tune --gpu auto --effort quick --shard 1/20 'backward d16 nq16' -q",
      .tells = "",
@@ -70,8 +71,8 @@ static const struct command on_gpu[] = {
     {.words = "explain 'backward d64 nq256'", .tells = "NVRTC missing"},
     {.words = "emit d64 nq256"},
     {.words = "compile d64 nq256 -o %s/kernel.cubin", .tells = ""},
-    {.words = "bench d64 nq256", .tells = ""},
-    {.words = "verify d64 nq256", .tells = "", .code = 7},
+    {.words = "bench d16 nq16", .tells = ""},
+    {.words = "verify d16 nq16", .tells = "", .code = 7},
     {.words = "tune --gpu auto --effort quick --shard 1/20 'backward d16 nq16' -q",
      .tells = "",
      .code = 5},
@@ -85,6 +86,8 @@ static const char *const kinds[] = {"memory", "files"};
 static char faulty[4096 + 8], calling[4096 + 8], sound[4096];
 static int64_t trials;
 static int saved_files;
+static struct served_program by_command, verifier;
+static char says[96]; /* the file that tells how many calls there were */
 
 static void shell(const char *format, ...) {
   char line[2 * LINE];
@@ -102,6 +105,7 @@ static void set_up(void) {
   strcpy(sound, program);
   snprintf(faulty, sizeof faulty, "%s_faulty", sound);
   snprintf(calling, sizeof calling, "%s_calls", sound);
+  snprintf(says, sizeof says, "%s/says", folder);
   setenv("FATUNE_LIBNVRTC", FATUNE_FAKE_DIR "/libfake_nvrtc.so", 1);
   expect("tune d64 nq512 --gpu a100 --effort quick --shard 1/7 -q", 0);
   snprintf(line, sizeof line, "cache export --gpu a100 -o %s/sm_80.fatune", folder);
@@ -162,28 +166,33 @@ static void restore(void) {
 static void use_fake_gpu(void) {
   setenv("FATUNE_LIBCUDA", FATUNE_FAKE_DIR "/libfake_cuda.so", 1);
   setenv("FATUNE_LIBNVML", "/nowhere/libnvidia-ml.so.1", 1);
+  setenv("FATUNE_FAKE_MS", "1000", 1); /* else a measurement is 100 000 calls */
 }
 
-static int run_sound(const struct command *command, const char *line) {
-  strcpy(program, command->calls ? calling : sound);
-  const int code = run(line);
-  strcpy(program, sound);
-  return code;
+static void begin_serving(const struct command *command, const char *line) {
+  char words[LINE + sizeof faulty];
+  snprintf(words, sizeof words, "'%s' %s", command->calls ? calling : faulty, line);
+  setenv("FATUNE_TEST_FAULT_SAYS", says, 1);
+  served_begin(&by_command, words, folder);
+  snprintf(words, sizeof words, "'%s' cache verify", faulty);
+  served_begin(&verifier, words, folder);
 }
 
-/* The exit code of a run with that order; *count: the calls there were. */
-static int run_faulty(const struct command *command, const char *line, const char *order,
-                      long *count) {
-  char says[96];
-  snprintf(says, sizeof says, "%s/says", folder);
+static void end_serving(void) {
+  served_end(&by_command);
+  served_end(&verifier);
+}
+
+/* The exit code of a run by that order; "": nothing fails. */
+static int run_by(const char *line, const char *order) {
+  return take_end(line, served_run(&by_command, order));
+}
+
+/* Of a run by an order for calls of its own; *count: the calls there were. */
+static int run_faulty(const char *line, const char *order, long *count) {
   restore();
   unlink(says);
-  setenv("FATUNE_TEST_FAULT_SAYS", says, 1);
-  setenv("FATUNE_TEST_FAULT", order, 1);
-  strcpy(program, command->calls ? calling : faulty);
-  const int code = run(line);
-  strcpy(program, sound);
-  unsetenv("FATUNE_TEST_FAULT");
+  const int code = run_by(line, order);
   /* Whoever has no memory to say so leaves by _exit. */
   FILE *const file = fopen(says, "r");
   *count = 0;
@@ -214,10 +223,10 @@ static void assert_right(const struct command *command, const char *line, const 
   ck_assert_msg(number_of(path, "SELECT count(*) FROM trials") >= trials,
                 "%s by %s: trials are lost", line, order);
   snprintf(kept, sizeof kept, "%.400s", messages);
-  int next = run("cache verify");
+  int next = take_end("cache verify", served_run(&verifier, ""));
   ck_assert_msg(next == 0, "fatune %s by %s (%s): then cache verify: %d %s", line, order, kept,
                 next, messages);
-  next = run_sound(command, line);
+  next = run_by(line, "");
   ck_assert_msg(next == command->code, "fatune %s by %s (%s): once more: %d %s", line, order, kept,
                 next, messages);
 }
@@ -282,8 +291,7 @@ static long *calls_to_fail(const char *kind, const struct places *swept, struct 
   const bool each =
       strcmp(kind, "files") == 0 || (tests_are_slow() && !getenv("FATUNE_TEST_PLACES"));
   const long all = *count;
-  char says[96], name[17];
-  snprintf(says, sizeof says, "%s/says", folder);
+  char name[17];
   long *const calls = calloc((size_t)all + 1, sizeof *calls), place[2];
   ck_assert_ptr_nonnull(calls);
   *count = 0;
@@ -316,13 +324,13 @@ static void sweep(const struct command *command, const char *kind, bool ever,
   struct dice dice = dice_new();
   snprintf(line, sizeof line, command->words, folder);
   snprintf(order, sizeof order, "%s:0", kind);
-  ck_assert_int_eq(run_faulty(command, line, order, &count), command->code);
+  ck_assert_int_eq(run_faulty(line, order, &count), command->code);
   ck_assert_msg(command->tells || strcmp(output, right) == 0, "%s: another output:\n%s", line,
                 output);
   long *const calls = calls_to_fail(kind, swept, now, &count);
   for (long i = 0, n; (n = number_of_sweep(&dice, i, count)) > 0; i++) {
     snprintf(order, sizeof order, "%s:%ld%s", kind, calls[n - 1], ever ? ":ever" : "");
-    assert_right(command, line, order, run_faulty(command, line, order, &none), right);
+    assert_right(command, line, order, run_faulty(line, order, &none), right);
   }
   free(calls);
 }
@@ -331,26 +339,30 @@ START_TEST(a_failing_call_is_told_and_harms_nothing) {
   const struct command *const command = &commands[_i];
   char line[LINE];
   if (!is_chosen(_i)) return;
+  set_up();
   if (command->gpu) use_fake_gpu();
   snprintf(line, sizeof line, command->words, folder);
   restore();
-  ck_assert_int_eq(run_sound(command, line), command->code);
+  begin_serving(command, line);
+  ck_assert_int_eq(run_by(line, ""), command->code);
   char *const right = strdup(output);
   struct places swept = {NULL, 0}, now = {NULL, 0};
   read_places(&swept);
   for (int kind = 0; kind < 2; kind++)
     for (int ever = 0; ever < 2; ever++) sweep(command, kinds[kind], ever, &swept, &now, right);
   write_places(&now);
+  end_serving();
   free(swept.names);
   free(now.names);
   free(right);
+  tear_down();
 }
 END_TEST
 
 /* ---- driver and NVRTC ---- */
 
 /* The more of the two numbers that the fake libraries wrote. */
-static long calls_said(const char *says) {
+static long calls_said(void) {
   long most = 0;
   char text[32];
   FILE *const file = fopen(says, "r");
@@ -364,13 +376,13 @@ static long calls_said(const char *says) {
 }
 
 static long calls_of(const struct command *command, const char *line) {
-  char says[96];
-  snprintf(says, sizeof says, "%s/says", folder);
   unlink(says);
   setenv("FATUNE_FAKE_SAYS", says, 1);
-  ck_assert_int_eq(run_sound(command, line), command->code);
+  strcpy(program, command->calls ? calling : sound);
+  ck_assert_int_eq(run(line), command->code);
+  strcpy(program, sound);
   unsetenv("FATUNE_FAKE_SAYS");
-  return calls_said(says);
+  return calls_said();
 }
 
 /* The n-th call of the driver fails, and the n-th of NVRTC. */
@@ -384,10 +396,7 @@ static void sweep_gpu(const struct command *command, bool ever, long count, cons
     snprintf(failure, sizeof failure, "*:%ld:%d%s", n, codes[dice_bits(&dice) % 6],
              ever ? ":ever" : "");
     restore();
-    setenv("FATUNE_FAKE_FAIL", failure, 1);
-    const int code = run_sound(command, line);
-    unsetenv("FATUNE_FAKE_FAIL");
-    assert_right(command, line, failure, code, right);
+    assert_right(command, line, failure, run_by(line, failure), right);
   }
 }
 
@@ -395,13 +404,17 @@ START_TEST(a_failing_driver_is_told) {
   const struct command *const command = &on_gpu[_i];
   char line[LINE];
   if (!is_chosen(COMMANDS + _i)) return;
+  set_up();
   use_fake_gpu();
   snprintf(line, sizeof line, command->words, folder);
   restore();
   const long count = calls_of(command, line);
   char *const right = strdup(output);
+  begin_serving(command, line);
   for (int ever = 0; ever < 2; ever++) sweep_gpu(command, ever, count, right);
+  end_serving();
   free(right);
+  tear_down();
 }
 END_TEST
 
@@ -429,6 +442,7 @@ START_TEST(each_public_function_is_called) {
 END_TEST
 
 START_TEST(doctor_notices_a_network) {
+  set_up();
   expect("doctor", 0);
   ck_assert_ptr_null(strstr(output, "network"));
   setenv("FATUNE_TEST_NETWORK", "1", 1);
@@ -438,13 +452,13 @@ START_TEST(doctor_notices_a_network) {
   expect_output("tuning         unknown");
   expect_output("kernels        unknown");
   expect_output("its file system may be of a network");
+  tear_down();
 }
 END_TEST
 
 Suite *make_faults_suite(void) {
   Suite *const suite = suite_create("faults");
   TCase *const tests = tcase_create("commands");
-  tcase_add_checked_fixture(tests, set_up, tear_down);
   tcase_set_timeout(tests, tests_are_slow() ? 36000 : 120);
   tcase_add_loop_test(tests, a_failing_call_is_told_and_harms_nothing, 0, COMMANDS);
   tcase_add_loop_test(tests, a_failing_driver_is_told, 0, ON_GPU);

@@ -6,6 +6,7 @@
 #include "tests/fake/fake_core.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <time.h>
@@ -445,10 +446,8 @@ DEFINE(cuEventRecord, (cu_event event, cu_stream stream)) {
   FAKE_CALL("cuEventRecord");
   (void)stream;
   struct timespec *const at = (struct timespec *)(void *)event;
-  if (own_clock)
-    *at = *own_clock;
-  else
-    clock_gettime(CLOCK_MONOTONIC, at);
+  clock_gettime(CLOCK_MONOTONIC, at);
+  if (own_clock) *at = *own_clock;
   return 0;
 }
 
@@ -464,12 +463,14 @@ DEFINE(cuEventSynchronize, (cu_event event)) {
   return 0;
 }
 
+/* FATUNE_FAKE_MS: at least so long, by which a measurement needs few launches. */
 DEFINE(cuEventElapsedTime, (float *milliseconds, cu_event start, cu_event end)) {
   FAKE_CALL("cuEventElapsedTime");
-  const struct timespec *const a = (const struct timespec *)(const void *)start;
-  const struct timespec *const b = (const struct timespec *)(const void *)end;
+  const struct timespec *const a = (const void *)start, *const b = (const void *)end;
+  const char *const least = getenv("FATUNE_FAKE_MS");
   *milliseconds =
-      (float)((double)(b->tv_sec - a->tv_sec) * 1e3 + (double)(b->tv_nsec - a->tv_nsec) * 1e-6);
+      (float)fmax(difftime(b->tv_sec, a->tv_sec) * 1e3 + 1e-6 * (double)(b->tv_nsec - a->tv_nsec),
+                  least ? strtod(least, NULL) : 0);
   return 0;
 }
 

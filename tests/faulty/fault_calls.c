@@ -38,7 +38,8 @@ static struct {
 
 /* A place is a call by one chain of callers: its first call and its last one. */
 static struct {
-  bool wanted;
+  int callers; /* so many of the program's own, the innermost, tell places apart; 0: none is noted
+                */
   pthread_mutex_t lock;
   struct fault_place table[1 << 15];
 } places = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -51,9 +52,12 @@ static uint64_t digest_of_callers(void) {
   extern const char __executable_start, etext;
   void *callers[CALLERS];
   uint64_t digest = UINT64_C(0xcbf29ce484222325); /* FNV-1a */
-  for (int i = 0, most = backtrace(callers, CALLERS); i < most; i++) {
+  int left = places.callers;
+  for (int i = 0, most = backtrace(callers, CALLERS); i < most && left > 0; i++) {
     const uintptr_t caller = (uintptr_t)callers[i], begin = (uintptr_t)&__executable_start;
     const bool own = caller >= begin && caller < (uintptr_t)&etext;
+    if (!own && places.callers < FAULT_ALL_CALLERS) continue;
+    left -= own;
     digest = (digest ^ (own ? caller - begin : caller & 0xFFF)) * UINT64_C(0x100000001b3);
   }
   return digest;
@@ -72,7 +76,7 @@ static void note_place(long count) {
 static bool fails(enum fault_kind kind) {
   if (!fault.armed || fault.kind != kind) return false;
   const long count = ++fault.count;
-  if (places.wanted) note_place(count);
+  if (places.callers) note_place(count);
   return count == fault.n || (fault.ever && fault.n > 0 && count > fault.n);
 }
 
@@ -335,8 +339,9 @@ void fault_calls_arm(enum fault_kind kind, long n, bool ever) {
   fault.armed = true;
 }
 
-void fault_calls_note_places(void) {
-  places.wanted = true;
+void fault_calls_note_places(int callers) {
+  if (callers > 0) memset(places.table, 0, sizeof places.table);
+  places.callers = callers;
 }
 
 const struct fault_place *fault_calls_place(size_t *at) {

@@ -25,8 +25,10 @@ struct fault_place {
   long first, last;
 };
 
-/* From here on places are noted. */
-void fault_calls_note_places(void);
+/* From here on places are noted, in an empty table. FAULT_ALL_CALLERS tell chains apart, or so many
+ * of the program's own, the innermost; 0: no more are noted. */
+enum { FAULT_ALL_CALLERS = 64 };
+void fault_calls_note_places(int callers);
 
 /* The place at *at or after it, which begins with 0; NULL: there are no more. */
 const struct fault_place *fault_calls_place(size_t *at);

@@ -1,17 +1,55 @@
 /* fault_order.c: what a test says to a program whose calls for memory and files are to fail.
  * in -> out: FATUNE_TEST_FAULT=memory|files:N[:ever] -> the N-th such call fails, once or from then
  * on (0: none); the file FATUNE_TEST_FAULT_SAYS: how many there were; where none was to fail, also
- * each place: its callers, its first call and its last one. */
+ * each place: its callers, its first call and its last one. FATUNE_TEST_SERVE=FOLDER: the program
+ * runs once for each order that comes (tests/served_program.h), in a child whose output goes to
+ * FOLDER/out and FOLDER/err. */
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "tests/faulty/fault_calls.h"
+#include "tests/served_program.h"
 
 static bool ordered;
 
+static void lead_to(int file, const char *folder, const char *name) {
+  char path[256];
+  snprintf(path, sizeof path, "%s/%s", folder, name);
+  const int opened = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  if (opened < 0 || dup2(opened, file) < 0 || close(opened) != 0) abort();
+}
+
+/* Returns in a child, once for each order. */
+static void serve(const char *folder) {
+  char order[SERVED_ORDER];
+  int status;
+  while (read(SERVED_ORDERS, order, sizeof order) == sizeof order) {
+    const pid_t child = fork();
+    if (child < 0) abort();
+    if (child == 0) {
+      close(SERVED_ORDERS);
+      close(SERVED_ENDS);
+      lead_to(STDOUT_FILENO, folder, "out");
+      lead_to(STDERR_FILENO, folder, "err");
+      unsetenv("FATUNE_TEST_SERVE");
+      if (order[0]) setenv(order[0] == '*' ? "FATUNE_FAKE_FAIL" : "FATUNE_TEST_FAULT", order, 1);
+      return;
+    }
+    if (waitpid(child, &status, 0) != child ||
+        write(SERVED_ENDS, &status, sizeof status) != sizeof status)
+      abort();
+  }
+  _exit(0);
+}
+
 __attribute__((constructor)) static void take_order(void) {
+  const char *const folder = getenv("FATUNE_TEST_SERVE");
+  if (folder) serve(folder);
   const char *const order = getenv("FATUNE_TEST_FAULT");
   if (!order) return;
   const char *const number = strchr(order, ':');
@@ -21,7 +59,7 @@ __attribute__((constructor)) static void take_order(void) {
   const bool ever = strcmp(rest, ":ever") == 0;
   if (rest == number + 1 || (rest[0] && !ever)) abort();
   fault_calls_begin();
-  if (n == 0) fault_calls_note_places();
+  if (n == 0) fault_calls_note_places(FAULT_ALL_CALLERS);
   ordered = true;
   fault_calls_arm(strncmp(order, "memory:", 7) == 0 ? FAULT_MEMORY : FAULT_FILES, n, ever);
 }
