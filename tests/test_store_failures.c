@@ -1,7 +1,7 @@
 /* test_store_failures.c: the n-th call for memory or files fails, once or from then on, of fatune
  * or of SQLite: a status, nothing wrong stored or handed out, nothing lost. in -> out: n -> every
- * use of a store -> Check suite. Some n of each, others each time; with FATUNE_TEST_SLOW=1 every n;
- * FATUNE_TEST_CASE=n: the n-th use alone. */
+ * use of a store -> Check suite. The first call by each place, and some; with FATUNE_TEST_SLOW=1
+ * every n; FATUNE_TEST_CASE=n: the n-th use alone. */
 #include "tests/suites.h"
 
 #include "cache/claims.h"
@@ -290,32 +290,56 @@ static void assert_sound(int which) {
   ft_store_close(store);
 }
 
-static void sweep(int which, enum fault_kind kind, bool ever) {
-  const long step = tests_are_slow() ? 1 : kind == FAULT_MEMORY ? 97 : 7;
+/* The n-th call fails under that use; returns whether there was one. */
+static bool fail_under(int which, enum fault_kind kind, long n, bool ever) {
   const struct ft_store_options options = options_now();
-  bool fired = true;
-  for (long n = 1 + dice_below(&lab.fixture.dice, (int)step); fired; n += step) {
-    struct ft_store *store = NULL;
-    begin_with(uses[which].begin);
-    assert_ok(ft_store_open(&store, &options));
-    snprintf(current, sizeof current, "%s call %ld%s", kind == FAULT_MEMORY ? "memory" : "files", n,
-             ever ? " and on" : "");
-    fault_calls_arm(kind, n, ever);
-    const int status = uses[which].use(store);
-    fired = fault_calls_disarm() >= n;
-    ck_assert_msg(!complaint[0], "use %d, %s: %s", which, current, complaint);
-    ck_assert_msg(fired || status == FT_OK, "use %d, %s: %d %s", which, current, status,
-                  ft_detail());
-    ft_store_close(store);
-    assert_sound(which);
+  struct ft_store *store = NULL;
+  begin_with(uses[which].begin);
+  assert_ok(ft_store_open(&store, &options));
+  snprintf(current, sizeof current, "%s call %ld%s", kind == FAULT_MEMORY ? "memory" : "files", n,
+           ever ? " and on" : "");
+  fault_calls_arm(kind, n, ever);
+  const int status = uses[which].use(store);
+  const bool fired = fault_calls_disarm() >= n && n > 0;
+  fault_calls_note_places(0);
+  ck_assert_msg(!complaint[0], "use %d, %s: %s", which, current, complaint);
+  ck_assert_msg(fired || status == FT_OK, "use %d, %s: %d %s", which, current, status, ft_detail());
+  ft_store_close(store);
+  if (fired) assert_sound(which);
+  return fired;
+}
+
+/* Of the calls by the same two or three callers the first fails, and some others. */
+static void sweep_places(int which, enum fault_kind kind) {
+  enum { CALLERS = 8, MOST = 4096, MORE = 4 }; /* four of the callers are of fault_calls.c */
+  static long firsts[MOST];
+  size_t at = 0, count = 0;
+  long last = 1;
+  fault_calls_note_places(CALLERS);
+  fail_under(which, kind, 0, false);
+  for (const struct fault_place *place; (place = fault_calls_place(&at)) != NULL;) {
+    ck_assert_uint_lt(count, MOST);
+    firsts[count++] = place->first;
+    if (place->last > last) last = place->last;
   }
+  ck_assert_uint_gt(count, 0);
+  for (size_t i = 0; i < count + MORE; i++) {
+    const long n = i < count ? firsts[i] : 1 + dice_below(&lab.fixture.dice, (int)last);
+    fail_under(which, kind, n, false);
+    fail_under(which, kind, n, true);
+  }
+}
+
+static void sweep(int which, enum fault_kind kind) {
+  if (!tests_are_slow()) return sweep_places(which, kind);
+  for (int ever = 0; ever < 2; ever++)
+    for (long n = 1; fail_under(which, kind, n, ever); n++) continue;
 }
 
 START_TEST(a_failing_call_harms_nothing) {
   const char *const given = getenv("FATUNE_TEST_CASE");
   if (given && strtol(given, NULL, 10) != _i) return;
-  for (int kind = FAULT_MEMORY; kind <= FAULT_FILES; kind++)
-    for (int ever = 0; ever < 2; ever++) sweep(_i, (enum fault_kind)kind, ever);
+  for (int kind = FAULT_MEMORY; kind <= FAULT_FILES; kind++) sweep(_i, (enum fault_kind)kind);
 }
 END_TEST
 
