@@ -11,8 +11,9 @@
 
 enum {
   CU_OUT_OF_MEMORY = 2,
-  CU_CAPTURE_FIRST = 900, /* CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED */
-  CU_CAPTURE_LAST = 908   /* CUDA_ERROR_CAPTURED_EVENT, the last about captures */
+  CU_EARLY_LAUNCHES = 12030, /* the first version that captures early launches into graphs */
+  CU_CAPTURE_FIRST = 900,    /* CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED */
+  CU_CAPTURE_LAST = 908      /* CUDA_ERROR_CAPTURED_EVENT, the last about captures */
 };
 
 struct symbol {
@@ -25,6 +26,13 @@ static const struct symbol symbols[] = {
     FT_DRIVER_FUNCTIONS(CU)
 #undef CU
 };
+
+static int look_at_version(struct ft_driver *driver) {
+  int version = 0;
+  FT_TRY(ft_driver_status(driver, driver->driver_version(&version), "cuDriverGetVersion"));
+  driver->launches_early = version >= CU_EARLY_LAUNCHES;
+  return FT_OK;
+}
 
 static int load_symbols(struct ft_driver *driver, const char *file) {
   for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++) {
@@ -57,6 +65,7 @@ int ft_driver_open(struct ft_driver *driver) {
       if (status != FT_E_MEMORY) status = FT_E_NO_DRIVER;
     }
   }
+  if (status == FT_OK) status = look_at_version(driver);
   if (status != FT_OK) ft_driver_close(driver);
   return status;
 }

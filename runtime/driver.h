@@ -19,6 +19,22 @@ typedef struct CUevent_st *cu_event;
 typedef struct CUgraph_st *cu_graph;
 typedef struct CUgraphExec_st *cu_graph_exec;
 
+/* CUlaunchAttribute, CUlaunchConfig. */
+struct cu_launch_attribute {
+  int id, padding;
+  union {
+    int value;
+    char room[64];
+  };
+};
+
+struct cu_launch_config {
+  unsigned grid[3], block[3], smem;
+  cu_stream stream;
+  struct cu_launch_attribute *attributes;
+  unsigned count;
+};
+
 /* CU(member, exported symbol, arguments): every driver function used, in one list. */
 #define FT_DRIVER_FUNCTIONS(CU)                                                                    \
   CU(init, "cuInit", (unsigned flags))                                                             \
@@ -50,6 +66,8 @@ typedef struct CUgraphExec_st *cu_graph_exec;
      (cu_function function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,   \
       unsigned block_y, unsigned block_z, unsigned smem, cu_stream stream, void **params,          \
       void **extra))                                                                               \
+  CU(launch_with, "cuLaunchKernelEx",                                                              \
+     (const struct cu_launch_config *config, cu_function function, void **params, void **extra))   \
   CU(memory_info, "cuMemGetInfo_v2", (size_t * available, size_t * total))                         \
   CU(memory_alloc, "cuMemAlloc_v2", (cu_address * address, size_t bytes))                          \
   CU(memory_free, "cuMemFree_v2", (cu_address address))                                            \
@@ -78,8 +96,9 @@ typedef struct CUgraphExec_st *cu_graph_exec;
       int interleave, int swizzle, int l2_promotion, int fill))
 
 struct ft_driver {
-  void *library; /* NULL for the emulator */
-  bool emulated; /* runtime/emulator/driver.h filled the table */
+  void *library;       /* NULL for the emulator */
+  bool launches_early; /* launch_with may ask for programmatic stream serialization */
+  bool emulated;       /* runtime/emulator/driver.h filled the table */
 #define CU(member, symbol, arguments) cu_result(*member) arguments;
   FT_DRIVER_FUNCTIONS(CU)
 #undef CU

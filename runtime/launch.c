@@ -55,6 +55,22 @@ static void tell_emulator(const struct ft_launch *launch, int kernel) {
   ft_emulator_expect(all.tensors, all.count);
 }
 
+/* By CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION: the kernel begins when all blocks of
+ * the kernel before it have called next_grid_may_begin (templates/parts/ptx_dependent.cu.in). */
+static cu_result launch_early(const struct ft_driver *driver, cu_function function,
+                              const struct ft_launch_kernel *kernel, cu_stream stream,
+                              void **kernel_arguments) {
+  enum { PROGRAMMATIC_STREAM_SERIALIZATION = 6 };
+  struct cu_launch_attribute attribute = {.id = PROGRAMMATIC_STREAM_SERIALIZATION, .value = 1};
+  const struct cu_launch_config config = {.grid = {kernel->grid, 1, 1},
+                                          .block = {(unsigned)kernel->threads, 1, 1},
+                                          .smem = (unsigned)kernel->smem_bytes,
+                                          .stream = stream,
+                                          .attributes = &attribute,
+                                          .count = 1};
+  return driver->launch_with(&config, function, kernel_arguments, NULL);
+}
+
 int ft_launch_enqueue(const struct ft_launch *launch, const struct ft_driver *driver,
                       const struct ft_module *module, cu_stream stream) {
   /* The driver copies the argument during the call, and only reads it. */
@@ -64,8 +80,10 @@ int ft_launch_enqueue(const struct ft_launch *launch, const struct ft_driver *dr
     if (kernel->grid == 0) continue;
     if (driver->emulated) tell_emulator(launch, n);
     const cu_result result =
-        driver->launch(module->functions[n], kernel->grid, 1, 1, (unsigned)kernel->threads, 1, 1,
-                       (unsigned)kernel->smem_bytes, stream, kernel_arguments, NULL);
+        kernel->early && driver->launches_early
+            ? launch_early(driver, module->functions[n], kernel, stream, kernel_arguments)
+            : driver->launch(module->functions[n], kernel->grid, 1, 1, (unsigned)kernel->threads, 1,
+                             1, (unsigned)kernel->smem_bytes, stream, kernel_arguments, NULL);
     if (result) return refused(driver, result);
   }
   return FT_OK;

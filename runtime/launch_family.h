@@ -32,6 +32,8 @@ struct ft_launch_plan {
 struct ft_launch_kernel {
   unsigned grid;           /* 0: the kernel has nothing to do in this run */
   int threads, smem_bytes; /* of a block */
+  bool early; /* it waits for the kernel before it by itself, so it may be launched before that ends
+               */
 };
 
 struct ft_launch {

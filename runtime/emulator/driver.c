@@ -318,7 +318,7 @@ int ft_emulator_open(struct ft_driver *driver, const struct ft_arch *arch, int *
   if (*ordinal < 0)
     return ft_fail(FT_E_UNSUPPORTED, "%d GPUs are emulated in this process already; %s is one more",
                    GPUS_MOST, arch->name);
-  *driver = (struct ft_driver){.emulated = true};
+  *driver = (struct ft_driver){.emulated = true, .launches_early = true};
 #define CU(member, symbol, arguments) driver->member = ft_emulator_##member;
   FT_DRIVER_FUNCTIONS(CU)
 #undef CU

@@ -226,3 +226,10 @@ cu_result ft_emulator_launch(cu_function function, unsigned grid_x, unsigned gri
   }
   return ft_emulator_refuse(CU_LAUNCH_FAILED, "%s", message);
 }
+
+cu_result ft_emulator_launch_with(const struct cu_launch_config *config, cu_function function,
+                                  void **params, void **extra) {
+  return ft_emulator_launch(function, config->grid[0], config->grid[1], config->grid[2],
+                            config->block[0], config->block[1], config->block[2], config->smem,
+                            config->stream, params, extra);
+}

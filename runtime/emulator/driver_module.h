@@ -21,5 +21,7 @@ cu_result ft_emulator_occupancy(int *blocks, cu_function function, int block_siz
 cu_result ft_emulator_launch(cu_function function, unsigned grid_x, unsigned grid_y,
                              unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z,
                              unsigned smem, cu_stream stream, void **params, void **extra);
+cu_result ft_emulator_launch_with(const struct cu_launch_config *config, cu_function function,
+                                  void **params, void **extra);
 
 #endif

@@ -38,15 +38,19 @@ static int prepare(struct ft_launch *launch, const fatune_arguments *arguments) 
   struct ft_scored_backward_params *const params = &launch->argument.scored_backward;
   FT_TRY(ft_backward_prepare(&params->rest, &params->score, plan, &work, arguments, &q_tiles,
                              &k_tiles));
+  const bool early = plan->arch->sm >= 90;
   launch->kernels[FT_BACKWARD_LIST] = ft_ragged_list(&params->rest.ragged);
   launch->kernels[FT_BACKWARD_PREPARE] =
       (struct ft_launch_kernel){.grid = (unsigned)q_tiles, .threads = plan->budget->threads};
   launch->kernels[FT_BACKWARD_MAIN] =
       (struct ft_launch_kernel){.grid = (unsigned)k_tiles,
                                 .threads = plan->budget->threads,
-                                .smem_bytes = plan->budget->smem_bytes};
-  launch->kernels[FT_BACKWARD_CONVERT] = (struct ft_launch_kernel){
-      .grid = (unsigned)q_tiles, .threads = budget->dq_threads, .smem_bytes = budget->dq_smem};
+                                .smem_bytes = plan->budget->smem_bytes,
+                                .early = early};
+  launch->kernels[FT_BACKWARD_CONVERT] = (struct ft_launch_kernel){.grid = (unsigned)q_tiles,
+                                                                   .threads = budget->dq_threads,
+                                                                   .smem_bytes = budget->dq_smem,
+                                                                   .early = early};
   return FT_OK;
 }
 

@@ -61,12 +61,14 @@ int ft_tiled_backward_prepare(struct ft_launch *launch, const struct ft_tiled_ba
   launch->kernels[FT_BACKWARD_MAIN] =
       (struct ft_launch_kernel){.grid = main_grid(plan, &tiled->work, k_tiles),
                                 .threads = plan->budget->threads,
-                                .smem_bytes = plan->budget->smem_bytes};
+                                .smem_bytes = plan->budget->smem_bytes,
+                                .early = true};
   const unsigned adding = adding_blocks(&params->rest, ft_config_block_n(plan->config));
   launch->kernels[FT_BACKWARD_CONVERT] =
       (struct ft_launch_kernel){.grid = (unsigned)q_tiles + adding,
                                 .threads = tiled->dq_threads,
-                                .smem_bytes = tiled->dq_smem};
+                                .smem_bytes = tiled->dq_smem,
+                                .early = true};
   return FT_OK;
 }
 

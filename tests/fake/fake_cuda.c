@@ -337,6 +337,12 @@ DEFINE(cuLaunchKernel, (cu_function function, unsigned grid_x, unsigned grid_y, 
   return 0;
 }
 
+DEFINE(cuLaunchKernelEx,
+       (const struct cu_launch_config *config, cu_function function, void **params, void **extra)) {
+  return cuLaunchKernel(function, config->grid[0], 1, 1, config->block[0], 1, 1, config->smem,
+                        config->stream, params, extra);
+}
+
 /* ---- memory ---- */
 
 DEFINE(cuMemGetInfo_v2, (size_t * available, size_t *total)) {
@@ -417,11 +423,15 @@ DEFINE(cuStreamDestroy_v2, (cu_stream stream)) {
   return fake_call("cuStreamDestroy_v2");
 }
 
-DEFINE(cuStreamSynchronize, (cu_stream stream)) {
-  FAKE_CALL("cuStreamSynchronize");
-  (void)stream;
-  return 0;
-}
+/* Everything has happened as soon as it is enqueued. */
+#define DEFINE_WAIT(symbol, type)                                                                  \
+  DEFINE(symbol, (type handle)) {                                                                  \
+    (void)handle;                                                                                  \
+    return fake_call(#symbol);                                                                     \
+  }
+DEFINE_WAIT(cuStreamSynchronize, cu_stream)
+DEFINE_WAIT(cuEventQuery, cu_event)
+DEFINE_WAIT(cuEventSynchronize, cu_event)
 
 DEFINE(cuStreamIsCapturing, (cu_stream stream, int *status)) {
   FAKE_CALL("cuStreamIsCapturing");
@@ -448,18 +458,6 @@ DEFINE(cuEventRecord, (cu_event event, cu_stream stream)) {
   struct timespec *const at = (struct timespec *)(void *)event;
   clock_gettime(CLOCK_MONOTONIC, at);
   if (own_clock) *at = *own_clock;
-  return 0;
-}
-
-DEFINE(cuEventQuery, (cu_event event)) {
-  FAKE_CALL("cuEventQuery");
-  (void)event;
-  return 0;
-}
-
-DEFINE(cuEventSynchronize, (cu_event event)) {
-  FAKE_CALL("cuEventSynchronize");
-  (void)event;
   return 0;
 }
 
