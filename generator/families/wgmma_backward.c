@@ -218,7 +218,7 @@ static const struct {
 } favourites[] = {
     {64,
      UNSCORED,
-     {TILE(128, 128), .q_stages = 2, .do_stages = 2, .ds_stages = 2,
+     {TILE(128, 128), .q_stages = 2, .do_stages = 2, .ds_stages = 2, .direct_store = 1,
       .pacing = FT_PACING_STAGGERED}},
     /* Short sequences. */
     {64,
