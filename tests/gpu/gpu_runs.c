@@ -86,3 +86,31 @@ int gpu_chosen_cases(int *first) {
                 "FATUNE_TEST_CASE is %s; allowed: 0 .. %d", given, GPU_CASES - 1);
   return last - *first + 1;
 }
+
+void gpu_check_requests(const char *name, int most, int configs,
+                        void (*make)(struct gpu_case *one, int index)) {
+  struct gpu_findings findings = {0};
+  int first;
+  int count = gpu_chosen_cases(&first);
+  if (count > most) count = most;
+  struct gpu_case *const cases = calloc((size_t)count, sizeof *cases);
+  ck_assert_ptr_nonnull(cases);
+  for (int i = 0; i < count; i++) make(&cases[i], first + i);
+  findings.worst_case = first;
+
+  const double begin = gpu_seconds();
+  const int uncompiled = gpu_cases_compile(cases, count);
+  const double compiled = gpu_seconds();
+  for (int i = 0; i < count; i++) {
+    struct ft_problem *problem = NULL;
+    gpu_assert_ok(ft_problem_make(&problem, gpu_lab()->session, &cases[i].options));
+    for (int config = 0; config < configs; config++)
+      gpu_run_config(&findings, &cases[i], config, problem);
+    ft_problem_free(problem);
+  }
+  gpu_report(name, &findings, cases, count, compiled - begin, gpu_seconds() - compiled);
+  free(cases);
+  ck_assert_int_eq(uncompiled, 0);
+  ck_assert_int_eq(findings.wrong, 0);
+  ck_assert_int_eq(findings.runs, count * configs);
+}

@@ -21,6 +21,11 @@ bool gpu_run_config(struct gpu_findings *findings, const struct gpu_case *one, i
 void gpu_report(const char *name, const struct gpu_findings *findings, const struct gpu_case *cases,
                 int count, double compile_seconds, double seconds);
 
+/* Makes requests (at most so many), runs each with its first `configs` configs and asserts that
+ * every run is right. */
+void gpu_check_requests(const char *name, int most, int configs,
+                        void (*make)(struct gpu_case *one, int index));
+
 /* How many cases to run, from *first on: the one of FATUNE_TEST_CASE, those of "3..8", or all. */
 int gpu_chosen_cases(int *first);
 

@@ -2,39 +2,13 @@
  * in -> out: 341 requests, each with its default and a random legal config -> fences, poison and
  * every row of dQ, dK, dV checked by ft_problem_verify, those of deterministic requests once more.
  * FATUNE_TEST_SEED repeats a run; FATUNE_TEST_CASE=N runs the N-th request alone. */
-#include <stdlib.h>
-
 #include "tests/gpu/gpu_runs.h"
 #include "tests/gpu/gpu_suites.h"
 #include "tests/matrix_cases.h"
 #include "tuner/verify/problem.h"
 
-static void run_case(struct gpu_findings *findings, const struct gpu_case *one) {
-  struct ft_problem *problem = NULL;
-  gpu_assert_ok(ft_problem_make(&problem, gpu_lab()->session, &one->options));
-  for (int config = 0; config < GPU_CONFIGS; config++)
-    gpu_run_config(findings, one, config, problem);
-  ft_problem_free(problem);
-}
-
 START_TEST(every_request_is_right) {
-  struct gpu_findings findings = {0};
-  int first;
-  const int count = gpu_chosen_cases(&first);
-  struct gpu_case *const cases = calloc((size_t)count, sizeof *cases);
-  ck_assert_ptr_nonnull(cases);
-  for (int i = 0; i < count; i++) gpu_case_make_backward(&cases[i], first + i);
-  findings.worst_case = first;
-
-  const double begin = gpu_seconds();
-  const int uncompiled = gpu_cases_compile(cases, count);
-  const double compiled = gpu_seconds();
-  for (int i = 0; i < count; i++) run_case(&findings, &cases[i]);
-  gpu_report("backward", &findings, cases, count, compiled - begin, gpu_seconds() - compiled);
-  free(cases);
-  ck_assert_int_eq(uncompiled, 0);
-  ck_assert_int_eq(findings.wrong, 0);
-  ck_assert_int_eq(findings.runs, count * GPU_CONFIGS);
+  gpu_check_requests("backward", GPU_CASES, GPU_CONFIGS, gpu_case_make_backward);
 }
 END_TEST
 

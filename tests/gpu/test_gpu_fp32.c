@@ -2,8 +2,6 @@
  * in -> out: 160 requests of the matrices, each with its default and a random legal config -> every
  * row checked by ft_problem_verify. FATUNE_TEST_SEED repeats a run; FATUNE_TEST_CASE=N runs the
  * N-th request alone. */
-#include <stdlib.h>
-
 #include "tests/gpu/gpu_runs.h"
 #include "tests/gpu/gpu_scene.h"
 #include "tests/gpu/gpu_suites.h"
@@ -14,30 +12,7 @@
 enum { CASES = 160 };
 
 START_TEST(every_request_is_right) {
-  struct gpu_findings findings = {0};
-  int first;
-  int count = gpu_chosen_cases(&first);
-  if (count > CASES) count = CASES;
-  struct gpu_case *const cases = calloc((size_t)count, sizeof *cases);
-  ck_assert_ptr_nonnull(cases);
-  for (int i = 0; i < count; i++) gpu_case_make_fp32(&cases[i], first + i);
-  findings.worst_case = first;
-
-  const double begin = gpu_seconds();
-  const int uncompiled = gpu_cases_compile(cases, count);
-  const double compiled = gpu_seconds();
-  for (int i = 0; i < count; i++) {
-    struct ft_problem *problem = NULL;
-    gpu_assert_ok(ft_problem_make(&problem, gpu_lab()->session, &cases[i].options));
-    for (int config = 0; config < GPU_CONFIGS; config++)
-      gpu_run_config(&findings, &cases[i], config, problem);
-    ft_problem_free(problem);
-  }
-  gpu_report("fp32", &findings, cases, count, compiled - begin, gpu_seconds() - compiled);
-  free(cases);
-  ck_assert_int_eq(uncompiled, 0);
-  ck_assert_int_eq(findings.wrong, 0);
-  ck_assert_int_eq(findings.runs, count * GPU_CONFIGS);
+  gpu_check_requests("fp32", CASES, GPU_CONFIGS, gpu_case_make_fp32);
 }
 END_TEST
 
