@@ -41,7 +41,7 @@ static int lock(const struct ft_claim *claim, short type) {
 
 bool ft_claim_try(struct ft_claim *claim) {
   if (claim->file < 0 || lock(claim, F_WRLCK) == 0) return true;
-  if (errno == EAGAIN || errno == EACCES || errno == EINTR) return false;
+  if (errno == EAGAIN) return false;
   close(claim->file); /* no locks here */
   claim->file = -1;
   return true;

@@ -71,11 +71,9 @@ int ft_file_begin(const char *path, void *bytes, size_t room, size_t *length, in
 static int write_all(int to, const char *bytes, size_t length, int *code) {
   while (length > 0) {
     const ssize_t written = write(to, bytes, length);
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) {
-      *code = written < 0 && errno == ENOSPC ? SQLITE_FULL : SQLITE_IOERR;
-      return ft_fail(FT_E_CACHE, "a copy cannot be written: %s",
-                     written < 0 ? strerror(errno) : "nothing was written");
+    if (written < 0) {
+      *code = errno == ENOSPC ? SQLITE_FULL : SQLITE_IOERR;
+      return ft_fail(FT_E_CACHE, "a copy cannot be written: %s", strerror(errno));
     }
     bytes += written;
     length -= (size_t)written;

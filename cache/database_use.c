@@ -64,8 +64,7 @@ int ft_database_bound(struct ft_database *database, int failed) {
 
 int ft_database_run(struct ft_database *database, sqlite3_stmt *statement, const char *doing) {
   const int code = sqlite3_step(statement);
-  const int status =
-      code == SQLITE_DONE || code == SQLITE_ROW ? FT_OK : ft_database_fail(database, doing);
+  const int status = code == SQLITE_DONE ? FT_OK : ft_database_fail(database, doing);
   ft_database_done(statement);
   return status;
 }
@@ -130,9 +129,9 @@ int ft_database_make_durable(struct ft_database *database) {
 }
 
 bool ft_database_moved(struct ft_database *database) {
-  int moved = 0;
-  const int code = sqlite3_file_control(database->handle, "main", SQLITE_FCNTL_HAS_MOVED, &moved);
-  return code == SQLITE_OK && moved != 0;
+  int moved = 0; /* stays so where it is not known */
+  sqlite3_file_control(database->handle, "main", SQLITE_FCNTL_HAS_MOVED, &moved);
+  return moved != 0;
 }
 
 bool ft_database_is_damaged(const struct ft_database *database) {

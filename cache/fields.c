@@ -106,8 +106,7 @@ static int parse_word(const struct ft_field *fields, size_t count, void *record,
   const struct ft_field *const field = &fields[index];
   int status = read_value(at, value);
   if (status == FT_OK)
-    status = field->type->parse((char *)record + field->offset, field->size,
-                                value->data ? value->data : "");
+    status = field->type->parse((char *)record + field->offset, field->size, value->data);
   return status == FT_OK ? FT_OK : ft_fail_within(status, "field '%s'", name);
 }
 
@@ -146,7 +145,7 @@ int ft_fields_parse(const struct ft_field *fields, size_t count, void *record, c
     FT_CHECK(parse_word(fields, count, record, &at, &value, &seen));
   for (size_t i = 0; i < count; i++)
     if (fields[i].required && !(seen & UINT64_C(1) << i))
-      FT_CHECK(ft_fail(FT_E_ARGUMENT, "field '%s' is missing", fields[i].name));
+      FT_GIVE_UP(ft_fail(FT_E_ARGUMENT, "field '%s' is missing", fields[i].name));
 done:
   ft_text_free(&value);
   ft_locale_restore(&locale);

@@ -118,7 +118,7 @@ static int open_user_file(struct ft_store *store, enum ft_kind kind, bool writin
   FT_CHECK(status);
   if (asprintf(&path, "%s/%s", strcmp(real, "/") == 0 ? "" : real, name) < 0) {
     path = NULL;
-    FT_CHECK(ft_fail(FT_E_MEMORY, "no memory for a path"));
+    FT_GIVE_UP(ft_fail(FT_E_MEMORY, "no memory for a path"));
   }
   status = ft_file_check(path);
   if (status == FT_E_NOT_FOUND && writing) {

@@ -113,7 +113,7 @@ int ft_store_trim(struct ft_database *database, int64_t cap, int64_t *deleted) {
       "8192) OVER (ORDER BY used DESC, id DESC) AS total FROM kernels) WHERE total > ?1)";
   sqlite3_stmt *statement = NULL;
   FT_TRY(ft_database_prepare(database, sql, &statement));
-  FT_TRY(ft_database_bound(database, sqlite3_bind_int64(statement, 1, cap)));
+  sqlite3_bind_int64(statement, 1, cap); /* a number takes no memory */
   FT_TRY(ft_database_run(database, statement, "kernels cannot be deleted"));
   const int64_t count = sqlite3_changes(database->handle);
   *deleted += count;

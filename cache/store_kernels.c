@@ -8,7 +8,7 @@
 #include "cache/store_parts.h"
 #include "generator/status.h"
 
-enum { DAMAGED_MAX = 16, RECENCY_SECONDS = 3600, HEAL_PATIENCE_MS = 1000 };
+enum { RECENCY_SECONDS = 3600, HEAL_PATIENCE_MS = 1000 };
 
 static const int64_t MEMORY_CAP = INT64_C(256) << 20;
 
@@ -19,8 +19,7 @@ enum { COLUMN_ID = 4, COLUMN_USED = 5 };
 
 /* What a pass over rows leaves to be done once its statement is at rest. */
 struct found {
-  int64_t damaged[DAMAGED_MAX];
-  int damaged_count;
+  int64_t damaged;  /* the id of a damaged row; 0: none was met */
   int64_t id, used; /* of the row taken */
 };
 
@@ -30,14 +29,13 @@ static bool is_forgotten(const struct ft_store *store, const struct ft_digest *k
   return false;
 }
 
-static void delete_rows(struct ft_database *database, const int64_t *ids, int count) {
+/* There is one at most, as keys are unique. */
+static void delete_row(struct ft_database *database, int64_t id) {
   sqlite3_stmt *statement = NULL;
-  if (count == 0 || !database->writable) return;
+  if (!database->writable) return;
   if (ft_database_begin(database, HEAL_PATIENCE_MS) != FT_OK) return;
-  for (int i = 0; i < count; i++) {
-    if (ft_database_prepare(database, "DELETE FROM kernels WHERE id = ?1", &statement) != FT_OK)
-      break;
-    if (sqlite3_bind_int64(statement, 1, ids[i]) != SQLITE_OK) break;
+  if (ft_database_prepare(database, "DELETE FROM kernels WHERE id = ?1", &statement) == FT_OK) {
+    sqlite3_bind_int64(statement, 1, id); /* a number takes no memory */
     ft_database_run(database, statement, "a damaged kernel cannot be deleted");
   }
   ft_database_commit(database);
@@ -51,10 +49,11 @@ static void renew(struct ft_database *database, int64_t id, int64_t used) {
   if (!database->writable || llabs(now - used) < RECENCY_SECONDS) return;
   if (ft_database_begin(database, 0) != FT_OK) return;
   if (ft_database_prepare(database, "UPDATE kernels SET used = ?2 WHERE id = ?1", &statement) ==
-          FT_OK &&
-      sqlite3_bind_int64(statement, 1, id) == SQLITE_OK &&
-      sqlite3_bind_int64(statement, 2, now) == SQLITE_OK)
+      FT_OK) {
+    sqlite3_bind_int64(statement, 1, id);
+    sqlite3_bind_int64(statement, 2, now);
     ft_database_run(database, statement, "a kernel cannot be renewed");
+  }
   ft_database_commit(database);
 }
 
@@ -78,9 +77,7 @@ static int take_row(struct ft_store *store, struct ft_source_of_rows *source,
       if (right) continue;
       status = ft_fail(FT_E_CACHE, "a row is damaged: a kernel lies under a key not its own");
     }
-    if (status != FT_E_CACHE) continue;
-    if (found->damaged_count < DAMAGED_MAX)
-      found->damaged[found->damaged_count++] = sqlite3_column_int64(statement, COLUMN_ID);
+    if (status == FT_E_CACHE) found->damaged = sqlite3_column_int64(statement, COLUMN_ID);
   }
   return code == SQLITE_DONE ? FT_E_NOT_FOUND
                              : ft_database_fail(source->database, "a kernel cannot be read");
@@ -89,16 +86,16 @@ static int take_row(struct ft_store *store, struct ft_source_of_rows *source,
 static int find_in(struct ft_store *store, struct ft_source_of_rows *source,
                    const struct ft_digest *key, struct ft_kernel *kernel) {
   struct ft_database *const database = source->database;
-  struct found found = {.damaged_count = 0};
+  struct found found = {.damaged = 0};
   sqlite3_stmt *statement = NULL;
   int status = ft_database_prepare(database, BY_KEY, &statement);
   if (status == FT_OK) status = ft_database_bound(database, ft_bind_digest(statement, 1, key));
   if (status == FT_OK) status = take_row(store, source, statement, key, kernel, &found);
   ft_database_done(statement);
-  if (found.damaged_count > 0) {
+  if (found.damaged > 0) {
     ft_fail_within(FT_E_CACHE, "%s", ft_database_name(database));
     ft_store_report(store, database, FT_FAULT_ROW);
-    delete_rows(database, found.damaged, found.damaged_count);
+    delete_row(database, found.damaged);
   }
   if (status == FT_E_CACHE) ft_store_report(store, database, FT_FAULT_READ);
   if (status == FT_OK && source->layer == 0) renew(database, found.id, found.used);

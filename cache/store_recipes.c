@@ -64,9 +64,8 @@ static int put_into(struct ft_database *database, const struct ft_digest *recipe
   ft_database_done(statement);
   FT_TRY(status);
   FT_TRY(ft_database_prepare(database, TRIM, &statement));
-  status = ft_database_bound(
-      database, sqlite3_bind_int64(statement, 1, sqlite3_last_insert_rowid(database->handle)));
-  if (status == FT_OK) status = ft_database_run(database, statement, "recipes cannot be deleted");
+  sqlite3_bind_int64(statement, 1, sqlite3_last_insert_rowid(database->handle));
+  status = ft_database_run(database, statement, "recipes cannot be deleted");
   ft_database_done(statement);
   return status;
 }

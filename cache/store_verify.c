@@ -201,10 +201,8 @@ static int delete_kernels(struct ft_database *database, const struct check *chec
   for (size_t i = 0; status == FT_OK && i < check->id_count; i++) {
     status = ft_database_prepare(database, "DELETE FROM kernels WHERE id = ?1", &statement);
     if (status != FT_OK) break;
-    if (sqlite3_bind_int64(statement, 1, check->ids[i]) != SQLITE_OK)
-      status = ft_database_fail(database, "a damaged kernel cannot be deleted");
-    else
-      status = ft_database_run(database, statement, "a damaged kernel cannot be deleted");
+    sqlite3_bind_int64(statement, 1, check->ids[i]);
+    status = ft_database_run(database, statement, "a damaged kernel cannot be deleted");
   }
   if (status == FT_OK) return ft_database_commit(database);
   ft_database_rollback(database);

@@ -59,7 +59,7 @@ static int parse_outcome(void *member, size_t size, const char *value) {
 static void print_samples(const void *member, size_t size, struct ft_text *value) {
   const struct ft_trial *const trial = member;
   (void)size;
-  for (int i = 0; i < trial->sample_count && i < FT_TRIAL_SAMPLES; i++) {
+  for (int i = 0; i < trial->sample_count; i++) {
     if (i > 0) ft_text_add(value, ",");
     ft_real_print(trial->samples_us[i], value);
   }

@@ -173,7 +173,7 @@ int ft_winner_rank(struct ft_entry **entries, size_t *count, struct ft_standing 
 
   int status = FT_OK;
   *standings = calloc(*count, sizeof **standings);
-  if (!*standings) FT_CHECK(ft_fail(FT_E_MEMORY, "no memory for %zu standings", *count));
+  if (!*standings) FT_GIVE_UP(ft_fail(FT_E_MEMORY, "no memory for %zu standings", *count));
   FT_CHECK(make_standings(entries, *count, *standings, standing_count));
   ft_standings_order(*standings, *standing_count);
   FT_CHECK(reorder_entries(entries, *count, *standings, *standing_count));

@@ -51,4 +51,11 @@ int ft_fail_within(int status, const char *format, ...) __attribute__((format(pr
     if (status != FT_OK) goto done;                                                                \
   } while (0)
 
+/* Go there in any case, after what has failed. */
+#define FT_GIVE_UP(failure)                                                                        \
+  do {                                                                                             \
+    status = (failure);                                                                            \
+    goto done;                                                                                     \
+  } while (0)
+
 #endif

@@ -95,7 +95,7 @@ int ft_candidates_make(struct ft_candidates *candidates, const struct ft_request
   candidates->product = space.visited;
   candidates->legal = space.visited - space.rejected;
   if (candidates->count == 0) {
-    FT_CHECK(ft_fail(FT_E_UNSUPPORTED, "no config is legal for this request on %s", arch->name));
+    FT_GIVE_UP(ft_fail(FT_E_UNSUPPORTED, "no config is legal for this request on %s", arch->name));
   }
   qsort(candidates->list, (size_t)candidates->count, sizeof candidates->list[0], by_promise);
   vary_first(candidates);

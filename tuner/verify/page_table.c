@@ -42,7 +42,8 @@ int ft_page_table_make(struct ft_page_table *table, int page, const int32_t *use
   table->numbers = malloc((size_t)(sequences * table->columns) * sizeof *table->numbers);
   int status = FT_OK;
   if (!free_pages || !table->numbers)
-    FT_CHECK(ft_fail(FT_E_MEMORY, "no memory for a table of %lld pages", (long long)table->pages));
+    FT_GIVE_UP(
+        ft_fail(FT_E_MEMORY, "no memory for a table of %lld pages", (long long)table->pages));
   int64_t next = 0;
   for (int64_t n = 0; n < sequences; n++) {
     int32_t *const own = table->numbers + n * table->columns;
