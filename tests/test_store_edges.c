@@ -372,6 +372,18 @@ START_TEST(a_claim_is_of_one_alone) {
   ft_claim_close(&second);
   ft_claim_close(&other);
   ft_store_close(store);
+  store = open_store(&fixture);
+  ft_claim_open(&first, store, &kernels[0].key);
+  ck_assert_int_eq(close(first.file), 0); /* as where files have no locks */
+  ck_assert(ft_claim_try(&first));
+  ck_assert_int_eq(first.file, -1);
+  ft_store_close(store);
+  setenv("FATUNE_CACHE", "ro", 1);
+  store = open_store(&fixture);
+  unsetenv("FATUNE_CACHE");
+  ft_claim_open(&first, store, &kernels[0].key);
+  ck_assert_int_eq(first.file, -1);
+  ft_store_close(store);
   store = open_store_with(&fixture, (struct ft_store_options){.memory_only = 1});
   ft_claim_open(&first, store, &kernels[0].key);
   ft_claim_open(&second, store, &kernels[0].key);

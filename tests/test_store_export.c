@@ -173,11 +173,15 @@ START_TEST(unfinished_files_are_swept) {
   snprintf(link, sizeof link, "%s.unfinished-a1B2c5", file);
   for (size_t i = 0; i < sizeof files / sizeof *files; i++) leave(files[i].name, files[i].age);
   ck_assert_int_eq(symlink("/nowhere", link), 0);
+  leave("sm_90.fatune.unfinished-a1B2c6", 700);
+  snprintf(link, sizeof link, "%s.unfinished-a1B2c6", file);
+  if (geteuid() == 0) ck_assert_int_eq(chown(link, 65534, 65534), 0);
   struct ft_store *const store = open_store(&fixture);
   const struct ft_trial trial = make_trial(PROBLEM, CLASS_H200, 1, 100);
   assert_ok(ft_store_trial_put(store, &trial));
   assert_ok(export_store(store, "sm_90", NULL, file, NULL, NULL));
   ft_store_close(store);
+  if (geteuid() == 0) ck_assert(is_there("sm_90.fatune.unfinished-a1B2c6")); /* another user's */
   for (size_t i = 0; i < sizeof files / sizeof *files; i++)
     ck_assert_msg(is_there(files[i].name) != files[i].swept, "%s", files[i].name);
   ck_assert(is_there("sm_90.fatune.unfinished-a1B2c5"));

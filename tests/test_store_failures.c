@@ -214,6 +214,26 @@ static int open_signed(struct ft_store *before) {
   return status;
 }
 
+/* A store that writes no files keeps all in memory. */
+static int keep_in_memory(struct ft_store *before) {
+  const struct ft_digest recipe = digest_of_text("a recipe"), source = digest_of_text("a source");
+  const struct ft_store_options options = options_now();
+  struct ft_store *store = NULL;
+  struct ft_digest back;
+  (void)before;
+  setenv("FATUNE_CACHE", "ro", 1);
+  int status = ft_store_open(&store, &options);
+  unsetenv("FATUNE_CACHE");
+  if (status != FT_OK) return status;
+  status = put(store);
+  ft_store_recipe_put(store, &recipe, &source);
+  if (status == FT_OK) status = ft_store_recipe_get(store, &recipe, &back);
+  if (status == FT_OK) status = take(store, &kernel);
+  (void)ft_store_kernel_forget(store, &kernel.key); /* the file, which is only read, may have it */
+  ft_store_close(store);
+  return status;
+}
+
 static const struct {
   int (*use)(struct ft_store *store);
   enum begin begin;
@@ -233,7 +253,8 @@ static const struct {
             {repair, DAMAGED_INDEX},
             {look_through, FULL},
             {claim, FULL},
-            {open_signed, FULL}};
+            {open_signed, FULL},
+            {keep_in_memory, FULL}};
 
 enum { USES = sizeof uses / sizeof uses[0] };
 

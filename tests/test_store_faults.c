@@ -8,6 +8,7 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 
+#include "cache/claims.h"
 #include "cache/folders.h"
 #include "cache/schema.h"
 #include "tests/store_fixture.h"
@@ -21,6 +22,7 @@ static void set_up(void) {
 }
 
 static void tear_down(void) {
+  ck_assert_int_eq(seteuid(getuid()), 0);
   fixture_close(&fixture);
 }
 
@@ -257,6 +259,12 @@ START_TEST(no_home_is_one_warning) {
     assert_ok(ft_store_open(&store, &options));
     ck_assert_ptr_null(ft_store_tuning_path(store));
     assert_lives_on(store, FT_E_CACHE);
+    struct ft_claim claim;
+    ft_claim_open(&claim, store, &(struct ft_digest){{0}});
+    ck_assert_int_eq(claim.file, -1);
+    int64_t checked = 0, damaged = 0; /* of what is in memory */
+    assert_ok(verify_store(store, true, &checked, &damaged));
+    ck_assert(checked > 0 && damaged == 0);
     ft_store_close(store);
     assert_warnings(&fixture, (int)i + 1);
   }
@@ -288,6 +296,9 @@ START_TEST(a_read_only_folder_is_read) {
     ck_assert(same_kernel(&kernel, &back));
     ft_kernel_free(&back);
   }
+  int64_t checked = 0, damaged = 0;
+  assert_ok(verify_store(store, true, &checked, &damaged));
+  ck_assert(checked == 1 && damaged == 0);
   assert_warnings(&fixture, 0); /* reading is no fault */
   assert_lives_on(store, FT_E_CACHE);
   int64_t deleted = 0;

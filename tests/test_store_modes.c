@@ -92,6 +92,72 @@ START_TEST(read_only_makes_no_files) {
 }
 END_TEST
 
+START_TEST(a_folder_may_be_the_root) {
+  setenv("FATUNE_CACHE", "ro", 1);
+  struct ft_store *const store =
+      open_store_with(&fixture, (struct ft_store_options){.folder = "/"});
+  unsetenv("FATUNE_CACHE");
+  ck_assert_str_eq(ft_store_tuning_path(store), "//tuning.db");
+  ck_assert(!has(store, 0));
+  ft_store_close(store);
+  assert_warnings(&fixture, 0);
+}
+END_TEST
+
+/* The user's file is deleted beneath an open store, whose check then finds nothing. */
+START_TEST(a_deleted_file_is_not_checked) {
+  int64_t checked = 0, damaged = 0;
+  char path[160];
+  struct ft_store *const store = open_store(&fixture);
+  ck_assert(has(store, 0));
+  snprintf(path, sizeof path, "%s/kernels.db", fixture.folder);
+  ck_assert_int_eq(unlink(path), 0);
+  assert_ok(verify_store(store, true, &checked, &damaged));
+  ck_assert(checked == 1 && damaged == 0); /* the trial of tuning.db */
+  ck_assert_int_ne(access(path, F_OK), 0);
+  ft_store_close(store);
+}
+END_TEST
+
+START_TEST(what_may_only_be_read_is_not_mended) {
+  enum { NOBODY = 65534 };
+  int64_t checked = 0, damaged = 0;
+  char path[160];
+  snprintf(path, sizeof path, "%s/kernels.db", fixture.folder);
+  run_sql(path, "UPDATE kernels SET text = text || ' '");
+  if (geteuid() == 0) {
+    ck_assert_int_eq(chmod(fixture.root, 0755) | chown(path, NOBODY, NOBODY) |
+                         chown(fixture.folder, NOBODY, NOBODY),
+                     0);
+    ck_assert_int_eq(seteuid(NOBODY), 0);
+  }
+  ck_assert_int_eq(chmod(path, 0400) | chmod(fixture.folder, 0500), 0);
+  struct ft_store *const store = open_store(&fixture);
+  const int status = verify_store(store, true, &checked, &damaged);
+  ft_store_close(store);
+  ck_assert_int_eq(chmod(fixture.folder, 0700) | seteuid(getuid()), 0);
+  ck_assert_msg(status == FT_E_IO && strstr(ft_detail(), "is read-only"), "%s", ft_detail());
+  ck_assert_int_eq(number_of(path, "SELECT count(*) FROM kernels"), 1);
+}
+END_TEST
+
+START_TEST(a_file_without_a_signature_is_checked_unless_one_is_asked_for) {
+  struct ft_bundle_verdict verdict;
+  char file[160];
+  snprintf(file, sizeof file, "%s/sm_90.fatune", layers);
+  for (int asked = 0; asked < 2; asked++) {
+    if (asked) setenv("FATUNE_TRUST", "signed", 1);
+    struct ft_store *const store = open_store(&fixture);
+    assert_status(ft_store_verify_bundle(store, file, &verdict), asked ? FT_E_CACHE : FT_OK);
+    ck_assert_msg(strstr(verdict.how, "there is no signature") != NULL, "%s", verdict.how);
+    ck_assert(!verdict.is_signed);
+    ck_assert_int_eq(verdict.kernels, asked ? 0 : 1);
+    ft_store_close(store);
+  }
+  unsetenv("FATUNE_TRUST");
+}
+END_TEST
+
 /* Kernels of 100,000 bytes each into a store that holds at most so much. */
 static int64_t kernels_kept(const char *cap, int count) {
   setenv("FATUNE_CACHE_CAP", cap, 1);
@@ -176,6 +242,10 @@ Suite *make_store_modes_suite(void) {
   tcase_add_loop_test(tests, a_mode_says_what_is_read_and_written, 0,
                       (int)(sizeof modes / sizeof modes[0]));
   tcase_add_test(tests, read_only_makes_no_files);
+  tcase_add_test(tests, a_folder_may_be_the_root);
+  tcase_add_test(tests, a_deleted_file_is_not_checked);
+  tcase_add_test(tests, what_may_only_be_read_is_not_mended);
+  tcase_add_test(tests, a_file_without_a_signature_is_checked_unless_one_is_asked_for);
   tcase_add_test(tests, the_cap_is_as_the_environment_says);
   tcase_add_test(tests, layers_too_many_are_told);
   tcase_add_test(tests, a_folder_of_layers_that_cannot_be_listed_is_told);

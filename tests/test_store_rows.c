@@ -80,6 +80,10 @@ START_TEST(the_kernel_of_a_config_is_of_a_sound_row) {
   ck_assert(ft_digest_equal(&key, &kernels[2].key));
   assert_ok(key_of_config(store, 2, NULL, &key));
   assert_status(key_of_config(store, 2, "templates 2", &key), FT_E_NOT_FOUND);
+  struct ft_trial failed = make_trial(PROBLEM, CLASS_H200, 5, 100);
+  failed.kernel = (struct ft_digest){{0}};
+  assert_ok(ft_store_trial_put(store, &failed)); /* what did not compile names no kernel */
+  assert_status(key_of_config(store, 5, NULL, &key), FT_E_NOT_FOUND);
   ft_store_close(store);
   assert_warnings(&fixture, 2); /* of damage, and of another version */
 }
@@ -125,19 +129,54 @@ START_TEST(a_bundle_with_rows_of_another_version_is_sound) {
 }
 END_TEST
 
+static const char *const misleading[] = {
+    "sideways", "forward bf16 d64 hq16 hkv16 b2 nq1024 nk1024 causal", /* of another class */
+};
+
 /* The columns are copies to search by: one that no version could have written misleads nobody. */
-START_TEST(a_bucket_that_cannot_be_read_is_passed_over) {
+START_TEST(a_bucket_that_cannot_be_is_passed_over) {
   struct ft_choice choice;
+  char sql[200];
   const struct ft_request request = request_of(NEARBY);
   const struct ft_digest templates = digest_of_text("templates 1");
   const struct ft_query query = {
       .request = &request, .device = CLASS_H200, .target = "sm_90", .templates = &templates};
-  run_sql(tuning, "UPDATE trials SET bucket = 'sideways' WHERE id = 1");
+  snprintf(sql, sizeof sql, "UPDATE trials SET bucket = '%s' WHERE id = 1", misleading[_i]);
+  run_sql(tuning, sql);
   struct ft_store *const store = open_store(&fixture);
   const struct ft_config expected = config_number(1);
   assert_ok(ft_store_choose(store, &query, &choice));
   ck_assert_int_eq(choice.hit, FT_HIT_NEAR);
   ck_assert_int_eq(ft_config_compare(&choice.config, &expected), 0);
+  ft_store_close(store);
+}
+END_TEST
+
+/* A trial that differs from what is searched for in one thing, which its columns hide. */
+START_TEST(what_a_column_says_and_the_text_does_not_is_passed_over) {
+  struct ft_choice choice;
+  struct ft_trial trial = make_trial(_i == 0 ? NEARBY : PROBLEM, _i == 1 ? CLASS_H100 : CLASS_H200,
+                                     9, 1); /* faster than all */
+  const struct ft_trial sought = make_trial(PROBLEM, CLASS_H200, 0, 100);
+  const struct ft_request request = request_of(PROBLEM);
+  const struct ft_query query = {.request = &request,
+                                 .device = CLASS_H200,
+                                 .target = "sm_90",
+                                 .policy = sought.policy,
+                                 .templates = &sought.templates};
+  if (_i == 2) snprintf(trial.policy, sizeof trial.policy, "another/1");
+  if (_i == 3) trial.outcome = FT_OUTCOME_WRONG;
+  if (_i == 4) trial.templates = digest_of_text("others");
+  struct ft_store *store = open_store(&fixture);
+  assert_ok(ft_store_trial_put(store, &trial));
+  ft_store_close(store);
+  run_sql(tuning, "UPDATE trials SET (bucket, class, device, target, policy, outcome, templates) = "
+                  "(SELECT bucket, class, device, target, policy, outcome, templates FROM trials "
+                  "WHERE id = 1) WHERE id = 4");
+  store = open_store(&fixture);
+  assert_ok(ft_store_choose(store, &query, &choice));
+  ck_assert_int_eq(choice.hit, FT_HIT_EXACT);
+  ck_assert_int_eq(ft_config_compare(&choice.config, &sought.config), 0);
   ft_store_close(store);
 }
 END_TEST
@@ -154,6 +193,128 @@ START_TEST(near_trials_of_other_templates_are_named_so) {
   ck_assert_int_eq(choice.hit, FT_HIT_NEAR);
   ck_assert_ptr_nonnull(strstr(choice.note, "other templates"));
   ck_assert_ptr_nonnull(strstr(choice.note, "nearest bucket"));
+  const struct ft_query any = {
+      .request = &request, .device = "nobody-knows/sm_90/0", .target = "sm_90"};
+  assert_ok(ft_store_choose(store, &any, &choice));
+  ck_assert_int_eq(choice.hit, FT_HIT_NEAR);
+  ck_assert_ptr_null(strstr(choice.note, "other templates"));
+  ck_assert_ptr_nonnull(strstr(choice.note, "another device"));
+  ft_store_close(store);
+}
+END_TEST
+
+static const char *const spoilt_recipes[] = {
+    "UPDATE recipes SET source = x''", "UPDATE recipes SET source = x'0011'",
+    "UPDATE recipes SET identity = x''", "UPDATE recipes SET identity = zeroblob(32)"};
+
+START_TEST(a_damaged_recipe_is_a_miss_and_put_again) {
+  const struct ft_digest recipe = digest_of_text("a recipe"), source = digest_of_text("a source");
+  struct ft_digest back;
+  struct ft_store *const store = open_store(&fixture);
+  ft_store_recipe_put(store, &recipe, &source);
+  assert_ok(ft_store_recipe_get(store, &recipe, &back));
+  run_sql(kernels_db, spoilt_recipes[_i]);
+  assert_status(ft_store_recipe_get(store, &recipe, &back), FT_E_NOT_FOUND);
+  ft_store_recipe_put(store, &recipe, &source);
+  assert_ok(ft_store_recipe_get(store, &recipe, &back));
+  ck_assert(ft_digest_equal(&back, &source));
+  ft_store_close(store);
+  assert_warnings(&fixture, 0);
+}
+END_TEST
+
+static bool note_outcome(void *payload, const struct ft_trial *trial) {
+  char *const seen = payload;
+  const size_t length = strlen(seen);
+  snprintf(seen + length, 200 - length, " %s%s", ft_outcome_name(trial->outcome),
+           trial->is_default ? "*" : "");
+  return true;
+}
+
+/* Whatever was put first. */
+START_TEST(trials_are_listed_by_outcome_and_the_default_first) {
+  static const enum ft_outcome outcomes[] = {FT_OUTCOME_TIMEOUT,  FT_OUTCOME_WRONG,
+                                             FT_OUTCOME_SCREENED, FT_OUTCOME_OK,
+                                             FT_OUTCOME_COMPILE,  FT_OUTCOME_OK};
+  enum { COUNT = sizeof outcomes / sizeof *outcomes };
+  const struct ft_request request = request_of(NEARBY);
+  for (int turn = 0; turn < 2; turn++) {
+    char seen[200] = "", folder[128];
+    snprintf(folder, sizeof folder, "%s/%d", fixture.root, turn);
+    struct ft_store *const store =
+        open_store_with(&fixture, (struct ft_store_options){.folder = folder});
+    for (int i = 0; i < COUNT; i++) {
+      const int k = turn ? COUNT - 1 - i : i;
+      struct ft_trial trial = make_trial(NEARBY, CLASS_H200, k, 100);
+      trial.outcome = outcomes[k];
+      trial.is_default = k == COUNT - 1;
+      assert_ok(ft_store_trial_put(store, &trial));
+    }
+    assert_ok(ft_store_trials(store, &request, NULL, note_outcome, seen));
+    ck_assert_str_eq(seen, " ok* ok screened compile wrong timeout");
+    ft_store_close(store);
+  }
+}
+END_TEST
+
+/* Whoever only looks kernels up leaves damage and dates as they are while somebody writes. */
+START_TEST(a_look_up_beside_a_writer_changes_nothing) {
+  struct ft_kernel back;
+  sqlite3 *writer = NULL;
+  run_sql(kernels_db, "UPDATE kernels SET text = text || ' ' WHERE id = 1; "
+                      "UPDATE kernels SET used = 5 WHERE id = 2");
+  struct ft_store *const store = open_store(&fixture);
+  assert_has(&fixture, store, &kernels[2]);
+  ck_assert_int_eq(sqlite3_open(kernels_db, &writer), SQLITE_OK);
+  ck_assert_int_eq(sqlite3_exec(writer, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK);
+  assert_status(ft_store_kernel_get(store, &kernels[0].key, &back), FT_E_NOT_FOUND);
+  assert_has(&fixture, store, &kernels[1]);
+  sqlite3_close(writer);
+  ck_assert_int_eq(number_of(kernels_db, "SELECT count(*) FROM kernels WHERE used = 5"), 1);
+  ck_assert_int_eq(number_of(kernels_db, "SELECT count(*) FROM kernels"), 3);
+  assert_status(ft_store_kernel_get(store, &kernels[0].key, &back), FT_E_NOT_FOUND);
+  assert_has(&fixture, store, &kernels[1]);
+  ck_assert_int_eq(number_of(kernels_db, "SELECT count(*) FROM kernels WHERE used = 5"), 0);
+  ck_assert_int_eq(number_of(kernels_db, "SELECT count(*) FROM kernels"), 2);
+  ft_store_close(store);
+}
+END_TEST
+
+/* Those of one bucket in the user's file and in memory are one spot. */
+START_TEST(an_export_has_what_is_in_memory_once) {
+  const struct ft_trial trial = make_trial(PROBLEM, CLASS_H200, 3, 120);
+  int64_t trials = 0, images = 0;
+  char file[160];
+  snprintf(file, sizeof file, "%s/sm_90.fatune", fixture.root);
+  setenv("FATUNE_CACHE", "ro", 1);
+  struct ft_store *const store = open_store(&fixture);
+  unsetenv("FATUNE_CACHE");
+  assert_ok(ft_store_trial_put(store, &trial));
+  assert_ok(export_store(store, "sm_90", NULL, file, &trials, &images));
+  ft_store_close(store);
+  ck_assert_int_eq(number_of(file, "SELECT count(*) FROM trials"), trials);
+  ck_assert_int_eq(number_of(file, "SELECT count(DISTINCT identity) FROM trials"), trials);
+  ck_assert_int_ge(trials, 1);
+  ck_assert_int_eq(images, trials);
+}
+END_TEST
+
+START_TEST(an_export_takes_the_place_of_a_file_alone) {
+  char place[160];
+  struct ft_store *const store = open_store(&fixture);
+  snprintf(place, sizeof place, "%s/folder", fixture.root);
+  ck_assert_int_eq(mkdir(place, 0700), 0);
+  assert_status(export_store(store, "sm_90", NULL, place, NULL, NULL), FT_E_CACHE);
+  ck_assert_ptr_nonnull(strstr(ft_detail(), "it is a folder"));
+  snprintf(place, sizeof place, "%s/pipe", fixture.root);
+  ck_assert_int_eq(mkfifo(place, 0600), 0);
+  assert_status(export_store(store, "sm_90", NULL, place, NULL, NULL), FT_E_CACHE);
+  ck_assert_ptr_nonnull(strstr(ft_detail(), "it is a device, pipe or socket"));
+  snprintf(place, sizeof place, "%s/new", fixture.root);
+  struct ft_export export = {.may_be_empty = false};
+  assert_status(ft_store_export(store, "sm_90", CLASS_H100, place, &export), FT_E_NOT_FOUND);
+  ck_assert_ptr_nonnull(strstr(ft_detail(), "on " CLASS_H100));
+  ck_assert_int_ne(access(place, F_OK), 0);
   ft_store_close(store);
 }
 END_TEST
@@ -187,9 +348,17 @@ Suite *make_store_rows_suite(void) {
   tcase_add_loop_test(tests, a_row_under_another_key_is_damaged, 0,
                       sizeof other_keys / sizeof *other_keys);
   tcase_add_test(tests, a_bundle_with_rows_of_another_version_is_sound);
-  tcase_add_test(tests, a_bucket_that_cannot_be_read_is_passed_over);
+  tcase_add_loop_test(tests, a_bucket_that_cannot_be_is_passed_over, 0,
+                      sizeof misleading / sizeof *misleading);
+  tcase_add_loop_test(tests, what_a_column_says_and_the_text_does_not_is_passed_over, 0, 5);
   tcase_add_test(tests, near_trials_of_other_templates_are_named_so);
   tcase_add_test(tests, winners_are_counted_by_race);
+  tcase_add_loop_test(tests, a_damaged_recipe_is_a_miss_and_put_again, 0,
+                      sizeof spoilt_recipes / sizeof *spoilt_recipes);
+  tcase_add_test(tests, trials_are_listed_by_outcome_and_the_default_first);
+  tcase_add_test(tests, a_look_up_beside_a_writer_changes_nothing);
+  tcase_add_test(tests, an_export_has_what_is_in_memory_once);
+  tcase_add_test(tests, an_export_takes_the_place_of_a_file_alone);
   suite_add_tcase(suite, tests);
   return suite;
 }

@@ -222,6 +222,15 @@ START_TEST(too_many_samples_are_refused) {
 }
 END_TEST
 
+START_TEST(a_better_outcome_beats_a_lower_time) {
+  struct ft_trial a = make_trial("forward bf16 d64 nq512", CLASS_H200, 3, 12.5), b = a;
+  b.median_us = 12;
+  ck_assert(ft_trial_beats(&b, &a) && !ft_trial_beats(&a, &b) && !ft_trial_beats(&a, &a));
+  b.outcome = FT_OUTCOME_WRONG;
+  ck_assert(ft_trial_beats(&a, &b) && !ft_trial_beats(&b, &a));
+}
+END_TEST
+
 START_TEST(every_outcome_has_a_name) {
   for (int i = FT_OUTCOME_OK; i <= FT_OUTCOME_TIMEOUT; i++) {
     ck_assert_str_ne(ft_outcome_name((enum ft_outcome)i), "?");
@@ -242,6 +251,7 @@ Suite *make_trial_text_suite(void) {
   tcase_add_loop_test(tests, broken_texts_are_refused_by_name, 0,
                       (int)(sizeof broken / sizeof broken[0]));
   tcase_add_test(tests, too_many_samples_are_refused);
+  tcase_add_test(tests, a_better_outcome_beats_a_lower_time);
   tcase_add_test(tests, every_outcome_has_a_name);
   suite_add_tcase(suite, tests);
   return suite;

@@ -6,6 +6,7 @@
 
 #include "cache/place.h"
 #include "cache/trust.h"
+#include "cache/trust_keys.h"
 #include "tests/run_program.h"
 #include "tests/suites.h"
 #include "tests/trust_lab.h"
@@ -151,6 +152,29 @@ START_TEST(what_is_no_key_is_refused) {
   struct ft_secret_key secret;
   assert_status(ft_public_key_parse(&public, no_keys[_i]), FT_E_ARGUMENT);
   assert_status(ft_secret_key_parse(&secret, no_keys[_i], NULL), FT_E_ARGUMENT);
+}
+END_TEST
+
+/* The first of them is named; of the others there are 256 at most. */
+START_TEST(keys_that_are_none_are_counted) {
+  struct ft_public_key *keys = NULL;
+  char folder_of_keys[192], path[256], reason[256];
+  int count = 0, refused = 0;
+  snprintf(folder_of_keys, sizeof folder_of_keys, "%s", lab.key_file);
+  *strrchr(folder_of_keys, '/') = '\0';
+  for (int i = 0; i < 2; i++) {
+    snprintf(path, sizeof path, "%s/0%d.pub", folder_of_keys, i);
+    write_bytes(path, "no key", 6);
+  }
+  for (int i = 0; i < 300; i++) {
+    snprintf(path, sizeof path, "%s/1%03d.pub", folder_of_keys, i);
+    ck_assert_int_eq(link(lab.key_file, path), 0);
+  }
+  assert_ok(ft_trusted_keys(&keys, &count, &refused, reason));
+  ck_assert_int_eq(count, 256);
+  ck_assert_int_eq(refused, 2);
+  ck_assert_msg(strstr(reason, "/00.pub'") != NULL, "%s", reason);
+  free(keys);
 }
 END_TEST
 
@@ -417,6 +441,7 @@ Suite *make_trust_suite(void) {
   tcase_add_test(tests, passphrases_open_keys);
   tcase_add_loop_test(tests, what_is_no_key_is_refused, 0, (int)(sizeof no_keys / sizeof *no_keys));
   tcase_add_test(tests, a_comment_is_one_line_of_bounded_length);
+  tcase_add_test(tests, keys_that_are_none_are_counted);
   tcase_add_test(tests, keys_of_other_kinds_are_refused_by_name);
   tcase_add_test(tests, a_signature_has_four_lines);
   tcase_add_test(tests, a_place_too_long_is_none);
