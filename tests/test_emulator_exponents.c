@@ -18,6 +18,9 @@ static const char sides[] = "local slope = tensor('slope', 'fp32', heads)\n"
                             "score = s - (abs(slope(h)) + 0.25) * abs(i + nk - nq - j)";
 static const char line[] = "score = s * 0.5 + 0.75 * (j - i) - 3";
 static const char cap[] = "local cap = scalar('cap')\nscore = (20 + abs(cap)) * tanh(s / 20)";
+/* Arguments of tanh that are all near 0, or in some warps. */
+static const char gentle[] = "score = 900 * tanh(s / 1000) - 0.01 * i",
+                  mixed[] = "score = 90 * tanh(s / 90)";
 static const char tight[] = "score = 12 * tanh(s) - 0.25 * j", shifted[] = "score = s + 0.5";
 static const char of_keys[] =
     "local of_head, of_all = tensor('of_head', 'fp32', heads, nk), tensor('of_all', 'bf16', nk)\n"
@@ -51,6 +54,9 @@ static const struct {
     {cap, dense, CONFIG(1, 1, "")},
     {cap, dense, CONFIG(1, 1, "exp2_poly=1")},
     {cap, causal, CONFIG(0, 0, "exp2_poly=1 pingpong=1")},
+    {gentle, dense, CONFIG(1, 1, "overlap_tiles=1 pingpong=1 direct_store=1")},
+    {gentle, "fp16 d64 hq4 hkv2 nq100 nk260 causal", CONFIG(0, 1, "pack_gqa=1 direct_store=1")},
+    {mixed, dense, CONFIG(1, 1, "exp2_poly=1")},
     {tight, dense, CONFIG(1, 1, "overlap_tiles=1 direct_store=1 exp2_poly=1")},
     {shifted, few_keys, CONFIG(1, 1, "")},
     {hidden, dense, CONFIG(1, 1, "exp2_poly=1")},
@@ -92,6 +98,12 @@ static const struct {
      "score_column_dense(score, head, key,", "score_column_dense(score, head, key ^ 1,"},
     {"the first of four for the second", cap, steps, EXPONENTS, "inverse[0] = of_first * of[1]",
      "inverse[0] = of_first * of[0]"},
+    {"a polynomial for arguments far from 0", cap, steps, EXPONENTS, "1.4f / fmaxf",
+     "100.f / fmaxf"},
+    {"a polynomial of another function", gentle, steps, EXPONENTS, "-0.00693678064f",
+     "0.00693678064f"},
+    {"the middle of the other row", gentle, steps, EXPONENTS, "+ minus_max[h];",
+     "+ minus_max[1 - h];"},
     {"denominators that overflow", tight, steps, EXPONENTS, "max_nan(x[i], -31.f)", "x[i]"},
 };
 

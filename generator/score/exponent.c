@@ -160,6 +160,18 @@ static void add_sigmoid(struct sum *sum, int node, int factor, double bits) {
   add(sum, &sum->elements, times(sum, sigmoid, factor));
 }
 
+/* The sigmoid of q . k times what a head has, and that times what a head has: besides, nothing
+ * differs from key to key. */
+static bool stands_alone(const struct sum *sum) {
+  if (sum->of_raw != 0 || sum->along != 0 || sum->columns != 0) return false;
+  int of_head;
+  const int raw = other_factor(sum, operand(sum, sum->sigmoid, 0), &of_head);
+  const bool is_of_raw =
+      raw >= 0 && is(sum, raw, FT_OP_SYMBOL) && depends_on(sum, raw, FT_SYMBOL_RAW);
+  return is_of_raw && (sum->elements == sum->sigmoid ||
+                       other_factor(sum, sum->elements, &of_head) == sum->sigmoid);
+}
+
 static void add_terms(struct sum *sum, int node, int factor) {
   const struct ft_node of = *ft_node(sum->expression, node);
   const int minus = ft_unary(sum->expression, FT_OP_NEG, factor);
@@ -240,6 +252,7 @@ int ft_score_exponent(struct ft_score *score, int lowered_score, struct ft_expon
   if (exponent->has_sigmoid) {
     exponent->sigmoid = general.sigmoid;
     exponent->argument = operand(&general, general.sigmoid, 0);
+    exponent->sigmoid_alone = stands_alone(&general);
   }
   exponent->has_sides = general.absolute != 0;
   if (exponent->has_sides) {

@@ -19,6 +19,7 @@ struct ft_exponent {
    * argument. */
   bool has_sigmoid;
   int sigmoid, argument;
+  bool sigmoid_alone; /* of q . k times what a head has; all else is the same for a row in a step */
 };
 
 /* Adds nodes to the expression, which has been lowered. */
