@@ -65,7 +65,6 @@ static const struct {
      "bf16 d16 hq2 b72 nq2 nk200 pages=16", FEW("")},
     {"parts/key_rows_paged.cu.in", "(long long)(j % PAGE) * rows.row", "0", CAUSAL, MMA},
     {"parts/key_rows_paged.cu.in", "batch * params.pages.batch", "0", CAUSAL, MMA},
-    {"parts/key_rows_paged.cu.in", "nk - 1)", "0x7fffffff)", CAUSAL, MMA},
     {"parts/key_rows_paged.cu.in", "r < nk - key &&", "", CAUSAL, MMA},
     {"parts/sequence_paged.cu.in", "own.visibility.last_diagonal = place.last_diagonal;", "",
      CAUSAL, MMA},
