@@ -5,10 +5,12 @@
 
 #include <device_memory.h>
 
-/* Copies to the device on the default stream are done before what is launched here later begins. */
+/* It waits for no other stream: what is captured must not depend on the default one. */
 static void *graph_stream(void) {
+  enum { NON_BLOCKING = 1 };
   void *stream;
-  driver_must(((int (*)(void **, unsigned))driver("cuStreamCreate"))(&stream, 0), "cuStreamCreate");
+  driver_must(((int (*)(void **, unsigned))driver("cuStreamCreate"))(&stream, NON_BLOCKING),
+              "cuStreamCreate");
   return stream;
 }
 
@@ -29,8 +31,9 @@ static void *graph_end(void *stream) {
   return ready;
 }
 
-/* Launches it and waits for its end. */
+/* Launches it when copies on the default stream are done, and waits for its end. */
 static void graph_replay(void *graph, void *stream) {
+  driver_must(((int (*)(void *))driver("cuStreamSynchronize"))(NULL), "cuStreamSynchronize");
   driver_must(((int (*)(void *, void *))driver("cuGraphLaunch"))(graph, stream), "cuGraphLaunch");
   driver_must(((int (*)(void *))driver("cuStreamSynchronize"))(stream), "cuStreamSynchronize");
 }
