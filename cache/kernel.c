@@ -40,13 +40,13 @@ void ft_kernel_free(struct ft_kernel *kernel) {
 
 int ft_kernel_copy(struct ft_kernel *to, const struct ft_kernel *from) {
   *to = *from;
-  to->image = malloc(from->image_size + 1);
+  to->image = from->image ? malloc(from->image_size + 1) : NULL;
   to->log = from->log ? strdup(from->log) : NULL;
-  if (!to->image || (from->log && !to->log)) {
+  if ((from->image && !to->image) || (from->log && !to->log)) {
     ft_kernel_free(to);
     return ft_fail(FT_E_MEMORY, "no memory for a copy of a kernel of %zu bytes", from->image_size);
   }
-  memcpy(to->image, from->image, from->image_size);
+  if (from->image) memcpy(to->image, from->image, from->image_size);
   return FT_OK;
 }
 
