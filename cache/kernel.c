@@ -33,6 +33,7 @@ struct ft_digest ft_kernel_key(const struct ft_digest *source, const char *nvrtc
 }
 
 void ft_kernel_free(struct ft_kernel *kernel) {
+  if (!kernel) return;
   free(kernel->image);
   free(kernel->log);
   memset(kernel, 0, sizeof *kernel);

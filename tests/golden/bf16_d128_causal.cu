@@ -412,7 +412,7 @@ __device__ __forceinline__ void store_rows(element *to, long long row_stride, un
   }
 }
 
-// ---- fragments of 16x16 elements in registers: pairs --------------------------------------------------------------
+// ---- a fragment: 16 x 16 elements in the registers of a warp --------------------------------------------------------------
 // A lane has four pairs of neighbouring columns: pair i is of row g + 8 (i % 2), columns 8 (i / 2) + 2 t and one more,
 // where g = lane / 4 and t = lane % 4. Accumulators have the same pairs.
 constexpr int FRAGMENT = 4;  // registers; each is a pair

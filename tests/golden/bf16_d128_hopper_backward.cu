@@ -2,7 +2,7 @@
 // request  backward bf16 d128 causal
 // config   wgmma_backward block_m=64 block_n=128 q_stages=2 do_stages=2 ds_stages=2 pacing=2
 // budget   198656 bytes of shared memory, 512 threads, about 200 of 208 registers
-// parts    wgmma_backward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_tma_5d.cu.in, parts/ptx_bulk.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_reductions.cu.in, parts/ptx_wgmma_product.cu.in, parts/pairs.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/walk_parts_none.cu.in, parts/sink_gradient_none.cu.in, parts/sequence.cu.in, parts/sequence_rows.cu.in, parts/visibility.cu.in, parts/query_tiles.cu.in, parts/key_order.cu.in, parts/key_tile.cu.in, parts/query_walk.cu.in, parts/score_transposed_none.cu.in, parts/dropout_none.cu.in, parts/dropout_transposed_none.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/staging.cu.in, parts/part_sums_none.cu.in, parts/dq_tickets_none.cu.in, parts/dq_sums.cu.in, parts/backward_prepare.cu.in, parts/backward_pipeline.cu.in, parts/ring.cu.in, parts/descriptors.cu.in, parts/tile_rows.cu.in, parts/backward_loads.cu.in, parts/backward_loader.cu.in, parts/clear_gradients.cu.in, parts/block_tiles_one.cu.in, parts/backward_dq_warpgroup.cu.in, parts/backward_adders_none.cu.in, parts/backward_consumer.cu.in, parts/backward_marked_none.cu.in, parts/store_sums_staged.cu.in, parts/work_list_none.cu.in
+// parts    wgmma_backward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_tma_5d.cu.in, parts/ptx_bulk.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_dependent.cu.in, parts/ptx_reductions.cu.in, parts/ptx_wgmma_product.cu.in, parts/pairs.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/walk_parts_none.cu.in, parts/sequence.cu.in, parts/sequence_rows.cu.in, parts/visibility.cu.in, parts/query_tiles.cu.in, parts/sink_gradient_none.cu.in, parts/key_order.cu.in, parts/key_tile.cu.in, parts/query_walk.cu.in, parts/score_transposed_none.cu.in, parts/dropout_none.cu.in, parts/dropout_transposed_none.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/staging.cu.in, parts/part_sums_none.cu.in, parts/dq_tickets_none.cu.in, parts/dq_sums.cu.in, parts/backward_prepare.cu.in, parts/backward_pipeline.cu.in, parts/ring.cu.in, parts/descriptors.cu.in, parts/tile_rows.cu.in, parts/backward_loads.cu.in, parts/backward_loader.cu.in, parts/clear_gradients.cu.in, parts/block_tiles_one.cu.in, parts/backward_dq_warpgroup.cu.in, parts/backward_adders_none.cu.in, parts/backward_consumer.cu.in, parts/backward_marked_none.cu.in, parts/store_sums_staged.cu.in, parts/work_list_none.cu.in
 // again    fatune emit 'backward bf16 d128 nq1 causal' --gpu sm_90 --config 'wgmma_backward block_m=64 block_n=128 q_stages=2 do_stages=2 ds_stages=2 pacing=2'
 //
 // Three kernels, one after the other on a stream; where there is a fatune_work_list, it lists the key tiles before them:
@@ -326,6 +326,13 @@ template <int N> __device__ __forceinline__ void hold(float (&r)[N][4]) {
   for (int i = 0; i < N; ++i) asm volatile("" : "+f"(r[i][0]), "+f"(r[i][1]), "+f"(r[i][2]), "+f"(r[i][3]) :: "memory");
 }
 
+// ---- PTX: kernels that begin before the one before them has ended (sm_90) ------------------------------------
+// Where all blocks of a grid have said so, or have ended, a grid behind it that may begin early does.
+__device__ __forceinline__ void next_grid_may_begin() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+
+// Until the grid before this one has ended and all it wrote can be read.
+__device__ __forceinline__ void wait_for_grid_before() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+
 // ---- PTX: additions to global memory that return nothing --------------------------------------------------
 __device__ __forceinline__ void red_add_4(float *to, const float (&x)[4]) {
   asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};"
@@ -391,7 +398,7 @@ __device__ __forceinline__ void wgmma_ss_both_across(float (&c)[8][4], u64 a, u6
                "l"(a), "l"(b), "r"(int(accumulate)));
 }
 
-// ---- fragments of 16x16 elements in registers: pairs --------------------------------------------------------------
+// ---- a fragment: 16 x 16 elements in the registers of a warp --------------------------------------------------------------
 // A lane has four pairs of neighbouring columns: pair i is of row g + 8 (i % 2), columns 8 (i / 2) + 2 t and one more,
 // where g = lane / 4 and t = lane % 4. Accumulators have the same pairs.
 constexpr int FRAGMENT = 4;  // registers; each is a pair
@@ -620,14 +627,6 @@ __device__ __forceinline__ int begin_of_part(const WalkPart &, int) { return 0; 
 __device__ __forceinline__ int end_of_part(const WalkPart &, int steps) { return steps; }
 __device__ __forceinline__ unsigned query_blocks(const BackwardParams &) { return gridDim.x; }
 
-// ---- the gradient of the sinks: there are none ----------------------------------------------------------------------------
-struct SinkSum {};
-
-__device__ __forceinline__ SinkSum begin_sink() { return {}; }
-__device__ __forceinline__ void add_to_sink(SinkSum &, const BackwardParams &, int, float, float) {}
-__device__ __forceinline__ void end_sink(const SinkSum &, const BackwardParams &) {}
-__device__ __forceinline__ void finish_sinks(const BackwardParams &) {}
-
 // ---- rows of a batch entry: queries, heads, their places ----------------------------------------------------------------
 // Row i is query i of its head.
 __device__ __forceinline__ int query_of(const Sequence &, int i) { return i; }
@@ -776,23 +775,34 @@ __device__ __forceinline__ void hide_transposed(float (&rS)[M][N][4], const Sequ
 }
 
 // ---- query tiles --------------------------------------------------------------------------------------------------------
-// The first kernel and the last one have a block for each query tile of each head.
+// The first kernel and the last one have a block for each query tile of each head. They begin with the last heads, the main
+// kernel with the first ones: each finds in the L2 cache what the kernel before it touched last.
 struct QueryTile {
   int batch, head;
   int number;                // among those of its head
+  int of_all;                // among those of all heads: tile_number
   SequencePlace place;
 };
 
 // That of this block.
 __device__ __forceinline__ QueryTile find_query_tile(const BackwardParams &params) {
-  const int heads = params.sequence.heads_q, batch_head = blockIdx.x / params.schedule.q_tiles;
-  return {batch_head / heads, batch_head % heads, int(blockIdx.x % params.schedule.q_tiles), {}};
+  const int heads = params.sequence.heads_q, q_tiles = params.schedule.q_tiles;
+  const int batch_head = params.sequence.batch * heads - 1 - int(blockIdx.x) / q_tiles, number = int(blockIdx.x) % q_tiles;
+  return {batch_head / heads, batch_head % heads, number, batch_head * q_tiles + number, {}};
 }
 
-// The number, over all heads, of the tile that begins with query q0: that of its block, so below 2^31.
+// The number, over all heads, of the tile that begins with query q0. There are as many blocks, so it is below 2^31.
 __device__ __forceinline__ int tile_number(const BackwardParams &params, const SequencePlace &, int batch, int head, int q0) {
   return batch_head_of(params.sequence, batch, head) * params.schedule.q_tiles + q0 / BLOCK_M;
 }
+
+// ---- the gradient of the sinks: there are none ----------------------------------------------------------------------------
+struct SinkSum {};
+
+__device__ __forceinline__ SinkSum begin_sink() { return {}; }
+__device__ __forceinline__ void add_to_sink(SinkSum &, const BackwardParams &, int, float, float) {}
+__device__ __forceinline__ void end_sink(const SinkSum &, const BackwardParams &, const QueryTile &) {}
+__device__ __forceinline__ void finish_sinks(const BackwardParams &) {}
 
 // The key tile of a rank: they start in the order of their keys.
 __device__ __forceinline__ int key_tile_of_rank(const BackwardParams &, int, int, int rank) { return rank; }
@@ -1044,7 +1054,7 @@ __device__ __forceinline__ bool add_parts(const BackwardParams &) { return false
 // Key tiles add to dQ as they come.
 __device__ __forceinline__ void wait_for_ticket(const BackwardParams &, int, int, bool) {}
 __device__ __forceinline__ void pass_ticket(const BackwardParams &, int, int, int, bool &) {}
-__device__ __forceinline__ void set_first_tickets(const BackwardParams &, int) {}
+__device__ __forceinline__ void set_first_tickets(const BackwardParams &, const QueryTile &) {}
 
 // ---- sums of dQ over the key tiles, in fp32 ----------------------------------------------------------------
 // The number of the sum that the step adds its dQ to, of DQ_SUMS for each query tile.
@@ -1069,10 +1079,10 @@ __device__ __forceinline__ int product_offset(int row_block, int pair, int half)
   return ((row_block * (D_PAD / 16) + pair) * 2 + half) * 128;
 }
 
-// By the first kernel, of its query tile.
-__device__ __forceinline__ void clear_dq(const BackwardParams &params) {
+// By the first kernel.
+__device__ __forceinline__ void clear_dq(const BackwardParams &params, const QueryTile &tile) {
   const unsigned zeros[4] = {0, 0, 0, 0};
-  float *const gSum = params.dq_sum + (long long)blockIdx.x * (DQ_SUMS * BLOCK_M * D_PAD);
+  float *const gSum = params.dq_sum + (long long)tile.of_all * (DQ_SUMS * BLOCK_M * D_PAD);
   #pragma unroll 4
   for (int i = threadIdx.x; i < DQ_SUMS * BLOCK_M * D_PAD / 4; i += PREPARE_THREADS) {
     store_global_16(reinterpret_cast<element *>(gSum + 4 * i), zeros);
@@ -1082,6 +1092,7 @@ __device__ __forceinline__ void clear_dq(const BackwardParams &params) {
 // ---- the last kernel: the sums as bf16 ------------------------------------------------------------
 extern "C" __global__ void __launch_bounds__(DQ_THREADS)
 fatune_convert(const __grid_constant__ Argument argument) {
+  wait_for_grid_before();
   const BackwardParams &all = params_of(argument);
   finish_captured(argument);
   finish_sinks(all);
@@ -1094,7 +1105,7 @@ fatune_convert(const __grid_constant__ Argument argument) {
   const int q0 = tile.number * BLOCK_M;
   if (q0 >= params.sequence.nq) return;
 
-  const float *const gSum = params.dq_sum + (long long)blockIdx.x * (DQ_SUMS * BLOCK_M * D_PAD);
+  const float *const gSum = params.dq_sum + (long long)tile.of_all * (DQ_SUMS * BLOCK_M * D_PAD);
   constexpr int PAIRS = D_PAD / 16;
   #pragma unroll 4
   for (int block = warp; block < BLOCK_M / 16 * PAIRS; block += DQ_THREADS / 32) {
@@ -1125,6 +1136,7 @@ fatune_convert(const __grid_constant__ Argument argument) {
 // Rows that see nothing, and those from nq on, get LSE = +inf: all their P are 0.
 extern "C" __global__ void __launch_bounds__(PREPARE_THREADS)
 fatune_prepare(const __grid_constant__ Argument argument) {
+  next_grid_may_begin();
   const BackwardParams &all = params_of(argument);
   constexpr int CHUNKS = HEAD_DIM_V / CHUNK;
   constexpr int LANES = CHUNKS <= 2 ? 2 : CHUNKS <= 4 ? 4 : CHUNKS <= 8 ? 8 : CHUNKS <= 16 ? 16 : 32;  // of a row
@@ -1135,10 +1147,11 @@ fatune_prepare(const __grid_constant__ Argument argument) {
   const int chunk = threadIdx.x % LANES;
   const element *const gO = row_of(params.o, batch, head, 0) + chunk * CHUNK;
   const element *const gdO = row_of(params.dout, batch, head, 0) + chunk * CHUNK;
-  float *const gStats = params.row_stats + (long long)blockIdx.x * (2 * BLOCK_M);
-  clear_dq(params);
+  float *const gStats = params.row_stats + (long long)tile.of_all * (2 * BLOCK_M);
+  clear_dq(params, tile);
   clear_captured(argument);
   SinkSum sink = begin_sink();
+  if (all.tiles_taken && blockIdx.x == 0 && threadIdx.x == 0) *all.tiles_taken = 0;
 
   #pragma unroll
   for (int first = 0; first < BLOCK_M; first += PREPARE_THREADS / LANES) {
@@ -1164,8 +1177,8 @@ fatune_prepare(const __grid_constant__ Argument argument) {
       add_to_sink(sink, params, head, lse, -delta);
     }
   }
-  end_sink(sink, params);
-  set_first_tickets(params, tile.number);
+  end_sink(sink, params, tile);
+  set_first_tickets(params, tile);
 }
 
 // ---- the pipeline: tiles in shared memory, and the barriers that say who may touch them -------------------------
@@ -1816,6 +1829,30 @@ __device__ __forceinline__ void begin_sums(Consumer &consumer) {
   }
 }
 
+// ---- steps in which no query sees a key of this consumer ----
+// The walk of a block may begin with them where last keys are hidden. The consumer computes nothing then.
+constexpr bool HAS_UNSEEN_STEPS = HIDES_LAST_KEYS && BLOCK_M < BLOCK_N && !TAKES_TILES && !QUERIES_DESCEND && !SPREAD;
+
+__device__ __forceinline__ bool is_unseen(const BackwardParams &params, int first_key, const Step &step) {
+  return HAS_UNSEEN_STEPS && step.q0 + BLOCK_M <= queries_seeing(params.sequence, params.visibility, first_key).begin;
+}
+
+// The dQ warpgroup gets a dS of zeros.
+__device__ __forceinline__ void leave_step(Consumer &consumer) {
+  const unsigned zeros[N_TILES / 2][1][4] = {};
+  mbarrier_wait(q_full(consumer.q_ring.stage), consumer.q_ring.parity);
+  mbarrier_wait(do_full(consumer.do_ring.stage), consumer.do_ring.parity);
+  mbarrier_wait(ds_empty(consumer.ds_ring.stage), consumer.ds_ring.parity);
+  wait_turn(consumer);
+  pass_turn(consumer);
+  store_ds(consumer, zeros);
+  release(consumer, do_empty(consumer.do_ring.stage));
+  release(consumer, q_empty(consumer.q_ring.stage));
+  consumer.q_ring = next(consumer.q_ring);
+  consumer.do_ring = next(consumer.do_ring);
+  consumer.ds_ring = next(consumer.ds_ring);
+}
+
 // TAKES_TILES: all products of the tile are made, so K, V and the last Q are no longer read.
 __device__ __forceinline__ void leave_tile(Consumer &consumer) {
   say_products_made(consumer.lane);
@@ -1876,6 +1913,16 @@ __device__ __forceinline__ void sum_tile(Consumer &consumer, const BackwardParam
   begin_sums(consumer);
   keep_rows(consumer, turn);
   wait_to_begin(consumer, turn);
+  const int first_key = keys.k0 + consumer.number * 64;
+  #pragma unroll 1
+  while (!is_over(sequence, walk.step) && is_unseen(own, first_key, walk.step)) {
+    leave_step(consumer);
+    advance(sequence, own.visibility, keys, walk);
+  }
+  if (HAS_UNSEEN_STEPS && is_over(sequence, walk.step)) {
+    let_next_begin(consumer, true);
+    return;
+  }
   mbarrier_wait(q_full(consumer.q_ring.stage), consumer.q_ring.parity);
   begin_scores(consumer, consumer.q_ring.stage);
   load_lse_ahead(consumer, consumer.q_ring.stage);
@@ -1929,6 +1976,8 @@ __device__ __forceinline__ void sum_keys(const TiledBackwardParams &params, int 
 // ---- the kernel ----------------------------------------------------------------------------------
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
 fatune_kernel(const __grid_constant__ TiledBackwardParams params) {
+  next_grid_may_begin();
+  wait_for_grid_before();
   if (ends_at_once(params.rest)) return;
   if (threadIdx.x == 0) init_turns();
   if (threadIdx.x == 0) init_barriers();

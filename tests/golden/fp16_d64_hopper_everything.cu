@@ -327,7 +327,7 @@ __device__ __forceinline__ void wgmma_rs_across(float (&c)[5][4], const unsigned
                "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int(accumulate)));
 }
 
-// ---- fragments of 16x16 elements in registers: pairs --------------------------------------------------------------
+// ---- a fragment: 16 x 16 elements in the registers of a warp --------------------------------------------------------------
 // A lane has four pairs of neighbouring columns: pair i is of row g + 8 (i % 2), columns 8 (i / 2) + 2 t and one more,
 // where g = lane / 4 and t = lane % 4. Accumulators have the same pairs.
 constexpr int FRAGMENT = 4;  // registers; each is a pair
