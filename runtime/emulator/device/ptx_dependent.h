@@ -3,5 +3,7 @@
 #pragma once
 #include "ptx_common.h"
 
-inline void next_grid_may_begin() {}
-inline void wait_for_grid_before() {}
+inline void next_grid_may_begin() {
+}
+inline void wait_for_grid_before() {
+}
