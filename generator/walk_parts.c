@@ -26,8 +26,8 @@ static struct ft_walk_parts divided(const struct ft_columns *columns, double ste
   struct ft_walk_parts result = {.parts = 0};
   int64_t before = 0, parts = 0;
   for (int c = 0; c < FT_WALK_PARTS_CLASSES; c++) {
-    const int64_t count = FT_WALK_PARTS_MOST >> c;
-    const int64_t end = longer_than(columns, steps * (double)(count / 2)) * columns->tiles;
+    const int64_t count = FT_WALK_PARTS_MOST >> c, half = count / 2;
+    const int64_t end = longer_than(columns, steps * (double)half) * columns->tiles;
     result.ends[c] = (int32_t)end;
     parts += (end - before) * count;
     before = end;

@@ -291,7 +291,7 @@ static long *calls_to_fail(const char *kind, const struct places *swept, struct 
   const bool each =
       strcmp(kind, "files") == 0 || (tests_are_slow() && !getenv("FATUNE_TEST_PLACES"));
   const long all = *count;
-  char name[17];
+  char name[17], texts[2][21];
   long *const calls = calloc((size_t)all + 1, sizeof *calls), place[2];
   ck_assert_ptr_nonnull(calls);
   *count = 0;
@@ -300,7 +300,8 @@ static long *calls_to_fail(const char *kind, const struct places *swept, struct 
   FILE *const file = fopen(says, "r");
   ck_assert_ptr_nonnull(file);
   ck_assert_int_eq(fscanf(file, "%*d"), 0);
-  while (fscanf(file, "%16s %ld %ld", name, &place[0], &place[1]) == 3) {
+  while (fscanf(file, "%16s %20s %20s", name, texts[0], texts[1]) == 3) {
+    for (int i = 0; i < 2; i++) place[i] = strtol(texts[i], NULL, 10);
     if (has_place(swept, name)) continue;
     if (!has_place(now, name)) add_place(now, name);
     for (int i = 0; i < 2 && (i == 0 || place[1] != place[0]); i++) {

@@ -185,7 +185,7 @@ START_TEST(shared_pages_hold_the_same_rows) {
   const struct ft_problem_options options = problem_options(paged[_i], FT_LAYOUT_BSHD);
   struct ft_problem *const problem = problem_make(&lab, &options);
   const struct ft_shape *const shape = &problem->shapes[FT_K];
-  const size_t row_bytes = (size_t)(shape->heads * shape->dim * shape->host_bytes);
+  const size_t row_bytes = (size_t)shape->heads * (size_t)shape->dim * (size_t)shape->host_bytes;
   const char *const rows = (const char *)problem->dense[FT_K];
   int64_t shared = 0;
   for (int64_t n = 1; n < shape->batch; n++)

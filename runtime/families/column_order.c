@@ -41,13 +41,12 @@ void ft_column_order_read(struct ft_arg_column_order *order, const struct ft_lau
   if (!mask || ft_visibility_varies(plan->request)) return;
   order->columns = mask->column_order;
   if (most == 0 || !mask->column_counts) return;
-  const int64_t heads = run->batch * run->heads_kv;
-  const struct ft_columns columns = {.counts = mask->column_counts,
-                                     .columns = mask->col_blocks,
-                                     .tiles = mask->cols / ft_config_block_n(plan->config),
-                                     .steps_of_a_block = (double)mask->rows /
-                                                         ft_config_block_m(plan->config) *
-                                                         (run->heads_q / run->heads_kv)};
+  const int64_t heads = run->batch * run->heads_kv, group = run->heads_q / run->heads_kv;
+  const struct ft_columns columns = {
+      .counts = mask->column_counts,
+      .columns = mask->col_blocks,
+      .tiles = mask->cols / ft_config_block_n(plan->config),
+      .steps_of_a_block = (double)mask->rows / ft_config_block_m(plan->config) * (double)group};
   const struct ft_walk_parts parts =
       ft_walk_parts_of(&columns, steps_of_a_part(dividing, &columns, heads), most / heads);
   static_assert(sizeof order->ends == sizeof parts.ends, "as many classes");

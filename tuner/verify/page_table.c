@@ -14,7 +14,7 @@ static int64_t pages_of(const struct ft_page_table *table, int32_t rows) {
 
 /* All numbers below `count`, in random order. */
 static int32_t *shuffled(int64_t count, uint64_t *state) {
-  int32_t *const numbers = malloc((size_t)count * sizeof *numbers);
+  int32_t *const numbers = calloc((size_t)count, sizeof *numbers);
   for (int64_t n = 0; n < count && numbers; n++) {
     const int64_t place = (int64_t)(ft_random_next(state) % (uint64_t)(n + 1));
     numbers[n] = numbers[place];
