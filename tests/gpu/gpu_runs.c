@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/gpu/gpu_scene.h"
 #include "tuner/verify/comparison.h"
 #include "tuner/verify/problem.h"
 #include "tuner/verify/problem_verify.h"
@@ -113,4 +114,15 @@ void gpu_check_requests(const char *name, int most, int configs,
   ck_assert_int_eq(uncompiled, 0);
   ck_assert_int_eq(findings.wrong, 0);
   ck_assert_int_eq(findings.runs, count * configs);
+}
+
+void gpu_check_large(const char *request, uint64_t seed) {
+  enum { CHECKED_ROWS = 64 };
+  struct gpu_scene scene = gpu_scene_open(request, NULL, seed);
+  const struct ft_problem_run run = {gpu_run_and_wait, scene.plan, NULL};
+  struct ft_comparison comparison;
+  gpu_assert_ok(
+      ft_problem_check(scene.problem, &run, CHECKED_ROWS, gpu_lab()->threads, &comparison));
+  ck_assert_msg(comparison.error_ratio <= 1, "%s: %s", request, comparison.worst);
+  gpu_scene_close(&scene);
 }

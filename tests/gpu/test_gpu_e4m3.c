@@ -3,11 +3,7 @@
  * row checked by ft_problem_verify. FATUNE_TEST_SEED repeats a run; FATUNE_TEST_CASE=N runs the
  * N-th request alone. */
 #include "tests/gpu/gpu_runs.h"
-#include "tests/gpu/gpu_scene.h"
 #include "tests/gpu/gpu_suites.h"
-#include "tuner/verify/comparison.h"
-#include "tuner/verify/problem.h"
-#include "tuner/verify/problem_verify.h"
 
 enum { CASES = 96 };
 
@@ -21,13 +17,7 @@ static const char *const large_requests[] = {"e4m3 d128 hq16 hkv4 b2 nq8192 caus
                                              "e4m3 d256 hq8 nq4000 nk9000 causal"};
 
 START_TEST(large_problems_are_right) {
-  enum { ROWS = 64 };
-  struct gpu_scene scene = gpu_scene_open(large_requests[_i], NULL, 900 + (uint64_t)_i);
-  const struct ft_problem_run run = {gpu_run_and_wait, scene.plan, NULL};
-  struct ft_comparison comparison;
-  gpu_assert_ok(ft_problem_check(scene.problem, &run, ROWS, gpu_lab()->threads, &comparison));
-  ck_assert_msg(comparison.error_ratio <= 1, "%s: %s", large_requests[_i], comparison.worst);
-  gpu_scene_close(&scene);
+  gpu_check_large(large_requests[_i], 900 + (uint64_t)_i);
 }
 END_TEST
 
