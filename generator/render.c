@@ -170,6 +170,7 @@ static void push_forms(lua_State *state, const struct ft_render *job) {
       {"pairs", wide}, /* fragments of elements of 32 bits */
       {"fragments", wide},
       {"staging", wide},
+      {"numbers_of_lane", wide},
       {"sequence", request->ragged ? "_ragged" : paged},
       {"key_rows", paged},
       {"work_list", request->ragged ? "" : "_none"},

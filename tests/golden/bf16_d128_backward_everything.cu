@@ -764,7 +764,8 @@ __device__ __forceinline__ void enter_block(QueryWalk &walk, int entry, int tile
   if (walk.tiles > TILES_PER_MASK_BLOCK - tile) walk.next = *walk.blocks;
 }
 
-// To the step behind so many tiles of this head, of which it has more, or of the first one behind it that has any.
+// Goes to this head's tile number `skipped`, which must exist. If the head has no tiles, goes to the first tile of the next
+// head that has some.
 __device__ __forceinline__ void enter_head(const Sequence &sequence, const Visibility &visibility, const KeyTile &keys,
                                            QueryWalk &walk, int skipped) {
   const MaskLists &columns = visibility.columns;

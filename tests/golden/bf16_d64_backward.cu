@@ -271,10 +271,10 @@ __device__ __forceinline__ void stmatrix_x4(unsigned address, const unsigned (&r
 }
 
 // ---- PTX: kernels that begin before the one before them has ended (sm_90) ------------------------------------
-// Where all blocks of a grid have said so, or have ended, a grid behind it that may begin early does.
+// The next grid begins, if it was launched early, when every block of this one has called this or has ended.
 __device__ __forceinline__ void next_grid_may_begin() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 
-// Until the grid before this one has ended and all it wrote can be read.
+// Waits until the grid before this one has ended and what it wrote can be read.
 __device__ __forceinline__ void wait_for_grid_before() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
 // ---- PTX: additions to global memory that return nothing --------------------------------------------------
@@ -651,7 +651,7 @@ __device__ __forceinline__ void add_to_sink(SinkSum &, const BackwardParams &, i
 __device__ __forceinline__ void end_sink(const SinkSum &, const BackwardParams &, const QueryTile &) {}
 __device__ __forceinline__ void finish_sinks(const BackwardParams &) {}
 
-// The key tile of a rank: they start in the order of their keys.
+// The number of the key tile that starts at this rank. Tiles start in the order of their keys.
 __device__ __forceinline__ int key_tile_of_rank(const BackwardParams &, int, int, int rank) { return rank; }
 
 // ---- a key tile and its place in the order ------------------------------------------------------------------------------
