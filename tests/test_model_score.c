@@ -55,7 +55,8 @@ static const struct {
   struct ft_score_cost exponent, slope, visible;
 } counts[] = {
     {"score = s * 2", {0, 0, 0}, {1, 0, 0}, {0, 0, 0}},
-    /* The sum of a step, with the key's distance from its first; |x| for each element else. */
+    /* Exponent: a sum made once a step plus the key's distance, one operation. The score by
+     * itself: |i - j| is made for each element, two operations. */
     {"alibi", {1, 0, 0}, {2, 0, 0}, {0, 0, 0}},
     /* A read for two elements, times log2(e), added. */
     {learnt, {2.5, 0, 0.5}, {2, 0, 0.5}, {0, 0, 0}},

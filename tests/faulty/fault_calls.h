@@ -25,8 +25,9 @@ struct fault_place {
   long first, last;
 };
 
-/* From here on places are noted, in an empty table. FAULT_ALL_CALLERS tell chains apart, or so many
- * of the program's own, the innermost; 0: no more are noted. */
+/* From here on places are noted, in an empty table. A chain is told from another by that many
+ * innermost callers in the program itself; by FAULT_ALL_CALLERS, callers in libraries count, too.
+ * 0 ends the noting. */
 enum { FAULT_ALL_CALLERS = 64 };
 void fault_calls_note_places(int callers);
 

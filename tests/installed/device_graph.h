@@ -1,5 +1,5 @@
-/* device_graph.h: what runs on a stream as a graph of CUDA, by the driver alone. in -> out: a
- * stream -> a graph that can be launched again and again. A failure ends the program. */
+/* device_graph.h: CUDA graphs through the driver API. in -> out: what is enqueued on a stream -> a
+ * graph that can be launched again and again. A failure ends the program. */
 #ifndef DEVICE_GRAPH_H
 #define DEVICE_GRAPH_H
 
