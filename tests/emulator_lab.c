@@ -186,9 +186,10 @@ void emulator_row_by_row(const char *request, enum ft_layout layout, double scal
 }
 
 void emulator_expect_right(const char *name, const struct emulator_run *run) {
-  ck_assert_msg(run->status == FT_OK, "%s: %s", name, run->fault);
-  ck_assert_msg(run->comparison.error_ratio <= 1, "%s: %s\n%s", name, run->comparison.worst,
-                run->explanation.data ? run->explanation.data : "");
+  const unsigned long long seed = emulator_seed();
+  ck_assert_msg(run->status == FT_OK, "FATUNE_TEST_SEED=%llu %s: %s", seed, name, run->fault);
+  ck_assert_msg(run->comparison.error_ratio <= 1, "FATUNE_TEST_SEED=%llu %s: %s\n%s", seed, name,
+                run->comparison.worst, run->explanation.data ? run->explanation.data : "");
 }
 
 void emulator_expect_fault(const char *name, const struct emulator_run *run) {

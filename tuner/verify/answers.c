@@ -6,8 +6,9 @@
  *
  * Floor of O: half a unit in the last place of the row's largest value, the rounding of O itself.
  *
- * A product of fp32 is made of three of TF32, which take each operand to within 2^-22 of itself:
- * there the floor has 2^-21 besides, of P and V.
+ * Of fp32 the floor has 2^-20 besides. A product is made of three of TF32, which take P and V to
+ * within 2^-22 of themselves each. ex2.approx errs by up to 2^-22 in P, and again in the factor by
+ * which parts of a row's keys are merged, each time for all elements of the row alike.
  *
  * Floor of LSE: 1e-5 + 2e-6 |LSE|. Tensor cores truncate where they accumulate S, each step of 16
  * by up to 2^-22 of the largest partial sum, and ex2.approx and lg2.approx err by 2 ulp. The plain
@@ -34,8 +35,8 @@
  * have all of P exact. */
 static const double E4M3_SCORES = 0x1p-8;
 
-/* Likewise, of the operands of a product of fp32. */
-static const double FP32_OPERANDS = 0x1p-21;
+/* Likewise, of the operands of a product of fp32 and of ex2.approx. */
+static const double OF_FP32 = 0x1p-20;
 
 struct ft_answers {
   enum ft_dtype dtype; /* of O */
@@ -72,7 +73,7 @@ static struct ft_answers *allocate(const struct ft_request *request, int row_cou
   const size_t rows = (size_t)row_count;
   answers->dtype = ft_output_dtype(request);
   answers->e4m3 = request->dtype == FT_E4M3;
-  answers->besides = answers->e4m3 ? E4M3_SCORES : request->dtype == FT_FP32 ? FP32_OPERANDS : 0;
+  answers->besides = answers->e4m3 ? E4M3_SCORES : request->dtype == FT_FP32 ? OF_FP32 : 0;
   answers->row_count = row_count;
   answers->dim = request->head_dim_v;
   answers->rows = malloc(rows * sizeof *answers->rows);

@@ -8,7 +8,11 @@
  * yardstick. Tensor cores truncate where they accumulate S and dP, each step of 16 by up to 2^-22
  * of the largest partial sum, and delta is summed in another order than dP. Where the two cancel,
  * only that error is left. Of fp32 the floor is 2^-22: a product is made of three of TF32, each
- * operand to within 2^-22 of itself, and sums of 16 are accumulated outside the tensor core. */
+ * operand to within 2^-22 of itself, and sums of 16 are accumulated outside the tensor core.
+ *
+ * Of fp32 the gradient itself may err by 2^-20 besides. P is exp2(x), where x is a score less LSE
+ * in units of log2: LSE log2(e) is rounded by up to 2^-21 (below 16), which is 2^-21.5 of P, and
+ * ex2.approx errs by 2^-22. Where all scores and LSE are alike, so is the error of all P. */
 
 #include "tuner/verify/gradient_answers.h"
 
@@ -25,7 +29,7 @@
 #include "tuner/verify/random_inputs.h"
 #include "tuner/verify/reference.h"
 
-static const double FLOOR = 0x1p-20, FLOOR_OF_FP32 = 0x1p-22;
+static const double FLOOR = 0x1p-20, FLOOR_OF_FP32 = 0x1p-22, WEIGHTS_OF_FP32 = 0x1p-20;
 /* GPUs take a P below 2^-126 for 0. A gradient sums fewer than 2^16 of them, times inputs below
  * 2^10. */
 static const double FLUSHED = 0x1p-100;
@@ -42,8 +46,8 @@ struct chosen {
 };
 
 struct ft_gradient_answers {
-  enum ft_dtype dtype; /* of the gradients */
-  double floor;
+  enum ft_dtype dtype;      /* of the gradients */
+  double floor, of_weights; /* relative to the yardstick, to the gradient */
   struct chosen of[FT_GRADIENTS];
 };
 
@@ -150,7 +154,7 @@ static void share_out(struct work *work, int threads) {
 /* ---- allowances ---- */
 
 /* In row order, so that the allowances do not depend on which thread did what. */
-static void sum_up(struct chosen *chosen, enum ft_dtype dtype, double floor) {
+static void sum_up(const struct ft_gradient_answers *answers, struct chosen *chosen) {
   double square = 0, plain_square = 0, yard_square = 0;
   for (int n = 0; n < chosen->count; n++) {
     const double *values = chosen->values + (size_t)n * (size_t)chosen->dim;
@@ -163,8 +167,10 @@ static void sum_up(struct chosen *chosen, enum ft_dtype dtype, double floor) {
   }
   /* Rounding the result alone errs by about half a unit roundoff in the mean. */
   chosen->norm = sqrt(square);
-  chosen->allowed = 2 * sqrt(plain_square) + 0.5 * ft_half_ulp(dtype, 1.0) * chosen->norm +
-                    floor * sqrt(yard_square) + FLUSHED * sqrt((double)chosen->count * chosen->dim);
+  chosen->allowed = 2 * sqrt(plain_square) +
+                    (0.5 * ft_half_ulp(answers->dtype, 1.0) + answers->of_weights) * chosen->norm +
+                    answers->floor * sqrt(yard_square) +
+                    FLUSHED * sqrt((double)chosen->count * chosen->dim);
 }
 
 /* The allowance of one element of a row. A row that nothing contributes to has to be zero. */
@@ -173,7 +179,8 @@ static double element_allowed(const struct ft_gradient_answers *answers,
   const double yardstick = chosen->yardstick[index], largest = chosen->largest[index];
   if (!(yardstick > 0)) return 0;
   const double rounding = largest > 0 ? ft_half_ulp(answers->dtype, largest) : 0;
-  return (2 * chosen->element_error + answers->floor) * yardstick + rounding + FLUSHED;
+  return (2 * chosen->element_error + answers->floor) * yardstick + answers->of_weights * largest +
+         rounding + FLUSHED;
 }
 
 int ft_gradient_answers_make(struct ft_gradient_answers **answers,
@@ -187,6 +194,7 @@ int ft_gradient_answers_make(struct ft_gradient_answers **answers,
   if (!made) return ft_fail(FT_E_MEMORY, "no memory for the reference of gradients");
   made->dtype = ft_output_dtype(r);
   made->floor = r->dtype == FT_FP32 ? FLOOR_OF_FP32 : FLOOR;
+  made->of_weights = r->dtype == FT_FP32 ? WEIGHTS_OF_FP32 : 0;
   FT_CHECK(ft_query_terms_make(&terms, problem));
   FT_CHECK(choose(&made->of[FT_GRADIENT_Q], problem, FT_GRADIENT_Q, rows, seed));
   FT_CHECK(choose(&made->of[FT_GRADIENT_K], problem, FT_GRADIENT_K, rows, ~seed));
@@ -194,8 +202,7 @@ int ft_gradient_answers_make(struct ft_gradient_answers **answers,
       choose(&made->of[FT_GRADIENT_V], problem, FT_GRADIENT_V, rows, ~seed)); /* the same keys */
   struct work work = {.problem = problem, .terms = terms, .answers = made};
   share_out(&work, threads);
-  for (int gradient = 0; gradient < FT_GRADIENTS; gradient++)
-    sum_up(&made->of[gradient], made->dtype, made->floor);
+  for (int gradient = 0; gradient < FT_GRADIENTS; gradient++) sum_up(made, &made->of[gradient]);
   *answers = made;
 done:
   free(terms);
