@@ -30,4 +30,19 @@ add_custom_command(
   DEPENDS made_digests ${generator_sources}
   COMMENT "Digests of templates and generator" VERBATIM)
 set(generator_made ${PROJECT_BINARY_DIR}/ft_templates.c ${PROJECT_BINARY_DIR}/ft_made_digests.c)
-set(runtime_made ${PROJECT_BINARY_DIR}/ft_emulator_files.c)
+
+# The trials that ship become a layer of the caches, inside the library.
+function(make_shipped_layer)
+  file(GLOB trials CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/cache/shipped/*.trials)
+  list(SORT trials)
+  add_executable(made_shipped cache/shipped/made_shipped.c $<TARGET_OBJECTS:generator>
+    $<TARGET_OBJECTS:cache>)
+  target_link_libraries(made_shipped PRIVATE fatune_flags dep::lua dep::sqlite dep::sodium
+    dep::jansson Threads::Threads)
+  add_custom_command(
+    OUTPUT ${PROJECT_BINARY_DIR}/ft_shipped.c
+    COMMAND made_shipped ${PROJECT_BINARY_DIR}/shipped.fatune ${trials} > ${PROJECT_BINARY_DIR}/ft_shipped.c
+    DEPENDS made_shipped ${trials}
+    COMMENT "The layer of trials that ships" VERBATIM)
+endfunction()
+set(runtime_made ${PROJECT_BINARY_DIR}/ft_emulator_files.c ${PROJECT_BINARY_DIR}/ft_shipped.c)

@@ -331,6 +331,13 @@ int ft_database_open(struct ft_database *database, const char *path, enum ft_dat
   return status;
 }
 
+void *ft_database_bytes(const void *bytes, size_t size) {
+  void *const copy = sqlite3_malloc64(size);
+  if (copy) return memcpy(copy, bytes, size);
+  ft_fail(FT_E_MEMORY, "no memory for %zu bytes", size);
+  return NULL;
+}
+
 int ft_database_open_bytes(struct ft_database *database, const char *path, void *bytes,
                            size_t size) {
   const unsigned flags = SQLITE_DESERIALIZE_FREEONCLOSE | SQLITE_DESERIALIZE_READONLY;

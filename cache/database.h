@@ -56,6 +56,9 @@ int ft_database_open(struct ft_database *database, const char *path, enum ft_dat
 int ft_database_open_bytes(struct ft_database *database, const char *path, void *bytes,
                            size_t size);
 
+/* A copy as that function takes it; NULL: no memory for it. */
+void *ft_database_bytes(const void *bytes, size_t size);
+
 void ft_database_close(struct ft_database *database);
 
 /* Its path, "memory" for one without. For messages. */

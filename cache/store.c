@@ -228,12 +228,13 @@ static int name_user_files(struct ft_store *store, const char *folder) {
   return FT_OK;
 }
 
-/* FATUNE_CACHE. *layers: whether system layers are read. */
-static void choose_use(struct ft_store *store, const struct ft_store_options *options,
-                       bool *layers) {
+/* FATUNE_CACHE. *layers: whether system layers are read; *shipped: that of the library itself. */
+static void choose_use(struct ft_store *store, const struct ft_store_options *options, bool *layers,
+                       bool *shipped) {
   const char *const use = secure_getenv("FATUNE_CACHE");
   store->memory_only = options->memory_only != 0;
   *layers = !store->memory_only;
+  *shipped = !use || strcmp(use, "off") != 0;
   if (store->memory_only || !use || !use[0] || strcmp(use, "rw") == 0) return;
   if (strcmp(use, "ro") == 0) {
     store->read_only = true;
@@ -279,11 +280,12 @@ int ft_store_open(struct ft_store **store, const struct ft_store_options *option
 
   ft_store_enter(made);
   int status = FT_OK;
-  bool layers = true;
-  choose_use(made, options, &layers);
+  bool layers = true, shipped = true;
+  choose_use(made, options, &layers, &shipped);
   choose_cap(made, options);
   if (!made->memory_only) status = name_user_files(made, options->folder);
   if (status == FT_OK && layers) status = ft_store_add_layers(made, options);
+  if (status == FT_OK && shipped) ft_store_add_shipped(made, options);
   ft_store_leave(made);
   if (status != FT_OK) {
     ft_store_close(made);

@@ -28,6 +28,8 @@ struct ft_store_options {
   const char *library_folder; /* one more folder of system layers, searched last; may be NULL */
   int64_t kernel_bytes_cap;   /* of kernels.db; 0: 2 GiB */
   int memory_only;            /* nothing on disk is read or written, whatever FATUNE_CACHE says */
+  const void *shipped; /* one more layer, below all others, as the bytes of its file; may be NULL */
+  size_t shipped_size;
   void (*warn)(void *payload, const char *message); /* at most once per fault; may be NULL */
   void *payload;
 };
@@ -66,6 +68,7 @@ int ft_store_trial_put(struct ft_store *store, const struct ft_trial *trial);
 enum ft_hit {
   FT_HIT_DEFAULT, /* nothing known: the hand-written default */
   FT_HIT_MODEL,   /* predicted for this bucket and device class */
+  FT_HIT_SHIPPED, /* measured by the project, for this bucket or one near it: the built-in layer */
   FT_HIT_NEAR,    /* measured for the nearest bucket on this device class, or on a device of the
                      same target, or with other templates */
   FT_HIT_EXACT    /* measured for this bucket on this device class, with these templates */
@@ -76,7 +79,9 @@ struct ft_choice {
   struct ft_config config; /* unset when hit is FT_HIT_DEFAULT */
   struct ft_digest kernel; /* key of the kernel that was measured */
   double median_us;        /* measured or predicted; 0 when unknown */
-  char note[256];          /* which bucket, device, layer; for people */
+  int64_t at;              /* when, in seconds since 1970; where, and by what: */
+  char device[96], driver[32], nvrtc[64];
+  char note[256]; /* which bucket, device, layer; for people */
 };
 
 struct ft_query {
@@ -100,7 +105,7 @@ int ft_store_kernel_of_config(struct ft_store *store, const struct ft_query *que
                               const struct ft_config *config, struct ft_digest *key);
 
 /* All trials of a bucket on a device class (NULL: all of them), winner's order; return false to
- * stop. */
+ * stop. Those that are shipped inside the library are left out: they were measured elsewhere. */
 int ft_store_trials(struct ft_store *store, const struct ft_request *bucket, const char *device,
                     bool (*visit)(void *payload, const struct ft_trial *trial), void *payload);
 
@@ -181,8 +186,9 @@ struct ft_export {
 };
 
 /* Writes the winners of one target and the kernels they name into one read-only-friendly file
- * (whole or not at all: a temporary beside it, then rename). What cannot be read of the user's
- * stores fails the export. device NULL: every device class of the target. */
+ * (whole or not at all: a temporary beside it, then rename). A file NAME.trials becomes text, one
+ * trial a line, without kernels: what the library ships is kept in that form. What cannot be read
+ * of the user's stores fails the export. device NULL: every device class of the target. */
 int ft_store_export(struct ft_store *store, const char *target, const char *device,
                     const char *file, struct ft_export *export);
 

@@ -37,10 +37,14 @@ static bool take(struct ft_store *store, const struct ft_filter *filter, enum ft
   const bool any = entries.standing_count > 0;
   if (any) {
     const struct ft_standing *const best = &entries.standings[0];
-    choice->hit = hit;
+    choice->hit = ft_store_is_shipped(store, filter->layer) ? FT_HIT_SHIPPED : hit;
     choice->config = best->trial->config;
     choice->kernel = best->trial->kernel;
     choice->median_us = best->median_us;
+    choice->at = best->trial->at;
+    snprintf(choice->device, sizeof choice->device, "%s", best->trial->device);
+    snprintf(choice->driver, sizeof choice->driver, "%s", best->trial->driver);
+    snprintf(choice->nvrtc, sizeof choice->nvrtc, "%s", best->trial->nvrtc);
     snprintf(choice->note, sizeof choice->note, "'%s' on %s by %s; %s", filter->bucket,
              filter->device, best->trial->policy, layer_name(store, filter->layer));
   }
@@ -126,6 +130,13 @@ static int place_spot(const struct ft_spot *spot, const struct wanted *wanted,
   return FT_OK;
 }
 
+/* A user's own measurement is taken from as far as there is none nearer. What was measured
+ * elsewhere for another problem says less than the default's rules do. */
+static bool is_too_far(const struct ft_store *store, const struct near_spot *near) {
+  static const double SHIPPED_OCTAVES = 4;
+  return ft_store_is_shipped(store, near->spot->layer) && near->octaves > SHIPPED_OCTAVES;
+}
+
 static bool take_near(struct ft_store *store, const struct wanted *wanted,
                       const struct near_spot *near, struct ft_choice *choice) {
   struct ft_filter filter = {.bucket = near->spot->bucket,
@@ -163,7 +174,7 @@ static bool choose_near(struct ft_store *store, const struct wanted *wanted,
   size_t count = 0;
   for (size_t i = 0; status != FT_E_MEMORY && i < spots.count; i++) {
     status = place_spot(&spots.at[i], wanted, &near[count]);
-    count += status == FT_OK;
+    count += status == FT_OK && !is_too_far(store, &near[count]);
   }
   if (status == FT_E_MEMORY) miss(store, choice);
   if (count > 1) qsort(near, count, sizeof *near, order_near);

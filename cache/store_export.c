@@ -1,5 +1,6 @@
 /* store_export.c: the winners of one target and their kernels as one file to ship.
- * in -> out: the user's rows -> a file that stores use as a system layer. */
+ * in -> out: the user's rows -> a file that stores use as a system layer; or trials as lines of
+ * text. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -16,6 +17,7 @@
 struct shipment {
   struct ft_store *store;
   struct ft_database *file;
+  FILE *lines; /* of text; NULL: rows of file are written */
   struct ft_export *export;
 };
 
@@ -35,6 +37,23 @@ static int ship_kernel(struct shipment *shipment, const struct ft_digest *key) {
   return status;
 }
 
+static int ship_line(struct shipment *shipment, const struct ft_trial *trial) {
+  struct ft_text line = FT_TEXT_INIT;
+  ft_trial_print(trial, &line);
+  const int status = ft_text_status(&line);
+  if (status == FT_OK) fprintf(shipment->lines, "%s\n", line.data); /* ferror tells at the end */
+  if (status == FT_OK) shipment->export->trials++;
+  ft_text_free(&line);
+  return status;
+}
+
+static int ship_row(struct shipment *shipment, const struct ft_trial *trial) {
+  bool inserted = false;
+  FT_TRY(ft_row_put_trial(shipment->file, trial, &inserted));
+  if (inserted) shipment->export->trials++;
+  return ship_kernel(shipment, &trial->kernel);
+}
+
 /* All trials of the best candidate that passes: together they are its samples. */
 static int ship_best(struct shipment *shipment, const struct ft_filter *filter) {
   struct ft_entries entries;
@@ -43,10 +62,7 @@ static int ship_best(struct shipment *shipment, const struct ft_filter *filter) 
   int status = FT_OK;
   for (size_t i = 0; status == FT_OK && i < count; i++) {
     const struct ft_trial *const trial = &entries.at[i]->trial;
-    bool inserted = false;
-    status = ft_row_put_trial(shipment->file, trial, &inserted);
-    if (inserted) shipment->export->trials++;
-    if (status == FT_OK) status = ship_kernel(shipment, &trial->kernel);
+    status = shipment->lines ? ship_line(shipment, trial) : ship_row(shipment, trial);
   }
   ft_entries_free(&entries);
   return status;
@@ -136,21 +152,39 @@ static int forget_version(const char *path) {
   return ft_fail(FT_E_CACHE, "cannot write '%s': %s", path, strerror(written ? errno : why));
 }
 
+static int ship_checked(struct shipment *shipment, const char *target, const char *device) {
+  const int64_t troubles = shipment->store->troubles;
+  FT_TRY(ship_all(shipment, target, device));
+  if (shipment->store->troubles > troubles)
+    return ft_fail(FT_E_CACHE, "not all could be read, nothing is written: %s",
+                   shipment->store->trouble);
+  if (shipment->export->trials == 0 && !shipment->export->may_be_empty)
+    return ft_fail(FT_E_NOT_FOUND, "nothing is known for %s%s%s", target, device ? " on " : "",
+                   device ? device : "");
+  return FT_OK;
+}
+
+static int fill_lines(struct shipment *shipment, const char *path, const char *target,
+                      const char *device) {
+  FT_TRY(check_readable(shipment->store));
+  shipment->lines = fopen(path, "we");
+  if (!shipment->lines) return ft_fail(FT_E_CACHE, "cannot write '%s': %s", path, strerror(errno));
+  const int status = ship_checked(shipment, target, device);
+  const bool failed = ferror(shipment->lines) != 0;
+  const bool closed = fclose(shipment->lines) == 0;
+  shipment->lines = NULL;
+  if (status != FT_OK || (closed && !failed)) return status;
+  return ft_fail(FT_E_CACHE, "cannot write '%s': %s", path, strerror(errno));
+}
+
 static int fill(struct shipment *shipment, const char *path, const char *target,
                 const char *device) {
   struct ft_database file = {0};
-  const int64_t troubles = shipment->store->troubles;
   FT_TRY(check_readable(shipment->store));
   FT_TRY(ft_database_open(&file, path, FT_DATABASE_FRESH_LAYER));
   shipment->file = &file;
   int status = ft_database_begin(&file, 0);
-  if (status == FT_OK) status = ship_all(shipment, target, device);
-  if (status == FT_OK && shipment->store->troubles > troubles)
-    status = ft_fail(FT_E_CACHE, "not all could be read, nothing is written: %s",
-                     shipment->store->trouble);
-  if (status == FT_OK && shipment->export->trials == 0 && !shipment->export->may_be_empty)
-    status = ft_fail(FT_E_NOT_FOUND, "nothing is known for %s%s%s", target, device ? " on " : "",
-                     device ? device : "");
+  if (status == FT_OK) status = ship_checked(shipment, target, device);
   if (status == FT_OK) status = ft_database_commit(&file);
   ft_database_close(&file);
   shipment->file = NULL;
@@ -179,6 +213,12 @@ static int publish(const char *temporary, const char *file) {
   return FT_OK;
 }
 
+static bool is_text(const char *file) {
+  static const char ending[] = ".trials";
+  const size_t length = strlen(file);
+  return length >= sizeof ending && strcmp(file + length - (sizeof ending - 1), ending) == 0;
+}
+
 int ft_store_export(struct ft_store *store, const char *target, const char *device,
                     const char *file, struct ft_export *export) {
   struct shipment shipment = {.store = store, .export = export};
@@ -193,7 +233,7 @@ int ft_store_export(struct ft_store *store, const char *target, const char *devi
     status = ft_fail(FT_E_CACHE, "cannot write '%s': %s", file, strerror(errno));
   if (status == FT_OK) {
     ft_store_enter(store);
-    status = fill(&shipment, real, target, device);
+    status = (is_text(file) ? fill_lines : fill)(&shipment, real, target, device);
     ft_store_tell_skipped(store);
     ft_store_leave(store);
   }

@@ -94,7 +94,8 @@ int ft_store_gather(struct ft_store *store, const struct ft_filter *filter,
   ft_store_sources(store, FT_KIND_TUNING, &sources);
   int status = FT_OK;
   for (int i = 0; status == FT_OK && i < sources.count; i++)
-    if (filter->layer < 0 || filter->layer == sources.at[i].layer)
+    if (filter->layer == sources.at[i].layer ||
+        (filter->layer < 0 && !ft_store_is_shipped(store, sources.at[i].layer)))
       status = gather_from(store, sources.at[i].database, filter, entries);
   if (status == FT_OK)
     status =

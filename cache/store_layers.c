@@ -100,6 +100,36 @@ int ft_store_add_layers(struct ft_store *store, const struct ft_store_options *o
   return FT_OK;
 }
 
+/* FATUNE_SHIPPED: whether the trials inside the library are looked at. */
+static bool is_wanted(struct ft_store *store) {
+  const char *const given = secure_getenv("FATUNE_SHIPPED");
+  if (!given || !given[0] || strcmp(given, "on") == 0) return true;
+  if (strcmp(given, "off") == 0) return false;
+  ft_fail(FT_E_ARGUMENT, "FATUNE_SHIPPED is '%.40s'; allowed: on, off; taken as on", given);
+  ft_store_fault(store, ft_detail());
+  return true;
+}
+
+void ft_store_add_shipped(struct ft_store *store, const struct ft_store_options *options) {
+  static const char name[] = "shipped with the library";
+  if (!options->shipped || options->shipped_size == 0 || !is_wanted(store)) return;
+  struct ft_database *const layer = &store->layers[store->layer_count];
+  void *const bytes = ft_database_bytes(options->shipped, options->shipped_size);
+  int status = bytes ? FT_OK : FT_E_MEMORY;
+  if (bytes) status = ft_database_open_bytes(layer, name, bytes, options->shipped_size);
+  note(store, name, status == FT_OK, status == FT_OK ? "inside it" : ft_detail());
+  if (status != FT_OK) {
+    ft_store_fault(store, ft_detail());
+    return;
+  }
+  store->layer_count++;
+  store->shipped_layer = store->layer_count;
+}
+
+bool ft_store_is_shipped(const struct ft_store *store, int layer) {
+  return layer > 0 && layer == store->shipped_layer;
+}
+
 void ft_store_close_layers(struct ft_store *store) {
   for (int i = 0; i < store->layer_count; i++) ft_database_close(&store->layers[i]);
   for (int i = 0; i < store->found_count; i++) {

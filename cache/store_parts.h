@@ -22,7 +22,8 @@ enum ft_fault {
   FT_REMARK_VERSION /* no fault: rows of another version are skipped */
 };
 
-enum { FT_LAYERS_MAX = 64, FT_SOURCES_MAX = FT_LAYERS_MAX + 2, FT_WARNINGS_MAX = 16 };
+/* Of layers: those of files, and the one that is shipped inside. */
+enum { FT_LAYERS_MAX = 64, FT_SOURCES_MAX = FT_LAYERS_MAX + 3, FT_WARNINGS_MAX = 16 };
 
 struct ft_user_file {
   char *folder, *path; /* NULL: there is no place for it */
@@ -35,8 +36,9 @@ struct ft_store {
   pthread_mutex_t lock;
   struct ft_user_file user[FT_KINDS];
   struct ft_database memory; /* what could not be written to the user files */
-  struct ft_database layers[FT_LAYERS_MAX];
+  struct ft_database layers[FT_LAYERS_MAX + 1];
   int layer_count;
+  int shipped_layer; /* the number, from 1, of the one that is shipped inside; 0: there is none */
   struct ft_trust trust;
   struct ft_store_layer *found; /* the layers' files, refused ones too; owned */
   int found_count;
@@ -79,6 +81,8 @@ void ft_store_fault(struct ft_store *store, const char *message);
 
 /* store_layers.c */
 int ft_store_add_layers(struct ft_store *store, const struct ft_store_options *options);
+void ft_store_add_shipped(struct ft_store *store, const struct ft_store_options *options);
+bool ft_store_is_shipped(const struct ft_store *store, int layer);
 void ft_store_close_layers(struct ft_store *store);
 
 /* Warns of what is no fault, once per database. */
@@ -132,7 +136,7 @@ struct ft_filter {             /* NULL: any */
   const char *bucket, *device; /* never NULL */
   const char *outcome, *policy;
   const struct ft_digest *templates;
-  int layer; /* -1: all */
+  int layer; /* -1: all but what is shipped inside */
 };
 
 struct ft_entries { /* ranked: see winner.h */

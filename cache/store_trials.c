@@ -54,7 +54,8 @@ static int spots_of(struct ft_store *store, const struct ft_request *bucket, con
     status = ft_row_request_text(&rounded, &text);
   }
   const char *const texts[3] = {text, device, NULL};
-  if (status == FT_OK) status = ft_store_spots(store, sql, texts, -1, spots);
+  const int last_layer = store->shipped_layer > 0 ? store->shipped_layer - 1 : -1;
+  if (status == FT_OK) status = ft_store_spots(store, sql, texts, last_layer, spots);
   free(text);
   return status;
 }

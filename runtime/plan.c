@@ -55,7 +55,7 @@ static int choose(fatune_session *session, const struct ft_request *request, con
 
 /* ORDER HIT */
 static const char *hit_name(enum ft_hit hit) {
-  static const char *const names[] = {"default", "model", "near", "exact"};
+  static const char *const names[] = {"default", "model", "shipped", "near", "exact"};
   return names[hit];
 }
 

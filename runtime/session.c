@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cache/shipped.h"
 #include "generator/arch.h"
 #include "generator/lua_host.h"
 #include "generator/status.h"
@@ -93,6 +94,8 @@ static int open_store(fatune_session *session, const fatune_session_options *opt
                                          .system_path = options->system_path,
                                          .library_folder = library_folder(folder),
                                          .memory_only = options->memory_only,
+                                         .shipped = ft_shipped_layer,
+                                         .shipped_size = ft_shipped_layer_size,
                                          .warn = options->log,
                                          .payload = options->payload};
   return ft_store_open(&session->store, &store);

@@ -5,6 +5,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "cache/store.h"
 #include "generator/space.h"
@@ -50,6 +51,10 @@ void cli_explain_why(const struct cli_trials *trials, const struct ft_choice *ch
                       "`fatune tune` measures");
     return;
   }
+  if (choice->hit == FT_HIT_SHIPPED) {
+    ft_text_add(text, "a winner that ships with fatune; `fatune tune` measures here");
+    return;
+  }
   if (!(chosen->median_us > 0)) { /* from another bucket, GPU or layer */
     ft_text_add(text, "the nearest winner known; this bucket was not tuned on this GPU");
     return;
@@ -64,6 +69,30 @@ void cli_explain_why(const struct cli_trials *trials, const struct ft_choice *ch
         "default, less shared memory, fewer registers, config text",
         100 * (chosen->median_us / fastest->median_us - 1), kind);
   }
+}
+
+static const char *or_unknown(const char *text) {
+  return text[0] != '\0' ? text : "unknown";
+}
+
+void cli_explain_measured(struct cli *cli, const struct ft_choice *choice) {
+  enum { DAY = 24 * 60 * 60 };
+  char day[16] = "?";
+  struct tm date;
+  const time_t at = (time_t)choice->at;
+  if (choice->at == 0 || choice->hit == FT_HIT_MODEL) return;
+  if (gmtime_r(&at, &date) != NULL) (void)strftime(day, sizeof day, "%Y-%m-%d", &date);
+  const long long days = ((long long)time(NULL) - (long long)choice->at) / DAY;
+  cli_field(cli, "measured", "%s (%lld day%s ago), %s, driver %s, NVRTC %s", day, days,
+            days == 1 ? "" : "s", choice->device, or_unknown(choice->driver),
+            or_unknown(choice->nvrtc));
+  json_t *const measured = json_object();
+  cli_json_set(measured, "at", json_integer(choice->at));
+  cli_json_set(measured, "age_days", json_integer(days));
+  cli_json_set(measured, "device", cli_json_text(choice->device));
+  cli_json_set(measured, "driver", cli_json_text(choice->driver));
+  cli_json_set(measured, "nvrtc", cli_json_text(choice->nvrtc));
+  cli_json(cli, "measured", measured);
 }
 
 static json_t *trial_json(const struct ft_trial *trial, int occupancy) {

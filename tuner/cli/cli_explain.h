@@ -25,6 +25,9 @@ int cli_trials_read(struct cli_trials *trials, fatune_session *session,
                     const struct ft_request *bucket, const char *device,
                     const struct ft_config *chosen);
 
+/* When, on which GPU, by which driver and compiler the chosen config was measured. */
+void cli_explain_measured(struct cli *cli, const struct ft_choice *choice);
+
 /* Why this config: one sentence. */
 void cli_explain_why(const struct cli_trials *trials, const struct ft_choice *choice,
                      struct ft_text *text);

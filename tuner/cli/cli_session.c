@@ -101,6 +101,7 @@ const char *cli_hit_name(enum ft_hit hit) {
   switch (hit) { /* ORDER HIT */
   case FT_HIT_DEFAULT: break;
   case FT_HIT_MODEL: return "model";
+  case FT_HIT_SHIPPED: return "shipped";
   case FT_HIT_NEAR: return "near";
   case FT_HIT_EXACT: return "exact";
   }

@@ -246,7 +246,7 @@ const struct command command_cache = {
                "gc --cap BYTES: delete kernels, least recently used first\n"
                "merge FILE: take in another user's tuning.db or kernels.db\n"
                "export, import: winners and their kernels as one file to ship; --sign writes "
-               "FILE.minisig beside it\n"
+               "FILE.minisig beside it; FILE.trials is written as text, a trial a line\n"
                "verify FILE: look a file to ship through: signature, schema, rows",
     .takes = CLI_CACHE | CLI_GPU | CLI_DEVICE | CLI_OUTPUT,
     .run = run};

@@ -91,6 +91,7 @@ static void explain_choice(struct cli *cli, const struct ft_choice *choice,
   cli_field(cli, "hit", "%s%s%s", cli_hit_name(choice->hit), choice->note[0] != '\0' ? ": " : "",
             choice->note);
   cli_field(cli, "config", "%s", config);
+  cli_explain_measured(cli, choice);
   cli_field(cli, "why", "%s", cli_whole(&why));
   cli_field(cli, "default", "%s", default_text);
   cli_json(cli, "hit", cli_json_text(cli_hit_name(choice->hit)));
@@ -161,7 +162,8 @@ const struct command command_explain = {
     .arguments = "REQUEST",
     .details =
         "hit is `exact' (measured for this bucket here), `near' (another bucket, GPU of the "
-        "target, or other templates), `model' (predicted) or `default'. With --score, and "
+        "target, or other templates), `shipped' (measured by the project, for this bucket or one "
+        "near it), `model' (predicted) or `default'. With --score, and "
         "also without a request: the expression, what it captures, its derivatives; --verbose: "
         "as CUDA C, too.",
     .takes = CLI_REQUESTS | CLI_ONE_REQUEST | CLI_GPU | CLI_DEVICE | CLI_SCORE_ALONE,
