@@ -328,12 +328,12 @@ FATUNE_API void fatune_mask_free(fatune_mask *mask);
 typedef struct fatune_plan fatune_plan;
 
 /* Looks the config up (exact, near, shipped, model, else the default; never measures), fetches the
- * kernel from the caches or compiles it (some tenths of a second), and loads it. A cached kernel that
- * the driver refuses is compiled anew, with one line to `log`. FATUNE_E_NO_DRIVER without a GPU;
- * FATUNE_E_ARGUMENT names the field of the request; FATUNE_E_UNSUPPORTED where no kernel serves
- * it on this GPU; FATUNE_E_NO_NVRTC where it has to be compiled and cannot be; FATUNE_E_COMPILE,
- * _TEMPLATE, _DEVICE; FATUNE_E_NOT_PREPARED while a stream is being captured that the default
- * stream waits for: make plans before the capture.
+ * kernel from the caches or compiles it (some tenths of a second), and loads it. A cached kernel
+ * that the driver refuses is compiled anew, with one line to `log`. FATUNE_E_NO_DRIVER without a
+ * GPU; FATUNE_E_ARGUMENT names the field of the request; FATUNE_E_UNSUPPORTED where no kernel
+ * serves it on this GPU; FATUNE_E_NO_NVRTC where it has to be compiled and cannot be;
+ * FATUNE_E_COMPILE, _TEMPLATE, _DEVICE; FATUNE_E_NOT_PREPARED while a stream is being captured that
+ * the default stream waits for: make plans before the capture.
  *
  * Equal requests share one plan, and each fatune_plan_make wants a fatune_plan_free. The session
  * keeps the 32 plans that were asked for last, loaded, so making one again costs less than a
@@ -351,8 +351,8 @@ FATUNE_API int fatune_plan_make_with(fatune_plan **plan, fatune_session *session
 /* Gives the plan back; the caller sees to it that no run of it is under way. NULL is allowed. */
 FATUNE_API void fatune_plan_free(fatune_plan *plan);
 
-/* Where the config came from ("exact: ...", "near: ...", "shipped: ...", "model: ...",
- * "default: ...", "given") and, after a ';', the kernel: cache or compiler. Lives as long as the plan. NULL: "". */
+/* Where the config came from ("exact: ...", as above, or "given") and, after a ';', the kernel:
+ * cache or compiler. Lives as long as the plan. NULL: "". */
 FATUNE_API const char *fatune_plan_origin(const fatune_plan *plan);
 /* The config's text. Lives as long as the plan. */
 FATUNE_API const char *fatune_plan_config(const fatune_plan *plan);
