@@ -4,58 +4,23 @@
  *
  * It is built against Python's stable ABI of 3.9, links no library and needs no header of PyTorch:
  * what it calls is given to it by address. */
-#define Py_LIMITED_API 0x03090000
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-#include <stdbool.h>
-#include <stdint.h>
+#include "python/binding.h"
+
 #include <string.h>
-
-#include "runtime/fatune.h"
-
-/* ---- DLPack ---- */
-
-enum { ON_CUDA = 2, INTEGER_BITS = 64 };
-
-struct dl_tensor {
-  void *data;
-  int32_t device_type, device_id, ndim;
-  uint8_t code, bits;
-  uint16_t lanes;
-  int64_t *shape, *strides;
-  uint64_t byte_offset;
-};
-
-struct dl_exchange {
-  uint32_t major, minor;
-  void *previous, *allocate, *from_object, *to_object;
-  int (*tensor_of)(void *object, struct dl_tensor *out);
-  int (*current_stream)(int32_t device_type, int32_t device_id, void **stream);
-};
 
 /* ---- objects ---- */
 
-static PyObject *new_object(PyTypeObject *type) {
+PyObject *new_object(PyTypeObject *type) {
   return ((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
 }
 
-static void free_object(PyObject *self) {
+void free_object(PyObject *self) {
   PyTypeObject *const type = Py_TYPE(self);
   ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
   Py_DECREF(type);
 }
 
 /* ---- Exchange(capsule, type, current_device, set_device): how tensors of a type are read ---- */
-
-enum { TENSORS = 3, DIMS = 4, TENSOR_WORDS = 2 + 2 * DIMS };
-
-/* current_device() and set_device(number) are of the thread; None where there is but one device. */
-struct exchange {
-  PyObject_HEAD;
-  const struct dl_exchange *api;
-  PyObject *type, *current_device, *set_device;
-  PyObject *held; /* the arguments it was made of, these among them */
-};
 
 static uint64_t address_of(const struct dl_tensor *tensor) {
   return (uintptr_t)tensor->data + tensor->byte_offset;
@@ -133,22 +98,6 @@ static PyType_Spec exchange_spec = {.name = "fatune._binding.Exchange",
 
 /* ---- Prepared: one kind of run ---- */
 
-enum { ADDRESSES_MOST = 16, WORKSPACE_ALIGNMENT = 256 };
-
-struct prepared {
-  PyObject_HEAD;
-  const struct exchange *exchange;
-  PyObject *enter; /* enter(device): what a thread does before it launches there first */
-  PyObject *held;
-  int (*run)(fatune_plan *plan, const fatune_arguments *arguments, void *stream);
-  fatune_plan *plan;
-  int device; /* -1: an emulated one */
-  int seeded; /* a seed and an offset follow the tensors */
-  int count;
-  Py_ssize_t words[ADDRESSES_MOST]; /* of the arguments; negative: of a workspace */
-  fatune_arguments arguments;
-};
-
 /* Prepared(exchange, run, plan, plan's address, arguments, words, device, seeded, enter): run is
  * the address of fatune_plan_run; words are the places, in 64-bit words, where addresses of tensors
  * go, that of the workspace as ~place. */
@@ -200,6 +149,22 @@ static void prepared_free(PyObject *self) {
   free_object(self);
 }
 
+bool is_prepared(PyObject *object) {
+  PyTypeObject *const type = Py_TYPE(object);
+  return (PyType_GetFlags(type) & Py_TPFLAGS_HEAPTYPE) &&
+         PyType_GetSlot(type, Py_tp_dealloc) == (void *)prepared_free;
+}
+
+void set_word(const struct prepared *prepared, int n, uint64_t address,
+              fatune_arguments *arguments) {
+  Py_ssize_t word = prepared->words[n];
+  if (word < 0) {
+    word = ~word;
+    address = (address + WORKSPACE_ALIGNMENT - 1) / WORKSPACE_ALIGNMENT * WORKSPACE_ALIGNMENT;
+  }
+  memcpy((char *)arguments + (size_t)word * sizeof address, &address, sizeof address);
+}
+
 static bool read_tensor(const struct prepared *prepared, PyObject *object,
                         struct dl_tensor *tensor) {
   return prepared->exchange->api->tensor_of(object, tensor) == 0;
@@ -209,16 +174,11 @@ static bool set_address(const struct prepared *prepared, int n, PyObject *object
                         fatune_arguments *arguments) {
   struct dl_tensor tensor;
   uint64_t address = 0;
-  Py_ssize_t word = prepared->words[n];
   if (object != Py_None) {
     if (!read_tensor(prepared, object, &tensor)) return false;
     address = address_of(&tensor);
   }
-  if (word < 0) {
-    word = ~word;
-    address = (address + WORKSPACE_ALIGNMENT - 1) / WORKSPACE_ALIGNMENT * WORKSPACE_ALIGNMENT;
-  }
-  memcpy((char *)arguments + (size_t)word * sizeof address, &address, sizeof address);
+  set_word(prepared, n, address, arguments);
   return true;
 }
 
@@ -254,16 +214,25 @@ static bool call_with(PyObject *function, int device) {
   return result != NULL;
 }
 
+static _Thread_local uint64_t entered; /* devices, a bit each */
+
+bool has_entered(const struct prepared *prepared) {
+  return prepared->device < 0 ||
+         (prepared->device < INTEGER_BITS && entered >> prepared->device & 1);
+}
+
+bool enter_once(const struct prepared *prepared) {
+  if (has_entered(prepared)) return true;
+  if (!call_with(prepared->enter, prepared->device)) return false;
+  if (prepared->device < INTEGER_BITS) entered |= UINT64_C(1) << prepared->device;
+  return true;
+}
+
 /* Makes the device the thread's; *before: which one was, -1 where none need be put back. */
 static bool enter(const struct prepared *prepared, int *before) {
-  static _Thread_local uint64_t entered;
   const int device = prepared->device;
-  const bool counted = device < INTEGER_BITS;
   *before = -1;
-  if (!counted || !(entered >> device & 1)) {
-    if (!call_with(prepared->enter, device)) return false;
-    if (counted) entered |= UINT64_C(1) << device;
-  }
+  if (!enter_once(prepared)) return false;
   if (prepared->exchange->current_device == Py_None) return true;
   PyObject *const current = PyObject_CallObject(prepared->exchange->current_device, NULL);
   if (!current) return false;
@@ -322,9 +291,9 @@ static PyType_Spec prepared_spec = {.name = "fatune._binding.Prepared",
 /* ---- the module ---- */
 
 static int add_types(PyObject *module) {
-  PyType_Spec *const specs[] = {&exchange_spec, &prepared_spec};
-  const char *const names[] = {"Exchange", "Prepared"};
-  for (int n = 0; n < 2; n++) {
+  PyType_Spec *const specs[] = {&exchange_spec, &prepared_spec, &pair_spec};
+  const char *const names[] = {"Exchange", "Prepared", "Pair"};
+  for (int n = 0; n < 3; n++) {
     PyObject *const type = PyType_FromSpec(specs[n]);
     if (!type) return -1;
     const int status = PyModule_AddObject(module, names[n], type); /* takes the reference */
@@ -337,7 +306,10 @@ static int add_types(PyObject *module) {
 PyMODINIT_FUNC PyInit__binding(void);
 PyMODINIT_FUNC PyInit__binding(void) {
   static PyModuleDef_Slot slots[] = {{Py_mod_exec, (void *)add_types}, {0, NULL}};
-  static PyModuleDef definition = {
-      .m_base = PyModuleDef_HEAD_INIT, .m_name = "_binding", .m_slots = slots};
+  static PyMethodDef functions[] = {{"serve_torch", serve_torch, METH_VARARGS, NULL}, {0}};
+  static PyModuleDef definition = {.m_base = PyModuleDef_HEAD_INIT,
+                                   .m_name = "_binding",
+                                   .m_methods = functions,
+                                   .m_slots = slots};
   return PyModuleDef_Init(&definition);
 }

@@ -5,6 +5,7 @@ import math
 from . import _structs as s
 from ._devices import launch, serves, session_of
 from ._library import check
+from ._node import node_of
 from ._prepared import ALIGNMENT, align, prepare, set_seed
 from .score import trace
 
@@ -259,6 +260,7 @@ class Call:
         self.lengths = {}  # of sequences, by name: _varlen.py
         self.kept = False  # whether all tensors it will meet have the strides of the first, out new each time
         self._forward = self._backward = None  # then what _prepare gave
+        self.node = None  # then a function (q, k, v) -> O that PyTorch differentiates without Python
         self._lse = None  # of new_lse
 
     def _mask_pays(self):
@@ -387,6 +389,13 @@ class Call:
         like = _like(torch.empty((), device=self.device), (size + ALIGNMENT,), torch.uint8)
         return run, (like,) if size > 0 else ()
 
+    def _make_node(self, tensors, lse):
+        if self._forward is None or self.dropout:  # a seed has no way into the node
+            return
+        (forward, *_), (backward, *_) = self._forward, self._backward
+        sizes = [workspace[0].numel() - ALIGNMENT if workspace else 0 for _, workspace in (self._forward, self._backward)]
+        self.node = node_of(forward, backward, tensors, lse, sizes, self.device)
+
     def backward_again(self, q, k, v, out, lse, dout, dlse, seed, offset):
         """(dq, dk, dv) by what an earlier backward has prepared, or None. dout can be read where it lies."""
         if self._backward is None or dout.stride() != out.stride():
@@ -422,6 +431,7 @@ class Call:
         self._run(plan, arguments)
         if self.kept and tensors["dout"].stride() == tensors["o"].stride():
             self._backward = self._prepare(plan, arguments, (*tensors, "lse", "dlse"), size)
+            self._make_node(tensors, lse)
         return {name: spread_gradient(gradients[name], tensor) for name, tensor in (captured or {}).items()}
 
 

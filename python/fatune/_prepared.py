@@ -1,6 +1,6 @@
 """Runs made again and again: arguments that were checked and launched once, with other addresses in them.
 
-By the compiled module fatune._binding (python/binding.c), which lies beside libfatune.so, for tensors that speak DLPack's
+By the compiled module fatune._binding (python/binding.c; node.c is _node.py's), which lies beside libfatune.so, for tensors that speak DLPack's
 C exchange API (PyTorch 2.10 and later); else by ctypes.
 """
 

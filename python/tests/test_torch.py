@@ -351,7 +351,7 @@ class Attention(Emulated):
         for mine, exact in zip(ours, double):
             self.close(mine, exact.grad, 2e-2)
         first = torch.autograd.grad(fatune.attention(q, k, v).sum(), q, create_graph=True)[0]
-        with self.assertRaisesRegex(RuntimeError, "allowed: first derivatives"):
+        with self.assertRaisesRegex(RuntimeError, "allowed: first derivatives|is not implemented"):
             first.sum().backward()
 
     def test_dropout_follows_the_generator(self):

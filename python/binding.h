@@ -1,0 +1,78 @@
+/* binding.h: what the files of the module fatune._binding share. */
+#ifndef FATUNE_PYTHON_BINDING_H
+#define FATUNE_PYTHON_BINDING_H
+
+#define Py_LIMITED_API 0x03090000
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "runtime/fatune.h"
+
+/* ---- DLPack ---- */
+
+enum { ON_CUDA = 2, INTEGER_BITS = 64 };
+
+struct dl_tensor {
+  void *data;
+  int32_t device_type, device_id, ndim;
+  uint8_t code, bits;
+  uint16_t lanes;
+  int64_t *shape, *strides;
+  uint64_t byte_offset;
+};
+
+struct dl_exchange {
+  uint32_t major, minor;
+  void *previous, *allocate, *from_object, *to_object;
+  int (*tensor_of)(void *object, struct dl_tensor *out);
+  int (*current_stream)(int32_t device_type, int32_t device_id, void **stream);
+};
+
+/* ---- Exchange(capsule, type, current_device, set_device): how tensors of a type are read ---- */
+
+enum { TENSORS = 3, DIMS = 4, TENSOR_WORDS = 2 + 2 * DIMS };
+
+/* current_device() and set_device(number) are of the thread; None where there is but one device. */
+struct exchange {
+  PyObject_HEAD;
+  const struct dl_exchange *api;
+  PyObject *type, *current_device, *set_device;
+  PyObject *held; /* the arguments it was made of, these among them */
+};
+
+/* ---- Prepared: one kind of run ---- */
+
+enum { ADDRESSES_MOST = 16, WORKSPACE_ALIGNMENT = 256 };
+
+struct prepared {
+  PyObject_HEAD;
+  const struct exchange *exchange;
+  PyObject *enter; /* enter(device): what a thread does before it launches there first */
+  PyObject *held;
+  int (*run)(fatune_plan *plan, const fatune_arguments *arguments, void *stream);
+  fatune_plan *plan;
+  int device; /* -1: an emulated one */
+  int seeded; /* a seed and an offset follow the tensors */
+  int count;
+  Py_ssize_t words[ADDRESSES_MOST]; /* of the arguments; negative: of a workspace */
+  fatune_arguments arguments;
+};
+
+PyObject *new_object(PyTypeObject *type);
+void free_object(PyObject *self);
+bool is_prepared(PyObject *object);
+/* Puts an address where the n-th one goes. */
+void set_word(const struct prepared *prepared, int n, uint64_t address,
+              fatune_arguments *arguments);
+/* What a thread does once before it launches on the device; with the GIL. */
+bool enter_once(const struct prepared *prepared);
+/* Whether this thread has done so; without the GIL. */
+bool has_entered(const struct prepared *prepared);
+
+/* node.c */
+extern PyType_Spec pair_spec;
+PyObject *serve_torch(PyObject *module, PyObject *args);
+
+#endif
