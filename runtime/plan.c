@@ -25,6 +25,7 @@
 #include "runtime/public.h"
 #include "runtime/pages_check.h"
 #include "runtime/ragged_check.h"
+#include "runtime/record.h"
 #include "runtime/scores.h"
 #include "runtime/session.h"
 
@@ -39,7 +40,8 @@ struct fatune_plan {
   struct ft_launch_plan launch; /* what is fixed for all runs: the above, by address */
   struct ft_text config;
   struct ft_text origin;
-  struct ft_map_cache maps; /* the one part that runs change */
+  struct ft_map_cache maps; /* the one part that runs change, but for the record: */
+  struct ft_record *record; /* NULL: its runs are not recorded */
 };
 
 static int choose(fatune_session *session, const struct ft_request *request, const char *config,
@@ -83,6 +85,14 @@ static int name_request(const fatune_plan *plan, int status) {
   return status;
 }
 
+static int begin_record(fatune_plan *plan) {
+  fatune_session *const session = plan->session;
+  FT_TRY(ft_session_enter(session));
+  plan->record = ft_recorder_add(session->recorder, &session->driver, &plan->request);
+  ft_session_leave(session);
+  return FT_OK;
+}
+
 static int make(fatune_plan *plan, const fatune_request *request, const char *config) {
   fatune_session *const session = plan->session;
   const struct ft_digest nothing = {{0}};
@@ -102,7 +112,8 @@ static int make(fatune_plan *plan, const fatune_request *request, const char *co
   FT_TRY(loaded);
   const int status = describe(plan, &choice, config != NULL, &kernel, compiled);
   ft_kernel_free(&kernel);
-  return status;
+  FT_TRY(status);
+  return session->recorder ? begin_record(plan) : FT_OK;
 }
 
 /* A launch on an emulated GPU sees few multiprocessors and little L2. So the small problems that a
@@ -239,7 +250,10 @@ int fatune_plan_run(fatune_plan *plan, const fatune_arguments *arguments, void *
     FT_TRY(ft_pages_check(&plan->request, arguments, &session->driver, stream));
   }
   FT_TRY(ft_launch_map_tensors(&launch, &session->driver));
-  return ft_launch_enqueue(&launch, &session->driver, &plan->module, stream);
+  const bool timed = plan->record && ft_record_begin(plan->record, &session->driver, stream);
+  const int status = ft_launch_enqueue(&launch, &session->driver, &plan->module, stream);
+  if (timed) ft_record_end(plan->record, &session->driver, stream, status == FT_OK);
+  return status;
 }
 
 int fatune_append(fatune_plan *plan, const fatune_arguments *arguments, const fatune_tensor *new_k,

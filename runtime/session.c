@@ -17,6 +17,7 @@
 #include "generator/status.h"
 #include "generator/text.h"
 #include "runtime/emulator/driver.h"
+#include "runtime/record.h"
 #include "runtime/sized_struct.h"
 
 void ft_session_warn(const fatune_session *session, const char *format, ...) {
@@ -218,6 +219,7 @@ int fatune_session_open(fatune_session **out, const fatune_session_options *give
   ft_shared_plans_open(&session->plans, session->store);
   FT_CHECK(options->emulate ? emulate_device(session, options->emulate)
                             : find_device(session, options->device));
+  session->recorder = ft_recorder_open(session->log, session->payload);
   *out = session;
 
 done:
@@ -237,10 +239,18 @@ int ft_session_refuse_capture(fatune_session *session, const char *advice) {
   return status;
 }
 
+static void close_recorder(fatune_session *session) {
+  const bool entered =
+      session->recorder && session->has_device && ft_session_enter(session) == FT_OK;
+  ft_recorder_close(session->recorder, entered ? &session->driver : NULL);
+  if (entered) ft_session_leave(session);
+}
+
 void fatune_session_close(fatune_session *session) {
   if (!session) return;
   if (session->store) ft_shared_plans_close(&session->plans);
   if (session->own_kernels.unload) session->own_kernels.unload(session);
+  close_recorder(session);
   ft_compiler_close(session->compiler);
   if (session->owns_context) session->driver.primary_release(session->device.handle);
   if (session->has_device) ft_driver_close(&session->driver);

@@ -33,6 +33,7 @@ struct fatune_session {
   struct ft_compiler *compiler;  /* NULL until first needed; kernel_source.h opens it */
   struct ft_flights flights;     /* kernels that threads are compiling */
   struct ft_own_kernels own_kernels;
+  struct ft_recorder *recorder; /* NULL: nothing is recorded */
   struct ft_shared_plans plans; /* that were made and are still here */
   bool may_compile;
   bool checks;             /* lengths on the device are checked in each run: FATUNE_CHECK=1 */

@@ -274,9 +274,32 @@ START_TEST(shapes_are_read) {
               "forward bf16 d64 nq1; forward bf16 d32 nq2; backward bf16 d32 nq2; "
               "forward bf16 d16 nq3",
               NULL);
-  with_shapes("d64 nq1\n# x\nd64 nq0\n", NULL, "line 3");
+  with_shapes("d64 nq1\n# x\nd64 nq0\n", "forward bf16 d64 nq1", NULL);
+  with_shapes("# x\nd64 nq0\nd128 nonsense\n", NULL, "line 2");
   with_shapes("# nothing\n\n", NULL, "no request");
   with_shapes("", NULL, "no request");
+}
+END_TEST
+
+/* Lines add up: d64 took 90 us, d32 80 us, d16 none that is known and so by its operations; what
+ * was written by hand comes after. What is damaged is named, and the rest done. */
+START_TEST(recorded_shapes_are_ordered_by_time) {
+  with_shapes("d128 nq9\n# Requests recorded by fatune\nruns=10 us=50 forward bf16 d32 nq1\n"
+              "runs=2 us=90.0 d64 nq1\nruns=6 d32 nq1\nruns=1 d16 nq1\nd256 nq8\n",
+              "forward bf16 d64 nq1; forward bf16 d32 nq1; forward bf16 d16 nq1; "
+              "forward bf16 d128 nq9; forward bf16 d256 nq8",
+              NULL);
+  static const char *const damaged[] = {
+      "runs=x us=1 d64 nq1",  "runs=-1 d64 nq1",    "runs=1 us=nan d64 nq1",
+      "runs=1 us= d64 nq1",   "runs=1 us=5",        "runs=1",
+      "runs=1 us=5 d64 nq",   "us=5 d64 nq1",       "runs=1 us=5 both d64",
+      "runs=1 us=5 \x01\xff", "runs=1e400 d64 nq1", "runs=1 runs=2 d64 nq1"};
+  for (size_t i = 0; i < sizeof damaged / sizeof *damaged; i++) {
+    char content[256];
+    snprintf(content, sizeof content, "runs=3 us=7 d64 nq1\n%s\nruns=3 us=9 d32 nq1\n", damaged[i]);
+    with_shapes(content, "forward bf16 d32 nq1; forward bf16 d64 nq1", NULL);
+    with_shapes(damaged[i], NULL, "line 1");
+  }
 }
 END_TEST
 
@@ -327,6 +350,7 @@ Suite *make_cli_options_suite(void) {
   tcase_add_loop_test(tests, an_emulated_gpu_is_named, 0, COUNT(gpus));
   tcase_add_test(tests, cache_words_arrive);
   tcase_add_test(tests, shapes_are_read);
+  tcase_add_test(tests, recorded_shapes_are_ordered_by_time);
   tcase_add_test(tests, random_numbers_come_back);
   tcase_add_test(tests, close_words_are_known);
   suite_add_tcase(suite, tests);

@@ -41,7 +41,8 @@ struct cli_options {
   struct cli_draft draft;
   struct ft_request *requests; /* owned */
   int request_count;
-  double dropout; /* probability of a run; 0: not given */
+  struct ft_text damaged; /* lines of --shapes that are no requests, each told in a line */
+  double dropout;         /* probability of a run; 0: not given */
 
   const char *gpu;     /* NULL: not given. All strings are argv's */
   const char *emulate; /* the GPU of --gpu emulator[:GPU]; NULL: none is emulated */

@@ -281,6 +281,7 @@ int cli_options_parse(struct cli_options *options, const struct cli_syntax *synt
 
 void cli_options_free(struct cli_options *options) {
   ft_text_free(&options->draft.words);
+  ft_text_free(&options->damaged);
   free(options->requests);
   options->requests = NULL;
   options->request_count = 0;

@@ -10,6 +10,7 @@
 
 #include "generator/request_fields.h"
 #include "generator/status.h"
+#include "tuner/cli/cli_shapes.h"
 #include "tuner/cli/cli_values.h"
 
 enum { REQUESTS_MOST = 100000 };
@@ -41,7 +42,8 @@ const struct argp_option *cli_request_options(void) {
   options[count] = (struct argp_option){.name = "shapes",
                                         .key = KEY_SHAPES,
                                         .arg = "FILE",
-                                        .doc = "Requests, one text a line, # comments; - is stdin",
+                                        .doc = "Requests, one text a line, # comments, or what "
+                                               "FATUNE_RECORD wrote; - is stdin",
                                         .group = GROUP};
   return options;
 }
@@ -183,30 +185,8 @@ static int set_field(struct cli_options *options, int i, const char *option, con
   return cli_real(option, value, 1.0 / 16384, 1, &options->dropout);
 }
 
-/* Lines of request texts; '#' begins a comment. Every bad line is told with its number. */
-static int read_shapes(struct cli_options *options, const char *path) {
-  const bool is_stdin = strcmp(path, "-") == 0;
-  FILE *file = is_stdin ? stdin : fopen(path, "re");
-  if (file == NULL) return ft_fail(FT_E_IO, "--shapes '%s': %s", path, strerror(errno));
-  char *line = NULL;
-  size_t room = 0;
-  int status = FT_OK, number = 0;
-  errno = 0;
-  while (status == FT_OK && getline(&line, &room, file) >= 0) {
-    ++number;
-    line[strcspn(line, "#\r\n")] = '\0';
-    if (line[strspn(line, BLANKS)] == '\0') continue;
-    status = add_text(options, line);
-    if (status != FT_OK) ft_fail_within(status, "--shapes '%s', line %d", path, number);
-  }
-  if (status == FT_OK && ferror(file)) {
-    status = ft_fail(FT_E_IO, "--shapes '%s': %s", path, strerror(errno));
-  } else if (status == FT_OK && options->request_count == 0) {
-    status = ft_fail(FT_E_ARGUMENT, "--shapes '%s' has no request; allowed: one text a line", path);
-  }
-  free(line);
-  if (!is_stdin) fclose(file);
-  return status;
+static int take_shape(void *payload, const char *text) {
+  return add_text(payload, text);
 }
 
 static int finish_fields(struct cli_options *options) {
@@ -272,7 +252,8 @@ int cli_request_end(struct cli_options *options, bool exactly_one) {
     return ft_fail(FT_E_ARGUMENT, "request options and a request text exclude each other; allowed: "
                                   "either --head-dim ... or \"forward bf16 d128 ...\"");
   }
-  if (draft->shapes != NULL) FT_TRY(read_shapes(options, draft->shapes));
+  if (draft->shapes != NULL)
+    FT_TRY(cli_shapes_read(draft->shapes, take_shape, options, &options->damaged));
   if (draft->by_option) FT_TRY(finish_fields(options));
   if (options->request_count == 0) {
     return ft_fail(FT_E_ARGUMENT,

@@ -199,7 +199,7 @@ static void check_environment(struct doctor *doctor) {
       "FATUNE_JIT",         "FATUNE_LIBCUDA",      "FATUNE_LIBNVML",   "FATUNE_LIBNVRTC",
       "FATUNE_SYSTEM_PATH", "FATUNE_TEMPLATE_DIR", "FATUNE_TRUST",     "FATUNE_LIBRARY",
       "FATUNE_BUILD_DIR",   "FATUNE_HIDE_CUDA",    "FATUNE_CACHE_CAP", "FATUNE_EMULATOR_SECONDS",
-      "FATUNE_SHIPPED"};
+      "FATUNE_SHIPPED",     "FATUNE_RECORD"};
   for (char **variable = environ; *variable != NULL; ++variable) {
     const size_t length = strcspn(*variable, "=");
     bool is_known = strncmp(*variable, "CUDA_VISIBLE_DEVICES=", 21) == 0;

@@ -118,6 +118,20 @@ static int run_passes(struct cli *cli, const struct command *command) {
   return code;
 }
 
+/* Lines of --shapes that could not be read: the others are done, and the exit code tells. */
+static void tell_damaged(struct cli *cli) {
+  json_t *const list = json_array();
+  char *rest = cli->options.damaged.data;
+  for (char *line = rest ? strsep(&rest, "\n") : NULL; line && *line; line = strsep(&rest, "\n")) {
+    cli_warning(cli, "%s; it is passed over", line);
+    cli_json_append(list, cli_json_text(line));
+  }
+  if (json_array_size(list) > 0)
+    cli_json(cli, "damaged_lines", list);
+  else
+    json_decref(list);
+}
+
 static int run_command(const struct command *command, int argc, char **argv) {
   char name[32], doc[2048];
   snprintf(name, sizeof name, "fatune %s", command->name);
@@ -129,7 +143,9 @@ static int run_command(const struct command *command, int argc, char **argv) {
   const int status = cli_options_parse(&cli.options, &syntax, argc, argv, 0);
   cli_output_begin(&cli);
   if (status == FT_OK) {
+    tell_damaged(&cli);
     code = run_passes(&cli, command);
+    if (code == CLI_EXIT_OK && cli.options.damaged.length > 0) code = CLI_EXIT_USAGE;
   } else {
     code = cli_fail(&cli, status);
     if (code == CLI_EXIT_USAGE) fprintf(stderr, "Try `%s --help' for more information.\n", name);

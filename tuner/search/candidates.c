@@ -108,6 +108,23 @@ done:
   return status;
 }
 
+int ft_candidates_lead(struct ft_candidates *candidates, const struct ft_config *config,
+                       double predicted_us) {
+  struct ft_candidate leader = {.config = *config, .predicted_us = predicted_us};
+  int at = 0;
+  while (at < candidates->count && ft_config_compare(&candidates->list[at].config, config) != 0)
+    at++;
+  if (at == candidates->count) {
+    int capacity = candidates->count; /* of what make left, no more is known */
+    FT_TRY(append(candidates, &capacity, leader));
+  }
+  leader = candidates->list[at];
+  if (at == 0) return FT_OK; /* it is the default */
+  memmove(&candidates->list[2], &candidates->list[1], (size_t)(at - 1) * sizeof leader);
+  candidates->list[1] = leader;
+  return FT_OK;
+}
+
 void ft_candidates_cut(struct ft_candidates *candidates, double share) {
   if (candidates->count < 2) return;
   const double limit = share * candidates->list[1].predicted_us;

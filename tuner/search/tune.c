@@ -4,7 +4,9 @@
 #include "tuner/search/tune.h"
 
 #include "generator/status.h"
+#include "runtime/choice.h"
 #include "runtime/scores.h"
+#include "tuner/model/model.h"
 #include "tuner/search/by_model.h"
 #include "tuner/search/gpu_rig.h"
 #include "tuner/search/on_machine.h"
@@ -34,6 +36,17 @@ static int search_on(struct ft_gpu_rig *rig, const struct ft_measuring *measurin
   return ft_search(&in, summary);
 }
 
+/* What would be used without this search goes second, so that the result is no worse. */
+static int lead_with_known(fatune_session *session, const struct ft_request *request,
+                           const struct ft_score_costs *score, struct ft_candidates *candidates) {
+  const struct ft_arch *const arch = &session->device.arch;
+  struct ft_choice choice;
+  FT_TRY(ft_session_choose(session, request, arch, session->device.id, &choice));
+  if (choice.hit == FT_HIT_DEFAULT) return FT_OK;
+  return ft_candidates_lead(candidates, &choice.config,
+                            ft_model(request, arch, &choice.config, score, 0, 0).us);
+}
+
 int ft_tune(fatune_session *session, const struct ft_request *request,
             const struct ft_tune_options *options, struct ft_tune_summary *summary) {
   *summary = (struct ft_tune_summary){.measured = true};
@@ -48,6 +61,7 @@ int ft_tune(fatune_session *session, const struct ft_request *request,
   int status;
   FT_TRY(costs_of_score(session, request, &score));
   FT_TRY(ft_candidates_make(&candidates, request, arch, score, options));
+  FT_CHECK(lead_with_known(session, request, score, &candidates));
   FT_CHECK(ft_gpu_rig_open(&rig, session, request, arch, options, true));
   FT_CHECK(ft_measuring_on_machine(&measuring, ft_gpu_rig_functions(rig), &candidates));
   FT_CHECK(search_on(rig, &measuring, &candidates, options, summary));
