@@ -53,13 +53,6 @@ def flash_attn_func(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dropout_p
     return (*out, None) if return_attn_probs else out
 
 
-def _refuse(function, allowed, **given):
-    """ValueError for an argument of FlashAttention's that is not served, by its name."""
-    for name, value in given.items():
-        if value is not None:
-            raise ValueError(f"{name} is given to {function}; allowed: None{allowed.get(name, '')}")
-
-
 def flash_attn_varlen_func(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_seqlens_q: torch.Tensor,
                            cu_seqlens_k: torch.Tensor, max_seqlen_q: int, max_seqlen_k: int, dropout_p: float = 0.0,
                            softmax_scale: float | None = None, causal: bool | str | None = False,
@@ -92,6 +85,33 @@ def _append(cache, new, places):
     cache[torch.arange(new.shape[0], device=new.device)[:, None], places] = new
 
 
+def _rotate(x, cos, sin, places, interleaved):
+    """Rotary embedding of x [batch, rows, heads, dim] by rows `places` [batch, rows] of cos and sin: pairs of elements side by
+    side (interleaved), or of the first and the second half; elements past 2 x their columns stay."""
+    import torch
+    half = cos.shape[1]
+    cos, sin = (table[places].float().unsqueeze(2) for table in (cos, sin))
+    turned, rest = x[..., :2 * half].float(), x[..., 2 * half:]
+    a, b = (turned[..., ::2], turned[..., 1::2]) if interleaved else turned.split(half, -1)
+    pair = a * cos - b * sin, a * sin + b * cos
+    turned = torch.stack(pair, -1).flatten(-2) if interleaved else torch.cat(pair, -1)
+    return torch.cat((turned.to(x.dtype), rest), -1)
+
+
+def _rotated(q, k, cos, sin, before, interleaved, in_order):
+    """(q, k) rotated as FlashAttention does: rows of k by their places behind the `before` keys, those of q likewise if they
+    are in order (causal or in a window), else all by the first of these."""
+    import torch
+    if k is None or sin is None or cos is None or cos.dim() != 2 or cos.shape != sin.shape or not 0 < 2 * cos.shape[1] <= q.shape[-1]:
+        given = [None if table is None else tuple(table.shape) for table in (cos, sin)]
+        raise ValueError(f"rotary_cos is {given[0]}, rotary_sin {given[1]}, k {'None' if k is None else 'given'}; allowed: both [positions, half of the "
+                         f"elements rotated], at most {q.shape[-1] // 2}, with k and v")
+    before = before.long()[:, None] if isinstance(before, torch.Tensor) else torch.full((q.shape[0], 1), before, device=q.device)
+    steps = [torch.arange(count, device=q.device) for count in (q.shape[1], k.shape[1])]
+    places = before + (steps[0] if in_order else 0 * steps[0]), before + steps[1]
+    return tuple(_rotate(x, cos, sin, where, interleaved) for x, where in zip((q, k), places))
+
+
 def _in_pages(q, k_cache, v_cache, k, v, used, table, options):
     """(O, LSE): the caches are [pages, rows of a page, heads, dim], found by the table."""
     import torch
@@ -112,10 +132,10 @@ def _in_pages(q, k_cache, v_cache, k, v, used, table, options):
 
 
 def flash_attn_with_kvcache(q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor,
-                            k: torch.Tensor | None = None, v: torch.Tensor | None = None, rotary_cos: None = None,
-                            rotary_sin: None = None, cache_seqlens: int | torch.Tensor | None = None,
-                            cache_batch_idx: torch.Tensor | None = None, cache_leftpad: None = None,
-                            block_table: torch.Tensor | None = None,
+                            k: torch.Tensor | None = None, v: torch.Tensor | None = None,
+                            rotary_cos: torch.Tensor | None = None, rotary_sin: torch.Tensor | None = None,
+                            cache_seqlens: int | torch.Tensor | None = None, cache_batch_idx: torch.Tensor | None = None,
+                            cache_leftpad: torch.Tensor | None = None, block_table: torch.Tensor | None = None,
                             softmax_scale: float | None = None, causal: bool | str | None = False,
                             window_size: tuple[int, int] = (-1, -1), softcap: float = 0.0,
                             rotary_interleaved: bool = True, alibi_slopes: torch.Tensor | None = None,
@@ -127,18 +147,26 @@ def flash_attn_with_kvcache(q: torch.Tensor, k_cache: torch.Tensor, v_cache: tor
     caches behind those, in place, and attended to; then cache_seqlens is wanted. causal and window_size are aligned
     bottom-right with the keys used. block_table: int32 on the device, [batch, columns]: the caches are [pages, rows of a page,
     heads, dim], as in decode(). cache_batch_idx: int32 on the device, [batch]: which entry of the caches each of q's has; then
-    these have a power of two of rows. num_splits is not read: fatune divides keys by itself. rotary_cos, rotary_sin,
-    cache_leftpad: None.
+    these have a power of two of rows. num_splits is not read: fatune divides keys by itself. cache_leftpad: int32 on the device,
+    [batch]: so many first rows of a cache are none of its keys; without block_table and cache_batch_idx. rotary_cos, rotary_sin:
+    [positions, half of the elements rotated]: q and k are rotated, by PyTorch, before k is written; position 0 is the first key.
     Returns O [batch, rows, heads, dim], or (O, LSE float32 [batch, heads, rows]). No gradients. Raises as varlen() and decode().
     """
     import torch
-    _refuse("flash_attn_with_kvcache", {"rotary_cos": " (rotate q and k before)", "rotary_sin": " (rotate q and k before)"},
-            rotary_cos=rotary_cos, rotary_sin=rotary_sin, cache_leftpad=cache_leftpad)
     if (k is None) != (v is None) or (k is not None and cache_seqlens is None):
         raise ValueError("k, v and cache_seqlens are not given together; allowed: new rows of both with the lengths before them")
     batch, rows, heads, _ = q.shape
+    if cache_leftpad is not None and (block_table is not None or cache_batch_idx is not None
+                                      or tuple(cache_leftpad.shape) != (batch,)):
+        raise ValueError(f"cache_leftpad is {tuple(cache_leftpad.shape)}, block_table or cache_batch_idx "
+                         f"{'None' if block_table is None and cache_batch_idx is None else 'given'}; allowed: ({batch},) without these, or None")
+    if rotary_cos is not None or rotary_sin is not None:
+        before = cache_seqlens if cache_leftpad is None else cache_seqlens - cache_leftpad
+        q, k = _rotated(q, k, rotary_cos, rotary_sin, before, rotary_interleaved, causal or tuple(window_size) != (-1, -1))
     options = {"causal": causal, "window": tuple(window_size), "scale": softmax_scale, "return_lse": True,
                **_flash_score(softcap, alibi_slopes, batch, heads)}
+    if cache_leftpad is not None and "slope" in options.get("captured", {}):
+        options["captured"]["slope"] = torch.nn.functional.pad(options["captured"]["slope"], (0, 0, 1, 0))
     if cache_batch_idx is not None:
         size = k_cache.shape[1]
         if block_table is not None or size & (size - 1):
@@ -161,12 +189,18 @@ def flash_attn_with_kvcache(q: torch.Tensor, k_cache: torch.Tensor, v_cache: tor
             _append(k_cache, k, places)
             _append(v_cache, v, places)
             cache_seqlens = cache_seqlens + count
+        if cache_leftpad is not None and not isinstance(cache_seqlens, torch.Tensor):
+            cache_seqlens = torch.full((batch,), k_cache.shape[1] if cache_seqlens is None else cache_seqlens, device=q.device)
         if not isinstance(cache_seqlens, torch.Tensor):
             used = slice(0, cache_seqlens)
             out, lse = attention(q, k_cache[:, used], v_cache[:, used], layout="bshd", **options)
             return (out, lse) if return_softmax_lse else out
         starts = [torch.arange(0, (batch + 1) * count, count, dtype=torch.int32, device=q.device)
                   for count in (rows, k_cache.shape[1])]
+        if cache_leftpad is not None:  # before all others one sequence of no queries, as the first one begins at row 0
+            starts[1][:-1] += cache_leftpad
+            starts = [torch.nn.functional.pad(rows_before, (1, 0)) for rows_before in starts]
+            cache_seqlens = torch.nn.functional.pad(cache_seqlens - cache_leftpad, (1, 0))
         out, lse = varlen(q.reshape(-1, *q.shape[2:]), *(cache.flatten(0, 1) for cache in (k_cache, v_cache)), *starts,
                           seqused_k=cache_seqlens.to(torch.int32), **options)
     out = out.unflatten(0, (batch, rows))

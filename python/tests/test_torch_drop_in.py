@@ -204,13 +204,65 @@ class Flash(Emulated):
             self.close(lse[n], s.logsumexp(-1))
         whole = fatune.flash_attn_with_kvcache(q, *caches, cache_seqlens=40, causal=True)
         self.close(whole, fatune.flash_attn_func(q, *(cache[:, :40] for cache in caches), causal=True))
-        for name in ("rotary_cos", "cache_leftpad"):
-            with self.assertRaisesRegex(ValueError, f"{name} is given to flash_attn_with_kvcache; allowed: None"):
-                fatune.flash_attn_with_kvcache(q, *caches, **{name: before})
         with self.assertRaisesRegex(ValueError, "k, v and cache_seqlens are not given together"):
             fatune.flash_attn_with_kvcache(q, *caches, k, v)
         with self.assertRaisesRegex(ValueError, "k_cache is .*; allowed: .* contiguous"):
             fatune.flash_attn_with_kvcache(q, caches[0].transpose(1, 2), caches[1])
+
+    def test_rotary(self):
+        q, keys, values, k, v = tensors((3, 2, 4, 32), (3, 64, 2, 32), (3, 64, 2, 32), (3, 2, 2, 32), (3, 2, 2, 32))
+        before = torch.tensor([60, 0, 7], dtype=torch.int32)
+        angles = torch.rand(80, 12, generator=torch.Generator().manual_seed(5)) * 6
+        for interleaved, options in ((True, {"causal": True}), (False, {"window_size": (9, 0)}), (False, {})):
+            def turned(x, in_order):  # by complex numbers
+                pairs = x[..., :24].double()
+                pairs = pairs.unflatten(-1, (12, 2)) if interleaved else torch.stack(pairs.chunk(2, -1), -1)
+                places = before.long()[:, None] + torch.arange(2) * in_order
+                pairs = torch.view_as_real(torch.view_as_complex(pairs.contiguous()) * torch.polar(
+                    torch.ones(()).double(), angles.double())[places].unsqueeze(2))
+                pairs = pairs.flatten(-2) if interleaved else torch.cat(pairs.unbind(-1), -1)
+                return torch.cat((pairs.to(x.dtype), x[..., 24:]), -1)
+            caches, plain = (keys.clone(), values.clone()), (keys.clone(), values.clone())
+            out = fatune.flash_attn_with_kvcache(q, *caches, k, v, rotary_cos=angles.cos(), rotary_sin=angles.sin(),
+                                                 cache_seqlens=before, rotary_interleaved=interleaved, **options)
+            wanted = fatune.flash_attn_with_kvcache(turned(q, bool(options)), *plain, turned(k, True), v, cache_seqlens=before,
+                                                    **options)
+            self.close(out, wanted)
+            self.close(caches[0], plain[0])
+            pools, table = self.in_pages((keys, values), 16)
+            self.close(fatune.flash_attn_with_kvcache(
+                q, *pools, k, v, rotary_cos=angles.cos(), rotary_sin=angles.sin(), cache_seqlens=before, block_table=table,
+                rotary_interleaved=interleaved, **options), wanted)
+        for wrong in ({"rotary_cos": angles}, {"rotary_cos": angles, "rotary_sin": angles[:, :3]}):
+            with self.assertRaisesRegex(ValueError, "rotary_cos is .*; allowed: both"):
+                fatune.flash_attn_with_kvcache(q, *caches, k, v, cache_seqlens=before, **wrong)
+        with self.assertRaisesRegex(ValueError, "k None; allowed: both .* with k and v"):
+            fatune.flash_attn_with_kvcache(q, *caches, rotary_cos=angles, rotary_sin=angles, cache_seqlens=before)
+
+    def test_leftpad(self):
+        q, keys, values, k, v = tensors((3, 2, 4, 32), (3, 64, 2, 32), (3, 64, 2, 32), (3, 2, 2, 32), (3, 2, 2, 32))
+        before, pad = (torch.tensor(numbers, dtype=torch.int32) for numbers in ([60, 5, 7], [9, 0, 7]))
+        angles = torch.rand(80, 16, generator=torch.Generator().manual_seed(5)) * 6
+        more = {"causal": True, "rotary_cos": angles.cos(), "rotary_sin": angles.sin()}
+        for cache in (keys, values):
+            for n in range(3):
+                cache[n, :pad[n]] = torch.nan
+        whole = keys.clone(), values.clone()
+        out = fatune.flash_attn_with_kvcache(q, *whole, k, v, cache_seqlens=before, cache_leftpad=pad, **more)
+        for n in range(3):
+            own = [cache[n:n + 1, pad[n]:].clone() for cache in (keys, values)]
+            wanted = fatune.flash_attn_with_kvcache(q[n:n + 1], *own, k[n:n + 1], v[n:n + 1], cache_seqlens=int(before[n] - pad[n]),
+                                                    **more)
+            self.close(out[n:n + 1], wanted)
+            for cache, part in zip(whole, own):
+                self.assertTrue(torch.equal(cache[n:n + 1, pad[n]:], part))
+        self.close(fatune.flash_attn_with_kvcache(q, *whole, cache_leftpad=pad, cache_seqlens=30, causal=True)[1],
+                   fatune.flash_attn_with_kvcache(q, *whole, cache_seqlens=30, causal=True)[1])
+        slopes = torch.rand(3, 4, generator=torch.Generator().manual_seed(6))
+        self.close(fatune.flash_attn_with_kvcache(q, *whole, cache_leftpad=pad, cache_seqlens=30, alibi_slopes=slopes)[1],
+                   fatune.flash_attn_with_kvcache(q, *whole, cache_seqlens=30, alibi_slopes=slopes)[1])
+        with self.assertRaisesRegex(ValueError, "cache_leftpad is .*given; allowed"):
+            fatune.flash_attn_with_kvcache(q, *whole, cache_leftpad=pad, cache_batch_idx=pad)
 
     def in_pages(self, caches, page, seed=3):
         """Pools whose pages are those of the caches [batch, rows, heads, dim] in another order, NaN behind them, and the table."""
