@@ -38,6 +38,8 @@ def _operator(kind):
         stable = c.CDLL(os.path.join(os.path.dirname(torch.__file__), "lib", "libtorch_cpu.so"))
 
         def address_of(name):
+            if name == "torch_delete_stable_ivalue" and not hasattr(stable, name):
+                name = "_ZdlPv"  # before PyTorch 2.12 a plain delete
             return c.cast(getattr(library() if name.startswith("fatune") else stable, name), c.c_void_p).value
 
         binding().serve_torch(address_of, kind)
