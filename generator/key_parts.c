@@ -13,6 +13,9 @@ enum { ROUNDS_MOST = 4, PARTS_MOST = 256 };
 static const double PART_US = 1.5;  /* first loads, last products, the write of O */
 static const double MERGE_US = 2.5; /* the second kernel, which begins when all parts are done */
 
+static const double CLUSTER_US =
+    0.7; /* blocks of a cluster that wait for each other and read each other's parts */
+
 static const double SM_BYTES_PER_CLK = 32; /* that a multiprocessor loads, however idle the rest */
 static const double PARTIAL_BYTES = 8;     /* of a value of a partial O: written and read */
 
@@ -74,7 +77,23 @@ int64_t ft_key_parts_most(const struct ft_walks *walks, const struct ft_arch *ar
   return min_of(by_rounds, by_steps);
 }
 
+/* The blocks of a cluster are there together, a part each, in one GPC. So clusters leave some
+ * multiprocessors idle: of an H200's 132 there are 30 clusters of 4, 15 of 8 and 7 of 16. */
+static struct ft_key_parts of_cluster(const struct ft_walks *walks, const struct ft_arch *arch) {
+  const int64_t parts = walks->cluster, steps = max_of(1, walks->steps);
+  const int64_t slots = slots_of(walks, arch), usable = parts > 2 ? slots * 10 / 11 : slots;
+  const int64_t resident = max_of(1, usable / parts); /* clusters */
+  const int64_t rounds = (walks->tiles + resident - 1) / resident;
+  struct ft_key_parts result = {
+      .most = parts, .steps = (steps + parts - 1) / parts, .merge_us = CLUSTER_US};
+  const double busy = (double)(min_of(walks->tiles, resident) * min_of(parts, steps));
+  result.us = (double)rounds * ((double)result.steps * step_us(walks, arch, busy) + PART_US);
+  result.us += CLUSTER_US;
+  return result;
+}
+
 struct ft_key_parts ft_key_parts_of(const struct ft_walks *walks, const struct ft_arch *arch) {
+  if (walks->cluster > 0) return of_cluster(walks, arch);
   struct ft_key_parts best = ft_key_parts_divided(walks, arch, 1);
   const int64_t tiles = max_of(1, walks->tiles);
   const int64_t most =

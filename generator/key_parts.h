@@ -17,6 +17,7 @@ struct ft_walks {
   int64_t steps; /* of the longest walk */
   int64_t rows;  /* query rows of all batch_heads */
 
+  int cluster;              /* parts of every walk, the blocks of a cluster; 0: a run chooses */
   int blocks_per_sm;        /* that are resident on a multiprocessor at once */
   int block_m, block_n;     /* a step's scores */
   int head_dim, head_dim_v; /* padded */
@@ -33,7 +34,7 @@ struct ft_key_parts {
   double us, merge_us; /* estimates: of all; of what is written, read and merged besides */
 };
 
-/* Those that are expected to take least time. */
+/* Those that are expected to take least time, or those of a cluster. */
 struct ft_key_parts ft_key_parts_of(const struct ft_walks *walks, const struct ft_arch *arch);
 
 /* So many parts of the longest walk, or as many as it has steps for; 1: none is divided. */

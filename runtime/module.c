@@ -15,7 +15,9 @@ enum {
   ATTRIBUTE_LOCAL_BYTES = 3,
   ATTRIBUTE_REGISTERS = 4,
   ATTRIBUTE_DYNAMIC_SMEM = 8,
-  ATTRIBUTE_CARVEOUT = 9
+  ATTRIBUTE_CARVEOUT = 9,
+  ATTRIBUTE_CLUSTER_WIDTH = 11,
+  ATTRIBUTE_BIG_CLUSTERS = 14
 };
 
 /* Whether the result means that the image cannot be used. Other results mean a GPU in trouble. */
@@ -59,6 +61,17 @@ static int grant_shared_memory(cu_function function, const struct ft_driver *dri
                           "cuFuncSetAttribute(PREFERRED_SHARED_MEMORY_CARVEOUT)");
 }
 
+/* Clusters of more than 8 blocks are not on every GPU that has clusters, and have to be asked for.
+ * A driver that knows of no clusters refuses the question. */
+static int allow_big_clusters(cu_function function, const struct ft_driver *driver) {
+  enum { WITHOUT_ASKING = 8 };
+  int blocks = 0;
+  if (driver->function_attribute(&blocks, ATTRIBUTE_CLUSTER_WIDTH, function)) return FT_OK;
+  if (blocks <= WITHOUT_ASKING) return FT_OK;
+  return ft_driver_status(driver, driver->function_set(function, ATTRIBUTE_BIG_CLUSTERS, 1),
+                          "cuFuncSetAttribute(NON_PORTABLE_CLUSTER_SIZE_ALLOWED)");
+}
+
 static int check_threads(const struct ft_module *module, const struct ft_kernel *kernel) {
   if (kernel->threads <= module->max_threads) return FT_OK;
   return ft_fail(FT_E_DEVICE, "the kernel needs %d threads in a block; the GPU grants it %d",
@@ -69,6 +82,7 @@ static int load_main(struct ft_module *module, cu_function function, const struc
                      const struct ft_driver *driver) {
   FT_TRY(read_attributes(module, function, driver));
   FT_TRY(check_threads(module, kernel));
+  FT_TRY(allow_big_clusters(function, driver));
   return grant_shared_memory(function, driver, kernel->smem_bytes);
 }
 

@@ -12,6 +12,8 @@
 #define MMA "mma_forward block_m=64 block_n=32 warps=4 stages=2 split_keys=1 ctas_per_sm=1"
 #define WGMMA(more)                                                                                \
   "wgmma_forward block_m=64 block_n=64 stages=2 q_stages=1 direct_store=1 split_keys=1" more
+/* Parts that the blocks of a cluster put together. */
+#define CLUSTER(more) "wgmma_forward block_m=64 block_n=64 stages=2 q_stages=1 direct_store=1" more
 
 static const struct {
   const char *request, *config;
@@ -25,6 +27,13 @@ static const struct {
     {"bf16 d72 nq70 nk700 window=top-left@100,300", MMA},
     {"fp16 d64 nq70 nk600 causal mask=64x64@0.3", MMA},
     {"bf16 d64 nq600 nk70 causal sinks", MMA}, /* rows that see no key */
+    {"bf16 d128 hq8 hkv2 nq1 nk1000 causal", CLUSTER(" pack_gqa=1 split_keys=16")},
+    {"fp16 d64 dv40 hq2 nq33 nk700 sinks dropout", CLUSTER(" split_keys=4")},
+    {"bf16 d64 nq130 nk700 window@200,30 mask=64x64@0.5", CLUSTER(" split_keys=8")},
+    {"fp16 d256 hq8 hkv2 nq5 nk500 score=alibi", CLUSTER(" pack_gqa=1 split_keys=4")},
+    {"e4m3 d64 hq2 b2 nq70 nk300 causal sinks", CLUSTER(" split_keys=2")},
+    {"bf16 d40 hq8 hkv2 b2 nq3 nk700 causal pages=16", CLUSTER(" pack_gqa=1 split_keys=8")},
+    {"bf16 d64 nq300 nk70 causal", CLUSTER(" split_keys=4")}, /* parts without a step */
 };
 
 START_TEST(every_row_is_right) {
@@ -58,6 +67,23 @@ static const struct {
     {"parts/announce.cu.in", "DIVIDED ? max(full.begin - share.first_tile, 0) :", "",
      "bf16 d64 nq50 nk470 window@400,30", WGMMA("")},
     {"parts/schedule_split.cu.in", "* params.parts.most", "", ONE_TILE, WGMMA("")},
+    {"parts/key_parts_cluster.cu.in", "least + (part.number < longer)", "least", ONE_TILE,
+     CLUSTER(" split_keys=8")},
+    {"parts/key_parts_cluster.cu.in", "+ min(part.number, longer)", "", ONE_TILE,
+     CLUSTER(" split_keys=8")},
+    {"parts/merge_cluster.cu.in", "rO[n] += weight[part] *", "rO[n] +=", ONE_TILE,
+     CLUSTER(" split_keys=4")},
+    {"parts/merge_cluster.cu.in", ": 0.f) * add_sink(lse, params, head);", ": 0.f);",
+     ONE_TILE " sinks", CLUSTER(" split_keys=4")},
+    {"parts/merge_cluster.cu.in", "most + lg2(weights) * LN_2", "lg2(weights) * LN_2", ONE_TILE,
+     CLUSTER(" split_keys=4")},
+    {"parts/merge_cluster.cu.in", "cluster_sync();  // all parts are there", "__syncwarp();",
+     ONE_TILE, CLUSTER(" split_keys=4")},
+    {"parts/merge_cluster.cu.in", "cluster_sync();  // nobody reads", "// nobody reads", ONE_TILE,
+     CLUSTER(" split_keys=4")},
+    {"parts/merge_cluster.cu.in", "+ column) * 4;", ") * 4;", ONE_TILE, CLUSTER(" split_keys=4")},
+    {"parts/schedule_cluster.cu.in", "tile.part.number = blockIdx.x % PARTS;",
+     "tile.part.number = 0;", ONE_TILE, CLUSTER(" split_keys=4")},
 };
 
 /* A sink may be too small to show, so a bug has several problems to be seen in. */

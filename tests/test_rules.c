@@ -219,6 +219,7 @@ static const struct {
     {"mask-cols", "backward d256 nq4096 mask=128x64", "h200", CONFIG(64, 128, 2, 1, 1)},
 #undef CONFIG
 #define CONFIG(more) "wgmma_forward block_m=128 block_n=64 stages=2 q_stages=1 " more
+#define FEW_ROWS     "wgmma_forward block_m=64 block_n=64 stages=2 q_stages=1 direct_store=1"
     {"", "d64 nq4096", "h200", CONFIG("overlap_tiles=1 direct_store=1 multicast=1")},
     {"", "d64 nq4096", "h200", CONFIG("lazy_rescale=1 exp2_poly=1")},
     {"", "d64 nq4096 causal", "h200", CONFIG("lpt=1")},
@@ -234,6 +235,11 @@ static const struct {
     {"lone-tile", "d64 nq128", "h200", CONFIG("multicast=1")},
     {"", "d64 nq128 nk4096", "h200", CONFIG("direct_store=1 split_keys=1")},
     {"split-keys", "d64 nq128 nk4096", "h200", CONFIG("split_keys=1")},
+    {"cluster-parts", "d64 nq128 nk4096", "h200", CONFIG("direct_store=1 split_keys=8")},
+    {"", "d64 nq64 nk4096", "h200", FEW_ROWS " split_keys=16"},
+    {"cluster-parts", "d64 nq64 nk4096", "h200", FEW_ROWS " split_keys=6"},
+    {"cluster-parts", "d64 nq64 nk4096", "h200", FEW_ROWS " overlap_tiles=1 split_keys=8"},
+    {"knob-range", "d64 nq64 nk4096", "h200", FEW_ROWS " split_keys=32"},
     {"split-keys", "d64 nq256 nk4096", "h200",
      CONFIG("overlap_tiles=1 direct_store=1 multicast=1 split_keys=1")},
     {"split-keys", "d64 nq128 causal", "h200", CONFIG("direct_store=1 lpt=1 split_keys=1")},

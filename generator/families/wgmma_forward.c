@@ -20,6 +20,7 @@ static bool serves(const struct ft_request *request, const struct ft_arch *arch)
 
 static enum ft_schedule schedule(const struct ft_request *request, const struct ft_config *config) {
   if (request->ragged) return FT_SCHEDULE_RAGGED;
+  if (ft_wgmma_forward_knobs(config)->split_keys > 1) return FT_SCHEDULE_CLUSTER;
   if (ft_wgmma_forward_knobs(config)->split_keys) return FT_SCHEDULE_SPLIT;
   if (ft_wgmma_forward_knobs(config)->lpt) return FT_SCHEDULE_LPT;
   return ft_request_tiles_differ(request) ? FT_SCHEDULE_BALANCED : FT_SCHEDULE_STATIC;
@@ -38,6 +39,13 @@ static bool transposes_v(const struct ft_request *request) {
 static int panels_of(const struct ft_request *request, int columns) {
   const int of_panel = FT_PANEL_ROW / ft_dtype_bytes(request->dtype);
   return (columns + of_panel - 1) / of_panel;
+}
+
+/* O of a part, its rows a little apart, and its LSE: templates/parts/merge_cluster.cu.in. */
+static int part_bytes(const struct ft_wgmma_forward_knobs *k,
+                      const struct ft_wgmma_forward_budget *own) {
+  enum { FLOAT = 4, APART = 8 };
+  return k->block_m * (own->dv_pad + APART + 1) * FLOAT;
 }
 
 /* Barriers | Q stages | K stages | V stages | P | V by rows, where it is transposed. Panels are
@@ -60,6 +68,9 @@ static void plan_panels(struct ft_budget *budget, struct ft_wgmma_forward_budget
   own->smem_p_offset = own->smem_v_offset + k->stages * own->v_bytes;
   own->smem_v_rows_offset = own->smem_p_offset + own->p_bytes;
   budget->smem_bytes = own->smem_v_rows_offset + k->stages * own->v_rows_bytes;
+  own->smem_parts_offset = own->smem_k_offset;
+  if (k->split_keys > 1)
+    budget->smem_bytes = max_int(budget->smem_bytes, own->smem_parts_offset + part_bytes(k, own));
 }
 
 /* A block begins with the same number of registers for each thread; the producer releases what the
@@ -133,7 +144,9 @@ int ft_packed_heads(const struct ft_config *config, int group, int64_t seqlen_q)
 void ft_wgmma_forward_walks(struct ft_walks *walks, const struct ft_config *config,
                             const struct ft_budget *budget) {
   const struct ft_wgmma_forward_budget *const own = ft_wgmma_forward_budget(budget);
+  const int split = ft_wgmma_forward_knobs(config)->split_keys;
   walks->blocks_per_sm = 1;
+  walks->cluster = split > 1 ? split : 0;
   walks->block_m = ft_config_block_m(config);
   walks->block_n = ft_config_block_n(config);
   walks->head_dim = own->d_pad;
@@ -266,6 +279,14 @@ static bool split_keys(const struct ft_rule_case *of) {
          (knobs(of)->direct_store && !knobs(of)->multicast && !knobs(of)->lpt);
 }
 
+/* The parts lie where K and V were, which another warpgroup may still read; and a block has no
+ * other tile. */
+static bool cluster_parts(const struct ft_rule_case *of) {
+  const struct ft_wgmma_forward_knobs *const k = knobs(of);
+  return k->split_keys <= 1 || (is_power_of_two(k->split_keys) && k->block_m == WARPGROUP_ROWS &&
+                                k->q_stages == 1 && !k->overlap_tiles);
+}
+
 static bool enough_tiles(const struct ft_rule_case *of) {
   const struct ft_request *const request = of->request;
   const int group = request->heads_kv > 0 ? request->heads_q / request->heads_kv : 1;
@@ -319,6 +340,9 @@ static const struct ft_rule rules[] = {
     {"split-keys", FT_CANNOT_RUN, split_keys,
      "the O of a part is stored from registers, its block shares no K and V, and parts have an "
      "order of their own"},
+    {"cluster-parts", FT_CANNOT_RUN, cluster_parts,
+     "parts that a cluster puts together are 2, 4, 8 or 16, of 64 rows, the only ones of their "
+     "blocks"},
     {"enough-tiles", FT_NOT_WORTH_TRYING, enough_tiles,
      "the keys of a tile are divided up where the tiles do not fill the GPU"},
     {"deep-pipeline", FT_NOT_WORTH_TRYING, deep_pipeline,

@@ -33,8 +33,11 @@
   KNOB(pack_gqa, (0, 1), 0, 1,                                                                     \
        "1: query heads that share K and V share tiles, a row for each head of a query")            \
   KNOB(                                                                                            \
-      split_keys, (0, 1), 0, 1,                                                                    \
-      "1: the keys of a work tile may be divided up among blocks; a run says into how many parts") \
+      split_keys, (0, 1, 8, 16), 0, 16,                                                            \
+      "1: the keys of a work tile may be divided up among blocks, a run says into how many "       \
+      "parts, "                                                                                    \
+      "and a second kernel puts them together; 2, 4, 8, 16: among the blocks of a cluster, which " \
+      "put them together themselves")                                                              \
   KNOB(two_level, (0), 0, 64,                                                                      \
        "of e4m3: steps after which the short sums of P V are added to fp32 ones; 0: at the end")
 
@@ -52,6 +55,7 @@ enum { FT_WGMMA_FLOPS_PER_CLK = 4096 };
   TEMPLATE(smem_v_offset, "V stages")                                                              \
   TEMPLATE(smem_p_offset, "P tiles of the consumers, if P is in shared memory")                    \
   TEMPLATE(smem_v_rows_offset, "V by rows, a stage for each of V, if V is transposed")             \
+  TEMPLATE(smem_parts_offset, "O and LSE of a part of a cluster, where K and V were before")       \
   TEMPLATE(producer_regs, "registers of a producer thread, by setmaxnreg")                         \
   TEMPLATE(consumer_regs, "registers of a consumer thread, by setmaxnreg")                         \
   TEMPLATE(skipped_steps, "most steps of a tile that a warpgroup skips, as its rows see none of "  \

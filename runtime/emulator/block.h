@@ -101,10 +101,11 @@ struct ft_load {
   int mbarrier, line;
 };
 
-/* The last arrival of a thread of another block. */
+/* The last arrival of a thread of another block, or its last read of what lies here. */
 struct ft_arrival {
   uint32_t stamp; /* 0: none */
   int line;
+  bool reads;
 };
 
 struct ft_block {

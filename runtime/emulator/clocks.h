@@ -13,7 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { FT_CLUSTER_MOST = 4 };                        /* blocks */
+enum { FT_CLUSTER_MOST = 16 };                       /* blocks */
 enum { FT_AGENT_BITS = 13, FT_AGENTS_BESIDE = 128 }; /* the latter for each block */
 enum { FT_WARPGROUP = 128, FT_WARPGROUPS_MOST = 8 }; /* threads; in a block */
 

@@ -1,9 +1,9 @@
 /* cluster.c: what the blocks of a cluster have to do with each other.
  * in -> out: turns, barrier.cluster, ends of threads and blocks, arrivals from other blocks -> the
- * kernel's shared array, threads released; or what is wrong with who reaches whom.
- * A block's shared memory must be there for as long as other blocks use it. An arrival of another
- * block is a fault where the end of this block is not ordered behind it, whichever of the two came
- * first. */
+ * kernel's shared array, threads released, bytes of another block; or what is wrong with who
+ * reaches whom. A block's shared memory must be there for as long as other blocks use it. An
+ * arrival of another block is a fault where the end of this block is not ordered behind it,
+ * whichever of the two came first. */
 #include "runtime/emulator/cluster.h"
 
 #include <string.h>
@@ -11,6 +11,7 @@
 #include "runtime/emulator/clocks.h"
 #include "runtime/emulator/device/machine.h"
 #include "runtime/emulator/fault.h"
+#include "runtime/emulator/limits.h"
 #include "runtime/emulator/shared_memory.h"
 
 void ft_cluster_reset(struct ft_cluster *cluster, unsigned first_block) {
@@ -76,12 +77,31 @@ struct ft_block *ft_cluster_block(unsigned rank, int line) {
   return there;
 }
 
-void ft_cluster_note_arrival(struct ft_block *there, int line) {
+static void note(struct ft_block *there, bool reads, int line) {
   const struct ft_block *const here = ft_block_now;
   const int agent = here->running->agent;
   if (there == here) return;
-  there->arrivals[agent] =
-      (struct ft_arrival){.stamp = ft_stamp_now(&here->cluster->clocks, agent), .line = line};
+  there->arrivals[agent] = (struct ft_arrival){
+      .stamp = ft_stamp_now(&here->cluster->clocks, agent), .line = line, .reads = reads};
+}
+
+void ft_cluster_note_arrival(struct ft_block *there, int line) {
+  note(there, false, line);
+}
+
+void ft_cluster_read(void *to, uint32_t from, int bytes, unsigned rank, int line) {
+  const struct ft_block *const here = ft_block_now;
+  struct ft_block *const there = ft_cluster_block(rank, line);
+  const int agent = here->running->agent;
+  const struct ft_accessor by = {.clock = ft_clock_of(&here->cluster->clocks, agent),
+                                 .stamp = ft_stamp_now(&here->cluster->clocks, agent),
+                                 .slot = ft_slot_of_block(&there->shared, here->rank),
+                                 .line = line};
+  char what[256];
+  ft_count_step(line);
+  if (ft_shared_read_by(&there->shared, &by, from, bytes, what)) ft_fault(line, "%s", what);
+  note(there, true, line);
+  memcpy(to, ft_shared_at(&there->shared, from), (size_t)bytes);
 }
 
 static bool is_known(const struct ft_block *block, uint32_t stamp) {
@@ -100,9 +120,8 @@ void ft_check_arrivals_done(struct ft_block *block) {
     struct ft_block *const there = &block->cluster->blocks[agent / clocks->block_agents];
     struct ft_thread *const thread = &there->threads[agent % clocks->block_agents];
     thread->line = arrival->line;
-    ft_fault_outside(thread,
-                     "arrives at an mbarrier of %s, which may have ended by then: no cluster_sync "
-                     "keeps it",
+    ft_fault_outside(thread, "%s %s, which may have ended by then: no cluster_sync keeps it",
+                     arrival->reads ? "reads shared memory of" : "arrives at an mbarrier of",
                      ft_block_text(block, text));
     return;
   }

@@ -14,6 +14,8 @@ void ft_cluster_thread_ends(const struct ft_thread *thread);
 struct ft_block *ft_cluster_block(unsigned rank, int line);
 /* The running thread arrives at an mbarrier of this block; to be called before it does. */
 void ft_cluster_note_arrival(struct ft_block *there, int line);
+/* Reads shared memory of the block of this rank, at this address of the shared window. */
+void ft_cluster_read(void *to, uint32_t from, int bytes, unsigned rank, int line);
 /* As the block ends: an arrival of another block that may come later is a fault. */
 void ft_check_arrivals_done(struct ft_block *block);
 

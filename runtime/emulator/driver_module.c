@@ -25,7 +25,10 @@ struct CUfunc_st {
   const struct CUmod_st *module;
   int entry; /* its number */
   unsigned shared_granted;
+  bool big_clusters;
 };
+
+enum { PORTABLE_CLUSTER = 8 };
 
 struct CUmod_st {
   struct ft_arch gpu;
@@ -60,7 +63,7 @@ static cu_result open_object(struct CUmod_st *module) {
   const cu_result result = ft_loaded_read(loaded, message, sizeof message);
   if (result) return ft_emulator_refuse(result, "%s", message);
   for (int n = 0; n < loaded->entry_count; n++)
-    module->functions[n] = (struct CUfunc_st){module, n, WITHOUT_ASKING};
+    module->functions[n] = (struct CUfunc_st){module, n, WITHOUT_ASKING, false};
   return 0;
 }
 
@@ -107,15 +110,22 @@ static int threads_most(const struct ft_arch *gpu) {
   return gpu->threads_per_sm < THREADS_OF_A_BLOCK ? gpu->threads_per_sm : THREADS_OF_A_BLOCK;
 }
 
+static int cluster_of(cu_function function) {
+  return function->module->loaded.entries[function->entry].cluster;
+}
+
 cu_result ft_emulator_function_attribute(int *value, int attribute, cu_function function) {
-  enum { MAX_THREADS = 0 };
-  *value = attribute == MAX_THREADS ? threads_most(&function->module->gpu) : 0;
+  enum { MAX_THREADS = 0, CLUSTER_WIDTH = 11 };
+  *value = 0;
+  if (attribute == MAX_THREADS) *value = threads_most(&function->module->gpu);
+  if (attribute == CLUSTER_WIDTH) *value = cluster_of(function);
   return 0;
 }
 
 cu_result ft_emulator_function_set(cu_function function, int attribute, int value) {
-  enum { DYNAMIC_SMEM = 8 };
+  enum { DYNAMIC_SMEM = 8, BIG_CLUSTERS = 14 };
   const struct CUmod_st *const module = function->module;
+  if (attribute == BIG_CLUSTERS) function->big_clusters = value != 0;
   if (attribute != DYNAMIC_SMEM) return 0;
   if (value < 0 || value > module->gpu.smem_per_block)
     return ft_emulator_refuse(CU_INVALID_VALUE,
@@ -202,7 +212,12 @@ cu_result ft_emulator_launch(cu_function function, unsigned grid_x, unsigned gri
   cu_result result = check_shape(&module->gpu, grid, block);
   if (!result) result = read_steps(&steps);
   if (result) return result;
-  const int cluster = module->loaded.entries[function->entry].cluster;
+  const int cluster = cluster_of(function);
+  if (cluster > PORTABLE_CLUSTER && !function->big_clusters)
+    return ft_emulator_refuse(CU_INVALID_VALUE,
+                              "clusters of %d blocks; allowed without "
+                              "NON_PORTABLE_CLUSTER_SIZE_ALLOWED: %d",
+                              cluster, PORTABLE_CLUSTER);
   if (grid_x % (unsigned)cluster != 0)
     return ft_emulator_refuse(CU_INVALID_VALUE,
                               "the grid is %u blocks; allowed for a kernel with clusters of %d "

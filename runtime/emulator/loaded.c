@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/emulator/clocks.h"
 #include "runtime/emulator/fault.h"
 #include "runtime/emulator/launch.h"
 #include "runtime/emulator/lines.h"
@@ -99,7 +100,7 @@ static cu_result take_table(struct ft_loaded *loaded, struct ft_loaded *made, ch
   for (int n = 0; sound && n < made->entry_count; n++) {
     const int cluster = made->entries[n].cluster;
     made->entries[n].name[sizeof made->entries[n].name - 1] = '\0';
-    sound = cluster == 1 || cluster == 2 || cluster == 4;
+    sound = cluster >= 1 && cluster <= FT_CLUSTER_MOST && (cluster & (cluster - 1)) == 0;
   }
   if (!sound) {
     (void)snprintf(message, size, "its table of kernels is damaged");

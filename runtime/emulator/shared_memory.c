@@ -17,7 +17,7 @@ int ft_shared_make(struct ft_shared_memory *shared, unsigned char *bytes, uint32
   *shared = (struct ft_shared_memory){
       .bytes = bytes, .size = size, .first_agent = rank * clocks->block_agents, .clocks = clocks};
   shared->warps = (threads + FE_WARP - 1) / FE_WARP;
-  shared->slots = shared->warps + threads / FT_WARPGROUP + 1;
+  shared->slots = shared->warps + threads / FT_WARPGROUP + 1 + clocks->blocks;
   shared->granules = calloc(granules, sizeof *shared->granules);
   shared->readers = calloc(granules * (size_t)shared->slots, sizeof *shared->readers);
   shared->origins = calloc(granules, sizeof *shared->origins);

@@ -39,7 +39,8 @@ struct ft_shared_memory {
   int warps;
   struct ft_clocks *clocks;    /* the cluster's */
   struct ft_granule *granules; /* [size / FT_GRANULE] */
-  int slots;                   /* one for each warp, each warpgroup's products, and TMA's stores */
+  int slots;                   /* one for each warp, each warpgroup's products, TMA's stores, and
+                                  each block of the cluster, for what it reads from here */
   uint32_t *readers;           /* [size / FT_GRANULE][slots]: stamp of each slot's last read */
   uint64_t *origins; /* [size / FT_GRANULE]: global address the bytes were copied from; 0 */
 };
@@ -69,7 +70,12 @@ static inline int ft_slot_of_products(const struct ft_shared_memory *shared, int
   return shared->warps + warpgroup;
 }
 static inline int ft_slot_of_stores(const struct ft_shared_memory *shared) {
-  return shared->slots - 1;
+  return shared->slots - 1 - shared->clocks->blocks;
+}
+
+/* For reads by another block, of this rank. */
+static inline int ft_slot_of_block(const struct ft_shared_memory *shared, int rank) {
+  return ft_slot_of_stores(shared) + 1 + rank;
 }
 
 /* What is wrong with `bytes` at address (in the shared window), for this access; NULL: nothing, and

@@ -47,8 +47,9 @@ static struct ft_tiled_forward_params *tiled_of(struct ft_launch *launch) {
                                                  : &launch->argument.tiled_forward;
 }
 
+/* Into parts whose number the launch chooses. */
 static bool splits(const struct ft_launch_plan *plan) {
-  return ft_wgmma_forward_knobs(plan->config)->split_keys != 0;
+  return ft_schedule_of(plan->request, plan->config) == FT_SCHEDULE_SPLIT;
 }
 
 static struct ft_walks walks_of(const struct ft_launch_plan *plan) {
@@ -57,11 +58,13 @@ static struct ft_walks walks_of(const struct ft_launch_plan *plan) {
   return walks;
 }
 
-/* Persistent blocks of work tiles, or of parts of them. */
+/* Persistent blocks of work tiles, or of parts of them; or a cluster for each tile. */
 static int64_t blocks_of(struct ft_launch *launch, int64_t units) {
   const struct ft_launch_plan *const plan = launch->plan;
   const struct ft_forward_params *const params = &tiled_of(launch)->rest;
   const int64_t resident = plan->arch->sm_count;
+  if (ft_schedule_of(plan->request, plan->config) == FT_SCHEDULE_CLUSTER)
+    return units * ft_wgmma_forward_knobs(plan->config)->split_keys;
   if (splits(plan) || plan->request->ragged) return units < resident ? units : resident;
   return ft_schedule_blocks(ft_schedule_of(plan->request, plan->config), params->schedule.q_tiles,
                             (int64_t)params->sequence.batch * params->sequence.heads_q,
@@ -92,7 +95,14 @@ static int prepare(struct ft_launch *launch, const fatune_arguments *arguments) 
   }
   if (ft_schedule_of(plan->request, plan->config) == FT_SCHEDULE_BALANCED)
     params->schedule.remainder_heads = (int32_t)remainder_heads(params, plan, &run);
-  launch->kernels[MAIN] = (struct ft_launch_kernel){.grid = (unsigned)blocks_of(launch, units),
+  const int64_t blocks = blocks_of(launch, units);
+  if (blocks > INT32_MAX)
+    return ft_fail(
+        FT_E_ARGUMENT,
+        "arguments: %lld work tiles, each with a cluster of %d blocks, are more than the "
+        "2^31 - 1 blocks of one launch",
+        (long long)units, ft_wgmma_forward_knobs(plan->config)->split_keys);
+  launch->kernels[MAIN] = (struct ft_launch_kernel){.grid = (unsigned)blocks,
                                                     .threads = plan->budget->threads,
                                                     .smem_bytes = plan->budget->smem_bytes};
   return FT_OK;

@@ -26,8 +26,9 @@ alignas(1024) unsigned char shared[FE_SHARED_MOST];
 // begins the kernel anew.
 #define __cluster_dims__(x, y, z)                                                                  \
   fe_has_clusters();                                                                               \
-  static_assert(FE_SM >= 90 && ((x) == 1 || (x) == 2 || (x) == 4) && (y) == 1 && (z) == 1,         \
-                "clusters are emulated for sm_90, of 1, 2 and 4 blocks in x");                     \
+  static_assert(FE_SM >= 90 && (x) >= 1 && (x) <= 16 && ((x) & ((x)-1)) == 0 && (y) == 1 &&        \
+                    (z) == 1,                                                                      \
+                "clusters are emulated for sm_90, of 1, 2, 4, 8 and 16 blocks in x");              \
   constexpr int fe_cluster_size(int) {                                                             \
     return x;                                                                                      \
   }                                                                                                \

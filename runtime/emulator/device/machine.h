@@ -148,6 +148,8 @@ struct fe_machine {
   void (*mbarrier_wait)(uint32_t barrier, unsigned parity, int line);
   /* At the one that lies at this address in the block of this rank of the cluster. */
   void (*mbarrier_arrive_at)(uint32_t barrier, unsigned rank, int line);
+  /* From the shared memory of that block. */
+  void (*cluster_read)(void *to, uint32_t from, int bytes, unsigned rank, int line);
 
   /* TMA: the box of a tensor map at as many coordinates as it has dimensions, the innermost first.
    * A load lands when somebody waits for the phase of the mbarrier that it completes, a store when
@@ -184,7 +186,7 @@ struct fe_machine {
 struct fe_entry {
   const char *name;
   int argument_bytes;
-  int cluster;                       /* blocks of one: 1, 2, 4 */
+  int cluster;                       /* blocks of one: 1, 2, 4, 8, 16 */
   void (*run)(const void *argument); /* one thread, from begin to end */
 };
 
