@@ -10,6 +10,7 @@
 
 #include "generator/status.h"
 #include "tuner/cli/cli_request.h"
+#include "tuner/cli/cli_shard.h"
 #include "tuner/cli/cli_values.h"
 
 enum {
@@ -54,7 +55,10 @@ static const struct argp_option search_options[] = {
     {"effort", KEY_EFFORT, "LEVEL", 0, "quick, normal (default), exhaustive", 4},
     {"budget", KEY_BUDGET, "TIME", 0, "Stop after so long: 90, 15m, 2h", 4},
     {"jobs", 'j', "N", 0, "Compile threads (default: one per core)", 4},
-    {"shard", KEY_SHARD, "K/N", 0, "Only the K-th of N shares of the candidates", 4},
+    {"shard", KEY_SHARD, "K/N", 0,
+     "Only the K-th of N shares: of the requests, where there are N or more, else of the "
+     "candidates; auto: from the environment of Slurm, MPI, Kubernetes",
+     4},
     {"if-missing", KEY_IF_MISSING, NULL, 0, "Skip requests that have a measured winner", 4},
     {"again", KEY_AGAIN, NULL, 0, "Try anew what was already tried under the same conditions", 4},
     {0}};

@@ -104,22 +104,11 @@ int cli_bytes(const char *option, const char *text, int64_t *bytes) {
   return FT_OK;
 }
 
-int cli_shard(const char *option, const char *text, int *shard, int *shards) {
-  enum { MOST = 1000000 };
+bool cli_share(const char *text, int64_t *index, int64_t *count) {
   const char *rest = text;
-  int64_t index = 0, count = 0;
-  bool good = read_integer(&rest, &index) && *rest == '/';
-  if (good) {
-    ++rest;
-    good = read_integer(&rest, &count) && *rest == '\0';
-  }
-  if (!good || index < 1 || count < index || count > MOST) {
-    return ft_fail(FT_E_ARGUMENT, "%s is '%s'; allowed: K/N with 1 <= K <= N <= %d, as 1/4", option,
-                   text, MOST);
-  }
-  *shard = (int)index - 1;
-  *shards = (int)count;
-  return FT_OK;
+  if (!read_integer(&rest, index) || *rest != '/') return false;
+  ++rest;
+  return read_integer(&rest, count) && *rest == '\0';
 }
 
 int cli_choice(const char *option, const char *text, const char *const *names, int *index) {

@@ -4,6 +4,7 @@
 #ifndef TUNER_CLI_VALUES_H
 #define TUNER_CLI_VALUES_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 int cli_integer(const char *option, const char *text, int64_t low, int64_t high, int64_t *value);
@@ -20,8 +21,8 @@ int cli_duration(const char *option, const char *text, double *seconds);
 /* "1500", "64K", "512M", "2G" (powers of 1024). */
 int cli_bytes(const char *option, const char *text, int64_t *bytes);
 
-/* "2/8" -> shard 1 of 8: people count from 1, struct ft_tune_options from 0. */
-int cli_shard(const char *option, const char *text, int *shard, int *shards);
+/* "2/8"; false: it is not of this form. */
+bool cli_share(const char *text, int64_t *index, int64_t *count);
 
 /* Index of the word among names (NULL-terminated), FT_E_ARGUMENT listing them otherwise. */
 int cli_choice(const char *option, const char *text, const char *const *names, int *index);

@@ -52,7 +52,8 @@ struct tuning {
   int code;        /* of the first failure */
   bool lost;       /* the GPU no longer answers */
   int emulated_runs;
-  double share; /* seconds the request at hand may take; 0: any */
+  double share;      /* seconds the request at hand may take; 0: any */
+  int shard, shards; /* of its candidates; shards 0: all */
   /* Of the request at hand, when its last candidate was done. */
   int tried, total;
   double elapsed;
@@ -102,8 +103,8 @@ static int search(struct tuning *tuning, const struct ft_request *request,
                                        .budget_seconds = tuning->share,
                                        .jobs = options->jobs,
                                        .seed = options->seed,
-                                       .shard = options->shard,
-                                       .shards = options->shards,
+                                       .shard = tuning->shard,
+                                       .shards = tuning->shards,
                                        .again = options->again,
                                        .stop = &stop_signal,
                                        .progress = on_progress,
@@ -182,6 +183,28 @@ static int end_code(struct tuning *tuning) {
   return CLI_EXIT_BUDGET;
 }
 
+/* Of N shards each has every N-th request: a request is measured on one machine, whose times
+ * compare. Of fewer requests each has a share of the candidates. */
+static void take_share(struct tuning *tuning) {
+  struct cli_options *const options = &tuning->cli->options;
+  const int count = options->request_count, shards = options->shards;
+  if (shards < 2) return;
+  const bool whole = count >= shards;
+  cli_note(tuning->cli, "shard %d of %d of the %s", options->shard + 1, shards,
+           whole ? "requests" : "candidates");
+  cli_json(tuning->cli, "shard",
+           json_pack("{s:i,s:i,s:s}", "index", options->shard + 1, "count", shards, "of",
+                     whole ? "requests" : "candidates"));
+  if (!whole) {
+    tuning->shard = options->shard;
+    tuning->shards = shards;
+    return;
+  }
+  options->request_count = 0;
+  for (int i = options->shard; i < count; i += shards)
+    options->requests[options->request_count++] = options->requests[i];
+}
+
 static void tune_all(struct tuning *tuning) {
   struct cli *const cli = tuning->cli;
   const bool here = tuning->target.here;
@@ -198,6 +221,7 @@ static void tune_all(struct tuning *tuning) {
   if (cli->options.budget_seconds > 0) {
     tuning->deadline = ft_seconds_now() + cli->options.budget_seconds;
   }
+  take_share(tuning);
   cli_tuned_begin(&tuning->tuned, &tuning->target);
   catch_signal(SIGINT);
   catch_signal(SIGTERM);

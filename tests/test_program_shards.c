@@ -1,0 +1,238 @@
+/* test_program_shards.c: tuning shared out among processes, and one bundle for all of them.
+ * in -> out: environments of Slurm, MPI, Kubernetes; processes side by side -> shares, choices ->
+ * Check suite. */
+#include "tests/suites.h"
+
+#include <sys/wait.h>
+
+#include "generator/status.h"
+#include "tests/run_program.h"
+#include "tuner/cli/cli_shard.h"
+
+/* ---- the environment ---- */
+
+static const struct {
+  const char *text, *environment; /* "NAME=VALUE NAME=VALUE" */
+  int shard, shards;              /* shards 0: refused */
+  const char *detail;
+} starts[] = {
+    {"3/8", "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2", 2, 8, NULL},
+    {"auto", "SLURM_ARRAY_TASK_ID=0 SLURM_ARRAY_TASK_COUNT=4 SLURM_ARRAY_TASK_MIN=0", 0, 4, NULL},
+    {"auto", "SLURM_ARRAY_TASK_ID=4 SLURM_ARRAY_TASK_COUNT=4 SLURM_ARRAY_TASK_MIN=1", 3, 4, NULL},
+    {"auto",
+     "SLURM_ARRAY_TASK_ID=14 SLURM_ARRAY_TASK_COUNT=3 SLURM_ARRAY_TASK_MIN=10 "
+     "SLURM_ARRAY_TASK_STEP=2",
+     2, 3, NULL},
+    {"auto", "SLURM_PROCID=5 SLURM_STEP_NUM_TASKS=8", 5, 8, NULL},
+    {"auto",
+     "SLURM_ARRAY_TASK_ID=2 SLURM_ARRAY_TASK_COUNT=2 SLURM_ARRAY_TASK_MIN=1 SLURM_PROCID=3 "
+     "SLURM_STEP_NUM_TASKS=4",
+     7, 8, NULL},
+    /* sbatch -n 4 without srun: one process */
+    {"auto",
+     "SLURM_ARRAY_TASK_ID=2 SLURM_ARRAY_TASK_COUNT=2 SLURM_ARRAY_TASK_MIN=1 SLURM_PROCID=0 "
+     "SLURM_NTASKS=4",
+     1, 2, NULL},
+    {"auto", "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2", 1, 2, NULL},
+    {"auto", "PMI_RANK=0 PMI_SIZE=16", 0, 16, NULL},
+    {"auto", "PMI_RANK=3 PMI_SIZE=16 SLURM_PROCID=3 SLURM_STEP_NUM_TASKS=16", 3, 16, NULL},
+    {"auto/5", "JOB_COMPLETION_INDEX=4", 4, 5, NULL},
+    {"auto", "JOB_COMPLETION_INDEX=4", 0, 0, "auto/N"},
+    {"auto/4", "JOB_COMPLETION_INDEX=4", 0, 0, "process 5 of 4"},
+    {"auto", "", 0, 0, "SLURM_ARRAY_TASK_ID"},
+    {"auto", "OMPI_COMM_WORLD_RANK=1", 0, 0, "allowed then: K/N"},
+    {"auto", "OMPI_COMM_WORLD_RANK=2 OMPI_COMM_WORLD_SIZE=2", 0, 0, "OMPI_COMM_WORLD_RANK is 2"},
+    {"auto", "OMPI_COMM_WORLD_RANK=x OMPI_COMM_WORLD_SIZE=2", 0, 0, "OMPI_COMM_WORLD_RANK is 'x'"},
+    {"auto", "OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=0", 0, 0, "OMPI_COMM_WORLD_SIZE is '0'"},
+    {"auto", "PMI_RANK=-1 PMI_SIZE=2", 0, 0, "PMI_RANK is '-1'"},
+    {"auto", "SLURM_ARRAY_TASK_ID=9 SLURM_ARRAY_TASK_COUNT=3 SLURM_ARRAY_TASK_MIN=1", 0, 0,
+     "SLURM_ARRAY_TASK_ID is 9"},
+    {"auto",
+     "SLURM_ARRAY_TASK_ID=9 SLURM_ARRAY_TASK_COUNT=3 SLURM_ARRAY_TASK_MIN=1 "
+     "SLURM_ARRAY_TASK_STEP=0",
+     0, 0, "SLURM_ARRAY_TASK_STEP is '0'"},
+    {"auto/0", "PMI_RANK=0 PMI_SIZE=1", 0, 0, "auto/N"},
+    {"auto/x", "PMI_RANK=0 PMI_SIZE=1", 0, 0, "auto/N"},
+    {"automatic", "PMI_RANK=0 PMI_SIZE=1", 0, 0, "K/N"},
+    {"2/1", "", 0, 0, "K/N"}};
+
+static const char *const variables[] = {"SLURM_ARRAY_TASK_ID",
+                                        "SLURM_ARRAY_TASK_COUNT",
+                                        "SLURM_ARRAY_TASK_MIN",
+                                        "SLURM_ARRAY_TASK_STEP",
+                                        "SLURM_PROCID",
+                                        "SLURM_STEP_NUM_TASKS",
+                                        "SLURM_NTASKS",
+                                        "OMPI_COMM_WORLD_RANK",
+                                        "OMPI_COMM_WORLD_SIZE",
+                                        "PMI_RANK",
+                                        "PMI_SIZE",
+                                        "JOB_COMPLETION_INDEX"};
+
+START_TEST(shares_come_from_the_environment) {
+  char environment[512];
+  int shard = -1, shards = -1;
+  for (size_t i = 0; i < sizeof variables / sizeof *variables; i++) unsetenv(variables[i]);
+  snprintf(environment, sizeof environment, "%s", starts[_i].environment);
+  for (char *rest = environment, *one = strsep(&rest, " "); one && *one; one = strsep(&rest, " ")) {
+    char *const value = strchr(one, '=');
+    *value = '\0';
+    setenv(one, value + 1, 1);
+  }
+  const int status = cli_shard("--shard", starts[_i].text, &shard, &shards);
+  if (starts[_i].shards == 0) {
+    ck_assert_int_eq(status, FT_E_ARGUMENT);
+    ck_assert_msg(strstr(ft_detail(), starts[_i].detail) != NULL, "%s", ft_detail());
+  } else {
+    ck_assert_msg(status == FT_OK, "%s", ft_detail());
+    ck_assert_int_eq(shard, starts[_i].shard);
+    ck_assert_int_eq(shards, starts[_i].shards);
+  }
+}
+END_TEST
+
+/* ---- processes ---- */
+
+enum { PROCESSES = 2 };
+
+static const char *const requests[] = {"fp16 d64 hq8 nq512", "fp16 d64 hq8 nq1024 causal",
+                                       "fp16 d128 hq8 nq512", "fp16 d64 hq8 nq256",
+                                       "fp16 d128 hq4 nq2048 causal"};
+enum { REQUESTS = sizeof requests / sizeof *requests };
+
+/* All at once, each as a rank of MPI with a folder of its own; its output goes to a file there. */
+static void run_ranks(const char *arguments) {
+  pid_t children[PROCESSES];
+  for (int rank = 0; rank < PROCESSES; rank++) {
+    children[rank] = fork();
+    if (children[rank] != 0) continue;
+    char own[128], number[16], count[16], line[8192];
+    snprintf(own, sizeof own, "%s/rank%d", folder, rank);
+    snprintf(number, sizeof number, "%d", rank);
+    snprintf(count, sizeof count, "%d", PROCESSES);
+    setenv("FATUNE_CACHE_DIR", own, 1);
+    setenv("OMPI_COMM_WORLD_RANK", number, 1);
+    setenv("OMPI_COMM_WORLD_SIZE", count, 1);
+    snprintf(line, sizeof line, "'%s' %s >%s.out 2>%s.err </dev/null", program, arguments, own,
+             own);
+    _exit(WEXITSTATUS(system(line)));
+  }
+  for (int rank = 0; rank < PROCESSES; rank++) {
+    int status;
+    ck_assert_int_eq(waitpid(children[rank], &status, 0), children[rank]);
+    ck_assert_msg(status == 0, "rank %d of fatune %s: %d", rank, arguments, WEXITSTATUS(status));
+  }
+}
+
+static json_t *output_of(int rank) {
+  char name[32];
+  json_error_t error;
+  snprintf(name, sizeof name, "rank%d.out", rank);
+  read_file(name, output, sizeof output);
+  json_t *const root = json_loads(output, JSON_REJECT_DUPLICATES, &error);
+  ck_assert_msg(root != NULL, "%s: %s", error.text, output);
+  return root;
+}
+
+static void set_up(void) {
+  begin_program_test();
+  setenv("FATUNE_LIBNVRTC", FATUNE_FAKE_DIR "/libfake_nvrtc.so", 1);
+}
+
+static void tune_in_shares(void) {
+  char path[128], line[512];
+  snprintf(path, sizeof path, "%s/shapes", folder);
+  FILE *const file = fopen(path, "w");
+  ck_assert_ptr_nonnull(file);
+  for (int i = 0; i < REQUESTS; i++) fprintf(file, "%s\n", requests[i]);
+  fclose(file);
+  snprintf(line, sizeof line, "tune --gpu a100 --effort quick --json --shard auto --shapes '%s'",
+           path);
+  run_ranks(line);
+}
+
+/* Every request is tuned by one of the processes, and brought together by merge. */
+START_TEST(processes_share_the_requests) {
+  char line[512];
+  size_t tuned = 0;
+  tune_in_shares();
+  for (int rank = 0; rank < PROCESSES; rank++) {
+    json_t *const root = output_of(rank);
+    const size_t count = json_array_size(json_object_get(root, "results"));
+    ck_assert_uint_eq(count, rank == 0 ? 3 : 2);
+    ck_assert_str_eq(text_at(json_object_get(root, "shard"), "of"), "requests");
+    tuned += count;
+    json_decref(root);
+  }
+  ck_assert_uint_eq(tuned, REQUESTS);
+  snprintf(line, sizeof line, "cache merge '%s/rank0/tuning.db' '%s/rank1/tuning.db'", folder,
+           folder);
+  expect(line, 0);
+  for (int i = 0; i < REQUESTS; i++) {
+    snprintf(line, sizeof line, "explain --gpu a100 --json '%s'", requests[i]);
+    expect(line, 0);
+    json_t *const root = document("explain");
+    ck_assert_str_eq(text_at(root, "hit"), "model");
+    json_decref(root);
+  }
+}
+END_TEST
+
+/* Of one request the candidates are shared, and the default is tried by each. */
+START_TEST(processes_share_the_candidates_of_one_request) {
+  run_ranks("tune --gpu a100 --effort quick --json --shard auto fp16 d64 hq8 nq1024");
+  for (int rank = 0; rank < PROCESSES; rank++) {
+    json_t *const root = output_of(rank);
+    const json_t *const result = json_array_get(json_object_get(root, "results"), 0);
+    ck_assert_str_eq(text_at(json_object_get(root, "shard"), "of"), "candidates");
+    ck_assert_int_eq(json_integer_value(json_object_get(result, "tried")), 7);
+    json_decref(root);
+  }
+}
+END_TEST
+
+/* Ranks that have but the bundle choose alike: the config, how it was found, and the kernel's text.
+ */
+START_TEST(one_bundle_gives_equal_choices_on_all_ranks) {
+  char line[512], choices[PROCESSES][4096];
+  tune_in_shares();
+  snprintf(line, sizeof line, "cache merge '%s/rank1/tuning.db' '%s/rank0/tuning.db'", folder,
+           folder);
+  expect(line, 0);
+  snprintf(line, sizeof line, "mkdir '%s/bundle' && rm -r '%s'/rank[01]", folder, folder);
+  ck_assert_int_eq(system(line), 0);
+  snprintf(line, sizeof line, "cache export --gpu a100 -o '%s/bundle/sm_80.fatune'", folder);
+  expect(line, 0);
+  snprintf(line, sizeof line, "%s/bundle", folder);
+  setenv("FATUNE_SYSTEM_PATH", line, 1);
+  /* Of what was tuned, and of what lies near it. */
+  const char *const asked[] = {requests[0], requests[1], requests[4], "fp16 d64 hq8 nq700"};
+  for (size_t i = 0; i < sizeof asked / sizeof *asked; i++) {
+    snprintf(line, sizeof line, "explain --gpu a100 --json '%s'", asked[i]);
+    run_ranks(line);
+    for (int rank = 0; rank < PROCESSES; rank++) {
+      json_t *const root = output_of(rank);
+      if (i < 3) ck_assert_str_eq(text_at(root, "hit"), "model");
+      snprintf(choices[rank], sizeof choices[rank], "%s|%s|%s|%s", text_at(root, "hit"),
+               text_at(root, "note"), text_at(root, "config"), text_at(root, "templates"));
+      json_decref(root);
+    }
+    ck_assert_str_eq(choices[0], choices[1]);
+  }
+}
+END_TEST
+
+Suite *make_program_shards_suite(void) {
+  Suite *const suite = suite_create("program_shards");
+  TCase *const tests = tcase_create("environment");
+  tcase_add_loop_test(tests, shares_come_from_the_environment, 0, sizeof starts / sizeof *starts);
+  suite_add_tcase(suite, tests);
+  TCase *const processes = tcase_create("processes");
+  tcase_set_timeout(processes, 120);
+  tcase_add_checked_fixture(processes, set_up, end_program_test);
+  tcase_add_test(processes, processes_share_the_requests);
+  tcase_add_test(processes, processes_share_the_candidates_of_one_request);
+  tcase_add_test(processes, one_bundle_gives_equal_choices_on_all_ranks);
+  suite_add_tcase(suite, processes);
+  return suite;
+}

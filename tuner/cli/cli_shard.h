@@ -1,0 +1,10 @@
+/* cli_shard.h: which share of the work this process has.
+ * in -> out: --shard K/N, or auto and the environment of who started it -> index and count. */
+#ifndef TUNER_CLI_SHARD_H
+#define TUNER_CLI_SHARD_H
+
+/* K/N; auto; auto/N, where the environment tells the index alone. The index is from 0.
+ * FT_E_ARGUMENT names the option or the variable, its value and what is allowed. */
+int cli_shard(const char *option, const char *text, int *shard, int *shards);
+
+#endif
