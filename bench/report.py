@@ -123,7 +123,45 @@ def tune_quality(result):
             + table(("request", "", "candidates", "seconds", "µs", "config"), rows))
 
 
-SECTIONS = (forward_grid, dropout, block_sparse, variants, backward, memory, overheads, tune_quality)
+def scores(result):
+    rows = [(row["case"], "backward" if row["backward"] else "forward", row["d"], row["n"], number(row.get("fatune_us")),
+             number(row.get("flex_us")), number(row.get("to_flex"), 2), number(row.get("to_plain"), 2)) for row in result["rows"]]
+    return ("Score and mask functions, µs.\n\n"
+            + table(("case", "", "d", "n", "fatune", "FlexAttention", "ratio", "of plain"), rows))
+
+
+def decode(result):
+    rows = [(row["batch"], row["nq"], row["nk"], number(row["fatune_us"], 1), number(row["untuned_us"], 1), number(row["cudnn_us"], 1),
+             number(row["flash_us"], 1), number(row["read_only_us"], 1)) for row in result["rows"]]
+    return ("Decoding, µs on the GPU.\n\n"
+            + table(("batch", "queries", "keys", "fatune", "untuned", "cuDNN", "FlashAttention-2", "reading K and V alone"), rows))
+
+
+def training(result):
+    rows = [(row.get("part", "llama"), row["n"], row["what"], number(row.get("ms", row.get("us", 0) / 1e3), 2), number(row["to_best"], 3),
+             number(row.get("tokens_per_second"))) for row in result["rows"]]
+    return ("Training, forward and backward of a layer or whole steps.\n\n"
+            + table(("of", "n", "attention by", "ms", "to SDPA's best", "tokens per second"), rows))
+
+
+def host_time(result):
+    rows = [(row["part"], row["what"], number(row["least_us"], 1), number(row["median_us"], 1), number(row["to_fastest"], 2))
+            for row in result["rows"]]
+    return ("Host time of a call through PyTorch, µs, the least and the median of batches.\n\n"
+            + table(("", "by", "least", "median", "to SDPA's fastest"), rows))
+
+
+def traffic(result):
+    rows = [(row["part"], row["n"], row["what"], number(row["read_gb"], 3), number(row["written_gb"], 3), number(row["to_least"], 2))
+            for row in result["rows"]]
+    return ("Bytes through device memory by the GPU's counters, GB.\n\n"
+            + table(("", "n", "by", "read", "written", "to inputs and outputs once"), rows))
+
+
+SECTIONS = {"forward_grid": forward_grid, "dropout": dropout, "block_sparse": block_sparse, "variants": variants,
+            "backward": backward, "scores": scores, "decode": decode, "training": training, "llama": training,
+            "host_time": host_time, "traffic": traffic, "memory": memory, "overheads": overheads,
+            "tune_quality": tune_quality}
 
 
 def clocks(result):
@@ -133,8 +171,11 @@ def clocks(result):
 
 def report(folder):
     print(f"### {folder.name}\n")
-    found = [(section, path) for section in SECTIONS
-             for path in sorted(folder.glob(f"{section.__name__}*.json")) if ".quick" not in path.name]
+    found = []
+    for name, section in SECTIONS.items():
+        paths = sorted(folder.glob(f"{name}*.json"))
+        whole = [path for path in paths if ".quick" not in path.name]
+        found += [(section, path) for path in whole or paths]  # short ones where there is nothing better
     for section, path in found:
         result = json.loads(path.read_text())
         machine = result["machine"]
