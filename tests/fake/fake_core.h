@@ -5,9 +5,11 @@
 #define TESTS_FAKE_CORE_H
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { FAKE_SYMBOLS = 80 };
 
@@ -61,6 +63,21 @@ static int fake_symbol_index(const char *symbol) {
   return fake.symbol_count++;
 }
 
+/* FATUNE_FAKE_DIES=SYMBOL:N:crash or :hang: the N-th call of this process ends it, or never
+ * returns; with FATUNE_FAKE_ONCE=FILE only where FILE is not there yet. */
+static void fake_die(const char *symbol, int call) {
+  const char *const dies = getenv("FATUNE_FAKE_DIES"), *const once = getenv("FATUNE_FAKE_ONCE");
+  const size_t length = strlen(symbol);
+  if (!dies || strncmp(dies, symbol, length) != 0 || dies[length] != ':') return;
+  char *how;
+  if (strtol(dies + length + 1, &how, 10) != call) return;
+  FILE *const first = once ? fopen(once, "wx") : NULL;
+  if (once && !first) return;
+  if (first) fclose(first);
+  if (strcmp(how, ":crash") == 0) raise(SIGSEGV);
+  while (strcmp(how, ":hang") == 0) pause();
+}
+
 /* Counts the call; the error it is to give. */
 static int fake_call(const char *symbol) {
   pthread_mutex_lock(&fake.lock);
@@ -78,7 +95,9 @@ static int fake_call(const char *symbol) {
     code = fake.fail_code;
     fake.failed = symbol;
   }
+  const int call = fake.calls[index];
   pthread_mutex_unlock(&fake.lock);
+  fake_die(symbol, call);
   return code;
 }
 

@@ -11,6 +11,7 @@
 #include "tuner/cli/cli_emulator.h"
 #include "tuner/cli/cli_progress.h"
 #include "tuner/cli/cli_tuned.h"
+#include "tuner/cli/cli_workers.h"
 #include "tuner/cli/command.h"
 #include "tuner/search/tune.h"
 
@@ -43,6 +44,7 @@ static void catch_signal(int number) {
 /* One run over all requests. */
 struct tuning {
   struct cli *cli;
+  struct cli_workers *workers; /* NULL: this process is alone */
   fatune_session *session;
   struct cli_target target;
   struct cli_tuned tuned;
@@ -81,6 +83,11 @@ static void on_progress(void *payload, const struct ft_tune_progress *progress) 
                       note);
 }
 
+static void on_watch(void *payload, const struct ft_trial *trial) {
+  const struct tuning *const tuning = payload;
+  if (tuning->workers != NULL) ft_worker_watch(&tuning->workers->seat, trial);
+}
+
 /* The time left is shared evenly by the requests left. */
 static double share_of_budget(const struct tuning *tuning, int requests_left) {
   if (tuning->deadline <= 0) return 0;
@@ -105,9 +112,11 @@ static int search(struct tuning *tuning, const struct ft_request *request,
                                        .seed = options->seed,
                                        .shard = tuning->shard,
                                        .shards = tuning->shards,
-                                       .again = options->again,
+                                       .again =
+                                           options->again && !cli_workers_again(tuning->workers),
                                        .stop = &stop_signal,
                                        .progress = on_progress,
+                                       .watch = on_watch,
                                        .payload = tuning};
   if (tuning->target.here) return ft_tune(tuning->session, request, &tune, summary);
   return ft_tune_predict(tuning->session, request, &tuning->target.arch, &tune, summary);
@@ -142,14 +151,30 @@ static int run_emulated(struct tuning *tuning, const struct ft_request *request,
   return status;
 }
 
+/* What a worker that was lost later found out. False: it had not come to this request. */
+static bool take_result(struct tuning *tuning, const struct ft_request *request, int index) {
+  const struct cli_worker_result *const result = cli_workers_result(tuning->workers, index);
+  if (result == NULL) return false;
+  if (tuning->code == CLI_EXIT_OK) tuning->code = result->code;
+  tuning->cut_short |= result->cut_short;
+  if (result->skipped) return true;
+  char *const text = cli_request_text(request);
+  cli_tuned_add(&tuning->tuned, request, text, &result->summary, NULL);
+  free(text);
+  return true;
+}
+
 /* A request that fails does not keep the others from being tuned. */
-static void tune_one(struct tuning *tuning, const struct ft_request *request, int requests_left) {
+static void tune_one(struct tuning *tuning, const struct ft_request *request, int index,
+                     int requests_left) {
+  if (take_result(tuning, request, index)) return;
   struct cli *const cli = tuning->cli;
   char *const text = cli_request_text(request);
   struct ft_tune_summary summary = {.measured = tuning->target.here};
   struct cli_tuned_run emulated = {.verdict = "-"};
   if (is_tuned(tuning, request)) {
     cli_note(cli, "%s: has a measured winner, skipped", text);
+    cli_workers_keep(tuning->workers, index, &(struct cli_worker_result){.skipped = true});
     free(text);
     return;
   }
@@ -170,6 +195,10 @@ static void tune_one(struct tuning *tuning, const struct ft_request *request, in
   cli_tuned_add(&tuning->tuned, request, text, &summary,
                 tuning->target.emulated ? &emulated : NULL);
   free(text);
+  if (tuning->lost) return;
+  const struct cli_worker_result result = {
+      .summary = summary, .code = tuning->code, .cut_short = tuning->cut_short};
+  cli_workers_keep(tuning->workers, index, &result);
 }
 
 static int end_code(struct tuning *tuning) {
@@ -221,29 +250,44 @@ static void tune_all(struct tuning *tuning) {
   if (cli->options.budget_seconds > 0) {
     tuning->deadline = ft_seconds_now() + cli->options.budget_seconds;
   }
-  take_share(tuning);
   cli_tuned_begin(&tuning->tuned, &tuning->target);
   catch_signal(SIGINT);
   catch_signal(SIGTERM);
   const int count = cli->options.request_count;
   for (int i = 0; i < count && stop_signal == 0 && !tuning->lost; ++i) {
-    tune_one(tuning, &cli->options.requests[i], count - i);
+    tune_one(tuning, &cli->options.requests[i], i, count - i);
   }
+  if (tuning->lost && tuning->workers != NULL) return; /* the next worker tells it all */
   cli_tuned_end(&tuning->tuned, cli);
   if (tuning->emulated_runs > 0) cli_emulated_steps(cli, tuning->session, &tuning->target);
   cli_json(cli, "complete", json_boolean(stop_signal == 0 && !tuning->cut_short && !tuning->lost));
 }
 
+/* In the worker, or where there is none. */
+static int work(struct tuning *tuning) {
+  struct cli *const cli = tuning->cli;
+  struct cli_workers *const workers = tuning->workers;
+  int status, code;
+  FT_CHECK(cli_session_open(cli, &tuning->session));
+  FT_CHECK(cli_target_find(cli, tuning->session, &tuning->target));
+  FT_CHECK(cli_emulator_ready(&tuning->target));
+  tune_all(tuning);
+done:
+  if (tuning->lost && workers != NULL && stop_signal == 0) return cli_workers_lost(cli);
+  code = status != FT_OK ? cli_fail(cli, status) : end_code(tuning);
+  if (workers != NULL && workers->lost > 0)
+    cli_json(cli, "workers_lost", json_integer(workers->lost));
+  fatune_session_close(tuning->session);
+  return code;
+}
+
 static int run(struct cli *cli) {
   struct tuning tuning = {.cli = cli};
-  int status, code;
-  FT_CHECK(cli_session_open(cli, &tuning.session));
-  FT_CHECK(cli_target_find(cli, tuning.session, &tuning.target));
-  FT_CHECK(cli_emulator_ready(&tuning.target));
-  tune_all(&tuning);
-done:
-  code = status != FT_OK ? cli_fail(cli, status) : end_code(&tuning);
-  fatune_session_close(tuning.session);
+  int code;
+  take_share(&tuning);
+  if (cli_workers_begin(cli, &tuning.workers, &code)) return code;
+  code = work(&tuning);
+  cli_workers_end(tuning.workers);
   return code;
 }
 

@@ -119,6 +119,11 @@ static bool is_fault_of_candidate(int status) {
   return status == FT_E_COMPILE || status == FT_E_ARGUMENT || status == FT_E_UNSUPPORTED;
 }
 
+static void watch(const struct search *search, const struct ft_trial *trial) {
+  const struct ft_tune_options *options = search->in->options;
+  if (options->watch && search->in->measuring->has_finals) options->watch(options->payload, trial);
+}
+
 static int attempt_one(const struct search *search, int index, const struct ft_compiled *compiled,
                        const struct ft_incumbent *incumbent, struct ft_attempt *attempt) {
   const struct ft_measuring *measuring = search->in->measuring;
@@ -130,6 +135,7 @@ static int attempt_one(const struct search *search, int index, const struct ft_c
   }
   ft_trial_set_kernel(&attempt->trial, &compiled->kernel);
   if (ft_trial_ruled_out(&attempt->trial, candidate, &compiled->kernel)) return FT_OK;
+  watch(search, &attempt->trial);
   return measuring->attempt(measuring->payload, index, &compiled->kernel, incumbent, attempt);
 }
 
@@ -165,7 +171,10 @@ static int try_compiled(struct search *search, int index, struct ft_compiled *co
   *trial = attempt.trial;
   /* The row of a candidate that took the GPU with it is written before the search ends, so that the
    * next search knows which one it was. */
-  return first_of(&lost, settle(search, &attempt, compiled));
+  const int settled = settle(search, &attempt, compiled);
+  const int status = first_of(&lost, settled);
+  watch(search, NULL);
+  return status;
 }
 
 static int try_one(struct search *search, int index, struct ft_compile_pool *pool,
