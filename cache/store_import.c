@@ -122,7 +122,7 @@ int ft_store_import(struct ft_store *store, const char *file, int64_t *trials, i
   ft_store_leave(store);
   *trials = status == FT_OK ? intake.trial_count : 0;
   *kernels = status == FT_OK ? intake.kernel_count : 0;
-  return status == FT_OK ? FT_OK : ft_fail_within(status, "import of '%s'", file);
+  return status == FT_OK ? FT_OK : ft_fail_within(status, "taking in '%s'", file);
 }
 
 /* User files and exports have the same tables, so taking in is the same for all of them. */

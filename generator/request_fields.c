@@ -201,7 +201,19 @@ static const char *closer(const char *text, const char *candidate, const char *b
   return candidate;
 }
 
+/* What other programs call the dtypes. */
+static const char *word_elsewhere(const char *text) {
+  static const char *const words[][2] = {
+      {"float16", "fp16"}, {"half", "fp16"}, {"bfloat16", "bf16"},     {"float32", "fp32"},
+      {"float", "fp32"},   {"fp8", "e4m3"},  {"float8_e4m3fn", "e4m3"}};
+  for (size_t i = 0; i < sizeof words / sizeof *words; ++i)
+    if (strcmp(text, words[i][0]) == 0) return words[i][1];
+  return NULL;
+}
+
 const char *ft_request_close_word(const char *text) {
+  const char *const elsewhere = word_elsewhere(text);
+  if (elsewhere != NULL) return elsewhere;
   char stem[32];
   const char *best = NULL;
   int least = 1000, length = ft_request_stem(text);

@@ -39,6 +39,8 @@ static const struct {
     {"", 2, "Usage: fatune"},
     {"tunee", 2, "did you mean 'tune'?"},
     {"banana", 2, "no command 'banana'"},
+    {"expl", 2, "did you mean 'explain'?"},
+    {"emit float16 d64 nq64", 2, "did you mean 'fp16'?"},
     {"help banana", 2, "no command 'banana'"},
     {"tune", 2, "no request"},
     {"--gpu a100", 2, "no request"},
@@ -102,6 +104,19 @@ START_TEST(failures_are_documents_with_json) {
   error = json_object_get(root, "error");
   ck_assert_int_eq(json_integer_value(json_object_get(error, "exit")), 3);
   json_decref(root);
+
+  expect("emit --json --bogus", 2); /* where argp ends the program */
+  root = document("emit");
+  error = json_object_get(root, "error");
+  ck_assert_int_eq(json_integer_value(json_object_get(error, "exit")), 2);
+  json_decref(root);
+  expect_message("unrecognized option '--bogus'");
+}
+END_TEST
+
+START_TEST(doctor_tells_of_a_folder_that_cannot_be_made) {
+  expect("doctor --cache-dir /proc/nowhere", 0);
+  expect_output("it cannot be made");
 }
 END_TEST
 
@@ -369,6 +384,7 @@ Suite *make_program_suite(void) {
   tcase_add_test(tests, version_is_told);
   tcase_add_loop_test(tests, failures_have_a_code_and_a_message, 0, COUNT(failures));
   tcase_add_test(tests, failures_are_documents_with_json);
+  tcase_add_test(tests, doctor_tells_of_a_folder_that_cannot_be_made);
   tcase_add_test(tests, gpus_are_listed);
   tcase_add_test(tests, emit_prints_a_source_that_repeats_itself);
   tcase_add_test(tests, emit_has_a_document);

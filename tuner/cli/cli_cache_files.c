@@ -19,8 +19,8 @@ static int take_files(struct cli *cli, fatune_session *session, char **words, in
     int64_t trials = 0, kernels = 0;
     status = take(session->store, words[i], &trials, &kernels);
     if (status != FT_OK) break; /* the detail names the file */
-    cli_print(cli, "%s: %lld trials, %lld kernels added\n", words[i], (long long)trials,
-              (long long)kernels);
+    cli_print(cli, "%s: %lld trial%s, %lld kernel%s added\n", words[i], (long long)trials,
+              trials == 1 ? "" : "s", (long long)kernels, kernels == 1 ? "" : "s");
     json_t *const file = json_object();
     cli_json_set(file, "file", cli_json_text(words[i]));
     cli_json_set(file, "trials", json_integer(trials));
@@ -40,8 +40,9 @@ int cli_cache_import(struct cli *cli, fatune_session *session, char **words, int
 }
 
 static void tell_export(struct cli *cli, const char *file, const struct ft_export *export) {
-  cli_print(cli, "%s: %lld trials, %lld kernels\n", file, (long long)export->trials,
-            (long long)export->kernels);
+  cli_print(cli, "%s: %lld trial%s, %lld kernel%s\n", file, (long long)export->trials,
+            export->trials == 1 ? "" : "s", (long long)export->kernels,
+            export->kernels == 1 ? "" : "s");
   if (export->missing > 0) {
     cli_warning(cli,
                 "%lld of the trials have no kernel in the caches: where the file goes, NVRTC has "

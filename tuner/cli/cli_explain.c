@@ -181,7 +181,7 @@ void cli_explain_model(struct cli *cli, const struct ft_request *request,
   struct cli_table table;
   json_t *const model = json_object();
   const bool known = trials->chosen.median_us > 0;
-  cli_table_begin(&table, ">model us|>mma|>exp|>issue|>smem|>dram|>waves|>blocks/SM|of");
+  cli_table_begin(&table, ">model us|>mma|>exp|>issue|>smem|>dram|>waves|>blocks/SM|config");
   cli_json_set(model, "chosen",
                predict(&table, "chosen config", request, target, chosen, score,
                        known ? &trials->chosen : NULL));

@@ -252,6 +252,32 @@ static error_t parse_argument(int key, char *text, struct argp_state *state) {
   }
 }
 
+/* Who asked for --json gets a document also where argp itself ends the program. */
+static struct { const char *name; /* of the command; NULL: not while argp reads */ } promised;
+
+static void keep_promise(int code, void *unused) {
+  (void)unused;
+  if (promised.name == NULL || code != argp_err_exit_status) return;
+  printf("{\n  \"schema\": \"%s/1\",\n  \"error\": {\"exit\": %d, \"status\": \"invalid "
+         "argument\", \"message\": \"bad command "
+         "line\"}\n}\n",
+         promised.name, code);
+  fflush(stdout);
+}
+
+static void promise_json(const char *name, int argc, char **argv) {
+  static char schema[64];
+  static bool registered;
+  for (int i = 1; i < argc; ++i) {
+    if (strcmp(argv[i], "--json") != 0) continue;
+    snprintf(schema, sizeof schema, "%s", name);
+    for (char *at = schema; *at; ++at)
+      if (*at == ' ') *at = '.';
+    if (!registered) registered = on_exit(keep_promise, NULL) == 0;
+    promised.name = schema;
+  }
+}
+
 int cli_options_parse(struct cli_options *options, const struct cli_syntax *syntax, int argc,
                       char **argv, unsigned argp_flags) {
   struct argp parts[GROUPS + 1] = {{.options = common_options, .parser = parse_option}};
@@ -273,11 +299,13 @@ int cli_options_parse(struct cli_options *options, const struct cli_syntax *synt
   char name[64], *const given_name = argv[0];
   snprintf(name, sizeof name, "%s", syntax->name);
   argv[0] = name; /* argp and getopt put it in front of their messages */
+  promise_json(syntax->name, argc, argv);
 
   *options = (struct cli_options){.cap = -1, .effort = FT_EFFORT_NORMAL};
   cli_request_begin(options);
   const error_t error = argp_parse(&whole, argc, argv, argp_flags, NULL, &parsing);
   argv[0] = given_name;
+  promised.name = NULL;
   if (parsing.status != FT_OK) return parsing.status;
   if (error == ENOMEM) return ft_fail(FT_E_MEMORY, "no memory for the command line");
   return error == 0 ? FT_OK : ft_fail(FT_E_ARGUMENT, "bad command line");

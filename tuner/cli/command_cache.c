@@ -188,7 +188,10 @@ static int find_action(struct cli *cli, const struct action **action) {
   const int count = cli->options.word_count;
   int index;
   for (int i = 0; i < ACTIONS; ++i) names[i] = actions[i].name;
-  FT_TRY(cli_choice("action", count > 0 ? cli->options.words[0] : "", names, &index));
+  if (count == 0)
+    return ft_fail(FT_E_ARGUMENT,
+                   "cache needs an action: path, list, stats, verify, gc, merge, export or import");
+  FT_TRY(cli_choice("action", cli->options.words[0], names, &index));
   *action = &actions[index];
   if ((*action)->files == FILES_NEEDED && count < 2) {
     return ft_fail(FT_E_ARGUMENT, "%s needs at least one FILE", (*action)->name);
@@ -213,7 +216,7 @@ static void tell_if_new(struct cli *cli, fatune_session *session) {
 
 static int run(struct cli *cli) {
   fatune_session *session = NULL;
-  const struct action *action;
+  const struct action *action = NULL;
   int status;
   FT_CHECK(find_action(cli, &action));
   cli_json(cli, "action", cli_json_text(action->name));

@@ -12,6 +12,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum state { STATE_OK, STATE_MISSING, STATE_UNKNOWN, STATE_BAD };
@@ -53,7 +54,8 @@ static bool check_driver(struct doctor *doctor) {
     return true;
   }
   if (ft_driver_open(&driver) != FT_OK) {
-    check(doctor, "driver", STATE_MISSING, ft_detail(), "as without a GPU, see below");
+    check(doctor, "driver", STATE_MISSING, ft_detail(),
+          "kernels are compiled for other machines and emulated, nothing is timed");
     return false;
   }
   driver.driver_version(&version);
@@ -124,6 +126,21 @@ static bool is_on_this_host(const char *path) {
   return local;
 }
 
+/* Whether folders and files can be made where the path's nearest existing folder is: tried, as
+ * rights alone do not tell. */
+static bool can_be_made(const char *path) {
+  char folder[4200], probe[4300];
+  struct stat found;
+  snprintf(folder, sizeof folder, "%s", path);
+  do {
+    char *const slash = strrchr(folder, '/');
+    if (slash == NULL) return true;
+    slash[slash == folder] = '\0';
+  } while (stat(folder, &found) != 0 && strcmp(folder, "/") != 0);
+  snprintf(probe, sizeof probe, "%s/.fatune-doctor-%ld", folder, (long)getpid());
+  return mkdir(probe, 0700) == 0 && rmdir(probe) == 0;
+}
+
 /* A file that is not there yet is no fault: the first trial makes it. */
 static void check_file(struct doctor *doctor, const char *name, const char *path, int64_t bytes) {
   char line[4200];
@@ -133,6 +150,12 @@ static void check_file(struct doctor *doctor, const char *name, const char *path
     return;
   }
   const bool there = access(path, F_OK) == 0, writable = access(path, W_OK) == 0;
+  if (!there && !can_be_made(path)) {
+    check(doctor, name, STATE_MISSING, path,
+          "it cannot be made: everything works, but nothing is kept; FATUNE_CACHE_DIR chooses "
+          "another place");
+    return;
+  }
   snprintf(line, sizeof line, "%s, %s", path,
            !there     ? "made when first needed"
            : writable ? "writable"

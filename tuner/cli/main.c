@@ -84,7 +84,8 @@ static int unknown_command(const char *word) {
   int least = 1000;
   for (int i = 0; i < COMMANDS; ++i) {
     const int distance = ft_edit_distance(word, commands[i]->name);
-    if (distance >= least || !ft_is_close(word, commands[i]->name)) continue;
+    const bool begins = strncmp(word, commands[i]->name, strlen(word)) == 0;
+    if (distance >= least || (!begins && !ft_is_close(word, commands[i]->name))) continue;
     least = distance;
     closest = commands[i]->name;
   }
