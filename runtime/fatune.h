@@ -94,12 +94,10 @@ typedef enum fatune_status {
   FATUNE_E_NO_CXX = -15        /* no C++ compiler, which the emulator needs */
 } fatune_status;
 
-/* A fixed sentence for a status. Never NULL, never freed. */
-FATUNE_API const char *fatune_status_text(int status);
+FATUNE_API const char *fatune_status_text(int status); /* a fixed sentence; never NULL or freed */
 /* What went wrong in this thread's last failed call. Valid until the thread's next failure. */
 FATUNE_API const char *fatune_detail(void);
-/* "0.2.0". */
-FATUNE_API const char *fatune_version(void);
+FATUNE_API const char *fatune_version(void); /* "0.2.0" */
 
 /* ---- session ------------------------------------------------------------------------- */
 
@@ -336,10 +334,9 @@ typedef struct fatune_plan fatune_plan;
  * the default stream waits for: make plans before the capture.
  *
  * Equal requests share one plan, and each fatune_plan_make wants a fatune_plan_free. The session
- * keeps the 32 plans that were asked for last, loaded, so making one again costs less than a
- * microsecond, and is allowed in a capture. It forgets them at once when it has taken in a trial
- * (fatune_tune), and within 0.1 s when another process has written to tuning.db; whoever has such a
- * plan may go on using it. */
+ * keeps the 32 plans asked for last, loaded, so making one again costs less than a microsecond, and
+ * is allowed in a capture. It forgets them when it has taken in a trial (fatune_tune), and within
+ * 0.1 s when another process has written to tuning.db; who has such a plan may go on using it. */
 FATUNE_API int fatune_plan_make(fatune_plan **plan, fatune_session *session,
                                 const fatune_request *request);
 
@@ -354,21 +351,20 @@ FATUNE_API void fatune_plan_free(fatune_plan *plan);
 /* Where the config came from ("exact: ...", as above, or "given") and, after a ';', the kernel:
  * cache or compiler. Lives as long as the plan. NULL: "". */
 FATUNE_API const char *fatune_plan_origin(const fatune_plan *plan);
-/* The config's text. Lives as long as the plan. */
+/* The config's text and the emitted CUDA C, likewise. The latter of a cached kernel is emitted when
+ * it is first asked for; "" where that fails, and fatune_detail says why. */
 FATUNE_API const char *fatune_plan_config(const fatune_plan *plan);
-/* The emitted CUDA C. Lives as long as the plan. Where the kernel came from a cache, it is emitted
- * when it is first asked for; "" where that fails, and fatune_detail says why. */
 FATUNE_API const char *fatune_plan_source(const fatune_plan *plan);
 
-/* Bytes to hand in as arguments.workspace, for runs of the request's batch, heads and lengths. A
- * forward takes none, unless its config divides a tile's keys among blocks (split_keys): then it
- * takes O and LSE in fp32 of at most 4 parts of a tile's rows for each block that the GPU runs at
- * once. Without a workspace such a plan divides nothing. A ragged one takes 32 bytes for each of
- * (rows of Q / rows of a tile + sequences), and 512 more. A backward takes at most 4 (head_dim +
- * 11) bytes for every row of Q, seqlen_q rounded up to whole tiles (or blocks of the mask): sums of
- * dQ in fp32 and two statistics of the row; a deterministic one where all queries see the same keys
- * at most 8 (head_dim + 10); under a block mask dK and dV in fp32 of two key tiles for each block.
- * A ragged one: a tile more a sequence, and the list. None grows with seqlen_q times seqlen_k. */
+/* Bytes of arguments.workspace, for runs of the request's batch, heads and lengths. A forward takes
+ * none, unless its config divides a tile's keys among blocks (split_keys): then O and LSE in fp32
+ * of at most 4 parts of a tile's rows for each block that the GPU runs at once, and without it such
+ * a plan divides nothing; and a ragged one 32 bytes for each of (rows of Q / rows of a tile +
+ * sequences), and 512 more. A backward takes at most 4 (head_dim + 11) bytes for every row of Q,
+ * seqlen_q rounded up to whole tiles (or blocks of the mask): sums of dQ in fp32 and two statistics
+ * of the row; a deterministic one where all queries see the same keys at most 8 (head_dim + 10);
+ * under a block mask dK and dV in fp32 of two key tiles for each block; ragged a tile more a
+ * sequence, and the list. None grows with seqlen_q times seqlen_k. */
 FATUNE_API int fatune_plan_workspace_size(const fatune_plan *plan, size_t *bytes);
 
 /* Element (b, i, h, c) lies at data + b * stride_batch + i * stride_seq + h * stride_head + c, in
@@ -391,6 +387,13 @@ typedef struct fatune_descale {
   const float *data;
   int64_t stride_batch, stride_head;
 } fatune_descale;
+
+/* What comes before a run's first batch entry, query head, query and key in the larger problem that
+ * it is a part of, whose query heads are `heads` (0: the run's). There dropout counts, for which
+ * query and key are multiples of 64, and causal and window where aligned top-left. */
+typedef struct fatune_origin {
+  int64_t batch, head, heads, query, key; /* 0 .. 2^31 - 1; ragged: query and key are 0 */
+} fatune_origin;
 
 /* K and V in pages of N rows: row j of batch entry b is row j % N of page
  * data[b * stride_batch + j / N * stride_page]. Batch entries may share pages. */
@@ -419,8 +422,7 @@ typedef struct fatune_arguments {
      the rounded p. LSE and the normaliser are those without dropout. */
   float dropout;
   /* The dropout mask is a pure function of (seed, offset, batch, query head, i, j), the same for
-     every config and GPU: Philox4x32-10 (Salmon et al., SC'11, doi 10.1145/2063384.2063405), see
-     templates/parts/dropout.cu.in. */
+     every config and GPU: Philox4x32-10 (Salmon et al., SC'11), templates/parts/dropout.cu.in. */
   uint64_t seed, offset;
   /* Device addresses, 8-byte aligned, read by the kernel when it runs instead of the values above,
      for captured graphs; NULL: the values. */
@@ -434,21 +436,18 @@ typedef struct fatune_arguments {
   /* Of a backward plan, which reads o and lse as the forward wrote them, with the same scale,
    * dropout, seed, offset, mask and window. All of dq, dk, dv is overwritten; rows of queries that
    * see no key become 0, as do keys that no query sees. */
-  fatune_tensor dout; /* as o: the gradient of O */
-  fatune_tensor dq;   /* as q; likewise below */
-  fatune_tensor dk;
-  fatune_tensor dv;
-  const float *dlse; /* device address, as lse: the gradient of LSE; NULL: 0 */
+  fatune_tensor dout;       /* as o: the gradient of O */
+  fatune_tensor dq, dk, dv; /* as q, k, v */
+  const float *dlse;        /* device address, as lse: the gradient of LSE; NULL: 0 */
   /* Keys before and after its own that a query sees, where the request has a window: 0 .. 2^31 - 1,
-   * or -1, no bound. The request's are hints and do not stand in. What causal hides stays hidden.
-   * Both lengths together are at most 2^31 - 1024 where there is a window. */
+   * or -1, no bound (the request's are hints); both lengths together are then at most 2^31 - 1024.
+   * What causal hides stays hidden. */
   int64_t window_left, window_right;
-  /* All that the request's score function captures, in any order. */
-  const fatune_captured *captured;
+  const fatune_captured *captured; /* all that the request's score captures, in any order */
   int captured_count;
-  /* Where the request has sinks, and only there: device address, [heads_q]: the logits, in natural
-   * units, not scaled, never dropped; -inf: none. LSE includes them, so that of a row that sees no
-   * key is its sink. */
+  /* Where the request has sinks, and only there: device address, [heads_q]: logits in natural
+   * units, not scaled, never dropped; -inf: none. LSE includes them: of a row that sees no key the
+   * sink. */
   const float *sinks;
   float *dsinks; /* of a backward with sinks, likewise: their gradient, overwritten */
   /* Where the request's dtype is FATUNE_E4M3, and only there: by query head, and by kv head. */
@@ -467,6 +466,7 @@ typedef struct fatune_arguments {
   /* Where the request has pages, and only there: k and v are pools, stride_batch is from page to
    * page; seqused_k is needed, cu_seqlens_k NULL; seqlen_k: most keys of any; ragged: of all. */
   fatune_page_table page_table;
+  fatune_origin origin;
 } fatune_arguments;
 
 #define FATUNE_ARGUMENTS_INIT                                                                      \

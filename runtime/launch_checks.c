@@ -180,6 +180,20 @@ static int check_device_value(const char *name, const uint64_t *address) {
                  (const void *)address);
 }
 
+/* Dropout counts heads by an int over all batch entries. */
+static int check_origin_heads(const struct ft_run *run, const struct ft_request *request,
+                              const fatune_origin *origin, int64_t heads) {
+  if (origin->head + run->heads_q > heads)
+    return ft_fail(FT_E_ARGUMENT,
+                   "arguments.origin.heads is %lld; allowed: at least origin.head + heads_q, %lld",
+                   (long long)heads, (long long)(origin->head + run->heads_q));
+  if (!request->dropout || (origin->batch + run->batch) * heads <= INT32_MAX) return FT_OK;
+  return ft_fail(FT_E_ARGUMENT,
+                 "arguments.origin.batch is %lld; allowed: with the run's batch, %lld, times the "
+                 "heads, %lld, at most 2^31 - 1",
+                 (long long)origin->batch, (long long)run->batch, (long long)heads);
+}
+
 static int read_dropout(struct ft_run *run, const struct ft_request *request,
                         const fatune_arguments *arguments) {
   enum { ONE = 1 << 14 };
@@ -191,7 +205,14 @@ static int read_dropout(struct ft_run *run, const struct ft_request *request,
   if (!(p >= 0 && p <= 1))
     return ft_fail(FT_E_ARGUMENT, "arguments.dropout is %g; allowed: 0 .. 1", (double)p);
   const long threshold = lroundf(p * ONE);
+  const fatune_origin *const origin = &arguments->origin;
+  const int64_t heads = origin->heads ? origin->heads : run->heads_q;
+  FT_TRY(check_origin_heads(run, request, origin, heads));
   run->dropout = (struct ft_arg_dropout){
+      .heads = (int32_t)heads,
+      .first_head = request->dropout ? (int32_t)(origin->batch * heads + origin->head) : 0,
+      .first_query = (int32_t)origin->query,
+      .first_key = (int32_t)origin->key,
       .seed = arguments->seed,
       .offset = arguments->offset,
       .seed_address = (uintptr_t)arguments->seed_device,
@@ -328,6 +349,40 @@ static int check_lengths_with_window(const struct ft_run *run, const struct ft_r
       (long long)run->nq, (long long)run->nk);
 }
 
+/* With dropout a draw of 64 keys and 32 queries begins where the part does. */
+static int check_origin(const struct ft_run *run, const struct ft_request *request,
+                        const fatune_origin *origin) {
+  enum { MULTIPLE = 64 };
+  const struct {
+    const char *name;
+    int64_t value;
+    bool place;
+  } fields[] = {{"batch", origin->batch, false},
+                {"head", origin->head, false},
+                {"heads", origin->heads, false},
+                {"query", origin->query, true},
+                {"key", origin->key, true}};
+  for (size_t n = 0; n < sizeof fields / sizeof *fields; n++) {
+    const int64_t value = fields[n].value;
+    const bool divides = !fields[n].place || !request->dropout || value % MULTIPLE == 0;
+    const bool none = fields[n].place && run->ragged;
+    if (value >= 0 && value <= (none ? 0 : INT32_MAX) && divides) continue;
+    return ft_fail(FT_E_ARGUMENT, "arguments.origin.%s is %lld; allowed: %s", fields[n].name,
+                   (long long)value,
+                   none      ? "0, the plan's request is ragged"
+                   : divides ? "0 .. 2^31 - 1"
+                             : "multiples of 64, the plan's request has dropout");
+  }
+  return FT_OK;
+}
+
+/* What is counted from the first query and key of the larger problem, counted from the run's. */
+static void move_diagonals(struct ft_diagonals *seen, const fatune_origin *origin) {
+  const int64_t by = origin->query - origin->key;
+  if (seen->first != -FT_NO_END) seen->first += by;
+  if (seen->last != FT_NO_END) seen->last += by;
+}
+
 static int read_visibility(struct ft_run *run, const struct ft_request *request,
                            const fatune_arguments *arguments) {
   struct ft_request of_run = *request;
@@ -338,7 +393,9 @@ static int read_visibility(struct ft_run *run, const struct ft_request *request,
   of_run.seqlen_k = run->nk;
   of_run.window_left = arguments->window_left;
   of_run.window_right = arguments->window_right;
+  FT_TRY(check_origin(run, request, &arguments->origin));
   run->alignments = ft_alignments_of(&of_run);
+  move_diagonals(&run->alignments.top_left, &arguments->origin);
   run->visibility = ft_visibility_in(&run->alignments, of_run.seqlen_q, of_run.seqlen_k);
   return FT_OK;
 }

@@ -126,8 +126,7 @@ static const struct {
      "i / 32 * 8 + i % 8"},
     {"dropout", "parts/dropout_rows_packed.cu.in", "query / 8 % 2", "i / 8 % 2"},
     {"dropout", "parts/dropout_rows_packed.cu.in", "query / 16 % 2", "i / 16 % 2"},
-    {"dropout", "parts/dropout_rows_packed.cu.in", "head_of(sequence, batch_pack, i);",
-     "batch_pack;"},
+    {"dropout", "parts/dropout_rows_packed.cu.in", "head_of(sequence, pack, i)", "pack"},
     {"mask=64x64@0.5", "parts/key_walk_blocks.cu.in", "MASK_ROWS / BLOCK_M << pack_bits",
      "MASK_ROWS / BLOCK_M"},
 };

@@ -104,6 +104,13 @@ class PageTable(c.Structure):
     ]
 
 
+class Origin(c.Structure):
+    c_name = "fatune_origin"
+    _fields_ = [
+        ("batch", c.c_int64), ("head", c.c_int64), ("heads", c.c_int64), ("query", c.c_int64), ("key", c.c_int64),
+    ]
+
+
 class Arguments(Sized):
     c_name = "fatune_arguments"
     initial = {"window_left": -1, "window_right": -1}
@@ -119,7 +126,7 @@ class Arguments(Sized):
         ("sinks", c.c_void_p), ("dsinks", c.c_void_p),
         ("descale_q", Descale), ("descale_k", Descale), ("descale_v", Descale),
         ("cu_seqlens_q", c.c_void_p), ("cu_seqlens_k", c.c_void_p), ("seqused_q", c.c_void_p),
-        ("seqused_k", c.c_void_p), ("page_table", PageTable),
+        ("seqused_k", c.c_void_p), ("page_table", PageTable), ("origin", Origin),
     ]
 
 

@@ -28,7 +28,7 @@ class Launch(ctypes.Structure):
     _fields_ = [("count", ctypes.c_int), ("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3),
                 ("smem", ctypes.c_uint), ("stream", ctypes.c_void_p),
                 ("maps", ctypes.c_uint64 * 64),  # four tensor maps: the GPU is a Hopper
-                ("words", ctypes.c_uint64 * 32),
+                ("words", ctypes.c_uint64 * 448),
                 ("order", ctypes.c_char * 16), ("grids", ctypes.c_uint * 3),
                 ("threads", ctypes.c_uint * 3)]
 
@@ -47,7 +47,7 @@ class Launch(ctypes.Structure):
         return list(self.maps[4 * n + 1:4 * n + 4])
 
 
-LSE, DROPOUT, LIST_STRIDES, DIAGONALS = 16, 17, 24, 30  # words of a forward
+LSE, DROPOUT, LIST_STRIDES, DIAGONALS = 16, 17, 26, 32  # words of a forward
 BACKWARD_LSE, BACKWARD_DLSE, BACKWARD_DROPOUT = 32, 33, 38
 
 
