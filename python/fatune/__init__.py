@@ -11,7 +11,7 @@ PyTorch is imported at the first call that takes tensors, so the package also se
 without it (parse_request, Session.emit, Session.tune).
 """
 
-from . import arrays, score
+from . import arrays, distributed, score
 from ._attention import BlockMask, attention
 from ._backend import register_pytorch
 from ._decode import decode
@@ -30,6 +30,6 @@ __version__ = version()
 
 __all__ = [
     "BlockMask", "Error", "FallbackWarning", "Plan", "Request", "Session", "VisibleMask", "arrays", "attention", "decode",
-    "default_session", "emulate", "flash_attn_func", "flash_attn_varlen_func", "flash_attn_with_kvcache", "library_path", "merge",
+    "default_session", "distributed", "emulate", "flash_attn_func", "flash_attn_varlen_func", "flash_attn_with_kvcache", "library_path", "merge",
     "parse_request", "quantise", "register_pytorch", "register_transformers", "score", "sdpa", "varlen", "version",
 ]

@@ -1,0 +1,219 @@
+"""attention(): sequences longer than one GPU."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from typing import TYPE_CHECKING
+
+from .. import _attention as one
+from .._devices import session_of
+from .._launch import AXES, check_shapes
+from ..score import trace
+from ._agreement import agree
+from ._choice import SCHEMES, Work, choose
+from ._heads import Exchange, functions, heads_of
+from ._part import Calls
+from ._plan import STEP, diagonals
+from ._schemes import Gather, Ring, function
+from ._shares import chunks_of, join, place_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    import torch
+
+    from .._session import Session
+
+
+def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, group: Any = None, scheme: str | None = None,
+              head_ranks: int | None = None, order: str = "zigzag", causal: bool = False,
+              window: tuple[int, int] | list[int] | None = None, scale: float | None = None, dropout: float = 0.0,
+              seed: int | torch.Tensor | None = None, offset: int | torch.Tensor = 0, layout: str = "bhsd",
+              return_lse: bool = False, deterministic: bool = False, session: Session | None = None,
+              score: str | Callable[..., Any] | None = None, visible: Callable[..., Any] | None = None,
+              captured: Mapping[str, Any] | None = None, sinks: torch.Tensor | None = None,
+              tf32: bool | None = False) -> Any:
+    """O of this process's queries on the keys of all processes; returns O, or (O, LSE).
+
+    q, k, v: this process's rows, as shard() cuts them: [batch, heads, rows, dim], or [batch, rows, heads, dim] with layout
+    "bshd". order: that of shard(). All processes of the group call with tensors of the same shapes and the same arguments;
+    group: a process group of torch.distributed, None: the default one, or this process alone where there is none.
+    scheme: "ring": K and V come process by process while kernels run, and results are put together in float32, in a fixed
+    order; "gather": all keys that are seen come first, one call for each chunk of queries; "ulysses": rows of all heads are
+    exchanged for all rows of some heads; "mesh": `head_ranks` neighbouring ranks do so, and those of equal place form rings.
+    None: chosen by a model. What is not seen is neither sent nor computed.
+    causal, window, dropout, score, visible, captured: of the whole sequence, as in fatune.attention(), captured tensors
+    whole on each process. seed: the same on all processes; None: rank 0 draws one for all. The rest: as there.
+
+    Differentiable in q, k, v, sinks and captured tensors, once. Gradients of what all processes have (sinks, captured
+    tensors) are this process's share; their sum over the group is the gradient.
+    Raises ValueError and TypeError on all processes where their arguments differ or do not fit, naming rank and argument,
+    and RuntimeError naming the rank that does not answer, within the group's time-out.
+    """
+    options = {"causal": causal, "window": window and tuple(window), "scale": scale, "dropout": dropout, "layout": layout,
+               "deterministic": deterministic, "session": session, "score": score, "visible": visible,
+               "captured": captured, "tf32": one.takes_tf32(_torch(), q) if tf32 is None else tf32}
+    rank, ranks = place_of(group)
+    if ranks == 1:
+        return one.attention(q, k, v, seed=seed, offset=offset, return_lse=return_lse, sinks=sinks, **options)
+    request = _Request(q, k, v, ranks, scheme, head_ranks, order, sinks, options)
+    agree(group, ranks, q.device, request.describe)
+    return request.run(group, rank, seed, offset, return_lse)
+
+
+def _torch():
+    import torch
+    return torch
+
+
+class _Request:
+    """What one call asks for."""
+
+    def __init__(self, q, k, v, ranks, scheme, head_ranks, order, sinks, options):
+        self.tensors, self.ranks, self.scheme, self.head_ranks = (q, k, v), ranks, scheme, head_ranks
+        self.order, self.sinks, self.options = order, sinks, options
+
+    def describe(self):
+        """All that must be the same on all ranks, by name; checked."""
+        q, k, v = self.tensors
+        options, layout = self.options, self.options["layout"]
+        if layout not in ("bhsd", "bshd"):
+            raise ValueError(f"layout is {layout!r}; allowed: 'bhsd', 'bshd'")
+        for name, tensor in zip("qkv", self.tensors):
+            if tensor.dim() != 4:
+                raise ValueError(f"{name} has {tensor.dim()} dimensions; allowed: 4")
+        check_shapes(*([tensor.shape[axis] for axis in (*AXES[layout], 3)] for tensor in self.tensors))
+        self._check()
+        text = {"layout": layout, "order": self.order, "scheme": self.scheme, "head_ranks": self.head_ranks}
+        for name, tensor in zip("qkv", self.tensors):
+            text[f"the shape of {name}"], text[f"the dtype of {name}"] = tuple(tensor.shape), tensor.dtype
+        text |= {name: options[name] for name in ("causal", "window", "scale", "dropout", "deterministic", "tf32")}
+        text["score"] = self._score_digest()
+        for name, value in sorted((options["captured"] or {}).items()):
+            text[f"captured {name!r}"] = (tuple(value.shape), value.dtype) if hasattr(value, "shape") else type(value).__name__
+        text["sinks"] = None if self.sinks is None else (tuple(self.sinks.shape), self.sinks.dtype)
+        text["gradients"] = self._learnt()
+        return text
+
+    def _learnt(self):
+        import torch
+        return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (
+            *self.tensors, *(value for value in (self.options["captured"] or {}).values() if hasattr(value, "requires_grad")),
+            *(() if self.sinks is None else (self.sinks,))))
+
+    def _score_digest(self):
+        options = self.options
+        if options["score"] is None and options["visible"] is None:
+            return None
+        text = (options["score"] if isinstance(options["score"], str)
+                else trace(options["score"], options["visible"], options["captured"]))
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    def _check(self):
+        (q, k, _), options = self.tensors, self.options
+        if options["causal"] not in (True, False, None):
+            raise ValueError(f"causal is {options['causal']!r}; allowed: True, False")
+        if self.scheme not in (None, *SCHEMES):
+            raise ValueError(f"scheme is {self.scheme!r}; allowed: None, {', '.join(map(repr, SCHEMES))}")
+        rows_axis = AXES[options["layout"]][1]
+        if q.shape[rows_axis] != k.shape[rows_axis]:
+            raise ValueError(f"q has {q.shape[rows_axis]} rows and k {k.shape[rows_axis]}; allowed: as many")
+        if options["score"] is not None or options["visible"] is not None:
+            raise NotImplementedError("score or visible over several processes")
+        chunks = chunks_of(0, self.ranks, q.shape[rows_axis] * self.ranks, self.order)
+        if options["dropout"] and any(chunk.rows % STEP for chunk in chunks):
+            raise ValueError(f"a process has chunks of {chunks[0].rows} rows with dropout; allowed: multiples of {STEP}")
+        self._choose()
+
+    def _choose(self):
+        """Scheme and number of processes that exchange heads."""
+        (q, k, v), axes = self.tensors, AXES[self.options["layout"]]
+        batch, rows, heads_q = (q.shape[axis] for axis in axes)
+        heads_kv = k.shape[axes[2]]
+        if (self.scheme == "mesh") != (self.head_ranks is not None):
+            raise ValueError(f"head_ranks is {self.head_ranks} with scheme {self.scheme!r}; allowed: a divisor of the "
+                             f"number of processes, {self.ranks}, with 'mesh', and None without")
+        if self.scheme is None:
+            import torch
+            keys = k.shape[axes[1]] * self.ranks
+            seen = keys / 2 if self.options["causal"] else keys
+            if self.options["window"]:
+                seen = min(seen, sum(side if side >= 0 else keys for side in self.options["window"]))
+            near = max(1, torch.cuda.device_count()) if q.device.type == "cuda" else self.ranks
+            needed = min(keys - keys // self.ranks, int(seen) if self.options["window"] else keys)
+            work = Work(self.ranks, near, rows, heads_q, heads_kv, q.shape[3], v.shape[3], batch, q.element_size(), seen,
+                        needed)
+            self.chosen, self.exchanging = choose(work, _greatest_mesh(self.ranks, near, heads_q, heads_kv))
+        else:
+            self.chosen = self.scheme
+            self.exchanging = {"ulysses": self.ranks, "mesh": self.head_ranks}.get(self.scheme, 1)
+        if self.ranks % self.exchanging:
+            raise ValueError(f"head_ranks is {self.exchanging}; allowed: a divisor of the number of processes, {self.ranks}")
+        heads_of(self.exchanging, heads_q, heads_kv)
+
+    def run(self, group, rank, seed, offset, return_lse):
+        (q, k, v), options, count = self.tensors, self.options, self.exchanging
+        if not hasattr(self, "chosen"):
+            self._choose()
+        batch_axis, row_axis, head_axis = AXES[options["layout"]]
+        rings, ring, number = self.ranks // count, rank // count, rank % count
+        chunks = [tuple(chunks_of(n, self.ranks, q.shape[row_axis] * self.ranks, self.order)) for n in range(self.ranks)]
+        of_ring = tuple(join(chunk for own in chunks[n * count:(n + 1) * count] for chunk in own) for n in range(rings))
+        sinks, lse_axes = self.sinks, (2, 1)
+        if count > 1:
+            first = ring * count
+            members = tuple(range(first, first + count))
+            exchange = Exchange(group, members, number, chunks[first:first + count], "rows for heads")
+            to_heads, to_rows = functions()
+            heads_q, heads_kv = heads_of(count, q.shape[head_axis], k.shape[head_axis])
+            axes, all_heads = (row_axis, head_axis), q.shape[head_axis]
+            q = to_heads(exchange, q, heads_q, axes)
+            k, v = (to_heads(exchange, tensor, heads_kv, axes) for tensor in (k, v))
+            sinks = None if sinks is None else sinks[slice(*heads_q[number])]
+        session = options["session"] or session_of(q.device)
+        if seed is None:
+            seed = _shared_seed(group, q.device) if options["dropout"] else 0
+        run = self._engine()(
+            _calls(options, session, number * q.shape[head_axis], count * q.shape[head_axis]), session, group,
+            tuple(range(number, self.ranks, count)), ring, of_ring, diagonals(options["causal"], options["window"]),
+            bool(options["dropout"]), seed, offset)
+        out, lse = function().apply(run, q, k, v, sinks)
+        if count > 1:
+            out = to_rows(exchange, out, heads_q, all_heads, axes)
+            lse = to_rows(exchange, lse, heads_q, all_heads, lse_axes) if return_lse else None
+        return (out, lse) if return_lse else out
+
+    def _engine(self):
+        return Gather if self.chosen == "gather" else Ring
+
+
+def _greatest_mesh(ranks, near, heads_q, heads_kv):
+    """How many processes of one host can exchange heads."""
+    for count in range(min(near, ranks), 1, -1):
+        if ranks % count == 0 and heads_q % count == 0 and (heads_kv % count == 0 or count % heads_kv == 0):
+            return count
+    return 1
+
+
+def _shared_seed(group, device):
+    """A seed that the group's first process draws for all."""
+    import torch.distributed as dist
+    seed = one.draw_seed(_torch(), device)
+    dist.broadcast(seed, 0 if group is None else dist.get_global_rank(group, 0), group=group)
+    return seed
+
+
+def _calls(options, session, head, heads):
+    options = {**options, "session": session}
+    if options["captured"] or options["score"] is not None:
+        return Calls(options, head, heads)
+    return _calls_of(tuple(options.items()), head, heads)
+
+
+@functools.lru_cache(maxsize=64)
+def _calls_of(options, head, heads):
+    return Calls(dict(options), head, heads)
+
+

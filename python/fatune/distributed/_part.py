@@ -1,0 +1,146 @@
+"""A process's share of the work: calls of some of its queries on some keys, and the sums of their results."""
+
+from __future__ import annotations
+
+from .. import _merge
+from .. import _structs as s
+from .._autograd import bytes_of
+from .._launch import AXES, Call, as_input
+
+
+def rows_of(tensor, axis, bounds):
+    return tensor.narrow(axis, bounds[0], bounds[1] - bounds[0])
+
+
+class Part(Call):
+    """A call on a piece of the sequence."""
+
+    def __init__(self, q, k, v, piece, origin, *, causal, window, **options):
+        if piece.whole:
+            causal, window = False, None
+        super().__init__(q, k, v, causal=causal and "top-left", window=window, mask=None, **options)
+        self._origin = origin
+
+    def _arguments(self, *tensors, **options):
+        arguments = super()._arguments(*tensors, **options)
+        arguments.origin = self._origin
+        return arguments
+
+
+class Calls:
+    """The calls of one attention, kept by shapes and pieces."""
+
+    def __init__(self, options, head, heads):
+        """head: the first query head of this process among `heads` of all processes."""
+        self.options, self.axis = options, AXES[options["layout"]][1]
+        self._head, self._heads, self._kept = head, heads, {}
+
+    def _call(self, q, k, v, piece):
+        options = self.options
+        place = (0, 0) if piece.whole and not options["dropout"] else (piece.first_q, piece.first_k)
+        origin = s.Origin(head=self._head, heads=self._heads, query=place[0], key=place[1])
+        if options["score"] is not None or options["visible"] is not None:
+            return Part(q, k, v, piece, origin, **options)
+        key = place, piece.whole, q.shape, q.stride(), k.shape, k.stride(), v.shape, v.stride(), q.dtype, q.device
+        call = self._kept.get(key)
+        if call is None:
+            call = self._kept[key] = Part(q, k, v, piece, origin, **options)
+            call.kept = True
+        return call
+
+    def forward(self, q, k, v, piece, seed, offset):
+        """(O, LSE) of the piece's queries on its keys."""
+        q, k, v = rows_of(q, self.axis, piece.q), rows_of(k, self.axis, piece.k), rows_of(v, self.axis, piece.k)
+        call = self._call(q, k, v, piece)
+        made = call.forward_again(q, k, v, seed, offset)
+        if made is None:
+            made = call.new_output(q), call.new_lse(q)
+            call.forward(q, k, v, *made, seed, offset, bytes_of(q))
+        return made
+
+    def backward(self, q, k, v, out, lse, dout, dlse, piece, seed, offset):
+        """(dQ, dK, dV) of the piece, and the gradients of what is captured, by name. out, lse: of all keys."""
+        q, out, dout = (rows_of(tensor, self.axis, piece.q) for tensor in (q, out, dout))
+        lse, dlse = (None if tensor is None else rows_of(tensor, 2, piece.q).contiguous() for tensor in (lse, dlse))
+        k, v = rows_of(k, self.axis, piece.k), rows_of(v, self.axis, piece.k)
+        call = self._call(q, k, v, piece)
+        wanted = call.want_gradients()
+        again = call.backward_again(q, k, v, out, lse, dout, dlse, seed, offset)
+        if again is not None:
+            return again, {}
+        dq, dk, dv = call.new_gradients(q, k, v)
+        tensors = {"q": q, "k": k, "v": v, "o": out, "dout": dout, "dq": dq, "dk": dk, "dv": dv}
+        return (dq, dk, dv), call.backward(tensors, lse, dlse, seed, offset, bytes_of(q), wanted)
+
+
+    def merge(self, session, made, part):
+        """Puts another part of the keys to what was made of some, in place; all float32."""
+        _merge._launch(session, [made, part], *made, self.options["layout"])
+
+
+class Sums:
+    """O and LSE of some queries, put together from parts of the keys, in the order in which they come.
+
+    They are summed in float32, in place. What comes alone stays as it is.
+    """
+
+    def __init__(self, calls, rows, session):
+        self._calls, self._rows, self._session = calls, rows, session  # rows of each chunk
+        self._made = [None] * len(rows)
+
+    def add(self, chunks, out, lse):
+        axis, row = self._calls.axis, 0
+        for chunk in chunks:
+            bounds = (row, row + self._rows[chunk])
+            row = bounds[1]
+            alone = len(chunks) == 1
+            own = (out, lse) if alone else (rows_of(out, axis, bounds), rows_of(lse, 2, bounds).contiguous())
+            made = self._made[chunk]
+            if made is None:
+                self._made[chunk] = own
+                continue
+            if made[0].dtype != _float32():
+                made = self._made[chunk] = (made[0].float(), made[1])
+            self._calls.merge(self._session, made, (own[0].float(), own[1]))
+
+    def finish(self, like, shape, sinks):
+        """(O in the dtype and of the shape given, LSE), with the sinks, which no part has had."""
+        import torch
+        made = self._made
+        if any(part is None for part in made):  # queries that see no key anywhere
+            made = [part or self._nothing(like, shape, rows) for part, rows in zip(made, self._rows)]
+        lse = made[0][1] if len(made) == 1 else torch.cat([part[1] for part in made], 2)
+        if len(made) == 1 and sinks is None and made[0][0].dtype == like.dtype:
+            return made[0][0], lse
+        out = torch.cat([part[0] for part in made], self._calls.axis)
+        if sinks is not None:
+            with_sinks = torch.logaddexp(lse, sinks[None, :, None])
+            share = torch.where(torch.isneginf(with_sinks), 0, torch.exp(lse - with_sinks))
+            share = share.unsqueeze(-1)
+            out, lse = out.float() * (share if self._calls.axis == 2 else share.transpose(1, 2)), with_sinks
+        return out.to(like.dtype), lse
+
+    def _nothing(self, like, shape, rows):
+        import torch
+        shape = list(shape)
+        shape[self._calls.axis] = rows
+        heads = shape[1 if self._calls.axis == 2 else 2]
+        return (like.new_zeros(shape),
+                torch.full((shape[0], heads, rows), -torch.inf, dtype=torch.float32, device=like.device))
+
+
+def sink_gradient(sinks, out, lse, dout, dlse, layout):
+    """dsink = sum of p_sink (dLSE - D), D = rowsum(dO o O), over the queries of this process."""
+    import torch
+    delta = (dout.float() * out.float()).sum(-1)
+    delta = delta if layout == "bhsd" else delta.transpose(1, 2)
+    p = torch.where(torch.isneginf(lse), 0, torch.exp(sinks[None, :, None] - lse))
+    return (p * ((0 if dlse is None else dlse) - delta)).sum((0, 2))
+
+
+def _float32():
+    import torch
+    return torch.float32
+
+
+__all__ = ["Calls", "Part", "Sums", "as_input", "rows_of", "sink_gradient"]

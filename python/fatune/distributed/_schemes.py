@@ -1,0 +1,248 @@
+"""Ring and gather: attention of one process's queries on the keys of all, as one differentiable function."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+from .._autograd import once
+from ._part import Sums, as_input, rows_of, sink_gradient
+from ._plan import gather_plan, ring_plan
+from ._transport import Messages
+
+
+def _count(ranges):
+    return sum(end - begin for begin, end in ranges)
+
+
+class Run:
+    """One attention of one process: what its forward and its backward have in common, no tensor of it.
+
+    members: the ranks in the group of those who take part, rank: the number of this process among them, chunks: of each of
+    them; wanted: names of what is captured and gets a gradient; seen: the diagonals that are seen; places: whether the
+    places of queries and keys are looked at, so that chunks may not be taken as one.
+    """
+
+    def __init__(self, calls, session, group, members, rank, chunks, seen, places, seed, offset):
+        self.calls, self.session, self.group, self.members = calls, session, group, members
+        self.rank, self.chunks, self.wanted = rank, chunks, ()
+        self.axis, self.seed, self.offset = calls.axis, seed, offset
+        self.plan = self.plan_of(rank, chunks, seen, places)
+
+    def messages(self, what):
+        return Messages(self.group, self.members, what)
+
+    def forward(self, q, k, v, sinks):
+        """(O, LSE)."""
+        sums = Sums(self.calls, [chunk.rows for chunk in self.chunks[self.rank]], self.session)
+        for _, piece, keys in self.pieces(k, v):
+            sums.add(piece.chunks, *self.calls.forward(q, *keys, piece, self.seed, self.offset))
+        return sums.finish(q, [*q.shape[:3], v.shape[3]], sinks)
+
+    # ---- K and V, or their gradients, of some rows in one message -------------------------------------------
+
+    def room(self, k, v, rows, dtype=None):
+        """(memory, K, V) of so many rows, one behind the other."""
+        shapes = [[rows if axis == self.axis else extent for axis, extent in enumerate(like.shape)] for like in (k, v)]
+        of_k, of_v = map(math.prod, shapes)
+        memory = k.new_empty(of_k + of_v, dtype=dtype or k.dtype)
+        return memory, memory[:of_k].view(shapes[0]), memory[of_k:].view(shapes[1])
+
+    def packed(self, k, v, ranges):
+        """These rows for another process, or None."""
+        if not ranges:
+            return None
+        memory, *to = self.room(k, v, _count(ranges))
+        for tensor, room in zip((k, v), to):
+            for bounds, place in self.side_by_side(ranges):
+                rows_of(room, self.axis, place).copy_(rows_of(tensor, self.axis, bounds))
+        return memory
+
+    def add_back(self, gradients, ranges, room):
+        """Adds what another process has made for these rows of ours."""
+        for gradient, came in zip(gradients, room[1:]):
+            for bounds, place in self.side_by_side(ranges):
+                rows_of(gradient, self.axis, bounds).add_(rows_of(came, self.axis, place))
+
+    @staticmethod
+    def side_by_side(ranges):
+        """(range, where its rows are one behind the other)."""
+        row = 0
+        for begin, end in ranges:
+            yield (begin, end), (row, row + end - begin)
+            row += end - begin
+
+    def float_room(self, k, v, rows):
+        import torch
+        return self.room(k, v, rows, torch.float32)
+
+    def clear_room(self, k, v, rows):
+        room = self.float_room(k, v, rows)
+        room[0].zero_()
+        return room
+
+
+class _Gradients:
+    """dQ of a process, and its shares of dK and dV, piece by piece, in float32."""
+
+    def __init__(self, run, q, k, v, out, lse, dout, dlse):
+        import torch
+        self._run, self._q, self._saved, self._douts = run, q, (out, lse), (dout, dlse)
+        self.dq = torch.zeros(q.shape, dtype=torch.float32, device=q.device)
+        self.captured = {}
+
+    def add(self, piece, keys, room):
+        """room: where dK and dV of these keys are summed."""
+        run, axis = self._run, self._run.axis
+        (dq, dk, dv), captured = run.calls.backward(self._q, *keys, *self._saved, *self._douts, piece, run.seed, run.offset)
+        rows_of(self.dq, axis, piece.q).add_(dq)
+        rows_of(room[1], axis, piece.k).add_(dk)
+        rows_of(room[2], axis, piece.k).add_(dv)
+        for name, gradient in captured.items():
+            self.captured[name] = self.captured[name] + gradient if name in self.captured else gradient
+
+
+class Ring(Run):
+    """Keys come process by process, and the results are put together."""
+
+    plan_of = staticmethod(ring_plan)
+
+    def _post_keys(self, t, k, v):
+        """K and V of step t on their way: (messages, K, V)."""
+        step, (target, ranges) = self.plan.steps[t], self.plan.sends[t]
+        memory, *keys = self.room(k, v, _count(step.ranges))
+        messages = self.messages(f"k and v of step {t}")
+        messages.post([(target, self.packed(k, v, ranges))], [(step.source, memory)])
+        return messages, keys
+
+    def _steps(self, k, v):
+        """(t, step, K, V) of all steps; those of the next one are on their way while this one's are used."""
+        steps, keys = self.plan.steps, (k, v)
+        for t, step in enumerate(steps):
+            coming = self._post_keys(t + 1, k, v) if t + 1 < len(steps) else None
+            yield t, step, keys
+            if coming:
+                messages, keys = coming
+                messages.wait()
+
+    def pieces(self, k, v):
+        for t, step, keys in self._steps(k, v):
+            for piece in step.pieces:
+                yield t, piece, keys
+
+    def backward(self, q, k, v, *saved):
+        """(dQ, dK, dV, the gradients of what is captured)."""
+        gradients = _Gradients(self, q, k, v, *saved)
+        own, returning = self.clear_room(k, v, k.shape[self.axis]), None
+        for t, step, keys in self._steps(k, v):
+            room = self.clear_room(k, v, _count(step.ranges)) if t else own
+            for piece in step.pieces:
+                gradients.add(piece, keys, room)
+            self._take(own, returning)
+            returning = self._return(t, k, v, room) if t else None
+        self._take(own, returning)
+        return gradients.dq, own[1], own[2], gradients.captured
+
+    def _return(self, t, k, v, room):
+        """What step t made of other processes' rows on its way to them: (messages, rows of ours, what comes for them)."""
+        step, (target, ranges) = self.plan.steps[t], self.plan.sends[t]
+        coming = self.float_room(k, v, _count(ranges))
+        messages = self.messages(f"the gradients of k and v of step {t}")
+        messages.post([(step.source, room[0])], [(target, coming[0])])
+        return messages, ranges, coming
+
+    def _take(self, own, returning):
+        if returning:
+            messages, ranges, coming = returning
+            messages.wait()
+            self.add_back(own[1:], ranges, coming)
+
+
+class Gather(Run):
+    """All keys that are seen come at once; each chunk of queries is one call."""
+
+    plan_of = staticmethod(gather_plan)
+
+    def _keys(self, k, v):
+        """(K, V) of all keys that this process's queries see, in order."""
+        plan = self.plan
+        came = [self.room(k, v, _count(ranges)) if number != self.rank else (None, k, v)
+                for number, ranges in enumerate(plan.takes)]
+        messages = self.messages("k and v")
+        messages.post([(number, self.packed(k, v, ranges)) for number, ranges in enumerate(plan.sends)
+                       if number != self.rank],
+                      [(number, room[0]) for number, room in enumerate(came) if number != self.rank])
+        messages.wait()
+        if plan.copies == ((self.rank, 0, k.shape[self.axis], 0),):
+            return k, v
+        _, *keys = self.room(k, v, plan.rows)
+        for source, begin, end, to in plan.copies:
+            for room, tensor in zip(keys, came[source][1:]):
+                rows_of(room, self.axis, (to, to + end - begin)).copy_(rows_of(tensor, self.axis, (begin, end)))
+        return keys
+
+    def pieces(self, k, v):
+        if not self.plan.pieces and not any(self.plan.sends):
+            return
+        keys = self._keys(k, v)
+        for piece in self.plan.pieces:
+            yield 0, piece, keys
+
+    def backward(self, q, k, v, *saved):
+        """(dQ, dK, dV, the gradients of what is captured)."""
+        plan, gradients = self.plan, _Gradients(self, q, k, v, *saved)
+        keys, made = self._keys(k, v), self.clear_room(k, v, plan.rows)
+        for piece in plan.pieces:
+            gradients.add(piece, keys, made)
+        own = self.clear_room(k, v, k.shape[self.axis])
+        to = [self.float_room(k, v, _count(ranges)) if number != self.rank else own
+              for number, ranges in enumerate(plan.takes)]
+        for source, begin, end, place in plan.copies:
+            for room, gradient in zip(to[source][1:], made[1:]):
+                rows_of(room, self.axis, (begin, end)).copy_(rows_of(gradient, self.axis, (place, place + end - begin)))
+        self._exchange(k, v, own, to)
+        return gradients.dq, own[1], own[2], gradients.captured
+
+    def _exchange(self, k, v, own, to):
+        """Shares of other processes' gradients to them; what they made of ours is added rank by rank."""
+        plan = self.plan
+        came = [self.float_room(k, v, _count(ranges)) if number != self.rank else None
+                for number, ranges in enumerate(plan.sends)]
+        messages = self.messages("the gradients of k and v")
+        messages.post([(number, room[0]) for number, room in enumerate(to) if number != self.rank],
+                      [(number, room[0]) for number, room in enumerate(came) if room])
+        messages.wait()
+        for room, ranges in zip(came, plan.sends):
+            if room:
+                self.add_back(own[1:], ranges, room)
+
+
+@functools.lru_cache(maxsize=None)
+def function():
+    """The class; made at the first call, as PyTorch is imported no earlier."""
+    import torch
+
+    class Attention(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, run, q, k, v, sinks, *captured):
+            out, lse = run.forward(q, k, v, sinks)
+            ctx.run = run
+            ctx.save_for_backward(q, k, v, out, lse, sinks, *captured)
+            ctx.set_materialize_grads(False)
+            return out, lse
+
+        @staticmethod
+        @once(torch)
+        def backward(ctx, dout, dlse):
+            run = ctx.run
+            q, k, v, out, lse, sinks, *captured = ctx.saved_tensors
+            dout = torch.zeros_like(out) if dout is None else as_input(dout)
+            dlse = None if dlse is None else dlse.contiguous()
+            dq, dk, dv, made = run.backward(q, k, v, out, lse, dout, dlse)
+            of_sinks = None
+            if sinks is not None and ctx.needs_input_grad[4]:
+                of_sinks = sink_gradient(sinks, out, lse, dout, dlse, run.calls.options["layout"])
+            wanted = [made.get(name, torch.zeros_like(tensor)) for name, tensor in zip(run.wanted, captured)]
+            return (None, dq.to(q.dtype), dk.to(k.dtype), dv.to(v.dtype), of_sinks, *wanted)
+
+    return Attention

@@ -1,0 +1,58 @@
+"""Messages between the processes of a group. What fails names the rank that was waited for and what was to come."""
+
+from __future__ import annotations
+
+
+class Broken(RuntimeError):
+    """A process of the group did not answer."""
+
+
+def first_line(error):
+    return str(error).strip().split("\n")[0]
+
+
+class Messages:
+    """Sends and receives that are under way. members: ranks in the group by the numbers that are used here."""
+
+    def __init__(self, group, members, what):
+        self._group, self._members, self._what, self._works, self._alive = group, members, what, [], []
+
+    def post(self, sends, receives):
+        """sends, receives: [(number, contiguous tensor or None)]. They run beside what is launched from here on."""
+        import torch.distributed as dist
+        ways = [(way, operation, self._members[number], tensor)
+                for way, operation, some in (("to", dist.isend, sends), ("from", dist.irecv, receives))
+                for number, tensor in some if tensor is not None and tensor.numel()]
+        if not ways:
+            return
+        self._alive = ways
+        try:
+            works = dist.batch_isend_irecv([dist.P2POp(operation, _as_bytes(tensor), self._global(rank), self._group)
+                                            for _, operation, rank, tensor in ways])
+        except RuntimeError as error:
+            raise self._broken(ways, error) from error
+        # NCCL has one for all.
+        self._works = list(zip(works, ([way] for way in ways) if len(works) == len(ways) else [ways] * len(works)))
+
+    def wait(self):
+        """What is launched from here on sees what came, and may write what was sent."""
+        for work, ways in self._works:
+            try:
+                work.wait()
+            except RuntimeError as error:
+                raise self._broken(ways, error) from error
+        self._works, self._alive = [], []
+
+    def _global(self, rank):
+        import torch.distributed as dist
+        return rank if self._group is None else dist.get_global_rank(self._group, rank)
+
+    def _broken(self, ways, error):
+        whom = ", ".join(dict.fromkeys(f"{way} rank {rank}" for way, _, rank, _ in ways))
+        return Broken(f"{self._what} {whom} did not get through: {first_line(error)}")
+
+
+def _as_bytes(tensor):
+    """The memory of a contiguous tensor: backends that do not know its dtype can move it."""
+    import torch
+    return tensor.view(-1).view(torch.uint8)

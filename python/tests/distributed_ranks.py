@@ -1,0 +1,356 @@
+"""Several processes that do one thing of test_distributed.py: python3 distributed_ranks.py NAME PROCESSES. They are forked
+after PyTorch has been imported, once for all of them."""
+
+import os
+import socket
+import sys
+import time
+import traceback
+import types
+from datetime import timedelta
+
+import support  # noqa: F401 (finds the package and the library)
+import torch
+import torch.distributed as dist
+
+import fatune
+import fatune.distributed as many
+from fatune.distributed import _attention
+
+TIMEOUT = 20  # seconds, of the group
+
+
+# ---- attention in float64, whose masks go by places ------------------------------------------------------
+
+def kept(batch, heads, first_head, q_places, k_places):
+    """What the reference's dropout keeps, of places in the whole problem."""
+    b, h = torch.arange(batch).view(-1, 1, 1, 1), torch.arange(heads).view(-1, 1, 1) + first_head
+    return (q_places.view(-1, 1) * 31 + k_places * 17 + h * 7 + b) % 5 != 0
+
+
+def hides(q_places, k_places, causal, window):
+    distance = k_places - q_places.view(-1, 1)
+    hidden = distance > 0 if causal else torch.zeros_like(distance, dtype=torch.bool)
+    left, right = window or (-1, -1)
+    if left >= 0:
+        hidden = hidden | (distance < -left)
+    return hidden | (distance > right) if right >= 0 else hidden
+
+
+def exact(q, k, v, hidden, keep):
+    """(O, LSE) in float64."""
+    k, v = (tensor.repeat_interleave(q.shape[1] // k.shape[1], 1) for tensor in (k, v))
+    s = (q @ k.mT / q.shape[-1]**0.5).masked_fill(hidden, -torch.inf)
+    lse = s.logsumexp(-1)
+    p = torch.where(hidden | torch.isneginf(lse).unsqueeze(-1), 0, (s - torch.nan_to_num(lse, neginf=0).unsqueeze(-1)).exp())
+    return (p if keep is None else p * keep / 0.8) @ v, lse
+
+
+class Exact:
+    """In place of the package's Calls: the same calls by float64. Also counts queries times keys."""
+    pairs = 0
+
+    def __init__(self, options, head, heads):
+        self.options, self.axis, self.head = options, 2 if options["layout"] == "bhsd" else 1, head
+
+    def _inputs(self, q, k, v, piece):
+        rows = q.narrow(self.axis, piece.q[0], piece.q[1] - piece.q[0]), *(
+            tensor.narrow(self.axis, piece.k[0], piece.k[1] - piece.k[0]) for tensor in (k, v))
+        q, k, v = (self._turned(tensor).double() for tensor in rows)
+        Exact.pairs += q.shape[2] * k.shape[2]
+        places = torch.arange(q.shape[2]) + piece.first_q, torch.arange(k.shape[2]) + piece.first_k
+        hidden = hides(*places, self.options["causal"], self.options["window"])
+        if piece.whole and bool(hidden.any()):
+            raise AssertionError(f"{piece} is not seen whole")
+        keep = kept(q.shape[0], q.shape[1], self.head, *places) if self.options["dropout"] else None
+        return q, k, v, hidden, keep
+
+    def _turned(self, tensor):
+        return tensor if self.axis == 2 else tensor.transpose(1, 2)
+
+    def forward(self, q, k, v, piece, seed, offset):
+        out, lse = exact(*self._inputs(q, k, v, piece))
+        return self._turned(out).to(q.dtype).contiguous(), lse.float()
+
+    @torch.enable_grad()
+    def backward(self, q, k, v, out, lse, dout, dlse, piece, seed, offset):
+        *tensors, hidden, keep = self._inputs(q, k, v, piece)
+        q, k, v = (tensor.clone().requires_grad_() for tensor in tensors)
+        begin, end = piece.q
+        out, dout = (self._turned(tensor.narrow(self.axis, begin, end - begin)).double() for tensor in (out, dout))
+        lse = lse[:, :, begin:end].double()
+        group = q.shape[1] // k.shape[1]
+        all_k, all_v = (tensor.repeat_interleave(group, 1) for tensor in (k, v))
+        s = q @ all_k.mT / q.shape[-1]**0.5
+        p = torch.where(hidden | torch.isneginf(lse).unsqueeze(-1), 0,
+                        (s.detach() - torch.nan_to_num(lse, neginf=0).unsqueeze(-1)).exp())
+        z = 1 if keep is None else keep / 0.8
+        delta = (out * dout).sum(-1) - (0 if dlse is None else dlse[:, :, begin:end].double())
+        ds = p * (z * (dout @ all_v.detach().mT) - delta.unsqueeze(-1))
+        dq, dk, dv = torch.autograd.grad([s, (p * z) @ all_v], [q, k, v], [ds, dout])
+        return tuple(self._turned(tensor).float() for tensor in (dq, dk, dv)), {}
+
+    def merge(self, session, made, part):
+        lse = torch.logaddexp(made[1], part[1])
+        shares = [torch.where(torch.isneginf(lse), 0, (own - lse).exp()).unsqueeze(-1) for own in (made[1], part[1])]
+        shares = [self._turned(share) for share in shares]
+        made[0].copy_(made[0] * shares[0] + part[0] * shares[1])
+        made[1].copy_(lse)
+
+
+# ---- what the processes do --------------------------------------------------------------------------------
+
+def tensors(heads_q, heads_kv, rows, dim, dtype=torch.float32, layout="bhsd", batch=2):
+    generator = torch.Generator().manual_seed(rows + dim)
+    shapes = [(batch, heads, rows, dim) for heads in (heads_q, heads_kv, heads_kv, heads_q)]
+    made = [torch.randn(shape, generator=generator).to(dtype) for shape in shapes]
+    return [tensor.transpose(1, 2).contiguous() if layout == "bshd" else tensor for tensor in made]
+
+
+def compare(name, got, wanted, tolerance):
+    worst = (got.double() - wanted.double()).abs().max().item()
+    if got.shape != wanted.shape or not worst <= tolerance:
+        raise AssertionError(f"{name} of shape {tuple(got.shape)} is off by {worst}; allowed: {tolerance}")
+
+
+def whole_reference(q, k, v, dout, dlse, options, sinks):
+    """O, LSE and the gradients of all of it, in float64."""
+    turned = (lambda tensor: tensor) if options["layout"] == "bhsd" else (lambda tensor: tensor.transpose(1, 2))
+    leaves = [tensor.double().requires_grad_() for tensor in (q, k, v)]
+    leaves += [] if sinks is None else [sinks.double().requires_grad_()]
+    places = torch.arange(turned(q).shape[2])
+    hidden = hides(places, places, options["causal"], options["window"])
+    keep = kept(q.shape[0], turned(q).shape[1], 0, places, places) if options["dropout"] else None
+    out, lse = exact(*(turned(tensor) for tensor in leaves[:3]), hidden, keep)
+    if sinks is not None:
+        with_sinks = torch.logaddexp(lse, leaves[3][None, :, None])
+        out, lse = out * (lse - with_sinks).exp().unsqueeze(-1), with_sinks
+    gradients = torch.autograd.grad([turned(out), lse], leaves, [dout.double(), dlse.double()])
+    return turned(out), lse, gradients
+
+
+def check_scheme(rank, ranks, scheme, head_ranks, order, layout, causal, window, dropout, heads, sinks, part):
+    dim, q_heads, rows = 1 if layout == "bshd" else 2, heads[0], 64 * 2 * ranks if dropout else part * 2 * ranks
+    q, k, v, dout = tensors(*heads, rows, 8, layout=layout)
+    dlse = torch.randn(2, q_heads, rows, generator=torch.Generator().manual_seed(5))
+    sinks = torch.linspace(-1, 2, q_heads) if sinks else None
+    options = {"causal": causal, "window": window, "dropout": dropout, "layout": layout}
+    out, lse, wanted = whole_reference(q, k, v, dout, dlse, options, sinks)
+    cut = {"dim": dim, "order": order}
+    own = [many.shard(tensor, **cut).requires_grad_() for tensor in (q, k, v)]
+    own_sinks = None if sinks is None else sinks.clone().requires_grad_()
+    got, got_lse = many.attention(*own, scheme=scheme, head_ranks=head_ranks, order=order, return_lse=True, sinks=own_sinks,
+                                  seed=1, **options)
+    torch.autograd.backward([got, got_lse], [many.shard(dout, **cut), many.shard(dlse, order=order)])
+    compare("O", many.unshard(got, **cut), out, 2e-6)
+    compare("LSE", many.unshard(got_lse, order=order), lse, 2e-6)
+    for name, tensor, gradient in zip("qkv", own, wanted):
+        compare("d" + name, many.unshard(tensor.grad, **cut), gradient, 5e-6)
+    if sinks is not None:
+        dist.all_reduce(own_sinks.grad)
+        compare("dsinks", own_sinks.grad, wanted[3], 2e-4)
+
+
+def schemes(rank, ranks):
+    """Every scheme with everything, by float64 in place of kernels."""
+    _attention.Calls = Exact
+    _attention.session_of = lambda device: None
+    mesh = [("mesh", 2)] if ranks % 2 == 0 else []
+    share, turn = int(os.environ.get("FATUNE_TEST_SHARE", 1)), 0
+    for scheme, head_ranks in [("ring", None), ("gather", None), ("ulysses", None), *mesh, (None, None)]:
+        for n, (causal, window, dropout) in enumerate([
+                (True, None, 0), (False, None, 0), (True, (9, -1), 0), (False, (5, 3), 0), (True, None, 0.2),
+                (False, (40, 70), 0.2), (True, (0, 0), 0)]):
+            for order in ("zigzag", "contiguous"):
+                heads = (ranks * 2, ranks) if n % 2 else (ranks * 2, 1)
+                turn += 1
+                if turn % share != int(os.environ.get("FATUNE_TEST_SEED", 0)) % share:
+                    continue
+                described = (scheme, head_ranks, order, "bshd" if n % 3 == 1 else "bhsd", causal, window, dropout, heads,
+                             n % 2 == 0, 10)
+                try:
+                    check_scheme(rank, ranks, *described)
+                except Exception as error:
+                    raise AssertionError(f"{described}: {error}") from error
+
+
+def unseen(rank, ranks):
+    """A window's steps that see nothing are neither sent nor computed."""
+    _attention.Calls = Exact
+    _attention.session_of = lambda device: None
+    sent = []
+    posted = many._transport.Messages.post
+    many._transport.Messages.post = lambda self, sends, receives: (
+        sent.extend(tensor.numel() for _, tensor in sends if tensor is not None), posted(self, sends, receives))[1]
+    rows = 256
+    q, k, v, _ = tensors(2, 1, rows * ranks, 8, batch=1)
+    for scheme in ("ring", "gather"):
+        sent.clear()
+        Exact.pairs = 0
+        own = [many.shard(tensor, order="contiguous") for tensor in (q, k, v)]
+        many.attention(*own, causal=True, window=(100, 0), scheme=scheme, order="contiguous")
+        assert sum(sent) == (128 * 8 * 2 if rank + 1 < ranks else 0), sent  # 100 keys, as whole 64s
+        assert Exact.pairs <= rows * (rows + 128), Exact.pairs
+
+
+def emulated(rank, ranks):
+    """The kernels themselves, on an emulated GPU, beside one process."""
+    fatune.emulate("a100")
+    rows = 128 * ranks
+    q, k, v, dout = tensors(4, 2, rows, 32, torch.float16, batch=1)
+    sinks = torch.tensor([0.5, -torch.inf, 1, -1])
+    options = {"causal": True, "window": (150, -1), "dropout": 0.3, "seed": 11, "deterministic": True}
+    leaves = [tensor.clone().requires_grad_() for tensor in (q, k, v, sinks)]
+    out, lse = fatune.attention(*leaves[:3], sinks=leaves[3], return_lse=True, **{**options, "causal": "top-left"})
+    out.backward(dout)
+    for scheme in ("ring", "gather", "ulysses"):
+        own = [many.shard(tensor).requires_grad_() for tensor in (q, k, v)]
+        own.append(sinks.clone().requires_grad_())
+        got, got_lse = many.attention(*own[:3], sinks=own[3], return_lse=True, scheme=scheme, **options)
+        got.backward(many.shard(dout))
+        compare(f"{scheme}: O", many.unshard(got), out, 2e-3)
+        compare(f"{scheme}: LSE", many.unshard(got_lse), lse, 1e-4)
+        for name, tensor, one in zip("qkv", own, leaves):
+            compare(f"{scheme}: d{name}", many.unshard(tensor.grad), one.grad, 8e-3)
+        dist.all_reduce(own[3].grad)
+        compare(f"{scheme}: dsinks", own[3].grad, leaves[3].grad, 2e-2)
+
+
+def dropped(rank, ranks):
+    """The dropout mask is that of one process, bit for bit: V is the identity, so that O has P."""
+    fatune.emulate("a100")
+    rows = 64 * ranks
+    q, k, _, _ = tensors(4, 2, rows, 32, torch.float16, batch=1)
+    v = torch.eye(rows, dtype=torch.float16).expand(1, 2, rows, rows).contiguous()
+    whole = fatune.attention(q, k, v, dropout=0.5, seed=123, offset=7)
+    own = [many.shard(tensor, order="contiguous") for tensor in (q, k, v)]
+    for scheme in ("ring", "ulysses"):
+        out = many.attention(*own, dropout=0.5, seed=123, offset=7, scheme=scheme, order="contiguous")
+        out = many.unshard(out, order="contiguous")
+        assert torch.equal(out == 0, whole == 0), scheme
+        assert 0.4 < (out == 0).double().mean() < 0.6
+    out = many.attention(*own, dropout=0.5, scheme="ring", order="contiguous")  # of a seed that rank 0 draws
+    assert not torch.equal(many.unshard(out, order="contiguous") == 0, whole == 0)
+    group = [dist.new_group([number]) for number in range(ranks)][rank]
+    out = many.attention(q, k, v, dropout=0.5, seed=123, offset=7, group=group)
+    assert torch.equal(out, whole)
+
+
+def expect(kind, words, call):
+    begin = time.monotonic()
+    try:
+        call()
+    except kind as error:
+        missing = [word for word in words if word not in str(error)]
+        if missing:
+            raise AssertionError(f"{error!r} lacks {missing}") from error
+        if time.monotonic() - begin > TIMEOUT + 10:
+            raise AssertionError("the error came late") from error
+        return
+    raise AssertionError(f"no {kind.__name__} with {words}")
+
+
+def differing(rank, ranks):
+    """What ranks disagree on is told on all of them, by name."""
+    _attention.Calls = Exact
+    _attention.session_of = lambda device: None
+    odd = rank == 1
+    q, k, v, _ = tensors(2, 2, 20, 8)
+    wrong = "" if odd else "on rank 1"
+
+    def call(**more):
+        return many.attention(more.pop("q", q), more.pop("k", k), more.pop("v", v), **more)
+
+    expect(ValueError, ["the dtype of q is", wrong], lambda: call(
+        **{name: tensor.bfloat16() if odd else tensor for name, tensor in (("q", q), ("k", k), ("v", v))}))
+    expect(ValueError, ["the shape of q is", wrong], lambda: call(
+        **{name: tensor[:, :, :10] if odd else tensor for name, tensor in (("q", q), ("k", k), ("v", v))}))
+    expect(ValueError, ["scheme is"], lambda: call(scheme="ring" if odd else "gather"))
+    expect(ValueError, ["window is", wrong], lambda: call(window=(rank // 1 if odd else 7, 0)))
+    expect(ValueError, ["head dim of k is 4" if odd else "rank 1: the head dim of k is 4"],
+           lambda: call(k=k[..., :4] if odd else k))
+    expect(ValueError, ["the sequence has 63 rows", "multiple of 6" if ranks == 3 else "multiple of"],
+           lambda: call(q=q[:, :, :21 // ranks * ranks], k=k, v=v) if ranks != 3 else call(
+               q=q.new_zeros(1, 2, 21, 8), k=k.new_zeros(1, 2, 21, 8), v=v.new_zeros(1, 2, 21, 8)))
+    version = many._agreement.version
+    many._agreement.version = lambda: "0.1.9" if odd else version()
+    expect(ValueError, ["fatune's version is 0.1.9", "on rank 1"], lambda: call(scale=0.3))
+    many._agreement.version = version
+    call(scale=0.2)  # and all is well again
+
+
+def dying(rank, ranks):
+    """A rank that is gone is named by those who wait for it."""
+    _attention.Calls = Exact
+    _attention.session_of = lambda device: None
+    own = tensors(2, 2, 20, 8)[:3]
+    many.attention(*own, scheme="ring")
+    if rank == 1:
+        os._exit(0)
+    expect(many.Broken, ["rank", "k and v"], lambda: [many.attention(*own, scheme="ring") for _ in range(3)])
+
+
+def alone(rank, ranks):
+    """A group of one, and no group at all, work."""
+    fatune.emulate("a100")
+    q, k, v, dout = tensors(2, 1, 33, 16, torch.float16, batch=1)
+    leaves = [tensor.requires_grad_() for tensor in (q, k, v)]
+    out = many.attention(*leaves, causal=True, window=(5, 0))
+    out.backward(dout)
+    assert torch.equal(out, fatune.attention(q, k, v, causal=True, window=(5, 0)))
+    assert torch.equal(many.unshard(many.shard(q)), q)
+    assert many.positions(6).tolist() == list(range(6))
+
+
+def shares(rank, ranks):
+    """Shards, put together again; positions."""
+    for order in ("zigzag", "contiguous"):
+        whole = torch.arange(3 * 4 * ranks * 2).view(3, 4 * ranks, 2)
+        own = many.shard(whole, dim=1, order=order)
+        assert own.shape == (3, 4, 2)
+        assert torch.equal(own, whole[:, many.positions(4 * ranks, order=order)])
+        assert torch.equal(many.unshard(own, dim=1, order=order), whole)
+    group = dist.new_group([0, 1])
+    if rank < 2:
+        assert many.positions(8, group=group).tolist() == [[0, 1, 6, 7], [2, 3, 4, 5]][rank]
+    else:
+        expect(ValueError, ["not in the group"], lambda: many.positions(8, group=group))
+
+
+TASKS = types.SimpleNamespace(**{task.__name__: task for task in (
+    schemes, unseen, emulated, dropped, differing, dying, alone, shares)})
+
+
+def run(names, rank, ranks, port):
+    torch.set_num_threads(1)
+    if ranks > 1:
+        dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=ranks,
+                                timeout=timedelta(seconds=TIMEOUT))
+    for name in names:
+        getattr(TASKS, name)(rank, ranks)
+
+
+def main(names, ranks):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    children = []
+    for rank in range(ranks):
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                run(names, rank, ranks, port)
+                code = 0
+            except BaseException:
+                print(f"rank {rank}:", file=sys.stderr)
+                traceback.print_exc()
+            finally:
+                sys.stderr.flush()
+                os._exit(code)
+        children.append(child)
+    return max(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1].split(","), int(sys.argv[2])))

@@ -1,0 +1,48 @@
+"""Attention over several processes, which distributed_ranks.py starts: with gloo, on CPU tensors. Schemes go by float64 in
+place of kernels, a share of all cases in each run (FATUNE_TEST_SLOW=1: all of them); kernels run on an emulated GPU."""
+
+import os
+import pathlib
+import random
+import subprocess
+import sys
+import unittest
+
+import support
+import test_torch
+
+RANKS = pathlib.Path(__file__).with_name("distributed_ranks.py")
+
+
+@unittest.skipUnless(test_torch.HAS_TORCH, "PyTorch is not installed")
+@unittest.skipUnless(support.BUILD.exists(), "there is no build")
+class Distributed(unittest.TestCase):
+    def run_ranks(self, names, ranks, share=1):
+        slow = os.environ.get("FATUNE_TEST_SLOW") == "1"
+        seed = os.environ.get("FATUNE_TEST_SEED") or str(random.randrange(1000))
+        environment = {**os.environ, "FATUNE_TEST_SHARE": str(1 if slow else share), "FATUNE_TEST_SEED": seed,
+                       "OMP_NUM_THREADS": "1"}
+        run = subprocess.run([sys.executable, str(RANKS), names, str(ranks)], env=environment, capture_output=True, text=True,
+                             timeout=280)
+        self.assertEqual(run.returncode, 0, f"FATUNE_TEST_SEED={seed}\n{run.stdout}{run.stderr}")
+
+    def test_schemes_give_what_one_process_gives(self):
+        self.run_ranks("shares,schemes,unseen", 3, share=6)
+
+    def test_heads_and_rings_together(self):
+        self.run_ranks("schemes", 4, share=14)
+
+    def test_failures_name_rank_and_argument(self):
+        self.run_ranks("differing,dying", 3)
+
+    @unittest.skipUnless(test_torch.HAS_CXX, "there is no C++ compiler for the emulator")
+    def test_kernels(self):
+        self.run_ranks("dropped,emulated", 2)
+
+    @unittest.skipUnless(test_torch.HAS_CXX, "there is no C++ compiler for the emulator")
+    def test_one_process(self):
+        self.run_ranks("alone", 1)
+
+
+if __name__ == "__main__":
+    unittest.main()
