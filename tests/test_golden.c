@@ -25,8 +25,8 @@
 
 enum { LINE_SIZE = 512 };
 
-static const char *const targets[] = {"sm_75", "sm_80",  "sm_86", "sm_89",
-                                      "sm_90", "sm_100", "sm_120"};
+static const char *const targets[] = {"sm_75",  "sm_80",  "sm_86",  "sm_89", "sm_90",
+                                      "sm_100", "sm_103", "sm_120", "sm_121"};
 enum { TARGET_COUNT = (int)(sizeof targets / sizeof targets[0]) };
 
 static void must(int status, const char *what) {
