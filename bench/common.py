@@ -154,7 +154,7 @@ class Report:
                         if not isinstance(value, (list, dict)) and key not in ("config", "origin")),
               flush=True)
 
-    def write(self, **more):
+    def write(self, silent=False, **more):
         slug = re.sub(r"[^a-z0-9]+", "-", self.machine["gpu"].lower()).strip("-")
         folder = self.options.results / slug
         folder.mkdir(parents=True, exist_ok=True)
@@ -167,7 +167,8 @@ class Report:
         }
         path = folder / f"{self.name}{'.quick' if self.options.quick else ''}.json"
         path.write_text(json.dumps(document, indent=1) + "\n")
-        print(f"{path}: {len(self.rows)} rows in {document['seconds']:.0f} s", flush=True)
+        if not silent:
+            print(f"{path}: {len(self.rows)} rows in {document['seconds']:.0f} s", flush=True)
 
 
 def show(value):
