@@ -138,7 +138,6 @@ typedef struct fatune_session_options {
  * used is a line to `log` and no error. FATUNE_E_ARGUMENT for an option or a GPU number out of
  * range, FATUNE_E_TEMPLATE or _IO for template_dir. */
 FATUNE_API int fatune_session_open(fatune_session **session, const fatune_session_options *options);
-
 /* Frees everything but plans and masks, which must have been freed before. NULL is allowed. */
 FATUNE_API void fatune_session_close(fatune_session *session);
 
@@ -172,10 +171,9 @@ typedef struct fatune_request {
   int head_dim;       /* of Q and K: 16..256, a multiple of 8 */
   int head_dim_v;     /* of V and O, likewise; 0: head_dim */
   fatune_causal causal;
-  int dropout;       /* 1: the plan applies dropout; its probability is an argument of the run */
-  int mask_rows;     /* of one block of a block-sparse mask, a multiple of 16; 0: no mask */
-  int mask_cols;     /* likewise */
-  int deterministic; /* backward only; the forward always is */
+  int dropout; /* 1: the plan applies dropout; its probability is an argument of the run */
+  int mask_rows, mask_cols; /* of a block of a block-sparse mask, multiples of 16; 0: no mask */
+  int deterministic;        /* backward only; the forward always is */
 
   int64_t batch;       /* 0: 1 */
   int heads_q;         /* 0: heads_kv, or 1; a multiple of heads_kv (MHA, GQA, MQA) */
@@ -227,7 +225,6 @@ FATUNE_API int fatune_request_bucket(fatune_request *bucket, const fatune_reques
  * line where the text is wrong, FATUNE_E_NOT_FOUND for a name that is not built in. */
 FATUNE_API int fatune_score_add(int64_t *score, fatune_session *session, const char *name,
                                 const char *text);
-
 /* Gives the bit of fatune_request.score_gradients that asks for the gradient of the captured tensor
  * or scalar called `name`. FATUNE_E_ARGUMENT if the function captures none of this name or has no
  * derivative by it. */
@@ -286,8 +283,7 @@ typedef struct fatune_visible_options {
   int heads_q, heads_kv;
   int64_t seqlen_q, seqlen_k; /* a run's lengths must be these */
   /* 1: what batch entry 0, or head 0, sees is what all see, and one set of lists serves all. That
-     is found out where the function does not speak of b, or of h and kv; not where it does and a
-     tensor is broadcast. */
+     is found out where the function does not speak of b, or of h and kv. */
   int same_for_batch, same_for_heads;
   /* fatune_visible_memory_size bytes of device memory for the lists, 256-byte aligned, which the
      caller keeps until the mask is freed; NULL: the mask allocates it. */
@@ -300,7 +296,6 @@ typedef struct fatune_visible_options {
  * of a query or key, for each row and column of blocks. Errors as fatune_visible_mask. */
 FATUNE_API int fatune_visible_memory_size(fatune_session *session,
                                           const fatune_visible_options *options, size_t *bytes);
-
 /* Makes ready a mask that fatune_mask_update fills; before that no run may use it. Compiles and
  * loads kernels when the session first needs them (FATUNE_E_NOT_PREPARED in a capture); launches
  * nothing. FATUNE_E_ARGUMENT names the option; else as fatune_plan_make. */
@@ -314,10 +309,21 @@ FATUNE_API int fatune_visible_mask(fatune_mask **mask, fatune_session *session,
 FATUNE_API int fatune_mask_update(fatune_mask *mask, const fatune_captured *captured,
                                   int captured_count, void *stream);
 
-/* Share of kept blocks, 0 .. 1; 0 for NULL; -1 where a mask function makes the mask: the host does
- * not know. */
-FATUNE_API double fatune_mask_density(const fatune_mask *mask);
+/* Queries from query_begin to query_end - 1 see keys from key_begin to key_end - 1; causal: query
+ * query_end - 1 - n sees not the last n of them. */
+typedef struct fatune_rectangle {
+  int64_t query_begin, query_end, key_begin, key_end;
+  int causal;
+} fatune_rectangle;
 
+/* Fills in `bounds`, [seqlen_q, 8] in host memory, for the built-in score function `rectangles`: a
+ * query sees what some rectangle lets it see. FATUNE_E_ARGUMENT names the rectangle, or the query
+ * that sees more than four ranges of keys apart. */
+FATUNE_API int fatune_rectangle_bounds(int32_t *bounds, int64_t seqlen_q, int64_t seqlen_k,
+                                       const fatune_rectangle *rectangles, int count);
+
+/* Share of kept blocks, 0 .. 1; 0 for NULL; -1, not known, where a mask function makes the mask. */
+FATUNE_API double fatune_mask_density(const fatune_mask *mask);
 /* The caller sees to it that no run still uses the mask. NULL is allowed. */
 FATUNE_API void fatune_mask_free(fatune_mask *mask);
 
@@ -339,15 +345,12 @@ typedef struct fatune_plan fatune_plan;
  * 0.1 s when another process has written to tuning.db; who has such a plan may go on using it. */
 FATUNE_API int fatune_plan_make(fatune_plan **plan, fatune_session *session,
                                 const fatune_request *request);
-
 /* The same with a config given as text ("mma_forward block_m=128 ..."), for experiments. One that
  * breaks a rule is FATUNE_E_ARGUMENT with the rule's name. */
 FATUNE_API int fatune_plan_make_with(fatune_plan **plan, fatune_session *session,
                                      const fatune_request *request, const char *config);
-
 /* Gives the plan back; the caller sees to it that no run of it is under way. NULL is allowed. */
 FATUNE_API void fatune_plan_free(fatune_plan *plan);
-
 /* Where the config came from ("exact: ...", as above, or "given") and, after a ';', the kernel:
  * cache or compiler. Lives as long as the plan. NULL: "". */
 FATUNE_API const char *fatune_plan_origin(const fatune_plan *plan);
@@ -374,9 +377,7 @@ FATUNE_API int fatune_plan_workspace_size(const fatune_plan *plan, size_t *bytes
  * of what the ones before it span. Outputs share no memory with inputs or each other. */
 typedef struct fatune_tensor {
   void *data; /* device address, 16-byte aligned */
-  int64_t stride_batch;
-  int64_t stride_seq;
-  int64_t stride_head;
+  int64_t stride_batch, stride_seq, stride_head;
 } fatune_tensor;
 
 /* Factors of a tensor of e4m3: what an element stands for is the element times the factor of its
@@ -529,8 +530,7 @@ typedef struct fatune_merge_arguments {
  * fp32 in the order given: the same bits in every run. o and lse may be those of a part, with the
  * same strides. Launches on `stream`, as fatune_plan_run does and with its promises, but for the
  * first call of a dtype and head dim in a session, which compiles and loads: FATUNE_E_NOT_PREPARED
- * while a stream is being captured. FATUNE_E_ARGUMENT names the argument; else as fatune_plan_make.
- */
+ * while a stream is captured. FATUNE_E_ARGUMENT names the argument; else as fatune_plan_make. */
 FATUNE_API int fatune_merge(fatune_session *session, const fatune_merge_arguments *arguments,
                             void *stream);
 

@@ -11,6 +11,7 @@
 #include "generator/score/builtin.h"
 #include "generator/score/interpret.h"
 #include "generator/status.h"
+#include "runtime/fatune.h"
 #include "tests/suites.h"
 #include "tuner/verify/halves.h"
 
@@ -46,11 +47,19 @@ static double scalar_of(const char *function, const char *name) {
   return 0;
 }
 
+/* Two documents, the second causal, which both see the first keys. */
+static const fatune_rectangle rectangles[] = {
+    {0, 10, 0, 10, 0}, {10, N, 10, N, 1}, {10, N, 0, 3, 0}};
+static int32_t bounds[N][8];
+
 /* The element of a tensor of one row, or of one for each query. */
 static double element_of(const char *function, const char *name, int row, int column) {
   if (strcmp(name, "slope") == 0) return 0.25;
   if (strcmp(name, "prefix") == 0) return 8;
   if (strcmp(name, "document") == 0) return column < 7 ? 0 : column < 16 ? 1 : 2;
+  if (strcmp(name, "low") == 0) return column < 12 ? 0 : 8;
+  if (strcmp(name, "high") == 0) return column / 4 * 4 + 4;
+  if (strcmp(name, "bounds") == 0) return bounds[row][column];
   if (strcmp(name, "mask") == 0) return (row + 2 * column) % 5 != 0;
   if (strcmp(function, "relative") == 0) return -abs(column - (N - 1)) / 8.0;
   if (strncmp(function, "t5", 2) == 0) return -column / 4.0;
@@ -84,10 +93,11 @@ static void fill(struct ft_score_inputs *inputs, const struct ft_score *score,
       captured->extents[dim] =
           (int64_t)ft_score_size(&score->expression, tensor->extents[dim], inputs);
     const int last = tensor->dims - 1;
-    const int64_t columns = captured->extents[last], rows = last == 3 ? captured->extents[2] : 1;
+    const int64_t columns = captured->extents[last];
+    const int64_t rows = last >= 2 ? captured->extents[last - 1] : 1;
     ck_assert_int_le(rows * columns, ELEMENTS);
     captured->strides[last] = 1;
-    if (last == 3) captured->strides[2] = columns;
+    if (last >= 2) captured->strides[last - 1] = columns;
     for (int at = 0; at < rows * columns; at++)
       store(memory[i], at, tensor->dtype,
             element_of(function, tensor->name, at / (int)columns, at % (int)columns));
@@ -156,6 +166,7 @@ static void make_page(struct ft_text *page) {
   struct ft_lua *lua;
   char name[FT_SCORE_NAME], path[FT_SCORE_NAME + 16];
   ck_assert_int_eq(ft_lua_open(&lua, NULL), FT_OK);
+  ck_assert_int_eq(fatune_rectangle_bounds(bounds[0], N, N, rectangles, 3), FATUNE_OK);
   ft_text_add(page, "%s", heading);
   for (int n = 0; ft_score_builtin_name(ft_lua_files(lua), n, name); n++) {
     struct ft_score score;

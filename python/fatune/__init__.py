@@ -24,12 +24,12 @@ from ._quantise import quantise
 from ._session import Plan, Request, Session, parse_request
 from ._transformers import register_transformers
 from ._varlen import varlen
-from ._visible import VisibleMask
+from ._visible import RectangleMask, VisibleMask
 
 __version__ = version()
 
 __all__ = [
-    "BlockMask", "Error", "FallbackWarning", "Plan", "Request", "Session", "VisibleMask", "arrays", "attention", "decode",
+    "BlockMask", "Error", "FallbackWarning", "Plan", "RectangleMask", "Request", "Session", "VisibleMask", "arrays", "attention", "decode",
     "default_session", "distributed", "emulate", "flash_attn_func", "flash_attn_varlen_func", "flash_attn_with_kvcache", "library_path", "merge",
     "parse_request", "quantise", "register_pytorch", "register_transformers", "score", "sdpa", "varlen", "version",
 ]

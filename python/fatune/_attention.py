@@ -50,7 +50,7 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool
     dropout: probability; the mask is a function of seed and offset (ints, or int64 tensors on the
     device, which a captured graph reads anew at every replay). seed None: drawn from PyTorch's
     generator of the device, on the device, at every call and at every replay of a graph.
-    mask: a BlockMask, or a VisibleMask of the same score. A query that sees no key gives O = 0, LSE = -inf, and no gradients.
+    mask: a BlockMask, a VisibleMask of the same score, or a RectangleMask. A query that sees no key gives O = 0, LSE = -inf, and no gradients.
     None: where the score hides keys and queries and keys are many, a VisibleMask is made for this call; False: never.
     score: a score function: the name of a built-in one ("alibi"), a Lua text
     (generator/score/README.md), or a Python function (fatune.score), as visible, a mask function.
@@ -71,6 +71,8 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool
     Raises TypeError and ValueError for tensors that do not fit, and Error where the library refuses.
     """
     import torch
+    if mask is not None and score is None and visible is None and captured is None:
+        score, captured = getattr(mask, "of_calls", (None, None))
     captures_learnt, enabled = False, torch.is_grad_enabled()
     learnt = enabled and (q.requires_grad or k.requires_grad or v.requires_grad)
     if enabled and (captured is not None or sinks is not None):

@@ -74,6 +74,14 @@ class VisibleOptions(Sized):
     ]
 
 
+class Rectangle(c.Structure):
+    c_name = "fatune_rectangle"
+    _fields_ = [
+        ("query_begin", c.c_int64), ("query_end", c.c_int64), ("key_begin", c.c_int64), ("key_end", c.c_int64),
+        ("causal", c.c_int),
+    ]
+
+
 class Tensor(c.Structure):
     c_name = "fatune_tensor"
     _fields_ = [

@@ -1,4 +1,4 @@
-"""Block masks that a mask function makes on the device."""
+"""Block masks that a mask function makes on the device, or that rectangles of queries and keys make."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ._library import check, library
 from ._session import numbered
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from typing import Any
 
     import torch
@@ -74,3 +74,27 @@ class VisibleMask:
         self._captured = captured  # alive until the kernels have read it
         array = captured_array(captured, self._device)
         check(launch(self._device, library().fatune_mask_update, self.handle, array, len(array)))
+
+
+class RectangleMask(VisibleMask):
+    """A block mask of rectangles of queries and keys that see each other, the same for all batch entries and heads, for any
+    number of calls with q, k, v of these shapes: attention(q, k, v, mask=mask), without a score function.
+
+    rectangles: (first query, end, first key, end, causal) each. In a causal one its last query sees all its keys, the one
+    before all but the last, and so on. A query sees what some rectangle lets it see: at most four ranges of keys apart from
+    each other. rows, cols, layout, session, density: as VisibleMask.
+    """
+
+    def __init__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
+                 rectangles: Iterable[tuple[int, int, int, int, bool]], *, rows: int = MASK_BLOCK, cols: int = MASK_BLOCK,
+                 layout: str = "bhsd", session: Session | None = None, density: float = 0.5) -> None:
+        import torch
+        batch, nq = (q.shape[axis] for axis in AXES[layout][:2])
+        given = [s.Rectangle(*rectangle) for rectangle in rectangles]
+        bounds = torch.empty(nq, 8, dtype=torch.int32)
+        check(library().fatune_rectangle_bounds(bounds.data_ptr(), nq, k.shape[AXES[layout][1]],
+                                                (s.Rectangle * len(given))(*given), len(given)))
+        captured = {"bounds": bounds.to(q.device).expand(batch, nq, 8)}
+        super().__init__(q, k, v, score="rectangles", captured=captured, rows=rows, cols=cols, layout=layout, session=session,
+                         same_for_batch=True, density=density)
+        self.of_calls = "rectangles", captured

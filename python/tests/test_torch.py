@@ -335,6 +335,25 @@ class Attention(Emulated):
         with self.assertRaisesRegex(fatune.Error, "arguments.mask is made by score"):
             fatune.attention(q, k, v, mask=mask)
 
+    def test_rectangles(self):
+        q, k, v = tensors((2, 2, 100, 32), (2, 1, 130, 32), (2, 1, 130, 32), grad=True)
+        rectangles = [(0, 40, 0, 50, False), (30, 100, 60, 130, True), (50, 100, 0, 7, False)]
+        i, j = torch.arange(100)[:, None], torch.arange(130)
+        keep = torch.zeros(100, 130, dtype=torch.bool)
+        for first_query, query_end, first_key, key_end, causal in rectangles:
+            keep |= ((i >= first_query) & (i < query_end) & (j >= first_key)
+                     & (j < key_end - (query_end - 1 - i if causal else torch.zeros_like(i))))
+        double = [tensor.detach().double().requires_grad_() for tensor in (q, k, v)]
+        expected = functional.scaled_dot_product_attention(*double, attn_mask=keep, enable_gqa=True)
+        theirs = torch.autograd.grad(expected.square().sum(), double)
+        mask = fatune.RectangleMask(q, k, v, rectangles, rows=32, cols=64)
+        out = fatune.attention(q, k, v, mask=mask)
+        self.close(out, expected)
+        for mine, exact in zip(torch.autograd.grad(out.square().sum(), (q, k, v)), theirs):
+            self.close(mine, exact, 2e-2)
+        with self.assertRaisesRegex(fatune.Error, r"rectangles\[1\] has keys from 0 to 131; allowed"):
+            fatune.RectangleMask(q, k, v, [(0, 1, 0, 1, False), (0, 100, 0, 131, False)])
+
     def test_forward(self):
         q, k, v = tensors((1, 4, 40, 32), (1, 2, 40, 32), (1, 2, 40, 32))
         out = fatune.attention(q, k, v, causal="top-left")

@@ -147,6 +147,12 @@ static void try_visible(fatune_session *session) {
   fatune_mask_free(mask);
 }
 
+static void try_rectangles(void) {
+  static const fatune_rectangle rectangles[] = {{0, 2, 0, 3, 0}, {1, 3, 2, 5, 1}};
+  int32_t bounds[3 * 8];
+  is_ok("fatune_rectangle_bounds", fatune_rectangle_bounds(bounds, 3, 5, rectangles, 2));
+}
+
 static void try_tune(fatune_session *session) {
   fatune_request request = FATUNE_REQUEST_INIT;
   fatune_tune_options options = FATUNE_TUNE_OPTIONS_INIT;
@@ -176,6 +182,7 @@ int main(int count, char **words) {
       try_merge(session);
       try_quantise(session);
       try_visible(session);
+      try_rectangles();
     }
     if (entered) ft_session_leave(session);
   }
