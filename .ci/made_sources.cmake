@@ -15,6 +15,7 @@ function(embed_files array header folder)
     COMMENT "Embedding ${folder}" VERBATIM)
 endfunction()
 embed_files(ft_templates generator/templates.h templates .lua .cu.in)
+embed_files(ft_report_files tuner/cli/report_files.h tuner/cli/report .html .css .js .txt)
 embed_files(ft_emulator_files runtime/emulator/object.h runtime/emulator/device .h)
 
 # Digests that need no computing at run time: a program of the build makes them from the same code.

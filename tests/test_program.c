@@ -8,8 +8,8 @@
 /* -- help and usage ------------------------------------------------------------------------- */
 
 START_TEST(help_is_everywhere) {
-  static const char *const names[] = {"",       "tune",    "emit",  "compile", "bench",
-                                      "verify", "explain", "cache", "gpus",    "doctor"};
+  static const char *const names[] = {"",        "tune",   "emit",  "compile", "bench", "verify",
+                                      "explain", "report", "cache", "gpus",    "doctor"};
   char line[64];
   snprintf(line, sizeof line, "%s --help", names[_i]);
   expect(line, 0);

@@ -20,6 +20,7 @@ extern const struct command command_compile;
 extern const struct command command_bench;
 extern const struct command command_verify;
 extern const struct command command_explain;
+extern const struct command command_report;
 extern const struct command command_cache;
 extern const struct command command_gpus;
 extern const struct command command_doctor;

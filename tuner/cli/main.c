@@ -16,9 +16,9 @@
 #include "tuner/cli/cli_values.h"
 #include "tuner/cli/command.h"
 
-static const struct command *const commands[] = {&command_tune,  &command_emit,   &command_compile,
-                                                 &command_bench, &command_verify, &command_explain,
-                                                 &command_cache, &command_gpus,   &command_doctor};
+static const struct command *const commands[] = {
+    &command_tune,    &command_emit,   &command_compile, &command_bench, &command_verify,
+    &command_explain, &command_report, &command_cache,   &command_gpus,  &command_doctor};
 
 enum { COMMANDS = sizeof commands / sizeof *commands };
 
