@@ -74,11 +74,10 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool
     if mask is not None and score is None and visible is None and captured is None:
         score, captured = getattr(mask, "of_calls", (None, None))
     captures_learnt, enabled = False, torch.is_grad_enabled()
-    learnt = enabled and (q.requires_grad or k.requires_grad or v.requires_grad)
-    if enabled and (captured is not None or sinks is not None):
-        captures_learnt = any(hasattr(value, "data_ptr") and value.requires_grad for value in (captured or {}).values())
-        learnt = learnt or captures_learnt or sinks is not None and sinks.requires_grad
+    if enabled and captured is not None:
+        captures_learnt = any(hasattr(value, "data_ptr") and value.requires_grad for value in captured.values())
     if torch.compiler.is_compiling() or _intercepted(torch, q, k, v):
+        _check_tensors(torch, q=q, k=k, v=v)
         if out is not None:
             raise ValueError("out is given to an operator; allowed: None under torch.compile and tracing")
         if descales is not None:
@@ -93,6 +92,8 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool
             layout=layout, deterministic=deterministic, session=session, score=score, visible=visible,
             captured=captured, sinks=sinks, tf32=tf32)
         return (out, lse) if return_lse else out
+    learnt = enabled and (q.requires_grad or k.requires_grad or v.requires_grad or captures_learnt
+                          or sinks is not None and sinks.requires_grad)
     if tf32 is None:
         tf32 = takes_tf32(torch, q)
     if seed is None:
@@ -118,6 +119,12 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool
     if call.has_rows():
         call.forward(q, k, v, out, lse, seed, offset, bytes_of(q))
     return (out, lse) if return_lse else out
+
+
+def _check_tensors(torch, **given):
+    for name, value in given.items():
+        if not isinstance(value, torch.Tensor):
+            raise TypeError(f"{name} is {type(value).__name__}; allowed: torch.Tensor (fatune.arrays takes other arrays)")
 
 
 def _intercepted(torch, q, k, v):

@@ -112,6 +112,8 @@ def sdpa(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask:
             if seen in session.served and (query.data_ptr() | key.data_ptr() | value.data_ptr()) % 16 == 0:
                 return attention(query, key, value, causal="top-left" if is_causal else False, scale=scale,
                                  dropout=dropout_p, layout=O_AS_BSHD, tf32=None)
+    if not all(isinstance(tensor, torch.Tensor) for tensor in (query, key, value)):
+        return torch.nn.functional.scaled_dot_product_attention(query, key, value)  # says so
     if torch.is_autocast_enabled(query.device.type):  # as PyTorch's own
         dtype = torch.get_autocast_dtype(query.device.type)
         query, key, value = (tensor.to(dtype) if tensor.dtype == torch.float32 else tensor

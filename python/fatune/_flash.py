@@ -46,6 +46,8 @@ def flash_attn_func(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dropout_p
     the probabilities are never made. Differentiable in q, k, v. deterministic: the same gradients in every run.
     Raises as attention().
     """
+    if q.dim() != 4:
+        raise ValueError(f"q has {q.dim()} dimensions; allowed: 4, [batch, seq, heads, dim]")
     batch, _, heads, _ = q.shape
     out = attention(q, k, v, causal=causal, window=window_size, scale=softmax_scale, dropout=dropout_p, layout="bshd",
                     return_lse=return_attn_probs, deterministic=deterministic,

@@ -98,6 +98,8 @@ def check_shapes(q, k, v):
         raise ValueError(f"v has {nv} keys and {hv} heads; allowed: those of k, {nk} and {hkv}")
     if dk != d:
         raise ValueError(f"the head dim of k is {dk}; allowed: that of q, {d}")
+    if nk == 0:
+        raise ValueError("k has 0 keys; allowed: at least one")
     if hkv == 0 or hq % hkv != 0:
         raise ValueError(f"q has {hq} heads; allowed: a multiple of k's, {hkv}")
 

@@ -392,6 +392,18 @@ class Attention(Emulated):
         again = checkpoint(lambda *all: fatune.attention(*all, dropout=0.5), q, k, v, use_reentrant=False)
         self.assertTrue(torch.equal(plain, torch.autograd.grad(again.sum(), v)[0]))
 
+    def test_what_is_no_tensor_is_named(self):
+        q = tensors((1, 2, 40, 32))[0]
+        for wrong, word in ((q.numpy(), "q is ndarray"), ([1.0], "q is list"), (None, "q is NoneType")):
+            with self.assertRaisesRegex(TypeError, f"{word}; allowed: torch.Tensor"):
+                fatune.attention(wrong, q, q)
+            with self.assertRaises(TypeError):
+                fatune.sdpa(wrong, q, q)
+        with self.assertRaisesRegex(ValueError, "k has 0 keys; allowed: at least one"):
+            fatune.attention(q, q[:, :, :0], q[:, :, :0])
+        with self.assertRaisesRegex(ValueError, "q has 3 dimensions; allowed: 4"):
+            fatune.flash_attn_func(q[0], q, q)
+
     def test_wrong_tensors_are_named(self):
         q, k, v = tensors((1, 2, 40, 32), (1, 2, 40, 32), (1, 2, 40, 32))
         meta = q.to("meta")
