@@ -4,8 +4,13 @@
  * Parts are for GPUs that the work tiles do not fill. They come in rounds of resident blocks. A
  * part costs its beginning and its end besides its steps, and the partial results are written, read
  * and merged in a second kernel. So there are few numbers worth a look: those that just fill one
- * round, two, three or four, and halves of the first. */
+ * round, two, three or four, and halves of the first.
+ *
+ * Walks that only the device knows are taken to be half as long as the longest in the mean. Whole
+ * ones end when the longest does, or later; of equal shares of their steps none is longer. */
 #include "generator/key_parts.h"
+
+#include "generator/stream.h"
 
 enum { ROUNDS_MOST = 4, PARTS_MOST = 256 };
 
@@ -50,6 +55,33 @@ static double step_us(const struct ft_walks *walks, const struct ft_arch *arch, 
   return products > loads ? products : loads;
 }
 
+/* What is written, read and merged besides the walks. */
+static double merging_us(const struct ft_walks *walks, const struct ft_arch *arch, double parts) {
+  const double values = (double)walks->rows * parts * walks->head_dim_v;
+  return MERGE_US + values * PARTIAL_BYTES / (positive(arch->dram_gbs, 500) * 1e3);
+}
+
+/* Whole walks of mixed lengths, which take `rounds` rounds of the longest. */
+static double mixed_us(const struct ft_walks *walks, const struct ft_arch *arch, double rounds) {
+  const double tiles = (double)walks->tiles, slots = (double)slots_of(walks, arch);
+  const double even = tiles > slots ? tiles / slots : 1, steps = (double)max_of(1, walks->steps);
+  const double busy = tiles < slots ? tiles : slots;
+  return (even + 1) / 2 * steps * step_us(walks, arch, busy) + rounds * PART_US;
+}
+
+/* most: blocks, of which each may have a part of the same walk; steps: of a share. */
+static struct ft_key_parts shares_of(const struct ft_walks *walks, const struct ft_arch *arch) {
+  const int64_t slots = slots_of(walks, arch), longest = max_of(1, walks->steps);
+  const int64_t all = max_of(1, walks->tiles * longest / (walks->mixed ? 2 : 1));
+  struct ft_key_parts result = {.most = min_of(slots, all),
+                                .steps = ft_stream_share(all, longest, slots)};
+  const double parts = 2 + (double)walks->tiles / (double)slots; /* of a block */
+  result.us = (double)result.steps * step_us(walks, arch, (double)result.most) + parts * PART_US;
+  result.merge_us = merging_us(walks, arch, (double)result.most / (double)max_of(1, walks->tiles));
+  result.us += result.merge_us;
+  return result;
+}
+
 struct ft_key_parts ft_key_parts_divided(const struct ft_walks *walks, const struct ft_arch *arch,
                                          int64_t parts) {
   const int64_t steps = max_of(1, walks->steps);
@@ -59,9 +91,11 @@ struct ft_key_parts ft_key_parts_divided(const struct ft_walks *walks, const str
   const int64_t rounds = (all + slots - 1) / slots;
   const double step = step_us(walks, arch, (double)min_of(all, slots));
   result.us = (double)rounds * ((double)result.steps * step + PART_US);
-  if (result.most == 1) return result;
-  const double values = (double)walks->rows * (double)result.most * walks->head_dim_v;
-  result.merge_us = MERGE_US + values * PARTIAL_BYTES / (positive(arch->dram_gbs, 500) * 1e3);
+  if (result.most == 1) {
+    if (walks->mixed) result.us = mixed_us(walks, arch, (double)rounds);
+    return result;
+  }
+  result.merge_us = merging_us(walks, arch, (double)result.most);
   result.us += result.merge_us;
   return result;
 }
@@ -94,6 +128,7 @@ static struct ft_key_parts of_cluster(const struct ft_walks *walks, const struct
 
 struct ft_key_parts ft_key_parts_of(const struct ft_walks *walks, const struct ft_arch *arch) {
   if (walks->cluster > 0) return of_cluster(walks, arch);
+  if (walks->shared) return shares_of(walks, arch);
   struct ft_key_parts best = ft_key_parts_divided(walks, arch, 1);
   const int64_t tiles = max_of(1, walks->tiles);
   const int64_t most =

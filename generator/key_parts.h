@@ -16,6 +16,8 @@ struct ft_walks {
   int64_t tiles; /* work tiles of all batch_heads */
   int64_t steps; /* of the longest walk */
   int64_t rows;  /* query rows of all batch_heads */
+  bool mixed;    /* only the device knows how long walks are: from none to the longest */
+  bool shared;   /* blocks have equal shares of all steps (generator/stream.h) */
 
   int cluster;              /* parts of every walk, the blocks of a cluster; 0: a run chooses */
   int blocks_per_sm;        /* that are resident on a multiprocessor at once */
@@ -24,7 +26,7 @@ struct ft_walks {
   double mma_flops_per_clk; /* of the family's products, on a multiprocessor */
 };
 
-/* Fills in the first group from a request with lengths, where a tile has the rows of so many
+/* Fills in tiles, steps and rows from a request with lengths, where a tile has the rows of so many
  * heads. */
 void ft_walks_of_request(struct ft_walks *walks, const struct ft_request *request, int packed);
 

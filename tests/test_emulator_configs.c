@@ -44,6 +44,7 @@ static const struct {
     {"packed-length", "fp16 d16 hq2 hkv1 nq520 nk70 causal", WGMMA(64, 64, 2, 1) " pack_gqa=1"},
     {"consumer-registers", "fp16 d64 nq140", WGMMA(256, 112, 2, 1)},
     {"long-tile", "fp16 d16 nq50 nk130 causal", WGMMA(128, 64, 2, 1) " pingpong=1"},
+    {"shared-steps", "fp16 d16 hq5 b10 nq4 nk70 pages=16", WGMMA(64, 64, 2, 1)},
     {"enough-tiles", "fp16 d16 hq5 b100 nq4 nk70", MMA(64, 32, 4, 2, 1) " split_keys=1"},
     {"enough-tiles", "fp16 d16 hq5 b100 nq4 nk70",
      WGMMA(64, 64, 2, 1) " direct_store=1 split_keys=1"},

@@ -1,6 +1,7 @@
 /* test_emulator_pages.c: K and V in pages, on an emulated H200.
  * in -> out: request, config -> every row against float64; bugs in what finds a page, each of which
  * must be seen; tables that are wrong, each of which must be named. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,6 +15,7 @@
 #define WIDE        "wgmma_forward block_m=128 block_n=128 stages=2 q_stages=2 lazy_rescale=1"
 #define FEW(more)                                                                                  \
   "wgmma_forward block_m=64 block_n=64 stages=2 q_stages=1 lazy_rescale=1 direct_store=1" more
+#define SHARED(more) FEW(" split_keys=1" more)
 
 /* Lengths that end beside the ends of tiles, empty ones, pages that several batch entries share and
  * pages that none uses, filled with NaN, come with every seed. */
@@ -37,6 +39,11 @@ static const struct {
      WGMMA(" direct_store=1 overlap_tiles=1")},
     {"bf16 d64 hq2 b7 nq500 nk900 ragged pages=256", WGMMA("")},
     {"bf16 d16 hq2 b72 nq2 nk200 pages=16", FEW("")}, /* more work tiles than blocks */
+    /* Equal shares of steps: in each several walks, or a part of one. */
+    {"bf16 d16 hq8 hkv4 b70 nq3 nk600 causal pages=64 sinks", SHARED(" pack_gqa=1")},
+    {"fp16 d32 dv16 hq2 b3 nq150 nk4000 window@900,30 pages=64 dropout", SHARED("")},
+    {"bf16 d16 hq6 hkv2 b40 nq70 nk300 causal=top-left pages=8", SHARED(" overlap_tiles=1")},
+    {"bf16 d16 b2 nq1 nk9000 pages=16", SHARED("")},
 };
 
 START_TEST(every_row_is_right) {
@@ -45,6 +52,8 @@ START_TEST(every_row_is_right) {
 }
 END_TEST
 
+#define SHARES "bf16 d16 hq4 hkv2 b30 nq20 nk600 causal pages=16"
+#define MANY   "bf16 d16 hq2 b70 nq20 nk300 pages=16"
 #define CAUSAL "bf16 d64 hq4 hkv2 b4 nq70 nk300 causal pages=16"
 
 static const struct {
@@ -71,8 +80,21 @@ static const struct {
     {"parts/sequence_paged.cu.in", "own.sequence.nk = place.nk;", "", CAUSAL, MMA},
     {"parts/sequence_paged.cu.in", "query_of(params.sequence, params.sequence.nq)",
      "params.sequence.nq", "bf16 d64 hq8 hkv2 b3 nq9 nk300 causal pages=16", FEW(" pack_gqa=1")},
-    {"parts/merge_parts.cu.in", "find_keys(at_place(params, tile.place), tile)",
+    {"parts/schedule_split.cu.in", "find_keys(at_place(params, tile.place), tile)",
      "find_keys(params, tile)", "bf16 d64 b3 nq20 nk1170 pages=16", MMA " split_keys=1"},
+    /* The shares of blocks. */
+    {"parts/schedule_stream.cu.in", "lower += lane & lanes ? others : 0;", "", SHARES, SHARED("")},
+    {"parts/schedule_stream.cu.in", "before += together;", "", MANY, SHARED("")},
+    {"parts/schedule_stream.cu.in", "in_walk / steps : 0", "0 : 0", SHARES, SHARED("")},
+    {"parts/schedule_stream.cu.in", "in_walk % steps : 0", "0 : 0", SHARES, SHARED("")},
+    {"parts/schedule_stream.cu.in", " - cursor.begin);", ");", SHARES, SHARED("")},
+    {"parts/schedule_stream.cu.in", "if (unsigned(last.begin) >= shares.steps)", "if (false)",
+     "bf16 d16 b2 nq20 nk9000 pages=16", SHARED("")},
+    {"parts/schedule_stream.cu.in", "number == 0, i %", "false, i %", SHARES, SHARED("")},
+    {"parts/schedule_stream.cu.in", "(after + shares.steps - 1)", "after", SHARES, SHARED("")},
+    {"parts/key_parts_stream.cu.in", "params.parts.rows / 2", "0", SHARES, SHARED("")},
+    {"parts/key_parts_stream.cu.in", "min(part.steps, keys.steps - part.begin)",
+     "keys.steps - part.begin", SHARES, SHARED("")},
     {"parts/sequence_search.cu.in", "ragged.starts_k ? ragged.starts_k[low] : 0",
      "ragged.starts_k[low]", "bf16 d64 b6 nq300 nk400 ragged pages=16", MMA},
 };
@@ -165,12 +187,50 @@ START_TEST(wrong_tables_are_named) {
 }
 END_TEST
 
+/* The same bits twice with a workspace; without one, blocks have the whole walks that begin in
+ * their shares, and the sums differ by rounding. */
+START_TEST(without_a_workspace_walks_stay_whole) {
+  enum { ROWS = 40 * 20 * 4, DIM = 16 };
+  static uint16_t o[3][ROWS * DIM];
+  static _Alignas(256) unsigned char lent[1 << 22];
+  const char *const request = "bf16 d16 hq4 hkv2 b40 nq20 nk600 causal pages=16";
+  const struct ft_problem_options options =
+      emulator_options(request, FT_LAYOUT_BSHD, emulator_seed());
+  session = emulator_open("h200", NULL);
+  plan = emulator_plan(session, request, SHARED(""));
+  ck_assert_msg(ft_problem_make(&problem, session, &options) == FT_OK, "%s", ft_detail());
+  arguments = *ft_problem_arguments(problem);
+  size_t bytes;
+  ck_assert_int_eq(fatune_plan_workspace_for(plan, &arguments, &bytes), FATUNE_OK);
+  ck_assert_uint_gt(bytes, 0);
+  ck_assert_uint_le(bytes, sizeof lent);
+  for (int n = 0; n < 3; n++) {
+    memset(o[n], 0xff, sizeof o[n]);
+    put(arguments.o.data, o[n], sizeof o[n]);
+    memset(lent, 0xff, sizeof lent);
+    arguments.workspace = n < 2 ? lent : NULL;
+    expect(NULL);
+    get(o[n], arguments.o.data, sizeof o[n]);
+  }
+  ck_assert_mem_eq(o[0], o[1], sizeof o[0]);
+  for (int i = 0; i < ROWS * DIM; i++) {
+    const double shared = float_of((uint32_t)o[0][i] << 16),
+                 whole = float_of((uint32_t)o[2][i] << 16);
+    ck_assert_double_eq_tol(shared, whole, 1e-2 * (fabs(shared) + 1));
+  }
+  ft_problem_free(problem);
+  fatune_plan_free(plan);
+  fatune_session_close(session);
+}
+END_TEST
+
 Suite *make_emulator_pages_suite(void) {
   Suite *const suite = suite_create("emulator_pages");
   TCase *const tests = tcase_create("pages");
   tcase_set_timeout(tests, 300);
   tcase_add_loop_test(tests, every_row_is_right, 0, EMULATOR_RUNS(runs));
   tcase_add_test(tests, wrong_tables_are_named);
+  tcase_add_test(tests, without_a_workspace_walks_stay_whole);
   tcase_add_test(tests, every_bug_can_be_planted);
   tcase_add_loop_test(tests, bugs_are_seen, 0, EMULATOR_RUNS(bugs));
   suite_add_tcase(suite, tests);

@@ -6,6 +6,7 @@
 #include "generator/families/mma_forward.h"
 #include "generator/families/wgmma_forward.h"
 #include "generator/space.h"
+#include "generator/stream.h"
 #include "tests/generator_cases.h"
 #include "tests/launch_lab.h"
 #include "tests/suites.h"
@@ -71,6 +72,9 @@ START_TEST(defaults_fit_few_rows) {
   } cases[] = {
       {"d128 hq32 hkv8 nq1 nk65536", "h200", "pack_gqa=1 split_keys=1", "block_m=128"},
       {"d128 hq32 hkv8 b16 nq1 nk8192", "h200", "pack_gqa=1", "split_keys=1"},
+      {"d128 hq32 hkv8 b16 nq1 nk8192 pages=64", "h200", "pack_gqa=1 split_keys=1", "block_m=128"},
+      {"d128 hq32 hkv8 b500 nq1 nk8192 pages=16", "h200", "pack_gqa=1 split_keys=1", "block_m=128"},
+      {"d256 b9 nq3 nk8192 pages=64 dropout causal", "h200", "split_keys=1", "block_m=128"},
       {"d64 hq4 nq1 nk8192 dropout", "h200", "split_keys=1", "pack_gqa=1"},
       {"d128 hq32 hkv8 b8 nq4096", "h200", "block_m=128", "direct_store=1"},
       {"d128 hq32 hkv8 nq1 nk65536", "a100", "split_keys=1", "wgmma"},
@@ -86,6 +90,58 @@ START_TEST(defaults_fit_few_rows) {
     ck_assert_msg(strstr(text.data, cases[n].has) && !strstr(text.data, cases[n].lacks),
                   "%s on %s: %s", cases[n].request, cases[n].gpu, text.data);
     ft_text_free(&text);
+  }
+}
+END_TEST
+
+/* ---- equal shares of all steps ---- */
+
+/* Every step is in one share. A block begins a walk that others end at most once, and ends one at
+ * most that others began; and the parts of a walk are those of neighbours. */
+START_TEST(shares_cut_walks_into_few_parts) {
+  enum { WALKS_MOST = 400 };
+  seed_cases();
+  for (int n = 0; n < 500; n++) {
+    const int64_t walks = random_int(1, WALKS_MOST), blocks = random_int(1, 200);
+    int64_t steps[WALKS_MOST], all = 0, longest = 0;
+    const int most = random_int(0, 3) == 0 ? 2000 : random_int(1, 40);
+    for (int64_t i = 0; i < walks; i++) {
+      steps[i] = random_int(1, random_int(0, 9) == 0 ? 5 * most : most);
+      all += steps[i];
+      if (steps[i] > longest) longest = steps[i];
+    }
+    const int64_t share = ft_stream_share(all, longest, blocks);
+    ck_assert_int_ge(share * blocks, all);
+    ck_assert_int_le(share, (all + blocks - 1) / blocks * 17 / 16);
+    int begun[200] = {0}, ended[200] = {0};
+    for (int64_t i = 0, before = 0; i < walks; before += steps[i++]) {
+      const struct ft_stream_parts parts = ft_stream_parts_of(before, steps[i], share);
+      ck_assert_int_ge(parts.count, 1);
+      ck_assert_int_le(parts.first_block + parts.count, blocks);
+      ck_assert_int_eq(before / share, parts.first_block);
+      ck_assert_int_eq((before + steps[i] - 1) / share, parts.first_block + parts.count - 1);
+      if (parts.count == 1) continue;
+      begun[parts.first_block]++;
+      for (int64_t part = 1; part < parts.count; part++) ended[parts.first_block + part]++;
+    }
+    for (int64_t block = 0; block < blocks; block++) {
+      ck_assert_int_le(begun[block], 1);
+      ck_assert_int_le(ended[block], 1);
+    }
+  }
+}
+END_TEST
+
+/* Walks that are alike stay whole where that costs little. */
+START_TEST(walks_that_are_alike_stay_whole) {
+  static const struct {
+    int walks, steps, share;
+  } cases[] = {{128, 64, 64}, {512, 32, 128}, {256, 256, 512}, {8, 512, 32}, {200, 64, 97}};
+  for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {
+    const int64_t all = (int64_t)cases[n].walks * cases[n].steps;
+    const int64_t share = ft_stream_share(all, cases[n].steps, 132);
+    ck_assert_msg(share == cases[n].share, "%d walks of %d: %d", cases[n].walks, cases[n].steps,
+                  (int)share);
   }
 }
 END_TEST
@@ -122,6 +178,57 @@ static size_t used(const struct ft_forward_params *params) {
 }
 
 /* A run stays within what it asks for, and smaller runs within that, too. */
+static fatune_arguments random_paged_run(void) {
+  enum { PAGE = 16 };
+  fatune_arguments run = random_run();
+  const int64_t columns = (run.seqlen_k + PAGE - 1) / PAGE, row = run.heads_kv * request.head_dim;
+  run.k.stride_batch = run.v.stride_batch = PAGE * row;
+  run.page_table = (fatune_page_table){at(0x90000000), columns, 1, columns, run.batch * columns};
+  run.seqused_k = at(0xa0000000);
+  return run;
+}
+
+/* As below, where blocks have shares of the steps. */
+START_TEST(the_workspace_suffices_for_shares) {
+  ck_assert_status(ft_config_parse(&config,
+                                   "wgmma_forward block_m=64 block_n=64 stages=2 q_stages=1 "
+                                   "direct_store=1 pack_gqa=1 split_keys=1"),
+                   FT_OK);
+  ck_assert_status(ft_request_parse(&request, "forward bf16 d64 nq100 causal pages=16"), FT_OK);
+  arch = known_gpu("h200");
+  seed_cases();
+  const struct ft_forward_params *const params = &launch.argument.tiled_forward.rest;
+  for (int n = 0; n < 1000; n++) {
+    const fatune_arguments run = random_paged_run(), other = random_paged_run();
+    fatune_arguments larger = run;
+    if (other.batch > larger.batch) larger.batch = other.batch;
+    if (other.heads_q > larger.heads_q) larger.heads_q = other.heads_q;
+    if (other.seqlen_q > larger.seqlen_q) larger.seqlen_q = other.seqlen_q;
+    if (other.seqlen_k > larger.seqlen_k) larger.seqlen_k = other.seqlen_k;
+    larger.heads_kv = 1;
+    ck_assert_uint_le(workspace_of(&run), workspace_of(&larger));
+    ck_assert_status(prepare(&run), FT_OK);
+    ck_assert_uint_le(used(params), workspace_of(&run));
+    const struct ft_launch_kernel *const kernels = &launch.kernels[launch.family->main];
+    ck_assert_uint_le(kernels[0].grid, 132);
+    ck_assert_int_eq(params->parts.most, kernels[0].grid);
+    ck_assert_int_eq(kernels[1].grid > 0, params->parts.most > 1);
+    ck_assert(kernels[1].grid == 0 || kernels[1].early);
+    fatune_arguments without = run;
+    without.workspace = NULL;
+    const unsigned grid = kernels[0].grid;
+    ck_assert_status(prepare(&without), FT_OK);
+    ck_assert_int_eq(params->parts.most, 1);
+    ck_assert_uint_eq(kernels[0].grid, grid);
+    ck_assert_uint_eq(kernels[1].grid, 0);
+  }
+  good = random_paged_run();
+  good.batch = 200;
+  good.page_table.columns = 1 << 26;
+  BAD(seqlen_k, 1 << 30, "16777216 steps of 64 keys", "2^31 - 1 steps in all");
+}
+END_TEST
+
 START_TEST(the_workspace_suffices_for_smaller_runs) {
   static const char *const texts[] = {
       "mma_forward block_m=64 block_n=32 warps=4 stages=2 split_keys=1 ctas_per_sm=2",
@@ -165,6 +272,9 @@ Suite *make_key_parts_suite(void) {
   tcase_add_test(tests, parts_are_balanced_and_bounded);
   tcase_add_test(tests, a_gpu_is_filled);
   tcase_add_test(tests, defaults_fit_few_rows);
+  tcase_add_test(tests, shares_cut_walks_into_few_parts);
+  tcase_add_test(tests, walks_that_are_alike_stay_whole);
+  tcase_add_test(tests, the_workspace_suffices_for_shares);
   tcase_add_loop_test(tests, the_workspace_suffices_for_smaller_runs, 0, 2);
   suite_add_tcase(suite, tests);
   return suite;

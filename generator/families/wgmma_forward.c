@@ -21,7 +21,8 @@ static bool serves(const struct ft_request *request, const struct ft_arch *arch)
 static enum ft_schedule schedule(const struct ft_request *request, const struct ft_config *config) {
   if (request->ragged) return FT_SCHEDULE_RAGGED;
   if (ft_wgmma_forward_knobs(config)->split_keys > 1) return FT_SCHEDULE_CLUSTER;
-  if (ft_wgmma_forward_knobs(config)->split_keys) return FT_SCHEDULE_SPLIT;
+  if (ft_wgmma_forward_knobs(config)->split_keys)
+    return request->pages > 0 && request->mask_rows == 0 ? FT_SCHEDULE_STREAM : FT_SCHEDULE_SPLIT;
   if (ft_wgmma_forward_knobs(config)->lpt) return FT_SCHEDULE_LPT;
   return ft_request_tiles_differ(request) ? FT_SCHEDULE_BALANCED : FT_SCHEDULE_STATIC;
 }
@@ -141,12 +142,14 @@ int ft_packed_heads(const struct ft_config *config, int group, int64_t seqlen_q)
   return heads;
 }
 
-void ft_wgmma_forward_walks(struct ft_walks *walks, const struct ft_config *config,
-                            const struct ft_budget *budget) {
+void ft_wgmma_forward_walks(struct ft_walks *walks, const struct ft_request *request,
+                            const struct ft_config *config, const struct ft_budget *budget) {
   const struct ft_wgmma_forward_budget *const own = ft_wgmma_forward_budget(budget);
   const int split = ft_wgmma_forward_knobs(config)->split_keys;
   walks->blocks_per_sm = 1;
   walks->cluster = split > 1 ? split : 0;
+  walks->mixed = request->pages > 0 && request->batch != 1;
+  walks->shared = schedule(request, config) == FT_SCHEDULE_STREAM;
   walks->block_m = ft_config_block_m(config);
   walks->block_n = ft_config_block_n(config);
   walks->head_dim = own->d_pad;
@@ -287,11 +290,22 @@ static bool cluster_parts(const struct ft_rule_case *of) {
                                 k->q_stages == 1 && !k->overlap_tiles);
 }
 
+/* Few queries, whose walks only the device knows: the request has the length of the longest. */
+static bool has_mixed_walks(const struct ft_rule_case *of) {
+  const struct ft_request *const request = of->request;
+  return request->pages > 0 && request->mask_rows == 0 && !request->ragged && rows_of(of) > 0 &&
+         rows_of(of) <= WARPGROUP_ROWS;
+}
+
+static bool shared_steps(const struct ft_rule_case *of) {
+  return knobs(of)->split_keys || !has_mixed_walks(of);
+}
+
 static bool enough_tiles(const struct ft_rule_case *of) {
   const struct ft_request *const request = of->request;
   const int group = request->heads_kv > 0 ? request->heads_q / request->heads_kv : 1;
   const int packed = ft_packed_heads(of->config, group, request->seqlen_q);
-  return !knobs(of)->split_keys ||
+  return !knobs(of)->split_keys || has_mixed_walks(of) ||
          ft_split_may_pay(request, packed, knobs(of)->block_m, of->arch->sm_count);
 }
 
@@ -345,6 +359,9 @@ static const struct ft_rule rules[] = {
      "blocks"},
     {"enough-tiles", FT_NOT_WORTH_TRYING, enough_tiles,
      "the keys of a tile are divided up where the tiles do not fill the GPU"},
+    {"shared-steps", FT_NOT_WORTH_TRYING, shared_steps,
+     "where only the device knows how long the walks of few queries are, blocks share their steps, "
+     "that none waits for the longest"},
     {"deep-pipeline", FT_NOT_WORTH_TRYING, deep_pipeline,
      "more keys on their way than hide any latency take room and gain nothing"},
     {"needless-q", FT_NOT_WORTH_TRYING, needless_q,

@@ -86,7 +86,7 @@ bool ft_wgmma_forward_default(const struct ft_request *request, const struct ft_
                               struct ft_config *config);
 
 /* Fills in what the family says of walks. */
-void ft_wgmma_forward_walks(struct ft_walks *walks, const struct ft_config *config,
-                            const struct ft_budget *budget);
+void ft_wgmma_forward_walks(struct ft_walks *walks, const struct ft_request *request,
+                            const struct ft_config *config, const struct ft_budget *budget);
 
 #endif

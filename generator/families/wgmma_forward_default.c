@@ -1,5 +1,7 @@
 /* wgmma_forward_default.c: the default config of the forward by wgmma.
  * in -> out: request + arch -> config. */
+#include <math.h>
+
 #include "generator/families/plan.h"
 #include "generator/families/wgmma_forward.h"
 
@@ -116,21 +118,22 @@ static double estimate(const struct ft_request *request, const struct ft_arch *a
   const struct ft_budget budget = ft_budget_of(request, config, arch);
   const int group = request->heads_q / request->heads_kv;
   struct ft_walks walks = {0};
-  ft_wgmma_forward_walks(&walks, config, &budget);
+  ft_wgmma_forward_walks(&walks, request, config, &budget);
   ft_walks_of_request(&walks, request, ft_packed_heads(config, group, request->seqlen_q));
   *tiles = walks.tiles;
   return ft_wgmma_forward_knobs(config)->split_keys ? ft_key_parts_of(&walks, arch).us
                                                     : ft_key_parts_divided(&walks, arch, 1).us;
 }
 
-/* Where tiles leave multiprocessors without work, or most of their rows empty: the config of those
- * for few rows that is expected to take least time, if that is less. */
-static void take_of_few_rows(const struct ft_request *request, const struct ft_arch *arch,
-                             struct ft_config *config) {
-  if (request->seqlen_q == 0 || request->heads_kv == 0 || request->ragged) return;
-  int64_t tiles;
-  double least = estimate(request, arch, config, &tiles);
-  if (tiles >= arch->sm_count && request->seqlen_q >= WARPGROUP_ROWS) return;
+/* Where there is no config yet, or tiles leave multiprocessors without work, or most of their rows
+ * empty: the config of those for few rows that is expected to take least time, if that is less.
+ * Whether there is one then. */
+static bool take_of_few_rows(const struct ft_request *request, const struct ft_arch *arch,
+                             bool has_one, struct ft_config *config) {
+  if (request->seqlen_q == 0 || request->heads_kv == 0 || request->ragged) return has_one;
+  int64_t tiles = 0;
+  double least = has_one ? estimate(request, arch, config, &tiles) : HUGE_VAL;
+  if (tiles >= arch->sm_count && request->seqlen_q >= WARPGROUP_ROWS) return has_one;
   if (request->seqlen_q < WARPGROUP_ROWS) least *= 1 + 1e-9; /* of equals the deeper ring */
   const int head_dim = max_int(request->head_dim, request->head_dim_v);
   for (int i = 0; i < FT_COUNT(of_few_rows); ++i)
@@ -146,12 +149,13 @@ static void take_of_few_rows(const struct ft_request *request, const struct ft_a
       if (us >= least) continue;
       least = us;
       *config = few;
+      has_one = true;
     }
+  return has_one;
 }
 
 bool ft_wgmma_forward_default(const struct ft_request *request, const struct ft_arch *arch,
                               struct ft_config *config) {
-  if (!take_favourite(request, arch, config) && !climb_down(request, arch, config)) return false;
-  take_of_few_rows(request, arch, config);
-  return true;
+  const bool has_one = take_favourite(request, arch, config) || climb_down(request, arch, config);
+  return take_of_few_rows(request, arch, has_one, config);
 }

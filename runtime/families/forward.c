@@ -6,6 +6,8 @@
 
 #include "generator/key_parts.h"
 #include "generator/schedule.h"
+#include "generator/stream.h"
+#include "generator/stream.h"
 #include "generator/status.h"
 #include "runtime/families/pages.h"
 #include "runtime/families/ragged.h"
@@ -113,6 +115,47 @@ static int64_t bytes_of_parts(int64_t rows, int head_dim_v) {
   return (rows * (1 + head_dim_v) * WORD + 2 * ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
+static bool has_shares(const struct ft_launch_plan *plan) {
+  return ft_schedule_of(plan->request, plan->config) == FT_SCHEDULE_STREAM;
+}
+
+/* Blocks that have shares of the steps of walks, of which none is longer than said. */
+static int64_t sharing_blocks(const struct ft_walks *walks, const struct ft_arch *arch) {
+  const int64_t resident = (int64_t)arch->sm_count * walks->blocks_per_sm;
+  int64_t steps;
+  if (__builtin_mul_overflow(walks->tiles, walks->steps > 0 ? walks->steps : 1, &steps))
+    return resident;
+  return steps < resident ? steps : resident;
+}
+
+/* Places for the partial results of so many parts of `rows` rows each. */
+static void place_parts(struct ft_arg_key_parts *parts, uint64_t workspace, int64_t most,
+                        int64_t rows) {
+  enum { ALIGNMENT = 256 };
+  const uint64_t of_lse = (uint64_t)(rows * most) * sizeof(float);
+  parts->most = (int32_t)most;
+  parts->rows = rows;
+  parts->lse = workspace;
+  parts->o = workspace + (of_lse + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+/* Each block has an equal share of the steps, and rows of a tile for each of the parts that it may
+ * have besides whole walks. */
+static int divide_by_shares(struct ft_forward_params *params, const struct ft_launch_plan *plan,
+                            const struct ft_walks *walks, uint64_t workspace, int64_t *units) {
+  const int64_t rows = params->sequence.nq < walks->block_m ? params->sequence.nq : walks->block_m;
+  int64_t steps;
+  if (__builtin_mul_overflow(walks->tiles, walks->steps, &steps) || steps > INT32_MAX)
+    return ft_fail(FT_E_ARGUMENT,
+                   "arguments: %lld work tiles of up to %lld steps of %d keys; allowed: at most "
+                   "2^31 - 1 steps in all where K and V are in pages",
+                   (long long)walks->tiles, (long long)walks->steps, walks->block_n);
+  *units = sharing_blocks(walks, plan->arch);
+  if (workspace && *units > 1)
+    place_parts(&params->parts, workspace, *units, FT_STREAM_PARTS_OF_BLOCK * rows);
+  return FT_OK;
+}
+
 int ft_forward_divide(struct ft_forward_params *params, const struct ft_launch_plan *plan,
                       const struct ft_run *run, const fatune_arguments *arguments,
                       struct ft_walks *walks, int64_t *units) {
@@ -126,17 +169,15 @@ int ft_forward_divide(struct ft_forward_params *params, const struct ft_launch_p
   if (workspace % ALIGNMENT != 0)
     return ft_fail(FT_E_ARGUMENT, "arguments.workspace is %p; allowed: a multiple of 256, or NULL",
                    arguments->workspace);
-  if (!workspace) return FT_OK;
   walks->tiles = tiles;
   walks->rows = parts->rows;
   walks->steps = ft_longest_walk(&run->visibility, packed, walks->block_m, walks->block_n);
+  if (has_shares(plan)) return divide_by_shares(params, plan, walks, workspace, units);
+  if (!workspace) return FT_OK;
   const struct ft_key_parts divided = ft_key_parts_of(walks, plan->arch);
   if (divided.most == 1) return FT_OK;
-  parts->most = (int32_t)divided.most;
   parts->steps = (int32_t)divided.steps;
-  parts->lse = workspace;
-  const uint64_t of_lse = (uint64_t)(parts->rows * divided.most) * sizeof(float);
-  parts->o = workspace + (of_lse + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+  place_parts(parts, workspace, divided.most, parts->rows);
   *units = tiles * divided.most;
   return FT_OK;
 }
@@ -147,8 +188,11 @@ struct ft_launch_kernel ft_forward_merge(const struct ft_forward_params *params,
   const int64_t block_m = ft_config_block_m(plan->config), nq = params->sequence.nq;
   const int64_t rows = block_m < nq ? block_m : nq;
   if (params->parts.most == 1) return (struct ft_launch_kernel){0};
-  return (struct ft_launch_kernel){.grid = (unsigned)(tiles * ((rows + WARPS - 1) / WARPS)),
-                                   .threads = 32 * WARPS};
+  const bool shares = has_shares(plan); /* each block begins a walk at most that others end */
+  const int64_t walks = shares ? params->parts.most : tiles;
+  return (struct ft_launch_kernel){.grid = (unsigned)(walks * ((rows + WARPS - 1) / WARPS)),
+                                   .threads = 32 * WARPS,
+                                   .early = shares};
 }
 
 int ft_forward_list_bytes(const struct ft_launch_plan *plan, const fatune_arguments *arguments,
@@ -172,7 +216,9 @@ int ft_forward_workspace(const struct ft_launch_plan *plan, const fatune_argumen
   if (__builtin_mul_overflow(q_tiles, run.batch * run.heads_q, &walks->tiles))
     walks->tiles = INT32_MAX;
   walks->steps = (run.nk + walks->block_n - 1) / walks->block_n;
-  const int64_t parts = ft_key_parts_most(walks, plan->arch);
+  const int64_t parts = has_shares(plan)
+                            ? FT_STREAM_PARTS_OF_BLOCK * sharing_blocks(walks, plan->arch)
+                            : ft_key_parts_most(walks, plan->arch);
   *bytes = (size_t)bytes_of_parts(parts * rows, plan->request->head_dim_v);
   return FT_OK;
 }

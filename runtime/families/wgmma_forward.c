@@ -49,12 +49,13 @@ static struct ft_tiled_forward_params *tiled_of(struct ft_launch *launch) {
 
 /* Into parts whose number the launch chooses. */
 static bool splits(const struct ft_launch_plan *plan) {
-  return ft_schedule_of(plan->request, plan->config) == FT_SCHEDULE_SPLIT;
+  const enum ft_schedule schedule = ft_schedule_of(plan->request, plan->config);
+  return schedule == FT_SCHEDULE_SPLIT || schedule == FT_SCHEDULE_STREAM;
 }
 
 static struct ft_walks walks_of(const struct ft_launch_plan *plan) {
   struct ft_walks walks = {0};
-  ft_wgmma_forward_walks(&walks, plan->config, plan->budget);
+  ft_wgmma_forward_walks(&walks, plan->request, plan->config, plan->budget);
   return walks;
 }
 

@@ -200,7 +200,7 @@ static struct tiles tiles_of(const struct ft_request *request, const struct ft_a
   };
   if (!k->split_keys) return tiles;
   struct ft_walks walks = {0};
-  ft_wgmma_forward_walks(&walks, config, budget);
+  ft_wgmma_forward_walks(&walks, request, config, budget);
   const struct ft_divided_walk divided = ft_divide_walk(request, arch, walk, packed, &walks);
   tiles.walk = divided.walk;
   tiles.steps /= divided.parts;
