@@ -49,10 +49,10 @@ int64_t ft_forward_kv_bytes(const struct ft_request *request, const struct ft_ru
 
 /* How many batch_heads run together. In a section of a ragged run the longest tiles come first, and
  * persistent blocks take a tile a round: there are so many rounds in it that their shares come out
- * even. */
+ * about even, and so few heads that L2 keeps what they load. */
 static int64_t section_heads(const struct ft_launch_plan *plan, const struct ft_run *run, int group,
                              int64_t heads) {
-  enum { EVEN = 32 };
+  enum { EVEN = 8 };
   const enum ft_schedule schedule = ft_schedule_of(plan->request, plan->config);
   if (schedule != FT_SCHEDULE_LPT && schedule != FT_SCHEDULE_RAGGED) return 0;
   const int64_t section = ft_schedule_section(
