@@ -50,8 +50,8 @@ class Exact:
     """In place of the package's Calls: the same calls by float64. Also counts queries times keys."""
     pairs = 0
 
-    def __init__(self, options, head, heads):
-        self.options, self.axis, self.head = options, 2 if options["layout"] == "bhsd" else 1, head
+    def __init__(self, options, whole):
+        self.options, self.axis, self.head = options, 2 if options["layout"] == "bhsd" else 1, whole.head
 
     def _inputs(self, q, k, v, piece):
         rows = q.narrow(self.axis, piece.q[0], piece.q[1] - piece.q[0]), *(
@@ -216,6 +216,37 @@ def emulated(rank, ranks):
         compare(f"{scheme}: dsinks", own[3].grad, leaves[3].grad, 2e-2)
 
 
+def scored(rank, ranks):
+    """Score functions count queries, keys and heads of all processes; what they capture gets gradients."""
+    fatune.emulate("a100")
+    q, k, v, dout = tensors(4, 2, 32 * ranks, 16, torch.float16, batch=1)
+    slope, bias = torch.linspace(0.01, 0.2, 4), torch.linspace(-1, 1, 32 * ranks)
+
+    def score(s, b, h, i, j, slope, bias):
+        return s - slope[h] * abs(i - j + fatune.score.nk - fatune.score.nq) + bias[j]
+
+    def visible(b, h, i, j):
+        return (j % 3 != 1) | (h == 2)
+
+    leaves = [tensor.clone().requires_grad_() for tensor in (q, k, v, slope, bias)]
+    out = fatune.attention(*leaves[:3], score=score, visible=visible, captured={"slope": leaves[3], "bias": leaves[4]})
+    out.backward(dout)
+    for scheme in ("ring", "ulysses"):
+        own = [many.shard(tensor).requires_grad_() for tensor in (q, k, v)]
+        own += [tensor.clone().requires_grad_() for tensor in (slope, bias)]
+        got = many.attention(*own[:3], score=score, visible=visible, captured={"slope": own[3], "bias": own[4]},
+                             scheme=scheme)
+        got.backward(many.shard(dout))
+        compare(f"{scheme}: O", many.unshard(got), out, 2e-3)
+        for name, tensor, one in zip("qkv", own, leaves):
+            compare(f"{scheme}: d{name}", many.unshard(tensor.grad), one.grad, 8e-3)
+        for name, tensor, one in zip(("slope", "bias"), own[3:], leaves[3:]):
+            dist.all_reduce(tensor.grad)
+            compare(f"{scheme}: d{name}", tensor.grad, one.grad, 4e-3 * (1 + one.grad.abs().max().item()))
+    expect(ValueError, ["score is 'alibi'", "Lua text"], lambda: many.attention(
+        *(many.shard(tensor) for tensor in (q, k, v)), score="alibi", captured={"slope": slope}))
+
+
 def dropped(rank, ranks):
     """The dropout mask is that of one process, bit for bit: V is the identity, so that O has P."""
     fatune.emulate("a100")
@@ -318,7 +349,7 @@ def shares(rank, ranks):
 
 
 TASKS = types.SimpleNamespace(**{task.__name__: task for task in (
-    schemes, unseen, emulated, dropped, differing, dying, alone, shares)})
+    schemes, unseen, emulated, dropped, scored, differing, dying, alone, shares)})
 
 
 def run(names, rank, ranks, port):

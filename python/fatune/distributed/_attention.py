@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 from .. import _attention as one
 from .._devices import session_of
 from .._launch import AXES, check_shapes
-from ..score import trace
 from ._agreement import agree
 from ._choice import SCHEMES, Work, choose
 from ._heads import Exchange, functions, heads_of
-from ._part import Calls
+from ._part import Calls, Whole, whole_score
 from ._plan import STEP, diagonals
 from ._schemes import Gather, Ring, function
 from ._shares import chunks_of, join, place_of
@@ -73,7 +72,7 @@ class _Request:
 
     def __init__(self, q, k, v, ranks, scheme, head_ranks, order, sinks, options):
         self.tensors, self.ranks, self.scheme, self.head_ranks = (q, k, v), ranks, scheme, head_ranks
-        self.order, self.sinks, self.options = order, sinks, options
+        self.order, self.sinks, self.options, self.score = order, sinks, options, None
 
     def describe(self):
         """All that must be the same on all ranks, by name; checked."""
@@ -85,12 +84,13 @@ class _Request:
             if tensor.dim() != 4:
                 raise ValueError(f"{name} has {tensor.dim()} dimensions; allowed: 4")
         check_shapes(*([tensor.shape[axis] for axis in (*AXES[layout], 3)] for tensor in self.tensors))
+        self.score = whole_score(options["score"], options["visible"], options["captured"])
         self._check()
         text = {"layout": layout, "order": self.order, "scheme": self.scheme, "head_ranks": self.head_ranks}
         for name, tensor in zip("qkv", self.tensors):
             text[f"the shape of {name}"], text[f"the dtype of {name}"] = tuple(tensor.shape), tensor.dtype
         text |= {name: options[name] for name in ("causal", "window", "scale", "dropout", "deterministic", "tf32")}
-        text["score"] = self._score_digest()
+        text["score"] = self.score and hashlib.sha256(self.score.encode()).hexdigest()[:12]
         for name, value in sorted((options["captured"] or {}).items()):
             text[f"captured {name!r}"] = (tuple(value.shape), value.dtype) if hasattr(value, "shape") else type(value).__name__
         text["sinks"] = None if self.sinks is None else (tuple(self.sinks.shape), self.sinks.dtype)
@@ -103,14 +103,6 @@ class _Request:
             *self.tensors, *(value for value in (self.options["captured"] or {}).values() if hasattr(value, "requires_grad")),
             *(() if self.sinks is None else (self.sinks,))))
 
-    def _score_digest(self):
-        options = self.options
-        if options["score"] is None and options["visible"] is None:
-            return None
-        text = (options["score"] if isinstance(options["score"], str)
-                else trace(options["score"], options["visible"], options["captured"]))
-        return hashlib.sha256(text.encode()).hexdigest()[:12]
-
     def _check(self):
         (q, k, _), options = self.tensors, self.options
         if options["causal"] not in (True, False, None):
@@ -120,8 +112,6 @@ class _Request:
         rows_axis = AXES[options["layout"]][1]
         if q.shape[rows_axis] != k.shape[rows_axis]:
             raise ValueError(f"q has {q.shape[rows_axis]} rows and k {k.shape[rows_axis]}; allowed: as many")
-        if options["score"] is not None or options["visible"] is not None:
-            raise NotImplementedError("score or visible over several processes")
         chunks = chunks_of(0, self.ranks, q.shape[rows_axis] * self.ranks, self.order)
         if options["dropout"] and any(chunk.rows % STEP for chunk in chunks):
             raise ValueError(f"a process has chunks of {chunks[0].rows} rows with dropout; allowed: multiples of {STEP}")
@@ -161,6 +151,7 @@ class _Request:
         rings, ring, number = self.ranks // count, rank // count, rank % count
         chunks = [tuple(chunks_of(n, self.ranks, q.shape[row_axis] * self.ranks, self.order)) for n in range(self.ranks)]
         of_ring = tuple(join(chunk for own in chunks[n * count:(n + 1) * count] for chunk in own) for n in range(rings))
+        rows, all_heads, all_heads_kv = q.shape[row_axis], q.shape[head_axis], k.shape[head_axis]
         sinks, lse_axes = self.sinks, (2, 1)
         if count > 1:
             first = ring * count
@@ -168,7 +159,7 @@ class _Request:
             exchange = Exchange(group, members, number, chunks[first:first + count], "rows for heads")
             to_heads, to_rows = functions()
             heads_q, heads_kv = heads_of(count, q.shape[head_axis], k.shape[head_axis])
-            axes, all_heads = (row_axis, head_axis), q.shape[head_axis]
+            axes = row_axis, head_axis
             q = to_heads(exchange, q, heads_q, axes)
             k, v = (to_heads(exchange, tensor, heads_kv, axes) for tensor in (k, v))
             sinks = None if sinks is None else sinks[slice(*heads_q[number])]
@@ -176,14 +167,23 @@ class _Request:
         if seed is None:
             seed = _shared_seed(group, q.device) if options["dropout"] else 0
         run = self._engine()(
-            _calls(options, session, number * q.shape[head_axis], count * q.shape[head_axis]), session, group,
-            tuple(range(number, self.ranks, count)), ring, of_ring, diagonals(options["causal"], options["window"]),
-            bool(options["dropout"]), seed, offset)
-        out, lse = function().apply(run, q, k, v, sinks)
+            self._calls(session, Whole(number * q.shape[head_axis], all_heads, number * all_heads_kv // count, all_heads_kv,
+                                       self.ranks * rows)),
+            session, group, tuple(range(number, self.ranks, count)), ring, of_ring,
+            diagonals(options["causal"], options["window"]), bool(options["dropout"]) or self.score not in (None, "softcap"),
+            seed, offset)
+        learnt = {name: value for name, value in (options["captured"] or {}).items()
+                  if hasattr(value, "data_ptr") and value.requires_grad}
+        run.wanted = tuple(learnt)
+        out, lse = function().apply(run, q, k, v, sinks, *learnt.values())
         if count > 1:
             out = to_rows(exchange, out, heads_q, all_heads, axes)
             lse = to_rows(exchange, lse, heads_q, all_heads, lse_axes) if return_lse else None
         return (out, lse) if return_lse else out
+
+    def _calls(self, session, whole):
+        options = {**self.options, "session": session, "score": self.score, "visible": None}
+        return Calls(options, whole) if options["captured"] else _calls_of(tuple(options.items()), whole)
 
     def _engine(self):
         return Gather if self.chosen == "gather" else Ring
@@ -205,15 +205,10 @@ def _shared_seed(group, device):
     return seed
 
 
-def _calls(options, session, head, heads):
-    options = {**options, "session": session}
-    if options["captured"] or options["score"] is not None:
-        return Calls(options, head, heads)
-    return _calls_of(tuple(options.items()), head, heads)
 
 
 @functools.lru_cache(maxsize=64)
-def _calls_of(options, head, heads):
-    return Calls(dict(options), head, heads)
+def _calls_of(options, whole):
+    return Calls(dict(options), whole)
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import collections
+
 from .. import _merge
 from .. import _structs as s
 from .._autograd import bytes_of
 from .._launch import AXES, Call, as_input
+from ..score import trace
 
 
 def rows_of(tensor, axis, bounds):
@@ -27,20 +30,57 @@ class Part(Call):
         return arguments
 
 
+# Of all processes: the first query head and head of K and V of this one, how many there are, how long the sequence is.
+class Whole(collections.namedtuple("Whole", "head heads head_kv heads_kv rows")):
+    __slots__ = ()
+
+    def scalars(self, score, piece):
+        """What the text of whole_score() captures besides, of a piece."""
+        if not score.startswith(_PRELUDE):
+            return {}
+        return {"of_all_query": piece.first_q, "of_all_key": piece.first_k, "of_all_head": self.head,
+                "of_all_kv_head": self.head_kv, "of_all_rows": self.rows, "of_all_heads": self.heads,
+                "of_all_kv_heads": self.heads_kv}
+
+
+_PRELUDE = (
+    'local function of_all(name) return scalar("of_all_" .. name, "int") end local nq = of_all("rows") local nk = nq '
+    'local i, j = i + of_all("query"), j + of_all("key") '
+    'local h, kv = h + of_all("head"), kv + of_all("kv_head") '
+    'local heads, kv_heads = of_all("heads"), of_all("kv_heads") ')  # on the first line of a text
+
+
+def whole_score(score, visible, captured):
+    """The score function as text that counts queries, keys and heads of all processes; None without one."""
+    if score is None and visible is None:
+        return None
+    if not isinstance(score, str):
+        return _PRELUDE + trace(score, visible, captured)
+    if visible is not None:
+        raise ValueError("visible comes with a score that is text; allowed: the text states both")
+    if "=" in score:
+        return _PRELUDE + score
+    if score != "softcap":
+        raise ValueError(f"score is {score!r}; allowed over several processes: 'softcap', whose text asks for no place, Lua "
+                         "text, and Python functions")
+    return score
+
+
 class Calls:
     """The calls of one attention, kept by shapes and pieces."""
 
-    def __init__(self, options, head, heads):
-        """head: the first query head of this process among `heads` of all processes."""
+    def __init__(self, options, whole):
+        """whole: the place of this process's heads among all, a Whole."""
         self.options, self.axis = options, AXES[options["layout"]][1]
-        self._head, self._heads, self._kept = head, heads, {}
+        self._whole, self._kept = whole, {}
 
     def _call(self, q, k, v, piece):
         options = self.options
         place = (0, 0) if piece.whole and not options["dropout"] else (piece.first_q, piece.first_k)
-        origin = s.Origin(head=self._head, heads=self._heads, query=place[0], key=place[1])
-        if options["score"] is not None or options["visible"] is not None:
-            return Part(q, k, v, piece, origin, **options)
+        origin = s.Origin(head=self._whole.head, heads=self._whole.heads, query=place[0], key=place[1])
+        if options["score"] is not None:
+            places = self._whole.scalars(options["score"], piece)
+            return Part(q, k, v, piece, origin, **{**options, "captured": {**(options["captured"] or {}), **places}})
         key = place, piece.whole, q.shape, q.stride(), k.shape, k.stride(), v.shape, v.stride(), q.dtype, q.device
         call = self._kept.get(key)
         if call is None:
@@ -65,7 +105,7 @@ class Calls:
         k, v = rows_of(k, self.axis, piece.k), rows_of(v, self.axis, piece.k)
         call = self._call(q, k, v, piece)
         wanted = call.want_gradients()
-        again = call.backward_again(q, k, v, out, lse, dout, dlse, seed, offset)
+        again = None if wanted else call.backward_again(q, k, v, out, lse, dout, dlse, seed, offset)
         if again is not None:
             return again, {}
         dq, dk, dv = call.new_gradients(q, k, v)

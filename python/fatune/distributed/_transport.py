@@ -15,7 +15,7 @@ class Messages:
     """Sends and receives that are under way. members: ranks in the group by the numbers that are used here."""
 
     def __init__(self, group, members, what):
-        self._group, self._members, self._what, self._works, self._alive = group, members, what, [], []
+        self._group, self._members, self._what, self._works, self._alive, self._came = group, members, what, [], [], []
 
     def post(self, sends, receives):
         """sends, receives: [(number, contiguous tensor or None)]. They run beside what is launched from here on."""
@@ -25,7 +25,9 @@ class Messages:
                 for number, tensor in some if tensor is not None and tensor.numel()]
         if not ways:
             return
-        self._alive = ways
+        self._alive, self._came = ways, []
+        if dist.get_backend(self._group) == "gloo":  # which moves memory of the host alone, point to point
+            ways = [self._by_host(*way) for way in ways]
         try:
             works = dist.batch_isend_irecv([dist.P2POp(operation, _as_bytes(tensor), self._global(rank), self._group)
                                             for _, operation, rank, tensor in ways])
@@ -41,7 +43,17 @@ class Messages:
                 work.wait()
             except RuntimeError as error:
                 raise self._broken(ways, error) from error
-        self._works, self._alive = [], []
+        for tensor, came in self._came:
+            tensor.copy_(came)
+        self._works, self._alive, self._came = [], [], []
+
+    def _by_host(self, way, operation, rank, tensor):
+        if tensor.device.type == "cpu":
+            return way, operation, rank, tensor
+        host = tensor.cpu() if way == "to" else tensor.new_empty(tensor.shape, device="cpu")
+        if way == "from":
+            self._came.append((tensor, host))
+        return way, operation, rank, host
 
     def _global(self, rank):
         import torch.distributed as dist

@@ -1,0 +1,249 @@
+"""distributed.py: attention over several GPUs beside one GPU with the same work, and beside PyTorch's context parallel.
+in -> out: bf16, d 128, 32 query heads on 8, causal, 16k and 64k tokens a GPU, a window of 4096, a million tokens of 8 heads
+-> milliseconds of a forward and of a forward with its backward for each scheme, the share of what one GPU's time divided
+by the number of GPUs would be, memory, errors against float32.
+
+    torchrun --nproc-per-node 4 bench/distributed.py --build build/portable      # over NCCL
+    python3 bench/distributed.py --alone 4            # one GPU does each process's work in turn; messages are copies
+    torchrun --nproc-per-node 2 bench/distributed.py --check    # errors alone; processes may share a GPU, over gloo"""
+
+import os
+import statistics
+
+import common
+
+HEADS, HEADS_KV, DIM = 32, 8, 128
+SCHEMES = ("ring", "gather", "ulysses")
+OPTIONS = {
+    "--alone": {"type": int, "metavar": "PROCESSES", "help": "on one GPU, each process's work in turn, without messages"},
+    "--check": {"action": "store_true", "help": "errors against float32, and no times"},
+    "--tokens": {"type": int, "nargs": "*", "default": [16384, 65536], "help": "a GPU"},
+    "--no-pytorch": {"action": "store_true", "help": "leave PyTorch's context parallel out"},
+}
+
+
+def tensors(torch, rows, heads=(HEADS, HEADS_KV, HEADS_KV, HEADS), seed=0):
+    """Q, K, V and dO, of normals."""
+    generator = torch.Generator(device="cuda").manual_seed(seed)
+    return [torch.randn(1, count, rows, DIM, device="cuda", dtype=torch.bfloat16, generator=generator) for count in heads]
+
+
+def timed(torch, call, rounds):
+    """Median milliseconds, of which the slowest process counts."""
+    samples = []
+    for n in range(rounds + 1):
+        if torch.distributed.is_initialized():
+            torch.distributed.barrier()
+        first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        first.record()
+        call()
+        last.record()
+        last.synchronize()
+        if n:
+            samples.append(first.elapsed_time(last))
+    median = torch.tensor(statistics.median(samples), device="cuda")
+    if torch.distributed.is_initialized():
+        torch.distributed.all_reduce(median, torch.distributed.ReduceOp.MAX)
+    return median.item()
+
+
+def both(torch, function, q, k, v, dout):
+    """(forward, forward and backward) as calls."""
+    leaves = [tensor.detach().requires_grad_() for tensor in (q, k, v)]
+
+    def forward():
+        with torch.no_grad():
+            function(q, k, v)
+
+    def step():
+        torch.autograd.grad(function(*leaves), leaves, dout)
+
+    return forward, step
+
+
+# ---- one GPU in place of several ----------------------------------------------------------------------------
+
+class Copies:
+    """In place of messages: as many bytes, written on this GPU."""
+
+    def post(self, sends, receives):
+        for _, tensor in receives:
+            if tensor is not None:
+                tensor.normal_() if tensor.dtype.is_floating_point else tensor.zero_()
+
+    def wait(self):
+        pass
+
+
+def share_of_one(fatune, scheme, rank, ranks, rows, causal, window):
+    """The attention of one process of several, on this GPU."""
+    from fatune.distributed import _part, _plan, _schemes, _shares
+    order = "contiguous" if window else "zigzag"
+    chunks = tuple(_shares.chunks_of(n, ranks, ranks * rows, order) for n in range(ranks))
+    options = {"causal": causal, "window": window, "scale": None, "dropout": 0.0, "layout": "bhsd", "deterministic": False,
+               "session": fatune.default_session(0), "score": None, "visible": None, "captured": None, "tf32": False}
+    calls = _part.Calls(options, _part.Whole(0, HEADS, 0, HEADS_KV, ranks * rows))
+    kind = {"ring": _schemes.Ring, "gather": _schemes.Gather}[scheme]
+
+    class Quiet(kind):
+        def messages(self, what):
+            return Copies()
+
+    run = Quiet(calls, options["session"], None, tuple(range(ranks)), rank, chunks, _plan.diagonals(causal, window), False,
+                0, 0)
+    return lambda q, k, v: _schemes.function().apply(run, q, k, v, None)[0]
+
+
+def measure_alone(torch, fatune, options, ranks, rows, causal, window, report):
+    rounds = 3 if options.quick else 7
+    whole = both(torch, lambda q, k, v: fatune.attention(q, k, v, causal=causal, window=window), *tensors(torch, rows * ranks))
+    one = [timed(torch, call, rounds) / ranks for call in whole]
+    del whole
+    for scheme in ("gather",) if window else ("ring", "gather"):
+        slowest = [0, 0]
+        for rank in (0, ranks - 1):
+            calls = both(torch, share_of_one(fatune, scheme, rank, ranks, rows, causal, window), *tensors(torch, rows))
+            slowest = [max(*pair) for pair in zip(slowest, (timed(torch, call, rounds) for call in calls))]
+        report.add(what=scheme, processes=ranks, tokens=rows, window=str(window), one_gpu_ms=one[0], forward_ms=slowest[0],
+                   forward_share=one[0] / slowest[0], one_gpu_both_ms=one[1], both_ms=slowest[1],
+                   both_share=one[1] / slowest[1])
+
+
+# ---- several GPUs ---------------------------------------------------------------------------------------------
+
+def pytorch_parallel(torch, ranks):
+    """PyTorch's own context parallel, its SDPA by the fastest backend that it takes; None where there is none."""
+    try:
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.tensor.experimental import context_parallel
+    except ImportError:
+        return None
+    mesh = init_device_mesh("cuda", (ranks,))
+
+    def run(backend, causal, q, k, v):
+        from torch.nn.attention import sdpa_kernel
+        with sdpa_kernel(backend), context_parallel(mesh):
+            return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=True)
+
+    return run
+
+
+def measure_many(torch, fatune, options, ranks, rows, causal, window, report):
+    rounds, many = (3 if options.quick else 7), fatune.distributed
+    whole = both(torch, lambda q, k, v: fatune.attention(q, k, v, causal=causal, window=window), *tensors(torch, rows * ranks))
+    one = [timed(torch, call, rounds) / ranks for call in whole]
+    del whole
+    q, k, v, dout = tensors(torch, rows, seed=torch.distributed.get_rank())
+    order, rank = "contiguous" if window else "zigzag", torch.distributed.get_rank()
+    contenders = [(scheme, lambda q, k, v, scheme=scheme: many.attention(
+        q, k, v, causal=causal, window=window, scheme=scheme, order=order)) for scheme in (*SCHEMES, None)]
+    theirs = None if window or options.no_pytorch else pytorch_parallel(torch, ranks)
+    if theirs:
+        from torch.nn.attention import SDPBackend
+        contenders += [(f"PyTorch, {backend.name}", lambda q, k, v, backend=backend: theirs(backend, causal, q, k, v))
+                       for backend in (SDPBackend.FLASH_ATTENTION, SDPBackend.CUDNN_ATTENTION)]
+    for name, function in contenders:
+        try:
+            forward, step = (timed(torch, call, rounds) for call in both(torch, function, q, k, v, dout))
+        except (RuntimeError, ValueError, NotImplementedError) as error:
+            print(f"{name}: {str(error).splitlines()[0]}", flush=True)
+            continue
+        if rank == 0:
+            report.add(what=str(name or "chosen"), processes=ranks, tokens=rows, window=str(window), one_gpu_ms=one[0],
+                       forward_ms=forward, forward_share=one[0] / forward, one_gpu_both_ms=one[1], both_ms=step,
+                       both_share=one[1] / step)
+
+
+def measure_memory(torch, fatune, ranks, rank, report):
+    """A million tokens, 8 heads: bytes beyond the shards."""
+    rows = 2**20 // ranks
+    q, k, v, dout = tensors(torch, rows, (8, 8, 8, 8))
+    _, step = both(torch, lambda q, k, v: fatune.distributed.attention(q, k, v, causal=True, scheme="ring"), q, k, v, dout)
+    step()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    milliseconds = timed(torch, step, 1)
+    shard = q.numel() * 2
+    allowed = 4 * shard + 2 * shard + 2 * (2 * shard + 4 * shard)  # O and gradients; dQ in fp32; two of K, V, dK, dV
+    if rank == 0:
+        report.add(what="1048576 tokens, 8 heads", processes=ranks, both_ms=milliseconds, shard_gib=shard / 2**30,
+                   peak_gib=(torch.cuda.max_memory_allocated() - before) / 2**30, wanted_gib=allowed / 2**30)
+
+
+def exact(torch, q, k, v, dout, hidden):
+    """O and the gradients in float32, head by head of K."""
+    group, made = q.shape[1] // k.shape[1], []
+    for head in range(k.shape[1]):
+        heads = slice(head * group, (head + 1) * group)
+        leaves = [q[:, heads].float().requires_grad_(), k[:, head:head + 1].float().requires_grad_(),
+                  v[:, head:head + 1].float().requires_grad_()]
+        s = (leaves[0] @ leaves[1].mT * DIM**-0.5).masked_fill(hidden, float("-inf"))
+        out = s.softmax(-1) @ leaves[2]
+        made.append((out.detach(), *torch.autograd.grad(out, leaves, dout[:, heads].float())))
+    return [torch.cat(parts, 1) for parts in zip(*made)]
+
+
+def check(torch, fatune, ranks, rank, report, rows=1024):
+    """Relative L2 errors of one GPU and of every scheme, against float32."""
+    torch.backends.cuda.matmul.allow_tf32 = False
+    many = fatune.distributed
+    q, k, v, dout = tensors(torch, rows * ranks, (8, 4, 4, 8))
+    places = torch.arange(rows * ranks, device="cuda")
+    for causal, window in ((True, None), (False, None), (True, (700, 0))):
+        distance = places - places[:, None]
+        hidden = (distance > 0) & causal
+        if window:
+            hidden = hidden | (distance < -window[0])
+        wanted = exact(torch, q, k, v, dout, hidden)
+        leaves = [tensor.detach().requires_grad_() for tensor in (q, k, v)]
+        out = fatune.attention(*leaves, causal=causal, window=window)
+        one = [out.detach(), *torch.autograd.grad(out, leaves, dout)]
+        errors = {"one GPU": one}
+        for scheme in SCHEMES:
+            own = [many.shard(tensor).requires_grad_() for tensor in (q, k, v)]
+            out = many.attention(*own, causal=causal, window=window, scheme=scheme)
+            gradients = torch.autograd.grad(out, own, many.shard(dout))
+            errors[scheme] = [many.unshard(tensor) for tensor in (out.detach(), *gradients)]
+        for name, got in errors.items():
+            far = [((a.float() - b).norm() / b.norm()).item() for a, b in zip(got, wanted)]
+            if rank == 0:
+                report.add(what=name, processes=ranks, causal=causal, window=str(window), error_o=far[0], error_dq=far[1],
+                           error_dk=far[2], error_dv=far[3])
+
+
+class Silent:
+    """The report of the processes after the first."""
+
+    def add(self, **row):
+        pass
+
+    def write(self):
+        pass
+
+
+def main():
+    options = common.parse_arguments(__doc__.splitlines()[0], options=OPTIONS)
+    torch = common.import_torch()
+    import fatune
+    rank, ranks = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+    if options.alone:
+        report = common.Report("distributed_alone", options)
+        for rows in options.tokens:
+            measure_alone(torch, fatune, options, options.alone, rows, True, None, report)
+        measure_alone(torch, fatune, options, options.alone, options.tokens[-1], True, (4096, 0), report)
+        return report.write()
+    torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)) % torch.cuda.device_count())
+    torch.distributed.init_process_group("nccl" if torch.cuda.device_count() >= ranks else "gloo")
+    report = common.Report("distributed_check" if options.check else "distributed", options) if rank == 0 else Silent()
+    check(torch, fatune, ranks, rank, report)
+    if not options.check:
+        for rows in options.tokens:
+            measure_many(torch, fatune, options, ranks, rows, True, None, report)
+        measure_many(torch, fatune, options, ranks, options.tokens[-1], True, (4096, 0), report)
+        measure_memory(torch, fatune, ranks, rank, report)
+    report.write()
+    torch.distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
