@@ -37,6 +37,12 @@ def hides(q_places, k_places, causal, window):
     return hidden | (distance > right) if right >= 0 else hidden
 
 
+def others(rows, documents):
+    """What documents hide of each other; from the first row of each, then all rows."""
+    number = torch.bucketize(torch.arange(rows), torch.tensor(documents), right=True)
+    return number.view(-1, 1) != number
+
+
 def exact(q, k, v, hidden, keep):
     """(O, LSE) in float64."""
     k, v = (tensor.repeat_interleave(q.shape[1] // k.shape[1], 1) for tensor in (k, v))
@@ -60,6 +66,8 @@ class Exact:
         Exact.pairs += q.shape[2] * k.shape[2]
         places = torch.arange(q.shape[2]) + piece.first_q, torch.arange(k.shape[2]) + piece.first_k
         hidden = hides(*places, self.options["causal"], self.options["window"])
+        if piece.documents:
+            hidden = hidden | others(q.shape[2], piece.documents)
         if piece.whole and bool(hidden.any()):
             raise AssertionError(f"{piece} is not seen whole")
         keep = kept(q.shape[0], q.shape[1], self.head, *places) if self.options["dropout"] else None
@@ -120,6 +128,8 @@ def whole_reference(q, k, v, dout, dlse, options, sinks):
     leaves += [] if sinks is None else [sinks.double().requires_grad_()]
     places = torch.arange(turned(q).shape[2])
     hidden = hides(places, places, options["causal"], options["window"])
+    if options.get("documents"):
+        hidden = hidden | others(len(places), options["documents"])
     keep = kept(q.shape[0], turned(q).shape[1], 0, places, places) if options["dropout"] else None
     out, lse = exact(*(turned(tensor) for tensor in leaves[:3]), hidden, keep)
     if sinks is not None:
@@ -172,6 +182,50 @@ def schemes(rank, ranks):
                     check_scheme(rank, ranks, *described)
                 except Exception as error:
                     raise AssertionError(f"{described}: {error}") from error
+
+
+def documents(rank, ranks):
+    """Documents, some longer than a process's share, some empty, by float64 in place of kernels."""
+    _attention.Calls = Exact
+    _attention.session_of = lambda device: None
+    rows = 20 * ranks
+    q, k, v, dout = tensors(2 * ranks, ranks, rows, 8, batch=1)
+    dlse = torch.zeros(1, 2 * ranks, rows)
+    generator = torch.Generator().manual_seed(int(os.environ.get("FATUNE_TEST_SEED", 0)))
+    random_starts = sorted(torch.randint(0, rows, (6,), generator=generator).tolist())
+    for starts in ([0, rows], [0, 3, 3, 20, 47, rows], [0, *random_starts, rows], list(range(rows + 1))):
+        for scheme, causal, window, order in (("ring", True, None, "zigzag"), ("gather", False, (4, 2), "contiguous"),
+                                              ("gather", True, None, "zigzag"), (None, False, None, "contiguous")):
+            options = {"causal": causal, "window": window, "dropout": 0, "layout": "bhsd", "documents": starts}
+            out, _, wanted = whole_reference(q, k, v, dout, dlse, options, None)
+            own = [many.shard(tensor, order=order).requires_grad_() for tensor in (q, k, v)]
+            got = many.attention(*own, scheme=scheme, order=order, **options)
+            got.backward(many.shard(dout, order=order))
+            name = f"{starts} {scheme} {causal} {window} {order}: "
+            compare(name + "O", many.unshard(got, order=order), out, 2e-6)
+            for letter, tensor, gradient in zip("qkv", own, wanted):
+                compare(name + "d" + letter, many.unshard(tensor.grad, order=order), gradient, 5e-6)
+    expect(ValueError, ["documents are", f"rows from 0 to {rows}"], lambda: many.attention(*own, documents=[0, 7]))
+    expect(ValueError, ["allowed: 'ulysses'"], lambda: many.attention(
+        *own, documents=[0, rows], score="score = s - i", scheme="ring"))
+
+
+def packed(rank, ranks):
+    """Documents by kernels, with dropout where heads are exchanged."""
+    fatune.emulate("a100")
+    starts = [0, 30, 30, 100, 64 * ranks]
+    q, k, v, dout = tensors(4, 2, 64 * ranks, 16, torch.float16, batch=1)
+    cu = torch.tensor(starts, dtype=torch.int32)
+    for scheme, dropout in (("ring", 0.0), ("ulysses", 0.3)):
+        leaves = [tensor.transpose(1, 2).squeeze(0).contiguous().requires_grad_() for tensor in (q, k, v)]
+        out = fatune.varlen(*leaves, cu, cu, causal=True, dropout=dropout, seed=3)
+        out.backward(dout.transpose(1, 2).squeeze(0))
+        own = [many.shard(tensor).requires_grad_() for tensor in (q, k, v)]
+        got = many.attention(*own, causal=True, dropout=dropout, seed=3, documents=starts, scheme=scheme)
+        got.backward(many.shard(dout))
+        compare(f"{scheme}: O", many.unshard(got), out.transpose(0, 1).unsqueeze(0), 2e-3)
+        for name, tensor, one in zip("qkv", own, leaves):
+            compare(f"{scheme}: d{name}", many.unshard(tensor.grad), one.grad.transpose(0, 1).unsqueeze(0), 8e-3)
 
 
 def unseen(rank, ranks):
@@ -349,7 +403,7 @@ def shares(rank, ranks):
 
 
 TASKS = types.SimpleNamespace(**{task.__name__: task for task in (
-    schemes, unseen, emulated, dropped, scored, differing, dying, alone, shares)})
+    schemes, documents, unseen, emulated, packed, dropped, scored, differing, dying, alone, shares)})
 
 
 def run(names, rank, ranks, port):

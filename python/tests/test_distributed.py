@@ -27,7 +27,7 @@ class Distributed(unittest.TestCase):
         self.assertEqual(run.returncode, 0, f"FATUNE_TEST_SEED={seed}\n{run.stdout}{run.stderr}")
 
     def test_schemes_give_what_one_process_gives(self):
-        self.run_ranks("shares,schemes,unseen", 3, share=6)
+        self.run_ranks("shares,schemes,documents,unseen", 3, share=6)
 
     def test_heads_and_rings_together(self):
         self.run_ranks("schemes", 4, share=14)
@@ -37,7 +37,7 @@ class Distributed(unittest.TestCase):
 
     @unittest.skipUnless(test_torch.HAS_CXX, "there is no C++ compiler for the emulator")
     def test_kernels(self):
-        self.run_ranks("dropped,emulated,scored", 2)
+        self.run_ranks("dropped,emulated,scored,packed", 2)
 
     @unittest.skipUnless(test_torch.HAS_CXX, "there is no C++ compiler for the emulator")
     def test_one_process(self):

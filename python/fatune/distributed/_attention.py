@@ -15,10 +15,10 @@ from ._heads import Exchange, functions, heads_of
 from ._part import Calls, Whole, whole_score
 from ._plan import STEP, diagonals
 from ._schemes import Gather, Ring, function
-from ._shares import chunks_of, join, place_of
+from ._shares import chunks_of, join, place_of, split
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
     import torch
@@ -33,7 +33,7 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, group: Any =
               return_lse: bool = False, deterministic: bool = False, session: Session | None = None,
               score: str | Callable[..., Any] | None = None, visible: Callable[..., Any] | None = None,
               captured: Mapping[str, Any] | None = None, sinks: torch.Tensor | None = None,
-              tf32: bool | None = False) -> Any:
+              documents: Sequence[int] | torch.Tensor | None = None, tf32: bool | None = False) -> Any:
     """O of this process's queries on the keys of all processes; returns O, or (O, LSE).
 
     q, k, v: this process's rows, as shard() cuts them: [batch, heads, rows, dim], or [batch, rows, heads, dim] with layout
@@ -43,6 +43,9 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, group: Any =
     order; "gather": all keys that are seen come first, one call for each chunk of queries; "ulysses": rows of all heads are
     exchanged for all rows of some heads; "mesh": `head_ranks` neighbouring ranks do so, and those of equal place form rings.
     None: chosen by a model. What is not seen is neither sent nor computed.
+    documents: the first row of each document of the whole sequence, then the number of all rows, from 0 on; of a batch of 1.
+    Queries see their own document alone, in which causal and window count, dropout and scores, too (those by "ulysses").
+    A tensor had better be on the CPU. The same on all processes.
     causal, window, dropout, score, visible, captured: of the whole sequence, as in fatune.attention(), captured tensors
     whole on each process. seed: the same on all processes; None: rank 0 draws one for all. The rest: as there.
 
@@ -55,10 +58,15 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, group: Any =
                "deterministic": deterministic, "session": session, "score": score, "visible": visible,
                "captured": captured, "tf32": one.takes_tf32(_torch(), q) if tf32 is None else tf32}
     rank, ranks = place_of(group)
-    if ranks == 1:
+    if documents is not None:
+        documents = tuple(documents.tolist() if hasattr(documents, "tolist") else documents)
+    if ranks == 1 and documents is None:
         return one.attention(q, k, v, seed=seed, offset=offset, return_lse=return_lse, sinks=sinks, **options)
-    request = _Request(q, k, v, ranks, scheme, head_ranks, order, sinks, options)
-    agree(group, ranks, q.device, request.describe)
+    request = _Request(q, k, v, ranks, scheme, head_ranks, order, sinks, documents, options)
+    if ranks > 1:
+        agree(group, ranks, q.device, request.describe)
+    else:
+        request.describe()
     return request.run(group, rank, seed, offset, return_lse)
 
 
@@ -70,9 +78,10 @@ def _torch():
 class _Request:
     """What one call asks for."""
 
-    def __init__(self, q, k, v, ranks, scheme, head_ranks, order, sinks, options):
+    def __init__(self, q, k, v, ranks, scheme, head_ranks, order, sinks, documents, options):
         self.tensors, self.ranks, self.scheme, self.head_ranks = (q, k, v), ranks, scheme, head_ranks
         self.order, self.sinks, self.options, self.score = order, sinks, options, None
+        self.documents = documents
 
     def describe(self):
         """All that must be the same on all ranks, by name; checked."""
@@ -84,7 +93,8 @@ class _Request:
             if tensor.dim() != 4:
                 raise ValueError(f"{name} has {tensor.dim()} dimensions; allowed: 4")
         check_shapes(*([tensor.shape[axis] for axis in (*AXES[layout], 3)] for tensor in self.tensors))
-        self.score = whole_score(options["score"], options["visible"], options["captured"])
+        self.score = whole_score(options["score"], options["visible"], options["captured"],
+                                 self.documents is not None)
         self._check()
         text = {"layout": layout, "order": self.order, "scheme": self.scheme, "head_ranks": self.head_ranks}
         for name, tensor in zip("qkv", self.tensors):
@@ -93,6 +103,7 @@ class _Request:
         text["score"] = self.score and hashlib.sha256(self.score.encode()).hexdigest()[:12]
         for name, value in sorted((options["captured"] or {}).items()):
             text[f"captured {name!r}"] = (tuple(value.shape), value.dtype) if hasattr(value, "shape") else type(value).__name__
+        text["documents"] = self.documents is not None
         text["sinks"] = None if self.sinks is None else (tuple(self.sinks.shape), self.sinks.dtype)
         text["gradients"] = self._learnt()
         return text
@@ -113,9 +124,25 @@ class _Request:
         if q.shape[rows_axis] != k.shape[rows_axis]:
             raise ValueError(f"q has {q.shape[rows_axis]} rows and k {k.shape[rows_axis]}; allowed: as many")
         chunks = chunks_of(0, self.ranks, q.shape[rows_axis] * self.ranks, self.order)
-        if options["dropout"] and any(chunk.rows % STEP for chunk in chunks):
-            raise ValueError(f"a process has chunks of {chunks[0].rows} rows with dropout; allowed: multiples of {STEP}")
         self._choose()
+        if options["dropout"] and self.exchanging < self.ranks and any(chunk.rows % STEP for chunk in chunks):
+            raise ValueError(f"a process has chunks of {chunks[0].rows} rows with dropout; allowed: multiples of {STEP}, or "
+                             "scheme 'ulysses'")
+        if self.documents is not None:
+            self._check_documents(q.shape[AXES[options["layout"]][0]], q.shape[rows_axis] * self.ranks)
+
+    def _check_documents(self, batch, rows):
+        documents = self.documents
+        if batch != 1:
+            raise ValueError(f"documents come with a batch of {batch}; allowed: 1")
+        if len(documents) < 2 or documents[0] != 0 or documents[-1] != rows or any(
+                end < begin for begin, end in zip(documents, documents[1:])):
+            raise ValueError(f"documents are {documents[:3]} to {documents[-1:]}; allowed: rows from 0 to {rows}, never falling")
+        if self._counts_within_documents() and self.exchanging < self.ranks:
+            raise ValueError(f"scheme is {self.scheme!r} with documents and dropout or a score; allowed: 'ulysses'")
+
+    def _counts_within_documents(self):
+        return self.documents is not None and (bool(self.options["dropout"]) or self.score not in (None, "softcap"))
 
     def _choose(self):
         """Scheme and number of processes that exchange heads."""
@@ -125,7 +152,10 @@ class _Request:
         if (self.scheme == "mesh") != (self.head_ranks is not None):
             raise ValueError(f"head_ranks is {self.head_ranks} with scheme {self.scheme!r}; allowed: a divisor of the "
                              f"number of processes, {self.ranks}, with 'mesh', and None without")
-        if self.scheme is None:
+        scheme = self.scheme
+        if scheme is None and self._counts_within_documents():
+            scheme = "ulysses"
+        if scheme is None:
             import torch
             keys = k.shape[axes[1]] * self.ranks
             seen = keys / 2 if self.options["causal"] else keys
@@ -137,8 +167,8 @@ class _Request:
                         needed)
             self.chosen, self.exchanging = choose(work, _greatest_mesh(self.ranks, near, heads_q, heads_kv))
         else:
-            self.chosen = self.scheme
-            self.exchanging = {"ulysses": self.ranks, "mesh": self.head_ranks}.get(self.scheme, 1)
+            self.chosen = scheme
+            self.exchanging = {"ulysses": self.ranks, "mesh": self.head_ranks}.get(scheme, 1)
         if self.ranks % self.exchanging:
             raise ValueError(f"head_ranks is {self.exchanging}; allowed: a divisor of the number of processes, {self.ranks}")
         heads_of(self.exchanging, heads_q, heads_kv)
@@ -163,7 +193,11 @@ class _Request:
             q = to_heads(exchange, q, heads_q, axes)
             k, v = (to_heads(exchange, tensor, heads_kv, axes) for tensor in (k, v))
             sinks = None if sinks is None else sinks[slice(*heads_q[number])]
+        if self.documents is not None:
+            of_ring = tuple(split(chunks, self.documents) for chunks in of_ring)
         session = options["session"] or session_of(q.device)
+        if session is not None and session.key is None:
+            one._key_of_session(session)
         if seed is None:
             seed = _shared_seed(group, q.device) if options["dropout"] else 0
         run = self._engine()(
@@ -201,6 +235,8 @@ def _shared_seed(group, device):
     """A seed that the group's first process draws for all."""
     import torch.distributed as dist
     seed = one.draw_seed(_torch(), device)
+    if place_of(group)[1] == 1:
+        return seed
     dist.broadcast(seed, 0 if group is None else dist.get_global_rank(group, 0), group=group)
     return seed
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 
-from .. import _merge
+from .. import _merge, _varlen
 from .. import _structs as s
 from .._autograd import bytes_of
 from .._launch import AXES, Call, as_input
@@ -15,6 +15,26 @@ def rows_of(tensor, axis, bounds):
     return tensor.narrow(axis, bounds[0], bounds[1] - bounds[0])
 
 
+class Documents(_varlen._Call):
+    """A call on several documents, one behind the other, on tensors as Part has them."""
+
+    def __init__(self, q, k, v, starts, head, heads, *, causal, window, layout, captured, **options):
+        lengths = {"cu_seqlens_q": starts, "cu_seqlens_k": starts}
+        super().__init__(*(turned(tensor, layout) for tensor in (q, k, v)), lengths, causal=causal, window=window,
+                         captured=captured, **options)
+        self._origin = s.Origin(head=head, heads=heads)
+
+    def _arguments(self, *tensors, **options):
+        arguments = super()._arguments(*tensors, **options)
+        arguments.origin = self._origin
+        return arguments
+
+
+def turned(tensor, layout):
+    """[batch, rows, heads, dim] in either layout, and back."""
+    return tensor if layout == "bshd" else tensor.transpose(1, 2)
+
+
 class Part(Call):
     """A call on a piece of the sequence."""
 
@@ -23,6 +43,9 @@ class Part(Call):
             causal, window = False, None
         super().__init__(q, k, v, causal=causal and "top-left", window=window, mask=None, **options)
         self._origin = origin
+
+    def _make_node(self, *_):
+        """None: the sums over the pieces are the node."""
 
     def _arguments(self, *tensors, **options):
         arguments = super()._arguments(*tensors, **options)
@@ -36,30 +59,35 @@ class Whole(collections.namedtuple("Whole", "head heads head_kv heads_kv rows"))
 
     def scalars(self, score, piece):
         """What the text of whole_score() captures besides, of a piece."""
-        if not score.startswith(_PRELUDE):
+        if not score.startswith(_HEADS):
             return {}
-        return {"of_all_query": piece.first_q, "of_all_key": piece.first_k, "of_all_head": self.head,
-                "of_all_kv_head": self.head_kv, "of_all_rows": self.rows, "of_all_heads": self.heads,
-                "of_all_kv_heads": self.heads_kv}
+        heads = {"of_all_head": self.head, "of_all_kv_head": self.head_kv, "of_all_heads": self.heads,
+                 "of_all_kv_heads": self.heads_kv}
+        if not score.startswith(_HEADS + _PLACES):
+            return heads
+        return {**heads, "of_all_query": piece.first_q, "of_all_key": piece.first_k, "of_all_rows": self.rows}
 
 
-_PRELUDE = (
-    'local function of_all(name) return scalar("of_all_" .. name, "int") end local nq = of_all("rows") local nk = nq '
-    'local i, j = i + of_all("query"), j + of_all("key") '
+# On the first line of a text.
+_HEADS = (
+    'local function of_all(name) return scalar("of_all_" .. name, "int") end '
     'local h, kv = h + of_all("head"), kv + of_all("kv_head") '
-    'local heads, kv_heads = of_all("heads"), of_all("kv_heads") ')  # on the first line of a text
+    'local heads, kv_heads = of_all("heads"), of_all("kv_heads") ')
+_PLACES = 'local nq = of_all("rows") local nk = nq local i, j = i + of_all("query"), j + of_all("key") '
 
 
-def whole_score(score, visible, captured):
-    """The score function as text that counts queries, keys and heads of all processes; None without one."""
+def whole_score(score, visible, captured, within_documents):
+    """The score function as text that counts heads of all processes, and queries and keys unless these count within
+    documents; None without one."""
+    prelude = _HEADS if within_documents else _HEADS + _PLACES
     if score is None and visible is None:
         return None
     if not isinstance(score, str):
-        return _PRELUDE + trace(score, visible, captured)
+        return prelude + trace(score, visible, captured)
     if visible is not None:
         raise ValueError("visible comes with a score that is text; allowed: the text states both")
     if "=" in score:
-        return _PRELUDE + score
+        return prelude + score
     if score != "softcap":
         raise ValueError(f"score is {score!r}; allowed over several processes: 'softcap', whose text asks for no place, Lua "
                          "text, and Python functions")
@@ -73,6 +101,14 @@ class Calls:
         """whole: the place of this process's heads among all, a Whole."""
         self.options, self.axis = options, AXES[options["layout"]][1]
         self._whole, self._kept = whole, {}
+
+    def _documents(self, q, k, v, piece):
+        import torch
+        starts = torch.tensor(piece.documents, dtype=torch.int32, device=q.device)
+        options = self.options
+        if options["score"] is not None:
+            options = {**options, "captured": {**(options["captured"] or {}), **self._whole.scalars(options["score"], piece)}}
+        return Documents(q, k, v, starts, self._whole.head, self._whole.heads, **options)
 
     def _call(self, q, k, v, piece):
         options = self.options
@@ -91,6 +127,8 @@ class Calls:
     def forward(self, q, k, v, piece, seed, offset):
         """(O, LSE) of the piece's queries on its keys."""
         q, k, v = rows_of(q, self.axis, piece.q), rows_of(k, self.axis, piece.k), rows_of(v, self.axis, piece.k)
+        if piece.documents:
+            return self._forward_documents(q, k, v, piece, seed, offset)
         call = self._call(q, k, v, piece)
         made = call.forward_again(q, k, v, seed, offset)
         if made is None:
@@ -103,6 +141,8 @@ class Calls:
         q, out, dout = (rows_of(tensor, self.axis, piece.q) for tensor in (q, out, dout))
         lse, dlse = (None if tensor is None else rows_of(tensor, 2, piece.q).contiguous() for tensor in (lse, dlse))
         k, v = rows_of(k, self.axis, piece.k), rows_of(v, self.axis, piece.k)
+        if piece.documents:
+            return self._backward_documents(q, k, v, out, lse, dout, dlse, piece, seed, offset)
         call = self._call(q, k, v, piece)
         wanted = call.want_gradients()
         again = None if wanted else call.backward_again(q, k, v, out, lse, dout, dlse, seed, offset)
@@ -112,6 +152,22 @@ class Calls:
         tensors = {"q": q, "k": k, "v": v, "o": out, "dout": dout, "dq": dq, "dk": dk, "dv": dv}
         return (dq, dk, dv), call.backward(tensors, lse, dlse, seed, offset, bytes_of(q), wanted)
 
+
+    def _forward_documents(self, q, k, v, piece, seed, offset):
+        call, layout = self._documents(q, k, v, piece), self.options["layout"]
+        q, k, v = (turned(tensor, layout) for tensor in (q, k, v))
+        out, lse = call.new_output(q), call.new_lse(q)
+        call.forward(q, k, v, out, lse, seed, offset, bytes_of(q))
+        return turned(out, layout), lse.unsqueeze(0)
+
+    def _backward_documents(self, q, k, v, out, lse, dout, dlse, piece, seed, offset):
+        call, layout = self._documents(q, k, v, piece), self.options["layout"]
+        wanted = call.want_gradients()
+        q, k, v, out, dout = (turned(tensor, layout) for tensor in (q, k, v, out, dout))
+        dq, dk, dv = call.new_gradients(q, k, v)
+        tensors = {"q": q, "k": k, "v": v, "o": out, "dout": dout, "dq": dq, "dk": dk, "dv": dv}
+        captured = call.backward(tensors, lse, dlse, seed, offset, bytes_of(q), wanted)
+        return tuple(turned(gradient, layout) for gradient in (dq, dk, dv)), captured
 
     def merge(self, session, made, part):
         """Puts another part of the keys to what was made of some, in place; all float32."""

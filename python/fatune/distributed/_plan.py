@@ -9,8 +9,9 @@ NO_END = 1 << 62
 STEP = 64  # places of dropout are multiples of it
 
 # A call: rows `q` (begin, end) of this process's queries, rows `k` of the keys at hand, the places of both firsts in the
-# whole sequence; whether all queries see all keys; otherwise their places decide. chunks: which of its chunks `q` is.
-Piece = collections.namedtuple("Piece", "q k first_q first_k whole chunks")
+# whole sequence; whether all queries see all keys; otherwise their places decide. chunks: which of its chunks `q` is;
+# documents: None, or the first row of each of several, then all rows, which see themselves alone.
+Piece = collections.namedtuple("Piece", "q k first_q first_k whole chunks documents")
 # Rows of K and V, (begin, end) of the process that owns them, one range for each of its chunks that is needed.
 Step = collections.namedtuple("Step", "source ranges pieces")
 Plan = collections.namedtuple("Plan", "steps sends")
@@ -29,6 +30,8 @@ def diagonals(causal, window):
 def _seen(q, k, seen):
     """The keys of a chunk (begin, end) that some query of the other sees, and whether all see all of the chunk."""
     first, last = seen
+    if q.of != k.of:
+        return None
     begin = max(k.first, q.first + first)
     begin = k.first + max(0, begin - k.first) // STEP * STEP
     end = min(k.end, q.end - 1 + last + 1)
@@ -50,6 +53,8 @@ def _needs(q_chunks, k_chunks, seen):
     needs = []
     for k in k_chunks:
         found = [some for some in (_seen(q, k, seen) for q in q_chunks) if some]
+        if found and k.of and len(k.of) > 1:
+            found = [(k.first, k.end, False)]
         needs.append((min(begin for begin, _, _ in found), max(end for _, end, _ in found)) if found else None)
     return needs
 
@@ -77,9 +82,9 @@ def _joined(pieces):
 def _pieces(q_chunks, at_hand, seen, places):
     """at_hand: the keys as chunks of the whole sequence, one behind the other."""
     is_causal = seen == (-NO_END, 0)
-    if is_causal and not places and tuple(at_hand) == tuple(q_chunks):  # the order of queries and keys decides
+    if is_causal and not places and q_chunks[0].of is None and tuple(at_hand) == tuple(q_chunks):  # the order of queries and keys decides
         rows = sum(chunk.rows for chunk in q_chunks)
-        return [Piece((0, rows), (0, rows), 0, 0, False, tuple(range(len(q_chunks))))]
+        return [Piece((0, rows), (0, rows), 0, 0, False, tuple(range(len(q_chunks))), None)]
     pieces, row = [], 0
     for n, q in enumerate(q_chunks):
         begin_k = 0
@@ -87,8 +92,12 @@ def _pieces(q_chunks, at_hand, seen, places):
             some = _seen(q, k, seen)
             if some:
                 begin, end, whole = some
+                documents = None
+                if q.of and len(q.of) > 1:  # several, each by itself
+                    begin, end, whole = k.first, k.end, False
+                    documents = tuple(start - q.first for start in q.of)
                 keys = (begin_k + begin - k.first, begin_k + end - k.first)
-                pieces.append(Piece((row, row + q.rows), keys, q.first, begin, whole, (n,)))
+                pieces.append(Piece((row, row + q.rows), keys, q.first, begin, whole, (n,), documents))
             begin_k += k.rows
         row += q.rows
     return pieces if places else _joined(pieces)
@@ -100,7 +109,7 @@ def _ranges(k_chunks, needs):
     for start, chunk, need in zip(_starts(k_chunks), k_chunks, needs):
         if need:
             ranges.append((start + need[0] - chunk.first, start + need[1] - chunk.first))
-            at_hand.append(Chunk((need[0], need[1] - need[0])))
+            at_hand.append(Chunk((need[0], need[1] - need[0], *chunk[2:])))
     return tuple(ranges), tuple(at_hand)
 
 
@@ -143,8 +152,8 @@ def gather_plan(rank, chunks, seen, places):
     for chunk, source, place in found:
         copies.append((source, place, place + chunk.rows, to))
         to += chunk.rows
-        if at_hand and at_hand[-1].end == chunk.first:
-            at_hand[-1] = Chunk((at_hand[-1].first, at_hand[-1].rows + chunk.rows))
+        if at_hand and at_hand[-1].end == chunk.first and at_hand[-1].of == chunk.of:
+            at_hand[-1] = Chunk((at_hand[-1].first, at_hand[-1].rows + chunk.rows, *chunk[2:]))
         else:
             at_hand.append(chunk)
     sends = tuple(_ranges(chunks[rank], _needs(chunks[target], chunks[rank], seen))[0] for target in range(ranks))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import functools
 from typing import TYPE_CHECKING
 
@@ -14,8 +15,9 @@ ORDERS = ("zigzag", "contiguous")
 
 
 class Chunk(tuple):
-    """(first row in the whole sequence, rows)."""
+    """(first row in the whole sequence, rows); or (..., what it belongs to), see documents_of()."""
     __slots__ = ()
+    of = property(lambda self: self[2] if len(self) > 2 else None)
     first = property(lambda self: self[0])
     rows = property(lambda self: self[1])
     end = property(lambda self: self[0] + self[1])
@@ -50,6 +52,29 @@ def chunks_of(rank, ranks, length, order):
     rows = length // parts
     numbers = (rank,) if order == "contiguous" else (rank, parts - 1 - rank)
     return join(Chunk((number * rows, rows)) for number in numbers)
+
+
+@functools.lru_cache(maxsize=256)
+def split(chunks, documents):
+    """The chunks, cut where documents end that are not whole in them. documents: the first row of each, then all rows. What
+    a chunk belongs to is the first row of its document, or, where it has whole ones, their first rows and its end."""
+    made = []
+    for chunk in chunks:
+        first = documents[bisect.bisect_right(documents, chunk.first) - 1]
+        inside = documents[bisect.bisect_left(documents, chunk.first):bisect.bisect_left(documents, chunk.end)]
+        begin = chunk.first
+        if first < begin:  # a document that began before
+            end = min(chunk.end, documents[bisect.bisect_right(documents, begin)])
+            made.append(Chunk((begin, end - begin, (first,))))
+            begin = end
+        last = documents[bisect.bisect_right(documents, chunk.end) - 1]  # where the last whole one ends
+        whole = tuple(start for start in inside if start < last)
+        if whole:
+            made.append(Chunk((begin, last - begin, (*whole, last))))
+            begin = last
+        if begin < chunk.end:  # one that goes on behind it
+            made.append(Chunk((begin, chunk.end - begin, (begin,))))
+    return tuple(made)
 
 
 def place_of(group):
