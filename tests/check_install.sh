@@ -71,6 +71,18 @@ if command -v c++ >/dev/null; then
   done
 fi
 
+# The example over several processes, where there is an MPI with its headers.
+printf '#include <mpi.h>\nint main(void) { return MPI_SUCCESS; }\n' >"$scratch/mpi.c"
+if command -v c++ >/dev/null && mpicc "$scratch/mpi.c" -o "$scratch/mpi" 2>/dev/null; then
+  # shellcheck disable=SC2086 # flags are many words
+  mpicc -std=gnu11 -O2 -Wall -Wextra -Werror "-I$source/tests/installed" "$source/tests/installed/several_ranks.c" \
+    -o "$scratch/several_ranks" $flags -ldl -lm
+  OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 \
+    mpirun -n 3 "$scratch/several_ranks" a100 || { echo "several_ranks fails"; exit 1; }
+else
+  echo "no MPI to compile with: tests/installed/several_ranks.c is left out"
+fi
+
 # The manual page has every command and is sound troff; the completion completes.
 page=$prefix/share/man/man1/fatune.1
 for command in tune emit compile bench verify explain cache gpus doctor; do

@@ -103,6 +103,7 @@ class _Request:
         text["score"] = self.score and hashlib.sha256(self.score.encode()).hexdigest()[:12]
         for name, value in sorted((options["captured"] or {}).items()):
             text[f"captured {name!r}"] = (tuple(value.shape), value.dtype) if hasattr(value, "shape") else type(value).__name__
+        text["scheme"] = f"{self.scheme!r} (takes {self.chosen!r}, {self.exchanging} exchange heads)"
         text["documents"] = self.documents is not None
         text["sinks"] = None if self.sinks is None else (tuple(self.sinks.shape), self.sinks.dtype)
         text["gradients"] = self._learnt()
