@@ -228,6 +228,30 @@ def packed(rank, ranks):
             compare(f"{scheme}: d{name}", many.unshard(tensor.grad), one.grad.transpose(0, 1).unsqueeze(0), 8e-3)
 
 
+def drop_in(rank, ranks):
+    """PyTorch's context_parallel by its own signature: buffers become shares and whole again, SDPA sees all keys."""
+    _attention.Calls = Exact
+    _attention.session_of = lambda device: None
+    functional, rows = torch.nn.functional, 12 * ranks
+    q, k, v, dout = tensors(2, 2, rows, 8)
+    out, _, wanted = whole_reference(q, k, v, dout, torch.zeros(2, 2, rows), {"causal": True, "window": None, "dropout": 0,
+                                                                            "layout": "bhsd"}, None)
+    before, whole = functional.scaled_dot_product_attention, [tensor.clone() for tensor in (q, k, v, dout)]
+    mesh = dist.device_mesh.init_device_mesh("cpu", (ranks,))
+    with many.context_parallel(mesh, buffers=[q, k, v, dout], buffer_seq_dims=[2] * 4, no_restore_buffers={dout}):
+        own = [tensor.clone().requires_grad_() for tensor in (q, k, v)]
+        got = functional.scaled_dot_product_attention(*own, is_causal=True)
+        got.backward(dout.clone())
+        expect(ValueError, ["attn_mask"], lambda: functional.scaled_dot_product_attention(*own, attn_mask=torch.ones(1)))
+        expect(ValueError, ["enable_gqa"], lambda: functional.scaled_dot_product_attention(own[0], own[1][:, :1], own[2][:, :1]))
+    assert functional.scaled_dot_product_attention is before
+    assert all(torch.equal(a, b) for a, b in zip((q, k, v), whole)) and dout.shape[2] == 12
+    compare("O", many.context_parallel_unshard(mesh, [got], [2])[0], out, 2e-6)
+    for name, tensor, gradient in zip("qkv", own, wanted):
+        compare("d" + name, many.unshard(tensor.grad), gradient, 5e-6)
+    expect(ValueError, ["buffer_seq_dims are 0 for 1"], lambda: many.context_parallel(mesh, buffers=[q]).__enter__())
+
+
 def unseen(rank, ranks):
     """A window's steps that see nothing are neither sent nor computed."""
     _attention.Calls = Exact
@@ -403,7 +427,7 @@ def shares(rank, ranks):
 
 
 TASKS = types.SimpleNamespace(**{task.__name__: task for task in (
-    schemes, documents, unseen, emulated, packed, dropped, scored, differing, dying, alone, shares)})
+    schemes, documents, unseen, emulated, packed, dropped, scored, drop_in, differing, dying, alone, shares)})
 
 
 def run(names, rank, ranks, port):

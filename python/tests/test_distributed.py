@@ -33,7 +33,7 @@ class Distributed(unittest.TestCase):
         self.run_ranks("schemes", 4, share=14)
 
     def test_failures_name_rank_and_argument(self):
-        self.run_ranks("differing,dying", 3)
+        self.run_ranks("drop_in,differing,dying", 3)
 
     @unittest.skipUnless(test_torch.HAS_CXX, "there is no C++ compiler for the emulator")
     def test_kernels(self):

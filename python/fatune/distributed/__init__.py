@@ -6,7 +6,8 @@
 """
 
 from ._attention import attention
+from ._context_parallel import context_parallel, context_parallel_unshard
 from ._shares import positions, shard, unshard
 from ._transport import Broken
 
-__all__ = ["Broken", "attention", "positions", "shard", "unshard"]
+__all__ = ["Broken", "attention", "context_parallel", "context_parallel_unshard", "positions", "shard", "unshard"]
