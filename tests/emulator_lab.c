@@ -102,7 +102,7 @@ static int run_plan(void *payload, const fatune_arguments *arguments) {
 /* The run's own failure is a finding, any other one of the lab. */
 static void check(struct emulator_run *run, struct ft_problem *problem, fatune_plan *plan) {
   enum { ALL_ROWS = 1 << 20, THREADS = 1 };
-  const struct ft_problem_run runner = {run_plan, plan, NULL};
+  const struct ft_problem_run runner = {run_plan, plan, NULL, false};
   assert_ok(ft_problem_fit(problem, plan));
   run->status = ft_problem_check(problem, &runner, ALL_ROWS, THREADS, &run->comparison);
   if (run->status != FT_OK || run->comparison.error_ratio <= 1) return;

@@ -145,6 +145,43 @@ START_TEST(damage_is_named) {
 }
 END_TEST
 
+struct flickering {
+  const struct ft_problem *problem;
+  const struct ft_request *request;
+  int runs, changed; /* 0: none; else O or LSE of the second run, by a bit */
+};
+
+static int run_flickering(void *payload, const fatune_arguments *arguments) {
+  struct flickering *const it = payload;
+  run_on_cpu(it->problem, it->request);
+  const bool second = ++it->runs == 2;
+  if (second && it->changed == 1) o_row(arguments, 1, 2, 7)[3] ^= 1;
+  if (second && it->changed == 2) arguments->lse[40] = nextafterf(arguments->lse[40], 100);
+  return FT_OK;
+}
+
+/* By less than any tolerance. */
+START_TEST(what_differs_from_run_to_run_is_wrong) {
+  static const char *const told[] = {"", "O differs from run to run",
+                                     "LSE differs from run to run"};
+  const struct fake_lab lab = fake_lab_open();
+  const struct ft_problem_options options = problem_options(requests[0], FT_LAYOUT_PADDED);
+  struct ft_problem *problem = problem_make(&lab, &options);
+  struct flickering it = {problem, &options.request, 0, _i};
+  struct ft_comparison comparison;
+  struct ft_problem_run run = {run_flickering, &it, NULL, true};
+  ck_assert_status(ft_problem_check(problem, &run, 50, 2, &comparison), FT_OK);
+  ck_assert_int_eq(it.runs, 2);
+  ck_assert_msg((comparison.error_ratio <= 1) == (_i == 0), "%s", comparison.worst);
+  ck_assert_msg(strstr(comparison.worst, told[_i]) != NULL, "%s", comparison.worst);
+  run.twice = false;
+  ck_assert_status(ft_problem_check(problem, &run, 50, 2, &comparison), FT_OK);
+  ck_assert_int_eq(it.runs, 3);
+  ft_problem_free(problem);
+  fake_lab_close(&lab);
+}
+END_TEST
+
 START_TEST(inputs_follow_the_seed) {
   const struct fake_lab lab = fake_lab_open();
   struct ft_problem_options options =
@@ -325,6 +362,7 @@ Suite *make_problem_suite(void) {
   tcase_set_timeout(tcase, 60);
   tcase_add_loop_test(tcase, right_outputs_pass_in_every_layout, 0, REQUESTS * LAYOUTS);
   tcase_add_test(tcase, damage_is_named);
+  tcase_add_loop_test(tcase, what_differs_from_run_to_run_is_wrong, 0, 3);
   tcase_add_test(tcase, inputs_follow_the_seed);
   tcase_add_loop_test(tcase, shared_pages_hold_the_same_rows, 0, 2);
   tcase_add_test(tcase, mask_density_is_as_asked);

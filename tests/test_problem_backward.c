@@ -203,7 +203,7 @@ START_TEST(deterministic_requests_run_twice) {
     const struct ft_problem_options options =
         problem_options("backward bf16 d64 nq33 nk65 hq2 deterministic", FT_LAYOUT_BSHD);
     struct runner runner = {.problem = problem_make(&lab, &options), .wavers = wavers};
-    const struct ft_problem_run how = {run, &runner, NULL};
+    const struct ft_problem_run how = {run, &runner, NULL, false};
     struct ft_comparison comparison;
     ck_assert_status(ft_problem_check(runner.problem, &how, 50, 1, &comparison), FT_OK);
     ck_assert_int_eq(runner.runs, 2);
@@ -219,7 +219,7 @@ START_TEST(others_run_once) {
   const struct fake_lab lab = fake_lab_open();
   const struct ft_problem_options options = problem_options(requests[0], FT_LAYOUT_BSHD);
   struct runner runner = {.problem = problem_make(&lab, &options)};
-  const struct ft_problem_run how = {run, &runner, NULL};
+  const struct ft_problem_run how = {run, &runner, NULL, false};
   struct ft_comparison comparison;
   ck_assert_status(ft_problem_check(runner.problem, &how, 50, 1, &comparison), FT_OK);
   ck_assert_int_eq(runner.runs, 1);

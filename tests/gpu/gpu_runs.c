@@ -53,7 +53,7 @@ bool gpu_run_config(struct gpu_findings *findings, const struct gpu_case *one, i
     tell_wrong(findings, one, config, fatune_detail());
     return false;
   }
-  const struct ft_problem_run run = {gpu_run_and_wait, plan, NULL};
+  const struct ft_problem_run run = {gpu_run_and_wait, plan, NULL, false};
   gpu_assert_ok(ft_problem_fit(problem, plan));
   const int status = ft_problem_check(problem, &run, ROWS, gpu_lab()->threads, &comparison);
   if (status != FATUNE_OK) tell_wrong(findings, one, config, fatune_detail());
@@ -119,7 +119,7 @@ void gpu_check_requests(const char *name, int most, int configs,
 void gpu_check_large(const char *request, uint64_t seed) {
   enum { CHECKED_ROWS = 64 };
   struct gpu_scene scene = gpu_scene_open(request, NULL, seed);
-  const struct ft_problem_run run = {gpu_run_and_wait, scene.plan, NULL};
+  const struct ft_problem_run run = {gpu_run_and_wait, scene.plan, NULL, false};
   struct ft_comparison comparison;
   gpu_assert_ok(
       ft_problem_check(scene.problem, &run, CHECKED_ROWS, gpu_lab()->threads, &comparison));

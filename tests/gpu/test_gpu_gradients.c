@@ -30,7 +30,7 @@ static const char *const large_requests[] = {"backward bf16 d128 hq16 hkv4 b2 nq
 START_TEST(large_problems_are_right) {
   enum { ROWS = 64 };
   struct gpu_scene scene = gpu_scene_open(large_requests[_i], NULL, 700 + (uint64_t)_i);
-  const struct ft_problem_run run = {gpu_run_and_wait, scene.plan, NULL};
+  const struct ft_problem_run run = {gpu_run_and_wait, scene.plan, NULL, false};
   struct ft_comparison comparison;
   gpu_assert_ok(ft_problem_check(scene.problem, &run, ROWS, gpu_lab()->threads, &comparison));
   ck_assert_msg(comparison.error_ratio <= 1, "%s: %s", large_requests[_i], comparison.worst);

@@ -154,7 +154,7 @@ static int check_case(struct cli_check *check, const struct ft_problem_options *
   struct ft_problem *problem = NULL;
   struct ft_comparison comparison;
   int status;
-  const struct ft_problem_run run = {run_kernel, check, NULL};
+  const struct ft_problem_run run = {run_kernel, check, NULL, false};
   FT_CHECK(ft_problem_make(&problem, check->session, options));
   FT_CHECK(ft_problem_fit(problem, check->plan));
   status = ft_problem_check(problem, &run, rows, cores > 0 ? (int)cores : 1, &comparison);

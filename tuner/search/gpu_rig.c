@@ -165,7 +165,7 @@ static int run_and_wait(void *payload, const fatune_arguments *arguments) {
 static int verify_on(struct loaded *loaded, struct ft_problem *problem,
                      const struct ft_request *request, int rows, struct ft_comparison *comparison) {
   const struct ft_gpu_rig *rig = loaded->rig;
-  const struct ft_problem_run run = {run_and_wait, loaded, rig->stream};
+  const struct ft_problem_run run = {run_and_wait, loaded, rig->stream, problem == rig->small};
   size_t bytes;
   FT_TRY(workspace_of(loaded, problem, request, &bytes));
   FT_TRY(ft_problem_reserve(problem, bytes));

@@ -196,16 +196,50 @@ int ft_problem_verify(struct ft_problem *problem, int rows, int threads,
   return FT_OK;
 }
 
+/* What nobody writes is poison both times. */
+static int compare_again(struct ft_problem *problem, unsigned char *again,
+                         struct ft_comparison *comparison) {
+  static const struct {
+    int buffer;
+    const char *name;
+  } outputs[] = {{FT_O, "O"}, {FT_LSE, "LSE"}};
+  for (int i = 0; i < (problem->options.want_lse ? 2 : 1); i++) {
+    const int buffer = outputs[i].buffer;
+    FT_TRY(ft_output_fetch(problem, buffer, again));
+    const unsigned char *const before = buffer == FT_O ? problem->o_image : problem->lse_image;
+    if (memcmp(again, before, problem->bytes[buffer] + 2 * FT_FENCE_BYTES) == 0) continue;
+    ft_output_found(comparison, "%s differs from run to run", outputs[i].name);
+    return FT_OK;
+  }
+  return FT_OK;
+}
+
+static int verify_again(struct ft_problem *problem, struct ft_comparison *comparison) {
+  const size_t o = problem->bytes[FT_O], lse = problem->bytes[FT_LSE];
+  unsigned char *const again = malloc((o > lse ? o : lse) + 2 * FT_FENCE_BYTES);
+  if (!again) return ft_fail(FT_E_MEMORY, "no memory for a copy of the outputs");
+  int status = ft_session_enter(problem->session);
+  if (status == FT_OK) {
+    status = ft_stream_wait(problem->session, NULL);
+    if (status == FT_OK) status = compare_again(problem, again, comparison);
+    ft_session_leave(problem->session);
+  }
+  free(again);
+  return status;
+}
+
 int ft_problem_check(struct ft_problem *problem, const struct ft_problem_run *run, int rows,
                      int threads, struct ft_comparison *comparison) {
   const struct ft_request *request = &problem->options.request;
   FT_TRY(ft_problem_poison(problem, run->stream));
   FT_TRY(run->run(run->payload, &problem->arguments));
   FT_TRY(ft_problem_verify(problem, rows, threads, comparison));
-  if (request->pass != FT_BACKWARD || !request->deterministic || comparison->damaged) return FT_OK;
+  const bool backward = request->pass == FT_BACKWARD;
+  if (comparison->damaged || !(backward ? request->deterministic : run->twice)) return FT_OK;
   FT_TRY(ft_problem_poison(problem, run->stream));
   FT_TRY(run->run(run->payload, &problem->arguments));
-  FT_TRY(ft_problem_verify_repeat(problem, comparison));
+  FT_TRY(backward ? ft_problem_verify_repeat(problem, comparison)
+                  : verify_again(problem, comparison));
   problem->verdict = *comparison;
   return FT_OK;
 }

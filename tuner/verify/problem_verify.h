@@ -12,12 +12,14 @@
 int ft_problem_verify(struct ft_problem *problem, int rows, int threads,
                       struct ft_comparison *comparison);
 
-/* Poisons, runs and verifies; a deterministic backward is run twice. run returns FT_OK when all is
- * done, not only begun; its failure is this function's. */
+/* Poisons, runs and verifies. A deterministic backward, and with `twice` a forward, is run again
+ * and must give the same bits. run returns FT_OK when all is done, not only begun; its failure is
+ * this function's. */
 struct ft_problem_run {
   int (*run)(void *payload, const fatune_arguments *arguments);
   void *payload;
   cu_stream stream; /* the stream it runs on */
+  bool twice;
 };
 int ft_problem_check(struct ft_problem *problem, const struct ft_problem_run *run, int rows,
                      int threads, struct ft_comparison *comparison);
