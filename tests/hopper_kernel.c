@@ -23,7 +23,8 @@ enum { HEAD_LINES = 9 };
 static const char head[] =
     "//@ for _, family in ipairs { 'common', 'memory', 'mbarrier', 'tma', 'bulk', 'barriers', "
     "'stmatrix', "
-    "'registers', 'wgmma', 'wgmma_product', 'cluster', 'cluster_copy', 'cluster_reads' } do "
+    "'registers', 'wgmma', 'wgmma_product', 'cluster', 'multicast', 'cluster_copy', "
+    "'cluster_reads' } do "
     "part('parts/ptx_' .. family .. '.cu.in', {}) end\n"
     "struct Words { TensorMap maps[4]; unsigned *in, *out; };\n"
     "extern \"C\" __global__ void %s __launch_bounds__(1024, 1)\n"

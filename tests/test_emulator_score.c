@@ -105,9 +105,12 @@ START_TEST(packed_scores_are_right) {
       "visible = (i + j + h) % 5 ~= 0 and i + nk >= j + nq";
   static const char *const requests_of_groups[] = {"forward bf16 d64 hq32 hkv2 b1 nq9 nk140",
                                                    "forward fp16 d32 hq6 hkv1 nq70 nk100 sinks"};
-  run_right("h200", "by head", by_head, requests_of_groups[_i], FT_LAYOUT_PADDED,
-            "wgmma_forward block_m=64 block_n=64 stages=2 q_stages=1 direct_store=1 pack_gqa=1",
-            false);
+  static const char *const configs[] = {
+      "wgmma_forward block_m=64 block_n=64 stages=2 q_stages=1 direct_store=1 pack_gqa=1",
+      "mma_forward block_m=16 block_n=64 warps=4 stages=2 key_warps=4 pack_gqa=1 split_keys=4 "
+      "ctas_per_sm=1"};
+  run_right("h200", "by head", by_head, requests_of_groups[_i % 2], FT_LAYOUT_PADDED,
+            configs[_i / 2], false);
 }
 END_TEST
 
@@ -266,7 +269,7 @@ Suite *make_emulator_score_suite(void) {
   tcase_set_timeout(tests, 300);
   tcase_add_loop_test(tests, builtin_scores_are_right, 0, of_runs(BUILTIN));
   tcase_add_loop_test(tests, random_scores_are_right, 0, of_runs(RANDOM_SCORES));
-  tcase_add_loop_test(tests, packed_scores_are_right, 0, 2);
+  tcase_add_loop_test(tests, packed_scores_are_right, 0, 4);
   tcase_add_test(tests, hidden_keys_that_are_seen_are_told);
   tcase_add_loop_test(tests, nan_reaches_those_that_see_it, 0, 2);
   tcase_add_loop_test(tests, tiny_gradients_are_right, 0, 2);

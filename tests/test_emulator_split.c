@@ -13,6 +13,9 @@
 #define WGMMA(more)                                                                                \
   "wgmma_forward block_m=64 block_n=64 stages=2 q_stages=1 direct_store=1 split_keys=1" more
 /* Parts that the blocks of a cluster put together. */
+#define SHARED(warps, more)                                                                        \
+  "mma_forward block_m=16 block_n=64 warps=" #warps " stages=2 key_warps=" #warps more             \
+  " ctas_per_sm=1"
 #define CLUSTER(more) "wgmma_forward block_m=64 block_n=64 stages=2 q_stages=1 direct_store=1" more
 
 static const struct {
@@ -30,10 +33,18 @@ static const struct {
     {"bf16 d128 hq8 hkv2 nq1 nk1000 causal", CLUSTER(" pack_gqa=1 split_keys=16")},
     {"fp16 d64 dv40 hq2 nq33 nk700 sinks dropout", CLUSTER(" split_keys=4")},
     {"bf16 d64 nq130 nk700 window@200,30 mask=64x64@0.5", CLUSTER(" split_keys=8")},
-    {"fp16 d256 hq8 hkv2 nq5 nk500 score=alibi", CLUSTER(" pack_gqa=1 split_keys=4")},
+    {"fp16 d256 hq8 hkv2 nq5 nk500", CLUSTER(" pack_gqa=1 split_keys=4")},
     {"e4m3 d64 hq2 b2 nq70 nk300 causal sinks", CLUSTER(" split_keys=2")},
     {"bf16 d40 hq8 hkv2 b2 nq3 nk700 causal pages=16", CLUSTER(" pack_gqa=1 split_keys=8")},
     {"bf16 d64 nq300 nk70 causal", CLUSTER(" split_keys=4")}, /* parts without a step */
+    {"bf16 d128 hq8 hkv2 nq1 nk1000 causal", SHARED(4, " pack_gqa=1 split_keys=16")},
+    {"fp16 d64 dv40 hq4 hkv2 nq11 nk700 sinks dropout", SHARED(2, " pack_gqa=1 split_keys=4")},
+    {"bf16 d72 hq4 hkv2 nq5 nk9000 window@8500,30", SHARED(4, " pack_gqa=1 split_keys=1")},
+    {"bf16 d64 nq130 nk700 causal mask=64x64@0.5", SHARED(4, " split_keys=8")},
+    {"fp16 d256 hq8 hkv2 nq5 nk500 sinks", SHARED(1, " pack_gqa=1")},
+    {"bf16 d40 hq8 hkv2 b2 nq3 nk700 causal pages=16", SHARED(4, " pack_gqa=1 split_keys=8")},
+    {"fp32 d40 nq30 nk300 causal", SHARED(4, " split_keys=2")},
+    {"bf16 d64 nq300 nk70 causal sinks", SHARED(2, "")}, /* rows that see no key */
 };
 
 START_TEST(every_row_is_right) {
@@ -70,17 +81,30 @@ static const struct {
      CLUSTER(" split_keys=8")},
     {"parts/key_parts_cluster.cu.in", "+ min(part.number, longer)", "", ONE_TILE,
      CLUSTER(" split_keys=8")},
-    {"parts/merge_cluster.cu.in", "rO[n] += weight[part] *", "rO[n] +=", ONE_TILE,
+    {"parts/merge_four.cu.in", "four.o[n] += weight *", "four.o[n] +=", ONE_TILE,
      CLUSTER(" split_keys=4")},
-    {"parts/merge_cluster.cu.in", ": 0.f) * add_sink(lse, params, head);", ": 0.f);",
-     ONE_TILE " sinks", CLUSTER(" split_keys=4")},
-    {"parts/merge_cluster.cu.in", "most + lg2(weights) * LN_2", "lg2(weights) * LN_2", ONE_TILE,
+    {"parts/merge_four.cu.in", "const float shrunk = add_sink(four.lse, params, head);",
+     "const float shrunk = 1.f;", ONE_TILE " sinks", CLUSTER(" split_keys=4")},
+    {"parts/merge_four.cu.in", "most + lg2(weights) * LN_OF_2", "lg2(weights) * LN_OF_2", ONE_TILE,
      CLUSTER(" split_keys=4")},
-    {"parts/merge_cluster.cu.in", "cluster_sync();  // all parts are there", "__syncwarp();",
+    {"parts/merge_cluster.cu.in", "cluster_sync();  // all parts are there", "__syncthreads();",
      ONE_TILE, CLUSTER(" split_keys=4")},
-    {"parts/merge_cluster.cu.in", "cluster_sync();  // nobody reads", "// nobody reads", ONE_TILE,
+    {"parts/merge_cluster.cu.in", "cluster_meet();  // nobody reads", "// nobody reads", ONE_TILE,
      CLUSTER(" split_keys=4")},
-    {"parts/merge_cluster.cu.in", "+ column) * 4;", ") * 4;", ONE_TILE, CLUSTER(" split_keys=4")},
+    {"parts/merge_cluster.cu.in", "+ column) * 4, rank);", ") * 4, rank);", ONE_TILE,
+     CLUSTER(" split_keys=4")},
+    {"parts/mma_loop_staged.cu.in", "step) + rows.own_keys;", "step);", ONE_TILE, SHARED(4, "")},
+    {"parts/mma_tile.cu.in", "SMEM_V + own_keys * V_STRIDE", "SMEM_V", ONE_TILE, SHARED(4, "")},
+    {"parts/merge_four.cu.in", "four.o[n] += weight *", "four.o[n] +=", ONE_TILE, SHARED(4, "")},
+    {"parts/merge_four.cu.in", "four.o[n] *= shrunk;", ";", ONE_TILE " sinks", SHARED(4, "")},
+    {"parts/epilogue_shared_rows.cu.in", "__syncthreads();  // K and V", "// K and V", ONE_TILE,
+     SHARED(4, "")},
+    {"parts/epilogue_shared_rows.cu.in", "if (row >= left) continue;", "", ONE_TILE,
+     SHARED(4, " split_keys=4")},
+    {"parts/epilogue_shared_rows.cu.in", "column + 2, four.o[2], four.o[3]",
+     "column + 2, four.o[0], four.o[1]", "bf16 d64 nq7 nk9000", SHARED(4, " split_keys=1")},
+    {"parts/copy_queries.cu.in", "i < sequence.nq && (", "(", "bf16 d64 hq4 hkv2 nq3 nk100",
+     SHARED(4, " pack_gqa=1")},
     {"parts/schedule_cluster.cu.in", "tile.part.number = blockIdx.x % PARTS;",
      "tile.part.number = 0;", ONE_TILE, CLUSTER(" split_keys=4")},
 };

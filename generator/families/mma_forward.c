@@ -15,6 +15,7 @@ static bool serves(const struct ft_request *request, const struct ft_arch *arch)
 
 static enum ft_schedule schedule(const struct ft_request *request, const struct ft_config *config) {
   if (request->ragged) return FT_SCHEDULE_RAGGED;
+  if (ft_mma_forward_knobs(config)->split_keys > 1) return FT_SCHEDULE_CLUSTER;
   if (ft_mma_forward_knobs(config)->split_keys) return FT_SCHEDULE_SPLIT;
   return ft_schedule_lpt(request, config);
 }
@@ -32,7 +33,10 @@ static void plan_shared_memory(struct ft_budget *budget, struct ft_mma_forward_b
   own->smem_k_offset = k->q_in_regs ? 0 : own->q_bytes;
   own->smem_v_offset = own->smem_k_offset + k->stages * own->k_bytes;
   const int loop = max_int(own->q_bytes, own->smem_v_offset + k->stages * own->v_bytes);
-  budget->smem_bytes = max_int(loop, own->o_bytes);
+  const int part = ft_part_bytes(k->block_m, own->o_columns);
+  own->smem_part_offset = k->key_warps * part;
+  const int parts = own->smem_part_offset + (k->split_keys > 1 ? part : 0);
+  budget->smem_bytes = max_int(loop, k->key_warps ? parts : own->o_bytes);
 }
 
 /* A warp holds a fragment of R x C values in 32 threads: fp32 takes R * C / 32 registers of each,
@@ -42,8 +46,9 @@ static void plan_registers(struct ft_budget *budget, struct ft_mma_forward_budge
   enum { ADDRESSES_AND_STATISTICS = 40 }; /* pointers, loop state, row_max and row_sum */
   const int rows = own->warp_rows, words = ft_pair_registers(request->dtype);
   own->regs_q = k->q_in_regs ? words * rows * own->d_pad / 64 : 0;
-  own->regs_s = rows * k->block_n / 32 * (k->overlap_qk ? 2 : 1);
-  own->regs_p = words * rows * k->block_n / 64;
+  const int keys = k->block_n / max_int(k->key_warps, 1); /* of a warp */
+  own->regs_s = rows * keys / 32 * (k->overlap_qk ? 2 : 1);
+  own->regs_p = words * rows * keys / 64;
   own->regs_o = rows * own->dv_pad / 32;
   /* Without overlap P takes over the registers of S piece by piece. */
   budget->regs_estimate = own->regs_q + own->regs_o + own->regs_s +
@@ -56,7 +61,9 @@ static void plan(struct ft_budget *budget, const struct ft_request *request,
   const struct ft_mma_forward_knobs *const k = ft_mma_forward_knobs(config);
   struct ft_mma_forward_budget own = {.d_pad = round_up(request->head_dim, 16),
                                       .dv_pad = round_up(request->head_dim_v, 16),
-                                      .warp_rows = k->block_m / k->warps};
+                                      .o_columns = request->head_dim_v,
+                                      .warp_rows =
+                                          k->block_m / k->warps * max_int(k->key_warps, 1)};
   own.qk_stride = ft_row_stride(own.d_pad, ft_dtype_bytes(request->dtype));
   own.v_stride = ft_row_stride(own.dv_pad, ft_dtype_bytes(request->dtype));
   budget->threads = 32 * k->warps;
@@ -71,6 +78,8 @@ void ft_mma_forward_walks(struct ft_walks *walks, const struct ft_request *reque
                           const struct ft_config *config, const struct ft_budget *budget,
                           const struct ft_arch *arch) {
   const struct ft_mma_forward_budget *const own = ft_mma_forward_budget(budget);
+  const int split = ft_mma_forward_knobs(config)->split_keys;
+  walks->cluster = split > 1 ? split : 0;
   walks->blocks_per_sm = ft_budget_occupancy(budget, arch, ft_budget_registers(budget));
   walks->block_m = ft_config_block_m(config);
   walks->block_n = ft_config_block_n(config);
@@ -85,9 +94,15 @@ static const struct ft_mma_forward_knobs *knobs(const struct ft_rule_case *of) {
   return ft_mma_forward_knobs(of->config);
 }
 
+static int packed_of(const struct ft_request *request, const struct ft_config *config) {
+  if (request->heads_kv == 0) return 1;
+  return ft_packed_heads(config, request->heads_q / request->heads_kv, request->seqlen_q);
+}
+
 static bool warp_rows(const struct ft_rule_case *of) {
   const int rows = ft_mma_forward_budget(of->budget)->warp_rows;
-  return knobs(of)->block_m % knobs(of)->warps == 0 && rows % 16 == 0 && is_within(rows, 16, 64);
+  return knobs(of)->block_m * max_int(knobs(of)->key_warps, 1) % knobs(of)->warps == 0 &&
+         rows % 16 == 0 && is_within(rows, 16, 64);
 }
 
 static bool no_cp_async(const struct ft_rule_case *of) {
@@ -102,14 +117,46 @@ static bool draw_early(const struct ft_rule_case *of) {
   return !knobs(of)->draw_early || (of->request->dropout && !knobs(of)->overlap_qk);
 }
 
-/* The list is of whole tiles. */
+/* The list is of whole tiles of single heads. */
 static bool ragged(const struct ft_rule_case *of) {
-  return !of->request->ragged || !knobs(of)->split_keys;
+  return !of->request->ragged ||
+         (!knobs(of)->split_keys && !knobs(of)->key_warps && !knobs(of)->pack_gqa);
+}
+
+/* Each has whole mma tiles of a step's keys. */
+static bool key_warps(const struct ft_rule_case *of) {
+  const struct ft_mma_forward_knobs *const k = knobs(of);
+  return k->key_warps == 0 || (k->key_warps == k->warps && k->block_n % (16 * k->key_warps) == 0 &&
+                               k->stages >= 2 && !k->overlap_qk && !k->draw_early);
+}
+
+/* What draws for heads of their own draws for 16 rows, in words of 16 bits. */
+static bool pack_gqa(const struct ft_rule_case *of) {
+  const struct ft_mma_forward_knobs *const k = knobs(of);
+  return !k->pack_gqa ||
+         (k->key_warps > 0 && k->block_m == 16 && !ft_dtype_is_fp32(of->request->dtype));
+}
+
+static bool cluster_parts(const struct ft_rule_case *of) {
+  const int parts = knobs(of)->split_keys;
+  return parts <= 1 || (of->arch->sm >= 90 && is_power_of_two(parts) && knobs(of)->key_warps > 0);
+}
+
+static bool packed_group(const struct ft_rule_case *of) {
+  return !knobs(of)->pack_gqa || of->request->heads_kv == 0 ||
+         of->request->heads_q / of->request->heads_kv % 2 == 0;
+}
+
+/* Beyond one tile the rows could have warps of their own. */
+static bool shared_rows(const struct ft_rule_case *of) {
+  const int64_t rows = of->request->seqlen_q * packed_of(of->request, of->config);
+  return knobs(of)->key_warps == 0 || rows <= 2 * knobs(of)->block_m;
 }
 
 static bool enough_tiles(const struct ft_rule_case *of) {
   const int64_t slots = (int64_t)of->arch->sm_count * knobs(of)->ctas_per_sm;
-  return !knobs(of)->split_keys || ft_split_may_pay(of->request, 1, knobs(of)->block_m, slots);
+  const int packed = packed_of(of->request, of->config);
+  return !knobs(of)->split_keys || ft_split_may_pay(of->request, packed, knobs(of)->block_m, slots);
 }
 
 /* Rows of queries that a block can use: of the mask's block, of the request where its length is
@@ -146,7 +193,19 @@ static const struct ft_rule rules[] = {
     {"overlap", FT_CANNOT_RUN, overlap, "issuing the next S early needs the next K: two stages"},
     {"draw-early", FT_CANNOT_RUN, draw_early,
      "without dropout nothing is drawn; with overlap Q K^T has company already"},
-    {"ragged", FT_CANNOT_RUN, ragged, "of sequences of different lengths keys are not divided up"},
+    {"ragged", FT_CANNOT_RUN, ragged,
+     "of sequences of different lengths keys are not divided up, and heads are not packed"},
+    {"key-warps", FT_CANNOT_RUN, key_warps,
+     "warps that share rows are all of a block, and each takes 16, 32 or more keys of every step"},
+    {"pack-gqa", FT_CANNOT_RUN, pack_gqa,
+     "heads of 16-bit types are packed into 16 rows, which all warps of a block share"},
+    {"cluster-parts", FT_CANNOT_RUN, cluster_parts,
+     "parts that a cluster puts together are 2, 4, 8 or 16, of rows that a block's warps share, "
+     "from sm_90 on"},
+    {"packed-group", FT_NOT_WORTH_TRYING, packed_group,
+     "heads are packed by powers of two, which must divide the group"},
+    {"shared-rows", FT_NOT_WORTH_TRYING, shared_rows,
+     "warps that share rows read Q and merge O once for each: where there are few rows"},
     {"enough-tiles", FT_NOT_WORTH_TRYING, enough_tiles,
      "the keys of a tile are divided up where the tiles do not fill the GPU"},
     {"register-limit", FT_NOT_WORTH_TRYING, ft_registers_suffice,
@@ -225,6 +284,40 @@ static bool climb_down(const struct ft_request *request, const struct ft_arch *a
         if (ft_config_is_legal(config, request, arch)) return true;
       }
   return false;
+}
+
+/* Microseconds, estimated, of a config for a request with lengths. */
+static double estimate(const struct ft_request *request, const struct ft_arch *arch,
+                       const struct ft_config *config) {
+  const struct ft_budget budget = ft_budget_of(request, config, arch);
+  struct ft_walks walks = {0};
+  ft_mma_forward_walks(&walks, request, config, &budget, arch);
+  ft_walks_of_request(&walks, request, packed_of(request, config));
+  return ft_mma_forward_knobs(config)->split_keys ? ft_key_parts_of(&walks, arch).us
+                                                  : ft_key_parts_divided(&walks, arch, 1).us;
+}
+
+bool ft_mma_forward_of_few_rows(const struct ft_request *request, const struct ft_arch *arch,
+                                struct ft_config *config) {
+  enum { ROWS = 16 };
+  static const int splits[] = {0, 1, 8, 16};
+  const bool packs = request->heads_kv > 0 && !ft_dtype_is_fp32(request->dtype) &&
+                     request->heads_q / request->heads_kv % 2 == 0;
+  double least = 0;
+  if (request->seqlen_q == 0 || request->ragged) return false;
+  for (int n = 0; n < FT_COUNT(splits); ++n)
+    for (int stages = 3; stages >= 2; --stages) {
+      const struct ft_config few =
+          FT_CONFIG(mma_forward, TILE(ROWS, 64), .warps = 4, .stages = stages, .key_warps = 4,
+                    .pack_gqa = packs, .split_keys = splits[n], .ctas_per_sm = 1);
+      if (request->seqlen_q * packed_of(request, &few) > ROWS) return false;
+      if (!ft_config_is_legal(&few, request, arch)) continue;
+      const double us = estimate(request, arch, &few);
+      if (least > 0 && us >= least) continue;
+      least = us;
+      *config = few;
+    }
+  return least > 0;
 }
 
 /* Where the tiles leave blocks without work, they are divided. */

@@ -3,6 +3,7 @@
 #ifndef GENERATOR_FAMILIES_MMA_FORWARD_H
 #define GENERATOR_FAMILIES_MMA_FORWARD_H
 
+#include "generator/families/packed_heads.h"
 #include "generator/family.h"
 #include "generator/key_parts.h"
 
@@ -15,9 +16,15 @@
        "1: Q stays in registers; 0: Q is read from shared memory every step")                      \
   KNOB(overlap_qk, (0, 1), 0, 1, "1: S of the next step is issued before the softmax of this one") \
   KNOB(draw_early, (0, 1), 0, 1, "1: dropout's random bits are drawn beside Q K^T; 0: beside P V") \
-  KNOB(                                                                                            \
-      split_keys, (0, 1), 0, 1,                                                                    \
-      "1: the keys of a work tile may be divided up among blocks; a run says into how many parts") \
+  KNOB(key_warps, (0, 4), 0, 8,                                                                    \
+       "warps that share their rows, each with a part of a step's keys: all of a block; 0: none "  \
+       "share")                                                                                    \
+  KNOB(pack_gqa, (0, 1), 0, 1,                                                                     \
+       "1: query heads that share K and V share tiles, a row for each head of a query")            \
+  KNOB(split_keys, (0, 1, 8, 16), 0, 16,                                                           \
+       "1: the keys of a work tile may be divided up among blocks, a run says into how many "      \
+       "parts, and a second kernel puts them together; 2, 4, 8, 16: among the blocks of a "        \
+       "cluster, which put them together themselves")                                              \
   KNOB(ctas_per_sm, (1, 2, 3, 4), 1, 32,                                                           \
        "blocks per multiprocessor the register allocation aims at")
 
@@ -28,10 +35,12 @@
   TEMPLATE(v_stride, "likewise of V and of the staged O")                                          \
   TEMPLATE(smem_k_offset, "K tiles; where Q was, when it has moved on to registers")               \
   TEMPLATE(smem_v_offset, "V tiles")                                                               \
+  TEMPLATE(smem_part_offset, "O and LSE of a part of a cluster, behind those of its warps")        \
   HOST(q_bytes, "of the Q tile")                                                                   \
   HOST(k_bytes, "of one K tile")                                                                   \
   HOST(v_bytes, "of one V tile")                                                                   \
   HOST(o_bytes, "of the staged O tile, which reuses the space of Q, K and V")                      \
+  HOST(o_columns, "head dim of V, O as it is")                                                     \
   HOST(warp_rows, "query rows of a warp")                                                          \
   HOST(regs_q, "registers for Q")                                                                  \
   HOST(regs_s, "registers for S")                                                                  \
@@ -39,6 +48,11 @@
   HOST(regs_o, "registers for O")
 
 FT_DECLARE_FAMILY(mma_forward, FT_MMA_FORWARD_KNOBS, FT_MMA_FORWARD_BUDGET);
+
+/* For few rows, which all warps of a block share: the config that is expected to take least time.
+ * false: the rows are too many, or none is legal. */
+bool ft_mma_forward_of_few_rows(const struct ft_request *request, const struct ft_arch *arch,
+                                struct ft_config *config);
 
 /* Fills in what the family says of walks. */
 void ft_mma_forward_walks(struct ft_walks *walks, const struct ft_request *request,

@@ -43,6 +43,13 @@ static inline int ft_panels(int columns) {
   return (columns + FT_PANEL_COLUMNS - 1) / FT_PANEL_COLUMNS;
 }
 
+/* O of some keys in fp32, its rows a little apart, and its LSE: templates/parts/merge_four.cu.in.
+ */
+static inline int ft_part_bytes(int rows, int columns) {
+  enum { FLOAT = 4, APART = 8 };
+  return rows * (columns + APART + 1) * FLOAT;
+}
+
 /* Registers of a thread where so many blocks of so many threads share a multiprocessor. */
 static inline int ft_registers_for(const struct ft_arch *arch, int threads, int ctas_per_sm) {
   enum { MOST = 255, UNIT = 8 };

@@ -42,13 +42,6 @@ static int panels_of(const struct ft_request *request, int columns) {
   return (columns + of_panel - 1) / of_panel;
 }
 
-/* O of a part, its rows a little apart, and its LSE: templates/parts/merge_cluster.cu.in. */
-static int part_bytes(const struct ft_wgmma_forward_knobs *k,
-                      const struct ft_wgmma_forward_budget *own) {
-  enum { FLOAT = 4, APART = 8 };
-  return k->block_m * (own->dv_pad + APART + 1) * FLOAT;
-}
-
 /* Barriers | Q stages | K stages | V stages | P | V by rows, where it is transposed. Panels are
  * aligned by whole 1024 bytes. */
 static void plan_panels(struct ft_budget *budget, struct ft_wgmma_forward_budget *own,
@@ -71,7 +64,8 @@ static void plan_panels(struct ft_budget *budget, struct ft_wgmma_forward_budget
   budget->smem_bytes = own->smem_v_rows_offset + k->stages * own->v_rows_bytes;
   own->smem_parts_offset = own->smem_k_offset;
   if (k->split_keys > 1)
-    budget->smem_bytes = max_int(budget->smem_bytes, own->smem_parts_offset + part_bytes(k, own));
+    budget->smem_bytes = max_int(budget->smem_bytes,
+                                 own->smem_parts_offset + ft_part_bytes(k->block_m, own->dv_pad));
 }
 
 /* A block begins with the same number of registers for each thread; the producer releases what the
@@ -130,16 +124,6 @@ static void plan(struct ft_budget *budget, const struct ft_request *request,
   budget->regs_estimate =
       own.regs_s + (k->p_in_smem ? 0 : own.regs_p) + own.regs_o + ADDRESSES_AND_STATISTICS;
   memcpy(budget->own, &own, sizeof own);
-}
-
-int ft_packed_heads(const struct ft_config *config, int group, int64_t seqlen_q) {
-  enum { HEADS_MOST = 64 };
-  if (config->family != &ft_wgmma_forward_family || !ft_wgmma_forward_knobs(config)->pack_gqa)
-    return 1;
-  int heads = 1;
-  while (group % (2 * heads) == 0 && 2 * heads <= HEADS_MOST && seqlen_q <= INT32_MAX / (2 * heads))
-    heads *= 2;
-  return heads;
 }
 
 void ft_wgmma_forward_walks(struct ft_walks *walks, const struct ft_request *request,

@@ -1,8 +1,9 @@
 /* wgmma_forward.h: the forward by wgmma, TMA, mbarrier and setmaxnreg: sm_90a.
- * in -> out: its knobs and its budget as lists -> typed views; how heads are packed. */
+ * in -> out: its knobs and its budget as lists -> typed views. */
 #ifndef GENERATOR_FAMILIES_WGMMA_FORWARD_H
 #define GENERATOR_FAMILIES_WGMMA_FORWARD_H
 
+#include "generator/families/packed_heads.h"
 #include "generator/family.h"
 #include "generator/key_parts.h"
 
@@ -74,12 +75,6 @@ enum { FT_WGMMA_FLOPS_PER_CLK = 4096 };
   HOST(regs_o, "registers for O")
 
 FT_DECLARE_FAMILY(wgmma_forward, FT_WGMMA_FORWARD_KNOBS, FT_WGMMA_FORWARD_BUDGET);
-
-/* Query heads of one kv head whose rows share tiles, query by query: with pack_gqa the largest
- * power of two that divides the group (so that the 64 rows of a warpgroup hold whole queries of
- * them), at most 64 and as many as keep rows within 32 bits; else, and in other families, 1. A run
- * may have another group than the request its config was chosen for: it packs what it can. */
-int ft_packed_heads(const struct ft_config *config, int group, int64_t seqlen_q);
 
 /* false: no config is legal. */
 bool ft_wgmma_forward_default(const struct ft_request *request, const struct ft_arch *arch,

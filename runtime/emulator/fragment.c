@@ -74,6 +74,21 @@ static bool belongs_in_pages(const struct tile *tile, uint64_t origin, int o, in
                            along_columns ? along : across);
 }
 
+/* The same of a tile in which the rows of packed heads take turns. */
+static bool belongs_in_pack(const struct tile *tile, uint64_t origin, int o, int k) {
+  const struct ft_emulated_tensor *const tensor = tile->first.tensor;
+  const bool along_columns = tile->depth == tensor->element_bytes;
+  const int across = o - tile->first_o, along = k - tile->first_k;
+  struct ft_place place = tile->first;
+  if (tensor->packed_heads <= 1) return false;
+  ft_place_move_down(&place, along_columns ? across : along);
+  place.index[3] += along_columns ? along : across;
+  int64_t elements = 0;
+  for (int dim = 0; dim < FT_TENSOR_DIMS; dim++)
+    elements += place.index[dim] * tensor->strides[dim];
+  return origin == tensor->address + (uint64_t)(elements * tensor->element_bytes);
+}
+
 /* Whether both halves of a register, depths k and k + 1, are where the tile has them. */
 static bool belongs(const struct tile *tile, const struct ft_fragment *fragment, int o, int k,
                     const struct ft_emulated_tensor *tensors, int count, int *wrong_half) {
@@ -82,7 +97,8 @@ static bool belongs(const struct tile *tile, const struct ft_fragment *fragment,
     *wrong_half = half;
     const uint64_t origin = fragment->origins[half];
     if (origin && origin != expected &&
-        !belongs_in_pages(tile, origin, o, k + half, tensors, count))
+        !belongs_in_pages(tile, origin, o, k + half, tensors, count) &&
+        !belongs_in_pack(tile, origin, o, k + half))
       return false;
   }
   return true;

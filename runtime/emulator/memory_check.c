@@ -452,6 +452,18 @@ bool ft_memory_place(const struct ft_emulated_tensor *tensors, int count, uint64
   return false;
 }
 
+void ft_place_move_down(struct ft_place *place, int64_t rows) {
+  const int64_t packed = place->tensor->packed_heads;
+  if (packed > 1) {
+    const int64_t member = place->index[2] % packed, row = member + rows;
+    const int64_t turns = row < 0 ? -((packed - 1 - row) / packed) : row / packed;
+    place->index[1] += turns;
+    place->index[2] += row - turns * packed - member;
+  } else {
+    place->index[1] += rows;
+  }
+}
+
 bool ft_place_in_pages(const struct ft_place *first, const struct ft_place *found, int64_t rows,
                        int64_t columns) {
   const int64_t page = first->tensor->extents[ROW], row = first->index[ROW] + rows;

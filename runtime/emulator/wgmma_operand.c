@@ -101,23 +101,10 @@ static const char *no_tile(const struct ft_operand *operand, int row, int chunk,
   return what;
 }
 
-/* To the element so many rows further down a tile, in which the rows of packed heads take turns. */
-static void move_down(struct ft_place *place, int64_t rows) {
-  const int64_t packed = place->tensor->packed_heads;
-  if (packed > 1) {
-    const int64_t member = place->index[2] % packed, row = member + rows;
-    const int64_t turns = row < 0 ? -((packed - 1 - row) / packed) : row / packed;
-    place->index[1] += turns;
-    place->index[2] += row - turns * packed - member;
-  } else {
-    place->index[1] += rows;
-  }
-}
-
 /* Of the element so many rows and bytes of a row from there. */
 static uint64_t address_in_tile(const struct ft_place *first, int row, int byte) {
   struct ft_place place = *first;
-  move_down(&place, row);
+  ft_place_move_down(&place, row);
   int64_t elements = 0;
   for (int dim = 0; dim < FT_TENSOR_DIMS; dim++)
     elements += place.index[dim] * first->tensor->strides[dim];
@@ -141,7 +128,7 @@ const char *ft_operand_tile(const struct ft_operand *operand, const struct ft_sh
     if (!origin) continue;
     if (!first->tensor) {
       if (!ft_memory_place(tensors, count, origin, first)) return NULL;
-      move_down(first, -row);
+      ft_place_move_down(first, -row);
       first->index[3] -= chunk * FT_CHUNK / first->tensor->element_bytes;
     }
     const uint64_t expected = address_in_tile(first, row, chunk * FT_CHUNK);

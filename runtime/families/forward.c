@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "generator/families/packed_heads.h"
 #include "generator/key_parts.h"
 #include "generator/schedule.h"
 #include "generator/stream.h"
@@ -12,6 +13,7 @@
 #include "runtime/families/pages.h"
 #include "runtime/families/ragged.h"
 #include "runtime/launch_score.h"
+#include "runtime/mask.h"
 
 static int read_tensors(struct ft_forward_params *params, const struct ft_request *request,
                         const struct ft_run *run, const fatune_arguments *arguments) {
@@ -179,6 +181,25 @@ int ft_forward_divide(struct ft_forward_params *params, const struct ft_launch_p
   parts->steps = (int32_t)divided.steps;
   place_parts(parts, workspace, divided.most, parts->rows);
   *units = tiles * divided.most;
+  return FT_OK;
+}
+
+/* A tile has the rows of all heads of a pack, so these must have the same blocks of a mask. */
+int ft_forward_packed_heads(const struct ft_launch_plan *plan, const struct ft_run *run,
+                            const fatune_arguments *arguments) {
+  if (arguments->mask && arguments->mask->heads != 1) return 1;
+  return ft_packed_heads(plan->config, run->heads_q / run->heads_kv, run->nq);
+}
+
+int ft_forward_clusters(const struct ft_launch_plan *plan, int parts, int64_t *blocks) {
+  if (ft_schedule_of(plan->request, plan->config) != FT_SCHEDULE_CLUSTER) return FT_OK;
+  if (*blocks > INT32_MAX / parts)
+    return ft_fail(
+        FT_E_ARGUMENT,
+        "arguments: %lld work tiles, each with a cluster of %d blocks, are more than the "
+        "2^31 - 1 blocks of one launch",
+        (long long)*blocks, parts);
+  *blocks *= parts;
   return FT_OK;
 }
 

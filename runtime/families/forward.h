@@ -24,6 +24,14 @@ int ft_forward_divide(struct ft_forward_params *params, const struct ft_launch_p
                       const struct ft_run *run, const fatune_arguments *arguments,
                       struct ft_walks *walks, int64_t *units);
 
+/* Query heads that share a tile in this run. */
+int ft_forward_packed_heads(const struct ft_launch_plan *plan, const struct ft_run *run,
+                            const fatune_arguments *arguments);
+
+/* Where the parts of a tile are the blocks of a cluster: *blocks, that many tiles before, are those
+ * of their clusters after. */
+int ft_forward_clusters(const struct ft_launch_plan *plan, int parts, int64_t *blocks);
+
 /* The kernel that puts parts together; of no blocks where there is nothing to put together. */
 struct ft_launch_kernel ft_forward_merge(const struct ft_forward_params *params,
                                          const struct ft_launch_plan *plan, int64_t tiles);

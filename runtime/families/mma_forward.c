@@ -4,14 +4,16 @@
 
 #include "generator/emit.h"
 #include "generator/families/mma_forward.h"
+#include "generator/schedule.h"
 #include "generator/status.h"
 #include "runtime/families/forward.h"
 #include "runtime/families/ragged.h"
 
 enum { LIST, MAIN, MERGE, KERNELS };
 
+/* Into parts whose number the launch chooses. */
 static bool splits(const struct ft_launch_plan *plan) {
-  return ft_mma_forward_knobs(plan->config)->split_keys != 0;
+  return ft_schedule_of(plan->request, plan->config) == FT_SCHEDULE_SPLIT;
 }
 
 static struct ft_walks walks_of(const struct ft_launch_plan *plan) {
@@ -26,7 +28,8 @@ static int prepare(struct ft_launch *launch, const fatune_arguments *arguments) 
   struct ft_run run;
   int64_t tiles;
   FT_TRY(ft_run_read(&run, plan->request, arguments));
-  FT_TRY(ft_forward_prepare(params, plan, &run, arguments, 1, &tiles));
+  FT_TRY(ft_forward_prepare(params, plan, &run, arguments,
+                            ft_forward_packed_heads(plan, &run, arguments), &tiles));
   int64_t blocks = tiles;
   launch->kernels[LIST] = ft_ragged_list(&params->ragged);
   launch->kernels[MERGE] = (struct ft_launch_kernel){0};
@@ -35,6 +38,7 @@ static int prepare(struct ft_launch *launch, const fatune_arguments *arguments) 
     FT_TRY(ft_forward_divide(params, plan, &run, arguments, &walks, &blocks));
     launch->kernels[MERGE] = ft_forward_merge(params, plan, tiles);
   }
+  FT_TRY(ft_forward_clusters(plan, ft_mma_forward_knobs(plan->config)->split_keys, &blocks));
   launch->kernels[MAIN] = (struct ft_launch_kernel){.grid = (unsigned)blocks,
                                                     .threads = plan->budget->threads,
                                                     .smem_bytes = plan->budget->smem_bytes};

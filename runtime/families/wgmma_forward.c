@@ -59,13 +59,11 @@ static struct ft_walks walks_of(const struct ft_launch_plan *plan) {
   return walks;
 }
 
-/* Persistent blocks of work tiles, or of parts of them; or a cluster for each tile. */
+/* Persistent blocks of work tiles, or of parts of them. */
 static int64_t blocks_of(struct ft_launch *launch, int64_t units) {
   const struct ft_launch_plan *const plan = launch->plan;
   const struct ft_forward_params *const params = &tiled_of(launch)->rest;
   const int64_t resident = plan->arch->sm_count;
-  if (ft_schedule_of(plan->request, plan->config) == FT_SCHEDULE_CLUSTER)
-    return units * ft_wgmma_forward_knobs(plan->config)->split_keys;
   if (splits(plan) || plan->request->ragged) return units < resident ? units : resident;
   return ft_schedule_blocks(ft_schedule_of(plan->request, plan->config), params->schedule.q_tiles,
                             (int64_t)params->sequence.batch * params->sequence.heads_q,
@@ -79,11 +77,8 @@ static int prepare(struct ft_launch *launch, const fatune_arguments *arguments) 
   struct ft_run run;
   int64_t tiles;
   FT_TRY(ft_run_read(&run, plan->request, arguments));
-  /* A tile has the rows of all heads of a pack, so these must have the same blocks. */
-  const bool has_lists_by_head = arguments->mask && arguments->mask->heads != 1;
-  const int packed =
-      has_lists_by_head ? 1 : ft_packed_heads(plan->config, run.heads_q / run.heads_kv, run.nq);
-  FT_TRY(ft_forward_prepare(params, plan, &run, arguments, packed, &tiles));
+  FT_TRY(ft_forward_prepare(params, plan, &run, arguments,
+                            ft_forward_packed_heads(plan, &run, arguments), &tiles));
   if (plan->request->dtype == FT_E4M3)
     FT_TRY(ft_run_read_descales(&launch->argument.descaled_forward.descales, arguments));
   int64_t units = tiles;
@@ -96,13 +91,10 @@ static int prepare(struct ft_launch *launch, const fatune_arguments *arguments) 
   }
   if (ft_schedule_of(plan->request, plan->config) == FT_SCHEDULE_BALANCED)
     params->schedule.remainder_heads = (int32_t)remainder_heads(params, plan, &run);
-  const int64_t blocks = blocks_of(launch, units);
-  if (blocks > INT32_MAX)
-    return ft_fail(
-        FT_E_ARGUMENT,
-        "arguments: %lld work tiles, each with a cluster of %d blocks, are more than the "
-        "2^31 - 1 blocks of one launch",
-        (long long)units, ft_wgmma_forward_knobs(plan->config)->split_keys);
+  int64_t blocks = units;
+  FT_TRY(ft_forward_clusters(plan, ft_wgmma_forward_knobs(plan->config)->split_keys, &blocks));
+  if (ft_schedule_of(plan->request, plan->config) != FT_SCHEDULE_CLUSTER)
+    blocks = blocks_of(launch, units);
   launch->kernels[MAIN] = (struct ft_launch_kernel){.grid = (unsigned)blocks,
                                                     .threads = plan->budget->threads,
                                                     .smem_bytes = plan->budget->smem_bytes};

@@ -9,6 +9,7 @@
 #include <math.h>
 
 #include "generator/families/mma_forward.h"
+#include "generator/families/packed_heads.h"
 #include "tuner/model/model_families.h"
 #include "tuner/model/rates.h"
 #include "tuner/model/walk.h"
@@ -41,11 +42,12 @@ static struct step step_of(const struct ft_request *request, const struct ft_arc
              ft_dtype_mma_cost(request->dtype);
   step.exp = m * n * (1 + score->special) / FT_EXP_PER_CLK;
 
-  /* ldmatrix: every warp reads all of K and V, and its rows of Q where they are not in registers.
-   */
+  /* ldmatrix: every warp reads all of K and V, or its share of their rows, and its rows of Q where
+   * they are not in registers. */
   const double bytes = ft_dtype_bytes(request->dtype);
   const double q_bytes = k->q_in_regs ? 0 : rows * d * bytes;
-  const double read = warps * (n * (d + dv) * bytes + q_bytes);
+  const double own_keys = n / fmax(1, k->key_warps);
+  const double read = warps * (own_keys * (d + dv) * bytes + q_bytes);
   const double written = n * (d + dv) * bytes;
   step.smem = (read + written) / FT_SMEM_BYTES_PER_CLK;
   step.l2 = n * (request->head_dim + request->head_dim_v) * bytes / L2_BYTES_PER_CLK;
@@ -114,9 +116,11 @@ static struct ft_prediction predict(const struct ft_modelled *of) {
   const double resident = fmax(1, prediction.occupancy), sms = fmax(1, arch->sm_count);
   const struct ft_score_cost score = ft_cost_with_visible(request, &of->score, of->score.score);
   const struct step step = step_of(request, arch, k, &budget, &score, of->spill_bytes);
-  const struct ft_tiling tiling = {.block_m = k->block_m, .block_n = k->block_n, .packed = 1};
-  const double tiles =
-      (double)request->batch * request->heads_q * ceil((double)request->seqlen_q / k->block_m);
+  const int packed =
+      ft_packed_heads(of->config, request->heads_q / request->heads_kv, request->seqlen_q);
+  const struct ft_tiling tiling = {.block_m = k->block_m, .block_n = k->block_n, .packed = packed};
+  const double tiles = (double)request->batch * request->heads_q / packed *
+                       ceil((double)request->seqlen_q * packed / k->block_m);
   struct ft_divided_walk divided = {ft_walk_of_queries(request, tiling), 1, 0};
   if (k->split_keys) {
     struct ft_walks walks = {0};

@@ -6,6 +6,11 @@
 inline void store_shared_4(unsigned to, unsigned value, FE_LINE) {
   fe_machine->shared_write(to, &value, 4, line);
 }
+inline float load_shared_float(unsigned from, FE_LINE) {
+  float x;
+  fe_machine->shared_read(&x, from, 4, line);
+  return x;
+}
 inline void store_shared_16(unsigned to, const float (&r)[4], FE_LINE) {
   fe_machine->shared_write(to, r, 16, line);
 }
