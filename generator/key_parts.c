@@ -16,10 +16,9 @@ enum { ROUNDS_MOST = 4, PARTS_MOST = 256 };
 
 /* Microseconds, beside the steps. Guesses: see bench/ledger.md where they have been measured. */
 static const double PART_US = 1.5;  /* first loads, last products, the write of O */
-static const double MERGE_US = 2.5; /* the second kernel, which begins when all parts are done */
+static const double MERGE_US = 4.2; /* the second kernel, which begins when all parts are done */
 
-static const double CLUSTER_US =
-    0.7; /* blocks of a cluster that wait for each other and read each other's parts */
+static const double CLUSTER_US = 1; /* blocks that wait for each other and read each other's */
 
 static const double SM_BYTES_PER_CLK = 32; /* that a multiprocessor loads, however idle the rest */
 static const double PARTIAL_BYTES = 8;     /* of a value of a partial O: written and read */

@@ -99,8 +99,6 @@ static const struct {
     {"parts/merge_four.cu.in", "four.o[n] *= shrunk;", ";", ONE_TILE " sinks", SHARED(4, "")},
     {"parts/epilogue_shared_rows.cu.in", "__syncthreads();  // K and V", "// K and V", ONE_TILE,
      SHARED(4, "")},
-    {"parts/epilogue_shared_rows.cu.in", "if (row >= left) continue;", "", ONE_TILE,
-     SHARED(4, " split_keys=4")},
     {"parts/epilogue_shared_rows.cu.in", "column + 2, four.o[2], four.o[3]",
      "column + 2, four.o[0], four.o[1]", "bf16 d64 nq7 nk9000", SHARED(4, " split_keys=1")},
     {"parts/copy_queries.cu.in", "i < sequence.nq && (", "(", "bf16 d64 hq4 hkv2 nq3 nk100",

@@ -297,27 +297,35 @@ static double estimate(const struct ft_request *request, const struct ft_arch *a
                                                   : ft_key_parts_divided(&walks, arch, 1).us;
 }
 
+/* Of few rows, best first where the estimates are equal: blocks with many keys on their way, then
+ * those of which several share a multiprocessor. The last one is what a cluster has to beat. */
+static const struct ft_mma_forward_knobs of_few_rows[] = {
+    {TILE(16, 128), .warps = 8, .stages = 3, .key_warps = 8, .split_keys = 8, .ctas_per_sm = 1},
+    {TILE(16, 64), .warps = 4, .stages = 4, .key_warps = 4, .split_keys = 8, .ctas_per_sm = 1},
+    {TILE(16, 64), .warps = 4, .stages = 3, .key_warps = 4, .split_keys = 8, .ctas_per_sm = 1},
+    {TILE(16, 64), .warps = 4, .stages = 2, .key_warps = 4, .split_keys = 8, .ctas_per_sm = 1},
+    {TILE(16, 64), .warps = 4, .stages = 3, .key_warps = 4, .split_keys = 0, .ctas_per_sm = 1},
+    {TILE(16, 64), .warps = 4, .stages = 3, .key_warps = 4, .split_keys = 1, .ctas_per_sm = 1},
+};
+
 bool ft_mma_forward_of_few_rows(const struct ft_request *request, const struct ft_arch *arch,
                                 struct ft_config *config) {
-  enum { ROWS = 16 };
-  static const int splits[] = {0, 1, 8, 16};
-  const bool packs = request->heads_kv > 0 && !ft_dtype_is_fp32(request->dtype) &&
-                     request->heads_q / request->heads_kv % 2 == 0;
+  if (request->seqlen_q == 0 || request->heads_kv == 0 || request->ragged) return false;
+  if (request->pages > 0) return false; /* whose lengths only the device knows */
+  const bool even = request->heads_q / request->heads_kv % 2 == 0;
   double least = 0;
-  if (request->seqlen_q == 0 || request->ragged) return false;
-  for (int n = 0; n < FT_COUNT(splits); ++n)
-    for (int stages = 3; stages >= 2; --stages) {
-      const struct ft_config few =
-          FT_CONFIG(mma_forward, TILE(ROWS, 64), .warps = 4, .stages = stages, .key_warps = 4,
-                    .pack_gqa = packs, .split_keys = splits[n], .ctas_per_sm = 1);
-      if (request->seqlen_q * packed_of(request, &few) > ROWS) return false;
-      if (!ft_config_is_legal(&few, request, arch)) continue;
-      const double us = estimate(request, arch, &few);
-      if (least > 0 && us >= least) continue;
-      least = us;
-      *config = few;
-    }
-  return least > 0;
+  for (int n = 0; n < FT_COUNT(of_few_rows); ++n) {
+    struct ft_mma_forward_knobs knobs_of = of_few_rows[n];
+    knobs_of.pack_gqa = even && !ft_dtype_is_fp32(request->dtype);
+    const struct ft_config few = ft_config_make(&ft_mma_forward_family, &knobs_of);
+    if (request->seqlen_q * packed_of(request, &few) > knobs_of.block_m) return false;
+    if (!ft_config_is_legal(&few, request, arch)) continue;
+    const double us = estimate(request, arch, &few);
+    if (least > 0 && us >= least) continue;
+    least = us;
+    *config = few;
+  }
+  return least > 0 && ft_mma_forward_knobs(config)->split_keys > 1;
 }
 
 /* Where the tiles leave blocks without work, they are divided. */
@@ -336,6 +344,7 @@ static void divide_few(const struct ft_request *request, const struct ft_arch *a
 
 static bool default_config(const struct ft_request *request, const struct ft_arch *arch,
                            struct ft_config *config) {
+  if (ft_mma_forward_of_few_rows(request, arch, config)) return true;
   if (!take_favourite(request, arch, config) && !climb_down(request, arch, config)) return false;
   divide_few(request, arch, config);
   return true;

@@ -16,12 +16,12 @@
        "1: Q stays in registers; 0: Q is read from shared memory every step")                      \
   KNOB(overlap_qk, (0, 1), 0, 1, "1: S of the next step is issued before the softmax of this one") \
   KNOB(draw_early, (0, 1), 0, 1, "1: dropout's random bits are drawn beside Q K^T; 0: beside P V") \
-  KNOB(key_warps, (0, 4), 0, 8,                                                                    \
+  KNOB(key_warps, (0, 4, 8), 0, 8,                                                                 \
        "warps that share their rows, each with a part of a step's keys: all of a block; 0: none "  \
        "share")                                                                                    \
   KNOB(pack_gqa, (0, 1), 0, 1,                                                                     \
        "1: query heads that share K and V share tiles, a row for each head of a query")            \
-  KNOB(split_keys, (0, 1, 8, 16), 0, 16,                                                           \
+  KNOB(split_keys, (0, 1, 8), 0, 16,                                                               \
        "1: the keys of a work tile may be divided up among blocks, a run says into how many "      \
        "parts, and a second kernel puts them together; 2, 4, 8, 16: among the blocks of a "        \
        "cluster, which put them together themselves")                                              \
@@ -49,8 +49,8 @@
 
 FT_DECLARE_FAMILY(mma_forward, FT_MMA_FORWARD_KNOBS, FT_MMA_FORWARD_BUDGET);
 
-/* For few rows, which all warps of a block share: the config that is expected to take least time.
- * false: the rows are too many, or none is legal. */
+/* For few rows, which all warps of a block share, and few work tiles, which clusters divide up: the
+ * config that is expected to take least time. false: another one is. */
 bool ft_mma_forward_of_few_rows(const struct ft_request *request, const struct ft_arch *arch,
                                 struct ft_config *config);
 

@@ -34,7 +34,7 @@
   KNOB(pack_gqa, (0, 1), 0, 1,                                                                     \
        "1: query heads that share K and V share tiles, a row for each head of a query")            \
   KNOB(                                                                                            \
-      split_keys, (0, 1, 8, 16), 0, 16,                                                            \
+      split_keys, (0, 1, 8), 0, 16,                                                                \
       "1: the keys of a work tile may be divided up among blocks, a run says into how many "       \
       "parts, "                                                                                    \
       "and a second kernel puts them together; 2, 4, 8, 16: among the blocks of a cluster, which " \
@@ -76,7 +76,7 @@ enum { FT_WGMMA_FLOPS_PER_CLK = 4096 };
 
 FT_DECLARE_FAMILY(wgmma_forward, FT_WGMMA_FORWARD_KNOBS, FT_WGMMA_FORWARD_BUDGET);
 
-/* false: no config is legal. */
+/* false: no config is legal, or one of mma_forward is better. */
 bool ft_wgmma_forward_default(const struct ft_request *request, const struct ft_arch *arch,
                               struct ft_config *config);
 

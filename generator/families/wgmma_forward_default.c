@@ -2,6 +2,7 @@
  * in -> out: request + arch -> config. */
 #include <math.h>
 
+#include "generator/families/mma_forward.h"
 #include "generator/families/plan.h"
 #include "generator/families/wgmma_forward.h"
 
@@ -130,6 +131,7 @@ static double estimate(const struct ft_request *request, const struct ft_arch *a
  * Whether there is one then. */
 static bool take_of_few_rows(const struct ft_request *request, const struct ft_arch *arch,
                              bool has_one, struct ft_config *config) {
+  static const int splits[] = {0, 1, 8};
   if (request->seqlen_q == 0 || request->heads_kv == 0 || request->ragged) return has_one;
   int64_t tiles = 0;
   double least = has_one ? estimate(request, arch, config, &tiles) : HUGE_VAL;
@@ -137,12 +139,13 @@ static bool take_of_few_rows(const struct ft_request *request, const struct ft_a
   if (request->seqlen_q < WARPGROUP_ROWS) least *= 1 + 1e-9; /* of equals the deeper ring */
   const int head_dim = max_int(request->head_dim, request->head_dim_v);
   for (int i = 0; i < FT_COUNT(of_few_rows); ++i)
-    for (int way = 0; way < 4 && head_dim <= of_few_rows[i].head_dim; ++way) {
+    for (int way = 0; way < 6 && head_dim <= of_few_rows[i].head_dim; ++way) {
       struct ft_wgmma_forward_knobs knobs_of = of_few_rows[i].knobs;
       knobs_of.integer_max = knobs_of.lazy_rescale = 1;
       knobs_of.pingpong = knobs_of.overlap_tiles;
-      knobs_of.pack_gqa = way < 2;
-      knobs_of.split_keys = way % 2;
+      knobs_of.pack_gqa = way < 3;
+      knobs_of.split_keys = splits[way % 3];
+      if (knobs_of.split_keys > 1 && request->pages > 0) continue; /* see mma_forward */
       const struct ft_config few = ft_config_make(&ft_wgmma_forward_family, &knobs_of);
       if (!ft_config_is_legal(&few, request, arch)) continue;
       const double us = estimate(request, arch, &few, &tiles);
@@ -156,6 +159,8 @@ static bool take_of_few_rows(const struct ft_request *request, const struct ft_a
 
 bool ft_wgmma_forward_default(const struct ft_request *request, const struct ft_arch *arch,
                               struct ft_config *config) {
+  struct ft_config by_mma;
+  if (request->dtype != FT_E4M3 && ft_mma_forward_of_few_rows(request, arch, &by_mma)) return false;
   const bool has_one = take_favourite(request, arch, config) || climb_down(request, arch, config);
   return take_of_few_rows(request, arch, has_one, config);
 }
