@@ -19,8 +19,9 @@ static const char sides[] = "local slope = tensor('slope', 'fp32', heads)\n"
 static const char line[] = "score = s * 0.5 + 0.75 * (j - i) - 3";
 static const char cap[] = "local cap = scalar('cap')\nscore = (20 + abs(cap)) * tanh(s / 20)";
 /* Arguments of tanh that are all near 0, or in some warps. */
-static const char gentle[] = "score = 900 * tanh(s / 1000) - 0.01 * i",
-                  mixed[] = "score = 90 * tanh(s / 90)";
+static const char gentle[] = "score = 90 * tanh(s / 1000) - 0.01 * i",
+                  between[] = "score = 20 * tanh(s / 200)", mixed[] = "score = 90 * tanh(s / 90)",
+                  wide[] = "score = 400 * tanh(s / 400)";
 static const char tight[] = "score = 12 * tanh(s) - 0.25 * j", shifted[] = "score = s + 0.5";
 static const char of_keys[] =
     "local of_head, of_all = tensor('of_head', 'fp32', heads, nk), tensor('of_all', 'bf16', nk)\n"
@@ -57,6 +58,9 @@ static const struct {
     {gentle, dense, CONFIG(1, 1, "overlap_tiles=1 pingpong=1 direct_store=1")},
     {gentle, "fp16 d64 hq4 hkv2 nq100 nk260 causal", CONFIG(0, 1, "pack_gqa=1 direct_store=1")},
     {mixed, dense, CONFIG(1, 1, "exp2_poly=1")},
+    {between, dense, CONFIG(1, 1, "pingpong=1")},
+    {wide, dense, CONFIG(1, 1, "pingpong=2")},
+    {mixed, causal, CONFIG(0, 1, "overlap_tiles=1 pingpong=2 direct_store=1")},
     {tight, dense, CONFIG(1, 1, "overlap_tiles=1 direct_store=1 exp2_poly=1")},
     {shifted, few_keys, CONFIG(1, 1, "")},
     {hidden, dense, CONFIG(1, 1, "exp2_poly=1")},
@@ -95,15 +99,19 @@ static const struct {
      "place.first_j = float(first_key + BLOCK_N - 1)", "place.first_j = float(first_key)"},
     {"the other side", sides, steps, EXPONENTS, "1.f : __all_sync", "-1.f : __all_sync"},
     {"a key of the step for its neighbour", of_keys, steps, EXPONENTS,
-     "score_column_dense(score, head, key,", "score_column_dense(score, head, key ^ 1,"},
+     "own_key + delta, float(own_key)", "own_key + delta + 1, float(own_key)"},
     {"the first of four for the second", cap, steps, EXPONENTS, "inverse[0] = of_first * of[1]",
      "inverse[0] = of_first * of[0]"},
-    {"a polynomial for arguments far from 0", cap, steps, EXPONENTS, "1.4f / fmaxf",
-     "100.f / fmaxf"},
-    {"a polynomial of another function", gentle, steps, EXPONENTS, "-0.00693678064f",
-     "0.00693678064f"},
-    {"the middle of the other row", gentle, steps, EXPONENTS, "+ minus_max[h];",
-     "+ minus_max[1 - h];"},
+    {"a polynomial for arguments far from 0", cap, steps, EXPONENTS, "LESS_NEAR_0 = 1.4f",
+     "LESS_NEAR_0 = 100.f"},
+    {"three terms where four are needed", between, steps, EXPONENTS, "NEAR_0 = 0.8f",
+     "NEAR_0 = 2.f"},
+    {"a polynomial of another function", gentle, steps, EXPONENTS, "-0.00693444639f",
+     "0.00693444639f"},
+    {"the middle of the other row", gentle, steps, EXPONENTS, "+ exponents.minus_max[h]",
+     "+ exponents.minus_max[1 - h]"},
+    {"maxima that are too far behind", wide, steps, EXPONENTS, "near.middle[h] <= P_LIMIT",
+     "near.middle[h] <= 100.f"},
     {"denominators that overflow", tight, steps, EXPONENTS, "max_nan(x[i], -31.f)", "x[i]"},
 };
 

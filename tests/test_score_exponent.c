@@ -88,21 +88,23 @@ END_TEST
 /* What a text is made into, by what it says. */
 static const struct {
   const char *text;
-  bool has_sides, has_sigmoid, sigmoid_alone;
+  bool has_sides, has_sigmoid, sigmoid_alone, reads_keys;
 } forms[] = {
-    {"score = s - 0.5 * abs(i - j)", true, false, false},
-    {"score = s - abs(i - j) * tensor('slope', 'fp32', heads)(h)", true, false, false},
-    {"score = s + j - i", false, false, false},
-    {"score = s - abs(2 * i - 2 * j)", false, false, false},
-    {"score = 30 * tanh(s / 30)", false, true, true},
-    {"score = 2 - sigmoid(s) - abs(j)", false, true, false},
-    {"score = 3 * sigmoid(0.5 * s) - i", false, true, true},
-    {"score = 3 * sigmoid(0.5 * s + 1)", false, true, false},
-    {"score = tanh(s / 9) + s", false, true, false},
-    {"score = tanh(s) * tensor('t', 'fp32', nk)(j)", false, false, false},
-    {"score = tanh(s) + tanh(2 * s)", false, false, false},
-    {"score = where(s > 0, tanh(s), 0)", false, false, false},
-    {"local x = s\nfor k = 1, 200 do x = x + x end\nscore = x * 0.0", false, false, false},
+    {"score = s - 0.5 * abs(i - j)", true, false, false, false},
+    {"score = s - abs(i - j) * tensor('slope', 'fp32', heads)(h)", true, false, false, false},
+    {"score = s + j - i", false, false, false, false},
+    {"score = 3 - s", false, false, false, false},
+    {"score = s + tensor('bias', 'fp32', nk)(j) - i", false, false, false, true},
+    {"score = s - abs(2 * i - 2 * j)", false, false, false, false},
+    {"score = 30 * tanh(s / 30)", false, true, true, false},
+    {"score = 2 - sigmoid(s) - abs(j)", false, true, false, false},
+    {"score = 3 * sigmoid(0.5 * s) - i", false, true, true, false},
+    {"score = 3 * sigmoid(0.5 * s + 1)", false, true, false, false},
+    {"score = tanh(s / 9) + s", false, true, false, false},
+    {"score = tanh(s) * tensor('t', 'fp32', nk)(j)", false, false, false, false},
+    {"score = tanh(s) + tanh(2 * s)", false, false, false, false},
+    {"score = where(s > 0, tanh(s), 0)", false, false, false, false},
+    {"local x = s\nfor k = 1, 200 do x = x + x end\nscore = x * 0.0", false, false, false, false},
 };
 
 START_TEST(forms_are_found) {
@@ -114,8 +116,10 @@ START_TEST(forms_are_found) {
   ck_assert_int_eq(ft_score_lower(&score.expression, &lowered, 1), FT_OK);
   ck_assert_int_eq(ft_score_exponent(&score, lowered, &of), FT_OK);
   ck_assert_msg(of.has_sides == forms[_i].has_sides && of.has_sigmoid == forms[_i].has_sigmoid &&
-                    of.sigmoid_alone == forms[_i].sigmoid_alone,
-                "%s: %d %d %d", forms[_i].text, of.has_sides, of.has_sigmoid, of.sigmoid_alone);
+                    of.sigmoid_alone == forms[_i].sigmoid_alone &&
+                    of.reads_keys == forms[_i].reads_keys,
+                "%s: %d %d %d %d", forms[_i].text, of.has_sides, of.has_sigmoid, of.sigmoid_alone,
+                of.reads_keys);
   ft_score_free(&score);
 }
 END_TEST

@@ -315,14 +315,15 @@ static const char runner[] =
     "static Answer run(const Score &score, const ScoreSizes &sizes, const int *at, float s) {\n"
     "  const ScoreHead head = score_head(score, sizes, at[0], at[1], at[2]);\n"
     "  const ScoreRow row = score_row(score, head, at[3], (float)at[3]);\n"
-    "  const ScoreColumn column = is_dense(score, at[4])\n"
-    "      ? score_column_dense(score, head, at[4], (float)at[4])\n"
-    "      : score_column(score, head, at[4], (float)at[4]);\n"
+    "  const ScoreColumn column = score_column(score, head, at[4], (float)at[4]);\n"
     "  ScorePlace place = {s, -1.5f, (float)(at[4] / 2), (float)(at[4] - at[4] / 2), 0, 0};\n"
     "  place.inverse = sigmoid2_of(sigmoid_argument(score, head, row, column, place));\n"
     "  return {score_of(score, head, row, column, s), slope_of(score, head, row, column, s),\n"
-    "          exponent_of(score, head, row, column, place), is_visible(score, head, row, "
-    "column)};\n"
+    "          is_dense(score) && is_inside(score, head, row, column)\n"
+    "              ? dense_exponent_of(score, head, row, score_column_dense(score, head, at[4], "
+    "(float)at[4]), place)\n"
+    "              : exponent_of(score, head, row, column, place),\n"
+    "          is_visible(score, head, row, column)};\n"
     "}\n}\n";
 
 struct answer {

@@ -91,28 +91,6 @@ static void write_level(struct ft_cuda *cuda, enum ft_level level, const char *e
   ft_text_add(cuda->text, "  return %s;\n}\n\n", levels[level].name);
 }
 
-/* Whether keys up to the last are read one element after the other, and the function of such a key.
- */
-static void write_dense_column(struct ft_cuda *cuda) {
-  int reads = 0;
-  ft_text_add(cuda->text, "__device__ __forceinline__ bool is_dense(const Score &score, int "
-                          "last_key) {\n  return true");
-  for (int n = 0; n < cuda->nodes; ++n) {
-    const struct ft_node *const node = ft_node(&cuda->score->expression, n);
-    const int dim = ft_cuda_key_index(cuda, n);
-    if ((cuda->uses[n] == 0 && !cuda->kept[n]) || dim < 0) continue;
-    const char *const name = cuda->score->tensors[node->number].name;
-    ft_text_add(cuda->text, " && score.%s_.stride[%d] == 1 && last_key <= score.%s_.last[%d]", name,
-                dim, name, dim);
-    reads += 1;
-  }
-  ft_text_add(cuda->text, ";\n}\nconstexpr bool CAN_BE_DENSE = %s;\n\n",
-              reads > 0 ? "true" : "false");
-  cuda->dense = true;
-  write_level(cuda, FT_LEVEL_COLUMN, "_dense");
-  cuda->dense = false;
-}
-
 /* Writes a function of one score element that returns `root`. `more` is the text of its arguments
  * after the four levels. */
 static void write_root(struct ft_cuda *cuda, const char *type, const char *name, const char *more,
@@ -126,6 +104,55 @@ static void write_root(struct ft_cuda *cuda, const char *type, const char *name,
   ft_text_add(cuda->text, "  return ");
   ft_cuda_write_value(cuda, root);
   ft_text_add(cuda->text, ";\n}\n\n");
+}
+
+/* Whether the indices of a place that grow with its key are none beyond an end. */
+static void write_is_inside(struct ft_cuda *cuda) {
+  static const char parameters[] = "const Score &score, const ScoreHead &head, const ScoreRow &row,"
+                                   "\n    const ScoreColumn &column";
+  for (int n = 0; n < cuda->nodes; ++n)
+    if (cuda->can_be_dense[n]) {
+      const struct ft_node *const read = ft_node(&cuda->score->expression, n);
+      const int dim = ft_cuda_key_index(cuda, n);
+      char name[40];
+      (void)snprintf(name, sizeof name, "key_index_%d", n);
+      write_root(cuda, "int", name, "", read->operands[dim]);
+    }
+  ft_text_add(cuda->text, "__device__ __forceinline__ bool is_inside(%s) {\n  return true",
+              parameters);
+  for (int n = 0; n < cuda->nodes; ++n)
+    if (cuda->can_be_dense[n])
+      ft_text_add(cuda->text,
+                  " & (unsigned(key_index_%d(score, head, row, column)) <= "
+                  "unsigned(score.%s_.last[%d]))",
+                  n, cuda->score->tensors[ft_node(&cuda->score->expression, n)->number].name,
+                  ft_cuda_key_index(cuda, n));
+  ft_text_add(cuda->text, ";\n}\n\n");
+}
+
+/* Whether all that is read by key lies side by side, and for a place whether its index is none
+ * beyond an end: so of a step's first and last key. Then functions of keys and elements of a step:
+ * addresses differ by constants. */
+static void write_dense(struct ft_cuda *cuda, const struct ft_exponent *exponent, int root) {
+  int count = 0;
+  ft_text_add(cuda->text, "__device__ __forceinline__ bool is_dense(const Score &score) {\n"
+                          "  return true");
+  for (int n = 0; n < cuda->nodes; ++n) {
+    if (!cuda->can_be_dense[n]) continue;
+    const char *const name =
+        cuda->score->tensors[ft_node(&cuda->score->expression, n)->number].name;
+    ft_text_add(cuda->text, " && score.%s_.stride[%d] == 1", name, ft_cuda_key_index(cuda, n));
+    count += 1;
+  }
+  ft_text_add(cuda->text, ";\n}\nconstexpr bool CAN_BE_DENSE = %s;\n\n",
+              count > 0 ? "true" : "false");
+  cuda->dense = true;
+  write_level(cuda, FT_LEVEL_COLUMN, "_dense");
+  write_is_inside(cuda);
+  cuda->inverse = exponent->has_sigmoid ? exponent->sigmoid : 0;
+  write_root(cuda, "float", "dense_exponent_of", ", const ScorePlace &place", root);
+  cuda->inverse = 0;
+  cuda->dense = false;
 }
 
 /* derivative_N, index_N_DIM and what they are made of, place_N: where the leaf's gradient lies. */
@@ -183,9 +210,21 @@ static int collect_roots(const struct ft_score *score, const struct ft_derivativ
   return count;
 }
 
-/* Begins a text with the argument and what is computed for each level. Caller frees. */
+/* Marks the reads of an exponent that can be dense. */
+static void mark_dense(struct ft_cuda *cuda, int root) {
+  bool reached[FT_SCORE_NODES] = {false};
+  reached[root] = true;
+  for (int n = root; n >= 0; --n) {
+    const struct ft_node *const node = ft_node(&cuda->score->expression, n);
+    for (int i = 0; reached[n] && i < node->operand_count; ++i) reached[node->operands[i]] = true;
+    cuda->can_be_dense[n] = reached[n] && ft_cuda_key_index(cuda, n) >= 0;
+  }
+}
+
+/* Begins a text with the argument and what is computed for each level. Of exponents root 3 is the
+ * general one. Caller frees. */
 static int begin(struct ft_cuda **begun, struct ft_score *score,
-                 const struct ft_derivatives *derivatives, int *roots, int count,
+                 const struct ft_derivatives *derivatives, bool exponents, int *roots, int count,
                  struct ft_text *text) {
   FT_TRY(ft_score_lower(&score->expression, roots, count));
   struct ft_cuda *const cuda = calloc(1, sizeof *cuda);
@@ -193,6 +232,7 @@ static int begin(struct ft_cuda **begun, struct ft_score *score,
   cuda->score = score;
   cuda->text = text;
   cuda->nodes = score->expression.count;
+  if (exponents) mark_dense(cuda, roots[3]);
   ft_cuda_plan(cuda, roots, count);
   write_argument(cuda, derivatives);
   for (int level = FT_LEVEL_HEAD; level < FT_LEVEL_ELEMENT; ++level) {
@@ -207,7 +247,7 @@ int ft_score_emit_visible(struct ft_score *score, struct ft_text *text,
                           struct ft_range_values *values) {
   struct ft_cuda *cuda;
   int root = score->visible;
-  FT_TRY(begin(&cuda, score, NULL, &root, 1, text));
+  FT_TRY(begin(&cuda, score, NULL, false, &root, 1, text));
   write_root(cuda, "bool", "is_visible", "", root);
   *values = ft_cuda_write_ranges(cuda, root, "visible");
   free(cuda);
@@ -224,8 +264,8 @@ int ft_score_emit(struct ft_score *score, const struct ft_derivatives *derivativ
     FT_TRY(ft_score_exponent(score, lowered, exponent));
   }
   const int count = collect_roots(score, derivatives, exponent, roots);
-  FT_TRY(begin(&cuda, score, derivatives, roots, count, text));
-  if (exponent != NULL) write_dense_column(cuda); /* those of elements mark uses anew */
+  FT_TRY(begin(&cuda, score, derivatives, exponent != NULL, roots, count, text));
+  if (exponent != NULL) write_dense(cuda, exponent, roots[3]); /* others mark uses anew */
   write_root(cuda, "float", "score_of", ", float s", roots[0]);
   write_root(cuda, "bool", "is_visible", "", roots[1]);
   if (derivatives != NULL) write_root(cuda, "float", "slope_of", ", float s", roots[2]);

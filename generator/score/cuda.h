@@ -24,8 +24,9 @@
  *   struct Score has a Gradient (struct ft_arg_gradient) for each thing that one is by.
  * Unless exponent is NULL it is filled in, and there are
  *   float exponent_of(score, head, row, column, place), sided_exponent_of(...), first_x(...),
- *   sigmoid_argument(...), bool is_dense(score, last_key), and where that holds
- *   ScoreColumn score_column_dense(...)
+ *   sigmoid_argument(...), bool is_dense(score), is_inside(score, head, row,
+ *   column), and where that holds
+ *   ScoreColumn score_column_dense(...), float dense_exponent_of(...)
  * where ScorePlace is that of parts/score_numbers.cu.in.
  * Adds nodes to the expression. */
 int ft_score_emit(struct ft_score *score, const struct ft_derivatives *derivatives,

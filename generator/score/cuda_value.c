@@ -64,6 +64,10 @@ static void need_operands(struct ft_cuda *cuda, int number) {
 
 void ft_cuda_plan(struct ft_cuda *cuda, const int *roots, int count) {
   for (int i = 0; i < count; ++i) need(cuda, roots[i], FT_LEVEL_ELEMENT);
+  for (int n = 0; n < cuda->nodes; ++n) {
+    if (!cuda->can_be_dense[n]) continue;
+    need(cuda, node_at(cuda, n)->operands[ft_cuda_key_index(cuda, n)], FT_LEVEL_ELEMENT);
+  }
   for (int n = cuda->nodes - 1; n >= 0; --n)
     if (cuda->uses[n] > 0 || cuda->kept[n]) need_operands(cuda, n);
 }
@@ -207,12 +211,18 @@ static void write_index(struct ft_cuda *cuda, const struct ft_node *read, int di
 }
 
 /* What the indices of a level add to an address; returns how many there are. */
-static int write_offsets(struct ft_cuda *cuda, const struct ft_node *read, enum ft_level level,
-                         const char *first) {
+static int write_offsets(struct ft_cuda *cuda, int number, enum ft_level level, const char *first) {
+  const struct ft_node *const read = node_at(cuda, number);
   const struct ft_score_tensor *const tensor = &cuda->score->tensors[read->number];
+  const int key_index = ft_cuda_key_index(cuda, number);
   int count = 0;
   for (int dim = 0; dim < read->operand_count; ++dim) {
     if (level_at(cuda, read->operands[dim]) != level) continue;
+    if (cuda->dense && cuda->can_be_dense[number] && dim == key_index) {
+      ft_text_add(cuda->text, "%s", count++ == 0 ? first : " + ");
+      ft_cuda_write_value(cuda, read->operands[dim]);
+      continue;
+    }
     ft_text_add(cuda->text, "%sunsigned(", count++ == 0 ? first : " + ");
     write_index(cuda, read, dim);
     ft_text_add(cuda->text, ") * score.%s_.stride[%d]", tensor->name, dim);
@@ -233,23 +243,37 @@ static void write_base(struct ft_cuda *cuda, int read, enum ft_level level) {
 }
 
 void ft_cuda_write_part(struct ft_cuda *cuda, int read, enum ft_level level) {
-  const struct ft_node *const node = node_at(cuda, read);
   if (level == FT_LEVEL_COLUMN) {
-    write_offsets(cuda, node, level, "");
+    write_offsets(cuda, read, level, "");
     return;
   }
   write_base(cuda, read, level);
-  write_offsets(cuda, node, level, " + ");
+  write_offsets(cuda, read, level, " + ");
+}
+
+/* By how much an integer grows from key to key, where that is known; else NOT_EVEN. */
+static int growth(const struct ft_cuda *cuda, int number) {
+  enum { NOT_EVEN = 100 };
+  const struct ft_node *const node = node_at(cuda, number);
+  if ((node->sources & ft_source_symbol(FT_SYMBOL_J)) == 0) return 0;
+  if (node->operation == FT_OP_SYMBOL) return 1;
+  const bool adds = node->operation == FT_OP_ADD, subtracts = node->operation == FT_OP_SUB;
+  if (!adds && !subtracts) return NOT_EVEN;
+  const int a = growth(cuda, node->operands[0]), b = growth(cuda, node->operands[1]);
+  if (a == NOT_EVEN || b == NOT_EVEN) return NOT_EVEN;
+  return adds ? a + b : a - b;
 }
 
 int ft_cuda_key_index(const struct ft_cuda *cuda, int read) {
   const struct ft_node *const node = node_at(cuda, read);
+  const uint64_t of_score = ft_source_symbol(FT_SYMBOL_S) | ft_source_symbol(FT_SYMBOL_RAW);
   int found = -1;
-  if (node->operation != FT_OP_READ || ft_level_of(node) != FT_LEVEL_COLUMN) return -1;
+  if (node->operation != FT_OP_READ || node->sources & of_score) return -1;
   for (int dim = 0; dim < node->operand_count; ++dim) {
-    const struct ft_node *const index = node_at(cuda, node->operands[dim]);
-    if (ft_level_of(index) == FT_LEVEL_HEAD) continue;
-    if (found >= 0 || index->operation != FT_OP_SYMBOL || index->number != FT_SYMBOL_J) return -1;
+    const uint64_t sources = node_at(cuda, node->operands[dim])->sources;
+    if ((sources & ft_source_symbol(FT_SYMBOL_J)) == 0) continue;
+    const int grows = growth(cuda, node->operands[dim]);
+    if (found >= 0 || (grows != 1 && grows != -1)) return -1;
     found = dim;
   }
   return found;
@@ -260,13 +284,9 @@ static void write_read(struct ft_cuda *cuda, int read) {
   const enum ft_level level = ft_level_of(node);
   ft_text_add(cuda->text, "captured(");
   write_base(cuda, read, level);
-  if (cuda->dense && ft_cuda_key_index(cuda, read) >= 0) {
-    ft_text_add(cuda->text, " + j)");
-    return;
-  }
   if (level == FT_LEVEL_ELEMENT && cuda->has_part[read] & 1 << FT_LEVEL_COLUMN)
     ft_text_add(cuda->text, " + column.a%d", read);
-  write_offsets(cuda, node, level, " + ");
+  write_offsets(cuda, read, level, " + ");
   ft_text_add(cuda->text, ")");
 }
 

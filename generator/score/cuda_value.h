@@ -14,8 +14,9 @@ struct ft_cuda {
   enum ft_level level;       /* of the function that is being written */
   int uses[FT_SCORE_NODES];  /* by other nodes of the same level; 0: not computed there */
   bool kept[FT_SCORE_NODES]; /* in the struct of its level */
-  bool dense;  /* reads at key j are those of consecutive elements, none beyond an end */
-  int inverse; /* this node is what the function takes as place.inverse; 0: none */
+  bool dense;                /* reads marked here are of consecutive elements, none beyond an end */
+  bool can_be_dense[FT_SCORE_NODES];
+  int inverse;                /* this node is what the function takes as place.inverse; 0: none */
   bool local[FT_SCORE_NODES]; /* of the function that is being written: there is a variable */
   /* Levels, as bits, that keep a part of the address of a read: what its indices of that level
    * make of it. That of a query contains that of the head, that of a key is an offset. */
@@ -25,7 +26,8 @@ struct ft_cuda {
 /* The C type of a captured tensor's elements. */
 const char *ft_cuda_element(enum ft_captured_dtype dtype);
 
-/* Fills in uses, kept and has_part for all levels but that of an element. */
+/* Fills in uses, kept and has_part for all levels but that of an element. What grows with the key
+ * in the reads that are marked is kept, too. */
 void ft_cuda_plan(struct ft_cuda *cuda, const int *roots, int count);
 
 /* Begin a function. That of an element computes one root. */
@@ -37,8 +39,8 @@ void ft_cuda_write_local(struct ft_cuda *cuda, int node);
 void ft_cuda_write_value(struct ft_cuda *cuda, int node);
 void ft_cuda_write_part(struct ft_cuda *cuda, int read, enum ft_level level);
 
-/* Whether a key's read can be dense: which of its indices is j, the others being a head's; else -1.
- */
+/* Whether a read can be dense: which of its indices goes up or down by 1 from key to key, where no
+ * other depends on the key; else -1. */
 int ft_cuda_key_index(const struct ft_cuda *cuda, int read);
 
 #endif

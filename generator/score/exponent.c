@@ -262,6 +262,7 @@ int ft_score_exponent(struct ft_score *score, int lowered_score, struct ft_expon
     exponent->sided = total(&sided);
     split_position(&sided, sided.absolute, &exponent->first_x, &sign);
   }
+  exponent->reads_keys = general.columns != 0 && general.elements == 0;
   free(raw_nodes);
   return FT_OK;
 }

@@ -20,6 +20,7 @@ struct ft_exponent {
   bool has_sigmoid;
   int sigmoid, argument;
   bool sigmoid_alone; /* of q . k times what a head has; all else is the same for a row in a step */
+  bool reads_keys; /* `general` has what is of a key, and nothing without q . k of query and key */
 };
 
 /* Adds nodes to the expression, which has been lowered. */
