@@ -10,6 +10,7 @@ import common
 FORM = {"hidden_size": 2048, "intermediate_size": 5632, "num_hidden_layers": 8, "num_attention_heads": 16,
         "num_key_value_heads": 8, "vocab_size": 32000}
 TOKENS = 16384  # of a step
+LENGTHS = (8192, 2048)
 BACKENDS = ("CUDNN_ATTENTION", "FLASH_ATTENTION", "EFFICIENT_ATTENTION")
 
 
@@ -28,14 +29,19 @@ def attends(torch):
             "no attention": ("no_attention", contextlib.nullcontext)}
 
 
-def steps_of(torch, seq):
-    """A function: step(implementation) -> loss. All take steps of one model on the same tokens; with a learning rate of 0
-    its weights stay, so their losses must agree."""
+def make_model(torch):
+    """The model and an optimizer whose learning rate of 0 leaves its weights as they are."""
     import transformers
     torch.manual_seed(0)
-    config = transformers.LlamaConfig(**FORM, max_position_embeddings=seq)
-    model = transformers.LlamaForCausalLM._from_config(config, dtype=torch.bfloat16).to("cuda")
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.0, weight_decay=0.0, fused=True)
+    config = transformers.LlamaConfig(**FORM, max_position_embeddings=max(LENGTHS))
+    with torch.device("cuda"):
+        model = transformers.LlamaForCausalLM._from_config(config, dtype=torch.bfloat16)
+    return model, torch.optim.AdamW(model.parameters(), lr=0.0, weight_decay=0.0, fused=True)
+
+
+def steps_of(torch, model, optimizer, seq):
+    """A function: step(implementation) -> loss. All take steps of one model on the same tokens, so their losses must
+    agree."""
     tokens = torch.randint(FORM["vocab_size"], (TOKENS // seq, seq), device="cuda")
 
     def step(implementation):
@@ -48,8 +54,7 @@ def steps_of(torch, seq):
     return step
 
 
-def measure_steps(options, torch, report, seq):
-    step = steps_of(torch, seq)
+def measure_steps(options, torch, report, step, seq):
     contenders, losses = [], {}
     for name, (implementation, context) in attends(torch).items():
         contender = common.Contender(name, lambda implementation=implementation: step(implementation), context)
@@ -78,14 +83,15 @@ def main():
     report = common.Report("llama", options)
     heads, kv = FORM["num_attention_heads"], FORM["num_key_value_heads"]
     dim = FORM["hidden_size"] // heads
-    forwards = [common.request_text(dim, heads, TOKENS // seq, seq, causal=True, heads_kv=kv) for seq in (2048, 8192)]
+    forwards = [common.request_text(dim, heads, TOKENS // seq, seq, causal=True, heads_kv=kv) for seq in LENGTHS]
     common.tune(options, [text for forward in forwards for text in (forward, forward.replace("forward", "backward", 1))])
     import fatune
     import transformers
     fatune.register_transformers()
     transformers.AttentionInterface.register("no_attention", no_attention)
-    for seq in (2048, 8192):
-        measure_steps(options, torch, report, seq)
+    model, optimizer = make_model(torch)
+    for seq in LENGTHS:
+        measure_steps(options, torch, report, steps_of(torch, model, optimizer, seq), seq)
         torch.cuda.empty_cache()
     report.write(effort=options.effort, form=FORM, tokens=TOKENS)
 
