@@ -182,15 +182,17 @@ static void pause_ms(int milliseconds) {
 }
 
 /* Switching to a write-ahead log needs the file for itself, and SQLite does not always wait for
- * that: when many processes open a new file at once, some fail unless they try again. Never fatal.
- */
+ * that: when many processes open a new file at once, some fail unless they try again. Never fatal,
+ * and given up after a second: another may read the file for as long as it likes. */
 static void set_journal(struct ft_database *database, bool write_ahead) {
   const char *const sql = write_ahead ? "PRAGMA journal_mode=WAL" : "PRAGMA journal_mode=DELETE";
-  for (int attempt = 0; attempt < 100; attempt++) {
-    const int code = sqlite3_exec(database->handle, sql, NULL, NULL, NULL) & 0xFF;
-    if (code != SQLITE_BUSY && code != SQLITE_LOCKED && code != SQLITE_PROTOCOL) return;
-    pause_ms(1 + attempt % 16);
+  int code = SQLITE_BUSY;
+  sqlite3_busy_timeout(database->handle, 0);
+  for (int attempt = 0; attempt < 100 && ft_code_is_held(code); attempt++) {
+    if (attempt > 0) pause_ms(1 + attempt % 16);
+    code = sqlite3_exec(database->handle, sql, NULL, NULL, NULL);
   }
+  sqlite3_busy_timeout(database->handle, PATIENCE_MS);
 }
 
 /* page_size and auto_vacuum take effect in an empty file only. Set in any other, auto_vacuum would
@@ -210,12 +212,11 @@ static int configure(struct ft_database *database) {
 static int open_user(struct ft_database *database, const char *path) {
   char *const folder = strdup(path);
   if (!folder) return ft_fail(FT_E_MEMORY, "no memory for a path");
-  *strrchr(folder, '/') = '\0';
-  const char *const place = folder[0] ? folder : "/";
+  strrchr(folder, '/')[1] = '\0';
   int status = FT_OK;
 
   FT_CHECK(recognise_header(database, path));
-  if (euidaccess(place, W_OK | X_OK) != 0 || euidaccess(path, W_OK) != 0) {
+  if (euidaccess(folder, W_OK | X_OK) != 0 || euidaccess(path, W_OK) != 0) {
     /* Read-only medium: a write-ahead file there can only be read as immutable. */
     FT_CHECK(open_frozen(database, path));
     goto done;
@@ -223,7 +224,7 @@ static int open_user(struct ft_database *database, const char *path) {
   FT_CHECK(connect_to(database, path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOFOLLOW, ""));
   FT_CHECK(configure(database));
   FT_CHECK(migrate(database));
-  set_journal(database, ft_folder_is_local(place));
+  set_journal(database, ft_folder_is_local(folder));
   database->writable = sqlite3_db_readonly(database->handle, "main") == 0;
 done:
   free(folder);

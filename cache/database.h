@@ -84,6 +84,9 @@ int ft_database_number(struct ft_database *database, const char *sql, int64_t *n
 /* BEGIN IMMEDIATE, waiting up to patience_ms for other writers. Never a deferred transaction: one
  * that reads first and then writes fails under contention whatever the timeout. */
 int ft_database_begin(struct ft_database *database, int patience_ms);
+/* SQLite's code says: others hold the file, or memory is short. */
+bool ft_code_is_held(int code);
+bool ft_code_is_memory(int code);
 bool ft_database_is_busy(struct ft_database *database); /* why it just failed: others write */
 int ft_database_commit(struct ft_database *database);   /* rolls back on failure */
 void ft_database_rollback(struct ft_database *database);

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cache/database.h"
 #include "generator/status.h"
 
 enum { CHUNK = 1 << 16 };
@@ -28,7 +29,7 @@ static void close_file(struct opened *opened) {
 }
 
 static int fail(const struct opened *opened) {
-  if ((opened->code & 0xFF) == SQLITE_NOMEM || opened->code == SQLITE_IOERR_NOMEM)
+  if (ft_code_is_memory(opened->code))
     return ft_fail(FT_E_MEMORY, "no memory to read '%s'", opened->path);
   return ft_fail(FT_E_CACHE, "'%s' cannot be read: %s", opened->path, sqlite3_errstr(opened->code));
 }

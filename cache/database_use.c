@@ -19,11 +19,10 @@ const char *ft_database_name(const struct ft_database *database) {
 
 int ft_database_fail(struct ft_database *database, const char *doing) {
   const int code = database->handle ? sqlite3_extended_errcode(database->handle) : SQLITE_NOMEM;
-  const bool memory = (code & 0xFF) == SQLITE_NOMEM || code == SQLITE_IOERR_NOMEM;
   database->code = code;
-  return ft_fail(memory ? FT_E_MEMORY : FT_E_CACHE, "%s: %s: %s (%d)", ft_database_name(database),
-                 doing, database->handle ? sqlite3_errmsg(database->handle) : sqlite3_errstr(code),
-                 code);
+  return ft_fail(ft_code_is_memory(code) ? FT_E_MEMORY : FT_E_CACHE, "%s: %s: %s (%d)",
+                 ft_database_name(database), doing,
+                 database->handle ? sqlite3_errmsg(database->handle) : sqlite3_errstr(code), code);
 }
 
 int ft_database_prepare(struct ft_database *database, const char *sql, sqlite3_stmt **statement) {
@@ -56,10 +55,10 @@ void ft_database_done(sqlite3_stmt *statement) {
 }
 
 int ft_database_bound(struct ft_database *database, int failed) {
-  if (failed != SQLITE_NOMEM)
-    return failed == SQLITE_OK ? FT_OK : ft_database_fail(database, "no value can be bound");
-  database->code = SQLITE_NOMEM; /* the connection itself may know of no error */
-  return ft_fail(FT_E_MEMORY, "%s: no memory to bind a value", ft_database_name(database));
+  if (failed == SQLITE_OK) return FT_OK;
+  database->code = failed; /* the connection itself may know of no error */
+  return ft_fail(failed == SQLITE_NOMEM ? FT_E_MEMORY : FT_E_CACHE, "%s: a value cannot be bound",
+                 ft_database_name(database));
 }
 
 int ft_database_run(struct ft_database *database, sqlite3_stmt *statement, const char *doing) {
@@ -83,12 +82,17 @@ int ft_database_number(struct ft_database *database, const char *sql, int64_t *n
   return FT_OK;
 }
 
-static bool is_busy(int code) {
-  return (code & 0xFF) == SQLITE_BUSY || (code & 0xFF) == SQLITE_PROTOCOL;
+bool ft_code_is_held(int code) {
+  const uint64_t held = 1 << SQLITE_BUSY | 1 << SQLITE_LOCKED | 1 << SQLITE_PROTOCOL;
+  return held >> (code & 0x3F) & 1;
+}
+
+bool ft_code_is_memory(int code) {
+  return (code & 0xFF) == SQLITE_NOMEM || code == SQLITE_IOERR_NOMEM;
 }
 
 bool ft_database_is_busy(struct ft_database *database) {
-  return is_busy(sqlite3_errcode(database->handle));
+  return ft_code_is_held(sqlite3_errcode(database->handle));
 }
 
 /* SQLite's own waiting leaves out the cases in which waiting inside it could deadlock (recovery of
@@ -100,7 +104,7 @@ int ft_database_begin(struct ft_database *database, int patience_ms) {
   int code;
   for (;;) {
     code = sqlite3_exec(database->handle, "BEGIN IMMEDIATE", NULL, NULL, NULL);
-    if (!is_busy(code) || ft_seconds_now() >= deadline) break;
+    if (!ft_code_is_held(code) || ft_seconds_now() >= deadline) break;
     nanosleep(&nap, NULL);
   }
   const int status = code == SQLITE_OK ? FT_OK : ft_database_fail(database, "cannot be written");
@@ -165,7 +169,7 @@ int ft_database_check(struct ft_database *database, bool quick) {
   const char *const sql = quick ? "PRAGMA quick_check(1)" : "PRAGMA integrity_check(1)";
   const int status = check_once(database, sql);
   if (status != FT_E_CACHE || !ft_database_is_damaged(database)) return status;
-  if (database->path) FT_TRY(ft_file_readable(database->path, &database->code));
+  FT_TRY(ft_file_readable(database->path, &database->code));
   return check_once(database, sql);
 }
 
@@ -175,7 +179,9 @@ int ft_database_schema(struct ft_database *database, struct ft_text *text) {
   int code = sqlite3_prepare_v2(database->handle, sql, -1, &statement, NULL);
   while (code == SQLITE_OK || code == SQLITE_ROW) {
     code = sqlite3_step(statement);
-    const unsigned char *const one = code == SQLITE_ROW ? sqlite3_column_text(statement, 0) : NULL;
+    if (code != SQLITE_ROW) break;
+    const unsigned char *const one = sqlite3_column_text(statement, 0);
+    if (!one) code = SQLITE_NOMEM;
     if (one) ft_text_add(text, "%s;", (const char *)one);
   }
   const int status =
@@ -190,8 +196,7 @@ int ft_database_overwrite(struct ft_database *database, struct ft_database *by, 
   sqlite3_backup *const backup = sqlite3_backup_init(database->handle, "main", by->handle, "main");
   if (!backup) return ft_database_fail(database, "cannot be written");
   int code = sqlite3_backup_step(backup, -1);
-  while ((code & 0xFF) == SQLITE_BUSY || (code & 0xFF) == SQLITE_LOCKED) {
-    if (ft_seconds_now() >= deadline) break;
+  while (ft_code_is_held(code) && ft_seconds_now() < deadline) {
     nanosleep(&nap, NULL);
     code = sqlite3_backup_step(backup, -1);
   }

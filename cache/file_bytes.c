@@ -20,10 +20,9 @@ static int refuse(const char *path, int why) {
 static int read_all(int file, const char *path, char *bytes, size_t size) {
   size_t done = 0;
   while (done < size) {
+    errno = EIO; /* the end comes too early */
     const ssize_t got = read(file, bytes + done, size - done);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return refuse(path, errno);
-    if (got == 0) return ft_fail(FT_E_CACHE, "cannot read '%s': it was cut short", path);
+    if (got <= 0) return refuse(path, errno);
     done += (size_t)got;
   }
   bytes[size] = '\0';

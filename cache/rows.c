@@ -94,6 +94,11 @@ static int unsound(sqlite3_stmt *row, const char *what) {
   return ft_fail(FT_E_CACHE, "a row is damaged: %s", what);
 }
 
+int ft_row_has_digest(sqlite3_stmt *row, int column, const struct ft_digest *digest,
+                      const char *else_what) {
+  return column_is_digest(row, column, digest) ? FT_OK : unsound(row, else_what);
+}
+
 /* -- trials --------------------------------------------------------------------------------- */
 
 static struct ft_digest trial_identity(const char *text, size_t length) {

@@ -36,6 +36,10 @@ int ft_row_put_kernel(struct ft_database *database, const struct ft_kernel *kern
 /* The same two failures. The kernel is the caller's to free on FT_OK only. */
 int ft_row_read_kernel(sqlite3_stmt *row, struct ft_kernel *kernel);
 
+/* FT_OK, or one of the two failures: the column holds another digest. */
+int ft_row_has_digest(sqlite3_stmt *row, int column, const struct ft_digest *digest,
+                      const char *else_what);
+
 int ft_bind_digest(sqlite3_stmt *statement, int index, const struct ft_digest *digest);
 int ft_bind_text(sqlite3_stmt *statement, int index, const char *text); /* NULL binds NULL */
 

@@ -17,19 +17,22 @@ enum { ENTRIES_MOST = 64, LENGTH_LEAST = 64 << 10, STEPS_APART = 1000, STEPS_LEA
  */
 static int list_entries(sqlite3 *handle, struct ft_text *list) {
   sqlite3_stmt *statement = NULL;
-  int code = sqlite3_prepare_v2(handle,
-                                "SELECT type, name, tbl_name, coalesce(sql, '') FROM sqlite_schema "
-                                "ORDER BY type, name",
-                                -1, &statement, NULL);
+  int code =
+      sqlite3_prepare_v2(handle,
+                         "SELECT coalesce(type, ''), coalesce(name, ''), coalesce(tbl_name, ''), "
+                         "coalesce(sql, '') FROM sqlite_schema "
+                         "ORDER BY type, name",
+                         -1, &statement, NULL);
   for (int n = 0; code == SQLITE_OK && n <= ENTRIES_MOST; n++) {
     code = sqlite3_step(statement);
     if (code != SQLITE_ROW) break;
     for (int i = 0; i < 4; i++) {
       const char *const text = (const char *)sqlite3_column_text(statement, i);
+      if (!text) code = SQLITE_NOMEM; /* of these columns none is NULL */
       if (text) ft_text_append(list, text, (size_t)sqlite3_column_bytes(statement, i));
       ft_text_append(list, i < 3 ? "|" : "\n", 1);
     }
-    code = SQLITE_OK;
+    code = code == SQLITE_ROW ? SQLITE_OK : code;
   }
   sqlite3_finalize(statement);
   return code == SQLITE_DONE ? SQLITE_OK : code;
@@ -59,7 +62,7 @@ static int compare(const char *path, const struct ft_text *has, const struct ft_
   char line[80];
   FT_TRY(ft_text_status(has));
   FT_TRY(ft_text_status(should));
-  const char *const own = has->data ? has->data : "", *const due = should->data ? should->data : "";
+  const char *const own = has->data ? has->data : "", *const due = should->data;
   if (has->length == should->length && memcmp(own, due, has->length) == 0) return FT_OK;
   first_difference(own, due, line);
   return ft_fail(FT_E_CACHE, "'%s' has not the schema of a file of fatune (near '%s'); left alone",

@@ -33,15 +33,13 @@ static int note_damage(struct check *check, int64_t id) {
 
 static int check_kernel(struct check *check, sqlite3_stmt *row) {
   struct ft_kernel kernel;
-  const int status = ft_row_read_kernel(row, &kernel);
+  int status = ft_row_read_kernel(row, &kernel);
   check->checked++;
+  if (status == FT_OK) {
+    status = ft_row_has_digest(row, 5, &kernel.key, "a kernel lies under another key");
+    ft_kernel_free(&kernel);
+  }
   if (status == FT_E_CACHE) return note_damage(check, sqlite3_column_int64(row, 4));
-  const int bytes = sqlite3_column_bytes(row, 5);
-  const void *const key = sqlite3_column_blob(row, 5);
-  const bool own_key = status != FT_OK || (key && bytes == FT_DIGEST_BYTES &&
-                                           memcmp(key, kernel.key.bytes, FT_DIGEST_BYTES) == 0);
-  if (status == FT_OK) ft_kernel_free(&kernel);
-  if (!own_key) return note_damage(check, sqlite3_column_int64(row, 4));
   return status == FT_E_MEMORY ? status : FT_OK;
 }
 

@@ -1,7 +1,7 @@
 /* test_store_failures.c: the n-th call for memory or files fails, once or from then on, of fatune
- * or of SQLite: a status, nothing wrong stored or handed out, nothing lost. in -> out: n -> every
- * use of a store -> Check suite. The first call by each place, and some; with FATUNE_TEST_SLOW=1
- * every n; FATUNE_TEST_CASE=n: the n-th use alone. */
+ * or of SQLite, or fatune's n-th call of SQLite: a status, nothing wrong stored or handed out,
+ * nothing lost. in -> out: n -> every use of a store -> Check suite. The first call by each place,
+ * and some; with FATUNE_TEST_SLOW=1 every n; FATUNE_TEST_CASE=n: the n-th use alone. */
 #include "tests/suites.h"
 
 #include "cache/claims.h"
@@ -21,6 +21,7 @@ static char tuning[128], kernels[128], theirs[2][160];
 static struct bytes saved[2]; /* both user files, sound */
 static int64_t roots[2];      /* the page of an index in each */
 static char current[48];      /* what fails */
+static int answer;            /* of SQLite, where that fails */
 
 /* -- the files to begin with ---------------------------------------------------------------- */
 
@@ -311,14 +312,19 @@ static void assert_sound(int which) {
   ft_store_close(store);
 }
 
+/* What calls of SQLite answer that fail. Whoever is busy is waited for, so not for ever. */
+static const int answers[] = {SQLITE_NOMEM, SQLITE_BUSY, SQLITE_IOERR};
+enum { ANSWERS = sizeof answers / sizeof answers[0], SHORT_ANSWERS = 2 };
+
 /* The n-th call fails under that use; returns whether there was one. */
 static bool fail_under(int which, enum fault_kind kind, long n, bool ever) {
+  static const char *const kinds[] = {"memory", "files", "SQLite"};
   const struct ft_store_options options = options_now();
   struct ft_store *store = NULL;
   begin_with(uses[which].begin);
   assert_ok(ft_store_open(&store, &options));
-  snprintf(current, sizeof current, "%s call %ld%s", kind == FAULT_MEMORY ? "memory" : "files", n,
-           ever ? " and on" : "");
+  snprintf(current, sizeof current, "%s call %ld%s (%d)", kinds[kind], n, ever ? " and on" : "",
+           answer);
   fault_calls_arm(kind, n, ever);
   const int status = uses[which].use(store);
   const bool fired = fault_calls_disarm() >= n && n > 0;
@@ -357,10 +363,20 @@ static void sweep(int which, enum fault_kind kind) {
     for (long n = 1; fail_under(which, kind, n, ever); n++) continue;
 }
 
+static void sweep_database(int which) {
+  for (int i = 0; i < (tests_are_slow() ? ANSWERS : SHORT_ANSWERS); i++) {
+    fault_database_by(answer = answers[i]);
+    for (long n = 1; fail_under(which, FAULT_DATABASE, n, false); n++) continue;
+    if (!tests_are_slow() || answer != SQLITE_NOMEM) continue;
+    for (long n = 1; fail_under(which, FAULT_DATABASE, n, true); n++) continue;
+  }
+}
+
 START_TEST(a_failing_call_harms_nothing) {
   const char *const given = getenv("FATUNE_TEST_CASE");
   if (given && strtol(given, NULL, 10) != _i) return;
   for (int kind = FAULT_MEMORY; kind <= FAULT_FILES; kind++) sweep(_i, (enum fault_kind)kind);
+  sweep_database(_i);
 }
 END_TEST
 

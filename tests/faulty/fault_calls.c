@@ -12,6 +12,7 @@
 #include <execinfo.h>
 #include <fcntl.h>
 #include <jansson.h>
+#include <locale.h>
 #include <pthread.h>
 #include <sqlite3.h>
 #include <stdarg.h>
@@ -73,7 +74,7 @@ static void note_place(long count) {
   pthread_mutex_unlock(&places.lock);
 }
 
-static bool fails(enum fault_kind kind) {
+bool fault_calls_fails(enum fault_kind kind) {
   if (!fault.armed || fault.kind != kind) return false;
   const long count = ++fault.count;
   if (places.callers) note_place(count);
@@ -88,6 +89,8 @@ void *__real_realloc(void *block, size_t size);
 char *__real_strdup(const char *text);
 char *__real_strndup(const char *text, size_t most);
 char *__real_realpath(const char *path, char *to);
+locale_t __real_newlocale(int which, const char *name, locale_t base);
+locale_t __wrap_newlocale(int which, const char *name, locale_t base);
 int __real_vasprintf(char **to, const char *format, va_list arguments);
 void *__wrap_malloc(size_t size);
 void *__wrap_calloc(size_t count, size_t size);
@@ -97,7 +100,7 @@ char *__wrap_strndup(const char *text, size_t most);
 char *__wrap_realpath(const char *path, char *to);
 int __wrap_asprintf(char **to, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-#define WITHOUT_MEMORY(call) (fails(FAULT_MEMORY) ? (errno = ENOMEM, NULL) : (call))
+#define WITHOUT_MEMORY(call) (fault_calls_fails(FAULT_MEMORY) ? (errno = ENOMEM, NULL) : (call))
 
 void *__wrap_malloc(size_t size) {
   return WITHOUT_MEMORY(__real_malloc(size));
@@ -123,8 +126,12 @@ char *__wrap_realpath(const char *path, char *to) {
   return WITHOUT_MEMORY(__real_realpath(path, to));
 }
 
+locale_t __wrap_newlocale(int which, const char *name, locale_t base) {
+  return fault_calls_fails(FAULT_MEMORY) ? (locale_t)0 : __real_newlocale(which, name, base);
+}
+
 int __wrap_asprintf(char **to, const char *format, ...) {
-  if (fails(FAULT_MEMORY)) return -1;
+  if (fault_calls_fails(FAULT_MEMORY)) return -1;
   va_list arguments;
   va_start(arguments, format);
   const int length = vasprintf(to, format, arguments);
@@ -144,7 +151,7 @@ static void *sqlite_realloc(void *block, int bytes) {
 
 /* ---- files ---- */
 
-#define WITHOUT_FILE(call, code) (fails(FAULT_FILES) ? (errno = (code), -1) : (call))
+#define WITHOUT_FILE(call, code) (fault_calls_fails(FAULT_FILES) ? (errno = (code), -1) : (call))
 
 int __real_open(const char *path, int flags, ...);
 ssize_t __real_read(int file, void *to, size_t most);
@@ -167,6 +174,10 @@ int __real_scandir(const char *path, struct dirent ***names, int (*wanted)(const
                    int (*order)(const struct dirent **, const struct dirent **));
 ssize_t __real_readlink(const char *path, char *to, size_t most);
 FILE *__real_fopen(const char *path, const char *mode);
+int __real_euidaccess(const char *path, int mode);
+int __real_access(const char *path, int mode);
+int __wrap_euidaccess(const char *path, int mode);
+int __wrap_access(const char *path, int mode);
 int __wrap_close(int file);
 int __wrap_fchmod(int file, mode_t mode);
 off_t __wrap_lseek(int file, off_t to, int from);
@@ -246,13 +257,21 @@ int __wrap_fstat(int file, struct stat *state) {
 }
 
 FILE *__wrap_fopen(const char *path, const char *mode) {
-  return fails(FAULT_FILES) ? (errno = EIO, NULL) : __real_fopen(path, mode);
+  return fault_calls_fails(FAULT_FILES) ? (errno = EIO, NULL) : __real_fopen(path, mode);
+}
+
+int __wrap_euidaccess(const char *path, int mode) {
+  return WITHOUT_FILE(__real_euidaccess(path, mode), EIO);
+}
+
+int __wrap_access(const char *path, int mode) {
+  return WITHOUT_FILE(__real_access(path, mode), EIO);
 }
 
 /* The file is closed all the same, as on Linux. */
 int __wrap_close(int file) {
   const int status = __real_close(file);
-  return fails(FAULT_FILES) ? (errno = EIO, -1) : status;
+  return fault_calls_fails(FAULT_FILES) ? (errno = EIO, -1) : status;
 }
 
 int __wrap_fchmod(int file, mode_t mode) {
@@ -264,7 +283,7 @@ off_t __wrap_lseek(int file, off_t to, int from) {
 }
 
 DIR *__wrap_opendir(const char *path) {
-  return fails(FAULT_FILES) ? (errno = EIO, NULL) : __real_opendir(path);
+  return fault_calls_fails(FAULT_FILES) ? (errno = EIO, NULL) : __real_opendir(path);
 }
 
 int __wrap_scandir(const char *path, struct dirent ***names, int (*wanted)(const struct dirent *),
@@ -277,7 +296,7 @@ ssize_t __wrap_readlink(const char *path, char *to, size_t most) {
 }
 
 static int before(const struct file_call *call) {
-  return fails(FAULT_FILES) ? file_operation_failure(call->operation) : SQLITE_OK;
+  return fault_calls_fails(FAULT_FILES) ? file_operation_failure(call->operation) : SQLITE_OK;
 }
 
 /* ---- libraries ---- */

@@ -1,6 +1,6 @@
 /* fault_calls.h: calls for memory and files that fail when a test says so.
  * in -> out: kind, n -> the n-th such call of the program, of SQLite or of Jansson fails, once or
- * from then on. */
+ * from then on; or of its calls of SQLite. */
 #ifndef TESTS_FAULTY_FAULT_CALLS_H
 #define TESTS_FAULTY_FAULT_CALLS_H
 
@@ -8,13 +8,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum fault_kind { FAULT_MEMORY, FAULT_FILES };
+enum fault_kind { FAULT_MEMORY, FAULT_FILES, FAULT_DATABASE };
 
 /* Before the first use of SQLite, or after sqlite3_shutdown. */
 void fault_calls_begin(void);
 
 /* From here on calls are counted, and the n-th fails; 0: none. */
 void fault_calls_arm(enum fault_kind kind, long n, bool ever);
+
+/* What a call of SQLite answers that fails; SQLITE_NOMEM if nothing else was said. */
+void fault_database_by(int answer);
+
+/* For what leads calls here: one more call of that kind; whether it is to fail. */
+bool fault_calls_fails(enum fault_kind kind);
 
 /* None fails any more. Returns how many there were. */
 long fault_calls_disarm(void);
