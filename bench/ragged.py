@@ -58,15 +58,17 @@ def random_tensors(torch, *shape):
 
 
 def backward_of(torch, out):
-    """The library's backward of a result as a function without arguments; its tensors by name."""
+    """The library's backward of a result as a function without arguments; its tensors by name. The result is one of those
+    that come with LSE: their nodes are Python's."""
     from fatune._autograd import bytes_of
     node = out.grad_fn
-    while not hasattr(node, "call"):
+    while not hasattr(node, "of"):
         node = node.next_functions[0][0]
+    call, seed, offset, _ = node.of
     q, k, v, saved, lse = node.saved_tensors[:5]
     tensors = {"q": q, "k": k, "v": v, "o": saved, "dout": torch.randn_like(saved)}
     tensors.update({"d" + name: torch.zeros_like(tensors[name]) for name in "qkv"})
-    return lambda: node.call.backward(tensors, lse, None, node.seed, node.offset, bytes_of(q)), tensors
+    return lambda: call.backward(tensors, lse, None, seed, offset, bytes_of(q)), tensors
 
 
 def check_gradients(torch, tensors, starts, bound=0.02):
@@ -89,7 +91,7 @@ def dense_contenders(torch, fatune, dim, lengths, backward):
         batch = max(1, ROWS // n)
         qkv = random_tensors(torch, batch, n, heads, dim)
         if backward:
-            run, _ = backward_of(torch, fatune.attention(*qkv, causal=True, layout="bshd"))
+            run, _ = backward_of(torch, fatune.attention(*qkv, causal=True, layout="bshd", return_lse=True)[0])
         else:
             run = torch.no_grad()(lambda qkv=qkv: fatune.attention(*qkv, causal=True, layout="bshd", return_lse=True))
         contenders[n] = (batch, common.Contender(str(n), run))
@@ -108,7 +110,7 @@ def forward_contenders(torch, fatune, qkv, starts, longest):
 
 
 def backward_contenders(torch, fatune, qkv, starts):
-    run, tensors = backward_of(torch, fatune.varlen(*qkv, starts, starts, causal=True))
+    run, tensors = backward_of(torch, fatune.varlen(*qkv, starts, starts, causal=True, return_lse=True)[0])
     run()
     check_gradients(torch, tensors, starts.tolist())
     return [common.Contender("ragged", run)]
