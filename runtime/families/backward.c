@@ -103,10 +103,11 @@ static int count_q_tiles(const struct ft_launch_plan *plan, const struct ft_run 
  * Ordered adds: of the tiles that start together each waits for the one before it of its head, so
  * four of each head are enough. Ragged: the longest walk of a head may be longer than what each
  * multiprocessor has of the head; of two heads together it seldom is, and the last ones end
- * evenly. */
+ * evenly. L2 keeps what few heads load and add to; where adds have an order, of four heads few
+ * enough tiles wait for one another. */
 static int64_t section_heads(const struct ft_launch_plan *plan, const struct ft_backward_work *work,
                              const struct ft_run *run, int64_t k_tiles) {
-  enum { TOGETHER = 4, LIST_HEADS = 2 };
+  enum { TOGETHER = 4, LIST_HEADS = 2, ORDERED_LIST_HEADS = 4 };
   const struct ft_request *const request = plan->request;
   const int64_t group = run->heads_q / run->heads_kv, heads = run->tensor_batch * run->heads_kv;
   /* What a key tile walks over: Q and dO of all heads of its group. */
@@ -115,8 +116,9 @@ static int64_t section_heads(const struct ft_launch_plan *plan, const struct ft_
   const int64_t section = ft_schedule_section(request, plan->arch, bytes, 1, heads);
   if (!ft_request_tiles_differ(request)) return section;
   const int64_t slots = (int64_t)plan->arch->sm_count * plan->budget->ctas_per_sm / work->blocks;
-  int64_t least = slots / (work->counters > 0 ? TOGETHER : k_tiles);
-  if (run->ragged && least < LIST_HEADS) least = LIST_HEADS;
+  const bool ordered = work->counters > 0;
+  int64_t least = slots / (ordered ? TOGETHER : k_tiles);
+  if (run->ragged) least = ordered ? ORDERED_LIST_HEADS : least < LIST_HEADS ? LIST_HEADS : least;
   return ft_schedule_even_section(section > least ? section : least, heads);
 }
 
