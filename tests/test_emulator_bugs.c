@@ -144,7 +144,7 @@ static const struct bug bugs[] = {
      .file = EPILOGUE,
      .piece = "lane % 4 == 0 && i < sequence.nq",
      .other = "lane % 4 == 0",
-     .at = {EPILOGUE, "gLSE[lse_index(params, tile.batch"},
+     .at = {EPILOGUE, "gLSE[row_of_part(params, tile.part"},
      .words = {"writes 4 bytes ", "past the end of LSE (rows 0 to 199)"},
      .plain = true},
     {.name = "read of padding",
