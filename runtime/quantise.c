@@ -68,17 +68,22 @@ static int read_arguments(struct ft_quantise_params *params,
 
 /* ---- the launches ---- */
 
-static int blocks_of(const struct ft_quantise_params *params, int rows_of_block, unsigned *blocks) {
-  const int64_t of_head = ((int64_t)params->rows + rows_of_block - 1) / rows_of_block;
-  int64_t all;
-  if (__builtin_mul_overflow((int64_t)params->batch * params->heads, of_head, &all) ||
-      all > INT32_MAX)
+/* Blocks take tasks in turn, a multiple of the GPU's multiprocessors at most. */
+static int blocks_of(const struct ft_quantise_params *params,
+                     const struct ft_quantise_budget *budget, const struct ft_arch *arch,
+                     unsigned *blocks) {
+  enum { TASKS_MOST = INT32_MAX / 2 };
+  const int64_t of_head = ((int64_t)params->rows + budget->rows - 1) / budget->rows;
+  const int64_t most = (int64_t)budget->blocks * arch->sm_count;
+  int64_t tasks;
+  if (__builtin_mul_overflow((int64_t)params->batch * params->heads, of_head, &tasks) ||
+      tasks > TASKS_MOST)
     return ft_fail(
         FT_E_ARGUMENT,
-        "arguments: batch %d x heads %d x seqlen %d rows are more than the 2^31 - 1 blocks "
-        "of one launch take",
-        params->batch, params->heads, params->rows);
-  *blocks = (unsigned)all;
+        "arguments: batch %d x heads %d x seqlen %d rows are more than the 2^30 - 1 tasks of %d "
+        "rows that one launch takes",
+        params->batch, params->heads, params->rows, budget->rows);
+  *blocks = (unsigned)(tasks < most ? tasks : most);
   return FT_OK;
 }
 
@@ -100,15 +105,14 @@ static void tell_emulator(const struct ft_quantise_params *params,
 }
 
 static int launch(const struct ft_quantise_params *params, const struct ft_request *request,
-                  const struct ft_own_kernel *kernel, const struct ft_driver *driver,
-                  void *stream) {
+                  const struct ft_own_kernel *kernel, const struct ft_arch *arch,
+                  const struct ft_driver *driver, void *stream) {
   enum {
     LEAST = 0x2B800000
   }; /* 2^-40: the descale of zeros, whose product with another is above 0 */
   const size_t descales = (size_t)params->batch * (size_t)params->heads;
-  const int rows = ft_quantise_budget(&kernel->source.budget)->rows;
   unsigned blocks = 0;
-  FT_TRY(blocks_of(params, rows, &blocks));
+  FT_TRY(blocks_of(params, ft_quantise_budget(&kernel->source.budget), arch, &blocks));
   FT_TRY(ft_driver_status(driver, driver->set_words(params->descale, LEAST, descales, stream),
                           "cuMemsetD32Async"));
   void *kernel_arguments[] = {(void *)(uintptr_t)params};
@@ -144,5 +148,5 @@ int fatune_quantise(fatune_session *session, const fatune_quantise_arguments *gi
                    arch->sm);
   FT_TRY(ft_own_kernel(&kernel, session, &request, &ft_quantise_family,
                        "quantise once before the capture"));
-  return launch(&params, &request, kernel, &session->driver, stream);
+  return launch(&params, &request, kernel, arch, &session->driver, stream);
 }

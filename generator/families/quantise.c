@@ -13,19 +13,15 @@ static bool serves(const struct ft_request *request, const struct ft_arch *arch)
   return arch->sm >= WITH_E4M3 && ft_dtype_bytes(request->dtype) == 2;
 }
 
-/* Lanes of a row, eight columns each: a power of two. */
-static int lanes_of(int head_dim) {
-  int lanes = 2;
-  while (8 * lanes < head_dim) lanes *= 2;
-  return lanes;
-}
-
 static void plan(struct ft_budget *budget, const struct ft_request *request,
                  const struct ft_config *config, const struct ft_arch *arch) {
-  const int threads = 32 * ft_config_block_m(config);
-  const struct ft_quantise_budget own = {.rows = threads / lanes_of(request->head_dim) *
-                                                 ft_quantise_knobs(config)->turns};
-  ft_plan_threads(budget, threads, arch);
+  enum { WARP = 32, ROWS_OF_WARP = 16, COLUMNS = 512 };
+  const int warps = ft_config_block_m(config);
+  /* Blocks that together load some 128 KiB at a time keep the memory of an H200 busy. */
+  const struct ft_quantise_budget own = {
+      .rows = ROWS_OF_WARP * warps,
+      .blocks = min_int(COLUMNS / request->head_dim, arch->threads_per_sm / (WARP * warps))};
+  ft_plan_threads(budget, WARP * warps, arch);
   memcpy(budget->own, &own, sizeof own);
 }
 

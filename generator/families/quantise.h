@@ -8,9 +8,9 @@
 
 #define FT_QUANTISE_KNOBS(KNOB)                                                                    \
   KNOB(block_m, (8), 1, 32, "warps of a block")                                                    \
-  KNOB(block_n, (16), 16, 16, "without meaning: every family has it")                              \
-  KNOB(turns, (4), 1, 16, "rows that a group of lanes takes, one after the other")
-#define FT_QUANTISE_BUDGET(TEMPLATE, HOST) HOST(rows, "of a block")
+  KNOB(block_n, (16), 16, 16, "without meaning: every family has it")
+#define FT_QUANTISE_BUDGET(TEMPLATE, HOST)                                                         \
+  HOST(rows, "of a task") HOST(blocks, "of a multiprocessor")
 
 FT_DECLARE_FAMILY(quantise, FT_QUANTISE_KNOBS, FT_QUANTISE_BUDGET);
 
