@@ -93,7 +93,7 @@ def main():
     for seq in LENGTHS:
         measure_steps(options, torch, report, steps_of(torch, model, optimizer, seq), seq)
         torch.cuda.empty_cache()
-    report.write(effort=options.effort, form=FORM, tokens=TOKENS)
+        report.write(effort=options.effort, form=FORM, tokens=TOKENS)  # what is there, should the rest be cut off
 
 
 if __name__ == "__main__":
