@@ -165,6 +165,7 @@ static void push_forms(lua_State *state, const struct ft_render *job) {
   const char *const sinks = request->sinks ? "" : "_none";
   const char *const ordered = request->deterministic ? "" : "_none"; /* adds to dQ by wgmma */
   const bool marks = request->dropout || slope_varies || has_gradients;
+  const char *const marked = !marks ? "_none" : request->score != 0 ? "" : "_registers";
   const struct {
     const char *part, *ending;
   } forms[] = {
@@ -200,7 +201,7 @@ static void push_forms(lua_State *state, const struct ft_render *job) {
       {"dq_adds", ordered},
       {"backward_adders", ordered},
       {"captured_sums", has_gradients ? "" : "_none"},
-      {"backward_marked", marks ? "" : "_none"}, /* P for dS is not P for dV */
+      {"backward_marked", marked}, /* P for dS is not P for dV */
   };
   lua_newtable(state);
   for (int i = 0; i < FT_COUNT(forms); ++i) set_string(state, forms[i].part, forms[i].ending);

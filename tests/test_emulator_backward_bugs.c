@@ -7,14 +7,11 @@
 #include "tests/emulator_lab.h"
 #include "tests/suites.h"
 
-#define ATOMIC                                                                                     \
+#define MMA                                                                                        \
   "mma_backward block_m=64 block_n=128 warps=8 stages=2 column_warps=1 query_parts=1 "             \
-  "kv_in_regs=1 "                                                                                  \
-  "deferred_dq=0 dq_mode=0 ctas_per_sm=1"
-#define ORDERED                                                                                    \
-  "mma_backward block_m=64 block_n=128 warps=8 stages=2 column_warps=1 query_parts=1 "             \
-  "kv_in_regs=1 "                                                                                  \
-  "deferred_dq=0 dq_mode=1 ctas_per_sm=1"
+  "kv_in_regs=1 deferred_dq=0 ctas_per_sm=1 "
+#define ATOMIC  MMA "dq_mode=0"
+#define ORDERED MMA "dq_mode=1"
 
 #define HOPPER "wgmma_backward block_m=64 block_n=128 q_stages=2 do_stages=2 ds_stages=2 pacing=1"
 #define HOPPER_BESIDE                                                                              \
@@ -27,28 +24,18 @@
   "wgmma_backward_roles block_m=64 block_n=128 q_stages=2 do_stages=2 ds_stages=1 dq_stages=2"
 #define WIDE "backward bf16 d136 nq200 nk250 hq2"
 
-#define PREPARE      "parts/backward_prepare.cu.in"
-#define KEY_TILE     "parts/key_tile.cu.in"
-#define BLOCKS       "parts/query_walk_blocks.cu.in"
-#define TICKETS      "parts/dq_tickets.cu.in"
-#define ADDS         "parts/dq_adds.cu.in"
-#define ADDERS       "parts/backward_adders.cu.in"
-#define VISIBILITY   "parts/visibility.cu.in"
-#define STEP         "parts/backward_step.cu.in"
-#define DQ           "parts/backward_dq.cu.in"
-#define SUMS         "parts/dq_sums.cu.in"
-#define CONSUMER     "parts/backward_consumer.cu.in"
-#define WARPGROUP    "parts/backward_dq_warpgroup.cu.in"
-#define LOADS        "parts/backward_loads.cu.in"
-#define PART_SUMS    "parts/part_sums.cu.in"
-#define ROLES_MAIN   "wgmma_backward_roles.cu.in"
-#define PIPELINE     "parts/roles_pipeline.cu.in"
-#define ROLES_LOADER "parts/roles_loader.cu.in"
-#define ROLES_SUMS   "parts/roles_sums.cu.in"
-#define VALUES       "parts/roles_values.cu.in"
-#define KEYS         "parts/roles_keys.cu.in"
-#define QUERIES      "parts/roles_queries.cu.in"
-#define ENDING       "parts/epilogue_backward.cu.in"
+#define PREPARE    "parts/backward_prepare.cu.in"
+#define KEY_TILE   "parts/key_tile.cu.in"
+#define TICKETS    "parts/dq_tickets.cu.in"
+#define ADDS       "parts/dq_adds.cu.in"
+#define ADDERS     "parts/backward_adders.cu.in"
+#define SUMS       "parts/dq_sums.cu.in"
+#define CONSUMER   "parts/backward_consumer.cu.in"
+#define ROLES_MAIN "wgmma_backward_roles.cu.in"
+#define VALUES     "parts/roles_values.cu.in"
+#define KEYS       "parts/roles_keys.cu.in"
+#define QUERIES    "parts/roles_queries.cu.in"
+#define ENDING     "parts/epilogue_backward.cu.in"
 
 struct bug {
   const char *name, *request, *config; /* NULL: what most have */
@@ -106,7 +93,7 @@ static const struct bug faults[] = {
      .other = "rows = params.sequence.nk - keys.k0 + 1;",
      .words = {"fatune_kernel, line ", "writes 16 bytes ", "(rows 0 to 249)"}},
     {.name = "dS read before it is there",
-     .file = STEP,
+     .file = "parts/backward_step.cu.in",
      .piece = "__syncthreads();         // dS is there",
      .other = "// dS is there",
      .words = {"fatune_kernel, line ", "reads shared memory at offset ", NULL}},
@@ -190,14 +177,14 @@ static const struct bug faults[] = {
     {.name = "Q given back by one of two",
      .request = WIDE,
      .config = ROLES,
-     .file = PIPELINE,
+     .file = "parts/roles_pipeline.cu.in",
      .piece = "mbarrier_init(q_empty(i), 8);",
      .other = "mbarrier_init(q_empty(i), 4);",
      .words = {"fatune_kernel, line ", NULL, NULL}},
     {.name = "dV staged where V is still read",
      .request = WIDE,
      .config = ROLES,
-     .file = ROLES_SUMS,
+     .file = "parts/roles_sums.cu.in",
      .piece = "  mbarrier_wait(kv_empty(), 0);\n",
      .other = "",
      .words = {"fatune_kernel, line ", "writes shared memory at offset ", "(race)"}},
@@ -256,6 +243,14 @@ static const struct bug faults[] = {
      .file = "parts/backward_marked.cu.in",
      .piece = "  mbarrier_wait(ds_empty(consumer.ds_ring.stage), consumer.ds_ring.parity);\n",
      .other = "",
+     .score = "softcap",
+     .words = {"fatune_kernel, line ", "writes shared memory at offset ", "(race)"}},
+    {.name = "dS of dropped P written while it is read",
+     .request = "backward bf16 d64 nq200 nk250 hq2 dropout",
+     .config = HOPPER,
+     .file = "parts/backward_marked_registers.cu.in",
+     .piece = "  mbarrier_wait(ds_empty(consumer.ds_ring.stage), consumer.ds_ring.parity);\n",
+     .other = "",
      .words = {"fatune_kernel, line ", "writes shared memory at offset ", "(race)"}},
     {.name = "dQ staged over what is still added",
      .config = HOPPER,
@@ -272,7 +267,7 @@ static const struct bug faults[] = {
      .words = {"fatune_kernel, line ", "shared memory at offset ", NULL}},
     {.name = "tiles loaded a step early",
      .config = HOPPER_BESIDE,
-     .file = WARPGROUP,
+     .file = "parts/backward_dq_warpgroup.cu.in",
      .piece = "if (!first_step && dq.loads",
      .other = "if (dq.loads",
      .words = {"fatune_kernel, line ", "shared memory at offset ", NULL}},
@@ -309,6 +304,13 @@ static const struct bug wrong_results[] = {
      .piece = "  share_p(values, rP, first_key, step.q0);\n",
      .other = "  share_p(values, rP, keys.k0, step.q0);\n",
      .words = {"dQ: ", "dK: ", "dV: "}},
+    {.name = "dropout drawn ahead for the step that was",
+     .request = "backward bf16 d64 nq200 nk250 hq2 dropout",
+     .config = HOPPER,
+     .file = CONSUMER,
+     .piece = "  draw_ahead_of(consumer, params.sequence, keys, next_step, first_key);\n",
+     .other = "  draw_ahead_of(consumer, params.sequence, keys, step, first_key);\n",
+     .words = {"dQ: ", "dK: ", "dV: "}},
     {.name = "no gradient of LSE",
      .file = PREPARE,
      .piece = "float delta = exists && chunk == 0 && params.dlse ? -params.dlse[number] : 0.f;",
@@ -319,14 +321,14 @@ static const struct bug wrong_results[] = {
      .request = "backward bf16 d64 nq200 nk250 hq4 hkv2 mask=64x64@0.5",
      .config = "mma_backward block_m=64 block_n=64 warps=8 stages=2 column_warps=1 query_parts=1 "
                "kv_in_regs=1 deferred_dq=0 dq_mode=0 ctas_per_sm=1",
-     .file = BLOCKS,
+     .file = "parts/query_walk_blocks.cu.in",
      .piece = "head * columns.head_lists",
      .other = "(head ^ 1) * columns.head_lists",
      .words = {"dQ: ", "dK: ", "dV: "}},
     {.name = "a part left out of the sum",
      .request = MASKED,
      .config = DIVIDED,
-     .file = PART_SUMS,
+     .file = "parts/part_sums.cu.in",
      .piece = "part < parts; ++part",
      .other = "part < parts - 1; ++part",
      .words = {"dQ: none of ", "dK: ", "dV: "}},
@@ -339,7 +341,7 @@ static const struct bug wrong_results[] = {
      .words = {"dQ: ", "dK: ", "dV: "}},
     {.name = "LSE for delta",
      .config = HOPPER,
-     .file = LOADS,
+     .file = "parts/backward_loads.cu.in",
      .piece = "gStats + BLOCK_M, STATISTICS",
      .other = "gStats, STATISTICS",
      .words = {"dK of batch 0 ", " is NaN or was not written", NULL}},
@@ -353,7 +355,7 @@ static const struct bug wrong_results[] = {
     {.name = "the other block's keys taken for this one's",
      .request = WIDE,
      .config = ROLES,
-     .file = ROLES_LOADER,
+     .file = "parts/roles_loader.cu.in",
      .piece = "(first_panel + p) * 64, other,",
      .other = "(first_panel + p) * 64, own,",
      .words = {"dQ: ", "dK: none of 500", "dV: none of 500"}},
@@ -424,7 +426,7 @@ static const struct bug wrong_results[] = {
      .words = {"dQ: ", "dK: ", "dV: "}},
     {.name = "a diagonal too few",
      .request = "backward bf16 d64 nq200 nk250 hq2 causal",
-     .file = VISIBILITY,
+     .file = "parts/visibility.cu.in",
      .piece = "of_key = HIDES_LAST_KEYS ? seen.begin - first_query",
      .other = "of_key = HIDES_LAST_KEYS ? seen.begin + 1 - first_query",
      .words = {"dQ: ", "dK: ", "dV: "}},

@@ -82,6 +82,8 @@ static const struct {
      HOPPER(64, 128, 3, 3, 2) " loads_beside_dq=1 kv_in_regs=1 early_scores=1 pacing=2"},
     {"", "backward fp16 d16 nq200 nk200 causal=top-left",
      HOPPER(128, 128, 2, 2, 2) " direct_store=1 pacing=1"},
+    {"", "backward bf16 d64 dv48 hq4 hkv2 nq200 nk300 causal dropout",
+     HOPPER(128, 128, 2, 2, 2) " direct_store=1 pacing=2"},
     /* More key tiles than the GPU has multiprocessors. */
     {"", "backward bf16 d16 hq29 b3 nq70 nk200 mask=64x128@0.5",
      HOPPER(64, 128, 2, 2, 2) " direct_store=1 persistent=1 pacing=1"},

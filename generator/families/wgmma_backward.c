@@ -206,9 +206,10 @@ static const struct ft_rule rules[] = {
 
 /* ---- the default ---- */
 
-/* Which requests a favourite is for: all; those without a score function; those with one and
- * dropout or gradients of captured things, which leave the fewest registers, but no block mask. */
-enum scored { ALL, UNSCORED, SCORED_AND_MORE };
+/* Which requests a favourite is for: all; those without a score function, and of them those with
+ * dropout and those without; those with one and dropout or gradients of captured things, which
+ * leave the fewest registers, but no block mask. */
+enum scored { ALL, UNSCORED, DROPPED, PLAIN, SCORED_AND_MORE };
 
 /* Best first, as measured on an H200 (bench/ledger.md). */
 static const struct {
@@ -216,6 +217,10 @@ static const struct {
   enum scored requests;
   struct ft_wgmma_backward_knobs knobs;
 } favourites[] = {
+    {64,
+     DROPPED,
+     {TILE(128, 128), .q_stages = 2, .do_stages = 2, .ds_stages = 2, .direct_store = 1,
+      .pacing = FT_PACING_IN_TURNS}},
     {64,
      UNSCORED,
      {TILE(128, 128), .q_stages = 2, .do_stages = 2, .ds_stages = 2, .direct_store = 1,
@@ -225,6 +230,13 @@ static const struct {
      ALL,
      {TILE(64, 128), .q_stages = 3, .do_stages = 3, .ds_stages = 3, .kv_in_regs = 1,
       .early_scores = 1, .pacing = FT_PACING_STAGGERED}},
+    {80,
+     PLAIN,
+     {TILE(64, 128), .q_stages = 3, .do_stages = 3, .ds_stages = 2, .kv_in_regs = 1,
+      .direct_store = 1, .pacing = FT_PACING_STAGGERED}},
+    {128,
+     DROPPED,
+     {TILE(64, 128), .q_stages = 2, .do_stages = 2, .ds_stages = 2, .pacing = FT_PACING_IN_TURNS}},
     {128,
      SCORED_AND_MORE,
      {TILE(64, 128), .q_stages = 3, .do_stages = 3, .ds_stages = 2, .loads_beside_dq = 1,
@@ -238,6 +250,8 @@ static const struct {
 
 static bool is_for(enum scored requests, const struct ft_request *request) {
   if (requests == UNSCORED) return request->score == 0;
+  if (requests == DROPPED) return request->score == 0 && request->dropout;
+  if (requests == PLAIN) return request->score == 0 && !request->dropout;
   return requests == ALL || (request->score != 0 && request->mask_rows == 0 &&
                              (request->dropout || request->score_gradients != 0));
 }
