@@ -12,8 +12,7 @@
   "kv_in_regs=1 deferred_dq=0 ctas_per_sm=1 "
 #define ATOMIC  MMA "dq_mode=0"
 #define ORDERED MMA "dq_mode=1"
-
-#define HOPPER "wgmma_backward block_m=64 block_n=128 q_stages=2 do_stages=2 ds_stages=2 pacing=1"
+#define HOPPER  "wgmma_backward block_m=64 block_n=128 q_stages=2 do_stages=2 ds_stages=2 pacing=1"
 #define HOPPER_BESIDE                                                                              \
   "wgmma_backward block_m=64 block_n=128 q_stages=3 do_stages=3 ds_stages=2 loads_beside_dq=1 "    \
   "early_scores=1"
@@ -271,6 +270,12 @@ static const struct bug faults[] = {
      .piece = "if (!first_step && dq.loads",
      .other = "if (dq.loads",
      .words = {"fatune_kernel, line ", "shared memory at offset ", NULL}},
+    {.name = "a section that seems done while dQ is added",
+     .config = HOPPER " early_dq=1",
+     .file = "parts/backward_adders_none.cu.in",
+     .piece = "  tma_store_wait<0>();\n  say_added",
+     .other = "  say_added",
+     .words = {"fatune_kernel, line ", "makes known to other blocks what it did", "under way"}},
     {.name = "a tile of dO that nobody waits for",
      .config = HOPPER,
      .file = CONSUMER,

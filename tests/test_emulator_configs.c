@@ -84,6 +84,12 @@ static const struct {
      HOPPER(128, 128, 2, 2, 2) " direct_store=1 pacing=1"},
     {"", "backward bf16 d64 dv48 hq4 hkv2 nq200 nk300 causal dropout",
      HOPPER(128, 128, 2, 2, 2) " direct_store=1 pacing=2"},
+    {"", "backward fp16 d24 hq6 hkv3 b2 nq100 nk300 causal=top-left",
+     HOPPER(64, 128, 2, 2, 2) " early_dq=1 pacing=1"},
+    {"", "backward bf16 d72 dv40 hq4 hkv2 b2 nq300 nk330 dropout mask=64x128@0.4",
+     HOPPER(64, 128, 3, 3, 2) " loads_beside_dq=1 early_dq=1 part_steps=1"},
+    {"", "backward bf16 d16 hq3 b3 nq130 nk260 deterministic",
+     HOPPER(64, 128, 2, 2, 2) " early_dq=1 pacing=2"},
     /* More key tiles than the GPU has multiprocessors. */
     {"", "backward bf16 d16 hq29 b3 nq70 nk200 mask=64x128@0.5",
      HOPPER(64, 128, 2, 2, 2) " direct_store=1 persistent=1 pacing=1"},

@@ -158,6 +158,14 @@ static bool takes_tiles(const struct ft_rule_case *of) {
          (knobs(of)->direct_store && !knobs(of)->loads_beside_dq && !of->request->deterministic);
 }
 
+static bool can_ask_for_sections(const struct ft_request *request) {
+  return !request->ragged && !request->sinks && request->score_gradients == 0;
+}
+
+static bool early_dq(const struct ft_rule_case *of) {
+  return !knobs(of)->early_dq || (!knobs(of)->persistent && can_ask_for_sections(of->request));
+}
+
 static bool parts(const struct ft_rule_case *of) {
   return knobs(of)->part_steps == 0 || (of->request->mask_rows > 0 && !knobs(of)->persistent);
 }
@@ -192,6 +200,9 @@ static const struct ft_rule rules[] = {
     {"takes-tiles", FT_CANNOT_RUN, takes_tiles,
      "the next K and V of a persistent block take the place where dK and dV would be staged, so it "
      "needs direct_store; loads_beside_dq and deterministic adds serve one key tile a block"},
+    {"early-dq", FT_CANNOT_RUN, early_dq,
+     "a persistent block and a list of ragged key tiles know no L2 section; the gradients of sinks "
+     "and of what a score captures are sums over all"},
     {"parts", FT_CANNOT_RUN, parts,
      "walks are divided where the lists of a block mask say that some are longer than others; "
      "persistent blocks take whole ones"},
@@ -256,6 +267,15 @@ static bool is_for(enum scored requests, const struct ft_request *request) {
                              (request->dropout || request->score_gradients != 0));
 }
 
+/* The last key tiles of causal heads have the shortest walks, so little time is left beside them;
+ * where walks are short, what a block says at its end costs more. */
+static bool early_dq_pays(const struct ft_request *request, int block_m) {
+  enum { STEPS = 32 };
+  const int64_t group = request->heads_q / request->heads_kv;
+  return !request->deterministic &&
+         (!request->causal || request->seqlen_q * group > (int64_t)STEPS * block_m);
+}
+
 static bool default_config(const struct ft_request *request, const struct ft_arch *arch,
                            struct ft_config *config) {
   enum { PART_STEPS = 32 };
@@ -265,6 +285,7 @@ static bool default_config(const struct ft_request *request, const struct ft_arc
       continue;
     struct ft_wgmma_backward_knobs knobs_of = favourites[i].knobs;
     knobs_of.part_steps = request->mask_rows > 0 ? PART_STEPS : 0;
+    knobs_of.early_dq = can_ask_for_sections(request) && early_dq_pays(request, knobs_of.block_m);
     *config = ft_config_make(&ft_wgmma_backward_family, &knobs_of);
     if (ft_config_is_legal(config, request, arch)) return true;
   }

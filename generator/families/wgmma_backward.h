@@ -21,6 +21,8 @@ enum ft_pacing { FT_PACING_NONE, FT_PACING_STAGGERED, FT_PACING_IN_TURNS };
   KNOB(direct_store, (0, 1), 0, 1,                                                                 \
        "1: dK and dV go from registers to global memory; 0: through shared memory, by TMA")        \
   KNOB(persistent, (0, 1), 0, 1, "1: a block takes key tile after key tile; 0: it has one")        \
+  KNOB(early_dq, (0, 1), 0, 1,                                                                     \
+       "1: the last kernel begins with L2 sections that are done; 0: when the main one has ended") \
   KNOB(pacing, (0, 1, 2), 0, 2,                                                                    \
        "consumers are kept out of step 1: as they begin, 2: by computing exponentials in turns")   \
   KNOB(part_steps, (0, 32), 0, 1024,                                                               \

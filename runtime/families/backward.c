@@ -151,11 +151,13 @@ static int64_t bytes_of(int64_t words, int64_t tiles) {
   return (words * tiles * WORD + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-/* parts: of divided walks, at most. */
-static int64_t workspace_bytes(const struct ft_backward_work *work, int64_t tiles, int64_t parts) {
+/* parts: of divided walks, at most. heads: of keys, the most L2 sections that there may be. */
+static int64_t workspace_bytes(const struct ft_backward_work *work, int64_t tiles, int64_t parts,
+                               int64_t heads) {
   return bytes_of(work->dq_sum, tiles) + bytes_of(work->row_stats, tiles) +
          bytes_of(work->counters, tiles) + bytes_of(work->sink_sums, tiles) +
-         bytes_of(work->part_sums, parts) + bytes_of(work->takes_tiles ? 1 : 0, 1);
+         bytes_of(work->part_sums, parts) + bytes_of(work->takes_tiles ? 1 : 0, 1) +
+         bytes_of(work->early_dq ? 1 : 0, heads);
 }
 
 int64_t ft_backward_sink_sums(const struct ft_request *request, int prepare_threads) {
@@ -166,7 +168,8 @@ static int read_workspace(struct ft_backward_params *params, const struct ft_bac
                           int64_t tiles, int64_t parts, int64_t behind, const void *workspace,
                           uint64_t *rest) {
   const uint64_t begin = (uintptr_t)workspace;
-  const int64_t bytes = workspace_bytes(work, tiles, parts) + behind;
+  const int64_t heads = (int64_t)params->sequence.batch * params->sequence.heads_kv;
+  const int64_t bytes = workspace_bytes(work, tiles, parts, heads) + behind;
   if (!workspace)
     return ft_fail(FT_E_ARGUMENT,
                    "arguments.workspace is NULL; this run needs %lld bytes of device memory "
@@ -184,8 +187,10 @@ static int read_workspace(struct ft_backward_params *params, const struct ft_bac
   params->sink_sums = work->sink_sums > 0 ? sink_sums : 0;
   const uint64_t part_sums = sink_sums + (uint64_t)bytes_of(work->sink_sums, tiles);
   params->column_order.sums = params->column_order.parts > 0 ? part_sums : 0;
-  *rest = begin + (uint64_t)workspace_bytes(work, tiles, parts);
-  params->tiles_taken = work->takes_tiles ? *rest - (uint64_t)bytes_of(1, 1) : 0;
+  const uint64_t counts = part_sums + (uint64_t)bytes_of(work->part_sums, parts);
+  params->tiles_taken = work->takes_tiles ? counts : 0; /* the one or the other */
+  params->section_counts = work->early_dq ? counts : 0;
+  *rest = begin + (uint64_t)workspace_bytes(work, tiles, parts, heads);
   return FT_OK;
 }
 
@@ -215,8 +220,9 @@ int ft_backward_workspace(const struct ft_launch_plan *plan, const struct ft_bac
   FT_TRY(count_q_tiles(plan, &run, &of_head, &tiles));
   int64_t of_score;
   FT_TRY(ft_score_workspace(plan, arguments, &of_score));
-  *bytes = (size_t)(workspace_bytes(work, tiles, parts_most(plan, work, &run, of_head)) +
-                    list_bytes(plan, &run) + of_score);
+  const int64_t parts = parts_most(plan, work, &run, of_head);
+  const int64_t heads = run.tensor_batch * run.heads_kv;
+  *bytes = (size_t)(workspace_bytes(work, tiles, parts, heads) + list_bytes(plan, &run) + of_score);
   return FT_OK;
 }
 
@@ -286,6 +292,10 @@ void ft_backward_describe(const struct ft_backward_params *p, const struct ft_re
   if (p->tiles_taken)
     ft_add_work(tensors, "the tiles taken", p->tiles_taken, 1, 1)->writable =
         kernel != FT_BACKWARD_CONVERT;
+  if (p->section_counts)
+    ft_add_work(tensors, "the counts of L2 sections", p->section_counts,
+                (int64_t)p->sequence.batch * p->sequence.heads_kv, 1)
+        ->writable = kernel != FT_BACKWARD_CONVERT;
   if (p->sinks) {
     ft_add_work(tensors, "the sinks", p->sinks, 1, tensors->heads_q);
     ft_add_work(tensors, "the gradient of the sinks", p->dsinks, 1, tensors->heads_q)->writable =

@@ -16,6 +16,7 @@ static struct ft_backward_work work_of(const struct ft_launch_plan *plan) {
   work.part_steps = knobs->part_steps;
   work.part_sums = (int64_t)knobs->block_n * (plan->request->head_dim + plan->request->head_dim_v);
   work.takes_tiles = knobs->persistent == 1;
+  work.early_dq = knobs->early_dq == 1;
   return work;
 }
 
