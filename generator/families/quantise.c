@@ -22,6 +22,7 @@ static void plan(struct ft_budget *budget, const struct ft_request *request,
       .rows = ROWS_OF_WARP * warps,
       .blocks = min_int(COLUMNS / request->head_dim, arch->threads_per_sm / (WARP * warps))};
   ft_plan_threads(budget, WARP * warps, arch);
+  budget->regs_limit = budget->regs_estimate = ft_registers_for(arch, WARP * warps, 1);
   memcpy(budget->own, &own, sizeof own);
 }
 

@@ -2,7 +2,7 @@
 // request  backward bf16 d128 causal dropout mask=128x128
 // config   mma_backward block_m=32 block_n=64 warps=8 stages=2 column_warps=1 query_parts=1 deferred_dq=1 ctas_per_sm=1
 // budget   81408 bytes of shared memory, 256 threads, about 120 of 255 registers
-// parts    mma_backward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_copies.cu.in, parts/pairs.cu.in, parts/ptx_barriers.cu.in, parts/dependent_none.cu.in, parts/ptx_reductions.cu.in, parts/ptx_order.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/walk_parts_none.cu.in, parts/sequence.cu.in, parts/sequence_rows.cu.in, parts/visibility.cu.in, parts/query_tiles.cu.in, parts/sink_gradient_none.cu.in, parts/key_order_blocks.cu.in, parts/key_tile.cu.in, parts/query_walk_blocks.cu.in, parts/score_transposed_none.cu.in, parts/dropout.cu.in, parts/dropout_transposed.cu.in, parts/copy_tile.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/staging.cu.in, parts/fragments.cu.in, parts/backward_tile.cu.in, parts/backward_roles.cu.in, parts/dq_tickets_none.cu.in, parts/part_sums_none.cu.in, parts/dq_sums.cu.in, parts/backward_dq.cu.in, parts/backward_prepare.cu.in, parts/epilogue_backward.cu.in, parts/backward_step.cu.in, parts/work_list_none.cu.in
+// parts    mma_backward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_copies.cu.in, parts/pairs.cu.in, parts/ptx_barriers.cu.in, parts/dependent_none.cu.in, parts/ptx_reductions.cu.in, parts/ptx_order.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/walk_parts_none.cu.in, parts/sequence.cu.in, parts/sequence_rows.cu.in, parts/visibility.cu.in, parts/query_tiles.cu.in, parts/sink_gradient_none.cu.in, parts/key_order_blocks.cu.in, parts/key_tile.cu.in, parts/early_dq_none.cu.in, parts/query_walk_blocks.cu.in, parts/score_transposed_none.cu.in, parts/dropout.cu.in, parts/dropout_transposed.cu.in, parts/copy_tile.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/staging.cu.in, parts/fragments.cu.in, parts/backward_tile.cu.in, parts/backward_roles.cu.in, parts/dq_tickets_none.cu.in, parts/part_sums_none.cu.in, parts/dq_sums.cu.in, parts/backward_dq.cu.in, parts/backward_prepare.cu.in, parts/epilogue_backward.cu.in, parts/backward_step.cu.in, parts/work_list_none.cu.in
 // again    fatune emit 'backward bf16 d128 nq1 causal dropout mask=128x128' --gpu sm_80 --config 'mma_backward block_m=32 block_n=64 warps=8 stages=2 column_warps=1 query_parts=1 deferred_dq=1 ctas_per_sm=1'
 //
 // Three kernels, one after the other on a stream; where there is a fatune_work_list, it lists the key tiles before them:
@@ -43,6 +43,7 @@ constexpr int P_STRIDE = 80;   // bytes from key to key of P, dS
 constexpr int KEY_WARPS = WARPS / 2 / COLUMN_WARPS;
 constexpr int WARP_KEYS = BLOCK_N / KEY_WARPS;
 constexpr int PART_QUERIES = BLOCK_M / PARTS / COLUMN_WARPS;  // of which a warp makes scores at a time
+constexpr int DRAWS_AHEAD = 0;                    // dropout is drawn where it is needed
 constexpr int M_TILES = WARP_KEYS / 16;     // mma tiles of a warp: keys,
 constexpr int N_TILES = PART_QUERIES / 8;   // queries of a part,
 constexpr int SUM_TILES = (MOST_DEPTH / 16 + COLUMN_WARPS - 1) / COLUMN_WARPS * 2;  // columns of dK or dV
@@ -139,6 +140,12 @@ template <class T> __device__ __forceinline__ void pin(const T *&x) {
 // ---- PTX: loads and stores, so that neither is merged, split or moved ------------------------------------
 __device__ __forceinline__ void store_shared_4(unsigned to, unsigned value) {
   asm volatile("st.shared.u32 [%0], %1;" :: "r"(to), "r"(value) : "memory");
+}
+
+__device__ __forceinline__ float load_shared_float(unsigned from) {
+  float x;
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(from) : "memory");
+  return x;
 }
 
 __device__ __forceinline__ void load_shared_8(float (&r)[2], unsigned from) {
@@ -315,8 +322,12 @@ struct Dropout {
   const u64 *offset_address;         // or null
   unsigned threshold;                // of 2^14: an element is dropped when its 14 bits are below
   float rescale;                     // 1 / (1 - threshold / 2^14); 0 when everything is dropped
+  int heads;                         // query heads of a batch entry of the whole problem, of which this may be a part
+  int first_head;                    // heads of it over all batch entries before this part's first
+  int first_query;                   // its queries before this part's first, a multiple of 64
+  int first_key;                     // likewise of keys
 };
-static_assert(sizeof(Dropout) == 40, "the host fills 40 bytes");
+static_assert(sizeof(Dropout) == 56, "the host fills 56 bytes");
 
 // The kept blocks of one row or column of mask blocks.
 struct __align__(16) MaskList {
@@ -434,6 +445,7 @@ struct BackwardParams {
   float *row_stats;                  // [batch, heads_q, q_tiles, 2, BLOCK_M]: LSE log2(e), then -delta
   int *counters;                     // [batch, heads_q, q_tiles, DQ_SUMS, ADDERS]: the ticket that adds to dq_sum next; null where adds have no order
   unsigned *tiles_taken;             // key tiles that blocks have taken beyond the first of each; null where a block has one
+  int *section_counts;               // of each L2 section the warps that have added all of their dQ; null where the last kernel does not look
   Dropout dropout;
   Visibility visibility;
   Sequence sequence;
@@ -445,7 +457,7 @@ struct BackwardParams {
   float *sink_sums;                  // [batch, heads_q, q_tiles, PREPARE_THREADS / 32]: of the rows of a tile what a warp adds to dsinks
   Ragged ragged;                     // where it is, [batch, heads_q, q_tiles] above is [heads_q, numbers_q]
 };
-static_assert(sizeof(BackwardParams) == 624, "the host fills 624 bytes");
+static_assert(sizeof(BackwardParams) == 648, "the host fills 648 bytes");
 
 
 // ---- walk parts: a key tile has all queries of its walk ---------------------------------------------------------------
@@ -620,10 +632,12 @@ struct QueryTile {
   SequencePlace place;
 };
 
-// That of this block.
+// That of this block. FIRST_HEADS_FIRST: it begins with the first heads, too.
+template <bool FIRST_HEADS_FIRST = false>
 __device__ __forceinline__ QueryTile find_query_tile(const BackwardParams &params) {
   const int heads = params.sequence.heads_q, q_tiles = params.schedule.q_tiles;
-  const int batch_head = params.sequence.batch * heads - 1 - int(blockIdx.x) / q_tiles, number = int(blockIdx.x) % q_tiles;
+  const int of_block = int(blockIdx.x) / q_tiles, number = int(blockIdx.x) % q_tiles;
+  const int batch_head = FIRST_HEADS_FIRST ? of_block : params.sequence.batch * heads - 1 - of_block;
   return {batch_head / heads, batch_head % heads, number, batch_head * q_tiles + number, {}};
 }
 
@@ -731,6 +745,15 @@ __device__ __forceinline__ int query_head_of(const Sequence &sequence, const Key
 __device__ __forceinline__ int tile_number(const BackwardParams &params, const KeyTile &keys, const Step &step) {
   return tile_number(params, keys.place, keys.batch, query_head_of(params.sequence, keys, step), step.q0);
 }
+
+// ---- dQ is made when the main kernel has ended -----------------------------------------------------------------------------
+constexpr bool DQ_IS_EARLY = false;
+
+__device__ __forceinline__ int section_of(const BackwardParams &, const KeyTile &) { return 0; }
+__device__ __forceinline__ int section_of_block(const BackwardParams &) { return 0; }
+__device__ __forceinline__ void say_added(const BackwardParams &, int, int) {}
+__device__ __forceinline__ void clear_section_counts(const BackwardParams &) {}
+__device__ __forceinline__ void wait_for_dq(const BackwardParams &) { wait_for_grid_before(); }
 
 // The walk of a key tile over the queries: the kept blocks of its column of mask blocks, BLOCK_M queries at a time, as
 // far as some of them sees a key of the tile.
@@ -913,6 +936,11 @@ __device__ __forceinline__ void philox(unsigned (&r)[4], unsigned key0, unsigned
 
 __device__ __forceinline__ unsigned ror(unsigned x, int bits) { return __funnelshift_r(x, x, bits); }
 
+// The counter's word of a head.
+__device__ __forceinline__ unsigned counter_head(const Dropout &arguments, int batch, int head) {
+  return batch * arguments.heads + head + arguments.first_head;
+}
+
 // What remains of P is divided by the probability to be kept.
 __device__ __forceinline__ float dropout_rescale(const Dropout &arguments) { return arguments.rescale; }
 
@@ -925,6 +953,8 @@ struct DropoutColumns {
   Seed seed;
   unsigned batch_head;                   // of the step
   unsigned lane;
+  unsigned first_key, first_query;       // this part's share of the other words
+  unsigned ahead[DRAWS_AHEAD > 0 ? DRAWS_AHEAD : 1][4];  // what a step will take, 32 queries each
   unsigned plain[4], by_8[4], by_20[4];  // r, ror(r, 8), ror(r, 20): halves for 2 t (low), 2 t + 1 (high)
 };
 
@@ -933,10 +963,14 @@ __device__ __forceinline__ DropoutColumns begin_dropout(const Dropout &arguments
   dropout.seed = find_seed(arguments);
   dropout.batch_head = 0;
   dropout.lane = lane;
+  dropout.first_key = arguments.first_key / 16;
+  dropout.first_query = arguments.first_query / 4;
   return dropout;
 }
 
-__device__ __forceinline__ void begin_step(DropoutColumns &dropout, int batch_head) { dropout.batch_head = batch_head; }
+__device__ __forceinline__ void begin_step(DropoutColumns &dropout, const Dropout &arguments, int batch, int head) {
+  dropout.batch_head = counter_head(arguments, batch, head);
+}
 
 // What drawing computes of the seed alone is computed anew where this stands, not kept in registers until then.
 __device__ __forceinline__ void pin_seed(DropoutColumns &dropout) {
@@ -945,12 +979,26 @@ __device__ __forceinline__ void pin_seed(DropoutColumns &dropout) {
   pin(dropout.seed.offset);
 }
 
-// The draws for the block of 64 keys and 32 queries in which these lie.
-__device__ __forceinline__ void draw(DropoutColumns &dropout, int key, int query) {
-  const unsigned lane = dropout.lane, odd = lane / 4 % 2;
-  unsigned random[4] = {dropout.seed.offset, key / 64 * 4 + lane / 8, dropout.batch_head,
-                        query / 32 * 8 + lane % 4 * 2 + odd};
+// The draw for the block of 64 keys and 32 queries in which these lie, as this lane makes it.
+__device__ __forceinline__ void draw_own(unsigned (&random)[4], const DropoutColumns &dropout, int batch_head, int key,
+                                         int query) {
+  const unsigned lane = dropout.lane;
+  random[0] = dropout.seed.offset;
+  random[1] = dropout.first_key + key / 64 * 4 + lane / 8;
+  random[2] = batch_head;
+  random[3] = dropout.first_query + query / 32 * 8 + lane % 4 * 2 + lane / 4 % 2;
   philox(random, dropout.seed.key[0], dropout.seed.key[1]);
+}
+
+// DRAWS_AHEAD: the draws of a step, before its P is there.
+__device__ __forceinline__ void draw_ahead(DropoutColumns &dropout, int batch_head, int key, int query) {
+  #pragma unroll
+  for (int i = 0; i < DRAWS_AHEAD; ++i) draw_own(dropout.ahead[i], dropout, batch_head, key, query + i * 32);
+}
+
+// What lanes make of a draw for their queries.
+__device__ __forceinline__ void share_draw(DropoutColumns &dropout, const unsigned (&random)[4]) {
+  const unsigned odd = dropout.lane / 4 % 2;
   #pragma unroll
   for (int w = 0; w < 4; ++w) {
     const unsigned own = random[w], other = __shfl_xor_sync(0xffffffffu, own, 4);
@@ -983,7 +1031,13 @@ __device__ __forceinline__ void drop_fragment(unsigned (&rP)[FRAGMENT], unsigned
 // The k-th 16 queries of a part.
 __device__ __forceinline__ void drop(unsigned (&rP)[M_TILES][FRAGMENT], unsigned (&marked)[M_TILES][FRAGMENT], DropoutColumns &dropout,
                                      int first_key, int first_query, int k) {
-  if (PART_QUERIES % 32 != 0 || k % 2 == 0) draw(dropout, first_key, first_query + k * 16);
+  if (DRAWS_AHEAD > 0) {
+    if (k % 2 == 0) share_draw(dropout, dropout.ahead[k / 2]);
+  } else if (PART_QUERIES % 32 != 0 || k % 2 == 0) {
+    unsigned random[4];
+    draw_own(random, dropout, dropout.batch_head, first_key, first_query + k * 16);
+    share_draw(dropout, random);
+  }
   const int row = PART_QUERIES % 32 == 0 ? k % 2 : first_query / 16 % 2;
   #pragma unroll
   for (int m = 0; m < M_TILES; ++m) {
@@ -1439,15 +1493,15 @@ __device__ __forceinline__ void clear_dq(const BackwardParams &params, const Que
 // ---- the last kernel: the sums as bf16 ------------------------------------------------------------
 extern "C" __global__ void __launch_bounds__(DQ_THREADS)
 fatune_convert(const __grid_constant__ Argument argument) {
-  wait_for_grid_before();
   const BackwardParams &all = params_of(argument);
+  wait_for_dq(all);
   finish_captured(argument);
   finish_sinks(all);
   if (add_parts(all)) return;
   extern __shared__ __align__(128) unsigned char shared[];
   const unsigned sdQ = shared_address(shared);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const QueryTile tile = find_query_tile(all);
+  const QueryTile tile = find_query_tile<DQ_IS_EARLY>(all);
   const auto &params = at_place(all, tile.place);
   const int q0 = tile.number * BLOCK_M;
   if (q0 >= params.sequence.nq) return;
@@ -1551,6 +1605,7 @@ fatune_prepare(const __grid_constant__ Argument argument) {
   clear_captured(argument);
   SinkSum sink = begin_sink();
   if (all.tiles_taken && blockIdx.x == 0 && threadIdx.x == 0) *all.tiles_taken = 0;
+  if (blockIdx.x == 0) clear_section_counts(all);
 
   #pragma unroll
   for (int first = 0; first < BLOCK_M; first += PREPARE_THREADS / LANES) {
@@ -1709,8 +1764,7 @@ __device__ __forceinline__ void take_step(Worker &worker, const BackwardParams &
   part.sdS = smem + SMEM_DS + (DEFERRED_DQ ? worker.due.buffer * P_TILE : 0) + row * P_STRIDE;
   part.is_full = is_full(params.sequence, params.visibility, step.q0, step.q0 + BLOCK_M - 1, keys.k0, BLOCK_N);
   part.first_key = keys.k0 + row;
-  begin_step(worker.dropout,
-             batch_head_of(params.sequence, keys.batch, query_head_of(params.sequence, keys, step)));
+  begin_step(worker.dropout, params.dropout, keys.batch, query_head_of(params.sequence, keys, step));
   begin_step(worker.score, params.sequence, keys.batch, query_head_of(params.sequence, keys, step), part.first_key,
              step.sees_whole, warp.lane);
   if (STAGES == 2 && !warp.sums_values && !is_over(params.sequence, ahead)) {

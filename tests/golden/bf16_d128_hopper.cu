@@ -131,6 +131,12 @@ __device__ __forceinline__ void store_shared_4(unsigned to, unsigned value) {
   asm volatile("st.shared.u32 [%0], %1;" :: "r"(to), "r"(value) : "memory");
 }
 
+__device__ __forceinline__ float load_shared_float(unsigned from) {
+  float x;
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(from) : "memory");
+  return x;
+}
+
 __device__ __forceinline__ void load_shared_8(float (&r)[2], unsigned from) {
   asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(r[0]), "=f"(r[1]) : "r"(from) : "memory");
 }
@@ -407,8 +413,12 @@ struct Dropout {
   const u64 *offset_address;         // or null
   unsigned threshold;                // of 2^14: an element is dropped when its 14 bits are below
   float rescale;                     // 1 / (1 - threshold / 2^14); 0 when everything is dropped
+  int heads;                         // query heads of a batch entry of the whole problem, of which this may be a part
+  int first_head;                    // heads of it over all batch entries before this part's first
+  int first_query;                   // its queries before this part's first, a multiple of 64
+  int first_key;                     // likewise of keys
 };
-static_assert(sizeof(Dropout) == 40, "the host fills 40 bytes");
+static_assert(sizeof(Dropout) == 56, "the host fills 56 bytes");
 
 // The kept blocks of one row or column of mask blocks.
 struct __align__(16) MaskList {
@@ -468,9 +478,9 @@ static_assert(sizeof(Softmax) == 8, "the host fills 8 bytes");
 struct KeyParts {
   float *o;                          // [most, rows, HEAD_DIM_V]
   float *lse;                        // [most, rows], natural logarithms
-  long long rows;                    // query rows of all batch_heads
+  long long rows;                    // query rows of all batch_heads; of the parts of a block (schedule_stream)
   int steps;                         // of a part, about
-  int most;                          // parts of a walk; 1: none is divided
+  int most;                          // parts of a walk; 1: none is divided; blocks, of which each may have a part of a walk (schedule_stream)
 };
 static_assert(sizeof(KeyParts) == 32, "the host fills 32 bytes");
 
@@ -548,7 +558,7 @@ struct ForwardParams {
   Ragged ragged;
   Pages pages;
 };
-static_assert(sizeof(ForwardParams) == 480, "the host fills 480 bytes");
+static_assert(sizeof(ForwardParams) == 496, "the host fills 496 bytes");
 
 // The argument of a forward kernel with its tensors as TMA wants them.
 struct TiledForwardParams {
@@ -918,11 +928,18 @@ template <int BLOCK_N> __device__ __forceinline__ bool sees_whole(const Keys &, 
 // ---- key parts: a work tile has all keys of its walk -------------------------------------------------------------------
 struct KeyPart {};
 
+__device__ __forceinline__ void merge_may_begin() {}
 __device__ __forceinline__ bool is_missing(const KeyPart &) { return false; }
 __device__ __forceinline__ bool is_whole(const KeyPart &) { return true; }
 __device__ __forceinline__ Keys take_part(KeyPart &, const ForwardParams &, const Keys &keys) { return keys; }
 __device__ __forceinline__ float *lse_of(const ForwardParams &params, const KeyPart &) { return params.lse; }
+__device__ __forceinline__ long long row_of_part(const ForwardParams &params, const KeyPart &, int batch, int head, int i, int) {
+  return lse_index(params, batch, head, i);
+}
+__device__ __forceinline__ void wait_for_room() {}
+template <class Tile> __device__ __forceinline__ void put_together(const ForwardParams &, const Tile &, unsigned, int) {}
 __device__ __forceinline__ void store_partial(const ForwardParams &, const KeyPart &, long long, int, float, float) {}
+
 
 // ---- work tiles ------------------------------------------------------------------------------------------------------
 // A block of query rows of one head.
@@ -951,10 +968,14 @@ __device__ __forceinline__ int last_row_of(const ForwardParams &params, const Wo
   return min(tile.q0 + BLOCK_M, params.sequence.nq) - 1;
 }
 
-// Its part of the walk, with the arguments at its place.
+// Its walk, with the arguments at its place.
+__device__ __forceinline__ Keys whole_walk(const ForwardParams &params, const WorkTile &tile) {
+  return find_keys<BLOCK_N>(params.sequence, params.visibility, tile.kept, tile.q0, last_row_of(params, tile));
+}
+
+// Its part of the walk, likewise.
 __device__ __forceinline__ Keys find_keys(const ForwardParams &params, WorkTile &tile) {
-  return take_part(tile.part, params, find_keys<BLOCK_N>(params.sequence, params.visibility, tile.kept, tile.q0,
-                                                         last_row_of(params, tile)));
+  return take_part(tile.part, params, whole_walk(params, tile));
 }
 
 // ---- the tile scheduler: balanced pairs, then an evening remainder ----------------------------------------
@@ -1029,7 +1050,7 @@ __device__ __forceinline__ float dropout_rescale(const Dropout &) { return 1.f; 
 
 struct DropoutRows {};
 
-__device__ __forceinline__ DropoutRows begin_dropout(const Dropout &, const Sequence &, int, int, int) { return {}; }
+__device__ __forceinline__ DropoutRows begin_dropout(const Dropout &, const Sequence &, int, int, int, int) { return {}; }
 __device__ __forceinline__ void begin_step(DropoutRows &, int) {}
 __device__ __forceinline__ void draw_beside_qk(DropoutRows &, int, int) {}
 __device__ __forceinline__ void draw_before_pv(DropoutRows &) {}
@@ -1230,7 +1251,7 @@ __device__ __forceinline__ u64 depth_across_rows(unsigned ring, int stage, int t
 constexpr __device__ __forceinline__ u64 by_bytes(int bytes) { return u64(bytes >> 4); }
 
 // ---- a block that loads every tile for itself ------------------------------------------------------------
-__device__ __forceinline__ unsigned cluster_rank() { return 0; }
+__device__ __forceinline__ unsigned rank_of_loader() { return 0; }
 
 __device__ __forceinline__ void sync_all() { __syncthreads(); }
 
@@ -1319,7 +1340,7 @@ __device__ __forceinline__ void announce(const TiledForwardParams &params, const
 __device__ __forceinline__ void load_tile(const TiledForwardParams &params, const TensorMap &map, unsigned to,
                                           unsigned barrier, int panels, int key, int head, int batch,
                                           const SequencePlace &place) {
-  const int first = cluster_rank() * (BLOCK_N / CLUSTER);
+  const int first = rank_of_loader() * (BLOCK_N / CLUSTER);
   load_keys(map, to + first * 128, barrier, panels, key + first, head, batch, place);
 }
 
@@ -1492,9 +1513,22 @@ __device__ __forceinline__ void pack_p(Consumer &consumer, int key) {
 }
 
 // ---- softmax of Q K^T as it is, or with keys hidden ---------------------------------------------------------------
+struct Exponents {};
+
+__device__ __forceinline__ bool may_move(const Exponents &) { return true; }
+
+struct StepColumns {};
+
 template <bool MASKED>
-__device__ __forceinline__ void make_exponents(Consumer &consumer, const ForwardParams &params, const AnnouncedStep &step) {
+__device__ __forceinline__ StepColumns read_columns(const Consumer &, const ForwardParams &, const AnnouncedStep &) {
+  return {};
+}
+
+template <bool MASKED>
+__device__ __forceinline__ Exponents make_exponents(Consumer &consumer, const ForwardParams &params, const AnnouncedStep &step,
+                                                    const StepColumns &) {
   apply_score(consumer.rS, consumer.score, params, step.key, step.sees_whole, consumer.lane);
+  return {};
 }
 
 template <bool MASKED>
@@ -1503,7 +1537,7 @@ __device__ __forceinline__ int follow_maxima(float (&factor)[2], Consumer &consu
 }
 
 template <bool MASKED, int FROM, int TO>
-__device__ __forceinline__ void take_powers(Consumer &consumer, const ForwardParams &params) {
+__device__ __forceinline__ void take_powers(Consumer &consumer, const ForwardParams &params, const Exponents &) {
   exponentiate<MASKED, FROM, TO>(consumer.rS[0], consumer.row_sum, consumer.row_max, scale_log2_of(consumer.scales, params));
 }
 
@@ -1556,25 +1590,25 @@ __device__ __forceinline__ void pass_turn(const Consumer &consumer, int zero = 0
 // MASKED: some row may not see all keys of the step.
 template <bool MASKED>
 __device__ __forceinline__ Correction softmax(Consumer &consumer, const ForwardParams &params, const Share &work,
-                                              const AnnouncedStep &step) {
+                                              const AnnouncedStep &step, const StepColumns &columns) {
   constexpr bool MAY_SEE_NONE = MASKED || SCORES_HIDE;  // some row, up to this step
   constexpr int IN_TURN = PINGPONG_SOFTMAX ? (N_TILES + 7) / 8 * 2 : N_TILES;  // a quarter: then MUFU never runs dry
   const Ring<STAGES> ahead = next(consumer.ring);
-  make_exponents<MASKED>(consumer, params, step);
+  const Exponents exponents = make_exponents<MASKED>(consumer, params, step, columns);
   if (MASKED && !is_full(params.sequence, params.visibility, work.q0, work.q0 + 63, step.key, BLOCK_N)) {
     hide_scores(consumer.rS, params.sequence, params.visibility, work.q0 + consumer.warp * 16, step.key, consumer.lane);
   }
   float factor[2];
-  const int due = follow_maxima<MAY_SEE_NONE>(factor, consumer, params);
+  const int due = may_move(exponents) ? follow_maxima<MAY_SEE_NONE>(factor, consumer, params) : 0;
   if (PINGPONG_SOFTMAX) {
     wait_turn(consumer);
     hold(consumer.rS[0]);  // no exponential before the turn
   }
   consumer.k_ready = mbarrier_test(k_full(ahead.stage), ahead.parity);
-  take_powers<MAY_SEE_NONE, 0, IN_TURN>(consumer, params);
+  take_powers<MAY_SEE_NONE, 0, IN_TURN>(consumer, params, exponents);
   if (PINGPONG_SOFTMAX) {
     pass_turn(consumer, zero_after(consumer.row_sum));
-    take_powers<MAY_SEE_NONE, IN_TURN, N_TILES>(consumer, params);
+    take_powers<MAY_SEE_NONE, IN_TURN, N_TILES>(consumer, params, exponents);
   }
   return {due, factor[0], factor[1]};
 }
@@ -1583,7 +1617,7 @@ __device__ __forceinline__ Correction softmax(Consumer &consumer, const ForwardP
 __device__ __forceinline__ void begin_rows(Consumer &consumer, const ForwardParams &params, const Share &work) {
   consumer.row_max[0] = consumer.row_max[1] = MINUS_INFINITY;
   consumer.row_sum[0] = consumer.row_sum[1] = 0.f;
-  consumer.dropout = begin_dropout(params.dropout, params.sequence, batch_head_of(params.sequence, work.batch, work.head),
+  consumer.dropout = begin_dropout(params.dropout, params.sequence, work.batch, work.head,
                                    work.q0 + consumer.warp * 16, consumer.lane);
   consumer.score = begin_score<1>(params, work.batch, work.head, work.q0 + consumer.warp * 16, consumer.lane);
   begin_scales(consumer.scales, params, work.batch, work.head);
@@ -1626,7 +1660,7 @@ __device__ __forceinline__ void take_first_step(Consumer &consumer, const Forwar
   hold(consumer.rS[0]);
   release_k(consumer);
   release_q_early(consumer, consumer.q_ring, work.steps - 1);
-  softmax<true>(consumer, params, work, step);
+  softmax<true>(consumer, params, work, step, StepColumns{});
   pack_p(consumer, step.key);
   consumer.ring = next(consumer.ring);
 }
@@ -1648,11 +1682,12 @@ __device__ __forceinline__ void take_step(Consumer &consumer, const ForwardParam
   wait_for_k(consumer);
   const AnnouncedStep step = step_of(consumer, work, left);
   begin_both(consumer, consumer.q_ring, consumer.ring);
+  const StepColumns columns = read_columns<MASKED>(consumer, params, step);
   wgmma_wait<1>();
   hold(consumer.rS[0]);
   release_k(consumer);
   release_q_early(consumer, consumer.q_ring, left);
-  const Correction correction = softmax<MASKED>(consumer, params, work, step);
+  const Correction correction = softmax<MASKED>(consumer, params, work, step, columns);
   wgmma_wait<0>();
   hold(consumer.rO);
   release_v(consumer, consumer.ring);
@@ -1756,7 +1791,7 @@ __device__ __forceinline__ void normalise(Consumer &consumer, const ForwardParam
     if (gLSE && consumer.lane % 4 == 0 && i < params.sequence.nq) {
       float stored = lse_of_keys(row_max[h], l);  // again, where it is needed
       if (is_whole(work.part)) add_sink(stored, params, head);
-      gLSE[lse_index(params, work.batch, work.head, i)] = stored;
+      gLSE[row_of_part(params, work.part, work.batch, work.head, i, i - work.q0)] = stored;
     }
     normaliser *= descale;
     #pragma unroll
@@ -1773,7 +1808,7 @@ __device__ __forceinline__ void store_part(const Consumer &consumer, const Forwa
   for (int h = 0; h < 2; ++h) {
     const int i = work.q0 + consumer.warp * 16 + h * 8 + consumer.lane / 4;
     if (i >= params.sequence.nq) continue;
-    const long long row = lse_index(params, work.batch, work.head, i);
+    const long long row = row_of_part(params, work.part, work.batch, work.head, i, i - work.q0);
     #pragma unroll
     for (int n = 0; n < O_TILES; ++n) {
       store_partial(params, work.part, row, n * 8 + consumer.lane % 4 * 2, consumer.rO[n][2 * h],
@@ -1784,6 +1819,7 @@ __device__ __forceinline__ void store_part(const Consumer &consumer, const Forwa
 
 __device__ __forceinline__ void finish(Consumer &consumer, const ForwardParams &params, const Share &work,
                                        const float (&row_max)[2], const float (&row_sum)[2]) {
+  wait_for_room();
   normalise(consumer, params, work, row_max, row_sum);
   if (is_whole(work.part)) store_o(consumer, params, work); else store_part(consumer, params, work);
 }
@@ -1819,7 +1855,7 @@ __device__ __forceinline__ void consume(Consumer &consumer, const ForwardParams 
     hold(consumer.rS[0]);
     release_k(consumer);
     release_q_early(consumer, q_ahead, work.steps - 1);
-    softmax<true>(consumer, at_place(params, work.place), work, step);
+    softmax<true>(consumer, at_place(params, work.place), work, step, StepColumns{});
     wgmma_wait<0>();
     hold(consumer.rO);
     release_v(consumer, last);
@@ -1841,6 +1877,7 @@ fatune_kernel(const __grid_constant__ TiledForwardParams all) {
   const int warpgroup = threadIdx.x / 128, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
   if (warpgroup == 0) {
     registers_release<PRODUCER_REGISTERS>();
+    merge_may_begin();
     produce(params, warp, lane);
     assist_producer(params, warp, lane);
   } else {

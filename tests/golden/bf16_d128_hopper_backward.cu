@@ -2,7 +2,7 @@
 // request  backward bf16 d128 causal
 // config   wgmma_backward block_m=64 block_n=128 q_stages=2 do_stages=2 ds_stages=2 pacing=2
 // budget   198656 bytes of shared memory, 512 threads, about 200 of 208 registers
-// parts    wgmma_backward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_tma_5d.cu.in, parts/ptx_bulk.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_dependent.cu.in, parts/ptx_reductions.cu.in, parts/ptx_wgmma_product.cu.in, parts/pairs.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/walk_parts_none.cu.in, parts/sequence.cu.in, parts/sequence_rows.cu.in, parts/visibility.cu.in, parts/query_tiles.cu.in, parts/sink_gradient_none.cu.in, parts/key_order.cu.in, parts/key_tile.cu.in, parts/query_walk.cu.in, parts/score_transposed_none.cu.in, parts/dropout_none.cu.in, parts/dropout_transposed_none.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/staging.cu.in, parts/part_sums_none.cu.in, parts/dq_tickets_none.cu.in, parts/dq_sums.cu.in, parts/backward_prepare.cu.in, parts/backward_pipeline.cu.in, parts/ring.cu.in, parts/descriptors.cu.in, parts/tile_rows.cu.in, parts/backward_loads.cu.in, parts/backward_loader.cu.in, parts/clear_gradients.cu.in, parts/block_tiles_one.cu.in, parts/backward_dq_warpgroup.cu.in, parts/backward_adders_none.cu.in, parts/backward_consumer.cu.in, parts/backward_marked_none.cu.in, parts/store_sums_staged.cu.in, parts/work_list_none.cu.in
+// parts    wgmma_backward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_tma_5d.cu.in, parts/ptx_bulk.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_dependent.cu.in, parts/ptx_reductions.cu.in, parts/ptx_wgmma_product.cu.in, parts/pairs.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/walk_parts_none.cu.in, parts/sequence.cu.in, parts/sequence_rows.cu.in, parts/visibility.cu.in, parts/query_tiles.cu.in, parts/sink_gradient_none.cu.in, parts/key_order.cu.in, parts/key_tile.cu.in, parts/early_dq_none.cu.in, parts/query_walk.cu.in, parts/score_transposed_none.cu.in, parts/dropout_none.cu.in, parts/dropout_transposed_none.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/staging.cu.in, parts/part_sums_none.cu.in, parts/dq_tickets_none.cu.in, parts/dq_sums.cu.in, parts/backward_prepare.cu.in, parts/backward_pipeline.cu.in, parts/ring.cu.in, parts/descriptors.cu.in, parts/tile_rows.cu.in, parts/backward_loads.cu.in, parts/backward_loader.cu.in, parts/clear_gradients.cu.in, parts/block_tiles_one.cu.in, parts/backward_dq_warpgroup.cu.in, parts/backward_adders_none.cu.in, parts/backward_consumer.cu.in, parts/backward_marked_none.cu.in, parts/store_sums_staged.cu.in, parts/work_list_none.cu.in
 // again    fatune emit 'backward bf16 d128 nq1 causal' --gpu sm_90 --config 'wgmma_backward block_m=64 block_n=128 q_stages=2 do_stages=2 ds_stages=2 pacing=2'
 //
 // Three kernels, one after the other on a stream; where there is a fatune_work_list, it lists the key tiles before them:
@@ -27,6 +27,7 @@ constexpr int THREADS = 128 * (CONSUMERS + (LOADS_BESIDE_DQ ? 1 : 2));
 constexpr int PREPARE_THREADS = 256, DQ_THREADS = 128;  // of the first and the last kernel
 constexpr int Q_STAGES = 2, DO_STAGES = 2, DS_STAGES = 2;  // tiles in shared memory
 constexpr int DQ_STAGES = 0;    // steps whose dQ waits in shared memory for warps that add it in order
+constexpr int ADDING_WARPS = DQ_STAGES > 0 ? DQ_STAGES : 4;
 constexpr bool KV_IN_REGS = false;       // a consumer keeps its rows of K and V in registers
 constexpr bool EARLY_SCORES = false;     // the next S is begun beside dK
 constexpr bool IN_TURNS = true, STAGGERED = false;  // how consumers are kept out of step
@@ -44,6 +45,7 @@ constexpr int MASK_ROWS = 0, MASK_COLS = 0;  // of a block of the block mask; 0:
 constexpr int M_TILES = 1, WARP_KEYS = 16;        // mma tiles of a consumer's warp: keys,
 constexpr int N_TILES = BLOCK_M / 8;              // queries of a step
 constexpr int PART_QUERIES = BLOCK_M;
+constexpr int DRAWS_AHEAD = 0;  // draws of a step beside the product before its P
 
 #define MINUS_INFINITY __int_as_float(0xff800000)
 
@@ -129,6 +131,12 @@ template <class T> __device__ __forceinline__ void pin(const T *&x) {
 // ---- PTX: loads and stores, so that neither is merged, split or moved ------------------------------------
 __device__ __forceinline__ void store_shared_4(unsigned to, unsigned value) {
   asm volatile("st.shared.u32 [%0], %1;" :: "r"(to), "r"(value) : "memory");
+}
+
+__device__ __forceinline__ float load_shared_float(unsigned from) {
+  float x;
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(from) : "memory");
+  return x;
 }
 
 __device__ __forceinline__ void load_shared_8(float (&r)[2], unsigned from) {
@@ -467,8 +475,12 @@ struct Dropout {
   const u64 *offset_address;         // or null
   unsigned threshold;                // of 2^14: an element is dropped when its 14 bits are below
   float rescale;                     // 1 / (1 - threshold / 2^14); 0 when everything is dropped
+  int heads;                         // query heads of a batch entry of the whole problem, of which this may be a part
+  int first_head;                    // heads of it over all batch entries before this part's first
+  int first_query;                   // its queries before this part's first, a multiple of 64
+  int first_key;                     // likewise of keys
 };
-static_assert(sizeof(Dropout) == 40, "the host fills 40 bytes");
+static_assert(sizeof(Dropout) == 56, "the host fills 56 bytes");
 
 // The kept blocks of one row or column of mask blocks.
 struct __align__(16) MaskList {
@@ -586,6 +598,7 @@ struct BackwardParams {
   float *row_stats;                  // [batch, heads_q, q_tiles, 2, BLOCK_M]: LSE log2(e), then -delta
   int *counters;                     // [batch, heads_q, q_tiles, DQ_SUMS, ADDERS]: the ticket that adds to dq_sum next; null where adds have no order
   unsigned *tiles_taken;             // key tiles that blocks have taken beyond the first of each; null where a block has one
+  int *section_counts;               // of each L2 section the warps that have added all of their dQ; null where the last kernel does not look
   Dropout dropout;
   Visibility visibility;
   Sequence sequence;
@@ -597,7 +610,7 @@ struct BackwardParams {
   float *sink_sums;                  // [batch, heads_q, q_tiles, PREPARE_THREADS / 32]: of the rows of a tile what a warp adds to dsinks
   Ragged ragged;                     // where it is, [batch, heads_q, q_tiles] above is [heads_q, numbers_q]
 };
-static_assert(sizeof(BackwardParams) == 624, "the host fills 624 bytes");
+static_assert(sizeof(BackwardParams) == 648, "the host fills 648 bytes");
 
 // That of a main kernel with its tensors as TMA wants them. The others take the first member, or with a score function all.
 struct TiledBackwardParams {
@@ -609,7 +622,7 @@ struct TiledBackwardParams {
   TensorMap dk;                      // in boxes of 64 rows
   TensorMap dv;                      // in boxes of 64 rows
 };
-static_assert(sizeof(TiledBackwardParams) == 1408, "the host fills 1408 bytes");
+static_assert(sizeof(TiledBackwardParams) == 1472, "the host fills 1472 bytes");
 
 
 // ---- walk parts: a key tile has all queries of its walk ---------------------------------------------------------------
@@ -784,10 +797,12 @@ struct QueryTile {
   SequencePlace place;
 };
 
-// That of this block.
+// That of this block. FIRST_HEADS_FIRST: it begins with the first heads, too.
+template <bool FIRST_HEADS_FIRST = false>
 __device__ __forceinline__ QueryTile find_query_tile(const BackwardParams &params) {
   const int heads = params.sequence.heads_q, q_tiles = params.schedule.q_tiles;
-  const int batch_head = params.sequence.batch * heads - 1 - int(blockIdx.x) / q_tiles, number = int(blockIdx.x) % q_tiles;
+  const int of_block = int(blockIdx.x) / q_tiles, number = int(blockIdx.x) % q_tiles;
+  const int batch_head = FIRST_HEADS_FIRST ? of_block : params.sequence.batch * heads - 1 - of_block;
   return {batch_head / heads, batch_head % heads, number, batch_head * q_tiles + number, {}};
 }
 
@@ -888,6 +903,15 @@ __device__ __forceinline__ int tile_number(const BackwardParams &params, const K
   return tile_number(params, keys.place, keys.batch, query_head_of(params.sequence, keys, step), step.q0);
 }
 
+// ---- dQ is made when the main kernel has ended -----------------------------------------------------------------------------
+constexpr bool DQ_IS_EARLY = false;
+
+__device__ __forceinline__ int section_of(const BackwardParams &, const KeyTile &) { return 0; }
+__device__ __forceinline__ int section_of_block(const BackwardParams &) { return 0; }
+__device__ __forceinline__ void say_added(const BackwardParams &, int, int) {}
+__device__ __forceinline__ void clear_section_counts(const BackwardParams &) {}
+__device__ __forceinline__ void wait_for_dq(const BackwardParams &) { wait_for_grid_before(); }
+
 // The walk of a key tile over the queries: tiles of BLOCK_M queries, of each of which some query sees a key of the tile.
 struct QueryWalk {
   Step step;
@@ -957,8 +981,9 @@ __device__ __forceinline__ float dropout_rescale(const Dropout &) { return 1.f; 
 struct DropoutColumns {};
 
 __device__ __forceinline__ DropoutColumns begin_dropout(const Dropout &, int) { return {}; }
-__device__ __forceinline__ void begin_step(DropoutColumns &, int) {}
+__device__ __forceinline__ void begin_step(DropoutColumns &, const Dropout &, int, int) {}
 __device__ __forceinline__ void pin_seed(DropoutColumns &) {}
+__device__ __forceinline__ void draw_ahead(DropoutColumns &, int, int, int) {}
 __device__ __forceinline__ void unmark(unsigned (&)[FRAGMENT]) {}
 
 __device__ __forceinline__ void drop(unsigned (&rP)[M_TILES][FRAGMENT], unsigned (&marked)[M_TILES][FRAGMENT], DropoutColumns &, int, int,
@@ -1092,15 +1117,15 @@ __device__ __forceinline__ void clear_dq(const BackwardParams &params, const Que
 // ---- the last kernel: the sums as bf16 ------------------------------------------------------------
 extern "C" __global__ void __launch_bounds__(DQ_THREADS)
 fatune_convert(const __grid_constant__ Argument argument) {
-  wait_for_grid_before();
   const BackwardParams &all = params_of(argument);
+  wait_for_dq(all);
   finish_captured(argument);
   finish_sinks(all);
   if (add_parts(all)) return;
   extern __shared__ __align__(128) unsigned char shared[];
   const unsigned sdQ = shared_address(shared);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const QueryTile tile = find_query_tile(all);
+  const QueryTile tile = find_query_tile<DQ_IS_EARLY>(all);
   const auto &params = at_place(all, tile.place);
   const int q0 = tile.number * BLOCK_M;
   if (q0 >= params.sequence.nq) return;
@@ -1152,6 +1177,7 @@ fatune_prepare(const __grid_constant__ Argument argument) {
   clear_captured(argument);
   SinkSum sink = begin_sink();
   if (all.tiles_taken && blockIdx.x == 0 && threadIdx.x == 0) *all.tiles_taken = 0;
+  if (blockIdx.x == 0) clear_section_counts(all);
 
   #pragma unroll
   for (int first = 0; first < BLOCK_M; first += PREPARE_THREADS / LANES) {
@@ -1437,8 +1463,10 @@ __device__ __forceinline__ void end_piece(const BackwardParams &params, Adds &, 
   }
 }
 
-__device__ __forceinline__ void end_adds() {
-  if (threadIdx.x % 32 == 0) tma_store_wait<0>();
+__device__ __forceinline__ void end_adds(const BackwardParams &params) {
+  if (threadIdx.x % 32 != 0) return;
+  tma_store_wait<0>();
+  say_added(params, section_of_block(params), 1);
 }
 
 __device__ __forceinline__ void add_steps(const BackwardParams &, int) {}
@@ -1539,7 +1567,7 @@ __device__ __forceinline__ void sum_queries(const TiledBackwardParams &params, i
     __syncwarp();
     if (lane == 0) mbarrier_arrive(k_empty());
   }
-  end_adds();
+  end_adds(params.rest);
 }
 
 // ---- a consumer warpgroup: 64 keys, their scores, dK and dV -----------------------------------------------
@@ -1584,6 +1612,13 @@ __device__ __forceinline__ void load_marked(unsigned (&p)[4], const Consumer &co
 
 __device__ __forceinline__ void load_minus_delta(float (&minus_delta)[2], const Consumer &, int) {
   minus_delta[0] = minus_delta[1] = 0.f;  // the accumulator began as it
+}
+
+__device__ __forceinline__ void keep_whole(Consumer &, int) {}
+
+// dS of P, of P without what was dropped, and of dP.
+__device__ __forceinline__ float ds_of(float p, float, float dp, float minus_delta, const Dropout &arguments) {
+  return ds_of(p, dp, minus_delta, arguments);
 }
 
 // ---- products ----
@@ -1662,6 +1697,14 @@ __device__ __forceinline__ void load_lse_ahead(Consumer &consumer, int stage) {
   if (LSE_AHEAD) load_lse(consumer, stage, 0, N_TILES);
 }
 
+// first_key: of this consumer.
+__device__ __forceinline__ void draw_ahead_of(Consumer &consumer, const Sequence &sequence, const KeyTile &keys, const Step &step,
+                                              int first_key) {
+  pin_seed(consumer.dropout);
+  draw_ahead(consumer.dropout, batch_head_of(sequence, keys.batch, query_head_of(sequence, keys, step)),
+             first_key + consumer.warp * 16, step.q0);
+}
+
 // P^T = exp(S^T - LSE) as fragments, from the warp's first key and the step's first query on. As its place becomes free, the
 // accumulator of dP begins as -delta.
 __device__ __forceinline__ void exponentiate(Consumer &consumer, float scale_log2, int first_key, int first_query) {
@@ -1674,6 +1717,7 @@ __device__ __forceinline__ void exponentiate(Consumer &consumer, float scale_log
       const float *const s = consumer.rS[0][2 * k + i / 2] + 2 * (i % 2), *const lse = consumer.lse[2 * k + i / 2];
       consumer.rP[k][0][i] = pack(ex2(s[0] * scale_log2 - lse[0]), ex2(s[1] * scale_log2 - lse[1]));
     }
+    keep_whole(consumer, k);
     unsigned marked[1][4];
     drop(consumer.rP[k], marked, consumer.dropout, first_key, first_query, k);
     weigh(marked, consumer.score, k);
@@ -1706,9 +1750,10 @@ __device__ __forceinline__ void make_ds(unsigned (&rdS)[N_TILES / 2][1][4], Cons
     for (int i = 0; i < 4; ++i) {
       const int c = 2 * (i % 2);
       const float *const dp = consumer.rS[0][2 * k + i / 2] + c;
+      const unsigned kept = consumer.rP[k][0][i];
       rdS[k][0][i] =
-          pack(by_slope(ds_of(low_half(p[i]), dp[0], minus_delta[i / 2][0], dropout), slopes, 0, i / 2, c),
-               by_slope(ds_of(high_half(p[i]), dp[1], minus_delta[i / 2][1], dropout), slopes, 0, i / 2, c + 1));
+          pack(by_slope(ds_of(low_half(p[i]), low_half(kept), dp[0], minus_delta[i / 2][0], dropout), slopes, 0, i / 2, c),
+               by_slope(ds_of(high_half(p[i]), high_half(kept), dp[1], minus_delta[i / 2][1], dropout), slopes, 0, i / 2, c + 1));
     }
     add_gradients(consumer.score, slopes, first_query + k * 16, consumer.lane);
   }
@@ -1755,15 +1800,14 @@ __device__ __forceinline__ void let_next_begin(const Consumer &consumer, bool fi
 // Its S is there as it begins, and that of the next one as it ends. There is no step after the last: its S is that of the
 // last Q once more, because a product under a condition would make the compiler wait for every product at once.
 __device__ __forceinline__ void take_step(Consumer &consumer, const BackwardParams &params, const KeyTile &keys,
-                                          const Step &step, bool first_step, bool last_step) {
+                                          const Step &step, const Step &next_step, bool first_step, bool last_step) {
   pin(consumer.lane);        // what depends on it is computed anew, not kept in registers
   consumer.smem = anew(shared_address(shared));
   const Ring<Q_STAGES> q_ring = consumer.q_ring, q_next = last_step ? q_ring : next(q_ring);
   const Ring<DO_STAGES> do_next = last_step ? consumer.do_ring : next(consumer.do_ring);
   const int first_key = keys.k0 + consumer.number * 64;
   pin_seed(consumer.dropout);
-  begin_step(consumer.dropout,
-             batch_head_of(params.sequence, keys.batch, query_head_of(params.sequence, keys, step)));
+  begin_step(consumer.dropout, params.dropout, keys.batch, query_head_of(params.sequence, keys, step));
   begin_step(consumer.score, params.sequence, keys.batch, query_head_of(params.sequence, keys, step),
              first_key + consumer.warp * 16, step.sees_whole, consumer.lane);
   let_next_begin(consumer, first_step);
@@ -1807,6 +1851,7 @@ __device__ __forceinline__ void take_step(Consumer &consumer, const BackwardPara
     begin_scores(consumer, q_next.stage);
   }
   load_lse_ahead(consumer, q_next.stage);
+  draw_ahead_of(consumer, params.sequence, keys, next_step, first_key);
   if (!last_step) mbarrier_wait(do_full(do_next.stage), do_next.parity);
   wgmma_wait<0>();
   hold(consumer.rS[0]);
@@ -1926,6 +1971,7 @@ __device__ __forceinline__ void sum_tile(Consumer &consumer, const BackwardParam
   mbarrier_wait(q_full(consumer.q_ring.stage), consumer.q_ring.parity);
   begin_scores(consumer, consumer.q_ring.stage);
   load_lse_ahead(consumer, consumer.q_ring.stage);
+  draw_ahead_of(consumer, sequence, keys, walk.step, first_key);
   mbarrier_wait(do_full(consumer.do_ring.stage), consumer.do_ring.parity);
   wgmma_wait<0>();
   hold(consumer.rS[0]);
@@ -1934,7 +1980,7 @@ __device__ __forceinline__ void sum_tile(Consumer &consumer, const BackwardParam
   do {
     const Step step = walk.step;
     advance(sequence, own.visibility, keys, walk);
-    take_step(consumer, own, keys, step, first_step, is_over(sequence, walk.step));
+    take_step(consumer, own, keys, step, walk.step, first_step, is_over(sequence, walk.step));
     first_step = false;
   } while (!is_over(sequence, walk.step));
 }
@@ -1976,9 +2022,14 @@ __device__ __forceinline__ void sum_keys(const TiledBackwardParams &params, int 
 // ---- the kernel ----------------------------------------------------------------------------------
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
 fatune_kernel(const __grid_constant__ TiledBackwardParams params) {
-  next_grid_may_begin();
+  if (!DQ_IS_EARLY) next_grid_may_begin();
   wait_for_grid_before();
-  if (ends_at_once(params.rest)) return;
+  if (DQ_IS_EARLY) next_grid_may_begin();  // the first kernel has cleared the counts that the last one reads
+  if (ends_at_once(params.rest)) {
+    const KeyTile keys = find_key_tile(params.rest);
+    if (threadIdx.x == 0) say_added(params.rest, section_of(params.rest, keys), ADDING_WARPS);
+    return;
+  }
   if (threadIdx.x == 0) init_turns();
   if (threadIdx.x == 0) init_barriers();
   __syncthreads();

@@ -2,7 +2,7 @@
 // request  forward bf16 d16 causal dropout mask=64x64
 // config   mma_forward block_m=64 block_n=64 warps=4 stages=2 q_in_regs=1 overlap_qk=1 ctas_per_sm=2
 // budget   12288 bytes of shared memory, 128 threads, about 132 of 255 registers
-// parts    mma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_copies.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/sinks_none.cu.in, parts/copy_tile.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/pairs.cu.in, parts/staging.cu.in, parts/fragments.cu.in, parts/sequence.cu.in, parts/sequence_rows.cu.in, parts/key_rows.cu.in, parts/softmax.cu.in, parts/quad.cu.in, parts/visibility.cu.in, parts/key_walk_blocks.cu.in, parts/key_parts_none.cu.in, parts/work_tile.cu.in, parts/schedule_lpt.cu.in, parts/score_none.cu.in, parts/dropout.cu.in, parts/dropout_rows.cu.in, parts/mma_tile.cu.in, parts/mma_rows.cu.in, parts/mma_loop_overlap.cu.in, parts/epilogue_mma.cu.in, parts/work_list_none.cu.in
+// parts    mma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_copies.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/sinks_none.cu.in, parts/copy_tile.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/pairs.cu.in, parts/staging.cu.in, parts/fragments.cu.in, parts/sequence.cu.in, parts/sequence_rows.cu.in, parts/key_rows.cu.in, parts/softmax.cu.in, parts/quad.cu.in, parts/visibility.cu.in, parts/key_walk_blocks.cu.in, parts/key_parts_none.cu.in, parts/work_tile.cu.in, parts/schedule_lpt.cu.in, parts/score_none.cu.in, parts/dropout.cu.in, parts/dropout_rows.cu.in, parts/mma_tile.cu.in, parts/mma_rows.cu.in, parts/mma_loop_overlap.cu.in, parts/epilogue_mma.cu.in, parts/copy_queries.cu.in, parts/work_list_none.cu.in
 // again    fatune emit 'forward bf16 d16 nq1 causal dropout mask=64x64' --gpu sm_100 --config 'mma_forward block_m=64 block_n=64 warps=4 stages=2 q_in_regs=1 overlap_qk=1 ctas_per_sm=2'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691): a block owns
@@ -24,9 +24,11 @@ constexpr int DV_PAD = 16;
 constexpr int QK_STRIDE = 48;  // bytes from row to row of Q, K
 constexpr int V_STRIDE = 48;   // bytes from row to row of V, O
 
-constexpr int WARP_ROWS = BLOCK_M / WARPS;
+constexpr int KEY_WARPS = 1;   // that share their rows: each has a part of a step's keys
+constexpr int WARP_ROWS = BLOCK_M / (WARPS / KEY_WARPS);
+constexpr int WARP_KEYS = BLOCK_N / KEY_WARPS;
 constexpr int M_TILES = WARP_ROWS / 16;   // mma tiles of a warp: rows,
-constexpr int N_TILES = BLOCK_N / 8;      // keys of a step,
+constexpr int N_TILES = WARP_KEYS / 8;    // keys of a step,
 constexpr int O_TILES = HEAD_DIM_V / 8;   // columns of O
 constexpr int K_STEPS = D_PAD / 16;       // depth of Q K^T
 
@@ -118,6 +120,12 @@ template <class T> __device__ __forceinline__ void pin(const T *&x) {
 // ---- PTX: loads and stores, so that neither is merged, split or moved ------------------------------------
 __device__ __forceinline__ void store_shared_4(unsigned to, unsigned value) {
   asm volatile("st.shared.u32 [%0], %1;" :: "r"(to), "r"(value) : "memory");
+}
+
+__device__ __forceinline__ float load_shared_float(unsigned from) {
+  float x;
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(from) : "memory");
+  return x;
 }
 
 __device__ __forceinline__ void load_shared_8(float (&r)[2], unsigned from) {
@@ -212,8 +220,12 @@ struct Dropout {
   const u64 *offset_address;         // or null
   unsigned threshold;                // of 2^14: an element is dropped when its 14 bits are below
   float rescale;                     // 1 / (1 - threshold / 2^14); 0 when everything is dropped
+  int heads;                         // query heads of a batch entry of the whole problem, of which this may be a part
+  int first_head;                    // heads of it over all batch entries before this part's first
+  int first_query;                   // its queries before this part's first, a multiple of 64
+  int first_key;                     // likewise of keys
 };
-static_assert(sizeof(Dropout) == 40, "the host fills 40 bytes");
+static_assert(sizeof(Dropout) == 56, "the host fills 56 bytes");
 
 // The kept blocks of one row or column of mask blocks.
 struct __align__(16) MaskList {
@@ -273,9 +285,9 @@ static_assert(sizeof(Softmax) == 8, "the host fills 8 bytes");
 struct KeyParts {
   float *o;                          // [most, rows, HEAD_DIM_V]
   float *lse;                        // [most, rows], natural logarithms
-  long long rows;                    // query rows of all batch_heads
+  long long rows;                    // query rows of all batch_heads; of the parts of a block (schedule_stream)
   int steps;                         // of a part, about
-  int most;                          // parts of a walk; 1: none is divided
+  int most;                          // parts of a walk; 1: none is divided; blocks, of which each may have a part of a walk (schedule_stream)
 };
 static_assert(sizeof(KeyParts) == 32, "the host fills 32 bytes");
 
@@ -353,7 +365,7 @@ struct ForwardParams {
   Ragged ragged;
   Pages pages;
 };
-static_assert(sizeof(ForwardParams) == 480, "the host fills 480 bytes");
+static_assert(sizeof(ForwardParams) == 496, "the host fills 496 bytes");
 
 
 // ---- sinks: there are none -----------------------------------------------------------------------------------------------
@@ -894,11 +906,18 @@ template <int BLOCK_N> __device__ __forceinline__ bool sees_whole(const Keys &ke
 // ---- key parts: a work tile has all keys of its walk -------------------------------------------------------------------
 struct KeyPart {};
 
+__device__ __forceinline__ void merge_may_begin() {}
 __device__ __forceinline__ bool is_missing(const KeyPart &) { return false; }
 __device__ __forceinline__ bool is_whole(const KeyPart &) { return true; }
 __device__ __forceinline__ Keys take_part(KeyPart &, const ForwardParams &, const Keys &keys) { return keys; }
 __device__ __forceinline__ float *lse_of(const ForwardParams &params, const KeyPart &) { return params.lse; }
+__device__ __forceinline__ long long row_of_part(const ForwardParams &params, const KeyPart &, int batch, int head, int i, int) {
+  return lse_index(params, batch, head, i);
+}
+__device__ __forceinline__ void wait_for_room() {}
+template <class Tile> __device__ __forceinline__ void put_together(const ForwardParams &, const Tile &, unsigned, int) {}
 __device__ __forceinline__ void store_partial(const ForwardParams &, const KeyPart &, long long, int, float, float) {}
+
 
 // ---- work tiles ------------------------------------------------------------------------------------------------------
 // A block of query rows of one head.
@@ -927,10 +946,14 @@ __device__ __forceinline__ int last_row_of(const ForwardParams &params, const Wo
   return min(tile.q0 + BLOCK_M, params.sequence.nq) - 1;
 }
 
-// Its part of the walk, with the arguments at its place.
+// Its walk, with the arguments at its place.
+__device__ __forceinline__ Keys whole_walk(const ForwardParams &params, const WorkTile &tile) {
+  return find_keys<BLOCK_N>(params.sequence, params.visibility, tile.kept, tile.q0, last_row_of(params, tile));
+}
+
+// Its part of the walk, likewise.
 __device__ __forceinline__ Keys find_keys(const ForwardParams &params, WorkTile &tile) {
-  return take_part(tile.part, params, find_keys<BLOCK_N>(params.sequence, params.visibility, tile.kept, tile.q0,
-                                                         last_row_of(params, tile)));
+  return take_part(tile.part, params, whole_walk(params, tile));
 }
 
 // ---- the tile scheduler: longest processing time first -------------------------------------------------
@@ -1019,13 +1042,18 @@ __device__ __forceinline__ void philox(unsigned (&r)[4], unsigned key0, unsigned
 
 __device__ __forceinline__ unsigned ror(unsigned x, int bits) { return __funnelshift_r(x, x, bits); }
 
+// The counter's word of a head.
+__device__ __forceinline__ unsigned counter_head(const Dropout &arguments, int batch, int head) {
+  return batch * arguments.heads + head + arguments.first_head;
+}
+
 // What remains of P is divided by the probability to be kept.
 __device__ __forceinline__ float dropout_rescale(const Dropout &arguments) { return arguments.rescale; }
 
 // ---- dropout of P: lanes hold rows of queries -------------------------------------------------------------
-constexpr int KEYS_PER_DRAW = BLOCK_N % 64 == 0 ? 64 : BLOCK_N % 32 == 0 ? 32 : 16;
+constexpr int KEYS_PER_DRAW = WARP_KEYS % 64 == 0 ? 64 : WARP_KEYS % 32 == 0 ? 32 : 16;
 constexpr bool DRAWS_EARLY = false;  // beside Q K^T, those of a whole step; else beside P V, as needed
-constexpr int DRAWS_HELD = DRAWS_EARLY ? BLOCK_N / KEYS_PER_DRAW : 1;
+constexpr int DRAWS_HELD = DRAWS_EARLY ? WARP_KEYS / KEYS_PER_DRAW : 1;
 
 // Draws down the rows of a warp: one for two m tiles where those lie in one block of 32 rows.
 constexpr int ROW_DRAWS = WARP_ROWS % 32 == 0 ? M_TILES / 2 : M_TILES;
@@ -1033,19 +1061,19 @@ constexpr int ROW_DRAWS = WARP_ROWS % 32 == 0 ? M_TILES / 2 : M_TILES;
 struct DropoutRows {
   Seed seed;
   unsigned batch_head;                       // counter word
-  unsigned lane_row, lane_column;            // this lane's share of the other two
+  unsigned lane_row, lane_column;            // this lane's and the part's share of the other two
   int row_block;                             // this warp's first row / 16
   int key_block;                             // this step's first key / 16
   unsigned random[DRAWS_HELD][ROW_DRAWS][4];
 };
 
-__device__ __forceinline__ DropoutRows begin_dropout(const Dropout &arguments, const Sequence &, int batch_head, int first_row,
-                                                     int lane) {
+__device__ __forceinline__ DropoutRows begin_dropout(const Dropout &arguments, const Sequence &, int batch, int head,
+                                                     int first_row, int lane) {
   DropoutRows dropout;
   dropout.seed = find_seed(arguments);
-  dropout.batch_head = uniform(batch_head);
-  dropout.lane_row = lane / 4;
-  dropout.lane_column = lane % 4;
+  dropout.batch_head = uniform(counter_head(arguments, batch, head));
+  dropout.lane_row = arguments.first_query / 4 + lane / 4;
+  dropout.lane_column = arguments.first_key / 16 + lane % 4;
   dropout.row_block = first_row / 16;
   dropout.key_block = 0;
   return dropout;
@@ -1084,7 +1112,7 @@ __device__ __forceinline__ void draw_before_pv(DropoutRows &dropout) {
 }
 
 __device__ __forceinline__ void draw_beside_pv(DropoutRows &dropout, int k) {
-  if (!DRAWS_EARLY && (k + 1) * 16 % KEYS_PER_DRAW == 0 && k + 1 < BLOCK_N / 16) draw(dropout, k + 1);
+  if (!DRAWS_EARLY && (k + 1) * 16 % KEYS_PER_DRAW == 0 && k + 1 < WARP_KEYS / 16) draw(dropout, k + 1);
 }
 
 // Zeroes the dropped elements of a fragment of P, number COLUMN + 4 row. 14-bit integers compare like the fp16
@@ -1107,7 +1135,7 @@ __device__ __forceinline__ void drop_fragment(unsigned (&rP)[FRAGMENT], const un
 // The 16 keys from 16 `block` of this step on. The compiler knows row and column where tiles are whole blocks of
 // 32 rows and 64 keys.
 __device__ __forceinline__ void drop(unsigned (&rP)[M_TILES][FRAGMENT], const DropoutRows &dropout, int block) {
-  const int column = BLOCK_N % 64 == 0 ? block % 4 : (dropout.key_block + block) % 4;
+  const int column = WARP_KEYS % 64 == 0 ? block % 4 : (dropout.key_block + block) % 4;
   #pragma unroll
   for (int m = 0; m < M_TILES; ++m) {
     const int row = WARP_ROWS % 32 == 0 ? m % 2 : (dropout.row_block + m) % 2;
@@ -1157,9 +1185,10 @@ struct Lanes {
 
 __device__ __forceinline__ Lanes find_lanes(unsigned smem, int warp, int lane) {
   Lanes lanes;
-  lanes.sQ = rows_first<QK_STRIDE>(smem + warp * WARP_ROWS * QK_STRIDE, lane);
-  lanes.sK = columns_first<QK_STRIDE>(smem + SMEM_K, lane);
-  lanes.sV = across<V_STRIDE>(smem + SMEM_V, lane);
+  const int own_keys = warp % KEY_WARPS * WARP_KEYS;
+  lanes.sQ = rows_first<QK_STRIDE>(smem + warp / KEY_WARPS * WARP_ROWS * QK_STRIDE, lane);
+  lanes.sK = columns_first<QK_STRIDE>(smem + SMEM_K + own_keys * QK_STRIDE, lane);
+  lanes.sV = across<V_STRIDE>(smem + SMEM_V + own_keys * V_STRIDE, lane);
   return lanes;
 }
 
@@ -1249,7 +1278,7 @@ __device__ __forceinline__ void softmax_gemm_pv(float (&rO)[M_TILES][O_TILES][4]
   scale_max(max_scaled, rows, scale_log2);
   draw_before_pv(dropout);
   #pragma unroll
-  for (int k = 0; k < BLOCK_N / 16; ++k) {
+  for (int k = 0; k < WARP_KEYS / 16; ++k) {
     unsigned rP[M_TILES][FRAGMENT];
     exponentiate(rP, rows, rS, max_scaled, k, scale_log2);
     drop(rP, dropout, k);
@@ -1261,6 +1290,7 @@ __device__ __forceinline__ void softmax_gemm_pv(float (&rO)[M_TILES][O_TILES][4]
 // ---- the rows of a warp ----------------------------------------------------------------------------------------------
 struct Rows {
   int lane, first_row;       // of the warp
+  int own_keys;              // the first of its keys among those of a step
   Lanes lanes;
   DropoutRows dropout;
   SoftmaxRows<M_TILES> softmax;
@@ -1272,9 +1302,14 @@ struct Rows {
 __device__ __forceinline__ void prepare_scores(float (&rS)[M_TILES][N_TILES][4], const ForwardParams &params,
                                                const Rows &rows, int key, bool sees_whole) {
   apply_score(rS, rows.score, params, key, sees_whole, rows.lane);
-  if (!is_full(params.sequence, params.visibility, rows.first_row, rows.first_row + WARP_ROWS - 1, key, BLOCK_N)) {
+  if (!is_full(params.sequence, params.visibility, rows.first_row, rows.first_row + WARP_ROWS - 1, key, WARP_KEYS)) {
     hide_scores(rS, params.sequence, params.visibility, rows.first_row, key, rows.lane);
   }
+}
+
+// The accumulators beside those of an even number; of the last, which may be alone, its own.
+template <int TILES> __device__ __forceinline__ const float (&second_of_two(const float (&rO)[TILES][4], int n))[4] {
+  return rO[n / 2 * 2 + 1 < TILES ? n / 2 * 2 + 1 : TILES - 1];
 }
 
 // ---- the walk over the keys: Q K^T of the next step beside the softmax of this one ------------------------------------------
@@ -1332,11 +1367,6 @@ __device__ __forceinline__ void walk(Rows &rows, const ForwardParams &params, co
 }
 
 // ---- the end: O and LSE ----------------------------------------------------------------------------------------------
-// The accumulators beside those of an even number; of the last, which may be alone, its own.
-template <int TILES> __device__ __forceinline__ const float (&second_of_two(const float (&rO)[TILES][4], int n))[4] {
-  return rO[n / 2 * 2 + 1 < TILES ? n / 2 * 2 + 1 : TILES - 1];
-}
-
 // O goes through shared memory, so that global stores are whole rows of 16-byte chunks. A warp stages and stores its own
 // rows.
 __device__ __forceinline__ void finish(const ForwardParams &params, const WorkTile &tile, unsigned smem,
@@ -1354,9 +1384,9 @@ __device__ __forceinline__ void finish(const ForwardParams &params, const WorkTi
       const float normaliser = end.normaliser * dropout_rescale(params.dropout);
       const int row = m * 16 + h * 8 + lane / 4, i = rows.first_row + row;
       float *const gLSE = lse_of(params, tile.part);
-      if (gLSE && lane % 4 == 0 && i < sequence.nq) gLSE[lse_index(params, tile.batch, tile.head, i)] = end.lse;
+      if (gLSE && lane % 4 == 0 && i < sequence.nq) gLSE[row_of_part(params, tile.part, tile.batch, tile.head, i, i - tile.q0)] = end.lse;
       if (!is_whole(tile.part) && i < sequence.nq) {
-        const long long in_all = lse_index(params, tile.batch, tile.head, i);
+        const long long in_all = row_of_part(params, tile.part, tile.batch, tile.head, i, i - tile.q0);
         #pragma unroll
         for (int n = 0; n < O_TILES; ++n) {
           const Pair pair = columns_of(rows.rO[m][n / 2 * 2], second_of_two(rows.rO[m], n), h, n % 2, lane);
@@ -1377,6 +1407,12 @@ __device__ __forceinline__ void finish(const ForwardParams &params, const WorkTi
                                                   params.o.stride.row, sO, sequence.nq - rows.first_row, lane, 32);
 }
 
+// ---- Q of a work tile to shared memory ---------------------------------------------------------------------------------
+__device__ __forceinline__ void copy_queries(unsigned to, const ForwardParams &params, const WorkTile &tile) {
+  copy_tile<BLOCK_M, D_PAD / CHUNK, HEAD_DIM / CHUNK, QK_STRIDE>(to, row_of(params.q, tile.batch, tile.head, tile.q0),
+                                                         int(params.q.stride.row), params.sequence.nq - tile.q0);
+}
+
 // ---- the kernel ----------------------------------------------------------------------------------
 extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM)
 fatune_kernel(const __grid_constant__ ForwardParams all) {
@@ -1390,9 +1426,10 @@ fatune_kernel(const __grid_constant__ ForwardParams all) {
   if (tile.q0 >= sequence.nq) return;  // of a block mask the last row of blocks may have fewer tiles; so may a list of them
   Rows rows;
   rows.lane = lane;
-  rows.first_row = tile.q0 + warp * WARP_ROWS;
+  rows.first_row = tile.q0 + warp / KEY_WARPS * WARP_ROWS;
+  rows.own_keys = warp % KEY_WARPS * WARP_KEYS;
   rows.lanes = find_lanes(smem, warp, lane);
-  rows.dropout = begin_dropout(params.dropout, sequence, batch_head_of(sequence, tile.batch, tile.head), rows.first_row, lane);
+  rows.dropout = begin_dropout(params.dropout, sequence, tile.batch, tile.head, rows.first_row, lane);
   rows.softmax = begin_rows<M_TILES>();
   rows.score = begin_score<M_TILES>(params, tile.batch, tile.head, rows.first_row, lane);
   #pragma unroll
@@ -1413,12 +1450,12 @@ fatune_kernel(const __grid_constant__ ForwardParams all) {
   const Keys keys = find_keys(params, tile);
   if (is_missing(tile.part)) return;
   if (keys.steps > 0) {
-    copy_tile<BLOCK_M, D_PAD / CHUNK, HEAD_DIM / CHUNK, QK_STRIDE>(smem, row_of(params.q, tile.batch, tile.head, tile.q0),
-                                                           int(params.q.stride.row), sequence.nq - tile.q0);
+    copy_queries(smem, params, tile);
     const Queries queries = keep_queries(rows.lanes.sQ);
     walk(rows, params, queries, keys, load_k, load_v);
   }
   finish(params, tile, smem, rows);
+  put_together(params, tile, smem, threadIdx.x);
 }
 
 // ---- the list of work tiles: sequences are alike, and a kernel finds its tiles without one ------------------------------

@@ -2,7 +2,7 @@
 // request  backward bf16 d64
 // config   mma_backward block_m=64 block_n=128 warps=8 stages=2 column_warps=1 query_parts=2 kv_in_regs=1 ctas_per_sm=1
 // budget   99328 bytes of shared memory, 256 threads, about 168 of 255 registers
-// parts    mma_backward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_copies.cu.in, parts/pairs.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_dependent.cu.in, parts/ptx_reductions.cu.in, parts/ptx_order.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/walk_parts_none.cu.in, parts/sequence.cu.in, parts/sequence_rows.cu.in, parts/visibility.cu.in, parts/query_tiles.cu.in, parts/sink_gradient_none.cu.in, parts/key_order.cu.in, parts/key_tile.cu.in, parts/query_walk.cu.in, parts/score_transposed_none.cu.in, parts/dropout_none.cu.in, parts/dropout_transposed_none.cu.in, parts/copy_tile.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/staging.cu.in, parts/fragments.cu.in, parts/backward_tile.cu.in, parts/backward_roles.cu.in, parts/dq_tickets_none.cu.in, parts/part_sums_none.cu.in, parts/dq_sums.cu.in, parts/backward_dq.cu.in, parts/backward_prepare.cu.in, parts/epilogue_backward.cu.in, parts/backward_step.cu.in, parts/work_list_none.cu.in
+// parts    mma_backward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_copies.cu.in, parts/pairs.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_dependent.cu.in, parts/ptx_reductions.cu.in, parts/ptx_order.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/walk_parts_none.cu.in, parts/sequence.cu.in, parts/sequence_rows.cu.in, parts/visibility.cu.in, parts/query_tiles.cu.in, parts/sink_gradient_none.cu.in, parts/key_order.cu.in, parts/key_tile.cu.in, parts/early_dq_none.cu.in, parts/query_walk.cu.in, parts/score_transposed_none.cu.in, parts/dropout_none.cu.in, parts/dropout_transposed_none.cu.in, parts/copy_tile.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/staging.cu.in, parts/fragments.cu.in, parts/backward_tile.cu.in, parts/backward_roles.cu.in, parts/dq_tickets_none.cu.in, parts/part_sums_none.cu.in, parts/dq_sums.cu.in, parts/backward_dq.cu.in, parts/backward_prepare.cu.in, parts/epilogue_backward.cu.in, parts/backward_step.cu.in, parts/work_list_none.cu.in
 // again    fatune emit 'backward bf16 d64 nq1' --gpu sm_90 --config 'mma_backward block_m=64 block_n=128 warps=8 stages=2 column_warps=1 query_parts=2 kv_in_regs=1 ctas_per_sm=1'
 //
 // Three kernels, one after the other on a stream; where there is a fatune_work_list, it lists the key tiles before them:
@@ -43,6 +43,7 @@ constexpr int P_STRIDE = 128;   // bytes from key to key of P, dS
 constexpr int KEY_WARPS = WARPS / 2 / COLUMN_WARPS;
 constexpr int WARP_KEYS = BLOCK_N / KEY_WARPS;
 constexpr int PART_QUERIES = BLOCK_M / PARTS / COLUMN_WARPS;  // of which a warp makes scores at a time
+constexpr int DRAWS_AHEAD = 0;                    // dropout is drawn where it is needed
 constexpr int M_TILES = WARP_KEYS / 16;     // mma tiles of a warp: keys,
 constexpr int N_TILES = PART_QUERIES / 8;   // queries of a part,
 constexpr int SUM_TILES = (MOST_DEPTH / 16 + COLUMN_WARPS - 1) / COLUMN_WARPS * 2;  // columns of dK or dV
@@ -139,6 +140,12 @@ template <class T> __device__ __forceinline__ void pin(const T *&x) {
 // ---- PTX: loads and stores, so that neither is merged, split or moved ------------------------------------
 __device__ __forceinline__ void store_shared_4(unsigned to, unsigned value) {
   asm volatile("st.shared.u32 [%0], %1;" :: "r"(to), "r"(value) : "memory");
+}
+
+__device__ __forceinline__ float load_shared_float(unsigned from) {
+  float x;
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(from) : "memory");
+  return x;
 }
 
 __device__ __forceinline__ void load_shared_8(float (&r)[2], unsigned from) {
@@ -326,8 +333,12 @@ struct Dropout {
   const u64 *offset_address;         // or null
   unsigned threshold;                // of 2^14: an element is dropped when its 14 bits are below
   float rescale;                     // 1 / (1 - threshold / 2^14); 0 when everything is dropped
+  int heads;                         // query heads of a batch entry of the whole problem, of which this may be a part
+  int first_head;                    // heads of it over all batch entries before this part's first
+  int first_query;                   // its queries before this part's first, a multiple of 64
+  int first_key;                     // likewise of keys
 };
-static_assert(sizeof(Dropout) == 40, "the host fills 40 bytes");
+static_assert(sizeof(Dropout) == 56, "the host fills 56 bytes");
 
 // The kept blocks of one row or column of mask blocks.
 struct __align__(16) MaskList {
@@ -445,6 +456,7 @@ struct BackwardParams {
   float *row_stats;                  // [batch, heads_q, q_tiles, 2, BLOCK_M]: LSE log2(e), then -delta
   int *counters;                     // [batch, heads_q, q_tiles, DQ_SUMS, ADDERS]: the ticket that adds to dq_sum next; null where adds have no order
   unsigned *tiles_taken;             // key tiles that blocks have taken beyond the first of each; null where a block has one
+  int *section_counts;               // of each L2 section the warps that have added all of their dQ; null where the last kernel does not look
   Dropout dropout;
   Visibility visibility;
   Sequence sequence;
@@ -456,7 +468,7 @@ struct BackwardParams {
   float *sink_sums;                  // [batch, heads_q, q_tiles, PREPARE_THREADS / 32]: of the rows of a tile what a warp adds to dsinks
   Ragged ragged;                     // where it is, [batch, heads_q, q_tiles] above is [heads_q, numbers_q]
 };
-static_assert(sizeof(BackwardParams) == 624, "the host fills 624 bytes");
+static_assert(sizeof(BackwardParams) == 648, "the host fills 648 bytes");
 
 
 // ---- walk parts: a key tile has all queries of its walk ---------------------------------------------------------------
@@ -631,10 +643,12 @@ struct QueryTile {
   SequencePlace place;
 };
 
-// That of this block.
+// That of this block. FIRST_HEADS_FIRST: it begins with the first heads, too.
+template <bool FIRST_HEADS_FIRST = false>
 __device__ __forceinline__ QueryTile find_query_tile(const BackwardParams &params) {
   const int heads = params.sequence.heads_q, q_tiles = params.schedule.q_tiles;
-  const int batch_head = params.sequence.batch * heads - 1 - int(blockIdx.x) / q_tiles, number = int(blockIdx.x) % q_tiles;
+  const int of_block = int(blockIdx.x) / q_tiles, number = int(blockIdx.x) % q_tiles;
+  const int batch_head = FIRST_HEADS_FIRST ? of_block : params.sequence.batch * heads - 1 - of_block;
   return {batch_head / heads, batch_head % heads, number, batch_head * q_tiles + number, {}};
 }
 
@@ -735,6 +749,15 @@ __device__ __forceinline__ int tile_number(const BackwardParams &params, const K
   return tile_number(params, keys.place, keys.batch, query_head_of(params.sequence, keys, step), step.q0);
 }
 
+// ---- dQ is made when the main kernel has ended -----------------------------------------------------------------------------
+constexpr bool DQ_IS_EARLY = false;
+
+__device__ __forceinline__ int section_of(const BackwardParams &, const KeyTile &) { return 0; }
+__device__ __forceinline__ int section_of_block(const BackwardParams &) { return 0; }
+__device__ __forceinline__ void say_added(const BackwardParams &, int, int) {}
+__device__ __forceinline__ void clear_section_counts(const BackwardParams &) {}
+__device__ __forceinline__ void wait_for_dq(const BackwardParams &) { wait_for_grid_before(); }
+
 // The walk of a key tile over the queries: tiles of BLOCK_M queries, of each of which some query sees a key of the tile.
 struct QueryWalk {
   Step step;
@@ -804,8 +827,9 @@ __device__ __forceinline__ float dropout_rescale(const Dropout &) { return 1.f; 
 struct DropoutColumns {};
 
 __device__ __forceinline__ DropoutColumns begin_dropout(const Dropout &, int) { return {}; }
-__device__ __forceinline__ void begin_step(DropoutColumns &, int) {}
+__device__ __forceinline__ void begin_step(DropoutColumns &, const Dropout &, int, int) {}
 __device__ __forceinline__ void pin_seed(DropoutColumns &) {}
+__device__ __forceinline__ void draw_ahead(DropoutColumns &, int, int, int) {}
 __device__ __forceinline__ void unmark(unsigned (&)[FRAGMENT]) {}
 
 __device__ __forceinline__ void drop(unsigned (&rP)[M_TILES][FRAGMENT], unsigned (&marked)[M_TILES][FRAGMENT], DropoutColumns &, int, int,
@@ -1258,15 +1282,15 @@ __device__ __forceinline__ void clear_dq(const BackwardParams &params, const Que
 // ---- the last kernel: the sums as bf16 ------------------------------------------------------------
 extern "C" __global__ void __launch_bounds__(DQ_THREADS)
 fatune_convert(const __grid_constant__ Argument argument) {
-  wait_for_grid_before();
   const BackwardParams &all = params_of(argument);
+  wait_for_dq(all);
   finish_captured(argument);
   finish_sinks(all);
   if (add_parts(all)) return;
   extern __shared__ __align__(128) unsigned char shared[];
   const unsigned sdQ = shared_address(shared);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const QueryTile tile = find_query_tile(all);
+  const QueryTile tile = find_query_tile<DQ_IS_EARLY>(all);
   const auto &params = at_place(all, tile.place);
   const int q0 = tile.number * BLOCK_M;
   if (q0 >= params.sequence.nq) return;
@@ -1370,6 +1394,7 @@ fatune_prepare(const __grid_constant__ Argument argument) {
   clear_captured(argument);
   SinkSum sink = begin_sink();
   if (all.tiles_taken && blockIdx.x == 0 && threadIdx.x == 0) *all.tiles_taken = 0;
+  if (blockIdx.x == 0) clear_section_counts(all);
 
   #pragma unroll
   for (int first = 0; first < BLOCK_M; first += PREPARE_THREADS / LANES) {
@@ -1528,8 +1553,7 @@ __device__ __forceinline__ void take_step(Worker &worker, const BackwardParams &
   part.sdS = smem + SMEM_DS + (DEFERRED_DQ ? worker.due.buffer * P_TILE : 0) + row * P_STRIDE;
   part.is_full = is_full(params.sequence, params.visibility, step.q0, step.q0 + BLOCK_M - 1, keys.k0, BLOCK_N);
   part.first_key = keys.k0 + row;
-  begin_step(worker.dropout,
-             batch_head_of(params.sequence, keys.batch, query_head_of(params.sequence, keys, step)));
+  begin_step(worker.dropout, params.dropout, keys.batch, query_head_of(params.sequence, keys, step));
   begin_step(worker.score, params.sequence, keys.batch, query_head_of(params.sequence, keys, step), part.first_key,
              step.sees_whole, warp.lane);
   if (STAGES == 2 && !warp.sums_values && !is_over(params.sequence, ahead)) {
