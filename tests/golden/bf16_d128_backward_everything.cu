@@ -991,7 +991,9 @@ __device__ __forceinline__ void draw_own(unsigned (&random)[4], const DropoutCol
 }
 
 // DRAWS_AHEAD: the draws of a step, before its P is there.
-__device__ __forceinline__ void draw_ahead(DropoutColumns &dropout, int batch_head, int key, int query) {
+__device__ __forceinline__ void draw_ahead(DropoutColumns &dropout, const Dropout &arguments, int batch, int head, int key,
+                                           int query) {
+  const unsigned batch_head = counter_head(arguments, batch, head);
   #pragma unroll
   for (int i = 0; i < DRAWS_AHEAD; ++i) draw_own(dropout.ahead[i], dropout, batch_head, key, query + i * 32);
 }

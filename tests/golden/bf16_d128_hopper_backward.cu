@@ -983,7 +983,7 @@ struct DropoutColumns {};
 __device__ __forceinline__ DropoutColumns begin_dropout(const Dropout &, int) { return {}; }
 __device__ __forceinline__ void begin_step(DropoutColumns &, const Dropout &, int, int) {}
 __device__ __forceinline__ void pin_seed(DropoutColumns &) {}
-__device__ __forceinline__ void draw_ahead(DropoutColumns &, int, int, int) {}
+__device__ __forceinline__ void draw_ahead(DropoutColumns &, const Dropout &, int, int, int, int) {}
 __device__ __forceinline__ void unmark(unsigned (&)[FRAGMENT]) {}
 
 __device__ __forceinline__ void drop(unsigned (&rP)[M_TILES][FRAGMENT], unsigned (&marked)[M_TILES][FRAGMENT], DropoutColumns &, int, int,
@@ -1698,10 +1698,10 @@ __device__ __forceinline__ void load_lse_ahead(Consumer &consumer, int stage) {
 }
 
 // first_key: of this consumer.
-__device__ __forceinline__ void draw_ahead_of(Consumer &consumer, const Sequence &sequence, const KeyTile &keys, const Step &step,
-                                              int first_key) {
+__device__ __forceinline__ void draw_ahead_of(Consumer &consumer, const BackwardParams &params, const KeyTile &keys,
+                                              const Step &step, int first_key) {
   pin_seed(consumer.dropout);
-  draw_ahead(consumer.dropout, batch_head_of(sequence, keys.batch, query_head_of(sequence, keys, step)),
+  draw_ahead(consumer.dropout, params.dropout, keys.batch, query_head_of(params.sequence, keys, step),
              first_key + consumer.warp * 16, step.q0);
 }
 
@@ -1851,7 +1851,7 @@ __device__ __forceinline__ void take_step(Consumer &consumer, const BackwardPara
     begin_scores(consumer, q_next.stage);
   }
   load_lse_ahead(consumer, q_next.stage);
-  draw_ahead_of(consumer, params.sequence, keys, next_step, first_key);
+  draw_ahead_of(consumer, params, keys, next_step, first_key);
   if (!last_step) mbarrier_wait(do_full(do_next.stage), do_next.parity);
   wgmma_wait<0>();
   hold(consumer.rS[0]);
@@ -1971,7 +1971,7 @@ __device__ __forceinline__ void sum_tile(Consumer &consumer, const BackwardParam
   mbarrier_wait(q_full(consumer.q_ring.stage), consumer.q_ring.parity);
   begin_scores(consumer, consumer.q_ring.stage);
   load_lse_ahead(consumer, consumer.q_ring.stage);
-  draw_ahead_of(consumer, sequence, keys, walk.step, first_key);
+  draw_ahead_of(consumer, own, keys, walk.step, first_key);
   mbarrier_wait(do_full(consumer.do_ring.stage), consumer.do_ring.parity);
   wgmma_wait<0>();
   hold(consumer.rS[0]);

@@ -829,7 +829,7 @@ struct DropoutColumns {};
 __device__ __forceinline__ DropoutColumns begin_dropout(const Dropout &, int) { return {}; }
 __device__ __forceinline__ void begin_step(DropoutColumns &, const Dropout &, int, int) {}
 __device__ __forceinline__ void pin_seed(DropoutColumns &) {}
-__device__ __forceinline__ void draw_ahead(DropoutColumns &, int, int, int) {}
+__device__ __forceinline__ void draw_ahead(DropoutColumns &, const Dropout &, int, int, int, int) {}
 __device__ __forceinline__ void unmark(unsigned (&)[FRAGMENT]) {}
 
 __device__ __forceinline__ void drop(unsigned (&rP)[M_TILES][FRAGMENT], unsigned (&marked)[M_TILES][FRAGMENT], DropoutColumns &, int, int,
