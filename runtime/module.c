@@ -62,11 +62,13 @@ static int grant_shared_memory(cu_function function, const struct ft_driver *dri
 }
 
 /* Clusters of more than 8 blocks are not on every GPU that has clusters, and have to be asked for.
- * A driver that knows of no clusters refuses the question. */
+ * A driver that knows of no clusters calls the question an invalid value. */
 static int allow_big_clusters(cu_function function, const struct ft_driver *driver) {
-  enum { WITHOUT_ASKING = 8 };
+  enum { WITHOUT_ASKING = 8, INVALID_VALUE = 1 };
   int blocks = 0;
-  if (driver->function_attribute(&blocks, ATTRIBUTE_CLUSTER_WIDTH, function)) return FT_OK;
+  const cu_result result = driver->function_attribute(&blocks, ATTRIBUTE_CLUSTER_WIDTH, function);
+  if (result == INVALID_VALUE) return FT_OK;
+  FT_TRY(ft_driver_status(driver, result, "cuFuncGetAttribute(REQUIRED_CLUSTER_WIDTH)"));
   if (blocks <= WITHOUT_ASKING) return FT_OK;
   return ft_driver_status(driver, driver->function_set(function, ATTRIBUTE_BIG_CLUSTERS, 1),
                           "cuFuncSetAttribute(NON_PORTABLE_CLUSTER_SIZE_ALLOWED)");

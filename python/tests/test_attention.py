@@ -48,7 +48,7 @@ class Launch(ctypes.Structure):
 
 
 LSE, DROPOUT, LIST_STRIDES, DIAGONALS = 16, 17, 26, 32  # words of a forward
-BACKWARD_LSE, BACKWARD_DLSE, BACKWARD_DROPOUT = 32, 33, 38
+BACKWARD_LSE, BACKWARD_DLSE, BACKWARD_DROPOUT = 32, 33, 39
 
 
 def bf16(*shape, **more):
