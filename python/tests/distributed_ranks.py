@@ -9,7 +9,7 @@ import traceback
 import types
 from datetime import timedelta
 
-import support  # noqa: F401 (finds the package and the library)
+__import__("support")  # it finds the package and the library
 import torch
 import torch.distributed as dist
 
