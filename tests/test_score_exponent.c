@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "generator/family.h"
+#include "generator/score/cuda.h"
 #include "generator/score/exponent.h"
 #include "generator/score/lower.h"
 #include "generator/status.h"
@@ -124,11 +125,30 @@ START_TEST(forms_are_found) {
 }
 END_TEST
 
+/* Each value of the index is used three times by the next one. Looked at anew for each use, they
+ * would take years, and the test its time limit. */
+START_TEST(values_of_an_index_are_looked_at_once) {
+  static const char source[] = "local t = tensor('t', 'fp32', nk)\nlocal x = j - i\n"
+                               "for k = 1, 40 do x = x + (i - x) + (x - j) end\n"
+                               "score = s + t(x)";
+  struct ft_score score;
+  struct ft_exponent of;
+  struct ft_text text = FT_TEXT_INIT;
+  ck_assert_msg(ft_score_read(&score, "index", source, sizeof source - 1) == FT_OK, "%s",
+                ft_detail());
+  ck_assert_int_eq(ft_score_emit(&score, NULL, &of, &text), FT_OK);
+  ck_assert_ptr_nonnull(strstr(text.data, "dense_exponent_of"));
+  ft_text_free(&text);
+  ft_score_free(&score);
+}
+END_TEST
+
 Suite *make_score_exponent_suite(void) {
   Suite *const suite = suite_create("score_exponent");
   TCase *const tests = tcase_create("all");
   tcase_add_test(tests, exponents_agree_with_scores);
   tcase_add_loop_test(tests, forms_are_found, 0, FT_COUNT(forms));
+  tcase_add_test(tests, values_of_an_index_are_looked_at_once);
   suite_add_tcase(suite, tests);
   return suite;
 }

@@ -11,7 +11,8 @@
 
 /* score, visible, slope, those of the exponent; then of each other derivative its own node and the
  * indices of its leaf. */
-enum { EXPONENT_ROOTS = 5, FIRST_ROOTS = 3 + EXPONENT_ROOTS, ROOTS_OF_ONE = 1 + FT_SCORE_DIMS };
+enum { EXPONENT_ROOTS = 5, GENERAL_EXPONENT = 3, FIRST_ROOTS = GENERAL_EXPONENT + EXPONENT_ROOTS };
+enum { ROOTS_OF_ONE = 1 + FT_SCORE_DIMS };
 enum { ROOTS = FIRST_ROOTS + FT_DERIVATIVES * ROOTS_OF_ONE };
 
 /* ORDER LEVEL */
@@ -106,7 +107,8 @@ static void write_root(struct ft_cuda *cuda, const char *type, const char *name,
   ft_text_add(cuda->text, ";\n}\n\n");
 }
 
-/* Whether the indices of a place that grow with its key are none beyond an end. */
+/* Writes is_inside: whether, for one query and key, every index that makes a read dense lies within
+ * its extent. */
 static void write_is_inside(struct ft_cuda *cuda) {
   static const char parameters[] = "const Score &score, const ScoreHead &head, const ScoreRow &row,"
                                    "\n    const ScoreColumn &column";
@@ -130,9 +132,10 @@ static void write_is_inside(struct ft_cuda *cuda) {
   ft_text_add(cuda->text, ";\n}\n\n");
 }
 
-/* Whether all that is read by key lies side by side, and for a place whether its index is none
- * beyond an end: so of a step's first and last key. Then functions of keys and elements of a step:
- * addresses differ by constants. */
+/* Writes what a kernel needs for dense reads: is_dense says whether the elements lie side by side
+ * in memory; is_inside is asked for the first and the last key of a step. If both hold, the kernel
+ * calls score_column_dense and dense_exponent_of, in which the addresses of a step differ by
+ * constants. */
 static void write_dense(struct ft_cuda *cuda, const struct ft_exponent *exponent, int root) {
   int count = 0;
   ft_text_add(cuda->text, "__device__ __forceinline__ bool is_dense(const Score &score) {\n"
@@ -210,7 +213,7 @@ static int collect_roots(const struct ft_score *score, const struct ft_derivativ
   return count;
 }
 
-/* Marks the reads of an exponent that can be dense. */
+/* Marks the reads that the expression with this root contains and that can be dense. */
 static void mark_dense(struct ft_cuda *cuda, int root) {
   bool reached[FT_SCORE_NODES] = {false};
   reached[root] = true;
@@ -221,8 +224,8 @@ static void mark_dense(struct ft_cuda *cuda, int root) {
   }
 }
 
-/* Begins a text with the argument and what is computed for each level. Of exponents root 3 is the
- * general one. Caller frees. */
+/* Begins a text with the argument and what is computed for each level. exponents: whether the roots
+ * contain those of exponents. Caller frees. */
 static int begin(struct ft_cuda **begun, struct ft_score *score,
                  const struct ft_derivatives *derivatives, bool exponents, int *roots, int count,
                  struct ft_text *text) {
@@ -232,7 +235,8 @@ static int begin(struct ft_cuda **begun, struct ft_score *score,
   cuda->score = score;
   cuda->text = text;
   cuda->nodes = score->expression.count;
-  if (exponents) mark_dense(cuda, roots[3]);
+  ft_cuda_find_growth(cuda);
+  if (exponents) mark_dense(cuda, roots[GENERAL_EXPONENT]);
   ft_cuda_plan(cuda, roots, count);
   write_argument(cuda, derivatives);
   for (int level = FT_LEVEL_HEAD; level < FT_LEVEL_ELEMENT; ++level) {
@@ -265,11 +269,12 @@ int ft_score_emit(struct ft_score *score, const struct ft_derivatives *derivativ
   }
   const int count = collect_roots(score, derivatives, exponent, roots);
   FT_TRY(begin(&cuda, score, derivatives, exponent != NULL, roots, count, text));
-  if (exponent != NULL) write_dense(cuda, exponent, roots[3]); /* others mark uses anew */
+  /* It needs the uses as they were planned; write_root counts them anew. */
+  if (exponent != NULL) write_dense(cuda, exponent, roots[GENERAL_EXPONENT]);
   write_root(cuda, "float", "score_of", ", float s", roots[0]);
   write_root(cuda, "bool", "is_visible", "", roots[1]);
   if (derivatives != NULL) write_root(cuda, "float", "slope_of", ", float s", roots[2]);
-  if (exponent != NULL) write_exponent(cuda, exponent, roots + 3);
+  if (exponent != NULL) write_exponent(cuda, exponent, roots + GENERAL_EXPONENT);
   for (int i = 0; derivatives != NULL && i < derivatives->count; ++i)
     write_derivative(cuda, i, derivatives->others[i].leaf, roots + FIRST_ROOTS + i * ROOTS_OF_ONE);
   free(cuda);

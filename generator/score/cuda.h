@@ -24,8 +24,8 @@
  *   struct Score has a Gradient (struct ft_arg_gradient) for each thing that one is by.
  * Unless exponent is NULL it is filled in, and there are
  *   float exponent_of(score, head, row, column, place), sided_exponent_of(...), first_x(...),
- *   sigmoid_argument(...), bool is_dense(score), is_inside(score, head, row,
- *   column), and where that holds
+ *   sigmoid_argument(...), bool is_dense(score), is_inside(score, head, row, column), and for steps
+ *   in which both hold
  *   ScoreColumn score_column_dense(...), float dense_exponent_of(...)
  * where ScorePlace is that of parts/score_numbers.cu.in.
  * Adds nodes to the expression. */

@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const struct ft_node *node_at(const struct ft_cuda *cuda, int number) {
@@ -251,17 +252,22 @@ void ft_cuda_write_part(struct ft_cuda *cuda, int read, enum ft_level level) {
   write_offsets(cuda, read, level, " + ");
 }
 
-/* By how much an integer grows from key to key, where that is known; else NOT_EVEN. */
-static int growth(const struct ft_cuda *cuda, int number) {
-  enum { NOT_EVEN = 100 };
+/* What `growth` says of a value that does not grow by the same integer from key to key. */
+enum { NOT_EVEN = 100 };
+
+static int growth_of(const struct ft_cuda *cuda, int number) {
   const struct ft_node *const node = node_at(cuda, number);
   if ((node->sources & ft_source_symbol(FT_SYMBOL_J)) == 0) return 0;
   if (node->operation == FT_OP_SYMBOL) return 1;
   const bool adds = node->operation == FT_OP_ADD, subtracts = node->operation == FT_OP_SUB;
   if (!adds && !subtracts) return NOT_EVEN;
-  const int a = growth(cuda, node->operands[0]), b = growth(cuda, node->operands[1]);
-  if (a == NOT_EVEN || b == NOT_EVEN) return NOT_EVEN;
-  return adds ? a + b : a - b;
+  const int a = cuda->growth[node->operands[0]], b = cuda->growth[node->operands[1]];
+  const int sum = adds ? a + b : a - b;
+  return a == NOT_EVEN || b == NOT_EVEN || abs(sum) >= NOT_EVEN ? NOT_EVEN : sum;
+}
+
+void ft_cuda_find_growth(struct ft_cuda *cuda) {
+  for (int n = 0; n < cuda->nodes; ++n) cuda->growth[n] = (int8_t)growth_of(cuda, n);
 }
 
 int ft_cuda_key_index(const struct ft_cuda *cuda, int read) {
@@ -272,7 +278,7 @@ int ft_cuda_key_index(const struct ft_cuda *cuda, int read) {
   for (int dim = 0; dim < node->operand_count; ++dim) {
     const uint64_t sources = node_at(cuda, node->operands[dim])->sources;
     if ((sources & ft_source_symbol(FT_SYMBOL_J)) == 0) continue;
-    const int grows = growth(cuda, node->operands[dim]);
+    const int grows = cuda->growth[node->operands[dim]];
     if (found >= 0 || (grows != 1 && grows != -1)) return -1;
     found = dim;
   }

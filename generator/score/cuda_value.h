@@ -14,8 +14,9 @@ struct ft_cuda {
   enum ft_level level;       /* of the function that is being written */
   int uses[FT_SCORE_NODES];  /* by other nodes of the same level; 0: not computed there */
   bool kept[FT_SCORE_NODES]; /* in the struct of its level */
-  bool dense;                /* reads marked here are of consecutive elements, none beyond an end */
-  bool can_be_dense[FT_SCORE_NODES];
+  bool dense; /* the text that is being written is for steps whose dense reads are all inside */
+  bool can_be_dense[FT_SCORE_NODES]; /* this read may be dense in some steps (ft_cuda_key_index) */
+  int8_t growth[FT_SCORE_NODES];     /* of an integer from one key to the next; see cuda_value.c */
   int inverse;                /* this node is what the function takes as place.inverse; 0: none */
   bool local[FT_SCORE_NODES]; /* of the function that is being written: there is a variable */
   /* Levels, as bits, that keep a part of the address of a read: what its indices of that level
@@ -26,8 +27,11 @@ struct ft_cuda {
 /* The C type of a captured tensor's elements. */
 const char *ft_cuda_element(enum ft_captured_dtype dtype);
 
-/* Fills in uses, kept and has_part for all levels but that of an element. What grows with the key
- * in the reads that are marked is kept, too. */
+/* Fills in growth. */
+void ft_cuda_find_growth(struct ft_cuda *cuda);
+
+/* Fills in uses, kept and has_part for all levels but that of an element. Of each read that can be
+ * dense, the index that grows with the key is kept, too. */
 void ft_cuda_plan(struct ft_cuda *cuda, const int *roots, int count);
 
 /* Begin a function. That of an element computes one root. */
@@ -39,8 +43,9 @@ void ft_cuda_write_local(struct ft_cuda *cuda, int node);
 void ft_cuda_write_value(struct ft_cuda *cuda, int node);
 void ft_cuda_write_part(struct ft_cuda *cuda, int read, enum ft_level level);
 
-/* Whether a read can be dense: which of its indices goes up or down by 1 from key to key, where no
- * other depends on the key; else -1. */
+/* A read is dense in a step if consecutive keys read consecutive elements. This returns the number
+ * of the one index that depends on the key, if it goes up or down by 1 from key to key. It returns
+ * -1 if there is no such index, or if another index depends on the key, too. */
 int ft_cuda_key_index(const struct ft_cuda *cuda, int read);
 
 #endif
