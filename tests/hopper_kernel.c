@@ -92,7 +92,8 @@ char *hopper_edited(const char *body, const char *piece, const char *other) {
   return text.data;
 }
 
-int hopper_line_of(const char *body, const char *piece) {
+/* The number, from 1, of the first line of the body that holds the piece. */
+static int line_of(const char *body, const char *piece) {
   const char *const found = strstr(body, piece);
   ck_assert_msg(found != NULL, "no %s", piece);
   int line = 1;
@@ -100,9 +101,12 @@ int hopper_line_of(const char *body, const char *piece) {
   return line;
 }
 
-const char *hopper_line(int line, char text[64]) {
-  (void)snprintf(text, 64, "(" MAIN ":%d)", HEAD_LINES + line);
-  return text;
+void hopper_expect_fault(const char *name, const char *body, const char *piece,
+                         const char *const *words, int word_count) {
+  char place[64];
+  (void)snprintf(place, sizeof place, "(" MAIN ":%d)", HEAD_LINES + line_of(body, piece));
+  ck_assert_msg(strstr(ft_detail(), place) != NULL, "%s: not in %s: %s", name, place, ft_detail());
+  emulator_expect_words(name, ft_detail(), words, word_count);
 }
 
 /* ---- tensors ---- */

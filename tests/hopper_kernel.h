@@ -47,10 +47,10 @@ void hopper_run(enum ft_dtype dtype, const char *body, unsigned threads,
 
 /* The body with one piece, which is there once, in another form; to be freed. */
 char *hopper_edited(const char *body, const char *piece, const char *other);
-/* The line (1 ..) of the body that holds the piece, the first one. */
-int hopper_line_of(const char *body, const char *piece);
-/* The line of the file that a body's line (1 ..) is in, as messages have it: "(file:12)". */
-const char *hopper_line(int line, char text[64]);
+/* Asserts that the detail of the last failure names the line of the body that holds the piece, the
+ * first one, and has all the words. NULL ends these early. */
+void hopper_expect_fault(const char *name, const char *body, const char *piece,
+                         const char *const *words, int word_count);
 
 /* "Swizzling modes" of the PTX manual, Swizzle<3,4,3>: bits 4-6 of an address change by its bits
  * 7-9. */

@@ -72,14 +72,11 @@ void pipeline_check(const struct pipeline_tensors *tensors) {
 
 void pipeline_catch(struct pipeline_tensors *tensors, const char *clusters, unsigned grid,
                     const char *body, const struct pipeline_bug *bug) {
-  char place[64], *const edited = hopper_edited(body, bug->piece, bug->other);
+  char *const edited = hopper_edited(body, bug->piece, bug->other);
   if (bug->plain) setenv("FATUNE_EMULATOR_HOOKS", "1", 1);
   tensors->y.rows_beyond = bug->rows_beyond;
   const int status = pipeline_launch(tensors, clusters, grid, edited);
   ck_assert_msg(status == FT_E_DEVICE, "%s: status %d", bug->name, status);
-  hopper_line(hopper_line_of(edited, bug->at), place);
-  ck_assert_msg(strstr(ft_detail(), place) != NULL, "%s: no %s in: %s", bug->name, place,
-                ft_detail());
-  emulator_expect_words(bug->name, ft_detail(), bug->words, 3);
+  hopper_expect_fault(bug->name, edited, bug->at, bug->words, 3);
   free(edited);
 }

@@ -187,8 +187,8 @@ START_TEST(wrong_tables_are_named) {
 }
 END_TEST
 
-/* The same bits twice with a workspace; without one, blocks have the whole walks that begin in
- * their shares, and the sums differ by rounding. */
+/* Two runs with a workspace give the same bits. In a run without one each block computes the walks
+ * that begin in its share to their end, so that sums differ by rounding. */
 START_TEST(without_a_workspace_walks_stay_whole) {
   enum { ROWS = 40 * 20 * 4, DIM = 16 };
   static uint16_t o[3][ROWS * DIM];

@@ -181,7 +181,6 @@ static size_t used(const struct ft_forward_params *params) {
   return params->parts.o + rows * (size_t)request.head_dim_v * 4 - 0xb0000000;
 }
 
-/* A run stays within what it asks for, and smaller runs within that, too. */
 static fatune_arguments random_paged_run(void) {
   enum { PAGE = 16 };
   fatune_arguments run = random_run();
@@ -192,7 +191,32 @@ static fatune_arguments random_paged_run(void) {
   return run;
 }
 
-/* As below, where blocks have shares of the steps. */
+/* Asserts that `run` needs no more workspace than a run at least as large as both, and prepares it.
+ * Its parts stay within what it asked for. Returns how many parts there are. */
+static int prepare_within(const fatune_arguments *run, const fatune_arguments *other,
+                          const struct ft_forward_params *params) {
+  fatune_arguments larger = *run;
+  if (other->batch > larger.batch) larger.batch = other->batch;
+  if (other->heads_q > larger.heads_q) larger.heads_q = other->heads_q;
+  if (other->seqlen_q > larger.seqlen_q) larger.seqlen_q = other->seqlen_q;
+  if (other->seqlen_k > larger.seqlen_k) larger.seqlen_k = other->seqlen_k;
+  larger.heads_kv = 1;
+  ck_assert_uint_le(workspace_of(run), workspace_of(&larger));
+  ck_assert_status(prepare(run), FT_OK);
+  ck_assert_uint_le(used(params), workspace_of(run));
+  return params->parts.most;
+}
+
+static void prepare_without_workspace(const fatune_arguments *run,
+                                      const struct ft_forward_params *params) {
+  fatune_arguments without = *run;
+  without.workspace = NULL;
+  ck_assert_status(prepare(&without), FT_OK);
+  ck_assert_int_eq(params->parts.most, 1);
+  ck_assert_uint_eq(launch.kernels[launch.family->main + 1].grid, 0);
+}
+
+/* Blocks have shares of the steps. */
 START_TEST(the_workspace_suffices_for_shares) {
   ck_assert_status(ft_config_parse(&config,
                                    "wgmma_forward block_m=64 block_n=64 stages=2 q_stages=1 "
@@ -204,27 +228,15 @@ START_TEST(the_workspace_suffices_for_shares) {
   const struct ft_forward_params *const params = &launch.argument.tiled_forward.rest;
   for (int n = 0; n < 1000; n++) {
     const fatune_arguments run = random_paged_run(), other = random_paged_run();
-    fatune_arguments larger = run;
-    if (other.batch > larger.batch) larger.batch = other.batch;
-    if (other.heads_q > larger.heads_q) larger.heads_q = other.heads_q;
-    if (other.seqlen_q > larger.seqlen_q) larger.seqlen_q = other.seqlen_q;
-    if (other.seqlen_k > larger.seqlen_k) larger.seqlen_k = other.seqlen_k;
-    larger.heads_kv = 1;
-    ck_assert_uint_le(workspace_of(&run), workspace_of(&larger));
-    ck_assert_status(prepare(&run), FT_OK);
-    ck_assert_uint_le(used(params), workspace_of(&run));
+    const int most = prepare_within(&run, &other, params);
     const struct ft_launch_kernel *const kernels = &launch.kernels[launch.family->main];
     ck_assert_uint_le(kernels[0].grid, 132);
-    ck_assert_int_eq(params->parts.most, kernels[0].grid);
-    ck_assert_int_eq(kernels[1].grid > 0, params->parts.most > 1);
+    ck_assert_int_eq(most, kernels[0].grid);
+    ck_assert_int_eq(kernels[1].grid > 0, most > 1);
     ck_assert(kernels[1].grid == 0 || kernels[1].early);
-    fatune_arguments without = run;
-    without.workspace = NULL;
     const unsigned grid = kernels[0].grid;
-    ck_assert_status(prepare(&without), FT_OK);
-    ck_assert_int_eq(params->parts.most, 1);
+    prepare_without_workspace(&run, params);
     ck_assert_uint_eq(kernels[0].grid, grid);
-    ck_assert_uint_eq(kernels[1].grid, 0);
   }
   good = random_paged_run();
   good.batch = 200;
@@ -233,6 +245,7 @@ START_TEST(the_workspace_suffices_for_shares) {
 }
 END_TEST
 
+/* A launch chooses the number of parts. */
 START_TEST(the_workspace_suffices_for_smaller_runs) {
   static const char *const texts[] = {
       "mma_forward block_m=64 block_n=32 warps=4 stages=2 split_keys=1 ctas_per_sm=2",
@@ -242,27 +255,15 @@ START_TEST(the_workspace_suffices_for_smaller_runs) {
   ck_assert_status(ft_request_parse(&request, "forward bf16 d64 nq100 causal"), FT_OK);
   arch = known_gpu("h200");
   seed_cases();
+  const struct ft_forward_params *const params =
+      _i ? &launch.argument.tiled_forward.rest : &launch.argument.forward;
   int divided = 0;
   for (int n = 0; n < 1000; n++) {
     const fatune_arguments run = random_run(), other = random_run();
-    fatune_arguments larger = run;
-    if (other.batch > larger.batch) larger.batch = other.batch;
-    if (other.heads_q > larger.heads_q) larger.heads_q = other.heads_q;
-    if (other.seqlen_q > larger.seqlen_q) larger.seqlen_q = other.seqlen_q;
-    if (other.seqlen_k > larger.seqlen_k) larger.seqlen_k = other.seqlen_k;
-    larger.heads_kv = 1;
-    ck_assert_uint_le(workspace_of(&run), workspace_of(&larger));
-    ck_assert_status(prepare(&run), FT_OK);
-    const struct ft_forward_params *const params =
-        _i ? &launch.argument.tiled_forward.rest : &launch.argument.forward;
-    ck_assert_uint_le(used(params), workspace_of(&run));
-    ck_assert_int_eq(launch.kernels[launch.family->main + 1].grid > 0, params->parts.most > 1);
-    divided += params->parts.most > 1;
-    fatune_arguments without = run;
-    without.workspace = NULL;
-    ck_assert_status(prepare(&without), FT_OK);
-    ck_assert_int_eq(params->parts.most, 1);
-    ck_assert_uint_eq(launch.kernels[launch.family->main + 1].grid, 0);
+    const int most = prepare_within(&run, &other, params);
+    ck_assert_int_eq(launch.kernels[launch.family->main + 1].grid > 0, most > 1);
+    divided += most > 1;
+    prepare_without_workspace(&run, params);
   }
   ck_assert_int_gt(divided, 50);
   good = random_run();

@@ -47,7 +47,8 @@ static double scalar_of(const char *function, const char *name) {
   return 0;
 }
 
-/* Two documents, the second causal, which both see the first keys. */
+/* Queries 0 to 9 are one document, the others a second, causal one. The second also sees the first
+ * three keys of the first. */
 static const fatune_rectangle rectangles[] = {
     {0, 10, 0, 10, 0}, {10, N, 10, N, 1}, {10, N, 0, 3, 0}};
 static int32_t bounds[N][8];

@@ -1,6 +1,6 @@
-/* test_store_parts.c: parts of the store by themselves, where the uses of a whole store do not
- * lead. in -> out: calls that fail, files and rows made by hand -> what each part says -> Check
- * suite. */
+/* test_store_parts.c: functions of the store that are called here by themselves, because some of
+ * their branches are out of reach when a whole store is used. in -> out: failing calls, files and
+ * rows made by hand -> the status of each function -> Check suite. */
 #include "cache/database_file.h"
 #include "cache/minisign.h"
 #include "cache/place.h"
@@ -166,7 +166,8 @@ START_TEST(a_file_that_stays_held_is_not_overwritten) {
 }
 END_TEST
 
-/* Others may hold it for as long as a hundred attempts take: the file is used without the log. */
+/* Another process holds the file while the store is opened, through all attempts to switch to a
+ * write-ahead log. The store then uses the file with the journal that it has. */
 START_TEST(a_journal_that_cannot_be_changed_is_left) {
   struct ft_store *store = open_store(&fixture);
   struct ft_kernel kernel = make_kernel(&fixture.dice, 500);

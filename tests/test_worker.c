@@ -131,7 +131,7 @@ START_TEST(without_a_fault_there_is_one_worker) {
 }
 END_TEST
 
-/* Nothing of it is a candidate's fault: the supervisor is told, and it ends. */
+/* No candidate is at fault. The supervisor learns of each loss, and gives up when it is told to. */
 START_TEST(a_worker_that_dies_of_itself_is_told) {
   const struct ft_supervision how = {.seat = seat, .silence_seconds = 1, .lost = lost};
   int code = -1;
@@ -226,8 +226,7 @@ START_TEST(the_program_goes_on) {
 }
 END_TEST
 
-/* Every launch takes its process with it: after eight workers the request is left, and the next one
- * goes the same way. */
+/* Every launch takes its process with it. After eight workers the request is left. */
 START_TEST(a_request_costs_eight_workers_at_most) {
   setenv("FATUNE_FAKE_DIES", "cuLaunchKernel:1:crash", 1);
   expect("tune fp16 d64 nq128 --effort quick", 1);

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "tests/gpu/gpu_runs.h"
 #include "tests/gpu/gpu_scene.h"
 #include "tests/gpu/gpu_suites.h"
 #include "tuner/search/tune.h"
@@ -28,13 +29,7 @@ static const char *const large_requests[] = {"backward bf16 d128 hq16 hkv4 b2 nq
                                              "backward bf16 d256 hq8 nq4000 nk9000 causal dropout"};
 
 START_TEST(large_problems_are_right) {
-  enum { ROWS = 64 };
-  struct gpu_scene scene = gpu_scene_open(large_requests[_i], NULL, 700 + (uint64_t)_i);
-  const struct ft_problem_run run = {gpu_run_and_wait, scene.plan, NULL, false};
-  struct ft_comparison comparison;
-  gpu_assert_ok(ft_problem_check(scene.problem, &run, ROWS, gpu_lab()->threads, &comparison));
-  ck_assert_msg(comparison.error_ratio <= 1, "%s: %s", large_requests[_i], comparison.worst);
-  gpu_scene_close(&scene);
+  gpu_check_large(large_requests[_i], 700 + (uint64_t)_i);
 }
 END_TEST
 
