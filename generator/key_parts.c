@@ -6,8 +6,9 @@
  * and merged in a second kernel. So there are few numbers worth a look: those that just fill one
  * round, two, three or four, and halves of the first.
  *
- * Walks that only the device knows are taken to be half as long as the longest in the mean. Whole
- * ones end when the longest does, or later; of equal shares of their steps none is longer. */
+ * Where only the device knows the lengths, the mean walk is taken to be half as long as the
+ * longest. If blocks take whole walks, the launch lasts at least as long as the longest walk. If
+ * blocks take equal shares of all steps (stream.h), no block works longer than another. */
 #include "generator/key_parts.h"
 
 #include "generator/stream.h"
@@ -18,7 +19,7 @@ enum { ROUNDS_MOST = 4, PARTS_MOST = 256 };
 static const double PART_US = 1.5;  /* first loads, last products, the write of O */
 static const double MERGE_US = 4.2; /* the second kernel, which begins when all parts are done */
 
-static const double CLUSTER_US = 1; /* blocks that wait for each other and read each other's */
+static const double CLUSTER_US = 1; /* blocks wait for each other and read each other's parts */
 
 static const double SM_BYTES_PER_CLK = 32; /* that a multiprocessor loads, however idle the rest */
 static const double PARTIAL_BYTES = 8;     /* of a value of a partial O: written and read */
@@ -60,7 +61,7 @@ static double merging_us(const struct ft_walks *walks, const struct ft_arch *arc
   return MERGE_US + values * PARTIAL_BYTES / (positive(arch->dram_gbs, 500) * 1e3);
 }
 
-/* Whole walks of mixed lengths, which take `rounds` rounds of the longest. */
+/* Whole walks of mixed lengths, in `rounds` rounds of resident blocks. */
 static double mixed_us(const struct ft_walks *walks, const struct ft_arch *arch, double rounds) {
   const double tiles = (double)walks->tiles, slots = (double)slots_of(walks, arch);
   const double even = tiles > slots ? tiles / slots : 1, steps = (double)max_of(1, walks->steps);
@@ -68,7 +69,8 @@ static double mixed_us(const struct ft_walks *walks, const struct ft_arch *arch,
   return (even + 1) / 2 * steps * step_us(walks, arch, busy) + rounds * PART_US;
 }
 
-/* most: blocks, of which each may have a part of the same walk; steps: of a share. */
+/* Of the result, `most` is the number of blocks, since each may have a part of the same walk;
+ * `steps` is a block's share. */
 static struct ft_key_parts shares_of(const struct ft_walks *walks, const struct ft_arch *arch) {
   const int64_t slots = slots_of(walks, arch), longest = max_of(1, walks->steps);
   const int64_t all = max_of(1, walks->tiles * longest / (walks->mixed ? 2 : 1));
@@ -110,8 +112,9 @@ int64_t ft_key_parts_most(const struct ft_walks *walks, const struct ft_arch *ar
   return min_of(by_rounds, by_steps);
 }
 
-/* The blocks of a cluster are there together, a part each, in one GPC. So clusters leave some
- * multiprocessors idle: of an H200's 132 there are 30 clusters of 4, 15 of 8 and 7 of 16. */
+/* Each block of a cluster has a part. All blocks of a cluster must be resident in one GPC at once,
+ * which leaves some multiprocessors idle: an H200 with 132 holds 30 clusters of 4, 15 of 8 or 7 of
+ * 16 blocks. */
 static struct ft_key_parts of_cluster(const struct ft_walks *walks, const struct ft_arch *arch) {
   const int64_t parts = walks->cluster, steps = max_of(1, walks->steps);
   const int64_t slots = slots_of(walks, arch), usable = parts > 2 ? slots * 10 / 11 : slots;

@@ -10,6 +10,12 @@
 #include "generator/request.h"
 #include "generator/visibility.h"
 
+#define FT_SPLIT_KEYS_KNOB(KNOB)                                                                   \
+  KNOB(split_keys, (0, 1, 8), 0, 16,                                                               \
+       "1: the keys of a work tile may be divided up among blocks, a run says into how many "      \
+       "parts, and a second kernel puts them together; 2, 4, 8, 16: among the blocks of a "        \
+       "cluster, which put them together themselves")
+
 /* What a launch has to do. A step is block_n keys of one work tile. The family fills in the second
  * group. */
 struct ft_walks {

@@ -1,4 +1,4 @@
-/* stream.c: equal shares of the steps of all walks. */
+/* stream.c: the steps of all work tiles' walks, divided evenly among the blocks (stream-K). */
 #include "generator/stream.h"
 
 int64_t ft_stream_share(int64_t all, int64_t longest, int64_t blocks) {

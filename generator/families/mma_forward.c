@@ -123,14 +123,15 @@ static bool ragged(const struct ft_rule_case *of) {
          (!knobs(of)->split_keys && !knobs(of)->key_warps && !knobs(of)->pack_gqa);
 }
 
-/* Each has whole mma tiles of a step's keys. */
+/* Each warp has whole mma tiles of a step's keys. */
 static bool key_warps(const struct ft_rule_case *of) {
   const struct ft_mma_forward_knobs *const k = knobs(of);
   return k->key_warps == 0 || (k->key_warps == k->warps && k->block_n % (16 * k->key_warps) == 0 &&
                                k->stages >= 2 && !k->overlap_qk && !k->draw_early);
 }
 
-/* What draws for heads of their own draws for 16 rows, in words of 16 bits. */
+/* Dropout of packed heads draws for 16 rows of a warp, and drops in words of two 16-bit elements.
+ */
 static bool pack_gqa(const struct ft_rule_case *of) {
   const struct ft_mma_forward_knobs *const k = knobs(of);
   return !k->pack_gqa ||
@@ -147,7 +148,7 @@ static bool packed_group(const struct ft_rule_case *of) {
          of->request->heads_q / of->request->heads_kv % 2 == 0;
 }
 
-/* Beyond one tile the rows could have warps of their own. */
+/* With more rows than two tiles have, each warp can have rows of its own. */
 static bool shared_rows(const struct ft_rule_case *of) {
   const int64_t rows = of->request->seqlen_q * packed_of(of->request, of->config);
   return knobs(of)->key_warps == 0 || rows <= 2 * knobs(of)->block_m;
@@ -297,8 +298,9 @@ static double estimate(const struct ft_request *request, const struct ft_arch *a
                                                   : ft_key_parts_divided(&walks, arch, 1).us;
 }
 
-/* Of few rows, best first where the estimates are equal: blocks with many keys on their way, then
- * those of which several share a multiprocessor. The last one is what a cluster has to beat. */
+/* Configs for few rows. Of equal estimates the earlier one is taken: first come blocks that load
+ * many keys ahead, then blocks of which several share a multiprocessor. The last two have no
+ * cluster: if one of them is the fastest, none of these configs is the default. */
 static const struct ft_mma_forward_knobs of_few_rows[] = {
     {TILE(16, 128), .warps = 8, .stages = 3, .key_warps = 8, .split_keys = 8, .ctas_per_sm = 1},
     {TILE(16, 64), .warps = 4, .stages = 4, .key_warps = 4, .split_keys = 8, .ctas_per_sm = 1},
@@ -311,7 +313,7 @@ static const struct ft_mma_forward_knobs of_few_rows[] = {
 bool ft_mma_forward_of_few_rows(const struct ft_request *request, const struct ft_arch *arch,
                                 struct ft_config *config) {
   if (request->seqlen_q == 0 || request->heads_kv == 0 || request->ragged) return false;
-  if (request->pages > 0) return false; /* whose lengths only the device knows */
+  if (request->pages > 0) return false; /* the host cannot estimate: it does not know the lengths */
   const bool even = request->heads_q / request->heads_kv % 2 == 0;
   double least = 0;
   for (int n = 0; n < FT_COUNT(of_few_rows); ++n) {

@@ -19,12 +19,8 @@
   KNOB(key_warps, (0, 4, 8), 0, 8,                                                                 \
        "warps that share their rows, each with a part of a step's keys: all of a block; 0: none "  \
        "share")                                                                                    \
-  KNOB(pack_gqa, (0, 1), 0, 1,                                                                     \
-       "1: query heads that share K and V share tiles, a row for each head of a query")            \
-  KNOB(split_keys, (0, 1, 8), 0, 16,                                                               \
-       "1: the keys of a work tile may be divided up among blocks, a run says into how many "      \
-       "parts, and a second kernel puts them together; 2, 4, 8, 16: among the blocks of a "        \
-       "cluster, which put them together themselves")                                              \
+  FT_PACK_GQA_KNOB(KNOB)                                                                           \
+  FT_SPLIT_KEYS_KNOB(KNOB)                                                                         \
   KNOB(ctas_per_sm, (1, 2, 3, 4), 1, 32,                                                           \
        "blocks per multiprocessor the register allocation aims at")
 
@@ -49,8 +45,9 @@
 
 FT_DECLARE_FAMILY(mma_forward, FT_MMA_FORWARD_KNOBS, FT_MMA_FORWARD_BUDGET);
 
-/* For few rows, which all warps of a block share, and few work tiles, which clusters divide up: the
- * config that is expected to take least time. false: another one is. */
+/* For requests with few query rows and few work tiles. *config: all warps of a block share their
+ * rows, and the blocks of a cluster divide up the keys of a tile. false: no such config is legal,
+ * or one without clusters is expected to take less time. */
 bool ft_mma_forward_of_few_rows(const struct ft_request *request, const struct ft_arch *arch,
                                 struct ft_config *config);
 

@@ -1,5 +1,5 @@
 /* packed_heads.c: how many query heads share the rows of a work tile.
- * in -> out: config + heads of a group -> a power of two. */
+ * in -> out: config + query heads of a kv head -> a power of two. */
 #include "generator/families/packed_heads.h"
 
 #include "generator/families/mma_forward.h"

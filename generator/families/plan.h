@@ -43,8 +43,8 @@ static inline int ft_panels(int columns) {
   return (columns + FT_PANEL_COLUMNS - 1) / FT_PANEL_COLUMNS;
 }
 
-/* O of some keys in fp32, its rows a little apart, and its LSE: templates/parts/merge_four.cu.in.
- */
+/* Bytes of shared memory for the result of a part of the keys: rows of O in fp32, with a gap behind
+ * each, and their LSE (templates/parts/merge_four.cu.in). */
 static inline int ft_part_bytes(int rows, int columns) {
   enum { FLOAT = 4, APART = 8 };
   return rows * (columns + APART + 1) * FLOAT;

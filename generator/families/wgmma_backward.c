@@ -217,10 +217,15 @@ static const struct ft_rule rules[] = {
 
 /* ---- the default ---- */
 
-/* Which requests a favourite is for: all; those without a score function, and of them those with
- * dropout and those without; those with one and dropout or gradients of captured things, which
- * leave the fewest registers, but no block mask. */
-enum scored { ALL, UNSCORED, DROPPED, PLAIN, SCORED_AND_MORE };
+/* Which requests a favourite is for. */
+enum scored {
+  ALL,
+  UNSCORED,       /* without a score function */
+  DROPPED,        /* of these, with dropout */
+  PLAIN,          /* of these, without dropout */
+  SCORED_AND_MORE /* with a score function, and with dropout or gradients of captured things: these
+                     leave the fewest registers. Without a block mask */
+};
 
 /* Best first, as measured on an H200 (bench/ledger.md). */
 static const struct {
@@ -267,8 +272,9 @@ static bool is_for(enum scored requests, const struct ft_request *request) {
                              (request->dropout || request->score_gradients != 0));
 }
 
-/* The last key tiles of causal heads have the shortest walks, so little time is left beside them;
- * where walks are short, what a block says at its end costs more. */
+/* The last kernel can only use the time in which the last key tiles still run. In causal heads
+ * these have the shortest walks. Where all walks are short, the signal at the end of each block
+ * costs more time than is won. */
 static bool early_dq_pays(const struct ft_request *request, int block_m) {
   enum { STEPS = 32 };
   const int64_t group = request->heads_q / request->heads_kv;

@@ -266,15 +266,16 @@ static bool split_keys(const struct ft_rule_case *of) {
          (knobs(of)->direct_store && !knobs(of)->multicast && !knobs(of)->lpt);
 }
 
-/* The parts lie where K and V were, which another warpgroup may still read; and a block has no
- * other tile. */
+/* The parts lie where K and V were. A second warpgroup might still read those, and the loads of a
+ * further work tile would write there. */
 static bool cluster_parts(const struct ft_rule_case *of) {
   const struct ft_wgmma_forward_knobs *const k = knobs(of);
   return k->split_keys <= 1 || (is_power_of_two(k->split_keys) && k->block_m == WARPGROUP_ROWS &&
                                 k->q_stages == 1 && !k->overlap_tiles);
 }
 
-/* Few queries, whose walks only the device knows: the request has the length of the longest. */
+/* K and V are in pages, so only the device knows the lengths of the walks; the request has that of
+ * the longest. And there are few queries. */
 static bool has_mixed_walks(const struct ft_rule_case *of) {
   const struct ft_request *const request = of->request;
   return request->pages > 0 && request->mask_rows == 0 && !request->ragged && rows_of(of) > 0 &&

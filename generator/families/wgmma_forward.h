@@ -31,14 +31,8 @@
   KNOB(lpt, (0, 1), 0, 1, "1: tiles start in order of their length; 0: in balanced pairs")         \
   KNOB(multicast, (0, 1), 0, 1,                                                                    \
        "1: two blocks share each K and V tile, each loading half for both")                        \
-  KNOB(pack_gqa, (0, 1), 0, 1,                                                                     \
-       "1: query heads that share K and V share tiles, a row for each head of a query")            \
-  KNOB(                                                                                            \
-      split_keys, (0, 1, 8), 0, 16,                                                                \
-      "1: the keys of a work tile may be divided up among blocks, a run says into how many "       \
-      "parts, "                                                                                    \
-      "and a second kernel puts them together; 2, 4, 8, 16: among the blocks of a cluster, which " \
-      "put them together themselves")                                                              \
+  FT_PACK_GQA_KNOB(KNOB)                                                                           \
+  FT_SPLIT_KEYS_KNOB(KNOB)                                                                         \
   KNOB(two_level, (0), 0, 64,                                                                      \
        "of e4m3: steps after which the short sums of P V are added to fp32 ones; 0: at the end")
 

@@ -126,9 +126,10 @@ static double estimate(const struct ft_request *request, const struct ft_arch *a
                                                     : ft_key_parts_divided(&walks, arch, 1).us;
 }
 
-/* Where there is no config yet, or tiles leave multiprocessors without work, or most of their rows
- * empty: the config of those for few rows that is expected to take least time, if that is less.
- * Whether there is one then. */
+/* Tries the configs for few rows where *config is not set (has_one: it is), where its tiles leave
+ * multiprocessors without work, or where most rows of its tiles are empty. The one that is expected
+ * to take least time becomes *config, if that is less time than *config takes. Returns whether
+ * *config is set. */
 static bool take_of_few_rows(const struct ft_request *request, const struct ft_arch *arch,
                              bool has_one, struct ft_config *config) {
   static const int splits[] = {0, 1, 8};
@@ -145,7 +146,7 @@ static bool take_of_few_rows(const struct ft_request *request, const struct ft_a
       knobs_of.pingpong = knobs_of.overlap_tiles;
       knobs_of.pack_gqa = way < 3;
       knobs_of.split_keys = splits[way % 3];
-      if (knobs_of.split_keys > 1 && request->pages > 0) continue; /* see mma_forward */
+      if (knobs_of.split_keys > 1 && request->pages > 0) continue; /* lengths unknown */
       const struct ft_config few = ft_config_make(&ft_wgmma_forward_family, &knobs_of);
       if (!ft_config_is_legal(&few, request, arch)) continue;
       const double us = estimate(request, arch, &few, &tiles);
