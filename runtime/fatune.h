@@ -282,8 +282,8 @@ typedef struct fatune_visible_options {
   int64_t batch;            /* of the runs; 0: 1, as below */
   int heads_q, heads_kv;
   int64_t seqlen_q, seqlen_k; /* a run's lengths must be these */
-  /* 1: what batch entry 0, or head 0, sees is what all see, and one set of lists serves all. That
-     is found out where the function does not speak of b, or of h and kv. */
+  /* 1: all batch entries, or all heads, see what entry 0, or head 0, sees, and share its lists.
+     Where the function does not read b, or h and kv, they share lists without being told. */
   int same_for_batch, same_for_heads;
   /* fatune_visible_memory_size bytes of device memory for the lists, 256-byte aligned, which the
      caller keeps until the mask is freed; NULL: the mask allocates it. */
@@ -309,16 +309,16 @@ FATUNE_API int fatune_visible_mask(fatune_mask **mask, fatune_session *session,
 FATUNE_API int fatune_mask_update(fatune_mask *mask, const fatune_captured *captured,
                                   int captured_count, void *stream);
 
-/* Queries from query_begin to query_end - 1 see keys from key_begin to key_end - 1; causal: query
- * query_end - 1 - n sees not the last n of them. */
+/* Queries from query_begin to query_end - 1 see keys from key_begin to key_end - 1. If causal,
+ * query query_end - 1 - n does not see the last n of these keys. */
 typedef struct fatune_rectangle {
   int64_t query_begin, query_end, key_begin, key_end;
   int causal;
 } fatune_rectangle;
 
 /* Fills in `bounds`, [seqlen_q, 8] in host memory, for the built-in score function `rectangles`: a
- * query sees what some rectangle lets it see. FATUNE_E_ARGUMENT names the rectangle, or the query
- * that sees more than four ranges of keys apart. */
+ * query sees a key if one of the rectangles lets it. FATUNE_E_ARGUMENT names a wrong rectangle, or
+ * a query whose keys are more than four separate ranges. */
 FATUNE_API int fatune_rectangle_bounds(int32_t *bounds, int64_t seqlen_q, int64_t seqlen_k,
                                        const fatune_rectangle *rectangles, int count);
 
@@ -340,9 +340,9 @@ typedef struct fatune_plan fatune_plan;
  * the default stream waits for: make plans before the capture.
  *
  * Equal requests share one plan, and each fatune_plan_make wants a fatune_plan_free. The session
- * keeps the 32 plans asked for last, loaded, so making one again costs less than a microsecond, and
- * is allowed in a capture. It forgets them when it has taken in a trial (fatune_tune), and within
- * 0.1 s when another process has written to tuning.db; who has such a plan may go on using it. */
+ * keeps the last 32 plans loaded: to make one of them again takes less than a microsecond and is
+ * allowed in a capture. It drops them when fatune_tune has stored a trial, and within 0.1 s when
+ * another process has written to tuning.db. A plan that was dropped stays usable until freed. */
 FATUNE_API int fatune_plan_make(fatune_plan **plan, fatune_session *session,
                                 const fatune_request *request);
 /* The same with a config given as text ("mma_forward block_m=128 ..."), for experiments. One that
@@ -351,23 +351,22 @@ FATUNE_API int fatune_plan_make_with(fatune_plan **plan, fatune_session *session
                                      const fatune_request *request, const char *config);
 /* Gives the plan back; the caller sees to it that no run of it is under way. NULL is allowed. */
 FATUNE_API void fatune_plan_free(fatune_plan *plan);
-/* Where the config came from ("exact: ...", as above, or "given") and, after a ';', the kernel:
- * cache or compiler. Lives as long as the plan. NULL: "". */
+/* Where the config came from ("exact: ...", "near: ..." and so on, or "given"), and after a ';'
+ * whether the kernel came from a cache or the compiler. Lives as long as the plan. NULL: "". */
 FATUNE_API const char *fatune_plan_origin(const fatune_plan *plan);
 /* The config's text and the emitted CUDA C, likewise. The latter of a cached kernel is emitted when
  * it is first asked for; "" where that fails, and fatune_detail says why. */
 FATUNE_API const char *fatune_plan_config(const fatune_plan *plan);
 FATUNE_API const char *fatune_plan_source(const fatune_plan *plan);
 
-/* Bytes of arguments.workspace, for runs of the request's batch, heads and lengths. A forward takes
- * none, unless its config divides a tile's keys among blocks (split_keys): then O and LSE in fp32
- * of at most 4 parts of a tile's rows for each block that the GPU runs at once, and without it such
- * a plan divides nothing; and a ragged one 32 bytes for each of (rows of Q / rows of a tile +
- * sequences), and 512 more. A backward takes at most 4 (head_dim + 11) bytes for every row of Q,
- * seqlen_q rounded up to whole tiles (or blocks of the mask): sums of dQ in fp32 and two statistics
- * of the row; a deterministic one where all queries see the same keys at most 8 (head_dim + 10);
- * under a block mask dK and dV in fp32 of two key tiles for each block; ragged a tile more a
- * sequence, and the list. None grows with seqlen_q times seqlen_k. */
+/* Bytes of arguments.workspace, for runs of the request's batch, heads and lengths. None grows with
+ * seqlen_q times seqlen_k. A forward takes none. With split_keys in its config it takes O and LSE
+ * in fp32 of at most 4 parts of a tile's rows for each block that the GPU runs at once; without a
+ * workspace it divides nothing. A ragged forward takes 512, and 32 for each of (rows of Q / rows of
+ * a tile + sequences). A backward takes at most 4 (head_dim + 11) for each row of Q, seqlen_q
+ * rounded up to whole tiles (or blocks of the mask); if deterministic, where all queries see the
+ * same keys, 8 (head_dim + 10). A block mask adds dK and dV in fp32 of two key tiles for each
+ * block. Ragged sequences add a tile each, and the list. */
 FATUNE_API int fatune_plan_workspace_size(const fatune_plan *plan, size_t *bytes);
 
 /* Element (b, i, h, c) lies at data + b * stride_batch + i * stride_seq + h * stride_head + c, in
@@ -389,11 +388,12 @@ typedef struct fatune_descale {
   int64_t stride_batch, stride_head;
 } fatune_descale;
 
-/* What comes before a run's first batch entry, query head, query and key in the larger problem that
- * it is a part of, whose query heads are `heads` (0: the run's). There dropout counts, for which
- * query and key are multiples of 64, and causal and window where aligned top-left. */
+/* A run may be a part of a larger problem that has `heads` query heads (0: the run's). So many
+ * batch entries, heads, queries and keys of it come before the run's first. Dropout counts from the
+ * first ones of the larger problem, and so do causal and window where they are aligned top-left. */
 typedef struct fatune_origin {
-  int64_t batch, head, heads, query, key; /* 0 .. 2^31 - 1; ragged: query and key are 0 */
+  int64_t batch, head, heads; /* 0 .. 2^31 - 1, as below */
+  int64_t query, key;         /* with dropout: multiples of 64; ragged: 0 */
 } fatune_origin;
 
 /* K and V in pages of N rows: row j of batch entry b is row j % N of page
@@ -447,8 +447,8 @@ typedef struct fatune_arguments {
   const fatune_captured *captured; /* all that the request's score captures, in any order */
   int captured_count;
   /* Where the request has sinks, and only there: device address, [heads_q]: logits in natural
-   * units, not scaled, never dropped; -inf: none. LSE includes them: of a row that sees no key the
-   * sink. */
+   * units, not scaled, never dropped; -inf: none. LSE includes them; where a row sees no key, its
+   * LSE is the sink. */
   const float *sinks;
   float *dsinks; /* of a backward with sinks, likewise: their gradient, overwritten */
   /* Where the request's dtype is FATUNE_E4M3, and only there: by query head, and by kv head. */

@@ -17,12 +17,12 @@
 
 enum { FIRST_TIMED = 8, EACH_TIMED = 32 }; /* runs 2 to 8, then each 32nd is timed */
 
-static const double WRITE_SECONDS = 10; /* at least, between two times when plans are made */
+static const double WRITE_SECONDS = 10; /* making plans writes no more often than this */
 
 struct ft_record {
   char *text; /* of the request, owned */
   atomic_ullong runs;
-  atomic_flag taken; /* one thread at a time times a run; the others go on */
+  atomic_flag taken; /* by the thread that times a run; meanwhile others run untimed */
   bool has_events, pending;
   cu_event begin, end;
   _Atomic double timed_us;
@@ -46,7 +46,8 @@ struct ft_recorder {
 
 /* ---- a run ---- */
 
-/* Of the last run that was timed. False: it has not ended. The thread has taken the record. */
+/* Adds the time of the last timed run. False: that run has not ended. The caller has set `taken`.
+ */
 static bool take_time(struct ft_record *record, const struct ft_driver *driver) {
   enum { NOT_READY = 600 }; /* CUDA_ERROR_NOT_READY */
   float milliseconds = 0;
@@ -127,7 +128,7 @@ static void note_trouble(struct ft_recorder *recorder, const char *what) {
                  recorder->path, what);
 }
 
-/* Once, and without the lock: a callback may make plans. */
+/* Calls `warn` once. The caller does not hold the lock, because the callback may make plans. */
 static void tell_trouble(struct ft_recorder *recorder) {
   if (recorder->trouble[0] == '\0' || atomic_exchange(&recorder->told, true)) return;
   if (recorder->warn) recorder->warn(recorder->payload, recorder->trouble);
@@ -149,7 +150,7 @@ static void write_lines(struct ft_recorder *recorder) {
   ft_text_free(&lines);
 }
 
-/* Times of runs that have ended; for nothing is waited. */
+/* Adds the times of runs that have ended, without waiting for others. */
 static void take_times(struct ft_recorder *recorder, const struct ft_driver *driver) {
   for (int i = 0; i < recorder->count; i++) {
     struct ft_record *const record = recorder->records[i];
@@ -165,7 +166,8 @@ static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ft_recorder *open_recorders;
 static bool has_exit_handler;
 
-/* The driver may have ended before, so no time is asked for. Who holds a lock now never ends. */
+/* At exit the driver may be gone already, so times are not asked for. A thread that holds a lock
+ * now may never release it, so locks are only tried. */
 static void write_at_exit(void) {
   if (pthread_mutex_trylock(&open_lock) != 0) return;
   for (struct ft_recorder *it = open_recorders; it; it = it->next) {

@@ -46,20 +46,20 @@ static int by_begin(const void *a, const void *b) {
   return (of_a->begin > of_b->begin) - (of_a->begin < of_b->begin);
 }
 
-/* The keys that query i sees of a rectangle; may be none. */
+/* The keys that query i sees by a rectangle that contains it; the range may be empty. */
 static struct range seen(const fatune_rectangle *rectangle, int64_t i) {
   const int64_t fewer = rectangle->causal ? rectangle->query_end - 1 - i : 0;
   return (struct range){rectangle->key_begin, rectangle->key_end - fewer};
 }
 
-/* Joins ranges that meet or overlap; empty ones go. Returns how many are left. */
+/* Joins ranges that touch or overlap, and drops empty ones. Returns how many are left. */
 static int join(struct range *ranges, int count) {
   int joined = 0;
   qsort(ranges, (size_t)count, sizeof *ranges, by_begin);
   for (int n = 0; n < count; ++n) {
     if (ranges[n].begin >= ranges[n].end) continue;
-    struct range *const last = &ranges[joined - 1];
-    if (joined > 0 && ranges[n].begin <= last->end) {
+    struct range *const last = joined > 0 ? &ranges[joined - 1] : NULL;
+    if (last && ranges[n].begin <= last->end) {
       if (ranges[n].end > last->end) last->end = ranges[n].end;
     } else {
       ranges[joined++] = ranges[n];
@@ -82,8 +82,8 @@ static int write_row(int32_t *bounds, int64_t i, const struct range *ranges, int
   return FT_OK;
 }
 
-/* Rectangles are begun in the order of their first queries; those of a query are the first `active`
- * of `begun`. */
+/* Goes through the queries. `sorted` has the rectangles in the order of their first queries. The
+ * first `active` entries of `begun` are the rectangles that contain the query at hand. */
 static int sweep(int32_t *bounds, int64_t nq, const fatune_rectangle **sorted, int count,
                  const fatune_rectangle **begun, struct range *ranges) {
   int next = 0, active = 0;

@@ -101,7 +101,8 @@ struct ft_load {
   int mbarrier, line;
 };
 
-/* The last arrival of a thread of another block, or its last read of what lies here. */
+/* The last time that a thread of another block arrived at an mbarrier of this block, or read this
+ * block's shared memory. */
 struct ft_arrival {
   uint32_t stamp; /* 0: none */
   int line;

@@ -74,7 +74,8 @@ static bool belongs_in_pages(const struct tile *tile, uint64_t origin, int o, in
                            along_columns ? along : across);
 }
 
-/* The same of a tile in which the rows of packed heads take turns. */
+/* The same of a tile with packed heads, whose consecutive rows belong to one head after the other.
+ */
 static bool belongs_in_pack(const struct tile *tile, uint64_t origin, int o, int k) {
   const struct ft_emulated_tensor *const tensor = tile->first.tensor;
   const bool along_columns = tile->depth == tensor->element_bytes;

@@ -30,7 +30,8 @@ bool ft_place_in_pages(const struct ft_place *first, const struct ft_place *foun
 /* "K[batch 0, row 3, head 1, column 8]" */
 const char *ft_place_text(const struct ft_place *place, char text[128]);
 
-/* To the element so many rows further down a tile, in which the rows of packed heads take turns. */
+/* Moves the place down a tile by so many rows. With packed heads consecutive rows of a tile belong
+ * to one head after the other. */
 void ft_place_move_down(struct ft_place *place, int64_t rows);
 
 #endif

@@ -98,13 +98,13 @@ static int count_q_tiles(const struct ft_launch_plan *plan, const struct ft_run 
   return count_tiles(run, "heads_q", run->heads_q, *of_head, tiles);
 }
 
-/* How many kv heads run together. Where key tiles differ in length, they are at least so many that
- * their tiles fill the GPU: fewer would leave the longest tiles of the next ones to start late.
- * Ordered adds: of the tiles that start together each waits for the one before it of its head, so
- * four of each head are enough. Ragged: the longest walk of a head may be longer than what each
- * multiprocessor has of the head; of two heads together it seldom is, and the last ones end
- * evenly. L2 keeps what few heads load and add to; where adds have an order, of four heads few
- * enough tiles wait for one another. */
+/* How many kv heads run together. L2 keeps what few heads load and add to. Where key tiles differ
+ * in length, the heads are at least so many that their tiles fill the GPU: with fewer, the longest
+ * tiles of the next heads would start late. Where adds have an order, each tile waits for the one
+ * before it of its head, so only TOGETHER tiles of a head count as running. In a ragged run the
+ * longest walk of one head may take longer than all else that a multiprocessor does for that head;
+ * with LIST_HEADS heads that is rare. With ordered adds it takes ORDERED_LIST_HEADS, so that few
+ * tiles wait for one another. */
 static int64_t section_heads(const struct ft_launch_plan *plan, const struct ft_backward_work *work,
                              const struct ft_run *run, int64_t k_tiles) {
   enum { TOGETHER = 4, LIST_HEADS = 2, ORDERED_LIST_HEADS = 4 };
@@ -151,7 +151,8 @@ static int64_t bytes_of(int64_t words, int64_t tiles) {
   return (words * tiles * WORD + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-/* parts: of divided walks, at most. heads: of keys, the most L2 sections that there may be. */
+/* parts: the most parts that divided walks have. heads: kv heads of all batch entries, which are at
+ * least as many as there are L2 sections. */
 static int64_t workspace_bytes(const struct ft_backward_work *work, int64_t tiles, int64_t parts,
                                int64_t heads) {
   return bytes_of(work->dq_sum, tiles) + bytes_of(work->row_stats, tiles) +
@@ -188,7 +189,7 @@ static int read_workspace(struct ft_backward_params *params, const struct ft_bac
   const uint64_t part_sums = sink_sums + (uint64_t)bytes_of(work->sink_sums, tiles);
   params->column_order.sums = params->column_order.parts > 0 ? part_sums : 0;
   const uint64_t counts = part_sums + (uint64_t)bytes_of(work->part_sums, parts);
-  params->tiles_taken = work->takes_tiles ? counts : 0; /* the one or the other */
+  params->tiles_taken = work->takes_tiles ? counts : 0; /* no config has both this and the next */
   params->section_counts = work->early_dq ? counts : 0;
   *rest = begin + (uint64_t)workspace_bytes(work, tiles, parts, heads);
   return FT_OK;

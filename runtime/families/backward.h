@@ -17,8 +17,8 @@ enum ft_backward_kernel {
 /* Words of one query tile in each part of the workspace; dq_sum, counters and sink_sums may be
  * empty. part_sums: words of dV and dK of a part of a key tile's walk. blocks: that have a key tile
  * together. part_steps: walks under a block mask with more steps may be divided; 0: none is.
- * takes_tiles: a block has several, one after the other. early_dq: the last kernel asks how far
- * each L2 section is. */
+ * takes_tiles: a block has several, one after the other. early_dq: the last kernel begins with
+ * the L2 sections whose dQ is complete. */
 struct ft_backward_work {
   int64_t dq_sum, row_stats, counters, sink_sums, part_sums;
   int blocks, part_steps;

@@ -7,9 +7,8 @@
 #include "generator/families/packed_heads.h"
 #include "generator/key_parts.h"
 #include "generator/schedule.h"
-#include "generator/stream.h"
-#include "generator/stream.h"
 #include "generator/status.h"
+#include "generator/stream.h"
 #include "runtime/families/pages.h"
 #include "runtime/families/ragged.h"
 #include "runtime/launch_score.h"
@@ -50,8 +49,8 @@ int64_t ft_forward_kv_bytes(const struct ft_request *request, const struct ft_ru
 }
 
 /* How many batch_heads run together. In a section of a ragged run the longest tiles come first, and
- * persistent blocks take a tile a round: there are so many rounds in it that their shares come out
- * about even, and so few heads that L2 keeps what they load. */
+ * each persistent block takes one tile a round. EVEN heads have so many rounds that all blocks get
+ * about the same work, and are few enough for L2 to keep what they load. */
 static int64_t section_heads(const struct ft_launch_plan *plan, const struct ft_run *run, int group,
                              int64_t heads) {
   enum { EVEN = 8 };
@@ -121,7 +120,8 @@ static bool has_shares(const struct ft_launch_plan *plan) {
   return ft_schedule_of(plan->request, plan->config) == FT_SCHEDULE_STREAM;
 }
 
-/* Blocks that have shares of the steps of walks, of which none is longer than said. */
+/* Blocks among which the steps of all walks are divided: as many as are resident, or as there can
+ * be steps. */
 static int64_t sharing_blocks(const struct ft_walks *walks, const struct ft_arch *arch) {
   const int64_t resident = (int64_t)arch->sm_count * walks->blocks_per_sm;
   int64_t steps;
@@ -130,7 +130,7 @@ static int64_t sharing_blocks(const struct ft_walks *walks, const struct ft_arch
   return steps < resident ? steps : resident;
 }
 
-/* Places for the partial results of so many parts of `rows` rows each. */
+/* Lays out the partial results of `most` parts, of `rows` rows each, in the workspace. */
 static void place_parts(struct ft_arg_key_parts *parts, uint64_t workspace, int64_t most,
                         int64_t rows) {
   enum { ALIGNMENT = 256 };
@@ -141,8 +141,8 @@ static void place_parts(struct ft_arg_key_parts *parts, uint64_t workspace, int6
   parts->o = workspace + (of_lse + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-/* Each block has an equal share of the steps, and rows of a tile for each of the parts that it may
- * have besides whole walks. */
+/* Each block has an equal share of the steps. Besides whole walks a block may have
+ * FT_STREAM_PARTS_OF_BLOCK parts, and has room for the rows of a tile for each. */
 static int divide_by_shares(struct ft_forward_params *params, const struct ft_launch_plan *plan,
                             const struct ft_walks *walks, uint64_t workspace, int64_t *units) {
   const int64_t rows = params->sequence.nq < walks->block_m ? params->sequence.nq : walks->block_m;
@@ -209,7 +209,7 @@ struct ft_launch_kernel ft_forward_merge(const struct ft_forward_params *params,
   const int64_t block_m = ft_config_block_m(plan->config), nq = params->sequence.nq;
   const int64_t rows = block_m < nq ? block_m : nq;
   if (params->parts.most == 1) return (struct ft_launch_kernel){0};
-  const bool shares = has_shares(plan); /* each block begins a walk at most that others end */
+  const bool shares = has_shares(plan); /* then a block begins at most one walk that others end */
   const int64_t walks = shares ? params->parts.most : tiles;
   return (struct ft_launch_kernel){.grid = (unsigned)(walks * ((rows + WARPS - 1) / WARPS)),
                                    .threads = 32 * WARPS,

@@ -28,8 +28,8 @@ int ft_forward_divide(struct ft_forward_params *params, const struct ft_launch_p
 int ft_forward_packed_heads(const struct ft_launch_plan *plan, const struct ft_run *run,
                             const fatune_arguments *arguments);
 
-/* Where the parts of a tile are the blocks of a cluster: *blocks, that many tiles before, are those
- * of their clusters after. */
+/* *blocks holds the number of work tiles. Where each tile has a cluster, whose `parts` blocks are
+ * the tile's parts, it becomes the number of blocks of all clusters; else it stays. */
 int ft_forward_clusters(const struct ft_launch_plan *plan, int parts, int64_t *blocks);
 
 /* The kernel that puts parts together; of no blocks where there is nothing to put together. */

@@ -11,7 +11,7 @@
 
 enum { LIST, MAIN, MERGE, KERNELS };
 
-/* Into parts whose number the launch chooses. */
+/* Whether walks are divided into parts whose number is chosen at the launch. */
 static bool splits(const struct ft_launch_plan *plan) {
   return ft_schedule_of(plan->request, plan->config) == FT_SCHEDULE_SPLIT;
 }

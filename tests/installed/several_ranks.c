@@ -5,9 +5,10 @@
  *     mpicc several_ranks.c $(pkg-config --cflags --libs fatune) -ldl -lm -o several_ranks
  *     mpirun -n 4 several_ranks
  *
- * In step t rank r works on the keys of rank r - t, while those of the next step are on their way;
- * later keys are hidden, and neither sent nor computed. K and V go by the host, so that any MPI
- * does; one that takes device addresses needs no copies. A host's processes take its GPUs in turn.
+ * In step t rank r works on the keys of rank r - t, while the keys of the next step are received.
+ * Keys of higher ranks are hidden by causal, so they are neither sent nor computed. K and V are
+ * copied to the host and sent from there, which works with any MPI. The n-th process of a host uses
+ * the n-th GPU of that host.
  */
 #include <device_memory.h>
 #include <math.h>
@@ -34,7 +35,7 @@ static fatune_tensor tensor_of(void *data) {
   return (fatune_tensor){data, SHARE, ROW, D};
 }
 
-/* Keys of step t on their way: to the rank that is t further on, from the one that is t before. */
+/* Begins to send this rank's keys to rank + t, and to receive those of rank - t. */
 static void post(int t, const struct keys *own, struct keys *coming, MPI_Request requests[2]) {
   requests[0] = requests[1] = MPI_REQUEST_NULL;
   if (rank + t < ranks)
@@ -105,7 +106,7 @@ static double exact(const half *q, const half *k, const half *v, int i, int head
   return sum / weights;
 }
 
-/* A host's processes see one GPU each. */
+/* The n-th process of this host sees the n-th GPU alone, unless the caller has chosen. */
 static void take_gpu(void) {
   MPI_Comm host;
   char number[16];
