@@ -94,8 +94,6 @@ static int serves_e4m3(const struct ft_request *request, const struct ft_arch *a
   if (arch->sm != 90)
     return ft_fail(FT_E_UNSUPPORTED, "e4m3 needs sm_90, and %s is sm_%d; bf16 is possible",
                    arch->name, arch->sm);
-  if (request->score != 0)
-    return ft_fail(FT_E_UNSUPPORTED, "e4m3 has no score functions; bf16 is possible");
   if (request->mask_rows % ROWS != 0 || request->mask_cols % COLUMNS != 0)
     return ft_fail(FT_E_UNSUPPORTED,
                    "e4m3 has no mask blocks of %dx%d; allowed: rows in multiples of %d, columns of "

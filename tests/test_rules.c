@@ -99,8 +99,6 @@ static const struct {
     {"", "e4m3 d64 nq4096", "h200", CONFIG(128, 128, 2, 1, 0, 1) " direct_store=1 two_level=4"},
     {"family", "e4m3 d128 nq4096", "h200",
      "mma_forward block_m=128 block_n=64 warps=4 stages=2 ctas_per_sm=2"},
-    {"family", "e4m3 d128 nq4096 score=4ab83ad6a58b", "h200",
-     CONFIG(128, 192, 2, 1, 0, 1) " direct_store=1"},
     {"one-stage", "d64 nq4096", "h200", CONFIG(128, 128, 1, 1, 0, 0)},
     {"overlap-tiles", "d64 nq4096", "h200", CONFIG(128, 128, 2, 1, 1, 0)},
     {"", "d64 nq4096", "h200", CONFIG(128, 128, 2, 2, 0, 0)},
