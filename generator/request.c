@@ -41,6 +41,10 @@ static int validate_window(const struct ft_request *request) {
 /* What e4m3 excludes for good, and head dims of whole 16 bytes. */
 static int validate_e4m3(const struct ft_request *request) {
   enum { MULTIPLE = 16 };
+  if (request->dtype != FT_E4M3 && request->dtype_o != FT_O_DEFAULT)
+    return ft_fail(FT_E_ARGUMENT,
+                   "dtype_o is fp16 with dtype %s; allowed: default, or fp16 with e4m3",
+                   ft_dtype_name(request->dtype));
   if (request->dtype != FT_E4M3) return FT_OK;
   if (request->pass == FT_BACKWARD)
     return ft_fail(FT_E_ARGUMENT, "dtype is e4m3 with pass backward; allowed: fp16, bf16");
@@ -208,7 +212,7 @@ int ft_dtype_bytes(enum ft_dtype dtype) {
 }
 
 enum ft_dtype ft_output_dtype(const struct ft_request *request) {
-  if (request->dtype == FT_E4M3) return FT_BF16;
+  if (request->dtype == FT_E4M3) return request->dtype_o == FT_O_FP16 ? FT_FP16 : FT_BF16;
   return request->dtype == FT_TF32 ? FT_FP32 : request->dtype;
 }
 

@@ -13,6 +13,7 @@
 
 enum ft_pass { FT_FORWARD, FT_BACKWARD };
 enum ft_dtype { FT_FP16, FT_BF16, FT_E4M3, FT_FP32, FT_TF32 };
+enum ft_dtype_o { FT_O_DEFAULT, FT_O_FP16 };
 enum ft_causal {
   FT_CAUSAL_NONE,
   FT_CAUSAL_BOTTOM_RIGHT, /* key j visible to query i when j <= i + nk - nq, as FlashAttention */

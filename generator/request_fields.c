@@ -164,9 +164,10 @@ void ft_request_word_form(int first, struct ft_text *text) {
     if (field->equals) ft_text_add(text, "=");
     if (field->sign != NULL) ft_text_add(text, "%s", field->sign);
     if (field->kind != FT_KIND_CHOICE) continue;
-    if (field->word != NULL) ft_text_add(text, "[=");
+    const bool may_be_bare = field->word != NULL && !field->equals;
+    if (may_be_bare) ft_text_add(text, "[=");
     add_choices(field, text);
-    if (field->word != NULL) ft_text_add(text, "]");
+    if (may_be_bare) ft_text_add(text, "]");
   }
   while (open-- > 0) ft_text_add(text, "]");
 }

@@ -35,7 +35,7 @@ struct ft_request_field {
   enum ft_request_part part;
   const char *name;
   const char *word;    /* the text before its value; NULL: the choices are words themselves */
-  bool equals;         /* '=' stands between the word and its value */
+  bool equals;         /* '=' and a value always stand behind the word */
   const char *after;   /* the text between the field before and its value, in the same word */
   bool optional;       /* it and the rest of the word may be left out */
   const char *sign;    /* stands for the value in a message: N */

@@ -100,7 +100,8 @@ static void print_value(const struct ft_request *request, int i, struct ft_text 
   case FT_KIND_DIGEST: ft_text_add(text, "=%012llx", (unsigned long long)value); break;
   case FT_KIND_CHOICE:
     if (field->word == NULL) ft_text_add(text, "%s", field->choices[value]);
-    if (field->word != NULL && value > 1) ft_text_add(text, "=%s", field->choices[value]);
+    if (field->word != NULL && (field->equals || value > 1))
+      ft_text_add(text, "=%s", field->choices[value]);
     break;
   }
 }
@@ -130,11 +131,11 @@ struct parser {
   bool given[FT_REQUEST_FIELDS];
 };
 
-/* At *cursor: "" for the first choice, or "=NAME". */
+/* At *cursor: "=NAME", or "" for the first choice where the word may stand alone. */
 static bool read_choice(const struct ft_request_field *field, const char **cursor,
                         long long *value) {
   *value = 1;
-  if (**cursor != '=') return true;
+  if (**cursor != '=') return !field->equals;
   ++*cursor;
   for (int i = 1; field->choices[i] != NULL; ++i) {
     const size_t length = strlen(field->choices[i]);

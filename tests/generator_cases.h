@@ -110,6 +110,7 @@ static inline struct ft_request random_request(void) {
   if (random_int(0, 1)) request.seqlen_k = request.seqlen_q;
   request.heads_q = request.heads_kv * (int)random_count(5);
   request.deterministic &= request.pass == FT_BACKWARD;
+  if (request.dtype != FT_E4M3) request.dtype_o = FT_O_DEFAULT;
   if (request.dtype == FT_E4M3) {
     request.pass = FT_FORWARD;
     request.dropout = request.deterministic = false;

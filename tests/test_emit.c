@@ -91,6 +91,21 @@ START_TEST(wgmma_has_a_target_of_its_own) {
 }
 END_TEST
 
+/* An emulated GPU has instructions of its own and would not show it. */
+START_TEST(o_of_e4m3_is_in_either_dtype) {
+  const struct ft_config config =
+      known_config("wgmma_forward block_m=64 block_n=64 stages=2 q_stages=1 direct_store=1");
+  struct ft_lua *const lua = opened(NULL);
+  struct ft_source bf16 = emitted(lua, "e4m3 d64 nq64", "h200", &config);
+  struct ft_source fp16 = emitted(lua, "e4m3 o=fp16 d64 nq64", "h200", &config);
+  ck_assert(strstr(bf16.text, "cvt.rn.bf16x2.f32") && !strstr(bf16.text, "cvt.rn.f16x2.f32"));
+  ck_assert(strstr(fp16.text, "cvt.rn.f16x2.f32") && !strstr(fp16.text, "cvt.rn.bf16x2.f32"));
+  ft_source_free(&bf16);
+  ft_source_free(&fp16);
+  ft_lua_close(lua);
+}
+END_TEST
+
 START_TEST(parts_are_named_with_their_digests) {
   struct ft_text text = FT_TEXT_INIT;
   ck_assert_int_eq(emit_template("$(parts_text)\n", &text), FT_OK);
@@ -319,6 +334,7 @@ START_TEST(random_kernels_have_true_origins) {
     const struct ft_arch arch = known_gpu(gpus[random_int(0, 5)]);
     const bool unserved = request.dtype == FT_E4M3 && ft_rules_serves(&request, &arch) != FT_OK;
     if (arch.sm < 80 || unserved) request.dtype = FT_FP16;
+    if (request.dtype != FT_E4M3) request.dtype_o = FT_O_DEFAULT;
     struct ft_config config;
     ck_assert_int_eq(ft_default_config(&request, &arch, &config), FT_OK);
     for (int tries = 0; tries < 2000; ++tries) {
@@ -393,6 +409,7 @@ Suite *make_emit_suite(void) {
   tcase_set_timeout(tests, 60);
   tcase_add_test(tests, values_reach_the_template);
   tcase_add_test(tests, wgmma_has_a_target_of_its_own);
+  tcase_add_test(tests, o_of_e4m3_is_in_either_dtype);
   tcase_add_test(tests, parts_are_named_with_their_digests);
   tcase_add_test(tests, a_part_stands_twice_under_two_names);
   tcase_add_loop_test(tests, a_part_sees_what_it_was_given, 0, UNSEEN);

@@ -76,11 +76,59 @@ static const struct {
     {"e4m3 d64 nq200 nk700", CONFIG(128, 64, 2, 2, "overlap_tiles=1 two_level=3 lazy_rescale=1")},
     {"e4m3 d96 hq2 nq1 nk1", TURNS},
     {"e4m3 d32 hq3 b2 nq70 nk90", NULL},
+    {"e4m3 o=fp16 d128 hq2 hkv1 b2 nq200 nk300 causal", TURNS},
+    {"e4m3 o=fp16 d80 dv48 hq2 nq60 nk700 sinks", SPLIT},
 };
 
 START_TEST(every_row_is_right) {
   const size_t number = EMULATOR_CHOOSE(_i, runs);
   emulator_row_by_row(runs[number].request, (enum ft_layout)(number % 3), 0, runs[number].config);
+}
+END_TEST
+
+/* Scores and masks from functions; without a config the default one. */
+static const struct {
+  const char *request, *score, *config;
+} scored[] = {
+    {"e4m3 d64 hq2 hkv1 b2 nq150 nk300", "softcap", TURNS},
+    {"e4m3 o=fp16 d128 hq4 nq150 nk200 causal", "alibi", OVERLAP},
+    {"e4m3 d128 hq2 nq100 nk300", "bias_bf16", WIDE},
+    {"e4m3 d64 hq2 b2 nq200 nk200", "documents", NULL},
+    {"e4m3 d256 hq2 nq100 nk130 causal sinks", "softcap", NULL},
+    {"e4m3 d64 hq2 nq2 nk500", "relative", SPLIT},
+    {"e4m3 d96 hq2 nq128 nk256 causal mask=64x64@0.6", "prefix_lm",
+     CONFIG(64, 64, 2, 2, "overlap_tiles=1 lazy_rescale=1")},
+};
+
+static void run_scored(struct emulator_run *run, const char *templates, size_t number) {
+  fatune_session *const session = emulator_open("h200", templates);
+  struct ft_problem_options options =
+      emulator_options(scored[number].request, FT_LAYOUT_PADDED, emulator_seed());
+  ck_assert_int_eq(fatune_score_add(&options.request.score, session, scored[number].score, NULL),
+                   FT_OK);
+  options.want_lse = true;
+  emulator_run(run, session, &options, scored[number].config);
+  fatune_session_close(session);
+}
+
+START_TEST(scores_are_right) {
+  const size_t number = EMULATOR_CHOOSE(_i, scored);
+  struct emulator_run run;
+  run_scored(&run, NULL, number);
+  emulator_expect_right(scored[number].score, &run);
+  emulator_run_free(&run);
+}
+END_TEST
+
+START_TEST(scores_without_descales_are_seen) {
+  const struct planted planted =
+      emulator_plant("parts/consumer_steps.cu.in", "scale_of(consumer.scales, params));",
+                     "params.softmax.scale);");
+  struct emulator_run run;
+  run_scored(&run, planted.folder, 0);
+  emulator_expect_wrong("scores without descales", &run);
+  emulator_run_free(&run);
+  emulator_unplant(&planted);
 }
 END_TEST
 
@@ -223,6 +271,8 @@ Suite *make_emulator_e4m3_suite(void) {
   tcase_set_timeout(tests, 300);
   tcase_add_test(tests, bytes_are_the_nearest_numbers);
   tcase_add_loop_test(tests, every_row_is_right, 0, EMULATOR_RUNS(runs));
+  tcase_add_loop_test(tests, scores_are_right, 0, EMULATOR_RUNS(scored));
+  tcase_add_test(tests, scores_without_descales_are_seen);
   tcase_add_loop_test(tests, random_configs_are_right, 0, 3);
   tcase_add_loop_test(tests, nan_is_seen_in_o, 0, 3);
   tcase_add_test(tests, every_bug_can_be_planted);

@@ -33,14 +33,13 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool
               session: Session | None = None, score: str | Callable[..., Any] | None = None,
               visible: Callable[..., Any] | None = None, captured: Mapping[str, Any] | None = None,
               sinks: torch.Tensor | None = None, descales: Sequence[torch.Tensor | None] | None = None,
-              tf32: bool | None = False) -> Any:
+              tf32: bool | None = False, out_dtype: torch.dtype | None = None) -> Any:
     """O = softmax(scale Q K^T + mask) V on the current stream; returns O, or (O, LSE).
 
     q: [batch, heads, seq, dim] (layout "bhsd", as PyTorch's SDPA) or [batch, seq, heads, dim]
     ("bshd"); k, v likewise, with as many heads or a divisor of them. float16, bfloat16 or float32 (from sm_80 on), last
     dimension contiguous, any other strides that are multiples of 8 (float32: of 4); or float8_e4m3fn with strides that are multiples of
-    16, without gradients, dropout and score functions, on sm_90: then O is bfloat16. On one CUDA device, or on the
-    CPU: see emulate().
+    16, without gradients and dropout, on sm_90. On one CUDA device, or on the CPU: see emulate().
     causal: False; "bottom-right" or True: query i sees keys j <= i + seq_k - seq_q, as
     FlashAttention; "top-left": j <= i, as SDPA's is_causal. For equal lengths both are the same.
     window: (left, right): query i sees so many keys before its own and after it, -1: all of them.
@@ -63,6 +62,7 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool
     stands for is the element times this.
     tf32: whether float32 tensors are multiplied as TF32, 11 bits of each number: faster, and no longer as exact as float32.
     None: where PyTorch's matrix products are (torch.set_float32_matmul_precision).
+    out_dtype: of O where q is float8_e4m3fn: torch.bfloat16, as by default, or torch.float16; else None, or that of q.
     out: where O goes, in the layout; else a new tensor. LSE is float32 [batch, heads, seq].
     deterministic: gradients have the same bits in every run, at some cost.
 
@@ -101,7 +101,7 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool
     if learnt and out is not None:
         raise ValueError("out is given where gradients are wanted; allowed: None, or torch.no_grad()")
     call = _call(q, k, v, out, (causal, window, scale, dropout, mask, layout, session, deterministic, score, visible,
-                                captured, sinks, descales, tf32))
+                                captured, sinks, descales, tf32, out_dtype))
     if learnt:
         if call.node is not None and not return_lse:
             try:
@@ -151,12 +151,12 @@ def draw_seed(torch, device):
 
 
 _OPTIONS = ("causal", "window", "scale", "dropout", "mask", "layout", "session", "deterministic", "score", "visible",
-            "captured", "sinks", "descales", "tf32")
+            "captured", "sinks", "descales", "tf32", "out_dtype")
 
 
 def _call(q, k, v, out, options):
     """What was checked before is not checked again: calls are kept by all that they depend on but addresses."""
-    causal, window, _, _, mask, _, session, _, score, visible, captured, sinks, descales, _ = options
+    causal, window, _, _, mask, _, session, _, score, visible, captured, sinks, descales, _, _ = options
     if session is None:
         session = session_of(q.device)
     if (out is not None or mask is not None or score is not None or visible is not None or captured is not None

@@ -34,12 +34,17 @@ def _class_dtype(q, tf32):
     return s.TF32
 
 
-def output_dtype(q):
+def output_dtype(q, wanted=None):
     """The dtype of O."""
+    name = str(wanted).rpartition(".")[2]
     if _dtype(q) != s.E4M3:
+        if wanted is not None and wanted != q.dtype:
+            raise ValueError(f"out_dtype is {wanted} with {q.dtype}; allowed: None, or {q.dtype}")
         return q.dtype
     import torch
-    return torch.bfloat16
+    if wanted is not None and name not in ("bfloat16", "float16"):
+        raise ValueError(f"out_dtype is {wanted}; allowed: None, torch.bfloat16, torch.float16")
+    return wanted or torch.bfloat16
 
 
 def _view(name, tensor, axes):
@@ -210,7 +215,7 @@ class Call:
 
     def __init__(self, q, k, v, *, causal, window, scale, dropout, mask, layout, session,
                  deterministic, score=None, visible=None, captured=None, sinks=None,
-                 descales=None, tf32=False):
+                 descales=None, tf32=False, out_dtype=None):
         if layout not in AXES:
             raise ValueError(f"layout is {layout!r}; allowed: 'bhsd', 'bshd'")
         if causal not in _CAUSAL:
@@ -230,7 +235,7 @@ class Call:
             raise ValueError(f"scale is {scale}; allowed: > 0, or None for 1 / sqrt(head dim)")
         (batch, nq, heads_q, head_dim), (_, nk, heads_kv, _), (*_, head_dim_v) = shapes
         self.device, self.mask = q.device, mask or None
-        self.o_dtype = output_dtype(q)
+        self.o_dtype = output_dtype(q, out_dtype)
         self.o_shape = ((batch, nq, heads_q, head_dim_v) if layout == "bshd"
                         else (batch, heads_q, nq, head_dim_v))
         self.lse_shape = (batch, heads_q, nq)
@@ -243,7 +248,9 @@ class Call:
                        "seqlen_q": nq, "seqlen_k": nk}
         self._class = {"dtype": _class_dtype(q, tf32), "head_dim": head_dim,
                        "head_dim_v": head_dim_v, "causal": _CAUSAL[causal],
-                       "dropout": int(dropout > 0)}
+                       "dropout": int(dropout > 0),
+                       "dtype_o": s.O_FP16 if self.o_dtype != q.dtype and str(self.o_dtype).endswith(".float16")
+                       else s.O_DEFAULT}
         self._class["window"], sides = _window(window, causal)
         self._sizes.update(sides)
         self._makes_mask = False

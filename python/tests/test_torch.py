@@ -267,9 +267,26 @@ class Bytes(Emulated):
         out = fatune.attention(q, k, v, descales=(None, two, two))
         self.close(out, reference(q.double(), 2 * k.double(), 2 * v.double()), 0.2)
 
+    def test_o_in_fp16_and_a_score(self):
+        tensors_16 = tensors((1, 2, 40, 32), (1, 2, 70, 32), (1, 2, 70, 32))
+        (q8, of_q), (k8, of_k), (v8, of_v) = (fatune.quantise(tensor) for tensor in tensors_16)
+        meant = [tensor.double() * of[:, :, None, None] for tensor, of in ((q8, of_q), (k8, of_k), (v8, of_v))]
+        descales = of_q, of_k, of_v
+        out = fatune.attention(q8, k8, v8, descales=descales, out_dtype=torch.float16)
+        self.assertEqual(out.dtype, torch.float16)
+        self.close(out, reference(*meant), 0.12)
+        again = fatune.attention(q8, k8, v8, descales=descales, out=torch.empty_like(out), out_dtype=torch.float16)
+        self.assertTrue(torch.equal(again, out))
+        capped = fatune.attention(q8, k8, v8, descales=descales, score="softcap", captured={"cap": 2.0})
+        s = 2 * torch.tanh(meant[0] @ meant[1].mT / 32**0.5 / 2)
+        self.close(capped, s.softmax(-1) @ meant[2], 0.12)
+
     def test_what_does_not_fit_is_named(self):
         q, = tensors((1, 2, 40, 32))
         q8 = q.to(torch.float8_e4m3fn)
+        for tensor in (q, q8):
+            with self.assertRaisesRegex(ValueError, "out_dtype is torch.float32"):
+                fatune.attention(tensor, tensor, tensor, out_dtype=torch.float32)
         ones = torch.ones(1, 2)
         for word, call in (("descales come with", lambda: fatune.attention(q, q, q, descales=(ones, ones, ones))),
                            ("descales are 2", lambda: fatune.attention(q8, q8, q8, descales=(ones, ones))),

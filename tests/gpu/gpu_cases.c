@@ -109,6 +109,7 @@ void gpu_case_make_e4m3(struct gpu_case *one, int index) {
   one->index = index;
   gpu_case_options(&one->options, index, gpu_seed(9000 + (uint64_t)index));
   request->dtype = FT_E4M3;
+  request->dtype_o = index % 4 == 1 ? FT_O_FP16 : FT_O_DEFAULT;
   request->score = 0;
   one->options.coarse = false;
   matrix_make_dense(request);

@@ -105,8 +105,8 @@ static int measure_v(struct gpu_measure *measure, const struct ft_problem *probl
     int64_t row = b * shape->rows * columns;
     for (int64_t key = 0; key < ft_shape_rows(shape, b); key++, row += columns)
       for (int n = 0; n < columns; n++)
-        largest[n] =
-            fmax(largest[n], fabs(ft_number(ft_output_dtype(r), problem->dense[FT_V], row + n)));
+        largest[n] = fmax(largest[n],
+                          fabs(ft_number(ft_kept_dtype(r->dtype), problem->dense[FT_V], row + n)));
   }
   return FT_OK;
 }

@@ -59,6 +59,10 @@ static uint32_t bits_of(float value) {
   return bits;
 }
 
+enum ft_dtype ft_kept_dtype(enum ft_dtype dtype) {
+  return dtype == FT_E4M3 ? FT_BF16 : dtype == FT_TF32 ? FT_FP32 : dtype;
+}
+
 const void *ft_element(enum ft_dtype dtype, const void *values, int64_t index) {
   return (const char *)values + index * ft_dtype_bytes(dtype);
 }

@@ -9,8 +9,11 @@
 double ft_from_dtype(enum ft_dtype dtype, uint16_t bits);
 uint16_t ft_to_dtype(enum ft_dtype dtype, double value); /* round to nearest even */
 
-/* Tensors on the host are arrays of the dtype of O: of 16 bits or fp32. Element `index` of one, as
- * a number and where it lies. */
+/* How Q, K and V of the dtype are kept on the host, where elements have 16 bits or are fp32: bf16
+ * has all numbers of e4m3. */
+enum ft_dtype ft_kept_dtype(enum ft_dtype dtype);
+
+/* Element `index` of such an array, as a number and where it lies. */
 const void *ft_element(enum ft_dtype dtype, const void *values, int64_t index);
 double ft_number(enum ft_dtype dtype, const void *values, int64_t index);
 void ft_set_number(enum ft_dtype dtype, void *values, int64_t index, double value);

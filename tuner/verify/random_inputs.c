@@ -75,7 +75,7 @@ int ft_random_tensor(void **tensor, enum ft_dtype dtype, int64_t count, uint64_t
 }
 
 void ft_random_make_coarse(void *tensor, enum ft_dtype dtype, int64_t count) {
-  const enum ft_dtype kept_as = dtype == FT_E4M3 ? FT_BF16 : dtype;
+  const enum ft_dtype kept_as = ft_kept_dtype(dtype);
   for (int64_t n = 0; n < count; n++)
     set(tensor, dtype, n, roundf((float)ft_number(kept_as, tensor, n) * 64) / 64);
 }

@@ -74,7 +74,7 @@ const void *ft_kv_row(const struct ft_host_problem *problem, const void *tensor,
                       struct ft_row row, int64_t index) {
   const struct ft_request *request = &problem->request;
   const int kv_head = row.head / (request->heads_q / request->heads_kv);
-  return ft_element(ft_output_dtype(request), tensor,
+  return ft_element(ft_kept_dtype(request->dtype), tensor,
                     ((row.batch * request->seqlen_k + index) * request->heads_kv + kv_head) * dim);
 }
 
@@ -130,7 +130,7 @@ int64_t ft_row_scores(const struct ft_host_problem *problem, struct ft_row row,
   const uint8_t *line = ft_mask_line(problem, row);
   const struct ft_visibility visibility = ft_row_visibility(problem, row.batch);
   const struct ft_interval keys = ft_keys_of(&visibility, row.i);
-  const enum ft_dtype dtype = ft_output_dtype(request);
+  const enum ft_dtype dtype = ft_kept_dtype(request->dtype);
   const double scale = problem->scale * descale_of(problem, FT_DESCALE_Q, row) *
                        descale_of(problem, FT_DESCALE_K, row);
   float q[FT_REFERENCE_DIM], k[FT_REFERENCE_DIM];
@@ -207,7 +207,7 @@ void ft_row_exact(const struct ft_host_problem *problem, struct ft_row row,
 
   double max = -INFINITY, sum = 0;
   for (int64_t n = 0; n < count; n++) max = scratch->exact[n] > max ? scratch->exact[n] : max;
-  const enum ft_dtype dtype = ft_output_dtype(&problem->request);
+  const enum ft_dtype dtype = ft_kept_dtype(problem->request.dtype);
   float v[FT_REFERENCE_DIM];
   for (int64_t n = 0; n < count; n++) {
     const double p = exp(scratch->exact[n] - max);
@@ -225,7 +225,7 @@ void ft_row_exact(const struct ft_host_problem *problem, struct ft_row row,
 
 void ft_row_plain(const struct ft_host_problem *problem, struct ft_row row,
                   const struct ft_row_scratch *scratch, int64_t count, double *o, double *lse) {
-  const enum ft_dtype dtype = ft_output_dtype(&problem->request);
+  const enum ft_dtype kept_as = ft_kept_dtype(problem->request.dtype);
   const int dim = problem->request.head_dim_v;
   for (int d = 0; d < dim; d++) o[d] = 0;
   *lse = sink_of(problem, row);
@@ -246,14 +246,15 @@ void ft_row_plain(const struct ft_host_problem *problem, struct ft_row row,
     }
     if (!scratch->kept[n]) continue;
     const float rounded = round_p(problem, p);
-    ft_widen(dtype, ft_kv_row(problem, problem->v, dim, row, scratch->keys[n]), v, dim);
+    ft_widen(kept_as, ft_kv_row(problem, problem->v, dim, row, scratch->keys[n]), v, dim);
     ft_round_operand(problem->request.dtype, v, v, dim);
     for (int d = 0; d < dim; d++) accumulator[d] += rounded * v[d];
   }
   sum += expf(sink - max);
   const float rescale = (float)value_factor(problem, row);
   for (int d = 0; d < dim; d++) {
-    o[d] = (double)ft_round_to_dtype(dtype, accumulator[d] / sum * rescale);
+    o[d] = (double)ft_round_to_dtype(ft_output_dtype(&problem->request),
+                                     accumulator[d] / sum * rescale);
   }
   *lse = (double)(max + logf(sum));
 }

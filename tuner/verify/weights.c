@@ -119,7 +119,7 @@ int ft_weights_run(struct ft_problem *problem, struct ft_runner *runner, struct 
 
 static void fill_unit(const struct ft_problem *problem, struct probe probe, void *v) {
   const struct ft_shape *shape = &problem->shapes[FT_V];
-  const enum ft_dtype dtype = ft_output_dtype(&problem->options.request);
+  const enum ft_dtype dtype = ft_kept_dtype(problem->options.request.dtype);
   const int64_t end = probe.begin + probe.group * shape->dim;
   memset(v, 0, (size_t)(shape->count * shape->host_bytes));
   for (int64_t b = 0; b < shape->batch; b++) {
