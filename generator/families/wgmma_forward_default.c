@@ -44,6 +44,12 @@ static const struct favourite favourites[] = {
      {TILE(64, 64), .stages = 2, .q_stages = 1, .overlap_tiles = 1, .direct_store = 1}},
     /* Of e4m3, whose P takes half the registers. Here turns are told one by one: tiles of 192 rows
      * of d128 are faster without them. */
+    /* With a score these are the largest whose registers ptxas does not spill. */
+    {{1, 64, FT_SCORED},
+     {TILE(192, 64), .stages = 4, .q_stages = 2, .overlap_tiles = 1, .pingpong = 1}},
+    {{1, 128, FT_SCORED},
+     {TILE(128, 128), .stages = 2, .q_stages = 2, .overlap_tiles = 1, .pingpong = 1}},
+    {{1, 256, FT_SCORED}, {TILE(128, 64), .stages = 2, .q_stages = 1, .pingpong = 1}},
     {{1, 64, FT_ALWAYS},
      {TILE(256, 64), .stages = 4, .q_stages = 2, .overlap_tiles = 1, .pingpong = 1}},
     {{1, 64, FT_ALWAYS},

@@ -242,64 +242,6 @@ class Varlen(Emulated):
             fatune.varlen(q.requires_grad_(), k, v, starts, starts, out=torch.empty_like(k))
 
 
-class Bytes(Emulated):
-    @classmethod
-    def setUpClass(cls):
-        cls.session = fatune.emulate("h200")
-
-    def test_quantised_attention(self):
-        q, k, v = tensors((2, 4, 40, 64), (2, 2, 70, 64), (2, 2, 70, 48))
-        q[0, 1, 3, 5] = 20  # an outlier
-        for rotate in (None, 5):
-            (q8, of_q), (k8, of_k) = fatune.quantise(q, rotate=rotate), fatune.quantise(k, rotate=rotate)
-            v8, of_v = fatune.quantise(v)
-            self.assertEqual((q8.dtype, of_q.dtype, of_k.shape), (torch.float8_e4m3fn, torch.float32, (2, 2)))
-            self.close(v8.double() * of_v[:, :, None, None], v, 0.2)
-            out = fatune.attention(q8, k8, v8, causal="top-left", descales=(of_q, of_k, of_v))
-            self.assertEqual(out.dtype, torch.bfloat16)
-            meant = [tensor.double() * of[:, :, None, None] for tensor, of in ((q8, of_q), (k8, of_k), (v8, of_v))]
-            self.close(out, reference(*meant, causal=True), 0.12)
-            self.close(out, reference(q, k, v, causal=True), 0.5)
-
-    def test_descales_may_be_missing_or_broadcast(self):
-        q, k, v = (tensor.to(torch.float8_e4m3fn) for tensor in tensors((1, 2, 40, 32), (1, 2, 40, 32), (1, 2, 40, 32)))
-        two = torch.tensor([[2.0]]).expand(1, 2)
-        out = fatune.attention(q, k, v, descales=(None, two, two))
-        self.close(out, reference(q.double(), 2 * k.double(), 2 * v.double()), 0.2)
-
-    def test_o_in_fp16_and_a_score(self):
-        tensors_16 = tensors((1, 2, 40, 32), (1, 2, 70, 32), (1, 2, 70, 32))
-        (q8, of_q), (k8, of_k), (v8, of_v) = (fatune.quantise(tensor) for tensor in tensors_16)
-        meant = [tensor.double() * of[:, :, None, None] for tensor, of in ((q8, of_q), (k8, of_k), (v8, of_v))]
-        descales = of_q, of_k, of_v
-        out = fatune.attention(q8, k8, v8, descales=descales, out_dtype=torch.float16)
-        self.assertEqual(out.dtype, torch.float16)
-        self.close(out, reference(*meant), 0.12)
-        again = fatune.attention(q8, k8, v8, descales=descales, out=torch.empty_like(out), out_dtype=torch.float16)
-        self.assertTrue(torch.equal(again, out))
-        capped = fatune.attention(q8, k8, v8, descales=descales, score="softcap", captured={"cap": 2.0})
-        s = 2 * torch.tanh(meant[0] @ meant[1].mT / 32**0.5 / 2)
-        self.close(capped, s.softmax(-1) @ meant[2], 0.12)
-
-    def test_what_does_not_fit_is_named(self):
-        q, = tensors((1, 2, 40, 32))
-        q8 = q.to(torch.float8_e4m3fn)
-        for tensor in (q, q8):
-            with self.assertRaisesRegex(ValueError, "out_dtype is torch.float32"):
-                fatune.attention(tensor, tensor, tensor, out_dtype=torch.float32)
-        ones = torch.ones(1, 2)
-        for word, call in (("descales come with", lambda: fatune.attention(q, q, q, descales=(ones, ones, ones))),
-                           ("descales are 2", lambda: fatune.attention(q8, q8, q8, descales=(ones, ones))),
-                           ("descale of k is \\(2,\\)",
-                            lambda: fatune.attention(q8, q8, q8, descales=(ones, ones[0], ones)))):
-            with self.assertRaisesRegex(ValueError, word):
-                call()
-        with self.assertRaisesRegex(fatune.Error, "dropout is true with dtype e4m3"):
-            fatune.attention(q8, q8, q8, dropout=0.1, seed=1)
-        with self.assertRaisesRegex(TypeError, "x is torch.float8_e4m3fn"):
-            fatune.quantise(q8)
-
-
 class Attention(Emulated):
     def test_sinks(self):
         q, k, v = tensors((1, 4, 40, 32), (1, 2, 24, 32), (1, 2, 24, 32), grad=True)
