@@ -96,12 +96,7 @@ void cli_explain_measured(struct cli *cli, const struct ft_choice *choice) {
 }
 
 static json_t *trial_json(const struct ft_trial *trial, int occupancy) {
-  json_t *const object = json_object();
-  char *const config = cli_config_text(&trial->config);
-  cli_json_set(object, "config", cli_json_text(config));
-  cli_json_set(object, "outcome", cli_json_text(ft_outcome_name(trial->outcome)));
-  cli_json_set(object, "median_us", cli_json_real(trial->median_us));
-  cli_json_set(object, "spread_us", cli_json_real(trial->spread_us));
+  json_t *const object = cli_trial_json(trial);
   cli_json_set(object, "registers", json_integer(trial->registers));
   cli_json_set(object, "spill_bytes", json_integer(trial->spill_bytes));
   cli_json_set(object, "smem_bytes", json_integer(trial->smem_bytes));
@@ -110,7 +105,6 @@ static json_t *trial_json(const struct ft_trial *trial, int occupancy) {
   cli_json_set(object, "driver", cli_json_text(trial->driver));
   cli_json_set(object, "sm_clock_mhz", json_integer(trial->sm_clock_mhz));
   cli_json_set(object, "error_ratio", cli_json_real(trial->error_ratio));
-  free(config);
   return object;
 }
 

@@ -3,7 +3,6 @@
 #ifndef TUNER_CLI_EXPLAIN_H
 #define TUNER_CLI_EXPLAIN_H
 
-#include "generator/score/cost.h"
 #include "cache/store.h"
 #include "cache/trial.h"
 #include "generator/score/cost.h"

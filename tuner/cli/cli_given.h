@@ -41,7 +41,7 @@ struct cli_options {
   struct cli_draft draft;
   struct ft_request *requests; /* owned */
   int request_count;
-  struct ft_text damaged; /* lines of --shapes that are no requests, each told in a line */
+  struct ft_text damaged; /* a line for each line of --shapes that is no request */
   double dropout;         /* probability of a run; 0: not given */
 
   const char *gpu;     /* NULL: not given. All strings are argv's */

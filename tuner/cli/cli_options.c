@@ -252,7 +252,8 @@ static error_t parse_argument(int key, char *text, struct argp_state *state) {
   }
 }
 
-/* Who asked for --json gets a document also where argp itself ends the program. */
+/* argp itself ends the program at some errors. With --json there must be a document then, too, so a
+ * handler prints it at exit. */
 static struct { const char *name; /* of the command; NULL: not while argp reads */ } promised;
 
 static void keep_promise(int code, void *unused) {

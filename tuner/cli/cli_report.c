@@ -34,28 +34,22 @@ static json_t *knobs_json(const struct ft_config *config) {
 
 static bool list_trial(void *payload, const struct ft_trial *trial) {
   const struct listing *const listing = payload;
-  json_t *const row = json_object();
-  char *const config = cli_config_text(&trial->config);
+  json_t *const row = cli_trial_json(trial);
   const double predicted_us = ft_model(&trial->request, listing->arch, &trial->config,
                                        listing->score, trial->registers, trial->spill_bytes)
                                   .us;
-  cli_json_set(row, "config", cli_json_text(config));
   cli_json_set(row, "family", cli_json_text(trial->config.family->name));
   cli_json_set(row, "knobs", knobs_json(&trial->config));
-  cli_json_set(row, "outcome", cli_json_text(ft_outcome_name(trial->outcome)));
   cli_json_set(row, "reason", cli_json_text(trial->reason));
-  cli_json_set(row, "median_us", cli_json_real(trial->median_us));
-  cli_json_set(row, "spread_us", cli_json_real(trial->spread_us));
   cli_json_set(row, "predicted_us", cli_json_real(predicted_us));
   cli_json_set(row, "registers", json_integer(trial->registers));
   cli_json_set(row, "smem_bytes", json_integer(trial->smem_bytes));
   cli_json_set(row, "at", json_integer(trial->at));
   cli_json_append(listing->trials, row);
-  free(config);
   return true;
 }
 
-/* Q, K, V and O, each once; of a backward their gradients, too. */
+/* Bytes of Q, K, V and O, each counted once, and of their gradients if there are any. */
 static double bytes_of(const struct ft_request *request) {
   const double batch = request->ragged ? 1 : (double)request->batch;
   const double queries = batch * request->heads_q * (double)request->seqlen_q;
@@ -66,7 +60,7 @@ static double bytes_of(const struct ft_request *request) {
   return request->pass == FT_BACKWARD ? 2 * once : once;
 }
 
-/* Of the tensor cores; 8-bit products take half the time. */
+/* The most that the tensor cores do with elements of the request's dtype. */
 static double peak_tflops(const struct ft_request *request, const struct ft_arch *arch) {
   const bool has_wgmma = arch->sm == 90 && !ft_dtype_is_fp32(request->dtype);
   const double per_clk = has_wgmma ? FT_WGMMA_FLOPS_PER_CLK : arch->mma_flops_per_clk;
@@ -98,11 +92,12 @@ int cli_report_request(struct cli *cli, fatune_session *session, const struct ft
   const bool as_json = cli->options.json;
   FT_TRY(cli_target_find(cli, session, &target));
   *document = cli->json = json_object();
-  cli->options.json = true; /* nothing of it is printed */
-  const int status = cli_explain_request(cli, session, request);
+  cli->options.json = true; /* so that cli_explain_request fills the document and prints nothing */
+  int status = cli_explain_request(cli, session, request);
   cli->json = before;
   cli->options.json = as_json;
-  if (status == FT_OK) return add_trials(session, request, &target, *document);
+  if (status == FT_OK) status = add_trials(session, request, &target, *document);
+  if (status == FT_OK) return FT_OK;
   json_decref(*document);
   *document = NULL;
   return status;
@@ -117,7 +112,8 @@ static const struct ft_template *file_named(const char *name, size_t length) {
   return file->name ? file : NULL;
 }
 
-/* Inside a script element '<' could end it. In JSON it stands in strings alone. */
+/* A '<' could begin the tag that ends the page's script element, so it is written as an escape. In
+ * JSON it stands in strings alone. */
 static int append_data(const json_t *data, struct ft_text *page) {
   char *const text = json_dumps(data, JSON_COMPACT | JSON_ENSURE_ASCII);
   if (!text) return ft_fail(FT_E_MEMORY, "no memory for the data of a page");
@@ -132,8 +128,8 @@ static int append_data(const json_t *data, struct ft_text *page) {
   return FT_OK;
 }
 
-/* Fills in "%(NAME)": the file of that name, or the data; style and script stand in page.html in
- * that order. */
+/* Appends a file to the page. In page.html (depth 0) each "%(NAME)" becomes the file of that name,
+ * or the data where there is no such file. */
 static int fill(const struct ft_template *file, const json_t *data, int depth,
                 struct ft_text *page) {
   const char *at = file->text, *const end = file->text + file->length;

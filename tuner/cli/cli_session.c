@@ -124,3 +124,14 @@ char *cli_config_text(const struct ft_config *config) {
   ft_config_print(config, &text);
   return take_text(&text);
 }
+
+json_t *cli_trial_json(const struct ft_trial *trial) {
+  json_t *const object = json_object();
+  char *const config = cli_config_text(&trial->config);
+  cli_json_set(object, "config", cli_json_text(config));
+  cli_json_set(object, "outcome", cli_json_text(ft_outcome_name(trial->outcome)));
+  cli_json_set(object, "median_us", cli_json_real(trial->median_us));
+  cli_json_set(object, "spread_us", cli_json_real(trial->spread_us));
+  free(config);
+  return object;
+}

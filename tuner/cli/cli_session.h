@@ -34,11 +34,14 @@ int cli_session_open(struct cli *cli, fatune_session **session);
 int cli_choose(struct cli *cli, fatune_session *session, const struct ft_request *request,
                const struct cli_target *target, struct ft_choice *choice, bool *given);
 
-/* "exact", "near", "model", "default". */
+/* "exact", "near", "shipped", "model", "default". */
 const char *cli_hit_name(enum ft_hit hit);
 
 /* The text of a request or config; caller frees. */
 char *cli_request_text(const struct ft_request *request);
 char *cli_config_text(const struct ft_config *config);
+
+/* What every list of trials has of one: its config, outcome and time. The caller adds the rest. */
+json_t *cli_trial_json(const struct ft_trial *trial);
 
 #endif

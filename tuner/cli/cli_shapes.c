@@ -50,7 +50,7 @@ static int append(struct shapes *shapes, const struct shape *shape) {
   return FT_OK;
 }
 
-/* "name=NUMBER " at *text is read and passed. */
+/* Reads "name=NUMBER " and moves *text behind it. If *text begins otherwise, nothing changes. */
 static int take_number(char **text, const char *name, double *value) {
   const size_t length = strlen(name);
   if (strncmp(*text, name, length) != 0) return FT_OK;
@@ -63,7 +63,7 @@ static int take_number(char **text, const char *name, double *value) {
   return status;
 }
 
-/* Its text in the canonical form. */
+/* Adds a recorded line, by the canonical text of its request, so that equal requests add up. */
 static int add_recorded(struct shapes *shapes, struct shape *shape) {
   struct ft_request request;
   struct ft_text text = FT_TEXT_INIT;
@@ -114,7 +114,7 @@ static int by_text(const void *a, const void *b) {
   return order != 0 ? order : x->line - y->line;
 }
 
-/* Most time first; what was written by hand after that, as it stands there. */
+/* Recorded requests, most time first; then those written by hand, in the order of their lines. */
 static int by_time(const void *a, const void *b) {
   const struct shape *const x = a, *const y = b;
   if (x->recorded != y->recorded) return x->recorded ? -1 : 1;
@@ -122,8 +122,8 @@ static int by_time(const void *a, const void *b) {
   return x->line - y->line;
 }
 
-/* Of lines with one text the first takes the counts. A line without a time counts by the mean of
- * the timed ones. */
+/* Joins the lines of each recorded request into the first of them. Runs of lines without a time
+ * count as long as the mean run of the others. */
 static void add_up(struct shapes *shapes) {
   size_t kept = 0;
   qsort(shapes->list, shapes->count, sizeof *shapes->list, by_text);
@@ -146,7 +146,8 @@ static void add_up(struct shapes *shapes) {
   }
 }
 
-/* A request without any time counts by its floating-point operations, at the rate of the others. */
+/* Where no line of a request has a time, it is estimated from the floating-point operations, at the
+ * mean rate of the requests that have one. */
 static void guess_times(struct shapes *shapes) {
   double us = 0, flops = 0;
   for (size_t i = 0; i < shapes->count; ++i) {

@@ -12,14 +12,16 @@
 
 enum { SHARDS_MOST = 1000000 };
 
-/* One kind of starting many processes: variables with the index and the count. */
+/* A program that starts many processes, and the variables in which it tells each its index and how
+ * many there are. */
 struct starter {
   const char *index, *count;
   const char *first, *step; /* of the index; NULL: 0, 1 */
 };
 
-/* Jobs are started many times; in each, ranks may be. A variable of a batch script that runs no
- * step of its own (SLURM_PROCID without SLURM_STEP_NUM_TASKS) is none. */
+/* A job may be started many times, and each may consist of ranks. A starter counts only if the
+ * variable of its count is set, too: in a batch script without srun Slurm sets SLURM_PROCID, but
+ * not SLURM_STEP_NUM_TASKS. */
 static const struct starter jobs[] = {{"SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_TASK_COUNT",
                                        "SLURM_ARRAY_TASK_MIN", "SLURM_ARRAY_TASK_STEP"},
                                       {"JOB_COMPLETION_INDEX", NULL, NULL, NULL}};
@@ -61,7 +63,7 @@ static int find_share(const struct starter *starters, int count, struct share *s
   return FT_OK;
 }
 
-/* of: the count that was given; 0: none. */
+/* of: N of --shard auto/N; 0: it was not given. */
 static int from_environment(const char *option, int64_t of, int *shard, int *shards) {
   struct share job, rank;
   FT_TRY(find_share(jobs, JOBS, &job));

@@ -3,8 +3,8 @@
 #ifndef TUNER_CLI_SHARD_H
 #define TUNER_CLI_SHARD_H
 
-/* K/N; auto; auto/N, where the environment tells the index alone. The index is from 0.
- * FT_E_ARGUMENT names the option or the variable, its value and what is allowed. */
+/* Reads K/N; auto; or auto/N, which is for environments that tell the index alone. *shard counts
+ * from 0. FT_E_ARGUMENT names the option or the variable, its value and what is allowed. */
 int cli_shard(const char *option, const char *text, int *shard, int *shards);
 
 #endif

@@ -9,7 +9,8 @@
 #include "generator/status.h"
 #include "tuner/cli/cli_values.h"
 
-/* FATUNE_WORKER_SECONDS: else longer than the references of a large problem take on few cores. */
+/* FATUNE_WORKER_SECONDS. The default is longer than the reference of a large problem takes on few
+ * cores. */
 static double silence_seconds(struct cli *cli) {
   static const double DEFAULT = 120;
   const char *const given = getenv("FATUNE_WORKER_SECONDS");
@@ -36,7 +37,7 @@ static void warn(void *payload, const char *message) {
   cli_warning(payload, "%s", message);
 }
 
-/* The store is open for this row alone: no connection is carried over a fork. */
+/* The store is opened for this one row, because SQLite's connections must not cross a fork. */
 static void record(struct cli *cli, const struct ft_trial *trial) {
   struct ft_store *store;
   const struct ft_store_options options = {
@@ -46,7 +47,7 @@ static void record(struct cli *cli, const struct ft_trial *trial) {
   ft_store_close(store);
 }
 
-/* The request behind those that are done costs too many workers. */
+/* Gives up the request at hand, which has cost LOST_MOST workers. */
 static void give_up(struct supervisor *supervisor) {
   struct cli_workers *const workers = supervisor->workers;
   char *const text = cli_request_text(&supervisor->cli->options.requests[workers->done]);
@@ -93,7 +94,7 @@ bool cli_workers_begin(struct cli *cli, struct cli_workers **workers, int *code)
   if (!ft_supervise(&how, code)) return false;
   if (*code == FT_WORKER_LOST) *code = CLI_EXIT_FAILURE;
   cli_workers_end(*workers);
-  json_decref(cli->json); /* the worker has printed it */
+  json_decref(cli->json); /* the last worker has printed the document */
   cli->json = NULL;
   return true;
 }

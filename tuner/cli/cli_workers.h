@@ -1,6 +1,7 @@
-/* cli_workers.h: `fatune tune` on a GPU works in a process of its own (tuner/search/worker.h).
- * in -> out: a worker that was lost -> a row of the candidate it was lost to, and the next worker,
- * which goes on behind the requests that are done. */
+/* cli_workers.h: `fatune tune` measures in a child process, the worker (tuner/search/worker.h).
+ * When a candidate kills the worker, the supervisor records the candidate and starts another
+ * worker, which goes on with the first request that is not done. in -> out: a lost worker -> the
+ * row of its candidate, the next worker. */
 #ifndef TUNER_CLI_WORKERS_H
 #define TUNER_CLI_WORKERS_H
 
@@ -10,31 +11,34 @@
 
 struct cli_worker_result { /* of a request */
   struct ft_tune_summary summary;
-  int code; /* of the first failure so far */
+  int code; /* exit code of the first failure up to this request */
   bool cut_short, skipped;
 };
 
-/* Memory of the supervisor and of all workers. */
+/* Memory that the supervisor and all workers share. */
 struct cli_workers {
   struct ft_worker_seat seat;
   size_t bytes;
-  int done, lost; /* requests, in their order; workers */
-  int lost_here;  /* at the request behind those */
+  int done;      /* requests, in their order */
+  int lost;      /* workers */
+  int lost_here; /* of them, at the first request that is not done */
   struct cli_worker_result results[];
 };
 
-/* True: this is the supervisor, all is done, and *code is what to end with. False: go on, as a
- * worker, or alone where *workers is NULL. */
+/* Returns false in a worker, which goes on with the work; *workers is NULL if there is no
+ * supervisor and the process works alone. Returns true in the supervisor, when all is done: the
+ * program is to exit with *code. */
 bool cli_workers_begin(struct cli *cli, struct cli_workers **workers, int *code);
 void cli_workers_end(struct cli_workers *workers);
 
-/* The GPU is lost to this worker: nothing of it is printed. Returns the code to exit with. */
+/* For a worker that has lost the GPU: it prints no document. Returns the code to exit with. */
 int cli_workers_lost(struct cli *cli);
 
-/* Whether a worker was lost at the request at hand: its rows are of this run. */
+/* Whether a worker was lost at the request at hand. Then rows of this very run are in the store. */
 bool cli_workers_again(const struct cli_workers *workers);
 
-/* NULL: the request is not done, or there are no workers. */
+/* The result of a request that an earlier worker has done. NULL: none has, or there are no workers.
+ */
 const struct cli_worker_result *cli_workers_result(const struct cli_workers *workers, int index);
 void cli_workers_keep(struct cli_workers *workers, int index,
                       const struct cli_worker_result *result);

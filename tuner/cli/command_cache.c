@@ -49,18 +49,14 @@ static void list_row(struct listing *listing, const struct ft_trial *trial, cons
   cli_table_add(table, "%s", trial->device);
   cli_table_add(table, "%s", bucket);
   cli_table_add(table, "%s", config);
-  json_t *const row = json_object();
+  free(config);
+  json_t *const row = cli_trial_json(trial);
   cli_json_set(row, "bucket", cli_json_text(bucket));
   cli_json_set(row, "device", cli_json_text(trial->device));
-  cli_json_set(row, "outcome", cli_json_text(ft_outcome_name(trial->outcome)));
-  cli_json_set(row, "median_us", cli_json_real(trial->median_us));
-  cli_json_set(row, "spread_us", cli_json_real(trial->spread_us));
-  cli_json_set(row, "config", cli_json_text(config));
   cli_json_set(row, "nvrtc", cli_json_text(trial->nvrtc));
   cli_json_set(row, "driver", cli_json_text(trial->driver));
   cli_json_set(row, "at", json_integer(trial->at));
   cli_json_append(listing->list, row);
-  free(config);
 }
 
 static bool list_trial(void *payload, const struct ft_trial *trial) {

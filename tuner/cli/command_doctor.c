@@ -126,8 +126,8 @@ static bool is_on_this_host(const char *path) {
   return local;
 }
 
-/* Whether folders and files can be made where the path's nearest existing folder is: tried, as
- * rights alone do not tell. */
+/* Whether a folder can be made in the nearest folder of the path that exists. This is tried,
+ * because access rights alone do not tell. */
 static bool can_be_made(const char *path) {
   char folder[4200], probe[4300];
   struct stat found;

@@ -151,7 +151,7 @@ static int run_emulated(struct tuning *tuning, const struct ft_request *request,
   return status;
 }
 
-/* What a worker that was lost later found out. False: it had not come to this request. */
+/* Takes the result of a request that an earlier worker has done. False: none has. */
 static bool take_result(struct tuning *tuning, const struct ft_request *request, int index) {
   const struct cli_worker_result *const result = cli_workers_result(tuning->workers, index);
   if (result == NULL) return false;
@@ -212,8 +212,8 @@ static int end_code(struct tuning *tuning) {
   return CLI_EXIT_BUDGET;
 }
 
-/* Of N shards each has every N-th request: a request is measured on one machine, whose times
- * compare. Of fewer requests each has a share of the candidates. */
+/* With N requests or more, each of N shards has every N-th request, so that all times of a request
+ * are measured on one GPU and compare. With fewer, each shard has a share of the candidates. */
 static void take_share(struct tuning *tuning) {
   struct cli_options *const options = &tuning->cli->options;
   const int count = options->request_count, shards = options->shards;
@@ -257,13 +257,13 @@ static void tune_all(struct tuning *tuning) {
   for (int i = 0; i < count && stop_signal == 0 && !tuning->lost; ++i) {
     tune_one(tuning, &cli->options.requests[i], i, count - i);
   }
-  if (tuning->lost && tuning->workers != NULL) return; /* the next worker tells it all */
+  if (tuning->lost && tuning->workers != NULL) return; /* the next worker prints all results */
   cli_tuned_end(&tuning->tuned, cli);
   if (tuning->emulated_runs > 0) cli_emulated_steps(cli, tuning->session, &tuning->target);
   cli_json(cli, "complete", json_boolean(stop_signal == 0 && !tuning->cut_short && !tuning->lost));
 }
 
-/* In the worker, or where there is none. */
+/* Runs in the worker, or in the only process. */
 static int work(struct tuning *tuning) {
   struct cli *const cli = tuning->cli;
   struct cli_workers *const workers = tuning->workers;

@@ -119,7 +119,8 @@ static int run_passes(struct cli *cli, const struct command *command) {
   return code;
 }
 
-/* Lines of --shapes that could not be read: the others are done, and the exit code tells. */
+/* Warns of each line of --shapes that could not be read. The others are done all the same, and the
+ * exit code is that of bad usage. */
 static void tell_damaged(struct cli *cli) {
   json_t *const list = json_array();
   char *rest = cli->options.damaged.data;

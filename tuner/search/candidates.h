@@ -23,8 +23,8 @@ struct ft_candidates {
 int ft_candidates_make(struct ft_candidates *candidates, const struct ft_request *request,
                        const struct ft_arch *arch, const struct ft_score_costs *score,
                        const struct ft_tune_options *options);
-/* Puts a config right behind the default, whether it was left out or not: a search looks early at
- * what would be used without it. */
+/* Makes this config the second candidate, right behind the default. If the list does not have it,
+ * it is added. */
 int ft_candidates_lead(struct ft_candidates *candidates, const struct ft_config *config,
                        double predicted_us);
 /* Drops, from the end, those predicted to take more than `share` of the first after the default. */

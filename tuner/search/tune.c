@@ -36,7 +36,8 @@ static int search_on(struct ft_gpu_rig *rig, const struct ft_measuring *measurin
   return ft_search(&in, summary);
 }
 
-/* What would be used without this search goes second, so that the result is no worse. */
+/* The config that would be used without this search becomes the second candidate, so that the
+ * search cannot end with a slower one. */
 static int lead_with_known(fatune_session *session, const struct ft_request *request,
                            const struct ft_score_costs *score, struct ft_candidates *candidates) {
   const struct ft_arch *const arch = &session->device.arch;

@@ -28,8 +28,8 @@ struct ft_tune_options {
   const volatile sig_atomic_t *stop; /* when non-zero: finish the candidate under way, keep its row,
                                         return FT_E_INTERRUPTED. May be NULL */
   void (*progress)(void *payload, const struct ft_tune_progress *progress);
-  /* A candidate is about to be run, its trial begun; NULL: it is done, and its row written or held
-   * for the finals. May be NULL */
+  /* Called before a candidate is run, with its trial as far as it is known; and with NULL when the
+   * candidate is done, and its row is written or held for the finals. May be NULL */
   void (*watch)(void *payload, const struct ft_trial *trial);
   void *payload;
 };

@@ -1,5 +1,5 @@
 /* worker.c: a worker process and its supervisor.
- * in -> out: fork -> worker; its death, its silence -> the candidate that it was lost to. */
+ * in -> out: fork -> worker; its death or its silence -> the candidate at fault. */
 #include "tuner/search/worker.h"
 
 #include <errno.h>
@@ -38,12 +38,13 @@ void ft_worker_watch(struct ft_worker_seat *seat, const struct ft_trial *trial) 
 
 /* ---- signals ---- */
 
-/* Of the supervisor's worker at hand. A handler can reach nothing but a global. */
+/* The worker that runs now. These are globals because a signal handler takes no argument. */
 static volatile sig_atomic_t worker_process;
 static volatile sig_atomic_t signals_handed;
 static struct timespec first_signal;
 
-/* One Ctrl-C may arrive twice (of the terminal, of `timeout`). */
+/* The same Ctrl-C may arrive twice, from the terminal and from `timeout`: a second signal counts
+ * only after 0.3 s. */
 static void hand_on(int number) {
   const int saved = errno;
   struct timespec now;
@@ -63,7 +64,7 @@ static void hand_on(int number) {
 static const int handed[] = {SIGINT, SIGTERM};
 enum { HANDED = sizeof handed / sizeof *handed };
 
-/* What was set to be ignored stays so. */
+/* A signal that the caller ignores stays ignored. */
 static void catch_signals(struct sigaction before[HANDED]) {
   struct sigaction action = {.sa_handler = hand_on, .sa_flags = SA_RESTART};
   sigemptyset(&action.sa_mask);
@@ -93,7 +94,9 @@ static void become_worker(pid_t supervisor, const sigset_t *mask,
   sigprocmask(SIG_SETMASK, mask, NULL);
 }
 
-/* Until the worker has ended: the pipe says so. */
+/* Waits until the worker has ended, which closes the pipe, and kills it if it is silent for too
+ * long.
+ */
 static int wait_for(struct worker *worker, const struct ft_supervision *how) {
   unsigned beats = atomic_load(&how->seat->beats);
   double since = ft_seconds_now();
@@ -111,7 +114,7 @@ static int wait_for(struct worker *worker, const struct ft_supervision *how) {
     kill(worker->process, SIGKILL);
     break;
   }
-  /* One that has found the GPU lost may hang in the driver's own end. */
+  /* A worker that has lost the GPU may hang in the driver while it exits. */
   for (int i = 0; i < 100; i++) {
     if (waitpid(worker->process, &status, WNOHANG) == worker->process) return status;
     poll(NULL, 0, i < 20 ? 1 : 100);
@@ -121,7 +124,8 @@ static int wait_for(struct worker *worker, const struct ft_supervision *how) {
   return status;
 }
 
-/* Whether it did its work to an end, in *code; else why not. */
+/* Whether the worker has done its work; *code is its exit code. If not, `why` says what happened.
+ */
 static bool ended(const struct worker *worker, int status, double silence, int *code, char *why,
                   size_t room) {
   if (worker->silent) {

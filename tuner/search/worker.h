@@ -1,7 +1,7 @@
-/* worker.h: work on a GPU in a process of its own, which another takes the place of when it is
- * lost. in -> out: a process -> a worker, and a supervisor that waits for it, names what it was
- * lost to, and begins the next. The supervisor opens no GPU, so that nothing of a kernel can reach
- * it. */
+/* worker.h: a supervisor forks a worker, which does all work on the GPU. If the worker dies or
+ * hangs, the supervisor names the candidate at fault and forks another worker. The supervisor does
+ * not open the GPU, so a kernel cannot do it any harm. in -> out: a process -> a supervisor, and
+ * one worker after the other. */
 #ifndef TUNER_WORKER_H
 #define TUNER_WORKER_H
 
@@ -10,21 +10,22 @@
 
 #include "cache/trial.h"
 
-/* Memory of both processes: what the worker is at. */
+/* Memory that both processes share: what the worker is doing. */
 struct ft_worker_seat {
-  atomic_bool taken;     /* trial is of the candidate at hand */
+  atomic_bool taken;     /* the worker has a candidate, and `trial` is of it */
   struct ft_trial trial; /* begun, without an outcome */
-  atomic_uint beats;     /* rises with each candidate that is begun or done */
+  atomic_uint beats;     /* counts candidates as they are begun and as they are done */
 };
 
-/* What a worker exits with that found the GPU lost, and has recorded what it was lost to. */
+/* The exit code of a worker that has lost the GPU, and has recorded the candidate at fault. */
 enum { FT_WORKER_LOST = 75 };
 
 struct ft_supervision {
   struct ft_worker_seat *seat;
-  double silence_seconds; /* a worker that is so long at one candidate is killed */
-  /* A worker was lost. trial: of the candidate at hand, with outcome and reason, to be recorded;
-   * NULL: there was none, or the worker has recorded it. Returns whether another one is begun. */
+  double silence_seconds; /* a worker that takes longer for one candidate is killed */
+  /* Called when a worker was lost. trial: that of its candidate, with outcome and reason, which is
+   * to be recorded; NULL: it had none, or has recorded it. Returns whether to fork another worker.
+   */
   bool (*lost)(void *payload, const struct ft_trial *trial, const char *why);
   void *payload;
 };
@@ -33,13 +34,14 @@ struct ft_supervision {
 void *ft_worker_memory(size_t bytes);
 void ft_worker_forget(void *memory, size_t bytes);
 
-/* Forks. False: this is a worker, which goes on. True: this is the supervisor, and the work has
- * come to its end: *code is the exit code of the last worker. SIGINT and SIGTERM are handed to the
- * worker, the second of them ends it. A worker dies with its supervisor. Without a process for it
- * the caller works itself. */
+/* Returns false in each worker, which then works, and in the caller itself if it could not fork.
+ * Returns true in the supervisor when all work is done; *code is the exit code of the last worker.
+ * The supervisor hands the first SIGINT or SIGTERM to the worker, and kills it at the second. A
+ * worker dies with its supervisor. */
 bool ft_supervise(const struct ft_supervision *how, int *code);
 
-/* By the worker, through ft_tune_options.watch: a candidate is begun; NULL: it is done. */
+/* Called by the worker, through ft_tune_options.watch, when it begins a candidate. trial NULL: the
+ * candidate is done. */
 void ft_worker_watch(struct ft_worker_seat *seat, const struct ft_trial *trial);
 
 #endif

@@ -196,7 +196,8 @@ int ft_problem_verify(struct ft_problem *problem, int rows, int threads,
   return FT_OK;
 }
 
-/* What nobody writes is poison both times. */
+/* Compares O and LSE with those of the run before. Elements that no run writes are equal: both
+ * times they hold the poison. */
 static int compare_again(struct ft_problem *problem, unsigned char *again,
                          struct ft_comparison *comparison) {
   static const struct {
