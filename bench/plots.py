@@ -10,6 +10,7 @@ matplotlib.use("svg")
 matplotlib.rcParams.update({"svg.hashsalt": "fatune", "svg.fonttype": "none", "font.size": 9, "axes.grid": True,
                             "axes.spines.top": False, "axes.spines.right": False, "grid.alpha": 0.3, "axes.axisbelow": True})
 from matplotlib import pyplot  # noqa: E402 - after the choice of its backend
+from report import pass_of  # noqa: E402
 
 COLOURS = {"fatune": "#0072b2", "FlashAttention-2": "#d55e00", "FlashAttention-3": "#cc79a7", "cuDNN": "#009e73",
            "FlexAttention": "#e69f00", "memory-efficient": "#56b4e9", "standard": "#999999", "SDPA": "#666666",
@@ -87,11 +88,11 @@ def sparse(result):
 
 
 def scores(result):
-    rows = sorted((row for row in result["rows"] if row.get("flex_us")), key=lambda row: (row["backward"], row["case"]))
+    rows = sorted((row for row in result["rows"] if row.get("flex_us")), key=lambda row: (pass_of(row) == "backward", row["case"]))
     dims = sorted({row["d"] for row in rows})
     rows = [row for row in rows if row["d"] == dims[-1] and row["n"] == rows[0]["n"]]
     figure, axes = one((7.2, 3.4))
-    bars(axes, [f"{row['case']}\n{'backward' if row['backward'] else 'forward'}" for row in rows],
+    bars(axes, [f"{row['case']}\n{pass_of(row)}" for row in rows],
          {"fatune": [row["fatune_us"] / 1e3 for row in rows], "FlexAttention": [row["flex_us"] / 1e3 for row in rows]})
     axes.tick_params(axis="x", labelsize=7)
     axes.set_ylabel("ms")

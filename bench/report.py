@@ -123,8 +123,13 @@ def tune_quality(result):
             + table(("request", "", "candidates", "seconds", "µs", "config"), rows))
 
 
+def pass_of(row):
+    """"forward" or "backward", of rows of scores.py; older ones have a bool."""
+    return row["pass"] if "pass" in row else "backward" if row["backward"] else "forward"
+
+
 def scores(result):
-    rows = [(row["case"], "backward" if row["backward"] else "forward", row["d"], row["n"], number(row.get("fatune_us")),
+    rows = [(row["case"], pass_of(row), row["d"], row["n"], number(row.get("fatune_us")),
              number(row.get("flex_us")), number(row.get("to_flex"), 2), number(row.get("to_plain"), 2)) for row in result["rows"]]
     return ("Score and mask functions, µs.\n\n"
             + table(("case", "", "d", "n", "fatune", "FlexAttention", "ratio", "of plain"), rows))
