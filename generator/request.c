@@ -58,8 +58,6 @@ static int validate_e4m3(const struct ft_request *request) {
 
 static int validate_ragged(const struct ft_request *request) {
   if (!request->ragged) return FT_OK;
-  if (request->dtype == FT_E4M3)
-    return ft_fail(FT_E_ARGUMENT, "ragged is true with dtype e4m3; allowed: false, or fp16, bf16");
   if (request->mask_rows == 0) return FT_OK;
   return ft_fail(FT_E_ARGUMENT,
                  "ragged is true with a mask of %dx%d; allowed: false (a block mask is of one "
@@ -76,8 +74,6 @@ static int validate_pages(const struct ft_request *request) {
     return ft_fail(FT_E_ARGUMENT, "pages is %d; allowed: powers of two, or 0 for none", rows);
   if (request->pass == FT_BACKWARD)
     return ft_fail(FT_E_ARGUMENT, "pages is %d with pass backward; allowed: 0", rows);
-  if (request->dtype == FT_E4M3)
-    return ft_fail(FT_E_ARGUMENT, "pages is %d with dtype e4m3; allowed: 0, or fp16, bf16", rows);
   if (request->mask_rows == 0) return FT_OK;
   return ft_fail(FT_E_ARGUMENT,
                  "pages is %d with a mask of %dx%d; allowed: 0 (a block mask is of one length)",

@@ -90,7 +90,8 @@ const struct ft_rule *ft_rules_broken(const struct ft_request *request, const st
 
 /* What no family has of e4m3. */
 static int serves_e4m3(const struct ft_request *request, const struct ft_arch *arch) {
-  enum { ROWS = 64, COLUMNS = 32 }; /* of a warpgroup, and of a product's depth */
+  /* Of a warpgroup, of a product's depth, of the swizzle of a box of TMA. */
+  enum { ROWS = 64, COLUMNS = 32, SWIZZLE_ROWS = 8 };
   if (arch->sm != 90)
     return ft_fail(FT_E_UNSUPPORTED, "e4m3 needs sm_90, and %s is sm_%d; bf16 is possible",
                    arch->name, arch->sm);
@@ -99,6 +100,10 @@ static int serves_e4m3(const struct ft_request *request, const struct ft_arch *a
                    "e4m3 has no mask blocks of %dx%d; allowed: rows in multiples of %d, columns of "
                    "%d; bf16 is possible",
                    request->mask_rows, request->mask_cols, ROWS, COLUMNS);
+  if (request->pages > 0 && request->pages < SWIZZLE_ROWS)
+    return ft_fail(FT_E_UNSUPPORTED,
+                   "e4m3 has no pages of %d rows; allowed: from %d on; bf16 is possible",
+                   request->pages, SWIZZLE_ROWS);
   return FT_OK;
 }
 

@@ -193,7 +193,7 @@ typedef struct fatune_request {
   /* Of the first group. 1: batch sequences of different lengths; seqlen_q, seqlen_k: of all. */
   int64_t ragged;
   /* Of the first group. Rows of a page, a power of two, where K and V are in pages: a forward's,
-   * without a block mask, not e4m3. 0: they are not. Then a fatune_dtype_o, of the first group. */
+   * without a block mask. 0: they are not. Then a fatune_dtype_o, of the first group. */
   int64_t pages, dtype_o;
 } fatune_request;
 

@@ -123,11 +123,10 @@ static inline struct ft_request random_request(void) {
     request.mask_density = ((double)(random_bits() >> 11) + 1) * 0x1p-53;
     if (random_int(0, 2) == 0) request.mask_density = random_int(1, 100) / 100.0;
   }
-  request.ragged &= request.mask_rows == 0 && request.dtype != FT_E4M3;
+  request.ragged &= request.mask_rows == 0;
   const bool may_have_pages = request.pass == FT_FORWARD && request.mask_rows == 0;
   request.pages = 0;
-  if (may_have_pages && request.dtype != FT_E4M3 && random_int(0, 2) == 0)
-    request.pages = 1 << random_int(0, 10);
+  if (may_have_pages && random_int(0, 2) == 0) request.pages = 1 << random_int(0, 10);
   return request;
 }
 

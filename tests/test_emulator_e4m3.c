@@ -76,6 +76,11 @@ static const struct {
     {"e4m3 d64 nq200 nk700", CONFIG(128, 64, 2, 2, "overlap_tiles=1 two_level=3 lazy_rescale=1")},
     {"e4m3 d96 hq2 nq1 nk1", TURNS},
     {"e4m3 d32 hq3 b2 nq70 nk90", NULL},
+    {"e4m3 d64 hq2 hkv1 b5 nq500 nk600 causal ragged", OVERLAP},
+    {"e4m3 d80 b4 nq300 nk300 window@60,30 ragged sinks", TURNS},
+    {"e4m3 d64 hq2 hkv1 b3 nq150 nk300 causal pages=16", TURNS},
+    {"e4m3 d128 hq2 b3 nq3 nk700 pages=64", SPLIT},
+    {"e4m3 o=fp16 d48 hq2 b4 nq300 nk500 causal ragged pages=128", TURNS},
     {"e4m3 o=fp16 d128 hq2 hkv1 b2 nq200 nk300 causal", TURNS},
     {"e4m3 o=fp16 d80 dv48 hq2 nq60 nk700 sinks", SPLIT},
 };
@@ -260,6 +265,32 @@ START_TEST(bugs_are_seen) {
 }
 END_TEST
 
+/* Of sequences and pages. */
+static const struct {
+  struct emulator_bug bug;
+  const char *request;
+} bugs_of_sequences[] = {
+    {{.name = "V of pages where the transposed one belongs",
+      .file = "parts/produce_paged.cu.in",
+      .piece = "constexpr int V_PLACE = TRANSPOSES_V ? SMEM_V_ROWS : SMEM_V;",
+      .other = "constexpr int V_PLACE = SMEM_V;",
+      .words = "was never written"},
+     "e4m3 d64 b3 nq100 nk300 pages=16"},
+    {{.name = "descales of the first sequence",
+      .file = SCALE,
+      .piece = "descale_at(descales.q, batch, head)",
+      .other = "descale_at(descales.q, 0, head)"},
+     "e4m3 d64 b4 nq300 nk300 ragged"},
+};
+
+START_TEST(bugs_of_sequences_are_seen) {
+  const size_t number = EMULATOR_CHOOSE(_i, bugs_of_sequences);
+  const struct ft_problem_options options =
+      emulator_options(bugs_of_sequences[number].request, FT_LAYOUT_PADDED, emulator_seed());
+  emulator_catch(&bugs_of_sequences[number].bug, &options, TURNS);
+}
+END_TEST
+
 START_TEST(every_bug_can_be_planted) {
   EMULATOR_EXPECT_PIECES(bugs);
 }
@@ -276,6 +307,7 @@ Suite *make_emulator_e4m3_suite(void) {
   tcase_add_loop_test(tests, random_configs_are_right, 0, 3);
   tcase_add_loop_test(tests, nan_is_seen_in_o, 0, 3);
   tcase_add_test(tests, every_bug_can_be_planted);
+  tcase_add_loop_test(tests, bugs_of_sequences_are_seen, 0, EMULATOR_RUNS(bugs_of_sequences));
   tcase_add_loop_test(tests, bugs_are_seen, 0, EMULATOR_RUNS(bugs));
   suite_add_tcase(suite, tests);
   return suite;

@@ -152,7 +152,6 @@ static const char *const bad_texts[][2] = {
     {"d64 nq1 pages=0", "pages is 0"},
     {"d64 nq1 pages=24", "pages is 24; allowed: powers of two"},
     {"backward d64 nq1 pages=16", "pages is 16 with pass backward"},
-    {"e4m3 d64 nq1 pages=16", "pages is 16 with dtype e4m3"},
     {"d64 nq1 pages=16 mask=64x64", "pages is 16 with a mask of 64x64"},
 };
 

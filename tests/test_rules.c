@@ -407,6 +407,8 @@ START_TEST(targets_serve_what_they_can) {
       {"backward tf32 d64 nq1", "t4", "tf32 needs sm_80"},
       {"fp32 d256 nq1", "a10", ""},
       {"fp16 d16 nq1 mask=16x16 dropout", "t4", ""},
+      {"e4m3 d64 nq1 pages=8", "h200", ""},
+      {"e4m3 d64 nq1 pages=4", "h200", "no pages of 4 rows; allowed: from 8 on"},
   };
   for (size_t i = 0; i < sizeof served / sizeof served[0]; ++i) {
     struct ft_request request;

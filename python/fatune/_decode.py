@@ -29,7 +29,7 @@ def _check_int32(name, tensor, shape, device):
 class _Call(Call):
     """A call whose K and V are pools [pages, rows of a page, heads, dim]."""
 
-    def __init__(self, q, k_pages, v_pages, page_table, lengths, starts, max_length, **options):
+    def __init__(self, q, k_pages, v_pages, page_table, lengths, starts, max_length, descales, **options):
         sequences, columns = page_table.shape
         pages, page = k_pages.shape[:2]
         _check_int32("page_table", page_table, (sequences, columns), q.device)
@@ -52,6 +52,7 @@ class _Call(Call):
         super().__init__(q, k, v, mask=False, layout="bshd", deterministic=False, **options)
         self._class["pages"], self._class["ragged"] = page, int(starts is not None)
         self._sizes["batch"] = sequences
+        self.take_descales(descales, q)
         self.lengths = {"seqused_k": lengths} | ({} if starts is None else {"cu_seqlens_q": starts})
         if starts is not None:
             self.lse_shape = self.lse_shape[1:]
@@ -89,7 +90,8 @@ def decode(q: torch.Tensor, k_pages: torch.Tensor, v_pages: torch.Tensor, page_t
            seed: int | torch.Tensor | None = None, offset: int | torch.Tensor = 0, return_lse: bool = False,
            out: torch.Tensor | None = None, session: Session | None = None,
            score: str | Callable[..., Any] | None = None, visible: Callable[..., Any] | None = None,
-           captured: Mapping[str, Any] | None = None, sinks: torch.Tensor | None = None) -> Any:
+           captured: Mapping[str, Any] | None = None, sinks: torch.Tensor | None = None,
+           descales: Sequence[torch.Tensor | None] | None = None, out_dtype: torch.dtype | None = None) -> Any:
     """O of attention of a few queries, or many, to K and V that lie in pages; returns O, or (O, LSE).
 
     q: [batch, queries, heads, dim], the last queries of each batch entry: causal and window are aligned to the end of its
@@ -116,9 +118,9 @@ def decode(q: torch.Tensor, k_pages: torch.Tensor, v_pages: torch.Tensor, page_t
     packed = cu_seqlens_q is not None
     q = q.unsqueeze(0) if packed else q
     alone = not packed and q.shape[1] == 1 and causal in (True, "bottom-right")  # a query that sees all keys
-    call = _Call(q, k_pages, v_pages, page_table, lengths, cu_seqlens_q, max_length, causal=causal and not alone,
+    call = _Call(q, k_pages, v_pages, page_table, lengths, cu_seqlens_q, max_length, descales, causal=causal and not alone,
                  window=window, scale=scale, dropout=dropout, session=session, score=score, visible=visible,
-                 captured=captured, sinks=sinks)
+                 captured=captured, sinks=sinks, out_dtype=out_dtype)
     if (new_k is None) != (new_v is None):
         raise ValueError("one of new_k, new_v is None; allowed: both, or neither")
     if new_k is not None and new_v is not None:
@@ -127,9 +129,9 @@ def decode(q: torch.Tensor, k_pages: torch.Tensor, v_pages: torch.Tensor, page_t
         seed = draw_seed(torch, q.device) if dropout else 0
     shape = call.o_shape[1:] if packed else call.o_shape
     if out is None:
-        out = q.new_empty(shape)
-    elif tuple(out.shape) != shape or out.dtype != q.dtype or out.device != q.device:
-        raise ValueError(f"out is {tuple(out.shape)} {out.dtype}; allowed: {shape} {q.dtype}")
+        out = q.new_empty(shape, dtype=call.o_dtype)
+    elif tuple(out.shape) != shape or out.dtype != call.o_dtype or out.device != q.device:
+        raise ValueError(f"out is {tuple(out.shape)} {out.dtype}; allowed: {shape} {call.o_dtype}")
     lse = q.new_empty(call.lse_shape, dtype=torch.float32) if return_lse else None
     if call.has_rows():
         call.forward(q, k_pages, v_pages, out.unsqueeze(0) if packed else out, lse, seed, offset, bytes_of(q))

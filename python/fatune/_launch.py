@@ -259,7 +259,7 @@ class Call:
                                mask_density=max(mask.density, 2.0**-20))
         self._class["score"] = add_score(score, visible, captured, session)
         self._class["sinks"], self._sinks = int(sinks is not None), _check_sinks(sinks, heads_q, q.device)
-        self._descales, self._descale_tensors = _check_descales(descales, q, self._sizes), descales
+        self.take_descales(descales, q)
         self._class["ragged"] = self._class["pages"] = 0  # _varlen.py, _decode.py
         self._captured = captured or {}
         if mask is None and self._mask_pays():
@@ -271,6 +271,10 @@ class Call:
         self._forward = self._backward = None  # then what _prepare gave
         self.node = None  # then a function (q, k, v) -> O that PyTorch differentiates without Python
         self._lse = None  # of new_lse
+
+    def take_descales(self, descales, q):
+        """The factors of q, k and v, for the batch entries and heads of the call."""
+        self._descales, self._descale_tensors = _check_descales(descales, q, self._sizes), descales
 
     def _mask_pays(self):
         """Whether a block mask of what the score hides is worth its making: not for few queries, and not where a tensor

@@ -9,7 +9,7 @@ from ._autograd import bytes_of, function
 from ._launch import Call
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
     import torch
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class _Call(Call):
     """A call whose tensors are [1, rows of all sequences, heads, dim]."""
 
-    def __init__(self, q, k, v, lengths, **options):
+    def __init__(self, q, k, v, lengths, descales, **options):
         super().__init__(q, k, v, mask=None, layout="bshd", **options)
         sequences = lengths["cu_seqlens_q"].numel() - 1
         for name, tensor in lengths.items():
@@ -28,6 +28,7 @@ class _Call(Call):
         self.lengths = lengths
         self._class["ragged"] = 1
         self._sizes["batch"] = sequences
+        self.take_descales(descales, q)
         self.lse_shape = self.lse_shape[1:]
 
     def has_rows(self):
@@ -63,7 +64,8 @@ def varlen(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_seqlens_q: torc
            offset: int | torch.Tensor = 0, return_lse: bool = False, out: torch.Tensor | None = None,
            session: Session | None = None, score: str | Callable[..., Any] | None = None,
            visible: Callable[..., Any] | None = None, captured: Mapping[str, Any] | None = None,
-           sinks: torch.Tensor | None = None, deterministic: bool = False) -> Any:
+           sinks: torch.Tensor | None = None, deterministic: bool = False,
+           descales: Sequence[torch.Tensor | None] | None = None, out_dtype: torch.dtype | None = None) -> Any:
     """O of attention within each of several sequences, which lie one behind the other; returns O, or (O, LSE).
 
     q: [rows of all sequences, heads, dim]; k, v likewise, with rows and heads of their own.
@@ -74,7 +76,7 @@ def varlen(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_seqlens_q: torc
     seqused_q, seqused_k: int32 on the device, [sequences]: how many of its rows a sequence uses, from the first on;
     None: all. Rows of O and LSE that no sequence uses are not written.
     The rest is as in attention(): causal, window, score functions and dropout count within a sequence, whose number is
-    the batch entry. LSE is float32 [heads, rows].
+    the batch entry, as for descales. LSE is float32 [heads, rows].
     Differentiable as attention() is; the gradients of rows that no sequence uses are 0.
     """
     import torch
@@ -84,7 +86,7 @@ def varlen(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_seqlens_q: torc
     lengths = {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k, "seqused_q": seqused_q, "seqused_k": seqused_k}
     lengths = {name: tensor for name, tensor in lengths.items() if tensor is not None}
     q, k, v = q.unsqueeze(0), k.unsqueeze(0), v.unsqueeze(0)
-    call = _Call(q, k, v, lengths, causal=causal, window=window, scale=scale, dropout=dropout, session=session,
+    call = _Call(q, k, v, lengths, descales, out_dtype=out_dtype, causal=causal, window=window, scale=scale, dropout=dropout, session=session,
                  score=score, visible=visible, captured=captured, sinks=sinks, deterministic=deterministic)
     if seed is None:
         seed = draw_seed(torch, q.device) if dropout else 0
@@ -95,9 +97,9 @@ def varlen(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_seqlens_q: torc
         out, lse = function().apply(q, k, v, (call, seed, offset, True), *learnt.values())
         return (out.squeeze(0), lse) if return_lse else out.squeeze(0)
     if out is None:
-        out = q.new_empty(call.o_shape[1:])
-    elif tuple(out.shape) != call.o_shape[1:] or out.dtype != q.dtype or out.device != q.device:
-        raise ValueError(f"out is {tuple(out.shape)} {out.dtype}; allowed: {call.o_shape[1:]} {q.dtype}")
+        out = q.new_empty(call.o_shape[1:], dtype=call.o_dtype)
+    elif tuple(out.shape) != call.o_shape[1:] or out.dtype != call.o_dtype or out.device != q.device:
+        raise ValueError(f"out is {tuple(out.shape)} {out.dtype}; allowed: {call.o_shape[1:]} {call.o_dtype}")
     lse = q.new_empty(call.lse_shape, dtype=torch.float32) if return_lse else None
     if call.has_rows():
         call.forward(q, k, v, out.unsqueeze(0), lse, seed, offset, bytes_of(q))

@@ -33,6 +33,26 @@ class Bytes(Emulated):
         out = fatune.attention(q, k, v, descales=(None, two, two))
         self.close(out, reference(q.double(), 2 * k.double(), 2 * v.double()), 0.2)
 
+    def test_sequences_and_pages(self):
+        starts = torch.tensor([0, 30, 70], dtype=torch.int32)
+        made = [fatune.quantise(tensor) for tensor in tensors((1, 2, 70, 32), (1, 2, 70, 32), (1, 2, 70, 32))]
+        q8, k8, v8 = (tensor[0].transpose(0, 1).contiguous() for tensor, _ in made)
+        descales = [of.expand(2, 2) * torch.tensor([[1.0], [0.5]]) for _, of in made]
+        out = fatune.varlen(q8, k8, v8, starts, starts, causal=True, descales=descales)
+        self.assertEqual(out.dtype, torch.bfloat16)
+        for n, (first, last) in enumerate(((0, 30), (30, 70))):
+            meant = [tensor[first:last].double().transpose(0, 1)[None] * of[n, :, None, None]
+                     for tensor, of in zip((q8, k8, v8), descales)]
+            expected = reference(*meant, causal=True)[0].transpose(0, 1)
+            self.close(out[first:last], expected, 0.12)
+            if n == 0:
+                pages = [pool[:32].unflatten(0, (2, 16)) for pool in (k8, v8)]
+                decoded = fatune.decode(q8[first:last][None], *pages, torch.tensor([[0, 1]], dtype=torch.int32),
+                                        torch.tensor([30], dtype=torch.int32), descales=[of[:1] for of in descales],
+                                        out_dtype=torch.float16)
+                self.assertEqual(decoded.dtype, torch.float16)
+                self.close(decoded[0], expected, 0.12)
+
     def test_o_in_fp16_and_a_score(self):
         tensors_16 = tensors((1, 2, 40, 32), (1, 2, 70, 32), (1, 2, 70, 32))
         (q8, of_q), (k8, of_k), (v8, of_v) = (fatune.quantise(tensor) for tensor in tensors_16)

@@ -274,7 +274,7 @@ void ft_forward_describe(const struct ft_forward_params *params, const struct ft
   ft_add_captured(tensors, &params->score, plan->score);
 }
 
-void ft_forward_describe_descales(const struct ft_arg_descales *descales,
+void ft_forward_describe_descales(const struct ft_arg_descales *descales, int64_t batch,
                                   struct ft_launch_tensors *tensors) {
   const struct {
     const char *name;
@@ -287,7 +287,7 @@ void ft_forward_describe_descales(const struct ft_arg_descales *descales,
     if (!all[i].of->data) continue;
     struct ft_emulated_tensor *const added =
         ft_add_work(tensors, all[i].name, all[i].of->data, 1, 1);
-    added->extents[0] = all[i].of->batch == 0 ? 1 : tensors->batch;
+    added->extents[0] = all[i].of->batch == 0 ? 1 : batch;
     added->extents[2] = all[i].of->head == 0 ? 1 : all[i].heads;
     added->strides[0] = all[i].of->batch;
     added->strides[2] = all[i].of->head;

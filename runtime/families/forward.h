@@ -46,7 +46,7 @@ int ft_forward_workspace(const struct ft_launch_plan *plan, const fatune_argumen
 void ft_forward_describe_parts(const struct ft_forward_params *params, int head_dim_v, bool written,
                                struct ft_launch_tensors *tensors);
 
-void ft_forward_describe_descales(const struct ft_arg_descales *descales,
+void ft_forward_describe_descales(const struct ft_arg_descales *descales, int64_t batch,
                                   struct ft_launch_tensors *tensors);
 /* makes_list: whether the kernel that is described is fatune_work_list, which alone writes the list
  * of work tiles. */

@@ -160,7 +160,9 @@ static void describe(const struct ft_launch *launch, int kernel,
                                                      ? &launch->argument.descaled_forward.rest.rest
                                                      : &launch->argument.tiled_forward.rest;
   ft_forward_describe(params, launch->plan, kernel == LIST, tensors);
-  if (descaled) ft_forward_describe_descales(&launch->argument.descaled_forward.descales, tensors);
+  if (descaled)
+    ft_forward_describe_descales(&launch->argument.descaled_forward.descales,
+                                 params->sequence.batch, tensors);
   if (splits(launch->plan))
     ft_forward_describe_parts(params, launch->plan->request->head_dim_v, kernel == MAIN, tensors);
 }
