@@ -381,8 +381,8 @@ typedef struct fatune_tensor {
 
 /* Factors of a tensor of e4m3: what an element stands for is the element times the factor of its
  * batch entry and head, at data + b * stride_batch + h * stride_head in device memory; a stride of
- * 0 broadcasts. data NULL: 1. A kernel reads them when it runs. Where the factors of Q and K are
- * not above 0, O becomes NaN. */
+ * 0 broadcasts. data NULL: 1. Above 0 and finite: a kernel reads them when it runs, and where those
+ * of Q and K are not above 0, O becomes NaN; an emulated GPU and FATUNE_CHECK=1 name the wrong. */
 typedef struct fatune_descale {
   const float *data;
   int64_t stride_batch, stride_head;

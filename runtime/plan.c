@@ -23,6 +23,7 @@
 #include "runtime/map_cache.h"
 #include "runtime/module.h"
 #include "runtime/public.h"
+#include "runtime/descales_check.h"
 #include "runtime/pages_check.h"
 #include "runtime/ragged_check.h"
 #include "runtime/record.h"
@@ -248,6 +249,7 @@ int fatune_plan_run(fatune_plan *plan, const fatune_arguments *arguments, void *
   if (session->driver.emulated || session->checks) {
     FT_TRY(ft_ragged_check(&plan->request, arguments, &session->driver, stream));
     FT_TRY(ft_pages_check(&plan->request, arguments, &session->driver, stream));
+    FT_TRY(ft_descales_check(&plan->request, arguments, &session->driver, stream));
   }
   FT_TRY(ft_launch_map_tensors(&launch, &session->driver));
   const bool timed = plan->record && ft_record_begin(plan->record, &session->driver, stream);

@@ -188,6 +188,42 @@ START_TEST(nan_is_seen_in_o) {
 }
 END_TEST
 
+/* ---- descales ---- */
+
+START_TEST(wrong_descales_are_named) {
+  static const struct {
+    float factor;
+    const char *words;
+  } wrong[] = {{0, "has 0 for head 1 of batch entry 1; allowed: above 0 and finite"},
+               {-2, "has -2 for head 1 of batch entry 1"},
+               {NAN, "nan for head 1 of batch entry 1"},
+               {INFINITY, "has inf for head 1 of batch entry 1"}};
+  static const char text[] = "e4m3 d64 hq2 b2 nq70 nk100";
+  fatune_session *const session = emulator_open("h200", NULL);
+  const struct ft_problem_options options = emulator_options(text, FT_LAYOUT_BHSD, emulator_seed());
+  struct ft_problem *problem;
+  ck_assert_msg(ft_problem_make(&problem, session, &options) == FT_OK, "%s", ft_detail());
+  fatune_plan *const plan = emulator_plan(session, text, TURNS);
+  fatune_arguments arguments = *ft_problem_arguments(problem);
+  float factors[2][3] = {{1, 1, 1}, {1, 1, 1}};
+  fatune_descale *const sides[] = {&arguments.descale_q, &arguments.descale_k,
+                                   &arguments.descale_v};
+  for (size_t n = 0; n < 3 * EMULATOR_COUNT(wrong); n++) {
+    const fatune_descale given = *sides[n % 3];
+    *sides[n % 3] = (fatune_descale){factors[0], 3, 1};
+    factors[1][1] = 0.25f;
+    ck_assert_msg(fatune_plan_run(plan, &arguments, NULL) == FT_OK, "%s", ft_detail());
+    factors[1][1] = wrong[n / 3].factor;
+    ck_assert_int_eq(fatune_plan_run(plan, &arguments, NULL), FATUNE_E_ARGUMENT);
+    ck_assert_msg(strstr(ft_detail(), wrong[n / 3].words) != NULL, "%s", ft_detail());
+    *sides[n % 3] = given;
+  }
+  fatune_plan_free(plan);
+  ft_problem_free(problem);
+  fatune_session_close(session);
+}
+END_TEST
+
 /* ---- bugs ---- */
 
 #define TRANSPOSE "parts/transpose_v.cu.in"
@@ -306,6 +342,7 @@ Suite *make_emulator_e4m3_suite(void) {
   tcase_add_test(tests, scores_without_descales_are_seen);
   tcase_add_loop_test(tests, random_configs_are_right, 0, 3);
   tcase_add_loop_test(tests, nan_is_seen_in_o, 0, 3);
+  tcase_add_test(tests, wrong_descales_are_named);
   tcase_add_test(tests, every_bug_can_be_planted);
   tcase_add_loop_test(tests, bugs_of_sequences_are_seen, 0, EMULATOR_RUNS(bugs_of_sequences));
   tcase_add_loop_test(tests, bugs_are_seen, 0, EMULATOR_RUNS(bugs));
