@@ -105,7 +105,7 @@ int ft_emit_outline(struct ft_source *source, struct ft_lua *lua, const struct f
                     const struct ft_arch *arch, const struct ft_config *config,
                     struct ft_request *class, const struct ft_known_score **score) {
   *source = (struct ft_source){
-      .pass = request->pass, .dtype = ft_output_dtype(request), .config = *config};
+      .pass = request->pass, .dtype = ft_operand_dtype(request), .config = *config};
   *class = ft_request_kernel_class(request);
   FT_TRY(check(class, arch, config));
   source->budget = ft_budget_of(class, config, arch);

@@ -38,13 +38,20 @@ static int validate_window(const struct ft_request *request) {
                  of_left ? "left" : "right", (long long)keys);
 }
 
+static int validate_dtype_o(const struct ft_request *request) {
+  const bool of_e4m3 = request->dtype == FT_E4M3, wide = ft_dtype_is_fp32(request->dtype);
+  const int allowed = of_e4m3 ? FT_O_FP16 : wide ? FT_O_DEFAULT : FT_O_FP32;
+  if (request->dtype_o == FT_O_DEFAULT || (int)request->dtype_o == allowed) return FT_OK;
+  return ft_fail(FT_E_ARGUMENT, "dtype_o is %s with dtype %s; allowed: default%s",
+                 request->dtype_o == FT_O_FP16 ? "fp16" : "fp32", ft_dtype_name(request->dtype),
+                 of_e4m3 ? ", fp16"
+                 : wide  ? ""
+                         : ", fp32");
+}
+
 /* What e4m3 excludes for good, and head dims of whole 16 bytes. */
 static int validate_e4m3(const struct ft_request *request) {
   enum { MULTIPLE = 16 };
-  if (request->dtype != FT_E4M3 && request->dtype_o != FT_O_DEFAULT)
-    return ft_fail(FT_E_ARGUMENT,
-                   "dtype_o is fp16 with dtype %s; allowed: default, or fp16 with e4m3",
-                   ft_dtype_name(request->dtype));
   if (request->dtype != FT_E4M3) return FT_OK;
   if (request->pass == FT_BACKWARD)
     return ft_fail(FT_E_ARGUMENT, "dtype is e4m3 with pass backward; allowed: fp16, bf16");
@@ -89,6 +96,7 @@ int ft_request_validate(const struct ft_request *request) {
   if (request->heads_q % request->heads_kv != 0)
     return ft_fail(FT_E_ARGUMENT, "heads_q is %d; allowed: multiples of heads_kv, which is %d",
                    request->heads_q, request->heads_kv);
+  FT_TRY(validate_dtype_o(request));
   FT_TRY(validate_e4m3(request));
   FT_TRY(validate_window(request));
   FT_TRY(validate_ragged(request));
@@ -207,9 +215,17 @@ int ft_dtype_bytes(enum ft_dtype dtype) {
   return 0;
 }
 
-enum ft_dtype ft_output_dtype(const struct ft_request *request) {
+enum ft_dtype ft_operand_dtype(const struct ft_request *request) {
   if (request->dtype == FT_E4M3) return request->dtype_o == FT_O_FP16 ? FT_FP16 : FT_BF16;
   return request->dtype == FT_TF32 ? FT_FP32 : request->dtype;
+}
+
+enum ft_dtype ft_output_dtype(const struct ft_request *request) {
+  return ft_outputs_are_wide(request) ? FT_FP32 : ft_operand_dtype(request);
+}
+
+bool ft_outputs_are_wide(const struct ft_request *request) {
+  return request->dtype_o == FT_O_FP32;
 }
 
 static const char *choice_name(int field, int value) {

@@ -144,10 +144,10 @@ FATUNE_API void fatune_session_close(fatune_session *session);
 /* ---- request ------------------------------------------------------------------------- */
 
 typedef enum fatune_pass { FATUNE_FORWARD, FATUNE_BACKWARD } fatune_pass;
-/* E4M3: Q, K, V are 8-bit floats (OCP E4M3, PyTorch's float8_e4m3fn), O is bf16 or fp16; a forward
- * without dropout, on sm_90, head dims multiples of 16. FP32, TF32: tensors are fp32, sm_80 on. */
+/* E4M3: Q, K, V are 8-bit floats (OCP E4M3), O is bf16 or fp16; a forward, no dropout, on sm_90,
+ * head dims multiples of 16. FP32, TF32: tensors are fp32, sm_80 on. */
 typedef enum { FATUNE_FP16, FATUNE_BF16, FATUNE_E4M3, FATUNE_FP32, FATUNE_TF32 } fatune_dtype;
-typedef enum { FATUNE_O_DEFAULT, FATUNE_O_FP16 } fatune_dtype_o; /* of FATUNE_E4M3: bf16 */
+typedef enum { FATUNE_O_DEFAULT, FATUNE_O_FP16, FATUNE_O_FP32 } fatune_dtype_o;
 /* Which keys j query i sees. */
 typedef enum fatune_causal {
   FATUNE_CAUSAL_NONE,
@@ -192,8 +192,8 @@ typedef struct fatune_request {
   int sinks; /* 1: each row's normaliser has a logit of its query head besides those of its keys */
   /* Of the first group. 1: batch sequences of different lengths; seqlen_q, seqlen_k: of all. */
   int64_t ragged;
-  /* Of the first group. Rows of a page, a power of two, where K and V are in pages: a forward's,
-   * without a block mask. 0: they are not. Then a fatune_dtype_o, of the first group. */
+  /* Of the first group. Rows of a page of K and V, a power of two, 0: none; of a forward without
+   * block mask, not e4m3. A fatune_dtype_o: FP16 of e4m3's O, FP32 of 16-bit O or gradients. */
   int64_t pages, dtype_o;
 } fatune_request;
 
@@ -203,9 +203,9 @@ typedef struct fatune_request {
 
 /* Fills a request, which holds its size (FATUNE_REQUEST_INIT), from its text, e.g. "forward bf16
  * d128 hq32 hkv8 b2 nq4096 causal". Words in any order, each once:
- *     forward|backward fp16|bf16|e4m3|fp32|tf32 o=fp16 dN dvN hqN hkvN bN nqN nkN ragged pages=N
- * sinks causal[=bottom-right|top-left] window[=bottom-right|top-left][@LEFT,RIGHT] dropout
- *     score=DIGEST[+GRADIENTS] mask=ROWSxCOLS[@DENSITY] deterministic
+ *     forward|backward fp16|bf16|e4m3|fp32|tf32 o=fp16|fp32 dN dvN hqN hkvN bN nqN nkN
+ *     ragged pages=N sinks causal[=bottom-right|top-left] dropout deterministic
+ *     window[=bottom-right|top-left][@LEFT,RIGHT] score=DIGEST[+GRADIENTS] mask=ROWSxCOLS[@DENSITY]
  * dN and nqN are required. FATUNE_E_ARGUMENT names the word, or says that the request's size has no
  * room for what the text asks. On failure the request has the INIT value, but for a wrong size. */
 FATUNE_API int fatune_request_parse(fatune_request *request, const char *text);

@@ -43,6 +43,17 @@ struct ft_emulated_tensor *ft_add_tensor(struct ft_launch_tensors *all, const ch
   return added;
 }
 
+struct ft_emulated_tensor *ft_add_output(struct ft_launch_tensors *all, const char *name,
+                                         const struct ft_arg_tensor *tensor,
+                                         enum ft_tensor_rows rows, int dim,
+                                         const struct ft_request *request) {
+  struct ft_emulated_tensor *const added = ft_add_tensor(all, name, tensor, rows, dim);
+  const int unit = ft_outputs_are_wide(request) ? 2 : 1; /* ft_tensor_count_in_halves */
+  added->element_bytes = ft_dtype_bytes(ft_output_dtype(request));
+  for (int n = 0; n + 1 < FT_TENSOR_DIMS; n++) added->strides[n] /= unit;
+  return added;
+}
+
 struct ft_emulated_tensor *ft_add_statistic(struct ft_launch_tensors *all, const char *name,
                                             uint64_t address) {
   struct ft_emulated_tensor *const added = add(all, name, address, sizeof(float));

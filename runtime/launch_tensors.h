@@ -27,6 +27,11 @@ enum ft_tensor_rows { FT_OF_QUERIES, FT_OF_KEYS };
 struct ft_emulated_tensor *ft_add_tensor(struct ft_launch_tensors *all, const char *name,
                                          const struct ft_arg_tensor *tensor,
                                          enum ft_tensor_rows rows, int dim);
+/* the same of what the request's pass writes, */
+struct ft_emulated_tensor *ft_add_output(struct ft_launch_tensors *all, const char *name,
+                                         const struct ft_arg_tensor *tensor,
+                                         enum ft_tensor_rows rows, int dim,
+                                         const struct ft_request *request);
 /* a float for each query row, [batch, heads_q, nq], */
 struct ft_emulated_tensor *ft_add_statistic(struct ft_launch_tensors *all, const char *name,
                                             uint64_t address);

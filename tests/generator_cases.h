@@ -110,7 +110,9 @@ static inline struct ft_request random_request(void) {
   if (random_int(0, 1)) request.seqlen_k = request.seqlen_q;
   request.heads_q = request.heads_kv * (int)random_count(5);
   request.deterministic &= request.pass == FT_BACKWARD;
-  if (request.dtype != FT_E4M3) request.dtype_o = FT_O_DEFAULT;
+  const bool wide = request.dtype == FT_FP16 || request.dtype == FT_BF16;
+  if (request.dtype_o != (wide ? FT_O_FP32 : request.dtype == FT_E4M3 ? FT_O_FP16 : FT_O_DEFAULT))
+    request.dtype_o = FT_O_DEFAULT;
   if (request.dtype == FT_E4M3) {
     request.pass = FT_FORWARD;
     request.dropout = request.deterministic = false;

@@ -182,7 +182,7 @@ START_TEST(bad_requests_are_named) {
   BAD(dtype = FATUNE_E4M3; bad.dropout, 1, "dropout is true with dtype e4m3");
   BAD(dtype = FATUNE_E4M3; bad.head_dim, 72, "head_dim is 72 with dtype e4m3");
   BAD(dtype = FATUNE_E4M3; bad.head_dim_v, 72, "head_dim_v is 72 with dtype e4m3");
-  BAD(dtype = FATUNE_E4M3; bad.dtype_o, 2, "dtype_o is 2; allowed: default (0), fp16 (1)");
+  BAD(dtype = FATUNE_E4M3; bad.dtype_o, 3, "dtype_o is 3; allowed: default (0), fp16 (1), ");
   BAD(dtype_o, FATUNE_O_FP16, "dtype_o is fp16 with dtype bf16; allowed: default");
   BAD(causal, (fatune_causal)3, "request: causal is 3");
   BAD(dropout, 2, "request: dropout is 2");

@@ -158,6 +158,10 @@ static bool takes_tiles(const struct ft_rule_case *of) {
          (knobs(of)->direct_store && !knobs(of)->loads_beside_dq && !of->request->deterministic);
 }
 
+static bool wide_outputs(const struct ft_rule_case *of) {
+  return !ft_outputs_are_wide(of->request) || knobs(of)->direct_store;
+}
+
 static bool can_ask_for_sections(const struct ft_request *request) {
   return !request->ragged && !request->sinks && request->score_gradients == 0;
 }
@@ -200,6 +204,8 @@ static const struct ft_rule rules[] = {
     {"takes-tiles", FT_CANNOT_RUN, takes_tiles,
      "the next K and V of a persistent block take the place where dK and dV would be staged, so it "
      "needs direct_store; loads_beside_dq and deterministic adds serve one key tile a block"},
+    {"wide-outputs", FT_CANNOT_RUN, wide_outputs,
+     "dK and dV in fp32 have no room where K and V were: they go from registers to global memory"},
     {"early-dq", FT_CANNOT_RUN, early_dq,
      "a persistent block and a list of ragged key tiles know no L2 section; the gradients of sinks "
      "and of what a score captures are sums over all"},
@@ -290,6 +296,7 @@ static bool default_config(const struct ft_request *request, const struct ft_arc
         !is_for(favourites[i].requests, request))
       continue;
     struct ft_wgmma_backward_knobs knobs_of = favourites[i].knobs;
+    knobs_of.direct_store |= ft_outputs_are_wide(request);
     knobs_of.part_steps = request->mask_rows > 0 ? PART_STEPS : 0;
     knobs_of.early_dq = can_ask_for_sections(request) && early_dq_pays(request, knobs_of.block_m);
     *config = ft_config_make(&ft_wgmma_backward_family, &knobs_of);

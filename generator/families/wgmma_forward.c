@@ -183,6 +183,10 @@ static bool e4m3_form(const struct ft_rule_case *of) {
                                            !k->multicast && !k->p_in_smem && !k->pack_gqa);
 }
 
+static bool wide_outputs(const struct ft_rule_case *of) {
+  return !ft_outputs_are_wide(of->request) || knobs(of)->direct_store;
+}
+
 static bool two_level(const struct ft_rule_case *of) {
   return !knobs(of)->two_level || of->request->dtype == FT_E4M3;
 }
@@ -319,6 +323,8 @@ static const struct ft_rule rules[] = {
     {"e4m3-form", FT_CANNOT_RUN, e4m3_form,
      "with e4m3 P V takes keys in steps of 32, P stays in registers and O leaves from registers, "
      "and heads and blocks share nothing"},
+    {"wide-outputs", FT_CANNOT_RUN, wide_outputs,
+     "O in fp32 has no room where Q was: it goes from registers to global memory"},
     {"two-level", FT_CANNOT_RUN, two_level, "sums of 16-bit products are fp32 already"},
     {"one-stage", FT_CANNOT_RUN, one_stage,
      "the producer fills one stage while the consumers read another"},

@@ -73,7 +73,7 @@ static bool take_favourite(const struct ft_request *request, const struct ft_arc
     if (!ft_favourite_counts(favourites[i].of, request)) continue;
     struct ft_wgmma_forward_knobs knobs_of = favourites[i].knobs;
     if (!e4m3) knobs_of.pingpong = knobs_of.overlap_tiles && knobs_of.block_m > WARPGROUP_ROWS;
-    knobs_of.direct_store |= e4m3;
+    knobs_of.direct_store |= e4m3 || ft_outputs_are_wide(request);
     knobs_of.integer_max = knobs_of.lazy_rescale = 1;
     *config = ft_config_make(&ft_wgmma_forward_family, &knobs_of);
     if (ft_config_is_legal(config, request, arch)) return true;
@@ -98,7 +98,7 @@ static bool climb_down(const struct ft_request *request, const struct ft_arch *a
       for (int q_stages = 2; q_stages >= 1; --q_stages) {
         *config = FT_CONFIG(wgmma_forward, .block_m = rows[m], .block_n = columns, .stages = 2,
                             .q_stages = q_stages, .overlap_tiles = 1, .lazy_rescale = 1,
-                            .direct_store = q_stages == 1);
+                            .direct_store = q_stages == 1 || ft_outputs_are_wide(request));
         if (registers_suffice(request, arch, config) && ft_config_is_legal(config, request, arch))
           return true;
       }

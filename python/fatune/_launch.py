@@ -271,6 +271,7 @@ class Call:
         self._forward = self._backward = None  # then what _prepare gave
         self.node = None  # then a function (q, k, v) -> O that PyTorch differentiates without Python
         self._lse = None  # of new_lse
+        self.gradient_dtype = None  # that of each tensor
 
     def take_descales(self, descales, q):
         """The factors of q, k and v, for the batch entries and heads of the call."""
@@ -293,6 +294,13 @@ class Call:
         from ._visible import VisibleMask
         sizes = {name: self._sizes[name] for name in ("batch", "heads_q", "heads_kv", "seqlen_q", "seqlen_k")}
         self.mask = VisibleMask.of_call(self._session, self.device, allocate, self._class["score"], sizes, self._captured)
+
+    def widen(self):
+        """O, or the gradients, are float32 where tensors have 16 bits. Before anything is run."""
+        import torch
+        if self.o_dtype in (torch.float16, torch.bfloat16):
+            self.o_dtype, self.gradient_dtype, self._o_as_q = torch.float32, torch.float32, False
+            self._class["dtype_o"] = s.O_FP32
 
     def has_rows(self):
         """Whether there is anything to compute: the library asks for at least one row."""
@@ -317,7 +325,7 @@ class Call:
     def new_gradients(self, *tensors):
         """Memory for the gradients of q, k and v."""
         import torch
-        return [torch.empty_like(tensor) for tensor in tensors]
+        return [torch.empty_like(tensor, dtype=self.gradient_dtype) for tensor in tensors]
 
     def want_gradients(self):
         """Names and tensors of what is captured and requires gradients, which the backward then makes."""
@@ -413,12 +421,10 @@ class Call:
         """(dq, dk, dv) by what an earlier backward has prepared, or None. dout can be read where it lies."""
         if self._backward is None or dout.stride() != out.stride():
             return None
-        import torch
-        new = torch.empty_like
         run, workspace = self._backward
-        dq, dk, dv = new(q), new(k), new(v)
+        dq, dk, dv = self.new_gradients(q, k, v)
         if workspace:
-            workspace = (new(workspace[0]),)
+            workspace = (_new(workspace[0]),)
         status = run(q, k, v, out, dout, dq, dk, dv, lse, dlse, *workspace, seed, offset)
         if status:
             check(status)

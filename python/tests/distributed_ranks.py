@@ -76,7 +76,7 @@ class Exact:
     def _turned(self, tensor):
         return tensor if self.axis == 2 else tensor.transpose(1, 2)
 
-    def forward(self, q, k, v, piece, seed, offset):
+    def forward(self, q, k, v, piece, seed, offset, wide):
         out, lse = exact(*self._inputs(q, k, v, piece))
         return self._turned(out).to(q.dtype).contiguous(), lse.float()
 
@@ -108,8 +108,8 @@ class Exact:
 
 # ---- what the processes do --------------------------------------------------------------------------------
 
-def tensors(heads_q, heads_kv, rows, dim, dtype=torch.float32, layout="bhsd", batch=2):
-    generator = torch.Generator().manual_seed(rows + dim)
+def tensors(heads_q, heads_kv, rows, dim, dtype=torch.float32, layout="bhsd", batch=2, seed=0):
+    generator = torch.Generator().manual_seed(rows + dim + seed)
     shapes = [(batch, heads, rows, dim) for heads in (heads_q, heads_kv, heads_kv, heads_q)]
     made = [torch.randn(shape, generator=generator).to(dtype) for shape in shapes]
     return [tensor.transpose(1, 2).contiguous() if layout == "bshd" else tensor for tensor in made]
@@ -294,6 +294,35 @@ def emulated(rank, ranks):
         compare(f"{scheme}: dsinks", own[3].grad, leaves[3].grad, 2e-2)
 
 
+def relative(got, wanted):
+    return ((got.double() - wanted).norm() / wanted.norm()).item()
+
+
+def exactness(rank, ranks):
+    """Against float64 several processes err no more than one: parts are not rounded to 16 bits before they are summed."""
+    fatune.emulate("a100")
+    seed = int(os.environ.get("FATUNE_TEST_SEED", 0))
+    for dtype, causal, heads_kv in ((torch.bfloat16, True, 2), (torch.float16, False, 1)):
+        rows = 192 * ranks
+        q, k, v, dout = (tensor.to(dtype) for tensor in tensors(2, heads_kv, rows, 64, batch=1, seed=seed))
+        options = {"causal": causal, "window": None, "dropout": 0, "layout": "bhsd"}
+        out, _, gradients = whole_reference(q, k, v, dout, torch.zeros(1, 2, rows), options, None)
+        leaves = [tensor.clone().requires_grad_() for tensor in (q, k, v)]
+        one = fatune.attention(*leaves, causal=causal)
+        one.backward(dout)
+        wanted = [relative(got, exact) for got, exact in zip((one.detach(), *(leaf.grad for leaf in leaves)), (out, *gradients))]
+        for scheme in ("ring", "gather"):
+            own = [many.shard(tensor).requires_grad_() for tensor in (q, k, v)]
+            got = many.attention(*own, causal=causal, scheme=scheme)
+            got.backward(many.shard(dout))
+            errors = [relative(many.unshard(part), exact) for part, exact in zip(
+                (got.detach(), *(tensor.grad for tensor in own)), (out, *gradients))]
+            shares = [a / b for a, b in zip(errors, wanted)]
+            if rank == 0 and os.environ.get("FATUNE_TEST_SLOW") == "1":
+                print(dtype, causal, scheme, [round(share, 4) for share in shares], flush=True)
+            assert max(shares) <= 1.02, (dtype, causal, scheme, shares)
+
+
 def scored(rank, ranks):
     """Score functions count queries, keys and heads of all processes; what they capture gets gradients."""
     fatune.emulate("a100")
@@ -427,7 +456,7 @@ def shares(rank, ranks):
 
 
 TASKS = types.SimpleNamespace(**{task.__name__: task for task in (
-    schemes, documents, unseen, emulated, packed, dropped, scored, drop_in, differing, dying, alone, shares)})
+    schemes, documents, unseen, emulated, packed, exactness, dropped, scored, drop_in, differing, dying, alone, shares)})
 
 
 def run(names, rank, ranks, port):

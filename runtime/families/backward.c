@@ -53,17 +53,20 @@ static int read_tensors(struct ft_backward_params *params, const struct ft_reque
   const int64_t batch = run->tensor_batch, nq = run->nq, nk = run->nk;
   const int hq = run->heads_q, hkv = run->heads_kv;
   const int d = request->head_dim, dv = request->head_dim_v;
-  const int bytes = ft_dtype_bytes(request->dtype);
+  const int bytes = ft_dtype_bytes(request->dtype),
+            of_gradients = ft_dtype_bytes(ft_output_dtype(request));
   const struct place_of tensors[TENSORS] = {
       {{"q", &arguments->q, batch, nq, hq, d, false, bytes}, &params->q},
       {{"k", &arguments->k, batch, nk, hkv, d, false, bytes}, &params->k},
       {{"v", &arguments->v, batch, nk, hkv, dv, false, bytes}, &params->v},
       {{"o", &arguments->o, batch, nq, hq, dv, false, bytes}, &params->o},
       {{"dout", &arguments->dout, batch, nq, hq, dv, false, bytes}, &params->dout},
-      {{"dq", &arguments->dq, batch, nq, hq, d, true, bytes}, &params->dq},
-      {{"dk", &arguments->dk, batch, nk, hkv, d, true, bytes}, &params->dk},
-      {{"dv", &arguments->dv, batch, nk, hkv, dv, true, bytes}, &params->dv}};
+      {{"dq", &arguments->dq, batch, nq, hq, d, true, of_gradients}, &params->dq},
+      {{"dk", &arguments->dk, batch, nk, hkv, d, true, of_gradients}, &params->dk},
+      {{"dv", &arguments->dv, batch, nk, hkv, dv, true, of_gradients}, &params->dv}};
   for (int n = 0; n < TENSORS; n++) FT_TRY(ft_view_read(&tensors[n].view, tensors[n].tensor));
+  for (int n = INPUTS; n < TENSORS && ft_outputs_are_wide(request); n++)
+    ft_tensor_count_in_halves(tensors[n].tensor);
   FT_TRY(read_statistic("lse", arguments->lse, true, &params->lse));
   FT_TRY(read_statistic("dlse", arguments->dlse, false, &params->dlse));
   return check_own_memory(tensors, params->lse);
@@ -272,9 +275,10 @@ void ft_backward_describe(const struct ft_backward_params *p, const struct ft_re
   ft_add_tensor(tensors, "V", &p->v, FT_OF_KEYS, dv);
   ft_add_tensor(tensors, "O", &p->o, FT_OF_QUERIES, dv);
   ft_add_tensor(tensors, "dO", &p->dout, FT_OF_QUERIES, dv);
-  ft_add_tensor(tensors, "dQ", &p->dq, FT_OF_QUERIES, d)->writable = kernel == FT_BACKWARD_CONVERT;
-  ft_add_tensor(tensors, "dK", &p->dk, FT_OF_KEYS, d)->writable = sums_keys;
-  ft_add_tensor(tensors, "dV", &p->dv, FT_OF_KEYS, dv)->writable = sums_keys;
+  ft_add_output(tensors, "dQ", &p->dq, FT_OF_QUERIES, d, request)->writable =
+      kernel == FT_BACKWARD_CONVERT;
+  ft_add_output(tensors, "dK", &p->dk, FT_OF_KEYS, d, request)->writable = sums_keys;
+  ft_add_output(tensors, "dV", &p->dv, FT_OF_KEYS, dv, request)->writable = sums_keys;
   ft_add_statistic(tensors, "LSE", p->lse);
   if (p->dlse) ft_add_statistic(tensors, "dLSE", p->dlse);
   if (p->dq_sum)

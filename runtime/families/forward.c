@@ -31,6 +31,7 @@ static int read_tensors(struct ft_forward_params *params, const struct ft_reques
   FT_TRY(ft_view_read(&k, &params->k));
   FT_TRY(ft_view_read(&v, &params->v));
   FT_TRY(ft_view_read(&o, &params->o));
+  if (ft_outputs_are_wide(request)) ft_tensor_count_in_halves(&params->o);
   const uint64_t written = params->o.data;
   if (written == params->q.data || written == params->k.data || written == params->v.data)
     return ft_fail(FT_E_ARGUMENT, "arguments.o.data is that of an input; o must not share memory");
@@ -264,9 +265,7 @@ void ft_forward_describe(const struct ft_forward_params *params, const struct ft
   ft_add_tensor(tensors, "Q", &params->q, FT_OF_QUERIES, d)->packed_heads = 1
                                                                             << sequence->pack_bits;
   ft_pages_describe(params, request, tensors);
-  struct ft_emulated_tensor *const o = ft_add_tensor(tensors, "O", &params->o, FT_OF_QUERIES, dv);
-  o->writable = true;
-  o->element_bytes = ft_dtype_bytes(ft_output_dtype(request));
+  ft_add_output(tensors, "O", &params->o, FT_OF_QUERIES, dv, request)->writable = true;
   ft_ragged_describe(&params->ragged, makes_list, tensors);
   if (params->lse) ft_add_statistic(tensors, "LSE", params->lse)->writable = true;
   if (params->sinks) ft_add_work(tensors, "the sinks", params->sinks, 1, tensors->heads_q);

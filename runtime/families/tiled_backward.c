@@ -101,5 +101,6 @@ int ft_tiled_backward_map(struct ft_launch *launch, int keys, const struct ft_dr
       {"dout", &tiled->dout, &p->dout, dv, nq, heads_q, batch, queries, ragged, 0, dtype},
       {"dk", &tiled->dk, &p->dk, d, nk, heads_kv, batch, WARPGROUP_KEYS, ragged, 0, dtype},
       {"dv", &tiled->dv, &p->dv, dv, nk, heads_kv, batch, WARPGROUP_KEYS, ragged, 0, dtype}};
-  return ft_map_tensors(tensors, FT_COUNT(tensors), launch->plan->maps, driver);
+  const int stored = ft_outputs_are_wide(request) ? 2 : 0; /* dK and dV, from registers */
+  return ft_map_tensors(tensors, FT_COUNT(tensors) - stored, launch->plan->maps, driver);
 }

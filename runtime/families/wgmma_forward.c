@@ -150,7 +150,8 @@ static int map_tensors(struct ft_launch *launch, const struct ft_driver *driver)
       {"o", &tiled->o, &p->o, dv, nq, heads_q, batch, WARPGROUP_ROWS, ragged, packed, of_o}};
   struct ft_arg_tensor slotted[2];
   if (page > 0) FT_TRY(map_pages(&tensors[1], slotted, &tiled->rest.pages, page));
-  return ft_map_tensors(tensors, FT_COUNT(tensors), launch->plan->maps, driver);
+  const int count = FT_COUNT(tensors) - ft_outputs_are_wide(request); /* stored from registers */
+  return ft_map_tensors(tensors, count, launch->plan->maps, driver);
 }
 
 static void describe(const struct ft_launch *launch, int kernel,

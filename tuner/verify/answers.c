@@ -73,7 +73,7 @@ static struct ft_answers *allocate(const struct ft_request *request, int row_cou
   const size_t rows = (size_t)row_count;
   answers->dtype = ft_output_dtype(request);
   answers->e4m3 = request->dtype == FT_E4M3;
-  answers->besides = answers->e4m3 ? E4M3_SCORES : request->dtype == FT_FP32 ? OF_FP32 : 0;
+  answers->besides = answers->e4m3 ? E4M3_SCORES : answers->dtype == FT_FP32 ? OF_FP32 : 0;
   answers->row_count = row_count;
   answers->dim = request->head_dim_v;
   answers->rows = malloc(rows * sizeof *answers->rows);

@@ -38,7 +38,8 @@ static int make_shapes(struct ft_problem *problem) {
       [FT_DK] = {false, false}, [FT_DV] = {false, true}};
   for (int n = 0; n < FT_TENSORS; n++) {
     const bool of_queries = tensors[n].of_queries;
-    const int bytes = ft_dtype_bytes(n <= FT_V ? r->dtype : ft_output_dtype(r));
+    const bool written = n >= FT_DQ || (n == FT_O && r->pass == FT_FORWARD);
+    const int bytes = ft_dtype_bytes(written ? ft_output_dtype(r) : r->dtype);
     const int heads = of_queries ? r->heads_q : r->heads_kv;
     const int dim = tensors[n].of_values ? r->head_dim_v : r->head_dim;
     const enum ft_layout own = n >= FT_DOUT ? other : layout;

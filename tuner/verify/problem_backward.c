@@ -130,6 +130,7 @@ static int make_plan(struct ft_problem *problem, fatune_plan **plan) {
   fatune_request request = FATUNE_REQUEST_INIT;
   forward.pass = FT_FORWARD;
   forward.deterministic = false;
+  forward.dtype_o = FT_O_DEFAULT;
   forward.score_gradients = 0;
   ft_request_print(&forward, &text);
   int status = ft_text_status(&text);

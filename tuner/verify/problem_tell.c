@@ -42,7 +42,7 @@ static void look(const struct ft_problem *problem, enum ft_gradient gradient, st
   it->checked = ft_gradient_answers_rows(answers, gradient, &rows);
   for (int n = 0; n < it->checked; n++) {
     const void *values =
-        ft_element(request->dtype, problem->gradient_rows[gradient], (int64_t)n * dim);
+        ft_element(ft_output_dtype(request), problem->gradient_rows[gradient], (int64_t)n * dim);
     int column = 0;
     double should = 0;
     const double ratio = ft_gradient_answers_row(answers, gradient, n, values, &column, &should);
@@ -53,7 +53,7 @@ static void look(const struct ft_problem *problem, enum ft_gradient gradient, st
     it->ratio = ratio;
     it->worst = rows[n];
     it->column = column;
-    it->is = ft_number(request->dtype, values, column);
+    it->is = ft_number(ft_output_dtype(request), values, column);
     it->should = should;
   }
 }

@@ -48,7 +48,7 @@ static double smallest(enum ft_dtype dtype) {
 
 static double allowed_error(const struct ft_host_problem *problem, double weight, double lse) {
   const bool e4m3 = problem->request.dtype == FT_E4M3;
-  const enum ft_dtype dtype = ft_output_dtype(&problem->request);
+  const enum ft_dtype dtype = ft_operand_dtype(&problem->request);
   const double rescale = ft_dropout_rescale(problem);
   const double score = lse + log(weight / rescale);
   const double relative =

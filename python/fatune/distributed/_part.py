@@ -18,11 +18,13 @@ def rows_of(tensor, axis, bounds):
 class Documents(_varlen._Call):
     """A call on several documents, one behind the other, on tensors as Part has them."""
 
-    def __init__(self, q, k, v, starts, head, heads, *, causal, window, layout, captured, **options):
+    def __init__(self, q, k, v, starts, head, heads, wide, *, causal, window, layout, captured, **options):
         lengths = {"cu_seqlens_q": starts, "cu_seqlens_k": starts}
         super().__init__(*(turned(tensor, layout) for tensor in (q, k, v)), lengths, causal=causal, window=window,
                          captured=captured, **options)
         self._origin = s.Origin(head=head, heads=heads)
+        if wide:
+            self.widen()
 
     def _arguments(self, *tensors, **options):
         arguments = super()._arguments(*tensors, **options)
@@ -38,11 +40,13 @@ def turned(tensor, layout):
 class Part(Call):
     """A call on a piece of the sequence."""
 
-    def __init__(self, q, k, v, piece, origin, *, causal, window, **options):
+    def __init__(self, q, k, v, piece, origin, wide, *, causal, window, **options):
         if piece.whole:
             causal, window = False, None
         super().__init__(q, k, v, causal=causal and "top-left", window=window, mask=None, **options)
         self._origin = origin
+        if wide:
+            self.widen()
 
     def _make_node(self, *_):
         """None: the sums over the pieces are the node."""
@@ -102,34 +106,34 @@ class Calls:
         self.options, self.axis = options, AXES[options["layout"]][1]
         self._whole, self._kept = whole, {}
 
-    def _documents(self, q, k, v, piece):
+    def _documents(self, q, k, v, piece, wide):
         import torch
         starts = torch.tensor(piece.documents, dtype=torch.int32, device=q.device)
         options = self.options
         if options["score"] is not None:
             options = {**options, "captured": {**(options["captured"] or {}), **self._whole.scalars(options["score"], piece)}}
-        return Documents(q, k, v, starts, self._whole.head, self._whole.heads, **options)
+        return Documents(q, k, v, starts, self._whole.head, self._whole.heads, wide, **options)
 
-    def _call(self, q, k, v, piece):
+    def _call(self, q, k, v, piece, wide):
         options = self.options
         place = (0, 0) if piece.whole and not options["dropout"] else (piece.first_q, piece.first_k)
         origin = s.Origin(head=self._whole.head, heads=self._whole.heads, query=place[0], key=place[1])
         if options["score"] is not None:
             places = self._whole.scalars(options["score"], piece)
-            return Part(q, k, v, piece, origin, **{**options, "captured": {**(options["captured"] or {}), **places}})
-        key = place, piece.whole, q.shape, q.stride(), k.shape, k.stride(), v.shape, v.stride(), q.dtype, q.device
+            return Part(q, k, v, piece, origin, wide, **{**options, "captured": {**(options["captured"] or {}), **places}})
+        key = place, piece.whole, wide, q.shape, q.stride(), k.shape, k.stride(), v.shape, v.stride(), q.dtype, q.device
         call = self._kept.get(key)
         if call is None:
-            call = self._kept[key] = Part(q, k, v, piece, origin, **options)
+            call = self._kept[key] = Part(q, k, v, piece, origin, wide, **options)
             call.kept = True
         return call
 
-    def forward(self, q, k, v, piece, seed, offset):
-        """(O, LSE) of the piece's queries on its keys."""
+    def forward(self, q, k, v, piece, seed, offset, wide):
+        """(O, LSE) of the piece's queries on its keys; wide: O in float32."""
         q, k, v = rows_of(q, self.axis, piece.q), rows_of(k, self.axis, piece.k), rows_of(v, self.axis, piece.k)
         if piece.documents:
-            return self._forward_documents(q, k, v, piece, seed, offset)
-        call = self._call(q, k, v, piece)
+            return self._forward_documents(q, k, v, piece, seed, offset, wide)
+        call = self._call(q, k, v, piece, wide)
         made = call.forward_again(q, k, v, seed, offset)
         if made is None:
             made = call.new_output(q), call.new_lse(q)
@@ -137,13 +141,13 @@ class Calls:
         return made
 
     def backward(self, q, k, v, out, lse, dout, dlse, piece, seed, offset):
-        """(dQ, dK, dV) of the piece, and the gradients of what is captured, by name. out, lse: of all keys."""
+        """(dQ, dK, dV) of the piece in float32, and the gradients of what is captured, by name. out, lse: of all keys."""
         q, out, dout = (rows_of(tensor, self.axis, piece.q) for tensor in (q, out, dout))
         lse, dlse = (None if tensor is None else rows_of(tensor, 2, piece.q).contiguous() for tensor in (lse, dlse))
         k, v = rows_of(k, self.axis, piece.k), rows_of(v, self.axis, piece.k)
         if piece.documents:
             return self._backward_documents(q, k, v, out, lse, dout, dlse, piece, seed, offset)
-        call = self._call(q, k, v, piece)
+        call = self._call(q, k, v, piece, True)
         wanted = call.want_gradients()
         again = None if wanted else call.backward_again(q, k, v, out, lse, dout, dlse, seed, offset)
         if again is not None:
@@ -153,15 +157,15 @@ class Calls:
         return (dq, dk, dv), call.backward(tensors, lse, dlse, seed, offset, bytes_of(q), wanted)
 
 
-    def _forward_documents(self, q, k, v, piece, seed, offset):
-        call, layout = self._documents(q, k, v, piece), self.options["layout"]
+    def _forward_documents(self, q, k, v, piece, seed, offset, wide):
+        call, layout = self._documents(q, k, v, piece, wide), self.options["layout"]
         q, k, v = (turned(tensor, layout) for tensor in (q, k, v))
         out, lse = call.new_output(q), call.new_lse(q)
         call.forward(q, k, v, out, lse, seed, offset, bytes_of(q))
         return turned(out, layout), lse.unsqueeze(0)
 
     def _backward_documents(self, q, k, v, out, lse, dout, dlse, piece, seed, offset):
-        call, layout = self._documents(q, k, v, piece), self.options["layout"]
+        call, layout = self._documents(q, k, v, piece, True), self.options["layout"]
         wanted = call.want_gradients()
         q, k, v, out, dout = (turned(tensor, layout) for tensor in (q, k, v, out, dout))
         dq, dk, dv = call.new_gradients(q, k, v)

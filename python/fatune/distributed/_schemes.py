@@ -35,9 +35,17 @@ class Run:
     def forward(self, q, k, v, sinks):
         """(O, LSE)."""
         sums = Sums(self.calls, [chunk.rows for chunk in self.chunks[self.rank]], self.session)
+        wide = sinks is not None or self.sums_parts()
         for _, piece, keys in self.pieces(k, v):
-            sums.add(piece.chunks, *self.calls.forward(q, *keys, piece, self.seed, self.offset))
+            sums.add(piece.chunks, *self.calls.forward(q, *keys, piece, self.seed, self.offset, wide))
         return sums.finish(q, [*q.shape[:3], v.shape[3]], sinks)
+
+    def sums_parts(self):
+        """Whether any query's O is put together from several parts of the keys: then each is float32."""
+        plan = self.plan
+        pieces = plan.pieces if hasattr(plan, "pieces") else [piece for step in plan.steps for piece in step.pieces]
+        chunks = [chunk for piece in pieces for chunk in piece.chunks]
+        return len(chunks) > len(set(chunks))
 
     # ---- K and V, or their gradients, of some rows in one message -------------------------------------------
 
