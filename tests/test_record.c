@@ -16,6 +16,7 @@
 static struct fixture fixture;
 static struct fake_controls cuda;
 static fatune_session *session;
+static fatune_session *inherited; /* by a forked child, and not its own to close */
 static char path[128];
 
 /* A context is current, as while a program runs. */
@@ -198,7 +199,9 @@ START_TEST(threads_lose_no_run) {
   for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
   fatune_plan_free(plan);
   close_session();
-  assert_recorded(FIRST, THREADS * RUNS, THREADS * RUNS * 250.0);
+  double us;
+  ck_assert_double_eq(recorded(FIRST, &us), THREADS * RUNS);
+  ck_assert_double_ge(us, THREADS * RUNS * 250.0 - 0.06); /* another's launch may come in between */
 }
 END_TEST
 
@@ -206,9 +209,8 @@ END_TEST
 START_TEST(the_end_of_the_process_writes) {
   const pid_t child = fork();
   if (child == 0) {
-    session = NULL;
-    fatune_session *const mine = open_session();
-    session = mine;
+    inherited = session;
+    session = open_session();
     run_times(FIRST, 30);
     const pid_t grandchild = fork(); /* has the counts of its parent and writes none */
     if (grandchild != 0) waitpid(grandchild, NULL, 0);
