@@ -252,6 +252,6 @@ int ft_signature_check(const char *text, const void *bytes, size_t size,
       crypto_sign_verify_detached(file.second, commented.bytes, commented.size, key) != 0)
     return ft_fail(FT_E_CACHE, "the trusted comment of the signature by the key %s was changed",
                    id);
-  if (comment) ft_text_append(comment, file.comment.begin, file.comment.length);
+  ft_text_append(comment, file.comment.begin, file.comment.length);
   return FT_OK;
 }

@@ -69,7 +69,8 @@ void ft_store_report(struct ft_store *store, struct ft_database *database, enum 
 }
 
 void ft_store_remark(struct ft_store *store, struct ft_database *database, const char *message) {
-  if (is_first(database, FT_REMARK_VERSION)) queue_warning(store, message);
+  database->reported |= 1U << FT_REMARK_VERSION;
+  queue_warning(store, message);
 }
 
 int ft_store_faults(struct ft_store *store) {

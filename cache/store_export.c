@@ -50,7 +50,7 @@ static int ship_line(struct shipment *shipment, const struct ft_trial *trial) {
 static int ship_row(struct shipment *shipment, const struct ft_trial *trial) {
   bool inserted = false;
   FT_TRY(ft_row_put_trial(shipment->file, trial, &inserted));
-  if (inserted) shipment->export->trials++;
+  shipment->export->trials += inserted;
   return ship_kernel(shipment, &trial->kernel);
 }
 
@@ -205,18 +205,17 @@ static int publish(const char *temporary, const char *file) {
   if (chmod(temporary, 0644) != 0 || sync_path(temporary, O_RDONLY) != 0 ||
       rename(temporary, file) != 0)
     return ft_fail(FT_E_CACHE, "cannot write '%s': %s", file, strerror(errno));
-  char *const folder = strdup(file);
-  char *const slash = folder ? strrchr(folder, '/') : NULL;
-  if (slash) *(slash == folder ? slash + 1 : slash) = '\0';
-  if (folder) sync_path(slash ? folder : ".", O_RDONLY | O_DIRECTORY);
+  const char *const slash = strrchr(file, '/');
+  char *folder = NULL;
+  if (asprintf(&folder, "%.*s.", slash ? (int)(slash + 1 - file) : 0, file) < 0) return FT_OK;
+  sync_path(folder, O_RDONLY | O_DIRECTORY);
   free(folder);
   return FT_OK;
 }
 
 static bool is_text(const char *file) {
-  static const char ending[] = ".trials";
-  const size_t length = strlen(file);
-  return length >= sizeof ending && strcmp(file + length - (sizeof ending - 1), ending) == 0;
+  const char *const ending = strrchr(file, '.');
+  return ending && strcmp(ending, ".trials") == 0;
 }
 
 int ft_store_export(struct ft_store *store, const char *target, const char *device,

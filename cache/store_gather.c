@@ -143,34 +143,33 @@ static int add_spot(sqlite3_stmt *statement, int layer, struct ft_spots *spots) 
 /* ?4 and ?5, where a SELECT has them: the spot behind which it begins. */
 enum { AFTER_BUCKET = 4, AFTER_DEVICE };
 
-static int bind_after(sqlite3_stmt *statement, const struct ft_spots *spots, size_t first) {
-  const struct ft_spot *const last =
-      spots->count > first ? &spots->at[spots->count - 1] : &(struct ft_spot){"", "", 0};
+static int bind_after(sqlite3_stmt *statement, const struct ft_spot *last) {
   const int failed = ft_bind_text(statement, AFTER_BUCKET, last->bucket);
   return failed | ft_bind_text(statement, AFTER_DEVICE, last->device);
 }
 
-/* Whether the last two of a source are in order: an index that is damaged may give the same for
- * ever. */
-static bool rises(const struct ft_spots *spots, size_t first) {
-  const struct ft_spot *const last = &spots->at[spots->count - 1];
-  return spots->count < first + 2 || order_spots(last - 1, last) < 0;
+/* Of a source that begins at first: the last spot; before there is one, that which none goes
+ * before. */
+static struct ft_spot last_spot(const struct ft_spots *spots, size_t first) {
+  static char none[] = "";
+  return spots->count > first ? spots->at[spots->count - 1] : (struct ft_spot){none, none, 0};
 }
 
-/* One SELECT gives all spots, or each time the next one. */
+/* One SELECT gives all spots, or each time the next one, until none comes that is greater: an index
+ * that is damaged may give the same for ever. */
 static int step_spots(sqlite3_stmt *statement, struct ft_source_of_rows *source,
                       struct ft_spots *spots) {
   const bool one_by_one = sqlite3_bind_parameter_count(statement) == AFTER_DEVICE;
   const size_t first = spots->count;
   for (bool more = true; more;) {
-    const size_t before = spots->count;
+    const struct ft_spot before = last_spot(spots, first);
     int code = SQLITE_ROW;
-    if (one_by_one)
-      FT_TRY(ft_database_bound(source->database, bind_after(statement, spots, first)));
+    if (one_by_one) FT_TRY(ft_database_bound(source->database, bind_after(statement, &before)));
     while ((code = sqlite3_step(statement)) == SQLITE_ROW)
       FT_TRY(add_spot(statement, source->layer, spots));
     if (code != SQLITE_DONE) return ft_database_fail(source->database, "trials cannot be read");
-    more = one_by_one && spots->count > before && rises(spots, first);
+    const struct ft_spot after = last_spot(spots, first);
+    more = one_by_one && order_spots(&before, &after) < 0;
     sqlite3_reset(statement);
   }
   return FT_OK;

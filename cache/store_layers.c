@@ -112,7 +112,7 @@ static bool is_wanted(struct ft_store *store) {
 
 void ft_store_add_shipped(struct ft_store *store, const struct ft_store_options *options) {
   static const char name[] = "shipped with the library";
-  if (!options->shipped || options->shipped_size == 0 || !is_wanted(store)) return;
+  if (options->shipped_size == 0 || !is_wanted(store)) return;
   struct ft_database *const layer = &store->layers[store->layer_count];
   void *const bytes = ft_database_bytes(options->shipped, options->shipped_size);
   int status = bytes ? FT_OK : FT_E_MEMORY;

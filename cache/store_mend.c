@@ -16,7 +16,7 @@
 #include "cache/unfinished.h"
 #include "generator/status.h"
 
-enum { PATIENCE_MS = 30000, PAGE_BYTES = 8192, SIZE_AT = 28 };
+enum { PATIENCE_MS = 30000, PATIENCE = 4000000, PAGE_BYTES = 8192, SIZE_AT = 28 };
 
 static const char *const companions[] = {"-wal", "-journal", "-shm"};
 enum { COMPANIONS = 3 };
@@ -136,9 +136,7 @@ static int read_remains(struct mending *mending, bool *whole) {
   *whole = false;
   int status = ft_database_open(&mending->remains, mending->scratch, FT_DATABASE_REMAINS);
   if (status == FT_OK)
-    status = ft_store_salvage(&mending->remains, &mending->sound, &mending->saved, whole);
-  else if (ft_database_is_damaged(&mending->remains))
-    status = FT_OK;
+    status = ft_store_salvage(&mending->remains, &mending->sound, PATIENCE, &mending->saved, whole);
   ft_database_close(&mending->remains);
   return status;
 }

@@ -112,10 +112,11 @@ int ft_store_try_user(struct ft_store *store, enum ft_kind kind, struct ft_datab
  * it was, to be freed. On failure the file is as it was. */
 int ft_store_mend(const char *path, int64_t *saved, char **kept);
 
-/* store_salvage.c: the rows that are sound, into an open store. Adds to *saved; *whole: nothing was
- * in the way. Fails only on what is no damage. */
-int ft_store_salvage(struct ft_database *from, struct ft_database *into, int64_t *saved,
-                     bool *whole);
+/* store_salvage.c: the rows that are sound, into an open store. patience: reads that may fail, so
+ * that a broken root ends. Adds to *saved; *whole: nothing was in the way. Fails only on what is no
+ * damage. */
+int ft_store_salvage(struct ft_database *from, struct ft_database *into, int64_t patience,
+                     int64_t *saved, bool *whole);
 
 /* The database in memory; NULL when there is no memory for it. */
 struct ft_database *ft_store_memory(struct ft_store *store);

@@ -18,11 +18,9 @@ struct salvage {
   struct ft_database *from, *into;
   const struct table *table;
   int64_t saved;
-  int64_t patience; /* reads that may still fail, so that a broken root ends */
+  int64_t patience; /* reads that may still fail */
   bool whole;       /* nothing was met that could not be read */
 };
-
-enum { PATIENCE = 4000000 };
 
 /* -- rows ----------------------------------------------------------------------------------- */
 
@@ -145,9 +143,9 @@ static int last_id(struct salvage *salvage, int64_t *last) {
   return FT_OK;
 }
 
-int ft_store_salvage(struct ft_database *from, struct ft_database *into, int64_t *saved,
-                     bool *whole) {
-  struct salvage salvage = {.from = from, .into = into, .patience = PATIENCE, .whole = true};
+int ft_store_salvage(struct ft_database *from, struct ft_database *into, int64_t patience,
+                     int64_t *saved, bool *whole) {
+  struct salvage salvage = {.from = from, .into = into, .patience = patience, .whole = true};
   FT_TRY(ft_database_begin(into, 0));
   int status = FT_OK;
   for (size_t i = 0; status == FT_OK && i < sizeof tables / sizeof tables[0]; i++) {

@@ -282,6 +282,34 @@ static inline void run_sql(const char *path, const char *sql) {
   sqlite3_close(handle);
 }
 
+/* The same, with columns of trials that may be NULL: as a file has them that damage has spoilt. */
+static inline void run_sql_loosely(const char *path, const char *sql) {
+  run_sql(path, "PRAGMA writable_schema = ON; UPDATE sqlite_schema SET sql = replace(replace(sql, "
+                "'TEXT NOT NULL', 'TEXT_NOT_NULL'), 'BLOB NOT NULL', 'BLOB_NOT_NULL') "
+                "WHERE name = 'trials'");
+  run_sql(path, sql);
+  run_sql(path, "PRAGMA writable_schema = ON; UPDATE sqlite_schema SET sql = replace(replace(sql, "
+                "'TEXT_NOT_NULL', 'TEXT NOT NULL'), 'BLOB_NOT_NULL', 'BLOB NOT NULL') "
+                "WHERE name = 'trials'");
+}
+
+/* A sound trial of another version, of the device 'd'. templates: as SQL has it. */
+static inline void add_strange_trial(const char *path, const char *flavour, const char *templates) {
+  struct ft_hasher hasher;
+  char text[128], hex[FT_DIGEST_HEX], sql[600];
+  snprintf(text, sizeof text, "bucket=\"forward bf16 d64 nq128\" flavour=%s", flavour);
+  ft_hasher_init(&hasher);
+  ft_hasher_section(&hasher, "trial", text, strlen(text));
+  const struct ft_digest identity = ft_hasher_final(&hasher);
+  ft_digest_hex(&identity, hex);
+  snprintf(sql, sizeof sql,
+           "INSERT INTO trials (identity, bucket, class, device, target, policy, outcome, at, "
+           "templates, text) VALUES (x'%s', 'forward bf16 d64 nq128', 'c', 'd', 't', 'p', 'ok', 1, "
+           "%s, '%s')",
+           hex, templates, text);
+  run_sql_loosely(path, sql);
+}
+
 static inline int64_t number_of(const char *path, const char *sql) {
   sqlite3 *handle = NULL;
   sqlite3_stmt *statement = NULL;

@@ -16,6 +16,7 @@
 #define NEARBY  "forward bf16 d128 hq16 hkv16 b2 nq8192 nk8192 causal"   /* 2 octaves away */
 #define FAR_OFF "forward bf16 d128 hq16 hkv16 b2 nq32768 nk32768 causal" /* 6 octaves away */
 #define BETWEEN "forward bf16 d128 hq16 hkv16 b2 nq16384 nk16384 causal" /* 4; of FAR_OFF 2 */
+#define BESIDE  "forward bf16 d128 hq16 hkv16 b2 nq4096 nk8192 causal"   /* 1; of NEARBY 1 */
 
 static struct fixture fixture;
 static struct bytes layer; /* with a trial of PROBLEM: config 1 */
@@ -91,6 +92,18 @@ START_TEST(the_layer_answers_where_nothing_else_is_known) {
   assert_chosen(choose(store, NEARBY), FT_HIT_SHIPPED, 1);
   assert_chosen(choose(store, BETWEEN), FT_HIT_SHIPPED, 1);
   assert_chosen(choose(store, FAR_OFF), FT_HIT_DEFAULT, 0);
+  ft_store_close(store);
+  assert_warnings(&fixture, 0);
+}
+END_TEST
+
+/* As near as the other, in a bucket whose name comes later. */
+START_TEST(own_measurements_go_first_wherever_they_are) {
+  unsetenv("FATUNE_SHIPPED"); /* as `on` */
+  struct ft_store *const store = open_with_layer();
+  assert_chosen(choose(store, BESIDE), FT_HIT_SHIPPED, 1);
+  put(store, NEARBY, 2);
+  assert_chosen(choose(store, BESIDE), FT_HIT_NEAR, 2);
   ft_store_close(store);
   assert_warnings(&fixture, 0);
 }
@@ -351,6 +364,7 @@ Suite *make_shipped_suite(void) {
   tcase_add_checked_fixture(tests, set_up, tear_down);
   tcase_add_test(tests, the_layer_answers_where_nothing_else_is_known);
   tcase_add_test(tests, own_measurements_go_first);
+  tcase_add_test(tests, own_measurements_go_first_wherever_they_are);
   tcase_add_test(tests, the_layer_is_in_no_list_of_trials);
   tcase_add_loop_test(tests, whether_it_is_looked_at, 0, sizeof modes / sizeof *modes);
   tcase_add_test(tests, a_damaged_layer_is_a_miss_and_a_warning);

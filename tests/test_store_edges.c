@@ -270,10 +270,10 @@ START_TEST(an_export_may_have_a_name_without_a_folder) {
   fill_in(fixture.folder);
   ck_assert_int_eq(chdir(fixture.root), 0);
   struct ft_store *const store = open_store(&fixture);
-  assert_ok(ft_store_export(store, "sm_90", NULL, "sm_90.fatune", &export));
+  assert_ok(ft_store_export(store, "sm_90", NULL, "bundle", &export));
   ft_store_close(store);
   ck_assert_int_eq(export.trials, 1);
-  ck_assert_int_eq(access("sm_90.fatune", F_OK), 0);
+  ck_assert_int_eq(access("bundle", F_OK), 0);
 }
 END_TEST
 

@@ -3,6 +3,8 @@
 #include "tests/suites.h"
 
 #include <glob.h>
+#include <signal.h>
+#include <sys/resource.h>
 
 #include "tests/fault_files.h"
 #include "tests/slow_tests.h"
@@ -111,6 +113,64 @@ START_TEST(a_damaged_store_ships_nothing) {
 }
 END_TEST
 
+/* As damage may leave them: they are of no bucket that could be shipped. */
+START_TEST(rows_without_a_name_are_passed_over) {
+  char path[160];
+  struct ft_export export;
+  snprintf(path, sizeof path, "%s/tuning.db", fixture.folder);
+  run_sql_loosely(path,
+                  "INSERT INTO trials (identity, bucket, class, device, target, policy, outcome, "
+                  "at, templates, text) SELECT x'01', NULL, class, device, target, policy, "
+                  "outcome, at, templates, text FROM trials WHERE id = 1;"
+                  "INSERT INTO trials (identity, bucket, class, device, target, policy, outcome, "
+                  "at, templates, text) SELECT x'02', bucket, class, NULL, target, policy, "
+                  "outcome, at, templates, text FROM trials WHERE id = 1");
+  struct ft_store *const store = open_store(&fixture);
+  assert_ok(export_all(store, &export));
+  ck_assert_int_eq(export.trials, 2);
+  ft_store_close(store);
+}
+END_TEST
+
+/* Lines that fill no buffer are written when the file is closed, others before. */
+START_TEST(a_full_disk_ships_no_lines) {
+  struct ft_export export = {.may_be_empty = false};
+  struct rlimit before;
+  char lines[160];
+  snprintf(lines, sizeof lines, "%s/lines.trials", fixture.root);
+  struct ft_store *const store = open_store(&fixture);
+  for (int i = 0; i < 20 * _i; i++) {
+    struct ft_trial trial = make_trial(PROBLEM, CLASS_H200, 1, 100);
+    trial.at += i;
+    assert_ok(ft_store_trial_put(store, &trial));
+  }
+  assert_ok(export_all(store, &export)); /* what it reads is open from here on */
+  signal(SIGXFSZ, SIG_IGN);
+  ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &before), 0);
+  ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &(struct rlimit){0, before.rlim_max}), 0);
+  const int status = ft_store_export(store, "sm_90", NULL, lines, &export);
+  ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &before), 0);
+  ck_assert_int_eq(status, FT_E_CACHE);
+  ck_assert_int_ne(access(lines, F_OK), 0);
+  assert_ok(ft_store_export(store, "sm_90", NULL, lines, &export));
+  ck_assert_int_ge(export.trials, 2 + 19 * _i);
+  ft_store_close(store);
+}
+END_TEST
+
+START_TEST(a_link_is_not_replaced) {
+  struct ft_export export;
+  char target[160];
+  snprintf(target, sizeof target, "%s/elsewhere", fixture.root);
+  ck_assert_int_eq(symlink(target, shipped), 0);
+  struct ft_store *const store = open_store(&fixture);
+  assert_status(export_all(store, &export), FT_E_CACHE);
+  ck_assert_ptr_nonnull(strstr(ft_detail(), "it is a link"));
+  ck_assert_int_ne(access(target, F_OK), 0);
+  ft_store_close(store);
+}
+END_TEST
+
 START_TEST(missing_kernels_are_counted) {
   struct ft_export export;
   struct ft_store *const store = open_store(&fixture);
@@ -195,6 +255,9 @@ Suite *make_store_export_suite(void) {
   tcase_add_checked_fixture(tests, set_up, tear_down);
   tcase_add_loop_test(tests, a_read_error_replaces_no_good_file, 0, 2);
   tcase_add_loop_test(tests, a_damaged_store_ships_nothing, 0, 4);
+  tcase_add_test(tests, rows_without_a_name_are_passed_over);
+  tcase_add_loop_test(tests, a_full_disk_ships_no_lines, 0, 2);
+  tcase_add_test(tests, a_link_is_not_replaced);
   tcase_add_test(tests, missing_kernels_are_counted);
   tcase_add_test(tests, nothing_is_shipped_only_if_asked_for);
   tcase_add_test(tests, unfinished_files_are_swept);

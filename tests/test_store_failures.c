@@ -19,13 +19,16 @@ static struct ft_trial trial;   /* that names it */
 static struct ft_request request, near;
 static char tuning[128], kernels[128], theirs[2][160];
 static struct bytes saved[2]; /* both user files, sound */
+static struct bytes other[2]; /* the same with a row of another version */
 static int64_t roots[2];      /* the page of an index in each */
+static int64_t table;         /* that of the trials */
+static struct bytes bundle;   /* of the layer */
 static char current[48];      /* what fails */
 static int answer;            /* of SQLite, where that fails */
 
 /* -- the files to begin with ---------------------------------------------------------------- */
 
-enum begin { EMPTY, FULL, DAMAGED_ROW, DAMAGED_SCHEMA, DAMAGED_INDEX };
+enum begin { EMPTY, FULL, REFUSED, DAMAGED_KERNEL, DAMAGED_ROW, DAMAGED_SCHEMA, DAMAGED_INDEX };
 
 enum { PAGE = 8192 };
 
@@ -44,11 +47,28 @@ static void begin_with(enum begin begin) {
   write_bytes(tuning, saved[0].data, saved[0].size);
   write_bytes(kernels, saved[1].data, saved[1].size);
   ck_assert_int_eq(chmod(tuning, 0600) | chmod(kernels, 0600), 0);
-  if (begin == DAMAGED_ROW) run_sql(kernels, "UPDATE kernels SET text = 'no kernel' WHERE id = 2");
-  if (begin == DAMAGED_SCHEMA) write_spoilt(kernels, &saved[1], 1);
+  if (begin == REFUSED) {
+    ck_assert_int_eq(unlink(kernels), 0);
+    run_sql(kernels, "PRAGMA application_id = 77; CREATE TABLE of_others (x)");
+  }
+  if (begin == DAMAGED_KERNEL || begin == DAMAGED_ROW)
+    run_sql(kernels, "UPDATE kernels SET used = 0;"
+                     "UPDATE kernels SET text = 'no kernel' WHERE id = 2");
+  if (begin == DAMAGED_ROW) write_spoilt(tuning, &saved[0], table);
+  if (begin == DAMAGED_SCHEMA) {
+    struct bytes file = read_bytes(tuning);
+    char log[160];
+    write_spoilt(kernels, &saved[1], 1);
+    file.data[16] = 0x10; /* pages of another size */
+    file.data[18] = 0xFF;
+    write_bytes(tuning, file.data, file.size);
+    free(file.data);
+    snprintf(log, sizeof log, "%s-wal", tuning);
+    write_bytes(log, "no log of SQLite", 16);
+  }
   if (begin != DAMAGED_INDEX) return;
-  write_spoilt(tuning, &saved[0], roots[0]);
-  write_spoilt(kernels, &saved[1], roots[1]);
+  write_spoilt(tuning, &other[0], roots[0]);
+  write_spoilt(kernels, &other[1], roots[1]);
 }
 
 static void count_warning(void *payload, const char *message) {
@@ -156,12 +176,31 @@ static int delete_some(struct ft_store *store) {
   return status != FT_OK ? status : second;
 }
 
-static int export_it(struct ft_store *store) {
+/* Both rows are to be renewed, and one is damaged: the layer has it. */
+static int heal(struct ft_store *store) {
+  const int status = take(store, &lab.kernels[0]);
+  const int second = take(store, &lab.kernels[1]);
+  return status != FT_OK ? status : second;
+}
+
+static int export_lines(struct ft_store *store) {
   struct ft_export export = {.may_be_empty = false};
   char file[160];
+  snprintf(file, sizeof file, "%s/again.trials", lab.fixture.root);
+  const int status = ft_store_export(store, "sm_90", NULL, file, &export);
+  expect(status != FT_OK || export.trials == 2, "an export lacks rows");
+  return status;
+}
+
+static int export_it(struct ft_store *store) {
+  struct ft_export export = {.may_be_empty = false};
+  char file[160], left[200];
   snprintf(file, sizeof file, "%s/again.fatune", lab.fixture.root);
+  snprintf(left, sizeof left, "%s.unfinished-a1B2c3", file);
+  close(open(left, O_CREAT | O_WRONLY, 0600));
   const int status = ft_store_export(store, "sm_90", NULL, file, &export);
   expect(status != FT_OK || (export.trials == 2 && export.kernels == 2), "an export lacks rows");
+  ft_trust_unsign(file);
   return status != FT_OK ? status : ft_trust_sign(file, &lab.trusted, "again");
 }
 
@@ -183,6 +222,16 @@ static int repair(struct ft_store *store) {
   return status == FT_OK && left > 0 ? FT_E_CACHE : status;
 }
 
+/* Another application's file. */
+static int repair_refused(struct ft_store *store) {
+  struct ft_store_verdict verdict;
+  const int status = ft_store_verify(store, true, &verdict);
+  expect(status != FT_OK || (verdict.damaged == 1 && verdict.left == 1), "it was not refused");
+  expect(!verdict.mended[FT_STORE_KERNELS].kept, "it was mended");
+  ft_store_verdict_free(&verdict);
+  return status;
+}
+
 static int look_through(struct ft_store *store) {
   struct ft_bundle_verdict verdict;
   const int status = ft_store_verify_bundle(store, lab.bundle, &verdict);
@@ -198,19 +247,42 @@ static int claim(struct ft_store *store) {
   return status;
 }
 
-/* Layers that FATUNE_TRUST asks a signature of are opened and closed. */
-static int open_signed(struct ft_store *before) {
-  const struct ft_store_options options = options_now();
-  struct ft_store *store = NULL;
-  int layers = 0, status;
+/* A layer that is asked a signature of, by FATUNE_TRUST or for its place, or is not, and one inside
+ * the library, are opened and closed. */
+static int open_layers(struct ft_store *before) {
+  static const struct {
+    const char *policy;
+    mode_t mode;
+  } rounds[] = {{"signed", 0755}, {"owner", 0777}, {"owner", 0755}};
+  struct ft_store_options options = options_now();
+  int count = 0, status = FT_OK;
   (void)before;
-  setenv("FATUNE_TRUST", "signed", 1);
-  status = ft_store_open(&store, &options);
-  if (status == FT_OK) {
-    const struct ft_store_layer *const found = ft_store_layers(store, &layers);
-    status = layers == 1 && found[0].used ? take(store, &lab.kernels[1]) : FT_E_NOT_FOUND;
+  options.library_folder = lab.fixture.root; /* without a layer */
+  options.shipped = bundle.data;
+  options.shipped_size = bundle.size;
+  setenv("FATUNE_SHIPPED", "on", 1);
+  for (int i = 0; i < 3 && status == FT_OK; i++) {
+    struct ft_store *store = NULL;
+    setenv("FATUNE_TRUST", rounds[i].policy, 1);
+    (void)chmod(lab.layers, rounds[i].mode);
+    status = ft_store_open(&store, &options);
+    const struct ft_store_layer *const found = store ? ft_store_layers(store, &count) : NULL;
+    if (status == FT_OK && !(count == 2 && found[0].used && found[1].used)) status = FT_E_NOT_FOUND;
+    if (status == FT_OK) status = take(store, &lab.kernels[1]);
+    ft_store_close(store);
   }
   unsetenv("FATUNE_TRUST");
+  unsetenv("FATUNE_SHIPPED");
+  return status;
+}
+
+static int take_in_to_memory(struct ft_store *before) {
+  struct ft_store_options options = options_now();
+  struct ft_store *store = NULL;
+  (void)before;
+  options.memory_only = true;
+  int status = ft_store_open(&store, &options);
+  if (status == FT_OK) status = take_in(store);
   ft_store_close(store);
   return status;
 }
@@ -248,14 +320,18 @@ static const struct {
             {count_rows, FULL},
             {delete_some, FULL},
             {export_it, FULL},
+            {export_lines, FULL},
             {verify, FULL},
+            {repair_refused, REFUSED},
+            {heal, DAMAGED_KERNEL},
             {repair, DAMAGED_ROW},
             {repair, DAMAGED_SCHEMA},
             {repair, DAMAGED_INDEX},
             {look_through, FULL},
             {claim, FULL},
-            {open_signed, FULL},
-            {keep_in_memory, FULL}};
+            {open_layers, FULL},
+            {keep_in_memory, FULL},
+            {take_in_to_memory, EMPTY}};
 
 enum { USES = sizeof uses / sizeof uses[0] };
 
@@ -274,18 +350,28 @@ static void set_up(void) {
   snprintf(kernels, sizeof kernels, "%s/kernels.db", lab.fixture.folder);
   roots[0] = number_of(tuning, ROOT("trials_by_bucket"));
   roots[1] = number_of(kernels, ROOT("kernels_by_source"));
+  table = number_of(tuning, ROOT("trials"));
+  bundle = read_bytes(lab.bundle);
   saved[0] = read_bytes(tuning);
   saved[1] = read_bytes(kernels);
   for (int i = 0; i < 2; i++) {
     snprintf(theirs[i], sizeof theirs[i], "%s/theirs%d.db", lab.fixture.root, i);
     write_bytes(theirs[i], saved[i].data, saved[i].size);
   }
+  add_strange_trial(theirs[0], "strange", "x'00'");
+  run_sql(theirs[1], "INSERT INTO kernels (key, source, target, used, identity, text, log, image) "
+                     "SELECT x'00', source, target, used, identity, text, log, image FROM kernels "
+                     "WHERE id = 1");
+  trust_lab_forge_text(theirs[1], 3, "threads=", "strange=");
+  for (int i = 0; i < 2; i++) other[i] = read_bytes(theirs[i]);
   ck_assert_int_eq(sqlite3_shutdown(), SQLITE_OK);
   fault_calls_begin();
 }
 
 static void tear_down(void) {
   for (int i = 0; i < 2; i++) free(saved[i].data);
+  for (int i = 0; i < 2; i++) free(other[i].data);
+  free(bundle.data);
   ft_kernel_free(&kernel);
   trust_lab_close(&lab);
 }
@@ -296,16 +382,22 @@ static void assert_sound(int which) {
   const bool deletes = uses[which].use == delete_some;
   int64_t checked, damaged;
   lab.fixture.warning_count = 0;
+  if (begin == REFUSED) {
+    ck_assert_msg(number_of(kernels, "PRAGMA application_id") == 77, "%s: it was changed", current);
+    write_bytes(kernels, saved[1].data, saved[1].size);
+  }
   struct ft_store *const store = open_store(&lab.fixture);
-  assert_ok(verify_store(store, begin > FULL, &checked, &damaged));
-  ck_assert_msg(begin > FULL || damaged == 0, "use %d, %s: %lld damaged", which, current,
+  assert_ok(verify_store(store, begin > REFUSED, &checked, &damaged));
+  ck_assert_msg(begin > REFUSED || damaged == 0, "use %d, %s: %lld damaged", which, current,
                 (long long)damaged);
   if (!deletes && begin != EMPTY) {
     const bool first = take(store, &lab.kernels[0]) == FT_OK;
     const bool second = take(store, &lab.kernels[1]) == FT_OK;
-    ck_assert_msg(first && (second || begin == DAMAGED_ROW), "use %d, %s: kernels are lost", which,
-                  current);
-    ck_assert_int_ge(number_of(tuning, "SELECT count(*) FROM trials"), 2);
+    ck_assert_msg(first && (second || begin == DAMAGED_KERNEL || begin == DAMAGED_ROW),
+                  "use %d, %s: kernels are lost", which, current);
+    if (begin != DAMAGED_ROW) /* there it is a table without a root */
+      ck_assert_int_ge(number_of(tuning, "SELECT count(*) FROM trials"),
+                       begin == DAMAGED_INDEX ? 3 : 2);
   }
   assert_ok(put(store));
   assert_ok(take(store, &kernel));

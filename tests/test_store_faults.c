@@ -58,7 +58,8 @@ static const char *const obstacles[] = {"folder",      "pipe",       "socket", "
                                         "dangling",    "foreign",    "newer",  "others write",
                                         "application", "unfinished", "grown"};
 /* Nobody can use these as they are. */
-static const char *const wrecks[] = {"text", "pointer", "noise", "half", "no tables", "misread"};
+static const char *const wrecks[] = {"text",      "pointer", "noise",     "half",
+                                     "no tables", "misread", "renumbered"};
 
 /* Another application's file whose newest rows are in its write-ahead log only. */
 static void place_unfinished(const char *path) {
@@ -107,6 +108,7 @@ static void place(const char *kind, const char *path) {
                   "CREATE TABLE kernels (key); CREATE TABLE trials (x);");
   if (strcmp(kind, "grown") == 0)
     place_version(path, "PRAGMA user_version = 34; CREATE TABLE more (x);");
+  if (strcmp(kind, "renumbered") == 0) place_version(path, "PRAGMA user_version = 34");
   if (strcmp(kind, "misread") == 0)
     place_version(path, "PRAGMA user_version = 34; PRAGMA writable_schema = ON;"
                         "UPDATE sqlite_schema SET name = 'Trials_by_class', "

@@ -203,21 +203,27 @@ static void mend(int64_t saved_kernels, int64_t saved_trials) {
   ft_store_close(store);
 }
 
-/* A spoilt header costs no row, be they in the file or in its log. */
+/* A spoilt header costs no row, be they in the file or in its log; nor does one that names another
+ * application, before a schema that cannot be read. */
 START_TEST(a_spoilt_header_costs_nothing) {
+  static const struct {
+    bool logs;
+    size_t begin, end;
+  } spoilt[] = {{false, 0, 8192}, {true, 0, 100}, {false, 68, 8192}};
   char path[192];
-  for (int logs = 0; logs < 2; logs++) {
-    restore(logs > 0);
+  for (int n = 0; n < 3; n++) {
+    const bool logs = spoilt[n].logs;
+    restore(logs);
     for (int i = 0; i < 2; i++) {
       path_of(names[i], path);
       struct bytes file = read_bytes(path);
-      for (size_t k = 0; k < (logs ? 100 : 8192); k++)
+      for (size_t k = spoilt[n].begin; k < spoilt[n].end; k++)
         file.data[k] = (unsigned char)dice_bits(&fixture.dice);
       write_bytes(path, file.data, file.size);
       free(file.data);
     }
     mend(logs ? KERNELS : KERNELS / 2, logs ? TRIALS : TRIALS / 2);
-    write_and_verify(logs);
+    write_and_verify(n);
   }
 }
 END_TEST
@@ -258,32 +264,63 @@ START_TEST(a_cut_costs_what_is_cut_off) {
 }
 END_TEST
 
-/* Rows of another version are sound: a repair keeps them, whatever else is damaged. */
+/* Rows of another version are sound: a repair keeps them, whatever else is damaged. One that lacks
+ * what no row may lack is damaged. */
 START_TEST(rows_of_another_version_are_saved) {
   char path[192];
   restore(false);
   path_of("tuning.db", path);
-  struct ft_hasher hasher;
-  static const char text[] = "bucket=\"forward bf16 d64 nq128\" flavour=strange";
-  ft_hasher_init(&hasher);
-  ft_hasher_section(&hasher, "trial", text, sizeof text - 1);
-  const struct ft_digest identity = ft_hasher_final(&hasher);
-  char hex[FT_DIGEST_HEX], sql[600];
-  ft_digest_hex(&identity, hex);
-  snprintf(sql, sizeof sql,
-           "INSERT INTO trials (identity, bucket, class, device, target, policy, outcome, at, "
-           "templates, text) VALUES (x'%s', 'forward bf16 d64 nq128', 'c', 'd', 't', 'p', 'ok', 1, "
-           "x'00', '%s'); UPDATE trials SET text = text || ' ' WHERE id = 3",
-           hex, text);
-  run_sql(path, sql);
+  add_strange_trial(path, "strange", "x'00'");
+  if (_i == 1) add_strange_trial(path, "stranger", "NULL");
+  run_sql(path, "UPDATE trials SET text = text || ' ' WHERE id = 3");
   struct ft_store *const store = open_store(&fixture);
   struct ft_store_verdict verdict;
   assert_ok(ft_store_verify(store, true, &verdict));
-  ck_assert_int_eq(verdict.damaged, 1);
+  ck_assert_int_eq(verdict.left, 0);
   ck_assert_int_eq(verdict.mended[FT_STORE_TUNING].saved, TRIALS / 2);
   ft_store_verdict_free(&verdict);
   ft_store_close(store);
   ck_assert_int_eq(number_of(path, "SELECT count(*) FROM trials WHERE device = 'd'"), 1);
+}
+END_TEST
+
+/* A row larger than any of ours, in a file with a damaged header. */
+START_TEST(a_row_too_large_is_left_out) {
+  char path[192];
+  struct ft_store_verdict verdict;
+  restore(false);
+  path_of("kernels.db", path);
+  run_sql(path, "UPDATE kernels SET image = zeroblob(70000000) WHERE id = 2");
+  const int file = open(path, O_WRONLY);
+  ck_assert_int_eq(pwrite(file, "\xFF", 1, 18), 1);
+  close(file);
+  struct ft_store *const store = open_store(&fixture);
+  assert_ok(ft_store_verify(store, true, &verdict));
+  ck_assert_int_eq(verdict.left, 0);
+  ck_assert_int_eq(verdict.mended[FT_STORE_KERNELS].saved, KERNELS / 2 - 1);
+  ft_store_verdict_free(&verdict);
+  ft_store_close(store);
+}
+END_TEST
+
+/* Every file has all tables. One that is not of its kind is no kernel to be deleted. */
+START_TEST(a_damaged_trial_among_kernels_is_mended) {
+  char path[192], sql[400];
+  struct ft_store_verdict verdict;
+  restore(false);
+  path_of("tuning.db", path);
+  snprintf(sql, sizeof sql,
+           "ATTACH '%s' AS theirs; INSERT INTO main.trials SELECT * FROM theirs.trials "
+           "WHERE id = 1; UPDATE main.trials SET text = text || ' '",
+           path);
+  path_of("kernels.db", path);
+  run_sql(path, sql);
+  struct ft_store *const store = open_store(&fixture);
+  assert_ok(ft_store_verify(store, true, &verdict));
+  ck_assert(verdict.damaged == 1 && verdict.left == 0);
+  ck_assert_int_eq(verdict.mended[FT_STORE_KERNELS].saved, KERNELS / 2);
+  ft_store_verdict_free(&verdict);
+  ft_store_close(store);
 }
 END_TEST
 
@@ -381,7 +418,9 @@ Suite *make_store_repair_suite(void) {
   tcase_add_test(tests, a_spoilt_header_costs_nothing);
   tcase_add_test(tests, a_wrong_page_size_is_mended);
   tcase_add_test(tests, a_cut_costs_what_is_cut_off);
-  tcase_add_test(tests, rows_of_another_version_are_saved);
+  tcase_add_loop_test(tests, rows_of_another_version_are_saved, 0, 2);
+  tcase_add_test(tests, a_row_too_large_is_left_out);
+  tcase_add_test(tests, a_damaged_trial_among_kernels_is_mended);
   tcase_add_loop_test(tests, a_failing_disk_is_no_damage, 0, 6);
   tcase_add_loop_test(tests, a_failing_disk_spoils_no_repair, 0, 2);
   suite_add_tcase(suite, tests);

@@ -1,8 +1,8 @@
 /* test_trust.c: which files a store trusts: by keys and signatures in minisign's format, by who
  * can write to their place, by FATUNE_TRUST. in -> out: files made by minisign 0.11 (tests/signed),
- * keys and bundles made here
- * -> Check suite. */
+ * keys and bundles made here -> Check suite. */
 #include <sodium.h>
+#include <sys/resource.h>
 
 #include "cache/place.h"
 #include "cache/trust.h"
@@ -137,6 +137,30 @@ START_TEST(passphrases_open_keys) {
 }
 END_TEST
 
+/* What minisign itself asks for is 1 GiB. */
+START_TEST(a_passphrase_takes_memory) {
+  struct ft_secret_key key;
+  struct rlimit before;
+  unsigned char blob[158];
+  char text[512], line[256];
+  size_t size = 0;
+  hide_key(&lab.trusted, "correct horse", 1 << 30, text);
+  line_of(text, 1, line);
+  ck_assert_int_eq(sodium_base642bin(blob, sizeof blob, line, strlen(line), NULL, &size, NULL,
+                                     sodium_base64_VARIANT_ORIGINAL),
+                   0);
+  put_little_endian(blob + 38, 1 << 25);
+  sodium_bin2base64(line, sizeof line, blob, sizeof blob, sodium_base64_VARIANT_ORIGINAL);
+  snprintf(text, sizeof text, "untrusted comment: x\n%s\n", line);
+  ck_assert_int_eq(getrlimit(RLIMIT_AS, &before), 0);
+  ck_assert_int_eq(setrlimit(RLIMIT_AS, &(struct rlimit){600 << 20, before.rlim_max}), 0);
+  const int status = ft_secret_key_parse(&key, text, "correct horse");
+  ck_assert_int_eq(setrlimit(RLIMIT_AS, &before), 0);
+  ck_assert_int_eq(status, FT_E_MEMORY);
+  ck_assert_ptr_nonnull(strstr(ft_detail(), "it takes 1024 MiB"));
+}
+END_TEST
+
 static const char *const no_keys[] = {
     "",
     "untrusted comment: x",
@@ -144,6 +168,7 @@ static const char *const no_keys[] = {
     "untrusted comment: x\nRW\n",
     "comment: x\nRWRW3BSqujl//4pGwA2WEc35lbO1ho69RHb8aWWMu7AmAARZ5FnWEr4m\n",
     "untrusted comment: x\nRWRW3BSqujl//4pGwA2WEc35lbO1ho69RHb8aWWMu7AmAARZ5FnWEr4mAAAA\n",
+    "untrusted comment: x\nRWRW3BSqujl//4pGwA2WEc35lbO1ho69RHb8aWWMu7AmAARZ5FnWEr4m!\n",
     "untrusted comment: x\nXXRW3BSqujl//4pGwA2WEc35lbO1ho69RHb8aWWMu7AmAARZ5FnWEr4m\n",
     "untrusted comment: x\n!WRW3BSqujl//4pGwA2WEc35lbO1ho69RHb8aWWMu7AmAARZ5FnWEr4m\n"};
 
@@ -179,13 +204,26 @@ START_TEST(keys_that_are_none_are_counted) {
 END_TEST
 
 START_TEST(a_comment_is_one_line_of_bounded_length) {
-  struct ft_text text = FT_TEXT_INIT;
-  char longest[4200];
+  struct ft_text text = FT_TEXT_INIT, longer = FT_TEXT_INIT, comment = FT_TEXT_INIT;
+  struct ft_public_key trusted;
+  char longest[4200], lines[4][256];
+  char *const public = text_of(lab.key_file);
+  int index;
   assert_status(ft_signature_make(&lab.trusted, "x", 1, "two\nlines", &text), FT_E_ARGUMENT);
   memset(longest, 'x', sizeof longest - 1);
   longest[sizeof longest - 1] = '\0';
   assert_status(ft_signature_make(&lab.trusted, "x", 1, longest, &text), FT_E_ARGUMENT);
-  ft_text_free(&text);
+  ft_text_clear(&text);
+  assert_ok(ft_signature_make(&lab.trusted, "x", 1, "a comment", &text));
+  for (int i = 0; i < 4; i++) line_of(text.data, i, lines[i]);
+  ft_text_add(&longer, "%s\n%s\n%s%s\n%s\n", lines[0], lines[1], lines[2], longest, lines[3]);
+  assert_ok(ft_public_key_parse(&trusted, public));
+  assert_ok(ft_signature_check(text.data, "x", 1, &trusted, 1, &index, &comment));
+  assert_status(ft_signature_check(longer.data, "x", 1, &trusted, 1, &index, &comment), FT_E_CACHE);
+  ck_assert_str_eq(comment.data, "a comment");
+  struct ft_text *const texts[] = {&text, &longer, &comment};
+  for (int i = 0; i < 3; i++) ft_text_free(texts[i]);
+  free(public);
 }
 END_TEST
 
@@ -299,7 +337,8 @@ START_TEST(a_signature_makes_up_for_a_place) {
   ck_assert_int_eq(trust_lab_served(&lab, "owner"), 3);
   ck_assert_int_eq(trust_lab_served(&lab, "signed"), 3);
   assert_warnings(&lab.fixture, 0);
-  ck_assert_int_eq(unlink(lab.signature), 0);
+  ft_trust_unsign(lab.bundle);
+  ck_assert_int_ne(access(lab.signature, F_OK), 0);
   ck_assert_int_eq(trust_lab_served(&lab, "owner"), 0);
   ck_assert_int_eq(trust_lab_served(&lab, "signed"), 0);
   assert_warnings(&lab.fixture, 2);
@@ -427,8 +466,6 @@ START_TEST(the_program_signs_and_verifies) {
   snprintf(line, sizeof line, "cache verify '%s'", bundle);
   expect(line, 6);
   expect("cache export --allow-empty --gpu sm_80 -o /dev/null/x --sign /nowhere/key", 2);
-  unsetenv("FATUNE_SYSTEM_PATH");
-  unsetenv("FATUNE_TRUST");
 }
 END_TEST
 
@@ -439,6 +476,7 @@ Suite *make_trust_suite(void) {
   tcase_add_test(tests, signatures_are_minisigns_to_the_letter);
   tcase_add_test(tests, a_bundle_signed_by_minisign_is_served);
   tcase_add_test(tests, passphrases_open_keys);
+  tcase_add_test(tests, a_passphrase_takes_memory);
   tcase_add_loop_test(tests, what_is_no_key_is_refused, 0, (int)(sizeof no_keys / sizeof *no_keys));
   tcase_add_test(tests, a_comment_is_one_line_of_bounded_length);
   tcase_add_test(tests, keys_that_are_none_are_counted);

@@ -31,6 +31,7 @@ static struct {
   enum fault_kind kind;
   bool ever;
   long n;
+  void (*act)(void);
   _Atomic(long) count;
   _Atomic(bool) armed;
 } fault;
@@ -78,6 +79,11 @@ bool fault_calls_fails(enum fault_kind kind) {
   if (!fault.armed || fault.kind != kind) return false;
   const long count = ++fault.count;
   if (places.callers) note_place(count);
+  if (count == fault.n && fault.act) {
+    fault.armed = false;
+    fault.act();
+    return false;
+  }
   return count == fault.n || (fault.ever && fault.n > 0 && count > fault.n);
 }
 
@@ -166,6 +172,8 @@ int __real_mkstemp(char *pattern);
 int __real_stat(const char *path, struct stat *state);
 int __real_lstat(const char *path, struct stat *state);
 int __real_fstat(int file, struct stat *state);
+int __real_fstatat(int folder, const char *name, struct stat *state, int flags);
+int __real_chmod(const char *path, mode_t mode);
 int __real_close(int file);
 int __real_fchmod(int file, mode_t mode);
 off_t __real_lseek(int file, off_t to, int from);
@@ -178,6 +186,8 @@ int __real_euidaccess(const char *path, int mode);
 int __real_access(const char *path, int mode);
 int __wrap_euidaccess(const char *path, int mode);
 int __wrap_access(const char *path, int mode);
+int __wrap_fstatat(int folder, const char *name, struct stat *state, int flags);
+int __wrap_chmod(const char *path, mode_t mode);
 int __wrap_close(int file);
 int __wrap_fchmod(int file, mode_t mode);
 off_t __wrap_lseek(int file, off_t to, int from);
@@ -254,6 +264,14 @@ int __wrap_lstat(const char *path, struct stat *state) {
 
 int __wrap_fstat(int file, struct stat *state) {
   return WITHOUT_FILE(__real_fstat(file, state), EIO);
+}
+
+int __wrap_fstatat(int folder, const char *name, struct stat *state, int flags) {
+  return WITHOUT_FILE(__real_fstatat(folder, name, state, flags), EIO);
+}
+
+int __wrap_chmod(const char *path, mode_t mode) {
+  return WITHOUT_FILE(__real_chmod(path, mode), EPERM);
 }
 
 FILE *__wrap_fopen(const char *path, const char *mode) {
@@ -354,8 +372,14 @@ void fault_calls_arm(enum fault_kind kind, long n, bool ever) {
   fault.kind = kind;
   fault.n = n;
   fault.ever = ever;
+  fault.act = NULL;
   fault.count = 0;
   fault.armed = true;
+}
+
+void fault_calls_act(enum fault_kind kind, long n, void (*act)(void)) {
+  fault_calls_arm(kind, n, false);
+  fault.act = act;
 }
 
 void fault_calls_note_places(int callers) {

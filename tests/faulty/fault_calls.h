@@ -16,6 +16,9 @@ void fault_calls_begin(void);
 /* From here on calls are counted, and the n-th fails; 0: none. */
 void fault_calls_arm(enum fault_kind kind, long n, bool ever);
 
+/* Instead, act is called once, just before the n-th: what another process may do at that moment. */
+void fault_calls_act(enum fault_kind kind, long n, void (*act)(void));
+
 /* What a call of SQLite answers that fails; SQLITE_NOMEM if nothing else was said. */
 void fault_database_by(int answer);
 
