@@ -1,6 +1,6 @@
 """distributed.py: attention over several GPUs beside one GPU with the same work, and beside PyTorch's context parallel.
-in -> out: bf16, d 128, 32 query heads on 8, causal, 16k and 64k tokens a GPU, a window of 4096, a million tokens of 8 heads
--> milliseconds of a forward and of a forward with its backward for each scheme, the share of what one GPU's time divided
+in -> out: bf16, d 128, 32 query heads on 8, causal, 16k and 64k tokens a GPU, a window of 4096, documents of random lengths,
+a million tokens of 8 heads -> milliseconds of a forward and of a forward with its backward for each scheme, the share of what one GPU's time divided
 by the number of GPUs would be, memory, errors against float32.
 
     torchrun --nproc-per-node 4 bench/distributed.py --build build/portable      # over NCCL
@@ -154,6 +154,34 @@ def measure_many(torch, fatune, options, ranks, rows, causal, window, report):
                        both_share=one[1] / step)
 
 
+def documents_of(rows, seed=0):
+    """First rows of documents of random lengths, most of them short, then all rows."""
+    import random
+    source, starts = random.Random(seed), [0]
+    while starts[-1] < rows:
+        starts.append(min(rows, starts[-1] + 64 * max(1, round(2 ** source.uniform(2, 9)))))
+    return starts
+
+
+def measure_documents(torch, fatune, options, ranks, rank, report, rows=2**18):
+    """Causal documents, packed: each process's share of all rows beside one GPU with all of them."""
+    rounds, starts = (3 if options.quick else 7), documents_of(rows)
+    numbers = torch.tensor(starts, dtype=torch.int32, device="cuda")
+    whole = [tensor.transpose(1, 2).squeeze(0).contiguous() for tensor in tensors(torch, rows)]
+    one = [timed(torch, call, rounds) / ranks
+           for call in both(torch, lambda q, k, v: fatune.varlen(q, k, v, numbers, numbers, causal=True), *whole)]
+    del whole
+    q, k, v, dout = tensors(torch, rows // ranks, seed=rank)
+    for scheme in ("gather", "ulysses", None):
+        def function(q, k, v, scheme=scheme):
+            return fatune.distributed.attention(q, k, v, causal=True, documents=starts, scheme=scheme)
+        forward, step = (timed(torch, call, rounds) for call in both(torch, function, q, k, v, dout))
+        if rank == 0:
+            report.add(what=f"{len(starts) - 1} documents, {scheme or 'chosen'}", processes=ranks, tokens=rows // ranks,
+                       one_gpu_ms=one[0], forward_ms=forward, forward_share=one[0] / forward, one_gpu_both_ms=one[1],
+                       both_ms=step, both_share=one[1] / step)
+
+
 def measure_memory(torch, fatune, ranks, rank, report):
     """A million tokens, 8 heads: bytes beyond the shards."""
     rows = 2**20 // ranks
@@ -240,6 +268,7 @@ def main():
         for rows in options.tokens:
             measure_many(torch, fatune, options, ranks, rows, True, None, report)
         measure_many(torch, fatune, options, ranks, options.tokens[-1], True, (4096, 0), report)
+        measure_documents(torch, fatune, options, ranks, rank, report)
         measure_memory(torch, fatune, ranks, rank, report)
     report.write()
     torch.distributed.destroy_process_group()

@@ -271,7 +271,7 @@ class Call:
         self._forward = self._backward = None  # then what _prepare gave
         self.node = None  # then a function (q, k, v) -> O that PyTorch differentiates without Python
         self._lse = None  # of new_lse
-        self.gradient_dtype = None  # that of each tensor
+        self._of_gradients = {}  # what new ones have that is not as of their tensors
 
     def take_descales(self, descales, q):
         """The factors of q, k and v, for the batch entries and heads of the call."""
@@ -299,7 +299,7 @@ class Call:
         """O, or the gradients, are float32 where tensors have 16 bits. Before anything is run."""
         import torch
         if self.o_dtype in (torch.float16, torch.bfloat16):
-            self.o_dtype, self.gradient_dtype, self._o_as_q = torch.float32, torch.float32, False
+            self.o_dtype, self._of_gradients, self._o_as_q = torch.float32, {"dtype": torch.float32}, False
             self._class["dtype_o"] = s.O_FP32
 
     def has_rows(self):
@@ -325,7 +325,7 @@ class Call:
     def new_gradients(self, *tensors):
         """Memory for the gradients of q, k and v."""
         import torch
-        return [torch.empty_like(tensor, dtype=self.gradient_dtype) for tensor in tensors]
+        return [torch.empty_like(tensor, **self._of_gradients) for tensor in tensors]
 
     def want_gradients(self):
         """Names and tensors of what is captured and requires gradients, which the backward then makes."""

@@ -41,7 +41,7 @@ class _Call(Call):
     def new_gradients(self, *tensors):
         """Kernels write no row that no sequence uses, and which rows those are the device alone knows."""
         import torch
-        return [torch.zeros_like(tensor, dtype=self.gradient_dtype) for tensor in tensors]
+        return [torch.zeros_like(tensor, **self._of_gradients) for tensor in tensors]
 
     def _arguments(self, *tensors, **options):
         arguments = super()._arguments(*tensors, **options)

@@ -302,9 +302,10 @@ def exactness(rank, ranks):
     """Against float64 several processes err no more than one: parts are not rounded to 16 bits before they are summed."""
     fatune.emulate("a100")
     seed = int(os.environ.get("FATUNE_TEST_SEED", 0))
-    for dtype, causal, heads_kv in ((torch.bfloat16, True, 2), (torch.float16, False, 1)):
+    cases = [(torch.bfloat16, True, 2), (torch.float16, False, 1)]
+    for dtype, causal, heads_kv in cases if os.environ.get("FATUNE_TEST_SLOW") == "1" else cases[seed % 2:][:1]:
         rows = 192 * ranks
-        q, k, v, dout = (tensor.to(dtype) for tensor in tensors(2, heads_kv, rows, 64, batch=1, seed=seed))
+        q, k, v, dout = (tensor.to(dtype) for tensor in tensors(2, heads_kv, rows, 32, batch=1, seed=seed))
         options = {"causal": causal, "window": None, "dropout": 0, "layout": "bhsd"}
         out, _, gradients = whole_reference(q, k, v, dout, torch.zeros(1, 2, rows), options, None)
         leaves = [tensor.clone().requires_grad_() for tensor in (q, k, v)]

@@ -8,7 +8,8 @@ from ._heads import heads_of
 
 SCHEMES = ("ring", "gather", "ulysses", "mesh")
 
-# What the model knows of machines. The figures are round ones, and of the H200: they rank schemes, and predict no time.
+# What the model knows of machines. The figures are guesses, round ones for an H200, until they are measured on several GPUs:
+# they rank schemes, and predict no time.
 Link = collections.namedtuple("Link", "bytes_per_second latency")
 NEAR = Link(300e9, 10e-6)   # NVLink, each way
 FAR = Link(40e9, 25e-6)     # a network adapter for each GPU
