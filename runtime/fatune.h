@@ -144,9 +144,12 @@ FATUNE_API void fatune_session_close(fatune_session *session);
 /* ---- request ------------------------------------------------------------------------- */
 
 typedef enum fatune_pass { FATUNE_FORWARD, FATUNE_BACKWARD } fatune_pass;
-/* E4M3: Q, K, V are 8-bit floats (OCP E4M3), O is bf16 or fp16; a forward, no dropout, on sm_90,
- * head dims multiples of 16. FP32, TF32: tensors are fp32, sm_80 on. */
+/* E4M3: Q, K, V are 8-bit floats (OCP E4M3, PyTorch's float8_e4m3fn), O is bf16 or fp16; forwards
+ * alone, without dropout, on sm_90, head dims multiples of 16. FP32, TF32: all tensors are fp32,
+ * from sm_80 on; TF32 is faster, and rounds what it multiplies. */
 typedef enum { FATUNE_FP16, FATUNE_BF16, FATUNE_E4M3, FATUNE_FP32, FATUNE_TF32 } fatune_dtype;
+/* Of O. The default is that of Q, or with E4M3 bf16. FP16 is for E4M3; FP32 for dtypes of 16 bits,
+ * and in a backward for dQ, dK and dV. */
 typedef enum { FATUNE_O_DEFAULT, FATUNE_O_FP16, FATUNE_O_FP32 } fatune_dtype_o;
 /* Which keys j query i sees. */
 typedef enum fatune_causal {
@@ -192,9 +195,10 @@ typedef struct fatune_request {
   int sinks; /* 1: each row's normaliser has a logit of its query head besides those of its keys */
   /* Of the first group. 1: batch sequences of different lengths; seqlen_q, seqlen_k: of all. */
   int64_t ragged;
-  /* Of the first group. Rows of a page of K and V, a power of two, 0: none; of a forward without
-   * block mask, not e4m3. A fatune_dtype_o: FP16 of e4m3's O, FP32 of 16-bit O or gradients. */
-  int64_t pages, dtype_o;
+  /* Of the first group. Rows of a page, a power of two, where K and V are in pages: a forward's,
+   * without a block mask. 0: they are not. */
+  int64_t pages;
+  int64_t dtype_o; /* of the first group: a fatune_dtype_o */
 } fatune_request;
 
 #define FATUNE_REQUEST_INIT                                                                        \
@@ -209,7 +213,6 @@ typedef struct fatune_request {
  * dN and nqN are required. FATUNE_E_ARGUMENT names the word, or says that the request's size has no
  * room for what the text asks. On failure the request has the INIT value, but for a wrong size. */
 FATUNE_API int fatune_request_parse(fatune_request *request, const char *text);
-
 /* Fills `bucket`, which holds its size (FATUNE_REQUEST_INIT), with the request that stands for all
  * those that a config is chosen for at once: sizes are rounded to powers of two, what a kernel is
  * specialised for is kept. Requests may share a plan at its best speed where the bytes of their
@@ -271,7 +274,6 @@ typedef struct fatune_mask_options {
  * FATUNE_E_NOT_PREPARED while `stream` is being captured; FATUNE_E_DEVICE. */
 FATUNE_API int fatune_mask_make(fatune_mask **mask, fatune_session *session,
                                 const fatune_mask_options *options, void *stream);
-
 /* A mask that the mask function of a score makes: a block is kept where some query of it sees some
  * key of it. A run with such a mask needs a plan whose request has the same score, whose mask
  * function is then evaluated only in blocks that are seen in part. */
@@ -301,7 +303,6 @@ FATUNE_API int fatune_visible_memory_size(fatune_session *session,
  * nothing. FATUNE_E_ARGUMENT names the option; else as fatune_plan_make. */
 FATUNE_API int fatune_visible_mask(fatune_mask **mask, fatune_session *session,
                                    const fatune_visible_options *options);
-
 /* Makes the lists from what the function captures, anew at each call: launches four kernels on
  * `stream` and returns, with the promises of fatune_plan_run, so that a captured graph makes them
  * at each replay. No run may use the mask at the same time. captured: as in fatune_arguments.
@@ -491,7 +492,6 @@ FATUNE_API int fatune_plan_workspace_for(const fatune_plan *plan, const fatune_a
  * same lengths on the same kind of GPU. A backward plan launches three kernels, one after the
  * other; if deterministic, its results are the same bits, too. Ragged plans list tiles first. */
 FATUNE_API int fatune_plan_run(fatune_plan *plan, const fatune_arguments *arguments, void *stream);
-
 /* Writes new rows of K and V, laid out as Q is with heads_kv heads, into k and v of a forward's
  * arguments: row i of n of a batch entry becomes its key seqused_k (none: seqlen_k) - n + i, where
  * there is such a key. Promises and errors as of fatune_merge. */
