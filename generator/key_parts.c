@@ -144,6 +144,67 @@ struct ft_key_parts ft_key_parts_of(const struct ft_walks *walks, const struct f
   return best;
 }
 
+/* ---- rows of a block mask ---- */
+
+static int64_t steps_of_row(const struct ft_mask_rows *rows, int64_t row) {
+  return max_of(1, rows->counts[row] * rows->steps_of_a_block);
+}
+
+/* How many rows have walks of more than so many steps. */
+static int64_t rows_longer_than(const struct ft_mask_rows *rows, int64_t steps) {
+  int64_t first = 0, end = rows->rows;
+  while (first < end) {
+    const int64_t middle = (first + end) / 2;
+    if (steps_of_row(rows, middle) > steps)
+      first = middle + 1;
+    else
+      end = middle;
+  }
+  return first;
+}
+
+/* What the busiest block takes: in each round, at worst, the first of those that are dealt out in
+ * it. Of many rounds some stand for all. */
+static double rounds_us(const struct ft_mask_rows *rows, const struct ft_key_parts *parts,
+                        int64_t slots, double step) {
+  enum { SAMPLES = 16 };
+  const int64_t divided = rows->heads * parts->ranks, all = rows->heads * rows->rows * rows->tiles;
+  const int64_t units = divided * parts->most + all - divided;
+  const int64_t rounds = (units + slots - 1) / slots, sampled = min_of(rounds, SAMPLES);
+  double us = 0;
+  for (int64_t sample = 0; sample < sampled; sample++) {
+    const int64_t unit = sample * rounds / sampled * slots;
+    const int64_t rank = parts->ranks + (unit - divided * parts->most) / rows->heads;
+    const int64_t steps = unit < divided * parts->most
+                              ? parts->steps
+                              : steps_of_row(rows, min_of(rank / rows->tiles, rows->rows - 1));
+    us += (double)steps * step + PART_US;
+  }
+  return us * (double)rounds / (double)max_of(1, sampled);
+}
+
+struct ft_key_parts ft_key_parts_of_rows(const struct ft_mask_rows *rows,
+                                         const struct ft_walks *walks, const struct ft_arch *arch) {
+  static const int64_t counts[] = {2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64};
+  const int64_t slots = slots_of(walks, arch), longest = steps_of_row(rows, 0);
+  const int64_t most = ft_key_parts_most(walks, arch);
+  const double step = step_us(walks, arch, (double)min_of(walks->tiles, slots));
+  struct ft_key_parts best = {.most = 1, .steps = longest};
+  best.us = rounds_us(rows, &best, slots, step);
+  for (size_t n = 0; n < sizeof counts / sizeof *counts && counts[n] <= longest; n++) {
+    struct ft_key_parts tried = {.steps = (longest + counts[n] - 1) / counts[n]};
+    tried.most = (longest + tried.steps - 1) / tried.steps;
+    tried.ranks = rows_longer_than(rows, tried.steps) * rows->tiles;
+    if (rows->heads * tried.ranks * tried.most > most) continue;
+    struct ft_walks divided = *walks;
+    divided.rows = rows->heads * tried.ranks * walks->block_m;
+    tried.merge_us = merging_us(&divided, arch, (double)tried.most);
+    tried.us = rounds_us(rows, &tried, slots, step) + tried.merge_us;
+    if (tried.us < best.us) best = tried;
+  }
+  return best;
+}
+
 int64_t ft_longest_walk(const struct ft_visibility *visibility, int64_t packed, int block_m,
                         int block_n) {
   const int64_t rows = visibility->nq * packed, tiles = (rows + block_m - 1) / block_m;

@@ -39,11 +39,27 @@ void ft_walks_of_request(struct ft_walks *walks, const struct ft_request *reques
 /* Parts of the longest walk; 1: no walk is divided. Shorter walks have a part for each `steps`. */
 struct ft_key_parts {
   int64_t most, steps;
+  int64_t ranks; /* under a block mask: the tiles of a head, longest first, that are divided */
   double us, merge_us; /* estimates: of all; of what is written, read and merged besides */
 };
 
 /* Those that are expected to take least time, or those of a cluster. */
 struct ft_key_parts ft_key_parts_of(const struct ft_walks *walks, const struct ft_arch *arch);
+
+/* Rows of blocks of a block mask, as work tiles take them. */
+struct ft_mask_rows {
+  const int32_t *counts;    /* [rows]: kept blocks, most first */
+  int64_t rows;             /* at least 1 */
+  int64_t tiles;            /* of a row, at least 1 */
+  int64_t steps_of_a_block; /* of a tile's walk */
+  int64_t heads;            /* batch_heads */
+};
+
+/* The same where some walks are longer than others: those with more than `steps` steps are divided,
+ * the first `ranks` tiles of each head. Blocks take parts and then whole tiles, longest first, one
+ * a round; the walks are divided as is expected to take least time, if that is less than whole. */
+struct ft_key_parts ft_key_parts_of_rows(const struct ft_mask_rows *rows,
+                                         const struct ft_walks *walks, const struct ft_arch *arch);
 
 /* So many parts of the longest walk, or as many as it has steps for; 1: none is divided. */
 struct ft_key_parts ft_key_parts_divided(const struct ft_walks *walks, const struct ft_arch *arch,

@@ -25,6 +25,7 @@ const char *ft_schedule_name(enum ft_schedule schedule) {
   case FT_SCHEDULE_BALANCED: return "balanced";
   case FT_SCHEDULE_LPT: return "lpt";
   case FT_SCHEDULE_SPLIT: return "split";
+  case FT_SCHEDULE_LONGEST: return "longest";
   case FT_SCHEDULE_CLUSTER: return "cluster";
   case FT_SCHEDULE_STREAM: return "stream";
   case FT_SCHEDULE_RAGGED: return "ragged";

@@ -13,6 +13,7 @@ enum ft_schedule {
   FT_SCHEDULE_BALANCED, /* persistent blocks take a long and a short tile together */
   FT_SCHEDULE_LPT,      /* longest processing time first, in sections that L2 serves */
   FT_SCHEDULE_SPLIT,    /* parts of tiles whose keys are divided up (generator/key_parts.h) */
+  FT_SCHEDULE_LONGEST,  /* the same of the longest walks under a block mask; whole tiles as LPT */
   FT_SCHEDULE_CLUSTER,  /* the same, where a tile's parts are the blocks of a cluster */
   FT_SCHEDULE_STREAM,   /* equal shares of all steps, where the device knows how many (stream.h) */
   FT_SCHEDULE_RAGGED,   /* a list of tiles of sequences of different lengths, made on the device */
@@ -21,8 +22,8 @@ enum ft_schedule {
 /* The one place that decides. */
 enum ft_schedule ft_schedule_of(const struct ft_request *request, const struct ft_config *config);
 
-/* As in the name of the template part: "static", "balanced", "lpt", "split", "cluster", "stream",
- * "ragged". */
+/* As in the name of the template part: "static", "balanced", "lpt", "split", "longest", "cluster",
+ * "stream", "ragged". */
 const char *ft_schedule_name(enum ft_schedule schedule);
 
 /* Tiles of one head. Under a mask every block of it has all its tiles, the last one some beyond the

@@ -157,6 +157,19 @@ static int order_columns(struct built *built, struct fatune_mask *mask) {
                  (long long)built->column_count);
 }
 
+/* The lists of each head have been sorted. */
+static int count_rows(const struct built *built, struct fatune_mask *mask) {
+  mask->row_counts = calloc((size_t)mask->row_blocks, sizeof *mask->row_counts);
+  if (!mask->row_counts)
+    return ft_fail(FT_E_MEMORY, "no memory for the lengths of %lld rows",
+                   (long long)mask->row_blocks);
+  for (int64_t list = 0; list < built->count; list++) {
+    int32_t *const most = &mask->row_counts[list % mask->row_blocks];
+    if (*most < built->lists[list].count) *most = built->lists[list].count;
+  }
+  return FT_OK;
+}
+
 static int build_lists(struct built *built, struct fatune_mask *mask, const uint8_t *bitmap) {
   const int64_t heads = mask->batch * mask->heads;
   const int64_t rows = mask->row_blocks, cols = mask->col_blocks;
@@ -174,6 +187,7 @@ static int build_lists(struct built *built, struct fatune_mask *mask, const uint
     return ft_fail(FT_E_MEMORY, "no memory for %lld kept blocks", (long long)built->kept);
   ft_mask_lists(bitmap, heads, rows, cols, built->lists, built->blocks);
   ft_mask_columns(bitmap, heads, rows, cols, built->column_lists, built->column_blocks);
+  FT_TRY(count_rows(built, mask));
   return order_columns(built, mask);
 }
 
@@ -256,6 +270,7 @@ done:
   if (status != FT_OK && mask) {
     if (mask->memory) session->driver.memory_free(mask->memory);
     free(mask->column_counts);
+    free(mask->row_counts);
     free(mask);
   }
   ft_session_leave(session);
@@ -274,5 +289,6 @@ void fatune_mask_free(fatune_mask *mask) {
   if (entered) ft_session_leave(mask->session);
   free(mask->visible);
   free(mask->column_counts);
+  free(mask->row_counts);
   free(mask);
 }

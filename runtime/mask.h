@@ -23,6 +23,8 @@ struct fatune_mask {
   /* [col_blocks]: of the kept blocks of a head's columns, most first, the most that any head has in
    * this place. NULL: not known to the host. */
   int32_t *column_counts;
+  /* [row_blocks], likewise: of the lists of this place in `lists` the longest of any head. */
+  int32_t *row_counts;
   int rows, cols; /* of one block */
   int64_t batch;  /* 1: broadcast */
   int heads;      /* 1: broadcast */

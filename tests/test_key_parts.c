@@ -1,6 +1,7 @@
 /* test_key_parts.c: into how many parts walks are divided.
  * in -> out: work tiles of random launches -> parts; lengths of runs -> bytes of workspace. */
 #include <check.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "generator/families/mma_forward.h"
@@ -62,6 +63,90 @@ START_TEST(a_gpu_is_filled) {
   walks.tiles = 8;
   walks.steps = 1; /* nothing to divide */
   ck_assert_int_eq(ft_key_parts_of(&walks, &h200).most, 1);
+}
+END_TEST
+
+/* ---- rows of a block mask ---- */
+
+enum { ROWS_MOST = 300 };
+
+static int compare_counts(const void *a, const void *b) {
+  return *(const int32_t *)b - *(const int32_t *)a;
+}
+
+/* Rows of which a few may be much longer than the others. */
+static struct ft_mask_rows random_rows(int32_t counts[ROWS_MOST]) {
+  struct ft_mask_rows rows = {.counts = counts,
+                              .rows = random_int(1, ROWS_MOST),
+                              .tiles = random_int(1, 4),
+                              .steps_of_a_block = random_int(1, 4),
+                              .heads = random_int(1, 60)};
+  const int usual = random_int(0, 20);
+  for (int64_t n = 0; n < rows.rows; n++)
+    counts[n] = random_int(0, 15) == 0 ? random_int(0, 900) : random_int(0, usual);
+  qsort(counts, (size_t)rows.rows, sizeof *counts, compare_counts);
+  return rows;
+}
+
+/* Of the walks those that are longer than a part are divided, and none that the workspace has no
+ * room for. */
+START_TEST(the_longest_rows_are_divided) {
+  const struct ft_arch h200 = known_gpu("h200");
+  int32_t counts[ROWS_MOST];
+  int divided = 0, whole = 0;
+  seed_cases();
+  for (int n = 0; n < 2000; n++) {
+    const struct ft_mask_rows rows = random_rows(counts);
+    struct ft_walks walks = random_walks();
+    walks.tiles = rows.heads * rows.rows * rows.tiles;
+    walks.steps = rows.steps_of_a_block * random_int(counts[0], 1000);
+    const int64_t longest = counts[0] * rows.steps_of_a_block;
+    const struct ft_key_parts parts = ft_key_parts_of_rows(&rows, &walks, &h200);
+    whole += parts.most == 1;
+    if (parts.most == 1) {
+      ck_assert_int_eq(parts.ranks, 0);
+      continue;
+    }
+    divided++;
+    ck_assert_int_ge(parts.most * parts.steps, longest);
+    ck_assert_int_lt((parts.most - 1) * parts.steps, longest);
+    ck_assert_int_eq(parts.ranks % rows.tiles, 0);
+    for (int64_t row = 0; row < rows.rows; row++)
+      ck_assert_int_eq(counts[row] * rows.steps_of_a_block > parts.steps,
+                       row < parts.ranks / rows.tiles);
+    ck_assert_int_le(rows.heads * parts.ranks * parts.most, ft_key_parts_most(&walks, &h200));
+  }
+  ck_assert_int_gt(divided, 100);
+  ck_assert_int_gt(whole, 100);
+}
+END_TEST
+
+/* Longformer's mask of 128 x 128 blocks at 16384 tokens: three diagonals and a global block. Its
+ * one long row has parts; the rows of a random mask have none. */
+START_TEST(a_global_row_is_divided) {
+  const struct ft_arch h200 = known_gpu("h200");
+  static const struct { int head_dim, heads, parts; } cases[] = {{64, 32, 8}, {128, 16, 8}};
+  int32_t counts[128] = {128};
+  for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {
+    for (int row = 1; row < 128; row++) counts[row] = 4;
+    const struct ft_mask_rows rows = {counts, 128, 1, 1, cases[n].heads};
+    struct ft_walks walks = {.tiles = 128 * cases[n].heads,
+                             .steps = 128,
+                             .rows = 16384 * cases[n].heads,
+                             .blocks_per_sm = 1,
+                             .block_m = 128,
+                             .block_n = 128,
+                             .head_dim = cases[n].head_dim,
+                             .head_dim_v = cases[n].head_dim,
+                             .mma_flops_per_clk = 4096};
+    struct ft_key_parts parts = ft_key_parts_of_rows(&rows, &walks, &h200);
+    ck_assert_int_eq(parts.most, cases[n].parts);
+    ck_assert_int_eq(parts.ranks, 1);
+    for (int row = 0; row < 128; row++) counts[row] = 22 - row / 8;
+    parts = ft_key_parts_of_rows(&rows, &walks, &h200);
+    ck_assert_int_eq(parts.most, 1);
+    counts[0] = 128;
+  }
 }
 END_TEST
 
@@ -275,6 +360,8 @@ Suite *make_key_parts_suite(void) {
   Suite *const suite = suite_create("key_parts");
   TCase *const tests = tcase_create("all");
   tcase_add_test(tests, parts_are_balanced_and_bounded);
+  tcase_add_test(tests, the_longest_rows_are_divided);
+  tcase_add_test(tests, a_global_row_is_divided);
   tcase_add_test(tests, a_gpu_is_filled);
   tcase_add_test(tests, defaults_fit_few_rows);
   tcase_add_test(tests, shares_cut_walks_into_few_parts);

@@ -254,6 +254,8 @@ static const struct {
     {"lone-tile", "d64 nq128", "h200", CONFIG("multicast=1")},
     {"", "d64 nq128 nk4096", "h200", CONFIG("direct_store=1 split_keys=1")},
     {"split-keys", "d64 nq128 nk4096", "h200", CONFIG("split_keys=1")},
+    {"", "d64 hq3 b132 nq16384 mask=128x128", "h200", CONFIG("direct_store=1 split_keys=1")},
+    {"enough-tiles", "d64 hq3 b132 nq16384 mask=128x128", "h200", FEW_ROWS " split_keys=8"},
     {"cluster-parts", "d64 nq128 nk4096", "h200", CONFIG("direct_store=1 split_keys=8")},
     {"", "d64 nq64 nk4096", "h200", FEW_ROWS " split_keys=16"},
     {"cluster-parts", "d64 nq64 nk4096", "h200", FEW_ROWS " split_keys=6"},

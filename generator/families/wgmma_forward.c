@@ -20,8 +20,10 @@ static bool serves(const struct ft_request *request, const struct ft_arch *arch)
 static enum ft_schedule schedule(const struct ft_request *request, const struct ft_config *config) {
   if (request->ragged) return FT_SCHEDULE_RAGGED;
   if (ft_wgmma_forward_knobs(config)->split_keys > 1) return FT_SCHEDULE_CLUSTER;
-  if (ft_wgmma_forward_knobs(config)->split_keys)
-    return request->pages > 0 && request->mask_rows == 0 ? FT_SCHEDULE_STREAM : FT_SCHEDULE_SPLIT;
+  if (ft_wgmma_forward_knobs(config)->split_keys) {
+    if (request->mask_rows > 0) return FT_SCHEDULE_LONGEST;
+    return request->pages > 0 ? FT_SCHEDULE_STREAM : FT_SCHEDULE_SPLIT;
+  }
   if (ft_wgmma_forward_knobs(config)->lpt) return FT_SCHEDULE_LPT;
   return ft_request_tiles_differ(request) ? FT_SCHEDULE_BALANCED : FT_SCHEDULE_STATIC;
 }
@@ -293,7 +295,8 @@ static bool enough_tiles(const struct ft_rule_case *of) {
   const struct ft_request *const request = of->request;
   const int group = request->heads_kv > 0 ? request->heads_q / request->heads_kv : 1;
   const int packed = ft_packed_heads(of->config, group, request->seqlen_q);
-  return !knobs(of)->split_keys || has_mixed_walks(of) ||
+  const bool longest_alone = request->mask_rows > 0 && knobs(of)->split_keys == 1;
+  return !knobs(of)->split_keys || has_mixed_walks(of) || longest_alone ||
          ft_split_may_pay(request, packed, knobs(of)->block_m, of->arch->sm_count);
 }
 
@@ -348,7 +351,8 @@ static const struct ft_rule rules[] = {
      "parts that a cluster puts together are 2, 4, 8 or 16, of 64 rows, the only ones of their "
      "blocks"},
     {"enough-tiles", FT_NOT_WORTH_TRYING, enough_tiles,
-     "the keys of a tile are divided up where the tiles do not fill the GPU"},
+     "the keys of a tile are divided up where the tiles do not fill the GPU, or where a block mask "
+     "may have rows much longer than others"},
     {"shared-steps", FT_NOT_WORTH_TRYING, shared_steps,
      "where only the device knows how long the walks of few queries are, blocks share their steps, "
      "that none waits for the longest"},

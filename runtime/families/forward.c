@@ -56,10 +56,11 @@ static int64_t section_heads(const struct ft_launch_plan *plan, const struct ft_
                              int64_t heads) {
   enum { EVEN = 8 };
   const enum ft_schedule schedule = ft_schedule_of(plan->request, plan->config);
-  if (schedule != FT_SCHEDULE_LPT && schedule != FT_SCHEDULE_RAGGED) return 0;
+  const bool longest_first = schedule == FT_SCHEDULE_LPT || schedule == FT_SCHEDULE_LONGEST;
+  if (!longest_first && schedule != FT_SCHEDULE_RAGGED) return 0;
   const int64_t section = ft_schedule_section(
       plan->request, plan->arch, ft_forward_kv_bytes(plan->request, run), group, heads);
-  if (schedule == FT_SCHEDULE_LPT) return section;
+  if (longest_first) return section;
   return ft_schedule_even_section(section > EVEN ? section : EVEN, heads);
 }
 
@@ -159,6 +160,52 @@ static int divide_by_shares(struct ft_forward_params *params, const struct ft_la
   return FT_OK;
 }
 
+static bool has_longest(const struct ft_launch_plan *plan) {
+  return ft_schedule_of(plan->request, plan->config) == FT_SCHEDULE_LONGEST;
+}
+
+/* Rows of a tile that a part has room for. */
+static int64_t room_of_part(const struct ft_forward_params *params, int block_m) {
+  return params->sequence.nq < block_m ? params->sequence.nq : block_m;
+}
+
+/* The longest walks under a block mask. Where the host does not know how long its rows are, all
+ * are taken to be equally long. */
+static struct ft_key_parts parts_of_longest(const struct ft_forward_params *params,
+                                            const struct ft_launch_plan *plan,
+                                            const struct fatune_mask *mask,
+                                            const struct ft_walks *walks) {
+  const int64_t heads = (int64_t)params->sequence.batch * params->sequence.heads_q;
+  struct ft_key_parts parts;
+  if (!mask || !mask->row_counts) {
+    parts = ft_key_parts_of(walks, plan->arch);
+    parts.ranks = parts.most > 1 ? params->schedule.q_tiles : 0;
+    return parts;
+  }
+  const struct ft_mask_rows rows = {
+      .counts = mask->row_counts,
+      .rows = mask->row_blocks,
+      .tiles = (mask->rows / walks->block_m) << params->sequence.pack_bits,
+      .steps_of_a_block = mask->cols / walks->block_n,
+      .heads = heads,
+  };
+  return ft_key_parts_of_rows(&rows, walks, plan->arch);
+}
+
+static void divide_longest(struct ft_forward_params *params, const struct ft_launch_plan *plan,
+                           const struct fatune_mask *mask, const struct ft_walks *walks,
+                           uint64_t workspace, int64_t *units) {
+  const int64_t heads = (int64_t)params->sequence.batch * params->sequence.heads_q;
+  params->parts.rows = 0; /* of divided tiles */
+  if (!workspace) return;
+  const struct ft_key_parts divided = parts_of_longest(params, plan, mask, walks);
+  if (divided.most == 1) return;
+  params->parts.steps = (int32_t)divided.steps;
+  place_parts(&params->parts, workspace, divided.most,
+              heads * divided.ranks * room_of_part(params, walks->block_m));
+  *units += heads * divided.ranks * (divided.most - 1);
+}
+
 int ft_forward_divide(struct ft_forward_params *params, const struct ft_launch_plan *plan,
                       const struct ft_run *run, const fatune_arguments *arguments,
                       struct ft_walks *walks, int64_t *units) {
@@ -176,6 +223,10 @@ int ft_forward_divide(struct ft_forward_params *params, const struct ft_launch_p
   walks->rows = parts->rows;
   walks->steps = ft_longest_walk(&run->visibility, packed, walks->block_m, walks->block_n);
   if (has_shares(plan)) return divide_by_shares(params, plan, walks, workspace, units);
+  if (has_longest(plan)) {
+    divide_longest(params, plan, arguments->mask, walks, workspace, units);
+    return FT_OK;
+  }
   if (!workspace) return FT_OK;
   const struct ft_key_parts divided = ft_key_parts_of(walks, plan->arch);
   if (divided.most == 1) return FT_OK;
@@ -207,11 +258,12 @@ int ft_forward_clusters(const struct ft_launch_plan *plan, int parts, int64_t *b
 struct ft_launch_kernel ft_forward_merge(const struct ft_forward_params *params,
                                          const struct ft_launch_plan *plan, int64_t tiles) {
   enum { WARPS = 4 }; /* MERGE_WARPS: each puts a row together */
-  const int64_t block_m = ft_config_block_m(plan->config), nq = params->sequence.nq;
-  const int64_t rows = block_m < nq ? block_m : nq;
+  const int64_t rows = room_of_part(params, ft_config_block_m(plan->config));
   if (params->parts.most == 1) return (struct ft_launch_kernel){0};
   const bool shares = has_shares(plan); /* then a block begins at most one walk that others end */
-  const int64_t walks = shares ? params->parts.most : tiles;
+  const int64_t walks = shares              ? params->parts.most
+                        : has_longest(plan) ? params->parts.rows / rows
+                                            : tiles;
   return (struct ft_launch_kernel){.grid = (unsigned)(walks * ((rows + WARPS - 1) / WARPS)),
                                    .threads = 32 * WARPS,
                                    .early = shares};

@@ -50,7 +50,8 @@ static struct ft_tiled_forward_params *tiled_of(struct ft_launch *launch) {
 /* Whether walks are divided into parts whose number is chosen at the launch. */
 static bool splits(const struct ft_launch_plan *plan) {
   const enum ft_schedule schedule = ft_schedule_of(plan->request, plan->config);
-  return schedule == FT_SCHEDULE_SPLIT || schedule == FT_SCHEDULE_STREAM;
+  return schedule == FT_SCHEDULE_SPLIT || schedule == FT_SCHEDULE_LONGEST ||
+         schedule == FT_SCHEDULE_STREAM;
 }
 
 static struct ft_walks walks_of(const struct ft_launch_plan *plan) {
