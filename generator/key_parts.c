@@ -22,7 +22,9 @@ static const double MERGE_US = 4.2; /* the second kernel, which begins when all 
 static const double CLUSTER_US = 1; /* blocks wait for each other and read each other's parts */
 
 static const double SM_BYTES_PER_CLK = 32; /* that a multiprocessor loads, however idle the rest */
-static const double PARTIAL_BYTES = 8;     /* of a value of a partial O: written and read */
+static const double BLOCK_BYTES_PER_CLK =
+    12;                                /* of e4m3 that a block turns into operands: a guess */
+static const double PARTIAL_BYTES = 8; /* of a value of a partial O: written and read */
 
 static int64_t min_of(int64_t a, int64_t b) {
   return a < b ? a : b;
@@ -47,9 +49,11 @@ static double step_us(const struct ft_walks *walks, const struct ft_arch *arch, 
   const double beside = busy > sms ? busy / sms : 1; /* blocks that share a multiprocessor */
   const double values = (double)walks->head_dim + walks->head_dim_v;
   const double flops = 2.0 * walks->block_m * walks->block_n * values;
-  const double bytes = 2.0 * walks->block_n * values;
+  const double bytes = (walks->of_bytes ? 1.0 : 2.0) * walks->block_n * values;
   const double products = flops * beside / positive(walks->mma_flops_per_clk, 1024) / cycles_per_us;
-  const double alone = bytes * beside / SM_BYTES_PER_CLK / cycles_per_us;
+  const double share = beside / SM_BYTES_PER_CLK;
+  const double least = walks->of_bytes ? 1 / BLOCK_BYTES_PER_CLK : 0;
+  const double alone = bytes * (share > least ? share : least) / cycles_per_us;
   const double together = bytes * busy / (positive(arch->dram_gbs, 500) * 1e3);
   const double loads = alone > together ? alone : together;
   return products > loads ? products : loads;

@@ -29,6 +29,7 @@ struct ft_walks {
   int blocks_per_sm;        /* that are resident on a multiprocessor at once */
   int block_m, block_n;     /* a step's scores */
   int head_dim, head_dim_v; /* padded */
+  bool of_bytes;            /* K and V have elements of a byte; else of two */
   double mma_flops_per_clk; /* of the family's products, on a multiprocessor */
 };
 

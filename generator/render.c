@@ -156,6 +156,7 @@ static void push_forms(lua_State *state, const struct ft_render *job) {
   const bool has_gradients = job->score != NULL && request->score_gradients != 0;
   const bool slope_varies = job->score != NULL && varies(job->score, job->score->slope);
   const char *const wide = ft_dtype_is_fp32(request->dtype) ? "_fp32" : "";
+  const char *const of_kv = request->dtype_kv == FT_KV_E4M3 ? "_e4m3" : "";
   const char *const blocks = request->mask_rows > 0 ? "_blocks" : "";
   const char *const paged = request->pages > 0 ? "_paged" : "";
   const char *const dropout = request->dropout ? "" : "_none";
@@ -171,7 +172,9 @@ static void push_forms(lua_State *state, const struct ft_render *job) {
   } forms[] = {
       {"pairs", wide}, /* fragments of elements of 32 bits */
       {"fragments", wide},
-      {"staging", wide},
+      {"staging", *of_kv ? of_kv : wide},
+      {"kv_fragments", of_kv},
+      {"kv_scale", *of_kv ? "" : "_none"},
       {"numbers_of_lane", wide},
       {"sequence", request->ragged ? "_ragged" : paged},
       {"key_rows", paged},

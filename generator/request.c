@@ -63,6 +63,24 @@ static int validate_e4m3(const struct ft_request *request) {
                  of_v ? "_v" : "", of_v ? request->head_dim_v : request->head_dim);
 }
 
+/* K and V of 8 bits beside a Q of 16: of a forward, with rows of whole 16 bytes. */
+static int validate_kv(const struct ft_request *request) {
+  enum { MULTIPLE = 16 };
+  if (request->dtype_kv == FT_KV_DEFAULT) return FT_OK;
+  if (request->dtype != FT_FP16 && request->dtype != FT_BF16)
+    return ft_fail(FT_E_ARGUMENT,
+                   "dtype_kv is e4m3 with dtype %s; allowed: default, or dtype fp16 or bf16",
+                   ft_dtype_name(request->dtype));
+  if (request->pass == FT_BACKWARD)
+    return ft_fail(FT_E_ARGUMENT, "dtype_kv is e4m3 with pass backward; allowed: default");
+  if (request->dtype_o != FT_O_DEFAULT)
+    return ft_fail(FT_E_ARGUMENT, "dtype_o is fp32 with dtype_kv e4m3; allowed: default");
+  if (request->head_dim % MULTIPLE == 0 && request->head_dim_v % MULTIPLE == 0) return FT_OK;
+  const bool of_v = request->head_dim % MULTIPLE == 0;
+  return ft_fail(FT_E_ARGUMENT, "head_dim%s is %d with dtype_kv e4m3; allowed: multiples of 16",
+                 of_v ? "_v" : "", of_v ? request->head_dim_v : request->head_dim);
+}
+
 static int validate_ragged(const struct ft_request *request) {
   if (!request->ragged) return FT_OK;
   if (request->mask_rows == 0) return FT_OK;
@@ -98,6 +116,7 @@ int ft_request_validate(const struct ft_request *request) {
                    request->heads_q, request->heads_kv);
   FT_TRY(validate_dtype_o(request));
   FT_TRY(validate_e4m3(request));
+  FT_TRY(validate_kv(request));
   FT_TRY(validate_window(request));
   FT_TRY(validate_ragged(request));
   FT_TRY(validate_pages(request));
@@ -226,6 +245,10 @@ enum ft_dtype ft_output_dtype(const struct ft_request *request) {
 
 bool ft_outputs_are_wide(const struct ft_request *request) {
   return request->dtype_o == FT_O_FP32;
+}
+
+enum ft_dtype ft_kv_dtype(const struct ft_request *request) {
+  return request->dtype_kv == FT_KV_E4M3 ? FT_E4M3 : request->dtype;
 }
 
 static const char *choice_name(int field, int value) {

@@ -14,6 +14,7 @@
 enum ft_pass { FT_FORWARD, FT_BACKWARD };
 enum ft_dtype { FT_FP16, FT_BF16, FT_E4M3, FT_FP32, FT_TF32 };
 enum ft_dtype_o { FT_O_DEFAULT, FT_O_FP16, FT_O_FP32 };
+enum ft_dtype_kv { FT_KV_DEFAULT, FT_KV_E4M3 }; /* the request's dtype; e4m3 */
 enum ft_causal {
   FT_CAUSAL_NONE,
   FT_CAUSAL_BOTTOM_RIGHT, /* key j visible to query i when j <= i + nk - nq, as FlashAttention */
@@ -75,12 +76,14 @@ bool ft_dtype_is_fp32(enum ft_dtype dtype);
 int ft_dtype_mma_cost(enum ft_dtype dtype);
 /* Bytes of one element. */
 int ft_dtype_bytes(enum ft_dtype dtype);
-/* Of what the pass writes: O, or dQ, dK and dV. Q, K and V have the request's dtype. */
+/* Of what the pass writes: O, or dQ, dK and dV. Q has the request's dtype. */
 enum ft_dtype ft_output_dtype(const struct ft_request *request);
 /* Of what a kernel calls an element. */
 enum ft_dtype ft_operand_dtype(const struct ft_request *request);
 /* Whether outputs are fp32 and operands are not. */
 bool ft_outputs_are_wide(const struct ft_request *request);
+/* Of K and V. */
+enum ft_dtype ft_kv_dtype(const struct ft_request *request);
 const char *ft_dtype_name(enum ft_dtype dtype);
 const char *ft_pass_name(enum ft_pass pass);
 

@@ -107,6 +107,14 @@ static int serves_e4m3(const struct ft_request *request, const struct ft_arch *a
   return FT_OK;
 }
 
+static int serves_kv(const struct ft_request *request, const struct ft_arch *arch) {
+  enum { WITH_CP_ASYNC = 80 };
+  if (request->dtype_kv == FT_KV_DEFAULT || arch->sm >= WITH_CP_ASYNC) return FT_OK;
+  return ft_fail(FT_E_UNSUPPORTED,
+                 "K and V in e4m3 need sm_80 or later, and %s is sm_%d; fp16 is possible",
+                 arch->name, arch->sm);
+}
+
 int ft_rules_serves(const struct ft_request *request, const struct ft_arch *arch) {
   if (arch->sm < 75)
     return ft_fail(FT_E_UNSUPPORTED, "%s is sm_%d; tensor-core attention needs sm_75 or later",
@@ -117,5 +125,6 @@ int ft_rules_serves(const struct ft_request *request, const struct ft_arch *arch
   if (ft_dtype_is_fp32(request->dtype) && arch->sm < 80)
     return ft_fail(FT_E_UNSUPPORTED, "%s needs sm_80 or later, and %s is sm_%d; fp16 is possible",
                    ft_dtype_name(request->dtype), arch->name, arch->sm);
+  FT_TRY(serves_kv(request, arch));
   return request->dtype == FT_E4M3 ? serves_e4m3(request, arch) : FT_OK;
 }

@@ -32,7 +32,7 @@ static int read_tensors(struct appended *call, const struct ft_request *request,
   const struct ft_run *const run = &call->run;
   const int heads = run->heads_kv, d = request->head_dim, dv = request->head_dim_v;
   const bool paged = run->page > 0;
-  const int bytes = ft_dtype_bytes(request->dtype);
+  const int bytes = ft_dtype_bytes(ft_kv_dtype(request));
   const int64_t to_batch = paged ? call->pages.count : run->tensor_batch;
   const int64_t to_rows = paged ? run->page : run->nk;
   const struct ft_view from_k = {"new_k", k, run->tensor_batch, run->nq, heads, d, false, bytes};
@@ -64,7 +64,7 @@ static struct ft_append_params params_of(const struct appended *call,
                                          const struct ft_request *request,
                                          const fatune_arguments *arguments) {
   const struct ft_run *const run = &call->run;
-  const int bytes = ft_dtype_bytes(request->dtype);
+  const int bytes = ft_dtype_bytes(ft_kv_dtype(request));
   const int64_t of_table = call->pages.columns * (int64_t)run->page;
   struct ft_append_params params;
   memset(&params, 0, sizeof params);
@@ -107,7 +107,7 @@ static void tell_emulator(const struct appended *call, const struct ft_append_pa
   const int64_t to[3] = {paged ? call->pages.count : run->tensor_batch, paged ? run->page : run->nk,
                          run->heads_kv};
   struct ft_launch_tensors all;
-  ft_launch_tensors_begin(&all, request->dtype, &sequence);
+  ft_launch_tensors_begin(&all, ft_kv_dtype(request), &sequence);
   add(&all, "new_k", &call->k, from, request->head_dim, false);
   add(&all, "new_v", &call->v, from, request->head_dim_v, false);
   add(&all, "K", &call->to_k, to, request->head_dim, true);

@@ -4,8 +4,7 @@
  *
  * (mask is 0 where key j is visible to query i, -inf elsewhere; the sum of LSE is over visible
  * keys.) The algorithm is FlashAttention (Dao et al., arXiv 2205.14135; Dao, arXiv 2307.08691):
- * nothing of size seqlen_q x seqlen_k is stored. The backward computes P = exp(scale * Q K^T - LSE)
- * anew:
+ * nothing of size seqlen_q x seqlen_k is stored. The backward makes P = exp(scale * Q K^T - LSE):
  *
  *     dV = P^T dO               dS = P o (dO V^T - rowsum(dO o O) + dLSE)
  *     dQ = scale * dS K         dK = scale * dS^T Q
@@ -151,6 +150,7 @@ typedef enum { FATUNE_FP16, FATUNE_BF16, FATUNE_E4M3, FATUNE_FP32, FATUNE_TF32 }
 /* Of O. The default is that of Q, or with E4M3 bf16. FP16 is for E4M3; FP32 for dtypes of 16 bits,
  * and in a backward for dQ, dK and dV. */
 typedef enum { FATUNE_O_DEFAULT, FATUNE_O_FP16, FATUNE_O_FP32 } fatune_dtype_o;
+typedef enum { FATUNE_KV_DEFAULT, FATUNE_KV_E4M3 } fatune_dtype_kv; /* of fp16, bf16: sm_80 on */
 /* Which keys j query i sees. */
 typedef enum fatune_causal {
   FATUNE_CAUSAL_NONE,
@@ -198,7 +198,7 @@ typedef struct fatune_request {
   /* Of the first group. Rows of a page, a power of two, where K and V are in pages: a forward's,
    * without a block mask. 0: they are not. */
   int64_t pages;
-  int64_t dtype_o; /* of the first group: a fatune_dtype_o */
+  int64_t dtype_o, dtype_kv; /* of the first group: a fatune_dtype_o, a fatune_dtype_kv */
 } fatune_request;
 
 #define FATUNE_REQUEST_INIT                                                                        \
@@ -207,7 +207,7 @@ typedef struct fatune_request {
 
 /* Fills a request, which holds its size (FATUNE_REQUEST_INIT), from its text, e.g. "forward bf16
  * d128 hq32 hkv8 b2 nq4096 causal". Words in any order, each once:
- *     forward|backward fp16|bf16|e4m3|fp32|tf32 o=fp16|fp32 dN dvN hqN hkvN bN nqN nkN
+ *     forward|backward fp16|bf16|e4m3|fp32|tf32 o=fp16|fp32 kv=e4m3 dN dvN hqN hkvN bN nqN nkN
  *     ragged pages=N sinks causal[=bottom-right|top-left] dropout deterministic
  *     window[=bottom-right|top-left][@LEFT,RIGHT] score=DIGEST[+GRADIENTS] mask=ROWSxCOLS[@DENSITY]
  * dN and nqN are required. FATUNE_E_ARGUMENT names the word, or says that the request's size has no
@@ -426,8 +426,7 @@ typedef struct fatune_arguments {
   /* The dropout mask is a pure function of (seed, offset, batch, query head, i, j), the same for
      every config and GPU: Philox4x32-10 (Salmon et al., SC'11), templates/parts/dropout.cu.in. */
   uint64_t seed, offset;
-  /* Device addresses, 8-byte aligned, read by the kernel when it runs instead of the values above,
-     for captured graphs; NULL: the values. */
+  /* Device addresses, 8-byte aligned, read when the kernel runs, for captured graphs; or NULL. */
   const uint64_t *seed_device, *offset_device;
   /* Where the request has one, and only there: for the run's lengths, and for its batch and heads_q
      or 1. It must stay until the run has finished. */
@@ -452,7 +451,7 @@ typedef struct fatune_arguments {
    * LSE is the sink. */
   const float *sinks;
   float *dsinks; /* of a backward with sinks, likewise: their gradient, overwritten */
-  /* Where the request's dtype is FATUNE_E4M3, and only there: by query head, and by kv head. */
+  /* Where the dtype is FATUNE_E4M3: by query head, and by kv head; the latter where dtype_kv is. */
   fatune_descale descale_q, descale_k, descale_v;
   /* Where the request is ragged, and only there: batch sequences lie one behind the other in the
    * rows of all tensors, which have seqlen_q and seqlen_k rows (2^30 at most) and no batch. LSE and

@@ -262,6 +262,14 @@ int ft_run_read_descales(struct ft_arg_descales *descales, const fatune_argument
   return read_descale("descale_v", &arguments->descale_v, &descales->v);
 }
 
+int ft_run_read_kv_descales(struct ft_arg_descales *descales, const fatune_arguments *arguments) {
+  if (arguments->descale_q.data)
+    return ft_fail(FT_E_ARGUMENT,
+                   "arguments.descale_q.data is %p; allowed: NULL, only K and V are in e4m3",
+                   (const void *)arguments->descale_q.data);
+  return ft_run_read_descales(descales, arguments);
+}
+
 int ft_run_read_no_descales(const fatune_arguments *arguments) {
   const fatune_descale *const given[] = {&arguments->descale_q, &arguments->descale_k,
                                          &arguments->descale_v};

@@ -49,6 +49,8 @@ int ft_run_read_sinks(const char *name, const float *data, bool wanted, uint64_t
 
 /* Reads the descales of Q, K and V; or, of a request that has none, checks that none are given. */
 int ft_run_read_descales(struct ft_arg_descales *descales, const fatune_arguments *arguments);
+/* Of K and V beside a Q of 16 bits. */
+int ft_run_read_kv_descales(struct ft_arg_descales *descales, const fatune_arguments *arguments);
 int ft_run_read_no_descales(const fatune_arguments *arguments);
 
 /* One tensor of the run as it is to be checked. */

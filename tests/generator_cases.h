@@ -119,6 +119,13 @@ static inline struct ft_request random_request(void) {
     request.head_dim = (request.head_dim + 15) / 16 * 16;
     request.head_dim_v = (request.head_dim_v + 15) / 16 * 16;
   }
+  if (request.pass == FT_BACKWARD || (request.dtype != FT_FP16 && request.dtype != FT_BF16))
+    request.dtype_kv = FT_KV_DEFAULT;
+  if (request.dtype_kv == FT_KV_E4M3) {
+    request.dtype_o = FT_O_DEFAULT;
+    request.head_dim = (request.head_dim + 15) / 16 * 16;
+    request.head_dim_v = (request.head_dim_v + 15) / 16 * 16;
+  }
   if (random_int(0, 1)) {
     request.mask_rows = 16 * random_int(1, 16);
     request.mask_cols = 16 * random_int(1, 16);

@@ -31,6 +31,7 @@ static const struct {
     {"h200", "bf16 d256 hq2 hkv2 b4 nq33 nk200 ragged", 0},
     {"h200", "fp16 d16 hq2 hkv2 b4 nq3 nk50", 3},
     {"h200", "e4m3 d32 hq2 hkv2 b4 nq3 nk50", 3},
+    {"a100", "bf16 d48 hq4 hkv2 b4 nq1 nk64 pages=8 kv=e4m3", 1},
 };
 
 static bool asks_for(int run, const char *word) {

@@ -95,15 +95,15 @@ START_TEST(strides_avoid_bank_conflicts) {
     ck_assert_int_ge(own->d_pad, request.head_dim);
     ck_assert_int_lt(own->d_pad - request.head_dim, 16);
     ck_assert_int_eq(own->d_pad % 16, 0);
-    ck_assert_int_ge(own->qk_stride, 2 * own->d_pad);
+    ck_assert_int_ge(own->q_stride, 2 * own->d_pad);
     /* Rows of whole 128 bytes are swizzled by the kernel. Otherwise eight rows begin in eight
      * different 16-byte groups of the 128 bytes of all banks. */
-    if (own->qk_stride % 128 == 0) {
+    if (own->q_stride % 128 == 0) {
       ck_assert_int_eq(own->d_pad % 64, 0);
       continue;
     }
     int groups = 0;
-    for (int row = 0; row < 8; ++row) groups |= 1 << (row * own->qk_stride / 16 % 8);
+    for (int row = 0; row < 8; ++row) groups |= 1 << (row * own->q_stride / 16 % 8);
     ck_assert_int_eq(groups, 0xff);
   }
 }

@@ -335,6 +335,7 @@ START_TEST(random_kernels_have_true_origins) {
     const bool unserved = request.dtype == FT_E4M3 && ft_rules_serves(&request, &arch) != FT_OK;
     if (arch.sm < 80 || unserved) request.dtype = FT_FP16;
     if (unserved || request.dtype == FT_FP16) request.dtype_o = FT_O_DEFAULT;
+    if (arch.sm < 80) request.dtype_kv = FT_KV_DEFAULT;
     struct ft_config config;
     ck_assert_int_eq(ft_default_config(&request, &arch, &config), FT_OK);
     for (int tries = 0; tries < 2000; ++tries) {

@@ -24,6 +24,7 @@ static struct ft_request with_word(int first) {
     if (field->kind == FT_KIND_CHOICE) ft_request_set(&request, i, (value + 1) % choices);
     if (i == FT_REQUEST_dtype) ft_request_set(&request, i, FT_FP16); /* e4m3 has no backward */
     if (i == FT_REQUEST_dtype_o) request.dtype_o = FT_O_FP32;
+    if (i == FT_REQUEST_dtype_kv) request.pass = FT_FORWARD;
     if (field->kind == FT_KIND_FLAG) ft_request_set(&request, i, 1);
     if (field->kind == FT_KIND_COUNT)
       ft_request_set(&request, i,

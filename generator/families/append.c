@@ -11,7 +11,8 @@ FT_DEFINE_TABLES(FT_APPEND_KNOBS, FT_APPEND_BUDGET);
 static void plan(struct ft_budget *budget, const struct ft_request *request,
                  const struct ft_config *config, const struct ft_arch *arch) {
   enum { WARP = 32, CHUNK_BYTES = 16 };
-  const int threads = WARP * ft_config_block_m(config), bytes = ft_dtype_bytes(request->dtype);
+  const int threads = WARP * ft_config_block_m(config),
+            bytes = ft_dtype_bytes(ft_kv_dtype(request));
   struct ft_append_budget own = {.k_chunks = request->head_dim * bytes / CHUNK_BYTES,
                                  .v_chunks = request->head_dim_v * bytes / CHUNK_BYTES,
                                  .lanes = 1};

@@ -26,10 +26,10 @@ static enum ft_schedule schedule(const struct ft_request *request, const struct 
  * arrive, or stays beside them. O is staged where they were. */
 static void plan_shared_memory(struct ft_budget *budget, struct ft_mma_forward_budget *own,
                                const struct ft_mma_forward_knobs *k) {
-  own->q_bytes = k->block_m * own->qk_stride;
-  own->k_bytes = k->block_n * own->qk_stride;
+  own->q_bytes = k->block_m * own->q_stride;
+  own->k_bytes = k->block_n * own->k_stride;
   own->v_bytes = k->block_n * own->v_stride;
-  own->o_bytes = k->block_m * own->v_stride;
+  own->o_bytes = k->block_m * own->o_stride;
   own->smem_k_offset = k->q_in_regs ? 0 : own->q_bytes;
   own->smem_v_offset = own->smem_k_offset + k->stages * own->k_bytes;
   const int loop = max_int(own->q_bytes, own->smem_v_offset + k->stages * own->v_bytes);
@@ -64,8 +64,11 @@ static void plan(struct ft_budget *budget, const struct ft_request *request,
                                       .o_columns = request->head_dim_v,
                                       .warp_rows =
                                           k->block_m / k->warps * max_int(k->key_warps, 1)};
-  own.qk_stride = ft_row_stride(own.d_pad, ft_dtype_bytes(request->dtype));
-  own.v_stride = ft_row_stride(own.dv_pad, ft_dtype_bytes(request->dtype));
+  const int bytes = ft_dtype_bytes(request->dtype), of_kv = ft_dtype_bytes(ft_kv_dtype(request));
+  own.q_stride = ft_row_stride(own.d_pad, bytes);
+  own.k_stride = ft_row_stride(own.d_pad, of_kv);
+  own.v_stride = ft_row_stride(own.dv_pad, of_kv);
+  own.o_stride = ft_row_stride(own.dv_pad, bytes);
   budget->threads = 32 * k->warps;
   budget->ctas_per_sm = k->ctas_per_sm;
   budget->regs_limit = ft_registers_for(arch, budget->threads, k->ctas_per_sm);
@@ -83,6 +86,7 @@ void ft_mma_forward_walks(struct ft_walks *walks, const struct ft_request *reque
   walks->blocks_per_sm = ft_budget_occupancy(budget, arch, ft_budget_registers(budget));
   walks->block_m = ft_config_block_m(config);
   walks->block_n = ft_config_block_n(config);
+  walks->of_bytes = request->dtype_kv == FT_KV_E4M3;
   walks->head_dim = own->d_pad;
   walks->head_dim_v = own->dv_pad;
   walks->mma_flops_per_clk = arch->mma_flops_per_clk / ft_dtype_mma_cost(request->dtype);
@@ -310,24 +314,42 @@ static const struct ft_mma_forward_knobs of_few_rows[] = {
     {TILE(16, 64), .warps = 4, .stages = 3, .key_warps = 4, .split_keys = 1, .ctas_per_sm = 1},
 };
 
+/* The same of K and V in e4m3. Steps have half the bytes, and what turns them into operands keeps
+ * warps busy: more keys of a step, and more warps. No other family has to be beaten. */
+static const struct ft_mma_forward_knobs of_few_rows_cached[] = {
+    {TILE(16, 128), .warps = 8, .stages = 3, .key_warps = 8, .split_keys = 8, .ctas_per_sm = 1},
+    {TILE(16, 128), .warps = 8, .stages = 3, .key_warps = 8, .split_keys = 2, .ctas_per_sm = 1},
+    {TILE(16, 128), .warps = 8, .stages = 3, .key_warps = 8, .split_keys = 4, .ctas_per_sm = 1},
+    {TILE(16, 128), .warps = 8, .stages = 3, .key_warps = 8, .split_keys = 0, .ctas_per_sm = 1},
+    {TILE(16, 128), .warps = 8, .stages = 3, .key_warps = 8, .split_keys = 1, .ctas_per_sm = 1},
+    {TILE(16, 64), .warps = 4, .stages = 3, .key_warps = 4, .split_keys = 0, .ctas_per_sm = 1},
+    {TILE(16, 64), .warps = 4, .stages = 3, .key_warps = 4, .split_keys = 1, .ctas_per_sm = 1},
+    {TILE(16, 64), .warps = 4, .stages = 2, .key_warps = 4, .split_keys = 0, .ctas_per_sm = 1},
+    {TILE(16, 64), .warps = 4, .stages = 2, .key_warps = 4, .split_keys = 1, .ctas_per_sm = 1},
+};
+
 bool ft_mma_forward_of_few_rows(const struct ft_request *request, const struct ft_arch *arch,
                                 struct ft_config *config) {
+  const bool cached = request->dtype_kv == FT_KV_E4M3; /* which no other family has */
   if (request->seqlen_q == 0 || request->heads_kv == 0 || request->ragged) return false;
-  if (request->pages > 0) return false; /* the host cannot estimate: it does not know the lengths */
+  if (request->pages > 0 && !cached)
+    return false; /* the host cannot estimate: it does not know the lengths */
   const bool even = request->heads_q / request->heads_kv % 2 == 0;
   double least = 0;
-  for (int n = 0; n < FT_COUNT(of_few_rows); ++n) {
-    struct ft_mma_forward_knobs knobs_of = of_few_rows[n];
+  const int count = cached ? FT_COUNT(of_few_rows_cached) : FT_COUNT(of_few_rows);
+  for (int n = 0; n < count; ++n) {
+    struct ft_mma_forward_knobs knobs_of = cached ? of_few_rows_cached[n] : of_few_rows[n];
     knobs_of.pack_gqa = even && !ft_dtype_is_fp32(request->dtype);
     const struct ft_config few = ft_config_make(&ft_mma_forward_family, &knobs_of);
     if (request->seqlen_q * packed_of(request, &few) > knobs_of.block_m) return false;
+    if (request->pages > 0 && knobs_of.split_keys > 1) continue;
     if (!ft_config_is_legal(&few, request, arch)) continue;
     const double us = estimate(request, arch, &few);
     if (least > 0 && us >= least) continue;
     least = us;
     *config = few;
   }
-  return least > 0 && ft_mma_forward_knobs(config)->split_keys > 1;
+  return least > 0 && (cached || ft_mma_forward_knobs(config)->split_keys > 1);
 }
 
 /* Where the tiles leave blocks without work, they are divided. */

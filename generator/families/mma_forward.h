@@ -27,8 +27,10 @@
 #define FT_MMA_FORWARD_BUDGET(TEMPLATE, HOST)                                                      \
   TEMPLATE(d_pad, "head dim of Q, K as the products take it: the next multiple of 16")             \
   TEMPLATE(dv_pad, "head dim of V, O, likewise")                                                   \
-  TEMPLATE(qk_stride, "bytes from row to row of Q, K in shared memory")                            \
-  TEMPLATE(v_stride, "likewise of V and of the staged O")                                          \
+  TEMPLATE(q_stride, "bytes from row to row of Q in shared memory")                                \
+  TEMPLATE(k_stride, "likewise of K")                                                              \
+  TEMPLATE(v_stride, "likewise of V")                                                              \
+  TEMPLATE(o_stride, "likewise of the staged O")                                                   \
   TEMPLATE(smem_k_offset, "K tiles; where Q was, when it has moved on to registers")               \
   TEMPLATE(smem_v_offset, "V tiles")                                                               \
   TEMPLATE(smem_part_offset, "O and LSE of a part of a cluster, behind those of its warps")        \

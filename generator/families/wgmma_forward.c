@@ -14,6 +14,7 @@ FT_DEFINE_TABLES(FT_WGMMA_FORWARD_KNOBS, FT_WGMMA_FORWARD_BUDGET);
 static bool serves(const struct ft_request *request, const struct ft_arch *arch) {
   enum { SWIZZLE_ROWS = 8 };
   return arch->sm == 90 && !ft_dtype_is_fp32(request->dtype) &&
+         request->dtype_kv == FT_KV_DEFAULT &&
          (request->pages == 0 || request->pages >= SWIZZLE_ROWS);
 }
 

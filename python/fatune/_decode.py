@@ -12,7 +12,7 @@ from ._launch import Call, _view
 from ._library import check, library
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
     import torch
@@ -52,7 +52,7 @@ class _Call(Call):
         super().__init__(q, k, v, mask=False, layout="bshd", deterministic=False, **options)
         self._class["pages"], self._class["ragged"] = page, int(starts is not None)
         self._sizes["batch"] = sequences
-        self.take_descales(descales, q)
+        self.take_descales(descales, q, k)
         self.lengths = {"seqused_k": lengths} | ({} if starts is None else {"cu_seqlens_q": starts})
         if starts is not None:
             self.lse_shape = self.lse_shape[1:]
@@ -65,9 +65,9 @@ class _Call(Call):
         """Rows of K and V, of as many tokens as q has, that are written before they are looked at."""
         for name, tensor, pool in zip(("new_k", "new_v"), rows, self._pools):
             shape = (*q.shape[:2], *pool.shape[2:])
-            if tuple(tensor.shape) != shape or tensor.dtype != q.dtype or tensor.device != q.device:
+            if tuple(tensor.shape) != shape or tensor.dtype != pool.dtype or tensor.device != q.device:
                 raise ValueError(f"{name} is {tuple(tensor.shape)} {tensor.dtype} on {tensor.device}; allowed: {shape} "
-                                 f"{q.dtype} on {q.device}")
+                                 f"{pool.dtype} on {q.device}")
         self._new_rows = [_view(name, tensor, self._axes)[0] for name, tensor in zip(("new_k", "new_v"), rows)]
 
     def _run(self, plan, arguments):
@@ -97,7 +97,7 @@ def decode(q: torch.Tensor, k_pages: torch.Tensor, v_pages: torch.Tensor, page_t
     q: [batch, queries, heads, dim], the last queries of each batch entry: causal and window are aligned to the end of its
     keys. Or, with cu_seqlens_q as in varlen(), [rows of all batch entries, heads, dim].
     k_pages, v_pages: [pages, rows of a page, heads, dim] in any order of strides (transpose what has heads before rows);
-    a page has a power of two of rows.
+    a page has a power of two of rows. Both may be float8_e4m3fn beside a q of float16 or bfloat16, from sm_80 on.
     page_table: int32 on the device, [batch, columns]: row j of a batch entry is row j % (rows of a page) of the page in
     column j // (rows of a page). Batch entries may share pages. lengths: int32 on the device, [batch]: their keys. Both
     are read when the kernels run: nothing waits for them, and a captured graph reads them anew at every replay.
@@ -106,6 +106,7 @@ def decode(q: torch.Tensor, k_pages: torch.Tensor, v_pages: torch.Tensor, page_t
     into the pages, as the last keys of each batch entry, which lengths counts already.
     max_length: as many keys as any batch entry has, at most; it steers how the work is divided among the GPU. None: as
     many as the table has room for.
+    descales: (None, of k_pages, of v_pages), float32 [batch, heads] each, or None for 1, where those are float8_e4m3fn.
     The rest is as in attention(). No gradients.
     """
     import torch

@@ -34,6 +34,11 @@ def _class_dtype(q, tf32):
     return s.TF32
 
 
+def _kv_dtype(q, k):
+    """Of K and V beside the dtype of q; _check_inputs has seen both."""
+    return s.KV_E4M3 if _dtype(k) == s.E4M3 != _dtype(q) else s.KV_DEFAULT
+
+
 def output_dtype(q, wanted=None):
     """The dtype of O."""
     name = str(wanted).rpartition(".")[2]
@@ -89,9 +94,10 @@ def _check_inputs(q, k, v, session):
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         if tensor.device != q.device:
             raise ValueError(f"{name} is on {tensor.device}; allowed: {q.device}, where q is")
-        if tensor.dtype != q.dtype or _dtype(tensor) is None:
+        like = q if name == "q" or _dtype(k) != s.E4M3 or _dtype(q) not in (s.FP16, s.BF16) else k
+        if tensor.dtype != like.dtype or _dtype(tensor) is None:
             raise TypeError(f"{name} is {tensor.dtype}; allowed: float16, bfloat16, float32 or float8_e4m3fn, the "
-                            "same for q, k, v (convert by .to())")
+                            "same for q, k, v (convert by .to()); float8_e4m3fn for k and v beside float16 or bfloat16")
     return chosen
 
 
@@ -171,13 +177,13 @@ def _check_sinks(sinks, heads, device):
     return sinks
 
 
-def _check_descales(descales, q, sizes):
+def _check_descales(descales, q, k, sizes):
     """A struct of each of q, k, v that has factors, by its name in struct fatune_arguments."""
     found = {}
     if descales is None:
         return found
-    if _dtype(q) != s.E4M3:
-        raise ValueError(f"descales come with {q.dtype}; allowed: None, but for float8_e4m3fn")
+    if _dtype(k) != s.E4M3:
+        raise ValueError(f"descales come with {k.dtype}; allowed: None, but for float8_e4m3fn")
     if len(descales) != 3:
         raise ValueError(f"descales are {len(descales)}; allowed: three, of q, k, v, each a tensor or None")
     for name, descale, heads in zip("qkv", descales, (sizes["heads_q"], sizes["heads_kv"], sizes["heads_kv"])):
@@ -246,7 +252,7 @@ class Call:
         self.dropout, self.deterministic = dropout, deterministic
         self._sizes = {"batch": batch, "heads_q": heads_q, "heads_kv": heads_kv,
                        "seqlen_q": nq, "seqlen_k": nk}
-        self._class = {"dtype": _class_dtype(q, tf32), "head_dim": head_dim,
+        self._class = {"dtype": _class_dtype(q, tf32), "dtype_kv": _kv_dtype(q, k), "head_dim": head_dim,
                        "head_dim_v": head_dim_v, "causal": _CAUSAL[causal],
                        "dropout": int(dropout > 0),
                        "dtype_o": s.O_FP16 if self.o_dtype != q.dtype and str(self.o_dtype).endswith(".float16")
@@ -259,7 +265,7 @@ class Call:
                                mask_density=max(mask.density, 2.0**-20))
         self._class["score"] = add_score(score, visible, captured, session)
         self._class["sinks"], self._sinks = int(sinks is not None), _check_sinks(sinks, heads_q, q.device)
-        self.take_descales(descales, q)
+        self.take_descales(descales, q, k)
         self._class["ragged"] = self._class["pages"] = 0  # _varlen.py, _decode.py
         self._captured = captured or {}
         if mask is None and self._mask_pays():
@@ -273,9 +279,9 @@ class Call:
         self._lse = None  # of new_lse
         self._of_gradients = {}  # what new ones have that is not as of their tensors
 
-    def take_descales(self, descales, q):
+    def take_descales(self, descales, q, k):
         """The factors of q, k and v, for the batch entries and heads of the call."""
-        self._descales, self._descale_tensors = _check_descales(descales, q, self._sizes), descales
+        self._descales, self._descale_tensors = _check_descales(descales, q, k, self._sizes), descales
 
     def _mask_pays(self):
         """Whether a block mask of what the score hides is worth its making: not for few queries, and not where a tensor

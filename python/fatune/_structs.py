@@ -8,6 +8,7 @@ import ctypes as c
 FORWARD, BACKWARD = range(2)
 FP16, BF16, E4M3, FP32, TF32 = range(5)
 O_DEFAULT, O_FP16, O_FP32 = range(3)
+KV_DEFAULT, KV_E4M3 = range(2)
 MERGE_PARTS = 32
 CAUSAL_NONE, CAUSAL_BOTTOM_RIGHT, CAUSAL_TOP_LEFT = range(3)
 WINDOW_NONE, WINDOW_BOTTOM_RIGHT, WINDOW_TOP_LEFT = range(3)
@@ -49,7 +50,7 @@ class Request(Sized):
         ("seqlen_k", c.c_int64), ("mask_density", c.c_double),
         ("window", c.c_int), ("window_left", c.c_int64), ("window_right", c.c_int64),
         ("score", c.c_int64), ("score_gradients", c.c_int64), ("sinks", c.c_int),
-        ("ragged", c.c_int64), ("pages", c.c_int64), ("dtype_o", c.c_int64),
+        ("ragged", c.c_int64), ("pages", c.c_int64), ("dtype_o", c.c_int64), ("dtype_kv", c.c_int64),
     ]
 
     def __repr__(self):

@@ -28,7 +28,7 @@ class _Call(Call):
         self.lengths = lengths
         self._class["ragged"] = 1
         self._sizes["batch"] = sequences
-        self.take_descales(descales, q)
+        self.take_descales(descales, q, k)
         self.lse_shape = self.lse_shape[1:]
 
     def has_rows(self):

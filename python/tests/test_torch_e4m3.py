@@ -67,6 +67,38 @@ class Bytes(Emulated):
         s = 2 * torch.tanh(meant[0] @ meant[1].mT / 32**0.5 / 2)
         self.close(capped, s.softmax(-1) @ meant[2], 0.12)
 
+    def test_a_cache_of_bytes_beside_16_bits(self):
+        q, k, v = tensors((2, 4, 3, 64), (2, 2, 70, 64), (2, 2, 70, 48))
+        (k8, of_k), (v8, of_v) = fatune.quantise(k), fatune.quantise(v)
+        meant = [tensor.double() * of[:, :, None, None] for tensor, of in ((k8, of_k), (v8, of_v))]
+        for dtype in (torch.float16, torch.bfloat16):
+            out = fatune.attention(q.to(dtype), k8, v8, descales=(None, of_k, of_v))
+            self.assertEqual(out.dtype, dtype)
+            self.close(out, reference(q.to(dtype), *meant), 0.02)
+        with self.assertRaisesRegex(TypeError, "v is torch.float16; allowed"):
+            fatune.attention(q, k8, v)
+        with self.assertRaisesRegex(TypeError, "k is torch.float8_e4m3fn; allowed"):
+            fatune.attention(q.float(), k8, v8)
+        with self.assertRaisesRegex(fatune.Error, "descale_q.data is"):
+            fatune.attention(q, k8, v8, descales=(torch.ones(2, 4), None, None))
+
+    def test_pages_of_bytes(self):
+        q, k, v = tensors((2, 2, 4, 32), (4, 16, 2, 32), (4, 16, 2, 32))
+        pools = [tensor.to(torch.float8_e4m3fn) for tensor in (k, v)]
+        table, lengths = torch.tensor([[2, 0], [1, 3]], dtype=torch.int32), torch.tensor([20, 31], dtype=torch.int32)
+        new = [tensor.to(torch.float8_e4m3fn) for tensor in tensors((2, 2, 2, 32), (2, 2, 2, 32), seed=7)]
+        descales = None, torch.tensor([[0.5, 2.0], [1.5, 1.0]]), torch.tensor([[3.0]]).expand(2, 2)
+        out = fatune.decode(q, *pools, table, lengths, new_k=new[0], new_v=new[1], descales=descales, causal=False)
+        for entry, length in enumerate(lengths.tolist()):
+            own = [pool[table[entry].long()].flatten(0, 1)[:length].double() for pool in pools]
+            for rows, tensor in zip(own, new):
+                self.assertTrue(torch.equal(rows[-2:], tensor[entry].double()))
+            factors = [descale[entry][None, :, None].double() for descale in descales[1:]]
+            meant = [(rows * factor).transpose(0, 1)[None] for rows, factor in zip(own, factors)]
+            self.close(out[entry].transpose(0, 1)[None], reference(q[entry].transpose(0, 1)[None], *meant), 0.05)
+        with self.assertRaisesRegex(ValueError, "new_k is .* torch.float16"):
+            fatune.decode(q, *pools, table, lengths, new_k=new[0].half(), new_v=new[1].half())
+
     def test_what_does_not_fit_is_named(self):
         q, = tensors((1, 2, 40, 32))
         q8 = q.to(torch.float8_e4m3fn)

@@ -44,13 +44,17 @@ void ft_copy_commit(int line) {
   thread->groups[thread->group_count++] = open;
 }
 
+/* Copies of less than 16 bytes are for rows whose columns lie in another order than in memory,
+ * which products take in that order: nothing is said of where those come from. */
 static void finish(struct ft_thread *thread, const struct ft_copy *copy) {
+  enum { CHUNK = 16 };
+  const bool in_order = copy->bytes == CHUNK && copy->valid == CHUNK;
   struct ft_shared_memory *const shared = &ft_block_now->shared;
   unsigned char *const to = ft_shared_at(shared, copy->to);
   if (copy->valid > 0) memcpy(to, copy->from, (size_t)copy->valid);
   memset(to + copy->valid, 0, (size_t)(copy->bytes - copy->valid));
   ft_shared_landed(shared, copy->to, copy->bytes, ft_stamp_now(shared->clocks, thread->agent),
-                   copy->valid == copy->bytes ? (uintptr_t)copy->from : 0);
+                   in_order ? (uintptr_t)copy->from : 0);
 }
 
 void ft_copy_wait(int youngest, int line) {

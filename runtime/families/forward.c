@@ -14,24 +14,35 @@
 #include "runtime/launch_score.h"
 #include "runtime/mask.h"
 
+/* Kernels with K and V of 8 bits beside a Q of 16 count the strides of both in two bytes. */
+static void count_in_halves(struct ft_forward_params *params) {
+  struct ft_stride *const strides[] = {&params->k.stride, &params->v.stride};
+  for (int n = 0; n < 2; n++) {
+    strides[n]->batch /= 2;
+    strides[n]->row /= 2;
+    strides[n]->head /= 2;
+  }
+}
+
 static int read_tensors(struct ft_forward_params *params, const struct ft_request *request,
                         const struct ft_run *run, const fatune_arguments *arguments) {
   const int64_t batch = run->tensor_batch, nq = run->nq, nk = run->nk;
   const int hq = run->heads_q, hkv = run->heads_kv;
   const int d = request->head_dim, dv = request->head_dim_v;
-  const int bytes = ft_dtype_bytes(request->dtype);
+  const int bytes = ft_dtype_bytes(request->dtype), of_kv = ft_dtype_bytes(ft_kv_dtype(request));
   const int of_o = ft_dtype_bytes(ft_output_dtype(request));
   const struct ft_view q = {"q", &arguments->q, batch, nq, hq, d, false, bytes};
   const int64_t k_batch = run->page > 0 ? params->pages.count : batch; /* of pages, or of rows */
   const int64_t k_rows = run->page > 0 ? run->page : nk;
-  const struct ft_view k = {"k", &arguments->k, k_batch, k_rows, hkv, d, false, bytes};
-  const struct ft_view v = {"v", &arguments->v, k_batch, k_rows, hkv, dv, false, bytes};
+  const struct ft_view k = {"k", &arguments->k, k_batch, k_rows, hkv, d, false, of_kv};
+  const struct ft_view v = {"v", &arguments->v, k_batch, k_rows, hkv, dv, false, of_kv};
   const struct ft_view o = {"o", &arguments->o, batch, nq, hq, dv, true, of_o};
   FT_TRY(ft_view_read(&q, &params->q));
   FT_TRY(ft_view_read(&k, &params->k));
   FT_TRY(ft_view_read(&v, &params->v));
   FT_TRY(ft_view_read(&o, &params->o));
   if (ft_outputs_are_wide(request)) ft_tensor_count_in_halves(&params->o);
+  if (request->dtype_kv == FT_KV_E4M3) count_in_halves(params);
   const uint64_t written = params->o.data;
   if (written == params->q.data || written == params->k.data || written == params->v.data)
     return ft_fail(FT_E_ARGUMENT, "arguments.o.data is that of an input; o must not share memory");
@@ -46,7 +57,7 @@ static int read_tensors(struct ft_forward_params *params, const struct ft_reques
 }
 
 int64_t ft_forward_kv_bytes(const struct ft_request *request, const struct ft_run *run) {
-  return run->nk * (request->head_dim + request->head_dim_v) * ft_dtype_bytes(request->dtype);
+  return run->nk * (request->head_dim + request->head_dim_v) * ft_dtype_bytes(ft_kv_dtype(request));
 }
 
 /* How many batch_heads run together. In a section of a ragged run the longest tiles come first, and
@@ -104,7 +115,7 @@ int ft_forward_prepare(struct ft_forward_params *params, const struct ft_launch_
   params->softmax = run->softmax;
   params->dropout = run->dropout;
   FT_TRY(ft_run_read_sinks("sinks", arguments->sinks, plan->request->sinks, &params->sinks));
-  if (plan->request->dtype != FT_E4M3) FT_TRY(ft_run_read_no_descales(arguments));
+  if (ft_kv_dtype(plan->request) != FT_E4M3) FT_TRY(ft_run_read_no_descales(arguments));
   FT_TRY(ft_run_read_sinks("dsinks", arguments->dsinks, false, &(uint64_t){0}));
   FT_TRY(ft_score_arguments_read(&params->score, &params->softmax, plan, run, arguments, 0));
   return ft_run_read_visibility(run, plan->request, arguments->mask, &params->visibility);

@@ -22,14 +22,26 @@ static struct ft_walks walks_of(const struct ft_launch_plan *plan) {
   return walks;
 }
 
+/* With K and V in e4m3 their factors stand before it. */
+static bool is_cached(const struct ft_launch_plan *plan) {
+  return plan->request->dtype_kv == FT_KV_E4M3;
+}
+
+static struct ft_forward_params *params_of(struct ft_launch *launch) {
+  return is_cached(launch->plan) ? &launch->argument.cached_forward.rest
+                                 : &launch->argument.forward;
+}
+
 static int prepare(struct ft_launch *launch, const fatune_arguments *arguments) {
   const struct ft_launch_plan *const plan = launch->plan;
-  struct ft_forward_params *const params = &launch->argument.forward;
+  struct ft_forward_params *const params = params_of(launch);
   struct ft_run run;
   int64_t tiles;
   FT_TRY(ft_run_read(&run, plan->request, arguments));
   FT_TRY(ft_forward_prepare(params, plan, &run, arguments,
                             ft_forward_packed_heads(plan, &run, arguments), &tiles));
+  if (is_cached(plan))
+    FT_TRY(ft_run_read_kv_descales(&launch->argument.cached_forward.descales, arguments));
   int64_t blocks = tiles;
   launch->kernels[LIST] = ft_ragged_list(&params->ragged);
   launch->kernels[MERGE] = (struct ft_launch_kernel){0};
@@ -54,8 +66,13 @@ static int workspace(const struct ft_launch_plan *plan, const fatune_arguments *
 
 static void describe(const struct ft_launch *launch, int kernel,
                      struct ft_launch_tensors *tensors) {
-  const struct ft_forward_params *const params = &launch->argument.forward;
+  const bool cached = is_cached(launch->plan);
+  const struct ft_forward_params *const params =
+      cached ? &launch->argument.cached_forward.rest : &launch->argument.forward;
   ft_forward_describe(params, launch->plan, kernel == LIST, tensors);
+  if (cached)
+    ft_forward_describe_descales(&launch->argument.cached_forward.descales, params->sequence.batch,
+                                 tensors);
   if (splits(launch->plan))
     ft_forward_describe_parts(params, launch->plan->request->head_dim_v, kernel == MAIN, tensors);
 }

@@ -80,9 +80,10 @@ int ft_pages_slots(int64_t *stride, int *heads, struct ft_arg_slots *slots, cons
 }
 
 static void describe_pool(const struct ft_arg_pages *pages, int page, const char *name,
-                          const struct ft_arg_tensor *pool, int dim,
+                          const struct ft_arg_tensor *pool, int dim, bool in_halves,
                           struct ft_launch_tensors *tensors) {
-  struct ft_emulated_tensor *const added = ft_add_tensor(tensors, name, pool, FT_OF_KEYS, dim);
+  struct ft_emulated_tensor *const added =
+      ft_add_tensor(tensors, name, pool, FT_OF_KEYS, in_halves ? dim / 2 : dim);
   if (page == 0) return;
   added->extents[0] = pages->count;
   added->extents[1] = page;
@@ -104,8 +105,9 @@ void ft_pages_describe(const struct ft_forward_params *params, const struct ft_r
                        struct ft_launch_tensors *tensors) {
   const struct ft_arg_pages *const pages = &params->pages;
   const int64_t batch = params->sequence.batch;
-  describe_pool(pages, request->pages, "K", &params->k, request->head_dim, tensors);
-  describe_pool(pages, request->pages, "V", &params->v, request->head_dim_v, tensors);
+  const bool in_halves = request->dtype_kv == FT_KV_E4M3; /* as the strides are counted */
+  describe_pool(pages, request->pages, "K", &params->k, request->head_dim, in_halves, tensors);
+  describe_pool(pages, request->pages, "V", &params->v, request->head_dim_v, in_halves, tensors);
   ft_pages_describe_table(pages, batch, tensors);
   if (request->pages > 0 && !request->ragged)
     ft_add_work(tensors, "seqused_k", pages->lengths, 1, batch);

@@ -55,8 +55,9 @@ static double bytes_of(const struct ft_request *request) {
   const double queries = batch * request->heads_q * (double)request->seqlen_q;
   const double keys = batch * request->heads_kv * (double)request->seqlen_k;
   const double in = ft_dtype_bytes(request->dtype), out = ft_dtype_bytes(ft_output_dtype(request));
+  const double of_kv = ft_dtype_bytes(ft_kv_dtype(request));
   const double once = queries * (request->head_dim * in + request->head_dim_v * out) +
-                      keys * (request->head_dim + request->head_dim_v) * in;
+                      keys * (request->head_dim + request->head_dim_v) * of_kv;
   return request->pass == FT_BACKWARD ? 2 * once : once;
 }
 

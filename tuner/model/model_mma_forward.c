@@ -18,6 +18,7 @@ enum {
   L2_BYTES_PER_CLK = 96,     /* per multiprocessor */
   SOFTMAX_INSTRUCTIONS = 8,  /* per element of S: scale, ex2, max, sum, conversion, masking */
   DROPOUT_INSTRUCTIONS = 24, /* per element: an eighth of a Philox draw, compare, select */
+  WIDEN_INSTRUCTIONS = 4,    /* of two numbers of e4m3: conversions, permutation */
   STEP_LATENCY = 300,        /* of a step, hidden by nothing: barriers, row maxima, copies */
   LOAD_LATENCY = 400,        /* the same where a single stage exposes the L2 round trip */
   BLOCK_LATENCY = 6000       /* a block's start and end: first loads, the write of O */
@@ -44,20 +45,23 @@ static struct step step_of(const struct ft_request *request, const struct ft_arc
 
   /* ldmatrix: every warp reads all of K and V, or its share of their rows, and its rows of Q where
    * they are not in registers. */
-  const double bytes = ft_dtype_bytes(request->dtype);
+  const double bytes = ft_dtype_bytes(request->dtype), of_kv = ft_dtype_bytes(ft_kv_dtype(request));
   const double q_bytes = k->q_in_regs ? 0 : rows * d * bytes;
   const double own_keys = n / fmax(1, k->key_warps);
-  const double read = warps * (own_keys * (d + dv) * bytes + q_bytes);
-  const double written = n * (d + dv) * bytes;
+  const double read = warps * (own_keys * (d + dv) * of_kv + q_bytes);
+  const double written = n * (d + dv) * of_kv;
   step.smem = (read + written) / FT_SMEM_BYTES_PER_CLK;
-  step.l2 = n * (request->head_dim + request->head_dim_v) * bytes / L2_BYTES_PER_CLK;
+  step.l2 = n * (request->head_dim + request->head_dim_v) * of_kv / L2_BYTES_PER_CLK;
 
   const double per_element =
       SOFTMAX_INSTRUCTIONS + score->instructions + (request->dropout ? DROPOUT_INSTRUCTIONS : 0);
   const double mma_instructions =
       ft_fragment_instructions(request->dtype) * m * n * (d + dv) / (16 * 8 * 16);
-  step.issue = (m * n / 32 * per_element + mma_instructions + read / 512) / FT_ISSUE_PER_CLK +
-               ft_read_cycles(m * n, score->reads);
+  /* Each warp turns what it multiplies by into its operands' dtype, two elements at a time. */
+  const double widened = of_kv < bytes ? warps * own_keys * (d + dv) / 64 * WIDEN_INSTRUCTIONS : 0;
+  step.issue =
+      (m * n / 32 * per_element + mma_instructions + read / 512 + widened) / FT_ISSUE_PER_CLK +
+      ft_read_cycles(m * n, score->reads);
   /* A spilled byte is written and read once a step. */
   step.smem += 2.0 * spill_bytes * budget->threads / FT_SMEM_BYTES_PER_CLK;
   step.fixed = k->stages == 1 ? LOAD_LATENCY : STEP_LATENCY;

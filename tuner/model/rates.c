@@ -19,9 +19,10 @@ double ft_compulsory_us(const struct ft_request *request, const struct ft_arch *
   const double keys = (double)request->batch * request->heads_kv * (double)request->seqlen_k;
   const double element = ft_dtype_bytes(request->dtype);
   const double of_o = ft_dtype_bytes(ft_output_dtype(request));
-  const double bytes = (queries + keys) * request->head_dim * element +
-                       keys * request->head_dim_v * element + queries * request->head_dim_v * of_o +
-                       queries * 4;
+  const double of_kv = ft_dtype_bytes(ft_kv_dtype(request));
+  const double bytes = queries * request->head_dim * element +
+                       keys * (request->head_dim + request->head_dim_v) * of_kv +
+                       queries * request->head_dim_v * of_o + queries * 4;
   return bytes / ft_dram_bytes_per_us(arch);
 }
 

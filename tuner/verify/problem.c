@@ -39,7 +39,7 @@ static int make_shapes(struct ft_problem *problem) {
   for (int n = 0; n < FT_TENSORS; n++) {
     const bool of_queries = tensors[n].of_queries;
     const bool written = n >= FT_DQ || (n == FT_O && r->pass == FT_FORWARD);
-    const int bytes = ft_dtype_bytes(written ? ft_output_dtype(r) : r->dtype);
+    const int bytes = ft_dtype_bytes(written ? ft_output_dtype(r) : ft_problem_dtype(r, n));
     const int heads = of_queries ? r->heads_q : r->heads_kv;
     const int dim = tensors[n].of_values ? r->head_dim_v : r->head_dim;
     const enum ft_layout own = n >= FT_DOUT ? other : layout;
@@ -58,12 +58,15 @@ static int make_shapes(struct ft_problem *problem) {
 
 static int make_input(struct ft_problem *problem, int buffer) {
   const struct ft_shape *shape = &problem->shapes[buffer];
-  const size_t bytes = (size_t)ft_dtype_bytes(problem->options.request.dtype);
+  const enum ft_dtype dtype = problem->options.request.dtype;
+  const enum ft_dtype of_buffer = ft_problem_dtype(&problem->options.request, buffer);
+  const size_t bytes = (size_t)ft_dtype_bytes(of_buffer);
   const uint64_t seed = problem->options.seed + 0x5851F42D4C957F2Du * (uint64_t)(buffer + 1);
-  FT_TRY(ft_random_tensor(&problem->dense[buffer], problem->options.request.dtype, shape->count,
-                          seed));
+  FT_TRY(ft_random_tensor(&problem->dense[buffer], dtype, shape->count, seed));
   if (problem->options.coarse && buffer <= FT_K)
-    ft_random_make_coarse(problem->dense[buffer], problem->options.request.dtype, shape->count);
+    ft_random_make_coarse(problem->dense[buffer], dtype, shape->count);
+  if (of_buffer == FT_E4M3 && dtype != FT_E4M3)
+    ft_random_make_e4m3(problem->dense[buffer], dtype, shape->count);
   const struct ft_sequences *const all = &problem->sequences;
   if (shape->packed && shape->packed->table.page > 0)
     ft_page_table_share(&all->k.table, all->k.used, all->count, problem->dense[buffer], shape->rows,

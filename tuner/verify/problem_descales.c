@@ -28,7 +28,7 @@ int ft_problem_descales_make(struct ft_problem_descales *descales, fatune_sessio
   const struct ft_driver *const driver = &session->driver;
   uint64_t state = seed ^ 0x8EBC6AF09C88C6E3u;
   *descales = (struct ft_problem_descales){.memory = 0};
-  if (request->dtype != FT_E4M3) return FT_OK;
+  if (ft_kv_dtype(request) != FT_E4M3) return FT_OK;
   const int64_t batch = request->batch;
   const int64_t room = batch * (request->heads_q + GAP);
   const uint64_t draw = ft_random_next(&state);
@@ -42,6 +42,7 @@ int ft_problem_descales_make(struct ft_problem_descales *descales, fatune_sessio
     const int heads = n == FT_DESCALE_Q ? request->heads_q : request->heads_kv;
     const bool shared = n == FT_DESCALE_K && draw % 4 == 0;
     if (n == FT_DESCALE_V && draw % 4 == 1) continue;
+    if (n == FT_DESCALE_Q && request->dtype != FT_E4M3) continue;
     descales->host[n] = malloc((size_t)(batch * heads) * sizeof(float));
     if (!descales->host[n])
       status = ft_fail(FT_E_MEMORY, "no memory for the descales of a problem");

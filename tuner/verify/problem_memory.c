@@ -27,14 +27,19 @@ int ft_problem_copy_in(struct ft_problem *problem, int buffer, const void *from)
   return ft_driver_status(driver, driver->stream_synchronize(NULL), "cuStreamSynchronize");
 }
 
-/* Numbers of e4m3 as bytes; NaN in gaps is NaN there, too. */
-static int to_bytes(uint8_t **bytes, const uint16_t *image, size_t count) {
+enum ft_dtype ft_problem_dtype(const struct ft_request *request, int buffer) {
+  if (buffer == FT_Q) return request->dtype;
+  return buffer == FT_K || buffer == FT_V ? ft_kv_dtype(request) : request->dtype;
+}
+
+/* Numbers of e4m3 as bytes; NaN in gaps is NaN there, too. dtype: of the patterns. */
+static int to_bytes(uint8_t **bytes, const uint16_t *image, size_t count, enum ft_dtype dtype) {
   enum { PATTERNS = 1 << 16 };
   uint8_t of_pattern[PATTERNS];
   *bytes = malloc(count);
   if (!*bytes) return ft_fail(FT_E_MEMORY, "no memory for a tensor of %zu bytes", count);
   for (int n = 0; n < PATTERNS; n++)
-    of_pattern[n] = ft_to_e4m3((float)ft_from_dtype(FT_BF16, (uint16_t)n));
+    of_pattern[n] = ft_to_e4m3((float)ft_from_dtype(dtype, (uint16_t)n));
   for (size_t n = 0; n < count; n++) (*bytes)[n] = of_pattern[image[n]];
   return FT_OK;
 }
@@ -45,8 +50,10 @@ int ft_problem_upload(struct ft_problem *problem, int buffer, const void *dense)
   uint8_t *bytes = NULL;
   int status;
   FT_CHECK(ft_layout_image(&image, &owned, dense, &problem->shapes[buffer]));
-  const bool e4m3 = problem->options.request.dtype == FT_E4M3 && buffer <= FT_V;
-  if (e4m3) FT_CHECK(to_bytes(&bytes, image, problem->bytes[buffer]));
+  const struct ft_request *const request = &problem->options.request;
+  const bool e4m3 = ft_problem_dtype(request, buffer) == FT_E4M3;
+  const enum ft_dtype kept_as = request->dtype == FT_E4M3 ? FT_BF16 : request->dtype;
+  if (e4m3) FT_CHECK(to_bytes(&bytes, image, problem->bytes[buffer], kept_as));
   FT_CHECK(ft_problem_copy_in(problem, buffer, e4m3 ? bytes : image));
 done:
   free(bytes);

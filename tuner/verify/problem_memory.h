@@ -8,6 +8,9 @@
 int ft_problem_allocate(struct ft_problem *problem, int buffer, size_t bytes, size_t fence);
 int ft_problem_copy_in(struct ft_problem *problem, int buffer, const void *from);
 
+/* Of the elements of an input. */
+enum ft_dtype ft_problem_dtype(const struct ft_request *request, int buffer);
+
 /* Fills an input with the dense tensor in its layout, and waits. The context is current. */
 int ft_problem_upload(struct ft_problem *problem, int buffer, const void *dense);
 

@@ -12,6 +12,9 @@ int ft_random_tensor(void **tensor, enum ft_dtype dtype, int64_t count, uint64_t
 /* Rounds them to multiples of 1/64. */
 void ft_random_make_coarse(void *tensor, enum ft_dtype dtype, int64_t count);
 
+/* Rounds elements of a 16-bit dtype to numbers of e4m3. */
+void ft_random_make_e4m3(void *tensor, enum ft_dtype dtype, int64_t count);
+
 /* A random bitmap of the mask, with an empty list if it has three or more; *density is that of the
  * bitmap. */
 int ft_random_blocks(uint8_t **blocks, const struct ft_request *request, int64_t batch, int heads,
