@@ -15,6 +15,7 @@ import torch.distributed as dist
 
 import fatune
 import fatune.distributed as many
+from distributed_caches import bundled
 from fatune.distributed import _attention
 
 TIMEOUT = 20  # seconds, of the group
@@ -457,7 +458,7 @@ def shares(rank, ranks):
 
 
 TASKS = types.SimpleNamespace(**{task.__name__: task for task in (
-    schemes, documents, unseen, emulated, packed, exactness, dropped, scored, drop_in, differing, dying, alone, shares)})
+    schemes, documents, unseen, emulated, packed, exactness, dropped, scored, drop_in, bundled, differing, dying, alone, shares)})
 
 
 def run(names, rank, ranks, port):

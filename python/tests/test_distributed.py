@@ -37,7 +37,7 @@ class Distributed(unittest.TestCase):
 
     @unittest.skipUnless(test_torch.HAS_CXX, "there is no C++ compiler for the emulator")
     def test_kernels(self):
-        self.run_ranks("dropped,emulated,exactness,scored,packed", 2)
+        self.run_ranks("dropped,emulated,exactness,scored,packed,bundled", 2)
 
     @unittest.skipUnless(test_torch.HAS_CXX, "there is no C++ compiler for the emulator")
     def test_one_process(self):

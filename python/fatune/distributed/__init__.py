@@ -6,8 +6,10 @@
 """
 
 from ._attention import attention
+from ._bundle import share_caches
 from ._context_parallel import context_parallel, context_parallel_unshard
 from ._shares import positions, shard, unshard
 from ._transport import Broken
 
-__all__ = ["Broken", "attention", "context_parallel", "context_parallel_unshard", "positions", "shard", "unshard"]
+__all__ = ["Broken", "attention", "context_parallel", "context_parallel_unshard", "positions", "shard",
+           "share_caches", "unshard"]
