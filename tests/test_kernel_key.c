@@ -79,7 +79,7 @@ static struct ft_kernel wanted_kernel(fatune_session *session) {
 static void make_other(struct ft_kernel *kernel) {
   snprintf(kernel->nvrtc, sizeof kernel->nvrtc, "%s", OTHER_NVRTC);
   kernel->key = ft_kernel_key(&kernel->source, kernel->nvrtc);
-  ((char *)kernel->image)[kernel->image_size - 1] ^= 1;
+  ((char *)kernel->image)[kernel->image_size - 2] ^= 1; /* the last is the NUL of a fake image */
   kernel->image_digest = ft_digest_of(kernel->image, kernel->image_size);
 }
 
