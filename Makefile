@@ -82,7 +82,7 @@ tsan: setup
 
 # Gates hold for a run of all suites. Raise them with what a run shows; the aim is cache=100 all=90.
 # `make check` has a short form of tsan and of coverage: tests/short_forms.cmake.
-COVERAGE_GATES = cache=99.8
+COVERAGE_GATES = cache=99.8 all=88
 coverage: setup
 	@$(CONFIGURE) $(BUILD)/coverage -DFATUNE_COVERAGE=ON -DFATUNE_WERROR=OFF -DCMAKE_BUILD_TYPE=Debug >/dev/null
 	@$(COMPILE) $(BUILD)/coverage -j $(JOBS)
