@@ -16,6 +16,7 @@ function(embed_files array header folder)
 endfunction()
 embed_files(ft_templates generator/templates.h templates .lua .cu.in)
 embed_files(ft_report_files tuner/cli/report_files.h tuner/cli/report .html .css .js .txt)
+embed_files(ft_fits tuner/model/fit.h tuner/model/fit .fit)
 embed_files(ft_emulator_files runtime/emulator/object.h runtime/emulator/device .h)
 
 # Digests that need no computing at run time: a program of the build makes them from the same code.
@@ -47,3 +48,10 @@ function(make_shipped_layer)
     COMMENT "The layer of trials that ships" VERBATIM)
 endfunction()
 set(runtime_made ${PROJECT_BINARY_DIR}/ft_emulator_files.c ${PROJECT_BINARY_DIR}/ft_shipped.c)
+set(tuner_made ${PROJECT_BINARY_DIR}/ft_fits.c)
+
+# For tuner/model/fit/fit.py.
+function(add_dump_features)
+  add_executable(dump_features tuner/cli/fit/dump_features.c)
+  target_link_libraries(dump_features PRIVATE fatune_flags fatune_static)
+endfunction()

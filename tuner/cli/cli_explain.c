@@ -1,6 +1,7 @@
 /* cli_explain.c: the parts of `fatune explain`.
  * in -> out: target + request + what the caches hold -> text and JSON. */
 #include "tuner/cli/cli_explain.h"
+#include "tuner/cli/cli_fit.h"
 #include "tuner/cli/cli_table.h"
 
 #include <stdlib.h>
@@ -184,6 +185,11 @@ void cli_explain_model(struct cli *cli, const struct ft_request *request,
                  predict(&table, "default config", request, target, standard, score, NULL));
   }
   cli_table_end(cli, &table);
+  struct ft_text fit = FT_TEXT_INIT;
+  cli_fit_tell(chosen->family, &target->arch, &fit);
+  cli_field(cli, "fit", "%s", cli_whole(&fit));
+  ft_text_free(&fit);
+  cli_json_set(model, "fit", cli_fit_json(chosen->family, &target->arch));
   cli_json(cli, "model", model);
 }
 

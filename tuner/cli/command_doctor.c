@@ -2,12 +2,15 @@
  * in -> out: driver, GPU, NVRTC, C++ compiler, caches, templates, environment -> one line each. */
 #include "cache/folders.h"
 #include "cache/store.h"
+#include "generator/family.h"
+#include "generator/lua_host.h"
 #include "generator/status.h"
 #include "runtime/device.h"
 #include "runtime/emulator/cxx_search.h"
 #include "runtime/kernel_source.h"
 #include "runtime/nvml.h"
 #include "runtime/session.h"
+#include "tuner/cli/cli_fit.h"
 #include "tuner/cli/command.h"
 
 #include <stdlib.h>
@@ -215,6 +218,19 @@ static void check_templates(struct doctor *doctor) {
   check(doctor, "templates", STATE_OK, line, "");
 }
 
+/* On the GPU at hand; where there is none, on the one that the project measures on. */
+static void check_model(struct doctor *doctor) {
+  const fatune_session *const session = doctor->session;
+  struct ft_arch arch = session->device.arch;
+  if (!session->has_device && ft_lua_gpu(session->lua, "h200", &arch) != FT_OK) return;
+  for (int n = 0; ft_family_at(n) != NULL; ++n) {
+    struct ft_text text = FT_TEXT_INIT;
+    cli_fit_tell(ft_family_at(n), &arch, &text);
+    check(doctor, "model", STATE_OK, cli_whole(&text), "");
+    ft_text_free(&text);
+  }
+}
+
 /* A mistyped variable has no effect and no other trace than this. */
 static void check_environment(struct doctor *doctor) {
   static const char *const known[] = {"FATUNE_CACHE",         "FATUNE_CACHE_DIR",
@@ -249,6 +265,7 @@ static int run(struct cli *cli) {
   check_compiler(&doctor);
   check_emulator(&doctor);
   check_templates(&doctor);
+  check_model(&doctor);
   check_caches(&doctor);
   check_environment(&doctor);
   cli_json(cli, "checks", doctor.checks);

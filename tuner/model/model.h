@@ -17,6 +17,9 @@ struct ft_prediction ft_model(const struct ft_request *request, const struct ft_
                               const struct ft_config *config, const struct ft_score_costs *score,
                               int registers, int spill_bytes);
 
+/* The same without what was fitted to trials (fit.h). */
+struct ft_prediction ft_model_by_hand(const struct ft_modelled *of);
+
 /* The most query rows of a tile that persistent blocks take, of all families that serve the request
  * there; 0: none of them has persistent blocks. */
 int ft_model_persistent_rows(const struct ft_request *request, const struct ft_arch *arch);

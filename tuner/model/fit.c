@@ -1,0 +1,149 @@
+/* fit.c: coefficients fitted to recorded trials, and how well a fit ranks what it has not seen.
+ * in -> out: tuner/model/fit/TARGET.fit, embedded at build time -> a factor on a prediction.
+ * The files are read once, by whoever asks first. */
+#include "tuner/model/fit.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "generator/templates.h"
+
+static const double MOST = 0.7; /* of the factor's logarithm: beyond it the data says nothing */
+
+static struct ft_fit *fits;
+static int fit_count, unread;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static int values_before(const struct ft_family *family, int knob) {
+  int count = 0;
+  for (int n = 0; n < knob; n++) count += family->knobs[n].searched_count;
+  return count;
+}
+
+static struct ft_fit *find(const struct ft_family *family, const char *target) {
+  for (int n = 0; n < fit_count; n++)
+    if (fits[n].family == family && strcmp(fits[n].target, target) == 0) return &fits[n];
+  return NULL;
+}
+
+/* "family NAME target=T used=1 trials=.. requests=.. rank_by_hand=.. rank=.. error_by_hand=..
+ * error=.." */
+static bool read_family(const char *line) {
+  struct ft_fit fit = {0};
+  char name[48];
+  int used;
+  if (sscanf(line,
+             "family %47s target=%15s used=%d trials=%d requests=%d rank_by_hand=%lf rank=%lf "
+             "error_by_hand=%lf error=%lf",
+             name, fit.target, &used, &fit.trials, &fit.requests, &fit.rank_by_hand, &fit.rank,
+             &fit.error_by_hand, &fit.error) != 9)
+    return false;
+  fit.used = used == 1;
+  fit.family = ft_family_named(name);
+  if (!fit.family || find(fit.family, fit.target)) return false;
+  const int values = values_before(fit.family, fit.family->knob_count);
+  struct ft_fit *const grown = realloc(fits, (size_t)(fit_count + 1) * sizeof *fits);
+  if (grown) fits = grown;
+  fit.knobs = calloc((size_t)values, sizeof *fit.knobs);
+  if (!grown || !fit.knobs) {
+    free(fit.knobs);
+    return false;
+  }
+  fits[fit_count++] = fit;
+  return true;
+}
+
+static int setting_named(const char *name) {
+  for (int n = 0; n < FT_SETTINGS; n++)
+    if (strcmp(ft_setting_name(n), name) == 0) return n;
+  return -1;
+}
+
+/* The coefficients of "KNOB=VALUE" or of a term; NULL: there is no such thing. Those of a value
+ * that is no longer searched go nowhere. */
+static double *coefficients_of(struct ft_fit *fit, char *quality) {
+  for (int n = 0; n < FT_TERMS; n++)
+    if (strcmp(ft_term_name(n), quality) == 0) return fit->terms[n];
+  char *const equals = strchr(quality, '=');
+  if (!equals) return NULL;
+  *equals = '\0';
+  for (int n = 0; n < fit->family->knob_count; n++) {
+    const struct ft_knob *const knob = &fit->family->knobs[n];
+    if (strcmp(knob->name, quality) != 0) continue;
+    const int place = ft_searched_place(knob, (int)strtol(equals + 1, NULL, 10));
+    static double nowhere[FT_SETTINGS];
+    return place < 0 ? nowhere : fit->knobs[values_before(fit->family, n) + place];
+  }
+  return NULL;
+}
+
+/* "QUALITY SETTING COEFFICIENT", of the family of the last line that began with "family". */
+static bool read_coefficient(const char *line) {
+  char quality[64], setting[16];
+  double coefficient;
+  if (fit_count == 0) return false;
+  if (sscanf(line, "%63s %15s %lf", quality, setting, &coefficient) != 3) return false;
+  double *const row = coefficients_of(&fits[fit_count - 1], quality);
+  const int column = setting_named(setting);
+  if (!row || column < 0 || !isfinite(coefficient)) return false;
+  row[column] = coefficient;
+  return true;
+}
+
+static void read_line(const char *line) {
+  if (line[0] == '\0' || line[0] == '#') return;
+  const bool read = strncmp(line, "family ", 7) == 0 ? read_family(line) : read_coefficient(line);
+  if (!read) unread++;
+}
+
+static void read_all(void) {
+  for (const struct ft_template *file = ft_fits; file->name; file++) {
+    for (size_t begin = 0; begin < file->length;) {
+      char line[256];
+      const char *const at = file->text + begin, *const end =
+                                                     memchr(at, '\n', file->length - begin);
+      const size_t length = end ? (size_t)(end - at) : file->length - begin;
+      snprintf(line, sizeof line, "%.*s", (int)length, at);
+      read_line(line);
+      begin += length + 1;
+    }
+  }
+}
+
+const struct ft_fit *ft_fit_of(const struct ft_family *family, const struct ft_arch *arch) {
+  char target[16];
+  pthread_once(&once, read_all);
+  ft_arch_target(arch, target);
+  return find(family, target);
+}
+
+int ft_fits_unread(void) {
+  pthread_once(&once, read_all);
+  return unread;
+}
+
+static double times(const double *coefficients, const double *settings) {
+  double sum = 0;
+  for (int n = 0; n < FT_SETTINGS; n++) sum += coefficients[n] * settings[n];
+  return sum;
+}
+
+double ft_fit_factor(const struct ft_fit *fit, const struct ft_modelled *of,
+                     const struct ft_prediction *prediction) {
+  if (!fit || !fit->used) return 1;
+  const struct ft_features features = ft_features_of(of, prediction);
+  double sum = 0;
+  for (int n = 0; n < FT_TERMS; n++)
+    sum += features.terms[n] * times(fit->terms[n], features.settings);
+  const double(*row)[FT_SETTINGS] = (const double(*)[FT_SETTINGS])fit->knobs;
+  for (int n = 0; n < fit->family->knob_count; n++) {
+    const struct ft_knob *const knob = &fit->family->knobs[n];
+    const int place = ft_searched_place(knob, of->config->knobs[n]);
+    if (place >= 0) sum += times(row[place], features.settings);
+    row += knob->searched_count;
+  }
+  return exp(fmin(MOST, fmax(-MOST, sum)));
+}
