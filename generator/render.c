@@ -142,6 +142,7 @@ static void push_score(lua_State *state, const struct ft_known_score *score,
   set_boolean(state, "has_sides", score != NULL && score->exponent.has_sides);
   set_boolean(state, "has_sigmoid", score != NULL && score->exponent.has_sigmoid);
   set_boolean(state, "sigmoid_alone", score != NULL && score->exponent.sigmoid_alone);
+  set_boolean(state, "has_tile", score != NULL && score->has_score && score->exponent.tile != 0);
   set_boolean(state, "reads_keys", score != NULL && score->exponent.reads_keys);
   const bool slope_varies = score != NULL && varies(score, score->slope);
   set_boolean(state, "slope_varies", slope_varies);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "generator/close_word.h"
+#include "generator/score/kind.h"
 #include "generator/status.h"
 
 static const struct ft_request_field fields[FT_REQUEST_FIELDS] = {
@@ -113,9 +114,9 @@ int ft_request_check(int number, int64_t value, bool in_word) {
     if (value == 0 || value == 1) break;
     return ft_fail(FT_E_ARGUMENT, "%s is %lld; allowed: 0, 1", field->name, (long long)value);
   case FT_KIND_DIGEST:
-    if (value >= 0 && value >> 48 == 0 && (value != 0 || !in_word)) break;
-    return ft_fail(FT_E_ARGUMENT, "%s is %lld; allowed: numbers of 48 bits", field->name,
-                   (long long)value);
+    if (value >= 0 && value >> FT_SCORE_NUMBER_BITS == 0 && (value != 0 || !in_word)) break;
+    return ft_fail(FT_E_ARGUMENT, "%s is %lld; allowed: numbers of %d bits", field->name,
+                   (long long)value, FT_SCORE_NUMBER_BITS);
   case FT_KIND_COUNT:
     if (value == 0 && field->absent && !in_word) break;
     if (value < field->least || value > field->most ||

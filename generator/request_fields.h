@@ -17,7 +17,7 @@ enum ft_request_kind {
   FT_KIND_FLAG,   /* 0 or 1 */
   FT_KIND_COUNT,  /* a whole number from `least` to `most` */
   FT_KIND_SHARE,  /* a real number above 0, at most 1 */
-  FT_KIND_DIGEST  /* 48 bits, as 12 hexadecimal digits; 0: the request has no such word */
+  FT_KIND_DIGEST  /* a score's number, 12 or 13 hexadecimal digits; 0: there is no such word */
 };
 
 enum ft_request_part {

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "generator/request_fields.h"
+#include "generator/score/kind.h"
 #include "generator/status.h"
 
 /* ---- numbers ---- */
@@ -64,12 +65,15 @@ static bool read_count(const char **cursor, bool sign, long long *value) {
   return errno == 0;
 }
 
-/* "=" and 12 hexadecimal digits at *cursor, which moves past them. */
+/* "=" and 12 hexadecimal digits, or 13 of which the first is not 0, at *cursor, which moves past
+ * them. */
 static bool read_digest(const char **cursor, long long *value) {
-  enum { DIGITS = 12 };
-  if (**cursor != '=' || strspn(*cursor + 1, "0123456789abcdef") != DIGITS) return false;
+  enum { DIGITS = FT_SCORE_DIGEST_BITS / 4 };
+  if (**cursor != '=') return false;
+  const size_t digits = strspn(*cursor + 1, "0123456789abcdef");
+  if (digits != DIGITS && (digits != DIGITS + 1 || (*cursor)[1] == '0')) return false;
   *value = (long long)strtoull(*cursor + 1, NULL, 16);
-  *cursor += 1 + DIGITS;
+  *cursor += 1 + digits;
   return true;
 }
 

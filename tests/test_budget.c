@@ -136,7 +136,9 @@ START_TEST(wgmma_budgets_suit_the_hardware) {
     ck_assert_int_eq(b->smem_v_offset, b->smem_k_offset + k->stages * b->k_bytes);
     ck_assert_int_eq(b->smem_p_offset, b->smem_v_offset + k->stages * b->v_bytes);
     ck_assert_int_eq(b->smem_v_rows_offset, b->smem_p_offset + b->p_bytes);
-    ck_assert_int_eq(budget.smem_bytes, b->smem_v_rows_offset + k->stages * b->v_rows_bytes);
+    ck_assert_int_eq(b->smem_score_offset, b->smem_v_rows_offset + k->stages * b->v_rows_bytes);
+    ck_assert_int_eq(budget.smem_bytes,
+                     b->smem_score_offset + k->score_in_smem * k->block_m * k->block_n * 2);
     ck_assert_int_eq(b->v_rows_bytes % 1024, 0);
     ck_assert_int_ge(b->p_bytes, k->p_in_smem * 64 * b->consumers * 2 * k->block_n);
     ck_assert_int_le(b->o_bytes, b->q_bytes);

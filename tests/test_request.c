@@ -68,6 +68,8 @@ START_TEST(canonical_text) {
       {"d64 nq9 mask=128x64@1", "forward bf16 d64 nq9 mask=128x64"},
       {"d64 nq9 causal=bottom-right", "forward bf16 d64 nq9 causal"},
       {"d64 nq9 window", "forward bf16 d64 nq9 window"},
+      {"d64 nq9 score=0b66b4ed2939", "forward bf16 d64 nq9 score=0b66b4ed2939"},
+      {"d64 nq9 score=18d408ab1c4fe", "forward bf16 d64 nq9 score=18d408ab1c4fe"},
       {"d64 nq9 window@-1,-1 causal", "forward bf16 d64 nq9 causal window"},
       {"d64 nq9 window=top-left@0,-1 dropout", "forward bf16 d64 nq9 window=top-left@0,-1 dropout"},
   };
@@ -94,6 +96,8 @@ static const char *const bad_texts[][2] = {
     {"nq4096", "head dim is missing"},
     {"d64", "query length is missing"},
     {"d64 nq4096 bf17", "'bf17'"},
+    {"d64 nq1 score=00b66b4ed2939", "score=00b66b4ed2939"},
+    {"d64 nq1 score=118d408ab1c4fe", "score=118d408ab1c4fe"},
     {"d64 d64 nq1", "'d64'"},
     {"d64 nq1 forward backward", "'backward'"},
     {"d64 nq1 fp16 bf16", "'bf16'"},

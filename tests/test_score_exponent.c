@@ -9,6 +9,7 @@
 #include "generator/score/cuda.h"
 #include "generator/score/exponent.h"
 #include "generator/score/lower.h"
+#include "generator/score/registry.h"
 #include "generator/status.h"
 #include "tests/fresh_seed.h"
 #include "tests/score_lab.h"
@@ -143,12 +144,49 @@ START_TEST(values_of_an_index_are_looked_at_once) {
 }
 END_TEST
 
+/* ---- kinds ---- */
+
+static const struct {
+  const char *text;
+  enum ft_score_kind kind;
+} kinds[] = {
+    {"score = s - 0.5 * abs(i - j)", FT_SCORE_SIDES},
+    {"score = 30 * tanh(s / 30)", FT_SCORE_SIGMOID},
+    {"score = s + tensor('bias', 'fp32', nk)(j)", FT_SCORE_KEYS},
+    {"score = s + tensor('bias', 'fp32', 2 * nk)(j - i + nk)", FT_SCORE_DISTANCE},
+    {"score = s + tensor('bias', 'bf16', 2 * nk)(i - j + nk)", FT_SCORE_DISTANCE},
+    {"score = s + tensor('bias', 'bf16', heads, nq, nk)(h, i, j)", FT_SCORE_TILE},
+    {"score = s + tensor('bias', 'fp16', nk, nq)(j + nq - 3, i // 4)", FT_SCORE_TILE},
+    {"score = tanh(s + tensor('bias', 'fp16', nq, nk)(i, j))", FT_SCORE_TILE},
+    {"score = s + tensor('bias', 'fp16', nq, nk)(i, j + i)", FT_SCORE_DISTANCE},
+    {"score = s + tensor('bias', 'fp32', nq, nk)(i, j)", FT_SCORE_OTHER},
+    {"score = s + tensor('bias', 'int32', nq, nk)(i, j)", FT_SCORE_OTHER},
+    {"score = s + tensor('bias', 'bf16', nq, nk)(i, nk - j)", FT_SCORE_OTHER},
+    {"score = s + tensor('bias', 'bf16', nq, nk)(i, 2 * j)", FT_SCORE_OTHER},
+    {"visible = tensor('bias', 'bf16', nq, nk)(i, j) > 0", FT_SCORE_OTHER},
+};
+
+START_TEST(numbers_have_kinds) {
+  struct ft_score_registry registry = {0};
+  int64_t number, again;
+  ck_assert_msg(ft_registry_add(&registry, NULL, "kind", kinds[_i].text, &number) == FT_OK, "%s",
+                ft_detail());
+  ck_assert_msg(ft_score_kind_of(number) == kinds[_i].kind, "%s: %d", kinds[_i].text,
+                (int)ft_score_kind_of(number));
+  ck_assert_int_eq(ft_registry_add(&registry, NULL, "other", kinds[_i].text, &again), FT_OK);
+  ck_assert_int_eq(again, number);
+  ck_assert_int_eq(registry.count, 1);
+  ft_registry_close(&registry);
+}
+END_TEST
+
 Suite *make_score_exponent_suite(void) {
   Suite *const suite = suite_create("score_exponent");
   TCase *const tests = tcase_create("all");
   tcase_add_test(tests, exponents_agree_with_scores);
   tcase_add_loop_test(tests, forms_are_found, 0, FT_COUNT(forms));
   tcase_add_test(tests, values_of_an_index_are_looked_at_once);
+  tcase_add_loop_test(tests, numbers_have_kinds, 0, FT_COUNT(kinds));
   suite_add_tcase(suite, tests);
   return suite;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "generator/families/plan.h"
+#include "generator/score/kind.h"
 #include "generator/visibility.h"
 
 FT_DEFINE_TABLES(FT_WGMMA_FORWARD_KNOBS, FT_WGMMA_FORWARD_BUDGET);
@@ -44,8 +45,8 @@ static int panels_of(const struct ft_request *request, int columns) {
   return (columns + of_panel - 1) / of_panel;
 }
 
-/* Barriers | Q stages | K stages | V stages | P | V by rows, where it is transposed. Panels are
- * aligned by whole 1024 bytes. */
+/* Barriers | Q stages | K stages | V stages | P | V by rows, where it is transposed | what a score
+ * reads, 16 bits for each query and key. Panels are aligned by whole 1024 bytes. */
 static void plan_panels(struct ft_budget *budget, struct ft_wgmma_forward_budget *own,
                         const struct ft_request *request, const struct ft_wgmma_forward_knobs *k) {
   enum { BARRIERS = 1024 };
@@ -63,7 +64,8 @@ static void plan_panels(struct ft_budget *budget, struct ft_wgmma_forward_budget
   own->smem_v_offset = own->smem_k_offset + k->stages * own->k_bytes;
   own->smem_p_offset = own->smem_v_offset + k->stages * own->v_bytes;
   own->smem_v_rows_offset = own->smem_p_offset + own->p_bytes;
-  budget->smem_bytes = own->smem_v_rows_offset + k->stages * own->v_rows_bytes;
+  own->smem_score_offset = own->smem_v_rows_offset + k->stages * own->v_rows_bytes;
+  budget->smem_bytes = own->smem_score_offset + k->score_in_smem * k->block_m * k->block_n * 2;
   own->smem_parts_offset = own->smem_k_offset;
   if (k->split_keys > 1)
     budget->smem_bytes = max_int(budget->smem_bytes,
@@ -182,8 +184,9 @@ static bool accumulators(const struct ft_rule_case *of) {
  * block, and a tile's rows have one scale. */
 static bool e4m3_form(const struct ft_rule_case *of) {
   const struct ft_wgmma_forward_knobs *const k = knobs(of);
-  return of->request->dtype != FT_E4M3 || (k->block_n % 32 == 0 && k->direct_store &&
-                                           !k->multicast && !k->p_in_smem && !k->pack_gqa);
+  return of->request->dtype != FT_E4M3 ||
+         (k->block_n % 32 == 0 && k->direct_store && !k->multicast && !k->p_in_smem &&
+          !k->score_in_smem && !k->pack_gqa);
 }
 
 static bool wide_outputs(const struct ft_rule_case *of) {
@@ -236,6 +239,10 @@ static bool exp2_poly(const struct ft_rule_case *of) {
 static bool p_in_smem(const struct ft_rule_case *of) {
   return !knobs(of)->p_in_smem ||
          of->budget->regs_estimate + own_budget(of)->regs_p > of->budget->regs_limit;
+}
+
+static bool score_in_smem(const struct ft_rule_case *of) {
+  return !knobs(of)->score_in_smem || ft_score_kind_of(of->request->score) == FT_SCORE_TILE;
 }
 
 /* The list is of whole tiles of single heads. */
@@ -326,7 +333,7 @@ static const struct ft_rule rules[] = {
      "begins"},
     {"e4m3-form", FT_CANNOT_RUN, e4m3_form,
      "with e4m3 P V takes keys in steps of 32, P stays in registers and O leaves from registers, "
-     "and heads and blocks share nothing"},
+     "heads and blocks share nothing, and a score reads element by element"},
     {"wide-outputs", FT_CANNOT_RUN, wide_outputs,
      "O in fp32 has no room where Q was: it goes from registers to global memory"},
     {"two-level", FT_CANNOT_RUN, two_level, "sums of 16-bit products are fp32 already"},
@@ -341,6 +348,9 @@ static const struct ft_rule rules[] = {
      "a stage, and one more"},
     {"pingpong", FT_CANNOT_RUN, pingpong, "it takes two consumer warpgroups or more to take turns"},
     {"multicast", FT_CANNOT_RUN, multicast, "blocks that share K and V need tiles of equal steps"},
+    {"score-in-smem", FT_CANNOT_RUN, score_in_smem,
+     "a score that reads 16-bit floats of each query and key, side by side along the keys, may do "
+     "so by way of shared memory"},
     {"ragged", FT_CANNOT_RUN, ragged,
      "of sequences of different lengths heads are not packed, and keys are not divided up"},
     {"whole-pages", FT_CANNOT_RUN, whole_pages,

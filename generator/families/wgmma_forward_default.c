@@ -15,13 +15,16 @@ enum { WARPGROUP_ROWS = 64 };
  * of 64 columns at once; tiles of other widths draw them twice or four times. A score function
  * takes the row of dropout at d128, where it was as fast as the plain one with ALiBi, 0.95 of it
  * with softcap and 1.16 with a learnt bias, and ptxas spills less. At d64 tiles of 192 rows are 2 %
- * faster with ALiBi and 1 % with softcap. */
+ * faster with ALiBi and 1 % with softcap. A tile of dense bias leaves three consumers no registers.
+ */
 struct favourite {
   struct ft_favoured of;
   struct ft_wgmma_forward_knobs knobs; /* and what all have, see take_favourite */
 };
 
 static const struct favourite favourites[] = {
+    {{2, 64, FT_OF_KIND(FT_SCORED, FT_SCORE_TILE)},
+     {TILE(128, 128), .stages = 2, .q_stages = 2, .overlap_tiles = 1}},
     {{2, 64, FT_SCORED},
      {TILE(192, 128), .stages = 2, .q_stages = 2, .overlap_tiles = 1, .direct_store = 1}},
     {{2, 64, FT_ALWAYS},
@@ -72,7 +75,9 @@ static bool take_favourite(const struct ft_request *request, const struct ft_arc
   for (int i = 0; i < FT_COUNT(favourites); ++i) {
     if (!ft_favourite_counts(favourites[i].of, request)) continue;
     struct ft_wgmma_forward_knobs knobs_of = favourites[i].knobs;
-    if (!e4m3) knobs_of.pingpong = knobs_of.overlap_tiles && knobs_of.block_m > WARPGROUP_ROWS;
+    if (!e4m3 && knobs_of.pingpong == 0)
+      knobs_of.pingpong = knobs_of.overlap_tiles && knobs_of.block_m > WARPGROUP_ROWS;
+    knobs_of.score_in_smem = !e4m3 && ft_score_kind_of(request->score) == FT_SCORE_TILE;
     knobs_of.direct_store |= e4m3 || ft_outputs_are_wide(request);
     knobs_of.integer_max = knobs_of.lazy_rescale = 1;
     *config = ft_config_make(&ft_wgmma_forward_family, &knobs_of);

@@ -132,6 +132,24 @@ static void write_is_inside(struct ft_cuda *cuda) {
   ft_text_add(cuda->text, ";\n}\n\n");
 }
 
+/* Where a row of the tile begins, and the exponent by elements of it that are at hand. */
+static void write_tile(struct ft_cuda *cuda, int tile, int root) {
+  const int tensor = ft_node(&cuda->score->expression, tile)->number;
+  const char *const element = ft_cuda_element(cuda->score->tensors[tensor].dtype);
+  ft_cuda_enter(cuda, FT_LEVEL_ELEMENT);
+  ft_text_add(
+      cuda->text,
+      "typedef %s TileElement;\n\n__device__ __forceinline__ const TileElement "
+      "*tile_row(const Score &score, const ScoreHead &head,\n    const ScoreRow &row, const "
+      "ScoreColumn &column) {\n  return ",
+      element);
+  ft_cuda_write_address(cuda, tile);
+  ft_text_add(cuda->text, ";\n}\n\n");
+  cuda->of_tile = tile;
+  write_root(cuda, "float", "tile_exponent_of", ", const ScorePlace &place", root);
+  cuda->of_tile = 0;
+}
+
 /* Writes what a kernel needs for dense reads: is_dense says whether the elements lie side by side
  * in memory; is_inside is asked for the first and the last key of a step. If both hold, the kernel
  * calls score_column_dense and dense_exponent_of, in which the addresses of a step differ by
@@ -155,6 +173,7 @@ static void write_dense(struct ft_cuda *cuda, const struct ft_exponent *exponent
   cuda->inverse = exponent->has_sigmoid ? exponent->sigmoid : 0;
   write_root(cuda, "float", "dense_exponent_of", ", const ScorePlace &place", root);
   cuda->inverse = 0;
+  if (exponent->tile != 0) write_tile(cuda, exponent->tile, root);
   cuda->dense = false;
 }
 
@@ -213,22 +232,28 @@ static int collect_roots(const struct ft_score *score, const struct ft_derivativ
   return count;
 }
 
-/* Marks the reads that the expression with this root contains and that can be dense. */
-static void mark_dense(struct ft_cuda *cuda, int root) {
+/* Marks the reads that the exponent with this root contains and that can be dense, and says which
+ * of them there are. */
+static void mark_dense(struct ft_cuda *cuda, struct ft_exponent *exponent, int root) {
   bool reached[FT_SCORE_NODES] = {false};
   reached[root] = true;
   for (int n = root; n >= 0; --n) {
     const struct ft_node *const node = ft_node(&cuda->score->expression, n);
     for (int i = 0; reached[n] && i < node->operand_count; ++i) reached[node->operands[i]] = true;
     cuda->can_be_dense[n] = reached[n] && ft_cuda_key_index(cuda, n) >= 0;
+    if (!cuda->can_be_dense[n]) continue;
+    const int index = node->operands[ft_cuda_key_index(cuda, n)];
+    if (ft_cuda_is_of_tile(cuda, n)) exponent->tile = n;
+    if (ft_level_of(ft_node(&cuda->score->expression, index)) == FT_LEVEL_ELEMENT)
+      exponent->reads_distances = true;
   }
 }
 
-/* Begins a text with the argument and what is computed for each level. exponents: whether the roots
- * contain those of exponents. Caller frees. */
+/* Begins a text with the argument and what is computed for each level. exponent: the one of which
+ * the roots contain parts, or NULL. Caller frees. */
 static int begin(struct ft_cuda **begun, struct ft_score *score,
-                 const struct ft_derivatives *derivatives, bool exponents, int *roots, int count,
-                 struct ft_text *text) {
+                 const struct ft_derivatives *derivatives, struct ft_exponent *exponent, int *roots,
+                 int count, struct ft_text *text) {
   FT_TRY(ft_score_lower(&score->expression, roots, count));
   struct ft_cuda *const cuda = calloc(1, sizeof *cuda);
   if (cuda == NULL) return ft_fail(FT_E_MEMORY, "no memory to emit score %s", score->name);
@@ -236,7 +261,7 @@ static int begin(struct ft_cuda **begun, struct ft_score *score,
   cuda->text = text;
   cuda->nodes = score->expression.count;
   ft_cuda_find_growth(cuda);
-  if (exponents) mark_dense(cuda, roots[GENERAL_EXPONENT]);
+  if (exponent != NULL) mark_dense(cuda, exponent, roots[GENERAL_EXPONENT]);
   ft_cuda_plan(cuda, roots, count);
   write_argument(cuda, derivatives);
   for (int level = FT_LEVEL_HEAD; level < FT_LEVEL_ELEMENT; ++level) {
@@ -251,7 +276,7 @@ int ft_score_emit_visible(struct ft_score *score, struct ft_text *text,
                           struct ft_range_values *values) {
   struct ft_cuda *cuda;
   int root = score->visible;
-  FT_TRY(begin(&cuda, score, NULL, false, &root, 1, text));
+  FT_TRY(begin(&cuda, score, NULL, NULL, &root, 1, text));
   write_root(cuda, "bool", "is_visible", "", root);
   *values = ft_cuda_write_ranges(cuda, root, "visible");
   free(cuda);
@@ -268,7 +293,7 @@ int ft_score_emit(struct ft_score *score, const struct ft_derivatives *derivativ
     FT_TRY(ft_score_exponent(score, lowered, exponent));
   }
   const int count = collect_roots(score, derivatives, exponent, roots);
-  FT_TRY(begin(&cuda, score, derivatives, exponent != NULL, roots, count, text));
+  FT_TRY(begin(&cuda, score, derivatives, exponent, roots, count, text));
   /* It needs the uses as they were planned; write_root counts them anew. */
   if (exponent != NULL) write_dense(cuda, exponent, roots[GENERAL_EXPONENT]);
   write_root(cuda, "float", "score_of", ", float s", roots[0]);

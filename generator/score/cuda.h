@@ -27,6 +27,9 @@
  *   sigmoid_argument(...), bool is_dense(score), is_inside(score, head, row, column), and for steps
  *   in which both hold
  *   ScoreColumn score_column_dense(...), float dense_exponent_of(...)
+ * and with a tile its TileElement, const TileElement *tile_row(score, head, row, column), where the
+ *   row's elements begin that are of this key and those after it, and tile_exponent_of(...), which
+ *   takes the element as place.of_tile
  * where ScorePlace is that of parts/score_numbers.cu.in.
  * Adds nodes to the expression. */
 int ft_score_emit(struct ft_score *score, const struct ft_derivatives *derivatives,

@@ -29,7 +29,7 @@ const char *ft_cuda_element(enum ft_captured_dtype dtype) {
 
 /* The function that is being written takes it. */
 static bool is_given(const struct ft_cuda *cuda, int number) {
-  return number != 0 && number == cuda->inverse;
+  return number != 0 && (number == cuda->inverse || number == cuda->of_tile);
 }
 
 /* ---- plan ---- */
@@ -285,14 +285,27 @@ int ft_cuda_key_index(const struct ft_cuda *cuda, int read) {
   return found;
 }
 
-static void write_read(struct ft_cuda *cuda, int read) {
+bool ft_cuda_is_of_tile(const struct ft_cuda *cuda, int read) {
   const struct ft_node *const node = node_at(cuda, read);
-  const enum ft_level level = ft_level_of(node);
-  ft_text_add(cuda->text, "captured(");
+  const int key_index = ft_cuda_key_index(cuda, read);
+  if (key_index < 0 || ft_level_of(node) != FT_LEVEL_ELEMENT) return false;
+  const enum ft_captured_dtype dtype = cuda->score->tensors[node->number].dtype;
+  const int index = node->operands[key_index];
+  return (dtype == FT_CAPTURED_FP16 || dtype == FT_CAPTURED_BF16) && cuda->growth[index] == 1 &&
+         level_at(cuda, index) == FT_LEVEL_COLUMN;
+}
+
+void ft_cuda_write_address(struct ft_cuda *cuda, int read) {
+  const enum ft_level level = ft_level_of(node_at(cuda, read));
   write_base(cuda, read, level);
   if (level == FT_LEVEL_ELEMENT && cuda->has_part[read] & 1 << FT_LEVEL_COLUMN)
     ft_text_add(cuda->text, " + column.a%d", read);
   write_offsets(cuda, read, level, " + ");
+}
+
+static void write_read(struct ft_cuda *cuda, int read) {
+  ft_text_add(cuda->text, "captured(");
+  ft_cuda_write_address(cuda, read);
   ft_text_add(cuda->text, ")");
 }
 
@@ -335,7 +348,7 @@ void ft_cuda_write_value(struct ft_cuda *cuda, int number) {
   const struct ft_node *const node = node_at(cuda, number);
   const enum ft_level level = ft_level_of(node);
   if (is_given(cuda, number))
-    ft_text_add(cuda->text, "place.inverse");
+    ft_text_add(cuda->text, number == cuda->inverse ? "place.inverse" : "place.of_tile");
   else if (!is_at_hand(node) && level != cuda->level)
     ft_text_add(cuda->text, "%s.v%d", structs[level], number);
   else if (cuda->local[number])

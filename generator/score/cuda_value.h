@@ -17,7 +17,7 @@ struct ft_cuda {
   bool dense; /* the text that is being written is for steps whose dense reads are all inside */
   bool can_be_dense[FT_SCORE_NODES]; /* this read may be dense in some steps (ft_cuda_key_index) */
   int8_t growth[FT_SCORE_NODES];     /* of an integer from one key to the next; see cuda_value.c */
-  int inverse;                /* this node is what the function takes as place.inverse; 0: none */
+  int inverse, of_tile; /* these nodes the function takes as place.inverse, .of_tile; 0: none */
   bool local[FT_SCORE_NODES]; /* of the function that is being written: there is a variable */
   /* Levels, as bits, that keep a part of the address of a read: what its indices of that level
    * make of it. That of a query contains that of the head, that of a key is an offset. */
@@ -42,10 +42,16 @@ void ft_cuda_enter_element(struct ft_cuda *cuda, int root);
 void ft_cuda_write_local(struct ft_cuda *cuda, int node);
 void ft_cuda_write_value(struct ft_cuda *cuda, int node);
 void ft_cuda_write_part(struct ft_cuda *cuda, int read, enum ft_level level);
+/* Of the element that a read reads. */
+void ft_cuda_write_address(struct ft_cuda *cuda, int read);
 
 /* A read is dense in a step if consecutive keys read consecutive elements. This returns the number
  * of the one index that depends on the key, if it goes up or down by 1 from key to key. It returns
  * -1 if there is no such index, or if another index depends on the key, too. */
 int ft_cuda_key_index(const struct ft_cuda *cuda, int read);
+
+/* Whether a row of queries reads 16-bit floats from an address of its own on, as many as there are
+ * keys: that index goes up and is the same for all queries. */
+bool ft_cuda_is_of_tile(const struct ft_cuda *cuda, int read);
 
 #endif

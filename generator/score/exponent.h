@@ -21,6 +21,9 @@ struct ft_exponent {
   int sigmoid, argument;
   bool sigmoid_alone; /* of q . k times what a head has; all else is the same for a row in a step */
   bool reads_keys; /* `general` has what is of a key, and nothing without q . k of query and key */
+  /* Found where CUDA C is made of it: */
+  int tile;             /* a read of a tile (ft_cuda_is_of_tile); 0: there is none */
+  bool reads_distances; /* at an index of query and key that goes up or down by 1 with the key */
 };
 
 /* Adds nodes to the expression, which has been lowered. */

@@ -11,10 +11,19 @@
 #include "generator/score/lower.h"
 #include "generator/status.h"
 
-/* The digest's first 48 bits. */
-static int64_t number_of(const struct ft_digest *digest) {
-  int64_t number = 0;
-  for (int i = 0; i < 6; ++i) number = number << 8 | digest->bytes[i];
+static enum ft_score_kind kind_of(const struct ft_exponent *exponent) {
+  return exponent->tile != 0         ? FT_SCORE_TILE
+         : exponent->has_sigmoid     ? FT_SCORE_SIGMOID
+         : exponent->has_sides       ? FT_SCORE_SIDES
+         : exponent->reads_distances ? FT_SCORE_DISTANCE
+         : exponent->reads_keys      ? FT_SCORE_KEYS
+                                     : FT_SCORE_OTHER;
+}
+
+static int64_t number_of(const struct ft_known_score *known) {
+  int64_t number = known->has_score ? kind_of(&known->exponent) : FT_SCORE_OTHER;
+  for (int i = 0; i < FT_SCORE_DIGEST_BITS / 8; ++i)
+    number = number << 8 | known->score.digest.bytes[i];
   return number;
 }
 
@@ -118,6 +127,13 @@ static int keep(struct ft_score_registry *registry, struct ft_known_score *known
 }
 
 /* NULL: none was added. */
+static const struct ft_known_score *added_text(const struct ft_score_registry *registry,
+                                               const struct ft_digest *digest) {
+  for (int i = 0; i < registry->count; ++i)
+    if (ft_digest_equal(&registry->rows[i]->score.digest, digest)) return registry->rows[i];
+  return NULL;
+}
+
 static const struct ft_known_score *added(const struct ft_score_registry *registry,
                                           int64_t number) {
   for (int i = 0; i < registry->count; ++i)
@@ -146,16 +162,18 @@ int ft_registry_add(struct ft_score_registry *registry, const struct ft_template
   int status = text == NULL ? ft_score_read_builtin(&fresh->score, files, name)
                             : ft_score_read(&fresh->score, name, text, strlen(text));
   if (status != FT_OK) goto done;
-  fresh->number = *number = number_of(&fresh->score.digest);
-  const struct ft_known_score *const known = added(registry, *number);
+  const struct ft_known_score *const known = added_text(registry, &fresh->score.digest);
   if (known != NULL) {
-    if (!ft_digest_equal(&known->score.digest, &fresh->score.digest))
-      status =
-          ft_fail(FT_E_ARGUMENT, "scores %s and %s have the same number", name, known->score.name);
+    *number = known->number;
     free_known(fresh);
-    return status;
+    return FT_OK;
   }
   FT_CHECK(prepare(fresh));
+  fresh->number = *number = number_of(fresh);
+  const struct ft_known_score *const other = added(registry, *number);
+  if (other != NULL)
+    FT_CHECK(
+        ft_fail(FT_E_ARGUMENT, "scores %s and %s have the same number", name, other->score.name));
   FT_CHECK(keep(registry, fresh));
 
 done:

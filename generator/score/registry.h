@@ -7,6 +7,7 @@
 #include "generator/score/cuda_ranges.h"
 #include "generator/score/derive.h"
 #include "generator/score/exponent.h"
+#include "generator/score/kind.h"
 #include "generator/score/score.h"
 #include "generator/template_files.h"
 
@@ -22,7 +23,7 @@ struct ft_known_gradient {
 
 /* Stays as it is, where it is, until the registry is closed. */
 struct ft_known_score {
-  int64_t number; /* from the digest: equal texts have equal numbers */
+  int64_t number; /* from kind and digest: equal texts have equal numbers */
   struct ft_score score;
   bool has_slope;    /* a backward can be made; else why_no_slope says why not */
   bool slope_is_one; /* the score is s and what does not depend on it */
