@@ -240,6 +240,40 @@ START_TEST(default_depends_on_limits_not_on_names) {
 }
 END_TEST
 
+/* A score of a kind, by its number, and what the default on an H200 has. */
+static const char *const by_kind[][2] = {
+    {"e4m3 d64 hq32 b4 nq4096 score=1000000000001", "block_n="},
+    {"d64 hq32 b4 nq4096 score=1000000000001", "block_m=128 block_n=128 "},
+    {"d64 hq32 b4 nq4096 score=1000000000001", "score_in_smem=1"},
+    {"d128 hq32 b4 nq4096 score=1000000000001", "score_in_smem=1"},
+    {"d64 hq32 b4 nq4096 score=2000000000001",
+     "block_m=192 block_n=128 stages=2 q_stages=2 overlap_tiles=1 pingpong=1"},
+    {"d64 hq32 b4 nq4096 causal score=2000000000001",
+     "block_m=256 block_n=64 stages=4 q_stages=2 overlap_tiles=1 pingpong=2"},
+    {"d64 hq32 b4 nq4096 causal score=3000000000001",
+     "block_m=256 block_n=64 stages=4 q_stages=2 overlap_tiles=1 pingpong=1"},
+    {"d64 hq32 b4 nq4096 score=4000000000001",
+     "block_m=192 block_n=128 stages=2 q_stages=2 overlap_tiles=1 pingpong=2"},
+    {"d128 hq32 b4 nq4096 score=4000000000001", "overlap_tiles=1 pingpong=2"},
+    {"d128 hq32 b4 nq4096 causal score=4000000000001", "overlap_tiles=1 pingpong=1"},
+    {"d64 hq32 b4 nq4096 score=5000000000001", "overlap_tiles=1 pingpong=2"},
+    {"d128 hq32 b4 nq4096 score=5000000000001", "overlap_tiles=1 pingpong=1"},
+    {"d64 hq32 b4 nq4096 score=000000000001",
+     "block_m=192 block_n=128 stages=2 q_stages=2 overlap_tiles=1 pingpong=1"},
+};
+
+START_TEST(defaults_are_by_kind_of_score) {
+  const struct ft_request request = known_request(by_kind[_i][0]);
+  const struct ft_arch arch = known_gpu("h200");
+  struct ft_config config;
+  struct ft_text text = FT_TEXT_INIT;
+  ck_assert_int_eq(ft_default_config(&request, &arch, &config), FT_OK);
+  ft_config_print(&config, &text);
+  ck_assert_msg(strstr(text.data, by_kind[_i][1]) != NULL, "%s: %s", by_kind[_i][0], text.data);
+  ft_text_free(&text);
+}
+END_TEST
+
 START_TEST(unserved_requests_have_no_space) {
   struct ft_space space;
   const struct ft_request backward = known_request("backward d64 nq1"),
@@ -258,6 +292,7 @@ Suite *make_space_suite(void) {
   tcase_add_test(tests, defaults_are_of_the_best_family);
   tcase_add_loop_test(tests, every_served_request_has_a_legal_default, 0, 3 * 7);
   tcase_add_test(tests, default_depends_on_limits_not_on_names);
+  tcase_add_loop_test(tests, defaults_are_by_kind_of_score, 0, sizeof by_kind / sizeof by_kind[0]);
   tcase_add_test(tests, unserved_requests_have_no_space);
   suite_add_tcase(suite, tests);
   return suite;

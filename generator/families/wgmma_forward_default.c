@@ -15,8 +15,8 @@ enum { WARPGROUP_ROWS = 64 };
  * of 64 columns at once; tiles of other widths draw them twice or four times. A score function
  * takes the row of dropout at d128, where it was as fast as the plain one with ALiBi, 0.95 of it
  * with softcap and 1.16 with a learnt bias, and ptxas spills less. At d64 tiles of 192 rows are 2 %
- * faster with ALiBi and 1 % with softcap. A tile of dense bias leaves three consumers no registers.
- */
+ * faster with ALiBi and 1 % with softcap, but tiles of 256 rows where these are causal. A tile of
+ * dense bias leaves three consumers no registers. */
 struct favourite {
   struct ft_favoured of;
   struct ft_wgmma_forward_knobs knobs; /* and what all have, see take_favourite */
@@ -25,6 +25,17 @@ struct favourite {
 static const struct favourite favourites[] = {
     {{2, 64, FT_OF_KIND(FT_SCORED, FT_SCORE_TILE)},
      {TILE(128, 128), .stages = 2, .q_stages = 2, .overlap_tiles = 1}},
+    {{2, 64, FT_OF_KIND(FT_SCORED_CAUSAL, FT_SCORE_SIDES)},
+     {TILE(256, 64), .stages = 4, .q_stages = 2, .overlap_tiles = 1, .direct_store = 1}},
+    {{2, 64, FT_OF_KIND(FT_SCORED_CAUSAL, FT_SCORE_SIGMOID)},
+     {TILE(256, 64), .stages = 4, .q_stages = 2, .overlap_tiles = 1, .pingpong = 2,
+      .direct_store = 1}},
+    {{2, 64, FT_OF_KIND(FT_SCORED_FULL, FT_SCORE_DISTANCE)},
+     {TILE(192, 128), .stages = 2, .q_stages = 2, .overlap_tiles = 1, .pingpong = 2,
+      .direct_store = 1}},
+    {{2, 64, FT_OF_KIND(FT_SCORED_FULL, FT_SCORE_KEYS)},
+     {TILE(192, 128), .stages = 2, .q_stages = 2, .overlap_tiles = 1, .pingpong = 2,
+      .direct_store = 1}},
     {{2, 64, FT_SCORED},
      {TILE(192, 128), .stages = 2, .q_stages = 2, .overlap_tiles = 1, .direct_store = 1}},
     {{2, 64, FT_ALWAYS},
@@ -36,6 +47,8 @@ static const struct favourite favourites[] = {
      {TILE(256, 80), .stages = 2, .q_stages = 1, .p_in_smem = 1, .direct_store = 1}},
     /* Masks of 128 rows, too. */
     {{2, 80, FT_ALWAYS}, {TILE(128, 128), .stages = 2, .q_stages = 2, .overlap_tiles = 1}},
+    {{2, 128, FT_OF_KIND(FT_SCORED_FULL, FT_SCORE_DISTANCE)},
+     {TILE(128, 128), .stages = 2, .q_stages = 2, .overlap_tiles = 1, .pingpong = 2}},
     {{2, 128, FT_BUSY}, {TILE(128, 128), .stages = 2, .q_stages = 2, .overlap_tiles = 1}},
     {{2, 128, FT_PLAIN}, {TILE(128, 128), .stages = 2, .q_stages = 2}},
     {{2, 160, FT_PLAIN}, {TILE(128, 80), .stages = 2, .q_stages = 2}},
