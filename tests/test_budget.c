@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "generator/budget.h"
+#include "generator/score/kind.h"
 #include "tests/generator_cases.h"
 #include "tests/suites.h"
 
@@ -113,13 +114,15 @@ END_TEST
 START_TEST(wgmma_budgets_suit_the_hardware) {
   seed_cases();
   const struct ft_arch arch = known_gpu("h200");
-  int legal = 0; /* about one in a thousand */
+  int legal = 0, tiles = 0; /* about one in a thousand */
   for (int round = 0; legal < 100; ++round) {
     ck_assert_int_lt(round, 1000000);
-    const struct ft_request request = random_request();
+    struct ft_request request = random_request();
     const struct ft_config config = random_candidate_of(&ft_wgmma_forward_family);
-    if (rule_broken(&request, &arch, &config) != NULL) continue;
     const struct ft_wgmma_forward_knobs *const k = ft_wgmma_forward_knobs(&config);
+    if (k->score_in_smem) request.score = (int64_t)FT_SCORE_TILE << FT_SCORE_DIGEST_BITS;
+    if (rule_broken(&request, &arch, &config) != NULL) continue;
+    tiles += k->score_in_smem;
     const struct ft_budget budget = ft_budget_of(&request, &config, &arch);
     const struct ft_wgmma_forward_budget *const b = ft_wgmma_forward_budget(&budget);
     ++legal;
@@ -149,6 +152,7 @@ START_TEST(wgmma_budgets_suit_the_hardware) {
     ck_assert_int_eq(ft_budget_registers(&budget), budget.launch_regs);
     ck_assert_int_eq(ft_budget_occupancy(&budget, &arch, budget.launch_regs), 1);
   }
+  ck_assert_int_gt(tiles, 0);
 }
 END_TEST
 
