@@ -632,7 +632,7 @@ struct QueryTile {
   SequencePlace place;
 };
 
-// That of this block. FIRST_HEADS_FIRST: it begins with the first heads, too.
+// The query tile of this block. Blocks begin with the last heads, or with FIRST_HEADS_FIRST with the first.
 template <bool FIRST_HEADS_FIRST = false>
 __device__ __forceinline__ QueryTile find_query_tile(const BackwardParams &params) {
   const int heads = params.sequence.heads_q, q_tiles = params.schedule.q_tiles;
@@ -936,7 +936,7 @@ __device__ __forceinline__ void philox(unsigned (&r)[4], unsigned key0, unsigned
 
 __device__ __forceinline__ unsigned ror(unsigned x, int bits) { return __funnelshift_r(x, x, bits); }
 
-// The counter's word of a head.
+// The word of Philox's counter that stands for batch entry and head.
 __device__ __forceinline__ unsigned counter_head(const Dropout &arguments, int batch, int head) {
   return batch * arguments.heads + head + arguments.first_head;
 }
@@ -953,8 +953,8 @@ struct DropoutColumns {
   Seed seed;
   unsigned batch_head;                   // of the step
   unsigned lane;
-  unsigned first_key, first_query;       // this part's share of the other words
-  unsigned ahead[DRAWS_AHEAD > 0 ? DRAWS_AHEAD : 1][4];  // what a step will take, 32 queries each
+  unsigned first_key, first_query;       // what the run's origin adds to the words of key and query
+  unsigned ahead[DRAWS_AHEAD > 0 ? DRAWS_AHEAD : 1][4];  // draws for the next step, each for 32 queries
   unsigned plain[4], by_8[4], by_20[4];  // r, ror(r, 8), ror(r, 20): halves for 2 t (low), 2 t + 1 (high)
 };
 
@@ -979,7 +979,7 @@ __device__ __forceinline__ void pin_seed(DropoutColumns &dropout) {
   pin(dropout.seed.offset);
 }
 
-// The draw for the block of 64 keys and 32 queries in which these lie, as this lane makes it.
+// This lane's part of the draw for the block of 64 keys and 32 queries that contains this key and query.
 __device__ __forceinline__ void draw_own(unsigned (&random)[4], const DropoutColumns &dropout, int batch_head, int key,
                                          int query) {
   const unsigned lane = dropout.lane;
@@ -990,7 +990,7 @@ __device__ __forceinline__ void draw_own(unsigned (&random)[4], const DropoutCol
   philox(random, dropout.seed.key[0], dropout.seed.key[1]);
 }
 
-// DRAWS_AHEAD: the draws of a step, before its P is there.
+// Makes the DRAWS_AHEAD draws of a step before its P is there.
 __device__ __forceinline__ void draw_ahead(DropoutColumns &dropout, const Dropout &arguments, int batch, int head, int key,
                                            int query) {
   const unsigned batch_head = counter_head(arguments, batch, head);
@@ -998,7 +998,7 @@ __device__ __forceinline__ void draw_ahead(DropoutColumns &dropout, const Dropou
   for (int i = 0; i < DRAWS_AHEAD; ++i) draw_own(dropout.ahead[i], dropout, batch_head, key, query + i * 32);
 }
 
-// What lanes make of a draw for their queries.
+// Lanes exchange the halves of a draw, so that each has the bits of its own queries.
 __device__ __forceinline__ void share_draw(DropoutColumns &dropout, const unsigned (&random)[4]) {
   const unsigned odd = dropout.lane / 4 % 2;
   #pragma unroll

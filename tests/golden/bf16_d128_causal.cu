@@ -2,7 +2,7 @@
 // request  forward bf16 d128 causal
 // config   mma_forward block_m=128 block_n=32 warps=8 stages=2 ctas_per_sm=1
 // budget   65536 bytes of shared memory, 256 threads, about 120 of 255 registers
-// parts    mma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_copies.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/sinks_none.cu.in, parts/copy_tile.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/pairs.cu.in, parts/staging.cu.in, parts/fragments.cu.in, parts/sequence.cu.in, parts/sequence_rows.cu.in, parts/key_rows.cu.in, parts/softmax.cu.in, parts/quad.cu.in, parts/visibility.cu.in, parts/key_walk.cu.in, parts/key_parts_none.cu.in, parts/work_tile.cu.in, parts/schedule_lpt.cu.in, parts/score_none.cu.in, parts/dropout_none.cu.in, parts/dropout_rows_none.cu.in, parts/mma_tile.cu.in, parts/mma_rows.cu.in, parts/mma_loop_staged.cu.in, parts/epilogue_mma.cu.in, parts/copy_queries.cu.in, parts/work_list_none.cu.in
+// parts    mma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_copies.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/sinks_none.cu.in, parts/copy_tile.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/pairs.cu.in, parts/staging.cu.in, parts/fragments.cu.in, parts/kv_fragments.cu.in, parts/sequence.cu.in, parts/sequence_rows.cu.in, parts/key_rows.cu.in, parts/softmax.cu.in, parts/quad.cu.in, parts/visibility.cu.in, parts/key_walk.cu.in, parts/key_parts_none.cu.in, parts/work_tile.cu.in, parts/schedule_lpt.cu.in, parts/score_none.cu.in, parts/kv_scale_none.cu.in, parts/dropout_none.cu.in, parts/dropout_rows_none.cu.in, parts/mma_tile.cu.in, parts/mma_rows.cu.in, parts/mma_loop_staged.cu.in, parts/epilogue_mma.cu.in, parts/copy_queries.cu.in, parts/work_list_none.cu.in
 // again    fatune emit 'forward bf16 d128 nq1 causal' --gpu sm_90 --config 'mma_forward block_m=128 block_n=32 warps=8 stages=2 ctas_per_sm=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691): a block owns
@@ -21,8 +21,8 @@ constexpr int HEAD_DIM = 128;   // of Q, K
 constexpr int HEAD_DIM_V = 128; // of V, O
 constexpr int D_PAD = 128;      // in shared memory: multiples of 16, the rest zeros
 constexpr int DV_PAD = 128;
-constexpr int QK_STRIDE = 256;  // bytes from row to row of Q, K
-constexpr int V_STRIDE = 256;   // bytes from row to row of V, O
+constexpr int Q_STRIDE = 256, K_STRIDE = 256;  // bytes from row to row of Q, of K,
+constexpr int V_STRIDE = 256, O_STRIDE = 256;  // of V, of the staged O
 
 constexpr int KEY_WARPS = 1;   // that share their rows: each has a part of a step's keys
 constexpr int WARP_ROWS = BLOCK_M / (WARPS / KEY_WARPS);
@@ -32,7 +32,7 @@ constexpr int N_TILES = WARP_KEYS / 8;    // keys of a step,
 constexpr int O_TILES = HEAD_DIM_V / 8;   // columns of O
 constexpr int K_STEPS = D_PAD / 16;       // depth of Q K^T
 
-constexpr int K_STAGE = BLOCK_N * QK_STRIDE;  // bytes
+constexpr int K_STAGE = BLOCK_N * K_STRIDE;  // bytes
 constexpr int V_STAGE = BLOCK_N * V_STRIDE;
 constexpr int SMEM_K = 32768, SMEM_V = 49152;  // Q and O are at 0
 constexpr int MASK_ROWS = 0, MASK_COLS = 0;  // of a block of the block mask; 0: none
@@ -285,7 +285,7 @@ static_assert(sizeof(Softmax) == 8, "the host fills 8 bytes");
 struct KeyParts {
   float *o;                          // [most, rows, HEAD_DIM_V]
   float *lse;                        // [most, rows], natural logarithms
-  long long rows;                    // query rows of all batch_heads; of the parts of a block (schedule_stream)
+  long long rows;                    // query rows of all batch_heads; of the divided tiles (schedule_longest); of the parts of a block (schedule_stream)
   int steps;                         // of a part, about
   int most;                          // parts of a walk; 1: none is divided; blocks, of which each may have a part of a walk (schedule_stream)
 };
@@ -539,6 +539,28 @@ __device__ __forceinline__ void load_turned(unsigned (&r)[FRAGMENT], unsigned ad
 // c += A B for a 16x16 A and the n-th 8 columns of a 16x16 B, 16 deep.
 __device__ __forceinline__ void multiply(float (&c)[4], const unsigned (&a)[FRAGMENT], const unsigned (&b)[FRAGMENT], int n) {
   mma_m16n8k16(c, a, b[2 * n], b[2 * n + 1]);
+}
+
+// ---- fragments of K and V, whose elements are those of Q --------------------------------------------------------------
+constexpr int KV_CHUNK = CHUNK;  // elements of K and V in 16 bytes
+
+template <int STRIDE> __device__ __forceinline__ unsigned keys_first(unsigned tile, int lane) {
+  return columns_first<STRIDE>(tile, lane);
+}
+
+template <int STRIDE> __device__ __forceinline__ unsigned values_first(unsigned tile, int lane) {
+  return across<STRIDE>(tile, lane);
+}
+
+// B fragments of 16 keys: the k-th 16 columns of K as the depth; the place-th 16 columns of V, with the keys as the depth.
+template <int STRIDE>
+__device__ __forceinline__ void load_keys(unsigned (&r)[FRAGMENT], unsigned address, int k, int offset) {
+  load_fragment<STRIDE>(r, address, k, offset);
+}
+
+template <int STRIDE>
+__device__ __forceinline__ void load_values(unsigned (&r)[FRAGMENT], unsigned address, int place, int offset) {
+  load_across<STRIDE>(r, address, place, offset);
 }
 
 // ---- rows of a batch entry: queries, heads, their places ----------------------------------------------------------------
@@ -864,7 +886,10 @@ __device__ __forceinline__ void merge_may_begin() {}
 __device__ __forceinline__ bool is_missing(const KeyPart &) { return false; }
 __device__ __forceinline__ bool is_whole(const KeyPart &) { return true; }
 __device__ __forceinline__ Keys take_part(KeyPart &, const ForwardParams &, const Keys &keys) { return keys; }
-__device__ __forceinline__ float *lse_of(const ForwardParams &params, const KeyPart &) { return params.lse; }
+__device__ __forceinline__ void store_lse(const ForwardParams &params, const KeyPart &, long long row, float lse) {
+  if (params.lse) params.lse[row] = lse;
+}
+
 __device__ __forceinline__ long long row_of_part(const ForwardParams &params, const KeyPart &, int batch, int head, int i, int) {
   return lse_index(params, batch, head, i);
 }
@@ -943,11 +968,23 @@ constexpr bool SCORES_HIDE = false;
 template <int M> struct ScoredRows {};
 
 template <int M, class Params>
-__device__ __forceinline__ ScoredRows<M> begin_score(const Params &, int, int, int, int) { return {}; }
+__device__ __forceinline__ ScoredRows<M> begin_score(const Params &, int, int, int, int, float) { return {}; }
 
 template <int M, int N, class Params>
 __device__ __forceinline__ void apply_score(float (&)[M][N][4], const ScoredRows<M> &, const Params &, int, bool,
                                             int) {}
+
+// ---- the scales of K and V: their numbers are as they are ----------------------------------------------------------------
+struct ValueScale {};
+
+__device__ __forceinline__ const ForwardParams &forward_of(const ForwardParams &all) { return all; }
+
+template <class Params> __device__ __forceinline__ Params scaled(const ForwardParams &, Params &&params, int, int) {
+  return static_cast<Params &&>(params);
+}
+
+__device__ __forceinline__ ValueScale value_scale(const ForwardParams &, int, int) { return {}; }
+__device__ __forceinline__ float factor_of(const ValueScale &) { return 1.f; }
 
 // ---- no dropout: what its parts say, said of nothing, costs nothing -------------------------------------------------------
 __device__ __forceinline__ float dropout_rescale(const Dropout &) { return 1.f; }
@@ -973,9 +1010,9 @@ struct Lanes {
 __device__ __forceinline__ Lanes find_lanes(unsigned smem, int warp, int lane) {
   Lanes lanes;
   const int own_keys = warp % KEY_WARPS * WARP_KEYS;
-  lanes.sQ = rows_first<QK_STRIDE>(smem + warp / KEY_WARPS * WARP_ROWS * QK_STRIDE, lane);
-  lanes.sK = columns_first<QK_STRIDE>(smem + SMEM_K + own_keys * QK_STRIDE, lane);
-  lanes.sV = across<V_STRIDE>(smem + SMEM_V + own_keys * V_STRIDE, lane);
+  lanes.sQ = rows_first<Q_STRIDE>(smem + warp / KEY_WARPS * WARP_ROWS * Q_STRIDE, lane);
+  lanes.sK = keys_first<K_STRIDE>(smem + SMEM_K + own_keys * K_STRIDE, lane);
+  lanes.sV = values_first<V_STRIDE>(smem + SMEM_V + own_keys * V_STRIDE, lane);
   return lanes;
 }
 
@@ -989,7 +1026,7 @@ __device__ __forceinline__ Queries keep_queries(unsigned sQ) { return {sQ}; }
 __device__ __forceinline__ void load_queries(unsigned (&rQ)[M_TILES][FRAGMENT], const Queries &queries, int k) {
   #pragma unroll
   for (int m = 0; m < M_TILES; ++m) {
-    load_fragment<QK_STRIDE>(rQ[m], queries.sQ, k, m * 16 * QK_STRIDE);
+    load_fragment<Q_STRIDE>(rQ[m], queries.sQ, k, m * 16 * Q_STRIDE);
   }
 }
 
@@ -1001,7 +1038,7 @@ __device__ __forceinline__ void gemm_qk_step(float (&rS)[M_TILES][N_TILES][4], c
   #pragma unroll
   for (int n = 0; n < N_TILES; n += 2) {
     unsigned rK[FRAGMENT];
-    load_fragment<QK_STRIDE>(rK, sK, k, n * 8 * QK_STRIDE);
+    load_keys<K_STRIDE>(rK, sK, k, n * 8 * K_STRIDE);
     #pragma unroll
     for (int m = 0; m < M_TILES; ++m) {
       multiply(rS[m][n], rQ[m], rK, 0);
@@ -1031,7 +1068,7 @@ __device__ __forceinline__ void gemm_pv_step(float (&rO)[M_TILES][O_TILES][4],
   #pragma unroll
   for (int n = 0; n < O_TILES; n += 2) {
     unsigned rV[FRAGMENT];
-    load_across<V_STRIDE>(rV, sV, n / 2, k * 16 * V_STRIDE);
+    load_values<V_STRIDE>(rV, sV, n / 2, k * 16 * V_STRIDE);
     #pragma unroll
     for (int m = 0; m < M_TILES; ++m) {
       multiply(rO[m][n], rP[m], rV, 0);
@@ -1066,6 +1103,7 @@ struct Rows {
   DropoutRows dropout;
   SoftmaxRows<M_TILES> softmax;
   ScoredRows<M_TILES> score;
+  ValueScale values;
   float rO[M_TILES][O_TILES][4];
 };
 
@@ -1131,7 +1169,7 @@ __device__ __forceinline__ void finish(const ForwardParams &params, const WorkTi
                                        const Rows &rows) {
   const Sequence &sequence = params.sequence;
   const int lane = rows.lane;
-  const unsigned sO = smem + (rows.first_row - tile.q0) * V_STRIDE;
+  const unsigned sO = smem + (rows.first_row - tile.q0) * O_STRIDE;
   __syncthreads();  // Q, K, V are no longer needed; wait_copies<0> has been passed or nothing was loaded
   #pragma unroll
   for (int m = 0; m < M_TILES; ++m) {
@@ -1139,12 +1177,11 @@ __device__ __forceinline__ void finish(const ForwardParams &params, const WorkTi
     for (int h = 0; h < 2; ++h) {
       RowEnd end = end_row(rows.softmax, m, h, params.softmax.scale_log2);
       if (is_whole(tile.part)) end.normaliser *= add_sink(end.lse, params, tile.head);
-      const float normaliser = end.normaliser * dropout_rescale(params.dropout);
+      const float normaliser = end.normaliser * dropout_rescale(params.dropout) * factor_of(rows.values);
       const int row = m * 16 + h * 8 + lane / 4, i = rows.first_row + row;
-      float *const gLSE = lse_of(params, tile.part);
-      if (gLSE && lane % 4 == 0 && i < sequence.nq) gLSE[row_of_part(params, tile.part, tile.batch, tile.head, i, i - tile.q0)] = end.lse;
+      const long long in_all = row_of_part(params, tile.part, tile.batch, tile.head, i, i - tile.q0);
+      if (lane % 4 == 0 && i < sequence.nq) store_lse(params, tile.part, in_all, end.lse);
       if (!is_whole(tile.part) && i < sequence.nq) {
-        const long long in_all = row_of_part(params, tile.part, tile.batch, tile.head, i, i - tile.q0);
         #pragma unroll
         for (int n = 0; n < O_TILES; ++n) {
           const Pair pair = columns_of(rows.rO[m][n / 2 * 2], second_of_two(rows.rO[m], n), h, n % 2, lane);
@@ -1155,31 +1192,32 @@ __device__ __forceinline__ void finish(const ForwardParams &params, const WorkTi
       }
       #pragma unroll
       for (int n = 0; n < O_TILES; n += 2) {
-        stage_row<V_STRIDE>(sO, row, n / 2, rows.rO[m][n], second_of_two(rows.rO[m], n), h, normaliser, lane);
+        stage_row<O_STRIDE>(sO, row, n / 2, rows.rO[m][n], second_of_two(rows.rO[m], n), h, normaliser, lane);
       }
     }
   }
   if (!is_whole(tile.part)) return;
   __syncwarp();
-  store_rows<WARP_ROWS, HEAD_DIM_V / CHUNK, V_STRIDE>(row_of(params.o, tile.batch, tile.head, rows.first_row),
+  store_rows<WARP_ROWS, HEAD_DIM_V / CHUNK, O_STRIDE>(row_of(params.o, tile.batch, tile.head, rows.first_row),
                                                   params.o.stride.row, sO, sequence.nq - rows.first_row, lane, 32);
 }
 
 // ---- Q of a work tile to shared memory ---------------------------------------------------------------------------------
 __device__ __forceinline__ void copy_queries(unsigned to, const ForwardParams &params, const WorkTile &tile) {
-  copy_tile<BLOCK_M, D_PAD / CHUNK, HEAD_DIM / CHUNK, QK_STRIDE>(to, row_of(params.q, tile.batch, tile.head, tile.q0),
+  copy_tile<BLOCK_M, D_PAD / CHUNK, HEAD_DIM / CHUNK, Q_STRIDE>(to, row_of(params.q, tile.batch, tile.head, tile.q0),
                                                          int(params.q.stride.row), params.sequence.nq - tile.q0);
 }
 
 // ---- the kernel ----------------------------------------------------------------------------------
 extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM)
-fatune_kernel(const __grid_constant__ ForwardParams all) {
+fatune_kernel(const __grid_constant__ ForwardParams argument) {
+  const ForwardParams &all = forward_of(argument);
   extern __shared__ __align__(128) unsigned char shared[];
   const unsigned smem = shared_address(shared);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 
   WorkTile tile = work_tile_at(all, first_work(all));
-  const auto &params = at_place(all, tile.place);
+  const auto &params = scaled(argument, at_place(all, tile.place), tile.batch, tile.kv_head);
   const Sequence &sequence = params.sequence;
   if (tile.q0 >= sequence.nq) return;  // of a block mask the last row of blocks may have fewer tiles; so may a list of them
   Rows rows;
@@ -1189,7 +1227,8 @@ fatune_kernel(const __grid_constant__ ForwardParams all) {
   rows.lanes = find_lanes(smem, warp, lane);
   rows.dropout = begin_dropout(params.dropout, sequence, tile.batch, tile.head, rows.first_row, lane);
   rows.softmax = begin_rows<M_TILES>();
-  rows.score = begin_score<M_TILES>(params, tile.batch, tile.head, rows.first_row, lane);
+  rows.values = value_scale(argument, tile.batch, tile.kv_head);
+  rows.score = begin_score<M_TILES>(params, tile.batch, tile.head, rows.first_row, lane, params.softmax.scale);
   #pragma unroll
   for (int m = 0; m < M_TILES; ++m) {
     #pragma unroll
@@ -1199,10 +1238,10 @@ fatune_kernel(const __grid_constant__ ForwardParams all) {
   const KeyRows gK = key_rows(params, params.k, tile.batch, tile.kv_head);
   const KeyRows gV = key_rows(params, params.v, tile.batch, tile.kv_head);
   auto load_k = [&](int key, int stage) {
-    copy_keys<BLOCK_N, D_PAD / CHUNK, HEAD_DIM / CHUNK, QK_STRIDE>(smem + SMEM_K + stage * K_STAGE, gK, key, sequence.nk);
+    copy_keys<BLOCK_N, D_PAD / KV_CHUNK, HEAD_DIM / KV_CHUNK, K_STRIDE>(smem + SMEM_K + stage * K_STAGE, gK, key, sequence.nk);
   };
   auto load_v = [&](int key, int stage) {
-    copy_keys<BLOCK_N, DV_PAD / CHUNK, HEAD_DIM_V / CHUNK, V_STRIDE>(smem + SMEM_V + stage * V_STAGE, gV, key, sequence.nk);
+    copy_keys<BLOCK_N, DV_PAD / KV_CHUNK, HEAD_DIM_V / KV_CHUNK, V_STRIDE>(smem + SMEM_V + stage * V_STAGE, gV, key, sequence.nk);
   };
 
   const Keys keys = find_keys(params, tile);

@@ -797,7 +797,7 @@ struct QueryTile {
   SequencePlace place;
 };
 
-// That of this block. FIRST_HEADS_FIRST: it begins with the first heads, too.
+// The query tile of this block. Blocks begin with the last heads, or with FIRST_HEADS_FIRST with the first.
 template <bool FIRST_HEADS_FIRST = false>
 __device__ __forceinline__ QueryTile find_query_tile(const BackwardParams &params) {
   const int heads = params.sequence.heads_q, q_tiles = params.schedule.q_tiles;
@@ -1616,7 +1616,7 @@ __device__ __forceinline__ void load_minus_delta(float (&minus_delta)[2], const 
 
 __device__ __forceinline__ void keep_whole(Consumer &, int) {}
 
-// dS of P, of P without what was dropped, and of dP.
+// dS of an element. p: P before dropout; the second argument: P after dropout.
 __device__ __forceinline__ float ds_of(float p, float, float dp, float minus_delta, const Dropout &arguments) {
   return ds_of(p, dp, minus_delta, arguments);
 }

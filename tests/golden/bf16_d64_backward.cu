@@ -643,7 +643,7 @@ struct QueryTile {
   SequencePlace place;
 };
 
-// That of this block. FIRST_HEADS_FIRST: it begins with the first heads, too.
+// The query tile of this block. Blocks begin with the last heads, or with FIRST_HEADS_FIRST with the first.
 template <bool FIRST_HEADS_FIRST = false>
 __device__ __forceinline__ QueryTile find_query_tile(const BackwardParams &params) {
   const int heads = params.sequence.heads_q, q_tiles = params.schedule.q_tiles;

@@ -2,7 +2,7 @@
 // request  forward fp16 d64 dv40 causal dropout mask=128x128
 // config   wgmma_forward block_m=64 block_n=128 stages=3 q_stages=1
 // budget   107520 bytes of shared memory, 256 threads, about 148 of 232 registers
-// parts    wgmma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_tma_5d.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_wgmma_product.cu.in, parts/pairs.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/sinks_none.cu.in, parts/sequence.cu.in, parts/sequence_rows.cu.in, parts/quad.cu.in, parts/e4m3_scale_none.cu.in, parts/wgmma_softmax.cu.in, parts/visibility.cu.in, parts/key_walk_blocks.cu.in, parts/key_parts_none.cu.in, parts/work_tile.cu.in, parts/schedule_balanced.cu.in, parts/score_none.cu.in, parts/dropout.cu.in, parts/dropout_rows.cu.in, parts/announce_blocks.cu.in, parts/pipeline.cu.in, parts/ring.cu.in, parts/descriptors.cu.in, parts/block_alone.cu.in, parts/rows_of_sequences_none.cu.in, parts/rows_dense.cu.in, parts/rows_of_keys.cu.in, parts/producer.cu.in, parts/produce.cu.in, parts/consumer.cu.in, parts/p_in_registers.cu.in, parts/wgmma_exponents_none.cu.in, parts/consumer_steps.cu.in, parts/store_o_staged.cu.in, parts/epilogue_wgmma.cu.in, parts/consume_each.cu.in, parts/work_list_none.cu.in
+// parts    wgmma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_tma_5d.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_wgmma_product.cu.in, parts/pairs.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/sinks_none.cu.in, parts/sequence.cu.in, parts/sequence_rows.cu.in, parts/quad.cu.in, parts/e4m3_scale_none.cu.in, parts/wgmma_softmax.cu.in, parts/visibility.cu.in, parts/key_walk_blocks.cu.in, parts/key_parts_none.cu.in, parts/work_tile.cu.in, parts/schedule_balanced.cu.in, parts/score_none.cu.in, parts/dropout.cu.in, parts/dropout_rows.cu.in, parts/announce_blocks.cu.in, parts/pipeline.cu.in, parts/ring.cu.in, parts/descriptors.cu.in, parts/block_alone.cu.in, parts/rows_of_sequences_none.cu.in, parts/rows_dense.cu.in, parts/rows_of_keys.cu.in, parts/producer.cu.in, parts/produce.cu.in, parts/score_tile_none.cu.in, parts/consumer.cu.in, parts/p_in_registers.cu.in, parts/wgmma_exponents_none.cu.in, parts/consumer_steps.cu.in, parts/store_o_staged.cu.in, parts/epilogue_wgmma.cu.in, parts/consume_each.cu.in, parts/work_list_none.cu.in
 // again    fatune emit 'forward fp16 d64 dv40 nq1 causal dropout mask=128x128' --gpu sm_90 --config 'wgmma_forward block_m=64 block_n=128 stages=3 q_stages=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691) on Hopper. One block per
@@ -467,7 +467,7 @@ static_assert(sizeof(Softmax) == 8, "the host fills 8 bytes");
 struct KeyParts {
   float *o;                          // [most, rows, HEAD_DIM_V]
   float *lse;                        // [most, rows], natural logarithms
-  long long rows;                    // query rows of all batch_heads; of the parts of a block (schedule_stream)
+  long long rows;                    // query rows of all batch_heads; of the divided tiles (schedule_longest); of the parts of a block (schedule_stream)
   int steps;                         // of a part, about
   int most;                          // parts of a walk; 1: none is divided; blocks, of which each may have a part of a walk (schedule_stream)
 };
@@ -628,6 +628,7 @@ struct Scales {};
 __device__ __forceinline__ const TiledForwardParams &tiled_of(const TiledForwardParams &all) { return all; }
 __device__ __forceinline__ Scales scales_of(const TiledForwardParams &) { return {}; }
 __device__ __forceinline__ void begin_scales(Scales &, const ForwardParams &, int, int) {}
+__device__ __forceinline__ float scale_of(const Scales &, const ForwardParams &params) { return params.softmax.scale; }
 __device__ __forceinline__ float scale_log2_of(const Scales &, const ForwardParams &params) {
   return params.softmax.scale_log2;
 }
@@ -967,7 +968,10 @@ __device__ __forceinline__ void merge_may_begin() {}
 __device__ __forceinline__ bool is_missing(const KeyPart &) { return false; }
 __device__ __forceinline__ bool is_whole(const KeyPart &) { return true; }
 __device__ __forceinline__ Keys take_part(KeyPart &, const ForwardParams &, const Keys &keys) { return keys; }
-__device__ __forceinline__ float *lse_of(const ForwardParams &params, const KeyPart &) { return params.lse; }
+__device__ __forceinline__ void store_lse(const ForwardParams &params, const KeyPart &, long long row, float lse) {
+  if (params.lse) params.lse[row] = lse;
+}
+
 __device__ __forceinline__ long long row_of_part(const ForwardParams &params, const KeyPart &, int batch, int head, int i, int) {
   return lse_index(params, batch, head, i);
 }
@@ -1074,7 +1078,7 @@ constexpr bool SCORES_HIDE = false;
 template <int M> struct ScoredRows {};
 
 template <int M, class Params>
-__device__ __forceinline__ ScoredRows<M> begin_score(const Params &, int, int, int, int) { return {}; }
+__device__ __forceinline__ ScoredRows<M> begin_score(const Params &, int, int, int, int, float) { return {}; }
 
 template <int M, int N, class Params>
 __device__ __forceinline__ void apply_score(float (&)[M][N][4], const ScoredRows<M> &, const Params &, int, bool,
@@ -1127,7 +1131,7 @@ __device__ __forceinline__ void philox(unsigned (&r)[4], unsigned key0, unsigned
 
 __device__ __forceinline__ unsigned ror(unsigned x, int bits) { return __funnelshift_r(x, x, bits); }
 
-// The counter's word of a head.
+// The word of Philox's counter that stands for batch entry and head.
 __device__ __forceinline__ unsigned counter_head(const Dropout &arguments, int batch, int head) {
   return batch * arguments.heads + head + arguments.first_head;
 }
@@ -1146,7 +1150,7 @@ constexpr int ROW_DRAWS = WARP_ROWS % 32 == 0 ? M_TILES / 2 : M_TILES;
 struct DropoutRows {
   Seed seed;
   unsigned batch_head;                       // counter word
-  unsigned lane_row, lane_column;            // this lane's and the part's share of the other two
+  unsigned lane_row, lane_column;            // what this lane and the run's origin add to the other two
   int row_block;                             // this warp's first row / 16
   int key_block;                             // this step's first key / 16
   unsigned random[DRAWS_HELD][ROW_DRAWS][4];
@@ -1380,7 +1384,7 @@ __device__ __forceinline__ unsigned v_rows_empty(int stage) { return barrier_at(
 
 // Arrivals that complete a phase. What fills a stage arrives once: the producer's thread with the bytes to wait for, or
 // the warpgroup that has staged its O. But V is filled by the warps that transpose it. What empties a stage:
-constexpr int V_FILLERS = TRANSPOSES_V ? 3 : 1;
+constexpr int V_FILLERS = !TRANSPOSES_V ? 1 : PAGE > 0 ? 2 : 3;
 constexpr int Q_READERS = DIRECT_STORE ? 4 * CONSUMERS : CONSUMERS;         // warps; else the threads that store O
 constexpr int K_READERS = KEYS_LISTED ? 4 * CONSUMERS : CLUSTER * CONSUMERS;  // warps, of step_key, too; else warpgroups
 constexpr int V_READERS = CLUSTER * CONSUMERS;                              // warpgroups
@@ -1532,6 +1536,13 @@ __device__ __forceinline__ void announce(const TiledForwardParams &params, const
   q_ring = next(q_ring);
 }
 
+// Tells those who transpose V that there is no more.
+__device__ __forceinline__ void end_values(const Ring<STAGES> &ring) {
+  mbarrier_wait(v_rows_empty(ring.stage), ring.parity ^ 1);
+  *more_values(ring.stage) = 0;
+  mbarrier_arrive(v_rows_full(ring.stage));
+}
+
 // ---- K and V by the thread that asks for Q, too ---------------------------------------------------------------
 // A K or V tile. Each block of a cluster loads its share of the rows for all blocks.
 __device__ __forceinline__ void load_tile(const TiledForwardParams &params, const TensorMap &map, unsigned to,
@@ -1560,13 +1571,6 @@ __device__ __forceinline__ void load_v(const TiledForwardParams &params, const R
   mbarrier_arrive_expect(full, V_ROWS_TILE);
   const unsigned to = shared_address(shared) + (TRANSPOSES_V ? SMEM_V_ROWS : SMEM_V) + ring.stage * V_ROWS_TILE;
   load_tile(params, params.v, to, full, DV_PANELS, key, head, batch, place);
-}
-
-// Tells those who transpose V that there is no more.
-__device__ __forceinline__ void end_values(const Ring<STAGES> &ring) {
-  mbarrier_wait(v_rows_empty(ring.stage), ring.parity ^ 1);
-  *more_values(ring.stage) = 0;
-  mbarrier_arrive(v_rows_full(ring.stage));
 }
 
 __device__ __forceinline__ void produce(const TiledForwardParams &params, int warp, int lane) {
@@ -1606,6 +1610,16 @@ __device__ __forceinline__ void produce(const TiledForwardParams &params, int wa
   if (Q_STAGES == 1) announce(params, walk, q_ring);
 }
 
+// ---- no score that reads a tile of queries and keys, or one that reads it element by element --------------------------------
+struct ScoreTile {};
+
+__device__ __forceinline__ void ask_for_tile(ScoreTile &, const ForwardParams &, const ScoredRows<1> &, int, int, int, int) {}
+
+__device__ __forceinline__ bool take_tile(const float (&)[N_TILES][4], const ScoreTile &, const ForwardParams &,
+                                          const ScoredRows<1> &, const float (&)[2], int, int, int, int, bool) {
+  return false;
+}
+
 // ---- a consumer warpgroup ----------------------------------------------------------------------------------
 // It computes 64 rows of each work tile of its block. A warp has 16 of them. A lane has rows g, g + 8 and columns 2 t,
 // 2 t + 1 of every eight, where g = lane / 4 and t = lane % 4, as in mma.m16n8k16.
@@ -1622,6 +1636,7 @@ struct Consumer {
   bool k_ready;                  // whether the K of the next step has been seen to be there
   DropoutRows dropout;
   ScoredRows<1> score;
+  ScoreTile tile;
   Scales scales;
 };
 
@@ -1784,14 +1799,20 @@ __device__ __forceinline__ void pass_turn(const Consumer &consumer, int zero = 0
 }
 
 // ---- a step's softmax ----
+// Asks for what the score reads in this step. Its rows have begun, and what was read before is no longer needed.
+__device__ __forceinline__ void ask_for_tile(Consumer &consumer, const ForwardParams &params, const AnnouncedStep &step) {
+  ask_for_tile(consumer.tile, params, consumer.score, consumer.number, consumer.warp, consumer.lane, step.key);
+}
+
 // MASKED: some row may not see all keys of the step.
 template <bool MASKED>
 __device__ __forceinline__ Correction softmax(Consumer &consumer, const ForwardParams &params, const Share &work,
-                                              const AnnouncedStep &step, const StepColumns &columns) {
+                                              const AnnouncedStep &step, const StepColumns &columns, int left) {
   constexpr bool MAY_SEE_NONE = MASKED || SCORES_HIDE;  // some row, up to this step
   constexpr int IN_TURN = PINGPONG_SOFTMAX ? (N_TILES + 7) / 8 * 2 : N_TILES;  // a quarter: then MUFU never runs dry
   const Ring<STAGES> ahead = next(consumer.ring);
   const Exponents exponents = make_exponents<MASKED>(consumer, params, step, columns);
+  if (!KEYS_LISTED && left > 0) ask_for_tile(consumer, params, step_of(consumer, work, left - 1));
   if (MASKED && !is_full(params.sequence, params.visibility, work.q0, work.q0 + 63, step.key, BLOCK_N)) {
     hide_scores(consumer.rS, params.sequence, params.visibility, work.q0 + consumer.warp * 16, step.key, consumer.lane);
   }
@@ -1816,8 +1837,9 @@ __device__ __forceinline__ void begin_rows(Consumer &consumer, const ForwardPara
   consumer.row_sum[0] = consumer.row_sum[1] = 0.f;
   consumer.dropout = begin_dropout(params.dropout, params.sequence, work.batch, work.head,
                                    work.q0 + consumer.warp * 16, consumer.lane);
-  consumer.score = begin_score<1>(params, work.batch, work.head, work.q0 + consumer.warp * 16, consumer.lane);
   begin_scales(consumer.scales, params, work.batch, work.head);
+  consumer.score = begin_score<1>(params, work.batch, work.head, work.q0 + consumer.warp * 16, consumer.lane,
+                                  scale_of(consumer.scales, params));
 }
 
 __device__ __forceinline__ void clear_o(Consumer &consumer) {
@@ -1852,12 +1874,13 @@ __device__ __forceinline__ void take_first_step(Consumer &consumer, const Forwar
   if (SKIPS_BEFORE) skip_hidden(consumer, hidden_before(work));
   wait_for_k(consumer);
   const AnnouncedStep step = step_of(consumer, work, work.steps - 1);
+  ask_for_tile(consumer, params, step);
   begin_qk(consumer, consumer.q_ring);
   wgmma_wait<0>();
   hold(consumer.rS[0]);
   release_k(consumer);
   release_q_early(consumer, consumer.q_ring, work.steps - 1);
-  softmax<true>(consumer, params, work, step, StepColumns{});
+  softmax<true>(consumer, params, work, step, StepColumns{}, work.steps - 1);
   pack_p(consumer, step.key);
   consumer.ring = next(consumer.ring);
 }
@@ -1878,13 +1901,14 @@ template <bool MASKED>
 __device__ __forceinline__ void take_step(Consumer &consumer, const ForwardParams &params, const Share &work, int left) {
   wait_for_k(consumer);
   const AnnouncedStep step = step_of(consumer, work, left);
+  if (KEYS_LISTED) ask_for_tile(consumer, params, step);
   begin_both(consumer, consumer.q_ring, consumer.ring);
   const StepColumns columns = read_columns<MASKED>(consumer, params, step);
   wgmma_wait<1>();
   hold(consumer.rS[0]);
   release_k(consumer);
   release_q_early(consumer, consumer.q_ring, left);
-  const Correction correction = softmax<MASKED>(consumer, params, work, step, columns);
+  const Correction correction = softmax<MASKED>(consumer, params, work, step, columns, left);
   wgmma_wait<0>();
   hold(consumer.rO);
   release_v(consumer, consumer.ring);
@@ -1984,11 +2008,10 @@ __device__ __forceinline__ void normalise(Consumer &consumer, const ForwardParam
     const int i = work.q0 + consumer.warp * 16 + h * 8 + consumer.lane / 4, head = head_of(params.sequence, work.head, i);
     float lse = lse_of_keys(row_max[h], l);
     if (is_whole(work.part)) normaliser *= add_sink(lse, params, head);
-    float *const gLSE = lse_of(params, work.part);
-    if (gLSE && consumer.lane % 4 == 0 && i < params.sequence.nq) {
+    if (consumer.lane % 4 == 0 && i < params.sequence.nq) {
       float stored = lse_of_keys(row_max[h], l);  // again, where it is needed
       if (is_whole(work.part)) add_sink(stored, params, head);
-      gLSE[row_of_part(params, work.part, work.batch, work.head, i, i - work.q0)] = stored;
+      store_lse(params, work.part, row_of_part(params, work.part, work.batch, work.head, i, i - work.q0), stored);
     }
     normaliser *= descale;
     #pragma unroll

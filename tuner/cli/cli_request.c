@@ -29,8 +29,8 @@ const struct argp_option *cli_request_options(void) {
       .group = GROUP};
   for (int i = 0; i < FT_REQUEST_FIELDS; ++i) {
     const struct ft_request_field *const field = ft_request_field(i);
-    const bool has_default =
-        field->kind == FT_KIND_CHOICE && field->word != NULL && ft_request_word_end(i) == i + 1;
+    const bool has_default = field->kind == FT_KIND_CHOICE && field->word != NULL &&
+                             !field->equals && ft_request_word_end(i) == i + 1;
     if (field->option == NULL) continue;
     options[count++] = (struct argp_option){.name = field->option,
                                             .key = KEY_FIELD + i,
