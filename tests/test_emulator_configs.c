@@ -22,6 +22,9 @@
   "wgmma_backward_roles block_m=64 block_n=128 q_stages=" #q " do_stages=" #o " ds_stages=" #s     \
   " dq_stages=" #p
 
+/* The number of the built-in score bias_bf16, which is the only one here. */
+#define BIAS "18d408ab1c4fe"
+
 static const struct {
   const char *rule; /* that the search passes the config over for; "": it is tried */
   const char *request, *config;
@@ -103,6 +106,7 @@ static const struct {
     {"", "backward fp16 d136 dv72 hq4 hkv2 nq200 nk130 causal", ROLES(3, 1, 2, 2)},
     {"", "backward bf16 d72 dv256 nq200 nk330 mask=64x128@0.5", ROLES(1, 1, 1, 2)},
     {"", "backward bf16 d136 hq2 nq200 nk330 causal dropout deterministic", ROLES(2, 2, 1, 2)},
+    {"", "bf16 d64 hq2 nq200 nk264 causal score=" BIAS, WGMMA(128, 64, 2, 1) " score_in_smem=1"},
 };
 enum { RUNS = sizeof runs / sizeof *runs };
 
@@ -111,6 +115,11 @@ START_TEST(every_row_is_right) {
   fatune_session *const session = emulator_open("h200", NULL);
   const struct ft_problem_options options =
       emulator_options(runs[number].request, FT_LAYOUT_BHSD, emulator_seed());
+  if (options.request.score != 0) {
+    int64_t known;
+    ck_assert_int_eq(fatune_score_add(&known, session, "bias_bf16", NULL), FT_OK);
+    ck_assert_int_eq(known, options.request.score);
+  }
   struct ft_config config;
   ck_assert_msg(ft_config_parse(&config, runs[number].config) == FT_OK, "%s", ft_detail());
   const struct ft_rule *const broken =
