@@ -170,7 +170,7 @@ static int check_refused(struct ft_user_file *file, struct check *check, int why
   }
   status = ft_database_open(&look, path, FT_DATABASE_LOOK);
   if (status == FT_OK) status = is_ours(&look, &ours);
-  if (status != FT_OK && ft_database_is_damaged(&look)) {
+  if (status != FT_OK && (ft_database_is_damaged(&look) || look.code == SQLITE_ERROR)) {
     status = FT_OK;
     ours = true; /* nobody can use it as it is */
   }

@@ -204,14 +204,14 @@ static void mend(int64_t saved_kernels, int64_t saved_trials) {
 }
 
 /* A spoilt header costs no row, be they in the file or in its log; nor does one that names another
- * application, before a schema that cannot be read. */
+ * application, before a schema that cannot be read or has a format that no SQLite knows. */
 START_TEST(a_spoilt_header_costs_nothing) {
   static const struct {
     bool logs;
     size_t begin, end;
-  } spoilt[] = {{false, 0, 8192}, {true, 0, 100}, {false, 68, 8192}};
+  } spoilt[] = {{false, 0, 8192}, {true, 0, 100}, {false, 68, 8192}, {false, 44, 72}};
   char path[192];
-  for (int n = 0; n < 3; n++) {
+  for (int n = 0; n < 4; n++) {
     const bool logs = spoilt[n].logs;
     restore(logs);
     for (int i = 0; i < 2; i++) {
