@@ -40,7 +40,7 @@ static bool asks_for(int run, const char *word) {
 
 static int number_after(int run, const char *word) {
   const char *const found = strstr(runs[run].request, word);
-  return found ? atoi(found + strlen(word)) : 0;
+  return found ? (int)strtol(found + strlen(word), NULL, 10) : 0;
 }
 
 /* Where row j of a batch entry lies in a cache. */
@@ -87,7 +87,7 @@ static void expect_copied(int run) {
         const int length = ragged || paged ? memory.lengths[b] : 50;
         const int j = length - memory.used_q[b] + i;
         const int64_t row = ragged ? memory.starts_q[b] + i : b * runs[run].rows + i;
-        const size_t of_row = (size_t)(HEADS * dims[n] * bytes);
+        const size_t of_row = (size_t)HEADS * (size_t)dims[n] * (size_t)bytes;
         if (j >= 0)
           memcpy((char *)expected[n] + cache_place(run, b, j, dims[n]) * bytes,
                  (char *)memory.new_rows[n] + (size_t)row * of_row, of_row);

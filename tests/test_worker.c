@@ -27,7 +27,8 @@ static int planted_verify(void *payload, void *loaded, struct ft_comparison *com
     signal(SIGSEGV, SIG_DFL); /* as fake_die */
     raise(SIGSEGV);
   }
-  while (index == STALLS) pause();
+  if (index == STALLS)
+    for (;;) pause();
   return simulated_verify(payload, loaded, comparison);
 }
 

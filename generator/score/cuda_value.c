@@ -267,7 +267,7 @@ static int growth_of(const struct ft_cuda *cuda, int number) {
 }
 
 void ft_cuda_find_growth(struct ft_cuda *cuda) {
-  for (int n = 0; n < cuda->nodes; ++n) cuda->growth[n] = (int8_t)growth_of(cuda, n);
+  for (int n = 0; n < cuda->nodes; ++n) cuda->growth[n] = growth_of(cuda, n);
 }
 
 int ft_cuda_key_index(const struct ft_cuda *cuda, int read) {

@@ -96,7 +96,7 @@ static int fetch_row(struct ft_problem *problem, struct ft_row row, void *o) {
   const struct ft_driver *driver = &problem->session->driver;
   const int64_t offset = ft_shape_offset(&problem->shapes[FT_O], row.batch, row.i, row.head);
   const int host_bytes = problem->shapes[FT_O].host_bytes;
-  const size_t bytes = (size_t)(problem->options.request.head_dim_v * host_bytes);
+  const size_t bytes = (size_t)problem->options.request.head_dim_v * (size_t)host_bytes;
   int status;
   FT_TRY(ft_session_enter(problem->session));
   FT_CHECK(ft_driver_status(
