@@ -14,26 +14,31 @@
 enum { NQ = 300, NK = 6000, DIM = 64, HEADS = 2, SIDE = 64, ROWS = 5, COLS = 94 };
 static_assert(ROWS == (NQ + SIDE - 1) / SIDE && COLS == (NK + SIDE - 1) / SIDE, "blocks that fit");
 
-#define CONFIG(more)                                                                               \
-  "wgmma_forward block_m=64 block_n=64 stages=2 q_stages=1 direct_store=1 split_keys=1" more
+#define OF_ROWS(rows, more)                                                                        \
+  "wgmma_forward block_m=" #rows " block_n=64 stages=2 q_stages=1 direct_store=1 "                 \
+                                 "split_keys=1" more
+#define CONFIG(more) OF_ROWS(64, more)
 
 /* The emulated GPU has four multiprocessors. group: query heads that share K and V; by_head: each
- * head has a mask of its own; second: blocks in a hundred of the second longest row. */
+ * head has a mask of its own; side: query rows of a block; second: blocks in a hundred of the
+ * second longest row. */
 struct variant {
   const char *request, *config;
-  int heads, group, second;
+  int heads, group, side, second;
   bool by_head, causal;
 };
 
 static const struct variant variants[] = {
-    {"fp16 d64 nq300 mask=64x64", CONFIG(" overlap_tiles=1"), 2, 2, 8, true, false},
-    {"fp16 d64 nq300 mask=64x64", CONFIG(" pack_gqa=1"), 2, 2, 8, false, false},
-    {"fp16 d64 nq300 causal mask=64x64", CONFIG(""), 1, 1, 40, true, true},
+    {"fp16 d64 nq300 mask=64x64", CONFIG(" overlap_tiles=1"), 2, 2, SIDE, 8, true, false},
+    {"fp16 d64 nq300 mask=64x64", CONFIG(" pack_gqa=1"), 2, 2, SIDE, 8, false, false},
+    {"fp16 d64 nq300 causal mask=64x64", CONFIG(""), 1, 1, SIDE, 40, true, true},
+    {"fp16 d64 nq300 mask=128x64", OF_ROWS(128, ""), 2, 1, 128, 8, true,
+     false}, /* two warpgroups */
 };
 
 static _Alignas(16) uint16_t q[HEADS * NQ * DIM], keys[HEADS * NK * DIM], values[HEADS * NK * DIM];
 static uint8_t blocks[HEADS * ROWS * COLS];
-static _Alignas(256) unsigned char lent[1 << 19];
+static _Alignas(256) unsigned char lent[1 << 20];
 
 struct results {
   _Alignas(16) uint16_t o[HEADS * NQ * DIM];
@@ -50,8 +55,13 @@ static uint16_t random_element(void) {
   return (uint16_t)(below(0x3c00) | below(2) << 15);
 }
 
-/* Of each head one row with all blocks, one with fewer, one without any, and two with a few. The
- * values of a block of keys are near each other, so that no part is like another. */
+/* Rows of blocks. */
+static int rows_of(const struct variant *variant) {
+  return (NQ + variant->side - 1) / variant->side;
+}
+
+/* Of each head one row with all blocks, one with fewer, one without any, and the others with a few.
+ * The values of a block of keys are near each other, so that no part is like another. */
 static void make_inputs(const struct variant *variant) {
   const int percents[ROWS] = {100, variant->second, 0, 3, 3};
   for (int i = 0; i < HEADS * NQ * DIM; i++) q[i] = random_element();
@@ -60,9 +70,9 @@ static void make_inputs(const struct variant *variant) {
     for (int c = 0; c < DIM; c++)
       values[i * DIM + c] = (uint16_t)((i % NK / SIDE % 7 * 2 + 40) * 256 + below(256));
   for (int head = 0; head < HEADS; head++)
-    for (int row = 0, first = below(ROWS); row < ROWS; row++)
+    for (int row = 0, rows = rows_of(variant), first = below(rows); row < rows; row++)
       for (int col = 0; col < COLS; col++)
-        blocks[(head * ROWS + row) * COLS + col] = below(100) < percents[(first + row) % ROWS];
+        blocks[(head * rows + row) * COLS + col] = below(100) < percents[(first + row) % rows];
 }
 
 static int run(fatune_session *session, const struct variant *variant, fatune_plan *plan,
@@ -71,7 +81,8 @@ static int run(fatune_session *session, const struct variant *variant, fatune_pl
   fatune_mask_options options = FATUNE_MASK_OPTIONS_INIT;
   options.blocks = blocks;
   options.batch = 1;
-  options.mask_rows = options.mask_cols = SIDE;
+  options.mask_rows = variant->side;
+  options.mask_cols = SIDE;
   options.heads = variant->by_head ? variant->heads : 1;
   options.seqlen_q = NQ;
   options.seqlen_k = NK;
@@ -105,7 +116,8 @@ static int run(fatune_session *session, const struct variant *variant, fatune_pl
 /* Whether query i of the head and its results are as float64 has them. */
 static bool row_is_right(const struct variant *variant, const struct results *results, int head,
                          int i) {
-  const uint8_t *const kept = blocks + ((variant->by_head ? head : 0) * ROWS + i / SIDE) * COLS;
+  const uint8_t *const kept =
+      blocks + ((variant->by_head ? head : 0) * rows_of(variant) + i / variant->side) * COLS;
   const uint16_t *const k = keys + (ptrdiff_t)(head / variant->group) * NK * DIM;
   const uint16_t *const v = values + (ptrdiff_t)(head / variant->group) * NK * DIM;
   const int end = variant->causal ? i + NK - NQ + 1 : NK;
@@ -159,7 +171,7 @@ END_TEST
 static const struct {
   const char *file, *piece, *other;
 } bugs[] = {
-    {"parts/key_parts.cu.in", "part.first_row + in_tile", "in_tile"},
+    {"parts/key_parts.cu.in", "part.first_row + i % BLOCK_M", "i % BLOCK_M"},
     {"parts/key_parts.cu.in", "is_whole(part) ? lse_index(params, batch, head, i) : part",
      "false ? 0 : part"},
     {"parts/schedule_longest.cu.in", "tiles - divided_tiles(params);", "tiles - 1;"},

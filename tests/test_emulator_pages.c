@@ -44,6 +44,8 @@ static const struct {
     {"fp16 d32 dv16 hq2 b3 nq150 nk4000 window@900,30 pages=64 dropout", SHARED("")},
     {"bf16 d16 hq6 hkv2 b40 nq70 nk300 causal=top-left pages=8", SHARED(" overlap_tiles=1")},
     {"bf16 d16 b2 nq1 nk9000 pages=16", SHARED("")},
+    {"bf16 d40 hq2 b3 nq200 nk900 pages=32",
+     WGMMA(" direct_store=1 split_keys=1")}, /* two warpgroups */
 };
 
 START_TEST(every_row_is_right) {
@@ -90,7 +92,7 @@ static const struct {
     {"parts/schedule_stream.cu.in", " - cursor.begin);", ");", SHARES, SHARED("")},
     {"parts/schedule_stream.cu.in", "if (unsigned(last.begin) >= shares.steps)", "if (false)",
      "bf16 d16 b2 nq20 nk9000 pages=16", SHARED("")},
-    {"parts/schedule_stream.cu.in", "number == 0, i %", "false, i %", SHARES, SHARED("")},
+    {"parts/schedule_stream.cu.in", "number == 0, i)", "false, i)", SHARES, SHARED("")},
     {"parts/schedule_stream.cu.in", "(after + shares.steps - 1)", "after", SHARES, SHARED("")},
     {"parts/key_parts_stream.cu.in", "params.parts.rows / 2", "0", SHARES, SHARED("")},
     {"parts/key_parts_stream.cu.in", "min(part.steps, keys.steps - part.begin)",

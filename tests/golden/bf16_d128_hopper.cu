@@ -937,7 +937,7 @@ __device__ __forceinline__ void store_lse(const ForwardParams &params, const Key
   if (params.lse) params.lse[row] = lse;
 }
 
-__device__ __forceinline__ long long row_of_part(const ForwardParams &params, const KeyPart &, int batch, int head, int i, int) {
+__device__ __forceinline__ long long row_of_part(const ForwardParams &params, const KeyPart &, int batch, int head, int i) {
   return lse_index(params, batch, head, i);
 }
 __device__ __forceinline__ void wait_for_room() {}
@@ -1814,7 +1814,7 @@ __device__ __forceinline__ void normalise(Consumer &consumer, const ForwardParam
     if (consumer.lane % 4 == 0 && i < params.sequence.nq) {
       float stored = lse_of_keys(row_max[h], l);  // again, where it is needed
       if (is_whole(work.part)) add_sink(stored, params, head);
-      store_lse(params, work.part, row_of_part(params, work.part, work.batch, work.head, i, i - work.q0), stored);
+      store_lse(params, work.part, row_of_part(params, work.part, work.batch, work.head, i), stored);
     }
     normaliser *= descale;
     #pragma unroll
@@ -1831,7 +1831,7 @@ __device__ __forceinline__ void store_part(const Consumer &consumer, const Forwa
   for (int h = 0; h < 2; ++h) {
     const int i = work.q0 + consumer.warp * 16 + h * 8 + consumer.lane / 4;
     if (i >= params.sequence.nq) continue;
-    const long long row = row_of_part(params, work.part, work.batch, work.head, i, i - work.q0);
+    const long long row = row_of_part(params, work.part, work.batch, work.head, i);
     #pragma unroll
     for (int n = 0; n < O_TILES; ++n) {
       store_partial(params, work.part, row, n * 8 + consumer.lane % 4 * 2, consumer.rO[n][2 * h],

@@ -936,7 +936,7 @@ __device__ __forceinline__ void store_lse(const ForwardParams &params, const Key
   if (params.lse) params.lse[row] = lse;
 }
 
-__device__ __forceinline__ long long row_of_part(const ForwardParams &params, const KeyPart &, int batch, int head, int i, int) {
+__device__ __forceinline__ long long row_of_part(const ForwardParams &params, const KeyPart &, int batch, int head, int i) {
   return lse_index(params, batch, head, i);
 }
 __device__ __forceinline__ void wait_for_room() {}
@@ -1421,7 +1421,7 @@ __device__ __forceinline__ void finish(const ForwardParams &params, const WorkTi
       if (is_whole(tile.part)) end.normaliser *= add_sink(end.lse, params, tile.head);
       const float normaliser = end.normaliser * dropout_rescale(params.dropout) * factor_of(rows.values);
       const int row = m * 16 + h * 8 + lane / 4, i = rows.first_row + row;
-      const long long in_all = row_of_part(params, tile.part, tile.batch, tile.head, i, i - tile.q0);
+      const long long in_all = row_of_part(params, tile.part, tile.batch, tile.head, i);
       if (lane % 4 == 0 && i < sequence.nq) store_lse(params, tile.part, in_all, end.lse);
       if (!is_whole(tile.part) && i < sequence.nq) {
         #pragma unroll
