@@ -160,10 +160,12 @@ int ft_view_read(const struct ft_view *view, struct ft_arg_tensor *tensor) {
   return FT_OK;
 }
 
-void ft_tensor_count_in_halves(struct ft_arg_tensor *tensor) {
-  tensor->stride.batch *= 2;
-  tensor->stride.row *= 2;
-  tensor->stride.head *= 2;
+void ft_tensor_count_in_halves(struct ft_arg_tensor *tensor, int element_bytes) {
+  enum { UNIT = 2 };
+  struct ft_stride *const stride = &tensor->stride;
+  *stride = (struct ft_stride){.batch = stride->batch * element_bytes / UNIT,
+                               .row = stride->row * element_bytes / UNIT,
+                               .head = stride->head * element_bytes / UNIT};
 }
 
 /* ---- numbers ---- */

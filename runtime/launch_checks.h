@@ -63,7 +63,8 @@ struct ft_view {
   int element_bytes;
 };
 int ft_view_read(const struct ft_view *view, struct ft_arg_tensor *tensor);
-/* Strides of an output in fp32, as kernels of 16-bit operands count them: in units of two bytes. */
-void ft_tensor_count_in_halves(struct ft_arg_tensor *tensor);
+/* Kernels of 16-bit operands count the strides of all tensors in units of two bytes. This turns
+ * strides in elements of so many bytes into those. */
+void ft_tensor_count_in_halves(struct ft_arg_tensor *tensor, int element_bytes);
 
 #endif

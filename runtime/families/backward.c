@@ -66,7 +66,7 @@ static int read_tensors(struct ft_backward_params *params, const struct ft_reque
       {{"dv", &arguments->dv, batch, nk, hkv, dv, true, of_gradients}, &params->dv}};
   for (int n = 0; n < TENSORS; n++) FT_TRY(ft_view_read(&tensors[n].view, tensors[n].tensor));
   for (int n = INPUTS; n < TENSORS && ft_outputs_are_wide(request); n++)
-    ft_tensor_count_in_halves(tensors[n].tensor);
+    ft_tensor_count_in_halves(tensors[n].tensor, of_gradients);
   FT_TRY(read_statistic("lse", arguments->lse, true, &params->lse));
   FT_TRY(read_statistic("dlse", arguments->dlse, false, &params->dlse));
   return check_own_memory(tensors, params->lse);

@@ -14,16 +14,6 @@
 #include "runtime/launch_score.h"
 #include "runtime/mask.h"
 
-/* Kernels with K and V of 8 bits beside a Q of 16 count the strides of both in two bytes. */
-static void count_in_halves(struct ft_forward_params *params) {
-  struct ft_stride *const strides[] = {&params->k.stride, &params->v.stride};
-  for (int n = 0; n < 2; n++) {
-    strides[n]->batch /= 2;
-    strides[n]->row /= 2;
-    strides[n]->head /= 2;
-  }
-}
-
 static int read_tensors(struct ft_forward_params *params, const struct ft_request *request,
                         const struct ft_run *run, const fatune_arguments *arguments) {
   const int64_t batch = run->tensor_batch, nq = run->nq, nk = run->nk;
@@ -41,8 +31,11 @@ static int read_tensors(struct ft_forward_params *params, const struct ft_reques
   FT_TRY(ft_view_read(&k, &params->k));
   FT_TRY(ft_view_read(&v, &params->v));
   FT_TRY(ft_view_read(&o, &params->o));
-  if (ft_outputs_are_wide(request)) ft_tensor_count_in_halves(&params->o);
-  if (request->dtype_kv == FT_KV_E4M3) count_in_halves(params);
+  if (ft_outputs_are_wide(request)) ft_tensor_count_in_halves(&params->o, of_o);
+  if (request->dtype_kv == FT_KV_E4M3) {
+    ft_tensor_count_in_halves(&params->k, of_kv);
+    ft_tensor_count_in_halves(&params->v, of_kv);
+  }
   const uint64_t written = params->o.data;
   if (written == params->q.data || written == params->k.data || written == params->v.data)
     return ft_fail(FT_E_ARGUMENT, "arguments.o.data is that of an input; o must not share memory");
