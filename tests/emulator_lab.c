@@ -157,6 +157,15 @@ void emulator_run_alone(struct emulator_run *run, const char *templates,
   fatune_session_close(session);
 }
 
+void emulator_run_scored(struct emulator_run *run, const char *templates, const char *name,
+                         const char *text, struct ft_problem_options options, const char *config) {
+  fatune_session *const session = emulator_open("h200", templates);
+  ck_assert_msg(fatune_score_add(&options.request.score, session, name, text) == FT_OK, "%s",
+                fatune_detail());
+  emulator_run(run, session, &options, config);
+  fatune_session_close(session);
+}
+
 size_t emulator_choose(int i, size_t runs, size_t count) {
   const size_t first = (size_t)i * count / runs, end = ((size_t)i + 1) * count / runs;
   ck_assert_uint_lt(first, end);

@@ -36,6 +36,10 @@ fatune_plan *emulator_plan(fatune_session *session, const char *request, const c
 void emulator_run_alone(struct emulator_run *run, const char *templates,
                         const struct ft_problem_options *options, const char *config);
 
+/* The same with a score function of this text; NULL: the built-in one of this name. */
+void emulator_run_scored(struct emulator_run *run, const char *templates, const char *name,
+                         const char *text, struct ft_problem_options options, const char *config);
+
 /* Such a run of the request, LSE and dropout of 0.25 where it has any included; every row must be
  * right. scale 0: the usual one. */
 void emulator_row_by_row(const char *request, enum ft_layout layout, double scale,

@@ -56,12 +56,8 @@ END_TEST
 /* A score function is given scores with the factor of K. */
 static void run_scored(struct emulator_run *run, const char *templates, const char *request,
                        const char *score) {
-  fatune_session *const session = emulator_open("h200", templates);
-  struct ft_problem_options options = emulator_options(request, FT_LAYOUT_PADDED, emulator_seed());
-  ck_assert_int_eq(fatune_score_add(&options.request.score, session, score, NULL), FT_OK);
-  options.want_lse = true;
-  emulator_run(run, session, &options, NULL);
-  fatune_session_close(session);
+  emulator_run_scored(run, templates, score, NULL,
+                      emulator_options(request, FT_LAYOUT_PADDED, emulator_seed()), NULL);
 }
 
 static const char *const scored[][2] = {{"bf16 d64 hq4 hkv2 b2 nq2 nk300 kv=e4m3", "softcap"},

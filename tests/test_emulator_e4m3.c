@@ -106,14 +106,9 @@ static const struct {
 };
 
 static void run_scored(struct emulator_run *run, const char *templates, size_t number) {
-  fatune_session *const session = emulator_open("h200", templates);
-  struct ft_problem_options options =
-      emulator_options(scored[number].request, FT_LAYOUT_PADDED, emulator_seed());
-  ck_assert_int_eq(fatune_score_add(&options.request.score, session, scored[number].score, NULL),
-                   FT_OK);
-  options.want_lse = true;
-  emulator_run(run, session, &options, scored[number].config);
-  fatune_session_close(session);
+  emulator_run_scored(run, templates, scored[number].score, NULL,
+                      emulator_options(scored[number].request, FT_LAYOUT_PADDED, emulator_seed()),
+                      scored[number].config);
 }
 
 START_TEST(scores_are_right) {

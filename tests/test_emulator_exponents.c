@@ -30,14 +30,11 @@ static const char hidden[] = "score = 9 * sigmoid(s - 2) + s\nvisible = (i + j) 
 static const char dense[] = "fp16 d64 hq2 nq200 nk260", causal[] = "fp16 d64 hq2 nq200 causal",
                   steps[] = "fp16 d64 hq8 nq128 nk400", few_keys[] = "fp16 d64 hq16 b4 nq10 causal";
 
-static struct ft_problem_options options_of(fatune_session *session, const char *text,
-                                            const char *request) {
+static void run_sharp(struct emulator_run *run, const char *templates, const char *text,
+                      const char *request, const char *config) {
   struct ft_problem_options options = emulator_options(request, FT_LAYOUT_BHSD, emulator_seed());
-  ck_assert_msg(fatune_score_add(&options.request.score, session, "some", text) == FT_OK, "%s",
-                fatune_detail());
   options.scale = sharp;
-  options.want_lse = true;
-  return options;
+  emulator_run_scored(run, templates, "some", text, options, config);
 }
 
 /* ---- runs ---- */
@@ -69,14 +66,10 @@ static const struct {
 
 START_TEST(every_row_is_right) {
   const size_t number = EMULATOR_CHOOSE(_i, runs);
-  fatune_session *const session = emulator_open("h200", NULL);
-  const struct ft_problem_options options =
-      options_of(session, runs[number].text, runs[number].request);
   struct emulator_run run;
-  emulator_run(&run, session, &options, runs[number].config);
+  run_sharp(&run, NULL, runs[number].text, runs[number].request, runs[number].config);
   emulator_expect_right(runs[number].text, &run);
   emulator_run_free(&run);
-  fatune_session_close(session);
 }
 END_TEST
 
@@ -119,14 +112,10 @@ START_TEST(bugs_are_seen) {
   const size_t number = EMULATOR_CHOOSE(_i, bugs);
   const struct planted planted =
       emulator_plant(bugs[number].file, bugs[number].piece, bugs[number].other);
-  fatune_session *const session = emulator_open("h200", planted.folder);
-  const struct ft_problem_options options =
-      options_of(session, bugs[number].text, bugs[number].request);
   struct emulator_run run;
-  emulator_run(&run, session, &options, CONFIG(1, 1, ""));
+  run_sharp(&run, planted.folder, bugs[number].text, bugs[number].request, CONFIG(1, 1, ""));
   emulator_expect_wrong(bugs[number].name, &run);
   emulator_run_free(&run);
-  fatune_session_close(session);
   emulator_unplant(&planted);
 }
 END_TEST

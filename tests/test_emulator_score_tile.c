@@ -47,25 +47,18 @@ static const struct {
     {short_rows, "bf16 d64 hq2 nq200 nk264", TURNS},
 };
 
-static struct ft_problem_options options_of(fatune_session *session, const char *text,
-                                            const char *request) {
-  struct ft_problem_options options = emulator_options(request, FT_LAYOUT_BHSD, emulator_seed());
-  ck_assert_msg(fatune_score_add(&options.request.score, session, "some", text) == FT_OK, "%s",
-                fatune_detail());
-  options.want_lse = true;
-  return options;
+static void run_tile(struct emulator_run *run, const char *templates, const char *text,
+                     const char *request, const char *config) {
+  emulator_run_scored(run, templates, "some", text,
+                      emulator_options(request, FT_LAYOUT_BHSD, emulator_seed()), config);
 }
 
 START_TEST(every_row_is_right) {
   const size_t number = EMULATOR_CHOOSE(_i, runs);
-  fatune_session *const session = emulator_open("h200", NULL);
-  const struct ft_problem_options options =
-      options_of(session, runs[number].text, runs[number].request);
   struct emulator_run run;
-  emulator_run(&run, session, &options, runs[number].config);
+  run_tile(&run, NULL, runs[number].text, runs[number].request, runs[number].config);
   emulator_expect_right(runs[number].request, &run);
   emulator_run_free(&run);
-  fatune_session_close(session);
 }
 END_TEST
 
@@ -103,17 +96,13 @@ START_TEST(bugs_are_seen) {
   const size_t number = EMULATOR_CHOOSE(_i, bugs);
   const struct planted planted =
       emulator_plant(bugs[number].file, bugs[number].piece, bugs[number].other);
-  fatune_session *const session = emulator_open("h200", planted.folder);
-  const struct ft_problem_options options =
-      options_of(session, bugs[number].text, bugs[number].request);
   struct emulator_run run;
-  emulator_run(&run, session, &options, TURNS);
+  run_tile(&run, planted.folder, bugs[number].text, bugs[number].request, TURNS);
   if (bugs[number].is_fault)
     emulator_expect_fault(bugs[number].name, &run);
   else
     emulator_expect_wrong(bugs[number].name, &run);
   emulator_run_free(&run);
-  fatune_session_close(session);
   emulator_unplant(&planted);
 }
 END_TEST
