@@ -238,65 +238,65 @@ struct favourite {
   struct ft_mma_backward_knobs knobs; /* of one block per multiprocessor, see take_favourite */
 };
 static const struct favourite favourites[] = {
-    {{2, 64, FT_ALWAYS},
+    {FT_FAVOURED(2, 64, FT_ALWAYS),
      {TILE(128, 128), .warps = 8, .stages = 2, .column_warps = 1, .query_parts = 2, .kv_in_regs = 1,
       .deferred_dq = 1}},
     /* sm_86, sm_89 */
-    {{2, 64, FT_ALWAYS},
+    {FT_FAVOURED(2, 64, FT_ALWAYS),
      {TILE(64, 128), .warps = 8, .stages = 2, .column_warps = 1, .query_parts = 1,
       .kv_in_regs = 1}},
     /* Masks of 64 columns. */
-    {{2, 64, FT_ALWAYS},
+    {FT_FAVOURED(2, 64, FT_ALWAYS),
      {TILE(64, 64), .warps = 8, .stages = 2, .column_warps = 1, .query_parts = 1, .kv_in_regs = 1,
       .deferred_dq = 1}},
     /* sm_75 */
-    {{2, 64, FT_ALWAYS},
+    {FT_FAVOURED(2, 64, FT_ALWAYS),
      {TILE(64, 64), .warps = 8, .stages = 1, .column_warps = 1, .query_parts = 1}},
-    {{2, 128, FT_ALWAYS},
+    {FT_FAVOURED(2, 128, FT_ALWAYS),
      {TILE(64, 128), .warps = 8, .stages = 2, .column_warps = 1, .query_parts = 1,
       .deferred_dq = 1}},
     /* sm_80 */
-    {{2, 128, FT_ALWAYS},
+    {FT_FAVOURED(2, 128, FT_ALWAYS),
      {TILE(64, 128), .warps = 8, .stages = 2, .column_warps = 1, .query_parts = 1}},
     /* Masks of 64 columns. */
-    {{2, 128, FT_ALWAYS},
+    {FT_FAVOURED(2, 128, FT_ALWAYS),
      {TILE(64, 64), .warps = 8, .stages = 2, .column_warps = 2, .query_parts = 1,
       .deferred_dq = 1}},
     /* sm_86, sm_89 */
-    {{2, 128, FT_ALWAYS},
+    {FT_FAVOURED(2, 128, FT_ALWAYS),
      {TILE(32, 64), .warps = 8, .stages = 2, .column_warps = 1, .query_parts = 1,
       .deferred_dq = 1}},
     /* sm_75 */
-    {{2, 128, FT_ALWAYS},
+    {FT_FAVOURED(2, 128, FT_ALWAYS),
      {TILE(32, 64), .warps = 8, .stages = 1, .column_warps = 1, .query_parts = 1}},
-    {{2, 256, FT_ALWAYS},
+    {FT_FAVOURED(2, 256, FT_ALWAYS),
      {TILE(64, 64), .warps = 8, .stages = 2, .column_warps = 2, .query_parts = 1,
       .deferred_dq = 1}},
     /* sm_80 */
-    {{2, 256, FT_ALWAYS},
+    {FT_FAVOURED(2, 256, FT_ALWAYS),
      {TILE(64, 64), .warps = 8, .stages = 1, .column_warps = 2, .query_parts = 1}},
     /* sm_86, sm_89 */
-    {{2, 256, FT_ALWAYS},
+    {FT_FAVOURED(2, 256, FT_ALWAYS),
      {TILE(32, 32), .warps = 8, .stages = 1, .column_warps = 2, .query_parts = 1}},
     /* sm_75 */
-    {{2, 256, FT_ALWAYS},
+    {FT_FAVOURED(2, 256, FT_ALWAYS),
      {TILE(16, 32), .warps = 4, .stages = 1, .column_warps = 1, .query_parts = 1}},
     /* Of fp32, whose tiles take twice the room. */
-    {{4, 64, FT_ALWAYS},
+    {FT_FAVOURED(4, 64, FT_ALWAYS),
      {TILE(32, 128), .warps = 8, .stages = 2, .column_warps = 1, .query_parts = 1}},
     /* Masks of 64 columns. */
-    {{4, 64, FT_ALWAYS},
+    {FT_FAVOURED(4, 64, FT_ALWAYS),
      {TILE(64, 64), .warps = 8, .stages = 2, .column_warps = 1, .query_parts = 1}},
     /* sm_86, sm_89 */
-    {{4, 64, FT_ALWAYS},
+    {FT_FAVOURED(4, 64, FT_ALWAYS),
      {TILE(32, 64), .warps = 8, .stages = 2, .column_warps = 1, .query_parts = 1}},
-    {{4, 128, FT_ALWAYS},
+    {FT_FAVOURED(4, 128, FT_ALWAYS),
      {TILE(64, 64), .warps = 8, .stages = 1, .column_warps = 2, .query_parts = 1,
       .deferred_dq = 1}},
     /* sm_80 */
-    {{4, 128, FT_ALWAYS},
+    {FT_FAVOURED(4, 128, FT_ALWAYS),
      {TILE(32, 64), .warps = 8, .stages = 2, .column_warps = 1, .query_parts = 1}},
-    {{4, 256, FT_ALWAYS},
+    {FT_FAVOURED(4, 256, FT_ALWAYS),
      {TILE(32, 32), .warps = 8, .stages = 1, .column_warps = 2, .query_parts = 1}},
 };
 

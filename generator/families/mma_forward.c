@@ -236,34 +236,35 @@ struct favourite {
   struct ft_mma_forward_knobs knobs;
 };
 static const struct favourite favourites[] = {
-    {{2, 64, FT_ALWAYS}, {TILE(128, 64), .warps = 4, .stages = 2, .ctas_per_sm = 2}},
+    {FT_FAVOURED(2, 64, FT_ALWAYS), {TILE(128, 64), .warps = 4, .stages = 2, .ctas_per_sm = 2}},
     /* sm_86, sm_89: room for a second block. */
-    {{2, 64, FT_ALWAYS},
+    {FT_FAVOURED(2, 64, FT_ALWAYS),
      {TILE(128, 64), .warps = 4, .stages = 2, .q_in_regs = 1, .ctas_per_sm = 2}},
-    {{2, 64, FT_ALWAYS}, {TILE(128, 64), .warps = 4, .stages = 1, .ctas_per_sm = 1}}, /* sm_75 */
-    {{2, 128, FT_ALWAYS}, {TILE(128, 64), .warps = 4, .stages = 2, .ctas_per_sm = 2}},
-    {{2, 128, FT_ALWAYS}, {TILE(128, 32), .warps = 4, .stages = 2, .ctas_per_sm = 2}},
-    {{2, 128, FT_ALWAYS}, {TILE(128, 32), .warps = 4, .stages = 2, .ctas_per_sm = 1}},
+    {FT_FAVOURED(2, 64, FT_ALWAYS),
+     {TILE(128, 64), .warps = 4, .stages = 1, .ctas_per_sm = 1}}, /* sm_75 */
+    {FT_FAVOURED(2, 128, FT_ALWAYS), {TILE(128, 64), .warps = 4, .stages = 2, .ctas_per_sm = 2}},
+    {FT_FAVOURED(2, 128, FT_ALWAYS), {TILE(128, 32), .warps = 4, .stages = 2, .ctas_per_sm = 2}},
+    {FT_FAVOURED(2, 128, FT_ALWAYS), {TILE(128, 32), .warps = 4, .stages = 2, .ctas_per_sm = 1}},
     /* Masks of 64 rows, short queries. */
-    {{2, 128, FT_ALWAYS}, {TILE(64, 64), .warps = 4, .stages = 2, .ctas_per_sm = 2}},
-    {{2, 128, FT_ALWAYS}, {TILE(64, 32), .warps = 4, .stages = 2, .ctas_per_sm = 2}},
-    {{2, 128, FT_ALWAYS}, {TILE(64, 64), .warps = 4, .stages = 1, .ctas_per_sm = 1}},
-    {{2, 256, FT_ALWAYS}, {TILE(64, 64), .warps = 4, .stages = 1, .ctas_per_sm = 2}},
-    {{2, 256, FT_ALWAYS}, {TILE(128, 64), .warps = 8, .stages = 2, .ctas_per_sm = 1}},
-    {{2, 256, FT_ALWAYS}, {TILE(64, 32), .warps = 4, .stages = 2, .ctas_per_sm = 1}},
-    {{2, 256, FT_ALWAYS}, {TILE(64, 32), .warps = 4, .stages = 1, .ctas_per_sm = 1}},
-    {{2, 256, FT_ALWAYS},
+    {FT_FAVOURED(2, 128, FT_ALWAYS), {TILE(64, 64), .warps = 4, .stages = 2, .ctas_per_sm = 2}},
+    {FT_FAVOURED(2, 128, FT_ALWAYS), {TILE(64, 32), .warps = 4, .stages = 2, .ctas_per_sm = 2}},
+    {FT_FAVOURED(2, 128, FT_ALWAYS), {TILE(64, 64), .warps = 4, .stages = 1, .ctas_per_sm = 1}},
+    {FT_FAVOURED(2, 256, FT_ALWAYS), {TILE(64, 64), .warps = 4, .stages = 1, .ctas_per_sm = 2}},
+    {FT_FAVOURED(2, 256, FT_ALWAYS), {TILE(128, 64), .warps = 8, .stages = 2, .ctas_per_sm = 1}},
+    {FT_FAVOURED(2, 256, FT_ALWAYS), {TILE(64, 32), .warps = 4, .stages = 2, .ctas_per_sm = 1}},
+    {FT_FAVOURED(2, 256, FT_ALWAYS), {TILE(64, 32), .warps = 4, .stages = 1, .ctas_per_sm = 1}},
+    {FT_FAVOURED(2, 256, FT_ALWAYS),
      {TILE(64, 32), .warps = 4, .stages = 1, .ctas_per_sm = 1, .q_in_regs = 1}}, /* sm_75 */
     /* Of fp32, whose tiles take twice the room, and whose products six fragments each. */
-    {{4, 64, FT_ALWAYS}, {TILE(128, 32), .warps = 4, .stages = 2, .ctas_per_sm = 2}},
-    {{4, 64, FT_ALWAYS}, {TILE(64, 64), .warps = 4, .stages = 2, .ctas_per_sm = 2}},
-    {{4, 64, FT_ALWAYS},
+    {FT_FAVOURED(4, 64, FT_ALWAYS), {TILE(128, 32), .warps = 4, .stages = 2, .ctas_per_sm = 2}},
+    {FT_FAVOURED(4, 64, FT_ALWAYS), {TILE(64, 64), .warps = 4, .stages = 2, .ctas_per_sm = 2}},
+    {FT_FAVOURED(4, 64, FT_ALWAYS),
      {TILE(64, 32), .warps = 4, .stages = 2, .ctas_per_sm = 2}}, /* sm_86, sm_89 */
     /* Dropout draws the bits of 64 keys at once, and for steps of 16 four times. */
-    {{4, 128, FT_PLAIN}, {TILE(128, 16), .warps = 4, .stages = 2, .ctas_per_sm = 2}},
-    {{4, 128, FT_ALWAYS}, {TILE(128, 32), .warps = 8, .stages = 2, .ctas_per_sm = 1}},
-    {{4, 128, FT_ALWAYS}, {TILE(64, 32), .warps = 4, .stages = 2, .ctas_per_sm = 1}},
-    {{4, 256, FT_ALWAYS}, {TILE(64, 32), .warps = 4, .stages = 1, .ctas_per_sm = 1}},
+    {FT_FAVOURED(4, 128, FT_PLAIN), {TILE(128, 16), .warps = 4, .stages = 2, .ctas_per_sm = 2}},
+    {FT_FAVOURED(4, 128, FT_ALWAYS), {TILE(128, 32), .warps = 8, .stages = 2, .ctas_per_sm = 1}},
+    {FT_FAVOURED(4, 128, FT_ALWAYS), {TILE(64, 32), .warps = 4, .stages = 2, .ctas_per_sm = 1}},
+    {FT_FAVOURED(4, 256, FT_ALWAYS), {TILE(64, 32), .warps = 4, .stages = 1, .ctas_per_sm = 1}},
 };
 
 static bool take_favourite(const struct ft_request *request, const struct ft_arch *arch,

@@ -116,32 +116,26 @@ static inline bool ft_split_may_pay(const struct ft_request *request, int packed
 /* The tile of a row of favourites. */
 #define TILE(m, n) .block_m = (m), .block_n = (n)
 
-/* Of which requests a row of the favourites is: elements of so many bytes, max(d, dv) of at most
- * head_dim; and with dropout or a score function, which have more to do beside the products (busy),
- * without them (plain), with a score function (scored), or always. */
-enum ft_when {
-  FT_ALWAYS,
-  FT_PLAIN,
-  FT_BUSY,
-  FT_SCORED,
-  FT_SCORED_CAUSAL,
-  FT_SCORED_FULL,
-  FT_WHENS
-};
+/* Which requests a row of the favourites is for: elements of so many bytes, max(d, dv) of at most
+ * head_dim. Busy: with dropout or a score function, which have more to do beside the products.
+ * Plain: without either. Scored: with a score function, and causal or not where the name says so.
+ */
+enum ft_when { FT_ALWAYS, FT_PLAIN, FT_BUSY, FT_SCORED, FT_SCORED_CAUSAL, FT_SCORED_FULL };
 struct ft_favoured {
   int bytes;
   int head_dim;
-  int when; /* one of these, or FT_OF_KIND of it and a kind of score */
+  enum ft_when when;
+  enum ft_score_kind kind; /* FT_SCORE_OTHER: any */
 };
-#define FT_OF_KIND(when, kind) ((when) + FT_WHENS * (kind))
+#define FT_FAVOURED(bytes, head_dim, when)                                                         \
+  { bytes, head_dim, when, FT_SCORE_OTHER }
 
 static inline bool ft_favourite_counts(struct ft_favoured row, const struct ft_request *request) {
-  const int when = row.when % FT_WHENS, kind = row.when / FT_WHENS;
-  const int other = request->dropout || request->score ? FT_PLAIN : FT_BUSY;
-  const int other_walk = request->causal ? FT_SCORED_FULL : FT_SCORED_CAUSAL;
-  return ft_dtype_bytes(request->dtype) == row.bytes && when != other && when != other_walk &&
-         (when < FT_SCORED || request->score != 0) &&
-         (kind == FT_SCORE_OTHER || kind == (int)ft_score_kind_of(request->score)) &&
+  const enum ft_when other = request->dropout || request->score ? FT_PLAIN : FT_BUSY;
+  const enum ft_when other_walk = request->causal ? FT_SCORED_FULL : FT_SCORED_CAUSAL;
+  return ft_dtype_bytes(request->dtype) == row.bytes && row.when != other &&
+         row.when != other_walk && (row.when < FT_SCORED || request->score != 0) &&
+         (row.kind == FT_SCORE_OTHER || row.kind == ft_score_kind_of(request->score)) &&
          max_int(request->head_dim, request->head_dim_v) <= row.head_dim;
 }
 
