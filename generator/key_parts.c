@@ -167,8 +167,9 @@ static int64_t rows_longer_than(const struct ft_mask_rows *rows, int64_t steps) 
   return first;
 }
 
-/* What the busiest block takes: in each round, at worst, the first of those that are dealt out in
- * it. Of many rounds some stand for all. */
+/* Time of the busiest block. In each round every block takes one part or tile, and this one takes
+ * the longest of the round, which is the first that is dealt out. Of many rounds only SAMPLES are
+ * computed. */
 static double rounds_us(const struct ft_mask_rows *rows, const struct ft_key_parts *parts,
                         int64_t slots, double step) {
   enum { SAMPLES = 16 };

@@ -1,4 +1,4 @@
-/* descales_check.h: whether the descales of a run, which lie on the device, are what they may be.
+/* descales_check.h: whether the descales of a run, which lie on the device, are above 0 and finite.
  * in -> out: arguments -> FT_OK, or FT_E_ARGUMENT with the batch entry and head. */
 #ifndef RUNTIME_DESCALES_CHECK_H
 #define RUNTIME_DESCALES_CHECK_H

@@ -214,8 +214,8 @@ static void delete_all(void) {
 
 static void (*const meanwhile[])(void) = {make_theirs, delete_all};
 
-/* Just before each call for files of a put. What another has made is used; what is deleted is made
- * again by the next store at the latest. */
+/* Another process makes or deletes files just before the n-th call for files of a put, for each n.
+ * What it has made is used. What it has deleted is made again, by the next store at the latest. */
 START_TEST(another_process_may_do_anything_meanwhile) {
   struct ft_kernel kernels[2] = {make_kernel(&fixture.dice, 500), make_kernel(&fixture.dice, 500)};
   struct ft_store *store = open_store(&fixture);

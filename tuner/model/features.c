@@ -1,5 +1,5 @@
-/* features.c: what a fit may correct a prediction by.
- * in -> out: request + arch + config + prediction by hand -> numbers with names. */
+/* features.c: the numbers that a fit weighs to correct a prediction.
+ * in -> out: request, arch, config, prediction by the factors set by hand -> features. */
 #include "tuner/model/features.h"
 
 #include <math.h>

@@ -8,8 +8,8 @@ from ._heads import heads_of
 
 SCHEMES = ("ring", "gather", "ulysses", "mesh")
 
-# What the model knows of machines. The figures are guesses, round ones for an H200, until they are measured on several GPUs:
-# they rank schemes, and predict no time.
+# Figures of the machine that the model uses. They are round guesses for H200s, not measured on several GPUs. They serve to rank
+# the schemes and predict no times.
 Link = collections.namedtuple("Link", "bytes_per_second latency")
 NEAR = Link(300e9, 10e-6)   # NVLink, each way
 FAR = Link(40e9, 25e-6)     # a network adapter for each GPU
