@@ -157,6 +157,7 @@ static void push_forms(lua_State *state, const struct ft_render *job) {
   const bool has_gradients = job->score != NULL && request->score_gradients != 0;
   const bool slope_varies = job->score != NULL && varies(job->score, job->score->slope);
   const char *const wide = ft_dtype_is_fp32(request->dtype) ? "_fp32" : "";
+  const char *const stores_wide = ft_outputs_are_wide(request) ? "_wide" : "";
   const char *const of_kv = request->dtype_kv == FT_KV_E4M3 ? "_e4m3" : "";
   const char *const blocks = request->mask_rows > 0 ? "_blocks" : "";
   const char *const paged = request->pages > 0 ? "_paged" : "";
@@ -177,6 +178,11 @@ static void push_forms(lua_State *state, const struct ft_render *job) {
       {"kv_fragments", of_kv},
       {"kv_scale", *of_kv ? "" : "_none"},
       {"numbers_of_lane", wide},
+      {"outputs", *stores_wide ? "_fp32" : wide},
+      {"rows_of_o", stores_wide}, /* by mma, likewise below */
+      {"rows_of_dq", stores_wide},
+      {"epilogue_backward", stores_wide},
+      {"roles_end", stores_wide},
       {"sequence", request->ragged ? "_ragged" : paged},
       {"key_rows", paged},
       {"work_list", request->ragged ? "" : "_none"},

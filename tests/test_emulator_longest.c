@@ -16,7 +16,7 @@ static_assert(ROWS == (NQ + SIDE - 1) / SIDE && COLS == (NK + SIDE - 1) / SIDE, 
 
 #define OF_ROWS(rows, more)                                                                        \
   "wgmma_forward block_m=" #rows " block_n=64 stages=2 q_stages=1 direct_store=1 "                 \
-                                 "split_keys=1" more
+  "split_keys=1" more
 #define CONFIG(more) OF_ROWS(64, more)
 
 /* The emulated GPU has four multiprocessors. group: query heads that share K and V; by_head: each

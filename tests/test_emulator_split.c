@@ -72,7 +72,7 @@ static const struct {
     {"parts/merge_parts.cu.in", "most + lg2(weights) * LN_2", "lg2(weights) * LN_2", ONE_TILE,
      WGMMA("")},
     {"parts/merge_parts.cu.in", ": 0.f) * shrunk;", ": 0.f);", ONE_TILE " sinks", MMA},
-    {"parts/epilogue_mma.cu.in", "if (is_whole(tile.part)) end", "end", ONE_TILE " sinks", MMA},
+    {"parts/epilogue_mma.cu.in", "if (is_whole(tile.part)) end.n", "end.n", ONE_TILE " sinks", MMA},
     {"parts/merge_parts.cu.in", "first + ahead < parts.count ? ex2", "true ? ex2", ONE_TILE, MMA},
     {"parts/announce.cu.in", "DIVIDED ? max(full.begin - share.first_tile, 0) :", "",
      "bf16 d64 nq50 nk470 window@400,30", WGMMA("")},

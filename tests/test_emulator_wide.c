@@ -43,7 +43,7 @@ END_TEST
  * by: so an O that lost its low bits is seen. */
 START_TEST(no_output_is_rounded_to_16_bits) {
   const struct planted planted =
-      emulator_plant("parts/wide_outputs.cu.in", "u64(__float_as_uint(second)) << 32",
+      emulator_plant("parts/outputs_fp32.cu.in", "u64(__float_as_uint(second)) << 32",
                      "u64(__float_as_uint(second) & 0xffff0000u) << 32");
   struct emulator_run run;
   const struct ft_problem_options options =

@@ -2,7 +2,7 @@
 // request  backward bf16 d128 causal dropout mask=128x128
 // config   mma_backward block_m=32 block_n=64 warps=8 stages=2 column_warps=1 query_parts=1 deferred_dq=1 ctas_per_sm=1
 // budget   81408 bytes of shared memory, 256 threads, about 120 of 255 registers
-// parts    mma_backward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_copies.cu.in, parts/pairs.cu.in, parts/ptx_barriers.cu.in, parts/dependent_none.cu.in, parts/ptx_reductions.cu.in, parts/ptx_order.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/walk_parts_none.cu.in, parts/sequence.cu.in, parts/sequence_rows.cu.in, parts/visibility.cu.in, parts/query_tiles.cu.in, parts/sink_gradient_none.cu.in, parts/key_order_blocks.cu.in, parts/key_tile.cu.in, parts/early_dq_none.cu.in, parts/query_walk_blocks.cu.in, parts/score_transposed_none.cu.in, parts/dropout.cu.in, parts/dropout_transposed.cu.in, parts/copy_tile.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/staging.cu.in, parts/fragments.cu.in, parts/backward_tile.cu.in, parts/backward_roles.cu.in, parts/dq_tickets_none.cu.in, parts/part_sums_none.cu.in, parts/dq_sums.cu.in, parts/backward_dq.cu.in, parts/backward_prepare.cu.in, parts/epilogue_backward.cu.in, parts/backward_step.cu.in, parts/work_list_none.cu.in
+// parts    mma_backward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_copies.cu.in, parts/pairs.cu.in, parts/ptx_barriers.cu.in, parts/dependent_none.cu.in, parts/ptx_reductions.cu.in, parts/ptx_order.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/walk_parts_none.cu.in, parts/sequence.cu.in, parts/sequence_rows.cu.in, parts/outputs.cu.in, parts/visibility.cu.in, parts/query_tiles.cu.in, parts/sink_gradient_none.cu.in, parts/key_order_blocks.cu.in, parts/key_tile.cu.in, parts/early_dq_none.cu.in, parts/query_walk_blocks.cu.in, parts/score_transposed_none.cu.in, parts/dropout.cu.in, parts/dropout_transposed.cu.in, parts/copy_tile.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/staging.cu.in, parts/fragments.cu.in, parts/backward_tile.cu.in, parts/backward_roles.cu.in, parts/dq_tickets_none.cu.in, parts/rows_of_dq.cu.in, parts/part_sums_none.cu.in, parts/dq_sums.cu.in, parts/backward_dq.cu.in, parts/backward_prepare.cu.in, parts/epilogue_backward.cu.in, parts/backward_step.cu.in, parts/work_list_none.cu.in
 // again    fatune emit 'backward bf16 d128 nq1 causal dropout mask=128x128' --gpu sm_80 --config 'mma_backward block_m=32 block_n=64 warps=8 stages=2 column_warps=1 query_parts=1 deferred_dq=1 ctas_per_sm=1'
 //
 // Three kernels, one after the other on a stream; where there is a fatune_work_list, it lists the key tiles before them:
@@ -251,12 +251,6 @@ __device__ __forceinline__ float dot_chunks(const unsigned (&a)[4], const unsign
   #pragma unroll
   for (int w = 0; w < 4; ++w) sum += low_half(a[w]) * low_half(b[w]) + high_half(a[w]) * high_half(b[w]);
   return sum;
-}
-
-// Four elements to global memory.
-__device__ __forceinline__ void store_four(element *to, const float (&x)[4]) {
-  const unsigned low = pack(x[0], x[1]), high = pack(x[2], x[3]);
-  *reinterpret_cast<u64 *>(to) = u64(high) << 32 | low;
 }
 
 // ---- PTX: named barriers ----------------------------------------------------------------------------------
@@ -511,6 +505,23 @@ template <class Params> __device__ __forceinline__ const Params &at_place(const 
 
 // What is to be known of a batch entry.
 template <class Params> __device__ __forceinline__ SequencePlace batch_place(const Params &, int) { return {}; }
+
+// ---- what a kernel stores: O, or dQ, dK and dV ---------------------------------------------------------------------------
+typedef element output;
+constexpr int OUTPUT_ELEMENTS = 1;  // of memory
+
+__device__ __forceinline__ output *output_row(const Tensor &tensor, int batch, int head, int row) {
+  return row_of(tensor, batch, head, row);
+}
+
+__device__ __forceinline__ void store_two(output *to, float first, float second) {
+  *reinterpret_cast<unsigned *>(to) = pack(first, second);
+}
+
+__device__ __forceinline__ void store_four(output *to, const float (&x)[4]) {
+  const unsigned low = pack(x[0], x[1]), high = pack(x[2], x[3]);
+  *reinterpret_cast<u64 *>(to) = u64(high) << 32 | low;
+}
 
 // ---- visibility: which keys a query sees -----------------------------------------------------------------------------
 // This is the one place on the device that says so; generator/visibility.c is its twin on the host. The keys that a query
@@ -1452,6 +1463,20 @@ __device__ __forceinline__ void wait_for_ticket(const BackwardParams &, int, int
 __device__ __forceinline__ void pass_ticket(const BackwardParams &, int, int, int, bool &) {}
 __device__ __forceinline__ void set_first_tickets(const BackwardParams &, const QueryTile &) {}
 
+// ---- how rows of dQ leave the registers: through shared memory, so that global stores are whole rows of 16-byte chunks -------
+// 16 columns, the pair-th such, of a row of the tile: h says which of the lane's two.
+__device__ __forceinline__ void put_dq(const BackwardParams &params, const QueryTile &, unsigned sdQ, int, int row, int pair,
+                                       const float (&low)[4], const float (&high)[4], int h, int lane) {
+  stage_row<QK_STRIDE>(sdQ, row, pair, low, high, h, params.softmax.scale, lane);
+}
+
+// When all rows of the tile are put, whose first one is q0.
+__device__ __forceinline__ void end_dq(const BackwardParams &params, const QueryTile &tile, unsigned sdQ, int q0) {
+  __syncthreads();
+  store_rows<BLOCK_M, HEAD_DIM / CHUNK, QK_STRIDE>(row_of(params.dq, tile.batch, tile.head, q0), params.dq.stride.row, sdQ,
+                                               params.sequence.nq - q0, threadIdx.x, DQ_THREADS);
+}
+
 // No walk is divided: there are no sums of parts.
 constexpr int VALUE_SUMS = 0;
 
@@ -1492,7 +1517,7 @@ __device__ __forceinline__ void clear_dq(const BackwardParams &params, const Que
   }
 }
 
-// ---- the last kernel: the sums as bf16 ------------------------------------------------------------
+// ---- the last kernel: dQ from the sums ---------------------------------------------------------------------------------------
 extern "C" __global__ void __launch_bounds__(DQ_THREADS)
 fatune_convert(const __grid_constant__ Argument argument) {
   const BackwardParams &all = params_of(argument);
@@ -1525,14 +1550,9 @@ fatune_convert(const __grid_constant__ Argument argument) {
       }
     }
     #pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      stage_row<QK_STRIDE>(sdQ, row + turned_row(h, lane), pair, rdQ[0], rdQ[1], h, params.softmax.scale, lane);
-    }
+    for (int h = 0; h < 2; ++h) put_dq(params, tile, sdQ, q0, row + turned_row(h, lane), pair, rdQ[0], rdQ[1], h, lane);
   }
-  __syncthreads();
-  element *const gdQ = row_of(params.dq, tile.batch, tile.head, q0);
-  store_rows<BLOCK_M, HEAD_DIM / CHUNK, QK_STRIDE>(gdQ, params.dq.stride.row, sdQ, params.sequence.nq - q0, threadIdx.x,
-                                               DQ_THREADS);
+  end_dq(params, tile, sdQ, q0);
 }
 
 // ---- dQ = scale dS K, summed over the key tiles in fp32 ---------------------------------------------------

@@ -2,7 +2,7 @@
 // request  forward bf16 d128 causal
 // config   wgmma_forward block_m=128 block_n=128 stages=2 q_stages=2 overlap_tiles=1 pingpong=1 integer_max=1 lazy_rescale=1
 // budget   197632 bytes of shared memory, 384 threads, about 192 of 232 registers
-// parts    wgmma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_tma_5d.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_wgmma_product.cu.in, parts/pairs.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/sinks_none.cu.in, parts/sequence.cu.in, parts/sequence_rows.cu.in, parts/quad.cu.in, parts/e4m3_scale_none.cu.in, parts/wgmma_softmax.cu.in, parts/visibility.cu.in, parts/key_walk.cu.in, parts/key_parts_none.cu.in, parts/work_tile.cu.in, parts/schedule_balanced.cu.in, parts/score_none.cu.in, parts/dropout_none.cu.in, parts/dropout_rows_none.cu.in, parts/announce.cu.in, parts/pipeline.cu.in, parts/ring.cu.in, parts/descriptors.cu.in, parts/block_alone.cu.in, parts/rows_of_sequences_none.cu.in, parts/rows_dense.cu.in, parts/rows_of_keys.cu.in, parts/producer.cu.in, parts/produce.cu.in, parts/score_tile_none.cu.in, parts/consumer.cu.in, parts/p_in_registers.cu.in, parts/wgmma_exponents_none.cu.in, parts/consumer_steps.cu.in, parts/store_o_staged.cu.in, parts/epilogue_wgmma.cu.in, parts/consume_overlap.cu.in, parts/work_list_none.cu.in
+// parts    wgmma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_tma_5d.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_wgmma_product.cu.in, parts/pairs.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/sinks_none.cu.in, parts/sequence.cu.in, parts/sequence_rows.cu.in, parts/outputs.cu.in, parts/quad.cu.in, parts/e4m3_scale_none.cu.in, parts/wgmma_softmax.cu.in, parts/visibility.cu.in, parts/key_walk.cu.in, parts/key_parts_none.cu.in, parts/work_tile.cu.in, parts/schedule_balanced.cu.in, parts/score_none.cu.in, parts/dropout_none.cu.in, parts/dropout_rows_none.cu.in, parts/announce.cu.in, parts/pipeline.cu.in, parts/ring.cu.in, parts/descriptors.cu.in, parts/block_alone.cu.in, parts/rows_of_sequences_none.cu.in, parts/rows_dense.cu.in, parts/rows_of_keys.cu.in, parts/producer.cu.in, parts/produce.cu.in, parts/score_tile_none.cu.in, parts/consumer.cu.in, parts/p_in_registers.cu.in, parts/wgmma_exponents_none.cu.in, parts/consumer_steps.cu.in, parts/store_o_staged.cu.in, parts/epilogue_wgmma.cu.in, parts/consume_overlap.cu.in, parts/work_list_none.cu.in
 // again    fatune emit 'forward bf16 d128 nq1 causal' --gpu sm_90 --config 'wgmma_forward block_m=128 block_n=128 stages=2 q_stages=2 overlap_tiles=1 pingpong=1 integer_max=1 lazy_rescale=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691) on Hopper. One block per
@@ -382,12 +382,6 @@ __device__ __forceinline__ float dot_chunks(const unsigned (&a)[4], const unsign
   return sum;
 }
 
-// Four elements to global memory.
-__device__ __forceinline__ void store_four(element *to, const float (&x)[4]) {
-  const unsigned low = pack(x[0], x[1]), high = pack(x[2], x[3]);
-  *reinterpret_cast<u64 *>(to) = u64(high) << 32 | low;
-}
-
 // ---- the argument ------------------------------------------------------------------------------
 // The host fills it: generator/arguments.def. Strides are in elements.
 // From one batch entry, row, head to the next, in elements.
@@ -610,6 +604,23 @@ template <class Params> __device__ __forceinline__ const Params &at_place(const 
 
 // What is to be known of a batch entry.
 template <class Params> __device__ __forceinline__ SequencePlace batch_place(const Params &, int) { return {}; }
+
+// ---- what a kernel stores: O, or dQ, dK and dV ---------------------------------------------------------------------------
+typedef element output;
+constexpr int OUTPUT_ELEMENTS = 1;  // of memory
+
+__device__ __forceinline__ output *output_row(const Tensor &tensor, int batch, int head, int row) {
+  return row_of(tensor, batch, head, row);
+}
+
+__device__ __forceinline__ void store_two(output *to, float first, float second) {
+  *reinterpret_cast<unsigned *>(to) = pack(first, second);
+}
+
+__device__ __forceinline__ void store_four(output *to, const float (&x)[4]) {
+  const unsigned low = pack(x[0], x[1]), high = pack(x[2], x[3]);
+  *reinterpret_cast<u64 *>(to) = u64(high) << 32 | low;
+}
 
 // ---- rows over the quad of lanes that share them -----------------------------------------------------
 #define MINUS_INFINITY __int_as_float(0xff800000)

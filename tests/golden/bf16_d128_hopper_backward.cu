@@ -2,7 +2,7 @@
 // request  backward bf16 d128 causal
 // config   wgmma_backward block_m=64 block_n=128 q_stages=2 do_stages=2 ds_stages=2 pacing=2
 // budget   198656 bytes of shared memory, 512 threads, about 200 of 208 registers
-// parts    wgmma_backward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_tma_5d.cu.in, parts/ptx_bulk.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_dependent.cu.in, parts/ptx_reductions.cu.in, parts/ptx_wgmma_product.cu.in, parts/pairs.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/walk_parts_none.cu.in, parts/sequence.cu.in, parts/sequence_rows.cu.in, parts/visibility.cu.in, parts/query_tiles.cu.in, parts/sink_gradient_none.cu.in, parts/key_order.cu.in, parts/key_tile.cu.in, parts/early_dq_none.cu.in, parts/query_walk.cu.in, parts/score_transposed_none.cu.in, parts/dropout_none.cu.in, parts/dropout_transposed_none.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/staging.cu.in, parts/part_sums_none.cu.in, parts/dq_tickets_none.cu.in, parts/dq_sums.cu.in, parts/backward_prepare.cu.in, parts/backward_pipeline.cu.in, parts/ring.cu.in, parts/descriptors.cu.in, parts/tile_rows.cu.in, parts/backward_loads.cu.in, parts/backward_loader.cu.in, parts/clear_gradients.cu.in, parts/block_tiles_one.cu.in, parts/backward_dq_warpgroup.cu.in, parts/backward_adders_none.cu.in, parts/backward_consumer.cu.in, parts/backward_marked_none.cu.in, parts/store_sums_staged.cu.in, parts/work_list_none.cu.in
+// parts    wgmma_backward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_tma_5d.cu.in, parts/ptx_bulk.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_dependent.cu.in, parts/ptx_reductions.cu.in, parts/ptx_wgmma_product.cu.in, parts/pairs.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/walk_parts_none.cu.in, parts/sequence.cu.in, parts/sequence_rows.cu.in, parts/outputs.cu.in, parts/visibility.cu.in, parts/query_tiles.cu.in, parts/sink_gradient_none.cu.in, parts/key_order.cu.in, parts/key_tile.cu.in, parts/early_dq_none.cu.in, parts/query_walk.cu.in, parts/score_transposed_none.cu.in, parts/dropout_none.cu.in, parts/dropout_transposed_none.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/staging.cu.in, parts/part_sums_none.cu.in, parts/dq_tickets_none.cu.in, parts/rows_of_dq.cu.in, parts/dq_sums.cu.in, parts/backward_prepare.cu.in, parts/backward_pipeline.cu.in, parts/ring.cu.in, parts/descriptors.cu.in, parts/tile_rows.cu.in, parts/backward_loads.cu.in, parts/backward_loader.cu.in, parts/clear_gradients.cu.in, parts/block_tiles_one.cu.in, parts/backward_dq_warpgroup.cu.in, parts/backward_adders_none.cu.in, parts/backward_consumer.cu.in, parts/backward_marked_none.cu.in, parts/store_sums_staged.cu.in, parts/work_list_none.cu.in
 // again    fatune emit 'backward bf16 d128 nq1 causal' --gpu sm_90 --config 'wgmma_backward block_m=64 block_n=128 q_stages=2 do_stages=2 ds_stages=2 pacing=2'
 //
 // Three kernels, one after the other on a stream; where there is a fatune_work_list, it lists the key tiles before them:
@@ -444,12 +444,6 @@ __device__ __forceinline__ float dot_chunks(const unsigned (&a)[4], const unsign
   return sum;
 }
 
-// Four elements to global memory.
-__device__ __forceinline__ void store_four(element *to, const float (&x)[4]) {
-  const unsigned low = pack(x[0], x[1]), high = pack(x[2], x[3]);
-  *reinterpret_cast<u64 *>(to) = u64(high) << 32 | low;
-}
-
 // ---- the argument ------------------------------------------------------------------------------
 // The host fills it: generator/arguments.def. Strides are in elements.
 // From one batch entry, row, head to the next, in elements.
@@ -676,6 +670,23 @@ template <class Params> __device__ __forceinline__ const Params &at_place(const 
 
 // What is to be known of a batch entry.
 template <class Params> __device__ __forceinline__ SequencePlace batch_place(const Params &, int) { return {}; }
+
+// ---- what a kernel stores: O, or dQ, dK and dV ---------------------------------------------------------------------------
+typedef element output;
+constexpr int OUTPUT_ELEMENTS = 1;  // of memory
+
+__device__ __forceinline__ output *output_row(const Tensor &tensor, int batch, int head, int row) {
+  return row_of(tensor, batch, head, row);
+}
+
+__device__ __forceinline__ void store_two(output *to, float first, float second) {
+  *reinterpret_cast<unsigned *>(to) = pack(first, second);
+}
+
+__device__ __forceinline__ void store_four(output *to, const float (&x)[4]) {
+  const unsigned low = pack(x[0], x[1]), high = pack(x[2], x[3]);
+  *reinterpret_cast<u64 *>(to) = u64(high) << 32 | low;
+}
 
 // ---- visibility: which keys a query sees -----------------------------------------------------------------------------
 // This is the one place on the device that says so; generator/visibility.c is its twin on the host. The keys that a query
@@ -1081,6 +1092,20 @@ __device__ __forceinline__ void wait_for_ticket(const BackwardParams &, int, int
 __device__ __forceinline__ void pass_ticket(const BackwardParams &, int, int, int, bool &) {}
 __device__ __forceinline__ void set_first_tickets(const BackwardParams &, const QueryTile &) {}
 
+// ---- how rows of dQ leave the registers: through shared memory, so that global stores are whole rows of 16-byte chunks -------
+// 16 columns, the pair-th such, of a row of the tile: h says which of the lane's two.
+__device__ __forceinline__ void put_dq(const BackwardParams &params, const QueryTile &, unsigned sdQ, int, int row, int pair,
+                                       const float (&low)[4], const float (&high)[4], int h, int lane) {
+  stage_row<QK_STRIDE>(sdQ, row, pair, low, high, h, params.softmax.scale, lane);
+}
+
+// When all rows of the tile are put, whose first one is q0.
+__device__ __forceinline__ void end_dq(const BackwardParams &params, const QueryTile &tile, unsigned sdQ, int q0) {
+  __syncthreads();
+  store_rows<BLOCK_M, HEAD_DIM / CHUNK, QK_STRIDE>(row_of(params.dq, tile.batch, tile.head, q0), params.dq.stride.row, sdQ,
+                                               params.sequence.nq - q0, threadIdx.x, DQ_THREADS);
+}
+
 // ---- sums of dQ over the key tiles, in fp32 ----------------------------------------------------------------
 // The number of the sum that the step adds its dQ to, of DQ_SUMS for each query tile.
 __device__ __forceinline__ int sum_number(const BackwardParams &params, const KeyTile &keys, const Step &step) {
@@ -1114,7 +1139,7 @@ __device__ __forceinline__ void clear_dq(const BackwardParams &params, const Que
   }
 }
 
-// ---- the last kernel: the sums as bf16 ------------------------------------------------------------
+// ---- the last kernel: dQ from the sums ---------------------------------------------------------------------------------------
 extern "C" __global__ void __launch_bounds__(DQ_THREADS)
 fatune_convert(const __grid_constant__ Argument argument) {
   const BackwardParams &all = params_of(argument);
@@ -1147,14 +1172,9 @@ fatune_convert(const __grid_constant__ Argument argument) {
       }
     }
     #pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      stage_row<QK_STRIDE>(sdQ, row + turned_row(h, lane), pair, rdQ[0], rdQ[1], h, params.softmax.scale, lane);
-    }
+    for (int h = 0; h < 2; ++h) put_dq(params, tile, sdQ, q0, row + turned_row(h, lane), pair, rdQ[0], rdQ[1], h, lane);
   }
-  __syncthreads();
-  element *const gdQ = row_of(params.dq, tile.batch, tile.head, q0);
-  store_rows<BLOCK_M, HEAD_DIM / CHUNK, QK_STRIDE>(gdQ, params.dq.stride.row, sdQ, params.sequence.nq - q0, threadIdx.x,
-                                               DQ_THREADS);
+  end_dq(params, tile, sdQ, q0);
 }
 
 // ---- the first kernel: LSE log2(e) and -delta = dLSE - rowsum(dO o O); zeros to add dQ to -------------------------------
@@ -1388,8 +1408,8 @@ __device__ __forceinline__ void clear_rows(const BackwardParams &params, const T
 }
 
 __device__ __forceinline__ void clear_gradients(const BackwardParams &params, const KeyTile &keys, int thread, int threads) {
-  clear_rows<HEAD_DIM>(params, params.dk, keys, thread, threads);
-  clear_rows<HEAD_DIM_V>(params, params.dv, keys, thread, threads);
+  clear_rows<OUTPUT_ELEMENTS * HEAD_DIM>(params, params.dk, keys, thread, threads);
+  clear_rows<OUTPUT_ELEMENTS * HEAD_DIM_V>(params, params.dv, keys, thread, threads);
 }
 
 // ---- a block has one key tile -----------------------------------------------------------------------------------------

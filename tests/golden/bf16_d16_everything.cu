@@ -2,7 +2,7 @@
 // request  forward bf16 d16 causal dropout mask=64x64
 // config   mma_forward block_m=64 block_n=64 warps=4 stages=2 q_in_regs=1 overlap_qk=1 ctas_per_sm=2
 // budget   12288 bytes of shared memory, 128 threads, about 132 of 255 registers
-// parts    mma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_copies.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/sinks_none.cu.in, parts/copy_tile.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/pairs.cu.in, parts/staging.cu.in, parts/fragments.cu.in, parts/kv_fragments.cu.in, parts/sequence.cu.in, parts/sequence_rows.cu.in, parts/key_rows.cu.in, parts/softmax.cu.in, parts/quad.cu.in, parts/visibility.cu.in, parts/key_walk_blocks.cu.in, parts/key_parts_none.cu.in, parts/work_tile.cu.in, parts/schedule_lpt.cu.in, parts/score_none.cu.in, parts/kv_scale_none.cu.in, parts/dropout.cu.in, parts/dropout_rows.cu.in, parts/mma_tile.cu.in, parts/mma_rows.cu.in, parts/mma_loop_overlap.cu.in, parts/epilogue_mma.cu.in, parts/copy_queries.cu.in, parts/work_list_none.cu.in
+// parts    mma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_copies.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/sinks_none.cu.in, parts/copy_tile.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/pairs.cu.in, parts/staging.cu.in, parts/fragments.cu.in, parts/kv_fragments.cu.in, parts/sequence.cu.in, parts/sequence_rows.cu.in, parts/outputs.cu.in, parts/key_rows.cu.in, parts/softmax.cu.in, parts/quad.cu.in, parts/visibility.cu.in, parts/key_walk_blocks.cu.in, parts/key_parts_none.cu.in, parts/work_tile.cu.in, parts/schedule_lpt.cu.in, parts/score_none.cu.in, parts/kv_scale_none.cu.in, parts/dropout.cu.in, parts/dropout_rows.cu.in, parts/mma_tile.cu.in, parts/mma_rows.cu.in, parts/mma_loop_overlap.cu.in, parts/rows_of_o.cu.in, parts/epilogue_mma.cu.in, parts/copy_queries.cu.in, parts/work_list_none.cu.in
 // again    fatune emit 'forward bf16 d16 nq1 causal dropout mask=64x64' --gpu sm_100 --config 'mma_forward block_m=64 block_n=64 warps=4 stages=2 q_in_regs=1 overlap_qk=1 ctas_per_sm=2'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691): a block owns
@@ -462,12 +462,6 @@ __device__ __forceinline__ float dot_chunks(const unsigned (&a)[4], const unsign
   return sum;
 }
 
-// Four elements to global memory.
-__device__ __forceinline__ void store_four(element *to, const float (&x)[4]) {
-  const unsigned low = pack(x[0], x[1]), high = pack(x[2], x[3]);
-  *reinterpret_cast<u64 *>(to) = u64(high) << 32 | low;
-}
-
 // ---- accumulators of two products, 16 rows x 16 columns, on their way to memory ------------------------------------
 // The lane's share of a row, rows g (h 0) or g + 8 (h 1): two pairs of columns.
 struct Pair {
@@ -599,6 +593,23 @@ template <class Params> __device__ __forceinline__ const Params &at_place(const 
 
 // What is to be known of a batch entry.
 template <class Params> __device__ __forceinline__ SequencePlace batch_place(const Params &, int) { return {}; }
+
+// ---- what a kernel stores: O, or dQ, dK and dV ---------------------------------------------------------------------------
+typedef element output;
+constexpr int OUTPUT_ELEMENTS = 1;  // of memory
+
+__device__ __forceinline__ output *output_row(const Tensor &tensor, int batch, int head, int row) {
+  return row_of(tensor, batch, head, row);
+}
+
+__device__ __forceinline__ void store_two(output *to, float first, float second) {
+  *reinterpret_cast<unsigned *>(to) = pack(first, second);
+}
+
+__device__ __forceinline__ void store_four(output *to, const float (&x)[4]) {
+  const unsigned low = pack(x[0], x[1]), high = pack(x[2], x[3]);
+  *reinterpret_cast<u64 *>(to) = u64(high) << 32 | low;
+}
 
 // ---- rows of K and V -------------------------------------------------------------------------------------------------
 // Those of one head of a batch entry.
@@ -1404,9 +1415,26 @@ __device__ __forceinline__ void walk(Rows &rows, const ForwardParams &params, co
   }
 }
 
+// ---- how rows of O leave the registers: through shared memory, so that global stores are whole rows of 16-byte chunks --------
+// Row g or g + 8 (h) of the m-th tile of a warp.
+__device__ __forceinline__ void put_row(const ForwardParams &, const WorkTile &, const Rows &rows, unsigned sO, int m, int h,
+                                        float normaliser) {
+  #pragma unroll
+  for (int n = 0; n < O_TILES; n += 2) {
+    stage_row<O_STRIDE>(sO, m * 16 + h * 8 + rows.lane / 4, n / 2, rows.rO[m][n], second_of_two(rows.rO[m], n), h, normaliser,
+                        rows.lane);
+  }
+}
+
+// When all rows of a warp are put.
+__device__ __forceinline__ void end_rows(const ForwardParams &params, const WorkTile &tile, const Rows &rows, unsigned sO) {
+  __syncwarp();
+  store_rows<WARP_ROWS, HEAD_DIM_V / CHUNK, O_STRIDE>(row_of(params.o, tile.batch, tile.head, rows.first_row),
+                                                  params.o.stride.row, sO, params.sequence.nq - rows.first_row, rows.lane, 32);
+}
+
 // ---- the end: O and LSE ----------------------------------------------------------------------------------------------
-// O goes through shared memory, so that global stores are whole rows of 16-byte chunks. A warp stages and stores its own
-// rows.
+// A warp stores its own rows.
 __device__ __forceinline__ void finish(const ForwardParams &params, const WorkTile &tile, unsigned smem,
                                        const Rows &rows) {
   const Sequence &sequence = params.sequence;
@@ -1432,16 +1460,10 @@ __device__ __forceinline__ void finish(const ForwardParams &params, const WorkTi
           store_partial(params, tile.part, in_all, column, pair.first * normaliser, pair.second * normaliser);
         }
       }
-      #pragma unroll
-      for (int n = 0; n < O_TILES; n += 2) {
-        stage_row<O_STRIDE>(sO, row, n / 2, rows.rO[m][n], second_of_two(rows.rO[m], n), h, normaliser, lane);
-      }
+      put_row(params, tile, rows, sO, m, h, normaliser);
     }
   }
-  if (!is_whole(tile.part)) return;
-  __syncwarp();
-  store_rows<WARP_ROWS, HEAD_DIM_V / CHUNK, O_STRIDE>(row_of(params.o, tile.batch, tile.head, rows.first_row),
-                                                  params.o.stride.row, sO, sequence.nq - rows.first_row, lane, 32);
+  if (is_whole(tile.part)) end_rows(params, tile, rows, sO);
 }
 
 // ---- Q of a work tile to shared memory ---------------------------------------------------------------------------------
