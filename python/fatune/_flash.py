@@ -163,7 +163,7 @@ def flash_attn_with_kvcache(q: torch.Tensor, k_cache: torch.Tensor, v_cache: tor
         raise ValueError(f"cache_leftpad is {tuple(cache_leftpad.shape)}, block_table or cache_batch_idx "
                          f"{'None' if block_table is None and cache_batch_idx is None else 'given'}; allowed: ({batch},) without these, or None")
     if rotary_cos is not None or rotary_sin is not None:
-        before = cache_seqlens if cache_leftpad is None else cache_seqlens - cache_leftpad
+        before = cache_seqlens if cache_leftpad is None or cache_seqlens is None else cache_seqlens - cache_leftpad
         q, k = _rotated(q, k, rotary_cos, rotary_sin, before, rotary_interleaved, causal or tuple(window_size) != (-1, -1))
     options = {"causal": causal, "window": tuple(window_size), "scale": softmax_scale, "return_lse": True,
                **_flash_score(softcap, alibi_slopes, batch, heads)}

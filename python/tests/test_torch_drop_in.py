@@ -263,6 +263,8 @@ class Flash(Emulated):
                    fatune.flash_attn_with_kvcache(q, *whole, cache_seqlens=30, alibi_slopes=slopes)[1])
         with self.assertRaisesRegex(ValueError, "cache_leftpad is .*given; allowed"):
             fatune.flash_attn_with_kvcache(q, *whole, cache_leftpad=pad, cache_batch_idx=pad)
+        with self.assertRaisesRegex(ValueError, "k None; allowed: both"):
+            fatune.flash_attn_with_kvcache(q, *whole, cache_leftpad=pad, rotary_cos=more["rotary_cos"], rotary_sin=more["rotary_sin"])
 
     def in_pages(self, caches, page, seed=3):
         """Pools whose pages are those of the caches [batch, rows, heads, dim] in another order, NaN behind them, and the table."""
