@@ -174,7 +174,7 @@ static int build_lists(struct built *built, struct fatune_mask *mask, const uint
   const int64_t heads = mask->batch * mask->heads;
   const int64_t rows = mask->row_blocks, cols = mask->col_blocks;
   built->column_count = heads * cols;
-  built->lists = malloc((size_t)built->count * sizeof *built->lists);
+  built->lists = calloc((size_t)built->count, sizeof *built->lists);
   built->column_lists = malloc((size_t)built->column_count * sizeof *built->lists);
   if (!built->lists || !built->column_lists)
     return ft_fail(FT_E_MEMORY, "no memory for %lld lists",

@@ -83,6 +83,16 @@ static void run_times(const char *words, int count) {
   fatune_plan_free(plan);
 }
 
+/* The number behind `name`, if the line goes on with it; *line is then what comes after it. Else 0.
+ */
+static double take_number(char **line, const char *name) {
+  const size_t length = strlen(name);
+  if (strncmp(*line, name, length) != 0) return 0;
+  const double number = strtod(*line + length, line);
+  while (**line == ' ') ++*line;
+  return number;
+}
+
 /* Runs and time of a request, summed over its lines; lines without runs= are comments. */
 static double recorded(const char *request, double *us) {
   struct bytes bytes = read_bytes(path);
@@ -91,14 +101,10 @@ static double recorded(const char *request, double *us) {
   char *rest = (char *)bytes.data;
   *us = 0;
   for (char *line = strsep(&rest, "\n"); line; line = strsep(&rest, "\n")) {
-    double these = 0, time = 0;
-    int begin = 0;
     if (line[0] == '#' || line[0] == '\0') continue;
-    if (sscanf(line, "runs=%lf us=%lf %n", &these, &time, &begin) < 2 || begin == 0) {
-      time = 0;
-      ck_assert_msg(sscanf(line, "runs=%lf %n", &these, &begin) == 1, "%s", line);
-    }
-    if (strcmp(line + begin, request) != 0) continue;
+    const double these = take_number(&line, "runs="), time = take_number(&line, "us=");
+    ck_assert_msg(these > 0, "%s", line);
+    if (strcmp(line, request) != 0) continue;
     runs += these;
     *us += time;
   }

@@ -267,7 +267,8 @@ static int open_layers(struct ft_store *before) {
     (void)chmod(lab.layers, rounds[i].mode);
     status = ft_store_open(&store, &options);
     const struct ft_store_layer *const found = store ? ft_store_layers(store, &count) : NULL;
-    if (status == FT_OK && !(count == 2 && found[0].used && found[1].used)) status = FT_E_NOT_FOUND;
+    if (status == FT_OK && !(found && count == 2 && found[0].used && found[1].used))
+      status = FT_E_NOT_FOUND;
     if (status == FT_OK) status = take(store, &lab.kernels[1]);
     ft_store_close(store);
   }

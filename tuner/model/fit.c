@@ -29,22 +29,45 @@ static struct ft_fit *find(const struct ft_family *family, const char *target) {
   return NULL;
 }
 
-/* "family NAME target=T used=1 trials=.. requests=.. rank_by_hand=.. rank=.. error_by_hand=..
- * error=.." */
-static bool read_family(const char *line) {
+/* The next word, if it begins with `before`: what comes after that. Else NULL. *line is then what
+ * comes after the word. */
+static char *take_word(char **line, const char *before) {
+  char *word;
+  do word = strsep(line, " ");
+  while (word && *word == '\0');
+  const size_t length = strlen(before);
+  return word && strncmp(word, before, length) == 0 && word[length] != '\0' ? word + length : NULL;
+}
+
+static bool take_number(char **line, const char *before, double *number) {
+  const char *const word = take_word(line, before);
+  if (!word) return false;
+  char *end;
+  *number = strtod(word, &end);
+  return *end == '\0' && isfinite(*number);
+}
+
+/* "NAME target=T used=1 trials=.. requests=.. rank_by_hand=.. rank=.. error_by_hand=.. error=.." */
+static bool read_family(char *line) {
+  double used, trials, requests;
   struct ft_fit fit = {0};
-  char name[48];
-  int used;
-  if (sscanf(line,
-             "family %47s target=%15s used=%d trials=%d requests=%d rank_by_hand=%lf rank=%lf "
-             "error_by_hand=%lf error=%lf",
-             name, fit.target, &used, &fit.trials, &fit.requests, &fit.rank_by_hand, &fit.rank,
-             &fit.error_by_hand, &fit.error) != 9)
+  const char *const name = take_word(&line, ""), *const target = take_word(&line, "target=");
+  if (!name || !target || strlen(target) >= sizeof fit.target) return false;
+  snprintf(fit.target, sizeof fit.target, "%s", target);
+  if (!take_number(&line, "used=", &used) || !take_number(&line, "trials=", &trials) ||
+      !take_number(&line, "requests=", &requests) ||
+      !take_number(&line, "rank_by_hand=", &fit.rank_by_hand) ||
+      !take_number(&line, "rank=", &fit.rank) ||
+      !take_number(&line, "error_by_hand=", &fit.error_by_hand) ||
+      !take_number(&line, "error=", &fit.error))
     return false;
   fit.used = used == 1;
+  fit.trials = (int)trials;
+  fit.requests = (int)requests;
   fit.family = ft_family_named(name);
   if (!fit.family || find(fit.family, fit.target)) return false;
   const int values = values_before(fit.family, fit.family->knob_count);
+  if (values == 0) return false;
   struct ft_fit *const grown = realloc(fits, (size_t)(fit_count + 1) * sizeof *fits);
   if (grown) fits = grown;
   fit.knobs = calloc((size_t)values, sizeof *fit.knobs);
@@ -81,21 +104,24 @@ static double *coefficients_of(struct ft_fit *fit, char *quality) {
 }
 
 /* "QUALITY SETTING COEFFICIENT", of the family of the last line that began with "family". */
-static bool read_coefficient(const char *line) {
-  char quality[64], setting[16];
+static bool read_coefficient(char *line) {
   double coefficient;
-  if (fit_count == 0) return false;
-  if (sscanf(line, "%63s %15s %lf", quality, setting, &coefficient) != 3) return false;
+  char *const quality = take_word(&line, "");
+  const char *const setting = take_word(&line, "");
+  if (fit_count == 0 || !setting || !take_number(&line, "", &coefficient)) return false;
   double *const row = coefficients_of(&fits[fit_count - 1], quality);
   const int column = setting_named(setting);
-  if (!row || column < 0 || !isfinite(coefficient)) return false;
+  if (!row || column < 0) return false;
   row[column] = coefficient;
   return true;
 }
 
-static void read_line(const char *line) {
+static void read_line(char *line) {
+  static const char FAMILY[] = "family ";
+  const size_t length = sizeof FAMILY - 1;
   if (line[0] == '\0' || line[0] == '#') return;
-  const bool read = strncmp(line, "family ", 7) == 0 ? read_family(line) : read_coefficient(line);
+  const bool of_family = strncmp(line, FAMILY, length) == 0;
+  const bool read = of_family ? read_family(line + length) : read_coefficient(line);
   if (!read) unread++;
 }
 
