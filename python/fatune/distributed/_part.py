@@ -20,7 +20,7 @@ class Documents(_varlen._Call):
 
     def __init__(self, q, k, v, starts, head, heads, wide, *, causal, window, layout, captured, **options):
         lengths = {"cu_seqlens_q": starts, "cu_seqlens_k": starts}
-        super().__init__(*(turned(tensor, layout) for tensor in (q, k, v)), lengths, causal=causal, window=window,
+        super().__init__(*(turned(tensor, layout) for tensor in (q, k, v)), lengths, None, causal=causal, window=window,
                          captured=captured, **options)
         self._origin = s.Origin(head=head, heads=heads)
         if wide:
