@@ -184,7 +184,7 @@ def flash_attn_with_kvcache(q: torch.Tensor, k_cache: torch.Tensor, v_cache: tor
             raise ValueError(f"{name} is {tuple(cache.shape)} with strides {cache.stride()}; allowed: [batch, rows, heads, dim], "
                              f"contiguous, a batch of {q.shape[0]}")
     with torch.no_grad():
-        if k is not None:
+        if k is not None and cache_seqlens is not None:  # given together
             count = k.shape[1]
             before = cache_seqlens.long()[:, None] if isinstance(cache_seqlens, torch.Tensor) else cache_seqlens
             places = (before + torch.arange(count, device=q.device)).expand(batch, count)

@@ -19,8 +19,9 @@ _SCHEMA_OF_BACKWARD = (
     "grad_key, Tensor grad_value, Tensor grad_attn_bias)")
 
 
-class _Token(c.c_int64 * 2):
+class _Token(c.Array):
     """The memory of a token; `pair` lives as long as any tensor with this memory."""
+    _type_, _length_ = c.c_int64, 2
 
 
 @functools.lru_cache(maxsize=None)

@@ -10,7 +10,7 @@ from ._transport import Broken, first_line
 
 PROTOCOL = 1  # of the messages; another number does not talk to this one
 _DIGEST = 32
-_agreed = weakref.WeakKeyDictionary()  # by group: texts on which all its processes agree
+_agreed: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # by group: texts on which all its processes agree
 
 
 def _group_of(group):

@@ -54,9 +54,10 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, group: Any =
     Raises ValueError and TypeError on all processes where their arguments differ or do not fit, naming rank and argument,
     and RuntimeError naming the rank that does not answer, within the group's time-out.
     """
-    options = {"causal": causal, "window": window and tuple(window), "scale": scale, "dropout": dropout, "layout": layout,
-               "deterministic": deterministic, "session": session, "score": score, "visible": visible,
-               "captured": captured, "tf32": one.takes_tf32(_torch(), q) if tf32 is None else tf32}
+    options: dict[str, Any] = {
+        "causal": causal, "window": window and tuple(window), "scale": scale, "dropout": dropout, "layout": layout,
+        "deterministic": deterministic, "session": session, "score": score, "visible": visible, "captured": captured,
+        "tf32": one.takes_tf32(_torch(), q) if tf32 is None else tf32}
     rank, ranks = place_of(group)
     if documents is not None:
         documents = tuple(documents.tolist() if hasattr(documents, "tolist") else documents)
