@@ -105,7 +105,8 @@ def sdpa(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask:
     """
     import torch
     seen = None
-    if attn_mask is None and not torch.compiler.is_compiling() and type(query) is torch.Tensor:
+    if attn_mask is None and not torch.compiler.is_compiling() and type(query) is torch.Tensor and not (
+            query.dtype == torch.float32 and torch.is_autocast_enabled(query.device.type)):
         session = found_session(query.device)
         if session is not None and session.key is not None:
             seen = session.key(query, key, value), is_causal, scale, enable_gqa
@@ -114,8 +115,8 @@ def sdpa(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask:
                                  dropout=dropout_p, layout=O_AS_BSHD, tf32=None)
     if not all(isinstance(tensor, torch.Tensor) for tensor in (query, key, value)):
         return torch.nn.functional.scaled_dot_product_attention(query, key, value)  # says so
-    if torch.is_autocast_enabled(query.device.type):  # as PyTorch's own
-        dtype = torch.get_autocast_dtype(query.device.type)
+    if torch.is_autocast_enabled(query.device.type) and torch.float32 in (query.dtype, key.dtype, value.dtype):
+        dtype, seen = torch.get_autocast_dtype(query.device.type), None  # as PyTorch's own
         query, key, value = (tensor.to(dtype) if tensor.dtype == torch.float32 else tensor
                              for tensor in (query, key, value))
     reason = (_why_not_tensors(torch, query, key, value) or _why_not_shapes(query, key, value, enable_gqa)

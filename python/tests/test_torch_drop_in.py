@@ -58,10 +58,13 @@ class Sdpa(Emulated):
 
     def test_autocast(self):
         q, k, v = (tensor.float() for tensor in tensors((1, 2, 40, 32), (1, 2, 40, 32), (1, 2, 40, 32)))
-        with torch.autocast("cpu", dtype=torch.float16):
-            out = fatune.sdpa(q, k, v)
-        self.assertEqual(out.dtype, torch.float16)
-        self.close(out, reference(q, k, v))
+        for enabled in (True, True, True, False, False, False, True):  # what was served before is not served as it was then
+            with torch.autocast("cpu", dtype=torch.float16, enabled=enabled):
+                out = fatune.sdpa(q, k, v)
+                mixed = fatune.sdpa(q.half(), k, v) if enabled else out
+            self.assertEqual((out.dtype, mixed.dtype), (torch.float16 if enabled else torch.float32,) * 2)
+            self.close(out, reference(q, k, v))
+            self.close(mixed, reference(q, k, v))
 
     def test_a_row_that_sees_nothing_is_zero(self):
         q, k, v = tensors((1, 1, 40, 32), (1, 1, 40, 32), (1, 1, 40, 32))
