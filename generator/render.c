@@ -167,6 +167,8 @@ static void push_forms(lua_State *state, const struct ft_render *job) {
   const char *const score = request->score != 0 ? "" : "_none";
   const char *const sinks = request->sinks ? "" : "_none";
   const char *const ordered = request->deterministic ? "" : "_none"; /* adds to dQ by wgmma */
+  const char *const plain_exponents = request->descale_rows > 0 ? "_descaled" : "_none";
+  const char *const of_e4m3 = request->descale_rows > 0 ? "_blocks" : "";
   const bool marks = request->dropout || slope_varies || has_gradients;
   const char *const marked = !marks ? "_none" : request->score != 0 ? "" : "_registers";
   const struct {
@@ -202,10 +204,10 @@ static void push_forms(lua_State *state, const struct ft_render *job) {
       {"score", score},
       {"score_function", score},
       {"score_pass", score},
-      {"wgmma_exponents", job->score != NULL && job->score->has_score ? "" : "_none"},
+      {"wgmma_exponents", job->score != NULL && job->score->has_score ? "" : plain_exponents},
       {"score_transposed", score},
       {"sinks", sinks},
-      {"e4m3_scale", request->dtype == FT_E4M3 ? "" : "_none"},
+      {"e4m3_scale", request->dtype == FT_E4M3 ? of_e4m3 : "_none"},
       {"sink_gradient", sinks},
       {"dq_tickets", ordered},
       {"dq_adds", ordered},

@@ -81,6 +81,20 @@ static int validate_kv(const struct ft_request *request) {
                  of_v ? "_v" : "", of_v ? request->head_dim_v : request->head_dim);
 }
 
+/* Blocks of rows are counted from the first row of a head. */
+static int validate_descales(const struct ft_request *request) {
+  const int rows = request->descale_rows;
+  if (rows == 0) return FT_OK;
+  if (request->dtype != FT_E4M3)
+    return ft_fail(FT_E_ARGUMENT, "descale_rows is %d with dtype %s; allowed: 0, or dtype e4m3",
+                   rows, ft_dtype_name(request->dtype));
+  if (!request->ragged && request->pages == 0) return FT_OK;
+  return ft_fail(FT_E_ARGUMENT,
+                 "descale_rows is %d with %s; allowed: 0 (sequences of different lengths have a "
+                 "descale for each head)",
+                 rows, request->ragged ? "ragged true" : "pages");
+}
+
 static int validate_ragged(const struct ft_request *request) {
   if (!request->ragged) return FT_OK;
   if (request->mask_rows == 0) return FT_OK;
@@ -117,6 +131,7 @@ int ft_request_validate(const struct ft_request *request) {
   FT_TRY(validate_dtype_o(request));
   FT_TRY(validate_e4m3(request));
   FT_TRY(validate_kv(request));
+  FT_TRY(validate_descales(request));
   FT_TRY(validate_window(request));
   FT_TRY(validate_ragged(request));
   FT_TRY(validate_pages(request));
@@ -249,6 +264,10 @@ bool ft_outputs_are_wide(const struct ft_request *request) {
 
 enum ft_dtype ft_kv_dtype(const struct ft_request *request) {
   return request->dtype_kv == FT_KV_E4M3 ? FT_E4M3 : request->dtype;
+}
+
+int64_t ft_descale_blocks(int descale_rows, int64_t rows) {
+  return descale_rows == 0 ? 1 : (rows + descale_rows - 1) / descale_rows;
 }
 
 static const char *choice_name(int field, int value) {

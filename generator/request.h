@@ -84,6 +84,8 @@ enum ft_dtype ft_operand_dtype(const struct ft_request *request);
 bool ft_outputs_are_wide(const struct ft_request *request);
 /* Of K and V. */
 enum ft_dtype ft_kv_dtype(const struct ft_request *request);
+/* How many descales a head of so many rows has. */
+int64_t ft_descale_blocks(int descale_rows, int64_t rows);
 const char *ft_dtype_name(enum ft_dtype dtype);
 const char *ft_pass_name(enum ft_pass pass);
 

@@ -199,6 +199,7 @@ typedef struct fatune_request {
    * without a block mask. 0: they are not. */
   int64_t pages;
   int64_t dtype_o, dtype_kv; /* of the first group: a fatune_dtype_o, a fatune_dtype_kv */
+  int64_t descale_rows; /* of the first group: of a fatune_descale: 64, 128; 0: all of a head */
 } fatune_request;
 
 #define FATUNE_REQUEST_INIT                                                                        \
@@ -208,7 +209,7 @@ typedef struct fatune_request {
 /* Fills a request, which holds its size (FATUNE_REQUEST_INIT), from its text, e.g. "forward bf16
  * d128 hq32 hkv8 b2 nq4096 causal". Words in any order, each once:
  *     forward|backward fp16|bf16|e4m3|fp32|tf32 o=fp16|fp32 kv=e4m3 dN dvN hqN hkvN bN nqN nkN
- *     ragged pages=N sinks causal[=bottom-right|top-left] dropout deterministic
+ *     ragged pages=N descales=N sinks causal[=bottom-right|top-left] dropout deterministic
  *     window[=bottom-right|top-left][@LEFT,RIGHT] score=DIGEST[+GRADIENTS] mask=ROWSxCOLS[@DENSITY]
  * dN and nqN are required. FATUNE_E_ARGUMENT names the word, or says that the request's size has no
  * room for what the text asks. On failure the request has the INIT value, but for a wrong size. */
@@ -380,10 +381,10 @@ typedef struct fatune_tensor {
   int64_t stride_batch, stride_seq, stride_head;
 } fatune_tensor;
 
-/* Factors of a tensor of e4m3: what an element stands for is the element times the factor of its
- * batch entry and head, at data + b * stride_batch + h * stride_head in device memory; a stride of
- * 0 broadcasts. data NULL: 1. Above 0 and finite: a kernel reads them when it runs, and where those
- * of Q and K are not above 0, O becomes NaN; an emulated GPU and FATUNE_CHECK=1 name the wrong. */
+/* Factors of a tensor of e4m3, in device memory: of a batch entry and head at data + b *
+ * stride_batch + h * stride_head, or from there on of each descale_rows rows; a stride of 0
+ * broadcasts. data NULL: 1. Above 0 and finite, V's within 2^60 of a head's first; those of Q and K
+ * that are not make O NaN. Kernels read them; an emulated GPU and FATUNE_CHECK=1 name the wrong. */
 typedef struct fatune_descale {
   const float *data;
   int64_t stride_batch, stride_head;
@@ -551,15 +552,15 @@ typedef struct fatune_quantise_arguments {
    * two rows as it is, so Q and K want the same. */
   int rotate;
   uint64_t seed;
+  int64_t descale_rows; /* 64, 128: descale is [batch, heads, blocks of so many rows]; 0: one */
 } fatune_quantise_arguments;
 
 #define FATUNE_QUANTISE_ARGUMENTS_INIT                                                             \
   FATUNE_INIT_(fatune_quantise_arguments, FATUNE_WITH_(dtype, FATUNE_BF16))
 
 /* Turns a tensor into e4m3 as a forward of FATUNE_E4M3 takes it: out times descale is x, rounded to
- * nearest. The descale of a head of a batch entry is its largest number / 448, at least 2^-40. NaN
- * stays NaN. The same bits in every run. Needs sm_89 or later. Promises and errors as of
- * fatune_merge. */
+ * nearest. The descale of a head or a block is its largest number / 448, at least 2^-40. NaN stays
+ * NaN. The same bits in every run. Needs sm_89 or later. Promises and errors as of fatune_merge. */
 FATUNE_API int fatune_quantise(fatune_session *session, const fatune_quantise_arguments *arguments,
                                void *stream);
 

@@ -37,6 +37,7 @@ static int read_request(struct ft_request *request, const fatune_quantise_argume
 
 static int read_arguments(struct ft_quantise_params *params,
                           const fatune_quantise_arguments *arguments, struct ft_request *request) {
+  enum { WHOLE = 31 }; /* 2^31 rows: all that there may be */
   struct ft_arg_tensor out;
   memset(params, 0, sizeof *params);
   FT_TRY(read_request(request, arguments));
@@ -58,6 +59,12 @@ static int read_arguments(struct ft_quantise_params *params,
     return ft_fail(FT_E_ARGUMENT, "arguments: x, out and descale must not share memory");
   if (arguments->rotate != 0 && arguments->rotate != 1)
     return ft_fail(FT_E_ARGUMENT, "arguments.rotate is %d; allowed: 0, 1", arguments->rotate);
+  const int64_t of_block = arguments->descale_rows;
+  if (of_block != 0 && of_block != 64 && of_block != 128)
+    return ft_fail(FT_E_ARGUMENT, "arguments.descale_rows is %lld; allowed: 0, 64, 128",
+                   (long long)of_block);
+  params->block_bits = of_block == 0 ? WHOLE : of_block == 64 ? 6 : 7;
+  params->blocks = (int32_t)ft_descale_blocks((int)of_block, rows);
   params->batch = (int32_t)batch;
   params->heads = heads;
   params->rows = (int32_t)rows;
@@ -99,7 +106,8 @@ static void tell_emulator(const struct ft_quantise_params *params,
       ft_add_tensor(&all, "out", &out, FT_OF_QUERIES, request->head_dim);
   bytes->element_bytes = 1;
   bytes->writable = true;
-  ft_add_work(&all, "the descales", params->descale, (int64_t)params->batch * params->heads, 1)
+  ft_add_work(&all, "the descales", params->descale, (int64_t)params->batch * params->heads,
+              params->blocks)
       ->writable = true;
   ft_emulator_expect(all.tensors, all.count);
 }
@@ -110,7 +118,7 @@ static int launch(const struct ft_quantise_params *params, const struct ft_reque
   enum {
     LEAST = 0x2B800000
   }; /* 2^-40: the descale of zeros, whose product with another is above 0 */
-  const size_t descales = (size_t)params->batch * (size_t)params->heads;
+  const size_t descales = (size_t)params->batch * (size_t)params->heads * (size_t)params->blocks;
   unsigned blocks = 0;
   FT_TRY(blocks_of(params, ft_quantise_budget(&kernel->source.budget), arch, &blocks));
   FT_TRY(ft_driver_status(driver, driver->set_words(params->descale, LEAST, descales, stream),

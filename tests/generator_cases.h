@@ -136,6 +136,8 @@ static inline struct ft_request random_request(void) {
   const bool may_have_pages = request.pass == FT_FORWARD && request.mask_rows == 0;
   request.pages = 0;
   if (may_have_pages && random_int(0, 2) == 0) request.pages = 1 << random_int(0, 10);
+  const bool may_have_blocks = request.dtype == FT_E4M3 && !request.ragged && request.pages == 0;
+  request.descale_rows = may_have_blocks ? 64 * random_int(0, 2) : 0;
   return request;
 }
 

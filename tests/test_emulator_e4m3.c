@@ -223,6 +223,7 @@ END_TEST
 
 #define TRANSPOSE "parts/transpose_v.cu.in"
 #define SCALE     "parts/e4m3_scale.cu.in"
+#define RANGE     "parts/e4m3_range.cu.in"
 #define READ_AND_SAID                                                                              \
   "    mbarrier_wait(v_empty(ring.stage), ring.parity ^ 1);\n"                                     \
   "    transpose_tile(shared_address(shared) + SMEM_V + ring.stage * V_TILE,\n"                    \
@@ -268,11 +269,11 @@ static const struct emulator_bug bugs[] = {
      .piece = "pack_e4m3(first[h], first[h + 1], second[h], second[h + 1])",
      .other = "pack_e4m3(first[h], second[h], first[h + 1], second[h + 1])"},
     {.name = "P beyond the largest number",
-     .file = SCALE,
+     .file = RANGE,
      .piece = "constexpr float P_OFFSET = 6.f,",
      .other = "constexpr float P_OFFSET = 10.f,"},
     {.name = "P of which most is too small",
-     .file = SCALE,
+     .file = RANGE,
      .piece = "constexpr float P_OFFSET = 6.f,",
      .other = "constexpr float P_OFFSET = -5.f,"},
     {.name = "scores twice as large",

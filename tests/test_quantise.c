@@ -11,12 +11,16 @@
 #include "tuner/verify/halves.h"
 
 enum { BATCH = 2, HEADS = 3, ROWS = 150, DIM_MOST = 256, SEED = 77 };
-enum { BATCH_HEADS = BATCH * HEADS, ELEMENTS = BATCH_HEADS * ROWS * DIM_MOST };
+enum {
+  BATCH_HEADS = BATCH * HEADS,
+  BLOCKS_MOST = (ROWS + 63) / 64,
+  ELEMENTS = BATCH_HEADS * ROWS * DIM_MOST
+};
 
 static struct {
   _Alignas(16) uint16_t x[ELEMENTS];
   _Alignas(16) uint8_t out[ELEMENTS];
-  float descale[BATCH_HEADS];
+  float descale[BATCH_HEADS * BLOCKS_MOST];
 } memory;
 
 /* x is [batch, rows, heads, dim], out is [batch, heads, rows, dim]. */
@@ -71,17 +75,21 @@ static void expected_row(double *y, enum ft_dtype dtype, int batch_head, int row
   }
 }
 
-static void expect_quantised(enum ft_dtype dtype, int dim, bool rotate) {
+/* of_block: rows that a descale is of. */
+static void expect_quantised(enum ft_dtype dtype, int dim, bool rotate, int of_block) {
   static double y[ROWS][DIM_MOST];
-  for (int batch_head = 0; batch_head < BATCH_HEADS; batch_head++) {
+  const int blocks = (ROWS + of_block - 1) / of_block;
+  for (int n = 0; n < BATCH_HEADS * blocks; n++) {
+    const int batch_head = n / blocks, first = n % blocks * of_block;
+    const int end = first + of_block < ROWS ? first + of_block : ROWS;
     double largest = 0;
-    for (int row = 0; row < ROWS; row++) {
+    for (int row = first; row < end; row++) {
       expected_row(y[row], dtype, batch_head, row, dim, rotate);
       for (int c = 0; c < dim; c++) largest = fmax(largest, fabs(y[row][c]));
     }
-    const double descale = (double)memory.descale[batch_head];
+    const double descale = (double)memory.descale[n];
     ck_assert_double_eq_tol(descale, fmax(largest / 448, 0x1p-40), 1e-5 * descale);
-    for (int row = 0; row < ROWS; row++)
+    for (int row = first; row < end; row++)
       for (int c = 0; c < dim; c++) {
         const uint8_t byte = memory.out[((int64_t)batch_head * ROWS + row) * dim + c];
         const double is = (double)ft_from_e4m3(byte) * descale, should = y[row][c];
@@ -91,22 +99,28 @@ static void expect_quantised(enum ft_dtype dtype, int dim, bool rotate) {
                       batch_head, row, c, is, should);
       }
   }
+  for (int n = BATCH_HEADS * blocks; n < BATCH_HEADS * BLOCKS_MOST; n++)
+    ck_assert_uint_eq(bits_of(memory.descale[n]), 0xFFFFFFFF);
 }
 
 static const struct {
   const char *gpu;
   enum ft_dtype dtype;
-  int dim, rotate;
-} runs[] = {{"h200", FT_BF16, 128, 0},   {"h200", FT_BF16, 128, 1}, {"h200", FT_FP16, 256, 1},
-            {"rtx4090", FT_FP16, 80, 1}, {"h200", FT_BF16, 16, 1},  {"b200", FT_BF16, 208, 0}};
+  int dim, rotate, descale_rows;
+} runs[] = {{"h200", FT_BF16, 128, 0, 0},  {"h200", FT_BF16, 128, 1, 64},
+            {"h200", FT_FP16, 256, 1, 0},  {"rtx4090", FT_FP16, 80, 1, 0},
+            {"h200", FT_BF16, 16, 1, 128}, {"b200", FT_BF16, 208, 0, 0},
+            {"h200", FT_BF16, 64, 0, 64},  {"rtx4090", FT_FP16, 96, 0, 128}};
 
 START_TEST(bytes_times_descales_are_the_tensor) {
   random_seed = emulator_seed();
   fatune_session *const session = emulator_open(runs[_i].gpu, NULL);
-  const fatune_quantise_arguments arguments =
+  fatune_quantise_arguments arguments =
       random_tensor(runs[_i].dtype, runs[_i].dim, runs[_i].rotate);
+  arguments.descale_rows = runs[_i].descale_rows;
   ck_assert_msg(fatune_quantise(session, &arguments, NULL) == FATUNE_OK, "%s", fatune_detail());
-  expect_quantised(runs[_i].dtype, runs[_i].dim, runs[_i].rotate);
+  expect_quantised(runs[_i].dtype, runs[_i].dim, runs[_i].rotate,
+                   runs[_i].descale_rows > 0 ? runs[_i].descale_rows : ROWS);
   fatune_session_close(session);
 }
 END_TEST
@@ -142,6 +156,8 @@ START_TEST(bad_arguments_are_named) {
   BAD(bad.out.data = bad.x.data, "must not share memory");
   BAD(bad.descale = NULL, "arguments.descale is ");
   BAD(bad.rotate = 2, "arguments.rotate is 2");
+  BAD(bad.descale_rows = 32, "arguments.descale_rows is 32; allowed: 0, 64, 128");
+  BAD(bad.descale_rows = -64, "arguments.descale_rows is -64");
 #undef BAD
   ck_assert_int_eq(fatune_quantise(NULL, &good, NULL), FATUNE_E_ARGUMENT);
   ck_assert_int_eq(fatune_quantise(session, NULL, NULL), FATUNE_E_ARGUMENT);

@@ -35,6 +35,10 @@ static struct ft_request with_word(int first) {
       ft_request_set(&request, i, 16);
       request.pass = FT_FORWARD;
     }
+    if (i == FT_REQUEST_descale_rows) { /* of e4m3 alone */
+      request.pass = FT_FORWARD;
+      request.dtype = FT_E4M3;
+    }
     if (field->kind == FT_KIND_DIGEST) ft_request_set(&request, i, 0x0123456789ab);
     if (field->kind == FT_KIND_SHARE) ft_request_set_real(&request, i, 0.5);
   }

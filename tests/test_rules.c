@@ -95,6 +95,14 @@ static const struct {
      CONFIG(128, 128, 2, 1, 0, 1) " p_in_smem=1 direct_store=1"},
     {"e4m3-form", "e4m3 d128 hq8 hkv2 nq4096", "h200",
      CONFIG(128, 128, 2, 1, 0, 1) " direct_store=1 pack_gqa=1"},
+    {"", "e4m3 d128 nq4096 descales=128", "h200", CONFIG(128, 128, 2, 1, 0, 1) " direct_store=1"},
+    {"", "e4m3 d128 nq4096 descales=64", "h200", CONFIG(128, 192, 2, 1, 0, 1) " direct_store=1"},
+    {"descale-blocks", "e4m3 d128 nq4096 descales=128", "h200",
+     CONFIG(128, 192, 2, 1, 0, 1) " direct_store=1"},
+    {"descale-blocks", "e4m3 d128 nq4096 descales=128", "h200",
+     CONFIG(128, 96, 2, 1, 0, 1) " direct_store=1"},
+    {"descale-blocks", "e4m3 d128 nq4096 score=366b727be7878 descales=64", "h200",
+     CONFIG(128, 128, 2, 1, 0, 1) " direct_store=1"},
     {"wide-outputs", "o=fp32 d128 nq4096", "h200", CONFIG(128, 128, 2, 1, 0, 1)},
     {"", "bf16 d128 nq4096 score=18d408ab1c4fe", "h200",
      CONFIG(128, 128, 2, 2, 1, 1) " score_in_smem=1"},
@@ -421,6 +429,8 @@ START_TEST(targets_serve_what_they_can) {
       {"fp32 d256 nq1", "a10", ""},
       {"fp16 d16 nq1 mask=16x16 dropout", "t4", ""},
       {"e4m3 d64 nq1 pages=8", "h200", ""},
+      {"e4m3 d64 nq1 descales=64 mask=64x96", "h200", ""},
+      {"e4m3 d64 nq1 descales=64", "b200", "e4m3 needs sm_90"},
       {"e4m3 d64 nq1 pages=4", "h200", "no pages of 4 rows; allowed: from 8 on"},
   };
   for (size_t i = 0; i < sizeof served / sizeof served[0]; ++i) {

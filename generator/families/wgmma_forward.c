@@ -189,6 +189,12 @@ static bool e4m3_form(const struct ft_rule_case *of) {
           !k->score_in_smem && !k->pack_gqa);
 }
 
+/* What a score function makes of a score has one log2 of V's descale added in all columns. */
+static bool descale_blocks(const struct ft_rule_case *of) {
+  const int rows = of->request->descale_rows, block_n = knobs(of)->block_n;
+  return rows == 0 || rows % block_n == 0 || (block_n % rows == 0 && of->request->score == 0);
+}
+
 static bool wide_outputs(const struct ft_rule_case *of) {
   return !ft_outputs_are_wide(of->request) || knobs(of)->direct_store;
 }
@@ -334,6 +340,8 @@ static const struct ft_rule rules[] = {
     {"e4m3-form", FT_CANNOT_RUN, e4m3_form,
      "with e4m3 P V takes keys in steps of 32, P stays in registers and O leaves from registers, "
      "heads and blocks share nothing, and a score reads element by element"},
+    {"descale-blocks", FT_CANNOT_RUN, descale_blocks,
+     "the keys of a step have one descale, or without a score function whole blocks of theirs"},
     {"wide-outputs", FT_CANNOT_RUN, wide_outputs,
      "O in fp32 has no room where Q was: it goes from registers to global memory"},
     {"two-level", FT_CANNOT_RUN, two_level, "sums of 16-bit products are fp32 already"},

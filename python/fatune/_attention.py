@@ -33,7 +33,7 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool
               session: Session | None = None, score: str | Callable[..., Any] | None = None,
               visible: Callable[..., Any] | None = None, captured: Mapping[str, Any] | None = None,
               sinks: torch.Tensor | None = None, descales: Sequence[torch.Tensor | None] | None = None,
-              tf32: bool | None = False, out_dtype: torch.dtype | None = None) -> Any:
+              tf32: bool | None = False, out_dtype: torch.dtype | None = None, descale_rows: int = 0) -> Any:
     """O = softmax(scale Q K^T + mask) V on the current stream; returns O, or (O, LSE).
 
     q: [batch, heads, seq, dim] (layout "bhsd", as PyTorch's SDPA) or [batch, seq, heads, dim]
@@ -59,7 +59,7 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool
     keys, in natural units, neither scaled nor dropped; -inf: none. A query that sees no key has its
     sink as LSE. They get gradients where they require them.
     descales: (of q, of k, of v), float32 [batch, heads] each, or None for 1: what an element of a float8_e4m3fn tensor
-    stands for is the element times this.
+    stands for is the element times this. descale_rows: 64 or 128: they are of blocks of so many rows, [batch, heads, blocks].
     tf32: whether float32 tensors are multiplied as TF32, 11 bits of each number: faster, and no longer as exact as float32.
     None: where PyTorch's matrix products are (torch.set_float32_matmul_precision).
     out_dtype: of O where q is float8_e4m3fn: torch.bfloat16, as by default, or torch.float16; else None, or that of q.
@@ -80,7 +80,7 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool
         _check_tensors(torch, q=q, k=k, v=v)
         if out is not None:
             raise ValueError("out is given to an operator; allowed: None under torch.compile and tracing")
-        if descales is not None:
+        if descales is not None or descale_rows:
             raise ValueError("descales are given under torch.compile or tracing; allowed: None there (leave the call out "
                              "of what is compiled)")
         if captures_learnt:
@@ -101,7 +101,7 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool
     if learnt and out is not None:
         raise ValueError("out is given where gradients are wanted; allowed: None, or torch.no_grad()")
     call = _call(q, k, v, out, (causal, window, scale, dropout, mask, layout, session, deterministic, score, visible,
-                                captured, sinks, descales, tf32, out_dtype))
+                                captured, sinks, descales, tf32, out_dtype, descale_rows))
     if learnt:
         if call.node is not None and not return_lse:
             try:
@@ -151,12 +151,12 @@ def draw_seed(torch, device):
 
 
 _OPTIONS = ("causal", "window", "scale", "dropout", "mask", "layout", "session", "deterministic", "score", "visible",
-            "captured", "sinks", "descales", "tf32", "out_dtype")
+            "captured", "sinks", "descales", "tf32", "out_dtype", "descale_rows")
 
 
 def _call(q, k, v, out, options):
     """What was checked before is not checked again: calls are kept by all that they depend on but addresses."""
-    causal, window, _, _, mask, _, session, _, score, visible, captured, sinks, descales, _, _ = options
+    causal, window, _, _, mask, _, session, _, score, visible, captured, sinks, descales, _, _, _ = options
     if session is None:
         session = session_of(q.device)
     if (out is not None or mask is not None or score is not None or visible is not None or captured is not None

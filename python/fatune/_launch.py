@@ -177,23 +177,36 @@ def _check_sinks(sinks, heads, device):
     return sinks
 
 
-def _check_descales(descales, q, k, sizes):
+DESCALE_ROWS = 0, 64, 128
+
+
+def descale_shape(batch, heads, rows, descale_rows):
+    """Of the factors of a tensor; descale_rows 0: of all rows of a head."""
+    return (batch, heads, -(-rows // descale_rows)) if descale_rows else (batch, heads)
+
+
+def _check_descales(descales, descale_rows, q, k, sizes):
     """A struct of each of q, k, v that has factors, by its name in struct fatune_arguments."""
     found = {}
+    if descale_rows not in DESCALE_ROWS:
+        raise ValueError(f"descale_rows is {descale_rows!r}; allowed: 0, 64, 128")
     if descales is None:
         return found
     if _dtype(k) != s.E4M3:
         raise ValueError(f"descales come with {k.dtype}; allowed: None, but for float8_e4m3fn")
     if len(descales) != 3:
         raise ValueError(f"descales are {len(descales)}; allowed: three, of q, k, v, each a tensor or None")
-    for name, descale, heads in zip("qkv", descales, (sizes["heads_q"], sizes["heads_kv"], sizes["heads_kv"])):
+    for name, descale in zip("qkv", descales):
         if descale is None:
             continue
-        shape = (sizes["batch"], heads)
+        heads, rows = ("heads_q", "seqlen_q") if name == "q" else ("heads_kv", "seqlen_k")
+        shape = descale_shape(sizes["batch"], sizes[heads], sizes[rows], descale_rows)
         if tuple(descale.shape) != shape or not str(descale.dtype).endswith("float32") or descale.device != q.device:
             raise ValueError(f"the descale of {name} is {tuple(descale.shape)} {descale.dtype} on {descale.device}; "
                              f"allowed: float32 {shape} on {q.device} (expand what all share)")
-        found["descale_" + name] = s.Descale(descale.data_ptr(), *descale.stride())
+        if descale_rows and shape[2] > 1 and descale.stride(2) != 1:
+            raise ValueError(f"the descale of {name} has stride {descale.stride(2)} between blocks; allowed: 1")
+        found["descale_" + name] = s.Descale(descale.data_ptr(), *descale.stride()[:2])
     return found
 
 
@@ -221,7 +234,7 @@ class Call:
 
     def __init__(self, q, k, v, *, causal, window, scale, dropout, mask, layout, session,
                  deterministic, score=None, visible=None, captured=None, sinks=None,
-                 descales=None, tf32=False, out_dtype=None):
+                 descales=None, tf32=False, out_dtype=None, descale_rows=0):
         if layout not in AXES:
             raise ValueError(f"layout is {layout!r}; allowed: 'bhsd', 'bshd'")
         if causal not in _CAUSAL:
@@ -265,7 +278,7 @@ class Call:
                                mask_density=max(mask.density, 2.0**-20))
         self._class["score"] = add_score(score, visible, captured, session)
         self._class["sinks"], self._sinks = int(sinks is not None), _check_sinks(sinks, heads_q, q.device)
-        self.take_descales(descales, q, k)
+        self.take_descales(descales, q, k, descale_rows)
         self._class["ragged"] = self._class["pages"] = 0  # _varlen.py, _decode.py
         self._captured = captured or {}
         if mask is None and self._mask_pays():
@@ -279,9 +292,10 @@ class Call:
         self._lse = None  # of new_lse
         self._of_gradients = {}  # what new ones have that is not as of their tensors
 
-    def take_descales(self, descales, q, k):
+    def take_descales(self, descales, q, k, descale_rows=0):
         """The factors of q, k and v, for the batch entries and heads of the call."""
-        self._descales, self._descale_tensors = _check_descales(descales, q, k, self._sizes), descales
+        self._descales, self._descale_tensors = _check_descales(descales, descale_rows, q, k, self._sizes), descales
+        self._class["descale_rows"] = descale_rows
 
     def _mask_pays(self):
         """Whether a block mask of what the score hides is worth its making: not for few queries, and not where a tensor

@@ -51,6 +51,7 @@ class Request(Sized):
         ("window", c.c_int), ("window_left", c.c_int64), ("window_right", c.c_int64),
         ("score", c.c_int64), ("score_gradients", c.c_int64), ("sinks", c.c_int),
         ("ragged", c.c_int64), ("pages", c.c_int64), ("dtype_o", c.c_int64), ("dtype_kv", c.c_int64),
+        ("descale_rows", c.c_int64),
     ]
 
     def __repr__(self):
@@ -159,7 +160,7 @@ class QuantiseArguments(Sized):
     _fields_ = [
         ("size", c.c_size_t), ("dtype", c.c_int), ("head_dim", c.c_int), ("batch", c.c_int64), ("heads", c.c_int),
         ("seqlen", c.c_int64), ("x", Tensor), ("out", Tensor), ("descale", c.c_void_p), ("rotate", c.c_int),
-        ("seed", c.c_uint64),
+        ("seed", c.c_uint64), ("descale_rows", c.c_int64),
     ]
 
 

@@ -27,6 +27,21 @@ class Bytes(Emulated):
             self.close(out, reference(*meant, causal=True), 0.12)
             self.close(out, reference(q, k, v, causal=True), 0.5)
 
+    def test_descales_of_blocks(self):
+        q, k, v = tensors((2, 4, 140, 64), (2, 2, 200, 64), (2, 2, 200, 48))
+        v[:, :, 100] *= 100  # outliers in one block
+        for rows in (64, 128):
+            made = [fatune.quantise(tensor, descale_rows=rows) for tensor in (q, k, v)]
+            self.assertEqual([tuple(of.shape) for _, of in made], [(2, heads, -(-n // rows))
+                                                                   for heads, n in ((4, 140), (2, 200), (2, 200))])
+            meant = [tensor.double() * of.repeat_interleave(rows, 2)[:, :, :tensor.shape[2], None] for tensor, of in made]
+            self.close(meant[2][:, :, 128:], v[:, :, 128:], 0.2)
+            (q8, of_q), (k8, of_k), (v8, of_v) = made
+            out = fatune.attention(q8, k8, v8, descales=(of_q, of_k, of_v), descale_rows=rows)
+            exact, rough = reference(*meant), fatune.attention(q8, k8, v8, descales=(None, of_k, of_v), descale_rows=rows)
+            self.assertLess((out.double() - exact).norm(), 0.03 * exact.norm())
+            self.assertGreater((rough.double() - exact).norm(), 0.1 * exact.norm())
+
     def test_descales_may_be_missing_or_broadcast(self):
         q, k, v = (tensor.to(torch.float8_e4m3fn) for tensor in tensors((1, 2, 40, 32), (1, 2, 40, 32), (1, 2, 40, 32)))
         two = torch.tensor([[2.0]]).expand(1, 2)
@@ -109,10 +124,20 @@ class Bytes(Emulated):
         for word, call in (("descales come with", lambda: fatune.attention(q, q, q, descales=(ones, ones, ones))),
                            ("descales are 2", lambda: fatune.attention(q8, q8, q8, descales=(ones, ones))),
                            ("descale of k is \\(2,\\)",
-                            lambda: fatune.attention(q8, q8, q8, descales=(ones, ones[0], ones)))):
+                            lambda: fatune.attention(q8, q8, q8, descales=(ones, ones[0], ones))),
+                           ("descale of q is \\(1, 2\\).*\\(1, 2, 1\\)",
+                            lambda: fatune.attention(q8, q8, q8, descales=(ones, None, None), descale_rows=64)),
+                           ("descale of v has stride 2 between blocks",
+                            lambda: fatune.attention(q8, *[torch.cat((q8, q8), 2)] * 2, descale_rows=64,
+                                                     descales=(None, None, torch.ones(1, 2, 4)[:, :, ::2]))),
+                           ("descale_rows is 32; allowed: 0, 64, 128",
+                            lambda: fatune.attention(q8, q8, q8, descales=(None,) * 3, descale_rows=32)),
+                           ("descale_rows is 96; allowed: 0, 64, 128", lambda: fatune.quantise(q, descale_rows=96))):
             with self.assertRaisesRegex(ValueError, word):
                 call()
         with self.assertRaisesRegex(fatune.Error, "dropout is true with dtype e4m3"):
             fatune.attention(q8, q8, q8, dropout=0.1, seed=1)
+        with self.assertRaisesRegex(fatune.Error, "descale_rows is 64 with dtype fp16"):
+            fatune.attention(q, q, q, descale_rows=64)
         with self.assertRaisesRegex(TypeError, "x is torch.float8_e4m3fn"):
             fatune.quantise(q8)

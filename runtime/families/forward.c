@@ -330,18 +330,18 @@ void ft_forward_describe(const struct ft_forward_params *params, const struct ft
 }
 
 void ft_forward_describe_descales(const struct ft_arg_descales *descales, int64_t batch,
-                                  struct ft_launch_tensors *tensors) {
+                                  int descale_rows, struct ft_launch_tensors *tensors) {
   const struct {
     const char *name;
     const struct ft_arg_descale *of;
-    int64_t heads;
-  } all[] = {{"the descales of Q", &descales->q, tensors->heads_q},
-             {"the descales of K", &descales->k, tensors->heads_kv},
-             {"the descales of V", &descales->v, tensors->heads_kv}};
+    int64_t heads, rows;
+  } all[] = {{"the descales of Q", &descales->q, tensors->heads_q, tensors->nq},
+             {"the descales of K", &descales->k, tensors->heads_kv, tensors->nk},
+             {"the descales of V", &descales->v, tensors->heads_kv, tensors->nk}};
   for (int i = 0; i < 3; i++) {
     if (!all[i].of->data) continue;
-    struct ft_emulated_tensor *const added =
-        ft_add_work(tensors, all[i].name, all[i].of->data, 1, 1);
+    struct ft_emulated_tensor *const added = ft_add_work(
+        tensors, all[i].name, all[i].of->data, 1, ft_descale_blocks(descale_rows, all[i].rows));
     added->extents[0] = all[i].of->batch == 0 ? 1 : batch;
     added->extents[2] = all[i].of->head == 0 ? 1 : all[i].heads;
     added->strides[0] = all[i].of->batch;

@@ -47,7 +47,7 @@ void ft_forward_describe_parts(const struct ft_forward_params *params, int head_
                                struct ft_launch_tensors *tensors);
 
 void ft_forward_describe_descales(const struct ft_arg_descales *descales, int64_t batch,
-                                  struct ft_launch_tensors *tensors);
+                                  int descale_rows, struct ft_launch_tensors *tensors);
 /* makes_list: whether the kernel that is described is fatune_work_list, which alone writes the list
  * of work tiles. */
 void ft_forward_describe(const struct ft_forward_params *params, const struct ft_launch_plan *plan,

@@ -72,7 +72,7 @@ static void describe(const struct ft_launch *launch, int kernel,
   ft_forward_describe(params, launch->plan, kernel == LIST, tensors);
   if (cached)
     ft_forward_describe_descales(&launch->argument.cached_forward.descales, params->sequence.batch,
-                                 tensors);
+                                 0, tensors);
   if (splits(launch->plan))
     ft_forward_describe_parts(params, launch->plan->request->head_dim_v, kernel == MAIN, tensors);
 }

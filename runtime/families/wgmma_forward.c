@@ -164,7 +164,8 @@ static void describe(const struct ft_launch *launch, int kernel,
   ft_forward_describe(params, launch->plan, kernel == LIST, tensors);
   if (descaled)
     ft_forward_describe_descales(&launch->argument.descaled_forward.descales,
-                                 params->sequence.batch, tensors);
+                                 params->sequence.batch, launch->plan->request->descale_rows,
+                                 tensors);
   if (splits(launch->plan))
     ft_forward_describe_parts(params, launch->plan->request->head_dim_v, kernel == MAIN, tensors);
 }

@@ -638,12 +638,18 @@ struct Scales {};
 
 __device__ __forceinline__ const TiledForwardParams &tiled_of(const TiledForwardParams &all) { return all; }
 __device__ __forceinline__ Scales scales_of(const TiledForwardParams &) { return {}; }
-__device__ __forceinline__ void begin_scales(Scales &, const ForwardParams &, int, int) {}
+__device__ __forceinline__ void begin_scales(Scales &, const ForwardParams &, int, int, int) {}
 __device__ __forceinline__ float scale_of(const Scales &, const ForwardParams &params) { return params.softmax.scale; }
 __device__ __forceinline__ float scale_log2_of(const Scales &, const ForwardParams &params) {
   return params.softmax.scale_log2;
 }
 __device__ __forceinline__ float descale_of_v(const Scales &, const ForwardParams &, int, int) { return 1.f; }
+
+// Of a step nothing is its own.
+__device__ __forceinline__ void begin_step(Scales &, const ForwardParams &, int) {}
+__device__ __forceinline__ void scale_scores(float (&)[N_TILES][4], const Scales &) {}
+__device__ __forceinline__ float biased(float x, const Scales &) { return x; }
+__device__ __forceinline__ float weighed(float sum, const Scales &) { return sum; }
 
 // ---- online softmax of a consumer warp's rows (arXiv 1805.02867), in base 2 -----------------------------------
 // The largest of this lane's scores of each of its rows.
@@ -1848,7 +1854,7 @@ __device__ __forceinline__ void begin_rows(Consumer &consumer, const ForwardPara
   consumer.row_sum[0] = consumer.row_sum[1] = 0.f;
   consumer.dropout = begin_dropout(params.dropout, params.sequence, work.batch, work.head,
                                    work.q0 + consumer.warp * 16, consumer.lane);
-  begin_scales(consumer.scales, params, work.batch, work.head);
+  begin_scales(consumer.scales, params, work.batch, work.head, work.q0);
   consumer.score = begin_score<1>(params, work.batch, work.head, work.q0 + consumer.warp * 16, consumer.lane,
                                   scale_of(consumer.scales, params));
 }
@@ -1887,6 +1893,7 @@ __device__ __forceinline__ void take_first_step(Consumer &consumer, const Forwar
   const AnnouncedStep step = step_of(consumer, work, work.steps - 1);
   ask_for_tile(consumer, params, step);
   begin_qk(consumer, consumer.q_ring);
+  begin_step(consumer.scales, params, step.key);
   wgmma_wait<0>();
   hold(consumer.rS[0]);
   release_k(consumer);
@@ -1915,6 +1922,7 @@ __device__ __forceinline__ void take_step(Consumer &consumer, const ForwardParam
   if (KEYS_LISTED) ask_for_tile(consumer, params, step);
   begin_both(consumer, consumer.q_ring, consumer.ring);
   const StepColumns columns = read_columns<MASKED>(consumer, params, step);
+  begin_step(consumer.scales, params, step.key);
   wgmma_wait<1>();
   hold(consumer.rS[0]);
   release_k(consumer);

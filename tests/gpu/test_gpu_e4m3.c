@@ -12,9 +12,10 @@ START_TEST(every_request_is_right) {
 }
 END_TEST
 
-static const char *const large_requests[] = {"e4m3 d128 hq16 hkv4 b2 nq8192 causal",
-                                             "e4m3 d64 hq8 b2 nq16384",
-                                             "e4m3 d256 hq8 nq4000 nk9000 causal"};
+static const char *const large_requests[] = {
+    "e4m3 d128 hq16 hkv4 b2 nq8192 causal", "e4m3 d64 hq8 b2 nq16384",
+    "e4m3 d256 hq8 nq4000 nk9000 causal", "e4m3 d128 hq16 hkv4 b2 nq8192 causal descales=128",
+    "e4m3 d128 hq8 nq16384 descales=64"};
 
 START_TEST(large_problems_are_right) {
   gpu_check_large(large_requests[_i], 900 + (uint64_t)_i);
@@ -28,7 +29,7 @@ Suite *make_gpu_e4m3_suite(void) {
   suite_add_tcase(suite, tests);
   if (gpu_lab()->session->driver.emulated) return suite; /* which is too slow for long sequences */
   TCase *const large = tcase_create("large");
-  tcase_add_loop_test(large, large_problems_are_right, 0, 3);
+  tcase_add_loop_test(large, large_problems_are_right, 0, 5);
   suite_add_tcase(suite, large);
   return suite;
 }

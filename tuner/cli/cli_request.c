@@ -124,6 +124,7 @@ static int set_count(struct cli_options *options, int i, const char *option, con
     FT_TRY(cli_integer(option, value, field->least, field->most, &first));
   else
     FT_TRY(cli_pair(option, value, INT32_MAX, &first, &second));
+  if (i == FT_REQUEST_descale_rows) probe.dtype = FT_E4M3; /* which alone has them */
   ft_request_set(&probe, i, first);
   if (field->second > 0) ft_request_set(&probe, field->second, second);
   FT_TRY(judge(&probe, option, value));

@@ -26,8 +26,9 @@ struct ft_host_problem {
   /* The request's score function, or NULL, and what it captures. */
   const struct ft_known_score *score;
   struct ft_score_inputs score_inputs;
-  const float *sinks;                 /* [heads_q], or NULL */
-  const float *descales[FT_DESCALED]; /* [batch, heads] of Q, or of K and V; NULL: all are 1 */
+  const float *sinks; /* [heads_q], or NULL */
+  const float
+      *descales[FT_DESCALED]; /* [batch, heads, blocks] of Q, or of K and V; NULL: all are 1 */
   /* Sequences of different lengths; NULL: all batch entries are alike. The request's lengths are
    * then those of the longest, and tensors have so many rows of each. */
   const struct ft_sequences *sequences;

@@ -8,7 +8,7 @@
 #include "tuner/verify/host_problem.h"
 
 struct ft_problem_descales {
-  float *host[FT_DESCALED]; /* [batch, heads], owned; NULL: all are 1 */
+  float *host[FT_DESCALED]; /* [batch, heads, blocks], owned; NULL: all are 1 */
   cu_address memory;
   fatune_descale given[FT_DESCALED]; /* as a run is given them */
 };

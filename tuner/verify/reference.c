@@ -96,14 +96,18 @@ void ft_dot(const float *q, const float *k, int dim, double *exact, float *plain
   }
 }
 
-/* The factor of the elements of Q, K or V that a row has to do with. */
-static double descale_of(const struct ft_host_problem *problem, int tensor, struct ft_row row) {
+/* The factor of row `index` of Q, K or V, of the head that a query row has to do with. */
+static double descale_of(const struct ft_host_problem *problem, int tensor, struct ft_row row,
+                         int64_t index) {
   const struct ft_request *const request = &problem->request;
   const bool of_q = tensor == FT_DESCALE_Q;
   const int heads = of_q ? request->heads_q : request->heads_kv;
   const int head = of_q ? row.head : row.head / (request->heads_q / request->heads_kv);
   const float *const factors = problem->descales[tensor];
-  return factors ? (double)factors[row.batch * heads + head] : 1;
+  const int64_t blocks =
+      ft_descale_blocks(request->descale_rows, of_q ? request->seqlen_q : request->seqlen_k);
+  const int64_t block = request->descale_rows == 0 ? 0 : index / request->descale_rows;
+  return factors ? (double)factors[(row.batch * heads + head) * blocks + block] : 1;
 }
 
 /* Of operands rounded to TF32. */
@@ -131,8 +135,7 @@ int64_t ft_row_scores(const struct ft_host_problem *problem, struct ft_row row,
   const struct ft_visibility visibility = ft_row_visibility(problem, row.batch);
   const struct ft_interval keys = ft_keys_of(&visibility, row.i);
   const enum ft_dtype dtype = ft_kept_dtype(request->dtype);
-  const double scale = problem->scale * descale_of(problem, FT_DESCALE_Q, row) *
-                       descale_of(problem, FT_DESCALE_K, row);
+  const double scale_q = problem->scale * descale_of(problem, FT_DESCALE_Q, row, row.i);
   float q[FT_REFERENCE_DIM], k[FT_REFERENCE_DIM];
   ft_widen(
       dtype,
@@ -148,6 +151,7 @@ int64_t ft_row_scores(const struct ft_host_problem *problem, struct ft_row row,
   for (int64_t j = keys.begin; j < keys.end; j++) {
     if (!ft_sees(&visibility, row.i, j) || (line && !line[j / request->mask_cols])) continue;
     ft_widen(dtype, ft_kv_row(problem, problem->k, dim, row, j), k, dim);
+    const double of_k = descale_of(problem, FT_DESCALE_K, row, j), scale = scale_q * of_k;
     double exact;
     float plain;
     ft_dot(q, k, dim, &exact, &plain);
@@ -155,7 +159,7 @@ int64_t ft_row_scores(const struct ft_host_problem *problem, struct ft_row row,
     const struct ft_scored of_plain = ft_scorer_key(&scorer, j, (double)(plain * (float)scale));
     const struct ft_scored of_exact = ft_scorer_key(&scorer, j, exact * scale);
     if (!of_exact.visible) continue;
-    if (request->dtype == FT_E4M3) longest = fmax(longest, length_of(k, dim));
+    if (request->dtype == FT_E4M3) longest = fmax(longest, of_k * length_of(k, dim));
     scratch->keys[count] = j;
     scratch->exact[count] = of_exact.score;
     scratch->plain[count] = (float)of_plain.score;
@@ -165,7 +169,7 @@ int64_t ft_row_scores(const struct ft_host_problem *problem, struct ft_row row,
     count += 1;
   }
   ft_scorer_close(&scorer);
-  scratch->reach = scale * length_of(q, dim) * longest;
+  scratch->reach = scale_q * length_of(q, dim) * longest;
   return count;
 }
 
@@ -175,9 +179,20 @@ double ft_dropout_rescale(const struct ft_host_problem *problem) {
   return share < 1 ? 1 / (1 - share) : 0;
 }
 
-/* What the sum of a row's P V is multiplied by besides. */
-static double value_factor(const struct ft_host_problem *problem, struct ft_row row) {
-  return ft_dropout_rescale(problem) * descale_of(problem, FT_DESCALE_V, row);
+/* What the V of a key is multiplied by besides. */
+static double value_factor(const struct ft_host_problem *problem, struct ft_row row, int64_t key) {
+  return ft_dropout_rescale(problem) * descale_of(problem, FT_DESCALE_V, row, key);
+}
+
+/* By which P times the factors of V is divided before it is rounded: then its largest is 1. */
+static float largest_factor(const struct ft_host_problem *problem, struct ft_row row,
+                            const struct ft_row_scratch *scratch, int64_t count, float max) {
+  if (problem->request.descale_rows == 0) return (float)value_factor(problem, row, 0);
+  float most = 0;
+  for (int64_t n = 0; n < count; n++)
+    most = fmaxf(most, expf(scratch->plain[n] - max) *
+                           (float)value_factor(problem, row, scratch->keys[n]));
+  return most;
 }
 
 /* A row's P, of which the largest is 1. E4m3 holds it times 2^8, so that few of it are denormal. */
@@ -214,11 +229,12 @@ void ft_row_exact(const struct ft_host_problem *problem, struct ft_row row,
     sum += p;
     if (!scratch->kept[n]) continue;
     ft_widen(dtype, ft_kv_row(problem, problem->v, dim, row, scratch->keys[n]), v, dim);
-    for (int d = 0; d < dim; d++) o[d] += p * (double)v[d];
+    const double weight = p * value_factor(problem, row, scratch->keys[n]);
+    for (int d = 0; d < dim; d++) o[d] += weight * (double)v[d];
   }
   const double of_keys = max;
   add_sink(sink_of(problem, row), &max, &sum);
-  const double factor = value_factor(problem, row) * exp(of_keys - max) / sum;
+  const double factor = exp(of_keys - max) / sum;
   for (int d = 0; d < dim; d++) o[d] *= factor;
   *lse = max + log(sum);
 }
@@ -234,6 +250,7 @@ void ft_row_plain(const struct ft_host_problem *problem, struct ft_row row,
   float max = -INFINITY, sum = 0, block_sum = 0;
   const float sink = (float)sink_of(problem, row);
   for (int64_t n = 0; n < count; n++) max = scratch->plain[n] > max ? scratch->plain[n] : max;
+  const float most = largest_factor(problem, row, scratch, count, max);
   max = fmaxf(max, sink);
   float v[FT_REFERENCE_DIM], accumulator[FT_REFERENCE_DIM] = {0};
   for (int64_t n = 0; n < count; n++) {
@@ -245,16 +262,16 @@ void ft_row_plain(const struct ft_host_problem *problem, struct ft_row row,
       block_sum = 0;
     }
     if (!scratch->kept[n]) continue;
-    const float rounded = round_p(problem, p);
+    const float of_v = (float)value_factor(problem, row, scratch->keys[n]) / most;
+    const float rounded = round_p(problem, p * of_v);
     ft_widen(kept_as, ft_kv_row(problem, problem->v, dim, row, scratch->keys[n]), v, dim);
     ft_round_operand(problem->request.dtype, v, v, dim);
     for (int d = 0; d < dim; d++) accumulator[d] += rounded * v[d];
   }
   sum += expf(sink - max);
-  const float rescale = (float)value_factor(problem, row);
   for (int d = 0; d < dim; d++) {
-    o[d] = (double)ft_round_to_dtype(ft_output_dtype(&problem->request),
-                                     accumulator[d] / sum * rescale);
+    o[d] =
+        (double)ft_round_to_dtype(ft_output_dtype(&problem->request), accumulator[d] / sum * most);
   }
   *lse = (double)(max + logf(sum));
 }
@@ -284,7 +301,8 @@ int ft_row_weights(const struct ft_host_problem *problem, struct ft_row row, dou
   for (int64_t j = 0; j < problem->request.seqlen_k; j++) weights[j] = 0;
   for (int64_t n = 0; n < count; n++) {
     if (!scratch.kept[n]) continue;
-    weights[scratch.keys[n]] = exp(scratch.exact[n] - *lse) * value_factor(problem, row);
+    weights[scratch.keys[n]] =
+        exp(scratch.exact[n] - *lse) * value_factor(problem, row, scratch.keys[n]);
   }
   ft_row_scratch_free(&scratch);
   return FT_OK;
