@@ -129,11 +129,16 @@ static int longest_redrawn(void) {
   return longest;
 }
 
+/* A bar of a quarter of the terminal, up to 40 cells; then figures and times. */
 START_TEST(a_line_is_redrawn) {
-  expect_on_terminal("tune d64 nq512 --gpu a100 --effort quick --shard 1/7", 120, 0);
-  assert_screen(REDRAW "1/2  50%  eta 0:", true);
-  assert_screen(REDRAW "2/2 100%  eta 0:00  best ", true);
+  expect_on_terminal("tune d64 nq512 --gpu a100 --effort quick --shard 1/7", 81, 0);
+  assert_screen(REDRAW "[##########..........] 1/2  50%  elapsed 0:", true);
+  assert_screen("  eta 0:", true);
+  assert_screen(REDRAW "[####################] 2/2 100%  elapsed 0:", true);
+  assert_screen("  eta 0:00  best ", true);
   ck_assert_int_gt(longest_redrawn(), 40);
+  expect_on_terminal("tune d64 nq1024 --gpu a100 --effort quick --shard 1/7", 400, 0);
+  assert_screen(REDRAW "[####################....................] 1/2  50%", true);
 }
 END_TEST
 
@@ -141,6 +146,7 @@ END_TEST
 START_TEST(a_redrawn_line_fits_the_terminal) {
   expect_on_terminal("tune d64 nq512 --gpu a100 --effort quick --shard 1/7", 30, 0);
   ck_assert_int_eq(longest_redrawn(), 29);
+  assert_screen(REDRAW "1/2", true); /* no room for a bar */
   expect_on_terminal("tune d64 nq1024 --gpu a100 --effort quick --shard 1/7", 10, 0);
   ck_assert_int_gt(longest_redrawn(), 40);
 }
@@ -160,8 +166,13 @@ START_TEST(nothing_is_redrawn_where_it_would_be_kept) {
   snprintf(line, sizeof line, "tune d64 nq%d --gpu a100 --effort quick --shard 1/7", 512 << _i);
   expect_on_terminal(line, 80, 0);
   assert_screen(REDRAW, false);
+  assert_screen("[#", false);
+  assert_screen("fatune tune: 2/2 100%  elapsed 0:", true); /* the last line */
+  assert_screen("1/2", false);                              /* none of the minutes before */
+  assert_screen("  eta ", false);
   expect_on_terminal("tune -q d64 nq2048 --gpu a100 --effort quick --shard 1/7", 80, 0);
   assert_screen(REDRAW, false);
+  assert_screen("2/2", false);
 }
 END_TEST
 
