@@ -27,6 +27,11 @@ struct simulated {
   double us[CANDIDATES]; /* true time of each candidate */
   double drift;          /* factor on all times of the first round of finals */
   double later;          /* factor on all times of its later rounds */
+  int changes;           /* in the first so many rounds of finals the clock changes midway */
+  double change;         /* factor on all times after that */
+  int alone;             /* it concerns this candidate alone; 0: all */
+  double noise;          /* samples vary by so much: evenly, and one of ten by ten times that */
+  uint64_t random;       /* state of the generator for it */
   int hot;               /* the first so many screenings are of a hot GPU */
   double hot_factor;     /* factor on the times of those */
   bool lost;
@@ -102,12 +107,26 @@ static int simulated_verify(void *payload, void *loaded, struct ft_comparison *c
   return machine->lost ? ft_fail(FT_E_DEVICE, "simulated fault") : FT_OK;
 }
 
+/* Evenly from 0 to 1. */
+static double by_chance(struct simulated *machine) {
+  machine->random = machine->random * 6364136223846793005u + 1442695040888963407u;
+  return (double)(machine->random >> 11) * 0x1p-53;
+}
+
+/* Another job delays, and never hurries. */
+static double disturbance(struct simulated *machine) {
+  if (machine->noise == 0) return 1;
+  const double much = by_chance(machine) < 0.1 ? 10 : 1;
+  return 1 + much * machine->noise * by_chance(machine);
+}
+
 /* Samples 0.1 % apart around the true time. */
-static void take_samples(const struct simulated *machine, int index, double factor, int count,
+static void take_samples(struct simulated *machine, int index, double factor, int count,
                          struct ft_timing *timing) {
   *timing = (struct ft_timing){.sample_count = count, .sm_clock_mhz = 1500};
   for (int n = 0; n < count; n++) {
-    timing->samples_us[n] = machine->us[index] * factor * (1 + 0.001 * (n % 3 - 1));
+    timing->samples_us[n] =
+        machine->us[index] * factor * (1 + 0.001 * (n % 3 - 1)) * disturbance(machine);
   }
   ft_timing_summarise(timing);
 }
@@ -129,9 +148,14 @@ static int simulated_measure(void *payload, void *loaded, void *incumbent, doubl
 static int simulated_round(void *payload, void *const *loaded, int count,
                            struct ft_timing *timings) {
   struct simulated *machine = payload;
+  const bool changes = machine->rounds < machine->changes;
   const double factor = machine->rounds++ == 0 ? machine->drift : machine->later;
   for (int n = 0; n < count; n++) {
-    take_samples(machine, *(int *)loaded[n], factor, 24, &timings[n]);
+    const int index = *(int *)loaded[n];
+    take_samples(machine, index, factor, 24, &timings[n]);
+    if (!changes || (machine->alone != 0 && machine->alone != index)) continue;
+    for (int i = 12; i < 24; i++) timings[n].samples_us[i] *= machine->change;
+    ft_timing_summarise(&timings[n]);
   }
   return FT_OK;
 }

@@ -27,6 +27,8 @@ static json_t *result_json(const struct ft_request *request, const char *text,
   cli_json_set(result, "tried", json_integer(summary->tried));
   cli_json_set(result, "recalled", json_integer(summary->recalled));
   cli_json_set(result, "unstored", json_integer(summary->unstored));
+  cli_json_set(result, "rounds_again", json_integer(summary->rounds_again));
+  cli_json_set(result, "unsteady", json_integer(summary->unsteady));
   cli_json_set(result, "ok", json_integer(summary->ok));
   cli_json_set(result, "wrong", json_integer(summary->wrong));
   cli_json_set(result, "failed", json_integer(summary->failed));

@@ -164,6 +164,16 @@ static bool take_result(struct tuning *tuning, const struct ft_request *request,
   return true;
 }
 
+static void tell_clock(struct cli *cli, const char *text, const struct ft_tune_summary *summary) {
+  if (summary->unsteady > 0)
+    cli_warning(cli,
+                "%s: the speed of the GPU kept changing during the finals, measured %d times; is "
+                "the GPU shared, or throttled?",
+                text, summary->rounds_again + 1);
+  else if (summary->rounds_again > 0)
+    cli_note(cli, "%s: the speed of the GPU changed during the finals; measured again", text);
+}
+
 /* A request that fails does not keep the others from being tuned. */
 static void tune_one(struct tuning *tuning, const struct ft_request *request, int index,
                      int requests_left) {
@@ -184,6 +194,7 @@ static void tune_one(struct tuning *tuning, const struct ft_request *request, in
   cli_progress_begin(&tuning->progress, cli, text);
   int status = search(tuning, request, &summary);
   cli_progress_end(&tuning->progress);
+  tell_clock(cli, text, &summary);
   report_failure(tuning, text, status);
   /* FT_E_CACHE: the search is complete, its results could not be stored. */
   const bool complete = status == FT_OK || status == FT_E_CACHE;

@@ -9,11 +9,13 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "cache/samples.h"
 #include "generator/status.h"
 #include "tuner/search/trial_fill.h"
 
-enum { FINALISTS = 12, ROUNDS_MOST = 3 };
+enum { FINALISTS = 12, ROUNDS_MOST = 3, AGAIN_MOST = 2 };
 static const double NEAR = 1.05; /* a screening time up to 5 % above the best */
 
 static bool had_finals(const struct ft_trial *trial) {
@@ -135,6 +137,47 @@ static void scale_timing(struct ft_timing *timing, double factor) {
   ft_timing_summarise(timing);
 }
 
+/* The median of the last third of the samples over that of the first third. */
+static double late_over_early(const struct ft_timing *timing) {
+  const int third = timing->sample_count / 3;
+  double early[FT_TRIAL_SAMPLES], late[FT_TRIAL_SAMPLES];
+  if (third == 0) return 1;
+  memcpy(early, timing->samples_us, (size_t)third * sizeof *early);
+  memcpy(late, timing->samples_us + timing->sample_count - third, (size_t)third * sizeof *late);
+  return ft_samples_summarise(late, (size_t)third).median /
+         ft_samples_summarise(early, (size_t)third).median;
+}
+
+/* Whether all contenders became slower during the round, or all faster, each by more than a tie
+ * allows. Then it was the GPU that changed: it grew hot, was throttled, or others use it. */
+static bool drifted(const struct ft_timing *timings, int count) {
+  int slower = 0, faster = 0;
+  if (count < 2) return false; /* it is compared with nothing */
+  for (int n = 0; n < count; n++) {
+    const double us = timings[n].median_us, change = late_over_early(&timings[n]);
+    const double tie = ft_tie_limit(us, timings[n].spread_us) / us;
+    slower += change > tie;
+    faster += 1 / change > tie;
+  }
+  return slower == count || faster == count;
+}
+
+/* Measures in turn, and again while the GPU changes meanwhile. */
+static int measure_steadily(struct ft_contest *contest, void *const *loaded, int count,
+                            struct ft_timing *timings) {
+  const struct ft_rig *const rig = contest->rig;
+  FT_TRY(rig->measure_in_turn(rig->payload, loaded, count, timings));
+  for (int again = 0; drifted(timings, count); again++) {
+    if (again == AGAIN_MOST) {
+      contest->unsteady++;
+      return FT_OK;
+    }
+    contest->rounds_again++;
+    FT_TRY(rig->measure_in_turn(rig->payload, loaded, count, timings));
+  }
+  return FT_OK;
+}
+
 /* Measures the finalists in turn. Where one of them had its finals before, it is the last: its row
  * stays, and its time now against its time then tells how the clock has changed. The times of the
  * others are scaled to the clock that it had then. */
@@ -145,7 +188,7 @@ static int run_round(struct ft_contest *contest, struct ft_entrant *const *final
     FT_TRY(load(contest, finalists[n]));
     loaded[n] = finalists[n]->loaded;
   }
-  FT_TRY(contest->rig->measure_in_turn(contest->rig->payload, loaded, count, timings));
+  FT_TRY(measure_steadily(contest, loaded, count, timings));
   const struct ft_entrant *const champion = finalists[count - 1];
   const double factor =
       had_finals(&champion->trial) ? champion->trial.median_us / timings[count - 1].median_us : 1;

@@ -35,6 +35,8 @@ struct ft_contest {
   double best_us;         /* the least screen_us; 0: no entrant yet */
   int unstored;           /* rows that the store could not take */
   char unstored_why[512]; /* the first of them */
+  int rounds_again;       /* rounds of finals measured again, as the clock changed in them */
+  int unsteady;           /* rounds in which it still changed in the last measurement */
   bool had_finals; /* An earlier run held finals. Its screened entrants have lost, and were timed at
                       other clocks */
 };

@@ -240,6 +240,8 @@ static int finish(struct search *search, int status) {
   const struct ft_contest *const contest = &search->contest;
   ft_contest_flush(&search->contest);
   search->summary->unstored = contest->unstored;
+  search->summary->rounds_again = contest->rounds_again;
+  search->summary->unsteady = contest->unsteady;
   FT_TRY(first_of(&failure, decide(search)));
   if (contest->unstored == 0) return FT_OK;
   return ft_fail(FT_E_CACHE, "%d of %d results could not be stored: %s", contest->unstored,

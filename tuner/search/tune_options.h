@@ -46,6 +46,8 @@ struct ft_tune_summary {
   int tried, ok, wrong, failed, spilled; /* failed: compile, launch, timeout, equal images */
   int recalled;                          /* of those tried: rows found in the store */
   int unstored;                          /* rows that the store could not take */
+  int rounds_again; /* rounds of finals measured again, as the clock changed in them */
+  int unsteady;     /* rounds in which it still changed in the last measurement */
   struct ft_config best;
   double best_us, default_us;
   double seconds, measure_seconds;
