@@ -68,6 +68,10 @@ static int read_scalar(uint32_t *to, double *value, const struct ft_score *score
   return FT_OK;
 }
 
+/* From the first index of a dimension to its last, in elements of up to 8 bytes: offsets fit into
+ * 64 bits by far. */
+enum { SPAN_BITS = 58 };
+
 static int read_dim(struct ft_arg_captured *to, const struct ft_score_tensor *tensor, int dim,
                     const fatune_captured *given, double least) {
   const int64_t extent = given->extents[dim], stride = given->strides[dim];
@@ -75,10 +79,13 @@ static int read_dim(struct ft_arg_captured *to, const struct ft_score_tensor *te
     return ft_fail(FT_E_ARGUMENT,
                    "arguments.captured: extent %d of '%s' is %lld; allowed: %.0f to 2^31 - 1",
                    dim + 1, tensor->name, (long long)extent, fmax(least, 1));
-  if (stride < 0 || stride > INT64_MAX >> 36)
-    return ft_fail(FT_E_ARGUMENT,
-                   "arguments.captured: stride %d of '%s' is %lld; allowed: 0 to 2^27 - 1", dim + 1,
-                   tensor->name, (long long)stride);
+  const int64_t most = extent > 1 ? (INT64_C(1) << SPAN_BITS) / (extent - 1) : INT64_MAX;
+  if (stride < 0 || stride > most)
+    return ft_fail(
+        FT_E_ARGUMENT,
+        "arguments.captured: stride %d of '%s' is %lld; allowed: 0 to %lld with an extent "
+        "of %lld",
+        dim + 1, tensor->name, (long long)stride, (long long)most, (long long)extent);
   to->stride[dim] = stride;
   to->last[dim] = (int32_t)(extent - 1);
   return FT_OK;

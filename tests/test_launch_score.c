@@ -74,6 +74,20 @@ START_TEST(captured_things_go_to_their_places) {
 }
 END_TEST
 
+/* As of a bias of 16384 queries and keys; the batch, of one entry, may have any stride. */
+START_TEST(strides_may_be_long) {
+  struct ft_arg_score score;
+  struct ft_arg_captured bias;
+  good[1].strides[0] = (int64_t)1 << 40;
+  good[2].extents[0] = 1;
+  good[0].value = 1;
+  good[2].strides[0] = INT64_MAX;
+  ck_assert_msg(read_captured(&score) == FT_OK, "%s", ft_detail());
+  memcpy(&bias, &score, sizeof bias);
+  ck_assert_int_eq(bias.stride[0], (int64_t)1 << 40);
+}
+END_TEST
+
 START_TEST(tensors_are_known_to_the_emulator) {
   struct ft_arg_score score;
   struct ft_launch_tensors all = {.count = 0};
@@ -111,6 +125,12 @@ static const struct {
     {1,
      {.name = "bias", .data = (void *)0x1000, .extents = {4, 13}, .strides = {1, -1}},
      "stride 2 of 'bias' is -1; allowed: 0"},
+    {1,
+     {.name = "bias",
+      .data = (void *)0x1000,
+      .extents = {4, 13},
+      .strides = {1, ((int64_t)1 << 58) / 12 + 1}},
+     "allowed: 0 to 24019198012642645 with an extent of 13"},
 };
 enum { FAULTS = sizeof faults / sizeof faults[0] };
 
@@ -267,6 +287,7 @@ Suite *make_launch_score_suite(void) {
   TCase *const tests = tcase_create("all");
   tcase_add_checked_fixture(tests, set_up, tear_down);
   tcase_add_test(tests, captured_things_go_to_their_places);
+  tcase_add_test(tests, strides_may_be_long);
   tcase_add_test(tests, tensors_are_known_to_the_emulator);
   tcase_add_loop_test(tests, faults_are_told_by_name, 0, FAULTS);
   tcase_add_test(tests, lengths_have_a_limit);
