@@ -24,7 +24,7 @@ struct favourite {
 
 static const struct favourite favourites[] = {
     {{2, 64, FT_SCORED, FT_SCORE_TILE},
-     {TILE(128, 128), .stages = 2, .q_stages = 2, .overlap_tiles = 1}},
+     {TILE(128, 128), .stages = 2, .q_stages = 2, .overlap_tiles = 1, .pingpong = 2}},
     {{2, 64, FT_SCORED_CAUSAL, FT_SCORE_SIDES},
      {TILE(256, 64), .stages = 4, .q_stages = 2, .overlap_tiles = 1, .direct_store = 1}},
     {{2, 64, FT_SCORED_CAUSAL, FT_SCORE_SIGMOID},
@@ -48,6 +48,8 @@ static const struct favourite favourites[] = {
     /* Masks of 128 rows, too. */
     {FT_FAVOURED(2, 80, FT_ALWAYS),
      {TILE(128, 128), .stages = 2, .q_stages = 2, .overlap_tiles = 1}},
+    {{2, 128, FT_SCORED, FT_SCORE_TILE},
+     {TILE(128, 128), .stages = 2, .q_stages = 2, .overlap_tiles = 1, .pingpong = 2}},
     {{2, 128, FT_SCORED_FULL, FT_SCORE_DISTANCE},
      {TILE(128, 128), .stages = 2, .q_stages = 2, .overlap_tiles = 1, .pingpong = 2}},
     {FT_FAVOURED(2, 128, FT_BUSY),
