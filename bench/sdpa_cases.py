@@ -1,0 +1,115 @@
+"""sdpa_cases.py: PyTorch's own cases of scaled_dot_product_attention (OpInfo) and a grid beside them, through fatune.sdpa.
+in -> out: fp16, bf16, fp32 -> how many fatune served, how many PyTorch computed and why, how many had another result.
+
+The reference is PyTorch's math backend in float64. A result may differ from it by the largest of: twice what PyTorch's own in
+the tensors' dtype does; 4 units in the last place of its largest value; of gradients of Q and K, what fp32 sums of dO V^T differ
+by, since a query that sees one key has a gradient of 0. Needs what PyTorch's test helpers need (expecttest)."""
+
+import collections
+import itertools
+import warnings
+
+import common
+
+DTYPES = ("float16", "bfloat16", "float32")
+OPTIONS = {"--dtypes": {"nargs": "+", "choices": DTYPES, "default": list(DTYPES)},
+           "--limit": {"type": float, "default": 120.0, "help": "seconds; cases after them are counted as not run"}}
+LENGTHS, DIMS, HEADS = ((127, 256), (1, 128), (256, 127)), (64, 128, 16, 96, 256), ((4, 4), (8, 2))
+
+
+def opinfo_cases(torch, dtype):
+    """(name, query, key, value, options) of PyTorch's own samples."""
+    from torch.testing._internal.common_methods_invocations import op_db
+    op = next(op for op in op_db if op.name == "nn.functional.scaled_dot_product_attention")
+    for number, sample in enumerate(op.sample_inputs("cuda", dtype, requires_grad=True)):
+        yield f"opinfo {number}", (sample.input, *sample.args[:2]), sample.kwargs
+
+
+def grid_cases(torch, dtype):
+    usual = itertools.product(LENGTHS, DIMS[:2], HEADS)
+    other = itertools.product(LENGTHS[:1], DIMS[2:], HEADS[:1])
+    for ((nq, nk), dim, (heads, heads_kv)), option in itertools.product(
+            [*usual, *other], ("", "causal", "bool", "float", "scale")):
+        options = {"is_causal": option == "causal", "enable_gqa": heads != heads_kv}
+        if option == "scale":
+            options["scale"] = 0.3
+        if option == "bool":  # each query sees its first key at least
+            options["attn_mask"] = torch.rand(2, 1, nq, nk, device="cuda") < 0.7
+            options["attn_mask"][..., 0] = True
+        if option == "float":
+            options["attn_mask"] = torch.randn(1, heads, nq, nk, device="cuda", dtype=dtype)
+        shapes = ((2, heads, nq, dim), (2, heads_kv, nk, dim), (2, heads_kv, nk, dim))
+        yield (f"grid q{nq} k{nk} d{dim} h{heads}:{heads_kv} {option}",
+               [torch.randn(shape, device="cuda", dtype=dtype, requires_grad=True) for shape in shapes], options)
+
+
+def results_of(torch, call, tensors, options, dout, wide):
+    """O and the gradients; in float64 where wide."""
+    inputs = [tensor.detach().to(torch.float64 if wide else tensor.dtype).requires_grad_() for tensor in tensors]
+    mask = options.get("attn_mask")
+    if wide and mask is not None and mask.dtype != torch.bool:
+        options = options | {"attn_mask": mask.double()}
+    out = call(*inputs, **options)
+    return [out.detach(), *torch.autograd.grad(out, inputs, dout.to(out.dtype))]
+
+
+def error_of(results, exact):
+    return [(a.double() - b).abs().nan_to_num(float("inf")).max().item() if a.numel() else 0.0 for a, b in zip(results, exact)]
+
+
+def run_case(torch, fatune, reasons, tensors, options):
+    """What became of it: served, torch, skipped, wrong; and words about it."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    if options.get("dropout_p", 0.0) > 0:  # another generator's bits: no result to compare with
+        return "skipped", "dropout"
+    torch_sdpa = torch.nn.functional.scaled_dot_product_attention
+    dout = torch.randn(*tensors[0].shape[:-1], tensors[2].shape[-1], device="cuda", dtype=tensors[0].dtype)
+    reasons.clear()
+    with sdpa_kernel(SDPBackend.MATH):
+        exact = results_of(torch, torch_sdpa, tensors, options, dout, True)
+        theirs = error_of(results_of(torch, torch_sdpa, tensors, options, dout, False), exact)
+    ours = error_of(results_of(torch, fatune.sdpa, tensors, options, dout, False), exact)
+    unit = torch.finfo(tensors[0].dtype).eps
+    q, k, v = ((tensor.detach().abs().max().item() if tensor.numel() else 0.0) for tensor in tensors)
+    scale = options.get("scale") or tensors[0].shape[-1] ** -0.5
+    of_sums = torch.finfo(torch.float32).eps * tensors[2].shape[-1] * dout.abs().max().item() * v * scale
+    sums = {"dQ": of_sums * k, "dK": of_sums * q * tensors[0].shape[-2]}
+    for name, own, their, tensor in zip(("O", "dQ", "dK", "dV"), ours, theirs, exact):
+        most = max(2 * their, sums.get(name, 0.0), 4 * unit * (tensor.abs().nan_to_num().max().item() if tensor.numel() else 0.0))
+        if not own <= most:
+            return "wrong", f"{name}: error {own:.3g}, allowed {most:.3g}, PyTorch's {their:.3g}"
+    return ("torch", reasons[0]) if reasons else ("served", "")
+
+
+def main():
+    options = common.parse_arguments(__doc__.splitlines()[0], options=OPTIONS)
+    torch = common.import_torch()
+    report = common.Report("sdpa_cases", options)
+    import fatune
+    from fatune import _drop_in
+    torch.manual_seed(torch.seed() % (1 << 32))
+    reasons = []
+    _drop_in._fall_back = reasons.append  # each time, not once for each reason
+    warnings.simplefilter("ignore")
+    for dtype_name, source in itertools.product(options.dtypes, (opinfo_cases, grid_cases)):
+        counts, why, wrong = collections.Counter(), collections.Counter(), []
+        try:
+            for name, tensors, more in source(torch, getattr(torch, dtype_name)):
+                if common.time.monotonic() - report.begin > options.limit:
+                    counts["not run"] += 1
+                    continue
+                what, words = run_case(torch, fatune, reasons, tensors, more)
+                counts[what] += 1
+                if what == "wrong":
+                    wrong.append(f"{name}: {words}")
+                elif words:
+                    why[words] += 1
+        except ImportError as error:
+            why[f"no cases: {error}"] += 1
+        report.add(dtype=dtype_name, cases=source.__name__, **counts, why=dict(why), wrong_cases=wrong)
+        print(dict(why), wrong[:5], flush=True)
+    report.write()
+
+
+if __name__ == "__main__":
+    main()
