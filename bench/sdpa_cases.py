@@ -63,12 +63,16 @@ def run_case(torch, fatune, reasons, tensors, options):
     if options.get("dropout_p", 0.0) > 0:  # another generator's bits: no result to compare with
         return "skipped", "dropout"
     torch_sdpa = torch.nn.functional.scaled_dot_product_attention
-    dout = torch.randn(*tensors[0].shape[:-1], tensors[2].shape[-1], device="cuda", dtype=tensors[0].dtype)
+    leading = [tensor.shape[:-2] for tensor in (tensors[0], tensors[2])]
+    leading = leading[0] if len(leading[0]) == len(leading[1]) else torch.broadcast_shapes(*leading)
+    dout = torch.randn(*leading, tensors[0].shape[-2], tensors[2].shape[-1], device="cuda", dtype=tensors[0].dtype)
     reasons.clear()
     with sdpa_kernel(SDPBackend.MATH):
         exact = results_of(torch, torch_sdpa, tensors, options, dout, True)
         theirs = error_of(results_of(torch, torch_sdpa, tensors, options, dout, False), exact)
     ours = error_of(results_of(torch, fatune.sdpa, tensors, options, dout, False), exact)
+    if reasons:  # its own result
+        return "torch", reasons[0]
     unit = torch.finfo(tensors[0].dtype).eps
     q, k, v = ((tensor.detach().abs().max().item() if tensor.numel() else 0.0) for tensor in tensors)
     scale = options.get("scale") or tensors[0].shape[-1] ** -0.5
@@ -78,7 +82,7 @@ def run_case(torch, fatune, reasons, tensors, options):
         most = max(2 * their, sums.get(name, 0.0), 4 * unit * (tensor.abs().nan_to_num().max().item() if tensor.numel() else 0.0))
         if not own <= most:
             return "wrong", f"{name}: error {own:.3g}, allowed {most:.3g}, PyTorch's {their:.3g}"
-    return ("torch", reasons[0]) if reasons else ("served", "")
+    return "served", ""
 
 
 def main():
@@ -98,7 +102,10 @@ def main():
                 if common.time.monotonic() - report.begin > options.limit:
                     counts["not run"] += 1
                     continue
-                what, words = run_case(torch, fatune, reasons, tensors, more)
+                try:
+                    what, words = run_case(torch, fatune, reasons, tensors, more)
+                except RuntimeError as error:
+                    what, words = "wrong", str(error).splitlines()[0]
                 counts[what] += 1
                 if what == "wrong":
                     wrong.append(f"{name}: {words}")
