@@ -18,7 +18,7 @@
 /* ---- the simulated machine ---- */
 
 enum fate { RUNS, WRONG, SPILLS, NO_COMPILE, NO_LOAD, FAULTS, HANGS, SAME_IMAGE, SERIAL };
-/* More than any effort tries here: effort normal gives up after some 60 candidates. */
+/* More than any effort tries here: effort normal gives up after some 30 candidates. */
 enum { CANDIDATES = 200, ROWS = 2 * CANDIDATES };
 
 struct simulated {

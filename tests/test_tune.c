@@ -307,7 +307,7 @@ START_TEST(effort_decides_how_many) {
   ck_assert_int_eq(quick->candidates.count, 13);
   ck_assert_int_eq(search(normal), FT_OK);
   ck_assert_int_gt(normal->candidates.count, 70);
-  ck_assert_int_eq(normal->summary.tried, 62); /* default, best, 60 that are no better */
+  ck_assert_int_eq(normal->summary.tried, 32); /* default, best, 30 that are no better */
   setting_free(quick);
   setting_free(normal);
 }

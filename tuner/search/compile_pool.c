@@ -1,12 +1,13 @@
 /* compile_pool.c: compiles ahead of the search, a bounded number of them.
  * in -> out: the next unclaimed candidate -> a slot; ft_compile_pool_take empties the slots in
- * order. The bound keeps a search that stops early from having compiled hundreds of kernels for
- * nothing. */
+ * order. What is not claimed yet may still change its place. The bound keeps a search that stops
+ * early from having compiled hundreds of kernels for nothing. */
 #include "tuner/search/compile_pool.h"
 
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "generator/clock.h"
@@ -22,10 +23,11 @@ struct ft_compile_pool {
   const struct ft_candidates *candidates;
   const bool *skip;
   struct slot *slots; /* one per candidate */
+  int *order;         /* the candidates by place */
   pthread_mutex_t lock;
   pthread_cond_t changed;
-  int next;  /* the next candidate to be claimed */
-  int taken; /* the search is done with all candidates below this one */
+  int next;  /* the next place to be claimed */
+  int taken; /* the search is done with all places before this one */
   int lookahead;
   bool closing;
   pthread_t *threads;
@@ -47,12 +49,12 @@ static void compile(struct ft_compile_pool *pool, int index, struct ft_compiled 
 static bool claim(struct ft_compile_pool *pool, int *index) {
   const int count = pool->candidates->count;
   for (;;) {
-    while (pool->next < count && pool->skip && pool->skip[pool->next]) pool->next += 1;
+    while (pool->next < count && pool->skip && pool->skip[pool->order[pool->next]]) pool->next += 1;
     if (pool->closing || pool->next >= count) return false;
     if (pool->next < pool->taken + pool->lookahead) break;
     pthread_cond_wait(&pool->changed, &pool->lock);
   }
-  *index = pool->next++;
+  *index = pool->order[pool->next++];
   return true;
 }
 
@@ -69,6 +71,16 @@ static void *work(void *payload) {
   }
   pthread_mutex_unlock(&pool->lock);
   return NULL;
+}
+
+/* First those that are not wanted, which have no claim to wait for. */
+static void settle_order(struct ft_compile_pool *pool) {
+  int place = 0;
+  for (int wanted = 0; wanted < 2; wanted++) {
+    for (int n = 0; n < pool->candidates->count; n++) {
+      if ((pool->skip && pool->skip[n]) != wanted) pool->order[place++] = n;
+    }
+  }
 }
 
 int ft_compile_pool_open(struct ft_compile_pool **out, const struct ft_rig *rig,
@@ -90,9 +102,11 @@ int ft_compile_pool_open(struct ft_compile_pool **out, const struct ft_rig *rig,
   pool->lookahead = measures ? jobs + 1 : jobs;
   pool->slots = calloc((size_t)candidates->count, sizeof *pool->slots);
   pool->threads = calloc((size_t)jobs, sizeof *pool->threads);
+  pool->order = calloc((size_t)candidates->count, sizeof *pool->order);
+  if (pool->order) settle_order(pool);
   pthread_mutex_init(&pool->lock, NULL);
   pthread_cond_init(&pool->changed, NULL);
-  if (!pool->slots || !pool->threads) {
+  if (!pool->slots || !pool->threads || !pool->order) {
     ft_compile_pool_close(pool);
     return ft_fail(FT_E_MEMORY, "no memory for the results of %d compiles", candidates->count);
   }
@@ -104,14 +118,41 @@ int ft_compile_pool_open(struct ft_compile_pool **out, const struct ft_rig *rig,
   return FT_OK;
 }
 
-void ft_compile_pool_take(struct ft_compile_pool *pool, int index, struct ft_compiled *compiled) {
+int ft_compile_pool_candidate(struct ft_compile_pool *pool, int place) {
+  pthread_mutex_lock(&pool->lock);
+  if (pool->next <= place && pool->thread_count == 0) pool->next = place + 1;
+  const int index = pool->order[place];
+  /* One that is not wanted may be unclaimed still, but has its place now. */
+  if (pool->next <= place && pool->skip && pool->skip[index]) pool->next = place + 1;
+  pthread_mutex_unlock(&pool->lock);
+  return index;
+}
+
+bool ft_compile_pool_prefer(struct ft_compile_pool *pool, ft_is_wanted *is_wanted, void *payload) {
+  bool found = false;
+  pthread_mutex_lock(&pool->lock);
+  int *const order = pool->order;
+  for (int place = pool->next; place < pool->candidates->count && !found; place++) {
+    const int index = order[place];
+    found = is_wanted(payload, &pool->candidates->list[index].config);
+    if (!found) continue;
+    memmove(&order[pool->next + 1], &order[pool->next],
+            (size_t)(place - pool->next) * sizeof *order);
+    order[pool->next] = index;
+  }
+  pthread_mutex_unlock(&pool->lock);
+  return found;
+}
+
+void ft_compile_pool_take(struct ft_compile_pool *pool, int place, struct ft_compiled *compiled) {
+  const int index = ft_compile_pool_candidate(pool, place);
   struct slot *slot = &pool->slots[index];
   if (pool->thread_count == 0) { /* no thread could be started */
     compile(pool, index, compiled);
     return;
   }
   pthread_mutex_lock(&pool->lock);
-  pool->taken = index;
+  pool->taken = place;
   pthread_cond_broadcast(&pool->changed);
   while (!slot->done) pthread_cond_wait(&pool->changed, &pool->lock);
   pthread_mutex_unlock(&pool->lock);
@@ -132,6 +173,7 @@ void ft_compile_pool_close(struct ft_compile_pool *pool) {
   pthread_cond_destroy(&pool->changed);
   pthread_mutex_destroy(&pool->lock);
   free(pool->slots);
+  free(pool->order);
   free(pool->threads);
   free(pool);
 }

@@ -16,15 +16,25 @@ struct ft_compiled {
 
 struct ft_compile_pool;
 
-/* skip[i]: candidate i is not wanted (may be NULL). jobs 0: one per core. rig, candidates and skip
- * must outlive the pool. measures: the search measures what it takes, and the jobs go on
- * meanwhile. */
+/* skip[i]: candidate i is not compiled, and comes before all that are (may be NULL). jobs 0: one
+ * per core. rig, candidates and skip must outlive the pool. measures: the search measures what it
+ * takes, and the jobs go on meanwhile. */
 int ft_compile_pool_open(struct ft_compile_pool **pool, const struct ft_rig *rig,
                          const struct ft_candidates *candidates, const bool *skip, int jobs,
                          bool measures);
 
-/* Waits for candidate `index` and hands its result over; indices must rise from call to call. */
-void ft_compile_pool_take(struct ft_compile_pool *pool, int index, struct ft_compiled *compiled);
+/* The candidate at this place of the order, whose place is settled by that. Places must rise from
+ * call to call. */
+int ft_compile_pool_candidate(struct ft_compile_pool *pool, int place);
+
+/* Waits for the candidate at this place and hands its result over; places must rise from call to
+ * call. */
+void ft_compile_pool_take(struct ft_compile_pool *pool, int place, struct ft_compiled *compiled);
+
+/* Of the candidates that no thread has claimed, makes the first that is wanted the next to be
+ * claimed. Returns whether there was one. */
+typedef bool ft_is_wanted(void *payload, const struct ft_config *config);
+bool ft_compile_pool_prefer(struct ft_compile_pool *pool, ft_is_wanted *is_wanted, void *payload);
 
 /* Waits for the compiles under way and frees what was not taken. */
 void ft_compile_pool_close(struct ft_compile_pool *pool);

@@ -41,6 +41,21 @@ static struct ft_entrant *best_screened(const struct ft_contest *contest) {
   return best;
 }
 
+int ft_contest_best(const struct ft_contest *contest, int most, const struct ft_entrant **best) {
+  int count = 0;
+  for (int n = 0; n < contest->count; n++) {
+    const struct ft_entrant *const entrant = &contest->entrants[n];
+    if (!counts(contest, entrant)) continue;
+    int at = count < most ? count : most;
+    while (at > 0 && entrant->screen_us < best[at - 1]->screen_us) at--;
+    if (at == most) continue;
+    if (count < most) count++;
+    for (int i = count - 1; i > at; i--) best[i] = best[i - 1];
+    best[at] = entrant;
+  }
+  return count;
+}
+
 void ft_contest_record(struct ft_contest *contest, const struct ft_trial *trial) {
   if (contest->rig->record(contest->rig->payload, trial) == FT_OK) return;
   if (contest->unstored++ == 0)

@@ -47,6 +47,9 @@ struct ft_contest {
 int ft_contest_add(struct ft_contest *contest, const struct ft_trial *trial, double screen_us,
                    struct ft_kernel *kernel, void *loaded, bool recalled);
 
+/* Up to `most` entrants with the least screening times, the best first. Returns how many. */
+int ft_contest_best(const struct ft_contest *contest, int most, const struct ft_entrant **best);
+
 /* The best entrant so far, loaded. */
 int ft_contest_incumbent(struct ft_contest *contest, struct ft_incumbent *incumbent);
 

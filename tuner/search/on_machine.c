@@ -13,7 +13,7 @@
 /* A candidate that is slower than the best by this factor gets a single run. */
 static const double GIVE_UP = 1.5;
 
-enum { PATIENCE = 60 };
+enum { PATIENCE = 30 };
 
 /* An image that was seen before, and the candidate that it was of. */
 struct image {

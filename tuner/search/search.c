@@ -13,6 +13,8 @@
 #include "tuner/search/compile_pool.h"
 #include "tuner/search/trial_fill.h"
 
+enum { BEST_FEW = 3 };
+
 static const double IMPROVEMENT = 0.995; /* an improvement by less than 0.5 % is noise */
 
 struct search {
@@ -21,6 +23,7 @@ struct search {
   struct ft_contest contest;
   struct ft_trial *known; /* by candidate: its row from the store */
   bool *is_known;
+  int known_count;
   double begin;
   double patience_us; /* the best time when `since` was last set to 0 */
   int since;          /* candidates tried since then */
@@ -81,8 +84,16 @@ static bool out_of_time(const struct search *search) {
   return budget > 0 && search->summary->tried > 0 && ft_seconds_now() - search->begin > budget;
 }
 
+/* Known candidates come first, in an order that is not the one in which they were tried. So what
+ * they say of further ones is how many they are, if they had their finals, and else nothing. */
+static void count_known(struct search *search) {
+  search->patience_us = search->contest.best_us;
+  search->since = search->contest.had_finals ? search->known_count - 1 : 0;
+}
+
 /* Whether the search goes on after a candidate. */
 static bool patient(struct search *search) {
+  if (search->summary->tried < search->known_count) return true;
   const int patience = search->in->measuring->patience;
   const double best_us = search->contest.best_us;
   if (best_us == 0) return true; /* no candidate has run yet, so any that runs is an improvement */
@@ -91,6 +102,7 @@ static bool patient(struct search *search) {
     search->patience_us = best_us;
     search->since = 0;
   }
+  if (search->summary->tried == search->known_count) count_known(search);
   return search->in->options->effort != FT_EFFORT_NORMAL || patience == 0 ||
          search->since < patience;
 }
@@ -103,6 +115,7 @@ static void recall_known(struct search *search) {
   if (search->in->options->again) return;
   for (int n = 0; n < candidates->count; n++) {
     search->is_known[n] = rig->recall(rig->payload, &candidates->list[n].config, &search->known[n]);
+    search->known_count += search->is_known[n];
   }
 }
 
@@ -177,15 +190,43 @@ static int try_compiled(struct search *search, int index, struct ft_compiled *co
   return status;
 }
 
-static int try_one(struct search *search, int index, struct ft_compile_pool *pool,
+static int try_one(struct search *search, int place, struct ft_compile_pool *pool,
                    struct ft_trial *trial) {
+  const int index = ft_compile_pool_candidate(pool, place);
   if (search->is_known[index]) return take_known(search, index, trial);
   struct ft_compiled compiled;
-  ft_compile_pool_take(pool, index, &compiled);
+  ft_compile_pool_take(pool, place, &compiled);
   search->summary->compile_seconds += compiled.seconds;
   const int status = try_compiled(search, index, &compiled, trial);
   ft_kernel_free(&compiled.kernel);
   return status;
+}
+
+/* ---- which is next ---- */
+
+/* Whether the config differs from another in one knob. */
+static bool is_neighbour(void *payload, const struct ft_config *config) {
+  const struct ft_config *const other = payload;
+  int different = 0;
+  if (config->family != other->family) return false;
+  for (int n = 0; n < FT_KNOBS_MOST && different < 2; n++)
+    different += config->knobs[n] != other->knobs[n];
+  return different == 1;
+}
+
+/* The model knows which tiles are good better than which switches are. So every second candidate is
+ * a neighbour of one of the best so far, as long as they have any, in the model's order; those
+ * between are the model's own. */
+static void descend(struct search *search, struct ft_compile_pool *pool) {
+  const struct ft_entrant *best[BEST_FEW];
+  if (search->in->options->effort != FT_EFFORT_NORMAL || search->in->measuring->patience == 0)
+    return;
+  if (search->summary->tried % 2 == 0) return;
+  const int count = ft_contest_best(&search->contest, BEST_FEW, best);
+  for (int n = 0; n < count; n++) {
+    struct ft_config config = best[n]->trial.config;
+    if (ft_compile_pool_prefer(pool, is_neighbour, &config)) return;
+  }
 }
 
 static int try_all(struct search *search, struct ft_compile_pool *pool) {
@@ -196,6 +237,7 @@ static int try_all(struct search *search, struct ft_compile_pool *pool) {
     FT_TRY(try_one(search, index, pool, &trial));
     count_outcome(search->summary, &trial);
     report(search, &trial);
+    descend(search, pool);
     if (!patient(search)) return FT_OK;
   }
   return FT_OK;

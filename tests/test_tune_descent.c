@@ -1,0 +1,55 @@
+/* test_tune_descent.c: effort normal follows the knobs of the best so far.
+ * in -> out: times by distance from a config that the model puts far back -> winner, trials ->
+ * Check suite. */
+#include "generator/clock.h"
+#include "tests/simulated_machine.h"
+#include "tests/suites.h"
+
+static int distance(const struct ft_config *a, const struct ft_config *b) {
+  int different = a->family != b->family;
+  for (int n = 0; n < FT_KNOBS_MOST; n++) different += a->knobs[n] != b->knobs[n];
+  return different;
+}
+
+/* So many candidates of the list are one knob from this one. */
+static int neighbours(const struct setting *s, int candidate) {
+  int count = 0;
+  for (int n = 0; n < s->candidates.count; n++)
+    count += distance(&s->candidates.list[n].config, &s->candidates.list[candidate].config) == 1;
+  return count;
+}
+
+/* By the model alone the target would be found after all trials before it. */
+START_TEST(normal_effort_descends_to_the_best) {
+  enum { FIRST = 120, TARGETS = 40 };
+  const uint64_t seed = ft_seed_now();
+  int found = 0, targets = 0;
+  for (int t = 0; t < TARGETS; t++) {
+    struct setting *s = setting_make(FT_EFFORT_NORMAL);
+    s->machine->random = seed + (uint64_t)t;
+    const int room = s->candidates.count - FIRST;
+    const int target = FIRST + (int)(by_chance(s->machine) * room);
+    const struct ft_config config = s->candidates.list[target].config;
+    if (neighbours(s, target) > 0) {
+      for (int n = 0; n < s->candidates.count; n++)
+        s->machine->us[n] = 100 + 10 * distance(&s->candidates.list[n].config, &config);
+      ck_assert_int_eq(search(s), FT_OK);
+      targets++;
+      found += best_of(s) == target && s->summary.tried < target;
+    }
+    setting_free(s);
+  }
+  ck_assert_int_ge(targets, TARGETS / 2);
+  ck_assert_msg(4 * found >= targets, "%d of %d found, seed %llu", found, targets,
+                (unsigned long long)seed);
+}
+END_TEST
+
+Suite *make_tune_descent_suite(void) {
+  Suite *const suite = suite_create("tune_descent");
+  TCase *const tests = tcase_create("descent");
+  tcase_set_timeout(tests, 60);
+  tcase_add_test(tests, normal_effort_descends_to_the_best);
+  suite_add_tcase(suite, tests);
+  return suite;
+}
