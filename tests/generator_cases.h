@@ -186,4 +186,24 @@ static inline struct ft_config random_candidate(void) {
   return random_candidate_of(random_family());
 }
 
+/* A config of the family that the search does not pass over: changes of up to three knobs, one
+ * after another, each kept where it is legal, starting at the default. False where the family has
+ * none for the request. Of points of the raw product hardly one in ten thousand is legal. */
+static inline bool random_legal_config(const struct ft_request *request, const struct ft_arch *arch,
+                                       const struct ft_family *family, struct ft_config *config) {
+  enum { TURNS = 60 };
+  if (!ft_family_serves(family, request, arch) || !family->default_config(request, arch, config) ||
+      rule_broken(request, arch, config) != NULL)
+    return false;
+  for (int turn = 0; turn < TURNS; ++turn) {
+    struct ft_config next = *config;
+    for (int changes = random_int(1, 3); changes > 0; --changes) {
+      const int i = random_int(0, family->knob_count - 1);
+      next.knobs[i] = family->knobs[i].searched[random_int(0, family->knobs[i].searched_count - 1)];
+    }
+    if (rule_broken(request, arch, &next) == NULL) *config = next;
+  }
+  return true;
+}
+
 #endif
