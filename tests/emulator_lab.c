@@ -315,6 +315,7 @@ void emulator_catch(const struct emulator_bug *bug, const struct ft_problem_opti
                     const char *config) {
   const struct planted planted = emulator_plant(bug->file, bug->piece, bug->other);
   struct emulator_run run;
+  if (bug->words) setenv("FATUNE_EMULATOR_HOOKS", "1", 1); /* which see what ASan does not */
   emulator_run_alone(&run, planted.folder, options, bug->config ? bug->config : config);
   if (bug->words) {
     emulator_expect_fault(bug->name, &run);

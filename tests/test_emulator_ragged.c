@@ -1,7 +1,7 @@
 /* test_emulator_ragged.c: sequences of different lengths, packed, on an emulated H200.
  * in -> out: request, config -> every row against float64, rows that none uses untouched; bugs in
  * what tells sequences apart, each of which must be seen. */
-#include <string.h>
+#include <stdlib.h>
 
 #include "tests/emulator_lab.h"
 #include "tests/suites.h"
@@ -123,6 +123,7 @@ START_TEST(bugs_are_seen) {
   const size_t number = EMULATOR_CHOOSE(_i, bugs);
   const struct planted planted =
       emulator_plant(bugs[number].file, bugs[number].piece, bugs[number].other);
+  setenv("FATUNE_EMULATOR_STEPS", "50000000", 1); /* one waits for what never comes */
   bool seen = false;
   for (int n = 0; n < TRIES && !seen; n++) {
     struct ft_problem_options options =
