@@ -23,10 +23,14 @@ struct ft_compiler {
   int target_count;
 };
 
+/* FT_E_COMPILE where NVRTC refuses a text or breaks over it. Else it does not work (its builtins are
+ * missing, a disk is full), and no kernel is to be blamed. */
 static int nvrtc_status(const struct ft_nvrtc *nvrtc, int result, const char *call) {
-  enum { NVRTC_OUT_OF_MEMORY = 1 };
+  enum { OUT_OF_MEMORY = 1, COMPILATION = 6, INTERNAL_ERROR = 11 };
   if (!result) return FT_OK;
-  return ft_fail(result == NVRTC_OUT_OF_MEMORY ? FT_E_MEMORY : FT_E_COMPILE, "%s: %s (%d)", call,
+  const bool blames_text = result == COMPILATION || result == INTERNAL_ERROR;
+  const int status = blames_text ? FT_E_COMPILE : FT_E_NO_NVRTC;
+  return ft_fail(result == OUT_OF_MEMORY ? FT_E_MEMORY : status, "%s: %s (%d)", call,
                  nvrtc->error_text(result), result);
 }
 

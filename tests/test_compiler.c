@@ -99,6 +99,31 @@ START_TEST(an_error_names_the_template_line) {
 }
 END_TEST
 
+/* What is no fault of the text is not told as one, or a search would keep it of its candidates. */
+START_TEST(an_nvrtc_that_does_not_work_blames_no_kernel) {
+  static const struct {
+    const char *failure;
+    int status;
+  } rows[] = {
+      {"nvrtcCompileProgram:1:6", FT_E_COMPILE},   {"nvrtcCompileProgram:1:11", FT_E_COMPILE},
+      {"nvrtcCompileProgram:1:7", FT_E_NO_NVRTC},  {"nvrtcCompileProgram:1:1", FT_E_MEMORY},
+      {"nvrtcCreateProgram:1:999", FT_E_NO_NVRTC}, {"nvrtcGetCUBIN:1:3", FT_E_NO_NVRTC}};
+  const struct fake_controls nvrtc = use_fake_nvrtc();
+  struct ft_source source = source_of("int a;\n");
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    struct ft_compiler *compiler;
+    struct ft_kernel kernel;
+    nvrtc.reset(rows[i].failure);
+    ck_assert_status(ft_compiler_open(&compiler), FT_OK);
+    ck_assert_status(ft_compiler_compile(compiler, &source, &kernel), rows[i].status);
+    ck_assert_ptr_null(kernel.image);
+    ft_compiler_close(compiler);
+    ck_assert_int_eq(nvrtc.live(), 0);
+  }
+  ft_source_free(&source);
+}
+END_TEST
+
 START_TEST(unknown_targets_are_refused) {
   use_fake_nvrtc();
   struct ft_compiler *compiler;
@@ -282,6 +307,7 @@ END_TEST
 Suite *make_compiler_suite(void) {
   Suite *const suite = suite_create("compiler");
   TCase *const fake_tests = tcase_create("fake");
+  tcase_add_test(fake_tests, an_nvrtc_that_does_not_work_blames_no_kernel);
   tcase_add_test(fake_tests, a_named_library_is_the_only_one_tried);
   tcase_add_test(fake_tests, the_fake_compiles);
   tcase_add_test(fake_tests, an_error_names_the_template_line);
