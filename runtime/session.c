@@ -242,7 +242,7 @@ int ft_session_refuse_capture(fatune_session *session, const char *advice) {
 static void close_recorder(fatune_session *session) {
   const bool entered =
       session->recorder && session->has_device && ft_session_enter(session) == FT_OK;
-  ft_recorder_close(session->recorder, entered ? &session->driver : NULL);
+  ft_recorder_close(session->recorder, session->has_device ? &session->driver : NULL);
   if (entered) ft_session_leave(session);
 }
 

@@ -190,6 +190,18 @@ START_TEST(runs_whose_events_fail_are_counted) {
 }
 END_TEST
 
+/* Events need no current context to be given back. */
+START_TEST(events_are_given_back_though_no_context_can_be_entered) {
+  fatune_plan *const plan = make_plan(FIRST);
+  run_plan(plan, FIRST, 3);
+  fatune_plan_free(plan);
+  let_fail("cuCtxPushCurrent_v2:1:719:ever");
+  fatune_session_close(session);
+  session = NULL;
+  ck_assert_int_eq(cuda.calls("cuEventDestroy_v2"), 2);
+}
+END_TEST
+
 enum { THREADS = 4, RUNS = 2000 };
 
 static void *run_many(void *plan) {
@@ -278,6 +290,7 @@ Suite *make_record_suite(void) {
   tcase_add_test(tests, captured_runs_are_counted_alone);
   tcase_add_test(tests, a_failed_launch_is_not_timed);
   tcase_add_test(tests, runs_whose_events_fail_are_counted);
+  tcase_add_test(tests, events_are_given_back_though_no_context_can_be_entered);
   tcase_add_test(tests, threads_lose_no_run);
   tcase_add_test(tests, the_end_of_the_process_writes);
   tcase_add_test(tests, too_many_requests_are_recorded_by_bucket);
