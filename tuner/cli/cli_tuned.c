@@ -78,3 +78,8 @@ void cli_tuned_end(struct cli_tuned *tuned, struct cli *cli) {
   cli_table_end(cli, &tuned->table);
   cli_json(cli, "results", tuned->results);
 }
+
+void cli_tuned_drop(struct cli_tuned *tuned) {
+  ft_text_free(&tuned->table.cells);
+  json_decref(tuned->results);
+}

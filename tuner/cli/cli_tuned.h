@@ -23,5 +23,7 @@ void cli_tuned_begin(struct cli_tuned *tuned, const struct cli_target *target);
 void cli_tuned_add(struct cli_tuned *tuned, const struct ft_request *request, const char *text,
                    const struct ft_tune_summary *summary, const struct cli_tuned_run *emulated);
 void cli_tuned_end(struct cli_tuned *tuned, struct cli *cli);
+/* Instead, where another process reports. */
+void cli_tuned_drop(struct cli_tuned *tuned);
 
 #endif

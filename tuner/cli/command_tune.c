@@ -268,7 +268,10 @@ static void tune_all(struct tuning *tuning) {
   for (int i = 0; i < count && stop_signal == 0 && !tuning->lost; ++i) {
     tune_one(tuning, &cli->options.requests[i], i, count - i);
   }
-  if (tuning->lost && tuning->workers != NULL) return; /* the next worker prints all results */
+  if (tuning->lost && tuning->workers != NULL) { /* the next worker prints all results */
+    cli_tuned_drop(&tuning->tuned);
+    return;
+  }
   cli_tuned_end(&tuning->tuned, cli);
   if (tuning->emulated_runs > 0) cli_emulated_steps(cli, tuning->session, &tuning->target);
   cli_json(cli, "complete", json_boolean(stop_signal == 0 && !tuning->cut_short && !tuning->lost));
@@ -284,10 +287,13 @@ static int work(struct tuning *tuning) {
   FT_CHECK(cli_emulator_ready(&tuning->target));
   tune_all(tuning);
 done:
-  if (tuning->lost && workers != NULL && stop_signal == 0) return cli_workers_lost(cli);
-  code = status != FT_OK ? cli_fail(cli, status) : end_code(tuning);
-  if (workers != NULL && workers->lost > 0)
-    cli_json(cli, "workers_lost", json_integer(workers->lost));
+  if (tuning->lost && workers != NULL && stop_signal == 0) {
+    code = cli_workers_lost(cli);
+  } else {
+    code = status != FT_OK ? cli_fail(cli, status) : end_code(tuning);
+    if (workers != NULL && workers->lost > 0)
+      cli_json(cli, "workers_lost", json_integer(workers->lost));
+  }
   fatune_session_close(tuning->session);
   return code;
 }
