@@ -72,6 +72,7 @@ sanitize: setup
 
 # Without -j: the long forms have hundreds of processes of their own.
 check-slow: build
+	@FATUNE_TEST_SLOW=1 $(CONFIGURE) $(BUILD) >/dev/null
 	@FATUNE_TEST_SLOW=1 .ci/test $(BUILD) -LE gpu
 
 THREADED = ^(single_flight|session|plan|shared_plans|store|tune|mask|emulator_memory)$$
