@@ -8,7 +8,7 @@
 #include <sys/types.h>
 
 /* Descriptors of the program, and the size of an order: a value of FATUNE_TEST_FAULT, one of
- * FATUNE_FAKE_FAIL, which begins with "*", or "" for a run without failures. */
+ * FATUNE_FAKE_FAIL, which has a "*", or "" for a run without failures. */
 enum { SERVED_ORDERS = 198, SERVED_ENDS = 199, SERVED_ORDER = 64 };
 
 struct served_program {

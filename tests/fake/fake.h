@@ -7,8 +7,8 @@
 #include <stddef.h>
 
 /* Forgets counts and records. failure: "SYMBOL:N:CODE" lets the N-th call (from 1) of SYMBOL give
- * CODE, "*" counts all calls together, ":ever" behind it lets the later ones give it, too; NULL:
- * none. Before the first reset FATUNE_FAKE_FAIL is taken. */
+ * CODE, "*" counts all calls together, "cu*" so where symbols begin with cu, ":ever" behind it lets
+ * the later ones give it, too; NULL: none. Before the first reset FATUNE_FAKE_FAIL is taken. */
 typedef void fake_reset_function(const char *failure);
 
 /* Calls of one symbol since the reset; NULL: of all. */

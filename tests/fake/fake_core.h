@@ -46,12 +46,13 @@ static void fake_take_failure(const char *failure) {
   fake.fail_code = (int)code;
 }
 
-/* At the end of a program, how many calls there were: a line in the file FATUNE_FAKE_SAYS. */
+/* At the end of a program, how many calls there were: a line in the file FATUNE_FAKE_SAYS, with a
+ * symbol by which to know the library. */
 __attribute__((destructor)) static void fake_say(void) {
   const char *const says = getenv("FATUNE_FAKE_SAYS");
   FILE *const file = says ? fopen(says, "a") : NULL;
   if (!file) return;
-  fprintf(file, "%d\n", fake.total);
+  if (fake.total) fprintf(file, "%s %d\n", fake.symbols[0], fake.total);
   fclose(file);
 }
 
@@ -89,10 +90,12 @@ static int fake_call(const char *symbol) {
   const int index = fake_symbol_index(symbol);
   fake.calls[index]++;
   fake.total++;
-  const int any = strcmp(fake.fail_symbol, "*") == 0;
+  const size_t begin = strcspn(fake.fail_symbol, "*");
+  const int any = fake.fail_symbol[begin] == '*'; /* of this library, or of another */
   const int now = any ? fake.total : fake.calls[index];
   int code = 0;
-  const int meant = any || strcmp(fake.fail_symbol, symbol) == 0;
+  const int meant =
+      any ? strncmp(fake.fail_symbol, symbol, begin) == 0 : strcmp(fake.fail_symbol, symbol) == 0;
   const int due = now == fake.fail_call || (fake.fail_ever && now > fake.fail_call);
   if (fake.fail_call && meant && due) {
     code = fake.fail_code;

@@ -32,7 +32,7 @@ static struct {
   bool ever;
   long n;
   void (*act)(void);
-  _Atomic(long) count;
+  _Atomic(long) counts[FAULT_KINDS];
   _Atomic(bool) armed;
 } fault;
 
@@ -76,8 +76,9 @@ static void note_place(long count) {
 }
 
 bool fault_calls_fails(enum fault_kind kind) {
-  if (!fault.armed || fault.kind != kind) return false;
-  const long count = ++fault.count;
+  if (!fault.armed) return false;
+  const long count = ++fault.counts[kind];
+  if (kind != fault.kind) return false;
   if (places.callers) note_place(count);
   if (count == fault.n && fault.act) {
     fault.armed = false;
@@ -373,7 +374,7 @@ void fault_calls_arm(enum fault_kind kind, long n, bool ever) {
   fault.n = n;
   fault.ever = ever;
   fault.act = NULL;
-  fault.count = 0;
+  for (int i = 0; i < FAULT_KINDS; i++) fault.counts[i] = 0;
   fault.armed = true;
 }
 
@@ -394,5 +395,9 @@ const struct fault_place *fault_calls_place(size_t *at) {
 
 long fault_calls_disarm(void) {
   fault.armed = false;
-  return fault.count;
+  return fault.counts[fault.kind];
+}
+
+long fault_calls_count(enum fault_kind kind) {
+  return fault.counts[kind];
 }

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum fault_kind { FAULT_MEMORY, FAULT_FILES, FAULT_DATABASE };
+enum fault_kind { FAULT_MEMORY, FAULT_FILES, FAULT_DATABASE, FAULT_KINDS };
 
 /* Before the first use of SQLite, or after sqlite3_shutdown. */
 void fault_calls_begin(void);
@@ -25,8 +25,11 @@ void fault_database_by(int answer);
 /* For what leads calls here: one more call of that kind; whether it is to fail. */
 bool fault_calls_fails(enum fault_kind kind);
 
-/* None fails any more. Returns how many there were. */
+/* None fails any more. Returns how many of the kind there were. */
 long fault_calls_disarm(void);
+
+/* Since they were armed, of any kind. */
+long fault_calls_count(enum fault_kind kind);
 
 /* Of the calls by one chain of callers the first and the last, counted as n is. */
 struct fault_place {

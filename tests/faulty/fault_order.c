@@ -1,11 +1,14 @@
-/* fault_order.c: what a test says to a program whose calls for memory and files are to fail.
- * in -> out: FATUNE_TEST_FAULT=memory|files:N[:ever] -> the N-th such call fails, once or from then
- * on (0: none); the file FATUNE_TEST_FAULT_SAYS: how many there were; where none was to fail, also
- * each place: its callers, its first call and its last one. FATUNE_TEST_SERVE=FOLDER: the program
- * runs once for each order that comes (tests/served_program.h), in a child whose output goes to
- * FOLDER/out and FOLDER/err. */
+/* fault_order.c: what a test says to a program whose calls are to fail.
+ * in -> out: FATUNE_TEST_FAULT=KIND:N[:ever] -> the N-th call of the kind fails, once or from then
+ * on: memory, files, or of SQLite for lack of memory (database), as others hold a lock (busy), by
+ * an I/O error (broken). "count:0": none fails, and the file FATUNE_TEST_FAULT_SAYS tells how many
+ * there were for memory, for files and of SQLite, and of each place that asked for memory: its
+ * callers, its first call and its last one. FATUNE_TEST_SERVE=FOLDER: the program runs once for
+ * each order that comes (tests/served_program.h), in a child whose output goes to FOLDER/out and
+ * FOLDER/err. */
 #include <fcntl.h>
 #include <inttypes.h>
+#include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +18,7 @@
 #include "tests/faulty/fault_calls.h"
 #include "tests/served_program.h"
 
-static bool ordered;
+static bool counts;
 
 static void lead_to(int file, const char *folder, const char *name) {
   char path[256];
@@ -37,7 +40,7 @@ static void serve(const char *folder) {
       lead_to(STDOUT_FILENO, folder, "out");
       lead_to(STDERR_FILENO, folder, "err");
       unsetenv("FATUNE_TEST_SERVE");
-      if (order[0]) setenv(order[0] == '*' ? "FATUNE_FAKE_FAIL" : "FATUNE_TEST_FAULT", order, 1);
+      if (order[0]) setenv(strchr(order, '*') ? "FATUNE_FAKE_FAIL" : "FATUNE_TEST_FAULT", order, 1);
       return;
     }
     if (waitpid(child, &status, 0) != child ||
@@ -45,6 +48,25 @@ static void serve(const char *folder) {
       abort();
   }
   _exit(0);
+}
+
+static enum fault_kind kind_of(const char *order) {
+  static const struct {
+    const char *name;
+    enum fault_kind kind;
+    int answer;
+  } kinds[] = {{"count:", FAULT_MEMORY, 0},
+               {"memory:", FAULT_MEMORY, 0},
+               {"files:", FAULT_FILES, 0},
+               {"database:", FAULT_DATABASE, SQLITE_NOMEM},
+               {"busy:", FAULT_DATABASE, SQLITE_BUSY},
+               {"broken:", FAULT_DATABASE, SQLITE_IOERR}};
+  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+    if (strncmp(order, kinds[i].name, strlen(kinds[i].name)) != 0) continue;
+    if (kinds[i].answer) fault_database_by(kinds[i].answer);
+    return kinds[i].kind;
+  }
+  abort();
 }
 
 __attribute__((constructor)) static void take_order(void) {
@@ -59,18 +81,19 @@ __attribute__((constructor)) static void take_order(void) {
   const bool ever = strcmp(rest, ":ever") == 0;
   if (rest == number + 1 || (rest[0] && !ever)) abort();
   fault_calls_begin();
-  if (n == 0) fault_calls_note_places(FAULT_ALL_CALLERS);
-  ordered = true;
-  fault_calls_arm(strncmp(order, "memory:", 7) == 0 ? FAULT_MEMORY : FAULT_FILES, n, ever);
+  counts = n == 0;
+  if (counts) fault_calls_note_places(FAULT_ALL_CALLERS);
+  fault_calls_arm(kind_of(order), n, ever);
 }
 
 __attribute__((destructor)) static void tell(void) {
   const char *const says = getenv("FATUNE_TEST_FAULT_SAYS");
-  if (!says || !ordered) return;
-  const long count = fault_calls_disarm();
+  if (!says || !counts) return;
+  (void)fault_calls_disarm();
   FILE *const file = fopen(says, "w");
   if (!file) return;
-  fprintf(file, "%ld\n", count);
+  for (int kind = 0; kind < FAULT_KINDS; kind++)
+    fprintf(file, "%ld ", fault_calls_count((enum fault_kind)kind));
   size_t at = 0;
   for (const struct fault_place *place; (place = fault_calls_place(&at)) != NULL;)
     fprintf(file, "%016" PRIx64 " %ld %ld\n", place->callers, place->first, place->last);

@@ -158,7 +158,7 @@ static void try_tune(fatune_session *session) {
   fatune_tune_options options = FATUNE_TUNE_OPTIONS_INIT;
   options.jobs = 2;
   options.budget_seconds = 0.02;
-  if (is_ok("fatune_request_parse", fatune_request_parse(&request, "backward d16 nq16")))
+  if (is_ok("fatune_request_parse", fatune_request_parse(&request, "fp32 d16 nq16")))
     is_ok("fatune_tune", fatune_tune(session, &request, &options));
 }
 
