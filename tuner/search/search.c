@@ -222,6 +222,7 @@ static void descend(struct search *search, struct ft_compile_pool *pool) {
   if (search->in->options->effort != FT_EFFORT_NORMAL || search->in->measuring->patience == 0)
     return;
   if (search->summary->tried % 2 == 0) return;
+  if (search->summary->tried < search->known_count) return; /* or it would come before them */
   const int count = ft_contest_best(&search->contest, BEST_FEW, best);
   for (int n = 0; n < count; n++) {
     struct ft_config config = best[n]->trial.config;
