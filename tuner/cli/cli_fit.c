@@ -20,10 +20,12 @@ void cli_fit_tell(const struct ft_family *family, const struct ft_arch *arch,
     ft_text_add(text, "too few to rank requests held out");
     return;
   }
-  ft_text_add(text,
-              "rank correlation over requests held out %.2f (by hand %.2f), median error %.1f %% "
-              "(by hand %.1f %%)",
-              fit->rank, fit->rank_by_hand, 100 * fit->error, 100 * fit->error_by_hand);
+  if (!fit->used) ft_text_add(text, "rank correlation %.2f; a fit would have ", fit->rank_by_hand);
+  ft_text_add(text, "%s%.2f over requests held out, %.2f over kinds of requests held out",
+              fit->used ? "rank correlation " : "", fit->rank, fit->kind_rank);
+  if (fit->used) ft_text_add(text, " (by hand %.2f)", fit->rank_by_hand);
+  ft_text_add(text, ", a model without error %.2f; median error %.1f %%", fit->ceiling,
+              100 * (fit->used ? fit->error : fit->error_by_hand));
 }
 
 json_t *cli_fit_json(const struct ft_family *family, const struct ft_arch *arch) {
@@ -37,6 +39,9 @@ json_t *cli_fit_json(const struct ft_family *family, const struct ft_arch *arch)
   cli_json_set(object, "trials", json_integer(fit->trials));
   cli_json_set(object, "requests", json_integer(fit->requests));
   cli_json_set(object, "held_out_rank", known ? cli_json_real(fit->rank) : json_null());
+  cli_json_set(object, "kinds", json_integer(fit->kinds));
+  cli_json_set(object, "held_out_kind_rank", known ? cli_json_real(fit->kind_rank) : json_null());
+  cli_json_set(object, "rank_ceiling", known ? cli_json_real(fit->ceiling) : json_null());
   cli_json_set(object, "rank_by_hand", known ? cli_json_real(fit->rank_by_hand) : json_null());
   cli_json_set(object, "held_out_error", known ? cli_json_real(fit->error) : json_null());
   cli_json_set(object, "error_by_hand", known ? cli_json_real(fit->error_by_hand) : json_null());

@@ -47,23 +47,46 @@ static bool take_number(char **line, const char *before, double *number) {
   return *end == '\0' && isfinite(*number);
 }
 
-/* "NAME target=T used=1 trials=.. requests=.. rank_by_hand=.. rank=.. error_by_hand=.. error=.." */
+static bool take_text(char **line, const char *before, char *text, size_t room) {
+  const char *const word = take_word(line, before);
+  if (!word || strlen(word) >= room) return false;
+  snprintf(text, room, "%s", word);
+  return true;
+}
+
+/* "target=T used=1 dtypes=.. trials=.. ...", the words in this order. */
+static bool take_figures(char *line, struct ft_fit *fit) {
+  double counts[4];
+  static const char *const names[] = {"trials=", "requests=", "kinds="};
+  const struct {
+    const char *name;
+    double *figure;
+  } figures[] = {{"rank_by_hand=", &fit->rank_by_hand},
+                 {"rank=", &fit->rank},
+                 {"kind_rank=", &fit->kind_rank},
+                 {"ceiling=", &fit->ceiling},
+                 {"error_by_hand=", &fit->error_by_hand},
+                 {"error=", &fit->error},
+                 {"order=", &fit->order}};
+  if (!take_text(&line, "target=", fit->target, sizeof fit->target)) return false;
+  if (!take_number(&line, "used=", &counts[0])) return false;
+  if (!take_text(&line, "dtypes=", fit->dtypes, sizeof fit->dtypes)) return false;
+  for (int n = 0; n < FT_COUNT(names); n++)
+    if (!take_number(&line, names[n], &counts[n + 1])) return false;
+  for (int n = 0; n < FT_COUNT(figures); n++)
+    if (!take_number(&line, figures[n].name, figures[n].figure)) return false;
+  fit->used = counts[0] == 1;
+  fit->trials = (int)counts[1];
+  fit->requests = (int)counts[2];
+  fit->kinds = (int)counts[3];
+  return true;
+}
+
+/* "NAME", and its figures. */
 static bool read_family(char *line) {
-  double used, trials, requests;
   struct ft_fit fit = {0};
-  const char *const name = take_word(&line, ""), *const target = take_word(&line, "target=");
-  if (!name || !target || strlen(target) >= sizeof fit.target) return false;
-  snprintf(fit.target, sizeof fit.target, "%s", target);
-  if (!take_number(&line, "used=", &used) || !take_number(&line, "trials=", &trials) ||
-      !take_number(&line, "requests=", &requests) ||
-      !take_number(&line, "rank_by_hand=", &fit.rank_by_hand) ||
-      !take_number(&line, "rank=", &fit.rank) ||
-      !take_number(&line, "error_by_hand=", &fit.error_by_hand) ||
-      !take_number(&line, "error=", &fit.error))
-    return false;
-  fit.used = used == 1;
-  fit.trials = (int)trials;
-  fit.requests = (int)requests;
+  const char *const name = take_word(&line, "");
+  if (!name || !take_figures(line, &fit)) return false;
   fit.family = ft_family_named(name);
   if (!fit.family || find(fit.family, fit.target)) return false;
   const int values = values_before(fit.family, fit.family->knob_count);
@@ -128,7 +151,7 @@ static void read_line(char *line) {
 static void read_all(void) {
   for (const struct ft_template *file = ft_fits; file->name; file++) {
     for (size_t begin = 0; begin < file->length;) {
-      char line[256];
+      char line[512];
       const char *const at = file->text + begin, *const end =
                                                      memchr(at, '\n', file->length - begin);
       const size_t length = end ? (size_t)(end - at) : file->length - begin;
@@ -157,9 +180,21 @@ static double times(const double *coefficients, const double *settings) {
   return sum;
 }
 
+/* Whether the dtype is one of the words between commas. */
+static bool has_seen(const struct ft_fit *fit, enum ft_dtype dtype) {
+  const char *const name = ft_dtype_name(dtype);
+  const size_t length = strlen(name);
+  for (const char *word = fit->dtypes; word; word = strchr(word, ',')) {
+    word += *word == ',';
+    if (strncmp(word, name, length) == 0 && (word[length] == ',' || word[length] == '\0'))
+      return true;
+  }
+  return false;
+}
+
 double ft_fit_factor(const struct ft_fit *fit, const struct ft_modelled *of,
                      const struct ft_prediction *prediction) {
-  if (!fit || !fit->used) return 1;
+  if (!fit || !fit->used || !has_seen(fit, of->request->dtype)) return 1;
   const struct ft_features features = ft_features_of(of, prediction);
   double sum = 0;
   for (int n = 0; n < FT_TERMS; n++)

@@ -9,14 +9,19 @@
 /* The .fit files of the build. Ends with a row whose name is NULL. */
 extern const struct ft_template ft_fits[];
 
-/* Of one family on one target. Held out: requests that the coefficients have not seen. */
+/* Of one family on one target. Held out: what the coefficients have not seen. A kind: requests that
+ * differ in lengths, batch and heads alone. */
 struct ft_fit {
   const struct ft_family *family;
-  char target[16];      /* "sm_90" */
-  int trials, requests; /* that it was fitted to, or that were too few */
-  bool used;            /* false: the data is too thin, or no better; predictions by hand stay */
+  char target[16];             /* "sm_90" */
+  char dtypes[32];             /* "bf16,fp16": of other requests it says nothing */
+  int trials, requests, kinds; /* that it was fitted to, or that were too few */
+  bool used;                   /* false: the data is too thin, or no better; by hand it stays */
   double rank_by_hand, rank;   /* Spearman's correlation, mean over requests held out; 0: unknown */
-  double error_by_hand, error; /* median relative error of ratios of times, likewise */
+  double kind_rank;            /* the same where kinds are held out */
+  double ceiling;              /* what a model without error would have, for the times are noisy */
+  double error_by_hand, error; /* median relative error of ratios of times; requests held out */
+  double order; /* pairs of its own trials as measured less those the other way, of all pairs */
   double (*knobs)[FT_SETTINGS]; /* of each value searched of each knob, one after the other */
   double terms[FT_TERMS][FT_SETTINGS];
 };

@@ -10,7 +10,7 @@
 #include "tuner/model/model_families.h"
 
 /* A decode of 256 keys takes 4.5 us on an H200, an empty kernel in a graph 0.6. */
-static const double LAUNCH_US = 4;
+static const double LAUNCH_US = 2;
 
 static const struct ft_family_model *const models[] = {
     &ft_mma_forward_model,    &ft_wgmma_forward_model,        &ft_mma_backward_model,
@@ -24,25 +24,11 @@ static const struct ft_family_model *model_of(const struct ft_family *family) {
   return NULL;
 }
 
-/* Of a cluster that divides keys. On an H200 one of 16 x 256 threads takes 3.4 to 4.1 us more than
- * one of 8 x 256 at 256, 1024 and 4096 keys; one of 16 x 128 threads does not. */
-static double cluster_us(const struct ft_modelled *of) {
-  enum { THREADS = 2048 };
-  static const double LARGE_CLUSTER_US = 3.7;
-  const struct ft_family *const family = of->config->family;
-  for (int n = 0; n < family->knob_count; n++) {
-    if (strcmp(family->knobs[n].name, "split_keys") != 0) continue;
-    const struct ft_budget budget = ft_budget_of(of->request, of->config, of->arch);
-    return of->config->knobs[n] * budget.threads > THREADS ? LARGE_CLUSTER_US : 0;
-  }
-  return 0;
-}
-
 struct ft_prediction ft_model_by_hand(const struct ft_modelled *of) {
   const struct ft_family_model *const model = model_of(of->config->family);
   assert(model != NULL); /* a test asks every family */
   struct ft_prediction prediction = model->predict(of);
-  prediction.us += LAUNCH_US + cluster_us(of);
+  prediction.us += LAUNCH_US;
   return prediction;
 }
 

@@ -72,7 +72,7 @@ static struct step step_of(const struct ft_request *request, const struct ft_arc
   const double per_element =
       ELEMENT_INSTRUCTIONS + score->instructions + (request->dropout ? DROPOUT_INSTRUCTIONS : 0);
   const double mma_instructions =
-      ft_fragment_instructions(request->dtype) * m * n * depth / (16 * 8 * 16);
+      ft_fragment_instructions(request->dtype, 16) * m * n * depth / (16 * 8 * 16);
   step.issue = (m * n / 32 * per_element + mma_instructions + read / 512) / FT_ISSUE_PER_CLK +
                ft_read_cycles(m * n, score->reads);
   step.fixed = (k->deferred_dq ? 1 : 2) * BARRIER_LATENCY + k->query_parts * EXCHANGE_LATENCY +

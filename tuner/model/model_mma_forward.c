@@ -4,7 +4,8 @@
  *
  * One step (block_n keys of one block) costs cycles on each resource. The busiest resource sets the
  * pace; the others hide behind it as far as there are other warps to run meanwhile. Steps come in
- * waves of resident blocks. The constants were fitted to 800 timings of seven requests on an H200.
+ * waves of resident blocks, and a step lasts until the next K and V are there. The constants were
+ * fitted to 800 timings of seven requests on an H200; what loads take, to decodes.
  * On other GPUs they order candidates well, and order is all that the model is for. */
 #include <math.h>
 
@@ -30,6 +31,7 @@ static const double MMA_SHARE = 1 / 1.3;
 /* Cycles of one step of one block, by resource. */
 struct step {
   double mma, exp, issue, smem, l2, fixed;
+  struct ft_load load;
 };
 
 static struct step step_of(const struct ft_request *request, const struct ft_arch *arch,
@@ -56,7 +58,7 @@ static struct step step_of(const struct ft_request *request, const struct ft_arc
   const double per_element =
       SOFTMAX_INSTRUCTIONS + score->instructions + (request->dropout ? DROPOUT_INSTRUCTIONS : 0);
   const double mma_instructions =
-      ft_fragment_instructions(request->dtype) * m * n * (d + dv) / (16 * 8 * 16);
+      ft_fragment_instructions(request->dtype, rows) * m * n * (d + dv) / (16 * 8 * 16);
   /* Each warp turns what it multiplies by into its operands' dtype, two elements at a time. */
   const double widened = of_kv < bytes ? warps * own_keys * (d + dv) / 64 * WIDEN_INSTRUCTIONS : 0;
   step.issue =
@@ -88,26 +90,46 @@ static double step_cycles(const struct step *step, double resident,
   const double sum = mma + softmax + issue + step->smem + step->l2;
   const double exposed =
       (1 - hidden_share(warps_per_quarter, k->overlap_qk != 0)) * (sum - busiest);
-  return resident * (busiest + exposed) + step->fixed;
+  const double computed = resident * (busiest + exposed) + step->fixed;
+  /* While a step is computed, the next ones are on their way, one less than there are stages. */
+  const double ahead = k->stages - 1, loaded = resident * step->load.received;
+  if (ahead < 1) return fmax(computed + step->load.waited - step->load.received, loaded);
+  return fmax(computed, fmax(loaded, step->load.waited / ahead));
 }
 
 /* Cycles until the last block is done. Blocks of equal length come in full waves at full occupancy,
  * and the rest is spread evenly. Blocks of unequal length run longest first. A wave of them ends
  * uneven by one block at most, so nothing is rounded up, but all together never take less than the
  * longest. */
-static double cycles_of_all(const struct step *step, const struct ft_mma_forward_knobs *k,
-                            struct ft_walk walk, double blocks, double sms, double resident) {
+static double cycles_of_all(const struct ft_request *request, const struct step *step,
+                            const struct ft_mma_forward_knobs *k, struct ft_walk walk,
+                            double blocks, double sms, double resident) {
   const double waves = blocks / (sms * resident);
   const double at_full = step_cycles(step, resident, k);
   if (walk.longest > walk.mean) {
     const double per_sm = fmax(blocks / sms, ceil(blocks / sms) * (blocks < 4 * sms));
     const double even = per_sm * (walk.mean * at_full + BLOCK_LATENCY) / resident;
-    return fmax(even, walk.longest * step_cycles(step, 1, k) + BLOCK_LATENCY);
+    const double longest = walk.longest * step_cycles(step, 1, k) + BLOCK_LATENCY;
+    return ft_cycles_of_uneven(request, even, longest);
   }
   const double full = floor(waves);
   const double rest = ceil((waves - full) * resident - 1e-9);
   const double at_rest = rest > 0 ? step_cycles(step, rest, k) : 0;
-  return walk.mean * (full * at_full + at_rest) + (full + (rest > 0)) * BLOCK_LATENCY / resident;
+  /* The first blocks begin together. The start of later ones is hidden by those beside them. */
+  const double begun = 1 + fmax(0, full + (rest > 0) - 1) / resident;
+  return walk.mean * (full * at_full + at_rest) + begun * BLOCK_LATENCY;
+}
+
+/* Cycles until the last cluster is done. Those of a round begin and end together, so nothing hides
+ * a block's start. */
+static double cycles_of_clusters(const struct step *step, const struct ft_mma_forward_knobs *k,
+                                 const struct ft_arch *arch, struct ft_walk walk, double tiles,
+                                 double resident) {
+  const double at_once = ft_resident_clusters(arch, k->split_keys, resident);
+  const double rounds = ceil(tiles / at_once);
+  const double blocks = fmin(tiles, at_once) * k->split_keys;
+  const double beside = fmin(resident, ceil(blocks / fmax(1, arch->sm_count)));
+  return rounds * (walk.longest * step_cycles(step, beside, k) + BLOCK_LATENCY);
 }
 
 static struct ft_prediction predict(const struct ft_modelled *of) {
@@ -119,7 +141,7 @@ static struct ft_prediction predict(const struct ft_modelled *of) {
   struct ft_prediction prediction = {.occupancy = ft_budget_occupancy(&budget, arch, registers)};
   const double resident = fmax(1, prediction.occupancy), sms = fmax(1, arch->sm_count);
   const struct ft_score_cost score = ft_cost_with_visible(request, &of->score, of->score.score);
-  const struct step step = step_of(request, arch, k, &budget, &score, of->spill_bytes);
+  struct step step = step_of(request, arch, k, &budget, &score, of->spill_bytes);
   const int packed =
       ft_packed_heads(of->config, request->heads_q / request->heads_kv, request->seqlen_q);
   const struct ft_tiling tiling = {.block_m = k->block_m, .block_n = k->block_n, .packed = packed};
@@ -133,6 +155,13 @@ static struct ft_prediction predict(const struct ft_modelled *of) {
   }
   const struct ft_walk walk = divided.walk;
   const double blocks = tiles * divided.parts;
+  /* Where some multiprocessors have a block more than others, these read faster. */
+  const double beside = fmin(resident, ceil(blocks / sms));
+  step.load = ft_load_of(request, arch,
+                         &(struct ft_loads){.bytes = step.l2 * L2_BYTES_PER_CLK,
+                                            .steps = blocks * walk.mean,
+                                            .busy = fmin(sms, blocks / beside),
+                                            .beside = L2_BYTES_PER_CLK});
   const double scale = blocks * walk.mean / sms / ft_cycles_per_us(arch); /* of a step -> of all */
   prediction.waves = blocks / (sms * resident);
   prediction.mma_us = scale * step.mma;
@@ -141,8 +170,13 @@ static struct ft_prediction predict(const struct ft_modelled *of) {
   prediction.smem_us = scale * step.smem;
   prediction.l2_us = scale * step.l2;
   prediction.dram_us = ft_compulsory_us(request, arch);
-  const double cycles = cycles_of_all(&step, k, walk, blocks, sms, resident);
-  prediction.us = fmax(cycles / ft_cycles_per_us(arch), prediction.dram_us) + divided.merge_us;
+  const double cycles = k->split_keys > 1
+                            ? cycles_of_clusters(&step, k, arch, walk, tiles, resident)
+                            : cycles_of_all(request, &step, k, walk, blocks, sms, resident);
+  /* Nothing hides Q of the first wave, nor O of the last one. */
+  const double exposed_us = ft_rows_us(request, arch) / fmax(1, prediction.waves);
+  const double us = cycles / ft_cycles_per_us(arch) + exposed_us;
+  prediction.us = fmax(us, prediction.dram_us) + divided.merge_us;
   return prediction;
 }
 

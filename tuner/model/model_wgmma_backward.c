@@ -6,7 +6,8 @@
  * hide each other in part. Shared memory is counted in wavefronts, 128 bytes a clock: a product of
  * depth 16 takes N / 4 for B and, where A is in shared memory, 16 for each 64 rows of A. The
  * constants were set by hand beside a prototype's steps on an H200 (2867, 1975 and 3190 cycles with
- * d = 64 of 192 and 128 keys and d = 128). */
+ * d = 64 of 192 and 128 keys and d = 128), and beside the variants that bench/ledger.md tells of.
+ */
 #include <math.h>
 
 #include "generator/families/wgmma_backward.h"
@@ -15,22 +16,31 @@
 #include "tuner/model/walk.h"
 
 enum {
-  MMA_FLOPS_PER_CLK = 4096, /* dense, per multiprocessor: data sheets of the H100 */
-  L2_BYTES_PER_CLK = 64,    /* per multiprocessor; adds are slower than loads */
-  STEP_INSTRUCTIONS = 15,   /* per element of S: the pointwise work, addresses, waits */
-  A_WAVEFRONTS = 16,        /* of 64 rows and a depth of 16, from shared memory */
-  FRAGMENT_WAVEFRONTS = 4,  /* of ldmatrix, stmatrix and stores of 16 bytes by a warp */
-  STEP_LATENCY = 300,       /* barriers, products' start and end */
-  BLOCK_LATENCY = 5000,     /* a block's start and end: K and V, the write of dK and dV */
-  TILE_LATENCY = 2600       /* from one key tile to the next in a block that has several */
+  MMA_FLOPS_PER_CLK = 4096,  /* dense, per multiprocessor: data sheets of the H100 */
+  L2_BYTES_PER_CLK = 64,     /* per multiprocessor; adds are slower than loads */
+  STEP_INSTRUCTIONS = 15,    /* per element of S: the pointwise work, addresses, waits */
+  DROPOUT_INSTRUCTIONS = 12, /* the same: 399 of a consumer's step of 32 elements a thread */
+  A_WAVEFRONTS = 16,         /* of 64 rows and a depth of 16, from shared memory */
+  FRAGMENT_WAVEFRONTS = 4,   /* of ldmatrix, stmatrix and stores of 16 bytes by a warp */
+  STEP_LATENCY = 150,        /* of each consumer: barriers, products' start and end */
+  BLOCK_LATENCY = 5000,      /* a block's start and end: K and V, the write of dK and dV */
+  STORE_LATENCY = 900,       /* of these, where dK and dV go by way of shared memory */
+  EARLY_LATENCY = 700,       /* added: a block says that its dQ is done */
+  TILE_LATENCY = 2600        /* from one key tile to the next in a block that has several */
 };
 
-static const double SHARPNESS = 4;          /* how well tensor cores and shared memory overlap */
-static const double PACING = 0.98;          /* of consumers that are kept out of step */
-static const double LOADER = 1.005;         /* of a warpgroup that does nothing but load */
-static const double PERSISTENT = 1.015;     /* of the loop over key tiles: instructions of a step */
-static const double SPILLS = 1.5;           /* registers do not suffice: products one by one */
+static const double SHARPNESS = 6;   /* how well the parts of a step overlap */
+static const double POINTWISE = 1.5; /* factor of a consumer's pointwise work: its own waits */
+static const double FILL = 0.7;      /* steps: the first of a tile has none before it to hide in */
+static const double PACING = 0.98;   /* of consumers that are kept out of step */
+static const double DROPOUT_TURNS = 0.975; /* of turns besides, where pointwise work is long */
+static const double LOADS_BESIDE_DQ = 1.1; /* a load is asked for after the dQ of a step */
+static const double PERSISTENT = 1.03; /* of the loop over key tiles: 448 instructions for 425 */
+static const double EARLY_SHARE = 0.6; /* of the last kernel, done where no key tile is left, if
+                                          all end together; short tiles at the end leave none */
+static const double SPILLS = 1.5;      /* registers do not suffice: products one by one */
 static const double NEEDLESS_STAGE = 1.003; /* each */
+static const double DIVIDED = 1.02;         /* of a kernel that can divide walks */
 
 /* Cycles of one step of one block, by resource. */
 struct step {
@@ -70,13 +80,15 @@ static struct step step_of(const struct ft_request *request,
   const double spilled = 2.0 * spill_bytes * budget->threads / FT_SMEM_BYTES_PER_CLK;
   step.smem = product_wavefronts(k, own) + thread_wavefronts(k, own) + spilled;
   step.l2 = (m * (request->head_dim + request->head_dim_v) * 2 + m * d * 4) / L2_BYTES_PER_CLK;
-  step.issue = m * n / 32 * (STEP_INSTRUCTIONS + score->instructions) / FT_ISSUE_PER_CLK +
-               ft_read_cycles(m * n, score->reads);
-  const double both = pow(pow(step.mma, SHARPNESS) + pow(step.smem, SHARPNESS), 1 / SHARPNESS);
-  const double chain = (step.mma * 0.8 + 2 * (step.exp + step.issue)) / own->consumers;
-  step.all = fmax(fmax(both, chain), step.l2) + STEP_LATENCY;
+  const double per_element =
+      STEP_INSTRUCTIONS + score->instructions + (request->dropout ? DROPOUT_INSTRUCTIONS : 0);
+  step.issue = m * n / 32 * per_element / FT_ISSUE_PER_CLK + ft_read_cycles(m * n, score->reads);
+  const double chain = (step.mma * 0.8 + POINTWISE * (step.exp + step.issue)) / own->consumers;
+  const double sum = pow(step.mma, SHARPNESS) + pow(step.smem, SHARPNESS) + pow(chain, SHARPNESS);
+  step.all = fmax(pow(sum, 1 / SHARPNESS), step.l2) + STEP_LATENCY * own->consumers;
   if (k->pacing) step.all *= PACING;
-  if (!k->loads_beside_dq) step.all *= LOADER;
+  if (k->pacing == 2 && request->dropout) step.all *= DROPOUT_TURNS;
+  if (k->loads_beside_dq) step.all *= LOADS_BESIDE_DQ;
   if (k->persistent) step.all *= PERSISTENT;
   step.all *= pow(NEEDLESS_STAGE, k->q_stages + k->ds_stages - 4);
   if (budget->regs_estimate > budget->regs_limit) step.all *= SPILLS;
@@ -84,10 +96,18 @@ static struct step step_of(const struct ft_request *request,
 }
 
 /* The first and the last kernel: what they read and write. */
-static double other_kernels_us(const struct ft_request *request, const struct ft_arch *arch) {
+static double other_kernels_us(const struct ft_request *request, const struct ft_arch *arch,
+                               const struct ft_wgmma_backward_knobs *k, struct ft_walk walk) {
   const double queries = (double)request->batch * request->heads_q * (double)request->seqlen_q;
   const double d = request->head_dim, dv = request->head_dim_v;
-  return queries * (dv * 4 + d * 8 + d * 2) / ft_dram_bytes_per_us(arch);
+  const double alike = fmax(0, 2 * walk.mean / fmax(1, walk.longest) - 1);
+  const double last = (d * 4 + d * 2) * (k->early_dq ? 1 - EARLY_SHARE * alike : 1);
+  return queries * (dv * 4 + d * 4 + last) / ft_dram_bytes_per_us(arch);
+}
+
+static double block_latency(const struct ft_wgmma_backward_knobs *k) {
+  const double latency = k->direct_store ? BLOCK_LATENCY - STORE_LATENCY : BLOCK_LATENCY;
+  return latency + (k->early_dq ? EARLY_LATENCY : 0);
 }
 
 static struct ft_prediction predict(const struct ft_modelled *of) {
@@ -111,16 +131,21 @@ static struct ft_prediction predict(const struct ft_modelled *of) {
   prediction.issue_us = scale * step.issue;
   prediction.smem_us = scale * step.smem;
   prediction.l2_us = scale * step.l2;
-  const double others = other_kernels_us(request, arch);
+  const double others = other_kernels_us(request, arch, k, walk);
   prediction.dram_us = 2 * ft_compulsory_us(request, arch) + others;
 
   /* Blocks that are alike end together; of others the longest come first. */
   const bool differ = walk.longest > walk.mean;
   const double rounds = differ ? prediction.waves : ceil(prediction.waves);
   const double even =
-      rounds * (walk.mean * step.all + (k->persistent ? TILE_LATENCY : BLOCK_LATENCY));
-  const double longest = walk.longest * step.all + BLOCK_LATENCY;
-  prediction.us = fmax(fmax(even, longest) / cycles_per_us + others, prediction.dram_us);
+      rounds * ((walk.mean + FILL) * step.all + (k->persistent ? TILE_LATENCY : block_latency(k)));
+  const double longest = (walk.longest + FILL) * step.all + block_latency(k);
+  double cycles = fmax(even, longest);
+  /* What a mask keeps of each column is not known. That it keeps all of one is as likely as not. */
+  if (request->mask_rows > 0 && k->part_steps == 0)
+    cycles = (cycles + fmax(even, walk.longest / request->mask_density * step.all)) / 2;
+  if (k->part_steps > 0) cycles *= DIVIDED;
+  prediction.us = fmax(cycles / cycles_per_us + others, prediction.dram_us);
   return prediction;
 }
 

@@ -53,6 +53,7 @@ static const double KV_LATENCY = 2100;    /* of K and V, for the stages to cover
 static const double TMA_STORE = 220;      /* of a consumer's O through shared memory */
 static const double DIRECT_STORE = 3;     /* of a column of O from registers */
 static const double MULTICAST_TILE = 800; /* the two blocks wait for each other */
+static const double BEGIN = 1800;         /* of a block: barriers, tensor maps */
 static const double SKIPPED_STEP = 0.25;  /* of a step, to a warpgroup that skips it */
 static const double RAGGED_TILES =
     1.6; /* tiles that some block takes above the mean, longest first */
@@ -65,7 +66,7 @@ static const double OTHER_TURNS =
 static const double FLOAT_MAX = 1.006;
 static const double NEVER_WON = 1.06;          /* polynomials, O rescaled in every step */
 static const double WALK_UP = 1.006;           /* as good */
-static const double P_IN_SMEM = 1.04;          /* for the larger tile that it allows */
+static const double P_IN_SMEM = 1.01;          /* for the larger tile that it allows */
 static const double TURNS_BY_SOFTMAX = 1.01;   /* even at d = 64, behind at 128 */
 static const double NEEDLESS_STAGE = 1.01;     /* each */
 static const double MULTICAST = 1.01;          /* of blocks with 2 or 4 consumers */
@@ -76,7 +77,8 @@ static const double SERIALISED = 1.5; /* registers do not suffice: spills, produ
 /* Cycles of one step of a block, by resource and in all. */
 struct step {
   double mma, exp, issue, smem, l2, all;
-  double reads; /* for which a score waits */
+  double reads;  /* for which a score waits */
+  double loaded; /* bytes of K and V */
 };
 
 static double element_instructions(const struct ft_request *request,
@@ -131,6 +133,7 @@ static struct step step_of(const struct ft_request *request, const struct ft_wgm
   step.smem = (read + written + spilled) / FT_SMEM_BYTES_PER_CLK;
   const double loaded = n * (request->head_dim + request->head_dim_v) * bytes / (1 + k->multicast);
   step.l2 = loaded / L2_BYTES_PER_CLK;
+  step.loaded = loaded;
   step.all = step_cycles(&step, consumers, STEP_LATENCY + k->p_in_smem * P_LATENCY);
   return step;
 }
@@ -141,6 +144,7 @@ struct tiles {
   double steps;       /* of the mean tile, without those that its warpgroups skip */
   double batch_heads; /* packed heads count as one */
   double of_a_head;   /* tiles of each batch_head, or parts of them */
+  double whole;       /* tiles of all heads, before any is divided */
   double merge_us;    /* that parts cost besides */
 };
 
@@ -167,6 +171,7 @@ static double tile_cycles(const struct ft_request *request, const struct ft_arch
   double cycles = TILE_LATENCY + EXPOSED * (q + o) + own->consumers * store;
   if (!k->overlap_tiles) cycles += LONE_STEP * step;
   if (k->multicast) cycles += MULTICAST_TILE;
+  if (k->split_keys > 1) cycles += BEGIN; /* each block has one part */
   cycles += fmax(0, KV_LATENCY - (k->stages - 1) * step);
   /* The tile before may be shorter or longer. */
   const double steps = tiles->steps;
@@ -198,6 +203,7 @@ static struct tiles tiles_of(const struct ft_request *request, const struct ft_a
       .batch_heads = (double)request->batch * request->heads_q / packed,
       .of_a_head = ceil((double)request->seqlen_q * packed / k->block_m),
   };
+  tiles.whole = tiles.of_a_head * tiles.batch_heads;
   if (!k->split_keys) return tiles;
   struct ft_walks walks = {0};
   ft_wgmma_forward_walks(&walks, request, config, budget);
@@ -212,9 +218,11 @@ static struct tiles tiles_of(const struct ft_request *request, const struct ft_a
 /* Tiles of the block that has most, for which the others wait. Tiles of equal length are dealt out
  * one by one. Others are dealt out in balanced pairs, a long with a short one, and in the end one
  * by one; or longest first. */
-static double most_tiles(const struct ft_request *request, const struct ft_wgmma_forward_knobs *k,
-                         const struct tiles *tiles, double sms) {
+static double most_tiles(const struct ft_request *request, const struct ft_arch *arch,
+                         const struct ft_wgmma_forward_knobs *k, const struct tiles *tiles) {
+  const double sms = fmax(1, arch->sm_count);
   const double all = tiles->of_a_head * tiles->batch_heads;
+  if (k->split_keys > 1) return ceil(tiles->whole / ft_resident_clusters(arch, k->split_keys, 1));
   if (!ft_request_tiles_differ(request)) {
     const double blocks = 1 + k->multicast; /* blocks of a cluster; each takes a tile */
     const double of_a_cluster = ceil(tiles->of_a_head / blocks) * tiles->batch_heads;
@@ -223,6 +231,19 @@ static double most_tiles(const struct ft_request *request, const struct ft_wgmma
   if (all <= sms) return 1;
   if (tiles->merge_us > 0) return ceil(all / sms); /* parts are alike */
   return all / sms + (k->lpt || k->split_keys ? RAGGED_TILES : EVENED_TILES);
+}
+
+/* The least that a step takes, by how many are on their way. K's place is free before V's. */
+static double load_cycles(const struct ft_request *request, const struct ft_arch *arch,
+                          const struct ft_wgmma_forward_knobs *k, const struct step *step,
+                          const struct tiles *tiles) {
+  const double all = tiles->of_a_head * tiles->batch_heads;
+  const struct ft_loads loads = {.bytes = step->loaded,
+                                 .steps = all * tiles->walk.mean,
+                                 .busy = fmin(fmax(1, arch->sm_count), all),
+                                 .beside = L2_BYTES_PER_CLK};
+  const struct ft_load load = ft_load_of(request, arch, &loads);
+  return fmax(load.received, load.waited / (k->stages - 0.5));
 }
 
 static double multicast_factor(const struct ft_wgmma_forward_knobs *k,
@@ -259,9 +280,10 @@ static struct ft_prediction predict(const struct ft_modelled *of) {
   const struct ft_wgmma_forward_knobs *const k = ft_wgmma_forward_knobs(of->config);
   const struct ft_budget budget = ft_budget_of(request, of->config, arch);
   const struct ft_score_cost score = ft_cost_with_visible(request, &of->score, of->score.exponent);
-  const struct step step = step_of(request, k, &budget, &score, of->spill_bytes);
+  struct step step = step_of(request, k, &budget, &score, of->spill_bytes);
   const struct tiles tiles = tiles_of(request, arch, of->config, &budget);
   const double all = tiles.of_a_head * tiles.batch_heads, sms = fmax(1, arch->sm_count);
+  step.all = fmax(step.all, load_cycles(request, arch, k, &step, &tiles));
   const double cycles_per_us = ft_cycles_per_us(arch);
   const double scale = all * tiles.steps / sms / cycles_per_us; /* cycles of a step -> us of all */
   struct ft_prediction prediction = {
@@ -277,8 +299,9 @@ static struct ft_prediction predict(const struct ft_modelled *of) {
   const double tile =
       tiles.steps * step.all + tile_cycles(request, arch, k, &budget, step.all, &tiles);
   const double longest = tile + (tiles.walk.longest - tiles.walk.mean) * step.all;
-  const double cycles = fmax(most_tiles(request, k, &tiles, sms) * tile, longest);
-  const double us = cycles / cycles_per_us;
+  const double cycles =
+      ft_cycles_of_uneven(request, most_tiles(request, arch, k, &tiles) * tile, longest);
+  const double us = (cycles + (k->split_keys > 1 ? 0 : BEGIN)) / cycles_per_us;
   prediction.us = fmax(us * factor_of_choices(request, k, &budget, step.all), prediction.dram_us) +
                   tiles.merge_us;
   return prediction;

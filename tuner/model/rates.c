@@ -2,6 +2,14 @@
  * in -> out: arch, request -> rates, microseconds. */
 #include "tuner/model/rates.h"
 
+#include <math.h>
+
+/* An H200's, from decodes of 65536 keys with one step on its way: 2680 cycles a step of 32 KiB
+ * where all multiprocessors read, 1690 where 64 do. */
+static const double DRAM_LATENCY = 670;
+static const double DRAM_SHARE = 0.89;     /* of its rate that a kernel which only reads reaches */
+static const double SM_BYTES_PER_CLK = 32; /* that a multiprocessor loads, however idle the rest */
+
 double ft_or_default(double value, double otherwise) {
   return value > 0 ? value : otherwise;
 }
@@ -26,9 +34,35 @@ double ft_compulsory_us(const struct ft_request *request, const struct ft_arch *
   return bytes / ft_dram_bytes_per_us(arch);
 }
 
-double ft_fragment_instructions(enum ft_dtype dtype) {
-  if (dtype == FT_FP32) return 22;
-  return dtype == FT_TF32 ? 6 : 1;
+double ft_rows_us(const struct ft_request *request, const struct ft_arch *arch) {
+  const double rows = (double)request->batch * request->heads_q * (double)request->seqlen_q;
+  const double bytes = request->head_dim * (double)ft_dtype_bytes(request->dtype) +
+                       request->head_dim_v * (double)ft_dtype_bytes(ft_output_dtype(request));
+  return rows * bytes / (DRAM_SHARE * ft_dram_bytes_per_us(arch));
+}
+
+struct ft_load ft_load_of(const struct ft_request *request, const struct ft_arch *arch,
+                          const struct ft_loads *loads) {
+  const double keys = (double)request->batch * request->heads_kv * (double)request->seqlen_k;
+  const double once =
+      keys * (request->head_dim + request->head_dim_v) * ft_dtype_bytes(ft_kv_dtype(request));
+  const double density = request->mask_rows > 0 ? request->mask_density : 1;
+  const double cold = fmin(1, once * density / fmax(1, loads->bytes * loads->steps));
+  const double of_dram = DRAM_SHARE * ft_dram_bytes_per_us(arch) / ft_cycles_per_us(arch);
+  const double rate = fmin(SM_BYTES_PER_CLK, of_dram / fmax(1, loads->busy));
+  const double received = loads->bytes * (cold / rate + (1 - cold) / loads->beside);
+  return (struct ft_load){.waited = cold * DRAM_LATENCY + received, .received = received};
+}
+
+double ft_resident_clusters(const struct ft_arch *arch, double blocks, double resident) {
+  const double sms = fmax(1, arch->sm_count), usable = blocks > 2 ? sms * 10 / 11 : sms;
+  return fmax(1, floor(usable * resident / fmax(1, blocks)));
+}
+
+double ft_fragment_instructions(enum ft_dtype dtype, double rows) {
+  const double share = 16 / fmax(16, rows); /* of what is done once for all rows */
+  if (dtype == FT_FP32) return 6 + 4 + 12 * share;
+  return dtype == FT_TF32 ? 2 + 1 + 3 * share : 1;
 }
 
 struct ft_score_cost ft_cost_with_visible(const struct ft_request *request,

@@ -21,9 +21,34 @@ double ft_dram_bytes_per_us(const struct ft_arch *arch);
 /* Microseconds to read Q, K, V and to write O, LSE once. */
 double ft_compulsory_us(const struct ft_request *request, const struct ft_arch *arch);
 
-/* Instructions of mma.sync and for its operands, of a product of 16 x 16 by 16 x 8: of fp32 six
- * mma.sync, and each operand is divided into two numbers of TF32. */
-double ft_fragment_instructions(enum ft_dtype dtype);
+/* Microseconds in which Q comes to all blocks and O goes. */
+double ft_rows_us(const struct ft_request *request, const struct ft_arch *arch);
+
+/* How K and V come to the blocks of a launch. */
+struct ft_loads {
+  double bytes;  /* of a step */
+  double steps;  /* of all blocks */
+  double busy;   /* multiprocessors that have blocks */
+  double beside; /* bytes a cycle of a multiprocessor, of what L2 holds */
+};
+
+/* Cycles that one step's K and V take, from being asked for to being there, and the part of them in
+ * which a multiprocessor receives nothing else. Of all that blocks read, as much comes from DRAM as
+ * K and V have bytes; L2 has the rest. */
+struct ft_load {
+  double waited, received;
+};
+struct ft_load ft_load_of(const struct ft_request *request, const struct ft_arch *arch,
+                          const struct ft_loads *loads);
+
+/* Clusters of so many blocks that are resident at once. All blocks of a cluster are in one GPC,
+ * which leaves some multiprocessors idle. */
+double ft_resident_clusters(const struct ft_arch *arch, double blocks, double resident);
+
+/* Instructions of mma.sync and for its operands, of a product of 16 x 16 by 16 x 8, in a warp with
+ * so many rows: of fp32 six mma.sync, and each operand is divided into two numbers of TF32. Those
+ * of K and V serve all rows of the warp. */
+double ft_fragment_instructions(enum ft_dtype dtype, double rows);
 
 /* What an element costs a kernel that makes `of` it, with what hides keys; under a block mask few
  * elements are asked whether they are seen. */

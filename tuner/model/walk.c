@@ -7,6 +7,9 @@
 
 #include "generator/visibility.h"
 
+/* Of sequences of different lengths only the device knows the longest. In units of the mean one. */
+static const double MIXED_LONGEST = 2;
+
 struct walked {
   struct ft_visibility visibility;
   struct ft_tiling tiling;
@@ -44,6 +47,7 @@ static struct ft_walk walk(const struct ft_request *request, const struct walked
     walk.mean += steps / (double)samples;
     walk.longest = fmax(walk.longest, steps);
   }
+  if (request->ragged) walk.longest = fmax(walk.longest, MIXED_LONGEST * walk.mean);
   return walk;
 }
 
@@ -57,6 +61,12 @@ struct ft_walk ft_walk_of_keys(const struct ft_request *request, struct ft_tilin
   const struct ft_walk of_a_head = walk(request, &it, tiling.block_n, steps_of_key_tile);
   const double heads = (double)request->heads_q / request->heads_kv;
   return (struct ft_walk){of_a_head.mean * heads, of_a_head.longest * heads};
+}
+
+double ft_cycles_of_uneven(const struct ft_request *request, double even, double longest) {
+  enum { FEW_QUERIES = 16 }; /* of a sequence, in the mean */
+  const double all = fmax(even, longest);
+  return request->ragged && request->seqlen_q < FEW_QUERIES ? (all + longest) / 2 : all;
 }
 
 struct ft_divided_walk ft_divide_walk(const struct ft_request *request, const struct ft_arch *arch,

@@ -23,6 +23,11 @@ struct ft_walk ft_walk_of_queries(const struct ft_request *request, struct ft_ti
  * the other. */
 struct ft_walk ft_walk_of_keys(const struct ft_request *request, struct ft_tiling tiling);
 
+/* Cycles of a launch whose even share of all walks, and whose longest walk, take so many. Where
+ * packed sequences have few queries, these may all be of a few sequences, and then the longest walk
+ * is what is left. As nobody knows, this is taken to be as likely as not. */
+double ft_cycles_of_uneven(const struct ft_request *request, double even, double longest);
+
 /* What becomes of the walks of a request's tiles when they are divided into parts (generator/
  * key_parts.h): the walk of a part, and how many parts the mean tile has. walks: with what the
  * family says; the rest is filled in. */
