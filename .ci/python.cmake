@@ -1,10 +1,10 @@
-# python.cmake: the compiled part of the Python package (python/binding.c, node.c). It lies beside the library, and in the folder
+# python.cmake: the compiled part of the Python package (python/binding.c, node.c, recent.c). It lies beside the library, and in the folder
 # of the wheel. Python's stable ABI: one file for all from 3.9 on.
 find_package(Python3 QUIET COMPONENTS Interpreter Development.Module)
 if(NOT Python3_Development.Module_FOUND)
   message(STATUS "no Python.h: the Python package will go by ctypes alone")
 elseif(NOT FATUNE_SANITIZE)
-  add_library(python_binding MODULE python/binding.c python/node.c)
+  add_library(python_binding MODULE python/binding.c python/node.c python/recent.c)
   target_include_directories(python_binding SYSTEM PRIVATE ${Python3_INCLUDE_DIRS})
   target_link_libraries(python_binding PRIVATE fatune_flags)
   target_compile_options(python_binding PRIVATE -fexceptions) # what PyTorch throws passes node.c

@@ -20,13 +20,15 @@ void free_object(PyObject *self) {
   Py_DECREF(type);
 }
 
-/* ---- Exchange(capsule, type, current_device, set_device): how tensors of a type are read ---- */
+/* ---- Exchange(capsule, type, current_device, set_device, torch): how tensors of a type are read
+ * ---- */
 
 static uint64_t address_of(const struct dl_tensor *tensor) {
   return (uintptr_t)tensor->data + tensor->byte_offset;
 }
 
-static bool add_to_key(const struct exchange *exchange, PyObject *object, int64_t *key) {
+static bool add_to_key(const struct exchange *exchange, PyObject *object, int64_t *key,
+                       uint64_t *address) {
   struct dl_tensor tensor;
   if ((PyObject *)Py_TYPE(object) != exchange->type) return false;
   if (exchange->api->tensor_of(object, &tensor)) {
@@ -38,6 +40,17 @@ static bool add_to_key(const struct exchange *exchange, PyObject *object, int64_
   key[1] = (int64_t)tensor.code << 32 | (int64_t)tensor.bits << 16 | tensor.lanes;
   memcpy(key + 2, tensor.shape, DIMS * sizeof *key);
   memcpy(key + 2 + DIMS, tensor.strides, DIMS * sizeof *key);
+  *address = address_of(&tensor);
+  return true;
+}
+
+bool read_key(const struct exchange *exchange, PyObject *tensors, Py_ssize_t first, int64_t *key,
+              uint64_t *addresses) {
+  if (PyTuple_Size(tensors) < first + TENSORS) return false;
+  for (Py_ssize_t n = 0; n < TENSORS; n++)
+    if (!add_to_key(exchange, PyTuple_GetItem(tensors, first + n), key + n * TENSOR_WORDS,
+                    addresses + n))
+      return false;
   return true;
 }
 
@@ -45,23 +58,29 @@ static bool add_to_key(const struct exchange *exchange, PyObject *object, int64_
 static PyObject *exchange_key(PyObject *self, PyObject *args) {
   const struct exchange *const exchange = (struct exchange *)self;
   int64_t key[TENSORS * TENSOR_WORDS];
+  uint64_t addresses[TENSORS];
   if (PyTuple_Size(args) != TENSORS) {
     PyErr_SetString(PyExc_TypeError, "key() takes q, k, v");
     return NULL;
   }
-  for (Py_ssize_t n = 0; n < TENSORS; n++)
-    if (!add_to_key(exchange, PyTuple_GetItem(args, n), key + n * TENSOR_WORDS)) Py_RETURN_NONE;
+  if (!read_key(exchange, args, 0, key, addresses)) Py_RETURN_NONE;
   return PyBytes_FromStringAndSize((const char *)key, sizeof key);
 }
 
 static PyObject *exchange_new(PyTypeObject *type, PyObject *args, PyObject *names) {
-  PyObject *capsule, *of, *current, *set;
+  PyObject *capsule, *of, *current, *set, *torch = NULL;
   (void)names;
-  if (!PyArg_ParseTuple(args, "OOOO", &capsule, &of, &current, &set)) return NULL;
+  if (!PyArg_ParseTuple(args, "OOOO|O!", &capsule, &of, &current, &set, &PyTuple_Type, &torch))
+    return NULL;
   const struct dl_exchange *const api = PyCapsule_GetPointer(capsule, "dlpack_exchange_api");
   if (!api) return NULL;
   if (api->major != 1 || !api->tensor_of || !api->current_stream) {
     PyErr_SetString(PyExc_NotImplementedError, "DLPack's exchange API is not of version 1, whole");
+    return NULL;
+  }
+  if (torch && PyTuple_Size(torch) < WATCHERS) {
+    PyErr_SetString(PyExc_ValueError,
+                    "torch has fewer functions than empty_like, is_grad_enabled, check");
     return NULL;
   }
   struct exchange *const exchange = (struct exchange *)new_object(type);
@@ -70,6 +89,7 @@ static PyObject *exchange_new(PyTypeObject *type, PyObject *args, PyObject *name
   exchange->type = of;
   exchange->current_device = current;
   exchange->set_device = set;
+  exchange->torch = torch;
   exchange->held = args;
   Py_INCREF(args);
   return (PyObject *)exchange;
@@ -170,8 +190,8 @@ static bool read_tensor(const struct prepared *prepared, PyObject *object,
   return prepared->exchange->api->tensor_of(object, tensor) == 0;
 }
 
-static bool set_address(const struct prepared *prepared, int n, PyObject *object,
-                        fatune_arguments *arguments) {
+bool set_address(const struct prepared *prepared, int n, PyObject *object,
+                 fatune_arguments *arguments) {
   struct dl_tensor tensor;
   uint64_t address = 0;
   if (object != Py_None) {
@@ -244,8 +264,8 @@ static bool enter(const struct prepared *prepared, int *before) {
   return call_with(prepared->exchange->set_device, device);
 }
 
-static bool launch(const struct prepared *prepared, const fatune_arguments *arguments,
-                   int *status) {
+bool launch_prepared(const struct prepared *prepared, const fatune_arguments *arguments,
+                     int *status) {
   void *stream = NULL;
   int before = -1;
   if (prepared->device >= 0) {
@@ -275,7 +295,7 @@ static PyObject *prepared_run(PyObject *self, PyObject *args) {
        !set_seed(prepared, PyTuple_GetItem(args, count + 1), &arguments.offset,
                  &arguments.offset_device)))
     return NULL;
-  return launch(prepared, &arguments, &status) ? PyLong_FromLong(status) : NULL;
+  return launch_prepared(prepared, &arguments, &status) ? PyLong_FromLong(status) : NULL;
 }
 
 static PyMethodDef prepared_methods[] = {{"run", prepared_run, METH_VARARGS, NULL}, {0}};
@@ -291,9 +311,9 @@ static PyType_Spec prepared_spec = {.name = "fatune._binding.Prepared",
 /* ---- the module ---- */
 
 static int add_types(PyObject *module) {
-  PyType_Spec *const specs[] = {&exchange_spec, &prepared_spec, &pair_spec};
-  const char *const names[] = {"Exchange", "Prepared", "Pair"};
-  for (int n = 0; n < 3; n++) {
+  PyType_Spec *const specs[] = {&exchange_spec, &prepared_spec, &pair_spec, &kind_spec};
+  const char *const names[] = {"Exchange", "Prepared", "Pair", "Kind"};
+  for (int n = 0; n < 4; n++) {
     PyObject *const type = PyType_FromSpec(specs[n]);
     if (!type) return -1;
     const int status = PyModule_AddObject(module, names[n], type); /* takes the reference */
@@ -306,7 +326,8 @@ static int add_types(PyObject *module) {
 PyMODINIT_FUNC PyInit__binding(void);
 PyMODINIT_FUNC PyInit__binding(void) {
   static PyModuleDef_Slot slots[] = {{Py_mod_exec, (void *)add_types}, {0, NULL}};
-  static PyMethodDef functions[] = {{"serve_torch", serve_torch, METH_VARARGS, NULL}, {0}};
+  static PyMethodDef functions[] = {
+      {"serve_torch", serve_torch, METH_VARARGS, NULL}, {"again", again, METH_VARARGS, NULL}, {0}};
   static PyModuleDef definition = {.m_base = PyModuleDef_HEAD_INIT,
                                    .m_name = "_binding",
                                    .m_methods = functions,

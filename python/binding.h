@@ -30,16 +30,22 @@ struct dl_exchange {
   int (*current_stream)(int32_t device_type, int32_t device_id, void **stream);
 };
 
-/* ---- Exchange(capsule, type, current_device, set_device): how tensors of a type are read ---- */
+/* ---- Exchange(capsule, type, current_device, set_device, torch): how tensors of a type are read
+ * ---- */
 
 enum { TENSORS = 3, DIMS = 4, TENSOR_WORDS = 2 + 2 * DIMS };
+
+/* Functions in torch: empty_like(tensor), is_grad_enabled(), check(status), which raises it, and
+ * any number that say whether somebody wants to see operators in place of addresses. */
+enum { EMPTY_LIKE, IS_GRAD_ENABLED, CHECK, WATCHERS };
 
 /* current_device() and set_device(number) are of the thread; None where there is but one device. */
 struct exchange {
   PyObject_HEAD;
   const struct dl_exchange *api;
   PyObject *type, *current_device, *set_device;
-  PyObject *held; /* the arguments it was made of, these among them */
+  PyObject *torch; /* a tuple; NULL: Python makes each call */
+  PyObject *held;  /* the arguments it was made of, these among them */
 };
 
 /* ---- Prepared: one kind of run ---- */
@@ -60,12 +66,23 @@ struct prepared {
   fatune_arguments arguments;
 };
 
+/* Sizes, strides, dtypes and devices of q, k and v, which begin in a tuple there; false: they
+ * cannot be read so. */
+bool read_key(const struct exchange *exchange, PyObject *tensors, Py_ssize_t first, int64_t *key,
+              uint64_t *addresses);
+
 PyObject *new_object(PyTypeObject *type);
 void free_object(PyObject *self);
 bool is_prepared(PyObject *object);
 /* Puts an address where the n-th one goes. */
 void set_word(const struct prepared *prepared, int n, uint64_t address,
               fatune_arguments *arguments);
+/* The same of a tensor, or None. */
+bool set_address(const struct prepared *prepared, int n, PyObject *object,
+                 fatune_arguments *arguments);
+/* Runs on the current stream of the device; false: an error is raised, or there is no stream. */
+bool launch_prepared(const struct prepared *prepared, const fatune_arguments *arguments,
+                     int *status);
 /* What a thread does once before it launches on the device; with the GIL. */
 bool enter_once(const struct prepared *prepared);
 /* Whether this thread has done so; without the GIL. */
@@ -74,5 +91,9 @@ bool has_entered(const struct prepared *prepared);
 /* node.c */
 extern PyType_Spec pair_spec;
 PyObject *serve_torch(PyObject *module, PyObject *args);
+
+/* recent.c */
+extern PyType_Spec kind_spec;
+PyObject *again(PyObject *module, PyObject *args);
 
 #endif

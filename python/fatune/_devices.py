@@ -10,7 +10,7 @@ from ._session import Session
 
 _local = threading.local()
 _emulated: dict[str, Session | None] = {}  # "cpu": the session that serves CPU tensors
-_found: dict[object, Session | None] = {}  # sessions by torch.device
+found: dict[object, Session | None] = {}  # sessions by torch.device, as session_of gave them
 
 
 class Device(collections.namedtuple("Device", "type index stream")):
@@ -36,24 +36,24 @@ def emulate(gpu: str | None) -> Session | None:
     10^4 times slower than on a GPU: for trying things out and for tests. Sessions given to calls come first.
     Raises Error for an unknown name, and at the first call where there is no C++ compiler.
     """
-    _found.clear()
+    found.clear()
     _emulated["cpu"] = None if gpu is None else Session(emulate=gpu)
     return _emulated["cpu"]
 
 
 def session_of(device):
     """The session that serves the tensors of a device, or None."""
-    session = _found.get(device)
+    session = found.get(device)
     if session is None:
         session = default_session(device.index) if device.type == "cuda" else _emulated.get(device.type)
         if type(device) is not Device:  # which has a stream
-            _found[device] = session
+            found[device] = session
     return session
 
 
 def found_session(device):
     """What session_of gave for the device before, or None; opens none."""
-    return _found.get(device)
+    return found.get(device)
 
 
 def serves_device(device):

@@ -1,5 +1,6 @@
 """Tensors as the library takes them: checks, struct fatune_arguments, the launches of one call."""
 
+import functools
 import math
 
 from . import _structs as s
@@ -245,7 +246,7 @@ class Call:
                             "(fatune.sdpa takes masks of single keys)")
         if session is None and mask:
             session = mask.session
-        self._session = session = _check_inputs(q, k, v, session)
+        self.session = session = _check_inputs(q, k, v, session)
         self._layout, self._axes = layout, AXES[layout]
         shapes = [_view(name, tensor, self._axes)[1]
                   for name, tensor in (("q", q), ("k", k), ("v", v))]
@@ -290,6 +291,7 @@ class Call:
         self._forward = self._backward = None  # then what _prepare gave
         self.node = None  # then a function (q, k, v) -> O that PyTorch differentiates without Python
         self._lse = None  # of new_lse
+        self.among = self.recent = None  # the calls that it is kept among; of _recent.py
         self._of_gradients = {}  # what new ones have that is not as of their tensors
 
     def take_descales(self, descales, q, k, descale_rows=0):
@@ -303,7 +305,7 @@ class Call:
         sizes = self._sizes
         pairs = sizes["seqlen_q"] * sizes["seqlen_k"]
         return (min(sizes["seqlen_q"], sizes["seqlen_k"]) >= MASK_PAYS_FROM
-                and self._session.hides_keys(self._class["score"])
+                and self.session.hides_keys(self._class["score"])
                 and all(math.prod(extent for extent, stride in zip(value.shape, value.stride()) if stride) * 16 <= pairs
                         for value in self._captured.values() if hasattr(value, "data_ptr")))
 
@@ -313,7 +315,7 @@ class Call:
             return
         from ._visible import VisibleMask
         sizes = {name: self._sizes[name] for name in ("batch", "heads_q", "heads_kv", "seqlen_q", "seqlen_k")}
-        self.mask = VisibleMask.of_call(self._session, self.device, allocate, self._class["score"], sizes, self._captured)
+        self.mask = VisibleMask.of_call(self.session, self.device, allocate, self._class["score"], sizes, self._captured)
 
     def widen(self):
         """O, or the gradients, are float32 where tensors have 16 bits. Before anything is run."""
@@ -353,7 +355,7 @@ class Call:
             return {}
         wanted = {name: value for name, value in self._captured.items()
                   if hasattr(value, "data_ptr") and value.requires_grad}
-        self._wanted = {name: self._session.score_gradient(self._class["score"], name) for name in wanted}
+        self._wanted = {name: self.session.score_gradient(self._class["score"], name) for name in wanted}
         if self._sinks is not None and self._sinks.requires_grad:
             wanted[SINKS] = self._sinks
         self.wanted_names = list(wanted)
@@ -361,7 +363,7 @@ class Call:
 
     def _plan(self, pass_):
         is_backward = pass_ == s.BACKWARD
-        return self._session.cached_plan(
+        return self.session.cached_plan(
             s.Request(pass_=pass_, deterministic=int(self.deterministic and is_backward),
                       score_gradients=sum(self._wanted.values()) if is_backward else 0,
                       **self._class, **self._sizes))
@@ -386,6 +388,22 @@ class Call:
 
     def _run(self, plan, arguments):
         launch(self.device, plan.run, arguments)
+
+    def prepared_forward(self, q):
+        """What forward has prepared, or None: its run, what makes O or None where that is empty_like(q), what LSE and the
+        workspace, if it needs one, are like. Nothing in it refers to the call or its session."""
+        import torch
+        if self._forward is None:
+            return None
+        self.new_lse(q)
+        run, workspace = self._forward
+        if self._o_as_q:
+            make = None
+        elif self._layout != O_AS_BSHD:
+            make = functools.partial(torch.empty_like, _like(q, self.o_shape, self.o_dtype))
+        else:
+            make = functools.partial(torch.empty_strided, self.o_shape, self._o_strides, dtype=self.o_dtype, device=self.device)
+        return run, make, self._lse, workspace[0] if workspace else None
 
     def forward_again(self, q, k, v, seed, offset):
         """(O, LSE) by what an earlier forward has prepared, or None."""
@@ -426,7 +444,7 @@ class Call:
     def _prepare(self, plan, arguments, names, size):
         """A function that runs it again with other tensors, and what its workspace is like, if it needs one."""
         import torch
-        run = prepare(self._session.exchange, plan, arguments, names, size > 0, self.device, self.dropout > 0)
+        run = prepare(self.session.exchange, plan, arguments, names, size > 0, self.device, self.dropout > 0)
         like = _like(torch.empty((), device=self.device), (size + ALIGNMENT,), torch.uint8)
         return run, (like,) if size > 0 else ()
 

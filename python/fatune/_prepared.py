@@ -1,7 +1,7 @@
 """Runs made again and again: arguments that were checked and launched once, with other addresses in them.
 
-By the compiled module fatune._binding (python/binding.c; node.c is _node.py's), which lies beside libfatune.so, for tensors that speak DLPack's
-C exchange API (PyTorch 2.10 and later); else by ctypes.
+By the compiled module fatune._binding (python/binding.c; node.c is _node.py's, recent.c _recent.py's), which lies beside
+libfatune.so, for tensors that speak DLPack's C exchange API (PyTorch 2.10 and later); else by ctypes.
 """
 
 import ctypes as c
@@ -13,7 +13,7 @@ import sys
 
 from . import _structs as s
 from ._devices import enter, launch
-from ._library import library, library_path
+from ._library import check, library, library_path
 
 ALIGNMENT = 256  # of a workspace, in bytes; PyTorch aligns CPU memory to less
 _FILE = "_binding.abi3.so"
@@ -49,9 +49,19 @@ def exchange_of(session):
     several = not session.emulates and torch.cuda.device_count() > 1
     try:
         return binding().Exchange(capsule, torch.Tensor, *(
-            (torch.cuda.current_device, torch.cuda.set_device) if several else (None, None)))
+            (torch.cuda.current_device, torch.cuda.set_device) if several else (None, None)), *_functions(torch))
     except NotImplementedError:  # a version that is not known here
         return None
+
+
+def _functions(torch):
+    """What python/recent.c calls, in its order; last whatever tells that somebody wants to see operators: modes, functorch."""
+    try:
+        watchers = (torch._C._len_torch_dispatch_stack, torch._C._functorch.peek_interpreter_stack,
+                    torch._C._is_torch_function_mode_enabled)
+    except AttributeError:  # another PyTorch
+        return ()
+    return ((torch.empty_like, torch.is_grad_enabled, check, *watchers),)
 
 
 def prepare(exchange, plan, arguments, names, has_workspace, device, seeded):

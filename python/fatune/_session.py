@@ -148,6 +148,7 @@ class Session:
         self.plans: dict[bytes, Plan] = {}
         self.calls: dict[Any, Any] = {}  # of _attention.py
         self.exchange = self.key = None  # of _attention.py
+        self.recent: tuple[Any, ...] = ()  # of _recent.py
         self.served: set[Any] = set()  # of _drop_in.py
         self._scores: dict[tuple[str, str | None], int] = {}
         self._hiding: dict[int, bool] = {}
@@ -181,6 +182,7 @@ class Session:
         """Later calls look their config up anew, for instance after tuning."""
         with self._lock:
             self.plans, self.calls, self.served = {}, {}, set()
+            self.recent = ()  # last: _recent.remember
 
     def add_score(self, name, text=None):
         """The number of a score function, for Request.score: of a Lua text (generator/score/README.md),

@@ -176,7 +176,7 @@ def _tell(tensor, told):
 
 
 def _tell_stream(_type, _index, stream):
-    stream[0] = 0x5717EA
+    stream[0] = Exchange.current
     return 0
 
 
@@ -184,6 +184,7 @@ class Exchange(ctypes.Structure):
     """DLPack's C exchange API for the tensors above."""
 
     alive = []
+    current = 0x5717EA  # stream
 
     _fields_ = [("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("others", ctypes.c_void_p * 4),
                 ("tensor_of", ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.POINTER(DLTensor))),
@@ -205,11 +206,12 @@ def fake_torch():
     torch = types.ModuleType("torch")
     torch.float16, torch.bfloat16, torch.float32 = "float16", "bfloat16", "float32"
     torch.bool, torch.uint8, torch.int64 = "bool", "uint8", "int64"
-    torch.Tensor = Tensor
+    torch.Tensor, torch.dtype = Tensor, str
     torch.compiler = types.SimpleNamespace(is_compiling=lambda: False)
     torch._C = types.SimpleNamespace(
         _cuda_getCurrentRawStream=lambda device: 0x5717EA, _len_torch_dispatch_stack=lambda: 0,
-        _functorch=types.SimpleNamespace(peek_interpreter_stack=lambda: None))
+        _functorch=types.SimpleNamespace(peek_interpreter_stack=lambda: None),
+        _is_torch_function_mode_enabled=lambda: False)
     torch.no_grad = NoGrad
     torch.randint = lambda low, high, shape, dtype, device: Tensor(shape, dtype, device)
     torch.is_grad_enabled = lambda: NoGrad.depth == 0

@@ -15,10 +15,13 @@ import fatune
 from fatune import _prepared
 
 
-@unittest.skipUnless((support.BUILD / "_binding.abi3.so").exists(), "the build had no Python.h")
-class ByBinding(test_attention.Attention):
+class Speaking(test_attention.WithDriver):
+    """Tensors speak DLPack's C exchange API."""
+
     @classmethod
     def setUpClass(cls):
+        if not (support.BUILD / "_binding.abi3.so").exists():
+            raise unittest.SkipTest("the build had no Python.h")
         cls.speaks = mock.patch.object(Tensor, "__dlpack_c_exchange_api__", Exchange.capsule(), create=True)
         cls.speaks.start()
         super().setUpClass()
@@ -28,6 +31,8 @@ class ByBinding(test_attention.Attention):
         super().tearDownClass()
         cls.speaks.stop()
 
+
+class ByBinding(Speaking, test_attention.Attention):
     def test_it_is_used(self):
         q = bf16(1, 2, 64, 64)
         self.launch(q, q, q)

@@ -25,8 +25,7 @@ class Models(Emulated):
         transformers.logging.set_verbosity_error()
 
     def setUp(self):
-        self.session.plans.clear()
-        self.session.calls.clear()
+        self.session.forget_plans()
         caught = warnings.catch_warnings()
         caught.__enter__()
         self.addCleanup(caught.__exit__, None, None, None)

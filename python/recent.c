@@ -1,0 +1,256 @@
+/* recent.c: calls of attention() whose kind was seen of late, without Python in between.
+ * in -> out: a session's Kinds, tensors, what is asked of them -> O, or (O, LSE), launched; None
+ * where none of the Kinds fits, and Python makes the call.
+ *
+ * A Kind has everything that a call depends on but the addresses of its tensors: their sizes,
+ * strides, dtypes and devices, and what was asked. Alignment the library checks in each run. */
+#include "python/binding.h"
+
+#include <string.h>
+
+/* ---- Kind(prepared, (q, k, v), asked, new O, LSE, workspace) ---- */
+
+enum { F_Q, F_O = TENSORS, F_LSE, F_WORKSPACE }; /* addresses of a forward, in their order */
+
+struct kind {
+  PyObject_HEAD;
+  const struct prepared *prepared;
+  PyObject *asked;           /* a tuple */
+  PyObject *new_o;           /* new_o() -> room for O; None: as empty_like(q) has it */
+  PyObject *lse, *workspace; /* what new ones are like; the latter may be None: none is wanted */
+  PyObject *held;            /* a tuple of these: q, k and v are not */
+  int64_t key[TENSORS * TENSOR_WORDS];
+};
+
+static PyObject *kind_new(PyTypeObject *type, PyObject *args, PyObject *names) {
+  struct kind given = {0};
+  PyObject *prepared, *tensors;
+  (void)names;
+  if (!PyArg_ParseTuple(args, "OO!O!OOO", &prepared, &PyTuple_Type, &tensors, &PyTuple_Type,
+                        &given.asked, &given.new_o, &given.lse, &given.workspace))
+    return NULL;
+  given.prepared = (const struct prepared *)prepared;
+  if (!is_prepared(prepared) || given.prepared->seeded ||
+      given.prepared->count != F_WORKSPACE + (given.workspace != Py_None)) {
+    PyErr_SetString(PyExc_TypeError, "Kind() takes a Prepared of Q, K, V, O, LSE and, if there is "
+                                     "one, a workspace, without a seed");
+    return NULL;
+  }
+  if (!given.prepared->exchange->torch) {
+    PyErr_SetString(PyExc_NotImplementedError, "the Exchange has no functions of PyTorch");
+    return NULL;
+  }
+  uint64_t addresses[TENSORS];
+  if (!read_key(given.prepared->exchange, tensors, 0, given.key, addresses)) {
+    PyErr_SetString(PyExc_TypeError, "q, k, v are not three tensors of the Exchange's type");
+    return NULL;
+  }
+  given.held = PyTuple_Pack(5, prepared, given.asked, given.new_o, given.lse, given.workspace);
+  struct kind *const kind = given.held ? (struct kind *)new_object(type) : NULL;
+  if (!kind) {
+    Py_XDECREF(given.held);
+    return NULL;
+  }
+  given.ob_base = kind->ob_base;
+  *kind = given;
+  return (PyObject *)kind;
+}
+
+static void kind_free(PyObject *self) {
+  Py_XDECREF(((struct kind *)self)->held);
+  free_object(self);
+}
+
+static bool is_kind(PyObject *object) {
+  PyTypeObject *const type = Py_TYPE(object);
+  return (PyType_GetFlags(type) & Py_TPFLAGS_HEAPTYPE) &&
+         PyType_GetSlot(type, Py_tp_dealloc) == (void *)kind_free;
+}
+
+static PyType_Slot kind_slots[] = {
+    {Py_tp_new, (void *)kind_new}, {Py_tp_dealloc, (void *)kind_free}, {0, NULL}};
+PyType_Spec kind_spec = {.name = "fatune._binding.Kind",
+                         .basicsize = sizeof(struct kind),
+                         .flags = Py_TPFLAGS_DEFAULT,
+                         .slots = kind_slots};
+
+/* ---- which Kind a call is of; an error means none, and Python says what is wrong ---- */
+
+static bool is_number(PyObject *object) {
+  return PyFloat_CheckExact(object) || PyLong_CheckExact(object) || PyBool_Check(object);
+}
+
+static bool is_text(PyObject *object) {
+  return PyUnicode_CheckExact(object);
+}
+
+/* The same object, or equal numbers, texts or tuples of them, whose comparison runs nobody's code.
+ */
+static bool same(PyObject *a, PyObject *b) {
+  if (a == b) return true;
+  if ((is_number(a) && is_number(b)) || (is_text(a) && is_text(b)))
+    return PyObject_RichCompareBool(a, b, Py_EQ) == 1;
+  if (!PyTuple_CheckExact(a) || !PyTuple_CheckExact(b)) return false;
+  const Py_ssize_t size = PyTuple_Size(a);
+  bool equal = PyTuple_Size(b) == size;
+  for (Py_ssize_t n = 0; equal && n < size; n++)
+    equal = same(PyTuple_GetItem(a, n), PyTuple_GetItem(b, n));
+  return equal;
+}
+
+static PyObject *attribute(PyObject *object, const char *text, PyObject **name) {
+  if (!*name) *name = PyUnicode_InternFromString(text);
+  return *name ? PyObject_GetAttr(object, *name) : NULL;
+}
+
+/* The session's Kinds, a tuple that is not empty, or NULL. No session: that of q's device. */
+static PyObject *kinds_of(PyObject *found, PyObject *session, PyObject *q) {
+  static PyObject *of_tensor, *of_session;
+  PyObject *kinds = NULL;
+  if (session == Py_None) {
+    PyObject *const device = attribute(q, "device", &of_tensor);
+    session = device ? PyDict_GetItemWithError(found, device) : NULL;
+    Py_XDECREF(device);
+  }
+  if (!session || session == Py_None) return NULL;
+  Py_INCREF(session);
+  kinds = attribute(session, "recent", &of_session);
+  Py_DECREF(session);
+  if (kinds && PyTuple_CheckExact(kinds) && PyTuple_Size(kinds) > 0 &&
+      is_kind(PyTuple_GetItem(kinds, 0)))
+    return kinds;
+  Py_XDECREF(kinds);
+  return NULL;
+}
+
+/* 1, 0, or -1: failed. */
+static int holds(PyObject *function) {
+  PyObject *const told = PyObject_CallObject(function, NULL);
+  const int truth = told ? PyObject_IsTrue(told) : -1;
+  Py_XDECREF(told);
+  return truth;
+}
+
+static bool is_learnt(PyObject *tensor) {
+  static PyObject *name;
+  PyObject *const told = attribute(tensor, "requires_grad", &name);
+  const bool learnt = told != Py_False;
+  Py_XDECREF(told);
+  return learnt;
+}
+
+/* Whether no gradients are wanted, and nobody wants to see operators in place of addresses. */
+static bool is_plain(PyObject *torch, PyObject *args, Py_ssize_t first) {
+  const Py_ssize_t functions = PyTuple_Size(torch);
+  const int records = holds(PyTuple_GetItem(torch, IS_GRAD_ENABLED));
+  for (int n = 0; records == 1 && n < TENSORS; n++)
+    if (is_learnt(PyTuple_GetItem(args, first + n))) return false;
+  for (Py_ssize_t n = WATCHERS; n < functions; n++)
+    if (holds(PyTuple_GetItem(torch, n)) != 0) return false;
+  return records >= 0;
+}
+
+/* The first of the Kinds from the n-th on that has this key, NULL: any, and of which that was
+ * asked; or NULL. */
+static struct kind *find(PyObject *kinds, Py_ssize_t *n, const int64_t *key, PyObject *asked) {
+  PyTypeObject *const type = Py_TYPE(PyTuple_GetItem(kinds, 0));
+  const Py_ssize_t count = PyTuple_Size(kinds);
+  for (; *n < count; ++*n) {
+    PyObject *const object = PyTuple_GetItem(kinds, *n);
+    struct kind *const kind = (struct kind *)object;
+    if (Py_TYPE(object) == type && (!key || !memcmp(kind->key, key, sizeof kind->key)) &&
+        same(kind->asked, asked))
+      return kind;
+  }
+  return NULL;
+}
+
+/* ---- its run; an error is raised ---- */
+
+static PyObject *new_like(const struct kind *kind, PyObject *tensor) {
+  PyObject *const empty_like = PyTuple_GetItem(kind->prepared->exchange->torch, EMPTY_LIKE);
+  return PyObject_CallFunctionObjArgs(empty_like, tensor, NULL);
+}
+
+/* Raises what a status says. */
+static bool fail(const struct kind *kind, int status) {
+  PyObject *const check = PyTuple_GetItem(kind->prepared->exchange->torch, CHECK);
+  PyObject *const result = PyObject_CallFunction(check, "i", status);
+  Py_XDECREF(result);
+  if (result) PyErr_SetString(PyExc_RuntimeError, "a run failed, and no error was raised");
+  return false;
+}
+
+static bool run(const struct kind *kind, const uint64_t *addresses, PyObject *out, PyObject *lse,
+                PyObject *workspace) {
+  const struct prepared *const prepared = kind->prepared;
+  fatune_arguments arguments = prepared->arguments;
+  int status = 0;
+  for (int n = 0; n < TENSORS; n++) set_word(prepared, F_Q + n, addresses[n], &arguments);
+  if (!set_address(prepared, F_O, out, &arguments) ||
+      !set_address(prepared, F_LSE, lse, &arguments) ||
+      (workspace && !set_address(prepared, F_WORKSPACE, workspace, &arguments)) ||
+      !launch_prepared(prepared, &arguments, &status)) {
+    if (!PyErr_Occurred()) PyErr_SetString(PyExc_RuntimeError, "a tensor or stream cannot be read");
+    return false;
+  }
+  return status == 0 || fail(kind, status);
+}
+
+static PyObject *make(const struct kind *kind, PyObject *q, const uint64_t *addresses,
+                      bool wants_lse) {
+  const bool like_q = kind->new_o == Py_None, needs_workspace = kind->workspace != Py_None;
+  PyObject *out = like_q ? new_like(kind, q) : PyObject_CallObject(kind->new_o, NULL);
+  PyObject *const lse = out && wants_lse ? new_like(kind, kind->lse) : NULL;
+  PyObject *const workspace = out && needs_workspace ? new_like(kind, kind->workspace) : NULL;
+  bool made = out && (lse || !wants_lse) && (workspace || !needs_workspace);
+  made = made && run(kind, addresses, out, lse ? lse : Py_None, workspace);
+  PyObject *const result = !made ? NULL : wants_lse ? PyTuple_Pack(2, out, lse) : out;
+  if (result == out) out = NULL; /* nothing, or given away */
+  Py_XDECREF(out);
+  Py_XDECREF(lse);
+  Py_XDECREF(workspace);
+  return result;
+}
+
+/* ---- again(found, session, return_lse, q, k, v, asked) ---- */
+
+enum { FOUND, SESSION, RETURN_LSE, Q, ASKED = Q + TENSORS, GIVEN };
+
+/* Its reference is the caller's. What is told at once comes first. */
+static struct kind *kind_of(PyObject *args, uint64_t *addresses) {
+  struct kind *kind = NULL;
+  int64_t key[TENSORS * TENSOR_WORDS];
+  Py_ssize_t n = 0;
+  PyObject *const asked = PyTuple_GetItem(args, ASKED);
+  PyObject *const kinds = kinds_of(PyTuple_GetItem(args, FOUND), PyTuple_GetItem(args, SESSION),
+                                   PyTuple_GetItem(args, Q));
+  if (!kinds) return NULL;
+  const struct exchange *const exchange =
+      ((struct kind *)PyTuple_GetItem(kinds, 0))->prepared->exchange;
+  if (find(kinds, &n, NULL, asked) && is_plain(exchange->torch, args, Q) &&
+      read_key(exchange, args, Q, key, addresses))
+    kind = find(kinds, &n, key, asked);
+  Py_XINCREF((PyObject *)kind);
+  Py_DECREF(kinds);
+  return kind;
+}
+
+PyObject *again(PyObject *module, PyObject *args) {
+  uint64_t addresses[TENSORS];
+  (void)module;
+  if (PyTuple_Size(args) != GIVEN || !PyDict_Check(PyTuple_GetItem(args, FOUND)) ||
+      !PyTuple_CheckExact(PyTuple_GetItem(args, ASKED))) {
+    PyErr_SetString(PyExc_TypeError, "again() takes a dict, session, return_lse, q, k, v, a tuple");
+    return NULL;
+  }
+  const int wants_lse = PyObject_IsTrue(PyTuple_GetItem(args, RETURN_LSE));
+  struct kind *const kind = wants_lse < 0 ? NULL : kind_of(args, addresses);
+  if (!kind) {
+    PyErr_Clear();
+    Py_RETURN_NONE;
+  }
+  PyObject *const result = make(kind, PyTuple_GetItem(args, Q), addresses, wants_lse);
+  Py_DECREF((PyObject *)kind);
+  return result;
+}
