@@ -88,8 +88,8 @@ __attribute__((constructor)) static void take_order(void) {
 
 __attribute__((destructor)) static void tell(void) {
   const char *const says = getenv("FATUNE_TEST_FAULT_SAYS");
+  (void)fault_calls_disarm(); /* what writes counts of branches afterwards takes memory */
   if (!says || !counts) return;
-  (void)fault_calls_disarm();
   FILE *const file = fopen(says, "w");
   if (!file) return;
   for (int kind = 0; kind < FAULT_KINDS; kind++)
