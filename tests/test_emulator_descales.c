@@ -87,12 +87,14 @@ START_TEST(scores_are_right) {
 END_TEST
 
 /* Of any config that is legal. */
+static const char *const of_any_config[] = {"e4m3 d64 nq200 nk300 causal descales=128",
+                                            "e4m3 d32 nq200 nk200 descales=64"};
+
 START_TEST(random_configs_are_right) {
-  static const char *const requests[] = {"e4m3 d64 nq200 nk300 causal descales=128",
-                                         "e4m3 d32 nq200 nk200 descales=64"};
+  const char *const request = of_any_config[EMULATOR_CHOOSE(_i, of_any_config)];
   fatune_session *const session = emulator_open("h200", NULL);
   const struct ft_problem_options options =
-      emulator_options(requests[_i], FT_LAYOUT_PADDED, emulator_seed());
+      emulator_options(request, FT_LAYOUT_PADDED, emulator_seed());
   char *const config = emulator_random_config(session, &options.request, emulator_seed());
   struct emulator_run run;
   emulator_run(&run, session, &options, config);
@@ -120,10 +122,16 @@ static int run_plan(void *plan, const fatune_arguments *arguments) {
   return fatune_plan_run(plan, arguments, NULL);
 }
 
-/* As of a block of zeros: rows that see other blocks, and rows that see it alone. */
+/* As of a block of zeros, that of the first keys or one in their middle: rows that see other
+ * blocks, and rows that see it alone. */
+static const struct {
+  const char *config;
+  int block;
+} far_apart[] = {{TURNS, 0}, {TURNS, 2}, {OVERLAP, 0}, {OVERLAP, 2}, {WIDE, 0}, {WIDE, 2}};
+
 START_TEST(descales_far_apart_are_right) {
   enum { ALL_ROWS = 1 << 20 };
-  static const char *const configs[] = {TURNS, OVERLAP, WIDE};
+  const size_t number = EMULATOR_CHOOSE(_i, far_apart);
   struct ft_problem_options options =
       with_descales("e4m3 d64 hq4 hkv2 nq300 nk300 causal=top-left descales=64");
   fatune_session *const session = emulator_open("h200", NULL);
@@ -131,10 +139,10 @@ START_TEST(descales_far_apart_are_right) {
   struct ft_comparison comparison;
   options.keep_host = true;
   char *const text = emulator_request_text(&options.request);
-  fatune_plan *const plan = emulator_plan(session, text, configs[_i % 3]);
+  fatune_plan *const plan = emulator_plan(session, text, far_apart[number].config);
   const struct ft_problem_run run = {run_plan, plan, NULL, false};
   ck_assert_msg(ft_problem_make(&problem, session, &options) == FT_OK, "%s", ft_detail());
-  shrink_block(problem, _i / 3 * 2); /* that of the first keys, or one in their middle */
+  shrink_block(problem, far_apart[number].block);
   ck_assert_int_eq(ft_session_enter(session), FT_OK);
   ck_assert_msg(ft_problem_check(problem, &run, ALL_ROWS, 1, &comparison) == FT_OK, "%s",
                 ft_detail());
@@ -256,12 +264,13 @@ START_TEST(bugs_are_seen) {
 END_TEST
 
 /* Of a score function, and of work tiles that overlap. */
+static const struct emulator_bug bugs_of_scores[] = {
+    {.file = SCALE, .piece = "rS[n][i] *= scales.of_k[0];", .other = ";"},
+    {.file = SCALE, .piece = "{ return x + scales.bias[0]; }", .other = "{ return x; }"},
+    {.file = SCALE, .piece = "return sum * scales.weight[0];", .other = "return sum;"}};
+
 START_TEST(bugs_of_scores_are_seen) {
-  static const struct emulator_bug of_scores[] = {
-      {.file = SCALE, .piece = "rS[n][i] *= scales.of_k[0];", .other = ";"},
-      {.file = SCALE, .piece = "{ return x + scales.bias[0]; }", .other = "{ return x; }"},
-      {.file = SCALE, .piece = "return sum * scales.weight[0];", .other = "return sum;"}};
-  const struct emulator_bug *const bug = &of_scores[_i];
+  const struct emulator_bug *const bug = &bugs_of_scores[EMULATOR_CHOOSE(_i, bugs_of_scores)];
   const struct planted planted = emulator_plant(bug->file, bug->piece, bug->other);
   struct emulator_run run;
   emulator_run_scored(&run, planted.folder, scored[0].score, NULL, with_descales(scored[0].request),
@@ -294,6 +303,7 @@ END_TEST
 
 START_TEST(every_bug_can_be_planted) {
   EMULATOR_EXPECT_PIECES(bugs);
+  EMULATOR_EXPECT_PIECES(bugs_of_scores);
 }
 END_TEST
 
@@ -303,13 +313,13 @@ Suite *make_emulator_descales_suite(void) {
   tcase_set_timeout(tests, 300);
   tcase_add_loop_test(tests, every_row_is_right, 0, EMULATOR_RUNS(runs));
   tcase_add_loop_test(tests, scores_are_right, 0, EMULATOR_RUNS(scored));
-  tcase_add_loop_test(tests, random_configs_are_right, 0, 2);
-  tcase_add_loop_test(tests, descales_far_apart_are_right, 0, 6);
+  tcase_add_loop_test(tests, random_configs_are_right, 0, EMULATOR_RUNS(of_any_config));
+  tcase_add_loop_test(tests, descales_far_apart_are_right, 0, EMULATOR_RUNS(far_apart));
   tcase_add_test(tests, wrong_descales_are_named);
   tcase_add_test(tests, tiles_that_overlap_are_right);
   tcase_add_test(tests, descales_of_the_tile_before_are_seen);
   tcase_add_test(tests, every_bug_can_be_planted);
-  tcase_add_loop_test(tests, bugs_of_scores_are_seen, 0, 3);
+  tcase_add_loop_test(tests, bugs_of_scores_are_seen, 0, EMULATOR_RUNS(bugs_of_scores));
   tcase_add_loop_test(tests, bugs_are_seen, 0, EMULATOR_RUNS(bugs));
   suite_add_tcase(suite, tests);
   return suite;
