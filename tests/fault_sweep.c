@@ -196,10 +196,12 @@ static int run_by(const struct sweep *sweep, const char *order) {
 /* Of a fake library, whose symbols begin so, the most calls of a process. */
 static long calls_of_fake(const char *begin) {
   FILE *const file = fopen(fakes, "r");
-  char name[64];
-  long most = 0, calls;
-  while (file && fscanf(file, "%63s %ld", name, &calls) == 2)
+  char name[64], number[24];
+  long most = 0;
+  while (file && fscanf(file, "%63s %23s", name, number) == 2) {
+    const long calls = strtol(number, NULL, 10);
     if (strncmp(name, begin, strlen(begin)) == 0 && calls > most) most = calls;
+  }
   if (file) fclose(file);
   return most;
 }
@@ -222,8 +224,11 @@ static void count_calls(struct sweep *sweep, const struct swept_places *swept,
   FILE *const file = fopen(says, "r");
   ck_assert_ptr_nonnull(file);
   long *const counts = sweep->counts;
-  ck_assert_int_eq(fscanf(file, "%ld %ld %ld ", &counts[MEMORY], &counts[FILES], &counts[DATABASE]),
-                   3);
+  char numbers[3][24];
+  ck_assert_int_eq(fscanf(file, "%23s %23s %23s ", numbers[0], numbers[1], numbers[2]), 3);
+  counts[MEMORY] = strtol(numbers[0], NULL, 10);
+  counts[FILES] = strtol(numbers[1], NULL, 10);
+  counts[DATABASE] = strtol(numbers[2], NULL, 10);
   counts[DRIVER] = calls_of_fake("cu");
   counts[NVRTC] = calls_of_fake("nvrtc");
   if (!tests_are_slow() || getenv("FATUNE_TEST_PLACES"))

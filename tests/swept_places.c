@@ -40,11 +40,12 @@ void swept_places_free(struct swept_places *places) {
 
 long *swept_places_read(FILE *file, const struct swept_places *swept, struct swept_places *now,
                         long most, long *count) {
-  long *const calls = calloc((size_t)most + 1, sizeof *calls), first, last;
-  char name[17];
+  long *const calls = calloc((size_t)most + 1, sizeof *calls);
+  char name[17], numbers[2][24];
   ck_assert_ptr_nonnull(calls);
   *count = 0;
-  while (fscanf(file, "%16s %ld %ld", name, &first, &last) == 3) {
+  while (fscanf(file, "%16s %23s %23s", name, numbers[0], numbers[1]) == 3) {
+    const long first = strtol(numbers[0], NULL, 10), last = strtol(numbers[1], NULL, 10);
     if (has(swept, name)) continue;
     if (!has(now, name)) add(now, name);
     ck_assert(first >= 1 && first <= last && last <= most && *count + 2 <= most + 1);

@@ -263,7 +263,8 @@ static void with_shapes(const char *content, const char *expected, const char *d
   } else {
     struct cli_options options;
     ck_assert_int_eq(parse(&options, &tune, line), FT_E_ARGUMENT);
-    ck_assert_msg(strstr(ft_detail(), detail) != NULL, "\"%s\" lacks \"%s\"", ft_detail(), detail);
+    ck_assert_msg(detail != NULL && strstr(ft_detail(), detail) != NULL, "\"%s\" lacks \"%s\"",
+                  ft_detail(), detail);
     cli_options_free(&options);
   }
   unlink(path);

@@ -59,7 +59,7 @@ static double element_of(const char *function, const char *name, int row, int co
   if (strcmp(name, "prefix") == 0) return 8;
   if (strcmp(name, "document") == 0) return column < 7 ? 0 : column < 16 ? 1 : 2;
   if (strcmp(name, "low") == 0) return column < 12 ? 0 : 8;
-  if (strcmp(name, "high") == 0) return column / 4 * 4 + 4;
+  if (strcmp(name, "high") == 0) return column - column % 4 + 4;
   if (strcmp(name, "bounds") == 0) return bounds[row][column];
   if (strcmp(name, "mask") == 0) return (row + 2 * column) % 5 != 0;
   if (strcmp(function, "relative") == 0) return -abs(column - (N - 1)) / 8.0;

@@ -106,7 +106,8 @@ static bool is_list(const struct ft_mask_list *list, const int32_t *blocks, cons
 }
 
 static bool is_before(const struct ft_mask_list *lists, int32_t a, int32_t b) {
-  return lists[a].count > lists[b].count || (lists[a].count == lists[b].count && a < b);
+  const int32_t of_a = lists[a].count, of_b = lists[b].count;
+  return of_a > of_b || (of_a == of_b && a < b);
 }
 
 /* The lists of one head. Rows are in the order of their length, each there once. */

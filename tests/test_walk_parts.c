@@ -34,7 +34,7 @@ static int parts_of(const struct ft_walk_parts *parts, int64_t rank) {
 }
 
 START_TEST(walks_are_divided_by_their_lengths) {
-  int32_t counts[COLUMNS_MOST];
+  int32_t counts[COLUMNS_MOST] = {0};
   int divided = 0;
   seed_cases();
   for (int n = 0; n < 2000; n++) {
@@ -43,7 +43,8 @@ START_TEST(walks_are_divided_by_their_lengths) {
     const struct ft_walk_parts parts = ft_walk_parts_of(&columns, steps, INT32_MAX);
     int64_t all = 0;
     for (int64_t rank = 0; rank < columns.columns * columns.tiles; rank++) {
-      const double length = counts[rank / columns.tiles] * columns.steps_of_a_block;
+      const int64_t column = rank / columns.tiles;
+      const double length = counts[column] * columns.steps_of_a_block;
       const int count = parts_of(&parts, rank);
       ck_assert(count == FT_WALK_PARTS_MOST || length <= steps * count);
       ck_assert(count == 1 || length > steps * count / 2);
@@ -57,7 +58,7 @@ START_TEST(walks_are_divided_by_their_lengths) {
 END_TEST
 
 START_TEST(there_are_no_more_parts_than_wanted) {
-  int32_t counts[COLUMNS_MOST];
+  int32_t counts[COLUMNS_MOST] = {0};
   seed_cases();
   for (int n = 0; n < 2000; n++) {
     const struct ft_columns columns = random_columns(counts);

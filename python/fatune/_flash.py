@@ -71,7 +71,7 @@ def flash_attn_varlen_func(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu
     Returns O [rows, heads, dim]; with return_attn_probs (O, LSE, None): LSE is float32 [heads, rows]. Differentiable.
     Raises as varlen() and decode().
     """
-    options = {"causal": causal, "window": window_size, "scale": softmax_scale, "dropout": dropout_p,
+    options: dict[str, Any] = {"causal": causal, "window": window_size, "scale": softmax_scale, "dropout": dropout_p,
                "return_lse": return_attn_probs,
                **_flash_score(softcap, alibi_slopes, cu_seqlens_q.shape[0] - 1, q.shape[1])}
     if block_table is not None:
@@ -165,7 +165,7 @@ def flash_attn_with_kvcache(q: torch.Tensor, k_cache: torch.Tensor, v_cache: tor
     if rotary_cos is not None or rotary_sin is not None:
         before = cache_seqlens if cache_leftpad is None or cache_seqlens is None else cache_seqlens - cache_leftpad
         q, k = _rotated(q, k, rotary_cos, rotary_sin, before, rotary_interleaved, causal or tuple(window_size) != (-1, -1))
-    options = {"causal": causal, "window": tuple(window_size), "scale": softmax_scale, "return_lse": True,
+    options: dict[str, Any] = {"causal": causal, "window": tuple(window_size), "scale": softmax_scale, "return_lse": True,
                **_flash_score(softcap, alibi_slopes, batch, heads)}
     if cache_leftpad is not None and "slope" in options.get("captured", {}):
         options["captured"]["slope"] = torch.nn.functional.pad(options["captured"]["slope"], (0, 0, 1, 0))

@@ -142,7 +142,8 @@ class Session:
             memory_only=int(memory_only), compile=0 if compile else -1,
             emulate=None if emulate is None else emulate.encode())
         if log is not None:
-            options.log = s.LogFunction(lambda _, line: log(line.decode(errors="replace")))
+            tell: Callable[[str], None] = log
+            options.log = s.LogFunction(lambda _, line: tell(line.decode(errors="replace")))
         self.opened = _OpenSession(options)
         self.handle = self.opened.handle
         self.plans: dict[bytes, Plan] = {}
@@ -227,6 +228,7 @@ class Session:
         progress(done, total, best_us) is called after each. Later plans find the winner."""
         options = s.TuneOptions(if_missing=int(if_missing), budget_seconds=budget_seconds, jobs=jobs)
         if progress is not None:
-            options.progress = s.ProgressFunction(lambda _, *told: progress(*told))
+            tell: Callable[[int, int, float], None] = progress
+            options.progress = s.ProgressFunction(lambda _, *told: tell(*told))
         check(library().fatune_tune(self.handle, _as_request(request), options))
         self.forget_plans()

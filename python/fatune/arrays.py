@@ -176,4 +176,4 @@ def attention_backward(dout: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, *,
     call.backward(views, _statistic("lse", lse, call, stream),
                   None if dlse is None else _statistic("dlse", dlse, call, stream), seed, offset,
                   _bytes_of(q, stream))
-    return tuple(gradients)
+    return gradients[0], gradients[1], gradients[2]
