@@ -2,6 +2,7 @@
  * in -> out: right outputs and each kind of damage, failing driver calls -> Check suite. */
 #include "generator/status.h"
 #include "runtime/session.h"
+#include "tests/fresh_seed.h"
 #include "tests/problem_lab.h"
 #include "tests/suites.h"
 #include "tuner/search/measure.h"
@@ -9,6 +10,7 @@
 #include "tuner/verify/halves.h"
 #include "tuner/verify/problem.h"
 #include "tuner/verify/problem_verify.h"
+#include "tuner/verify/sequences.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -239,6 +241,41 @@ START_TEST(shared_pages_hold_the_same_rows) {
 }
 END_TEST
 
+static void expect_about_mean(const struct ft_packed_rows *rows, int64_t count, uint64_t seed) {
+  const int64_t mean = rows->total / count;
+  ck_assert_msg(rows->starts[0] == 0 && rows->starts[count] == rows->total, "seed %llu",
+                (unsigned long long)seed);
+  for (int64_t n = 0; n < count; n++) {
+    const int64_t length = rows->starts[n + 1] - rows->starts[n];
+    ck_assert_msg(length == rows->used[n] && length >= mean - mean / 2 &&
+                      length <= mean + mean / 2 + 1,
+                  "seed %llu: %lld of mean %lld", (unsigned long long)seed, (long long)length,
+                  (long long)mean);
+  }
+}
+
+/* What is timed of a ragged request: a decode has one query a sequence, all rows are in use. */
+START_TEST(timed_sequences_are_about_as_long) {
+  static const char *const ragged[] = {
+      "bf16 d16 b300 nq300 nk900000 ragged", "bf16 d16 b7 nq700 nk700 ragged",
+      "bf16 d16 b1 nq33 nk5 ragged pages=16", "bf16 d16 b12 nq40 nk5000 ragged pages=64"};
+  const uint64_t seed = fresh_seed();
+  for (size_t i = 0; i < sizeof ragged / sizeof *ragged; i++) {
+    struct ft_request request;
+    struct ft_sequences sequences;
+    ck_assert_int_eq(ft_request_parse(&request, ragged[i]), FT_OK);
+    ck_assert_int_eq(ft_sequences_make(&sequences, &request, true, seed), FT_OK);
+    ck_assert(!sequences.some_unused);
+    expect_about_mean(&sequences.q, request.batch, seed);
+    expect_about_mean(&sequences.k, request.batch, seed);
+    if (request.seqlen_q == request.seqlen_k)
+      ck_assert_mem_eq(sequences.q.starts, sequences.k.starts,
+                       ((size_t)request.batch + 1) * sizeof(int32_t));
+    ft_sequences_free(&sequences);
+  }
+}
+END_TEST
+
 START_TEST(mask_density_is_as_asked) {
   const struct fake_lab lab = fake_lab_open();
   const struct ft_problem_options options =
@@ -365,6 +402,7 @@ Suite *make_problem_suite(void) {
   tcase_add_loop_test(tcase, what_differs_from_run_to_run_is_wrong, 0, 3);
   tcase_add_test(tcase, inputs_follow_the_seed);
   tcase_add_loop_test(tcase, shared_pages_hold_the_same_rows, 0, 2);
+  tcase_add_test(tcase, timed_sequences_are_about_as_long);
   tcase_add_test(tcase, mask_density_is_as_asked);
   tcase_add_test(tcase, without_host_copies_there_is_no_verdict);
   tcase_add_test(tcase, no_driver_failure_leaks);

@@ -305,7 +305,8 @@ static void make_stamp(struct ft_gpu_rig *rig, bool with_gpu) {
   stamp->bucket = ft_request_bucket(&rig->request);
   stamp->request = rig->request;
   stamp->templates = rig->session->templates;
-  snprintf(stamp->policy, sizeof stamp->policy, "%s", FT_POLICY);
+  snprintf(stamp->policy, sizeof stamp->policy, "%s",
+           rig->request.ragged ? FT_POLICY_RAGGED : FT_POLICY);
   if (rig->compiler) {
     snprintf(stamp->nvrtc, sizeof stamp->nvrtc, "%s", ft_compiler_version(rig->compiler));
   }

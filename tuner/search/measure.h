@@ -14,6 +14,8 @@
 #include "runtime/nvml.h"
 
 #define FT_POLICY "events-warm/2"
+/* The same, of sequences about as long as their mean (tuner/verify/sequences.h). */
+#define FT_POLICY_RAGGED "events-warm-ragged/1"
 
 struct ft_timing {
   double samples_us[FT_TRIAL_SAMPLES];

@@ -18,7 +18,7 @@ struct ft_problem_options {
   bool want_lse;
   bool want_dlse;      /* a backward gets a gradient of LSE, too */
   bool broadcast_mask; /* one mask for all batches and heads */
-  bool alike;          /* K and V in pages: all batch entries have as many keys as the request */
+  bool alike;          /* sequences and pages as of a batch in use, for timing: sequences.h */
 };
 
 #endif

@@ -43,6 +43,22 @@ static int lay_out(struct ft_packed_rows *rows, int64_t count, int64_t total, ui
   return FT_OK;
 }
 
+/* From half to one and a half of the mean: what one of a pair has more the other one has less. */
+static int lay_out_alike(struct ft_packed_rows *rows, int64_t count, int64_t total,
+                         uint64_t *state) {
+  const int64_t mean = total / count, half = mean / 2, rest = total % count;
+  FT_TRY(allocate(rows, count));
+  rows->total = total;
+  int64_t start = 0, more = 0;
+  for (int64_t n = 0; n < count; n++) {
+    rows->starts[n] = (int32_t)start;
+    more = n % 2 ? -more : (int64_t)(ft_random_next(state) % (uint64_t)(2 * half + 1)) - half;
+    start += mean + (n + 1 < count || n % 2 ? more : 0) + (n < rest);
+  }
+  rows->starts[count] = (int32_t)start;
+  return FT_OK;
+}
+
 static void use(struct ft_packed_rows *rows, int64_t count, bool some_unused, uint64_t *state) {
   rows->longest = 1;
   rows->in_use = 0;
@@ -89,24 +105,27 @@ static int make_dense(struct ft_sequences *sequences, const struct ft_request *r
   return FT_OK;
 }
 
-int ft_sequences_make(struct ft_sequences *sequences, const struct ft_request *request,
-                      bool all_alike, uint64_t seed) {
+int ft_sequences_make(struct ft_sequences *sequences, const struct ft_request *request, bool alike,
+                      uint64_t seed) {
   uint64_t state = seed ^ 0xA0761D6478BD642Fu;
   const uint64_t drawn = ft_random_next(&state);
-  const bool alike = drawn % 2 == 0 && request->seqlen_q == request->seqlen_k;
-  *sequences = (struct ft_sequences){.count = request->batch, .some_unused = drawn / 2 % 2 == 0};
+  const bool of_itself = (alike || drawn % 2 == 0) && request->seqlen_q == request->seqlen_k;
+  *sequences =
+      (struct ft_sequences){.count = request->batch, .some_unused = !alike && drawn / 2 % 2 == 0};
   if (!request->ragged) {
-    FT_TRY(make_dense(sequences, request, all_alike, &state));
-    return make_pages(&sequences->k, request, all_alike, &state);
+    FT_TRY(make_dense(sequences, request, alike, &state));
+    return make_pages(&sequences->k, request, alike, &state);
   }
-  FT_TRY(lay_out(&sequences->q, request->batch, request->seqlen_q, &state));
-  FT_TRY(lay_out(&sequences->k, request->batch, request->seqlen_k, &state));
-  if (alike)
+  int (*const lay)(struct ft_packed_rows *, int64_t, int64_t, uint64_t *) =
+      alike ? lay_out_alike : lay_out;
+  FT_TRY(lay(&sequences->q, request->batch, request->seqlen_q, &state));
+  FT_TRY(lay(&sequences->k, request->batch, request->seqlen_k, &state));
+  if (of_itself)
     memcpy(sequences->k.starts, sequences->q.starts,
            ((size_t)request->batch + 1) * sizeof *sequences->q.starts);
   use(&sequences->q, request->batch, sequences->some_unused, &state);
   use(&sequences->k, request->batch, sequences->some_unused, &state);
-  return request->pages > 0 ? make_pages(&sequences->k, request, false, &state) : FT_OK;
+  return request->pages > 0 ? make_pages(&sequences->k, request, alike, &state) : FT_OK;
 }
 
 void ft_sequences_free(struct ft_sequences *sequences) {
