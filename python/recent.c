@@ -74,7 +74,8 @@ PyType_Spec kind_spec = {.name = "fatune._binding.Kind",
                          .flags = Py_TPFLAGS_DEFAULT,
                          .slots = kind_slots};
 
-/* ---- which Kind a call is of; an error means none, and Python says what is wrong ---- */
+/* ---- which Kind a call is of; after an error it is none, and Python makes the call and says what
+ * is wrong ---- */
 
 static bool is_number(PyObject *object) {
   return PyFloat_CheckExact(object) || PyLong_CheckExact(object) || PyBool_Check(object);

@@ -23,8 +23,9 @@ struct ft_compiler {
   int target_count;
 };
 
-/* FT_E_COMPILE where NVRTC refuses a text or breaks over it. Else it does not work (its builtins
- * are missing, a disk is full), and no kernel is to be blamed. */
+/* FT_E_COMPILE: NVRTC refuses the text, or fails inside while it compiles it. FT_E_NO_NVRTC: NVRTC
+ * itself does not work, for instance because its builtins are missing; the kernel is not at fault.
+ */
 static int nvrtc_status(const struct ft_nvrtc *nvrtc, int result, const char *call) {
   enum { OUT_OF_MEMORY = 1, COMPILATION = 6, INTERNAL_ERROR = 11 };
   if (!result) return FT_OK;

@@ -11,7 +11,7 @@ struct swept_places {
   long count;
 };
 
-/* Those that the file FATUNE_TEST_PLACES names; without the variable none. */
+/* The places that the file named by FATUNE_TEST_PLACES lists; none if the variable is not set. */
 void swept_places_take(struct swept_places *places);
 
 /* Adds them to that file. */

@@ -99,7 +99,8 @@ START_TEST(an_error_names_the_template_line) {
 }
 END_TEST
 
-/* What is no fault of the text is not told as one, or a search would keep it of its candidates. */
+/* A search records FT_E_COMPILE as the candidate's fault and does not try it again. So only errors
+ * that the text causes may have this status. */
 START_TEST(an_nvrtc_that_does_not_work_blames_no_kernel) {
   static const struct {
     const char *failure;

@@ -122,8 +122,8 @@ static int run_plan(void *plan, const fatune_arguments *arguments) {
   return fatune_plan_run(plan, arguments, NULL);
 }
 
-/* As of a block of zeros, that of the first keys or one in their middle: rows that see other
- * blocks, and rows that see it alone. */
+/* One block's descale of V is 2^-40 of what it was, as that of a block of zeros is. It is the block
+ * of the first keys, which some rows see alone, or a later one. */
 static const struct {
   const char *config;
   int block;

@@ -25,7 +25,7 @@ void fault_database_by(int answer);
 /* For what leads calls here: one more call of that kind; whether it is to fail. */
 bool fault_calls_fails(enum fault_kind kind);
 
-/* None fails any more. Returns how many of the kind there were. */
+/* From now on no call fails. Returns how many calls of the ordered kind there were. */
 long fault_calls_disarm(void);
 
 /* Since they were armed, of any kind. */

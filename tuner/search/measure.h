@@ -14,7 +14,8 @@
 #include "runtime/nvml.h"
 
 #define FT_POLICY "events-warm/2"
-/* The same, of sequences about as long as their mean (tuner/verify/sequences.h). */
+/* The policy of ragged requests. It measures in the same way; the lengths of the sequences are
+ * those that ft_sequences_make gives with `alike` (tuner/verify/sequences.h). */
 #define FT_POLICY_RAGGED "events-warm-ragged/1"
 
 struct ft_timing {

@@ -17,9 +17,10 @@ bool ft_request_has_sequences(const struct ft_request *request);
 
 /* Random lengths, with empty ones and those that end beside the ends of tiles. The sequences of
  * some seeds have as many keys as queries.
- * alike: as of a batch in use, for timing. Ragged ones have from half to one and a half of the
- * mean, use all their rows, and have as many keys as queries where the request has; others in pages
- * all have the request's keys. None share pages. */
+ * alike: the lengths are those of a usual batch, for timing. A ragged sequence is from half to one
+ * and a half times as long as the mean, and uses all its rows. If the request has as many keys as
+ * queries, so has each sequence. Without `ragged`, each batch entry has all keys of the request.
+ * No two sequences share a page. */
 int ft_sequences_make(struct ft_sequences *sequences, const struct ft_request *request, bool alike,
                       uint64_t seed);
 void ft_sequences_free(struct ft_sequences *sequences);
