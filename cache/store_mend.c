@@ -112,7 +112,8 @@ static int make_fresh(struct mending *mending) {
 /* -- content -------------------------------------------------------------------------------- */
 
 /* Every user file is made by the same SQL, so the first pages differ in their counters alone: that
- * of a new file makes a file readable whose own first page is spoilt. */
+ * of a new file makes a file readable whose own first page is spoilt. SQLite reads no table of a
+ * file that ends before the first page of any: one that was cut is filled up with empty pages. */
 static int lend_first_page(struct mending *mending) {
   unsigned char page[PAGE_BYTES];
   size_t length = 0;
@@ -121,10 +122,15 @@ static int lend_first_page(struct mending *mending) {
   const int descriptor = open(mending->scratch, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
   if (descriptor < 0)
     return ft_fail(FT_E_CACHE, "cannot write '%s': %s", mending->scratch, strerror(errno));
-  const off_t bytes = lseek(descriptor, 0, SEEK_END), pages = bytes / PAGE_BYTES;
+  const off_t bytes = lseek(descriptor, 0, SEEK_END);
+  off_t pages = 0;
+  for (int i = 0; i < 4; i++) pages = pages << 8 | page[SIZE_AT + i];
+  const bool is_cut = bytes < pages * PAGE_BYTES;
+  if (!is_cut) pages = bytes / PAGE_BYTES;
   for (int i = 0; i < 4; i++)
-    page[SIZE_AT + i] = (unsigned char)((uint32_t)(pages > 0 ? pages : 1) >> (24 - 8 * i));
-  const bool written = bytes >= 0 && pwrite(descriptor, page, length, 0) == (ssize_t)length;
+    page[SIZE_AT + i] = (unsigned char)((uint32_t)pages >> (24 - 8 * i));
+  const bool written = bytes >= 0 && pwrite(descriptor, page, length, 0) == (ssize_t)length &&
+                       (!is_cut || ftruncate(descriptor, pages * PAGE_BYTES) == 0);
   const int why = errno;
   close(descriptor);
   if (written) return FT_OK;

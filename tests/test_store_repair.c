@@ -264,6 +264,39 @@ START_TEST(a_cut_costs_what_is_cut_off) {
 }
 END_TEST
 
+/* A file with few rows ends in the first pages of tables and indexes. What lies before a cut is saved
+ * though a table after it is gone. */
+START_TEST(a_cut_among_the_first_pages_spares_the_rows_before_it) {
+  enum { FEW = 3, PAGE = 8192 };
+  char path[192];
+  restore(false);
+  path_of(names[0], path);
+  ck_assert_int_eq(unlink(path), 0);
+  struct ft_store *const store = open_store(&fixture);
+  for (int i = 0; i < FEW; i++) {
+    const struct ft_trial trial = make_trial(PROBLEM, CLASS_H200, i, 10 + i);
+    assert_ok(ft_store_trial_put(store, &trial));
+  }
+  ft_store_close(store);
+  const struct bytes whole = read_bytes(path);
+  const size_t rows_end = PAGE * (size_t)number_of(path, "SELECT rootpage FROM sqlite_schema "
+                                                         "WHERE name='trials'");
+  ck_assert_uint_lt(rows_end, whole.size);
+  for (size_t size = rows_end; size + PAGE <= whole.size; size += PAGE / 2) {
+    write_bytes(path, whole.data, size);
+    struct ft_store_verdict verdict;
+    struct ft_store *const damaged = open_store(&fixture);
+    assert_ok(ft_store_verify(damaged, true, &verdict));
+    ck_assert_msg(verdict.mended[FT_STORE_TUNING].kept && verdict.left == 0, "cut to %zu", size);
+    ck_assert_int_eq(verdict.mended[FT_STORE_TUNING].saved, FEW);
+    ft_store_verdict_free(&verdict);
+    ft_store_close(damaged);
+    write_and_verify((int)size);
+  }
+  free(whole.data);
+}
+END_TEST
+
 /* Rows of another version are sound: a repair keeps them, whatever else is damaged. One that lacks
  * what no row may lack is damaged. */
 START_TEST(rows_of_another_version_are_saved) {
@@ -418,6 +451,7 @@ Suite *make_store_repair_suite(void) {
   tcase_add_test(tests, a_spoilt_header_costs_nothing);
   tcase_add_test(tests, a_wrong_page_size_is_mended);
   tcase_add_test(tests, a_cut_costs_what_is_cut_off);
+  tcase_add_test(tests, a_cut_among_the_first_pages_spares_the_rows_before_it);
   tcase_add_loop_test(tests, rows_of_another_version_are_saved, 0, 2);
   tcase_add_test(tests, a_row_too_large_is_left_out);
   tcase_add_test(tests, a_damaged_trial_among_kernels_is_mended);
