@@ -54,6 +54,13 @@ void ft_store_fault(struct ft_store *store, const char *message) {
   queue_warning(store, message);
 }
 
+void ft_store_misnamed(struct ft_store *store, const char *variable, const char *value,
+                       const char *allowed) {
+  char message[192];
+  snprintf(message, sizeof message, "%s is '%.40s'; allowed: %s", variable, value, allowed);
+  queue_warning(store, message);
+}
+
 /* False: there was one of this kind about the file before. */
 static bool is_first(struct ft_database *database, enum ft_fault fault) {
   const unsigned bit = 1U << fault;
@@ -243,9 +250,7 @@ static void choose_use(struct ft_store *store, const struct ft_store_options *op
     store->memory_only = true;
     *layers = use[0] == 'm';
   } else {
-    ft_fail(FT_E_ARGUMENT, "FATUNE_CACHE is '%.40s'; allowed: off, ro, rw, memory; taken as rw",
-            use);
-    ft_store_fault(store, ft_detail());
+    ft_store_misnamed(store, "FATUNE_CACHE", use, "off, ro, rw, memory; taken as rw");
   }
 }
 
@@ -264,10 +269,8 @@ static void choose_cap(struct ft_store *store, const struct ft_store_options *op
     store->cap = (int64_t)bytes << shift;
     return;
   }
-  ft_fail(FT_E_ARGUMENT,
-          "FATUNE_CACHE_CAP is '%.40s'; allowed: bytes, or with a unit: 64M, 2G; taken as 2G",
-          given);
-  ft_store_fault(store, ft_detail());
+  ft_store_misnamed(store, "FATUNE_CACHE_CAP", given,
+                    "bytes, or with a unit: 64M, 2G; taken as 2G");
 }
 
 int ft_store_open(struct ft_store **store, const struct ft_store_options *options) {

@@ -90,8 +90,9 @@ int ft_store_add_layers(struct ft_store *store, const struct ft_store_options *o
   if (!folders) folders = secure_getenv("FATUNE_SYSTEM_PATH");
   char *const copy = strdup(folders ? folders : "");
   if (!copy) return ft_fail(FT_E_MEMORY, "no memory for the system path");
-  if (store->trust.misnamed)
-    ft_store_fault(store, "FATUNE_TRUST is none of any, owner, signed; signed is taken");
+  if (store->trust.misnamed[0])
+    ft_store_misnamed(store, "FATUNE_TRUST", store->trust.misnamed,
+                      "any, owner, signed; taken as signed");
   char *rest = copy;
   for (char *folder = strsep(&rest, ":"); folder; folder = strsep(&rest, ":"))
     if (folder[0]) add_folder(store, folder, true);
@@ -105,8 +106,7 @@ static bool is_wanted(struct ft_store *store) {
   const char *const given = secure_getenv("FATUNE_SHIPPED");
   if (!given || !given[0] || strcmp(given, "on") == 0) return true;
   if (strcmp(given, "off") == 0) return false;
-  ft_fail(FT_E_ARGUMENT, "FATUNE_SHIPPED is '%.40s'; allowed: on, off; taken as on", given);
-  ft_store_fault(store, ft_detail());
+  ft_store_misnamed(store, "FATUNE_SHIPPED", given, "on, off; taken as on");
   return true;
 }
 

@@ -85,6 +85,11 @@ void ft_store_add_shipped(struct ft_store *store, const struct ft_store_options 
 bool ft_store_is_shipped(const struct ft_store *store, int layer);
 void ft_store_close_layers(struct ft_store *store);
 
+/* Warns of an environment variable whose value is none that is allowed, and says what it is taken
+ * as. The stores are sound all the same. */
+void ft_store_misnamed(struct ft_store *store, const char *variable, const char *value,
+                       const char *allowed);
+
 /* Warns of what is no fault, once per database. */
 void ft_store_remark(struct ft_store *store, struct ft_database *database, const char *message);
 

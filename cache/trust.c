@@ -43,7 +43,7 @@ struct ft_trust ft_trust_begin(void) {
       return trust;
     }
   trust.policy = FT_TRUST_SIGNED;
-  trust.misnamed = true;
+  snprintf(trust.misnamed, sizeof trust.misnamed, "%s", value);
   return trust;
 }
 

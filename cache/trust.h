@@ -17,7 +17,7 @@ enum ft_trust_policy {
 
 struct ft_trust {
   enum ft_trust_policy policy;
-  bool misnamed;              /* FATUNE_TRUST has a value that is none: the strictest holds */
+  char misnamed[41];          /* what FATUNE_TRUST is if that is none: the strictest holds */
   struct ft_public_key *keys; /* owned */
   int key_count;
   bool has_keys;         /* they were looked for */

@@ -56,16 +56,15 @@ static int check_options(const fatune_session_options *options) {
   return FT_OK;
 }
 
-/* FATUNE_JIT=0: as options.compile -1, for whoever runs a program of others. */
-static bool jit_is_off(void) {
-  const char *const given = secure_getenv("FATUNE_JIT");
-  return given && (strcmp(given, "0") == 0 || strcmp(given, "off") == 0);
-}
-
-/* FATUNE_CHECK=1 */
-static bool checks_are_on(void) {
-  const char *const given = secure_getenv("FATUNE_CHECK");
-  return given && strcmp(given, "1") == 0;
+/* What an environment variable says, for whoever runs a program of others. */
+static bool is_on(const fatune_session *session, const char *variable, bool usually) {
+  const char *const given = secure_getenv(variable);
+  if (!given || !given[0]) return usually;
+  if (strcmp(given, "0") == 0 || strcmp(given, "off") == 0) return false;
+  if (strcmp(given, "1") == 0 || strcmp(given, "on") == 0) return true;
+  ft_session_warn(session, "%s is '%.40s'; allowed: 0, off, 1, on; taken as %d", variable, given,
+                  usually);
+  return usually;
 }
 
 /* ---- templates and stores ---- */
@@ -208,10 +207,10 @@ int fatune_session_open(fatune_session **out, const fatune_session_options *give
   pthread_mutex_init(&session->compiler_lock, NULL);
   ft_flights_open(&session->flights);
   pthread_mutex_init(&session->own_kernels.lock, NULL);
-  session->may_compile = options->compile == 0 && !jit_is_off();
-  session->checks = checks_are_on();
   session->log = options->log;
   session->payload = options->payload;
+  session->may_compile = is_on(session, "FATUNE_JIT", true) && options->compile == 0;
+  session->checks = is_on(session, "FATUNE_CHECK", false);
 
   int status;
   FT_CHECK(open_templates(session, options->template_dir));

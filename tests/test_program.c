@@ -280,6 +280,25 @@ START_TEST(compiling_without_nvrtc_is_a_compile_failure) {
 }
 END_TEST
 
+START_TEST(a_switch_that_is_none_is_told) {
+  setenv("FATUNE_LIBNVRTC", FATUNE_FAKE_DIR "/libfake_nvrtc.so", 1);
+  setenv("FATUNE_JIT", "no", 1);
+  expect("compile d64 nq128 --gpu a100 -o -", 0);
+  expect_message("FATUNE_JIT is 'no'; allowed: 0, off, 1, on; taken as 1");
+  setenv("FATUNE_JIT", "on", 1);
+  setenv("FATUNE_CHECK", "yes", 1);
+  setenv("FATUNE_CACHE_CAP", "much", 1);
+  expect("cache stats", 0);
+  ck_assert_ptr_null(strstr(messages, "FATUNE_JIT"));
+  expect_message("FATUNE_CHECK is 'yes'; allowed: 0, off, 1, on; taken as 0");
+  expect_message("FATUNE_CACHE_CAP is 'much'");
+  unsetenv("FATUNE_JIT");
+  unsetenv("FATUNE_CHECK");
+  unsetenv("FATUNE_CACHE_CAP");
+  unsetenv("FATUNE_LIBNVRTC");
+}
+END_TEST
+
 START_TEST(without_jit_nothing_is_compiled) {
   setenv("FATUNE_JIT", "0", 1);
   expect("compile d64 nq128 --gpu a100", 4);
@@ -394,6 +413,7 @@ Suite *make_program_suite(void) {
   tcase_add_test(tests, doctor_tells_what_is_missing);
   tcase_add_test(tests, compiling_without_nvrtc_is_a_compile_failure);
   tcase_add_test(tests, without_jit_nothing_is_compiled);
+  tcase_add_test(tests, a_switch_that_is_none_is_told);
   tcase_add_test(tests, cache_starts_empty);
   tcase_add_test(tests, cache_dir_goes_before_the_environment);
   tcase_add_test(tests, a_damaged_cache_is_told);

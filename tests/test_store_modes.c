@@ -191,6 +191,28 @@ START_TEST(the_cap_is_as_the_environment_says) {
 }
 END_TEST
 
+/* A slip of whoever set a variable is told with what is allowed; the stores are none the worse. */
+START_TEST(a_value_that_is_none_is_told_and_no_fault) {
+  static const char *const told[][2] = {
+      {"FATUNE_CACHE", "FATUNE_CACHE is 'nome'; allowed: off, ro, rw, memory; taken as rw"},
+      {"FATUNE_CACHE_CAP", "FATUNE_CACHE_CAP is 'nome'; allowed: bytes, or with a unit: 64M, 2G; "
+                           "taken as 2G"},
+      {"FATUNE_TRUST", "FATUNE_TRUST is 'nome'; allowed: any, owner, signed; taken as signed"}};
+  for (size_t i = 0; i < sizeof told / sizeof *told; i++) {
+    setenv(told[i][0], "nome", 1);
+    setenv("FATUNE_SYSTEM_PATH", "", 1);
+    struct ft_store *const store = open_store(&fixture);
+    unsetenv(told[i][0]);
+    ck_assert(has(store, 0));
+    assert_warnings(&fixture, 1);
+    ck_assert_str_eq(fixture.warnings[0], told[i][1]);
+    ck_assert_int_eq(ft_store_faults(store), 0);
+    ft_store_close(store);
+    fixture.warning_count = 0;
+  }
+}
+END_TEST
+
 /* ---- layers that are not used ---- */
 
 enum { LAYERS_MOST = 64, TOO_MANY = 3 };
@@ -247,6 +269,7 @@ Suite *make_store_modes_suite(void) {
   tcase_add_test(tests, what_may_only_be_read_is_not_mended);
   tcase_add_test(tests, a_file_without_a_signature_is_checked_unless_one_is_asked_for);
   tcase_add_test(tests, the_cap_is_as_the_environment_says);
+  tcase_add_test(tests, a_value_that_is_none_is_told_and_no_fault);
   tcase_add_test(tests, layers_too_many_are_told);
   tcase_add_test(tests, a_folder_of_layers_that_cannot_be_listed_is_told);
   suite_add_tcase(suite, tests);
