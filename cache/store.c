@@ -103,13 +103,12 @@ static int fill_new_file(const char *temporary, const char *path) {
 }
 
 static int make_file(const char *path) {
-  char *temporary;
-  int descriptor;
-  FT_TRY(ft_unfinished_make(path, &temporary, &descriptor));
-  close(descriptor);
-  const int status = fill_new_file(temporary, path);
-  unlink(temporary);
-  free(temporary);
+  struct ft_unfinished unfinished;
+  FT_TRY(ft_unfinished_make(&unfinished, path));
+  close(unfinished.file);
+  unfinished.file = -1; /* closed later it would drop locks of SQLite */
+  const int status = fill_new_file(unfinished.path, path);
+  ft_unfinished_end(&unfinished);
   return status;
 }
 
@@ -128,6 +127,7 @@ static int open_user_file(struct ft_store *store, enum ft_kind kind, bool writin
     path = NULL;
     FT_GIVE_UP(ft_fail(FT_E_MEMORY, "no memory for a path"));
   }
+  if (!store->read_only) ft_unfinished_sweep(path);
   status = ft_file_check(path);
   if (status == FT_E_NOT_FOUND && writing) {
     FT_CHECK(make_file(path));

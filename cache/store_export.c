@@ -221,14 +221,16 @@ static bool is_text(const char *file) {
 int ft_store_export(struct ft_store *store, const char *target, const char *device,
                     const char *file, struct ft_export *export) {
   struct shipment shipment = {.store = store, .export = export};
-  char *temporary = NULL, *real = NULL;
-  int descriptor;
+  struct ft_unfinished unfinished;
+  char *real = NULL;
   export->trials = export->kernels = export->missing = 0;
   /* Its own folder: SQLite's journal lies beside its file, and rename needs the same file system.
    */
-  int status = ft_unfinished_make(file, &temporary, &descriptor);
-  if (status == FT_OK) close(descriptor);
-  if (status == FT_OK && !(real = realpath(temporary, NULL)))
+  FT_TRY(ft_unfinished_make(&unfinished, file));
+  close(unfinished.file);
+  unfinished.file = -1;
+  int status = FT_OK;
+  if (!(real = realpath(unfinished.path, NULL)))
     status = ft_fail(FT_E_CACHE, "cannot write '%s': %s", file, strerror(errno));
   if (status == FT_OK) {
     ft_store_enter(store);
@@ -236,10 +238,9 @@ int ft_store_export(struct ft_store *store, const char *target, const char *devi
     ft_store_tell_skipped(store);
     ft_store_leave(store);
   }
-  if (status == FT_OK) status = publish(temporary, file);
-  if (status != FT_OK && temporary) unlink(temporary);
+  if (status == FT_OK) status = publish(unfinished.path, file);
+  ft_unfinished_end(&unfinished);
   if (status != FT_OK) export->trials = export->kernels = export->missing = 0;
   free(real);
-  free(temporary);
   return status;
 }

@@ -23,9 +23,9 @@ enum { COMPANIONS = 3 };
 
 struct mending {
   const char *path;
-  char *kept;    /* the damaged file as it was */
-  char *scratch; /* a copy to read from; a write-ahead log is folded into it */
-  char *fresh;   /* the sound rows */
+  char *kept;                   /* the damaged file as it was */
+  struct ft_unfinished scratch, /* a copy to read from; a write-ahead log is folded into it */
+      fresh;                    /* the sound rows */
   struct ft_database damaged, remains, sound;
   int64_t saved;
 };
@@ -38,15 +38,17 @@ static int with_ending(const char *path, const char *ending, char **name) {
   return ft_fail(FT_E_MEMORY, "no memory for a path");
 }
 
-static void remove_all(char *path) {
-  if (!path) return;
-  unlink(path);
-  for (int i = 0; i < COMPANIONS; i++) {
+static void remove_companions(const char *path) {
+  for (int i = 0; path && i < COMPANIONS; i++) {
     char *name = NULL;
     if (with_ending(path, companions[i], &name) == FT_OK) unlink(name);
     free(name);
   }
-  free(path);
+}
+
+static void remove_unfinished(struct ft_unfinished *unfinished) {
+  remove_companions(unfinished->path);
+  ft_unfinished_end(unfinished);
 }
 
 /* Takes over the descriptor. */
@@ -96,17 +98,18 @@ static int keep(struct mending *mending) {
 }
 
 static int make_scratch(struct mending *mending) {
-  int descriptor = -1;
-  FT_TRY(ft_unfinished_make(mending->path, &mending->scratch, &descriptor));
-  FT_TRY(fill_copy(mending->kept, mending->scratch, descriptor));
-  return copy_log(mending->kept, mending->scratch);
+  FT_TRY(ft_unfinished_make(&mending->scratch, mending->path));
+  const int descriptor = mending->scratch.file;
+  mending->scratch.file = -1;
+  FT_TRY(fill_copy(mending->kept, mending->scratch.path, descriptor));
+  return copy_log(mending->kept, mending->scratch.path);
 }
 
 static int make_fresh(struct mending *mending) {
-  int descriptor = -1;
-  FT_TRY(ft_unfinished_make(mending->path, &mending->fresh, &descriptor));
-  close(descriptor);
-  return ft_database_open(&mending->sound, mending->fresh, FT_DATABASE_FRESH_USER);
+  FT_TRY(ft_unfinished_make(&mending->fresh, mending->path));
+  close(mending->fresh.file);
+  mending->fresh.file = -1;
+  return ft_database_open(&mending->sound, mending->fresh.path, FT_DATABASE_FRESH_USER);
 }
 
 /* -- content -------------------------------------------------------------------------------- */
@@ -118,29 +121,28 @@ static int lend_first_page(struct mending *mending) {
   unsigned char page[PAGE_BYTES];
   size_t length = 0;
   int code = 0;
-  FT_TRY(ft_file_begin(mending->fresh, page, sizeof page, &length, &code));
-  const int descriptor = open(mending->scratch, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
+  FT_TRY(ft_file_begin(mending->fresh.path, page, sizeof page, &length, &code));
+  const int descriptor = open(mending->scratch.path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
   if (descriptor < 0)
-    return ft_fail(FT_E_CACHE, "cannot write '%s': %s", mending->scratch, strerror(errno));
+    return ft_fail(FT_E_CACHE, "cannot write '%s': %s", mending->scratch.path, strerror(errno));
   const off_t bytes = lseek(descriptor, 0, SEEK_END);
   off_t pages = 0;
   for (int i = 0; i < 4; i++) pages = pages << 8 | page[SIZE_AT + i];
   const bool is_cut = bytes < pages * PAGE_BYTES;
   if (!is_cut) pages = bytes / PAGE_BYTES;
-  for (int i = 0; i < 4; i++)
-    page[SIZE_AT + i] = (unsigned char)((uint32_t)pages >> (24 - 8 * i));
+  for (int i = 0; i < 4; i++) page[SIZE_AT + i] = (unsigned char)((uint32_t)pages >> (24 - 8 * i));
   const bool written = bytes >= 0 && pwrite(descriptor, page, length, 0) == (ssize_t)length &&
                        (!is_cut || ftruncate(descriptor, pages * PAGE_BYTES) == 0);
   const int why = errno;
   close(descriptor);
   if (written) return FT_OK;
-  return ft_fail(FT_E_CACHE, "cannot write '%s': %s", mending->scratch, strerror(why));
+  return ft_fail(FT_E_CACHE, "cannot write '%s': %s", mending->scratch.path, strerror(why));
 }
 
 /* *whole: there is no more to be had. */
 static int read_remains(struct mending *mending, bool *whole) {
   *whole = false;
-  int status = ft_database_open(&mending->remains, mending->scratch, FT_DATABASE_REMAINS);
+  int status = ft_database_open(&mending->remains, mending->scratch.path, FT_DATABASE_REMAINS);
   if (status == FT_OK)
     status = ft_store_salvage(&mending->remains, &mending->sound, PATIENCE, &mending->saved, whole);
   ft_database_close(&mending->remains);
@@ -184,14 +186,19 @@ static int mend(struct mending *mending) {
 }
 
 int ft_store_mend(const char *path, int64_t *saved, char **kept) {
-  struct mending mending = {.path = path};
+  struct mending mending = {
+      .path = path, .scratch = FT_UNFINISHED_INIT, .fresh = FT_UNFINISHED_INIT};
   const int status = mend(&mending);
   ft_database_close(&mending.damaged);
   ft_database_close(&mending.sound);
-  remove_all(mending.scratch);
-  remove_all(mending.fresh);
+  remove_unfinished(&mending.scratch);
+  remove_unfinished(&mending.fresh);
   *saved = status == FT_OK ? mending.saved : 0;
   *kept = status == FT_OK ? mending.kept : NULL;
-  if (status != FT_OK) remove_all(mending.kept);
+  if (status != FT_OK && mending.kept) {
+    unlink(mending.kept);
+    remove_companions(mending.kept);
+    free(mending.kept);
+  }
   return status == FT_OK ? FT_OK : ft_fail_within(status, "'%s' is damaged and was left so", path);
 }

@@ -116,19 +116,19 @@ done:
 }
 
 static int write_whole(const char *path, const struct ft_text *text) {
-  char *temporary;
-  int file;
-  FT_TRY(ft_unfinished_make(path, &temporary, &file));
+  struct ft_unfinished unfinished;
+  FT_TRY(ft_unfinished_make(&unfinished, path));
+  const int file = unfinished.file;
   bool made = write(file, text->data, text->length) == (ssize_t)text->length &&
               fchmod(file, 0644) == 0 && fsync(file) == 0;
   int why = errno;
+  unfinished.file = -1;
   if (close(file) != 0) made = false;
-  if (made && rename(temporary, path) != 0) {
+  if (made && rename(unfinished.path, path) != 0) {
     why = errno;
     made = false;
   }
-  if (!made) unlink(temporary);
-  free(temporary);
+  ft_unfinished_end(&unfinished);
   return made ? FT_OK : ft_fail(FT_E_CACHE, "cannot write '%s': %s", path, strerror(why));
 }
 

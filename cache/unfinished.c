@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -18,7 +19,7 @@
 
 #define ENDING ".unfinished-"
 
-enum { RANDOM = 6, SECONDS_LEFT_ALONE = 600 };
+enum { RANDOM = 6, SECONDS_LEFT_ALONE = 600, LOCK_ATTEMPTS = 100, ATTEMPT_US = 1000 };
 
 /* "BASE.unfinished-XXXXXX", and with a journal's ending behind it. */
 static bool is_unfinished(const char *name, const char *base) {
@@ -29,7 +30,8 @@ static bool is_unfinished(const char *name, const char *base) {
   return rest[RANDOM] == '\0' || rest[RANDOM] == '-';
 }
 
-static void sweep(DIR *folder, const char *base) {
+/* alone: nobody else makes a file here. */
+static void sweep(DIR *folder, const char *base, bool alone) {
   const struct dirent *entry;
   struct stat state;
   const time_t now = time(NULL);
@@ -37,20 +39,43 @@ static void sweep(DIR *folder, const char *base) {
     if (is_unfinished(entry->d_name, base) &&
         fstatat(dirfd(folder), entry->d_name, &state, AT_SYMLINK_NOFOLLOW) == 0 &&
         S_ISREG(state.st_mode) && state.st_uid == geteuid() &&
-        now - state.st_mtime > SECONDS_LEFT_ALONE)
+        (alone || now - state.st_mtime > SECONDS_LEFT_ALONE))
       unlinkat(dirfd(folder), entry->d_name, 0);
 }
 
-/* What cannot be swept does no harm. */
-static void sweep_beside(const char *file) {
+/* The folder of a file, locked: by one who sweeps alone, by those who make files together. What
+ * cannot be swept does no harm, and where there are no locks time alone tells what was left. */
+static int sweep_beside(const char *file) {
   const char *const slash = strrchr(file, '/');
   char *const name = strdup(file);
-  if (!name) return;
+  if (!name) return -1;
   name[slash ? slash - file + (slash == file) : 0] = '\0';
-  DIR *const folder = opendir(name[0] ? name : ".");
-  if (folder) sweep(folder, slash ? slash + 1 : file);
+  const char *const path = name[0] ? name : ".";
+  const int lock = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  DIR *const folder = opendir(path);
+  if (folder) sweep(folder, slash ? slash + 1 : file, flock(lock, LOCK_EX | LOCK_NB) == 0);
   if (folder) closedir(folder);
   free(name);
+  return lock;
+}
+
+/* Another who sweeps has the lock for a moment. */
+static void share(int folder) {
+  for (int i = 0; flock(folder, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK; i++) {
+    if (i == LOCK_ATTEMPTS) return;
+    usleep(ATTEMPT_US);
+  }
+}
+
+/* Unlocked before it is closed: a child that the host has forked may hold the folder open. */
+static void leave(int folder) {
+  if (folder < 0) return;
+  flock(folder, LOCK_UN);
+  close(folder);
+}
+
+void ft_unfinished_sweep(const char *file) {
+  leave(sweep_beside(file));
 }
 
 /* The new file takes the place of what has its name: nothing but a plain file may be lost so, and
@@ -68,19 +93,29 @@ static int check_place(const char *file) {
                                           : "a device, pipe or socket");
 }
 
-int ft_unfinished_make(const char *file, char **temporary, int *descriptor) {
-  *descriptor = -1;
-  *temporary = NULL;
+int ft_unfinished_make(struct ft_unfinished *unfinished, const char *file) {
+  *unfinished = (struct ft_unfinished)FT_UNFINISHED_INIT;
   FT_TRY(check_place(file));
-  sweep_beside(file);
-  if (asprintf(temporary, "%s" ENDING "XXXXXX", file) < 0) {
-    *temporary = NULL;
+  unfinished->folder = sweep_beside(file);
+  share(unfinished->folder);
+  if (asprintf(&unfinished->path, "%s" ENDING "XXXXXX", file) < 0) {
+    unfinished->path = NULL;
+    ft_unfinished_end(unfinished);
     return ft_fail(FT_E_MEMORY, "no memory for a path");
   }
-  *descriptor = mkstemp(*temporary);
-  if (*descriptor >= 0) return FT_OK;
+  unfinished->file = mkstemp(unfinished->path);
+  if (unfinished->file >= 0) return FT_OK;
   const int status = ft_fail(FT_E_CACHE, "cannot write '%s': %s", file, strerror(errno));
-  free(*temporary);
-  *temporary = NULL;
+  free(unfinished->path);
+  unfinished->path = NULL;
+  ft_unfinished_end(unfinished);
   return status;
+}
+
+void ft_unfinished_end(struct ft_unfinished *unfinished) {
+  if (unfinished->file >= 0) close(unfinished->file);
+  if (unfinished->path) unlink(unfinished->path);
+  leave(unfinished->folder);
+  free(unfinished->path);
+  *unfinished = (struct ft_unfinished)FT_UNFINISHED_INIT;
 }

@@ -55,6 +55,26 @@ static void start_over_when_done(void) {
   if (rows() > 40) run_sql(path, "DELETE FROM trials");
 }
 
+/* Stores that a process was making when it was killed. */
+static void leave_unfinished(void) {
+  static const char *const names[] = {"tuning.db", "kernels.db"};
+  char path[128];
+  for (int i = 0; i < 2; i++) {
+    snprintf(path, sizeof path, "%s/%s.unfinished-a1B2c3", folder, names[i]);
+    write_bytes(path, "SQLite format 3", 16);
+  }
+}
+
+static int files_named(const char *text) {
+  int count = 0;
+  DIR *const all = opendir(folder);
+  ck_assert_ptr_nonnull(all);
+  for (const struct dirent *entry; (entry = readdir(all));)
+    count += strstr(entry->d_name, text) != NULL;
+  closedir(all);
+  return count;
+}
+
 START_TEST(a_killed_search_loses_a_row_a_job) {
   struct dice dice = dice_new();
   int64_t lost = 0, most = 0;
@@ -78,6 +98,9 @@ START_TEST(a_killed_search_loses_a_row_a_job) {
   }
   ck_assert_int_gt(killed, 3);
   ck_assert_int_gt(lost, 0);
+  leave_unfinished();
+  expect("tune d64 nq64 --gpu a100 --effort quick --shard 1/40 -q", 0);
+  ck_assert_int_eq(files_named("unfinished"), 0);
   expect("cache verify", 0);
 }
 END_TEST

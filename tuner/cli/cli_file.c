@@ -18,22 +18,20 @@ static int write_all(FILE *file, const void *bytes, size_t length) {
 
 /* A temporary beside the file, then rename: a reader sees the old file or the new one. */
 static int replace_file(const char *path, const void *bytes, size_t length) {
-  char *temporary;
-  int descriptor;
-  const int made = ft_unfinished_make(path, &temporary, &descriptor);
+  struct ft_unfinished unfinished;
+  const int made = ft_unfinished_make(&unfinished, path);
   if (made != FT_OK) return ft_fail(FT_E_IO, "--output: %s", ft_detail());
-  FILE *const file = fdopen(descriptor, "wb");
+  FILE *const file = fdopen(unfinished.file, "wb");
   int error = file == NULL ? errno : write_all(file, bytes, length);
   const mode_t mask = umask(0); /* mkstemp makes 0600; a result is as readable as any other file */
   umask(mask);
-  if (error == 0 && fchmod(descriptor, 0666 & ~mask) != 0) error = errno;
-  if (file == NULL)
-    close(descriptor);
-  else if (fclose(file) != 0 && error == 0)
-    error = errno;
-  if (error == 0 && rename(temporary, path) != 0) error = errno;
-  if (error != 0) unlink(temporary);
-  free(temporary);
+  if (error == 0 && fchmod(unfinished.file, 0666 & ~mask) != 0) error = errno;
+  if (file != NULL) {
+    unfinished.file = -1;
+    if (fclose(file) != 0 && error == 0) error = errno;
+  }
+  if (error == 0 && rename(unfinished.path, path) != 0) error = errno;
+  ft_unfinished_end(&unfinished);
   return error == 0 ? FT_OK : ft_fail(FT_E_IO, "--output '%s': %s", path, strerror(error));
 }
 
