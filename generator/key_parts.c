@@ -11,6 +11,8 @@
  * blocks take equal shares of all steps (stream.h), no block works longer than another. */
 #include "generator/key_parts.h"
 
+#include <math.h>
+
 #include "generator/stream.h"
 
 enum { ROUNDS_MOST = 4, PARTS_MOST = 256 };
@@ -150,8 +152,26 @@ struct ft_key_parts ft_key_parts_of(const struct ft_walks *walks, const struct f
 
 /* ---- rows of a block mask ---- */
 
+struct ft_mask_rows ft_mask_rows_of_request(const struct ft_request *request,
+                                            const struct ft_walks *walks, int packed) {
+  const int64_t rows = (request->seqlen_q + request->mask_rows - 1) / request->mask_rows;
+  const int64_t blocks = (request->seqlen_k + request->mask_cols - 1) / request->mask_cols;
+  const double mean = request->mask_density * (double)blocks;
+  const double first = fmin(mean * (double)request->mask_longest, (double)blocks);
+  const double rest = rows > 1 ? ((double)rows * mean - first) / (double)(rows - 1) : 0;
+  return (struct ft_mask_rows){
+      .rows = rows,
+      .tiles = max_of(1, (int64_t)request->mask_rows * packed / walks->block_m),
+      .steps_of_a_block = max_of(1, request->mask_cols / walks->block_n),
+      .heads = request->batch * request->heads_q / packed,
+      .first = llround(first),
+      .others = llround(fmax(rest, 0)),
+  };
+}
+
 static int64_t steps_of_row(const struct ft_mask_rows *rows, int64_t row) {
-  return max_of(1, rows->counts[row] * rows->steps_of_a_block);
+  const int64_t kept = rows->counts ? rows->counts[row] : row == 0 ? rows->first : rows->others;
+  return max_of(1, kept * rows->steps_of_a_block);
 }
 
 /* How many rows have walks of more than so many steps. */

@@ -24,6 +24,7 @@ struct ft_walks {
   int64_t rows;  /* query rows of all batch_heads */
   bool mixed;    /* only the device knows how long walks are: from none to the longest */
   bool shared;   /* blocks have equal shares of all steps (generator/stream.h) */
+  bool longest;  /* under a block mask, of which the longest walks alone are divided */
 
   int cluster;              /* parts of every walk, the blocks of a cluster; 0: a run chooses */
   int blocks_per_sm;        /* that are resident on a multiprocessor at once */
@@ -49,12 +50,18 @@ struct ft_key_parts ft_key_parts_of(const struct ft_walks *walks, const struct f
 
 /* Rows of blocks of a block mask, as work tiles take them. */
 struct ft_mask_rows {
-  const int32_t *counts;    /* [rows]: kept blocks, most first */
+  const int32_t *counts;    /* [rows]: kept blocks, most first; NULL: as the next two say */
   int64_t rows;             /* at least 1 */
   int64_t tiles;            /* of a row, at least 1 */
   int64_t steps_of_a_block; /* of a tile's walk */
   int64_t heads;            /* batch_heads */
+  int64_t first, others;    /* kept blocks of the first row, of each other one */
 };
+
+/* The same by the hints of a request that has a mask: one row is as long as the longest, the others
+ * are alike. */
+struct ft_mask_rows ft_mask_rows_of_request(const struct ft_request *request,
+                                            const struct ft_walks *walks, int packed);
 
 /* The same where some walks are longer than others: those with more than `steps` steps are divided,
  * the first `ranks` tiles of each head. Blocks take parts and then whole tiles, longest first, one

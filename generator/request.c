@@ -21,6 +21,9 @@ static int validate_mask(const struct ft_request *request) {
                    "mask_cols is 0; allowed: multiples of 16 from 16, or 0 with "
                    "mask_rows, which is %d",
                    rows);
+  if (rows == 0 && request->mask_longest != 1)
+    return ft_fail(FT_E_ARGUMENT, "mask_longest is %lld; allowed: 1 when there is no mask",
+                   (long long)request->mask_longest);
   const double density = request->mask_density;
   if (rows == 0 && density != 1) /* a NaN differs from 1, too */
     return ft_fail(FT_E_ARGUMENT, "mask_density is %g; allowed: 1 when there is no mask", density);

@@ -104,17 +104,14 @@ typedef struct fatune_session fatune_session;
 
 typedef struct fatune_session_options {
   size_t size; /* sizeof(fatune_session_options) */
-  /* 1 + CUDA ordinal of the GPU; 0: that of the thread's current context, else the first. */
-  int device;
-  /* Folder of both caches; NULL: $FATUNE_CACHE_DIR, else the XDG folders. */
-  const char *cache_dir;
+  int device;  /* 1 + CUDA ordinal; 0: the GPU of the thread's current context, else the first */
+  const char *cache_dir; /* of both caches; NULL: $FATUNE_CACHE_DIR, else the XDG folders */
   /* ':'-separated folders with shipped caches; NULL: $FATUNE_SYSTEM_PATH. The folder `fatune`
      beside the library is always searched, last. */
   const char *system_path;
-  /* Templates for development; NULL: $FATUNE_TEMPLATE_DIR, else those built in. */
-  const char *template_dir;
-  int memory_only; /* 1: no cache file is read or written */
-  int compile;     /* 0: compile what is in no cache; -1: never (FATUNE_E_NO_NVRTC) */
+  const char *template_dir; /* for development; NULL: $FATUNE_TEMPLATE_DIR, else those built in */
+  int memory_only;          /* 1: no cache file is read or written */
+  int compile;              /* 0: compile what is in no cache; -1: never (FATUNE_E_NO_NVRTC) */
   /* Warnings, one line each; NULL: dropped. Called from any thread that is inside a fatune call. */
   void (*log)(void *payload, const char *message);
   void *payload;
@@ -193,24 +190,26 @@ typedef struct fatune_request {
    * fatune_score_gradient's for what is captured and wants a gradient. */
   int64_t score, score_gradients;
   int sinks; /* 1: each row's normaliser has a logit of its query head besides those of its keys */
-  /* Of the first group. 1: batch sequences of different lengths; seqlen_q, seqlen_k: of all. */
-  int64_t ragged;
+  int64_t ragged; /* of the first group. 1: sequences of different lengths; seqlen_*: of all */
   /* Of the first group. Rows of a page, a power of two, where K and V are in pages: a forward's,
    * without a block mask. 0: they are not. */
   int64_t pages;
   int64_t dtype_o, dtype_kv; /* of the first group: a fatune_dtype_o, a fatune_dtype_kv */
   int64_t descale_rows; /* of the first group: of a fatune_descale: 64, 128; 0: all of a head */
+  int64_t mask_longest; /* of the second group: as fatune_mask_longest says; 0: 1 */
 } fatune_request;
 
 #define FATUNE_REQUEST_INIT                                                                        \
   FATUNE_INIT_(fatune_request, FATUNE_WITH_(pass, FATUNE_FORWARD) FATUNE_WITH_(dtype, FATUNE_BF16) \
-                                   FATUNE_WITH_(window_left, -1) FATUNE_WITH_(window_right, -1))
+                                   FATUNE_WITH_(window_left, -1) FATUNE_WITH_(window_right, -1)    \
+                                       FATUNE_WITH_(mask_longest, 1))
 
 /* Fills a request, which holds its size (FATUNE_REQUEST_INIT), from its text, e.g. "forward bf16
  * d128 hq32 hkv8 b2 nq4096 causal". Words in any order, each once:
  *     forward|backward fp16|bf16|e4m3|fp32|tf32 o=fp16|fp32 kv=e4m3 dN dvN hqN hkvN bN nqN nkN
  *     ragged pages=N descales=N sinks causal[=bottom-right|top-left] dropout deterministic
- *     window[=bottom-right|top-left][@LEFT,RIGHT] score=DIGEST[+GRADIENTS] mask=ROWSxCOLS[@DENSITY]
+ *     window[=bottom-right|top-left][@LEFT,RIGHT] score=DIGEST[+GRADIENTS]
+ *     mask=ROWSxCOLS[@DENSITY[,LONGEST]]
  * dN and nqN are required. FATUNE_E_ARGUMENT names the word, or says that the request's size has no
  * room for what the text asks. On failure the request has the INIT value, but for a wrong size. */
 FATUNE_API int fatune_request_parse(fatune_request *request, const char *text);
@@ -326,8 +325,10 @@ FATUNE_API int fatune_rectangle_bounds(int32_t *bounds, int64_t seqlen_q, int64_
 
 /* Share of kept blocks, 0 .. 1; 0 for NULL; -1, not known, where a mask function makes the mask. */
 FATUNE_API double fatune_mask_density(const fatune_mask *mask);
-/* The caller sees to it that no run still uses the mask. NULL is allowed. */
-FATUNE_API void fatune_mask_free(fatune_mask *mask);
+/* How many times as many blocks the longest row of blocks keeps as the mean row, for a backward the
+ * longest column, rounded down: for mask_longest. 1 for NULL, and where it is not known. */
+FATUNE_API int64_t fatune_mask_longest(const fatune_mask *mask, fatune_pass pass);
+FATUNE_API void fatune_mask_free(fatune_mask *mask); /* when no run uses it any more; or NULL */
 
 /* ---- plan ---------------------------------------------------------------------------- */
 
@@ -351,8 +352,7 @@ FATUNE_API int fatune_plan_make(fatune_plan **plan, fatune_session *session,
  * breaks a rule is FATUNE_E_ARGUMENT with the rule's name. */
 FATUNE_API int fatune_plan_make_with(fatune_plan **plan, fatune_session *session,
                                      const fatune_request *request, const char *config);
-/* Gives the plan back; the caller sees to it that no run of it is under way. NULL is allowed. */
-FATUNE_API void fatune_plan_free(fatune_plan *plan);
+FATUNE_API void fatune_plan_free(fatune_plan *plan); /* when no run of it is under way; or NULL */
 /* Where the config came from ("exact: ...", "near: ..." and so on, or "given"), and after a ';'
  * whether the kernel came from a cache or the compiler. Lives as long as the plan. NULL: "". */
 FATUNE_API const char *fatune_plan_origin(const fatune_plan *plan);

@@ -281,6 +281,16 @@ double fatune_mask_density(const fatune_mask *mask) {
   return mask ? mask->density : 0;
 }
 
+int64_t fatune_mask_longest(const fatune_mask *mask, fatune_pass pass) {
+  if (!mask) return 1;
+  const bool of_columns = pass == FATUNE_BACKWARD;
+  const int32_t *const counts = of_columns ? mask->column_counts : mask->row_counts;
+  const double all = (double)(of_columns ? mask->row_blocks : mask->col_blocks);
+  if (!counts || !(mask->density > 0)) return 1;
+  const double ratio = counts[0] / (mask->density * all);
+  return ratio < 1 ? 1 : (int64_t)ratio;
+}
+
 void fatune_mask_free(fatune_mask *mask) {
   if (!mask) return;
   /* The memory is freed even where the context cannot be entered: nobody tries again. */

@@ -92,7 +92,8 @@ static inline struct ft_request random_request(void) {
                                .batch = random_count(20),
                                .seqlen_q = random_count(30),
                                .seqlen_k = random_count(30),
-                               .mask_density = 1};
+                               .mask_density = 1,
+                               .mask_longest = 1};
   for (int i = FT_REQUEST_pass + 1; i < FT_REQUEST_FIELDS; ++i) {
     const struct ft_request_field *const field = ft_request_field(i);
     int choices = 1;
@@ -131,6 +132,7 @@ static inline struct ft_request random_request(void) {
     request.mask_cols = 16 * random_int(1, 16);
     request.mask_density = ((double)(random_bits() >> 11) + 1) * 0x1p-53;
     if (random_int(0, 2) == 0) request.mask_density = random_int(1, 100) / 100.0;
+    if (random_int(0, 1) == 0) request.mask_longest = random_count(30);
   }
   request.ragged &= request.mask_rows == 0;
   const bool may_have_pages = request.pass == FT_FORWARD && request.mask_rows == 0;

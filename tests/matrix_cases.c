@@ -36,6 +36,7 @@ static void choose_mask(struct ft_problem_options *options, uint64_t *state) {
   options->request.mask_cols = sizes[size][1];
   options->request.mask_density = densities[random_below(state, COUNT(densities))];
   options->broadcast_mask = random_below(state, 3) == 0;
+  if (random_below(state, 4) == 0) options->request.mask_longest = 8;
 }
 
 static void choose_heads(struct ft_request *request, uint64_t *state) {
@@ -88,6 +89,7 @@ void matrix_choose(struct ft_problem_options *options, int index, const struct m
   choose_heads(request, &state);
   limit_rows(request, random_below(&state, 6) == 0 ? size->rows_seldom : size->rows, size->tile);
   request->mask_density = 1;
+  request->mask_longest = 1;
   if (combination / 6 % 2 == 1) choose_mask(options, &state);
   if (request->dropout) options->dropout = dropouts[random_below(&state, COUNT(dropouts))];
   options->layout = (enum ft_layout)random_below(&state, MATRIX_LAYOUTS);

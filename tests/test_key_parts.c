@@ -129,7 +129,8 @@ START_TEST(a_global_row_is_divided) {
   int32_t counts[128] = {128};
   for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {
     for (int row = 1; row < 128; row++) counts[row] = 4;
-    const struct ft_mask_rows rows = {counts, 128, 1, 1, cases[n].heads};
+    const struct ft_mask_rows rows = {
+        .counts = counts, .rows = 128, .tiles = 1, .steps_of_a_block = 1, .heads = cases[n].heads};
     struct ft_walks walks = {.tiles = 128 * cases[n].heads,
                              .steps = 128,
                              .rows = 16384 * cases[n].heads,
@@ -147,6 +148,20 @@ START_TEST(a_global_row_is_divided) {
     ck_assert_int_eq(parts.most, 1);
     counts[0] = 128;
   }
+}
+END_TEST
+
+/* The same mask by the hints of a request. */
+START_TEST(hints_say_the_rows) {
+  const struct ft_request uneven = known_request("d64 hq32 nq16384 mask=128x128@0.0388,25");
+  const struct ft_request one_row = known_request("d64 hq6 nq100 mask=128x128@0.5,9");
+  struct ft_walks walks = {.block_m = 64, .block_n = 64};
+  const struct ft_mask_rows rows = ft_mask_rows_of_request(&uneven, &walks, 2);
+  ck_assert(rows.rows == 128 && rows.tiles == 4 && rows.steps_of_a_block == 2 && rows.heads == 16);
+  ck_assert(rows.first == 124 &&
+            rows.others == 4); /* 0.0388 * 128 * 25; (128 * 4.97 - 124) / 127 */
+  const struct ft_mask_rows alone = ft_mask_rows_of_request(&one_row, &walks, 1);
+  ck_assert(alone.rows == 1 && alone.first == 1 && alone.others == 0);
 }
 END_TEST
 
@@ -169,6 +184,13 @@ START_TEST(defaults_fit_few_rows) {
       {"d128 hq32 hkv8 nq1 nk65536", "a100", "split_keys=1", "wgmma"},
       {"d128 hq32 hkv8 b8 nq4096 causal", "a100", "mma_forward", "split_keys=1"},
       {"d256 hq4 hkv2 nq1 nk70 causal", "h200", "stages=3", "block_m=128"},
+      /* Longformer's mask; rows about alike; so many heads that the long rows of some end while
+       * those of others run. */
+      {"d64 hq32 nq16384 mask=128x128@0.039,25", "h200", "split_keys=1", "block_m=64"},
+      {"d128 hq16 nq16384 mask=128x128@0.039,25", "h200", "split_keys=1", "block_m=64"},
+      {"d128 hq16 nq16384 mask=128x128@0.039", "h200", "block_m=128", "split_keys"},
+      {"d128 hq16 b64 nq16384 mask=128x128@0.039,25", "h200", "block_m=128", "split_keys"},
+      {"e4m3 d128 hq16 nq16384 mask=128x128@0.039,25", "h200", "split_keys=1", "block_m=64"},
   };
   for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {
     const struct ft_arch gpu = known_gpu(cases[n].gpu);
@@ -362,6 +384,7 @@ Suite *make_key_parts_suite(void) {
   tcase_add_test(tests, parts_are_balanced_and_bounded);
   tcase_add_test(tests, the_longest_rows_are_divided);
   tcase_add_test(tests, a_global_row_is_divided);
+  tcase_add_test(tests, hints_say_the_rows);
   tcase_add_test(tests, a_gpu_is_filled);
   tcase_add_test(tests, defaults_fit_few_rows);
   tcase_add_test(tests, shares_cut_walks_into_few_parts);

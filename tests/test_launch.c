@@ -24,7 +24,8 @@ static void set_up(void) {
                                 .batch = 2,
                                 .seqlen_q = 300,
                                 .seqlen_k = 700,
-                                .mask_density = 1};
+                                .mask_density = 1,
+                                .mask_longest = 1};
   config = FT_CONFIG(mma_forward, .block_m = 128, .block_n = 64, .warps = 4, .stages = 2);
   arch = (struct ft_arch){.sm = 90, .sm_count = 132, .l2_bytes = 50 << 20};
   const fatune_arguments empty = FATUNE_ARGUMENTS_INIT;

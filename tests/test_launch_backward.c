@@ -21,7 +21,8 @@ static void set_up(void) {
                                 .batch = 2,
                                 .seqlen_q = 300,
                                 .seqlen_k = 700,
-                                .mask_density = 1};
+                                .mask_density = 1,
+                                .mask_longest = 1};
   ck_assert_status(
       ft_config_parse(&config, "mma_backward block_m=64 block_n=128 warps=8 stages=2 "
                                "column_warps=1 query_parts=1 kv_in_regs=0 deferred_dq=0 dq_mode=0 "

@@ -295,6 +295,25 @@ static const char *const requests[] = {
     "backward bf16 d64 nq4096 mask=16x48@0.01 causal=top-left dropout deterministic",
 };
 
+/* Longformer's mask: one row of blocks sees all keys, and the others wait for it unless it is
+ * divided.
+ */
+START_TEST(the_longest_row_of_a_mask_is_waited_for) {
+  const char *const even = "forward bf16 d128 hq16 nq16384 mask=128x128@0.039";
+  const char *const uneven = "forward bf16 d128 hq16 nq16384 mask=128x128@0.039,25";
+  const char *const many_heads = "forward bf16 d128 hq16 b64 nq16384 mask=128x128@0.039,25";
+  struct ft_config whole, divided;
+  const struct ft_request request = known_request(uneven);
+  ck_assert_int_eq(ft_default_config(&request, &big, &divided), FT_OK);
+  whole = divided;
+  *knob_of(&whole, "split_keys") = 0;
+  ck_assert_int_eq(*knob_of(&divided, "split_keys"), 1);
+  ck_assert_double_gt(us_of(uneven, &big, &whole), 1.5 * us_of(even, &big, &whole));
+  ck_assert_double_lt(us_of(uneven, &big, &divided), 0.7 * us_of(uneven, &big, &whole));
+  ck_assert_double_lt(us_of(many_heads, &big, &whole), us_of(many_heads, &big, &divided));
+}
+END_TEST
+
 START_TEST(finite_for_every_legal_config) {
   const struct ft_request request = known_request(requests[_i]);
   const struct ft_arch *archs[] = {&big, &small};
@@ -359,6 +378,7 @@ Suite *make_model_suite(void) {
   tcase_add_test(tcase, wgmma_beats_mma_where_there_is_work);
   tcase_add_test(tcase, backward_knobs_have_their_effect);
   tcase_add_test(tcase, a_wave_too_many_shows);
+  tcase_add_test(tcase, the_longest_row_of_a_mask_is_waited_for);
   tcase_add_test(tcase, every_family_has_a_model);
   tcase_add_loop_test(tcase, finite_for_every_legal_config, 0,
                       sizeof requests / sizeof requests[0]);

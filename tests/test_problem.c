@@ -3,6 +3,7 @@
 #include "generator/status.h"
 #include "runtime/session.h"
 #include "tests/fresh_seed.h"
+#include "tests/generator_cases.h"
 #include "tests/problem_lab.h"
 #include "tests/suites.h"
 #include "tuner/search/measure.h"
@@ -10,6 +11,7 @@
 #include "tuner/verify/halves.h"
 #include "tuner/verify/problem.h"
 #include "tuner/verify/problem_verify.h"
+#include "tuner/verify/random_inputs.h"
 #include "tuner/verify/sequences.h"
 
 #include <math.h>
@@ -289,6 +291,28 @@ START_TEST(mask_density_is_as_asked) {
 }
 END_TEST
 
+/* The first row of each head has five times as many blocks as the mean one; of a backward the first
+ * column. */
+START_TEST(masks_are_as_uneven_as_asked) {
+  enum { HEADS = 4, BLOCKS = 64 };
+  for (int backward = 0; backward < 2; backward++) {
+    struct ft_request asked = known_request("d64 nq4096 hq4 mask=64x64@0.125,5");
+    if (backward) asked.pass = FT_BACKWARD;
+    uint8_t *blocks;
+    int first = 0, all = 0;
+    ck_assert_status(ft_random_blocks(&blocks, &asked, 1, HEADS, 11), FT_OK);
+    for (int n = 0; n < HEADS * BLOCKS * BLOCKS; n++) {
+      all += blocks[n];
+      if ((backward ? n % BLOCKS : n / BLOCKS % BLOCKS) == 0) first += blocks[n];
+    }
+    /* 160 of 256 and 2048 of 16384, five sigma */
+    ck_assert_double_eq_tol(first, 0.625 * HEADS * BLOCKS, 5 * sqrt(256 * 0.625 * 0.375));
+    ck_assert_double_eq_tol(all, 0.125 * HEADS * BLOCKS * BLOCKS, 5 * sqrt(16384 * 0.125) + 64);
+    free(blocks);
+  }
+}
+END_TEST
+
 START_TEST(without_host_copies_there_is_no_verdict) {
   const struct fake_lab lab = fake_lab_open();
   struct ft_problem_options options = problem_options(requests[0], FT_LAYOUT_BSHD);
@@ -404,6 +428,7 @@ Suite *make_problem_suite(void) {
   tcase_add_loop_test(tcase, shared_pages_hold_the_same_rows, 0, 2);
   tcase_add_test(tcase, timed_sequences_are_about_as_long);
   tcase_add_test(tcase, mask_density_is_as_asked);
+  tcase_add_test(tcase, masks_are_as_uneven_as_asked);
   tcase_add_test(tcase, without_host_copies_there_is_no_verdict);
   tcase_add_test(tcase, no_driver_failure_leaks);
   tcase_add_test(tcase, measuring_repeats_as_the_policy_says);

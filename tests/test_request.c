@@ -22,7 +22,8 @@ static const struct ft_request sound = {.pass = FT_FORWARD,
                                         .batch = 2,
                                         .seqlen_q = 4096,
                                         .seqlen_k = 4096,
-                                        .mask_density = 1};
+                                        .mask_density = 1,
+                                        .mask_longest = 1};
 
 static void assert_prints(const struct ft_request *request, const char *expected) {
   struct ft_text text = FT_TEXT_INIT;
@@ -66,6 +67,8 @@ START_TEST(canonical_text) {
       {"d64 nq9 b1 hq1 hkv1", "forward bf16 d64 nq9"},
       {"d64 nq9 mask=128x64@0.250", "forward bf16 d64 nq9 mask=128x64@0.25"},
       {"d64 nq9 mask=128x64@1", "forward bf16 d64 nq9 mask=128x64"},
+      {"d64 nq9 mask=128x64@0.50,1", "forward bf16 d64 nq9 mask=128x64@0.5"},
+      {"d64 nq9 mask=128x64@1,25", "forward bf16 d64 nq9 mask=128x64@1,25"},
       {"d64 nq9 causal=bottom-right", "forward bf16 d64 nq9 causal"},
       {"d64 nq9 window", "forward bf16 d64 nq9 window"},
       {"d64 nq9 score=0b66b4ed2939", "forward bf16 d64 nq9 score=0b66b4ed2939"},
@@ -157,7 +160,7 @@ static const char *const bad_texts[][2] = {
                        "fp16|bf16|e4m3|fp32|tf32 o=fp16|fp32 kv=e4m3 dN"},
     {"d64 nq1 banana",
      "window[=bottom-right|top-left][@LEFT,RIGHT] score=DIGEST[+GRADIENTS] sinks ragged pages=N"},
-    {"d64 nq1 banana", "mask=ROWSxCOLS[@DENSITY]"},
+    {"d64 nq1 banana", "mask=ROWSxCOLS[@DENSITY[,LONGEST]]"},
     {"d64 nq1 mask=", "'mask='"},
     {"d64 nq1 mask=64", "'mask=64'"},
     {"d64 nq1 mask=64x", "'mask=64x'"},
@@ -168,6 +171,10 @@ static const char *const bad_texts[][2] = {
     {"d64 nq1 mask=64x64@0.5x", "'mask=64x64@0.5x'"},
     {"d64 nq1 mask=64x64@0", "mask_density is 0"},
     {"d64 nq1 mask=64x64@1.5", "mask_density is 1.5"},
+    {"d64 nq1 mask=64x64@0.5,", "mask=ROWSxCOLS[@DENSITY[,LONGEST]]"},
+    {"d64 nq1 mask=64x64,4", "mask=ROWSxCOLS[@DENSITY[,LONGEST]]"},
+    {"d64 nq1 mask=64x64@0.5,1.5", "mask=ROWSxCOLS[@DENSITY[,LONGEST]]"},
+    {"d64 nq1 mask=64x64@0.5,0", "mask_longest is 0; allowed: 1 to "},
     {"d64 nq1 mask=24x64", "mask_rows is 24"},
     {"d64 nq1 mask=64x8", "mask_cols is 8"},
     {"d64 nq1 pages=", "'pages='"},
@@ -223,6 +230,8 @@ START_TEST(bad_field_is_named) {
   REFUSE(mask_cols, 64, "0");
   REFUSE(mask_density, 0.5, "0.5");
   REFUSE(mask_density, NAN, "nan");
+  REFUSE(mask_longest, 0, "0");
+  REFUSE(mask_longest, 2, "2"); /* without a mask */
   REFUSE(window, (enum ft_window)3, "3");
   REFUSE(window_left, -2, "-2");
   REFUSE(window_left, 7, "7"); /* without a window */
@@ -304,6 +313,20 @@ START_TEST(hints_of_a_window_are_rounded) {
 }
 END_TEST
 
+/* Texts from before there was such a hint mean masks whose rows are about as long as one another.
+ */
+START_TEST(uneven_masks_have_buckets_of_their_own) {
+  const struct ft_request even = known_request("d64 nq4096 mask=64x64@0.25");
+  const struct ft_request uneven = known_request("d64 nq4096 mask=64x64@0.25,25");
+  const struct ft_request bucket = ft_request_bucket(&uneven); /* log2 25 = 4.64 */
+  ck_assert_int_eq(even.mask_longest, 1);
+  assert_prints(&bucket, "forward bf16 d64 nq4096 mask=64x64@0.25,32");
+  ck_assert(ft_request_distance(&even, &uneven) == 5);
+  const struct ft_request class = ft_request_kernel_class(&uneven);
+  assert_prints(&class, "forward bf16 d64 mask=64x64");
+}
+END_TEST
+
 START_TEST(distance_counts_octaves) {
   const struct ft_request a = known_request("d64 hq8 b4 nq1024");
   const struct ft_request b = known_request("d64 hq8 b8 nq512 nk4096");
@@ -353,6 +376,7 @@ Suite *make_request_suite(void) {
   tcase_add_test(tests, bucket_is_valid_near_and_final);
   tcase_add_test(tests, bucket_and_class_by_example);
   tcase_add_test(tests, hints_of_a_window_are_rounded);
+  tcase_add_test(tests, uneven_masks_have_buckets_of_their_own);
   tcase_add_test(tests, distance_counts_octaves);
   tcase_add_test(tests, flops_count_visible_pairs);
   suite_add_tcase(suite, tests);

@@ -166,6 +166,7 @@ static void expect_right(const char *gpu, const char *name, const char *text, co
   ck_assert_msg(is_right(&scene), "%s, %s, seed %llu: the lists are wrong", name, request,
                 (unsigned long long)emulator_seed());
   ck_assert(fatune_mask_density(scene.mask) == -1);
+  ck_assert_int_eq(fatune_mask_longest(scene.mask, FATUNE_FORWARD), 1);
   close_scene(&scene);
   fatune_session_close(session);
 }

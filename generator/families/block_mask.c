@@ -34,5 +34,6 @@ struct ft_request ft_block_mask_request(int64_t score, int mask_rows, int mask_c
                              .score = score,
                              .mask_rows = mask_rows,
                              .mask_cols = mask_cols,
-                             .mask_density = 1};
+                             .mask_density = 1,
+                             .mask_longest = 1};
 }

@@ -138,6 +138,7 @@ void ft_wgmma_forward_walks(struct ft_walks *walks, const struct ft_request *req
   walks->cluster = split > 1 ? split : 0;
   walks->mixed = request->pages > 0 && request->batch != 1;
   walks->shared = schedule(request, config) == FT_SCHEDULE_STREAM;
+  walks->longest = schedule(request, config) == FT_SCHEDULE_LONGEST;
   walks->block_m = ft_config_block_m(config);
   walks->block_n = ft_config_block_n(config);
   walks->head_dim = own->d_pad;

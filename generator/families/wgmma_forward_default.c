@@ -189,10 +189,35 @@ static bool take_of_few_rows(const struct ft_request *request, const struct ft_a
   return has_one;
 }
 
+/* Where a row of the mask is so long that the others would wait for it, the longest walks are
+ * divided.
+ */
+static void divide_longest(const struct ft_request *request, const struct ft_arch *arch,
+                           struct ft_config *config) {
+  if (request->mask_longest == 1 || request->seqlen_q == 0 || request->heads_kv == 0) return;
+  struct ft_wgmma_forward_knobs knobs_of = *ft_wgmma_forward_knobs(config);
+  if (knobs_of.split_keys) return;
+  knobs_of.split_keys = knobs_of.direct_store = 1;
+  knobs_of.lpt = knobs_of.multicast = 0;
+  if (!knobs_of.overlap_tiles) knobs_of.q_stages = 1;
+  const struct ft_config split = ft_config_make(&ft_wgmma_forward_family, &knobs_of);
+  if (!ft_config_is_legal(&split, request, arch)) return;
+  const struct ft_budget budget = ft_budget_of(request, &split, arch);
+  const int group = request->heads_q / request->heads_kv;
+  const int packed = ft_packed_heads(&split, group, request->seqlen_q);
+  struct ft_walks walks = {0};
+  ft_wgmma_forward_walks(&walks, request, &split, &budget);
+  ft_walks_of_request(&walks, request, packed);
+  const struct ft_mask_rows rows = ft_mask_rows_of_request(request, &walks, packed);
+  if (ft_key_parts_of_rows(&rows, &walks, arch).most > 1) *config = split;
+}
+
 bool ft_wgmma_forward_default(const struct ft_request *request, const struct ft_arch *arch,
                               struct ft_config *config) {
   struct ft_config by_mma;
   if (request->dtype != FT_E4M3 && ft_mma_forward_of_few_rows(request, arch, &by_mma)) return false;
   const bool has_one = take_favourite(request, arch, config) || climb_down(request, arch, config);
-  return take_of_few_rows(request, arch, has_one, config);
+  if (!take_of_few_rows(request, arch, has_one, config)) return false;
+  divide_longest(request, arch, config);
+  return true;
 }

@@ -211,6 +211,7 @@ class BlockMask:
     col_blocks], non-zero: keep; a batch or heads of 1 serves all. rows, cols: the size of one block,
     multiples of 16. nq, nk: the lengths. Blocks that are off are never loaded. session: whose GPU it is for; None: that
     of the blocks' device, else PyTorch's current one. density: the share of blocks that are kept.
+    longest: how many times as many of them the longest row of blocks has as the mean one, by pass, of a backward the columns.
     Raises ValueError for blocks of another shape, TypeError for another dtype, Error where the library refuses.
     """
 
@@ -243,3 +244,4 @@ class BlockMask:
         # Freeing device memory waits for the runs that still read it.
         session.opened.frees(self, lib.fatune_mask_free, self.handle)
         self.density = lib.fatune_mask_density(self.handle)
+        self.longest = {pass_: lib.fatune_mask_longest(self.handle, pass_) for pass_ in (s.FORWARD, s.BACKWARD)}

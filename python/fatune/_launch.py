@@ -366,6 +366,7 @@ class Call:
         return self.session.cached_plan(
             s.Request(pass_=pass_, deterministic=int(self.deterministic and is_backward),
                       score_gradients=sum(self._wanted.values()) if is_backward else 0,
+                      mask_longest=self.mask.longest[pass_] if self.mask is not None else 1,
                       **self._class, **self._sizes))
 
     def _arguments(self, tensors, seed, offset, lse, gradients=None):

@@ -67,6 +67,7 @@ _FUNCTIONS = {
     "fatune_mask_update": (c.c_int, _pointer, c.POINTER(s.Captured), c.c_int, _pointer),
     "fatune_rectangle_bounds": (c.c_int, _pointer, c.c_int64, c.c_int64, c.POINTER(s.Rectangle), c.c_int),
     "fatune_mask_density": (c.c_double, _pointer),
+    "fatune_mask_longest": (c.c_int64, _pointer, c.c_int),
     "fatune_mask_free": (None, _pointer),
     "fatune_plan_make": (c.c_int, c.POINTER(_pointer), _pointer, c.POINTER(s.Request)),
     "fatune_plan_make_with": (c.c_int, c.POINTER(_pointer), _pointer, c.POINTER(s.Request), _text),

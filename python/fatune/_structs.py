@@ -41,7 +41,7 @@ class Request(Sized):
     """What is asked for; see fatune_request in runtime/fatune.h for every field."""
 
     c_name = "fatune_request"
-    initial = {"window_left": -1, "window_right": -1}
+    initial = {"window_left": -1, "window_right": -1, "mask_longest": 1}
     _fields_ = [
         ("size", c.c_size_t), ("pass_", c.c_int), ("dtype", c.c_int), ("head_dim", c.c_int),
         ("head_dim_v", c.c_int), ("causal", c.c_int), ("dropout", c.c_int), ("mask_rows", c.c_int),
@@ -51,7 +51,7 @@ class Request(Sized):
         ("window", c.c_int), ("window_left", c.c_int64), ("window_right", c.c_int64),
         ("score", c.c_int64), ("score_gradients", c.c_int64), ("sinks", c.c_int),
         ("ragged", c.c_int64), ("pages", c.c_int64), ("dtype_o", c.c_int64), ("dtype_kv", c.c_int64),
-        ("descale_rows", c.c_int64),
+        ("descale_rows", c.c_int64), ("mask_longest", c.c_int64),
     ]
 
     def __repr__(self):

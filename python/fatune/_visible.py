@@ -33,6 +33,8 @@ class VisibleMask:
     update() makes the mask anew from tensors that have changed; on the current stream, also in a captured graph.
     """
 
+    longest = {s.FORWARD: 1, s.BACKWARD: 1}  # the lists are on the device: not known
+
     def __init__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *,
                  score: str | Callable[..., Any] | None = None, visible: Callable[..., Any] | None = None,
                  captured: Mapping[str, Any] | None = None, rows: int = MASK_BLOCK, cols: int = MASK_BLOCK,

@@ -220,6 +220,7 @@ class Attention(WithDriver):
         blocks.address = ctypes.addressof(kept)
         mask = fatune.BlockMask(blocks, 64, 128, 100, 300, session=self.session)
         self.assertEqual(mask.density, 0.5)
+        self.assertEqual(set(mask.longest.values()), {1})  # 2 of 3 blocks of a row, 1 of 2 of a column
         q, k = bf16(1, 2, 100, 64), bf16(1, 2, 300, 64)
         launch, _ = self.launch(q, k, k, mask=mask)
         self.assertEqual(list(launch.words[LIST_STRIDES:LIST_STRIDES + 2]),
@@ -228,6 +229,22 @@ class Attention(WithDriver):
             fatune.attention(q, q, q, mask=mask, session=self.session)
         with self.assertRaisesRegex(ValueError, "blocks is"):
             fatune.BlockMask(blocks, 64, 64, 100, 300, session=self.session)
+
+    def test_a_mask_with_a_long_row_has_a_plan_of_its_own(self):
+        kept = (ctypes.c_uint8 * 64)(*([1] * 8 + [1, 0, 0, 0, 0, 0, 0, 0] * 7))  # a full row, and a full column
+        blocks = Tensor((8, 8), "uint8", device=CPU)
+        blocks.address = ctypes.addressof(kept)
+        q = bf16(1, 2, 8 * 64, 64)
+        requests = []
+        plan = self.session.cached_plan
+        self.session.cached_plan = lambda request: requests.append(request) or plan(request)
+        try:
+            mask = fatune.BlockMask(blocks, 64, 64, 512, 512, session=self.session)
+            self.launch(q, q, q, mask=mask)
+        finally:
+            del self.session.cached_plan
+        self.assertEqual(mask.longest[0], 4)  # 8 of 1.875
+        self.assertEqual([request.mask_longest for request in requests], [4])
 
     def test_refusals(self):
         q = bf16(1, 2, 64, 64)

@@ -147,7 +147,7 @@ static struct ft_prediction predict(const struct ft_modelled *of) {
   const struct ft_tiling tiling = {.block_m = k->block_m, .block_n = k->block_n, .packed = packed};
   const double tiles = (double)request->batch * request->heads_q / packed *
                        ceil((double)request->seqlen_q * packed / k->block_m);
-  struct ft_divided_walk divided = {ft_walk_of_queries(request, tiling), 1, 0};
+  struct ft_divided_walk divided = {ft_walk_of_queries(request, tiling), 1, 0, 0};
   if (k->split_keys) {
     struct ft_walks walks = {0};
     ft_mma_forward_walks(&walks, request, of->config, &budget, arch);

@@ -141,8 +141,9 @@ static struct ft_prediction predict(const struct ft_modelled *of) {
       rounds * ((walk.mean + FILL) * step.all + (k->persistent ? TILE_LATENCY : block_latency(k)));
   const double longest = (walk.longest + FILL) * step.all + block_latency(k);
   double cycles = fmax(even, longest);
-  /* What a mask keeps of each column is not known. That it keeps all of one is as likely as not. */
-  if (request->mask_rows > 0 && k->part_steps == 0)
+  /* Unless the request says it, what a mask keeps of each column is not known. That it keeps all of
+   * one is as likely as not. */
+  if (request->mask_rows > 0 && request->mask_longest == 1 && k->part_steps == 0)
     cycles = (cycles + fmax(even, walk.longest / request->mask_density * step.all)) / 2;
   if (k->part_steps > 0) cycles *= DIVIDED;
   prediction.us = fmax(cycles / cycles_per_us + others, prediction.dram_us);

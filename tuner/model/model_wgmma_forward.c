@@ -145,7 +145,8 @@ struct tiles {
   double batch_heads; /* packed heads count as one */
   double of_a_head;   /* tiles of each batch_head, or parts of them */
   double whole;       /* tiles of all heads, before any is divided */
-  double merge_us;    /* that parts cost besides */
+  double longest;  /* under a mask with long rows: tiles of all heads, or parts, that are so long */
+  double merge_us; /* that parts cost besides */
 };
 
 /* How long a tile waits for its Q, which takes `transfer`, after a tile of so many steps. The place
@@ -204,6 +205,8 @@ static struct tiles tiles_of(const struct ft_request *request, const struct ft_a
       .of_a_head = ceil((double)request->seqlen_q * packed / k->block_m),
   };
   tiles.whole = tiles.of_a_head * tiles.batch_heads;
+  if (request->mask_longest > 1)
+    tiles.longest = tiles.batch_heads * fmax(1, (double)request->mask_rows * packed / k->block_m);
   if (!k->split_keys) return tiles;
   struct ft_walks walks = {0};
   ft_wgmma_forward_walks(&walks, request, config, budget);
@@ -212,6 +215,7 @@ static struct tiles tiles_of(const struct ft_request *request, const struct ft_a
   tiles.steps /= divided.parts;
   tiles.of_a_head *= divided.parts;
   tiles.merge_us = divided.merge_us;
+  if (request->mask_longest > 1) tiles.longest = divided.long_parts;
   return tiles;
 }
 
@@ -229,8 +233,16 @@ static double most_tiles(const struct ft_request *request, const struct ft_arch 
     return ceil(of_a_cluster / fmax(1, floor(sms / blocks)));
   }
   if (all <= sms) return 1;
-  if (tiles->merge_us > 0) return ceil(all / sms); /* parts are alike */
+  const bool alike = tiles->merge_us > 0 && request->mask_rows == 0; /* parts of all walks */
+  if (alike) return ceil(all / sms);
   return all / sms + (k->lpt || k->split_keys ? RAGGED_TILES : EVENED_TILES);
+}
+
+/* Steps that the busiest block takes above the mean. Every block has as many tiles as any other,
+ * and of the long ones it may have one more than the mean. */
+static double uneven_steps(const struct ft_arch *arch, const struct tiles *tiles) {
+  const double of_a_block = tiles->longest / fmax(1, arch->sm_count);
+  return (ceil(of_a_block) - of_a_block) * (tiles->walk.longest - tiles->walk.mean);
 }
 
 /* The least that a step takes, by how many are on their way. K's place is free before V's. */
@@ -299,8 +311,9 @@ static struct ft_prediction predict(const struct ft_modelled *of) {
   const double tile =
       tiles.steps * step.all + tile_cycles(request, arch, k, &budget, step.all, &tiles);
   const double longest = tile + (tiles.walk.longest - tiles.walk.mean) * step.all;
-  const double cycles =
-      ft_cycles_of_uneven(request, most_tiles(request, arch, k, &tiles) * tile, longest);
+  const double busiest =
+      most_tiles(request, arch, k, &tiles) * tile + uneven_steps(arch, &tiles) * step.all;
+  const double cycles = ft_cycles_of_uneven(request, busiest, longest);
   const double us = (cycles + (k->split_keys > 1 ? 0 : BEGIN)) / cycles_per_us;
   prediction.us = fmax(us * factor_of_choices(request, k, &budget, step.all), prediction.dram_us) +
                   tiles.merge_us;

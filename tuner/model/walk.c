@@ -37,15 +37,16 @@ static struct ft_walk walk(const struct ft_request *request, const struct walked
                            double (*steps_of)(const struct walked *it, int64_t tile)) {
   enum { SAMPLES = 512 }; /* more would only smooth */
   const double density = request->mask_rows > 0 ? request->mask_density : 1;
+  const double of_longest = fmin(1, density * (double)request->mask_longest);
   const int64_t tiles = (it->length + block - 1) / block;
   const int64_t most = ft_visibility_varies(request) ? SAMPLES : 1;
   const int64_t samples = tiles < most ? tiles : most;
   struct ft_walk walk = {0};
   for (int64_t sample = 0; sample < samples; sample++) {
     const int64_t tile = samples == tiles ? sample : (2 * sample + 1) * tiles / (2 * samples);
-    const double steps = steps_of(it, tile) * density;
-    walk.mean += steps / (double)samples;
-    walk.longest = fmax(walk.longest, steps);
+    const double steps = steps_of(it, tile);
+    walk.mean += steps * density / (double)samples;
+    walk.longest = fmax(walk.longest, steps * of_longest);
   }
   if (request->ragged) walk.longest = fmax(walk.longest, MIXED_LONGEST * walk.mean);
   return walk;
@@ -69,13 +70,30 @@ double ft_cycles_of_uneven(const struct ft_request *request, double even, double
   return request->ragged && request->seqlen_q < FEW_QUERIES ? (all + longest) / 2 : all;
 }
 
+/* Under a block mask: the longest walks, of the first `ranks` tiles of each head. */
+static struct ft_divided_walk divide_longest(const struct ft_request *request,
+                                             const struct ft_arch *arch, struct ft_walk walk,
+                                             int packed, const struct ft_walks *walks) {
+  const struct ft_mask_rows rows = ft_mask_rows_of_request(request, walks, packed);
+  const struct ft_key_parts divided = ft_key_parts_of_rows(&rows, walks, arch);
+  const double more = (double)divided.ranks * (double)(divided.most - 1);
+  const double parts = 1 + more / (double)(rows.rows * rows.tiles);
+  const double longest = fmin(walk.longest, (double)divided.steps);
+  return (struct ft_divided_walk){
+      {walk.mean / parts, fmax(walk.mean / parts, longest)},
+      parts,
+      divided.merge_us,
+      (double)rows.heads * fmax((double)rows.tiles, (double)divided.ranks * (double)divided.most)};
+}
+
 struct ft_divided_walk ft_divide_walk(const struct ft_request *request, const struct ft_arch *arch,
                                       struct ft_walk walk, int packed, struct ft_walks *walks) {
   ft_walks_of_request(walks, request, packed);
+  if (walks->longest) return divide_longest(request, arch, walk, packed, walks);
   const struct ft_key_parts divided = ft_key_parts_of(walks, arch);
   const double steps = (double)divided.steps;
   const double wanted = fmin(ceil(walk.mean / steps), (double)divided.most);
   const double parts = fmax(1, wanted);
   return (struct ft_divided_walk){
-      {walk.mean / parts, fmin(walk.longest, steps)}, parts, divided.merge_us};
+      {walk.mean / parts, fmin(walk.longest, steps)}, parts, divided.merge_us, 0};
 }

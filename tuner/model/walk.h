@@ -34,6 +34,7 @@ double ft_cycles_of_uneven(const struct ft_request *request, double even, double
 struct ft_divided_walk {
   struct ft_walk walk;
   double parts, merge_us;
+  double long_parts; /* under a block mask: of all walks that are as long as the longest */
 };
 struct ft_divided_walk ft_divide_walk(const struct ft_request *request, const struct ft_arch *arch,
                                       struct ft_walk walk, int packed, struct ft_walks *walks);
