@@ -99,7 +99,8 @@ static void try_plan(fatune_session *session, const char *words, const char *con
   if (request.mask_rows > 0) {
     const int made = fatune_mask_make(&mask, session, &options, NULL);
     if (is_given("fatune_mask_make", made, mask))
-      printf("density: %g\n", fatune_mask_density(mask));
+      printf("density: %g, longest %d\n", fatune_mask_density(mask),
+             (int)fatune_mask_longest(mask, request.pass));
   }
   if (plan && (mask || request.mask_rows == 0)) run_plan(plan, &request, mask);
   fatune_mask_free(mask);
