@@ -255,11 +255,17 @@ static const struct favourite favourites[] = {
     {FT_FAVOURED(2, 256, FT_ALWAYS), {TILE(64, 32), .warps = 4, .stages = 1, .ctas_per_sm = 1}},
     {FT_FAVOURED(2, 256, FT_ALWAYS),
      {TILE(64, 32), .warps = 4, .stages = 1, .ctas_per_sm = 1, .q_in_regs = 1}}, /* sm_75 */
-    /* Of fp32, whose tiles take twice the room, and whose products six fragments each. */
+    /* Of fp32 and tf32, whose tiles take twice the room, and whose products, of fp32, six fragments
+     * each. The order is an H200's (bench/ledger.md). */
+    {FT_FAVOURED(4, 64, FT_OF_TF32),
+     {TILE(128, 64), .warps = 4, .stages = 2, .q_in_regs = 1, .ctas_per_sm = 2}},
+    {FT_FAVOURED(4, 128, FT_OF_TF32), {TILE(128, 32), .warps = 4, .stages = 1, .ctas_per_sm = 2}},
+    {FT_FAVOURED(4, 64, FT_VARIED), {TILE(64, 48), .warps = 4, .stages = 3, .ctas_per_sm = 2}},
     {FT_FAVOURED(4, 64, FT_ALWAYS), {TILE(128, 32), .warps = 4, .stages = 2, .ctas_per_sm = 2}},
     {FT_FAVOURED(4, 64, FT_ALWAYS), {TILE(64, 64), .warps = 4, .stages = 2, .ctas_per_sm = 2}},
     {FT_FAVOURED(4, 64, FT_ALWAYS),
      {TILE(64, 32), .warps = 4, .stages = 2, .ctas_per_sm = 2}}, /* sm_86, sm_89 */
+    {FT_FAVOURED(4, 128, FT_VARIED), {TILE(64, 32), .warps = 4, .stages = 2, .ctas_per_sm = 2}},
     /* Dropout draws the bits of 64 keys at once, and for steps of 16 four times. */
     {FT_FAVOURED(4, 128, FT_PLAIN), {TILE(128, 16), .warps = 4, .stages = 2, .ctas_per_sm = 2}},
     {FT_FAVOURED(4, 128, FT_ALWAYS), {TILE(128, 32), .warps = 8, .stages = 2, .ctas_per_sm = 1}},

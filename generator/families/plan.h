@@ -117,10 +117,19 @@ static inline bool ft_split_may_pay(const struct ft_request *request, int packed
 #define TILE(m, n) .block_m = (m), .block_n = (n)
 
 /* Which requests a row of the favourites is for: elements of so many bytes, max(d, dv) of at most
- * head_dim. Busy: with dropout or a score function, which have more to do beside the products.
- * Plain: without either. Scored: with a score function, and causal or not where the name says so.
- */
-enum ft_when { FT_ALWAYS, FT_PLAIN, FT_BUSY, FT_SCORED, FT_SCORED_CAUSAL, FT_SCORED_FULL };
+ * head_dim, and what `when` says. */
+enum ft_when {
+  FT_ALWAYS,
+  FT_BUSY,         /* with dropout or a score function: more to do beside the products */
+  FT_PLAIN,        /* without either */
+  FT_PLAIN_SHORT,  /* plain and causal, 512 keys at most */
+  FT_PLAIN_NARROW, /* plain, in a window of 2049 keys at most, or ragged */
+  FT_VARIED,       /* queries see different keys */
+  FT_OF_TF32,
+  FT_SCORED, /* with a score function */
+  FT_SCORED_CAUSAL,
+  FT_SCORED_FULL /* and not causal */
+};
 struct ft_favoured {
   int bytes;
   int head_dim;
@@ -130,11 +139,29 @@ struct ft_favoured {
 #define FT_FAVOURED(bytes, head_dim, when)                                                         \
   { bytes, head_dim, when, FT_SCORE_OTHER }
 
+static inline bool ft_when_is(enum ft_when when, const struct ft_request *request) {
+  enum { SHORT = 512, NARROW = 2048 };
+  const bool plain = !request->dropout && !request->score;
+  const bool narrow = request->window && request->window_left >= 0 && request->window_right >= 0 &&
+                      request->window_left + request->window_right <= NARROW;
+  switch (when) {
+  case FT_ALWAYS: return true;
+  case FT_BUSY: return !plain;
+  case FT_PLAIN: return plain;
+  case FT_PLAIN_SHORT:
+    return plain && request->causal && request->seqlen_k > 0 && request->seqlen_k <= SHORT;
+  case FT_PLAIN_NARROW: return plain && (narrow || request->ragged);
+  case FT_VARIED: return ft_visibility_varies(request);
+  case FT_OF_TF32: return request->dtype == FT_TF32;
+  case FT_SCORED: return request->score != 0;
+  case FT_SCORED_CAUSAL: return request->score != 0 && request->causal;
+  case FT_SCORED_FULL: return request->score != 0 && !request->causal;
+  }
+  return false;
+}
+
 static inline bool ft_favourite_counts(struct ft_favoured row, const struct ft_request *request) {
-  const enum ft_when other = request->dropout || request->score ? FT_PLAIN : FT_BUSY;
-  const enum ft_when other_walk = request->causal ? FT_SCORED_FULL : FT_SCORED_CAUSAL;
-  return ft_dtype_bytes(request->dtype) == row.bytes && row.when != other &&
-         row.when != other_walk && (row.when < FT_SCORED || request->score != 0) &&
+  return ft_dtype_bytes(request->dtype) == row.bytes && ft_when_is(row.when, request) &&
          (row.kind == FT_SCORE_OTHER || row.kind == ft_score_kind_of(request->score)) &&
          max_int(request->head_dim, request->head_dim_v) <= row.head_dim;
 }

@@ -229,6 +229,7 @@ enum scored {
   UNSCORED,       /* without a score function */
   DROPPED,        /* of these, with dropout */
   PLAIN,          /* of these, without dropout */
+  SHORT,          /* of these, whose key tiles see 512 queries at most, of all heads of a group */
   SCORED_AND_MORE /* with a score function, and with dropout or gradients of captured things: these
                      leave the fewest registers. Without a block mask */
 };
@@ -239,6 +240,10 @@ static const struct {
   enum scored requests;
   struct ft_wgmma_backward_knobs knobs;
 } favourites[] = {
+    {64,
+     SHORT,
+     {TILE(64, 128), .q_stages = 2, .do_stages = 2, .ds_stages = 2, .kv_in_regs = 1,
+      .direct_store = 1, .persistent = 1, .pacing = FT_PACING_STAGGERED}},
     {64,
      DROPPED,
      {TILE(128, 128), .q_stages = 2, .do_stages = 2, .ds_stages = 2, .direct_store = 1,
@@ -271,9 +276,14 @@ static const struct {
 };
 
 static bool is_for(enum scored requests, const struct ft_request *request) {
+  enum { SHORT_WALK = 512 };
+  const int64_t group = request->heads_kv > 0 ? request->heads_q / request->heads_kv : 0;
   if (requests == UNSCORED) return request->score == 0;
   if (requests == DROPPED) return request->score == 0 && request->dropout;
   if (requests == PLAIN) return request->score == 0 && !request->dropout;
+  if (requests == SHORT)
+    return is_for(PLAIN, request) && !request->deterministic && request->seqlen_q > 0 &&
+           request->seqlen_q * group <= SHORT_WALK;
   return requests == ALL || (request->score != 0 && request->mask_rows == 0 &&
                              (request->dropout || request->score_gradients != 0));
 }
@@ -298,7 +308,8 @@ static bool default_config(const struct ft_request *request, const struct ft_arc
     struct ft_wgmma_backward_knobs knobs_of = favourites[i].knobs;
     knobs_of.direct_store |= ft_outputs_are_wide(request);
     knobs_of.part_steps = request->mask_rows > 0 ? PART_STEPS : 0;
-    knobs_of.early_dq = can_ask_for_sections(request) && early_dq_pays(request, knobs_of.block_m);
+    knobs_of.early_dq = !knobs_of.persistent && can_ask_for_sections(request) &&
+                        early_dq_pays(request, knobs_of.block_m);
     *config = ft_config_make(&ft_wgmma_backward_family, &knobs_of);
     if (ft_config_is_legal(config, request, arch)) return true;
   }

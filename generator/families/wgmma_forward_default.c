@@ -54,6 +54,11 @@ static const struct favourite favourites[] = {
      {TILE(128, 128), .stages = 2, .q_stages = 2, .overlap_tiles = 1, .pingpong = 2}},
     {FT_FAVOURED(2, 128, FT_BUSY),
      {TILE(128, 128), .stages = 2, .q_stages = 2, .overlap_tiles = 1}},
+    /* Where walks are short, a tile's end is hidden behind another's products, or tiles are small.
+     */
+    {FT_FAVOURED(2, 128, FT_PLAIN_SHORT),
+     {TILE(128, 128), .stages = 2, .q_stages = 2, .overlap_tiles = 1, .direct_store = 1}},
+    {FT_FAVOURED(2, 128, FT_PLAIN_NARROW), {TILE(192, 64), .stages = 3, .q_stages = 2}},
     {FT_FAVOURED(2, 128, FT_PLAIN), {TILE(128, 128), .stages = 2, .q_stages = 2}},
     {FT_FAVOURED(2, 160, FT_PLAIN), {TILE(128, 80), .stages = 2, .q_stages = 2}},
     {FT_FAVOURED(2, 192, FT_ALWAYS), {TILE(128, 64), .stages = 2, .q_stages = 2}},
