@@ -194,19 +194,13 @@ static bool take_of_few_rows(const struct ft_request *request, const struct ft_a
   return has_one;
 }
 
-/* Where a row of the mask is so long that the others would wait for it, the longest walks are
- * divided.
+/* Sets *config where it is legal, its registers suffice, and the longest walks are worth dividing.
  */
-static void divide_longest(const struct ft_request *request, const struct ft_arch *arch,
-                           struct ft_config *config) {
-  if (request->mask_longest == 1 || request->seqlen_q == 0 || request->heads_kv == 0) return;
-  struct ft_wgmma_forward_knobs knobs_of = *ft_wgmma_forward_knobs(config);
-  if (knobs_of.split_keys) return;
-  knobs_of.split_keys = knobs_of.direct_store = 1;
-  knobs_of.lpt = knobs_of.multicast = 0;
-  if (!knobs_of.overlap_tiles) knobs_of.q_stages = 1;
-  const struct ft_config split = ft_config_make(&ft_wgmma_forward_family, &knobs_of);
-  if (!ft_config_is_legal(&split, request, arch)) return;
+static bool take_divided(const struct ft_request *request, const struct ft_arch *arch,
+                         const struct ft_wgmma_forward_knobs *knobs_of, struct ft_config *config) {
+  const struct ft_config split = ft_config_make(&ft_wgmma_forward_family, knobs_of);
+  if (!ft_config_is_legal(&split, request, arch) || !registers_suffice(request, arch, &split))
+    return false;
   const struct ft_budget budget = ft_budget_of(request, &split, arch);
   const int group = request->heads_q / request->heads_kv;
   const int packed = ft_packed_heads(&split, group, request->seqlen_q);
@@ -214,7 +208,32 @@ static void divide_longest(const struct ft_request *request, const struct ft_arc
   ft_wgmma_forward_walks(&walks, request, &split, &budget);
   ft_walks_of_request(&walks, request, packed);
   const struct ft_mask_rows rows = ft_mask_rows_of_request(request, &walks, packed);
-  if (ft_key_parts_of_rows(&rows, &walks, arch).most > 1) *config = split;
+  if (ft_key_parts_of_rows(&rows, &walks, arch).most == 1) return false;
+  *config = split;
+  return true;
+}
+
+/* Where a row of the mask is so long that the others would wait for it, the longest walks are
+ * divided. The others are short: the next tile's Q, K and V come as early as there is room for. */
+static void divide_longest(const struct ft_request *request, const struct ft_arch *arch,
+                           struct ft_config *config) {
+  enum { STAGES = 3 };
+  if (request->mask_longest == 1 || request->seqlen_q == 0 || request->heads_kv == 0) return;
+  struct ft_wgmma_forward_knobs knobs_of = *ft_wgmma_forward_knobs(config);
+  if (knobs_of.split_keys) return;
+  knobs_of.split_keys = knobs_of.direct_store = 1;
+  knobs_of.lpt = knobs_of.multicast = 0;
+  const bool plain = request->dtype != FT_E4M3 && request->score == 0 && !request->dropout;
+  for (int stages = STAGES; plain && stages >= 2; --stages) {
+    struct ft_wgmma_forward_knobs early = knobs_of;
+    early.stages = stages;
+    early.q_stages = 2;
+    early.overlap_tiles = 1;
+    early.pingpong = early.block_m > WARPGROUP_ROWS;
+    if (take_divided(request, arch, &early, config)) return;
+  }
+  if (!knobs_of.overlap_tiles) knobs_of.q_stages = 1;
+  (void)take_divided(request, arch, &knobs_of, config);
 }
 
 bool ft_wgmma_forward_default(const struct ft_request *request, const struct ft_arch *arch,
