@@ -44,6 +44,11 @@ static int64_t slots_of(const struct ft_walks *walks, const struct ft_arch *arch
   return max_of(1, arch->sm_count) * max_of(1, walks->blocks_per_sm);
 }
 
+double ft_piece_cost(int piece) {
+  enum { LEAST = 64 };
+  return piece > 0 && piece < LEAST ? (double)LEAST / piece : 1;
+}
+
 /* A step while so many blocks work at once. */
 static double step_us(const struct ft_walks *walks, const struct ft_arch *arch, double busy) {
   const double sms = (double)max_of(1, arch->sm_count);
@@ -56,7 +61,8 @@ static double step_us(const struct ft_walks *walks, const struct ft_arch *arch, 
   const double share = beside / SM_BYTES_PER_CLK;
   const double least = walks->of_bytes ? 1 / BLOCK_BYTES_PER_CLK : 0;
   const double alone = bytes * (share > least ? share : least) / cycles_per_us;
-  const double together = bytes * busy / (positive(arch->dram_gbs, 500) * 1e3);
+  const double dram = positive(arch->dram_gbs, 500) * 1e3 / ft_piece_cost(walks->piece);
+  const double together = bytes * busy / dram;
   const double loads = alone > together ? alone : together;
   return products > loads ? products : loads;
 }

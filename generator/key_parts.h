@@ -16,6 +16,10 @@
        "parts, and a second kernel puts them together; 2, 4, 8, 16: among the blocks of a "        \
        "cluster, which put them together themselves")
 
+/* How many times as long K and V take to come from DRAM where loads ask for so many bytes of a row
+ * at once: fewer than 64 take as long as 64. 0: any number. */
+double ft_piece_cost(int piece);
+
 /* What a launch has to do. A step is block_n keys of one work tile. The family fills in the second
  * group. */
 struct ft_walks {
@@ -31,6 +35,7 @@ struct ft_walks {
   int block_m, block_n;     /* a step's scores */
   int head_dim, head_dim_v; /* padded */
   bool of_bytes;            /* K and V have elements of a byte; else of two */
+  int piece;                /* bytes of a row of K or V that a load asks for at once; 0: any */
   double mma_flops_per_clk; /* of the family's products, on a multiprocessor */
 };
 

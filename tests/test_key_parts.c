@@ -165,6 +165,29 @@ START_TEST(hints_say_the_rows) {
 }
 END_TEST
 
+/* As copy_tile.cu.in has threads side by side: 8 chunks of d64 by 8 threads, 10 of d80 by 2, 9 of
+ * d72 are padded to 10, 12 of d96 by 4, 16 of d128 by 16. */
+START_TEST(rows_are_loaded_in_pieces) {
+  static const struct {
+    const char *request;
+    int piece;
+    double cost;
+  } cases[] = {{"d64 nq1", 128, 1},     {"d72 nq1", 32, 2},         {"d80 nq1", 32, 2},
+               {"d96 nq1", 64, 1},      {"d128 nq1", 256, 1},       {"d128 dv80 nq1", 32, 2},
+               {"fp32 d80 nq1", 64, 1}, {"kv=e4m3 d80 nq1", 16, 4}, {"kv=e4m3 d128 nq1", 128, 1}};
+  const struct ft_arch h200 = known_gpu("h200");
+  const struct ft_config of =
+      known_config("mma_forward block_m=16 block_n=64 warps=4 stages=2 key_warps=4 ctas_per_sm=1");
+  for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {
+    const struct ft_request asked = known_request(cases[n].request);
+    const struct ft_budget of_it = ft_budget_of(&asked, &of, &h200);
+    const int piece = ft_mma_forward_piece(&asked, &of_it);
+    ck_assert_msg(piece == cases[n].piece, "%s: %d", cases[n].request, piece);
+    ck_assert_double_eq(ft_piece_cost(piece), cases[n].cost);
+  }
+}
+END_TEST
+
 /* Decoding divides its keys where its batch is small; heads that share keys share tiles. */
 START_TEST(defaults_fit_few_rows) {
   static const struct {
@@ -184,6 +207,9 @@ START_TEST(defaults_fit_few_rows) {
       {"d128 hq32 hkv8 nq1 nk65536", "a100", "split_keys=1", "wgmma"},
       {"d128 hq32 hkv8 b8 nq4096 causal", "a100", "mma_forward", "split_keys=1"},
       {"d256 hq4 hkv2 nq1 nk70 causal", "h200", "stages=3", "block_m=128"},
+      /* Rows of 160 bytes, which mma_forward loads in pieces of 32; of 192, in pieces of 64. */
+      {"d80 hq16 b2 nq2 nk20000", "h200", "wgmma_forward", "split_keys=8"},
+      {"d96 hq16 b2 nq2 nk20000", "h200", "mma_forward", "wgmma"},
       /* Longformer's mask; rows about alike; so many heads that the long rows of some end while
        * those of others run. */
       {"d64 hq32 nq16384 mask=128x128@0.039,25", "h200", "split_keys=1", "block_m=64"},
@@ -385,6 +411,7 @@ Suite *make_key_parts_suite(void) {
   tcase_add_test(tests, the_longest_rows_are_divided);
   tcase_add_test(tests, a_global_row_is_divided);
   tcase_add_test(tests, hints_say_the_rows);
+  tcase_add_test(tests, rows_are_loaded_in_pieces);
   tcase_add_test(tests, a_gpu_is_filled);
   tcase_add_test(tests, defaults_fit_few_rows);
   tcase_add_test(tests, shares_cut_walks_into_few_parts);

@@ -77,6 +77,12 @@ static void plan(struct ft_budget *budget, const struct ft_request *request,
   memcpy(budget->own, &own, sizeof own);
 }
 
+int ft_mma_forward_piece(const struct ft_request *request, const struct ft_budget *budget) {
+  const struct ft_mma_forward_budget *const own = ft_mma_forward_budget(budget);
+  const int bytes = ft_dtype_bytes(ft_kv_dtype(request));
+  return min_int(ft_copied_piece(own->d_pad, bytes), ft_copied_piece(own->dv_pad, bytes));
+}
+
 void ft_mma_forward_walks(struct ft_walks *walks, const struct ft_request *request,
                           const struct ft_config *config, const struct ft_budget *budget,
                           const struct ft_arch *arch) {
@@ -87,6 +93,7 @@ void ft_mma_forward_walks(struct ft_walks *walks, const struct ft_request *reque
   walks->block_m = ft_config_block_m(config);
   walks->block_n = ft_config_block_n(config);
   walks->of_bytes = request->dtype_kv == FT_KV_E4M3;
+  walks->piece = ft_mma_forward_piece(request, budget);
   walks->head_dim = own->d_pad;
   walks->head_dim_v = own->dv_pad;
   walks->mma_flops_per_clk = arch->mma_flops_per_clk / ft_dtype_mma_cost(request->dtype);
@@ -337,7 +344,7 @@ static const struct ft_mma_forward_knobs of_few_rows_cached[] = {
 };
 
 bool ft_mma_forward_of_few_rows(const struct ft_request *request, const struct ft_arch *arch,
-                                struct ft_config *config) {
+                                struct ft_config *config, double *us) {
   const bool cached = request->dtype_kv == FT_KV_E4M3; /* which no other family has */
   if (request->seqlen_q == 0 || request->heads_kv == 0 || request->ragged) return false;
   if (request->pages > 0 && !cached)
@@ -352,11 +359,12 @@ bool ft_mma_forward_of_few_rows(const struct ft_request *request, const struct f
     if (request->seqlen_q * packed_of(request, &few) > knobs_of.block_m) return false;
     if (request->pages > 0 && knobs_of.split_keys > 1) continue;
     if (!ft_config_is_legal(&few, request, arch)) continue;
-    const double us = estimate(request, arch, &few);
-    if (least > 0 && us >= least) continue;
-    least = us;
+    const double estimated = estimate(request, arch, &few);
+    if (least > 0 && estimated >= least) continue;
+    least = estimated;
     *config = few;
   }
+  *us = least;
   return least > 0 && (cached || ft_mma_forward_knobs(config)->split_keys > 1);
 }
 
@@ -376,7 +384,8 @@ static void divide_few(const struct ft_request *request, const struct ft_arch *a
 
 static bool default_config(const struct ft_request *request, const struct ft_arch *arch,
                            struct ft_config *config) {
-  if (ft_mma_forward_of_few_rows(request, arch, config)) return true;
+  double us;
+  if (ft_mma_forward_of_few_rows(request, arch, config, &us)) return true;
   if (!take_favourite(request, arch, config) && !climb_down(request, arch, config)) return false;
   divide_few(request, arch, config);
   return true;

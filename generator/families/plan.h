@@ -36,6 +36,15 @@ static inline int ft_row_stride(int padded_dim, int element_bytes) {
   return bytes % 128 == 0 ? bytes : (bytes / 16 | 1) * 16;
 }
 
+/* Bytes of a row in global memory that threads of a warp copy side by side: chunks of 16 bytes, as
+ * many as a power of two divides the row's chunks by, at most 16 (templates/parts/copy_tile.cu.in).
+ */
+static inline int ft_copied_piece(int padded_dim, int element_bytes) {
+  enum { CHUNK = 16, THREADS = 16 };
+  const int chunks = padded_dim * element_bytes / CHUNK;
+  return CHUNK * min_int(chunks & -chunks, THREADS);
+}
+
 /* Tiles of the wgmma families lie in shared memory as panels of so many columns, whose rows are so
  * many bytes, swizzled. */
 enum { FT_PANEL_COLUMNS = 64, FT_PANEL_ROW = 128 };

@@ -238,10 +238,15 @@ static void divide_longest(const struct ft_request *request, const struct ft_arc
 
 bool ft_wgmma_forward_default(const struct ft_request *request, const struct ft_arch *arch,
                               struct ft_config *config) {
-  struct ft_config by_mma;
-  if (request->dtype != FT_E4M3 && ft_mma_forward_of_few_rows(request, arch, &by_mma)) return false;
+  static const double CLEARLY = 1.1; /* estimates of two families */
+  struct ft_config few;
+  double us = 0;
+  int64_t tiles;
+  const bool by_mma =
+      request->dtype != FT_E4M3 && ft_mma_forward_of_few_rows(request, arch, &few, &us);
   const bool has_one = take_favourite(request, arch, config) || climb_down(request, arch, config);
   if (!take_of_few_rows(request, arch, has_one, config)) return false;
+  if (by_mma && us < CLEARLY * estimate(request, arch, config, &tiles)) return false;
   divide_longest(request, arch, config);
   return true;
 }

@@ -161,7 +161,8 @@ static struct ft_prediction predict(const struct ft_modelled *of) {
                          &(struct ft_loads){.bytes = step.l2 * L2_BYTES_PER_CLK,
                                             .steps = blocks * walk.mean,
                                             .busy = fmin(sms, blocks / beside),
-                                            .beside = L2_BYTES_PER_CLK});
+                                            .beside = L2_BYTES_PER_CLK,
+                                            .piece = ft_mma_forward_piece(request, &budget)});
   const double scale = blocks * walk.mean / sms / ft_cycles_per_us(arch); /* of a step -> of all */
   prediction.waves = blocks / (sms * resident);
   prediction.mma_us = scale * step.mma;

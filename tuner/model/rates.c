@@ -4,6 +4,8 @@
 
 #include <math.h>
 
+#include "generator/key_parts.h"
+
 /* An H200's, from decodes of 65536 keys with one step on its way: 2680 cycles a step of 32 KiB
  * where all multiprocessors read, 1690 where 64 do. */
 static const double DRAM_LATENCY = 670;
@@ -48,7 +50,8 @@ struct ft_load ft_load_of(const struct ft_request *request, const struct ft_arch
       keys * (request->head_dim + request->head_dim_v) * ft_dtype_bytes(ft_kv_dtype(request));
   const double density = request->mask_rows > 0 ? request->mask_density : 1;
   const double cold = fmin(1, once * density / fmax(1, loads->bytes * loads->steps));
-  const double of_dram = DRAM_SHARE * ft_dram_bytes_per_us(arch) / ft_cycles_per_us(arch);
+  const double dram = DRAM_SHARE * ft_dram_bytes_per_us(arch) / ft_piece_cost(loads->piece);
+  const double of_dram = dram / ft_cycles_per_us(arch);
   const double rate = fmin(SM_BYTES_PER_CLK, of_dram / fmax(1, loads->busy));
   const double received = loads->bytes * (cold / rate + (1 - cold) / loads->beside);
   return (struct ft_load){.waited = cold * DRAM_LATENCY + received, .received = received};

@@ -30,6 +30,7 @@ struct ft_loads {
   double steps;  /* of all blocks */
   double busy;   /* multiprocessors that have blocks */
   double beside; /* bytes a cycle of a multiprocessor, of what L2 holds */
+  int piece;     /* bytes of a row that a load asks for at once; 0: any */
 };
 
 /* Cycles that one step's K and V take, from being asked for to being there, and the part of them in
