@@ -134,6 +134,11 @@ bool ft_outcome_timed(enum ft_outcome outcome) {
   return ft_outcome_ran(outcome) || outcome == FT_OUTCOME_PREDICTED;
 }
 
+double ft_trial_us_at(const struct ft_trial *trial, double clock_mhz) {
+  return trial->sm_clock_mhz > 0 ? trial->median_us * trial->sm_clock_mhz / clock_mhz
+                                 : trial->median_us;
+}
+
 bool ft_trial_beats(const struct ft_trial *a, const struct ft_trial *b) {
   return a->outcome != b->outcome ? a->outcome < b->outcome : a->median_us < b->median_us;
 }

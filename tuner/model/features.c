@@ -11,7 +11,8 @@ static const char *const setting_names[] = {/* ORDER SETTING */
                                             "any",  "wide",   "masked", "small",
                                             "long", "decode", "marked", "bytes"};
 static const char *const term_names[] = {/* ORDER TERM */
-                                         "offset", "idle", "waves", "uneven"};
+                                         "offset", "idle", "waves", "uneven", "warps",
+                                         "mma",    "exp",  "issue", "smem",   "l2"};
 static_assert(FT_COUNT(setting_names) == FT_SETTINGS, "a name each");
 static_assert(FT_COUNT(term_names) == FT_TERMS, "a name each");
 
@@ -51,6 +52,8 @@ struct ft_features ft_features_of(const struct ft_modelled *of,
   const double rows = request->pass == FT_FORWARD ? queries : (double)request->seqlen_k;
   const double block =
       request->pass == FT_FORWARD ? ft_config_block_m(of->config) : ft_config_block_n(of->config);
+  const double threads = ft_budget_of(request, of->config, of->arch).threads;
+  const double us = fmax(1e-3, prediction->us);
   const double in_waves = fmax(1e-3, prediction->waves);
   return (struct ft_features){
       .settings = {[FT_SETTING_ANY] = 1,
@@ -64,5 +67,11 @@ struct ft_features ft_features_of(const struct ft_modelled *of,
       .terms = {[FT_TERM_OFFSET] = 1,
                 [FT_TERM_IDLE] = 1 - in_waves / ceil(in_waves),
                 [FT_TERM_WAVES] = octaves(in_waves, 1),
-                [FT_TERM_UNEVEN] = 1 - rows / (ceil(rows / block) * block)}};
+                [FT_TERM_UNEVEN] = 1 - rows / (ceil(rows / block) * block),
+                [FT_TERM_WARPS] = octaves(threads / 32 * fmax(1, prediction->occupancy), 8),
+                [FT_TERM_MMA] = prediction->mma_us / us,
+                [FT_TERM_EXP] = prediction->exp_us / us,
+                [FT_TERM_ISSUE] = prediction->issue_us / us,
+                [FT_TERM_SMEM] = prediction->smem_us / us,
+                [FT_TERM_L2] = prediction->l2_us / us}};
 }

@@ -22,13 +22,18 @@ enum ft_setting {
 };
 
 /* Qualities of a config besides the values of its knobs. ORDER TERM
- * None follows from registers, or from how much there is to do for an element: to a fit of few
- * trials, more work or more registers could look faster. */
+ * None follows from registers: to a fit of few trials, more of them could look faster. */
 enum ft_term {
   FT_TERM_OFFSET, /* 1 */
   FT_TERM_IDLE,   /* share of multiprocessors that are idle in the last wave */
   FT_TERM_WAVES,  /* octaves of the waves */
   FT_TERM_UNEVEN, /* share of the last tile of a head that lies beyond its rows */
+  FT_TERM_WARPS,  /* octaves of a multiprocessor's warps, from 8 */
+  FT_TERM_MMA,    /* share of the time predicted that the matrix unit is busy */
+  FT_TERM_EXP,    /* likewise the special-function unit */
+  FT_TERM_ISSUE,  /* instruction issue */
+  FT_TERM_SMEM,   /* shared memory */
+  FT_TERM_L2,     /* and L2 */
   FT_TERMS
 };
 

@@ -1,9 +1,9 @@
 /* dump_features.c: a program for fit.py: what the model computes of recorded trials.
  * in -> out: GPU and a file of trials, one a line in the form of `fatune cache export`, with a
  * comment line between those that were not measured in one run -> a line each on stdout: section,
- * request, family, config, microseconds measured and predicted by hand, features that are not 0 as
- * quality, setting and value. Trials without a time, with a score function, or of knobs that are no
- * more are counted on stderr. */
+ * request, family, config, microseconds measured, at the clock that the model reckons with, and
+ * predicted by hand, features that are not 0 as quality, setting and value. Trials without a time,
+ * with a score function, or of knobs that are no more are counted on stderr. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +14,7 @@
 #include "generator/status.h"
 #include "tuner/model/features.h"
 #include "tuner/model/model.h"
+#include "tuner/model/rates.h"
 
 static void put(const struct ft_features *features, const char *quality, double size) {
   for (int n = 0; n < FT_SETTINGS && size != 0; n++) {
@@ -45,7 +46,7 @@ static bool put_trial(int section, const struct ft_trial *trial, const struct ft
   ft_request_print(&trial->request, &request);
   ft_config_print(&trial->config, &config);
   printf("%d\t%s\t%s\t%s\t%.9g\t%.9g", section, request.data, trial->config.family->name,
-         config.data, trial->median_us, prediction.us);
+         config.data, ft_trial_us_at(trial, ft_cycles_per_us(arch)), prediction.us);
   put_features(&features, &trial->config);
   putchar('\n');
   ft_text_free(&request);

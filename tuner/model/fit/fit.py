@@ -6,7 +6,7 @@ in -> out: TRIALS, by the build's dump_features -> TARGET.fit, which a build has
 
 What is fitted, family by family, is the logarithm of time measured over time predicted by hand, as a sum of features. Times
 compare within a section of the file and a request alone, so each such group has its own mean taken away, as a fit leaves it
-free. Ridge regression draws every coefficient to 0, which is the prediction by hand. How strongly is chosen by what is held out.
+free. They count in cycles: finals run on a hotter GPU than screenings, with a clock up to a fifth lower. Ridge regression draws every coefficient to 0, which is the prediction by hand. How strongly is chosen by what is held out.
 
 Held out are requests, and kinds of requests: those whose words differ in lengths, batch and heads alone. What a fit says of a
 request whose kind it has seen is better than what it says of others. Tenths of either are left out in turn, strength and
@@ -23,9 +23,9 @@ import sys
 import numpy as np
 
 # How strongly coefficients are drawn to 0: those that always count, and how many times more those of a setting.
-STRENGTHS = tuple((always, beside) for always in (0.3, 1, 3, 10, 30, 100, 300, 1000) for beside in (10, 1000))
+STRENGTHS = tuple((always, beside) for always in (0.3, 1, 3, 10, 30, 100, 300) for beside in (10, 1000))
 REGRET = 2.0  # what the time of the first choice above the best counts beside a ranking
-LEAST_CONFIGS = 4  # of a group, for its ranking to say anything
+LEAST_CONFIGS = 12  # of a group, for its ranking to say anything: fewer were near equals, one knob apart
 LEAST_REQUESTS = 5  # of a family
 FOLDS = 10
 GAIN = 0.05  # in rank, for a fit to be used
@@ -84,23 +84,25 @@ def correlation(a, b):
     return float((a * b).sum() / size) if size > 0 else 0.0
 
 
-class Fit:
-    """Coefficients from some of the trials."""
+class Columns:
+    """The features of a family's trials as a table: a row each, a column for each name."""
 
     def __init__(self, trials):
         self.names = sorted({name for trial in trials for name in trial.features})
-        self.column = {name: n for n, name in enumerate(self.names)}
-
-    def rows(self, trials):
-        table = np.zeros((len(trials), len(self.names)))
-        for n, trial in enumerate(trials):
+        column = {name: n for n, name in enumerate(self.names)}
+        for trial in trials:
+            trial.row = np.zeros(len(self.names))
             for name, value in trial.features.items():
-                if name in self.column:
-                    table[n, self.column[name]] = value
-        return table
+                trial.row[column[name]] = value
+        self.rare = np.array([setting != "any" for _, _, setting in self.names])
 
-    def solve(self, trials, strength):
-        x, y = self.rows(trials), np.array([np.log(t.us / t.by_hand) for t in trials])
+
+class Fit:
+    """Coefficients from some of the trials; those of columns that are 0 in all of these are 0."""
+
+    def __init__(self, trials, columns, strength):
+        x, y = np.stack([t.row for t in trials]), np.array([np.log(t.us / t.by_hand) for t in trials])
+        mean_row = x.mean(axis=0)
         groups = collections.defaultdict(list)
         for n, trial in enumerate(trials):
             groups[trial.group].append(n)
@@ -109,18 +111,17 @@ class Fit:
             x[members] = (x[members] - x[members].mean(axis=0)) * weight
             y[members] = (y[members] - y[members].mean()) * weight
         always, beside = strength
-        held = np.array([1.0 if setting == "any" else beside for _, _, setting in self.names])
+        held = np.where(columns.rare, beside, 1.0)
         self.weights = np.linalg.solve(x.T @ x + always * 0.1 * np.diag(held), x.T @ y)
         # How families compare is left to the predictions by hand.
-        self.level = float(np.mean(self.rows(trials) @ self.weights))
-        return self
+        self.level = float(mean_row @ self.weights)
 
     def predict(self, trials):
-        factors = np.exp(np.clip(self.rows(trials) @ self.weights - self.level, -0.7, 0.7))
+        factors = np.exp(np.clip(np.stack([t.row for t in trials]) @ self.weights - self.level, -0.7, 0.7))
         return np.array([t.by_hand for t in trials]) * factors
 
 
-def held_out(trials, strengths, of, seed):
+def held_out(trials, columns, strengths, of, seed):
     """Predicted times of every trial, by fits that have not seen its request or kind; a dictionary for each strength."""
     names = sorted({of(t) for t in trials})
     order = np.random.default_rng(seed).permutation(len(names))
@@ -130,11 +131,11 @@ def held_out(trials, strengths, of, seed):
         seen = [t for t in trials if fold_of[of(t)] != fold]
         unseen = [t for t in trials if fold_of[of(t)] == fold]
         for strength in strengths if unseen and seen else ():
-            out[strength].update(zip(unseen, Fit(seen).solve(seen, strength).predict(unseen)))
+            out[strength].update(zip(unseen, Fit(seen, columns, strength).predict(unseen)))
     return out
 
 
-def held_out_wholly(trials, of, seed):
+def held_out_wholly(trials, columns, of, seed):
     """The same by strengths that have not seen them either."""
     names = sorted({of(t) for t in trials})
     order = np.random.default_rng(seed).permutation(len(names))
@@ -144,7 +145,7 @@ def held_out_wholly(trials, of, seed):
         seen = [t for t in trials if fold_of[of(t)] != fold]
         unseen = [t for t in trials if fold_of[of(t)] == fold]
         if unseen and seen:
-            out.update(zip(unseen, Fit(seen).solve(seen, choose(seen, seed + 1)).predict(unseen)))
+            out.update(zip(unseen, Fit(seen, columns, choose(seen, columns, seed + 1)).predict(unseen)))
         else:
             out.update((t, t.by_hand) for t in unseen)
     return out
@@ -216,9 +217,9 @@ def worth(trials, predicted):
     return score(trials, predicted)[0] - REGRET * (regret(trials, predicted)[0] - 1)
 
 
-def choose(trials, seed):
+def choose(trials, columns, seed):
     """The strength that does best where requests, and where kinds are held out."""
-    both = [held_out(trials, STRENGTHS, of, seed) for of in (lambda t: t.request, lambda t: t.kind)]
+    both = [held_out(trials, columns, STRENGTHS, of, seed) for of in (lambda t: t.request, lambda t: t.kind)]
     return max(STRENGTHS, key=lambda s: sum(worth(list(out[s]), out[s]) for out in both))
 
 
@@ -234,16 +235,17 @@ def fit_family(read, noise):
     rank_by_hand, error_by_hand, requests = score(trials, by_hand)
     rank, error, kind_rank, kind_regret = 0.0, 0.0, 0.0, (1.0, 1.0)
     if requests >= LEAST_REQUESTS:
-        unseen, of_kinds = held_out_wholly(trials, lambda t: t.request, 1), held_out_wholly(trials, lambda t: t.kind, 1)
+        columns = Columns(read)
+        unseen, of_kinds = (held_out_wholly(trials, columns, of, 1) for of in (lambda t: t.request, lambda t: t.kind))
         (rank, error, _), (kind_rank, _, _), kind_regret = score(trials, unseen), score(trials, of_kinds), regret(trials, of_kinds)
         said["used"] = int(min(rank, kind_rank) > rank_by_hand + GAIN)
     if said["used"]:
-        strength = choose(trials, 2)
-        fit = Fit(trials).solve(trials, strength)
+        strength = choose(trials, columns, 2)
+        fit = Fit(trials, columns, strength)
         fitted = dict(zip(read, fit.predict(read)))
-        columns = dict(zip(fit.names, fit.weights))
-        columns[read[0].family, "offset", "any"] = columns.get((read[0].family, "offset", "any"), 0.0) - fit.level
-        weights = [(quality, setting, weight) for (_, quality, setting), weight in sorted(columns.items()) if abs(weight) > 5e-5]
+        named = dict(zip(columns.names, fit.weights))
+        named[read[0].family, "offset", "any"] = named.get((read[0].family, "offset", "any"), 0.0) - fit.level
+        weights = [(quality, setting, weight) for (_, quality, setting), weight in sorted(named.items()) if abs(weight) > 5e-5]
         print("strength", strength)
     said.update(rank_by_hand=rank_by_hand, rank=rank, kind_rank=kind_rank, ceiling=ceiling(trials, noise), error_by_hand=error_by_hand,
                 error=error, order=order_kept(read, fitted))
