@@ -21,7 +21,8 @@ static struct served_program served, verifier;
 
 enum source { MEMORY, FILES, DATABASE, DRIVER, NVRTC, SOURCES };
 
-/* What fails. Whoever is busy is waited for, so not for ever. */
+/* What fails; first those that tell their places, in the order of sources. Whoever is busy is
+ * waited for, so not for ever. */
 static const struct kind {
   const char *name; /* of an order */
   enum source source;
@@ -37,8 +38,10 @@ struct sweep {
   const struct fault_line *line;
   char words[LINE];
   char *right;
-  long counts[SOURCES];          /* calls of a run without failures */
-  long *by_memory, memory_count; /* of its calls for memory those that are to fail; NULL: each */
+  long counts[SOURCES]; /* calls of a run without failures */
+  struct {
+    long *calls, count;
+  } places[SOURCES]; /* of the calls of a source those that are to fail; NULL: each */
   struct dice dice;
   double begin; /* in seconds */
 };
@@ -206,34 +209,41 @@ static long calls_of_fake(const char *begin) {
   return most;
 }
 
-/* A run without failures: its output, how many calls of each kind there are, and which of those
- * for memory are to fail. */
-static void count_calls(struct sweep *sweep, const struct swept_places *swept,
-                        struct swept_places *now) {
+/* A run without failures that tells how many calls of each kind there are, and of one kind its
+ * places. */
+static void count_places(struct sweep *sweep, const char *kind, enum source source,
+                         const struct swept_places *swept, struct swept_places *now) {
+  char order[SERVED_ORDER], numbers[3][24];
   unlink(says);
-  unlink(fakes);
   restore();
-  int code = run_by(sweep, "");
-  ck_assert_msg(code == sweep->line->code, "fatune %s: %d %s", sweep->words, code, messages);
-  sweep->right = strdup(output);
-  restore();
-  code = run_by(sweep, "count:0");
+  snprintf(order, sizeof order, "%s:0", kind);
+  const int code = run_by(sweep, order);
   ck_assert_msg(code == sweep->line->code, "fatune %s: %d %s", sweep->words, code, messages);
   ck_assert_msg(sweep->line->tells || strcmp(output, sweep->right) == 0, "%s: another output:\n%s",
                 sweep->words, output);
   FILE *const file = fopen(says, "r");
   ck_assert_ptr_nonnull(file);
-  long *const counts = sweep->counts;
-  char numbers[3][24];
   ck_assert_int_eq(fscanf(file, "%23s %23s %23s ", numbers[0], numbers[1], numbers[2]), 3);
-  counts[MEMORY] = strtol(numbers[0], NULL, 10);
-  counts[FILES] = strtol(numbers[1], NULL, 10);
-  counts[DATABASE] = strtol(numbers[2], NULL, 10);
-  counts[DRIVER] = calls_of_fake("cu");
-  counts[NVRTC] = calls_of_fake("nvrtc");
+  sweep->counts[source] = strtol(numbers[source], NULL, 10);
   if (!tests_are_slow() || getenv("FATUNE_TEST_PLACES"))
-    sweep->by_memory = swept_places_read(file, swept, now, counts[MEMORY], &sweep->memory_count);
+    sweep->places[source].calls =
+        swept_places_read(file, swept, now, sweep->counts[source], &sweep->places[source].count);
   fclose(file);
+}
+
+/* Runs without failures: the output, how many calls of each kind there are, and which of them are
+ * to fail. */
+static void count_calls(struct sweep *sweep, const struct swept_places *swept,
+                        struct swept_places *now) {
+  unlink(fakes);
+  restore();
+  const int code = run_by(sweep, "");
+  ck_assert_msg(code == sweep->line->code, "fatune %s: %d %s", sweep->words, code, messages);
+  sweep->right = strdup(output);
+  for (int source = MEMORY; source <= DATABASE; source++)
+    count_places(sweep, kinds[source].name, (enum source)source, swept, now);
+  sweep->counts[DRIVER] = calls_of_fake("cu");
+  sweep->counts[NVRTC] = calls_of_fake("nvrtc");
 }
 
 static void assert_right(const struct sweep *sweep, const char *order, int code) {
@@ -279,8 +289,8 @@ static void sweep_kind(struct sweep *sweep, const struct kind *kind, bool ever) 
   /* Not 1, by which a driver says that it does not know an attribute; nor 6, by which NVRTC refuses
    * a text, so that the next run does not try it again. */
   static const int codes[] = {999, 2, 200, 700, 719, 100};
-  const long *const chosen = kind->source == MEMORY ? sweep->by_memory : NULL;
-  const long count = chosen ? sweep->memory_count : sweep->counts[kind->source];
+  const long *const chosen = sweep->places[kind->source].calls;
+  const long count = chosen ? sweep->places[kind->source].count : sweep->counts[kind->source];
   char order[SERVED_ORDER], code[16] = "";
   for (long i = 0, n; (n = number_of_sweep(&sweep->dice, i, count)) > 0; i++) {
     if (strchr(kind->name, '*'))
@@ -326,6 +336,6 @@ void fault_sweep(const struct fault_line *line, int index) {
   end_serving();
   swept_places_free(&swept);
   swept_places_free(&now);
-  free(sweep.by_memory);
+  for (int source = 0; source < SOURCES; source++) free(sweep.places[source].calls);
   free(sweep.right);
 }

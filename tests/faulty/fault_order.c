@@ -1,11 +1,12 @@
 /* fault_order.c: what a test says to a program whose calls are to fail.
  * in -> out: FATUNE_TEST_FAULT=KIND:N[:ever] -> the N-th call of the kind fails, once or from then
  * on: memory, files, or of SQLite for lack of memory (database), as others hold a lock (busy), by
- * an I/O error (broken). "count:0": none fails, and the file FATUNE_TEST_FAULT_SAYS tells how many
- * there were for memory, for files and of SQLite, and of each place that asked for memory: its
- * callers, its first call and its last one. FATUNE_TEST_SERVE=FOLDER: the program runs once for
- * each order that comes (tests/served_program.h), in a child whose output goes to FOLDER/out and
- * FOLDER/err. */
+ * an I/O error (broken). N = 0: none fails, and the file FATUNE_TEST_FAULT_SAYS tells how many
+ * there were for memory, for files and of SQLite, and of each place that made calls of the kind:
+ * its callers, its first call and its last one; FATUNE_TEST_CALLERS=n: places are told apart by
+ * their n innermost callers of the program, else by all. FATUNE_TEST_SERVE=FOLDER: the program runs
+ * once for each order that comes (tests/served_program.h), in a child whose output goes to
+ * FOLDER/out and FOLDER/err. */
 #include <fcntl.h>
 #include <inttypes.h>
 #include <sqlite3.h>
@@ -19,6 +20,7 @@
 #include "tests/served_program.h"
 
 static bool counts;
+static enum fault_kind counted;
 
 static void lead_to(int file, const char *folder, const char *name) {
   char path[256];
@@ -55,8 +57,7 @@ static enum fault_kind kind_of(const char *order) {
     const char *name;
     enum fault_kind kind;
     int answer;
-  } kinds[] = {{"count:", FAULT_MEMORY, 0},
-               {"memory:", FAULT_MEMORY, 0},
+  } kinds[] = {{"memory:", FAULT_MEMORY, 0},
                {"files:", FAULT_FILES, 0},
                {"database:", FAULT_DATABASE, SQLITE_NOMEM},
                {"busy:", FAULT_DATABASE, SQLITE_BUSY},
@@ -67,6 +68,13 @@ static enum fault_kind kind_of(const char *order) {
     return kinds[i].kind;
   }
   abort();
+}
+
+/* Those of fault_calls.c, which are in each chain, come on top. */
+static int callers(void) {
+  enum { OF_FAULT_CALLS = 4 };
+  const char *const given = getenv("FATUNE_TEST_CALLERS");
+  return given ? (int)strtol(given, NULL, 10) + OF_FAULT_CALLS : FAULT_ALL_CALLERS;
 }
 
 __attribute__((constructor)) static void take_order(void) {
@@ -82,14 +90,26 @@ __attribute__((constructor)) static void take_order(void) {
   if (rest == number + 1 || (rest[0] && !ever)) abort();
   fault_calls_begin();
   counts = n == 0;
-  if (counts) fault_calls_note_places(FAULT_ALL_CALLERS);
-  fault_calls_arm(kind_of(order), n, ever);
+  if (counts) fault_calls_note_places(callers());
+  counted = kind_of(order);
+  fault_calls_arm(counted, n, ever);
+}
+
+/* How many calls of the kind the file tells of already: a worker ends before its supervisor, which
+ * does little itself. */
+static long told(const char *says, enum fault_kind kind) {
+  char numbers[FAULT_KINDS][24];
+  FILE *const file = fopen(says, "r");
+  const bool whole =
+      file && fscanf(file, "%23s %23s %23s", numbers[0], numbers[1], numbers[2]) == 3;
+  if (file) fclose(file);
+  return whole ? strtol(numbers[kind], NULL, 10) : 0;
 }
 
 __attribute__((destructor)) static void tell(void) {
   const char *const says = getenv("FATUNE_TEST_FAULT_SAYS");
   (void)fault_calls_disarm(); /* what writes counts of branches afterwards takes memory */
-  if (!says || !counts) return;
+  if (!says || !counts || told(says, counted) > fault_calls_count(counted)) return;
   FILE *const file = fopen(says, "w");
   if (!file) return;
   for (int kind = 0; kind < FAULT_KINDS; kind++)
