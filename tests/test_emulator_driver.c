@@ -74,6 +74,77 @@ START_TEST(one_gpu_has_one_number) {
 }
 END_TEST
 
+/* Two GPUs that differ in one figure are two. */
+START_TEST(any_other_figure_makes_another_gpu) {
+  int again, number = ordinal;
+  for (int figure = 0; figure < 11; figure++) {
+    struct ft_arch other = a100;
+    if (figure == 0) other.sm++;
+    if (figure == 1) other.sm_count++;
+    if (figure == 2) other.smem_per_block++;
+    if (figure == 3) other.smem_per_sm++;
+    if (figure == 4) other.smem_reserved++;
+    if (figure == 5) other.regs_per_sm++;
+    if (figure == 6) other.threads_per_sm++;
+    if (figure == 7) other.blocks_per_sm++;
+    if (figure == 8) other.l2_bytes++;
+    if (figure == 9) other.clock_ghz += 1;
+    if (figure == 10) other.dram_gbs += 1;
+    ck_assert_status(ft_emulator_open(&driver, &other, &again), FT_OK);
+    ck_assert_int_eq(again, ++number);
+  }
+}
+END_TEST
+
+START_TEST(another_gpu_than_there_are_is_refused) {
+  enum { NONE = 1, NO_SUCH = 101 };
+  static const int wrong[] = {-1, NONE, 64};
+  int value;
+  size_t bytes;
+  char name[32];
+  unsigned char uuid[16];
+  cu_device device;
+  cu_context context;
+  for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+    ck_assert_refused(driver.device_get(&device, wrong[i]), NO_SUCH, "no such GPU");
+    ck_assert_refused(driver.device_name(name, 32, wrong[i]), NO_SUCH, "no such GPU");
+    ck_assert_refused(driver.device_uuid(uuid, wrong[i]), NO_SUCH, "no such GPU");
+    ck_assert_refused(driver.device_attribute(&value, 16, wrong[i]), NO_SUCH, "no such GPU");
+    ck_assert_refused(driver.device_memory(&bytes, wrong[i]), NO_SUCH, "no such GPU");
+    ck_assert_refused(driver.primary_retain(&context, wrong[i]), NO_SUCH, "no such GPU");
+    ck_assert_refused(driver.primary_release(wrong[i]), NO_SUCH, "no such GPU");
+  }
+  ck_assert_refused(driver.device_attribute(&value, 3, ordinal), 1, "attribute 3 is not emulated");
+  ck_assert_int_eq(driver.init(1), 1);
+  ck_assert_int_eq(driver.init(0), 0);
+  ck_assert_int_eq(driver.context_push(NULL), 201);
+}
+END_TEST
+
+START_TEST(events_are_refused_that_are_none) {
+  ck_assert_int_eq(driver.event_record(NULL, NULL), 1);
+  ck_assert_int_eq(driver.event_query(NULL), 1);
+  ck_assert_int_eq(driver.event_synchronize(NULL), 1);
+  cu_event event;
+  ck_assert_int_eq(driver.event_create(&event, 0), 0);
+  ck_assert_int_eq(driver.event_record(event, NULL), 0);
+  ck_assert_int_eq(driver.event_query(event), 0);
+  ck_assert_int_eq(driver.event_synchronize(event), 0);
+  ck_assert_int_eq(driver.event_destroy(event), 0);
+}
+END_TEST
+
+START_TEST(nothing_is_copied_where_there_is_nothing) {
+  char byte = 0;
+  ck_assert_int_eq(driver.copy_to_device(0, &byte, 0, NULL), 0);
+  ck_assert_int_eq(driver.copy_to_host(&byte, 0, 0, NULL), 0);
+  ck_assert_int_eq(driver.set_bytes(0, 1, 0, NULL), 0);
+  ck_assert_int_eq(driver.set_words(0, 1, 0, NULL), 0);
+  ck_assert_int_eq(driver.set_words((cu_address)(uintptr_t)&byte | 1, 1, 1, NULL), 1);
+  ck_assert_int_eq(driver.set_words(0, 1, SIZE_MAX / 2, NULL), 1);
+}
+END_TEST
+
 /* ---- memory ---- */
 
 START_TEST(bytes_go_to_and_fro) {
@@ -184,6 +255,10 @@ Suite *make_emulator_driver_suite(void) {
   tcase_add_test(tests, every_function_is_there);
   tcase_add_test(tests, attributes_are_the_tables);
   tcase_add_test(tests, one_gpu_has_one_number);
+  tcase_add_test(tests, any_other_figure_makes_another_gpu);
+  tcase_add_test(tests, another_gpu_than_there_are_is_refused);
+  tcase_add_test(tests, events_are_refused_that_are_none);
+  tcase_add_test(tests, nothing_is_copied_where_there_is_nothing);
   tcase_add_test(tests, bytes_go_to_and_fro);
   tcase_add_test(tests, misuse_of_memory_is_refused);
   tcase_add_test(tests, contexts_nest);

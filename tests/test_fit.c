@@ -45,6 +45,55 @@ START_TEST(every_line_is_read) {
 }
 END_TEST
 
+/* Of a target that no GPU is. */
+#define FIGURES                                                                                    \
+  " target=sm_33 used=1 dtypes=bf16 trials=9 requests=3 kinds=2 rank_by_hand=0.1 rank=0.5 "        \
+  "kind_rank=0.4 ceiling=0.9 error_by_hand=0.2 error=0.1 order=0.5"
+
+static int lost_of(const char *text) {
+  return ft_fits_read(text, strlen(text));
+}
+
+START_TEST(lines_that_cannot_be_read_are_counted) {
+  static const char *const names[] = {
+      "target=",    "used=",  "dtypes=",       "trials=",  "rank=",
+      "kind_rank=", "order=", "rank_by_hand=", "ceiling=", "error="};
+  static const char *const wrong[] = {"family",
+                                      "family mma_forward",
+                                      "family no_such_family" FIGURES,
+                                      "family mma_forward target=sm_33333333333333333 used=1",
+                                      "no_knob=1 any 0.5",
+                                      "block_m any 0.5",
+                                      "block_m=64 often 0.5",
+                                      "block_m=64 any",
+                                      "block_m=64 any 0.5x",
+                                      "block_m=64 any nan",
+                                      "block_m=64",
+                                      "nothing"};
+  struct ft_arch arch = arch_of("h200");
+  ck_assert_int_eq(ft_fits_unread(), 0); /* those of the build come first */
+  for (size_t n = 0; n < sizeof names / sizeof *names; n++) {
+    char line[512] = "family mma_forward" FIGURES;
+    char *const at = strstr(line, names[n]);
+    ck_assert_ptr_nonnull(at);
+    at[0] = 'x'; /* another word */
+    ck_assert_msg(lost_of(line) == 1, "%s", line);
+  }
+  ck_assert_int_eq(lost_of("# a note\n\nfamily mma_forward" FIGURES "\nblock_m=64 any 0.5\n"), 0);
+  ck_assert_int_eq(lost_of("block_m=7 any 0.5\n"), 0);        /* no longer searched */
+  ck_assert_int_eq(lost_of("family mma_forward" FIGURES), 1); /* twice */
+  for (size_t n = 0; n < sizeof wrong / sizeof *wrong; n++)
+    ck_assert_msg(lost_of(wrong[n]) == 1, "%s", wrong[n]);
+  arch.sm = 33;
+  const struct ft_fit *const fit = ft_fit_of(ft_family_named("mma_forward"), &arch);
+  ck_assert_ptr_nonnull(fit);
+  ck_assert(fit->used && fit->trials == 9 && fit->requests == 3 && fit->kinds == 2);
+  ck_assert_str_eq(fit->dtypes, "bf16");
+  ck_assert_double_eq(fit->order, 0.5);
+  ck_assert_double_eq(fit->error_by_hand, 0.2);
+}
+END_TEST
+
 static struct ft_modelled modelled(const struct ft_request *request, const struct ft_arch *arch,
                                    const struct ft_config *config) {
   return (struct ft_modelled){.request = request, .arch = arch, .config = config};
@@ -151,6 +200,7 @@ Suite *make_fit_suite(void) {
   Suite *const suite = suite_create("fit");
   TCase *const tests = tcase_create("fit");
   tcase_add_test(tests, every_line_is_read);
+  tcase_add_test(tests, lines_that_cannot_be_read_are_counted);
   tcase_add_test(tests, what_was_not_measured_stays_by_hand);
   tcase_add_test(tests, figures_are_of_this_model);
   suite_add_tcase(suite, tests);

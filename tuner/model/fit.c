@@ -139,27 +139,30 @@ static bool read_coefficient(char *line) {
   return true;
 }
 
-static void read_line(char *line) {
+static bool read_line(char *line) {
   static const char FAMILY[] = "family ";
   const size_t length = sizeof FAMILY - 1;
-  if (line[0] == '\0' || line[0] == '#') return;
+  if (line[0] == '\0' || line[0] == '#') return true;
   const bool of_family = strncmp(line, FAMILY, length) == 0;
-  const bool read = of_family ? read_family(line + length) : read_coefficient(line);
-  if (!read) unread++;
+  return of_family ? read_family(line + length) : read_coefficient(line);
+}
+
+int ft_fits_read(const char *text, size_t length) {
+  int lost = 0;
+  for (size_t begin = 0; begin < length;) {
+    char line[512];
+    const char *const at = text + begin, *const end = memchr(at, '\n', length - begin);
+    const size_t size = end ? (size_t)(end - at) : length - begin;
+    snprintf(line, sizeof line, "%.*s", (int)size, at);
+    lost += !read_line(line);
+    begin += size + 1;
+  }
+  return lost;
 }
 
 static void read_all(void) {
-  for (const struct ft_template *file = ft_fits; file->name; file++) {
-    for (size_t begin = 0; begin < file->length;) {
-      char line[512];
-      const char *const at = file->text + begin, *const end =
-                                                     memchr(at, '\n', file->length - begin);
-      const size_t length = end ? (size_t)(end - at) : file->length - begin;
-      snprintf(line, sizeof line, "%.*s", (int)length, at);
-      read_line(line);
-      begin += length + 1;
-    }
-  }
+  for (const struct ft_template *file = ft_fits; file->name; file++)
+    unread += ft_fits_read(file->text, file->length);
 }
 
 const struct ft_fit *ft_fit_of(const struct ft_family *family, const struct ft_arch *arch) {

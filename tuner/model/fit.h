@@ -33,6 +33,10 @@ const struct ft_fit *ft_fit_of(const struct ft_family *family, const struct ft_a
 double ft_fit_factor(const struct ft_fit *fit, const struct ft_modelled *of,
                      const struct ft_prediction *prediction);
 
+/* Takes in the text of a .fit file, and returns how many of its lines could not be read. Not while
+ * another thread asks for a fit. */
+int ft_fits_read(const char *text, size_t length);
+
 /* The number of the fits' lines that could not be read; a build has none, and a test asks. */
 int ft_fits_unread(void);
 
