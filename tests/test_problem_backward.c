@@ -124,6 +124,37 @@ START_TEST(damage_is_named) {
 }
 END_TEST
 
+/* O and LSE of more than the CPU gets through are a kernel's, and are copied to the host. */
+START_TEST(a_large_problem_takes_its_forward_from_a_kernel) {
+  setenv("FATUNE_FAKE_MS", "1000", 1);
+  use_fake_nvrtc();
+  const struct fake_lab lab = fake_lab_open();
+  const struct ft_problem_options options =
+      problem_options("backward bf16 d16 nq13000", FT_LAYOUT_PADDED);
+  struct ft_problem *problem = problem_make(&lab, &options);
+  ck_assert_int_gt(lab.cuda.last_launch()->count, 0);
+  const uint16_t *const o = problem->dense[FT_O];
+  const fatune_arguments *const a = ft_problem_arguments(problem);
+  for (int64_t i = 0; i < options.request.seqlen_q; i++)
+    ck_assert_mem_eq(o + 16 * i, (const uint16_t *)a->o.data + i * a->o.stride_seq, 32);
+  ft_problem_free(problem);
+  bool failed = true;
+  for (int call = 1; failed; call++) {
+    char failure[32];
+    struct ft_problem *none = NULL;
+    snprintf(failure, sizeof failure, "*:%d:700", call);
+    lab.cuda.reset(failure);
+    const int status = ft_problem_make(&none, lab.session, &options);
+    failed = lab.cuda.failed()[0] != '\0';
+    ft_problem_free(none);
+    ck_assert_msg(failed || status == FT_OK, "call %d: %d %s", call, status, ft_detail());
+    ck_assert_int_eq(lab.cuda.live(), 0);
+  }
+  unsetenv("FATUNE_FAKE_MS");
+  fatune_session_close(lab.session);
+}
+END_TEST
+
 START_TEST(strides_of_gradients_are_their_own) {
   const struct fake_lab lab = fake_lab_open();
   const struct ft_problem_options options = problem_options(requests[0], FT_LAYOUT_PADDED);
@@ -281,6 +312,7 @@ Suite *make_problem_backward_suite(void) {
   tcase_add_loop_test(tests, right_gradients_pass_in_every_layout, 0, REQUESTS * LAYOUTS);
   tcase_add_test(tests, damage_is_named);
   tcase_add_test(tests, strides_of_gradients_are_their_own);
+  tcase_add_test(tests, a_large_problem_takes_its_forward_from_a_kernel);
   tcase_add_test(tests, the_workspace_is_remade_and_poisoned);
   tcase_add_loop_test(tests, the_inputs_are_what_a_forward_leaves, 0, REQUESTS);
   tcase_add_test(tests, deterministic_requests_run_twice);

@@ -114,6 +114,36 @@ START_TEST(failures_are_documents_with_json) {
 }
 END_TEST
 
+START_TEST(both_passes_are_one_document) {
+  expect("emit both bf16 d64 nq64 --gpu a100 --json", 0);
+  json_t *const root = document("emit");
+  const json_t *const passes = json_object_get(root, "passes");
+  ck_assert_uint_eq(json_array_size(passes), 2);
+  ck_assert_ptr_nonnull(strstr(text_at(json_array_get(passes, 0), "request"), "forward"));
+  ck_assert_ptr_nonnull(strstr(text_at(json_array_get(passes, 1), "request"), "backward"));
+  json_decref(root);
+  expect("explain both bf16 d64 nq64 --gpu t4", 3); /* each tells what it lacks */
+}
+END_TEST
+
+/* Whoever starts it without a standard stream gets no message into a store. */
+START_TEST(closed_streams_are_held) {
+  static const char *const closed[] = {"<&-", ">&-", "2>&-", "<&- >&- 2>&-"};
+  for (size_t i = 0; i < sizeof closed / sizeof *closed; i++) {
+    char line[8192];
+    const bool no_output = strstr(closed[i], ">&-") == closed[i] || i == 3;
+    snprintf(line, sizeof line, "'%s' compile d64 nq64 --gpu a100 -o '%s/k.cubin' %s %s", program,
+             folder, no_output ? "" : ">/dev/null", closed[i]);
+    setenv("FATUNE_LIBNVRTC", FATUNE_FAKE_DIR "/libfake_nvrtc.so", 1);
+    const int status = system(line);
+    unsetenv("FATUNE_LIBNVRTC");
+    ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == (no_output ? 1 : 0), "%s: %d", line,
+                  status);
+    expect("cache verify", 0);
+  }
+}
+END_TEST
+
 START_TEST(doctor_tells_of_a_folder_that_cannot_be_made) {
   expect("doctor --cache-dir /proc/nowhere", 0);
   expect_output("it cannot be made");
@@ -413,6 +443,8 @@ Suite *make_program_suite(void) {
   tcase_add_test(tests, doctor_tells_what_is_missing);
   tcase_add_test(tests, compiling_without_nvrtc_is_a_compile_failure);
   tcase_add_test(tests, without_jit_nothing_is_compiled);
+  tcase_add_test(tests, both_passes_are_one_document);
+  tcase_add_test(tests, closed_streams_are_held);
   tcase_add_test(tests, a_switch_that_is_none_is_told);
   tcase_add_test(tests, cache_starts_empty);
   tcase_add_test(tests, cache_dir_goes_before_the_environment);

@@ -97,34 +97,10 @@ static void put_little_endian(unsigned char *bytes, uint64_t number) {
   for (int i = 0; i < 8; i++) bytes[i] = (unsigned char)(number >> (8 * i));
 }
 
-/* As minisign writes a key with a passphrase, but for less work: 16 MiB. */
-static void hide_key(const struct ft_secret_key *key, const char *passphrase, uint64_t memory,
-                     char text[512]) {
-  unsigned char blob[158] = "EdScB2", *const hidden = blob + 54, stream[104];
-  char encoded[256];
-  randombytes_buf(blob + 6, 32);
-  put_little_endian(blob + 38, 32768);
-  put_little_endian(blob + 46, memory);
-  memcpy(hidden, key->id, 8);
-  memcpy(hidden + 8, key->key, 64);
-  crypto_generichash_state state;
-  crypto_generichash_init(&state, NULL, 0, 32);
-  crypto_generichash_update(&state, blob, 2);
-  crypto_generichash_update(&state, hidden, 72);
-  crypto_generichash_final(&state, hidden + 72, 32);
-  ck_assert_int_eq(crypto_pwhash_scryptsalsa208sha256(stream, sizeof stream, passphrase,
-                                                      strlen(passphrase), blob + 6, 32768,
-                                                      16 << 20),
-                   0);
-  for (size_t i = 0; i < sizeof stream; i++) hidden[i] ^= stream[i];
-  sodium_bin2base64(encoded, sizeof encoded, blob, sizeof blob, sodium_base64_VARIANT_ORIGINAL);
-  snprintf(text, 512, "untrusted comment: minisign encrypted secret key\n%s\n", encoded);
-}
-
 START_TEST(passphrases_open_keys) {
   struct ft_secret_key key;
   char text[512];
-  hide_key(&lab.trusted, "correct horse", 16 << 20, text);
+  trust_lab_hide(&lab.trusted, "correct horse", 16 << 20, text);
   assert_status(ft_secret_key_parse(&key, text, NULL), FT_E_NOT_FOUND);
   assert_status(ft_secret_key_parse(&key, text, "wrong horse"), FT_E_ARGUMENT);
   assert_status(ft_secret_key_parse(&key, text, ""), FT_E_ARGUMENT);
@@ -132,7 +108,8 @@ START_TEST(passphrases_open_keys) {
   ck_assert_mem_eq(&key, &lab.trusted, sizeof key);
   ft_secret_key_wipe(&key);
   ck_assert_int_eq(key.key[0] | key.key[63], 0);
-  hide_key(&lab.trusted, "correct horse", UINT64_C(1) << 40, text); /* a file that asks too much */
+  trust_lab_hide(&lab.trusted, "correct horse", UINT64_C(1) << 40,
+                 text); /* a file that asks too much */
   assert_status(ft_secret_key_parse(&key, text, "correct horse"), FT_E_ARGUMENT);
 }
 END_TEST
@@ -144,7 +121,7 @@ START_TEST(a_passphrase_takes_memory) {
   unsigned char blob[158];
   char text[512], line[256];
   size_t size = 0;
-  hide_key(&lab.trusted, "correct horse", 1 << 30, text);
+  trust_lab_hide(&lab.trusted, "correct horse", 1 << 30, text);
   line_of(text, 1, line);
   ck_assert_int_eq(sodium_base642bin(blob, sizeof blob, line, strlen(line), NULL, &size, NULL,
                                      sodium_base64_VARIANT_ORIGINAL),
@@ -240,7 +217,7 @@ START_TEST(keys_of_other_kinds_are_refused_by_name) {
   char text[512], encoded[256], line[256];
   struct ft_secret_key key;
   size_t size = 0;
-  hide_key(&lab.trusted, "correct horse", 16 << 20, text);
+  trust_lab_hide(&lab.trusted, "correct horse", 16 << 20, text);
   line_of(text, 1, line);
   for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
     ck_assert_int_eq(sodium_base642bin(blob, sizeof blob, line, strlen(line), NULL, &size, NULL,
@@ -428,47 +405,6 @@ START_TEST(a_comment_commands_no_terminal) {
 }
 END_TEST
 
-/* -- the program ---------------------------------------------------------------------------- */
-
-START_TEST(the_program_signs_and_verifies) {
-  char line[512], bundle[160];
-  snprintf(line, sizeof line, "%s/config", folder);
-  setenv("XDG_CONFIG_HOME", line, 1);
-  snprintf(line, sizeof line, "mkdir -p %s/config/fatune/trusted && chmod -R go-w %s/config",
-           folder, folder);
-  ck_assert_int_eq(system(line), 0);
-  snprintf(bundle, sizeof bundle, "%s/sm_80.fatune", folder);
-  expect("cache import '" SIGNED "sm_80.fatune'", 0);
-  snprintf(line, sizeof line,
-           "cache export --allow-empty --gpu sm_80 -o '%s' --sign '" SIGNED "test.key'", bundle);
-  expect(line, 0);
-  expect_output("signed by FF7F39BAAA14DC56");
-  snprintf(line, sizeof line, "cache verify '%s'", bundle);
-  expect(line, 0);
-  expect_output("sound; the signature is by the key FF7F39BAAA14DC56, which is not trusted");
-  snprintf(line, sizeof line, "cp '" SIGNED "test.pub' %s/config/fatune/trusted/", folder);
-  ck_assert_int_eq(system(line), 0);
-  snprintf(line, sizeof line, "cache verify '%s'", bundle);
-  expect(line, 0);
-  expect_output("sound; signed by FF7F39BAAA14DC56: fatune sm_80: ");
-  setenv("FATUNE_SYSTEM_PATH", folder, 1);
-  setenv("FATUNE_TRUST", "signed", 1);
-  expect("doctor", 0);
-  expect_output("sm_80.fatune: signed by FF7F39BAAA14DC56");
-  expect("doctor --json", 0);
-  /* Without --sign no signature of another file stays beside. */
-  snprintf(line, sizeof line, "cache export --allow-empty --gpu sm_80 -o '%s'", bundle);
-  expect(line, 0);
-  snprintf(line, sizeof line, "%s.minisig", bundle);
-  ck_assert_int_ne(access(line, F_OK), 0);
-  expect("doctor", 1);
-  expect_output("there is no signature");
-  snprintf(line, sizeof line, "cache verify '%s'", bundle);
-  expect(line, 6);
-  expect("cache export --allow-empty --gpu sm_80 -o /dev/null/x --sign /nowhere/key", 2);
-}
-END_TEST
-
 Suite *make_trust_suite(void) {
   Suite *const suite = suite_create("trust");
   TCase *const tests = tcase_create("trust");
@@ -490,10 +426,5 @@ Suite *make_trust_suite(void) {
   tcase_add_test(tests, a_comment_commands_no_terminal);
   tcase_add_test(tests, imports_ask_for_what_the_policy_says);
   suite_add_tcase(suite, tests);
-  TCase *const programs = tcase_create("program");
-  tcase_add_checked_fixture(programs, begin_program_test, end_program_test);
-  tcase_set_timeout(programs, 60);
-  tcase_add_test(programs, the_program_signs_and_verifies);
-  suite_add_tcase(suite, programs);
   return suite;
 }

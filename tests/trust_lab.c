@@ -125,3 +125,30 @@ void trust_lab_forge_text(const char *file, int row, const char *what, const cha
   sqlite3_finalize(write);
   ck_assert_int_eq(sqlite3_close(handle), SQLITE_OK);
 }
+
+static void put_little_endian(unsigned char *bytes, uint64_t number) {
+  for (int i = 0; i < 8; i++) bytes[i] = (unsigned char)(number >> (8 * i));
+}
+
+void trust_lab_hide(const struct ft_secret_key *key, const char *passphrase, uint64_t memory,
+                    char text[512]) {
+  unsigned char blob[158] = "EdScB2", *const hidden = blob + 54, stream[104];
+  char encoded[256];
+  randombytes_buf(blob + 6, 32);
+  put_little_endian(blob + 38, 32768);
+  put_little_endian(blob + 46, memory);
+  memcpy(hidden, key->id, 8);
+  memcpy(hidden + 8, key->key, 64);
+  crypto_generichash_state state;
+  crypto_generichash_init(&state, NULL, 0, 32);
+  crypto_generichash_update(&state, blob, 2);
+  crypto_generichash_update(&state, hidden, 72);
+  crypto_generichash_final(&state, hidden + 72, 32);
+  ck_assert_int_eq(crypto_pwhash_scryptsalsa208sha256(stream, sizeof stream, passphrase,
+                                                      strlen(passphrase), blob + 6, 32768,
+                                                      16 << 20),
+                   0);
+  for (size_t i = 0; i < sizeof stream; i++) hidden[i] ^= stream[i];
+  sodium_bin2base64(encoded, sizeof encoded, blob, sizeof blob, sodium_base64_VARIANT_ORIGINAL);
+  snprintf(text, 512, "untrusted comment: minisign encrypted secret key\n%s\n", encoded);
+}

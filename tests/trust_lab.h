@@ -23,6 +23,11 @@ void trust_lab_close(struct trust_lab *lab);
 /* A random key pair, and the file of its public half. */
 struct ft_secret_key trust_lab_key(const char *public_file);
 
+/* The key as minisign writes it with a passphrase, but for less work: 16 MiB. memory: what the file
+ * says that it takes. */
+void trust_lab_hide(const struct ft_secret_key *key, const char *passphrase, uint64_t memory,
+                    char text[512]);
+
 /* Writes the bundle's signature. */
 void trust_lab_sign(struct trust_lab *lab, const struct ft_secret_key *key);
 

@@ -31,7 +31,7 @@ static int ask_passphrase(const char *key, char passphrase[PASSPHRASE_MOST]) {
   char prompt[320];
   snprintf(prompt, sizeof prompt, "Passphrase of %.256s: ", key);
   char *const typed = getpass(prompt);
-  if (!typed || strlen(typed) >= PASSPHRASE_MOST)
+  if (!typed || !typed[0] || strlen(typed) >= PASSPHRASE_MOST)
     return ft_fail(FT_E_ARGUMENT, "no passphrase was given; --passphrase-file FILE may hold it");
   strcpy(passphrase, typed);
   explicit_bzero(typed, strlen(typed));
