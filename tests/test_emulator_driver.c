@@ -6,7 +6,9 @@
 #include "generator/lua_host.h"
 #include "generator/status.h"
 #include "runtime/device.h"
+#include "runtime/session.h"
 #include "tests/driver_lab.h"
+#include "tests/emulator_kernel.h"
 #include "tests/suites.h"
 
 /* ---- the GPU ---- */
@@ -145,6 +147,43 @@ START_TEST(nothing_is_copied_where_there_is_nothing) {
 }
 END_TEST
 
+/* What a GPU may take and no kernel of ours asks for. */
+START_TEST(launches_of_other_shapes_are_refused) {
+  static const struct {
+    unsigned grid[3], block[3], smem;
+    const char *words;
+  } wrong[] = {{{0, 1, 1}, {32, 1, 1}, 0, "the grid is 0 x 1 x 1"},
+               {{1u << 31, 1, 1}, {32, 1, 1}, 0, "the grid is 2147483648"},
+               {{1, 2, 1}, {32, 1, 1}, 0, "the grid is 1 x 2 x 1"},
+               {{1, 1, 2}, {32, 1, 1}, 0, "the grid is 1 x 1 x 2"},
+               {{1, 1, 1}, {0, 1, 1}, 0, "the block is 0 x 1 x 1"},
+               {{1, 1, 1}, {2048, 1, 1}, 0, "the block is 2048"},
+               {{1, 1, 1}, {33, 1, 1}, 0, "the block is 33"},
+               {{1, 1, 1}, {32, 2, 1}, 0, "the block is 32 x 2 x 1"},
+               {{1, 1, 1}, {32, 1, 2}, 0, "the block is 32 x 1 x 2"},
+               {{1, 1, 1}, {32, 1, 1}, 1u << 20, "1048576 bytes of shared memory"}};
+  enum { INVALID = 1 };
+  struct small_kernel kernel;
+  unsigned words[2] = {0, 0}, *both[2] = {words, words + 1};
+  void *parameters[1] = {both}, *none[1] = {NULL};
+  small_kernel_open(&kernel, "a100", FT_BF16, "if (lane == 0) out[0] = 7;");
+  driver = kernel.session->driver;
+  const cu_function function = kernel.module.main;
+  for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+    ck_assert_refused(driver.launch(function, wrong[i].grid[0], wrong[i].grid[1], wrong[i].grid[2],
+                                    wrong[i].block[0], wrong[i].block[1], wrong[i].block[2],
+                                    wrong[i].smem, NULL, parameters, NULL),
+                      INVALID, wrong[i].words);
+  ck_assert_int_eq(driver.launch(NULL, 1, 1, 1, 32, 1, 1, 0, NULL, parameters, NULL), INVALID);
+  ck_assert_int_eq(driver.launch(function, 1, 1, 1, 32, 1, 1, 0, NULL, NULL, NULL), INVALID);
+  ck_assert_int_eq(driver.launch(function, 1, 1, 1, 32, 1, 1, 0, NULL, none, NULL), INVALID);
+  ck_assert_int_eq(driver.launch(function, 1, 1, 1, 32, 1, 1, 0, NULL, parameters, parameters),
+                   INVALID);
+  ck_assert_int_eq(words[1], 0);
+  small_kernel_close(&kernel);
+}
+END_TEST
+
 /* ---- memory ---- */
 
 START_TEST(bytes_go_to_and_fro) {
@@ -257,6 +296,7 @@ Suite *make_emulator_driver_suite(void) {
   tcase_add_test(tests, one_gpu_has_one_number);
   tcase_add_test(tests, any_other_figure_makes_another_gpu);
   tcase_add_test(tests, another_gpu_than_there_are_is_refused);
+  tcase_add_test(tests, launches_of_other_shapes_are_refused);
   tcase_add_test(tests, events_are_refused_that_are_none);
   tcase_add_test(tests, nothing_is_copied_where_there_is_nothing);
   tcase_add_test(tests, bytes_go_to_and_fro);

@@ -283,23 +283,25 @@ START_TEST(tensor_maps_obey_the_documentation) {
                                       .box = {64, 256, 1, 1},
                                       .steps = {1, 1, 1, 1},
                                       .swizzle = 3};
-  struct map_arguments wrong[15];
+  struct map_arguments wrong[18];
   for (size_t n = 0; n < ROOM(wrong); n++) wrong[n] = right;
   wrong[0].rank = 0, wrong[1].rank = 6;
   wrong[2].address += 8;
   wrong[3].extents[2] = 0, wrong[4].extents[1]++;
   wrong[5].strides[1] = 24, wrong[6].strides[2] += 16;
   wrong[7].box[1] = 257, wrong[8].box[3] = 0, wrong[9].box[0] = 60, wrong[10].box[0] = 72;
-  wrong[11].promotion = 4;
-  wrong[12].type = 7, wrong[13].swizzle = 2, wrong[14].steps[1] = 2; /* not emulated */
+  wrong[11].promotion = 4, wrong[12].promotion = -1;
+  wrong[13].type = 7, wrong[14].swizzle = 2, wrong[15].steps[1] = 2; /* not emulated */
+  wrong[16].interleave = 1, wrong[17].fill = 1;
   _Alignas(64) unsigned char map[192];
   fatune_session *const session = emulator_open("h200", NULL);
   const struct ft_driver *const driver = &session->driver;
   ck_assert_int_eq(encode(driver, &right, map), 0);
   ck_assert_int_eq(encode(driver, &right, map + 32), INVALID);
+  ck_assert_int_eq(encode(driver, &right, NULL), INVALID);
   for (size_t n = 0; n < ROOM(wrong); n++) {
     const cu_result result = encode(driver, &wrong[n], map + 64);
-    ck_assert_msg(result == (n < 12 ? INVALID : NOT_SUPPORTED), "arguments %zu: %d", n, result);
+    ck_assert_msg(result == (n < 13 ? INVALID : NOT_SUPPORTED), "arguments %zu: %d", n, result);
   }
   fatune_session_close(session);
 }

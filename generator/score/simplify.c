@@ -76,7 +76,6 @@ static int sum_of_choices(struct ft_expression *e, int a, int b) {
 
 static int sum(struct ft_expression *e, int a, int b) {
   if (is_value(e, b, 0)) return a;
-  if (is_value(e, a, 0)) return b;
   if (is(e, b, FT_OP_NEG)) return ft_binary(e, FT_OP_SUB, a, operand(e, b, 0));
   if (is(e, a, FT_OP_NEG)) return ft_binary(e, FT_OP_SUB, b, operand(e, a, 0));
   return sum_of_choices(e, a, b);
@@ -92,11 +91,8 @@ static int difference(struct ft_expression *e, int a, int b) {
 
 static int product(struct ft_expression *e, int a, int b) {
   if (is_value(e, b, 1)) return a;
-  if (is_value(e, a, 1)) return b;
   if (is_value(e, b, -1)) return ft_unary(e, FT_OP_NEG, a);
-  if (is_value(e, a, -1)) return ft_unary(e, FT_OP_NEG, b);
-  if (is_int(e, a) && (is_value(e, a, 0) || is_value(e, b, 0)))
-    return ft_constant(e, FT_VALUE_INT, 0);
+  if (is_int(e, a) && is_value(e, b, 0)) return ft_constant(e, FT_VALUE_INT, 0);
   if (is(e, a, FT_OP_NEG) && is(e, b, FT_OP_NEG))
     return ft_binary(e, FT_OP_MUL, operand(e, a, 0), operand(e, b, 0));
   if (is_constant(e, b) && is(e, a, FT_OP_WHERE) && is_constant(e, operand(e, a, 1)) &&
@@ -134,7 +130,6 @@ static int comparison(struct ft_expression *e, enum ft_operation operation, int 
   if (ft_node(e, a)->type == FT_VALUE_FLOAT) return NONE;
   if (a == b) return ft_constant(e, FT_VALUE_BOOL, operation != FT_OP_LT);
   if (operation == FT_OP_EQ && ft_node(e, a)->type == FT_VALUE_BOOL) {
-    if (is_constant(e, a)) return is_value(e, a, 1) ? b : ft_unary(e, FT_OP_NOT, b);
     if (is_constant(e, b)) return is_value(e, b, 1) ? a : ft_unary(e, FT_OP_NOT, a);
     return NONE;
   }
@@ -150,7 +145,6 @@ static int comparison(struct ft_expression *e, enum ft_operation operation, int 
 static int junction(struct ft_expression *e, enum ft_operation operation, int a, int b) {
   const double neutral = operation == FT_OP_AND;
   if (a == b) return a;
-  if (is_constant(e, a)) return is_value(e, a, neutral) ? b : a;
   if (is_constant(e, b)) return is_value(e, b, neutral) ? a : b;
   return NONE;
 }
@@ -178,6 +172,7 @@ static int choice(struct ft_expression *e, int condition, int a, int b) {
   return NONE;
 }
 
+/* Of operands that may change places a constant is the last. */
 static int by_rule(struct ft_expression *e, enum ft_operation operation, const int *operands) {
   const int a = operands[0], b = operands[1];
   switch (operation) {
