@@ -335,6 +335,7 @@ static const struct ft_mma_forward_knobs of_few_rows[] = {
 static const struct ft_mma_forward_knobs of_few_rows_cached[] = {
     {TILE(16, 128), .warps = 4, .stages = 3, .key_warps = 4, .split_keys = 0, .ctas_per_sm = 1},
     {TILE(16, 128), .warps = 4, .stages = 3, .key_warps = 4, .split_keys = 2, .ctas_per_sm = 1},
+    {TILE(16, 128), .warps = 8, .stages = 3, .key_warps = 8, .split_keys = 1, .ctas_per_sm = 1},
     {TILE(16, 64), .warps = 4, .stages = 3, .key_warps = 4, .split_keys = 1, .ctas_per_sm = 1},
     {TILE(16, 128), .warps = 8, .stages = 3, .key_warps = 8, .split_keys = 8, .ctas_per_sm = 1},
     {TILE(16, 128), .warps = 8, .stages = 3, .key_warps = 8, .split_keys = 4, .ctas_per_sm = 1},
@@ -355,7 +356,12 @@ bool ft_mma_forward_of_few_rows(const struct ft_request *request, const struct f
   for (int n = 0; n < count; ++n) {
     struct ft_mma_forward_knobs knobs_of = cached ? of_few_rows_cached[n] : of_few_rows[n];
     knobs_of.pack_gqa = even && !ft_dtype_is_fp32(request->dtype);
-    const struct ft_config few = ft_config_make(&ft_mma_forward_family, &knobs_of);
+    struct ft_config few = ft_config_make(&ft_mma_forward_family, &knobs_of);
+    /* No other family reads e4m3: where the rows of all heads are too many, each has its blocks. */
+    if (cached && request->seqlen_q * packed_of(request, &few) > knobs_of.block_m) {
+      knobs_of.pack_gqa = 0;
+      few = ft_config_make(&ft_mma_forward_family, &knobs_of);
+    }
     if (request->seqlen_q * packed_of(request, &few) > knobs_of.block_m) return false;
     if (request->pages > 0 && knobs_of.split_keys > 1) continue;
     if (!ft_config_is_legal(&few, request, arch)) continue;
