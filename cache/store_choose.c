@@ -93,6 +93,7 @@ struct near_spot {
   bool elsewhere; /* on another device class */
   double octaves; /* from the bucket wanted */
   double unlike;  /* ratio of multiprocessors, in octaves */
+  double uneven;  /* of the octaves those between the longest rows of the masks */
 };
 
 /* Nearest first; the rest only makes the order total, whatever order the rows were written in. */
@@ -124,16 +125,20 @@ static int place_spot(const struct ft_spot *spot, const struct wanted *wanted,
       .spot = spot,
       .elsewhere = strcmp(spot->device, here) != 0,
       .octaves = octaves,
+      .uneven =
+          fabs(log2((double)wanted->bucket_request.mask_longest / (double)bucket.mask_longest)),
       .unlike =
           octaves_between(ft_device_multiprocessors(spot->device), ft_device_multiprocessors(here)),
   };
   return FT_OK;
 }
 
-/* A user's own measurement is taken from as far as there is none nearer. What was measured
- * elsewhere for another problem says less than the default's rules do. */
+/* A user's own measurement is taken from as far as there is none nearer, but for a mask whose rows
+ * are of other lengths: whether the longest are divided matters more than all else. What was
+ * measured elsewhere for another problem says less than the default's rules do. */
 static bool is_too_far(const struct ft_store *store, const struct near_spot *near) {
-  static const double SHIPPED_OCTAVES = 4;
+  static const double SHIPPED_OCTAVES = 4, UNEVEN_OCTAVES = 2;
+  if (near->uneven > UNEVEN_OCTAVES) return true;
   return ft_store_is_shipped(store, near->spot->layer) && near->octaves > SHIPPED_OCTAVES;
 }
 

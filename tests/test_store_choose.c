@@ -259,6 +259,22 @@ START_TEST(hits_get_better_step_by_step) {
 }
 END_TEST
 
+/* A winner of even rows says little of a mask with a row that all others wait for. */
+START_TEST(masks_with_other_longest_rows_are_not_near) {
+  static const char even[] = "forward bf16 d128 hq16 nq4096 mask=64x64@0.25";
+  static const char longer[] = "forward bf16 d128 hq16 nq4096 mask=64x64@0.25,4";
+  static const char longest[] = "forward bf16 d128 hq16 nq4096 mask=64x64@0.25,8";
+  struct ft_store *const store = open_store(&fixture);
+  put(store, make_trial(even, CLASS_H200, 1, 100));
+  assert_chosen(choose(store, longer), FT_HIT_NEAR, 1);
+  ck_assert_int_eq(choose(store, longest).hit, FT_HIT_DEFAULT);
+  put(store, make_trial(longer, CLASS_H200, 2, 100));
+  assert_chosen(choose(store, longest), FT_HIT_NEAR, 2);
+  assert_chosen(choose(store, even), FT_HIT_EXACT, 1);
+  ft_store_close(store);
+}
+END_TEST
+
 START_TEST(every_length_of_a_bucket_is_exact) {
   struct ft_store *const store = open_store(&fixture);
   put(store, make_trial(PROBLEM, CLASS_H200, 3, 10));
@@ -467,6 +483,7 @@ Suite *make_store_choose_suite(void) {
   tcase_add_test(tests, equal_data_gives_equal_choices);
   tcase_add_test(tests, hits_get_better_step_by_step);
   tcase_add_test(tests, every_length_of_a_bucket_is_exact);
+  tcase_add_test(tests, masks_with_other_longest_rows_are_not_near);
   tcase_add_test(tests, policies_do_not_mix);
   tcase_add_test(tests, the_device_most_alike_is_taken);
   tcase_add_test(tests, rows_of_another_version_are_passed_over);
