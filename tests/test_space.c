@@ -275,6 +275,33 @@ START_TEST(defaults_are_by_kind_of_score) {
 }
 END_TEST
 
+/* On an H200 with 132 multiprocessors: 32 tiles of 64 keys, 33 and 40 where adds have an order, 128
+ * and 144. */
+START_TEST(defaults_of_few_key_tiles_are_narrow) {
+  static const struct {
+    const char *request;
+    int block_n;
+  } cases[] = {{"backward d128 hq8 hkv1 nq2048", 64},
+               {"backward d128 hq8 hkv1 nq2048 deterministic", 64},
+               {"backward d128 hq11 nq192 deterministic", 64},
+               {"backward d128 hq8 nq320 deterministic", 128},
+               {"backward d64 hq8 hkv1 nq2048", 64},
+               {"backward d128 hq8 nq1024 causal", 64},
+               {"backward d128 hq9 nq1024 causal", 128},
+               {"backward d128 hq1 b144 nq64 nk64 dropout", 64}, /* fewer keys than 128 */
+               {"backward d128 hq8 nq1024 dropout", 128},
+               {"backward d128 hq8 nq1024 mask=128x128", 128}};
+  const struct ft_arch arch = known_gpu("h200");
+  for (size_t n = 0; n < sizeof cases / sizeof *cases; ++n) {
+    const struct ft_request request = known_request(cases[n].request);
+    struct ft_config config;
+    ck_assert_int_eq(ft_default_config(&request, &arch, &config), FT_OK);
+    ck_assert_msg(ft_config_block_n(&config) == cases[n].block_n, "%s: %d", cases[n].request,
+                  ft_config_block_n(&config));
+  }
+}
+END_TEST
+
 START_TEST(unserved_requests_have_no_space) {
   struct ft_space space;
   const struct ft_request backward = known_request("backward d64 nq1"),
@@ -294,6 +321,7 @@ Suite *make_space_suite(void) {
   tcase_add_loop_test(tests, every_served_request_has_a_legal_default, 0, 3 * 7);
   tcase_add_test(tests, default_depends_on_limits_not_on_names);
   tcase_add_loop_test(tests, defaults_are_by_kind_of_score, 0, sizeof by_kind / sizeof by_kind[0]);
+  tcase_add_test(tests, defaults_of_few_key_tiles_are_narrow);
   tcase_add_test(tests, unserved_requests_have_no_space);
   suite_add_tcase(suite, tests);
   return suite;

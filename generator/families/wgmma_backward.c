@@ -229,6 +229,7 @@ enum scored {
   UNSCORED,       /* without a score function */
   DROPPED,        /* of these, with dropout */
   PLAIN,          /* of these, without dropout */
+  FEW,            /* of these, whose key tiles leave most multiprocessors without work */
   SHORT,          /* of these, whose key tiles see 512 queries at most, of all heads of a group */
   SCORED_AND_MORE /* with a score function, and with dropout or gradients of captured things: these
                      leave the fewest registers. Without a block mask */
@@ -240,6 +241,8 @@ static const struct {
   enum scored requests;
   struct ft_wgmma_backward_knobs knobs;
 } favourites[] = {
+    {64, FEW, {TILE(128, 64), .q_stages = 2, .do_stages = 2, .ds_stages = 2, .direct_store = 1}},
+    {128, FEW, {TILE(64, 64), .q_stages = 3, .do_stages = 3, .ds_stages = 2}},
     {64,
      SHORT,
      {TILE(64, 128), .q_stages = 2, .do_stages = 2, .ds_stages = 2, .kv_in_regs = 1,
@@ -275,14 +278,27 @@ static const struct {
     {128, ALL, {TILE(64, 64), .q_stages = 2, .do_stages = 2, .ds_stages = 2}},
 };
 
-static bool is_for(enum scored requests, const struct ft_request *request) {
+/* Tiles of 64 keys, which take less time than those of 128, all run at once. Where adds to dQ have
+ * an order, each tile waits for the one before it at every step, which a step of 64 keys is too
+ * short to hide unless few tiles add at once. */
+static bool tiles_are_few(const struct ft_request *request, const struct ft_arch *arch) {
+  enum { KEYS = 64, ORDERED_SHARE = 4 };
+  const int64_t slots = arch->sm_count / (request->deterministic ? ORDERED_SHARE : 1);
+  const int64_t tiles = (request->seqlen_k + KEYS - 1) / KEYS * request->heads_kv;
+  return tiles > 0 && tiles <= slots && request->batch <= slots / tiles &&
+         request->mask_rows == 0 && !request->ragged;
+}
+
+static bool is_for(enum scored requests, const struct ft_request *request,
+                   const struct ft_arch *arch) {
   enum { SHORT_WALK = 512 };
   const int64_t group = request->heads_kv > 0 ? request->heads_q / request->heads_kv : 0;
   if (requests == UNSCORED) return request->score == 0;
   if (requests == DROPPED) return request->score == 0 && request->dropout;
   if (requests == PLAIN) return request->score == 0 && !request->dropout;
+  if (requests == FEW) return is_for(PLAIN, request, arch) && tiles_are_few(request, arch);
   if (requests == SHORT)
-    return is_for(PLAIN, request) && !request->deterministic && request->seqlen_q > 0 &&
+    return is_for(PLAIN, request, arch) && !request->deterministic && request->seqlen_q > 0 &&
            request->seqlen_q * group <= SHORT_WALK;
   return requests == ALL || (request->score != 0 && request->mask_rows == 0 &&
                              (request->dropout || request->score_gradients != 0));
@@ -290,12 +306,16 @@ static bool is_for(enum scored requests, const struct ft_request *request) {
 
 /* The last kernel can only use the time in which the last key tiles still run. In causal heads
  * these have the shortest walks. Where all walks are short, the signal at the end of each block
- * costs more time than is won. */
-static bool early_dq_pays(const struct ft_request *request, int block_m) {
-  enum { STEPS = 32 };
-  const int64_t group = request->heads_q / request->heads_kv;
-  return !request->deterministic &&
-         (!request->causal || request->seqlen_q * group > (int64_t)STEPS * block_m);
+ * costs more time than is won. With ordered adds tiles end one after the other, and it pays where
+ * there are few rounds of them. */
+static bool early_dq_pays(const struct ft_request *request, const struct ft_arch *arch,
+                          int block_m) {
+  enum { STEPS = 32, KEYS = 128, ROUNDS = 2 };
+  const int64_t group = request->heads_kv > 0 ? request->heads_q / request->heads_kv : 0;
+  const int64_t tiles = (request->seqlen_k + KEYS - 1) / KEYS * request->heads_kv;
+  if (request->deterministic)
+    return !request->causal && tiles > 0 && tiles <= ROUNDS * arch->sm_count / request->batch;
+  return !request->causal || request->seqlen_q * group > (int64_t)STEPS * block_m;
 }
 
 static bool default_config(const struct ft_request *request, const struct ft_arch *arch,
@@ -303,13 +323,13 @@ static bool default_config(const struct ft_request *request, const struct ft_arc
   enum { PART_STEPS = 32 };
   for (int i = 0; i < FT_COUNT(favourites); ++i) {
     if (max_int(request->head_dim, request->head_dim_v) > favourites[i].head_dim ||
-        !is_for(favourites[i].requests, request))
+        !is_for(favourites[i].requests, request, arch))
       continue;
     struct ft_wgmma_backward_knobs knobs_of = favourites[i].knobs;
     knobs_of.direct_store |= ft_outputs_are_wide(request);
     knobs_of.part_steps = request->mask_rows > 0 ? PART_STEPS : 0;
     knobs_of.early_dq = !knobs_of.persistent && can_ask_for_sections(request) &&
-                        early_dq_pays(request, knobs_of.block_m);
+                        early_dq_pays(request, arch, knobs_of.block_m);
     *config = ft_config_make(&ft_wgmma_backward_family, &knobs_of);
     if (ft_config_is_legal(config, request, arch)) return true;
   }
