@@ -275,28 +275,37 @@ START_TEST(defaults_are_by_kind_of_score) {
 }
 END_TEST
 
-/* On an H200 with 132 multiprocessors: 32 tiles of 64 keys, 33 and 40 where adds have an order, 128
- * and 144. */
+/* On an H200 with 132 multiprocessors. Where adds have an order, 33 tiles of 64 keys are few, and
+ * walks of four times as many rows as there are keys are long. */
 START_TEST(defaults_of_few_key_tiles_are_narrow) {
   static const struct {
     const char *request;
-    int block_n;
-  } cases[] = {{"backward d128 hq8 hkv1 nq2048", 64},
-               {"backward d128 hq8 hkv1 nq2048 deterministic", 64},
-               {"backward d128 hq11 nq192 deterministic", 64},
-               {"backward d128 hq8 nq320 deterministic", 128},
-               {"backward d64 hq8 hkv1 nq2048", 64},
-               {"backward d128 hq8 nq1024 causal", 64},
-               {"backward d128 hq9 nq1024 causal", 128},
-               {"backward d128 hq1 b144 nq64 nk64 dropout", 64}, /* fewer keys than 128 */
-               {"backward d128 hq8 nq1024 dropout", 128},
-               {"backward d128 hq8 nq1024 mask=128x128", 128}};
+    int block_m, block_n, early_dq;
+  } cases[] = {{"backward d128 hq8 hkv1 nq2048", 64, 64, 1},
+               {"backward d128 hq8 hkv1 nq2048 deterministic", 64, 64, 1},
+               {"backward d128 hq33 hkv11 nq192 deterministic", 64, 128, 0},
+               {"backward d128 hq44 hkv11 nq192 deterministic", 64, 64, 1},
+               {"backward d128 hq48 hkv12 nq192 deterministic", 64, 128, 0},
+               {"backward d64 hq8 hkv1 nq2048", 128, 64, 1},
+               {"backward d128 hq8 nq1024 causal", 64, 64, 0},
+               {"backward d128 hq9 nq1024 causal", 64, 128, 0},
+               {"backward d128 hq8 nq1024 dropout", 64, 128, 1},
+               {"backward d128 hq8 nq1024 mask=128x128", 64, 128, 1},
+               /* 224 tiles: two rounds; 308: three */
+               {"backward d64 hq8 hkv4 b8 nq777 deterministic", 64, 128, 1},
+               {"backward d64 hq8 hkv4 b11 nq777 deterministic", 64, 128, 0},
+               {"backward d64 hq12 b16 nq1024", 64, 128, 1},
+               {"backward d64 hq12 b8 nq2048", 128, 128, 1},
+               {"backward d64 hq12 b16 nq1024 window@64,0", 128, 128, 1}};
   const struct ft_arch arch = known_gpu("h200");
   for (size_t n = 0; n < sizeof cases / sizeof *cases; ++n) {
     const struct ft_request request = known_request(cases[n].request);
     struct ft_config config;
     ck_assert_int_eq(ft_default_config(&request, &arch, &config), FT_OK);
-    ck_assert_msg(ft_config_block_n(&config) == cases[n].block_n, "%s: %d", cases[n].request,
+    ck_assert_msg(ft_config_block_m(&config) == cases[n].block_m &&
+                      ft_config_block_n(&config) == cases[n].block_n &&
+                      *knob_of(&config, "early_dq") == cases[n].early_dq,
+                  "%s: %dx%d", cases[n].request, ft_config_block_m(&config),
                   ft_config_block_n(&config));
   }
 }

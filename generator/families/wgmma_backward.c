@@ -226,11 +226,12 @@ static const struct ft_rule rules[] = {
 /* Which requests a favourite is for. */
 enum scored {
   ALL,
-  UNSCORED,       /* without a score function */
-  DROPPED,        /* of these, with dropout */
-  PLAIN,          /* of these, without dropout */
-  FEW,            /* of these, whose key tiles leave most multiprocessors without work */
-  SHORT,          /* of these, whose key tiles see 512 queries at most, of all heads of a group */
+  UNSCORED, /* without a score function */
+  DROPPED,  /* of these, with dropout */
+  PLAIN,    /* of these, without dropout */
+  FEW,      /* of these, whose key tiles leave most multiprocessors without work */
+  SHORT,    /* of these, whose key tiles see 512 queries at most, of all heads of a group */
+  MEDIUM,   /* of these, whose key tiles see fewer than 2048, and no mask or window hides any */
   SCORED_AND_MORE /* with a score function, and with dropout or gradients of captured things: these
                      leave the fewest registers. Without a block mask */
 };
@@ -251,6 +252,10 @@ static const struct {
      DROPPED,
      {TILE(128, 128), .q_stages = 2, .do_stages = 2, .ds_stages = 2, .direct_store = 1,
       .pacing = FT_PACING_IN_TURNS}},
+    {64,
+     MEDIUM,
+     {TILE(64, 128), .q_stages = 3, .do_stages = 3, .ds_stages = 3, .kv_in_regs = 1,
+      .early_scores = 1, .pacing = FT_PACING_STAGGERED}},
     {64,
      UNSCORED,
      {TILE(128, 128), .q_stages = 2, .do_stages = 2, .ds_stages = 2, .direct_store = 1,
@@ -278,44 +283,56 @@ static const struct {
     {128, ALL, {TILE(64, 64), .q_stages = 2, .do_stages = 2, .ds_stages = 2}},
 };
 
+/* Query rows that a key tile of full length walks over: those of all heads of a group. 0: unknown.
+ */
+static int64_t walked_rows(const struct ft_request *request) {
+  return request->heads_kv > 0 ? request->seqlen_q * (request->heads_q / request->heads_kv) : 0;
+}
+
 /* Tiles of 64 keys, which take less time than those of 128, all run at once. Where adds to dQ have
- * an order, each tile waits for the one before it at every step, which a step of 64 keys is too
- * short to hide unless few tiles add at once. */
+ * an order, a tile waits at each step for the one before it of its head, and a step of 64 keys is
+ * too short to hide that, unless few tiles add at once and walks are long beside the waits. */
 static bool tiles_are_few(const struct ft_request *request, const struct ft_arch *arch) {
-  enum { KEYS = 64, ORDERED_SHARE = 4 };
-  const int64_t slots = arch->sm_count / (request->deterministic ? ORDERED_SHARE : 1);
+  enum { KEYS = 64, ORDERED_SHARE = 4, ORDERED_ROWS = 4 };
+  const bool ordered = request->deterministic;
+  const int64_t slots = arch->sm_count / (ordered ? ORDERED_SHARE : 1);
   const int64_t tiles = (request->seqlen_k + KEYS - 1) / KEYS * request->heads_kv;
   return tiles > 0 && tiles <= slots && request->batch <= slots / tiles &&
-         request->mask_rows == 0 && !request->ragged;
+         request->mask_rows == 0 && !request->ragged &&
+         (!ordered || walked_rows(request) >= ORDERED_ROWS * request->seqlen_k);
 }
 
 static bool is_for(enum scored requests, const struct ft_request *request,
                    const struct ft_arch *arch) {
-  enum { SHORT_WALK = 512 };
-  const int64_t group = request->heads_kv > 0 ? request->heads_q / request->heads_kv : 0;
+  enum { SHORT_WALK = 512, LONG_WALK = 2048 };
+  const int64_t rows = walked_rows(request);
   if (requests == UNSCORED) return request->score == 0;
   if (requests == DROPPED) return request->score == 0 && request->dropout;
   if (requests == PLAIN) return request->score == 0 && !request->dropout;
   if (requests == FEW) return is_for(PLAIN, request, arch) && tiles_are_few(request, arch);
   if (requests == SHORT)
-    return is_for(PLAIN, request, arch) && !request->deterministic && request->seqlen_q > 0 &&
-           request->seqlen_q * group <= SHORT_WALK;
+    return is_for(PLAIN, request, arch) && !request->deterministic && rows > 0 &&
+           rows <= SHORT_WALK;
+  if (requests == MEDIUM)
+    return is_for(PLAIN, request, arch) && request->mask_rows == 0 && !request->window &&
+           !request->ragged && rows > 0 && rows < LONG_WALK;
   return requests == ALL || (request->score != 0 && request->mask_rows == 0 &&
                              (request->dropout || request->score_gradients != 0));
 }
 
 /* The last kernel can only use the time in which the last key tiles still run. In causal heads
  * these have the shortest walks. Where all walks are short, the signal at the end of each block
- * costs more time than is won. With ordered adds tiles end one after the other, and it pays where
- * there are few rounds of them. */
+ * costs more time than is won. With ordered adds it pays where the second round of tiles is the
+ * last one. */
 static bool early_dq_pays(const struct ft_request *request, const struct ft_arch *arch,
                           int block_m) {
   enum { STEPS = 32, KEYS = 128, ROUNDS = 2 };
-  const int64_t group = request->heads_kv > 0 ? request->heads_q / request->heads_kv : 0;
   const int64_t tiles = (request->seqlen_k + KEYS - 1) / KEYS * request->heads_kv;
+  if (request->deterministic && (request->causal || tiles == 0)) return false;
   if (request->deterministic)
-    return !request->causal && tiles > 0 && tiles <= ROUNDS * arch->sm_count / request->batch;
-  return !request->causal || request->seqlen_q * group > (int64_t)STEPS * block_m;
+    return request->batch > arch->sm_count / tiles &&
+           request->batch <= ROUNDS * arch->sm_count / tiles;
+  return !request->causal || walked_rows(request) > (int64_t)STEPS * block_m;
 }
 
 static bool default_config(const struct ft_request *request, const struct ft_arch *arch,
@@ -328,8 +345,9 @@ static bool default_config(const struct ft_request *request, const struct ft_arc
     struct ft_wgmma_backward_knobs knobs_of = favourites[i].knobs;
     knobs_of.direct_store |= ft_outputs_are_wide(request);
     knobs_of.part_steps = request->mask_rows > 0 ? PART_STEPS : 0;
+    const bool few = favourites[i].requests == FEW && request->deterministic;
     knobs_of.early_dq = !knobs_of.persistent && can_ask_for_sections(request) &&
-                        early_dq_pays(request, arch, knobs_of.block_m);
+                        (few || early_dq_pays(request, arch, knobs_of.block_m));
     *config = ft_config_make(&ft_wgmma_backward_family, &knobs_of);
     if (ft_config_is_legal(config, request, arch)) return true;
   }
