@@ -62,9 +62,9 @@ static int compare(const char *path, const struct ft_text *has, const struct ft_
   char line[80];
   FT_TRY(ft_text_status(has));
   FT_TRY(ft_text_status(should));
-  const char *const own = has->data ? has->data : "", *const due = should->data ? should->data : "";
-  if (has->length == should->length && memcmp(own, due, has->length) == 0) return FT_OK;
-  first_difference(own, due, line);
+  const char *const own = has->data ? has->data : ""; /* an empty file has no entries */
+  if (has->length == should->length && memcmp(own, should->data, has->length) == 0) return FT_OK;
+  first_difference(own, should->data, line);
   return ft_fail(FT_E_CACHE, "'%s' has not the schema of a file of fatune (near '%s'); left alone",
                  path, line);
 }

@@ -105,8 +105,7 @@ static int fill_new_file(const char *temporary, const char *path) {
 static int make_file(const char *path) {
   struct ft_unfinished unfinished;
   FT_TRY(ft_unfinished_make(&unfinished, path));
-  close(unfinished.file);
-  unfinished.file = -1; /* closed later it would drop locks of SQLite */
+  close(unfinished.file); /* later that would drop locks of SQLite */
   const int status = fill_new_file(unfinished.path, path);
   ft_unfinished_end(&unfinished);
   return status;

@@ -228,7 +228,6 @@ int ft_store_export(struct ft_store *store, const char *target, const char *devi
    */
   FT_TRY(ft_unfinished_make(&unfinished, file));
   close(unfinished.file);
-  unfinished.file = -1;
   int status = FT_OK;
   if (!(real = realpath(unfinished.path, NULL)))
     status = ft_fail(FT_E_CACHE, "cannot write '%s': %s", file, strerror(errno));

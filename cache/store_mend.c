@@ -99,16 +99,13 @@ static int keep(struct mending *mending) {
 
 static int make_scratch(struct mending *mending) {
   FT_TRY(ft_unfinished_make(&mending->scratch, mending->path));
-  const int descriptor = mending->scratch.file;
-  mending->scratch.file = -1;
-  FT_TRY(fill_copy(mending->kept, mending->scratch.path, descriptor));
+  FT_TRY(fill_copy(mending->kept, mending->scratch.path, mending->scratch.file));
   return copy_log(mending->kept, mending->scratch.path);
 }
 
 static int make_fresh(struct mending *mending) {
   FT_TRY(ft_unfinished_make(&mending->fresh, mending->path));
   close(mending->fresh.file);
-  mending->fresh.file = -1;
   return ft_database_open(&mending->sound, mending->fresh.path, FT_DATABASE_FRESH_USER);
 }
 
@@ -128,11 +125,10 @@ static int lend_first_page(struct mending *mending) {
   const off_t bytes = lseek(descriptor, 0, SEEK_END);
   off_t pages = 0;
   for (int i = 0; i < 4; i++) pages = pages << 8 | page[SIZE_AT + i];
-  const bool is_cut = bytes < pages * PAGE_BYTES;
-  if (!is_cut) pages = bytes / PAGE_BYTES;
+  if (bytes >= pages * PAGE_BYTES) pages = bytes / PAGE_BYTES;
   for (int i = 0; i < 4; i++) page[SIZE_AT + i] = (unsigned char)((uint32_t)pages >> (24 - 8 * i));
   const bool written = bytes >= 0 && pwrite(descriptor, page, length, 0) == (ssize_t)length &&
-                       (!is_cut || ftruncate(descriptor, pages * PAGE_BYTES) == 0);
+                       ftruncate(descriptor, pages * PAGE_BYTES) == 0;
   const int why = errno;
   close(descriptor);
   if (written) return FT_OK;

@@ -122,7 +122,6 @@ static int write_whole(const char *path, const struct ft_text *text) {
   bool made = write(file, text->data, text->length) == (ssize_t)text->length &&
               fchmod(file, 0644) == 0 && fsync(file) == 0;
   int why = errno;
-  unfinished.file = -1;
   if (close(file) != 0) made = false;
   if (made && rename(unfinished.path, path) != 0) {
     why = errno;

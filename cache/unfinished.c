@@ -113,7 +113,6 @@ int ft_unfinished_make(struct ft_unfinished *unfinished, const char *file) {
 }
 
 void ft_unfinished_end(struct ft_unfinished *unfinished) {
-  if (unfinished->file >= 0) close(unfinished->file);
   if (unfinished->path) unlink(unfinished->path);
   leave(unfinished->folder);
   free(unfinished->path);

@@ -6,7 +6,7 @@
 
 struct ft_unfinished {
   char *path; /* "FILE.unfinished-XXXXXX"; NULL: there is none */
-  int file;   /* open for writing; whoever closes it sets it to -1 */
+  int file;   /* open for writing; the caller closes it */
   int folder; /* its lock tells others that somebody is at work; -1: none */
 };
 

@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <sys/file.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 
 #include "tests/fault_files.h"
 #include "tests/slow_tests.h"
@@ -215,7 +216,25 @@ static bool is_there(const char *name) {
 }
 
 /* Of those who were killed: all that have such a name when nobody else makes a file in the folder,
- * else those that nobody has written to for long. _i: somebody does. */
+ * else those that nobody has written to for long. _i: what
+ * somebody does. Whoever sweeps is waited for, but not for ever. */
+enum work { NOBODY_AT_WORK, MAKING, SWEEPING, SWEPT_SOON };
+
+static pid_t lock_folder(enum work work, int folder) {
+  if (work == MAKING) ck_assert_int_eq(flock(folder, LOCK_SH), 0);
+  if (work == SWEEPING) ck_assert_int_eq(flock(folder, LOCK_EX), 0);
+  if (work != SWEPT_SOON) return 0;
+  ck_assert_int_eq(flock(folder, LOCK_EX), 0);
+  const pid_t child = fork();
+  ck_assert_int_ge(child, 0);
+  if (child == 0) {
+    usleep(30000);
+    flock(folder, LOCK_UN);
+    _exit(0);
+  }
+  return child;
+}
+
 START_TEST(unfinished_files_are_swept) {
   static const struct {
     const char *name;
@@ -240,12 +259,13 @@ START_TEST(unfinished_files_are_swept) {
   if (geteuid() == 0) ck_assert_int_eq(chown(link, 65534, 65534), 0);
   const int at_work = open(fixture.root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   ck_assert_int_ge(at_work, 0);
-  if (_i) ck_assert_int_eq(flock(at_work, LOCK_SH), 0);
+  const pid_t child = lock_folder((enum work)_i, at_work);
   struct ft_store *const store = open_store(&fixture);
   const struct ft_trial trial = make_trial(PROBLEM, CLASS_H200, 1, 100);
   assert_ok(ft_store_trial_put(store, &trial));
   assert_ok(export_store(store, "sm_90", NULL, file, NULL, NULL));
   ft_store_close(store);
+  if (child) ck_assert_int_eq(waitpid(child, NULL, 0), child);
   if (!_i) ck_assert_int_eq(flock(at_work, LOCK_EX | LOCK_NB), 0); /* the export's lock is gone */
   close(at_work);
   if (geteuid() == 0) ck_assert(is_there("sm_90.fatune.unfinished-a1B2c6")); /* another user's */
@@ -268,7 +288,7 @@ Suite *make_store_export_suite(void) {
   tcase_add_test(tests, a_link_is_not_replaced);
   tcase_add_test(tests, missing_kernels_are_counted);
   tcase_add_test(tests, nothing_is_shipped_only_if_asked_for);
-  tcase_add_loop_test(tests, unfinished_files_are_swept, 0, 2);
+  tcase_add_loop_test(tests, unfinished_files_are_swept, NOBODY_AT_WORK, SWEPT_SOON + 1);
   suite_add_tcase(suite, tests);
   return suite;
 }

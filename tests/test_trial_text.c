@@ -231,6 +231,15 @@ START_TEST(a_better_outcome_beats_a_lower_time) {
 }
 END_TEST
 
+START_TEST(a_time_is_told_at_another_clock) {
+  struct ft_trial trial = {.median_us = 120, .sm_clock_mhz = 1500};
+  ck_assert_double_eq(ft_trial_us_at(&trial, 1000), 180);
+  ck_assert_double_eq(ft_trial_us_at(&trial, 1500), 120);
+  trial.sm_clock_mhz = 0; /* it is not known */
+  ck_assert_double_eq(ft_trial_us_at(&trial, 1000), 120);
+}
+END_TEST
+
 START_TEST(every_outcome_has_a_name) {
   for (int i = FT_OUTCOME_OK; i <= FT_OUTCOME_TIMEOUT; i++) {
     ck_assert_str_ne(ft_outcome_name((enum ft_outcome)i), "?");
@@ -252,6 +261,7 @@ Suite *make_trial_text_suite(void) {
                       (int)(sizeof broken / sizeof broken[0]));
   tcase_add_test(tests, too_many_samples_are_refused);
   tcase_add_test(tests, a_better_outcome_beats_a_lower_time);
+  tcase_add_test(tests, a_time_is_told_at_another_clock);
   tcase_add_test(tests, every_outcome_has_a_name);
   suite_add_tcase(suite, tests);
   return suite;

@@ -177,6 +177,7 @@ int __real_fstatat(int folder, const char *name, struct stat *state, int flags);
 int __real_chmod(const char *path, mode_t mode);
 int __real_close(int file);
 int __real_fchmod(int file, mode_t mode);
+int __real_ftruncate(int file, off_t length);
 off_t __real_lseek(int file, off_t to, int from);
 DIR *__real_opendir(const char *path);
 int __real_scandir(const char *path, struct dirent ***names, int (*wanted)(const struct dirent *),
@@ -191,6 +192,7 @@ int __wrap_fstatat(int folder, const char *name, struct stat *state, int flags);
 int __wrap_chmod(const char *path, mode_t mode);
 int __wrap_close(int file);
 int __wrap_fchmod(int file, mode_t mode);
+int __wrap_ftruncate(int file, off_t length);
 off_t __wrap_lseek(int file, off_t to, int from);
 DIR *__wrap_opendir(const char *path);
 int __wrap_scandir(const char *path, struct dirent ***names, int (*wanted)(const struct dirent *),
@@ -295,6 +297,10 @@ int __wrap_close(int file) {
 
 int __wrap_fchmod(int file, mode_t mode) {
   return WITHOUT_FILE(__real_fchmod(file, mode), EPERM);
+}
+
+int __wrap_ftruncate(int file, off_t length) {
+  return WITHOUT_FILE(__real_ftruncate(file, length), ENOSPC);
 }
 
 off_t __wrap_lseek(int file, off_t to, int from) {

@@ -26,10 +26,10 @@ static int replace_file(const char *path, const void *bytes, size_t length) {
   const mode_t mask = umask(0); /* mkstemp makes 0600; a result is as readable as any other file */
   umask(mask);
   if (error == 0 && fchmod(unfinished.file, 0666 & ~mask) != 0) error = errno;
-  if (file != NULL) {
-    unfinished.file = -1;
-    if (fclose(file) != 0 && error == 0) error = errno;
-  }
+  if (file == NULL)
+    close(unfinished.file);
+  else if (fclose(file) != 0 && error == 0)
+    error = errno;
   if (error == 0 && rename(unfinished.path, path) != 0) error = errno;
   ft_unfinished_end(&unfinished);
   return error == 0 ? FT_OK : ft_fail(FT_E_IO, "--output '%s': %s", path, strerror(error));
