@@ -143,6 +143,7 @@ static PyObject *prepared_new(PyTypeObject *type, PyObject *args, PyObject *name
   }
   for (Py_ssize_t n = 0; n < count; n++) {
     const Py_ssize_t word = PyLong_AsSsize_t(PyTuple_GetItem(words, n));
+    if (word == -1 && PyErr_Occurred()) return NULL;
     const Py_ssize_t place = word < 0 ? ~word : word;
     if (place >= size / (Py_ssize_t)sizeof(uint64_t)) {
       PyErr_Format(PyExc_ValueError, "word %zd lies past the arguments", word);

@@ -102,6 +102,62 @@ class ByBinding(Speaking, test_attention.Attention):
         with self.assertRaises(TypeError):
             binding.Prepared(None, 1, None, 1, arguments, (1,), 0, False, None)
 
+    def test_counts(self):
+        binding, capsule = _prepared.binding(), Tensor.__dlpack_c_exchange_api__
+        exchange, q = binding.Exchange(capsule, Tensor, None, None), bf16(1, 2, 64, 64)
+        prepared = self.prepared(exchange)
+        for wrong in (lambda: binding.Exchange(), lambda: binding.Exchange(capsule, Tensor, None, None, 3),
+                      lambda: binding.Prepared(exchange), lambda: exchange.key(q), lambda: exchange.key(q, q, q, q),
+                      lambda: prepared.run(), lambda: prepared.run(q, 0), lambda: prepared.run(q, q, 0, 0),
+                      lambda: self.prepared(exchange, words=("x",))):
+            with self.assertRaises(TypeError):
+                wrong()
+        with self.assertRaisesRegex(ValueError, "fewer functions"):
+            binding.Exchange(capsule, Tensor, None, None, (1,))
+        with self.assertRaisesRegex(ValueError, "past the arguments"):
+            self.prepared(exchange, words=(1 << 40,))
+
+    def prepared(self, exchange, device=0, enter=lambda index: None, words=None, seeded=False):
+        self.runs = []
+
+        @ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+        def run(plan, arguments, stream):
+            self.runs.append(plan)
+            return 0
+        self.kept = run
+        return _prepared.binding().Prepared(exchange, ctypes.cast(run, ctypes.c_void_p).value, None, 0x71A,
+                                            bytes(fatune._structs.Arguments()),
+                                            (_prepared.place("q"),) if words is None else words, device, seeded, enter)
+
+    def test_what_is_called_may_fail(self):
+        def fail(*given):
+            raise KeyError("no device")
+        binding, capsule, q = _prepared.binding(), Tensor.__dlpack_c_exchange_api__, bf16(1, 2, 64, 64)
+        for current, put, error in ((fail, None, KeyError), (lambda: "x", None, TypeError), (lambda: 1, fail, KeyError),
+                                    (lambda: 1 << 80, None, OverflowError)):
+            prepared = self.prepared(binding.Exchange(capsule, Tensor, current, put))
+            with self.assertRaises(error):
+                prepared.run(q, 0, 0)
+            self.assertEqual(self.runs, [])
+        alone = binding.Exchange(capsule, Tensor, None, None)
+        prepared = self.prepared(alone, device=63, enter=fail)  # which no thread has entered yet
+        with self.assertRaises(KeyError):
+            prepared.run(q, 0, 0)
+        self.assertEqual(self.runs, [])
+        prepared = self.prepared(alone, device=-1, enter=fail)  # no GPU: nothing is entered
+        self.assertEqual((prepared.run(q, 0, 0), prepared.run(None, 0, 0), len(self.runs)), (0, 0, 2))
+        with self.assertRaises(Exception):
+            prepared.run("no tensor", 0, 0)
+
+    def test_seeds_are_whole_numbers(self):
+        exchange, q = _prepared.binding().Exchange(Tensor.__dlpack_c_exchange_api__, Tensor, None, None), bf16(1, 2, 64, 64)
+        prepared = self.prepared(exchange, device=-1, seeded=True)
+        for seed, offset in ((1.5, 0), (0, 1.5), ("3", 0), (None, 0), (0, q)):
+            with self.assertRaises(TypeError):
+                prepared.run(q, seed, offset)
+        self.assertEqual(self.runs, [])
+        self.assertEqual(prepared.run(q, 1 << 63, -1), 0)
+
 
 if __name__ == "__main__":
     unittest.main()
