@@ -295,6 +295,17 @@ START_TEST(failures_of_the_compiler_are_told) {
   expect_failure(&source, "exit 0", FT_E_IO);
   ck_assert_told("/nowhere/at/all");
   ck_assert_told("TMPDIR");
+  char longer[5000];
+  memset(longer, 'x', sizeof longer);
+  longer[0] = '/';
+  longer[sizeof longer - 1] = '\0';
+  setenv("TMPDIR", longer, 1);
+  expect_failure(&source, "exit 0", FT_E_IO);
+  ck_assert_told("File name too long");
+  setenv("TMPDIR", "", 1); /* as if it were not set */
+  expect_failure(&source, "exit 3", FT_E_COMPILE);
+  ck_assert_told("exit 3");
+  setenv("TMPDIR", folder, 1);
   ft_source_free(&source);
 }
 END_TEST
