@@ -14,6 +14,8 @@
 #include "runtime/session.h"
 #include "runtime/sized_struct.h"
 
+enum { ALL_ROWS = 31 }; /* 2^31 rows: all that there may be */
+
 /* ---- the arguments ---- */
 
 static int read_request(struct ft_request *request, const fatune_quantise_arguments *arguments) {
@@ -37,7 +39,6 @@ static int read_request(struct ft_request *request, const fatune_quantise_argume
 
 static int read_arguments(struct ft_quantise_params *params,
                           const fatune_quantise_arguments *arguments, struct ft_request *request) {
-  enum { WHOLE = 31 }; /* 2^31 rows: all that there may be */
   struct ft_arg_tensor out;
   memset(params, 0, sizeof *params);
   FT_TRY(read_request(request, arguments));
@@ -63,7 +64,7 @@ static int read_arguments(struct ft_quantise_params *params,
   if (of_block != 0 && of_block != 64 && of_block != 128)
     return ft_fail(FT_E_ARGUMENT, "arguments.descale_rows is %lld; allowed: 0, 64, 128",
                    (long long)of_block);
-  params->block_bits = of_block == 0 ? WHOLE : of_block == 64 ? 6 : 7;
+  params->block_bits = of_block == 0 ? ALL_ROWS : of_block == 64 ? 6 : 7;
   params->blocks = (int32_t)ft_descale_blocks((int)of_block, rows);
   params->batch = (int32_t)batch;
   params->heads = heads;
@@ -76,12 +77,10 @@ static int read_arguments(struct ft_quantise_params *params,
 /* ---- the launches ---- */
 
 /* Blocks take tasks in turn, a multiple of the GPU's multiprocessors at most. */
-static int blocks_of(const struct ft_quantise_params *params,
-                     const struct ft_quantise_budget *budget, const struct ft_arch *arch,
+static int blocks_of(const struct ft_quantise_params *params, int rows, int64_t most,
                      unsigned *blocks) {
   enum { TASKS_MOST = INT32_MAX / 2 };
-  const int64_t of_head = ((int64_t)params->rows + budget->rows - 1) / budget->rows;
-  const int64_t most = (int64_t)budget->blocks * arch->sm_count;
+  const int64_t of_head = ((int64_t)params->rows + rows - 1) / rows;
   int64_t tasks;
   if (__builtin_mul_overflow((int64_t)params->batch * params->heads, of_head, &tasks) ||
       tasks > TASKS_MOST)
@@ -89,7 +88,7 @@ static int blocks_of(const struct ft_quantise_params *params,
         FT_E_ARGUMENT,
         "arguments: batch %d x heads %d x seqlen %d rows are more than the 2^30 - 1 tasks of %d "
         "rows that one launch takes",
-        params->batch, params->heads, params->rows, budget->rows);
+        params->batch, params->heads, params->rows, rows);
   *blocks = (unsigned)(tasks < most ? tasks : most);
   return FT_OK;
 }
@@ -112,24 +111,32 @@ static void tell_emulator(const struct ft_quantise_params *params,
   ft_emulator_expect(all.tensors, all.count);
 }
 
+/* One kernel, or two where a descale is of a head: the one before finds the descales. */
 static int launch(const struct ft_quantise_params *params, const struct ft_request *request,
                   const struct ft_own_kernel *kernel, const struct ft_arch *arch,
                   const struct ft_driver *driver, void *stream) {
   enum {
     LEAST = 0x2B800000
   }; /* 2^-40: the descale of zeros, whose product with another is above 0 */
-  const size_t descales = (size_t)params->batch * (size_t)params->heads * (size_t)params->blocks;
-  unsigned blocks = 0;
-  FT_TRY(blocks_of(params, ft_quantise_budget(&kernel->source.budget), arch, &blocks));
-  FT_TRY(ft_driver_status(driver, driver->set_words(params->descale, LEAST, descales, stream),
-                          "cuMemsetD32Async"));
+  const struct ft_budget *const budget = &kernel->source.budget;
+  const struct ft_quantise_budget *const own = ft_quantise_budget(budget);
+  const int of_sm[] = {own->finders, own->blocks}, smem[] = {0, budget->smem_bytes};
   void *kernel_arguments[] = {(void *)(uintptr_t)params};
-  for (int n = 0; n < 2; n++) {
+  const bool of_heads = params->block_bits == ALL_ROWS;
+  if (of_heads)
+    FT_TRY(
+        ft_driver_status(driver,
+                         driver->set_words(params->descale, LEAST,
+                                           (size_t)params->batch * (size_t)params->heads, stream),
+                         "cuMemsetD32Async"));
+  for (int n = of_heads ? 0 : 1; n < 2; n++) {
+    unsigned blocks = 0;
+    FT_TRY(blocks_of(params, own->rows, (int64_t)of_sm[n] * arch->sm_count, &blocks));
     if (driver->emulated) tell_emulator(params, request);
     FT_TRY(ft_driver_status(driver,
                             driver->launch(kernel->module.functions[n], blocks, 1, 1,
-                                           (unsigned)kernel->source.budget.threads, 1, 1, 0, stream,
-                                           kernel_arguments, NULL),
+                                           (unsigned)budget->threads, 1, 1, (unsigned)smem[n],
+                                           stream, kernel_arguments, NULL),
                             "cuLaunchKernel"));
   }
   return FT_OK;

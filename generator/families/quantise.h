@@ -10,7 +10,10 @@
   KNOB(block_m, (8), 1, 32, "warps of a block")                                                    \
   KNOB(block_n, (16), 16, 16, "without meaning: every family has it")
 #define FT_QUANTISE_BUDGET(TEMPLATE, HOST)                                                         \
-  HOST(rows, "of a task") HOST(blocks, "of a multiprocessor")
+  HOST(rows, "of a task")                                                                          \
+  HOST(finders, "blocks of a multiprocessor that find the descales of heads")                      \
+  TEMPLATE(blocks, "of a multiprocessor that write bytes")                                         \
+  TEMPLATE(stages, "tasks in the ring of each of these")
 
 FT_DECLARE_FAMILY(quantise, FT_QUANTISE_KNOBS, FT_QUANTISE_BUDGET);
 

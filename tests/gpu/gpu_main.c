@@ -23,6 +23,7 @@ static const struct named_suite suites[] = {{"properties", make_gpu_properties_s
                                             {"matrix", make_gpu_matrix_suite},
                                             {"backward", make_gpu_backward_suite},
                                             {"e4m3", make_gpu_e4m3_suite},
+                                            {"quantise", make_gpu_quantise_suite},
                                             {"fp32", make_gpu_fp32_suite},
                                             {"scores", make_gpu_scores_suite}};
 

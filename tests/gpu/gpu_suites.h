@@ -13,6 +13,7 @@ Suite *make_gpu_gradients_suite(void);
 Suite *make_gpu_matrix_suite(void);
 Suite *make_gpu_backward_suite(void);
 Suite *make_gpu_e4m3_suite(void);
+Suite *make_gpu_quantise_suite(void);
 Suite *make_gpu_fp32_suite(void);
 Suite *make_gpu_scores_suite(void);
 
