@@ -12,7 +12,8 @@
  * dS is a difference of numbers that may be nearly equal (a query that sees one key has dS = 0). So
  * an error is measured not by the gradient but by its yardstick: the root of the sum of squares
  * that the gradient would have if nothing cancelled, with |dO| |V| + |dO| |O| + |dLSE| in place of
- * the difference. P and dS that are smaller than a normal number of the dtype count as one. */
+ * the difference. P and dS that are smaller than a normal number of the dtype count as one. Of
+ * fp32, where P is not rounded to fewer bits than S has, large scores make it larger. */
 #ifndef TUNER_GRADIENTS_H
 #define TUNER_GRADIENTS_H
 
