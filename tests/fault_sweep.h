@@ -5,8 +5,8 @@
  * Few n of each, others each time, for a few seconds; with FATUNE_TEST_SLOW=1 every n, and with
  * FATUNE_TEST_PLACES=FILE besides, of the calls for memory, for files and of SQLite by one chain of
  * callers the first and the last, unless the file names the chain, as it does afterwards. With
- * FATUNE_TEST_CALLERS=n only the n innermost callers tell chains apart. FATUNE_TEST_CASE=n: the n-th
- * line of a suite alone; FATUNE_TEST_PART=2/10: of its n's the second, the twelfth, ...;
+ * FATUNE_TEST_CALLERS=n only the n innermost callers tell chains apart. FATUNE_TEST_CASE=n: the
+ * n-th line of a suite alone; FATUNE_TEST_PART=2/10: of its n's the second, the twelfth, ...;
  * FATUNE_TEST_KIND=files: of the kinds that one; FATUNE_TEST_SEED draws the same n's again. */
 #ifndef TESTS_FAULT_SWEEP_H
 #define TESTS_FAULT_SWEEP_H

@@ -1,6 +1,6 @@
-/* swept_places.h: chains of callers, by whom calls are made that may fail, of which one sweep tells the next.
- * in -> out: what faulty/fault_order.c says of a run, the file FATUNE_TEST_PLACES -> the first and
- * the last call of each chain that no sweep has had yet. */
+/* swept_places.h: chains of callers, by whom calls are made that may fail, of which one sweep tells
+ * the next. in -> out: what faulty/fault_order.c says of a run, the file FATUNE_TEST_PLACES -> the
+ * first and the last call of each chain that no sweep has had yet. */
 #ifndef TESTS_SWEPT_PLACES_H
 #define TESTS_SWEPT_PLACES_H
 

@@ -269,9 +269,8 @@ START_TEST(remembering_writes_only_what_is_new_and_where_it_may) {
   char long_name[PATH_MAX + 16];
   ft_nvrtc_remember(NULL, compiler);
   ft_nvrtc_remember("kernels.db", compiler);
-  memset(long_name, 'x', sizeof long_name);
-  memcpy(long_name, folder, strlen(folder));
-  snprintf(long_name + PATH_MAX, 16, "/kernels.db");
+  snprintf(long_name, sizeof long_name, "%s%0*d/kernels.db", folder,
+           (int)(PATH_MAX - strlen(folder)), 0);
   ft_nvrtc_remember(long_name, compiler);
   ck_assert_int_ne(access(remembered, F_OK), 0);
   ft_nvrtc_remember(kernels, compiler);

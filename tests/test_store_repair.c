@@ -264,8 +264,8 @@ START_TEST(a_cut_costs_what_is_cut_off) {
 }
 END_TEST
 
-/* A file with few rows ends in the first pages of tables and indexes. What lies before a cut is saved
- * though a table after it is gone. */
+/* A file with few rows ends in the first pages of tables and indexes. What lies before a cut is
+ * saved though a table after it is gone. */
 START_TEST(a_cut_among_the_first_pages_spares_the_rows_before_it) {
   enum { FEW = 3, PAGE = 8192 };
   char path[192];

@@ -44,7 +44,7 @@ static void expected_row(double *y, const struct tensor *tensor, const uint16_t 
     y[c] = ft_from_dtype(tensor->dtype, x[c]) * (tensor->rotate ? sign_of(c) / sqrt(block) : 1);
   for (int step = 1; step < block && tensor->rotate; step *= 2)
     for (int c = 0; c < tensor->dim; c++) {
-      if (c & step) continue;
+      if (c & step || c + step >= tensor->dim) continue;
       const double a = y[c], b = y[c + step];
       y[c] = a + b;
       y[c + step] = a - b;

@@ -1,5 +1,5 @@
-// ptx_pair_sizes.h: stands where templates/parts/ptx_pair_sizes.cu.in stands in a kernel for the GPU.
-// in -> out: the same wrappers, by the same names -> calls of the machine.
+// ptx_pair_sizes.h: stands where templates/parts/ptx_pair_sizes.cu.in stands in a kernel for the
+// GPU. in -> out: the same wrappers, by the same names -> calls of the machine.
 #pragma once
 #include "ptx_common.h"
 
