@@ -64,7 +64,7 @@ static int compare(const char *path, const struct ft_text *has, const struct ft_
   FT_TRY(ft_text_status(should));
   const char *const own = has->data ? has->data : ""; /* an empty file has no entries */
   const char *const expected = should->data ? should->data : "";
-  if (strcmp(own, expected) == 0) return FT_OK;
+  if (has->length == should->length && memcmp(own, expected, has->length) == 0) return FT_OK;
   first_difference(own, expected, line);
   return ft_fail(FT_E_CACHE, "'%s' has not the schema of a file of fatune (near '%s'); left alone",
                  path, line);

@@ -57,8 +57,8 @@ bool ft_outcome_ran(enum ft_outcome outcome);
 /* Whether it has a time, measured or predicted. */
 bool ft_outcome_timed(enum ft_outcome outcome);
 
-/* median_us as it had been at another clock, for as many cycles; where the trial's clock is
- * unknown, median_us. */
+/* median_us scaled to another clock: the time that the trial's cycles take there. A trial whose
+ * clock is not known keeps its median_us. */
 double ft_trial_us_at(const struct ft_trial *trial, double clock_mhz);
 
 /* By outcome first, so that a prediction, or a time at another clock, however short, beats no

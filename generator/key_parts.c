@@ -162,16 +162,14 @@ struct ft_mask_rows ft_mask_rows_of_request(const struct ft_request *request,
                                             const struct ft_walks *walks, int packed) {
   const int64_t rows = (request->seqlen_q + request->mask_rows - 1) / request->mask_rows;
   const int64_t blocks = (request->seqlen_k + request->mask_cols - 1) / request->mask_cols;
-  const double mean = request->mask_density * (double)blocks;
-  const double first = fmin(mean * (double)request->mask_longest, (double)blocks);
-  const double rest = rows > 1 ? ((double)rows * mean - first) / (double)(rows - 1) : 0;
+  const struct ft_line_shares shares = ft_line_shares_of(request, rows);
   return (struct ft_mask_rows){
       .rows = rows,
       .tiles = max_of(1, (int64_t)request->mask_rows * packed / walks->block_m),
       .steps_of_a_block = max_of(1, request->mask_cols / walks->block_n),
       .heads = request->batch * request->heads_q / packed,
-      .first = llround(first),
-      .others = llround(fmax(rest, 0)),
+      .first = llround(shares.longest * (double)blocks),
+      .others = llround(shares.others * (double)blocks),
   };
 }
 

@@ -16,8 +16,9 @@
        "parts, and a second kernel puts them together; 2, 4, 8, 16: among the blocks of a "        \
        "cluster, which put them together themselves")
 
-/* How many times as long K and V take to come from DRAM where loads ask for so many bytes of a row
- * at once: fewer than 64 take as long as 64. 0: any number. */
+/* By how much the time that K and V take from DRAM grows where each load asks for `piece` bytes of
+ * a row. A load of fewer than 64 bytes takes as long as one of 64. piece 0: loads are no smaller.
+ */
 double ft_piece_cost(int piece);
 
 /* What a launch has to do. A step is block_n keys of one work tile. The family fills in the second

@@ -216,6 +216,12 @@ bool ft_request_tiles_differ(const struct ft_request *request) {
          request->pages > 0;
 }
 
+struct ft_line_shares ft_line_shares_of(const struct ft_request *request, int64_t lines) {
+  const double longest = fmin(1, request->mask_density * (double)request->mask_longest);
+  const double rest = (double)lines * request->mask_density - longest;
+  return (struct ft_line_shares){longest, lines > 1 ? fmax(0, rest / (double)(lines - 1)) : 0};
+}
+
 struct ft_request ft_request_alike(const struct ft_request *request) {
   struct ft_request alike = *request;
   if (!request->ragged || request->batch == 0) return alike;

@@ -65,6 +65,13 @@ double ft_request_flops(const struct ft_request *request);
  */
 struct ft_request ft_request_alike(const struct ft_request *request);
 
+/* What a mask's lines keep of their blocks by the hints, as shares: one line, the longest, and each
+ * other one of so many. Lines are rows of blocks, or columns. */
+struct ft_line_shares {
+  double longest, others;
+};
+struct ft_line_shares ft_line_shares_of(const struct ft_request *request, int64_t lines);
+
 /* Whether some query tiles walk over more key tiles than others: where queries see different keys,
  * under a mask, in sequences of different lengths. */
 bool ft_request_tiles_differ(const struct ft_request *request);

@@ -56,7 +56,8 @@ static int check_options(const fatune_session_options *options) {
   return FT_OK;
 }
 
-/* What an environment variable says, for whoever runs a program of others. */
+/* Whether an environment variable switches something on. With it users change what a program does
+ * that others have written. */
 static bool is_on(const fatune_session *session, const char *variable, bool usually) {
   const char *const given = secure_getenv(variable);
   if (!given || !given[0]) return usually;

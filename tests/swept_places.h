@@ -1,6 +1,7 @@
-/* swept_places.h: chains of callers, by whom calls are made that may fail, of which one sweep tells
- * the next. in -> out: what faulty/fault_order.c says of a run, the file FATUNE_TEST_PLACES -> the
- * first and the last call of each chain that no sweep has had yet. */
+/* swept_places.h: which calls a sweep lets fail. A chain of callers that makes such calls is swept
+ * once; a file remembers the chains from one sweep to the next. in -> out: what
+ * faulty/fault_order.c says of a run, the file FATUNE_TEST_PLACES -> the first and the last call of
+ * each chain that no sweep has had yet. */
 #ifndef TESTS_SWEPT_PLACES_H
 #define TESTS_SWEPT_PLACES_H
 

@@ -123,7 +123,7 @@ static int run_plan(void *plan, const fatune_arguments *arguments) {
 }
 
 /* One block's descale of V is 2^-40 of what it was, as that of a block of zeros is. It is the block
- * of the first keys, which some rows see alone, or a later one. */
+ * of the first keys, which are all that some rows see, or a later one. */
 static const struct {
   const char *config;
   int block;

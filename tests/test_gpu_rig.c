@@ -109,7 +109,8 @@ START_TEST(candidates_are_judged_and_timed) {
 }
 END_TEST
 
-/* Of the first calls each, of those that follow some; with FATUNE_TEST_SLOW=1 each. */
+/* Each of the first calls of the driver fails in turn, and some of the later ones; with
+ * FATUNE_TEST_SLOW=1 each of all. */
 START_TEST(a_failing_driver_leaves_nothing) {
   enum { EACH = 30, STEP = 40 };
   struct dice dice = dice_new();

@@ -156,9 +156,8 @@ START_TEST(masks_come_from_host_and_device) {
 }
 END_TEST
 
-/* 4 rows of 11 blocks; head 0 keeps all of row 2 and the first block of each row, the others
- * nothing but that block. 34 of 264 blocks are kept, 1.42 of a row and 5.67 of a column in the
- * mean. */
+/* Every head has 4 rows of 11 blocks and keeps the first block of each row. Head 0 keeps all of row
+ * 2 as well. 34 of 264 blocks are kept. */
 START_TEST(the_longest_row_and_column_are_told) {
   uint8_t bitmap[LISTS * COLS] = {0};
   for (int list = 0; list < LISTS; list++) bitmap[list * COLS] = 1;

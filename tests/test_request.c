@@ -313,8 +313,7 @@ START_TEST(hints_of_a_window_are_rounded) {
 }
 END_TEST
 
-/* Texts from before there was such a hint mean masks whose rows are about as long as one another.
- */
+/* A text without the hint, as older caches hold it, means a mask whose rows are alike. */
 START_TEST(uneven_masks_have_buckets_of_their_own) {
   const struct ft_request even = known_request("d64 nq4096 mask=64x64@0.25");
   const struct ft_request uneven = known_request("d64 nq4096 mask=64x64@0.25,25");

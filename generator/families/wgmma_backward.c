@@ -283,10 +283,15 @@ static const struct {
     {128, ALL, {TILE(64, 64), .q_stages = 2, .do_stages = 2, .ds_stages = 2}},
 };
 
-/* Query rows that a key tile of full length walks over: those of all heads of a group. 0: unknown.
- */
+/* The query rows of all heads that share a kv head: a key tile walks over them where nothing is
+ * masked. 0: the lengths are not known. */
 static int64_t walked_rows(const struct ft_request *request) {
   return request->heads_kv > 0 ? request->seqlen_q * (request->heads_q / request->heads_kv) : 0;
+}
+
+/* Tiles of so many keys, of one batch entry. */
+static int64_t key_tiles(const struct ft_request *request, int keys) {
+  return (request->seqlen_k + keys - 1) / keys * request->heads_kv;
 }
 
 /* Tiles of 64 keys, which take less time than those of 128, all run at once. Where adds to dQ have
@@ -296,7 +301,7 @@ static bool tiles_are_few(const struct ft_request *request, const struct ft_arch
   enum { KEYS = 64, ORDERED_SHARE = 4, ORDERED_ROWS = 4 };
   const bool ordered = request->deterministic;
   const int64_t slots = arch->sm_count / (ordered ? ORDERED_SHARE : 1);
-  const int64_t tiles = (request->seqlen_k + KEYS - 1) / KEYS * request->heads_kv;
+  const int64_t tiles = key_tiles(request, KEYS);
   return tiles > 0 && tiles <= slots && request->batch <= slots / tiles &&
          request->mask_rows == 0 && !request->ragged &&
          (!ordered || walked_rows(request) >= ORDERED_ROWS * request->seqlen_k);
@@ -327,7 +332,7 @@ static bool is_for(enum scored requests, const struct ft_request *request,
 static bool early_dq_pays(const struct ft_request *request, const struct ft_arch *arch,
                           int block_m) {
   enum { STEPS = 32, KEYS = 128, ROUNDS = 2 };
-  const int64_t tiles = (request->seqlen_k + KEYS - 1) / KEYS * request->heads_kv;
+  const int64_t tiles = key_tiles(request, KEYS);
   if (request->deterministic && (request->causal || tiles == 0)) return false;
   if (request->deterministic)
     return request->batch > arch->sm_count / tiles &&

@@ -54,10 +54,10 @@ static const struct favourite favourites[] = {
      {TILE(128, 128), .stages = 2, .q_stages = 2, .overlap_tiles = 1, .pingpong = 2}},
     {FT_FAVOURED(2, 128, FT_BUSY),
      {TILE(128, 128), .stages = 2, .q_stages = 2, .overlap_tiles = 1}},
-    /* Where walks are short, a tile's end is hidden behind another's products, or tiles are small.
-     */
+    /* A walk of four steps or fewer: the products of the next tile hide the end of this one. */
     {FT_FAVOURED(2, 128, FT_PLAIN_SHORT),
      {TILE(128, 128), .stages = 2, .q_stages = 2, .overlap_tiles = 1, .direct_store = 1}},
+    /* In narrow windows and short sequences much of a step may be hidden: steps of fewer keys. */
     {FT_FAVOURED(2, 128, FT_PLAIN_NARROW), {TILE(192, 64), .stages = 3, .q_stages = 2}},
     {FT_FAVOURED(2, 128, FT_PLAIN), {TILE(128, 128), .stages = 2, .q_stages = 2}},
     {FT_FAVOURED(2, 160, FT_PLAIN), {TILE(128, 80), .stages = 2, .q_stages = 2}},
@@ -149,14 +149,22 @@ static const struct {
     {256, {TILE(64, 64), .stages = 2, .q_stages = 1, .direct_store = 1}},
 };
 
+/* What a run of a request with lengths has to do, and how many heads share a tile. */
+static struct ft_walks walks_of(const struct ft_request *request, const struct ft_arch *arch,
+                                const struct ft_config *config, int *packed) {
+  const struct ft_budget budget = ft_budget_of(request, config, arch);
+  struct ft_walks walks = {0};
+  *packed = ft_packed_heads(config, request->heads_q / request->heads_kv, request->seqlen_q);
+  ft_wgmma_forward_walks(&walks, request, config, &budget);
+  ft_walks_of_request(&walks, request, *packed);
+  return walks;
+}
+
 /* Microseconds, estimated, of a config for a request with lengths, and its work tiles. */
 static double estimate(const struct ft_request *request, const struct ft_arch *arch,
                        const struct ft_config *config, int64_t *tiles) {
-  const struct ft_budget budget = ft_budget_of(request, config, arch);
-  const int group = request->heads_q / request->heads_kv;
-  struct ft_walks walks = {0};
-  ft_wgmma_forward_walks(&walks, request, config, &budget);
-  ft_walks_of_request(&walks, request, ft_packed_heads(config, group, request->seqlen_q));
+  int packed;
+  const struct ft_walks walks = walks_of(request, arch, config, &packed);
   *tiles = walks.tiles;
   return ft_wgmma_forward_knobs(config)->split_keys ? ft_key_parts_of(&walks, arch).us
                                                     : ft_key_parts_divided(&walks, arch, 1).us;
@@ -201,12 +209,8 @@ static bool take_divided(const struct ft_request *request, const struct ft_arch 
   const struct ft_config split = ft_config_make(&ft_wgmma_forward_family, knobs_of);
   if (!ft_config_is_legal(&split, request, arch) || !registers_suffice(request, arch, &split))
     return false;
-  const struct ft_budget budget = ft_budget_of(request, &split, arch);
-  const int group = request->heads_q / request->heads_kv;
-  const int packed = ft_packed_heads(&split, group, request->seqlen_q);
-  struct ft_walks walks = {0};
-  ft_wgmma_forward_walks(&walks, request, &split, &budget);
-  ft_walks_of_request(&walks, request, packed);
+  int packed;
+  const struct ft_walks walks = walks_of(request, arch, &split, &packed);
   const struct ft_mask_rows rows = ft_mask_rows_of_request(request, &walks, packed);
   if (ft_key_parts_of_rows(&rows, &walks, arch).most == 1) return false;
   *config = split;

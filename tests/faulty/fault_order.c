@@ -3,10 +3,10 @@
  * on: memory, files, or of SQLite for lack of memory (database), as others hold a lock (busy), by
  * an I/O error (broken). N = 0: none fails, and the file FATUNE_TEST_FAULT_SAYS tells how many
  * there were for memory, for files and of SQLite, and of each place that made calls of the kind:
- * its callers, its first call and its last one; FATUNE_TEST_CALLERS=n: places are told apart by
- * their n innermost callers of the program, else by all. FATUNE_TEST_SERVE=FOLDER: the program runs
- * once for each order that comes (tests/served_program.h), in a child whose output goes to
- * FOLDER/out and FOLDER/err. */
+ * its callers, its first call and its last one. A place is a chain of functions of the program,
+ * each called by the next: with FATUNE_TEST_CALLERS=n the n innermost, else all of them.
+ * FATUNE_TEST_SERVE=FOLDER: the program runs once for each order that comes
+ * (tests/served_program.h), in a child whose output goes to FOLDER/out and FOLDER/err. */
 #include <fcntl.h>
 #include <inttypes.h>
 #include <sqlite3.h>
@@ -95,8 +95,8 @@ __attribute__((constructor)) static void take_order(void) {
   fault_calls_arm(counted, n, ever);
 }
 
-/* How many calls of the kind the file tells of already: a worker ends before its supervisor, which
- * does little itself. */
+/* How many calls of the kind the file has already: two processes write it in turn, first a worker
+ * and then its supervisor. That of the supervisor, which makes fewer calls, must not replace it. */
 static long told(const char *says, enum fault_kind kind) {
   char numbers[FAULT_KINDS][24];
   FILE *const file = fopen(says, "r");

@@ -85,20 +85,6 @@ void ft_random_make_e4m3(void *tensor, enum ft_dtype dtype, int64_t count) {
     set(tensor, dtype, n, ft_from_e4m3(ft_to_e4m3((float)ft_number(dtype, tensor, n))));
 }
 
-/* Shares of the blocks that lines of a mask keep: the first of each head, and the others, which are
- * fewer where that one has more than its share. Lines: rows, of a backward columns. */
-struct line_shares {
-  double first, others;
-};
-
-static struct line_shares line_shares_of(const struct ft_request *request, int64_t lines) {
-  const double density = request->mask_density;
-  const double first = fmin(1, density * (double)request->mask_longest);
-  if (lines < 2) return (struct line_shares){density, density};
-  return (struct line_shares){first,
-                              fmax(0, ((double)lines * density - first) / (double)(lines - 1))};
-}
-
 int ft_random_blocks(uint8_t **blocks, const struct ft_request *request, int64_t batch, int heads,
                      uint64_t seed) {
   uint64_t state = seed;
@@ -111,10 +97,13 @@ int ft_random_blocks(uint8_t **blocks, const struct ft_request *request, int64_t
   uint8_t *made = malloc((size_t)count);
   if (!made) return ft_fail(FT_E_MEMORY, "no memory for a mask of %lld blocks", (long long)count);
   const bool by_columns = request->pass == FT_BACKWARD;
-  const struct line_shares shares = line_shares_of(request, by_columns ? cols : rows);
+  const int64_t lines = by_columns ? cols : rows;
+  const struct ft_line_shares shares = ft_line_shares_of(request, lines);
+  /* A line alone is the mean one, whatever the hints say. */
+  const double of_first = lines < 2 ? request->mask_density : shares.longest;
   for (int64_t n = 0; n < count; n++) {
     const bool is_first = by_columns ? n % cols == 0 : n / cols % rows == 0;
-    const double limit = (is_first ? shares.first : shares.others) * 0x1p32;
+    const double limit = (is_first ? of_first : shares.others) * 0x1p32;
     made[n] = (double)(ft_random_next(&state) >> 32) < limit;
   }
   made[count - 1] = 1;                                  /* so that something is seen */
