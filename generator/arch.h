@@ -4,9 +4,11 @@
 #ifndef GENERATOR_ARCH_H
 #define GENERATOR_ARCH_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "generator/config.h"
+#include "generator/request.h"
 
 struct ft_arch {
   char name[64];      /* "h200"; for a real device the driver's name of it */
@@ -23,6 +25,12 @@ struct ft_arch {
   double dram_gbs;          /* memory bandwidth, 10^9 bytes/s */
   double mma_flops_per_clk; /* dense fp16 -> fp32 FLOP per cycle and SM reachable by mma.sync */
 };
+
+/* Whether mma.sync of e4m3 has instructions of its own; else it is turned into fp16. */
+bool ft_has_mma_of_e4m3(const struct ft_arch *arch);
+
+/* FLOP per cycle and SM by mma.sync of operands of this dtype. */
+double ft_mma_flops_per_clk(const struct ft_arch *arch, enum ft_dtype dtype);
 
 /* "sm_90": the compute capability, by which device classes, --gpu and the files of shipped caches
  * name what kernels of all families are for. buffer holds at least 16 bytes. */

@@ -169,16 +169,17 @@ static void push_forms(lua_State *state, const struct ft_render *job) {
   const char *const ordered = request->deterministic ? "" : "_none"; /* adds to dQ by wgmma */
   const char *const plain_exponents = request->descale_rows > 0 ? "_descaled" : "_none";
   const char *const of_e4m3 = request->descale_rows > 0 ? "_blocks" : "";
+  const bool e4m3 = request->dtype == FT_E4M3, kv_e4m3 = e4m3 || *of_kv;
   const bool marks = request->dropout || slope_varies || has_gradients;
   const char *const marked = !marks ? "_none" : request->score != 0 ? "" : "_registers";
   const struct {
     const char *part, *ending;
   } forms[] = {
       {"pairs", wide}, /* fragments of elements of 32 bits */
-      {"fragments", wide},
-      {"staging", *of_kv ? of_kv : wide},
+      {"fragments", e4m3 ? "_e4m3" : wide},
+      {"staging", kv_e4m3 ? "_e4m3" : wide},
       {"kv_fragments", of_kv},
-      {"kv_scale", *of_kv ? "" : "_none"},
+      {"kv_scale", kv_e4m3 ? "" : "_none"},
       {"numbers_of_lane", wide},
       {"outputs", *stores_wide ? "_fp32" : wide},
       {"rows_of_o", stores_wide}, /* by mma, likewise below */
@@ -207,7 +208,7 @@ static void push_forms(lua_State *state, const struct ft_render *job) {
       {"wgmma_exponents", job->score != NULL && job->score->has_score ? "" : plain_exponents},
       {"score_transposed", score},
       {"sinks", sinks},
-      {"e4m3_scale", request->dtype == FT_E4M3 ? of_e4m3 : "_none"},
+      {"e4m3_scale", e4m3 ? of_e4m3 : "_none"},
       {"sink_gradient", sinks},
       {"dq_tickets", ordered},
       {"dq_adds", ordered},

@@ -141,7 +141,7 @@ FATUNE_API void fatune_session_close(fatune_session *session);
 
 typedef enum fatune_pass { FATUNE_FORWARD, FATUNE_BACKWARD } fatune_pass;
 /* E4M3: Q, K, V are 8-bit floats (OCP E4M3, PyTorch's float8_e4m3fn), O is bf16 or fp16; forwards
- * alone, without dropout, on sm_90, head dims multiples of 16. FP32, TF32: all tensors are fp32,
+ * alone, without dropout, from sm_89 on, head dims multiples of 16. FP32, TF32: all tensors are fp32,
  * from sm_80 on; TF32 is faster, and rounds what it multiplies. */
 typedef enum { FATUNE_FP16, FATUNE_BF16, FATUNE_E4M3, FATUNE_FP32, FATUNE_TF32 } fatune_dtype;
 /* Of O. The default is that of Q, or with E4M3 bf16. FP16 is for E4M3; FP32 for dtypes of 16 bits,

@@ -40,7 +40,7 @@ struct ft_launch {
   /* The member that the family's kernels read. */
   union {
     struct ft_forward_params forward;
-    struct ft_cached_forward_params cached_forward;
+    struct ft_descaled_mma_forward_params descaled_mma_forward;
     struct ft_tiled_forward_params tiled_forward;
     struct ft_descaled_forward_params descaled_forward;
     struct ft_scored_backward_params scored_backward;

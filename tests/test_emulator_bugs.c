@@ -293,7 +293,7 @@ static const struct bug wrong_results[] = {
      .piece = "if (n * 8 >= end ||",
      .other = "if (n * 8 > end ||"},
     {.name = "exchanged fragments of P",
-     .file = SOFTMAX,
+     .file = "parts/p_fragments.cu.in",
      .piece = "rS[m][2 * k + i / 2] + 2 * (i % 2)",
      .other = "rS[m][2 * k + i % 2] + 2 * (i / 2)"},
     {.name = "last step lost",

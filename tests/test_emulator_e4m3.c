@@ -223,7 +223,7 @@ END_TEST
 
 #define TRANSPOSE "parts/transpose_v.cu.in"
 #define SCALE     "parts/e4m3_scale.cu.in"
-#define RANGE     "parts/e4m3_range.cu.in"
+#define RANGE     "parts/p_range_e4m3.cu.in"
 #define READ_AND_SAID                                                                              \
   "    mbarrier_wait(v_empty(ring.stage), ring.parity ^ 1);\n"                                     \
   "    transpose_tile(shared_address(shared) + SMEM_V + ring.stage * V_TILE,\n"                    \

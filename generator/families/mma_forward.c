@@ -9,8 +9,8 @@
 FT_DEFINE_TABLES(FT_MMA_FORWARD_KNOBS, FT_MMA_FORWARD_BUDGET);
 
 static bool serves(const struct ft_request *request, const struct ft_arch *arch) {
-  (void)arch; /* wherever anything does */
-  return request->dtype != FT_E4M3;
+  enum { WITH_E4M3 = 89 };
+  return request->dtype != FT_E4M3 || (arch->sm >= WITH_E4M3 && request->descale_rows == 0);
 }
 
 static enum ft_schedule schedule(const struct ft_request *request, const struct ft_config *config) {
@@ -18,6 +18,11 @@ static enum ft_schedule schedule(const struct ft_request *request, const struct 
   if (ft_mma_forward_knobs(config)->split_keys > 1) return FT_SCHEDULE_CLUSTER;
   if (ft_mma_forward_knobs(config)->split_keys) return FT_SCHEDULE_SPLIT;
   return ft_schedule_lpt(request, config);
+}
+
+/* Of a product: what its operands have in common of columns or keys. */
+static int depth_of(const struct ft_request *request) {
+  return request->dtype == FT_E4M3 ? 32 : 16;
 }
 
 /* ---- budget ---- */
@@ -40,15 +45,15 @@ static void plan_shared_memory(struct ft_budget *budget, struct ft_mma_forward_b
 }
 
 /* A warp holds a fragment of R x C values in 32 threads: fp32 takes R * C / 32 registers of each,
- * 16-bit types half of that. */
+ * 16-bit types half of that, e4m3 a quarter. */
 static void plan_registers(struct ft_budget *budget, struct ft_mma_forward_budget *own,
                            const struct ft_request *request, const struct ft_mma_forward_knobs *k) {
   enum { ADDRESSES_AND_STATISTICS = 40 }; /* pointers, loop state, row_max and row_sum */
-  const int rows = own->warp_rows, words = ft_pair_registers(request->dtype);
-  own->regs_q = k->q_in_regs ? words * rows * own->d_pad / 64 : 0;
+  const int rows = own->warp_rows, bytes = ft_dtype_bytes(request->dtype);
+  own->regs_q = k->q_in_regs ? bytes * rows * own->d_pad / 128 : 0;
   const int keys = k->block_n / max_int(k->key_warps, 1); /* of a warp */
   own->regs_s = rows * keys / 32 * (k->overlap_qk ? 2 : 1);
-  own->regs_p = words * rows * keys / 64;
+  own->regs_p = bytes * rows * keys / 128;
   own->regs_o = rows * own->dv_pad / 32;
   /* Without overlap P takes over the registers of S piece by piece. */
   budget->regs_estimate = own->regs_q + own->regs_o + own->regs_s +
@@ -59,7 +64,7 @@ static void plan_registers(struct ft_budget *budget, struct ft_mma_forward_budge
 static void plan(struct ft_budget *budget, const struct ft_request *request,
                  const struct ft_config *config, const struct ft_arch *arch) {
   const struct ft_mma_forward_knobs *const k = ft_mma_forward_knobs(config);
-  struct ft_mma_forward_budget own = {.d_pad = round_up(request->head_dim, 16),
+  struct ft_mma_forward_budget own = {.d_pad = round_up(request->head_dim, depth_of(request)),
                                       .dv_pad = round_up(request->head_dim_v, 16),
                                       .o_columns = request->head_dim_v,
                                       .warp_rows =
@@ -68,7 +73,7 @@ static void plan(struct ft_budget *budget, const struct ft_request *request,
   own.q_stride = ft_row_stride(own.d_pad, bytes);
   own.k_stride = ft_row_stride(own.d_pad, of_kv);
   own.v_stride = ft_row_stride(own.dv_pad, of_kv);
-  own.o_stride = ft_row_stride(own.dv_pad, bytes);
+  own.o_stride = ft_row_stride(own.dv_pad, ft_dtype_bytes(ft_operand_dtype(request)));
   budget->threads = 32 * k->warps;
   budget->ctas_per_sm = k->ctas_per_sm;
   budget->regs_limit = ft_registers_for(arch, budget->threads, k->ctas_per_sm);
@@ -92,11 +97,11 @@ void ft_mma_forward_walks(struct ft_walks *walks, const struct ft_request *reque
   walks->blocks_per_sm = ft_budget_occupancy(budget, arch, ft_budget_registers(budget));
   walks->block_m = ft_config_block_m(config);
   walks->block_n = ft_config_block_n(config);
-  walks->of_bytes = request->dtype_kv == FT_KV_E4M3;
+  walks->of_bytes = ft_kv_dtype(request) == FT_E4M3;
   walks->piece = ft_mma_forward_piece(request, budget);
   walks->head_dim = own->d_pad;
   walks->head_dim_v = own->dv_pad;
-  walks->mma_flops_per_clk = arch->mma_flops_per_clk / ft_dtype_mma_cost(request->dtype);
+  walks->mma_flops_per_clk = ft_mma_flops_per_clk(arch, request->dtype);
 }
 
 /* ---- rules ---- */
@@ -146,12 +151,17 @@ static bool key_warps(const struct ft_rule_case *of) {
 static bool pack_gqa(const struct ft_rule_case *of) {
   const struct ft_mma_forward_knobs *const k = knobs(of);
   return !k->pack_gqa ||
-         (k->key_warps > 0 && k->block_m == 16 && !ft_dtype_is_fp32(of->request->dtype));
+         (k->key_warps > 0 && k->block_m == 16 && ft_dtype_bytes(of->request->dtype) == 2);
 }
 
 static bool cluster_parts(const struct ft_rule_case *of) {
   const int parts = knobs(of)->split_keys;
   return parts <= 1 || (of->arch->sm >= 90 && is_power_of_two(parts) && knobs(of)->key_warps > 0);
+}
+
+static bool whole_depths(const struct ft_rule_case *of) {
+  const int keys = knobs(of)->block_n / max_int(knobs(of)->key_warps, 1); /* of a warp */
+  return of->request->dtype != FT_E4M3 || keys % depth_of(of->request) == 0;
 }
 
 static bool packed_group(const struct ft_rule_case *of) {
@@ -211,6 +221,8 @@ static const struct ft_rule rules[] = {
      "warps that share rows are all of a block, and each takes 16, 32 or more keys of every step"},
     {"pack-gqa", FT_CANNOT_RUN, pack_gqa,
      "heads of 16-bit types are packed into 16 rows, which all warps of a block share"},
+    {"whole-depths", FT_CANNOT_RUN, whole_depths,
+     "with e4m3 P V takes a warp's keys in steps of 32, the k of its mma"},
     {"cluster-parts", FT_CANNOT_RUN, cluster_parts,
      "parts that a cluster puts together are 2, 4, 8 or 16, of rows that a block's warps share, "
      "from sm_90 on"},
@@ -278,13 +290,35 @@ static const struct favourite favourites[] = {
     {FT_FAVOURED(4, 128, FT_ALWAYS), {TILE(128, 32), .warps = 8, .stages = 2, .ctas_per_sm = 1}},
     {FT_FAVOURED(4, 128, FT_ALWAYS), {TILE(64, 32), .warps = 4, .stages = 2, .ctas_per_sm = 1}},
     {FT_FAVOURED(4, 256, FT_ALWAYS), {TILE(64, 32), .warps = 4, .stages = 1, .ctas_per_sm = 1}},
+    /* Of e4m3. Estimates for sm_89 and sm_120: the largest tiles whose registers ptxas does not
+     * spill. */
+    {FT_FAVOURED(1, 64, FT_ALWAYS),
+     {TILE(128, 64), .warps = 4, .stages = 2, .q_in_regs = 1, .ctas_per_sm = 2}},
+    {FT_FAVOURED(1, 96, FT_ALWAYS), {TILE(128, 64), .warps = 4, .stages = 2, .ctas_per_sm = 2}},
+    {FT_FAVOURED(1, 128, FT_ALWAYS), {TILE(128, 32), .warps = 4, .stages = 2, .ctas_per_sm = 2}},
+    /* Masks of 64 rows, short queries. */
+    {FT_FAVOURED(1, 128, FT_ALWAYS), {TILE(64, 64), .warps = 4, .stages = 2, .ctas_per_sm = 2}},
+    {FT_FAVOURED(1, 256, FT_ALWAYS), {TILE(128, 64), .warps = 8, .stages = 2, .ctas_per_sm = 1}},
+    {FT_FAVOURED(1, 256, FT_ALWAYS), {TILE(64, 64), .warps = 4, .stages = 1, .ctas_per_sm = 2}},
+    {FT_FAVOURED(1, 256, FT_ALWAYS), {TILE(64, 32), .warps = 4, .stages = 2, .ctas_per_sm = 1}},
+};
+
+/* Of e4m3 where it is turned into fp16, for which operands take registers. */
+static const struct favourite converted[] = {
+    {FT_FAVOURED(1, 64, FT_ALWAYS), {TILE(128, 32), .warps = 4, .stages = 2, .ctas_per_sm = 2}},
+    {FT_FAVOURED(1, 192, FT_ALWAYS), {TILE(128, 32), .warps = 8, .stages = 2, .ctas_per_sm = 1}},
+    {FT_FAVOURED(1, 256, FT_ALWAYS), {TILE(128, 64), .warps = 8, .stages = 2, .ctas_per_sm = 1}},
+    {FT_FAVOURED(1, 256, FT_ALWAYS), {TILE(64, 32), .warps = 4, .stages = 2, .ctas_per_sm = 2}},
 };
 
 static bool take_favourite(const struct ft_request *request, const struct ft_arch *arch,
                            struct ft_config *config) {
-  for (int i = 0; i < FT_COUNT(favourites); ++i) {
-    if (!ft_favourite_counts(favourites[i].of, request)) continue;
-    *config = ft_config_make(&ft_mma_forward_family, &favourites[i].knobs);
+  const bool converts = request->dtype == FT_E4M3 && !ft_has_mma_of_e4m3(arch);
+  const struct favourite *const list = converts ? converted : favourites;
+  const int count = converts ? FT_COUNT(converted) : FT_COUNT(favourites);
+  for (int i = 0; i < count; ++i) {
+    if (!ft_favourite_counts(list[i].of, request)) continue;
+    *config = ft_config_make(&ft_mma_forward_family, &list[i].knobs);
     if (ft_config_is_legal(config, request, arch)) return true;
   }
   return false;
@@ -344,18 +378,39 @@ static const struct ft_mma_forward_knobs of_few_rows_cached[] = {
     {TILE(16, 64), .warps = 4, .stages = 2, .key_warps = 4, .split_keys = 1, .ctas_per_sm = 1},
 };
 
+/* The same with Q in e4m3, too: heads are not packed, and each warp takes 32 keys. */
+static const struct ft_mma_forward_knobs of_few_rows_e4m3[] = {
+    {TILE(16, 128), .warps = 4, .stages = 3, .key_warps = 4, .split_keys = 0, .ctas_per_sm = 1},
+    {TILE(16, 128), .warps = 4, .stages = 3, .key_warps = 4, .split_keys = 1, .ctas_per_sm = 1},
+    {TILE(16, 128), .warps = 4, .stages = 2, .key_warps = 4, .split_keys = 0, .ctas_per_sm = 2},
+    {TILE(16, 128), .warps = 4, .stages = 2, .key_warps = 4, .split_keys = 1, .ctas_per_sm = 2},
+};
+
+/* Of the dtypes of Q, K and V. */
+static int few_rows_of(const struct ft_mma_forward_knobs **list, const struct ft_request *request) {
+  const bool all_e4m3 = request->dtype == FT_E4M3;
+  if (ft_kv_dtype(request) != FT_E4M3) {
+    *list = of_few_rows;
+    return FT_COUNT(of_few_rows);
+  }
+  *list = all_e4m3 ? of_few_rows_e4m3 : of_few_rows_cached;
+  return all_e4m3 ? FT_COUNT(of_few_rows_e4m3) : FT_COUNT(of_few_rows_cached);
+}
+
 bool ft_mma_forward_of_few_rows(const struct ft_request *request, const struct ft_arch *arch,
                                 struct ft_config *config, double *us) {
-  const bool cached = request->dtype_kv == FT_KV_E4M3; /* which no other family has */
+  /* By mma.sync alone; of Q in e4m3, too, where wgmma's family has no default. */
+  const bool cached = ft_kv_dtype(request) == FT_E4M3;
   if (request->seqlen_q == 0 || request->heads_kv == 0 || request->ragged) return false;
   if (request->pages > 0 && !cached)
     return false; /* the host cannot estimate: it does not know the lengths */
   const bool even = request->heads_q / request->heads_kv % 2 == 0;
   double least = 0;
-  const int count = cached ? FT_COUNT(of_few_rows_cached) : FT_COUNT(of_few_rows);
+  const struct ft_mma_forward_knobs *list;
+  const int count = few_rows_of(&list, request);
   for (int n = 0; n < count; ++n) {
-    struct ft_mma_forward_knobs knobs_of = cached ? of_few_rows_cached[n] : of_few_rows[n];
-    knobs_of.pack_gqa = even && !ft_dtype_is_fp32(request->dtype);
+    struct ft_mma_forward_knobs knobs_of = list[n];
+    knobs_of.pack_gqa = even && ft_dtype_bytes(request->dtype) == 2;
     struct ft_config few = ft_config_make(&ft_mma_forward_family, &knobs_of);
     /* No other family reads e4m3: where the rows of all heads are too many, each has its blocks. */
     if (cached && request->seqlen_q * packed_of(request, &few) > knobs_of.block_m) {

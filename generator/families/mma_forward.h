@@ -25,8 +25,8 @@
        "blocks per multiprocessor the register allocation aims at")
 
 #define FT_MMA_FORWARD_BUDGET(TEMPLATE, HOST)                                                      \
-  TEMPLATE(d_pad, "head dim of Q, K as the products take it: the next multiple of 16")             \
-  TEMPLATE(dv_pad, "head dim of V, O, likewise")                                                   \
+  TEMPLATE(d_pad, "head dim of Q, K as the products take it: a multiple of 16, of e4m3 of 32")     \
+  TEMPLATE(dv_pad, "head dim of V, O, a multiple of 16")                                           \
   TEMPLATE(q_stride, "bytes from row to row of Q in shared memory")                                \
   TEMPLATE(k_stride, "likewise of K")                                                              \
   TEMPLATE(v_stride, "likewise of V")                                                              \

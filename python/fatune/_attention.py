@@ -41,7 +41,7 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool
     q: [batch, heads, seq, dim] (layout "bhsd", as PyTorch's SDPA) or [batch, seq, heads, dim]
     ("bshd"); k, v likewise, with as many heads or a divisor of them. float16, bfloat16 or float32 (from sm_80 on), last
     dimension contiguous, any other strides that are multiples of 8 (float32: of 4); or float8_e4m3fn with strides that are multiples of
-    16, without gradients and dropout, on sm_90; k and v may be so beside float16 or bfloat16, without gradients, from sm_80. On one CUDA device, or on the CPU: see emulate().
+    16, without gradients and dropout, from sm_89 on; k and v may be so beside float16 or bfloat16, without gradients, from sm_80. On one CUDA device, or on the CPU: see emulate().
     causal: False; "bottom-right" or True: query i sees keys j <= i + seq_k - seq_q, as
     FlashAttention; "top-left": j <= i, as SDPA's is_causal. For equal lengths both are the same.
     window: (left, right): query i sees so many keys before its own and after it, -1: all of them.

@@ -14,12 +14,13 @@
 #include "runtime/emulator/named_barriers.h"
 #include "runtime/emulator/numbers.h"
 #include "runtime/emulator/shared_memory.h"
+#include "runtime/emulator/short_sum.h"
 
 /* ORDER WARP OPS */
 const char *const ft_warp_op_names[FE_WARP_OPS] = {
     "__syncwarp",     "__shfl_xor_sync", "a vote",          "redux.sync.or",   "ldmatrix",
-    "ldmatrix.trans", "mma.sync (bf16)", "mma.sync (fp16)", "mma.sync (tf32)", "stmatrix",
-    "bar.sync",       "bar.arrive",      "barrier.cluster"};
+    "ldmatrix.trans", "mma.sync (bf16)", "mma.sync (fp16)", "mma.sync (tf32)", "mma.sync (e4m3)",
+    "stmatrix",       "bar.sync",        "bar.arrive",      "barrier.cluster"};
 
 static void sync_warp(struct ft_warp *warp) {
   ft_clocks_order(ft_block_now->shared.clocks, warp->lanes[0]->agent, FE_WARP);
@@ -233,6 +234,35 @@ static void mma_tf32(struct ft_warp *warp, int line) {
   }
 }
 
+/* ---- mma of e4m3 ---- */
+
+/* A register holds four depths. As pairs of bytes the operands are laid out as 16-bit elements are,
+ * and are checked so. */
+static void mma_e4m3(struct ft_warp *warp, int line) {
+  enum { DEPTH = 32, BYTES = 4 };
+  float a[16][DEPTH], b[8][DEPTH];
+  check_operands(warp, line);
+  for (int lane = 0; lane < FE_WARP; lane++) {
+    const struct fe_mma *const record = warp->lanes[lane]->record;
+    const int g = lane / 4, t = lane % 4 * BYTES;
+    for (int n = 0; n < BYTES; n++) {
+      for (int i = 0; i < 4; i++)
+        a[g + 8 * (i % 2)][t + 16 * (i / 2) + n] = ft_from_e4m3(record->a[i] >> 8 * n & 0xFF);
+      for (int i = 0; i < 2; i++)
+        b[g][t + 16 * i + n] = ft_from_e4m3(*record->b[i] >> 8 * n & 0xFF);
+    }
+  }
+  for (int lane = 0; lane < FE_WARP; lane++) {
+    const struct fe_mma *const record = warp->lanes[lane]->record;
+    for (int i = 0; i < 4; i++) {
+      const int row = lane / 4 + 8 * (i / 2), column = lane % 4 * 2 + i % 2;
+      float products[DEPTH];
+      for (int k = 0; k < DEPTH; k++) products[k] = a[row][k] * b[column][k];
+      record->c[i] = ft_short_sum(record->c[i], products, DEPTH);
+    }
+  }
+}
+
 void ft_warp_op_run(enum fe_warp_op op, struct ft_warp *warp, int line) {
   switch (op) { /* ORDER WARP OPS */
   case FE_SYNCWARP: sync_warp(warp); break;
@@ -244,6 +274,7 @@ void ft_warp_op_run(enum fe_warp_op op, struct ft_warp *warp, int line) {
   case FE_MMA_BF16: mma(warp, ft_from_bf16, line); break;
   case FE_MMA_FP16: mma(warp, ft_from_fp16, line); break;
   case FE_MMA_TF32: mma_tf32(warp, line); break;
+  case FE_MMA_E4M3: mma_e4m3(warp, line); break;
   case FE_STMATRIX_X4: stmatrix(warp, line); break;
   case FE_BARRIER_SYNC: ft_named_barrier(warp, true, line); break;
   case FE_BARRIER_ARRIVE: ft_named_barrier(warp, false, line); break;

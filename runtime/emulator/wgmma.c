@@ -19,6 +19,7 @@
 #include "runtime/emulator/memory_check.h"
 #include "runtime/emulator/numbers.h"
 #include "runtime/emulator/shared_memory.h"
+#include "runtime/emulator/short_sum.h"
 #include "runtime/emulator/wgmma_operand.h"
 
 static struct ft_thread *lane_of(int warpgroup, int lane) {
@@ -274,42 +275,12 @@ static void multiply(const struct tiles *restrict tiles, float *restrict sums, i
     }
 }
 
-static int exponent_of(float normal) {
-  uint32_t bits;
-  memcpy(&bits, &normal, sizeof bits);
-  return (int)(bits >> 23 & 0xFF) - 127;
-}
-
-static float power_of_two(int exponent) {
-  return ft_float_of((uint32_t)(exponent + 127) << 23);
-}
-
-/* Products of two e4m3 numbers are exact in fp32. With the sum so far they are aligned to the
- * largest of them and cut off 13 bits below its first bit; their sum is cut off there, too, 13 bits
- * below its own first bit (DeepSeek-V3, arXiv 2412.19437, 3.3.2; SageAttention2, arXiv 2411.10958,
- * 3.2: tensor cores of sm_90 add 8-bit floats so). What is no finite number goes its own way. */
 static void multiply_e4m3(const struct tiles *restrict tiles, float *restrict sums, int columns) {
-  enum { BITS = 13 };
   for (int n = 0; n < FT_WGMMA_ROWS * columns; n++) {
     const float *const a = tiles->a[n / columns];
-    float largest = fabsf(sums[n]), plain = sums[n];
-    for (int k = 0; k < tiles->depth; k++) {
-      const float product = a[k] * tiles->b[k][n % columns];
-      largest = fmaxf(largest, fabsf(product));
-      plain += product;
-    }
-    if (!isfinite(plain) || largest < 0x1p-100f) {
-      sums[n] = plain;
-      continue;
-    }
-    const float units =
-        power_of_two(BITS - exponent_of(largest)); /* a product has < 2^14 of them */
-    int sum = (int)(sums[n] * units);
-    for (int k = 0; k < tiles->depth; k++) sum += (int)(a[k] * tiles->b[k][n % columns] * units);
-    int dropped = 0;
-    while (abs(sum) >> dropped >= 1 << (BITS + 1)) dropped++;
-    const int kept = sum / (1 << dropped) * (1 << dropped);
-    sums[n] = (float)kept / units;
+    float products[FT_WGMMA_DEPTH_MOST];
+    for (int k = 0; k < FT_WGMMA_DEPTH_MOST; k++) products[k] = a[k] * tiles->b[k][n % columns];
+    sums[n] = ft_short_sum(sums[n], products, FT_WGMMA_DEPTH_MOST);
   }
 }
 

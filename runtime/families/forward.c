@@ -32,10 +32,6 @@ static int read_tensors(struct ft_forward_params *params, const struct ft_reques
   FT_TRY(ft_view_read(&v, &params->v));
   FT_TRY(ft_view_read(&o, &params->o));
   if (ft_outputs_are_wide(request)) ft_tensor_count_in_halves(&params->o, of_o);
-  if (request->dtype_kv == FT_KV_E4M3) {
-    ft_tensor_count_in_halves(&params->k, of_kv);
-    ft_tensor_count_in_halves(&params->v, of_kv);
-  }
   const uint64_t written = params->o.data;
   if (written == params->q.data || written == params->k.data || written == params->v.data)
     return ft_fail(FT_E_ARGUMENT, "arguments.o.data is that of an input; o must not share memory");
@@ -312,15 +308,17 @@ void ft_forward_describe_parts(const struct ft_forward_params *params, int head_
 }
 
 void ft_forward_describe(const struct ft_forward_params *params, const struct ft_launch_plan *plan,
-                         bool makes_list, struct ft_launch_tensors *tensors) {
+                         bool makes_list, bool in_halves, struct ft_launch_tensors *tensors) {
   const struct ft_request *const request = plan->request;
   const int d = request->head_dim, dv = request->head_dim_v;
   const struct ft_arg_sequence *const sequence = &params->sequence;
-  ft_launch_tensors_begin(tensors, request->dtype, sequence);
+  const bool all_in_halves = in_halves && request->dtype == FT_E4M3;
+  ft_launch_tensors_begin(tensors, all_in_halves ? ft_operand_dtype(request) : request->dtype,
+                          sequence);
   if (request->ragged) tensors->batch = 1;
-  ft_add_tensor(tensors, "Q", &params->q, FT_OF_QUERIES, d)->packed_heads = 1
-                                                                            << sequence->pack_bits;
-  ft_pages_describe(params, request, tensors);
+  ft_add_tensor(tensors, "Q", &params->q, FT_OF_QUERIES, all_in_halves ? d / 2 : d)->packed_heads =
+      1 << sequence->pack_bits;
+  ft_pages_describe(params, request, in_halves, tensors);
   ft_add_output(tensors, "O", &params->o, FT_OF_QUERIES, dv, request)->writable = true;
   ft_ragged_describe(&params->ragged, makes_list, tensors);
   if (params->lse) ft_add_statistic(tensors, "LSE", params->lse)->writable = true;

@@ -49,8 +49,8 @@ void ft_forward_describe_parts(const struct ft_forward_params *params, int head_
 void ft_forward_describe_descales(const struct ft_arg_descales *descales, int64_t batch,
                                   int descale_rows, struct ft_launch_tensors *tensors);
 /* makes_list: whether the kernel that is described is fatune_work_list, which alone writes the list
- * of work tiles. */
+ * of work tiles. in_halves: whether strides of what is in e4m3 are in units of two bytes. */
 void ft_forward_describe(const struct ft_forward_params *params, const struct ft_launch_plan *plan,
-                         bool makes_list, struct ft_launch_tensors *tensors);
+                         bool makes_list, bool in_halves, struct ft_launch_tensors *tensors);
 
 #endif

@@ -22,14 +22,28 @@ static struct ft_walks walks_of(const struct ft_launch_plan *plan) {
   return walks;
 }
 
-/* With K and V in e4m3 their factors stand before it. */
-static bool is_cached(const struct ft_launch_plan *plan) {
-  return plan->request->dtype_kv == FT_KV_E4M3;
+/* With K and V in e4m3 their factors stand before it, and those of Q where it is, too. */
+static bool is_descaled(const struct ft_launch_plan *plan) {
+  return ft_kv_dtype(plan->request) == FT_E4M3;
 }
 
 static struct ft_forward_params *params_of(struct ft_launch *launch) {
-  return is_cached(launch->plan) ? &launch->argument.cached_forward.rest
-                                 : &launch->argument.forward;
+  return is_descaled(launch->plan) ? &launch->argument.descaled_mma_forward.rest
+                                   : &launch->argument.forward;
+}
+
+/* The kernel moves bytes of e4m3 in pairs. */
+static void count_in_halves(struct ft_forward_params *params, const struct ft_request *request) {
+  const int bytes = ft_dtype_bytes(FT_E4M3);
+  if (request->dtype == FT_E4M3) ft_tensor_count_in_halves(&params->q, bytes);
+  ft_tensor_count_in_halves(&params->k, bytes);
+  ft_tensor_count_in_halves(&params->v, bytes);
+}
+
+static int read_descales(struct ft_launch *launch, const fatune_arguments *arguments) {
+  struct ft_arg_descales *const descales = &launch->argument.descaled_mma_forward.descales;
+  return launch->plan->request->dtype == FT_E4M3 ? ft_run_read_descales(descales, arguments)
+                                                 : ft_run_read_kv_descales(descales, arguments);
 }
 
 static int prepare(struct ft_launch *launch, const fatune_arguments *arguments) {
@@ -40,8 +54,10 @@ static int prepare(struct ft_launch *launch, const fatune_arguments *arguments) 
   FT_TRY(ft_run_read(&run, plan->request, arguments));
   FT_TRY(ft_forward_prepare(params, plan, &run, arguments,
                             ft_forward_packed_heads(plan, &run, arguments), &tiles));
-  if (is_cached(plan))
-    FT_TRY(ft_run_read_kv_descales(&launch->argument.cached_forward.descales, arguments));
+  if (is_descaled(plan)) {
+    count_in_halves(params, plan->request);
+    FT_TRY(read_descales(launch, arguments));
+  }
   int64_t blocks = tiles;
   launch->kernels[LIST] = ft_ragged_list(&params->ragged);
   launch->kernels[MERGE] = (struct ft_launch_kernel){0};
@@ -66,13 +82,14 @@ static int workspace(const struct ft_launch_plan *plan, const fatune_arguments *
 
 static void describe(const struct ft_launch *launch, int kernel,
                      struct ft_launch_tensors *tensors) {
-  const bool cached = is_cached(launch->plan);
+  const bool descaled = is_descaled(launch->plan);
   const struct ft_forward_params *const params =
-      cached ? &launch->argument.cached_forward.rest : &launch->argument.forward;
-  ft_forward_describe(params, launch->plan, kernel == LIST, tensors);
-  if (cached)
-    ft_forward_describe_descales(&launch->argument.cached_forward.descales, params->sequence.batch,
-                                 0, tensors);
+      descaled ? &launch->argument.descaled_mma_forward.rest : &launch->argument.forward;
+  ft_forward_describe(params, launch->plan, kernel == LIST, descaled, tensors);
+  if (descaled)
+    ft_forward_describe_descales(&launch->argument.descaled_mma_forward.descales,
+                                 params->sequence.batch, launch->plan->request->descale_rows,
+                                 tensors);
   if (splits(launch->plan))
     ft_forward_describe_parts(params, launch->plan->request->head_dim_v, kernel == MAIN, tensors);
 }

@@ -102,10 +102,9 @@ void ft_pages_describe_table(const struct ft_arg_pages *pages, int64_t batch,
 }
 
 void ft_pages_describe(const struct ft_forward_params *params, const struct ft_request *request,
-                       struct ft_launch_tensors *tensors) {
+                       bool in_halves, struct ft_launch_tensors *tensors) {
   const struct ft_arg_pages *const pages = &params->pages;
   const int64_t batch = params->sequence.batch;
-  const bool in_halves = request->dtype_kv == FT_KV_E4M3; /* as the strides are counted */
   describe_pool(pages, request->pages, "K", &params->k, request->head_dim, in_halves, tensors);
   describe_pool(pages, request->pages, "V", &params->v, request->head_dim_v, in_halves, tensors);
   ft_pages_describe_table(pages, batch, tensors);

@@ -20,8 +20,9 @@ int ft_pages_slots(int64_t *stride, int *heads, struct ft_arg_slots *slots, cons
 void ft_pages_describe_table(const struct ft_arg_pages *pages, int64_t batch,
                              struct ft_launch_tensors *tensors);
 
-/* K and V; where they are in pages the pools, the table and the lengths. */
+/* K and V; where they are in pages the pools, the table and the lengths. in_halves: see
+ * ft_forward_describe, of K and V. */
 void ft_pages_describe(const struct ft_forward_params *params, const struct ft_request *request,
-                       struct ft_launch_tensors *tensors);
+                       bool in_halves, struct ft_launch_tensors *tensors);
 
 #endif

@@ -161,7 +161,7 @@ static void describe(const struct ft_launch *launch, int kernel,
   const struct ft_forward_params *const params = descaled
                                                      ? &launch->argument.descaled_forward.rest.rest
                                                      : &launch->argument.tiled_forward.rest;
-  ft_forward_describe(params, launch->plan, kernel == LIST, tensors);
+  ft_forward_describe(params, launch->plan, kernel == LIST, false, tensors);
   if (descaled)
     ft_forward_describe_descales(&launch->argument.descaled_forward.descales,
                                  params->sequence.batch, launch->plan->request->descale_rows,

@@ -2,7 +2,7 @@
 // request  forward bf16 d16 causal dropout mask=64x64
 // config   mma_forward block_m=64 block_n=64 warps=4 stages=2 q_in_regs=1 overlap_qk=1 ctas_per_sm=2
 // budget   12288 bytes of shared memory, 128 threads, about 132 of 255 registers
-// parts    mma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_copies.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/sinks_none.cu.in, parts/copy_tile.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/pairs.cu.in, parts/staging.cu.in, parts/fragments.cu.in, parts/kv_fragments.cu.in, parts/sequence.cu.in, parts/sequence_rows.cu.in, parts/outputs.cu.in, parts/key_rows.cu.in, parts/softmax.cu.in, parts/quad.cu.in, parts/visibility.cu.in, parts/key_walk_blocks.cu.in, parts/key_parts_none.cu.in, parts/work_tile.cu.in, parts/schedule_lpt.cu.in, parts/score_none.cu.in, parts/kv_scale_none.cu.in, parts/dropout.cu.in, parts/dropout_rows.cu.in, parts/mma_tile.cu.in, parts/mma_rows.cu.in, parts/mma_loop_overlap.cu.in, parts/rows_of_o.cu.in, parts/epilogue_mma.cu.in, parts/copy_queries.cu.in, parts/work_list_none.cu.in
+// parts    mma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_copies.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/sinks_none.cu.in, parts/copy_tile.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/pairs.cu.in, parts/staging.cu.in, parts/fragments.cu.in, parts/kv_fragments.cu.in, parts/sequence.cu.in, parts/sequence_rows.cu.in, parts/outputs.cu.in, parts/key_rows.cu.in, parts/softmax.cu.in, parts/quad.cu.in, parts/p_range.cu.in, parts/p_fragments.cu.in, parts/visibility.cu.in, parts/key_walk_blocks.cu.in, parts/key_parts_none.cu.in, parts/work_tile.cu.in, parts/schedule_lpt.cu.in, parts/score_none.cu.in, parts/kv_scale_none.cu.in, parts/dropout.cu.in, parts/dropout_rows.cu.in, parts/mma_tile.cu.in, parts/mma_rows.cu.in, parts/mma_loop_overlap.cu.in, parts/rows_of_o.cu.in, parts/epilogue_mma.cu.in, parts/copy_queries.cu.in, parts/work_list_none.cu.in
 // again    fatune emit 'forward bf16 d16 nq1 causal dropout mask=64x64' --gpu sm_100 --config 'mma_forward block_m=64 block_n=64 warps=4 stages=2 q_in_regs=1 overlap_qk=1 ctas_per_sm=2'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691): a block owns
@@ -546,7 +546,7 @@ template <int STRIDE> __device__ __forceinline__ unsigned values_first(unsigned 
   return across<STRIDE>(tile, lane);
 }
 
-// B fragments of 16 keys: the k-th 16 columns of K as the depth; the place-th 16 columns of V, with the keys as the depth.
+// B fragments: of 16 keys the k-th 16 columns of K as the depth; of 16 keys, the depth, the place-th 16 columns of V.
 template <int STRIDE>
 __device__ __forceinline__ void load_keys(unsigned (&r)[FRAGMENT], unsigned address, int k, int offset) {
   load_fragment<STRIDE>(r, address, k, offset);
@@ -652,6 +652,9 @@ __device__ __forceinline__ float finite_max(float x) { return x == MINUS_INFINIT
 // p may exceed 1, up to 2^RESCALE_LIMIT, which costs no precision in either type.
 constexpr float RESCALE_LIMIT = 8.f;
 
+// P of a row's maximum is 2^P_OFFSET, and until a maximum is followed P may be up to 2^P_LIMIT.
+constexpr float P_OFFSET = 0.f, P_LIMIT = RESCALE_LIMIT;
+
 // The state of the rows that a lane has a share of: two in each m tile.
 template <int M> struct SoftmaxRows {
   float row_max[M][2], row_sum[M][2];
@@ -681,7 +684,7 @@ __device__ __forceinline__ void update_max(float (&rO)[M][TILES][4], SoftmaxRows
       #pragma unroll
       for (int n = 1; n < N; ++n) x = fmaxf(x, fmaxf(rS[m][n][2 * h], rS[m][n][2 * h + 1]));
       new_max[m][h] = fmaxf(rows.row_max[m][h], quad_max(x));
-      moved |= (new_max[m][h] - rows.row_max[m][h]) * scale_log2 > RESCALE_LIMIT;
+      moved |= (new_max[m][h] - rows.row_max[m][h]) * scale_log2 > P_LIMIT - P_OFFSET;
     }
   }
   if (!__any_sync(0xffffffffu, moved)) return;
@@ -706,8 +709,8 @@ template <int M> __device__ __forceinline__ void scale_max(float (&max_scaled)[M
                                                            float scale_log2) {
   #pragma unroll
   for (int m = 0; m < M; ++m) {
-    max_scaled[m][0] = finite_max(rows.row_max[m][0]) * scale_log2;
-    max_scaled[m][1] = finite_max(rows.row_max[m][1]) * scale_log2;
+    max_scaled[m][0] = finite_max(rows.row_max[m][0]) * scale_log2 - P_OFFSET;
+    max_scaled[m][1] = finite_max(rows.row_max[m][1]) * scale_log2 - P_OFFSET;
   }
 }
 
@@ -728,7 +731,7 @@ __device__ __forceinline__ void exponentiate(unsigned (&rP)[M][FRAGMENT], Softma
   }
 }
 
-// The end of a row: what O is multiplied by, and LSE = ln sum + max scale. A row that saw no key has sum 0: O = 0 and
+// The end of a row: what O is multiplied by, and LSE = ln sum + max scale. A sum is 2^P_OFFSET times what it stands for. A row that saw no key has sum 0: O = 0 and
 // LSE = -inf.
 struct RowEnd {
   float normaliser, lse;
@@ -738,7 +741,7 @@ template <int M>
 __device__ __forceinline__ RowEnd end_row(const SoftmaxRows<M> &rows, int m, int h, float scale_log2) {
   const float sum = quad_sum(rows.row_sum[m][h]);
   return {sum > 0.f ? 1.f / sum : 0.f,
-          sum == 0.f ? MINUS_INFINITY : (rows.row_max[m][h] * scale_log2 + lg2(sum)) * 0.69314718f};
+          sum == 0.f ? MINUS_INFINITY : (rows.row_max[m][h] * scale_log2 - P_OFFSET + lg2(sum)) * 0.69314718f};
 }
 
 // ---- visibility: which keys a query sees -----------------------------------------------------------------------------
@@ -1036,7 +1039,7 @@ struct ValueScale {};
 
 __device__ __forceinline__ const ForwardParams &forward_of(const ForwardParams &all) { return all; }
 
-template <class Params> __device__ __forceinline__ Params scaled(const ForwardParams &, Params &&params, int, int) {
+template <class Params> __device__ __forceinline__ Params scaled(const ForwardParams &, Params &&params, int, int, int) {
   return static_cast<Params &&>(params);
 }
 
@@ -1481,7 +1484,7 @@ fatune_kernel(const __grid_constant__ ForwardParams argument) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 
   WorkTile tile = work_tile_at(all, first_work(all));
-  const auto &params = scaled(argument, at_place(all, tile.place), tile.batch, tile.kv_head);
+  const auto &params = scaled(argument, at_place(all, tile.place), tile.batch, tile.head, tile.kv_head);
   const Sequence &sequence = params.sequence;
   if (tile.q0 >= sequence.nq) return;  // of a block mask the last row of blocks may have fewer tiles; so may a list of them
   Rows rows;

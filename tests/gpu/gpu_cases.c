@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "generator/families/mma_forward.h"
 #include "generator/space.h"
 #include "generator/status.h"
 #include "runtime/kernel_source.h"
@@ -17,16 +18,22 @@
 
 /* ---- configs ---- */
 
-/* Each legal config is as likely as any other. */
-static void random_config(const struct ft_request *request, uint64_t seed,
-                          struct ft_config *chosen) {
+/* Each legal config of the family is as likely as any other; NULL: of all families. false: there is
+ * none. */
+static bool random_config_of(const struct ft_family *family, const struct ft_request *request,
+                             uint64_t seed, struct ft_config *chosen) {
   struct ft_space space;
   struct ft_config config;
   uint64_t seen = 0;
   gpu_assert_ok(ft_space_open(&space, request, &gpu_lab()->session->device.arch));
   while (ft_space_next(&space, &config))
-    if (gpu_random(&seed) % ++seen == 0) *chosen = config;
-  ck_assert_uint_gt(seen, 0);
+    if ((!family || config.family == family) && gpu_random(&seed) % ++seen == 0) *chosen = config;
+  return seen > 0;
+}
+
+static void random_config(const struct ft_request *request, uint64_t seed,
+                          struct ft_config *chosen) {
+  ck_assert(random_config_of(NULL, request, seed, chosen));
 }
 
 static const struct matrix_size size = {
@@ -113,15 +120,16 @@ void gpu_case_make_e4m3(struct gpu_case *one, int index) {
   request->score = 0;
   one->options.coarse = false;
   if (index % 3 > 0) matrix_make_dense(request);
-  if (request->pages > 0 && request->pages < 8) request->pages = 8;
   request->dropout = false;
   one->options.dropout = 0;
   request->head_dim = (request->head_dim + 15) / 16 * 16;
   request->head_dim_v = (request->head_dim_v + 15) / 16 * 16;
-  if (request->mask_rows > 0) request->mask_rows = (request->mask_rows + 63) / 64 * 64;
   if (request->mask_cols > 0) request->mask_cols = (request->mask_cols + 31) / 32 * 32;
   if (!request->ragged && request->pages == 0) request->descale_rows = index % 5 * 64 % 192;
+  if (request->descale_rows > 0) request->mask_rows = (request->mask_rows + 63) / 64 * 64;
   choose_configs(one);
+  if (index % 2 == 1)
+    (void)random_config_of(&ft_mma_forward_family, request, ~one->options.seed, &one->configs[1]);
 }
 
 void gpu_case_make_fp32(struct gpu_case *one, int index) {

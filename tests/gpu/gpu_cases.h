@@ -24,7 +24,8 @@ void gpu_case_options(struct ft_problem_options *options, int index, uint64_t se
 void gpu_case_options_backward(struct ft_problem_options *options, int index);
 /* Fails the test on any error. */
 void gpu_case_make(struct gpu_case *one, int index);
-/* The same of e4m3, without what that excludes. */
+/* The same of e4m3, without what that excludes. One random config in two is of mma_forward, where
+ * it serves the request. */
 void gpu_case_make_e4m3(struct gpu_case *one, int index);
 /* Random scores, one in three of a backward; of the configs one. */
 void gpu_case_make_scored(struct gpu_case *one, int index);

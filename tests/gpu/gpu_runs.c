@@ -116,9 +116,9 @@ void gpu_check_requests(const char *name, int most, int configs,
   ck_assert_int_eq(findings.runs, count * configs);
 }
 
-void gpu_check_large(const char *request, uint64_t seed) {
+void gpu_check_large(const char *request, const char *config, uint64_t seed) {
   enum { CHECKED_ROWS = 64 };
-  struct gpu_scene scene = gpu_scene_open(request, NULL, seed);
+  struct gpu_scene scene = gpu_scene_open(request, config, seed);
   const struct ft_problem_run run = {gpu_run_and_wait, scene.plan, NULL, false};
   struct ft_comparison comparison;
   gpu_assert_ok(

@@ -26,8 +26,10 @@ void gpu_report(const char *name, const struct gpu_findings *findings, const str
 void gpu_check_requests(const char *name, int most, int configs,
                         void (*make)(struct gpu_case *one, int index));
 
-/* Runs a long request with its default config and asserts that 64 rows are right. */
-void gpu_check_large(const char *request, uint64_t seed);
+/* Runs a long request with this config, or with NULL its default, and asserts that 64 rows are
+ * right.
+ */
+void gpu_check_large(const char *request, const char *config, uint64_t seed);
 
 /* How many cases to run, from *first on: the one of FATUNE_TEST_CASE, those of "3..8", or all. */
 int gpu_chosen_cases(int *first);

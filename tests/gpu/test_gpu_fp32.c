@@ -16,7 +16,7 @@ static const char *const large_requests[] = {
     "fp32 d128 hq16 hkv4 nq8192 causal", "fp32 d64 hq8 nq300 nk30000", "tf32 d64 hq8 b2 nq8192"};
 
 START_TEST(large_problems_are_right) {
-  gpu_check_large(large_requests[_i], 900 + (uint64_t)_i);
+  gpu_check_large(large_requests[_i], NULL, 900 + (uint64_t)_i);
 }
 END_TEST
 

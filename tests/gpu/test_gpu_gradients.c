@@ -29,7 +29,7 @@ static const char *const large_requests[] = {"backward bf16 d128 hq16 hkv4 b2 nq
                                              "backward bf16 d256 hq8 nq4000 nk9000 causal dropout"};
 
 START_TEST(large_problems_are_right) {
-  gpu_check_large(large_requests[_i], 700 + (uint64_t)_i);
+  gpu_check_large(large_requests[_i], NULL, 700 + (uint64_t)_i);
 }
 END_TEST
 

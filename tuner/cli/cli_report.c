@@ -64,9 +64,9 @@ static double bytes_of(const struct ft_request *request) {
 /* The most that the tensor cores do with elements of the request's dtype. */
 static double peak_tflops(const struct ft_request *request, const struct ft_arch *arch) {
   const bool has_wgmma = arch->sm == 90 && !ft_dtype_is_fp32(request->dtype);
-  const double per_clk = has_wgmma ? FT_WGMMA_FLOPS_PER_CLK : arch->mma_flops_per_clk;
-  const double peak = per_clk * arch->sm_count * arch->clock_ghz * 1e-3;
-  return (request->dtype == FT_E4M3 ? 2 : 1) * peak / ft_dtype_mma_cost(request->dtype);
+  const double by_wgmma = (request->dtype == FT_E4M3 ? 2 : 1) * FT_WGMMA_FLOPS_PER_CLK;
+  const double per_clk = has_wgmma ? by_wgmma : ft_mma_flops_per_clk(arch, request->dtype);
+  return per_clk * arch->sm_count * arch->clock_ghz * 1e-3;
 }
 
 static int add_trials(fatune_session *session, const struct ft_request *request,

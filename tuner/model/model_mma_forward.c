@@ -34,6 +34,13 @@ struct step {
   struct ft_load load;
 };
 
+/* For each product of 16x8x16, of what is done once for all rows a share: of e4m3 half a mma.sync
+ * of twice the depth, and the bytes of V sorted by column; where e4m3 becomes fp16, also that. */
+static double e4m3_instructions(const struct ft_arch *arch, double rows) {
+  const double share = 16 / fmax(16, rows);
+  return ft_has_mma_of_e4m3(arch) ? 0.5 + 0.5 * share : 1 + 2.5 * share;
+}
+
 static struct step step_of(const struct ft_request *request, const struct ft_arch *arch,
                            const struct ft_mma_forward_knobs *k, const struct ft_budget *budget,
                            const struct ft_score_cost *score, int spill_bytes) {
@@ -41,8 +48,7 @@ static struct step step_of(const struct ft_request *request, const struct ft_arc
   const double m = k->block_m, n = k->block_n, warps = k->warps;
   const double rows = own->warp_rows, d = own->d_pad, dv = own->dv_pad;
   struct step step = {0};
-  step.mma = 2 * m * n * (d + dv) / ft_or_default(arch->mma_flops_per_clk, 1024) *
-             ft_dtype_mma_cost(request->dtype);
+  step.mma = 2 * m * n * (d + dv) / ft_or_default(ft_mma_flops_per_clk(arch, request->dtype), 1024);
   step.exp = m * n * (1 + score->special) / FT_EXP_PER_CLK;
 
   /* ldmatrix: every warp reads all of K and V, or its share of their rows, and its rows of Q where
@@ -57,8 +63,10 @@ static struct step step_of(const struct ft_request *request, const struct ft_arc
 
   const double per_element =
       SOFTMAX_INSTRUCTIONS + score->instructions + (request->dropout ? DROPOUT_INSTRUCTIONS : 0);
-  const double mma_instructions =
-      ft_fragment_instructions(request->dtype, rows) * m * n * (d + dv) / (16 * 8 * 16);
+  const double of_product = request->dtype == FT_E4M3
+                                ? e4m3_instructions(arch, rows)
+                                : ft_fragment_instructions(request->dtype, rows);
+  const double mma_instructions = of_product * m * n * (d + dv) / (16 * 8 * 16);
   /* Each warp turns what it multiplies by into its operands' dtype, two elements at a time. */
   const double widened = of_kv < bytes ? warps * own_keys * (d + dv) / 64 * WIDEN_INSTRUCTIONS : 0;
   step.issue =

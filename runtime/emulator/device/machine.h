@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-enum { FE_ABI = 8 };
+enum { FE_ABI = 9 };
 enum { FE_WARP = 32 };
 /* Dynamic shared memory begins here in the shared window; what lies below is nobody's. */
 enum { FE_SHARED_BASE = 1024, FE_SHARED_MOST = 232448 };
@@ -39,6 +39,7 @@ enum fe_warp_op {
   FE_MMA_BF16, /* struct fe_mma: m16n8k16, fp32 accumulators */
   FE_MMA_FP16,
   FE_MMA_TF32,       /* struct fe_mma: m16n8k8 */
+  FE_MMA_E4M3,       /* struct fe_mma: m16n8k32 */
   FE_STMATRIX_X4,    /* struct fe_stmatrix */
   FE_BARRIER_SYNC,   /* struct fe_barrier: bar.sync */
   FE_BARRIER_ARRIVE, /* struct fe_barrier: bar.arrive, which does not wait */
@@ -65,8 +66,8 @@ struct fe_barrier {
   int id, threads;
 };
 
-/* c += A B; fragments as in the PTX manual, "Matrix Fragments for mma.m16n8k16" and "mma.m16n8k8".
- * Where a register lives tells where its value came from. */
+/* c += A B; fragments as in the PTX manual, "Matrix Fragments for mma.m16n8k16", "mma.m16n8k8" and
+ * "mma.m16n8k32". Where a register lives tells where its value came from. */
 struct fe_mma {
   float *c;          /* [4] */
   const uint32_t *a; /* [4] */

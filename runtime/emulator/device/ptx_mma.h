@@ -32,3 +32,9 @@ inline void mma_m16n8k8(float (&c)[4], const unsigned (&a)[4], const unsigned &b
   fe_mma record = {c, a, {&b0, &b1}};
   fe_machine->warp(FE_MMA_TF32, &record, line);
 }
+
+inline void mma_m16n8k32(float (&c)[4], const unsigned (&a)[4], const unsigned &b0,
+                         const unsigned &b1, FE_LINE) {
+  fe_mma record = {c, a, {&b0, &b1}};
+  fe_machine->warp(FE_MMA_E4M3, &record, line);
+}
