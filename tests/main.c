@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/slow_tests.h"
 #include "tests/suites.h"
 
 struct named_suite {
@@ -34,8 +35,10 @@ static int explain_unknown_suite(const char *name) {
 }
 
 int main(int argc, char **argv) {
-  /* Check's own 4 s are too few for tests that compile kernels on a busy machine. */
+  /* Check's own 4 s are too few for tests that compile kernels on a busy machine. An instrumented
+   * build multiplies this and what tests set themselves. */
   if (setenv("CK_DEFAULT_TIMEOUT", "60", 0) != 0) return EXIT_FAILURE;
+  if (setenv("CK_TIMEOUT_MULTIPLIER", TEST_COST_TEXT, 0) != 0) return EXIT_FAILURE;
   for (int i = 1; i < argc; i++)
     if (!find_suite(argv[i])) return explain_unknown_suite(argv[i]);
 

@@ -292,12 +292,46 @@ START_TEST(doctor_tells_what_is_missing) {
     if (strcmp(name, "tuning") == 0) ck_assert_str_eq(state, "ok");
     if (strcmp(state, "ok") != 0) ck_assert_str_ne(text_at(one, "consequence"), "");
     missing += strcmp(state, "missing") == 0;
-    if (strncmp(text_at(one, "value"), "FATUNE_NO_SUCH_VARIABLE", 23) == 0)
-      ck_assert_str_eq(state, "unknown");
-    unknown += strcmp(name, "environment") == 0 && strcmp(state, "unknown") == 0;
+    if (strcmp(name, "environment") != 0) continue;
+    const bool none = strcmp(text_at(one, "value"), "FATUNE_NO_SUCH_VARIABLE=1") == 0;
+    if (strncmp(text_at(one, "value"), "FATUNE_TEST_", 12) == 0)
+      continue; /* of who runs the tests */
+    ck_assert_str_eq(state, none ? "unknown" : "ok");
+    unknown += none;
   }
   ck_assert_int_ge(missing, 3);
   ck_assert_int_eq(unknown, 1);
+  json_decref(root);
+}
+END_TEST
+
+/* Each that the README names, and none of them has a value. */
+START_TEST(doctor_knows_the_variables_of_the_readme) {
+  FILE *const file = fopen(FATUNE_SOURCE_DIR "/README.md", "r");
+  ck_assert_ptr_nonnull(file);
+  char line[4096], name[64];
+  bool table = false;
+  int named = 0;
+  while (fgets(line, sizeof line, file)) {
+    if (line[0] == '#') table = strcmp(line, "## Environment\n") == 0;
+    if (!table || line[0] != '|') continue;
+    line[1 + strcspn(line + 1, "|")] = '\0'; /* of the row the first cell */
+    for (const char *at = line; (at = strstr(at, "`FATUNE_")) != NULL; at++, named++) {
+      snprintf(name, sizeof name, "%.*s", (int)strcspn(at + 1, "`"), at + 1);
+      setenv(name, "", 0);
+    }
+  }
+  fclose(file);
+  ck_assert_int_gt(named, 10);
+  expect("doctor --json", 0);
+  json_t *const root = document("doctor"), *one;
+  size_t i;
+  json_array_foreach(json_object_get(root, "checks"), i, one) {
+    const char *const value = text_at(one, "value");
+    if (strcmp(text_at(one, "name"), "environment") != 0) continue;
+    if (strncmp(value, "FATUNE_TEST_", 12) == 0) continue; /* of who runs the tests */
+    ck_assert_msg(strcmp(text_at(one, "state"), "ok") == 0, "doctor does not know %s", value);
+  }
   json_decref(root);
 }
 END_TEST
@@ -441,6 +475,7 @@ Suite *make_program_suite(void) {
   tcase_add_test(tests, explain_tells_a_score_function);
   tcase_add_test(tests, requests_take_a_score_function);
   tcase_add_test(tests, doctor_tells_what_is_missing);
+  tcase_add_test(tests, doctor_knows_the_variables_of_the_readme);
   tcase_add_test(tests, compiling_without_nvrtc_is_a_compile_failure);
   tcase_add_test(tests, without_jit_nothing_is_compiled);
   tcase_add_test(tests, both_passes_are_one_document);

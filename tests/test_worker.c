@@ -11,10 +11,15 @@
 #include "generator/status.h"
 #include "tests/run_program.h"
 #include "tests/simulated_machine.h"
+#include "tests/slow_tests.h"
 #include "tests/store_fixture.h"
 #include "tuner/search/worker.h"
 
 enum { CRASHES = 3, STALLS = 5, IS_NAN = 7, LOSES_GPU = 9 };
+
+/* How long a worker may be silent, in seconds: instrumented, a verification takes its time. */
+#define SILENCE_SECONDS FATUNE_TEST_COST
+#define SILENCE         TEST_COST_TEXT
 
 static struct fixture fixture;
 static struct setting *setting;
@@ -96,7 +101,7 @@ static void tear_down(void) {
 }
 
 START_TEST(planted_candidates_cost_one_worker_each) {
-  ck_assert_int_eq(supervise(1), 0);
+  ck_assert_int_eq(supervise(SILENCE_SECONDS), 0);
   ck_assert_int_eq(workers_lost, 3); /* NaN costs none */
   struct simulated *const machine = setting->machine;
   struct ft_store *const store = open_store(&fixture);
@@ -106,7 +111,7 @@ START_TEST(planted_candidates_cost_one_worker_each) {
     enum ft_outcome outcome;
     const char *reason;
   } expected[] = {{CRASHES, FT_OUTCOME_LAUNCH, "ended by signal 11"},
-                  {STALLS, FT_OUTCOME_TIMEOUT, "no answer for 1 s"},
+                  {STALLS, FT_OUTCOME_TIMEOUT, "no answer for " SILENCE " s"},
                   {IS_NAN, FT_OUTCOME_WRONG, "O is off"},
                   {LOSES_GPU, FT_OUTCOME_LAUNCH, "simulated fault"}};
   for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
@@ -130,14 +135,15 @@ END_TEST
 START_TEST(without_a_fault_there_is_one_worker) {
   setting->rig.verify = simulated_verify;
   setting->machine->fates[LOSES_GPU] = RUNS;
-  ck_assert_int_eq(supervise(1), 0);
+  ck_assert_int_eq(supervise(SILENCE_SECONDS), 0);
   ck_assert_int_eq(workers_lost, 0);
 }
 END_TEST
 
 /* No candidate is at fault. The supervisor learns of each loss, and gives up when it is told to. */
 START_TEST(a_worker_that_dies_of_itself_is_told) {
-  const struct ft_supervision how = {.seat = seat, .silence_seconds = 1, .lost = lost};
+  const struct ft_supervision how = {
+      .seat = seat, .silence_seconds = SILENCE_SECONDS, .lost = lost};
   int code = -1;
   if (!ft_supervise(&how, &code)) abort();
   ck_assert_int_eq(workers_lost, 10);
@@ -180,13 +186,6 @@ START_TEST(a_worker_dies_with_its_supervisor) {
 END_TEST
 
 /* ---- the program ---- */
-
-/* How long a worker may be silent, in seconds: sanitized, a verification takes its time. */
-#ifdef __SANITIZE_ADDRESS__
-#define SILENCE "10"
-#else
-#define SILENCE "1"
-#endif
 
 static void set_up_program(void) {
   dump_no_core();

@@ -233,16 +233,27 @@ static void check_model(struct doctor *doctor) {
 
 /* A mistyped variable has no effect and no other trace than this. */
 static void check_environment(struct doctor *doctor) {
-  static const char *const known[] = {"FATUNE_CACHE",         "FATUNE_CACHE_DIR",
-                                      "FATUNE_CXX",           "FATUNE_EMULATOR_STEPS",
-                                      "FATUNE_JIT",           "FATUNE_LIBCUDA",
-                                      "FATUNE_LIBNVML",       "FATUNE_LIBNVRTC",
-                                      "FATUNE_SYSTEM_PATH",   "FATUNE_TEMPLATE_DIR",
-                                      "FATUNE_TRUST",         "FATUNE_LIBRARY",
-                                      "FATUNE_BUILD_DIR",     "FATUNE_HIDE_CUDA",
-                                      "FATUNE_CACHE_CAP",     "FATUNE_EMULATOR_SECONDS",
-                                      "FATUNE_SHIPPED",       "FATUNE_RECORD",
-                                      "FATUNE_WORKER_SECONDS"};
+  static const char *const known[] = {"FATUNE_CACHE",
+                                      "FATUNE_CACHE_DIR",
+                                      "FATUNE_CXX",
+                                      "FATUNE_EMULATOR_STEPS",
+                                      "FATUNE_JIT",
+                                      "FATUNE_LIBCUDA",
+                                      "FATUNE_LIBNVML",
+                                      "FATUNE_LIBNVRTC",
+                                      "FATUNE_SYSTEM_PATH",
+                                      "FATUNE_TEMPLATE_DIR",
+                                      "FATUNE_TRUST",
+                                      "FATUNE_LIBRARY",
+                                      "FATUNE_BUILD_DIR",
+                                      "FATUNE_HIDE_CUDA",
+                                      "FATUNE_CACHE_CAP",
+                                      "FATUNE_EMULATOR_SECONDS",
+                                      "FATUNE_SHIPPED",
+                                      "FATUNE_RECORD",
+                                      "FATUNE_WORKER_SECONDS",
+                                      "FATUNE_CHECK",
+                                      "FATUNE_EMULATOR_HOOKS"};
   for (char **variable = environ; *variable != NULL; ++variable) {
     const size_t length = strcspn(*variable, "=");
     bool is_known = strncmp(*variable, "CUDA_VISIBLE_DEVICES=", 21) == 0;
