@@ -18,7 +18,7 @@
 
 enum { RETRY_SECONDS = 60 };
 
-static const int64_t DEFAULT_CAP = INT64_C(2) << 30;
+static const int64_t LEAST_CAP = INT64_C(256) << 10, DEFAULT_CAP = INT64_C(2) << 30;
 static const char *const user_names[FT_KINDS] = {"tuning.db", "kernels.db"};
 
 /* -- lock and warnings ---------------------------------------------------------------------- */
@@ -253,7 +253,7 @@ static void choose_use(struct ft_store *store, const struct ft_store_options *op
   }
 }
 
-/* FATUNE_CACHE_CAP: bytes, or with a unit, as 512M. */
+/* FATUNE_CACHE_CAP: bytes, or with a unit, as 512M. A file without a kernel takes 88 KiB. */
 static void choose_cap(struct ft_store *store, const struct ft_store_options *options) {
   const char *const given = secure_getenv("FATUNE_CACHE_CAP");
   store->cap = options->kernel_bytes_cap > 0 ? options->kernel_bytes_cap : DEFAULT_CAP;
@@ -264,12 +264,15 @@ static void choose_cap(struct ft_store *store, const struct ft_store_options *op
   const char *const unit = rest[0] ? strchr(units, rest[0]) : NULL;
   const int shift = unit ? 10 * (int)(unit - units + 1) : 0;
   const bool ended = !rest[unit ? 1 : 0];
-  if (ended && bytes > 0 && bytes < LLONG_MAX && bytes <= INT64_MAX >> shift) {
+  const bool is_size = ended && bytes > 0 && bytes < LLONG_MAX && bytes <= INT64_MAX >> shift;
+  if (is_size && bytes << shift >= LEAST_CAP) {
     store->cap = (int64_t)bytes << shift;
     return;
   }
+  if (is_size) store->cap = LEAST_CAP;
   ft_store_misnamed(store, "FATUNE_CACHE_CAP", given,
-                    "bytes, or with a unit: 64M, 2G; taken as 2G");
+                    is_size ? "bytes from 256K on, or with a unit: 64M, 2G; taken as 256K"
+                            : "bytes from 256K on, or with a unit: 64M, 2G; taken as 2G");
 }
 
 int ft_store_open(struct ft_store **store, const struct ft_store_options *options) {

@@ -76,9 +76,8 @@ static int take_all(struct intake *intake) {
 }
 
 static int trim(struct ft_store *store, struct ft_database *database) {
-  int64_t deleted = 0;
   FT_TRY(ft_database_begin(database, 30000));
-  const int status = ft_store_trim(database, store->cap, &deleted);
+  const int status = ft_store_keep_to(database, store->cap, store->cap);
   if (status == FT_OK) return ft_database_commit(database);
   ft_database_rollback(database);
   return status;

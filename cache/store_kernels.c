@@ -116,23 +116,12 @@ int ft_store_find_kernel(struct ft_store *store, const struct ft_digest *key,
 
 /* -- writing -------------------------------------------------------------------------------- */
 
-/* Pages in use: what is free in the file will be filled again before it grows. */
-static bool beyond(struct ft_database *database, int64_t cap) {
-  int64_t pages = 0, unused = 0, page_bytes = 0;
-  return ft_database_number(database, "PRAGMA page_count", &pages) == FT_OK &&
-         ft_database_number(database, "PRAGMA freelist_count", &unused) == FT_OK &&
-         ft_database_number(database, "PRAGMA page_size", &page_bytes) == FT_OK &&
-         (pages - unused) * page_bytes > cap;
-}
-
 /* Within a transaction, which it ends. */
 static int put_into(struct ft_database *database, const struct ft_kernel *kernel, int64_t cap) {
   bool inserted = false;
-  int64_t deleted = 0;
   int status = ft_row_put_kernel(database, kernel, (int64_t)time(NULL), false, &inserted);
   /* Down to nine tenths, so that not every kernel from now on pays for a collection. */
-  if (status == FT_OK && beyond(database, cap))
-    status = ft_store_trim(database, cap / 10 * 9, &deleted);
+  if (status == FT_OK) status = ft_store_keep_to(database, cap, cap / 10 * 9);
   if (status == FT_OK) return ft_database_commit(database);
   ft_database_rollback(database);
   return status;

@@ -129,8 +129,12 @@ struct ft_database *ft_store_memory(struct ft_store *store);
 /* Everything open that may hold rows of the kind, user first. */
 void ft_store_sources(struct ft_store *store, enum ft_kind kind, struct ft_sources *sources);
 
-/* Inside a transaction: forgets the least recently used kernels beyond cap bytes. */
+/* Inside a transaction: forgets the least recently used kernels beyond cap bytes of images. */
 int ft_store_trim(struct ft_database *database, int64_t cap, int64_t *deleted);
+
+/* Inside a transaction: while all that the file holds takes more than cap bytes, forgets the least
+ * recently used kernels until it takes no more than rest. */
+int ft_store_keep_to(struct ft_database *database, int64_t cap, int64_t rest);
 
 /* ft_store_kernel_get without lock and statistics. */
 int ft_store_find_kernel(struct ft_store *store, const struct ft_digest *key,

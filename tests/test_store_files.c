@@ -285,7 +285,7 @@ START_TEST(imports_keep_to_the_cap) {
   struct ft_kernel kernels[2];
   ship(kernels);
   struct ft_store *const store =
-      open_store_with(&fixture, (struct ft_store_options){.kernel_bytes_cap = 40000});
+      open_store_with(&fixture, (struct ft_store_options){.kernel_bytes_cap = 115000});
   assert_takes_in(store, shipped, 2, 2);
   assert_counts(store, 2, 1);
   ft_store_close(store);

@@ -179,7 +179,7 @@ START_TEST(the_cap_is_as_the_environment_says) {
       "-1", "0", "1X", "M", "12MB", "99999999999T", "9223372036854775807", "99999999999999999999"};
   ck_assert_int_eq(kernels_kept("", 12), 13);
   ck_assert_int_eq(kernels_kept("2G", 1), 14);
-  ck_assert_int_eq(kernels_kept("600K", 1), 4); /* down to nine tenths of it */
+  ck_assert_int_eq(kernels_kept("600K", 1), 4); /* down to nine tenths of it, tables and all */
   ck_assert_int_le(kernels_kept("1000000", 8), 9);
   assert_warnings(&fixture, 0);
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
@@ -188,6 +188,44 @@ START_TEST(the_cap_is_as_the_environment_says) {
     ck_assert_ptr_nonnull(strstr(fixture.warnings[0], wrong[i]));
     fixture.warning_count = 0;
   }
+  static const char *const small[] = {"1", "4096", "255K", "262143"};
+  for (size_t i = 0; i < sizeof small / sizeof *small; i++) {
+    ck_assert_int_eq(kernels_kept(small[i], 2), 1);
+    assert_warnings(&fixture, 1);
+    ck_assert_ptr_nonnull(strstr(fixture.warnings[0], "taken as 256K"));
+    fixture.warning_count = 0;
+  }
+}
+END_TEST
+
+static int64_t file_bytes(const char *path) {
+  struct stat state;
+  ck_assert_int_eq(stat(path, &state), 0);
+  return (int64_t)state.st_size;
+}
+
+/* Whatever the kernels' sizes are, and whatever else than images a file holds. */
+START_TEST(the_file_never_outgrows_the_cap) {
+  static const size_t sizes[] = {700, 9000, 40000, 100000};
+  for (int64_t cap = 256 << 10; cap <= 1024 << 10; cap *= 2) {
+    struct ft_store *const store =
+        open_store_with(&fixture, (struct ft_store_options){.kernel_bytes_cap = cap});
+    char path[256];
+    snprintf(path, sizeof path, "%s", ft_store_kernels_path(store));
+    int64_t kept = 0;
+    for (int i = 0; i < 60; i++) {
+      struct ft_kernel kernel = make_kernel(&fixture.dice, sizes[dice_below(&fixture.dice, 4)]);
+      assert_ok(ft_store_kernel_put(store, &kernel));
+      assert_has(&fixture, store, &kernel); /* the newest stays */
+      ft_kernel_free(&kernel);
+      kept = number_of(path, "SELECT (page_count - freelist_count) * page_size FROM "
+                             "pragma_page_count, pragma_freelist_count, pragma_page_size");
+      ck_assert_int_le(kept, cap);
+    }
+    ck_assert_int_gt(kept, cap / 2);
+    ft_store_close(store);
+    ck_assert_int_le(file_bytes(path), cap);
+  }
 }
 END_TEST
 
@@ -195,8 +233,9 @@ END_TEST
 START_TEST(a_value_that_is_none_is_told_and_no_fault) {
   static const char *const told[][2] = {
       {"FATUNE_CACHE", "FATUNE_CACHE is 'nome'; allowed: off, ro, rw, memory; taken as rw"},
-      {"FATUNE_CACHE_CAP", "FATUNE_CACHE_CAP is 'nome'; allowed: bytes, or with a unit: 64M, 2G; "
-                           "taken as 2G"},
+      {"FATUNE_CACHE_CAP",
+       "FATUNE_CACHE_CAP is 'nome'; allowed: bytes from 256K on, or with a unit: 64M, 2G; "
+       "taken as 2G"},
       {"FATUNE_TRUST", "FATUNE_TRUST is 'nome'; allowed: any, owner, signed; taken as signed"}};
   for (size_t i = 0; i < sizeof told / sizeof *told; i++) {
     setenv(told[i][0], "nome", 1);
@@ -269,6 +308,7 @@ Suite *make_store_modes_suite(void) {
   tcase_add_test(tests, what_may_only_be_read_is_not_mended);
   tcase_add_test(tests, a_file_without_a_signature_is_checked_unless_one_is_asked_for);
   tcase_add_test(tests, the_cap_is_as_the_environment_says);
+  tcase_add_test(tests, the_file_never_outgrows_the_cap);
   tcase_add_test(tests, a_value_that_is_none_is_told_and_no_fault);
   tcase_add_test(tests, layers_too_many_are_told);
   tcase_add_test(tests, a_folder_of_layers_that_cannot_be_listed_is_told);
