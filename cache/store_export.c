@@ -218,12 +218,25 @@ static bool is_text(const char *file) {
   return ending && strcmp(ending, ".trials") == 0;
 }
 
+/* What is exported has the winners alone: in the place of a store it would lose all else. */
+static int check_not_own(const struct ft_store *store, const char *file) {
+  struct stat named, own;
+  if (stat(file, &named) != 0) return FT_OK;
+  for (int kind = 0; kind < FT_KINDS; kind++) {
+    const char *const path = store->user[kind].path;
+    if (path && stat(path, &own) == 0 && named.st_dev == own.st_dev && named.st_ino == own.st_ino)
+      return ft_fail(FT_E_ARGUMENT, "cannot write '%s': it is the cache that is exported", file);
+  }
+  return FT_OK;
+}
+
 int ft_store_export(struct ft_store *store, const char *target, const char *device,
                     const char *file, struct ft_export *export) {
   struct shipment shipment = {.store = store, .export = export};
   struct ft_unfinished unfinished;
   char *real = NULL;
   export->trials = export->kernels = export->missing = 0;
+  FT_TRY(check_not_own(store, file));
   /* Its own folder: SQLite's journal lies beside its file, and rename needs the same file system.
    */
   FT_TRY(ft_unfinished_make(&unfinished, file));

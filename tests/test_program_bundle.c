@@ -3,6 +3,7 @@
 #include "tests/suites.h"
 
 #include "tests/run_program.h"
+#include "tests/store_fixture.h"
 #include "tests/trust_lab.h"
 
 #define SIGNED FATUNE_TESTS_DIR "/signed/"
@@ -43,6 +44,53 @@ START_TEST(the_program_signs_and_verifies) {
   snprintf(line, sizeof line, "cache verify '%s'", bundle);
   expect(line, 6);
   expect("cache export --allow-empty --gpu sm_80 -o /dev/null/x --sign /nowhere/key", 2);
+}
+END_TEST
+
+/* The trials that are no winners, and those of other GPUs, would be gone. */
+START_TEST(an_export_does_not_replace_its_own_store) {
+  static const char *const own[] = {"tuning.db", "kernels.db"};
+  char line[512], path[160];
+  snprintf(line, sizeof line, "ln %s/tuning.db %s/other.fatune", folder, folder);
+  expect("cache import '" SIGNED "sm_80.fatune'", 0);
+  ck_assert_int_eq(system(line), 0); /* under another name */
+  snprintf(path, sizeof path, "%s/tuning.db", folder);
+  const int64_t trials = number_of(path, "SELECT count(*) FROM trials");
+  for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
+    snprintf(line, sizeof line, "cache export --allow-empty --gpu sm_90 -o '%s/%s'", folder,
+             own[i]);
+    expect(line, 2);
+    expect_message("it is the cache that is exported");
+  }
+  snprintf(line, sizeof line, "cache export --allow-empty --gpu sm_90 -o '%s/other.fatune'",
+           folder);
+  expect(line, 2);
+  ck_assert_int_eq(number_of(path, "SELECT count(*) FROM trials"), trials);
+  expect("cache verify", 0);
+  setenv("FATUNE_CACHE", "memory", 1); /* whose stores have no names */
+  snprintf(line, sizeof line, "cache export --allow-empty --gpu sm_90 -o '%s/new.fatune'", folder);
+  expect(line, 0);
+  expect(line, 0); /* a plain file that is there */
+}
+END_TEST
+
+START_TEST(what_would_not_be_kept_is_not_taken_in) {
+  static const char *const modes[] = {"memory", "off"};
+  for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
+    setenv("FATUNE_CACHE", modes[i], 1);
+    expect("cache import '" SIGNED "sm_80.fatune'", 6);
+    expect_message("nothing that is taken in would be kept");
+    expect("cache merge '" SIGNED "sm_80.fatune'", 6);
+  }
+  setenv("FATUNE_CACHE", "rw", 1);
+  expect("cache import '" SIGNED "sm_80.fatune'", 0);
+}
+END_TEST
+
+START_TEST(only_own_caches_are_repaired) {
+  expect("cache verify --repair '" SIGNED "sm_80.fatune'", 2);
+  expect_message("--repair mends this user's caches");
+  expect("cache verify '" SIGNED "sm_80.fatune'", 0);
 }
 END_TEST
 
@@ -102,6 +150,9 @@ Suite *make_program_bundle_suite(void) {
   tcase_add_checked_fixture(tests, begin_program_test, end_program_test);
   tcase_set_timeout(tests, 60);
   tcase_add_test(tests, the_program_signs_and_verifies);
+  tcase_add_test(tests, an_export_does_not_replace_its_own_store);
+  tcase_add_test(tests, what_would_not_be_kept_is_not_taken_in);
+  tcase_add_test(tests, only_own_caches_are_repaired);
   tcase_add_test(tests, a_key_with_a_passphrase_signs);
   suite_add_tcase(suite, tests);
   return suite;

@@ -133,6 +133,9 @@ static int judge(struct cli *cli, const struct ft_store_verdict *verdict) {
 }
 
 static int verify(struct cli *cli, fatune_session *session, char **words, int count) {
+  if (count > 0 && cli->options.repair)
+    return ft_fail(FT_E_ARGUMENT,
+                   "--repair mends this user's caches; FILE, as '%s', is only looked at", words[0]);
   if (count > 0) return cli_bundle_verify(cli, session, words, count);
   struct ft_store_verdict verdict;
   const int unusable = ft_store_faults(session->store); /* layers that did not even open */
