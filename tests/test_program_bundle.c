@@ -87,6 +87,24 @@ START_TEST(what_would_not_be_kept_is_not_taken_in) {
 }
 END_TEST
 
+START_TEST(options_of_another_action_are_refused) {
+  static const char *const told[][2] = {
+      {"cache stats --all", "--all is of `cache list`; stats has no such option"},
+      {"cache gc --cap 1M --repair", "--repair is of `cache verify`"},
+      {"cache list --cap 0", "--cap is of `cache gc`"},
+      {"cache stats -o /nowhere/x", "--output is of `cache export`"},
+      {"cache import /nowhere/x --sign /nowhere/key", "--sign is of `cache export`"},
+      {"cache merge /nowhere/x --passphrase-file /nowhere/p", "--passphrase-file is of `cache ex"},
+      {"cache verify --allow-empty", "--allow-empty is of `cache export`"},
+      {"cache export --gpu a100 -o /nowhere/x --passphrase-file /nowhere/p", "--sign KEYFILE is "}};
+  for (size_t i = 0; i < sizeof told / sizeof *told; i++) {
+    expect(told[i][0], 2);
+    expect_message(told[i][1]);
+  }
+  expect("cache list --all", 0);
+}
+END_TEST
+
 START_TEST(only_own_caches_are_repaired) {
   expect("cache verify --repair '" SIGNED "sm_80.fatune'", 2);
   expect_message("--repair mends this user's caches");
@@ -152,6 +170,7 @@ Suite *make_program_bundle_suite(void) {
   tcase_add_test(tests, the_program_signs_and_verifies);
   tcase_add_test(tests, an_export_does_not_replace_its_own_store);
   tcase_add_test(tests, what_would_not_be_kept_is_not_taken_in);
+  tcase_add_test(tests, options_of_another_action_are_refused);
   tcase_add_test(tests, only_own_caches_are_repaired);
   tcase_add_test(tests, a_key_with_a_passphrase_signs);
   suite_add_tcase(suite, tests);

@@ -202,6 +202,28 @@ static int find_action(struct cli *cli, const struct action **action) {
   return FT_OK;
 }
 
+/* An option that an action does not know would be without effect. */
+static int check_options(const struct cli_options *options, const struct action *action) {
+  const struct {
+    const char *name, *action;
+    bool given;
+  } of[] = {{"--all", "list", options->all},
+            {"--repair", "verify", options->repair},
+            {"--cap", "gc", options->cap >= 0},
+            {"--output", "export", options->output != NULL},
+            {"--sign", "export", options->sign != NULL},
+            {"--passphrase-file", "export", options->passphrase_file != NULL},
+            {"--allow-empty", "export", options->allow_empty}};
+  for (size_t i = 0; i < sizeof of / sizeof *of; ++i) {
+    if (of[i].given && strcmp(action->name, of[i].action) != 0)
+      return ft_fail(FT_E_ARGUMENT, "%s is of `cache %s`; %s has no such option", of[i].name,
+                     of[i].action, action->name);
+  }
+  if (options->passphrase_file != NULL && options->sign == NULL)
+    return ft_fail(FT_E_ARGUMENT, "--passphrase-file is of a key: --sign KEYFILE is missing");
+  return FT_OK;
+}
+
 static bool is_missing(const char *path) {
   return path != NULL && access(path, F_OK) != 0 && errno == ENOENT;
 }
@@ -218,6 +240,7 @@ static int run(struct cli *cli) {
   const struct action *action = NULL;
   int status;
   FT_CHECK(find_action(cli, &action));
+  FT_CHECK(check_options(&cli->options, action));
   cli_json(cli, "action", cli_json_text(action->name));
   FT_CHECK(cli_session_open(cli, &session));
   if (action->run != show_path && cli->options.word_count == 1) tell_if_new(cli, session);
