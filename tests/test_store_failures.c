@@ -308,6 +308,20 @@ static int keep_in_memory(struct ft_store *before) {
   return status;
 }
 
+/* There is no room for both. */
+static int put_beyond_the_cap(struct ft_store *before) {
+  struct ft_store_options options = options_now();
+  struct ft_store *store = NULL;
+  (void)before;
+  options.kernel_bytes_cap = 150000;
+  int status = ft_store_open(&store, &options);
+  if (status == FT_OK) status = ft_store_kernel_put(store, &lab.kernels[1]);
+  if (status == FT_OK) status = ft_store_kernel_put(store, &kernel);
+  if (status == FT_OK) status = take(store, &kernel);
+  ft_store_close(store);
+  return status;
+}
+
 static const struct {
   int (*use)(struct ft_store *store);
   enum begin begin;
@@ -332,7 +346,8 @@ static const struct {
             {claim, FULL},
             {open_layers, FULL},
             {keep_in_memory, FULL},
-            {take_in_to_memory, EMPTY}};
+            {take_in_to_memory, EMPTY},
+            {put_beyond_the_cap, EMPTY}};
 
 enum { USES = sizeof uses / sizeof uses[0] };
 

@@ -229,6 +229,20 @@ START_TEST(the_file_never_outgrows_the_cap) {
 }
 END_TEST
 
+/* None stays where there is room for none. */
+START_TEST(a_cap_below_an_empty_file_keeps_no_kernel) {
+  struct ft_store *const store =
+      open_store_with(&fixture, (struct ft_store_options){.kernel_bytes_cap = 1});
+  struct ft_kernel kernel = make_kernel(&fixture.dice, 40000);
+  struct ft_store_stats stats;
+  assert_ok(ft_store_kernel_put(store, &kernel));
+  assert_ok(ft_store_stats(store, &stats));
+  ck_assert_int_eq(stats.kernels, 0);
+  ft_store_close(store);
+  ft_kernel_free(&kernel);
+}
+END_TEST
+
 /* A slip of whoever set a variable is told with what is allowed; the stores are none the worse. */
 START_TEST(a_value_that_is_none_is_told_and_no_fault) {
   static const char *const told[][2] = {
@@ -309,6 +323,7 @@ Suite *make_store_modes_suite(void) {
   tcase_add_test(tests, a_file_without_a_signature_is_checked_unless_one_is_asked_for);
   tcase_add_test(tests, the_cap_is_as_the_environment_says);
   tcase_add_test(tests, the_file_never_outgrows_the_cap);
+  tcase_add_test(tests, a_cap_below_an_empty_file_keeps_no_kernel);
   tcase_add_test(tests, a_value_that_is_none_is_told_and_no_fault);
   tcase_add_test(tests, layers_too_many_are_told);
   tcase_add_test(tests, a_folder_of_layers_that_cannot_be_listed_is_told);

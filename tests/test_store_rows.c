@@ -319,6 +319,38 @@ START_TEST(an_export_takes_the_place_of_a_file_alone) {
 }
 END_TEST
 
+/* Under whatever name. In its place an export would lose the trials that are no winners. */
+START_TEST(an_export_does_not_take_the_place_of_its_store) {
+  struct ft_export export = {.may_be_empty = true};
+  const struct ft_trial trial = make_trial(PROBLEM, CLASS_H200, 3, 120);
+  char link[160], elsewhere[] = P_tmpdir "/fatune-test-XXXXXX";
+  struct ft_store *store = open_store(&fixture);
+  struct ft_kernel kernel = make_kernel(&fixture.dice, 700);
+  assert_ok(ft_store_trial_put(store, &trial));
+  const int64_t trials = number_of(ft_store_tuning_path(store), "SELECT count(*) FROM trials");
+  assert_ok(ft_store_kernel_put(store, &kernel));
+  snprintf(link, sizeof link, "%s/linked.fatune", fixture.root);
+  ck_assert_int_eq(symlink(ft_store_kernels_path(store), link), 0);
+  const char *const own[] = {ft_store_tuning_path(store), ft_store_kernels_path(store), link};
+  for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
+    assert_status(ft_store_export(store, "sm_80", NULL, own[i], &export), FT_E_ARGUMENT);
+    ck_assert_ptr_nonnull(strstr(ft_detail(), "it is the cache that is exported"));
+  }
+  assert_has(&fixture, store, &kernel);
+  ck_assert_int_eq(number_of(ft_store_tuning_path(store), "SELECT count(*) FROM trials"), trials);
+  const int other = mkstemp(elsewhere); /* on another file system, it may be */
+  ck_assert_int_ge(other, 0);
+  close(other);
+  assert_ok(ft_store_export(store, "sm_80", NULL, elsewhere, &export));
+  ft_store_close(store);
+  store = open_store_with(&fixture, (struct ft_store_options){.memory_only = true});
+  assert_ok(ft_store_export(store, "sm_80", NULL, elsewhere, &export)); /* it has no files */
+  ft_store_close(store);
+  unlink(elsewhere);
+  ft_kernel_free(&kernel);
+}
+END_TEST
+
 /* A winner a bucket, device and policy. */
 START_TEST(winners_are_counted_by_race) {
   struct ft_store_stats stats;
@@ -359,6 +391,7 @@ Suite *make_store_rows_suite(void) {
   tcase_add_test(tests, a_look_up_beside_a_writer_changes_nothing);
   tcase_add_test(tests, an_export_has_what_is_in_memory_once);
   tcase_add_test(tests, an_export_takes_the_place_of_a_file_alone);
+  tcase_add_test(tests, an_export_does_not_take_the_place_of_its_store);
   suite_add_tcase(suite, tests);
   return suite;
 }
