@@ -62,7 +62,8 @@ static double step_us(const struct ft_walks *walks, const struct ft_arch *arch, 
   const double least = walks->of_bytes ? 1 / BLOCK_BYTES_PER_CLK : 0;
   const double alone = bytes * (share > least ? share : least) / cycles_per_us;
   const double dram = positive(arch->dram_gbs, 500) * 1e3 / ft_piece_cost(walks->piece);
-  const double together = bytes * busy / dram;
+  /* Tiles that read the same K and V do so at about the same time: once from DRAM. */
+  const double together = bytes * busy / (double)max_of(1, walks->alike) / dram;
   const double loads = alone > together ? alone : together;
   return products > loads ? products : loads;
 }
@@ -127,10 +128,14 @@ int64_t ft_key_parts_most(const struct ft_walks *walks, const struct ft_arch *ar
 /* Each block of a cluster has a part. All blocks of a cluster must be resident in one GPC at once,
  * which leaves some multiprocessors idle: an H200 with 132 holds 30 clusters of 4, 15 of 8 or 7 of
  * 16 blocks. */
+int64_t ft_clusters_at_once(const struct ft_walks *walks, const struct ft_arch *arch) {
+  const int64_t slots = slots_of(walks, arch);
+  return max_of(1, (walks->cluster > 2 ? slots * 10 / 11 : slots) / walks->cluster);
+}
+
 static struct ft_key_parts of_cluster(const struct ft_walks *walks, const struct ft_arch *arch) {
   const int64_t parts = walks->cluster, steps = max_of(1, walks->steps);
-  const int64_t slots = slots_of(walks, arch), usable = parts > 2 ? slots * 10 / 11 : slots;
-  const int64_t resident = max_of(1, usable / parts); /* clusters */
+  const int64_t resident = ft_clusters_at_once(walks, arch);
   const int64_t rounds = (walks->tiles + resident - 1) / resident;
   struct ft_key_parts result = {
       .most = parts, .steps = (steps + parts - 1) / parts, .merge_us = CLUSTER_US};
@@ -253,6 +258,7 @@ void ft_walks_of_request(struct ft_walks *walks, const struct ft_request *reques
   const int64_t rows = request->seqlen_q * packed;
   const int64_t of_a_head = (rows + walks->block_m - 1) / walks->block_m;
   walks->tiles = of_a_head * request->batch * (request->heads_q / packed);
+  walks->alike = of_a_head * (request->heads_q / request->heads_kv / packed);
   walks->rows = request->batch * request->heads_q * request->seqlen_q;
   walks->steps = ft_longest_walk(&visibility, packed, walks->block_m, walks->block_n);
 }

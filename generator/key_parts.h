@@ -27,6 +27,7 @@ struct ft_walks {
   int64_t tiles; /* work tiles of all batch_heads */
   int64_t steps; /* of the longest walk */
   int64_t rows;  /* query rows of all batch_heads */
+  int64_t alike; /* work tiles that read the same K and V; 0: one */
   bool mixed;    /* only the device knows how long walks are: from none to the longest */
   bool shared;   /* blocks have equal shares of all steps (generator/stream.h) */
   bool longest;  /* under a block mask, of which the longest walks alone are divided */
@@ -78,6 +79,9 @@ struct ft_key_parts ft_key_parts_of_rows(const struct ft_mask_rows *rows,
 /* So many parts of the longest walk, or as many as it has steps for; 1: none is divided. */
 struct ft_key_parts ft_key_parts_divided(const struct ft_walks *walks, const struct ft_arch *arch,
                                          int64_t parts);
+
+/* Clusters of walks->cluster blocks, which is not 0, that are resident at once. */
+int64_t ft_clusters_at_once(const struct ft_walks *walks, const struct ft_arch *arch);
 
 /* Whether so many work tiles are few enough that their walks may be divided. */
 bool ft_key_parts_pay(int64_t tiles, int64_t slots);

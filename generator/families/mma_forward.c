@@ -350,10 +350,21 @@ static double estimate(const struct ft_request *request, const struct ft_arch *a
                                                   : ft_key_parts_divided(&walks, arch, 1).us;
 }
 
+/* Where the host does not know the lengths, clusters are even work if none waits for another. */
+static bool clusters_run_at_once(const struct ft_request *request, const struct ft_arch *arch,
+                                 const struct ft_config *config) {
+  const struct ft_budget budget = ft_budget_of(request, config, arch);
+  struct ft_walks walks = {0};
+  ft_mma_forward_walks(&walks, request, config, &budget, arch);
+  ft_walks_of_request(&walks, request, packed_of(request, config));
+  return walks.tiles <= ft_clusters_at_once(&walks, arch);
+}
+
 /* Configs for few rows. Of equal estimates the earlier one is taken: first come blocks that load
  * many keys ahead, then blocks of which several share a multiprocessor. The last two have no
  * cluster: if one of them is the fastest, none of these configs is the default. */
 static const struct ft_mma_forward_knobs of_few_rows[] = {
+    {TILE(16, 128), .warps = 4, .stages = 3, .key_warps = 4, .split_keys = 8, .ctas_per_sm = 1},
     {TILE(16, 128), .warps = 8, .stages = 3, .key_warps = 8, .split_keys = 8, .ctas_per_sm = 1},
     {TILE(16, 64), .warps = 4, .stages = 4, .key_warps = 4, .split_keys = 8, .ctas_per_sm = 1},
     {TILE(16, 64), .warps = 4, .stages = 3, .key_warps = 4, .split_keys = 8, .ctas_per_sm = 1},
@@ -371,6 +382,7 @@ static const struct ft_mma_forward_knobs of_few_rows_cached[] = {
     {TILE(16, 128), .warps = 4, .stages = 3, .key_warps = 4, .split_keys = 2, .ctas_per_sm = 1},
     {TILE(16, 128), .warps = 8, .stages = 3, .key_warps = 8, .split_keys = 1, .ctas_per_sm = 1},
     {TILE(16, 64), .warps = 4, .stages = 3, .key_warps = 4, .split_keys = 1, .ctas_per_sm = 1},
+    {TILE(16, 128), .warps = 4, .stages = 3, .key_warps = 4, .split_keys = 8, .ctas_per_sm = 1},
     {TILE(16, 128), .warps = 8, .stages = 3, .key_warps = 8, .split_keys = 8, .ctas_per_sm = 1},
     {TILE(16, 128), .warps = 8, .stages = 3, .key_warps = 8, .split_keys = 4, .ctas_per_sm = 1},
     {TILE(16, 64), .warps = 4, .stages = 2, .key_warps = 4, .split_keys = 0, .ctas_per_sm = 4},
@@ -399,6 +411,8 @@ static int few_rows_of(const struct ft_mma_forward_knobs **list, const struct ft
 
 bool ft_mma_forward_of_few_rows(const struct ft_request *request, const struct ft_arch *arch,
                                 struct ft_config *config, double *us) {
+  enum { NARROW = 64 }; /* wider heads have as much to load of a step with twice the warps */
+  static const double CLEARLY = 0.95; /* less, of two estimates; the earlier loads further ahead */
   /* By mma.sync alone; of Q in e4m3, too, where wgmma's family has no default. */
   const bool cached = ft_kv_dtype(request) == FT_E4M3;
   if (request->seqlen_q == 0 || request->heads_kv == 0 || request->ragged) return false;
@@ -412,16 +426,18 @@ bool ft_mma_forward_of_few_rows(const struct ft_request *request, const struct f
     struct ft_mma_forward_knobs knobs_of = list[n];
     knobs_of.pack_gqa = even && ft_dtype_bytes(request->dtype) == 2;
     struct ft_config few = ft_config_make(&ft_mma_forward_family, &knobs_of);
-    /* No other family reads e4m3: where the rows of all heads are too many, each has its blocks. */
-    if (cached && request->seqlen_q * packed_of(request, &few) > knobs_of.block_m) {
+    /* Where the rows of all heads are too many, each head has its blocks. */
+    if (request->seqlen_q * packed_of(request, &few) > knobs_of.block_m) {
       knobs_of.pack_gqa = 0;
       few = ft_config_make(&ft_mma_forward_family, &knobs_of);
     }
     if (request->seqlen_q * packed_of(request, &few) > knobs_of.block_m) return false;
-    if (request->pages > 0 && knobs_of.split_keys > 1) continue;
     if (!ft_config_is_legal(&few, request, arch)) continue;
+    if (!cached && n == 0 && max_int(request->head_dim, request->head_dim_v) > NARROW) continue;
+    if (request->pages > 0 && knobs_of.split_keys > 1 && !clusters_run_at_once(request, arch, &few))
+      continue;
     const double estimated = estimate(request, arch, &few);
-    if (least > 0 && estimated >= least) continue;
+    if (least > 0 && estimated >= (cached ? 1 : CLEARLY) * least) continue;
     least = estimated;
     *config = few;
   }

@@ -226,12 +226,14 @@ static const struct ft_rule rules[] = {
 /* Which requests a favourite is for. */
 enum scored {
   ALL,
-  UNSCORED, /* without a score function */
-  DROPPED,  /* of these, with dropout */
-  PLAIN,    /* of these, without dropout */
-  FEW,      /* of these, whose key tiles leave most multiprocessors without work */
-  SHORT,    /* of these, whose key tiles see 512 queries at most, of all heads of a group */
-  MEDIUM,   /* of these, whose key tiles see fewer than 2048, and no mask or window hides any */
+  UNSCORED,  /* without a score function */
+  DROPPED,   /* of these, with dropout */
+  PLAIN,     /* of these, without dropout */
+  FEW,       /* of these, whose key tiles leave most multiprocessors without work */
+  FEW_SHORT, /* of these, whose key tiles see 512 queries at most, of all heads of a group */
+  ONE_ROUND, /* of these, whose key tiles of 192 take clearly fewer rounds than those of 128 */
+  SHORT,     /* of these, whose key tiles see 512 queries at most, of all heads of a group */
+  MEDIUM,    /* of these, whose key tiles see fewer than 2048, and no mask or window hides any */
   SCORED_AND_MORE /* with a score function, and with dropout or gradients of captured things: these
                      leave the fewest registers. Without a block mask */
 };
@@ -242,6 +244,10 @@ static const struct {
   enum scored requests;
   struct ft_wgmma_backward_knobs knobs;
 } favourites[] = {
+    {64,
+     FEW_SHORT,
+     {TILE(64, 64), .q_stages = 2, .do_stages = 2, .ds_stages = 2, .kv_in_regs = 1,
+      .direct_store = 1}},
     {64, FEW, {TILE(128, 64), .q_stages = 2, .do_stages = 2, .ds_stages = 2, .direct_store = 1}},
     {128, FEW, {TILE(64, 64), .q_stages = 3, .do_stages = 3, .ds_stages = 2}},
     {64,
@@ -252,6 +258,10 @@ static const struct {
      DROPPED,
      {TILE(128, 128), .q_stages = 2, .do_stages = 2, .ds_stages = 2, .direct_store = 1,
       .pacing = FT_PACING_IN_TURNS}},
+    {64,
+     ONE_ROUND,
+     {TILE(64, 192), .q_stages = 3, .do_stages = 3, .ds_stages = 2, .loads_beside_dq = 1,
+      .direct_store = 1, .pacing = FT_PACING_IN_TURNS}},
     {64,
      MEDIUM,
      {TILE(64, 128), .q_stages = 3, .do_stages = 3, .ds_stages = 3, .kv_in_regs = 1,
@@ -307,6 +317,21 @@ static bool tiles_are_few(const struct ft_request *request, const struct ft_arch
          (!ordered || walked_rows(request) >= ORDERED_ROWS * request->seqlen_k);
 }
 
+/* Tiles of 128 keys need another round for the few that are left over, and tiles of 192 do not.
+ * Where walks have different lengths, the short ones fill the last round. */
+static bool wide_tiles_save_a_round(const struct ft_request *request, const struct ft_arch *arch) {
+  enum { KEYS = 128, WIDE_KEYS = 192 };
+  static const double CLEARLY = 0.85;
+  if (request->batch == 0 || request->heads_kv == 0 || request->causal || request->window ||
+      request->mask_rows > 0 || request->ragged)
+    return false;
+  const int64_t tiles = key_tiles(request, KEYS) * request->batch;
+  const int64_t wide = key_tiles(request, WIDE_KEYS) * request->batch;
+  const int64_t rounds = (tiles + arch->sm_count - 1) / arch->sm_count;
+  const int64_t wide_rounds = (wide + arch->sm_count - 1) / arch->sm_count;
+  return (double)(wide_rounds * WIDE_KEYS) <= CLEARLY * (double)(rounds * KEYS);
+}
+
 static bool is_for(enum scored requests, const struct ft_request *request,
                    const struct ft_arch *arch) {
   enum { SHORT_WALK = 512, LONG_WALK = 2048 };
@@ -315,6 +340,10 @@ static bool is_for(enum scored requests, const struct ft_request *request,
   if (requests == DROPPED) return request->score == 0 && request->dropout;
   if (requests == PLAIN) return request->score == 0 && !request->dropout;
   if (requests == FEW) return is_for(PLAIN, request, arch) && tiles_are_few(request, arch);
+  if (requests == FEW_SHORT)
+    return is_for(FEW, request, arch) && rows > 0 && rows <= SHORT_WALK && !request->deterministic;
+  if (requests == ONE_ROUND)
+    return is_for(PLAIN, request, arch) && wide_tiles_save_a_round(request, arch);
   if (requests == SHORT)
     return is_for(PLAIN, request, arch) && !request->deterministic && rows > 0 &&
            rows <= SHORT_WALK;
@@ -352,6 +381,7 @@ static bool default_config(const struct ft_request *request, const struct ft_arc
     knobs_of.part_steps = request->mask_rows > 0 ? PART_STEPS : 0;
     const bool few = favourites[i].requests == FEW && request->deterministic;
     knobs_of.early_dq = !knobs_of.persistent && can_ask_for_sections(request) &&
+                        favourites[i].requests != FEW_SHORT &&
                         (few || early_dq_pays(request, arch, knobs_of.block_m));
     *config = ft_config_make(&ft_wgmma_backward_family, &knobs_of);
     if (ft_config_is_legal(config, request, arch)) return true;

@@ -84,6 +84,8 @@ static const struct favourite favourites[] = {
     {FT_FAVOURED(1, 128, FT_ALWAYS),
      {TILE(192, 96), .stages = 3, .q_stages = 2, .overlap_tiles = 1}},
     {FT_FAVOURED(1, 128, FT_ALWAYS), {TILE(128, 192), .stages = 2, .q_stages = 1, .pingpong = 1}},
+    {FT_FAVOURED(1, 192, FT_PLAIN_NARROW),
+     {TILE(128, 64), .stages = 3, .q_stages = 2, .overlap_tiles = 1}},
     {FT_FAVOURED(1, 192, FT_ALWAYS), {TILE(128, 128), .stages = 2, .q_stages = 1, .pingpong = 1}},
     {FT_FAVOURED(1, 256, FT_ALWAYS), {TILE(128, 96), .stages = 2, .q_stages = 1, .pingpong = 1}},
     /* Masks of 128 columns or of 64, short queries. */
@@ -135,6 +137,77 @@ static bool climb_down(const struct ft_request *request, const struct ft_arch *a
   return false;
 }
 
+/* Scores that tiles compute for a head, with those beyond its last query and its last key. */
+static double scores_of(const struct ft_request *request, int block_m, int block_n) {
+  const int64_t rows = (request->seqlen_q + block_m - 1) / block_m * block_m;
+  const int64_t columns = (request->seqlen_k + block_n - 1) / block_n * block_n;
+  return (double)rows * (double)columns;
+}
+
+static struct ft_config tight_tile(int head_dim, int block_m, int block_n, int stages) {
+  return FT_CONFIG(wgmma_forward, .block_m = block_m, .block_n = block_n, .stages = stages,
+                   .q_stages = 2, .overlap_tiles = 1, .pingpong = head_dim <= 64, .integer_max = 1,
+                   .lazy_rescale = 1, .direct_store = 1);
+}
+
+/* Of short sequences half of a tile may lie beyond the last query or key. Takes a tile that
+ * computes clearly fewer scores than *config; of equals the one with most keys. */
+static void fit_short(const struct ft_request *request, const struct ft_arch *arch,
+                      struct ft_config *config) {
+  enum { SHORT = 1024, COLUMNS = 128 };
+  static const struct {
+    int rows;
+    double share; /* of the scores, at most: in tiles of fewer rows a score takes more time */
+  } tiles[] = {{192, 0.88}, {128, 0.78}};
+  static const double SAME_ROWS = 0.95;
+  const int head_dim = max_int(request->head_dim, request->head_dim_v);
+  if (request->seqlen_q < WARPGROUP_ROWS || request->seqlen_q > SHORT || request->seqlen_k > SHORT)
+    return;
+  const int present = ft_config_block_m(config);
+  const double scores = scores_of(request, present, ft_config_block_n(config));
+  double least = 1;
+  for (int m = 0; m < FT_COUNT(tiles); ++m)
+    for (int columns = COLUMNS; columns >= 64; columns -= 16)
+      for (int stages = 3; stages >= 2; --stages) {
+        const int rows = tiles[m].rows;
+        const struct ft_config tight = tight_tile(head_dim, rows, columns, stages);
+        const double share = scores_of(request, rows, columns) / scores;
+        if (share >= least || share > (rows == present ? SAME_ROWS : tiles[m].share) ||
+            !registers_suffice(request, arch, &tight) || !ft_config_is_legal(&tight, request, arch))
+          continue;
+        least = share;
+        *config = tight;
+      }
+}
+
+/* Tiles of 128 x 128 of d128 are the fastest, and those of 192 x 64 next: where they compute fewer
+ * scores beyond the end they are taken. */
+static void fit_end(const struct ft_request *request, const struct ft_arch *arch,
+                    struct ft_config *config) {
+  enum { SQUARE = 128, ROWS = 192, COLUMNS = 64, SHORT = 512 };
+  static const double FEWER = 0.95;
+  if (request->seqlen_k <= SHORT || max_int(request->head_dim, request->head_dim_v) <= 80 ||
+      ft_config_block_m(config) != SQUARE || ft_config_block_n(config) != SQUARE ||
+      scores_of(request, ROWS, COLUMNS) > FEWER * scores_of(request, SQUARE, SQUARE))
+    return;
+  const struct ft_config other =
+      FT_CONFIG(wgmma_forward, .block_m = ROWS, .block_n = COLUMNS, .stages = 3, .q_stages = 2,
+                .integer_max = 1, .lazy_rescale = 1, .direct_store = ft_outputs_are_wide(request));
+  if (ft_config_is_legal(&other, request, arch)) *config = other;
+}
+
+/* Tiles by the lengths, where every query may see every key but for causality. */
+static void fit_lengths(const struct ft_request *request, const struct ft_arch *arch,
+                        struct ft_config *config) {
+  const bool plain = !request->dropout && request->score == 0 && request->mask_rows == 0 &&
+                     !request->ragged && request->pages == 0 && request->dtype != FT_E4M3;
+  if (!plain || max_int(request->head_dim, request->head_dim_v) > 128 || request->seqlen_q == 0 ||
+      request->seqlen_k == 0)
+    return;
+  fit_end(request, arch, config);
+  fit_short(request, arch, config);
+}
+
 /* For few rows: heads that share K and V share tiles where they can, the ring of K and V is deep,
  * and the keys may be divided up among blocks. Best first. */
 static const struct {
@@ -160,14 +233,35 @@ static struct ft_walks walks_of(const struct ft_request *request, const struct f
   return walks;
 }
 
+/* A division that was estimated to win less lost time on an H200. */
+static const double DIVIDED = 1.25;
+
+/* Of a step, whose two products and softmax wait for each other: a block of one warpgroup computed
+ * 5.5 scores a clock on an H200, of more about 8. */
+static double softmax_us(const struct ft_arch *arch, const struct ft_config *config) {
+  static const double ALONE = 5.5, MORE = 8;
+  const int block_m = ft_config_block_m(config);
+  const double scores = (double)block_m * ft_config_block_n(config);
+  const double clock = arch->clock_ghz > 0 ? arch->clock_ghz : 1.5;
+  return scores / (block_m > WARPGROUP_ROWS ? MORE : ALONE) / clock / 1e3;
+}
+
 /* Microseconds, estimated, of a config for a request with lengths, and its work tiles. */
 static double estimate(const struct ft_request *request, const struct ft_arch *arch,
                        const struct ft_config *config, int64_t *tiles) {
   int packed;
   const struct ft_walks walks = walks_of(request, arch, config, &packed);
   *tiles = walks.tiles;
-  return ft_wgmma_forward_knobs(config)->split_keys ? ft_key_parts_of(&walks, arch).us
-                                                    : ft_key_parts_divided(&walks, arch, 1).us;
+  const struct ft_wgmma_forward_knobs *const knobs_of = ft_wgmma_forward_knobs(config);
+  const struct ft_key_parts parts =
+      knobs_of->split_keys ? ft_key_parts_of(&walks, arch) : ft_key_parts_divided(&walks, arch, 1);
+  const int64_t slots = max_int(1, arch->sm_count);
+  const int64_t rounds = walks.shared ? 1 : (walks.tiles * parts.most + slots - 1) / slots;
+  const double softmax = softmax_us(arch, config) * (double)(rounds * parts.steps) + parts.merge_us;
+  const double us = parts.us > softmax ? parts.us : softmax;
+  return parts.most > 1 && knobs_of->split_keys == 1 && request->seqlen_q >= WARPGROUP_ROWS
+             ? DIVIDED * us
+             : us;
 }
 
 /* Tries the configs for few rows where *config is not set (has_one: it is), where its tiles leave
@@ -249,6 +343,7 @@ bool ft_wgmma_forward_default(const struct ft_request *request, const struct ft_
   const bool by_mma =
       request->dtype != FT_E4M3 && ft_mma_forward_of_few_rows(request, arch, &few, &us);
   const bool has_one = take_favourite(request, arch, config) || climb_down(request, arch, config);
+  if (has_one) fit_lengths(request, arch, config);
   if (!take_of_few_rows(request, arch, has_one, config)) return false;
   if (by_mma && us < CLEARLY * estimate(request, arch, config, &tiles)) return false;
   divide_longest(request, arch, config);
