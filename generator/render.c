@@ -179,7 +179,7 @@ static void push_forms(lua_State *state, const struct ft_render *job) {
       {"fragments", e4m3 ? "_e4m3" : wide},
       {"staging", kv_e4m3 ? "_e4m3" : wide},
       {"kv_fragments", of_kv},
-      {"kv_scale", kv_e4m3 ? "" : "_none"},
+      {"kv_scale", kv_e4m3 ? of_e4m3 : "_none"},
       {"numbers_of_lane", wide},
       {"outputs", *stores_wide ? "_fp32" : wide},
       {"rows_of_o", stores_wide}, /* by mma, likewise below */

@@ -88,34 +88,17 @@ const struct ft_rule *ft_rules_broken(const struct ft_request *request, const st
   return broken;
 }
 
-/* Descales of blocks of rows, which wgmma alone has, as it has tiles of 64 rows alone. */
-static int serves_descales(const struct ft_request *request, const struct ft_arch *arch) {
-  enum { ROWS = 64 };
-  if (request->descale_rows == 0) return FT_OK;
-  if (arch->sm != 90)
-    return ft_fail(FT_E_UNSUPPORTED,
-                   "descales of blocks of rows need sm_90, and %s is sm_%d; descales of whole "
-                   "heads are possible",
-                   arch->name, arch->sm);
-  if (request->mask_rows % ROWS == 0) return FT_OK;
-  return ft_fail(FT_E_UNSUPPORTED,
-                 "e4m3 with descales of blocks of rows has no mask blocks of %dx%d; allowed: rows "
-                 "in multiples of %d",
-                 request->mask_rows, request->mask_cols, ROWS);
-}
-
 /* What no family has of e4m3. */
 static int serves_e4m3(const struct ft_request *request, const struct ft_arch *arch) {
   enum { COLUMNS = 32 }; /* of a product's depth */
   if (arch->sm < 89)
     return ft_fail(FT_E_UNSUPPORTED, "e4m3 needs sm_89 or later, and %s is sm_%d; %s is possible",
                    arch->name, arch->sm, arch->sm < 80 ? "fp16" : "bf16");
-  if (request->mask_cols % COLUMNS != 0)
-    return ft_fail(FT_E_UNSUPPORTED,
-                   "e4m3 has no mask blocks of %dx%d; allowed: columns in multiples of %d; bf16 is "
-                   "possible",
-                   request->mask_rows, request->mask_cols, COLUMNS);
-  return serves_descales(request, arch);
+  if (request->mask_cols % COLUMNS == 0) return FT_OK;
+  return ft_fail(
+      FT_E_UNSUPPORTED,
+      "e4m3 has no mask blocks of %dx%d; allowed: columns in multiples of %d; bf16 is possible",
+      request->mask_rows, request->mask_cols, COLUMNS);
 }
 
 static int serves_kv(const struct ft_request *request, const struct ft_arch *arch) {

@@ -19,6 +19,7 @@
 #define OVERLAP CONFIG(128, 64, 3, 2, "overlap_tiles=1 pingpong=1 lazy_rescale=1")
 #define WIDE    CONFIG(128, 192, 2, 1, "pingpong=1 lazy_rescale=1")
 #define SPLIT   CONFIG(64, 64, 2, 1, "split_keys=1")
+#define MMA     "mma_forward block_m=64 block_n=64 warps=4 stages=2 ctas_per_sm=1"
 
 /* Options of a problem whose V has descales, which some have not. */
 static struct ft_problem_options with_descales(const char *request) {
@@ -127,7 +128,8 @@ static int run_plan(void *plan, const fatune_arguments *arguments) {
 static const struct {
   const char *config;
   int block;
-} far_apart[] = {{TURNS, 0}, {TURNS, 2}, {OVERLAP, 0}, {OVERLAP, 2}, {WIDE, 0}, {WIDE, 2}};
+} far_apart[] = {{TURNS, 0}, {TURNS, 2}, {OVERLAP, 0}, {OVERLAP, 2},
+                 {WIDE, 0},  {WIDE, 2},  {MMA, 0},     {MMA, 2}};
 
 START_TEST(descales_far_apart_are_right) {
   enum { ALL_ROWS = 1 << 20 };
@@ -229,11 +231,11 @@ static const struct emulator_bug bugs[] = {
      .other = "scales.first_v = 1.f;"},
     {.name = "P without V's descale",
      .file = SCALE,
-     .piece = "scales.bias[i] = lg2(of_v * rcp(scales.first_v));",
+     .piece = "scales.bias[i] = log2_of_d(of_v, scales.first_v);",
      .other = "scales.bias[i] = 0.f;"},
     {.name = "a normaliser with V's descale",
      .file = SCALE,
-     .piece = "scales.weight[i] = scales.first_v * rcp(of_v);",
+     .piece = "scales.weight[i] = one_over_d(of_v, scales.first_v);",
      .other = "scales.weight[i] = 1.f;"},
     {.name = "the normaliser of one row alone with V's descale",
      .file = EXPONENTS,

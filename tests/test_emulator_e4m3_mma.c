@@ -16,6 +16,7 @@
   "mma_forward block_m=" #m " block_n=" #n " warps=" #w " stages=" #s " ctas_per_sm=1 " more
 #define FEW(n, w, s, more) TILE(16, n, w, s, "key_warps=" #w " " more)
 
+/* Some with descales of blocks of rows, which the last ones are about. */
 static const struct {
   const char *gpu, *request, *config;
 } runs[] = {
@@ -43,6 +44,15 @@ static const struct {
     {"rtx4090", "e4m3 d64 hq4 hkv2 b3 nq50 nk200 causal pages=16", NULL},
     {"h200", "e4m3 d128 hq2 b3 nq3 nk200 pages=2", NULL},
     {"rtx5090", "e4m3 o=fp16 d48 hq2 b4 nq150 nk300 causal ragged pages=128", NULL},
+    {"rtx4090", "e4m3 d128 hq4 hkv2 b2 nq200 nk300 causal descales=128", TILE(128, 32, 4, 2, "")},
+    {"h200", "e4m3 d64 hq2 nq130 nk333 descales=64", TILE(64, 64, 4, 2, "overlap_qk=1")},
+    {"rtx4090", "e4m3 d96 hq2 nq150 nk300 window@100,30 sinks descales=128",
+     TILE(64, 128, 4, 1, "")},
+    {"rtx5090", "e4m3 d256 hq2 b2 nq70 nk200 causal=top-left descales=64", NULL},
+    {"rtx4090", "e4m3 d64 hq2 nq3 nk700 descales=64", FEW(128, 4, 3, "split_keys=1")},
+    {"b200", "e4m3 d64 hq2 nq192 nk256 causal mask=64x64@0.5 descales=64", NULL},
+    {"rtx4090", "e4m3 d64 nq100 nk700 descales=128", TILE(64, 64, 4, 2, "two_level=1")},
+    {"rtx5090", "e4m3 d128 hq2 nq70 nk500", TILE(64, 32, 4, 3, "two_level=1")},
 };
 
 START_TEST(every_row_is_right) {
@@ -64,7 +74,8 @@ START_TEST(random_configs_are_right) {
   static const char *const cases[][2] = {{"rtx4090", "e4m3 d128 nq150 nk200 causal"},
                                          {"rtx5090", "e4m3 d96 hq4 hkv2 nq100 nk200"},
                                          {"h200", "e4m3 d64 nq100 nk300"},
-                                         {"rtx4090", "e4m3 d64 hq4 nq8 nk400"}};
+                                         {"rtx4090", "e4m3 d64 hq4 nq8 nk400"},
+                                         {"rtx4090", "e4m3 d64 nq150 nk300 descales=64"}};
   fatune_session *const session = emulator_open(cases[_i][0], NULL);
   const struct ft_problem_options options =
       emulator_options(cases[_i][1], FT_LAYOUT_PADDED, emulator_seed());
@@ -86,6 +97,8 @@ static const struct {
     {"e4m3 o=fp16 d128 hq4 nq150 nk200 causal", "alibi", TILE(128, 32, 4, 2, "overlap_qk=1")},
     {"e4m3 d64 hq2 b2 nq100 nk100", "documents", TILE(64, 32, 4, 1, "")},
     {"e4m3 d64 hq2 nq2 nk500", "relative", FEW(128, 4, 2, "split_keys=1")},
+    {"e4m3 d64 hq2 hkv1 b2 nq150 nk300 descales=64", "softcap", TILE(64, 64, 4, 2, "")},
+    {"e4m3 d64 hq2 b2 nq100 nk200 descales=128", "documents", TILE(64, 32, 4, 1, "")},
 };
 
 static void run_scored(struct emulator_run *run, const char *templates, size_t number) {
@@ -224,8 +237,66 @@ START_TEST(bugs_are_seen) {
 }
 END_TEST
 
+/* Of descales of blocks of rows. */
+#define BLOCKS "parts/kv_scale_blocks.cu.in"
+
+static const struct emulator_bug bugs_of_blocks[] = {
+    {.name = "Q's descale of the first block",
+     .file = BLOCKS,
+     .piece = "min(first_row, params.sequence.nq - 1) / DESCALE_ROWS",
+     .other = "0"},
+    {.name = "Q's descale behind the last block",
+     .file = BLOCKS,
+     .piece = "min(first_row, params.sequence.nq - 1) / DESCALE_ROWS",
+     .other = "first_row / DESCALE_ROWS",
+     .words = "the descales of Q"},
+    {.name = "descales of the first keys",
+     .file = BLOCKS,
+     .piece = "min(key, params.sequence.nk - 1) / DESCALE_ROWS",
+     .other = "0"},
+    {.name = "O in units of no block",
+     .file = BLOCKS,
+     .piece = "{ return scale.first_v; }",
+     .other = "{ return 1.f; }"},
+    {.name = "scores without K's descale",
+     .file = BLOCKS,
+     .piece = "scale.of_k = above_0(descale_of(scale.k, block));",
+     .other = "scale.of_k = 1.f;"},
+    {.name = "P without V's descale",
+     .file = BLOCKS,
+     .piece = "scale.bias = log2_of_d(of_v, scale.first_v);",
+     .other = "scale.bias = 0.f;"},
+    {.name = "a normaliser with V's descale",
+     .file = BLOCKS,
+     .piece = "{ return scale.weight; }",
+     .other = "{ return 1.f; }"},
+    {.name = "descales of the step before",
+     .file = "parts/mma_loop_staged.cu.in",
+     .piece = "      begin_step(rows.values, params, key);\n",
+     .other = ""},
+};
+
+/* With more rows in the last tile than there are queries, and a walk that ends in a block. */
+START_TEST(bugs_of_blocks_are_seen) {
+  struct ft_problem_options options = emulator_options("e4m3 d64 hq2 hkv2 nq190 nk400 descales=64",
+                                                       FT_LAYOUT_PADDED, emulator_seed());
+  fatune_session *const session = emulator_open("h200", NULL);
+  for (bool found = false; !found; options.seed += !found) { /* some problems have none */
+    struct ft_problem *problem;
+    ck_assert_msg(ft_problem_make(&problem, session, &options) == FT_OK, "%s", ft_detail());
+    const fatune_arguments *const arguments = ft_problem_arguments(problem);
+    found = arguments->descale_q.data && arguments->descale_k.data && arguments->descale_v.data;
+    ft_problem_free(problem);
+  }
+  fatune_session_close(session);
+  emulator_catch(&bugs_of_blocks[EMULATOR_CHOOSE(_i, bugs_of_blocks)], &options,
+                 TILE(128, 64, 8, 2, ""));
+}
+END_TEST
+
 START_TEST(every_bug_can_be_planted) {
   EMULATOR_EXPECT_PIECES(bugs);
+  EMULATOR_EXPECT_PIECES(bugs_of_blocks);
 }
 END_TEST
 
@@ -234,12 +305,13 @@ Suite *make_emulator_e4m3_mma_suite(void) {
   TCase *const tests = tcase_create("e4m3_mma");
   tcase_set_timeout(tests, 300);
   tcase_add_loop_test(tests, every_row_is_right, 0, EMULATOR_RUNS(runs));
-  tcase_add_loop_test(tests, random_configs_are_right, 0, 4);
+  tcase_add_loop_test(tests, random_configs_are_right, 0, 5);
   tcase_add_loop_test(tests, scores_are_right, 0, EMULATOR_RUNS(scored));
   tcase_add_test(tests, scores_without_descales_are_seen);
   tcase_add_loop_test(tests, nan_is_seen_in_o, 0, 3);
   tcase_add_test(tests, every_bug_can_be_planted);
   tcase_add_loop_test(tests, bugs_are_seen, 0, EMULATOR_RUNS(bugs));
+  tcase_add_loop_test(tests, bugs_of_blocks_are_seen, 0, EMULATOR_RUNS(bugs_of_blocks));
   suite_add_tcase(suite, tests);
   return suite;
 }

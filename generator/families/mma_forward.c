@@ -10,7 +10,7 @@ FT_DEFINE_TABLES(FT_MMA_FORWARD_KNOBS, FT_MMA_FORWARD_BUDGET);
 
 static bool serves(const struct ft_request *request, const struct ft_arch *arch) {
   enum { WITH_E4M3 = 89 };
-  return request->dtype != FT_E4M3 || (arch->sm >= WITH_E4M3 && request->descale_rows == 0);
+  return request->dtype != FT_E4M3 || arch->sm >= WITH_E4M3;
 }
 
 static enum ft_schedule schedule(const struct ft_request *request, const struct ft_config *config) {
@@ -164,6 +164,16 @@ static bool whole_depths(const struct ft_rule_case *of) {
   return of->request->dtype != FT_E4M3 || keys % depth_of(of->request) == 0;
 }
 
+static bool descale_blocks(const struct ft_rule_case *of) {
+  const int rows = of->request->descale_rows;
+  const int keys = knobs(of)->block_n / max_int(knobs(of)->key_warps, 1);
+  return rows % keys == 0 && rows % ft_mma_forward_budget(of->budget)->warp_rows == 0;
+}
+
+static bool two_level(const struct ft_rule_case *of) {
+  return !knobs(of)->two_level || of->request->dtype == FT_E4M3;
+}
+
 static bool packed_group(const struct ft_rule_case *of) {
   return !knobs(of)->pack_gqa || of->request->heads_kv == 0 ||
          of->request->heads_q / of->request->heads_kv % 2 == 0;
@@ -223,6 +233,9 @@ static const struct ft_rule rules[] = {
      "heads of 16-bit types are packed into 16 rows, which all warps of a block share"},
     {"whole-depths", FT_CANNOT_RUN, whole_depths,
      "with e4m3 P V takes a warp's keys in steps of 32, the k of its mma"},
+    {"descale-blocks", FT_CANNOT_RUN, descale_blocks,
+     "a warp's queries have one descale, and so have its keys of a step"},
+    {"two-level", FT_CANNOT_RUN, two_level, "sums of other products are fp32 already"},
     {"cluster-parts", FT_CANNOT_RUN, cluster_parts,
      "parts that a cluster puts together are 2, 4, 8 or 16, of rows that a block's warps share, "
      "from sm_90 on"},

@@ -19,6 +19,9 @@
   KNOB(key_warps, (0, 4, 8), 0, 8,                                                                 \
        "warps that share their rows, each with a part of a step's keys: all of a block; 0: none "  \
        "share")                                                                                    \
+  KNOB(                                                                                            \
+      two_level, (0), 0, 1,                                                                        \
+      "of e4m3: 1: the short sums of P V of 32 keys are added to fp32 ones; 0: those of all keys") \
   FT_PACK_GQA_KNOB(KNOB)                                                                           \
   FT_SPLIT_KEYS_KNOB(KNOB)                                                                         \
   KNOB(ctas_per_sm, (1, 2, 3, 4), 1, 32,                                                           \

@@ -2,7 +2,7 @@
 // request  forward bf16 d128 causal
 // config   mma_forward block_m=128 block_n=32 warps=8 stages=2 ctas_per_sm=1
 // budget   65536 bytes of shared memory, 256 threads, about 120 of 255 registers
-// parts    mma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_copies.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/sinks_none.cu.in, parts/copy_tile.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/pairs.cu.in, parts/staging.cu.in, parts/fragments.cu.in, parts/kv_fragments.cu.in, parts/sequence.cu.in, parts/sequence_rows.cu.in, parts/outputs.cu.in, parts/key_rows.cu.in, parts/softmax.cu.in, parts/quad.cu.in, parts/p_range.cu.in, parts/p_fragments.cu.in, parts/visibility.cu.in, parts/key_walk.cu.in, parts/key_parts_none.cu.in, parts/work_tile.cu.in, parts/schedule_lpt.cu.in, parts/score_none.cu.in, parts/kv_scale_none.cu.in, parts/dropout_none.cu.in, parts/dropout_rows_none.cu.in, parts/mma_tile.cu.in, parts/mma_rows.cu.in, parts/mma_loop_staged.cu.in, parts/rows_of_o.cu.in, parts/epilogue_mma.cu.in, parts/copy_queries.cu.in, parts/work_list_none.cu.in
+// parts    mma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mma.cu.in, parts/ptx_copies.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/sinks_none.cu.in, parts/copy_tile.cu.in, parts/chunks.cu.in, parts/store_rows.cu.in, parts/pairs.cu.in, parts/staging.cu.in, parts/fragments.cu.in, parts/kv_fragments.cu.in, parts/sequence.cu.in, parts/sequence_rows.cu.in, parts/outputs.cu.in, parts/key_rows.cu.in, parts/softmax.cu.in, parts/quad.cu.in, parts/p_range.cu.in, parts/p_fragments.cu.in, parts/visibility.cu.in, parts/key_walk.cu.in, parts/key_parts_none.cu.in, parts/work_tile.cu.in, parts/schedule_lpt.cu.in, parts/score_none.cu.in, parts/kv_scale_none.cu.in, parts/step_scale_none.cu.in, parts/dropout_none.cu.in, parts/dropout_rows_none.cu.in, parts/mma_tile.cu.in, parts/mma_rows.cu.in, parts/mma_loop_staged.cu.in, parts/rows_of_o.cu.in, parts/epilogue_mma.cu.in, parts/copy_queries.cu.in, parts/work_list_none.cu.in
 // again    fatune emit 'forward bf16 d128 nq1 causal' --gpu sm_90 --config 'mma_forward block_m=128 block_n=32 warps=8 stages=2 ctas_per_sm=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691): a block owns
@@ -714,10 +714,12 @@ template <int M> __device__ __forceinline__ void scale_max(float (&max_scaled)[M
   }
 }
 
-// S of 16 keys -> unnormalised P as the A fragments of the second product; adds to row_sum.
+// S of 16 keys -> unnormalised P as the A fragments of the second product; adds `weight` times
+// as much to row_sum.
 template <int M, int N>
 __device__ __forceinline__ void exponentiate(unsigned (&rP)[M][FRAGMENT], SoftmaxRows<M> &rows, const float (&rS)[M][N][4],
-                                             const float (&max_scaled)[M][2], int k, float scale_log2) {
+                                             const float (&max_scaled)[M][2], int k, float scale_log2,
+                                             float weight) {
   #pragma unroll
   for (int m = 0; m < M; ++m) {
     #pragma unroll
@@ -725,7 +727,7 @@ __device__ __forceinline__ void exponentiate(unsigned (&rP)[M][FRAGMENT], Softma
       const float *s = rS[m][2 * k + i / 2] + 2 * (i % 2);
       const float p0 = ex2(s[0] * scale_log2 - max_scaled[m][i % 2]);
       const float p1 = ex2(s[1] * scale_log2 - max_scaled[m][i % 2]);
-      rows.row_sum[m][i % 2] += p0 + p1;
+      rows.row_sum[m][i % 2] += weight * (p0 + p1);
       set_pair(rP[m], i, p0, p1);
     }
   }
@@ -993,12 +995,21 @@ struct ValueScale {};
 
 __device__ __forceinline__ const ForwardParams &forward_of(const ForwardParams &all) { return all; }
 
-template <class Params> __device__ __forceinline__ Params scaled(const ForwardParams &, Params &&params, int, int, int) {
+template <class Params> __device__ __forceinline__ Params scaled(const ForwardParams &, Params &&params, int, int, int, int) {
   return static_cast<Params &&>(params);
 }
 
-__device__ __forceinline__ ValueScale value_scale(const ForwardParams &, int, int) { return {}; }
+__device__ __forceinline__ ValueScale value_scale(const ForwardParams &, const ForwardParams &, int, int) {
+  return {};
+}
+
 __device__ __forceinline__ float factor_of(const ValueScale &) { return 1.f; }
+
+// Of a step nothing is its own.
+__device__ __forceinline__ void begin_step(ValueScale &, const ForwardParams &, int) {}
+template <int M, int N> __device__ __forceinline__ void scale_scores(float (&)[M][N][4], const ValueScale &) {}
+template <int M, int N> __device__ __forceinline__ void make_exponents(float (&)[M][N][4], const ValueScale &) {}
+__device__ __forceinline__ float weight_of(const ValueScale &) { return 1.f; }
 
 // ---- no dropout: what its parts say, said of nothing, costs nothing -------------------------------------------------------
 __device__ __forceinline__ float dropout_rescale(const Dropout &) { return 1.f; }
@@ -1095,14 +1106,14 @@ __device__ __forceinline__ void gemm_pv_step(float (&rO)[M_TILES][O_TILES][4],
 // unit works on these.
 __device__ __forceinline__ void softmax_gemm_pv(float (&rO)[M_TILES][O_TILES][4],
                                                 const float (&rS)[M_TILES][N_TILES][4], SoftmaxRows<M_TILES> &rows,
-                                                DropoutRows &dropout, unsigned sV, float scale_log2) {
+                                                DropoutRows &dropout, unsigned sV, float scale_log2, float weight) {
   float max_scaled[M_TILES][2];
   scale_max(max_scaled, rows, scale_log2);
   draw_before_pv(dropout);
   #pragma unroll
   for (int k = 0; k < WARP_KEYS / 16; ++k) {
     unsigned rP[M_TILES][FRAGMENT];
-    exponentiate(rP, rows, rS, max_scaled, k, scale_log2);
+    exponentiate(rP, rows, rS, max_scaled, k, scale_log2, weight);
     drop(rP, dropout, k);
     draw_beside_pv(dropout, k);
     gemm_pv_step(rO, rP, sV, k);
@@ -1121,10 +1132,16 @@ struct Rows {
   float rO[M_TILES][O_TILES][4];
 };
 
+__device__ __forceinline__ int first_row_of(const WorkTile &tile, int warp) {
+  return tile.q0 + warp / KEY_WARPS * WARP_ROWS;
+}
+
 // What becomes of S before the softmax.
 __device__ __forceinline__ void prepare_scores(float (&rS)[M_TILES][N_TILES][4], const ForwardParams &params,
                                                const Rows &rows, int key, bool sees_whole) {
+  scale_scores(rS, rows.values);
   apply_score(rS, rows.score, params, key, sees_whole, rows.lane);
+  make_exponents(rS, rows.values);
   if (!is_full(params.sequence, params.visibility, rows.first_row, rows.first_row + WARP_ROWS - 1, key, WARP_KEYS)) {
     hide_scores(rS, params.sequence, params.visibility, rows.first_row, key, rows.lane);
   }
@@ -1165,12 +1182,13 @@ __device__ __forceinline__ void walk(Rows &rows, const ForwardParams &params, co
     const int key = key_of<BLOCK_N>(keys, step) + rows.own_keys;
     if (!is_hidden(params.sequence, params.visibility, rows.first_row, rows.first_row + WARP_ROWS - 1, key, WARP_KEYS)) {
       begin_step(rows.dropout, key);
+      begin_step(rows.values, params, key);
       float rS[M_TILES][N_TILES][4];
       gemm_qk(rS, queries, rows.dropout, rows.lanes.sK + stage * K_STAGE);
       prepare_scores(rS, params, rows, key, sees_whole<BLOCK_N>(keys, step));
       update_max(rows.rO, rows.softmax, rS, params.softmax.scale_log2);
       softmax_gemm_pv(rows.rO, rS, rows.softmax, rows.dropout, rows.lanes.sV + stage * V_STAGE,
-                      params.softmax.scale_log2);
+                      params.softmax.scale_log2, weight_of(rows.values));
     }
     stage = stage + 1 == STAGES ? 0 : stage + 1;
   }
@@ -1242,17 +1260,17 @@ fatune_kernel(const __grid_constant__ ForwardParams argument) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 
   WorkTile tile = work_tile_at(all, first_work(all));
-  const auto &params = scaled(argument, at_place(all, tile.place), tile.batch, tile.head, tile.kv_head);
+  const auto &params = scaled(argument, at_place(all, tile.place), tile.batch, tile.head, tile.kv_head, first_row_of(tile, warp));
   const Sequence &sequence = params.sequence;
   if (tile.q0 >= sequence.nq) return;  // of a block mask the last row of blocks may have fewer tiles; so may a list of them
   Rows rows;
   rows.lane = lane;
-  rows.first_row = tile.q0 + warp / KEY_WARPS * WARP_ROWS;
+  rows.first_row = first_row_of(tile, warp);
   rows.own_keys = warp % KEY_WARPS * WARP_KEYS;
   rows.lanes = find_lanes(smem, warp, lane);
   rows.dropout = begin_dropout(params.dropout, sequence, tile.batch, tile.head, rows.first_row, lane);
   rows.softmax = begin_rows<M_TILES>();
-  rows.values = value_scale(argument, tile.batch, tile.kv_head);
+  rows.values = value_scale(argument, params, tile.batch, tile.kv_head);
   rows.score = begin_score<M_TILES>(params, tile.batch, tile.head, rows.first_row, lane, params.softmax.scale);
   #pragma unroll
   for (int m = 0; m < M_TILES; ++m) {

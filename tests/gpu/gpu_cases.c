@@ -126,7 +126,6 @@ void gpu_case_make_e4m3(struct gpu_case *one, int index) {
   request->head_dim_v = (request->head_dim_v + 15) / 16 * 16;
   if (request->mask_cols > 0) request->mask_cols = (request->mask_cols + 31) / 32 * 32;
   if (!request->ragged && request->pages == 0) request->descale_rows = index % 5 * 64 % 192;
-  if (request->descale_rows > 0) request->mask_rows = (request->mask_rows + 63) / 64 * 64;
   choose_configs(one);
   if (index % 2 == 1)
     (void)random_config_of(&ft_mma_forward_family, request, ~one->options.seed, &one->configs[1]);
