@@ -2,7 +2,6 @@
  * in -> out: fates, drifts, stops -> rows, winner -> Check suite. */
 #include "tests/simulated_machine.h"
 #include "tests/suites.h"
-#include "tuner/search/known_trials.h"
 
 /* ---- tests ---- */
 
@@ -370,46 +369,6 @@ START_TEST(shards_are_a_partition) {
 }
 END_TEST
 
-/* ---- rows of earlier runs ---- */
-
-static void put_row(struct setting *s, int candidate, double us, const char *driver) {
-  struct ft_trial row = s->stamp;
-  row.config = s->candidates.list[candidate].config;
-  strcpy(row.driver, driver);
-  strcpy(row.nvrtc, "13.0.0");
-  row.sample_count = 3;
-  for (int n = 0; n < 3; n++) row.samples_us[n] = us + n;
-  row.median_us = us + 1;
-  row.at = 1000 + s->machine->row_count++;
-  ck_assert_int_eq(ft_store_trial_put(s->machine->store, &row), FT_OK);
-}
-
-START_TEST(known_rows_are_of_the_same_conditions_and_pooled) {
-  struct setting *s = setting_make(FT_EFFORT_QUICK);
-  struct ft_known known;
-  struct ft_trial row;
-  give_store(s);
-  strcpy(s->stamp.driver, "580.1");
-  strcpy(s->stamp.nvrtc, "13.0.0");
-  put_row(s, 1, 10, "580.1");
-  put_row(s, 1, 20, "580.1");
-  put_row(s, 2, 10, "570.2"); /* another driver */
-  ft_known_collect(&known, s->machine->store, &s->stamp);
-  ck_assert(!ft_known_find(&known, &s->candidates.list[2].config, &row));
-  ck_assert(!ft_known_find(&known, &s->candidates.list[3].config, &row));
-  ck_assert(ft_known_find(&known, &s->candidates.list[1].config, &row));
-  ck_assert_int_eq(row.sample_count, 6); /* 10 11 12 20 21 22 */
-  ck_assert_double_eq(row.median_us, 16);
-  ft_known_free(&known);
-
-  s->stamp.templates.bytes[0] ^= 1;
-  ft_known_collect(&known, s->machine->store, &s->stamp);
-  ck_assert(!ft_known_find(&known, &s->candidates.list[1].config, &row));
-  ft_known_free(&known);
-  setting_free(s);
-}
-END_TEST
-
 /* The search is worth its time even if nothing of it can be kept. */
 START_TEST(a_full_disk_does_not_end_the_search) {
   static const int refused[] = {1, 7, ROWS};
@@ -451,7 +410,6 @@ Suite *make_tune_suite(void) {
   tcase_add_loop_test(tcase, a_full_disk_does_not_end_the_search, 0, 3);
   tcase_add_test(tcase, nothing_that_runs_is_said);
   tcase_add_test(tcase, shards_are_a_partition);
-  tcase_add_test(tcase, known_rows_are_of_the_same_conditions_and_pooled);
   suite_add_tcase(suite, tcase);
   return suite;
 }
