@@ -173,11 +173,39 @@ START_TEST(without_memory_nothing_is_left) {
 }
 END_TEST
 
+/* A candidate is judged on a problem that is small and has all that the request has. */
+START_TEST(a_small_request_has_every_feature) {
+  static const struct {
+    const char *words;
+    int64_t rows, keys, left; /* of a sequence; left of a window */
+    double density;
+  } cases[] = {{"forward bf16 d64 hq8 hkv2 nq4096", 529, 349, -1, 1},
+               {"forward bf16 d64 nq4096 mask=128x64@0.1", 529, 205, -1, 0.5},
+               {"forward bf16 d64 nq4096 mask=512x128@0.1", 1041, 397, -1, 0.5},
+               {"forward bf16 d64 nq4096 window@4000,7", 529, 349, 116, 1},
+               {"forward bf16 d64 nq4096 b8 ragged", 529, 349, -1, 1}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    ck_assert_msg(ft_request_parse(&request, cases[i].words) == FT_OK, "%s", ft_detail());
+    const struct ft_request small = ft_small_request(&request, &lab.session->device.arch);
+    const int64_t sequences = request.ragged ? small.batch : 1;
+    ck_assert_int_eq(small.seqlen_q, cases[i].rows * sequences);
+    ck_assert_int_eq(small.seqlen_k, cases[i].keys * sequences);
+    if (request.mask_rows > 0) ck_assert_double_eq(small.mask_density, cases[i].density);
+    if (request.window != FT_WINDOW_NONE) ck_assert_int_eq(small.window_left, cases[i].left);
+    if (request.window != FT_WINDOW_NONE) ck_assert_int_eq(small.window_right, 7);
+    ck_assert_int_ge(small.batch, 2);
+    ck_assert_msg(ft_request_validate(&small) == FT_OK, "%s: %s", cases[i].words, ft_detail());
+  }
+  fake_lab_close(&lab);
+}
+END_TEST
+
 Suite *make_gpu_rig_suite(void) {
   Suite *const suite = suite_create("gpu_rig");
   TCase *const tests = tcase_create("rig");
   tcase_set_timeout(tests, 120);
   tcase_add_checked_fixture(tests, set_up, tear_down);
+  tcase_add_test(tests, a_small_request_has_every_feature);
   tcase_add_loop_test(tests, candidates_are_judged_and_timed, 0, REQUESTS);
   tcase_add_loop_test(tests, a_failing_driver_leaves_nothing, 0, 2);
   tcase_add_loop_test(tests, without_memory_nothing_is_left, 0, 2);
