@@ -141,3 +141,17 @@ class Bytes(Emulated):
             fatune.attention(q, q, q, descale_rows=64)
         with self.assertRaisesRegex(TypeError, "x is torch.float8_e4m3fn"):
             fatune.quantise(q8)
+
+
+class BytesByOtherGPUs(Bytes):
+    """The same where Q, K and V in e4m3 are multiplied by mma.sync, and refused where they are not."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.session = fatune.emulate("rtx4090")
+
+    def test_gpus_without_e4m3_are_named(self):
+        q, = tensors((1, 2, 40, 32))
+        q8 = q.to(torch.float8_e4m3fn)
+        with self.assertRaisesRegex(fatune.Error, "e4m3 needs sm_89 or later, and a100-80gb is sm_80; bf16 is possible"):
+            fatune.attention(q8, q8, q8, session=fatune.Session(emulate="a100"))
