@@ -424,13 +424,14 @@ static int few_rows_of(const struct ft_mma_forward_knobs **list, const struct ft
 
 bool ft_mma_forward_of_few_rows(const struct ft_request *request, const struct ft_arch *arch,
                                 struct ft_config *config, double *us) {
-  enum { NARROW = 64 }; /* wider heads have as much to load of a step with twice the warps */
+  enum { WITH_WGMMA = 90, NARROW = 64 }; /* wider heads load as much in a step by twice the warps */
   static const double CLEARLY = 0.95; /* less, of two estimates; the earlier loads further ahead */
   /* By mma.sync alone; of Q in e4m3, too, where wgmma's family has no default. */
   const bool cached = ft_kv_dtype(request) == FT_E4M3;
   if (request->seqlen_q == 0 || request->heads_kv == 0 || request->ragged) return false;
-  if (request->pages > 0 && !cached)
-    return false; /* the host cannot estimate: it does not know the lengths */
+  const bool alone = cached || ft_dtype_is_fp32(request->dtype) || arch->sm != WITH_WGMMA;
+  if (request->pages > 0 && !alone)
+    return false; /* wgmma's blocks have equal shares of all steps, however long the walks are */
   const bool even = request->heads_q / request->heads_kv % 2 == 0;
   double least = 0;
   const struct ft_mma_forward_knobs *list;
@@ -446,7 +447,8 @@ bool ft_mma_forward_of_few_rows(const struct ft_request *request, const struct f
     }
     if (request->seqlen_q * packed_of(request, &few) > knobs_of.block_m) return false;
     if (!ft_config_is_legal(&few, request, arch)) continue;
-    if (!cached && n == 0 && max_int(request->head_dim, request->head_dim_v) > NARROW) continue;
+    if (list == of_few_rows && n == 0 && max_int(request->head_dim, request->head_dim_v) > NARROW)
+      continue;
     if (request->pages > 0 && knobs_of.split_keys > 1 && !clusters_run_at_once(request, arch, &few))
       continue;
     const double estimated = estimate(request, arch, &few);
@@ -455,7 +457,7 @@ bool ft_mma_forward_of_few_rows(const struct ft_request *request, const struct f
     *config = few;
   }
   *us = least;
-  return least > 0 && (cached || ft_mma_forward_knobs(config)->split_keys > 1);
+  return least > 0 && (alone || ft_mma_forward_knobs(config)->split_keys > 1);
 }
 
 /* Where the tiles leave blocks without work, they are divided. */

@@ -144,9 +144,9 @@ static double scores_of(const struct ft_request *request, int block_m, int block
   return (double)rows * (double)columns;
 }
 
-static struct ft_config tight_tile(int head_dim, int block_m, int block_n, int stages) {
+static struct ft_config tight_tile(bool taking_turns, int block_m, int block_n, int stages) {
   return FT_CONFIG(wgmma_forward, .block_m = block_m, .block_n = block_n, .stages = stages,
-                   .q_stages = 2, .overlap_tiles = 1, .pingpong = head_dim <= 64, .integer_max = 1,
+                   .q_stages = 2, .overlap_tiles = 1, .pingpong = taking_turns, .integer_max = 1,
                    .lazy_rescale = 1, .direct_store = 1);
 }
 
@@ -158,9 +158,10 @@ static void fit_short(const struct ft_request *request, const struct ft_arch *ar
   static const struct {
     int rows;
     double share; /* of the scores, at most: in tiles of fewer rows a score takes more time */
-  } tiles[] = {{192, 0.88}, {128, 0.78}};
+  } tiles[] = {{192, 0.88}, {128, 0.8}};
   static const double SAME_ROWS = 0.95;
-  const int head_dim = max_int(request->head_dim, request->head_dim_v);
+  const bool taking_turns =
+      request->dtype == FT_E4M3 || max_int(request->head_dim, request->head_dim_v) <= 64;
   if (request->seqlen_q < WARPGROUP_ROWS || request->seqlen_q > SHORT || request->seqlen_k > SHORT)
     return;
   const int present = ft_config_block_m(config);
@@ -170,7 +171,7 @@ static void fit_short(const struct ft_request *request, const struct ft_arch *ar
     for (int columns = COLUMNS; columns >= 64; columns -= 16)
       for (int stages = 3; stages >= 2; --stages) {
         const int rows = tiles[m].rows;
-        const struct ft_config tight = tight_tile(head_dim, rows, columns, stages);
+        const struct ft_config tight = tight_tile(taking_turns, rows, columns, stages);
         const double share = scores_of(request, rows, columns) / scores;
         if (share >= least || share > (rows == present ? SAME_ROWS : tiles[m].share) ||
             !registers_suffice(request, arch, &tight) || !ft_config_is_legal(&tight, request, arch))
@@ -186,7 +187,8 @@ static void fit_end(const struct ft_request *request, const struct ft_arch *arch
                     struct ft_config *config) {
   enum { SQUARE = 128, ROWS = 192, COLUMNS = 64, SHORT = 512 };
   static const double FEWER = 0.95;
-  if (request->seqlen_k <= SHORT || max_int(request->head_dim, request->head_dim_v) <= 80 ||
+  if (request->dtype == FT_E4M3 || request->seqlen_k <= SHORT ||
+      max_int(request->head_dim, request->head_dim_v) <= 80 ||
       ft_config_block_m(config) != SQUARE || ft_config_block_n(config) != SQUARE ||
       scores_of(request, ROWS, COLUMNS) > FEWER * scores_of(request, SQUARE, SQUARE))
     return;
@@ -200,7 +202,7 @@ static void fit_end(const struct ft_request *request, const struct ft_arch *arch
 static void fit_lengths(const struct ft_request *request, const struct ft_arch *arch,
                         struct ft_config *config) {
   const bool plain = !request->dropout && request->score == 0 && request->mask_rows == 0 &&
-                     !request->ragged && request->pages == 0 && request->dtype != FT_E4M3;
+                     !request->ragged && request->pages == 0;
   if (!plain || max_int(request->head_dim, request->head_dim_v) > 128 || request->seqlen_q == 0 ||
       request->seqlen_k == 0)
     return;
