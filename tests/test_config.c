@@ -93,7 +93,7 @@ static const char *const bad_texts[][2] = {
      "allowed: block_m, block_n, stages, q_stages, overlap_tiles, pingpong, "},
     {"mma_forward q_stages=1", "config: mma_forward has no knob 'q_stages'"},
     {"mma_forward q_stages", "allowed: block_m, block_n, warps, stages, q_in_regs, overlap_qk, "
-                             "draw_early, key_warps, pack_gqa, split_keys, ctas_per_sm"},
+                             "draw_early, key_warps, two_level, pack_gqa, split_keys, ctas_per_sm"},
     {"mma_forward block_m=128 block_n=64 warps=4 stages=2 q_in_regs=0 overlap_qk=1",
      "'ctas_per_sm' is missing"},
     {"+block_m=128", "'block_m' is given twice"},
