@@ -110,6 +110,21 @@ void matrix_make_dense(struct ft_request *request) {
   request->pages = 0;
 }
 
+void matrix_make_e4m3(struct ft_problem_options *options, int index) {
+  struct ft_request *const request = &options->request;
+  request->dtype = FT_E4M3;
+  request->dtype_o = index % 4 == 1 ? FT_O_FP16 : FT_O_DEFAULT;
+  request->score = 0;
+  options->coarse = false;
+  if (index % 3 > 0) matrix_make_dense(request);
+  request->dropout = false;
+  options->dropout = 0;
+  request->head_dim = (request->head_dim + 15) / 16 * 16;
+  request->head_dim_v = (request->head_dim_v + 15) / 16 * 16;
+  if (request->mask_cols > 0) request->mask_cols = (request->mask_cols + 31) / 32 * 32;
+  if (!request->ragged && request->pages == 0) request->descale_rows = index % 5 * 64 % 192;
+}
+
 void matrix_choose_backward(struct ft_problem_options *options, int index,
                             const struct matrix_size *size) {
   matrix_choose(options, index, size);

@@ -25,6 +25,9 @@ void matrix_choose_backward(struct ft_problem_options *options, int index,
 
 /* What is ragged becomes dense, in as many rows. */
 void matrix_make_dense(struct ft_request *request);
+/* The same in e4m3, without what that excludes and without a score; one in three as it was ragged
+ * or paged, others dense, some of them with descales of blocks of rows. */
+void matrix_make_e4m3(struct ft_problem_options *options, int index);
 
 /* Counts over many requests. */
 struct matrix_tally {

@@ -7,6 +7,7 @@
 
 #include "runtime/session.h"
 #include "tests/emulator_lab.h"
+#include "tests/matrix_cases.h"
 #include "tests/suites.h"
 #include "tuner/verify/halves.h"
 #include "tuner/verify/problem.h"
@@ -84,6 +85,35 @@ START_TEST(random_configs_are_right) {
   emulator_run(&run, session, &options, config);
   emulator_expect_right(config, &run);
   emulator_run_free(&run);
+  free(config);
+  fatune_session_close(session);
+}
+END_TEST
+
+/* Requests of the matrix in e4m3, others in each run: by the default config, or any that is legal.
+ * Of few rows the plain computation, which gives the bound, may be nearly exact by chance. */
+START_TEST(random_requests_are_right) {
+  enum { MANY = 100000, FEW_ROWS = 64 };
+  static const char *const gpus[] = {"rtx4090", "rtx5090", "b200", "h200"};
+  static const struct matrix_size size = {
+      .longest = 300, .rows = 512, .rows_seldom = 768, .tile = 1};
+  const uint64_t seed = emulator_seed();
+  const int index = (int)((seed * 8 + (uint64_t)_i) % MANY);
+  struct ft_problem_options options = {.keep_host = true, .seed = seed};
+  matrix_choose(&options, index, &size);
+  matrix_make_e4m3(&options, index);
+  struct ft_request *const request = &options.request;
+  if (request->batch * request->heads_q * request->seqlen_q < FEW_ROWS)
+    request->seqlen_q = FEW_ROWS;
+  ck_assert_msg(ft_request_validate(request) == FT_OK, "%s", ft_detail());
+  fatune_session *const session = emulator_open(gpus[_i % 4], NULL);
+  char *const config = _i < 4 ? NULL : emulator_random_config(session, request, seed);
+  char *const text = emulator_request_text(request);
+  struct emulator_run run;
+  emulator_run(&run, session, &options, config);
+  emulator_expect_right(text, &run);
+  emulator_run_free(&run);
+  free(text);
   free(config);
   fatune_session_close(session);
 }
@@ -306,6 +336,7 @@ Suite *make_emulator_e4m3_mma_suite(void) {
   tcase_set_timeout(tests, 300);
   tcase_add_loop_test(tests, every_row_is_right, 0, EMULATOR_RUNS(runs));
   tcase_add_loop_test(tests, random_configs_are_right, 0, 5);
+  tcase_add_loop_test(tests, random_requests_are_right, 0, 8);
   tcase_add_loop_test(tests, scores_are_right, 0, EMULATOR_RUNS(scored));
   tcase_add_test(tests, scores_without_descales_are_seen);
   tcase_add_loop_test(tests, nan_is_seen_in_o, 0, 3);

@@ -115,17 +115,7 @@ void gpu_case_make_e4m3(struct gpu_case *one, int index) {
   memset(one, 0, sizeof *one);
   one->index = index;
   gpu_case_options(&one->options, index, gpu_seed(9000 + (uint64_t)index));
-  request->dtype = FT_E4M3;
-  request->dtype_o = index % 4 == 1 ? FT_O_FP16 : FT_O_DEFAULT;
-  request->score = 0;
-  one->options.coarse = false;
-  if (index % 3 > 0) matrix_make_dense(request);
-  request->dropout = false;
-  one->options.dropout = 0;
-  request->head_dim = (request->head_dim + 15) / 16 * 16;
-  request->head_dim_v = (request->head_dim_v + 15) / 16 * 16;
-  if (request->mask_cols > 0) request->mask_cols = (request->mask_cols + 31) / 32 * 32;
-  if (!request->ragged && request->pages == 0) request->descale_rows = index % 5 * 64 % 192;
+  matrix_make_e4m3(&one->options, index);
   choose_configs(one);
   if (index % 2 == 1)
     (void)random_config_of(&ft_mma_forward_family, request, ~one->options.seed, &one->configs[1]);
