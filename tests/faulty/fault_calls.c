@@ -341,12 +341,19 @@ void *__wrap_dlopen(const char *name, int flags) {
 #ifdef FATUNE_COVERAGE
 _Noreturn void __real__exit(int code);
 _Noreturn void __wrap__exit(int code);
-void __gcov_dump(void);
+void __real___gcov_dump(void);
+void __wrap___gcov_dump(void);
 
-/* What runs without memory ends so, and is counted like the rest; counting takes memory. */
-void __wrap__exit(int code) {
+/* Counting takes memory. Without it, it would end the process while it holds its own lock, and the
+ * end, which counts, too, would wait for that lock for ever. */
+void __wrap___gcov_dump(void) {
   fault.armed = false;
-  __gcov_dump();
+  __real___gcov_dump();
+}
+
+/* What runs without memory ends so, and is counted like the rest. */
+void __wrap__exit(int code) {
+  __wrap___gcov_dump();
   __real__exit(code);
 }
 #endif
