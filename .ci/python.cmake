@@ -7,7 +7,10 @@ elseif(NOT FATUNE_SANITIZE)
   add_library(python_binding MODULE python/binding.c python/node.c python/recent.c)
   target_include_directories(python_binding SYSTEM PRIVATE ${Python3_INCLUDE_DIRS})
   target_link_libraries(python_binding PRIVATE fatune_flags)
-  target_compile_options(python_binding PRIVATE -fexceptions) # what PyTorch throws passes node.c
+  # What PyTorch throws passes node.c. With -fexceptions gcov would count two branches for each call, of which one throws:
+  # a coverage build has the tables alone that unwinding needs.
+  target_compile_options(python_binding PRIVATE
+    $<IF:$<BOOL:${FATUNE_COVERAGE}>,-fasynchronous-unwind-tables,-fexceptions>)
   target_link_options(python_binding PRIVATE LINKER:--as-needed LINKER:--strip-all)
   set_target_properties(python_binding PROPERTIES PREFIX "" OUTPUT_NAME _binding SUFFIX .abi3.so
     LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR})
