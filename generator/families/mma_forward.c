@@ -1,5 +1,5 @@
 /* mma_forward.c: the forward by mma.sync.
- * in -> out: request + config + arch -> budget, broken rules, the default config. */
+ * in -> out: request + config + arch -> budget, broken rules. */
 #include "generator/families/mma_forward.h"
 
 #include <string.h>
@@ -110,7 +110,7 @@ static const struct ft_mma_forward_knobs *knobs(const struct ft_rule_case *of) {
   return ft_mma_forward_knobs(of->config);
 }
 
-static int packed_of(const struct ft_request *request, const struct ft_config *config) {
+int ft_mma_forward_packed(const struct ft_request *request, const struct ft_config *config) {
   if (request->heads_kv == 0) return 1;
   return ft_packed_heads(config, request->heads_q / request->heads_kv, request->seqlen_q);
 }
@@ -181,13 +181,13 @@ static bool packed_group(const struct ft_rule_case *of) {
 
 /* With more rows than two tiles have, each warp can have rows of its own. */
 static bool shared_rows(const struct ft_rule_case *of) {
-  const int64_t rows = of->request->seqlen_q * packed_of(of->request, of->config);
+  const int64_t rows = of->request->seqlen_q * ft_mma_forward_packed(of->request, of->config);
   return knobs(of)->key_warps == 0 || rows <= 2 * knobs(of)->block_m;
 }
 
 static bool enough_tiles(const struct ft_rule_case *of) {
   const int64_t slots = (int64_t)of->arch->sm_count * knobs(of)->ctas_per_sm;
-  const int packed = packed_of(of->request, of->config);
+  const int packed = ft_mma_forward_packed(of->request, of->config);
   return !knobs(of)->split_keys || ft_split_may_pay(of->request, packed, knobs(of)->block_m, slots);
 }
 
@@ -259,230 +259,6 @@ static const struct ft_rule rules[] = {
      "steps of 16 keys spend more on barriers and statistics than on products"},
 };
 
-/* ---- the default ---- */
-
-/* Best first. Bigger heads need more registers for O, so rows per warp shrink; the rows below a
- * GPU's limits in shared memory come later. */
-struct favourite {
-  struct ft_favoured of;
-  struct ft_mma_forward_knobs knobs;
-};
-static const struct favourite favourites[] = {
-    {FT_FAVOURED(2, 64, FT_ALWAYS), {TILE(128, 64), .warps = 4, .stages = 2, .ctas_per_sm = 2}},
-    /* sm_86, sm_89: room for a second block. */
-    {FT_FAVOURED(2, 64, FT_ALWAYS),
-     {TILE(128, 64), .warps = 4, .stages = 2, .q_in_regs = 1, .ctas_per_sm = 2}},
-    {FT_FAVOURED(2, 64, FT_ALWAYS),
-     {TILE(128, 64), .warps = 4, .stages = 1, .ctas_per_sm = 1}}, /* sm_75 */
-    {FT_FAVOURED(2, 128, FT_ALWAYS), {TILE(128, 64), .warps = 4, .stages = 2, .ctas_per_sm = 2}},
-    {FT_FAVOURED(2, 128, FT_ALWAYS), {TILE(128, 32), .warps = 4, .stages = 2, .ctas_per_sm = 2}},
-    {FT_FAVOURED(2, 128, FT_ALWAYS), {TILE(128, 32), .warps = 4, .stages = 2, .ctas_per_sm = 1}},
-    /* Masks of 64 rows, short queries. */
-    {FT_FAVOURED(2, 128, FT_ALWAYS), {TILE(64, 64), .warps = 4, .stages = 2, .ctas_per_sm = 2}},
-    {FT_FAVOURED(2, 128, FT_ALWAYS), {TILE(64, 32), .warps = 4, .stages = 2, .ctas_per_sm = 2}},
-    {FT_FAVOURED(2, 128, FT_ALWAYS), {TILE(64, 64), .warps = 4, .stages = 1, .ctas_per_sm = 1}},
-    {FT_FAVOURED(2, 256, FT_ALWAYS), {TILE(64, 64), .warps = 4, .stages = 1, .ctas_per_sm = 2}},
-    {FT_FAVOURED(2, 256, FT_ALWAYS), {TILE(128, 64), .warps = 8, .stages = 2, .ctas_per_sm = 1}},
-    {FT_FAVOURED(2, 256, FT_ALWAYS), {TILE(64, 32), .warps = 4, .stages = 2, .ctas_per_sm = 1}},
-    {FT_FAVOURED(2, 256, FT_ALWAYS), {TILE(64, 32), .warps = 4, .stages = 1, .ctas_per_sm = 1}},
-    {FT_FAVOURED(2, 256, FT_ALWAYS),
-     {TILE(64, 32), .warps = 4, .stages = 1, .ctas_per_sm = 1, .q_in_regs = 1}}, /* sm_75 */
-    /* Of fp32 and tf32, whose tiles take twice the room, and whose products, of fp32, six fragments
-     * each. The order is an H200's (bench/ledger.md). */
-    {FT_FAVOURED(4, 64, FT_OF_TF32),
-     {TILE(128, 64), .warps = 4, .stages = 2, .q_in_regs = 1, .ctas_per_sm = 2}},
-    {FT_FAVOURED(4, 128, FT_OF_TF32), {TILE(128, 32), .warps = 4, .stages = 1, .ctas_per_sm = 2}},
-    {FT_FAVOURED(4, 64, FT_VARIED), {TILE(64, 48), .warps = 4, .stages = 3, .ctas_per_sm = 2}},
-    {FT_FAVOURED(4, 64, FT_ALWAYS), {TILE(128, 32), .warps = 4, .stages = 2, .ctas_per_sm = 2}},
-    {FT_FAVOURED(4, 64, FT_ALWAYS), {TILE(64, 64), .warps = 4, .stages = 2, .ctas_per_sm = 2}},
-    {FT_FAVOURED(4, 64, FT_ALWAYS),
-     {TILE(64, 32), .warps = 4, .stages = 2, .ctas_per_sm = 2}}, /* sm_86, sm_89 */
-    {FT_FAVOURED(4, 128, FT_VARIED), {TILE(64, 32), .warps = 4, .stages = 2, .ctas_per_sm = 2}},
-    /* Dropout draws the bits of 64 keys at once, and for steps of 16 four times. */
-    {FT_FAVOURED(4, 128, FT_PLAIN), {TILE(128, 16), .warps = 4, .stages = 2, .ctas_per_sm = 2}},
-    {FT_FAVOURED(4, 128, FT_ALWAYS), {TILE(128, 32), .warps = 8, .stages = 2, .ctas_per_sm = 1}},
-    {FT_FAVOURED(4, 128, FT_ALWAYS), {TILE(64, 32), .warps = 4, .stages = 2, .ctas_per_sm = 1}},
-    {FT_FAVOURED(4, 256, FT_ALWAYS), {TILE(64, 32), .warps = 4, .stages = 1, .ctas_per_sm = 1}},
-    /* Of e4m3. Estimates for sm_89 and sm_120: the largest tiles whose registers ptxas does not
-     * spill. */
-    {FT_FAVOURED(1, 64, FT_ALWAYS),
-     {TILE(128, 64), .warps = 4, .stages = 2, .q_in_regs = 1, .ctas_per_sm = 2}},
-    {FT_FAVOURED(1, 96, FT_ALWAYS), {TILE(128, 64), .warps = 4, .stages = 2, .ctas_per_sm = 2}},
-    {FT_FAVOURED(1, 128, FT_ALWAYS), {TILE(128, 32), .warps = 4, .stages = 2, .ctas_per_sm = 2}},
-    /* Masks of 64 rows, short queries. */
-    {FT_FAVOURED(1, 128, FT_ALWAYS), {TILE(64, 64), .warps = 4, .stages = 2, .ctas_per_sm = 2}},
-    {FT_FAVOURED(1, 256, FT_ALWAYS), {TILE(128, 64), .warps = 8, .stages = 2, .ctas_per_sm = 1}},
-    {FT_FAVOURED(1, 256, FT_ALWAYS), {TILE(64, 64), .warps = 4, .stages = 1, .ctas_per_sm = 2}},
-    {FT_FAVOURED(1, 256, FT_ALWAYS), {TILE(64, 32), .warps = 4, .stages = 2, .ctas_per_sm = 1}},
-};
-
-/* Of e4m3 where it is turned into fp16, for which operands take registers. */
-static const struct favourite converted[] = {
-    {FT_FAVOURED(1, 64, FT_ALWAYS), {TILE(128, 32), .warps = 4, .stages = 2, .ctas_per_sm = 2}},
-    {FT_FAVOURED(1, 192, FT_ALWAYS), {TILE(128, 32), .warps = 8, .stages = 2, .ctas_per_sm = 1}},
-    {FT_FAVOURED(1, 256, FT_ALWAYS), {TILE(128, 64), .warps = 8, .stages = 2, .ctas_per_sm = 1}},
-    {FT_FAVOURED(1, 256, FT_ALWAYS), {TILE(64, 32), .warps = 4, .stages = 2, .ctas_per_sm = 2}},
-};
-
-static bool take_favourite(const struct ft_request *request, const struct ft_arch *arch,
-                           struct ft_config *config) {
-  const bool converts = request->dtype == FT_E4M3 && !ft_has_mma_of_e4m3(arch);
-  const struct favourite *const list = converts ? converted : favourites;
-  const int count = converts ? FT_COUNT(converted) : FT_COUNT(favourites);
-  for (int i = 0; i < count; ++i) {
-    if (!ft_favourite_counts(list[i].of, request)) continue;
-    *config = ft_config_make(&ft_mma_forward_family, &list[i].knobs);
-    if (ft_config_is_legal(config, request, arch)) return true;
-  }
-  return false;
-}
-
-/* For what is left (fine masks, short queries, small shared memory): one warp per 16 rows, which
- * always fits the registers, the largest tile first. */
-static bool climb_down(const struct ft_request *request, const struct ft_arch *arch,
-                       struct ft_config *config) {
-  static const int rows[] = {64, 32, 16}, columns[] = {64, 32, 48, 16};
-  for (int m = 0; m < FT_COUNT(rows); ++m)
-    for (int n = 0; n < FT_COUNT(columns); ++n)
-      for (int stages = arch->sm >= 80 ? 2 : 1; stages >= 1; --stages) {
-        *config = FT_CONFIG(mma_forward, .block_m = rows[m], .block_n = columns[n],
-                            .warps = rows[m] / 16, .stages = stages, .ctas_per_sm = 1);
-        if (ft_config_is_legal(config, request, arch)) return true;
-      }
-  return false;
-}
-
-/* Microseconds, estimated, of a config for a request with lengths. */
-static double estimate(const struct ft_request *request, const struct ft_arch *arch,
-                       const struct ft_config *config) {
-  const struct ft_budget budget = ft_budget_of(request, config, arch);
-  struct ft_walks walks = {0};
-  ft_mma_forward_walks(&walks, request, config, &budget, arch);
-  ft_walks_of_request(&walks, request, packed_of(request, config));
-  return ft_mma_forward_knobs(config)->split_keys ? ft_key_parts_of(&walks, arch).us
-                                                  : ft_key_parts_divided(&walks, arch, 1).us;
-}
-
-/* Where the host does not know the lengths, clusters are even work if none waits for another. */
-static bool clusters_run_at_once(const struct ft_request *request, const struct ft_arch *arch,
-                                 const struct ft_config *config) {
-  const struct ft_budget budget = ft_budget_of(request, config, arch);
-  struct ft_walks walks = {0};
-  ft_mma_forward_walks(&walks, request, config, &budget, arch);
-  ft_walks_of_request(&walks, request, packed_of(request, config));
-  return walks.tiles <= ft_clusters_at_once(&walks, arch);
-}
-
-/* Configs for few rows. Of equal estimates the earlier one is taken: first come blocks that load
- * many keys ahead, then blocks of which several share a multiprocessor. The last two have no
- * cluster: if one of them is the fastest, none of these configs is the default. */
-static const struct ft_mma_forward_knobs of_few_rows[] = {
-    {TILE(16, 128), .warps = 4, .stages = 3, .key_warps = 4, .split_keys = 8, .ctas_per_sm = 1},
-    {TILE(16, 128), .warps = 8, .stages = 3, .key_warps = 8, .split_keys = 8, .ctas_per_sm = 1},
-    {TILE(16, 64), .warps = 4, .stages = 4, .key_warps = 4, .split_keys = 8, .ctas_per_sm = 1},
-    {TILE(16, 64), .warps = 4, .stages = 3, .key_warps = 4, .split_keys = 8, .ctas_per_sm = 1},
-    {TILE(16, 64), .warps = 4, .stages = 2, .key_warps = 4, .split_keys = 8, .ctas_per_sm = 1},
-    {TILE(16, 64), .warps = 4, .stages = 3, .key_warps = 4, .split_keys = 0, .ctas_per_sm = 1},
-    {TILE(16, 64), .warps = 4, .stages = 3, .key_warps = 4, .split_keys = 1, .ctas_per_sm = 1},
-};
-
-/* The same of K and V in e4m3, of whose steps each has half the bytes. What turns them into
- * operands takes issue slots: more keys of a step, and blocks that share a multiprocessor. In the
- * order that an H200 showed for whole walks, which come first (bench/ledger.md). No other family
- * has to be beaten. */
-static const struct ft_mma_forward_knobs of_few_rows_cached[] = {
-    {TILE(16, 128), .warps = 4, .stages = 3, .key_warps = 4, .split_keys = 0, .ctas_per_sm = 1},
-    {TILE(16, 128), .warps = 4, .stages = 3, .key_warps = 4, .split_keys = 2, .ctas_per_sm = 1},
-    {TILE(16, 128), .warps = 8, .stages = 3, .key_warps = 8, .split_keys = 1, .ctas_per_sm = 1},
-    {TILE(16, 64), .warps = 4, .stages = 3, .key_warps = 4, .split_keys = 1, .ctas_per_sm = 1},
-    {TILE(16, 128), .warps = 4, .stages = 3, .key_warps = 4, .split_keys = 8, .ctas_per_sm = 1},
-    {TILE(16, 128), .warps = 8, .stages = 3, .key_warps = 8, .split_keys = 8, .ctas_per_sm = 1},
-    {TILE(16, 128), .warps = 8, .stages = 3, .key_warps = 8, .split_keys = 4, .ctas_per_sm = 1},
-    {TILE(16, 64), .warps = 4, .stages = 2, .key_warps = 4, .split_keys = 0, .ctas_per_sm = 4},
-    {TILE(16, 64), .warps = 4, .stages = 2, .key_warps = 4, .split_keys = 0, .ctas_per_sm = 1},
-    {TILE(16, 64), .warps = 4, .stages = 2, .key_warps = 4, .split_keys = 1, .ctas_per_sm = 1},
-};
-
-/* The same with Q in e4m3, too: heads are not packed, and each warp takes 32 keys. */
-static const struct ft_mma_forward_knobs of_few_rows_e4m3[] = {
-    {TILE(16, 128), .warps = 4, .stages = 3, .key_warps = 4, .split_keys = 0, .ctas_per_sm = 1},
-    {TILE(16, 128), .warps = 4, .stages = 3, .key_warps = 4, .split_keys = 1, .ctas_per_sm = 1},
-    {TILE(16, 128), .warps = 4, .stages = 2, .key_warps = 4, .split_keys = 0, .ctas_per_sm = 2},
-    {TILE(16, 128), .warps = 4, .stages = 2, .key_warps = 4, .split_keys = 1, .ctas_per_sm = 2},
-};
-
-/* Of the dtypes of Q, K and V. */
-static int few_rows_of(const struct ft_mma_forward_knobs **list, const struct ft_request *request) {
-  const bool all_e4m3 = request->dtype == FT_E4M3;
-  if (ft_kv_dtype(request) != FT_E4M3) {
-    *list = of_few_rows;
-    return FT_COUNT(of_few_rows);
-  }
-  *list = all_e4m3 ? of_few_rows_e4m3 : of_few_rows_cached;
-  return all_e4m3 ? FT_COUNT(of_few_rows_e4m3) : FT_COUNT(of_few_rows_cached);
-}
-
-bool ft_mma_forward_of_few_rows(const struct ft_request *request, const struct ft_arch *arch,
-                                struct ft_config *config, double *us) {
-  enum { WITH_WGMMA = 90, NARROW = 64 }; /* wider heads load as much in a step by twice the warps */
-  static const double CLEARLY = 0.95; /* less, of two estimates; the earlier loads further ahead */
-  /* By mma.sync alone; of Q in e4m3, too, where wgmma's family has no default. */
-  const bool cached = ft_kv_dtype(request) == FT_E4M3;
-  if (request->seqlen_q == 0 || request->heads_kv == 0 || request->ragged) return false;
-  const bool alone = cached || ft_dtype_is_fp32(request->dtype) || arch->sm != WITH_WGMMA;
-  if (request->pages > 0 && !alone)
-    return false; /* wgmma's blocks have equal shares of all steps, however long the walks are */
-  const bool even = request->heads_q / request->heads_kv % 2 == 0;
-  double least = 0;
-  const struct ft_mma_forward_knobs *list;
-  const int count = few_rows_of(&list, request);
-  for (int n = 0; n < count; ++n) {
-    struct ft_mma_forward_knobs knobs_of = list[n];
-    knobs_of.pack_gqa = even && ft_dtype_bytes(request->dtype) == 2;
-    struct ft_config few = ft_config_make(&ft_mma_forward_family, &knobs_of);
-    /* Where the rows of all heads are too many, each head has its blocks. */
-    if (request->seqlen_q * packed_of(request, &few) > knobs_of.block_m) {
-      knobs_of.pack_gqa = 0;
-      few = ft_config_make(&ft_mma_forward_family, &knobs_of);
-    }
-    if (request->seqlen_q * packed_of(request, &few) > knobs_of.block_m) return false;
-    if (!ft_config_is_legal(&few, request, arch)) continue;
-    if (list == of_few_rows && n == 0 && max_int(request->head_dim, request->head_dim_v) > NARROW)
-      continue;
-    if (request->pages > 0 && knobs_of.split_keys > 1 && !clusters_run_at_once(request, arch, &few))
-      continue;
-    const double estimated = estimate(request, arch, &few);
-    if (least > 0 && estimated >= (cached ? 1 : CLEARLY) * least) continue;
-    least = estimated;
-    *config = few;
-  }
-  *us = least;
-  return least > 0 && (alone || ft_mma_forward_knobs(config)->split_keys > 1);
-}
-
-/* Where the tiles leave blocks without work, they are divided. */
-static void divide_few(const struct ft_request *request, const struct ft_arch *arch,
-                       struct ft_config *config) {
-  struct ft_mma_forward_knobs knobs_of = *ft_mma_forward_knobs(config);
-  knobs_of.split_keys = 1;
-  const struct ft_config split = ft_config_make(&ft_mma_forward_family, &knobs_of);
-  if (request->seqlen_q == 0 || !ft_config_is_legal(&split, request, arch)) return;
-  const struct ft_budget budget = ft_budget_of(request, &split, arch);
-  struct ft_walks walks = {0};
-  ft_mma_forward_walks(&walks, request, &split, &budget, arch);
-  ft_walks_of_request(&walks, request, 1);
-  if (ft_key_parts_of(&walks, arch).most > 1) *config = split;
-}
-
-static bool default_config(const struct ft_request *request, const struct ft_arch *arch,
-                           struct ft_config *config) {
-  double us;
-  if (ft_mma_forward_of_few_rows(request, arch, config, &us)) return true;
-  if (!take_favourite(request, arch, config) && !climb_down(request, arch, config)) return false;
-  divide_few(request, arch, config);
-  return true;
-}
-
 const struct ft_family ft_mma_forward_family = {
     .name = "mma_forward",
     .pass = FT_FORWARD,
@@ -493,5 +269,5 @@ const struct ft_family ft_mma_forward_family = {
     .schedule = schedule,
     FT_FAMILY_TABLES,
     .plan = plan,
-    .default_config = default_config,
+    .default_config = ft_mma_forward_default,
 };

@@ -56,6 +56,13 @@ FT_DECLARE_FAMILY(mma_forward, FT_MMA_FORWARD_KNOBS, FT_MMA_FORWARD_BUDGET);
 bool ft_mma_forward_of_few_rows(const struct ft_request *request, const struct ft_arch *arch,
                                 struct ft_config *config, double *us);
 
+/* Best first: few rows, then what was fastest most often. false: no config is legal. */
+bool ft_mma_forward_default(const struct ft_request *request, const struct ft_arch *arch,
+                            struct ft_config *config);
+
+/* Heads whose rows share a tile; 1 where the numbers of heads are not known. */
+int ft_mma_forward_packed(const struct ft_request *request, const struct ft_config *config);
+
 /* Bytes of a row of K or V that a load asks for at once, the fewer of both. */
 int ft_mma_forward_piece(const struct ft_request *request, const struct ft_budget *budget);
 
