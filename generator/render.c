@@ -144,6 +144,11 @@ static void push_score(lua_State *state, const struct ft_known_score *score,
   set_boolean(state, "sigmoid_alone", score != NULL && score->exponent.sigmoid_alone);
   set_boolean(state, "has_tile", score != NULL && score->has_score && score->exponent.tile != 0);
   set_boolean(state, "reads_keys", score != NULL && score->exponent.reads_keys);
+  set_boolean(state, "adds_by_key",
+              score != NULL && score->has_score && score->exponent.adds_by_key);
+  set_boolean(state, "x_grows", score != NULL && score->exponent.x_grows);
+  set_boolean(state, "has_key_slope", score != NULL && score->exponent.key_slope != 0);
+  set_boolean(state, "has_key_terms", score != NULL && score->exponent.key_term != 0);
   const bool slope_varies = score != NULL && varies(score, score->slope);
   set_boolean(state, "slope_varies", slope_varies);
   /* Whether P for dS can be P times the slope: marks of what is dropped, and gradients of captured
@@ -168,6 +173,10 @@ static void push_forms(lua_State *state, const struct ft_render *job) {
   const char *const sinks = request->sinks ? "" : "_none";
   const char *const ordered = request->deterministic ? "" : "_none"; /* adds to dQ by wgmma */
   const char *const plain_exponents = request->descale_rows > 0 ? "_descaled" : "_none";
+  const bool changes = job->score != NULL && job->score->has_score;
+  const bool hides = job->score != NULL && job->score->exponent.visible_reads_keys && !packed &&
+                     request->descale_rows == 0;
+  const char *const exponents = changes ? "" : hides ? "_hiding" : plain_exponents;
   const char *const of_e4m3 = request->descale_rows > 0 ? "_blocks" : "";
   const bool e4m3 = request->dtype == FT_E4M3, kv_e4m3 = e4m3 || *of_kv;
   const bool marks = request->dropout || slope_varies || has_gradients;
@@ -205,7 +214,7 @@ static void push_forms(lua_State *state, const struct ft_render *job) {
       {"score", score},
       {"score_function", score},
       {"score_pass", score},
-      {"wgmma_exponents", job->score != NULL && job->score->has_score ? "" : plain_exponents},
+      {"wgmma_exponents", exponents},
       {"score_transposed", score},
       {"sinks", sinks},
       {"e4m3_scale", e4m3 ? of_e4m3 : "_none"},

@@ -114,15 +114,17 @@ END_TEST
 START_TEST(wgmma_budgets_suit_the_hardware) {
   seed_cases();
   const struct ft_arch arch = known_gpu("h200");
-  int legal = 0, tiles = 0;
-  for (int round = 0; legal < 100 || tiles < 10; ++round) {
+  static const int64_t kinds[] = {FT_SCORE_TILE, FT_SCORE_SIDES, FT_SCORE_KEYS};
+  int legal = 0, tiles = 0, by_keys = 0;
+  for (int round = 0; legal < 100 || tiles < 10 || by_keys < 10; ++round) {
     ck_assert_int_lt(round, 1000000);
     struct ft_request request = random_request();
     struct ft_config config;
-    if (random_int(0, 1)) request.score = (int64_t)FT_SCORE_TILE << FT_SCORE_DIGEST_BITS;
+    if (random_int(0, 2) > 0) request.score = kinds[random_int(0, 2)] << FT_SCORE_DIGEST_BITS;
     if (!random_legal_config(&request, &arch, &ft_wgmma_forward_family, &config)) continue;
     const struct ft_wgmma_forward_knobs *const k = ft_wgmma_forward_knobs(&config);
     tiles += k->score_in_smem;
+    by_keys += k->keys_in_product;
     const struct ft_budget budget = ft_budget_of(&request, &config, &arch);
     const struct ft_wgmma_forward_budget *const b = ft_wgmma_forward_budget(&budget);
     ++legal;
@@ -140,8 +142,11 @@ START_TEST(wgmma_budgets_suit_the_hardware) {
     ck_assert_int_eq(b->smem_p_offset, b->smem_v_offset + k->stages * b->v_bytes);
     ck_assert_int_eq(b->smem_v_rows_offset, b->smem_p_offset + b->p_bytes);
     ck_assert_int_eq(b->smem_score_offset, b->smem_v_rows_offset + k->stages * b->v_rows_bytes);
-    ck_assert_int_eq(budget.smem_bytes,
+    ck_assert_int_eq(b->smem_keys_offset,
                      b->smem_score_offset + k->score_in_smem * k->block_m * k->block_n * 2);
+    ck_assert_int_eq(budget.smem_bytes,
+                     b->smem_keys_offset + k->keys_in_product * k->block_n * 128);
+    ck_assert_int_eq(k->keys_in_product ? b->smem_keys_offset % 1024 : 0, 0);
     ck_assert_int_eq(b->v_rows_bytes % 1024, 0);
     ck_assert_int_ge(b->p_bytes, k->p_in_smem * 64 * b->consumers * 2 * k->block_n);
     ck_assert_int_le(b->o_bytes, b->q_bytes);

@@ -23,7 +23,8 @@
   " dq_stages=" #p
 
 /* The number of the built-in score bias_bf16, which is the only one here. */
-#define BIAS "18d408ab1c4fe"
+#define BIAS  "18d408ab1c4fe"
+#define ALIBI "366b727be7878"
 
 static const struct {
   const char *rule; /* that the search passes the config over for; "": it is tried */
@@ -110,6 +111,7 @@ static const struct {
     {"", "backward bf16 d72 dv256 nq200 nk330 mask=64x128@0.5", ROLES(1, 1, 1, 2)},
     {"", "backward bf16 d136 hq2 nq200 nk330 causal dropout deterministic", ROLES(2, 2, 1, 2)},
     {"", "bf16 d64 hq2 nq200 nk264 causal score=" BIAS, WGMMA(128, 64, 2, 1) " score_in_smem=1"},
+    {"", "bf16 d64 hq2 nq200 nk264 causal score=" ALIBI, WGMMA(128, 64, 2, 1) " keys_in_product=1"},
 };
 enum { RUNS = sizeof runs / sizeof *runs };
 
@@ -119,9 +121,10 @@ START_TEST(every_row_is_right) {
   const struct ft_problem_options options =
       emulator_options(runs[number].request, FT_LAYOUT_BHSD, emulator_seed());
   if (options.request.score != 0) {
-    int64_t known;
-    ck_assert_int_eq(fatune_score_add(&known, session, "bias_bf16", NULL), FT_OK);
-    ck_assert_int_eq(known, options.request.score);
+    int64_t bias, alibi;
+    ck_assert_int_eq(fatune_score_add(&bias, session, "bias_bf16", NULL), FT_OK);
+    ck_assert_int_eq(fatune_score_add(&alibi, session, "alibi", NULL), FT_OK);
+    ck_assert(bias == options.request.score || alibi == options.request.score);
   }
   struct ft_config config;
   ck_assert_msg(ft_config_parse(&config, runs[number].config) == FT_OK, "%s", ft_detail());

@@ -51,8 +51,12 @@ static void compare(struct ft_score *score, uint64_t *random, struct ft_score_in
   int lowered = score->score;
   ck_assert_int_eq(ft_score_lower(&score->expression, &lowered, 1), FT_OK);
   ck_assert_int_eq(ft_score_exponent(score, lowered, &of), FT_OK);
-  const int roots[] = {score->score, of.general, of.sided, of.first_x};
-  ck_assert_int_eq(ft_interpreter_open(&interpreter, score, roots, 4), FT_OK);
+  const int keyless[] = {of.keyless, of.sided_keyless};
+  const int slopes[] = {of.key_slope, of.sided_key_slope};
+  const int roots[] = {score->score, of.general, of.sided,  of.first_x, keyless[0],
+                       keyless[1],   slopes[0],  slopes[1], of.key_term};
+  ck_assert_int_eq(
+      ft_interpreter_open(&interpreter, score, roots, (int)(sizeof roots / sizeof *roots)), FT_OK);
   for (int place = 0; place < PLACES; ++place) {
     lab_place(random, inputs);
     place_exponent(random, inputs);
@@ -62,6 +66,13 @@ static void compare(struct ft_score *score, uint64_t *random, struct ft_score_in
     for (int i = 0; i <= (int)of.has_sides; ++i) {
       const double exponent = ft_interpreter_value(&interpreter, i == 0 ? of.general : of.sided);
       ck_assert_msg(is_near(expected, exponent), "form %d is %.12g, not %.12g\n%s", i, exponent,
+                    expected, text);
+      const double of_key =
+          ft_interpreter_value(&interpreter, of.key_term) +
+          ft_interpreter_value(&interpreter, slopes[i]) * inputs->symbols[FT_SYMBOL_DELTA];
+      const double sum = ft_interpreter_value(&interpreter, keyless[i]) + of_key;
+      ck_assert_msg(is_near(expected, sum) || !isfinite(of_key),
+                    "form %d is %.12g with %.12g of the key, not %.12g\n%s", i, sum, of_key,
                     expected, text);
     }
   }
@@ -90,23 +101,24 @@ END_TEST
 /* What a text is made into, by what it says. */
 static const struct {
   const char *text;
-  bool has_sides, has_sigmoid, sigmoid_alone, reads_keys;
+  bool has_sides, has_sigmoid, sigmoid_alone, reads_keys, adds_by_key;
 } forms[] = {
-    {"score = s - 0.5 * abs(i - j)", true, false, false, false},
-    {"score = s - abs(i - j) * tensor('slope', 'fp32', heads)(h)", true, false, false, false},
-    {"score = s + j - i", false, false, false, false},
-    {"score = 3 - s", false, false, false, false},
-    {"score = s + tensor('bias', 'fp32', nk)(j) - i", false, false, false, true},
-    {"score = s - abs(2 * i - 2 * j)", false, false, false, false},
-    {"score = 30 * tanh(s / 30)", false, true, true, false},
-    {"score = 2 - sigmoid(s) - abs(j)", false, true, false, false},
-    {"score = 3 * sigmoid(0.5 * s) - i", false, true, true, false},
-    {"score = 3 * sigmoid(0.5 * s + 1)", false, true, false, false},
-    {"score = tanh(s / 9) + s", false, true, false, false},
-    {"score = tanh(s) * tensor('t', 'fp32', nk)(j)", false, false, false, false},
-    {"score = tanh(s) + tanh(2 * s)", false, false, false, false},
-    {"score = where(s > 0, tanh(s), 0)", false, false, false, false},
-    {"local x = s\nfor k = 1, 200 do x = x + x end\nscore = x * 0.0", false, false, false, false},
+    {"score = s - 0.5 * abs(i - j)", true, false, false, false, true},
+    {"score = s - abs(i - j) * tensor('slope', 'fp32', heads)(h)", true, false, false, false, true},
+    {"score = s + j - i", false, false, false, false, true},
+    {"score = 3 - s", false, false, false, false, false},
+    {"score = s + tensor('bias', 'fp32', nk)(j) - i", false, false, false, true, true},
+    {"score = s - abs(2 * i - 2 * j)", false, false, false, false, false},
+    {"score = 30 * tanh(s / 30)", false, true, true, false, false},
+    {"score = 2 - sigmoid(s) - abs(j)", false, true, false, false, false},
+    {"score = 3 * sigmoid(0.5 * s) - i", false, true, true, false, false},
+    {"score = 3 * sigmoid(0.5 * s + 1)", false, true, false, false, false},
+    {"score = tanh(s / 9) + s", false, true, false, false, false},
+    {"score = tanh(s) * tensor('t', 'fp32', nk)(j)", false, false, false, false, false},
+    {"score = tanh(s) + tanh(2 * s)", false, false, false, false, false},
+    {"score = where(s > 0, tanh(s), 0)", false, false, false, false, false},
+    {"local x = s\nfor k = 1, 200 do x = x + x end\nscore = x * 0.0", false, false, false, false,
+     false},
 };
 
 START_TEST(forms_are_found) {
@@ -119,9 +131,10 @@ START_TEST(forms_are_found) {
   ck_assert_int_eq(ft_score_exponent(&score, lowered, &of), FT_OK);
   ck_assert_msg(of.has_sides == forms[_i].has_sides && of.has_sigmoid == forms[_i].has_sigmoid &&
                     of.sigmoid_alone == forms[_i].sigmoid_alone &&
-                    of.reads_keys == forms[_i].reads_keys,
-                "%s: %d %d %d %d", forms[_i].text, of.has_sides, of.has_sigmoid, of.sigmoid_alone,
-                of.reads_keys);
+                    of.reads_keys == forms[_i].reads_keys &&
+                    of.adds_by_key == forms[_i].adds_by_key,
+                "%s: %d %d %d %d %d", forms[_i].text, of.has_sides, of.has_sigmoid,
+                of.sigmoid_alone, of.reads_keys, of.adds_by_key);
   ft_score_free(&score);
 }
 END_TEST

@@ -46,7 +46,8 @@ static int panels_of(const struct ft_request *request, int columns) {
 }
 
 /* Barriers | Q stages | K stages | V stages | P | V by rows, where it is transposed | what a score
- * reads, 16 bits for each query and key. Panels are aligned by whole 1024 bytes. */
+ * reads, 16 bits for each query and key | what it adds for each key. Panels are aligned by whole
+ * 1024 bytes. */
 static void plan_panels(struct ft_budget *budget, struct ft_wgmma_forward_budget *own,
                         const struct ft_request *request, const struct ft_wgmma_forward_knobs *k) {
   enum { BARRIERS = 1024 };
@@ -65,7 +66,8 @@ static void plan_panels(struct ft_budget *budget, struct ft_wgmma_forward_budget
   own->smem_p_offset = own->smem_v_offset + k->stages * own->v_bytes;
   own->smem_v_rows_offset = own->smem_p_offset + own->p_bytes;
   own->smem_score_offset = own->smem_v_rows_offset + k->stages * own->v_rows_bytes;
-  budget->smem_bytes = own->smem_score_offset + k->score_in_smem * k->block_m * k->block_n * 2;
+  own->smem_keys_offset = own->smem_score_offset + k->score_in_smem * k->block_m * k->block_n * 2;
+  budget->smem_bytes = own->smem_keys_offset + k->keys_in_product * keys;
   own->smem_parts_offset = own->smem_k_offset;
   if (k->split_keys > 1)
     budget->smem_bytes = max_int(budget->smem_bytes,
@@ -252,6 +254,16 @@ static bool score_in_smem(const struct ft_rule_case *of) {
   return !knobs(of)->score_in_smem || ft_score_kind_of(of->request->score) == FT_SCORE_TILE;
 }
 
+/* Heads that share a tile have terms of their own. With e4m3 scores get a factor after the
+ * products.
+ */
+static bool keys_in_product(const struct ft_rule_case *of) {
+  const enum ft_score_kind kind = ft_score_kind_of(of->request->score);
+  return !knobs(of)->keys_in_product ||
+         ((kind == FT_SCORE_SIDES || kind == FT_SCORE_KEYS) && of->request->dtype != FT_E4M3 &&
+          !knobs(of)->pack_gqa && !knobs(of)->score_in_smem);
+}
+
 /* The list is of whole tiles of single heads. */
 static bool ragged(const struct ft_rule_case *of) {
   return !of->request->ragged || (!knobs(of)->pack_gqa && !knobs(of)->split_keys);
@@ -360,6 +372,9 @@ static const struct ft_rule rules[] = {
     {"score-in-smem", FT_CANNOT_RUN, score_in_smem,
      "a score that reads 16-bit floats of each query and key, side by side along the keys, may do "
      "so by way of shared memory"},
+    {"keys-in-product", FT_CANNOT_RUN, keys_in_product,
+     "a score that adds to s what is of a key, or a factor of |query - key|, may do so by the "
+     "products of 16-bit types, where tiles are of one head"},
     {"ragged", FT_CANNOT_RUN, ragged,
      "of sequences of different lengths heads are not packed, and keys are not divided up"},
     {"whole-pages", FT_CANNOT_RUN, whole_pages,

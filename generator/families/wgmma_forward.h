@@ -26,6 +26,8 @@
        "1: P goes to P V by way of shared memory; 0: it stays in registers")                       \
   KNOB(score_in_smem, (0, 1), 0, 1,                                                                \
        "1: what a score reads of each query and key comes by way of shared memory, a step ahead")  \
+  KNOB(keys_in_product, (0, 1), 0, 1,                                                              \
+       "1: what a score adds for each key is a part of Q K^T, whose depth is 16 larger")           \
   KNOB(direct_store, (0, 1), 0, 1,                                                                 \
        "1: O is stored from registers; 0: through shared memory by TMA")                           \
   KNOB(ascending_keys, (0, 1), 0, 1,                                                               \
@@ -53,6 +55,7 @@ enum { FT_WGMMA_FLOPS_PER_CLK = 4096 };
   TEMPLATE(smem_p_offset, "P tiles of the consumers, if P is in shared memory")                    \
   TEMPLATE(smem_v_rows_offset, "V by rows, a stage for each of V, if V is transposed")             \
   TEMPLATE(smem_score_offset, "what a score reads of each query and key, of a step")               \
+  TEMPLATE(smem_keys_offset, "what a score adds for each key of a step, for each consumer")        \
   TEMPLATE(smem_parts_offset, "O and LSE of a part of a cluster, where K and V were before")       \
   TEMPLATE(producer_regs, "registers of a producer thread, by setmaxnreg")                         \
   TEMPLATE(consumer_regs, "registers of a consumer thread, by setmaxnreg")                         \

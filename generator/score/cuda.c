@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "generator/score/cuda_value.h"
 #include "generator/score/lower.h"
@@ -11,7 +12,7 @@
 
 /* score, visible, slope, those of the exponent; then of each other derivative its own node and the
  * indices of its leaf. */
-enum { EXPONENT_ROOTS = 5, GENERAL_EXPONENT = 3, FIRST_ROOTS = GENERAL_EXPONENT + EXPONENT_ROOTS };
+enum { EXPONENT_ROOTS = 11, GENERAL_EXPONENT = 3, FIRST_ROOTS = GENERAL_EXPONENT + EXPONENT_ROOTS };
 enum { ROOTS_OF_ONE = 1 + FT_SCORE_DIMS };
 enum { ROOTS = FIRST_ROOTS + FT_DERIVATIVES * ROOTS_OF_ONE };
 
@@ -211,6 +212,13 @@ static void write_exponent(struct ft_cuda *cuda, const struct ft_exponent *expon
   write_root(cuda, "float", "exponent_of", place, roots[0]);
   write_root(cuda, "float", "sided_exponent_of", place, roots[1]);
   cuda->inverse = 0;
+  if (!exponent->adds_by_key) return;
+  write_root(cuda, "float", "keyless_exponent_of", place, roots[5]);
+  write_root(cuda, "float", "sided_keyless_exponent_of", place, roots[6]);
+  write_root(cuda, "float", "key_slope", place, roots[7]);
+  write_root(cuda, "float", "sided_key_slope", place, roots[8]);
+  write_root(cuda, "float", "key_term", place, roots[9]);
+  write_root(cuda, "float", "key_unit", place, roots[10]);
 }
 
 static int collect_roots(const struct ft_score *score, const struct ft_derivatives *derivatives,
@@ -220,8 +228,10 @@ static int collect_roots(const struct ft_score *score, const struct ft_derivativ
   roots[count++] = score->visible;
   roots[count++] = derivatives != NULL ? derivatives->by_s : 0;
   const struct ft_exponent of = exponent != NULL ? *exponent : (struct ft_exponent){0};
-  const int of_exponent[EXPONENT_ROOTS] = {of.general, of.sided, of.first_x, of.argument,
-                                           of.sigmoid}; /* ORDER EXPONENT */
+  const int of_exponent[EXPONENT_ROOTS] = {of.general,       of.sided,     of.first_x,
+                                           of.argument,      of.sigmoid,   of.keyless,
+                                           of.sided_keyless, of.key_slope, of.sided_key_slope,
+                                           of.key_term,      of.key_unit}; /* ORDER EXPONENT */
   for (int i = 0; i < EXPONENT_ROOTS; ++i) roots[count++] = of_exponent[i];
   for (int i = 0; derivatives != NULL && i < derivatives->count; ++i) {
     const struct ft_node *const leaf = ft_node(&score->expression, derivatives->others[i].leaf);
@@ -232,14 +242,23 @@ static int collect_roots(const struct ft_score *score, const struct ft_derivativ
   return count;
 }
 
-/* Marks the reads that the exponent with this root contains and that can be dense, and says which
- * of them there are. */
-static void mark_dense(struct ft_cuda *cuda, struct ft_exponent *exponent, int root) {
-  bool reached[FT_SCORE_NODES] = {false};
+/* Whether each node is contained in the one with this root. */
+static void find_contained(const struct ft_cuda *cuda, int root, bool reached[FT_SCORE_NODES]) {
+  memset(reached, 0, FT_SCORE_NODES * sizeof *reached);
   reached[root] = true;
   for (int n = root; n >= 0; --n) {
     const struct ft_node *const node = ft_node(&cuda->score->expression, n);
     for (int i = 0; reached[n] && i < node->operand_count; ++i) reached[node->operands[i]] = true;
+  }
+}
+
+/* Marks the reads that the exponent with this root contains and that can be dense, and says which
+ * of them there are. */
+static void mark_dense(struct ft_cuda *cuda, struct ft_exponent *exponent, int root) {
+  bool reached[FT_SCORE_NODES];
+  find_contained(cuda, root, reached);
+  for (int n = root; n >= 0; --n) {
+    const struct ft_node *const node = ft_node(&cuda->score->expression, n);
     cuda->can_be_dense[n] = reached[n] && ft_cuda_key_index(cuda, n) >= 0;
     if (!cuda->can_be_dense[n]) continue;
     const int index = node->operands[ft_cuda_key_index(cuda, n)];
@@ -247,6 +266,20 @@ static void mark_dense(struct ft_cuda *cuda, struct ft_exponent *exponent, int r
     if (ft_level_of(ft_node(&cuda->score->expression, index)) == FT_LEVEL_ELEMENT)
       exponent->reads_distances = true;
   }
+}
+
+/* Marks the reads of keys that can be dense in a mask function that is alone. */
+static void mark_dense_visible(struct ft_cuda *cuda, struct ft_exponent *exponent, int root) {
+  bool reached[FT_SCORE_NODES], of_keys = false, of_both = false;
+  find_contained(cuda, root, reached);
+  for (int n = root; n >= 0; --n) {
+    const struct ft_node *const node = ft_node(&cuda->score->expression, n);
+    if (!reached[n] || node->operation != FT_OP_READ) continue;
+    of_both |= ft_level_of(node) == FT_LEVEL_ELEMENT;
+    if (ft_level_of(node) != FT_LEVEL_COLUMN || ft_cuda_key_index(cuda, n) < 0) continue;
+    cuda->can_be_dense[n] = of_keys = true;
+  }
+  exponent->visible_reads_keys = of_keys && !of_both;
 }
 
 /* Begins a text with the argument and what is computed for each level. exponent: the one of which
@@ -262,6 +295,8 @@ static int begin(struct ft_cuda **begun, struct ft_score *score,
   cuda->nodes = score->expression.count;
   ft_cuda_find_growth(cuda);
   if (exponent != NULL) mark_dense(cuda, exponent, roots[GENERAL_EXPONENT]);
+  if (exponent != NULL && ft_node(&score->expression, roots[0])->operation == FT_OP_SYMBOL)
+    mark_dense_visible(cuda, exponent, roots[1]);
   ft_cuda_plan(cuda, roots, count);
   write_argument(cuda, derivatives);
   for (int level = FT_LEVEL_HEAD; level < FT_LEVEL_ELEMENT; ++level) {

@@ -203,17 +203,22 @@ static void add_terms(struct sum *sum, int node, int factor) {
 
 /* ---- */
 
-static int total(struct sum *sum) {
+/* with_keys: else without what is of a key. */
+static int total(struct sum *sum, bool with_keys) {
   int node = symbol(sum, FT_SYMBOL_MINUS_MAX);
   const int along = times(sum, sum->along, symbol(sum, FT_SYMBOL_DELTA));
   const int of_raw = times(sum, sum->of_raw, symbol(sum, FT_SYMBOL_RAW));
   add(sum, &node, sum->rows);
   add(sum, &node, sum->stepped);
-  if (sum->along != 0) add(sum, &node, along);
-  add(sum, &node, sum->columns);
+  if (with_keys && sum->along != 0) add(sum, &node, along);
+  if (with_keys) add(sum, &node, sum->columns);
   add(sum, &node, sum->elements);
   if (sum->of_raw != 0) add(sum, &node, of_raw);
   return node;
+}
+
+static bool adds_by_key(const struct sum *sum) {
+  return sum->of_raw != 0 && sum->elements == 0 && (sum->along != 0 || sum->columns != 0);
 }
 
 /* Each node with q . k times the scale in place of s. */
@@ -247,20 +252,29 @@ int ft_score_exponent(struct ft_score *score, int lowered_score, struct ft_expon
   struct sum general = {.expression = expression, .raw_nodes = raw_nodes};
   const int factor = number(&general, LOG2_E);
   add_terms(&general, lowered_score, factor);
-  exponent->general = total(&general);
+  exponent->general = total(&general, true);
+  exponent->keyless = total(&general, false);
+  exponent->key_slope = general.along;
+  exponent->key_term = general.columns;
+  exponent->key_unit = general.of_raw;
   exponent->has_sigmoid = general.sigmoids == 1;
   if (exponent->has_sigmoid) {
     exponent->sigmoid = general.sigmoid;
     exponent->argument = operand(&general, general.sigmoid, 0);
     exponent->sigmoid_alone = stands_alone(&general);
   }
+  exponent->adds_by_key = adds_by_key(&general);
   exponent->has_sides = general.absolute != 0;
   if (exponent->has_sides) {
     struct sum sided = {.expression = expression, .raw_nodes = raw_nodes, .sided = true};
     int sign;
     add_terms(&sided, lowered_score, factor);
-    exponent->sided = total(&sided);
+    exponent->sided = total(&sided, true);
+    exponent->sided_keyless = total(&sided, false);
+    exponent->sided_key_slope = sided.along;
+    exponent->adds_by_key = adds_by_key(&sided);
     split_position(&sided, sided.absolute, &exponent->first_x, &sign);
+    exponent->x_grows = sign > 0;
   }
   exponent->reads_keys = general.columns != 0 && general.elements == 0;
   free(raw_nodes);

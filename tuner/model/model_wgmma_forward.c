@@ -19,6 +19,7 @@
 #include "tuner/model/walk.h"
 
 enum { L2_BYTES_PER_CLK = 96 };
+enum { KEY_COLUMNS = 16 }; /* of the depth of Q K^T, with keys_in_product */
 
 /* Instructions of the softmax, per element of S unless said. */
 static const double SOFTMAX_INSTRUCTIONS = 4;     /* scale, maximum, ex2, sum, conversion */
@@ -88,7 +89,7 @@ static double element_instructions(const struct ft_request *request,
       SOFTMAX_INSTRUCTIONS + score->instructions + k->exp2_poly / 8.0 * POLYNOMIAL_INSTRUCTIONS;
   if (!k->integer_max) count += FLOAT_MAX_INSTRUCTIONS;
   if (k->p_in_smem) count += P_INSTRUCTIONS;
-  if (request->score != 0) count += EXPONENT_INSTRUCTIONS;
+  if (request->score != 0 && !k->keys_in_product) count += EXPONENT_INSTRUCTIONS;
   if (request->dropout) {
     const int n = k->block_n, keys = n % 64 == 0 ? 64 : n % 32 == 0 ? 32 : 16;
     const double draws =
@@ -112,10 +113,11 @@ static struct step step_of(const struct ft_request *request, const struct ft_wgm
   const struct ft_wgmma_forward_budget *const own = ft_wgmma_forward_budget(budget);
   const double m = k->block_m, n = k->block_n;
   const double d = own->d_pad, dv = own->dv_pad, consumers = own->consumers;
+  const double of_keys = k->keys_in_product ? KEY_COLUMNS : 0;
   struct step step = {0};
   const double bytes =
       ft_dtype_bytes(request->dtype); /* of an element; with one the rate is twice */
-  step.mma = m * n * (d + dv) * bytes / FT_WGMMA_FLOPS_PER_CLK;
+  step.mma = m * n * (d + of_keys + dv) * bytes / FT_WGMMA_FLOPS_PER_CLK;
   step.exp = m * n * (1 - k->exp2_poly / 8.0 + score->special) / FT_EXP_PER_CLK;
   const double rescale = m * dv * (k->lazy_rescale ? LATE_SHARE : 1);
   const double elements = m * n * element_instructions(request, k, score) + rescale;
@@ -291,7 +293,9 @@ static struct ft_prediction predict(const struct ft_modelled *of) {
   const struct ft_arch *const arch = of->arch;
   const struct ft_wgmma_forward_knobs *const k = ft_wgmma_forward_knobs(of->config);
   const struct ft_budget budget = ft_budget_of(request, of->config, arch);
-  const struct ft_score_cost score = ft_cost_with_visible(request, &of->score, of->score.exponent);
+  const struct ft_score_cost by_products = {0}, exponent = of->score.exponent;
+  const struct ft_score_cost score =
+      ft_cost_with_visible(request, &of->score, k->keys_in_product ? by_products : exponent);
   struct step step = step_of(request, k, &budget, &score, of->spill_bytes);
   const struct tiles tiles = tiles_of(request, arch, of->config, &budget);
   const double all = tiles.of_a_head * tiles.batch_heads, sms = fmax(1, arch->sm_count);
