@@ -21,7 +21,8 @@ int ft_row_scratch_make(struct ft_row_scratch *scratch, int64_t seqlen_k) {
   *scratch = (struct ft_row_scratch){.keys = malloc(count * sizeof(int64_t)),
                                      .exact = malloc(count * sizeof(double)),
                                      .plain = malloc(count * sizeof(float)),
-                                     .kept = malloc(count)};
+                                     .kept = malloc(count),
+                                     .place = 1};
   if (scratch->keys && scratch->exact && scratch->plain && scratch->kept) return FT_OK;
   ft_row_scratch_free(scratch);
   return ft_fail(FT_E_MEMORY, "no memory for a reference row of %lld keys", (long long)seqlen_k);
@@ -263,15 +264,15 @@ void ft_row_plain(const struct ft_host_problem *problem, struct ft_row row,
     }
     if (!scratch->kept[n]) continue;
     const float of_v = (float)value_factor(problem, row, scratch->keys[n]) / most;
-    const float rounded = round_p(problem, p * of_v);
+    const float rounded = round_p(problem, p * of_v * scratch->place);
     ft_widen(kept_as, ft_kv_row(problem, problem->v, dim, row, scratch->keys[n]), v, dim);
     ft_round_operand(problem->request.dtype, v, v, dim);
     for (int d = 0; d < dim; d++) accumulator[d] += rounded * v[d];
   }
   sum += expf(sink - max);
   for (int d = 0; d < dim; d++) {
-    o[d] =
-        (double)ft_round_to_dtype(ft_output_dtype(&problem->request), accumulator[d] / sum * most);
+    o[d] = (double)ft_round_to_dtype(ft_output_dtype(&problem->request),
+                                     accumulator[d] / sum * most / scratch->place);
   }
   *lse = (double)(max + logf(sum));
 }

@@ -32,6 +32,7 @@ struct ft_row_scratch {
   float *plain;
   unsigned char *kept; /* by dropout */
   double reach;        /* of e4m3: scale |q| |k| of the longest key, what no score exceeds */
+  float place;         /* what ft_row_plain multiplies P by before it is rounded; 1 at first */
 };
 
 /* Host copies have as many rows of each sequence as the longest one uses: whether this one is used.
