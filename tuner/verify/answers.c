@@ -11,7 +11,8 @@
  *
  * Of fp32 the floor has 2^-20 besides. A product is made of three of TF32, which take P and V to
  * within 2^-22 of themselves each. ex2.approx errs by up to 2^-22 in P, and again in the factor by
- * which parts of a row's keys are merged, each time for all elements of the row alike.
+ * which parts of a row's keys are merged, each time for all elements of the row alike. What sums of
+ * S err by grows with the scores (ft_wobble).
  *
  * Floor of LSE: 1e-5 + 2e-6 |LSE|. Tensor cores truncate where they accumulate S, each step of 16
  * by up to 2^-22 of the largest partial sum, and ex2.approx and lg2.approx err by 2 ulp. The plain
@@ -38,19 +39,19 @@
  * have all of P exact. */
 static const double E4M3_SCORES = 0x1p-8;
 
-/* Likewise, of the operands of a product of fp32 and of ex2.approx. */
-static const double OF_FP32 = 0x1p-20;
+/* Likewise, of the operands of a product of fp32 and of ex2.approx; and a unit of ft_wobble. */
+static const double OF_FP32 = 0x1p-20, WOBBLE = 0x1p-22;
 
 struct ft_answers {
   enum ft_dtype dtype; /* of O */
   bool e4m3;
-  double besides; /* relative error of O that is allowed besides */
   int row_count, dim;
   struct ft_row *rows;
-  double *o;                                        /* [row][dim] */
-  double *lse;                                      /* [row] */
-  double *largest;                                  /* [row]: max |o| */
-  double *reach;                                    /* [row]: as of the scratch */
+  double *o;       /* [row][dim] */
+  double *lse;     /* [row] */
+  double *largest; /* [row]: max |o| */
+  double *reach;   /* [row]: of e4m3, as of the scratch */
+  double *besides; /* [row]: relative error of O that is allowed besides */
   double *plain_square, *plain_element, *plain_lse; /* [row]: squared, largest, absolute error */
   double o_norm, o_allowed;                         /* relative L2 */
   double element_error; /* of the plain one, relative to the row's largest value */
@@ -64,6 +65,7 @@ void ft_answers_free(struct ft_answers *answers) {
   free(answers->lse);
   free(answers->largest);
   free(answers->reach);
+  free(answers->besides);
   free(answers->plain_square);
   free(answers->plain_element);
   free(answers->plain_lse);
@@ -76,7 +78,6 @@ static struct ft_answers *allocate(const struct ft_request *request, int row_cou
   const size_t rows = (size_t)row_count;
   answers->dtype = ft_output_dtype(request);
   answers->e4m3 = request->dtype == FT_E4M3;
-  answers->besides = answers->e4m3 ? E4M3_SCORES : answers->dtype == FT_FP32 ? OF_FP32 : 0;
   answers->row_count = row_count;
   answers->dim = request->head_dim_v;
   answers->rows = malloc(rows * sizeof *answers->rows);
@@ -84,11 +85,12 @@ static struct ft_answers *allocate(const struct ft_request *request, int row_cou
   answers->lse = calloc(rows, sizeof(double));
   answers->largest = calloc(rows, sizeof(double));
   answers->reach = calloc(rows, sizeof(double));
+  answers->besides = calloc(rows, sizeof(double));
   answers->plain_square = calloc(rows, sizeof(double));
   answers->plain_element = calloc(rows, sizeof(double));
   answers->plain_lse = calloc(rows, sizeof(double));
   if (answers->rows && answers->o && answers->lse && answers->largest && answers->reach &&
-      answers->plain_square && answers->plain_element && answers->plain_lse) {
+      answers->besides && answers->plain_square && answers->plain_element && answers->plain_lse) {
     return answers;
   }
   ft_answers_free(answers);
@@ -121,6 +123,14 @@ static void keep_plain_error(struct ft_answers *answers, int index, const double
   answers->plain_element[index] = fmax(answers->plain_element[index], element);
 }
 
+static double besides_of(const struct ft_host_problem *problem,
+                         const struct ft_row_scratch *scratch) {
+  const struct ft_request *request = &problem->request;
+  if (request->dtype == FT_E4M3) return E4M3_SCORES;
+  if (ft_output_dtype(request) != FT_FP32) return 0;
+  return OF_FP32 + WOBBLE * (ft_wobble(request, scratch->reach) - 1);
+}
+
 static void answer_row(struct work *work, struct ft_row_scratch *scratch, int index) {
   enum { PLACES = 4 };
   struct ft_answers *answers = work->answers;
@@ -136,6 +146,7 @@ static void answer_row(struct work *work, struct ft_row_scratch *scratch, int in
   }
   answers->largest[index] = largest_of(o, answers->dim);
   answers->reach[index] = answers->e4m3 ? scratch->reach : 0;
+  answers->besides[index] = besides_of(work->problem, scratch);
   answers->plain_lse[index] = count > 0 ? fabs(plain_lse - answers->lse[index]) : 0;
 }
 
@@ -156,11 +167,12 @@ static void *answer_rows(void *payload) {
 
 /* Sums in row order, so that the allowances do not depend on which thread did what. */
 static void sum_up(struct ft_answers *answers) {
-  double square = 0, plain_square = 0;
+  double square = 0, plain_square = 0, besides = 0;
   for (int index = 0; index < answers->row_count; index++) {
     const double *o = answers->o + (size_t)index * (size_t)answers->dim;
     for (int d = 0; d < answers->dim; d++) square += o[d] * o[d];
     plain_square += answers->plain_square[index];
+    besides = fmax(besides, answers->besides[index]);
     if (answers->largest[index] > 0) {
       answers->element_error =
           fmax(answers->element_error, answers->plain_element[index] / answers->largest[index]);
@@ -170,7 +182,7 @@ static void sum_up(struct ft_answers *answers) {
   /* Rounding O alone errs by about half a unit roundoff in the mean. */
   const double floor_l2 = 0.5 * ft_half_ulp(answers->dtype, 1.0);
   answers->o_norm = sqrt(square);
-  answers->o_allowed = floor_l2 + answers->besides;
+  answers->o_allowed = floor_l2 + besides;
   if (square > 0) answers->o_allowed += 2 * sqrt(plain_square / square);
 }
 
@@ -238,7 +250,7 @@ static void judge_lse(const struct ft_answers *answers, int index, double lse,
 static double o_allowed(const struct ft_answers *answers, int index) {
   const double largest = answers->largest[index];
   if (!(largest > 0)) return 0;
-  return (2 * answers->element_error + answers->besides) * largest +
+  return (2 * answers->element_error + answers->besides[index]) * largest +
          ft_half_ulp(answers->dtype, largest);
 }
 

@@ -160,15 +160,6 @@ static bool keeps(const struct ft_host_problem *problem, struct ft_row row, int6
                                             row.head, row.i, j, threshold);
 }
 
-/* By how much more than the operands' own error P of fp32 may err, where S is large: S is summed in
- * steps of 16 columns, each sum truncated by up to 2^-23 of it, and what S errs by P errs by of
- * itself. In units of 2^-22, the floor of fp32 (gradient_answers.h). */
-static double wobble(const struct ft_request *request, double score) {
-  enum { STEP = 16 };
-  if (request->dtype != FT_FP32) return 1;
-  return 1 + 0.5 * sqrt(ceil(request->head_dim / (double)STEP)) * fabs(score);
-}
-
 /* Of row and key j, where kept says whether dropout keeps them. What is hidden is all 0. */
 static struct pair pair_of(const struct ft_host_problem *problem, struct ft_scorer *scorer,
                            const struct ft_query_terms *terms, const struct operands *query,
@@ -198,7 +189,7 @@ static struct pair pair_of(const struct ft_host_problem *problem, struct ft_scor
    * less than 2^-126 may become 0. */
   const double normal = r->dtype == FT_FP16 ? 0x1p-14 : 0x1p-126 / ft_half_ulp(r->dtype, 1);
   const double exact = p * (dp * rescale - terms->delta);
-  const double p_size = fmax(p, normal) * wobble(r, score * problem->scale * scored.slope);
+  const double p_size = fmax(p, normal) * ft_wobble(r, score * problem->scale * scored.slope);
   const double size = p_size * (terms->dout_norm * key->second_norm * rescale + terms->delta_size);
   return (struct pair){.ds = exact * scored.slope,
                        .ds_size = fmax(size * fmax(fabs(scored.slope), least_slope), normal),

@@ -121,6 +121,12 @@ static float tf32_dot(const float *q, const float *k, int dim) {
   return plain;
 }
 
+double ft_wobble(const struct ft_request *request, double score) {
+  enum { STEP = 16 };
+  if (request->dtype != FT_FP32) return 1;
+  return 1 + 0.5 * sqrt(ceil(request->head_dim / (double)STEP)) * fabs(score);
+}
+
 static double length_of(const float *vector, int dim) {
   double square = 0;
   for (int d = 0; d < dim; d++) square += (double)vector[d] * (double)vector[d];
@@ -148,7 +154,7 @@ int64_t ft_row_scores(const struct ft_host_problem *problem, struct ft_row row,
   if (ft_scorer_open(&scorer, problem) != FT_OK) return 0;
   ft_scorer_enter(&scorer, row);
   int64_t count = 0;
-  double longest = 0;
+  double longest = 0, largest = 0;
   for (int64_t j = keys.begin; j < keys.end; j++) {
     if (!ft_sees(&visibility, row.i, j) || (line && !line[j / request->mask_cols])) continue;
     ft_widen(dtype, ft_kv_row(problem, problem->k, dim, row, j), k, dim);
@@ -161,6 +167,7 @@ int64_t ft_row_scores(const struct ft_host_problem *problem, struct ft_row row,
     const struct ft_scored of_exact = ft_scorer_key(&scorer, j, exact * scale);
     if (!of_exact.visible) continue;
     if (request->dtype == FT_E4M3) longest = fmax(longest, of_k * length_of(k, dim));
+    if (isfinite(exact)) largest = fmax(largest, fabs(exact * scale));
     scratch->keys[count] = j;
     scratch->exact[count] = of_exact.score;
     scratch->plain[count] = (float)of_plain.score;
@@ -170,7 +177,7 @@ int64_t ft_row_scores(const struct ft_host_problem *problem, struct ft_row row,
     count += 1;
   }
   ft_scorer_close(&scorer);
-  scratch->reach = scale_q * length_of(q, dim) * longest;
+  scratch->reach = request->dtype == FT_E4M3 ? scale_q * length_of(q, dim) * longest : largest;
   return count;
 }
 

@@ -31,7 +31,8 @@ struct ft_row_scratch {
   double *exact; /* scale * q . k */
   float *plain;
   unsigned char *kept; /* by dropout */
-  double reach;        /* of e4m3: scale |q| |k| of the longest key, what no score exceeds */
+  double reach;        /* of e4m3: scale |q| |k| of the longest key, what no score exceeds; of fp32
+                          the largest scale |q . k| */
   float place;         /* what ft_row_plain multiplies P by before it is rounded; 1 at first */
 };
 
@@ -71,6 +72,11 @@ void ft_row_exact(const struct ft_host_problem *problem, struct ft_row row,
                   const struct ft_row_scratch *scratch, int64_t count, double *o, double *lse);
 void ft_row_plain(const struct ft_host_problem *problem, struct ft_row row,
                   const struct ft_row_scratch *scratch, int64_t count, double *o, double *lse);
+
+/* By how much more than the operands' own error P of fp32 may err, where S is large: S is summed in
+ * steps of 16 columns, each sum truncated by up to 2^-23 of it, and what S errs by P errs by of
+ * itself. In units of 2^-22, by which an operand errs. 1 for other dtypes. */
+double ft_wobble(const struct ft_request *request, double score);
 
 /* What a key is to a row. HIDDEN: by its position. BLOCK: its block is off in the mask. */
 enum ft_key { FT_KEY_KEPT, FT_KEY_DROPPED, FT_KEY_HIDDEN, FT_KEY_BLOCK /* or the score */ };
