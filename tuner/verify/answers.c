@@ -5,7 +5,8 @@
  * the plain computation happens to get exactly right (one visible key: P = 1, O = V).
  *
  * Kernels of e4m3 keep P at any place of an octave, since they rescale it lazily. How much rounding
- * errs depends on the place: of a few rows by much. The plain error is the largest of four places.
+ * errs depends on the place, of a few rows by much: of these the plain error is the largest of four
+ * places.
  *
  * Floor of O: half a unit in the last place of the row's largest value, the rounding of O itself.
  *
@@ -132,14 +133,14 @@ static double besides_of(const struct ft_host_problem *problem,
 }
 
 static void answer_row(struct work *work, struct ft_row_scratch *scratch, int index) {
-  enum { PLACES = 4 };
+  enum { PLACES = 4, FEW = 64 };
   struct ft_answers *answers = work->answers;
   const struct ft_row row = answers->rows[index];
   double *o = answers->o + (size_t)index * (size_t)answers->dim;
   double plain[FT_REFERENCE_DIM], plain_lse = 0;
   const int64_t count = ft_row_scores(work->problem, row, scratch);
   ft_row_exact(work->problem, row, scratch, count, o, &answers->lse[index]);
-  for (int n = 0; n < (answers->e4m3 ? PLACES : 1); n++) {
+  for (int n = 0; n < (answers->e4m3 && answers->row_count < FEW ? PLACES : 1); n++) {
     scratch->place = exp2f(-(float)n / PLACES);
     ft_row_plain(work->problem, row, scratch, count, plain, &plain_lse);
     keep_plain_error(answers, index, plain);
