@@ -275,7 +275,7 @@ static const struct emulator_bug bugs[] = {
     {.name = "P of which most is too small",
      .file = RANGE,
      .piece = "constexpr float P_OFFSET = 6.f,",
-     .other = "constexpr float P_OFFSET = -5.f,"},
+     .other = "constexpr float P_OFFSET = -7.f,"},
     {.name = "scores twice as large",
      .file = SCALE,
      .piece = "descale_at(descales.k, batch, head / params.sequence.group)",
