@@ -50,12 +50,19 @@ def _operator(kind):
         return None
 
 
+def _compiled(run):
+    """Whether a prepared run is the compiled module's. Where tensors do not speak DLPack's C exchange API it is not."""
+    return binding() is not None and isinstance(getattr(run, "__self__", None), binding().Prepared)
+
+
 def node_of(forward, backward, tensors, lse, sizes, device):
     """A function (q, k, v) -> O, differentiable once; or None, where it cannot be. Of two prepared runs (_prepared.prepare)
     and the tensors that they first had, by name; sizes: bytes of their workspaces.
     It gives None where somebody's hooks see what is saved for the backward: checkpointing counts what a forward saves, and
     the first one, which is no node, saves less."""
-    operator = _operator("CUDA" if device.type == "cuda" else "CPU") if hasattr(forward, "__self__") and binding() else None
+    if not (_compiled(forward) and _compiled(backward)):
+        return None
+    operator = _operator("CUDA" if device.type == "cuda" else "CPU")
     if operator is None:
         return None
     import torch

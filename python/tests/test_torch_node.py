@@ -4,6 +4,7 @@ Skipped where PyTorch, a C++ compiler or the compiled module is missing."""
 import concurrent.futures
 import unittest
 import warnings
+from unittest import mock
 
 from test_torch import HAS_TORCH, Emulated, tensors
 
@@ -106,6 +107,18 @@ class Node(Emulated):
             for ours, by_node in pool.map(lambda _: self.gradients((q, k, v)), range(16)):
                 self.assertTrue(by_node)
                 self.same(ours, wanted)
+
+    def test_tensors_without_the_exchange_api(self):
+        """As before PyTorch 2.10: calls are prepared by ctypes, and no node is made of them."""
+        q, k, v = tensors((1, 2, 24, 32), (1, 2, 24, 32), (1, 2, 24, 32), grad=True)
+        wanted = self.gradients((q, k, v))[0]
+        with mock.patch.object(fatune._attention, "exchange_of", return_value=None):
+            type(self).session = fatune.emulate("a100")  # another one: the former knows how to read tensors
+            for _ in range(3):
+                made, by_node = self.gradients((q, k, v))
+                self.assertFalse(by_node)
+                self.same(made, wanted)
+        type(self).session = fatune.emulate("a100")
 
     def test_errors(self):
         q, k, v = tensors((1, 2, 24, 32), (1, 2, 24, 32), (1, 2, 24, 32), grad=True)
