@@ -17,7 +17,8 @@ awk '/^```c$/ { on = 1; next } /^```/ { if (on) exit } on' "$source/README.md" >
 # The tree may be moved: fatune.pc and the CMake files say where the rest is from where they are.
 mv "$prefix" "$scratch/moved"
 prefix=$scratch/moved library=$(dirname "$(find "$scratch/moved" -name libfatune.so)")
-flags=$(PKG_CONFIG_PATH=$library/pkgconfig pkg-config --cflags --libs fatune)
+# What the library is made of may have no pkg-config files there: it need not be installed for those who use the library.
+flags=$(PKG_CONFIG_LIBDIR=$library/pkgconfig pkg-config --cflags --libs fatune)
 # shellcheck disable=SC2086 # flags are many words
 "$compiler" -std=c11 -Wall -Wextra -Werror -fPIC -shared -Wl,--no-undefined "$scratch/example.c" \
   -o "$scratch/example.so" $flags
