@@ -6,7 +6,7 @@
 #   check-slow check with the long forms of tests       tsan      suites with threads under ThreadSanitizer
 #   coverage   lines and branches covered, by folder    fuzz      readers of what others wrote; FUZZ_SECONDS=n
 #   portable   needs only glibc, a driver and NVRTC     install   PREFIX=/usr/local
-#   wheel      for pip                                  deb       for apt
+#   wheel      for pip                                  deb, tar  for apt; an archive for where there is none
 BUILD ?= build
 JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
@@ -24,7 +24,7 @@ CONFIGURE = cmake -DCMAKE_BUILD_TYPE=$(BUILD_TYPE) -DCMAKE_INSTALL_PREFIX=$(PREF
 COMPILE = cmake --build
 SOURCES = $(shell find generator cache runtime tuner tests bench python -name '*.[ch]' | sort)
 
-.PHONY: all setup need-gpu build demo check check-slow check-gpu tsan coverage fuzz bench golden format lint sanitize portable wheel deb install clean
+.PHONY: all setup need-gpu build demo check check-slow check-gpu tsan coverage fuzz bench golden format lint sanitize portable wheel deb tar install clean
 all: build
 
 setup:
@@ -112,6 +112,11 @@ wheel: build
 deb: build
 	@.ci/setup deb
 	@.ci/deb $(BUILD)
+
+tar: setup
+	@$(CONFIGURE) $(BUILD)/tar -DFATUNE_PORTABLE=ON -DFATUNE_TESTS=OFF >/dev/null
+	@$(COMPILE) $(BUILD)/tar -j $(JOBS)
+	@.ci/tar $(BUILD)/tar
 
 install: build
 	@cmake --install $(BUILD)
