@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     import torch
 
 _BIASES = {"torch.float16": "bias_fp16", "torch.bfloat16": "bias_bf16", "torch.float32": "bias_fp32"}
+_DIM_LEAST, _DIM_MOST, _DIM_STEP = 16, 256, 8  # head dims that kernels have
 _SERVED_MOST = 4096  # of a session; then all are forgotten
 _warned: set[str] = set()
 
@@ -46,10 +48,11 @@ def _why_not_tensors(torch, query, key, value):
 
 def _why_not_shapes(query, key, value, enable_gqa):
     for name, dim in (("query", query.shape[-1]), ("value", value.shape[-1])):
-        if dim % 8 != 0 or not 16 <= dim <= 256:
-            return f"the head dim of {name} is {dim}; fatune serves multiples of 8 from 16 to 256"
+        if dim > _DIM_MOST:
+            return f"the head dim of {name} is {dim}; fatune serves 1 to {_DIM_MOST}"
     if key.shape[-1] != query.shape[-1] or key.shape[:-1] != value.shape[:-1] or key.shape[0] != query.shape[0]:
-        return "query, key, value differ in batch, length or head dim and would have to be broadcast"
+        return (f"query, key, value are {tuple(query.shape)}, {tuple(key.shape)}, {tuple(value.shape)}, which do not fit each "
+                "other")
     if query.dim() == 4 and query.shape[1] != key.shape[1] and not (enable_gqa and query.shape[1] % key.shape[1] == 0):
         return "query and key differ in heads" + ("" if enable_gqa else " without enable_gqa")
     return None
@@ -69,6 +72,33 @@ def _why_not_mask(torch, query, key, attn_mask, is_causal):
     if attn_mask.requires_grad and torch.is_grad_enabled():
         return "attn_mask requires gradients; fatune makes those of query, key and value alone"
     return None
+
+
+def _broadcast(torch, tensors, enable_gqa):
+    """The tensors with the dimensions before the last two that their matrix products have, but for heads that are grouped.
+    What cannot be so stays as it is."""
+    own = -3 if enable_gqa else -2
+    leading = [tensor.shape[:own] for tensor in tensors]
+    if leading[0] == leading[1] == leading[2]:
+        return tensors
+    try:
+        common = torch.broadcast_shapes(*leading)
+    except RuntimeError:
+        return tensors
+    return [tensor.expand(*common, *tensor.shape[own:]) for tensor in tensors]
+
+
+def _dim_of_kernel(dim):
+    """The least head dim of kernels that is not less."""
+    return max(_DIM_LEAST, -(-dim // _DIM_STEP) * _DIM_STEP)
+
+
+def _widened(tensor):
+    """The tensor, or one of a head dim that kernels have, with zeros behind: they add nothing to any score, and give columns
+    of O that are cut off."""
+    import torch
+    more = _dim_of_kernel(tensor.shape[-1]) - tensor.shape[-1]
+    return torch.nn.functional.pad(tensor, (0, more)) if more else tensor
 
 
 def readable(tensor):
@@ -92,14 +122,15 @@ def sdpa(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask:
          enable_gqa: bool = False) -> torch.Tensor:
     """torch.nn.functional.scaled_dot_product_attention by fatune, by PyTorch where fatune does not serve the case.
 
-    query: [batch, heads, seq, dim] or [batch, seq, dim]; key, value likewise, with as many heads, or with enable_gqa a
-    divisor of them. attn_mask: None; bool, True: the query sees the key; or float32 or query's dtype, added to the
-    scaled scores; broadcastable to [batch, heads, seq of query, seq of key]. dropout_p: probability; its mask is drawn
+    query: [batch, heads, seq, dim] or [batch, seq, dim]; key, value likewise; what is before seq is broadcast, or with
+    enable_gqa heads are a divisor of query's. attn_mask: None; bool, True: the query sees the key; or float32 or query's
+    dtype, added to the scaled scores; broadcastable to [batch, heads, seq of query, seq of key]. dropout_p: probability; its mask is drawn
     from PyTorch's generator. is_causal: query i sees keys j <= i. scale: None: 1 / sqrt(dim).
     Returns [batch, heads, seq, dim of value], in memory as [batch, seq, heads, dim].
 
-    fatune serves float16 and bfloat16, and float32 from sm_80 on, with head dims 16 to 256 in multiples of 8; not gradients
-    of attn_mask. float32 is cast where autocast is on, and multiplied as TF32 where PyTorch's matrix products are
+    fatune serves float16 and bfloat16, and float32 from sm_80 on, with head dims up to 256; not gradients of attn_mask. Where
+    a head dim is under 16 or no multiple of 8, copies are made with zeros up to the next one, and O is a part of such memory.
+    float32 is cast where autocast is on, and multiplied as TF32 where PyTorch's matrix products are
     (torch.set_float32_matmul_precision). What is not served PyTorch computes, and a FallbackWarning says why, once for each
     reason. Arguments that are wrong for PyTorch raise what PyTorch raises. A query that sees no key gives 0.
     """
@@ -119,6 +150,8 @@ def sdpa(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask:
         dtype, seen = torch.get_autocast_dtype(query.device.type), None  # as PyTorch's own
         query, key, value = (tensor.to(dtype) if tensor.dtype == torch.float32 else tensor
                              for tensor in (query, key, value))
+    given = query, key, value
+    query, key, value = _broadcast(torch, given, enable_gqa)
     reason = (_why_not_tensors(torch, query, key, value) or _why_not_shapes(query, key, value, enable_gqa)
               or _why_not_mask(torch, query, key, attn_mask, is_causal))
     if reason is None and scale is not None and not scale > 0:
@@ -127,7 +160,8 @@ def sdpa(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask:
         try:
             out = _served(query, key, value, attn_mask, dropout_p, is_causal, scale)
             if seen is not None and seen[0] is not None and query.dim() == 4 and all(
-                    as_input(tensor) is tensor for tensor in (query, key, value)):
+                    as_input(tensor) is before and _widened(before) is before
+                    for tensor, before in zip((query, key, value), given)):
                 _remember(query.device, seen)
             return out
         except Error as error:
@@ -136,7 +170,7 @@ def sdpa(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask:
             reason = str(error)
     _fall_back(reason)
     return torch.nn.functional.scaled_dot_product_attention(
-        query, key, value, attn_mask=attn_mask, dropout_p=dropout_p, is_causal=is_causal, scale=scale,
+        *given, attn_mask=attn_mask, dropout_p=dropout_p, is_causal=is_causal, scale=scale,
         enable_gqa=enable_gqa)
 
 
@@ -157,7 +191,11 @@ def _served(query, key, value, attn_mask, dropout_p, is_causal, scale):
         flat = True
     else:
         flat = False
-    query, key, value = (readable(tensor.transpose(1, 2)) for tensor in (query, key, value))
+    dim, dim_v = query.shape[-1], value.shape[-1]
+    if scale is None and _dim_of_kernel(dim) != dim:
+        scale = 1 / math.sqrt(dim)
+    query, key, value = (readable(_widened(tensor).transpose(1, 2)) for tensor in (query, key, value))
     out = attention(query, key, value, causal="top-left" if is_causal else False, scale=scale, dropout=dropout_p,
                     layout="bshd", tf32=None, **options).transpose(1, 2)
+    out = out if out.shape[-1] == dim_v else out[..., :dim_v]
     return out.squeeze(1) if flat else out

@@ -66,6 +66,33 @@ class Sdpa(Emulated):
             self.close(out, reference(q, k, v))
             self.close(mixed, reference(q, k, v))
 
+    def test_head_dims_that_kernels_have_not(self):
+        generator = torch.Generator().manual_seed(7)
+        mask = torch.rand(2, 1, 40, 40, generator=generator) < 0.5
+        mask[..., 0] = True
+        for dim, dim_v, options in ((8, 8, {"attn_mask": mask}), (8, 20, {}), (100, 3, {"is_causal": True})):
+            q, k, v = tensors((2, 4, 40, dim), (2, 2, 40, dim), (2, 2, 40, dim_v), seed=dim)
+            for given in ({}, {"scale": 0.3}):
+                for _ in range(2):  # the second time not by the short way
+                    out = self.beside(q, k, v, enable_gqa=True, **given, **options)
+                self.assertEqual(out.shape, (2, 4, 40, dim_v))
+        torch.manual_seed(3)
+        q, k = (tensor.requires_grad_() for tensor in tensors((1, 2, 40, 12), (1, 2, 40, 12)))
+        out = fatune.sdpa(q, k, torch.eye(40)[:, :36].expand(1, 2, -1, -1).half(), dropout_p=0.5)
+        self.assertEqual(out.shape, (1, 2, 40, 36))
+        self.assertLess(abs((out == 0).double().mean().item() - 0.5), 0.1)
+        self.assertGreater(torch.autograd.grad(out.square().sum(), q)[0].abs().max().item(), 0)
+
+    def test_broadcast(self):
+        shapes = {"query of all batch entries": ((4, 24, 32), (2, 4, 40, 32), (2, 4, 40, 32)),
+                  "one head": ((2, 4, 24, 32), (1, 1, 40, 32), (2, 4, 40, 32)),
+                  "batch, three dimensions": ((2, 24, 32), (1, 40, 32), (1, 40, 32))}
+        for name, given in shapes.items():
+            with self.subTest(name):
+                for _ in range(2):
+                    self.beside(*tensors(*given), is_causal=True)
+        self.beside(*tensors((4, 24, 32), (2, 2, 40, 32), (2, 2, 40, 32)), enable_gqa=True)
+
     def test_a_row_that_sees_nothing_is_zero(self):
         q, k, v = tensors((1, 1, 40, 32), (1, 1, 40, 32), (1, 1, 40, 32))
         mask = torch.ones(40, 40, dtype=torch.bool)
@@ -74,12 +101,12 @@ class Sdpa(Emulated):
 
     def test_fallbacks_say_why_and_are_right(self):
         q, k, v = tensors((1, 2, 40, 32), (1, 2, 40, 32), (1, 2, 40, 32))
-        narrow = q[..., :12]
+        wide = torch.zeros(1, 2, 40, 264).half()
         bias = torch.zeros(40, 40, dtype=torch.float16, requires_grad=True)
         cases = [("query is torch.float64; fatune serves", (q.double(), k.double(), v.double()), {}),
-                 ("the head dim of query is 12; fatune serves multiples", (narrow, narrow, v), {}),
+                 ("the head dim of query is 264; fatune serves 1 to 256", (wide, wide, v), {}),
                  ("attn_mask requires gradients", (q, k, v), {"attn_mask": bias}),
-                 ("would have to be broadcast", (q, k.expand(2, -1, -1, -1), v.expand(2, -1, -1, -1)), {}),
+                 ("query, key, value have 5, 5, 5 dimensions", (q[None], k[None], v[None]), {}),
                  ("scale is -1.0", (q, k, v), {"scale": -1.0})]
         for reason, given, options in cases:
             with self.subTest(reason), self.assertWarnsRegex(fatune.FallbackWarning, reason):
