@@ -85,7 +85,7 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool
     captures_learnt, enabled = False, torch.is_grad_enabled()
     if enabled and captured is not None:
         captures_learnt = any(hasattr(value, "data_ptr") and value.requires_grad for value in captured.values())
-    if compiling or _intercepted(torch, q, k, v):
+    if compiling or intercepted(torch, q, k, v):
         _check_tensors(torch, q=q, k=k, v=v)
         if out is not None:
             raise ValueError("out is given to an operator; allowed: None under torch.compile and tracing")
@@ -138,7 +138,7 @@ def _check_tensors(torch, **given):
             raise TypeError(f"{name} is {type(value).__name__}; allowed: torch.Tensor (fatune.arrays takes other arrays)")
 
 
-def _intercepted(torch, q, k, v):
+def intercepted(torch, q, k, v):
     """Whether somebody wants to see operators and not addresses: fake tensors, subclasses, modes, functorch."""
     plain = torch.Tensor
     return not (type(q) is plain and type(k) is plain and type(v) is plain) or (

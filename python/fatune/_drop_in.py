@@ -6,7 +6,7 @@ import math
 import warnings
 from typing import TYPE_CHECKING
 
-from ._attention import attention
+from ._attention import attention, intercepted
 from ._devices import found_session, serves_device
 from ._launch import O_AS_BSHD, as_input
 from ._library import NO_NVRTC, UNSUPPORTED, Error
@@ -58,7 +58,7 @@ def _why_not_shapes(query, key, value, enable_gqa):
     return None
 
 
-def _why_not_mask(torch, query, key, attn_mask, is_causal):
+def _why_not_mask(torch, query, key, value, attn_mask, is_causal):
     if attn_mask is None:
         return None
     if is_causal:
@@ -69,8 +69,9 @@ def _why_not_mask(torch, query, key, attn_mask, is_causal):
     if attn_mask.dim() > len(wanted) or any(have not in (1, want) for have, want in zip(
             reversed(attn_mask.shape), reversed(wanted))):
         return f"attn_mask is {tuple(attn_mask.shape)}, which does not fit {wanted}"
-    if attn_mask.requires_grad and torch.is_grad_enabled():
-        return "attn_mask requires gradients; fatune makes those of query, key and value alone"
+    if attn_mask.requires_grad and torch.is_grad_enabled() and (
+            torch.compiler.is_compiling() or intercepted(torch, query, key, value)):
+        return "attn_mask requires gradients under torch.compile or tracing"
     return None
 
 
@@ -128,9 +129,9 @@ def sdpa(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask:
     from PyTorch's generator. is_causal: query i sees keys j <= i. scale: None: 1 / sqrt(dim).
     Returns [batch, heads, seq, dim of value], in memory as [batch, seq, heads, dim].
 
-    fatune serves float16 and bfloat16, and float32 from sm_80 on, with head dims up to 256; not gradients of attn_mask. Where
-    a head dim is under 16 or no multiple of 8, copies are made with zeros up to the next one, and O is a part of such memory.
-    float32 is cast where autocast is on, and multiplied as TF32 where PyTorch's matrix products are
+    fatune serves float16 and bfloat16, and float32 from sm_80 on, with head dims up to 256; not gradients of attn_mask under
+    torch.compile. Where a head dim is under 16 or no multiple of 8, copies are made with zeros up to the next one, and O is a
+    part of such memory. Gradients are deterministic where torch.use_deterministic_algorithms is on. float32 is cast where autocast is on, and multiplied as TF32 where PyTorch's matrix products are
     (torch.set_float32_matmul_precision). What is not served PyTorch computes, and a FallbackWarning says why, once for each
     reason. Arguments that are wrong for PyTorch raise what PyTorch raises. A query that sees no key gives 0.
     """
@@ -143,7 +144,8 @@ def sdpa(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask:
             seen = session.key(query, key, value), is_causal, scale, enable_gqa
             if seen in session.served and (query.data_ptr() | key.data_ptr() | value.data_ptr()) % 16 == 0:
                 return attention(query, key, value, causal="top-left" if is_causal else False, scale=scale,
-                                 dropout=dropout_p, layout=O_AS_BSHD, tf32=None)
+                                 dropout=dropout_p, layout=O_AS_BSHD, tf32=None,
+                                 deterministic=torch.are_deterministic_algorithms_enabled())
     if not all(isinstance(tensor, torch.Tensor) for tensor in (query, key, value)):
         return torch.nn.functional.scaled_dot_product_attention(query, key, value)  # says so
     if torch.is_autocast_enabled(query.device.type) and torch.float32 in (query.dtype, key.dtype, value.dtype):
@@ -153,7 +155,7 @@ def sdpa(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask:
     given = query, key, value
     query, key, value = _broadcast(torch, given, enable_gqa)
     reason = (_why_not_tensors(torch, query, key, value) or _why_not_shapes(query, key, value, enable_gqa)
-              or _why_not_mask(torch, query, key, attn_mask, is_causal))
+              or _why_not_mask(torch, query, key, value, attn_mask, is_causal))
     if reason is None and scale is not None and not scale > 0:
         reason = f"scale is {scale}"
     if reason is None:
@@ -183,6 +185,7 @@ def _remember(device, seen):
 
 
 def _served(query, key, value, attn_mask, dropout_p, is_causal, scale):
+    from torch import are_deterministic_algorithms_enabled
     shape = (*query.shape[:-1], key.shape[-2])
     options = _score_of(attn_mask, shape)
     if query.dim() == 3:
@@ -196,6 +199,7 @@ def _served(query, key, value, attn_mask, dropout_p, is_causal, scale):
         scale = 1 / math.sqrt(dim)
     query, key, value = (readable(_widened(tensor).transpose(1, 2)) for tensor in (query, key, value))
     out = attention(query, key, value, causal="top-left" if is_causal else False, scale=scale, dropout=dropout_p,
-                    layout="bshd", tf32=None, **options).transpose(1, 2)
+                    layout="bshd", tf32=None, deterministic=are_deterministic_algorithms_enabled(),
+                    **options).transpose(1, 2)
     out = out if out.shape[-1] == dim_v else out[..., :dim_v]
     return out.squeeze(1) if flat else out

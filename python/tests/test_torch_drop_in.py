@@ -102,10 +102,9 @@ class Sdpa(Emulated):
     def test_fallbacks_say_why_and_are_right(self):
         q, k, v = tensors((1, 2, 40, 32), (1, 2, 40, 32), (1, 2, 40, 32))
         wide = torch.zeros(1, 2, 40, 264).half()
-        bias = torch.zeros(40, 40, dtype=torch.float16, requires_grad=True)
+        bias = torch.zeros(40, 40, dtype=torch.float16)
         cases = [("query is torch.float64; fatune serves", (q.double(), k.double(), v.double()), {}),
                  ("the head dim of query is 264; fatune serves 1 to 256", (wide, wide, v), {}),
-                 ("attn_mask requires gradients", (q, k, v), {"attn_mask": bias}),
                  ("query, key, value have 5, 5, 5 dimensions", (q[None], k[None], v[None]), {}),
                  ("scale is -1.0", (q, k, v), {"scale": -1.0})]
         for reason, given, options in cases:
@@ -163,6 +162,38 @@ class Sdpa(Emulated):
                     self.close(out, exact, most)
                     self.assertGreaterEqual((out.detach() - exact).abs().max().item(), least)
         self.beside(q, k, v, attn_mask=torch.randn(40, 40, generator=torch.Generator().manual_seed(5)))
+
+    def test_gradients_of_a_mask(self):
+        generator = torch.Generator().manual_seed(11)
+        for dtype, shape, tolerance in ((torch.float16, (4, 40, 40), 1e-2), (torch.float32, (2, 1, 1, 40), 1e-4)):
+            q, k, v = (tensor.to(dtype) for tensor in tensors((2, 4, 40, 32), (2, 2, 40, 32), (2, 2, 40, 32)))
+            mask = torch.randn(shape, generator=generator).to(dtype)
+            mask[..., -3:] = -torch.inf
+            dout = torch.randn(q.shape, generator=generator).to(dtype)
+            results = []
+            compiled = torch.compile(fatune.sdpa, fullgraph=True, backend="aot_eager")  # then PyTorch's
+            for call, wide in ((functional.scaled_dot_product_attention, torch.float64), (fatune.sdpa, dtype), (compiled, dtype)):
+                inputs = [tensor.detach().to(wide).requires_grad_() for tensor in (q, k, v, mask)]
+                out = call(*inputs[:3], attn_mask=inputs[3], enable_gqa=True)
+                results.append(torch.autograd.grad(out, inputs, dout.to(wide)))
+            for exact, *ours in zip(*results):
+                for mine in ours:
+                    self.close(mine, exact, tolerance * max(1.0, exact.abs().max().item()))
+
+    def test_deterministic(self):
+        """Where PyTorch is told to be so: of the same request as attention(deterministic=True) the same bits."""
+        self.addCleanup(torch.use_deterministic_algorithms, torch.are_deterministic_algorithms_enabled())
+        q, k, v = tensors((1, 2, 40, 32), (1, 2, 40, 32), (1, 2, 40, 32), grad=True)
+        for wanted in (False, True, True, True, False, False):
+            torch.use_deterministic_algorithms(wanted)
+            asked = []
+
+            def call(*tensors, deterministic, attention=fatune.attention, **options):
+                asked.append(deterministic)
+                return attention(*tensors, deterministic=deterministic, **options)
+            with mock.patch.object(_drop_in, "attention", call):
+                fatune.sdpa(q, k, v).sum().backward()
+            self.assertEqual(asked, [wanted])
 
     def test_compiled(self):
         def step(q, k, v, mask):
