@@ -35,6 +35,32 @@ START_TEST(compile_describes_and_keeps_the_kernel) {
 }
 END_TEST
 
+/* The knobs of a document beside the config's text: each word of the text, and the switches it
+ * leaves out, which are 0. */
+static void expect_knobs(const json_t *knobs, const char *config) {
+  const char *name;
+  json_t *value;
+  int shown = 0;
+  json_object_foreach((json_t *)knobs, name, value) {
+    char word[64];
+    if (strcmp(name, "family") == 0) {
+      ck_assert_int_eq(strncmp(config, json_string_value(value), strlen(json_string_value(value))),
+                       0);
+      continue;
+    }
+    ck_assert(json_is_integer(value));
+    snprintf(word, sizeof word, " %s=%d", name, (int)json_integer_value(value));
+    const char *const found = strstr(config, word);
+    const bool whole = found && (found[strlen(word)] == ' ' || found[strlen(word)] == '\0');
+    ck_assert_msg(whole == (json_integer_value(value) != 0), "%s in '%s'", word, config);
+    shown += whole;
+  }
+  int words = 0;
+  for (const char *at = config; (at = strchr(at, '=')) != NULL; at++) words++;
+  ck_assert_int_gt(words, 0);
+  ck_assert_int_eq(shown, words);
+}
+
 START_TEST(tuning_for_another_gpu_predicts_and_says_so) {
   need_nvrtc();
   expect("--gpu a100 --effort quick --shard 1/4 --json d64 nq128", 0);
@@ -46,6 +72,7 @@ START_TEST(tuning_for_another_gpu_predicts_and_says_so) {
   ck_assert_double_gt(json_number_value(json_object_get(result, "best_us")), 0);
   static char best[1024];
   snprintf(best, sizeof best, "%s", text_at(result, "config"));
+  expect_knobs(json_object_get(result, "knobs"), best);
   json_decref(root);
 
   /* What was found is used from now on, and explained as what it is. */
@@ -53,6 +80,11 @@ START_TEST(tuning_for_another_gpu_predicts_and_says_so) {
   root = document("explain");
   ck_assert_str_eq(text_at(root, "hit"), "model");
   ck_assert_str_eq(text_at(root, "config"), best);
+  const json_t *const trial = json_array_get(json_object_get(root, "trials"), 0);
+  ck_assert_str_eq(text_at(trial, "config"), best);
+  expect_knobs(json_object_get(root, "knobs"), best);
+  expect_knobs(json_object_get(trial, "knobs"), best);
+  ck_assert(json_is_null(json_object_get(trial, "spread_us"))); /* nothing was measured */
   const json_t *const space = json_object_get(root, "space");
   const json_int_t legal = json_integer_value(json_object_get(space, "legal"));
   json_int_t rejected = 0;
@@ -66,6 +98,9 @@ START_TEST(tuning_for_another_gpu_predicts_and_says_so) {
   json_decref(root);
   expect("explain d64 nq128 --gpu a100", 0);
   expect_output("predicted");
+  expect("cache list", 0);
+  expect_output("predicted");
+  expect_message("1 predicted: `cache stats` counts winners that were measured");
 
   /* It travels in a file. */
   char line[512];

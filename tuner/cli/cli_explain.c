@@ -120,7 +120,10 @@ void cli_explain_trials(struct cli *cli, const struct cli_trials *trials,
     const int occupancy = ft_budget_occupancy(&budget, &target->arch, trial->registers);
     char *const config = cli_config_text(&trial->config);
     cli_table_add(&table, "%.2f", trial->median_us);
-    cli_table_add(&table, "%.2f", trial->spread_us);
+    if (ft_outcome_ran(trial->outcome))
+      cli_table_add(&table, "%.2f", trial->spread_us);
+    else
+      cli_table_add(&table, "%s", "");
     cli_table_add(&table, "%d", trial->registers);
     cli_table_add(&table, "%d", trial->spill_bytes);
     cli_table_add(&table, "%d", trial->smem_bytes);

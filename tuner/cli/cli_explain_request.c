@@ -96,6 +96,7 @@ static void explain_choice(struct cli *cli, const struct ft_choice *choice,
   cli_json(cli, "hit", cli_json_text(cli_hit_name(choice->hit)));
   cli_json(cli, "note", cli_json_text(choice->note));
   cli_json(cli, "config", cli_json_text(config));
+  cli_json(cli, "knobs", cli_knobs_json(config));
   cli_json(cli, "why", cli_json_text(why.data));
   cli_json(cli, "default", cli_json_text(default_text));
   cli_json(cli, "known_us", choice->median_us > 0 ? cli_json_real(choice->median_us) : json_null());

@@ -38,9 +38,8 @@ enum {
 static const struct argp_option gpu_options[] = {
     {NULL, 0, NULL, 0, "GPU:", 2},
     {"gpu", KEY_GPU, "NAME", 0,
-     "auto (default: the one in the machine), by name: a100, sm_90, or emulated on the CPU: "
-     "emulator "
-     "(an a100), emulator:h200",
+     "auto (default: the one in the machine), by name: a100, sm_90, or emulated on the CPU, where "
+     "nothing is timed: emulator (an a100), emulator:h200",
      2},
     {0}};
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "cache/store.h"
+#include "generator/family.h"
 #include "generator/lua_host.h"
 #include "generator/status.h"
 #include "runtime/choice.h"
@@ -125,13 +126,27 @@ char *cli_config_text(const struct ft_config *config) {
   return take_text(&text);
 }
 
+json_t *cli_knobs_json(const char *text) {
+  struct ft_config config;
+  if (text == NULL) return json_null();
+  if (ft_config_parse(&config, text) != FT_OK) cli_no_memory(); /* it was printed by us */
+  json_t *const object = json_object();
+  cli_json_set(object, "family", cli_json_text(config.family->name));
+  for (int i = 0; i < config.family->knob_count; ++i) {
+    cli_json_set(object, config.family->knobs[i].name, json_integer(config.knobs[i]));
+  }
+  return object;
+}
+
 json_t *cli_trial_json(const struct ft_trial *trial) {
   json_t *const object = json_object();
   char *const config = cli_config_text(&trial->config);
   cli_json_set(object, "config", cli_json_text(config));
+  cli_json_set(object, "knobs", cli_knobs_json(config));
   cli_json_set(object, "outcome", cli_json_text(ft_outcome_name(trial->outcome)));
   cli_json_set(object, "median_us", cli_json_real(trial->median_us));
-  cli_json_set(object, "spread_us", cli_json_real(trial->spread_us));
+  cli_json_set(object, "spread_us",
+               ft_outcome_ran(trial->outcome) ? cli_json_real(trial->spread_us) : json_null());
   free(config);
   return object;
 }

@@ -43,5 +43,7 @@ char *cli_config_text(const struct ft_config *config);
 
 /* What every list of trials has of one: its config, outcome and time. The caller adds the rest. */
 json_t *cli_trial_json(const struct ft_trial *trial);
+/* The family and every knob of a config by its text; NULL gives null. */
+json_t *cli_knobs_json(const char *text);
 
 #endif

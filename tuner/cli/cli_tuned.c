@@ -16,6 +16,7 @@ static json_t *result_json(const struct ft_request *request, const char *text,
   cli_json_set(result, "bucket", cli_json_text(bucket_text));
   cli_json_set(result, "measured", json_boolean(summary->measured));
   cli_json_set(result, "config", found ? cli_json_text(config) : json_null());
+  cli_json_set(result, "knobs", cli_knobs_json(config));
   cli_json_set(result, "best_us", found ? cli_json_real(summary->best_us) : json_null());
   cli_json_set(result, "tflops",
                found ? cli_json_real(ft_request_flops(request) / summary->best_us * 1e-6)

@@ -50,6 +50,7 @@ static void show(struct bench *bench, const struct ft_request *request, const fa
   }
   cli_json_set(result, "request", cli_json_text(text));
   cli_json_set(result, "config", cli_json_text(fatune_plan_config(plan)));
+  cli_json_set(result, "knobs", cli_knobs_json(fatune_plan_config(plan)));
   cli_json_set(result, "origin", cli_json_text(fatune_plan_origin(plan)));
   cli_json_set(result, "median_us", cli_json_real(timing->median_us));
   cli_json_set(result, "spread_us", cli_json_real(timing->spread_us));

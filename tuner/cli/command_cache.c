@@ -39,6 +39,7 @@ struct listing {
   struct cli_table table;
   json_t *list;
   char *group; /* bucket and device of the trial before; owned */
+  int predicted;
 };
 
 static void list_row(struct listing *listing, const struct ft_trial *trial, const char *bucket) {
@@ -57,6 +58,7 @@ static void list_row(struct listing *listing, const struct ft_trial *trial, cons
   cli_json_set(row, "driver", cli_json_text(trial->driver));
   cli_json_set(row, "at", json_integer(trial->at));
   cli_json_append(listing->list, row);
+  listing->predicted += !ft_outcome_ran(trial->outcome) && ft_outcome_timed(trial->outcome);
 }
 
 static bool list_trial(void *payload, const struct ft_trial *trial) {
@@ -78,6 +80,9 @@ static int list_trials(struct cli *cli, fatune_session *session, char **words, i
   cli_table_begin(&listing.table, ">us|outcome|device|bucket|config");
   const int status = ft_store_trials(session->store, NULL, NULL, list_trial, &listing);
   cli_table_end(cli, &listing.table);
+  if (listing.predicted > 0)
+    cli_note(cli, "%d predicted: `cache stats` counts winners that were measured",
+             listing.predicted);
   cli_json(cli, "trials", listing.list);
   free(listing.group);
   return status;

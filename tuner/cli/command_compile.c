@@ -48,6 +48,7 @@ static void print(struct cli *cli, const struct ft_request *request,
   cli_json_target(cli, &compiled->target);
   cli_json(cli, "request", cli_json_text(text));
   cli_json(cli, "config", cli_json_text(config));
+  cli_json(cli, "knobs", cli_knobs_json(config));
   cli_json(cli, "origin",
            cli_json_text(compiled->given ? "given" : cli_hit_name(compiled->choice.hit)));
   cli_json(cli, "compiled", json_boolean(compiled->fresh));

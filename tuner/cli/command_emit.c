@@ -17,6 +17,7 @@ static void describe(struct cli *cli, const struct ft_request *request,
   ft_digest_hex(&source->digest, digest);
   cli_json(cli, "request", cli_json_text(text));
   cli_json(cli, "config", cli_json_text(config));
+  cli_json(cli, "knobs", cli_knobs_json(config));
   cli_json(cli, "origin", cli_json_text(given ? "given" : cli_hit_name(choice->hit)));
   cli_json(cli, "digest", cli_json_text(digest));
   cli_json(cli, "source", cli_json_text(source->text));

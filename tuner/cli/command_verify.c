@@ -18,6 +18,7 @@ static void tell_asked(struct cli_check *check, const struct ft_request *asked,
   cli_json(cli, "request", cli_json_text(text));
   cli_json(cli, "checked", cli_json_text(checked));
   cli_json(cli, "config", cli_json_text(fatune_plan_config(check->plan)));
+  cli_json(cli, "knobs", cli_knobs_json(fatune_plan_config(check->plan)));
   cli_json(cli, "origin", cli_json_text(fatune_plan_origin(check->plan)));
   cli_field(cli, "request", "%s", text);
   cli_field(cli, "config", "%s (%s)", fatune_plan_config(check->plan),
