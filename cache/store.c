@@ -246,8 +246,9 @@ static void choose_use(struct ft_store *store, const struct ft_store_options *op
   if (strcmp(use, "ro") == 0) {
     store->read_only = true;
   } else if (strcmp(use, "memory") == 0 || strcmp(use, "off") == 0) {
-    store->memory_only = true;
     *layers = use[0] == 'm';
+    store->memory_only = true;
+    store->unkept = *layers ? "memory" : "off";
   } else {
     ft_store_misnamed(store, "FATUNE_CACHE", use, "off, ro, rw, memory; taken as rw");
   }

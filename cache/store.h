@@ -193,7 +193,8 @@ int ft_store_export(struct ft_store *store, const char *target, const char *devi
                     const char *file, struct ft_export *export);
 
 /* Takes trials and kernels of such a file in; all or nothing; rows already here are skipped. The
- * file is not trusted: schema, digests and sizes are checked, nothing in it is executed. */
+ * file is not trusted: schema, digests and sizes are checked, nothing in it is executed.
+ * FT_E_CACHE where FATUNE_CACHE is memory or off, as nothing would be kept. */
 int ft_store_import(struct ft_store *store, const char *file, int64_t *trials, int64_t *kernels);
 
 /* Takes in another user's tuning.db or kernels.db (the kind is recognised). */

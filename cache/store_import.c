@@ -96,6 +96,9 @@ static int open_named(struct ft_store *store, const char *file, struct intake *i
 }
 
 static int import(struct ft_store *store, const char *file, struct intake *intake) {
+  if (store->unkept)
+    return ft_fail(FT_E_CACHE, "FATUNE_CACHE is '%s': nothing that is taken in would be kept",
+                   store->unkept);
   FT_TRY(open_named(store, file, intake));
   FT_TRY(ft_database_check(&intake->from, true));
   if (store->memory_only) {

@@ -45,8 +45,9 @@ struct ft_store {
   struct ft_digest *forgotten; /* kernels of layers that the driver refused */
   size_t forgotten_count;
   int64_t cap;
-  bool memory_only; /* no user file is read or written */
-  bool read_only;   /* they are read */
+  bool memory_only;   /* no user file is read or written */
+  const char *unkept; /* the value of FATUNE_CACHE that says so; NULL: the options do, or none */
+  bool read_only;     /* user files are read alone */
   void (*warn)(void *payload, const char *message);
   void *payload;
   char *warnings[FT_WARNINGS_MAX]; /* given once the lock is released */

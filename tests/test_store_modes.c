@@ -76,6 +76,26 @@ START_TEST(a_mode_says_what_is_read_and_written) {
 }
 END_TEST
 
+/* What would be gone with the process is not taken in, but for a store that its maker wants so. */
+START_TEST(a_mode_says_whether_rows_are_taken_in) {
+  const char *const mode = modes[_i].mode;
+  char file[160], message[64];
+  int64_t trials = 0, taken = 0;
+  snprintf(file, sizeof file, "%s/sm_90.fatune", layers);
+  snprintf(message, sizeof message, "FATUNE_CACHE is '%s': nothing", mode);
+  struct ft_store *store = open_with_layer(mode);
+  assert_status(ft_store_import(store, file, &trials, &taken),
+                modes[_i].written ? FT_OK : FT_E_CACHE);
+  ck_assert_int_eq(taken, modes[_i].written);
+  ck_assert_msg(modes[_i].user || strstr(ft_detail(), message), "%s", ft_detail());
+  ft_store_close(store);
+  store = open_store_with(&fixture, (struct ft_store_options){.memory_only = 1});
+  assert_ok(ft_store_import(store, file, &trials, &taken));
+  ck_assert(taken == 1 && has(store, 1));
+  ft_store_close(store);
+}
+END_TEST
+
 /* Nothing is made where nothing is to be written. */
 START_TEST(read_only_makes_no_files) {
   nftw(fixture.folder, remove_one, 8, FTW_DEPTH | FTW_PHYS);
@@ -315,6 +335,8 @@ Suite *make_store_modes_suite(void) {
   TCase *const tests = tcase_create("modes");
   tcase_add_checked_fixture(tests, set_up, tear_down);
   tcase_add_loop_test(tests, a_mode_says_what_is_read_and_written, 0,
+                      (int)(sizeof modes / sizeof modes[0]));
+  tcase_add_loop_test(tests, a_mode_says_whether_rows_are_taken_in, 0,
                       (int)(sizeof modes / sizeof modes[0]));
   tcase_add_test(tests, read_only_makes_no_files);
   tcase_add_test(tests, a_folder_may_be_the_root);

@@ -2,7 +2,6 @@
  * in -> out: files of others -> rows here; winners here -> a file to ship. */
 #include "tuner/cli/cli_cache_files.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "cache/store.h"
@@ -14,10 +13,6 @@
 /* merge and import differ in the function alone. Files before a bad one stay taken in. */
 static int take_files(struct cli *cli, fatune_session *session, char **words, int count,
                       int (*take)(struct ft_store *, const char *, int64_t *, int64_t *)) {
-  const char *const use = secure_getenv("FATUNE_CACHE");
-  if (use != NULL && (strcmp(use, "memory") == 0 || strcmp(use, "off") == 0)) {
-    return ft_fail(FT_E_CACHE, "FATUNE_CACHE is '%s': nothing that is taken in would be kept", use);
-  }
   json_t *const files = json_array();
   int status = FT_OK;
   for (int i = 0; i < count && status == FT_OK; ++i) {
