@@ -98,6 +98,9 @@ def main():
         "driver_us": statistics.median(told["driver_us"] for told in warm),
         "shipped_plan_us": statistics.median(told["plan_us"] for told in shipped),
         "shipped_session_us": statistics.median(told["session_us"] for told in shipped),
+        "shipped_first_run_us": statistics.median(told["first_run_us"] for told in shipped),
+        "shipped_first_kernel_us": statistics.median(
+            told["session_us"] + told["plan_us"] + told["first_run_us"] for told in shipped),
     }
     for name, value in summary.items():
         print(f"{name}: {value:.4g}")

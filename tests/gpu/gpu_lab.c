@@ -103,6 +103,12 @@ double gpu_seconds(void) {
   return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
+void gpu_judge_time(const char *what, double us, double limit_us) {
+  printf("time: %s: %.2f us (aim: at most %g)\n", what, us, limit_us);
+  fflush(stdout);
+  if (gpu_lab()->timing) ck_assert_msg(us <= limit_us, "%s takes %.2f us", what, us);
+}
+
 /* By its text, so that no word is forgotten here. Emulated runs in processes of their own come
  * here, too, where Check does not run. */
 fatune_request gpu_public_request(const struct ft_request *request) {

@@ -31,6 +31,9 @@ int gpu_random_below(uint64_t *state, int limit);
 
 double gpu_seconds(void); /* CLOCK_MONOTONIC */
 
+/* Told always; a limit only where someone says that the machine is quiet. */
+void gpu_judge_time(const char *what, double us, double limit_us);
+
 fatune_request gpu_public_request(const struct ft_request *request);
 
 /* Parses a request's text; fails the test when it does not parse. */

@@ -153,18 +153,11 @@ END_TEST
 
 static char small_request[] = "forward bf16 d128 hq8 nq512 causal";
 
-/* Told always; a limit only where someone says that the machine is quiet. */
-static void judge_time(const char *what, double us, double limit_us) {
-  printf("plan: %s: %.2f us (aim: at most %g)\n", what, us, limit_us);
-  fflush(stdout);
-  if (gpu_lab()->timing) ck_assert_msg(us <= limit_us, "%s takes %.2f us", what, us);
-}
-
 START_TEST(a_run_costs_microseconds_of_host_time) {
   char output[1024];
   char *const nothing[] = {NULL};
   ck_assert_int_eq(gpu_child_run(output, sizeof output, "host-time", small_request, nothing), 0);
-  judge_time("host time of fatune_plan_run", gpu_child_number(output, "run_us"), 3);
+  gpu_judge_time("host time of fatune_plan_run", gpu_child_number(output, "run_us"), 3);
 }
 END_TEST
 
@@ -181,7 +174,7 @@ START_TEST(a_warm_plan_in_a_new_process_is_quick) {
     const double us = gpu_child_number(output, "plan_us");
     if (us < least_us) least_us = us;
   }
-  judge_time("plan from warm caches in a new process, best of 5", least_us, 5000);
+  gpu_judge_time("plan from warm caches in a new process, best of 5", least_us, 3000);
 }
 END_TEST
 

@@ -135,7 +135,15 @@ static void ship(const char *folder) {
   fatune_session_close(session);
 }
 
+/* All that a process does between the driver's own start and the end of its first kernel. */
+static double first_kernel_us(const char *output) {
+  return gpu_child_number(output, "session_us") + gpu_child_number(output, "plan_us") +
+         gpu_child_number(output, "first_run_us");
+}
+
 START_TEST(a_shipped_file_does_without_nvrtc) {
+  enum { TIMES = 5 };
+  double least_us = 1e9;
   char folder[128], output[1024], system_path[192], cache[192];
   char no_nvrtc[] = "FATUNE_LIBNVRTC=/nowhere/libnvrtc.so";
   make_folder(folder, sizeof folder, "shipping");
@@ -144,9 +152,13 @@ START_TEST(a_shipped_file_does_without_nvrtc) {
   snprintf(system_path, sizeof system_path, "FATUNE_SYSTEM_PATH=%s/layers", gpu_lab()->folder);
   snprintf(cache, sizeof cache, "FATUNE_CACHE_DIR=%s", folder);
   char *const variables[] = {system_path, cache, no_nvrtc, NULL};
-  ck_assert_int_eq(gpu_child_run(output, sizeof output, "shipped", tuned_request, variables), 0);
-  ck_assert_msg(strstr(output, "exact") != NULL, "%s", output);
-  ck_assert_msg(strstr(output, "kernel from the cache") != NULL, "%s", output);
+  for (int n = 0; n < TIMES; n++) {
+    ck_assert_int_eq(gpu_child_run(output, sizeof output, "shipped", tuned_request, variables), 0);
+    ck_assert_msg(strstr(output, "exact") != NULL, "%s", output);
+    ck_assert_msg(strstr(output, "kernel from the cache") != NULL, "%s", output);
+    if (first_kernel_us(output) < least_us) least_us = first_kernel_us(output);
+  }
+  gpu_judge_time("first kernel from a shipped file in a new process, best of 5", least_us, 10000);
   /* What was not shipped cannot be made. */
   ck_assert_int_ne(
       gpu_child_run(output, sizeof output, "shipped", "forward fp16 d200 nq100", variables), 0);
