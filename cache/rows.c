@@ -94,9 +94,10 @@ static int unsound(sqlite3_stmt *row, const char *what) {
   return ft_fail(FT_E_CACHE, "a row is damaged: %s", what);
 }
 
-int ft_row_has_digest(sqlite3_stmt *row, int column, const struct ft_digest *digest,
-                      const char *else_what) {
-  return column_is_digest(row, column, digest) ? FT_OK : unsound(row, else_what);
+static bool column_is_text(sqlite3_stmt *row, int column, const char *expected) {
+  size_t length = 0;
+  const char *const text = column_line(row, column, TEXT_LIMIT, &length);
+  return text && strcmp(text, expected) == 0;
 }
 
 /* -- trials --------------------------------------------------------------------------------- */
@@ -165,6 +166,26 @@ int ft_row_read_trial(sqlite3_stmt *row, struct ft_trial *trial, struct ft_diges
   if (!column_is_digest(row, 1, identity)) return unsound(row, "a trial does not match its digest");
   const int status = ft_trial_parse(trial, text);
   return status == FT_OK || status == FT_E_MEMORY ? status : FT_E_NOT_FOUND;
+}
+
+int ft_row_check_trial(sqlite3_stmt *row, const struct ft_trial *trial) {
+  char target[16];
+  char *bucket = NULL, *class = NULL;
+  int status = ft_row_request_text(&trial->bucket, &bucket);
+  if (status == FT_OK) status = ft_row_class_text(&trial->bucket, &class);
+  ft_device_target(trial->device, target);
+  if (status == FT_OK) {
+    const bool same = column_is_text(row, 2, bucket) && column_is_text(row, 3, class) &&
+                      column_is_text(row, 4, trial->device) && column_is_text(row, 5, target) &&
+                      column_is_text(row, 6, trial->policy) &&
+                      column_is_text(row, 7, ft_outcome_name(trial->outcome)) &&
+                      sqlite3_column_int64(row, 8) == trial->at &&
+                      column_is_digest(row, 9, &trial->templates);
+    if (!same) status = unsound(row, "a trial is not found by what its text says");
+  }
+  free(bucket);
+  free(class);
+  return status;
 }
 
 /* -- kernels -------------------------------------------------------------------------------- */
@@ -272,4 +293,11 @@ int ft_row_read_kernel(sqlite3_stmt *row, struct ft_kernel *kernel) {
   const void *const image = column_bytes(row, 3, 1, FT_IMAGE_LIMIT, &size);
   if (!image) return unsound(row, "a kernel has no image, or one that is too large");
   return copy_image(kernel, image, size, log);
+}
+
+int ft_row_check_kernel(sqlite3_stmt *row, const struct ft_kernel *kernel) {
+  const bool same = column_is_digest(row, 4, &kernel->key) &&
+                    column_is_digest(row, 5, &kernel->source) &&
+                    column_is_text(row, 6, kernel->target);
+  return same ? FT_OK : unsound(row, "a kernel is not found by what its text says");
 }

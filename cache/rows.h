@@ -12,6 +12,10 @@
 #define FT_TRIAL_COLUMNS  "text, identity"
 #define FT_KERNEL_COLUMNS "text, identity, log, image"
 
+/* What a row is searched by: copies out of its text. In a SELECT they follow the columns above. */
+#define FT_TRIAL_COPIES  ", bucket, class, device, target, policy, outcome, at, templates"
+#define FT_KERNEL_COPIES ", key, source, target"
+
 /* Canonical texts, to be freed by the caller (the request's also for its kernel class). */
 int ft_row_request_text(const struct ft_request *request, char **text);
 int ft_row_class_text(const struct ft_request *request, char **text);
@@ -36,9 +40,10 @@ int ft_row_put_kernel(struct ft_database *database, const struct ft_kernel *kern
 /* The same two failures. The kernel is the caller's to free on FT_OK only. */
 int ft_row_read_kernel(sqlite3_stmt *row, struct ft_kernel *kernel);
 
-/* FT_OK, or one of the two failures: the column holds another digest. */
-int ft_row_has_digest(sqlite3_stmt *row, int column, const struct ft_digest *digest,
-                      const char *else_what);
+/* FT_OK, or one of the two failures: a copy differs from the text, so the row is not found by it.
+ */
+int ft_row_check_trial(sqlite3_stmt *row, const struct ft_trial *trial);
+int ft_row_check_kernel(sqlite3_stmt *row, const struct ft_kernel *kernel);
 
 int ft_bind_digest(sqlite3_stmt *statement, int index, const struct ft_digest *digest);
 int ft_bind_text(sqlite3_stmt *statement, int index, const char *text); /* NULL binds NULL */

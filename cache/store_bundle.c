@@ -29,12 +29,16 @@ static int open_bundle(struct ft_store *store, const char *file, struct ft_datab
 static int check_kernels(struct ft_database *database, struct ft_bundle_verdict *verdict) {
   sqlite3_stmt *statement = NULL;
   int code = SQLITE_DONE, status = FT_OK;
-  FT_TRY(ft_database_prepare(database, "SELECT " FT_KERNEL_COLUMNS " FROM kernels ORDER BY id",
-                             &statement));
+  FT_TRY(ft_database_prepare(
+      database, "SELECT " FT_KERNEL_COLUMNS FT_KERNEL_COPIES " FROM kernels ORDER BY id",
+      &statement));
   while (status != FT_E_MEMORY && (code = sqlite3_step(statement)) == SQLITE_ROW) {
     struct ft_kernel kernel;
     status = ft_row_read_kernel(statement, &kernel);
-    if (status == FT_OK) ft_kernel_free(&kernel);
+    if (status == FT_OK) {
+      status = ft_row_check_kernel(statement, &kernel);
+      ft_kernel_free(&kernel);
+    }
     verdict->kernels++;
     verdict->damaged += status == FT_E_CACHE;
   }
@@ -47,12 +51,13 @@ static int check_kernels(struct ft_database *database, struct ft_bundle_verdict 
 static int check_trials(struct ft_database *database, struct ft_bundle_verdict *verdict) {
   sqlite3_stmt *statement = NULL;
   int code = SQLITE_DONE, status = FT_OK;
-  FT_TRY(ft_database_prepare(database, "SELECT " FT_TRIAL_COLUMNS " FROM trials ORDER BY id",
-                             &statement));
+  FT_TRY(ft_database_prepare(
+      database, "SELECT " FT_TRIAL_COLUMNS FT_TRIAL_COPIES " FROM trials ORDER BY id", &statement));
   while (status != FT_E_MEMORY && (code = sqlite3_step(statement)) == SQLITE_ROW) {
     struct ft_trial trial;
     struct ft_digest identity;
     status = ft_row_read_trial(statement, &trial, &identity);
+    if (status == FT_OK) status = ft_row_check_trial(statement, &trial);
     if (status == FT_E_NOT_FOUND) ft_store_skip(database, &identity);
     verdict->trials++;
     verdict->damaged += status == FT_E_CACHE;

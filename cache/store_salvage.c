@@ -70,15 +70,15 @@ static int take_kernel(struct salvage *salvage, sqlite3_stmt *row) {
 }
 
 static const struct table tables[] = {
-    {"SELECT " FT_KERNEL_COLUMNS ", id, key, source, target, used FROM kernels NOT INDEXED "
+    {"SELECT " FT_KERNEL_COLUMNS ", id" FT_KERNEL_COPIES ", used FROM kernels NOT INDEXED "
      "WHERE id BETWEEN ?1 AND ?2 ORDER BY id",
      {"SELECT max(id) FROM kernels NOT INDEXED",
       "SELECT max(id) FROM kernels INDEXED BY kernels_by_source"},
      "INSERT INTO kernels (text, identity, log, image, id, key, source, target, used) "
      "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) ON CONFLICT DO NOTHING",
      take_kernel},
-    {"SELECT " FT_TRIAL_COLUMNS ", bucket, class, device, target, policy, outcome, at, templates, "
-     "id FROM trials NOT INDEXED WHERE id BETWEEN ?1 AND ?2 ORDER BY id",
+    {"SELECT " FT_TRIAL_COLUMNS FT_TRIAL_COPIES
+     ", id FROM trials NOT INDEXED WHERE id BETWEEN ?1 AND ?2 ORDER BY id",
      {"SELECT max(id) FROM trials NOT INDEXED",
       "SELECT max(id) FROM trials INDEXED BY trials_by_bucket"},
      "INSERT INTO trials (text, identity, bucket, class, device, target, policy, outcome, at, "

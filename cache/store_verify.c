@@ -36,17 +36,18 @@ static int check_kernel(struct check *check, sqlite3_stmt *row) {
   int status = ft_row_read_kernel(row, &kernel);
   check->checked++;
   if (status == FT_OK) {
-    status = ft_row_has_digest(row, 5, &kernel.key, "a kernel lies under another key");
+    status = ft_row_check_kernel(row, &kernel);
     ft_kernel_free(&kernel);
   }
-  if (status == FT_E_CACHE) return note_damage(check, sqlite3_column_int64(row, 4));
+  if (status == FT_E_CACHE) return note_damage(check, sqlite3_column_int64(row, 7));
   return status == FT_E_MEMORY ? status : FT_OK;
 }
 
 static int check_trial(struct check *check, sqlite3_stmt *row) {
   struct ft_trial trial;
   struct ft_digest identity;
-  const int status = ft_row_read_trial(row, &trial, &identity);
+  int status = ft_row_read_trial(row, &trial, &identity);
+  if (status == FT_OK) status = ft_row_check_trial(row, &trial);
   check->checked++;
   if (status == FT_E_NOT_FOUND) ft_store_skip(check->database, &identity);
   if (status == FT_E_CACHE) check->damaged++;
@@ -132,9 +133,11 @@ static int check_database(struct ft_database *database, struct check *check) {
   FT_TRY(check_schema(check));
   if (check->broken) return FT_OK;
   FT_TRY(find(check, ft_database_check(database, false)));
-  FT_TRY(check_rows(check, "SELECT " FT_KERNEL_COLUMNS ", id, key FROM kernels ORDER BY id",
+  FT_TRY(check_rows(check,
+                    "SELECT " FT_KERNEL_COLUMNS FT_KERNEL_COPIES ", id FROM kernels ORDER BY id",
                     check_kernel));
-  return check_rows(check, "SELECT " FT_TRIAL_COLUMNS " FROM trials ORDER BY id", check_trial);
+  return check_rows(check, "SELECT " FT_TRIAL_COLUMNS FT_TRIAL_COPIES " FROM trials ORDER BY id",
+                    check_trial);
 }
 
 /* A database that was refused by what its header says. It is ours and damaged if it says it is ours

@@ -129,6 +129,55 @@ START_TEST(a_bundle_with_rows_of_another_version_is_sound) {
 }
 END_TEST
 
+/* Where a row is not found by what its text says, it is lost: verify tells so, of a user's files
+ * and of one to ship, and a repair brings the trial back. The kernel can be compiled again. */
+static const char *const misplaced[] = {
+    "UPDATE trials SET bucket = bucket || ' causal' WHERE id = 1",
+    "UPDATE trials SET class = class || ' causal' WHERE id = 1",
+    "UPDATE trials SET device = 'nvidia-h200/sm_90/1' WHERE id = 1",
+    "UPDATE trials SET target = 'sm_91' WHERE id = 1",
+    "UPDATE trials SET policy = policy || '2' WHERE id = 1",
+    "UPDATE trials SET outcome = 'wrong' WHERE id = 1",
+    "UPDATE trials SET at = at + 1 WHERE id = 1",
+    "UPDATE trials SET templates = zeroblob(32) WHERE id = 1",
+    "UPDATE kernels SET key = zeroblob(32) WHERE id = 1",
+    "UPDATE kernels SET source = zeroblob(32) WHERE id = 1",
+    "UPDATE kernels SET target = 'sm_91' WHERE id = 1"};
+
+START_TEST(a_row_in_a_wrong_place_is_damaged) {
+  const bool of_trials = strstr(misplaced[_i], "trials") != NULL;
+  const char *const file = of_trials ? tuning : kernels_db;
+  struct ft_bundle_verdict bundle;
+  struct ft_store_verdict verdict;
+  struct ft_choice choice;
+  struct ft_request request = request_of(PROBLEM);
+  const struct ft_digest templates = digest_of_text("templates 1");
+  const struct ft_query query = {
+      .request = &request, .device = CLASS_H200, .target = "sm_90", .templates = &templates};
+  const int64_t rows = number_of(tuning, "SELECT count(*) FROM trials");
+  struct ft_store *store = open_store(&fixture);
+  assert_ok(ft_store_verify_bundle(store, file, &bundle));
+  ft_store_close(store);
+  run_sql(file, misplaced[_i]);
+  store = open_store(&fixture);
+  assert_status(ft_store_verify_bundle(store, file, &bundle), FT_E_CACHE);
+  ck_assert_int_eq(bundle.damaged, 1);
+  assert_ok(ft_store_verify(store, true, &verdict));
+  ck_assert(verdict.damaged == 1 && verdict.left == 0);
+  ft_store_verdict_free(&verdict);
+  assert_ok(ft_store_verify(store, false, &verdict));
+  ck_assert_int_eq(verdict.damaged, 0);
+  ft_store_verdict_free(&verdict);
+  ck_assert_int_eq(number_of(tuning, "SELECT count(*) FROM trials"), rows);
+  ck_assert_int_eq(number_of(kernels_db, "SELECT count(*) FROM kernels"), of_trials ? 3 : 2);
+  assert_ok(ft_store_choose(store, &query, &choice));
+  ck_assert_int_eq(choice.hit, FT_HIT_EXACT);
+  const struct ft_config expected = config_number(0);
+  ck_assert(ft_config_compare(&choice.config, &expected) == 0);
+  ft_store_close(store);
+}
+END_TEST
+
 static const char *const misleading[] = {
     "sideways", "forward bf16 d64 hq16 hkv16 b2 nq1024 nk1024 causal", /* of another class */
 };
@@ -379,6 +428,8 @@ Suite *make_store_rows_suite(void) {
   tcase_add_test(tests, the_kernel_of_a_config_is_of_a_sound_row);
   tcase_add_loop_test(tests, a_row_under_another_key_is_damaged, 0,
                       sizeof other_keys / sizeof *other_keys);
+  tcase_add_loop_test(tests, a_row_in_a_wrong_place_is_damaged, 0,
+                      (int)(sizeof misplaced / sizeof misplaced[0]));
   tcase_add_test(tests, a_bundle_with_rows_of_another_version_is_sound);
   tcase_add_loop_test(tests, a_bucket_that_cannot_be_is_passed_over, 0,
                       sizeof misleading / sizeof *misleading);
