@@ -23,6 +23,7 @@ static int set_signals(posix_spawnattr_t *attributes) {
   sigemptyset(&defaults);
   sigaddset(&defaults, SIGCHLD);
   sigaddset(&defaults, SIGPIPE);
+  sigaddset(&defaults, SIGXFSZ);
   int error = posix_spawnattr_setsigmask(attributes, &none);
   if (!error) error = posix_spawnattr_setsigdefault(attributes, &defaults);
   const short flags = POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF;

@@ -210,9 +210,17 @@ static int finish_stdout(int code) {
   return code == CLI_EXIT_OK ? CLI_EXIT_FAILURE : code;
 }
 
+/* Where argp ends the program, after --help and --version. */
+static void finish_at_exit(int code, void *nothing) {
+  (void)nothing;
+  if (code == CLI_EXIT_OK && finish_stdout(code) != CLI_EXIT_OK) _exit(CLI_EXIT_FAILURE);
+}
+
 int main(int argc, char **argv) {
   hold_standard_descriptors();
   signal(SIGPIPE, SIG_IGN); /* a tuning run goes on when the reader of its output has gone */
+  signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is a failed write, as on a full disk */
+  (void)on_exit(finish_at_exit, NULL);
   argp_program_version_hook = print_version;
   argp_err_exit_status = CLI_EXIT_USAGE;
   if (argc < 1) return CLI_EXIT_USAGE;
