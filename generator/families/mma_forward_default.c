@@ -94,13 +94,20 @@ static bool climb_down(const struct ft_request *request, const struct ft_arch *a
   return false;
 }
 
-/* Microseconds, estimated, of a config for a request with lengths. */
-static double estimate(const struct ft_request *request, const struct ft_arch *arch,
-                       const struct ft_config *config) {
+/* What a run of a request with lengths has to do. */
+static struct ft_walks walks_of(const struct ft_request *request, const struct ft_arch *arch,
+                                const struct ft_config *config) {
   const struct ft_budget budget = ft_budget_of(request, config, arch);
   struct ft_walks walks = {0};
   ft_mma_forward_walks(&walks, request, config, &budget, arch);
   ft_walks_of_request(&walks, request, ft_mma_forward_packed(request, config));
+  return walks;
+}
+
+/* Microseconds, estimated, of a config for a request with lengths. */
+static double estimate(const struct ft_request *request, const struct ft_arch *arch,
+                       const struct ft_config *config) {
+  const struct ft_walks walks = walks_of(request, arch, config);
   return ft_mma_forward_knobs(config)->split_keys ? ft_key_parts_of(&walks, arch).us
                                                   : ft_key_parts_divided(&walks, arch, 1).us;
 }
@@ -108,10 +115,7 @@ static double estimate(const struct ft_request *request, const struct ft_arch *a
 /* Where the host does not know the lengths, clusters are even work if none waits for another. */
 static bool clusters_run_at_once(const struct ft_request *request, const struct ft_arch *arch,
                                  const struct ft_config *config) {
-  const struct ft_budget budget = ft_budget_of(request, config, arch);
-  struct ft_walks walks = {0};
-  ft_mma_forward_walks(&walks, request, config, &budget, arch);
-  ft_walks_of_request(&walks, request, ft_mma_forward_packed(request, config));
+  const struct ft_walks walks = walks_of(request, arch, config);
   return walks.tiles <= ft_clusters_at_once(&walks, arch);
 }
 
@@ -164,24 +168,30 @@ static const struct ft_mma_forward_knobs of_few_rows_e4m3[] = {
     {TILE(16, 128), .warps = 4, .stages = 2, .key_warps = 4, .split_keys = 1, .ctas_per_sm = 2},
 };
 
-/* Of the dtypes of Q, K and V. */
+/* Those for the dtypes of Q, K and V. Of 16 bits the first is for heads up to NARROW: wider ones
+ * load as much in a step by twice the warps, as the second does. */
 static int few_rows_of(const struct ft_mma_forward_knobs **list, const struct ft_request *request) {
-  const bool all_e4m3 = request->dtype == FT_E4M3;
+  enum { NARROW = 64 };
+  const int wide = max_int(request->head_dim, request->head_dim_v) > NARROW;
   if (ft_dtype_is_fp32(request->dtype)) {
     *list = of_few_rows_fp32;
     return FT_COUNT(of_few_rows_fp32);
   }
-  if (ft_kv_dtype(request) != FT_E4M3) {
-    *list = of_few_rows;
-    return FT_COUNT(of_few_rows);
+  if (request->dtype == FT_E4M3) {
+    *list = of_few_rows_e4m3;
+    return FT_COUNT(of_few_rows_e4m3);
   }
-  *list = all_e4m3 ? of_few_rows_e4m3 : of_few_rows_cached;
-  return all_e4m3 ? FT_COUNT(of_few_rows_e4m3) : FT_COUNT(of_few_rows_cached);
+  if (ft_kv_dtype(request) == FT_E4M3) {
+    *list = of_few_rows_cached;
+    return FT_COUNT(of_few_rows_cached);
+  }
+  *list = of_few_rows + wide;
+  return FT_COUNT(of_few_rows) - wide;
 }
 
 bool ft_mma_forward_of_few_rows(const struct ft_request *request, const struct ft_arch *arch,
                                 struct ft_config *config, double *us) {
-  enum { WITH_WGMMA = 90, NARROW = 64 }; /* wider heads load as much in a step by twice the warps */
+  enum { WITH_WGMMA = 90 };
   static const double CLEARLY = 0.95; /* less, of two estimates; the earlier loads further ahead */
   /* By mma.sync alone; of Q in e4m3, too, where wgmma's family has no default. */
   const bool cached = ft_kv_dtype(request) == FT_E4M3;
@@ -204,8 +214,6 @@ bool ft_mma_forward_of_few_rows(const struct ft_request *request, const struct f
     }
     if (request->seqlen_q * ft_mma_forward_packed(request, &few) > knobs_of.block_m) return false;
     if (!ft_config_is_legal(&few, request, arch)) continue;
-    if (list == of_few_rows && n == 0 && max_int(request->head_dim, request->head_dim_v) > NARROW)
-      continue;
     if (request->pages > 0 && knobs_of.split_keys > 1 && !clusters_run_at_once(request, arch, &few))
       continue;
     const double estimated = estimate(request, arch, &few);
@@ -224,10 +232,7 @@ static void divide_few(const struct ft_request *request, const struct ft_arch *a
   knobs_of.split_keys = 1;
   const struct ft_config split = ft_config_make(&ft_mma_forward_family, &knobs_of);
   if (request->seqlen_q == 0 || !ft_config_is_legal(&split, request, arch)) return;
-  const struct ft_budget budget = ft_budget_of(request, &split, arch);
-  struct ft_walks walks = {0};
-  ft_mma_forward_walks(&walks, request, &split, &budget, arch);
-  ft_walks_of_request(&walks, request, 1);
+  const struct ft_walks walks = walks_of(request, arch, &split);
   if (ft_key_parts_of(&walks, arch).most > 1) *config = split;
 }
 
