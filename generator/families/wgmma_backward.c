@@ -230,7 +230,7 @@ enum scored {
   DROPPED,   /* of these, with dropout */
   PLAIN,     /* of these, without dropout */
   FEW,       /* of these, whose key tiles leave most multiprocessors without work */
-  FEW_SHORT, /* of these, whose key tiles see 512 queries at most, of all heads of a group */
+  FEW_SHORT, /* both FEW and SHORT */
   ONE_ROUND, /* of these, whose key tiles of 192 take clearly fewer rounds than those of 128 */
   SHORT,     /* of these, whose key tiles see 512 queries at most, of all heads of a group */
   MEDIUM,    /* of these, whose key tiles see fewer than 2048, and no mask or window hides any */
@@ -340,8 +340,7 @@ static bool is_for(enum scored requests, const struct ft_request *request,
   if (requests == DROPPED) return request->score == 0 && request->dropout;
   if (requests == PLAIN) return request->score == 0 && !request->dropout;
   if (requests == FEW) return is_for(PLAIN, request, arch) && tiles_are_few(request, arch);
-  if (requests == FEW_SHORT)
-    return is_for(FEW, request, arch) && rows > 0 && rows <= SHORT_WALK && !request->deterministic;
+  if (requests == FEW_SHORT) return is_for(FEW, request, arch) && is_for(SHORT, request, arch);
   if (requests == ONE_ROUND)
     return is_for(PLAIN, request, arch) && wide_tiles_save_a_round(request, arch);
   if (requests == SHORT)
