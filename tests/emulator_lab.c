@@ -211,6 +211,13 @@ void emulator_expect_wrong(const char *name, const struct emulator_run *run) {
   ck_assert_msg(!(run->comparison.error_ratio <= 1), "%s: not caught", name);
 }
 
+void emulator_expect_caught(const char *name, const struct emulator_run *run, bool is_fault) {
+  if (is_fault)
+    emulator_expect_fault(name, run);
+  else
+    emulator_expect_wrong(name, run);
+}
+
 void emulator_expect_words(const char *name, const char *text, const char *const words[],
                            int count) {
   for (int i = 0; i < count && words[i]; i++)
@@ -230,6 +237,17 @@ char *emulator_random_config(fatune_session *session, const struct ft_request *r
   ft_config_print(&chosen, &text);
   assert_ok(ft_text_status(&text));
   return text.data;
+}
+
+void emulator_random_config_is_right(const char *gpu, const struct ft_problem_options *options) {
+  fatune_session *const session = emulator_open(gpu, NULL);
+  char *const config = emulator_random_config(session, &options->request, emulator_seed());
+  struct emulator_run run;
+  emulator_run(&run, session, options, config);
+  emulator_expect_right(config, &run);
+  emulator_run_free(&run);
+  free(config);
+  fatune_session_close(session);
 }
 
 /* ---- planted bugs ---- */
@@ -317,12 +335,8 @@ void emulator_catch(const struct emulator_bug *bug, const struct ft_problem_opti
   struct emulator_run run;
   if (bug->words) setenv("FATUNE_EMULATOR_HOOKS", "1", 1); /* which see what ASan does not */
   emulator_run_alone(&run, planted.folder, options, bug->config ? bug->config : config);
-  if (bug->words) {
-    emulator_expect_fault(bug->name, &run);
-    emulator_expect_words(bug->name, run.fault, &bug->words, 1);
-  } else {
-    emulator_expect_wrong(bug->name, &run);
-  }
+  emulator_expect_caught(bug->name, &run, bug->words != NULL);
+  if (bug->words) emulator_expect_words(bug->name, run.fault, &bug->words, 1);
   emulator_run_free(&run);
   emulator_unplant(&planted);
 }

@@ -52,6 +52,8 @@ struct ft_problem_options emulator_options(const char *request, enum ft_layout l
 void emulator_expect_right(const char *name, const struct emulator_run *run);
 void emulator_expect_fault(const char *name, const struct emulator_run *run);
 void emulator_expect_wrong(const char *name, const struct emulator_run *run);
+/* is_fault: a fault is expected; else a wrong result. */
+void emulator_expect_caught(const char *name, const struct emulator_run *run, bool is_fault);
 /* All the words up to the first NULL are in the text; a failure begins with the name. */
 void emulator_expect_words(const char *name, const char *text, const char *const words[],
                            int count);
@@ -59,6 +61,8 @@ void emulator_expect_words(const char *name, const char *text, const char *const
 /* A legal config, each as likely as any other; text to be freed. */
 char *emulator_random_config(fatune_session *session, const struct ft_request *request,
                              uint64_t seed);
+/* A run on this GPU by such a config must be right. */
+void emulator_random_config_is_right(const char *gpu, const struct ft_problem_options *options);
 char *emulator_request_text(const struct ft_request *request);
 
 /* A copy of templates/ in which one piece of text, there exactly once, is another. */

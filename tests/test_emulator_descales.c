@@ -93,16 +93,9 @@ static const char *const of_any_config[] = {"e4m3 d64 nq200 nk300 causal descale
 
 START_TEST(random_configs_are_right) {
   const char *const request = of_any_config[EMULATOR_CHOOSE(_i, of_any_config)];
-  fatune_session *const session = emulator_open("h200", NULL);
   const struct ft_problem_options options =
       emulator_options(request, FT_LAYOUT_PADDED, emulator_seed());
-  char *const config = emulator_random_config(session, &options.request, emulator_seed());
-  struct emulator_run run;
-  emulator_run(&run, session, &options, config);
-  emulator_expect_right(config, &run);
-  emulator_run_free(&run);
-  free(config);
-  fatune_session_close(session);
+  emulator_random_config_is_right("h200", &options);
 }
 END_TEST
 

@@ -136,16 +136,9 @@ END_TEST
 START_TEST(random_configs_are_right) {
   static const char *const requests[] = {"e4m3 d128 nq200 nk300 causal", "e4m3 d64 nq200 nk200",
                                          "e4m3 d144 nq200 nk130"};
-  fatune_session *const session = emulator_open("h200", NULL);
   const struct ft_problem_options options =
       emulator_options(requests[_i], FT_LAYOUT_PADDED, emulator_seed());
-  char *const config = emulator_random_config(session, &options.request, emulator_seed());
-  struct emulator_run run;
-  emulator_run(&run, session, &options, config);
-  emulator_expect_right(config, &run);
-  emulator_run_free(&run);
-  free(config);
-  fatune_session_close(session);
+  emulator_random_config_is_right("h200", &options);
 }
 END_TEST
 

@@ -77,16 +77,9 @@ START_TEST(random_configs_are_right) {
                                          {"h200", "e4m3 d64 nq100 nk300"},
                                          {"rtx4090", "e4m3 d64 hq4 nq8 nk400"},
                                          {"rtx4090", "e4m3 d64 nq150 nk300 descales=64"}};
-  fatune_session *const session = emulator_open(cases[_i][0], NULL);
   const struct ft_problem_options options =
       emulator_options(cases[_i][1], FT_LAYOUT_PADDED, emulator_seed());
-  char *const config = emulator_random_config(session, &options.request, emulator_seed());
-  struct emulator_run run;
-  emulator_run(&run, session, &options, config);
-  emulator_expect_right(config, &run);
-  emulator_run_free(&run);
-  free(config);
-  fatune_session_close(session);
+  emulator_random_config_is_right(cases[_i][0], &options);
 }
 END_TEST
 

@@ -77,7 +77,6 @@ START_TEST(random_requests_are_right) {
   static const struct matrix_size size = {
       .longest = 200, .rows = 256, .rows_seldom = 256, .tile = 64};
   struct ft_problem_options options = {.seed = emulator_seed()};
-  fatune_session *const session = emulator_open(_i % 2 ? "a100-80gb" : "h200", NULL);
   const int index = (int)(emulator_seed() % 10000) + 7 * _i;
   if (_i % 2)
     matrix_choose_backward(&options, index, &size);
@@ -85,13 +84,7 @@ START_TEST(random_requests_are_right) {
     matrix_choose(&options, index, &size);
   options.request.dtype = _i % 4 < 3 ? FT_FP32 : FT_TF32;
   options.keep_host = true;
-  char *const config = emulator_random_config(session, &options.request, emulator_seed());
-  struct emulator_run run;
-  emulator_run(&run, session, &options, config);
-  emulator_expect_right(config, &run);
-  emulator_run_free(&run);
-  free(config);
-  fatune_session_close(session);
+  emulator_random_config_is_right(_i % 2 ? "a100-80gb" : "h200", &options);
 }
 END_TEST
 

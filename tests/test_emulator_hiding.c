@@ -70,10 +70,7 @@ START_TEST(bugs_are_seen) {
   const struct planted planted = emulator_plant(bugs[_i].file, bugs[_i].piece, bugs[_i].other);
   struct emulator_run run;
   run_hiding(&run, planted.folder, bugs[_i].text, bugs[_i].request, TURNS);
-  if (bugs[_i].is_fault)
-    emulator_expect_fault(bugs[_i].name, &run);
-  else
-    emulator_expect_wrong(bugs[_i].name, &run);
+  emulator_expect_caught(bugs[_i].name, &run, bugs[_i].is_fault);
   emulator_run_free(&run);
   emulator_unplant(&planted);
 }

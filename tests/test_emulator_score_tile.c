@@ -98,10 +98,7 @@ START_TEST(bugs_are_seen) {
       emulator_plant(bugs[number].file, bugs[number].piece, bugs[number].other);
   struct emulator_run run;
   run_tile(&run, planted.folder, bugs[number].text, bugs[number].request, TURNS);
-  if (bugs[number].is_fault)
-    emulator_expect_fault(bugs[number].name, &run);
-  else
-    emulator_expect_wrong(bugs[number].name, &run);
+  emulator_expect_caught(bugs[number].name, &run, bugs[number].is_fault);
   emulator_run_free(&run);
   emulator_unplant(&planted);
 }
