@@ -48,11 +48,11 @@ struct ft_answers {
   bool e4m3;
   int row_count, dim;
   struct ft_row *rows;
-  double *o;       /* [row][dim] */
-  double *lse;     /* [row] */
-  double *largest; /* [row]: max |o| */
-  double *reach;   /* [row]: of e4m3, as of the scratch */
-  double *besides; /* [row]: relative error of O that is allowed besides */
+  double *o;           /* [row][dim] */
+  double *lse;         /* [row] */
+  double *largest;     /* [row]: max |o| */
+  double *score_bound; /* [row]: as of the scratch */
+  double *besides;     /* [row]: relative error of O that is allowed besides */
   double *plain_square, *plain_element, *plain_lse; /* [row]: squared, largest, absolute error */
   double o_norm, o_allowed;                         /* relative L2 */
   double element_error; /* of the plain one, relative to the row's largest value */
@@ -65,7 +65,7 @@ void ft_answers_free(struct ft_answers *answers) {
   free(answers->o);
   free(answers->lse);
   free(answers->largest);
-  free(answers->reach);
+  free(answers->score_bound);
   free(answers->besides);
   free(answers->plain_square);
   free(answers->plain_element);
@@ -85,12 +85,12 @@ static struct ft_answers *allocate(const struct ft_request *request, int row_cou
   answers->o = calloc(rows * (size_t)request->head_dim_v, sizeof(double));
   answers->lse = calloc(rows, sizeof(double));
   answers->largest = calloc(rows, sizeof(double));
-  answers->reach = calloc(rows, sizeof(double));
+  answers->score_bound = calloc(rows, sizeof(double));
   answers->besides = calloc(rows, sizeof(double));
   answers->plain_square = calloc(rows, sizeof(double));
   answers->plain_element = calloc(rows, sizeof(double));
   answers->plain_lse = calloc(rows, sizeof(double));
-  if (answers->rows && answers->o && answers->lse && answers->largest && answers->reach &&
+  if (answers->rows && answers->o && answers->lse && answers->largest && answers->score_bound &&
       answers->besides && answers->plain_square && answers->plain_element && answers->plain_lse) {
     return answers;
   }
@@ -129,7 +129,7 @@ static double besides_of(const struct ft_host_problem *problem,
   const struct ft_request *request = &problem->request;
   if (request->dtype == FT_E4M3) return E4M3_SCORES;
   if (ft_output_dtype(request) != FT_FP32) return 0;
-  return OF_FP32 + WOBBLE * (ft_wobble(request, scratch->reach) - 1);
+  return OF_FP32 + WOBBLE * (ft_wobble(request, scratch->largest_score) - 1);
 }
 
 static void answer_row(struct work *work, struct ft_row_scratch *scratch, int index) {
@@ -146,7 +146,7 @@ static void answer_row(struct work *work, struct ft_row_scratch *scratch, int in
     keep_plain_error(answers, index, plain);
   }
   answers->largest[index] = largest_of(o, answers->dim);
-  answers->reach[index] = answers->e4m3 ? scratch->reach : 0;
+  answers->score_bound[index] = scratch->score_bound;
   answers->besides[index] = besides_of(work->problem, scratch);
   answers->plain_lse[index] = count > 0 ? fabs(plain_lse - answers->lse[index]) : 0;
 }
@@ -240,7 +240,7 @@ static void judge_lse(const struct ft_answers *answers, int index, double lse,
     return;
   }
   verdict->lse_error = fabs(lse - should);
-  const double floor = 1e-5 + 2e-6 * fabs(should) + 0x1p-12 * answers->reach[index];
+  const double floor = 1e-5 + 2e-6 * fabs(should) + 0x1p-12 * answers->score_bound[index];
   verdict->lse_allowed = 2 * answers->lse_error + floor;
   verdict->lse_ratio =
       isfinite(verdict->lse_error) ? verdict->lse_error / verdict->lse_allowed : INFINITY;

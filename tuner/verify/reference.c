@@ -177,7 +177,8 @@ int64_t ft_row_scores(const struct ft_host_problem *problem, struct ft_row row,
     count += 1;
   }
   ft_scorer_close(&scorer);
-  scratch->reach = request->dtype == FT_E4M3 ? scale_q * length_of(q, dim) * longest : largest;
+  scratch->score_bound = request->dtype == FT_E4M3 ? scale_q * length_of(q, dim) * longest : 0;
+  scratch->largest_score = largest;
   return count;
 }
 

@@ -31,9 +31,9 @@ struct ft_row_scratch {
   double *exact; /* scale * q . k */
   float *plain;
   unsigned char *kept; /* by dropout */
-  double reach;        /* of e4m3: scale |q| |k| of the longest key, what no score exceeds; of fp32
-                          the largest scale |q . k| */
-  float place;         /* what ft_row_plain multiplies P by before it is rounded; 1 at first */
+  double score_bound; /* of e4m3: scale |q| |k| of the longest key, what no score exceeds; else 0 */
+  double largest_score; /* scale |q . k|, of the finite ones */
+  float place;          /* what ft_row_plain multiplies P by before it is rounded; 1 at first */
 };
 
 /* Host copies have as many rows of each sequence as the longest one uses: whether this one is used.
