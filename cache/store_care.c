@@ -134,7 +134,8 @@ static int measure(struct ft_database *database, int64_t *bytes, int64_t *images
       database, "SELECT coalesce(sum((length(image) / 8192 + 2) * 8192), 0) FROM kernels", images);
 }
 
-/* Tables, indexes and logs are no images; what they take, images have less. */
+/* The cap is on all of the file. Tables, indexes and logs count, and what they take is not left for
+ * images. */
 int ft_store_keep_to(struct ft_database *database, int64_t cap, int64_t rest) {
   int64_t bytes = 0, images = 0, deleted = 0;
   FT_TRY(measure(database, &bytes, &images));

@@ -299,7 +299,8 @@ static const struct emulator_bug bugs_of_blocks[] = {
      .other = ""},
 };
 
-/* With more rows in the last tile than there are queries, and a walk that ends in a block. */
+/* The last tile has more rows than queries are left, and the last step of a walk ends in the middle
+ * of a block of descales. */
 START_TEST(bugs_of_blocks_are_seen) {
   struct ft_problem_options options = emulator_options("e4m3 d64 hq2 hkv2 nq190 nk400 descales=64",
                                                        FT_LAYOUT_PADDED, emulator_seed());

@@ -1,6 +1,6 @@
-/* test_refusals.c: what public calls refuse, and what stops the checks of a run on a GPU.
- * in -> out: nothing where something is needed, options that are none, drivers that fail -> errors
- * by name -> Check suite. */
+/* test_refusals.c: errors of public calls, and of the checks that FATUNE_CHECK adds to a run.
+ * in -> out: NULL where an object is needed, options out of range, memory that is shared, a driver
+ * whose copies fail -> an error that names the argument, or the driver's function -> Check suite. */
 #include "tests/suites.h"
 
 #include <math.h>

@@ -34,8 +34,10 @@ struct step {
   struct ft_load load;
 };
 
-/* For each product of 16x8x16, of what is done once for all rows a share: of e4m3 half a mma.sync
- * of twice the depth, and the bytes of V sorted by column; where e4m3 becomes fp16, also that. */
+/* Instructions for each product of 16x8x16. Where there is a mma.sync of e4m3, half of one, as it is
+ * twice as deep, and the bytes of V are sorted by column; else a mma.sync of fp16, and e4m3 is turned
+ * into fp16 besides. K and V are sorted and turned once for all rows of a warp, and each product has
+ * its share of that. */
 static double e4m3_instructions(const struct ft_arch *arch, double rows) {
   const double share = 16 / fmax(16, rows);
   return ft_has_mma_of_e4m3(arch) ? 0.5 + 0.5 * share : 1 + 2.5 * share;
