@@ -23,10 +23,10 @@ static const double MERGE_US = 4.2; /* the second kernel, which begins when all 
 
 static const double CLUSTER_US = 1; /* blocks wait for each other and read each other's parts */
 
-static const double SM_BYTES_PER_CLK = 32; /* that a multiprocessor loads, however idle the rest */
-static const double BLOCK_BYTES_PER_CLK = 18; /* of e4m3 that a block of 8 warps makes operands of,
-                                                  as measured on an H200 */
-static const double PARTIAL_BYTES = 8;        /* of a value of a partial O: written and read */
+static const double SM_BYTES_PER_CLK = 32; /* a multiprocessor loads no more, however idle others */
+/* Of e4m3, that a block of 8 warps makes operands of, as measured on an H200. */
+static const double BLOCK_BYTES_PER_CLK = 18;
+static const double PARTIAL_BYTES = 8; /* of a value of a partial O: written and read */
 
 static int64_t min_of(int64_t a, int64_t b) {
   return a < b ? a : b;

@@ -110,11 +110,6 @@ static const struct ft_mma_forward_knobs *knobs(const struct ft_rule_case *of) {
   return ft_mma_forward_knobs(of->config);
 }
 
-int ft_mma_forward_packed(const struct ft_request *request, const struct ft_config *config) {
-  if (request->heads_kv == 0) return 1;
-  return ft_packed_heads(config, request->heads_q / request->heads_kv, request->seqlen_q);
-}
-
 static bool warp_rows(const struct ft_rule_case *of) {
   const int rows = ft_mma_forward_budget(of->budget)->warp_rows;
   return knobs(of)->block_m * max_int(knobs(of)->key_warps, 1) % knobs(of)->warps == 0 &&
@@ -181,13 +176,13 @@ static bool packed_group(const struct ft_rule_case *of) {
 
 /* With more rows than two tiles have, each warp can have rows of its own. */
 static bool shared_rows(const struct ft_rule_case *of) {
-  const int64_t rows = of->request->seqlen_q * ft_mma_forward_packed(of->request, of->config);
+  const int64_t rows = of->request->seqlen_q * ft_packed_heads_of(of->config, of->request);
   return knobs(of)->key_warps == 0 || rows <= 2 * knobs(of)->block_m;
 }
 
 static bool enough_tiles(const struct ft_rule_case *of) {
   const int64_t slots = (int64_t)of->arch->sm_count * knobs(of)->ctas_per_sm;
-  const int packed = ft_mma_forward_packed(of->request, of->config);
+  const int packed = ft_packed_heads_of(of->config, of->request);
   return !knobs(of)->split_keys || ft_split_may_pay(of->request, packed, knobs(of)->block_m, slots);
 }
 

@@ -60,9 +60,6 @@ bool ft_mma_forward_of_few_rows(const struct ft_request *request, const struct f
 bool ft_mma_forward_default(const struct ft_request *request, const struct ft_arch *arch,
                             struct ft_config *config);
 
-/* Heads whose rows share a tile; 1 where the numbers of heads are not known. */
-int ft_mma_forward_packed(const struct ft_request *request, const struct ft_config *config);
-
 /* Bytes of a row of K or V that a load asks for at once, the fewer of both. */
 int ft_mma_forward_piece(const struct ft_request *request, const struct ft_budget *budget);
 

@@ -100,7 +100,7 @@ static struct ft_walks walks_of(const struct ft_request *request, const struct f
   const struct ft_budget budget = ft_budget_of(request, config, arch);
   struct ft_walks walks = {0};
   ft_mma_forward_walks(&walks, request, config, &budget, arch);
-  ft_walks_of_request(&walks, request, ft_mma_forward_packed(request, config));
+  ft_walks_of_request(&walks, request, ft_packed_heads_of(config, request));
   return walks;
 }
 
@@ -208,11 +208,11 @@ bool ft_mma_forward_of_few_rows(const struct ft_request *request, const struct f
     knobs_of.pack_gqa = even && ft_dtype_bytes(request->dtype) == 2;
     struct ft_config few = ft_config_make(&ft_mma_forward_family, &knobs_of);
     /* Where the rows of all heads are too many, each head has its blocks. */
-    if (request->seqlen_q * ft_mma_forward_packed(request, &few) > knobs_of.block_m) {
+    if (request->seqlen_q * ft_packed_heads_of(&few, request) > knobs_of.block_m) {
       knobs_of.pack_gqa = 0;
       few = ft_config_make(&ft_mma_forward_family, &knobs_of);
     }
-    if (request->seqlen_q * ft_mma_forward_packed(request, &few) > knobs_of.block_m) return false;
+    if (request->seqlen_q * ft_packed_heads_of(&few, request) > knobs_of.block_m) return false;
     if (!ft_config_is_legal(&few, request, arch)) continue;
     if (request->pages > 0 && knobs_of.split_keys > 1 && !clusters_run_at_once(request, arch, &few))
       continue;

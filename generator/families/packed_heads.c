@@ -19,3 +19,8 @@ int ft_packed_heads(const struct ft_config *config, int group, int64_t seqlen_q)
     heads *= 2;
   return heads;
 }
+
+int ft_packed_heads_of(const struct ft_config *config, const struct ft_request *request) {
+  if (request->heads_kv == 0) return 1;
+  return ft_packed_heads(config, request->heads_q / request->heads_kv, request->seqlen_q);
+}

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "generator/config.h"
+#include "generator/request.h"
 
 #define FT_PACK_GQA_KNOB(KNOB)                                                                     \
   KNOB(pack_gqa, (0, 1), 0, 1,                                                                     \
@@ -17,5 +18,8 @@
  * small enough that rows fit into 32 bits. Without pack_gqa, and in families that do not know it,
  * the result is 1. A run may have another group than the request that its config was chosen for. */
 int ft_packed_heads(const struct ft_config *config, int group, int64_t seqlen_q);
+
+/* The same for a request; 1 where its numbers of heads are not known. */
+int ft_packed_heads_of(const struct ft_config *config, const struct ft_request *request);
 
 #endif

@@ -223,25 +223,26 @@ static const struct ft_rule rules[] = {
 
 /* ---- the default ---- */
 
-/* Which requests a favourite is for. */
-enum scored {
+/* Which requests a favourite is for. The walk of a key tile is over the queries of all heads that
+ * share its kv head. */
+enum when {
   ALL,
-  UNSCORED,  /* without a score function */
-  DROPPED,   /* of these, with dropout */
-  PLAIN,     /* of these, without dropout */
-  FEW,       /* of these, whose key tiles leave most multiprocessors without work */
-  FEW_SHORT, /* both FEW and SHORT */
-  ONE_ROUND, /* of these, whose key tiles of 192 take clearly fewer rounds than those of 128 */
-  SHORT,     /* of these, whose key tiles see 512 queries at most, of all heads of a group */
-  MEDIUM,    /* of these, whose key tiles see fewer than 2048, and no mask or window hides any */
-  SCORED_AND_MORE /* with a score function, and with dropout or gradients of captured things: these
-                     leave the fewest registers. Without a block mask */
+  UNSCORED,        /* without a score function */
+  DROPPED,         /* UNSCORED, with dropout */
+  PLAIN,           /* UNSCORED, without dropout */
+  FEW,             /* PLAIN; tiles of 64 keys all run at once, see tiles_are_few */
+  SHORT,           /* PLAIN, not deterministic; walks of 512 queries at most */
+  FEW_SHORT,       /* FEW and SHORT */
+  ONE_ROUND,       /* PLAIN; key tiles of 192 take clearly fewer rounds than those of 128 */
+  MEDIUM,          /* PLAIN; walks of fewer than 2048 queries, without mask, window and ragged */
+  SCORED_AND_MORE, /* with a score function, and with dropout or gradients of captured things: these
+                      leave the fewest registers. Without a block mask */
 };
 
 /* Best first, as measured on an H200 (bench/ledger.md). */
 static const struct {
   int head_dim; /* max(d, dv) is at most this */
-  enum scored requests;
+  enum when when;
   struct ft_wgmma_backward_knobs knobs;
 } favourites[] = {
     {64,
@@ -332,25 +333,27 @@ static bool wide_tiles_save_a_round(const struct ft_request *request, const stru
   return (double)(wide_rounds * WIDE_KEYS) <= CLEARLY * (double)(rounds * KEYS);
 }
 
-static bool is_for(enum scored requests, const struct ft_request *request,
-                   const struct ft_arch *arch) {
+static bool when_is(enum when when, const struct ft_request *request, const struct ft_arch *arch) {
   enum { SHORT_WALK = 512, LONG_WALK = 2048 };
   const int64_t rows = walked_rows(request);
-  if (requests == UNSCORED) return request->score == 0;
-  if (requests == DROPPED) return request->score == 0 && request->dropout;
-  if (requests == PLAIN) return request->score == 0 && !request->dropout;
-  if (requests == FEW) return is_for(PLAIN, request, arch) && tiles_are_few(request, arch);
-  if (requests == FEW_SHORT) return is_for(FEW, request, arch) && is_for(SHORT, request, arch);
-  if (requests == ONE_ROUND)
-    return is_for(PLAIN, request, arch) && wide_tiles_save_a_round(request, arch);
-  if (requests == SHORT)
-    return is_for(PLAIN, request, arch) && !request->deterministic && rows > 0 &&
-           rows <= SHORT_WALK;
-  if (requests == MEDIUM)
-    return is_for(PLAIN, request, arch) && request->mask_rows == 0 && !request->window &&
-           !request->ragged && rows > 0 && rows < LONG_WALK;
-  return requests == ALL || (request->score != 0 && request->mask_rows == 0 &&
-                             (request->dropout || request->score_gradients != 0));
+  const bool plain = request->score == 0 && !request->dropout;
+  switch (when) {
+  case ALL: return true;
+  case UNSCORED: return request->score == 0;
+  case DROPPED: return request->score == 0 && request->dropout;
+  case PLAIN: return plain;
+  case FEW: return plain && tiles_are_few(request, arch);
+  case SHORT: return plain && !request->deterministic && rows > 0 && rows <= SHORT_WALK;
+  case FEW_SHORT: return when_is(FEW, request, arch) && when_is(SHORT, request, arch);
+  case ONE_ROUND: return plain && wide_tiles_save_a_round(request, arch);
+  case MEDIUM:
+    return plain && request->mask_rows == 0 && !request->window && !request->ragged && rows > 0 &&
+           rows < LONG_WALK;
+  case SCORED_AND_MORE:
+    return request->score != 0 && request->mask_rows == 0 &&
+           (request->dropout || request->score_gradients != 0);
+  }
+  return false;
 }
 
 /* The last kernel can only use the time in which the last key tiles still run. In causal heads
@@ -373,14 +376,14 @@ static bool default_config(const struct ft_request *request, const struct ft_arc
   enum { PART_STEPS = 32 };
   for (int i = 0; i < FT_COUNT(favourites); ++i) {
     if (max_int(request->head_dim, request->head_dim_v) > favourites[i].head_dim ||
-        !is_for(favourites[i].requests, request, arch))
+        !when_is(favourites[i].when, request, arch))
       continue;
     struct ft_wgmma_backward_knobs knobs_of = favourites[i].knobs;
     knobs_of.direct_store |= ft_outputs_are_wide(request);
     knobs_of.part_steps = request->mask_rows > 0 ? PART_STEPS : 0;
-    const bool few = favourites[i].requests == FEW && request->deterministic;
+    const bool few = favourites[i].when == FEW && request->deterministic;
     knobs_of.early_dq = !knobs_of.persistent && can_ask_for_sections(request) &&
-                        favourites[i].requests != FEW_SHORT &&
+                        favourites[i].when != FEW_SHORT &&
                         (few || early_dq_pays(request, arch, knobs_of.block_m));
     *config = ft_config_make(&ft_wgmma_backward_family, &knobs_of);
     if (ft_config_is_legal(config, request, arch)) return true;

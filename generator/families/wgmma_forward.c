@@ -160,10 +160,7 @@ static const struct ft_wgmma_forward_budget *own_budget(const struct ft_rule_cas
 
 /* Rows that the tiles of a head, or of heads packed into them, are made of; 0: not known. */
 static int64_t rows_of(const struct ft_rule_case *of) {
-  const struct ft_request *const request = of->request;
-  if (request->heads_kv == 0) return request->seqlen_q;
-  const int group = request->heads_q / request->heads_kv;
-  return request->seqlen_q * ft_packed_heads(of->config, group, request->seqlen_q);
+  return of->request->seqlen_q * ft_packed_heads_of(of->config, of->request);
 }
 
 static bool warpgroup_rows(const struct ft_rule_case *of) {
@@ -279,8 +276,8 @@ static bool packed_group(const struct ft_rule_case *of) {
          of->request->heads_q / of->request->heads_kv % 2 == 0;
 }
 
-/* With more, one row in nine at most is beyond the last query of its head. And rows that are
- * further apart have fewer hidden keys in common. */
+/* A longer head fills tiles of its own: one row in nine at most is beyond its last query. And rows
+ * that are further apart have fewer hidden keys in common. */
 static bool packed_length(const struct ft_rule_case *of) {
   return !knobs(of)->pack_gqa || !ft_visibility_varies(of->request) ||
          of->request->seqlen_q <= 8 * knobs(of)->block_m;
@@ -320,8 +317,7 @@ static bool shared_steps(const struct ft_rule_case *of) {
 
 static bool enough_tiles(const struct ft_rule_case *of) {
   const struct ft_request *const request = of->request;
-  const int group = request->heads_kv > 0 ? request->heads_q / request->heads_kv : 1;
-  const int packed = ft_packed_heads(of->config, group, request->seqlen_q);
+  const int packed = ft_packed_heads_of(of->config, request);
   const bool longest_alone = request->mask_rows > 0 && knobs(of)->split_keys == 1;
   return !knobs(of)->split_keys || has_mixed_walks(of) || longest_alone ||
          ft_split_may_pay(request, packed, knobs(of)->block_m, of->arch->sm_count);

@@ -249,14 +249,13 @@ static const struct {
     {256, {TILE(64, 64), .stages = 2, .q_stages = 1, .direct_store = 1}},
 };
 
-/* What a run of a request with lengths has to do, and how many heads share a tile. */
+/* What a run of a request with lengths has to do. */
 static struct ft_walks walks_of(const struct ft_request *request, const struct ft_arch *arch,
-                                const struct ft_config *config, int *packed) {
+                                const struct ft_config *config) {
   const struct ft_budget budget = ft_budget_of(request, config, arch);
   struct ft_walks walks = {0};
-  *packed = ft_packed_heads(config, request->heads_q / request->heads_kv, request->seqlen_q);
   ft_wgmma_forward_walks(&walks, request, config, &budget);
-  ft_walks_of_request(&walks, request, *packed);
+  ft_walks_of_request(&walks, request, ft_packed_heads_of(config, request));
   return walks;
 }
 
@@ -276,8 +275,7 @@ static double softmax_us(const struct ft_arch *arch, const struct ft_config *con
 /* Microseconds, estimated, of a config for a request with lengths, and its work tiles. */
 static double estimate(const struct ft_request *request, const struct ft_arch *arch,
                        const struct ft_config *config, int64_t *tiles) {
-  int packed;
-  const struct ft_walks walks = walks_of(request, arch, config, &packed);
+  const struct ft_walks walks = walks_of(request, arch, config);
   *tiles = walks.tiles;
   const struct ft_wgmma_forward_knobs *const knobs_of = ft_wgmma_forward_knobs(config);
   const struct ft_key_parts parts =
@@ -330,8 +328,8 @@ static bool take_divided(const struct ft_request *request, const struct ft_arch 
   const struct ft_config split = ft_config_make(&ft_wgmma_forward_family, knobs_of);
   if (!ft_config_is_legal(&split, request, arch) || !registers_suffice(request, arch, &split))
     return false;
-  int packed;
-  const struct ft_walks walks = walks_of(request, arch, &split, &packed);
+  const struct ft_walks walks = walks_of(request, arch, &split);
+  const int packed = ft_packed_heads_of(&split, request);
   const struct ft_mask_rows rows = ft_mask_rows_of_request(request, &walks, packed);
   if (ft_key_parts_of_rows(&rows, &walks, arch).most == 1) return false;
   *config = split;

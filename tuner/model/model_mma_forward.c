@@ -34,10 +34,10 @@ struct step {
   struct ft_load load;
 };
 
-/* Instructions for each product of 16x8x16. Where there is a mma.sync of e4m3, half of one, as it is
- * twice as deep, and the bytes of V are sorted by column; else a mma.sync of fp16, and e4m3 is turned
- * into fp16 besides. K and V are sorted and turned once for all rows of a warp, and each product has
- * its share of that. */
+/* Instructions for each product of 16x8x16. Where there is a mma.sync of e4m3, half of one, as it
+ * is twice as deep, and the bytes of V are sorted by column; else a mma.sync of fp16, and e4m3 is
+ * turned into fp16 besides. K and V are sorted and turned once for all rows of a warp, and each
+ * product has its share of that. */
 static double e4m3_instructions(const struct ft_arch *arch, double rows) {
   const double share = 16 / fmax(16, rows);
   return ft_has_mma_of_e4m3(arch) ? 0.5 + 0.5 * share : 1 + 2.5 * share;
@@ -152,8 +152,7 @@ static struct ft_prediction predict(const struct ft_modelled *of) {
   const double resident = fmax(1, prediction.occupancy), sms = fmax(1, arch->sm_count);
   const struct ft_score_cost score = ft_cost_with_visible(request, &of->score, of->score.score);
   struct step step = step_of(request, arch, k, &budget, &score, of->spill_bytes);
-  const int packed =
-      ft_packed_heads(of->config, request->heads_q / request->heads_kv, request->seqlen_q);
+  const int packed = ft_packed_heads_of(of->config, request);
   const struct ft_tiling tiling = {.block_m = k->block_m, .block_n = k->block_n, .packed = packed};
   const double tiles = (double)request->batch * request->heads_q / packed *
                        ceil((double)request->seqlen_q * packed / k->block_m);

@@ -196,8 +196,7 @@ static double steps_taken(const struct ft_request *request, struct ft_tiling til
 static struct tiles tiles_of(const struct ft_request *request, const struct ft_arch *arch,
                              const struct ft_config *config, const struct ft_budget *budget) {
   const struct ft_wgmma_forward_knobs *const k = ft_wgmma_forward_knobs(config);
-  const int group = request->heads_q / request->heads_kv;
-  const int packed = ft_packed_heads(config, group, request->seqlen_q);
+  const int packed = ft_packed_heads_of(config, request);
   const struct ft_tiling tiling = {k->block_m, k->block_n, packed};
   const struct ft_walk walk = ft_walk_of_queries(request, tiling);
   struct tiles tiles = {
