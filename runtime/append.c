@@ -136,15 +136,10 @@ static int blocks_of(const struct appended *call, int rows_of_block, unsigned *b
 static int launch(const struct appended *call, const struct ft_append_params *params,
                   const struct ft_request *request, const struct ft_own_kernel *kernel,
                   const struct ft_driver *driver, void *stream) {
-  void *kernel_arguments[] = {(void *)(uintptr_t)params};
   unsigned blocks = 0;
   FT_TRY(blocks_of(call, ft_append_budget(&kernel->source.budget)->rows, &blocks));
   if (driver->emulated) tell_emulator(call, params, request);
-  return ft_driver_status(driver,
-                          driver->launch(kernel->module.functions[0], blocks, 1, 1,
-                                         (unsigned)kernel->source.budget.threads, 1, 1, 0, stream,
-                                         kernel_arguments, NULL),
-                          "cuLaunchKernel");
+  return ft_own_kernel_launch(kernel, 0, blocks, 0, params, driver, stream);
 }
 
 /* What the kernel's text depends on, and nothing else: one kernel serves all such requests. */

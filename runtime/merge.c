@@ -152,10 +152,5 @@ int fatune_merge(fatune_session *session, const fatune_merge_arguments *given, v
   FT_TRY(blocks_of(&params, ft_config_block_m(&merger->source.config), &blocks));
   const struct ft_driver *const driver = &session->driver;
   if (driver->emulated) tell_emulator(&params, &request);
-  void *kernel_arguments[] = {&params};
-  return ft_driver_status(driver,
-                          driver->launch(merger->module.functions[0], blocks, 1, 1,
-                                         (unsigned)merger->source.budget.threads, 1, 1, 0, stream,
-                                         kernel_arguments, NULL),
-                          "cuLaunchKernel");
+  return ft_own_kernel_launch(merger, 0, blocks, 0, &params, driver, stream);
 }

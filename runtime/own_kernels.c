@@ -81,3 +81,14 @@ int ft_own_kernel(const struct ft_own_kernel **found, fatune_session *session,
   *found = kernel;
   return status;
 }
+
+int ft_own_kernel_launch(const struct ft_own_kernel *kernel, int number, unsigned blocks,
+                         int smem_bytes, const void *params, const struct ft_driver *driver,
+                         cu_stream stream) {
+  void *kernel_arguments[] = {(void *)(uintptr_t)params}; /* the driver only reads them */
+  return ft_driver_status(driver,
+                          driver->launch(kernel->module.functions[number], blocks, 1, 1,
+                                         (unsigned)kernel->source.budget.threads, 1, 1,
+                                         (unsigned)smem_bytes, stream, kernel_arguments, NULL),
+                          "cuLaunchKernel");
+}

@@ -7,6 +7,7 @@
 #include "generator/emit.h"
 #include "generator/request.h"
 #include "runtime/fatune.h"
+#include "runtime/driver.h"
 #include "runtime/module.h"
 
 struct ft_own_kernel {
@@ -22,5 +23,11 @@ struct ft_own_kernel {
 int ft_own_kernel(const struct ft_own_kernel **kernel, fatune_session *session,
                   const struct ft_request *request, const struct ft_family *family,
                   const char *advice);
+
+/* Launches one of them with what its family's kernels read. smem_bytes: of dynamic shared memory.
+ */
+int ft_own_kernel_launch(const struct ft_own_kernel *kernel, int number, unsigned blocks,
+                         int smem_bytes, const void *params, const struct ft_driver *driver,
+                         cu_stream stream);
 
 #endif

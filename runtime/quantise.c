@@ -115,13 +115,11 @@ static void tell_emulator(const struct ft_quantise_params *params,
 static int launch(const struct ft_quantise_params *params, const struct ft_request *request,
                   const struct ft_own_kernel *kernel, const struct ft_arch *arch,
                   const struct ft_driver *driver, void *stream) {
-  enum {
-    LEAST = 0x2B800000
-  }; /* 2^-40: the descale of zeros, whose product with another is above 0 */
+  /* 2^-40: the descale of zeros, whose product with another is above 0. */
+  enum { LEAST = 0x2B800000 };
   const struct ft_budget *const budget = &kernel->source.budget;
   const struct ft_quantise_budget *const own = ft_quantise_budget(budget);
   const int of_sm[] = {own->finders, own->blocks}, smem[] = {0, budget->smem_bytes};
-  void *kernel_arguments[] = {(void *)(uintptr_t)params};
   const bool of_heads = params->block_bits == ALL_ROWS;
   if (of_heads)
     FT_TRY(
@@ -133,11 +131,7 @@ static int launch(const struct ft_quantise_params *params, const struct ft_reque
     unsigned blocks = 0;
     FT_TRY(blocks_of(params, own->rows, (int64_t)of_sm[n] * arch->sm_count, &blocks));
     if (driver->emulated) tell_emulator(params, request);
-    FT_TRY(ft_driver_status(driver,
-                            driver->launch(kernel->module.functions[n], blocks, 1, 1,
-                                           (unsigned)budget->threads, 1, 1, (unsigned)smem[n],
-                                           stream, kernel_arguments, NULL),
-                            "cuLaunchKernel"));
+    FT_TRY(ft_own_kernel_launch(kernel, n, blocks, smem[n], params, driver, stream));
   }
   return FT_OK;
 }

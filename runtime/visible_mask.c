@@ -278,7 +278,6 @@ int fatune_mask_update(fatune_mask *mask, const fatune_captured *captured, int c
     return ft_fail(FT_E_ARGUMENT, "mask has a bitmap; allowed: one of fatune_visible_mask");
   const struct ft_driver *const driver = &mask->session->driver;
   const struct ft_launch_plan plan = {.request = &made->request, .score = made->known};
-  const int threads = made->kernel->source.budget.threads;
   struct ft_block_mask_params params = made->params;
   struct ft_arg_softmax unused;
   fatune_arguments arguments = FATUNE_ARGUMENTS_INIT;
@@ -286,15 +285,10 @@ int fatune_mask_update(fatune_mask *mask, const fatune_captured *captured, int c
   arguments.captured = captured;
   arguments.captured_count = captured_count;
   FT_TRY(ft_score_arguments_read(&params.score, &unused, &plan, &made->run, &arguments, 0));
-  count_blocks(grids, &params, threads);
+  count_blocks(grids, &params, made->kernel->source.budget.threads);
   for (int n = 0; n < FT_KERNELS_MOST; n++) {
-    void *kernel_arguments[] = {&params};
     if (driver->emulated) tell_emulator(mask, &params);
-    FT_TRY(
-        ft_driver_status(driver,
-                         driver->launch(made->kernel->module.functions[n], grids[n], 1, 1,
-                                        (unsigned)threads, 1, 1, 0, stream, kernel_arguments, NULL),
-                         "cuLaunchKernel"));
+    FT_TRY(ft_own_kernel_launch(made->kernel, n, grids[n], 0, &params, driver, stream));
   }
   return FT_OK;
 }
