@@ -22,6 +22,7 @@ struct appended {
   struct ft_arg_pages pages;
   struct ft_arg_tensor k, v, to_k, to_v; /* strides in elements */
   int64_t rows;                          /* new ones of all batch entries */
+  int64_t to_batch, to_rows; /* extents of to_k and to_v: pages and their rows, or not */
 };
 
 /* ---- the arguments ---- */
@@ -31,10 +32,8 @@ static int read_tensors(struct appended *call, const struct ft_request *request,
                         const fatune_tensor *v) {
   const struct ft_run *const run = &call->run;
   const int heads = run->heads_kv, d = request->head_dim, dv = request->head_dim_v;
-  const bool paged = run->page > 0;
+  const int64_t to_batch = call->to_batch, to_rows = call->to_rows;
   const int bytes = ft_dtype_bytes(ft_kv_dtype(request));
-  const int64_t to_batch = paged ? call->pages.count : run->tensor_batch;
-  const int64_t to_rows = paged ? run->page : run->nk;
   const struct ft_view from_k = {"new_k", k, run->tensor_batch, run->nq, heads, d, false, bytes};
   const struct ft_view from_v = {"new_v", v, run->tensor_batch, run->nq, heads, dv, false, bytes};
   const struct ft_view to_k = {"k", &arguments->k, to_batch, to_rows, heads, d, true, bytes};
@@ -51,15 +50,6 @@ static int read_tensors(struct appended *call, const struct ft_request *request,
                                 "new_v");
 }
 
-/* The kernel counts in halves: two bytes. */
-static struct ft_arg_tensor in_halves(const struct ft_arg_tensor *tensor, int bytes) {
-  struct ft_arg_tensor counted = *tensor;
-  counted.stride.batch = tensor->stride.batch * bytes / 2;
-  counted.stride.row = tensor->stride.row * bytes / 2;
-  counted.stride.head = tensor->stride.head * bytes / 2;
-  return counted;
-}
-
 static struct ft_append_params params_of(const struct appended *call,
                                          const struct ft_request *request,
                                          const fatune_arguments *arguments) {
@@ -68,10 +58,12 @@ static struct ft_append_params params_of(const struct appended *call,
   const int64_t of_table = call->pages.columns * (int64_t)run->page;
   struct ft_append_params params;
   memset(&params, 0, sizeof params);
-  params.k = in_halves(&call->k, bytes);
-  params.v = in_halves(&call->v, bytes);
-  params.to_k = in_halves(&call->to_k, bytes);
-  params.to_v = in_halves(&call->to_v, bytes);
+  params.k = call->k;
+  params.v = call->v;
+  params.to_k = call->to_k;
+  params.to_v = call->to_v;
+  struct ft_arg_tensor *const tensors[] = {&params.k, &params.v, &params.to_k, &params.to_v};
+  for (int n = 0; n < 4; n++) ft_tensor_count_in_halves(tensors[n], bytes);
   params.starts_q = (uintptr_t)arguments->cu_seqlens_q;
   params.used_q = (uintptr_t)arguments->seqused_q;
   params.starts_k = (uintptr_t)arguments->cu_seqlens_k;
@@ -102,10 +94,8 @@ static void tell_emulator(const struct appended *call, const struct ft_append_pa
   const struct ft_run *const run = &call->run;
   const struct ft_arg_sequence sequence = {
       .batch = (int32_t)run->batch, .nq = 1, .heads_q = 1, .heads_kv = 1, .nk = 1};
-  const bool paged = run->page > 0;
   const int64_t from[3] = {run->tensor_batch, run->nq, run->heads_kv};
-  const int64_t to[3] = {paged ? call->pages.count : run->tensor_batch, paged ? run->page : run->nk,
-                         run->heads_kv};
+  const int64_t to[3] = {call->to_batch, call->to_rows, run->heads_kv};
   struct ft_launch_tensors all;
   ft_launch_tensors_begin(&all, ft_kv_dtype(request), &sequence);
   add(&all, "new_k", &call->k, from, request->head_dim, false);
@@ -167,8 +157,10 @@ int ft_append(fatune_session *session, const struct ft_request *request,
   FT_TRY(ft_arguments_read(&arguments, &room, given));
   FT_TRY(ft_run_read(&call.run, request, arguments));
   FT_TRY(ft_pages_read(&call.pages, &call.run, arguments));
-  FT_TRY(read_tensors(&call, request, arguments, k, v));
   call.rows = call.run.tensor_batch * call.run.nq;
+  call.to_batch = call.run.page > 0 ? call.pages.count : call.run.tensor_batch;
+  call.to_rows = call.run.page > 0 ? call.run.page : call.run.nk;
+  FT_TRY(read_tensors(&call, request, arguments, k, v));
   if (driver->emulated || session->checks) {
     FT_TRY(ft_ragged_check(request, arguments, driver, stream));
     FT_TRY(ft_pages_check(request, arguments, driver, stream));
