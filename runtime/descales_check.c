@@ -64,13 +64,12 @@ static int check(const struct side *side, int64_t batch, const struct ft_driver 
 
 int ft_descales_check(const struct ft_request *request, const fatune_arguments *arguments,
                       const struct ft_driver *driver, cu_stream stream) {
-  int captured = 0;
   struct ft_run run;
   const bool given =
       arguments->descale_q.data || arguments->descale_k.data || arguments->descale_v.data;
   if (!given) return FT_OK;
   FT_TRY(ft_run_read_lengths(&run, request, arguments));
-  if (driver->stream_capturing(stream, &captured) != 0 || captured) return FT_OK;
+  if (ft_driver_is_capturing(driver, stream)) return FT_OK;
   const int64_t of_q = ft_descale_blocks(request->descale_rows, run.nq),
                 of_k = ft_descale_blocks(request->descale_rows, run.nk);
   const struct side sides[] = {{"descale_q", &arguments->descale_q, run.heads_q, of_q, false},

@@ -87,6 +87,11 @@ int ft_driver_status(const struct ft_driver *driver, cu_result result, const cha
   return ft_fail(status, "%s: %s (%d): %s", call, name, result, text);
 }
 
+bool ft_driver_is_capturing(const struct ft_driver *driver, cu_stream stream) {
+  int capturing = 0;
+  return driver->stream_capturing(stream, &capturing) != 0 || capturing != 0;
+}
+
 int ft_driver_fetch(const struct ft_driver *driver, void *to, cu_address from, size_t bytes,
                     cu_stream stream) {
   if (bytes == 0) return FT_OK;

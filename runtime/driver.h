@@ -112,6 +112,9 @@ void ft_driver_close(struct ft_driver *driver);
  * FT_E_MEMORY, and what a stream capture forbids is FT_E_NOT_PREPARED. */
 int ft_driver_status(const struct ft_driver *driver, cu_result result, const char *call);
 
+/* Whether the stream is being captured. A stream that cannot say so counts as captured. */
+bool ft_driver_is_capturing(const struct ft_driver *driver, cu_stream stream);
+
 /* Copies from the device to host memory, or the other way, and waits; of 0 bytes nothing. The
  * context is current. */
 int ft_driver_fetch(const struct ft_driver *driver, void *to, cu_address from, size_t bytes,

@@ -16,7 +16,7 @@ static const fatune_mask_options initial = FATUNE_MASK_OPTIONS_INIT;
 static const struct ft_sized_struct form =
     FT_SIZED_STRUCT("options", fatune_mask_options, seqlen_k, &initial);
 
-static int check_block(const char *name, int value) {
+int ft_mask_check_block(const char *name, int value) {
   if (value >= 16 && value % 16 == 0) return FT_OK;
   return ft_fail(FT_E_ARGUMENT, "options.%s is %d; allowed: multiples of 16", name, value);
 }
@@ -31,8 +31,8 @@ static int check_options(const fatune_mask_options *options) {
   if (!options->blocks) return ft_fail(FT_E_ARGUMENT, "options.blocks is NULL");
   if (options->on_device != 0 && options->on_device != 1)
     return ft_fail(FT_E_ARGUMENT, "options.on_device is %d; allowed: 0, 1", options->on_device);
-  FT_TRY(check_block("mask_rows", options->mask_rows));
-  FT_TRY(check_block("mask_cols", options->mask_cols));
+  FT_TRY(ft_mask_check_block("mask_rows", options->mask_rows));
+  FT_TRY(ft_mask_check_block("mask_cols", options->mask_cols));
   FT_TRY(check_extent("batch", options->batch));
   FT_TRY(check_extent("heads", options->heads));
   FT_TRY(check_extent("seqlen_q", options->seqlen_q));

@@ -39,6 +39,9 @@ struct fatune_mask {
   size_t lent_bytes;
 };
 
+/* FT_E_ARGUMENT with the option's name unless blocks may have so many rows, or columns. */
+int ft_mask_check_block(const char *name, int value);
+
 /* Bitmap [batch_heads][row_blocks][col_blocks] -> batch_heads * row_blocks lists, all in host
  * memory. With blocks NULL kept blocks are only counted. Returns the number of kept blocks. */
 int64_t ft_mask_lists(const uint8_t *bitmap, int64_t batch_heads, int64_t row_blocks,

@@ -47,11 +47,10 @@ static int check_entry(const struct ft_run *run, const fatune_page_table *table,
 
 int ft_pages_check(const struct ft_request *request, const fatune_arguments *arguments,
                    const struct ft_driver *driver, cu_stream stream) {
-  int captured = 0;
   struct ft_run run;
   if (request->pages == 0) return FT_OK;
   FT_TRY(ft_run_read_lengths(&run, request, arguments));
-  if (driver->stream_capturing(stream, &captured) != 0 || captured) return FT_OK;
+  if (ft_driver_is_capturing(driver, stream)) return FT_OK;
   int32_t *const lengths = malloc((size_t)run.batch * sizeof *lengths);
   if (!lengths) return ft_fail(FT_E_MEMORY, "no memory for %lld lengths", (long long)run.batch);
   int status = ft_driver_fetch(driver, lengths, (uintptr_t)arguments->seqused_k,

@@ -56,11 +56,10 @@ static int check(const struct side *side, int32_t *room, const struct ft_driver 
 
 int ft_ragged_check(const struct ft_request *request, const fatune_arguments *arguments,
                     const struct ft_driver *driver, cu_stream stream) {
-  int captured = 0;
   struct ft_run run;
   if (!request->ragged) return FT_OK;
   FT_TRY(ft_run_read_lengths(&run, request, arguments));
-  if (driver->stream_capturing(stream, &captured) != 0 || captured) return FT_OK;
+  if (ft_driver_is_capturing(driver, stream)) return FT_OK;
   const struct side sides[] = {{"cu_seqlens_q", "seqused_q", "seqlen_q", arguments->cu_seqlens_q,
                                 arguments->seqused_q, run.batch, run.nq},
                                {"cu_seqlens_k", "seqused_k", "seqlen_k", arguments->cu_seqlens_k,

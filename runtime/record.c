@@ -61,18 +61,13 @@ static bool take_time(struct ft_record *record, const struct ft_driver *driver) 
   return true;
 }
 
-/* An event of a captured stream has no time. */
-static bool is_capturing(const struct ft_driver *driver, cu_stream stream) {
-  int capturing = 0;
-  return driver->stream_capturing(stream, &capturing) != 0 || capturing != 0;
-}
-
 bool ft_record_begin(struct ft_record *record, const struct ft_driver *driver, cu_stream stream) {
   const unsigned long long run = atomic_fetch_add(&record->runs, 1);
   if (!record->has_events || run == 0 || (run >= FIRST_TIMED && run % EACH_TIMED != 0))
     return false;
   if (atomic_flag_test_and_set(&record->taken)) return false;
-  if ((!record->pending || take_time(record, driver)) && !is_capturing(driver, stream) &&
+  /* An event of a captured stream has no time. */
+  if ((!record->pending || take_time(record, driver)) && !ft_driver_is_capturing(driver, stream) &&
       driver->event_record(record->begin, stream) == 0)
     return true;
   atomic_flag_clear(&record->taken);

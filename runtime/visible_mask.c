@@ -29,11 +29,6 @@ static const struct ft_sized_struct form =
 
 /* ---- options ---- */
 
-static int check_block(const char *name, int value) {
-  if (value >= 16 && value % 16 == 0) return FT_OK;
-  return ft_fail(FT_E_ARGUMENT, "options.%s is %d; allowed: multiples of 16", name, value);
-}
-
 static int read_extent(const char *name, int64_t value, int64_t fallback, int64_t *extent) {
   *extent = value ? value : fallback;
   if (*extent >= 1 && *extent <= INT32_MAX) return FT_OK;
@@ -56,8 +51,8 @@ static bool speaks_of(const struct ft_known_score *known, enum ft_symbol a, enum
 static int read_sizes(struct ft_visible_mask *made, const fatune_visible_options *options) {
   struct ft_block_mask_params *const params = &made->params;
   int64_t batch, heads_q, heads_kv, nq, nk;
-  FT_TRY(check_block("mask_rows", options->mask_rows));
-  FT_TRY(check_block("mask_cols", options->mask_cols));
+  FT_TRY(ft_mask_check_block("mask_rows", options->mask_rows));
+  FT_TRY(ft_mask_check_block("mask_cols", options->mask_cols));
   FT_TRY(check_switch("same_for_batch", options->same_for_batch));
   FT_TRY(check_switch("same_for_heads", options->same_for_heads));
   FT_TRY(read_extent("batch", options->batch, 1, &batch));
