@@ -51,14 +51,14 @@ static int compile(fatune_session *session, struct ft_compiler *compiler,
   return FT_OK;
 }
 
-/* Until the claim is got, or its owner has had its time. */
+/* Returns when the claim is ours, or when its owner has had `patience` seconds. */
 static void wait_for_claim(struct ft_claim *claim, double patience) {
   const struct timespec nap = {0, 20 * 1000000L};
   const double deadline = ft_seconds_now() + patience;
   while (!ft_claim_try(claim) && ft_seconds_now() < deadline) nanosleep(&nap, NULL);
 }
 
-/* The kernel of the key, if it is one of the source. */
+/* The stored kernel of this key, if it was compiled from this source. */
 static int take_kernel(fatune_session *session, const struct ft_source *source,
                        const struct ft_digest *key, struct ft_kernel *kernel) {
   FT_TRY(ft_store_kernel_get(session->store, key, kernel));
@@ -69,8 +69,8 @@ static int take_kernel(fatune_session *session, const struct ft_source *source,
   return ft_fail(FT_E_NOT_FOUND, "the kernel of that key is of another source");
 }
 
-/* One process at a time compiles it. Who waited for another one finds it in the store, unless that
- * one has failed. */
+/* One process at a time compiles a kernel. A process that has waited for another finds the kernel
+ * in the store, unless the other has failed. */
 static int compile_claimed(fatune_session *session, struct ft_compiler *compiler,
                            const struct ft_source *source, const struct ft_digest *key,
                            struct ft_kernel *kernel, bool *compiled) {
@@ -84,7 +84,7 @@ static int compile_claimed(fatune_session *session, struct ft_compiler *compiler
   return status;
 }
 
-/* One thread of the session at a time does, and the others take what it has made. */
+/* One thread of the session at a time compiles a kernel, and the others take what it has made. */
 static int compile_once(fatune_session *session, const struct ft_source *source,
                         struct ft_kernel *kernel, bool *compiled) {
   struct ft_compiler *compiler;
@@ -120,8 +120,9 @@ static int identify_nvrtc(fatune_session *session, char version[64]) {
   return FT_OK;
 }
 
-/* By a whole key: that of the trial, else that which this machine's NVRTC gives the source. Fails
- * otherwise than with FT_E_NOT_FOUND where NVRTC cannot be had. */
+/* Looks for the kernel of the key that the trial names, or of the key that the source has with this
+ * machine's NVRTC. A failure other than FT_E_NOT_FOUND: without NVRTC the second key is not known.
+ */
 static int find(fatune_session *session, const struct ft_source *source,
                 const struct ft_digest *preferred, struct ft_kernel *kernel) {
   char version[64];
@@ -190,11 +191,12 @@ int ft_session_load(fatune_session *session, const struct ft_source *source,
   return status;
 }
 
-/* How a kernel was had without the text of its source. */
+/* What came of a look-up without the text of the source. */
 enum recalled { NOT_KNOWN, LOADED, REFUSED };
 
-/* The kernel of a source that was emitted before, by its recipe, loaded. What hinders the look-up
- * is a miss. Of a refused image the kernel stays, for replace_refused. */
+/* Looks up the kernel of a source that was emitted before, by its recipe, and loads it. Where the
+ * look-up fails, the kernel counts as not known. Where the driver refuses the image, the kernel
+ * stays, for replace_refused. */
 static int recall(fatune_session *session, const struct ft_digest *recipe,
                   const struct ft_digest *preferred, struct ft_source *source,
                   struct ft_kernel *kernel, struct ft_module *module, enum recalled *recalled) {

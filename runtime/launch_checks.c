@@ -284,7 +284,7 @@ int ft_run_read_no_descales(const fatune_arguments *arguments) {
   return FT_OK;
 }
 
-/* ---- visibility ---- */
+/* ---- block mask ---- */
 
 static int check_mask(const struct ft_request *request, const struct ft_run *run,
                       const struct fatune_mask *mask) {
@@ -344,7 +344,7 @@ int ft_run_read_visibility(const struct ft_run *run, const struct ft_request *re
   return FT_OK;
 }
 
-/* ---- public ---- */
+/* ---- visibility ---- */
 
 /* Without a window its sides are -1, or 0 as in a struct of zeros. */
 static int check_window(const struct ft_request *request, const char *side, int64_t keys) {
@@ -415,6 +415,8 @@ static int read_visibility(struct ft_run *run, const struct ft_request *request,
   run->visibility = ft_visibility_in(&run->alignments, of_run.seqlen_q, of_run.seqlen_k);
   return FT_OK;
 }
+
+/* ---- all of a run ---- */
 
 int ft_arguments_read(const fatune_arguments **arguments, fatune_arguments *room,
                       const fatune_arguments *given) {

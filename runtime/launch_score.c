@@ -202,7 +202,7 @@ static int read_gradients(struct ft_arg_score *to, const struct ft_launch_plan *
   return FT_OK;
 }
 
-/* ---- */
+/* ---- all that a score captures ---- */
 
 int ft_score_check_length(const char *name, int64_t length) {
   if (length <= FT_SCORE_LENGTH_MOST) return FT_OK;

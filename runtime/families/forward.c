@@ -143,11 +143,16 @@ static void place_parts(struct ft_arg_key_parts *parts, uint64_t workspace, int6
   parts->o = workspace + (of_lse + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
+/* Rows of a tile that a part has room for. */
+static int64_t room_of_part(const struct ft_forward_params *params, int block_m) {
+  return params->sequence.nq < block_m ? params->sequence.nq : block_m;
+}
+
 /* Each block has an equal share of the steps. Besides whole walks a block may have
  * FT_STREAM_PARTS_OF_BLOCK parts, and has room for the rows of a tile for each. */
 static int divide_by_shares(struct ft_forward_params *params, const struct ft_launch_plan *plan,
                             const struct ft_walks *walks, uint64_t workspace, int64_t *units) {
-  const int64_t rows = params->sequence.nq < walks->block_m ? params->sequence.nq : walks->block_m;
+  const int64_t rows = room_of_part(params, walks->block_m);
   int64_t steps;
   if (__builtin_mul_overflow(walks->tiles, walks->steps, &steps) || steps > INT32_MAX)
     return ft_fail(FT_E_ARGUMENT,
@@ -162,11 +167,6 @@ static int divide_by_shares(struct ft_forward_params *params, const struct ft_la
 
 static bool has_longest(const struct ft_launch_plan *plan) {
   return ft_schedule_of(plan->request, plan->config) == FT_SCHEDULE_LONGEST;
-}
-
-/* Rows of a tile that a part has room for. */
-static int64_t room_of_part(const struct ft_forward_params *params, int block_m) {
-  return params->sequence.nq < block_m ? params->sequence.nq : block_m;
 }
 
 /* The longest walks under a block mask. Where the host does not know how long its rows are, all
