@@ -58,8 +58,9 @@ static void plan_tiles(struct ft_budget *budget, struct ft_mma_backward_budget *
   budget->smem_bytes = own->smem_stats_offset + k->stages * stats;
 }
 
-/* The last kernel: of sums in fp32 it makes dQ, a warp one block of 16 x 16 after the other; or it
- * has a warp for every 16 queries and walks over the keys: Q | dO | K | V. */
+/* The last kernel. It turns sums in fp32 into dQ: a warp takes one block of 16 x 16 after the
+ * other. With FT_DQ_SECOND_PASS it has a warp for every 16 queries instead and walks over the keys;
+ * its shared memory is Q | dO | K | V. */
 static void plan_dq(const struct ft_budget *budget, struct ft_mma_backward_budget *own,
                     const struct ft_request *request, const struct ft_mma_backward_knobs *k) {
   own->dq_smem = own->q_bytes;
@@ -135,7 +136,8 @@ static bool part_queries(const struct ft_rule_case *of) {
          queries % 16 == 0 && queries >= 16 && is_power_of_two(knobs(of)->block_m);
 }
 
-/* One for each group of warps that exchanges P, and one where such a group is of more than two. */
+/* Of each part, the warps that have the same keys exchange P by one barrier. Where a role has
+ * several such warps, those of each role wait for each other by a barrier of their own. */
 static bool named_barriers(const struct ft_rule_case *of) {
   const int each = knobs(of)->column_warps > 1 ? 3 : 1;
   return own_budget(of)->key_warps * knobs(of)->query_parts * each <= 15;

@@ -20,7 +20,7 @@ static enum ft_schedule schedule(const struct ft_request *request, const struct 
   return ft_schedule_lpt(request, config);
 }
 
-/* Of a product: what its operands have in common of columns or keys. */
+/* The k of a product: how many columns of Q and K, or keys of P and V, it takes at once. */
 static int depth_of(const struct ft_request *request) {
   return request->dtype == FT_E4M3 ? 32 : 16;
 }

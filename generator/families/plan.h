@@ -77,12 +77,12 @@ static inline int ft_part_registers(enum ft_dtype dtype) {
   return dtype == FT_FP32 ? 16 : 0;
 }
 
-/* What heads of fp32 are like in heads of 16-bit types: a row takes twice the room. */
+/* d + dv, doubled for fp32, whose rows take twice the room of those of 16-bit types. */
 static inline int ft_head_dims(const struct ft_request *request) {
   return (request->head_dim + request->head_dim_v) * ft_pair_registers(request->dtype);
 }
 
-/* Of blocks that take one work tile each. */
+/* The schedule of families whose blocks take one work tile each. */
 static inline enum ft_schedule ft_schedule_lpt(const struct ft_request *request,
                                                const struct ft_config *config) {
   (void)request, (void)config;
@@ -106,8 +106,8 @@ static inline bool ft_registers_suffice(const struct ft_rule_case *of) {
   return of->budget->regs_estimate <= of->budget->regs_limit;
 }
 
-/* Of tiles of block_m rows, when a head, or the heads packed into a tile, have `rows`; 0: unknown.
- */
+/* Whether more than half of a tile of block_m rows is used, or the tile is small. rows: of a head,
+ * or of the heads packed into a tile; 0: unknown. */
 static inline bool ft_half_a_tile_is_used(int64_t rows, int block_m) {
   return rows == 0 || block_m <= 64 || block_m < 2 * rows;
 }

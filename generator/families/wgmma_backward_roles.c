@@ -48,8 +48,9 @@ static void plan_tiles(struct ft_budget *budget, struct ft_wgmma_backward_roles_
 }
 
 /* An accumulator of 64 x C values lies in 128 threads: C / 2 registers of each. Registers are
- * shared out as measured on an H200 with d = 256: those that make P hold LSE besides. With a score
- * function they do not, and ptxas spills least if those that make dS have more. */
+ * shared out as measured on an H200 with d = 256: the warpgroup that makes P holds LSE besides.
+ * With a score function it does not, and ptxas spills least if the warpgroup that makes dS has
+ * more. */
 static void plan(struct ft_budget *budget, const struct ft_request *request,
                  const struct ft_config *config, const struct ft_arch *arch) {
   enum { THREADS = 512, PREPARE_THREADS = 256, DQ_THREADS = 128, ADDRESSES = 12 };
@@ -95,7 +96,7 @@ static bool step_queries(const struct ft_rule_case *of) {
   return knobs(of)->block_m == STEP_QUERIES;
 }
 
-/* A step's dO is read by both who sum up, after its Q and before the next one's. */
+/* Both warpgroups that sum up read a step's dO after the step's Q and before the next step's Q. */
 static bool idle_stages(const struct ft_rule_case *of) {
   return knobs(of)->do_stages <= knobs(of)->q_stages;
 }
