@@ -108,6 +108,10 @@ bool ft_family_serves(const struct ft_family *family, const struct ft_request *r
 #define FT_FAMILY_LISTS                                                                            \
   .knobs = knob_table, .knob_count = FT_COUNT(knob_table), .budget_fields = budget_table,          \
   .budget_field_count = FT_COUNT(budget_table)
+
+/* The bit of a knob in ft_rule.reads. */
+#define FT_READS(family_name, knob)                                                                \
+  (1u << offsetof(struct ft_##family_name##_knobs, knob) / sizeof(int))
 #define FT_FAMILY_TABLES FT_FAMILY_LISTS, .rules = rules, .rule_count = FT_COUNT(rules)
 
 #define FT_COUNT(array) ((int)(sizeof(array) / sizeof *(array)))

@@ -45,20 +45,25 @@ static bool smem_occupancy(const struct ft_rule_case *of) {
 /* The family's own come between these two tables: what is asked first can count on what held. */
 static const struct ft_rule beforehand[] = {
     {"knob-range", FT_CANNOT_RUN, knob_range,
-     "a knob is outside what the kernel can be written for"},
+     "a knob is outside what the kernel can be written for", FT_READS_ANY},
     {"family", FT_CANNOT_RUN, family,
-     "the family has instructions that this GPU lacks, or no kernel for such a request"},
+     "the family has instructions that this GPU lacks, or no kernel for such a request",
+     FT_READS_ANY},
 };
 
 static const struct ft_rule limits[] = {
-    {"block-n", FT_CANNOT_RUN, block_n, "P V takes keys in steps of 16, the k of one mma"},
-    {"mask-rows", FT_CANNOT_RUN, mask_rows, "a block of queries must lie in one row of the mask"},
-    {"mask-cols", FT_CANNOT_RUN, key_block, "a block of keys must lie in one column of the mask"},
+    {"block-n", FT_CANNOT_RUN, block_n, "P V takes keys in steps of 16, the k of one mma",
+     1u << FT_KNOB_BLOCK_N},
+    {"mask-rows", FT_CANNOT_RUN, mask_rows, "a block of queries must lie in one row of the mask",
+     1u << FT_KNOB_BLOCK_M},
+    {"mask-cols", FT_CANNOT_RUN, key_block, "a block of keys must lie in one column of the mask",
+     1u << FT_KNOB_BLOCK_N},
     {"thread-limit", FT_CANNOT_RUN, thread_limit,
-     "blocks have at most 1024 threads, and all that are aimed at must be resident"},
-    {"smem-limit", FT_CANNOT_RUN, smem_limit, "the buffers must fit the shared memory of a block"},
+     "blocks have at most 1024 threads, and all that are aimed at must be resident", FT_READS_ANY},
+    {"smem-limit", FT_CANNOT_RUN, smem_limit, "the buffers must fit the shared memory of a block",
+     FT_READS_ANY},
     {"smem-occupancy", FT_NOT_WORTH_TRYING, smem_occupancy,
-     "as many blocks as aimed at must fit the shared memory together"},
+     "as many blocks as aimed at must fit the shared memory together", FT_READS_ANY},
 };
 
 const struct ft_rule *ft_rules_at(const struct ft_family *family_of, int index) {

@@ -22,11 +22,15 @@ struct ft_rule_case {
   const struct ft_budget *budget;
 };
 
+enum { FT_READS_ANY = 0 }; /* of a rule that reads the budget, or is not worth a list */
+
 struct ft_rule {
   const char *name; /* "smem-limit" */
   enum ft_rule_kind kind;
   bool (*holds)(const struct ft_rule_case *of);
   const char *reason; /* one sentence, why the rule exists */
+  unsigned reads; /* FT_READS of family.h: a bit for each knob that the verdict follows from, beside
+                     the request and the GPU */
 };
 
 /* The first rule of these kinds that the config breaks, or NULL; those of kind FT_CANNOT_RUN come

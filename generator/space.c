@@ -4,6 +4,8 @@
  * A product counts like an odometer: the last knob of the family's list turns fastest. */
 #include "generator/space.h"
 
+#include <string.h>
+
 #include "generator/family.h"
 #include "generator/status.h"
 
@@ -20,59 +22,110 @@ int ft_default_config(const struct ft_request *request, const struct ft_arch *ar
   return ft_fail(FT_E_UNSUPPORTED, "no config of any kernel family is legal on %s", arch->name);
 }
 
-/* To the next family from number `family` on that serves the request, or past the last. */
-static void enter_family(struct ft_space *space, int family) {
-  while (ft_family_at(family) != NULL &&
-         !ft_family_serves(ft_family_at(family), &space->request, &space->arch))
-    ++family;
-  space->family = family;
+static struct ft_config config_at(const struct ft_family *family, const int *digits) {
+  struct ft_config config = {.family = family};
+  for (int i = 0; i < family->knob_count; ++i)
+    config.knobs[i] = family->knobs[i].searched[digits[i]];
+  return config;
+}
+
+/* The first value from number `at` on whose bit is set, or as many as there are. */
+static int next_value(const struct ft_knob *knob, unsigned taken, int at) {
+  while (at < knob->searched_count && !(taken >> at & 1)) ++at;
+  return at;
+}
+
+/* To the next point of the product of the values taken, of the knobs whose bit is set in `turned`.
+ * Behind the last comes the first again, and false. */
+static bool turn(const struct ft_family *family, unsigned turned, const unsigned *taken,
+                 int *digits) {
+  for (int i = family->knob_count - 1; i >= 0; --i) {
+    if (!(turned >> i & 1)) continue;
+    digits[i] = next_value(&family->knobs[i], taken[i], digits[i] + 1);
+    if (digits[i] < family->knobs[i].searched_count) return true;
+    digits[i] = next_value(&family->knobs[i], taken[i], 0);
+  }
+  return false;
+}
+
+/* Of the knobs that the rule reads, leaves the values with which it can hold. */
+static void leave_legal(struct ft_space *space, const struct ft_rule *rule) {
+  const struct ft_family *const family = ft_family_at(space->family);
+  unsigned left[FT_KNOBS_MOST] = {0}, every[FT_KNOBS_MOST];
+  int digits[FT_KNOBS_MOST] = {0};
+  memset(every, 0xff, sizeof every);
+  do {
+    const struct ft_config config = config_at(family, digits);
+    const struct ft_rule_case of = {&space->request, &space->arch, &config, NULL};
+    if (!rule->holds(&of)) continue;
+    for (int i = 0; i < family->knob_count; ++i) left[i] |= 1u << digits[i];
+  } while (turn(family, rule->reads, every, digits));
+  for (int i = 0; i < family->knob_count; ++i)
+    if (rule->reads >> i & 1) space->taken[i] &= left[i];
+}
+
+/* Takes all values of every knob, or all with which a config can be legal; false: of some knob
+ * there is none. */
+static bool take_values(struct ft_space *space, bool raw) {
+  const struct ft_family *const family = ft_family_at(space->family);
+  const struct ft_rule *rule;
+  memset(space->taken, 0xff, sizeof space->taken);
+  for (int n = 0; !raw && (rule = ft_rules_at(family, n)) != NULL; ++n)
+    if (rule->reads) leave_legal(space, rule);
+  for (int i = 0; i < family->knob_count; ++i) {
+    space->digits[i] = next_value(&family->knobs[i], space->taken[i], 0);
+    if (space->digits[i] == family->knobs[i].searched_count) return false;
+  }
+  return true;
+}
+
+/* To the first config of the next family, from number `number` on, that serves the request, or past
+ * the last family. */
+static void enter_family(struct ft_space *space, int number, bool raw) {
+  const struct ft_family *family;
+  for (space->family = number; (family = ft_family_at(space->family)) != NULL; ++space->family) {
+    if (!ft_family_serves(family, &space->request, &space->arch)) continue;
+    long product = 1;
+    for (int i = 0; i < family->knob_count; ++i) product *= family->knobs[i].searched_count;
+    space->product += product;
+    if (take_values(space, raw)) return;
+  }
 }
 
 int ft_space_open(struct ft_space *space, const struct ft_request *request,
                   const struct ft_arch *arch) {
   *space = (struct ft_space){.request = *request, .arch = *arch};
-  enter_family(space, 0);
   return ft_default_config(request, arch, &space->first);
 }
 
-static struct ft_config current(const struct ft_space *space) {
-  struct ft_config config = {.family = ft_family_at(space->family)};
-  for (int i = 0; i < config.family->knob_count; ++i)
-    config.knobs[i] = config.family->knobs[i].searched[space->digits[i]];
-  return config;
-}
-
-/* To the next point of the product, or into the next one. */
-static void advance(struct ft_space *space) {
-  const struct ft_family *const family = ft_family_at(space->family);
-  for (int i = family->knob_count - 1; i >= 0; --i) {
-    if (++space->digits[i] < family->knobs[i].searched_count) return;
-    space->digits[i] = 0;
+static bool next(struct ft_space *space, bool raw, struct ft_config *config,
+                 const struct ft_rule **broken) {
+  if (!space->started) {
+    space->started = true;
+    enter_family(space, 0, raw);
+    *config = space->first;
+  } else {
+    do {
+      const struct ft_family *const family = ft_family_at(space->family);
+      if (family == NULL) return false;
+      *config = config_at(family, space->digits);
+      if (!turn(family, ~0u, space->taken, space->digits))
+        enter_family(space, space->family + 1, raw);
+    } while (ft_config_compare(config, &space->first) == 0); /* the default was the first */
   }
-  enter_family(space, space->family + 1);
+  *broken = ft_rules_broken(&space->request, &space->arch, config, FT_EVERY_RULE);
+  if (*broken == NULL) ++space->legal;
+  return true;
 }
 
 bool ft_space_next_any(struct ft_space *space, struct ft_config *config,
                        const struct ft_rule **broken) {
-  if (!space->started) {
-    space->started = true;
-    *config = space->first;
-  } else {
-    do {
-      if (ft_family_at(space->family) == NULL) return false;
-      *config = current(space);
-      advance(space);
-    } while (ft_config_compare(config, &space->first) == 0); /* the default was the first */
-  }
-  *broken = ft_rules_broken(&space->request, &space->arch, config, FT_EVERY_RULE);
-  ++space->visited;
-  if (*broken != NULL) ++space->rejected;
-  return true;
+  return next(space, true, config, broken);
 }
 
 bool ft_space_next(struct ft_space *space, struct ft_config *config) {
   const struct ft_rule *broken;
-  while (ft_space_next_any(space, config, &broken))
+  while (next(space, false, config, &broken))
     if (broken == NULL) return true;
   return false;
 }

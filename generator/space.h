@@ -19,8 +19,11 @@ struct ft_space {
   struct ft_config first; /* the default */
   int family;             /* number of that whose product is being walked */
   int digits[FT_KNOBS_MOST];
+  /* A bit for each of a knob's values that the walk takes. ft_space_next passes over those with
+   * which a rule is broken whatever the other knobs are. */
+  unsigned taken[FT_KNOBS_MOST];
   bool started;
-  long visited, rejected;
+  long product, legal; /* configs of the families walked so far; those that break no rule */
 };
 
 int ft_space_open(struct ft_space *space, const struct ft_request *request,
@@ -29,7 +32,7 @@ int ft_space_open(struct ft_space *space, const struct ft_request *request,
 bool ft_space_next(struct ft_space *space, struct ft_config *config);
 
 /* Like ft_space_next over the raw products of the families that serve the request: *broken is the
- * rule that rejects it, or NULL. */
+ * rule that rejects it, or NULL. A walk uses the one function or the other. */
 bool ft_space_next_any(struct ft_space *space, struct ft_config *config,
                        const struct ft_rule **broken);
 

@@ -39,22 +39,6 @@ static void assert_none_twice(const struct configs *configs) {
   free(sorted);
 }
 
-/* All configs of a space; asserts that each is legal and none comes twice. */
-static struct configs list_space(const struct ft_request *request, const struct ft_arch *arch) {
-  struct configs legal = {0};
-  struct ft_space space;
-  struct ft_config config;
-  ck_assert_msg(ft_space_open(&space, request, arch) == FT_OK, "%s", ft_detail());
-  while (ft_space_next(&space, &config)) {
-    ck_assert_ptr_null(rule_broken(request, arch, &config));
-    add(&legal, &config);
-  }
-  assert_none_twice(&legal);
-  ck_assert(!ft_space_next(&space, &config)); /* the end stays the end */
-  ck_assert_int_eq((int)(space.visited - space.rejected), legal.count);
-  return legal;
-}
-
 static int product_of_values(const struct ft_family *family) {
   int product = 1;
   for (int i = 0; i < family->knob_count; ++i) product *= family->knobs[i].searched_count;
@@ -67,6 +51,23 @@ static int product_of_families(const struct ft_request *request, const struct ft
     if (ft_family_serves(ft_family_at(i), request, arch))
       product += product_of_values(ft_family_at(i));
   return product;
+}
+
+/* All configs of a space; asserts that each is legal and none comes twice. */
+static struct configs list_space(const struct ft_request *request, const struct ft_arch *arch) {
+  struct configs legal = {0};
+  struct ft_space space;
+  struct ft_config config;
+  ck_assert_msg(ft_space_open(&space, request, arch) == FT_OK, "%s", ft_detail());
+  while (ft_space_next(&space, &config)) {
+    ck_assert_ptr_null(rule_broken(request, arch, &config));
+    add(&legal, &config);
+  }
+  assert_none_twice(&legal);
+  ck_assert(!ft_space_next(&space, &config)); /* the end stays the end */
+  ck_assert_int_eq((int)space.legal, legal.count);
+  ck_assert_int_eq((int)space.product, product_of_families(request, arch));
+  return legal;
 }
 
 START_TEST(default_comes_first_then_all_that_is_legal) {
@@ -100,6 +101,36 @@ START_TEST(default_comes_first_then_all_that_is_legal) {
     ck_assert_int_eq(any, product_of_families(&request, &arch));
     free(legal.list);
   }
+}
+END_TEST
+
+/* A rule that says which knobs it reads gives the same verdict whatever the others are, and needs
+ * no budget. */
+START_TEST(rules_read_what_they_say) {
+  static const char *const gpus[] = {"t4", "a100", "l4", "h200", "b200"};
+  int said = 0;
+  seed_cases();
+  for (int round = 0; round < 2000; ++round) {
+    const struct ft_arch arch = known_gpu(gpus[random_int(0, 4)]);
+    const struct ft_request request = random_request();
+    struct ft_config config = random_candidate(), other = config;
+    const struct ft_rule *rule;
+    for (int i = 0; (rule = ft_rules_at(config.family, i)) != NULL; ++i) {
+      if (!rule->reads) continue;
+      for (int k = 0; k < config.family->knob_count; ++k) {
+        const struct ft_knob *const knob = &config.family->knobs[k];
+        if (!(rule->reads >> k & 1))
+          other.knobs[k] = knob->searched[random_int(0, knob->searched_count - 1)];
+        else
+          other.knobs[k] = config.knobs[k];
+      }
+      const struct ft_rule_case one = {&request, &arch, &config, NULL};
+      const struct ft_rule_case two = {&request, &arch, &other, NULL};
+      ck_assert_msg(rule->holds(&one) == rule->holds(&two), "%s", rule->name);
+      ++said;
+    }
+  }
+  ck_assert_int_gt(said, 2000);
 }
 END_TEST
 
@@ -331,6 +362,7 @@ Suite *make_space_suite(void) {
   Suite *const suite = suite_create("space");
   TCase *const tests = tcase_create("all");
   tcase_add_test(tests, default_comes_first_then_all_that_is_legal);
+  tcase_add_test(tests, rules_read_what_they_say);
   tcase_add_test(tests, ordinary_spaces_have_a_choice);
   tcase_add_test(tests, defaults_are_of_the_best_family);
   tcase_add_loop_test(tests, every_served_request_has_a_legal_default, 0, 3 * 7);

@@ -103,11 +103,12 @@ static bool idle_stages(const struct ft_rule_case *of) {
 
 static const struct ft_rule rules[] = {
     {"cluster-keys", FT_CANNOT_RUN, cluster_keys,
-     "each of two blocks has 64 keys, the m of wgmma, and one warpgroup holds their dK or dV"},
+     "each of two blocks has 64 keys, the m of wgmma, and one warpgroup holds their dK or dV",
+     FT_READS_ANY},
     {"role-queries", FT_CANNOT_RUN, step_queries,
-     "a warpgroup makes the dQ of 64 queries, the m of wgmma"},
+     "a warpgroup makes the dQ of 64 queries, the m of wgmma", FT_READS_ANY},
     {"idle-stages", FT_NOT_WORTH_TRYING, idle_stages,
-     "a step reads Q before dO, so more tiles of dO than of Q wait for Q"},
+     "a step reads Q before dO, so more tiles of dO than of Q wait for Q", FT_READS_ANY},
 };
 
 /* ---- the default ---- */

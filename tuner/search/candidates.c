@@ -92,8 +92,8 @@ int ft_candidates_make(struct ft_candidates *candidates, const struct ft_request
         .is_default = ft_config_compare(&config, &space.first) == 0};
     FT_CHECK(append(candidates, &capacity, candidate));
   }
-  candidates->product = space.visited;
-  candidates->legal = space.visited - space.rejected;
+  candidates->product = space.product;
+  candidates->legal = space.legal;
   if (candidates->count == 0) {
     FT_GIVE_UP(ft_fail(FT_E_UNSUPPORTED, "no config is legal for this request on %s", arch->name));
   }
