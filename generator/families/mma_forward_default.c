@@ -119,6 +119,8 @@ static bool clusters_run_at_once(const struct ft_request *request, const struct 
   return walks.tiles <= ft_clusters_at_once(&walks, arch);
 }
 
+enum { LARGEST_CLUSTER = 16 };
+
 /* Configs for few rows. Of equal estimates the earlier one is taken: first come blocks that load
  * many keys ahead, then blocks of which several share a multiprocessor. The last two have no
  * cluster: if one of them is the fastest, none of these configs is the default. */
@@ -145,8 +147,8 @@ static const struct ft_mma_forward_knobs of_few_rows_fp32[] = {
 
 /* The same of K and V in e4m3, of whose steps each has half the bytes. What turns them into
  * operands takes issue slots: more keys of a step, and blocks that share a multiprocessor. In the
- * order that an H200 showed for whole walks, which come first (bench/ledger.md). No other family
- * has to be beaten. */
+ * order that an H200 showed for whole walks, which come first (bench/ledger.md). The largest
+ * clusters need time to meet, so they come last. No other family has to be beaten. */
 static const struct ft_mma_forward_knobs of_few_rows_cached[] = {
     {TILE(16, 128), .warps = 4, .stages = 3, .key_warps = 4, .split_keys = 0, .ctas_per_sm = 1},
     {TILE(16, 128), .warps = 4, .stages = 3, .key_warps = 4, .split_keys = 2, .ctas_per_sm = 1},
@@ -158,6 +160,8 @@ static const struct ft_mma_forward_knobs of_few_rows_cached[] = {
     {TILE(16, 64), .warps = 4, .stages = 2, .key_warps = 4, .split_keys = 0, .ctas_per_sm = 4},
     {TILE(16, 64), .warps = 4, .stages = 2, .key_warps = 4, .split_keys = 0, .ctas_per_sm = 1},
     {TILE(16, 64), .warps = 4, .stages = 2, .key_warps = 4, .split_keys = 1, .ctas_per_sm = 1},
+    {TILE(16, 64), .warps = 4, .stages = 3, .key_warps = 4, .split_keys = LARGEST_CLUSTER,
+     .ctas_per_sm = 1},
 };
 
 /* The same with Q in e4m3, too: heads are not packed, and each warp takes 32 keys. */
@@ -192,7 +196,8 @@ static int few_rows_of(const struct ft_mma_forward_knobs **list, const struct ft
 bool ft_mma_forward_of_few_rows(const struct ft_request *request, const struct ft_arch *arch,
                                 struct ft_config *config, double *us) {
   enum { WITH_WGMMA = 90 };
-  static const double CLEARLY = 0.95; /* less, of two estimates; the earlier loads further ahead */
+  /* Less, of two estimates: the earlier loads further ahead, or does not wait for 16 blocks. */
+  static const double CLEARLY = 0.95, OF_LARGEST_CLUSTER = 0.85;
   /* By mma.sync alone; of Q in e4m3, too, where wgmma's family has no default. */
   const bool cached = ft_kv_dtype(request) == FT_E4M3;
   if (request->seqlen_q == 0 || request->heads_kv == 0 || request->ragged) return false;
@@ -217,7 +222,10 @@ bool ft_mma_forward_of_few_rows(const struct ft_request *request, const struct f
     if (request->pages > 0 && knobs_of.split_keys > 1 && !clusters_run_at_once(request, arch, &few))
       continue;
     const double estimated = estimate(request, arch, &few);
-    if (least > 0 && estimated >= (cached ? 1 : CLEARLY) * least) continue;
+    const double share = knobs_of.split_keys == LARGEST_CLUSTER ? OF_LARGEST_CLUSTER
+                         : cached                               ? 1
+                                                                : CLEARLY;
+    if (least > 0 && estimated >= share * least) continue;
     least = estimated;
     *config = few;
   }

@@ -272,9 +272,11 @@ static double softmax_us(const struct ft_arch *arch, const struct ft_config *con
   return scores / (block_m > WARPGROUP_ROWS ? MORE : ALONE) / clock / 1e3;
 }
 
-/* Microseconds, estimated, of a config for a request with lengths, and its work tiles. */
+/* Microseconds, estimated, of a config for a request with lengths, and its work tiles. Of configs
+ * that load for as long, the one with less to compute takes less. */
 static double estimate(const struct ft_request *request, const struct ft_arch *arch,
                        const struct ft_config *config, int64_t *tiles) {
+  static const double BESIDE = 1e-3;
   const struct ft_walks walks = walks_of(request, arch, config);
   *tiles = walks.tiles;
   const struct ft_wgmma_forward_knobs *const knobs_of = ft_wgmma_forward_knobs(config);
@@ -283,7 +285,9 @@ static double estimate(const struct ft_request *request, const struct ft_arch *a
   const int64_t slots = max_int(1, arch->sm_count);
   const int64_t rounds = walks.shared ? 1 : (walks.tiles * parts.most + slots - 1) / slots;
   const double softmax = softmax_us(arch, config) * (double)(rounds * parts.steps) + parts.merge_us;
-  const double us = parts.us > softmax ? parts.us : softmax;
+  const double longer = parts.us > softmax ? parts.us : softmax,
+               shorter = parts.us + softmax - longer;
+  const double us = longer + BESIDE * shorter;
   return parts.most > 1 && knobs_of->split_keys == 1 && request->seqlen_q >= WARPGROUP_ROWS
              ? DIVIDED * us
              : us;
