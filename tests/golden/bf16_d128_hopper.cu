@@ -2,7 +2,7 @@
 // request  forward bf16 d128 causal
 // config   wgmma_forward block_m=128 block_n=128 stages=2 q_stages=2 overlap_tiles=1 pingpong=1 integer_max=1 lazy_rescale=1
 // budget   197632 bytes of shared memory, 384 threads, about 192 of 232 registers
-// parts    wgmma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_tma_5d.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_wgmma_product.cu.in, parts/pairs.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/sinks_none.cu.in, parts/sequence.cu.in, parts/sequence_rows.cu.in, parts/outputs.cu.in, parts/quad.cu.in, parts/e4m3_scale_none.cu.in, parts/p_range.cu.in, parts/wgmma_softmax.cu.in, parts/visibility.cu.in, parts/key_walk.cu.in, parts/key_parts_none.cu.in, parts/work_tile.cu.in, parts/schedule_balanced.cu.in, parts/score_none.cu.in, parts/dropout_none.cu.in, parts/dropout_rows_none.cu.in, parts/announce.cu.in, parts/pipeline.cu.in, parts/ring.cu.in, parts/descriptors.cu.in, parts/block_alone.cu.in, parts/rows_of_sequences_none.cu.in, parts/rows_dense.cu.in, parts/rows_of_keys.cu.in, parts/producer.cu.in, parts/produce.cu.in, parts/score_tile_none.cu.in, parts/score_keys_none.cu.in, parts/consumer.cu.in, parts/p_in_registers.cu.in, parts/wgmma_exponents_none.cu.in, parts/consumer_steps.cu.in, parts/store_o_staged.cu.in, parts/epilogue_wgmma.cu.in, parts/consume_overlap.cu.in, parts/work_list_none.cu.in
+// parts    wgmma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_tma_5d.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_wgmma_product.cu.in, parts/pairs.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/sinks_none.cu.in, parts/sequence.cu.in, parts/sequence_rows.cu.in, parts/outputs.cu.in, parts/quad.cu.in, parts/e4m3_scale_none.cu.in, parts/p_range.cu.in, parts/wgmma_softmax.cu.in, parts/visibility.cu.in, parts/key_walk.cu.in, parts/key_parts_none.cu.in, parts/work_tile.cu.in, parts/walk_order.cu.in, parts/schedule_balanced.cu.in, parts/score_none.cu.in, parts/dropout_none.cu.in, parts/dropout_rows_none.cu.in, parts/announce.cu.in, parts/pipeline.cu.in, parts/ring.cu.in, parts/descriptors.cu.in, parts/block_alone.cu.in, parts/rows_of_sequences_none.cu.in, parts/rows_dense.cu.in, parts/rows_of_keys.cu.in, parts/producer.cu.in, parts/produce.cu.in, parts/score_tile_none.cu.in, parts/score_keys_none.cu.in, parts/consumer.cu.in, parts/p_in_registers.cu.in, parts/wgmma_exponents_none.cu.in, parts/consumer_steps.cu.in, parts/store_o_staged.cu.in, parts/epilogue_wgmma.cu.in, parts/consume_overlap.cu.in, parts/work_list_none.cu.in
 // again    fatune emit 'forward bf16 d128 nq1 causal' --gpu sm_90 --config 'wgmma_forward block_m=128 block_n=128 stages=2 q_stages=2 overlap_tiles=1 pingpong=1 integer_max=1 lazy_rescale=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691) on Hopper. One block per
@@ -1000,6 +1000,14 @@ __device__ __forceinline__ Keys find_keys(const ForwardParams &params, WorkTile 
   return take_part(tile.part, params, whole_walk(params, tile));
 }
 
+// ---- the order of a walk's steps -------------------------------------------------------------------------------------
+constexpr bool BEGINS_AT_QUERY = false;
+
+__device__ __forceinline__ int own_step(const Sequence &, int, int) { return 0; }
+
+// The number of the step with `left` steps to go after it, from the first keys on.
+__device__ __forceinline__ int step_with_left(int left, int steps, int) { return ASCENDING ? steps - 1 - left : left; }
+
 // ---- the tile scheduler: balanced pairs, then an evening remainder ----------------------------------------
 // The blocks are persistent and take work tiles in rounds. First come the batch_heads whose work tiles are paired by rank:
 // the longest with the shortest, the second longest with the second shortest. All such balanced pairs are about equally
@@ -1109,6 +1117,7 @@ struct Share {
   int steps;                 // that it takes, at least one; 0: there are no more work tiles
   int first_tile;            // of their keys
   int full_begin, full_end;  // in these of its steps, from the first keys on, every row sees every key
+  int own_step;              // the first of its walk
   int hidden_first, hidden_last;  // steps of the block with keys before and after those of its own steps
   KeyPart part;
   SequencePlace place;
@@ -1406,9 +1415,10 @@ __device__ __forceinline__ void produce(const TiledForwardParams &params, int wa
   while (walk.steps > 0) {
     cursor = next_work(params.rest, cursor);
     Walk ahead;
+    const int own = own_step(at_place(params.rest, walk.tile.place).sequence, walk.tile.q0, walk.steps);
     for (int left = walk.steps - 1; left >= 0; --left) {
       const bool first = left == walk.steps - 1;
-      const int step = ASCENDING ? walk.steps - 1 - left : left;
+      const int step = step_with_left(left, walk.steps, own);
       const int key = walk.keys.steps > 0 ? key_of<BLOCK_N>(walk.keys, step) : at_place(params.rest, walk.tile.place).sequence.nk;
       load_v(params, ring, v_key, v_head, v_batch, v_place);
       load_k(params, ring, key, walk.keys.steps > 0 && sees_whole<BLOCK_N>(walk.keys, step), walk.tile.kv_head,
@@ -1490,13 +1500,14 @@ __device__ __forceinline__ Share wait_for_work(const Consumer &consumer, const F
   work.place = announced.place;
   work.q0 = announced.q0 + consumer.number * 64;
   find_steps(work, announced, at_place(params, work.place));
+  work.own_step = own_step(at_place(params, work.place).sequence, announced.q0, work.steps);
   if (DIRECT_STORE) __syncwarp();  // see release_q
   return work;
 }
 
 // The step that has the next K, with `left` steps to go after it.
 __device__ __forceinline__ AnnouncedStep step_of(const Consumer &consumer, const Share &work, int left) {
-  return announced_step(work, step_key(consumer.ring.stage), ASCENDING ? work.steps - 1 - left : left);
+  return announced_step(work, step_key(consumer.ring.stage), step_with_left(left, work.steps, work.own_step));
 }
 
 // ---- stages given back ----
