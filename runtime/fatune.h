@@ -141,8 +141,8 @@ FATUNE_API void fatune_session_close(fatune_session *session);
 
 typedef enum fatune_pass { FATUNE_FORWARD, FATUNE_BACKWARD } fatune_pass;
 /* E4M3: Q, K, V are 8-bit floats (OCP E4M3, PyTorch's float8_e4m3fn), O is bf16 or fp16; forwards
- * alone, without dropout, from sm_89 on, head dims multiples of 16. FP32, TF32: all tensors are fp32,
- * from sm_80 on; TF32 is faster, and rounds what it multiplies. */
+ * alone, without dropout, from sm_89 on, head dims multiples of 16. FP32, TF32: all tensors are
+ * fp32, from sm_80 on; TF32 is faster, and rounds what it multiplies. */
 typedef enum { FATUNE_FP16, FATUNE_BF16, FATUNE_E4M3, FATUNE_FP32, FATUNE_TF32 } fatune_dtype;
 /* Of O. The default is that of Q, or with E4M3 bf16. FP16 is for E4M3; FP32 for dtypes of 16 bits,
  * and in a backward for dQ, dK and dV. */
@@ -175,17 +175,14 @@ typedef struct fatune_request {
   int mask_rows, mask_cols; /* of a block of a block-sparse mask, multiples of 16; 0: no mask */
   int deterministic;        /* backward only; the forward always is */
 
-  int64_t batch;       /* 0: 1 */
-  int heads_q;         /* 0: heads_kv, or 1; a multiple of heads_kv (MHA, GQA, MQA) */
-  int heads_kv;        /* 0: heads_q */
-  int64_t seqlen_q;    /* 1 .. 2^31 - 1; of a run with a score, and of its keys, at most 2^23 */
-  int64_t seqlen_k;    /* 0: seqlen_q */
-  double mask_density; /* expected share of kept blocks, (0, 1]; 0: 1 */
-
+  int64_t batch;        /* 0: 1 */
+  int heads_q;          /* 0: heads_kv, or 1; a multiple of heads_kv (MHA, GQA, MQA) */
+  int heads_kv;         /* 0: heads_q */
+  int64_t seqlen_q;     /* 1 .. 2^31 - 1; of a run with a score, and of its keys, at most 2^23 */
+  int64_t seqlen_k;     /* 0: seqlen_q */
+  double mask_density;  /* expected share of kept blocks, (0, 1]; 0: 1 */
   fatune_window window; /* of the first group; its sides are arguments of the run */
-  /* Of the second group: keys before and after its own that a query sees; -1: no bound. */
-  int64_t window_left, window_right;
-
+  int64_t window_left, window_right; /* of the second: keys before and after its own; -1: all */
   /* Of the first group. fatune_score_add's; 0: none. Then, of a backward, the sum of
    * fatune_score_gradient's for what is captured and wants a gradient. */
   int64_t score, score_gradients;
@@ -228,11 +225,14 @@ FATUNE_API int fatune_request_bucket(fatune_request *bucket, const fatune_reques
  * line where the text is wrong, FATUNE_E_NOT_FOUND for a name that is not built in. */
 FATUNE_API int fatune_score_add(int64_t *score, fatune_session *session, const char *name,
                                 const char *text);
-/* Gives the bit of fatune_request.score_gradients that asks for the gradient of the captured tensor
- * or scalar called `name`. FATUNE_E_ARGUMENT if the function captures none of this name or has no
- * derivative by it. */
+/* Gives the bit of fatune_request.score_gradients for the gradient of the captured tensor or scalar
+ * `name`. FATUNE_E_ARGUMENT if none of this name is captured, or there is no derivative by it. */
 FATUNE_API int fatune_score_gradient(int64_t *gradient, fatune_session *session, int64_t score,
                                      const char *name);
+/* Gives what the text says of the elements of the captured tensor `name`: "fp32", "fp16", "bf16",
+ * "int32", "int64", "uint8", "bool", never freed. FATUNE_E_ARGUMENT if there is no such tensor. */
+FATUNE_API int fatune_score_dtype(const char **dtype, fatune_session *session, int64_t score,
+                                  const char *name);
 
 /* What a score function captures: a scalar's value, or a tensor. */
 typedef struct fatune_captured {

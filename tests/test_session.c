@@ -281,6 +281,39 @@ START_TEST(emission_names_what_is_wrong) {
 }
 END_TEST
 
+/* Whoever hands over tensors asks what is read of them: the library gets addresses alone. */
+START_TEST(what_is_captured_has_a_dtype) {
+  static const char *const dtypes[] = {"fp32", "fp16", "bf16", "int32", "int64", "uint8", "bool"};
+  fatune_session *const session = open_memory_only();
+  int64_t score;
+  const char *dtype;
+  char text[256];
+  for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++) {
+    snprintf(text, sizeof text,
+             "local w = scalar('w')\nlocal other = tensor('other', 'fp32', nq)\n"
+             "local t = tensor('t', '%s', nk)\n%s",
+             dtypes[i],
+             i < 3    ? "score = s + w * t(j) + other(i)"
+             : i == 6 ? "visible = t(j)\nscore = s + w * other(i)"
+                      : "visible = t(j) == 1\nscore = s + w * other(i)");
+    ck_assert_status(fatune_score_add(&score, session, "own", text), FATUNE_OK);
+    ck_assert_status(fatune_score_dtype(&dtype, session, score, "t"), FATUNE_OK);
+    ck_assert_str_eq(dtype, dtypes[i]);
+    ck_assert_status(fatune_score_dtype(&dtype, session, score, "other"), FATUNE_OK);
+    ck_assert_str_eq(dtype, "fp32");
+  }
+  ck_assert_status(fatune_score_dtype(&dtype, session, score, "w"), FATUNE_E_ARGUMENT);
+  ck_assert_ptr_null(dtype);
+  ck_assert_detail("score own captures no tensor 'w'");
+  ck_assert_status(fatune_score_dtype(NULL, session, score, "t"), FATUNE_E_ARGUMENT);
+  ck_assert_status(fatune_score_dtype(&dtype, NULL, score, "t"), FATUNE_E_ARGUMENT);
+  ck_assert_status(fatune_score_dtype(&dtype, session, score, NULL), FATUNE_E_ARGUMENT);
+  ck_assert_status(fatune_score_dtype(&dtype, session, 0, "t"), FATUNE_E_ARGUMENT);
+  ck_assert_int_ne(fatune_score_dtype(&dtype, session, score + 1, "t"), FATUNE_OK);
+  fatune_session_close(session);
+}
+END_TEST
+
 START_TEST(statuses_have_words) {
   for (int status = FATUNE_E_INTERRUPTED; status <= FATUNE_OK; status++)
     ck_assert_str_ne(fatune_status_text(status), fatune_status_text(12345));
@@ -304,6 +337,7 @@ Suite *make_session_suite(void) {
   tcase_add_test(tests, kernels_are_compiled_once);
   tcase_add_test(tests, without_nvrtc_a_missing_kernel_says_so);
   tcase_add_test(tests, emission_names_what_is_wrong);
+  tcase_add_test(tests, what_is_captured_has_a_dtype);
   tcase_add_test(tests, statuses_have_words);
   suite_add_tcase(suite, tests);
   return suite;

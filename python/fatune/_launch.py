@@ -137,10 +137,10 @@ def add_score(score, visible, captured, session):
     if callable(score) or visible is not None:
         if isinstance(score, str):
             raise ValueError("visible comes with a score that is text; allowed: the text states both")
-        return session.add_score("score", trace(score, visible, captured))
+        score = trace(score, visible, captured)
     if score is None:
         return 0
-    return session.add_score("score", score) if "=" in score else session.add_score(score)
+    return session.add_score(*(("score", score) if "=" in score else (score, None)), captured)
 
 
 def _like(tensor, shape, dtype):

@@ -61,6 +61,7 @@ _FUNCTIONS = {
     "fatune_request_bucket": (c.c_int, c.POINTER(s.Request), c.POINTER(s.Request)),
     "fatune_score_add": (c.c_int, c.POINTER(c.c_int64), _pointer, _text, _text),
     "fatune_score_gradient": (c.c_int, c.POINTER(c.c_int64), _pointer, c.c_int64, _text),
+    "fatune_score_dtype": (c.c_int, c.POINTER(_text), _pointer, c.c_int64, _text),
     "fatune_mask_make": (c.c_int, c.POINTER(_pointer), _pointer, c.POINTER(s.MaskOptions), _pointer),
     "fatune_visible_memory_size": (c.c_int, _pointer, c.POINTER(s.VisibleOptions), c.POINTER(c.c_size_t)),
     "fatune_visible_mask": (c.c_int, c.POINTER(_pointer), _pointer, c.POINTER(s.VisibleOptions)),

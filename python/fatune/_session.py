@@ -54,6 +54,11 @@ def bucket_of(request):
     return bytes(bucket)
 
 
+# By what a score function says of a captured tensor, the dtypes whose memory it reads right. ORDER CAPTURED
+_CAPTURED_DTYPES = {"fp32": ("float32",), "fp16": ("float16",), "bf16": ("bfloat16",), "int32": ("int32",), "int64": ("int64",),
+                    "uint8": ("uint8", "bool"), "bool": ("bool", "uint8")}
+
+
 class _OpenSession:
     """The handle of a session. What frees plans and masks refers to it, so that it is closed after
     them all, even where Python collects a cycle with all of these objects in it at once."""
@@ -153,6 +158,7 @@ class Session:
         self.served: set[Any] = set()  # of _drop_in.py
         self._scores: dict[tuple[str, str | None], int] = {}
         self._hiding: dict[int, bool] = {}
+        self._captured_dtypes: dict[tuple[int, str], str | None] = {}
         self._lock = threading.Lock()
 
     def plan(self, request: Request | str, config: str | None = None) -> Plan:
@@ -185,16 +191,37 @@ class Session:
             self.plans, self.calls, self.served = {}, {}, set()
             self.recent = ()  # last: _recent.remember
 
-    def add_score(self, name, text=None):
+    def add_score(self, name, text=None, captured=None):
         """The number of a score function, for Request.score: of a Lua text (generator/score/README.md),
-        whose `name` stands in messages, or the built-in one of that name."""
+        whose `name` stands in messages, or the built-in one of that name. captured: as check_captured takes it."""
         with self._lock:
             if (name, text) not in self._scores:
                 number = c.c_int64()
                 check(library().fatune_score_add(number, self.handle, name.encode(),
                                                  None if text is None else text.encode()))
                 self._scores[name, text] = number.value
-            return self._scores[name, text]
+            number = self._scores[name, text]
+        self.check_captured(number, captured or {})
+        return number
+
+    def check_captured(self, score, captured):
+        """Raises TypeError where a tensor by name has another dtype than the score function reads, which the library, that
+        gets addresses, cannot find out."""
+        for name, value in captured.items():
+            if not hasattr(value, "data_ptr"):
+                continue
+            wanted = _CAPTURED_DTYPES.get(self._captured_dtype(score, name))
+            if wanted is not None and str(value.dtype).rpartition(".")[2] not in wanted:
+                raise TypeError(f"captured {name!r} is {value.dtype}; allowed: {' or '.join(wanted)}, which the score function "
+                                "reads")
+
+    def _captured_dtype(self, score, name):
+        """What a score function says of the elements of a captured tensor ("fp32"), or None where it captures none so named."""
+        if (score, name) not in self._captured_dtypes:
+            dtype = c.c_char_p()
+            status = library().fatune_score_dtype(dtype, self.handle, score, name.encode())
+            self._captured_dtypes[score, name] = None if status else dtype.value.decode()
+        return self._captured_dtypes[score, name]
 
     def hides_keys(self, score):
         """Whether a score function has a mask function, by the number of add_score; 0: none."""

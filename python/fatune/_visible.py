@@ -54,7 +54,7 @@ class VisibleMask:
         self._set(session, options, q.device, bytes_of(q), captured or {}, density)
 
     def _set(self, session, options, device, allocate, captured, density):
-        lib, size = library(), c.c_size_t()
+        lib, size, self._score = library(), c.c_size_t(), options.score
         check(lib.fatune_visible_memory_size(session.handle, options, size))
         self._memory, options.memory = aligned(allocate, size.value)
         self.session, self.rows, self.cols, self.density = session, options.mask_rows, options.mask_cols, density
@@ -73,6 +73,7 @@ class VisibleMask:
 
     def update(self, captured: Mapping[str, Any]) -> None:
         """Makes the mask anew from what is captured, scalars and tensors by name."""
+        self.session.check_captured(self._score, captured)
         self._captured = captured  # alive until the kernels have read it
         array = captured_array(captured, self._device)
         check(launch(self._device, library().fatune_mask_update, self.handle, array, len(array)))

@@ -338,6 +338,18 @@ class Attention(WithDriver):
         with self.assertRaisesRegex(fatune.Error, "tensor 'document' has dtype int32; allowed for a gradient"):
             self.wanting(q, k, v, score="documents", captured={"document": document})
 
+    def test_captured_tensors_of_another_dtype_are_refused(self):
+        q = bf16(1, 2, 64, 64)
+        for score, name, wrong, allowed in (("bias_fp16", "bias", "float32", "float16"), ("bias_fp32", "bias", "float16", "float32"),
+                                            ("mask", "mask", "int32", "bool or uint8")):
+            with self.assertRaisesRegex(TypeError, f"captured '{name}' is {wrong}; allowed: {allowed}, which"):
+                fatune.attention(q, q, q, session=self.session, score=score, captured={name: Tensor((1, 2, 64, 64), wrong)})
+        document = {"document": Tensor((1, 64), "int32")}
+        mask = fatune.VisibleMask(q, q, q, session=self.session, score="documents", captured=document)
+        mask.update({"document": Tensor((1, 64), "int32")})
+        with self.assertRaisesRegex(TypeError, "captured 'document' is int64; allowed: int32"):
+            mask.update({"document": Tensor((1, 64), "int64")})
+
     def test_backward_without_gradient_of_lse(self):
         q = bf16(1, 2, 64, 64)
         out, _ = self.wanting(q, q, q)

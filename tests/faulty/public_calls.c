@@ -52,11 +52,14 @@ static void try_requests(fatune_session *session) {
 static void try_scores(fatune_session *session) {
   static const char own[] = "local t = tensor('t', 'fp32', heads)\nscore = s + t(h)\n";
   int64_t built_in = 0, given = 0, gradient = 0;
+  const char *dtype = NULL;
   if (is_ok("fatune_score_add", fatune_score_add(&built_in, session, "softcap", NULL)))
     printf("softcap: %016" PRIx64 "\n", (uint64_t)built_in);
   if (is_ok("fatune_score_add", fatune_score_add(&given, session, "own", own)) &&
       is_ok("fatune_score_gradient", fatune_score_gradient(&gradient, session, given, "t")))
     printf("own: %016" PRIx64 ", gradient %" PRId64 "\n", (uint64_t)given, gradient);
+  if (given && is_ok("fatune_score_dtype", fatune_score_dtype(&dtype, session, given, "t")))
+    printf("of %s\n", dtype);
 }
 
 /* As many keys as queries, all of them new. */
