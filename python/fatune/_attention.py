@@ -87,6 +87,10 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool
         captures_learnt = any(hasattr(value, "data_ptr") and value.requires_grad for value in captured.values())
     if compiling or intercepted(torch, q, k, v):
         _check_tensors(torch, q=q, k=k, v=v)
+        transform = None if compiling else transform_of(torch, q, k, v)
+        if transform is not None:
+            raise NotImplementedError(f"fatune.attention is under {transform}; allowed: torch.autograd's gradients, once "
+                                      "(fatune.sdpa leaves this case to PyTorch)")
         if out is not None:
             raise ValueError("out is given to an operator; allowed: None under torch.compile and tracing")
         if descales is not None or descale_rows:
@@ -139,10 +143,24 @@ def _check_tensors(torch, **given):
 
 
 def intercepted(torch, q, k, v):
-    """Whether somebody wants to see operators and not addresses: fake tensors, subclasses, modes, functorch."""
+    """Whether somebody wants to see operators and not addresses: fake tensors, subclasses, modes, functorch, tangents."""
     plain = torch.Tensor
     return not (type(q) is plain and type(k) is plain and type(v) is plain) or (
-        torch._C._len_torch_dispatch_stack() > 0 or torch._C._functorch.peek_interpreter_stack() is not None)
+        torch._C._len_torch_dispatch_stack() > 0 or torch._C._functorch.peek_interpreter_stack() is not None
+        or torch.autograd.forward_ad._current_level >= 0)
+
+
+def transform_of(torch, *tensors):
+    """What wants more of the tensors' attention than it and its backward, or None: vmap, grad and jvp of torch.func, forward-mode
+    differentiation."""
+    functorch, forward = torch._C._functorch, torch.autograd.forward_ad
+    stack = functorch.peek_interpreter_stack()
+    if stack is not None and any(functorch.is_functorch_wrapped_tensor(tensor) for tensor in tensors) and (
+            stack.key() != functorch.TransformType.Functionalize):
+        return f"torch.func's {stack.key().name.lower()}"
+    if forward._current_level >= 0 and any(forward.unpack_dual(tensor).tangent is not None for tensor in tensors):
+        return "forward-mode differentiation"
+    return None
 
 
 def takes_tf32(torch, q):
@@ -220,7 +238,9 @@ class BlockMask:
         import torch
         if blocks.dim() == 2:
             blocks = blocks[None, None]
-        wanted = (-(-nq // rows), -(-nk // cols)) if rows > 0 and cols > 0 else None
+        if rows <= 0 or cols <= 0:
+            raise ValueError(f"rows, cols are {rows}, {cols}; allowed: multiples of 16")
+        wanted = -(-nq // rows), -(-nk // cols)
         if blocks.dim() != 4 or tuple(blocks.shape[2:]) != wanted:
             raise ValueError(f"blocks is {tuple(blocks.shape)}; allowed: {wanted}, or [batch, heads] "
                              "before that")

@@ -22,8 +22,9 @@ def once(torch):
 
     class Refuse(torch.autograd.Function):
         @staticmethod
-        def forward(ctx, *gradients):
-            return tuple(gradient.view_as(gradient) for gradient in gradients)
+        def forward(ctx, count, *tensors):
+            """The first so many, which then depend on all: whoever differentiates them comes here, whatever by."""
+            return tuple(gradient.view_as(gradient) for gradient in tensors[:count])
 
         @staticmethod
         def backward(ctx, *_):
@@ -37,7 +38,9 @@ def once(torch):
             with torch.no_grad():
                 results = backward(ctx, *gradients)
             given = [n for n, result in enumerate(results) if result is not None]
-            refusing = dict(zip(given, Refuse.apply(*(results[n].detach().requires_grad_() for n in given))))
+            made_of = [tensor for tensor in (*gradients, *ctx.saved_tensors) if tensor is not None and tensor.requires_grad]
+            refusing = dict(zip(given, Refuse.apply(
+                len(given), *(results[n].detach().requires_grad_() for n in given), *made_of)))
             return tuple(refusing.get(n) for n in range(len(results)))
         return wrapped
 

@@ -6,7 +6,7 @@ import math
 import warnings
 from typing import TYPE_CHECKING
 
-from ._attention import attention, intercepted
+from ._attention import attention, intercepted, transform_of
 from ._devices import found_session, serves_device
 from ._launch import O_AS_BSHD, as_input
 from ._library import NO_NVRTC, UNSUPPORTED, Error
@@ -44,6 +44,11 @@ def _why_not_tensors(torch, query, key, value):
     if query.numel() == 0 or key.numel() == 0 or value.numel() == 0:
         return "a tensor is empty"
     return None
+
+
+def _why_not_transformed(torch, *tensors):
+    transform = None if torch.compiler.is_compiling() else transform_of(torch, *tensors)
+    return None if transform is None else f"it is under {transform}"
 
 
 def _why_not_shapes(query, key, value, enable_gqa):
@@ -137,15 +142,19 @@ def sdpa(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask:
     """
     import torch
     seen = None
-    if attn_mask is None and not torch.compiler.is_compiling() and type(query) is torch.Tensor and not (
+    if attn_mask is None and not torch.compiler.is_compiling() and type(query) is torch.Tensor and (
+            torch._C._functorch.peek_interpreter_stack() is None) and not (
             query.dtype == torch.float32 and torch.is_autocast_enabled(query.device.type)):
         session = found_session(query.device)
         if session is not None and session.key is not None:
             seen = session.key(query, key, value), is_causal, scale, enable_gqa
             if seen in session.served and (query.data_ptr() | key.data_ptr() | value.data_ptr()) % 16 == 0:
-                return attention(query, key, value, causal="top-left" if is_causal else False, scale=scale,
-                                 dropout=dropout_p, layout=O_AS_BSHD, tf32=None,
-                                 deterministic=torch.are_deterministic_algorithms_enabled())
+                try:
+                    return attention(query, key, value, causal="top-left" if is_causal else False, scale=scale,
+                                     dropout=dropout_p, layout=O_AS_BSHD, tf32=None,
+                                     deterministic=torch.are_deterministic_algorithms_enabled())
+                except NotImplementedError:  # of a transform, by which they are as they were
+                    pass
     if not all(isinstance(tensor, torch.Tensor) for tensor in (query, key, value)):
         return torch.nn.functional.scaled_dot_product_attention(query, key, value)  # says so
     if torch.is_autocast_enabled(query.device.type) and torch.float32 in (query.dtype, key.dtype, value.dtype):
@@ -154,7 +163,7 @@ def sdpa(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask:
                              for tensor in (query, key, value))
     given = query, key, value
     query, key, value = _broadcast(torch, given, enable_gqa)
-    reason = (_why_not_tensors(torch, query, key, value) or _why_not_shapes(query, key, value, enable_gqa)
+    reason = (_why_not_transformed(torch, query, key, value) or _why_not_tensors(torch, query, key, value) or _why_not_shapes(query, key, value, enable_gqa)
               or _why_not_mask(torch, query, key, value, attn_mask, is_causal))
     if reason is None and scale is not None and not scale > 0:
         reason = f"scale is {scale}"

@@ -55,13 +55,19 @@ def exchange_of(session):
 
 
 def _functions(torch):
-    """What python/recent.c calls, in its order; last whatever tells that somebody wants to see operators: modes, functorch."""
+    """What python/recent.c calls, in its order; last whatever tells that somebody wants to see operators: modes, functorch,
+    tangents."""
     try:
         watchers = (torch._C._len_torch_dispatch_stack, torch._C._functorch.peek_interpreter_stack,
-                    torch._C._is_torch_function_mode_enabled)
+                    torch._C._is_torch_function_mode_enabled, functools.partial(_has_tangents, torch.autograd.forward_ad))
     except AttributeError:  # another PyTorch
         return ()
     return ((torch.empty_like, torch.is_grad_enabled, check, *watchers),)
+
+
+def _has_tangents(forward_ad):
+    """Whether tensors may have tangents, of forward-mode differentiation."""
+    return forward_ad._current_level >= 0
 
 
 def prepare(exchange, plan, arguments, names, has_workspace, device, seeded):
@@ -85,6 +91,8 @@ def set_seed(arguments, name, value, device):
             raise TypeError(f"{name} is {value.dtype} on {value.device}; allowed: an int, or an "
                             f"int64 tensor on {device}")
         setattr(arguments, name + "_device", value.data_ptr())
+    elif not hasattr(value, "__index__"):
+        raise TypeError(f"{name} is {type(value).__name__}; allowed: an int, or an int64 tensor on {device}")
     else:
         setattr(arguments, name + "_device", None)
         setattr(arguments, name, value & 0xFFFFFFFFFFFFFFFF)

@@ -210,7 +210,8 @@ def fake_torch():
     torch.compiler = types.SimpleNamespace(is_compiling=lambda: False)
     torch._C = types.SimpleNamespace(
         _cuda_getCurrentRawStream=lambda device: 0x5717EA, _len_torch_dispatch_stack=lambda: 0,
-        _functorch=types.SimpleNamespace(peek_interpreter_stack=lambda: None),
+        _functorch=types.SimpleNamespace(peek_interpreter_stack=lambda: None,
+                                         is_functorch_wrapped_tensor=lambda tensor: False),
         _is_torch_function_mode_enabled=lambda: False)
     torch.no_grad = NoGrad
     torch.randint = lambda low, high, shape, dtype, device: Tensor(shape, dtype, device)
@@ -218,7 +219,8 @@ def fake_torch():
     torch.empty = lambda shape, dtype="float32", device=CPU: Tensor(shape, dtype, device)
     torch.empty_like = torch.zeros_like = _like
     torch.autograd = types.SimpleNamespace(
-        Function=Function,
+        Function=Function, forward_ad=types.SimpleNamespace(
+            _current_level=-1, unpack_dual=lambda tensor: types.SimpleNamespace(tangent=None)),
         function=types.SimpleNamespace())
     torch.cuda = types.SimpleNamespace(
         device=_Nothing, Event=_Nothing, current_device=lambda: 0, device_count=lambda: 1,

@@ -227,6 +227,12 @@ class Attention(WithDriver):
                          [0, 0])  # the same for all batches and heads
         with self.assertRaisesRegex(fatune.Error, "mask"):
             fatune.attention(q, q, q, mask=mask, session=self.session)
+        for rows, cols in ((0, 16), (16, -16)):
+            with self.assertRaisesRegex(ValueError, f"rows, cols are {rows}, {cols}; allowed: multiples of 16"):
+                fatune.BlockMask(Tensor((4, 4), "bool"), rows, cols, 64, 64, session=self.session)
+        for name in ("seed", "offset"):
+            with self.assertRaisesRegex(TypeError, f"{name} is str; allowed: an int, or an int64 tensor on cuda:0"):
+                fatune.attention(*[bf16(1, 2, 64, 64)] * 3, session=self.session, dropout=0.5, **{"seed": 1, name: "x"})
         with self.assertRaisesRegex(ValueError, "blocks is"):
             fatune.BlockMask(blocks, 64, 64, 100, 300, session=self.session)
 

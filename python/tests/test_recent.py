@@ -241,6 +241,9 @@ class Recent(Speaking):
                 if places[n][1] != "_is_torch_function_mode_enabled":  # which sees what Python calls
                     self.assertEqual(result, ("ValueError", "the operator is called"))
                 seen[n] = False
+            with mock.patch.object(torch.autograd.forward_ad, "_current_level", 0), watched() as made:
+                result = self.outcome(self.given, {})
+            self.assertEqual((made, result), ([False], ("ValueError", "the operator is called")))
         self.session.forget_plans()
 
     def test_sessions(self):

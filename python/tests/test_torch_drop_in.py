@@ -180,6 +180,33 @@ class Sdpa(Emulated):
                 for mine in ours:
                     self.close(mine, exact, tolerance * max(1.0, exact.abs().max().item()))
 
+    def test_transforms(self):
+        """What is more than a forward and its backward PyTorch computes, or attention() refuses by name: no wrong tangent."""
+        q, k, v = (tensor.float() for tensor in tensors((1, 2, 40, 32), (1, 2, 40, 32), (1, 2, 40, 32)))
+        both = torch.stack([q, q.neg()])
+
+        def dual(call):
+            with forward_ad.dual_level():
+                return forward_ad.unpack_dual(call(forward_ad.make_dual(q, q), k, v)).tangent
+
+        from torch.autograd import forward_ad
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+        cases = {"torch.func's grad": lambda call: torch.func.grad(lambda x: call(x, k, v).square().sum())(q),
+                 "torch.func's vmap": lambda call: torch.func.vmap(lambda x: call(x, k, v))(both),
+                 "torch.func's jvp": lambda call: torch.func.jvp(lambda x: call(x, k, v), (q,), (q,))[1],
+                 "forward-mode differentiation": dual}
+        for name, use in cases.items():
+            for _ in range(3):  # then there are calls that were kept
+                fatune.sdpa(q, k, v)
+                fatune.attention(q, k, v)
+            with self.subTest(name), sdpa_kernel(SDPBackend.MATH):
+                with self.assertRaisesRegex(NotImplementedError, f"fatune.attention is under {name}; allowed"):
+                    use(fatune.attention)
+                with self.assertWarnsRegex(fatune.FallbackWarning, f"it is under {name}"):
+                    made = use(fatune.sdpa)
+                self.assertTrue(torch.equal(made, use(functional.scaled_dot_product_attention)))
+                self.assertTrue(torch.equal(use(fatune.sdpa), made))
+
     def test_deterministic(self):
         """Where PyTorch is told to be so: of the same request as attention(deterministic=True) the same bits."""
         self.addCleanup(torch.use_deterministic_algorithms, torch.are_deterministic_algorithms_enabled())

@@ -151,6 +151,16 @@ class Node(Emulated):
             warnings.simplefilter("error")
             fatune.attention(q, k, v).sum().backward(retain_graph=True)
 
+    def test_second_derivatives_by_name(self):
+        """Of what no node makes: whoever asks for the derivative by q is told, too, and not that q was not used."""
+        for options in ({"dropout": 0.5}, {"score": "softcap", "captured": {"cap": 3.0}}):
+            q, k, v = tensors((1, 2, 24, 32), (1, 2, 24, 32), (1, 2, 24, 32), grad=True)
+            for _ in range(2):
+                first = torch.autograd.grad(fatune.attention(q, k, v, **options).sum(), (q, k, v), create_graph=True)
+                for gradient in first:
+                    with self.assertRaisesRegex(RuntimeError, "allowed: first derivatives"):
+                        torch.autograd.grad(gradient.sum(), q, retain_graph=True, allow_unused=True)
+
 
 if __name__ == "__main__":
     unittest.main()
