@@ -215,9 +215,9 @@ class Sdpa(Emulated):
             torch.use_deterministic_algorithms(wanted)
             asked = []
 
-            def call(*tensors, deterministic, attention=fatune.attention, **options):
+            def call(*given, deterministic, attention=fatune.attention, **options):
                 asked.append(deterministic)
-                return attention(*tensors, deterministic=deterministic, **options)
+                return attention(*given, deterministic=deterministic, **options)
             with mock.patch.object(_drop_in, "attention", call):
                 fatune.sdpa(q, k, v).sum().backward()
             self.assertEqual(asked, [wanted])
