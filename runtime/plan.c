@@ -21,6 +21,7 @@
 #include "runtime/fatune.h"
 #include "runtime/kernel_source.h"
 #include "runtime/launch.h"
+#include "runtime/launch_checks.h"
 #include "runtime/map_cache.h"
 #include "runtime/module.h"
 #include "runtime/pages_check.h"
@@ -241,16 +242,23 @@ int fatune_plan_workspace_for(const fatune_plan *plan, const fatune_arguments *a
   return ft_launch_workspace(&plan->launch, arguments, bytes);
 }
 
+/* What the arguments name on the device. They may be of an older header, and so end early. */
+static int check_on_device(const fatune_plan *plan, const fatune_arguments *given, void *stream) {
+  const struct ft_driver *const driver = &plan->session->driver;
+  fatune_arguments room;
+  const fatune_arguments *arguments;
+  FT_TRY(ft_arguments_read(&arguments, &room, given));
+  FT_TRY(ft_ragged_check(&plan->request, arguments, driver, stream));
+  FT_TRY(ft_pages_check(&plan->request, arguments, driver, stream));
+  return ft_descales_check(&plan->request, arguments, driver, stream);
+}
+
 int fatune_plan_run(fatune_plan *plan, const fatune_arguments *arguments, void *stream) {
   if (!plan) return ft_fail(FT_E_ARGUMENT, "plan is NULL");
   const fatune_session *const session = plan->session;
   struct ft_launch launch;
   FT_TRY(ft_launch_prepare(&launch, &plan->launch, arguments));
-  if (session->driver.emulated || session->checks) {
-    FT_TRY(ft_ragged_check(&plan->request, arguments, &session->driver, stream));
-    FT_TRY(ft_pages_check(&plan->request, arguments, &session->driver, stream));
-    FT_TRY(ft_descales_check(&plan->request, arguments, &session->driver, stream));
-  }
+  if (session->driver.emulated || session->checks) FT_TRY(check_on_device(plan, arguments, stream));
   FT_TRY(ft_launch_map_tensors(&launch, &session->driver));
   const bool timed = plan->record && ft_record_begin(plan->record, &session->driver, stream);
   const int status = ft_launch_enqueue(&launch, &session->driver, &plan->module, stream);

@@ -1,10 +1,13 @@
 /* test_refusals.c: errors of public calls, and of the checks that FATUNE_CHECK adds to a run.
  * in -> out: NULL where an object is needed, options out of range, memory that is shared, a driver
- * whose copies fail -> an error that names the argument, or the driver's function -> Check suite. */
+ * whose copies fail -> an error that names the argument, or the driver's function -> Check suite.
+ */
 #include "tests/suites.h"
 
 #include <math.h>
 #include <stdio.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "runtime/session.h"
 #include "tests/fake_lab.h"
@@ -239,6 +242,26 @@ START_TEST(a_check_that_fails_stops_the_run) {
 }
 END_TEST
 
+/* Arguments of the first version, which has no descales: what lies beyond them is not readable. */
+START_TEST(a_check_reads_no_further_than_the_arguments) {
+  static const char words[] = "forward bf16 d64 nq96";
+  const size_t page = (size_t)sysconf(_SC_PAGESIZE), size = offsetof(fatune_arguments, window_left);
+  char *const memory_of_two =
+      mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ck_assert_ptr_ne(memory_of_two, MAP_FAILED);
+  ck_assert_int_eq(mprotect(memory_of_two + page, page, PROT_NONE), 0);
+  const fatune_request request = fake_request(words);
+  fatune_arguments whole = fake_arguments(&request);
+  whole.size = size;
+  void *const first_version = memory_of_two + page - size;
+  memcpy(first_version, &whole, size);
+  fatune_plan *const plan = plan_of(words);
+  ck_assert_status(run(plan, first_version), FATUNE_OK);
+  fatune_plan_free(plan);
+  munmap(memory_of_two, 2 * page);
+}
+END_TEST
+
 Suite *make_refusals_suite(void) {
   Suite *const suite = suite_create("refusals");
   TCase *const calls = tcase_create("calls"), *const checks = tcase_create("checks");
@@ -251,6 +274,7 @@ Suite *make_refusals_suite(void) {
   tcase_add_checked_fixture(checks, set_up_checks, tear_down);
   tcase_add_loop_test(checks, a_checked_run_names_the_wrong_number, 0, CHECKED);
   tcase_add_loop_test(checks, a_check_that_fails_stops_the_run, 0, CHECKED);
+  tcase_add_test(checks, a_check_reads_no_further_than_the_arguments);
   suite_add_tcase(suite, checks);
   return suite;
 }
