@@ -18,6 +18,7 @@ function(add_tests_again name kind option)
   add_executable(${name} ${objects})
   set_up_test(${name})
   lead_calls(${name})
+  target_link_options(${name} PRIVATE LINKER:--wrap=_mark_point)
   add_dependencies(${name} fatune_tests)
   target_link_options(${name} PRIVATE ${option} LINKER:--as-needed)
   target_link_libraries(${name} PRIVATE dep::lua dep::sqlite dep::sodium dep::jansson Threads::Threads
