@@ -5,6 +5,7 @@ import importlib.util
 import shutil
 import unittest
 import warnings
+from unittest import mock
 
 import support
 
@@ -264,7 +265,6 @@ class Attention(Emulated):
             fatune.attention(q, k, v, sinks=sinks[:3])
 
     def test_masks_that_a_function_makes(self):
-        from unittest import mock
 
         from fatune import _launch, score
         q, k, v = tensors((2, 4, 150, 32), (2, 2, 150, 32), (2, 2, 150, 32), grad=True)
@@ -417,6 +417,14 @@ class Operators(Emulated):
         mine, theirs = (torch.autograd.grad(call(q, k, v), (q, k, v)) for call in (compiled, step))
         for a, b in zip(mine, theirs):
             self.assertTrue(torch.equal(a, b))
+
+    def test_lengths_compile_once(self):
+        for call in (lambda *all: fatune.attention(*all, causal=True), lambda *all: fatune.sdpa(*all, is_causal=True)):
+            compiled = torch.compile(call, fullgraph=True, dynamic=True, backend="aot_eager")
+            for n in range(20):
+                with mock.patch.object(torch._dynamo.config, "error_on_recompile", n > 0):
+                    q, k, v = tensors(*[(1, 2, 17 + n, 32)] * 3, grad=True)
+                    self.close(compiled(q, k, v), call(q, k, v), 1e-6)
 
     def test_compiled_dropout_draws_anew(self):
         compiled = torch.compile(lambda *all: fatune.attention(*all, dropout=0.5), fullgraph=True, backend="aot_eager")
