@@ -98,7 +98,9 @@ static void check_compiler(struct doctor *doctor) {
   const int status = ft_session_compiler(doctor->session, &compiler);
   if (status != FT_OK) {
     check(doctor, "NVRTC", STATE_MISSING, ft_detail(),
-          "kernels that are in a cache run; nothing can be compiled or tuned");
+          "kernels that are in a cache run; nothing can be compiled or tuned. A CUDA toolkit has "
+          "it, and "
+          "NVIDIA's wheel: pip install nvidia-cuda-nvrtc");
     return;
   }
   snprintf(line, sizeof line, "%s, %s", ft_compiler_version(compiler), ft_compiler_path(compiler));
