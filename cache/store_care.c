@@ -124,24 +124,26 @@ int ft_store_trim(struct ft_database *database, int64_t cap, int64_t *deleted) {
 }
 
 /* Pages in use: what is free in the file will be filled again before it grows. */
-static int measure(struct ft_database *database, int64_t *bytes, int64_t *images) {
-  FT_TRY(
-      ft_database_number(database,
-                         "SELECT (page_count - freelist_count) * page_size FROM pragma_page_count, "
-                         "pragma_freelist_count, pragma_page_size",
-                         bytes));
+static int measure(struct ft_database *database, int64_t *bytes) {
   return ft_database_number(
-      database, "SELECT coalesce(sum((length(image) / 8192 + 2) * 8192), 0) FROM kernels", images);
+      database,
+      "SELECT (page_count - freelist_count) * page_size FROM pragma_page_count, "
+      "pragma_freelist_count, pragma_page_size",
+      bytes);
 }
 
-/* The cap is on all of the file. Tables, indexes and logs count, and what they take is not left for
- * images. */
+/* Tables, indexes and logs are no images; what they take, images have less. Every put comes here,
+ * so the images are summed up only where there are too many. */
 int ft_store_keep_to(struct ft_database *database, int64_t cap, int64_t rest) {
   int64_t bytes = 0, images = 0, deleted = 0;
-  FT_TRY(measure(database, &bytes, &images));
-  for (int64_t most = cap; bytes > most && images > 0; most = rest) {
+  FT_TRY(measure(database, &bytes));
+  for (int64_t most = cap; bytes > most; most = rest) {
+    FT_TRY(ft_database_number(
+        database, "SELECT coalesce(sum((length(image) / 8192 + 2) * 8192), 0) FROM kernels",
+        &images));
+    if (images == 0) break;
     FT_TRY(ft_store_trim(database, images - (bytes - rest), &deleted));
-    FT_TRY(measure(database, &bytes, &images));
+    FT_TRY(measure(database, &bytes));
   }
   return FT_OK;
 }

@@ -250,6 +250,38 @@ START_TEST(the_file_never_outgrows_the_cap) {
 END_TEST
 
 /* None stays where there is room for none. */
+static int64_t rows_walked; /* by statements that have no index to go by */
+
+static int note_walk(unsigned what, void *payload, void *statement, void *time) {
+  (void)what, (void)payload, (void)time;
+  rows_walked += sqlite3_stmt_status(statement, SQLITE_STMTSTATUS_FULLSCAN_STEP, 1);
+  return 0;
+}
+
+static int watch(sqlite3 *handle, char **message, const struct sqlite3_api_routines *routines) {
+  (void)message, (void)routines;
+  return sqlite3_trace_v2(handle, SQLITE_TRACE_PROFILE, note_walk, NULL);
+}
+
+/* A writer has the file for itself meanwhile, so a put that walks over all kernels keeps the others
+ * waiting the longer the more there are. */
+START_TEST(a_put_walks_over_no_kernels) {
+  enum { MANY = 200 };
+  typedef void extension(void);
+  ck_assert_int_eq(sqlite3_auto_extension((extension *)(void *)watch), SQLITE_OK);
+  struct ft_store *const store = open_store(&fixture);
+  for (int i = 0; i < MANY; i++) {
+    struct ft_kernel kernel = make_kernel(&fixture.dice, 900);
+    if (i == MANY - 1) rows_walked = 0;
+    assert_ok(ft_store_kernel_put(store, &kernel));
+    ft_kernel_free(&kernel);
+  }
+  ft_store_close(store);
+  sqlite3_reset_auto_extension();
+  ck_assert_msg(rows_walked < MANY / 10, "%lld rows", (long long)rows_walked);
+}
+END_TEST
+
 START_TEST(a_cap_below_an_empty_file_keeps_no_kernel) {
   struct ft_store *const store =
       open_store_with(&fixture, (struct ft_store_options){.kernel_bytes_cap = 1});
@@ -345,6 +377,7 @@ Suite *make_store_modes_suite(void) {
   tcase_add_test(tests, a_file_without_a_signature_is_checked_unless_one_is_asked_for);
   tcase_add_test(tests, the_cap_is_as_the_environment_says);
   tcase_add_test(tests, the_file_never_outgrows_the_cap);
+  tcase_add_test(tests, a_put_walks_over_no_kernels);
   tcase_add_test(tests, a_cap_below_an_empty_file_keeps_no_kernel);
   tcase_add_test(tests, a_value_that_is_none_is_told_and_no_fault);
   tcase_add_test(tests, layers_too_many_are_told);
