@@ -68,6 +68,8 @@ static struct ft_map_key key_of(const struct ft_mapped *tensor) {
   return key;
 }
 
+enum { CU_INVALID_VALUE = 1 };
+
 static int encode(const struct ft_mapped *tensor, const struct ft_map_key *key,
                   const struct ft_driver *driver) {
   const unsigned steps[FT_MAP_DIMENSIONS] = {1, 1, 1, 1, 1};
@@ -76,7 +78,8 @@ static int encode(const struct ft_mapped *tensor, const struct ft_map_key *key,
       tensor->map->opaque, key->type, key->dimensions, (void *)(uintptr_t)key->address,
       key->extents, key->strides, key->box, steps, 0, key->swizzle, PROMOTE_TO_128B, 0);
   if (!result) return FT_OK;
-  ft_driver_status(driver, result, "cuTensorMapEncodeTiled");
+  const int status = ft_driver_status(driver, result, "cuTensorMapEncodeTiled");
+  if (result != CU_INVALID_VALUE) return status; /* what went wrong before, not these arguments */
   return ft_fail_within(FT_E_ARGUMENT,
                         "arguments.%s with strides %lld, %lld, %lld (batch, seq, head) is nothing "
                         "TMA can load",

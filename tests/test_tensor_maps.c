@@ -19,7 +19,8 @@
 /* ---- a driver that only encodes ---- */
 
 static atomic_int encoded;
-static int refuse_next; /* an encoding fails when this comes down to 0 */
+static int refuse_next;           /* an encoding fails when this comes down to 0, */
+static cu_result refuse_with = 1; /* with this */
 
 /* A picture of the arguments from which each of them can be read. */
 static cu_result encode(void *opaque, int type, unsigned rank, void *address,
@@ -28,7 +29,7 @@ static cu_result encode(void *opaque, int type, unsigned rank, void *address,
                         int l2_promotion, int fill) {
   uint64_t words[FT_MAP_WORDS] = {(uintptr_t)address};
   atomic_fetch_add(&encoded, 1);
-  if (refuse_next > 0 && --refuse_next == 0) return 1;
+  if (refuse_next > 0 && --refuse_next == 0) return refuse_with;
   for (unsigned n = 0; n < rank; n++) {
     words[1 + n] = extents[n];
     if (n + 1 < rank) words[6 + n] = strides[n];
@@ -248,6 +249,18 @@ START_TEST(a_refused_map_is_not_kept) {
 }
 END_TEST
 
+/* The fault of a kernel before is told by the next call of the driver. */
+START_TEST(a_fault_of_before_is_not_blamed_on_the_arguments) {
+  const struct subject subject = some_subject();
+  struct ft_launch launch;
+  refuse_next = 1;
+  refuse_with = 700;
+  ck_assert_status(map(&subject, NULL, &launch), FT_E_DEVICE);
+  ck_assert(strstr(ft_detail(), "arguments.") == NULL);
+  refuse_with = 1;
+}
+END_TEST
+
 /* ---- threads ---- */
 
 struct worker {
@@ -342,6 +355,7 @@ Suite *make_tensor_maps_suite(void) {
   tcase_add_test(tests, every_bit_of_a_key_counts);
   tcase_add_test(tests, as_many_sets_alternate_as_there_are_slots);
   tcase_add_test(tests, a_refused_map_is_not_kept);
+  tcase_add_test(tests, a_fault_of_before_is_not_blamed_on_the_arguments);
   tcase_add_test(tests, many_threads_find_what_they_would_have_made);
   tcase_add_test(tests, an_entry_half_written_is_never_found);
   suite_add_tcase(suite, tests);
