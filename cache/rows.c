@@ -109,20 +109,36 @@ static struct ft_digest trial_identity(const char *text, size_t length) {
   return ft_hasher_final(&hasher);
 }
 
+/* What the columns to search by have that the trial has not in so many words. */
+struct copies {
+  char *bucket, *class;
+  char target[16];
+};
+
+/* To be freed after a failure, too. */
+static int make_copies(struct copies *copies, const struct ft_trial *trial) {
+  copies->bucket = copies->class = NULL;
+  ft_device_target(trial->device, copies->target);
+  FT_TRY(ft_row_request_text(&trial->bucket, &copies->bucket));
+  return ft_row_class_text(&trial->bucket, &copies->class);
+}
+
+static void free_copies(struct copies *copies) {
+  free(copies->bucket);
+  free(copies->class);
+}
+
 static int bind_trial(struct ft_database *database, sqlite3_stmt *statement,
                       const struct ft_trial *trial, const struct ft_text *text) {
   const struct ft_digest identity = trial_identity(text->data, text->length);
-  char target[16];
-  char *bucket = NULL, *class = NULL;
-  int status = ft_row_request_text(&trial->bucket, &bucket);
-  if (status == FT_OK) status = ft_row_class_text(&trial->bucket, &class);
-  ft_device_target(trial->device, target);
+  struct copies copies;
+  int status = make_copies(&copies, trial);
   if (status == FT_OK) {
     int failed = ft_bind_digest(statement, 1, &identity);
-    failed |= ft_bind_text(statement, 2, bucket);
-    failed |= ft_bind_text(statement, 3, class);
+    failed |= ft_bind_text(statement, 2, copies.bucket);
+    failed |= ft_bind_text(statement, 3, copies.class);
     failed |= ft_bind_text(statement, 4, trial->device);
-    failed |= ft_bind_text(statement, 5, target);
+    failed |= ft_bind_text(statement, 5, copies.target);
     failed |= ft_bind_text(statement, 6, trial->policy);
     failed |= ft_bind_text(statement, 7, ft_outcome_name(trial->outcome));
     failed |= sqlite3_bind_int64(statement, 8, trial->at);
@@ -130,8 +146,7 @@ static int bind_trial(struct ft_database *database, sqlite3_stmt *statement,
     failed |= ft_bind_text(statement, 10, text->data);
     status = ft_database_bound(database, failed);
   }
-  free(bucket);
-  free(class);
+  free_copies(&copies);
   return status;
 }
 
@@ -169,22 +184,18 @@ int ft_row_read_trial(sqlite3_stmt *row, struct ft_trial *trial, struct ft_diges
 }
 
 int ft_row_check_trial(sqlite3_stmt *row, const struct ft_trial *trial) {
-  char target[16];
-  char *bucket = NULL, *class = NULL;
-  int status = ft_row_request_text(&trial->bucket, &bucket);
-  if (status == FT_OK) status = ft_row_class_text(&trial->bucket, &class);
-  ft_device_target(trial->device, target);
+  struct copies copies;
+  int status = make_copies(&copies, trial);
   if (status == FT_OK) {
-    const bool same = column_is_text(row, 2, bucket) && column_is_text(row, 3, class) &&
-                      column_is_text(row, 4, trial->device) && column_is_text(row, 5, target) &&
-                      column_is_text(row, 6, trial->policy) &&
-                      column_is_text(row, 7, ft_outcome_name(trial->outcome)) &&
-                      sqlite3_column_int64(row, 8) == trial->at &&
-                      column_is_digest(row, 9, &trial->templates);
+    const bool same =
+        column_is_text(row, 2, copies.bucket) && column_is_text(row, 3, copies.class) &&
+        column_is_text(row, 4, trial->device) && column_is_text(row, 5, copies.target) &&
+        column_is_text(row, 6, trial->policy) &&
+        column_is_text(row, 7, ft_outcome_name(trial->outcome)) &&
+        sqlite3_column_int64(row, 8) == trial->at && column_is_digest(row, 9, &trial->templates);
     if (!same) status = unsound(row, "a trial is not found by what its text says");
   }
-  free(bucket);
-  free(class);
+  free_copies(&copies);
   return status;
 }
 
