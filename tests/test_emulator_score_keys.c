@@ -43,6 +43,7 @@ static const struct {
     {sides, "bf16 d64 hq2 nq300 nk400 window", CONFIG(256, 64, 1, "pingpong=2 direct_store=1"), 0},
     {sides, "bf16 d64 hq2 nq200 nk264 mask=128x64@0.6", TURNS, 0},
     {sides, "bf16 d64 hq2 b3 nq200 nk264 ragged", TURNS, 0},
+    {sides, "bf16 d64 hq2 nq300 nk400", CONFIG(64, 64, 1, "multicast=1"), 0},
     {sides, "bf16 d64 hq2 nq64 nk520", CONFIG(64, 64, 1, "direct_store=1 split_keys=1"), 0},
     {sides, "bf16 d64 hq2 nq200 nk264", TURNS, 1e-44}, /* element by element */
     {rising, "bf16 d64 hq2 nq300 nk384", CONFIG(192, 96, 1, "overlap_tiles=1 direct_store=1"), 0},

@@ -1036,12 +1036,26 @@ __device__ __forceinline__ Keys find_keys(const ForwardParams &params, WorkTile 
 }
 
 // ---- the order of a walk's steps -------------------------------------------------------------------------------------
-constexpr bool BEGINS_AT_QUERY = false;
+// A score that falls or grows with |query - key| is largest near the query, or far from it. Where every query sees all keys,
+// its walk begins with those of the tile's last query, goes down to the first keys, and after them from the last keys on down.
+// So ALiBi has its largest scores first, and O is seldom rescaled. Blocks that share K and V keep one order: their tiles have
+// other queries.
+constexpr bool BEGINS_AT_QUERY = false && !HIDES_FIRST_KEYS && !HIDES_LAST_KEYS && !DIVIDED &&
+                                 CLUSTER == 1 && MASK_ROWS == 0 && PAGE == 0 && !ASCENDING;
 
-__device__ __forceinline__ int own_step(const Sequence &, int, int) { return 0; }
+// The number of a tile's first step, from the first keys on.
+__device__ __forceinline__ int own_step(const Sequence &sequence, int q0, int steps) {
+  if (!BEGINS_AT_QUERY) return ASCENDING ? 0 : steps - 1;
+  return max(min(query_of(sequence, q0 + BLOCK_M - 1) / BLOCK_N, steps - 1), 0);
+}
 
-// The number of the step with `left` steps to go after it, from the first keys on.
-__device__ __forceinline__ int step_with_left(int left, int steps, int) { return ASCENDING ? steps - 1 - left : left; }
+// The number of the step with `left` steps to go after it.
+__device__ __forceinline__ int step_with_left(int left, int steps, int own) {
+  if (ASCENDING) return steps - 1 - left;
+  if (!BEGINS_AT_QUERY) return left;
+  const int step = left + own + 1 - steps;
+  return step < 0 ? step + steps : step;
+}
 
 // ---- the tile scheduler: balanced pairs, then an evening remainder ----------------------------------------
 // The blocks are persistent and take work tiles in rounds. First come the batch_heads whose work tiles are paired by rank:
@@ -1960,6 +1974,15 @@ __device__ __forceinline__ void take_steps(Consumer &consumer, const ForwardPara
   const int full_low = ASCENDING ? max(work.steps - work.full_end, 0) : HIDES_FIRST_KEYS ? work.full_begin : 0;
   const int full_high = ASCENDING ? work.steps - work.full_begin : work.full_end;
   int left = work.steps - 2;
+  if constexpr (BEGINS_AT_QUERY) {  // only the last keys may be cut
+    const int cut = work.full_end < work.steps ? work.steps - 2 - work.own_step : -1;  // steps to go after theirs
+    #pragma unroll 1
+    for (; left >= 0; --left) {
+      if (left == cut) take_step<true>(consumer, params, work, left);
+      else take_step<false>(consumer, params, work, left);
+    }
+    return;
+  }
   if (!ASCENDING || HIDES_FIRST_KEYS) {
     #pragma unroll 1
     for (; left >= full_high; --left) take_step<true>(consumer, params, work, left);
