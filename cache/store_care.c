@@ -132,8 +132,8 @@ static int measure(struct ft_database *database, int64_t *bytes) {
       bytes);
 }
 
-/* Tables, indexes and logs are no images; what they take, images have less. Every put comes here,
- * so the images are summed up only where there are too many. */
+/* The limit is for all that the file holds. So images may take what tables, indexes and logs leave
+ * of it. Every put calls this: the images are summed up only where the file is too large. */
 int ft_store_keep_to(struct ft_database *database, int64_t cap, int64_t rest) {
   int64_t bytes = 0, images = 0, deleted = 0;
   FT_TRY(measure(database, &bytes));

@@ -386,8 +386,8 @@ static void tear_down(void) {
   trust_lab_close(&lab);
 }
 
-/* What is stored is right, what was there before still is, and the next run works. That depends on
- * what lies in the folder alone, so each state of it is looked at once. */
+/* What is stored is right, what was there before still is, and the next run works. All of that
+ * follows from the files in the folder, so each state of these is looked at once. */
 static void assert_sound(int which) {
   static struct folder_states passed;
   const struct ft_digest state = folder_state(lab.fixture.folder, which);

@@ -136,8 +136,9 @@ static bool part_queries(const struct ft_rule_case *of) {
          queries % 16 == 0 && queries >= 16 && is_power_of_two(knobs(of)->block_m);
 }
 
-/* Of each part, the warps that have the same keys exchange P by one barrier. Where a role has
- * several such warps, those of each role wait for each other by a barrier of their own. */
+/* In each part of the queries, the warps with the same keys have one barrier, by which they
+ * exchange P. Where a role has several of these warps, each role has one more, for its own warps.
+ */
 static bool named_barriers(const struct ft_rule_case *of) {
   const int each = knobs(of)->column_warps > 1 ? 3 : 1;
   return own_budget(of)->key_warps * knobs(of)->query_parts * each <= 15;

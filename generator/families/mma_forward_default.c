@@ -172,8 +172,8 @@ static const struct ft_mma_forward_knobs of_few_rows_e4m3[] = {
     {TILE(16, 128), .warps = 4, .stages = 2, .key_warps = 4, .split_keys = 1, .ctas_per_sm = 2},
 };
 
-/* Those for the dtypes of Q, K and V. Of 16 bits the first is for heads up to NARROW: wider ones
- * load as much in a step by twice the warps, as the second does. */
+/* The list for the dtypes of Q, K and V. The first config for 16-bit types is for heads of up to
+ * NARROW columns. Wider heads are faster with the second, which has twice the warps. */
 static int few_rows_of(const struct ft_mma_forward_knobs **list, const struct ft_request *request) {
   enum { NARROW = 64 };
   const int wide = max_int(request->head_dim, request->head_dim_v) > NARROW;

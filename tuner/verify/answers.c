@@ -12,8 +12,8 @@
  *
  * Of fp32 the floor has 2^-20 besides. A product is made of three of TF32, which take P and V to
  * within 2^-22 of themselves each. ex2.approx errs by up to 2^-22 in P, and again in the factor by
- * which parts of a row's keys are merged, each time for all elements of the row alike. What sums of
- * S err by grows with the scores (ft_wobble).
+ * which parts of a row's keys are merged. That factor is the same for all elements of the row. The
+ * error of the sums of S grows with the scores (ft_wobble).
  *
  * Floor of LSE: 1e-5 + 2e-6 |LSE|. Tensor cores truncate where they accumulate S, each step of 16
  * by up to 2^-22 of the largest partial sum, and ex2.approx and lg2.approx err by 2 ulp. The plain
@@ -40,8 +40,11 @@
  * have all of P exact. */
 static const double E4M3_SCORES = 0x1p-8;
 
-/* Likewise, of the operands of a product of fp32 and of ex2.approx; and a unit of ft_wobble. */
-static const double OF_FP32 = 0x1p-20, WOBBLE = 0x1p-22;
+/* Likewise for fp32: of the operands of its products, and of ex2.approx. */
+static const double OF_FP32 = 0x1p-20;
+
+/* The unit of ft_wobble. */
+static const double WOBBLE = 0x1p-22;
 
 struct ft_answers {
   enum ft_dtype dtype; /* of O */
