@@ -74,23 +74,29 @@ static double merging_us(const struct ft_walks *walks, const struct ft_arch *arc
   return MERGE_US + values * PARTIAL_BYTES / (positive(arch->dram_gbs, 500) * 1e3);
 }
 
-/* Whole walks of mixed lengths, in `rounds` rounds of resident blocks. */
+/* Whole walks of mixed lengths, in `rounds` rounds of resident blocks. In the end the longest ones
+ * have multiprocessors to themselves. */
 static double mixed_us(const struct ft_walks *walks, const struct ft_arch *arch, double rounds) {
   const double tiles = (double)walks->tiles, slots = (double)slots_of(walks, arch);
   const double even = tiles > slots ? tiles / slots : 1, steps = (double)max_of(1, walks->steps);
-  const double busy = tiles < slots ? tiles : slots;
-  return (even + 1) / 2 * steps * step_us(walks, arch, busy) + rounds * PART_US;
+  const double busy = tiles < slots ? tiles : slots, sms = (double)max_of(1, arch->sm_count);
+  const double alone = busy < sms ? busy : sms;
+  return steps / 2 * (even * step_us(walks, arch, busy) + step_us(walks, arch, alone)) +
+         rounds * PART_US;
 }
 
 /* Of the result, `most` is the number of blocks, since each may have a part of the same walk;
- * `steps` is a block's share. */
+ * `steps` is a block's share. Tiles that read the same K and V are in the same share, one behind
+ * the other, or in shares that begin at different keys: each reads them from DRAM. */
 static struct ft_key_parts shares_of(const struct ft_walks *walks, const struct ft_arch *arch) {
+  struct ft_walks apart = *walks;
+  apart.alike = 1;
   const int64_t slots = slots_of(walks, arch), longest = max_of(1, walks->steps);
   const int64_t all = max_of(1, walks->tiles * longest / (walks->mixed ? 2 : 1));
   struct ft_key_parts result = {.most = min_of(slots, all),
                                 .steps = ft_stream_share(all, longest, slots)};
   const double parts = 2 + (double)walks->tiles / (double)slots; /* of a block */
-  result.us = (double)result.steps * step_us(walks, arch, (double)result.most) + parts * PART_US;
+  result.us = (double)result.steps * step_us(&apart, arch, (double)result.most) + parts * PART_US;
   result.merge_us = merging_us(walks, arch, (double)result.most / (double)max_of(1, walks->tiles));
   result.us += result.merge_us;
   return result;

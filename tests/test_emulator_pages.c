@@ -16,6 +16,9 @@
 #define FEW(more)                                                                                  \
   "wgmma_forward block_m=64 block_n=64 stages=2 q_stages=1 lazy_rescale=1 direct_store=1" more
 #define SHARED(more) FEW(" split_keys=1" more)
+#define FEW_MMA(more)                                                                              \
+  "mma_forward block_m=16 block_n=64 warps=4 stages=2 key_warps=4 ctas_per_sm=1" more
+#define SHARED_MMA(more) FEW_MMA(" split_keys=1" more)
 
 /* Lengths that end beside the ends of tiles, empty ones, pages that several batch entries share and
  * pages that none uses, filled with NaN, come with every seed. */
@@ -46,6 +49,14 @@ static const struct {
     {"bf16 d16 b2 nq1 nk9000 pages=16", SHARED("")},
     {"bf16 d40 hq2 b3 nq200 nk900 pages=32",
      WGMMA(" direct_store=1 split_keys=1")}, /* two warpgroups */
+    /* The same by mma.sync, with warps that share their rows, and with rows of their own. */
+    {"bf16 d16 hq8 hkv4 b70 nq3 nk600 causal pages=64 sinks", SHARED_MMA(" pack_gqa=1")},
+    {"bf16 d64 hq8 hkv2 b19 nq1 nk3000 pages=16 kv=e4m3", SHARED_MMA(" pack_gqa=1")},
+    {"fp32 d32 dv16 hq2 b40 nq5 nk700 window@300,2 pages=1 dropout", SHARED_MMA("")},
+    {"fp16 d32 dv16 hq2 b5 nq150 nk4000 window@900,30 pages=64 dropout", MMA " split_keys=1"},
+    {"bf16 d16 hq6 hkv2 b40 nq70 nk300 causal=top-left pages=8 sinks",
+     "mma_forward block_m=64 block_n=48 warps=4 stages=1 split_keys=1 ctas_per_sm=1"},
+    {"bf16 d16 b2 nq1 nk9000 pages=16", SHARED_MMA("")},
 };
 
 START_TEST(every_row_is_right) {
@@ -82,8 +93,6 @@ static const struct {
     {"parts/sequence_paged.cu.in", "own.sequence.nk = place.nk;", "", CAUSAL, MMA},
     {"parts/sequence_paged.cu.in", "query_of(params.sequence, params.sequence.nq)",
      "params.sequence.nq", "bf16 d64 hq8 hkv2 b3 nq9 nk300 causal pages=16", FEW(" pack_gqa=1")},
-    {"parts/schedule_split.cu.in", "find_keys(at_place(params, tile.place), tile)",
-     "find_keys(params, tile)", "bf16 d64 b3 nq20 nk1170 pages=16", MMA " split_keys=1"},
     /* The shares of blocks. */
     {"parts/schedule_stream.cu.in", "lower += lane & lanes ? others : 0;", "", SHARES, SHARED("")},
     {"parts/schedule_stream.cu.in", "before += together;", "", MANY, SHARED("")},
@@ -97,6 +106,12 @@ static const struct {
     {"parts/key_parts_stream.cu.in", "params.parts.rows / 2", "0", SHARES, SHARED("")},
     {"parts/key_parts_stream.cu.in", "min(part.steps, keys.steps - part.begin)",
      "keys.steps - part.begin", SHARES, SHARED("")},
+    {"mma_forward.cu.in", "__syncthreads();  // nobody reads", "//", SHARES, MMA " split_keys=1"},
+    {"mma_forward.cu.in", "__syncthreads();  // nobody reads", "//", SHARES, SHARED_MMA("")},
+    {"mma_forward.cu.in", "cursor = next_work(all, cursor)", "cursor.left = 0", SHARES,
+     SHARED_MMA("")},
+    {"parts/key_parts_stream.cu.in", "begins ? params.parts.rows / 2 : 0", "0", SHARES,
+     MMA " split_keys=1"},
     {"parts/sequence_search.cu.in", "ragged.starts_k ? ragged.starts_k[low] : 0",
      "ragged.starts_k[low]", "bf16 d64 b6 nq300 nk400 ragged pages=16", MMA},
 };
@@ -197,10 +212,11 @@ START_TEST(without_a_workspace_walks_stay_whole) {
   static uint16_t o[3][ROWS * DIM];
   static _Alignas(256) unsigned char lent[1 << 22];
   const char *const request = "bf16 d16 hq4 hkv2 b40 nq20 nk600 causal pages=16";
+  const char *const configs[] = {SHARED(""), MMA " split_keys=1"};
   const struct ft_problem_options options =
       emulator_options(request, FT_LAYOUT_BSHD, emulator_seed());
   session = emulator_open("h200", NULL);
-  plan = emulator_plan(session, request, SHARED(""));
+  plan = emulator_plan(session, request, configs[_i]);
   ck_assert_msg(ft_problem_make(&problem, session, &options) == FT_OK, "%s", ft_detail());
   arguments = *ft_problem_arguments(problem);
   size_t bytes;
@@ -233,7 +249,7 @@ Suite *make_emulator_pages_suite(void) {
   tcase_set_timeout(tests, 300);
   tcase_add_loop_test(tests, every_row_is_right, 0, EMULATOR_RUNS(runs));
   tcase_add_test(tests, wrong_tables_are_named);
-  tcase_add_test(tests, without_a_workspace_walks_stay_whole);
+  tcase_add_loop_test(tests, without_a_workspace_walks_stay_whole, 0, 2);
   tcase_add_test(tests, every_bug_can_be_planted);
   tcase_add_loop_test(tests, bugs_are_seen, 0, EMULATOR_RUNS(bugs));
   suite_add_tcase(suite, tests);

@@ -281,6 +281,21 @@ START_TEST(a_wave_too_many_shows) {
 }
 END_TEST
 
+/* Blocks that share the steps of all walks take in proportion to them. */
+START_TEST(shares_have_no_staircase) {
+  const struct ft_config shares = known_config(
+      "mma_forward block_m=16 block_n=64 warps=4 stages=3 key_warps=4 split_keys=1 ctas_per_sm=1");
+  const char *const full = "forward bf16 d128 hq12 b22 nq1 nk8192 pages=16";
+  const char *const more = "forward bf16 d128 hq12 b23 nq1 nk8192 pages=16";
+  const char *const twice = "forward bf16 d128 hq12 b44 nq1 nk8192 pages=16";
+  const double us = us_of(full, &big, &shares);
+  ck_assert_double_gt(us_of(more, &big, &shares), us);
+  ck_assert_double_lt(us_of(more, &big, &shares), 1.08 * us);
+  ck_assert_double_gt(us_of(twice, &big, &shares), 1.7 * us);
+  ck_assert_double_lt(us_of(twice, &big, &shares), 2 * us);
+}
+END_TEST
+
 enum { FORWARD_REQUESTS = 5 }; /* which come first */
 static const char *const requests[] = {
     "forward bf16 d128 hq16 b2 nq4096",
@@ -393,6 +408,7 @@ Suite *make_model_suite(void) {
   tcase_add_test(tcase, wgmma_beats_mma_where_there_is_work);
   tcase_add_test(tcase, backward_knobs_have_their_effect);
   tcase_add_test(tcase, a_wave_too_many_shows);
+  tcase_add_test(tcase, shares_have_no_staircase);
   tcase_add_test(tcase, small_pieces_take_longer);
   tcase_add_test(tcase, the_longest_row_of_a_mask_is_waited_for);
   tcase_add_test(tcase, every_family_has_a_model);

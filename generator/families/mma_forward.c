@@ -16,7 +16,8 @@ static bool serves(const struct ft_request *request, const struct ft_arch *arch)
 static enum ft_schedule schedule(const struct ft_request *request, const struct ft_config *config) {
   if (request->ragged) return FT_SCHEDULE_RAGGED;
   if (ft_mma_forward_knobs(config)->split_keys > 1) return FT_SCHEDULE_CLUSTER;
-  if (ft_mma_forward_knobs(config)->split_keys) return FT_SCHEDULE_SPLIT;
+  if (ft_mma_forward_knobs(config)->split_keys)
+    return request->pages > 0 ? FT_SCHEDULE_STREAM : FT_SCHEDULE_SPLIT;
   return ft_schedule_lpt(request, config);
 }
 
@@ -94,7 +95,11 @@ void ft_mma_forward_walks(struct ft_walks *walks, const struct ft_request *reque
   const struct ft_mma_forward_budget *const own = ft_mma_forward_budget(budget);
   const int split = ft_mma_forward_knobs(config)->split_keys;
   walks->cluster = split > 1 ? split : 0;
-  walks->blocks_per_sm = ft_budget_occupancy(budget, arch, ft_budget_registers(budget));
+  walks->mixed = request->pages > 0 && request->batch != 1;
+  walks->shared = schedule(request, config) == FT_SCHEDULE_STREAM;
+  /* Equal shares are of blocks that are all resident, however many registers the compiler takes. */
+  const int registers = walks->shared ? budget->regs_limit : ft_budget_registers(budget);
+  walks->blocks_per_sm = ft_budget_occupancy(budget, arch, registers);
   walks->block_m = ft_config_block_m(config);
   walks->block_n = ft_config_block_n(config);
   walks->of_bytes = ft_kv_dtype(request) == FT_E4M3;
@@ -102,6 +107,32 @@ void ft_mma_forward_walks(struct ft_walks *walks, const struct ft_request *reque
   walks->head_dim = own->d_pad;
   walks->head_dim_v = own->dv_pad;
   walks->mma_flops_per_clk = ft_mma_flops_per_clk(arch, request->dtype);
+}
+
+struct ft_walks ft_mma_forward_walks_of(const struct ft_request *request,
+                                        const struct ft_config *config,
+                                        const struct ft_arch *arch) {
+  const struct ft_budget budget = ft_budget_of(request, config, arch);
+  struct ft_walks walks = {0};
+  ft_mma_forward_walks(&walks, request, config, &budget, arch);
+  ft_walks_of_request(&walks, request, ft_packed_heads_of(config, request));
+  return walks;
+}
+
+static double us_of(const struct ft_walks *walks, const struct ft_config *config,
+                    const struct ft_arch *arch) {
+  return ft_mma_forward_knobs(config)->split_keys ? ft_key_parts_of(walks, arch).us
+                                                  : ft_key_parts_divided(walks, arch, 1).us;
+}
+
+/* Where only the device knows the lengths, they may be mixed or equal: the mean of both. */
+double ft_mma_forward_estimate(const struct ft_request *request, const struct ft_config *config,
+                               const struct ft_arch *arch) {
+  struct ft_walks walks = ft_mma_forward_walks_of(request, config, arch);
+  const double us = us_of(&walks, config, arch);
+  if (!walks.mixed) return us;
+  walks.mixed = false;
+  return (us + us_of(&walks, config, arch)) / 2;
 }
 
 /* ---- rules ---- */
@@ -180,10 +211,30 @@ static bool shared_rows(const struct ft_rule_case *of) {
   return knobs(of)->key_warps == 0 || rows <= 2 * knobs(of)->block_m;
 }
 
+/* K and V are in pages, so only the device knows the lengths of the walks of few queries. */
+static bool has_mixed_walks(const struct ft_rule_case *of) {
+  enum { FEW_ROWS = 64 };
+  const int64_t rows = of->request->seqlen_q * ft_packed_heads_of(of->config, of->request);
+  return of->request->pages > 0 && of->request->batch != 1 && of->request->heads_kv > 0 &&
+         rows > 0 && rows <= FEW_ROWS;
+}
+
+static bool shared_steps(const struct ft_rule_case *of) {
+  static const double CLEARLY = 1.1;
+  struct ft_mma_forward_knobs shares = *knobs(of);
+  if (shares.split_keys || !has_mixed_walks(of)) return true;
+  shares.split_keys = 1;
+  const struct ft_config shared = ft_config_make(&ft_mma_forward_family, &shares);
+  return ft_mma_forward_estimate(of->request, of->config, of->arch) <=
+         CLEARLY * ft_mma_forward_estimate(of->request, &shared, of->arch);
+}
+
 static bool enough_tiles(const struct ft_rule_case *of) {
   const int64_t slots = (int64_t)of->arch->sm_count * knobs(of)->ctas_per_sm;
   const int packed = ft_packed_heads_of(of->config, of->request);
-  return !knobs(of)->split_keys || ft_split_may_pay(of->request, packed, knobs(of)->block_m, slots);
+  const bool shares = knobs(of)->split_keys == 1 && has_mixed_walks(of);
+  return !knobs(of)->split_keys || shares ||
+         ft_split_may_pay(of->request, packed, knobs(of)->block_m, slots);
 }
 
 /* Rows of queries that a block can use: of the mask's block, of the request where its length is
@@ -248,7 +299,9 @@ static const struct ft_rule rules[] = {
      "warps that share rows read Q and merge O once for each: where there are few rows",
      FT_READS_ANY},
     {"enough-tiles", FT_NOT_WORTH_TRYING, enough_tiles,
-     "the keys of a tile are divided up where the tiles do not fill the GPU", FT_READS_ANY},
+     "the keys of a tile are divided up where the tiles do not fill the GPU, or where few queries "
+     "have walks of mixed lengths",
+     FT_READS_ANY},
     {"register-limit", FT_NOT_WORTH_TRYING, ft_registers_suffice,
      "the fragments must fit the registers left by the launch bounds", FT_READS_ANY},
     {"short-tile", FT_NOT_WORTH_TRYING, short_tile,
@@ -261,6 +314,10 @@ static const struct ft_rule rules[] = {
      "many more keys than queries cost registers for S and save no traffic", FT_READS_ANY},
     {"thin-tile", FT_NOT_WORTH_TRYING, thin_tile,
      "steps of 16 keys spend more on barriers and statistics than on products", FT_READS_ANY},
+    {"shared-steps", FT_NOT_WORTH_TRYING, shared_steps,
+     "where only the device knows how long the walks of few queries are, blocks share their steps, "
+     "that none waits for the longest, unless all are short",
+     FT_READS_ANY},
 };
 
 const struct ft_family ft_mma_forward_family = {

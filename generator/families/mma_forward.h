@@ -68,4 +68,11 @@ void ft_mma_forward_walks(struct ft_walks *walks, const struct ft_request *reque
                           const struct ft_config *config, const struct ft_budget *budget,
                           const struct ft_arch *arch);
 
+/* What a run of a request with lengths has to do; how many microseconds that is expected to take.
+ */
+struct ft_walks ft_mma_forward_walks_of(const struct ft_request *request,
+                                        const struct ft_config *config, const struct ft_arch *arch);
+double ft_mma_forward_estimate(const struct ft_request *request, const struct ft_config *config,
+                               const struct ft_arch *arch);
+
 #endif

@@ -94,28 +94,10 @@ static bool climb_down(const struct ft_request *request, const struct ft_arch *a
   return false;
 }
 
-/* What a run of a request with lengths has to do. */
-static struct ft_walks walks_of(const struct ft_request *request, const struct ft_arch *arch,
-                                const struct ft_config *config) {
-  const struct ft_budget budget = ft_budget_of(request, config, arch);
-  struct ft_walks walks = {0};
-  ft_mma_forward_walks(&walks, request, config, &budget, arch);
-  ft_walks_of_request(&walks, request, ft_packed_heads_of(config, request));
-  return walks;
-}
-
-/* Microseconds, estimated, of a config for a request with lengths. */
-static double estimate(const struct ft_request *request, const struct ft_arch *arch,
-                       const struct ft_config *config) {
-  const struct ft_walks walks = walks_of(request, arch, config);
-  return ft_mma_forward_knobs(config)->split_keys ? ft_key_parts_of(&walks, arch).us
-                                                  : ft_key_parts_divided(&walks, arch, 1).us;
-}
-
 /* Where the host does not know the lengths, clusters are even work if none waits for another. */
 static bool clusters_run_at_once(const struct ft_request *request, const struct ft_arch *arch,
                                  const struct ft_config *config) {
-  const struct ft_walks walks = walks_of(request, arch, config);
+  const struct ft_walks walks = ft_mma_forward_walks_of(request, config, arch);
   return walks.tiles <= ft_clusters_at_once(&walks, arch);
 }
 
@@ -195,13 +177,15 @@ static int few_rows_of(const struct ft_mma_forward_knobs **list, const struct ft
 
 bool ft_mma_forward_of_few_rows(const struct ft_request *request, const struct ft_arch *arch,
                                 struct ft_config *config, double *us) {
-  enum { WITH_WGMMA = 90 };
+  enum { WITH_WGMMA = 90, PAGE_OF_WGMMA = 8 };
   /* Less, of two estimates: the earlier loads further ahead, or does not wait for 16 blocks. */
   static const double CLEARLY = 0.95, OF_LARGEST_CLUSTER = 0.85;
   /* By mma.sync alone; of Q in e4m3, too, where wgmma's family has no default. */
   const bool cached = ft_kv_dtype(request) == FT_E4M3;
+  const bool small_pages = request->pages > 0 && request->pages < PAGE_OF_WGMMA;
   if (request->seqlen_q == 0 || request->heads_kv == 0 || request->ragged) return false;
-  const bool alone = cached || ft_dtype_is_fp32(request->dtype) || arch->sm != WITH_WGMMA;
+  const bool alone =
+      cached || small_pages || ft_dtype_is_fp32(request->dtype) || arch->sm != WITH_WGMMA;
   if (request->pages > 0 && !alone)
     return false; /* wgmma's blocks have equal shares of all steps, however long the walks are */
   const bool even = request->heads_q / request->heads_kv % 2 == 0;
@@ -221,7 +205,7 @@ bool ft_mma_forward_of_few_rows(const struct ft_request *request, const struct f
     if (!ft_config_is_legal(&few, request, arch)) continue;
     if (request->pages > 0 && knobs_of.split_keys > 1 && !clusters_run_at_once(request, arch, &few))
       continue;
-    const double estimated = estimate(request, arch, &few);
+    const double estimated = ft_mma_forward_estimate(request, &few, arch);
     const double share = knobs_of.split_keys == LARGEST_CLUSTER ? OF_LARGEST_CLUSTER
                          : cached                               ? 1
                                                                 : CLEARLY;
@@ -233,15 +217,17 @@ bool ft_mma_forward_of_few_rows(const struct ft_request *request, const struct f
   return least > 0 && (alone || ft_mma_forward_knobs(config)->split_keys > 1);
 }
 
-/* Where the tiles leave blocks without work, they are divided. */
+/* Where the tiles leave blocks without work, they are divided, even if walks are equally long. */
 static void divide_few(const struct ft_request *request, const struct ft_arch *arch,
                        struct ft_config *config) {
   struct ft_mma_forward_knobs knobs_of = *ft_mma_forward_knobs(config);
   knobs_of.split_keys = 1;
   const struct ft_config split = ft_config_make(&ft_mma_forward_family, &knobs_of);
   if (request->seqlen_q == 0 || !ft_config_is_legal(&split, request, arch)) return;
-  const struct ft_walks walks = walks_of(request, arch, &split);
-  if (ft_key_parts_of(&walks, arch).most > 1) *config = split;
+  struct ft_walks walks = ft_mma_forward_walks_of(request, &split, arch);
+  walks.mixed = false;
+  const struct ft_key_parts parts = ft_key_parts_of(&walks, arch);
+  if (parts.most > 1 && parts.us < ft_key_parts_divided(&walks, arch, 1).us) *config = split;
 }
 
 bool ft_mma_forward_default(const struct ft_request *request, const struct ft_arch *arch,

@@ -13,7 +13,8 @@ enum { LIST, MAIN, MERGE, KERNELS };
 
 /* Whether walks are divided into parts whose number is chosen at the launch. */
 static bool splits(const struct ft_launch_plan *plan) {
-  return ft_schedule_of(plan->request, plan->config) == FT_SCHEDULE_SPLIT;
+  const enum ft_schedule schedule = ft_schedule_of(plan->request, plan->config);
+  return schedule == FT_SCHEDULE_SPLIT || schedule == FT_SCHEDULE_STREAM;
 }
 
 static struct ft_walks walks_of(const struct ft_launch_plan *plan) {

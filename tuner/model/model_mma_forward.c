@@ -142,6 +142,14 @@ static double cycles_of_clusters(const struct step *step, const struct ft_mma_fo
   return rounds * (walk.longest * step_cycles(step, beside, k) + BLOCK_LATENCY);
 }
 
+/* Blocks with equal shares of all steps, all resident, are like as many tiles with one walk each.
+ */
+static void share_steps(struct ft_divided_walk *divided, double steps, double tiles, double slots) {
+  const double blocks = fmax(1, fmin(steps, slots)), share = steps / blocks;
+  divided->walk = (struct ft_walk){share, share};
+  divided->parts = blocks / tiles;
+}
+
 static struct ft_prediction predict(const struct ft_modelled *of) {
   const struct ft_request *const request = of->request;
   const struct ft_arch *const arch = of->arch;
@@ -149,7 +157,7 @@ static struct ft_prediction predict(const struct ft_modelled *of) {
   const struct ft_budget budget = ft_budget_of(request, of->config, arch);
   const int registers = of->registers > 0 ? of->registers : ft_budget_registers(&budget);
   struct ft_prediction prediction = {.occupancy = ft_budget_occupancy(&budget, arch, registers)};
-  const double resident = fmax(1, prediction.occupancy), sms = fmax(1, arch->sm_count);
+  const double sms = fmax(1, arch->sm_count);
   const struct ft_score_cost score = ft_cost_with_visible(request, &of->score, of->score.score);
   struct step step = step_of(request, arch, k, &budget, &score, of->spill_bytes);
   const int packed = ft_packed_heads_of(of->config, request);
@@ -157,11 +165,14 @@ static struct ft_prediction predict(const struct ft_modelled *of) {
   const double tiles = (double)request->batch * request->heads_q / packed *
                        ceil((double)request->seqlen_q * packed / k->block_m);
   struct ft_divided_walk divided = {ft_walk_of_queries(request, tiling), 1, 0, 0};
+  struct ft_walks walks = {0};
   if (k->split_keys) {
-    struct ft_walks walks = {0};
+    const double steps = tiles * divided.walk.mean;
     ft_mma_forward_walks(&walks, request, of->config, &budget, arch);
     divided = ft_divide_walk(request, arch, divided.walk, tiling.packed, &walks);
+    if (walks.shared) share_steps(&divided, steps, tiles, sms * walks.blocks_per_sm);
   }
+  const double resident = fmax(1, walks.shared ? walks.blocks_per_sm : prediction.occupancy);
   const struct ft_walk walk = divided.walk;
   const double blocks = tiles * divided.parts;
   /* Where some multiprocessors have a block more than others, these read faster. */
