@@ -214,6 +214,12 @@ START_TEST(defaults_fit_few_rows) {
       {"d128 hq32 hkv8 nq1 nk65536", "a100", "split_keys=1", "wgmma"},
       {"d128 hq32 hkv8 b8 nq4096 causal", "a100", "mma_forward", "split_keys=1"},
       {"d256 hq4 hkv2 nq1 nk70 causal", "h200", "stages=3", "block_m=128"},
+      /* K and V in e4m3: heads are packed though their rows are more than a block's. */
+      {"bf16 kv=e4m3 d128 hq16 hkv4 b16 nq7 nk25965", "h200", "pack_gqa=1", "warps=8"},
+      {"bf16 kv=e4m3 d128 hq8 hkv4 b16 nq2 nk20822 pages=16", "h200",
+       "warps=4 stages=3 q_in_regs=1 key_warps=4 pack_gqa=1 split_keys=1", "block_m=64"},
+      {"bf16 kv=e4m3 d128 hq32 hkv8 b4 nq4 nk4096 pages=64", "h200",
+       "block_n=64 warps=4 stages=3 key_warps=4 pack_gqa=1 split_keys=8", "block_m=64"},
       /* Rows of 160 bytes, which mma_forward loads in pieces of 32; of 192, in pieces of 64. */
       {"d80 hq16 b2 nq2 nk20000", "h200", "wgmma_forward", "split_keys=8"},
       {"d96 hq16 b2 nq2 nk20000", "h200", "mma_forward", "wgmma"},

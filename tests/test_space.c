@@ -275,9 +275,11 @@ END_TEST
 /* A score of a kind, by its number, and what the default on an H200 has. */
 static const char *const by_kind[][2] = {
     {"e4m3 d64 hq32 b4 nq4096 score=1000000000001", "block_n="},
-    {"d64 hq32 b4 nq4096 score=1000000000001", "block_m=128 block_n=128 "},
+    {"d64 hq32 b4 nq4096 score=1000000000001", "block_m=256 block_n=64 stages=4 "},
+    {"d64 hq32 b4 nq4096 causal score=1000000000001",
+     "block_m=128 block_n=128 stages=3 q_stages=2 overlap_tiles=1 pingpong=2"},
     {"d64 hq32 b4 nq4096 score=1000000000001", "score_in_smem=1"},
-    {"d128 hq32 b4 nq4096 score=1000000000001", "score_in_smem=1"},
+    {"d128 hq32 b4 nq4096 score=1000000000001", "score_in_smem=1 multicast=1"},
     {"d64 hq32 b4 nq4096 score=2000000000001",
      "block_m=192 block_n=128 stages=2 q_stages=2 overlap_tiles=1 pingpong=1"},
     {"d64 hq32 b4 nq4096 causal score=2000000000001",
@@ -293,7 +295,6 @@ static const char *const by_kind[][2] = {
     {"d128 hq32 b4 nq4096 score=5000000000001", "stages=2 q_stages=2 integer_max=1"},
     {"d64 hq32 b4 nq4096 score=3000000000001", "keys_in_product=1"},
     {"d64 hq32 b4 nq4096 mask=128x128@0.5 score=000000000001", "overlap_tiles=1 integer_max=1"},
-    {"d64 hq32 b4 nq4096 score=1000000000001", "stages=3 q_stages=2 overlap_tiles=1 pingpong=2"},
     {"d128 hq32 b4 nq4096 score=5000000000001", "keys_in_product=1"},
     {"d128 hq32 b4 nq4096 causal score=5000000000001", "overlap_tiles=1 pingpong=1"},
     {"d64 hq32 b4 nq4096 score=000000000001",
@@ -348,6 +349,29 @@ START_TEST(defaults_of_few_key_tiles_are_narrow) {
 }
 END_TEST
 
+/* The same of fp32 and tf32, whose key blocks fill 132 multiprocessors or not. */
+START_TEST(defaults_of_few_key_blocks_are_narrow) {
+  static const char *const cases[][2] = {
+      {"backward tf32 d64 hq8 nq4096", "block_m=32 block_n=64 "},
+      {"backward tf32 d64 hq9 nq4096", "block_m=32 block_n=256 "},
+      {"backward tf32 d128 hq4 hkv1 b4 nq4096", "block_m=32 block_n=64 "},
+      {"backward tf32 d128 hq4 hkv1 b5 nq4096", "block_m=32 block_n=128 "},
+      {"backward fp32 d64 hq4 nq197", "block_m=32 block_n=64 "},
+      {"backward fp32 d64 hq8 b4 nq1024", "block_m=32 block_n=128 "},
+      {"backward fp32 d128 hq4 nq197", "block_m=64 block_n=64 "}};
+  const struct ft_arch arch = known_gpu("h200");
+  for (size_t n = 0; n < sizeof cases / sizeof *cases; ++n) {
+    const struct ft_request request = known_request(cases[n][0]);
+    struct ft_config config;
+    struct ft_text text = FT_TEXT_INIT;
+    ck_assert_int_eq(ft_default_config(&request, &arch, &config), FT_OK);
+    ft_config_print(&config, &text);
+    ck_assert_msg(strstr(text.data, cases[n][1]) != NULL, "%s: %s", cases[n][0], text.data);
+    ft_text_free(&text);
+  }
+}
+END_TEST
+
 START_TEST(unserved_requests_have_no_space) {
   struct ft_space space;
   const struct ft_request backward = known_request("backward d64 nq1"),
@@ -369,6 +393,7 @@ Suite *make_space_suite(void) {
   tcase_add_test(tests, default_depends_on_limits_not_on_names);
   tcase_add_loop_test(tests, defaults_are_by_kind_of_score, 0, sizeof by_kind / sizeof by_kind[0]);
   tcase_add_test(tests, defaults_of_few_key_tiles_are_narrow);
+  tcase_add_test(tests, defaults_of_few_key_blocks_are_narrow);
   tcase_add_test(tests, unserved_requests_have_no_space);
   suite_add_tcase(suite, tests);
   return suite;

@@ -323,6 +323,15 @@ static const struct favourite favourites[] = {
      {TILE(32, 32), .warps = 8, .stages = 1, .column_warps = 2, .query_parts = 1}},
 };
 
+/* Before those, where their key blocks are so few that multiprocessors are idle. */
+static const struct favourite of_few_blocks[] = {
+    {FT_FAVOURED(4, 64, FT_ALWAYS),
+     {TILE(32, 64), .warps = 8, .stages = 2, .column_warps = 2, .query_parts = 1, .kv_in_regs = 1,
+      .deferred_dq = 1}},
+    {FT_FAVOURED(4, 128, FT_OF_TF32),
+     {TILE(32, 64), .warps = 8, .stages = 2, .column_warps = 2, .query_parts = 1, .kv_in_regs = 1}},
+};
+
 /* How dQ is summed where the request asks for determinism. */
 static int deterministic_dq(const struct ft_request *request) {
   if (!request->deterministic) return FT_DQ_ATOMIC;
@@ -335,11 +344,11 @@ static int most_blocks(const struct ft_mma_backward_knobs *knobs) {
   return knobs->dq_mode == FT_DQ_SECOND_PASS && knobs->block_n <= FEW_KEYS ? 2 : knobs->ctas_per_sm;
 }
 
-static bool take_favourite(const struct ft_request *request, const struct ft_arch *arch,
-                           struct ft_config *config) {
-  for (int i = 0; i < FT_COUNT(favourites); ++i) {
-    if (!ft_favourite_counts(favourites[i].of, request)) continue;
-    struct ft_mma_backward_knobs knobs_of = favourites[i].knobs;
+static bool take_first(const struct favourite *list, int count, const struct ft_request *request,
+                       const struct ft_arch *arch, struct ft_config *config) {
+  for (int i = 0; i < count; ++i) {
+    if (!ft_favourite_counts(list[i].of, request)) continue;
+    struct ft_mma_backward_knobs knobs_of = list[i].knobs;
     if (knobs_of.ctas_per_sm == 0) knobs_of.ctas_per_sm = 1;
     if (request->score) knobs_of.kv_in_regs = 0; /* the score function needs the registers */
     knobs_of.dq_mode = deterministic_dq(request);
@@ -351,6 +360,24 @@ static bool take_favourite(const struct ft_request *request, const struct ft_arc
     }
   }
   return false;
+}
+
+static bool leaves_idle(const struct ft_request *request, const struct ft_arch *arch,
+                        const struct ft_config *config) {
+  const int64_t keys = ft_config_block_n(config), of_head = (request->seqlen_k + keys - 1) / keys;
+  const double blocks = (double)request->batch * request->heads_kv * (double)of_head;
+  return blocks > 0 && blocks < arch->sm_count;
+}
+
+static bool take_favourite(const struct ft_request *request, const struct ft_arch *arch,
+                           struct ft_config *config) {
+  struct ft_config narrow;
+  const bool has_one = take_first(favourites, FT_COUNT(favourites), request, arch, config);
+  if (has_one && leaves_idle(request, arch, config) &&
+      take_first(of_few_blocks, FT_COUNT(of_few_blocks), request, arch, &narrow) &&
+      ft_config_block_n(&narrow) < ft_config_block_n(config))
+    *config = narrow;
+  return has_one;
 }
 
 /* For what is left: the largest tile, 16 keys for a warp. */

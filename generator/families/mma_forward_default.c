@@ -33,7 +33,10 @@ static const struct favourite favourites[] = {
      * each. The order is an H200's (bench/ledger.md). */
     {FT_FAVOURED(4, 64, FT_OF_TF32),
      {TILE(128, 64), .warps = 4, .stages = 2, .q_in_regs = 1, .ctas_per_sm = 2}},
+    {FT_FAVOURED(4, 128, FT_OF_TF32_FEW_SEEN),
+     {TILE(64, 64), .warps = 4, .stages = 1, .q_in_regs = 1, .ctas_per_sm = 2}},
     {FT_FAVOURED(4, 128, FT_OF_TF32), {TILE(128, 32), .warps = 4, .stages = 1, .ctas_per_sm = 2}},
+    {FT_FAVOURED(4, 64, FT_FEW_SEEN), {TILE(64, 32), .warps = 4, .stages = 2, .ctas_per_sm = 2}},
     {FT_FAVOURED(4, 64, FT_VARIED), {TILE(64, 48), .warps = 4, .stages = 3, .ctas_per_sm = 2}},
     {FT_FAVOURED(4, 64, FT_ALWAYS), {TILE(128, 32), .warps = 4, .stages = 2, .ctas_per_sm = 2}},
     {FT_FAVOURED(4, 64, FT_ALWAYS), {TILE(64, 64), .warps = 4, .stages = 2, .ctas_per_sm = 2}},
@@ -134,9 +137,12 @@ static const struct ft_mma_forward_knobs of_few_rows_fp32[] = {
 static const struct ft_mma_forward_knobs of_few_rows_cached[] = {
     {TILE(16, 128), .warps = 4, .stages = 3, .key_warps = 4, .split_keys = 0, .ctas_per_sm = 1},
     {TILE(16, 128), .warps = 4, .stages = 3, .key_warps = 4, .split_keys = 2, .ctas_per_sm = 1},
+    {TILE(16, 128), .warps = 4, .stages = 3, .q_in_regs = 1, .key_warps = 4, .split_keys = 1,
+     .ctas_per_sm = 1},
     {TILE(16, 128), .warps = 8, .stages = 3, .key_warps = 8, .split_keys = 1, .ctas_per_sm = 1},
     {TILE(16, 64), .warps = 4, .stages = 3, .key_warps = 4, .split_keys = 1, .ctas_per_sm = 1},
     {TILE(16, 128), .warps = 4, .stages = 3, .key_warps = 4, .split_keys = 8, .ctas_per_sm = 1},
+    {TILE(16, 64), .warps = 4, .stages = 3, .key_warps = 4, .split_keys = 8, .ctas_per_sm = 1},
     {TILE(16, 128), .warps = 8, .stages = 3, .key_warps = 8, .split_keys = 8, .ctas_per_sm = 1},
     {TILE(16, 128), .warps = 8, .stages = 3, .key_warps = 8, .split_keys = 4, .ctas_per_sm = 1},
     {TILE(16, 64), .warps = 4, .stages = 2, .key_warps = 4, .split_keys = 0, .ctas_per_sm = 4},
@@ -188,20 +194,26 @@ bool ft_mma_forward_of_few_rows(const struct ft_request *request, const struct f
       cached || small_pages || ft_dtype_is_fp32(request->dtype) || arch->sm != WITH_WGMMA;
   if (request->pages > 0 && !alone)
     return false; /* wgmma's blocks have equal shares of all steps, however long the walks are */
-  const bool even = request->heads_q / request->heads_kv % 2 == 0;
+  const bool packs =
+      request->heads_q / request->heads_kv % 2 == 0 && ft_dtype_bytes(request->dtype) == 2;
   double least = 0;
   const struct ft_mma_forward_knobs *list;
   const int count = few_rows_of(&list, request);
-  for (int n = 0; n < count; ++n) {
-    struct ft_mma_forward_knobs knobs_of = list[n];
-    knobs_of.pack_gqa = even && ft_dtype_bytes(request->dtype) == 2;
+  /* Heads packed, where their rows fit a block or, of K and V in e4m3, more blocks; then each head
+   * with blocks of its own, where the rows of packed ones do not fit one. */
+  for (int n = 0; n < 2 * count; ++n) {
+    const bool together = n % 2 == 0;
+    struct ft_mma_forward_knobs knobs_of = list[n / 2];
+    if (request->seqlen_q > knobs_of.block_m) return false;
+    knobs_of.pack_gqa = packs;
     struct ft_config few = ft_config_make(&ft_mma_forward_family, &knobs_of);
-    /* Where the rows of all heads are too many, each head has its blocks. */
-    if (request->seqlen_q * ft_packed_heads_of(&few, request) > knobs_of.block_m) {
+    const int heads = ft_packed_heads_of(&few, request);
+    const bool fit = heads > 1 && request->seqlen_q * heads <= knobs_of.block_m;
+    if (together ? heads == 1 || (!fit && !cached) : fit) continue;
+    if (!together) {
       knobs_of.pack_gqa = 0;
       few = ft_config_make(&ft_mma_forward_family, &knobs_of);
     }
-    if (request->seqlen_q * ft_packed_heads_of(&few, request) > knobs_of.block_m) return false;
     if (!ft_config_is_legal(&few, request, arch)) continue;
     if (request->pages > 0 && knobs_of.split_keys > 1 && !clusters_run_at_once(request, arch, &few))
       continue;

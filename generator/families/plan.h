@@ -134,7 +134,9 @@ enum ft_when {
   FT_PLAIN_SHORT,  /* plain and causal, 512 keys at most */
   FT_PLAIN_NARROW, /* plain, in a window of 2049 keys at most, or ragged */
   FT_VARIED,       /* queries see different keys */
+  FT_FEW_SEEN,     /* in a window of 513 keys at most */
   FT_OF_TF32,
+  FT_OF_TF32_FEW_SEEN,
   FT_SCORED, /* with a score function */
   FT_SCORED_CAUSAL,
   FT_SCORED_FULL /* and not causal */
@@ -149,10 +151,11 @@ struct ft_favoured {
   { bytes, head_dim, when, FT_SCORE_OTHER }
 
 static inline bool ft_when_is(enum ft_when when, const struct ft_request *request) {
-  enum { SHORT = 512, NARROW = 2048 };
+  enum { SHORT = 512, NARROW = 2048, FEW = 512 };
   const bool plain = !request->dropout && !request->score;
-  const bool narrow = request->window && request->window_left >= 0 && request->window_right >= 0 &&
-                      request->window_left + request->window_right <= NARROW;
+  const bool window = request->window && request->window_left >= 0 && request->window_right >= 0;
+  const bool narrow = window && request->window_left + request->window_right <= NARROW;
+  const bool few = window && request->window_left + request->window_right <= FEW;
   switch (when) {
   case FT_ALWAYS: return true;
   case FT_BUSY: return !plain;
@@ -161,7 +164,9 @@ static inline bool ft_when_is(enum ft_when when, const struct ft_request *reques
     return plain && request->causal && request->seqlen_k > 0 && request->seqlen_k <= SHORT;
   case FT_PLAIN_NARROW: return plain && (narrow || request->ragged);
   case FT_VARIED: return ft_visibility_varies(request);
+  case FT_FEW_SEEN: return few;
   case FT_OF_TF32: return request->dtype == FT_TF32;
+  case FT_OF_TF32_FEW_SEEN: return request->dtype == FT_TF32 && few;
   case FT_SCORED: return request->score != 0;
   case FT_SCORED_CAUSAL: return request->score != 0 && request->causal;
   case FT_SCORED_FULL: return request->score != 0 && !request->causal;

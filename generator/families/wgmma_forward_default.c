@@ -25,6 +25,9 @@ struct favourite {
 };
 
 static const struct favourite favourites[] = {
+    {{2, 64, FT_SCORED_FULL, FT_SCORE_TILE},
+     {TILE(256, 64), .stages = 4, .q_stages = 1, .overlap_tiles = 1, .pingpong = 2,
+      .direct_store = 1}},
     {{2, 64, FT_SCORED, FT_SCORE_TILE},
      {TILE(128, 128), .stages = 3, .q_stages = 2, .overlap_tiles = 1, .pingpong = 2,
       .direct_store = 1}},
@@ -51,6 +54,9 @@ static const struct favourite favourites[] = {
     /* Masks of 128 rows, too. */
     {FT_FAVOURED(2, 80, FT_ALWAYS),
      {TILE(128, 128), .stages = 2, .q_stages = 2, .overlap_tiles = 1}},
+    {{2, 128, FT_SCORED_FULL, FT_SCORE_TILE},
+     {TILE(128, 128), .stages = 2, .q_stages = 2, .overlap_tiles = 1, .pingpong = 2,
+      .multicast = 1}},
     {{2, 128, FT_SCORED, FT_SCORE_TILE},
      {TILE(128, 128), .stages = 2, .q_stages = 2, .overlap_tiles = 1, .pingpong = 2}},
     {{2, 128, FT_SCORED_FULL, FT_SCORE_DISTANCE},
@@ -223,12 +229,14 @@ static void fit_end(const struct ft_request *request, const struct ft_arch *arch
   if (ft_config_is_legal(&other, request, arch)) *config = other;
 }
 
-/* Tiles by the lengths, where every query may see every key but for causality. */
+/* Tiles by the lengths, where every query may see every key but for causality. With dropout only
+ * narrow heads' were measured. */
 static void fit_lengths(const struct ft_request *request, const struct ft_arch *arch,
                         struct ft_config *config) {
-  const bool plain = !request->dropout && request->score == 0 && request->mask_rows == 0 &&
-                     !request->ragged && request->pages == 0;
-  if (!plain || max_int(request->head_dim, request->head_dim_v) > 128 || request->seqlen_q == 0 ||
+  const bool whole =
+      request->score == 0 && request->mask_rows == 0 && !request->ragged && request->pages == 0;
+  const int head_dim = max_int(request->head_dim, request->head_dim_v);
+  if (!whole || head_dim > (request->dropout ? 64 : 128) || request->seqlen_q == 0 ||
       request->seqlen_k == 0)
     return;
   fit_end(request, arch, config);
