@@ -371,8 +371,10 @@ int __wrap_statfs(const char *path, struct statfs *state) {
 
 /* ---- orders ---- */
 
+/* In one process with all tests (CK_FORK=no) it is called again, and SQLite has ours already. */
 void fault_calls_begin(void) {
-  if (sqlite3_config(SQLITE_CONFIG_GETMALLOC, &memory_below) != SQLITE_OK) abort();
+  if (!memory_below.xMalloc && sqlite3_config(SQLITE_CONFIG_GETMALLOC, &memory_below) != SQLITE_OK)
+    abort();
   sqlite3_mem_methods failing = memory_below;
   failing.xMalloc = sqlite_malloc;
   failing.xRealloc = sqlite_realloc;
