@@ -5,9 +5,10 @@
 
 #include "cache/database.h"
 
-/* Compares the SQL of every table, index, view and trigger with that of the version, byte for byte:
- * an expression in a schema (of a generated column, an index, a view, a trigger) would be run by
- * looking at a row. To be called before anything else is read. FT_E_CACHE. */
+/* Compares the SQL of all tables, indexes, views and triggers with that of the version, by the
+ * digest of all their bytes: an expression in a schema (of a generated column, an index, a view, a
+ * trigger) would be run by looking at a row. To be called before anything else is read. FT_E_CACHE.
+ */
 int ft_schema_check(struct ft_database *database, int version);
 
 /* What a file of others may ask of SQLite: rows no longer than the file, and no statement of more

@@ -1,4 +1,4 @@
-/* lua_host.c: the sandboxed state with engine.lua and gpus.lua run.
+/* lua_host.c: the sandboxed state with gpus.lua run, and engine.lua when it is needed.
  * in -> out: template files -> engine in the registry, GPUs as a C array.
  * After opening, look-ups touch no Lua; only emission does. */
 #include "generator/lua_host.h"
@@ -28,6 +28,7 @@ struct ft_lua {
   struct ft_digest digest;
   struct gpu gpus[MAX_GPUS];
   int gpu_count;
+  bool embedded; /* the files are those in the library */
   struct ft_score_registry scores;
 };
 
@@ -110,11 +111,16 @@ static void run_file(lua_State *state, const struct ft_lua *lua, const char *nam
   if (!lua_istable(state, -1)) luaL_error(state, "%s must return a table", name);
 }
 
-static int load_all(lua_State *state) {
-  struct ft_lua *const lua = lua_touserdata(state, 1);
+static void load_engine(lua_State *state, const struct ft_lua *lua) {
   run_file(state, lua, "engine.lua");
   lua_setfield(state, LUA_REGISTRYINDEX, engine_key);
+}
 
+/* The engine of somebody's own templates is tried at once. The one in the library waits for the
+ * first emission, as most processes find their kernels in a cache. */
+static int load_all(lua_State *state) {
+  struct ft_lua *const lua = lua_touserdata(state, 1);
+  if (!lua->embedded) load_engine(state, lua);
   run_file(state, lua, "gpus.lua");
   if (luaL_len(state, -1) > MAX_GPUS) luaL_error(state, "gpus.lua: more than %d GPUs", MAX_GPUS);
   const int gpus = (int)luaL_len(state, -1);
@@ -135,6 +141,7 @@ int ft_lua_open(struct ft_lua **lua, const char *folder) {
   if (fresh == NULL) return ft_fail(FT_E_MEMORY, "no memory for the templates");
   int status = ft_template_files_open(&fresh->files, folder);
   if (status != FT_OK) goto done;
+  fresh->embedded = folder == NULL;
   fresh->digest = folder == NULL ? ft_made_templates : ft_template_files_digest(&fresh->files);
   FT_CHECK(ft_sandbox_open(&fresh->sandbox));
   lua_pushcfunction(fresh->sandbox.state, load_all);
@@ -213,7 +220,11 @@ lua_State *ft_lua_state(struct ft_lua *lua) {
 }
 
 void ft_lua_push_engine(struct ft_lua *lua) {
-  lua_getfield(lua->sandbox.state, LUA_REGISTRYINDEX, engine_key);
+  lua_State *const state = lua->sandbox.state;
+  if (lua_getfield(state, LUA_REGISTRYINDEX, engine_key) != LUA_TNIL) return;
+  lua_pop(state, 1);
+  load_engine(state, lua);
+  lua_getfield(state, LUA_REGISTRYINDEX, engine_key);
 }
 
 int ft_lua_call(struct ft_lua *lua, int arguments, int results) {

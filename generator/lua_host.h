@@ -32,7 +32,7 @@ const struct ft_template_files *ft_lua_files(const struct ft_lua *lua);
 /* The score functions that are known besides the built-in ones; owned by lua. */
 struct ft_score_registry *ft_lua_scores(struct ft_lua *lua);
 
-/* Pushes what engine.lua returned (the table with render and strict). Cannot fail. */
+/* Pushes what engine.lua returned (the table with render and strict). To be called protected. */
 void ft_lua_push_engine(struct ft_lua *lua);
 
 /* For emit.c: runs the engine. request, config and budget go in as tables of named values. */

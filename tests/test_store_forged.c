@@ -380,6 +380,18 @@ START_TEST(nothing_forged_is_served) {
 }
 END_TEST
 
+START_TEST(a_foreign_schema_is_told) {
+  static const char *const changes[][2] = {
+      {"CREATE TABLE more (x)", "(near table|more|more|CREATE TABLE more (x))"},
+      {"DROP INDEX trials_by_class", "(it lacks an entry)"},
+      {"DROP TABLE trials; DROP TABLE kernels; DROP TABLE recipes", "(it lacks an entry)"}};
+  struct ft_database database = {0};
+  sql(changes[_i][0]);
+  assert_status(ft_database_open(&database, lab.bundle, FT_DATABASE_FROZEN), FT_E_CACHE);
+  ck_assert_msg(strstr(ft_detail(), changes[_i][1]) != NULL, "%s", ft_detail());
+}
+END_TEST
+
 /* What was checked is what is read, whatever happens to the file afterwards. */
 START_TEST(a_file_changed_after_its_check_is_not_read) {
   setenv("FATUNE_TRUST", "signed", 1);
@@ -419,6 +431,7 @@ Suite *make_store_forged_suite(void) {
   TCase *const tests = tcase_create("forged");
   tcase_add_checked_fixture(tests, set_up, tear_down);
   tcase_add_loop_test(tests, nothing_forged_is_served, 0, FORGERIES);
+  tcase_add_loop_test(tests, a_foreign_schema_is_told, 0, 3);
   tcase_add_test(tests, a_file_that_takes_too_long_is_given_up);
   tcase_add_test(tests, a_file_changed_after_its_check_is_not_read);
   suite_add_tcase(suite, tests);
