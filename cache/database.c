@@ -144,6 +144,7 @@ static int accept_foreign(struct ft_database *database) {
   FT_TRY(ft_database_number(database, "PRAGMA page_count", &pages));
   FT_TRY(ft_database_number(database, "PRAGMA page_size", &page_bytes));
   ft_database_restrict(database, pages * page_bytes);
+  database->version = (int)version;
   return ft_schema_check(database, (int)version);
 }
 

@@ -40,6 +40,7 @@ struct ft_database {
   unsigned reported; /* faults that a warning was given for: kept when closed */
   int code; /* SQLite's code of the last failure, 0 when SQLite had none: kept when closed */
   int64_t step_budget, steps_left; /* of a file of others: what a statement may take; 0: no limit */
+  int version;                     /* of the schema of a file of others */
   struct ft_skipped skipped;
   struct {
     const char *sql; /* a literal: told apart by address */

@@ -1,4 +1,4 @@
-/* rows.c: trials and kernels as rows of a database, each with a digest of its own.
+/* rows.c: trials, kernels and recipes as rows of a database, each with a digest of its own.
  * in -> out: struct -> row; row -> struct, checked. */
 #include "cache/rows.h"
 
@@ -311,4 +311,45 @@ int ft_row_check_kernel(sqlite3_stmt *row, const struct ft_kernel *kernel) {
                     column_is_digest(row, 5, &kernel->source) &&
                     column_is_text(row, 6, kernel->target);
   return same ? FT_OK : unsound(row, "a kernel is not found by what its text says");
+}
+
+/* -- recipes -------------------------------------------------------------------------------- */
+
+static struct ft_digest recipe_identity(const struct ft_digest *recipe,
+                                        const struct ft_digest *source) {
+  struct ft_hasher hasher;
+  ft_hasher_init(&hasher);
+  ft_hasher_section(&hasher, "recipe", recipe->bytes, sizeof recipe->bytes);
+  ft_hasher_section(&hasher, "source", source->bytes, sizeof source->bytes);
+  return ft_hasher_final(&hasher);
+}
+
+int ft_row_put_recipe(struct ft_database *database, const struct ft_digest *recipe,
+                      const struct ft_digest *source) {
+  const struct ft_digest identity = recipe_identity(recipe, source);
+  sqlite3_stmt *statement = NULL;
+  FT_TRY(ft_database_prepare(
+      database, "INSERT OR REPLACE INTO recipes (recipe, source, identity) VALUES (?1, ?2, ?3)",
+      &statement));
+  int failed = ft_bind_digest(statement, 1, recipe);
+  failed |= ft_bind_digest(statement, 2, source);
+  failed |= ft_bind_digest(statement, 3, &identity);
+  int status = ft_database_bound(database, failed);
+  if (status == FT_OK) status = ft_database_run(database, statement, "a recipe cannot be written");
+  ft_database_done(statement);
+  return status;
+}
+
+int ft_row_read_recipe(sqlite3_stmt *row, struct ft_digest *recipe, struct ft_digest *source) {
+  struct ft_digest *const digests[2] = {recipe, source};
+  for (int i = 0; i < 2; i++) {
+    size_t length = 0;
+    const void *const bytes = column_bytes(row, i, FT_DIGEST_BYTES, FT_DIGEST_BYTES, &length);
+    if (!bytes) return unsound(row, "a recipe has no digest, or one of another length");
+    memcpy(digests[i]->bytes, bytes, FT_DIGEST_BYTES);
+  }
+  const struct ft_digest identity = recipe_identity(recipe, source);
+  if (!column_is_digest(row, 2, &identity))
+    return unsound(row, "a recipe does not match its digest");
+  return FT_OK;
 }

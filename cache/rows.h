@@ -1,4 +1,4 @@
-/* rows.h: trials and kernels as rows of a database, each with a digest of its own.
+/* rows.h: trials, kernels and recipes as rows of a database, each with a digest of its own.
  * in -> out: struct -> row; row -> struct, checked: SQLite does not notice flipped bits, so nothing
  * is handed out whose digest differs. */
 #ifndef CACHE_ROWS_H
@@ -8,9 +8,10 @@
 #include "cache/kernel.h"
 #include "cache/trial.h"
 
-/* The columns that the two readers below take, in their order, first in a SELECT. */
+/* The columns that the readers below take, in their order, first in a SELECT. */
 #define FT_TRIAL_COLUMNS  "text, identity"
 #define FT_KERNEL_COLUMNS "text, identity, log, image"
+#define FT_RECIPE_COLUMNS "recipe, source, identity"
 
 /* What a row is searched by: copies out of its text. In a SELECT they follow the columns above. */
 #define FT_TRIAL_COPIES  ", bucket, class, device, target, policy, outcome, at, templates"
@@ -44,6 +45,12 @@ int ft_row_read_kernel(sqlite3_stmt *row, struct ft_kernel *kernel);
  */
 int ft_row_check_trial(sqlite3_stmt *row, const struct ft_trial *trial);
 int ft_row_check_kernel(sqlite3_stmt *row, const struct ft_kernel *kernel);
+
+/* Which source a recipe gives (generator/recipe.h). The put is inside a transaction and replaces a
+ * row of the same recipe. The read fails with FT_E_CACHE where the row is damaged. */
+int ft_row_put_recipe(struct ft_database *database, const struct ft_digest *recipe,
+                      const struct ft_digest *source);
+int ft_row_read_recipe(sqlite3_stmt *row, struct ft_digest *recipe, struct ft_digest *source);
 
 int ft_bind_digest(sqlite3_stmt *statement, int index, const struct ft_digest *digest);
 int ft_bind_text(sqlite3_stmt *statement, int index, const char *text); /* NULL binds NULL */

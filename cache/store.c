@@ -283,6 +283,8 @@ int ft_store_open(struct ft_store **store, const struct ft_store_options *option
   pthread_mutex_init(&made->lock, NULL);
   made->warn = options->warn;
   made->payload = options->payload;
+  made->derive = options->derive;
+  made->deriver = options->deriver;
   made->trust = ft_trust_begin();
 
   ft_store_enter(made);

@@ -30,6 +30,13 @@ struct ft_store_options {
   int memory_only;            /* nothing on disk is read or written, whatever FATUNE_CACHE says */
   const void *shipped; /* one more layer, below all others, as the bytes of its file; may be NULL */
   size_t shipped_size;
+  /* What this library emits for a trial's request and config on its device's target: the recipe,
+   * and unless source is NULL the digest of the source, which takes milliseconds. FT_E_MEMORY, or
+   * another failure where there is no such text. Called with the store's lock held. NULL: not known
+   * here. */
+  int (*derive)(void *deriver, const struct ft_trial *trial, const char *target,
+                struct ft_digest *recipe, struct ft_digest *source);
+  void *deriver;
   void (*warn)(void *payload, const char *message); /* at most once per fault; may be NULL */
   void *payload;
 };
@@ -50,9 +57,16 @@ int ft_store_kernel_put(struct ft_store *store, const struct ft_kernel *kernel);
 /* The driver refused an image that passed its digest: forget it, so that it is compiled anew. */
 int ft_store_kernel_forget(struct ft_store *store, const struct ft_digest *key);
 
+/* The kernel of that key where it lies in a layer that says itself that the recipe gives the
+ * kernel's source. The key is that which a trial of the recipe's request and config names: of a
+ * layer no other is believed. FT_E_NOT_FOUND: there is none such, or the user's files have it,
+ * whose own recipes go first. Caller frees. */
+int ft_store_kernel_by_recipe(struct ft_store *store, const struct ft_digest *recipe,
+                              const struct ft_digest *key, struct ft_kernel *kernel);
+
 /* Which source a recipe (generator/recipe.h) gives, so that a source whose kernel is here need not
- * be emitted to learn its digest. Recipes are of this user's own making: they are neither exported
- * nor imported, and none is read from a layer. FT_E_NOT_FOUND is a miss, a fault is one too. */
+ * be emitted to learn its digest. These are the user's own, which this library has emitted; none is
+ * read from a layer. FT_E_NOT_FOUND is a miss, a fault is one too. */
 int ft_store_recipe_get(struct ft_store *store, const struct ft_digest *recipe,
                         struct ft_digest *source);
 
@@ -141,10 +155,12 @@ const char *ft_store_trust(const struct ft_store *store);
 struct ft_bundle_verdict {
   char how[128];                    /* "signed by ..."; "not signed, ..." */
   bool is_signed;                   /* well, by a trusted key */
-  int64_t trials, kernels, damaged; /* rows; which of them are damaged */
+  int64_t trials, kernels, recipes; /* rows */
+  int64_t damaged;                  /* of these rows; recipes that are wrong count, too */
 };
 
-/* Looks a file to ship through: schema, pages, rows, signature. Changes nothing. FT_E_CACHE: it is
+/* Looks a file to ship through: schema, pages, rows, signature; whether the recipes that its trials
+ * can be found by give what this library emits for them. Changes nothing. FT_E_CACHE: it is
  * not sound, its signature is not good, or FATUNE_TRUST=signed asks for one. */
 int ft_store_verify_bundle(struct ft_store *store, const char *file,
                            struct ft_bundle_verdict *verdict);
@@ -180,20 +196,22 @@ void ft_store_verdict_free(struct ft_store_verdict *verdict);
 int ft_store_gc(struct ft_store *store, int64_t cap, int64_t *deleted);
 
 struct ft_export {
-  bool may_be_empty;       /* else FT_E_NOT_FOUND when there is nothing to ship */
-  int64_t trials, kernels; /* in the file */
-  int64_t missing;         /* trials whose kernel is in no store: they need NVRTC where they go */
+  bool may_be_empty;                /* else FT_E_NOT_FOUND when there is nothing to ship */
+  int64_t trials, kernels, recipes; /* in the file */
+  int64_t missing; /* trials whose kernel is in no store: they need NVRTC where they go */
 };
 
-/* Writes the winners of one target and the kernels they name into one read-only-friendly file
- * (whole or not at all: a temporary beside it, then rename). A file NAME.trials becomes text, one
- * trial a line, without kernels: what the library ships is kept in that form. What cannot be read
- * of the user's stores fails the export. device NULL: every device class of the target. */
+/* Writes the winners of one target, the kernels they name and the recipes of these that this
+ * library emits into one read-only-friendly file (whole or not at all: a temporary beside it, then
+ * rename). A file NAME.trials becomes text, one trial a line, without kernels: what the library
+ * ships is kept in that form. What cannot be read of the user's stores fails the export. device
+ * NULL: every device class of the target. */
 int ft_store_export(struct ft_store *store, const char *target, const char *device,
                     const char *file, struct ft_export *export);
 
-/* Takes trials and kernels of such a file in; all or nothing; rows already here are skipped. The
- * file is not trusted: schema, digests and sizes are checked, nothing in it is executed.
+/* Takes trials, kernels and recipes of such a file in; all or nothing; rows already here are
+ * skipped. The file is not trusted: schema, digests and sizes are checked, nothing in it is
+ * executed, and of the recipes those are taken that this library has found right by emitting.
  * FT_E_CACHE where FATUNE_CACHE is memory or off, as nothing would be kept. */
 int ft_store_import(struct ft_store *store, const char *file, int64_t *trials, int64_t *kernels);
 

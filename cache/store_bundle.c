@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cache/rows.h"
+#include "cache/schema.h"
 #include "cache/store_parts.h"
 #include "generator/status.h"
 
@@ -68,12 +69,45 @@ static int check_trials(struct ft_database *database, struct ft_bundle_verdict *
   return status;
 }
 
+static int check_recipes(struct ft_database *database, struct ft_bundle_verdict *verdict) {
+  sqlite3_stmt *statement = NULL;
+  int code = SQLITE_DONE, status = FT_OK;
+  if (database->version < FT_SCHEMA_WITH_RECIPES) return FT_OK;
+  FT_TRY(ft_database_prepare(database, "SELECT " FT_RECIPE_COLUMNS " FROM recipes ORDER BY id",
+                             &statement));
+  while (status != FT_E_MEMORY && (code = sqlite3_step(statement)) == SQLITE_ROW) {
+    struct ft_digest recipe, source;
+    status = ft_row_read_recipe(statement, &recipe, &source);
+    verdict->recipes++;
+    verdict->damaged += status == FT_E_CACHE;
+  }
+  if (status != FT_E_MEMORY)
+    status = code == SQLITE_DONE ? FT_OK : ft_database_fail(database, "recipes cannot be read");
+  ft_database_done(statement);
+  return status;
+}
+
+static int prove_recipes(struct ft_store *store, struct ft_database *database, int64_t *wrong) {
+  struct ft_proof proof;
+  const int status = ft_store_prove(store, database, &proof);
+  *wrong = proof.wrong;
+  free(proof.at);
+  return status;
+}
+
 static int verify(struct ft_store *store, const char *file, struct ft_database *database,
                   struct ft_bundle_verdict *verdict) {
+  int64_t wrong = 0;
   FT_TRY(open_bundle(store, file, database, verdict));
   FT_TRY(ft_database_check(database, false));
   FT_TRY(check_kernels(database, verdict));
   FT_TRY(check_trials(database, verdict));
+  FT_TRY(check_recipes(database, verdict));
+  FT_TRY(prove_recipes(store, database, &wrong));
+  verdict->damaged += wrong;
+  if (wrong > 0)
+    return ft_fail(FT_E_CACHE, "'%s' has %lld recipes of a text that they do not give", file,
+                   (long long)wrong);
   if (verdict->damaged == 0) return FT_OK;
   return ft_fail(FT_E_CACHE, "'%s' has %lld damaged rows", file, (long long)verdict->damaged);
 }

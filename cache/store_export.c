@@ -23,16 +23,36 @@ struct shipment {
 
 /* -- rows ----------------------------------------------------------------------------------- */
 
+/* The recipe of the kernel, where it is of the text that this library emits for the trial. It is
+ * made anew, not copied from the user's: what is shipped then depends on the trials and kernels
+ * alone, and is right. */
+static int ship_recipe(struct shipment *shipment, const struct ft_trial *trial,
+                       const struct ft_digest *kernel_source) {
+  struct ft_store *const store = shipment->store;
+  struct ft_digest recipe, source;
+  int status = ft_store_derive(store, trial, &recipe, NULL);
+  if (status == FT_OK) {
+    status = ft_store_recipe_in(shipment->file, &recipe, &source);
+    if (status != FT_E_NOT_FOUND) return status; /* of several trials of a config one is enough */
+    status = ft_store_derive(store, trial, &recipe, &source);
+  }
+  if (status != FT_OK) return status == FT_E_MEMORY ? status : FT_OK;
+  if (!ft_digest_equal(&source, kernel_source)) return FT_OK; /* of another version */
+  shipment->export->recipes++;
+  return ft_row_put_recipe(shipment->file, &recipe, &source);
+}
+
 /* A trial whose kernel is gone is still worth shipping: its config is the choice. `used` is 0, so
  * that equal data gives equal files. */
-static int ship_kernel(struct shipment *shipment, const struct ft_digest *key) {
+static int ship_kernel(struct shipment *shipment, const struct ft_trial *trial) {
   struct ft_kernel kernel;
   bool inserted = false;
-  int status = ft_store_find_kernel(shipment->store, key, &kernel);
+  int status = ft_store_find_kernel(shipment->store, &trial->kernel, &kernel);
   if (status == FT_E_NOT_FOUND) shipment->export->missing++;
   if (status != FT_OK) return status == FT_E_NOT_FOUND ? FT_OK : status;
   status = ft_row_put_kernel(shipment->file, &kernel, 0, true, &inserted);
   if (inserted) shipment->export->kernels++;
+  if (status == FT_OK) status = ship_recipe(shipment, trial, &kernel.source);
   ft_kernel_free(&kernel);
   return status;
 }
@@ -51,7 +71,7 @@ static int ship_row(struct shipment *shipment, const struct ft_trial *trial) {
   bool inserted = false;
   FT_TRY(ft_row_put_trial(shipment->file, trial, &inserted));
   shipment->export->trials += inserted;
-  return ship_kernel(shipment, &trial->kernel);
+  return ship_kernel(shipment, trial);
 }
 
 /* All trials of the best candidate that passes: together they are its samples. */
@@ -230,12 +250,16 @@ static int check_not_own(const struct ft_store *store, const char *file) {
   return FT_OK;
 }
 
+static void forget_counts(struct ft_export *export) {
+  export->trials = export->kernels = export->recipes = export->missing = 0;
+}
+
 int ft_store_export(struct ft_store *store, const char *target, const char *device,
                     const char *file, struct ft_export *export) {
   struct shipment shipment = {.store = store, .export = export};
   struct ft_unfinished unfinished;
   char *real = NULL;
-  export->trials = export->kernels = export->missing = 0;
+  forget_counts(export);
   FT_TRY(check_not_own(store, file));
   /* Its own folder: SQLite's journal lies beside its file, and rename needs the same file system.
    */
@@ -252,7 +276,7 @@ int ft_store_export(struct ft_store *store, const char *target, const char *devi
   }
   if (status == FT_OK) status = publish(unfinished.path, file);
   ft_unfinished_end(&unfinished);
-  if (status != FT_OK) export->trials = export->kernels = export->missing = 0;
+  if (status != FT_OK) forget_counts(export);
   free(real);
   return status;
 }

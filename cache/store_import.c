@@ -5,12 +5,14 @@
 #include <time.h>
 
 #include "cache/rows.h"
+#include "cache/schema.h"
 #include "cache/store_parts.h"
 #include "generator/status.h"
 
 struct intake {
   struct ft_database from;
   struct ft_database *tuning, *kernels; /* one and the same when only memory is used */
+  struct ft_proof proof;
   int64_t trial_count, kernel_count;
 };
 
@@ -41,6 +43,15 @@ static int take_kernel(struct intake *intake, sqlite3_stmt *row) {
   return status;
 }
 
+/* A user's own recipes are believed without a trial beside them, so this library has emitted the
+ * text of each: the others stay where they are. */
+static int take_recipe(struct intake *intake, sqlite3_stmt *row) {
+  struct ft_digest recipe, source;
+  FT_TRY(ft_row_read_recipe(row, &recipe, &source));
+  if (!ft_proof_has(&intake->proof, &recipe)) return FT_OK;
+  return ft_store_recipe_put_in(intake->kernels, &recipe, &source);
+}
+
 static int take_rows(struct intake *intake, const char *sql,
                      int (*take)(struct intake *, sqlite3_stmt *)) {
   sqlite3_stmt *statement = NULL;
@@ -55,6 +66,11 @@ static int take_rows(struct intake *intake, const char *sql,
   return status;
 }
 
+static int take_recipes(struct intake *intake) {
+  if (intake->from.version < FT_SCHEMA_WITH_RECIPES) return FT_OK;
+  return take_rows(intake, "SELECT " FT_RECIPE_COLUMNS " FROM recipes ORDER BY id", take_recipe);
+}
+
 /* Kernels first: should the second commit fail, kernels without trials are harmless, while the
  * other way round the trials would name kernels that are not there. */
 static int take_all(struct intake *intake) {
@@ -64,6 +80,7 @@ static int take_all(struct intake *intake) {
   if (status == FT_OK)
     status =
         take_rows(intake, "SELECT " FT_KERNEL_COLUMNS " FROM kernels ORDER BY id", take_kernel);
+  if (status == FT_OK) status = take_recipes(intake);
   if (status == FT_OK)
     status = take_rows(intake, "SELECT " FT_TRIAL_COLUMNS " FROM trials ORDER BY id", take_trial);
   if (status == FT_OK) status = ft_database_commit(intake->kernels);
@@ -95,12 +112,21 @@ static int open_named(struct ft_store *store, const char *file, struct intake *i
   return status;
 }
 
+/* Before anybody has to wait for what is written: a text takes milliseconds. */
+static int prove(struct ft_store *store, struct intake *intake) {
+  FT_TRY(ft_store_prove(store, &intake->from, &intake->proof));
+  if (intake->proof.wrong == 0) return FT_OK;
+  return ft_fail(FT_E_CACHE, "%lld recipes are of a text that they do not give",
+                 (long long)intake->proof.wrong);
+}
+
 static int import(struct ft_store *store, const char *file, struct intake *intake) {
   if (store->unkept)
     return ft_fail(FT_E_CACHE, "FATUNE_CACHE is '%s': nothing that is taken in would be kept",
                    store->unkept);
   FT_TRY(open_named(store, file, intake));
   FT_TRY(ft_database_check(&intake->from, true));
+  FT_TRY(prove(store, intake));
   if (store->memory_only) {
     intake->tuning = intake->kernels = ft_store_memory(store);
     if (!intake->tuning) return FT_E_MEMORY;
@@ -121,6 +147,7 @@ int ft_store_import(struct ft_store *store, const char *file, int64_t *trials, i
   atomic_fetch_add(&store->taken_in, 1);
   ft_store_tell_skipped_in(store, &intake.from);
   ft_database_close(&intake.from);
+  free(intake.proof.at);
   ft_store_leave(store);
   *trials = status == FT_OK ? intake.trial_count : 0;
   *kernels = status == FT_OK ? intake.kernel_count : 0;

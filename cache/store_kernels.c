@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "cache/rows.h"
+#include "cache/schema.h"
 #include "cache/store_parts.h"
 #include "generator/status.h"
 
@@ -102,16 +103,54 @@ static int find_in(struct ft_store *store, struct ft_source_of_rows *source,
   return status;
 }
 
-int ft_store_find_kernel(struct ft_store *store, const struct ft_digest *key,
-                         struct ft_kernel *kernel) {
+/* *place: where it is. */
+static int locate(struct ft_store *store, const struct ft_digest *key, struct ft_kernel *kernel,
+                  struct ft_source_of_rows *place) {
   struct ft_sources sources;
   ft_store_sources(store, FT_KIND_KERNELS, &sources);
   for (int i = 0; i < sources.count; i++) {
-    const int status = find_in(store, &sources.at[i], key, kernel);
+    *place = sources.at[i];
+    const int status = find_in(store, place, key, kernel);
     if (status == FT_OK || status == FT_E_MEMORY) return status;
   }
   memset(kernel, 0, sizeof *kernel);
   return ft_fail(FT_E_NOT_FOUND, "no such kernel in the caches");
+}
+
+int ft_store_find_kernel(struct ft_store *store, const struct ft_digest *key,
+                         struct ft_kernel *kernel) {
+  struct ft_source_of_rows place;
+  return locate(store, key, kernel, &place);
+}
+
+/* Does the layer say that the recipe gives the source? */
+static bool says(struct ft_store *store, struct ft_database *layer, const struct ft_digest *recipe,
+                 struct ft_digest *source) {
+  if (layer->version < FT_SCHEMA_WITH_RECIPES) return false;
+  const int status = ft_store_recipe_in(layer, recipe, source);
+  if (status == FT_E_CACHE) ft_store_report(store, layer, FT_FAULT_ROW);
+  return status == FT_OK;
+}
+
+/* Spares reading an image where no layer knows the recipe. */
+static bool any_says(struct ft_store *store, const struct ft_digest *recipe) {
+  struct ft_digest source;
+  for (int i = 0; i < store->layer_count; i++)
+    if (says(store, &store->layers[i], recipe, &source)) return true;
+  return false;
+}
+
+static int find_by_recipe(struct ft_store *store, const struct ft_digest *recipe,
+                          const struct ft_digest *key, struct ft_kernel *kernel) {
+  struct ft_source_of_rows place;
+  struct ft_digest source;
+  memset(kernel, 0, sizeof *kernel);
+  if (!any_says(store, recipe)) return ft_fail(FT_E_NOT_FOUND, "the recipe is in no layer");
+  FT_TRY(locate(store, key, kernel, &place));
+  if (says(store, place.database, recipe, &source) && ft_digest_equal(&source, &kernel->source))
+    return FT_OK;
+  ft_kernel_free(kernel);
+  return ft_fail(FT_E_NOT_FOUND, "the file of the kernel has not the recipe for it");
 }
 
 /* -- writing -------------------------------------------------------------------------------- */
@@ -150,6 +189,15 @@ int ft_store_kernel_get(struct ft_store *store, const struct ft_digest *key,
   ft_store_enter(store);
   const int status = ft_store_find_kernel(store, key, kernel);
   *(status == FT_OK ? &store->hits : &store->misses) += 1;
+  ft_store_leave(store);
+  return status;
+}
+
+int ft_store_kernel_by_recipe(struct ft_store *store, const struct ft_digest *recipe,
+                              const struct ft_digest *key, struct ft_kernel *kernel) {
+  ft_store_enter(store);
+  const int status = find_by_recipe(store, recipe, key, kernel);
+  store->hits += status == FT_OK; /* a miss is followed by another look-up, which counts */
   ft_store_leave(store);
   return status;
 }

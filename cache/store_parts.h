@@ -40,6 +40,9 @@ struct ft_store {
   int layer_count;
   int shipped_layer; /* the number, from 1, of the one that is shipped inside; 0: there is none */
   struct ft_trust trust;
+  int (*derive)(void *deriver, const struct ft_trial *trial, const char *target,
+                struct ft_digest *recipe, struct ft_digest *source); /* NULL: nothing is derived */
+  void *deriver;
   struct ft_store_layer *found; /* the layers' files, refused ones too; owned */
   int found_count;
   struct ft_digest *forgotten; /* kernels of layers that the driver refused */
@@ -140,6 +143,31 @@ int ft_store_keep_to(struct ft_database *database, int64_t cap, int64_t rest);
 /* ft_store_kernel_get without lock and statistics. */
 int ft_store_find_kernel(struct ft_store *store, const struct ft_digest *key,
                          struct ft_kernel *kernel);
+
+/* store_recipes.c: the source that the file has for the recipe. FT_E_NOT_FOUND; FT_E_CACHE: the row
+ * is damaged, or cannot be read. The put is inside a transaction and keeps the newest alone. */
+int ft_store_recipe_in(struct ft_database *database, const struct ft_digest *recipe,
+                       struct ft_digest *source);
+int ft_store_recipe_put_in(struct ft_database *database, const struct ft_digest *recipe,
+                           const struct ft_digest *source);
+
+/* store_proof.c: ft_store_options.derive. FT_E_NOT_FOUND: there is no such text, or none can be
+ * made here. */
+int ft_store_derive(struct ft_store *store, const struct ft_trial *trial, struct ft_digest *recipe,
+                    struct ft_digest *source);
+
+/* The recipes of a file that its trials lead to, each with the source that this
+ * library emits for it. *wrong: those that the file has with another source. Other recipes, of
+ * another version or of no trial of the file, are left out. Freed after a failure, too. */
+struct ft_proof {
+  struct ft_proved {
+    struct ft_digest recipe, source;
+  } * at;
+  size_t count;
+  int64_t wrong;
+};
+int ft_store_prove(struct ft_store *store, struct ft_database *file, struct ft_proof *proof);
+bool ft_proof_has(const struct ft_proof *proof, const struct ft_digest *recipe);
 
 /* -- trials: see store_gather.c ------------------------------------------------------------- */
 

@@ -194,16 +194,29 @@ int ft_session_load(fatune_session *session, const struct ft_source *source,
 /* What came of a look-up without the text of the source. */
 enum recalled { NOT_KNOWN, LOADED, REFUSED };
 
-/* Looks up the kernel of a source that was emitted before, by its recipe, and loads it. Where the
- * look-up fails, the kernel counts as not known. Where the driver refuses the image, the kernel
- * stays, for replace_refused. */
+/* The kernel of a source that was emitted before: by the user's own recipe, or by that of a layer
+ * for the kernel that a trial names. *source gets its digest. */
+static int find_by_recipe(fatune_session *session, const struct ft_digest *recipe,
+                          const struct ft_digest *preferred, struct ft_source *source,
+                          struct ft_kernel *kernel) {
+  if (ft_store_recipe_get(session->store, recipe, &source->digest) == FT_OK)
+    return find(session, source, preferred, kernel);
+  if (!preferred) return FT_E_NOT_FOUND;
+  FT_TRY(ft_store_kernel_by_recipe(session->store, recipe, preferred, kernel));
+  source->digest = kernel->source;
+  if (strcmp(kernel->target, source->target) == 0) return FT_OK;
+  ft_kernel_free(kernel);
+  return FT_E_NOT_FOUND;
+}
+
+/* Looks up the kernel of a recipe and loads it. Where the look-up fails, the kernel counts as not
+ * known. Where the driver refuses the image, the kernel stays, for replace_refused. */
 static int recall(fatune_session *session, const struct ft_digest *recipe,
                   const struct ft_digest *preferred, struct ft_source *source,
                   struct ft_kernel *kernel, struct ft_module *module, enum recalled *recalled) {
   bool refused;
   *recalled = NOT_KNOWN;
-  if (ft_store_recipe_get(session->store, recipe, &source->digest) != FT_OK) return FT_OK;
-  if (find(session, source, preferred, kernel) != FT_OK) return FT_OK;
+  if (find_by_recipe(session, recipe, preferred, source, kernel) != FT_OK) return FT_OK;
   const int status = ft_module_try_load(module, session, kernel, source->config.family, &refused);
   *recalled = status == FT_OK ? LOADED : REFUSED;
   if (status == FT_OK || refused) return FT_OK;

@@ -13,7 +13,9 @@
 
 #include "cache/shipped.h"
 #include "generator/arch.h"
+#include "generator/emit.h"
 #include "generator/lua_host.h"
+#include "generator/recipe.h"
 #include "generator/status.h"
 #include "generator/text.h"
 #include "runtime/emulator/driver.h"
@@ -89,6 +91,28 @@ static const char *library_folder(char folder[PATH_MAX]) {
   return folder;
 }
 
+/* As ft_store_options.derive. A text depends on the compute capability alone, so that any GPU of
+ * the table with the trial's stands for all. */
+static int derive(void *payload, const struct ft_trial *trial, const char *target,
+                  struct ft_digest *recipe, struct ft_digest *digest) {
+  fatune_session *const session = payload;
+  struct ft_source source;
+  struct ft_arch arch;
+  pthread_mutex_lock(&session->lua_lock);
+  int status = ft_lua_gpu(session->lua, target, &arch);
+  if (status == FT_OK)
+    status = ft_recipe(&source, session->lua, &trial->request, &arch, &trial->config, recipe);
+  if (status == FT_OK && digest)
+    status = ft_emit(&source, session->lua, &trial->request, &arch, &trial->config);
+  pthread_mutex_unlock(&session->lua_lock);
+  FT_TRY(status);
+  if (digest) {
+    *digest = source.digest;
+    ft_source_free(&source);
+  }
+  return FT_OK;
+}
+
 static int open_store(fatune_session *session, const fatune_session_options *options) {
   char folder[PATH_MAX];
   const struct ft_store_options store = {.folder = options->cache_dir,
@@ -97,6 +121,8 @@ static int open_store(fatune_session *session, const fatune_session_options *opt
                                          .memory_only = options->memory_only,
                                          .shipped = ft_shipped_layer,
                                          .shipped_size = ft_shipped_layer_size,
+                                         .derive = derive,
+                                         .deriver = session,
                                          .warn = options->log,
                                          .payload = options->payload};
   return ft_store_open(&session->store, &store);

@@ -3,7 +3,10 @@
 #include "tests/fake_lab.h"
 
 #include "generator/status.h"
+#include "generator/space.h"
+#include "runtime/kernel_source.h"
 #include "runtime/session.h"
+#include "tests/store_fixture.h"
 
 struct fake_lab fake_lab_open(void) {
   struct fake_lab lab = {.cuda = use_fake_cuda()};
@@ -71,4 +74,22 @@ done:
   fatune_plan_free(plan);
   fatune_session_close(session);
   return status;
+}
+
+struct ft_digest fake_measured(fatune_session *session, const char *words, struct ft_trial *trial) {
+  const struct ft_arch *const arch = &session->device.arch;
+  struct ft_source source;
+  struct ft_kernel kernel;
+  bool compiled;
+  *trial = make_trial(words, session->device.id, 0, 100);
+  trial->templates = session->templates;
+  assert_ok(ft_default_config(&trial->request, arch, &trial->config));
+  assert_ok(ft_session_emit(session, &trial->request, arch, &trial->config, &source));
+  assert_ok(ft_session_kernel(session, &source, NULL, &kernel, &compiled));
+  const struct ft_digest digest = source.digest;
+  trial->kernel = kernel.key;
+  assert_ok(ft_store_trial_put(session->store, trial));
+  ft_kernel_free(&kernel);
+  ft_source_free(&source);
+  return digest;
 }

@@ -7,6 +7,8 @@
 #include <check.h>
 #include <string.h>
 
+#include "cache/trial.h"
+#include "generator/digest.h"
 #include "tests/fake/use_fake.h"
 
 struct fake_lab {
@@ -26,5 +28,9 @@ fatune_arguments fake_arguments(const fatune_request *request);
 /* Everything a program does, from open to close, with a mask of 2 x 2 blocks; the first failure
  * ends it and is returned. The request has 256 queries and keys and mask=128x128. */
 int fake_program(const char *words);
+
+/* Compiles the default kernel of the request and puts it and a trial of it, *trial, into the
+ * session's store, as a search would. Returns the digest of its source. */
+struct ft_digest fake_measured(fatune_session *session, const char *words, struct ft_trial *trial);
 
 #endif

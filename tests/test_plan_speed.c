@@ -7,8 +7,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "generator/space.h"
-#include "runtime/kernel_source.h"
 #include "runtime/session.h"
 #include "tests/fake_lab.h"
 #include "tests/slow_tests.h"
@@ -19,7 +17,7 @@ enum { PROCESSES = 20 };
 
 #define REQUEST "forward bf16 d128 hq32 hkv8 nq4096 causal"
 
-static const double PROMISED_NEW_PROCESS_MS = 3, PROMISED_SHIPPED_MS = 10, PROMISED_AGAIN_NS = 200;
+static const double PROMISED_NEW_PROCESS_MS = 3, PROMISED_SHIPPED_MS = 3, PROMISED_AGAIN_NS = 200;
 
 static struct fixture fixture;
 static const char *system_path = "";
@@ -101,24 +99,12 @@ END_TEST
 /* Exports the kernel of the request with a trial that names it. Then the user has no cache any
  * more, and nothing may be compiled. */
 static void ship(void) {
-  struct ft_trial trial = make_trial(REQUEST, CLASS_H200, 0, 100);
-  struct ft_source source;
-  struct ft_kernel kernel;
-  bool compiled;
+  struct ft_trial trial;
   char file[128];
   fatune_session *const session = open_session();
-  snprintf(trial.device, sizeof trial.device, "%s", session->device.id);
-  assert_ok(ft_default_config(&trial.request, &session->device.arch, &trial.config));
-  assert_ok(
-      ft_session_emit(session, &trial.request, &session->device.arch, &trial.config, &source));
-  assert_ok(ft_session_kernel(session, &source, NULL, &kernel, &compiled));
-  trial.templates = session->templates;
-  trial.kernel = kernel.key;
-  assert_ok(ft_store_trial_put(session->store, &trial));
+  fake_measured(session, REQUEST, &trial);
   snprintf(file, sizeof file, "%s/sm_90.fatune", fixture.root);
   assert_ok(export_store(session->store, "sm_90", NULL, file, NULL, NULL));
-  ft_kernel_free(&kernel);
-  ft_source_free(&source);
   fatune_session_close(session);
   nftw(fixture.folder, remove_one, 8, FTW_DEPTH | FTW_PHYS);
 }

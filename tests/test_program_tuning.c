@@ -104,8 +104,18 @@ START_TEST(tuning_for_another_gpu_predicts_and_says_so) {
 
   /* It travels in a file. */
   char line[512];
-  snprintf(line, sizeof line, "cache export --gpu a100 -o '%s/sm_80.fatune'", folder);
+  snprintf(line, sizeof line, "cache export --gpu a100 -o '%s/sm_80.fatune' --json", folder);
   expect(line, 0);
+  root = document("cache");
+  ck_assert_int_eq(json_integer_value(json_object_get(root, "kernels")), 1);
+  ck_assert_int_eq(json_integer_value(json_object_get(root, "recipes")), 1);
+  json_decref(root);
+  snprintf(line, sizeof line, "cache verify '%s/sm_80.fatune' --json", folder);
+  expect(line, 0);
+  root = document("cache");
+  const json_t *const file = json_array_get(json_object_get(root, "files"), 0);
+  ck_assert_int_eq(json_integer_value(json_object_get(file, "recipes")), 1);
+  json_decref(root);
   snprintf(line, sizeof line, "cache import '%s/sm_80.fatune' --cache-dir '%s/other'", folder,
            folder);
   expect(line, 0);

@@ -269,11 +269,10 @@ START_TEST(a_damaged_recipe_is_a_miss) {
 }
 END_TEST
 
-START_TEST(recipes_are_bounded_and_do_not_travel) {
+START_TEST(the_newest_recipes_are_kept) {
   enum { MOST = 4096 };
-  char path[192], file[192];
-  int64_t trials, kernels;
-  struct ft_store *store = open_store(&fixture);
+  char path[192];
+  struct ft_store *const store = open_store(&fixture);
   struct ft_kernel kernel = make_kernel(&fixture.dice, 100);
   assert_ok(ft_store_kernel_put(store, &kernel));
   ft_kernel_free(&kernel);
@@ -290,20 +289,6 @@ START_TEST(recipes_are_bounded_and_do_not_travel) {
     ck_assert_int_eq(status, i < 100 ? FT_E_NOT_FOUND : FT_OK);
     ck_assert(status != FT_OK || ft_digest_equal(&found, &digest));
   }
-  const struct ft_trial trial = make_trial("d64 nq128", CLASS_H200, 3, 900);
-  assert_ok(ft_store_trial_put(store, &trial));
-  snprintf(file, sizeof file, "%s/sm_90.fatune", fixture.root);
-  struct ft_export export = {0};
-  assert_ok(ft_store_export(store, "sm_90", NULL, file, &export));
-  ck_assert_int_eq(number_of(file, "SELECT count(*) FROM recipes"), 0);
-  snprintf(file, sizeof file, "%s/other", fixture.root);
-  struct ft_store *const other =
-      open_store_with(&fixture, (struct ft_store_options){.folder = file});
-  assert_ok(ft_store_merge(other, path, &trials, &kernels));
-  ck_assert_int_eq(kernels, 1);
-  snprintf(file, sizeof file, "%s/other/kernels.db", fixture.root);
-  ck_assert_int_eq(number_of(file, "SELECT count(*) FROM recipes"), 0);
-  ft_store_close(other);
   ft_store_close(store);
 }
 END_TEST
@@ -325,7 +310,7 @@ Suite *make_recipe_suite(void) {
   tcase_add_test(sessions, a_warm_plan_emits_nothing_and_has_its_text);
   tcase_add_test(sessions, what_changes_a_text_makes_a_miss);
   tcase_add_loop_test(sessions, a_damaged_recipe_is_a_miss, 0, 5);
-  tcase_add_test(sessions, recipes_are_bounded_and_do_not_travel);
+  tcase_add_test(sessions, the_newest_recipes_are_kept);
   suite_add_tcase(suite, sessions);
   return suite;
 }

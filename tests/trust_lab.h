@@ -1,6 +1,6 @@
 /* trust_lab.h: what the suites about trust share: keys, signatures, a good bundle in a folder of
- * layers. in -> out: a fixture -> trusted and untrusted keys; a signed bundle with two kernels ->
- * what of it is served. */
+ * layers. in -> out: a fixture -> trusted and untrusted keys; a signed bundle with two kernels and
+ * recipes -> what of it is served. */
 #ifndef TESTS_TRUST_LAB_H
 #define TESTS_TRUST_LAB_H
 
@@ -34,6 +34,13 @@ void trust_lab_sign(struct trust_lab *lab, const struct ft_secret_key *key);
 /* By FATUNE_TRUST=policy: which of the two kernels a store above the folder serves, as bits. What
  * is served is the very kernel. */
 int trust_lab_served(struct trust_lab *lab, const char *policy);
+
+/* The user's files and the layers. As if the text of a trial were that of the kernel which it
+ * names, recipes of both are derived; it takes memory. */
+struct ft_store_options trust_lab_options(struct trust_lab *lab);
+
+/* The first kernel by its recipe: of the layer, as long as the user has it not. */
+int trust_lab_take_by_recipe(const struct trust_lab *lab, struct ft_store *store);
 
 /* Replaces the text of a kernel's row and makes its digest fit again. */
 void trust_lab_forge_text(const char *file, int row, const char *what, const char *by);

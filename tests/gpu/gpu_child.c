@@ -93,10 +93,10 @@ static int run_first(struct child *child) {
   FT_TRY(ft_stream_wait(child->session, NULL));
   child->run_seconds = gpu_seconds() - begin;
   printf("{\"driver_us\": %.1f, \"session_us\": %.1f, \"plan_us\": %.1f, \"first_run_us\": %.1f, "
-         "\"origin\": \"%s\", \"config\": \"%s\"}\n",
+         "\"emitted\": %d, \"origin\": \"%s\", \"config\": \"%s\"}\n",
          child->driver_seconds * 1e6, child->session_seconds * 1e6, child->plan_seconds * 1e6,
-         child->run_seconds * 1e6, fatune_plan_origin(child->plan),
-         fatune_plan_config(child->plan));
+         child->run_seconds * 1e6, atomic_load(&child->session->emitted),
+         fatune_plan_origin(child->plan), fatune_plan_config(child->plan));
   return FT_OK;
 }
 

@@ -80,6 +80,7 @@ int cli_bundle_verify(struct cli *cli, fatune_session *session, char **words, in
     cli_json_set(file, "signature", cli_json_text(verdict.how));
     cli_json_set(file, "trials", json_integer(verdict.trials));
     cli_json_set(file, "kernels", json_integer(verdict.kernels));
+    cli_json_set(file, "recipes", json_integer(verdict.recipes));
     cli_json_set(file, "damaged", json_integer(verdict.damaged));
     json_array_append_new(files, file);
     if (!sound) {

@@ -52,6 +52,7 @@ static void tell_export(struct cli *cli, const char *file, const struct ft_expor
   cli_json(cli, "file", cli_json_text(file));
   cli_json(cli, "trials", json_integer(export->trials));
   cli_json(cli, "kernels", json_integer(export->kernels));
+  cli_json(cli, "recipes", json_integer(export->recipes));
   cli_json(cli, "missing", json_integer(export->missing));
 }
 
