@@ -80,7 +80,7 @@ static PyObject *exchange_new(PyTypeObject *type, PyObject *args, PyObject *name
   }
   if (torch && PyTuple_Size(torch) < WATCHERS) {
     PyErr_SetString(PyExc_ValueError,
-                    "torch has fewer functions than empty_like, is_grad_enabled, check");
+                    "torch has fewer than empty_like, is_grad_enabled, check, forward_ad");
     return NULL;
   }
   struct exchange *const exchange = (struct exchange *)new_object(type);

@@ -35,9 +35,10 @@ struct dl_exchange {
 
 enum { TENSORS = 3, DIMS = 4, TENSOR_WORDS = 2 + 2 * DIMS };
 
-/* Functions in torch: empty_like(tensor), is_grad_enabled(), check(status), which raises it, and
- * any number that say whether somebody wants to see operators in place of addresses. */
-enum { EMPTY_LIKE, IS_GRAD_ENABLED, CHECK, WATCHERS };
+/* What is in torch: empty_like(tensor), is_grad_enabled(), check(status), which raises it, the
+ * module forward_ad, and any number of functions that say whether somebody wants to see operators
+ * in place of addresses. */
+enum { EMPTY_LIKE, IS_GRAD_ENABLED, CHECK, FORWARD_AD, WATCHERS };
 
 /* current_device() and set_device(number) are of the thread; None where there is but one device. */
 struct exchange {

@@ -140,9 +140,19 @@ static bool is_learnt(PyObject *tensor) {
   return learnt;
 }
 
+/* Whether tensors may have tangents, of forward-mode differentiation; or nobody can tell. */
+static bool has_tangents(PyObject *forward_ad) {
+  static PyObject *name;
+  PyObject *const told = attribute(forward_ad, "_current_level", &name);
+  const long level = told ? PyLong_AsLong(told) : 0;
+  Py_XDECREF(told);
+  return level >= 0 || PyErr_Occurred();
+}
+
 /* Whether no gradients are wanted, and nobody wants to see operators in place of addresses. */
 static bool is_plain(PyObject *torch, PyObject *args, Py_ssize_t first) {
   const Py_ssize_t functions = PyTuple_Size(torch);
+  if (has_tangents(PyTuple_GetItem(torch, FORWARD_AD))) return false;
   const int records = holds(PyTuple_GetItem(torch, IS_GRAD_ENABLED));
   for (int n = 0; records == 1 && n < TENSORS; n++)
     if (is_learnt(PyTuple_GetItem(args, first + n))) return false;
@@ -151,17 +161,14 @@ static bool is_plain(PyObject *torch, PyObject *args, Py_ssize_t first) {
   return records >= 0;
 }
 
-/* The first of the Kinds from the n-th on that has this key, NULL: any, and of which that was
- * asked; or NULL. */
-static struct kind *find(PyObject *kinds, Py_ssize_t *n, const int64_t *key, PyObject *asked) {
+/* The first of the Kinds from the n-th on of which that was asked, or NULL. */
+static struct kind *find(PyObject *kinds, Py_ssize_t *n, PyObject *asked) {
   PyTypeObject *const type = Py_TYPE(PyTuple_GetItem(kinds, 0));
   const Py_ssize_t count = PyTuple_Size(kinds);
   for (; *n < count; ++*n) {
     PyObject *const object = PyTuple_GetItem(kinds, *n);
-    struct kind *const kind = (struct kind *)object;
-    if (Py_TYPE(object) == type && (!key || !memcmp(kind->key, key, sizeof kind->key)) &&
-        same(kind->asked, asked))
-      return kind;
+    if (Py_TYPE(object) == type && same(((struct kind *)object)->asked, asked))
+      return (struct kind *)object;
   }
   return NULL;
 }
@@ -220,7 +227,6 @@ enum { FOUND, SESSION, RETURN_LSE, Q, ASKED = Q + TENSORS, GIVEN };
 
 /* Its reference is the caller's. What is told at once comes first. */
 static struct kind *kind_of(PyObject *args, uint64_t *addresses) {
-  struct kind *kind = NULL;
   int64_t key[TENSORS * TENSOR_WORDS];
   Py_ssize_t n = 0;
   PyObject *const asked = PyTuple_GetItem(args, ASKED);
@@ -229,9 +235,14 @@ static struct kind *kind_of(PyObject *args, uint64_t *addresses) {
   if (!kinds) return NULL;
   const struct exchange *const exchange =
       ((struct kind *)PyTuple_GetItem(kinds, 0))->prepared->exchange;
-  if (find(kinds, &n, NULL, asked) && is_plain(exchange->torch, args, Q) &&
-      read_key(exchange, args, Q, key, addresses))
-    kind = find(kinds, &n, key, asked);
+  struct kind *kind = find(kinds, &n, asked);
+  if (kind &&
+      !(is_plain(exchange->torch, args, Q) && read_key(exchange, args, Q, key, addresses)))
+    kind = NULL;
+  while (kind && memcmp(kind->key, key, sizeof key) != 0) {
+    ++n;
+    kind = find(kinds, &n, asked);
+  }
   Py_XINCREF((PyObject *)kind);
   Py_DECREF(kinds);
   return kind;

@@ -55,19 +55,15 @@ def exchange_of(session):
 
 
 def _functions(torch):
-    """What python/recent.c calls, in its order; last whatever tells that somebody wants to see operators: modes, functorch,
-    tangents."""
+    """What python/recent.c calls, in its order; last whatever tells that somebody wants to see operators: modes, functorch.
+    That tensors may have tangents, of forward-mode differentiation, it reads in a module."""
     try:
         watchers = (torch._C._len_torch_dispatch_stack, torch._C._functorch.peek_interpreter_stack,
-                    torch._C._is_torch_function_mode_enabled, functools.partial(_has_tangents, torch.autograd.forward_ad))
+                    torch._C._is_torch_function_mode_enabled)
+        forward_ad = torch.autograd.forward_ad
     except AttributeError:  # another PyTorch
         return ()
-    return ((torch.empty_like, torch.is_grad_enabled, check, *watchers),)
-
-
-def _has_tangents(forward_ad):
-    """Whether tensors may have tangents, of forward-mode differentiation."""
-    return forward_ad._current_level >= 0
+    return ((torch.empty_like, torch.is_grad_enabled, check, forward_ad, *watchers),)
 
 
 def prepare(exchange, plan, arguments, names, has_workspace, device, seeded):

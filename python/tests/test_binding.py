@@ -112,7 +112,7 @@ class ByBinding(Speaking, test_attention.Attention):
                       lambda: self.prepared(exchange, words=("x",))):
             with self.assertRaises(TypeError):
                 wrong()
-        with self.assertRaisesRegex(ValueError, "fewer functions"):
+        with self.assertRaisesRegex(ValueError, "has fewer than empty_like"):
             binding.Exchange(capsule, Tensor, None, None, (1,))
         with self.assertRaisesRegex(ValueError, "past the arguments"):
             self.prepared(exchange, words=(1 << 40,))
