@@ -118,47 +118,75 @@ static PyType_Spec exchange_spec = {.name = "fatune._binding.Exchange",
 
 /* ---- Prepared: one kind of run ---- */
 
-/* Prepared(exchange, run, plan, plan's address, arguments, words, device, seeded, enter): run is
- * the address of fatune_plan_run; words are the places, in 64-bit words, where addresses of tensors
- * go, that of the workspace as ~place. */
+/* A word of so many, or (word, dimensions of batch, sequence and head). */
+static bool read_place(PyObject *from, Py_ssize_t words, struct place *place) {
+  int dims[DIMS - 1];
+  const bool strided = PyTuple_Check(from);
+  if (!strided)
+    place->word = PyLong_AsSsize_t(from);
+  else if (!PyArg_ParseTuple(from, "niii", &place->word, &dims[0], &dims[1], &dims[2]))
+    return false;
+  if (place->word == -1 && PyErr_Occurred()) return false;
+  const Py_ssize_t first = place->word < 0 ? ~place->word : place->word;
+  const Py_ssize_t behind = strided ? DIMS - 1 : 0; /* words there */
+  if (first >= words || behind >= words - first || (strided && place->word < 0)) {
+    PyErr_Format(PyExc_ValueError, "word %zd lies past the arguments", place->word);
+    return false;
+  }
+  place->strided = strided;
+  for (int n = 0; strided && n < DIMS - 1; n++) {
+    if (dims[n] < 0 || dims[n] >= DIMS) {
+      PyErr_Format(PyExc_ValueError, "dimension %d; allowed: 0 to %d", dims[n], DIMS - 1);
+      return false;
+    }
+    place->dims[n] = (unsigned char)dims[n];
+  }
+  return true;
+}
+
+/* Prepared(exchange, run, plan, plan's address, arguments, captured, words, device, seeded, enter):
+ * run is the address of fatune_plan_run; words are the places where addresses of tensors go. The
+ * names of what is captured live as long as plan. */
 static PyObject *prepared_new(PyTypeObject *type, PyObject *args, PyObject *names) {
   struct prepared given = {0};
   PyObject *exchange, *plan, *words;
   unsigned long long run, address;
-  const char *bytes;
-  Py_ssize_t size;
+  const char *bytes, *captured;
+  Py_ssize_t size, captured_size;
   (void)names;
-  if (!PyArg_ParseTuple(args, "OKOKy#O!ipO", &exchange, &run, &plan, &address, &bytes, &size,
-                        &PyTuple_Type, &words, &given.device, &given.seeded, &given.enter))
+  if (!PyArg_ParseTuple(args, "OKOKy#y#O!ipO", &exchange, &run, &plan, &address, &bytes, &size,
+                        &captured, &captured_size, &PyTuple_Type, &words, &given.device,
+                        &given.seeded, &given.enter))
     return NULL;
   if (!is_exchange(exchange)) {
     PyErr_SetString(PyExc_TypeError, "the first argument is no Exchange");
     return NULL;
   }
   const Py_ssize_t count = PyTuple_Size(words);
-  if (size != sizeof given.arguments || count > ADDRESSES_MOST) {
-    PyErr_Format(PyExc_ValueError, "arguments of %zd bytes, %zd words; allowed: %zu, at most %d",
-                 size, count, sizeof given.arguments, ADDRESSES_MOST);
+  const Py_ssize_t captured_count = captured_size / (Py_ssize_t)sizeof(fatune_captured);
+  if (size != sizeof given.given.arguments || count > ADDRESSES_MOST ||
+      captured_size % (Py_ssize_t)sizeof(fatune_captured) != 0 || captured_count > CAPTURED_MOST) {
+    PyErr_Format(PyExc_ValueError,
+                 "arguments of %zd bytes, captured of %zd bytes, %zd words; allowed: %zu, up to %d "
+                 "of %zu, at most %d",
+                 size, captured_size, count, sizeof given.given.arguments, CAPTURED_MOST,
+                 sizeof(fatune_captured), ADDRESSES_MOST);
     return NULL;
   }
-  for (Py_ssize_t n = 0; n < count; n++) {
-    const Py_ssize_t word = PyLong_AsSsize_t(PyTuple_GetItem(words, n));
-    if (word == -1 && PyErr_Occurred()) return NULL;
-    const Py_ssize_t place = word < 0 ? ~word : word;
-    if (place >= size / (Py_ssize_t)sizeof(uint64_t)) {
-      PyErr_Format(PyExc_ValueError, "word %zd lies past the arguments", word);
+  for (Py_ssize_t n = 0; n < count; n++)
+    if (!read_place(PyTuple_GetItem(words, n), (size + captured_size) / (Py_ssize_t)sizeof address,
+                    &given.places[n]))
       return NULL;
-    }
-    given.words[n] = word;
-  }
   struct prepared *const prepared = (struct prepared *)new_object(type);
   if (!prepared) return NULL;
-  memcpy(&given.arguments, bytes, sizeof given.arguments);
+  memcpy(&given.given.arguments, bytes, sizeof given.given.arguments);
+  memcpy(given.given.captured, captured, (size_t)captured_size);
   given.ob_base = prepared->ob_base;
   given.exchange = (const struct exchange *)exchange;
   given.run = (int (*)(fatune_plan *, const fatune_arguments *, void *))(uintptr_t)run;
   given.plan = (fatune_plan *)(uintptr_t)address;
   given.count = (int)count;
+  given.captured_count = (int)captured_count;
   given.held = args;
   Py_INCREF(args);
   *prepared = given;
@@ -176,14 +204,33 @@ bool is_prepared(PyObject *object) {
          PyType_GetSlot(type, Py_tp_dealloc) == (void *)prepared_free;
 }
 
-void set_word(const struct prepared *prepared, int n, uint64_t address,
-              fatune_arguments *arguments) {
-  Py_ssize_t word = prepared->words[n];
+void begin_run(const struct prepared *prepared, struct given *given) {
+  given->arguments = prepared->given.arguments;
+  if (prepared->captured_count == 0) return;
+  memcpy(given->captured, prepared->given.captured,
+         (size_t)prepared->captured_count * sizeof *given->captured);
+  given->arguments.captured = given->captured;
+}
+
+static void put_word(struct given *given, Py_ssize_t word, const void *value) {
+  memcpy((char *)given + (size_t)word * sizeof(uint64_t), value, sizeof(uint64_t));
+}
+
+void set_word(const struct prepared *prepared, int n, uint64_t address, struct given *given) {
+  Py_ssize_t word = prepared->places[n].word;
   if (word < 0) {
     word = ~word;
     address = (address + WORKSPACE_ALIGNMENT - 1) / WORKSPACE_ALIGNMENT * WORKSPACE_ALIGNMENT;
   }
-  memcpy((char *)arguments + (size_t)word * sizeof address, &address, sizeof address);
+  put_word(given, word, &address);
+}
+
+void set_strides(const struct prepared *prepared, int n, const int64_t *strides,
+                 struct given *given) {
+  const struct place *const place = &prepared->places[n];
+  if (!place->strided) return;
+  for (int dim = 0; dim < DIMS - 1; dim++)
+    put_word(given, place->word + 1 + dim, &strides[place->dims[dim]]);
 }
 
 static bool read_tensor(const struct prepared *prepared, PyObject *object,
@@ -191,15 +238,21 @@ static bool read_tensor(const struct prepared *prepared, PyObject *object,
   return prepared->exchange->api->tensor_of(object, tensor) == 0;
 }
 
-bool set_address(const struct prepared *prepared, int n, PyObject *object,
-                 fatune_arguments *arguments) {
+bool set_address(const struct prepared *prepared, int n, PyObject *object, struct given *given) {
   struct dl_tensor tensor;
   uint64_t address = 0;
   if (object != Py_None) {
     if (!read_tensor(prepared, object, &tensor)) return false;
     address = address_of(&tensor);
+    if (prepared->places[n].strided) {
+      if (tensor.ndim != DIMS || !tensor.strides) {
+        PyErr_SetString(PyExc_ValueError, "a tensor has not 4 dimensions");
+        return false;
+      }
+      set_strides(prepared, n, tensor.strides, given);
+    }
   }
-  set_word(prepared, n, address, arguments);
+  set_word(prepared, n, address, given);
   return true;
 }
 
@@ -265,8 +318,7 @@ static bool enter(const struct prepared *prepared, int *before) {
   return call_with(prepared->exchange->set_device, device);
 }
 
-bool launch_prepared(const struct prepared *prepared, const fatune_arguments *arguments,
-                     int *status) {
+bool launch_prepared(const struct prepared *prepared, const struct given *given, int *status) {
   void *stream = NULL;
   int before = -1;
   if (prepared->device >= 0) {
@@ -274,7 +326,7 @@ bool launch_prepared(const struct prepared *prepared, const fatune_arguments *ar
     if (prepared->exchange->api->current_stream(ON_CUDA, prepared->device, &stream)) return false;
   }
   Py_BEGIN_ALLOW_THREADS;
-  *status = prepared->run(prepared->plan, arguments, stream);
+  *status = prepared->run(prepared->plan, &given->arguments, stream);
   Py_END_ALLOW_THREADS;
   return before < 0 || call_with(prepared->exchange->set_device, before);
 }
@@ -282,21 +334,22 @@ bool launch_prepared(const struct prepared *prepared, const fatune_arguments *ar
 /* run(tensor or None, ..., seed, offset) -> a fatune_status; the last two where it is seeded. */
 static PyObject *prepared_run(PyObject *self, PyObject *args) {
   const struct prepared *const prepared = (struct prepared *)self;
-  fatune_arguments arguments = prepared->arguments;
   const int count = prepared->count;
+  struct given given;
   int status = 0;
   if (PyTuple_Size(args) != count + 2) {
     PyErr_Format(PyExc_TypeError, "run() takes %d tensors, seed, offset", count);
     return NULL;
   }
+  begin_run(prepared, &given);
+  fatune_arguments *const run = &given.arguments;
   for (int n = 0; n < count; n++)
-    if (!set_address(prepared, n, PyTuple_GetItem(args, n), &arguments)) return NULL;
+    if (!set_address(prepared, n, PyTuple_GetItem(args, n), &given)) return NULL;
   if (prepared->seeded &&
-      (!set_seed(prepared, PyTuple_GetItem(args, count), &arguments.seed, &arguments.seed_device) ||
-       !set_seed(prepared, PyTuple_GetItem(args, count + 1), &arguments.offset,
-                 &arguments.offset_device)))
+      (!set_seed(prepared, PyTuple_GetItem(args, count), &run->seed, &run->seed_device) ||
+       !set_seed(prepared, PyTuple_GetItem(args, count + 1), &run->offset, &run->offset_device)))
     return NULL;
-  return launch_prepared(prepared, &arguments, &status) ? PyLong_FromLong(status) : NULL;
+  return launch_prepared(prepared, &given, &status) ? PyLong_FromLong(status) : NULL;
 }
 
 static PyMethodDef prepared_methods[] = {{"run", prepared_run, METH_VARARGS, NULL}, {0}};

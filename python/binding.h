@@ -51,7 +51,22 @@ struct exchange {
 
 /* ---- Prepared: one kind of run ---- */
 
-enum { ADDRESSES_MOST = 16, WORKSPACE_ALIGNMENT = 256 };
+enum { ADDRESSES_MOST = 48, CAPTURED_MOST = 24, WORKSPACE_ALIGNMENT = 256 };
+
+/* What a run is given: its arguments, and what its score captures right behind them. */
+struct given {
+  fatune_arguments arguments;
+  fatune_captured captured[CAPTURED_MOST];
+};
+
+/* Where the address of a tensor goes, in 64-bit words of struct given; ~word: that of a workspace.
+ * Where it has strides of its own in each run, those of batch, sequence and head go behind it; they
+ * are of these dimensions. */
+struct place {
+  Py_ssize_t word;
+  bool strided;
+  unsigned char dims[DIMS - 1];
+};
 
 struct prepared {
   PyObject_HEAD;
@@ -63,8 +78,9 @@ struct prepared {
   int device; /* -1: an emulated one */
   int seeded; /* a seed and an offset follow the tensors */
   int count;
-  Py_ssize_t words[ADDRESSES_MOST]; /* of the arguments; negative: of a workspace */
-  fatune_arguments arguments;
+  struct place places[ADDRESSES_MOST];
+  int captured_count;
+  struct given given; /* but for addresses */
 };
 
 /* Sizes, strides, dtypes and devices of q, k and v, which begin in a tuple there; false: they
@@ -75,15 +91,17 @@ bool read_key(const struct exchange *exchange, PyObject *tensors, Py_ssize_t fir
 PyObject *new_object(PyTypeObject *type);
 void free_object(PyObject *self);
 bool is_prepared(PyObject *object);
+/* A copy of what each run is given. */
+void begin_run(const struct prepared *prepared, struct given *given);
 /* Puts an address where the n-th one goes. */
-void set_word(const struct prepared *prepared, int n, uint64_t address,
-              fatune_arguments *arguments);
-/* The same of a tensor, or None. */
-bool set_address(const struct prepared *prepared, int n, PyObject *object,
-                 fatune_arguments *arguments);
+void set_word(const struct prepared *prepared, int n, uint64_t address, struct given *given);
+/* Puts the strides of the n-th tensor behind its address, where they are its own. */
+void set_strides(const struct prepared *prepared, int n, const int64_t *strides,
+                 struct given *given);
+/* Both of a tensor, or None. */
+bool set_address(const struct prepared *prepared, int n, PyObject *object, struct given *given);
 /* Runs on the current stream of the device; false: an error is raised, or there is no stream. */
-bool launch_prepared(const struct prepared *prepared, const fatune_arguments *arguments,
-                     int *status);
+bool launch_prepared(const struct prepared *prepared, const struct given *given, int *status);
 /* What a thread does once before it launches on the device; with the GIL. */
 bool enter_once(const struct prepared *prepared);
 /* Whether this thread has done so; without the GIL. */

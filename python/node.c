@@ -228,22 +228,27 @@ static bool make(const struct prepared *prepared, const struct layout *layout, i
 /* Launches with the tensors in their order, NULL: none; then a workspace of so many bytes. */
 static bool launch(const struct prepared *prepared, const tensor *tensors, int count, int64_t bytes,
                    char *why) {
-  fatune_arguments arguments = prepared->arguments;
+  struct given given;
   const struct layout flat = {.dims = 1, .sizes = {bytes + WORKSPACE_ALIGNMENT}, .strides = {1}};
   tensor workspace = NULL;
   void *address, *stream = NULL;
+  int64_t *strides;
   int status = -1;
+  begin_run(prepared, &given);
   if (bytes && !make(prepared, &flat, UINT8, &workspace, why)) return false;
   for (int n = 0; n < count + (bytes != 0); n++) {
     const tensor of = n < count ? tensors[n] : workspace;
     address = NULL;
     if (of && torch.address_of(of, &address)) goto done;
-    set_word(prepared, n, (uintptr_t)address, &arguments);
+    set_word(prepared, n, (uintptr_t)address, &given);
+    if (!of || !prepared->places[n].strided) continue;
+    if (torch.strides_of(of, &strides)) goto done;
+    set_strides(prepared, n, strides, &given);
   }
   if (prepared->device >= 0 &&
       prepared->exchange->api->current_stream(ON_CUDA, prepared->device, &stream))
     goto done;
-  status = prepared->run(prepared->plan, &arguments, stream);
+  status = prepared->run(prepared->plan, &given.arguments, stream);
 done:
   if (workspace) torch.drop(workspace);
   return status == 0 || fail(why, status < 0 ? "a tensor cannot be read" : torch.detail());
@@ -336,15 +341,29 @@ enum {
   B_DBIAS = 3
 };
 
-/* dO as the run wants it: where O's strides are its own and it is aligned, itself. */
+enum { B_DOUT_OF_RUN = 4 }; /* among the tensors of a backward run */
+
+/* Whether the library reads rows of such a tensor where they lie: _launch.as_input in C. */
+static bool is_readable(const struct layout *layout, const int64_t *strides) {
+  enum { MULTIPLE = 8 };
+  bool readable = layout->dims == DIMS && strides[DIMS - 1] == 1;
+  for (int n = 0; readable && n < DIMS - 1; n++)
+    readable = layout->sizes[n] == 1 || strides[n] == 0 ||
+               (strides[n] >= layout->sizes[DIMS - 1] && strides[n] % MULTIPLE == 0);
+  return readable;
+}
+
+/* dO as the run wants it: itself, where it is aligned and can be read; else a copy like O. */
 static bool fit(const struct pair *pair, tensor dout, int32_t dtype, tensor *copy, char *why) {
   const struct layout *const layout = &pair->layouts[NEW_O];
   int64_t *strides = NULL;
   void *address = NULL;
   if (torch.strides_of(dout, &strides) || torch.address_of(dout, &address))
     return fail(why, "the gradient of O cannot be read");
-  if (!memcmp(strides, layout->strides, sizeof layout->strides) && (uintptr_t)address % 16 == 0)
-    return true;
+  const bool fits = pair->backward->places[B_DOUT_OF_RUN].strided
+                        ? is_readable(layout, strides)
+                        : !memcmp(strides, layout->strides, sizeof layout->strides);
+  if (fits && (uintptr_t)address % 16 == 0) return true;
   if (!make(pair->backward, layout, dtype, copy, why)) return false;
   return !torch.copy(*copy, dout, 0) || fail(why, "the gradient of O cannot be copied");
 }

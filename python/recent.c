@@ -8,17 +8,18 @@
 
 #include <string.h>
 
-/* ---- Kind(prepared, (q, k, v), asked, new O, LSE, workspace) ---- */
+/* ---- Kind(prepared, (q, k, v), asked, node, new O, LSE, workspace) ---- */
 
 enum { F_Q, F_O = TENSORS, F_LSE, F_WORKSPACE }; /* addresses of a forward, in their order */
 
 struct kind {
   PyObject_HEAD;
   const struct prepared *prepared;
-  PyObject *asked;           /* a tuple */
-  PyObject *new_o;           /* new_o() -> room for O; None: as empty_like(q) has it */
+  PyObject *asked; /* a tuple */
+  PyObject *node;  /* node(q, k, v) -> O that autograd knows, or None: by Python; or None */
+  PyObject *new_o; /* new_o() -> room for O; None: as empty_like(q) has it */
   PyObject *lse, *workspace; /* what new ones are like; the latter may be None: none is wanted */
-  PyObject *held;            /* a tuple of these: q, k and v are not */
+  PyObject *held;            /* a tuple of these: q, k and v are not in it */
   int64_t key[TENSORS * TENSOR_WORDS];
 };
 
@@ -26,8 +27,8 @@ static PyObject *kind_new(PyTypeObject *type, PyObject *args, PyObject *names) {
   struct kind given = {0};
   PyObject *prepared, *tensors;
   (void)names;
-  if (!PyArg_ParseTuple(args, "OO!O!OOO", &prepared, &PyTuple_Type, &tensors, &PyTuple_Type,
-                        &given.asked, &given.new_o, &given.lse, &given.workspace))
+  if (!PyArg_ParseTuple(args, "OO!O!OOOO", &prepared, &PyTuple_Type, &tensors, &PyTuple_Type,
+                        &given.asked, &given.node, &given.new_o, &given.lse, &given.workspace))
     return NULL;
   given.prepared = (const struct prepared *)prepared;
   if (!is_prepared(prepared) || given.prepared->seeded ||
@@ -45,7 +46,8 @@ static PyObject *kind_new(PyTypeObject *type, PyObject *args, PyObject *names) {
     PyErr_SetString(PyExc_TypeError, "q, k, v are not three tensors of the Exchange's type");
     return NULL;
   }
-  given.held = PyTuple_Pack(5, prepared, given.asked, given.new_o, given.lse, given.workspace);
+  given.held =
+      PyTuple_Pack(6, prepared, given.asked, given.node, given.new_o, given.lse, given.workspace);
   struct kind *const kind = given.held ? (struct kind *)new_object(type) : NULL;
   if (!kind) {
     Py_XDECREF(given.held);
@@ -149,16 +151,19 @@ static bool has_tangents(PyObject *forward_ad) {
   return level >= 0 || PyErr_Occurred();
 }
 
-/* Whether no gradients are wanted, and nobody wants to see operators in place of addresses. */
-static bool is_plain(PyObject *torch, PyObject *args, Py_ssize_t first) {
+enum use { PLAIN, LEARNT, SEEN };
+
+/* Whether gradients are wanted, or somebody wants to see operators in place of addresses. */
+static enum use use_of(PyObject *torch, PyObject *args, Py_ssize_t first) {
   const Py_ssize_t functions = PyTuple_Size(torch);
-  if (has_tangents(PyTuple_GetItem(torch, FORWARD_AD))) return false;
+  enum use use = PLAIN;
+  if (has_tangents(PyTuple_GetItem(torch, FORWARD_AD))) return SEEN;
   const int records = holds(PyTuple_GetItem(torch, IS_GRAD_ENABLED));
-  for (int n = 0; records == 1 && n < TENSORS; n++)
-    if (is_learnt(PyTuple_GetItem(args, first + n))) return false;
+  for (int n = 0; records == 1 && use == PLAIN && n < TENSORS; n++)
+    if (is_learnt(PyTuple_GetItem(args, first + n))) use = LEARNT;
   for (Py_ssize_t n = WATCHERS; n < functions; n++)
-    if (holds(PyTuple_GetItem(torch, n)) != 0) return false;
-  return records >= 0;
+    if (holds(PyTuple_GetItem(torch, n)) != 0) return SEEN;
+  return records >= 0 ? use : SEEN;
 }
 
 /* The first of the Kinds from the n-th on of which that was asked, or NULL. */
@@ -192,13 +197,13 @@ static bool fail(const struct kind *kind, int status) {
 static bool run(const struct kind *kind, const uint64_t *addresses, PyObject *out, PyObject *lse,
                 PyObject *workspace) {
   const struct prepared *const prepared = kind->prepared;
-  fatune_arguments arguments = prepared->arguments;
+  struct given given;
   int status = 0;
-  for (int n = 0; n < TENSORS; n++) set_word(prepared, F_Q + n, addresses[n], &arguments);
-  if (!set_address(prepared, F_O, out, &arguments) ||
-      !set_address(prepared, F_LSE, lse, &arguments) ||
-      (workspace && !set_address(prepared, F_WORKSPACE, workspace, &arguments)) ||
-      !launch_prepared(prepared, &arguments, &status)) {
+  begin_run(prepared, &given);
+  for (int n = 0; n < TENSORS; n++) set_word(prepared, F_Q + n, addresses[n], &given);
+  if (!set_address(prepared, F_O, out, &given) || !set_address(prepared, F_LSE, lse, &given) ||
+      (workspace && !set_address(prepared, F_WORKSPACE, workspace, &given)) ||
+      !launch_prepared(prepared, &given, &status)) {
     if (!PyErr_Occurred()) PyErr_SetString(PyExc_RuntimeError, "a tensor or stream cannot be read");
     return false;
   }
@@ -226,7 +231,7 @@ static PyObject *make(const struct kind *kind, PyObject *q, const uint64_t *addr
 enum { FOUND, SESSION, RETURN_LSE, Q, ASKED = Q + TENSORS, GIVEN };
 
 /* Its reference is the caller's. What is told at once comes first. */
-static struct kind *kind_of(PyObject *args, uint64_t *addresses) {
+static struct kind *kind_of(PyObject *args, uint64_t *addresses, enum use *use) {
   int64_t key[TENSORS * TENSOR_WORDS];
   Py_ssize_t n = 0;
   PyObject *const asked = PyTuple_GetItem(args, ASKED);
@@ -236,9 +241,8 @@ static struct kind *kind_of(PyObject *args, uint64_t *addresses) {
   const struct exchange *const exchange =
       ((struct kind *)PyTuple_GetItem(kinds, 0))->prepared->exchange;
   struct kind *kind = find(kinds, &n, asked);
-  if (kind &&
-      !(is_plain(exchange->torch, args, Q) && read_key(exchange, args, Q, key, addresses)))
-    kind = NULL;
+  *use = kind ? use_of(exchange->torch, args, Q) : SEEN;
+  if (*use == SEEN || !read_key(exchange, args, Q, key, addresses)) kind = NULL;
   while (kind && memcmp(kind->key, key, sizeof key) != 0) {
     ++n;
     kind = find(kinds, &n, asked);
@@ -248,8 +252,20 @@ static struct kind *kind_of(PyObject *args, uint64_t *addresses) {
   return kind;
 }
 
+/* O by autograd's node; None where Python makes the call, and says what is wrong. */
+static PyObject *differentiable(const struct kind *kind, PyObject *args, bool wants_lse) {
+  if (wants_lse || kind->node == Py_None) Py_RETURN_NONE;
+  PyObject *const out = PyObject_CallFunctionObjArgs(kind->node, PyTuple_GetItem(args, Q),
+                                                     PyTuple_GetItem(args, Q + 1),
+                                                     PyTuple_GetItem(args, Q + 2), NULL);
+  if (out || !PyErr_ExceptionMatches(PyExc_RuntimeError)) return out;
+  PyErr_Clear();
+  Py_RETURN_NONE;
+}
+
 PyObject *again(PyObject *module, PyObject *args) {
   uint64_t addresses[TENSORS];
+  enum use use = SEEN;
   (void)module;
   if (PyTuple_Size(args) != GIVEN || !PyDict_Check(PyTuple_GetItem(args, FOUND)) ||
       !PyTuple_CheckExact(PyTuple_GetItem(args, ASKED))) {
@@ -257,12 +273,14 @@ PyObject *again(PyObject *module, PyObject *args) {
     return NULL;
   }
   const int wants_lse = PyObject_IsTrue(PyTuple_GetItem(args, RETURN_LSE));
-  struct kind *const kind = wants_lse < 0 ? NULL : kind_of(args, addresses);
+  struct kind *const kind = wants_lse < 0 ? NULL : kind_of(args, addresses, &use);
   if (!kind) {
     PyErr_Clear();
     Py_RETURN_NONE;
   }
-  PyObject *const result = make(kind, PyTuple_GetItem(args, Q), addresses, wants_lse);
+  PyObject *const result = use == LEARNT
+                               ? differentiable(kind, args, wants_lse)
+                               : make(kind, PyTuple_GetItem(args, Q), addresses, wants_lse);
   Py_DECREF((PyObject *)kind);
   return result;
 }

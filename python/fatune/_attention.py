@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from . import _structs as s
 from ._autograd import bytes_of, function
+from ._captured import SINKS, kind_of
 from ._devices import default_session, found, session_of
 from ._launch import Call
 from ._library import check, library
@@ -80,10 +81,20 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool
         made = _again(found, session, return_lse, q, k, v, asked)
         if made is not None:
             return made
+    return attend(q, k, v, asked, compiling, return_lse, session)
+
+
+def attend(q, k, v, asked, compiling, return_lse, session, owners=None, widened=None):
+    """attention() where what asks the same was not seen of late. owners: tensors by name, whose gradients are wanted in place
+    of the captured ones', which are these, detached and expanded. widened: a Widened, where q, k and v were."""
+    import torch
+    (seed, offset, tf32, causal, window, scale, dropout, mask, layout, out, deterministic, score, visible, captured, sinks, descales,
+     out_dtype, descale_rows) = asked
     if mask is not None and score is None and visible is None and captured is None:
         score, captured = getattr(mask, "of_calls", (None, None))
-    captures_learnt, enabled = False, torch.is_grad_enabled()
-    if enabled and captured is not None:
+    enabled = torch.is_grad_enabled()
+    captures_learnt = enabled and owners is not None
+    if enabled and captured is not None and owners is None:
         captures_learnt = any(hasattr(value, "data_ptr") and value.requires_grad for value in captured.values())
     if compiling or intercepted(torch, q, k, v):
         _check_tensors(torch, q=q, k=k, v=v)
@@ -105,7 +116,8 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool
             layout=layout, deterministic=deterministic, session=session, score=score, visible=visible,
             captured=captured, sinks=sinks, tf32=tf32)
         return (out, lse) if return_lse else out
-    learnt = enabled and (q.requires_grad or k.requires_grad or v.requires_grad or captures_learnt
+    given = (q, k, v) if widened is None else widened.given
+    learnt = enabled and (given[0].requires_grad or given[1].requires_grad or given[2].requires_grad or captures_learnt
                           or sinks is not None and sinks.requires_grad)
     if tf32 is None:
         tf32 = takes_tf32(torch, q)
@@ -114,16 +126,17 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool
     if learnt and out is not None:
         raise ValueError("out is given where gradients are wanted; allowed: None, or torch.no_grad()")
     call = _call(q, k, v, out, (causal, window, scale, dropout, mask, layout, session, deterministic, score, visible,
-                                captured, sinks, descales, tf32, out_dtype, descale_rows))
+                                captured, sinks, descales, tf32, out_dtype, descale_rows), owners)
     if learnt:
-        if call.node is not None and not return_lse:
+        if call.node is not None and not return_lse and widened is None:
             try:
                 out = call.node(q, k, v)
             except RuntimeError:  # it says less than the following will
                 out = None
             if out is not None:
+                remember(call, given, asked)  # a call with dropout or anything captured has no node
                 return out
-        return function().apply_plainly(q, k, v, (call, seed, offset, return_lse), *call.want_gradients().values())
+        return function().apply_plainly(*given, (call, seed, offset, return_lse, widened), *call.want_gradients(owners).values())
     if out is None:
         out = call.new_output(q)
     elif tuple(out.shape) != call.o_shape or out.dtype != call.o_dtype or out.device != q.device:
@@ -131,7 +144,7 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool
     lse = call.new_lse(q) if return_lse else None
     if call.has_rows():
         call.forward(q, k, v, out, lse, seed, offset, bytes_of(q))
-        if not dropout:
+        if not dropout and captured is None and sinks is None:
             remember(call, (q, k, v), asked)
     return (out, lse) if return_lse else out
 
@@ -183,28 +196,39 @@ _OPTIONS = ("causal", "window", "scale", "dropout", "mask", "layout", "session",
             "captured", "sinks", "descales", "tf32", "out_dtype", "descale_rows")
 
 
-def _call(q, k, v, out, options):
+def _call(q, k, v, out, options, owners):
     """What was checked before is not checked again: calls are kept by all that they depend on but addresses."""
-    causal, window, _, _, mask, _, session, _, score, visible, captured, sinks, descales, _, _, _ = options
-    if session is None:
-        session = session_of(q.device)
-    if (out is not None or mask is not None or score is not None or visible is not None or captured is not None
-            or sinks is not None or descales is not None or session is None):
+    (causal, window, scale, dropout, mask, layout, given_session, deterministic, score, visible, captured, sinks, descales,
+     *others) = options
+    session = session_of(q.device) if given_session is None else given_session
+    captures = captured is not None or sinks is not None
+    kind = _kind_captured(captured, sinks, owners) if captures else None
+    if (out is not None or mask is not None or visible is not None or descales is not None or session is None
+            or score is not None and type(score) is not str or captures and kind is None):
         return Call(q, k, v, **dict(zip(_OPTIONS, options)))
     if type(window) is list:
-        options = (causal, tuple(window), *options[2:])
-    key = (session.key or _key_of_session(session))(q, k, v), options
+        window = tuple(window)
+    key = (session.key or _key_of_session(session))(q, k, v), (
+        causal, window, scale, dropout, layout, given_session, deterministic, score, kind, *others)
     calls = session.calls
     call = calls.get(key)
-    if call is None:
-        call = Call(q, k, v, **dict(zip(_OPTIONS, options)))
-        call.kept = key[0] is not None
-        if not call.kept:
-            return call
-        if len(calls) >= _CALLS_MOST:
-            calls = session.calls = {}
-        calls[key], call.among = call, calls
+    if call is not None:
+        return call.with_captured(captured, sinks) if captures else call
+    call = Call(q, k, v, **dict(zip(_OPTIONS, options)))
+    call.kept = key[0] is not None and not call.makes_mask()
+    if not call.kept:
+        return call
+    if len(calls) >= _CALLS_MOST:
+        calls = session.calls = {}
+    call.among = calls
+    calls[key] = call.as_template() if captures else call
     return call
+
+
+def _kind_captured(captured, sinks, owners):
+    """What tells calls apart by what they capture, or None where nothing does. A call that is kept holds no tensor."""
+    kind = kind_of({**(captured or {}), SINKS: sinks} if sinks is not None else captured)
+    return None if kind is None else (kind, tuple(owners or ()))
 
 
 def _key_of_session(session):

@@ -65,7 +65,9 @@ def function():
     class Attention(torch.autograd.Function):
         @staticmethod
         def forward(ctx, q, k, v, of, *captured):
-            call, seed, offset, wants_lse = ctx.of = of
+            call, seed, offset, wants_lse, widened = ctx.of = of
+            if widened is not None:
+                q, k, v = widened.take()
             made = call.forward_again(q, k, v, seed, offset)
             if made is None:
                 made = call.new_output(q), call.new_lse(q)
@@ -76,12 +78,14 @@ def function():
             # reads them again: whoever changes one before it is told so.
             ctx.save_for_backward(q, k, v, out, lse, *captured, *_tensors_of(seed, offset), *call.lengths.values())
             ctx.set_materialize_grads(False)
+            if widened is not None:
+                return widened.narrow_o(out)
             return made if wants_lse else out
 
         @staticmethod
         @once(torch)
         def backward(ctx, dout, dlse=None):
-            call, seed, offset, _ = ctx.of
+            call, seed, offset, _, widened = ctx.of
             q, k, v, out, lse, *rest = ctx.saved_tensors
             captured = dict(zip(call.wanted_names, rest))
             if dout is None and dlse is None:
@@ -91,15 +95,20 @@ def function():
                 return (*zeros[:3], None, *zeros[3:])
             if dout is None:
                 dout = torch.zeros_like(out)
+            elif widened is not None:
+                dout = widened.widen_o(dout)
             elif dout.stride() != out.stride() or dout.data_ptr() % 16:
                 dout = as_input(dout)
             dlse = None if dlse is None else dlse.contiguous()
-            again = call.backward_again(q, k, v, out, lse, dout, dlse, seed, offset)
+            again = call.backward_again(q, k, v, out, lse, dout, dlse, seed, offset, captured)
             if again is not None:
-                return *again, None
+                gradients = again[:3] if widened is None else widened.narrow(*again[:3])
+                return *gradients, None, *again[3:]
             dq, dk, dv = call.new_gradients(q, k, v)
             tensors = {"q": q, "k": k, "v": v, "o": out, "dout": dout, "dq": dq, "dk": dk, "dv": dv}
             gradients = call.backward(tensors, lse, dlse, seed, offset, bytes_of(q), captured)
+            if widened is not None:
+                dq, dk, dv = widened.narrow(dq, dk, dv)
             return dq, dk, dv, None, *gradients.values()
 
     # apply() without what Function adds to it for functorch, whose tensors go to the operators.

@@ -4,11 +4,11 @@ import functools
 import math
 
 from . import _structs as s
+from ._captured import SINKS, add_score, captured_array, check_sinks, new_gradient, places, spread, tensors_of
 from ._devices import launch, serves, session_of
 from ._library import check
 from ._node import node_of
-from ._prepared import ALIGNMENT, align, prepare, set_seed
-from .score import trace
+from ._prepared import ALIGNMENT, align, place, prepare, set_seed
 
 O_AS_BSHD = "bhsd, in memory bshd"  # O of SDPA
 AXES = {"bhsd": (0, 2, 1), "bshd": (0, 1, 2), O_AS_BSHD: (0, 2, 1)}  # where batch, sequence, head are
@@ -82,7 +82,10 @@ def as_input(tensor):
     readable = strides[3] == 1 and tensor.data_ptr() % 16 == 0 and all(
         extent == 1 or stride == 0 or stride >= shape[3] and stride % 8 == 0
         for extent, stride in zip(shape[:3], strides[:3]))
-    return tensor if readable else tensor.contiguous()
+    if readable:
+        return tensor
+    dense = tensor.contiguous()
+    return tensor.clone() if dense is tensor else dense  # it was dense at an odd address
 
 
 def _check_inputs(q, k, v, session):
@@ -131,18 +134,6 @@ def _window(window, causal):
     return kind, {"window_left": left, "window_right": right}
 
 
-def add_score(score, visible, captured, session):
-    """The number of a score function given by its name, its Lua text, which has a '=' in it, or as Python
-    functions."""
-    if callable(score) or visible is not None:
-        if isinstance(score, str):
-            raise ValueError("visible comes with a score that is text; allowed: the text states both")
-        score = trace(score, visible, captured)
-    if score is None:
-        return 0
-    return session.add_score(*(("score", score) if "=" in score else (score, None)), captured)
-
-
 def _like(tensor, shape, dtype):
     """Of one element, what torch.empty_like makes such a tensor of: in half the time that a shape and a dtype take."""
     return tensor.new_empty((), dtype=dtype).expand(shape)
@@ -151,31 +142,6 @@ def _like(tensor, shape, dtype):
 def _new(like):
     import torch
     return torch.empty_like(like)
-
-
-def new_gradient(tensor):
-    """Room for the gradient of a captured tensor: dense, one element along a dimension of stride 0."""
-    import torch
-    shape = [1 if stride == 0 else extent for extent, stride in zip(tensor.shape, tensor.stride())]
-    return tensor.new_empty(shape, dtype=torch.float32)
-
-
-def spread_gradient(gradient, tensor):
-    """As autograd wants it: an expanded tensor's gradient will be summed over what it was expanded by."""
-    return (gradient * (gradient.numel() / tensor.numel())).expand(tensor.shape).to(tensor.dtype)
-
-
-SINKS = "the sinks"  # among what is captured: not the name of anything there
-
-
-def _check_sinks(sinks, heads, device):
-    if sinks is None:
-        return None
-    if (tuple(sinks.shape) != (heads,) or not str(sinks.dtype).endswith("float32") or sinks.device != device
-            or not sinks.is_contiguous()):
-        raise ValueError(f"sinks is {tuple(sinks.shape)} {sinks.dtype} on {sinks.device}; allowed: contiguous "
-                         f"float32 ({heads},) on {device}")
-    return sinks
 
 
 DESCALE_ROWS = 0, 64, 128
@@ -211,27 +177,8 @@ def _check_descales(descales, descale_rows, q, k, sizes):
     return found
 
 
-def captured_array(captured, device, gradients=None):
-    """An array of struct fatune_captured from numbers and tensors by name; gradients: where theirs go."""
-    array = (s.Captured * len(captured))()
-    for entry, (name, value) in zip(array, captured.items()):
-        entry.name = name.encode()
-        if not hasattr(value, "data_ptr"):
-            entry.value = value
-            continue
-        if value.device != device or value.dim() > 4:
-            raise ValueError(f"captured {name!r} has {value.dim()} dimensions on {value.device}; "
-                             f"allowed: up to 4, on {device}")
-        entry.data = value.data_ptr()
-        entry.extents[:value.dim()] = value.shape
-        entry.strides[:value.dim()] = value.stride()
-        if gradients and name in gradients:
-            entry.gradient = gradients[name].data_ptr()
-    return array
-
-
 class Call:
-    """What a forward and its backward have in common: options and shapes, checked, no tensor."""
+    """What a forward and its backward have in common: options and shapes, checked, no tensor but what is captured."""
 
     def __init__(self, q, k, v, *, causal, window, scale, dropout, mask, layout, session,
                  deterministic, score=None, visible=None, captured=None, sinks=None,
@@ -278,7 +225,7 @@ class Call:
             self._class.update(mask_rows=mask.rows, mask_cols=mask.cols,
                                mask_density=max(mask.density, 2.0**-20))
         self._class["score"] = add_score(score, visible, captured, session)
-        self._class["sinks"], self._sinks = int(sinks is not None), _check_sinks(sinks, heads_q, q.device)
+        self._class["sinks"], self._sinks = int(sinks is not None), check_sinks(sinks, heads_q, q.device)
         self.take_descales(descales, q, k, descale_rows)
         self._class["ragged"] = self._class["pages"] = 0  # _varlen.py, _decode.py
         self._captured = captured or {}
@@ -292,7 +239,30 @@ class Call:
         self.node = None  # then a function (q, k, v) -> O that PyTorch differentiates without Python
         self._lse = None  # of new_lse
         self.among = self.recent = None  # the calls that it is kept among; of _recent.py
+        self._template = None  # the one that is kept, where tensors are captured
         self._of_gradients = {}  # what new ones have that is not as of their tensors
+
+    def with_captured(self, captured, sinks):
+        """The call, of other tensors of the same kind; what it prepares is this one's, too."""
+        call = object.__new__(type(self))
+        call.__dict__.update(self.__dict__)
+        call._captured, call._sinks, call._template = captured or {}, sinks, self
+        return call
+
+    def as_template(self):
+        """The same without what is captured; what this one prepares is the template's, too."""
+        self._template = self.with_captured(None, None)
+        self._template._template = None
+        return self._template
+
+    def _keep(self, **prepared):
+        self.__dict__.update(prepared)
+        if self._template is not None:
+            self._template.__dict__.update(prepared)
+
+    def makes_mask(self):
+        """Whether a block mask is made for this call, of what it captures."""
+        return self._makes_mask
 
     def take_descales(self, descales, q, k, descale_rows=0):
         """The factors of q, k and v, for the batch entries and heads of the call."""
@@ -341,7 +311,7 @@ class Call:
         """Memory for LSE."""
         import torch
         if self._lse is None:
-            self._lse = _like(q, self.lse_shape, torch.float32)
+            self._keep(_lse=_like(q, self.lse_shape, torch.float32))
         return torch.empty_like(self._lse)
 
     def new_gradients(self, *tensors):
@@ -349,12 +319,13 @@ class Call:
         import torch
         return [torch.empty_like(tensor, **self._of_gradients) for tensor in tensors]
 
-    def want_gradients(self):
-        """Names and tensors of what is captured and requires gradients, which the backward then makes."""
+    def want_gradients(self, owners=None):
+        """Names and tensors of what is captured and requires gradients, which the backward then makes. owners: those whose
+        gradients are wanted in place of the captured ones', which are parts of them by strides of 0."""
         if not self._captured and self._sinks is None:
             return {}
-        wanted = {name: value for name, value in self._captured.items()
-                  if hasattr(value, "data_ptr") and value.requires_grad}
+        wanted = owners or {name: value for name, value in self._captured.items()
+                            if hasattr(value, "data_ptr") and value.requires_grad}
         self._wanted = {name: self.session.score_gradient(self._class["score"], name) for name in wanted}
         if self._sinks is not None and self._sinks.requires_grad:
             wanted[SINKS] = self._sinks
@@ -369,7 +340,7 @@ class Call:
                       mask_longest=self.mask.longest[pass_] if self.mask is not None else 1,
                       **self._class, **self._sizes))
 
-    def _arguments(self, tensors, seed, offset, lse, gradients=None):
+    def _arguments(self, tensors, seed, offset, lse, captured):
         arguments = s.Arguments(scale=self.scale, dropout=self.dropout, **self._sizes)
         for name, tensor in tensors.items():
             setattr(arguments, name, _view(name, tensor, self._axes)[0])
@@ -381,8 +352,7 @@ class Call:
             arguments.sinks = self._sinks.data_ptr()
         for name, descale in self._descales.items():
             setattr(arguments, name, descale)
-        arguments.captured = captured_array(self._captured, self.device, gradients)
-        arguments.captured_count = len(self._captured)
+        arguments.captured, arguments.captured_count = captured, len(captured)
         set_seed(arguments, "seed", seed, self.device)
         set_seed(arguments, "offset", offset, self.device)
         return arguments
@@ -416,10 +386,19 @@ class Call:
         lse = torch.empty_like(self._lse)
         if workspace:
             workspace = (torch.empty_like(workspace[0]),)
-        status = run(q, k, v, out, lse, *workspace, seed, offset)
+        status = run(q, k, v, out, lse, *self._captured_tensors(), *workspace, seed, offset)
         if status:
             check(status)
         return out, lse
+
+    def _captured_tensors(self):
+        if not self._captured and self._sinks is None:
+            return ()
+        return tensors_of(self._captured) if self._sinks is None else [*tensors_of(self._captured), self._sinks]
+
+    def _captured_places(self):
+        """Where they go."""
+        return [*places(self._captured, "data"), *([] if self._sinks is None else [place("sinks")])]
 
     def forward(self, q, k, v, out, lse, seed, offset, allocate):
         """Fills out, and lse unless it is None; allocate as in backward."""
@@ -427,12 +406,13 @@ class Call:
             run, workspace = self._forward
             if workspace:
                 workspace = (_new(workspace[0]),)
-            status = run(q, k, v, out, lse, *workspace, seed, offset)
+            status = run(q, k, v, out, lse, *self._captured_tensors(), *workspace, seed, offset)
             if status:
                 check(status)
             return
         self._make_mask(allocate)
-        arguments = self._arguments({"q": q, "k": k, "v": v, "o": out}, seed, offset, lse)
+        captured = captured_array(self._captured, self.device)
+        arguments = self._arguments({"q": q, "k": k, "v": v, "o": out}, seed, offset, lse, captured)
         plan = self._plan(s.FORWARD)
         size = plan.workspace_for(arguments)
         if size > 0:
@@ -440,45 +420,57 @@ class Call:
             arguments.workspace = align(workspace.data_ptr())
         self._run(plan, arguments)
         if self.kept:
-            self._forward = self._prepare(plan, arguments, ("q", "k", "v", "o", "lse"), size)
+            of_tensors = *map(place, ("q", "k", "v", "o", "lse")), *self._captured_places()
+            self._keep(_forward=self._prepare(plan, arguments, captured, of_tensors, size))
 
-    def _prepare(self, plan, arguments, names, size):
+    def _prepare(self, plan, arguments, captured, of_tensors, size):
         """A function that runs it again with other tensors, and what its workspace is like, if it needs one."""
         import torch
-        run = prepare(self.session.exchange, plan, arguments, names, size > 0, self.device, self.dropout > 0)
+        run = prepare(self.session.exchange, plan, arguments, captured, of_tensors, size > 0, self.device, self.dropout > 0)
         like = _like(torch.empty((), device=self.device), (size + ALIGNMENT,), torch.uint8)
         return run, (like,) if size > 0 else ()
 
     def _make_node(self, tensors, lse):
-        if self._forward is None or self.dropout:  # a seed has no way into the node
+        if self._forward is None or self.dropout or self._captured or self._sinks is not None:  # they have no way into it
             return
         (forward, *_), (backward, *_) = self._forward, self._backward
         sizes = [workspace[0].numel() - ALIGNMENT if workspace else 0 for _, workspace in (self._forward, self._backward)]
         self.node = node_of(forward, backward, tensors, lse, sizes, self.device)
 
-    def backward_again(self, q, k, v, out, lse, dout, dlse, seed, offset):
-        """(dq, dk, dv) by what an earlier backward has prepared, or None. dout can be read where it lies."""
-        if self._backward is None or dout.stride() != out.stride():
+    def backward_again(self, q, k, v, out, lse, dout, dlse, seed, offset, captured=None):
+        """(dq, dk, dv, those of what is captured) by what an earlier backward has prepared, or None. dout can be read where
+        it lies."""
+        if self._backward is None:
             return None
         run, workspace = self._backward
         dq, dk, dv = self.new_gradients(q, k, v)
         if workspace:
             workspace = (_new(workspace[0]),)
-        status = run(q, k, v, out, dout, dq, dk, dv, lse, dlse, *workspace, seed, offset)
+        gradients = self._gradients_of(captured)
+        status = run(q, k, v, out, dout, dq, dk, dv, lse, dlse, *self._captured_tensors(), *gradients.values(), *workspace,
+                     seed, offset)
         if status:
             check(status)
-        return dq, dk, dv
+        return (dq, dk, dv, *spread(gradients, captured)) if captured else (dq, dk, dv)
+
+    def _gradients_of(self, captured):
+        """Room for them, by name, as the captured ones are ordered."""
+        if not captured and self._sinks is None:
+            return {}
+        gradients = {name: new_gradient(captured[name]) for name in self._captured if name in captured} if captured else {}
+        if self._sinks is not None:
+            gradients[SINKS] = new_gradient(self._sinks)  # the library makes it anyway
+        return gradients
 
     def backward(self, tensors, lse, dlse, seed, offset, allocate, captured=None):
         """Fills dq, dk, dv; tensors: q, k, v, o, dout, dq, dk, dv by name. allocate(bytes): memory on the device that
         lives until what is launched on the stream has run. Gives the gradients of what is captured and wants one, by
         name; captured: these tensors."""
         plan = self._plan(s.BACKWARD)
-        gradients = {name: new_gradient(tensor) for name, tensor in (captured or {}).items()}
-        if self._sinks is not None and SINKS not in gradients:
-            gradients[SINKS] = new_gradient(self._sinks)  # the library makes it anyway
+        gradients = self._gradients_of(captured)
         self._make_mask(allocate)
-        arguments = self._arguments(tensors, seed, offset, lse, gradients)
+        array = captured_array(self._captured, self.device, gradients)
+        arguments = self._arguments(tensors, seed, offset, lse, array)
         if self._sinks is not None:
             arguments.dsinks = gradients[SINKS].data_ptr()
         if dlse is not None:
@@ -487,10 +479,13 @@ class Call:
         workspace = allocate(size + ALIGNMENT)
         arguments.workspace = align(workspace.data_ptr())
         self._run(plan, arguments)
-        if self.kept and tensors["dout"].stride() == tensors["o"].stride():
-            self._backward = self._prepare(plan, arguments, (*tensors, "lse", "dlse"), size)
+        if self.kept:
+            of_tensors = [(place(name), *self._axes) if name == "dout" else place(name) for name in (*tensors, "lse", "dlse")]
+            of_tensors += [*self._captured_places(), *places(self._captured, "gradient", gradients)]
+            of_tensors += [place("dsinks")] if self._sinks is not None else []
+            self._keep(_backward=self._prepare(plan, arguments, array, of_tensors, size))
             self._make_node(tensors, lse)
-        return {name: spread_gradient(gradients[name], tensor) for name, tensor in (captured or {}).items()}
+        return dict(zip(captured or (), spread(gradients, captured or {})))
 
 
 def aligned(allocate, size):

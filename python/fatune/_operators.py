@@ -11,8 +11,9 @@ import torch
 
 from ._attention import takes_tf32
 from ._autograd import bytes_of, refusal
+from ._captured import SINKS
 from ._devices import session_of
-from ._launch import AXES, SINKS, Call, as_input, check_shapes, output_dtype
+from ._launch import AXES, Call, as_input, check_shapes, output_dtype
 from ._session import by_number
 
 _OPTIONS = ("SymInt[] window, float scale, float dropout, SymInt seed, SymInt offset, str causal, str layout, "

@@ -66,18 +66,24 @@ def _functions(torch):
     return ((torch.empty_like, torch.is_grad_enabled, check, forward_ad, *watchers),)
 
 
-def prepare(exchange, plan, arguments, names, has_workspace, device, seeded):
+def captured_place(number, name):
+    """The same of the member of the so-manieth struct of an array of struct fatune_captured, which lies behind the arguments."""
+    return (c.sizeof(s.Arguments) + number * c.sizeof(s.Captured) + getattr(s.Captured, name).offset) // 8
+
+
+def prepare(exchange, plan, arguments, captured, places, has_workspace, device, seeded):
     """A function (tensor or None, ..., seed, offset) -> fatune_status that runs the plan with these arguments, but for
-    the addresses: those of the tensors in the order of names, then of a workspace if there is one, of ALIGNMENT more
-    bytes than it needs; and the seed and the offset where it is seeded."""
-    words = [place(name) for name in names] + ([~place("workspace")] if has_workspace else [])
+    the addresses: those of tensors at their places, then of a workspace if there is one, of ALIGNMENT more
+    bytes than it needs; and the seed and the offset where it is seeded. captured: the array in the arguments. A place that
+    is (place, dimensions of batch, sequence and head) takes the tensor's strides with its address."""
+    words = [*places] + ([~place("workspace")] if has_workspace else [])
     if exchange is None:
-        return _ByCtypes(plan, arguments, words, device, seeded).run
+        return _ByCtypes(plan, arguments, captured, words, device, seeded).run
     emulated = device.type != "cuda"
     run = c.cast(library().fatune_plan_run, c.c_void_p).value
     return binding().Prepared(
-        exchange, run, plan, plan.handle.value, bytes(arguments), tuple(words), -1 if emulated else device.index, seeded,
-        lambda _: enter(device)).run
+        exchange, run, (plan, captured), plan.handle.value, bytes(arguments), bytes(captured), tuple(words),
+        -1 if emulated else device.index, seeded, lambda _: enter(device)).run
 
 
 def set_seed(arguments, name, value, device):
@@ -100,15 +106,19 @@ def align(address):
 
 
 class _ByCtypes:
-    def __init__(self, plan, arguments, words, device, seeded):
+    def __init__(self, plan, arguments, captured, words, device, seeded):
         self._plan, self._words, self._device, self._seeded = plan, words, device, seeded
-        self._bytes, self._handle, self._run = bytes(arguments), plan.handle, library().fatune_plan_run
+        self._bytes, self._handle, self._run = bytes(arguments) + bytes(captured), plan.handle, library().fatune_plan_run
+        self._captured = captured  # whose names are elsewhere
         self._idle = []  # arguments that no thread uses: an item is taken and given back without a lock
 
     def _new_arguments(self):
-        """The struct, what points to it, its 64-bit words."""
-        arguments = s.Arguments.from_buffer_copy(self._bytes)
-        return arguments, c.byref(arguments), (c.c_uint64 * (c.sizeof(s.Arguments) // 8)).from_buffer(arguments)
+        """The struct, what points to it, its 64-bit words and those of what is captured behind it."""
+        words = (c.c_uint64 * (len(self._bytes) // 8)).from_buffer_copy(self._bytes)
+        if len(self._captured) > 0:
+            words[place("captured")] = c.addressof(words) + c.sizeof(s.Arguments)
+        arguments = s.Arguments.from_buffer(words)
+        return arguments, c.byref(arguments), words
 
     def run(self, *given):
         try:
@@ -118,6 +128,10 @@ class _ByCtypes:
         arguments, pointer, words = taken
         for word, tensor in zip(self._words, given):
             address = 0 if tensor is None else tensor.data_ptr()
+            if type(word) is tuple:
+                word, *dims = word
+                strides = tensor.stride()
+                words[word + 1:word + 1 + len(dims)] = [strides[dim] for dim in dims]
             if word >= 0:
                 words[word] = address
             else:

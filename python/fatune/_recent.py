@@ -22,12 +22,14 @@ def remember(call, tensors, asked):
     session = call.session
     if len(session.recent) >= _MOST and next(_turns) % _TURNS:
         return
-    if call.recent is None or call.recent[0] != asked:
-        call.recent = asked, _kind(call, tensors, asked)
+    before = None
+    if call.recent is None or call.recent[0] != asked or call.recent[2] is not call.node:
+        before = call.recent and call.recent[1]
+        call.recent = asked, _kind(call, tensors, asked), call.node
     kind = call.recent[1]
     if kind is None or kind in session.recent:
         return
-    session.recent = (kind, *session.recent[:_MOST - 1])
+    session.recent = (kind, *[other for other in session.recent if other is not before][:_MOST - 1])
     if session.calls is not call.among:  # they were forgotten meanwhile
         session.recent = ()
 
@@ -43,6 +45,6 @@ def _kind(call, tensors, asked):
         return None
     run, *others = prepared
     try:
-        return binding().Kind(run.__self__, tensors, asked, *others)
+        return binding().Kind(run.__self__, tensors, asked, call.node, *others)
     except NotImplementedError:  # of a PyTorch that does not tell who wants to see operators
         return None

@@ -94,7 +94,7 @@ def varlen(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_seqlens_q: torc
     if torch.is_grad_enabled() and (learnt or any(tensor.requires_grad for tensor in (q, k, v))):
         if out is not None:
             raise ValueError("out is given where gradients are wanted; allowed: None, or torch.no_grad()")
-        out, lse = function().apply(q, k, v, (call, seed, offset, True), *learnt.values())
+        out, lse = function().apply(q, k, v, (call, seed, offset, True, None), *learnt.values())
         return (out.squeeze(0), lse) if return_lse else out.squeeze(0)
     if out is None:
         out = q.new_empty(call.o_shape[1:], dtype=call.o_dtype)

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from . import _structs as s
 from ._autograd import bytes_of
+from ._captured import add_score, captured_array
 from ._devices import launch, session_of
-from ._launch import AXES, MASK_BLOCK, add_score, aligned, captured_array, check_shapes
+from ._launch import AXES, MASK_BLOCK, aligned, check_shapes
 from ._library import check, library
 from ._session import numbered
 

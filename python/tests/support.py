@@ -77,6 +77,9 @@ class Tensor:
         dense = Tensor(self.shape, self.dtype, self.device)
         return self if dense.strides == self.strides else dense
 
+    def is_contiguous(self):
+        return self.contiguous() is self
+
     def __mul__(self, factor):
         return Tensor(self.shape, self.dtype, self.device)
 

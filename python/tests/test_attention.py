@@ -89,6 +89,23 @@ class WithDriver(unittest.TestCase):
         self.assertEqual(launch.stream, 0x5717EA)
         return launch, result
 
+    def wanting(self, *tensors, **options):
+        """The outputs of a call that keeps what its backward needs."""
+        tensors[0].requires_grad = True
+        return fatune.attention(*tensors, session=self.session, return_lse=True, **options)
+
+    def gradients(self, out, dout, dlse):
+        with support.NoGrad():
+            return out.function.backward(out.context, dout, dlse)
+
+    def backward(self, out, dout, dlse=None):
+        """The launch of the last of three kernels, and the gradients."""
+        before = self.driver.fake_cuda_last_launch().contents.count
+        gradients = self.gradients(out, dout, dlse)
+        launch = self.driver.fake_cuda_last_launch().contents
+        self.assertEqual(launch.count, before + 3)
+        return launch, gradients
+
 
 class Attention(WithDriver):
     def test_bhsd(self):
@@ -294,23 +311,6 @@ class Attention(WithDriver):
         q = bf16(1, 2, 64, 64)
         _, out = self.launch(q, q, q)
         self.assertIsNone(out.context)
-
-    def wanting(self, *tensors, **options):
-        """The outputs of a call that keeps what its backward needs."""
-        tensors[0].requires_grad = True
-        return fatune.attention(*tensors, session=self.session, return_lse=True, **options)
-
-    def gradients(self, out, dout, dlse):
-        with support.NoGrad():
-            return out.function.backward(out.context, dout, dlse)
-
-    def backward(self, out, dout, dlse=None):
-        """The launch of the last of three kernels, and the gradients."""
-        before = self.driver.fake_cuda_last_launch().contents.count
-        gradients = self.gradients(out, dout, dlse)
-        launch = self.driver.fake_cuda_last_launch().contents
-        self.assertEqual(launch.count, before + 3)
-        return launch, gradients
 
     def test_backward(self):
         q, k, v = bf16(2, 8, 100, 64), bf16(2, 2, 300, 64), bf16(2, 2, 300, 32)

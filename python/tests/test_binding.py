@@ -78,7 +78,7 @@ class ByBinding(Speaking, test_attention.Attention):
             return -7
         arguments = bytes(fatune._structs.Arguments())
         prepared = _prepared.binding().Prepared(exchange, ctypes.cast(run, ctypes.c_void_p).value, None, 0x71A, arguments,
-                                                (_prepared.place("q"),), 0, False, lambda index: None)
+                                                b"", (_prepared.place("q"),), 0, False, lambda index: None)
         self.assertEqual(prepared.run(bf16(1, 2, 64, 64), 0, 0), -7)
         self.assertEqual((seen, current), ([(0x71A, 0x5717EA, 0)], [1]))
 
@@ -95,12 +95,14 @@ class ByBinding(Speaking, test_attention.Attention):
         self.assertNotEqual(exchange.key(q, q, q), exchange.key(q, q, bf16(1, 2, 64, 64, strides=(8192, 64, 128, 1))))
         arguments = bytes(fatune._structs.Arguments())
         for wrong in ({"arguments": arguments[:-8]}, {"words": (len(arguments) // 8,)}, {"words": (~(len(arguments) // 8),)},
-                      {"words": (1,) * 17}):
-            given = {"arguments": arguments, "words": (1,), **wrong}
+                      {"words": (1,) * 49}, {"captured": bytes(95)}, {"captured": bytes(25 * 96)}, {"words": ((1, 0, 2, 4),)},
+                      {"words": ((1, 0, -1, 3),)}, {"words": ((~1, 0, 1, 2),)}, {"words": ((len(arguments) // 8 - 3, 0, 1, 2),)},
+                      {"captured": bytes(96), "words": (len(arguments) // 8 + 12,)}):
+            given = {"arguments": arguments, "captured": b"", "words": (1,), **wrong}
             with self.assertRaises(ValueError):
-                binding.Prepared(exchange, 1, None, 1, given["arguments"], given["words"], 0, False, None)
+                binding.Prepared(exchange, 1, None, 1, given["arguments"], given["captured"], given["words"], 0, False, None)
         with self.assertRaises(TypeError):
-            binding.Prepared(None, 1, None, 1, arguments, (1,), 0, False, None)
+            binding.Prepared(None, 1, None, 1, arguments, b"", (1,), 0, False, None)
 
     def test_counts(self):
         binding, capsule = _prepared.binding(), Tensor.__dlpack_c_exchange_api__
@@ -126,7 +128,7 @@ class ByBinding(Speaking, test_attention.Attention):
             return 0
         self.kept = run
         return _prepared.binding().Prepared(exchange, ctypes.cast(run, ctypes.c_void_p).value, None, 0x71A,
-                                            bytes(fatune._structs.Arguments()),
+                                            bytes(fatune._structs.Arguments()), b"",
                                             (_prepared.place("q"),) if words is None else words, device, seeded, enter)
 
     def test_what_is_called_may_fail(self):

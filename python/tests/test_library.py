@@ -15,7 +15,7 @@ import unittest
 import support
 
 import fatune
-from fatune import _launch, _session, _structs, score
+from fatune import _captured, _session, _structs, score
 
 
 class Requests(unittest.TestCase):
@@ -105,13 +105,13 @@ class Sessions(unittest.TestCase):
     def test_captured_is_an_array_of_structs(self):
         tensor = types.SimpleNamespace(data_ptr=lambda: 4096, dim=lambda: 2, shape=(3, 5),
                                        stride=lambda: (0, 1), device="cuda:0")
-        array = _launch.captured_array({"cap": 2.5, "bias": tensor}, "cuda:0")
+        array = _captured.captured_array({"cap": 2.5, "bias": tensor}, "cuda:0")
         self.assertEqual([(entry.name, entry.value, entry.data) for entry in array],
                          [(b"cap", 2.5, None), (b"bias", 0.0, 4096)])
         self.assertEqual(list(array[1].extents), [3, 5, 0, 0])
         self.assertEqual(list(array[1].strides), [0, 1, 0, 0])
         with self.assertRaisesRegex(ValueError, "captured 'bias' has 2 dimensions on cuda:0"):
-            _launch.captured_array({"bias": tensor}, "cuda:1")
+            _captured.captured_array({"bias": tensor}, "cuda:1")
 
     def test_python_functions_become_lua(self):
         tensor = types.SimpleNamespace(data_ptr=lambda: 4096, dim=lambda: 1, dtype="torch.float32")

@@ -347,9 +347,9 @@ class Recent(Speaking):
             self.assertIsNone(binding.again({}, session, False, *self.given, asked))
         prepared = next(iter(self.session.calls.values()))._forward[0].__self__
         lse = Tensor((2, 8, 128), "float32")
-        for wrong in ((None, tuple(self.given), asked, None, lse, None), (prepared, self.given, asked, None, lse, None),
-                      (prepared, (self.q, self.k), asked, None, lse, None), (prepared, (self.q, self.k, 3), asked, None, lse, None),
-                      (prepared, tuple(self.given), asked, None, lse, lse)):
+        for wrong in ((None, tuple(self.given), asked, None, None, lse, None), (prepared, self.given, asked, None, None, lse, None),
+                      (prepared, (self.q, self.k), asked, None, None, lse, None), (prepared, (self.q, self.k, 3), asked, None, None, lse, None),
+                      (prepared, tuple(self.given), asked, None, None, lse, lse)):
             with self.assertRaises(TypeError):
                 binding.Kind(*wrong)
         with self.assertRaises(ValueError):

@@ -53,7 +53,15 @@ class Node(Emulated):
             self.assertTrue(by_node)
             self.same(again, first)
             wide = torch.stack((dout, dout), 4)[..., 0]  # cannot be read where it lies
-            self.same(self.gradients(given, wide, **options)[0], first)
+            turned = dout.transpose(0, 1).contiguous().transpose(0, 1)
+            part = torch.cat((dout, dout), -1)[..., 32:]
+            odd = torch.cat((dout.flatten()[:4], dout.flatten()))[4:].view(dout.shape)  # 8 bytes past a multiple of 16
+            for other in (wide, turned, part, odd):
+                made, by_node = self.gradients(given, other, **options)
+                self.assertTrue(by_node)
+                self.same(made, first)
+            one = dout[:1, :1].expand_as(dout)
+            self.same(self.gradients(given, one, **options)[0], self.gradients(given, one.contiguous(), **options)[0])
             fresh = [tensor.detach().neg().requires_grad_() for tensor in given]
             by_node = self.gradients(fresh, dout, **options)[0]
             self.session.calls = {}

@@ -102,6 +102,38 @@ class Recent(Emulated):
         self.assertTrue(inner.is_inference())
         self.same((plain, plain), (out.detach(), inner.clone()))
 
+    def test_gradients_by_a_node(self):
+        """Once there is a node of autograd, calls that want gradients go there without Python."""
+        if fatune._node._operator("CPU") is None:
+            self.skipTest("PyTorch has not what the node takes")
+        leaves = [tensor.requires_grad_() for tensor in self.new(SHAPES)]
+
+        def step(**options):
+            out = fatune.attention(*leaves, causal=True, **options)
+            return [out.detach(), *torch.autograd.grad(out.square().sum(), leaves)]
+        for options in ({}, {"layout": fatune._launch.O_AS_BSHD}):
+            with by_python():
+                wanted = step(**options)
+            self.session.forget_plans()
+            with watched() as made:
+                got = [step(**options) for _ in range(4)]
+            self.assertEqual(made, [False, False, True, True])
+            self.assertEqual(len(self.session.recent), 1)
+            for ours in got:
+                for a, b in zip(ours, wanted):
+                    self.assertTrue(torch.equal(a, b) and a.stride() == b.stride())
+        with watched() as made:
+            with torch.no_grad():
+                self.assertFalse(fatune.attention(*leaves, causal=True, **options).requires_grad)
+            _, lse = fatune.attention(*leaves, causal=True, return_lse=True, **options)
+            self.assertTrue(lse.requires_grad)
+            with torch.autograd.graph.save_on_cpu():
+                step(**options)
+            leaves[0] = torch.empty(leaves[0].numel() + 1, dtype=torch.float16)[1:].view(SHAPES[0]).requires_grad_()
+            with self.assertRaisesRegex(fatune.Error, "allowed: a multiple of 16"):
+                step(**options)
+        self.assertEqual(made, [True, False, False, False])
+
     def test_whoever_sees_operators(self):
         from torch._subclasses.fake_tensor import FakeTensorMode
         from torch.overrides import TorchFunctionMode
