@@ -10,12 +10,11 @@ from ._attention import attention, intercepted, transform_of
 from ._devices import found_session, serves_device
 from ._launch import O_AS_BSHD, as_input
 from ._library import NO_NVRTC, UNSUPPORTED, Error
+from ._ways import DIM_MOST, Way, dim_of_kernel, score_of
 
 if TYPE_CHECKING:
     import torch
 
-_BIASES = {"torch.float16": "bias_fp16", "torch.bfloat16": "bias_bf16", "torch.float32": "bias_fp32"}
-_DIM_LEAST, _DIM_MOST, _DIM_STEP = 16, 256, 8  # head dims that kernels have
 _SERVED_MOST = 4096  # of a session; then all are forgotten
 _warned: set[str] = set()
 
@@ -53,8 +52,8 @@ def _why_not_transformed(torch, *tensors):
 
 def _why_not_shapes(query, key, value, enable_gqa):
     for name, dim in (("query", query.shape[-1]), ("value", value.shape[-1])):
-        if dim > _DIM_MOST:
-            return f"the head dim of {name} is {dim}; fatune serves 1 to {_DIM_MOST}"
+        if dim > DIM_MOST:
+            return f"the head dim of {name} is {dim}; fatune serves 1 to {DIM_MOST}"
     if key.shape[-1] != query.shape[-1] or key.shape[:-1] != value.shape[:-1] or key.shape[0] != query.shape[0]:
         return (f"query, key, value are {tuple(query.shape)}, {tuple(key.shape)}, {tuple(value.shape)}, which do not fit each "
                 "other")
@@ -94,16 +93,10 @@ def _broadcast(torch, tensors, enable_gqa):
     return [tensor.expand(*common, *tensor.shape[own:]) for tensor in tensors]
 
 
-def _dim_of_kernel(dim):
-    """The least head dim of kernels that is not less."""
-    return max(_DIM_LEAST, -(-dim // _DIM_STEP) * _DIM_STEP)
-
-
 def _widened(tensor):
-    """The tensor, or one of a head dim that kernels have, with zeros behind: they add nothing to any score, and give columns
-    of O that are cut off."""
+    """The tensor, or one of a head dim that kernels have, with zeros behind; as an operator."""
     import torch
-    more = _dim_of_kernel(tensor.shape[-1]) - tensor.shape[-1]
+    more = dim_of_kernel(tensor.shape[-1]) - tensor.shape[-1]
     return torch.nn.functional.pad(tensor, (0, more)) if more else tensor
 
 
@@ -119,8 +112,8 @@ def _score_of(attn_mask, shape):
     """A dense mask or bias as a score function; dimensions of 1 are shared by strides of 0."""
     if attn_mask is None:
         return {}
-    name = "mask" if str(attn_mask.dtype) == "torch.bool" else _BIASES[str(attn_mask.dtype)]
-    return {"score": name, "captured": {"mask" if name == "mask" else "bias": attn_mask.expand(shape)}}
+    score, name = score_of(attn_mask)
+    return {"score": score, "captured": {name: attn_mask.expand(shape)}}
 
 
 def sdpa(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: torch.Tensor | None = None,
@@ -142,19 +135,24 @@ def sdpa(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask:
     """
     import torch
     seen = None
-    if attn_mask is None and not torch.compiler.is_compiling() and type(query) is torch.Tensor and (
+    if not torch.compiler.is_compiling() and type(query) is torch.Tensor and (
             torch._C._functorch.peek_interpreter_stack() is None) and not (
             query.dtype == torch.float32 and torch.is_autocast_enabled(query.device.type)):
         session = found_session(query.device)
         if session is not None and session.key is not None:
-            seen = session.key(query, key, value), is_causal, scale, enable_gqa
-            if seen in session.served and (query.data_ptr() | key.data_ptr() | value.data_ptr()) % 16 == 0:
-                try:
-                    return attention(query, key, value, causal="top-left" if is_causal else False, scale=scale,
-                                     dropout=dropout_p, layout=O_AS_BSHD, tf32=None,
-                                     deterministic=torch.are_deterministic_algorithms_enabled())
-                except NotImplementedError:  # of a transform, by which they are as they were
-                    pass
+            seen = (session.key(query, key, value), None if attn_mask is None else _kind_of_mask(torch, attn_mask), is_causal,
+                    scale, enable_gqa)
+            way = session.served.get(seen)
+            if way is not None and (way.widens or (query.data_ptr() | key.data_ptr() | value.data_ptr()) % 16 == 0):
+                if way.plain:
+                    try:
+                        return attention(query, key, value, causal="top-left" if is_causal else False, scale=scale,
+                                         dropout=dropout_p, layout=O_AS_BSHD, tf32=None,
+                                         deterministic=torch.are_deterministic_algorithms_enabled())
+                    except NotImplementedError:  # of a transform, by which they are as they were
+                        pass
+                elif way.takes_addresses(query, key, value) and not intercepted(torch, query, key, value):
+                    return way.run(query, key, value, attn_mask, dropout_p)
     if not all(isinstance(tensor, torch.Tensor) for tensor in (query, key, value)):
         return torch.nn.functional.scaled_dot_product_attention(query, key, value)  # says so
     if torch.is_autocast_enabled(query.device.type) and torch.float32 in (query.dtype, key.dtype, value.dtype):
@@ -169,12 +167,10 @@ def sdpa(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask:
         reason = f"scale is {scale}"
     if reason is None:
         try:
-            out = _served(query, key, value, attn_mask, dropout_p, is_causal, scale)
-            if seen is not None and seen[0] is not None and query.dim() == 4 and all(
-                    as_input(tensor) is before and _widened(before) is before
-                    for tensor, before in zip((query, key, value), given)):
-                _remember(query.device, seen)
-            return out
+            if torch.compiler.is_compiling() or intercepted(torch, query, key, value) or _captures_graph(torch, query):
+                return _served(query, key, value, attn_mask, dropout_p, is_causal, scale)
+            return _served_anew(query, key, value, attn_mask, dropout_p, is_causal, scale,
+                                seen if all(now is before for now, before in zip((query, key, value), given)) else None)
         except Error as error:
             if error.status not in (UNSUPPORTED, NO_NVRTC):
                 raise
@@ -185,15 +181,41 @@ def sdpa(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask:
         enable_gqa=enable_gqa)
 
 
-def _remember(device, seen):
-    """Of tensors like these: that they are served as they lie. The next time they go there without questions."""
+def _kind_of_mask(torch, attn_mask):
+    """What tells masks apart, or False where nothing does."""
+    if type(attn_mask) is not torch.Tensor and type(attn_mask) is not torch.nn.Parameter:
+        return False
+    return attn_mask.shape, attn_mask.stride(), attn_mask.dtype, attn_mask.device
+
+
+def _captures_graph(torch, query):
+    return query.is_cuda and torch.cuda.is_current_stream_capturing()
+
+
+def _served_anew(query, key, value, attn_mask, dropout_p, is_causal, scale, seen):
+    """By a Way, which is remembered if others of a kind seen go by it as they lie."""
+    flat = query.dim() == 3
+    if flat:
+        query, key, value, seen = query.unsqueeze(1), key.unsqueeze(1), value.unsqueeze(1), None
+        attn_mask = attn_mask.unsqueeze(1) if attn_mask is not None and attn_mask.dim() == 3 else attn_mask
+    way = Way(query, key, value, attn_mask, is_causal, scale)
+    remembers = seen is not None and seen[0] is not None and seen[1] is not False and way.takes(query, key, value)
+    out = way.run(*(as_input(tensor) for tensor in (query, key, value)), attn_mask, dropout_p)
+    if remembers:
+        _remember(query.device, seen, way)
+    return out.squeeze(1) if flat else out
+
+
+def _remember(device, seen, way):
+    """Of tensors like these: how they are served. The next time they go there without questions."""
     served = found_session(device).served
     if len(served) >= _SERVED_MOST:
         served.clear()
-    served.add(seen)
+    served[seen] = way
 
 
 def _served(query, key, value, attn_mask, dropout_p, is_causal, scale):
+    """By operators, for whoever looks at these."""
     from torch import are_deterministic_algorithms_enabled
     shape = (*query.shape[:-1], key.shape[-2])
     options = _score_of(attn_mask, shape)
@@ -204,7 +226,7 @@ def _served(query, key, value, attn_mask, dropout_p, is_causal, scale):
     else:
         flat = False
     dim, dim_v = query.shape[-1], value.shape[-1]
-    if scale is None and _dim_of_kernel(dim) != dim:
+    if scale is None and dim_of_kernel(dim) != dim:
         scale = 1 / math.sqrt(dim)
     query, key, value = (readable(_widened(tensor).transpose(1, 2)) for tensor in (query, key, value))
     out = attention(query, key, value, causal="top-left" if is_causal else False, scale=scale, dropout=dropout_p,

@@ -155,7 +155,7 @@ class Session:
         self.calls: dict[Any, Any] = {}  # of _attention.py
         self.exchange = self.key = None  # of _attention.py
         self.recent: tuple[Any, ...] = ()  # of _recent.py
-        self.served: set[Any] = set()  # of _drop_in.py
+        self.served: dict[Any, Any] = {}  # of _drop_in.py
         self._scores: dict[tuple[str, str | None], int] = {}
         self._hiding: dict[int, bool] = {}
         self._captured_dtypes: dict[tuple[int, str], str | None] = {}
@@ -188,7 +188,7 @@ class Session:
     def forget_plans(self) -> None:
         """Later calls look their config up anew, for instance after tuning."""
         with self._lock:
-            self.plans, self.calls, self.served = {}, {}, set()
+            self.plans, self.calls, self.served = {}, {}, {}
             self.recent = ()  # last: _recent.remember
 
     def add_score(self, name, text=None, captured=None):

@@ -7,7 +7,7 @@ from unittest import mock
 from test_torch import Emulated, reference, tensors
 
 import fatune
-from fatune import _drop_in
+from fatune import _drop_in, _ways
 
 try:
     import torch
@@ -128,7 +128,7 @@ class Sdpa(Emulated):
             with self.subTest(name):
                 fatune.sdpa(q, k, v, **options)
                 first = fatune.sdpa(q, k, v, **options)
-                with mock.patch.object(_drop_in, "_served", side_effect=AssertionError):
+                with mock.patch.object(_drop_in, "_served_anew", side_effect=AssertionError):
                     out = fatune.sdpa(q, k, v, **options)
                 self.assertTrue(torch.equal(first, out))
                 self.assertEqual(out.stride(), first.stride())
@@ -218,7 +218,7 @@ class Sdpa(Emulated):
             def call(*given, deterministic, attention=fatune.attention, **options):
                 asked.append(deterministic)
                 return attention(*given, deterministic=deterministic, **options)
-            with mock.patch.object(_drop_in, "attention", call):
+            with mock.patch.object(_drop_in, "attention", call), mock.patch.object(_ways, "attention", call):
                 fatune.sdpa(q, k, v).sum().backward()
             self.assertEqual(asked, [wanted])
 
