@@ -1,5 +1,6 @@
-"""host_time.py: what a call costs the host: fatune.attention beside SDPA and its backends, small tensors, causal.
-in -> out: 8 heads of 128 x 128 -> microseconds of a forward without gradients and of a forward with its backward.
+"""host_time.py: what a call costs the host: fatune beside SDPA and its backends, small tensors.
+in -> out: 8 heads of 128 x 128 -> microseconds of a causal forward without gradients, of one with its backward, and of the latter
+with head dim 8 and with a bias that gets a gradient; and of parts of the first that no library for PyTorch is without.
 A GPU that does nothing else; the CPU should be as quiet."""
 
 import contextlib
@@ -45,6 +46,29 @@ def measure(torch, report, part, contenders, rounds):
                    to_fastest=fastest / min(of_name))
 
 
+def floor(torch, fatune, rounds):
+    """Microseconds of what a forward cannot be without: room for O, made by PyTorch; the library's run, most of it the driver's."""
+    q, k, v = (torch.randn(1, 8, 128, 128, device="cuda", dtype=torch.bfloat16) for _ in range(3))
+    out = torch.empty_like(q)
+    session = fatune.Session(device=torch.cuda.current_device())
+    with torch.no_grad():
+        fatune.attention(q, k, v, causal=True, session=session)
+    call, = session.calls.values()
+    run, _, _, workspace = call.prepared_forward(q)
+    tensors = [q, k, v, out, None] + ([] if workspace is None else [torch.empty_like(workspace)])
+    parts = {"room_for_o_us": lambda: torch.empty_like(q), "run_us": lambda: run(*tensors, 0, 0)}
+    return {name: statistics.median(batch_us(torch, part) for _ in range(rounds)) for name, part in parts.items()}
+
+
+def cases(torch, fatune):
+    """name, whether gradients are made, shape, whether there is a bias, fatune's function of q, k, v and the bias"""
+    shape = 1, 8, 128, 128
+    yield "forward", False, shape, False, lambda q, k, v: fatune.attention(q, k, v, causal=True)
+    yield "forward + backward", True, shape, False, lambda q, k, v: fatune.attention(q, k, v, causal=True)
+    yield "head dim 8", True, (*shape[:3], 8), False, lambda q, k, v: fatune.sdpa(q, k, v, is_causal=True)
+    yield "bias with a gradient", True, shape, True, lambda q, k, v, bias: fatune.sdpa(q, k, v, attn_mask=bias)
+
+
 def main():
     options = common.parse_arguments(__doc__.splitlines()[0], effort="none")
     torch = common.import_torch()
@@ -52,25 +76,26 @@ def main():
     from torch.nn.attention import SDPBackend, sdpa_kernel
     report = common.Report("host_time", options)
     sdpa = torch.nn.functional.scaled_dot_product_attention
-    for part in ("forward", "forward + backward"):
-        learnt = part != "forward"
-        q, k, v = (torch.randn(1, 8, 128, 128, device="cuda", dtype=torch.bfloat16, requires_grad=learnt) for _ in range(3))
-        dout = torch.randn_like(q)
+    rounds = 15 if options.quick else 60
+    for part, learnt, shape, biased, attend in cases(torch, fatune):
+        new = {"device": "cuda", "dtype": torch.bfloat16, "requires_grad": learnt}
+        inputs = [torch.randn(shape, **new) for _ in range(3)] + ([torch.randn(1, 8, 128, 128, **new)] if biased else [])
+        dout = torch.randn(shape, device="cuda", dtype=torch.bfloat16)
 
-        def run(attend, q=q, k=k, v=v, dout=dout, learnt=learnt):
-            return torch.autograd.grad(attend(q, k, v), (q, k, v), dout) if learnt else attend(q, k, v)
+        def run(attend, inputs=inputs, dout=dout, learnt=learnt):
+            return torch.autograd.grad(attend(*inputs), inputs, dout) if learnt else attend(*inputs)
 
-        def ours(run=run):
-            return run(lambda q, k, v: fatune.attention(q, k, v, causal=True))
+        def ours(run=run, attend=attend):
+            return run(attend)
 
-        def theirs(run=run):
-            return run(lambda q, k, v: sdpa(q, k, v, is_causal=True))
+        def theirs(run=run, biased=biased):
+            return run(lambda q, k, v, bias=None: sdpa(q, k, v, attn_mask=bias, is_causal=not biased))
 
         contenders = {"fatune": (ours, contextlib.nullcontext), "SDPA": (theirs, contextlib.nullcontext)}
         contenders |= {name: (theirs, lambda name=name: sdpa_kernel(getattr(SDPBackend, name))) for name in BACKENDS}
         with torch.set_grad_enabled(learnt):
-            measure(torch, report, part, contenders, 15 if options.quick else 60)
-    report.write(calls=CALLS)
+            measure(torch, report, part, contenders, rounds)
+    report.write(calls=CALLS, floor=floor(torch, fatune, rounds))
 
 
 if __name__ == "__main__":
