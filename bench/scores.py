@@ -1,6 +1,7 @@
 """scores.py: score and mask functions beside FlexAttention (compiled), the own dense kernel and SDPA with a dense bias.
 in -> out: bf16, ten cases, d 64 and 128, n 4096 and 16384 with 16384 / n batch entries -> times of forward and backward,
-and their ratios; --autotune: FlexAttention by its own autotuning, too, of which the better one counts.
+and their ratios; --autotune: FlexAttention by its own autotuning, too, of which the better one counts; --tune: own kernels
+tuned first, as long for each.
 
 A process for each case and pass compiles at the same time as the others of its d and n. What is not compiled when three quarters
 of the limit are over is given up. Then they measure one after the other, and each row is kept as it comes."""
@@ -23,6 +24,7 @@ OPTIONS = {"--autotune": {"action": "store_true", "help": "FlexAttention with ma
            "--dims": {"default": "", "metavar": "A,B", "help": "head dims; default: 64,128, or 128 with --quick"},
            "--lengths": {"default": "", "metavar": "A,B", "help": "lengths; default: 4096,16384, or 4096 with --quick"},
            "--limit": {"type": float, "default": 600.0, "help": "seconds for a d and n"},
+           "--tune": {"type": float, "default": 0.0, "metavar": "SECONDS", "help": "of each own request; default: untuned"},
            "--own": {"action": "store_true", "help": "without FlexAttention"},
            "--one": {"help": "what the script calls itself with: one case and pass, as JSON"}}
 HEADS_DIM, TOKENS, LEFT, PREFIX, DOCUMENT, WIDTH, REACH, CAP = 2048, 16384, 1024, 1000, 1500, 64, 6, 30.0
@@ -115,6 +117,14 @@ def contender_of(torch, name, run, one, qkv, dout, learnt):
     return common.Contender(name, lambda: torch.autograd.grad(out, inputs, dout, retain_graph=True))
 
 
+def tune_own(torch, fatune, seconds):
+    """What was run so far, if it is not tuned: the time may end before the search."""
+    session = fatune.default_session()
+    for plan in list(session.plans.values()):
+        session.tune(plan.request, budget_seconds=seconds)
+    torch.cuda.synchronize()
+
+
 class NoTime(BaseException):
     """What PyTorch's own handlers of exceptions let pass."""
 
@@ -152,6 +162,10 @@ def measure_one(torch, fatune, one):
             row[what + "_difference"] = max(((a.float() - b.float()).norm() / b.float().norm()).item()
                                             for a, b in zip(first, results))
     yield None
+    if one["tune"]:
+        tune_own(torch, fatune, one["tune"])
+        own = own_runs(fatune, qkv, case[0])
+        contenders = [contender_of(torch, c.name, own[c.name], one, qkv, dout, learnt) if c.name in own else c for c in contenders]
     common.measure(contenders, True)
     yield row | {f"{c.name}_us": c.median_us for c in contenders}
 
@@ -223,7 +237,7 @@ class Run:
         for which in [p for p in PASSES if p in options.passes.split(",")]:
             for name in names:
                 one = {"case": name, "pass": which, "folder": str(self.folder), "autotune": options.autotune, "own": options.own,
-                       "until": time.time() + 0.75 * options.limit, **self.place}
+                       "tune": options.tune, "until": time.time() + 0.75 * options.limit, **self.place}
                 label = f"{name}-{which}"
                 environment["TORCHINDUCTOR_CACHE_DIR"] = str(self.folder / ("inductor-" + label))  # none waits for another
                 self.children[label] = subprocess.Popen(
@@ -293,6 +307,10 @@ def means_of(rows):
     return means
 
 
+def write_report(report, options, **more):
+    report.write(autotune=options.autotune, tune_seconds=options.tune, **means_of(report.rows), **more)
+
+
 def main():
     options = common.parse_arguments(__doc__.splitlines()[0], options=OPTIONS)
     if options.one:
@@ -306,8 +324,8 @@ def main():
             for label, row in run.finish():
                 name, which = label.split("-")
                 report.add(**{"case": name, "pass": which, "d": dim, "n": n}, **finished(row) if "error" not in row else row)
-                report.write(silent=True, autotune=options.autotune, **means_of(report.rows))  # what is measured is kept
-    report.write(autotune=options.autotune, **means_of(report.rows))
+                write_report(report, options, silent=True)  # what is measured is kept
+    write_report(report, options)
     print("  ".join(f"{key} {common.show(value)}" for key, value in means_of(report.rows).items()))
 
 
