@@ -244,17 +244,43 @@ class Ways(Emulated):
             self.assertEqual([reference() for reference in gone], [None] * len(gone), kind)
 
     def test_widening(self):
-        """Which tensors become parts of one."""
-        for given, groups in ((shapes(8, 8), [[0, 1, 2]]), (GROUPED, [[0], [1, 2]]), (shapes(100, 100), [[0], [1], [2]]),
-                              (shapes(32, 12), [[2]]), (shapes(8, 20), [[0, 1], [2]]), (shapes(32, 32), [])):
-            tensors = [randn(*shape) for shape in given]
-            widening = _ways.Widening(*tensors)
-            self.assertEqual([members for members, *_ in widening._groups], groups)
-            for before, after in zip(tensors, widening(*tensors)):
-                dim = before.shape[-1]
-                self.assertTrue(torch.equal(after[..., :dim], before) and not after[..., dim:].any())
-                self.assertEqual(after.shape[-1], max(16, -(-dim // 8) * 8))
-                self.assertEqual(after is before, after.shape == before.shape)
+        """Which tensors become parts of one; zeros behind rows wherever they come from."""
+        turned = [tensor.transpose(1, 2).contiguous().transpose(1, 2) for tensor in (randn(*shape) for shape in shapes(8, 8))]
+        cases = [([randn(*shape) for shape in given], groups) for given, groups in (
+            (shapes(8, 8), [[0, 1, 2]]), (GROUPED, [[0], [1, 2]]), (shapes(100, 100), [[0], [1], [2]]), (shapes(32, 12), [[2]]),
+            (shapes(8, 20), [[0, 1], [2]]), (shapes(32, 32), []))]
+        cases += [(turned, [[0, 1, 2]]), ([turned[0], *cases[0][0][1:]], [[0], [1, 2]]),
+                  ([randn(2, 2, 40, 12)[..., :8] for _ in range(3)], [[0], [1], [2]])]
+        for most in (_ways._ZEROS_MOST, 0):
+            for tensors, groups in cases:
+                with mock.patch.object(_ways, "_ZEROS_MOST", most):
+                    widening = _ways.Widening(*tensors)
+                self.assertEqual(widening.members, groups)
+                for before, after in zip(tensors, widening(*tensors)):
+                    dim = before.shape[-1]
+                    self.assertTrue(torch.equal(after[..., :dim], before) and not after[..., dim:].any())
+                    self.assertEqual(after.shape[-1], max(16, -(-dim // 8) * 8))
+                    self.assertEqual(after is before, after.shape == before.shape)
+        for tensors, groups in (cases[0], cases[-1]):
+            widened = _ways.Widening(*tensors)(*tensors)
+            self.assertEqual(len({tensor.untyped_storage().data_ptr() for tensor in widened}), len(groups))
+        for made in _ways._kept.values():
+            self.assertFalse(any(zeros.any() for zeros in made))
+
+    def test_tensors_as_models_have_them(self):
+        """[batch, seq, heads, dim] in memory, and parts of one tensor of q, k and v."""
+        for dim in (8, 12):
+            for _ in range(3):
+                whole = randn(2, 40, 3, 4, dim)
+                exact = whole.double().requires_grad_()
+                whole.requires_grad_()
+                dout = randn(2, 40, 4, dim)
+                results = []
+                for call, given in ((fatune.sdpa, whole), (functional.scaled_dot_product_attention, exact)):
+                    out = call(*given.permute(2, 0, 3, 1, 4).unbind(0), is_causal=True).transpose(1, 2)
+                    results.append((out, torch.autograd.grad(out, given, dout.to(out.dtype))[0]))
+                for mine, theirs in zip(*results):
+                    self.close(mine, theirs, 2e-2)
 
 
 if __name__ == "__main__":
