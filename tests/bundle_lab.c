@@ -63,7 +63,7 @@ struct bundle_served bundle_lab_serve_in(fatune_session *session, const char *wo
   const struct ft_digest nothing = {{0}};
   struct bundle_served served;
   struct ft_choice choice;
-  struct ft_source source;
+  struct ft_source source = {0};
   struct ft_kernel kernel = {0};
   struct ft_module module = {0};
   assert_ok(
@@ -74,10 +74,11 @@ struct bundle_served bundle_lab_serve_in(fatune_session *session, const char *wo
                          &kernel, &module, &served.compiled);
   served.emitted = atomic_load(&session->emitted);
   served.source = kernel.source;
-  if (served.status != FT_OK) return served;
-  ck_assert(ft_digest_equal(&source.digest, &kernel.source));
-  ft_module_unload(&module, session);
-  ft_kernel_free(&kernel);
+  if (served.status == FT_OK) {
+    ck_assert(ft_digest_equal(&source.digest, &kernel.source));
+    ft_module_unload(&module, session);
+    ft_kernel_free(&kernel);
+  }
   ft_source_free(&source);
   return served;
 }
