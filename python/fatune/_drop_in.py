@@ -6,9 +6,10 @@ import math
 import warnings
 from typing import TYPE_CHECKING
 
+from . import _attention
 from ._attention import attention, intercepted, transform_of
-from ._devices import found_session, serves_device
-from ._launch import O_AS_BSHD, as_input
+from ._devices import found, found_session, serves_device
+from ._launch import GROUPED, O_AS_BSHD, as_input
 from ._library import NO_NVRTC, UNSUPPORTED, Error
 from ._ways import DIM_MOST, Way, dim_of_kernel, score_of
 
@@ -134,8 +135,17 @@ def sdpa(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask:
     reason. Arguments that are wrong for PyTorch raise what PyTorch raises. A query that sees no key gives 0.
     """
     import torch
-    seen = None
-    if not torch.compiler.is_compiling() and type(query) is torch.Tensor and (
+    seen, compiling = None, torch.compiler.is_compiling()
+    if attn_mask is None and not compiling and not dropout_p and _attention._again is not None:
+        try:  # Only what was served before has a layout of these.
+            made = _attention._again(found, None, False, query, key, value, (
+                None, 0, None, "top-left" if is_causal else False, None, scale, 0.0, None, GROUPED if enable_gqa else O_AS_BSHD,
+                None, torch.are_deterministic_algorithms_enabled(), None, None, None, None, None, None, 0))
+            if made is not None:
+                return made
+        except Error:  # a tensor is at an odd address, perhaps
+            pass
+    if not compiling and type(query) is torch.Tensor and (
             torch._C._functorch.peek_interpreter_stack() is None) and not (
             query.dtype == torch.float32 and torch.is_autocast_enabled(query.device.type)):
         session = found_session(query.device)
@@ -147,7 +157,7 @@ def sdpa(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask:
                 if way.plain:
                     try:
                         return attention(query, key, value, causal="top-left" if is_causal else False, scale=scale,
-                                         dropout=dropout_p, layout=O_AS_BSHD, tf32=None,
+                                         dropout=dropout_p, layout=GROUPED if enable_gqa else O_AS_BSHD, tf32=None,
                                          deterministic=torch.are_deterministic_algorithms_enabled())
                     except NotImplementedError:  # of a transform, by which they are as they were
                         pass
@@ -169,7 +179,7 @@ def sdpa(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask:
         try:
             if torch.compiler.is_compiling() or intercepted(torch, query, key, value) or _captures_graph(torch, query):
                 return _served(query, key, value, attn_mask, dropout_p, is_causal, scale)
-            return _served_anew(query, key, value, attn_mask, dropout_p, is_causal, scale,
+            return _served_anew(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa,
                                 seen if all(now is before for now, before in zip((query, key, value), given)) else None)
         except Error as error:
             if error.status not in (UNSUPPORTED, NO_NVRTC):
@@ -192,13 +202,13 @@ def _captures_graph(torch, query):
     return query.is_cuda and torch.cuda.is_current_stream_capturing()
 
 
-def _served_anew(query, key, value, attn_mask, dropout_p, is_causal, scale, seen):
+def _served_anew(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, seen):
     """By a Way, which is remembered if others of a kind seen go by it as they lie."""
     flat = query.dim() == 3
     if flat:
         query, key, value, seen = query.unsqueeze(1), key.unsqueeze(1), value.unsqueeze(1), None
         attn_mask = attn_mask.unsqueeze(1) if attn_mask is not None and attn_mask.dim() == 3 else attn_mask
-    way = Way(query, key, value, attn_mask, is_causal, scale)
+    way = Way(query, key, value, attn_mask, is_causal, scale, enable_gqa)
     remembers = seen is not None and seen[0] is not None and seen[1] is not False and way.takes(query, key, value)
     out = way.run(*(as_input(tensor) for tensor in (query, key, value)), attn_mask, dropout_p)
     if remembers:

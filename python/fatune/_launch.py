@@ -10,8 +10,8 @@ from ._library import check
 from ._node import node_of
 from ._prepared import ALIGNMENT, align, place, prepare, set_seed
 
-O_AS_BSHD = "bhsd, in memory bshd"  # O of SDPA
-AXES = {"bhsd": (0, 2, 1), "bshd": (0, 1, 2), O_AS_BSHD: (0, 2, 1)}  # where batch, sequence, head are
+O_AS_BSHD, GROUPED = "bhsd, in memory bshd", "bhsd, in memory bshd; grouped"  # O of SDPA; with enable_gqa, which tells kinds apart
+AXES = {"bhsd": (0, 2, 1), "bshd": (0, 1, 2), O_AS_BSHD: (0, 2, 1), GROUPED: (0, 2, 1)}  # where batch, sequence, head are
 MASK_BLOCK = 128  # queries and keys of a block of the masks that are made by themselves,
 MASK_PAYS_FROM = 1024  # where there are so many of both
 _CAUSAL = {False: s.CAUSAL_NONE, None: s.CAUSAL_NONE, True: s.CAUSAL_BOTTOM_RIGHT,
@@ -194,7 +194,7 @@ class Call:
         if session is None and mask:
             session = mask.session
         self.session = session = _check_inputs(q, k, v, session)
-        self._layout, self._axes = layout, AXES[layout]
+        self._layout, self._axes, self._o_turned = layout, AXES[layout], layout in (O_AS_BSHD, GROUPED)
         shapes = [_view(name, tensor, self._axes)[1]
                   for name, tensor in (("q", q), ("k", k), ("v", v))]
         check_shapes(*shapes)
@@ -207,7 +207,7 @@ class Call:
                         else (batch, heads_q, nq, head_dim_v))
         self.lse_shape = (batch, heads_q, nq)
         _, first, second, dim = self.o_shape
-        self._o_strides = dense(self.o_shape) if layout != O_AS_BSHD else (first * second * dim, dim, first * dim, 1)
+        self._o_strides = dense(self.o_shape) if not self._o_turned else (first * second * dim, dim, first * dim, 1)
         self._o_as_q = self.o_dtype == q.dtype and self.o_shape == q.shape and q.stride() == self._o_strides
         self.scale = 1 / math.sqrt(head_dim) if scale is None else scale
         self.dropout, self.deterministic = dropout, deterministic
@@ -303,7 +303,7 @@ class Call:
         import torch
         if self._o_as_q:
             return torch.empty_like(q)
-        if self._layout != O_AS_BSHD:
+        if not self._o_turned:
             return q.new_empty(self.o_shape, dtype=self.o_dtype)
         return torch.empty_strided(self.o_shape, self._o_strides, dtype=self.o_dtype, device=self.device)
 
@@ -370,7 +370,7 @@ class Call:
         run, workspace = self._forward
         if self._o_as_q:
             make = None
-        elif self._layout != O_AS_BSHD:
+        elif not self._o_turned:
             make = functools.partial(torch.empty_like, _like(q, self.o_shape, self.o_dtype))
         else:
             make = functools.partial(torch.empty_strided, self.o_shape, self._o_strides, dtype=self.o_dtype, device=self.device)

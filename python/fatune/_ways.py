@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from ._attention import attend, attention
-from ._launch import O_AS_BSHD, as_input
+from ._launch import GROUPED, O_AS_BSHD, as_input
 
 if TYPE_CHECKING:
     from typing import Any
@@ -147,7 +147,7 @@ class Widened:
 class Way:
     """What becomes of query, key, value [batch, heads, seq, dim] and attn_mask of one kind: sizes, strides, dtypes, device."""
 
-    def __init__(self, query, key, value, attn_mask, is_causal, scale):
+    def __init__(self, query, key, value, attn_mask, is_causal, scale, enable_gqa):
         dim = query.shape[-1]
         widens = any(dim_of_kernel(tensor.shape[-1]) != tensor.shape[-1] for tensor in (query, value))
         self.widens, self.plain = widens, not widens and attn_mask is None  # plain: the tensors go to attention() as they are
@@ -157,7 +157,7 @@ class Way:
         if widens and self._widening.changes(2):
             self._of_o = WideningAnyLayout(query, (*query.shape[:-1], value.shape[-1]))
         self._scale = 1 / math.sqrt(dim) if scale is None and widens else scale
-        self._causal = "top-left" if is_causal else False
+        self._causal, self._layout = "top-left" if is_causal else False, GROUPED if enable_gqa else O_AS_BSHD
         self._shape = None
         if attn_mask is not None:
             self._shape = *query.shape[:-1], key.shape[-2]
@@ -188,9 +188,9 @@ class Way:
             owners = {self._name: attn_mask} if learns_mask else None
         if learns or learns_mask:
             widened = None if self._widening is None else Widened(given, (query, key, value), self._of_o)
-            asked = (None, 0, None, self._causal, None, self._scale, dropout, None, O_AS_BSHD, None, deterministic, score, None,
+            asked = (None, 0, None, self._causal, None, self._scale, dropout, None, self._layout, None, deterministic, score, None,
                      captured, None, None, None, 0)
             return attend(query, key, value, asked, False, False, None, owners, widened)
-        out = attention(query, key, value, causal=self._causal, scale=self._scale, dropout=dropout, layout=O_AS_BSHD, tf32=None,
+        out = attention(query, key, value, causal=self._causal, scale=self._scale, dropout=dropout, layout=self._layout, tf32=None,
                         deterministic=deterministic, score=score, captured=captured)
         return out if self._of_o is None else out[..., :given[2].shape[-1]]
