@@ -259,12 +259,14 @@ int64_t ft_longest_walk(const struct ft_visibility *visibility, int64_t packed, 
   return longest;
 }
 
-void ft_walks_of_request(struct ft_walks *walks, const struct ft_request *request, int packed) {
+void ft_walks_of_request(struct ft_walks *walks, const struct ft_request *request,
+                         struct ft_pack pack) {
   const struct ft_visibility visibility = ft_visibility_of(request);
+  const int packed = 1 << pack.bits;
   const int64_t rows = request->seqlen_q * packed;
   const int64_t of_a_head = (rows + walks->block_m - 1) / walks->block_m;
-  walks->tiles = of_a_head * request->batch * (request->heads_q / packed);
-  walks->alike = of_a_head * (request->heads_q / request->heads_kv / packed);
+  walks->tiles = of_a_head * request->batch * (request->heads_q / pack.heads);
+  walks->alike = of_a_head * (request->heads_q / request->heads_kv / pack.heads);
   walks->rows = request->batch * request->heads_q * request->seqlen_q;
   walks->steps = ft_longest_walk(&visibility, packed, walks->block_m, walks->block_n);
 }

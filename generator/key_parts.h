@@ -41,9 +41,15 @@ struct ft_walks {
   double mma_flops_per_clk; /* of the family's products, on a multiprocessor */
 };
 
-/* Fills in tiles, steps and rows from a request with lengths, where a tile has the rows of so many
- * heads. */
-void ft_walks_of_request(struct ft_walks *walks, const struct ft_request *request, int packed);
+/* Query heads that share work tiles: each query has 2^bits rows side by side, the first `heads` of
+ * them of a head each, the others of none. {0, 1}: no heads do. */
+struct ft_pack {
+  int bits, heads;
+};
+
+/* Fills in tiles, steps and rows from a request with lengths. */
+void ft_walks_of_request(struct ft_walks *walks, const struct ft_request *request,
+                         struct ft_pack pack);
 
 /* Parts of the longest walk; 1: no walk is divided. Shorter walks have a part for each `steps`. */
 struct ft_key_parts {

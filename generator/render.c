@@ -167,7 +167,7 @@ static void push_forms(lua_State *state, const struct ft_render *job) {
   const char *const blocks = request->mask_rows > 0 ? "_blocks" : "";
   const char *const paged = request->pages > 0 ? "_paged" : "";
   const char *const dropout = request->dropout ? "" : "_none";
-  const bool packed = ft_packed_heads(job->config, 2, 1) > 1;
+  const bool packed = ft_config_packs(job->config);
   const char *const of_dense = packed ? "_packed" : "_dense";
   const char *const score = request->score != 0 ? "" : "_none";
   const char *const sinks = request->sinks ? "" : "_none";

@@ -2,6 +2,7 @@
  * in -> out: arguments of a kernel -> struct ft_emulated_tensor of each. */
 #include "runtime/launch_tensors.h"
 
+#include "generator/families/packed_heads.h"
 #include "runtime/mask.h"
 
 void ft_launch_tensors_begin(struct ft_launch_tensors *all, enum ft_dtype dtype,
@@ -9,9 +10,10 @@ void ft_launch_tensors_begin(struct ft_launch_tensors *all, enum ft_dtype dtype,
   all->count = 0;
   all->dtype = dtype;
   all->batch = sequence->batch;
-  all->nq = sequence->nq >> sequence->pack_bits;
+  const struct ft_pack pack = ft_pack_of_code(sequence->pack_bits);
+  all->nq = sequence->nq >> pack.bits;
   all->nk = sequence->nk;
-  all->heads_q = (int64_t)sequence->heads_q << sequence->pack_bits;
+  all->heads_q = (int64_t)sequence->heads_q * pack.heads;
   all->heads_kv = sequence->heads_kv;
 }
 

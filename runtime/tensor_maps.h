@@ -17,7 +17,8 @@ struct ft_mapped {
   /* The rows are those of sequences, packed, and batch is 1: five dimensions, of which three are
    * along the rows (templates/parts/rows_of_sequences.cu.in). */
   bool ragged;
-  int packed; /* heads whose rows lie beside each other in a box; 0: four dimensions do */
+  int packed;   /* heads whose rows lie beside each other in a box; 0: four dimensions do */
+  int of_query; /* rows of a query in a box, as many as heads or more */
   enum ft_dtype dtype;
 };
 

@@ -182,11 +182,16 @@ END_TEST
 
 START_TEST(heads_are_packed_by_powers_of_two) {
   static const struct {
-    int group, heads;
+    int group, heads, rows; /* of a query */
     int64_t seqlen_q;
-  } cases[] = {{1, 1, 5},       {2, 2, 5},        {3, 1, 5},         {6, 2, 5},
-               {8, 8, 5},       {12, 4, 5},       {64, 64, 5},       {128, 64, 5},
-               {4, 4, 1 << 28}, {16, 2, 1 << 29}, {16, 1, INT32_MAX}};
+    bool masked;
+  } cases[] = {{1, 1, 1, 5, false},         {2, 2, 2, 5, false},       {3, 3, 4, 5, false},
+               {3, 1, 1, 5, true},          {3, 3, 4, 16, false},      {3, 1, 1, 17, false},
+               {6, 6, 8, 5, false},         {6, 2, 2, 9, false},       {8, 8, 8, 5, false},
+               {12, 12, 16, 4, false},      {12, 4, 4, 5, false},      {33, 33, 64, 1, false},
+               {33, 1, 1, 2, false},        {65, 1, 1, 1, false},      {64, 64, 64, 5, false},
+               {128, 64, 64, 5, true},      {4, 4, 4, 1 << 28, false}, {16, 2, 2, 1 << 29, false},
+               {16, 1, 1, INT32_MAX, false}};
   const struct ft_config packs =
       known_config("wgmma_forward block_m=64 block_n=64 stages=2 q_stages=1 pack_gqa=1");
   struct ft_config plain = packs;
@@ -194,8 +199,13 @@ START_TEST(heads_are_packed_by_powers_of_two) {
   for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
     const int group = cases[i].group;
     const int64_t nq = cases[i].seqlen_q;
-    ck_assert_int_eq(ft_packed_heads(&packs, group, nq), cases[i].heads);
-    ck_assert_int_eq(ft_packed_heads(&plain, group, nq), 1);
+    const struct ft_pack pack = ft_pack_of_group(&packs, cases[i].masked, group, nq);
+    ck_assert_int_eq(pack.heads, cases[i].heads);
+    ck_assert_int_eq(1 << pack.bits, cases[i].rows);
+    const struct ft_pack again = ft_pack_of_code(ft_pack_code(pack));
+    ck_assert_int_eq(again.heads, pack.heads);
+    ck_assert_int_eq(again.bits, pack.bits);
+    ck_assert_int_eq(ft_pack_of_group(&plain, cases[i].masked, group, nq).heads, 1);
   }
 }
 END_TEST

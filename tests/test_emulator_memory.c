@@ -152,6 +152,7 @@ START_TEST(packed_tensors_share_a_span) {
                                              {ROWS * ROW_OF, ROW_OF, DIM, 1},
                                              n == 2,
                                              1,
+                                             1,
                                              false};
   }
   for (size_t at = 0; at < bytes; at += 16) {
@@ -176,8 +177,8 @@ END_TEST
 START_TEST(windows_that_overlap) {
   const uint64_t base = ft_memory_allocate(4096);
   ft_memory_written(base, 4096);
-  const struct ft_emulated_tensor windows = {"Q",           base + 512, 2, {1, 10, 1, 24},
-                                             {0, 8, 24, 1}, false,      1, false};
+  const struct ft_emulated_tensor windows = {"Q",   base + 512, 2, {1, 10, 1, 24}, {0, 8, 24, 1},
+                                             false, 1,          1, false};
   const uint64_t end = windows.address + (9 * 8 + 24) * 2;
   for (uint64_t at = base; at < base + 4096; at += 16) {
     ck_assert(touch(&windows, 1, at, 16, FE_READ) == (at >= windows.address && at < end));
@@ -192,7 +193,8 @@ END_TEST
 START_TEST(other_tensors_at_the_same_place) {
   const uint64_t base = ft_memory_allocate(4096);
   ft_memory_written(base, 4096);
-  struct ft_emulated_tensor tensor = {"K", base, 2, {1, 4, 1, 64}, {0, 64, 0, 1}, false, 1, false};
+  struct ft_emulated_tensor tensor = {"K",   base, 2, {1, 4, 1, 64}, {0, 64, 0, 1},
+                                      false, 1,    1, false};
   ck_assert(touch(&tensor, 1, base + 384, 16, FE_READ));
   tensor.extents[ROW] = 3;
   ck_assert(!touch(&tensor, 1, base + 384, 16, FE_READ));
@@ -237,8 +239,8 @@ START_TEST(faults_name_the_place) {
   };
   const uint64_t base = ft_memory_allocate(65536);
   ft_memory_written(base, 65536);
-  const struct ft_emulated_tensor k = {"K",   base + 1024, 2,    {1, 100, 2, 128}, {0, 288, 136, 1},
-                                       false, 1,           false};
+  const struct ft_emulated_tensor k = {
+      "K", base + 1024, 2, {1, 100, 2, 128}, {0, 288, 136, 1}, false, 1, 1, false};
   for (size_t n = 0; n < sizeof faults / sizeof *faults; n++) {
     const uint64_t address = k.address + (uint64_t)faults[n].offset;
     ck_assert(!touch(&k, 1, address, faults[n].bytes, faults[n].access));
@@ -257,8 +259,8 @@ END_TEST
 
 START_TEST(a_row_of_numbers) {
   const uint64_t base = ft_memory_allocate(4096);
-  const struct ft_emulated_tensor lse = {"LSE",           base, 4, {2, 37, 3, 1},
-                                         {111, 1, 37, 0}, true, 1, false};
+  const struct ft_emulated_tensor lse = {"LSE", base, 4, {2, 37, 3, 1}, {111, 1, 37, 0},
+                                         true,  1,    1, false};
   ck_assert(touch(&lse, 1, base + 36 * 4, 4, FE_WRITE));
   ck_assert(!touch(&lse, 1, base + 36 * 4, 8, FE_WRITE)); /* row 0 of the next head */
   ck_assert_str_eq(what, "writes 8 bytes at LSE[batch 0, row 36, head 0], 4 of them past row 36, "
@@ -274,8 +276,8 @@ END_TEST
 START_TEST(a_tensor_larger_than_its_memory) {
   const uint64_t base = ft_memory_allocate(1000);
   ft_memory_written(base, 1000);
-  const struct ft_emulated_tensor v = {"V",           base,  2, {1, 10, 1, 64},
-                                       {0, 64, 0, 1}, false, 1, false};
+  const struct ft_emulated_tensor v = {"V",   base, 2, {1, 10, 1, 64}, {0, 64, 0, 1},
+                                       false, 1,    1, false};
   ck_assert(touch(&v, 1, base + 976, 16, FE_READ));
   ck_assert(!touch(&v, 1, base + 992, 16, FE_READ));
   ck_assert_str_eq(what,
@@ -377,8 +379,8 @@ START_TEST(others_allocate_meanwhile) {
   pthread_t others[2];
   for (int n = 0; n < 2; n++) pthread_create(&others[n], NULL, come_and_go, &seeds[n]);
   const uint64_t base = ft_memory_allocate(1 << 16);
-  const struct ft_emulated_tensor o = {"O",           base, 2, {1, 256, 1, 64},
-                                       {0, 64, 0, 1}, true, 1, false};
+  const struct ft_emulated_tensor o = {"O", base, 2,    {1, 256, 1, 64}, {0, 64, 0, 1}, true,
+                                       1,   1,    false};
   for (int n = 0; n < 200000; n++) {
     const uint64_t at = (uint64_t)(n * 16 % 32768);
     ck_assert_msg(touch(&o, 1, base + at, 16, FE_WRITE), "%s", what);

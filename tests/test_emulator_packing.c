@@ -14,6 +14,11 @@
 #define STAGED CONFIG(128, 64, 2, "overlap_tiles=1 pingpong=1 lazy_rescale=1")
 #define DIRECT CONFIG(64, 128, 1, "overlap_tiles=1 integer_max=1 direct_store=1")
 
+#define CLUSTER CONFIG(64, 64, 1, "direct_store=1") " split_keys=8"
+#define SPLIT   CONFIG(64, 64, 1, "direct_store=1") " split_keys=1"
+#define FEW(more)                                                                                  \
+  "mma_forward block_m=16 block_n=64 warps=4 stages=2 key_warps=4 pack_gqa=1 ctas_per_sm=1" more
+
 /* ---- boxes ---- */
 
 enum { FLOAT16 = 6, RANK = 5 };
@@ -76,6 +81,18 @@ static const struct {
     {"fp16 d256 hq16 hkv2 nq1 nk229", CONFIG(64, 64, 1, "overlap_tiles=1 direct_store=1")},
     {"bf16 d64 hq6 hkv1 nq70 nk115 causal", STAGED}, /* pairs of three heads' */
     {"bf16 d64 hq6 hkv2 nq70 nk115 causal", STAGED}, /* nothing to pack */
+    /* Groups that are no powers of two, whose queries have rows of no head. */
+    {"bf16 d64 hq10 hkv2 b2 nq3 nk300 causal sinks", STAGED},
+    {"fp16 d40 hq21 hkv3 nq5 nk229 dropout", DIRECT},
+    {"bf16 d64 hq33 hkv1 b2 nq1 nk300 sinks", DIRECT},
+    {"bf16 o=fp32 d64 hq10 hkv2 nq2 nk300", DIRECT},
+    {"bf16 d64 hq12 hkv2 b2 nq2 nk700", CLUSTER},
+    {"bf16 d64 hq14 hkv2 nq2 nk9000 causal", SPLIT},
+    {"bf16 d64 hq14 hkv2 b9 nq1 nk700 pages=16 sinks", SPLIT},
+    {"bf16 d64 hq10 hkv2 b9 nq1 nk700 pages=16 sinks", FEW(" split_keys=1")},
+    {"bf16 d64 hq14 hkv2 b2 nq2 nk700 kv=e4m3 causal", FEW("")},
+    {"fp16 d64 hq6 hkv2 nq3 nk9000 dropout sinks", FEW(" split_keys=1")},
+    {"bf16 d64 hq12 hkv2 nq2 nk700 window@300,0", FEW(" split_keys=4")},
     {"bf16 d128 hq8 hkv1 b2 nq60 nk300",
      CONFIG(192, 80, 1, "overlap_tiles=1 direct_store=1 multicast=1")},
     {"bf16 d64 hq8 hkv2 nq100 nk300 causal", CONFIG(128, 64, 1, "lpt=1")},
@@ -103,12 +120,12 @@ END_TEST
 static const struct {
   const char *file, *piece, *other, *config;
 } bugs[] = {
-    {"parts/sequence_rows.cu.in", "return i & ((1 << sequence.pack_bits) - 1);", "return 0;",
+    {"parts/sequence_rows.cu.in", "return i & ((1 << pack_bits_of(sequence)) - 1);", "return 0;",
      STAGED},
-    {"parts/sequence_rows.cu.in", "return i >> sequence.pack_bits;",
-     "return i >> sequence.pack_bits & ~1;", DIRECT},
+    {"parts/sequence_rows.cu.in", "return i >> pack_bits_of(sequence);",
+     "return i >> pack_bits_of(sequence) & ~1;", DIRECT},
     {"parts/sequence_rows.cu.in", "query_of(sequence, sequence.nq) +", "1 +", STAGED},
-    {"parts/sequence_rows.cu.in", "pack << sequence.pack_bits", "pack", DIRECT},
+    {"parts/sequence_rows.cu.in", "pack * heads_of_pack(sequence)", "pack", DIRECT},
     {"parts/visibility.cu.in", "const int query = query_of(sequence, i);", "const int query = i;",
      STAGED},
     {"parts/rows_packed.cu.in", "params.q, barrier, column, 0, query_of(params.rest.sequence, row)",
@@ -117,6 +134,42 @@ static const struct {
      "params.o, from, column, 0, row", STAGED},
     {"parts/store_o_staged.cu.in", "work.q0 + consumer * 64", "work.q0", STAGED},
 };
+
+/* Of rows of no head. */
+static const struct {
+  const char *request, *file, *piece, *other, *config;
+} empty_rows[] = {
+    {"hq10 hkv2 nq3 nk300", "parts/sequence_rows.cu.in", "place_in_pack(sequence, i) <", "0 <",
+     DIRECT},
+    {"hq10 hkv2 nq3 nk300 sinks", "parts/sequence_rows.cu.in", ", heads_of_pack(sequence) - 1)",
+     ", 1 << 24)", STAGED},
+    {"hq10 hkv2 nq3 nk300", "parts/sequence_rows.cu.in", "pack * heads_of_pack(sequence)",
+     "(pack << pack_bits_of(sequence))", DIRECT},
+    {"hq10 hkv2 nq3 nk300", "parts/sequence_rows.cu.in", "return heads_of_pack(sequence) * query",
+     "return (1 << pack_bits_of(sequence)) * query", DIRECT},
+    {"hq10 hkv2 b9 nq1 nk700 pages=16", "parts/merge_parts.cu.in",
+     " && is_of_head(params.sequence, i)", "", SPLIT},
+    {"hq10 hkv2 nq1 nk9000", "parts/epilogue_shared_rows.cu.in",
+     "if (!is_of_head(params.sequence, tile.q0 + row)) return;", "", FEW(" split_keys=1")},
+    {"hq10 hkv2 b2 nq1 nk300", "parts/merge_four.cu.in", "if (!is_of_head(sequence, i)) return;",
+     "", FEW("")},
+};
+
+/* Who stores last where two store is not the same in each run. */
+START_TEST(bugs_of_empty_rows_are_seen) {
+  enum { TRIES = 12 };
+  const size_t number = EMULATOR_CHOOSE(_i, empty_rows);
+  const struct planted planted =
+      emulator_plant(empty_rows[number].file, empty_rows[number].piece, empty_rows[number].other);
+  char request[128];
+  (void)snprintf(request, sizeof request, "bf16 d64 %s", empty_rows[number].request);
+  struct ft_problem_options options = emulator_options(request, FT_LAYOUT_PADDED, emulator_seed());
+  options.want_lse = true;
+  ck_assert_msg(emulator_sees(&planted, &options, empty_rows[number].config, TRIES),
+                "'%s' is not seen", empty_rows[number].other);
+  emulator_unplant(&planted);
+}
+END_TEST
 
 /* Of rows that are dropped, and of blocks, each by itself. */
 static const struct {
@@ -161,6 +214,7 @@ END_TEST
 START_TEST(every_bug_can_be_planted) {
   EMULATOR_EXPECT_PIECES(bugs);
   EMULATOR_EXPECT_PIECES(dropped);
+  EMULATOR_EXPECT_PIECES(empty_rows);
 }
 END_TEST
 
@@ -173,6 +227,7 @@ Suite *make_emulator_packing_suite(void) {
   tcase_add_loop_test(tests, every_row_is_right, 0, EMULATOR_RUNS(runs));
   tcase_add_test(tests, every_bug_can_be_planted);
   tcase_add_loop_test(tests, bugs_are_seen, 0, EMULATOR_RUNS(bugs));
+  tcase_add_loop_test(tests, bugs_of_empty_rows_are_seen, 0, EMULATOR_RUNS(empty_rows));
   tcase_add_loop_test(tests, bugs_of_dropout_and_masks_are_seen, 0, EMULATOR_RUNS(dropped));
   suite_add_tcase(suite, tests);
   return suite;

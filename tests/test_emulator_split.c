@@ -101,8 +101,8 @@ static const struct {
      SHARED(4, "")},
     {"parts/epilogue_shared_rows.cu.in", "column + 2, four.o[2], four.o[3]",
      "column + 2, four.o[0], four.o[1]", "bf16 d64 nq7 nk9000", SHARED(4, " split_keys=1")},
-    {"parts/copy_queries.cu.in", "i < sequence.nq && (", "(", "bf16 d64 hq4 hkv2 nq3 nk100",
-     SHARED(4, " pack_gqa=1")},
+    {"parts/copy_queries.cu.in", "valid = i < sequence.nq && ",
+     "valid = ", "bf16 d64 hq4 hkv2 nq3 nk100", SHARED(4, " pack_gqa=1")},
     {"parts/schedule_cluster.cu.in", "tile.part.number = blockIdx.x % PARTS;",
      "tile.part.number = 0;", ONE_TILE, CLUSTER(" split_keys=4")},
 };

@@ -405,6 +405,8 @@ END_TEST
 START_TEST(the_workspace_suffices_for_smaller_runs) {
   static const char *const texts[] = {
       "mma_forward block_m=64 block_n=32 warps=4 stages=2 split_keys=1 ctas_per_sm=2",
+      "mma_forward block_m=16 block_n=64 warps=4 stages=2 key_warps=4 pack_gqa=1 split_keys=1 "
+      "ctas_per_sm=1",
       "wgmma_forward block_m=128 block_n=64 stages=2 q_stages=1 direct_store=1 pack_gqa=1 "
       "split_keys=1"};
   ck_assert_status(ft_config_parse(&config, texts[_i]), FT_OK);
@@ -412,7 +414,7 @@ START_TEST(the_workspace_suffices_for_smaller_runs) {
   arch = known_gpu("h200");
   seed_cases();
   const struct ft_forward_params *const params =
-      _i ? &launch.argument.tiled_forward.rest : &launch.argument.forward;
+      _i == 2 ? &launch.argument.tiled_forward.rest : &launch.argument.forward;
   int divided = 0;
   for (int n = 0; n < 1000; n++) {
     const fatune_arguments run = random_run(), other = random_run();
@@ -440,7 +442,7 @@ Suite *make_key_parts_suite(void) {
   tcase_add_test(tests, shares_cut_walks_into_few_parts);
   tcase_add_test(tests, walks_that_are_alike_stay_whole);
   tcase_add_loop_test(tests, the_workspace_suffices_for_shares, 0, 3);
-  tcase_add_loop_test(tests, the_workspace_suffices_for_smaller_runs, 0, 2);
+  tcase_add_loop_test(tests, the_workspace_suffices_for_smaller_runs, 0, 3);
   suite_add_tcase(suite, tests);
   return suite;
 }

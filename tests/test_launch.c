@@ -93,6 +93,14 @@ START_TEST(packed_heads_are_heads_of_more_rows) {
   ck_assert_int_eq(p->sequence.nq, 300);
   ck_assert_int_eq(p->sequence.heads_q, 6);
   ck_assert_int_eq(p->sequence.group, 3);
+  /* Of few queries all heads of a group; one of four rows is of none. */
+  other.seqlen_q = 32;
+  ck_assert_status(prepare(&other), FT_OK);
+  ck_assert_int_eq(p->sequence.pack_bits, 2 | 1 << 8);
+  ck_assert_int_eq(p->sequence.nq, 128);
+  ck_assert_int_eq(p->sequence.heads_q, 2);
+  ck_assert_int_eq(p->sequence.group, 1);
+  ck_assert_int_eq(p->schedule.q_tiles, 1);
   config = plain;
 }
 END_TEST

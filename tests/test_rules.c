@@ -59,7 +59,7 @@ static const struct {
     {"cluster-parts", "d64 nq4", "a100", FEW " split_keys=8"},
     {"cluster-parts", "d64 nq4", "h200", FEW " split_keys=3"},
     {"cluster-parts", "d64 nq4", "h200", CONFIG(16, 64, 1, 2, 0, 0, 1) " split_keys=8"},
-    {"packed-group", "d64 hq6 hkv2 nq4", "a100", FEW " pack_gqa=1"},
+    {"packed-group", "d64 hq6 hkv2 nq5", "a100", FEW " pack_gqa=1"},
     {"shared-rows", "d64 nq33", "a100", FEW},
     {"", "e4m3 d64 nq4096", "l4", CONFIG(128, 64, 4, 2, 1, 0, 2)},
     {"", "e4m3 d128 nq4096", "h200", CONFIG(128, 32, 4, 2, 0, 0, 2)},

@@ -157,6 +157,7 @@ START_TEST(a_map_is_renewed_by_each_thing_it_is_made_of) {
   CHANGE(2, p->sequence.heads_q += 2);
   CHANGE(2, p->sequence.heads_kv += 1);
   CHANGE(2, p->sequence.pack_bits = 0);
+  CHANGE(2, p->sequence.pack_bits = 2 | 1 << 8);
   CHANGE(2, s.request.head_dim += 8);
   CHANGE(2, s.request.head_dim_v += 8);
   CHANGE(4, s.request.dtype = FT_FP16);

@@ -115,7 +115,7 @@ struct ft_walks ft_mma_forward_walks_of(const struct ft_request *request,
   const struct ft_budget budget = ft_budget_of(request, config, arch);
   struct ft_walks walks = {0};
   ft_mma_forward_walks(&walks, request, config, &budget, arch);
-  ft_walks_of_request(&walks, request, ft_packed_heads_of(config, request));
+  ft_walks_of_request(&walks, request, ft_pack_of(config, request));
   return walks;
 }
 
@@ -202,19 +202,19 @@ static bool two_level(const struct ft_rule_case *of) {
 
 static bool packed_group(const struct ft_rule_case *of) {
   return !knobs(of)->pack_gqa || of->request->heads_kv == 0 ||
-         of->request->heads_q / of->request->heads_kv % 2 == 0;
+         ft_pack_of(of->config, of->request).heads > 1;
 }
 
 /* With more rows than two tiles have, each warp can have rows of its own. */
 static bool shared_rows(const struct ft_rule_case *of) {
-  const int64_t rows = of->request->seqlen_q * ft_packed_heads_of(of->config, of->request);
+  const int64_t rows = of->request->seqlen_q << ft_pack_of(of->config, of->request).bits;
   return knobs(of)->key_warps == 0 || rows <= 2 * knobs(of)->block_m;
 }
 
 /* K and V are in pages, so only the device knows the lengths of the walks of few queries. */
 static bool has_mixed_walks(const struct ft_rule_case *of) {
   enum { FEW_ROWS = 64 };
-  const int64_t rows = of->request->seqlen_q * ft_packed_heads_of(of->config, of->request);
+  const int64_t rows = of->request->seqlen_q << ft_pack_of(of->config, of->request).bits;
   return of->request->pages > 0 && of->request->batch != 1 && of->request->heads_kv > 0 &&
          rows > 0 && rows <= FEW_ROWS;
 }
@@ -231,10 +231,10 @@ static bool shared_steps(const struct ft_rule_case *of) {
 
 static bool enough_tiles(const struct ft_rule_case *of) {
   const int64_t slots = (int64_t)of->arch->sm_count * knobs(of)->ctas_per_sm;
-  const int packed = ft_packed_heads_of(of->config, of->request);
+  const struct ft_pack pack = ft_pack_of(of->config, of->request);
   const bool shares = knobs(of)->split_keys == 1 && has_mixed_walks(of);
   return !knobs(of)->split_keys || shares ||
-         ft_split_may_pay(of->request, packed, knobs(of)->block_m, slots);
+         ft_split_may_pay(of->request, pack, knobs(of)->block_m, slots);
 }
 
 /* Rows of queries that a block can use: of the mask's block, of the request where its length is
@@ -294,7 +294,9 @@ static const struct ft_rule rules[] = {
      "from sm_90 on",
      READS(split_keys) | READS(key_warps)},
     {"packed-group", FT_NOT_WORTH_TRYING, packed_group,
-     "heads are packed by powers of two, which must divide the group", READS(pack_gqa)},
+     "heads are packed where a tile has room for all rows of a group, or by a power of two that "
+     "divides it",
+     READS(pack_gqa) | READS(block_m)},
     {"shared-rows", FT_NOT_WORTH_TRYING, shared_rows,
      "warps that share rows read Q and merge O once for each: where there are few rows",
      FT_READS_ANY},

@@ -194,8 +194,7 @@ bool ft_mma_forward_of_few_rows(const struct ft_request *request, const struct f
       cached || small_pages || ft_dtype_is_fp32(request->dtype) || arch->sm != WITH_WGMMA;
   if (request->pages > 0 && !alone)
     return false; /* wgmma's blocks have equal shares of all steps, however long the walks are */
-  const bool packs =
-      request->heads_q / request->heads_kv % 2 == 0 && ft_dtype_bytes(request->dtype) == 2;
+  const bool packs = ft_dtype_bytes(request->dtype) == 2;
   double least = 0;
   const struct ft_mma_forward_knobs *list;
   const int count = few_rows_of(&list, request);
@@ -207,9 +206,9 @@ bool ft_mma_forward_of_few_rows(const struct ft_request *request, const struct f
     if (request->seqlen_q > knobs_of.block_m) return false;
     knobs_of.pack_gqa = packs;
     struct ft_config few = ft_config_make(&ft_mma_forward_family, &knobs_of);
-    const int heads = ft_packed_heads_of(&few, request);
-    const bool fit = heads > 1 && request->seqlen_q * heads <= knobs_of.block_m;
-    if (together ? heads == 1 || (!fit && !cached) : fit) continue;
+    const struct ft_pack pack = ft_pack_of(&few, request);
+    const bool fit = pack.heads > 1 && request->seqlen_q << pack.bits <= knobs_of.block_m;
+    if (together ? pack.heads == 1 || (!fit && !cached) : fit) continue;
     if (!together) {
       knobs_of.pack_gqa = 0;
       few = ft_config_make(&ft_mma_forward_family, &knobs_of);

@@ -112,12 +112,12 @@ static inline bool ft_half_a_tile_is_used(int64_t rows, int block_m) {
   return rows == 0 || block_m <= 64 || block_m < 2 * rows;
 }
 
-/* Whether the walks of the request's tiles may be divided into parts. packed: heads whose rows a
- * tile has; slots: blocks that are resident at once. A kernel class has no lengths and may. */
-static inline bool ft_split_may_pay(const struct ft_request *request, int packed, int block_m,
-                                    int64_t slots) {
-  const int64_t heads = request->batch * (request->heads_q / packed);
-  const int64_t tiles = (request->seqlen_q * packed + block_m - 1) / block_m;
+/* Whether the walks of the request's tiles may be divided into parts. slots: blocks that are
+ * resident at once. A kernel class has no lengths and may. */
+static inline bool ft_split_may_pay(const struct ft_request *request, struct ft_pack pack,
+                                    int block_m, int64_t slots) {
+  const int64_t heads = request->batch * (request->heads_q / pack.heads);
+  const int64_t tiles = ((request->seqlen_q << pack.bits) + block_m - 1) / block_m;
   int64_t all;
   return !__builtin_mul_overflow(tiles, heads, &all) && ft_key_parts_pay(all, slots);
 }

@@ -160,7 +160,7 @@ static const struct ft_wgmma_forward_budget *own_budget(const struct ft_rule_cas
 
 /* Rows that the tiles of a head, or of heads packed into them, are made of; 0: not known. */
 static int64_t rows_of(const struct ft_rule_case *of) {
-  return of->request->seqlen_q * ft_packed_heads_of(of->config, of->request);
+  return of->request->seqlen_q << ft_pack_of(of->config, of->request).bits;
 }
 
 static bool warpgroup_rows(const struct ft_rule_case *of) {
@@ -273,7 +273,7 @@ static bool whole_pages(const struct ft_rule_case *of) {
 
 static bool packed_group(const struct ft_rule_case *of) {
   return !knobs(of)->pack_gqa || of->request->heads_kv == 0 ||
-         of->request->heads_q / of->request->heads_kv % 2 == 0;
+         ft_pack_of(of->config, of->request).heads > 1;
 }
 
 /* A longer head fills tiles of its own: one row in nine at most is beyond its last query. And rows
@@ -317,10 +317,10 @@ static bool shared_steps(const struct ft_rule_case *of) {
 
 static bool enough_tiles(const struct ft_rule_case *of) {
   const struct ft_request *const request = of->request;
-  const int packed = ft_packed_heads_of(of->config, request);
+  const struct ft_pack pack = ft_pack_of(of->config, request);
   const bool longest_alone = request->mask_rows > 0 && knobs(of)->split_keys == 1;
   return !knobs(of)->split_keys || has_mixed_walks(of) || longest_alone ||
-         ft_split_may_pay(request, packed, knobs(of)->block_m, of->arch->sm_count);
+         ft_split_may_pay(request, pack, knobs(of)->block_m, of->arch->sm_count);
 }
 
 static bool lone_tile(const struct ft_rule_case *of) {
@@ -424,7 +424,9 @@ static const struct ft_rule rules[] = {
     {"lone-tile", FT_NOT_WORTH_TRYING, lone_tile,
      "two blocks share K and V where a head has two tiles at least", FT_READS_ANY},
     {"packed-group", FT_NOT_WORTH_TRYING, packed_group,
-     "heads are packed by powers of two, which must divide the group", READS(pack_gqa)},
+     "heads are packed where a tile has room for all rows of a group, or by a power of two that "
+     "divides it",
+     READS(pack_gqa) | READS(block_m)},
     {"packed-length", FT_NOT_WORTH_TRYING, packed_length,
      "where queries see different keys, a head of so many of them fills tiles of its own",
      FT_READS_ANY},

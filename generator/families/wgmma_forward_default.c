@@ -263,7 +263,7 @@ static struct ft_walks walks_of(const struct ft_request *request, const struct f
   const struct ft_budget budget = ft_budget_of(request, config, arch);
   struct ft_walks walks = {0};
   ft_wgmma_forward_walks(&walks, request, config, &budget);
-  ft_walks_of_request(&walks, request, ft_packed_heads_of(config, request));
+  ft_walks_of_request(&walks, request, ft_pack_of(config, request));
   return walks;
 }
 
@@ -341,7 +341,7 @@ static bool take_divided(const struct ft_request *request, const struct ft_arch 
   if (!ft_config_is_legal(&split, request, arch) || !registers_suffice(request, arch, &split))
     return false;
   const struct ft_walks walks = walks_of(request, arch, &split);
-  const int packed = ft_packed_heads_of(&split, request);
+  const int packed = ft_pack_of(&split, request).heads;
   const struct ft_mask_rows rows = ft_mask_rows_of_request(request, &walks, packed);
   if (ft_key_parts_of_rows(&rows, &walks, arch).most == 1) return false;
   *config = split;

@@ -455,10 +455,11 @@ bool ft_memory_place(const struct ft_emulated_tensor *tensors, int count, uint64
 void ft_place_move_down(struct ft_place *place, int64_t rows) {
   const int64_t packed = place->tensor->packed_heads;
   if (packed > 1) {
+    const int64_t of_query = place->tensor->packed_rows;
     const int64_t member = place->index[2] % packed, row = member + rows;
-    const int64_t turns = row < 0 ? -((packed - 1 - row) / packed) : row / packed;
+    const int64_t turns = row < 0 ? -((of_query - 1 - row) / of_query) : row / of_query;
     place->index[1] += turns;
-    place->index[2] += row - turns * packed - member;
+    place->index[2] += row - turns * of_query - member;
   } else {
     place->index[1] += rows;
   }

@@ -15,6 +15,7 @@ struct ft_emulated_tensor {
   int64_t extents[FT_TENSOR_DIMS], strides[FT_TENSOR_DIMS]; /* strides in elements */
   bool writable;
   int packed_heads; /* whose rows stand beside each other in tiles; 0: as 1, each for itself */
+  int packed_rows;  /* of a query in a tile, at least as many */
   bool paged;       /* batch entries are pages: behind the last row of one a tile goes on in any */
 };
 

@@ -65,27 +65,26 @@ static int64_t section_heads(const struct ft_launch_plan *plan, const struct ft_
 }
 
 static int read_geometry(struct ft_forward_params *params, const struct ft_launch_plan *plan,
-                         const struct ft_run *run, int packed_heads, int64_t *blocks) {
+                         const struct ft_run *run, struct ft_pack pack, int64_t *blocks) {
   const struct ft_request *const request = plan->request;
   const int block_m = ft_config_block_m(plan->config);
-  const int64_t mask_rows = (int64_t)request->mask_rows * packed_heads;
-  const int64_t q_tiles = run->ragged
-                              ? ft_ragged_numbers(run, run->nq, block_m)
-                              : ft_schedule_tiles(run->nq * packed_heads, mask_rows, block_m);
-  const int64_t batch_heads = run->tensor_batch * (run->heads_q / packed_heads); /* < 2^62 */
+  const int64_t mask_rows = (int64_t)request->mask_rows << pack.bits;
+  const int64_t q_tiles = run->ragged ? ft_ragged_numbers(run, run->nq, block_m)
+                                      : ft_schedule_tiles(run->nq << pack.bits, mask_rows, block_m);
+  const int64_t batch_heads = run->tensor_batch * (run->heads_q / pack.heads); /* < 2^62 */
   if (__builtin_mul_overflow(q_tiles, batch_heads, blocks) || *blocks > INT32_MAX)
     return ft_fail(
         FT_E_ARGUMENT,
         "arguments: batch %lld x heads_q %d x %lld tiles of %d rows (seqlen_q %lld) is more "
         "than the 2^31 - 1 blocks of one launch",
         (long long)run->batch, run->heads_q, (long long)q_tiles, block_m, (long long)run->nq);
-  const int group = run->heads_q / run->heads_kv / packed_heads;
-  params->sequence = (struct ft_arg_sequence){.nq = (int32_t)run->nq * packed_heads,
+  const int group = run->heads_q / run->heads_kv / pack.heads;
+  params->sequence = (struct ft_arg_sequence){.nq = (int32_t)(run->nq << pack.bits),
                                               .nk = (int32_t)run->nk,
-                                              .heads_q = run->heads_q / packed_heads,
+                                              .heads_q = run->heads_q / pack.heads,
                                               .group = group,
                                               .heads_kv = run->heads_kv,
-                                              .pack_bits = __builtin_ctz((unsigned)packed_heads),
+                                              .pack_bits = ft_pack_code(pack),
                                               .batch = (int32_t)run->batch};
   params->schedule.q_tiles = (int32_t)q_tiles;
   params->schedule.l2_section_heads = (int32_t)section_heads(plan, run, group, batch_heads);
@@ -94,9 +93,9 @@ static int read_geometry(struct ft_forward_params *params, const struct ft_launc
 
 int ft_forward_prepare(struct ft_forward_params *params, const struct ft_launch_plan *plan,
                        const struct ft_run *run, const fatune_arguments *arguments,
-                       int packed_heads, int64_t *blocks) {
+                       struct ft_pack pack, int64_t *blocks) {
   memset(params, 0, sizeof *params);
-  FT_TRY(read_geometry(params, plan, run, packed_heads, blocks));
+  FT_TRY(read_geometry(params, plan, run, pack, blocks));
   FT_TRY(ft_ragged_read(&params->ragged, run, params->schedule.q_tiles,
                         (uintptr_t)arguments->workspace, arguments));
   FT_TRY(ft_pages_read(&params->pages, run, arguments));
@@ -185,7 +184,7 @@ static struct ft_key_parts parts_of_longest(const struct ft_forward_params *para
   const struct ft_mask_rows rows = {
       .counts = mask->row_counts,
       .rows = mask->row_blocks,
-      .tiles = (mask->rows / walks->block_m) << params->sequence.pack_bits,
+      .tiles = (mask->rows / walks->block_m) << ft_pack_of_code(params->sequence.pack_bits).bits,
       .steps_of_a_block = mask->cols / walks->block_n,
       .heads = heads,
   };
@@ -212,7 +211,8 @@ int ft_forward_divide(struct ft_forward_params *params, const struct ft_launch_p
   enum { ALIGNMENT = 256 };
   struct ft_arg_key_parts *const parts = &params->parts;
   const uint64_t workspace = (uintptr_t)arguments->workspace;
-  const int64_t tiles = *units, packed = (int64_t)1 << params->sequence.pack_bits;
+  const int64_t tiles = *units,
+                packed = (int64_t)1 << ft_pack_of_code(params->sequence.pack_bits).bits;
   parts->rows = run->batch * run->heads_q * run->nq;
   parts->most = 1;
   parts->steps = INT32_MAX;
@@ -237,10 +237,11 @@ int ft_forward_divide(struct ft_forward_params *params, const struct ft_launch_p
 }
 
 /* A tile has the rows of all heads of a pack, so these must have the same blocks of a mask. */
-int ft_forward_packed_heads(const struct ft_launch_plan *plan, const struct ft_run *run,
-                            const fatune_arguments *arguments) {
-  if (arguments->mask && arguments->mask->heads != 1) return 1;
-  return ft_packed_heads(plan->config, run->heads_q / run->heads_kv, run->nq);
+struct ft_pack ft_forward_pack(const struct ft_launch_plan *plan, const struct ft_run *run,
+                               const fatune_arguments *arguments) {
+  if (arguments->mask && arguments->mask->heads != 1) return (struct ft_pack){0, 1};
+  return ft_pack_of_group(plan->config, plan->request->mask_rows > 0, run->heads_q / run->heads_kv,
+                          run->nq);
 }
 
 int ft_forward_clusters(const struct ft_launch_plan *plan, int parts, int64_t *blocks) {
@@ -285,7 +286,8 @@ int ft_forward_workspace(const struct ft_launch_plan *plan, const fatune_argumen
   struct ft_run run;
   FT_TRY(ft_run_read_lengths(&run, plan->request, arguments));
   const int64_t q_tiles = ft_schedule_tiles(run.nq, plan->request->mask_rows, walks->block_m);
-  const int64_t heads = run.heads_q < PACKED_MOST ? run.heads_q : PACKED_MOST;
+  int64_t heads = 1; /* and rows of no head */
+  while (heads < run.heads_q && heads < PACKED_MOST) heads *= 2;
   const int64_t rows = run.nq < walks->block_m / heads ? run.nq * heads : walks->block_m;
   if (__builtin_mul_overflow(q_tiles, run.batch * run.heads_q, &walks->tiles))
     walks->tiles = INT32_MAX;
@@ -316,8 +318,11 @@ void ft_forward_describe(const struct ft_forward_params *params, const struct ft
   ft_launch_tensors_begin(tensors, all_in_halves ? ft_operand_dtype(request) : request->dtype,
                           sequence);
   if (request->ragged) tensors->batch = 1;
-  ft_add_tensor(tensors, "Q", &params->q, FT_OF_QUERIES, all_in_halves ? d / 2 : d)->packed_heads =
-      1 << sequence->pack_bits;
+  const struct ft_pack pack = ft_pack_of_code(sequence->pack_bits);
+  struct ft_emulated_tensor *const q =
+      ft_add_tensor(tensors, "Q", &params->q, FT_OF_QUERIES, all_in_halves ? d / 2 : d);
+  q->packed_heads = pack.heads;
+  q->packed_rows = 1 << pack.bits;
   ft_pages_describe(params, request, in_halves, tensors);
   ft_add_output(tensors, "O", &params->o, FT_OF_QUERIES, dv, request)->writable = true;
   ft_ragged_describe(&params->ragged, makes_list, tensors);

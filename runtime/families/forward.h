@@ -8,11 +8,11 @@
 #include "runtime/launch_family.h"
 
 /* Checks everything and fills all fields but schedule.remainder_heads, which only
- * FT_SCHEDULE_BALANCED reads. packed_heads: query heads that share a tile; *blocks: work tiles of
- * all batch_heads. */
+ * FT_SCHEDULE_BALANCED reads. pack: query heads that share a tile; *blocks: work tiles of all
+ * batch_heads. */
 int ft_forward_prepare(struct ft_forward_params *params, const struct ft_launch_plan *plan,
                        const struct ft_run *run, const fatune_arguments *arguments,
-                       int packed_heads, int64_t *blocks);
+                       struct ft_pack pack, int64_t *blocks);
 
 /* Bytes of K and V of one kv head. */
 int64_t ft_forward_kv_bytes(const struct ft_request *request, const struct ft_run *run);
@@ -25,8 +25,8 @@ int ft_forward_divide(struct ft_forward_params *params, const struct ft_launch_p
                       struct ft_walks *walks, int64_t *units);
 
 /* Query heads that share a tile in this run. */
-int ft_forward_packed_heads(const struct ft_launch_plan *plan, const struct ft_run *run,
-                            const fatune_arguments *arguments);
+struct ft_pack ft_forward_pack(const struct ft_launch_plan *plan, const struct ft_run *run,
+                               const fatune_arguments *arguments);
 
 /* *blocks holds the number of work tiles. Where each tile has a cluster, whose `parts` blocks are
  * the tile's parts, it becomes the number of blocks of all clusters; else it stays. */

@@ -53,8 +53,8 @@ static int prepare(struct ft_launch *launch, const fatune_arguments *arguments) 
   struct ft_run run;
   int64_t tiles;
   FT_TRY(ft_run_read(&run, plan->request, arguments));
-  FT_TRY(ft_forward_prepare(params, plan, &run, arguments,
-                            ft_forward_packed_heads(plan, &run, arguments), &tiles));
+  FT_TRY(ft_forward_prepare(params, plan, &run, arguments, ft_forward_pack(plan, &run, arguments),
+                            &tiles));
   if (is_descaled(plan)) {
     count_in_halves(params, plan->request);
     FT_TRY(read_descales(launch, arguments));

@@ -32,7 +32,7 @@ static int64_t remainder_heads(const struct ft_forward_params *params,
       .rows = ft_config_block_m(plan->config),
       .keys = ft_config_block_n(plan->config),
       .visibility = run->visibility,
-      .pack_bits = params->sequence.pack_bits,
+      .pack_bits = ft_pack_of_code(params->sequence.pack_bits).bits,
       .least = ft_schedule_section(request, plan->arch, 2 * kv_bytes, group, heads),
       .most = ft_schedule_section(request, plan->arch, kv_bytes - kv_bytes / 3, group, heads),
   };
@@ -78,8 +78,8 @@ static int prepare(struct ft_launch *launch, const fatune_arguments *arguments) 
   struct ft_run run;
   int64_t tiles;
   FT_TRY(ft_run_read(&run, plan->request, arguments));
-  FT_TRY(ft_forward_prepare(params, plan, &run, arguments,
-                            ft_forward_packed_heads(plan, &run, arguments), &tiles));
+  FT_TRY(ft_forward_prepare(params, plan, &run, arguments, ft_forward_pack(plan, &run, arguments),
+                            &tiles));
   if (plan->request->dtype == FT_E4M3)
     FT_TRY(ft_run_read_descales(&launch->argument.descaled_forward.descales, arguments));
   int64_t units = tiles;
@@ -136,19 +136,21 @@ static int map_tensors(struct ft_launch *launch, const struct ft_driver *driver)
   const struct ft_arg_sequence *const sequence = &p->sequence;
   const struct ft_request *const request = launch->plan->request;
   const struct ft_wgmma_forward_knobs *const knobs = ft_wgmma_forward_knobs(launch->plan->config);
-  const int nq = sequence->nq >> sequence->pack_bits, nk = sequence->nk, batch = sequence->batch;
-  const int heads_q = sequence->heads_q << sequence->pack_bits, heads_kv = sequence->heads_kv;
+  const struct ft_pack pack = ft_pack_of_code(sequence->pack_bits);
+  const int nq = sequence->nq >> pack.bits, nk = sequence->nk, batch = sequence->batch;
+  const int heads_q = sequence->heads_q * pack.heads, heads_kv = sequence->heads_kv;
   const bool ragged = request->ragged;
   const int page = request->pages;
-  const int packed = knobs->pack_gqa ? 1 << sequence->pack_bits : 0;
+  const int packed = knobs->pack_gqa ? pack.heads : 0, of_query = 1 << pack.bits;
   const int q_rows = knobs->block_m, k_rows = knobs->block_n / (1 + knobs->multicast);
   const int d = request->head_dim, dv = request->head_dim_v;
   const enum ft_dtype dtype = request->dtype, of_o = ft_output_dtype(request);
   struct ft_mapped tensors[] = {
-      {"q", &tiled->q, &p->q, d, nq, heads_q, batch, q_rows, ragged, packed, dtype},
-      {"k", &tiled->k, &p->k, d, nk, heads_kv, batch, k_rows, ragged, 0, dtype},
-      {"v", &tiled->v, &p->v, dv, nk, heads_kv, batch, k_rows, ragged, 0, dtype},
-      {"o", &tiled->o, &p->o, dv, nq, heads_q, batch, WARPGROUP_ROWS, ragged, packed, of_o}};
+      {"q", &tiled->q, &p->q, d, nq, heads_q, batch, q_rows, ragged, packed, of_query, dtype},
+      {"k", &tiled->k, &p->k, d, nk, heads_kv, batch, k_rows, ragged, 0, 1, dtype},
+      {"v", &tiled->v, &p->v, dv, nk, heads_kv, batch, k_rows, ragged, 0, 1, dtype},
+      {"o", &tiled->o, &p->o, dv, nq, heads_q, batch, WARPGROUP_ROWS, ragged, packed, of_query,
+       of_o}};
   struct ft_arg_tensor slotted[2];
   if (page > 0) FT_TRY(map_pages(&tensors[1], slotted, &tiled->rest.pages, page));
   const int count = FT_COUNT(tensors) - ft_outputs_are_wide(request); /* stored from registers */

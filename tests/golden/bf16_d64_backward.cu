@@ -367,7 +367,7 @@ struct Sequence {
   int heads_q;
   int group;                         // query heads per kv head
   int heads_kv;
-  int pack_bits;                     // 2^pack_bits query heads are packed into one; 0: none are
+  int pack_bits;                     // of packed heads, ft_pack_code: a query has 2^(pack_bits % 256) rows, the last pack_bits / 256 of no head; 0: none are packed
   int batch;                         // batch entries
 };
 static_assert(sizeof(Sequence) == 28, "the host fills 28 bytes");
@@ -482,12 +482,12 @@ __device__ __forceinline__ unsigned query_blocks(const BackwardParams &) { retur
 
 // ---- rows of a batch entry: queries, heads, their places ----------------------------------------------------------------
 // Row i is query i of its head.
+__device__ __forceinline__ int pack_bits_of(const Sequence &) { return 0; }
+__device__ __forceinline__ bool is_of_head(const Sequence &, int) { return true; }
 __device__ __forceinline__ int query_of(const Sequence &, int i) { return i; }
 __device__ __forceinline__ int head_of(const Sequence &, int head, int) { return head; }
+__device__ __forceinline__ int queries_of_pack(const Sequence &sequence) { return sequence.nq; }
 __device__ __forceinline__ int place_in_heads(const Sequence &, int i) { return i; }
-
-// 2^this many rows of a tile are of one query.
-__device__ __forceinline__ int pack_bits_of(const Sequence &) { return 0; }
 
 // The number of a head over all batch entries.
 __device__ __forceinline__ int batch_head_of(const Sequence &sequence, int batch, int head) {
@@ -498,7 +498,7 @@ __device__ __forceinline__ int batch_head_of(const Sequence &sequence, int batch
 template <class Params>
 __device__ __forceinline__ long long lse_index(const Params &params, int batch, int head, int i) {
   const Sequence &sequence = params.sequence;
-  return (long long)batch_head_of(sequence, batch, head) * sequence.nq + place_in_heads(sequence, i);
+  return (long long)batch_head_of(sequence, batch, head) * queries_of_pack(sequence) + place_in_heads(sequence, i);
 }
 
 __device__ __forceinline__ element *row_of(const Tensor &tensor, int batch, int head, int row) {

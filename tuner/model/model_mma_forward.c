@@ -160,16 +160,17 @@ static struct ft_prediction predict(const struct ft_modelled *of) {
   const double sms = fmax(1, arch->sm_count);
   const struct ft_score_cost score = ft_cost_with_visible(request, &of->score, of->score.score);
   struct step step = step_of(request, arch, k, &budget, &score, of->spill_bytes);
-  const int packed = ft_packed_heads_of(of->config, request);
+  const struct ft_pack pack = ft_pack_of(of->config, request);
+  const int packed = 1 << pack.bits;
   const struct ft_tiling tiling = {.block_m = k->block_m, .block_n = k->block_n, .packed = packed};
-  const double tiles = (double)request->batch * request->heads_q / packed *
+  const double tiles = (double)request->batch * request->heads_q / pack.heads *
                        ceil((double)request->seqlen_q * packed / k->block_m);
   struct ft_divided_walk divided = {ft_walk_of_queries(request, tiling), 1, 0, 0};
   struct ft_walks walks = {0};
   if (k->split_keys) {
     const double steps = tiles * divided.walk.mean;
     ft_mma_forward_walks(&walks, request, of->config, &budget, arch);
-    divided = ft_divide_walk(request, arch, divided.walk, tiling.packed, &walks);
+    divided = ft_divide_walk(request, arch, divided.walk, pack, &walks);
     if (walks.shared) share_steps(&divided, steps, tiles, sms * walks.blocks_per_sm);
   }
   const double resident = fmax(1, walks.shared ? walks.blocks_per_sm : prediction.occupancy);

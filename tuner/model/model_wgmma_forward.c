@@ -196,13 +196,14 @@ static double steps_taken(const struct ft_request *request, struct ft_tiling til
 static struct tiles tiles_of(const struct ft_request *request, const struct ft_arch *arch,
                              const struct ft_config *config, const struct ft_budget *budget) {
   const struct ft_wgmma_forward_knobs *const k = ft_wgmma_forward_knobs(config);
-  const int packed = ft_packed_heads_of(config, request);
+  const struct ft_pack pack = ft_pack_of(config, request);
+  const int packed = 1 << pack.bits;
   const struct ft_tiling tiling = {k->block_m, k->block_n, packed};
   const struct ft_walk walk = ft_walk_of_queries(request, tiling);
   struct tiles tiles = {
       .walk = walk,
       .steps = steps_taken(request, tiling, walk.mean),
-      .batch_heads = (double)request->batch * request->heads_q / packed,
+      .batch_heads = (double)request->batch * request->heads_q / pack.heads,
       .of_a_head = ceil((double)request->seqlen_q * packed / k->block_m),
   };
   tiles.whole = tiles.of_a_head * tiles.batch_heads;
@@ -211,7 +212,7 @@ static struct tiles tiles_of(const struct ft_request *request, const struct ft_a
   if (!k->split_keys) return tiles;
   struct ft_walks walks = {0};
   ft_wgmma_forward_walks(&walks, request, config, budget);
-  const struct ft_divided_walk divided = ft_divide_walk(request, arch, walk, packed, &walks);
+  const struct ft_divided_walk divided = ft_divide_walk(request, arch, walk, pack, &walks);
   tiles.walk = divided.walk;
   tiles.steps /= divided.parts;
   tiles.of_a_head *= divided.parts;

@@ -87,9 +87,10 @@ static struct ft_divided_walk divide_longest(const struct ft_request *request,
 }
 
 struct ft_divided_walk ft_divide_walk(const struct ft_request *request, const struct ft_arch *arch,
-                                      struct ft_walk walk, int packed, struct ft_walks *walks) {
-  ft_walks_of_request(walks, request, packed);
-  if (walks->longest) return divide_longest(request, arch, walk, packed, walks);
+                                      struct ft_walk walk, struct ft_pack pack,
+                                      struct ft_walks *walks) {
+  ft_walks_of_request(walks, request, pack);
+  if (walks->longest) return divide_longest(request, arch, walk, pack.heads, walks);
   const struct ft_key_parts divided = ft_key_parts_of(walks, arch);
   const double steps = (double)divided.steps;
   const double wanted = fmin(ceil(walk.mean / steps), (double)divided.most);

@@ -14,7 +14,7 @@ struct ft_walk {
 
 struct ft_tiling {
   int block_m, block_n;
-  int packed; /* heads packed into a tile: a query has so many of its block_m rows */
+  int packed; /* of a tile's block_m rows a query has so many, where heads are packed */
 };
 
 /* Of tiles of block_m rows, in steps of block_n keys. */
@@ -37,6 +37,7 @@ struct ft_divided_walk {
   double long_parts; /* under a block mask: of all walks that are as long as the longest */
 };
 struct ft_divided_walk ft_divide_walk(const struct ft_request *request, const struct ft_arch *arch,
-                                      struct ft_walk walk, int packed, struct ft_walks *walks);
+                                      struct ft_walk walk, struct ft_pack pack,
+                                      struct ft_walks *walks);
 
 #endif
