@@ -204,6 +204,8 @@ START_TEST(defaults_fit_few_rows) {
       {"kv=e4m3 d128 hq32 hkv8 b32 nq1 nk512 pages=64", "h200", "block_m=16", "split_keys=1"},
       {"d128 hq32 hkv8 b32 nq1 nk131072 pages=4", "h200", "pack_gqa=1 split_keys=1", "wgmma"},
       {"d128 hq32 hkv8 b32 nq1 nk32768 pages=16", "a100", "pack_gqa=1 split_keys=1", "block_m=64"},
+      {"d128 hq32 hkv8 b32 nq1 nk32768 pages=16", "l40s", "pack_gqa=1 split_keys=1", "block_m=64"},
+      {"d128 hq40 hkv8 b9 nq1 nk4096", "rtx4090", "block_m=16", "stages=3"},
       {"fp32 d128 hq32 hkv8 b32 nq1 nk131072 pages=16", "h200", "block_m=16", "split_keys=1"},
       {"d64 hq4 nq1 nk65536 dropout", "h200", "split_keys=1", "pack_gqa=1"},
       {"d128 hq32 hkv8 nq1 nk1024", "h200", "pack_gqa=1 split_keys=8", "wgmma"},

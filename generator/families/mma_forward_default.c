@@ -119,6 +119,13 @@ static const struct ft_mma_forward_knobs of_few_rows[] = {
     {TILE(16, 64), .warps = 4, .stages = 3, .key_warps = 4, .split_keys = 1, .ctas_per_sm = 1},
 };
 
+/* Where the last of these has no room in shared memory: sm_86, sm_89 and sm_120, wide heads. */
+static const struct ft_mma_forward_knobs of_few_rows_small[] = {
+    {TILE(16, 64), .warps = 4, .stages = 2, .key_warps = 4, .split_keys = 8, .ctas_per_sm = 1},
+    {TILE(16, 64), .warps = 4, .stages = 2, .key_warps = 4, .split_keys = 0, .ctas_per_sm = 1},
+    {TILE(16, 64), .warps = 4, .stages = 2, .key_warps = 4, .split_keys = 1, .ctas_per_sm = 1},
+};
+
 /* The same of fp32 and tf32. */
 static const struct ft_mma_forward_knobs of_few_rows_fp32[] = {
     {TILE(16, 64), .warps = 4, .stages = 4, .key_warps = 4, .split_keys = 8, .ctas_per_sm = 1},
@@ -162,8 +169,9 @@ static const struct ft_mma_forward_knobs of_few_rows_e4m3[] = {
 
 /* The list for the dtypes of Q, K and V. The first config for 16-bit types is for heads of up to
  * NARROW columns. Wider heads are faster with the second, which has twice the warps. */
-static int few_rows_of(const struct ft_mma_forward_knobs **list, const struct ft_request *request) {
-  enum { NARROW = 64 };
+static int few_rows_of(const struct ft_mma_forward_knobs **list, const struct ft_request *request,
+                       const struct ft_arch *arch) {
+  enum { NARROW = 64, LEAST = FT_COUNT(of_few_rows) - 1 };
   const int wide = max_int(request->head_dim, request->head_dim_v) > NARROW;
   if (ft_dtype_is_fp32(request->dtype)) {
     *list = of_few_rows_fp32;
@@ -176,6 +184,11 @@ static int few_rows_of(const struct ft_mma_forward_knobs **list, const struct ft
   if (ft_kv_dtype(request) == FT_E4M3) {
     *list = of_few_rows_cached;
     return FT_COUNT(of_few_rows_cached);
+  }
+  const struct ft_config least = ft_config_make(&ft_mma_forward_family, &of_few_rows[LEAST]);
+  if (ft_budget_of(request, &least, arch).smem_bytes > arch->smem_per_block) {
+    *list = of_few_rows_small;
+    return FT_COUNT(of_few_rows_small);
   }
   *list = of_few_rows + wide;
   return FT_COUNT(of_few_rows) - wide;
@@ -197,7 +210,7 @@ bool ft_mma_forward_of_few_rows(const struct ft_request *request, const struct f
   const bool packs = ft_dtype_bytes(request->dtype) == 2;
   double least = 0;
   const struct ft_mma_forward_knobs *list;
-  const int count = few_rows_of(&list, request);
+  const int count = few_rows_of(&list, request, arch);
   /* Heads packed, where their rows fit a block or, of K and V in e4m3, more blocks; then each head
    * with blocks of its own, where the rows of packed ones do not fit one. */
   for (int n = 0; n < 2 * count; ++n) {
