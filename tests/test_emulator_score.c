@@ -223,6 +223,14 @@ START_TEST(tiny_gradients_are_right) {
 }
 END_TEST
 
+/* Sinks so far below the scores that fp32 has no number for their gradients, and float64 none for
+ * the squares of these. */
+START_TEST(gradients_of_sinks_that_vanish_are_right) {
+  run_right("a100", "high", "score = s + 400", "backward bf16 d32 hq2 b1 nq40 nk40 sinks",
+            FT_LAYOUT_BSHD, NULL, false);
+}
+END_TEST
+
 /* A random score that has a derivative by s. */
 static void differentiable(struct ft_text *text, uint64_t seed) {
   for (bool has_slope = false; !has_slope; ++seed) {
@@ -273,6 +281,7 @@ Suite *make_emulator_score_suite(void) {
   tcase_add_test(tests, hidden_keys_that_are_seen_are_told);
   tcase_add_loop_test(tests, nan_reaches_those_that_see_it, 0, 2);
   tcase_add_loop_test(tests, tiny_gradients_are_right, 0, 2);
+  tcase_add_test(tests, gradients_of_sinks_that_vanish_are_right);
   tcase_add_loop_test(tests, gradients_are_right, 0, FT_COUNT(backwards) + of_runs(RANDOM_SCORES));
   suite_add_tcase(suite, tests);
   return suite;
