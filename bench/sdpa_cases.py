@@ -3,8 +3,8 @@ in -> out: fp16, bf16, fp32 -> how many fatune served, how many PyTorch computed
 
 The reference is PyTorch's math backend in float64. A result may differ from it by the largest of: twice what PyTorch's own in
 the tensors' dtype does, by its math backend or by the one that it takes, of tensors broadcast before; 4 units in the last place
-of its largest value; of gradients of Q and K, what fp32 sums of dO V^T differ by (of_sums), since a query that sees one key has a
-gradient of 0. What differs by more, but by no more than PyTorch's tests allow of the dtype (torch.testing.assert_close) or, of its
+of its largest value; of gradients of Q and K, twice what they differ by for a rounded O alone (of_rounded_o), and what fp32 sums
+of dO V^T differ by (of_sums), since a query that sees one key has a gradient of 0. What differs by more, but by no more than PyTorch's tests allow of the dtype (torch.testing.assert_close) or, of its
 own samples, of the operator, is right and counted as `beyond_twice` as well. Where PyTorch's own is not finite it allows nothing.
 Each case runs twice, the second time by what the first one left in memory; the larger error counts. Needs what PyTorch's test
 helpers need (expecttest).
@@ -109,6 +109,16 @@ def of_sums(torch, call, tensors, options, dout):
     return {"dQ": each * largest_finite(k), "dK": each * largest_finite(q) * columns}
 
 
+def of_rounded_o(torch, call, tensors, options, dout, o):
+    """What dQ and dK differ by where all is exact but O, which has the tensors' dtype when rowsum(dO O) is taken: dS then differs by
+    P times that. V's gradient, of a dO of that times Q, is dK's difference; and O with K for V is what dQ's has a factor of."""
+    q, k, _ = tensors
+    scale = options.get("scale") or q.shape[-1] ** -0.5
+    off = scale * (dout.double() * (o.to(q.dtype).double() - o)).sum(-1, keepdim=True)
+    of_keys, _, _, weighted = results_of(torch, call, (q, k, k), options, off * q.detach().double(), True)
+    return {"dQ": largest_finite((off * of_keys).sum_to_size(q.shape)), "dK": largest_finite(weighted)}
+
+
 def broadcast_first(torch, call, enable_gqa):
     """The call, of tensors that have all dimensions that it would broadcast: PyTorch's backends but math refuse others."""
     own = -3 if enable_gqa else -2
@@ -133,6 +143,7 @@ def run_case(torch, fatune, reasons, tensors, options, tolerance=None):
         exact = results_of(torch, torch_sdpa, tensors, options, dout, True)
         theirs = error_of(results_of(torch, torch_sdpa, tensors, options, dout, False), exact)
         sums = of_sums(torch, torch_sdpa, tensors, options, dout)
+        rounded = of_rounded_o(torch, torch_sdpa, tensors, options, dout, exact[0])
     as_taken = broadcast_first(torch, torch_sdpa, options.get("enable_gqa", False))
     as_taken = error_of(results_of(torch, as_taken, tensors, options, dout, False), exact)
     theirs = [max((error for error in pair if math.isfinite(error)), default=0.0) for pair in zip(theirs, as_taken)]
@@ -143,7 +154,7 @@ def run_case(torch, fatune, reasons, tensors, options, tolerance=None):
         if reasons:  # its own result
             return "torch", reasons[0]
         for name, own, their, tensor in zip(("O", "dQ", "dK", "dV"), error_of(results, exact), theirs, exact):
-            most = max(2 * their, sums.get(name, 0.0), 4 * unit * largest_finite(tensor))
+            most = max(2 * their, 2 * rounded.get(name, 0.0), sums.get(name, 0.0), 4 * unit * largest_finite(tensor))
             if not own <= most:
                 words = f"{name}: error {own:.3g}, allowed {most:.3g}, PyTorch's {their:.3g}"
                 if not within_own_tolerance(torch, results, exact, tolerance):
