@@ -10,7 +10,7 @@ void ft_launch_tensors_begin(struct ft_launch_tensors *all, enum ft_dtype dtype,
   all->count = 0;
   all->dtype = dtype;
   all->batch = sequence->batch;
-  const struct ft_pack pack = ft_pack_of_code(sequence->pack_bits);
+  const struct ft_pack pack = ft_pack_of_code(sequence->pack_code);
   all->nq = sequence->nq >> pack.bits;
   all->nk = sequence->nk;
   all->heads_q = (int64_t)sequence->heads_q * pack.heads;

@@ -80,7 +80,7 @@ START_TEST(packed_heads_are_heads_of_more_rows) {
   config = FT_CONFIG(wgmma_forward, .block_m = 128, .pack_gqa = 1);
   ck_assert_status(prepare(&good), FT_OK);
   const struct ft_forward_params *const p = params();
-  ck_assert_int_eq(p->sequence.pack_bits, 2);
+  ck_assert_int_eq(p->sequence.pack_code, 2);
   ck_assert_int_eq(p->sequence.nq, 1200);
   ck_assert_int_eq(p->sequence.heads_q, 2);
   ck_assert_int_eq(p->sequence.group, 1);
@@ -89,14 +89,14 @@ START_TEST(packed_heads_are_heads_of_more_rows) {
   fatune_arguments other = good;
   other.heads_q = 6;
   ck_assert_status(prepare(&other), FT_OK);
-  ck_assert_int_eq(p->sequence.pack_bits, 0);
+  ck_assert_int_eq(p->sequence.pack_code, 0);
   ck_assert_int_eq(p->sequence.nq, 300);
   ck_assert_int_eq(p->sequence.heads_q, 6);
   ck_assert_int_eq(p->sequence.group, 3);
   /* Of few queries all heads of a group; one of four rows is of none. */
   other.seqlen_q = 32;
   ck_assert_status(prepare(&other), FT_OK);
-  ck_assert_int_eq(p->sequence.pack_bits, 2 | 1 << 8);
+  ck_assert_int_eq(p->sequence.pack_code, 2 | 1 << 8);
   ck_assert_int_eq(p->sequence.nq, 128);
   ck_assert_int_eq(p->sequence.heads_q, 2);
   ck_assert_int_eq(p->sequence.group, 1);

@@ -80,7 +80,7 @@ static struct subject some_subject(void) {
                                               .heads_q = 6,
                                               .heads_kv = 3,
                                               .group = 2,
-                                              .pack_bits = 1}};
+                                              .pack_code = 1}};
   return s;
 }
 
@@ -156,8 +156,8 @@ START_TEST(a_map_is_renewed_by_each_thing_it_is_made_of) {
   CHANGE(4, p->sequence.batch += 1);
   CHANGE(2, p->sequence.heads_q += 2);
   CHANGE(2, p->sequence.heads_kv += 1);
-  CHANGE(2, p->sequence.pack_bits = 0);
-  CHANGE(2, p->sequence.pack_bits = 2 | 1 << 8);
+  CHANGE(2, p->sequence.pack_code = 0);
+  CHANGE(2, p->sequence.pack_code = 2 | 1 << 8);
   CHANGE(2, s.request.head_dim += 8);
   CHANGE(2, s.request.head_dim_v += 8);
   CHANGE(4, s.request.dtype = FT_FP16);

@@ -84,7 +84,7 @@ static int read_geometry(struct ft_forward_params *params, const struct ft_launc
                                               .heads_q = run->heads_q / pack.heads,
                                               .group = group,
                                               .heads_kv = run->heads_kv,
-                                              .pack_bits = ft_pack_code(pack),
+                                              .pack_code = ft_pack_code(pack),
                                               .batch = (int32_t)run->batch};
   params->schedule.q_tiles = (int32_t)q_tiles;
   params->schedule.l2_section_heads = (int32_t)section_heads(plan, run, group, batch_heads);
@@ -184,7 +184,7 @@ static struct ft_key_parts parts_of_longest(const struct ft_forward_params *para
   const struct ft_mask_rows rows = {
       .counts = mask->row_counts,
       .rows = mask->row_blocks,
-      .tiles = (mask->rows / walks->block_m) << ft_pack_of_code(params->sequence.pack_bits).bits,
+      .tiles = (mask->rows / walks->block_m) << ft_pack_of_code(params->sequence.pack_code).bits,
       .steps_of_a_block = mask->cols / walks->block_n,
       .heads = heads,
   };
@@ -212,7 +212,7 @@ int ft_forward_divide(struct ft_forward_params *params, const struct ft_launch_p
   struct ft_arg_key_parts *const parts = &params->parts;
   const uint64_t workspace = (uintptr_t)arguments->workspace;
   const int64_t tiles = *units,
-                packed = (int64_t)1 << ft_pack_of_code(params->sequence.pack_bits).bits;
+                packed = (int64_t)1 << ft_pack_of_code(params->sequence.pack_code).bits;
   parts->rows = run->batch * run->heads_q * run->nq;
   parts->most = 1;
   parts->steps = INT32_MAX;
@@ -318,7 +318,7 @@ void ft_forward_describe(const struct ft_forward_params *params, const struct ft
   ft_launch_tensors_begin(tensors, all_in_halves ? ft_operand_dtype(request) : request->dtype,
                           sequence);
   if (request->ragged) tensors->batch = 1;
-  const struct ft_pack pack = ft_pack_of_code(sequence->pack_bits);
+  const struct ft_pack pack = ft_pack_of_code(sequence->pack_code);
   struct ft_emulated_tensor *const q =
       ft_add_tensor(tensors, "Q", &params->q, FT_OF_QUERIES, all_in_halves ? d / 2 : d);
   q->packed_heads = pack.heads;

@@ -32,7 +32,7 @@ static int64_t remainder_heads(const struct ft_forward_params *params,
       .rows = ft_config_block_m(plan->config),
       .keys = ft_config_block_n(plan->config),
       .visibility = run->visibility,
-      .pack_bits = ft_pack_of_code(params->sequence.pack_bits).bits,
+      .pack_bits = ft_pack_of_code(params->sequence.pack_code).bits,
       .least = ft_schedule_section(request, plan->arch, 2 * kv_bytes, group, heads),
       .most = ft_schedule_section(request, plan->arch, kv_bytes - kv_bytes / 3, group, heads),
   };
@@ -136,7 +136,7 @@ static int map_tensors(struct ft_launch *launch, const struct ft_driver *driver)
   const struct ft_arg_sequence *const sequence = &p->sequence;
   const struct ft_request *const request = launch->plan->request;
   const struct ft_wgmma_forward_knobs *const knobs = ft_wgmma_forward_knobs(launch->plan->config);
-  const struct ft_pack pack = ft_pack_of_code(sequence->pack_bits);
+  const struct ft_pack pack = ft_pack_of_code(sequence->pack_code);
   const int nq = sequence->nq >> pack.bits, nk = sequence->nk, batch = sequence->batch;
   const int heads_q = sequence->heads_q * pack.heads, heads_kv = sequence->heads_kv;
   const bool ragged = request->ragged;

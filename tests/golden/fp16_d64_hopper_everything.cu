@@ -436,7 +436,7 @@ struct Sequence {
   int heads_q;
   int group;                         // query heads per kv head
   int heads_kv;
-  int pack_bits;                     // of packed heads, ft_pack_code: a query has 2^(pack_bits % 256) rows, the last pack_bits / 256 of no head; 0: none are packed
+  int pack_code;                     // of packed heads, as ft_pack_code has it: a query has 2^(pack_code % 256) rows, the last pack_code / 256 of them of no head; 0: none are packed
   int batch;                         // batch entries
 };
 static_assert(sizeof(Sequence) == 28, "the host fills 28 bytes");
