@@ -15,8 +15,8 @@
 #define NEARBY  "forward bf16 d128 hq16 hkv16 b2 nq1024 nk1024 causal"
 
 static struct trust_lab lab;
-static struct ft_kernel kernel; /* of no store yet */
-static struct ft_trial trial;   /* that names it */
+static struct ft_kernel kernel, pair[2]; /* of no store yet */
+static struct ft_trial trial;            /* that names it */
 static struct ft_request request, near;
 static char tuning[128], kernels[128], theirs[2][160];
 static struct bytes saved[2], bundle, other[2]; /* user files; the layer; with a strange row */
@@ -302,16 +302,15 @@ static int keep_in_memory(struct ft_store *before) {
   return status;
 }
 
-/* There is no room for both. */
-static int put_beyond_the_cap(struct ft_store *before) {
+/* There is no room for both: the older goes. */
+static int put_beyond_the_cap(struct ft_store *store) {
   struct ft_store_options options = options_now();
-  struct ft_store *store = NULL;
-  (void)before;
-  options.kernel_bytes_cap = 150000;
+  store = NULL; /* one of its own */
+  options.kernel_bytes_cap = 350000;
   int status = ft_store_open(&store, &options);
-  if (status == FT_OK) status = ft_store_kernel_put(store, &lab.kernels[1]);
-  if (status == FT_OK) status = ft_store_kernel_put(store, &kernel);
-  if (status == FT_OK) status = take(store, &kernel);
+  for (int i = 0; i < 2 && status == FT_OK; i++) status = ft_store_kernel_put(store, &pair[i]);
+  if (status == FT_OK) status = take(store, &pair[1]);
+  if (status == FT_OK) expect(take(store, &pair[0]) != FT_OK, "both are there");
   ft_store_close(store);
   return status;
 }
@@ -353,6 +352,7 @@ enum { USES = sizeof uses / sizeof uses[0] };
 static void set_up(void) {
   trust_lab_open(&lab);
   kernel = make_kernel(&lab.fixture.dice, 20000);
+  for (int i = 0; i < 2; i++) pair[i] = make_kernel(&lab.fixture.dice, 200000);
   trial = make_trial(PROBLEM, CLASS_H200, 1, 90);
   trial.kernel = kernel.key;
   request = request_of(PROBLEM);
@@ -380,7 +380,7 @@ static void set_up(void) {
 }
 
 static void tear_down(void) {
-  for (int i = 0; i < 2; i++) free(saved[i].data), free(other[i].data);
+  for (int i = 0; i < 2; i++) free(saved[i].data), free(other[i].data), ft_kernel_free(&pair[i]);
   free(bundle.data);
   ft_kernel_free(&kernel);
   trust_lab_close(&lab);
