@@ -50,7 +50,7 @@ static const struct {
     {"long-tile", "fp16 d16 nq50 nk130 causal", WGMMA(128, 64, 2, 1) " pingpong=1"},
     {"shared-steps", "fp16 d16 hq5 b10 nq4 nk70 pages=16", WGMMA(64, 64, 2, 1)},
     {"enough-tiles", "fp16 d16 hq5 b100 nq4 nk70", MMA(64, 32, 4, 2, 1) " split_keys=1"},
-    {"packed-group", "fp16 d16 hq3 hkv1 nq4 nk70", MMA(16, 64, 4, 2, 1) " key_warps=4 pack_gqa=1"},
+    {"packed-group", "fp16 d16 hq3 hkv1 nq5 nk70", MMA(16, 64, 4, 2, 1) " key_warps=4 pack_gqa=1"},
     {"shared-rows", "fp16 d16 nq40 nk70", MMA(16, 64, 4, 2, 1) " key_warps=4"},
     {"enough-tiles", "fp16 d16 hq5 b100 nq4 nk70",
      WGMMA(64, 64, 2, 1) " direct_store=1 split_keys=1"},
