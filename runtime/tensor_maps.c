@@ -57,13 +57,12 @@ static struct ft_map_key key_of(const struct ft_mapped *tensor) {
                            .type = type_of(tensor->dtype),
                            .swizzle = SWIZZLE_128B};
   const int packed = tensor->packed ? tensor->packed : 1;
-  const int of_query = tensor->packed ? tensor->of_query : 1;
   if (tensor->ragged) {
     add_rows_of_sequences(&key, tensor, bytes);
     return key;
   }
-  if (tensor->packed) add_dimension(&key, packed, stride->head * bytes, of_query);
-  add_dimension(&key, tensor->rows, stride->row * bytes, tensor->box_rows / of_query);
+  if (tensor->packed) add_dimension(&key, packed, stride->head * bytes, tensor->of_query);
+  add_dimension(&key, tensor->rows, stride->row * bytes, tensor->box_rows / tensor->of_query);
   add_dimension(&key, tensor->heads / packed, stride->head * packed * bytes, 1);
   add_dimension(&key, tensor->batch, stride->batch * bytes, 1);
   return key;

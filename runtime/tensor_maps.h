@@ -18,7 +18,7 @@ struct ft_mapped {
    * along the rows (templates/parts/rows_of_sequences.cu.in). */
   bool ragged;
   int packed;   /* heads whose rows lie beside each other in a box; 0: four dimensions do */
-  int of_query; /* rows of a query in a box, as many as heads or more */
+  int of_query; /* rows of a query in a box, as many as heads or more; 1: no heads are packed */
   enum ft_dtype dtype;
 };
 
