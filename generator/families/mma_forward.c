@@ -200,11 +200,6 @@ static bool two_level(const struct ft_rule_case *of) {
   return !knobs(of)->two_level || of->request->dtype == FT_E4M3;
 }
 
-static bool packed_group(const struct ft_rule_case *of) {
-  return !knobs(of)->pack_gqa || of->request->heads_kv == 0 ||
-         ft_pack_of(of->config, of->request).heads > 1;
-}
-
 /* With more rows than two tiles have, each warp can have rows of its own. */
 static bool shared_rows(const struct ft_rule_case *of) {
   const int64_t rows = of->request->seqlen_q << ft_pack_of(of->config, of->request).bits;
@@ -293,9 +288,7 @@ static const struct ft_rule rules[] = {
      "parts that a cluster puts together are 2, 4, 8 or 16, of rows that a block's warps share, "
      "from sm_90 on",
      READS(split_keys) | READS(key_warps)},
-    {"packed-group", FT_NOT_WORTH_TRYING, packed_group,
-     "heads are packed where a tile has room for all rows of a group, or by a power of two that "
-     "divides it",
+    {"packed-group", FT_NOT_WORTH_TRYING, ft_packed_group, FT_PACKED_GROUP_SAYS,
      READS(pack_gqa) | READS(block_m)},
     {"shared-rows", FT_NOT_WORTH_TRYING, shared_rows,
      "warps that share rows read Q and merge O once for each: where there are few rows",

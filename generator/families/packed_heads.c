@@ -32,6 +32,11 @@ struct ft_pack ft_pack_of(const struct ft_config *config, const struct ft_reques
                           request->seqlen_q);
 }
 
+bool ft_packed_group(const struct ft_rule_case *of) {
+  return !ft_config_packs(of->config) || of->request->heads_kv == 0 ||
+         ft_pack_of(of->config, of->request).heads > 1;
+}
+
 enum { MISSING = 8 }; /* the bits from this one on */
 
 int ft_pack_code(struct ft_pack pack) {

@@ -9,6 +9,7 @@
 #include "generator/config.h"
 #include "generator/key_parts.h"
 #include "generator/request.h"
+#include "generator/rules.h"
 
 #define FT_PACK_GQA_KNOB(KNOB)                                                                     \
   KNOB(pack_gqa, (0, 1), 0, 1,                                                                     \
@@ -27,6 +28,12 @@ struct ft_pack ft_pack_of_group(const struct ft_config *config, bool masked, int
 
 /* The same for a request; {0, 1} where its numbers of heads are not known. */
 struct ft_pack ft_pack_of(const struct ft_config *config, const struct ft_request *request);
+
+/* The rule that pack_gqa packs heads. */
+#define FT_PACKED_GROUP_SAYS                                                                       \
+  "heads are packed where a tile has room for all rows of a group, or by a power of two that "     \
+  "divides it"
+bool ft_packed_group(const struct ft_rule_case *of);
 
 /* As kernels have it in one number, and back: bits where no row is of none. */
 int ft_pack_code(struct ft_pack pack);

@@ -271,11 +271,6 @@ static bool whole_pages(const struct ft_rule_case *of) {
   return rows == 0 || rows % block_n == 0 || block_n % rows == 0;
 }
 
-static bool packed_group(const struct ft_rule_case *of) {
-  return !knobs(of)->pack_gqa || of->request->heads_kv == 0 ||
-         ft_pack_of(of->config, of->request).heads > 1;
-}
-
 /* A longer head fills tiles of its own: one row in nine at most is beyond its last query. And rows
  * that are further apart have fewer hidden keys in common. */
 static bool packed_length(const struct ft_rule_case *of) {
@@ -423,9 +418,7 @@ static const struct ft_rule rules[] = {
      FT_READS_ANY},
     {"lone-tile", FT_NOT_WORTH_TRYING, lone_tile,
      "two blocks share K and V where a head has two tiles at least", FT_READS_ANY},
-    {"packed-group", FT_NOT_WORTH_TRYING, packed_group,
-     "heads are packed where a tile has room for all rows of a group, or by a power of two that "
-     "divides it",
+    {"packed-group", FT_NOT_WORTH_TRYING, ft_packed_group, FT_PACKED_GROUP_SAYS,
      READS(pack_gqa) | READS(block_m)},
     {"packed-length", FT_NOT_WORTH_TRYING, packed_length,
      "where queries see different keys, a head of so many of them fills tiles of its own",

@@ -229,8 +229,8 @@ static void fit_end(const struct ft_request *request, const struct ft_arch *arch
   if (ft_config_is_legal(&other, request, arch)) *config = other;
 }
 
-/* Tiles by the lengths, where every query may see every key but for causality. With dropout only
- * narrow heads' were measured. */
+/* Tiles by the lengths, where every query may see every key but for causality. With dropout they
+ * were measured for head dims up to 64 alone. */
 static void fit_lengths(const struct ft_request *request, const struct ft_arch *arch,
                         struct ft_config *config) {
   const bool whole =
