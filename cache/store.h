@@ -66,7 +66,7 @@ int ft_store_kernel_by_recipe(struct ft_store *store, const struct ft_digest *re
 
 /* Which source a recipe (generator/recipe.h) gives, so that a source whose kernel is here need not
  * be emitted to learn its digest. These are the user's own, which this library has emitted; none is
- * read from a layer. FT_E_NOT_FOUND is a miss, a fault is one too. */
+ * read from a layer. FT_E_NOT_FOUND: it is not known, or cannot be read. */
 int ft_store_recipe_get(struct ft_store *store, const struct ft_digest *recipe,
                         struct ft_digest *source);
 

@@ -252,7 +252,8 @@ static struct kind *kind_of(PyObject *args, uint64_t *addresses, enum use *use) 
   return kind;
 }
 
-/* O by autograd's node; None where Python makes the call, and says what is wrong. */
+/* O, made by the kind's autograd node. None: there is no such node, or it failed; then Python makes
+ * the call, and raises what is wrong. */
 static PyObject *differentiable(const struct kind *kind, PyObject *args, bool wants_lse) {
   if (wants_lse || kind->node == Py_None) Py_RETURN_NONE;
   PyObject *const out = PyObject_CallFunctionObjArgs(kind->node, PyTuple_GetItem(args, Q),

@@ -1,6 +1,7 @@
 /* bundle_lab.h: what the suites about recipes of files to ship share.
- * in -> out: two kernels of the fake GPU -> a file that has them, in a folder of layers, the user
- * having nothing; the file as it is or changed -> which source is served, what was emitted for it.
+ * in -> out: two kernels of the fake GPU -> a file with both, in a folder of layers, and a user
+ * whose store is empty; that file, changed or not -> which source is served, how many texts were
+ * emitted.
  */
 #ifndef TESTS_BUNDLE_LAB_H
 #define TESTS_BUNDLE_LAB_H
@@ -33,7 +34,8 @@ struct bundle_served {
   struct ft_digest source; /* of the kernel */
 };
 
-/* What a plan does, by its config's key where a trial names one. */
+/* Finds the kernel of the request in these words, as a plan does. Where a trial names a kernel, that
+ * one is looked for. */
 struct bundle_served bundle_lab_serve_in(fatune_session *session, const char *words);
 /* ASKED, in a new session above the layers. */
 struct bundle_served bundle_lab_serve(struct bundle_lab *lab, int compile);

@@ -64,7 +64,7 @@ START_TEST(equal_rows_give_equal_files) {
   fake_measured(session, ASKED, &trial);
   bundle_lab_export(session, lab.other);
   assert_same_files(lab.bundle, lab.other);
-  /* Two texts so far; the next one leaves the user a recipe of his own. */
+  /* The session has emitted two texts. This plan emits the third, and stores its recipe. */
   ck_assert_int_eq(bundle_lab_serve_in(session, ASKED).emitted, 3);
   const struct ft_digest unknown = digest_of_text("a recipe of another version");
   ft_store_recipe_put(session->store, &unknown, &lab.sources[0]);

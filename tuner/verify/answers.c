@@ -40,7 +40,7 @@
  * have all of P exact. */
 static const double E4M3_SCORES = 0x1p-8;
 
-/* Likewise for fp32: of the operands of its products, and of ex2.approx. */
+/* By which P may err of fp32, from the operands of its products and from ex2.approx. */
 static const double OF_FP32 = 0x1p-20;
 
 /* The unit of ft_wobble. */
