@@ -34,8 +34,8 @@ struct bundle_served {
   struct ft_digest source; /* of the kernel */
 };
 
-/* Finds the kernel of the request in these words, as a plan does. Where a trial names a kernel, that
- * one is looked for. */
+/* Finds the kernel of the request in these words, as a plan does. Where a trial names a kernel,
+ * that one is looked for. */
 struct bundle_served bundle_lab_serve_in(fatune_session *session, const char *words);
 /* ASKED, in a new session above the layers. */
 struct bundle_served bundle_lab_serve(struct bundle_lab *lab, int compile);
