@@ -222,6 +222,13 @@ START_TEST(defaults_fit_few_rows) {
        "warps=4 stages=3 q_in_regs=1 key_warps=4 pack_gqa=1 split_keys=1", "block_m=64"},
       {"bf16 kv=e4m3 d128 hq32 hkv8 b4 nq4 nk4096 pages=64", "h200",
        "block_n=64 warps=4 stages=3 key_warps=4 pack_gqa=1 split_keys=8", "block_m=64"},
+      /* Narrow heads in pages: whole walks, if they are short, all run at once and leave no
+       * multiprocessor without. */
+      {"d64 hq12 b16 nq8 nk1024 pages=64", "h200", "block_m=32 block_n=64 warps=4", "split_keys"},
+      {"d64 hq12 b16 nq16 nk1451 pages=256", "h200", "block_m=32 block_n=128", "split_keys"},
+      {"d64 hq12 b16 nq16 nk65536 pages=256", "h200", "wgmma_forward", "block_m=32"},
+      {"d64 hq12 nq16 nk905 pages=256", "h200", "wgmma_forward", "block_m=32"},
+      {"d128 hq12 b16 nq8 nk1024 pages=64", "h200", "wgmma_forward", "block_m=32"},
       /* Rows of 160 bytes, which mma_forward loads in pieces of 32; of 192, in pieces of 64. */
       {"d80 hq16 b2 nq2 nk20000", "h200", "wgmma_forward", "split_keys=8"},
       {"d96 hq16 b2 nq2 nk20000", "h200", "mma_forward", "wgmma"},

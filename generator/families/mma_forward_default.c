@@ -69,6 +69,33 @@ static const struct favourite converted[] = {
     {FT_FAVOURED(1, 256, FT_ALWAYS), {TILE(64, 32), .warps = 4, .stages = 2, .ctas_per_sm = 2}},
 };
 
+/* Of fp32 and tf32 where tiles of 128 rows would leave multiprocessors without work: 64 rows, whose
+ * blocks each have most of a multiprocessor. The order is an H200's (bench/ledger.md). */
+static const struct favourite of_few_tiles[] = {
+    {FT_FAVOURED(4, 64, FT_OF_TF32),
+     {TILE(64, 64), .warps = 4, .stages = 2, .q_in_regs = 1, .overlap_qk = 1, .ctas_per_sm = 1}},
+    {FT_FAVOURED(4, 128, FT_OF_TF32),
+     {TILE(64, 32), .warps = 4, .stages = 3, .q_in_regs = 1, .ctas_per_sm = 1}},
+    {FT_FAVOURED(4, 64, FT_VARIED), {TILE(64, 32), .warps = 4, .stages = 3, .ctas_per_sm = 2}},
+};
+
+/* Measured where queries see all keys or are causal, without dropout and score. */
+static bool take_of_few_tiles(const struct ft_request *request, const struct ft_arch *arch,
+                              struct ft_config *config) {
+  enum { ROWS = 128 };
+  if (!ft_when_is(FT_PLAIN, request) || request->mask_rows > 0 || request->ragged ||
+      request->pages > 0 || request->window || request->seqlen_q == 0)
+    return false;
+  const int64_t of_a_head = (request->seqlen_q + ROWS - 1) / ROWS;
+  if (request->batch * request->heads_q > arch->sm_count / of_a_head) return false;
+  for (int i = 0; i < FT_COUNT(of_few_tiles); ++i) {
+    if (!ft_favourite_counts(of_few_tiles[i].of, request)) continue;
+    *config = ft_config_make(&ft_mma_forward_family, &of_few_tiles[i].knobs);
+    if (ft_config_is_legal(config, request, arch)) return true;
+  }
+  return false;
+}
+
 static bool take_favourite(const struct ft_request *request, const struct ft_arch *arch,
                            struct ft_config *config) {
   const bool converts = request->dtype == FT_E4M3 && !ft_has_mma_of_e4m3(arch);
@@ -194,6 +221,30 @@ static int few_rows_of(const struct ft_mma_forward_knobs **list, const struct ft
   return FT_COUNT(of_few_rows) - wide;
 }
 
+/* Whole walks in pages, of narrow heads that share no K and V, beside wgmma's equal shares. As many
+ * keys a step as a page has, for a load of two pages waits for both. false: it is another request,
+ * or multiprocessors would have no work, or blocks would wait for others to end. */
+static bool take_whole_pages(const struct ft_request *request, const struct ft_arch *arch,
+                             struct ft_config *config, double *us) {
+  enum { NARROW = 64, WIDE_PAGE = 128 };
+  static const struct ft_mma_forward_knobs narrow_page = {TILE(32, 64), .warps = 4, .stages = 2,
+                                                          .key_warps = 4, .ctas_per_sm = 1},
+                                           wide_page = {TILE(32, 128),   .warps = 2,
+                                                        .stages = 2,     .q_in_regs = 1,
+                                                        .overlap_qk = 1, .ctas_per_sm = 1};
+  if (max_int(request->head_dim, request->head_dim_v) > NARROW ||
+      request->heads_q != request->heads_kv || request->seqlen_q > narrow_page.block_m ||
+      request->mask_rows > 0 || request->score != 0)
+    return false;
+  *config = ft_config_make(&ft_mma_forward_family,
+                           request->pages < WIDE_PAGE ? &narrow_page : &wide_page);
+  if (!ft_config_is_legal(config, request, arch)) return false;
+  const struct ft_walks walks = ft_mma_forward_walks_of(request, config, arch);
+  *us = ft_mma_forward_estimate(request, config, arch);
+  const int64_t sms = arch->sm_count;
+  return walks.tiles >= sms && walks.tiles <= sms * max_int(1, walks.blocks_per_sm);
+}
+
 bool ft_mma_forward_of_few_rows(const struct ft_request *request, const struct ft_arch *arch,
                                 struct ft_config *config, double *us) {
   enum { WITH_WGMMA = 90, PAGE_OF_WGMMA = 8 };
@@ -205,8 +256,7 @@ bool ft_mma_forward_of_few_rows(const struct ft_request *request, const struct f
   if (request->seqlen_q == 0 || request->heads_kv == 0 || request->ragged) return false;
   const bool alone =
       cached || small_pages || ft_dtype_is_fp32(request->dtype) || arch->sm != WITH_WGMMA;
-  if (request->pages > 0 && !alone)
-    return false; /* wgmma's blocks have equal shares of all steps, however long the walks are */
+  if (request->pages > 0 && !alone) return take_whole_pages(request, arch, config, us);
   const bool packs = ft_dtype_bytes(request->dtype) == 2;
   double least = 0;
   const struct ft_mma_forward_knobs *list;
@@ -258,7 +308,9 @@ bool ft_mma_forward_default(const struct ft_request *request, const struct ft_ar
                             struct ft_config *config) {
   double us;
   if (ft_mma_forward_of_few_rows(request, arch, config, &us)) return true;
-  if (!take_favourite(request, arch, config) && !climb_down(request, arch, config)) return false;
+  if (!take_of_few_tiles(request, arch, config) && !take_favourite(request, arch, config) &&
+      !climb_down(request, arch, config))
+    return false;
   divide_few(request, arch, config);
   return true;
 }

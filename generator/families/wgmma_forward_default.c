@@ -373,7 +373,7 @@ static void divide_longest(const struct ft_request *request, const struct ft_arc
 
 bool ft_wgmma_forward_default(const struct ft_request *request, const struct ft_arch *arch,
                               struct ft_config *config) {
-  static const double CLEARLY = 1.1; /* estimates of two families */
+  static const double CLEARLY = 1.1, PAGES = 0.95; /* estimates of two families */
   struct ft_config few;
   double us = 0;
   int64_t tiles;
@@ -382,7 +382,8 @@ bool ft_wgmma_forward_default(const struct ft_request *request, const struct ft_
   const bool has_one = take_favourite(request, arch, config) || climb_down(request, arch, config);
   if (has_one) fit_lengths(request, arch, config);
   if (!take_of_few_rows(request, arch, has_one, config)) return false;
-  if (by_mma && us < CLEARLY * estimate(request, arch, config, &tiles)) return false;
+  const double least = by_mma ? estimate(request, arch, config, &tiles) : 0;
+  if (us < (request->pages > 0 ? PAGES : CLEARLY) * least) return false;
   divide_longest(request, arch, config);
   return true;
 }
