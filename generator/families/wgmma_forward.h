@@ -80,6 +80,10 @@ FT_DECLARE_FAMILY(wgmma_forward, FT_WGMMA_FORWARD_KNOBS, FT_WGMMA_FORWARD_BUDGET
 bool ft_wgmma_forward_default(const struct ft_request *request, const struct ft_arch *arch,
                               struct ft_config *config);
 
+/* The same for a small problem whose queries see all keys, or are causal. false: it is another. */
+bool ft_wgmma_forward_small(const struct ft_request *request, const struct ft_arch *arch,
+                            struct ft_config *config);
+
 /* Fills in what the family says of walks. */
 void ft_wgmma_forward_walks(struct ft_walks *walks, const struct ft_request *request,
                             const struct ft_config *config, const struct ft_budget *budget);

@@ -382,6 +382,8 @@ bool ft_wgmma_forward_default(const struct ft_request *request, const struct ft_
   const bool has_one = take_favourite(request, arch, config) || climb_down(request, arch, config);
   if (has_one) fit_lengths(request, arch, config);
   if (!take_of_few_rows(request, arch, has_one, config)) return false;
+  if (ft_wgmma_forward_knobs(config)->split_keys == 0)
+    (void)ft_wgmma_forward_small(request, arch, config);
   const double least = by_mma ? estimate(request, arch, config, &tiles) : 0;
   if (us < (request->pages > 0 ? PAGES : CLEARLY) * least) return false;
   divide_longest(request, arch, config);
