@@ -1,9 +1,11 @@
 """host_time.py: what a call costs the host: fatune beside SDPA and its backends, small tensors.
 in -> out: 8 heads of 128 x 128 -> microseconds of a causal forward without gradients, of one with its backward, and of the latter
 with head dim 8 and with a bias that gets a gradient; and of parts of the first that no library for PyTorch is without.
-A GPU that does nothing else; the CPU should be as quiet."""
+Each batch of calls begins with one that is timed by itself, first_us: others ran before it, and it finds nothing of its own in the
+processor's caches. A GPU that does nothing else; the CPU should be as quiet."""
 
 import contextlib
+import functools
 import statistics
 import time
 
@@ -14,14 +16,16 @@ BACKENDS = ("FLASH_ATTENTION", "CUDNN_ATTENTION", "EFFICIENT_ATTENTION")
 
 
 def batch_us(torch, function):
-    """Host time of a call, by a batch of them that begins with the GPU idle."""
+    """Host time of a call that follows others like it, and of the first: of a batch of them that begins with the GPU idle."""
     torch.cuda.synchronize()
+    start = time.perf_counter()
+    function()
     begin = time.perf_counter()
     for _ in range(CALLS):
         function()
-    seconds = time.perf_counter() - begin
+    end = time.perf_counter()
     torch.cuda.synchronize()
-    return seconds / CALLS * 1e6
+    return (end - begin) / CALLS * 1e6, (begin - start) * 1e6
 
 
 def measure(torch, report, part, contenders, rounds):
@@ -40,10 +44,11 @@ def measure(torch, report, part, contenders, rounds):
             function, context = contenders[name]
             with context():
                 of_name.append(batch_us(torch, function))
-    fastest = min(min(of_name) for name, of_name in times.items() if name != "fatune")
+    fastest = min(min(of_name)[0] for name, of_name in times.items() if name != "fatune")
     for name, of_name in times.items():
-        report.add(what=name, part=part, least_us=min(of_name), median_us=statistics.median(of_name),
-                   to_fastest=fastest / min(of_name))
+        least, median = min(of_name)[0], statistics.median(us for us, _ in of_name)
+        report.add(what=name, part=part, least_us=least, median_us=median, first_us=statistics.median(first for _, first in of_name),
+                   to_fastest=fastest / least)
 
 
 def floor(torch, fatune, rounds):
@@ -57,16 +62,17 @@ def floor(torch, fatune, rounds):
     run, _, _, workspace = call.prepared_forward(q)
     tensors = [q, k, v, out, None] + ([] if workspace is None else [torch.empty_like(workspace)])
     parts = {"room_for_o_us": lambda: torch.empty_like(q), "run_us": lambda: run(*tensors, 0, 0)}
-    return {name: statistics.median(batch_us(torch, part) for _ in range(rounds)) for name, part in parts.items()}
+    return {name: statistics.median(batch_us(torch, part)[0] for _ in range(rounds)) for name, part in parts.items()}
 
 
 def cases(torch, fatune):
-    """name, whether gradients are made, shape, whether there is a bias, fatune's function of q, k, v and the bias"""
-    shape = 1, 8, 128, 128
-    yield "forward", False, shape, False, lambda q, k, v: fatune.attention(q, k, v, causal=True)
-    yield "forward + backward", True, shape, False, lambda q, k, v: fatune.attention(q, k, v, causal=True)
-    yield "head dim 8", True, (*shape[:3], 8), False, lambda q, k, v: fatune.sdpa(q, k, v, is_causal=True)
-    yield "bias with a gradient", True, shape, True, lambda q, k, v, bias: fatune.sdpa(q, k, v, attn_mask=bias)
+    """name, whether gradients are made, shape, whether there is a bias; of q, k, v and the bias fatune's function and PyTorch's"""
+    shape, sdpa = (1, 8, 128, 128), torch.nn.functional.scaled_dot_product_attention
+    ours, theirs = functools.partial(fatune.attention, causal=True), functools.partial(sdpa, is_causal=True)
+    yield "forward", False, shape, False, ours, theirs
+    yield "forward + backward", True, shape, False, ours, theirs
+    yield "head dim 8", True, (*shape[:3], 8), False, functools.partial(fatune.sdpa, is_causal=True), theirs
+    yield "bias with a gradient", True, shape, True, fatune.sdpa, sdpa
 
 
 def main():
@@ -75,22 +81,17 @@ def main():
     import fatune
     from torch.nn.attention import SDPBackend, sdpa_kernel
     report = common.Report("host_time", options)
-    sdpa = torch.nn.functional.scaled_dot_product_attention
     rounds = 15 if options.quick else 60
-    for part, learnt, shape, biased, attend in cases(torch, fatune):
+    for part, learnt, shape, biased, ours, theirs in cases(torch, fatune):
         new = {"device": "cuda", "dtype": torch.bfloat16, "requires_grad": learnt}
         inputs = [torch.randn(shape, **new) for _ in range(3)] + ([torch.randn(1, 8, 128, 128, **new)] if biased else [])
         dout = torch.randn(shape, device="cuda", dtype=torch.bfloat16)
 
-        def run(attend, inputs=inputs, dout=dout, learnt=learnt):
-            return torch.autograd.grad(attend(*inputs), inputs, dout) if learnt else attend(*inputs)
+        def with_gradients(attend, inputs=inputs, dout=dout):
+            return torch.autograd.grad(attend(*inputs), inputs, dout)
 
-        def ours(run=run, attend=attend):
-            return run(attend)
-
-        def theirs(run=run, biased=biased):
-            return run(lambda q, k, v, bias=None: sdpa(q, k, v, attn_mask=bias, is_causal=not biased))
-
+        ours, theirs = (functools.partial(with_gradients, attend) if learnt else functools.partial(attend, *inputs)
+                        for attend in (ours, theirs))
         contenders = {"fatune": (ours, contextlib.nullcontext), "SDPA": (theirs, contextlib.nullcontext)}
         contenders |= {name: (theirs, lambda name=name: sdpa_kernel(getattr(SDPBackend, name))) for name in BACKENDS}
         with torch.set_grad_enabled(learnt):

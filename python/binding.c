@@ -36,10 +36,10 @@ static bool add_to_key(const struct exchange *exchange, PyObject *object, int64_
     return false;
   }
   if (tensor.ndim != DIMS || !tensor.strides) return false;
-  key[0] = (int64_t)tensor.device_type << 32 | (uint32_t)tensor.device_id;
-  key[1] = (int64_t)tensor.code << 32 | (int64_t)tensor.bits << 16 | tensor.lanes;
-  memcpy(key + 2, tensor.shape, DIMS * sizeof *key);
-  memcpy(key + 2 + DIMS, tensor.strides, DIMS * sizeof *key);
+  key[DEVICE] = (int64_t)tensor.device_type << 32 | (uint32_t)tensor.device_id;
+  key[DTYPE] = (int64_t)tensor.code << 32 | (int64_t)tensor.bits << 16 | tensor.lanes;
+  memcpy(key + SHAPE, tensor.shape, DIMS * sizeof *key);
+  memcpy(key + STRIDES, tensor.strides, DIMS * sizeof *key);
   *address = address_of(&tensor);
   return true;
 }
@@ -106,7 +106,8 @@ static bool is_exchange(PyObject *object) {
          PyType_GetSlot(type, Py_tp_dealloc) == (void *)exchange_free;
 }
 
-static PyMethodDef exchange_methods[] = {{"key", exchange_key, METH_VARARGS, NULL}, {0}};
+static PyMethodDef exchange_methods[] = {
+    {"key", exchange_key, METH_VARARGS, NULL}, {"again", again, METH_VARARGS, NULL}, {0}};
 static PyType_Slot exchange_slots[] = {{Py_tp_new, (void *)exchange_new},
                                        {Py_tp_dealloc, (void *)exchange_free},
                                        {Py_tp_methods, exchange_methods},
@@ -380,8 +381,7 @@ static int add_types(PyObject *module) {
 PyMODINIT_FUNC PyInit__binding(void);
 PyMODINIT_FUNC PyInit__binding(void) {
   static PyModuleDef_Slot slots[] = {{Py_mod_exec, (void *)add_types}, {0, NULL}};
-  static PyMethodDef functions[] = {
-      {"serve_torch", serve_torch, METH_VARARGS, NULL}, {"again", again, METH_VARARGS, NULL}, {0}};
+  static PyMethodDef functions[] = {{"serve_torch", serve_torch, METH_VARARGS, NULL}, {0}};
   static PyModuleDef definition = {.m_base = PyModuleDef_HEAD_INIT,
                                    .m_name = "_binding",
                                    .m_methods = functions,

@@ -33,7 +33,10 @@ struct dl_exchange {
 /* ---- Exchange(capsule, type, current_device, set_device, torch): how tensors of a type are read
  * ---- */
 
-enum { TENSORS = 3, DIMS = 4, TENSOR_WORDS = 2 + 2 * DIMS };
+enum { TENSORS = 3, DIMS = 4 };
+
+/* The words of a tensor in a key: its device, as type << 32 | number, its dtype, sizes, strides. */
+enum { DEVICE, DTYPE, SHAPE, STRIDES = SHAPE + DIMS, TENSOR_WORDS = STRIDES + DIMS };
 
 /* What is in torch: empty_like(tensor), is_grad_enabled(), check(status), which raises it, the
  * module forward_ad, and any number of functions that say whether somebody wants to see operators
@@ -113,6 +116,6 @@ PyObject *serve_torch(PyObject *module, PyObject *args);
 
 /* recent.c */
 extern PyType_Spec kind_spec;
-PyObject *again(PyObject *module, PyObject *args);
+PyObject *again(PyObject *exchange, PyObject *args);
 
 #endif

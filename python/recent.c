@@ -106,18 +106,18 @@ static PyObject *attribute(PyObject *object, const char *text, PyObject **name) 
   return *name ? PyObject_GetAttr(object, *name) : NULL;
 }
 
-/* The session's Kinds, a tuple that is not empty, or NULL. No session: that of q's device. */
-static PyObject *kinds_of(PyObject *found, PyObject *session, PyObject *q) {
-  static PyObject *of_tensor, *of_session;
-  PyObject *kinds = NULL;
+/* The session's Kinds, a tuple that is not empty, or NULL. No session: that of q's device, a word
+ * of its key. */
+static PyObject *kinds_of(PyObject *found, PyObject *session, int64_t device) {
+  static PyObject *of_session;
   if (session == Py_None) {
-    PyObject *const device = attribute(q, "device", &of_tensor);
-    session = device ? PyDict_GetItemWithError(found, device) : NULL;
-    Py_XDECREF(device);
+    PyObject *const number = PyLong_FromLongLong(device);
+    session = number ? PyDict_GetItemWithError(found, number) : NULL;
+    Py_XDECREF(number);
   }
   if (!session || session == Py_None) return NULL;
   Py_INCREF(session);
-  kinds = attribute(session, "recent", &of_session);
+  PyObject *const kinds = attribute(session, "recent", &of_session);
   Py_DECREF(session);
   if (kinds && PyTuple_CheckExact(kinds) && PyTuple_Size(kinds) > 0 &&
       is_kind(PyTuple_GetItem(kinds, 0)))
@@ -166,13 +166,22 @@ static enum use use_of(PyObject *torch, PyObject *args, Py_ssize_t first) {
   return records >= 0 ? use : SEEN;
 }
 
+/* Whether the arguments from the first on are those that a kind was asked. */
+static bool was_asked(const struct kind *kind, PyObject *args, Py_ssize_t first) {
+  const Py_ssize_t count = PyTuple_Size(kind->asked);
+  bool equal = PyTuple_Size(args) == first + count;
+  for (Py_ssize_t n = 0; equal && n < count; n++)
+    equal = same(PyTuple_GetItem(kind->asked, n), PyTuple_GetItem(args, first + n));
+  return equal;
+}
+
 /* The first of the Kinds from the n-th on of which that was asked, or NULL. */
-static struct kind *find(PyObject *kinds, Py_ssize_t *n, PyObject *asked) {
+static struct kind *find(PyObject *kinds, Py_ssize_t *n, PyObject *args, Py_ssize_t first) {
   PyTypeObject *const type = Py_TYPE(PyTuple_GetItem(kinds, 0));
   const Py_ssize_t count = PyTuple_Size(kinds);
   for (; *n < count; ++*n) {
     PyObject *const object = PyTuple_GetItem(kinds, *n);
-    if (Py_TYPE(object) == type && same(((struct kind *)object)->asked, asked))
+    if (Py_TYPE(object) == type && was_asked((struct kind *)object, args, first))
       return (struct kind *)object;
   }
   return NULL;
@@ -226,27 +235,26 @@ static PyObject *make(const struct kind *kind, PyObject *q, const uint64_t *addr
   return result;
 }
 
-/* ---- again(found, session, return_lse, q, k, v, asked) ---- */
+/* ---- exchange.again(found, session, return_lse, q, k, v, what is asked ...) ---- */
 
-enum { FOUND, SESSION, RETURN_LSE, Q, ASKED = Q + TENSORS, GIVEN };
+enum { FOUND, SESSION, RETURN_LSE, Q, ASKED = Q + TENSORS };
 
 /* Its reference is the caller's. What is told at once comes first. */
-static struct kind *kind_of(PyObject *args, uint64_t *addresses, enum use *use) {
+static struct kind *kind_of(const struct exchange *exchange, PyObject *args, uint64_t *addresses,
+                            enum use *use) {
   int64_t key[TENSORS * TENSOR_WORDS];
   Py_ssize_t n = 0;
-  PyObject *const asked = PyTuple_GetItem(args, ASKED);
-  PyObject *const kinds = kinds_of(PyTuple_GetItem(args, FOUND), PyTuple_GetItem(args, SESSION),
-                                   PyTuple_GetItem(args, Q));
+  if (!exchange->torch || !read_key(exchange, args, Q, key, addresses)) return NULL;
+  PyObject *const kinds =
+      kinds_of(PyTuple_GetItem(args, FOUND), PyTuple_GetItem(args, SESSION), key[DEVICE]);
   if (!kinds) return NULL;
-  const struct exchange *const exchange =
-      ((struct kind *)PyTuple_GetItem(kinds, 0))->prepared->exchange;
-  struct kind *kind = find(kinds, &n, asked);
-  *use = kind ? use_of(exchange->torch, args, Q) : SEEN;
-  if (*use == SEEN || !read_key(exchange, args, Q, key, addresses)) kind = NULL;
+  struct kind *kind = find(kinds, &n, args, ASKED);
   while (kind && memcmp(kind->key, key, sizeof key) != 0) {
     ++n;
-    kind = find(kinds, &n, asked);
+    kind = find(kinds, &n, args, ASKED);
   }
+  *use = kind ? use_of(exchange->torch, args, Q) : SEEN;
+  if (*use == SEEN) kind = NULL;
   Py_XINCREF((PyObject *)kind);
   Py_DECREF(kinds);
   return kind;
@@ -264,17 +272,17 @@ static PyObject *differentiable(const struct kind *kind, PyObject *args, bool wa
   Py_RETURN_NONE;
 }
 
-PyObject *again(PyObject *module, PyObject *args) {
+PyObject *again(PyObject *exchange, PyObject *args) {
   uint64_t addresses[TENSORS];
   enum use use = SEEN;
-  (void)module;
-  if (PyTuple_Size(args) != GIVEN || !PyDict_Check(PyTuple_GetItem(args, FOUND)) ||
-      !PyTuple_CheckExact(PyTuple_GetItem(args, ASKED))) {
-    PyErr_SetString(PyExc_TypeError, "again() takes a dict, session, return_lse, q, k, v, a tuple");
+  if (PyTuple_Size(args) < ASKED || !PyDict_Check(PyTuple_GetItem(args, FOUND))) {
+    PyErr_SetString(PyExc_TypeError,
+                    "again() takes a dict, session, return_lse, q, k, v, what is asked of them");
     return NULL;
   }
   const int wants_lse = PyObject_IsTrue(PyTuple_GetItem(args, RETURN_LSE));
-  struct kind *const kind = wants_lse < 0 ? NULL : kind_of(args, addresses, &use);
+  struct kind *const kind =
+      wants_lse < 0 ? NULL : kind_of((struct exchange *)exchange, args, addresses, &use);
   if (!kind) {
     PyErr_Clear();
     Py_RETURN_NONE;

@@ -272,6 +272,17 @@ START_TEST(default_depends_on_limits_not_on_names) {
 }
 END_TEST
 
+/* A request and words of its default. */
+static void default_has(const char *const of[2], const struct ft_arch *arch) {
+  const struct ft_request request = known_request(of[0]);
+  struct ft_config config;
+  struct ft_text text = FT_TEXT_INIT;
+  ck_assert_int_eq(ft_default_config(&request, arch, &config), FT_OK);
+  ft_config_print(&config, &text);
+  ck_assert_msg(strstr(text.data, of[1]) != NULL, "%s: %s", of[0], text.data);
+  ft_text_free(&text);
+}
+
 /* A score of a kind, by its number, and what the default on an H200 has. */
 static const char *const by_kind[][2] = {
     {"e4m3 d64 hq32 b4 nq4096 score=1000000000001", "block_n="},
@@ -302,14 +313,8 @@ static const char *const by_kind[][2] = {
 };
 
 START_TEST(defaults_are_by_kind_of_score) {
-  const struct ft_request request = known_request(by_kind[_i][0]);
   const struct ft_arch arch = known_gpu("h200");
-  struct ft_config config;
-  struct ft_text text = FT_TEXT_INIT;
-  ck_assert_int_eq(ft_default_config(&request, &arch, &config), FT_OK);
-  ft_config_print(&config, &text);
-  ck_assert_msg(strstr(text.data, by_kind[_i][1]) != NULL, "%s: %s", by_kind[_i][0], text.data);
-  ft_text_free(&text);
+  default_has(by_kind[_i], &arch);
 }
 END_TEST
 
@@ -327,7 +332,27 @@ START_TEST(defaults_of_few_key_tiles_are_narrow) {
                {"backward d64 hq8 hkv1 nq2048", 128, 64, 1},
                {"backward d128 hq8 nq1024 causal", 64, 64, 0},
                {"backward d128 hq9 nq1024 causal", 64, 128, 0},
-               {"backward d128 hq8 nq1024 dropout", 64, 128, 1},
+               {"backward d128 hq8 nq1024 dropout", 64, 64, 1},
+               {"backward d128 hq9 nq1024 dropout", 64, 128, 1},
+               /* Walks of 1024 queries, of 1536. */
+               {"backward d64 hq2 hkv1 b8 nq512", 64, 64, 0},
+               {"backward d64 hq3 hkv1 b8 nq512", 128, 64, 1},
+               {"backward d64 hq3 hkv1 b8 nq512 dropout", 64, 64, 0},
+               {"backward d64 hq8 hkv1 nq2048 dropout deterministic", 128, 64, 1},
+               {"backward d128 hq8 hkv1 nq2048 dropout deterministic", 64, 64, 1},
+               {"backward d128 hq8 nq1024 dropout deterministic", 64, 128, 0},
+               /* Two rounds: of 64 tiles and 2 more in each of four heads, of 65. */
+               {"backward d128 hq4 nq4096 causal dropout", 64, 64, 1},
+               {"backward d128 hq4 nq4160 causal dropout", 64, 128, 1},
+               {"backward d128 hq4 nq4096 causal", 64, 128, 1},
+               {"backward d128 hq4 nq4096 dropout", 64, 128, 1},
+               {"backward d128 hq4 nq8192 nk4096 causal dropout", 64, 128, 1},
+               {"backward d128 hq4 nq4096 causal window@64,0 dropout", 64, 128, 1},
+               /* All at once and short, in a second round, longer. */
+               {"backward d64 hq8 b4 nq512 dropout", 64, 128, 0},
+               {"backward d64 hq8 b5 nq512 dropout", 64, 128, 1},
+               {"backward d64 hq8 b4 nq576 dropout", 64, 128, 1},
+               {"backward d64 hq8 b8 nq2048 dropout", 128, 128, 1},
                {"backward d128 hq8 nq1024 mask=128x128", 64, 128, 1},
                /* 224 tiles: two rounds; 308: three */
                {"backward d64 hq8 hkv4 b8 nq777 deterministic", 64, 128, 1},
@@ -349,6 +374,26 @@ START_TEST(defaults_of_few_key_tiles_are_narrow) {
 }
 END_TEST
 
+/* K and V in registers, and what goes with it. */
+START_TEST(defaults_of_short_backwards_keep_keys_in_registers) {
+  static const char *const cases[][2] = {
+      {"backward d64 hq4 b4 nq512",
+       "block_m=64 block_n=64 q_stages=2 do_stages=2 ds_stages=2 kv_in_regs=1 early_scores=1 "
+       "direct_store=1"},
+      {"backward d64 hq2 b2 nq2127 causal dropout",
+       "block_m=64 block_n=64 q_stages=2 do_stages=2 ds_stages=2 kv_in_regs=1 early_scores=1 "
+       "direct_store=1"},
+      {"backward d64 hq8 b4 nq512 dropout",
+       "block_m=64 block_n=128 q_stages=2 do_stages=2 ds_stages=2 kv_in_regs=1 direct_store=1 "
+       "pacing=2"},
+      {"backward d72 hq4 b8 nq808", "q_stages=3 do_stages=3 ds_stages=2 kv_in_regs=1 "},
+      {"backward d72 hq4 b8 nq808 deterministic",
+       "q_stages=2 do_stages=2 ds_stages=2 kv_in_regs=1 "}};
+  const struct ft_arch arch = known_gpu("h200");
+  for (size_t n = 0; n < sizeof cases / sizeof *cases; ++n) default_has(cases[n], &arch);
+}
+END_TEST
+
 /* The same of fp32 and tf32, whose key blocks fill 132 multiprocessors or not. */
 START_TEST(defaults_of_few_key_blocks_are_narrow) {
   static const char *const cases[][2] = {
@@ -360,15 +405,7 @@ START_TEST(defaults_of_few_key_blocks_are_narrow) {
       {"backward fp32 d64 hq8 b4 nq1024", "block_m=32 block_n=128 "},
       {"backward fp32 d128 hq4 nq197", "block_m=64 block_n=64 "}};
   const struct ft_arch arch = known_gpu("h200");
-  for (size_t n = 0; n < sizeof cases / sizeof *cases; ++n) {
-    const struct ft_request request = known_request(cases[n][0]);
-    struct ft_config config;
-    struct ft_text text = FT_TEXT_INIT;
-    ck_assert_int_eq(ft_default_config(&request, &arch, &config), FT_OK);
-    ft_config_print(&config, &text);
-    ck_assert_msg(strstr(text.data, cases[n][1]) != NULL, "%s: %s", cases[n][0], text.data);
-    ft_text_free(&text);
-  }
+  for (size_t n = 0; n < sizeof cases / sizeof *cases; ++n) default_has(cases[n], &arch);
 }
 END_TEST
 
@@ -448,6 +485,7 @@ Suite *make_space_suite(void) {
   tcase_add_test(tests, default_depends_on_limits_not_on_names);
   tcase_add_loop_test(tests, defaults_are_by_kind_of_score, 0, sizeof by_kind / sizeof by_kind[0]);
   tcase_add_test(tests, defaults_of_few_key_tiles_are_narrow);
+  tcase_add_test(tests, defaults_of_short_backwards_keep_keys_in_registers);
   tcase_add_test(tests, defaults_of_few_key_blocks_are_narrow);
   tcase_add_loop_test(tests, defaults_of_small_forwards_fill_the_gpu, 0,
                       sizeof small_forwards / sizeof small_forwards[0]);

@@ -241,11 +241,12 @@ enum when {
   UNSCORED,        /* without a score function */
   DROPPED,         /* UNSCORED, with dropout */
   PLAIN,           /* UNSCORED, without dropout */
-  FEW,             /* PLAIN; tiles of 64 keys all run at once, see tiles_are_few */
+  FEW,             /* UNSCORED; tiles of 64 keys all run at once, see tiles_are_few */
+  FEW_SHORT,       /* FEW, not deterministic; with dropout, or walks of 1024 queries at most */
   SHORT,           /* PLAIN, not deterministic; walks of 512 queries at most */
-  FEW_SHORT,       /* FEW and SHORT */
   ONE_ROUND,       /* PLAIN; key tiles of 192 take clearly fewer rounds than those of 128 */
   MEDIUM,          /* PLAIN; walks of fewer than 2048 queries, without mask, window and ragged */
+  DROPPED_MEDIUM,  /* the same with dropout */
   SCORED_AND_MORE, /* with a score function, and with dropout or gradients of captured things: these
                       leave the fewest registers. Without a block mask */
 };
@@ -259,13 +260,17 @@ static const struct {
     {64,
      FEW_SHORT,
      {TILE(64, 64), .q_stages = 2, .do_stages = 2, .ds_stages = 2, .kv_in_regs = 1,
-      .direct_store = 1}},
+      .early_scores = 1, .direct_store = 1}},
     {64, FEW, {TILE(128, 64), .q_stages = 2, .do_stages = 2, .ds_stages = 2, .direct_store = 1}},
     {128, FEW, {TILE(64, 64), .q_stages = 3, .do_stages = 3, .ds_stages = 2}},
     {64,
      SHORT,
      {TILE(64, 128), .q_stages = 2, .do_stages = 2, .ds_stages = 2, .kv_in_regs = 1,
       .direct_store = 1, .persistent = 1, .pacing = FT_PACING_STAGGERED}},
+    {64,
+     DROPPED_MEDIUM,
+     {TILE(64, 128), .q_stages = 2, .do_stages = 2, .ds_stages = 2, .kv_in_regs = 1,
+      .direct_store = 1, .pacing = FT_PACING_IN_TURNS}},
     {64,
      DROPPED,
      {TILE(128, 128), .q_stages = 2, .do_stages = 2, .ds_stages = 2, .direct_store = 1,
@@ -291,6 +296,11 @@ static const struct {
      PLAIN,
      {TILE(64, 128), .q_stages = 3, .do_stages = 3, .ds_stages = 2, .kv_in_regs = 1,
       .direct_store = 1, .pacing = FT_PACING_STAGGERED}},
+    /* Deterministic: a second stage of dQ takes the room of the third one of Q and dO. */
+    {80,
+     PLAIN,
+     {TILE(64, 128), .q_stages = 2, .do_stages = 2, .ds_stages = 2, .kv_in_regs = 1,
+      .direct_store = 1, .pacing = FT_PACING_STAGGERED}},
     {128,
      DROPPED,
      {TILE(64, 128), .q_stages = 2, .do_stages = 2, .ds_stages = 2, .pacing = FT_PACING_IN_TURNS}},
@@ -305,6 +315,8 @@ static const struct {
     {128, ALL, {TILE(64, 64), .q_stages = 2, .do_stages = 2, .ds_stages = 2}},
 };
 
+enum { SHORT_WALK = 512 };
+
 /* The query rows of all heads that share a kv head: a key tile walks over them where nothing is
  * masked. 0: the lengths are not known. */
 static int64_t walked_rows(const struct ft_request *request) {
@@ -316,17 +328,35 @@ static int64_t key_tiles(const struct ft_request *request, int keys) {
   return (request->seqlen_k + keys - 1) / keys * request->heads_kv;
 }
 
-/* Tiles of 64 keys, which take less time than those of 128, all run at once. Where adds to dQ have
- * an order, a tile waits at each step for the one before it of its head, and a step of 64 keys is
- * too short to hide that, unless few tiles add at once and walks are long beside the waits. */
+/* Tiles of so many keys, of all batch entries, are no more than the slots. */
+static bool tiles_fit(const struct ft_request *request, int keys, int64_t slots) {
+  const int64_t tiles = key_tiles(request, keys);
+  return tiles > 0 && tiles <= slots && request->batch <= slots / tiles;
+}
+
+/* The walks of a causal head are of 1 to n steps, the longest first. Those of a second round are
+ * short, and the shortest of the first round end first, so that both together are no longer than
+ * the longest, unless there are too many: n + 2 of each head may be as many as two rounds have
+ * room for. The 2 are steps that a tile's start and end take as long as. */
+static bool second_round_is_hidden(const struct ft_request *request, int keys, int64_t slots) {
+  enum { ROUNDS = 2, START_AND_END = 2 };
+  const int64_t tiles = key_tiles(request, keys) + START_AND_END * request->heads_kv;
+  return request->causal && !request->window && request->seqlen_q == request->seqlen_k &&
+         tiles > 0 && tiles <= ROUNDS * slots && request->batch <= ROUNDS * slots / tiles;
+}
+
+/* Tiles of 64 keys, which take less time than those of 128, all run at once. With dropout they take
+ * three quarters of the time, and a short second round may follow. Where adds to dQ have an order,
+ * a tile waits at each step for the one before it of its head, and a step of 64 keys is too short
+ * to hide that, unless few tiles add at once and walks are long beside the waits. */
 static bool tiles_are_few(const struct ft_request *request, const struct ft_arch *arch) {
   enum { KEYS = 64, ORDERED_SHARE = 4, ORDERED_ROWS = 4 };
-  const bool ordered = request->deterministic;
-  const int64_t slots = arch->sm_count / (ordered ? ORDERED_SHARE : 1);
-  const int64_t tiles = key_tiles(request, KEYS);
-  return tiles > 0 && tiles <= slots && request->batch <= slots / tiles &&
-         request->mask_rows == 0 && !request->ragged &&
-         (!ordered || walked_rows(request) >= ORDERED_ROWS * request->seqlen_k);
+  if (request->mask_rows > 0 || request->ragged) return false;
+  if (request->deterministic)
+    return tiles_fit(request, KEYS, arch->sm_count / ORDERED_SHARE) &&
+           walked_rows(request) >= ORDERED_ROWS * request->seqlen_k;
+  return tiles_fit(request, KEYS, arch->sm_count) ||
+         (request->dropout && second_round_is_hidden(request, KEYS, arch->sm_count));
 }
 
 /* Tiles of 128 keys need another round for the few that are left over, and tiles of 192 do not.
@@ -344,42 +374,49 @@ static bool wide_tiles_save_a_round(const struct ft_request *request, const stru
   return (double)(wide_rounds * WIDE_KEYS) <= CLEARLY * (double)(rounds * KEYS);
 }
 
-static bool when_is(enum when when, const struct ft_request *request, const struct ft_arch *arch) {
-  enum { SHORT_WALK = 512, LONG_WALK = 2048 };
+static bool walks_are_short(const struct ft_request *request, int64_t most) {
   const int64_t rows = walked_rows(request);
-  const bool plain = request->score == 0 && !request->dropout;
+  return rows > 0 && rows <= most;
+}
+
+static bool when_is(enum when when, const struct ft_request *request, const struct ft_arch *arch) {
+  enum { FEW_WALK = 1024, LONG_WALK = 2048 };
+  const bool unscored = request->score == 0, dropped = unscored && request->dropout;
+  const bool plain = unscored && !request->dropout;
+  const bool medium = request->mask_rows == 0 && !request->window && !request->ragged &&
+                      walks_are_short(request, LONG_WALK - 1);
   switch (when) {
   case ALL: return true;
-  case UNSCORED: return request->score == 0;
-  case DROPPED: return request->score == 0 && request->dropout;
+  case UNSCORED: return unscored;
+  case DROPPED: return dropped;
   case PLAIN: return plain;
-  case FEW: return plain && tiles_are_few(request, arch);
-  case SHORT: return plain && !request->deterministic && rows > 0 && rows <= SHORT_WALK;
-  case FEW_SHORT: return when_is(FEW, request, arch) && when_is(SHORT, request, arch);
+  case FEW: return unscored && tiles_are_few(request, arch);
+  case FEW_SHORT:
+    return when_is(FEW, request, arch) && !request->deterministic &&
+           (dropped || walks_are_short(request, FEW_WALK));
+  case SHORT: return plain && !request->deterministic && walks_are_short(request, SHORT_WALK);
   case ONE_ROUND: return plain && wide_tiles_save_a_round(request, arch);
-  case MEDIUM:
-    return plain && request->mask_rows == 0 && !request->window && !request->ragged && rows > 0 &&
-           rows < LONG_WALK;
+  case MEDIUM: return plain && medium;
+  case DROPPED_MEDIUM: return dropped && medium;
   case SCORED_AND_MORE:
-    return request->score != 0 && request->mask_rows == 0 &&
+    return !unscored && request->mask_rows == 0 &&
            (request->dropout || request->score_gradients != 0);
   }
   return false;
 }
 
 /* The last kernel can only use the time in which the last key tiles still run. In causal heads
- * these have the shortest walks. Where all walks are short, the signal at the end of each block
- * costs more time than is won. With ordered adds it pays where the second round of tiles is the
- * last one. */
+ * these have the shortest walks; of others all end together where all run at once. Where all walks
+ * are short, the signal at the end of each block costs more time than is won. With ordered adds it
+ * pays where the second round of tiles is the last one. */
 static bool early_dq_pays(const struct ft_request *request, const struct ft_arch *arch,
-                          int block_m) {
+                          const struct ft_wgmma_backward_knobs *k) {
   enum { STEPS = 32, KEYS = 128, ROUNDS = 2 };
-  const int64_t tiles = key_tiles(request, KEYS);
-  if (request->deterministic && (request->causal || tiles == 0)) return false;
   if (request->deterministic)
-    return request->batch > arch->sm_count / tiles &&
-           request->batch <= ROUNDS * arch->sm_count / tiles;
-  return !request->causal || walked_rows(request) > (int64_t)STEPS * block_m;
+    return !request->causal && !tiles_fit(request, KEYS, arch->sm_count) &&
+           tiles_fit(request, KEYS, ROUNDS * (int64_t)arch->sm_count);
+  if (request->causal) return walked_rows(request) > (int64_t)STEPS * k->block_m;
+  return !walks_are_short(request, SHORT_WALK) || !tiles_fit(request, k->block_n, arch->sm_count);
 }
 
 static bool default_config(const struct ft_request *request, const struct ft_arch *arch,
@@ -395,7 +432,7 @@ static bool default_config(const struct ft_request *request, const struct ft_arc
     const bool few = favourites[i].when == FEW && request->deterministic;
     knobs_of.early_dq = !knobs_of.persistent && can_ask_for_sections(request) &&
                         favourites[i].when != FEW_SHORT &&
-                        (few || early_dq_pays(request, arch, knobs_of.block_m));
+                        (few || early_dq_pays(request, arch, &knobs_of));
     *config = ft_config_make(&ft_wgmma_backward_family, &knobs_of);
     if (ft_config_is_legal(config, request, arch)) return true;
   }

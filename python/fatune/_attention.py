@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes as c
+import sys
 from typing import TYPE_CHECKING
 
 from . import _structs as s
@@ -11,7 +12,7 @@ from ._captured import SINKS, kind_of
 from ._devices import default_session, found, session_of
 from ._launch import Call
 from ._library import check, library
-from ._prepared import binding, exchange_of
+from ._prepared import exchange_of
 from ._recent import remember
 from ._session import numbered
 
@@ -26,6 +27,14 @@ if TYPE_CHECKING:
 
 _CALLS_MOST = 4096  # of a session; then all are forgotten
 _again = None  # then what makes calls of a kind seen of late (_recent.py), or gives None
+
+if hasattr(sys.modules.get("torch"), "compiler"):
+    from torch.compiler import is_dynamo_compiling as is_compiling
+else:
+    def is_compiling() -> bool:
+        """Whether torch.compile reads the caller. PyTorch was not imported before fatune, and is when this is called."""
+        import torch
+        return torch.compiler.is_dynamo_compiling()
 
 
 def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool | str | None = False,
@@ -73,14 +82,14 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool
     Under torch.compile it is the operator fatune::attention.
     Raises TypeError and ValueError for tensors that do not fit, and Error where the library refuses.
     """
-    import torch
-    asked = (seed, offset, tf32, causal, window, scale, dropout, mask, layout, out, deterministic, score, visible, captured,
-             sinks, descales, out_dtype, descale_rows)
-    compiling = torch.compiler.is_compiling()  # before _again is looked at, so that what is compiled does not depend on it
+    compiling = is_compiling()  # before _again is looked at, so that what is compiled does not depend on it
     if not compiling and not dropout and _again is not None:
-        made = _again(found, session, return_lse, q, k, v, asked)
+        made = _again(found, session, return_lse, q, k, v, seed, offset, tf32, causal, window, scale, dropout, mask, layout, out,
+                      deterministic, score, visible, captured, sinks, descales, out_dtype, descale_rows)
         if made is not None:
             return made
+    asked = (seed, offset, tf32, causal, window, scale, dropout, mask, layout, out, deterministic, score, visible, captured,
+             sinks, descales, out_dtype, descale_rows)
     return attend(q, k, v, asked, compiling, return_lse, session)
 
 
@@ -237,7 +246,7 @@ def _key_of_session(session):
     session.exchange = exchange_of(session)
     session.key = session.exchange.key if session.exchange else _key
     if session.exchange:
-        _again = binding().again
+        _again = session.exchange.again
     return session.key
 
 

@@ -10,7 +10,8 @@ from ._session import Session
 
 _local = threading.local()
 _emulated: dict[str, Session | None] = {}  # "cpu": the session that serves CPU tensors
-found: dict[object, Session | None] = {}  # sessions by torch.device, as session_of gave them
+found: dict[object, Session | None] = {}  # sessions, as session_of gave them, by torch.device and by number_of
+_DLPACK_TYPES = {"cpu": 1, "cuda": 2}
 
 
 class Device(collections.namedtuple("Device", "type index stream")):
@@ -47,8 +48,13 @@ def session_of(device):
     if session is None:
         session = default_session(device.index) if device.type == "cuda" else _emulated.get(device.type)
         if type(device) is not Device:  # which has a stream
-            found[device] = session
+            found[device] = found[number_of(device)] = session
     return session
+
+
+def number_of(device):
+    """What a device is to python/recent.c: DLPack's type << 32 | its number."""
+    return _DLPACK_TYPES.get(device.type, 0) << 32 | (device.index or 0)
 
 
 def found_session(device):

@@ -138,9 +138,9 @@ def sdpa(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask:
     seen, compiling = None, torch.compiler.is_compiling()
     if attn_mask is None and not compiling and not dropout_p and _attention._again is not None:
         try:  # Only what was served before has a layout of these.
-            made = _attention._again(found, None, False, query, key, value, (
-                None, 0, None, "top-left" if is_causal else False, None, scale, 0.0, None, GROUPED if enable_gqa else O_AS_BSHD,
-                None, torch.are_deterministic_algorithms_enabled(), None, None, None, None, None, None, 0))
+            made = _attention._again(found, None, False, query, key, value, None, 0, None, "top-left" if is_causal else False, None, scale, 0.0,
+                                    None, GROUPED if enable_gqa else O_AS_BSHD, None, torch.are_deterministic_algorithms_enabled(), None,
+                                    None, None, None, None, None, 0)
             if made is not None:
                 return made
         except Error:  # a tensor is at an odd address, perhaps

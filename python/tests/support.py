@@ -210,7 +210,7 @@ def fake_torch():
     torch.float16, torch.bfloat16, torch.float32 = "float16", "bfloat16", "float32"
     torch.bool, torch.uint8, torch.int64 = "bool", "uint8", "int64"
     torch.Tensor, torch.dtype = Tensor, str
-    torch.compiler = types.SimpleNamespace(is_compiling=lambda: False)
+    torch.compiler = types.SimpleNamespace(is_compiling=lambda: False, is_dynamo_compiling=lambda: False)
     torch._C = types.SimpleNamespace(
         _cuda_getCurrentRawStream=lambda device: 0x5717EA, _len_torch_dispatch_stack=lambda: 0,
         _functorch=types.SimpleNamespace(peek_interpreter_stack=lambda: None,

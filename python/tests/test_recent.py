@@ -24,14 +24,15 @@ SHAPES = (2, 8, 128, 64), (2, 2, 300, 64), (2, 2, 300, 64)
 @contextlib.contextmanager
 def watched():
     """A list that gets, for each call of attention(), whether it was made without Python."""
-    made, real = [], _prepared.binding().again
+    made, exchange = [], _prepared.exchange_of(types.SimpleNamespace(emulates=True))
+    real = exchange.again
 
     def again(*given):
         made.append("raised")
         result = real(*given)
         made[-1] = result is not None
         return result
-    with mock.patch.object(_attention, "_again", again), mock.patch.object(_prepared.binding(), "again", again):
+    with mock.patch.object(_attention, "_again", again), mock.patch.object(type(exchange), "again", staticmethod(again)):
         yield made
 
 
@@ -246,15 +247,18 @@ class Recent(Speaking):
             self.assertEqual((made, result), ([False], ("ValueError", "the operator is called")))
         self.session.forget_plans()
 
+    def by_device(self, session):
+        return dict.fromkeys((self.q.device, _devices.number_of(self.q.device)), session)
+
     def test_sessions(self):
         self.remember_base()
         other = fatune.Session(memory_only=True)
-        with watched() as made, mock.patch.dict(_devices.found, {self.q.device: self.session}):
+        with watched() as made, mock.patch.dict(_devices.found, self.by_device(self.session)):
             fatune.attention(*self.given, session=other)
             self.assertEqual(len(other.plans), 1)
             fatune.attention(*self.given, session=other)
             fatune.attention(*self.given)
-            _devices.found[self.q.device] = fatune.Session(memory_only=True)
+            _devices.found.update(self.by_device(fatune.Session(memory_only=True)))
             fatune.attention(*self.given)
         self.assertEqual(made, [False, True, True, False])
 
@@ -339,12 +343,13 @@ class Recent(Speaking):
 
     def test_bad_input(self):
         self.remember_base()
-        binding, asked = _prepared.binding(), self.session.recent and (None, 0, False)
-        for wrong in ((), (1,) * 6, ([], None, False, *self.given, asked), ({}, None, False, *self.given, [1])):
+        binding, asked, again = _prepared.binding(), (None, 0, False), self.session.exchange.again
+        for wrong in ((), (1,) * 5, ([], None, False, *self.given)):
             with self.assertRaises(TypeError):
-                binding.again(*wrong)
+                again(*wrong)
         for session in (None, 3, mock.Mock(recent=(1, 2)), mock.Mock(recent=[]), mock.Mock(recent=())):
-            self.assertIsNone(binding.again({}, session, False, *self.given, asked))
+            self.assertIsNone(again({}, session, False, *self.given, *asked))
+        self.assertIsNone(again({}, self.session, False, *self.given, *asked))  # fewer than the kinds were asked
         prepared = next(iter(self.session.calls.values()))._forward[0].__self__
         lse = Tensor((2, 8, 128), "float32")
         for wrong in ((None, tuple(self.given), asked, None, None, lse, None), (prepared, self.given, asked, None, None, lse, None),
