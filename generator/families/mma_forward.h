@@ -51,8 +51,9 @@
 FT_DECLARE_FAMILY(mma_forward, FT_MMA_FORWARD_KNOBS, FT_MMA_FORWARD_BUDGET);
 
 /* For requests with few query rows and few work tiles. *config: all warps of a block share their
- * rows, and the blocks of a cluster divide up the keys of a tile; *us: estimated. false: no such
- * config is legal, or one without clusters is expected to take less time. */
+ * rows, and the blocks of a cluster divide up the keys of a tile; or, beside wgmma, whole walks of
+ * narrow heads in pages. *us: estimated. false: no such config is legal, or one without clusters is
+ * expected to take less time. */
 bool ft_mma_forward_of_few_rows(const struct ft_request *request, const struct ft_arch *arch,
                                 struct ft_config *config, double *us);
 
