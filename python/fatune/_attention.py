@@ -113,9 +113,6 @@ def attend(q, k, v, asked, compiling, return_lse, session, owners=None, widened=
                                       "(fatune.sdpa leaves this case to PyTorch)")
         if out is not None:
             raise ValueError("out is given to an operator; allowed: None under torch.compile and tracing")
-        if descales is not None or descale_rows:
-            raise ValueError("descales are given under torch.compile or tracing; allowed: None there (leave the call out "
-                             "of what is compiled)")
         if captures_learnt:
             raise ValueError("captured has a tensor that requires gradients under torch.compile or tracing; allowed: none "
                              "there (detach it, or leave the call out of what is compiled)")
@@ -123,7 +120,7 @@ def attend(q, k, v, asked, compiling, return_lse, session, owners=None, widened=
         out, lse = attention_operator(
             q, k, v, causal=causal, window=window, scale=scale, dropout=dropout, seed=seed, offset=offset, mask=mask,
             layout=layout, deterministic=deterministic, session=session, score=score, visible=visible,
-            captured=captured, sinks=sinks, tf32=tf32)
+            captured=captured, sinks=sinks, tf32=tf32, descales=descales, descale_rows=descale_rows, out_dtype=out_dtype)
         return (out, lse) if return_lse else out
     given = (q, k, v) if widened is None else widened.given
     learnt = enabled and (given[0].requires_grad or given[1].requires_grad or given[2].requires_grad or captures_learnt

@@ -6,6 +6,7 @@ import math
 from . import _structs as s
 from ._captured import SINKS, add_score, captured_array, check_sinks, new_gradient, places, spread, tensors_of
 from ._devices import launch, serves, session_of
+from ._dtypes import check_descales, check_dtypes, class_dtype, kv_dtype, output_dtype
 from ._library import check
 from ._node import node_of
 from ._prepared import ALIGNMENT, align, place, prepare, set_seed
@@ -16,41 +17,6 @@ MASK_BLOCK = 128  # queries and keys of a block of the masks that are made by th
 MASK_PAYS_FROM = 1024  # where there are so many of both
 _CAUSAL = {False: s.CAUSAL_NONE, None: s.CAUSAL_NONE, True: s.CAUSAL_BOTTOM_RIGHT,
            "bottom-right": s.CAUSAL_BOTTOM_RIGHT, "top-left": s.CAUSAL_TOP_LEFT}
-
-
-_DTYPES = {"float16": s.FP16, "bfloat16": s.BF16, "float8_e4m3fn": s.E4M3, "float32": s.FP32}
-
-
-def _dtype(tensor):
-    """The library's number of a dtype, or None."""
-    return _DTYPES.get(str(tensor.dtype).rpartition(".")[2])
-
-
-def _class_dtype(q, tf32):
-    dtype = _dtype(q)
-    if not tf32:
-        return dtype
-    if dtype != s.FP32:
-        raise ValueError(f"tf32 is given with {q.dtype}; allowed: False, but for float32")
-    return s.TF32
-
-
-def _kv_dtype(q, k):
-    """Of K and V beside the dtype of q; _check_inputs has seen both."""
-    return s.KV_E4M3 if _dtype(k) == s.E4M3 != _dtype(q) else s.KV_DEFAULT
-
-
-def output_dtype(q, wanted=None):
-    """The dtype of O."""
-    name = str(wanted).rpartition(".")[2]
-    if _dtype(q) != s.E4M3:
-        if wanted is not None and wanted != q.dtype:
-            raise ValueError(f"out_dtype is {wanted} with {q.dtype}; allowed: None, or {q.dtype}")
-        return q.dtype
-    import torch
-    if wanted is not None and name not in ("bfloat16", "float16"):
-        raise ValueError(f"out_dtype is {wanted}; allowed: None, torch.bfloat16, torch.float16")
-    return wanted or torch.bfloat16
 
 
 def _view(name, tensor, axes):
@@ -98,10 +64,7 @@ def _check_inputs(q, k, v, session):
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         if tensor.device != q.device:
             raise ValueError(f"{name} is on {tensor.device}; allowed: {q.device}, where q is")
-        like = q if name == "q" or _dtype(k) != s.E4M3 or _dtype(q) not in (s.FP16, s.BF16) else k
-        if tensor.dtype != like.dtype or _dtype(tensor) is None:
-            raise TypeError(f"{name} is {tensor.dtype}; allowed: float16, bfloat16, float32 or float8_e4m3fn, the "
-                            "same for q, k, v (convert by .to()); float8_e4m3fn for k and v beside float16 or bfloat16")
+    check_dtypes(q, k, v)
     return chosen
 
 
@@ -144,39 +107,6 @@ def _new(like):
     return torch.empty_like(like)
 
 
-DESCALE_ROWS = 0, 64, 128
-
-
-def descale_shape(batch, heads, rows, descale_rows):
-    """Of the factors of a tensor; descale_rows 0: of all rows of a head."""
-    return (batch, heads, -(-rows // descale_rows)) if descale_rows else (batch, heads)
-
-
-def _check_descales(descales, descale_rows, q, k, sizes):
-    """A struct of each of q, k, v that has factors, by its name in struct fatune_arguments."""
-    found = {}
-    if descale_rows not in DESCALE_ROWS:
-        raise ValueError(f"descale_rows is {descale_rows!r}; allowed: 0, 64, 128")
-    if descales is None:
-        return found
-    if _dtype(k) != s.E4M3:
-        raise ValueError(f"descales come with {k.dtype}; allowed: None, but for float8_e4m3fn")
-    if len(descales) != 3:
-        raise ValueError(f"descales are {len(descales)}; allowed: three, of q, k, v, each a tensor or None")
-    for name, descale in zip("qkv", descales):
-        if descale is None:
-            continue
-        heads, rows = ("heads_q", "seqlen_q") if name == "q" else ("heads_kv", "seqlen_k")
-        shape = descale_shape(sizes["batch"], sizes[heads], sizes[rows], descale_rows)
-        if tuple(descale.shape) != shape or not str(descale.dtype).endswith("float32") or descale.device != q.device:
-            raise ValueError(f"the descale of {name} is {tuple(descale.shape)} {descale.dtype} on {descale.device}; "
-                             f"allowed: float32 {shape} on {q.device} (expand what all share)")
-        if descale_rows and shape[2] > 1 and descale.stride(2) != 1:
-            raise ValueError(f"the descale of {name} has stride {descale.stride(2)} between blocks; allowed: 1")
-        found["descale_" + name] = s.Descale(descale.data_ptr(), *descale.stride()[:2])
-    return found
-
-
 class Call:
     """What a forward and its backward have in common: options and shapes, checked, no tensor but what is captured."""
 
@@ -213,7 +143,7 @@ class Call:
         self.dropout, self.deterministic = dropout, deterministic
         self._sizes = {"batch": batch, "heads_q": heads_q, "heads_kv": heads_kv,
                        "seqlen_q": nq, "seqlen_k": nk}
-        self._class = {"dtype": _class_dtype(q, tf32), "dtype_kv": _kv_dtype(q, k), "head_dim": head_dim,
+        self._class = {"dtype": class_dtype(q, tf32), "dtype_kv": kv_dtype(q, k), "head_dim": head_dim,
                        "head_dim_v": head_dim_v, "causal": _CAUSAL[causal],
                        "dropout": int(dropout > 0),
                        "dtype_o": s.O_FP16 if self.o_dtype != q.dtype and str(self.o_dtype).endswith(".float16")
@@ -266,7 +196,7 @@ class Call:
 
     def take_descales(self, descales, q, k, descale_rows=0):
         """The factors of q, k and v, for the batch entries and heads of the call."""
-        self._descales, self._descale_tensors = _check_descales(descales, descale_rows, q, k, self._sizes), descales
+        self._descales, self._descale_tensors = check_descales(descales, descale_rows, q, k, self._sizes), descales
         self._class["descale_rows"] = descale_rows
 
     def _mask_pays(self):

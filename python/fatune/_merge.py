@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from . import _structs as s
 from ._devices import launch, serves, session_of
-from ._launch import AXES, _dtype, _view
+from ._dtypes import dtype_number
+from ._launch import AXES, _view
 from ._library import check, library
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def merge(parts: Iterable[tuple[torch.Tensor, torch.Tensor]], *, layout: str = "
     if layout not in AXES:
         raise ValueError(f"layout is {layout!r}; allowed: 'bhsd', 'bshd'")
     first = parts[0][0]
-    if _dtype(first) not in (s.FP16, s.BF16, s.FP32):
+    if dtype_number(first) not in (s.FP16, s.BF16, s.FP32):
         raise TypeError(f"parts[0][0] is {first.dtype}; allowed: float16, bfloat16 or float32")
     chosen = session_of(first.device) if session is None else session
     if chosen is None or not serves(chosen, first.device):
@@ -68,6 +69,6 @@ def _launch(session, parts, out, lse, layout):
     structs = (s.Part * len(parts))(*(s.Part(_view("parts", part, AXES[layout])[0], sums.data_ptr())
                                       for part, sums in parts))
     view, (batch, sequence, heads, dim) = _view("out", out, AXES[layout])
-    arguments = s.MergeArguments(dtype=_dtype(out), head_dim_v=dim, batch=batch, heads_q=heads, seqlen_q=sequence,
+    arguments = s.MergeArguments(dtype=dtype_number(out), head_dim_v=dim, batch=batch, heads_q=heads, seqlen_q=sequence,
                                  o=view, lse=lse.data_ptr(), parts=structs, part_count=len(parts))
     check(launch(out.device, library().fatune_merge, session.handle, arguments))

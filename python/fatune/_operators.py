@@ -13,23 +13,29 @@ from ._attention import takes_tf32
 from ._autograd import bytes_of, refusal
 from ._captured import SINKS
 from ._devices import session_of
-from ._launch import AXES, Call, as_input, check_shapes, output_dtype
+from ._dtypes import check_dtypes, output_dtype, three_descales
+from ._launch import AXES, Call, as_input, check_shapes
 from ._session import by_number
 
 _OPTIONS = ("SymInt[] window, float scale, float dropout, SymInt seed, SymInt offset, str causal, str layout, "
             "bool deterministic, int mask, int session, str score, str[] tensor_names, str[] scalar_names, "
             "float[] scalars, bool? tf32")
+# Behind the options and with defaults, so that graphs which were saved without them stay valid. The backward has none: there
+# is none of 8-bit floats.
+_BYTES = "Tensor? descale_q=None, Tensor? descale_k=None, Tensor? descale_v=None, int descale_rows=0, ScalarType? out_dtype=None"
+_BYTES_DEFAULT = None, None, None, 0, None
+_OPTION_COUNT = _OPTIONS.count(",") + 1
 _SEEDS = "Tensor? seed_tensor, Tensor? offset_tensor, Tensor? sinks, Tensor[] captured"
 _library = torch.library.Library("fatune", "DEF")
 _TAGS = (torch.Tag.needs_exact_strides if hasattr(torch.Tag, "needs_exact_strides")
          else torch.Tag.needs_fixed_stride_order,)
-_library.define(f"attention(Tensor q, Tensor k, Tensor v, {_SEEDS}, {_OPTIONS}) -> (Tensor, Tensor)", tags=_TAGS)
+_library.define(f"attention(Tensor q, Tensor k, Tensor v, {_SEEDS}, {_OPTIONS}, {_BYTES}) -> (Tensor, Tensor)", tags=_TAGS)
 _library.define("attention_backward(Tensor dout, Tensor? dlse, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, "
                 f"{_SEEDS}, {_OPTIONS}) -> (Tensor, Tensor, Tensor, Tensor)", tags=_TAGS)
 
 
 def attention_operator(q, k, v, *, causal, window, scale, dropout, seed, offset, mask, layout, deterministic, session,
-                       score, visible, captured, sinks, tf32):
+                       score, visible, captured, sinks, tf32, descales, descale_rows, out_dtype):
     """(O, LSE) by the operator; arguments as attention()."""
     if callable(score) or visible is not None:
         raise TypeError("score or visible is a Python function under torch.compile or tracing; allowed: the name or the "
@@ -49,16 +55,25 @@ def attention_operator(q, k, v, *, causal, window, scale, dropout, seed, offset,
         else:
             scalars.append(float(value))
             scalar_names.append(name)
+    factors = [None if factor is None else factor.detach() for factor in three_descales(descales, descale_rows, k)]
     return torch.ops.fatune.attention(
         q, k, v, seed_tensor, offset_tensor, sinks, tensors, list(window or ()),
         1 / math.sqrt(q.shape[-1]) if scale is None else float(scale), float(dropout), seed, offset, causal, layout,
         deterministic, 0 if mask is None else mask.number if mask else -1, 0 if session is None else session.number, score or "",
-        tensor_names, scalar_names, scalars, tf32)
+        tensor_names, scalar_names, scalars, tf32, *factors, descale_rows, out_dtype)
 
 
-def _call(q, k, v, sinks, captured, options):
+def _of_bytes(options):
+    """(Those of the backward, too; those of 8-bit floats) of the options of a forward, which PyTorch hands over without the
+    last ones where they are the defaults."""
+    of_bytes = options[_OPTION_COUNT:]
+    return options[:_OPTION_COUNT], (*of_bytes, *_BYTES_DEFAULT[len(of_bytes):])
+
+
+def _call(q, k, v, sinks, captured, options, of_bytes=_BYTES_DEFAULT):
     (window, scale, dropout, seed, offset, causal, layout, deterministic, mask, session, score, tensor_names,
      scalar_names, scalars, tf32) = options
+    *factors, descale_rows, out_dtype = of_bytes
     for name, number in (("mask", mask), ("session", session)):
         if number > 0 and number not in by_number:
             raise RuntimeError(f"the {name} of a compiled attention is gone; allowed: one that lives as long as the "
@@ -66,7 +81,8 @@ def _call(q, k, v, sinks, captured, options):
     call = Call(q, k, v, causal=causal or False, window=tuple(window) or None, scale=scale, dropout=dropout,
                 mask=by_number[mask] if mask > 0 else False if mask else None, layout=layout, session=by_number[session] if session else None,
                 deterministic=deterministic, score=score or None, sinks=sinks,
-                tf32=takes_tf32(torch, q) if tf32 is None else tf32,
+                tf32=takes_tf32(torch, q) if tf32 is None else tf32, descale_rows=descale_rows, out_dtype=out_dtype,
+                descales=None if all(factor is None for factor in factors) else factors,
                 captured={**dict(zip(tensor_names, captured)), **dict(zip(scalar_names, scalars))})
     return call, seed, offset
 
@@ -79,7 +95,7 @@ def _shapes(tensor, layout):
 # ---- on real tensors --------------------------------------------------------------------------------
 
 def _attention(q, k, v, seed_tensor, offset_tensor, sinks, captured, *options):
-    call, seed, offset = _call(q, k, v, sinks, captured, options)
+    call, seed, offset = _call(q, k, v, sinks, captured, *_of_bytes(options))
     out = torch.empty(call.o_shape, dtype=call.o_dtype, device=q.device)
     lse = torch.empty(call.lse_shape, dtype=torch.float32, device=q.device)
     if out.numel() > 0:
@@ -113,14 +129,12 @@ _library.impl("attention_backward", _attention_backward, "CompositeExplicitAutog
 
 @torch.library.register_fake("fatune::attention", lib=_library)
 def _(q, k, v, seed_tensor, offset_tensor, sinks, captured, *options):
+    options, (*_, out_dtype) = _of_bytes(options)
     layout = options[6]
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         if tensor.dim() != 4:
             raise ValueError(f"{name} has {tensor.dim()} dimensions; allowed: 4")
-        if tensor.dtype != q.dtype or tensor.dtype not in (torch.float16, torch.bfloat16, torch.float32,
-                                                         torch.float8_e4m3fn):
-            raise TypeError(f"{name} is {tensor.dtype}; allowed: float16, bfloat16, float32 or float8_e4m3fn, the same "
-                            "for q, k, v")
+    check_dtypes(q, k, v)
     if q.device.type != "cuda" and not options[9] and session_of(q.device) is None:
         raise ValueError(f"q is on {q.device}; allowed: a CUDA device, or the CPU with fatune.emulate(\"a100\")")
     shapes = [_shapes(tensor, layout) for tensor in (q, k, v)]
@@ -128,7 +142,7 @@ def _(q, k, v, seed_tensor, offset_tensor, sinks, captured, *options):
     batch, nq, heads, _ = shapes[0]
     head_dim_v = shapes[2][3]
     shape = (batch, nq, heads, head_dim_v) if layout == "bshd" else (batch, heads, nq, head_dim_v)
-    return q.new_empty(shape, dtype=output_dtype(q)), q.new_empty((batch, heads, nq), dtype=torch.float32)
+    return q.new_empty(shape, dtype=output_dtype(q, out_dtype)), q.new_empty((batch, heads, nq), dtype=torch.float32)
 
 
 @torch.library.register_fake("fatune::attention_backward", lib=_library)
@@ -144,19 +158,20 @@ def _keep(ctx, inputs, output):
         raise ValueError("captured has a tensor that requires gradients; allowed: none, they are not made (detach it)")
     ctx.save_for_backward(q, k, v, *output, seed_tensor, offset_tensor, sinks, *captured)
     ctx.set_materialize_grads(False)
-    ctx.options = options
+    ctx.options, _ = _of_bytes(options)
 
 
 def _differentiate(ctx, dout, dlse):
     q, k, v, out, lse, seed_tensor, offset_tensor, sinks, *captured = ctx.saved_tensors
     # An empty list is one of tensors to PyTorch, one of numbers or names is no list.
-    nothing = ([None] * len(captured), *([] if given == [] else None for given in ctx.options))
+    nothing = ([None] * len(captured), *([] if given == [] else None for given in ctx.options), *[None] * len(_BYTES_DEFAULT))
+    count = len(ctx.needs_input_grad)  # without those at the end that were the defaults
     if dout is None and dlse is None:
-        return (None,) * 6 + nothing
+        return ((None,) * 6 + nothing)[:count]
     dout = torch.zeros_like(out) if dout is None else dout
     dq, dk, dv, dsinks = torch.ops.fatune.attention_backward(
         dout, dlse, q, k, v, out, lse, seed_tensor, offset_tensor, sinks, captured, *ctx.options)
-    return (dq, dk, dv, None, None, None if sinks is None else dsinks, *nothing)
+    return (dq, dk, dv, None, None, None if sinks is None else dsinks, *nothing)[:count]
 
 
 def _refuse(ctx, *_):

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from . import _structs as s
 from ._devices import launch, serves, session_of
-from ._launch import AXES, DESCALE_ROWS, _dtype, _view, descale_shape
+from ._dtypes import DESCALE_ROWS, descale_shape, dtype_number
+from ._launch import AXES, _view
 from ._library import check, library
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def quantise(x: torch.Tensor, *, layout: str = "bhsd", rotate: int | None = None
         raise ValueError(f"layout is {layout!r}; allowed: 'bhsd', 'bshd'")
     if descale_rows not in DESCALE_ROWS:
         raise ValueError(f"descale_rows is {descale_rows!r}; allowed: 0, 64, 128")
-    if _dtype(x) not in (s.FP16, s.BF16):
+    if dtype_number(x) not in (s.FP16, s.BF16):
         raise TypeError(f"x is {x.dtype}; allowed: float16 or bfloat16")
     chosen = session_of(x.device) if session is None else session
     if chosen is None or not serves(chosen, x.device):
@@ -49,7 +50,7 @@ def quantise(x: torch.Tensor, *, layout: str = "bhsd", rotate: int | None = None
     if out.numel() == 0:
         return out, descale
     arguments = s.QuantiseArguments(
-        dtype=_dtype(x), head_dim=dim, batch=batch, heads=heads, seqlen=sequence, x=view,
+        dtype=dtype_number(x), head_dim=dim, batch=batch, heads=heads, seqlen=sequence, x=view,
         out=_view("out", out, AXES[layout])[0], descale=descale.data_ptr(), rotate=int(rotate is not None),
         seed=(rotate or 0) & 0xFFFFFFFFFFFFFFFF, descale_rows=descale_rows)
     check(launch(x.device, library().fatune_quantise, chosen.handle, arguments))

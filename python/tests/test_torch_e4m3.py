@@ -1,8 +1,11 @@
 """Tensors of 8-bit floats with PyTorch, on an emulated GPU: quantise, and attention with descales."""
 
+from unittest import mock
+
 from test_torch import HAS_TORCH, Emulated, reference, tensors
 
 import fatune
+from fatune._dtypes import descale_shape
 
 if HAS_TORCH:
     import torch
@@ -141,6 +144,62 @@ class Bytes(Emulated):
             fatune.attention(q, q, q, descale_rows=64)
         with self.assertRaisesRegex(TypeError, "x is torch.float8_e4m3fn"):
             fatune.quantise(q8)
+
+
+class Graphs(Emulated):
+    """Descales under torch.compile and tracing."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.session = fatune.emulate("h200")
+
+    def test_descales_in_a_graph(self):
+        sixteen = tensors((1, 4, 40, 32), (1, 2, 70, 32), (1, 2, 70, 32))
+        (q8, of_q), (k8, of_k), (v8, of_v) = (fatune.quantise(tensor) for tensor in sixteen)
+        for call in (lambda *of: fatune.attention(q8, k8, v8, descales=of, out_dtype=torch.float16, return_lse=True),
+                     lambda _, *of: fatune.attention(sixteen[0], k8, v8, descales=(None, *of), return_lse=True)):
+            compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
+            for factor in (1, 3):  # they are read anew at every call
+                descales = of_q, factor * of_k, factor * of_v
+                for ours, eager in zip(compiled(*descales), call(*descales)):
+                    self.assertEqual((ours.dtype, ours.stride()), (eager.dtype, eager.stride()))
+                    self.assertTrue(torch.equal(ours, eager))
+        meant = [tensor.double() * of[:, :, None, None] for tensor, of in ((k8, descales[1]), (v8, descales[2]))]
+        self.close(compiled(*descales)[0], reference(sixteen[0], *meant), 0.05)
+
+    def test_descales_of_all_lengths_compile_once(self):
+        for rows in (0, 64):
+            compiled = torch.compile(lambda q, k, v, *of, rows=rows: fatune.attention(q, k, v, descales=of, descale_rows=rows),
+                                     fullgraph=True, dynamic=True, backend="aot_eager")
+            for n in range(100, 180, 4):
+                with mock.patch.object(torch._dynamo.config, "error_on_recompile", n > 100):
+                    given = [tensor.to(torch.float8_e4m3fn) for tensor in tensors(*[(1, 1, n, 32)] * 3, seed=n)]
+                    descales = [0.25 + torch.rand(descale_shape(1, 1, n, rows)) / 2 for _ in given]
+                    meant = [tensor.double() * of.reshape(1, 1, -1).repeat_interleave(rows or n, 2)[:, :, :n, None]
+                             for tensor, of in zip(given, descales)]
+                    self.close(compiled(*given, *descales), reference(*meant), 0.06)
+
+    def test_operator_with_descales(self):
+        from torch._subclasses.fake_tensor import FakeTensorMode
+        with FakeTensorMode():
+            q = torch.empty(2, 8, 100, 64, dtype=torch.bfloat16)
+            k = torch.empty(2, 2, 100, 64, dtype=torch.float8_e4m3fn)
+            out = fatune.attention(q, k, k, descales=(None, torch.empty(2, 2), None))
+            self.assertEqual((out.shape, out.dtype), (q.shape, torch.bfloat16))
+            with self.assertRaisesRegex(ValueError, "descales come with torch.bfloat16; allowed: None"):
+                fatune.attention(q, q, q, descales=(None,) * 3)
+        q, k, v = (tensor.to(torch.float8_e4m3fn) for tensor in tensors((1, 2, 40, 32), (1, 2, 40, 32), (1, 2, 40, 32)))
+        options = ([], 0.2, 0.0, 0, 0, "", "bhsd", False, 0, 0, "", [], [], [], False)  # without those of 8-bit floats, too
+        for of_bytes in ((), (None, torch.tensor([[2.0]]).expand(1, 2)), (*[torch.ones(1, 2, 1)] * 3, 64, torch.float16)):
+            torch.library.opcheck(torch.ops.fatune.attention, (q, k, v, None, None, None, [], *options, *of_bytes),
+                                  test_utils=("test_faketensor", "test_aot_dispatch_static"))
+        compiled = torch.compile(lambda of, **more: fatune.attention(q, k, v, descales=of, **more), fullgraph=True, backend="eager")
+        ones = torch.ones(1, 2)
+        for word, of, more in (("descales are 2; allowed: three", (ones, ones), {}),
+                               ("descale_rows is 32; allowed: 0, 64, 128", (ones, ones, ones), {"descale_rows": 32}),
+                               ("descale of v is \\(2,\\)", (ones, ones, ones[0]), {})):
+            with self.assertRaisesRegex(Exception, word):
+                compiled(of, **more)
 
 
 class BytesByOtherGPUs(Bytes):
