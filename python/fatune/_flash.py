@@ -32,18 +32,41 @@ def _flash_score(softcap, alibi_slopes, batch, heads):
     return {"score": "\n".join([*lines, f"score = {score}"]), "captured": captured}
 
 
+def _descales(batch, q, k, v, q_descale, k_descale, v_descale):
+    """FlashAttention-3's, of each head of k, as attention() takes them: those of q by its own heads."""
+    import torch
+    given = {"q": (q, q_descale), "k": (k, k_descale), "v": (v, v_descale)}
+    heads = k.shape[-2]
+    for name, (tensor, descale) in given.items():
+        if descale is None:
+            continue
+        if tensor.dtype != torch.float8_e4m3fn:
+            raise ValueError(f"{name}_descale is given with {name.upper()} in {tensor.dtype}; allowed: None, but for torch.float8_e4m3fn")
+        if tuple(descale.shape) != (batch, heads) or descale.dtype != torch.float32 or descale.device != q.device:
+            raise ValueError(f"{name}_descale is {tuple(descale.shape)} {descale.dtype} on {descale.device}; allowed: torch.float32 "
+                             f"{(batch, heads)} on {q.device}, [batch, heads of k], or None")
+    if q_descale is None and k_descale is None and v_descale is None:
+        return {}
+    if q_descale is not None:  # a copy where it has strides and q more heads than k
+        q_descale = q_descale.unsqueeze(2).expand(batch, heads, q.shape[-2] // max(heads, 1)).flatten(1)
+    return {"descales": (q_descale, k_descale, v_descale)}
+
+
 def flash_attn_func(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dropout_p: float = 0.0,
                     softmax_scale: float | None = None, causal: bool | str | None = False,
                     window_size: tuple[int, int] = (-1, -1), softcap: float = 0.0,
                     alibi_slopes: torch.Tensor | None = None, deterministic: bool = False,
-                    return_attn_probs: bool = False) -> Any:
-    """flash_attn.flash_attn_func by fatune.
+                    return_attn_probs: bool = False, *, q_descale: torch.Tensor | None = None,
+                    k_descale: torch.Tensor | None = None, v_descale: torch.Tensor | None = None) -> Any:
+    """flash_attn.flash_attn_func by fatune; FlashAttention-3's descales by name.
 
     q: [batch, seq, heads, dim], float16 or bfloat16 on a CUDA device; k, v likewise, with as many heads or a divisor of
     them. causal and window_size (left, right; -1: all) are aligned bottom-right. softcap: 0.0 for none.
     alibi_slopes: float32 [heads] or [batch, heads]. dropout_p: its mask is drawn from PyTorch's generator.
     Returns O [batch, seq, heads, dim]; with return_attn_probs (O, LSE, None): LSE is float32 [batch, heads, seq], and
     the probabilities are never made. Differentiable in q, k, v. deterministic: the same gradients in every run.
+    q, k and v may be float8_e4m3fn, and k and v alone, without gradients: O is bfloat16, or as q. q_descale, k_descale, v_descale:
+    float32 [batch, heads of k], what the elements of those that are so are multiplied by; a head of q has that of its head of k.
     Raises as attention().
     """
     if q.dim() != 4:
@@ -51,7 +74,8 @@ def flash_attn_func(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dropout_p
     batch, _, heads, _ = q.shape
     out = attention(q, k, v, causal=causal, window=window_size, scale=softmax_scale, dropout=dropout_p, layout="bshd",
                     return_lse=return_attn_probs, deterministic=deterministic,
-                    **_flash_score(softcap, alibi_slopes, batch, heads))
+                    **_flash_score(softcap, alibi_slopes, batch, heads),
+                    **_descales(batch, q, k, v, q_descale, k_descale, v_descale))
     return (*out, None) if return_attn_probs else out
 
 
@@ -60,20 +84,23 @@ def flash_attn_varlen_func(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu
                            softmax_scale: float | None = None, causal: bool | str | None = False,
                            window_size: tuple[int, int] = (-1, -1), softcap: float = 0.0,
                            alibi_slopes: torch.Tensor | None = None, deterministic: bool = False,
-                           return_attn_probs: bool = False, block_table: torch.Tensor | None = None) -> Any:
+                           return_attn_probs: bool = False, block_table: torch.Tensor | None = None, *,
+                           q_descale: torch.Tensor | None = None, k_descale: torch.Tensor | None = None,
+                           v_descale: torch.Tensor | None = None) -> Any:
     """flash_attn.flash_attn_varlen_func by fatune.
 
     q: [rows of all sequences, heads, dim]; k, v likewise; cu_seqlens_q, cu_seqlens_k: int32 on the device, [sequences + 1]:
     the rows before each sequence, then those of all. max_seqlen_q, max_seqlen_k are not needed and not read.
     block_table: int32 on the device, [sequences, columns]: k and v are [pages, rows of a page, heads, dim], as in decode(),
     cu_seqlens_k says how many keys each sequence has, and there are no gradients. alibi_slopes: float32 [heads] or
-    [sequences, heads]. Else as flash_attn_func.
+    [sequences, heads]. q_descale, k_descale, v_descale: [sequences, heads of k]. Else as flash_attn_func.
     Returns O [rows, heads, dim]; with return_attn_probs (O, LSE, None): LSE is float32 [heads, rows]. Differentiable.
     Raises as varlen() and decode().
     """
+    batch = cu_seqlens_q.shape[0] - 1
     options: dict[str, Any] = {"causal": causal, "window": window_size, "scale": softmax_scale, "dropout": dropout_p,
-               "return_lse": return_attn_probs,
-               **_flash_score(softcap, alibi_slopes, cu_seqlens_q.shape[0] - 1, q.shape[1])}
+               "return_lse": return_attn_probs, **_flash_score(softcap, alibi_slopes, batch, q.shape[1]),
+               **_descales(batch, q, k, v, q_descale, k_descale, v_descale)}
     if block_table is not None:
         out = decode(q, k, v, block_table, cu_seqlens_k.diff(), cu_seqlens_q=cu_seqlens_q, **options)
     else:
@@ -84,7 +111,15 @@ def flash_attn_varlen_func(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu
 def _append(cache, new, places):
     """Writes new rows [batch, rows, heads, dim] where the cache's own end: at places [batch, rows]."""
     import torch
-    cache[torch.arange(new.shape[0], device=new.device)[:, None], places] = new
+    _write(cache, torch.arange(new.shape[0], device=new.device)[:, None], places, new)
+
+
+def _write(cache, first, second, new):
+    """Rows at [first, second] of the cache, whose dtype is theirs."""
+    import torch
+    if cache.element_size() == 1:  # not every PyTorch writes 8-bit floats by indices
+        cache, new = cache.view(torch.uint8), new.view(torch.uint8)
+    cache[first, second] = new
 
 
 def _rotate(x, cos, sin, places, interleaved):
@@ -104,6 +139,9 @@ def _rotated(q, k, cos, sin, before, interleaved, in_order):
     """(q, k) rotated as FlashAttention does: rows of k by their places behind the `before` keys, those of q likewise if they
     are in order (causal or in a window), else all by the first of these."""
     import torch
+    if k is not None and 1 in (q.element_size(), k.element_size()):
+        raise ValueError(f"rotary_cos is given with q of {q.dtype} and k of {k.dtype}; allowed: None with 8-bit floats, which are rotated "
+                         "before they are quantised")
     if k is None or sin is None or cos is None or cos.dim() != 2 or cos.shape != sin.shape or not 0 < 2 * cos.shape[1] <= q.shape[-1]:
         given = [None if table is None else tuple(table.shape) for table in (cos, sin)]
         raise ValueError(f"rotary_cos is {given[0]}, rotary_sin {given[1]}, k {'None' if k is None else 'given'}; allowed: both [positions, half of the "
@@ -129,8 +167,26 @@ def _in_pages(q, k_cache, v_cache, k, v, used, table, options):
         else:
             places = used.long()[:, None] + torch.arange(k.shape[1], device=q.device)
             pages = table.long().gather(1, places // page)
-            k_cache[pages, places % page], v_cache[pages, places % page] = k, v
+            _write(k_cache, pages, places % page, k)
+            _write(v_cache, pages, places % page, v)
     return decode(q, k_cache, v_cache, table, lengths, **new, **options)
+
+
+def _check_new_rows(k, v, k_cache, v_cache, cache_seqlens):
+    if (k is None) != (v is None) or (k is not None and cache_seqlens is None):
+        raise ValueError("k, v and cache_seqlens are not given together; allowed: new rows of both with the lengths before them")
+    for name, new, cache in (("k", k, k_cache), ("v", v, v_cache)):
+        if new is not None and new.dtype != cache.dtype:
+            raise ValueError(f"{name} is {new.dtype} beside a {name}_cache of {cache.dtype}; allowed: {cache.dtype}")
+
+
+def _put_one_before(options):
+    """Of a batch entry before all others, what options have of each."""
+    from torch.nn.functional import pad
+    if "slope" in options.get("captured", {}):
+        options["captured"]["slope"] = pad(options["captured"]["slope"], (0, 0, 1, 0))
+    if "descales" in options:
+        options["descales"] = [None if of is None else pad(of, (0, 0, 1, 0), value=1.0) for of in options["descales"]]
 
 
 def flash_attn_with_kvcache(q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor,
@@ -141,8 +197,10 @@ def flash_attn_with_kvcache(q: torch.Tensor, k_cache: torch.Tensor, v_cache: tor
                             softmax_scale: float | None = None, causal: bool | str | None = False,
                             window_size: tuple[int, int] = (-1, -1), softcap: float = 0.0,
                             rotary_interleaved: bool = True, alibi_slopes: torch.Tensor | None = None,
-                            num_splits: int = 0, return_softmax_lse: bool = False) -> Any:
-    """flash_attn.flash_attn_with_kvcache by fatune.
+                            num_splits: int = 0, return_softmax_lse: bool = False, *,
+                            page_table: torch.Tensor | None = None, q_descale: torch.Tensor | None = None,
+                            k_descale: torch.Tensor | None = None, v_descale: torch.Tensor | None = None) -> Any:
+    """flash_attn.flash_attn_with_kvcache by fatune; what FlashAttention-3 adds for quantised caches by name.
 
     q: [batch, rows, heads, dim]; k_cache, v_cache: [batch, rows of the cache, heads, dim], contiguous. cache_seqlens: how many
     of them are used: an int, or int32 [batch] on the device; None: all. k, v: [batch, new rows, heads, dim], written into the
@@ -152,11 +210,16 @@ def flash_attn_with_kvcache(q: torch.Tensor, k_cache: torch.Tensor, v_cache: tor
     these have a power of two of rows. num_splits is not read: fatune divides keys by itself. cache_leftpad: int32 on the device,
     [batch]: so many first rows of a cache are none of its keys; without block_table and cache_batch_idx. rotary_cos, rotary_sin:
     [positions, half of the elements rotated]: q and k are rotated, by PyTorch, before k is written; position 0 is the first key.
+    page_table: block_table by FlashAttention-3's name. q, k_cache and v_cache may be float8_e4m3fn, and the caches alone; k and v are as
+    these, and not rotated then. q_descale, k_descale, v_descale: float32 [batch, heads of k], as in flash_attn_func.
     Returns O [batch, rows, heads, dim], or (O, LSE float32 [batch, heads, rows]). No gradients. Raises as varlen() and decode().
     """
     import torch
-    if (k is None) != (v is None) or (k is not None and cache_seqlens is None):
-        raise ValueError("k, v and cache_seqlens are not given together; allowed: new rows of both with the lengths before them")
+    if page_table is not None:
+        if block_table is not None:
+            raise ValueError("block_table and page_table are given; allowed: one of them, which mean the same")
+        block_table = page_table
+    _check_new_rows(k, v, k_cache, v_cache, cache_seqlens)
     batch, rows, heads, _ = q.shape
     if cache_leftpad is not None and (block_table is not None or cache_batch_idx is not None
                                       or tuple(cache_leftpad.shape) != (batch,)):
@@ -166,9 +229,10 @@ def flash_attn_with_kvcache(q: torch.Tensor, k_cache: torch.Tensor, v_cache: tor
         before = cache_seqlens if cache_leftpad is None or cache_seqlens is None else cache_seqlens - cache_leftpad
         q, k = _rotated(q, k, rotary_cos, rotary_sin, before, rotary_interleaved, causal or tuple(window_size) != (-1, -1))
     options: dict[str, Any] = {"causal": causal, "window": tuple(window_size), "scale": softmax_scale, "return_lse": True,
-               **_flash_score(softcap, alibi_slopes, batch, heads)}
-    if cache_leftpad is not None and "slope" in options.get("captured", {}):
-        options["captured"]["slope"] = torch.nn.functional.pad(options["captured"]["slope"], (0, 0, 1, 0))
+               **_flash_score(softcap, alibi_slopes, batch, heads),
+               **_descales(batch, q, k_cache, v_cache, q_descale, k_descale, v_descale)}
+    if cache_leftpad is not None:
+        _put_one_before(options)
     if cache_batch_idx is not None:
         size = k_cache.shape[1]
         if block_table is not None or size & (size - 1):

@@ -202,6 +202,103 @@ class Graphs(Emulated):
                 compiled(of, **more)
 
 
+class FlashAttention3(Emulated):
+    """Descales of FlashAttention-3's meaning: [batch, heads of k], those of q too."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.session = fatune.emulate("h200")
+
+    def setUp(self):
+        q, *caches = tensors((3, 2, 4, 32), (3, 64, 2, 32), (3, 64, 2, 32))
+        self.queries = q, q.to(torch.float8_e4m3fn)
+        self.caches = [cache.to(torch.float8_e4m3fn) for cache in caches]
+        self.descales = [torch.tensor(of_heads) * (0.75 + torch.rand(3, 2) / 2) for of_heads in ([0.25, 2.0], [1.0, 0.5], [0.25, 0.5])]
+
+    def named(self, q):
+        given = dict(zip(("q_descale", "k_descale", "v_descale"), self.descales))
+        return {name: of for name, of in given.items() if name != "q_descale" or q.element_size() == 1}
+
+    def check(self, out, q, entry, k, v):
+        """O of one batch entry, from rows of q, k and v [rows, heads, dim]."""
+        of_q, *of_kv = (of[entry][None, :, None].double() for of in self.descales)
+        q = q.double() * (of_q.repeat_interleave(2, 1) if q.element_size() == 1 else 1)
+        meant = [tensor.transpose(0, 1)[None] for tensor in (q, k.double() * of_kv[0], v.double() * of_kv[1])]
+        self.close(out.transpose(0, 1)[None], reference(*meant), 0.06)
+
+    def in_pages(self, caches):
+        """Pools of pages of 16 rows, and the table."""
+        order = torch.randperm(12)
+        pools = [cache.view(torch.uint8).reshape(12, 16, 2, 32)[order].view(cache.dtype) for cache in caches]
+        return pools, order.argsort().to(torch.int32).reshape(3, 4)
+
+    def test_whole_tensors(self):
+        for q in self.queries:
+            out = fatune.flash_attn_func(q, *self.caches, **self.named(q))
+            self.assertEqual(out.dtype, torch.bfloat16 if q.element_size() == 1 else q.dtype)
+            for n in range(3):
+                self.check(out[n], q[n], n, *(cache[n] for cache in self.caches))
+
+    def test_caches(self):
+        before, pad, entries = (torch.tensor(numbers, dtype=torch.int32) for numbers in ([40, 5, 60], [9, 0, 7], [2, 0, 1]))
+        for q in self.queries:
+            for kind in ("contiguous", "leftpad", "pages", "entries"):
+                k, v = (tensor.to(torch.float8_e4m3fn) for tensor in tensors((3, 3, 2, 32), (3, 3, 2, 32), seed=2))
+                where, more = [cache.clone() for cache in self.caches], {}
+                if kind == "leftpad":
+                    more = {"cache_leftpad": pad}
+                elif kind == "pages":
+                    where, table = self.in_pages(where)
+                    more = {"page_table": table}
+                elif kind == "entries":
+                    more = {"cache_batch_idx": entries}
+                out = fatune.flash_attn_with_kvcache(q, *where, k, v, cache_seqlens=before, **more, **self.named(q))
+                for n, count in enumerate(before.tolist()):
+                    entry, first = (int(entries[n]) if kind == "entries" else n), (int(pad[n]) if kind == "leftpad" else 0)
+                    own = [torch.cat((cache[entry, :count].double(), new[n].double())) for cache, new in zip(self.caches, (k, v))]
+                    for cache, rows in zip(where, own):
+                        cache = cache[table[n].long()].flatten(0, 1) if kind == "pages" else cache[entry]
+                        self.assertTrue(torch.equal(cache[:count + 3].double(), rows))
+                    self.check(out[n], q[n], n, *(rows[first:] for rows in own))
+
+    def test_sequences(self):
+        of_keys = torch.tensor([0, 30, 94, 110], dtype=torch.int32)
+        starts = torch.tensor([0, 2, 4, 6], dtype=torch.int32)
+        for q in self.queries:
+            packed = [cache.flatten(0, 1)[:110] for cache in self.caches]
+            out = fatune.flash_attn_varlen_func(q.flatten(0, 1), *packed, starts, of_keys, 2, 64, **self.named(q))
+            pools, table = self.in_pages(self.caches)
+            paged = fatune.flash_attn_varlen_func(q.flatten(0, 1), *pools, starts, of_keys, 2, 64, block_table=table, **self.named(q))
+            for n, (first, last) in enumerate(((0, 30), (30, 94), (94, 110))):
+                self.check(out[2 * n:2 * n + 2], q[n], n, *(rows[first:last] for rows in packed))
+                self.check(paged[2 * n:2 * n + 2], q[n], n, *(cache[n, :last - first] for cache in self.caches))
+
+    def test_in_a_graph(self):
+        q = self.queries[1]
+        compiled = torch.compile(fatune.flash_attn_func, fullgraph=True, backend="aot_eager")
+        self.assertTrue(torch.equal(compiled(q, *self.caches, **self.named(q)),
+                                    fatune.flash_attn_func(q, *self.caches, **self.named(q))))
+
+    def test_what_is_refused_is_named(self):
+        (q, q8), caches, (of, *_) = self.queries, self.caches, self.descales
+        new, tables = [cache[:, :2] for cache in caches], {"cache_seqlens": 5}
+        for word, call in (
+                ("q_descale is given with Q in torch.float16; allowed: None, but for",
+                 lambda: fatune.flash_attn_func(q, *caches, q_descale=of)),
+                ("v_descale is given with V in torch.float16", lambda: fatune.flash_attn_func(q, q, q, v_descale=of)),
+                ("k_descale is \\(3, 4\\) .*; allowed: torch.float32 \\(3, 2\\) on cpu",
+                 lambda: fatune.flash_attn_with_kvcache(q8, *caches, k_descale=torch.ones(3, 4))),
+                ("q_descale is \\(3, 2\\) torch.float64", lambda: fatune.flash_attn_func(q8, *caches, q_descale=of.double())),
+                ("k is torch.float16 beside a k_cache of torch.float8_e4m3fn; allowed: torch.float8_e4m3fn",
+                 lambda: fatune.flash_attn_with_kvcache(q, *caches, new[0].half(), new[1], **tables)),
+                ("rotary_cos is given with q of torch.float16 and k of torch.float8_e4m3fn; allowed: None with 8-bit floats",
+                 lambda: fatune.flash_attn_with_kvcache(q, *caches, *new, rotary_cos=of, rotary_sin=of, **tables)),
+                ("block_table and page_table are given; allowed: one",
+                 lambda: fatune.flash_attn_with_kvcache(q, *caches, block_table=of, page_table=of))):
+            with self.assertRaisesRegex(ValueError, word):
+                call()
+
+
 class BytesByOtherGPUs(Bytes):
     """The same where Q, K and V in e4m3 are multiplied by mma.sync, and refused where they are not."""
 
