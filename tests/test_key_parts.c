@@ -227,7 +227,11 @@ START_TEST(defaults_fit_few_rows) {
       {"d64 hq12 b16 nq8 nk1024 pages=64", "h200", "block_m=32 block_n=64 warps=4", "split_keys"},
       {"d64 hq12 b16 nq16 nk1451 pages=256", "h200", "block_m=32 block_n=128", "split_keys"},
       {"d64 hq12 b16 nq16 nk65536 pages=256", "h200", "wgmma_forward", "block_m=32"},
-      {"d64 hq12 nq16 nk905 pages=256", "h200", "wgmma_forward", "block_m=32"},
+      /* Clusters where there is one sequence, or even the longest walk is short. */
+      {"d64 hq12 nq16 nk905 pages=256", "h200", "mma_forward", "split_keys=1"},
+      {"fp16 d64 hq8 nq1 nk9111 pages=64", "h200", "key_warps=4 split_keys=8", "wgmma"},
+      {"fp16 d64 hq8 b4 nq7 nk1428 pages=256", "h200", "key_warps=4 split_keys=8", "wgmma"},
+      {"fp16 d64 hq8 b4 nq7 nk9111 pages=256", "h200", "wgmma_forward", "split_keys=8"},
       {"d128 hq12 b16 nq8 nk1024 pages=64", "h200", "wgmma_forward", "block_m=32"},
       /* Rows of 160 bytes, which mma_forward loads in pieces of 32; of 192, in pieces of 64. */
       {"d80 hq16 b2 nq2 nk20000", "h200", "wgmma_forward", "split_keys=8"},

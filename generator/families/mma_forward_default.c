@@ -245,6 +245,14 @@ static bool take_whole_pages(const struct ft_request *request, const struct ft_a
   return walks.tiles >= sms && walks.tiles <= sms * max_int(1, walks.blocks_per_sm);
 }
 
+/* wgmma's blocks have equal shares of all steps, however long the walks are, but take two kernels.
+ * A cluster takes one, and has an equal share of one walk: of sequences that may differ only where
+ * even the longest is short. */
+static bool clusters_may_serve_pages(const struct ft_request *request) {
+  enum { SHORT = 2048 };
+  return request->batch == 1 || (request->seqlen_k > 0 && request->seqlen_k <= SHORT);
+}
+
 bool ft_mma_forward_of_few_rows(const struct ft_request *request, const struct ft_arch *arch,
                                 struct ft_config *config, double *us) {
   enum { WITH_WGMMA = 90, PAGE_OF_WGMMA = 8 };
@@ -256,7 +264,8 @@ bool ft_mma_forward_of_few_rows(const struct ft_request *request, const struct f
   if (request->seqlen_q == 0 || request->heads_kv == 0 || request->ragged) return false;
   const bool alone =
       cached || small_pages || ft_dtype_is_fp32(request->dtype) || arch->sm != WITH_WGMMA;
-  if (request->pages > 0 && !alone) return take_whole_pages(request, arch, config, us);
+  if (request->pages > 0 && !alone && !clusters_may_serve_pages(request))
+    return take_whole_pages(request, arch, config, us);
   const bool packs = ft_dtype_bytes(request->dtype) == 2;
   double least = 0;
   const struct ft_mma_forward_knobs *list;
@@ -288,7 +297,8 @@ bool ft_mma_forward_of_few_rows(const struct ft_request *request, const struct f
     *config = few;
   }
   *us = least;
-  return least > 0 && (alone || ft_mma_forward_knobs(config)->split_keys > 1);
+  if (least > 0 && (alone || ft_mma_forward_knobs(config)->split_keys > 1)) return true;
+  return request->pages > 0 && take_whole_pages(request, arch, config, us);
 }
 
 /* Where the tiles leave blocks without work, they are divided, even if walks are equally long. */

@@ -109,22 +109,24 @@ static bool may_run(const struct ft_request *request, const struct ft_arch *arch
 }
 
 /* Whether this has been measured: all keys or causal; heads of up to 128 columns, of whose tiles of
- * 128 rows there are three rounds at most, or of long ones one of tiles of 64 rows; and wider heads
- * of 16 bits where they are causal and one round. */
+ * 128 rows there are three rounds at most, or of long ones one of tiles of 64 rows, where causal of
+ * 256; and wider heads of 16 bits where they are causal and one round. */
 static bool is_small(const struct ft_request *request, const struct ft_arch *arch) {
-  enum { LENGTH = 1024, LONG = 2048, ROWS = 128, ROUNDS = 3, WIDE = 192 };
+  enum { LENGTH = 1024, LONG = 4096, ROWS = 128, MOST_ROWS = 256, ROUNDS = 3, WIDE = 192 };
   if (request->score != 0 || request->mask_rows > 0 || request->ragged || request->pages > 0 ||
       request->window || request->heads_kv == 0 || request->seqlen_k == 0 ||
       request->seqlen_k > LONG || request->seqlen_q < WARPGROUP_ROWS || request->seqlen_q > LONG)
     return false;
   const int64_t heads = request->batch * request->heads_q, rows = request->seqlen_q;
+  const int64_t least_rows = request->causal ? MOST_ROWS : WARPGROUP_ROWS;
   const bool one_round = heads <= arch->sm_count / ((rows + WARPGROUP_ROWS - 1) / WARPGROUP_ROWS);
+  const bool long_round = heads <= arch->sm_count / ((rows + least_rows - 1) / least_rows);
   const int head_dim = max_int(request->head_dim, request->head_dim_v);
   if (head_dim > ROWS)
     return one_round && head_dim > WIDE && request->causal && !request->dropout &&
            request->dtype != FT_E4M3;
   const int64_t all = ROUNDS * (int64_t)arch->sm_count;
-  return one_round || (rows <= LENGTH && heads <= all / ((rows + ROWS - 1) / ROWS));
+  return long_round || (rows <= LENGTH && heads <= all / ((rows + ROWS - 1) / ROWS));
 }
 
 /* Packed heads are worth their divisions where they save a tenth. */
