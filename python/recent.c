@@ -106,8 +106,8 @@ static PyObject *attribute(PyObject *object, const char *text, PyObject **name) 
   return *name ? PyObject_GetAttr(object, *name) : NULL;
 }
 
-/* The session's Kinds, a tuple that is not empty, or NULL. No session: that of q's device, a word
- * of its key. */
+/* The session's Kinds, a tuple that is not empty, or NULL. If no session was given, it is the one
+ * found for q's device, whose number is a word of q's key. */
 static PyObject *kinds_of(PyObject *found, PyObject *session, int64_t device) {
   static PyObject *of_session;
   if (session == Py_None) {
@@ -239,7 +239,8 @@ static PyObject *make(const struct kind *kind, PyObject *q, const uint64_t *addr
 
 enum { FOUND, SESSION, RETURN_LSE, Q, ASKED = Q + TENSORS };
 
-/* Its reference is the caller's. What is told at once comes first. */
+/* The Kind that the call is of, and what its tensors are used for; the reference is the caller's.
+ * NULL: there is none, or Python makes the call. */
 static struct kind *kind_of(const struct exchange *exchange, PyObject *args, uint64_t *addresses,
                             enum use *use) {
   int64_t key[TENSORS * TENSOR_WORDS];

@@ -1,7 +1,7 @@
 /* bundle_lab.h: what the suites about recipes of files to ship share.
- * in -> out: two kernels of the fake GPU -> a file with both, in a folder of layers, and a user
- * whose store is empty; that file, changed or not -> which source is served, how many texts were
- * emitted.
+ * in -> out: two kernels of the fake GPU -> a file with both, which lies in a folder of layers. The
+ * file, as it is or changed, and a user whose own store is empty -> which source the user is
+ * served, and how many texts were emitted for it.
  */
 #ifndef TESTS_BUNDLE_LAB_H
 #define TESTS_BUNDLE_LAB_H

@@ -272,14 +272,16 @@ START_TEST(default_depends_on_limits_not_on_names) {
 }
 END_TEST
 
-/* A request and words of its default. */
-static void default_has(const char *const of[2], const struct ft_arch *arch) {
-  const struct ft_request request = known_request(of[0]);
+/* lacks: not in the default's words; NULL: nothing is asked. */
+static void default_has(const struct ft_arch *arch, const char *words, const char *has,
+                        const char *lacks) {
+  const struct ft_request request = known_request(words);
   struct ft_config config;
   struct ft_text text = FT_TEXT_INIT;
   ck_assert_int_eq(ft_default_config(&request, arch, &config), FT_OK);
   ft_config_print(&config, &text);
-  ck_assert_msg(strstr(text.data, of[1]) != NULL, "%s: %s", of[0], text.data);
+  ck_assert_msg(strstr(text.data, has) && !(lacks && strstr(text.data, lacks)), "%s: %s", words,
+                text.data);
   ft_text_free(&text);
 }
 
@@ -314,7 +316,7 @@ static const char *const by_kind[][2] = {
 
 START_TEST(defaults_are_by_kind_of_score) {
   const struct ft_arch arch = known_gpu("h200");
-  default_has(by_kind[_i], &arch);
+  default_has(&arch, by_kind[_i][0], by_kind[_i][1], NULL);
 }
 END_TEST
 
@@ -390,7 +392,8 @@ START_TEST(defaults_of_short_backwards_keep_keys_in_registers) {
       {"backward d72 hq4 b8 nq808 deterministic",
        "q_stages=2 do_stages=2 ds_stages=2 kv_in_regs=1 "}};
   const struct ft_arch arch = known_gpu("h200");
-  for (size_t n = 0; n < sizeof cases / sizeof *cases; ++n) default_has(cases[n], &arch);
+  for (size_t n = 0; n < sizeof cases / sizeof *cases; ++n)
+    default_has(&arch, cases[n][0], cases[n][1], NULL);
 }
 END_TEST
 
@@ -405,14 +408,16 @@ START_TEST(defaults_of_few_key_blocks_are_narrow) {
       {"backward fp32 d64 hq8 b4 nq1024", "block_m=32 block_n=128 "},
       {"backward fp32 d128 hq4 nq197", "block_m=64 block_n=64 "}};
   const struct ft_arch arch = known_gpu("h200");
-  for (size_t n = 0; n < sizeof cases / sizeof *cases; ++n) default_has(cases[n], &arch);
+  for (size_t n = 0; n < sizeof cases / sizeof *cases; ++n)
+    default_has(&arch, cases[n][0], cases[n][1], NULL);
 }
 END_TEST
 
 /* Of small forwards, on an H200 with 132 multiprocessors, by how many tiles there are and how far
  * these walk: has, lacks. */
 static const char *const small_forwards[][3] = {
-    /* one round of tiles of 64 rows, and more, but none of more rows */
+    /* Tiles of 64 rows: one round of them, and more rounds where larger tiles would not fill one.
+     */
     {"d64 hq8 b2 nq256 causal", "block_m=64 block_n=64 stages=3 q_stages=2 overlap_tiles=1 lazy",
      "integer_max"},
     {"d64 hq8 b2 nq256 causal", " lpt=1", "split_keys"},
@@ -425,22 +430,22 @@ static const char *const small_forwards[][3] = {
      "pack_gqa"},
     {"d256 hq16 b4 nq300 causal", "block_m=128 ", "lpt"},
     {"d256 hq8 b2 nq300", "block_m=64 block_n=64 stages=3 q_stages=1", "overlap_tiles"},
-    /* a long walk in steps of more keys */
+    /* Long walks, in steps of more keys. */
     {"d128 hq8 hkv2 nq1024 causal", "block_m=64 block_n=128 stages=3 q_stages=1 ", "overlap_tiles"},
     {"d64 hq4 b2 nq3458 causal", "block_m=128 block_n=128 ", "block_m=256"},
     {"d64 hq4 b4 nq3458 causal", "block_m=256 block_n=64 ", "block_m=128"},
-    /* tiles of more rows in as many rounds, and columns that the keys fill */
+    /* Tiles of more rows, where as many rounds suffice, and of as many keys as leave few unused. */
     {"d64 hq16 b4 nq200", "block_m=128 block_n=112 stages=3 q_stages=2 overlap_tiles=1 pingpong=2",
      "lpt"},
     {"d64 hq12 b16 nq237", "block_m=128 block_n=80 ", "block_m=64"},
     {"d128 hq4 b32 nq367 causal", "block_m=192 block_n=64 ", "pingpong=2"},
     {"d128 hq64 hkv8 nq197 dropout", "block_m=128 block_n=64 ", "pingpong=2"},
     {"d64 hq8 hkv4 b32 nq197", "block_m=256 block_n=64 ", "pack_gqa"},
-    /* packed heads whose tiles walk less */
+    /* Heads are packed where the tiles then walk over fewer keys. */
     {"d128 hq32 hkv8 b2 nq400 causal", "block_m=128 block_n=64 ", "lpt"},
     {"d128 hq32 hkv8 b2 nq400 causal", "pack_gqa=1", "split_keys"},
     {"d128 hq24 hkv12 nq256 causal dropout", "block_m=64 block_n=64 ", "pack_gqa"},
-    /* others are as they were */
+    /* Requests that are not small, or whose defaults other tables have. */
     {"d64 hq8 b2 nq256 causal score=2000000000001", "block_n=128 ", "lpt"},
     {"d64 hq12 b64 nq1024 causal", "block_m=256 block_n=64 ", "lpt"},
     {"d128 nq64 nk2048", "split_keys=8", "lpt"},
@@ -453,16 +458,9 @@ static const char *const small_forwards[][3] = {
 };
 
 START_TEST(defaults_of_small_forwards_fill_the_gpu) {
-  const struct ft_request request = known_request(small_forwards[_i][0]);
+  const char *const *const of = small_forwards[_i];
   const struct ft_arch arch = known_gpu("h200");
-  struct ft_config config;
-  struct ft_text text = FT_TEXT_INIT;
-  ck_assert_int_eq(ft_default_config(&request, &arch, &config), FT_OK);
-  ft_config_print(&config, &text);
-  ck_assert_msg(strstr(text.data, small_forwards[_i][1]) &&
-                    !strstr(text.data, small_forwards[_i][2]),
-                "%s: %s", small_forwards[_i][0], text.data);
-  ft_text_free(&text);
+  default_has(&arch, of[0], of[1], of[2]);
 }
 END_TEST
 

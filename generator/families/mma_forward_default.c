@@ -83,11 +83,9 @@ static const struct favourite of_few_tiles[] = {
 static bool take_of_few_tiles(const struct ft_request *request, const struct ft_arch *arch,
                               struct ft_config *config) {
   enum { ROWS = 128 };
-  if (!ft_when_is(FT_PLAIN, request) || request->mask_rows > 0 || request->ragged ||
-      request->pages > 0 || request->window || request->seqlen_q == 0)
+  if (!ft_heads_are_plain(request) || request->dropout || request->window ||
+      !ft_tiles_fit(request, ROWS, arch->sm_count))
     return false;
-  const int64_t of_a_head = (request->seqlen_q + ROWS - 1) / ROWS;
-  if (request->batch * request->heads_q > arch->sm_count / of_a_head) return false;
   for (int i = 0; i < FT_COUNT(of_few_tiles); ++i) {
     if (!ft_favourite_counts(of_few_tiles[i].of, request)) continue;
     *config = ft_config_make(&ft_mma_forward_family, &of_few_tiles[i].knobs);
@@ -221,9 +219,11 @@ static int few_rows_of(const struct ft_mma_forward_knobs **list, const struct ft
   return FT_COUNT(of_few_rows) - wide;
 }
 
-/* Whole walks in pages, of narrow heads that share no K and V, beside wgmma's equal shares. As many
- * keys a step as a page has, for a load of two pages waits for both. false: it is another request,
- * or multiprocessors would have no work, or blocks would wait for others to end. */
+/* Takes a config whose blocks walk over all keys of a sequence in pages. It is for narrow heads
+ * that share no K and V, where wgmma's family would divide the steps equally among blocks. A step
+ * has as many keys as a page, since a load from two pages waits for both. false: the request is
+ * another one, some multiprocessors would have no work, or some blocks would wait for others to
+ * end. */
 static bool take_whole_pages(const struct ft_request *request, const struct ft_arch *arch,
                              struct ft_config *config, double *us) {
   enum { NARROW = 64, WIDE_PAGE = 128 };
@@ -245,9 +245,9 @@ static bool take_whole_pages(const struct ft_request *request, const struct ft_a
   return walks.tiles >= sms && walks.tiles <= sms * max_int(1, walks.blocks_per_sm);
 }
 
-/* wgmma's blocks have equal shares of all steps, however long the walks are, but take two kernels.
- * A cluster takes one, and has an equal share of one walk: of sequences that may differ only where
- * even the longest is short. */
+/* wgmma's family divides the steps of all sequences equally among blocks, and needs a second kernel
+ * to put the parts together. Clusters need none, but each divides one sequence, and waits for the
+ * longest. That is worth it for a single sequence, or where the longest is short. */
 static bool clusters_may_serve_pages(const struct ft_request *request) {
   enum { SHORT = 2048 };
   return request->batch == 1 || (request->seqlen_k > 0 && request->seqlen_k <= SHORT);
@@ -264,7 +264,8 @@ bool ft_mma_forward_of_few_rows(const struct ft_request *request, const struct f
   if (request->seqlen_q == 0 || request->heads_kv == 0 || request->ragged) return false;
   const bool alone =
       cached || small_pages || ft_dtype_is_fp32(request->dtype) || arch->sm != WITH_WGMMA;
-  if (request->pages > 0 && !alone && !clusters_may_serve_pages(request))
+  const bool pages_of_wgmma = request->pages > 0 && !alone;
+  if (pages_of_wgmma && !clusters_may_serve_pages(request))
     return take_whole_pages(request, arch, config, us);
   const bool packs = ft_dtype_bytes(request->dtype) == 2;
   double least = 0;
@@ -298,7 +299,7 @@ bool ft_mma_forward_of_few_rows(const struct ft_request *request, const struct f
   }
   *us = least;
   if (least > 0 && (alone || ft_mma_forward_knobs(config)->split_keys > 1)) return true;
-  return request->pages > 0 && take_whole_pages(request, arch, config, us);
+  return pages_of_wgmma && take_whole_pages(request, arch, config, us);
 }
 
 /* Where the tiles leave blocks without work, they are divided, even if walks are equally long. */

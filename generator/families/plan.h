@@ -122,6 +122,18 @@ static inline bool ft_split_may_pay(const struct ft_request *request, struct ft_
   return !__builtin_mul_overflow(tiles, heads, &all) && ft_key_parts_pay(all, slots);
 }
 
+/* Whether each head is one sequence in one piece, without a score function and a block mask. */
+static inline bool ft_heads_are_plain(const struct ft_request *request) {
+  return request->score == 0 && request->mask_rows == 0 && !request->ragged && request->pages == 0;
+}
+
+/* Whether tiles of so many query rows, of all heads and batch entries, are no more than the slots.
+ */
+static inline bool ft_tiles_fit(const struct ft_request *request, int rows, int64_t slots) {
+  const int64_t of_a_head = (request->seqlen_q + rows - 1) / rows;
+  return of_a_head > 0 && request->batch * request->heads_q <= slots / of_a_head;
+}
+
 /* The tile of a row of favourites. */
 #define TILE(m, n) .block_m = (m), .block_n = (n)
 

@@ -296,7 +296,7 @@ static const struct {
      PLAIN,
      {TILE(64, 128), .q_stages = 3, .do_stages = 3, .ds_stages = 2, .kv_in_regs = 1,
       .direct_store = 1, .pacing = FT_PACING_STAGGERED}},
-    /* Deterministic: a second stage of dQ takes the room of the third one of Q and dO. */
+    /* Deterministic: dQ has a second stage, which leaves no room for a third one of Q and dO. */
     {80,
      PLAIN,
      {TILE(64, 128), .q_stages = 2, .do_stages = 2, .ds_stages = 2, .kv_in_regs = 1,
@@ -334,10 +334,11 @@ static bool tiles_fit(const struct ft_request *request, int keys, int64_t slots)
   return tiles > 0 && tiles <= slots && request->batch <= slots / tiles;
 }
 
-/* The walks of a causal head are of 1 to n steps, the longest first. Those of a second round are
- * short, and the shortest of the first round end first, so that both together are no longer than
- * the longest, unless there are too many: n + 2 of each head may be as many as two rounds have
- * room for. The 2 are steps that a tile's start and end take as long as. */
+/* Whether a second round of tiles ends before the longest walk of the first. The n tiles of a
+ * causal head walk over n to 1 steps and start in that order. So the shortest walks of the first
+ * round are followed by the short ones of the second, and a pair takes as long as the longest walk
+ * while all heads have no more than two rounds of n + 2 tiles. The 2 stand for a tile's start and
+ * end, which take about as long as two steps. */
 static bool second_round_is_hidden(const struct ft_request *request, int keys, int64_t slots) {
   enum { ROUNDS = 2, START_AND_END = 2 };
   const int64_t tiles = key_tiles(request, keys) + START_AND_END * request->heads_kv;
@@ -405,10 +406,11 @@ static bool when_is(enum when when, const struct ft_request *request, const stru
   return false;
 }
 
-/* The last kernel can only use the time in which the last key tiles still run. In causal heads
- * these have the shortest walks; of others all end together where all run at once. Where all walks
- * are short, the signal at the end of each block costs more time than is won. With ordered adds it
- * pays where the second round of tiles is the last one. */
+/* Whether the last kernel, which makes dQ, had better start early. It can only use the time in
+ * which the last key tiles still run. In causal heads the last tiles have the shortest walks. In
+ * others all tiles end together if they all run at once. Where all walks are short, the signal at
+ * the end of each block costs more time than is won. With ordered adds it pays where there are two
+ * rounds of tiles. */
 static bool early_dq_pays(const struct ft_request *request, const struct ft_arch *arch,
                           const struct ft_wgmma_backward_knobs *k) {
   enum { STEPS = 32, KEYS = 128, ROUNDS = 2 };

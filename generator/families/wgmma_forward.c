@@ -132,6 +132,12 @@ static void plan(struct ft_budget *budget, const struct ft_request *request,
   memcpy(budget->own, &own, sizeof own);
 }
 
+bool ft_wgmma_forward_fits(const struct ft_request *request, const struct ft_arch *arch,
+                           const struct ft_config *config) {
+  const struct ft_budget budget = ft_budget_of(request, config, arch);
+  return budget.regs_estimate <= budget.regs_limit && ft_config_is_legal(config, request, arch);
+}
+
 void ft_wgmma_forward_walks(struct ft_walks *walks, const struct ft_request *request,
                             const struct ft_config *config, const struct ft_budget *budget) {
   const struct ft_wgmma_forward_budget *const own = ft_wgmma_forward_budget(budget);

@@ -80,9 +80,15 @@ FT_DECLARE_FAMILY(wgmma_forward, FT_WGMMA_FORWARD_KNOBS, FT_WGMMA_FORWARD_BUDGET
 bool ft_wgmma_forward_default(const struct ft_request *request, const struct ft_arch *arch,
                               struct ft_config *config);
 
-/* The same for a small problem whose queries see all keys, or are causal. false: it is another. */
+/* The default of a small problem. false: the request is no small problem, or one that was not
+ * measured; then *config is as it was. */
 bool ft_wgmma_forward_small(const struct ft_request *request, const struct ft_arch *arch,
                             struct ft_config *config);
+
+/* Whether a config is legal and its registers suffice. The rules allow a few more registers than
+ * the estimate: for the search to find out, not for a default. */
+bool ft_wgmma_forward_fits(const struct ft_request *request, const struct ft_arch *arch,
+                           const struct ft_config *config);
 
 /* Fills in what the family says of walks. */
 void ft_wgmma_forward_walks(struct ft_walks *walks, const struct ft_request *request,

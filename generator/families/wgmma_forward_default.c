@@ -144,14 +144,6 @@ static bool take_favourite(const struct ft_request *request, const struct ft_arc
   return false;
 }
 
-/* The rules allow a little more than the estimate: for the search to find out, not for a default.
- */
-static bool registers_suffice(const struct ft_request *request, const struct ft_arch *arch,
-                              const struct ft_config *config) {
-  const struct ft_budget budget = ft_budget_of(request, config, arch);
-  return budget.regs_estimate <= budget.regs_limit;
-}
-
 /* Fine masks: the largest tile that divides the mask's blocks. May find none. */
 static bool climb_down(const struct ft_request *request, const struct ft_arch *arch,
                        struct ft_config *config) {
@@ -162,8 +154,7 @@ static bool climb_down(const struct ft_request *request, const struct ft_arch *a
         *config = FT_CONFIG(wgmma_forward, .block_m = rows[m], .block_n = columns, .stages = 2,
                             .q_stages = q_stages, .overlap_tiles = 1, .lazy_rescale = 1,
                             .direct_store = q_stages == 1 || ft_outputs_are_wide(request));
-        if (registers_suffice(request, arch, config) && ft_config_is_legal(config, request, arch))
-          return true;
+        if (ft_wgmma_forward_fits(request, arch, config)) return true;
       }
   return false;
 }
@@ -205,7 +196,7 @@ static void fit_short(const struct ft_request *request, const struct ft_arch *ar
         const struct ft_config tight = tight_tile(taking_turns, rows, columns, stages);
         const double share = scores_of(request, rows, columns) / scores;
         if (share >= least || share > (rows == present ? SAME_ROWS : tiles[m].share) ||
-            !registers_suffice(request, arch, &tight) || !ft_config_is_legal(&tight, request, arch))
+            !ft_wgmma_forward_fits(request, arch, &tight))
           continue;
         least = share;
         *config = tight;
@@ -233,11 +224,9 @@ static void fit_end(const struct ft_request *request, const struct ft_arch *arch
  * were measured for head dims up to 64 alone. */
 static void fit_lengths(const struct ft_request *request, const struct ft_arch *arch,
                         struct ft_config *config) {
-  const bool whole =
-      request->score == 0 && request->mask_rows == 0 && !request->ragged && request->pages == 0;
   const int head_dim = max_int(request->head_dim, request->head_dim_v);
-  if (!whole || head_dim > (request->dropout ? 64 : 128) || request->seqlen_q == 0 ||
-      request->seqlen_k == 0)
+  if (!ft_heads_are_plain(request) || head_dim > (request->dropout ? 64 : 128) ||
+      request->seqlen_q == 0 || request->seqlen_k == 0)
     return;
   fit_end(request, arch, config);
   fit_short(request, arch, config);
@@ -338,8 +327,7 @@ static bool take_of_few_rows(const struct ft_request *request, const struct ft_a
 static bool take_divided(const struct ft_request *request, const struct ft_arch *arch,
                          const struct ft_wgmma_forward_knobs *knobs_of, struct ft_config *config) {
   const struct ft_config split = ft_config_make(&ft_wgmma_forward_family, knobs_of);
-  if (!ft_config_is_legal(&split, request, arch) || !registers_suffice(request, arch, &split))
-    return false;
+  if (!ft_wgmma_forward_fits(request, arch, &split)) return false;
   const struct ft_walks walks = walks_of(request, arch, &split);
   const int packed = ft_pack_of(&split, request).heads;
   const struct ft_mask_rows rows = ft_mask_rows_of_request(request, &walks, packed);

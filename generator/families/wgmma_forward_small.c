@@ -16,10 +16,10 @@ enum { WARPGROUP_ROWS = 64, KEYS = 64 };
 /* Tiles of these rows, in steps of 64 to so many keys. */
 static const struct { int rows, columns; } tiles[] = {{64, 128}, {128, 128}, {192, 128}, {256, 64}};
 
-/* Walks of the tiles of a head, or of heads packed into them, in steps. */
+/* How many tiles all heads have, and over how many steps a tile walks. */
 struct walks {
-  double tiles; /* of all heads */
-  double mean, longest;
+  double tiles;
+  double mean, longest; /* steps */
 };
 
 static struct walks walks_of(const struct ft_request *request, const struct ft_config *config) {
@@ -43,7 +43,7 @@ static struct walks walks_of(const struct ft_request *request, const struct ft_c
   };
 }
 
-/* Of dropout, whose bits are drawn for 64 columns at once: how often they are drawn. */
+/* How often a step draws the bits of dropout for the same 64 columns. */
 static double draws_of(int block_n) {
   return block_n % 64 == 0 ? 1 : block_n % 32 == 0 ? 2 : 4;
 }
@@ -102,31 +102,33 @@ static struct ft_config config_of(const struct ft_request *request, const struct
   return ft_config_make(&ft_wgmma_forward_family, &knobs_of);
 }
 
-static bool may_run(const struct ft_request *request, const struct ft_arch *arch,
-                    const struct ft_config *config) {
-  const struct ft_budget budget = ft_budget_of(request, config, arch);
-  return budget.regs_estimate <= budget.regs_limit && ft_config_is_legal(config, request, arch);
+/* Sets *config to these knobs with as many stages as there is room for. false: there is none. */
+static bool with_stages(const struct ft_request *request, const struct ft_arch *arch,
+                        struct ft_wgmma_forward_knobs knobs_of, struct ft_config *config) {
+  for (knobs_of.stages = 3; knobs_of.stages >= 2; --knobs_of.stages) {
+    *config = config_of(request, arch, knobs_of);
+    if (ft_wgmma_forward_fits(request, arch, config)) return true;
+  }
+  return false;
 }
 
-/* Whether this has been measured: all keys or causal; heads of up to 128 columns, of whose tiles of
- * 128 rows there are three rounds at most, or of long ones one of tiles of 64 rows, where causal of
- * 256; and wider heads of 16 bits where they are causal and one round. */
+/* Whether the estimate was measured for such a request. Its queries see all keys, or are causal.
+ * Heads have up to 128 columns, and either up to 1024 queries and three rounds of tiles of 128 rows
+ * at most, or more queries and one round of tiles: of 64 rows, or of 256 where they are causal.
+ * Wider heads are of 16 bits and causal, with one round of tiles of 64 rows. */
 static bool is_small(const struct ft_request *request, const struct ft_arch *arch) {
   enum { LENGTH = 1024, LONG = 4096, ROWS = 128, MOST_ROWS = 256, ROUNDS = 3, WIDE = 192 };
-  if (request->score != 0 || request->mask_rows > 0 || request->ragged || request->pages > 0 ||
-      request->window || request->heads_kv == 0 || request->seqlen_k == 0 ||
-      request->seqlen_k > LONG || request->seqlen_q < WARPGROUP_ROWS || request->seqlen_q > LONG)
+  if (!ft_heads_are_plain(request) || request->window || request->heads_kv == 0 ||
+      request->seqlen_k == 0 || request->seqlen_k > LONG || request->seqlen_q < WARPGROUP_ROWS ||
+      request->seqlen_q > LONG)
     return false;
-  const int64_t heads = request->batch * request->heads_q, rows = request->seqlen_q;
-  const int64_t least_rows = request->causal ? MOST_ROWS : WARPGROUP_ROWS;
-  const bool one_round = heads <= arch->sm_count / ((rows + WARPGROUP_ROWS - 1) / WARPGROUP_ROWS);
-  const bool long_round = heads <= arch->sm_count / ((rows + least_rows - 1) / least_rows);
+  const int64_t sms = arch->sm_count;
   const int head_dim = max_int(request->head_dim, request->head_dim_v);
   if (head_dim > ROWS)
-    return one_round && head_dim > WIDE && request->causal && !request->dropout &&
-           request->dtype != FT_E4M3;
-  const int64_t all = ROUNDS * (int64_t)arch->sm_count;
-  return long_round || (rows <= LENGTH && heads <= all / ((rows + ROWS - 1) / ROWS));
+    return head_dim > WIDE && request->causal && !request->dropout && request->dtype != FT_E4M3 &&
+           ft_tiles_fit(request, WARPGROUP_ROWS, sms);
+  return ft_tiles_fit(request, request->causal ? MOST_ROWS : WARPGROUP_ROWS, sms) ||
+         (request->seqlen_q <= LENGTH && ft_tiles_fit(request, ROWS, ROUNDS * sms));
 }
 
 /* Packed heads are worth their divisions where they save a tenth. */
@@ -139,16 +141,15 @@ bool ft_wgmma_forward_small(const struct ft_request *request, const struct ft_ar
   double least = HUGE_VAL;
   for (int pack = 0; pack < 2; ++pack)
     for (int m = 0; m < (narrow ? FT_COUNT(tiles) : 1); ++m)
-      for (int columns = SMALLEST; columns <= (narrow ? tiles[m].columns : SMALLEST); columns += 16)
-        for (int stages = 3; stages >= 2; --stages) {
-          const struct ft_wgmma_forward_knobs knobs_of = {TILE(tiles[m].rows, columns),
-                                                          .stages = stages, .pack_gqa = pack};
-          const struct ft_config tried = config_of(request, arch, knobs_of);
-          if (!may_run(request, arch, &tried)) continue;
-          const double us = estimate(request, arch, &tried) * (pack ? PACKED : 1);
-          if (us < least) *config = tried;
-          least = fmin(us, least);
-          break;
-        }
+      for (int columns = SMALLEST; columns <= (narrow ? tiles[m].columns : SMALLEST);
+           columns += 16) {
+        const struct ft_wgmma_forward_knobs knobs_of = {TILE(tiles[m].rows, columns),
+                                                        .pack_gqa = pack};
+        struct ft_config tried;
+        if (!with_stages(request, arch, knobs_of, &tried)) continue;
+        const double us = estimate(request, arch, &tried) * (pack ? PACKED : 1);
+        if (us < least) *config = tried;
+        least = fmin(us, least);
+      }
   return least < HUGE_VAL;
 }

@@ -21,7 +21,7 @@ def class_dtype(q, tf32):
 
 
 def kv_dtype(q, k):
-    """Of K and V beside the dtype of q; _check_inputs has seen both."""
+    """Of K and V beside the dtype of q; check_dtypes has seen both."""
     return s.KV_E4M3 if dtype_number(k) == s.E4M3 != dtype_number(q) else s.KV_DEFAULT
 
 
