@@ -447,9 +447,8 @@ typedef struct fatune_arguments {
   int64_t window_left, window_right;
   const fatune_captured *captured; /* all that the request's score captures, in any order */
   int captured_count;
-  /* Where the request has sinks, and only there: device address, [heads_q]: logits in natural
-   * units, not scaled, never dropped; -inf: none. LSE includes them; where a row sees no key, its
-   * LSE is the sink. */
+  /* With sinks in the request, only then: device address, [heads_q]: logits in natural units, not
+   * scaled, never dropped; -inf: none. LSE includes them, and is the sink if no key is seen. */
   const float *sinks;
   float *dsinks; /* of a backward with sinks, likewise: their gradient, overwritten */
   /* Where the dtype is FATUNE_E4M3: by query head, and by kv head; the latter where dtype_kv is. */
@@ -469,13 +468,14 @@ typedef struct fatune_arguments {
    * page; seqused_k is needed, cu_seqlens_k NULL; seqlen_k: most keys of any; ragged: of all. */
   fatune_page_table page_table;
   fatune_origin origin;
+  /* Multiprocessors that a forward's persistent blocks leave to kernels beside them; at least 0. */
+  int spare_multiprocessors;
 } fatune_arguments;
 
 #define FATUNE_ARGUMENTS_INIT                                                                      \
   FATUNE_INIT_(fatune_arguments, FATUNE_WITH_(window_left, -1) FATUNE_WITH_(window_right, -1))
 
-/* The same for a run with these arguments, of which only batch, heads and lengths matter; what one
- * of them needs, smaller runs need at most. */
+/* The same for a run of this batch, heads and lengths; smaller runs need at most as much. */
 FATUNE_API int fatune_plan_workspace_for(const fatune_plan *plan, const fatune_arguments *arguments,
                                          size_t *bytes);
 

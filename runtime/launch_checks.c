@@ -466,6 +466,9 @@ static int check_lengths(const struct ft_run *run, const fatune_arguments *argum
 int ft_run_read(struct ft_run *run, const struct ft_request *request,
                 const fatune_arguments *arguments) {
   memset(run, 0, sizeof *run);
+  if (arguments->spare_multiprocessors < 0)
+    return ft_fail(FT_E_ARGUMENT, "arguments.spare_multiprocessors is %d; allowed: 0 or more",
+                   arguments->spare_multiprocessors);
   FT_TRY(read_extents(run, request, arguments));
   FT_TRY(check_lengths(run, arguments));
   FT_TRY(read_visibility(run, request, arguments));

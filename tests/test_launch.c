@@ -1,6 +1,7 @@
 /* test_launch.c: the checks and the arithmetic of one run.
  * in -> out: arguments -> device struct and grid; every bad argument -> its name, value and what is
  * allowed. */
+#include <limits.h>
 #include <math.h>
 
 #include "generator/emit.h"
@@ -243,6 +244,31 @@ START_TEST(tiles_that_differ_are_dealt_evenly) {
 }
 END_TEST
 
+/* 3 tiles of each of 128 heads, by persistent blocks. */
+START_TEST(spare_multiprocessors_get_no_block) {
+  config = FT_CONFIG(wgmma_forward, .block_m = 128, .block_n = 64);
+  request.head_dim_v = 64;
+  fatune_arguments large = good;
+  large.batch = 16;
+  large.v.stride_head = large.o.stride_head = 64;
+  large.v.stride_seq = 2 * 64;
+  large.o.stride_seq = 8 * 64;
+  large.v.stride_batch = 700 * 2 * 64;
+  large.o.stride_batch = 300 * 8 * 64;
+  static const struct {
+    int spare;
+    unsigned blocks;
+  } cases[] = {{0, 132}, {1, 131}, {32, 100}, {130, 2}, {131, 2}, {INT_MAX, 2}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    large.spare_multiprocessors = cases[i].spare;
+    ck_assert_status(prepare(&large), FT_OK);
+    ck_assert_uint_eq(launch.kernels[launch.family->main].grid, cases[i].blocks);
+  }
+  request.head_dim_v = 48;
+  BAD(spare_multiprocessors, -1, "arguments.spare_multiprocessors is -1", "0 or more");
+}
+END_TEST
+
 START_TEST(dropout_is_rounded_to_14_bits) {
   static const struct {
     float p;
@@ -471,6 +497,7 @@ Suite *make_launch_suite(void) {
   tcase_add_test(tests, a_window_is_an_argument_of_the_run);
   tcase_add_test(tests, sections_fill_half_of_l2);
   tcase_add_test(tests, tiles_that_differ_are_dealt_evenly);
+  tcase_add_test(tests, spare_multiprocessors_get_no_block);
   tcase_add_test(tests, dropout_is_rounded_to_14_bits);
   tcase_add_test(tests, bad_tensors_are_named);
   tcase_add_test(tests, outputs_must_not_overlap);

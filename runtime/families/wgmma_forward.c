@@ -15,11 +15,20 @@
 
 /* ---- the tile scheduler ---- */
 
+/* Those that persistent blocks take; the others are left to kernels beside this one. */
+static int64_t multiprocessors_of(const struct ft_launch_plan *plan,
+                                  const fatune_arguments *arguments) {
+  enum { LEAST = 2 }; /* for a cluster of two blocks */
+  const int64_t all = plan->arch->sm_count, taken = all - arguments->spare_multiprocessors;
+  return taken >= LEAST || taken == all ? taken : all < LEAST ? all : LEAST;
+}
+
 /* How many batch_heads are the remainder that evens the shares out. Of the numbers whose keys and
  * values fill a quarter to three quarters of L2 it is the one with the most even shares. Under a
  * mask a tile is as long as its row of the mask has blocks. */
 static int64_t remainder_heads(const struct ft_forward_params *params,
-                               const struct ft_launch_plan *plan, const struct ft_run *run) {
+                               const struct ft_launch_plan *plan, const struct ft_run *run,
+                               int64_t resident) {
   const struct ft_request *const request = plan->request;
   const int64_t heads = (int64_t)params->sequence.batch * params->sequence.heads_q;
   const int64_t group = params->sequence.group, kv_bytes = ft_forward_kv_bytes(request, run);
@@ -28,7 +37,7 @@ static int64_t remainder_heads(const struct ft_forward_params *params,
   const struct ft_shares shares = {
       .tiles = params->schedule.q_tiles,
       .heads = heads,
-      .blocks = plan->arch->sm_count,
+      .blocks = resident,
       .rows = ft_config_block_m(plan->config),
       .keys = ft_config_block_n(plan->config),
       .visibility = run->visibility,
@@ -60,11 +69,13 @@ static struct ft_walks walks_of(const struct ft_launch_plan *plan) {
   return walks;
 }
 
-/* Persistent blocks of work tiles, or of parts of them. */
-static int64_t blocks_of(struct ft_launch *launch, int64_t units) {
+/* Persistent blocks of work tiles, or of parts of them. Of shares of all steps each needs a block.
+ */
+static int64_t blocks_of(struct ft_launch *launch, int64_t units, int64_t resident) {
   const struct ft_launch_plan *const plan = launch->plan;
   const struct ft_forward_params *const params = &tiled_of(launch)->rest;
-  const int64_t resident = plan->arch->sm_count;
+  if (ft_schedule_of(plan->request, plan->config) == FT_SCHEDULE_STREAM)
+    resident = plan->arch->sm_count;
   if (splits(plan) || plan->request->ragged) return units < resident ? units : resident;
   return ft_schedule_blocks(ft_schedule_of(plan->request, plan->config), params->schedule.q_tiles,
                             (int64_t)params->sequence.batch * params->sequence.heads_q,
@@ -82,6 +93,7 @@ static int prepare(struct ft_launch *launch, const fatune_arguments *arguments) 
                             &tiles));
   if (plan->request->dtype == FT_E4M3)
     FT_TRY(ft_run_read_descales(&launch->argument.descaled_forward.descales, arguments));
+  const int64_t resident = multiprocessors_of(plan, arguments);
   int64_t units = tiles;
   launch->kernels[LIST] = ft_ragged_list(&params->ragged);
   launch->kernels[MERGE] = (struct ft_launch_kernel){0};
@@ -91,11 +103,11 @@ static int prepare(struct ft_launch *launch, const fatune_arguments *arguments) 
     launch->kernels[MERGE] = ft_forward_merge(params, plan, tiles);
   }
   if (ft_schedule_of(plan->request, plan->config) == FT_SCHEDULE_BALANCED)
-    params->schedule.remainder_heads = (int32_t)remainder_heads(params, plan, &run);
+    params->schedule.remainder_heads = (int32_t)remainder_heads(params, plan, &run, resident);
   int64_t blocks = units;
   FT_TRY(ft_forward_clusters(plan, ft_wgmma_forward_knobs(plan->config)->split_keys, &blocks));
   if (ft_schedule_of(plan->request, plan->config) != FT_SCHEDULE_CLUSTER)
-    blocks = blocks_of(launch, units);
+    blocks = blocks_of(launch, units, resident);
   launch->kernels[MAIN] = (struct ft_launch_kernel){.grid = (unsigned)blocks,
                                                     .threads = plan->budget->threads,
                                                     .smem_bytes = plan->budget->smem_bytes};
