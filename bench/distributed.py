@@ -7,17 +7,24 @@ by the number of GPUs would be, memory, errors against float32.
     python3 bench/distributed.py --alone 4            # one GPU does each process's work in turn; messages are copies
     torchrun --nproc-per-node 2 bench/distributed.py --check    # errors alone; processes may share a GPU, over gloo"""
 
+import contextlib
+import datetime
 import os
+import random
 import statistics
 
 import common
 
 HEADS, HEADS_KV, DIM = 32, 8, 128
 SCHEMES = ("ring", "gather", "ulysses")
+WAYS = {"chosen": {}, "ring": {"scheme": "ring"}, "gather": {"scheme": "gather"}, "ulysses": {"scheme": "ulysses"},
+        "gather, messages": {"scheme": "gather", "transport": "messages"}}
+PARTS = ("errors", "causal", "window", "documents", "memory")
 OPTIONS = {
     "--alone": {"type": int, "metavar": "PROCESSES", "help": "on one GPU, each process's work in turn, without messages"},
     "--check": {"action": "store_true", "help": "errors against float32, and no times"},
     "--tokens": {"type": int, "nargs": "*", "default": [16384, 65536], "help": "a GPU"},
+    "--parts": {"nargs": "*", "default": list(PARTS), "choices": PARTS, "help": "which of the measurements"},
     "--no-pytorch": {"action": "store_true", "help": "leave PyTorch's context parallel out"},
 }
 
@@ -28,23 +35,53 @@ def tensors(torch, rows, heads=(HEADS, HEADS_KV, HEADS_KV, HEADS), seed=0):
     return [torch.randn(1, count, rows, DIM, device="cuda", dtype=torch.bfloat16, generator=generator) for count in heads]
 
 
-def timed(torch, call, rounds):
-    """Median milliseconds, of which the slowest process counts."""
-    samples = []
-    for n in range(rounds + 1):
-        if torch.distributed.is_initialized():
-            torch.distributed.barrier()
-        first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        first.record()
-        call()
-        last.record()
-        last.synchronize()
-        if n:
-            samples.append(first.elapsed_time(last))
-    median = torch.tensor(statistics.median(samples), device="cuda")
+def sample(torch, call):
+    """Milliseconds of one call, which all processes begin together."""
     if torch.distributed.is_initialized():
-        torch.distributed.all_reduce(median, torch.distributed.ReduceOp.MAX)
-    return median.item()
+        torch.distributed.barrier()
+    torch.cuda.synchronize()
+    first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    first.record()
+    call()
+    last.record()
+    last.synchronize()
+    return first.elapsed_time(last)
+
+
+def timed(torch, calls, rounds):
+    """Median milliseconds of each call, {name: (context, call)}, in rounds that are shuffled alike on all processes; of the
+    processes the slowest counts. Calls that fail are told and left out. context: what a call is made in, of no arguments."""
+    order, source, samples = list(calls), random.Random(rounds), {name: [] for name in calls}
+    for n in range(rounds + 1):
+        for name in source.sample(order, len(order)):
+            context, call = calls[name]
+            try:
+                with context():
+                    milliseconds = sample(torch, call)
+            except (RuntimeError, ValueError, NotImplementedError, IndexError) as error:
+                print(f"{name}: {str(error).splitlines()[0]}", flush=True)
+                order.remove(name)
+                del samples[name]
+                continue
+            if n:
+                samples[name].append(milliseconds)
+    made = {}
+    for name, taken in samples.items():
+        median = torch.tensor(statistics.median(taken), device="cuda")
+        if torch.distributed.is_initialized():
+            torch.distributed.all_reduce(median, torch.distributed.ReduceOp.MAX)
+        made[name] = median.item()
+    return made
+
+
+def times_of(torch, contenders, rounds):
+    """{name: (milliseconds of a forward, of a forward with its backward)} of {name: (context, forward, step)}."""
+    calls = {}
+    for name, (context, forward, step) in contenders.items():
+        calls[name, "forward"], calls[name, "both"] = (context, forward), (context, step)
+    made = timed(torch, calls, rounds)
+    return {name: (made[name, "forward"], made[name, "both"]) for name in contenders
+            if (name, "forward") in made and (name, "both") in made}
 
 
 def both(torch, function, q, k, v, dout):
@@ -63,8 +100,20 @@ def both(torch, function, q, k, v, dout):
 
 # ---- one GPU in place of several ----------------------------------------------------------------------------
 
-class Copies:
-    """In place of messages: as many bytes, written on this GPU."""
+class Filled:
+    """In place of what moves rows: as many bytes, written on this GPU."""
+
+    def room(self, purpose, size, like):
+        memory = like.new_empty(size, dtype=like.new_empty(0).byte().dtype)
+        return memory, memory
+
+    def filled(self):
+        pass
+
+    def move(self, room, moves, sends, what):
+        for _, _, to in moves:
+            to.random_(0, 64)  # small normal numbers of bfloat16
+        return lambda: None
 
     def post(self, sends, receives):
         for _, tensor in receives:
@@ -77,81 +126,95 @@ class Copies:
 
 def share_of_one(fatune, scheme, rank, ranks, rows, causal, window):
     """The attention of one process of several, on this GPU."""
-    from fatune.distributed import _part, _plan, _schemes, _shares
+    from fatune.distributed import _gather, _part, _plan, _schemes, _shares
     order = "contiguous" if window else "zigzag"
     chunks = tuple(_shares.chunks_of(n, ranks, ranks * rows, order) for n in range(ranks))
     options = {"causal": causal, "window": window, "scale": None, "dropout": 0.0, "layout": "bhsd", "deterministic": False,
-               "session": fatune.default_session(0), "score": None, "visible": None, "captured": None, "tf32": False}
+               "session": fatune.default_session(0), "score": None, "visible": None, "captured": None, "tf32": False,
+               "spare": 0}
     calls = _part.Calls(options, _part.Whole(0, HEADS, 0, HEADS_KV, ranks * rows))
-    kind = {"ring": _schemes.Ring, "gather": _schemes.Gather}[scheme]
+    arguments = (calls, options["session"], None, tuple(range(ranks)), rank, chunks, _plan.diagonals(causal, window), False, 0, 0)
 
-    class Quiet(kind):
+    class Quiet(_schemes.Ring):
         def messages(self, what):
-            return Copies()
+            return Filled()
 
-    run = Quiet(calls, options["session"], None, tuple(range(ranks)), rank, chunks, _plan.diagonals(causal, window), False,
-                0, 0)
+    run = Quiet(*arguments) if scheme == "ring" else _gather.Gather(*arguments, Filled())
     return lambda q, k, v: _schemes.function().apply(run, q, k, v, None)[0]
 
 
 def measure_alone(torch, fatune, options, ranks, rows, causal, window, report):
-    rounds = 3 if options.quick else 7
-    whole = both(torch, lambda q, k, v: fatune.attention(q, k, v, causal=causal, window=window), *tensors(torch, rows * ranks))
-    one = [timed(torch, call, rounds) / ranks for call in whole]
-    del whole
-    for scheme in ("gather",) if window else ("ring", "gather"):
-        slowest = [0, 0]
+    nothing = contextlib.nullcontext
+    contenders = {"one GPU": (nothing, *both(torch, lambda q, k, v: fatune.attention(q, k, v, causal=causal, window=window),
+                                             *tensors(torch, rows * ranks)))}
+    schemes = ("gather",) if window else ("ring", "gather")
+    for scheme in schemes:
         for rank in (0, ranks - 1):
-            calls = both(torch, share_of_one(fatune, scheme, rank, ranks, rows, causal, window), *tensors(torch, rows))
-            slowest = [max(*pair) for pair in zip(slowest, (timed(torch, call, rounds) for call in calls))]
-        report.add(what=scheme, processes=ranks, tokens=rows, window=str(window), one_gpu_ms=one[0], forward_ms=slowest[0],
-                   forward_share=one[0] / slowest[0], one_gpu_both_ms=one[1], both_ms=slowest[1],
-                   both_share=one[1] / slowest[1])
+            contenders[scheme, rank] = (nothing, *both(
+                torch, share_of_one(fatune, scheme, rank, ranks, rows, causal, window), *tensors(torch, rows)))
+    made = times_of(torch, contenders, options.rounds)
+    for scheme in schemes:
+        slowest = [max(pair) for pair in zip(made[scheme, 0], made[scheme, ranks - 1])]
+        report.add(**row_of(scheme, ranks, rows, window, made["one GPU"], slowest))
+
+
+def row_of(name, ranks, rows, window, one, made):
+    """one: milliseconds of one GPU with the work of all, a forward and a forward with its backward."""
+    return {"what": name, "processes": ranks, "tokens": rows, "window": str(window), "one_gpu_ms": one[0] / ranks,
+            "forward_ms": made[0], "forward_share": one[0] / ranks / made[0], "one_gpu_both_ms": one[1] / ranks,
+            "both_ms": made[1], "both_share": one[1] / ranks / made[1]}
 
 
 # ---- several GPUs ---------------------------------------------------------------------------------------------
 
-def pytorch_parallel(torch, ranks):
-    """PyTorch's own context parallel, its SDPA by the fastest backend that it takes; None where there is none."""
+def pytorch_parallel(torch, ranks, q, k, v, dout):
+    """{name: contender} of PyTorch's own context parallel, by SDPA's backends and its two ways to move K and V; none where
+    PyTorch has none; with K and V of as many heads as Q (widened), and as they are (grouped)."""
     try:
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.tensor.experimental import context_parallel
+        from torch.distributed.tensor.experimental._attention import set_rotate_method
+        from torch.nn.attention import SDPBackend, sdpa_kernel
     except ImportError:
-        return None
-    mesh = init_device_mesh("cuda", (ranks,))
+        return {}
+    mesh, group = init_device_mesh("cuda", (ranks,)), q.shape[1] // k.shape[1]
 
-    def run(backend, causal, q, k, v):
-        from torch.nn.attention import sdpa_kernel
-        with sdpa_kernel(backend), context_parallel(mesh):
-            return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=True)
+    def widened(q, k, v):
+        k, v = (tensor.repeat_interleave(group, 1) for tensor in (k, v))
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
 
-    return run
+    def grouped(q, k, v):
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+
+    def context(backend, way):
+        @contextlib.contextmanager
+        def made():
+            set_rotate_method(way)
+            place = torch.empty(2 * ranks, device="cuda")  # it wants a buffer, which it cuts
+            with sdpa_kernel(backend), context_parallel(mesh, buffers=[place], buffer_seq_dims=[0]):
+                yield
+        return made
+
+    return {f"PyTorch, {backend.name}, {way}, {function.__name__}": (context(backend, way), *both(torch, function, q, k, v, dout))
+            for backend in (SDPBackend.FLASH_ATTENTION, SDPBackend.CUDNN_ATTENTION) for way in ("allgather", "alltoall")
+            for function in (widened, grouped)}
 
 
 def measure_many(torch, fatune, options, ranks, rows, causal, window, report):
-    rounds, many = (3 if options.quick else 7), fatune.distributed
-    whole = both(torch, lambda q, k, v: fatune.attention(q, k, v, causal=causal, window=window), *tensors(torch, rows * ranks))
-    one = [timed(torch, call, rounds) / ranks for call in whole]
-    del whole
-    q, k, v, dout = tensors(torch, rows, seed=torch.distributed.get_rank())
-    order, rank = "contiguous" if window else "zigzag", torch.distributed.get_rank()
-    contenders = [(scheme, lambda q, k, v, scheme=scheme: many.attention(
-        q, k, v, causal=causal, window=window, scheme=scheme, order=order)) for scheme in (*SCHEMES, None)]
-    theirs = None if window or options.no_pytorch else pytorch_parallel(torch, ranks)
-    if theirs:
-        from torch.nn.attention import SDPBackend
-        contenders += [(f"PyTorch, {backend.name}", lambda q, k, v, backend=backend: theirs(backend, causal, q, k, v))
-                       for backend in (SDPBackend.FLASH_ATTENTION, SDPBackend.CUDNN_ATTENTION)]
-    for name, function in contenders:
-        try:
-            forward, step = (timed(torch, call, rounds) for call in both(torch, function, q, k, v, dout))
-        except (RuntimeError, ValueError, NotImplementedError) as error:
-            print(f"{name}: {str(error).splitlines()[0]}", flush=True)
-            continue
-        if rank == 0:
-            report.add(what=str(name or "chosen"), processes=ranks, tokens=rows, window=str(window), one_gpu_ms=one[0],
-                       forward_ms=forward, forward_share=one[0] / forward, one_gpu_both_ms=one[1], both_ms=step,
-                       both_share=one[1] / step)
+    many, nothing = fatune.distributed, contextlib.nullcontext
+    contenders = {"one GPU": (nothing, *both(torch, lambda q, k, v: fatune.attention(q, k, v, causal=causal, window=window),
+                                             *tensors(torch, rows * ranks)))}
+    own = tensors(torch, rows, seed=torch.distributed.get_rank())
+    for name, ways in WAYS.items():
+        def function(q, k, v, ways=ways):
+            return many.attention(q, k, v, causal=causal, window=window, order="contiguous" if window else "zigzag", **ways)
+        contenders[name] = (nothing, *both(torch, function, *own))
+    if not window and not options.no_pytorch:
+        contenders |= pytorch_parallel(torch, ranks, *own)
+    made = times_of(torch, contenders, options.rounds)
+    for name in made:
+        if name != "one GPU":
+            report.add(**row_of(name, ranks, rows, window, made["one GPU"], made[name]))
 
 
 def documents_of(rows, seed=0):
@@ -165,21 +228,21 @@ def documents_of(rows, seed=0):
 
 def measure_documents(torch, fatune, options, ranks, rank, report, rows=2**18):
     """Causal documents, packed: each process's share of all rows beside one GPU with all of them."""
-    rounds, starts = (3 if options.quick else 7), documents_of(rows)
+    nothing, starts = contextlib.nullcontext, documents_of(rows)
     numbers = torch.tensor(starts, dtype=torch.int32, device="cuda")
     whole = [tensor.transpose(1, 2).squeeze(0).contiguous() for tensor in tensors(torch, rows)]
-    one = [timed(torch, call, rounds) / ranks
-           for call in both(torch, lambda q, k, v: fatune.varlen(q, k, v, numbers, numbers, causal=True), *whole)]
-    del whole
-    q, k, v, dout = tensors(torch, rows // ranks, seed=rank)
+    contenders = {"one GPU": (nothing, *both(
+        torch, lambda q, k, v: fatune.varlen(q, k, v, numbers, numbers, causal=True), *whole))}
+    own = tensors(torch, rows // ranks, seed=rank)
     for scheme in ("gather", "ulysses", None):
         def function(q, k, v, scheme=scheme):
             return fatune.distributed.attention(q, k, v, causal=True, documents=starts, scheme=scheme)
-        forward, step = (timed(torch, call, rounds) for call in both(torch, function, q, k, v, dout))
-        if rank == 0:
-            report.add(what=f"{len(starts) - 1} documents, {scheme or 'chosen'}", processes=ranks, tokens=rows // ranks,
-                       one_gpu_ms=one[0], forward_ms=forward, forward_share=one[0] / forward, one_gpu_both_ms=one[1],
-                       both_ms=step, both_share=one[1] / step)
+        contenders[scheme or "chosen"] = (nothing, *both(torch, function, *own))
+    made = times_of(torch, contenders, options.rounds)
+    for name in made:
+        if name != "one GPU":
+            report.add(**row_of(f"{len(starts) - 1} documents, {name}", ranks, rows // ranks, None, made["one GPU"],
+                                made[name]))
 
 
 def measure_memory(torch, fatune, ranks, rank, report):
@@ -190,7 +253,7 @@ def measure_memory(torch, fatune, ranks, rank, report):
     step()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
-    milliseconds = timed(torch, step, 1)
+    milliseconds = timed(torch, {"step": (contextlib.nullcontext, step)}, 1)["step"]
     shard = q.numel() * 2
     allowed = 4 * shard + 2 * shard + 2 * (2 * shard + 4 * shard)  # O and gradients; dQ in fp32; two of K, V, dK, dV
     if rank == 0:
@@ -253,6 +316,7 @@ def main():
     options = common.parse_arguments(__doc__.splitlines()[0], options=OPTIONS)
     torch = common.import_torch()
     import fatune
+    options.rounds = 3 if options.quick else 7
     rank, ranks = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     if options.alone:
         report = common.Report("distributed_alone", options)
@@ -261,14 +325,19 @@ def main():
         measure_alone(torch, fatune, options, options.alone, options.tokens[-1], True, (4096, 0), report)
         return report.write()
     torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)) % torch.cuda.device_count())
-    torch.distributed.init_process_group("nccl" if torch.cuda.device_count() >= ranks else "gloo")
+    torch.distributed.init_process_group("nccl" if torch.cuda.device_count() >= ranks else "gloo",
+                                         timeout=datetime.timedelta(seconds=60))
     report = common.Report("distributed_check" if options.check else "distributed", options) if rank == 0 else Silent()
-    check(torch, fatune, ranks, rank, report)
-    if not options.check:
-        for rows in options.tokens:
-            measure_many(torch, fatune, options, ranks, rows, True, None, report)
+    parts = ("errors",) if options.check else options.parts
+    if "errors" in parts:
+        check(torch, fatune, ranks, rank, report)
+    for rows in options.tokens if "causal" in parts else ():
+        measure_many(torch, fatune, options, ranks, rows, True, None, report)
+    if "window" in parts:
         measure_many(torch, fatune, options, ranks, options.tokens[-1], True, (4096, 0), report)
+    if "documents" in parts:
         measure_documents(torch, fatune, options, ranks, rank, report)
+    if "memory" in parts:
         measure_memory(torch, fatune, ranks, rank, report)
     report.write()
     torch.distributed.destroy_process_group()

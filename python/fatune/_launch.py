@@ -372,16 +372,23 @@ class Call:
         it lies."""
         if self._backward is None:
             return None
+        made, gradients = self.new_gradients(q, k, v), self._gradients_of(captured)
+        self.backward_into(q, k, v, out, lse, dout, dlse, made, seed, offset, gradients)
+        return (*made, *spread(gradients, captured)) if captured else tuple(made)
+
+    def backward_into(self, q, k, v, out, lse, dout, dlse, made, seed, offset, gradients=None):
+        """Fills made, dQ, dK and dV, and gradients of what is captured, by what an earlier backward has prepared; False where
+        none has."""
+        if self._backward is None:
+            return False
         run, workspace = self._backward
-        dq, dk, dv = self.new_gradients(q, k, v)
         if workspace:
             workspace = (_new(workspace[0]),)
-        gradients = self._gradients_of(captured)
-        status = run(q, k, v, out, dout, dq, dk, dv, lse, dlse, *self._captured_tensors(), *gradients.values(), *workspace,
+        status = run(q, k, v, out, dout, *made, lse, dlse, *self._captured_tensors(), *(gradients or {}).values(), *workspace,
                      seed, offset)
         if status:
             check(status)
-        return (dq, dk, dv, *spread(gradients, captured)) if captured else (dq, dk, dv)
+        return True
 
     def _gradients_of(self, captured):
         """Room for them, by name, as the captured ones are ordered."""

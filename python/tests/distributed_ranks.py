@@ -16,95 +16,10 @@ import torch.distributed as dist
 import fatune
 import fatune.distributed as many
 from distributed_caches import bundled
+from distributed_stand_ins import Exact, SharedCopies, SharedPeers, exact, hides, kept, others
 from fatune.distributed import _attention
 
 TIMEOUT = 20  # seconds, of the group
-
-
-# ---- attention in float64, whose masks go by places ------------------------------------------------------
-
-def kept(batch, heads, first_head, q_places, k_places):
-    """What the reference's dropout keeps, of places in the whole problem."""
-    b, h = torch.arange(batch).view(-1, 1, 1, 1), torch.arange(heads).view(-1, 1, 1) + first_head
-    return (q_places.view(-1, 1) * 31 + k_places * 17 + h * 7 + b) % 5 != 0
-
-
-def hides(q_places, k_places, causal, window):
-    distance = k_places - q_places.view(-1, 1)
-    hidden = distance > 0 if causal else torch.zeros_like(distance, dtype=torch.bool)
-    left, right = window or (-1, -1)
-    if left >= 0:
-        hidden = hidden | (distance < -left)
-    return hidden | (distance > right) if right >= 0 else hidden
-
-
-def others(rows, documents):
-    """What documents hide of each other; from the first row of each, then all rows."""
-    number = torch.bucketize(torch.arange(rows), torch.tensor(documents), right=True)
-    return number.view(-1, 1) != number
-
-
-def exact(q, k, v, hidden, keep):
-    """(O, LSE) in float64."""
-    k, v = (tensor.repeat_interleave(q.shape[1] // k.shape[1], 1) for tensor in (k, v))
-    s = (q @ k.mT / q.shape[-1]**0.5).masked_fill(hidden, -torch.inf)
-    lse = s.logsumexp(-1)
-    p = torch.where(hidden | torch.isneginf(lse).unsqueeze(-1), 0, (s - torch.nan_to_num(lse, neginf=0).unsqueeze(-1)).exp())
-    return (p if keep is None else p * keep / 0.8) @ v, lse
-
-
-class Exact:
-    """In place of the package's Calls: the same calls by float64. Also counts queries times keys."""
-    pairs = 0
-
-    def __init__(self, options, whole):
-        self.options, self.axis, self.head = options, 2 if options["layout"] == "bhsd" else 1, whole.head
-
-    def _inputs(self, q, k, v, piece):
-        rows = q.narrow(self.axis, piece.q[0], piece.q[1] - piece.q[0]), *(
-            tensor.narrow(self.axis, piece.k[0], piece.k[1] - piece.k[0]) for tensor in (k, v))
-        q, k, v = (self._turned(tensor).double() for tensor in rows)
-        Exact.pairs += q.shape[2] * k.shape[2]
-        places = torch.arange(q.shape[2]) + piece.first_q, torch.arange(k.shape[2]) + piece.first_k
-        hidden = hides(*places, self.options["causal"], self.options["window"])
-        if piece.documents:
-            hidden = hidden | others(q.shape[2], piece.documents)
-        if piece.whole and bool(hidden.any()):
-            raise AssertionError(f"{piece} is not seen whole")
-        keep = kept(q.shape[0], q.shape[1], self.head, *places) if self.options["dropout"] else None
-        return q, k, v, hidden, keep
-
-    def _turned(self, tensor):
-        return tensor if self.axis == 2 else tensor.transpose(1, 2)
-
-    def forward(self, q, k, v, piece, seed, offset, wide):
-        out, lse = exact(*self._inputs(q, k, v, piece))
-        return self._turned(out).to(q.dtype).contiguous(), lse.float()
-
-    @torch.enable_grad()
-    def backward(self, q, k, v, out, lse, dout, dlse, piece, seed, offset):
-        *tensors, hidden, keep = self._inputs(q, k, v, piece)
-        q, k, v = (tensor.clone().requires_grad_() for tensor in tensors)
-        begin, end = piece.q
-        out, dout = (self._turned(tensor.narrow(self.axis, begin, end - begin)).double() for tensor in (out, dout))
-        lse = lse[:, :, begin:end].double()
-        group = q.shape[1] // k.shape[1]
-        all_k, all_v = (tensor.repeat_interleave(group, 1) for tensor in (k, v))
-        s = q @ all_k.mT / q.shape[-1]**0.5
-        p = torch.where(hidden | torch.isneginf(lse).unsqueeze(-1), 0,
-                        (s.detach() - torch.nan_to_num(lse, neginf=0).unsqueeze(-1)).exp())
-        z = 1 if keep is None else keep / 0.8
-        delta = (out * dout).sum(-1) - (0 if dlse is None else dlse[:, :, begin:end].double())
-        ds = p * (z * (dout @ all_v.detach().mT) - delta.unsqueeze(-1))
-        dq, dk, dv = torch.autograd.grad([s, (p * z) @ all_v], [q, k, v], [ds, dout])
-        return tuple(self._turned(tensor).float() for tensor in (dq, dk, dv)), {}
-
-    def merge(self, session, made, part):
-        lse = torch.logaddexp(made[1], part[1])
-        shares = [torch.where(torch.isneginf(lse), 0, (own - lse).exp()).unsqueeze(-1) for own in (made[1], part[1])]
-        shares = [self._turned(share) for share in shares]
-        made[0].copy_(made[0] * shares[0] + part[0] * shares[1])
-        made[1].copy_(lse)
 
 
 # ---- what the processes do --------------------------------------------------------------------------------
@@ -140,7 +55,7 @@ def whole_reference(q, k, v, dout, dlse, options, sinks):
     return turned(out), lse, gradients
 
 
-def check_scheme(rank, ranks, scheme, head_ranks, order, layout, causal, window, dropout, heads, sinks, part):
+def check_scheme(rank, ranks, scheme, head_ranks, order, layout, causal, window, dropout, heads, sinks, part, transport=None):
     dim, q_heads, rows = 1 if layout == "bshd" else 2, heads[0], 64 * 2 * ranks if dropout else part * 2 * ranks
     q, k, v, dout = tensors(*heads, rows, 8, layout=layout)
     dlse = torch.randn(2, q_heads, rows, generator=torch.Generator().manual_seed(5))
@@ -151,7 +66,7 @@ def check_scheme(rank, ranks, scheme, head_ranks, order, layout, causal, window,
     own = [many.shard(tensor, **cut).requires_grad_() for tensor in (q, k, v)]
     own_sinks = None if sinks is None else sinks.clone().requires_grad_()
     got, got_lse = many.attention(*own, scheme=scheme, head_ranks=head_ranks, order=order, return_lse=True, sinks=own_sinks,
-                                  seed=1, **options)
+                                  seed=1, transport=transport, **options)
     torch.autograd.backward([got, got_lse], [many.shard(dout, **cut), many.shard(dlse, order=order)])
     compare("O", many.unshard(got, **cut), out, 2e-6)
     compare("LSE", many.unshard(got_lse, order=order), lse, 2e-6)
@@ -166,6 +81,7 @@ def schemes(rank, ranks):
     """Every scheme with everything, by float64 in place of kernels."""
     _attention.Calls = Exact
     _attention.session_of = lambda device: None
+    many._gather.SLICE_BYTES = 1
     mesh = [("mesh", 2)] if ranks % 2 == 0 else []
     share, turn = int(os.environ.get("FATUNE_TEST_SHARE", 1)), 0
     for scheme, head_ranks in [("ring", None), ("gather", None), ("ulysses", None), *mesh, (None, None)]:
@@ -183,6 +99,23 @@ def schemes(rank, ranks):
                     check_scheme(rank, ranks, *described)
                 except Exception as error:
                     raise AssertionError(f"{described}: {error}") from error
+
+
+def copies(rank, ranks):
+    """Gather where processes read each other's memory."""
+    peers, before = SharedPeers(rank, ranks), (_attention.peers_of, _attention.Copies)
+    _attention.peers_of, _attention.Copies = (lambda group, ranks, device: peers), SharedCopies
+    _attention.Calls, many._gather.SLICE_BYTES = Exact, 1
+    _attention.session_of = lambda device: None
+    for causal, window, order, layout, heads in (
+            (True, None, "zigzag", "bhsd", (6, 3)), (False, (5, 3), "contiguous", "bshd", (4, 2)),
+            (True, (9, -1), "zigzag", "bshd", (4, 4)), (False, None, "zigzag", "bhsd", (3, 1))):
+        check_scheme(rank, ranks, "gather", None, order, layout, causal, window, 0, heads, causal, 10, "copies")
+    check_scheme(rank, ranks, "ulysses", None, "zigzag", "bhsd", True, None, 0, (2 * ranks, ranks), True, 10, "copies")
+    _attention.peers_of, _attention.Copies = before
+    own = [many.shard(tensor) for tensor in tensors(2, 1, 4 * ranks, 8)[:3]]
+    expect(ValueError, ["transport is 'copies'", "'messages'"], lambda: many.attention(*own, scheme="gather", transport="copies"))
+    expect(ValueError, ["transport is 'mail'", "'messages'"], lambda: many.attention(*own, transport="mail"))
 
 
 def documents(rank, ranks):
@@ -260,7 +193,7 @@ def unseen(rank, ranks):
     sent = []
     posted = many._transport.Messages.post
     many._transport.Messages.post = lambda self, sends, receives: (
-        sent.extend(tensor.numel() for _, tensor in sends if tensor is not None), posted(self, sends, receives))[1]
+        sent.extend(tensor.nbytes for _, tensor in sends if tensor is not None), posted(self, sends, receives))[1]
     rows = 256
     q, k, v, _ = tensors(2, 1, rows * ranks, 8, batch=1)
     for scheme in ("ring", "gather"):
@@ -268,7 +201,7 @@ def unseen(rank, ranks):
         Exact.pairs = 0
         own = [many.shard(tensor, order="contiguous") for tensor in (q, k, v)]
         many.attention(*own, causal=True, window=(100, 0), scheme=scheme, order="contiguous")
-        assert sum(sent) == (128 * 8 * 2 if rank + 1 < ranks else 0), sent  # 100 keys, as whole 64s
+        assert sum(sent) == (128 * 8 * 2 * 4 if rank + 1 < ranks else 0), sent  # 100 keys, as whole 64s
         assert Exact.pairs <= rows * (rows + 128), Exact.pairs
 
 
@@ -458,7 +391,7 @@ def shares(rank, ranks):
 
 
 TASKS = types.SimpleNamespace(**{task.__name__: task for task in (
-    schemes, documents, unseen, emulated, packed, exactness, dropped, scored, drop_in, bundled, differing, dying, alone, shares)})
+    schemes, copies, documents, unseen, emulated, packed, exactness, dropped, scored, drop_in, bundled, differing, dying, alone, shares)})
 
 
 def run(names, rank, ranks, port):

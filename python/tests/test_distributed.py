@@ -6,6 +6,7 @@ import pathlib
 import random
 import subprocess
 import sys
+import tempfile
 import unittest
 
 import support
@@ -22,12 +23,13 @@ class Distributed(unittest.TestCase):
         seed = os.environ.get("FATUNE_TEST_SEED") or str(random.randrange(1000))
         environment = {**os.environ, "FATUNE_TEST_SHARE": str(1 if slow else share), "FATUNE_TEST_SEED": seed,
                        "OMP_NUM_THREADS": "1"}
-        run = subprocess.run([sys.executable, str(RANKS), names, str(ranks)], env=environment, capture_output=True, text=True,
-                             timeout=280)
+        with tempfile.TemporaryDirectory() as folder:
+            run = subprocess.run([sys.executable, str(RANKS), names, str(ranks)], capture_output=True, text=True, timeout=280,
+                                 env={**environment, "FATUNE_TEST_FOLDER": folder})
         self.assertEqual(run.returncode, 0, f"FATUNE_TEST_SEED={seed}\n{run.stdout}{run.stderr}")
 
     def test_schemes_give_what_one_process_gives(self):
-        self.run_ranks("shares,schemes,documents,unseen", 3, share=6)
+        self.run_ranks("shares,schemes,copies,documents,unseen", 3, share=6)
 
     def test_heads_and_rings_together(self):
         self.run_ranks("schemes", 4, share=14)

@@ -11,11 +11,14 @@ from .._devices import session_of
 from .._launch import AXES, check_shapes
 from ._agreement import agree
 from ._choice import SCHEMES, Work, choose
+from ._gather import Gather
 from ._heads import Exchange, functions, heads_of
 from ._part import Calls, Whole, whole_score
+from ._peers import Copies, peers_of
 from ._plan import STEP, diagonals
-from ._schemes import Gather, Ring, function
+from ._schemes import Ring, function
 from ._shares import chunks_of, join, place_of, split
+from ._transport import Letters
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -25,6 +28,9 @@ if TYPE_CHECKING:
 
     from .._session import Session
 
+TRANSPORTS = ("copies", "messages")
+SPARE = 16  # multiprocessors that a forward leaves to NCCL's kernels: they carry K and V of the next step
+
 
 def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, group: Any = None, scheme: str | None = None,
               head_ranks: int | None = None, order: str = "zigzag", causal: bool = False,
@@ -33,6 +39,7 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, group: Any =
               return_lse: bool = False, deterministic: bool = False, session: Session | None = None,
               score: str | Callable[..., Any] | None = None, visible: Callable[..., Any] | None = None,
               captured: Mapping[str, Any] | None = None, sinks: torch.Tensor | None = None,
+              transport: str | None = None, spare_multiprocessors: int | None = None,
               documents: Sequence[int] | torch.Tensor | None = None, tf32: bool | None = False) -> Any:
     """O of this process's queries on the keys of all processes; returns O, or (O, LSE).
 
@@ -40,9 +47,13 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, group: Any =
     "bshd". order: that of shard(). All processes of the group call with tensors of the same shapes and the same arguments;
     group: a process group of torch.distributed, None: the default one, or this process alone where there is none.
     scheme: "ring": K and V come process by process while kernels run, and results are put together in float32, in a fixed
-    order; "gather": all keys that are seen come first, one call for each chunk of queries; "ulysses": rows of all heads are
+    order; "gather": all keys that are seen come in slices of heads, one call for each chunk of queries and slice; "ulysses": rows of all heads are
     exchanged for all rows of some heads; "mesh": `head_ranks` neighbouring ranks do so, and those of equal place form rings.
     None: chosen by a model. What is not seen is neither sent nor computed.
+    transport: "copies": processes of one host read each other's memory by copy engines, beside kernels; "messages": those of
+    the group's backend; None: "copies" where they can. Rings go by messages in any case.
+    spare_multiprocessors: how many a forward leaves to NCCL, whose kernels carry messages; None: as many as paid on an H200
+    where rows go by NCCL's messages, and none otherwise.
     documents: the first row of each document of the whole sequence, then the number of all rows, from 0 on; of a batch of 1.
     Queries see their own document alone, in which causal and window count, dropout and scores, too (those by "ulysses").
     A tensor had better be on the CPU. The same on all processes.
@@ -57,13 +68,14 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, group: Any =
     options: dict[str, Any] = {
         "causal": causal, "window": window and tuple(window), "scale": scale, "dropout": dropout, "layout": layout,
         "deterministic": deterministic, "session": session, "score": score, "visible": visible, "captured": captured,
-        "tf32": one.takes_tf32(_torch(), q) if tf32 is None else tf32}
+        "tf32": one.takes_tf32(_torch(), q) if tf32 is None else tf32, "spare": spare_multiprocessors}
     rank, ranks = place_of(group)
     if documents is not None:
         documents = tuple(documents.tolist() if hasattr(documents, "tolist") else documents)
     if ranks == 1 and documents is None:
+        del options["spare"]
         return one.attention(q, k, v, seed=seed, offset=offset, return_lse=return_lse, sinks=sinks, **options)
-    request = _Request(q, k, v, ranks, scheme, head_ranks, order, sinks, documents, options)
+    request = _Request(q, k, v, ranks, scheme, head_ranks, order, sinks, documents, transport, options)
     if ranks > 1:
         agree(group, ranks, q.device, request.describe)
     else:
@@ -79,10 +91,10 @@ def _torch():
 class _Request:
     """What one call asks for."""
 
-    def __init__(self, q, k, v, ranks, scheme, head_ranks, order, sinks, documents, options):
+    def __init__(self, q, k, v, ranks, scheme, head_ranks, order, sinks, documents, transport, options):
         self.tensors, self.ranks, self.scheme, self.head_ranks = (q, k, v), ranks, scheme, head_ranks
         self.order, self.sinks, self.options, self.score = order, sinks, options, None
-        self.documents = documents
+        self.documents, self.transport = documents, transport
 
     def describe(self):
         """All that must be the same on all ranks, by name; checked."""
@@ -105,7 +117,7 @@ class _Request:
         for name, value in sorted((options["captured"] or {}).items()):
             text[f"captured {name!r}"] = (tuple(value.shape), value.dtype) if hasattr(value, "shape") else type(value).__name__
         text["scheme"] = f"{self.scheme!r} (takes {self.chosen!r}, {self.exchanging} exchange heads)"
-        text["documents"] = self.documents is not None
+        text["documents"], text["transport"] = self.documents is not None, self.transport
         text["sinks"] = None if self.sinks is None else (tuple(self.sinks.shape), self.sinks.dtype)
         text["gradients"] = self._learnt()
         return text
@@ -122,6 +134,11 @@ class _Request:
             raise ValueError(f"causal is {options['causal']!r}; allowed: True, False")
         if self.scheme not in (None, *SCHEMES):
             raise ValueError(f"scheme is {self.scheme!r}; allowed: None, {', '.join(map(repr, SCHEMES))}")
+        if self.transport not in (None, *TRANSPORTS):
+            raise ValueError(f"transport is {self.transport!r}; allowed: None, {', '.join(map(repr, TRANSPORTS))}")
+        spare = options["spare"]
+        if spare is not None and not (isinstance(spare, int) and spare >= 0):
+            raise ValueError(f"spare_multiprocessors is {spare!r}; allowed: None, 0 or more")
         rows_axis = AXES[options["layout"]][1]
         if q.shape[rows_axis] != k.shape[rows_axis]:
             raise ValueError(f"q has {q.shape[rows_axis]} rows and k {k.shape[rows_axis]}; allowed: as many")
@@ -188,7 +205,7 @@ class _Request:
         if count > 1:
             first = ring * count
             members = tuple(range(first, first + count))
-            exchange = Exchange(group, members, number, chunks[first:first + count], "rows for heads")
+            exchange = Exchange(self._transport(group, q, members, number), number, chunks[first:first + count], "rows for heads")
             to_heads, to_rows = functions()
             heads_q, heads_kv = heads_of(count, q.shape[head_axis], k.shape[head_axis])
             axes = row_axis, head_axis
@@ -202,10 +219,12 @@ class _Request:
             one._key_of_session(session)
         if seed is None:
             seed = _shared_seed(group, q.device) if options["dropout"] else 0
-        run = self._engine()(
+        members = tuple(range(number, self.ranks, count))
+        engine, beside = self._engine(group, q, members, ring)
+        run = engine(
             self._calls(session, Whole(number * q.shape[head_axis], all_heads, number * all_heads_kv // count, all_heads_kv,
-                                       self.ranks * rows)),
-            session, group, tuple(range(number, self.ranks, count)), ring, of_ring,
+                                       self.ranks * rows), beside),
+            session, group, members, ring, of_ring,
             diagonals(options["causal"], options["window"]), bool(options["dropout"]) or self.score not in (None, "softcap"),
             seed, offset)
         learnt = {name: value for name, value in (options["captured"] or {}).items()
@@ -217,12 +236,27 @@ class _Request:
             lse = to_rows(exchange, lse, heads_q, all_heads, lse_axes) if return_lse else None
         return (out, lse) if return_lse else out
 
-    def _calls(self, session, whole):
+    def _calls(self, session, whole, beside):
         options = {**self.options, "session": session, "score": self.score, "visible": None}
+        if options["spare"] is None:
+            options["spare"] = SPARE if beside else 0
         return Calls(options, whole) if options["captured"] else _calls_of(tuple(options.items()), whole)
 
-    def _engine(self):
-        return Gather if self.chosen == "gather" else Ring
+    def _engine(self, group, q, members, number):
+        """(what runs, whether kernels that carry messages run beside it)."""
+        by_kernels = q.device.type == "cuda" and len(members) > 1
+        if self.chosen != "gather":
+            return Ring, by_kernels
+        transport = self._transport(group, q, members, number)
+        return functools.partial(Gather, transport=transport), by_kernels and not isinstance(transport, Copies)
+
+    def _transport(self, group, q, members, number):
+        """How rows get from one to another of these ranks, of which this process is the number-th."""
+        peers = peers_of(group, self.ranks, q.device) if self.ranks > 1 and self.transport != "messages" else None
+        if peers is None and self.transport == "copies":
+            raise ValueError("transport is 'copies'; allowed where all processes are on one host, have a GPU each and read each "
+                             "other's memory: 'messages'")
+        return Copies(peers, members) if peers else Letters(group, members, number)
 
 
 def _greatest_mesh(ranks, near, heads_q, heads_kv):

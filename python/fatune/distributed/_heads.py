@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import functools
+import math
 
 from .._autograd import once
 from ._part import rows_of
-from ._shares import join
-from ._transport import Messages
+from ._transport import as_bytes
 
 
 class Exchange:
-    """members: the ranks in the group of those who take part, number: of this process among them; chunks: of each of them.
+    """transport: Copies or Letters of those who take part; number: of this process among them; chunks: of each of them.
     heads, in its functions: the range of heads (begin, end) that each gets; axes: of rows and of heads."""
 
-    def __init__(self, group, members, number, chunks, what):
-        self.group, self.members, self.number, self.chunks, self.what = group, members, number, chunks, what
+    def __init__(self, transport, number, chunks, what):
+        self.transport, self.number, self.what = transport, number, what
+        self._rows = [sum(chunk.rows for chunk in own) for own in chunks]
         self._order = []  # (whose, rows of it, where they go)
-        starts = [0] * len(members)
+        starts = [0] * len(chunks)
         found = []
         for whose, own in enumerate(chunks):
             for chunk in own:
@@ -27,17 +28,22 @@ class Exchange:
         for chunk, whose, start in sorted(found):
             self._order.append((whose, (start, start + chunk.rows), (row, row + chunk.rows)))
             row += chunk.rows
-        self.rows, self.all_rows = starts[number], row
-        self.joined = join(chunk for own in chunks for chunk in own)
+        self.all_rows = row
 
     def to_heads(self, tensor, heads, axes):
         """All rows of this process's heads from some rows of all heads."""
         row_axis, head_axis = axes
-        sends = [rows_of(tensor, head_axis, bounds).contiguous() for bounds in heads]
-        came = self._post(sends, sends[self.number].shape)
-        shape = list(sends[self.number].shape)
-        shape[row_axis] = self.all_rows
-        whole = tensor.new_empty(shape)
+
+        def shape_of(source, target):
+            begin, end = heads[target]
+            return _resized(tensor.shape, {row_axis: self._rows[source], head_axis: end - begin})
+
+        def fill(target, room):
+            room.copy_(rows_of(tensor, head_axis, heads[target]))
+
+        came = self._exchange(tensor, shape_of, fill)
+        begin, end = heads[self.number]
+        whole = tensor.new_empty(_resized(tensor.shape, {row_axis: self.all_rows, head_axis: end - begin}))
         for whose, bounds, place in self._order:
             rows_of(whole, row_axis, place).copy_(rows_of(came[whose], row_axis, bounds))
         return whole
@@ -45,16 +51,18 @@ class Exchange:
     def to_rows(self, tensor, heads, all_heads, axes):
         """The other way round. Heads that several processes have had are summed, in the order of their ranks."""
         row_axis, head_axis = axes
-        sends = []
-        for whose in range(len(self.members)):
-            shape = list(tensor.shape)
-            shape[row_axis] = sum(chunk.rows for chunk in self.chunks[whose])
-            sends.append(tensor.new_empty(shape))
-        for whose, bounds, place in self._order:
-            rows_of(sends[whose], row_axis, bounds).copy_(rows_of(tensor, row_axis, place))
-        came = self._post(sends, sends[self.number].shape)
-        shape = list(sends[self.number].shape)
-        shape[head_axis] = all_heads
+
+        def shape_of(source, target):
+            begin, end = heads[source]
+            return _resized(tensor.shape, {row_axis: self._rows[target], head_axis: end - begin})
+
+        def fill(target, room):
+            for whose, bounds, place in self._order:
+                if whose == target:
+                    rows_of(room, row_axis, bounds).copy_(rows_of(tensor, row_axis, place))
+
+        came = self._exchange(tensor, shape_of, fill)
+        shape = _resized(tensor.shape, {row_axis: self._rows[self.number], head_axis: all_heads})
         if sum(end - begin for begin, end in heads) == all_heads:
             whole = tensor.new_empty(shape)
             for bounds, part in zip(heads, came):
@@ -66,14 +74,31 @@ class Exchange:
             rows_of(whole, head_axis, bounds).add_(part)
         return whole.to(tensor.dtype)
 
-    def _post(self, sends, shape):
-        """What came from each, of this shape, for what goes to each."""
-        came = [sends[n] if n == self.number else sends[n].new_empty(shape) for n in range(len(self.members))]
-        messages = Messages(self.group, self.members, self.what)
-        messages.post([(n, send) for n, send in enumerate(sends) if n != self.number],
-                      [(n, room) for n, room in enumerate(came) if n != self.number])
-        messages.wait()
+    def _exchange(self, like, shape_of, fill):
+        """What came from each. shape_of(source, target): of what goes from one to the other; fill(target, room): puts there
+        what goes to the target. A process's room has what goes to each, one behind the other."""
+        everyone, size = range(len(self._rows)), like.element_size()
+
+        def bytes_of(source, target):
+            return math.prod(shape_of(source, target)) * size
+
+        def place(source, target):
+            return sum(bytes_of(source, other) for other in range(target))
+
+        most = max(place(source, len(self._rows)) for source in everyone)
+        room, memory = self.transport.room("heads", most, like)
+        own = [(target, place(self.number, target), bytes_of(self.number, target)) for target in everyone]
+        for target, offset, count in own:
+            fill(target, memory[offset:offset + count].view(like.dtype).view(shape_of(self.number, target)))
+        self.transport.filled()
+        came = [like.new_empty(shape_of(source, self.number)) for source in everyone]
+        moves = [(source, place(source, self.number), as_bytes(came[source])) for source in everyone]
+        self.transport.move(room, moves, own, self.what)()
         return came
+
+
+def _resized(shape, extents):
+    return [extents.get(axis, extent) for axis, extent in enumerate(shape)]
 
 
 def heads_of(processes, heads_q, heads_kv):

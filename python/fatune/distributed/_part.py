@@ -18,17 +18,17 @@ def rows_of(tensor, axis, bounds):
 class Documents(_varlen._Call):
     """A call on several documents, one behind the other, on tensors as Part has them."""
 
-    def __init__(self, q, k, v, starts, head, heads, wide, *, causal, window, layout, captured, **options):
+    def __init__(self, q, k, v, starts, head, heads, wide, *, causal, window, layout, captured, spare, **options):
         lengths = {"cu_seqlens_q": starts, "cu_seqlens_k": starts}
         super().__init__(*(turned(tensor, layout) for tensor in (q, k, v)), lengths, None, causal=causal, window=window,
                          captured=captured, **options)
-        self._origin = s.Origin(head=head, heads=heads)
+        self._origin, self._spare = s.Origin(head=head, heads=heads), spare
         if wide:
             self.widen()
 
     def _arguments(self, *tensors, **options):
         arguments = super()._arguments(*tensors, **options)
-        arguments.origin = self._origin
+        arguments.origin, arguments.spare_multiprocessors = self._origin, self._spare
         return arguments
 
 
@@ -40,11 +40,11 @@ def turned(tensor, layout):
 class Part(Call):
     """A call on a piece of the sequence."""
 
-    def __init__(self, q, k, v, piece, origin, wide, *, causal, window, **options):
+    def __init__(self, q, k, v, piece, origin, wide, *, causal, window, spare, **options):
         if piece.whole:
             causal, window = False, None
         super().__init__(q, k, v, causal=causal and "top-left", window=window, mask=None, **options)
-        self._origin = origin
+        self._origin, self._spare = origin, spare
         if wide:
             self.widen()
 
@@ -53,7 +53,7 @@ class Part(Call):
 
     def _arguments(self, *tensors, **options):
         arguments = super()._arguments(*tensors, **options)
-        arguments.origin = self._origin
+        arguments.origin, arguments.spare_multiprocessors = self._origin, self._spare
         return arguments
 
 
@@ -104,7 +104,7 @@ class Calls:
     def __init__(self, options, whole):
         """whole: the place of this process's heads among all, a Whole."""
         self.options, self.axis = options, AXES[options["layout"]][1]
-        self._whole, self._kept = whole, {}
+        self._whole, self._kept, self._of_heads = whole, {}, {}
 
     def _documents(self, q, k, v, piece, wide):
         import torch
@@ -114,45 +114,62 @@ class Calls:
             options = {**options, "captured": {**(options["captured"] or {}), **self._whole.scalars(options["score"], piece)}}
         return Documents(q, k, v, starts, self._whole.head, self._whole.heads, wide, **options)
 
-    def _call(self, q, k, v, piece, wide):
+    def _call(self, q, k, v, piece, wide, others):
+        """others: further tensors, or None, of which the strides are prepared."""
         options = self.options
         place = (0, 0) if piece.whole and not options["dropout"] else (piece.first_q, piece.first_k)
         origin = s.Origin(head=self._whole.head, heads=self._whole.heads, query=place[0], key=place[1])
         if options["score"] is not None:
             places = self._whole.scalars(options["score"], piece)
             return Part(q, k, v, piece, origin, wide, **{**options, "captured": {**(options["captured"] or {}), **places}})
-        key = place, piece.whole, wide, q.shape, q.stride(), k.shape, k.stride(), v.shape, v.stride(), q.dtype, q.device
+        key = place, piece.whole, wide, q.shape, q.stride(), k.shape, k.stride(), v.shape, v.stride(), q.dtype, q.device, *(
+            None if tensor is None else tensor.stride() for tensor in others)
         call = self._kept.get(key)
         if call is None:
             call = self._kept[key] = Part(q, k, v, piece, origin, wide, **options)
             call.kept = True
         return call
 
-    def forward(self, q, k, v, piece, seed, offset, wide):
-        """(O, LSE) of the piece's queries on its keys; wide: O in float32."""
+    def of_heads(self, head, head_kv):
+        """The calls of some of the heads; head, head_kv: the first of them among this process's."""
+        if not (head or head_kv):
+            return self
+        calls = self._of_heads.get(head)
+        if calls is None:
+            whole = self._whole._replace(head=self._whole.head + head, head_kv=self._whole.head_kv + head_kv)
+            calls = self._of_heads[head] = Calls(self.options, whole)
+        return calls
+
+    def forward(self, q, k, v, piece, seed, offset, wide, out=None):
+        """(O, LSE) of the piece's queries on its keys; wide: O in float32; out: memory for O, or None for new one."""
         q, k, v = rows_of(q, self.axis, piece.q), rows_of(k, self.axis, piece.k), rows_of(v, self.axis, piece.k)
         if piece.documents:
-            return self._forward_documents(q, k, v, piece, seed, offset, wide)
-        call = self._call(q, k, v, piece, wide)
-        made = call.forward_again(q, k, v, seed, offset)
+            made = self._forward_documents(q, k, v, piece, seed, offset, wide)
+            return made if out is None else (out.copy_(made[0]), made[1])
+        call = self._call(q, k, v, piece, wide, (out,))
+        made = call.forward_again(q, k, v, seed, offset) if out is None else None
         if made is None:
-            made = call.new_output(q), call.new_lse(q)
+            made = call.new_output(q) if out is None else out, call.new_lse(q)
             call.forward(q, k, v, *made, seed, offset, bytes_of(q))
         return made
 
-    def backward(self, q, k, v, out, lse, dout, dlse, piece, seed, offset):
-        """(dQ, dK, dV) of the piece in float32, and the gradients of what is captured, by name. out, lse: of all keys."""
+    def backward(self, q, k, v, out, lse, dout, dlse, piece, seed, offset, into=(None, None, None)):
+        """(dQ, dK, dV) of the piece in float32, and the gradients of what is captured, by name. out, lse: of all keys.
+        into: memory for dQ, dK, dV, or None for new one."""
         q, out, dout = (rows_of(tensor, self.axis, piece.q) for tensor in (q, out, dout))
         lse, dlse = (None if tensor is None else rows_of(tensor, 2, piece.q).contiguous() for tensor in (lse, dlse))
         k, v = rows_of(k, self.axis, piece.k), rows_of(v, self.axis, piece.k)
         if piece.documents:
-            return self._backward_documents(q, k, v, out, lse, dout, dlse, piece, seed, offset)
-        call = self._call(q, k, v, piece, True)
+            made, captured = self._backward_documents(q, k, v, out, lse, dout, dlse, piece, seed, offset)
+            return tuple(own if to is None else to.copy_(own) for to, own in zip(into, made)), captured
+        call = self._call(q, k, v, piece, True, (*into, out))
         wanted = call.want_gradients()
-        again = None if wanted else call.backward_again(q, k, v, out, lse, dout, dlse, seed, offset)
-        if again is not None:
-            return again, {}
-        dq, dk, dv = call.new_gradients(q, k, v)
+        fresh = into == (None, None, None)
+        gradients = call.new_gradients(q, k, v) if fresh else [
+            call.new_gradients(like)[0] if to is None else to for to, like in zip(into, (q, k, v))]
+        if not wanted and call.backward_into(q, k, v, out, lse, dout, dlse, gradients, seed, offset):
+            return tuple(gradients), {}
+        dq, dk, dv = gradients
         tensors = {"q": q, "k": k, "v": v, "o": out, "dout": dout, "dq": dq, "dk": dk, "dv": dv}
         return (dq, dk, dv), call.backward(tensors, lse, dlse, seed, offset, bytes_of(q), wanted)
 

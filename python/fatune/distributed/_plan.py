@@ -129,33 +129,24 @@ def ring_plan(rank, chunks, seen, places):
     return Plan(tuple(steps), tuple(sends))
 
 
-# Of a gather: what comes from whom, in this order; then where it goes among the keys at hand, (source, begin, end, to).
-Gather = collections.namedtuple("Gather", "takes sends copies rows pieces")
+# Of a gather: (source, its rows begin, end, where they go among the keys at hand), all at hand, and the calls.
+Move = collections.namedtuple("Move", "source begin end to")
+Gather = collections.namedtuple("Gather", "moves rows pieces")
 
 
 @functools.lru_cache(maxsize=256)
 def gather_plan(rank, chunks, seen, places):
     """All keys that this process's queries see, in their order, and one call for each chunk of queries."""
-    ranks = len(chunks)
-    takes, found = [], []
-    for source in range(ranks):
-        ranges, at_hand = _ranges(chunks[source], _needs(chunks[rank], chunks[source], seen))
-        takes.append(ranges)
-        row = 0
-        for (begin, end), chunk in zip(ranges, at_hand):
-            # Its own rows are taken where they lie, those of others in the order in which they were sent.
-            place = begin if source == rank else row
-            found.append((chunk, source, place))
-            row += end - begin
-    found.sort()
-    copies, at_hand, to = [], [], 0
-    for chunk, source, place in found:
-        copies.append((source, place, place + chunk.rows, to))
+    found = []
+    for source, own in enumerate(chunks):
+        ranges, at_hand = _ranges(own, _needs(chunks[rank], own, seen))
+        found += [(chunk, source, bounds) for bounds, chunk in zip(ranges, at_hand)]
+    moves, at_hand, to = [], [], 0
+    for chunk, source, bounds in sorted(found):
+        moves.append(Move(source, *bounds, to))
         to += chunk.rows
         if at_hand and at_hand[-1].end == chunk.first and at_hand[-1].of == chunk.of:
             at_hand[-1] = Chunk((at_hand[-1].first, at_hand[-1].rows + chunk.rows, *chunk[2:]))
         else:
             at_hand.append(chunk)
-    sends = tuple(_ranges(chunks[rank], _needs(chunks[target], chunks[rank], seen))[0] for target in range(ranks))
-    pieces = tuple(_pieces(chunks[rank], tuple(at_hand), seen, places))
-    return Gather(tuple(takes), sends, tuple(copies), to, pieces)
+    return Gather(tuple(moves), to, tuple(_pieces(chunks[rank], tuple(at_hand), seen, places)))

@@ -1,4 +1,4 @@
-"""Ring and gather: attention of one process's queries on the keys of all, as one differentiable function."""
+"""Attention of one process's queries on the keys of all, as one differentiable function; ring. Gather: _gather.py."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 
 from .._autograd import once
 from ._part import Sums, as_input, rows_of, sink_gradient
-from ._plan import gather_plan, ring_plan
+from ._plan import ring_plan
 from ._transport import Messages
 
 
@@ -164,65 +164,6 @@ class Ring(Run):
             messages, ranges, coming = returning
             messages.wait()
             self.add_back(own[1:], ranges, coming)
-
-
-class Gather(Run):
-    """All keys that are seen come at once; each chunk of queries is one call."""
-
-    plan_of = staticmethod(gather_plan)
-
-    def _keys(self, k, v):
-        """(K, V) of all keys that this process's queries see, in order."""
-        plan = self.plan
-        came = [self.room(k, v, _count(ranges)) if number != self.rank else (None, k, v)
-                for number, ranges in enumerate(plan.takes)]
-        messages = self.messages("k and v")
-        messages.post([(number, self.packed(k, v, ranges)) for number, ranges in enumerate(plan.sends)
-                       if number != self.rank],
-                      [(number, room[0]) for number, room in enumerate(came) if number != self.rank])
-        messages.wait()
-        if plan.copies == ((self.rank, 0, k.shape[self.axis], 0),):
-            return k, v
-        _, *keys = self.room(k, v, plan.rows)
-        for source, begin, end, to in plan.copies:
-            for room, tensor in zip(keys, came[source][1:]):
-                rows_of(room, self.axis, (to, to + end - begin)).copy_(rows_of(tensor, self.axis, (begin, end)))
-        return keys
-
-    def pieces(self, k, v):
-        if not self.plan.pieces and not any(self.plan.sends):
-            return
-        keys = self._keys(k, v)
-        for piece in self.plan.pieces:
-            yield 0, piece, keys
-
-    def backward(self, q, k, v, *saved):
-        """(dQ, dK, dV, the gradients of what is captured)."""
-        plan, gradients = self.plan, _Gradients(self, q, k, v, *saved)
-        keys, made = self._keys(k, v), self.clear_room(k, v, plan.rows)
-        for piece in plan.pieces:
-            gradients.add(piece, keys, made)
-        own = self.clear_room(k, v, k.shape[self.axis])
-        to = [self.float_room(k, v, _count(ranges)) if number != self.rank else own
-              for number, ranges in enumerate(plan.takes)]
-        for source, begin, end, place in plan.copies:
-            for room, gradient in zip(to[source][1:], made[1:]):
-                rows_of(room, self.axis, (begin, end)).copy_(rows_of(gradient, self.axis, (place, place + end - begin)))
-        self._exchange(k, v, own, to)
-        return gradients.dq, own[1], own[2], gradients.captured
-
-    def _exchange(self, k, v, own, to):
-        """Shares of other processes' gradients to them; what they made of ours is added rank by rank."""
-        plan = self.plan
-        came = [self.float_room(k, v, _count(ranges)) if number != self.rank else None
-                for number, ranges in enumerate(plan.sends)]
-        messages = self.messages("the gradients of k and v")
-        messages.post([(number, room[0]) for number, room in enumerate(to) if number != self.rank],
-                      [(number, room[0]) for number, room in enumerate(came) if room])
-        messages.wait()
-        for room, ranges in zip(came, plan.sends):
-            if room:
-                self.add_back(own[1:], ranges, room)
 
 
 @functools.lru_cache(maxsize=None)

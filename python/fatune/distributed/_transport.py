@@ -29,7 +29,7 @@ class Messages:
         if dist.get_backend(self._group) == "gloo":  # which moves memory of the host alone, point to point
             ways = [self._by_host(*way) for way in ways]
         try:
-            works = dist.batch_isend_irecv([dist.P2POp(operation, _as_bytes(tensor), self._global(rank), self._group)
+            works = dist.batch_isend_irecv([dist.P2POp(operation, as_bytes(tensor), self._global(rank), self._group)
                                             for _, operation, rank, tensor in ways])
         except RuntimeError as error:
             raise self._broken(ways, error) from error
@@ -64,7 +64,40 @@ class Messages:
         return Broken(f"{self._what} {whom} did not get through: {first_line(error)}")
 
 
-def _as_bytes(tensor):
+class Letters:
+    """Moves of one attention by messages. What is to be moved lies in rooms, of the same layout on all processes.
+
+    members: ranks in the group by the numbers that are used here.
+    """
+
+    def __init__(self, group, members, rank):
+        self._group, self._members, self._rank = group, members, rank
+
+    def room(self, purpose, size, like):
+        """(a room, its memory of at least so many bytes) of this process, from which others take. purpose:
+        what lies there, which others may read until it is taken again a few times.
+        like: a tensor of the device."""
+        import torch
+        memory = like.new_empty(size, dtype=torch.uint8)
+        return memory, memory
+
+    def filled(self):
+        """What is in the rooms may be moved from here on."""
+
+    def move(self, room, moves, sends, what):
+        """Parts of the rooms of others on their way. moves: (number of the process, offset in its room, a tensor of bytes
+        that takes them); sends: (number, offset in the own room, bytes) of what others move, in their order. Gives a
+        function; what is launched behind its call sees what came."""
+        for number, offset, to in moves:
+            if number == self._rank:
+                to.copy_(room[offset:offset + len(to)])
+        messages = Messages(self._group, self._members, what)
+        messages.post([(number, room[offset:offset + size]) for number, offset, size in sends if number != self._rank],
+                      [(number, to) for number, _, to in moves if number != self._rank])
+        return messages.wait
+
+
+def as_bytes(tensor):
     """The memory of a contiguous tensor: backends that do not know its dtype can move it."""
     import torch
     return tensor.view(-1).view(torch.uint8)

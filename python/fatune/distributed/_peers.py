@@ -1,0 +1,142 @@
+"""Memory that the processes of one host read of each other. Copy engines move it and take no multiprocessor, so kernels run
+beside them at full speed: NCCL's own kernels would wait for a persistent kernel's end, and it for theirs."""
+
+from __future__ import annotations
+
+import itertools
+import socket
+import weakref
+
+from ._agreement import _group_of, _texts
+
+TURNS = 3  # windows of one purpose: two are read by others while the third is filled
+ROUND = 1 << 21  # bytes
+_known: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # by group: its Peers, or None
+
+
+class _Window:
+    """Memory of this process, and the same of all of them, as bytes."""
+
+    def __init__(self, group, ranks, size, device):
+        import torch
+        import torch.distributed._symmetric_memory as symmetric
+        self.own = symmetric.empty(size, dtype=torch.uint8, device=device)
+        handle = symmetric.rendezvous(self.own, group)
+        self.of_all = [handle.get_buffer(rank, (size,), torch.uint8) for rank in range(ranks)]
+        self.read, self.free = False, None  # whether others have been asked to read it; an event behind which none does
+
+
+class Peers:
+    """The windows of a group, and the stream that reads others'.
+
+    All processes of the group make the same calls in the same order, with the same sizes.
+    """
+
+    def __init__(self, group, ranks, device):
+        import torch
+        import torch.distributed as dist
+        options = dist.ProcessGroupNCCL.Options(is_high_priority_stream=True)
+        self._group = group
+        self._meeting = dist.new_group(dist.get_process_group_ranks(group), use_local_synchronization=True, pg_options=options)
+        self._ranks, self._device, self._windows, self._turns = ranks, device, {}, {}
+        self._stream, self._mark = torch.cuda.Stream(device, priority=-1), torch.zeros(1, device=device)
+
+    def window(self, purpose, size):
+        """A window of at least so many bytes that nobody reads any more."""
+        import torch
+        turn = next(self._turns.setdefault(purpose, itertools.cycle(range(TURNS))))
+        window = self._windows.get((purpose, turn))
+        if window is not None and window.read and window.free is None:
+            self.meet()
+        if window is None or len(window.own) < size:
+            if window is not None:
+                torch.cuda.current_stream(self._device).synchronize()
+                self._stream.synchronize()
+                del self._windows[purpose, turn], window
+            window = self._windows[purpose, turn] = _Window(self._group, self._ranks, -(-size // ROUND) * ROUND, self._device)
+        if window.free is not None:
+            torch.cuda.current_stream(self._device).wait_event(window.free)
+        window.read, window.free = False, None
+        return window
+
+    def meet(self):
+        """What other processes have launched before their meeting has run when what is read from here on is read."""
+        import torch
+        import torch.distributed as dist
+        self._stream.wait_stream(torch.cuda.current_stream(self._device))
+        with torch.cuda.stream(self._stream):
+            dist.all_reduce(self._mark, group=self._meeting)
+            event = self._stream.record_event()
+        for window in self._windows.values():
+            if window.read and window.free is None:
+                window.free = event
+
+    def read(self, window, moves):
+        """moves: (rank, offset in its window, tensor of bytes). An event behind which they are there."""
+        import torch
+        self._stream.wait_stream(torch.cuda.current_stream(self._device))
+        with torch.cuda.stream(self._stream):
+            for rank, offset, to in moves:
+                to.copy_(window.of_all[rank][offset:offset + len(to)], non_blocking=True)
+            window.read = True
+            return self._stream.record_event()
+
+
+class Copies:
+    """Moves of one attention by copy engines; as Letters, whose methods say what each does."""
+
+    def __init__(self, peers, members):
+        self._peers, self._members = peers, members
+
+    def room(self, purpose, size, like):
+        window = self._peers.window(purpose, size)
+        return window, window.own
+
+    def filled(self):
+        self._peers.meet()
+
+    def move(self, room, moves, sends, what):
+        import torch
+        event = self._peers.read(room, [(self._members[number], offset, to) for number, offset, to in moves])
+        return lambda: torch.cuda.current_stream().wait_event(event)
+
+
+def _place(device):
+    """What processes of one host have in common, then this one's device; empty where memory cannot be read by others."""
+    import torch
+    import torch.distributed as dist
+    try:
+        import torch.distributed._symmetric_memory as symmetric
+        if device.type != "cuda" or not hasattr(symmetric, "rendezvous") or not hasattr(dist, "ProcessGroupNCCL"):
+            return ""
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            boot = file.read().strip()
+    except (ImportError, OSError):
+        return ""
+    return f"{socket.gethostname()} {boot}\n{torch.cuda.get_device_properties(device).uuid}"
+
+
+def _reached(places, device):
+    """Whether this process can read the memory of all others."""
+    import torch
+    hosts = {place.split("\n")[0] for place in places}
+    uuids = [place.split("\n")[-1] for place in places]
+    if "" in places or len(hosts) > 1 or len(set(uuids)) < len(uuids):
+        return False
+    count = torch.cuda.device_count()
+    here = {str(torch.cuda.get_device_properties(n).uuid): n for n in range(count)}
+    own = device.index if device.index is not None else torch.cuda.current_device()
+    return all(uuid in here and (here[uuid] == own or torch.cuda.can_device_access_peer(own, here[uuid])) for uuid in uuids)
+
+
+def peers_of(group, ranks, device):
+    """The Peers of a group, once, or None where some process cannot read another's memory; the same on all of them."""
+    import torch.distributed as dist
+    group = _group_of(group)
+    if group not in _known:
+        _known[group] = None
+        if device.type == "cuda" and dist.get_backend(group) == "nccl":
+            reached = _reached(_texts(_place(device), group, ranks, device), device)
+            if all(text == "yes" for text in _texts("yes" if reached else "no", group, ranks, device)):
+                _known[group] = Peers(group, ranks, device)
+    return _known[group]
