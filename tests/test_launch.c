@@ -247,24 +247,14 @@ END_TEST
 /* 3 tiles of each of 128 heads, by persistent blocks. */
 START_TEST(spare_multiprocessors_get_no_block) {
   config = FT_CONFIG(wgmma_forward, .block_m = 128, .block_n = 64);
-  request.head_dim_v = 64;
   fatune_arguments large = good;
   large.batch = 16;
-  large.v.stride_head = large.o.stride_head = 64;
-  large.v.stride_seq = 2 * 64;
-  large.o.stride_seq = 8 * 64;
-  large.v.stride_batch = 700 * 2 * 64;
-  large.o.stride_batch = 300 * 8 * 64;
-  static const struct {
-    int spare;
-    unsigned blocks;
-  } cases[] = {{0, 132}, {1, 131}, {32, 100}, {130, 2}, {131, 2}, {INT_MAX, 2}};
-  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    large.spare_multiprocessors = cases[i].spare;
+  static const int spare[] = {0, 1, 32, 130, 131, INT_MAX}, blocks[] = {132, 131, 100, 2, 2, 2};
+  for (size_t i = 0; i < sizeof spare / sizeof *spare; i++) {
+    large.spare_multiprocessors = spare[i];
     ck_assert_status(prepare(&large), FT_OK);
-    ck_assert_uint_eq(launch.kernels[launch.family->main].grid, cases[i].blocks);
+    ck_assert_uint_eq(launch.kernels[launch.family->main].grid, (unsigned)blocks[i]);
   }
-  request.head_dim_v = 48;
   BAD(spare_multiprocessors, -1, "arguments.spare_multiprocessors is -1", "0 or more");
 }
 END_TEST
