@@ -244,7 +244,6 @@ START_TEST(tiles_that_differ_are_dealt_evenly) {
 }
 END_TEST
 
-/* 3 tiles of each of 128 heads, by persistent blocks. */
 START_TEST(spare_multiprocessors_get_no_block) {
   config = FT_CONFIG(wgmma_forward, .block_m = 128, .block_n = 64);
   fatune_arguments large = good;
