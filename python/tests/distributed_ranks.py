@@ -81,7 +81,7 @@ def schemes(rank, ranks):
     """Every scheme with everything, by float64 in place of kernels."""
     _attention.Calls = Exact
     _attention.session_of = lambda device: None
-    many._gather.SLICE_BYTES = 1
+    many._gather.SLICE_BYTES, many._schemes.SLICE_BYTES = 1, int(os.environ.get("FATUNE_TEST_SEED", 0)) % 2 * 8000 + 1000
     mesh = [("mesh", 2)] if ranks % 2 == 0 else []
     share, turn = int(os.environ.get("FATUNE_TEST_SHARE", 1)), 0
     for scheme, head_ranks in [("ring", None), ("gather", None), ("ulysses", None), *mesh, (None, None)]:

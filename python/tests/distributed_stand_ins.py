@@ -118,12 +118,12 @@ class SharedPeers:
 
     def window(self, purpose, size):
         turn = self.turns[purpose] = (self.turns.get(purpose, 0) + 1) % 3
-        window = types.SimpleNamespace(name=f"{purpose}{turn}", size=size)
+        window = types.SimpleNamespace(purpose=purpose, name=f"{purpose}{turn}", size=size)
         window.own = self._map(self.rank, window.name, size)
         window.own.fill_(0x7f)
         return window
 
-    def meet(self):
+    def meet(self, purpose):
         dist.barrier()
 
     def read(self, window, moves):

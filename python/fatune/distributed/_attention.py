@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .._session import Session
 
 TRANSPORTS = ("copies", "messages")
-SPARE = 16  # multiprocessors that a forward leaves to NCCL's kernels: they carry K and V of the next step
+SPARE = 8  # multiprocessors that a ring's forward leaves to NCCL's kernels, which carry K and V of the next step
 
 
 def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, group: Any = None, scheme: str | None = None,
@@ -52,8 +52,8 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, group: Any =
     None: chosen by a model. What is not seen is neither sent nor computed.
     transport: "copies": processes of one host read each other's memory by copy engines, beside kernels; "messages": those of
     the group's backend; None: "copies" where they can. Rings go by messages in any case.
-    spare_multiprocessors: how many a forward leaves to NCCL, whose kernels carry messages; None: as many as paid on an H200
-    where rows go by NCCL's messages, and none otherwise.
+    spare_multiprocessors: how many a forward leaves to NCCL, whose kernels carry messages; None: as many as paid on H200s in a
+    ring, and none otherwise.
     documents: the first row of each document of the whole sequence, then the number of all rows, from 0 on; of a batch of 1.
     Queries see their own document alone, in which causal and window count, dropout and scores, too (those by "ulysses").
     A tensor had better be on the CPU. The same on all processes.
@@ -201,7 +201,7 @@ class _Request:
         chunks = [tuple(chunks_of(n, self.ranks, q.shape[row_axis] * self.ranks, self.order)) for n in range(self.ranks)]
         of_ring = tuple(join(chunk for own in chunks[n * count:(n + 1) * count] for chunk in own) for n in range(rings))
         rows, all_heads, all_heads_kv = q.shape[row_axis], q.shape[head_axis], k.shape[head_axis]
-        sinks, lse_axes = self.sinks, (2, 1)
+        sinks = self.sinks
         if count > 1:
             first = ring * count
             members = tuple(range(first, first + count))
@@ -209,8 +209,7 @@ class _Request:
             to_heads, to_rows = functions()
             heads_q, heads_kv = heads_of(count, q.shape[head_axis], k.shape[head_axis])
             axes = row_axis, head_axis
-            q = to_heads(exchange, q, heads_q, axes)
-            k, v = (to_heads(exchange, tensor, heads_kv, axes) for tensor in (k, v))
+            q, k, v = to_heads(exchange, (heads_q, heads_kv, heads_kv), axes, q, k, v)
             sinks = None if sinks is None else sinks[slice(*heads_q[number])]
         if self.documents is not None:
             of_ring = tuple(split(chunks, self.documents) for chunks in of_ring)
@@ -232,8 +231,8 @@ class _Request:
         run.wanted = tuple(learnt)
         out, lse = function().apply(run, q, k, v, sinks, *learnt.values())
         if count > 1:
-            out = to_rows(exchange, out, heads_q, all_heads, axes)
-            lse = to_rows(exchange, lse, heads_q, all_heads, lse_axes) if return_lse else None
+            out = to_rows(exchange, heads_q, all_heads, axes, out)
+            lse = to_rows(exchange, heads_q, all_heads, (2, 1), lse.unsqueeze(-1)).squeeze(-1) if return_lse else None
         return (out, lse) if return_lse else out
 
     def _calls(self, session, whole, beside):
@@ -243,12 +242,11 @@ class _Request:
         return Calls(options, whole) if options["captured"] else _calls_of(tuple(options.items()), whole)
 
     def _engine(self, group, q, members, number):
-        """(what runs, whether kernels that carry messages run beside it)."""
-        by_kernels = q.device.type == "cuda" and len(members) > 1
+        """(what runs, whether NCCL's kernels run beside long ones of it). Of a gather's slices calls are short: with fewer
+        multiprocessors they took longer than those messages."""
         if self.chosen != "gather":
-            return Ring, by_kernels
-        transport = self._transport(group, q, members, number)
-        return functools.partial(Gather, transport=transport), by_kernels and not isinstance(transport, Copies)
+            return Ring, q.device.type == "cuda" and len(members) > 1
+        return functools.partial(Gather, transport=self._transport(group, q, members, number)), False
 
     def _transport(self, group, q, members, number):
         """How rows get from one to another of these ranks, of which this process is the number-th."""

@@ -10,7 +10,7 @@ import math
 from ._part import Sums, rows_of
 from ._plan import gather_plan
 from ._schemes import Run
-from ._transport import as_bytes
+from ._transport import as_bytes, in_turn
 
 SLICES = 8  # of a forward, at most
 BACKWARD_SLICES = 4  # of a backward, whose calls of few heads have fewer key tiles than multiprocessors more often
@@ -61,10 +61,11 @@ def _streams(index):
 
 
 def slices_of(heads_q, heads_kv, coming, most):
-    """Ranges of heads of K and V with their heads of Q, at most so many. coming: bytes that come for all of them."""
-    count = max(1, min(most, heads_kv, coming // SLICE_BYTES))
-    group, bounds = heads_q // heads_kv, [n * heads_kv // count for n in range(count + 1)]
-    return [((begin * group, end * group), (begin, end)) for begin, end in zip(bounds, bounds[1:])]
+    """Ranges of heads of Q and of K and V, as many of each, at most so many. coming: bytes that come for all of them."""
+    most = max(1, min(most, heads_kv, coming // SLICE_BYTES))
+    count = next(count for count in range(most, 0, -1) if heads_kv % count == 0)
+    own, group = heads_kv // count, heads_q // heads_kv
+    return [((n * own * group, (n + 1) * own * group), (n * own, (n + 1) * own)) for n in range(count)]
 
 
 class Gather(Run):
@@ -76,7 +77,6 @@ class Gather(Run):
         super().__init__(calls, session, group, members, rank, chunks, seen, places, seed, offset)
         self._transport = transport
         self._plans = [gather_plan(number, chunks, seen, places) for number in range(len(chunks))]
-        self._head_axis = 1 if calls.axis == 2 else 2
 
     # ---- rows of K and V, or of their gradients, of some heads: [batch, rows, those of K, then those of V] ----
 
@@ -88,11 +88,11 @@ class Gather(Run):
         return tuple(tensor.transpose(1, 2) if self.axis == 2 else tensor for tensor in made)
 
     def _of_heads(self, tensor, bounds):
-        return rows_of(tensor, self._head_axis, bounds)
+        return rows_of(tensor, self.head_axis, bounds)
 
     def _slices(self, q, k, v, count):
         batch, rows = k.shape[0], k.shape[self.axis]
-        heads_q, heads_kv = q.shape[self._head_axis], k.shape[self._head_axis]
+        heads_q, heads_kv = q.shape[self.head_axis], k.shape[self.head_axis]
         of_head = batch * (k.shape[3] + v.shape[3]) * k.element_size()
         most = max(sum(move.end - move.begin for move in plan.moves if move.source != number)
                    for number, plan in enumerate(self._plans))
@@ -111,8 +111,8 @@ class Gather(Run):
         step = width * k.element_size()  # a row
         memory = k.new_empty((batch, self.plan.rows, width))
         own = [(part.offset + b * rows * step, b) for b in range(batch)]
-        moves = [(move.source, begin + move.begin * step, as_bytes(memory[b, move.to:move.to + move.end - move.begin]))
-                 for begin, b in own for move in self.plan.moves]
+        moves = in_turn([(move.source, begin + move.begin * step, as_bytes(memory[b, move.to:move.to + move.end - move.begin]))
+                         for begin, b in own for move in self.plan.moves], self.rank, len(self._plans))
         sends = [(number, begin + move.begin * step, (move.end - move.begin) * step) for number, plan in enumerate(self._plans)
                  for begin, _ in own for move in plan.moves if move.source == self.rank]
         return self._transport.move(room, moves, sends, f"k and v, part {n}"), memory
@@ -121,15 +121,14 @@ class Gather(Run):
         """(slice, K, V of all that is seen) of each slice, for the lanes; the next one is on its way meanwhile."""
         slices = self._slices(q, k, v, count)
         batch, rows, dims = k.shape[0], k.shape[self.axis], (k.shape[3], v.shape[3])
-        all_bytes = batch * rows * k.shape[self._head_axis] * sum(dims) * k.element_size()
+        all_bytes = batch * rows * k.shape[self.head_axis] * sum(dims) * k.element_size()
         room, memory = self._transport.room("keys", all_bytes, k)
-        for part in slices:
-            heads = part.kv[1] - part.kv[0]
-            size = batch * rows * heads * sum(dims) * k.element_size()
-            place = memory[part.offset:part.offset + size].view(k.dtype).view(batch, rows, heads * sum(dims))
-            for to, tensor in zip(self._views(place, heads, dims), (k, v)):
-                to.copy_(self._of_heads(tensor, part.kv))
-        self._transport.filled()
+        count, heads = len(slices), slices[0].kv[1]
+        place = memory[:all_bytes].view(k.dtype).view(count * batch, rows, heads * sum(dims))
+        for to, tensor in zip(self._views(place, heads, dims), (k, v)):
+            axis = self.head_axis
+            to.unflatten(0, (count, batch)).copy_(tensor.unflatten(axis, (count, heads)).movedim(axis, 0))
+        self._transport.filled(room)
         coming, earlier = self._keys(room, 0, slices[0], k, v), []
         for n, part in enumerate(slices):
             wait, memory = coming
@@ -148,7 +147,7 @@ class Gather(Run):
         """(O, LSE)."""
         import torch
         out = q.new_empty([*q.shape[:3], v.shape[3]])
-        lse = q.new_empty((q.shape[0], q.shape[self._head_axis], q.shape[self.axis]), dtype=torch.float32)
+        lse = q.new_empty((q.shape[0], q.shape[self.head_axis], q.shape[self.axis]), dtype=torch.float32)
         wide, lanes = sinks is not None or self.sums_parts() or not self.plan.pieces, Lanes(q.device)
         for part, keys in self._arrived(q, k, v, SLICES, lanes):
             calls = self.calls.of_heads(part.q[0], part.kv[0])
@@ -209,7 +208,7 @@ class Gather(Run):
         """Fills memory with what this process makes of dK and dV of the keys at hand; the second lane has it."""
         calls, (q, out, dout), (lse, dlse) = self.calls.of_heads(part.q[0], part.kv[0]), saved, logs
         pieces = sorted(self.plan.pieces, key=lambda piece: piece.k[0] - piece.k[1])  # most keys first
-        gradients = self._views(memory, keys[0].shape[self._head_axis], (keys[0].shape[3], keys[1].shape[3]))
+        gradients = self._views(memory, keys[0].shape[self.head_axis], (keys[0].shape[3], keys[1].shape[3]))
         arguments = out, lse, dout, dlse
         with lanes.on(self._first_lane()):
             begin, end = pieces[0].k if pieces else (0, 0)
@@ -241,7 +240,7 @@ class Gather(Run):
     def _return(self, room, n, memory):
         """What others have made of this process's rows on its way: (function that waits, [(batch entry, begin, end,
         gradients)])."""
-        self._transport.filled()
+        self._transport.filled(room)
         batch, _, width = memory.shape
         step, came, moves, sends = width * 4, [], [], []
         for number, plan in enumerate(self._plans):
@@ -255,6 +254,7 @@ class Gather(Run):
                         came.append((b, move.begin, move.end, to))
                 sends += [(number, (b * self.plan.rows + move.to) * step, (move.end - move.begin) * step)
                           for move in self.plan.moves if move.source == number]
+        moves = in_turn(moves, self.rank, len(self._plans))
         return self._transport.move(room, moves, sends, f"the gradients of k and v, part {n}"), came
 
     def _take(self, part, memory, wait, came, made, dims):

@@ -7,98 +7,113 @@ import math
 
 from .._autograd import once
 from ._part import rows_of
-from ._transport import as_bytes
+from ._transport import as_bytes, in_turn
+
+ALIGNMENT = 256  # of tensors in a room
 
 
 class Exchange:
     """transport: Copies or Letters of those who take part; number: of this process among them; chunks: of each of them.
-    heads, in its functions: the range of heads (begin, end) that each gets; axes: of rows and of heads."""
+
+    Rows are moved as [batch, rows, heads, dim]: those of a chunk lie in one piece. heads, in its functions: the range of heads
+    (begin, end) that each process gets, as many each; axes: of rows and of heads in the tensors.
+    """
 
     def __init__(self, transport, number, chunks, what):
-        self.transport, self.number, self.what = transport, number, what
-        self._rows = [sum(chunk.rows for chunk in own) for own in chunks]
-        self._order = []  # (whose, rows of it, where they go)
-        starts = [0] * len(chunks)
+        self._transport, self._number, self._what, self._ranks = transport, number, what, len(chunks)
+        self._rows = sum(chunk.rows for chunk in chunks[number])
         found = []
         for whose, own in enumerate(chunks):
+            row = 0
             for chunk in own:
-                found.append((chunk, whose, starts[whose]))
-                starts[whose] += chunk.rows
-        row = 0
+                found.append((chunk, whose, row))
+                row += chunk.rows
+        self._order, row = [], 0  # (whose, rows of it, where they go), in the order of the sequence
         for chunk, whose, start in sorted(found):
             self._order.append((whose, (start, start + chunk.rows), (row, row + chunk.rows)))
             row += chunk.rows
-        self.all_rows = row
+        self._all_rows = row
 
-    def to_heads(self, tensor, heads, axes):
-        """All rows of this process's heads from some rows of all heads."""
-        row_axis, head_axis = axes
+    def to_heads(self, tensors, heads, axes):
+        """All rows of this process's heads from some rows of all heads. heads: of each tensor."""
+        moved, made, sizes = [], [], []
+        for tensor, ranges in zip(tensors, heads):
+            own = ranges[0][1] - ranges[0][0]
+            moved.append((self._ranks, tensor.shape[0], self._rows, own, tensor.shape[3]))
+            made.append(tensor.new_empty((tensor.shape[0], self._all_rows, own, tensor.shape[3])))
+        room, places = self._room("heads", moved, tensors)
+        for tensor, ranges, (_, place) in zip(tensors, heads, places):
+            rows_first = _rows_first(tensor, axes)
+            if ranges[-1][1] == self._ranks * place.shape[3]:  # each head goes to one process
+                place.copy_(rows_first.unflatten(2, (self._ranks, place.shape[3])).movedim(2, 0))
+            else:
+                for target, bounds in enumerate(ranges):
+                    place[target].copy_(rows_of(rows_first, 2, bounds))
+        moves, sends = [], []
+        for (offset, place), whole in zip(places, made):
+            step, to_one = place[0, 0, 0].nbytes, place[0].nbytes
+            for batch in range(whole.shape[0]):
+                for whose, (begin, end), (to, to_end) in self._order:
+                    at = offset + (batch * self._rows + begin) * step
+                    moves.append((whose, at + self._number * to_one, as_bytes(whole[batch, to:to_end])))
+                    if whose == self._number:
+                        sends += [(target, at + target * to_one, (end - begin) * step) for target in range(self._ranks)]
+        self._move(room, moves, sends)
+        return [whole if axes[0] == 1 else whole.transpose(1, 2) for whole in made]
 
-        def shape_of(source, target):
-            begin, end = heads[target]
-            return _resized(tensor.shape, {row_axis: self._rows[source], head_axis: end - begin})
-
-        def fill(target, room):
-            room.copy_(rows_of(tensor, head_axis, heads[target]))
-
-        came = self._exchange(tensor, shape_of, fill)
-        begin, end = heads[self.number]
-        whole = tensor.new_empty(_resized(tensor.shape, {row_axis: self.all_rows, head_axis: end - begin}))
-        for whose, bounds, place in self._order:
-            rows_of(whole, row_axis, place).copy_(rows_of(came[whose], row_axis, bounds))
-        return whole
-
-    def to_rows(self, tensor, heads, all_heads, axes):
+    def to_rows(self, tensors, heads, all_heads, axes):
         """The other way round. Heads that several processes have had are summed, in the order of their ranks."""
-        row_axis, head_axis = axes
+        shapes = [_rows_first(tensor, axes).shape for tensor in tensors]
+        room, places = self._room("heads", shapes, tensors)
+        for tensor, (_, place) in zip(tensors, places):
+            place.copy_(_rows_first(tensor, axes))
+        came = [tensor.new_empty((self._ranks, shape[0], self._rows, *shape[2:])) for tensor, shape in zip(tensors, shapes)]
+        moves, sends = [], []
+        for (offset, place), parts in zip(places, came):
+            step = place[0, 0].nbytes
+            for batch in range(place.shape[0]):
+                for whose, (begin, end), (row, _) in self._order:
+                    at, size = offset + (batch * self._all_rows + row) * step, (end - begin) * step
+                    if whose == self._number:
+                        moves += [(source, at, as_bytes(parts[source, batch, begin:end])) for source in range(self._ranks)]
+                    sends.append((whose, at, size))
+        self._move(room, moves, sends)
+        return [self._put_together(*one, axes) for one in zip(came, heads, all_heads)]
 
-        def shape_of(source, target):
-            begin, end = heads[source]
-            return _resized(tensor.shape, {row_axis: self._rows[target], head_axis: end - begin})
-
-        def fill(target, room):
-            for whose, bounds, place in self._order:
-                if whose == target:
-                    rows_of(room, row_axis, bounds).copy_(rows_of(tensor, row_axis, place))
-
-        came = self._exchange(tensor, shape_of, fill)
-        shape = _resized(tensor.shape, {row_axis: self._rows[self.number], head_axis: all_heads})
-        if sum(end - begin for begin, end in heads) == all_heads:
-            whole = tensor.new_empty(shape)
-            for bounds, part in zip(heads, came):
-                rows_of(whole, head_axis, bounds).copy_(part)
+    def _put_together(self, parts, heads, all_heads, axes):
+        """[processes, batch, rows, heads, dim] as one tensor."""
+        _, batch, rows, _, dim = parts.shape
+        whole = parts.new_empty((batch, rows, all_heads, dim) if axes[0] == 1 else (batch, all_heads, rows, dim))
+        rows_first = _rows_first(whole, axes)
+        if len(parts) * parts.shape[3] == all_heads:
+            rows_first.unflatten(2, (len(parts), parts.shape[3])).copy_(parts.movedim(0, 2))
             return whole
         import torch
-        whole = tensor.new_zeros(shape, dtype=torch.float32)
-        for bounds, part in zip(heads, came):
-            rows_of(whole, head_axis, bounds).add_(part)
-        return whole.to(tensor.dtype)
+        total = torch.zeros(rows_first.shape, dtype=torch.float32, device=parts.device)
+        for bounds, part in zip(heads, parts):
+            rows_of(total, 2, bounds).add_(part)
+        rows_first.copy_(total)
+        return whole
 
-    def _exchange(self, like, shape_of, fill):
-        """What came from each. shape_of(source, target): of what goes from one to the other; fill(target, room): puts there
-        what goes to the target. A process's room has what goes to each, one behind the other."""
-        everyone, size = range(len(self._rows)), like.element_size()
+    def _room(self, purpose, shapes, like):
+        """(a room, [(offset, tensor of a shape in it)])."""
+        sizes = [-(-math.prod(shape) * tensor.element_size() // ALIGNMENT) * ALIGNMENT for shape, tensor in zip(shapes, like)]
+        room, memory = self._transport.room(purpose, sum(sizes), like[0])
+        places, offset = [], 0
+        for shape, tensor, size in zip(shapes, like, sizes):
+            count = math.prod(shape) * tensor.element_size()
+            places.append((offset, memory[offset:offset + count].view(tensor.dtype).view(shape)))
+            offset += size
+        return room, places
 
-        def bytes_of(source, target):
-            return math.prod(shape_of(source, target)) * size
-
-        def place(source, target):
-            return sum(bytes_of(source, other) for other in range(target))
-
-        most = max(place(source, len(self._rows)) for source in everyone)
-        room, memory = self.transport.room("heads", most, like)
-        own = [(target, place(self.number, target), bytes_of(self.number, target)) for target in everyone]
-        for target, offset, count in own:
-            fill(target, memory[offset:offset + count].view(like.dtype).view(shape_of(self.number, target)))
-        self.transport.filled()
-        came = [like.new_empty(shape_of(source, self.number)) for source in everyone]
-        moves = [(source, place(source, self.number), as_bytes(came[source])) for source in everyone]
-        self.transport.move(room, moves, own, self.what)()
-        return came
+    def _move(self, room, moves, sends):
+        self._transport.filled(room)
+        self._transport.move(room, in_turn(moves, self._number, self._ranks), sends, self._what)()
 
 
-def _resized(shape, extents):
-    return [extents.get(axis, extent) for axis, extent in enumerate(shape)]
+def _rows_first(tensor, axes):
+    """[batch, rows, heads, dim]."""
+    return tensor if axes[0] == 1 else tensor.transpose(1, 2)
 
 
 def heads_of(processes, heads_q, heads_kv):
@@ -119,26 +134,26 @@ def functions():
 
     class ToHeads(torch.autograd.Function):
         @staticmethod
-        def forward(ctx, exchange, tensor, heads, axes):
-            ctx.of = exchange, heads, tensor.shape[axes[1]], axes
-            return exchange.to_heads(tensor, heads, axes)
+        def forward(ctx, exchange, heads, axes, *tensors):
+            ctx.of = exchange, heads, [tensor.shape[axes[1]] for tensor in tensors], axes
+            return tuple(exchange.to_heads(tensors, heads, axes))
 
         @staticmethod
         @once(torch)
-        def backward(ctx, gradient):
+        def backward(ctx, *gradients):
             exchange, heads, all_heads, axes = ctx.of
-            return None, exchange.to_rows(gradient, heads, all_heads, axes), None, None
+            return None, None, None, *exchange.to_rows(gradients, heads, all_heads, axes)
 
     class ToRows(torch.autograd.Function):
         @staticmethod
-        def forward(ctx, exchange, tensor, heads, all_heads, axes):
+        def forward(ctx, exchange, heads, all_heads, axes, tensor):
             ctx.of = exchange, heads, axes
-            return exchange.to_rows(tensor, heads, all_heads, axes)
+            return exchange.to_rows([tensor], [heads], [all_heads], axes)[0]
 
         @staticmethod
         @once(torch)
         def backward(ctx, gradient):
             exchange, heads, axes = ctx.of
-            return None, exchange.to_heads(gradient, heads, axes), None, None, None
+            return None, None, None, None, exchange.to_heads([gradient], [heads], axes)[0]
 
     return ToHeads.apply, ToRows.apply

@@ -9,7 +9,7 @@ import weakref
 
 from ._agreement import _group_of, _texts
 
-TURNS = 3  # windows of one purpose: two are read by others while the third is filled
+TURNS = 3  # windows of one purpose: others may read two while the third is filled
 ROUND = 1 << 21  # bytes
 _known: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # by group: its Peers, or None
 
@@ -17,9 +17,10 @@ _known: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # by group: its
 class _Window:
     """Memory of this process, and the same of all of them, as bytes."""
 
-    def __init__(self, group, ranks, size, device):
+    def __init__(self, group, ranks, purpose, size, device):
         import torch
         import torch.distributed._symmetric_memory as symmetric
+        self.purpose = purpose
         self.own = symmetric.empty(size, dtype=torch.uint8, device=device)
         handle = symmetric.rendezvous(self.own, group)
         self.of_all = [handle.get_buffer(rank, (size,), torch.uint8) for rank in range(ranks)]
@@ -27,7 +28,7 @@ class _Window:
 
 
 class Peers:
-    """The windows of a group, and the stream that reads others'.
+    """The windows of a group, and a stream for each purpose, which reads others'.
 
     All processes of the group make the same calls in the same order, with the same sizes.
     """
@@ -38,8 +39,8 @@ class Peers:
         options = dist.ProcessGroupNCCL.Options(is_high_priority_stream=True)
         self._group = group
         self._meeting = dist.new_group(dist.get_process_group_ranks(group), use_local_synchronization=True, pg_options=options)
-        self._ranks, self._device, self._windows, self._turns = ranks, device, {}, {}
-        self._stream, self._mark = torch.cuda.Stream(device, priority=-1), torch.zeros(1, device=device)
+        self._ranks, self._device, self._windows, self._turns, self._streams = ranks, device, {}, {}, {}
+        self._mark = torch.zeros(1, device=device)
 
     def window(self, purpose, size):
         """A window of at least so many bytes that nobody reads any more."""
@@ -47,39 +48,48 @@ class Peers:
         turn = next(self._turns.setdefault(purpose, itertools.cycle(range(TURNS))))
         window = self._windows.get((purpose, turn))
         if window is not None and window.read and window.free is None:
-            self.meet()
+            self.meet(purpose)
         if window is None or len(window.own) < size:
             if window is not None:
-                torch.cuda.current_stream(self._device).synchronize()
-                self._stream.synchronize()
+                torch.cuda.synchronize(self._device)
                 del self._windows[purpose, turn], window
-            window = self._windows[purpose, turn] = _Window(self._group, self._ranks, -(-size // ROUND) * ROUND, self._device)
+            window = self._windows[purpose, turn] = _Window(self._group, self._ranks, purpose, -(-size // ROUND) * ROUND,
+                                                            self._device)
         if window.free is not None:
             torch.cuda.current_stream(self._device).wait_event(window.free)
         window.read, window.free = False, None
         return window
 
-    def meet(self):
-        """What other processes have launched before their meeting has run when what is read from here on is read."""
+    def _stream(self, purpose):
+        """That of a purpose, behind what the current stream has."""
+        import torch
+        stream = self._streams.get(purpose)
+        if stream is None:
+            stream = self._streams[purpose] = torch.cuda.Stream(self._device, priority=-1)
+        stream.wait_stream(torch.cuda.current_stream(self._device))
+        return stream
+
+    def meet(self, purpose):
+        """What other processes have launched before this meeting has run when windows are read from here on."""
         import torch
         import torch.distributed as dist
-        self._stream.wait_stream(torch.cuda.current_stream(self._device))
-        with torch.cuda.stream(self._stream):
+        stream = self._stream(purpose)
+        with torch.cuda.stream(stream):
             dist.all_reduce(self._mark, group=self._meeting)
-            event = self._stream.record_event()
+            event = stream.record_event()
         for window in self._windows.values():
-            if window.read and window.free is None:
+            if window.purpose == purpose and window.read and window.free is None:
                 window.free = event
 
     def read(self, window, moves):
         """moves: (rank, offset in its window, tensor of bytes). An event behind which they are there."""
         import torch
-        self._stream.wait_stream(torch.cuda.current_stream(self._device))
-        with torch.cuda.stream(self._stream):
+        stream = self._stream(window.purpose)
+        with torch.cuda.stream(stream):
             for rank, offset, to in moves:
                 to.copy_(window.of_all[rank][offset:offset + len(to)], non_blocking=True)
             window.read = True
-            return self._stream.record_event()
+            return stream.record_event()
 
 
 class Copies:
@@ -92,8 +102,8 @@ class Copies:
         window = self._peers.window(purpose, size)
         return window, window.own
 
-    def filled(self):
-        self._peers.meet()
+    def filled(self, room):
+        self._peers.meet(room.purpose)
 
     def move(self, room, moves, sends, what):
         import torch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import math
 
@@ -9,6 +10,9 @@ from .._autograd import once
 from ._part import Sums, as_input, rows_of, sink_gradient
 from ._plan import ring_plan
 from ._transport import Messages
+
+
+SLICE_BYTES = 128 << 20  # of K and V of a process that go round a ring at a time, at most
 
 
 def _count(ranges):
@@ -26,7 +30,7 @@ class Run:
     def __init__(self, calls, session, group, members, rank, chunks, seen, places, seed, offset):
         self.calls, self.session, self.group, self.members = calls, session, group, members
         self.rank, self.chunks, self.wanted = rank, chunks, ()
-        self.axis, self.seed, self.offset = calls.axis, seed, offset
+        self.axis, self.head_axis, self.seed, self.offset = calls.axis, 1 if calls.axis == 2 else 2, seed, offset
         self.plan = self.plan_of(rank, chunks, seen, places)
 
     def messages(self, what):
@@ -111,9 +115,53 @@ class _Gradients:
 
 
 class Ring(Run):
-    """Keys come process by process, and the results are put together."""
+    """Keys come process by process, and the results are put together. Where a process has much of K and V, its heads go
+    round in slices, one after the other: then a step needs room for a slice alone."""
 
     plan_of = staticmethod(ring_plan)
+
+    def _slices(self, q, k, v):
+        """(the ring of some heads, the range of Q's heads, of K's and V's)."""
+        heads_q, heads_kv = q.shape[self.head_axis], k.shape[self.head_axis]
+        least = max(1, min(heads_kv, -(-(k.nbytes + v.nbytes) // SLICE_BYTES)))
+        count = next(count for count in range(least, heads_kv + 1) if heads_kv % count == 0)
+        for n in range(count):
+            of_q, of_kv = ((n * heads // count, (n + 1) * heads // count) for heads in (heads_q, heads_kv))
+            ring = copy.copy(self)
+            ring.calls = self.calls.of_heads(of_q[0], of_kv[0])
+            yield ring, of_q, of_kv
+
+    def forward(self, q, k, v, sinks):
+        """(O, LSE)."""
+        import torch
+        slices, axis = list(self._slices(q, k, v)), self.head_axis
+        if len(slices) == 1:
+            return super().forward(q, k, v, sinks)
+        out = q.new_empty([*q.shape[:3], v.shape[3]])
+        lse = q.new_empty((q.shape[0], q.shape[axis], q.shape[self.axis]), dtype=torch.float32)
+        for ring, of_q, of_kv in slices:
+            own = rows_of(q, axis, of_q), rows_of(k, axis, of_kv), rows_of(v, axis, of_kv)
+            made = Run.forward(ring, *own, None if sinks is None else sinks[slice(*of_q)])
+            rows_of(out, axis, of_q).copy_(made[0])
+            rows_of(lse, 1, of_q).copy_(made[1])
+        return out, lse
+
+    def backward(self, q, k, v, out, lse, dout, dlse):
+        """(dQ, dK, dV, the gradients of what is captured)."""
+        import torch
+        slices, axis = list(self._slices(q, k, v)), self.head_axis
+        if len(slices) == 1:
+            return self._backward(q, k, v, out, lse, dout, dlse)
+        made, captured = [torch.empty_like(tensor) for tensor in (q, k, v)], {}
+        for ring, of_q, of_kv in slices:
+            own = [rows_of(tensor, axis, heads) for tensor, heads in ((q, of_q), (k, of_kv), (v, of_kv), (out, of_q))]
+            logs = [None if tensor is None else rows_of(tensor, 1, of_q) for tensor in (lse, dlse)]
+            *gradients, of_captured = ring._backward(*own, logs[0], rows_of(dout, axis, of_q), logs[1])
+            for whole, gradient, heads in zip(made, gradients, (of_q, of_kv, of_kv)):
+                rows_of(whole, axis, heads).copy_(gradient)
+            for name, gradient in of_captured.items():
+                captured[name] = captured[name] + gradient if name in captured else gradient
+        return *made, captured
 
     def _post_keys(self, t, k, v):
         """K and V of step t on their way: (messages, K, V)."""
@@ -138,8 +186,7 @@ class Ring(Run):
             for piece in step.pieces:
                 yield t, piece, keys
 
-    def backward(self, q, k, v, *saved):
-        """(dQ, dK, dV, the gradients of what is captured)."""
+    def _backward(self, q, k, v, *saved):
         gradients = _Gradients(self, q, k, v, *saved)
         own, returning = self.clear_room(k, v, k.shape[self.axis]), None
         for t, step, keys in self._steps(k, v):

@@ -81,11 +81,11 @@ class Letters:
         memory = like.new_empty(size, dtype=torch.uint8)
         return memory, memory
 
-    def filled(self):
-        """What is in the rooms may be moved from here on."""
+    def filled(self, room):
+        """What the current stream has put there may be moved from here on, once all processes have come here."""
 
     def move(self, room, moves, sends, what):
-        """Parts of the rooms of others on their way. moves: (number of the process, offset in its room, a tensor of bytes
+        """Parts of the rooms of all on their way. moves: (number of the process, offset in its room, a tensor of bytes
         that takes them); sends: (number, offset in the own room, bytes) of what others move, in their order. Gives a
         function; what is launched behind its call sees what came."""
         for number, offset, to in moves:
@@ -101,3 +101,9 @@ def as_bytes(tensor):
     """The memory of a contiguous tensor: backends that do not know its dtype can move it."""
     import torch
     return tensor.view(-1).view(torch.uint8)
+
+
+def in_turn(moves, rank, ranks):
+    """Moves, whose first item is where they come from, by that: beginning with this process's own, for all to read from another
+    one at a time."""
+    return sorted(moves, key=lambda move: (move[0] - rank) % ranks)
