@@ -133,6 +133,7 @@ static bool take_favourite(const struct ft_request *request, const struct ft_arc
                           !has_partial_blocks(request);
     knobs_of.score_in_smem = !e4m3 && ft_score_kind_of(request->score) == FT_SCORE_TILE;
     knobs_of.direct_store |= e4m3 || ft_outputs_are_wide(request);
+    if (ft_outputs_are_wide(request) && !knobs_of.overlap_tiles) knobs_of.q_stages = 1;
     knobs_of.integer_max = knobs_of.lazy_rescale = 1;
     /* Where it is legal, and there is room. */
     knobs_of.keys_in_product = adds_keys(request);
@@ -214,9 +215,10 @@ static void fit_end(const struct ft_request *request, const struct ft_arch *arch
       ft_config_block_m(config) != SQUARE || ft_config_block_n(config) != SQUARE ||
       scores_of(request, ROWS, COLUMNS) > FEWER * scores_of(request, SQUARE, SQUARE))
     return;
-  const struct ft_config other =
-      FT_CONFIG(wgmma_forward, .block_m = ROWS, .block_n = COLUMNS, .stages = 3, .q_stages = 2,
-                .integer_max = 1, .lazy_rescale = 1, .direct_store = ft_outputs_are_wide(request));
+  const bool wide = ft_outputs_are_wide(request);
+  const struct ft_config other = FT_CONFIG(wgmma_forward, .block_m = ROWS, .block_n = COLUMNS,
+                                           .stages = 3, .q_stages = wide ? 1 : 2, .integer_max = 1,
+                                           .lazy_rescale = 1, .direct_store = wide);
   if (ft_config_is_legal(&other, request, arch)) *config = other;
 }
 
