@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 import support
@@ -36,6 +37,23 @@ class Distributed(unittest.TestCase):
 
     def test_failures_name_rank_and_argument(self):
         self.run_ranks("drop_in,differing,dying", 3)
+
+    def test_a_watch_names_the_rank_that_is_silent(self):
+        import torch.distributed as dist
+
+        from fatune.distributed._watch import Watch
+        for alive in (False, True):
+            store, said = dist.HashStore(), []
+            watch = Watch(store, 0, 2, 1.6, said.append)
+            store.set("fatune/1", "7")
+            watch.expect("k and v", lambda: True)
+            watch.expect("the gradients", lambda: False)
+            others = Watch(store, 1, 2, 1.6, said.append) if alive else None
+            time.sleep(2.2)
+            self.assertEqual(others is not None, alive)
+            self.assertEqual(len(said), 0 if alive else 1, said)
+            if said:
+                self.assertIn("the gradients did not get through: rank 1 does not answer", said[0])
 
     @unittest.skipUnless(test_torch.HAS_CXX, "there is no C++ compiler for the emulator")
     def test_kernels(self):

@@ -8,9 +8,12 @@ import socket
 import weakref
 
 from ._agreement import _group_of, _texts
+from ._transport import Broken, first_line
+from ._watch import watch_of
 
 TURNS = 3  # windows of one purpose: others may read two while the third is filled
 ROUND = 1 << 21  # bytes
+WHAT = {"keys": "k and v", "gradients": "the gradients of k and v", "heads": "rows for heads"}  # lies in windows, by purpose
 _known: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # by group: its Peers, or None
 
 
@@ -22,7 +25,10 @@ class _Window:
         import torch.distributed._symmetric_memory as symmetric
         self.purpose = purpose
         self.own = symmetric.empty(size, dtype=torch.uint8, device=device)
-        handle = symmetric.rendezvous(self.own, group)
+        try:
+            handle = symmetric.rendezvous(self.own, group)
+        except RuntimeError as error:  # its key ends with the rank that was waited for
+            raise Broken(f"memory for {WHAT[purpose]} could not be shared, some rank does not answer: {first_line(error)}") from error
         self.of_all = [handle.get_buffer(rank, (size,), torch.uint8) for rank in range(ranks)]
         self.read, self.free = False, None  # whether others have been asked to read it; an event behind which none does
 
@@ -40,7 +46,7 @@ class Peers:
         self._group = group
         self._meeting = dist.new_group(dist.get_process_group_ranks(group), use_local_synchronization=True, pg_options=options)
         self._ranks, self._device, self._windows, self._turns, self._streams = ranks, device, {}, {}, {}
-        self._mark = torch.zeros(1, device=device)
+        self._mark, self._watch = torch.zeros(1, device=device), watch_of(group, device)
 
     def window(self, purpose, size):
         """A window of at least so many bytes that nobody reads any more."""
@@ -77,6 +83,7 @@ class Peers:
         with torch.cuda.stream(stream):
             dist.all_reduce(self._mark, group=self._meeting)
             event = stream.record_event()
+        self._watch.expect(WHAT[purpose], event.query)
         for window in self._windows.values():
             if window.purpose == purpose and window.read and window.free is None:
                 window.free = event

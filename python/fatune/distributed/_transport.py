@@ -45,6 +45,7 @@ class Messages:
                 raise self._broken(ways, error) from error
         for tensor, came in self._came:
             tensor.copy_(came)
+        self._look_after()
         self._works, self._alive, self._came = [], [], []
 
     def _by_host(self, way, operation, rank, tensor):
@@ -59,9 +60,24 @@ class Messages:
         import torch.distributed as dist
         return rank if self._group is None else dist.get_global_rank(self._group, rank)
 
+    def _look_after(self):
+        """NCCL's messages have not come yet when their wait returns: kernels behind it wait."""
+        if not self._alive or self._alive[0][3].device.type != "cuda":
+            return
+        import torch
+
+        from ._watch import watch_of
+        device = self._alive[0][3].device
+        watch = watch_of(self._group, device)
+        if watch:
+            watch.expect(f"{self._what} {_whom(self._alive)}", torch.cuda.current_stream(device).record_event().query)
+
     def _broken(self, ways, error):
-        whom = ", ".join(dict.fromkeys(f"{way} rank {rank}" for way, _, rank, _ in ways))
-        return Broken(f"{self._what} {whom} did not get through: {first_line(error)}")
+        return Broken(f"{self._what} {_whom(ways)} did not get through: {first_line(error)}")
+
+
+def _whom(ways):
+    return ", ".join(dict.fromkeys(f"{way} rank {rank}" for way, _, rank, _ in ways))
 
 
 class Letters:
