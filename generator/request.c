@@ -57,7 +57,8 @@ static int validate_e4m3(const struct ft_request *request) {
   enum { MULTIPLE = 16 };
   if (request->dtype != FT_E4M3) return FT_OK;
   if (request->pass == FT_BACKWARD)
-    return ft_fail(FT_E_ARGUMENT, "dtype is e4m3 with pass backward; allowed: fp16, bf16");
+    return ft_fail(FT_E_ARGUMENT, "dtype is e4m3 with pass backward; allowed: fp16, bf16, fp32, "
+                                  "tf32");
   if (request->dropout)
     return ft_fail(FT_E_ARGUMENT, "dropout is true with dtype e4m3; allowed: false");
   if (request->head_dim % MULTIPLE == 0 && request->head_dim_v % MULTIPLE == 0) return FT_OK;
