@@ -145,7 +145,7 @@ static const struct {
     {false,
      {.name = "big part cut off in the wrong place",
       .file = FRAGMENTS,
-      .piece = "big = x + 0x1000u & 0xFFFFE000u;",
+      .piece = "big = big_part(x);",
       .other = "big = x + 0x800u & 0xFFFFF000u;"}},
     {false,
      {.name = "rows of V in another order than columns of P",

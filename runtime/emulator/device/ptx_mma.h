@@ -21,10 +21,18 @@ inline void mma_m16n8k16(float (&c)[4], const unsigned (&a)[4], const unsigned &
   fe_machine->warp(FE_BF16 ? FE_MMA_BF16 : FE_MMA_FP16, &record, line);
 }
 
-// .rna: the nearest number of 11 bits, of two the larger; NaN stays NaN.
+// The nearest number of 11 bits; of two the even one where kernels have .rn, else the larger
+// (.rna). NaN stays NaN.
+enum { FE_TF32_TO_EVEN = FE_SM >= 90 && FE_SM < 120 };
+
 inline unsigned to_tf32(unsigned x) {
   const float value = __uint_as_float(x);
-  return value != value ? 0x7FFFE000u : (x + 0x1000u) & 0xFFFFE000u;
+  const unsigned half = FE_TF32_TO_EVEN ? 0xFFFu + (x >> 13 & 1) : 0x1000u;
+  return value != value ? 0x7FFFE000u : (x + half) & 0xFFFFE000u;
+}
+
+inline unsigned big_part(unsigned x) {
+  return FE_TF32_TO_EVEN ? to_tf32(x) : (x + 0x1000u) & 0xFFFFE000u;
 }
 
 inline void mma_m16n8k8(float (&c)[4], const unsigned (&a)[4], const unsigned &b0,
