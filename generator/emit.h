@@ -19,11 +19,13 @@
 #define FT_ENTRY_RANGES "fatune_ranges"
 #define FT_ENTRY_LISTS  "fatune_lists"
 #define FT_ENTRY_ORDER  "fatune_order"
+/* That of the kernel of fatune_quantise whose clusters of blocks have a head together. */
+#define FT_ENTRY_HEADS "fatune_heads"
 /* All of them, as an initialiser. No text has all. */
 #define FT_ENTRIES                                                                                 \
   {                                                                                                \
     FT_ENTRY_WORK_LIST, FT_ENTRY_PREPARE, FT_ENTRY_RANGES, FT_ENTRY, FT_ENTRY_CONVERT,             \
-        FT_ENTRY_MERGE, FT_ENTRY_LISTS, FT_ENTRY_ORDER                                             \
+        FT_ENTRY_MERGE, FT_ENTRY_LISTS, FT_ENTRY_ORDER, FT_ENTRY_HEADS                             \
   }
 
 struct ft_origin {

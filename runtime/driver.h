@@ -24,6 +24,7 @@ struct cu_launch_attribute {
   int id, padding;
   union {
     int value;
+    unsigned cluster[3];
     char room[64];
   };
 };

@@ -59,7 +59,8 @@ struct ft_launch_family {
   const char *entries[FT_KERNELS_MOST];
   int kernel_count;
   unsigned optional;
-  int main; /* the main kernel, whose registers are reported */
+  unsigned clustered; /* bits of those that run in clusters of as many blocks as a launch says */
+  int main;           /* the main kernel, whose registers are reported */
 
   /* Makes every check of fatune_plan_run, then fills argument and kernels. */
   int (*prepare)(struct ft_launch *launch, const fatune_arguments *arguments);

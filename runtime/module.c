@@ -62,16 +62,20 @@ static int grant_shared_memory(cu_function function, const struct ft_driver *dri
 }
 
 /* Clusters of more than 8 blocks are not on every GPU that has clusters, and have to be asked for.
- * A driver that knows of no clusters calls the question an invalid value. */
+ */
+static int ask_for_big_clusters(cu_function function, const struct ft_driver *driver) {
+  return ft_driver_status(driver, driver->function_set(function, ATTRIBUTE_BIG_CLUSTERS, 1),
+                          "cuFuncSetAttribute(NON_PORTABLE_CLUSTER_SIZE_ALLOWED)");
+}
+
+/* A driver that knows of no clusters calls the question an invalid value. */
 static int allow_big_clusters(cu_function function, const struct ft_driver *driver) {
   enum { WITHOUT_ASKING = 8, INVALID_VALUE = 1 };
   int blocks = 0;
   const cu_result result = driver->function_attribute(&blocks, ATTRIBUTE_CLUSTER_WIDTH, function);
   if (result == INVALID_VALUE) return FT_OK;
   FT_TRY(ft_driver_status(driver, result, "cuFuncGetAttribute(REQUIRED_CLUSTER_WIDTH)"));
-  if (blocks <= WITHOUT_ASKING) return FT_OK;
-  return ft_driver_status(driver, driver->function_set(function, ATTRIBUTE_BIG_CLUSTERS, 1),
-                          "cuFuncSetAttribute(NON_PORTABLE_CLUSTER_SIZE_ALLOWED)");
+  return blocks > WITHOUT_ASKING ? ask_for_big_clusters(function, driver) : FT_OK;
 }
 
 static int check_threads(const struct ft_module *module, const struct ft_kernel *kernel) {
@@ -105,6 +109,7 @@ static int load_kernels(struct ft_module *module, const struct ft_launch_family 
     }
     FT_TRY(ft_driver_status(driver, *result, "cuModuleGetFunction"));
     if (n == family->main) module->main = *function;
+    if (family->clustered >> n & 1) FT_TRY(ask_for_big_clusters(*function, driver));
     FT_TRY(n == family->main
                ? load_main(module, *function, kernel, driver)
                : grant_shared_memory(*function, driver, session->device.arch.smem_per_block));

@@ -92,3 +92,18 @@ int ft_own_kernel_launch(const struct ft_own_kernel *kernel, int number, unsigne
                                          (unsigned)smem_bytes, stream, kernel_arguments, NULL),
                           "cuLaunchKernel");
 }
+
+int ft_own_kernel_launch_clusters(const struct ft_own_kernel *kernel, int number, unsigned cluster,
+                                  const struct cu_launch_config *config, const void *params,
+                                  const struct ft_driver *driver) {
+  enum { CLUSTER_DIMENSION = 4 };
+  void *kernel_arguments[] = {(void *)(uintptr_t)params}; /* the driver only reads them */
+  struct cu_launch_attribute attribute = {.id = CLUSTER_DIMENSION, .cluster = {cluster, 1, 1}};
+  struct cu_launch_config in_clusters = *config;
+  in_clusters.attributes = &attribute;
+  in_clusters.count = 1;
+  return ft_driver_status(
+      driver,
+      driver->launch_with(&in_clusters, kernel->module.functions[number], kernel_arguments, NULL),
+      "cuLaunchKernelEx");
+}

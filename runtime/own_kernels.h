@@ -30,4 +30,9 @@ int ft_own_kernel_launch(const struct ft_own_kernel *kernel, int number, unsigne
                          int smem_bytes, const void *params, const struct ft_driver *driver,
                          cu_stream stream);
 
+/* The same in clusters of so many blocks. */
+int ft_own_kernel_launch_clusters(const struct ft_own_kernel *kernel, int number, unsigned cluster,
+                                  const struct cu_launch_config *config, const void *params,
+                                  const struct ft_driver *driver);
+
 #endif

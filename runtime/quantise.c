@@ -5,6 +5,7 @@
 
 #include "generator/arguments.h"
 #include "generator/families/quantise.h"
+#include "generator/key_parts.h"
 #include "generator/status.h"
 #include "runtime/emulator/driver_module.h"
 #include "runtime/launch_checks.h"
@@ -111,8 +112,28 @@ static void tell_emulator(const struct ft_quantise_params *params,
   ft_emulator_expect(all.tensors, all.count);
 }
 
-/* One kernel, or two where a descale is of a head: the one before finds the descales. */
-static int launch(const struct ft_quantise_params *params, const struct ft_request *request,
+/* Clusters that take one head after the other. */
+static int launch_heads(const struct ft_quantise_params *params, const struct ft_request *request,
+                        const struct ft_own_kernel *kernel, const struct ft_arch *arch,
+                        const struct ft_driver *driver, void *stream) {
+  enum { HEADS = 2, WARP = 32 };
+  const struct ft_quantise_budget *const own = ft_quantise_budget(&kernel->source.budget);
+  const struct ft_walks clusters = {.blocks_per_sm = 1, .cluster = params->cluster};
+  const int64_t heads = (int64_t)params->batch * params->heads,
+                at_once = ft_clusters_at_once(&clusters, arch);
+  const unsigned cluster = (unsigned)params->cluster;
+  const struct cu_launch_config config = {
+      .grid = {(unsigned)(heads < at_once ? heads : at_once) * cluster, 1, 1},
+      .block = {(unsigned)(WARP * own->head_warps), 1, 1},
+      .smem = (unsigned)own->head_smem_bytes,
+      .stream = stream};
+  if (driver->emulated) tell_emulator(params, request);
+  return ft_own_kernel_launch_clusters(kernel, HEADS, cluster, &config, params, driver);
+}
+
+/* One kernel, or two where a descale is of a head and clusters cannot have it: the one before finds
+ * the descales. */
+static int launch(struct ft_quantise_params *params, const struct ft_request *request,
                   const struct ft_own_kernel *kernel, const struct ft_arch *arch,
                   const struct ft_driver *driver, void *stream) {
   /* 2^-40: the descale of zeros, whose product with another is above 0. */
@@ -121,6 +142,10 @@ static int launch(const struct ft_quantise_params *params, const struct ft_reque
   const struct ft_quantise_budget *const own = ft_quantise_budget(budget);
   const int of_sm[] = {own->finders, own->blocks}, smem[] = {0, budget->smem_bytes};
   const bool of_heads = params->block_bits == ALL_ROWS;
+  if (of_heads)
+    params->cluster =
+        ft_quantise_cluster(own, params->rows, (int64_t)params->batch * params->heads, arch);
+  if (params->cluster > 0) return launch_heads(params, request, kernel, arch, driver, stream);
   if (of_heads)
     FT_TRY(
         ft_driver_status(driver,

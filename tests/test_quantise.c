@@ -10,7 +10,7 @@
 #include "tests/suites.h"
 #include "tuner/verify/halves.h"
 
-enum { BATCH = 2, HEADS = 3, ROWS_MOST = 700, DIM_MOST = 256, SEED = 77 };
+enum { BATCH = 2, HEADS = 3, ROWS_MOST = 6400, DIM_MOST = 256, SEED = 77 };
 enum {
   BATCH_HEADS = BATCH * HEADS,
   BLOCKS_MOST = (ROWS_MOST + 63) / 64,
@@ -114,7 +114,8 @@ static const struct {
             {"h200", FT_BF16, 16, 1, 128, 150},   {"b200", FT_BF16, 208, 0, 0, 150},
             {"h200", FT_BF16, 64, 0, 64, 150},    {"rtx4090", FT_FP16, 96, 0, 128, 300},
             {"rtx4090", FT_BF16, 256, 1, 0, 250}, {"rtx4090", FT_BF16, 256, 0, 0, 700},
-            {"rtx4090", FT_FP16, 64, 1, 0, 1}};
+            {"rtx4090", FT_FP16, 64, 1, 0, 1},    {"h200", FT_BF16, 256, 0, 0, 700},
+            {"h200", FT_FP16, 256, 1, 0, 650},   {"h200", FT_BF16, 256, 0, 0, 6300}};
 
 START_TEST(bytes_times_descales_are_the_tensor) {
   random_seed = emulator_seed();

@@ -13,8 +13,15 @@
   HOST(rows, "of a task")                                                                          \
   HOST(finders, "blocks of a multiprocessor that find the descales of heads")                      \
   TEMPLATE(blocks, "of a multiprocessor that write bytes")                                         \
-  TEMPLATE(stages, "tasks in the ring of each of these")
+  TEMPLATE(stages, "tasks in the ring of each of these")                                           \
+  TEMPLATE(head_warps, "of a block of a cluster that has a head together")                         \
+  TEMPLATE(head_stages, "tasks in the ring of such a block; 0: there are no such clusters")        \
+  TEMPLATE(head_smem_bytes, "of such a block")
 
 FT_DECLARE_FAMILY(quantise, FT_QUANTISE_KNOBS, FT_QUANTISE_BUDGET);
+
+/* Blocks of a cluster that has a head together: 1 to 16, or 0 where two kernels are better. */
+int ft_quantise_cluster(const struct ft_quantise_budget *budget, int64_t rows, int64_t heads,
+                        const struct ft_arch *arch);
 
 #endif

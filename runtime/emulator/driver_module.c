@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "generator/emit.h"
+#include "runtime/emulator/clocks.h"
 #include "runtime/emulator/device/machine.h"
 #include "runtime/emulator/grid.h"
 #include "runtime/emulator/loaded.h"
@@ -199,20 +200,17 @@ static void assume_written(const struct ft_emulated_tensor *tensors, int count) 
   }
 }
 
-cu_result ft_emulator_launch(cu_function function, unsigned grid_x, unsigned grid_y,
-                             unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z,
-                             unsigned smem, cu_stream stream, void **params, void **extra) {
-  (void)stream;
+static cu_result launch(const struct cu_launch_config *config, int cluster, cu_function function,
+                        void **params, void **extra) {
   const int tensor_count = expected_count;
   expected_count = 0;
   if (!function || !params || !params[0] || extra) return ft_emulator_fail(CU_INVALID_VALUE);
   const struct CUmod_st *const module = function->module;
-  const unsigned grid[3] = {grid_x, grid_y, grid_z}, block[3] = {block_x, block_y, block_z};
+  const unsigned grid_x = config->grid[0], smem = config->smem;
   uint64_t steps;
-  cu_result result = check_shape(&module->gpu, grid, block);
+  cu_result result = check_shape(&module->gpu, config->grid, config->block);
   if (!result) result = read_steps(&steps);
   if (result) return result;
-  const int cluster = cluster_of(function);
   if (cluster > PORTABLE_CLUSTER && !function->big_clusters)
     return ft_emulator_refuse(CU_INVALID_VALUE,
                               "clusters of %d blocks; allowed without "
@@ -228,7 +226,8 @@ cu_result ft_emulator_launch(cu_function function, unsigned grid_x, unsigned gri
                               smem, function->shared_granted);
 
   const struct ft_emulated_launch launch = {.grid = grid_x,
-                                            .threads = block_x,
+                                            .threads = config->block[0],
+                                            .cluster = cluster,
                                             .shared_bytes = smem,
                                             .argument = params[0],
                                             .tensors = expected,
@@ -242,9 +241,36 @@ cu_result ft_emulator_launch(cu_function function, unsigned grid_x, unsigned gri
   return ft_emulator_refuse(CU_LAUNCH_FAILED, "%s", message);
 }
 
+cu_result ft_emulator_launch(cu_function function, unsigned grid_x, unsigned grid_y,
+                             unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z,
+                             unsigned smem, cu_stream stream, void **params, void **extra) {
+  const struct cu_launch_config config = {.grid = {grid_x, grid_y, grid_z},
+                                          .block = {block_x, block_y, block_z},
+                                          .smem = smem,
+                                          .stream = stream};
+  if (!function) return ft_emulator_fail(CU_INVALID_VALUE);
+  return launch(&config, cluster_of(function), function, params, extra);
+}
+
+/* CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION says how many blocks clusters have, of a kernel that does
+ * not. */
 cu_result ft_emulator_launch_with(const struct cu_launch_config *config, cu_function function,
                                   void **params, void **extra) {
-  return ft_emulator_launch(function, config->grid[0], config->grid[1], config->grid[2],
-                            config->block[0], config->block[1], config->block[2], config->smem,
-                            config->stream, params, extra);
+  enum { CLUSTER_DIMENSION = 4 };
+  if (!function) return ft_emulator_fail(CU_INVALID_VALUE);
+  int cluster = cluster_of(function);
+  for (unsigned n = 0; n < config->count; n++) {
+    const struct cu_launch_attribute *const attribute = &config->attributes[n];
+    if (attribute->id != CLUSTER_DIMENSION) continue;
+    const unsigned *const blocks = attribute->cluster;
+    if (cluster != 1 || blocks[0] == 0 || blocks[0] > FT_CLUSTER_MOST ||
+        (blocks[0] & (blocks[0] - 1)) != 0 || blocks[1] != 1 || blocks[2] != 1)
+      return ft_emulator_refuse(
+          CU_INVALID_VALUE,
+          "clusters of %u x %u x %u blocks; emulated: 1, 2, 4, 8 and 16 in x, of a kernel "
+          "without __cluster_dims__",
+          blocks[0], blocks[1], blocks[2]);
+    cluster = (int)blocks[0];
+  }
+  return launch(config, cluster, function, params, extra);
 }

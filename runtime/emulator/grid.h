@@ -10,7 +10,8 @@
 struct ft_emulated_launch {
   const struct fe_kernel *kernel;
   const struct fe_entry *entry; /* of the kernel */
-  unsigned grid, threads;       /* one-dimensional; whole clusters of the kernel's */
+  unsigned grid, threads;       /* one-dimensional; whole clusters */
+  int cluster;                  /* blocks of one */
   unsigned shared_bytes;
   const void *argument;
   const struct ft_emulated_tensor *tensors;

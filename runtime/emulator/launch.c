@@ -228,7 +228,7 @@ static int make_cluster(struct ft_cluster *cluster, const struct ft_emulated_lau
   if (threads < FE_WARP || threads > FT_THREADS_MOST || threads % FE_WARP != 0)
     return ft_fail(FT_E_ARGUMENT, "a block of %u threads; allowed: %d to %d, whole warps",
                    launch->threads, FE_WARP, FT_THREADS_MOST);
-  cluster->count = launch->entry->cluster;
+  cluster->count = launch->cluster;
   FT_TRY(ft_clocks_make(&cluster->clocks, cluster->count, threads));
   cluster->gathered = ft_clock_make(&cluster->clocks);
   if (!cluster->gathered) return ft_fail(FT_E_MEMORY, "no memory for a cluster");
