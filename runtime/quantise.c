@@ -143,8 +143,8 @@ static int launch(struct ft_quantise_params *params, const struct ft_request *re
   const int of_sm[] = {own->finders, own->blocks}, smem[] = {0, budget->smem_bytes};
   const bool of_heads = params->block_bits == ALL_ROWS;
   if (of_heads)
-    params->cluster =
-        ft_quantise_cluster(own, params->rows, (int64_t)params->batch * params->heads, arch);
+    params->cluster = ft_quantise_cluster(own, params->rows, (int64_t)params->batch * params->heads,
+                                          params->rotated, arch);
   if (params->cluster > 0) return launch_heads(params, request, kernel, arch, driver, stream);
   if (of_heads)
     FT_TRY(
