@@ -1,10 +1,14 @@
 """e4m3.py: the forward in 8-bit floats over head dims, lengths and causal, beside own bf16; quantisation; accuracy.
-in -> out: 18 points, batch * n = 16384, heads * d = 2048 -> TFLOP/s of e4m3 and of bf16, both tuned, their ratio;
-GB/s of quantise; RMSE of O against float64 on normal inputs with and without outliers, with and without rotation."""
+in -> out: 24 points, batch * n = 16384, heads * d = 2048 -> TFLOP/s of e4m3 and of bf16, both tuned, their ratio;
+GB/s of quantise, and its share of what a copy of as many bytes reaches in the same run; RMSE of O against float64 on normal
+inputs with and without outliers, with and without rotation, of descales of heads and of blocks of rows."""
+
+import itertools
 
 import common
 
 OPTIONS = {"--dims": {"type": int, "nargs": "+", "default": [64, 128, 256]}}
+DESCALE_ROWS = (0, 64, 128)  # rows that a descale is of; 0: a head
 OUTLIERS, LARGER = 1e-3, 10  # share of the elements, how much larger they are
 
 
@@ -12,9 +16,10 @@ def request_of(dim, n, causal, dtype):
     return common.request_text(dim, 2048 // dim, 16384 // n, n, causal).replace("bf16", dtype, 1)
 
 
-def quantised(fatune, q, k, v, rotate=None):
+def quantised(fatune, q, k, v, rotate=None, rows=0):
     """(q, k, v in e4m3), (their descales)."""
-    pairs = fatune.quantise(q, rotate=rotate), fatune.quantise(k, rotate=rotate), fatune.quantise(v)
+    pairs = (fatune.quantise(q, rotate=rotate, descale_rows=rows), fatune.quantise(k, rotate=rotate, descale_rows=rows),
+             fatune.quantise(v, descale_rows=rows))
     return [pair[0] for pair in pairs], tuple(pair[1] for pair in pairs)
 
 
@@ -36,33 +41,40 @@ def measure_point(options, fatune, torch, dim, n, causal):
     return row
 
 
-def measure_quantise(options, fatune, torch, dim, rotate):
-    x = torch.randn(4, 4096 // dim, 16384, dim, device="cuda", dtype=torch.bfloat16)
-    contender = common.Contender("quantise", lambda: fatune.quantise(x, rotate=rotate))
-    common.measure([contender], options.quick)
-    return {"what": "quantise", "d": dim, "rotate": rotate is not None, "us": contender.median_us,
-            "gb_per_s": 3e-3 * x.numel() / contender.median_us}  # read once, written once
+def measure_quantise(options, fatune, torch, dim, n, rows, rotate):
+    """Beside a copy that reads and writes as many bytes together: 3 a number."""
+    x = torch.randn(65536 // n, 4096 // dim, n, dim, device="cuda", dtype=torch.bfloat16)
+    source = torch.empty(x.numel() * 3 // 2, device="cuda", dtype=torch.uint8)
+    target = torch.empty_like(source)
+    contenders = [common.Contender("quantise", lambda: fatune.quantise(x, rotate=rotate, descale_rows=rows)),
+                  common.Contender("copy", lambda: target.copy_(source))]
+    common.measure(contenders, options.quick)
+    us, copy_us = (contender.median_us for contender in contenders)
+    return {"what": "quantise", "d": dim, "n": n, "descale_rows": rows, "rotate": rotate is not None, "us": us,
+            "gb_per_s": 3e-3 * x.numel() / us, "copy_us": copy_us, "share": copy_us / us}
 
 
-def accuracy(fatune, torch, n, share, rotate):
+def accuracy(fatune, torch, n, share, rotate, rows_of_descale):
     """RMSE of O by RMS of O, against float64 on what was to be quantised; 256 rows of each head."""
+    torch.manual_seed(n)  # the same inputs for every way
     q, k, v = (torch.randn(1, 4, n, 128, device="cuda") for _ in range(3))
     for tensor in (q, k, v):
         tensor.mul_(1 + (LARGER - 1) * (torch.rand_like(tensor) < share))
     q, k, v = (tensor.bfloat16() for tensor in (q, k, v))
     rows = torch.arange(0, n, n // 256, device="cuda")
     exact = (q[:, :, rows].double() @ k.double().mT * 128**-0.5).softmax(-1) @ v.double()
-    tensors, descales = quantised(fatune, q, k, v, rotate)
-    out = fatune.attention(*tensors, descales=descales)[:, :, rows].double()
+    tensors, descales = quantised(fatune, q, k, v, rotate, rows_of_descale)
+    out = fatune.attention(*tensors, descales=descales, descale_rows=rows_of_descale)[:, :, rows].double()
     error = ((out - exact).pow(2).mean() / exact.pow(2).mean()).sqrt().item()
-    return {"what": "accuracy", "n": n, "outliers": share, "rotate": rotate is not None, "rmse": error}
+    return {"what": "accuracy", "n": n, "outliers": share, "descale_rows": rows_of_descale, "rotate": rotate is not None,
+            "rmse": error}
 
 
 def main():
     options = common.parse_arguments(__doc__.splitlines()[0], budget=180.0, options=OPTIONS)
     torch = common.import_torch()
     report = common.Report("e4m3", options)
-    lengths = (4096,) if options.quick else (1024, 4096, 16384)
+    lengths = (4096,) if options.quick else (1024, 4096, 8192, 16384)
     points = [(dim, n, causal) for dim in options.dims for n in lengths for causal in (False, True)]
     tuning = common.tune(options, [request_of(*point, dtype) for point in points for dtype in ("e4m3", "bf16")])
     import fatune
@@ -70,13 +82,10 @@ def main():
     with torch.no_grad():
         for point in points:
             report.add(**measure_point(options, fatune, torch, *point))
-        for dim in options.dims:
-            for rotate in (None, 1):
-                report.add(**measure_quantise(options, fatune, torch, dim, rotate))
-        for n in (1024, 8192):
-            for share in (0, OUTLIERS):
-                for rotate in (None, 1):
-                    report.add(**accuracy(fatune, torch, n, share, rotate))
+        for dim, n, rows, rotate in itertools.product(options.dims, (4096, 16384), DESCALE_ROWS, (None, 1)):
+            report.add(**measure_quantise(options, fatune, torch, dim, n, rows, rotate))
+        for n, share, rows, rotate in itertools.product((1024, 8192), (0, OUTLIERS), DESCALE_ROWS, (None, 1)):
+            report.add(**accuracy(fatune, torch, n, share, rotate, rows))
     ratios = [row["ratio"] for row in report.rows if "ratio" in row]
     print(f"geometric mean of e4m3 / bf16: {common.geomean(ratios):.3f}, least {min(ratios):.3f}")
     report.write(effort=options.effort, tune_seconds=tuning["seconds"], geomean=common.geomean(ratios), least=min(ratios))
