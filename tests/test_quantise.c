@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "generator/families/quantise.h"
 #include "runtime/session.h"
 #include "tests/emulator_lab.h"
 #include "tests/suites.h"
@@ -115,7 +116,7 @@ static const struct {
             {"h200", FT_BF16, 64, 0, 64, 150},    {"rtx4090", FT_FP16, 96, 0, 128, 300},
             {"rtx4090", FT_BF16, 256, 1, 0, 250}, {"rtx4090", FT_BF16, 256, 0, 0, 700},
             {"rtx4090", FT_FP16, 64, 1, 0, 1},    {"h200", FT_BF16, 256, 0, 0, 700},
-            {"h200", FT_FP16, 256, 1, 0, 650},   {"h200", FT_BF16, 256, 0, 0, 6300}};
+            {"h200", FT_FP16, 256, 1, 0, 650},    {"h200", FT_BF16, 256, 0, 0, 6300}};
 
 START_TEST(bytes_times_descales_are_the_tensor) {
   random_seed = emulator_seed();
@@ -177,11 +178,40 @@ START_TEST(bad_arguments_are_named) {
 }
 END_TEST
 
+/* Heads that fill half of the rings of a cluster; beyond 16 blocks a part of them comes twice. */
+static const struct {
+  const char *gpu;
+  int dim, rows, heads, rotated, cluster;
+} clusters[] = {
+    {"h200", 128, 100, 5, 0, 1},     {"h200", 128, 1024, 8, 0, 2},
+    {"h200", 128, 4096, 8, 1, 8},    {"h200", 128, 16384, 128, 1, 16},
+    {"h200", 128, 16384, 8, 0, 0},   {"h200", 128, 65536, 128, 0, 0},
+    {"h200", 64, 4096, 8, 0, 4},     {"h200", 64, 16384, 8, 0, 16},
+    {"h200", 256, 16384, 64, 0, 16}, {"h200", 256, 16384, 64, 1, 0},
+    {"rtx4090", 128, 1024, 8, 0, 0},
+};
+
+START_TEST(clusters_have_room_for_heads) {
+  fatune_session *const session = emulator_open(clusters[_i].gpu, NULL);
+  const struct ft_arch *const arch = &session->device.arch;
+  struct ft_request request = {0};
+  const struct ft_config config = ft_config_first(&ft_quantise_family);
+  request.dtype = FT_BF16;
+  request.head_dim = request.head_dim_v = clusters[_i].dim;
+  const struct ft_budget budget = ft_budget_of(&request, &config, arch);
+  ck_assert_int_eq(ft_quantise_cluster(ft_quantise_budget(&budget), clusters[_i].rows,
+                                       clusters[_i].heads, clusters[_i].rotated, arch),
+                   clusters[_i].cluster);
+  fatune_session_close(session);
+}
+END_TEST
+
 Suite *make_quantise_suite(void) {
   Suite *const suite = suite_create("quantise");
   TCase *const tests = tcase_create("all");
   tcase_set_timeout(tests, 120);
   tcase_add_loop_test(tests, bytes_times_descales_are_the_tensor, 0, sizeof runs / sizeof *runs);
+  tcase_add_loop_test(tests, clusters_have_room_for_heads, 0, sizeof clusters / sizeof *clusters);
   tcase_add_test(tests, nan_stays_nan);
   tcase_add_test(tests, bad_arguments_are_named);
   suite_add_tcase(suite, tests);
