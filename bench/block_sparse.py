@@ -33,13 +33,13 @@ def flex_contender(torch, q, k, v, table):
     return common.Contender("flex", lambda: compiled(q, k, v, block_mask=block_mask))
 
 
-def check_mask(torch, fatune, q, k, v, table, mask):
+def check_mask(torch, fatune, q, k, v, table, mask, session=None):
     """Against dense attention with the mask written out, on a few queries of one head."""
     rows = torch.randint(0, SEQ, (64,))
     seen = table[rows // BLOCK].repeat_interleave(BLOCK, dim=1).cuda()
     scores = (q[0, 0, rows.cuda()].float() @ k[0, 0].float().T) * q.shape[-1] ** -0.5
     weights = torch.softmax(scores.masked_fill(~seen, float("-inf")), dim=-1)
-    ours = fatune.attention(q, k, v, mask=mask)[0, 0, rows.cuda()]
+    ours = fatune.attention(q, k, v, mask=mask, session=session)[0, 0, rows.cuda()]
     return common.check_close("block mask", ours, weights @ v[0, 0].float())
 
 

@@ -142,6 +142,14 @@ def decode(result):
             + table(("batch", "queries", "keys", "fatune", "untuned", "cuDNN", "FlashAttention-2", "reading K and V alone"), rows))
 
 
+def serving(result):
+    told = ("heads", "n", "d", "batch", "nq", "nk", "page", "heads_first", "sequences")
+    rows = [(row["part"], row["who"], " ".join(f"{name}={row[name]}" for name in told if name in row), number(row["us"], 1),
+             number(row["ratio"], 3), number(row["wanted"], 2)) for row in result["rows"]]
+    return ("Serving, µs on the GPU. Ratio: speed over cuDNN's (vit), over own dense (longformer), over equal lengths (mixed), "
+            "over contiguous K and V (paged).\n\n" + table(("", "", "of", "µs", "ratio", "wanted"), rows))
+
+
 def training(result):
     rows = [(row.get("part", "llama"), row["n"], row["what"], number(row.get("ms", row.get("us", 0) / 1e3), 2), number(row["to_best"], 3),
              number(row.get("tokens_per_second"))) for row in result["rows"]]
@@ -164,7 +172,7 @@ def traffic(result):
 
 
 SECTIONS = {"forward_grid": forward_grid, "dropout": dropout, "block_sparse": block_sparse, "variants": variants,
-            "backward": backward, "scores": scores, "decode": decode, "training": training, "llama": training,
+            "backward": backward, "scores": scores, "decode": decode, "serving": serving, "training": training, "llama": training,
             "host_time": host_time, "traffic": traffic, "memory": memory, "overheads": overheads,
             "tune_quality": tune_quality}
 
