@@ -169,6 +169,8 @@ static void push_forms(lua_State *state, const struct ft_render *job) {
   const char *const dropout = request->dropout ? "" : "_none";
   const bool packed = ft_config_packs(job->config);
   const char *const of_dense = packed ? "_packed" : "_dense";
+  const char *const of_ragged = packed ? "_ragged_packed" : "_ragged";
+  const bool shares = ft_schedule_of(request, job->config) == FT_SCHEDULE_STREAM;
   const char *const score = request->score != 0 ? "" : "_none";
   const char *const sinks = request->sinks ? "" : "_none";
   const char *const ordered = request->deterministic ? "" : "_none"; /* adds to dQ by wgmma */
@@ -197,8 +199,11 @@ static void push_forms(lua_State *state, const struct ft_render *job) {
       {"roles_end", stores_wide},
       {"sequence", request->ragged ? "_ragged" : paged},
       {"key_rows", paged},
-      {"work_list", request->ragged ? "" : "_none"},
-      {"rows", request->ragged ? "_ragged" : of_dense}, /* by TMA, likewise below */
+      {"work_list", !request->ragged ? "_none"
+                    : shares         ? "_steps"
+                                     : ""},
+      {"stream_walks", request->ragged ? "_ragged" : ""},
+      {"rows", request->ragged ? of_ragged : of_dense}, /* by TMA, likewise below */
       {"rows_of_keys", !request->pages && request->ragged ? "_ragged" : paged},
       {"produce", paged},
       {"rows_of_sequences", request->ragged || request->pages ? "" : "_none"},

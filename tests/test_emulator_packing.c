@@ -120,12 +120,12 @@ END_TEST
 static const struct {
   const char *file, *piece, *other, *config;
 } bugs[] = {
-    {"parts/sequence_rows.cu.in", "return i & ((1 << pack_bits_of(sequence)) - 1);", "return 0;",
+    {"parts/rows_of_heads.cu.in", "return i & ((1 << pack_bits_of(sequence)) - 1);", "return 0;",
      STAGED},
-    {"parts/sequence_rows.cu.in", "return i >> pack_bits_of(sequence);",
+    {"parts/rows_of_heads.cu.in", "return i >> pack_bits_of(sequence);",
      "return i >> pack_bits_of(sequence) & ~1;", DIRECT},
     {"parts/sequence_rows.cu.in", "query_of(sequence, sequence.nq) +", "1 +", STAGED},
-    {"parts/sequence_rows.cu.in", "pack * heads_of_pack(sequence)", "pack", DIRECT},
+    {"parts/rows_of_heads.cu.in", "pack * heads_of_pack(sequence)", "pack", DIRECT},
     {"parts/visibility.cu.in", "const int query = query_of(sequence, i);", "const int query = i;",
      STAGED},
     {"parts/rows_packed.cu.in", "params.q, barrier, column, 0, query_of(params.rest.sequence, row)",
@@ -139,11 +139,11 @@ static const struct {
 static const struct {
   const char *request, *file, *piece, *other, *config;
 } empty_rows[] = {
-    {"hq10 hkv2 nq3 nk300", "parts/sequence_rows.cu.in", "place_in_pack(sequence, i) <", "0 <",
+    {"hq10 hkv2 nq3 nk300", "parts/rows_of_heads.cu.in", "place_in_pack(sequence, i) <", "0 <",
      DIRECT},
-    {"hq10 hkv2 nq3 nk300 sinks", "parts/sequence_rows.cu.in", ", heads_of_pack(sequence) - 1)",
+    {"hq10 hkv2 nq3 nk300 sinks", "parts/rows_of_heads.cu.in", ", heads_of_pack(sequence) - 1)",
      ", 1 << 24)", STAGED},
-    {"hq10 hkv2 nq3 nk300", "parts/sequence_rows.cu.in", "pack * heads_of_pack(sequence)",
+    {"hq10 hkv2 nq3 nk300", "parts/rows_of_heads.cu.in", "pack * heads_of_pack(sequence)",
      "(pack << pack_bits_of(sequence))", DIRECT},
     {"hq10 hkv2 nq3 nk300", "parts/sequence_rows.cu.in", "return heads_of_pack(sequence) * query",
      "return (1 << pack_bits_of(sequence)) * query", DIRECT},

@@ -49,6 +49,16 @@ static const struct {
     {"bf16 d16 b2 nq1 nk9000 pages=16", SHARED("")},
     {"bf16 d40 hq2 b3 nq200 nk900 pages=32",
      WGMMA(" direct_store=1 split_keys=1")}, /* two warpgroups */
+    /* The same of sequences of different lengths. */
+    {"bf16 d16 hq8 hkv4 b70 nq300 nk9000 causal ragged pages=64 sinks", SHARED(" pack_gqa=1")},
+    {"fp16 d32 dv16 hq6 hkv2 b3 nq150 nk4000 window@900,30 ragged pages=16 dropout",
+     SHARED(" pack_gqa=1")},
+    {"bf16 d40 hq2 b5 nq700 nk900 ragged pages=32",
+     WGMMA(" direct_store=1 overlap_tiles=1 split_keys=1")},
+    {"e4m3 d32 hq4 hkv2 b5 nq300 nk900 causal ragged pages=32",
+     "wgmma_forward block_m=64 block_n=64 stages=2 q_stages=1 lazy_rescale=1 integer_max=1 "
+     "direct_store=1 split_keys=1"},
+    {"bf16 d16 b2 nq2 nk9000 ragged pages=16", SHARED("")},
     /* The same by mma.sync, with warps that share their rows, and with rows of their own. */
     {"bf16 d16 hq8 hkv4 b70 nq3 nk600 causal pages=64 sinks", SHARED_MMA(" pack_gqa=1")},
     {"bf16 d64 hq8 hkv2 b19 nq1 nk3000 pages=16 kv=e4m3", SHARED_MMA(" pack_gqa=1")},
@@ -67,6 +77,8 @@ END_TEST
 
 #define SHARES "bf16 d16 hq4 hkv2 b30 nq20 nk600 causal pages=16"
 #define MANY   "bf16 d16 hq2 b70 nq20 nk300 pages=16"
+#define RAGGED "bf16 d16 hq4 hkv2 b30 nq300 nk9000 causal ragged pages=16"
+#define PACKED SHARED(" pack_gqa=1")
 #define CAUSAL "bf16 d64 hq4 hkv2 b4 nq70 nk300 causal pages=16"
 
 static const struct {
@@ -94,11 +106,11 @@ static const struct {
     {"parts/sequence_paged.cu.in", "query_of(params.sequence, params.sequence.nq)",
      "params.sequence.nq", "bf16 d64 hq8 hkv2 b3 nq9 nk300 causal pages=16", FEW(" pack_gqa=1")},
     /* The shares of blocks. */
-    {"parts/schedule_stream.cu.in", "lower += lane & lanes ? others : 0;", "", SHARES, SHARED("")},
-    {"parts/schedule_stream.cu.in", "before += together;", "", MANY, SHARED("")},
-    {"parts/schedule_stream.cu.in", "in_walk / steps : 0", "0 : 0", SHARES, SHARED("")},
-    {"parts/schedule_stream.cu.in", "in_walk % steps : 0", "0 : 0", SHARES, SHARED("")},
-    {"parts/schedule_stream.cu.in", " - cursor.begin);", ");", SHARES, SHARED("")},
+    {"parts/stream_walks.cu.in", "lower += lane & lanes ? others : 0;", "", SHARES, SHARED("")},
+    {"parts/stream_walks.cu.in", "before += together;", "", MANY, SHARED("")},
+    {"parts/stream_walks.cu.in", "in_walk / steps : 0", "0 : 0", SHARES, SHARED("")},
+    {"parts/stream_walks.cu.in", "in_walk % steps : 0", "0 : 0", SHARES, SHARED("")},
+    {"parts/stream_walks.cu.in", " - cursor.begin);", ");", SHARES, SHARED("")},
     {"parts/schedule_stream.cu.in", "if (unsigned(last.begin) >= shares.steps)", "if (false)",
      "bf16 d16 b2 nq20 nk9000 pages=16", SHARED("")},
     {"parts/schedule_stream.cu.in", "number == 0, i)", "false, i)", SHARES, SHARED("")},
@@ -112,6 +124,21 @@ static const struct {
      SHARED_MMA("")},
     {"parts/key_parts_stream.cu.in", "begins ? params.parts.rows / 2 : 0", "0", SHARES,
      MMA " split_keys=1"},
+    /* The same of sequences of different lengths. */
+    {"parts/stream_walks_ragged.cu.in", "params.ragged.numbers] *", "0] *", RAGGED, PACKED},
+    {"parts/stream_walks_ragged.cu.in", "<= wanted", "< wanted", RAGGED, PACKED},
+    {"parts/stream_walks_ragged.cu.in", "(left + 31) / 32", "left", RAGGED, PACKED},
+    {"parts/stream_walks_ragged.cu.in", "min(apart, left - last * apart)", "1", RAGGED, PACKED},
+    {"parts/stream_walks_ragged.cu.in", "int(in_walk / steps)", "0", RAGGED, PACKED},
+    {"parts/stream_walks_ragged.cu.in", "int(in_walk % steps)", "0", RAGGED, PACKED},
+    {"parts/stream_walks_ragged.cu.in", " - cursor.begin);", ");", RAGGED, PACKED},
+    {"parts/work_list_steps.cu.in", "all + sums[thread] - steps", "all + sums[thread]", RAGGED,
+     PACKED},
+    {"parts/work_list_steps.cu.in", ", pack_bits_of(params.sequence))", ")", RAGGED, PACKED},
+    {"parts/merge_parts.cu.in", "at_place(all_rows, tile.place)", "all_rows", RAGGED, PACKED},
+    {"parts/rows_ragged_packed.cu.in", "place.first_q + ", "", RAGGED, PACKED},
+    {"parts/sequence_search.cu.in", "entry.nq <<= pack_bits;", "", RAGGED, PACKED},
+    {"parts/sequence_ragged.cu.in", "query_of(params.sequence, i);", "i;", RAGGED, PACKED},
     {"parts/sequence_search.cu.in", "ragged.starts_k ? ragged.starts_k[low] : 0",
      "ragged.starts_k[low]", "bf16 d64 b6 nq300 nk400 ragged pages=16", MMA},
 };

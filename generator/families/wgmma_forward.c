@@ -20,7 +20,8 @@ static bool serves(const struct ft_request *request, const struct ft_arch *arch)
 }
 
 static enum ft_schedule schedule(const struct ft_request *request, const struct ft_config *config) {
-  if (request->ragged) return FT_SCHEDULE_RAGGED;
+  if (request->ragged)
+    return ft_wgmma_forward_knobs(config)->split_keys ? FT_SCHEDULE_STREAM : FT_SCHEDULE_RAGGED;
   if (ft_wgmma_forward_knobs(config)->split_keys > 1) return FT_SCHEDULE_CLUSTER;
   if (ft_wgmma_forward_knobs(config)->split_keys) {
     if (request->mask_rows > 0) return FT_SCHEDULE_LONGEST;
@@ -267,9 +268,11 @@ static bool keys_in_product(const struct ft_rule_case *of) {
           !knobs(of)->pack_gqa && !knobs(of)->score_in_smem);
 }
 
-/* The list is of whole tiles of single heads. */
+/* A list is of whole tiles of single heads, or, where K and V lie in pages, of walks that blocks
+ * share the steps of. */
 static bool ragged(const struct ft_rule_case *of) {
-  return !of->request->ragged || (!knobs(of)->pack_gqa && !knobs(of)->split_keys);
+  if (!of->request->ragged || (!knobs(of)->pack_gqa && !knobs(of)->split_keys)) return true;
+  return of->request->pages > 0 && knobs(of)->split_keys == 1;
 }
 
 static bool whole_pages(const struct ft_rule_case *of) {
@@ -280,7 +283,7 @@ static bool whole_pages(const struct ft_rule_case *of) {
 /* A longer head fills tiles of its own: one row in nine at most is beyond its last query. And rows
  * that are further apart have fewer hidden keys in common. */
 static bool packed_length(const struct ft_rule_case *of) {
-  return !knobs(of)->pack_gqa || !ft_visibility_varies(of->request) ||
+  return !knobs(of)->pack_gqa || !ft_visibility_varies(of->request) || of->request->ragged ||
          of->request->seqlen_q <= 8 * knobs(of)->block_m;
 }
 
@@ -320,7 +323,7 @@ static bool enough_tiles(const struct ft_rule_case *of) {
   const struct ft_request *const request = of->request;
   const struct ft_pack pack = ft_pack_of(of->config, request);
   const bool longest_alone = request->mask_rows > 0 && knobs(of)->split_keys == 1;
-  return !knobs(of)->split_keys || has_mixed_walks(of) || longest_alone ||
+  return !knobs(of)->split_keys || has_mixed_walks(of) || longest_alone || request->ragged ||
          ft_split_may_pay(request, pack, knobs(of)->block_m, of->arch->sm_count);
 }
 
@@ -387,7 +390,9 @@ static const struct ft_rule rules[] = {
      "products of 16-bit types, where tiles are of one head",
      READS(keys_in_product) | READS(pack_gqa) | READS(score_in_smem)},
     {"ragged", FT_CANNOT_RUN, ragged,
-     "of sequences of different lengths heads are not packed, and keys are not divided up",
+     "of sequences of different lengths heads are packed and keys divided up only where K and V "
+     "are "
+     "in pages, by blocks that share all steps",
      READS(pack_gqa) | READS(split_keys)},
     {"whole-pages", FT_CANNOT_RUN, whole_pages,
      "a tile of keys lies in one page, or fills whole pages", READS(block_n)},

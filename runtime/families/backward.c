@@ -213,7 +213,7 @@ static int64_t parts_most(const struct ft_launch_plan *plan, const struct ft_bac
 
 /* Of the list of key tiles, in whole multiples of the alignment. */
 static int64_t list_bytes(const struct ft_launch_plan *plan, const struct ft_run *run) {
-  return (int64_t)ft_ragged_bytes(run, k_tiles_of_head(plan, run));
+  return (int64_t)ft_ragged_bytes(run, k_tiles_of_head(plan, run), false);
 }
 
 int ft_backward_workspace(const struct ft_launch_plan *plan, const struct ft_backward_work *work,
@@ -308,6 +308,6 @@ void ft_backward_describe(const struct ft_backward_params *p, const struct ft_re
     ft_add_work(tensors, "the sums of the sinks", p->sink_sums, tiles, work->sink_sums)->writable =
         kernel == FT_BACKWARD_PREPARE;
   }
-  ft_ragged_describe(&p->ragged, kernel == FT_BACKWARD_LIST, tensors);
+  ft_ragged_describe(&p->ragged, false, kernel == FT_BACKWARD_LIST, tensors);
   ft_add_seeds(tensors, &p->dropout);
 }

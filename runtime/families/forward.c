@@ -69,7 +69,7 @@ static int read_geometry(struct ft_forward_params *params, const struct ft_launc
   const struct ft_request *const request = plan->request;
   const int block_m = ft_config_block_m(plan->config);
   const int64_t mask_rows = (int64_t)request->mask_rows << pack.bits;
-  const int64_t q_tiles = run->ragged ? ft_ragged_numbers(run, run->nq, block_m)
+  const int64_t q_tiles = run->ragged ? ft_ragged_numbers(run, run->nq << pack.bits, block_m)
                                       : ft_schedule_tiles(run->nq << pack.bits, mask_rows, block_m);
   const int64_t batch_heads = run->tensor_batch * (run->heads_q / pack.heads); /* < 2^62 */
   if (__builtin_mul_overflow(q_tiles, batch_heads, blocks) || *blocks > INT32_MAX)
@@ -121,10 +121,14 @@ static bool has_shares(const struct ft_launch_plan *plan) {
   return ft_schedule_of(plan->request, plan->config) == FT_SCHEDULE_STREAM;
 }
 
+static int64_t resident_blocks(const struct ft_walks *walks, const struct ft_arch *arch) {
+  return (int64_t)arch->sm_count * walks->blocks_per_sm;
+}
+
 /* Blocks among which the steps of all walks are divided: as many as are resident, or as there can
  * be steps. */
 static int64_t sharing_blocks(const struct ft_walks *walks, const struct ft_arch *arch) {
-  const int64_t resident = (int64_t)arch->sm_count * walks->blocks_per_sm;
+  const int64_t resident = resident_blocks(walks, arch);
   int64_t steps;
   if (__builtin_mul_overflow(walks->tiles, walks->steps > 0 ? walks->steps : 1, &steps))
     return resident;
@@ -147,10 +151,18 @@ static int64_t room_of_part(const struct ft_forward_params *params, int block_m)
   return params->sequence.nq < block_m ? params->sequence.nq : block_m;
 }
 
+/* Steps of a walk over all keys that the page table has room for. */
+static int64_t steps_of_table(const struct ft_forward_params *params, const struct ft_run *run,
+                              const struct ft_walks *walks) {
+  const int64_t keys = (int64_t)params->pages.columns * run->page;
+  return (keys + walks->block_n - 1) / walks->block_n;
+}
+
 /* Each block has an equal share of the steps. Besides whole walks a block may have
  * FT_STREAM_PARTS_OF_BLOCK parts, and has room for the rows of a tile for each. */
 static int divide_by_shares(struct ft_forward_params *params, const struct ft_launch_plan *plan,
-                            const struct ft_walks *walks, uint64_t workspace, int64_t *units) {
+                            const struct ft_run *run, const struct ft_walks *walks,
+                            uint64_t workspace, int64_t *units) {
   const int64_t rows = room_of_part(params, walks->block_m);
   int64_t steps;
   if (__builtin_mul_overflow(walks->tiles, walks->steps, &steps) || steps > INT32_MAX)
@@ -159,6 +171,7 @@ static int divide_by_shares(struct ft_forward_params *params, const struct ft_la
                    "2^31 - 1 steps in all where K and V are in pages",
                    (long long)walks->tiles, (long long)walks->steps, walks->block_n);
   *units = sharing_blocks(walks, plan->arch);
+  if (plan->request->ragged) workspace += ft_ragged_bytes(run, params->schedule.q_tiles, true);
   if (workspace && *units > 1)
     place_parts(&params->parts, workspace, *units, FT_STREAM_PARTS_OF_BLOCK * rows);
   return FT_OK;
@@ -221,8 +234,10 @@ int ft_forward_divide(struct ft_forward_params *params, const struct ft_launch_p
                    arguments->workspace);
   walks->tiles = tiles;
   walks->rows = parts->rows;
-  walks->steps = ft_longest_walk(&run->visibility, packed, walks->block_m, walks->block_n);
-  if (has_shares(plan)) return divide_by_shares(params, plan, walks, workspace, units);
+  walks->steps = run->ragged
+                     ? steps_of_table(params, run, walks)
+                     : ft_longest_walk(&run->visibility, packed, walks->block_m, walks->block_n);
+  if (has_shares(plan)) return divide_by_shares(params, plan, run, walks, workspace, units);
   if (has_longest(plan)) {
     divide_longest(params, plan, arguments->mask, walks, workspace, units);
     return FT_OK;
@@ -274,7 +289,8 @@ int ft_forward_list_bytes(const struct ft_launch_plan *plan, const fatune_argume
                           size_t *bytes) {
   struct ft_run run;
   FT_TRY(ft_run_read_lengths(&run, plan->request, arguments));
-  *bytes = ft_ragged_bytes(&run, ft_ragged_numbers(&run, run.nq, ft_config_block_m(plan->config)));
+  const int64_t numbers = ft_ragged_numbers(&run, run.nq, ft_config_block_m(plan->config));
+  *bytes = ft_ragged_bytes(&run, numbers, false);
   return FT_OK;
 }
 
@@ -292,10 +308,12 @@ int ft_forward_workspace(const struct ft_launch_plan *plan, const fatune_argumen
   if (__builtin_mul_overflow(q_tiles, run.batch * run.heads_q, &walks->tiles))
     walks->tiles = INT32_MAX;
   walks->steps = (run.nk + walks->block_n - 1) / walks->block_n;
-  const int64_t parts = has_shares(plan)
-                            ? FT_STREAM_PARTS_OF_BLOCK * sharing_blocks(walks, plan->arch)
-                            : ft_key_parts_most(walks, plan->arch);
-  *bytes = (size_t)bytes_of_parts(parts * rows, plan->request->head_dim_v);
+  const int64_t parts =
+      has_shares(plan) ? FT_STREAM_PARTS_OF_BLOCK * (run.ragged ? resident_blocks(walks, plan->arch)
+                                                                : sharing_blocks(walks, plan->arch))
+                       : ft_key_parts_most(walks, plan->arch);
+  *bytes = ft_ragged_bytes(&run, ft_ragged_numbers(&run, run.nq * heads, walks->block_m), true) +
+           (size_t)bytes_of_parts(parts * rows, plan->request->head_dim_v);
   return FT_OK;
 }
 
@@ -325,7 +343,7 @@ void ft_forward_describe(const struct ft_forward_params *params, const struct ft
   q->packed_rows = 1 << pack.bits;
   ft_pages_describe(params, request, in_halves, tensors);
   ft_add_output(tensors, "O", &params->o, FT_OF_QUERIES, dv, request)->writable = true;
-  ft_ragged_describe(&params->ragged, makes_list, tensors);
+  ft_ragged_describe(&params->ragged, has_shares(plan), makes_list, tensors);
   if (params->lse) ft_add_statistic(tensors, "LSE", params->lse)->writable = true;
   if (params->sinks) ft_add_work(tensors, "the sinks", params->sinks, 1, tensors->heads_q);
   ft_add_seeds(tensors, &params->dropout);

@@ -10,9 +10,10 @@ int64_t ft_ragged_numbers(const struct ft_run *run, int64_t rows, int block) {
   return rows / block + run->batch;
 }
 
-size_t ft_ragged_bytes(const struct ft_run *run, int64_t numbers) {
+size_t ft_ragged_bytes(const struct ft_run *run, int64_t numbers, bool adds_steps) {
   if (!run->ragged) return 0;
-  const size_t list = (size_t)numbers * sizeof(struct ft_work_entry);
+  size_t list = (size_t)numbers * sizeof(struct ft_work_entry);
+  if (adds_steps) list += (size_t)(numbers + 1) * sizeof(int32_t);
   return ALIGNMENT + (list + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
@@ -48,7 +49,7 @@ struct ft_launch_kernel ft_ragged_list(const struct ft_arg_ragged *ragged) {
   return (struct ft_launch_kernel){.grid = 1, .threads = THREADS, .smem_bytes = THREADS * WORD};
 }
 
-void ft_ragged_describe(const struct ft_arg_ragged *ragged, bool written,
+void ft_ragged_describe(const struct ft_arg_ragged *ragged, bool adds_steps, bool written,
                         struct ft_launch_tensors *tensors) {
   if (ragged->list == 0) return;
   const int64_t sequences = ragged->sequences;
@@ -59,4 +60,8 @@ void ft_ragged_describe(const struct ft_arg_ragged *ragged, bool written,
   ft_add_work(tensors, "the length of the list", ragged->entries, 1, 1)->writable = written;
   ft_add_work(tensors, "the list of work tiles", ragged->list, ragged->numbers, WORDS_OF_ENTRY)
       ->writable = written;
+  const uint64_t steps = ragged->list + (uint64_t)ragged->numbers * sizeof(struct ft_work_entry);
+  if (adds_steps)
+    ft_add_work(tensors, "the steps before each work tile", steps, 1, ragged->numbers + 1)
+        ->writable = written;
 }

@@ -10,8 +10,9 @@
 /* Tiles of `block` rows that a head has at most, of so many rows of all sequences together. */
 int64_t ft_ragged_numbers(const struct ft_run *run, int64_t rows, int block);
 
-/* Bytes of a list of so many tiles; 0 where the request is not ragged. */
-size_t ft_ragged_bytes(const struct ft_run *run, int64_t numbers);
+/* Bytes of a list of so many tiles; 0 where the request is not ragged. adds_steps: behind it are
+ * the steps of the walks before each tile's, and those of all. */
+size_t ft_ragged_bytes(const struct ft_run *run, int64_t numbers, bool adds_steps);
 
 /* Checks and reads the lengths, and lays a list of so many tiles out at `workspace`. What is not
  * ragged has the diagonals alone. */
@@ -22,7 +23,7 @@ int ft_ragged_read(struct ft_arg_ragged *ragged, const struct ft_run *run, int64
 struct ft_launch_kernel ft_ragged_list(const struct ft_arg_ragged *ragged);
 
 /* The lengths, and the list. written: whether the kernel that is described writes the list. */
-void ft_ragged_describe(const struct ft_arg_ragged *ragged, bool written,
+void ft_ragged_describe(const struct ft_arg_ragged *ragged, bool adds_steps, bool written,
                         struct ft_launch_tensors *tensors);
 
 #endif

@@ -154,14 +154,16 @@ static int map_tensors(struct ft_launch *launch, const struct ft_driver *driver)
   const bool ragged = request->ragged;
   const int page = request->pages;
   const int packed = knobs->pack_gqa ? pack.heads : 0, of_query = 1 << pack.bits;
+  const bool cut = ragged && packed == 0; /* rows of Q and O, where their sequence ends */
+  const int of_rows = ragged ? 1 : batch;
   const int q_rows = knobs->block_m, k_rows = knobs->block_n / (1 + knobs->multicast);
   const int d = request->head_dim, dv = request->head_dim_v;
   const enum ft_dtype dtype = request->dtype, of_o = ft_output_dtype(request);
   struct ft_mapped tensors[] = {
-      {"q", &tiled->q, &p->q, d, nq, heads_q, batch, q_rows, ragged, packed, of_query, dtype},
+      {"q", &tiled->q, &p->q, d, nq, heads_q, of_rows, q_rows, cut, packed, of_query, dtype},
       {"k", &tiled->k, &p->k, d, nk, heads_kv, batch, k_rows, ragged, 0, 1, dtype},
       {"v", &tiled->v, &p->v, dv, nk, heads_kv, batch, k_rows, ragged, 0, 1, dtype},
-      {"o", &tiled->o, &p->o, dv, nq, heads_q, batch, WARPGROUP_ROWS, ragged, packed, of_query,
+      {"o", &tiled->o, &p->o, dv, nq, heads_q, of_rows, WARPGROUP_ROWS, cut, packed, of_query,
        of_o}};
   struct ft_arg_tensor slotted[2];
   if (page > 0) FT_TRY(map_pages(&tensors[1], slotted, &tiled->rest.pages, page));
