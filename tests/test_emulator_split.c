@@ -68,7 +68,7 @@ static const struct {
     {"parts/key_walk.cu.in", "keys.first_tile + begin", "keys.first_tile", ONE_TILE, MMA},
     {"parts/key_walk.cu.in", "HIDES_FIRST_KEYS || DIVIDED", "HIDES_FIRST_KEYS", ONE_TILE,
      WGMMA("")},
-    {"parts/merge_parts.cu.in", "rO[c][n] += weight[ahead] *", "rO[c][n] +=", ONE_TILE, MMA},
+    {"parts/merge_parts.cu.in", "rO[c][n] += weight *", "rO[c][n] +=", ONE_TILE, MMA},
     {"parts/merge_parts.cu.in", "most + lg2(weights) * LN_2", "lg2(weights) * LN_2", ONE_TILE,
      WGMMA("")},
     {"parts/merge_parts.cu.in", ": 0.f) * shrunk;", ": 0.f);", ONE_TILE " sinks", MMA},

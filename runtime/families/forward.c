@@ -273,7 +273,7 @@ int ft_forward_clusters(const struct ft_launch_plan *plan, int parts, int64_t *b
 
 struct ft_launch_kernel ft_forward_merge(const struct ft_forward_params *params,
                                          const struct ft_launch_plan *plan, int64_t tiles) {
-  enum { WARPS = 4 }; /* MERGE_WARPS: each puts a row together */
+  enum { WARPS = 4, EARLY = 90 }; /* MERGE_WARPS: each puts a row together; ptx_dependent */
   const int64_t rows = room_of_part(params, ft_config_block_m(plan->config));
   if (params->parts.most == 1) return (struct ft_launch_kernel){0};
   const bool shares = has_shares(plan); /* then a block begins at most one walk that others end */
@@ -282,7 +282,7 @@ struct ft_launch_kernel ft_forward_merge(const struct ft_forward_params *params,
                                             : tiles;
   return (struct ft_launch_kernel){.grid = (unsigned)(walks * ((rows + WARPS - 1) / WARPS)),
                                    .threads = 32 * WARPS,
-                                   .early = shares};
+                                   .early = shares || plan->arch->sm >= EARLY};
 }
 
 int ft_forward_list_bytes(const struct ft_launch_plan *plan, const fatune_arguments *arguments,
