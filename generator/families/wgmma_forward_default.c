@@ -361,12 +361,49 @@ static void divide_longest(const struct ft_request *request, const struct ft_arc
   (void)take_divided(request, arch, &knobs_of, config);
 }
 
+/* Sequences of different lengths in pages, prompts beside single queries: blocks have equal shares
+ * of the steps of all walks, and heads that share K and V share tiles. Where the mean sequence has
+ * few rows, so do the tiles. Prompts alone are faster by whole walks, the longest first. */
+static bool take_of_sequences(const struct ft_request *request, const struct ft_arch *arch,
+                              struct ft_config *config) {
+  enum { PROMPTS = 256 }; /* queries of the mean sequence */
+  static const struct {
+    int head_dim; /* max(d, dv) is at most this */
+    bool few;     /* rows */
+    struct ft_wgmma_forward_knobs knobs;
+  } of_sequences[] = {
+      {128, true, {TILE(64, 128), .stages = 3, .q_stages = 1}},
+      {64, false, {TILE(128, 128), .stages = 3, .q_stages = 2, .overlap_tiles = 1, .pingpong = 1}},
+      {128, false, {TILE(128, 128), .stages = 2, .q_stages = 2, .overlap_tiles = 1, .pingpong = 1}},
+      {256, true, {TILE(64, 64), .stages = 3, .q_stages = 1}},
+      {256, true, {TILE(64, 64), .stages = 2, .q_stages = 1}},
+      {256, false, {TILE(128, 64), .stages = 2, .q_stages = 1}},
+  };
+  if (!request->ragged || request->pages == 0 || request->dtype == FT_E4M3 ||
+      request->seqlen_q > PROMPTS * request->batch)
+    return false;
+  const int group = request->heads_kv > 0 ? request->heads_q / request->heads_kv : 1;
+  const int head_dim = max_int(request->head_dim, request->head_dim_v);
+  const bool few = request->seqlen_q * group <= WARPGROUP_ROWS * request->batch;
+  for (int i = 0; i < FT_COUNT(of_sequences); ++i) {
+    struct ft_wgmma_forward_knobs knobs_of = of_sequences[i].knobs;
+    if (head_dim > of_sequences[i].head_dim || few != of_sequences[i].few) continue;
+    knobs_of.integer_max = knobs_of.lazy_rescale = knobs_of.direct_store = knobs_of.split_keys = 1;
+    for (knobs_of.pack_gqa = group > 1; knobs_of.pack_gqa >= 0; --knobs_of.pack_gqa) {
+      *config = ft_config_make(&ft_wgmma_forward_family, &knobs_of);
+      if (ft_wgmma_forward_fits(request, arch, config)) return true;
+    }
+  }
+  return false;
+}
+
 bool ft_wgmma_forward_default(const struct ft_request *request, const struct ft_arch *arch,
                               struct ft_config *config) {
   static const double CLEARLY = 1.1, PAGES = 0.95; /* estimates of two families */
   struct ft_config few;
   double us = 0;
   int64_t tiles;
+  if (take_of_sequences(request, arch, config)) return true;
   const bool by_mma =
       request->dtype != FT_E4M3 && ft_mma_forward_of_few_rows(request, arch, &few, &us);
   const bool has_one = take_favourite(request, arch, config) || climb_down(request, arch, config);
