@@ -25,7 +25,7 @@ static const struct {
     {"ScoreRow", "row", "query i, whose number as fp32 is i_float",
      "const Score &score, const ScoreHead &head, int i, float i_float"},
     {"ScoreColumn", "column", "key j, whose number as fp32 is j_float",
-     "const Score &score, const ScoreHead &head, int j, float j_float"},
+     "const Score &score, const ScoreHead &head, const Key &key, float j_float"},
 };
 
 /* A member for each thing that a derivative is by, in the order of the things. */
@@ -71,9 +71,11 @@ static void write_struct(struct ft_cuda *cuda, enum ft_level level) {
 
 /* The function that fills the struct of a level; ending: of its name. */
 static void write_level(struct ft_cuda *cuda, enum ft_level level, const char *ending) {
+  const bool of_key = level == FT_LEVEL_COLUMN; /* an int, or a KeyOfStep */
   ft_cuda_enter(cuda, level);
-  ft_text_add(cuda->text, "__device__ __forceinline__ %s score_%s%s(%s) {\n  %s %s;\n",
-              levels[level].type, levels[level].name, ending, levels[level].parameters,
+  ft_text_add(cuda->text, "%s__device__ __forceinline__ %s score_%s%s(%s) {\n%s  %s %s;\n",
+              of_key ? "template <class Key>\n" : "", levels[level].type, levels[level].name,
+              ending, levels[level].parameters, of_key ? "  const int j = key;\n" : "",
               levels[level].type, levels[level].name);
   for (int n = 0; n < cuda->nodes; ++n) {
     const bool own = ft_level_of(ft_node(&cuda->score->expression, n)) == level;

@@ -316,6 +316,19 @@ static bool is_position(const struct ft_node *node) {
          (node->number == FT_SYMBOL_I || node->number == FT_SYMBOL_J);
 }
 
+/* j // c and j % c, c > 0. The key has them at less cost than its number where it is one of a step.
+ */
+static bool write_part_of_key(struct ft_cuda *cuda, const struct ft_node *node) {
+  if (node->operation != FT_OP_FLOOR_DIV && node->operation != FT_OP_MOD) return false;
+  const struct ft_node *const a = node_at(cuda, node->operands[0]);
+  const struct ft_node *const b = node_at(cuda, node->operands[1]);
+  const bool is_key = a->operation == FT_OP_SYMBOL && a->number == FT_SYMBOL_J;
+  if (!is_key || b->operation != FT_OP_CONSTANT || b->value < 1) return false;
+  ft_text_add(cuda->text, "%s<%.0f>(key)",
+              node->operation == FT_OP_MOD ? "remainder_of" : "quotient_of", b->value);
+  return true;
+}
+
 static void compute(struct ft_cuda *cuda, int number) {
   const struct ft_node *const node = node_at(cuda, number);
   if (node->operation == FT_OP_FLOAT && is_position(node_at(cuda, node->operands[0]))) {
@@ -339,7 +352,8 @@ static void compute(struct ft_cuda *cuda, int number) {
     ft_cuda_write_value(cuda, node->operands[2]);
     ft_text_add(cuda->text, ")");
     return;
-  default: write_form(cuda, form_of(cuda, node), node);
+  default:
+    if (!write_part_of_key(cuda, node)) write_form(cuda, form_of(cuda, node), node);
   }
 }
 

@@ -46,12 +46,77 @@ static int as_float(struct ft_expression *expression, int number) {
   return ft_simplified(expression, node.operation, operands);
 }
 
+/* ---- |a - b| <= c of integers ---- */
+
+/* Whether an integer is so near 0 that sums of two like it fit into 32 bits. */
+enum { NEAR = 1 << 29 };
+
+static bool is_near(const struct ft_node *node) {
+  return node->type == FT_VALUE_INT && node->least >= -NEAR && node->most <= NEAR;
+}
+
+/* c where that is from -1 to 2^30 + 1, else the nearest number that is: |a - b| compares to both
+ * alike. */
+static int as_bound(struct ft_expression *expression, int c) {
+  const struct ft_node node = *ft_node(expression, c);
+  const int most = ft_constant(expression, FT_VALUE_INT, 2 * NEAR + 1);
+  const int least = ft_constant(expression, FT_VALUE_INT, -1);
+  if (node.most > 2 * NEAR + 1) c = ft_binary(expression, FT_OP_MIN, c, most);
+  if (node.least < -1) c = ft_binary(expression, FT_OP_MAX, c, least);
+  return c;
+}
+
+/* |a - b| <= c, or < c, with a of a query and b of a key, or the other way about: what is of the
+ * query less c, and plus c, is computed once for all keys. -1: it is no such comparison. */
+static int as_interval(struct ft_expression *expression, enum ft_operation operation, int distance,
+                       int c) {
+  const struct ft_node absolute = *ft_node(expression, distance);
+  if (absolute.operation != FT_OP_ABS || absolute.type != FT_VALUE_INT) return -1;
+  const struct ft_node difference = *ft_node(expression, absolute.operands[0]);
+  if (difference.operation != FT_OP_SUB) return -1;
+  int a = difference.operands[0], b = difference.operands[1];
+  if (!is_near(ft_node(expression, a)) || !is_near(ft_node(expression, b))) return -1;
+  if (ft_level_of(ft_node(expression, a)) == FT_LEVEL_COLUMN) {
+    const int query = b;
+    b = a;
+    a = query;
+  }
+  const enum ft_level of_a = ft_level_of(ft_node(expression, a));
+  const enum ft_level of_c = ft_level_of(ft_node(expression, c));
+  const bool splits = of_a == FT_LEVEL_ROW && (of_c == FT_LEVEL_HEAD || of_c == FT_LEVEL_ROW) &&
+                      ft_level_of(ft_node(expression, b)) == FT_LEVEL_COLUMN;
+  if (!splits) return -1;
+  c = as_bound(expression, c);
+  if (operation == FT_OP_LT)
+    c = ft_binary(expression, FT_OP_SUB, c, ft_constant(expression, FT_VALUE_INT, 1));
+  const int first = ft_binary(expression, FT_OP_SUB, a, c);
+  const int last = ft_binary(expression, FT_OP_ADD, a, c);
+  return ft_binary(expression, FT_OP_AND, ft_binary(expression, FT_OP_LE, first, b),
+                   ft_binary(expression, FT_OP_LE, b, last));
+}
+
+/* And of c < |a - b|, or <=: what that interval has not. */
+static int as_intervals(struct ft_expression *expression, enum ft_operation operation,
+                        const int *operands) {
+  const enum ft_operation other = operation == FT_OP_LE ? FT_OP_LT : FT_OP_LE;
+  const int within = as_interval(expression, operation, operands[0], operands[1]);
+  if (within >= 0) return within;
+  const int hidden = as_interval(expression, other, operands[1], operands[0]);
+  return hidden < 0 ? -1 : ft_unary(expression, FT_OP_NOT, hidden);
+}
+
+/* ---- */
+
 static int lowered(struct ft_expression *expression, const int *lowered_nodes, int number) {
   const struct ft_node node = *ft_node(expression, number);
   int operands[FT_SCORE_DIMS] = {0};
   for (int i = 0; i < node.operand_count; ++i) operands[i] = lowered_nodes[node.operands[i]];
   if (node.operation == FT_OP_FLOAT) return as_float(expression, operands[0]);
   if (node.operation == FT_OP_DIV) return quotient(expression, operands[0], operands[1]);
+  if (node.operation == FT_OP_LE || node.operation == FT_OP_LT) {
+    const int interval = as_intervals(expression, node.operation, operands);
+    if (interval >= 0) return interval;
+  }
   if (node.operation > FT_OP_READ) return ft_simplified(expression, node.operation, operands);
   struct ft_node leaf = node;
   for (int i = 0; i < node.operand_count; ++i) leaf.operands[i] = operands[i];
