@@ -303,7 +303,7 @@ static const char *const by_kind[][2] = {
      "block_m=192 block_n=128 stages=2 q_stages=2 overlap_tiles=1 pingpong=2"},
     {"d128 hq32 b4 nq4096 score=4000000000001", "overlap_tiles=1 pingpong=2"},
     {"d128 hq32 b4 nq4096 causal score=4000000000001", "overlap_tiles=1 pingpong=1"},
-    {"d64 hq32 b4 nq4096 score=5000000000001", "overlap_tiles=1 pingpong=2"},
+    {"d64 hq32 b4 nq4096 score=5000000000001", "overlap_tiles=1 pingpong=1"},
     {"d64 hq32 b4 nq4096 score=5000000000001", "keys_in_product=1"},
     {"d128 hq32 b4 nq4096 score=5000000000001", "stages=2 q_stages=2 integer_max=1"},
     {"d64 hq32 b4 nq4096 score=3000000000001", "keys_in_product=1"},
