@@ -39,12 +39,36 @@ static void plan_tiles(struct ft_budget *budget, struct ft_wgmma_backward_roles_
       round_up(own->smem_delta_offset + k->do_stages * k->block_m * WORD, ALIGNMENT);
   own->smem_v_offset = own->smem_k_offset + own->k_bytes;
   own->smem_other_k_offset = own->smem_v_offset + own->v_bytes;
-  own->smem_q_offset = own->smem_other_k_offset + keys * (own->first_columns / FT_PANEL_COLUMNS);
+  own->smem_q_offset = own->smem_other_k_offset + keys * own->other_k_panels;
   own->smem_do_offset = own->smem_q_offset + k->q_stages * own->q_bytes;
   own->smem_ds_offset = own->smem_do_offset + k->do_stages * own->do_bytes;
   own->smem_other_ds_offset = own->smem_ds_offset + k->ds_stages * own->ds_bytes;
   own->smem_dq_offset = own->smem_other_ds_offset + k->ds_stages * own->ds_bytes;
   budget->smem_bytes = own->smem_dq_offset + k->dq_stages * k->block_m * FT_PANEL_COLUMNS * WORD;
+}
+
+/* Panels of the other block's K that a block needs for its columns of dQ, the first block or the
+ * second. */
+static int other_k_panels(int first_columns, int d_panels) {
+  return max_int(ft_panels(first_columns), d_panels - first_columns / FT_PANEL_COLUMNS);
+}
+
+/* Half of the columns of dQ, in whole products of 16, where that takes no more panels of the other
+ * K than whole panels would. Where one product more or less makes no difference to the block that
+ * has more, the columns of the second block begin with a panel. */
+static int first_columns(int d_pad, int d_panels) {
+  enum { COLUMNS = 16 };
+  const int by_panels = (d_panels + 1) / 2;
+  const int more = round_up(d_pad / 2, COLUMNS), less = d_pad - more;
+  if (other_k_panels(more, d_panels) > by_panels) return by_panels * FT_PANEL_COLUMNS;
+  return less % FT_PANEL_COLUMNS == 0 ? less : more;
+}
+
+/* Beside the sums of 160 columns there is room for rows of K or V, which S and dP then need not read
+ * from shared memory. A score function and the walk over a block mask need it. */
+static bool kv_in_regs(const struct ft_request *request, int d_pad, int dv_pad) {
+  enum { COLUMNS_MOST = 160 };
+  return request->score == 0 && request->mask_rows == 0 && max_int(d_pad, dv_pad) <= COLUMNS_MOST;
 }
 
 /* An accumulator of 64 x C values lies in 128 threads: C / 2 registers of each. Registers are
@@ -70,7 +94,10 @@ static void plan(struct ft_budget *budget, const struct ft_request *request,
   };
   own.d_panels = ft_panels(own.d_pad);
   own.dv_panels = ft_panels(own.dv_pad);
-  own.first_columns = (own.d_panels + 1) / 2 * FT_PANEL_COLUMNS;
+  own.kv_in_regs = kv_in_regs(request, own.d_pad, own.dv_pad);
+  own.regs_kv = own.kv_in_regs ? max_int(own.d_pad, own.dv_pad) / 4 : 0;
+  own.first_columns = first_columns(own.d_pad, own.d_panels);
+  own.other_k_panels = other_k_panels(own.first_columns, own.d_panels);
   own.qk_stride = ft_row_stride(own.d_pad, ft_dtype_bytes(request->dtype));
   own.dq_smem = k->block_m * own.qk_stride;
   budget->threads = THREADS;
@@ -78,7 +105,7 @@ static void plan(struct ft_budget *budget, const struct ft_request *request,
   budget->launch_regs = arch->regs_per_sm / THREADS / 8 * 8;
   budget->regs_limit = own.keys_regs;
   plan_tiles(budget, &own, k);
-  budget->regs_estimate = own.regs_sum + own.regs_s + ADDRESSES;
+  budget->regs_estimate = own.regs_sum + own.regs_s + own.regs_kv + ADDRESSES;
   memcpy(budget->own, &own, sizeof own);
 }
 

@@ -21,6 +21,8 @@
   TEMPLATE(d_panels, "panels of Q, K")                                                             \
   TEMPLATE(dv_panels, "panels of V, dO")                                                           \
   TEMPLATE(first_columns, "columns of dQ that the first block makes, the other one the rest")      \
+  TEMPLATE(kv_in_regs, "1: rows of K and V fit the registers of the warpgroups that multiply them") \
+  TEMPLATE(other_k_panels, "panels of the other block's K that one of them needs for its columns") \
   TEMPLATE(qk_stride, "bytes from row to row of dQ, as the last kernel stages it")                 \
   TEMPLATE(smem_lse_offset, "LSE of the Q stages, behind the barriers")                            \
   TEMPLATE(smem_delta_offset, "delta of the dO stages")                                            \
@@ -45,6 +47,7 @@
   HOST(k_bytes, "of the K tile")                                                                   \
   HOST(v_bytes, "of the V tile")                                                                   \
   HOST(ds_bytes, "of one stage of dS")                                                             \
+  HOST(regs_kv, "registers for rows of K or V")                                                    \
   HOST(regs_s, "registers for scores, with LSE")                                                   \
   HOST(regs_sum, "registers for the wider of dK and dV")
 

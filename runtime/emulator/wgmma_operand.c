@@ -35,11 +35,16 @@ const char *ft_operand_decode(struct ft_operand *operand, char name, uint64_t de
              name, swizzle, base);
     return what;
   }
-  const uint32_t most = across ? 0 : ROW_BYTES - 2 * FT_CHUNK;
-  if (operand->begin % ATOM_BYTES > most) {
+  /* The depth along the rows is 32 bytes of a row. Across the rows an operand that begins inside of
+   * the first row may be no longer than the row. */
+  const int columns = across ? operand->chunks : 2;
+  const uint32_t inside = operand->begin % ATOM_BYTES;
+  const uint32_t most = columns < ROW_CHUNKS ? ROW_BYTES - (uint32_t)columns * FT_CHUNK : 0;
+  if (inside > most) {
     snprintf(what, FT_OPERAND_WORDS,
-             "has %c begin at shared address %u; emulated: multiples of %d%s", name, operand->begin,
-             ATOM_BYTES, across ? "" : ", and up to 96 bytes into the row that is there");
+             "has %c begin at shared address %u; emulated: multiples of %d, and up to %u bytes into "
+             "the row that is there",
+             name, operand->begin, ATOM_BYTES, most);
     return what;
   }
   return NULL;

@@ -36,14 +36,19 @@ struct step {
   double mma, exp, issue, smem, l2, all;
 };
 
-/* Wavefronts of a step's products in the block that makes more of dQ: S and dP, dV and dK in
- * products of up to 128 columns, dQ over the keys of both blocks. */
+/* Columns of dQ in the block that makes more of them. */
+static double most_columns(const struct ft_wgmma_backward_roles_budget *own) {
+  return fmax(own->first_columns, own->d_pad - own->first_columns);
+}
+
+/* Wavefronts of a step's products in that block: S and dP, dV and dK, dQ over the keys of both
+ * blocks. */
 static double product_wavefronts(double m, double n,
                                  const struct ft_wgmma_backward_roles_budget *own) {
   const double d = own->d_pad, dv = own->dv_pad;
-  const double scores = (d + dv) / 16 * (m / 4 + A_WAVEFRONTS);
+  const double scores = (d + dv) / 16 * (m / 4 + (own->kv_in_regs ? 0 : A_WAVEFRONTS));
   const double sums = m / 16 * (d + dv) / 4;
-  const double dq = BLOCKS * n / 16 * (own->first_columns / 4.0 + A_WAVEFRONTS);
+  const double dq = BLOCKS * n / 16 * (most_columns(own) / 4 + A_WAVEFRONTS);
   return scores + sums + dq;
 }
 
@@ -52,7 +57,7 @@ static double thread_wavefronts(double m, const struct ft_wgmma_backward_roles_b
   enum { WARPS = 4, P_AND_DS = 3 /* P stored and loaded, dS stored */ };
   const double statistics = WARPS * 2 * (m / 8) * 2;
   const double ds = WARPS * P_AND_DS * m / 16 * FRAGMENT_WAVEFRONTS;
-  const double dq = m / 16 * own->first_columns / 8 * FRAGMENT_WAVEFRONTS;
+  const double dq = m / 16 * most_columns(own) / 8 * FRAGMENT_WAVEFRONTS;
   return statistics + ds + dq;
 }
 
@@ -70,11 +75,11 @@ static struct step step_of(const struct ft_wgmma_backward_roles_knobs *k,
   const struct ft_wgmma_backward_roles_budget *const own = ft_wgmma_backward_roles_budget(budget);
   const double m = k->block_m, n = (double)k->block_n / BLOCKS, d = own->d_pad, dv = own->dv_pad;
   struct step step = {0};
-  step.mma = 2 * m * n * (2 * d + 2 * dv + BLOCKS * own->first_columns) / MMA_FLOPS_PER_CLK;
+  step.mma = 2 * m * n * (2 * d + 2 * dv + BLOCKS * most_columns(own)) / MMA_FLOPS_PER_CLK;
   step.exp = m * n * (1 + score->special) / FT_EXP_PER_CLK;
   const double spilled = 2.0 * spill_bytes * budget->threads / FT_SMEM_BYTES_PER_CLK;
   step.smem = product_wavefronts(m, n, own) + thread_wavefronts(m, own) + spilled;
-  step.l2 = (m * (d + dv) * 2 + m * own->first_columns * 4) / L2_BYTES_PER_CLK;
+  step.l2 = (m * (d + dv) * 2 + m * most_columns(own) * 4) / L2_BYTES_PER_CLK;
   step.issue = m * n / 32 * (STEP_INSTRUCTIONS + score->instructions) / FT_ISSUE_PER_CLK +
                ft_read_cycles(m * n, score->reads);
   const double both = pow(pow(step.mma, SHARPNESS) + pow(step.smem, SHARPNESS), 1 / SHARPNESS);
