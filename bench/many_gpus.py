@@ -1,0 +1,70 @@
+"""many_gpus.py: trials per second of a tuning on all GPUs of a machine, a process each, beside one GPU.
+in -> out: requests, CUDA_VISIBLE_DEVICES -> the same requests tuned by one process and by a shard for each GPU, each process with as
+many cores; trials, seconds and their ratio; the shards' caches merged into one.
+
+    CUDA_VISIBLE_DEVICES=0,1 python3 bench/many_gpus.py --shapes cache/shipped/models.shapes --requests 16 --seconds 5"""
+import argparse
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+import common
+
+
+def shapes_of(path, count):
+    lines = (line.split("#")[0].strip() for line in path.read_text(encoding="utf-8").splitlines())
+    return [line for line in lines if line][:count]
+
+
+def start(options, shapes, shard, shards, gpu, cores, folder):
+    """A process of `fatune tune` on one GPU and some cores."""
+    count = len(shapes.read_text(encoding="utf-8").split("\n")) - 1
+    command = ["taskset", "-c", ",".join(map(str, cores)), options.fatune, "tune", "--json", "-q", "--effort", "normal", "--jobs", str(len(cores)), "--gpu", options.gpu,
+               "--budget", f"{options.seconds * count / shards:.1f}s", "--shapes", shapes, "--cache-dir", folder]
+    if shards > 1:
+        command += ["--shard", f"{shard + 1}/{shards}"]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=dict(os.environ, CUDA_VISIBLE_DEVICES=gpu))
+
+
+def tried(processes):
+    """Trials of all, and the seconds until the last was done."""
+    results = [result for process in processes for result in json.loads(process.communicate()[0])["results"]]
+    return sum(result["tried"] for result in results), len(results)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--build", type=pathlib.Path)
+    parser.add_argument("--gpu", default="auto")
+    parser.add_argument("--shapes", type=pathlib.Path, required=True)
+    parser.add_argument("--requests", type=int, default=16)
+    parser.add_argument("--seconds", type=float, default=5, help="for a request's search")
+    parser.add_argument("--cores", type=int, default=0, help="of each process; 0: an even share")
+    parser.add_argument("--folder", type=pathlib.Path, required=True, help="for the caches")
+    options = parser.parse_args()
+    options.fatune = str(common.find_build(options.build) / "fatune")
+    gpus = os.environ["CUDA_VISIBLE_DEVICES"].split(",")
+    cores = sorted(os.sched_getaffinity(0))
+    share = options.cores or len(cores) // len(gpus)
+    options.folder.mkdir(parents=True, exist_ok=True)
+    shapes = options.folder / "shapes"
+    shapes.write_text("\n".join(shapes_of(options.shapes, options.requests)) + "\n", encoding="utf-8")
+    rates = []
+    for shards in (1, len(gpus)):
+        began = time.monotonic()
+        trials, requests = tried([start(options, shapes, n, shards, gpus[n], cores[n * share:(n + 1) * share], options.folder / f"{shards}.{n}")
+                                  for n in range(shards)])
+        seconds = time.monotonic() - began
+        rates.append(trials / seconds)
+        print(f"{shards} GPU(s), {share} cores each: {requests} requests, {trials} trials in {seconds:.1f} s: {rates[-1]:.2f} a second", flush=True)
+    print(f"{len(gpus)} GPUs: {rates[1] / rates[0]:.3f} times the trials per second of one")
+    merged = options.folder / "all"
+    subprocess.run([options.fatune, "cache", "merge", *sorted(options.folder.glob("*/tuning.db")), "--cache-dir", merged], check=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
