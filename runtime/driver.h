@@ -85,6 +85,13 @@ struct cu_launch_config {
   CU(stream_destroy, "cuStreamDestroy_v2", (cu_stream stream))                                     \
   CU(stream_synchronize, "cuStreamSynchronize", (cu_stream stream))                                \
   CU(stream_capturing, "cuStreamIsCapturing", (cu_stream stream, int *status))                     \
+  CU(capture_begin, "cuStreamBeginCapture_v2", (cu_stream stream, int mode))                       \
+  CU(capture_end, "cuStreamEndCapture", (cu_stream stream, cu_graph * graph))                      \
+  CU(graph_instantiate, "cuGraphInstantiateWithFlags",                                             \
+     (cu_graph_exec * exec, cu_graph graph, unsigned long long flags))                             \
+  CU(graph_launch, "cuGraphLaunch", (cu_graph_exec exec, cu_stream stream))                        \
+  CU(graph_exec_destroy, "cuGraphExecDestroy", (cu_graph_exec exec))                               \
+  CU(graph_destroy, "cuGraphDestroy", (cu_graph graph))                                            \
   CU(event_create, "cuEventCreate", (cu_event * event, unsigned flags))                            \
   CU(event_destroy, "cuEventDestroy_v2", (cu_event event))                                         \
   CU(event_record, "cuEventRecord", (cu_event event, cu_stream stream))                            \

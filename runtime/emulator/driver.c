@@ -279,6 +279,43 @@ static cu_result ft_emulator_stream_capturing(cu_stream stream, int *status) {
   return 0;
 }
 
+/* What is captured would be replayed to be timed. */
+static cu_result ft_emulator_capture_begin(cu_stream stream, int mode) {
+  (void)stream;
+  (void)mode;
+  return ft_emulator_refuse(CU_NOT_SUPPORTED, "the emulator captures no streams");
+}
+
+static cu_result ft_emulator_capture_end(cu_stream stream, cu_graph *graph) {
+  (void)stream;
+  *graph = NULL;
+  return ft_emulator_fail(CU_NOT_SUPPORTED);
+}
+
+static cu_result ft_emulator_graph_instantiate(cu_graph_exec *exec, cu_graph graph,
+                                               unsigned long long flags) {
+  (void)graph;
+  (void)flags;
+  *exec = NULL;
+  return ft_emulator_fail(CU_NOT_SUPPORTED);
+}
+
+static cu_result ft_emulator_graph_launch(cu_graph_exec exec, cu_stream stream) {
+  (void)exec;
+  (void)stream;
+  return ft_emulator_fail(CU_NOT_SUPPORTED);
+}
+
+static cu_result ft_emulator_graph_exec_destroy(cu_graph_exec exec) {
+  (void)exec;
+  return ft_emulator_fail(CU_NOT_SUPPORTED);
+}
+
+static cu_result ft_emulator_graph_destroy(cu_graph graph) {
+  (void)graph;
+  return ft_emulator_fail(CU_NOT_SUPPORTED);
+}
+
 static cu_result ft_emulator_event_create(cu_event *event, unsigned flags) {
   (void)flags;
   return make_object((void **)event);

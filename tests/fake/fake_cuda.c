@@ -441,6 +441,8 @@ DEFINE(cuStreamIsCapturing, (cu_stream stream, int *status)) {
   return 0;
 }
 
+#include "tests/fake/fake_graphs.h"
+
 DEFINE(cuEventCreate, (cu_event * event, unsigned flags)) {
   (void)flags;
   return make_object("cuEventCreate", (void **)event);

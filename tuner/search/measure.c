@@ -8,6 +8,7 @@
 
 #include "cache/samples.h"
 #include "generator/status.h"
+#include "tuner/search/replay.h"
 #include "tuner/verify/stopwatch.h"
 
 _Static_assert((int)FT_STOPWATCH_EVENTS > (int)FT_TRIAL_SAMPLES,
@@ -47,7 +48,7 @@ static int time_once(struct ft_stopwatch *watch, const struct ft_runnable *runna
  * becomes the only sample: the candidate is given up. */
 static int calibrate(struct ft_stopwatch *watch, struct ft_timing *timing,
                      const struct ft_runnable *runnable, const struct ft_measure_policy *policy,
-                     int *repeats) {
+                     int *repeats, double *each_us) {
   double us, warm_us = 0;
   *repeats = 1;
   FT_TRY(time_once(
@@ -66,6 +67,7 @@ static int calibrate(struct ft_stopwatch *watch, struct ft_timing *timing,
     FT_TRY(time_once(watch, runnable, *repeats, &us));
     warm_us += us;
   }
+  *each_us = us / *repeats;
   return FT_OK;
 }
 
@@ -79,18 +81,14 @@ static int samples_of(const struct ft_measure_policy *policy) {
   return wanted < FT_TRIAL_SAMPLES ? wanted : FT_TRIAL_SAMPLES;
 }
 
-static int measure_one(struct ft_stopwatch *watch, struct ft_timing *timing, struct ft_nvml *nvml,
-                       const struct ft_runnable *runnable, const struct ft_measure_policy *policy) {
-  int repeats;
-  FT_TRY(calibrate(watch, timing, runnable, policy, &repeats));
-  if (given_up(timing)) return FT_OK;
-  const int samples = samples_of(policy);
+static int sample(struct ft_stopwatch *watch, struct ft_timing *timing, struct ft_nvml *nvml,
+                  const struct ft_replay *replay, int samples) {
   FT_TRY(
-      launch_times(runnable, watch->stream,
+      launch_times(replay->runnable, watch->stream,
                    1)); /* so that the GPU is busy when the first launch that counts is enqueued */
   FT_TRY(ft_stopwatch_record(watch, 0));
   for (int n = 0; n < samples; n++) {
-    FT_TRY(launch_times(runnable, watch->stream, repeats));
+    FT_TRY(ft_replay_run(replay, watch->stream));
     FT_TRY(ft_stopwatch_record(watch, n + 1));
   }
   timing->sm_clock_mhz = ft_nvml_sm_clock(nvml); /* the samples are running now */
@@ -98,9 +96,23 @@ static int measure_one(struct ft_stopwatch *watch, struct ft_timing *timing, str
   for (int n = 0; n < samples; n++) {
     double us;
     FT_TRY(ft_stopwatch_interval(watch, n, &us));
-    timing->samples_us[timing->sample_count++] = us / repeats;
+    timing->samples_us[timing->sample_count++] = us / replay->repeats;
   }
   return FT_OK;
+}
+
+static int measure_one(struct ft_stopwatch *watch, struct ft_timing *timing,
+                       fatune_session *session, struct ft_nvml *nvml,
+                       const struct ft_runnable *runnable, const struct ft_measure_policy *policy) {
+  int repeats;
+  double us;
+  struct ft_replay replay;
+  FT_TRY(calibrate(watch, timing, runnable, policy, &repeats, &us));
+  if (given_up(timing)) return FT_OK;
+  ft_replay_open(&replay, session, runnable, repeats, us, watch->stream);
+  const int status = sample(watch, timing, nvml, &replay, samples_of(policy));
+  ft_replay_close(&replay);
+  return status;
 }
 
 int ft_measure(struct ft_timing *timing, fatune_session *session, struct ft_nvml *nvml,
@@ -110,7 +122,7 @@ int ft_measure(struct ft_timing *timing, fatune_session *session, struct ft_nvml
   int status;
   *timing = (struct ft_timing){0};
   FT_CHECK(ft_stopwatch_open(&watch, session, stream, samples_of(policy) + 1));
-  FT_CHECK(measure_one(&watch, timing, nvml, runnable, policy));
+  FT_CHECK(measure_one(&watch, timing, session, nvml, runnable, policy));
   ft_timing_summarise(timing);
 done:
   ft_stopwatch_close(&watch);
@@ -119,12 +131,12 @@ done:
 
 /* One sample of each in turn, all queued before the first is waited for. */
 static int one_round(struct ft_stopwatch *watch, struct ft_timing *timings,
-                     const struct ft_runnable *runnables, const int *repeats, int count,
-                     struct ft_nvml *nvml, int *clock_mhz) {
-  FT_TRY(launch_times(&runnables[0], watch->stream, 1)); /* as in measure_one */
+                     const struct ft_replay *replays, int count, struct ft_nvml *nvml,
+                     int *clock_mhz) {
+  FT_TRY(launch_times(replays[0].runnable, watch->stream, 1)); /* as in sample */
   FT_TRY(ft_stopwatch_record(watch, 0));
   for (int n = 0; n < count; n++) {
-    FT_TRY(launch_times(&runnables[n], watch->stream, repeats[n]));
+    FT_TRY(ft_replay_run(&replays[n], watch->stream));
     FT_TRY(ft_stopwatch_record(watch, n + 1));
   }
   if (nvml) *clock_mhz = ft_nvml_sm_clock(nvml); /* the round is running now */
@@ -132,7 +144,7 @@ static int one_round(struct ft_stopwatch *watch, struct ft_timing *timings,
   for (int n = 0; n < count; n++) {
     double us;
     FT_TRY(ft_stopwatch_interval(watch, n, &us));
-    timings[n].samples_us[timings[n].sample_count++] = us / repeats[n];
+    timings[n].samples_us[timings[n].sample_count++] = us / replays[n].repeats;
   }
   return FT_OK;
 }
@@ -141,8 +153,9 @@ int ft_measure_interleaved(struct ft_timing *timings, fatune_session *session, s
                            const struct ft_runnable *runnables, int count,
                            const struct ft_measure_policy *policy, cu_stream stream) {
   struct ft_stopwatch watch;
-  int status = FT_OK, repeats[FT_TRIAL_SAMPLES];
+  struct ft_replay replays[FT_TRIAL_SAMPLES] = {0};
   struct ft_measure_policy own = *policy;
+  int status = FT_OK;
   if (count > FT_TRIAL_SAMPLES) {
     return ft_fail(FT_E_ARGUMENT, "%d kernels cannot be measured in turn, at most %d", count,
                    FT_TRIAL_SAMPLES);
@@ -150,24 +163,27 @@ int ft_measure_interleaved(struct ft_timing *timings, fatune_session *session, s
   for (int n = 0; n < count; n++) timings[n] = (struct ft_timing){0};
   FT_CHECK(ft_stopwatch_open(&watch, session, stream, (count > 1 ? count : 1) + 1));
   for (int n = 0; n < count; n++) {
-    FT_CHECK(calibrate(&watch, &timings[n], &runnables[n], &own, &repeats[n]));
+    int repeats;
+    double us;
+    FT_CHECK(calibrate(&watch, &timings[n], &runnables[n], &own, &repeats, &us));
     if (given_up(&timings[n])) {
       ft_timing_summarise(&timings[n]);
       goto done;
     }
     own.give_up_us = 0;
+    ft_replay_open(&replays[n], session, &runnables[n], repeats, us, stream);
   }
   int clock_mhz = 0;
   for (int round = 0; round < samples_of(policy); round++) {
     const bool halfway = round == samples_of(policy) / 2;
-    FT_CHECK(
-        one_round(&watch, timings, runnables, repeats, count, halfway ? nvml : NULL, &clock_mhz));
+    FT_CHECK(one_round(&watch, timings, replays, count, halfway ? nvml : NULL, &clock_mhz));
   }
   for (int n = 0; n < count; n++) {
     timings[n].sm_clock_mhz = clock_mhz;
     ft_timing_summarise(&timings[n]);
   }
 done:
+  for (int n = 0; n < count; n++) ft_replay_close(&replays[n]);
   ft_stopwatch_close(&watch);
   return status;
 }

@@ -1,22 +1,23 @@
 /* measure.h: timing of kernels on the GPU.
  * in -> out: a launch -> samples in microseconds.
- * Policy "events-warm/2": after a warm-up the repeats are doubled until one interval of CUDA events
- * is long enough; a sample is an interval / its repeats. L2 is left as the previous repeat left it,
- * as in a training step that runs layer after layer on tensors larger than L2. A candidate is
- * measured in turn with the best one so far, finalists A B C A B C ..., so that all suffer the same
- * drift of the clock. The policy is part of the trial key. */
+ * Policy "events-warm/3": after a warm-up the repeats are doubled until one interval of CUDA events
+ * is long enough; a sample is an interval / its repeats. Repeats of a short launch are one graph
+ * (replay.h). L2 is left as the previous repeat left it, as in a training step that runs layer
+ * after layer on tensors larger than L2. A candidate is measured in turn with the best one so far,
+ * finalists A B C A B C ..., so that all suffer the same drift of the clock. The policy is part of
+ * the trial key. */
 #ifndef TUNER_MEASURE_H
 #define TUNER_MEASURE_H
 
 #include "cache/trial.h"
-#include "runtime/driver.h"
 #include "runtime/fatune.h"
 #include "runtime/nvml.h"
+#include "tuner/search/replay.h"
 
-#define FT_POLICY "events-warm/2"
+#define FT_POLICY "events-warm/3"
 /* The policy of ragged requests. It measures in the same way; the lengths of the sequences are
  * those that ft_sequences_make gives with `alike` (tuner/verify/sequences.h). */
-#define FT_POLICY_RAGGED "events-warm-ragged/1"
+#define FT_POLICY_RAGGED "events-warm-ragged/2"
 
 struct ft_timing {
   double samples_us[FT_TRIAL_SAMPLES];
@@ -30,12 +31,6 @@ struct ft_measure_policy {
   double sample_us;  /* the least duration of an interval */
   int samples;       /* <= FT_TRIAL_SAMPLES */
   double give_up_us; /* stop after the first sample if one run takes longer; 0: never */
-};
-
-/* A candidate that can run: launch() enqueues it once on the stream. */
-struct ft_runnable {
-  int (*launch)(void *payload, cu_stream stream);
-  void *payload;
 };
 
 /* Times one candidate. Two runs go before the samples; if the second takes longer than give_up_us,
