@@ -45,11 +45,25 @@ START_TEST(normal_effort_descends_to_the_best) {
 }
 END_TEST
 
+/* Where nothing better comes, what was compiled is what was tried. */
+START_TEST(nothing_is_compiled_for_nothing) {
+  enum { JOBS = 8 };
+  struct setting *s = setting_make(FT_EFFORT_NORMAL);
+  s->options.jobs = JOBS;
+  for (int n = 0; n < s->candidates.count; n++) s->machine->us[n] = 100 + n;
+  ck_assert_int_eq(search(s), FT_OK);
+  ck_assert_int_lt(s->summary.tried, s->candidates.count);
+  ck_assert_int_eq(s->machine->compiles, s->summary.tried);
+  setting_free(s);
+}
+END_TEST
+
 Suite *make_tune_descent_suite(void) {
   Suite *const suite = suite_create("tune_descent");
   TCase *const tests = tcase_create("descent");
   tcase_set_timeout(tests, 60);
   tcase_add_test(tests, normal_effort_descends_to_the_best);
+  tcase_add_test(tests, nothing_is_compiled_for_nothing);
   suite_add_tcase(suite, tests);
   return suite;
 }

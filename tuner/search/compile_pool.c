@@ -28,6 +28,7 @@ struct ft_compile_pool {
   pthread_cond_t changed;
   int next;  /* the next place to be claimed */
   int taken; /* the search is done with all places before this one */
+  int limit; /* no place from here on is claimed */
   int lookahead;
   bool closing;
   pthread_t *threads;
@@ -51,7 +52,7 @@ static bool claim(struct ft_compile_pool *pool, int *index) {
   for (;;) {
     while (pool->next < count && pool->skip && pool->skip[pool->order[pool->next]]) pool->next += 1;
     if (pool->closing || pool->next >= count) return false;
-    if (pool->next < pool->taken + pool->lookahead) break;
+    if (pool->next < pool->taken + pool->lookahead && pool->next < pool->limit) break;
     pthread_cond_wait(&pool->changed, &pool->lock);
   }
   *index = pool->order[pool->next++];
@@ -100,6 +101,7 @@ int ft_compile_pool_open(struct ft_compile_pool **out, const struct ft_rig *rig,
   /* A kernel a job is unfinished: under way, waiting for its turn, or being judged. What is being
    * measured takes no job's time. */
   pool->lookahead = measures ? jobs + 1 : jobs;
+  pool->limit = candidates->count;
   pool->slots = calloc((size_t)candidates->count, sizeof *pool->slots);
   pool->threads = calloc((size_t)jobs, sizeof *pool->threads);
   pool->order = calloc((size_t)candidates->count, sizeof *pool->order);
@@ -142,6 +144,13 @@ bool ft_compile_pool_prefer(struct ft_compile_pool *pool, ft_is_wanted *is_wante
   }
   pthread_mutex_unlock(&pool->lock);
   return found;
+}
+
+void ft_compile_pool_limit(struct ft_compile_pool *pool, int limit) {
+  pthread_mutex_lock(&pool->lock);
+  pool->limit = limit;
+  pthread_cond_broadcast(&pool->changed);
+  pthread_mutex_unlock(&pool->lock);
 }
 
 void ft_compile_pool_take(struct ft_compile_pool *pool, int place, struct ft_compiled *compiled) {

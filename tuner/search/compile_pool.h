@@ -27,6 +27,10 @@ int ft_compile_pool_open(struct ft_compile_pool **pool, const struct ft_rig *rig
  * call to call. */
 int ft_compile_pool_candidate(struct ft_compile_pool *pool, int place);
 
+/* Places from this one on are not compiled until a later call says so; at first all are. The place
+ * that is taken next has to be before it. */
+void ft_compile_pool_limit(struct ft_compile_pool *pool, int limit);
+
 /* Waits for the candidate at this place and hands its result over; places must rise from call to
  * call. */
 void ft_compile_pool_take(struct ft_compile_pool *pool, int place, struct ft_compiled *compiled);

@@ -230,6 +230,16 @@ static void descend(struct search *search, struct ft_compile_pool *pool) {
   }
 }
 
+/* What is compiled when the search ends was compiled for nothing, and is waited for. So no more is
+ * compiled ahead than will be tried even if nothing better comes. */
+static void limit_compiles(const struct search *search, struct ft_compile_pool *pool) {
+  const int patience = search->in->measuring->patience, tried = search->summary->tried;
+  if (search->in->options->effort != FT_EFFORT_NORMAL || patience == 0 ||
+      search->contest.best_us == 0 || tried < search->known_count)
+    return;
+  ft_compile_pool_limit(pool, tried + patience - search->since);
+}
+
 static int try_all(struct search *search, struct ft_compile_pool *pool) {
   for (int index = 0; index < search->in->candidates->count; index++) {
     if (stopped(search)) return ft_fail(FT_E_INTERRUPTED, "stopped after %d candidates", index);
@@ -240,6 +250,7 @@ static int try_all(struct search *search, struct ft_compile_pool *pool) {
     report(search, &trial);
     descend(search, pool);
     if (!patient(search)) return FT_OK;
+    limit_compiles(search, pool);
   }
   return FT_OK;
 }
