@@ -432,7 +432,7 @@ static const char *const small_forwards[][3] = {
     {"d256 hq8 b2 nq300", "block_m=64 block_n=64 stages=3 q_stages=1", "overlap_tiles"},
     /* Long walks, in steps of more keys. */
     {"d128 hq8 hkv2 nq1024 causal", "block_m=64 block_n=128 stages=3 q_stages=1 ", "overlap_tiles"},
-    {"d64 hq4 b2 nq3458 causal", "block_m=128 block_n=128 ", "block_m=256"},
+    {"d64 hq4 b2 nq3458 causal", "block_m=128 block_n=112 ", "block_m=256"},
     {"d64 hq4 b4 nq3458 causal", "block_m=256 block_n=64 ", "block_m=128"},
     /* Tiles of more rows, where as many rounds suffice, and of as many keys as leave few unused. */
     {"d64 hq16 b4 nq200", "block_m=128 block_n=112 stages=3 q_stages=2 overlap_tiles=1 pingpong=2",

@@ -11,36 +11,80 @@
 #include "generator/families/wgmma_forward.h"
 #include "generator/visibility.h"
 
-enum { WARPGROUP_ROWS = 64, KEYS = 64 };
+enum { WARPGROUP_ROWS = 64, KEYS = 64, MOST_SMS = 256 };
 
 /* Tiles of these rows, in steps of 64 to so many keys. */
 static const struct { int rows, columns; } tiles[] = {{64, 128}, {128, 128}, {192, 128}, {256, 64}};
 
-/* How many tiles all heads have, and over how many steps a tile walks. */
-struct walks {
-  double tiles;
-  double mean, longest; /* steps */
+/* The tiles of a head, and how many heads have as many. */
+struct heads {
+  struct ft_visibility visibility;
+  int64_t rows, packed; /* of a head, or of several whose rows are packed */
+  int64_t tiles, count;
+  int block_m, block_n;
 };
 
-static struct walks walks_of(const struct ft_request *request, const struct ft_config *config) {
-  const struct ft_visibility visibility = ft_visibility_of(request);
+static struct heads heads_of(const struct ft_request *request, const struct ft_config *config) {
   const struct ft_pack pack = ft_pack_of(config, request);
-  const int block_m = ft_config_block_m(config), block_n = ft_config_block_n(config);
-  const int64_t packed = (int64_t)1 << pack.bits, rows = request->seqlen_q * packed;
-  int64_t of_a_head = 0, steps = 0, longest = 0;
-  for (int64_t first = 0; first < rows; first += block_m, ++of_a_head) {
-    const int64_t end = first + block_m < rows ? first + block_m : rows;
-    const struct ft_interval queries = {first / packed, (end + packed - 1) / packed};
-    const struct ft_steps seen = ft_steps_of_queries(&visibility, queries, block_n);
-    const int64_t walk = seen.end > seen.begin ? seen.end - seen.begin : 1;
-    steps += walk;
-    if (walk > longest) longest = walk;
+  struct heads heads = {.visibility = ft_visibility_of(request),
+                        .packed = (int64_t)1 << pack.bits,
+                        .count = request->batch * (request->heads_q / pack.heads),
+                        .block_m = ft_config_block_m(config),
+                        .block_n = ft_config_block_n(config)};
+  heads.rows = request->seqlen_q * heads.packed;
+  heads.tiles = (heads.rows + heads.block_m - 1) / heads.block_m;
+  return heads;
+}
+
+/* Steps that a tile of a head walks over. */
+static double steps_of(const struct heads *heads, int64_t tile) {
+  const int64_t first = tile * heads->block_m, beyond = first + heads->block_m,
+                end = beyond < heads->rows ? beyond : heads->rows, packed = heads->packed;
+  const struct ft_interval queries = {first / packed, (end + packed - 1) / packed};
+  const struct ft_steps seen = ft_steps_of_queries(&heads->visibility, queries, heads->block_n);
+  return seen.end > seen.begin ? (double)(seen.end - seen.begin) : 1;
+}
+
+/* What a tile takes, and each of its steps. */
+struct costs {
+  double tile, step;
+};
+
+/* Puts a longer time in the place of the least of a heap. */
+static void replace_least(double *heap, int count, double time) {
+  int at = 0;
+  for (;;) {
+    int next = 2 * at + 1;
+    if (next + 1 < count && heap[next + 1] < heap[next]) ++next;
+    if (next >= count || heap[next] >= time) break;
+    heap[at] = heap[next];
+    at = next;
   }
-  return (struct walks){
-      .tiles = (double)(of_a_head * request->batch * (request->heads_q / pack.heads)),
-      .mean = (double)steps / (double)of_a_head,
-      .longest = (double)longest,
-  };
+  heap[at] = time;
+}
+
+/* When the last tile ends, where the longest walks come first, and each tile goes to the
+ * multiprocessor that is free first. Causal walks are longest at the end of a head. */
+static double last_end(const struct heads *heads, struct costs costs, int sms) {
+  double ends[MOST_SMS] = {0}, last = 0;
+  for (int64_t tile = heads->tiles - 1; tile >= 0; --tile) {
+    const double time = costs.tile + costs.step * steps_of(heads, tile);
+    for (int64_t head = 0; head < heads->count; ++head) {
+      const double end = ends[0] + time;
+      replace_least(ends, sms, end);
+      last = fmax(last, end);
+    }
+  }
+  return last;
+}
+
+/* What last_end is at least. */
+static double least_end(const struct heads *heads, struct costs costs, double sms) {
+  double steps = 0;
+  for (int64_t tile = 0; tile < heads->tiles; ++tile) steps += steps_of(heads, tile);
+  const double all = costs.tile * (double)heads->tiles + costs.step * steps;
+  return fmax(costs.tile + costs.step * steps_of(heads, heads->tiles - 1),
+              all * (double)heads->count / sms);
 }
 
 /* How often a step draws the bits of dropout for the same 64 columns. */
@@ -60,25 +104,27 @@ static double step_us(const struct ft_request *request, const struct ft_config *
   return STEP + keys * ft_config_block_n(config) / KEYS;
 }
 
-/* Microseconds that a config is expected to take beside what any launch takes. Blocks that take
- * several tiles of unequal walks take about the mean, and the end of some is waited for. */
+/* Microseconds that a config is expected to take beside what any launch takes; HUGE_VAL where it
+ * does not take less than `bound`. */
 static double estimate(const struct ft_request *request, const struct ft_arch *arch,
-                       const struct ft_config *config) {
+                       const struct ft_config *config, double bound) {
   enum { TURNS_HIDE = 128 }; /* two warpgroups, of which one works while the other masks */
   static const double TILE = 0.58, ROWS = 0.63, /* of 64 rows of d128: Q comes, O goes */
       FIRST = 0.36,                             /* 64 keys that the first step waits for */
-      UNEVEN = 0.15, MASKED = 0.5;              /* a diagonal that crosses two steps */
-  const struct walks walks = walks_of(request, config);
-  const int block_m = ft_config_block_m(config), block_n = ft_config_block_n(config);
-  const double sms = max_int(1, arch->sm_count), step = step_us(request, config);
+      MASKED = 0.5;                             /* a diagonal that crosses two steps */
+  const struct heads heads = heads_of(request, config);
+  const int sms = min_int(max_int(1, arch->sm_count), MOST_SMS);
   const double width = (request->head_dim + request->head_dim_v) / 256.0;
-  const double tile = TILE + ROWS * width * block_m / WARPGROUP_ROWS;
-  const double longest = tile + walks.longest * step, mean = tile + walks.mean * step;
-  const double first = FIRST * block_n / KEYS;
-  if (!ft_visibility_varies(request)) return first + ceil(walks.tiles / sms) * longest;
-  const double rounds = walks.tiles > sms ? walks.tiles / sms + UNEVEN : 1;
-  const bool crossed = block_m != TURNS_HIDE && block_n % WARPGROUP_ROWS != 0;
-  return first + fmax(longest, rounds * mean) + (crossed ? rounds * MASKED : 0);
+  const struct costs costs = {.tile = TILE + ROWS * width * heads.block_m / WARPGROUP_ROWS,
+                              .step = step_us(request, config)};
+  const double first = FIRST * heads.block_n / KEYS;
+  const double all = (double)(heads.tiles * heads.count);
+  if (!ft_visibility_varies(request))
+    return first + ceil(all / sms) * (costs.tile + costs.step * steps_of(&heads, 0));
+  const bool crossed = heads.block_m != TURNS_HIDE && heads.block_n % WARPGROUP_ROWS != 0;
+  const double more = first + (crossed ? fmax(1, all / sms) * MASKED : 0);
+  if (more + least_end(&heads, costs, sms) >= bound) return HUGE_VAL;
+  return more + last_end(&heads, costs, sms);
 }
 
 /* The switches of a tile. Maxima as integers need a little more to begin with. Where all walks are
@@ -95,7 +141,8 @@ static struct ft_config config_of(const struct ft_request *request, const struct
   knobs_of.pingpong = lone ? 0 : 1 + turns_by_products;
   knobs_of.integer_max = !lone || request->seqlen_k > FEW_KEYS;
   struct ft_config config = ft_config_make(&ft_wgmma_forward_family, &knobs_of);
-  if (!varies || walks_of(request, &config).tiles > arch->sm_count) return config;
+  const struct heads heads = heads_of(request, &config);
+  if (!varies || heads.tiles * heads.count > arch->sm_count) return config;
   knobs_of.lpt = 1;
   if (lone && knobs_of.block_n > KEYS) knobs_of.q_stages = 1;
   knobs_of.overlap_tiles = knobs_of.q_stages > 1;
@@ -147,7 +194,8 @@ bool ft_wgmma_forward_small(const struct ft_request *request, const struct ft_ar
                                                         .pack_gqa = pack};
         struct ft_config tried;
         if (!with_stages(request, arch, knobs_of, &tried)) continue;
-        const double us = estimate(request, arch, &tried) * (pack ? PACKED : 1);
+        const double factor = pack ? PACKED : 1;
+        const double us = factor * estimate(request, arch, &tried, least / factor);
         if (us < least) *config = tried;
         least = fmin(us, least);
       }
