@@ -4,9 +4,11 @@ many cores; trials, seconds and their ratio; the shards' caches merged into one.
 
     CUDA_VISIBLE_DEVICES=0,1 python3 bench/many_gpus.py --shapes cache/shipped/models.shapes --requests 16 --seconds 5"""
 import argparse
+import concurrent.futures
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import time
@@ -21,18 +23,31 @@ def shapes_of(path, count):
 
 def start(options, shapes, shard, shards, gpu, cores, folder):
     """A process of `fatune tune` on one GPU and some cores."""
+    if options.kernels:
+        folder.mkdir(mode=0o700)
+        shutil.copy(options.kernels, folder / "kernels.db")
     count = len(shapes.read_text(encoding="utf-8").split("\n")) - 1
-    command = ["taskset", "-c", ",".join(map(str, cores)), options.fatune, "tune", "--json", "-q", "--effort", "normal", "--jobs", str(len(cores)), "--gpu", options.gpu,
+    command = ["taskset", "-c", ",".join(map(str, cores)), options.fatune, "tune", "--json", "-q", "--effort", options.effort, "--jobs", str(len(cores)), "--gpu", options.gpu,
                "--budget", f"{options.seconds * count / shards:.1f}s", "--shapes", shapes, "--cache-dir", folder]
+    if options.seconds == 0:
+        del command[command.index("--budget"):command.index("--budget") + 2]
     if shards > 1:
         command += ["--shard", f"{shard + 1}/{shards}"]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=dict(os.environ, CUDA_VISIBLE_DEVICES=gpu))
 
 
-def tried(processes):
-    """Trials of all, and the seconds until the last was done."""
-    results = [result for process in processes for result in json.loads(process.communicate()[0])["results"]]
-    return sum(result["tried"] for result in results), len(results)
+def finish(process, began):
+    """Requests and trials of a process, and its seconds."""
+    results = json.loads(process.communicate()[0])["results"]
+    return len(results), sum(result["tried"] for result in results), time.monotonic() - began
+
+
+def tune_on(options, gpus, cores, shapes):
+    """The same of each GPU's process; all run at once."""
+    began = time.monotonic()
+    processes = [start(options, shapes, n, len(gpus), gpu, cores[n], options.folder / f"{len(gpus)}.{n}") for n, gpu in enumerate(gpus)]
+    with concurrent.futures.ThreadPoolExecutor(len(gpus)) as pool:
+        return list(pool.map(lambda process: finish(process, began), processes))
 
 
 def main():
@@ -41,7 +56,9 @@ def main():
     parser.add_argument("--gpu", default="auto")
     parser.add_argument("--shapes", type=pathlib.Path, required=True)
     parser.add_argument("--requests", type=int, default=16)
-    parser.add_argument("--seconds", type=float, default=5, help="for a request's search")
+    parser.add_argument("--seconds", type=float, default=5, help="for a request's search; 0: until it ends")
+    parser.add_argument("--effort", default="normal")
+    parser.add_argument("--kernels", type=pathlib.Path, help="a kernels.db: what is in it is not compiled again")
     parser.add_argument("--cores", type=int, default=0, help="of each process; 0: an even share")
     parser.add_argument("--folder", type=pathlib.Path, required=True, help="for the caches")
     options = parser.parse_args()
@@ -53,14 +70,14 @@ def main():
     shapes = options.folder / "shapes"
     shapes.write_text("\n".join(shapes_of(options.shapes, options.requests)) + "\n", encoding="utf-8")
     rates = []
-    for shards in (1, len(gpus)):
-        began = time.monotonic()
-        trials, requests = tried([start(options, shapes, n, shards, gpus[n], cores[n * share:(n + 1) * share], options.folder / f"{shards}.{n}")
-                                  for n in range(shards)])
-        seconds = time.monotonic() - began
-        rates.append(trials / seconds)
-        print(f"{shards} GPU(s), {share} cores each: {requests} requests, {trials} trials in {seconds:.1f} s: {rates[-1]:.2f} a second", flush=True)
-    print(f"{len(gpus)} GPUs: {rates[1] / rates[0]:.3f} times the trials per second of one")
+    for used in (gpus[:1], gpus):
+        done = tune_on(options, used, [cores[n * share:(n + 1) * share] for n in range(len(used))], shapes)
+        trials, seconds = sum(one[1] for one in done), max(one[2] for one in done)
+        rates.append((trials / seconds, sum(one[1] / one[2] for one in done)))
+        print(f"{len(used)} GPU(s), {share} cores each: {sum(one[0] for one in done)} requests, {trials} trials in {seconds:.1f} s: {rates[-1][0]:.2f} a second; "
+              f"each process until its own end: {', '.join(f'{one[1]} in {one[2]:.1f} s' for one in done)}", flush=True)
+    print(f"{len(gpus)} GPUs: {rates[1][0] / rates[0][0]:.3f} times the trials per second of one, until the last process ends; "
+          f"{rates[1][1] / rates[0][1]:.3f} by each one's own end")
     merged = options.folder / "all"
     subprocess.run([options.fatune, "cache", "merge", *sorted(options.folder.glob("*/tuning.db")), "--cache-dir", merged], check=True)
     return 0

@@ -16,6 +16,7 @@ import math
 import os
 import pathlib
 import random
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -146,6 +147,8 @@ def tune(options, document, budget):
     """The search's own figures of a request, with the time of what would be chosen; and its trials."""
     began, steps = time.monotonic(), []
     with tempfile.TemporaryDirectory() as folder:
+        if options.kernels:
+            shutil.copy(options.kernels, os.path.join(folder, "kernels.db"))
         process = subprocess.Popen(
             [options.fatune, "tune", "--json", "-v", "--gpu", options.gpu, "--effort", options.effort, "--budget", f"{budget:.1f}s",
              "--cache-dir", folder, document["request"]], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -159,7 +162,9 @@ def tune(options, document, budget):
     if not output.get("results"):
         return None, rows
     found = output["results"][0]
-    chosen = time_of(rows, document["config"]) or found["default_us"]
+    chosen = time_of(rows, document["config"])
+    if chosen is None or document["config"] == document["default"]:
+        chosen = found["default_us"]
     keys = ("best_us", "default_us", "legal", "tried", "ok", "wrong", "failed", "spilled", "rounds_again", "unsteady", "seconds",
             "compile_seconds", "measure_seconds")
     return {"request": document["request"], "hit": document["hit"], "default": document["default"], "chosen": document["config"],
@@ -184,6 +189,7 @@ def main():
     parser.add_argument("--budget", type=float, default=0, help="seconds of a request's search; 0: the time left, evenly")
     parser.add_argument("--seconds", type=float, default=600, help="of all together")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--kernels", type=pathlib.Path, help="a kernels.db: what is in it is not compiled again")
     parser.add_argument("--out", type=pathlib.Path)
     parser.add_argument("--trials", type=pathlib.Path, help="file (.gz) for all trials")
     parser.add_argument("--list", action="store_true")
@@ -203,8 +209,8 @@ def main():
             break
         result, rows = tune(options, document, options.budget or 0.8 * left / (len(documents) - at))
         all_rows += rows
-        if result is None:
-            print(f"failed: {document['request']}", file=sys.stderr)
+        if result is None or not result["best_us"]:
+            print(f"failed: {document['request']}", flush=True)
             continue
         results.append(result)
         print(f"{result['best_us'] / result['default_us']:.3f} {result['best_us'] / result['chosen_us']:.3f} {result['hit']:8s}"
