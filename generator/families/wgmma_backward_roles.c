@@ -64,8 +64,8 @@ static int first_columns(int d_pad, int d_panels) {
   return less % FT_PANEL_COLUMNS == 0 ? less : more;
 }
 
-/* Beside the sums of 160 columns there is room for rows of K or V, which S and dP then need not read
- * from shared memory. A score function and the walk over a block mask need it. */
+/* Beside the sums of 160 columns there is room for rows of K or V, which S and dP then need not
+ * read from shared memory. A score function and the walk over a block mask need it. */
 static bool kv_in_regs(const struct ft_request *request, int d_pad, int dv_pad) {
   enum { COLUMNS_MOST = 160 };
   return request->score == 0 && request->mask_rows == 0 && max_int(d_pad, dv_pad) <= COLUMNS_MOST;

@@ -21,7 +21,8 @@
   TEMPLATE(d_panels, "panels of Q, K")                                                             \
   TEMPLATE(dv_panels, "panels of V, dO")                                                           \
   TEMPLATE(first_columns, "columns of dQ that the first block makes, the other one the rest")      \
-  TEMPLATE(kv_in_regs, "1: rows of K and V fit the registers of the warpgroups that multiply them") \
+  TEMPLATE(kv_in_regs,                                                                             \
+           "1: rows of K and V fit the registers of the warpgroups that multiply them")            \
   TEMPLATE(other_k_panels, "panels of the other block's K that one of them needs for its columns") \
   TEMPLATE(qk_stride, "bytes from row to row of dQ, as the last kernel stages it")                 \
   TEMPLATE(smem_lse_offset, "LSE of the Q stages, behind the barriers")                            \

@@ -41,10 +41,11 @@ const char *ft_operand_decode(struct ft_operand *operand, char name, uint64_t de
   const uint32_t inside = operand->begin % ATOM_BYTES;
   const uint32_t most = columns < ROW_CHUNKS ? ROW_BYTES - (uint32_t)columns * FT_CHUNK : 0;
   if (inside > most) {
-    snprintf(what, FT_OPERAND_WORDS,
-             "has %c begin at shared address %u; emulated: multiples of %d, and up to %u bytes into "
-             "the row that is there",
-             name, operand->begin, ATOM_BYTES, most);
+    snprintf(
+        what, FT_OPERAND_WORDS,
+        "has %c begin at shared address %u; emulated: multiples of %d, and up to %u bytes into "
+        "the row that is there",
+        name, operand->begin, ATOM_BYTES, most);
     return what;
   }
   return NULL;
