@@ -11,7 +11,7 @@
 
 #include "generator/status.h"
 
-enum { MAX_FILES = 256, MAX_FILE_BYTES = 1 << 20 };
+enum { MAX_FILES = 512, MAX_FILE_BYTES = 1 << 20 };
 
 static int compare_names(const void *a, const void *b) {
   return strcmp(((const struct ft_template *)a)->name, ((const struct ft_template *)b)->name);
