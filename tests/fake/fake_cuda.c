@@ -22,7 +22,7 @@ enum {
   NOT_FOUND = 500
 };
 
-enum { FUNCTIONS = 6, OF_PASSES = 3, MAIN = 1 }; /* prepare, kernel, convert; of block masks */
+enum { FUNCTIONS = 7, OF_PASSES = 3, MAIN = 1 }; /* prepare, kernel, convert; of block masks */
 
 static struct fake_gpu gpu = {"NVIDIA H200", 90, 132, 1, 0, 0};
 static struct fake_launch last_launch;
@@ -230,9 +230,9 @@ struct CUmod_st {
   bool is_tiled; /* who has had tensor maps made before a launch hands over some in each */
 };
 
-static const char *const function_names[FUNCTIONS] = {"fatune_prepare", "fatune_kernel",
-                                                      "fatune_convert", "fatune_ranges",
-                                                      "fatune_lists",   "fatune_order"};
+static const char *const function_names[FUNCTIONS] = {
+    "fatune_prepare", "fatune_kernel", "fatune_convert", "fatune_ranges",
+    "fatune_lists",   "fatune_order",  "fatune_heads"};
 
 DEFINE(cuModuleLoadData, (cu_module * module, const void *image)) {
   FAKE_CALL("cuModuleLoadData");
@@ -299,7 +299,7 @@ static void record_launch(struct CUmod_st *module, int which, const struct fake_
   struct fake_launch *const launch = &last_launch;
   module->is_tiled |= maps_made > 0;
   maps_made = 0;
-  if (launch->count < 15) launch->order[launch->count] = "pkcrlo"[which];
+  if (launch->count < 15) launch->order[launch->count] = "pkcrloh"[which];
   launch->count++;
   memcpy(launch->grid, seen->grid, sizeof launch->grid);
   memcpy(launch->block, seen->block, sizeof launch->block);
