@@ -192,7 +192,7 @@ def pytorch_parallel(torch, ranks, q, k, v, dout):
         return made
 
     # With K and V widened to Q's heads, and FlashAttention by all-gather, it was slower on H200s.
-    return {f"PyTorch, {backend}, {way}": (context(SDPBackend[backend], way), *both(torch, attention, q, k, v, dout))
+    return {f"PyTorch, {backend}, {way}": (context(getattr(SDPBackend, backend), way), *both(torch, attention, q, k, v, dout))
             for backend, way in (("CUDNN_ATTENTION", "alltoall"), ("CUDNN_ATTENTION", "allgather"), ("FLASH_ATTENTION", "alltoall"))}
 
 
