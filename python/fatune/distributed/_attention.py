@@ -183,7 +183,7 @@ class _Request:
             near = max(1, torch.cuda.device_count()) if q.device.type == "cuda" else self.ranks
             needed = min(keys - keys // self.ranks, int(seen) if self.options["window"] else keys)
             work = Work(self.ranks, near, rows, heads_q, heads_kv, q.shape[3], v.shape[3], batch, q.element_size(), seen,
-                        needed)
+                        needed, self.documents is not None)
             self.chosen, self.exchanging = choose(work, _greatest_mesh(self.ranks, near, heads_q, heads_kv))
         else:
             self.chosen = scheme

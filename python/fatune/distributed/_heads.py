@@ -36,7 +36,7 @@ class Exchange:
 
     def to_heads(self, tensors, heads, axes):
         """All rows of this process's heads from some rows of all heads. heads: of each tensor."""
-        moved, made, sizes = [], [], []
+        moved, made = [], []
         for tensor, ranges in zip(tensors, heads):
             own = ranges[0][1] - ranges[0][0]
             moved.append((self._ranks, tensor.shape[0], self._rows, own, tensor.shape[3]))
