@@ -1,7 +1,7 @@
 """distributed.py: attention over several GPUs beside one GPU with the same work, and beside PyTorch's context parallel.
 in -> out: bf16, d 128, 32 query heads on 8, causal, 16k and 64k tokens a GPU, a window of 4096, documents of random lengths,
-a million tokens of 8 heads -> milliseconds of a forward and of a forward with its backward for each scheme, the share of what one GPU's time divided
-by the number of GPUs would be, memory, errors against float32.
+a million tokens of 8 heads -> milliseconds of a forward and of a forward with its backward for each scheme, the share that
+one GPU's time divided by the number of GPUs is of them, memory, errors against float32.
 
     torchrun --nproc-per-node 4 bench/distributed.py --build build/portable      # over NCCL
     python3 bench/distributed.py --alone 4            # one GPU does each process's work in turn; messages are copies
@@ -192,8 +192,9 @@ def pytorch_parallel(torch, ranks, q, k, v, dout):
         return made
 
     # With K and V widened to Q's heads, and FlashAttention by all-gather, it was slower on H200s.
+    ways = ("CUDNN_ATTENTION", "alltoall"), ("CUDNN_ATTENTION", "allgather"), ("FLASH_ATTENTION", "alltoall")
     return {f"PyTorch, {backend}, {way}": (context(getattr(SDPBackend, backend), way), *both(torch, attention, q, k, v, dout))
-            for backend, way in (("CUDNN_ATTENTION", "alltoall"), ("CUDNN_ATTENTION", "allgather"), ("FLASH_ATTENTION", "alltoall"))}
+            for backend, way in ways}
 
 
 def measure_many(torch, fatune, options, ranks, rows, causal, window, report):

@@ -16,7 +16,7 @@ import torch.distributed as dist
 import fatune
 import fatune.distributed as many
 from distributed_caches import bundled
-from distributed_stand_ins import Exact, SharedCopies, SharedPeers, exact, hides, kept, others
+from distributed_stand_ins import Exact, BySharedCopies, SharedPeers, exact, hides, kept, others
 from fatune.distributed import _attention
 
 TIMEOUT = 20  # seconds, of the group
@@ -103,8 +103,8 @@ def schemes(rank, ranks):
 
 def copies(rank, ranks):
     """Gather where processes read each other's memory."""
-    peers, before = SharedPeers(rank, ranks), (_attention.peers_of, _attention.Copies)
-    _attention.peers_of, _attention.Copies = (lambda group, ranks, device: peers), SharedCopies
+    peers, before = SharedPeers(rank, ranks), (_attention.peers_of, _attention.ByCopies)
+    _attention.peers_of, _attention.ByCopies = (lambda group, ranks, device: peers), BySharedCopies
     _attention.Calls, many._gather.SLICE_BYTES = Exact, 1
     _attention.session_of = lambda device: None
     for causal, window, order, layout, heads in (
@@ -112,7 +112,7 @@ def copies(rank, ranks):
             (True, (9, -1), "zigzag", "bshd", (4, 4)), (False, None, "zigzag", "bhsd", (3, 1))):
         check_scheme(rank, ranks, "gather", None, order, layout, causal, window, 0, heads, causal, 10, "copies")
     check_scheme(rank, ranks, "ulysses", None, "zigzag", "bhsd", True, None, 0, (2 * ranks, ranks), True, 10, "copies")
-    _attention.peers_of, _attention.Copies = before
+    _attention.peers_of, _attention.ByCopies = before
     own = [many.shard(tensor) for tensor in tensors(2, 1, 4 * ranks, 8)[:3]]
     expect(ValueError, ["transport is 'copies'", "'messages'"], lambda: many.attention(*own, scheme="gather", transport="copies"))
     expect(ValueError, ["transport is 'mail'", "'messages'"], lambda: many.attention(*own, transport="mail"))

@@ -132,7 +132,7 @@ class SharedPeers:
         return None
 
 
-class SharedCopies(_attention.Copies):
+class BySharedCopies(_attention.ByCopies):
     def move(self, *arguments):
         event = self._peers.read(arguments[0], [(self._members[n], offset, to) for n, offset, to in arguments[1]])
         assert event is None

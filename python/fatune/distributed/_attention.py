@@ -14,11 +14,11 @@ from ._choice import SCHEMES, Work, choose
 from ._gather import Gather
 from ._heads import Exchange, functions, heads_of
 from ._part import Calls, Whole, whole_score
-from ._peers import Copies, peers_of
+from ._peers import ByCopies, peers_of
 from ._plan import STEP, diagonals
 from ._schemes import Ring, function
 from ._shares import chunks_of, join, place_of, split
-from ._transport import Letters
+from ._transport import ByMessages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -47,9 +47,9 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, group: Any =
     "bshd". order: that of shard(). All processes of the group call with tensors of the same shapes and the same arguments;
     group: a process group of torch.distributed, None: the default one, or this process alone where there is none.
     scheme: "ring": K and V come process by process while kernels run, and results are put together in float32, in a fixed
-    order; "gather": all keys that are seen come in slices of heads, one call for each chunk of queries and slice; "ulysses": rows of all heads are
-    exchanged for all rows of some heads; "mesh": `head_ranks` neighbouring ranks do so, and those of equal place form rings.
-    None: chosen by a model. What is not seen is neither sent nor computed.
+    order; "gather": all keys that are seen come in slices of heads, one call for each chunk of queries and slice; "ulysses":
+    rows of all heads are exchanged for all rows of some heads; "mesh": `head_ranks` neighbouring ranks do so, and those of
+    equal place form rings. None: chosen by a model. What is not seen is neither sent nor computed.
     transport: "copies": processes of one host read each other's memory by copy engines, beside kernels; "messages": those of
     the group's backend; None: "copies" where they can. Rings go by messages in any case.
     spare_multiprocessors: how many a forward leaves to NCCL, whose kernels carry messages; None: as many as paid on H200s in a
@@ -205,7 +205,8 @@ class _Request:
         if count > 1:
             first = ring * count
             members = tuple(range(first, first + count))
-            exchange = Exchange(self._transport(group, q, members, number), number, chunks[first:first + count], "rows for heads")
+            transport = self._transport(group, q, members, number)
+            exchange = Exchange(transport, number, chunks[first:first + count], "rows for heads")
             to_heads, to_rows = functions()
             heads_q, heads_kv = heads_of(count, q.shape[head_axis], k.shape[head_axis])
             axes = row_axis, head_axis
@@ -252,9 +253,9 @@ class _Request:
         """How rows get from one to another of these ranks, of which this process is the number-th."""
         peers = peers_of(group, self.ranks, q.device) if self.ranks > 1 and self.transport != "messages" else None
         if peers is None and self.transport == "copies":
-            raise ValueError("transport is 'copies'; allowed where all processes are on one host, have a GPU each and read each "
-                             "other's memory: 'messages'")
-        return Copies(peers, members) if peers else Letters(group, members, number)
+            raise ValueError("transport is 'copies', and some process cannot read the memory of another's GPU; allowed here: None, "
+                             "'messages'")
+        return ByCopies(peers, members) if peers else ByMessages(group, members, number)
 
 
 def _greatest_mesh(ranks, near, heads_q, heads_kv):

@@ -13,7 +13,7 @@ ALIGNMENT = 256  # of tensors in a room
 
 
 class Exchange:
-    """transport: Copies or Letters of those who take part; number: of this process among them; chunks: of each of them.
+    """transport: ByCopies or ByMessages of those who take part; number: of this process among them; chunks: of each of them.
 
     Rows are moved as [batch, rows, heads, dim]: those of a chunk lie in one piece. heads, in its functions: the range of heads
     (begin, end) that each process gets, as many each; axes: of rows and of heads in the tensors.

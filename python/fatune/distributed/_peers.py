@@ -27,8 +27,8 @@ class _Window:
         self.own = symmetric.empty(size, dtype=torch.uint8, device=device)
         try:
             handle = symmetric.rendezvous(self.own, group)
-        except RuntimeError as error:  # its key ends with the rank that was waited for
-            raise Broken(f"memory for {WHAT[purpose]} could not be shared, some rank does not answer: {first_line(error)}") from error
+        except RuntimeError as error:  # where a rank was waited for, the key that is named ends with it
+            raise Broken(f"memory for {WHAT[purpose]} could not be shared: {first_line(error)}") from error
         self.of_all = [handle.get_buffer(rank, (size,), torch.uint8) for rank in range(ranks)]
         self.read, self.free = False, None  # whether others have been asked to read it; an event behind which none does
 
@@ -99,8 +99,8 @@ class Peers:
             return stream.record_event()
 
 
-class Copies:
-    """Moves of one attention by copy engines; as Letters, whose methods say what each does."""
+class ByCopies:
+    """Moves of one attention by copy engines; as ByMessages, whose methods say what each does."""
 
     def __init__(self, peers, members):
         self._peers, self._members = peers, members
@@ -150,10 +150,25 @@ def peers_of(group, ranks, device):
     """The Peers of a group, once, or None where some process cannot read another's memory; the same on all of them."""
     import torch.distributed as dist
     group = _group_of(group)
+
+    def all_can(one_can):
+        return all(text == "True" for text in _texts(str(one_can), group, ranks, device))
+
     if group not in _known:
         _known[group] = None
         if device.type == "cuda" and dist.get_backend(group) == "nccl":
-            reached = _reached(_texts(_place(device), group, ranks, device), device)
-            if all(text == "yes" for text in _texts("yes" if reached else "no", group, ranks, device)):
-                _known[group] = Peers(group, ranks, device)
+            places = _texts(_place(device), group, ranks, device)
+            if all_can(_reached(places, device)):
+                peers = Peers(group, ranks, device)
+                if all_can(_shares(peers)):
+                    _known[group] = peers
     return _known[group]
+
+
+def _shares(peers):
+    """Whether the driver lets processes share memory here."""
+    try:
+        peers.window("keys", ROUND)
+    except Broken:
+        return False
+    return True

@@ -80,7 +80,7 @@ def _whom(ways):
     return ", ".join(dict.fromkeys(f"{way} rank {rank}" for way, _, rank, _ in ways))
 
 
-class Letters:
+class ByMessages:
     """Moves of one attention by messages. What is to be moved lies in rooms, of the same layout on all processes.
 
     members: ranks in the group by the numbers that are used here.
