@@ -69,8 +69,8 @@ static struct ft_walks walks_of(const struct ft_launch_plan *plan) {
   return walks;
 }
 
-/* Persistent blocks of work tiles, or of parts of them. Of shares of all steps each needs a block.
- */
+/* How many persistent blocks take the work tiles, or their parts. Where blocks have equal shares of
+ * all steps there is one for each share, whatever `resident` is. */
 static int64_t blocks_of(struct ft_launch *launch, int64_t units, int64_t resident) {
   const struct ft_launch_plan *const plan = launch->plan;
   const struct ft_forward_params *const params = &tiled_of(launch)->rest;
