@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 
+from ._gather import SLICES
 from ._heads import heads_of
 
 SCHEMES = ("ring", "gather", "ulysses", "mesh")
@@ -16,7 +17,6 @@ FAR = Link(40e9, 0.3e-3)    # a network adapter for each GPU
 KERNEL = 750e12             # floating-point operations a second of a long forward
 LAUNCH = 15e-6              # a call, and the ends of its kernels
 MEMORY = 4e12               # bytes a second, for copies and sums
-SLICES = 8                  # of heads, of a gather, of which kernels wait for the first
 STARVED = 1.1               # a ring's kernels beside those of messages
 UNEVEN = 1.3                # documents fall unevenly to the processes that have rows, and evenly to those that have heads
 

@@ -7,7 +7,8 @@ import contextlib
 import functools
 import math
 
-from ._part import Sums, rows_of
+from ._heads import heads_of
+from ._part import Sums, add_captured, rows_of
 from ._plan import gather_plan
 from ._schemes import Run
 from ._transport import as_bytes, in_turn
@@ -64,8 +65,7 @@ def slices_of(heads_q, heads_kv, coming, most):
     """Ranges of heads of Q and of K and V, as many of each, at most so many. coming: bytes that come for all of them."""
     most = max(1, min(most, heads_kv, coming // SLICE_BYTES))
     count = next(count for count in range(most, 0, -1) if heads_kv % count == 0)
-    own, group = heads_kv // count, heads_q // heads_kv
-    return [((n * own * group, (n + 1) * own * group), (n * own, (n + 1) * own)) for n in range(count)]
+    return list(zip(*heads_of(count, heads_q, heads_kv)))
 
 
 class Gather(Run):
@@ -90,14 +90,14 @@ class Gather(Run):
     def _of_heads(self, tensor, bounds):
         return rows_of(tensor, self.head_axis, bounds)
 
-    def _slices(self, q, k, v, count):
+    def _slices(self, q, k, v, at_most):
         batch, rows = k.shape[0], k.shape[self.axis]
         heads_q, heads_kv = q.shape[self.head_axis], k.shape[self.head_axis]
         of_head = batch * (k.shape[3] + v.shape[3]) * k.element_size()
         most = max(sum(move.end - move.begin for move in plan.moves if move.source != number)
                    for number, plan in enumerate(self._plans))
         found, offset = [], 0
-        for of_q, of_kv in slices_of(heads_q, heads_kv, most * of_head * heads_kv, count):
+        for of_q, of_kv in slices_of(heads_q, heads_kv, most * of_head * heads_kv, at_most):
             found.append(Slice(of_q, of_kv, offset))
             offset += (of_kv[1] - of_kv[0]) * rows * of_head
         return found
@@ -117,9 +117,9 @@ class Gather(Run):
                  for begin, _ in own for move in plan.moves if move.source == self.rank]
         return self._transport.move(room, moves, sends, f"k and v, part {n}"), memory
 
-    def _arrived(self, q, k, v, count, lanes):
+    def _arrived(self, q, k, v, at_most, lanes):
         """(slice, K, V of all that is seen) of each slice, for the lanes; the next one is on its way meanwhile."""
-        slices = self._slices(q, k, v, count)
+        slices = self._slices(q, k, v, at_most)
         batch, rows, dims = k.shape[0], k.shape[self.axis], (k.shape[3], v.shape[3])
         all_bytes = batch * rows * k.shape[self.head_axis] * sum(dims) * k.element_size()
         room, memory = self._transport.room("keys", all_bytes, k)
@@ -233,8 +233,7 @@ class Gather(Run):
 
     def _call_backward(self, calls, q, keys, arguments, piece, to, captured):
         made, of_captured = calls.backward(q, *keys, *arguments, piece, self.seed, self.offset, to)
-        for name, gradient in of_captured.items():
-            captured[name] = captured[name] + gradient if name in captured else gradient
+        add_captured(captured, of_captured)
         return made
 
     def _return(self, room, n, memory):

@@ -11,6 +11,12 @@ from .._launch import AXES, Call, as_input
 from ..score import trace
 
 
+def add_captured(sums, gradients):
+    """Adds gradients of what is captured to their sums, by name."""
+    for name, gradient in gradients.items():
+        sums[name] = sums[name] + gradient if name in sums else gradient
+
+
 def rows_of(tensor, axis, bounds):
     return tensor.narrow(axis, bounds[0], bounds[1] - bounds[0])
 
@@ -260,4 +266,4 @@ def _float32():
     return torch.float32
 
 
-__all__ = ["Calls", "Part", "Sums", "as_input", "rows_of", "sink_gradient"]
+__all__ = ["Calls", "Part", "Sums", "add_captured", "as_input", "rows_of", "sink_gradient"]

@@ -7,7 +7,8 @@ import functools
 import math
 
 from .._autograd import once
-from ._part import Sums, as_input, rows_of, sink_gradient
+from ._heads import heads_of
+from ._part import Sums, add_captured, as_input, rows_of, sink_gradient
 from ._plan import ring_plan
 from ._transport import Messages
 
@@ -110,8 +111,7 @@ class _Gradients:
         rows_of(self.dq, axis, piece.q).add_(dq)
         rows_of(room[1], axis, piece.k).add_(dk)
         rows_of(room[2], axis, piece.k).add_(dv)
-        for name, gradient in captured.items():
-            self.captured[name] = self.captured[name] + gradient if name in self.captured else gradient
+        add_captured(self.captured, captured)
 
 
 class Ring(Run):
@@ -125,8 +125,7 @@ class Ring(Run):
         heads_q, heads_kv = q.shape[self.head_axis], k.shape[self.head_axis]
         least = max(1, min(heads_kv, -(-(k.nbytes + v.nbytes) // SLICE_BYTES)))
         count = next(count for count in range(least, heads_kv + 1) if heads_kv % count == 0)
-        for n in range(count):
-            of_q, of_kv = ((n * heads // count, (n + 1) * heads // count) for heads in (heads_q, heads_kv))
+        for of_q, of_kv in zip(*heads_of(count, heads_q, heads_kv)):
             ring = copy.copy(self)
             ring.calls = self.calls.of_heads(of_q[0], of_kv[0])
             yield ring, of_q, of_kv
@@ -159,8 +158,7 @@ class Ring(Run):
             *gradients, of_captured = ring._backward(*own, logs[0], rows_of(dout, axis, of_q), logs[1])
             for whole, gradient, heads in zip(made, gradients, (of_q, of_kv, of_kv)):
                 rows_of(whole, axis, heads).copy_(gradient)
-            for name, gradient in of_captured.items():
-                captured[name] = captured[name] + gradient if name in captured else gradient
+            add_captured(captured, of_captured)
         return *made, captured
 
     def _post_keys(self, t, k, v):
