@@ -19,7 +19,7 @@
 #define FT_ENTRY_RANGES "fatune_ranges"
 #define FT_ENTRY_LISTS  "fatune_lists"
 #define FT_ENTRY_ORDER  "fatune_order"
-/* That of the kernel of fatune_quantise whose clusters of blocks have a head together. */
+/* The kernel of fatune_quantise in which a cluster of blocks quantises one head after the other. */
 #define FT_ENTRY_HEADS "fatune_heads"
 /* All of them, as an initialiser. No text has all. */
 #define FT_ENTRIES                                                                                 \

@@ -20,7 +20,7 @@
 
 FT_DECLARE_FAMILY(quantise, FT_QUANTISE_KNOBS, FT_QUANTISE_BUDGET);
 
-/* Blocks of a cluster that has a head together: 1 to 16, or 0 where two kernels are better. */
+/* How many blocks are in a cluster that quantises a head, 1 to 16; 0 where two kernels do it. */
 int ft_quantise_cluster(const struct ft_quantise_budget *budget, int64_t rows, int64_t heads,
                         bool rotated, const struct ft_arch *arch);
 
