@@ -89,7 +89,7 @@ def schemes(rank, ranks):
                 (True, None, 0), (False, None, 0), (True, (9, -1), 0), (False, (5, 3), 0), (True, None, 0.2),
                 (False, (40, 70), 0.2), (True, (0, 0), 0)]):
             for order in ("zigzag", "contiguous"):
-                heads = (ranks * 2, ranks) if n % 2 else (ranks * 2, 1)
+                heads = (ranks * 2, 1) if n % 2 == 0 else (ranks * 2, ranks) if n % 4 == 1 else (ranks * 4, ranks * 2)
                 turn += 1
                 if turn % share != int(os.environ.get("FATUNE_TEST_SEED", 0)) % share:
                     continue
@@ -102,7 +102,7 @@ def schemes(rank, ranks):
 
 
 def copies(rank, ranks):
-    """Gather where processes read each other's memory."""
+    """Gather and Ulysses where processes read each other's memory."""
     peers, before = SharedPeers(rank, ranks), (_attention.peers_of, _attention.ByCopies)
     _attention.peers_of, _attention.ByCopies = (lambda group, ranks, device: peers), BySharedCopies
     _attention.Calls, many._gather.SLICE_BYTES = Exact, 1
@@ -111,7 +111,8 @@ def copies(rank, ranks):
             (True, None, "zigzag", "bhsd", (6, 3)), (False, (5, 3), "contiguous", "bshd", (4, 2)),
             (True, (9, -1), "zigzag", "bshd", (4, 4)), (False, None, "zigzag", "bhsd", (3, 1))):
         check_scheme(rank, ranks, "gather", None, order, layout, causal, window, 0, heads, causal, 10, "copies")
-    check_scheme(rank, ranks, "ulysses", None, "zigzag", "bhsd", True, None, 0, (2 * ranks, ranks), True, 10, "copies")
+    for layout, heads_kv in (("bhsd", ranks), ("bshd", 2 * ranks)):
+        check_scheme(rank, ranks, "ulysses", None, "zigzag", layout, True, None, 0, (4 * ranks, heads_kv), True, 10, "copies")
     _attention.peers_of, _attention.ByCopies = before
     own = [many.shard(tensor) for tensor in tensors(2, 1, 4 * ranks, 8)[:3]]
     expect(ValueError, ["transport is 'copies'", "'messages'"], lambda: many.attention(*own, scheme="gather", transport="copies"))

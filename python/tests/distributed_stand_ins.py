@@ -75,7 +75,7 @@ class Exact:
         return made if out is None else out.copy_(made), lse.float()
 
     @torch.enable_grad()
-    def backward(self, q, k, v, out, lse, dout, dlse, piece, seed, offset, into=(None, None, None)):
+    def backward(self, q, k, v, out, lse, dout, dlse, piece, seed, offset, into=(None, None, None), wide=True):
         *tensors, hidden, keep = self._inputs(q, k, v, piece)
         q, k, v = (tensor.clone().requires_grad_() for tensor in tensors)
         begin, end = piece.q

@@ -11,8 +11,8 @@ from .._devices import session_of
 from .._launch import AXES, check_shapes
 from ._agreement import agree
 from ._choice import SCHEMES, Work, choose
-from ._gather import Gather
-from ._heads import Exchange, functions, heads_of
+from ._gather import Gather, slices_of
+from ._heads import ByHeads, Exchange, heads_of
 from ._part import Calls, Whole, whole_score
 from ._peers import ByCopies, peers_of
 from ._plan import STEP, diagonals
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .._session import Session
 
 TRANSPORTS = ("copies", "messages")
+HEAD_SLICES = 4  # in which heads are exchanged, at most
 SPARE = 8  # multiprocessors that a ring's forward leaves to NCCL's kernels, which carry K and V of the next step
 
 
@@ -194,24 +195,11 @@ class _Request:
 
     def run(self, group, rank, seed, offset, return_lse):
         (q, k, v), options, count = self.tensors, self.options, self.exchanging
-        if not hasattr(self, "chosen"):
-            self._choose()
-        batch_axis, row_axis, head_axis = AXES[options["layout"]]
+        _, row_axis, head_axis = AXES[options["layout"]]
         rings, ring, number = self.ranks // count, rank // count, rank % count
         chunks = [tuple(chunks_of(n, self.ranks, q.shape[row_axis] * self.ranks, self.order)) for n in range(self.ranks)]
         of_ring = tuple(join(chunk for own in chunks[n * count:(n + 1) * count] for chunk in own) for n in range(rings))
         rows, all_heads, all_heads_kv = q.shape[row_axis], q.shape[head_axis], k.shape[head_axis]
-        sinks = self.sinks
-        if count > 1:
-            first = ring * count
-            members = tuple(range(first, first + count))
-            transport = self._transport(group, q, members, number)
-            exchange = Exchange(transport, number, chunks[first:first + count], "rows for heads")
-            to_heads, to_rows = functions()
-            heads_q, heads_kv = heads_of(count, q.shape[head_axis], k.shape[head_axis])
-            axes = row_axis, head_axis
-            q, k, v = to_heads(exchange, (heads_q, heads_kv, heads_kv), axes, q, k, v)
-            sinks = None if sinks is None else sinks[slice(*heads_q[number])]
         if self.documents is not None:
             of_ring = tuple(split(chunks, self.documents) for chunks in of_ring)
         session = options["session"] or session_of(q.device)
@@ -222,19 +210,30 @@ class _Request:
         members = tuple(range(number, self.ranks, count))
         engine, beside = self._engine(group, q, members, ring)
         run = engine(
-            self._calls(session, Whole(number * q.shape[head_axis], all_heads, number * all_heads_kv // count, all_heads_kv,
+            self._calls(session, Whole(number * (all_heads // count), all_heads, number * all_heads_kv // count, all_heads_kv,
                                        self.ranks * rows), beside),
             session, group, members, ring, of_ring,
             diagonals(options["causal"], options["window"]), bool(options["dropout"]) or self.score not in (None, "softcap"),
             seed, offset)
+        if count > 1:
+            run = self._by_heads(group, run, ring * count, number, chunks, return_lse)
         learnt = {name: value for name, value in (options["captured"] or {}).items()
                   if hasattr(value, "data_ptr") and value.requires_grad}
         run.wanted = tuple(learnt)
-        out, lse = function().apply(run, q, k, v, sinks, *learnt.values())
-        if count > 1:
-            out = to_rows(exchange, heads_q, all_heads, axes, out)
-            lse = to_rows(exchange, heads_q, all_heads, (2, 1), lse.unsqueeze(-1)).squeeze(-1) if return_lse else None
+        out, lse = function().apply(run, q, k, v, self.sinks, *learnt.values())
         return (out, lse) if return_lse else out
+
+    def _by_heads(self, group, run, first, number, chunks, return_lse):
+        """The run of processes that exchange heads, the first of which has this rank; number: of this process among them."""
+        (q, k, v), count = self.tensors, self.exchanging
+        row_axis, head_axis = AXES[self.options["layout"]][1:]
+        heads_q, heads_kv = heads_of(count, q.shape[head_axis], k.shape[head_axis])
+        own_q, own_kv = (heads[0][1] - heads[0][0] for heads in (heads_q, heads_kv))
+        coming = (q.nbytes + k.nbytes + v.nbytes) // count * (count - 1)
+        slices = slices_of(own_q, own_kv, coming, HEAD_SLICES if count == self.ranks else 1)  # rings send messages of their own
+        exchange = Exchange(self._transport(group, q, tuple(range(first, first + count)), number), number,
+                            chunks[first:first + count], (row_axis, head_axis), "rows for heads")
+        return ByHeads(run, exchange, number, heads_q, heads_kv, slices, return_lse)
 
     def _calls(self, session, whole, beside):
         options = {**self.options, "session": session, "score": self.score, "visible": None}

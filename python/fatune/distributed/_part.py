@@ -159,16 +159,16 @@ class Calls:
             call.forward(q, k, v, *made, seed, offset, bytes_of(q))
         return made
 
-    def backward(self, q, k, v, out, lse, dout, dlse, piece, seed, offset, into=(None, None, None)):
-        """(dQ, dK, dV) of the piece in float32, and the gradients of what is captured, by name. out, lse: of all keys.
-        into: memory for dQ, dK, dV, or None for new one."""
+    def backward(self, q, k, v, out, lse, dout, dlse, piece, seed, offset, into=(None, None, None), wide=True):
+        """(dQ, dK, dV) of the piece, and the gradients of what is captured, by name. out, lse: of all keys.
+        into: memory for dQ, dK, dV, or None for new one; wide: they are in float32."""
         q, out, dout = (rows_of(tensor, self.axis, piece.q) for tensor in (q, out, dout))
         lse, dlse = (None if tensor is None else rows_of(tensor, 2, piece.q).contiguous() for tensor in (lse, dlse))
         k, v = rows_of(k, self.axis, piece.k), rows_of(v, self.axis, piece.k)
         if piece.documents:
-            made, captured = self._backward_documents(q, k, v, out, lse, dout, dlse, piece, seed, offset)
+            made, captured = self._backward_documents(q, k, v, out, lse, dout, dlse, piece, seed, offset, wide)
             return tuple(own if to is None else to.copy_(own) for to, own in zip(into, made)), captured
-        call = self._call(q, k, v, piece, True, (*into, out))
+        call = self._call(q, k, v, piece, wide, (*into, out))
         wanted = call.want_gradients()
         fresh = into == (None, None, None)
         gradients = call.new_gradients(q, k, v) if fresh else [
@@ -179,7 +179,6 @@ class Calls:
         tensors = {"q": q, "k": k, "v": v, "o": out, "dout": dout, "dq": dq, "dk": dk, "dv": dv}
         return (dq, dk, dv), call.backward(tensors, lse, dlse, seed, offset, bytes_of(q), wanted)
 
-
     def _forward_documents(self, q, k, v, piece, seed, offset, wide):
         call, layout = self._documents(q, k, v, piece, wide), self.options["layout"]
         q, k, v = (turned(tensor, layout) for tensor in (q, k, v))
@@ -187,8 +186,8 @@ class Calls:
         call.forward(q, k, v, out, lse, seed, offset, bytes_of(q))
         return turned(out, layout), lse.unsqueeze(0)
 
-    def _backward_documents(self, q, k, v, out, lse, dout, dlse, piece, seed, offset):
-        call, layout = self._documents(q, k, v, piece, True), self.options["layout"]
+    def _backward_documents(self, q, k, v, out, lse, dout, dlse, piece, seed, offset, wide):
+        call, layout = self._documents(q, k, v, piece, wide), self.options["layout"]
         wanted = call.want_gradients()
         q, k, v, out, dout = (turned(tensor, layout) for tensor in (q, k, v, out, dout))
         dq, dk, dv = call.new_gradients(q, k, v)

@@ -37,6 +37,25 @@ class Run:
     def messages(self, what):
         return Messages(self.group, self.members, what)
 
+    def of_heads(self, of_q, of_kv):
+        """The same of some of the heads, ranges (begin, end) of Q's and of K's and V's."""
+        run = copy.copy(self)
+        run.calls = self.calls.of_heads(of_q[0], of_kv[0])
+        return run
+
+    def attend(self, q, k, v, sinks):
+        """(O, LSE, what the backward needs)."""
+        out, lse = self.forward(q, k, v, sinks)
+        return out, lse, (q, k, v, out, lse)
+
+    def differentiate(self, kept, dout, dlse, sinks):
+        """(dQ, dK, dV, gradient of the sinks or None, the gradients of what is captured)."""
+        *gradients, captured = self.backward(*kept, dout, dlse)
+        of_sinks = None
+        if sinks is not None:
+            of_sinks = sink_gradient(sinks, *kept[3:], dout, dlse, self.calls.options["layout"])
+        return *gradients, of_sinks, captured
+
     def forward(self, q, k, v, sinks):
         """(O, LSE)."""
         sums = Sums(self.calls, [chunk.rows for chunk in self.chunks[self.rank]], self.session)
@@ -123,12 +142,10 @@ class Ring(Run):
     def _slices(self, q, k, v):
         """(the ring of some heads, the range of Q's heads, of K's and V's)."""
         heads_q, heads_kv = q.shape[self.head_axis], k.shape[self.head_axis]
-        least = max(1, min(heads_kv, -(-(k.nbytes + v.nbytes) // SLICE_BYTES)))
+        least = max(1, min(heads_kv, -(-(k.nbytes + v.nbytes) // SLICE_BYTES))) if len(self.members) > 1 else 1
         count = next(count for count in range(least, heads_kv + 1) if heads_kv % count == 0)
         for of_q, of_kv in zip(*heads_of(count, heads_q, heads_kv)):
-            ring = copy.copy(self)
-            ring.calls = self.calls.of_heads(of_q[0], of_kv[0])
-            yield ring, of_q, of_kv
+            yield self.of_heads(of_q, of_kv), of_q, of_kv
 
     def forward(self, q, k, v, sinks):
         """(O, LSE)."""
@@ -185,6 +202,11 @@ class Ring(Run):
                 yield t, piece, keys
 
     def _backward(self, q, k, v, *saved):
+        pieces = [piece for step in self.plan.steps for piece in step.pieces]
+        whole = (0, q.shape[self.axis]), (0, k.shape[self.axis])
+        if len(self.members) == 1 and [(piece.q, piece.k) for piece in pieces] == [whole]:  # nothing is to be summed
+            gradients, captured = self.calls.backward(q, k, v, *saved, pieces[0], self.seed, self.offset, wide=False)
+            return *gradients, captured
         gradients = _Gradients(self, q, k, v, *saved)
         own, returning = self.clear_room(k, v, k.shape[self.axis]), None
         for t, step, keys in self._steps(k, v):
@@ -219,24 +241,21 @@ def function():
     class Attention(torch.autograd.Function):
         @staticmethod
         def forward(ctx, run, q, k, v, sinks, *captured):
-            out, lse = run.forward(q, k, v, sinks)
-            ctx.run = run
-            ctx.save_for_backward(q, k, v, out, lse, sinks, *captured)
+            out, lse, kept = run.attend(q, k, v, sinks)
+            ctx.run, ctx.dtypes, ctx.captured, ctx.out_shape = run, (q.dtype, k.dtype, v.dtype), len(captured), out.shape
+            ctx.save_for_backward(sinks, *captured, *kept)
             ctx.set_materialize_grads(False)
             return out, lse
 
         @staticmethod
         @once(torch)
         def backward(ctx, dout, dlse):
-            run = ctx.run
-            q, k, v, out, lse, sinks, *captured = ctx.saved_tensors
-            dout = torch.zeros_like(out) if dout is None else as_input(dout)
+            run, (sinks, *saved) = ctx.run, ctx.saved_tensors
+            captured, kept = saved[:ctx.captured], saved[ctx.captured:]
+            dout = torch.zeros(ctx.out_shape, dtype=ctx.dtypes[0], device=kept[0].device) if dout is None else as_input(dout)
             dlse = None if dlse is None else dlse.contiguous()
-            dq, dk, dv, made = run.backward(q, k, v, out, lse, dout, dlse)
-            of_sinks = None
-            if sinks is not None and ctx.needs_input_grad[4]:
-                of_sinks = sink_gradient(sinks, out, lse, dout, dlse, run.calls.options["layout"])
+            *gradients, of_sinks, made = run.differentiate(kept, dout, dlse, sinks if ctx.needs_input_grad[4] else None)
             wanted = [made.get(name, torch.zeros_like(tensor)) for name, tensor in zip(run.wanted, captured)]
-            return (None, dq.to(q.dtype), dk.to(k.dtype), dv.to(v.dtype), of_sinks, *wanted)
+            return (None, *(gradient.to(dtype) for gradient, dtype in zip(gradients, ctx.dtypes)), of_sinks, *wanted)
 
     return Attention
