@@ -43,14 +43,16 @@ class Distributed(unittest.TestCase):
 
         from fatune.distributed._watch import Watch
         for alive in (False, True):
-            store, said = dist.HashStore(), []
-            watch = Watch(store, 0, 2, 1.6, said.append)
+            store, said, ended = dist.HashStore(), [], []
+            watch = Watch(store, 0, 2, 1.6, said.append, lambda: ended.append(time.monotonic()))
             store.set("fatune/1", "7")
             watch.expect("k and v", lambda: True)
+            begin = time.monotonic()
             watch.expect("the gradients", lambda: False)
-            others = Watch(store, 1, 2, 1.6, said.append) if alive else None
+            others = Watch(store, 1, 2, 1.6, said.append, ended.clear) if alive else None
             time.sleep(2.2)
             self.assertEqual(others is not None, alive)
+            self.assertEqual([1.5 < when - begin < 2.2 for when in ended], [] if alive else [True])
             self.assertEqual(len(said), 0 if alive else 1, said)
             if said:
                 self.assertIn("the gradients did not get through: rank 1 does not answer", said[0])

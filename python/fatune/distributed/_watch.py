@@ -1,9 +1,11 @@
-"""Tells which rank does not answer where a GPU waits for others: then PyTorch's own watchdog ends the process at the group's
-time-out, and names the operation alone."""
+"""Tells which rank does not answer where a GPU waits for others, and ends the process at the group's time-out: PyTorch's own
+watchdog ends it some time later, and names the operation alone."""
 
 from __future__ import annotations
 
 import collections
+import os
+import signal
 import sys
 import threading
 import time
@@ -17,12 +19,15 @@ _watches: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # by group
 class Watch:
     """A thread of a process that tells the others of a group that it lives, and looks after what this process waits for.
 
-    store: of the group, for this thread alone; timeout: the group's, seconds; say: takes the message.
+    store: of the group, for this thread alone; timeout: the group's, seconds; say: takes the message; end: is called where a
+    rank is silent and what this process waits for has not come within the time-out. The GPU waits then for what never comes, and
+    the process for the GPU.
     """
 
-    def __init__(self, store, rank, ranks, timeout, say):
-        self._store, self._rank, self._ranks, self._timeout, self._say = store, rank, ranks, timeout, say
+    def __init__(self, store, rank, ranks, timeout, say, end):
+        self._store, self._rank, self._ranks, self._timeout, self._say, self._end = store, rank, ranks, timeout, say, end
         self._period, self._pending, self._beats, self._seen = min(1.0, timeout / 16), collections.deque(), 0, {}
+        self._told = False  # of a silent rank
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -33,23 +38,33 @@ class Watch:
     def _run(self):
         try:
             while True:
-                self._look()
+                self._beat()
+                if self._waited() > self._timeout / 2 and not self._told:
+                    self._suspect()
+                if self._waited() > self._timeout and self._told:
+                    return self._end()
                 time.sleep(self._period)
         except RuntimeError as error:  # the store is gone, and with it the process that holds it, or the group
             time.sleep(self._period)
-            if self._pending and not self._pending[0][2]():
-                self._say(f"fatune.distributed: {self._pending[0][1]} did not get through: the rank that holds the group's "
-                          f"store does not answer: {first_line(error)}")
+            if self._waited():
+                self._tell(f"the rank that holds the group's store does not answer: {first_line(error)}")
+            while self._waited():
+                if self._waited() > self._timeout:
+                    return self._end()
+                time.sleep(self._period)
 
-    def _look(self):
+    def _beat(self):
         self._beats += 1
         self._store.set(f"fatune/{self._rank}", str(self._beats))
+
+    def _waited(self):
+        """Seconds since the first of what has not come was asked for; 0 where all has come."""
         while self._pending and self._pending[0][2]():
             self._pending.popleft()
-        if self._pending and time.monotonic() - self._pending[0][0] > self._timeout / 2:
-            self._suspect(self._pending[0][1])
+            self._told = False
+        return time.monotonic() - self._pending[0][0] if self._pending else 0
 
-    def _suspect(self, what):
+    def _suspect(self):
         """Says once which ranks have been silent for a quarter of the time-out."""
         now = time.monotonic()
         for rank in range(self._ranks):
@@ -58,8 +73,11 @@ class Watch:
                 self._seen[rank] = beat, now
         silent = [rank for rank, (_, since) in self._seen.items() if now - since > self._timeout / 4]
         if silent:
-            self._say(f"fatune.distributed: {what} did not get through: rank {', '.join(map(str, silent))} does not answer")
-            self._pending.clear()
+            self._tell(f"rank {', '.join(map(str, silent))} does not answer")
+
+    def _tell(self, why):
+        self._say(f"fatune.distributed: {self._pending[0][1]} did not get through: {why}")
+        self._told = True
 
 
 def watch_of(group, device):
@@ -75,5 +93,6 @@ def watch_of(group, device):
         options = getattr(group._get_backend(device), "options", None)
         _watches[group] = Watch(store.clone(), dist.get_rank(group), dist.get_world_size(group),
                                 options._timeout.total_seconds() if hasattr(options, "_timeout") else timeout,
-                                lambda message: print(message, file=sys.stderr, flush=True))
+                                lambda message: print(message, file=sys.stderr, flush=True),
+                                lambda: os.kill(os.getpid(), signal.SIGABRT))
     return _watches[group]
