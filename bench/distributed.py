@@ -19,6 +19,7 @@ HEADS, HEADS_KV, DIM = 32, 8, 128
 SCHEMES = ("ring", "gather", "ulysses")
 WAYS = {"chosen": {}, "ring": {"scheme": "ring"}, "gather": {"scheme": "gather"}, "ulysses": {"scheme": "ulysses"},
         "gather, messages": {"scheme": "gather", "transport": "messages"}}
+SAMPLE_MS = 100  # of one contender, about
 PARTS = ("errors", "causal", "window", "documents", "memory")
 OPTIONS = {
     "--alone": {"type": int, "metavar": "PROCESSES", "help": "on one GPU, each process's work in turn, without messages"},
@@ -35,29 +36,40 @@ def tensors(torch, rows, heads=(HEADS, HEADS_KV, HEADS_KV, HEADS), seed=0):
     return [torch.randn(1, count, rows, DIM, device="cuda", dtype=torch.bfloat16, generator=generator) for count in heads]
 
 
-def sample(torch, call):
-    """Milliseconds of one call, which all processes begin together."""
+def largest(torch, number):
+    """The largest of what all processes give."""
+    if not torch.distributed.is_initialized():
+        return number
+    made = torch.tensor(number, dtype=torch.float64, device="cuda")
+    torch.distributed.all_reduce(made, torch.distributed.ReduceOp.MAX)
+    return made.item()
+
+
+def sample(torch, call, repeats):
+    """Milliseconds of a call, one behind the other, as a model's layers are; all processes begin together."""
     if torch.distributed.is_initialized():
         torch.distributed.barrier()
     torch.cuda.synchronize()
     first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    call()  # keeps the GPU busy while the host enqueues what is timed
     first.record()
-    call()
+    for _ in range(repeats):
+        call()
     last.record()
     last.synchronize()
-    return first.elapsed_time(last)
+    return first.elapsed_time(last) / repeats
 
 
 def timed(torch, calls, rounds):
     """Median milliseconds of each call, {name: (context, call)}, in rounds that are shuffled alike on all processes; of the
     processes the slowest counts. Calls that fail are told and left out. context: what a call is made in, of no arguments."""
-    order, source, samples = list(calls), random.Random(rounds), {name: [] for name in calls}
+    order, source, samples, repeats = list(calls), random.Random(rounds), {name: [] for name in calls}, {}
     for n in range(rounds + 1):
         for name in source.sample(order, len(order)):
             context, call = calls[name]
             try:
                 with context():
-                    milliseconds = sample(torch, call)
+                    milliseconds = sample(torch, call, repeats.get(name, 1))
             except (RuntimeError, ValueError, NotImplementedError, IndexError) as error:
                 print(f"{name}: {str(error).splitlines()[0]}", flush=True)
                 order.remove(name)
@@ -65,13 +77,9 @@ def timed(torch, calls, rounds):
                 continue
             if n:
                 samples[name].append(milliseconds)
-    made = {}
-    for name, taken in samples.items():
-        median = torch.tensor(statistics.median(taken), device="cuda")
-        if torch.distributed.is_initialized():
-            torch.distributed.all_reduce(median, torch.distributed.ReduceOp.MAX)
-        made[name] = median.item()
-    return made
+            else:
+                repeats[name] = max(1, min(5, int(SAMPLE_MS / largest(torch, milliseconds))))
+    return {name: largest(torch, statistics.median(taken)) for name, taken in samples.items()}
 
 
 def times_of(torch, contenders, rounds):
@@ -250,7 +258,7 @@ def measure_memory(torch, fatune, ranks, rank, report):
     step()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
-    milliseconds = timed(torch, {"step": (contextlib.nullcontext, step)}, 1)["step"]
+    milliseconds = largest(torch, sample(torch, step, 1))
     shard = q.numel() * 2
     allowed = 4 * shard + 2 * shard + 2 * (2 * shard + 4 * shard)  # O and gradients; dQ in fp32; two of K, V, dK, dV
     if rank == 0:

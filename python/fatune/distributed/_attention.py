@@ -11,7 +11,7 @@ from .._devices import session_of
 from .._launch import AXES, check_shapes
 from ._agreement import agree
 from ._choice import SCHEMES, Work, choose
-from ._gather import Gather, slices_of
+from ._gather import Gather
 from ._heads import ByHeads, Exchange, heads_of
 from ._part import Calls, Whole, whole_score
 from ._peers import ByCopies, peers_of
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .._session import Session
 
 TRANSPORTS = ("copies", "messages")
-HEAD_SLICES = 4  # in which heads are exchanged, at most
+HEADS_BYTES = 64 << 20  # that come from others when heads are exchanged: with less they do at once, else in halves
 SPARE = 8  # multiprocessors that a ring's forward leaves to NCCL's kernels, which carry K and V of the next step
 
 
@@ -229,8 +229,10 @@ class _Request:
         row_axis, head_axis = AXES[self.options["layout"]][1:]
         heads_q, heads_kv = heads_of(count, q.shape[head_axis], k.shape[head_axis])
         own_q, own_kv = (heads[0][1] - heads[0][0] for heads in (heads_q, heads_kv))
-        coming = (q.nbytes + k.nbytes + v.nbytes) // count * (count - 1)
-        slices = slices_of(own_q, own_kv, coming, HEAD_SLICES if count == self.ranks else 1)  # rings send messages of their own
+        parts = 1
+        if count == self.ranks and (q.nbytes + k.nbytes + v.nbytes) // count * (count - 1) >= HEADS_BYTES and own_kv % 2 == 0:
+            parts = 2  # rings send messages of their own, beside which it is one
+        slices = list(zip(*heads_of(parts, own_q, own_kv)))
         exchange = Exchange(self._transport(group, q, tuple(range(first, first + count)), number), number,
                             chunks[first:first + count], (row_axis, head_axis), "rows for heads")
         return ByHeads(run, exchange, number, heads_q, heads_kv, slices, return_lse)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 
-from ._gather import SLICES
 from ._heads import heads_of
 
 SCHEMES = ("ring", "gather", "ulysses", "mesh")
@@ -43,7 +42,7 @@ def times(work):
     out = work.rows * _row_bytes(work, work.heads_q, work.dim_v)
     merging = steps * 6 * out / MEMORY  # a part in fp32 is written, and read with the sum, which is written
     # Copy engines bring a slice beside the kernels of another; messages have kernels of their own, which wait for those.
-    first = coming / min(SLICES, work.heads_kv) if near else coming
+    first = coming / work.heads_kv if near else coming
     found = {
         "gather": max(by_rows, coming) + first + link.latency + 2 * keys / MEMORY,
         "ring": STARVED * by_rows + coming + link.latency + steps * LAUNCH + merging,

@@ -7,15 +7,13 @@ import contextlib
 import functools
 import math
 
-from ._heads import heads_of
 from ._part import Sums, add_captured, rows_of
 from ._plan import gather_plan
 from ._schemes import Run
 from ._transport import as_bytes, in_turn
 
-SLICES = 8  # of a forward, at most
-BACKWARD_SLICES = 4  # of a backward, whose calls of few heads have fewer key tiles than multiprocessors more often
-SLICE_BYTES = 16 << 20  # of K and V that come from others in a slice, at least
+SLICE_BYTES = 16 << 20  # of K and V that come from others: with less they come at once
+MOST_BYTES = 512 << 20  # of them in a slice
 
 # Heads (begin, end) of Q and of K and V, and where this process's rows of K and V lie in its room.
 Slice = collections.namedtuple("Slice", "q kv offset")
@@ -61,11 +59,18 @@ def _streams(index):
     return [torch.cuda.Stream(index) for _ in range(2)]
 
 
-def slices_of(heads_q, heads_kv, coming, most):
-    """Ranges of heads of Q and of K and V, as many of each, at most so many. coming: bytes that come for all of them."""
-    most = max(1, min(most, heads_kv, coming // SLICE_BYTES))
-    count = next(count for count in range(most, 0, -1) if heads_kv % count == 0)
-    return list(zip(*heads_of(count, heads_q, heads_kv)))
+def slices_of(heads_q, heads_kv, coming, returns):
+    """Ranges of heads of Q and of K and V. coming: bytes that come for all of them; returns: whether gradients go back.
+
+    The first is one head of K, so that kernels begin soon; the others come meanwhile. Where gradients go back the last is one head,
+    too: those before it go back beside its kernels."""
+    bounds = [0, heads_kv]
+    if coming >= SLICE_BYTES and heads_kv > 1:
+        end = heads_kv - 1 if returns and heads_kv > 2 else heads_kv
+        count = min(end - 1, -(-coming * (end - 1) // (heads_kv * MOST_BYTES)))
+        bounds = sorted({0, heads_kv, *(1 + n * (end - 1) // count for n in range(count + 1))})
+    group = heads_q // heads_kv
+    return [((begin * group, end * group), (begin, end)) for begin, end in zip(bounds, bounds[1:])]
 
 
 class Gather(Run):
@@ -90,14 +95,14 @@ class Gather(Run):
     def _of_heads(self, tensor, bounds):
         return rows_of(tensor, self.head_axis, bounds)
 
-    def _slices(self, q, k, v, at_most):
+    def _slices(self, q, k, v, returns):
         batch, rows = k.shape[0], k.shape[self.axis]
         heads_q, heads_kv = q.shape[self.head_axis], k.shape[self.head_axis]
         of_head = batch * (k.shape[3] + v.shape[3]) * k.element_size()
         most = max(sum(move.end - move.begin for move in plan.moves if move.source != number)
                    for number, plan in enumerate(self._plans))
         found, offset = [], 0
-        for of_q, of_kv in slices_of(heads_q, heads_kv, most * of_head * heads_kv, at_most):
+        for of_q, of_kv in slices_of(heads_q, heads_kv, most * of_head * heads_kv, returns):
             found.append(Slice(of_q, of_kv, offset))
             offset += (of_kv[1] - of_kv[0]) * rows * of_head
         return found
@@ -117,17 +122,17 @@ class Gather(Run):
                  for begin, _ in own for move in plan.moves if move.source == self.rank]
         return self._transport.move(room, moves, sends, f"k and v, part {n}"), memory
 
-    def _arrived(self, q, k, v, at_most, lanes):
+    def _arrived(self, q, k, v, returns, lanes):
         """(slice, K, V of all that is seen) of each slice, for the lanes; the next one is on its way meanwhile."""
-        slices = self._slices(q, k, v, at_most)
+        slices = self._slices(q, k, v, returns)
         batch, rows, dims = k.shape[0], k.shape[self.axis], (k.shape[3], v.shape[3])
-        all_bytes = batch * rows * k.shape[self.head_axis] * sum(dims) * k.element_size()
-        room, memory = self._transport.room("keys", all_bytes, k)
-        count, heads = len(slices), slices[0].kv[1]
-        place = memory[:all_bytes].view(k.dtype).view(count * batch, rows, heads * sum(dims))
-        for to, tensor in zip(self._views(place, heads, dims), (k, v)):
-            axis = self.head_axis
-            to.unflatten(0, (count, batch)).copy_(tensor.unflatten(axis, (count, heads)).movedim(axis, 0))
+        of_head = batch * rows * sum(dims) * k.element_size()
+        room, memory = self._transport.room("keys", of_head * k.shape[self.head_axis], k)
+        for part in slices:
+            heads = part.kv[1] - part.kv[0]
+            place = memory[part.offset:part.offset + heads * of_head].view(k.dtype).view(batch, rows, heads * sum(dims))
+            for to, tensor in zip(self._views(place, heads, dims), (k, v)):
+                to.copy_(self._of_heads(tensor, part.kv))
         self._transport.filled(room)
         coming, earlier = self._keys(room, 0, slices[0], k, v), []
         for n, part in enumerate(slices):
@@ -149,7 +154,7 @@ class Gather(Run):
         out = q.new_empty([*q.shape[:3], v.shape[3]])
         lse = q.new_empty((q.shape[0], q.shape[self.head_axis], q.shape[self.axis]), dtype=torch.float32)
         wide, lanes = sinks is not None or self.sums_parts() or not self.plan.pieces, Lanes(q.device)
-        for part, keys in self._arrived(q, k, v, SLICES, lanes):
+        for part, keys in self._arrived(q, k, v, False, lanes):
             calls = self.calls.of_heads(part.q[0], part.kv[0])
             own_q, own_out, own_lse = self._of_heads(q, part.q), self._of_heads(out, part.q), rows_of(lse, 1, part.q)
             if wide:
@@ -180,7 +185,7 @@ class Gather(Run):
             made[0].zero_()
         dims, captured, returning, lanes = (k.shape[3], v.shape[3]), {}, [], Lanes(q.device)
         most = max(plan.rows for plan in self._plans)
-        for n, (part, keys) in enumerate(self._arrived(q, k, v, BACKWARD_SLICES, lanes)):
+        for n, (part, keys) in enumerate(self._arrived(q, k, v, True, lanes)):
             heads = part.kv[1] - part.kv[0]
             shape = (k.shape[0], self.plan.rows, heads * sum(dims))
             with lanes.on(self._first_lane()):

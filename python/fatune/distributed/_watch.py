@@ -3,6 +3,7 @@ watchdog ends it some time later, and names the operation alone."""
 
 from __future__ import annotations
 
+import atexit
 import collections
 import os
 import signal
@@ -27,31 +28,36 @@ class Watch:
     def __init__(self, store, rank, ranks, timeout, say, end):
         self._store, self._rank, self._ranks, self._timeout, self._say, self._end = store, rank, ranks, timeout, say, end
         self._period, self._pending, self._beats, self._seen = min(1.0, timeout / 16), collections.deque(), 0, {}
-        self._told = False  # of a silent rank
+        self._told, self._over = False, threading.Event()  # whether it was told of a silent rank; whether this process ends
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
+        atexit.register(self.stop)  # a thread that is inside the store when the interpreter ends would abort the process
 
     def expect(self, what, is_there):
         """is_there: a function that says whether what was waited for has come."""
         self._pending.append((time.monotonic(), what, is_there))
 
+    def stop(self):
+        self._over.set()
+        self._thread.join(min(self._timeout, 5))
+
     def _run(self):
         try:
-            while True:
+            while not self._over.is_set():
                 self._beat()
                 if self._waited() > self._timeout / 2 and not self._told:
                     self._suspect()
                 if self._waited() > self._timeout and self._told:
                     return self._end()
-                time.sleep(self._period)
+                self._over.wait(self._period)
         except RuntimeError as error:  # the store is gone, and with it the process that holds it, or the group
-            time.sleep(self._period)
+            self._over.wait(self._period)
             if self._waited():
                 self._tell(f"the rank that holds the group's store does not answer: {first_line(error)}")
-            while self._waited():
+            while self._waited() and not self._over.is_set():
                 if self._waited() > self._timeout:
                     return self._end()
-                time.sleep(self._period)
+                self._over.wait(self._period)
 
     def _beat(self):
         self._beats += 1
