@@ -137,7 +137,6 @@ class ByHeads:
     def __init__(self, run, exchange, number, heads_q, heads_kv, slices, wants_lse):
         self._run, self._exchange, self._number, self._wants_lse = run, exchange, number, wants_lse
         self._heads, self._slices, self.wanted = (heads_q, heads_kv), slices, ()
-        self.calls = run.calls
 
     def _ranges(self, n):
         """Of all processes, the heads of Q and of K and V in the n-th slice."""
