@@ -20,7 +20,7 @@ SCHEMES = ("ring", "gather", "ulysses")
 WAYS = {"chosen": {}, "ring": {"scheme": "ring"}, "gather": {"scheme": "gather"}, "ulysses": {"scheme": "ulysses"},
         "gather, messages": {"scheme": "gather", "transport": "messages"}}
 SAMPLE_MS = 100  # of one contender, about
-PARTS = ("errors", "causal", "window", "documents", "memory")
+PARTS = ("check", "causal", "window", "documents", "memory")
 OPTIONS = {
     "--alone": {"type": int, "metavar": "PROCESSES", "help": "on one GPU, each process's work in turn, without messages"},
     "--check": {"action": "store_true", "help": "errors against float32, and no times"},
@@ -332,19 +332,17 @@ def main():
     torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)) % torch.cuda.device_count())
     torch.distributed.init_process_group("nccl" if torch.cuda.device_count() >= ranks else "gloo",
                                          timeout=datetime.timedelta(seconds=60))
-    report = common.Report("distributed_check" if options.check else "distributed", options) if rank == 0 else Silent()
-    parts = ("errors",) if options.check else options.parts
-    if "errors" in parts:
-        check(torch, fatune, ranks, rank, report)
-    for rows in options.tokens if "causal" in parts else ():
-        measure_many(torch, fatune, options, ranks, rows, True, None, report)
-    if "window" in parts:
-        measure_many(torch, fatune, options, ranks, options.tokens[-1], True, (4096, 0), report)
-    if "documents" in parts:
-        measure_documents(torch, fatune, options, ranks, rank, report)
-    if "memory" in parts:
-        measure_memory(torch, fatune, ranks, rank, report)
-    report.write()
+    measures = {
+        "check": lambda report: check(torch, fatune, ranks, rank, report),
+        "causal": lambda report: [measure_many(torch, fatune, options, ranks, rows, True, None, report) for rows in options.tokens],
+        "window": lambda report: measure_many(torch, fatune, options, ranks, options.tokens[-1], True, (4096, 0), report),
+        "documents": lambda report: measure_documents(torch, fatune, options, ranks, rank, report),
+        "memory": lambda report: measure_memory(torch, fatune, ranks, rank, report),
+    }
+    for part in ["check"] if options.check else options.parts:  # each has a file of its own, written when it ends
+        report = common.Report(f"distributed_{part}", options) if rank == 0 else Silent()
+        measures[part](report)
+        report.write()
     torch.distributed.destroy_process_group()
 
 
