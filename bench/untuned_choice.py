@@ -1,13 +1,14 @@
 """untuned_choice.py: what is chosen before anything is measured, beside what a search of the same request finds.
 in -> out: a seed -> requests drawn at random, of all passes, dtypes and features; each is tuned in empty caches -> the time of the
-default, of what would have been chosen, and of the best, measured in turn in the finals of one search; their ratios.
+default, of what would have been chosen, the same without winners that ship, and of the best; their ratios.
 
     python3 bench/untuned_choice.py --seed 1 --requests 60               # prints the seed where none is given
     python3 bench/untuned_choice.py --seed 1 --requests 60 --part 2/3    # every third of them: on several GPUs
-    python3 bench/untuned_choice.py --seed 1 --requests 60 --list        # measures nothing, needs no GPU
+    python3 bench/untuned_choice.py --seed 1 --requests 60 --list --out drawn.json   # measures nothing, needs no GPU
+    python3 bench/untuned_choice.py --seed 1 --drawn drawn.json          # the draw, where its `explain`s would take too long
 
 The requests are a function of the seed alone. What no time was left for is counted, and not in the ratios. With --trials all
-trials are kept as text, compressed; with FATUNE_SHIPPED=off winners that ship are not chosen."""
+trials are kept as text, compressed."""
 import argparse
 import concurrent.futures
 import gzip
@@ -26,6 +27,7 @@ import time
 import common
 
 FINE = (0.97, 0.90, 0.85)  # wanted: geometric mean, 5th percentile, least
+CONTENDERS = ("default", "chosen", "alone")  # alone: what would be chosen without winners that ship
 
 
 # ---- the draw ------------------------------------------------------------------------------------
@@ -34,6 +36,20 @@ def length(rng, least, most):
     """Half of them powers of two, the others of any length, each octave as often."""
     value = 2.0 ** rng.uniform(math.log2(least), math.log2(most))
     return 2 ** round(math.log2(value)) if rng.random() < 0.5 else int(value)
+
+
+def draw_features(rng, kind, lefts, rights):
+    """Words of what the passes have in common."""
+    words = []
+    if kind not in ("decode", "window") and rng.random() < 0.45:
+        words.append("causal")
+    if kind == "window":
+        words.append(f"window@{rng.choice(lefts)},{rng.choice(rights)}")
+    if kind == "mask":
+        words.append(f"mask={rng.choice(['128x128', '128x128', '64x64'])}@{rng.choice([0.1, 0.25, 0.5])}")
+    if kind == "ragged":
+        words.append("ragged")
+    return words
 
 
 def draw_forward(rng):
@@ -50,14 +66,7 @@ def draw_forward(rng):
             words.append(f"pages={rng.choice([16, 64, 256])}")
     elif rng.random() < 0.2:
         nk = max(nq, length(rng, nq, 4 * nq))
-    if kind != "decode" and kind != "window" and rng.random() < 0.45:
-        words.append("causal")
-    if kind == "window":
-        words.append(f"window@{rng.choice([128, 256, 1000, 1024, 2048])},{rng.choice([0, 0, 0, 256])}")
-    if kind == "mask":
-        words.append(f"mask={rng.choice(['128x128', '128x128', '64x64'])}@{rng.choice([0.1, 0.25, 0.5])}")
-    if kind == "ragged":
-        words.append("ragged")
+    words += draw_features(rng, kind, [128, 256, 1000, 1024, 2048], [0, 0, 0, 256])
     if kind in ("dense", "window") and dtype in ("bf16", "fp16", "tf32", "fp32") and rng.random() < 0.15:
         words.append("dropout")
     elif kind in ("dense", "window", "decode") and dtype in ("bf16", "fp16") and rng.random() < 0.06:
@@ -70,14 +79,7 @@ def draw_backward(rng):
     kind = rng.choices(["dense", "window", "mask", "ragged", "score"], [66, 12, 10, 6, 6])[0]
     words, nq = [dtype], length(rng, 128, 8192)
     nk = max(nq, length(rng, nq, 4 * nq)) if rng.random() < 0.15 else nq
-    if kind != "window" and rng.random() < 0.45:
-        words.append("causal")
-    if kind == "window":
-        words.append(f"window@{rng.choice([128, 256, 1024, 2048])},{rng.choice([0, 0, 256])}")
-    if kind == "mask":
-        words.append(f"mask={rng.choice(['128x128', '128x128', '64x64'])}@{rng.choice([0.1, 0.25, 0.5])}")
-    if kind == "ragged":
-        words.append("ragged")
+    words += draw_features(rng, kind, [128, 256, 1024, 2048], [0, 0, 256])
     if kind in ("dense", "window") and rng.random() < 0.2:
         words.append("dropout")
     if rng.random() < 0.25:
@@ -107,12 +109,20 @@ def draw(rng):
         return text, rng.choice(["alibi", "softcap"]) if kind == "score" else None
 
 
-def known(options, request, score=None, *more):
-    """What `explain` says of a request; None where it is refused."""
+def explained(options, request, score, shipped):
     words = ["--score", score] if score else []
-    done = subprocess.run([options.fatune, "explain", "--json", "--gpu", options.gpu, *words, *more, request],
-                          capture_output=True, text=True, check=False)
+    done = subprocess.run([options.fatune, "explain", "--json", "--gpu", options.gpu, *words, request], capture_output=True, text=True,
+                          check=False, env=dict(os.environ, FATUNE_SHIPPED=shipped))
     return json.loads(done.stdout) if done.returncode == 0 else None
+
+
+def known(options, request, score=None):
+    """What `explain` says of a request, and what would be chosen without winners that ship; None where it is refused."""
+    document = explained(options, request, score, "on")
+    if document:
+        alone = document if document["hit"] != "shipped" else explained(options, request, score, "off")
+        document["alone"], document["alone_hit"] = alone["config"], alone["hit"]
+    return document
 
 
 def drawn(options):
@@ -143,33 +153,54 @@ def time_of(rows, config):
     return None
 
 
-def tune(options, document, budget):
-    """The search's own figures of a request, with the time of what would be chosen; and its trials."""
+def search(options, request, budget, folder, shipped="on"):
+    """The document of a search in a folder, and when its trials were done. The config that would be chosen is its second trial."""
     began, steps = time.monotonic(), []
-    with tempfile.TemporaryDirectory() as folder:
+    process = subprocess.Popen(
+        [options.fatune, "tune", "--json", "-v", "--gpu", options.gpu, "--effort", options.effort, "--budget", f"{budget:.1f}s",
+         "--cache-dir", folder, request], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env=dict(os.environ, FATUNE_SHIPPED=shipped))
+    for line in process.stderr:  # a line a trial; the document on stdout is short
+        if " regs " in line:
+            us = next((word for word in line.split("  ") if word.endswith(" us")), "-")
+            steps.append(f"{time.monotonic() - began:.2f} s {us}")
+    output = json.loads(process.stdout.read() or "{}")
+    process.wait()
+    return output, steps
+
+
+def tune(options, document, budget):
+    """The search's own figures of a request, with the times of what would be chosen; and its trials."""
+    began = time.monotonic()
+    alone = document.get("alone", document["config"])
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
         if options.kernels:
-            shutil.copy(options.kernels, os.path.join(folder, "kernels.db"))
-        process = subprocess.Popen(
-            [options.fatune, "tune", "--json", "-v", "--gpu", options.gpu, "--effort", options.effort, "--budget", f"{budget:.1f}s",
-             "--cache-dir", folder, document["request"]], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        for line in process.stderr:  # a line a trial; the document on stdout is short
-            if " regs " in line:
-                us = next((word for word in line.split("  ") if word.endswith(" us")), "-")
-                steps.append(f"{time.monotonic() - began:.2f} s {us}")
-        output = json.loads(process.stdout.read() or "{}")
-        process.wait()
-        rows = trials_of(pathlib.Path(folder)) if os.path.exists(os.path.join(folder, "tuning.db")) else []
+            shutil.copy(options.kernels, folder / "kernels.db")
+        output, steps = search(options, document["request"], budget, folder)
+        rows = trials_of(folder) if (folder / "tuning.db").exists() else []
+        if output.get("results") and time_of(rows, alone) is None:
+            search(options, document["request"], budget, folder, "off")  # beside the winner of the first
+            rows = trials_of(folder)
     if not output.get("results"):
         return None, rows
     found = output["results"][0]
-    chosen = time_of(rows, document["config"])
-    if chosen is None or document["config"] == document["default"]:
-        chosen = found["default_us"]
+
+    def us_of(config):  # None: it was not reached, or does not run
+        return found["default_us"] if config == document["default"] else time_of(rows, config)
+
     keys = ("best_us", "default_us", "legal", "tried", "ok", "wrong", "failed", "spilled", "rounds_again", "unsteady", "seconds",
             "compile_seconds", "measure_seconds")
     return {"request": document["request"], "hit": document["hit"], "default": document["default"], "chosen": document["config"],
-            "best": found["config"], "chosen_us": chosen, **{key: found[key] for key in keys},
+            "alone": alone, "alone_hit": document.get("alone_hit", document["hit"]), "best": found["config"],
+            "chosen_us": us_of(document["config"]), "alone_us": us_of(alone), **{key: found[key] for key in keys},
             "wall_seconds": round(time.monotonic() - began, 2), "complete": output["complete"], "steps": steps}, rows
+
+
+def ratio(result, name):
+    """Best over a contender; NaN where the contender has no time."""
+    us = result[f"{name}_us"]
+    return result["best_us"] / us if us else math.nan
 
 
 def summary(ratios):
@@ -192,15 +223,22 @@ def main():
     parser.add_argument("--kernels", type=pathlib.Path, help="a kernels.db: what is in it is not compiled again")
     parser.add_argument("--out", type=pathlib.Path)
     parser.add_argument("--trials", type=pathlib.Path, help="file (.gz) for all trials")
-    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--list", action="store_true", help="measure nothing; with --out the draw goes there")
+    parser.add_argument("--drawn", type=pathlib.Path, help="a draw that --list wrote")
     options = parser.parse_args()
     began = time.monotonic()
     options.fatune = str(common.find_build(options.build) / "fatune")
     print(f"seed {options.seed}, {options.requests} requests, part {options.part}", flush=True)
     first, parts = map(int, options.part.split("/"))
-    documents = drawn(options)[first - 1::parts]
+    if options.drawn:
+        documents = json.loads(options.drawn.read_text(encoding="utf-8"))[:options.requests][first - 1::parts]
+    else:
+        documents = drawn(options)[first - 1::parts]
     if options.list:
         print("\n".join(document["request"] for document in documents))
+        if options.out:
+            keys = ("request", "bucket", "hit", "note", "config", "default", "alone", "alone_hit")
+            options.out.write_text(json.dumps([{key: document[key] for key in keys} for document in documents], indent=1) + "\n")
         return 0
     results, all_rows = [], []
     for at, document in enumerate(documents):
@@ -213,13 +251,14 @@ def main():
             print(f"failed: {document['request']}", flush=True)
             continue
         results.append(result)
-        print(f"{result['best_us'] / result['default_us']:.3f} {result['best_us'] / result['chosen_us']:.3f} {result['hit']:8s}"
+        print(f"{' '.join(f'{ratio(result, name):.3f}' for name in CONTENDERS)} {result['hit']:8s}"
               f"{result['default_us']:10.1f} {result['tried']:4d} tried {result['wall_seconds']:5.1f} s  {result['request']}", flush=True)
     document = {"schema": "fatune.untuned_choice/1", "seed": options.seed, "drawn": options.requests, "part": options.part,
                 "effort": options.effort, "left_out": len(documents) - len(results), "gpu": common.query_gpu(), "wanted": FINE}
-    for name in ("default", "chosen"):
-        document[name] = summary(result["best_us"] / result[f"{name}_us"] for result in results)
-        print(f"{name} over best of {len(results)}: geometric mean {document[name][0]:.4f}, "
+    for name in CONTENDERS:
+        ratios = [one for one in (ratio(result, name) for result in results) if not math.isnan(one)]
+        document[name] = summary(ratios)
+        print(f"{name} over best of {len(ratios)}: geometric mean {document[name][0]:.4f}, "
               f"5th percentile {document[name][1]:.3f}, least {document[name][2]:.3f}")
     document["results"] = results
     if options.out:
