@@ -19,6 +19,16 @@ static int choose_default(const struct ft_request *request, const struct ft_arch
   return ft_default_config(request, arch, &choice->config);
 }
 
+/* A default knows the sizes of its request, a config that was copied from another does not. */
+static int choose_default_of(const struct ft_request *request, const struct ft_arch *arch,
+                             struct ft_choice *choice) {
+  const size_t length = strlen(choice->note);
+  choice->kernel = (struct ft_digest){0};
+  choice->median_us = 0;
+  snprintf(choice->note + length, sizeof choice->note - length, "; the default won there");
+  return ft_default_config(request, arch, &choice->config);
+}
+
 int ft_session_choose(fatune_session *session, const struct ft_request *request,
                       const struct ft_arch *arch, const char *device_class,
                       struct ft_choice *choice) {
@@ -35,6 +45,7 @@ int ft_session_choose(fatune_session *session, const struct ft_request *request,
                                  .target = target,
                                  .templates = &session->templates};
   FT_TRY(ft_store_choose(session->store, &query, choice));
+  if (choice->default_won) return choose_default_of(request, arch, choice);
   if (choice->hit == FT_HIT_DEFAULT)
     return choose_default(request, arch, "nothing measured or predicted", choice);
 

@@ -12,11 +12,12 @@
 #include "tests/run_program.h"
 #include "tests/store_fixture.h"
 
-#define PROBLEM "forward bf16 d128 hq16 hkv16 b2 nq4096 nk4096 causal"
-#define NEARBY  "forward bf16 d128 hq16 hkv16 b2 nq8192 nk8192 causal"   /* 2 octaves away */
-#define FAR_OFF "forward bf16 d128 hq16 hkv16 b2 nq32768 nk32768 causal" /* 6 octaves away */
-#define BETWEEN "forward bf16 d128 hq16 hkv16 b2 nq16384 nk16384 causal" /* 4; of FAR_OFF 2 */
-#define BESIDE  "forward bf16 d128 hq16 hkv16 b2 nq4096 nk8192 causal"   /* 1; of NEARBY 1 */
+#define PROBLEM       "forward bf16 d128 hq16 hkv16 b2 nq4096 nk4096 causal"
+#define NEARBY        "forward bf16 d128 hq16 hkv16 b2 nq8192 nk8192 causal" /* 2 octaves away */
+#define IN_ITS_BUCKET "forward bf16 d128 hq16 hkv16 b2 nq8000 nk8000 causal"
+#define FAR_OFF       "forward bf16 d128 hq16 hkv16 b2 nq32768 nk32768 causal" /* 6 octaves away */
+#define BETWEEN       "forward bf16 d128 hq16 hkv16 b2 nq16384 nk16384 causal" /* 4; of FAR_OFF 2 */
+#define BESIDE        "forward bf16 d128 hq16 hkv16 b2 nq4096 nk8192 causal"   /* 1; of NEARBY 1 */
 
 static struct fixture fixture;
 static struct bytes layer; /* with a trial of PROBLEM: config 1 */
@@ -89,8 +90,8 @@ START_TEST(the_layer_answers_where_nothing_else_is_known) {
   ck_assert_str_eq(choice.nvrtc, "13.0.88");
   ck_assert_int_eq(choice.at, 1700000000);
   assert_chosen(choose_by(store, PROBLEM, "templates 2"), FT_HIT_SHIPPED, 1);
-  assert_chosen(choose(store, NEARBY), FT_HIT_SHIPPED, 1);
-  assert_chosen(choose(store, BETWEEN), FT_HIT_SHIPPED, 1);
+  assert_chosen(choose(store, BESIDE), FT_HIT_SHIPPED, 1);
+  assert_chosen(choose(store, NEARBY), FT_HIT_DEFAULT, 0);
   assert_chosen(choose(store, FAR_OFF), FT_HIT_DEFAULT, 0);
   ft_store_close(store);
   assert_warnings(&fixture, 0);
@@ -114,12 +115,36 @@ START_TEST(own_measurements_go_first) {
   put(store, FAR_OFF, 2);
   assert_chosen(choose(store, FAR_OFF), FT_HIT_EXACT, 2);
   assert_chosen(choose(store, BETWEEN), FT_HIT_NEAR, 2);
-  assert_chosen(choose(store, NEARBY), FT_HIT_SHIPPED, 1); /* the nearer one */
+  assert_chosen(choose(store, BESIDE), FT_HIT_SHIPPED, 1); /* the nearer one */
   put(store, PROBLEM, 3);
   assert_chosen(choose(store, PROBLEM), FT_HIT_EXACT, 3);
-  assert_chosen(choose(store, NEARBY), FT_HIT_NEAR, 3); /* as near as the shipped one */
+  assert_chosen(choose(store, BESIDE), FT_HIT_NEAR, 3); /* as near as the shipped one */
   ft_store_close(store);
   assert_warnings(&fixture, 0);
+}
+END_TEST
+
+/* A default that won says that the default is good, and not that a copy of it is. */
+START_TEST(a_default_that_won_is_told_from_other_winners) {
+  struct ft_trial trial = make_trial(NEARBY, CLASS_H200, 2, 100);
+  char path[128];
+  trial.is_default = 1;
+  snprintf(path, sizeof path, "%s/default.fatune", fixture.root);
+  snprintf(fixture.folder, sizeof fixture.folder, "%s/a_third", fixture.root);
+  export_trial(&trial, path);
+  free(layer.data);
+  layer = read_bytes(path);
+  snprintf(fixture.folder, sizeof fixture.folder, "%s/a_fourth", fixture.root);
+  struct ft_store *const store = open_with_layer();
+  assert_chosen(choose(store, NEARBY), FT_HIT_SHIPPED, 2);
+  ck_assert(!choose(store, NEARBY).default_won);
+  assert_chosen(choose(store, BESIDE), FT_HIT_SHIPPED, 2);
+  ck_assert(choose(store, BESIDE).default_won);
+  ck_assert(choose(store, IN_ITS_BUCKET).default_won);
+  put(store, NEARBY, 3);
+  assert_chosen(choose(store, IN_ITS_BUCKET), FT_HIT_EXACT, 3);
+  ck_assert(!choose(store, IN_ITS_BUCKET).default_won);
+  ft_store_close(store);
 }
 END_TEST
 
@@ -365,6 +390,7 @@ Suite *make_shipped_suite(void) {
   tcase_add_test(tests, the_layer_answers_where_nothing_else_is_known);
   tcase_add_test(tests, own_measurements_go_first);
   tcase_add_test(tests, own_measurements_go_first_wherever_they_are);
+  tcase_add_test(tests, a_default_that_won_is_told_from_other_winners);
   tcase_add_test(tests, the_layer_is_in_no_list_of_trials);
   tcase_add_loop_test(tests, whether_it_is_looked_at, 0, sizeof modes / sizeof *modes);
   tcase_add_test(tests, a_damaged_layer_is_a_miss_and_a_warning);
