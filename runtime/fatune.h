@@ -433,7 +433,7 @@ typedef struct fatune_arguments {
      or 1. It must stay until the run has finished. */
   const fatune_mask *mask;
   /* fatune_plan_workspace_size bytes, 256-byte aligned; overwritten. In a forward that is not
-   * ragged NULL is allowed. */
+   * ragged NULL is allowed. workspace_size below says how many there are. */
   void *workspace;
   /* Of a backward plan, which reads o and lse as the forward wrote them, with the same scale,
    * dropout, seed, offset, mask and window. All of dq, dk, dv is overwritten; rows of queries that
@@ -457,8 +457,7 @@ typedef struct fatune_arguments {
    * rows of all tensors, which have seqlen_q and seqlen_k rows (2^30 at most) and no batch. LSE and
    * dlse are [heads_q, seqlen_q]. Device addresses, [batch + 1], read when kernels run: rows before
    * each sequence, then of all; from 0 on, not falling, at most seqlen_q, seqlen_k. Some may be
-   * empty. Causal, window, score and dropout count within a sequence, whose number is the batch
-   * entry. */
+   * empty. Causal, window, score and dropout count within a sequence, which is a batch entry. */
   const int32_t *cu_seqlens_q, *cu_seqlens_k;
   /* Likewise [batch]: how many of its rows a sequence uses; NULL: all. Rows of outputs that none
    * uses are not written. Kernels trust these numbers; an emulated GPU, and any with FATUNE_CHECK=1
@@ -470,6 +469,7 @@ typedef struct fatune_arguments {
   fatune_origin origin;
   /* Multiprocessors that a forward's persistent blocks leave to kernels beside them; at least 0. */
   int spare_multiprocessors;
+  size_t workspace_size; /* bytes at workspace: too few are refused; 0: not told, not checked */
 } fatune_arguments;
 
 #define FATUNE_ARGUMENTS_INIT                                                                      \

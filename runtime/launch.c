@@ -11,6 +11,19 @@
 #include "runtime/launch_families.h"
 #include "runtime/mask.h"
 
+/* Whoever tells how large the workspace is has it refused where the run needs a larger one. */
+static int check_workspace(const struct ft_launch *launch, const fatune_arguments *arguments) {
+  size_t bytes = 0;
+  if (!arguments->workspace || arguments->workspace_size == 0) return FT_OK;
+  if (launch->family->workspace) FT_TRY(launch->family->workspace(launch->plan, arguments, &bytes));
+  if (bytes <= arguments->workspace_size) return FT_OK;
+  return ft_fail(
+      FT_E_ARGUMENT,
+      "arguments.workspace_size is %zu; allowed: at least %zu bytes, which this run needs "
+      "(fatune_plan_workspace_for), or 0 for not told",
+      arguments->workspace_size, bytes);
+}
+
 int ft_launch_prepare(struct ft_launch *launch, const struct ft_launch_plan *plan,
                       const fatune_arguments *given) {
   fatune_arguments room;
@@ -19,7 +32,8 @@ int ft_launch_prepare(struct ft_launch *launch, const struct ft_launch_plan *pla
   launch->family = ft_launch_family_of(plan->config->family);
   launch->plan = plan;
   launch->mask = arguments->mask;
-  return launch->family->prepare(launch, arguments);
+  FT_TRY(launch->family->prepare(launch, arguments));
+  return check_workspace(launch, arguments);
 }
 
 int ft_launch_map_tensors(struct ft_launch *launch, const struct ft_driver *driver) {

@@ -179,6 +179,22 @@ START_TEST(a_ragged_run_has_a_list_of_key_tiles) {
 }
 END_TEST
 
+START_TEST(a_workspace_that_is_too_small_is_refused) {
+  size_t bytes;
+  ck_assert_status(workspace(&good, &bytes), FT_OK);
+  fatune_arguments told = good;
+  told.workspace_size = bytes;
+  ck_assert_status(prepare(&told), FT_OK);
+  BAD(workspace_size, bytes - 1, "arguments.workspace_size is ", "which this run needs");
+  BAD(workspace_size, 1, "arguments.workspace_size is 1;", "at least ");
+  told.batch = 4;
+  ck_assert_status(prepare(&told), FT_E_ARGUMENT);
+  ck_assert_detail("arguments.workspace_size is ");
+  told.workspace_size = 0; /* not told */
+  ck_assert_status(prepare(&told), FT_OK);
+}
+END_TEST
+
 START_TEST(the_workspace_grows_with_the_rows_alone) {
   size_t of_request, twice, more_keys;
   fatune_arguments other = good;
@@ -332,6 +348,7 @@ Suite *make_launch_backward_suite(void) {
   tcase_add_test(tests, strides_are_not_mixed_up);
   tcase_add_test(tests, the_workspace_has_what_the_config_needs);
   tcase_add_test(tests, a_ragged_run_has_a_list_of_key_tiles);
+  tcase_add_test(tests, a_workspace_that_is_too_small_is_refused);
   tcase_add_test(tests, the_workspace_grows_with_the_rows_alone);
   tcase_add_test(tests, bad_workspaces_are_named);
   tcase_add_test(tests, bad_tensors_are_named);

@@ -65,6 +65,7 @@ def _call(pass_, inputs, outputs, causal):
     workspace = plan.workspace_for(arguments)
     made = list(outputs.values())
     if workspace:
+        arguments.workspace_size = workspace
         places.append(~_prepared.place("workspace"))
         made.append(jax.ShapeDtypeStruct((workspace + _prepared.ALIGNMENT,), jnp.uint8))
     library = fatune._library.library()

@@ -290,6 +290,12 @@ class Call:
     def _run(self, plan, arguments):
         launch(self.device, plan.run, arguments)
 
+    def _lend(self, arguments, size, allocate):
+        """Memory that the arguments name as their workspace."""
+        workspace = allocate(size + ALIGNMENT)
+        arguments.workspace, arguments.workspace_size = align(workspace.data_ptr()), size
+        return workspace
+
     def prepared_forward(self, q):
         """What forward has prepared, or None: its run, what makes O or None where that is empty_like(q), what LSE and the
         workspace, if it needs one, are like. Nothing in it refers to the call or its session."""
@@ -346,8 +352,7 @@ class Call:
         plan = self._plan(s.FORWARD)
         size = plan.workspace_for(arguments)
         if size > 0:
-            workspace = allocate(size + ALIGNMENT)
-            arguments.workspace = align(workspace.data_ptr())
+            workspace = self._lend(arguments, size, allocate)
         self._run(plan, arguments)
         if self.kept:
             of_tensors = *map(place, ("q", "k", "v", "o", "lse")), *self._captured_places()
@@ -356,6 +361,7 @@ class Call:
     def _prepare(self, plan, arguments, captured, of_tensors, size):
         """A function that runs it again with other tensors, and what its workspace is like, if it needs one."""
         import torch
+        arguments.workspace_size = 0  # what is lent again is as large
         run = prepare(self.session.exchange, plan, arguments, captured, of_tensors, size > 0, self.device, self.dropout > 0)
         like = _like(torch.empty((), device=self.device), (size + ALIGNMENT,), torch.uint8)
         return run, (like,) if size > 0 else ()
@@ -413,8 +419,7 @@ class Call:
         if dlse is not None:
             arguments.dlse = dlse.data_ptr()
         size = plan.workspace_for(arguments)
-        workspace = allocate(size + ALIGNMENT)
-        arguments.workspace = align(workspace.data_ptr())
+        workspace = self._lend(arguments, size, allocate)
         self._run(plan, arguments)
         if self.kept:
             of_tensors = [(place(name), *self._axes) if name == "dout" else place(name) for name in (*tensors, "lse", "dlse")]

@@ -138,6 +138,7 @@ class Arguments(Sized):
         ("descale_q", Descale), ("descale_k", Descale), ("descale_v", Descale),
         ("cu_seqlens_q", c.c_void_p), ("cu_seqlens_k", c.c_void_p), ("seqused_q", c.c_void_p),
         ("seqused_k", c.c_void_p), ("page_table", PageTable), ("origin", Origin), ("spare_multiprocessors", c.c_int),
+        ("workspace_size", c.c_size_t),
     ]
 
 

@@ -132,6 +132,7 @@ static void start(struct engine *engine, const char *emulated) {
   run.page_table = (fatune_page_table){device_new(sizeof table, table), COLUMNS, 1, COLUMNS, PAGES};
   must(fatune_plan_workspace_size(engine->paged, &bytes), "fatune_plan_workspace_size");
   run.workspace = device_new(bytes, NULL);
+  run.workspace_size = bytes;
   engine->run = run;
   engine->beside = (fatune_arguments)FATUNE_ARGUMENTS_INIT;
   engine->beside.o = packed(TOKENS, Q_ROW, NULL);

@@ -57,6 +57,7 @@ int main(int argc, char **argv) {
   run.dv = on_device(NULL, HEADS_KV);
   must(fatune_plan_workspace_for(backward, &run, &workspace), "fatune_plan_workspace_for");
   run.workspace = device_new(workspace, NULL);
+  run.workspace_size = workspace;
   must(fatune_plan_run(backward, &run, NULL), "the backward");
   device_read(dv, run.dv.data, sizeof dv);
 
