@@ -64,7 +64,7 @@ def backward_of(torch, out):
     node = out.grad_fn
     while not hasattr(node, "of"):
         node = node.next_functions[0][0]
-    call, seed, offset, _ = node.of
+    call, seed, offset, *_ = node.of
     q, k, v, saved, lse = node.saved_tensors[:5]
     tensors = {"q": q, "k": k, "v": v, "o": saved, "dout": torch.randn_like(saved)}
     tensors.update({"d" + name: torch.zeros_like(tensors[name]) for name in "qkv"})
