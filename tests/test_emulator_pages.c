@@ -41,6 +41,9 @@ static const struct {
     {"fp16 d64 dv40 hq4 hkv2 b5 nq500 nk700 causal ragged pages=16 sinks dropout",
      WGMMA(" direct_store=1 overlap_tiles=1")},
     {"bf16 d64 hq2 b7 nq500 nk900 ragged pages=256", WGMMA("")},
+    {"bf16 d16 hq2 b3 nq100 nk2500 causal pages=16", /* several windows of the table */
+     "wgmma_forward block_m=64 block_n=80 stages=2 q_stages=1 lazy_rescale=1"},
+    {"bf16 d16 b70 hq2 nq9 nk1500 pages=8", FEW(" ascending_keys=1")},
     {"bf16 d16 hq2 b72 nq2 nk200 pages=16", FEW("")}, /* more work tiles than blocks */
     /* Equal shares of steps: in each several walks, or a part of one. */
     {"bf16 d16 hq8 hkv4 b70 nq3 nk600 causal pages=64 sinks", SHARED(" pack_gqa=1")},
@@ -75,11 +78,12 @@ START_TEST(every_row_is_right) {
 }
 END_TEST
 
-#define SHARES "bf16 d16 hq4 hkv2 b30 nq20 nk600 causal pages=16"
-#define MANY   "bf16 d16 hq2 b70 nq20 nk300 pages=16"
-#define RAGGED "bf16 d16 hq4 hkv2 b30 nq300 nk9000 causal ragged pages=16"
-#define PACKED SHARED(" pack_gqa=1")
-#define CAUSAL "bf16 d64 hq4 hkv2 b4 nq70 nk300 causal pages=16"
+#define SHARES  "bf16 d16 hq4 hkv2 b30 nq20 nk600 causal pages=16"
+#define MANY    "bf16 d16 hq2 b70 nq20 nk300 pages=16"
+#define RAGGED  "bf16 d16 hq4 hkv2 b30 nq300 nk9000 causal ragged pages=16"
+#define PACKED  SHARED(" pack_gqa=1")
+#define CAUSAL  "bf16 d64 hq4 hkv2 b4 nq70 nk300 causal pages=16"
+#define LONG    "bf16 d16 hq2 b3 nq70 nk1900 causal pages=16"
 
 static const struct {
   const char *file, *piece, *other, *request, *config;
@@ -92,11 +96,13 @@ static const struct {
     {"parts/rows_of_keys_paged.cu.in", "TOGETHER < PAGE ? row % PAGE : 0", "0",
      "bf16 d64 hq4 b3 nq70 nk300 pages=256", WGMMA("")},
     {"parts/rows_of_keys_paged.cu.in", "row + BLOCK_N <= place.nk", "true", CAUSAL, WGMMA("")},
-    {"parts/rows_of_keys_paged.cu.in", "if (first > 0)", "if (false)",
+    {"parts/rows_of_keys_paged.cu.in", "/ PAGE + first;", "/ PAGE;",
      "bf16 d64 hq2 b3 nq70 nk300 causal pages=8", WIDE},
-    {"parts/produce_paged.cu.in", "walk, left - 1)", "walk, left)", CAUSAL, WGMMA("")},
-    {"parts/produce_paged.cu.in", "ahead, ahead.steps - 1)", "ahead, 0)",
-     "bf16 d16 hq2 b72 nq2 nk200 pages=16", FEW("")},
+    {"parts/produce_paged.cu.in", "walk, left - 1)", "walk, left)", LONG, WGMMA("")},
+    {"parts/produce_paged.cu.in", "ASCENDING ? 1 : -1", "0", LONG, WGMMA("")},
+    {"parts/produce_paged.cu.in", "windows.has_ahead = false;", "", LONG, WGMMA("")},
+    {"parts/produce_paged.cu.in", "ahead, window_of_step(params, ahead, ahead.steps - 1))",
+     "ahead, 0)", "bf16 d16 hq2 b72 nq2 nk1500 pages=16", FEW("")},
     {"parts/key_rows_paged.cu.in", "(long long)(j % PAGE) * rows.row", "0", CAUSAL, MMA},
     {"parts/key_rows_paged.cu.in", "batch * params.pages.batch", "0", CAUSAL, MMA},
     {"parts/key_rows_paged.cu.in", "r < nk - key &&", "", CAUSAL, MMA},

@@ -81,7 +81,7 @@ static void plan_panels(struct ft_budget *budget, struct ft_wgmma_forward_budget
  * lie (places), and that of pages their numbers. */
 static void share_registers(struct ft_budget *budget, struct ft_wgmma_forward_budget *own,
                             const struct ft_arch *arch, const struct ft_request *request) {
-  enum { PRODUCER_LEAST = 24, PRODUCER_MOST = 56, MOST_OF_PAGES = 64, CONSUMER_MOST = 232 };
+  enum { PRODUCER_LEAST = 24, PRODUCER_MOST = 56, MOST_OF_PAGES = 80, CONSUMER_MOST = 232 };
   const int consumers = own->consumers;
   const bool places = request->ragged || request->pages > 0;
   const int most = request->pages > 0 ? MOST_OF_PAGES : PRODUCER_MOST;

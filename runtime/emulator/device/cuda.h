@@ -192,6 +192,14 @@ inline T __shfl_xor_sync(unsigned mask, T value, int lanes, int width = FE_WARP,
   return __builtin_bit_cast(T, shuffle.value);
 }
 
+// Each lane names the lane whose value it takes.
+template <class T>
+inline T __shfl_sync(unsigned mask, T value, int lane, int width = FE_WARP, FE_LINE) {
+  if (lane < 0 || lane >= FE_WARP) fe_machine->fault(line, "shuffles beyond the warp");
+  const int own = static_cast<int>(fe_here_now().thread.x % FE_WARP);
+  return __shfl_xor_sync(mask, value, own ^ lane, width, line);
+}
+
 inline int __any_sync(unsigned mask, int predicate, FE_LINE) {
   fe_whole_warp(mask, line);
   fe_shuffle vote = {predicate != 0, 0};
