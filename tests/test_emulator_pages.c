@@ -62,6 +62,8 @@ static const struct {
      "wgmma_forward block_m=64 block_n=64 stages=2 q_stages=1 lazy_rescale=1 integer_max=1 "
      "direct_store=1 split_keys=1"},
     {"bf16 d16 b2 nq2 nk9000 ragged pages=16", SHARED("")},
+    /* Prompts alone: whole walks. */
+    {"bf16 d16 hq16 hkv8 b30 nq4000 nk4500 causal ragged pages=64 sinks", SHARED(" pack_gqa=1")},
     /* The same by mma.sync, with warps that share their rows, and with rows of their own. */
     {"bf16 d16 hq8 hkv4 b70 nq3 nk600 causal pages=64 sinks", SHARED_MMA(" pack_gqa=1")},
     {"bf16 d64 hq8 hkv2 b19 nq1 nk3000 pages=16 kv=e4m3", SHARED_MMA(" pack_gqa=1")},
@@ -81,6 +83,7 @@ END_TEST
 #define SHARES  "bf16 d16 hq4 hkv2 b30 nq20 nk600 causal pages=16"
 #define MANY    "bf16 d16 hq2 b70 nq20 nk300 pages=16"
 #define RAGGED  "bf16 d16 hq4 hkv2 b30 nq300 nk9000 causal ragged pages=16"
+#define PROMPTS "bf16 d16 hq8 hkv8 b20 nq4000 nk4500 causal ragged pages=64"
 #define PACKED  SHARED(" pack_gqa=1")
 #define CAUSAL  "bf16 d64 hq4 hkv2 b4 nq70 nk300 causal pages=16"
 #define LONG    "bf16 d16 hq2 b3 nq70 nk1900 causal pages=16"
@@ -138,9 +141,21 @@ static const struct {
     {"parts/stream_walks_ragged.cu.in", "int(in_walk / steps)", "0", RAGGED, PACKED},
     {"parts/stream_walks_ragged.cu.in", "int(in_walk % steps)", "0", RAGGED, PACKED},
     {"parts/stream_walks_ragged.cu.in", " - cursor.begin);", ");", RAGGED, PACKED},
-    {"parts/work_list_steps.cu.in", "all + sums[thread] - steps", "all + sums[thread]", RAGGED,
-     PACKED},
+    {"parts/work_list_steps.cu.in", "all + lower;", "all + lower + steps;", RAGGED, PACKED},
     {"parts/work_list_steps.cu.in", ", pack_bits_of(params.sequence))", ")", RAGGED, PACKED},
+    {"parts/stream_walks_ragged.cu.in", "round * gridDim.x + ", "", PROMPTS, SHARED("")},
+    {"parts/stream_walks_ragged.cu.in", "gridDim.x - 1 - blockIdx.x", "0", PROMPTS, SHARED("")},
+    {"parts/stream_walks_ragged.cu.in", "cursor.left + 1)", "cursor.left + 2)", PROMPTS,
+     SHARED("")},
+    {"parts/stream_walks_ragged.cu.in", "int(found.head)", "0", PROMPTS, SHARED("")},
+    {"parts/work_list_steps.cu.in", "entry_of_number(params, number);\n  }\n  return",
+     "entry_of_number(params, 0);\n  }\n  return", PROMPTS, SHARED("")},
+    {"parts/work_list_steps.cu.in", "ragged.numbers - tiles", "ragged.numbers - tiles - 1", PROMPTS,
+     SHARED("")},
+    {"parts/work_list_steps.cu.in", "sums[thread] = last - own", "sums[thread] = last", PROMPTS,
+     SHARED("")},
+    {"parts/schedule_stream.cu.in", "if (whole_walks(params) > 0) return {};", "", PROMPTS,
+     SHARED("")},
     {"parts/merge_parts.cu.in", "at_place(all_rows, tile.place)", "all_rows", RAGGED, PACKED},
     {"parts/rows_ragged_packed.cu.in", "place.first_q + ", "", RAGGED, PACKED},
     {"parts/sequence_search.cu.in", "entry.nq <<= pack_bits;", "", RAGGED, PACKED},

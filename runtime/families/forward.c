@@ -52,16 +52,18 @@ int64_t ft_forward_kv_bytes(const struct ft_request *request, const struct ft_ru
 /* How many batch_heads run together. In a section of a ragged run the longest tiles come first, and
  * each persistent block takes one tile a round. EVEN heads have so many rounds that all blocks get
  * about the same work, and are few enough for L2 to keep what they load. */
-static int64_t section_heads(const struct ft_launch_plan *plan, const struct ft_run *run, int group,
-                             int64_t heads) {
+static int64_t section_heads(const struct ft_launch_plan *plan, const struct ft_run *run,
+                             int packed, int group, int64_t heads) {
   enum { EVEN = 8 };
   const enum ft_schedule schedule = ft_schedule_of(plan->request, plan->config);
   const bool longest_first = schedule == FT_SCHEDULE_LPT || schedule == FT_SCHEDULE_LONGEST;
-  if (!longest_first && schedule != FT_SCHEDULE_RAGGED) return 0;
+  const bool listed = schedule == FT_SCHEDULE_RAGGED || schedule == FT_SCHEDULE_STREAM;
+  if (!longest_first && !(listed && run->ragged)) return 0;
   const int64_t section = ft_schedule_section(
       plan->request, plan->arch, ft_forward_kv_bytes(plan->request, run), group, heads);
   if (longest_first) return section;
-  return ft_schedule_even_section(section > EVEN ? section : EVEN, heads);
+  const int64_t even = packed < EVEN ? EVEN / packed : 1;
+  return ft_schedule_even_section(section > even ? section : even, heads);
 }
 
 static int read_geometry(struct ft_forward_params *params, const struct ft_launch_plan *plan,
@@ -87,7 +89,8 @@ static int read_geometry(struct ft_forward_params *params, const struct ft_launc
                                               .pack_code = ft_pack_code(pack),
                                               .batch = (int32_t)run->batch};
   params->schedule.q_tiles = (int32_t)q_tiles;
-  params->schedule.l2_section_heads = (int32_t)section_heads(plan, run, group, batch_heads);
+  params->schedule.l2_section_heads =
+      (int32_t)section_heads(plan, run, pack.heads, group, batch_heads);
   return FT_OK;
 }
 

@@ -57,7 +57,8 @@ void ft_ragged_describe(const struct ft_arg_ragged *ragged, bool adds_steps, boo
   if (ragged->starts_k) ft_add_work(tensors, "cu_seqlens_k", ragged->starts_k, 1, sequences + 1);
   if (ragged->used_q) ft_add_work(tensors, "seqused_q", ragged->used_q, 1, sequences);
   if (ragged->used_k) ft_add_work(tensors, "seqused_k", ragged->used_k, 1, sequences);
-  ft_add_work(tensors, "the length of the list", ragged->entries, 1, 1)->writable = written;
+  const int entries = adds_steps ? 2 : 1; /* adds_steps: of the longest walk, and tiles in order */
+  ft_add_work(tensors, "the length of the list", ragged->entries, 1, entries)->writable = written;
   ft_add_work(tensors, "the list of work tiles", ragged->list, ragged->numbers, WORDS_OF_ENTRY)
       ->writable = written;
   const uint64_t steps = ragged->list + (uint64_t)ragged->numbers * sizeof(struct ft_work_entry);
