@@ -17,7 +17,6 @@ import math
 import os
 import pathlib
 import random
-import shutil
 import sqlite3
 import subprocess
 import sys
@@ -176,7 +175,8 @@ def tune(options, document, budget):
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         if options.kernels:
-            shutil.copy(options.kernels, folder / "kernels.db")
+            with sqlite3.connect(options.kernels) as kernels, sqlite3.connect(folder / "kernels.db") as copy:
+                kernels.backup(copy)  # others may be writing to it
         output, steps = search(options, document["request"], budget, folder)
         rows = trials_of(folder) if (folder / "tuning.db").exists() else []
         if output.get("results") and time_of(rows, alone) is None:

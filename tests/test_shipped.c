@@ -383,6 +383,34 @@ START_TEST(explain_tells_when_and_where_a_winner_was_measured) {
 }
 END_TEST
 
+static char default_bucket[256]; /* of a default that ships, measured at other sizes */
+
+static void look_for_default(const char *path, int number, char *line) {
+  struct ft_trial trial;
+  struct ft_text asked = FT_TEXT_INIT, measured = FT_TEXT_INIT;
+  ck_assert_msg(ft_trial_parse(&trial, line) == FT_OK, "%s:%d", path, number);
+  ft_request_print(&trial.bucket, &asked);
+  ft_request_print(&trial.request, &measured);
+  if (trial.is_default && strcmp(asked.data, measured.data) != 0)
+    snprintf(default_bucket, sizeof default_bucket, "%s", asked.data);
+  ft_text_free(&asked);
+  ft_text_free(&measured);
+}
+
+START_TEST(where_the_default_won_the_default_of_the_request_is_taken) {
+  char line[512];
+  each_line(FATUNE_SOURCE_DIR "/cache/shipped/nvidia-h200.trials", look_for_default);
+  ck_assert_str_ne(default_bucket, "");
+  snprintf(line, sizeof line, "explain '%s' --gpu h200 --json", default_bucket);
+  expect(line, 0);
+  json_t *const root = document("explain");
+  ck_assert_str_eq(text_at(root, "hit"), "shipped");
+  ck_assert_str_eq(text_at(root, "config"), text_at(root, "default"));
+  ck_assert_ptr_nonnull(strstr(text_at(root, "note"), "the default won there"));
+  json_decref(root);
+}
+END_TEST
+
 Suite *make_shipped_suite(void) {
   Suite *const suite = suite_create("shipped");
   TCase *const tests = tcase_create("shipped");
@@ -399,6 +427,7 @@ Suite *make_shipped_suite(void) {
   tcase_add_test(tests, every_model_is_served_and_measured_once);
   tcase_add_test(tests, every_winner_that_ships_is_found);
   tcase_add_test(tests, explain_tells_when_and_where_a_winner_was_measured);
+  tcase_add_test(tests, where_the_default_won_the_default_of_the_request_is_taken);
   suite_add_tcase(suite, tests);
   return suite;
 }
