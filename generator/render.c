@@ -143,6 +143,7 @@ static void push_score(lua_State *state, const struct ft_known_score *score,
   set_boolean(state, "has_sigmoid", score != NULL && score->exponent.has_sigmoid);
   set_boolean(state, "sigmoid_alone", score != NULL && score->exponent.sigmoid_alone);
   set_boolean(state, "has_tile", score != NULL && score->has_score && score->exponent.tile != 0);
+  set_boolean(state, "tile_has_rows", score != NULL && score->exponent.tile_has_rows);
   set_boolean(state, "reads_keys", score != NULL && score->exponent.reads_keys);
   set_boolean(state, "adds_by_key",
               score != NULL && score->has_score && score->exponent.adds_by_key);

@@ -109,6 +109,46 @@ static int read_tensor(uint64_t *to, const struct ft_score *score, int number,
   return FT_OK;
 }
 
+/* ---- rows for TMA ---- */
+
+/* The twin of can_be_mapped in emitted text. */
+static bool can_be_mapped(const struct ft_arg_captured *captured,
+                          const struct ft_exponent *exponent, int dims) {
+  enum { ALIGNMENT = 16, ELEMENTS = 8 }; /* bytes, and elements of 16 bits */
+  bool can = captured->data % ALIGNMENT == 0 && captured->stride[exponent->tile_key] == 1 &&
+             captured->stride[exponent->tile_row] > 0;
+  for (int dim = 0; dim < dims; ++dim)
+    can &= dim == exponent->tile_key || captured->stride[dim] % ELEMENTS == 0;
+  return can;
+}
+
+bool ft_score_tile_of(struct ft_score_tile *tile, const struct ft_arg_score *from,
+                      const struct ft_known_score *score) {
+  const struct ft_exponent *const exponent = &score->exponent;
+  const int number = ft_node(&score->score.expression, exponent->tile)->number;
+  const struct ft_score_tensor *const tensor = &score->score.tensors[number];
+  struct ft_arg_captured captured;
+  memcpy(&captured, &from->tensors[number], sizeof captured);
+  if (!can_be_mapped(&captured, exponent, tensor->dims)) return false;
+  int64_t strides[2] = {0};
+  int extents[2] = {1, 1}, others = 0;
+  for (int dim = 0; dim < tensor->dims; ++dim) {
+    if (dim == exponent->tile_key || dim == exponent->tile_row) continue;
+    strides[others] = captured.stride[dim];
+    extents[others++] = captured.stride[dim] == 0 ? 1 : captured.last[dim] + 1;
+  }
+  *tile = (struct ft_score_tile){.tensor = {.data = captured.data,
+                                            .stride = {.batch = strides[1],
+                                                       .row = captured.stride[exponent->tile_row],
+                                                       .head = strides[0]}},
+                                 .columns = captured.last[exponent->tile_key] + 1,
+                                 .rows = captured.last[exponent->tile_row] + 1,
+                                 .heads = extents[0],
+                                 .batch = extents[1],
+                                 .dtype = tensor->dtype == FT_CAPTURED_FP16 ? FT_FP16 : FT_BF16};
+  return true;
+}
+
 /* ---- gradients ---- */
 
 enum { WORDS_OF_ELEMENT = 2, WORD = 8, ALIGNMENT = 256, COUNT_BITS = 40 };

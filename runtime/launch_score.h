@@ -24,6 +24,18 @@ int ft_score_check_length(const char *name, int64_t length);
 int ft_score_workspace(const struct ft_launch_plan *plan, const fatune_arguments *arguments,
                        int64_t *bytes);
 
+/* The tensor whose rows TMA loads (ft_exponent.tile_has_rows), as a map counts it: columns are
+ * keys, rows queries, and what else there is stands for head and batch. */
+struct ft_score_tile {
+  struct ft_arg_tensor tensor;
+  int columns, rows, heads, batch;
+  enum ft_dtype dtype;
+};
+
+/* False where it lies as TMA cannot take it: kernels find that out, too, and do not ask for it. */
+bool ft_score_tile_of(struct ft_score_tile *tile, const struct ft_arg_score *from,
+                      const struct ft_known_score *score);
+
 void ft_add_captured(struct ft_launch_tensors *all, const struct ft_arg_score *from,
                      const struct ft_known_score *score);
 /* is_last: of the kernel that writes what was summed up in the workspace. */

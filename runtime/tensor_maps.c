@@ -7,7 +7,7 @@
 
 #include "generator/status.h"
 
-enum { ROW_BYTES = 128 };
+enum { ROW_BYTES = 128, STRIDE_BYTES = 16 }; /* strides are multiples */
 enum { TYPE_UINT8 = 0, TYPE_FLOAT16 = 6, TYPE_BFLOAT16 = 9, SWIZZLE_128B = 3, PROMOTE_TO_128B = 2 };
 
 /* A dimension of one element has any stride, and TMA wants none that is 0 there. */
@@ -28,7 +28,8 @@ static int type_of(enum ft_dtype dtype) {
 
 /* Strides are in bytes. */
 static void add_dimension(struct ft_map_key *key, int extent, int64_t stride, int box) {
-  const uint64_t row_bytes = key->extents[0] * (key->type == TYPE_UINT8 ? 1 : 2);
+  const uint64_t bytes = key->extents[0] * (key->type == TYPE_UINT8 ? 1 : 2);
+  const uint64_t row_bytes = (bytes + STRIDE_BYTES - 1) / STRIDE_BYTES * STRIDE_BYTES;
   key->extents[key->dimensions] = (uint64_t)extent;
   key->strides[key->dimensions - 1] = stride_bytes(stride, extent, row_bytes);
   key->box[key->dimensions++] = (unsigned)box;

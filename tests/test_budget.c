@@ -123,7 +123,7 @@ START_TEST(wgmma_budgets_suit_the_hardware) {
     if (random_int(0, 2) > 0) request.score = kinds[random_int(0, 2)] << FT_SCORE_DIGEST_BITS;
     if (!random_legal_config(&request, &arch, &ft_wgmma_forward_family, &config)) continue;
     const struct ft_wgmma_forward_knobs *const k = ft_wgmma_forward_knobs(&config);
-    tiles += k->score_in_smem;
+    tiles += k->score_in_smem > 0;
     by_keys += k->keys_in_product;
     const struct ft_budget budget = ft_budget_of(&request, &config, &arch);
     const struct ft_wgmma_forward_budget *const b = ft_wgmma_forward_budget(&budget);
@@ -143,7 +143,8 @@ START_TEST(wgmma_budgets_suit_the_hardware) {
     ck_assert_int_eq(b->smem_v_rows_offset, b->smem_p_offset + b->p_bytes);
     ck_assert_int_eq(b->smem_score_offset, b->smem_v_rows_offset + k->stages * b->v_rows_bytes);
     ck_assert_int_eq(b->smem_keys_offset,
-                     b->smem_score_offset + k->score_in_smem * k->block_m * k->block_n * 2);
+                     b->smem_score_offset + (k->score_in_smem > 0) * k->block_m * k->block_n * 2);
+    ck_assert_int_eq(k->score_in_smem == 2 ? b->smem_score_offset % 1024 : 0, 0);
     ck_assert_int_eq(budget.smem_bytes,
                      b->smem_keys_offset + k->keys_in_product * k->block_n * 128);
     ck_assert_int_eq(k->keys_in_product ? b->smem_keys_offset % 1024 : 0, 0);

@@ -111,6 +111,7 @@ static const struct {
     {"", "backward bf16 d72 dv256 nq200 nk330 mask=64x128@0.5", ROLES(1, 1, 1, 2)},
     {"", "backward bf16 d136 hq2 nq200 nk330 causal dropout deterministic", ROLES(2, 2, 1, 2)},
     {"", "bf16 d64 hq2 nq200 nk264 causal score=" BIAS, WGMMA(128, 64, 2, 1) " score_in_smem=1"},
+    {"", "bf16 d64 hq2 nq200 nk264 causal score=" BIAS, WGMMA(128, 64, 2, 1) " score_in_smem=2"},
     {"", "bf16 d64 hq2 nq200 nk264 causal score=" ALIBI, WGMMA(128, 64, 2, 1) " keys_in_product=1"},
 };
 enum { RUNS = sizeof runs / sizeof *runs };

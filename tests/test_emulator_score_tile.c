@@ -1,15 +1,21 @@
 /* test_emulator_score_tile.c: scores that read 16-bit floats of each query and key by way of shared
- * memory (score_in_smem).
+ * memory (score_in_smem), copied by each warp and by TMA.
  * in -> out: score functions, requests, configs -> every row against float64, whether tiles are
  * copied or, beyond ends and at odd addresses, not; bugs planted into the copies -> all seen. */
+#include <string.h>
+
 #include "tests/emulator_lab.h"
 #include "tests/suites.h"
 
 #define CONFIG(m, n, q, more)                                                                      \
   "wgmma_forward block_m=" #m " block_n=" #n " stages=2 q_stages=" #q                              \
   " integer_max=1 lazy_rescale=1 score_in_smem=1 " more
-#define TURNS CONFIG(128, 64, 2, "overlap_tiles=1 pingpong=1")
-#define EACH  CONFIG(128, 80, 1, "")
+#define ROWS(m, n, q, more)                                                                        \
+  "wgmma_forward block_m=" #m " block_n=" #n " stages=2 q_stages=" #q                              \
+  " integer_max=1 lazy_rescale=1 score_in_smem=2 " more
+#define TURNS         CONFIG(128, 64, 2, "overlap_tiles=1 pingpong=1")
+#define ROWS_IN_TURNS ROWS(128, 64, 2, "overlap_tiles=1 pingpong=1")
+#define EACH          CONFIG(128, 80, 1, "")
 
 static const char dense[] = "local bias = tensor('bias', 'bf16', batch, heads, nq, nk)\n"
                             "score = s + 4 * bias(b, h, i, j)";
@@ -23,6 +29,13 @@ static const char two[] = "local a, c = tensor('a', 'fp16', nq, nk), tensor('c',
                           "score = s + 3 * a(i, j) - 3 * c(i, j)";
 static const char short_rows[] = "local bias = tensor('bias', 'bf16', heads, nq, 200)\n"
                                  "score = s + 4 * bias(h, i, j)";
+
+static const char few_rows[] = "local bias = tensor('bias', 'bf16', heads, 150, nk)\n"
+                               "score = s + 4 * bias(h, i, j)";
+static const char shifted[] = "local bias = tensor('bias', 'fp16', nq, batch, nk + 8, kv_heads)\n"
+                              "score = s + 4 * bias(i, b, j + 8, kv)";
+static const char before[] = "local bias = tensor('bias', 'bf16', nq, nk)\n"
+                             "score = s + 4 * bias(i, j - 8)";
 
 static const struct {
   const char *text, *request, *config;
@@ -45,6 +58,24 @@ static const struct {
     {capped, "bf16 d64 hq2 nq200 nk264 causal", TURNS},
     {two, "bf16 d64 hq2 nq200 nk264", TURNS},
     {short_rows, "bf16 d64 hq2 nq200 nk264", TURNS},
+    {dense, "bf16 d64 hq2 b2 nq200 nk264", ROWS_IN_TURNS},
+    {dense, "fp16 d64 hq2 nq200 nk260", ROWS_IN_TURNS},
+    {dense, "bf16 d128 hq2 b3 nq70 nk400 causal", ROWS(128, 128, 2, "overlap_tiles=1 pingpong=1")},
+    {dense, "bf16 d64 hq4 hkv2 nq300 nk400 window", ROWS(256, 64, 1, "pingpong=2 direct_store=1")},
+    {dense, "bf16 d64 hq2 nq200 nk264 mask=128x64@0.6", ROWS_IN_TURNS},
+    {dense, "bf16 d64 hq2 b3 nq200 nk264 ragged", ROWS_IN_TURNS},
+    {dense, "bf16 d64 hq2 b2 nq40 nk264 pages=16", ROWS(128, 64, 1, "")},
+    {dense, "bf16 d64 hq2 nq64 nk520", ROWS(64, 64, 1, "direct_store=1 split_keys=1")},
+    {dense, "bf16 d64 hq2 nq200 nk512", ROWS(64, 192, 1, "direct_store=1 multicast=1")},
+    {dense, "bf16 d64 hq2 nq200 nk240", ROWS(128, 64, 2, "ascending_keys=1")},
+    {halves, "fp16 d64 hq2 nq200 nk264", ROWS(128, 64, 1, "")},
+    {hidden, "bf16 d64 hq2 nq200 nk264", ROWS_IN_TURNS},
+    {capped, "bf16 d64 hq2 nq200 nk264 causal", ROWS_IN_TURNS},
+    {two, "bf16 d64 hq2 nq200 nk264", ROWS_IN_TURNS},
+    {short_rows, "bf16 d64 hq2 nq200 nk264", ROWS_IN_TURNS},
+    {few_rows, "bf16 d64 hq2 nq200 nk264", ROWS_IN_TURNS},
+    {shifted, "fp16 d64 hq2 b2 nq200 nk264", ROWS_IN_TURNS},
+    {before, "bf16 d64 hq2 b2 nq200 nk264", ROWS_IN_TURNS},
 };
 
 static void run_tile(struct emulator_run *run, const char *templates, const char *text,
@@ -64,8 +95,10 @@ END_TEST
 
 /* ---- bugs ---- */
 
-#define TILE  "parts/score_tile.cu.in"
-#define WHOLE "bf16 d64 hq2 nq200 nk256"
+#define TILE      "parts/score_tile.cu.in"
+#define BY_ROWS   "parts/score_tile_rows.cu.in"
+#define EXPONENTS "parts/score_tile_exponents.cu.in"
+#define WHOLE     "bf16 d64 hq2 nq200 nk256"
 
 static const struct {
   bool is_fault; /* of the kernel; else the result is wrong */
@@ -77,7 +110,7 @@ static const struct {
     {false, "a chunk for its neighbour", dense, WHOLE, TILE, "rows[h] + chunk * 8",
      "rows[h] + (chunk ^ 1) * 8"},
     {false, "one column tile for two", dense, WHOLE, TILE, "n + lane / 16", "n"},
-    {false, "the second of a pair for the first", dense, WHOLE, TILE, "i == 0 ? pair",
+    {false, "the second of a pair for the first", dense, WHOLE, EXPONENTS, "i == 0 ? pair",
      "i == 1 ? pair"},
     {false, "the tile of this step for the next", dense, WHOLE, "parts/consumer_steps.cu.in",
      "step_of(consumer, work, left - 1)", "step_of(consumer, work, left)"},
@@ -89,7 +122,17 @@ static const struct {
      "(reinterpret_cast<u64>(rows[h]) % 16 == 0)", "true"},
     {true, "keys beyond the end of a row", short_rows, WHOLE, TILE,
      " & is_inside(score, head, row, last)", ""},
-    {false, "nothing is hidden", hidden, WHOLE, TILE, "  if (hides) {\n", "  if (!HIDES_KEYS) {\n"},
+    {false, "nothing is hidden", hidden, WHOLE, EXPONENTS, "  if (hides) {\n",
+     "  if (!HIDES_KEYS) {\n"},
+    {true, "rows are read before they have come", dense, WHOLE, BY_ROWS,
+     "  mbarrier_wait(tile_full(consumer, warp), tile.parity);\n", ""},
+    {false, "rows of another head", dense, WHOLE, BY_ROWS, "tile_place_1(", "tile_place_0("},
+    {false, "rows of the warp before", dense, WHOLE, BY_ROWS, "tile.row = first_row",
+     "tile.row = first_row - 16"},
+    {false, "rows beyond the tensor", few_rows, WHOLE, BY_ROWS,
+     " && min(first_row + 15, params.sequence.nq - 1) <= last_tile_row(params.score)", ""},
+    {false, "keys beyond the tensor", short_rows, WHOLE, BY_ROWS,
+     " & is_inside(score, head, row, last)", ""},
 };
 
 START_TEST(bugs_are_seen) {
@@ -97,7 +140,9 @@ START_TEST(bugs_are_seen) {
   const struct planted planted =
       emulator_plant(bugs[number].file, bugs[number].piece, bugs[number].other);
   struct emulator_run run;
-  run_tile(&run, planted.folder, bugs[number].text, bugs[number].request, TURNS);
+  const bool by_rows = strcmp(bugs[number].file, BY_ROWS) == 0;
+  run_tile(&run, planted.folder, bugs[number].text, bugs[number].request,
+           by_rows ? ROWS_IN_TURNS : TURNS);
   emulator_expect_caught(bugs[number].name, &run, bugs[number].is_fault);
   emulator_run_free(&run);
   emulator_unplant(&planted);

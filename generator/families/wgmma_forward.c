@@ -67,7 +67,8 @@ static void plan_panels(struct ft_budget *budget, struct ft_wgmma_forward_budget
   own->smem_p_offset = own->smem_v_offset + k->stages * own->v_bytes;
   own->smem_v_rows_offset = own->smem_p_offset + own->p_bytes;
   own->smem_score_offset = own->smem_v_rows_offset + k->stages * own->v_rows_bytes;
-  own->smem_keys_offset = own->smem_score_offset + k->score_in_smem * k->block_m * k->block_n * 2;
+  own->smem_keys_offset =
+      own->smem_score_offset + (k->score_in_smem > 0) * k->block_m * k->block_n * 2;
   budget->smem_bytes = own->smem_keys_offset + k->keys_in_product * keys;
   own->smem_parts_offset = own->smem_k_offset;
   if (k->split_keys > 1)
@@ -254,8 +255,11 @@ static bool p_in_smem(const struct ft_rule_case *of) {
          of->budget->regs_estimate + own_budget(of)->regs_p > of->budget->regs_limit;
 }
 
+/* TMA loads 64 columns of rows of one head. */
 static bool score_in_smem(const struct ft_rule_case *of) {
-  return !knobs(of)->score_in_smem || ft_score_kind_of(of->request->score) == FT_SCORE_TILE;
+  const struct ft_wgmma_forward_knobs *const k = knobs(of);
+  return !k->score_in_smem || (ft_score_kind_of(of->request->score) == FT_SCORE_TILE &&
+                               (k->score_in_smem == 1 || (k->block_n % 64 == 0 && !k->pack_gqa)));
 }
 
 /* Heads that share a tile have terms of their own. With e4m3 scores get a factor after the
@@ -383,8 +387,10 @@ static const struct ft_rule rules[] = {
      READS(multicast)},
     {"score-in-smem", FT_CANNOT_RUN, score_in_smem,
      "a score that reads 16-bit floats of each query and key, side by side along the keys, may do "
-     "so by way of shared memory",
-     READS(score_in_smem)},
+     "so by way of shared memory; by TMA where steps have 64, 128 or more keys and tiles are of "
+     "one "
+     "head",
+     READS(score_in_smem) | READS(block_n) | READS(pack_gqa)},
     {"keys-in-product", FT_CANNOT_RUN, keys_in_product,
      "a score that adds to s what is of a key, or a factor of |query - key|, may do so by the "
      "products of 16-bit types, where tiles are of one head",

@@ -24,8 +24,9 @@
        "1: O is rescaled only when a maximum has moved by more than 2^8")                          \
   KNOB(p_in_smem, (0, 1), 0, 1,                                                                    \
        "1: P goes to P V by way of shared memory; 0: it stays in registers")                       \
-  KNOB(score_in_smem, (0, 1), 0, 1,                                                                \
-       "1: what a score reads of each query and key comes by way of shared memory, a step ahead")  \
+  KNOB(score_in_smem, (0, 1, 2), 0, 2,                                                             \
+       "1: what a score reads of each query and key comes by way of shared memory, a step ahead; " \
+       "2: by TMA, where it reads rows of a tensor")                                               \
   KNOB(keys_in_product, (0, 1), 0, 1,                                                              \
        "1: what a score adds for each key is a part of Q K^T, whose depth is 16 larger")           \
   KNOB(direct_store, (0, 1), 0, 1,                                                                 \

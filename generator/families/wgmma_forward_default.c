@@ -51,9 +51,6 @@ static const struct favourite favourites[] = {
     /* Masks of 128 rows, too. */
     {FT_FAVOURED(2, 80, FT_ALWAYS),
      {TILE(128, 128), .stages = 2, .q_stages = 2, .overlap_tiles = 1}},
-    {{2, 128, FT_SCORED_FULL, FT_SCORE_TILE},
-     {TILE(128, 128), .stages = 2, .q_stages = 2, .overlap_tiles = 1, .pingpong = 2,
-      .multicast = 1}},
     {{2, 128, FT_SCORED, FT_SCORE_TILE},
      {TILE(128, 128), .stages = 2, .q_stages = 2, .overlap_tiles = 1, .pingpong = 2}},
     {{2, 128, FT_SCORED_FULL, FT_SCORE_DISTANCE},
@@ -128,7 +125,8 @@ static bool take_favourite(const struct ft_request *request, const struct ft_arc
     if (!e4m3 && knobs_of.pingpong == 0)
       knobs_of.pingpong = knobs_of.overlap_tiles && knobs_of.block_m > WARPGROUP_ROWS &&
                           !has_partial_blocks(request);
-    knobs_of.score_in_smem = !e4m3 && ft_score_kind_of(request->score) == FT_SCORE_TILE;
+    if (!e4m3 && ft_score_kind_of(request->score) == FT_SCORE_TILE)
+      knobs_of.score_in_smem = knobs_of.block_n % 64 == 0 ? 2 : 1;
     knobs_of.direct_store |= e4m3 || ft_outputs_are_wide(request);
     if (ft_outputs_are_wide(request) && !knobs_of.overlap_tiles) knobs_of.q_stages = 1;
     knobs_of.integer_max = knobs_of.lazy_rescale = 1;

@@ -153,6 +153,44 @@ static void write_tile(struct ft_cuda *cuda, int tile, int root) {
   cuda->of_tile = 0;
 }
 
+/* Where a tensor has its rows side by side as TMA wants them, and where in it a step's begin.
+ * ft_score_maps_tile is the twin of can_be_mapped. */
+static void write_tile_rows(struct ft_cuda *cuda, const struct ft_exponent *exponent) {
+  const struct ft_node *const node = ft_node(&cuda->score->expression, exponent->tile);
+  const char *const name = cuda->score->tensors[node->number].name;
+  int others = 0;
+  ft_text_add(cuda->text,
+              "__device__ __forceinline__ bool can_be_mapped(const Score &score) {\n  return "
+              "reinterpret_cast<u64>(score.%s_.data) %% 16 == 0 && score.%s_.stride[%d] == 1",
+              name, name, exponent->tile_key);
+  for (int dim = 0; dim < node->operand_count; ++dim)
+    if (dim != exponent->tile_key)
+      ft_text_add(cuda->text, " &&\n         score.%s_.stride[%d] %% 8 == 0", name, dim);
+  ft_text_add(cuda->text,
+              " && score.%s_.stride[%d] > 0;\n}\n\n"
+              "__device__ __forceinline__ int last_tile_row(const Score &score) { return "
+              "score.%s_.last[%d]; }\n\n",
+              name, exponent->tile_row, name, exponent->tile_row);
+  write_root(cuda, "int", "tile_key", "", node->operands[exponent->tile_key]);
+  for (int dim = 0; dim < node->operand_count; ++dim) {
+    if (dim == exponent->tile_key || dim == exponent->tile_row) continue;
+    char index[32];
+    (void)snprintf(index, sizeof index, "tile_index_%d", others);
+    write_root(cuda, "int", index, "", node->operands[dim]);
+    ft_text_add(cuda->text,
+                "__device__ __forceinline__ int tile_place_%d(const Score &score, const ScoreHead "
+                "&head, const ScoreRow &row,\n    const ScoreColumn &column) {\n  return "
+                "score.%s_.stride[%d] == 0 ? 0 : int(within(%s(score, head, row, column), "
+                "score.%s_.last[%d]));\n}\n\n",
+                others++, name, dim, index, name, dim);
+  }
+  for (; others < 2; ++others)
+    ft_text_add(cuda->text,
+                "__device__ __forceinline__ int tile_place_%d(const Score &, const ScoreHead &, "
+                "const ScoreRow &, const ScoreColumn &) {\n  return 0;\n}\n\n",
+                others);
+}
+
 /* Writes what a kernel needs for dense reads: is_dense says whether the elements lie side by side
  * in memory; is_inside is asked for the first and the last key of a step. If both hold, the kernel
  * calls score_column_dense and dense_exponent_of, in which the addresses of a step differ by
@@ -177,6 +215,7 @@ static void write_dense(struct ft_cuda *cuda, const struct ft_exponent *exponent
   write_root(cuda, "float", "dense_exponent_of", ", const ScorePlace &place", root);
   cuda->inverse = 0;
   if (exponent->tile != 0) write_tile(cuda, exponent->tile, root);
+  if (exponent->tile_has_rows) write_tile_rows(cuda, exponent);
   cuda->dense = false;
 }
 
@@ -254,6 +293,26 @@ static void find_contained(const struct ft_cuda *cuda, int root, bool reached[FT
   }
 }
 
+/* The read of a tile, and whether its rows are those of the tensor. */
+static void take_tile(const struct ft_cuda *cuda, struct ft_exponent *exponent, int read) {
+  const struct ft_expression *const expression = &cuda->score->expression;
+  const struct ft_node *const node = ft_node(expression, read);
+  int rows = 0, others = 0;
+  exponent->tile = read;
+  exponent->tile_key = ft_cuda_key_index(cuda, read);
+  for (int dim = 0; dim < node->operand_count; ++dim) {
+    const struct ft_node *const index = ft_node(expression, node->operands[dim]);
+    if (dim == exponent->tile_key) continue;
+    if (index->operation == FT_OP_SYMBOL && index->number == FT_SYMBOL_I) {
+      exponent->tile_row = dim;
+      rows += 1;
+    } else {
+      others += ft_level_of(index) > FT_LEVEL_HEAD;
+    }
+  }
+  exponent->tile_has_rows = rows == 1 && others == 0;
+}
+
 /* Marks the reads that the exponent with this root contains and that can be dense, and says which
  * of them there are. */
 static void mark_dense(struct ft_cuda *cuda, struct ft_exponent *exponent, int root) {
@@ -264,7 +323,7 @@ static void mark_dense(struct ft_cuda *cuda, struct ft_exponent *exponent, int r
     cuda->can_be_dense[n] = reached[n] && ft_cuda_key_index(cuda, n) >= 0;
     if (!cuda->can_be_dense[n]) continue;
     const int index = node->operands[ft_cuda_key_index(cuda, n)];
-    if (ft_cuda_is_of_tile(cuda, n)) exponent->tile = n;
+    if (ft_cuda_is_of_tile(cuda, n)) take_tile(cuda, exponent, n);
     if (ft_level_of(ft_node(&cuda->score->expression, index)) == FT_LEVEL_ELEMENT)
       exponent->reads_distances = true;
   }
@@ -299,6 +358,7 @@ static int begin(struct ft_cuda **begun, struct ft_score *score,
   if (exponent != NULL) mark_dense(cuda, exponent, roots[GENERAL_EXPONENT]);
   if (exponent != NULL && ft_node(&score->expression, roots[0])->operation == FT_OP_SYMBOL)
     mark_dense_visible(cuda, exponent, roots[1]);
+  cuda->by_rows = exponent != NULL && exponent->tile_has_rows ? exponent->tile : 0;
   ft_cuda_plan(cuda, roots, count);
   write_argument(cuda, derivatives);
   for (int level = FT_LEVEL_HEAD; level < FT_LEVEL_ELEMENT; ++level) {

@@ -69,6 +69,9 @@ void ft_cuda_plan(struct ft_cuda *cuda, const int *roots, int count) {
     if (!cuda->can_be_dense[n]) continue;
     need(cuda, node_at(cuda, n)->operands[ft_cuda_key_index(cuda, n)], FT_LEVEL_ELEMENT);
   }
+  const struct ft_node *const by_rows = node_at(cuda, cuda->by_rows);
+  for (int i = 0; i < by_rows->operand_count; ++i)
+    need(cuda, by_rows->operands[i], FT_LEVEL_ELEMENT);
   for (int n = cuda->nodes - 1; n >= 0; --n)
     if (cuda->uses[n] > 0 || cuda->kept[n]) need_operands(cuda, n);
 }

@@ -17,6 +17,7 @@ struct ft_cuda {
   bool dense; /* the text that is being written is for steps whose dense reads are all inside */
   bool can_be_dense[FT_SCORE_NODES]; /* this read may be dense in some steps (ft_cuda_key_index) */
   int growth[FT_SCORE_NODES];        /* of an integer from one key to the next; see cuda_value.c */
+  int by_rows;                       /* the read whose indices all are kept; 0: none */
   int inverse, of_tile; /* these nodes the function takes as place.inverse, .of_tile; 0: none */
   bool local[FT_SCORE_NODES]; /* of the function that is being written: there is a variable */
   /* Levels, as bits, that keep a part of the address of a read: what its indices of that level

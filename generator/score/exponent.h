@@ -29,7 +29,11 @@ struct ft_exponent {
   bool adds_by_key;
   int keyless, sided_keyless, key_slope, sided_key_slope, key_term, key_unit;
   /* Found where CUDA C is made of it: */
-  int tile;                /* a read of a tile (ft_cuda_is_of_tile); 0: there is none */
+  int tile; /* a read of a tile (ft_cuda_is_of_tile); 0: there is none */
+  /* Its index of dimension tile_key is of the key alone, that of tile_row is the query itself, and
+   * the others are the same for a head: TMA can load its rows. */
+  bool tile_has_rows;
+  int tile_key, tile_row;
   bool visible_reads_keys; /* the mask function reads of keys, densely, and reads nothing of both */
   bool reads_distances;    /* at an index of query and key that goes up or down by 1 with the key */
 };

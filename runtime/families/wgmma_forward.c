@@ -10,6 +10,7 @@
 #include "runtime/families/forward.h"
 #include "runtime/families/pages.h"
 #include "runtime/families/ragged.h"
+#include "runtime/launch_score.h"
 #include "runtime/mask.h"
 #include "runtime/tensor_maps.h"
 
@@ -141,8 +142,16 @@ static int map_pages(struct ft_mapped *k_and_v, struct ft_arg_tensor *slotted,
   return FT_OK;
 }
 
+/* Whether there are rows that a score reads and TMA can take. */
+static bool reads_rows(struct ft_score_tile *tile, struct ft_launch *launch) {
+  const struct ft_known_score *const score = launch->plan->score;
+  return ft_wgmma_forward_knobs(launch->plan->config)->score_in_smem == 2 && score != NULL &&
+         score->exponent.tile_has_rows &&
+         ft_score_tile_of(tile, &tiled_of(launch)->rest.score, score);
+}
+
 static int map_tensors(struct ft_launch *launch, const struct ft_driver *driver) {
-  enum { WARPGROUP_ROWS = 64 };
+  enum { WARPGROUP_ROWS = 64, WARP_ROWS = 16 };
   struct ft_tiled_forward_params *const tiled = tiled_of(launch);
   const struct ft_forward_params *const p = &tiled->rest;
   const struct ft_arg_sequence *const sequence = &p->sequence;
@@ -164,10 +173,17 @@ static int map_tensors(struct ft_launch *launch, const struct ft_driver *driver)
       {"k", &tiled->k, &p->k, d, nk, heads_kv, batch, k_rows, ragged, 0, 1, dtype},
       {"v", &tiled->v, &p->v, dv, nk, heads_kv, batch, k_rows, ragged, 0, 1, dtype},
       {"o", &tiled->o, &p->o, dv, nq, heads_q, of_rows, WARPGROUP_ROWS, cut, packed, of_query,
-       of_o}};
+       of_o},
+      {.name = "captured"}};
   struct ft_arg_tensor slotted[2];
   if (page > 0) FT_TRY(map_pages(&tensors[1], slotted, &tiled->rest.pages, page));
-  const int count = FT_COUNT(tensors) - ft_outputs_are_wide(request); /* stored from registers */
+  int count = FT_COUNT(tensors) - 1 - ft_outputs_are_wide(request); /* stored from registers */
+  struct ft_score_tile tile;
+  if (reads_rows(&tile, launch))
+    tensors[count++] =
+        (struct ft_mapped){"captured", &tiled->of_score, &tile.tensor, tile.columns, tile.rows,
+                           tile.heads, tile.batch,       WARP_ROWS,    false,        0,
+                           1,          tile.dtype};
   return ft_map_tensors(tensors, count, launch->plan->maps, driver);
 }
 

@@ -560,9 +560,10 @@ struct TiledForwardParams {
   TensorMap k;                       // in boxes of BLOCK_N rows
   TensorMap v;                       // in boxes of BLOCK_N rows
   TensorMap o;                       // in boxes of 64 rows
+  TensorMap of_score;                // in boxes of 16 rows, with score_in_smem=2
   ForwardParams rest;
 };
-static_assert(sizeof(TiledForwardParams) == 1024, "the host fills 1024 bytes");
+static_assert(sizeof(TiledForwardParams) == 1152, "the host fills 1152 bytes");
 
 
 // ---- sinks: there are none -----------------------------------------------------------------------------------------------
@@ -1460,6 +1461,8 @@ __device__ __forceinline__ void produce(const TiledForwardParams &params, int wa
 // ---- no score that reads a tile of queries and keys, or one that reads it element by element --------------------------------
 struct ScoreTile {};
 
+__device__ __forceinline__ void begin_tile(ScoreTile &, const ForwardParams &, const ScoredRows<1> &, int) {}
+
 __device__ __forceinline__ void ask_for_tile(ScoreTile &, const ForwardParams &, const ScoredRows<1> &, int, int, int, int) {}
 
 __device__ __forceinline__ bool take_tile(const float (&)[N_TILES][4], const ScoreTile &, const ForwardParams &,
@@ -1693,6 +1696,7 @@ __device__ __forceinline__ void begin_rows(Consumer &consumer, const ForwardPara
   begin_scales(consumer.scales, params, work.batch, work.head, work.q0);
   consumer.score = begin_score<1>(params, work.batch, work.head, work.q0 + consumer.warp * 16, consumer.lane,
                                   scale_of(consumer.scales, params));
+  begin_tile(consumer.tile, params, consumer.score, work.q0 + consumer.warp * 16);
 }
 
 __device__ __forceinline__ void clear_o(Consumer &consumer) {
