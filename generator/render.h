@@ -5,7 +5,7 @@
 
 #include "generator/emit.h"
 
-enum { FT_RENDER_PARTS = 64 };
+enum { FT_RENDER_PARTS = 80 };
 
 struct ft_render {
   struct ft_lua *lua;

@@ -162,8 +162,7 @@ typedef enum fatune_window {
 } fatune_window;
 
 /* What a kernel is specialised for (first group) and what its config is chosen for (second group;
- * the values of a run may differ, one plan serves all, at best speed those of the same power of
- * two). */
+ * those of a run may differ, one plan serves all, at best speed those of the same power of two). */
 typedef struct fatune_request {
   size_t size;        /* sizeof(fatune_request) */
   fatune_pass pass;   /* FATUNE_FORWARD */
@@ -364,11 +363,12 @@ FATUNE_API const char *fatune_plan_source(const fatune_plan *plan);
 /* Bytes of arguments.workspace, for runs of the request's batch, heads and lengths. None grows with
  * seqlen_q times seqlen_k. A forward takes none. With split_keys in its config it takes O and LSE
  * in fp32 of at most 4 parts of a tile's rows for each block that the GPU runs at once; without a
- * workspace it divides nothing. A ragged forward takes 512, and 32 for each of (rows of Q / rows of
- * a tile + sequences); with split_keys 36, by rows of up to 64 heads. A backward takes at most
- * 4 (head_dim + 11) for each row of Q, seqlen_q rounded up to whole tiles (or blocks of the mask);
- * if deterministic, where all queries see the same keys, 8 (head_dim + 10). A block mask adds dK
- * and dV in fp32 of two key tiles for each block; ragged sequences a tile each and the list. */
+ * workspace it divides nothing. With v_by_columns it takes what V does, in whole steps. A ragged
+ * forward takes 512, and 32 for each of (rows of Q / rows of a tile + sequences); with split_keys
+ * 36, by rows of up to 64 heads. A backward takes at most 4 (head_dim + 11) for each row of Q,
+ * seqlen_q rounded up to whole tiles (or blocks of the mask); if deterministic, where all queries
+ * see the same keys, 8 (head_dim + 10). A block mask adds dK and dV in fp32 of two key tiles for
+ * each block; ragged sequences a tile each and the list. */
 FATUNE_API int fatune_plan_workspace_size(const fatune_plan *plan, size_t *bytes);
 
 /* Element (b, i, h, c) lies at data + b * stride_batch + i * stride_seq + h * stride_head + c, in
@@ -432,8 +432,8 @@ typedef struct fatune_arguments {
   /* Where the request has one, and only there: for the run's lengths, and for its batch and heads_q
      or 1. It must stay until the run has finished. */
   const fatune_mask *mask;
-  /* fatune_plan_workspace_size bytes, 256-byte aligned; overwritten. In a forward that is not
-   * ragged NULL is allowed. workspace_size below says how many there are. */
+  /* fatune_plan_workspace_size bytes, 256-byte aligned; overwritten. NULL is allowed in a forward
+   * that is not ragged and, of e4m3, whose config has no v_by_columns. */
   void *workspace;
   /* Of a backward plan, which reads o and lse as the forward wrote them, with the same scale,
    * dropout, seed, offset, mask and window. All of dq, dk, dv is overwritten; rows of queries that

@@ -76,6 +76,7 @@ static const struct {
      WGMMA(64, 64, 2, 1) " direct_store=1 split_keys=1"},
     {"", "e4m3 d64 nq130 nk300 causal", WGMMA(64, 64, 2, 1) " direct_store=1 two_level=1"},
     {"", "e4m3 d64 nq130 nk300 causal", MMA(64, 64, 4, 2, 1) " two_level=1"},
+    {"", "e4m3 d64 nq130 nk300 causal", WGMMA(64, 64, 2, 1) " direct_store=1 v_by_columns=1"},
     {"", "e4m3 d64 nq130 nk300 causal descales=64",
      WGMMA(64, 128, 2, 1) " direct_store=1 lazy_rescale=1"},
     {"", "fp16 d256 hq8 hkv2 nq3 nk500 causal",

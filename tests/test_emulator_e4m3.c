@@ -19,6 +19,7 @@
 #define OVERLAP CONFIG(128, 96, 3, 2, "overlap_tiles=1 pingpong=1 lazy_rescale=1")
 #define WIDE    CONFIG(128, 192, 2, 1, "pingpong=1 lazy_rescale=1")
 #define SPLIT   CONFIG(64, 64, 2, 1, "split_keys=1")
+#define COLUMNS CONFIG(128, 96, 3, 2, "overlap_tiles=1 lazy_rescale=1 v_by_columns=1")
 
 /* ---- bytes ---- */
 
@@ -83,6 +84,11 @@ static const struct {
     {"e4m3 o=fp16 d48 hq2 b4 nq300 nk500 causal ragged pages=128", TURNS},
     {"e4m3 o=fp16 d128 hq2 hkv1 b2 nq200 nk300 causal", TURNS},
     {"e4m3 o=fp16 d80 dv48 hq2 nq60 nk700 sinks", SPLIT},
+    {"e4m3 d128 hq4 hkv2 b2 nq300 nk333 causal", COLUMNS},
+    {"e4m3 d256 nq300 nk200 causal", CONFIG(128, 96, 2, 1, "pingpong=1 v_by_columns=1")},
+    {"e4m3 d80 dv48 hq2 nq200 nk300 window@100,30 sinks", COLUMNS},
+    {"e4m3 o=fp16 d64 dv144 nq200 nk500", CONFIG(64, 192, 2, 1, "v_by_columns=1")},
+    {"e4m3 d64 hq2 nq300 nk300 causal mask=128x96@0.5", COLUMNS},
 };
 
 START_TEST(every_row_is_right) {
@@ -215,13 +221,15 @@ END_TEST
 /* ---- bugs ---- */
 
 #define TRANSPOSE "parts/transpose_v.cu.in"
+#define WARPS     "parts/transpose_values.cu.in"
 #define SCALE     "parts/e4m3_scale.cu.in"
 #define RANGE     "parts/p_range_e4m3.cu.in"
 #define READ_AND_SAID                                                                              \
   "    mbarrier_wait(v_empty(ring.stage), ring.parity ^ 1);\n"                                     \
-  "    transpose_tile(shared_address(shared) + SMEM_V + ring.stage * V_TILE,\n"                    \
-  "                   shared_address(shared) + SMEM_V_ROWS + ring.stage * V_ROWS_TILE, warp, "     \
-  "lane);\n"                                                                                       \
+  "    transpose_tile<V_FILLERS>(shared_address(shared) + SMEM_V + ring.stage * V_TILE,\n"         \
+  "                              shared_address(shared) + SMEM_V_ROWS + ring.stage * "             \
+  "V_ROWS_TILE, "                                                                                  \
+  "warp, lane);\n"                                                                                 \
   "    async_proxy_fence();\n"                                                                     \
   "    __syncwarp();\n"                                                                            \
   "    if (lane == 0) {\n"                                                                         \
@@ -230,22 +238,22 @@ END_TEST
 
 static const struct emulator_bug bugs[] = {
     {.name = "transposed V without proxy fence",
-     .file = TRANSPOSE,
+     .file = WARPS,
      .piece = "    async_proxy_fence();\n",
      .other = "",
      .words = "no fence.proxy.async is between the two"},
     {.name = "V said to be there before all lanes have stored it",
-     .file = TRANSPOSE,
+     .file = WARPS,
      .piece = "    __syncwarp();\n",
      .other = "",
      .words = "nothing orders the two (race)"},
     {.name = "V stored while products read the one before",
-     .file = TRANSPOSE,
+     .file = WARPS,
      .piece = "    mbarrier_wait(v_empty(ring.stage), ring.parity ^ 1);\n",
      .other = "",
      .words = "nothing orders the two (race)"},
     {.name = "V by rows given back before it was read",
-     .file = TRANSPOSE,
+     .file = WARPS,
      .piece = GIVEN_BACK_LAST,
      .other = "    if (lane == 0) mbarrier_arrive(v_rows_empty(ring.stage));\n" READ_AND_SAID,
      .words = "nothing orders the two (race)"},
@@ -290,6 +298,30 @@ START_TEST(bugs_are_seen) {
 }
 END_TEST
 
+/* Of V by columns. */
+static const struct emulator_bug bugs_of_columns[] = {
+    {.name = "V of the first kv head",
+     .file = "parts/load_values_columns.cu.in",
+     .piece = "(batch * heads + head) * of_head",
+     .other = "batch * heads * of_head"},
+    {.name = "rows that lie as no TMA leaves them",
+     .file = "parts/turn_values.cu.in",
+     .piece = "(chunk ^ row % 8) * 16",
+     .other = "chunk * 16"},
+    {.name = "columns stored before they are there",
+     .file = "parts/turn_values.cu.in",
+     .piece = "  __syncthreads();\n  store_value_columns(",
+     .other = "  store_value_columns(",
+     .words = "never written"},
+};
+
+START_TEST(bugs_of_columns_are_seen) {
+  const struct ft_problem_options options =
+      emulator_options("e4m3 d64 hq2 hkv2 nq150 nk400", FT_LAYOUT_PADDED, emulator_seed());
+  emulator_catch(&bugs_of_columns[EMULATOR_CHOOSE(_i, bugs_of_columns)], &options, COLUMNS);
+}
+END_TEST
+
 /* Of sequences and pages. */
 static const struct {
   struct emulator_bug bug;
@@ -318,6 +350,7 @@ END_TEST
 
 START_TEST(every_bug_can_be_planted) {
   EMULATOR_EXPECT_PIECES(bugs);
+  EMULATOR_EXPECT_PIECES(bugs_of_columns);
 }
 END_TEST
 
@@ -334,6 +367,7 @@ Suite *make_emulator_e4m3_suite(void) {
   tcase_add_test(tests, wrong_descales_are_named);
   tcase_add_test(tests, every_bug_can_be_planted);
   tcase_add_loop_test(tests, bugs_of_sequences_are_seen, 0, EMULATOR_RUNS(bugs_of_sequences));
+  tcase_add_loop_test(tests, bugs_of_columns_are_seen, 0, EMULATOR_RUNS(bugs_of_columns));
   tcase_add_loop_test(tests, bugs_are_seen, 0, EMULATOR_RUNS(bugs));
   suite_add_tcase(suite, tests);
   return suite;

@@ -36,7 +36,7 @@ static enum ft_schedule schedule(const struct ft_request *request, const struct 
 enum { WARPGROUP = 128, WARPGROUP_ROWS = 64 };
 
 /* With e4m3 products take V by columns only. It comes by rows and is transposed on the way from one
- * place in shared memory to another. */
+ * place in shared memory to another, or it comes as a kernel before has transposed it. */
 static bool transposes_v(const struct ft_request *request) {
   return request->dtype == FT_E4M3;
 }
@@ -57,9 +57,10 @@ static void plan_panels(struct ft_budget *budget, struct ft_wgmma_forward_budget
   own->o_bytes = transposed ? 0 : rows * own->dv_panels;
   own->q_bytes = max_int(rows * own->d_panels, own->o_bytes);
   own->k_bytes = keys * own->d_panels;
-  own->v_rows_bytes = transposed ? keys * own->dv_panels : 0;
+  own->v_rows_bytes = transposed && !k->v_by_columns ? keys * own->dv_panels : 0;
   own->v_bytes = transposed ? own->dv_pad * FT_PANEL_ROW * panels_of(request, k->block_n)
                             : keys * own->dv_panels;
+  own->turning_bytes = k->v_by_columns ? keys * own->dv_panels + own->v_bytes : 0;
   own->p_bytes = k->p_in_smem ? rows * ft_panels(k->block_n) : 0;
   own->smem_q_offset = BARRIERS;
   own->smem_k_offset = own->smem_q_offset + k->q_stages * own->q_bytes;
@@ -209,6 +210,13 @@ static bool wide_outputs(const struct ft_rule_case *of) {
 
 static bool two_level(const struct ft_rule_case *of) {
   return !knobs(of)->two_level || of->request->dtype == FT_E4M3;
+}
+
+/* Steps begin at multiples of block_n in each batch entry, and the workspace has no other tenant.
+ */
+static bool v_by_columns(const struct ft_rule_case *of) {
+  return !knobs(of)->v_by_columns || (of->request->dtype == FT_E4M3 && !of->request->ragged &&
+                                      of->request->pages == 0 && !knobs(of)->split_keys);
 }
 
 static bool one_stage(const struct ft_rule_case *of) {
@@ -370,6 +378,10 @@ static const struct ft_rule rules[] = {
      READS(direct_store)},
     {"two-level", FT_CANNOT_RUN, two_level, "sums of 16-bit products are fp32 already",
      READS(two_level)},
+    {"v-by-columns", FT_CANNOT_RUN, v_by_columns,
+     "V of e4m3 is turned around by a kernel of its own where it is neither ragged nor in pages, "
+     "and walks are not divided",
+     READS(v_by_columns) | READS(split_keys)},
     {"one-stage", FT_CANNOT_RUN, one_stage,
      "the producer fills one stage while the consumers read another", READS(stages)},
     {"overlap-tiles", FT_CANNOT_RUN, overlap_tiles,

@@ -39,7 +39,10 @@
   FT_PACK_GQA_KNOB(KNOB)                                                                           \
   FT_SPLIT_KEYS_KNOB(KNOB)                                                                         \
   KNOB(two_level, (0), 0, 64,                                                                      \
-       "of e4m3: steps after which the short sums of P V are added to fp32 ones; 0: at the end")
+       "of e4m3: steps after which the short sums of P V are added to fp32 ones; 0: at the end")   \
+  KNOB(v_by_columns, (0, 1), 0, 1,                                                                 \
+       "of e4m3, 1: a kernel before this one turns V around, once; 0: each block does, at each "   \
+       "step")
 
 /* Dense, per multiprocessor: data sheets of the H100. */
 enum { FT_WGMMA_FLOPS_PER_CLK = 4096 };
@@ -66,6 +69,7 @@ enum { FT_WGMMA_FLOPS_PER_CLK = 4096 };
   HOST(q_bytes, "of one Q stage, which has room for O, too")                                       \
   HOST(k_bytes, "of one K stage")                                                                  \
   HOST(v_bytes, "of one V stage")                                                                  \
+  HOST(turning_bytes, "shared memory of the kernel that turns V around, if there is one")          \
   HOST(v_rows_bytes, "of one stage of V by rows, 0 if V is not transposed")                        \
   HOST(o_bytes, "of the staged O tile")                                                            \
   HOST(p_bytes, "of P of all consumers, 0 if it stays in registers")                               \

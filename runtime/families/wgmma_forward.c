@@ -49,7 +49,7 @@ static int64_t remainder_heads(const struct ft_forward_params *params,
   return ft_shares_remainder(&shares);
 }
 
-enum { LIST, MAIN, MERGE, KERNELS };
+enum { LIST, TURN, MAIN, MERGE, KERNELS };
 
 /* With e4m3 the factors of Q, K and V stand before it. */
 static struct ft_tiled_forward_params *tiled_of(struct ft_launch *launch) {
@@ -84,6 +84,47 @@ static int64_t blocks_of(struct ft_launch *launch, int64_t units, int64_t reside
                             1 + ft_wgmma_forward_knobs(plan->config)->multicast, resident);
 }
 
+/* ---- V by columns ---- */
+
+static bool turns_values(const struct ft_launch_plan *plan) {
+  return ft_wgmma_forward_knobs(plan->config)->v_by_columns;
+}
+
+/* Tiles of V of all heads: the keys of a step each. */
+static int64_t value_tiles(const struct ft_launch_plan *plan, const struct ft_run *run) {
+  const int block_n = ft_config_block_n(plan->config);
+  return run->batch * run->heads_kv * ((run->nk + block_n - 1) / block_n);
+}
+
+static int64_t tile_bytes(const struct ft_launch_plan *plan) {
+  return (int64_t)plan->request->head_dim_v * ft_config_block_n(plan->config);
+}
+
+/* They lie in the workspace, where others have parts of walks. */
+static int prepare_values(struct ft_launch *launch, const struct ft_run *run,
+                          const fatune_arguments *arguments) {
+  enum { ALIGNMENT = 256, THREADS = 128 }; /* TURNING_WARPS */
+  const struct ft_launch_plan *const plan = launch->plan;
+  const int64_t tiles = value_tiles(plan, run);
+  const uint64_t workspace = (uintptr_t)arguments->workspace;
+  if (workspace == 0 || workspace % ALIGNMENT != 0)
+    return ft_fail(
+        FT_E_ARGUMENT,
+        "arguments.workspace is %p; allowed: a multiple of 256, as the plan's config has "
+        "v_by_columns=1: %lld bytes (fatune_plan_workspace_size)",
+        arguments->workspace, (long long)(tiles * tile_bytes(plan)));
+  if (tiles >= INT32_MAX)
+    return ft_fail(FT_E_ARGUMENT,
+                   "arguments: %lld tiles of V are more than the 2^31 - 1 blocks of one launch",
+                   (long long)tiles);
+  tiled_of(launch)->rest.parts.o = workspace;
+  launch->kernels[TURN] =
+      (struct ft_launch_kernel){.grid = (unsigned)tiles,
+                                .threads = THREADS,
+                                .smem_bytes = ft_wgmma_forward_budget(plan->budget)->turning_bytes};
+  return FT_OK;
+}
+
 static int prepare(struct ft_launch *launch, const fatune_arguments *arguments) {
   const struct ft_launch_plan *const plan = launch->plan;
   struct ft_forward_params *const params = &tiled_of(launch)->rest;
@@ -97,7 +138,8 @@ static int prepare(struct ft_launch *launch, const fatune_arguments *arguments) 
   const int64_t resident = multiprocessors_of(plan, arguments);
   int64_t units = tiles;
   launch->kernels[LIST] = ft_ragged_list(&params->ragged);
-  launch->kernels[MERGE] = (struct ft_launch_kernel){0};
+  launch->kernels[TURN] = launch->kernels[MERGE] = (struct ft_launch_kernel){0};
+  if (turns_values(plan)) FT_TRY(prepare_values(launch, &run, arguments));
   if (splits(plan)) {
     struct ft_walks walks = walks_of(plan);
     FT_TRY(ft_forward_divide(params, plan, &run, arguments, &walks, &units));
@@ -111,12 +153,19 @@ static int prepare(struct ft_launch *launch, const fatune_arguments *arguments) 
     blocks = blocks_of(launch, units, resident);
   launch->kernels[MAIN] = (struct ft_launch_kernel){.grid = (unsigned)blocks,
                                                     .threads = plan->budget->threads,
-                                                    .smem_bytes = plan->budget->smem_bytes};
+                                                    .smem_bytes = plan->budget->smem_bytes,
+                                                    .early = turns_values(plan)};
   return FT_OK;
 }
 
 static int workspace(const struct ft_launch_plan *plan, const fatune_arguments *arguments,
                      size_t *bytes) {
+  if (turns_values(plan)) {
+    struct ft_run run;
+    FT_TRY(ft_run_read_lengths(&run, plan->request, arguments));
+    *bytes = (size_t)(value_tiles(plan, &run) * tile_bytes(plan));
+    return FT_OK;
+  }
   if (!splits(plan)) return ft_forward_list_bytes(plan, arguments, bytes);
   struct ft_walks walks = walks_of(plan);
   return ft_forward_workspace(plan, arguments, &walks, bytes);
@@ -150,6 +199,26 @@ static bool reads_rows(struct ft_score_tile *tile, struct ft_launch *launch) {
          ft_score_tile_of(tile, &tiled_of(launch)->rest.score, score);
 }
 
+/* V by columns: rows of the keys of a step, tiles as heads. */
+static void map_values(struct ft_mapped *v, struct ft_arg_tensor *columns,
+                       const struct ft_launch *launch) {
+  const int keys = ft_config_block_n(launch->plan->config);
+  const int64_t tile = tile_bytes(launch->plan);
+  *columns = (struct ft_arg_tensor){
+      .data = launch->argument.descaled_forward.rest.rest.parts.o,
+      .stride = {.batch = tile * launch->kernels[TURN].grid, .row = keys, .head = tile}};
+  *v = (struct ft_mapped){.name = "workspace",
+                          .map = v->map,
+                          .tensor = columns,
+                          .columns = keys,
+                          .rows = v->columns,
+                          .heads = (int)launch->kernels[TURN].grid,
+                          .batch = 1,
+                          .box_rows = v->columns,
+                          .of_query = 1,
+                          .dtype = v->dtype};
+}
+
 static int map_tensors(struct ft_launch *launch, const struct ft_driver *driver) {
   enum { WARPGROUP_ROWS = 64, WARP_ROWS = 16 };
   struct ft_tiled_forward_params *const tiled = tiled_of(launch);
@@ -175,7 +244,8 @@ static int map_tensors(struct ft_launch *launch, const struct ft_driver *driver)
       {"o", &tiled->o, &p->o, dv, nq, heads_q, of_rows, WARPGROUP_ROWS, cut, packed, of_query,
        of_o},
       {.name = "captured"}};
-  struct ft_arg_tensor slotted[2];
+  struct ft_arg_tensor slotted[2], columns;
+  if (turns_values(launch->plan)) map_values(&tensors[2], &columns, launch);
   if (page > 0) FT_TRY(map_pages(&tensors[1], slotted, &tiled->rest.pages, page));
   int count = FT_COUNT(tensors) - 1 - ft_outputs_are_wide(request); /* stored from registers */
   struct ft_score_tile tile;
@@ -185,6 +255,20 @@ static int map_tensors(struct ft_launch *launch, const struct ft_driver *driver)
                            tile.heads, tile.batch,       WARP_ROWS,    false,        0,
                            1,          tile.dtype};
   return ft_map_tensors(tensors, count, launch->plan->maps, driver);
+}
+
+static void describe_values(const struct ft_launch *launch, int kernel,
+                            struct ft_launch_tensors *tensors) {
+  const uint64_t address = launch->argument.descaled_forward.rest.rest.parts.o;
+  struct ft_emulated_tensor *const columns =
+      ft_add_work(tensors, "V by columns", address, launch->kernels[TURN].grid, 0);
+  const int64_t keys = ft_config_block_n(launch->plan->config);
+  columns->element_bytes = 1;
+  columns->extents[1] = launch->plan->request->head_dim_v;
+  columns->extents[2] = launch->kernels[TURN].grid;
+  columns->extents[3] = columns->strides[1] = keys;
+  columns->strides[2] = keys * columns->extents[1];
+  columns->writable = kernel == TURN;
 }
 
 static void describe(const struct ft_launch *launch, int kernel,
@@ -198,17 +282,21 @@ static void describe(const struct ft_launch *launch, int kernel,
     ft_forward_describe_descales(&launch->argument.descaled_forward.descales,
                                  params->sequence.batch, launch->plan->request->descale_rows,
                                  tensors);
+  if (turns_values(launch->plan)) describe_values(launch, kernel, tensors);
   if (splits(launch->plan))
     ft_forward_describe_parts(params, launch->plan->request->head_dim_v, kernel == MAIN, tensors);
 }
 
-const struct ft_launch_family ft_wgmma_forward_launch = {
-    .family = &ft_wgmma_forward_family,
-    .entries = {[LIST] = FT_ENTRY_WORK_LIST, [MAIN] = FT_ENTRY, [MERGE] = FT_ENTRY_MERGE},
-    .kernel_count = KERNELS,
-    .optional = 1u << LIST | 1u << MERGE,
-    .main = MAIN,
-    .prepare = prepare,
-    .map_tensors = map_tensors,
-    .workspace = workspace,
-    .describe = describe};
+const struct ft_launch_family ft_wgmma_forward_launch = {.family = &ft_wgmma_forward_family,
+                                                         .entries = {[LIST] = FT_ENTRY_WORK_LIST,
+                                                                     [TURN] = FT_ENTRY_PREPARE,
+                                                                     [MAIN] = FT_ENTRY,
+                                                                     [MERGE] = FT_ENTRY_MERGE},
+                                                         .kernel_count = KERNELS,
+                                                         .optional =
+                                                             1u << LIST | 1u << TURN | 1u << MERGE,
+                                                         .main = MAIN,
+                                                         .prepare = prepare,
+                                                         .map_tensors = map_tensors,
+                                                         .workspace = workspace,
+                                                         .describe = describe};

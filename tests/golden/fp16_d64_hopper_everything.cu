@@ -2,7 +2,7 @@
 // request  forward fp16 d64 dv40 causal dropout mask=128x128
 // config   wgmma_forward block_m=64 block_n=128 stages=3 q_stages=1
 // budget   107520 bytes of shared memory, 256 threads, about 148 of 232 registers
-// parts    wgmma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_tma_5d.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_wgmma_product.cu.in, parts/pairs.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/sinks_none.cu.in, parts/sequence.cu.in, parts/sequence_rows.cu.in, parts/rows_of_heads.cu.in, parts/outputs.cu.in, parts/quad.cu.in, parts/e4m3_scale_none.cu.in, parts/p_range.cu.in, parts/wgmma_softmax.cu.in, parts/visibility.cu.in, parts/key_walk_blocks.cu.in, parts/key_parts_none.cu.in, parts/work_tile.cu.in, parts/walk_order.cu.in, parts/schedule_balanced.cu.in, parts/score_none.cu.in, parts/dropout.cu.in, parts/dropout_rows.cu.in, parts/announce_blocks.cu.in, parts/pipeline.cu.in, parts/ring.cu.in, parts/descriptors.cu.in, parts/block_alone.cu.in, parts/rows_of_sequences_none.cu.in, parts/rows_dense.cu.in, parts/rows_of_keys.cu.in, parts/producer.cu.in, parts/produce.cu.in, parts/score_tile_none.cu.in, parts/score_keys_none.cu.in, parts/consumer.cu.in, parts/p_in_registers.cu.in, parts/wgmma_exponents_none.cu.in, parts/consumer_steps.cu.in, parts/store_o_staged.cu.in, parts/epilogue_wgmma.cu.in, parts/consume_each.cu.in, parts/work_list_none.cu.in
+// parts    wgmma_forward.cu.in, parts/ptx_common.cu.in, parts/ptx_memory.cu.in, parts/ptx_mbarrier.cu.in, parts/ptx_tma.cu.in, parts/ptx_tma_5d.cu.in, parts/ptx_barriers.cu.in, parts/ptx_stmatrix.cu.in, parts/ptx_registers.cu.in, parts/ptx_wgmma.cu.in, parts/ptx_wgmma_product.cu.in, parts/pairs.cu.in, parts/score_function_none.cu.in, parts/arguments.cu.in, parts/sinks_none.cu.in, parts/sequence.cu.in, parts/sequence_rows.cu.in, parts/rows_of_heads.cu.in, parts/outputs.cu.in, parts/quad.cu.in, parts/e4m3_scale_none.cu.in, parts/p_range.cu.in, parts/wgmma_softmax.cu.in, parts/visibility.cu.in, parts/key_walk_blocks.cu.in, parts/key_parts_none.cu.in, parts/work_tile.cu.in, parts/walk_order.cu.in, parts/schedule_balanced.cu.in, parts/score_none.cu.in, parts/dropout.cu.in, parts/dropout_rows.cu.in, parts/announce_blocks.cu.in, parts/pipeline.cu.in, parts/ring.cu.in, parts/descriptors.cu.in, parts/block_alone.cu.in, parts/rows_of_sequences_none.cu.in, parts/rows_dense.cu.in, parts/rows_of_keys.cu.in, parts/producer.cu.in, parts/load_tile.cu.in, parts/load_values.cu.in, parts/produce.cu.in, parts/score_tile_none.cu.in, parts/score_keys_none.cu.in, parts/consumer.cu.in, parts/p_in_registers.cu.in, parts/wgmma_exponents_none.cu.in, parts/consumer_steps.cu.in, parts/store_o_staged.cu.in, parts/epilogue_wgmma.cu.in, parts/consume_each.cu.in, parts/work_list_none.cu.in
 // again    fatune emit 'forward fp16 d64 dv40 nq1 causal dropout mask=128x128' --gpu sm_90 --config 'wgmma_forward block_m=64 block_n=128 stages=3 q_stages=1'
 //
 // O = softmax(scale Q K^T) V by tiles (FlashAttention, arXiv 2205.14135 and 2307.08691) on Hopper. One block per
@@ -42,6 +42,7 @@ constexpr bool EXP2_POLY = 0;         // an eighth of the powers of 2 are polyno
 constexpr bool LAZY_RESCALE = 0;      // O is corrected only when a maximum has moved far
 constexpr bool P_IN_SMEM = 0;         // P goes to P V by way of shared memory
 constexpr bool DIRECT_STORE = 0;      // O is stored from registers
+constexpr bool V_IN_COLUMNS = false;  // products take V by columns
 constexpr bool TRANSPOSES_V = false;  // warps of the producer's warpgroup transpose V
 constexpr bool SPREAD_EXP2 = 0;       // powers of 2 are spread over the step; else random bits fill their pauses
 constexpr int MASK_ROWS = 128, MASK_COLS = 128;  // of a block of the block mask; 0: none
@@ -1378,8 +1379,8 @@ __device__ __forceinline__ AnnouncedStep announced_step(const Share &, const int
 // With TRANSPOSES_V it comes by rows to a place of its own, with barriers of its own, and is transposed from there.
 constexpr int Q_TILE = D_PANELS * BLOCK_M * 128, K_TILE = D_PANELS * BLOCK_N * 128;
 constexpr int V_ROWS_TILE = DV_PANELS * BLOCK_N * 128;      // as TMA brings it
-constexpr int V_TILE = TRANSPOSES_V ? (BLOCK_N + 127) / 128 * HEAD_DIM_V * 128 : V_ROWS_TILE;  // as products take it
-constexpr int O_TILE = TRANSPOSES_V ? 0 : DV_PANELS * BLOCK_M * 128;
+constexpr int V_TILE = V_IN_COLUMNS ? (BLOCK_N + 127) / 128 * HEAD_DIM_V * 128 : V_ROWS_TILE;  // as products take it
+constexpr int O_TILE = V_IN_COLUMNS ? 0 : DV_PANELS * BLOCK_M * 128;
 constexpr int Q_STAGE = Q_TILE > O_TILE ? Q_TILE : O_TILE;  // O is staged in the place of its tile's Q
 constexpr int P_TILE = (BLOCK_N + 63) / 64 * 64 * 128;      // 64 rows of a consumer, if P is in shared memory
 
@@ -1408,7 +1409,7 @@ __device__ __forceinline__ int *more_values(int stage) {
 }
 
 // ---- barriers ----
-constexpr int O_PLACES = TRANSPOSES_V ? 0 : CONSUMERS;  // of a Q stage
+constexpr int O_PLACES = V_IN_COLUMNS ? 0 : CONSUMERS;  // of a Q stage
 constexpr int Q_BARRIERS = (2 + O_PLACES) * Q_STAGES;   // those of Q and O; those of K and V follow
 static_assert(8 * (Q_BARRIERS + (TRANSPOSES_V ? 6 : 4) * STAGES) <= SMEM_ANNOUNCED, "the barriers have room");
 
@@ -1587,7 +1588,7 @@ __device__ __forceinline__ void end_values(const Ring<STAGES> &ring) {
   mbarrier_arrive(v_rows_full(ring.stage));
 }
 
-// ---- K and V by the thread that asks for Q, too ---------------------------------------------------------------
+// ---- a tile of K, or of V by rows ---------------------------------------------------------------------------
 // A K or V tile. Each block of a cluster loads its share of the rows for all blocks.
 __device__ __forceinline__ void load_tile(const TiledForwardParams &params, const TensorMap &map, unsigned to,
                                           unsigned barrier, int panels, int key, int head, int batch,
@@ -1596,6 +1597,17 @@ __device__ __forceinline__ void load_tile(const TiledForwardParams &params, cons
   load_keys(map, to + first * 128, barrier, panels, key + first, head, batch, place);
 }
 
+// ---- V comes by rows ------------------------------------------------------------------------------------------
+__device__ __forceinline__ void wait_for_values() {}
+
+__device__ __forceinline__ void load_values(const TiledForwardParams &params, int stage, unsigned full, int key, int head,
+                                            int batch, const SequencePlace &place) {
+  mbarrier_arrive_expect(full, V_ROWS_TILE);
+  const unsigned to = shared_address(shared) + (TRANSPOSES_V ? SMEM_V_ROWS : SMEM_V) + stage * V_ROWS_TILE;
+  load_tile(params, params.v, to, full, DV_PANELS, key, head, batch, place);
+}
+
+// ---- K and V by the thread that asks for Q, too ---------------------------------------------------------------
 __device__ __forceinline__ void load_k(const TiledForwardParams &params, const Ring<STAGES> &ring, int key,
                                        bool sees_whole, int head, int batch, const SequencePlace &place) {
   const unsigned full = k_full(ring.stage);
@@ -1608,13 +1620,14 @@ __device__ __forceinline__ void load_k(const TiledForwardParams &params, const R
 
 __device__ __forceinline__ void load_v(const TiledForwardParams &params, const Ring<STAGES> &ring, int key, int head,
                                        int batch, const SequencePlace &place) {
-  if (head < 0) return;  // no step had its K yet
+  if (head < 0) {  // no step had its K yet
+    wait_for_values();
+    return;
+  }
   const unsigned full = TRANSPOSES_V ? v_rows_full(ring.stage) : v_full(ring.stage);
   mbarrier_wait(TRANSPOSES_V ? v_rows_empty(ring.stage) : v_empty(ring.stage), ring.parity ^ 1);
   if (TRANSPOSES_V) *more_values(ring.stage) = 1;
-  mbarrier_arrive_expect(full, V_ROWS_TILE);
-  const unsigned to = shared_address(shared) + (TRANSPOSES_V ? SMEM_V_ROWS : SMEM_V) + ring.stage * V_ROWS_TILE;
-  load_tile(params, params.v, to, full, DV_PANELS, key, head, batch, place);
+  load_values(params, ring.stage, full, key, head, batch, place);
 }
 
 __device__ __forceinline__ void produce(const TiledForwardParams &params, int warp, int lane) {
