@@ -16,12 +16,12 @@ function(embed_files array header folder)
 endfunction()
 embed_files(ft_templates generator/templates.h templates .lua .cu.in)
 embed_files(ft_report_files tuner/cli/report_files.h tuner/cli/report .html .css .js .txt)
-embed_files(ft_fits tuner/model/fit.h tuner/model/fit .fit)
 embed_files(ft_emulator_files runtime/emulator/object.h runtime/emulator/device .h)
 
 # Digests that need no computing at run time: a program of the build makes them from the same code.
 file(GLOB generator_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/generator/*.[chd]*
      ${PROJECT_SOURCE_DIR}/generator/*/*.[chd]*)
+list(FILTER generator_sources EXCLUDE REGEX "/generator/model/") # emission reads nothing of it
 list(SORT generator_sources) # in the same order on every machine
 add_executable(made_digests templates/made_digests.c ${PROJECT_BINARY_DIR}/ft_templates.c
   generator/template_files.c generator/digest.c generator/status.c generator/text.c)
@@ -48,9 +48,8 @@ function(make_shipped_layer)
     COMMENT "The layer of trials that ships" VERBATIM)
 endfunction()
 set(runtime_made ${PROJECT_BINARY_DIR}/ft_emulator_files.c ${PROJECT_BINARY_DIR}/ft_shipped.c)
-set(tuner_made ${PROJECT_BINARY_DIR}/ft_fits.c)
 
-# For tuner/model/fit/fit.py.
+# For generator/model/fit/fit.py.
 function(add_dump_features)
   add_executable(dump_features tuner/cli/fit/dump_features.c)
   target_link_libraries(dump_features PRIVATE fatune_flags fatune_static)

@@ -8,8 +8,8 @@
 /* ft_template_files_digest of the embedded templates. */
 extern const struct ft_digest ft_made_templates;
 
-/* Of all sources of generator/, names and contents: equal in two libraries only if they emit
- * alike. */
+/* Of all sources of generator/ but its model/, names and contents: equal in two libraries only if
+ * they emit alike. */
 extern const struct ft_digest ft_made_generator;
 
 #endif

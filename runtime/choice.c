@@ -1,22 +1,33 @@
 /* choice.c: the config of a request.
- * in -> out: request + GPU -> what the caches know, where it is legal here; else the default. */
+ * in -> out: request + GPU -> what the caches know, where it is legal here; else the default, or
+ * what the model puts clearly before it. */
 #include "runtime/choice.h"
 
 #include <stdio.h>
 #include <string.h>
 
+#include "generator/model/choice.h"
 #include "generator/rules.h"
-#include "generator/space.h"
 #include "generator/status.h"
 #include "runtime/device.h"
+#include "runtime/scores.h"
 #include "runtime/session.h"
 
-static int choose_default(const struct ft_request *request, const struct ft_arch *arch,
-                          const char *why, struct ft_choice *choice) {
+/* The default, or what the model puts clearly before it. */
+static int choose_unmeasured(fatune_session *session, const struct ft_request *request,
+                             const struct ft_arch *arch, const char *why,
+                             struct ft_choice *choice) {
+  const struct ft_known_score *score;
+  double gain;
   memset(choice, 0, sizeof *choice);
-  choice->hit = FT_HIT_DEFAULT;
+  FT_TRY(ft_session_score(session, request->score, &score));
+  FT_TRY(ft_model_choose(request, arch, score ? &score->costs : NULL, &choice->config, &gain));
+  choice->hit = gain > 1 ? FT_HIT_MODEL : FT_HIT_DEFAULT;
   snprintf(choice->note, sizeof choice->note, "%s", why);
-  return ft_default_config(request, arch, &choice->config);
+  if (gain > 1)
+    snprintf(choice->note, sizeof choice->note,
+             "%s; by the model the default takes %.2f times as long", why, gain);
+  return FT_OK;
 }
 
 /* A default knows the sizes of its request, a config that was copied from another does not. */
@@ -47,7 +58,7 @@ int ft_session_choose(fatune_session *session, const struct ft_request *request,
   FT_TRY(ft_store_choose(session->store, &query, choice));
   if (choice->default_won) return choose_default_of(request, arch, choice);
   if (choice->hit == FT_HIT_DEFAULT)
-    return choose_default(request, arch, "nothing measured or predicted", choice);
+    return choose_unmeasured(session, request, arch, "nothing measured or predicted", choice);
 
   /* A winner of another GPU, or from before a rule was added, may break a rule here. */
   const struct ft_rule *const broken =
@@ -55,7 +66,7 @@ int ft_session_choose(fatune_session *session, const struct ft_request *request,
   if (!broken) return FT_OK;
   char why[256];
   snprintf(why, sizeof why, "the known winner breaks rule %s", broken->name);
-  return choose_default(request, arch, why, choice);
+  return choose_unmeasured(session, request, arch, why, choice);
 }
 
 bool ft_session_named_kernel(fatune_session *session, const struct ft_request *request,

@@ -1,5 +1,5 @@
 /* choice.h: the config of a request.
- * in -> out: request + GPU -> what the caches know, else the default. */
+ * in -> out: request + GPU -> what the caches know, else the default or what the model finds. */
 #ifndef RUNTIME_CHOICE_H
 #define RUNTIME_CHOICE_H
 
@@ -10,8 +10,9 @@
 #include "generator/request.h"
 #include "runtime/fatune.h"
 
-/* The config that the caches have for a request on an arch, or the default if they have none that
- * is legal. device_class as in ft_device.id; NULL for a GPU that is not here. */
+/* The config that the caches have for a request on an arch. If they have none that is legal, it is
+ * the default, or one that the model finds clearly faster (generator/model/choice.h).
+ * device_class as in ft_device.id; NULL for a GPU that is not here. */
 int ft_session_choose(fatune_session *session, const struct ft_request *request,
                       const struct ft_arch *arch, const char *device_class,
                       struct ft_choice *choice);

@@ -5,7 +5,7 @@
 # violation, too. --self-test plants violations in a copy of nothing and fails if one goes unseen.
 set -eu
 
-folders="runtime tuner"
+folders="generator/model runtime tuner"
 
 # Headers that C files of other names define: the public one, and those that emulated kernels are compiled with.
 own_face() {

@@ -1,6 +1,6 @@
 #!/bin/sh
-# check_layers.sh: includes point one way: generator <- cache <- runtime <- tuner, and in tuner/
-# model <- verify <- search <- cli.
+# check_layers.sh: includes point one way: generator <- cache <- runtime <- tuner, in tuner/ verify <- search <- cli,
+# and in generator/ the model is above the rest: what is emitted cannot depend on it.
 # in -> out: source root -> one line per violation, exit 1 if there is any.
 # --self-test plants violations in a copy of nothing and fails if one goes unseen.
 set -eu
@@ -11,13 +11,20 @@ violations() {
     [ -d "$root/$1" ] || return 0
     grep -rnE --include='*.[ch]' --include='*.def' "$2" "$root/$1" | sed "s|^$root/||; s|\$|   <- $3|" || true
   }
+  report_here() { # the same of a folder without those inside it
+    [ -d "$root/$1" ] || return 0
+    find "$root/$1" -maxdepth 1 -type f \( -name '*.[ch]' -o -name '*.def' \) -exec grep -nHE "$2" {} + |
+      sed "s|^$root/||; s|\$|   <- $3|" || true
+  }
   include='^[[:space:]]*#[[:space:]]*include[[:space:]]*'
 
   report generator "$include\"(cache|runtime|tuner|tests)/" "generator/ includes upwards"
   report cache "$include\"(runtime|tuner|tests)/" "cache/ includes upwards"
   report runtime "$include\"(tuner|tests)/" "runtime/ includes upwards"
   report tuner "$include\"tests/" "tuner/ includes upwards"
-  report tuner/model "$include\"(cache|runtime|tuner/(verify|search|cli))/" "tuner/model/ knows the generator alone"
+  for folder in generator generator/families generator/score; do
+    report_here $folder "$include\"generator/model/" "only the model and what is above generator/ knows the model"
+  done
   report tuner/verify "$include\"tuner/(search|cli)/" "tuner/verify/ includes upwards"
   report tuner/search "$include\"tuner/cli/" "tuner/search/ includes upwards"
 
@@ -71,8 +78,12 @@ self_test() {
   must_catch runtime/a.h '#include "tuner/search/measure.h"'
   must_catch tuner/a.c '#include "tests/suites.h"'
   must_catch tuner/a.c '#include <sqlite3.h>'
-  must_catch tuner/model/a.c '#include "tuner/verify/reference.h"'
-  must_catch tuner/model/a.h '#include "cache/trial.h"'
+  must_catch generator/model/a.c '#include "tuner/verify/reference.h"'
+  must_catch generator/model/a.h '#include "cache/trial.h"'
+  must_catch generator/a.c '#include "generator/model/model.h"'
+  must_catch generator/families/a.c '#include "generator/model/choice.h"'
+  must_accept generator/model/a.c '#include "generator/model/model.h"'
+  must_accept runtime/a.c '#include "generator/model/choice.h"'
   must_catch tuner/verify/a.c '#include "tuner/search/measure.h"'
   must_catch tuner/search/a.c '#include "tuner/cli/command.h"'
   must_accept tuner/search/a.c '#include "tuner/verify/reference.h"'

@@ -9,7 +9,7 @@
 #include "generator/status.h"
 #include "tests/generator_cases.h"
 #include "tuner/search/candidates.h"
-#include "tuner/model/model.h"
+#include "generator/model/model.h"
 
 static const struct ft_arch big = {.name = "big",
                                    .sm = 90,

@@ -6,7 +6,8 @@
 #include "generator/space.h"
 #include "tests/generator_cases.h"
 #include "tests/suites.h"
-#include "tuner/model/model.h"
+#include "generator/model/model.h"
+#include "generator/model/ranker.h"
 #include "tuner/search/candidates.h"
 
 static const char learnt[] =
@@ -173,10 +174,11 @@ START_TEST(candidates_know_the_score) {
   ck_assert_int_eq(ft_candidates_make(&candidates, &request, &gpu, &known->costs, &options), FT_OK);
   ck_assert(candidates.list[0].is_default);
   ck_assert_int_eq(ft_config_block_m(&candidates.list[0].config), 192);
+  struct ft_ranker ranker;
+  ck_assert_int_eq(ft_ranker_open(&ranker, &request, &gpu, &known->costs), FT_OK);
   for (int n = 0; n < candidates.count; ++n)
-    ck_assert_double_eq(
-        candidates.list[n].predicted_us,
-        ft_model(&request, &gpu, &candidates.list[n].config, &known->costs, 0, 0).us);
+    ck_assert_double_eq(candidates.list[n].predicted_us,
+                        ft_ranker_promise(&ranker, &candidates.list[n].config));
   ft_candidates_free(&candidates);
 }
 END_TEST

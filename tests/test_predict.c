@@ -2,11 +2,11 @@
  * where there is NVRTC.
  * in -> out: fates of compiles -> rows, winner -> Check suite. */
 #include "generator/lua_host.h"
+#include "generator/model/choice.h"
 #include "runtime/choice.h"
 #include "runtime/kernel_source.h"
 #include "tests/simulated_machine.h"
 #include "tests/suites.h"
-#include "tuner/model/model.h"
 #include "tuner/search/by_model.h"
 #include "tuner/search/tune.h"
 
@@ -14,8 +14,9 @@
 
 static int predict(struct setting *s) {
   const struct ft_request request = the_request();
-  const struct ft_predicted_for modelled = {.request = &request, .arch = &arch};
-  const struct ft_measuring measuring = ft_measuring_by_model(&modelled);
+  struct ft_ranker ranker;
+  ck_assert_int_eq(ft_ranker_open(&ranker, &request, &arch, NULL), FT_OK);
+  const struct ft_measuring measuring = ft_measuring_by_model(&ranker);
   s->rig.load = NULL; /* nothing is loaded, run or timed */
   s->rig.verify = NULL;
   s->rig.measure = NULL;
@@ -25,9 +26,11 @@ static int predict(struct setting *s) {
 
 static double predicted_us(const struct setting *s, int candidate) {
   const struct ft_request request = the_request();
-  return ft_model(&request, &arch, &s->candidates.list[candidate].config, NULL, 100 + candidate % 7,
-                  0)
-      .us;
+  const struct ft_config *const config = &s->candidates.list[candidate].config;
+  struct ft_ranker ranker;
+  ck_assert_int_eq(ft_ranker_open(&ranker, &request, &arch, NULL), FT_OK);
+  return ft_choice_margin(&ranker, config) *
+         ft_ranker_compiled_us(&ranker, config, 100 + candidate % 7, 0);
 }
 
 START_TEST(predictions_are_rows_and_the_least_wins) {

@@ -12,7 +12,7 @@
 #include "generator/space.h"
 #include "generator/status.h"
 #include "runtime/session.h"
-#include "tuner/model/model.h"
+#include "generator/model/model.h"
 
 struct reading {
   struct cli_trials *trials;
@@ -54,6 +54,11 @@ void cli_explain_why(const struct cli_trials *trials, const struct ft_choice *ch
   }
   if (choice->hit == FT_HIT_SHIPPED) {
     ft_text_add(text, "a winner that ships with fatune; `fatune tune` measures here");
+    return;
+  }
+  if (choice->hit == FT_HIT_MODEL && choice->median_us <= 0) {
+    ft_text_add(text, "nothing usable is known for this request here, and the model puts this "
+                      "clearly before the hand-written default; `fatune tune` measures");
     return;
   }
   if (!(chosen->median_us > 0)) { /* from another bucket, GPU or layer */

@@ -15,7 +15,7 @@
 #include "runtime/session.h"
 #include "tuner/cli/cli_explain_request.h"
 #include "tuner/cli/report_files.h"
-#include "tuner/model/model.h"
+#include "generator/model/model.h"
 
 /* ---- a request ---- */
 

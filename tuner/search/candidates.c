@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "generator/model/ranker.h"
 #include "generator/space.h"
 #include "generator/status.h"
-#include "tuner/model/model.h"
 
 enum { QUICK_COUNT = 12 }; /* besides the default */
 
@@ -42,7 +42,7 @@ static bool same_tile(const struct ft_config *a, const struct ft_config *b) {
  * promising. */
 static void vary_first(struct ft_candidates *candidates) {
   enum { FIRST = 64 };
-  static const double LESS = 0.006; /* share of its time that each such config adds */
+  static const double LESS = 0.01; /* share of its time that each such config adds */
   struct ft_candidate *const list = candidates->list;
   for (int taken = 1; taken < FIRST && taken < candidates->count; taken++) {
     int best = taken;
@@ -82,14 +82,16 @@ int ft_candidates_make(struct ft_candidates *candidates, const struct ft_request
                    options->shards, options->shards - 1);
   }
   struct ft_space space;
+  struct ft_ranker ranker;
   FT_TRY(ft_space_open(&space, request, arch));
+  FT_TRY(ft_ranker_open(&ranker, request, arch, score));
   int status = FT_OK, capacity = 0;
   struct ft_config config;
   while (ft_space_next(&space, &config)) {
-    const struct ft_candidate candidate = {
-        .config = config,
-        .predicted_us = ft_model(request, arch, &config, score, 0, 0).us,
-        .is_default = ft_config_compare(&config, &space.first) == 0};
+    const struct ft_candidate candidate = {.config = config,
+                                           .predicted_us = ft_ranker_promise(&ranker, &config),
+                                           .is_default =
+                                               ft_config_compare(&config, &space.first) == 0};
     FT_CHECK(append(candidates, &capacity, candidate));
   }
   candidates->product = space.product;

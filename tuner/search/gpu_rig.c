@@ -15,7 +15,7 @@
 #include "runtime/kernel_source.h"
 #include "runtime/launch.h"
 #include "runtime/module.h"
-#include "tuner/model/model.h"
+#include "generator/model/model.h"
 #include "tuner/search/known_trials.h"
 #include "tuner/verify/comparison.h"
 #include "tuner/verify/problem.h"

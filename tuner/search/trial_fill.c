@@ -6,7 +6,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "tuner/model/model.h"
+#include "generator/model/model.h"
 
 void ft_trial_begin(struct ft_trial *trial, const struct ft_trial *stamp,
                     const struct ft_candidate *candidate) {

@@ -3,10 +3,10 @@
  * rows and summary. An emulated GPU has no clock, so it is predicted like one that is elsewhere. */
 #include "tuner/search/tune.h"
 
+#include "generator/model/ranker.h"
 #include "generator/status.h"
 #include "runtime/choice.h"
 #include "runtime/scores.h"
-#include "tuner/model/model.h"
 #include "tuner/search/by_model.h"
 #include "tuner/search/gpu_rig.h"
 #include "tuner/search/on_machine.h"
@@ -44,8 +44,9 @@ static int lead_with_known(fatune_session *session, const struct ft_request *req
   struct ft_choice choice;
   FT_TRY(ft_session_choose(session, request, arch, session->device.id, &choice));
   if (choice.hit == FT_HIT_DEFAULT) return FT_OK;
-  return ft_candidates_lead(candidates, &choice.config,
-                            ft_model(request, arch, &choice.config, score, 0, 0).us);
+  struct ft_ranker ranker;
+  FT_TRY(ft_ranker_open(&ranker, request, arch, score));
+  return ft_candidates_lead(candidates, &choice.config, ft_ranker_promise(&ranker, &choice.config));
 }
 
 int ft_tune(fatune_session *session, const struct ft_request *request,
@@ -80,8 +81,9 @@ int ft_tune_predict(fatune_session *session, const struct ft_request *request,
   const struct ft_score_costs *score;
   FT_TRY(ft_request_validate(request));
   FT_TRY(costs_of_score(session, request, &score));
-  const struct ft_predicted_for modelled = {request, arch, score};
-  const struct ft_measuring measuring = ft_measuring_by_model(&modelled);
+  struct ft_ranker ranker;
+  FT_TRY(ft_ranker_open(&ranker, request, arch, score));
+  const struct ft_measuring measuring = ft_measuring_by_model(&ranker);
   struct ft_candidates candidates;
   struct ft_gpu_rig *rig = NULL;
   int status;

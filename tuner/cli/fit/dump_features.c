@@ -2,8 +2,9 @@
  * in -> out: GPU and a file of trials, one a line in the form of `fatune cache export`, with a
  * comment line between those that were not measured in one run -> a line each on stdout: section,
  * request, family, config, microseconds measured, at the clock that the model reckons with, and
- * predicted by hand, features that are not 0 as quality, setting and value. Trials without a time,
- * with a score function, or of knobs that are no more are counted on stderr. */
+ * predicted by hand, whether it is legal and whether it is the default, features that are not 0 by
+ * name. Trials without a time, with a score function, or of knobs that are no more are counted on
+ * stderr. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,45 +13,33 @@
 #include "cache/trial.h"
 #include "generator/lua_host.h"
 #include "generator/status.h"
-#include "tuner/model/features.h"
-#include "tuner/model/model.h"
-#include "tuner/model/rates.h"
-
-static void put(const struct ft_features *features, const char *quality, double size) {
-  for (int n = 0; n < FT_SETTINGS && size != 0; n++) {
-    const double value = size * features->settings[n];
-    if (value != 0) printf("\t%s %s %.9g", quality, ft_setting_name(n), value);
-  }
-}
-
-static void put_features(const struct ft_features *features, const struct ft_config *config) {
-  for (int n = 0; n < FT_TERMS; n++) put(features, ft_term_name(n), features->terms[n]);
-  for (int n = 0; n < config->family->knob_count; n++) {
-    const struct ft_knob *const knob = &config->family->knobs[n];
-    char quality[64];
-    if (knob->searched_count < 2 || ft_searched_place(knob, config->knobs[n]) < 0) continue;
-    snprintf(quality, sizeof quality, "%s=%d", knob->name, config->knobs[n]);
-    put(features, quality, 1);
-  }
-}
+#include "generator/model/ranker.h"
+#include "generator/model/rates.h"
+#include "generator/rules.h"
 
 static bool put_trial(int section, const struct ft_trial *trial, const struct ft_arch *arch) {
-  const struct ft_request alike = ft_request_alike(&trial->request);
-  const struct ft_modelled of = {.request = &alike, .arch = arch, .config = &trial->config};
+  const struct ft_config *const config = &trial->config;
+  struct ft_ranker ranker;
   if (!ft_outcome_ran(trial->outcome) || !(trial->median_us > 0)) return false;
-  if (alike.score != 0 || ft_config_out_of_range(&trial->config)) return false;
-  if (!ft_family_serves(trial->config.family, &alike, arch)) return false;
-  const struct ft_prediction prediction = ft_model_by_hand(&of);
-  const struct ft_features features = ft_features_of(&of, &prediction);
-  struct ft_text request = FT_TEXT_INIT, config = FT_TEXT_INIT;
+  if (trial->request.score != 0 || ft_config_out_of_range(config)) return false;
+  if (!ft_family_serves(config->family, &trial->request, arch)) return false;
+  if (ft_ranker_open(&ranker, &trial->request, arch, NULL) != FT_OK) return false;
+  const struct ft_prediction prediction = ft_ranker_by_hand(&ranker, config);
+  ft_ranker_us(&ranker, config, &prediction); /* fills in the features */
+  struct ft_text request = FT_TEXT_INIT, text = FT_TEXT_INIT;
   ft_request_print(&trial->request, &request);
-  ft_config_print(&trial->config, &config);
-  printf("%d\t%s\t%s\t%s\t%.9g\t%.9g", section, request.data, trial->config.family->name,
-         config.data, ft_trial_us_at(trial, ft_cycles_per_us(arch)), prediction.us);
-  put_features(&features, &trial->config);
+  ft_config_print(config, &text);
+  const bool legal = ft_rules_broken(&trial->request, arch, config, FT_EVERY_RULE) == NULL;
+  const bool usual = ft_config_compare(config, &ranker.standard.config) == 0;
+  printf("%d\t%s\t%s\t%s\t%.9g\t%.9g\t%d\t%d", section, request.data, config->family->name,
+         text.data, ft_trial_us_at(trial, ft_cycles_per_us(arch)), prediction.us, legal, usual);
+  for (int n = 0; n < FT_FEATURES; n++) {
+    const float value = ranker.features.of[n];
+    if (value != 0) printf("\t%s=%.9g", ft_feature_name((enum ft_feature)n), (double)value);
+  }
   putchar('\n');
   ft_text_free(&request);
-  ft_text_free(&config);
+  ft_text_free(&text);
   return true;
 }
 

@@ -1,6 +1,6 @@
 /* prediction.h: what a model is asked, and what it says. */
-#ifndef TUNER_PREDICTION_H
-#define TUNER_PREDICTION_H
+#ifndef GENERATOR_PREDICTION_H
+#define GENERATOR_PREDICTION_H
 
 #include "generator/budget.h"
 #include "generator/score/cost.h"

@@ -11,9 +11,9 @@
 #include <math.h>
 
 #include "generator/families/wgmma_backward.h"
-#include "tuner/model/model_families.h"
-#include "tuner/model/rates.h"
-#include "tuner/model/walk.h"
+#include "generator/model/model_families.h"
+#include "generator/model/rates.h"
+#include "generator/model/walk.h"
 
 enum {
   MMA_FLOPS_PER_CLK = 4096,  /* dense, per multiprocessor: data sheets of the H100 */

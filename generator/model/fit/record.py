@@ -2,7 +2,7 @@
 
 in -> out: requests, one a line -> a section of trials as text, at the end of OUT.
 
-    python3 tuner/model/fit/record.py --shapes tuner/model/fit/record.shapes --out tuner/model/fit/nvidia-h200.trials
+    python3 generator/model/fit/record.py --shapes generator/model/fit/record.shapes --out generator/model/fit/nvidia-h200.trials
 
 Of each request a quick search's 13 configs are tried and then every n-th of the model's whole list, so that the trials are of
 fast and of slow configs alike. All of a request are timed beside the best of them, in a cache of their own. A request that fails

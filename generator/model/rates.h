@@ -1,7 +1,7 @@
 /* rates.h: what a multiprocessor does per cycle, for the models of all families.
  * in -> out: arch, request -> rates, microseconds. */
-#ifndef TUNER_RATES_H
-#define TUNER_RATES_H
+#ifndef GENERATOR_RATES_H
+#define GENERATOR_RATES_H
 
 #include "generator/arch.h"
 #include "generator/request.h"

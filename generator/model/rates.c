@@ -1,6 +1,6 @@
 /* rates.c: what a multiprocessor does per cycle, for the models of all families.
  * in -> out: arch, request -> rates, microseconds. */
-#include "tuner/model/rates.h"
+#include "generator/model/rates.h"
 
 #include <math.h>
 

@@ -14,9 +14,9 @@
 
 #include "generator/families/wgmma_forward.h"
 #include "generator/visibility.h"
-#include "tuner/model/model_families.h"
-#include "tuner/model/rates.h"
-#include "tuner/model/walk.h"
+#include "generator/model/model_families.h"
+#include "generator/model/rates.h"
+#include "generator/model/walk.h"
 
 enum { L2_BYTES_PER_CLK = 96 };
 enum { KEY_COLUMNS = 16 }; /* of the depth of Q K^T, with keys_in_product */

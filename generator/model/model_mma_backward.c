@@ -8,9 +8,9 @@
 #include <math.h>
 
 #include "generator/families/mma_backward.h"
-#include "tuner/model/model_families.h"
-#include "tuner/model/rates.h"
-#include "tuner/model/walk.h"
+#include "generator/model/model_families.h"
+#include "generator/model/rates.h"
+#include "generator/model/walk.h"
 
 enum {
   L2_BYTES_PER_CLK = 64,    /* per multiprocessor; adds are slower than loads */

@@ -11,9 +11,9 @@
 
 #include "generator/families/mma_forward.h"
 #include "generator/families/packed_heads.h"
-#include "tuner/model/model_families.h"
-#include "tuner/model/rates.h"
-#include "tuner/model/walk.h"
+#include "generator/model/model_families.h"
+#include "generator/model/rates.h"
+#include "generator/model/walk.h"
 
 enum {
   L2_BYTES_PER_CLK = 96,     /* per multiprocessor */

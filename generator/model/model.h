@@ -1,10 +1,10 @@
 /* model.h: predicted time of a candidate: roofline, occupancy, wave quantisation.
  * in -> out: request + arch + config (+ registers of the compiled kernel) -> microseconds and the
  * terms they are made of. The model orders candidates; it never excludes one by itself. */
-#ifndef TUNER_MODEL_H
-#define TUNER_MODEL_H
+#ifndef GENERATOR_MODEL_H
+#define GENERATOR_MODEL_H
 
-#include "tuner/model/prediction.h"
+#include "generator/model/prediction.h"
 
 /* Bytes of local memory per thread up to which a candidate is still measured: a loop-invariant or
  * two that ptxas parks outside the registers cost less than a smaller tile. Beyond it is `spilled`.

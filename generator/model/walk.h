@@ -1,7 +1,7 @@
 /* walk.h: how many steps the tiles of a problem take.
  * in -> out: request + tiles -> steps of the mean tile and of the longest. */
-#ifndef TUNER_WALK_H
-#define TUNER_WALK_H
+#ifndef GENERATOR_WALK_H
+#define GENERATOR_WALK_H
 
 #include "generator/arch.h"
 #include "generator/key_parts.h"

@@ -10,9 +10,9 @@
 #include <math.h>
 
 #include "generator/families/wgmma_backward_roles.h"
-#include "tuner/model/model_families.h"
-#include "tuner/model/rates.h"
-#include "tuner/model/walk.h"
+#include "generator/model/model_families.h"
+#include "generator/model/rates.h"
+#include "generator/model/walk.h"
 
 enum {
   BLOCKS = 2,               /* of a cluster */

@@ -1,11 +1,11 @@
 /* model_families.h: what a kernel family is to the model: one descriptor, in a file of its own.
  * in -> out: request + arch + config -> struct ft_prediction. model.c lists them; nothing else
  * names them one by one. */
-#ifndef TUNER_MODEL_FAMILIES_H
-#define TUNER_MODEL_FAMILIES_H
+#ifndef GENERATOR_MODEL_FAMILIES_H
+#define GENERATOR_MODEL_FAMILIES_H
 
 #include "generator/family.h"
-#include "tuner/model/prediction.h"
+#include "generator/model/prediction.h"
 
 struct ft_family_model {
   const struct ft_family *family;

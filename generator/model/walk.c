@@ -1,7 +1,7 @@
 /* walk.c: how many steps the tiles of a problem take.
  * in -> out: request + tiles -> steps of the mean tile and of the longest. Which steps a tile has
  * is said by generator/visibility.c. */
-#include "tuner/model/walk.h"
+#include "generator/model/walk.h"
 
 #include <math.h>
 

@@ -1,13 +1,12 @@
 /* model.c: the one list of the families' models.
  * in -> out: a config's family -> its model's prediction. */
-#include "tuner/model/model.h"
+#include "generator/model/model.h"
 
 #include <assert.h>
 #include <stddef.h>
 #include <string.h>
 
-#include "tuner/model/fit.h"
-#include "tuner/model/model_families.h"
+#include "generator/model/model_families.h"
 
 /* A decode of 256 keys takes 4.5 us on an H200, an empty kernel in a graph 0.6. */
 static const double LAUNCH_US = 2;
@@ -43,10 +42,7 @@ struct ft_prediction ft_model(const struct ft_request *request, const struct ft_
                                  .score = score ? *score : none,
                                  .registers = registers,
                                  .spill_bytes = spill_bytes};
-  struct ft_prediction prediction = ft_model_by_hand(&of);
-  prediction.us *= ft_fit_factor(ft_fit_of(config->family, arch), &of, &prediction);
-  // cppcheck-suppress returnDanglingLifetime ; a prediction holds numbers alone
-  return prediction;
+  return ft_model_by_hand(&of);
 }
 
 static int most_searched(const struct ft_knob *knob) {

@@ -1,0 +1,139 @@
+/* choice.c: whether the model knows a config that is clearly faster than the default.
+ * in -> out: request + arch -> a config.
+ *
+ * The default is from tables of what was fastest for requests that were measured. It is seldom far
+ * from the best, and then mostly where tiles and multiprocessors do not come out even, which the
+ * model reckons with. The model errs by some percent for any config, and the best of many
+ * predictions is one that errs in its favour. So it decides where it sees a clear gain: the margins
+ * come with the fit.
+ *
+ * Asked are the configs that differ from a family's default in a knob or two. The prediction by hand
+ * is cheap and puts the most promising in front, and the fit ranks these. */
+#include "generator/model/choice.h"
+
+#include <string.h>
+
+#include "generator/model/fit.h"
+#include "generator/space.h"
+#include "generator/status.h"
+
+enum { PROMISING = 128 }; /* of the configs that are asked, so many are ranked by the fit */
+
+struct asked {
+  struct ft_config config;
+  struct ft_prediction by_hand;
+};
+
+/* The most promising so far, by hand, in order. */
+struct search {
+  struct ft_ranker *ranker;
+  const struct ft_request *request;
+  const struct ft_arch *arch;
+  struct asked list[PROMISING];
+  int count;
+};
+
+/* Whether ptxas is likely to find registers for it. Of what was recorded of the mma families, it
+ * spilled 3 % of the kernels below this share of the registers, and a quarter of those above. */
+static bool has_registers(const struct search *search, const struct ft_config *config) {
+  static const double SHARE = 0.75;
+  const struct ft_family *const family = config->family;
+  if (family != &ft_mma_forward_family && family != &ft_mma_backward_family) return true;
+  const struct ft_budget budget = ft_budget_of(search->request, config, search->arch);
+  return budget.regs_estimate <= SHARE * budget.regs_limit;
+}
+
+static void ask(struct search *search, const struct ft_config *config) {
+  if (ft_rules_broken(search->request, search->arch, config, FT_EVERY_RULE) != NULL ||
+      !has_registers(search, config))
+    return;
+  const struct ft_prediction by_hand = ft_ranker_by_hand(search->ranker, config);
+  int at = search->count;
+  while (at > 0 && by_hand.us < search->list[at - 1].by_hand.us) at--;
+  if (at == PROMISING) return;
+  const int moved = (search->count < PROMISING ? search->count++ : PROMISING - 1) - at;
+  memmove(&search->list[at + 1], &search->list[at], (size_t)moved * sizeof search->list[0]);
+  search->list[at] = (struct asked){*config, by_hand};
+}
+
+/* The values that the search tries for a knob, from one on; the config's own is passed over. */
+static bool next_value(const struct ft_knob *knob, int *place, int now, int *value) {
+  while (++*place < knob->searched_count) {
+    *value = knob->searched[*place];
+    if (*value != now) return true;
+  }
+  return false;
+}
+
+/* All that differ from `from` in one knob or in two. */
+static void ask_neighbours(struct search *search, const struct ft_config *from) {
+  const struct ft_family *const family = from->family;
+  ask(search, from);
+  for (int a = 0; a < family->knob_count; a++) {
+    struct ft_config one = *from;
+    for (int x = -1; next_value(&family->knobs[a], &x, from->knobs[a], &one.knobs[a]);) {
+      ask(search, &one);
+      for (int b = a + 1; b < family->knob_count; b++) {
+        struct ft_config two = one;
+        for (int y = -1; next_value(&family->knobs[b], &y, from->knobs[b], &two.knobs[b]);)
+          ask(search, &two);
+      }
+    }
+  }
+}
+
+/* Of a family's neighbours the one with the least time by the fit. */
+static double best_of(struct search *search, const struct ft_config *from,
+                      struct ft_config *config) {
+  double least = 0;
+  search->count = 0;
+  ask_neighbours(search, from);
+  for (int n = 0; n < search->count; n++) {
+    const struct asked *const it = &search->list[n];
+    const double us = ft_ranker_us(search->ranker, &it->config, &it->by_hand);
+    if (n > 0 && us >= least) continue;
+    least = us;
+    *config = it->config;
+  }
+  return least;
+}
+
+static bool is_sized(const struct ft_request *request) {
+  return request->batch > 0 && request->heads_kv > 0 && request->seqlen_q > 0 &&
+         request->seqlen_k > 0;
+}
+
+double ft_choice_margin(const struct ft_ranker *ranker, const struct ft_config *config) {
+  const struct ft_config *const standard = &ranker->standard.config;
+  const struct ft_fit_choice *const fit = ft_fit_choice_of(config->family->pass, ranker->of.arch);
+  if (!fit || ft_config_compare(config, standard) == 0) return 1;
+  return config->family == standard->family ? fit->margin : fit->other_family;
+}
+
+int ft_model_choose(const struct ft_request *request, const struct ft_arch *arch,
+                    const struct ft_score_costs *score, struct ft_config *config, double *gain) {
+  struct ft_ranker ranker;
+  *gain = 1;
+  if (!ft_fit_choice_of(request->pass, arch) || !is_sized(request))
+    return ft_default_config(request, arch, config);
+  FT_TRY(ft_ranker_open(&ranker, request, arch, score));
+  const struct ft_config standard = ranker.standard.config;
+  const double us = ft_ranker_us(&ranker, &standard, &ranker.standard.prediction);
+  struct search search = {.ranker = &ranker, .request = request, .arch = arch};
+  double least = us;
+  *config = standard;
+  for (int n = 0; ft_family_at(n) != NULL; n++) {
+    const struct ft_family *const family = ft_family_at(n);
+    struct ft_config from = standard, best;
+    if (family->pass != request->pass || !ft_family_serves(family, request, arch)) continue;
+    if (family != standard.family && !family->default_config(request, arch, &from)) continue;
+    const double found = best_of(&search, &from, &best);
+    if (search.count == 0) continue;
+    const double margin = ft_choice_margin(&ranker, &best);
+    if (found * margin >= least) continue;
+    least = found * margin;
+    *config = best;
+    *gain = us / found;
+  }
+  return FT_OK;
+}

@@ -1,0 +1,360 @@
+"""fit.py: fits the model to recorded trials.
+
+in -> out: TRIALS, by the build's dump_features -> TARGET.forward.trees, TARGET.backward.trees, TARGET.fit, TARGET.choice beside
+them, which a build has inside.
+
+    python3 generator/model/fit/fit.py --gpu h200 --trials generator/model/fit/nvidia-h200.trials --out generator/model/fit
+
+What is fitted, a pass at a time and its families together, is the logarithm of time measured over time predicted by hand, as a sum
+of boosted trees of features. Times compare within a section of the file and a request alone, so of each such group only what its
+trials differ by counts. They count in cycles: finals run on a hotter GPU than screenings, with a clock up to a fifth lower.
+
+A fit is judged by requests held out, and by kinds of requests held out: those whose words differ in lengths, batch and heads alone.
+Parts of either are left out in turn, the trees come from the rest alone, and what was left out is ranked. What is taken before
+anything is measured is the default, unless the trees put another config so much before it: a margin, and a larger one for another
+family. The margins that are recorded are the best over requests held out; the figures of the choice are by margins that come
+from other requests, too: a fifth of them is judged at a time by margins from the rest.
+
+The ceiling is the rank that a model without error would have: what is measured twice, in two sections, differs."""
+import argparse
+import collections
+import itertools
+import pathlib
+import re
+import subprocess
+import sys
+
+import numpy as np
+
+DEPTH, ROUNDS, RATE, HELD, BINS = 6, 320, 0.07, 3.0, 32  # of the trees; HELD draws leaves to 0
+COLUMNS, GROUPS = 0.4, 0.7  # share of the features and of the groups that a tree is made of
+SWEEP = 0.3  # a sweep of one request is not worth as much as all others: trials of a group count by their number to minus that
+UNIT = 8192  # FT_TREE_UNIT
+MOST = 0.7  # of the factor's logarithm, as in ranker.c
+LEAST_CONFIGS = 12  # of a group, for its ranking to say anything: fewer were near equals, one knob apart
+LEAST_CHOICE = 6  # of a group with the default among them, for a choice
+MARGINS = (1.05, 1.06, 1.08, 1.1, 1.12, 1.15, 1.2, 1.3)
+FOLDS = 8
+NOT_OF = {"backward": "default_"}  # features that a pass is not asked about: by these, less that is faster was found where held out
+DRAWS = 400  # of noise, for the ceiling
+
+
+def kind_of(request):
+    return " ".join(word for word in request.split() if not re.fullmatch(r"(b|nq|nk|hq|hkv)\d+", word))
+
+
+class Trial:
+    def __init__(self, line):
+        section, self.request, self.family, self.config, us, by_hand, legal, usual, *features = line.rstrip("\n").split("\t")
+        self.group = (section, self.request)
+        self.kind = kind_of(self.request)
+        self.us, self.by_hand, self.legal, self.usual = float(us), float(by_hand), legal == "1", usual == "1"
+        unasked = NOT_OF.get(self.request.split()[0], "-")
+        named = (feature.split("=") for feature in features)
+        self.features = {name: float(value) for name, value in named if not name.startswith(unasked)}
+
+
+def read_trials(program, gpu, path):
+    done = subprocess.run([program, gpu, path], capture_output=True, text=True, check=True)
+    sys.stderr.write(done.stderr)
+    return [Trial(line) for line in done.stdout.splitlines()]
+
+
+def shortest(trials):
+    """Of each config in a group."""
+    best = {}
+    for trial in trials:
+        key = trial.group, trial.config
+        if key not in best or trial.us < best[key].us:
+            best[key] = trial
+    return list(best.values())
+
+
+def ranks(values):
+    values = np.asarray(values)
+    order = np.argsort(values, kind="stable")
+    out = np.empty(len(values))
+    out[order] = np.arange(len(values))
+    for value in np.unique(values):
+        out[values == value] = out[values == value].mean()
+    return out
+
+
+def correlation(a, b):
+    a, b = ranks(a) - (len(a) - 1) / 2, ranks(b) - (len(b) - 1) / 2
+    size = np.sqrt((a * a).sum() * (b * b).sum())
+    return float((a * b).sum() / size) if size > 0 else 0.0
+
+
+# ---- the trees -----------------------------------------------------------------------------------
+
+def table(trials, names):
+    column = {name: n for n, name in enumerate(names)}
+    x = np.zeros((len(trials), len(names)))
+    for n, trial in enumerate(trials):
+        for name, value in trial.features.items():
+            if name in column:
+                x[n, column[name]] = value
+    return x
+
+
+def edges_of(values):
+    """Where a feature may be divided: between neighbours, at most BINS - 1 of such places."""
+    unique = np.unique(values)
+    places = (unique[1:] + unique[:-1]) / 2
+    if len(places) < BINS:
+        return places
+    wanted = np.quantile(values, np.linspace(0, 1, BINS + 1)[1:-1])
+    return np.unique(places[np.clip(np.searchsorted(places, wanted), 0, len(places) - 1)])
+
+
+class Trees:
+    """Boosted trees, each of which asks the same questions of all trials. The loss is of what the trials of a group differ by."""
+
+    def __init__(self, trials, seed=0):
+        self.names = sorted({name for trial in trials for name in trial.features})
+        random = np.random.default_rng(seed)
+        x = table(trials, self.names)
+        y = np.array([np.log(t.us / t.by_hand) for t in trials])
+        number = {}
+        group = np.array([number.setdefault(t.group, len(number)) for t in trials])
+        weight = np.bincount(group)[group] ** -SWEEP
+        of_group = np.bincount(group, weight)
+        self.edges = [edges_of(column) for column in x.T]
+        bins = np.stack([np.searchsorted(edges, column, side="left") for edges, column in zip(self.edges, x.T)], axis=1)
+        useful = np.array([len(edges) > 0 for edges in self.edges])
+        sums = np.zeros(len(trials))
+        self.list = []  # (questions as (column, edge), leaves)
+        for _ in range(ROUNDS):
+            rest = y - sums
+            rest -= (np.bincount(group, weight * rest) / of_group)[group]
+            columns = np.flatnonzero(useful & (random.random(len(self.names)) < COLUMNS))
+            taken = np.flatnonzero((random.random(len(number)) < GROUPS)[group])
+            questions, leaves = self.grow(bins[taken][:, columns], (weight * rest)[taken], weight[taken], columns)
+            self.list.append((questions, leaves))
+            sums += leaves[self.leaf(bins, questions)]
+
+    def grow(self, bins, slopes, weights, columns):
+        leaf, questions = np.zeros(len(bins), np.int64), []
+        offsets = np.arange(len(columns)) * BINS
+        for level in range(DEPTH):
+            at = (leaf[:, None] * (len(columns) * BINS) + offsets + bins).ravel()
+            shape = (1 << level, len(columns), BINS)
+            slope, weight = (np.cumsum(np.bincount(at, np.repeat(of, len(columns)), np.prod(shape)).reshape(shape), axis=2)
+                             for of in (slopes, weights))
+            all_slope, all_weight = slope[:, :, -1:], weight[:, :, -1:]
+            gain = (slope**2 / (weight + HELD) + (all_slope - slope) ** 2 / (all_weight - weight + HELD)).sum(axis=0)
+            for n, column in enumerate(columns):
+                gain[n, len(self.edges[column]):] = -1
+            n, edge = np.unravel_index(np.argmax(gain), gain.shape)
+            questions.append((int(columns[n]), int(edge)))
+            leaf = leaf * 2 + (bins[:, n] > edge)
+        sums = (np.bincount(leaf, of, 1 << DEPTH) for of in (slopes, weights))
+        slope, weight = sums
+        return questions, np.round(RATE * slope / (weight + HELD) * UNIT) / UNIT
+
+    @staticmethod
+    def leaf(bins, questions):
+        at = np.zeros(len(bins), np.int64)
+        for column, edge in questions:
+            at = at * 2 + (bins[:, column] > edge)
+        return at
+
+    def predict(self, trials):
+        x = table(trials, self.names)
+        bins = np.stack([np.searchsorted(edges, column, side="left") for edges, column in zip(self.edges, x.T)], axis=1)
+        sums = sum(leaves[self.leaf(bins, questions)] for questions, leaves in self.list)
+        return np.array([t.by_hand for t in trials]) * np.exp(np.clip(sums, -MOST, MOST))
+
+    def text(self):
+        """A tree is two lines of initialisers: what it asks, its leaves."""
+        lines = []
+        for questions, leaves in self.list:
+            asked = ", ".join(f"ASK({self.names[column]}, {float(np.float32(self.edges[column][edge])):.9g}f)".replace("f)", "f)")
+                              for column, edge in questions)
+            lines.append(f"{{{{{asked}}},\n {{{','.join(str(int(round(leaf * UNIT))) for leaf in leaves)}}}}},")
+        return re.sub(r"(, -?\d+)f\)", r"\1.0f)", "\n".join(lines)) + "\n"
+
+
+def held_out(trials, of, seed=1):
+    """Predicted times of every trial, by trees that have not seen its request or kind."""
+    names = sorted({of(t) for t in trials})
+    fold_of = {names[r]: n % FOLDS for n, r in enumerate(np.random.default_rng(seed).permutation(len(names)))}
+    out = {}
+    for fold in range(FOLDS):
+        seen = [t for t in trials if fold_of[of(t)] != fold]
+        unseen = [t for t in trials if fold_of[of(t)] == fold]
+        if unseen:
+            out.update(zip(unseen, Trees(seen).predict(unseen)))
+    return out
+
+
+# ---- how good they are ---------------------------------------------------------------------------
+
+def groups_of(trials):
+    groups = collections.defaultdict(list)
+    for trial in trials:
+        groups[trial.group].append(trial)
+    return groups
+
+
+def score(trials, predicted):
+    """Mean rank correlation over groups; median error of ratios to the group's mean."""
+    rank, errors = [], []
+    for members in groups_of(trials).values():
+        a, b = (np.log([f(t) for t in members]) for f in (lambda t: t.us, lambda t: predicted[t]))
+        if len(members) < LEAST_CONFIGS or np.ptp(a) == 0:
+            continue
+        rank.append(correlation(a, b))
+        errors.extend(np.abs(np.expm1((b - b.mean()) - (a - a.mean()))))
+    return (np.mean(rank), np.median(errors)) if rank else (0.0, 0.0)
+
+
+def order_kept(trials, predicted):
+    """Pairs of a group in the order measured less those in the other, of all such pairs. tests/test_fit.c computes the same."""
+    kept, count = 0, 0
+    for members in groups_of(trials).values():
+        for n, a in enumerate(members):
+            for b in members[:n]:
+                kept += np.sign((a.us - b.us) * (predicted[a] - predicted[b]))
+                count += 1
+    return kept / count if count else 0.0
+
+
+def noise_of(trials):
+    """Standard deviation of a time's logarithm: ratios of two configs measured in two sections differ by twice that."""
+    ratios = collections.defaultdict(list)
+    for (_, request), members in groups_of(trials).items():
+        members = sorted(members, key=lambda t: t.config)
+        for n, a in enumerate(members):
+            for b in members[:n]:
+                ratios[request, a.family, a.config, b.config].append(np.log(a.us / b.us))
+    apart = [abs(x - y) for values in ratios.values() for n, x in enumerate(values) for y in values[:n]]
+    return float(np.median(apart)) / 0.6745 / 2, len(apart)
+
+
+def ceiling(trials, noise):
+    random = np.random.default_rng(3)
+    out = []
+    for members in groups_of(trials).values():
+        a = np.log([t.us for t in members])
+        if len(members) < LEAST_CONFIGS or np.ptp(a) == 0:
+            continue
+        true = (a - a.mean()) * np.sqrt(max(0.0, 1 - noise**2 / a.var(ddof=1)))  # what is left without the noise
+        out.append(np.mean([correlation(true, true + noise * random.normal(size=len(a))) for _ in range(DRAWS)]))
+    return float(np.mean(out)) if out else 0.0
+
+
+def choosable(trials):
+    """Groups in which the default was timed, and others."""
+    return [members for members in groups_of(trials).values() if len(members) >= LEAST_CHOICE and any(t.usual for t in members)]
+
+
+def chosen(members, predicted, margins):
+    """The default, unless another is predicted to be faster by a margin; the second is for other families."""
+    usual = next(t for t in members if t.usual)
+    def asked(t):
+        return predicted[t] * (1.0 if t is usual else margins[t.family != usual.family])
+    return min((t for t in members if t.legal or t is usual), key=asked), usual
+
+
+def worth(groups, predicted, margins):
+    """Best over choice in the geometric mean. What is lost to the default counts twice more, and the worst tenth again, by a quarter."""
+    pairs = [(chosen(g, predicted, margins), min(t.us for t in g)) for g in groups]
+    logs = np.sort([np.log(best / taken.us) for (taken, _), best in pairs])
+    lost = np.mean([min(0.0, np.log(usual.us / taken.us)) for (taken, usual), _ in pairs]) if pairs else 0.0
+    return logs.mean() + 2 * lost + 0.25 * logs[: max(1, len(logs) // 10)].mean() if pairs else 0.0
+
+
+def best_margins(groups, predicted):
+    pairs = [(own, other) for own, other in itertools.product(MARGINS, MARGINS) if other >= own]
+    return max(pairs, key=lambda pair: round(worth(groups, predicted, pair), 4) + 1e-6 * sum(pair))
+
+
+def choice_figures(trials, predicted, seed=5):
+    """Per group: best over default, best over choice, by margins that come from other requests."""
+    parts, groups, out = 5, choosable(trials), []
+    requests = sorted({g[0].request for g in groups})
+    part_of = {requests[r]: n % parts for n, r in enumerate(np.random.default_rng(seed).permutation(len(requests)))}
+    for part in range(parts):
+        margins = best_margins([g for g in groups if part_of[g[0].request] != part], predicted)
+        for g in (g for g in groups if part_of[g[0].request] == part):
+            taken, usual = chosen(g, predicted, margins)
+            best = min(t.us for t in g)
+            out.append((best / usual.us, best / taken.us, g[0].request, taken.config))
+    return out
+
+
+def geomean(values):
+    return float(np.exp(np.mean(np.log(values)))) if len(values) else 1.0
+
+
+def summary(ratios):
+    ordered = sorted(ratios)
+    return f"{geomean(ordered):.4f}, 5th percentile {ordered[int(0.05 * len(ordered))]:.3f}, least {ordered[0]:.3f}" if ordered else "none"
+
+
+# ---- a pass --------------------------------------------------------------------------------------
+
+def fit_pass(name, target, read, noise, verbose):
+    """Texts of TARGET.NAME.trees, of the families' rows and of the choice's."""
+    best = shortest(read)
+    several = {group for group, members in groups_of(best).items() if len(members) > 1}
+    trials = [t for t in best if t.group in several]
+    by_hand = {t: t.by_hand for t in trials}
+    unseen, of_kinds = (held_out(trials, of) for of in (lambda t: t.request, lambda t: t.kind))
+    trees = Trees(trials)
+    fitted = dict(zip(read, trees.predict(read)))
+    rows = []
+    for family in sorted({t.family for t in read}):
+        own = [t for t in trials if t.family == family]
+        said = {"trials": sum(t.family == family for t in read), "requests": len({t.request for t in own}), "kinds": len({t.kind for t in own})}
+        (hand_rank, hand_error), (rank, error), (kind_rank, _) = (score(own, of) for of in (by_hand, unseen, of_kinds))
+        said.update(rank_by_hand=hand_rank, rank=rank, kind_rank=kind_rank, ceiling=ceiling(own, noise), error_by_hand=hand_error, error=error,
+                    order=order_kept([t for t in read if t.family == family], fitted))
+        values = {word: f"{value:.3f}" if isinstance(value, float) else str(value) for word, value in said.items()}
+        print(f"{family:22s}", " ".join(f"{word}={value}" for word, value in values.items()))
+        rows.append(f"{{FAMILY({family}), .target = \"{target}\", " + ", ".join(f".{word} = {value}" for word, value in values.items()) + "},")
+    figures = choice_figures(trials, unseen)
+    margins = best_margins(choosable(trials), unseen)
+    usual, taken = [f[0] for f in figures], [f[1] for f in figures]
+    print(f"{name}: margins {margins}; best over default of {len(figures)} groups: {summary(usual)}; over choice, held out: {summary(taken)}")
+    kinds = [f[1] for f in choice_figures(trials, of_kinds)]
+    print(f"    kinds held out: {summary(kinds)}; slower than the default by 3 %: {sum(t < 0.97 * u for u, t in zip(usual, taken))}, faster: "
+          f"{sum(t > 1.03 * u for u, t in zip(usual, taken))}")
+    for usual_ratio, ratio, request, config in sorted(figures, key=lambda f: f[1])[:verbose]:
+        print(f"    {usual_ratio:.3f} {ratio:.3f} {request} | {config}")
+    choice = (f"{{.pass = FT_{name.upper()}, .target = \"{target}\", .margin = {margins[0]}, .other_family = {margins[1]}, "
+              f".requests = {len(figures)}, .usual = {geomean(usual):.3f}, .usual_least = {min(usual):.3f}, .chosen = {geomean(taken):.3f}, "
+              f".chosen_least = {min(taken):.3f}}},")
+    return trees.text(), rows, choice
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--gpu", default="h200")
+    parser.add_argument("--target", default="sm_90")
+    parser.add_argument("--trials", required=True)
+    parser.add_argument("--dump-features", default="build/dump_features")
+    parser.add_argument("--out", type=pathlib.Path, help="a folder")
+    parser.add_argument("--pass", dest="only", choices=["forward", "backward"], help="prints the figures of this one, and writes nothing")
+    parser.add_argument("--verbose", type=int, default=0, help="so many of the worst choices are printed")
+    options = parser.parse_args()
+    trials = read_trials(options.dump_features, options.gpu, options.trials)
+    noise, repeats = noise_of(shortest(trials))
+    print(f"noise of a time {noise:.4f}, by {repeats} ratios measured again in another section")
+    note = f"/* made by generator/model/fit/fit.py of {pathlib.Path(options.trials).name}; do not edit */\n"
+    rows, choices = [], []
+    for name in [options.only] if options.only else ["forward", "backward"]:
+        text, of_families, choice = fit_pass(name, options.target, [t for t in trials if t.request.startswith(name)], noise, options.verbose)
+        rows += of_families
+        choices.append(choice)
+        if options.out and not options.only:
+            (options.out / f"{options.target}.{name}.trees").write_text(note + text, encoding="utf-8")
+    if options.out and not options.only:
+        (options.out / f"{options.target}.fit").write_text(note + "\n".join(rows) + "\n", encoding="utf-8")
+        (options.out / f"{options.target}.choice").write_text(note + "\n".join(choices) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

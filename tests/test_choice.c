@@ -1,0 +1,198 @@
+/* test_choice.c: what the model puts before a default is legal and clearly faster by the model
+ * itself, no slower where both were measured, and leaves the defaults of the benchmarks alone.
+ * in -> out: requests, GPUs, recorded trials -> Check suite. */
+#include "tests/suites.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cache/trial.h"
+#include "generator/model/choice.h"
+#include "generator/model/fit.h"
+#include "generator/model/rates.h"
+#include "generator/space.h"
+#include "tests/generator_cases.h"
+
+static const char *const requests[] = {
+    "forward bf16 d64 hq8 nq2172",
+    "forward bf16 d64 hq4 nq6565 causal",
+    "forward bf16 d64 hq8 b4 nq756 ragged",
+    "forward fp16 d40 hq96 hkv12 nq664 dropout",
+    "forward fp16 d40 hq64 hkv16 b4 nq4096 causal mask=64x64@0.1",
+    "forward bf16 d128 hq32 hkv8 b2 nq8192 causal",
+    "forward bf16 d128 hq32 hkv8 b16 nq1 nk4096",
+    "forward fp32 d64 b2 nq3499",
+    "forward bf16 kv=e4m3 d160 hq16 hkv2 b48 nq16 nk514",
+    "forward e4m3 d80 hq4 b16 nq5260 window@2048,256",
+    "backward bf16 d128 hq16 b4 nq4096 causal",
+    "backward bf16 d64 hq12 b8 nq512 causal mask=128x128@0.25",
+    "backward tf32 d160 b16 nq2576 window@256,256",
+    "backward bf16 d256 hq8 b2 nq2048 causal deterministic",
+};
+
+static const char *const gpus[] = {"h200", "h100", "a100", "sm_120"};
+
+static double us_of(struct ft_ranker *ranker, const struct ft_config *config) {
+  const struct ft_prediction by_hand = ft_ranker_by_hand(ranker, config);
+  return ft_ranker_us(ranker, config, &by_hand);
+}
+
+START_TEST(a_choice_is_legal_and_clearly_faster) {
+  const struct ft_request request = known_request(requests[_i]);
+  for (int n = 0; n < FT_COUNT(gpus); ++n) {
+    const struct ft_arch arch = known_gpu(gpus[n]);
+    const struct ft_fit_choice *const fit = ft_fit_choice_of(request.pass, &arch);
+    struct ft_config standard, chosen;
+    struct ft_ranker ranker;
+    double gain = 0;
+    if (ft_default_config(&request, &arch, &standard) != FT_OK) { /* e4m3 on older GPUs */
+      ck_assert_int_ne(ft_model_choose(&request, &arch, NULL, &chosen, &gain), FT_OK);
+      continue;
+    }
+    ck_assert_int_eq(ft_model_choose(&request, &arch, NULL, &chosen, &gain), FT_OK);
+    ck_assert_ptr_null(rule_broken(&request, &arch, &chosen));
+    if (ft_config_compare(&standard, &chosen) == 0) {
+      ck_assert_double_eq(gain, 1);
+      continue;
+    }
+    ck_assert_ptr_nonnull(fit); /* of other GPUs nothing was measured */
+    ck_assert_int_eq(ft_ranker_open(&ranker, &request, &arch, NULL), FT_OK);
+    ck_assert_double_gt(gain, chosen.family == standard.family ? fit->margin : fit->other_family);
+    ck_assert_double_eq_tol(us_of(&ranker, &standard) / us_of(&ranker, &chosen), gain, 1e-9);
+  }
+}
+END_TEST
+
+/* A class has no lengths to reckon with. */
+START_TEST(a_class_of_requests_keeps_its_default) {
+  const struct ft_arch h200 = known_gpu("h200");
+  struct ft_request request = known_request("forward bf16 d64 hq8 nq2172");
+  struct ft_config config, standard;
+  double gain;
+  request.seqlen_q = request.seqlen_k = request.batch = 0;
+  ck_assert_int_eq(ft_default_config(&request, &h200, &standard), FT_OK);
+  ck_assert_int_eq(ft_model_choose(&request, &h200, NULL, &config, &gain), FT_OK);
+  ck_assert_double_eq(gain, 1);
+  ck_assert_int_eq(ft_config_compare(&standard, &config), 0);
+}
+END_TEST
+
+/* What the benchmarks run was tuned, and is the default. */
+START_TEST(rows_of_the_benchmarks_keep_their_defaults) {
+  static const char *const passes[] = {"forward", "backward"};
+  static const char *const sizes[] = {"d64 hq32 b32 nq512",   "d64 hq32 b4 nq4096",
+                                      "d64 hq32 nq16384",     "d128 hq16 b32 nq512",
+                                      "d128 hq16 b16 nq1024", "d128 hq16 b4 nq4096",
+                                      "d128 hq16 nq16384",    "d256 hq8 b16 nq1024",
+                                      "d256 hq8 b2 nq8192",   "d128 hq32 hkv8 b4 nq4096",
+                                      "d128 hq64 hkv8 nq16384"};
+  static const char *const decodes[] = {"forward bf16 d128 hq32 hkv8 b16 nq1 nk8192",
+                                        "forward bf16 d128 hq32 hkv8 b64 nq1 nk4096",
+                                        "forward bf16 d128 hq32 hkv8 nq1 nk65536",
+                                        "forward bf16 d128 hq32 hkv8 b16 nq1 nk8192 pages=64",
+                                        "forward bf16 kv=e4m3 d128 hq64 hkv8 b16 nq1 nk8192",
+                                        "forward e4m3 d128 hq16 nq16384 causal"};
+  const struct ft_arch h200 = known_gpu("h200");
+  char texts[64][128];
+  int count = 0;
+  for (int n = 0; n < FT_COUNT(sizes) * 4; ++n)
+    snprintf(texts[count++], sizeof texts[0], "%s bf16 %s%s", passes[n % 2], sizes[n / 4],
+             n / 2 % 2 ? " causal" : "");
+  for (int n = 0; n < FT_COUNT(decodes); ++n)
+    snprintf(texts[count++], sizeof texts[0], "%s", decodes[n]);
+  for (int n = 0; n < count; ++n) {
+    const struct ft_request request = known_request(texts[n]);
+    struct ft_config config;
+    double gain;
+    ck_assert_int_eq(ft_model_choose(&request, &h200, NULL, &config, &gain), FT_OK);
+    ck_assert_msg(gain == 1, "%s: the default by the model %.2f times as long", texts[n], gain);
+  }
+}
+END_TEST
+
+struct recorded {
+  int section;
+  struct ft_trial trial;
+  double us;
+};
+
+static int read_recorded(struct recorded *list, int most, const struct ft_arch *arch) {
+  int count = 0, section = 0;
+  char *line = NULL;
+  size_t room = 0;
+  FILE *const file = fopen(FATUNE_SOURCE_DIR "/generator/model/fit/nvidia-h200.trials", "re");
+  ck_assert_ptr_nonnull(file);
+  while (getline(&line, &room, file) >= 0) {
+    ck_assert_int_lt(count, most);
+    line[strcspn(line, "\n")] = '\0';
+    section += line[0] == '#';
+    if (line[0] == '#' || ft_trial_parse(&list[count].trial, line) != FT_OK ||
+        !ft_outcome_ran(list[count].trial.outcome) || !(list[count].trial.median_us > 0))
+      continue;
+    list[count].section = section;
+    list[count].us = ft_trial_us_at(&list[count].trial, ft_cycles_per_us(arch));
+    count++;
+  }
+  fclose(file);
+  free(line);
+  return count;
+}
+
+/* The shortest time of a config where the trial at `of` was measured; 0: it was not. */
+static double shortest(const struct recorded *list, int count, const struct recorded *of,
+                       const struct ft_config *config) {
+  double least = 0;
+  for (int n = 0; n < count; ++n) {
+    const struct recorded *const it = &list[n];
+    if (it->section != of->section || ft_config_compare(&it->trial.config, config) != 0 ||
+        memcmp(&it->trial.request, &of->trial.request, sizeof of->trial.request) != 0)
+      continue;
+    if (least == 0 || it->us < least) least = it->us;
+  }
+  return least;
+}
+
+/* The fit has seen these trials: this is no figure of how good it is, but says that what is known
+ * to be slower is not chosen. */
+START_TEST(no_choice_is_slower_where_both_were_measured) {
+  enum { MOST = 20000 };
+  static const double SLOWER = 1.03;
+  const struct ft_arch h200 = known_gpu("h200");
+  struct recorded *const list = calloc(MOST, sizeof *list);
+  ck_assert_ptr_nonnull(list);
+  const int count = read_recorded(list, MOST, &h200);
+  int both = 0;
+  for (int n = 0; n < count; ++n) {
+    const struct ft_request *const request = &list[n].trial.request;
+    struct ft_config standard, chosen;
+    double gain;
+    if (request->score != 0) continue;
+    if (ft_default_config(request, &h200, &standard) != FT_OK ||
+        ft_config_compare(&list[n].trial.config, &standard) != 0)
+      continue; /* once for each default that was timed */
+    ck_assert_int_eq(ft_model_choose(request, &h200, NULL, &chosen, &gain), FT_OK);
+    const double us = gain > 1 ? shortest(list, count, &list[n], &chosen) : 0;
+    if (us <= 0) continue;
+    struct ft_text text = FT_TEXT_INIT;
+    ft_request_print(request, &text);
+    ck_assert_msg(us <= SLOWER * list[n].us, "%s: %.1f us, the default %.1f", text.data, us,
+                  list[n].us);
+    ft_text_free(&text);
+    both++;
+  }
+  ck_assert_int_gt(both, 5);
+  free(list);
+}
+END_TEST
+
+Suite *make_choice_suite(void) {
+  Suite *const suite = suite_create("choice");
+  TCase *const tests = tcase_create("all");
+  tcase_add_loop_test(tests, a_choice_is_legal_and_clearly_faster, 0, FT_COUNT(requests));
+  tcase_add_test(tests, a_class_of_requests_keeps_its_default);
+  tcase_add_test(tests, rows_of_the_benchmarks_keep_their_defaults);
+  tcase_add_test(tests, no_choice_is_slower_where_both_were_measured);
+  suite_add_tcase(suite, tests);
+  return suite;
+}
