@@ -147,6 +147,7 @@ enum ft_when {
   FT_PLAIN_NARROW, /* plain, in a window of 2049 keys at most, or ragged */
   FT_VARIED,       /* queries see different keys */
   FT_FEW_SEEN,     /* in a window of 513 keys at most */
+  FT_PLAIN_FEW_SEEN,
   FT_OF_TF32,
   FT_OF_TF32_FEW_SEEN,
   FT_SCORED, /* with a score function */
@@ -177,6 +178,7 @@ static inline bool ft_when_is(enum ft_when when, const struct ft_request *reques
   case FT_PLAIN_NARROW: return plain && (narrow || request->ragged);
   case FT_VARIED: return ft_visibility_varies(request);
   case FT_FEW_SEEN: return few;
+  case FT_PLAIN_FEW_SEEN: return plain && few;
   case FT_OF_TF32: return request->dtype == FT_TF32;
   case FT_OF_TF32_FEW_SEEN: return request->dtype == FT_TF32 && few;
   case FT_SCORED: return request->score != 0;

@@ -41,6 +41,9 @@ static const struct favourite favourites[] = {
       .direct_store = 1}},
     {FT_FAVOURED(2, 64, FT_SCORED),
      {TILE(192, 128), .stages = 2, .q_stages = 2, .overlap_tiles = 1, .direct_store = 1}},
+    /* In windows of few keys a tile's walk is so short that turns cost more than they hide. */
+    {FT_FAVOURED(2, 64, FT_PLAIN_FEW_SEEN),
+     {TILE(192, 64), .stages = 4, .q_stages = 2, .overlap_tiles = 1, .direct_store = 1}},
     {FT_FAVOURED(2, 64, FT_ALWAYS),
      {TILE(256, 64), .stages = 4, .q_stages = 2, .overlap_tiles = 1, .direct_store = 1}},
     {FT_FAVOURED(2, 64, FT_ALWAYS),
@@ -128,7 +131,8 @@ static bool take_favourite(const struct ft_request *request, const struct ft_arc
     struct ft_wgmma_forward_knobs knobs_of = favourites[i].knobs;
     if (!e4m3 && knobs_of.pingpong == 0)
       knobs_of.pingpong = knobs_of.overlap_tiles && knobs_of.block_m > WARPGROUP_ROWS &&
-                          !has_partial_blocks(request);
+                          !has_partial_blocks(request) &&
+                          favourites[i].of.when != FT_PLAIN_FEW_SEEN;
     if (!e4m3 && ft_score_kind_of(request->score) == FT_SCORE_TILE)
       knobs_of.score_in_smem = knobs_of.block_n % 64 == 0 ? 2 : 1;
     knobs_of.direct_store |= e4m3 || ft_outputs_are_wide(request);
@@ -371,6 +375,23 @@ static void divide_longest(const struct ft_request *request, const struct ft_arc
   (void)take_divided(request, arch, &knobs_of, config);
 }
 
+/* Tiles that differ run in pairs, a long one with a short one. Where the keys are many beside the
+ * queries all tiles are long, and where all could run at once, pairs leave half of the
+ * multiprocessors idle. */
+static void alone_where_long(const struct ft_request *request, const struct ft_arch *arch,
+                             struct ft_config *config) {
+  struct ft_wgmma_forward_knobs knobs_of = *ft_wgmma_forward_knobs(config);
+  if (!ft_request_tiles_differ(request) || knobs_of.split_keys || knobs_of.lpt ||
+      request->mask_rows > 0 || request->heads_kv == 0 ||
+      request->seqlen_k < 2 * request->seqlen_q ||
+      walks_of(request, arch, config).tiles > max_int(1, arch->sm_count))
+    return;
+  knobs_of.lpt = 1;
+  knobs_of.multicast = 0;
+  const struct ft_config alone = ft_config_make(&ft_wgmma_forward_family, &knobs_of);
+  if (ft_wgmma_forward_fits(request, arch, &alone)) *config = alone;
+}
+
 /* Sequences of different lengths in pages, prompts beside single queries: blocks have equal shares
  * of the steps of all walks, and heads that share K and V share tiles. Where the mean sequence has
  * few rows, so do the tiles. Prompts alone are faster by whole walks, the longest first. */
@@ -460,6 +481,7 @@ bool ft_wgmma_forward_default(const struct ft_request *request, const struct ft_
     (void)ft_wgmma_forward_small(request, arch, config);
   const double least = by_mma ? estimate(request, arch, config, &tiles) : 0;
   if (us < (request->pages > 0 ? PAGES : CLEARLY) * least) return false;
+  alone_where_long(request, arch, config);
   divide_longest(request, arch, config);
   turn_values(request, arch, config);
   return true;
