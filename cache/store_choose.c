@@ -142,13 +142,22 @@ static int place_spot(const struct ft_spot *spot, const struct wanted *wanted,
   return FT_OK;
 }
 
+/* Whether keys are divided among blocks follows from how many query tiles there are, and decides
+ * the time. */
+static bool has_few_queries(const struct ft_request *bucket) {
+  enum { FEW = 16 };
+  return ft_request_alike(bucket).seqlen_q <= FEW;
+}
+
 /* A user's own measurement is taken from as far as there is none nearer, but for a mask whose rows
  * are of other lengths: whether the longest are divided matters more than all else. What was
  * measured elsewhere for another problem says less than the default's rules do. */
-static bool is_too_far(const struct ft_store *store, const struct near_spot *near) {
+static bool is_too_far(const struct ft_store *store, const struct wanted *wanted,
+                       const struct near_spot *near) {
   static const double SHIPPED_OCTAVES = 1, UNEVEN_OCTAVES = 2;
   if (near->uneven > UNEVEN_OCTAVES) return true;
-  return ft_store_is_shipped(store, near->spot->layer) && near->octaves > SHIPPED_OCTAVES;
+  if (!ft_store_is_shipped(store, near->spot->layer)) return false;
+  return near->octaves > (has_few_queries(&wanted->bucket_request) ? 0 : SHIPPED_OCTAVES);
 }
 
 static bool take_near(struct ft_store *store, const struct wanted *wanted,
@@ -188,7 +197,7 @@ static bool choose_near(struct ft_store *store, const struct wanted *wanted,
   size_t count = 0;
   for (size_t i = 0; status != FT_E_MEMORY && i < spots.count; i++) {
     status = place_spot(&spots.at[i], wanted, &near[count]);
-    count += status == FT_OK && !is_too_far(store, &near[count]);
+    count += status == FT_OK && !is_too_far(store, wanted, &near[count]);
   }
   if (status == FT_E_MEMORY) miss(store, choice);
   if (count > 1) qsort(near, count, sizeof *near, order_near);

@@ -18,6 +18,7 @@
 #define FAR_OFF       "forward bf16 d128 hq16 hkv16 b2 nq32768 nk32768 causal" /* 6 octaves away */
 #define BETWEEN       "forward bf16 d128 hq16 hkv16 b2 nq16384 nk16384 causal" /* 4; of FAR_OFF 2 */
 #define BESIDE        "forward bf16 d128 hq16 hkv16 b2 nq4096 nk8192 causal"   /* 1; of NEARBY 1 */
+#define DECODE        "forward bf16 d128 hq16 hkv16 b2 nq1"                    /* then its keys */
 
 static struct fixture fixture;
 static struct bytes layer; /* with a trial of PROBLEM: config 1 */
@@ -121,6 +122,23 @@ START_TEST(own_measurements_go_first) {
   assert_chosen(choose(store, BESIDE), FT_HIT_NEAR, 3); /* as near as the shipped one */
   ft_store_close(store);
   assert_warnings(&fixture, 0);
+}
+END_TEST
+
+/* One octave away as BESIDE is. */
+START_TEST(a_decode_takes_the_winner_of_its_own_bucket_alone) {
+  char path[128];
+  const struct ft_trial trial = make_trial(DECODE " nk4096", CLASS_H200, 2, 100);
+  snprintf(path, sizeof path, "%s/decode.fatune", fixture.root);
+  snprintf(fixture.folder, sizeof fixture.folder, "%s/a_fifth", fixture.root);
+  export_trial(&trial, path);
+  free(layer.data);
+  layer = read_bytes(path);
+  snprintf(fixture.folder, sizeof fixture.folder, "%s/a_sixth", fixture.root);
+  struct ft_store *const store = open_with_layer();
+  assert_chosen(choose(store, DECODE " nk4000"), FT_HIT_SHIPPED, 2);
+  assert_chosen(choose(store, DECODE " nk8192"), FT_HIT_DEFAULT, 0);
+  ft_store_close(store);
 }
 END_TEST
 
@@ -418,6 +436,7 @@ Suite *make_shipped_suite(void) {
   tcase_add_test(tests, the_layer_answers_where_nothing_else_is_known);
   tcase_add_test(tests, own_measurements_go_first);
   tcase_add_test(tests, own_measurements_go_first_wherever_they_are);
+  tcase_add_test(tests, a_decode_takes_the_winner_of_its_own_bucket_alone);
   tcase_add_test(tests, a_default_that_won_is_told_from_other_winners);
   tcase_add_test(tests, the_layer_is_in_no_list_of_trials);
   tcase_add_loop_test(tests, whether_it_is_looked_at, 0, sizeof modes / sizeof *modes);
