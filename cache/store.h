@@ -93,7 +93,7 @@ struct ft_choice {
   enum ft_hit hit;
   struct ft_config config; /* unset when hit is FT_HIT_DEFAULT */
   struct ft_digest kernel; /* key of the kernel that was measured */
-  bool default_won;        /* it is shipped, and was the default of a request of other sizes */
+  bool default_won;        /* it is shipped, and was its request's default when it was measured */
   double median_us;        /* measured or predicted; 0 when unknown */
   int64_t at;              /* when, in seconds since 1970; where, and by what: */
   char device[96], driver[32], nvrtc[64];

@@ -8,7 +8,6 @@
 #include "cache/fields.h"
 #include "cache/rows.h"
 #include "cache/store_parts.h"
-#include "generator/request_fields.h"
 #include "generator/status.h"
 
 /* The query as texts, as the rows have it. */
@@ -30,15 +29,9 @@ static bool miss(struct ft_store *store, struct ft_choice *choice) {
   return false;
 }
 
-static bool same_request(const struct ft_request *a, const struct ft_request *b) {
-  for (int i = 0; i < FT_REQUEST_FIELDS; i++)
-    if (!ft_request_same(a, b, i)) return false;
-  return true;
-}
-
 /* The winner of what passes the filter; false when nothing does. */
-static bool take(struct ft_store *store, const struct wanted *wanted,
-                 const struct ft_filter *filter, enum ft_hit hit, struct ft_choice *choice) {
+static bool take(struct ft_store *store, const struct ft_filter *filter, enum ft_hit hit,
+                 struct ft_choice *choice) {
   struct ft_entries entries;
   if (ft_store_gather(store, filter, &entries) != FT_OK) return miss(store, choice);
   const bool any = entries.standing_count > 0;
@@ -47,8 +40,7 @@ static bool take(struct ft_store *store, const struct wanted *wanted,
     choice->hit = ft_store_is_shipped(store, filter->layer) ? FT_HIT_SHIPPED : hit;
     choice->config = best->trial->config;
     choice->kernel = best->trial->kernel;
-    choice->default_won = choice->hit == FT_HIT_SHIPPED && best->is_default &&
-                          !same_request(&best->trial->request, wanted->query->request);
+    choice->default_won = choice->hit == FT_HIT_SHIPPED && best->is_default;
     choice->median_us = best->median_us;
     choice->at = best->trial->at;
     snprintf(choice->device, sizeof choice->device, "%s", best->trial->device);
@@ -76,7 +68,7 @@ static bool choose_exact(struct ft_store *store, const struct wanted *wanted,
   for (int outcome = FT_OUTCOME_OK; outcome <= FT_OUTCOME_SCREENED; outcome++) {
     filter.outcome = ft_outcome_name((enum ft_outcome)outcome);
     for (filter.layer = 0; filter.layer <= store->layer_count; filter.layer++)
-      if (take(store, wanted, &filter, FT_HIT_EXACT, choice)) return true;
+      if (take(store, &filter, FT_HIT_EXACT, choice)) return true;
   }
   return false;
 }
@@ -90,7 +82,7 @@ static bool choose_predicted(struct ft_store *store, const struct wanted *wanted
   for (int pass = templates[0] ? 0 : 1; pass < 2; pass++) {
     filter.templates = templates[pass];
     for (filter.layer = 0; filter.layer <= store->layer_count; filter.layer++)
-      if (take(store, wanted, &filter, FT_HIT_MODEL, choice)) return true;
+      if (take(store, &filter, FT_HIT_MODEL, choice)) return true;
   }
   return false;
 }
@@ -168,9 +160,9 @@ static bool take_near(struct ft_store *store, const struct wanted *wanted,
                              .policy = wanted->query->policy,
                              .templates = wanted->query->templates,
                              .layer = near->spot->layer};
-  const bool current = filter.templates && take(store, wanted, &filter, FT_HIT_NEAR, choice);
+  const bool current = filter.templates && take(store, &filter, FT_HIT_NEAR, choice);
   filter.templates = NULL;
-  if (!current && !take(store, wanted, &filter, FT_HIT_NEAR, choice)) return false;
+  if (!current && !take(store, &filter, FT_HIT_NEAR, choice)) return false;
   if (near->elsewhere) add_note(choice, "another device");
   if (near->octaves > 0) add_note(choice, "nearest bucket");
   if (!current && wanted->query->templates) add_note(choice, "other templates");

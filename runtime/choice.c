@@ -30,7 +30,7 @@ static int choose_unmeasured(fatune_session *session, const struct ft_request *r
   return FT_OK;
 }
 
-/* A default knows the sizes of its request, a config that was copied from another does not. */
+/* A default knows the sizes of its request, and what was learnt since; a copy of one does not. */
 static int choose_default_of(const struct ft_request *request, const struct ft_arch *arch,
                              struct ft_choice *choice) {
   const size_t length = strlen(choice->note);
