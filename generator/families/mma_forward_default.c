@@ -253,14 +253,15 @@ static bool clusters_may_serve_pages(const struct ft_request *request) {
   return request->batch == 1 || (request->seqlen_k > 0 && request->seqlen_k <= SHORT);
 }
 
-/* One query on many keys, by blocks that walk over all of them: on an H200 they were as fast as
- * those of wgmma's family with 128 work tiles of 8192 keys, and 2 % faster with 512 of 4096. */
+/* One query on many keys, by blocks that walk over all of them or have parts of equal length: on an
+ * H200 they were as fast as those of wgmma's family with 128 work tiles of 8192 keys, and 2 %
+ * faster with 512 of 4096 and 8 of 65536. */
 static bool is_of_long_walks(const struct ft_request *request, const struct ft_config *config) {
   enum { COLUMNS = 128, KEYS = 4096 };
   const struct ft_mma_forward_knobs *const knobs_of = ft_mma_forward_knobs(config);
   return request->seqlen_q == 1 && request->seqlen_k >= KEYS && request->head_dim == COLUMNS &&
          request->head_dim_v == COLUMNS && request->pages == 0 && ft_heads_are_plain(request) &&
-         !request->dropout && !request->window && knobs_of->split_keys == 0 && knobs_of->pack_gqa;
+         !request->dropout && !request->window && knobs_of->split_keys <= 1 && knobs_of->pack_gqa;
 }
 
 bool ft_mma_forward_of_few_rows(const struct ft_request *request, const struct ft_arch *arch,
